@@ -1,0 +1,96 @@
+// Package need says what a test cannot do without: root, network namespaces,
+// AF_XDP, a program. Where it is missing the test skips with one line that
+// says why, unless the variable STAG_NEED names it, or is "all": then the test
+// fails, so that nothing vanishes quietly where everything is expected to run.
+//
+// STAG_NEED is a comma list of "root", "netns", "afxdp" and names of programs.
+package need
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Variable is the environment variable that turns skips into failures.
+const Variable = "STAG_NEED"
+
+// Root needs an effective user id of 0.
+func Root(t testing.TB) {
+	t.Helper()
+	verdict(t, "root", root())
+}
+
+// Netns needs the right to make a network namespace.
+func Netns(t testing.TB) {
+	t.Helper()
+	verdict(t, "netns", netns())
+}
+
+// XDP needs AF_XDP sockets and the right to load an XDP program.
+func XDP(t testing.TB) {
+	t.Helper()
+	verdict(t, "afxdp", xdp())
+}
+
+// Tool needs every named program in the search path.
+func Tool(t testing.TB, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		_, err := exec.LookPath(name)
+		verdict(t, name, err)
+	}
+}
+
+// verdict skips or fails t when err says that the thing called name is missing.
+func verdict(t testing.TB, name string, err error) {
+	t.Helper()
+	switch {
+	case err == nil:
+	case demanded(os.Getenv(Variable), name):
+		t.Fatalf("%s demands %s, which is missing: %v", Variable, name, err)
+	default:
+		t.Skipf("SKIPPED, needs %s: %v (%s=%s makes this a failure)", name, err, Variable, name)
+	}
+}
+
+// demanded reports whether the comma list names the thing or everything.
+func demanded(list, name string) bool {
+	items := strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+	return slices.Contains(items, "all") || slices.Contains(items, name)
+}
+
+func root() error {
+	if uid := os.Geteuid(); uid != 0 {
+		return fmt.Errorf("running as user %d: run as root", uid)
+	}
+	return nil
+}
+
+// netns moves a thread into a new namespace and back.
+var netns = sync.OnceValue(func() error {
+	runtime.LockOSThread()
+	home, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("open the thread's network namespace: %w", err)
+	}
+	defer unix.Close(home)
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("make a network namespace: %w", err)
+	}
+	if err := unix.Setns(home, unix.CLONE_NEWNET); err != nil {
+		// The thread stays locked: nobody else may run where it is now.
+		return fmt.Errorf("return to the first network namespace: %w", err)
+	}
+	runtime.UnlockOSThread()
+	return nil
+})
