@@ -1,0 +1,48 @@
+package ring
+
+import (
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+)
+
+// NeedWakeup is the bit in a ring's flags word with which the kernel asks for
+// a system call before it goes on (XDP_RING_NEED_WAKEUP).
+const NeedWakeup = 1
+
+// Memory is where a ring lies. Whoever made it keeps it mapped for as long as a
+// Producer or Consumer over it is in use.
+type Memory[T any] struct {
+	Producer *atomic.Uint32
+	Consumer *atomic.Uint32
+	Flags    *atomic.Uint32
+	Slots    []T // a power of two of them
+}
+
+// OnHeap returns an empty ring in Go memory with n slots, both indices at
+// start. n must be a power of two.
+func OnHeap[T any](n int, start uint32) Memory[T] {
+	m := Memory[T]{
+		Producer: new(atomic.Uint32),
+		Consumer: new(atomic.Uint32),
+		Flags:    new(atomic.Uint32),
+		Slots:    make([]T, n),
+	}
+	m.Producer.Store(start)
+	m.Consumer.Store(start)
+	return m
+}
+
+// check reports why no ring can lie here.
+func (m Memory[T]) check() error {
+	switch n := len(m.Slots); {
+	case m.Producer == nil || m.Consumer == nil || m.Flags == nil:
+		return fmt.Errorf("ring: index or flags word missing")
+	case n == 0 || bits.OnesCount(uint(n)) != 1 || uint64(n) > 1<<31:
+		return fmt.Errorf("ring: %d slots; must be a power of two, at most 2^31", n)
+	}
+	if used := m.Producer.Load() - m.Consumer.Load(); used > uint32(len(m.Slots)) {
+		return fmt.Errorf("ring: indices %d apart with %d slots", used, len(m.Slots))
+	}
+	return nil
+}
