@@ -1,0 +1,53 @@
+package loader
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// SetTxChecksum turns the transmit checksum offload of the interface called
+// name on or off, as `ethtool -K NAME tx on|off` does. The interface is looked
+// up in the network namespace of the calling OS thread. A veth end whose
+// offload is on hands over segments that carry only the pseudo-header's sum.
+func SetTxChecksum(name string, on bool) error {
+	return switchOffload(name, "transmit checksum offload", unix.ETHTOOL_STXCSUM, on)
+}
+
+// SetGRO turns generic receive offload of the interface called name on or off,
+// as `ethtool -K NAME gro on|off` does, looked up as SetTxChecksum does. On a
+// veth end it is also what makes NAPI run without an XDP program.
+func SetGRO(name string, on bool) error {
+	return switchOffload(name, "generic receive offload", unix.ETHTOOL_SGRO, on)
+}
+
+func switchOffload(name, what string, cmd uint32, on bool) error {
+	e, err := openEthtool()
+	if err != nil {
+		return err
+	}
+	defer e.close()
+	var in uint32
+	if on {
+		in = 1
+	}
+	if _, err := e.value(name, cmd, in); err != nil {
+		return fmt.Errorf("set %s of %s: %w", what, name, err)
+	}
+	return nil
+}
+
+// TxChecksum reports whether the transmit checksum offload of the interface
+// called name is on, looked up as SetTxChecksum does.
+func TxChecksum(name string) (bool, error) {
+	e, err := openEthtool()
+	if err != nil {
+		return false, err
+	}
+	defer e.close()
+	v, err := e.value(name, ethtoolGTxCsum, 0)
+	if err != nil {
+		return false, fmt.Errorf("read transmit checksum offload of %s: %w", name, err)
+	}
+	return v != 0, nil
+}

@@ -1,0 +1,156 @@
+package pair
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/loader"
+)
+
+// The addresses of the two sides, from the blocks for documentation (RFC 5737,
+// RFC 3849): every pair has the same, as no pair sees another.
+var addresses = [2]struct{ v4, v6 netip.Prefix }{
+	{netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("2001:db8::1/64")},
+	{netip.MustParsePrefix("192.0.2.2/24"), netip.MustParsePrefix("2001:db8::2/64")},
+}
+
+// carrierWait bounds how long the links may take to come up. They do so in
+// microseconds unless the machine is very busy.
+const carrierWait = 5 * time.Second
+
+// cable makes the link in side A's namespace, where the caller is, with its
+// other end in side B's.
+func (p *Pair) cable(c Config) error {
+	far, err := p.space(B)
+	if err != nil {
+		return err
+	}
+	defer far.Close()
+	var id [3]byte
+	if _, err := rand.Read(id[:]); err != nil {
+		return err
+	}
+	for side := range p.Ends {
+		p.Ends[side] = End{
+			Name: fmt.Sprintf("s%c%x%x", 'a'+side, os.Getpid(), id),
+			MAC:  net.HardwareAddr{0x02, 's' + byte(side), byte(os.Getpid()), id[0], id[1], id[2]},
+			V4:   addresses[side].v4,
+			V6:   addresses[side].v6,
+		}
+	}
+	near := netlink.NewLinkAttrs()
+	near.Name, near.HardwareAddr, near.MTU = p.Ends[A].Name, p.Ends[A].MAC, c.MTU
+	near.NumRxQueues, near.NumTxQueues = c.Queues, c.Queues
+	veth := netlink.NewVeth(near)
+	veth.PeerName, veth.PeerHardwareAddr, veth.PeerMTU = p.Ends[B].Name, p.Ends[B].MAC, uint32(c.MTU)
+	veth.PeerNumRxQueues, veth.PeerNumTxQueues = uint32(c.Queues), uint32(c.Queues)
+	veth.PeerNamespace = netlink.NsFd(far.Fd())
+	if err := netlink.LinkAdd(veth); err != nil {
+		return fmt.Errorf("add a veth link of %d queues and MTU %d: %w", c.Queues, c.MTU, err)
+	}
+	return nil
+}
+
+// configure brings one side up; the caller's thread is in its namespace.
+func (p *Pair) configure(side Side, c Config) error {
+	if err := loopbackUp(); err != nil {
+		return err
+	}
+	end := &p.Ends[side]
+	link, err := netlink.LinkByName(end.Name)
+	if err != nil {
+		return fmt.Errorf("look %s up: %w", end.Name, err)
+	}
+	end.Index = link.Attrs().Index
+	if err := quiet(end.Name); err != nil {
+		return err
+	}
+	if !c.ChecksumOffload {
+		if err := loader.SetTxChecksum(end.Name, false); err != nil {
+			return err
+		}
+	}
+	if err := addAddresses(link, end); err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("set %s up: %w", end.Name, err)
+	}
+	if !c.ThreadedNAPI {
+		return nil
+	}
+	if err := loader.SetGRO(end.Name, true); err != nil {
+		return err
+	}
+	return threadNAPI(end.Name)
+}
+
+func loopbackUp() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("look the loopback up: %w", err)
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return fmt.Errorf("set the loopback up: %w", err)
+	}
+	return nil
+}
+
+// addAddresses gives link both addresses. The IPv6 one skips duplicate address
+// detection, which would keep it unusable for a second.
+func addAddresses(link netlink.Link, end *End) error {
+	for _, a := range []netip.Prefix{end.V4, end.V6} {
+		addr := &netlink.Addr{IPNet: &net.IPNet{
+			IP:   a.Addr().AsSlice(),
+			Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen()),
+		}}
+		if a.Addr().Is6() {
+			addr.Flags = unix.IFA_F_NODAD
+		}
+		if err := netlink.AddrAdd(link, addr); err != nil {
+			return fmt.Errorf("add %v to %s: %w", a, end.Name, err)
+		}
+	}
+	return nil
+}
+
+// awaitCarrier returns when the side's link can carry packets.
+func (p *Pair) awaitCarrier(side Side) error {
+	end := p.Ends[side]
+	for deadline := time.Now().Add(carrierWait); ; time.Sleep(time.Millisecond) {
+		link, err := netlink.LinkByIndex(end.Index)
+		if err != nil {
+			return fmt.Errorf("look %s up: %w", end.Name, err)
+		}
+		if link.Attrs().OperState == netlink.OperUp {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s is not running after %v", end.Name, carrierWait)
+		}
+	}
+}
+
+// removeLink deletes the cable, both ends of it. One that is gone already is
+// no error.
+func removeLink(index int) error {
+	link, err := netlink.LinkByIndex(index)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("remove %s: %w", link.Attrs().Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+// Package pair makes two network namespaces of its own with a veth pair between
+// them: where the demonstration and every privileged test run their traffic.
+//
+// The namespaces have no names. They live as long as the Pair, or a thread or
+// socket inside them, so nothing is left behind when the process is killed.
+package pair
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+)
+
+// Side is an end of the pair.
+type Side int
+
+// The two sides.
+const (
+	A Side = iota
+	B
+)
+
+func (s Side) String() string { return string(rune('A' + s)) }
+
+// Other is the opposite side.
+func (s Side) Other() Side { return 1 - s }
+
+// Config says what the pair is like. The zero value works.
+type Config struct {
+	MTU    int // octets, 68 (1280 for IPv6) to 65535; 0 means 1500
+	Queues int // receive and transmit queues of each end; 0 means 1
+
+	// ChecksumOffload leaves the transmit checksum offload of both ends on,
+	// as veth has it by default. AF_XDP then receives segments of the other
+	// end's kernel with incomplete checksums.
+	ChecksumOffload bool
+
+	// ThreadedNAPI runs the packet processing of each end in kernel threads
+	// instead of on the back of the sender. It turns generic receive offload
+	// on, as veth has no NAPI without that or an XDP program.
+	ThreadedNAPI bool
+}
+
+func (c Config) fill() (Config, error) {
+	if c.MTU == 0 {
+		c.MTU = 1500
+	}
+	if c.Queues == 0 {
+		c.Queues = 1
+	}
+	var errs []error
+	if c.MTU < 1280 || c.MTU > 65535 {
+		errs = append(errs, fmt.Errorf("MTU %d: want 1280 to 65535", c.MTU))
+	}
+	if c.Queues < 0 || c.Queues > 64 {
+		errs = append(errs, fmt.Errorf("%d queues: want 1 to 64", c.Queues))
+	}
+	return c, errors.Join(errs...)
+}
+
+// End is one side's interface. It does not change while the Pair lives.
+type End struct {
+	Name  string // of the interface, unique on this machine
+	Index int    // of the interface, in its own namespace
+	MAC   net.HardwareAddr
+	V4    netip.Prefix // address and prefix length
+	V6    netip.Prefix
+}
+
+// Pair is two namespaces and the cable between them. It is safe for concurrent
+// use.
+type Pair struct {
+	Ends [2]End // by Side
+
+	mu     sync.Mutex
+	spaces [2]*os.File // nil once closed
+}
+
+// ErrClosed is what a Pair answers after Close.
+var ErrClosed = errors.New("the pair of namespaces has been closed")
+
+// New makes a pair: both links and the loopbacks up, with IPv4 and IPv6
+// addresses that are usable at once. It needs CAP_SYS_ADMIN and CAP_NET_ADMIN.
+func New(c Config) (*Pair, error) {
+	c, err := c.fill()
+	if err != nil {
+		return nil, err
+	}
+	p := &Pair{}
+	if err := p.build(c); err != nil {
+		p.Close()
+		return nil, fmt.Errorf("make a veth pair between two namespaces: %w", err)
+	}
+	return p, nil
+}
+
+func (p *Pair) build(c Config) (err error) {
+	for side := range p.spaces {
+		if p.spaces[side], err = newNamespace(); err != nil {
+			return err
+		}
+	}
+	if err := p.Do(A, func() error { return p.cable(c) }); err != nil {
+		return err
+	}
+	for _, side := range []Side{A, B} {
+		if err := p.Do(side, func() error { return p.configure(side, c) }); err != nil {
+			return fmt.Errorf("side %v: %w", side, err)
+		}
+	}
+	// Last, when both ends exist: a link has a carrier when its peer is up.
+	for _, side := range []Side{A, B} {
+		if err := p.Do(side, func() error { return p.awaitCarrier(side) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Do runs f on the calling goroutine, whose OS thread is inside side's network
+// namespace for as long as f runs. Sockets that f opens and processes that it
+// starts belong to the namespace from then on; goroutines that it starts do
+// not. It returns f's error.
+func (p *Pair) Do(side Side, f func() error) error {
+	return within(func() (*os.File, error) { return p.space(side) }, f)
+}
+
+// space is a descriptor of its own for side's namespace; the caller closes it.
+func (p *Pair) space(side Side) (*os.File, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.spaces[side] == nil {
+		return nil, ErrClosed
+	}
+	return dup(p.spaces[side])
+}
+
+// Close removes the cable and lets the namespaces go. It may be called twice.
+func (p *Pair) Close() error {
+	var errs []error
+	if p.Ends[A].Index != 0 {
+		err := p.Do(A, func() error { return removeLink(p.Ends[A].Index) })
+		if err != nil && !errors.Is(err, ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for side, f := range p.spaces {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
+		p.spaces[side] = nil
+	}
+	return errors.Join(errs...)
+}
