@@ -1,0 +1,84 @@
+package wire
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// Sum is an Internet checksum in the making (RFC 1071): the sum of big-endian
+// 16-bit words, carries not yet folded in. The zero Sum is of nothing.
+//
+// A correct packet is recognised by summing it with its checksum field to
+// 0xffff, never by computing the field again and comparing: 0x0000 and 0xffff
+// both stand for zero, and senders differ in which one they write.
+type Sum uint64
+
+// Good is the folded sum of data that holds its own correct checksum. A folded
+// sum is zero only if every octet is, which a pseudo-header excludes.
+const Good = 0xffff
+
+// Add16 adds one word.
+func (s Sum) Add16(v uint16) Sum { return s + Sum(v) }
+
+// Fold brings the carries home: the one's complement sum in 16 bits.
+func (s Sum) Fold() uint16 {
+	s = s>>32 + s&0xffffffff
+	s = s>>32 + s&0xffffffff
+	s = s>>16 + s&0xffff
+	s = s>>16 + s&0xffff
+	return uint16(s)
+}
+
+// Checksum is what goes into the checksum field, if the field counted as zero.
+func (s Sum) Checksum() uint16 { return ^s.Fold() }
+
+// Add adds octets that start at an even offset of the covered data. An odd
+// last octet is the high half of a word whose low half is zero, so b can be of
+// odd length only where it is the last.
+//
+// The words are added as 64-bit little-endian ones with end-around carry and
+// the result is turned round at the end (RFC 1071 §2, items B and C). Where b
+// lies in memory does not matter.
+func (s Sum) Add(b []byte) Sum {
+	var acc, carry uint64
+	for len(b) >= 64 {
+		w := (*[64]byte)(b)
+		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(w[0:]), carry)
+		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(w[8:]), carry)
+		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(w[16:]), carry)
+		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(w[24:]), carry)
+		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(w[32:]), carry)
+		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(w[40:]), carry)
+		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(w[48:]), carry)
+		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(w[56:]), carry)
+		b = b[64:]
+	}
+	for len(b) >= 8 {
+		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(b), carry)
+		b = b[8:]
+	}
+	acc, carry = bits.Add64(acc, tail(b), carry)
+	acc, carry = bits.Add64(acc, 0, carry)
+	return s + Sum(bits.ReverseBytes16(Sum(acc+carry).Fold()))
+}
+
+// tail is the last at most 7 octets as a little-endian number.
+func tail(b []byte) (v uint64) {
+	shift := 0
+	if len(b) >= 4 {
+		v = uint64(binary.LittleEndian.Uint32(b))
+		b, shift = b[4:], 32
+	}
+	for _, octet := range b {
+		v |= uint64(octet) << shift
+		shift += 8
+	}
+	return v
+}
+
+// pseudo is the sum of the pseudo-header of RFC 9293 §3.1 and RFC 8200 §8.1
+// but for the length, which is added per segment. The layouts differ between
+// the IP versions; the sums do not.
+func pseudo(src, dst []byte, proto uint8) Sum {
+	return Sum(proto).Add(src).Add(dst)
+}

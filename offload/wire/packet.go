@@ -1,0 +1,158 @@
+package wire
+
+import "encoding/binary"
+
+// Packet is everything that an engine wants to know about one received frame,
+// parsed in one go: a TCP segment, or a router's word that one of ours was too
+// big. Offsets count from the frame's first octet. ParsePacket fills it; it
+// borrows the frame's memory, and an engine uses one Packet for all frames.
+type Packet struct {
+	Family Family
+	ICMP   bool   // TooBig is set, not TCP
+	VLAN   uint16 // id of the VLAN; 0: no tag, or one that carries a priority only
+	CE     bool   // a router saw congestion (RFC 3168 §5)
+
+	L3      int // offset of the IP header
+	L4      int // offset of the TCP or ICMP header
+	Payload int // offset of the TCP payload
+	End     int // offset behind the packet; what follows is padding
+
+	Src, Dst []byte // addresses, 4 or 16 octets: the sender's is Src
+
+	TCP        TCPFields
+	BadOptions bool // TCP options malformed: some of them were not read
+	TooBig     TooBig
+
+	// Partial is set by VerifyChecksum: the sender left the TCP checksum to a
+	// device that never completed it.
+	Partial bool
+}
+
+// DstMAC and SrcMAC are views of the Ethernet addresses of the frame b that p
+// was parsed from.
+func (p *Packet) DstMAC(b []byte) []byte { return b[ethDst:ethSrc:ethSrc] }
+func (p *Packet) SrcMAC(b []byte) []byte { return b[ethSrc:ethType:ethType] }
+
+// Data is the TCP payload of the frame b that p was parsed from. Its capacity
+// is that of b.
+func (p *Packet) Data(b []byte) []byte { return b[p.Payload:p.End] }
+
+// ParsePacket parses the frame b into p. Whatever it returns but OK, p is not
+// to be used. Checksums are left to VerifyChecksum.
+func ParsePacket(b []byte, p *Packet) Reason {
+	*p = Packet{}
+	eth, rest, ok := ParseEthernet(b)
+	if !ok {
+		return Short
+	}
+	p.L3 = EthernetLen
+	next := eth.Type()
+	if next == TypeVLAN {
+		tag, inner, ok := ParseVLAN(rest)
+		if !ok {
+			return Short
+		}
+		p.VLAN, next, rest = tag.ID(), tag.Type(), inner
+		p.L3 += VLANLen
+	}
+	switch next {
+	case TypeIPv4:
+		return p.parseIPv4(rest)
+	case TypeIPv6:
+		return p.parseIPv6(rest)
+	}
+	return NotIP
+}
+
+func (p *Packet) parseIPv4(b []byte) (why Reason) {
+	h, payload, why := ParseIPv4(b)
+	if why != OK {
+		return why
+	}
+	p.Family = V4
+	p.CE = h.TOS()&ecnMask == ecnCE
+	p.Src, p.Dst = h.Src(), h.Dst()
+	p.L4 = p.L3 + IPv4Len
+	p.End = p.L4 + len(payload)
+	switch h.Protocol() {
+	case protoTCP:
+		return p.parseTCP(payload)
+	case protoICMPv4:
+		p.ICMP = true
+		p.TooBig, why = ParseFragNeeded(payload)
+		return why
+	}
+	return OtherProtocol
+}
+
+func (p *Packet) parseIPv6(b []byte) (why Reason) {
+	h, payload, why := ParseIPv6(b)
+	if why != OK {
+		return why
+	}
+	p.Family = V6
+	p.CE = h.TrafficClass()&ecnMask == ecnCE
+	p.Src, p.Dst = h.Src(), h.Dst()
+	p.L4 = p.L3 + IPv6Len
+	p.End = p.L4 + len(payload)
+	switch h.Protocol() {
+	case protoTCP:
+		return p.parseTCP(payload)
+	case protoICMPv6:
+		p.ICMP = true
+		p.TooBig, why = ParsePacketTooBig(payload)
+		return why
+	}
+	return OtherProtocol
+}
+
+func (p *Packet) parseTCP(b []byte) Reason {
+	h, _, why := ParseTCP(b)
+	if why != OK {
+		return why
+	}
+	p.Payload = p.L4 + h.Len()
+	p.BadOptions = !h.Fields(&p.TCP)
+	return OK
+}
+
+// VerifyChecksum checks all checksums of the frame b that p was parsed from.
+//
+// The TCP checksum field may hold the folded sum of the pseudo-header alone:
+// the sender's kernel left the rest to a device, and on veth there is none.
+// Then p.Partial is set, and the packet is refused as PartialChecksum unless
+// acceptPartial says that such a sender is trusted; its payload is then
+// protected by nothing.
+func (p *Packet) VerifyChecksum(b []byte, acceptPartial bool) Reason {
+	if p.Family == V4 && Sum(0).Add(b[p.L3:p.L4]).Fold() != Good {
+		return BadIPChecksum
+	}
+	l4 := b[p.L4:p.End]
+	if p.ICMP {
+		return p.verifyICMP(l4)
+	}
+	head := pseudo(p.Src, p.Dst, protoTCP) + Sum(len(l4))
+	if head.Add(l4).Fold() == Good {
+		return OK
+	}
+	if binary.BigEndian.Uint16(l4[tcpChecksum:]) != head.Fold() {
+		return BadTCPChecksum
+	}
+	p.Partial = true
+	if acceptPartial {
+		return OK
+	}
+	return PartialChecksum
+}
+
+// verifyICMP checks the ICMP message m. Only ICMPv6 has a pseudo-header.
+func (p *Packet) verifyICMP(m []byte) Reason {
+	var s Sum
+	if p.Family == V6 {
+		s = pseudo(p.Src, p.Dst, protoICMPv6) + Sum(len(m))
+	}
+	if s.Add(m).Fold() != Good {
+		return BadICMPChecksum
+	}
+	return OK
+}

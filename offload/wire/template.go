@@ -1,0 +1,147 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// HeaderFields is what all segments of a flow have in common.
+type HeaderFields struct {
+	DstMAC, SrcMAC MAC
+	VLAN           uint16 // id; 0 means untagged
+	Priority       uint8  // of the VLAN tag, 0 to 7
+
+	// Our side is Src. Both of one family; an IPv4 address in an IPv6 one is
+	// refused.
+	Src, Dst netip.AddrPort
+
+	TTL       uint8  // hop limit in IPv6; not 0
+	TOS       uint8  // traffic class in IPv6, ECN bits included
+	FlowLabel uint32 // IPv6 only, 20 bits
+	ID        uint16 // identification of the first IPv4 packet
+}
+
+// check reports every mistake at once.
+func (h HeaderFields) check() error {
+	var bad []error
+	complain := func(wrong bool, format string, args ...any) {
+		if wrong {
+			bad = append(bad, fmt.Errorf(format, args...))
+		}
+	}
+	src, dst := h.Src.Addr(), h.Dst.Addr()
+	complain(!src.IsValid() || !dst.IsValid(), "source %v or destination %v is not set", src, dst)
+	complain(src.Is4() != dst.Is4(), "source %v and destination %v are of different families", src, dst)
+	complain(src.Is4In6() || dst.Is4In6(), "unmap the IPv4 addresses %v and %v first", src, dst)
+	complain(h.Src.Port() == 0 || h.Dst.Port() == 0, "port 0 in %v or %v", h.Src, h.Dst)
+	complain(h.VLAN > MaxVLAN, "VLAN id %d is above %d", h.VLAN, MaxVLAN)
+	complain(h.Priority > 7, "VLAN priority %d is above 7", h.Priority)
+	complain(h.TTL == 0, "TTL is 0")
+	complain(h.FlowLabel > MaxFlowLabel, "flow label %#x is longer than 20 bits", h.FlowLabel)
+	complain(h.FlowLabel != 0 && src.Is4(), "IPv4 has no flow label")
+	return errors.Join(bad...)
+}
+
+// HeaderTemplate holds the headers of a flow's segments as far as they never
+// change, and the sums over them. It belongs to whoever owns the flow.
+//
+// IPv4 packets carry "don't fragment" and an identification that counts up per
+// flow. RFC 6864 §4.1 allows any value there, but networks exist that clear
+// the bit and fragment all the same; a constant would let their fragments be
+// put together wrongly.
+type HeaderTemplate struct {
+	head     [EthernetLen + VLANLen + IPv6Len]byte // Ethernet, tag, IP
+	l3, l4   uint8                                 // offsets of IP and TCP
+	v6       bool
+	id       uint16
+	src, dst uint16 // ports
+	ipSum    Sum    // of the IPv4 header without length, id and checksum
+	tcpSum   Sum    // of the pseudo-header without the length
+}
+
+// NewHeaderTemplate builds a flow's template.
+func NewHeaderTemplate(h HeaderFields) (HeaderTemplate, error) {
+	if err := h.check(); err != nil {
+		return HeaderTemplate{}, fmt.Errorf("headers of flow %v to %v: %w", h.Src, h.Dst, err)
+	}
+	t := HeaderTemplate{v6: h.Src.Addr().Is6(), id: h.ID, src: h.Src.Port(), dst: h.Dst.Port()}
+	b := h.appendLink(t.head[:0])
+	t.l3 = uint8(len(b))
+	src, dst := h.Src.Addr(), h.Dst.Addr()
+	if t.v6 {
+		b = IPv6Fields{TrafficClass: h.TOS, FlowLabel: h.FlowLabel, Protocol: protoTCP,
+			HopLimit: h.TTL, Src: src.As16(), Dst: dst.As16()}.Append(b)
+	} else {
+		b = IPv4Fields{TOS: h.TOS, DontFragment: true, TTL: h.TTL, Protocol: protoTCP,
+			Src: src.As4(), Dst: dst.As4()}.Append(b)
+		clear(b[t.l3+v4Checksum:][:2])
+		t.ipSum = Sum(0).Add(b[t.l3:])
+	}
+	t.l4 = uint8(len(b))
+	t.tcpSum = pseudo(src.AsSlice(), dst.AsSlice(), protoTCP)
+	return t, nil
+}
+
+// appendLink writes the Ethernet header and the tag behind b.
+func (h HeaderFields) appendLink(b []byte) []byte {
+	next := TypeIPv4
+	if h.Src.Addr().Is6() {
+		next = TypeIPv6
+	}
+	if h.VLAN == 0 {
+		return EthernetFields{Dst: h.DstMAC, Src: h.SrcMAC, Type: next}.Append(b)
+	}
+	b = EthernetFields{Dst: h.DstMAC, Src: h.SrcMAC, Type: TypeVLAN}.Append(b)
+	return VLANFields{ID: h.VLAN, Priority: h.Priority, Type: next}.Append(b)
+}
+
+// SetDstMAC changes where the frames go on the link, for a next hop that has
+// moved.
+func (t *HeaderTemplate) SetDstMAC(m MAC) { copy(t.head[ethDst:], m[:]) }
+
+// DstMAC is where the frames go on the link.
+func (t *HeaderTemplate) DstMAC() MAC { return MAC(t.head[ethDst:]) }
+
+// Len is how many octets Write puts in front of the payload for f.
+func (t *HeaderTemplate) Len(f *TCPFields) int { return int(t.l4) + f.HeaderLen() }
+
+// Write puts the headers of one segment directly in front of its payload,
+// complete with checksums, and returns the offset in b where the frame begins.
+// The payload is b[at:]; at must be at least Len(f), which port.Headroom
+// always is. The ports in f are not used, the flow's own are.
+//
+// What lies in front of the payload is overwritten: a payload that begins
+// behind other octets of the same chunk that are still needed must be moved.
+func (t *HeaderTemplate) Write(b []byte, at int, f *TCPFields) (start int) {
+	size := f.HeaderLen()
+	start = at - size - int(t.l4)
+	segment := b[at-size:]
+	copy(b[start:], t.head[:t.l4])
+	t.writeIP(b[start+int(t.l3):], len(segment))
+
+	own := *f
+	own.SrcPort, own.DstPort = t.src, t.dst
+	own.Append(segment[:0])
+	sum := t.tcpSum + Sum(len(segment))
+	binary.BigEndian.PutUint16(segment[tcpChecksum:], sum.Add(segment).Checksum())
+	return start
+}
+
+// writeIP fills in what differs from packet to packet in the IP header at b; n
+// is the length of the segment that follows.
+func (t *HeaderTemplate) writeIP(b []byte, n int) {
+	if n > 0xffff-IPv4Len {
+		panic("wire: segment longer than an IP packet")
+	}
+	if t.v6 {
+		binary.BigEndian.PutUint16(b[v6Length:], uint16(n))
+		return
+	}
+	length := uint16(n + IPv4Len)
+	binary.BigEndian.PutUint16(b[v4Length:], length)
+	binary.BigEndian.PutUint16(b[v4ID:], t.id)
+	binary.BigEndian.PutUint16(b[v4Checksum:], t.ipSum.Add16(length).Add16(t.id).Checksum())
+	t.id++
+}
