@@ -108,25 +108,25 @@ func (t *HeaderTemplate) DstMAC() MAC { return MAC(t.head[ethDst:]) }
 func (t *HeaderTemplate) Len(f *TCPFields) int { return int(t.l4) + f.HeaderLen() }
 
 // Write puts the headers of one segment directly in front of its payload,
-// complete with checksums, and returns the offset in b where the frame begins.
-// The payload is b[at:]; at must be at least Len(f), which port.Headroom
-// always is. The ports in f are not used, the flow's own are.
+// complete with checksums, and returns how many octets they take: the frame is
+// b[at-n:]. The payload is b[at:]; at must be at least Len(f), which
+// port.Headroom always is. The ports in f are not used, the flow's own are.
 //
 // What lies in front of the payload is overwritten: a payload that begins
 // behind other octets of the same chunk that are still needed must be moved.
-func (t *HeaderTemplate) Write(b []byte, at int, f *TCPFields) (start int) {
-	size := f.HeaderLen()
-	start = at - size - int(t.l4)
-	segment := b[at-size:]
-	copy(b[start:], t.head[:t.l4])
-	t.writeIP(b[start+int(t.l3):], len(segment))
+func (t *HeaderTemplate) Write(b []byte, at int, f *TCPFields) (n int) {
+	n = t.Len(f)
+	frame := b[at-n:]
+	segment := frame[t.l4:]
+	copy(frame, t.head[:t.l4])
+	t.writeIP(frame[t.l3:], len(segment))
 
 	own := *f
 	own.SrcPort, own.DstPort = t.src, t.dst
 	own.Append(segment[:0])
 	sum := t.tcpSum + Sum(len(segment))
 	binary.BigEndian.PutUint16(segment[tcpChecksum:], sum.Add(segment).Checksum())
-	return start
+	return n
 }
 
 // writeIP fills in what differs from packet to packet in the IP header at b; n
