@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The layouts that the steering program, the engine and the tools share. The
+ * Go mirror is abi.go; a test compares the two through the object's BTF.
+ *
+ * Octet order: the ports of a flow key are in network order, as a packet has
+ * them, and addresses are octet strings. Every other number, the STag in a
+ * record included, is in host order: it never leaves the machine.
+ */
+#ifndef STAG_ABI_H
+#define STAG_ABI_H
+
+#include <linux/types.h>
+#include <stddef.h>
+
+#define STAG_VERSION 1 /* of all layouts here; a change of any raises it */
+
+#define STAG_MAGIC (0x53544700u | STAG_VERSION) /* "STG" and the version */
+
+#define STAG_AT(type, field, at) \
+	_Static_assert(offsetof(type, field) == (at), #type "." #field " stands elsewhere")
+#define STAG_SIZE(type, size) \
+	_Static_assert(sizeof(type) == (size), #type " has another size")
+
+/* What a flow carries, and what kind of packet a record stands in front of. */
+enum stag_kind {
+	STAG_KIND_RDMA = 1,
+	STAG_KIND_ISCSI = 2,
+	STAG_KIND_BYTES = 3, /* any other upper-layer protocol */
+	STAG_KIND_ICMP = 4,  /* records only: "too big" about a segment of the flow */
+};
+
+/* Whether the engine has the connection. The program steers in every state. */
+enum stag_state {
+	STAG_PARK = 1,   /* being taken over: the engine holds segments back */
+	STAG_LIVE = 2,   /* the engine is the connection */
+	STAG_ORPHAN = 3, /* reserved: left behind by an engine that died */
+};
+
+/* Record flags. */
+enum stag_flags {
+	STAG_FPDU = 1 << 0, /* payload begins with a tagged FPDU; its STag follows */
+	STAG_IP6 = 1 << 1,
+	STAG_VLAN = 1 << 2,
+};
+
+/* The key of `flows`: the ends and VLAN as packets that arrive have them. */
+struct stag_flow_key {
+	__u8 remote[16]; /* IPv4: the first 4 octets, the rest zero */
+	__u8 local[16];
+	__be16 remote_port;
+	__be16 local_port;
+	__u16 vlan;  /* VLAN id; 0: untagged */
+	__u8 family; /* 4 or 6 */
+	__u8 pad;    /* zero */
+};
+STAG_SIZE(struct stag_flow_key, 40);
+STAG_AT(struct stag_flow_key, remote, 0);
+STAG_AT(struct stag_flow_key, local, 16);
+STAG_AT(struct stag_flow_key, remote_port, 32);
+STAG_AT(struct stag_flow_key, local_port, 34);
+STAG_AT(struct stag_flow_key, vlan, 36);
+STAG_AT(struct stag_flow_key, family, 38);
+STAG_AT(struct stag_flow_key, pad, 39);
+
+/* The value of `flows`. Written by the loader, read by the program. */
+struct stag_flow {
+	__u32 flow;  /* 20-bit index below, 12-bit generation above */
+	__u8 kind;   /* enum stag_kind, not ICMP */
+	__u8 state;  /* enum stag_state */
+	__u16 owner; /* queue whose engine owns it; 0xffff: none yet */
+	__u32 pid;   /* process that made the entry */
+	__u32 reserved0;
+	__u64 created; /* CLOCK_MONOTONIC, nanoseconds */
+	__u64 reserved1;
+};
+STAG_SIZE(struct stag_flow, 32);
+STAG_AT(struct stag_flow, flow, 0);
+STAG_AT(struct stag_flow, kind, 4);
+STAG_AT(struct stag_flow, state, 5);
+STAG_AT(struct stag_flow, owner, 6);
+STAG_AT(struct stag_flow, pid, 8);
+STAG_AT(struct stag_flow, reserved0, 12);
+STAG_AT(struct stag_flow, created, 16);
+STAG_AT(struct stag_flow, reserved1, 24);
+
+/*
+ * The steering record, directly in front of a steered packet. A hint: where
+ * there is no room for it the packet comes without, and the engine parses. The
+ * engine zeroes the first word before a chunk is filled again. Offsets count
+ * from the first octet of the packet.
+ */
+struct stag_record {
+	__u32 magic; /* STAG_MAGIC */
+	__u32 flow;
+	__u8 kind;   /* enum stag_kind */
+	__u8 flags;  /* enum stag_flags */
+	__u16 owner; /* the flow entry's */
+	__u16 l3;    /* IP header */
+	__u16 l4;    /* TCP or ICMP header */
+	__u16 payload;     /* TCP payload; ICMP: the quoted IP header */
+	__u16 payload_len; /* octets, by the IP header's length */
+	__u32 stag;        /* with STAG_FPDU, else 0 */
+	__u64 reserved;
+};
+STAG_SIZE(struct stag_record, 32);
+STAG_AT(struct stag_record, magic, 0);
+STAG_AT(struct stag_record, flow, 4);
+STAG_AT(struct stag_record, kind, 8);
+STAG_AT(struct stag_record, flags, 9);
+STAG_AT(struct stag_record, owner, 10);
+STAG_AT(struct stag_record, l3, 12);
+STAG_AT(struct stag_record, l4, 14);
+STAG_AT(struct stag_record, payload, 16);
+STAG_AT(struct stag_record, payload_len, 18);
+STAG_AT(struct stag_record, stag, 20);
+STAG_AT(struct stag_record, reserved, 24);
+
+/* The one entry of `config`: what a process checks before it trusts a pin. */
+struct stag_config {
+	__u32 version; /* STAG_VERSION */
+	__u16 key_size;
+	__u16 flow_size;
+	__u16 record_size;
+	__u16 reasons; /* length of `stats` */
+	__u32 reserved;
+};
+STAG_SIZE(struct stag_config, 16);
+STAG_AT(struct stag_config, version, 0);
+STAG_AT(struct stag_config, key_size, 4);
+STAG_AT(struct stag_config, flow_size, 6);
+STAG_AT(struct stag_config, record_size, 8);
+STAG_AT(struct stag_config, reasons, 10);
+STAG_AT(struct stag_config, reserved, 12);
+
+/*
+ * Why the program let a packet go: the index into `stats`. Every packet counts
+ * exactly one. Steered first, then dropped, then passed to the kernel.
+ */
+enum stag_reason {
+	STAG_STEERED,      /* with its record */
+	STAG_STEERED_BARE, /* no room for the record */
+	STAG_NO_SOCKET,    /* flow known, no socket at this queue: dropped */
+
+	STAG_SHORT_ETHERNET, /* the frame ends within the header named */
+	STAG_SHORT_VLAN,
+	STAG_SHORT_IP4,
+	STAG_SHORT_IP6,
+	STAG_SHORT_TCP,
+	STAG_SHORT_ICMP, /* the quoted segment's first 8 octets included */
+	STAG_NOT_IP,     /* ARP, a second VLAN tag, 802.1ad, ... */
+	STAG_BAD_IP,     /* version, header length or total length cannot be */
+	STAG_IP_OPTIONS, /* IPv6: an extension header */
+	STAG_FRAGMENT,
+	STAG_NOT_TCP,
+	STAG_BAD_TCP, /* header length cannot be */
+	STAG_NO_FLOW,
+	STAG_ICMP_OTHER,   /* not "too big", or not about a TCP segment */
+	STAG_ICMP_NO_FLOW, /* "too big", about a segment that is not ours */
+
+	STAG_REASONS, /* how many there are */
+};
+
+#endif

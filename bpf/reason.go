@@ -1,0 +1,61 @@
+package bpf
+
+import "fmt"
+
+// Reason is why the program let a packet go, and the index of MapStats. Every
+// packet counts exactly one.
+type Reason uint32
+
+// Reasons (enum stag_reason).
+const (
+	Steered     Reason = iota // with its record
+	SteeredBare               // no room in front of the packet for the record
+	NoSocket                  // flow known, no socket at this queue: dropped
+
+	ShortEthernet // the frame ends within the header named
+	ShortVLAN
+	ShortIP4
+	ShortIP6
+	ShortTCP
+	ShortICMP // the first 8 octets of the quoted segment included
+	NotIP     // ARP, a second VLAN tag, 802.1ad and others
+	BadIP     // version, header length or total length cannot be
+	IPOptions // IPv6: an extension header
+	Fragment
+	NotTCP
+	BadTCP // header length cannot be
+	NoFlow
+	ICMPOther  // not "too big", or not about a TCP segment
+	ICMPNoFlow // "too big" about a segment that is not ours
+
+	Reasons // how many there are
+)
+
+var reasonNames = [Reasons]string{
+	Steered:       "steered",
+	SteeredBare:   "steered_bare",
+	NoSocket:      "no_socket",
+	ShortEthernet: "short_ethernet",
+	ShortVLAN:     "short_vlan",
+	ShortIP4:      "short_ip4",
+	ShortIP6:      "short_ip6",
+	ShortTCP:      "short_tcp",
+	ShortICMP:     "short_icmp",
+	NotIP:         "not_ip",
+	BadIP:         "bad_ip",
+	IPOptions:     "ip_options",
+	Fragment:      "fragment",
+	NotTCP:        "not_tcp",
+	BadTCP:        "bad_tcp",
+	NoFlow:        "no_flow",
+	ICMPOther:     "icmp_other",
+	ICMPNoFlow:    "icmp_no_flow",
+}
+
+// String is the reason's name as counters show it: lower case, underscores.
+func (r Reason) String() string {
+	if r < Reasons {
+		return reasonNames[r]
+	}
+	return fmt.Sprintf("reason_%d", uint32(r))
+}

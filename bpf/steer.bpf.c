@@ -1,0 +1,372 @@
+//go:build ignore
+
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The steering program. It finds the flow of a packet that arrives, writes a
+ * steering record in front of it and redirects it to the socket of its queue.
+ * Whatever is not a whole TCP segment of a known flow, or an ICMP "too big"
+ * about one, is the kernel's: XDP_PASS.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "abi.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* max_entries of flows and xsks are the loader's to set. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct stag_flow_key);
+	__type(value, struct stag_flow);
+} flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32); /* receive queue */
+	__type(value, __u32);
+} xsks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, STAG_REASONS);
+	__type(key, __u32); /* enum stag_reason */
+	__type(value, __u64);
+} stats SEC(".maps");
+
+/* Not read here: it says which layouts this program was built with. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct stag_config);
+} config SEC(".maps");
+
+struct vlan_tag {
+	__be16 tci;
+	__be16 proto;
+};
+
+/* A tagged FPDU up to its STag: RFC 5044 §4.1, RFC 5041 §4.2, RFC 5040 §4.1. */
+struct tagged_fpdu {
+	__be16 ulpdu_len;
+	__u8 ddp;   /* T 0x80, version 0x03 */
+	__u8 rdmap; /* version 0xc0 */
+	__be32 stag;
+	__be64 offset;
+};
+#define TAGGED_ULPDU_MIN 14
+
+/* ICMP and ICMPv6 (RFC 792, RFC 4443 §2.1); linux/icmp.h needs a C library. */
+struct icmp_header {
+	__u8 type;
+	__u8 code;
+	__sum16 sum;
+	__be32 rest;
+};
+#define ICMP_UNREACHABLE 3
+#define ICMP_CODE_TOO_BIG 4 /* fragmentation needed */
+#define ICMPV6_TOO_BIG 2
+
+/* The octets of a TCP header that every ICMP quotation has (RFC 792). */
+struct quoted_ports {
+	__be16 source;
+	__be16 dest;
+	__be32 seq;
+};
+
+/* A packet while it is being read. Everything above `pos` is proven to exist. */
+struct cursor {
+	void *start;
+	void *pos;
+	void *end;
+};
+
+/* TAKE yields the next header and steps over it, or NULL when it is cut off. */
+#define TAKE(c, type) ((type *)take((c), sizeof(type)))
+
+static __always_inline void *take(struct cursor *c, __u32 size)
+{
+	void *at = c->pos;
+
+	if (at + size > c->end)
+		return NULL;
+	c->pos = at + size;
+	return at;
+}
+
+/* Where TAKE is, counted from the first octet of the packet. */
+static __always_inline __u16 offset(const struct cursor *c)
+{
+	return c->pos - c->start;
+}
+
+/*
+ * leave counts why and returns the verdict: the program's one way out. It and
+ * steer are real functions, which also keeps their types in the object's BTF.
+ */
+static __noinline int leave(enum stag_reason why, int verdict)
+{
+	__u32 index = why;
+	__u64 *count = bpf_map_lookup_elem(&stats, &index);
+
+	if (count)
+		++*count;
+	return verdict;
+}
+
+/* steer writes the record and hands the packet to this queue's socket. */
+static __noinline int steer(struct xdp_md *ctx, const struct stag_record *r)
+{
+	enum stag_reason why = STAG_STEERED_BARE;
+
+	/* Some drivers have no room in front of the packet, and say so here. */
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*r)) == 0) {
+		struct stag_record *front = (void *)(long)ctx->data_meta;
+
+		if ((void *)(front + 1) <= (void *)(long)ctx->data) {
+			*front = *r;
+			why = STAG_STEERED;
+		}
+	}
+	/* An empty slot must not pass: the kernel would answer for a connection
+	 * that is not its own any more. */
+	if (bpf_redirect_map(&xsks, ctx->rx_queue_index, XDP_DROP) != XDP_REDIRECT)
+		return leave(STAG_NO_SOCKET, XDP_DROP);
+	return leave(why, XDP_REDIRECT);
+}
+
+/* look_up finds the flow and enters what its entry says into the record. */
+static __always_inline int look_up(const struct stag_flow_key *key, struct stag_record *r)
+{
+	const struct stag_flow *f = bpf_map_lookup_elem(&flows, key);
+
+	if (!f)
+		return 0;
+	r->magic = STAG_MAGIC;
+	r->flow = f->flow;
+	r->kind = f->kind;
+	r->owner = f->owner;
+	return 1;
+}
+
+/* note_fpdu records the STag when the payload begins with a tagged FPDU. */
+static __always_inline void note_fpdu(struct cursor *c, struct stag_record *r)
+{
+	const struct tagged_fpdu *f;
+
+	if (r->kind != STAG_KIND_RDMA || r->payload_len < sizeof(*f))
+		return;
+	f = TAKE(c, struct tagged_fpdu);
+	if (!f || (f->ddp & 0x83) != 0x81 || (f->rdmap & 0xc0) != 0x40 ||
+	    bpf_ntohs(f->ulpdu_len) < TAGGED_ULPDU_MIN)
+		return;
+	r->flags |= STAG_FPDU;
+	r->stag = bpf_ntohl(f->stag);
+}
+
+/* tcp decides on a whole TCP packet whose IP payload is len octets. */
+static __always_inline int tcp(struct xdp_md *ctx, struct cursor *c, __u32 len,
+			       struct stag_flow_key *key, struct stag_record *r)
+{
+	const struct tcphdr *tcp = TAKE(c, struct tcphdr);
+	__u32 header;
+
+	if (!tcp)
+		return leave(STAG_SHORT_TCP, XDP_PASS);
+	key->remote_port = tcp->source;
+	key->local_port = tcp->dest;
+	if (!look_up(key, r))
+		return leave(STAG_NO_FLOW, XDP_PASS);
+	header = tcp->doff * 4;
+	if (header < sizeof(*tcp) || header > len)
+		return leave(STAG_BAD_TCP, XDP_PASS);
+	if (!take(c, header - sizeof(*tcp)))
+		return leave(STAG_SHORT_TCP, XDP_PASS);
+	r->payload = r->l4 + header;
+	r->payload_len = len - header;
+	note_fpdu(c, r);
+	return steer(ctx, r);
+}
+
+/*
+ * quoted decides on a "too big". The quotation is one of our own segments, so
+ * its source is our end.
+ */
+static __always_inline int quoted(struct xdp_md *ctx, struct cursor *c,
+				  struct stag_flow_key *key, struct stag_record *r)
+{
+	const struct quoted_ports *ports = TAKE(c, struct quoted_ports);
+
+	if (!ports)
+		return leave(STAG_SHORT_ICMP, XDP_PASS);
+	key->local_port = ports->source;
+	key->remote_port = ports->dest;
+	if (!look_up(key, r))
+		return leave(STAG_ICMP_NO_FLOW, XDP_PASS);
+	r->kind = STAG_KIND_ICMP;
+	return steer(ctx, r);
+}
+
+static __always_inline int icmp4(struct xdp_md *ctx, struct cursor *c, __u32 len,
+				 struct stag_flow_key *key, struct stag_record *r)
+{
+	const struct icmp_header *icmp = TAKE(c, struct icmp_header);
+	const struct iphdr *ip;
+
+	if (!icmp)
+		return leave(STAG_SHORT_ICMP, XDP_PASS);
+	if (icmp->type != ICMP_UNREACHABLE || icmp->code != ICMP_CODE_TOO_BIG)
+		return leave(STAG_ICMP_OTHER, XDP_PASS);
+	if (len < sizeof(*icmp) + sizeof(*ip) + sizeof(struct quoted_ports))
+		return leave(STAG_SHORT_ICMP, XDP_PASS);
+	r->payload = offset(c);
+	r->payload_len = len - sizeof(*icmp);
+	ip = TAKE(c, struct iphdr);
+	if (!ip)
+		return leave(STAG_SHORT_ICMP, XDP_PASS);
+	/* Our segments have no IP options and are never fragments. */
+	if (ip->version != 4 || ip->ihl != 5 || ip->protocol != IPPROTO_TCP ||
+	    ip->frag_off & bpf_htons(0x3fff))
+		return leave(STAG_ICMP_OTHER, XDP_PASS);
+	__builtin_memcpy(key->local, &ip->saddr, sizeof(ip->saddr));
+	__builtin_memcpy(key->remote, &ip->daddr, sizeof(ip->daddr));
+	return quoted(ctx, c, key, r);
+}
+
+static __always_inline int icmp6(struct xdp_md *ctx, struct cursor *c, __u32 len,
+				 struct stag_flow_key *key, struct stag_record *r)
+{
+	const struct icmp_header *icmp = TAKE(c, struct icmp_header);
+	const struct ipv6hdr *ip;
+
+	if (!icmp)
+		return leave(STAG_SHORT_ICMP, XDP_PASS);
+	if (icmp->type != ICMPV6_TOO_BIG)
+		return leave(STAG_ICMP_OTHER, XDP_PASS);
+	if (len < sizeof(*icmp) + sizeof(*ip) + sizeof(struct quoted_ports))
+		return leave(STAG_SHORT_ICMP, XDP_PASS);
+	r->payload = offset(c);
+	r->payload_len = len - sizeof(*icmp);
+	ip = TAKE(c, struct ipv6hdr);
+	if (!ip)
+		return leave(STAG_SHORT_ICMP, XDP_PASS);
+	if (ip->version != 6 || ip->nexthdr != IPPROTO_TCP)
+		return leave(STAG_ICMP_OTHER, XDP_PASS);
+	__builtin_memcpy(key->local, &ip->saddr, sizeof(ip->saddr));
+	__builtin_memcpy(key->remote, &ip->daddr, sizeof(ip->daddr));
+	return quoted(ctx, c, key, r);
+}
+
+/* whole reports that the packet holds what its IP header promises. */
+static __always_inline int whole(struct xdp_md *ctx, __u32 l3, __u32 ip_len)
+{
+	/* The length with fragments: the cursor sees the linear part only. */
+	return l3 + ip_len <= bpf_xdp_get_buff_len(ctx);
+}
+
+static __always_inline int ip4(struct xdp_md *ctx, struct cursor *c,
+			       struct stag_flow_key *key, struct stag_record *r)
+{
+	const struct iphdr *ip;
+	__u32 len;
+
+	r->l3 = offset(c);
+	ip = TAKE(c, struct iphdr);
+	if (!ip)
+		return leave(STAG_SHORT_IP4, XDP_PASS);
+	len = bpf_ntohs(ip->tot_len);
+	if (ip->version != 4 || ip->ihl < 5 || len < ip->ihl * 4 || !whole(ctx, r->l3, len))
+		return leave(STAG_BAD_IP, XDP_PASS);
+	if (ip->ihl != 5)
+		return leave(STAG_IP_OPTIONS, XDP_PASS);
+	if (ip->frag_off & bpf_htons(0x3fff)) /* more to come, or not the first */
+		return leave(STAG_FRAGMENT, XDP_PASS);
+	key->family = 4;
+	r->l4 = offset(c);
+	len -= sizeof(*ip);
+	if (ip->protocol == IPPROTO_ICMP)
+		return icmp4(ctx, c, len, key, r);
+	if (ip->protocol != IPPROTO_TCP)
+		return leave(STAG_NOT_TCP, XDP_PASS);
+	__builtin_memcpy(key->remote, &ip->saddr, sizeof(ip->saddr));
+	__builtin_memcpy(key->local, &ip->daddr, sizeof(ip->daddr));
+	return tcp(ctx, c, len, key, r);
+}
+
+/* extended reports that next says an extension header, not a protocol. */
+static __always_inline int extended(__u8 next)
+{
+	return next == IPPROTO_HOPOPTS || next == IPPROTO_ROUTING || next == IPPROTO_DSTOPTS ||
+	       next == IPPROTO_AH;
+}
+
+static __always_inline int ip6(struct xdp_md *ctx, struct cursor *c,
+			       struct stag_flow_key *key, struct stag_record *r)
+{
+	const struct ipv6hdr *ip;
+	__u32 len;
+
+	r->l3 = offset(c);
+	ip = TAKE(c, struct ipv6hdr);
+	if (!ip)
+		return leave(STAG_SHORT_IP6, XDP_PASS);
+	len = bpf_ntohs(ip->payload_len);
+	if (ip->version != 6 || !whole(ctx, r->l3, sizeof(*ip) + len))
+		return leave(STAG_BAD_IP, XDP_PASS);
+	if (ip->nexthdr == IPPROTO_FRAGMENT)
+		return leave(STAG_FRAGMENT, XDP_PASS);
+	if (extended(ip->nexthdr))
+		return leave(STAG_IP_OPTIONS, XDP_PASS);
+	key->family = 6;
+	r->flags |= STAG_IP6;
+	r->l4 = offset(c);
+	if (ip->nexthdr == IPPROTO_ICMPV6)
+		return icmp6(ctx, c, len, key, r);
+	if (ip->nexthdr != IPPROTO_TCP)
+		return leave(STAG_NOT_TCP, XDP_PASS);
+	__builtin_memcpy(key->remote, &ip->saddr, sizeof(ip->saddr));
+	__builtin_memcpy(key->local, &ip->daddr, sizeof(ip->daddr));
+	return tcp(ctx, c, len, key, r);
+}
+
+SEC("xdp.frags")
+int stag_steer(struct xdp_md *ctx)
+{
+	struct cursor c = {
+		.start = (void *)(long)ctx->data,
+		.pos = (void *)(long)ctx->data,
+		.end = (void *)(long)ctx->data_end,
+	};
+	struct stag_flow_key key = {};
+	struct stag_record r = {};
+	const struct ethhdr *eth = TAKE(&c, struct ethhdr);
+	__be16 proto;
+
+	if (!eth)
+		return leave(STAG_SHORT_ETHERNET, XDP_PASS);
+	proto = eth->h_proto;
+	if (proto == bpf_htons(ETH_P_8021Q)) {
+		const struct vlan_tag *tag = TAKE(&c, struct vlan_tag);
+
+		if (!tag)
+			return leave(STAG_SHORT_VLAN, XDP_PASS);
+		key.vlan = bpf_ntohs(tag->tci) & 0x0fff;
+		r.flags |= STAG_VLAN;
+		proto = tag->proto;
+	}
+	if (proto == bpf_htons(ETH_P_IP))
+		return ip4(ctx, &c, &key, &r);
+	if (proto == bpf_htons(ETH_P_IPV6))
+		return ip6(ctx, &c, &key, &r);
+	return leave(STAG_NOT_IP, XDP_PASS);
+}
