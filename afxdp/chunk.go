@@ -1,0 +1,133 @@
+package afxdp
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/stag-rdma/stag/offload/port"
+)
+
+// holders says who has a chunk. None set: it is in its pool.
+type holders uint8
+
+const (
+	held holders = 1 << iota // by the caller: between Receive and Recycle, Take and Free
+	away                     // with the kernel: to be filled, or in flight
+)
+
+func (h holders) String() string {
+	return [...]string{"in the pool", "held by the caller", "with the kernel", "held and with the kernel"}[h&3]
+}
+
+// deed is something that happens to a chunk.
+type deed uint8
+
+const (
+	filled deed = iota
+	received
+	recycled
+	taken
+	sent
+	completed
+	freed
+	viewed
+)
+
+func (d deed) String() string {
+	return [...]string{"filled", "received", "recycled", "taken", "sent", "completed", "freed", "viewed"}[d]
+}
+
+// chunkOf is the number of the chunk in which the octet at addr of the arena
+// lies. ok is false for an address outside this queue's region.
+func (q *Queue) chunkOf(addr uint64) (i uint32, ok bool) {
+	off := addr - q.base // wraps to something large below base
+	return uint32(off >> q.shift), off < q.size
+}
+
+// rxChunk is chunkOf for receive frames.
+func (q *Queue) rxChunk(addr uint64) (i uint32, ok bool) {
+	i, ok = q.chunkOf(addr)
+	return i, ok && i < q.cfg.RxFrames
+}
+
+// txChunk is chunkOf for transmit frames.
+func (q *Queue) txChunk(addr uint64) (i uint32, ok bool) {
+	i, ok = q.chunkOf(addr)
+	return i, ok && i >= q.cfg.RxFrames
+}
+
+// memory is the arena offset of chunk i.
+func (q *Queue) memory(i uint32) uint64 { return q.base + uint64(i)<<q.shift }
+
+// note remembers what happened to chunk i, when that is wanted.
+func (q *Queue) note(d deed, i uint32) {
+	if q.trace != nil {
+		q.trace.add(d, i)
+	}
+}
+
+// misused is called when a frame is not the caller's to do d with: a mistake in
+// the engine. With Config.Check it panics, else the frame is counted and left.
+func (q *Queue) misused(d deed, f port.Frame) {
+	q.count.Misused++
+	if q.trace != nil {
+		q.accuse(d, f)
+	}
+}
+
+func (q *Queue) accuse(d deed, f port.Frame) {
+	i, ok := q.chunkOf(f.Addr)
+	if !ok {
+		panic(fmt.Sprintf("afxdp: %s: frame %+v cannot be %s: it lies outside the queue's region [%d, %d)",
+			q.name, f, d, q.base, q.base+q.size))
+	}
+	kind := "transmit"
+	if i < q.cfg.RxFrames {
+		kind = "receive"
+	}
+	panic(fmt.Sprintf("afxdp: %s: frame %+v cannot be %s: %s chunk %d, %s; it was %s",
+		q.name, f, d, kind, i, q.state[i], q.trace.story(i)))
+}
+
+const memorable = 8 // deeds that are remembered per chunk
+
+// trace is what happened to each chunk of late. Only with Config.Check.
+type trace struct {
+	deeds []entry // memorable per chunk, a ring
+	next  []uint8
+	now   uint64
+}
+
+type entry struct {
+	at uint64 // count of all deeds of the queue
+	deed
+}
+
+func newTrace(chunks uint32) *trace {
+	return &trace{deeds: make([]entry, chunks*memorable), next: make([]uint8, chunks)}
+}
+
+func (t *trace) add(d deed, i uint32) {
+	t.now++
+	t.deeds[i*memorable+uint32(t.next[i])] = entry{t.now, d}
+	t.next[i] = (t.next[i] + 1) % memorable
+}
+
+// story is the history of chunk i, oldest first.
+func (t *trace) story(i uint32) string {
+	var b strings.Builder
+	for k := range uint32(memorable) {
+		e := t.deeds[i*memorable+(uint32(t.next[i])+k)%memorable]
+		if e.at == 0 {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%s (#%d)", e.deed, e.at)
+	}
+	if b.Len() == 0 {
+		return "never touched"
+	}
+	return b.String()
+}

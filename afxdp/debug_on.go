@@ -1,0 +1,6 @@
+//go:build stagdebug
+
+package afxdp
+
+// debug turns Config.Check on everywhere.
+const debug = true

@@ -1,0 +1,60 @@
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// condition is an error of this package that is also one of the kernel's:
+// errors.Is finds either.
+type condition struct {
+	text  string
+	errno unix.Errno
+}
+
+func (c *condition) Error() string { return c.text }
+func (c *condition) Unwrap() error { return c.errno }
+
+// What can be wrong with a queue as a whole.
+var (
+	// ErrLinkDown: the interface is not up. The queue stays usable; what was
+	// sent leaves when the link is back. Is unix.ENETDOWN.
+	ErrLinkDown error = &condition{"link is down", unix.ENETDOWN}
+	// ErrGone: the interface was removed. Only Close is left. Is unix.ENXIO.
+	ErrGone error = &condition{"interface is gone", unix.ENXIO}
+	// ErrInUse: another socket holds the queue. Is unix.EBUSY.
+	ErrInUse error = &condition{"queue in use", unix.EBUSY}
+	// ErrClosed: Close was called. Is unix.EBADF.
+	ErrClosed error = &condition{"queue is closed", unix.EBADF}
+)
+
+// hints say what to do about an error of a step of Open.
+var hints = []struct {
+	step  string
+	errno unix.Errno
+	hint  string
+}{
+	{stepSocket, unix.EPERM, "grant CAP_NET_RAW or run as root"},
+	{stepSocket, unix.EAFNOSUPPORT, "the kernel has no AF_XDP (CONFIG_XDP_SOCKETS)"},
+	{stepUmem, unix.ENOBUFS, "the frames exceed the limit on locked memory: raise it (ulimit -l unlimited, LimitMEMLOCK=infinity) or grant CAP_IPC_LOCK"},
+	{stepUmem, unix.ENOMEM, "not enough memory for the frames: use fewer or smaller ones"},
+	{stepRings, unix.ENOMEM, "not enough memory for the rings: make them smaller"},
+	{stepBind, unix.ENODEV, "no such interface in this network namespace"},
+	{stepBind, unix.EINVAL, "has the interface that many queues? see ethtool -l"},
+	{stepBind, unix.ENETDOWN, "set the interface up (ip link set dev … up)"},
+	{stepBind, unix.EPERM, "grant CAP_NET_RAW or run as root"},
+	{stepBusyPoll, unix.EPERM, "busy polling needs CAP_NET_ADMIN"},
+	{stepBuffer, unix.EPERM, "grant CAP_NET_ADMIN or set SendBuffer within net.core.wmem_max"},
+}
+
+// explain adds the step that failed and, where one is known, the way out.
+func explain(step string, err error) error {
+	for _, h := range hints {
+		if h.step == step && errors.Is(err, h.errno) {
+			return fmt.Errorf("%s: %w: %s", step, err, h.hint)
+		}
+	}
+	return fmt.Errorf("%s: %w", step, err)
+}

@@ -1,0 +1,268 @@
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"net"
+	"time"
+
+	"github.com/stag-rdma/stag/afxdp/ring"
+	"golang.org/x/sys/unix"
+)
+
+// The steps of Open, as its errors name them.
+const (
+	stepName     = "find the interface"
+	stepRegion   = "claim the region"
+	stepBell     = "make an eventfd"
+	stepSocket   = "create the AF_XDP socket"
+	stepUmem     = "register the frames"
+	stepRings    = "make the rings"
+	stepBind     = "bind"
+	stepMode     = "read the mode"
+	stepBudget   = "set the transmit budget"
+	stepBuffer   = "set the send buffer"
+	stepBusyPoll = "set busy polling"
+)
+
+// Open takes a queue of an interface over, with the frames in region r, which
+// must hold at least c.RegionSize octets. Frames arrive once the XDP program's
+// map has the socket (FD), which is the loader's work.
+//
+// A queue that another socket holds is tried for about a second, because the
+// kernel lets go of a closed one late; then the error is ErrInUse. The calling
+// goroutine must be locked to its thread if the thread is in a network
+// namespace of its own.
+func Open(c Config, r *Region) (*Queue, error) {
+	c, err := c.fill()
+	if err != nil {
+		return nil, err
+	}
+	q := &Queue{cfg: c, fd: -1}
+	q.bell.fd = -1
+	q.name = fmt.Sprintf("%s queue %d", c.label(), c.Queue)
+	for _, s := range []struct {
+		name string
+		do   func() error
+	}{
+		{stepName, q.resolve},
+		{stepRegion, func() error { return q.claim(r) }},
+		{stepBell, q.hang},
+		{stepSocket, q.socket},
+		{stepUmem, func() error { return registerUmem(q.fd, r.arena.mem[q.base:q.base+q.size], c.FrameSize) }},
+		{stepRings, q.mapRings},
+		{stepBind, q.bind},
+		{stepMode, q.readMode},
+		{stepBudget, q.setBudget},
+		{stepBuffer, q.setBuffer},
+		{stepBusyPoll, q.setBusyPoll},
+	} {
+		if err := s.do(); err != nil {
+			err = fmt.Errorf("afxdp: open %s: %w", q.name, explain(s.name, err))
+			return nil, errors.Join(err, q.detach())
+		}
+	}
+	return q, nil
+}
+
+// label names the interface before and after it is resolved.
+func (c Config) label() string {
+	if c.IfName == "" {
+		return fmt.Sprintf("interface %d", c.Ifindex)
+	}
+	return c.IfName
+}
+
+// resolve completes name and index from each other.
+func (q *Queue) resolve() error {
+	c := &q.cfg
+	var dev *net.Interface
+	var err error
+	switch {
+	case c.Ifindex == 0 && c.IfName == "":
+		return errors.New("set Config.Ifindex or Config.IfName")
+	case c.Ifindex == 0:
+		dev, err = net.InterfaceByName(c.IfName)
+	case c.IfName == "":
+		dev, err = net.InterfaceByIndex(c.Ifindex)
+	default:
+		dev = &net.Interface{Index: c.Ifindex, Name: c.IfName}
+	}
+	if err != nil {
+		return err
+	}
+	c.Ifindex, c.IfName = dev.Index, dev.Name
+	q.name = fmt.Sprintf("%s queue %d", c.IfName, c.Queue)
+	q.info.IfName, q.info.Ifindex, q.info.Queue = c.IfName, c.Ifindex, c.Queue
+	q.down = fmt.Errorf("afxdp: %s: %w: set it up (ip link set %s up)", q.name, ErrLinkDown, c.IfName)
+	q.gone = fmt.Errorf("afxdp: %s: %w: close the queue", q.name, ErrGone)
+	return nil
+}
+
+// claim takes the region and lays the pools out in it.
+func (q *Queue) claim(r *Region) error {
+	c := q.cfg
+	if need := c.regionSize(); r == nil || r.size < need {
+		return fmt.Errorf("the queue needs a region of %d octets (Config.RegionSize)", need)
+	}
+	release, err := r.claim(c.FrameSize)
+	if err != nil {
+		return err
+	}
+	q.undo.add(release)
+	q.info.Pages = r.arena.pages
+	q.mem = r.arena.mem
+	q.base, q.size = r.base, c.regionSize()
+	q.shift = uint8(bits.TrailingZeros32(c.FrameSize))
+
+	all := c.RxFrames + c.TxFrames
+	q.state = make([]holders, all)
+	q.begin = make([]uint16, c.RxFrames)
+	q.rxPool = countdown(0, c.RxFrames)
+	q.txPool = countdown(c.RxFrames, all)
+	if c.Check {
+		q.trace = newTrace(all)
+	}
+	return nil
+}
+
+// countdown is a pool of the chunks [from, to), the first one on top.
+func countdown(from, to uint32) []uint32 {
+	pool := make([]uint32, 0, to-from)
+	for i := to; i > from; i-- {
+		pool = append(pool, i-1)
+	}
+	return pool
+}
+
+func (q *Queue) hang() error {
+	if err := q.bell.open(); err != nil {
+		return err
+	}
+	q.undo.add(q.bell.close)
+	return nil
+}
+
+func (q *Queue) socket() error {
+	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	q.fd = fd
+	q.undo.add(func() error { return unix.Close(fd) })
+	return nil
+}
+
+// mapRings makes and maps the four rings. They are unmapped before the socket
+// is closed: a mapping keeps the interface's queue taken.
+func (q *Queue) mapRings() error {
+	c := q.cfg
+	var mem [4][]byte
+	var at unix.XDPMmapOffsets
+	rows := [4]struct {
+		option int
+		slots  uint32
+		width  uint64 // octets in a slot
+		page   int64  // which ring, to mmap
+		at     *unix.XDPRingOffset
+	}{
+		{unix.XDP_UMEM_FILL_RING, c.FillRing, 8, unix.XDP_UMEM_PGOFF_FILL_RING, &at.Fr},
+		{unix.XDP_UMEM_COMPLETION_RING, c.CompRing, 8, unix.XDP_UMEM_PGOFF_COMPLETION_RING, &at.Cr},
+		{unix.XDP_RX_RING, c.RxRing, 16, unix.XDP_PGOFF_RX_RING, &at.Rx},
+		{unix.XDP_TX_RING, c.TxRing, 16, unix.XDP_PGOFF_TX_RING, &at.Tx},
+	}
+	for _, r := range rows {
+		if err := unix.SetsockoptInt(q.fd, unix.SOL_XDP, r.option, int(r.slots)); err != nil {
+			return fmt.Errorf("option %d, %d slots: %w", r.option, r.slots, err)
+		}
+	}
+	if err := option(q.fd, unix.XDP_MMAP_OFFSETS, &at); err != nil {
+		return fmt.Errorf("offsets: %w", err)
+	}
+	for i, r := range rows {
+		m, err := unix.Mmap(q.fd, r.page, int(r.at.Desc+uint64(r.slots)*r.width),
+			unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+		if err != nil {
+			return fmt.Errorf("map ring at %#x, %d slots: %w", r.page, r.slots, err)
+		}
+		q.undo.add(func() error { return unix.Munmap(m) })
+		mem[i] = m
+	}
+	return errors.Join(
+		produce(&q.fill, mem[0], at.Fr, c.FillRing),
+		consume(&q.comp, mem[1], at.Cr, c.CompRing),
+		consume(&q.rx, mem[2], at.Rx, c.RxRing),
+		produce(&q.tx, mem[3], at.Tx, c.TxRing),
+	)
+}
+
+func produce[T any](dst *ring.Producer[T], mem []byte, at unix.XDPRingOffset, n uint32) error {
+	m, err := ringAt[T](mem, at, n)
+	if err == nil {
+		*dst, err = ring.NewProducer(m)
+	}
+	return err
+}
+
+func consume[T any](dst *ring.Consumer[T], mem []byte, at unix.XDPRingOffset, n uint32) error {
+	m, err := ringAt[T](mem, at, n)
+	if err == nil {
+		*dst, err = ring.NewConsumer(m)
+	}
+	return err
+}
+
+// bind attaches the socket to the interface's queue, in zero-copy mode where
+// that is wanted and possible.
+func (q *Queue) bind() error {
+	q.refill() // so that the first packets find chunks
+	if q.cfg.ZeroCopy != ZeroCopyOff {
+		act, err := q.tryBind(bindZero, unix.XDP_ZEROCOPY)
+		if act != noZero {
+			return err
+		}
+		if q.cfg.ZeroCopy == ZeroCopyRequire {
+			return fmt.Errorf("zero copy is required and this driver or queue does none: %w", err)
+		}
+		q.info.NoZeroCopy = err
+	}
+	_, err := q.tryBind(bindCopy, unix.XDP_COPY)
+	return err
+}
+
+// tryBind binds in one mode. It waits for a queue that is in use for about a
+// second.
+func (q *Queue) tryBind(c call, mode uint16) (action, error) {
+	sa := &unix.SockaddrXDP{
+		Flags:   mode | unix.XDP_USE_NEED_WAKEUP,
+		Ifindex: uint32(q.cfg.Ifindex),
+		QueueID: uint32(q.cfg.Queue),
+	}
+	const longest = 256 * time.Millisecond // 4 + 8 + … + 256, twice 256: a second
+	for pause, waited := 4*time.Millisecond, time.Duration(0); ; pause = min(2*pause, longest) {
+		err := unix.Bind(q.fd, sa)
+		switch act := decide(c, errnoOf(err)); {
+		case act == retry:
+		case act != wait:
+			return act, err
+		case waited > time.Second:
+			return act, fmt.Errorf("%w: another socket is bound to it", ErrInUse)
+		default:
+			time.Sleep(pause)
+			waited += pause
+		}
+	}
+}
+
+// readMode asks the kernel which mode the bind came out in.
+func (q *Queue) readMode() error {
+	var flags uint32
+	if err := option(q.fd, unix.XDP_OPTIONS, &flags); err != nil {
+		return err
+	}
+	if flags&unix.XDP_OPTIONS_ZEROCOPY != 0 {
+		q.info.Mode = ModeZeroCopy
+	}
+	return nil
+}

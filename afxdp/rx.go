@@ -1,0 +1,107 @@
+package afxdp
+
+import (
+	"encoding/binary"
+
+	"github.com/stag-rdma/stag/offload/port"
+	"golang.org/x/sys/unix"
+)
+
+// Receive is part of port.Port.
+func (q *Queue) Receive(dst []port.Frame) int {
+	refilled := q.refill()
+	n := 0
+	for n < len(dst) {
+		d, ok := q.rx.Next()
+		if !ok {
+			break
+		}
+		if f, ok := q.accept(d); ok {
+			dst[n] = f
+			n++
+		}
+	}
+	q.rx.Release()
+	q.count.Rx += uint64(n)
+	q.wakeRx(refilled, n == 0)
+	return n
+}
+
+// refill gives the kernel every receive chunk in the pool and reports whether
+// there was one. An empty fill ring means that arriving frames are dropped.
+func (q *Queue) refill() bool {
+	left := len(q.rxPool)
+	for left > 0 {
+		i := q.rxPool[left-1]
+		if !q.fill.Put(uint64(i) << q.shift) {
+			break
+		}
+		left--
+		q.state[i] = away
+		q.note(filled, i)
+	}
+	if left == len(q.rxPool) {
+		return false
+	}
+	q.count.Filled += uint64(len(q.rxPool) - left)
+	q.rxPool = q.rxPool[:left]
+	q.fill.Publish()
+	return true
+}
+
+// accept turns what the kernel put into the receive ring into a frame. What
+// does not name a chunk that the kernel had, and a packet within it, is counted
+// and left alone.
+func (q *Queue) accept(d unix.XDPDesc) (port.Frame, bool) {
+	f := port.Frame{Addr: q.base + d.Addr, Len: d.Len, Home: q.cfg.Queue, Options: uint16(d.Options)}
+	i, ok := q.rxChunk(f.Addr)
+	at := uint32(d.Addr) & (q.cfg.FrameSize - 1)
+	if !ok || d.Addr >= q.size || q.state[i] != away || d.Len > q.cfg.FrameSize-at {
+		q.count.RxBad++
+		if q.trace != nil {
+			q.accuse(received, f)
+		}
+		return f, false
+	}
+	q.state[i] = held
+	q.begin[i] = uint16(at)
+	q.note(received, i)
+	return f, true
+}
+
+// Recycle is part of port.Port. f.Len does not matter, nor where in the chunk
+// f.Addr points.
+func (q *Queue) Recycle(frames []port.Frame) {
+	for _, f := range frames {
+		i, ok := q.rxChunk(f.Addr)
+		if !ok || q.state[i] != held {
+			q.misused(recycled, f)
+			continue
+		}
+		q.wipe(i)
+		q.state[i] = 0
+		q.note(recycled, i)
+		q.rxPool = append(q.rxPool, i) // never grows: the pool was made for all chunks
+	}
+}
+
+// wipe zeroes the first word of the steering record in front of the packet that
+// chunk i was filled with, so that nobody takes it for the next one's.
+func (q *Queue) wipe(i uint32) {
+	at := uint64(q.begin[i])
+	if at < port.RecordLen {
+		return // no record fits
+	}
+	binary.NativeEndian.PutUint64(q.mem[q.memory(i)+at-port.RecordLen:], 0)
+}
+
+// wakeRx makes the system call that the driver's receive side needs, if it
+// needs one: a driver that ran out of chunks asks for it, and busy polling
+// happens within it. In copy mode there is nothing to wake.
+func (q *Queue) wakeRx(refilled, empty bool) {
+	asked := (refilled || empty) && q.fill.NeedsWakeup()
+	if asked || empty && q.cfg.BusyPoll > 0 {
+		q.count.RxKicks++
+		q.call(recv)
+	}
+}

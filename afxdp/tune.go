@@ -1,0 +1,85 @@
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// oldBudget is how many frames one call transmits in copy mode where the
+	// kernel has no option for it.
+	oldBudget = 32
+	// maxSendBuffer is the largest value that SO_SNDBUF takes.
+	maxSendBuffer = math.MaxInt32 / 2
+	// perFrame is what the kernel's bookkeeping adds to a frame in the send
+	// buffer, octets: headroom, shared info, struct sk_buff.
+	perFrame = 1024
+	// defaultBusyBudget is frames per busy poll.
+	defaultBusyBudget = 64
+)
+
+// setBudget lets one kick move the whole transmit ring (since Linux 6.17).
+func (q *Queue) setBudget() error {
+	if q.info.Mode == ModeZeroCopy {
+		return nil
+	}
+	q.info.TxBudget = q.cfg.TxRing
+	err := unix.SetsockoptInt(q.fd, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, int(q.cfg.TxRing))
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		q.info.TxBudget = oldBudget
+		return nil
+	}
+	return err
+}
+
+// setBuffer raises the send buffer, to which every frame in transmission is
+// charged in copy mode. Beyond net.core.wmem_max that takes CAP_NET_ADMIN; a
+// default that cannot be had in full is reported by Info, a configured one is
+// an error.
+func (q *Queue) setBuffer() error {
+	want := uint64(q.cfg.SendBuffer)
+	if want == 0 {
+		want = min(uint64(q.cfg.TxFrames)*uint64(q.cfg.FrameSize+perFrame), maxSendBuffer)
+	}
+	err := unix.SetsockoptInt(q.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, int(want))
+	if errors.Is(err, unix.EPERM) {
+		err = unix.SetsockoptInt(q.fd, unix.SOL_SOCKET, unix.SO_SNDBUF, int(want))
+	}
+	if err != nil {
+		return err
+	}
+	got, err := unix.GetsockoptInt(q.fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
+	if err != nil {
+		return err
+	}
+	q.info.SendBuffer = uint32(got)
+	if q.cfg.SendBuffer != 0 && uint64(got) < want {
+		return fmt.Errorf("got %d octets instead of %d: %w", got, want, unix.EPERM)
+	}
+	return nil
+}
+
+func (q *Queue) setBusyPoll() error {
+	c := q.cfg
+	if c.BusyPoll == 0 {
+		return nil
+	}
+	budget := int(c.BusyPollBudget)
+	if budget == 0 {
+		budget = defaultBusyBudget
+	}
+	for _, o := range []struct{ option, value int }{
+		{unix.SO_PREFER_BUSY_POLL, 1},
+		{unix.SO_BUSY_POLL, int(c.BusyPoll / time.Microsecond)},
+		{unix.SO_BUSY_POLL_BUDGET, budget},
+	} {
+		if err := unix.SetsockoptInt(q.fd, unix.SOL_SOCKET, o.option, o.value); err != nil {
+			return fmt.Errorf("option %d to %d: %w", o.option, o.value, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+package afxdp
+
+import (
+	"fmt"
+
+	"github.com/stag-rdma/stag/offload/port"
+	"golang.org/x/sys/unix"
+)
+
+// Take is part of port.Port.
+func (q *Queue) Take(dst []port.Frame) int {
+	if len(q.txPool) < len(dst) {
+		q.reap()
+	}
+	n := min(len(dst), len(q.txPool))
+	left := len(q.txPool) - n
+	for k, i := range q.txPool[left:] {
+		q.state[i] = held
+		q.note(taken, i)
+		dst[k] = port.Frame{
+			Addr: q.memory(i) + port.Headroom,
+			Len:  q.cfg.FrameSize - port.Headroom,
+			Home: q.cfg.Queue,
+		}
+	}
+	q.txPool = q.txPool[:left]
+	if n < len(dst) {
+		q.short = true
+		q.count.NoFrames += uint64(len(dst) - n)
+	}
+	return n
+}
+
+// Free is part of port.Port. f.Len does not matter, nor where in the chunk
+// f.Addr points.
+func (q *Queue) Free(frames []port.Frame) {
+	for _, f := range frames {
+		i, ok := q.txChunk(f.Addr)
+		if !ok || q.state[i]&held == 0 {
+			q.misused(freed, f)
+			continue
+		}
+		q.note(freed, i)
+		q.drop(i, held)
+	}
+}
+
+// drop ends one hold on transmit chunk i. With the last one it is in the pool.
+func (q *Queue) drop(i uint32, h holders) {
+	q.state[i] &^= h
+	if q.state[i] == 0 {
+		q.txPool = append(q.txPool, i) // never grows: the pool was made for all chunks
+	}
+}
+
+// Room is part of port.Port.
+func (q *Queue) Room() int {
+	q.reap()
+	n := q.tx.Room(q.tx.Size())
+	if n == 0 {
+		q.short = true
+	}
+	return n
+}
+
+// InFlight is part of port.Port. It reports what was true when completions were
+// last reaped (by Room, Flush, or a Take that needed them).
+func (q *Queue) InFlight(f port.Frame) bool {
+	i, ok := q.txChunk(f.Addr)
+	return ok && q.state[i]&away != 0
+}
+
+// Send is part of port.Port. It stops at a frame that is not the caller's to
+// send: one not held, in flight, empty, or reaching beyond its chunk.
+func (q *Queue) Send(frames []port.Frame) int {
+	n := 0
+	for n < len(frames) && q.send(frames[n]) {
+		n++
+	}
+	q.tx.Publish()
+	q.flying += n
+	q.count.Tx += uint64(n)
+	if n < len(frames) {
+		q.short = true
+		q.count.NoRoom += uint64(len(frames) - n)
+	}
+	return n
+}
+
+func (q *Queue) send(f port.Frame) bool {
+	i, ok := q.txChunk(f.Addr)
+	at := uint32(f.Addr) & (q.cfg.FrameSize - 1)
+	if !ok || q.state[i] != held || f.Len == 0 || f.Len > q.cfg.FrameSize-at {
+		q.misused(sent, f)
+		return false
+	}
+	if !q.tx.Put(unix.XDPDesc{Addr: f.Addr - q.base, Len: f.Len}) {
+		return false
+	}
+	q.state[i] |= away
+	q.note(sent, i)
+	return true
+}
+
+// reap takes what the kernel has finished with out of the completion ring. The
+// order need not be that of Send.
+func (q *Queue) reap() {
+	n := 0
+	for ; ; n++ {
+		addr, ok := q.comp.Next()
+		if !ok {
+			break
+		}
+		f := port.Frame{Addr: q.base + addr}
+		i, ok := q.txChunk(f.Addr)
+		if !ok || addr >= q.size || q.state[i]&away == 0 {
+			q.misused(completed, f)
+			continue
+		}
+		q.note(completed, i)
+		q.flying--
+		q.count.Completed++
+		q.drop(i, away)
+	}
+	q.comp.Release()
+	if n > 0 {
+		q.short = false
+	}
+}
+
+// Flush is part of port.Port. In copy mode the kernel transmits within the call
+// and stops for several reasons, so Flush calls until the ring is empty or
+// nothing moves any more; what is left goes with the next Flush or Wait.
+//
+// ErrLinkDown leaves the frames queued, ErrGone is for good.
+func (q *Queue) Flush() error {
+	if q.fd < 0 {
+		return ErrClosed
+	}
+	q.reap()
+	if q.info.Mode == ModeZeroCopy {
+		if q.tx.Pending() > 0 && q.tx.NeedsWakeup() {
+			return q.kick(sendZero)
+		}
+		return nil
+	}
+	// Each round consumes at least one of a bounded number of descriptors.
+	for left := q.tx.Pending(); left > 0; {
+		if err := q.kick(sendCopy); err != nil {
+			return err
+		}
+		q.reap()
+		now := q.tx.Pending()
+		if now >= left {
+			q.count.Stalled++
+			return nil
+		}
+		left = now
+	}
+	return nil
+}
+
+// kick makes the system call that gets the transmit ring going.
+func (q *Queue) kick(c call) error {
+	q.count.Kicks++
+	act, errno := q.call(c)
+	switch act {
+	case lost:
+		q.count.Lost++
+	case linkDown:
+		return q.down
+	case gone:
+		return q.gone
+	case fail:
+		return fmt.Errorf("afxdp: %s: transmit: %w", q.name, errno)
+	}
+	return nil
+}
+
+// call makes one of the system calls that only say something, and repeats it
+// when a signal came between.
+func (q *Queue) call(c call) (action, unix.Errno) {
+	trap := uintptr(unix.SYS_SENDTO)
+	if c == recv {
+		trap = unix.SYS_RECVFROM
+	}
+	for {
+		_, _, errno := unix.Syscall6(trap, uintptr(q.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+		if act := decide(c, errno); act != retry {
+			return act, errno
+		}
+	}
+}
