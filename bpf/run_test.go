@@ -1,0 +1,166 @@
+package bpf_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/packet"
+)
+
+// The verdicts of a program (enum xdp_action).
+const (
+	drop     = 1
+	pass     = 2
+	redirect = 4
+)
+
+// bench is the program in the kernel, attached to nothing.
+type bench struct {
+	t    *testing.T
+	prog *ebpf.Program
+	maps map[string]*ebpf.Map
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	need.XDP(t)
+	spec, err := bpf.Spec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.Maps[bpf.MapFlows].MaxEntries = 64
+	spec.Maps[bpf.MapSocks].MaxEntries = 4
+	coll, err := ebpf.NewCollection(spec)
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	t.Cleanup(coll.Close)
+	return &bench{t: t, prog: coll.Programs[bpf.Program], maps: coll.Maps}
+}
+
+// plug puts a socket into the slot of queue 0.
+func (b *bench) plug() {
+	b.t.Helper()
+	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { unix.Close(fd) })
+	if err := b.maps[bpf.MapSocks].Put(uint32(0), uint32(fd)); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// flow enters a flow between two ends, as packets that arrive have them.
+func (b *bench) flow(remote, local string, vlan uint16, f bpf.Flow) {
+	b.t.Helper()
+	key, err := bpf.NewFlowKey(netip.MustParseAddrPort(remote), netip.MustParseAddrPort(local), vlan)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := b.maps[bpf.MapFlows].Put(key, f); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// counts is every reason's count, over all processors.
+func (b *bench) counts() (sum [bpf.Reasons]uint64) {
+	b.t.Helper()
+	for why := range sum {
+		var per []uint64
+		if err := b.maps[bpf.MapStats].Lookup(uint32(why), &per); err != nil {
+			b.t.Fatal(err)
+		}
+		for _, n := range per {
+			sum[why] += n
+		}
+	}
+	return sum
+}
+
+// meta is struct xdp_md. Test runs count its offsets from the metadata.
+type meta struct{ Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32 }
+
+// run gives the program a frame behind front octets of metadata that are there
+// already, and returns the verdict, the metadata and the packet afterwards, and
+// the one reason that was counted.
+func (b *bench) run(frame []byte, front int) (verdict uint32, record, out []byte, why bpf.Reason, err error) {
+	b.t.Helper()
+	before := b.counts()
+	in := append(make([]byte, front), frame...)
+	after := meta{}
+	opts := ebpf.RunOptions{
+		Data: in, DataOut: make([]byte, len(in)+512), ContextOut: &after,
+		Context: meta{Data: uint32(front), DataEnd: uint32(len(in))},
+	}
+	verdict, err = b.prog.Run(&opts)
+	if err != nil {
+		return 0, nil, nil, 0, err
+	}
+	return verdict, opts.DataOut[:after.Data], opts.DataOut[after.Data:], b.counted(before), nil
+}
+
+// counted is the one reason whose count is one higher than before; anything
+// else is a failure.
+func (b *bench) counted(before [bpf.Reasons]uint64) bpf.Reason {
+	b.t.Helper()
+	var why []bpf.Reason
+	for i, n := range b.counts() {
+		for ; n > before[i]; n-- {
+			why = append(why, bpf.Reason(i))
+		}
+	}
+	if len(why) != 1 {
+		b.t.Errorf("counted %v, want exactly one reason", why)
+		return bpf.Reasons
+	}
+	return why[0]
+}
+
+// crowded runs a frame with so much metadata in front of it that there is no
+// room for a record.
+func (b *bench) crowded(frame []byte) (verdict uint32, why bpf.Reason) {
+	b.t.Helper()
+	// The most that the kernel allows: it was 32 octets once, and is more now.
+	for front := 252; front >= 32; front -= 4 {
+		verdict, record, _, why, err := b.run(frame, front)
+		if errors.Is(err, unix.EINVAL) {
+			continue
+		}
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if len(record) != front {
+			b.t.Errorf("metadata grew from %d octets to %d", front, len(record))
+		}
+		return verdict, why
+	}
+	b.t.Fatal("the kernel takes no metadata in test runs")
+	return 0, 0
+}
+
+// fpdu is the beginning of an FPDU: length, DDP and RDMAP control octets, STag,
+// offset, and some payload.
+func fpdu(length uint16, ddp, rdmap byte, stag uint32) []byte {
+	b := binary.BigEndian.AppendUint16(nil, length)
+	b = append(b, ddp, rdmap)
+	b = binary.BigEndian.AppendUint32(b, stag)
+	b = binary.BigEndian.AppendUint64(b, 0x1122334455667788)
+	return append(b, "payload."...)
+}
+
+// ours is a segment that we sent to the peer of the default tuple.
+func ours(v6 bool) packet.TCP {
+	src, dst := packet.Our4, packet.Peer4
+	if v6 {
+		src, dst = packet.Our6, packet.Peer6
+	}
+	return packet.TCP{IP: packet.IP{Src: src, Dst: dst, DF: true}, Payload: make([]byte, 1400)}
+}
