@@ -1,0 +1,153 @@
+package handoff
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// checkKind refuses everything but a TCP socket over IP.
+func (s *Socket) checkKind() error {
+	var kind [3]int
+	for i, name := range []int{unix.SO_DOMAIN, unix.SO_TYPE, unix.SO_PROTOCOL} {
+		v, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, name)
+		if errors.Is(err, unix.ENOTSOCK) {
+			return fmt.Errorf("%w: the descriptor is no socket", ErrNotTCP)
+		}
+		if err != nil {
+			return fmt.Errorf("read what the socket is: %w", err)
+		}
+		kind[i] = v
+	}
+	s.domain = kind[0]
+	switch {
+	case kind[2] == unix.IPPROTO_MPTCP:
+		return ErrMPTCP
+	case kind[0] != unix.AF_INET && kind[0] != unix.AF_INET6,
+		kind[1] != unix.SOCK_STREAM, kind[2] != unix.IPPROTO_TCP:
+		return fmt.Errorf("%w: family %d, type %d, protocol %d", ErrNotTCP, kind[0], kind[1], kind[2])
+	}
+	return nil
+}
+
+// check is step 1: refuse what cannot be moved. It changes nothing.
+func (s *Socket) check() error {
+	if s.fd < 0 {
+		return ErrClosed
+	}
+	for _, f := range []func() error{
+		s.checkState, s.checkULP, s.checkOptions, s.checkUrgent, s.checkPermission, s.checkSignature,
+	} {
+		if err := f(); err != nil {
+			return fmt.Errorf("%v to %v: %w", s.tuple.Local, s.tuple.Remote, err)
+		}
+	}
+	return nil
+}
+
+// checkState wants ESTABLISHED and no pending error. poll tells about the
+// latter without taking it away from whoever should read it.
+func (s *Socket) checkState() error {
+	info, err := getTCPInfo(s.fd)
+	if err != nil {
+		return fmt.Errorf("read TCP_INFO: %w", err)
+	}
+	if info.State != established {
+		return fmt.Errorf("%w: it is in %s", ErrNotEstablished, stateName(info.State))
+	}
+	events, err := s.poll(0)
+	if err != nil {
+		return err
+	}
+	if events&unix.POLLERR != 0 {
+		return ErrPending
+	}
+	if events&unix.POLLHUP != 0 {
+		return fmt.Errorf("%w: it is shut down", ErrNotEstablished)
+	}
+	return nil
+}
+
+// poll asks which of the events, POLLERR and POLLHUP are there, without waiting.
+func (s *Socket) poll(events int16) (int16, error) {
+	for {
+		fds := []unix.PollFd{{Fd: int32(s.fd), Events: events}}
+		_, err := unix.Poll(fds, 0)
+		switch {
+		case err == nil:
+			return fds[0].Revents, nil
+		case !errors.Is(err, unix.EINTR):
+			return 0, fmt.Errorf("poll the socket: %w", err)
+		}
+	}
+}
+
+// checkULP refuses kernel TLS and its like.
+func (s *Socket) checkULP() error {
+	name, err := unix.GetsockoptString(s.fd, unix.SOL_TCP, unix.TCP_ULP)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read TCP_ULP: %w", err)
+	case name == "tls":
+		return ErrTLS
+	case name != "":
+		return fmt.Errorf("%w: %q", ErrULP, name)
+	}
+	return nil
+}
+
+// checkOptions refuses IPv4 options, which the engine does not send and the
+// XDP program does not steer.
+func (s *Socket) checkOptions() error {
+	if !s.tuple.Remote.Addr().Is4() {
+		return nil
+	}
+	n, err := optionLen(s.fd, unix.SOL_IP, unix.IP_OPTIONS)
+	if err != nil {
+		return fmt.Errorf("read IP_OPTIONS: %w", err)
+	}
+	if n != 0 {
+		return ErrOptions
+	}
+	return nil
+}
+
+// checkUrgent refuses urgent data that has been announced, has arrived, or has
+// been read out of turn while octets in front of it are still queued.
+func (s *Socket) checkUrgent() error {
+	var octet [1]byte
+	_, _, err := unix.Recvfrom(s.fd, octet[:], unix.MSG_OOB|unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	// EINVAL: none has been announced, or none is kept apart (SO_OOBINLINE).
+	if !errors.Is(err, unix.EINVAL) {
+		return ErrUrgent
+	}
+	events, err := s.poll(unix.POLLPRI)
+	if err != nil {
+		return err
+	}
+	if events&unix.POLLPRI != 0 {
+		return ErrUrgent
+	}
+	return nil
+}
+
+// checkPermission tries TCP_REPAIR without entering it: leaving repair mode
+// needs the same right. A side effect, SO_REUSEADDR cleared, is put right.
+func (s *Socket) checkPermission() error {
+	reuse, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR)
+	if err != nil {
+		return fmt.Errorf("read SO_REUSEADDR: %w", err)
+	}
+	err = unix.SetsockoptInt(s.fd, unix.SOL_TCP, unix.TCP_REPAIR, unix.TCP_REPAIR_OFF_NO_WP)
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return ErrPermission
+	case err != nil:
+		return fmt.Errorf("TCP_REPAIR: %w", err)
+	}
+	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, reuse); err != nil {
+		return fmt.Errorf("restore SO_REUSEADDR: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+package handoff
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// Numbers for which x/sys has no names: TCP_AO_INFO (linux/tcp.h) and the
+// attribute INET_DIAG_MD5SIG (linux/inet_diag.h).
+const (
+	tcpAOInfo      = 40
+	inetDiagMD5Sig = 18
+)
+
+// checkSignature refuses TCP-AO (RFC 5925) and TCP-MD5 (RFC 2385). The engine
+// would send unsigned segments, which the peer drops without a word. A socket
+// can be asked for the former; the latter only socket diagnosis tells.
+func (s *Socket) checkSignature() error {
+	switch _, err := optionLen(s.fd, unix.SOL_TCP, tcpAOInfo); {
+	case err == nil:
+		return ErrMD5
+	case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOPROTOOPT):
+		return fmt.Errorf("read TCP_AO_INFO: %w", err)
+	}
+	answer, err := s.diagnose()
+	if err != nil {
+		return err
+	}
+	signed, err := hasAttribute(answer, inetDiagMD5Sig)
+	if err != nil {
+		return err
+	}
+	if signed {
+		return ErrMD5
+	}
+	return nil
+}
+
+// diagnose asks the kernel about the socket and returns the answer's
+// attributes.
+func (s *Socket) diagnose() ([]byte, error) {
+	cookie, err := unix.GetsockoptUint64(s.fd, unix.SOL_SOCKET, unix.SO_COOKIE)
+	if err != nil {
+		return nil, fmt.Errorf("read SO_COOKIE: %w", err)
+	}
+	fd, err := s.diagSocket()
+	if err != nil {
+		return nil, fmt.Errorf("open a socket for diagnosis: %w", err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Sendto(fd, s.diagRequest(cookie), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return nil, fmt.Errorf("ask about the socket: %w", err)
+	}
+	buf := make([]byte, 16<<10)
+	n, err := receive(fd, buf, 0)
+	if err != nil {
+		return nil, fmt.Errorf("hear about the socket: %w", err)
+	}
+	return diagAnswer(buf[:n])
+}
+
+// Lengths of struct inet_diag_req_v2 and struct inet_diag_msg
+// (linux/inet_diag.h) and of struct nlmsghdr in front of them.
+const (
+	diagReqLen = 56
+	diagMsgLen = 72
+)
+
+// diagRequest is the netlink message that asks for exactly this socket.
+func (s *Socket) diagRequest(cookie uint64) []byte {
+	ne, be := binary.NativeEndian, binary.BigEndian
+	family := byte(unix.AF_INET6)
+	if s.tuple.Remote.Addr().Is4() {
+		family = unix.AF_INET
+	}
+	b := make([]byte, 0, unix.NLMSG_HDRLEN+diagReqLen)
+	b = ne.AppendUint32(b, unix.NLMSG_HDRLEN+diagReqLen)
+	b = ne.AppendUint16(b, unix.SOCK_DIAG_BY_FAMILY)
+	b = ne.AppendUint16(b, unix.NLM_F_REQUEST)
+	b = ne.AppendUint32(b, 1) // sequence number
+	b = ne.AppendUint32(b, 0) // port id: the kernel fills it in
+
+	b = append(b, family, unix.IPPROTO_TCP, 0, 0)
+	b = ne.AppendUint32(b, ^uint32(0)) // any state
+	b = be.AppendUint16(b, s.tuple.Local.Port())
+	b = be.AppendUint16(b, s.tuple.Remote.Port())
+	b = appendAddr(b, s.tuple.Local.Addr())
+	b = appendAddr(b, s.tuple.Remote.Addr())
+	b = ne.AppendUint32(b, uint32(s.tuple.Device))
+	b = ne.AppendUint32(b, uint32(cookie))
+	return ne.AppendUint32(b, uint32(cookie>>32))
+}
+
+// appendAddr appends an address in 16 octets, an IPv4 one in the first four.
+func appendAddr(b []byte, a netip.Addr) []byte {
+	octets := make([]byte, 16)
+	copy(octets, a.AsSlice())
+	return append(b, octets...)
+}
+
+// diagAnswer returns the attributes of an answer of inet_diag.
+func diagAnswer(b []byte) ([]byte, error) {
+	ne := binary.NativeEndian
+	if len(b) < unix.NLMSG_HDRLEN {
+		return nil, errors.New("the kernel's answer about the socket is too short")
+	}
+	size, kind, body := ne.Uint32(b), ne.Uint16(b[4:]), b[unix.NLMSG_HDRLEN:]
+	if uint64(size) > uint64(len(b)) || size < unix.NLMSG_HDRLEN {
+		return nil, errors.New("the kernel's answer about the socket is cut off")
+	}
+	body = body[:size-unix.NLMSG_HDRLEN]
+	if kind == unix.NLMSG_ERROR && len(body) >= 4 {
+		errno := unix.Errno(-int32(ne.Uint32(body)))
+		if errno == unix.ENOENT {
+			return nil, fmt.Errorf("%w: %w", ErrNoDiag, errno)
+		}
+		return nil, fmt.Errorf("ask about the socket: %w", errno)
+	}
+	if kind != unix.SOCK_DIAG_BY_FAMILY || len(body) < diagMsgLen {
+		return nil, fmt.Errorf("the kernel answered about the socket with message type %d of %d octets", kind, size)
+	}
+	return body[diagMsgLen:], nil
+}
+
+// hasAttribute looks for an attribute of the given type.
+func hasAttribute(b []byte, kind uint16) (bool, error) {
+	for len(b) >= 4 {
+		size := int(binary.NativeEndian.Uint16(b))
+		if size < 4 || size > len(b) {
+			return false, errors.New("the kernel's answer about the socket has a malformed attribute")
+		}
+		if binary.NativeEndian.Uint16(b[2:]) == kind {
+			return true, nil
+		}
+		b = b[min((size+3)&^3, len(b)):]
+	}
+	return false, nil
+}
+
+// diagSocket opens a socket for diagnosis in the network namespace of s, which
+// need not be that of the running thread.
+func (s *Socket) diagSocket() (int, error) {
+	fd, err := openDiag()
+	if err != nil {
+		return -1, err
+	}
+	here, err1 := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	there, err2 := unix.GetsockoptUint64(s.fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err := errors.Join(err1, err2); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("read SO_NETNS_COOKIE: %w", err)
+	}
+	if here == there {
+		return fd, nil
+	}
+	unix.Close(fd)
+	return s.diagSocketThere()
+}
+
+func openDiag() (int, error) {
+	return unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+}
+
+// diagSocketThere opens it on a thread that enters the namespace and is thrown
+// away afterwards.
+func (s *Socket) diagSocketThere() (fd int, err error) {
+	space, err := unix.IoctlRetInt(s.fd, unix.SIOCGSKNS)
+	if err != nil {
+		return -1, fmt.Errorf("find the socket's network namespace: %w", err)
+	}
+	defer unix.Close(space)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if err = unix.Setns(space, unix.CLONE_NEWNET); err != nil {
+			fd, err = -1, fmt.Errorf("enter the socket's network namespace: %w", err)
+			return
+		}
+		fd, err = openDiag()
+	}()
+	<-done
+	return fd, err
+}
+
+// receive is recv that goes on when a signal comes.
+func receive(fd int, b []byte, flags int) (int, error) {
+	for {
+		n, _, err := unix.Recvfrom(fd, b, flags)
+		if !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+}

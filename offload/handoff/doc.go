@@ -1,0 +1,20 @@
+// Package handoff takes an established TCP connection over from the kernel.
+//
+// Its place in the life of a connection: the kernel opens it, an upper layer
+// negotiates over the ordinary socket, then
+//
+//	s, err := handoff.Open(conn)      // can it be moved at all?
+//	err = s.Take(ctx, steps, grace)   // moved, or left as it was
+//
+// and from then on an engine is that connection: steps.Install received its
+// state as a tcp.State, and a Placeholder that holds the 4-tuple in the kernel.
+//
+// A socket in repair mode is not inert. It acknowledges segments that reach
+// it, and its retransmission and keepalive timers run on and reset the peer in
+// the end. So segments are steered away first and the socket is replaced by one
+// with empty queues and no timers; nothing of the kernel's connection is left
+// that could speak.
+//
+// The package knows no engine: what a take-over does to the steering table and
+// to the engine is the caller's Steps.
+package handoff

@@ -1,0 +1,87 @@
+package handoff
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Why a connection cannot be taken over. In all these cases the kernel's
+// connection has not been touched, or has been put back as it was.
+var (
+	ErrNotTCP         = errors.New("not a TCP socket")
+	ErrMPTCP          = errors.New("a Multipath TCP socket cannot be taken over: call SetMultipathTCP(false) on the net.Dialer or net.ListenConfig")
+	ErrNotEstablished = errors.New("not an established connection")
+	ErrPending        = errors.New("an error is pending on the socket: read it first")
+	ErrTLS            = errors.New("kernel TLS runs on the socket: take the connection over before TLS is set up, or leave it to the kernel")
+	ErrULP            = errors.New("an upper-layer protocol of the kernel runs on the socket")
+	ErrMD5            = errors.New("the connection is signed with TCP-MD5 or TCP-AO, which the engine does not speak")
+	ErrUrgent         = errors.New("urgent data is on its way: read it first")
+	ErrOptions        = errors.New("IP options are set on the socket: clear IP_OPTIONS")
+	ErrLocal          = errors.New("the peer is on this host: use the kernel port")
+	ErrPermission     = errors.New("TCP_REPAIR is not permitted: CAP_NET_ADMIN is needed in the user namespace that owns the socket's network")
+	ErrNoDiag         = errors.New("the kernel cannot say whether the connection is signed: load the tcp_diag module")
+	ErrMoving         = errors.New("segments still reach the kernel although they are steered away: check that the XDP program sits on the interface that the connection arrives on")
+	ErrWritten        = errors.New("the socket was written to while it was being taken over: wait for writers first")
+	ErrNoBarrier      = errors.New("the kernel offers no global membarrier (it has none, or nohz_full is set)")
+	ErrClosed         = errors.New("the socket has been closed or handed over")
+)
+
+// LostError says that a take-over failed after the kernel had given its
+// connection up: it exists nowhere any more. The peer is reset by the kernel
+// when it sends its next segment.
+type LostError struct {
+	Tuple Tuple
+	Err   error
+}
+
+func (e *LostError) Error() string {
+	return fmt.Sprintf("the connection from %v to %v is lost: %v", e.Tuple.Local, e.Tuple.Remote, e.Err)
+}
+
+func (e *LostError) Unwrap() error { return e.Err }
+
+// Step names the parts of a take-over, in their order.
+type Step int
+
+// The steps. Up to StepRead a failure leaves the connection with the kernel;
+// from StepReplace on it is lost.
+const (
+	StepCheck Step = iota
+	StepPark
+	StepGrace
+	StepRepair
+	StepRead
+	StepReplace
+	StepInstall
+)
+
+var stepNames = [...]string{
+	StepCheck:   "check the socket",
+	StepPark:    "park its segments",
+	StepGrace:   "wait for segments under way",
+	StepRepair:  "enter repair mode",
+	StepRead:    "read its state",
+	StepReplace: "replace it by a placeholder",
+	StepInstall: "install it in the engine",
+}
+
+func (s Step) String() string { return stepNames[s] }
+
+// stateNames are the kernel's numbers for the states of RFC 9293 §3.3.2.
+var stateNames = [...]string{
+	1: "ESTABLISHED", "SYN-SENT", "SYN-RECEIVED", "FIN-WAIT-1", "FIN-WAIT-2",
+	"TIME-WAIT", "CLOSED", "CLOSE-WAIT", "LAST-ACK", "LISTEN", "CLOSING", "NEW-SYN-RECEIVED",
+}
+
+// established and closed are the two states that matter here.
+const (
+	established = 1
+	closed      = 7
+)
+
+func stateName(state uint8) string {
+	if int(state) < len(stateNames) && stateNames[state] != "" {
+		return stateNames[state]
+	}
+	return fmt.Sprintf("state %d", state)
+}

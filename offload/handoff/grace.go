@@ -1,0 +1,91 @@
+package handoff
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Grace waits until packets that had passed the XDP program when the wait
+// began have gone through the kernel's stack. One barrier serves everybody who
+// was waiting when it began, so that many take-overs at once cost little more
+// than one. The zero Grace is ready; it is safe for concurrent use.
+type Grace struct {
+	mu      sync.Mutex
+	next    *round // of those who came since the running barrier began
+	running bool
+
+	// barrier replaces the kernel's in tests.
+	barrier func() error
+}
+
+// round is one barrier and everybody who waits for it.
+type round struct {
+	done chan struct{}
+	err  error // valid when done is closed
+}
+
+// Wait returns after a grace period that began after the call, or with ctx's
+// error.
+func (g *Grace) Wait(ctx context.Context) error {
+	r := g.join()
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// join enters the next round, whose barrier has not begun.
+func (g *Grace) join() *round {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.next == nil {
+		g.next = &round{done: make(chan struct{})}
+	}
+	if !g.running {
+		g.running = true
+		go g.run()
+	}
+	return g.next
+}
+
+// run serves rounds until nobody waits.
+func (g *Grace) run() {
+	for {
+		g.mu.Lock()
+		r := g.next
+		g.next = nil
+		if r == nil {
+			g.running = false
+			g.mu.Unlock()
+			return
+		}
+		g.mu.Unlock()
+		if g.barrier != nil {
+			r.err = g.barrier()
+		} else {
+			r.err = membarrier()
+		}
+		close(r.done)
+	}
+}
+
+// membarrier waits for an RCU grace period: every packet is carried from the
+// driver to its socket within one RCU read section.
+func membarrier() error {
+	const global = 1 // MEMBARRIER_CMD_GLOBAL
+	for {
+		_, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0)
+		switch errno {
+		case 0:
+			return nil
+		case unix.EINTR:
+			continue
+		}
+		return fmt.Errorf("%w: %w", ErrNoBarrier, errno)
+	}
+}

@@ -1,0 +1,177 @@
+package handoff
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/offload/seq"
+	"github.com/stag-rdma/stag/offload/tcp"
+)
+
+// Placeholder keeps a connection's 4-tuple in the kernel while an engine runs
+// the connection: an ESTABLISHED socket with empty queues and no timers, in
+// repair mode for life. No segment of the tuple may reach it, as it would
+// answer. It is safe for concurrent use.
+type Placeholder struct {
+	tuple      Tuple
+	ip         IP
+	congestion string
+	segsIn     uint32 // tcpi_segs_in when it was made
+
+	mu sync.Mutex
+	fd int // -1 when closed
+}
+
+// Tuple is the connection's 4-tuple and interface.
+func (p *Placeholder) Tuple() Tuple { return p.tuple }
+
+// IP is what the kernel put into IP headers until now.
+func (p *Placeholder) IP() IP { return p.ip }
+
+// Congestion is the kernel's name of the congestion control that the
+// connection had.
+func (p *Placeholder) Congestion() string { return p.congestion }
+
+// Err is nil as long as the kernel has seen no segment of the tuple and the
+// placeholder stands.
+func (p *Placeholder) Err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fd < 0 {
+		return ErrClosed
+	}
+	info, err := getTCPInfo(p.fd)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read TCP_INFO of the placeholder: %w", err)
+	case info.State != established:
+		return fmt.Errorf("the placeholder of %v to %v is in %s", p.tuple.Local, p.tuple.Remote, stateName(info.State))
+	case info.Segs_in != p.segsIn:
+		return fmt.Errorf("%d segments of %v to %v have reached the kernel", info.Segs_in-p.segsIn, p.tuple.Remote, p.tuple.Local)
+	}
+	return nil
+}
+
+// Close lets the 4-tuple go without sending anything. It may be called twice.
+func (p *Placeholder) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fd < 0 {
+		return nil
+	}
+	fd := p.fd
+	p.fd = -1
+	return dissolve(fd)
+}
+
+// dissolve disconnects a socket in repair mode, which is silent, and closes
+// our descriptor. The socket ends even if others still have descriptors of it.
+func dissolve(fd int) error {
+	return errors.Join(disconnect(fd), unix.Close(fd))
+}
+
+// disconnect puts the socket into CLOSED. In repair mode nothing is sent; both
+// queues are emptied and all timers stopped. The error that the kernel leaves
+// on the socket is taken off.
+func disconnect(fd int) error {
+	if err := connectUnspec(fd); err != nil {
+		return fmt.Errorf("disconnect the socket: %w", err)
+	}
+	_, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	return err
+}
+
+// placeholder turns the socket into one: step 5. Afterwards the Socket has no
+// descriptor any more.
+func (s *Socket) placeholder(state tcp.State) (*Placeholder, error) {
+	fd := s.fd
+	s.fd = -1
+	p := &Placeholder{tuple: s.tuple, ip: s.ip, congestion: s.congestion, fd: fd}
+	err := s.rebuild(fd, state)
+	if err == nil {
+		p.segsIn, err = s.verify(fd, state)
+	}
+	if err != nil {
+		return nil, errors.Join(err, dissolve(fd))
+	}
+	return p, nil
+}
+
+// rebuild disconnects the socket, which silently throws its queues away, and
+// connects it again in repair mode, which sends nothing either.
+func (s *Socket) rebuild(fd int, state tcp.State) error {
+	if err := disconnect(fd); err != nil {
+		return err
+	}
+	if err := s.inject(StepReplace); err != nil {
+		return err
+	}
+	if err := s.bind(fd); err != nil {
+		return fmt.Errorf("bind to %v again: %w", s.tuple.Local, err)
+	}
+	end := state.SndUna.Add(seq.Len(len(state.Queue)))
+	for _, q := range []struct {
+		queue int
+		seq   seq.Num
+	}{{receiveQueue, state.RcvNxt}, {sendQueue, end}} {
+		err := unix.SetsockoptInt(fd, unix.SOL_TCP, unix.TCP_REPAIR_QUEUE, q.queue)
+		if err == nil {
+			err = unix.SetsockoptInt(fd, unix.SOL_TCP, unix.TCP_QUEUE_SEQ, int(int32(q.seq)))
+		}
+		if err != nil {
+			return fmt.Errorf("set the sequence of queue %d: %w", q.queue, err)
+		}
+	}
+	if err := unix.Connect(fd, s.remote); err != nil {
+		return fmt.Errorf("connect to %v again: %w", s.tuple.Remote, err)
+	}
+	return nil
+}
+
+// bind gives the socket its local address back. EINVAL: it was bound to its
+// port before it was first connected and has kept it; connect then chooses the
+// address as it did before, and verify looks. getsockname would not tell, it
+// shows ports that are gone.
+func (s *Socket) bind(fd int) error {
+	err := unix.Bind(fd, s.local)
+	if errors.Is(err, unix.EINVAL) {
+		return nil
+	}
+	return err
+}
+
+// verify checks that the socket is a placeholder, and says how many segments
+// it has seen. With no queue selected, a write to it is refused.
+func (s *Socket) verify(fd int, state tcp.State) (segsIn uint32, err error) {
+	info, err := getTCPInfo(fd)
+	if err != nil {
+		return 0, fmt.Errorf("read TCP_INFO: %w", err)
+	}
+	if info.State != established {
+		return 0, fmt.Errorf("the placeholder is in %s", stateName(info.State))
+	}
+	for _, queue := range []uint{unix.SIOCINQ, unix.SIOCOUTQ} {
+		if n, err := unix.IoctlGetInt(fd, queue); err != nil || n != 0 {
+			return 0, errors.Join(fmt.Errorf("%d octets are in a queue of the placeholder", n), err)
+		}
+	}
+	again := Socket{fd: fd}
+	if err := again.readTuple(); err != nil {
+		return 0, err
+	}
+	if again.tuple != s.tuple {
+		return 0, fmt.Errorf("the placeholder connects %v to %v", again.tuple.Local, again.tuple.Remote)
+	}
+	next, err := again.queueSeq(receiveQueue)
+	if err != nil {
+		return 0, err
+	}
+	if next != state.RcvNxt {
+		return 0, fmt.Errorf("%w: the placeholder has received %d octets", ErrMoving, state.RcvNxt.Until(next))
+	}
+	err = unix.SetsockoptInt(fd, unix.SOL_TCP, unix.TCP_REPAIR_QUEUE, noQueue)
+	return info.Segs_in, err
+}

@@ -1,0 +1,202 @@
+package handoff
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/seq"
+	"github.com/stag-rdma/stag/offload/tcp"
+)
+
+// The kernel's numbers of the queues of a socket in repair mode.
+const (
+	noQueue = iota
+	receiveQueue
+	sendQueue
+)
+
+// settle is how long the kernel must see no segment for the state to count as
+// standing still. Receive offload and packet steering between CPUs can hold a
+// segment beyond the grace period; maxRounds bounds the wait.
+const (
+	settle    = time.Millisecond
+	maxRounds = 50
+)
+
+// peekSlack is room for the part of the oldest unacknowledged buffer that the
+// peer has acknowledged already: a buffer of one segment is not trimmed.
+const peekSlack = 64 << 10
+
+// read fills a state from a socket in repair mode whose segments are parked.
+// The send queue is left selected, which keeps the kernel from transmitting
+// unsent octets; so what was sent stays what was sent.
+func (s *Socket) read() (tcp.State, error) {
+	for range maxRounds {
+		before, err := getTCPInfo(s.fd)
+		if err != nil {
+			return tcp.State{}, fmt.Errorf("read TCP_INFO: %w", err)
+		}
+		var st tcp.State
+		for _, f := range []func(*tcp.State) error{
+			s.readReceived, s.readSent, s.readWindows, s.readClock, s.readSettings, s.readIP,
+		} {
+			if err := f(&st); err != nil {
+				return tcp.State{}, err
+			}
+		}
+		if err := s.readInfo(&st, before); err != nil {
+			return tcp.State{}, err
+		}
+		time.Sleep(settle)
+		still, err := s.still(&st, before)
+		if err != nil || still {
+			return st, err
+		}
+	}
+	return tcp.State{}, ErrMoving
+}
+
+// still reports whether the kernel has seen no segment since before.
+func (s *Socket) still(st *tcp.State, before tcpInfo) (bool, error) {
+	after, err := getTCPInfo(s.fd)
+	if err != nil {
+		return false, fmt.Errorf("read TCP_INFO: %w", err)
+	}
+	if after.State != established {
+		return false, fmt.Errorf("%w any more: it is in %s", ErrNotEstablished, stateName(after.State))
+	}
+	end, err := unix.GetsockoptInt(s.fd, unix.SOL_TCP, unix.TCP_QUEUE_SEQ)
+	if err != nil {
+		return false, fmt.Errorf("read the send sequence: %w", err)
+	}
+	if seq.Num(end) != st.SndUna.Add(seq.Len(len(st.Queue))) {
+		return false, ErrWritten
+	}
+	return after.Segs_in == before.Segs_in, nil
+}
+
+// readReceived reads RCV.NXT and the octets that nobody has read.
+func (s *Socket) readReceived(st *tcp.State) error {
+	next, err := s.queueSeq(receiveQueue)
+	if err != nil {
+		return err
+	}
+	st.RcvNxt = next
+	size, err := s.unread()
+	if err != nil {
+		return err
+	}
+	// One octet more than expected shows that there is no more.
+	st.Unread, err = s.peek(size + 1)
+	if err != nil {
+		return fmt.Errorf("read the receive queue: %w", err)
+	}
+	if len(st.Unread) > size {
+		return fmt.Errorf("%w: the receive queue grew", ErrMoving)
+	}
+	if len(st.Unread) < size {
+		return fmt.Errorf("the receive queue holds %d octets, but only %d can be read: switch SO_PEEK_OFF off", size, len(st.Unread))
+	}
+	return nil
+}
+
+// unread is how many octets the receive queue holds. SIOCINQ counts up to an
+// urgent mark, or all if urgent data is inline: a difference is a mark.
+func (s *Socket) unread() (int, error) {
+	inline, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_OOBINLINE)
+	if err != nil {
+		return 0, fmt.Errorf("read SO_OOBINLINE: %w", err)
+	}
+	var size [2]int
+	for i, v := range []int{1, inline} {
+		if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, v); err != nil {
+			return 0, fmt.Errorf("set SO_OOBINLINE: %w", err)
+		}
+		if size[i], err = unix.IoctlGetInt(s.fd, unix.SIOCINQ); err != nil {
+			return 0, fmt.Errorf("SIOCINQ: %w", err)
+		}
+	}
+	if size[0] != size[1] {
+		return 0, ErrUrgent
+	}
+	return size[1], nil
+}
+
+// readSent reads what the peer has not acknowledged and what was not sent.
+func (s *Socket) readSent(st *tcp.State) error {
+	end, err := s.queueSeq(sendQueue)
+	if err != nil {
+		return err
+	}
+	queued, err := unix.IoctlGetInt(s.fd, unix.SIOCOUTQ)
+	if err != nil {
+		return fmt.Errorf("SIOCOUTQ: %w", err)
+	}
+	unsent, err := unix.IoctlGetInt(s.fd, unix.SIOCOUTQNSD)
+	if err != nil {
+		return fmt.Errorf("SIOCOUTQNSD: %w", err)
+	}
+	b, err := s.peek(queued + peekSlack)
+	if err != nil {
+		return fmt.Errorf("read the send queue: %w", err)
+	}
+	if len(b) < queued {
+		return fmt.Errorf("the send queue holds %d octets, but only %d can be read", queued, len(b))
+	}
+	st.Queue = b[len(b)-queued:]
+	st.SndUna = end.Back(seq.Len(queued))
+	st.SndNxt = end.Back(seq.Len(unsent))
+	return nil
+}
+
+// queueSeq selects a queue and returns the sequence number behind its end.
+func (s *Socket) queueSeq(queue int) (seq.Num, error) {
+	if err := unix.SetsockoptInt(s.fd, unix.SOL_TCP, unix.TCP_REPAIR_QUEUE, queue); err != nil {
+		return 0, fmt.Errorf("select queue %d: %w", queue, err)
+	}
+	v, err := unix.GetsockoptInt(s.fd, unix.SOL_TCP, unix.TCP_QUEUE_SEQ)
+	if err != nil {
+		return 0, fmt.Errorf("read the sequence of queue %d: %w", queue, err)
+	}
+	return seq.Num(v), nil
+}
+
+// peek reads up to n octets of the selected queue and leaves them there.
+func (s *Socket) peek(n int) ([]byte, error) {
+	b := make([]byte, n)
+	got, err := receive(s.fd, b, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	if errors.Is(err, unix.EAGAIN) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b[:got], nil
+}
+
+func (s *Socket) readWindows(st *tcp.State) error {
+	w, err := getRepairWindow(s.fd)
+	if err != nil {
+		return fmt.Errorf("read TCP_REPAIR_WINDOW: %w", err)
+	}
+	st.SndWL1, st.SndWnd, st.MaxWnd = seq.Num(w.sndWL1), w.sndWnd, w.maxWindow
+	st.RcvWnd, st.RcvWup = w.rcvWnd, seq.Num(w.rcvWup)
+	return nil
+}
+
+// readClock reads our timestamp clock. The instant is taken first and the
+// kernel's lowest bit, which it uses as a flag, is set: both can only put our
+// timestamps ahead of the kernel's last one, never behind (RFC 7323 §5.3).
+func (s *Socket) readClock(st *tcp.State) error {
+	st.At = clock.Now()
+	ts, err := unix.GetsockoptInt(s.fd, unix.SOL_TCP, unix.TCP_TIMESTAMP)
+	if err != nil {
+		return fmt.Errorf("read TCP_TIMESTAMP: %w", err)
+	}
+	st.TSNow = uint32(ts) | 1
+	return nil
+}

@@ -1,0 +1,170 @@
+package handoff
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/offload/tcp"
+)
+
+// Bits of tcpi_options (linux/tcp.h).
+const (
+	optTimestamps = 1
+	optSACK       = 2
+	optScale      = 4
+	optECN        = 8
+	optUsecTS     = 64
+)
+
+// readInfo takes from TCP_INFO what only it tells.
+func (s *Socket) readInfo(st *tcp.State, i tcpInfo) error {
+	if i.State != established {
+		return fmt.Errorf("%w any more: it is in %s", ErrNotEstablished, stateName(i.State))
+	}
+	// In repair mode TCP_MAXSEG is the peer's MSS option.
+	mss, err := unix.GetsockoptInt(s.fd, unix.SOL_TCP, unix.TCP_MAXSEG)
+	if err != nil {
+		return fmt.Errorf("read TCP_MAXSEG: %w", err)
+	}
+	st.MSS = uint16(min(mss, 0xffff))
+	st.MTU = uint16(min(i.Pmtu, 0xffff))
+	st.V6 = !s.tuple.Remote.Addr().Is4()
+	st.SACK = i.Options&optSACK != 0
+	st.Timestamps = i.Options&optTimestamps != 0
+	st.ECN = i.Options&optECN != 0
+	if i.Options&optScale != 0 {
+		st.SndScale, st.RcvScale = i.sndScale, i.rcvScale
+	}
+	st.TSTick = time.Millisecond
+	if i.Options&optUsecTS != 0 {
+		st.TSTick = time.Microsecond
+	}
+	st.SRTT = time.Duration(i.Rtt) * time.Microsecond
+	st.RTTVar = time.Duration(i.Rttvar) * time.Microsecond
+	st.RTO = time.Duration(i.Rto) * time.Microsecond
+	st.Cwnd = uint32(min(uint64(i.Snd_cwnd)*uint64(i.Snd_mss), 1<<30))
+	return nil
+}
+
+// readSettings takes over what the application has asked of the connection.
+// Keepalive and user timeout have been switched off by now and are in s.saved.
+func (s *Socket) readSettings(st *tcp.State) error {
+	var idle, interval, count, noDelay int
+	for _, o := range []struct {
+		name int
+		dst  *int
+	}{
+		{unix.TCP_KEEPIDLE, &idle},
+		{unix.TCP_KEEPINTVL, &interval},
+		{unix.TCP_KEEPCNT, &count},
+		{unix.TCP_NODELAY, &noDelay},
+	} {
+		v, err := unix.GetsockoptInt(s.fd, unix.SOL_TCP, o.name)
+		if err != nil {
+			return fmt.Errorf("read TCP option %d: %w", o.name, err)
+		}
+		*o.dst = v
+	}
+	st.NoDelay = noDelay != 0
+	st.UserTimeout = time.Duration(s.saved.userTimeout) * time.Millisecond
+	if s.saved.keepalive != 0 {
+		st.KeepIdle = time.Duration(idle) * time.Second
+		st.KeepInterval = time.Duration(interval) * time.Second
+		st.KeepCount = count
+	}
+	return nil
+}
+
+// saved is what entering repair mode takes away from a socket.
+type saved struct {
+	keepalive, userTimeout, reuse int
+}
+
+// enterRepair switches off what could end the connection while it stands
+// still, then enters repair mode. On failure everything is as before.
+func (s *Socket) enterRepair() error {
+	for _, o := range s.savedOptions() {
+		v, err := unix.GetsockoptInt(s.fd, o.level, o.name)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", o.text, err)
+		}
+		*o.value = v
+	}
+	err := s.stopTimers()
+	if err == nil {
+		err = unix.SetsockoptInt(s.fd, unix.SOL_TCP, unix.TCP_REPAIR, unix.TCP_REPAIR_ON)
+	}
+	if err != nil {
+		s.restore()
+		return fmt.Errorf("TCP_REPAIR: %w", err)
+	}
+	return nil
+}
+
+func (s *Socket) stopTimers() error {
+	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0); err != nil {
+		return err
+	}
+	return unix.SetsockoptInt(s.fd, unix.SOL_TCP, unix.TCP_USER_TIMEOUT, 0)
+}
+
+// leaveRepair puts the connection back into the kernel's hands, without the
+// window probe that leaving repair mode sends by itself.
+func (s *Socket) leaveRepair() error {
+	err := unix.SetsockoptInt(s.fd, unix.SOL_TCP, unix.TCP_REPAIR, unix.TCP_REPAIR_OFF_NO_WP)
+	if err != nil {
+		return fmt.Errorf("leave repair mode: %w", err)
+	}
+	return s.restore()
+}
+
+// restore sets what enterRepair has read. Repair mode clears SO_REUSEADDR.
+func (s *Socket) restore() error {
+	for _, o := range s.savedOptions() {
+		if err := unix.SetsockoptInt(s.fd, o.level, o.name, *o.value); err != nil {
+			return fmt.Errorf("restore %s: %w", o.text, err)
+		}
+	}
+	return nil
+}
+
+type savedOption struct {
+	level, name int
+	text        string
+	value       *int
+}
+
+func (s *Socket) savedOptions() []savedOption {
+	return []savedOption{
+		{unix.SOL_SOCKET, unix.SO_REUSEADDR, "SO_REUSEADDR", &s.saved.reuse},
+		{unix.SOL_TCP, unix.TCP_USER_TIMEOUT, "TCP_USER_TIMEOUT", &s.saved.userTimeout},
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, "SO_KEEPALIVE", &s.saved.keepalive},
+	}
+}
+
+// readIP reads what the kernel puts into IP headers, and the name of its
+// congestion control.
+func (s *Socket) readIP(*tcp.State) (err error) {
+	type option struct{ level, name int }
+	ttl, tos, discover := option{unix.SOL_IP, unix.IP_TTL}, option{unix.SOL_IP, unix.IP_TOS}, option{unix.SOL_IP, unix.IP_MTU_DISCOVER}
+	if !s.tuple.Remote.Addr().Is4() {
+		ttl = option{unix.SOL_IPV6, unix.IPV6_UNICAST_HOPS}
+		tos = option{unix.SOL_IPV6, unix.IPV6_TCLASS}
+		discover = option{unix.SOL_IPV6, unix.IPV6_MTU_DISCOVER}
+	}
+	var v [3]int
+	for i, o := range []option{ttl, tos, discover} {
+		if v[i], err = unix.GetsockoptInt(s.fd, o.level, o.name); err != nil {
+			return fmt.Errorf("read IP option %d: %w", o.name, err)
+		}
+	}
+	const ecn = 3 // the bits of the traffic class that are not ours (RFC 3168 §5)
+	df := v[2] == unix.IP_PMTUDISC_WANT || v[2] == unix.IP_PMTUDISC_DO || v[2] == unix.IP_PMTUDISC_PROBE
+	s.ip = IP{TTL: uint8(v[0]), TOS: uint8(v[1]) &^ ecn, DF: df}
+	if s.congestion, err = unix.GetsockoptString(s.fd, unix.SOL_TCP, unix.TCP_CONGESTION); err != nil {
+		return fmt.Errorf("read TCP_CONGESTION: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package handoff
+
+import (
+	"encoding/binary"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// infoLen is how much of struct tcp_info must be there: up to and with
+// tcpi_rcv_ooopack (Linux 4.19).
+const infoLen = 228
+
+// tcpInfo is struct tcp_info with the window shifts, which are bit fields that
+// x/sys has no names for.
+type tcpInfo struct {
+	unix.TCPInfo
+	sndScale, rcvScale uint8
+}
+
+// getTCPInfo reads TCP_INFO.
+func getTCPInfo(fd int) (tcpInfo, error) {
+	var raw unix.TCPInfo
+	size := uint32(unsafe.Sizeof(raw))
+	if err := getsockopt(fd, unix.SOL_TCP, unix.TCP_INFO, unsafe.Pointer(&raw), &size); err != nil {
+		return tcpInfo{}, err
+	}
+	if size < infoLen {
+		return tcpInfo{}, unix.EOPNOTSUPP
+	}
+	// tcpi_snd_wscale and tcpi_rcv_wscale share octet 6, in padding of the Go
+	// structure; the first bit field takes the low bits on a little-endian
+	// machine and the high bits on a big-endian one.
+	scales := (*[8]byte)(unsafe.Pointer(&raw))[6]
+	low, high := scales&15, scales>>4
+	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
+		low, high = high, low
+	}
+	return tcpInfo{TCPInfo: raw, sndScale: low, rcvScale: high}, nil
+}
+
+// repairWindow is struct tcp_repair_window: sequence numbers and windows in
+// octets, scaled.
+type repairWindow struct {
+	sndWL1, sndWnd, maxWindow, rcvWnd, rcvWup uint32
+}
+
+// getRepairWindow reads TCP_REPAIR_WINDOW. The socket must be in repair mode.
+func getRepairWindow(fd int) (w repairWindow, err error) {
+	size := uint32(unsafe.Sizeof(w))
+	if err := getsockopt(fd, unix.SOL_TCP, unix.TCP_REPAIR_WINDOW, unsafe.Pointer(&w), &size); err != nil {
+		return repairWindow{}, err
+	}
+	if size != uint32(unsafe.Sizeof(w)) {
+		return repairWindow{}, unix.EOPNOTSUPP
+	}
+	return w, nil
+}
+
+// optionLen reads a socket option of up to 256 octets and reports how long its
+// value is.
+func optionLen(fd, level, name int) (int, error) {
+	var buf [256]byte
+	size := uint32(len(buf))
+	err := getsockopt(fd, level, name, unsafe.Pointer(&buf), &size)
+	return int(size), err
+}
+
+// getsockopt reads at most *size octets to where value points; the caller has
+// made sure that they are there. It sets *size to what the kernel wrote.
+func getsockopt(fd, level, name int, value unsafe.Pointer, size *uint32) error {
+	for {
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(name),
+			uintptr(value), uintptr(unsafe.Pointer(size)), 0)
+		switch errno {
+		case 0:
+			return nil
+		case unix.EINTR:
+			continue
+		}
+		return errno
+	}
+}
+
+// connectUnspec dissolves a socket's association: connect to AF_UNSPEC, for
+// which x/sys has no address.
+func connectUnspec(fd int) error {
+	addr := unix.RawSockaddr{Family: unix.AF_UNSPEC}
+	for {
+		_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&addr)), unsafe.Sizeof(addr))
+		switch errno {
+		case 0:
+			return nil
+		case unix.EINTR:
+			continue
+		}
+		return errno
+	}
+}

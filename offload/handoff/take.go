@@ -1,0 +1,108 @@
+package handoff
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/stag-rdma/stag/offload/tcp"
+)
+
+// Steps are a take-over's effects outside the socket. Take calls them on its
+// own goroutine.
+type Steps interface {
+	// Park makes the connection's segments reach the engine, which holds them
+	// (bounded; beyond, they are dropped and the peer retransmits). On error
+	// nothing may be left of it.
+	Park() error
+	// Unpark undoes Park: segments reach the kernel again. What is parked is
+	// dropped.
+	Unpark()
+	// Install makes the engine run the connection from this state, beginning
+	// with what is parked. It owns p from then on. On error nothing may be
+	// left of it but what Unpark undoes; p is closed by Take.
+	Install(state tcp.State, p *Placeholder) error
+}
+
+// Take moves the connection from the kernel to an engine. When it returns nil
+// the Socket is used up and the engine owns the Placeholder. On error the
+// connection lives on in the kernel as if nothing had been, and the Socket can
+// be tried again, unless the error is a *LostError: then the connection is
+// gone and the Socket used up.
+//
+// Nobody may read, write or close the connection's socket meanwhile. ctx ends
+// the wait for the grace period; the rest takes milliseconds.
+func (s *Socket) Take(ctx context.Context, st Steps, grace *Grace) (err error) {
+	if err := s.check(); err != nil {
+		return err
+	}
+	if err := s.inject(StepCheck); err != nil {
+		return s.failed(StepCheck, err)
+	}
+	if err := st.Park(); err != nil {
+		return s.failed(StepPark, err)
+	}
+	state, step, err := s.capture(ctx, grace)
+	if err != nil {
+		st.Unpark()
+		return s.failed(step, err)
+	}
+	return s.replace(state, st)
+}
+
+// failed names the step and the connection.
+func (s *Socket) failed(step Step, err error) error {
+	return fmt.Errorf("take over %v to %v: %v: %w", s.tuple.Local, s.tuple.Remote, step, err)
+}
+
+// capture waits for a grace period and reads the state: steps 3 and 4. When it
+// fails the socket is as it was, and the step says where.
+func (s *Socket) capture(ctx context.Context, grace *Grace) (state tcp.State, at Step, err error) {
+	if err := s.inject(StepPark); err != nil {
+		return state, StepPark, err
+	}
+	if err := errors.Join(grace.Wait(ctx), s.inject(StepGrace)); err != nil {
+		return state, StepGrace, err
+	}
+	if err := s.enterRepair(); err != nil {
+		return state, StepRepair, err
+	}
+	at = StepRepair
+	if err = s.inject(StepRepair); err == nil {
+		at = StepRead
+		state, err = s.read()
+	}
+	if err == nil {
+		err = s.inject(StepRead)
+	}
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		err = errors.Join(err, s.leaveRepair())
+	}
+	return state, at, err
+}
+
+// replace gives the kernel's connection up for a placeholder and installs the
+// state: steps 5 and 6.
+func (s *Socket) replace(state tcp.State, st Steps) error {
+	step := StepReplace
+	p, err := s.placeholder(state)
+	if err == nil {
+		step = StepInstall
+		if err = s.inject(StepInstall); err == nil {
+			err = st.Install(state, p)
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	// First the placeholder, then the steering: what the peer sends next
+	// finds no socket, and the kernel resets it.
+	if p != nil {
+		err = errors.Join(err, p.Close())
+	}
+	st.Unpark()
+	return &LostError{Tuple: s.tuple, Err: fmt.Errorf("%v: %w", step, err)}
+}
