@@ -67,9 +67,6 @@ const (
 	minRing       = 32 // what one kick of the oldest kernels moves
 	maxRing       = 1 << 20
 	maxFrames     = 1 << 24
-	// kernelHeadroom is what the kernel leaves in front of a received packet
-	// (XDP_PACKET_HEADROOM), octets.
-	kernelHeadroom = 256
 )
 
 // RegionSize is how many octets of the arena a queue with this configuration

@@ -149,7 +149,7 @@ func (q *Queue) socket() error {
 	if err != nil {
 		return err
 	}
-	q.fd = fd
+	q.fd, q.sys = fd, q.trap
 	q.undo.add(func() error { return unix.Close(fd) })
 	return nil
 }

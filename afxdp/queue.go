@@ -54,6 +54,7 @@ type Queue struct {
 	shift uint8  // log2 of the chunk size
 	down  error  // what to return for ErrLinkDown and ErrGone
 	gone  error
+	sys   func(nr uintptr) unix.Errno // trap; tests put a script in its place
 	undo  undo
 
 	// Owned by the queue's goroutine.

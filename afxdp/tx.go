@@ -63,11 +63,14 @@ func (q *Queue) Room() int {
 	return n
 }
 
-// InFlight is part of port.Port. It reports what was true when completions were
-// last reaped (by Room, Flush, or a Take that needed them).
+// InFlight is part of port.Port. It reaps completions before it says yes.
 func (q *Queue) InFlight(f port.Frame) bool {
 	i, ok := q.txChunk(f.Addr)
-	return ok && q.state[i]&away != 0
+	if !ok || q.state[i]&away == 0 {
+		return false
+	}
+	q.reap()
+	return q.state[i]&away != 0
 }
 
 // Send is part of port.Port. It stops at a frame that is not the caller's to
@@ -185,9 +188,16 @@ func (q *Queue) call(c call) (action, unix.Errno) {
 		trap = unix.SYS_RECVFROM
 	}
 	for {
-		_, _, errno := unix.Syscall6(trap, uintptr(q.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+		errno := q.sys(trap)
 		if act := decide(c, errno); act != retry {
 			return act, errno
 		}
 	}
+}
+
+// trap is sendto or recvfrom with nothing to send or receive: without
+// MSG_DONTWAIT the kernel refuses.
+func (q *Queue) trap(nr uintptr) unix.Errno {
+	_, _, errno := unix.Syscall6(nr, uintptr(q.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+	return errno
 }
