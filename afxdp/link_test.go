@@ -1,0 +1,271 @@
+package afxdp_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/rlimit"
+	"github.com/stag-rdma/stag/afxdp"
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/test/need"
+	"golang.org/x/sys/unix"
+)
+
+// newPair makes two namespaces with a cable between them.
+func newPair(t testing.TB, c pair.Config) *pair.Pair {
+	t.Helper()
+	need.Root(t)
+	need.Netns(t)
+	need.XDP(t)
+	must(t, rlimit.RemoveMemlock())
+	p, err := pair.New(c)
+	must(t, err)
+	t.Cleanup(func() { must(t, p.Close()) })
+	return p
+}
+
+// steering is a program on one end that redirects everything to sockets.
+type steering struct {
+	socks *ebpf.Map
+}
+
+// steer loads and attaches the program on one side. With record it writes a
+// record of the mark's octets in front of every packet.
+func steer(t testing.TB, p *pair.Pair, side pair.Side, record bool) steering {
+	t.Helper()
+	socks, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: 8})
+	must(t, err)
+	t.Cleanup(func() { socks.Close() })
+	code := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}
+	if record {
+		code = append(code, writeRecord()...)
+	}
+	code = append(code,
+		asm.LoadMem(asm.R2, asm.R6, 16, asm.Word), // rx_queue_index
+		asm.LoadMapPtr(asm.R1, socks.FD()),
+		asm.Mov.Imm(asm.R3, 2), // no socket: XDP_PASS
+		asm.FnRedirectMap.Call(),
+		asm.Return(),
+	)
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Dual BSD/GPL", Instructions: code})
+	must(t, err)
+	t.Cleanup(func() { prog.Close() })
+	must(t, p.Do(side, func() error {
+		l, err := link.AttachXDP(link.XDPOptions{
+			Program: prog, Interface: p.Ends[side].Index, Flags: link.XDPDriverMode,
+		})
+		if err == nil {
+			t.Cleanup(func() { l.Close() })
+		}
+		return err
+	}))
+	return steering{socks}
+}
+
+// mark stands in the first and last word of a record.
+const mark = 0x7374616720746167
+
+// writeRecord makes room for a record and writes mark into its ends.
+func writeRecord() asm.Instructions {
+	return asm.Instructions{
+		asm.Mov.Reg(asm.R1, asm.R6),
+		asm.Mov.Imm(asm.R2, -port.RecordLen),
+		asm.FnXdpAdjustMeta.Call(),
+		asm.LoadMem(asm.R2, asm.R6, 8, asm.Word), // data_meta
+		asm.LoadMem(asm.R3, asm.R6, 0, asm.Word), // data
+		asm.Mov.Reg(asm.R4, asm.R2),
+		asm.Add.Imm(asm.R4, port.RecordLen),
+		asm.JGT.Reg(asm.R4, asm.R3, "steer"),
+		asm.LoadImm(asm.R5, mark, asm.DWord),
+		asm.StoreMem(asm.R2, 0, asm.R5, asm.DWord),
+		asm.StoreMem(asm.R2, port.RecordLen-8, asm.R5, asm.DWord),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol("steer"),
+	}
+}
+
+func (s steering) to(t testing.TB, queue uint32, fd int) {
+	t.Helper()
+	must(t, s.socks.Put(queue, uint32(fd)))
+}
+
+// openIn opens a queue on one side over a new region of a new arena.
+func openIn(t testing.TB, p *pair.Pair, side pair.Side, c afxdp.Config) *afxdp.Queue {
+	t.Helper()
+	a, r := newRegion(t, c)
+	q, err := tryOpen(p, side, c, r)
+	must(t, err)
+	t.Cleanup(func() { must(t, q.Close()) })
+	must(t, a.Close()) // the queue keeps it
+	return q
+}
+
+func newRegion(t testing.TB, c afxdp.Config) (*afxdp.Arena, *afxdp.Region) {
+	t.Helper()
+	size, err := c.RegionSize()
+	must(t, err)
+	a, err := afxdp.NewArena(size)
+	must(t, err)
+	t.Cleanup(func() { must(t, a.Close()) })
+	r, err := a.Cut(size)
+	must(t, err)
+	return a, r
+}
+
+func tryOpen(p *pair.Pair, side pair.Side, c afxdp.Config, r *afxdp.Region) (q *afxdp.Queue, err error) {
+	c.Check = true
+	c.IfName, c.Ifindex = p.Ends[side].Name, 0
+	err = p.Do(side, func() error {
+		q, err = afxdp.Open(c, r)
+		return err
+	})
+	return q, err
+}
+
+// The frames of these tests: Ethernet with a local EtherType, so that nothing
+// else on the cable is taken for one, a number, and octets that follow from it.
+const (
+	etherType = 0x88b5 // IEEE 802, local experimental
+	numberAt  = 14
+	bodyAt    = 22
+	leastLen  = bodyAt
+)
+
+// pattern is long enough for any body at any offset.
+var pattern = func() []byte {
+	b := make([]byte, 256+8192)
+	for i := range b {
+		b[i] = byte(i*7 + i>>8)
+	}
+	return b
+}()
+
+func body(number uint64, n int) []byte {
+	at := int(number*31) & 255
+	return pattern[at : at+n]
+}
+
+// write makes b the frame of that number, for whoever is on the other side.
+func write(b []byte, number uint64) {
+	copy(b, "\xff\xff\xff\xff\xff\xff\x02stag!")
+	binary.BigEndian.PutUint16(b[12:], etherType)
+	binary.BigEndian.PutUint64(b[numberAt:], number)
+	copy(b[bodyAt:], body(number, len(b)-bodyAt))
+}
+
+var errContent = errors.New("a frame's octets are not those that were sent")
+
+// read tells the number of a frame of ours. Other traffic is not ours.
+func read(b []byte) (number uint64, ours bool, err error) {
+	if len(b) < leastLen || binary.BigEndian.Uint16(b[12:]) != etherType {
+		return 0, false, nil
+	}
+	number = binary.BigEndian.Uint64(b[numberAt:])
+	if !bytes.Equal(b[bodyAt:], body(number, len(b)-bodyAt)) {
+		return number, true, errContent
+	}
+	return number, true, nil
+}
+
+// sizeOf is how long the frame of that number is: every size up to limit.
+func sizeOf(number uint64, limit int) int {
+	return leastLen + int(number*2654435761>>3)%(limit-leastLen+1)
+}
+
+// transmit sends the frames from on, at most n, as far as frames and ring
+// allow, and reports how many it sent.
+func transmit(q *afxdp.Queue, from uint64, n int, size func(uint64) int) (int, error) {
+	var lent [64]port.Frame
+	got := q.Take(lent[:min(n, len(lent))])
+	for i := range got {
+		f := &lent[i]
+		length := size(from + uint64(i))
+		// As an engine does, partly in front of Addr.
+		f.Addr -= min(port.Headroom, uint64(length/2))
+		f.Len = uint32(length)
+		write(q.Bytes(*f), from+uint64(i))
+	}
+	sent := q.Send(lent[:got])
+	q.Free(lent[:got])
+	return sent, q.Flush()
+}
+
+// receive takes what has arrived and hands the numbers of our frames to seen.
+func receive(q *afxdp.Queue, seen func(uint64) error) (int, error) {
+	var got [64]port.Frame
+	n := q.Receive(got[:])
+	var errs []error
+	for _, f := range got[:n] {
+		number, ours, err := read(q.Bytes(f))
+		if ours && err == nil {
+			err = seen(number)
+		}
+		errs = append(errs, err)
+	}
+	q.Recycle(got[:n])
+	return n, errors.Join(errs...)
+}
+
+// rising checks that numbers only go up, and counts them: frames may be lost on
+// a veth pair, but neither doubled nor reordered.
+type rising struct {
+	next  uint64
+	count int
+}
+
+func (r *rising) see(number uint64) error {
+	if number < r.next {
+		return errors.New("a frame came twice or out of order")
+	}
+	r.next = number + 1
+	r.count++
+	return nil
+}
+
+// eventually repeats f until it says true.
+func eventually(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !f(); time.Sleep(50 * time.Microsecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within 10 s", what)
+		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// setUp sets an end of the cable up or down.
+func setUp(t testing.TB, p *pair.Pair, side pair.Side, up bool) {
+	t.Helper()
+	must(t, p.Do(side, func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		ifr, err := unix.NewIfreq(p.Ends[side].Name)
+		if err != nil {
+			return err
+		}
+		if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, ifr); err != nil {
+			return err
+		}
+		flags := ifr.Uint16() &^ unix.IFF_UP
+		if up {
+			flags |= unix.IFF_UP
+		}
+		ifr.SetUint16(flags)
+		return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
+	}))
+}
