@@ -1,0 +1,110 @@
+package simnic
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// hold is a set of those who have a chunk. A chunk is free when it is empty.
+type hold uint8
+
+const (
+	byCaller hold = 1 << iota // lent by Receive or Take
+	byQueue                   // received, not yet fetched
+	byLink                    // sent, not yet departed
+)
+
+// poison fills the memory of free chunks in check mode.
+const poison = 0xdb
+
+// chunks is an end's memory and who holds what of it: first the receive pool,
+// then the transmit pool.
+type chunks struct {
+	mem    []byte
+	size   uint64 // octets in a chunk
+	rx     int    // chunks in the receive pool
+	holds  []hold
+	fill   fifo[int] // free receive chunks
+	spare  fifo[int] // free transmit chunks
+	check  bool
+	poison []byte // one chunk of it, in check mode
+}
+
+func newChunks(c Config) chunks {
+	m := chunks{
+		mem:  make([]byte, 2*c.Frames*int(c.FrameSize)),
+		size: uint64(c.FrameSize), rx: c.Frames,
+		holds: make([]hold, 2*c.Frames),
+		fill:  newFIFO[int](c.Frames), spare: newFIFO[int](c.Frames),
+		check: c.Check,
+	}
+	if m.check {
+		m.poison = bytes.Repeat([]byte{poison}, int(c.FrameSize))
+	}
+	for i := range m.holds {
+		m.free(i)
+	}
+	return m
+}
+
+// chunk is the memory of chunk i.
+func (m *chunks) chunk(i int) []byte {
+	at := uint64(i) * m.size
+	return m.mem[at : at+m.size : at+m.size]
+}
+
+// index is the chunk that an address lies in.
+func (m *chunks) index(addr uint64) int {
+	i := addr / m.size
+	if i >= uint64(len(m.holds)) {
+		panic(fmt.Sprintf("simnic: address %#x is outside the arena", addr))
+	}
+	return int(i)
+}
+
+// free puts a chunk that nobody holds back into its pool.
+func (m *chunks) free(i int) {
+	if m.check {
+		copy(m.chunk(i), m.poison)
+	}
+	if i < m.rx {
+		m.fill.push(i)
+	} else {
+		m.spare.push(i)
+	}
+}
+
+// take gets a chunk out of a pool for its first holder.
+func (m *chunks) take(pool *fifo[int], by hold) (i int, ok bool) {
+	if pool.len() == 0 {
+		return 0, false
+	}
+	i = pool.pop()
+	if m.check && !bytes.Equal(m.chunk(i), m.poison) {
+		panic(fmt.Sprintf("simnic: chunk %d was written to after it had been given back", i))
+	}
+	m.holds[i] = by
+	return i, true
+}
+
+// add makes by another holder of chunk i, which the caller must hold already.
+func (m *chunks) add(i int, by hold) {
+	if m.holds[i]&byCaller == 0 {
+		panic(fmt.Sprintf("simnic: chunk %d is not the caller's", i))
+	}
+	if m.holds[i]&by != 0 {
+		panic(fmt.Sprintf("simnic: chunk %d is in flight already", i))
+	}
+	m.holds[i] |= by
+}
+
+// drop ends a hold; the chunk is free when it was the last.
+func (m *chunks) drop(i int, by hold) {
+	if m.holds[i]&by == 0 {
+		panic(fmt.Sprintf("simnic: chunk %d is given back by someone who does not hold it", i))
+	}
+	m.holds[i] &^= by
+	if m.holds[i] == 0 {
+		m.free(i)
+	}
+}

@@ -1,0 +1,31 @@
+package simnic
+
+// fifo is a queue of fixed capacity.
+type fifo[T any] struct {
+	items []T
+	head  int // index of the oldest
+	n     int
+}
+
+func newFIFO[T any](capacity int) fifo[T] { return fifo[T]{items: make([]T, capacity)} }
+
+func (q *fifo[T]) len() int { return q.n }
+func (q *fifo[T]) cap() int { return len(q.items) }
+func (q *fifo[T]) peek() T  { return q.items[q.head] }
+
+// push adds v. There must be room.
+func (q *fifo[T]) push(v T) {
+	if q.n == len(q.items) {
+		panic("simnic: a queue overflows")
+	}
+	q.items[(q.head+q.n)%len(q.items)] = v
+	q.n++
+}
+
+// pop takes the oldest out. There must be one.
+func (q *fifo[T]) pop() T {
+	v := q.items[q.head]
+	q.head = (q.head + 1) % len(q.items)
+	q.n--
+	return v
+}

@@ -1,0 +1,97 @@
+// Package simnic is a simulated link between two ports, on virtual time. It
+// delays, loses, doubles, reorders and corrupts packets by a seed, so that a
+// run with the same seed and the same calls gives the same result every time.
+//
+// The test drives it: Advance moves the packets up to an instant, then the
+// engines at both ends take their step, then Next says when to come back.
+//
+//	for now = start; ; now = clock.Sooner(link.Next(), deadlines...) {
+//		link.Advance(now)
+//		engineA.Step(now)
+//		engineB.Step(now)
+//	}
+//
+// Ownership of frames is asserted as port.Port states it; a breach panics.
+package simnic
+
+import (
+	"fmt"
+
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/port"
+)
+
+// Link is the link with its two ends. It is not safe for concurrent use, but
+// for the ports' Wake.
+type Link struct {
+	cfg  Config
+	now  clock.Instant
+	down bool
+	ends [2]*end
+	dirs [2]*direction // by the side that sends
+}
+
+// New makes a link at time 1, up and empty. After New nothing allocates, but
+// for storage when more packets than ever before are under way at once.
+func New(c Config) (*Link, error) {
+	c, err := c.fill()
+	if err != nil {
+		return nil, fmt.Errorf("simulated link: %w", err)
+	}
+	l := &Link{cfg: c, now: 1}
+	for s := range l.ends {
+		l.ends[s] = newEnd(l, Side(s))
+	}
+	for s := range l.dirs {
+		l.dirs[s] = newDirection(l, Side(s), l.ends[s], l.ends[1-s])
+		l.ends[s].out = l.dirs[s]
+	}
+	return l, nil
+}
+
+// A and B are the ports at the two ends.
+func (l *Link) A() port.Port { return l.ends[A] }
+func (l *Link) B() port.Port { return l.ends[B] }
+
+// Now is the time of the last Advance.
+func (l *Link) Now() clock.Instant { return l.now }
+
+// Stats is what has happened so far to the packets that side from has sent.
+func (l *Link) Stats(from Side) Stats { return l.dirs[from].stats }
+
+// SetDown takes the link down, or up again. While it is down Flush fails and
+// everything that is sent or under way is lost.
+func (l *Link) SetDown(down bool) { l.down = down }
+
+// Advance does everything that happens up to now, in the order of time.
+func (l *Link) Advance(now clock.Instant) {
+	if now < l.now {
+		panic(fmt.Sprintf("simnic: time runs backwards, from %d to %d", l.now, now))
+	}
+	for {
+		d, at := l.soonest()
+		if !at.Due(now) {
+			l.now = now
+			return
+		}
+		l.now = at
+		d.run(at)
+	}
+}
+
+// Next is when the next thing happens, clock.Never if nothing is under way. It
+// can be the time of the last Advance.
+func (l *Link) Next() clock.Instant {
+	_, at := l.soonest()
+	return at
+}
+
+// soonest is the direction in which something happens next. At a tie A's comes
+// first.
+func (l *Link) soonest() (d *direction, at clock.Instant) {
+	a, b := l.dirs[A].next(), l.dirs[B].next()
+	if at = clock.Sooner(a, b); at == a {
+		return l.dirs[A], at
+	}
+	return l.dirs[B], at
+}
