@@ -1,0 +1,53 @@
+package octets
+
+import (
+	"sync/atomic"
+
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/stream"
+)
+
+// Echo sends back what it receives, and closes when the peer has closed and
+// everything is back. It takes no more than it can send.
+type Echo struct {
+	end
+
+	// Owned by the connection's goroutine.
+	closed bool
+	view   [1][]byte // here, as an array of Transmit's would be allocated
+
+	echoed atomic.Uint64
+}
+
+// NewEcho returns a ULP for one connection.
+func NewEcho() *Echo { return &Echo{end: newEnd()} }
+
+// Echoed is how many octets have been sent back. Any goroutine may ask.
+func (e *Echo) Echoed() uint64 { return e.echoed.Load() }
+
+// Receive implements stream.ULP.
+func (e *Echo) Receive(now clock.Instant, s stream.Stream) { e.Transmit(now, s) }
+
+// Transmit implements stream.ULP.
+func (e *Echo) Transmit(_ clock.Instant, s stream.Stream) {
+	for s.Views(e.view[:]) > 0 {
+		n := min(len(e.view[0]), s.MaxEmit())
+		b := s.Emit(n)
+		if b == nil {
+			return
+		}
+		copy(b, e.view[0])
+		s.Consume(n)
+		e.echoed.Add(uint64(n))
+	}
+	if s.EOF() && !e.closed {
+		e.closed = true
+		s.CloseWrite()
+	}
+}
+
+// Fault implements stream.ULP.
+func (e *Echo) Fault(_ clock.Instant, err error) { e.finish(err) }
+
+// Deadline implements stream.ULP.
+func (e *Echo) Deadline() clock.Instant { return clock.Never }

@@ -1,0 +1,56 @@
+package octets
+
+import "encoding/binary"
+
+// Pattern is an endless sequence of octets that looks random and is fixed by
+// the seed. Any part of it can be computed on its own, so a receiver names the
+// first octet that is wrong, wherever it was lost, doubled or moved.
+type Pattern uint64
+
+// word is the i-th group of eight octets: the i-th output of SplitMix64.
+func (p Pattern) word(i uint64) uint64 {
+	z := uint64(p) + (i+1)*0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// octet is the octet at position pos.
+func (p Pattern) octet(pos uint64) byte {
+	return byte(p.word(pos/8) >> (pos % 8 * 8))
+}
+
+// Fill writes the octets from position pos on into b.
+func (p Pattern) Fill(b []byte, pos uint64) {
+	for len(b) > 0 && pos%8 != 0 {
+		b[0] = p.octet(pos)
+		b, pos = b[1:], pos+1
+	}
+	for len(b) >= 8 {
+		binary.LittleEndian.PutUint64(b, p.word(pos/8))
+		b, pos = b[8:], pos+8
+	}
+	for i := range b {
+		b[i] = p.octet(pos + uint64(i))
+	}
+}
+
+// Differs returns the index of the first octet of b that is not the pattern's
+// from position pos on, or -1.
+func (p Pattern) Differs(b []byte, pos uint64) int {
+	i := 0
+	for ; i < len(b) && (pos+uint64(i))%8 != 0; i++ {
+		if b[i] != p.octet(pos+uint64(i)) {
+			return i
+		}
+	}
+	for len(b)-i >= 8 && binary.LittleEndian.Uint64(b[i:]) == p.word((pos+uint64(i))/8) {
+		i += 8
+	}
+	for ; i < len(b); i++ {
+		if b[i] != p.octet(pos+uint64(i)) {
+			return i
+		}
+	}
+	return -1
+}

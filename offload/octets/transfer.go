@@ -1,0 +1,138 @@
+package octets
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/stream"
+)
+
+var errRunning = errors.New("the connection has not ended")
+
+// Plan is what a Transfer does. The zero Plan sends nothing, demands nothing
+// but the peer's close, and closes at once.
+type Plan struct {
+	Send     uint64  // octets to send, then CloseWrite
+	Seed     Pattern // of what is sent
+	Expect   uint64  // octets that the peer must send before it closes
+	PeerSeed Pattern // of what it must send
+	Chunk    int     // octets per Emit at most; 0 means MaxEmit
+}
+
+// Transfer is a source and a sink at once: it sends a pattern in one direction
+// and demands one in the other. It ends with an error when an octet is missing,
+// too many or wrong, and then resets the connection at once.
+type Transfer struct {
+	end
+
+	// Owned by the connection's goroutine.
+	plan      Plan
+	out, in   Sum
+	closed    bool
+	complaint error
+	views     [8][]byte // here, as an array of Receive's would be allocated
+
+	sent, received atomic.Uint64
+}
+
+// NewTransfer returns a ULP for one connection.
+func NewTransfer(p Plan) *Transfer { return &Transfer{end: newEnd(), plan: p} }
+
+// NewSource sends n octets and demands that the peer closes without sending.
+func NewSource(n uint64, seed Pattern) *Transfer {
+	return NewTransfer(Plan{Send: n, Seed: seed})
+}
+
+// NewSink demands n octets and sends none.
+func NewSink(n uint64, seed Pattern) *Transfer {
+	return NewTransfer(Plan{Expect: n, PeerSeed: seed})
+}
+
+// Sent is how many octets have been handed to the stream. Any goroutine may ask.
+func (t *Transfer) Sent() uint64 { return t.sent.Load() }
+
+// Received is how many octets have arrived and are right. Any goroutine may ask.
+func (t *Transfer) Received() uint64 { return t.received.Load() }
+
+// Sums are the checksums of what was sent and received. Valid after Done.
+func (t *Transfer) Sums() (sent, received uint64) { return t.out.Value(), t.in.Value() }
+
+// Receive implements stream.ULP.
+func (t *Transfer) Receive(_ clock.Instant, s stream.Stream) {
+	for t.complaint == nil {
+		n := s.Views(t.views[:])
+		if n == 0 {
+			break
+		}
+		taken := 0
+		for _, v := range t.views[:n] {
+			t.take(v)
+			taken += len(v)
+		}
+		s.Consume(taken)
+	}
+	if t.complaint == nil && s.EOF() && t.received.Load() != t.plan.Expect {
+		t.complaint = fmt.Errorf("the peer closed after %d of %d octets", t.received.Load(), t.plan.Expect)
+	}
+	if t.complaint != nil {
+		s.Abort()
+	}
+}
+
+// take checks received octets.
+func (t *Transfer) take(b []byte) {
+	pos := t.received.Load()
+	switch i := t.plan.PeerSeed.Differs(b, pos); {
+	case t.complaint != nil:
+	case uint64(len(b)) > t.plan.Expect-pos:
+		t.complaint = fmt.Errorf("the peer sent more than %d octets", t.plan.Expect)
+	case i >= 0:
+		t.complaint = fmt.Errorf("received octet %d is wrong", pos+uint64(i))
+	default:
+		t.in.Add(b)
+		t.received.Store(pos + uint64(len(b)))
+	}
+}
+
+// Transmit implements stream.ULP.
+func (t *Transfer) Transmit(_ clock.Instant, s stream.Stream) {
+	if t.complaint != nil || t.closed {
+		return
+	}
+	pos := t.sent.Load()
+	for pos < t.plan.Send {
+		n := s.MaxEmit()
+		if t.plan.Chunk != 0 {
+			n = min(n, t.plan.Chunk)
+		}
+		n = int(min(uint64(n), t.plan.Send-pos))
+		b := s.Emit(n)
+		if b == nil {
+			break
+		}
+		t.plan.Seed.Fill(b, pos)
+		t.out.Add(b)
+		pos += uint64(n)
+	}
+	t.sent.Store(pos)
+	if pos == t.plan.Send {
+		t.closed = true
+		s.CloseWrite()
+	}
+}
+
+// Fault implements stream.ULP.
+func (t *Transfer) Fault(_ clock.Instant, err error) {
+	switch {
+	case t.complaint != nil:
+		err = t.complaint
+	case err == nil && t.sent.Load() != t.plan.Send:
+		err = fmt.Errorf("the connection closed after %d of %d octets were sent", t.sent.Load(), t.plan.Send)
+	}
+	t.finish(err)
+}
+
+// Deadline implements stream.ULP.
+func (t *Transfer) Deadline() clock.Instant { return clock.Never }
