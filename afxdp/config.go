@@ -66,7 +66,7 @@ const (
 	defaultRing   = 2048
 	minRing       = 32 // what one kick of the oldest kernels moves
 	maxRing       = 1 << 20
-	maxFrames     = 1 << 24
+	maxFrames     = 1 << 20
 )
 
 // RegionSize is how many octets of the arena a queue with this configuration
