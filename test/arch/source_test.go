@@ -64,7 +64,7 @@ func walk(t *testing.T, fn func(name string, content []byte)) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && name != "." && (d.Name() == "testdata" || d.Name()[0] == '.' || d.Name() == "bin"):
+		case d.IsDir() && name != "." && (d.Name() == "testdata" || d.Name()[0] == '.' || d.Name() == "bin" || d.Name() == "vendor"):
 			return fs.SkipDir
 		case d.IsDir():
 			return nil

@@ -1,0 +1,82 @@
+// Command ran reads what "go test -json" writes, prints it as a person wants
+// to read it, and demands that exactly the tests of test/testlist.txt ran: a
+// test that vanished, was skipped, or is not in the list fails the run. It is
+// started in the module's root.
+//
+//	go test -json ./... | go run ./test/ran
+//	go test -json ./offload/... | go run ./test/ran -only offload
+//	go run ./test/ran -update
+//
+// With -only DIR[,DIR] the list counts as far as it lies in these directories
+// or below; elsewhere tests may be skipped or missing, but not fail. With -update the list is written anew from what go test lists.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+const (
+	module   = "github.com/stag-rdma/stag"
+	listFile = "test/testlist.txt"
+)
+
+func main() {
+	update := flag.Bool("update", false, "write "+listFile+" anew")
+	only := flag.String("only", "", "comma list of directories whose tests count; empty means all")
+	flag.Parse()
+	run := func() error { return check(os.Stdin, os.Stdout, *only) }
+	if *update {
+		run = rewrite
+	}
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "ran:", err)
+		os.Exit(1)
+	}
+}
+
+// check compares the run on r with the list.
+func check(r io.Reader, w io.Writer, only string) error {
+	content, err := os.ReadFile(listFile)
+	if err != nil {
+		return err
+	}
+	list, err := parseList(string(content))
+	if err != nil {
+		return fmt.Errorf("%s: %w", listFile, err)
+	}
+	seen, err := follow(r, w)
+	if err != nil {
+		return err
+	}
+	complaints := compare(list, seen, only)
+	for _, c := range complaints {
+		fmt.Fprintln(w, "ran:", c)
+	}
+	if len(complaints) > 0 {
+		return fmt.Errorf("%d complaints about the tests that ran", len(complaints))
+	}
+	fmt.Fprintf(w, "ran: all %d tests that must run did, and none failed\n", list.count(only))
+	return nil
+}
+
+// rewrite writes the list of all tests that go test knows.
+func rewrite() error {
+	cmd := exec.Command("go", "test", "-list", "^(Test|Fuzz|Example)", "-json", "./...")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return errors.Join(fmt.Errorf("list the tests: %w", err), errors.New(strings.TrimSpace(string(out))))
+	}
+	list, err := listed(strings.NewReader(string(out)))
+	if err != nil {
+		return err
+	}
+	fmt.Printf("ran: %d tests\n", len(list))
+	return os.WriteFile(listFile, []byte(list.String()), 0o644)
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const stream = `go vet ./...
+{"Action":"build-output","ImportPath":"x","Output":"# does not build\n"}
+{"Action":"run","Package":"github.com/stag-rdma/stag/a","Test":"TestGood"}
+{"Action":"output","Package":"github.com/stag-rdma/stag/a","Test":"TestGood","Output":"quiet\n"}
+{"Action":"pass","Package":"github.com/stag-rdma/stag/a","Test":"TestGood/case"}
+{"Action":"pass","Package":"github.com/stag-rdma/stag/a","Test":"TestGood"}
+{"Action":"output","Package":"github.com/stag-rdma/stag/a","Test":"TestSkip","Output":"SKIPPED, needs root\n"}
+{"Action":"skip","Package":"github.com/stag-rdma/stag/a","Test":"TestSkip"}
+{"Action":"skip","Package":"github.com/stag-rdma/stag/a","Test":"TestPart/case"}
+{"Action":"pass","Package":"github.com/stag-rdma/stag/a","Test":"TestPart"}
+{"Action":"output","Package":"github.com/stag-rdma/stag/a","Output":"ok  \tgithub.com/stag-rdma/stag/a\t0.1s\n"}
+{"Action":"pass","Package":"github.com/stag-rdma/stag/a"}
+{"Action":"output","Package":"github.com/stag-rdma/stag/b","Test":"TestBad/case","Output":"wrong\n"}
+{"Action":"fail","Package":"github.com/stag-rdma/stag/b","Test":"TestBad/case"}
+{"Action":"fail","Package":"github.com/stag-rdma/stag/b","Test":"TestBad"}
+{"Action":"fail","Package":"github.com/stag-rdma/stag/b"}
+`
+
+func TestFollow(t *testing.T) {
+	var out bytes.Buffer
+	seen, err := follow(strings.NewReader(stream), &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "go vet ./...\n# does not build\nSKIPPED, needs root\nok  \tgithub.com/stag-rdma/stag/a\t0.1s\nwrong\n"
+	if out.String() != want {
+		t.Errorf("printed %q, want %q", out.String(), want)
+	}
+	for name, how := range map[test]outcome{
+		{"a", "TestGood"}: passed, {"a", "TestSkip"}: skipped, {"a", "TestPart"}: skipped, {"b", "TestBad"}: failed,
+		{"a", ""}: passed, {"b", ""}: failed,
+	} {
+		if seen[name] != how {
+			t.Errorf("%v: %q, want %q", name, seen[name], how)
+		}
+	}
+}
+
+func TestCompare(t *testing.T) {
+	x := test{"a", "TestX"}
+	for name, c := range map[string]struct {
+		list list
+		seen run
+		dirs string
+		want []string
+	}{
+		"all ran":            {list{x}, run{x: passed, {"a", ""}: passed}, "", nil},
+		"vanished":           {list{x}, run{}, "", []string{"a TestX did not run"}},
+		"skipped":            {list{x}, run{x: skipped}, "", []string{"a TestX was skipped"}},
+		"failed":             {list{x}, run{x: failed}, "", []string{"a TestX failed"}},
+		"unlisted":           {nil, run{x: passed}, "", []string{"a TestX is not in the list: go run ./test/ran -update"}},
+		"package failed":     {nil, run{{"a", ""}: failed}, "", []string{"package a failed"}},
+		"no tests":           {nil, run{{"a", ""}: skipped}, "", nil},
+		"skipped inside":     {list{x}, run{x: skipped}, "a,b", []string{"a TestX was skipped"}},
+		"skipped elsewhere":  {list{x}, run{x: skipped}, "b", nil},
+		"vanished elsewhere": {list{x}, run{}, "b", nil},
+		"failed elsewhere":   {list{x}, run{x: failed}, "b", []string{"a TestX failed"}},
+	} {
+		if got := compare(c.list, c.seen, c.dirs); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestListReadsBack(t *testing.T) {
+	l := list{{"b/c", "TestY"}, {"a", "FuzzX"}}
+	got, err := parseList(l.String())
+	if err != nil || !slices.Equal(got, list{{"a", "FuzzX"}, {"b/c", "TestY"}}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := parseList("a b c\n"); err == nil {
+		t.Error("a line of three words was taken")
+	}
+}
+
+func TestWithin(t *testing.T) {
+	l := list{{"a", "T"}, {"a/b", "T"}, {"ab", "T"}, {"c", "T"}}
+	if got := l.count("a,c"); got != 3 {
+		t.Errorf("%d within a and c, want 3", got)
+	}
+	if got := l.count(""); got != 4 {
+		t.Errorf("%d in all, want 4", got)
+	}
+}
+
+func TestListed(t *testing.T) {
+	const out = `{"Action":"output","Package":"github.com/stag-rdma/stag/a","Output":"TestX\n"}
+{"Action":"output","Package":"github.com/stag-rdma/stag/a","Output":"ok  \tgithub.com/stag-rdma/stag/a\t0.1s\n"}
+{"Action":"output","Package":"github.com/stag-rdma/stag/b","Output":"?   \tTestless [no test files]\n"}
+`
+	l, err := listed(strings.NewReader(out))
+	if err != nil || !slices.Equal(l, list{{"a", "TestX"}}) {
+		t.Errorf("%v, %v", l, err)
+	}
+}
