@@ -66,7 +66,6 @@ func parseIPv4Header(b []byte) (IPv4, Reason) {
 
 func (h IPv4) frag() uint16   { return binary.BigEndian.Uint16(h.b[v4Frag:]) }
 func (h IPv4) fragment() bool { return h.frag()&(v4MF|v4Offset) != 0 }
-func (h IPv4) good() bool     { return Sum(0).Add(h.b).Fold() == Good }
 
 func (h IPv4) TOS() uint8         { return h.b[v4TOS] }
 func (h IPv4) Length() int        { return int(binary.BigEndian.Uint16(h.b[v4Length:])) } // octets, header included
