@@ -1,0 +1,127 @@
+package offload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/tcp"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// ErrNoFlow is returned for a flow id that the engine does not know.
+var ErrNoFlow = errors.New("no such flow")
+
+// Park makes room for a flow that is about to be taken over: from now on its
+// segments are kept, up to a limit, instead of dropped. Every engine of the
+// port parks it, since nobody knows yet where its segments will arrive.
+func (e *Engine) Park(ctx context.Context, id FlowID, key bpf.FlowKey) error {
+	return e.call(ctx, func() {
+		f := &flow{e: e, id: id, key: key, place: -1, parked: make([]port.Frame, 0, parkMax)}
+		e.flows[id.Index()] = f
+		e.tuples[key] = f
+	})
+}
+
+// Parked reports how many segments of the flow this engine holds.
+func (e *Engine) Parked(ctx context.Context, id FlowID) (n int, err error) {
+	err = e.call(ctx, func() {
+		if f := e.flow(id); f != nil {
+			n = len(f.parked)
+		}
+	})
+	return n, err
+}
+
+// Install gives a parked flow its connection. The directory names this engine
+// as its owner by now. The parked segments are the first that it receives.
+func (e *Engine) Install(ctx context.Context, id FlowID, st tcp.State, head wire.HeaderTemplate, ulp stream.ULP) error {
+	var failed error
+	err := e.call(ctx, func() { failed = e.install(id, st, head, ulp) })
+	return errors.Join(err, failed)
+}
+
+func (e *Engine) install(id FlowID, st tcp.State, head wire.HeaderTemplate, ulp stream.ULP) error {
+	f := e.flow(id)
+	if f == nil {
+		return fmt.Errorf("install flow %#x: %w", uint32(id), ErrNoFlow)
+	}
+	e.open++
+	f.head, f.ulp = head, ulp
+	conn, err := tcp.New(e.now, st, e.cfg.TCP, f)
+	if err != nil {
+		e.open--
+		f.ulp = nil
+		return fmt.Errorf("install flow %#x: %w", uint32(id), err)
+	}
+	f.conn = conn
+	e.replay(f)
+	e.mark(f)
+	return nil
+}
+
+// Forward sends the segments that this engine parked to the flow's owner.
+func (e *Engine) Forward(ctx context.Context, id FlowID) error {
+	return e.call(ctx, func() {
+		if f := e.flow(id); f != nil && f.conn == nil {
+			e.replay(f)
+		}
+	})
+}
+
+// Remove forgets a flow without a word to its peer: one that was not taken
+// over after all, or, at every engine but its owner, one that is gone. A live
+// connection's upper layer gets err.
+func (e *Engine) Remove(ctx context.Context, id FlowID, err error) error {
+	return e.call(ctx, func() { e.remove(id, err) })
+}
+
+func (e *Engine) remove(id FlowID, err error) {
+	f := e.flow(id)
+	if f == nil {
+		return
+	}
+	if f.conn != nil {
+		f.conn.Close()
+		f.ulp.Fault(e.now, err)
+		f.conn, f.ulp = nil, nil
+		e.open--
+	}
+	e.forget(f)
+}
+
+// Redirect changes where the flow's packets go: the neighbour's new address.
+func (e *Engine) Redirect(ctx context.Context, id FlowID, dst wire.MAC) error {
+	return e.call(ctx, func() {
+		if f := e.flow(id); f != nil {
+			f.head.SetDstMAC(dst)
+		}
+	})
+}
+
+// Inspect runs fn with the flow's connection, between two steps. fn must not
+// keep it. ErrNoFlow when there is none.
+func (e *Engine) Inspect(ctx context.Context, id FlowID, fn func(*tcp.Conn)) error {
+	found := false
+	err := e.call(ctx, func() {
+		if f := e.flow(id); f != nil && f.conn != nil {
+			found = true
+			fn(f.conn)
+			e.mark(f)
+		}
+	})
+	if err == nil && !found {
+		err = ErrNoFlow
+	}
+	return err
+}
+
+func (e *Engine) flow(id FlowID) *flow {
+	if i := int(id.Index()); i < len(e.flows) && e.flows[i] != nil && e.flows[i].id == id {
+		return e.flows[i]
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+package offload
+
+import (
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/tcp"
+)
+
+// finish ends a flow whose connection is done. The upper layer hears of it
+// last; what must be remembered for TIME-WAIT is a small record.
+func (e *Engine) finish(f *flow, err error) {
+	linger, lingers := f.conn.TimeWait()
+	f.conn.Close()
+	f.ulp.Fault(e.now, err)
+	f.conn, f.ulp = nil, nil
+	e.open--
+	e.worked = true
+	e.ended = append(e.ended, End{ID: f.id, Err: err, Gone: !lingers})
+	if lingers {
+		f.linger, f.lingers = linger, true
+		e.timers.set(f, f.linger.Deadline())
+		return
+	}
+	e.forget(f)
+}
+
+// lingering answers a segment that reaches a flow in TIME-WAIT.
+func (e *Engine) lingering(f *flow, s *tcp.Segment) {
+	if why := f.linger.Receive(e.now, s, f); why != 0 {
+		e.count.tcp[why]++
+	}
+}
+
+// serveTimeWait lets a flow in TIME-WAIT end when its time is over.
+func (e *Engine) serveTimeWait(f *flow) {
+	if !f.linger.Deadline().Due(e.now) {
+		e.timers.set(f, f.linger.Deadline())
+		return
+	}
+	e.ended = append(e.ended, End{ID: f.id, Gone: true})
+	e.forget(f)
+}
+
+// forget takes a flow out of every table of this engine. Whoever reserved its
+// id frees it, after the flow entry is gone.
+func (e *Engine) forget(f *flow) {
+	e.unpark(f)
+	e.timers.set(f, clock.Never)
+	e.bells.clear(int(f.id.Index()))
+	if e.tuples[f.key] == f {
+		delete(e.tuples, f.key)
+	}
+	if e.flows[f.id.Index()] == f {
+		e.flows[f.id.Index()] = nil
+	}
+}

@@ -1,0 +1,246 @@
+package offload
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/tcp"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// Config is what an engine is told. The zero value works.
+type Config struct {
+	// TCP is what every connection of this engine starts with.
+	TCP tcp.Config
+
+	// Spin is how long the engine keeps looking for work after it last found
+	// some, before it sleeps in poll. Zero: it sleeps at once, which is right
+	// where cores are few. Ignored by Progress.
+	Spin time.Duration
+
+	// AcceptPartial takes a TCP checksum field that holds only the sum of the
+	// pseudo-header for a good one: what a veth peer with transmit checksum
+	// offload leaves there. Both kinds are counted.
+	AcceptPartial bool
+
+	// Ended is told about flows that ended. It runs between steps, on the
+	// goroutine that stepped, and must not block. nil: nobody is told.
+	Ended func(End)
+}
+
+// End says that a flow has ended, or that its last trace is gone.
+type End struct {
+	ID FlowID
+	// Err is nil after an orderly close; see ULP.Fault.
+	Err error
+	// Gone: the flow needs its 4-tuple no longer (at once, or when TIME-WAIT
+	// is over). A flow that closes actively ends twice: first with Gone false.
+	Gone bool
+}
+
+// Engine moves the segments of its flows between one port and their
+// upper-layer protocols. Everything it does happens in Progress, which one
+// goroutine at a time runs: the holder of the queue's ownership token.
+type Engine struct {
+	// Fixed after New and Join.
+	port   port.Port
+	limits port.Limits
+	queue  uint16
+	dir    *Directory
+	cfg    Config
+	links  []link // by queue; empty for a port with one queue
+
+	// Owned by the token's holder.
+	now     clock.Instant
+	flows   []*flow               // by index of the flow's id
+	tuples  map[bpf.FlowKey]*flow // for packets without a record
+	open    int                   // flows that have a connection
+	parked  int                   // frames that wait for their flow's connection
+	timers  timers
+	dirty   []*flow      // to be served in this step
+	retry   []*flow      // to be served again: memory or the ring ran out
+	batch   []port.Frame // arrivals of one step
+	spent   []port.Frame // receive frames to give back
+	spare   []port.Frame // transmit frames nobody uses
+	freed   []port.Frame // transmit frames to give back
+	room    int          // free places in the transmit ring, at least
+	pkt     wire.Packet
+	seg     tcp.Segment
+	one     [1]port.Frame
+	ended   []End
+	wake    uint64 // queues to wake after this step
+	worked  bool   // this step moved something
+	stalled bool   // the link takes nothing now
+	count   Counters
+
+	// Filled by any goroutine, emptied by the token's holder.
+	bells doorbells
+	cmds  commands
+
+	token   atomic.Bool
+	stopped chan struct{}
+}
+
+const (
+	// batchLen is how many frames a step receives at most: few enough that
+	// acknowledgements leave in time, enough to spread the cost of a step.
+	batchLen = 64
+
+	// reserve is how many transmit frames are kept back for segments without
+	// payload and for retransmissions: they are what frees the others.
+	reserve = 32
+
+	// retryAfter is how soon a flow that found no memory or no room is served
+	// again when nothing else happens.
+	retryAfter = 200 * time.Microsecond
+
+	// stalledRetry is the same while the link is down.
+	stalledRetry = 5 * time.Millisecond
+)
+
+// New makes the engine of one queue. The engines of one adapter share dir.
+func New(p port.Port, dir *Directory, cfg Config) (*Engine, error) {
+	l := p.Limits()
+	switch {
+	case l.TxFrames < 4*reserve:
+		return nil, fmt.Errorf("queue %d has %d transmit frames: give it %d or more", l.Queue, l.TxFrames, 4*reserve)
+	case l.RxFrames < batchLen:
+		return nil, fmt.Errorf("queue %d has %d receive frames: give it %d or more", l.Queue, l.RxFrames, batchLen)
+	case cfg.Spin < 0:
+		return nil, errors.New("spin time is negative")
+	}
+	n := dir.Len()
+	return &Engine{
+		port:    p,
+		limits:  l,
+		queue:   l.Queue,
+		dir:     dir,
+		cfg:     cfg,
+		flows:   make([]*flow, n),
+		tuples:  make(map[bpf.FlowKey]*flow),
+		timers:  timers{heap: make([]*flow, 0, n)},
+		dirty:   make([]*flow, 0, n),
+		retry:   make([]*flow, 0, n),
+		batch:   make([]port.Frame, batchLen),
+		spent:   make([]port.Frame, 0, l.RxFrames),
+		spare:   make([]port.Frame, 0, 2*reserve),
+		freed:   make([]port.Frame, 0, l.TxFrames),
+		ended:   make([]End, 0, 64),
+		bells:   newDoorbells(n),
+		stopped: make(chan struct{}),
+	}, nil
+}
+
+// Queue is the port's queue that this engine serves.
+func (e *Engine) Queue() uint16 { return e.queue }
+
+// Step moves every octet that can move at time now, and reports when it next
+// needs to run (clock.Never: not before something happens). It never blocks,
+// allocates or locks, and runs only while the token is held.
+func (e *Engine) Step(now clock.Instant) (next clock.Instant) {
+	e.now, e.worked = now, false
+	e.room = 0 // asked for when first needed
+	e.dirty = append(e.dirty, e.retry...)
+	e.retry = e.retry[:0]
+
+	e.receive()
+	if len(e.links) != 0 && e.drainLinks() {
+		e.worked = true
+	}
+	e.bells.empty(e)
+	for f := e.timers.expired(now); f != nil; f = e.timers.expired(now) {
+		e.mark(f)
+	}
+	for i := 0; i < len(e.dirty); i++ {
+		e.serve(e.dirty[i])
+	}
+	e.dirty = e.dirty[:0]
+
+	e.giveBack()
+	e.flush()
+	e.wakePeers()
+	return e.deadline()
+}
+
+// mark puts f on the list of flows that this step serves.
+func (e *Engine) mark(f *flow) {
+	if !f.dirty {
+		f.dirty = true
+		e.dirty = append(e.dirty, f)
+	}
+}
+
+// rung is called for every doorbell that rang.
+func (e *Engine) rung(index int) {
+	if f := e.flows[index]; f != nil {
+		e.worked = true
+		e.mark(f)
+	}
+}
+
+// serve lets f's upper layer and its connection do what they can, in the order
+// of the data: received octets up, new octets down, segments out.
+func (e *Engine) serve(f *flow) {
+	f.dirty = false
+	switch {
+	case f.lingers:
+		e.serveTimeWait(f)
+		return
+	case f.conn == nil:
+		return
+	}
+	f.again = false
+	if f.conn.Arrived() {
+		f.ulp.Receive(e.now, f.conn)
+	}
+	f.ulp.Transmit(e.now, f.conn)
+	f.conn.Transmit(e.now, f)
+	if done, err := f.conn.Done(); done {
+		e.finish(f, err)
+		return
+	}
+	if f.again {
+		f.dirty = true
+		e.retry = append(e.retry, f)
+	}
+	e.timers.set(f, clock.Sooner(f.conn.Deadline(), f.ulp.Deadline()))
+}
+
+// giveBack returns the frames that this step has finished with.
+func (e *Engine) giveBack() {
+	if len(e.spent) != 0 {
+		e.port.Recycle(e.spent)
+		e.spent = e.spent[:0]
+	}
+	if len(e.freed) != 0 {
+		e.port.Free(e.freed)
+		e.freed = e.freed[:0]
+	}
+}
+
+// flush tells the kernel about this step's packets. While the link is down
+// the packets are lost, as on any link, and TCP retransmits them.
+func (e *Engine) flush() {
+	err := e.port.Flush()
+	e.stalled = err != nil
+	if err != nil {
+		e.count.FlushErrors++
+	}
+}
+
+func (e *Engine) deadline() clock.Instant {
+	next := e.timers.next()
+	if len(e.retry) != 0 {
+		wait := retryAfter
+		if e.stalled {
+			wait = stalledRetry
+		}
+		next = clock.Sooner(next, e.now.Add(wait))
+	}
+	return next
+}

@@ -1,0 +1,95 @@
+package offload
+
+import (
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/tcp"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// flow is one connection at one engine: parked while it is being taken over,
+// live while it has a connection, lingering in TIME-WAIT. It implements
+// tcp.Memory and tcp.Output for its connection. Owned by the token's holder.
+type flow struct {
+	e   *Engine
+	id  FlowID
+	key bpf.FlowKey
+
+	conn *tcp.Conn
+	ulp  stream.ULP
+	head wire.HeaderTemplate
+
+	parked []port.Frame // arrivals before the connection is installed
+
+	lingers bool
+	linger  tcp.TimeWait
+
+	held  int  // transmit frames the connection holds
+	dirty bool // is on e.dirty or e.retry
+	again bool // ran out of memory or room in this step
+
+	due   clock.Instant // deadline, while place >= 0
+	place int           // in the timers' heap; -1: not there
+}
+
+// minShare and maxShare bound how many receive frames a flow may hold. The
+// share is what half the pool allows among the flows that are open.
+const (
+	minShare = 32
+	maxShare = 256
+)
+
+// Share implements tcp.Memory.
+func (f *flow) Share() int {
+	n := int(f.e.limits.RxFrames) / 2 / max(1, f.e.open)
+	return min(max(n, minShare), maxShare)
+}
+
+// Take implements tcp.Memory: one transmit frame for payload, within the
+// flow's share of the pool and above what is reserved for acknowledgements.
+func (f *flow) Take() (port.Frame, bool) {
+	e := f.e
+	if f.held >= e.txShare() || !e.stock(reserve) {
+		f.again = true
+		e.count.NoTxFrame++
+		return port.Frame{}, false
+	}
+	f.held++
+	return e.takeSpare(), true
+}
+
+// Free implements tcp.Memory.
+func (f *flow) Free(fr port.Frame) {
+	f.held--
+	f.e.freed = append(f.e.freed, fr)
+}
+
+// Bytes implements tcp.Memory.
+func (f *flow) Bytes(fr port.Frame) []byte { return f.e.port.Bytes(fr) }
+
+// Release implements tcp.Memory: a receive frame that the connection kept.
+func (f *flow) Release(fr port.Frame) { f.e.release(fr) }
+
+// txShare is how many transmit frames one flow may hold.
+func (e *Engine) txShare() int {
+	return max(8, (int(e.limits.TxFrames)-2*reserve)/max(1, e.open))
+}
+
+// stock makes sure that more than above frames are spare.
+func (e *Engine) stock(above int) bool {
+	if len(e.spare) <= above {
+		n := len(e.spare)
+		e.spare = e.spare[:n+e.port.Take(e.spare[n:cap(e.spare)])]
+	}
+	return len(e.spare) > above
+}
+
+// takeSpare takes one of the spare frames; stock has said that there is one.
+func (e *Engine) takeSpare() port.Frame {
+	n := len(e.spare) - 1
+	fr := e.spare[n]
+	e.spare = e.spare[:n]
+	return fr
+}

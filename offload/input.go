@@ -1,0 +1,132 @@
+package offload
+
+import (
+	"encoding/binary"
+
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// receive takes in what has arrived at the port since the last step.
+func (e *Engine) receive() {
+	got := e.batch[:e.port.Receive(e.batch)]
+	for _, fr := range got {
+		e.count.RxPackets++
+		e.count.RxOctets += uint64(fr.Len)
+		e.input(fr)
+	}
+	if len(got) != 0 {
+		e.worked = true
+	}
+}
+
+// input brings one packet to its flow. The frame is the flow's afterwards, or
+// on its way to another engine, or spent.
+func (e *Engine) input(fr port.Frame) {
+	b := e.port.Bytes(fr)
+	if why := wire.ParsePacket(b, &e.pkt); why != wire.OK {
+		e.count.parse[why]++
+		e.release(fr)
+		return
+	}
+	f, owner, why := e.find(fr)
+	switch {
+	case why != 0:
+		e.count.drops[why]++
+		e.release(fr)
+	case owner == bpf.NoOwner || (owner == e.queue && f.conn == nil && !f.lingers):
+		e.park(f, fr)
+	case owner != e.queue:
+		e.passTo(owner, fr)
+	case e.pkt.ICMP:
+		e.tooBig(f, b, fr)
+	default:
+		e.segment(f, b, fr)
+	}
+}
+
+// find looks up the flow that e.pkt belongs to and its owner's queue. The
+// steering record saves the hash; it is believed only where it agrees with the
+// packet itself.
+func (e *Engine) find(fr port.Frame) (f *flow, owner uint16, why Drop) {
+	key := keyOf(&e.pkt)
+	if rec, ok := bpf.ParseRecord(e.port.Record(fr)); ok {
+		if f = e.flow(rec.Flow()); f == nil || f.key != key {
+			e.count.StaleRecords++
+			f = nil
+		}
+	}
+	if f == nil {
+		e.count.Unrecorded++
+		if f = e.tuples[key]; f == nil {
+			return nil, 0, DropNoFlow
+		}
+	}
+	owner, ok := e.dir.owner(f.id)
+	if !ok {
+		return nil, 0, DropNoFlow
+	}
+	return f, owner, 0
+}
+
+// keyOf is the flow key of a received packet or, for an ICMP error, of the
+// flow whose segment it quotes: that one we sent.
+func keyOf(p *wire.Packet) (k bpf.FlowKey) {
+	remote, local := p.Src, p.Dst
+	remotePort, localPort := p.TCP.SrcPort, p.TCP.DstPort
+	if p.ICMP {
+		remote, local = p.TooBig.Dst, p.TooBig.Src
+		remotePort, localPort = p.TooBig.DstPort, p.TooBig.SrcPort
+	}
+	copy(k.Remote[:], remote)
+	copy(k.Local[:], local)
+	binary.BigEndian.PutUint16(k.RemotePort[:], remotePort)
+	binary.BigEndian.PutUint16(k.LocalPort[:], localPort)
+	k.VLAN = p.VLAN
+	k.Family = uint8(p.Family)
+	return k
+}
+
+// segment gives a TCP segment to its connection.
+func (e *Engine) segment(f *flow, b []byte, fr port.Frame) {
+	why := e.pkt.VerifyChecksum(b, e.cfg.AcceptPartial)
+	if e.pkt.Partial {
+		e.count.PartialSums++
+	}
+	if why != wire.OK {
+		e.count.parse[why]++
+		e.release(fr)
+		return
+	}
+	s := &e.seg
+	s.TCPFields = e.pkt.TCP
+	s.Payload = e.pkt.Data(b)
+	s.Frame = fr
+	s.CE = e.pkt.CE
+
+	e.mark(f)
+	if f.lingers {
+		e.lingering(f, s)
+		e.release(fr)
+		return
+	}
+	kept, drop := f.conn.Receive(e.now, s)
+	e.count.tcp[drop]++
+	if !kept {
+		e.release(fr)
+	}
+}
+
+// tooBig hands a path MTU report to the connection it is about.
+func (e *Engine) tooBig(f *flow, b []byte, fr port.Frame) {
+	why := e.pkt.VerifyChecksum(b, false)
+	if why != wire.OK {
+		e.count.parse[why]++
+	} else if f.conn != nil {
+		t := &e.pkt.TooBig
+		e.count.tcp[f.conn.TooBig(e.now, t.Seq, uint16(min(t.MTU, 0xffff)))]++
+		e.mark(f)
+	}
+	e.release(fr)
+}

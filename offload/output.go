@@ -1,0 +1,62 @@
+package offload
+
+import (
+	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// Send implements tcp.Output: one segment of this flow, onto the port. The
+// headers go in front of the payload in the frame that holds it, unless the
+// kernel still reads that frame, or the segment is a piece of it: then the
+// payload is copied into a frame of its own.
+func (f *flow) Send(h *wire.TCPFields, fr port.Frame, off, n int) bool {
+	e := f.e
+	if !e.hasRoom() {
+		f.again = true
+		return false
+	}
+	whole := n != 0 && off == 0 && !e.port.InFlight(fr)
+	if !whole {
+		if !e.stock(0) {
+			f.again = true
+			e.count.NoTxFrame++
+			return false
+		}
+		own := e.takeSpare()
+		if n != 0 {
+			copy(e.port.Bytes(own), e.port.Bytes(fr)[off:off+n])
+			e.count.TxCopies++
+		}
+		fr = own
+	}
+	e.transmit(f, h, fr, n)
+	if !whole {
+		e.freed = append(e.freed, fr)
+	}
+	return true
+}
+
+// transmit writes the headers in front of the n octets of payload in fr and
+// queues the packet. There is room.
+func (e *Engine) transmit(f *flow, h *wire.TCPFields, fr port.Frame, n int) {
+	mem := e.port.Bytes(port.Frame{Addr: fr.Addr - port.Headroom, Len: uint32(port.Headroom + n), Home: fr.Home})
+	length := f.head.Write(mem, port.Headroom, h)
+	e.one[0] = port.Frame{Addr: fr.Addr - uint64(length), Len: uint32(length + n), Home: fr.Home}
+	e.room -= e.port.Send(e.one[:])
+	e.count.TxPackets++
+	e.count.TxOctets += uint64(length + n)
+	e.worked = true
+}
+
+// hasRoom reports whether the transmit ring takes another packet.
+func (e *Engine) hasRoom() bool {
+	if e.room > 0 {
+		return true
+	}
+	e.room = e.port.Room()
+	if e.room <= 0 {
+		e.count.TxRingFull++
+		return false
+	}
+	return true
+}

@@ -1,0 +1,98 @@
+package offload
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/stag-rdma/stag/offload/clock"
+)
+
+// Progress runs commands and one step at time now, if nobody else is doing so,
+// and reports when the engine next needs to run. ok is false when another
+// goroutine holds the token: it does the work instead.
+//
+// This is the inline mode: whoever posts or polls calls it, and no message
+// waits for another goroutine to be scheduled. Run calls it too.
+func (e *Engine) Progress(now clock.Instant) (next clock.Instant, ok bool) {
+	if !e.token.CompareAndSwap(false, true) {
+		return clock.Never, false
+	}
+	e.now = now
+	e.cmds.runAll()
+	next = e.Step(now)
+	if e.worked {
+		next = now // there may be more
+	}
+	ended := e.takeEnded()
+	e.token.Store(false)
+	e.deliver(ended)
+	return next, true
+}
+
+// takeEnded takes what the step collected. The list is copied: rare, and the
+// receiver runs without the token.
+func (e *Engine) takeEnded() []End {
+	if len(e.ended) == 0 {
+		return nil
+	}
+	ended := append([]End(nil), e.ended...)
+	e.ended = e.ended[:0]
+	return ended
+}
+
+func (e *Engine) deliver(ended []End) {
+	if e.cfg.Ended == nil {
+		return
+	}
+	for _, end := range ended {
+		e.cfg.Ended(end)
+	}
+}
+
+// Run keeps the engine going until ctx ends: on a thread of its own, spinning
+// for Config.Spin after it last found work, asleep in the port otherwise. It
+// is also the keeper of an engine whose users call Progress themselves: then
+// it minds the deadlines, and the arrivals that nobody polls for.
+func (e *Engine) Run(ctx context.Context) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer close(e.stopped)
+	defer context.AfterFunc(ctx, e.port.Wake)()
+
+	busy := clock.Now()
+	for ctx.Err() == nil {
+		now := clock.Now()
+		next, ok := e.Progress(now)
+		switch {
+		case !ok:
+			next = now.Add(time.Millisecond) // somebody else is at it
+		case next == now:
+			busy = now
+			continue
+		case now.Sub(busy) < e.cfg.Spin:
+			continue
+		}
+		if err := e.port.Wait(until(now, next)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// until is how long to sleep at now for a deadline: negative for no limit.
+func until(now, next clock.Instant) time.Duration {
+	if next == clock.Never {
+		return -1
+	}
+	return max(0, next.Sub(now))
+}
+
+// Ring says that the flow's upper layer has something to transmit. It costs an
+// atomic operation when the bell is already ringing. The engine's own
+// goroutine is woken if it sleeps; with inline progress, call Progress after.
+func (e *Engine) Ring(id FlowID) {
+	if e.bells.ring(int(id.Index())) {
+		e.port.Wake()
+	}
+}
