@@ -104,9 +104,13 @@ func (seen run) end(t test, how outcome, said map[test]*bytes.Buffer, w io.Write
 	delete(said, t)
 }
 
-// listed reads what go test -list -json writes.
-func listed(r io.Reader) (l list, err error) {
+// listed reads what go test -list -json writes. What the compiler complains
+// about goes to w.
+func listed(r io.Reader, w io.Writer) (l list, err error) {
 	err = events(r, func(e event) {
+		if e.Action == "build-output" {
+			fmt.Fprint(w, e.Output)
+		}
 		name := strings.TrimSpace(e.Output)
 		for _, kind := range []string{"Test", "Fuzz", "Example"} {
 			if e.Action == "output" && strings.HasPrefix(name, kind) && !strings.ContainsAny(name, " \t") {

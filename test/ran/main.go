@@ -12,13 +12,13 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"strings"
 )
 
 const (
@@ -69,13 +69,10 @@ func check(r io.Reader, w io.Writer, only string) error {
 func rewrite() error {
 	cmd := exec.Command("go", "test", "-list", "^(Test|Fuzz|Example)", "-json", "./...")
 	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return errors.Join(fmt.Errorf("list the tests: %w", err), errors.New(strings.TrimSpace(string(out))))
-	}
-	list, err := listed(strings.NewReader(string(out)))
-	if err != nil {
-		return err
+	out, failure := cmd.Output()
+	list, err := listed(bytes.NewReader(out), os.Stderr)
+	if err := errors.Join(failure, err); err != nil {
+		return fmt.Errorf("list the tests, which must all build: %w", err)
 	}
 	fmt.Printf("ran: %d tests\n", len(list))
 	return os.WriteFile(listFile, []byte(list.String()), 0o644)

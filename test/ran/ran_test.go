@@ -96,9 +96,11 @@ func TestListed(t *testing.T) {
 	const out = `{"Action":"output","Package":"github.com/stag-rdma/stag/a","Output":"TestX\n"}
 {"Action":"output","Package":"github.com/stag-rdma/stag/a","Output":"ok  \tgithub.com/stag-rdma/stag/a\t0.1s\n"}
 {"Action":"output","Package":"github.com/stag-rdma/stag/b","Output":"?   \tTestless [no test files]\n"}
+{"Action":"build-output","ImportPath":"c","Output":"wrong\n"}
 `
-	l, err := listed(strings.NewReader(out))
-	if err != nil || !slices.Equal(l, list{{"a", "TestX"}}) {
+	var said bytes.Buffer
+	l, err := listed(strings.NewReader(out), &said)
+	if err != nil || !slices.Equal(l, list{{"a", "TestX"}}) || said.String() != "wrong\n" {
 		t.Errorf("%v, %v", l, err)
 	}
 }
