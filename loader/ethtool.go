@@ -51,3 +51,18 @@ func TxChecksum(name string) (bool, error) {
 	}
 	return v != 0, nil
 }
+
+// SetChannels sets how many receive and transmit queues the interface called
+// name runs, for drivers that count them apart, as `ethtool -L NAME rx N tx N`
+// does, looked up as SetTxChecksum does.
+func SetChannels(name string, rx, tx int) error {
+	e, err := openEthtool()
+	if err != nil {
+		return err
+	}
+	defer e.close()
+	if err := e.setChannels(name, uint32(rx), uint32(tx)); err != nil {
+		return fmt.Errorf("run %s with %d receive and %d transmit queues: %w", name, rx, tx, err)
+	}
+	return nil
+}

@@ -24,9 +24,9 @@ type ethtoolValue struct {
 
 // ethtoolChannels is struct ethtool_channels. All counts are queues.
 type ethtoolChannels struct {
-	cmd                                      uint32
-	maxRx, maxTx, maxOther, maxCombined      uint32
-	curRx, curTx, curOther, curCombinedCount uint32
+	cmd                                 uint32
+	maxRx, maxTx, maxOther, maxCombined uint32
+	curRx, curTx, curOther, curCombined uint32
 }
 
 // ifreqPointer is struct ifreq with a pointer in its union, which is 24 octets

@@ -1,0 +1,51 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+)
+
+// What can be in the way. Every error of this package that has one of these
+// causes answers errors.Is for it, and is one line that says what to do.
+var (
+	ErrNoLink         = errors.New("no such network interface")
+	ErrBond           = errors.New("the network interface is a bond")
+	ErrVLANParent     = errors.New("the VLAN interface's parent is out of reach")
+	ErrAlreadyLoaded  = errors.New("stag's program is on the interface already")
+	ErrForeignProgram = errors.New("another XDP program is on the interface")
+	ErrLayout         = errors.New("pinned maps have another layout")
+	ErrNotPinned      = errors.New("nothing is pinned there")
+	ErrNoBPFFS        = errors.New("not a BPF file system")
+	ErrNoNative       = errors.New("the driver has no native XDP")
+	ErrMTU            = errors.New("the MTU is too large")
+	ErrChannels       = errors.New("too few receive queues")
+	ErrPermission     = errors.New("a capability is missing")
+	ErrQueueBusy      = errors.New("the queue is in use")
+	ErrFlowExists     = errors.New("the flow is entered already")
+	ErrFlowsFull      = errors.New("no room for another flow")
+	ErrNoFlow         = errors.New("no such flow")
+	ErrLocal          = errors.New("the destination is on this host")
+	ErrNoRoute        = errors.New("no route")
+	ErrNoNeighbour    = errors.New("the next hop does not answer")
+)
+
+// problem is an error whose text stands alone: neither what it is an instance
+// of nor what caused it shows unless the text says so.
+type problem struct {
+	is    error // one of the above
+	cause error // what the kernel said, or nil
+	text  string
+}
+
+func (p *problem) Error() string { return p.text }
+
+func (p *problem) Unwrap() []error {
+	if p.cause == nil {
+		return []error{p.is}
+	}
+	return []error{p.is, p.cause}
+}
+
+func fail(is, cause error, format string, args ...any) error {
+	return &problem{is, cause, fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,150 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/bpf"
+)
+
+// The largest MTU that stag works with. A packet must come in one piece: a
+// chunk of 4096 octets has room for 3840, Ethernet header and VLAN tag
+// included. A veth in native mode begins to cut packets up earlier: a page,
+// less 256 octets in front, 14 of Ethernet and 320 behind.
+const (
+	maxMTU           = 4096 - 256 - 14 - 4
+	maxMTUNativeVeth = 4096 - 256 - 14 - 320
+)
+
+// largestMTU is the limit for a port.
+func largestMTU(l Link, generic bool) int {
+	if l.Driver == "veth" && !generic {
+		return maxMTUNativeVeth
+	}
+	return maxMTU
+}
+
+// checkMTU refuses what the kernel would allow, as the program can take packets
+// in several pieces, but the sockets cannot.
+func checkMTU(l Link, generic bool) error {
+	if limit := largestMTU(l, generic); l.MTU > limit {
+		return mtuTooLarge(l, limit, nil)
+	}
+	return nil
+}
+
+func mtuTooLarge(l Link, limit int, cause error) error {
+	return fail(ErrMTU, cause, "%s has MTU %d, the largest that stag takes there is %d: ip link set %s mtu %d, at both ends",
+		l.Port, l.MTU, limit, l.Port, limit)
+}
+
+// hookFree checks that no XDP program is on link's port, and says whose it is
+// otherwise.
+func (n *Net) hookFree(l Link) error {
+	xdp, err := n.hook(l)
+	if err != nil || !xdp.Attached {
+		return err
+	}
+	name := programName(ebpf.ProgramID(xdp.ProgId))
+	if name != bpf.Program {
+		return fail(ErrForeignProgram, nil, "another XDP program is on %s, id %d%s: detach it first (ip link set %s xdp off, or end the process that holds its link: bpftool link)",
+			l.Port, xdp.ProgId, called(name), l.Port)
+	}
+	if _, owner, found := owners(l); found {
+		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d, in use by %s: end that process first",
+			l.Port, xdp.ProgId, owner.name())
+	}
+	return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d: use what is pinned, or remove it with stag unload",
+		l.Port, xdp.ProgId)
+}
+
+// hook asks what XDP program is on link's port.
+func (n *Net) hook(l Link) (netlink.LinkXdp, error) {
+	port, err := n.nl.LinkByIndex(l.PortIndex)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return netlink.LinkXdp{}, n.noLink(l.Port, err)
+	}
+	if err != nil {
+		return netlink.LinkXdp{}, fmt.Errorf("look interface %s up: %w", l.Port, err)
+	}
+	if xdp := port.Attrs().Xdp; xdp != nil {
+		return *xdp, nil
+	}
+	return netlink.LinkXdp{}, nil
+}
+
+// attachedMode is how the program on link's port runs.
+func (n *Net) attachedMode(l Link) (Mode, error) {
+	xdp, err := n.hook(l)
+	if xdp.AttachMode == nl.XDP_ATTACHED_SKB {
+		return Generic, err
+	}
+	return Native, err
+}
+
+func called(name string) string {
+	if name == "" {
+		return ""
+	}
+	return fmt.Sprintf(" called %q", name)
+}
+
+// programName is the name of a program in the kernel, "" when it cannot be told.
+func programName(id ebpf.ProgramID) string {
+	prog, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return ""
+	}
+	defer prog.Close()
+	info, err := prog.Info()
+	if err != nil {
+		return ""
+	}
+	return info.Name
+}
+
+// explainAttach turns what the kernel says about attaching to l into what to do.
+func (n *Net) explainAttach(l Link, err error) error {
+	switch {
+	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
+		// Somebody was faster.
+		if taken := n.hookFree(l); taken != nil {
+			return taken
+		}
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return fail(ErrNoNative, err, "the driver of %s%s has no native XDP: ask for generic mode", l.Port, called(l.Driver))
+	case errors.Is(err, unix.ERANGE):
+		return mtuTooLarge(l, maxMTUNativeVeth, err)
+	case errors.Is(err, unix.ENOSPC):
+		return fail(ErrChannels, err, "%s receives with %d queues, fewer than its peer sends with: ethtool -L %s rx N, with N the peer's number of tx queues",
+			l.Port, l.RxQueues, l.Port)
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return missing("attach a program to "+l.Port, err)
+	case errors.Is(err, unix.ENODEV):
+		return n.noLink(l.Port, err)
+	}
+	return fmt.Errorf("attach the steering program to %s: %w", l.Port, err)
+}
+
+// explainCreate does the same for making the program and its maps.
+func (s *Steering) explainCreate(err error) error {
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) && len(lacking(loadCaps)) > 0 {
+		return missing("load the steering program", err)
+	}
+	return fmt.Errorf("load the steering program for %s: %w", s.link.Port, err)
+}
+
+// missing names the capabilities that the calling thread lacks.
+func missing(what string, cause error) error {
+	lack := lacking(loadCaps)
+	if len(lack) == 0 {
+		return fail(ErrPermission, cause, "not permitted to %s although the capabilities are there: a security module or the container's seccomp profile forbids bpf(2) (%v)", what, cause)
+	}
+	return fail(ErrPermission, cause, "not permitted to %s: run with %s, or as root", what, strings.Join(lack, " and "))
+}

@@ -1,0 +1,58 @@
+package loader_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/stag-rdma/stag/loader/pair"
+)
+
+func setMTU(name string, mtu int) error {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetMTU(l, mtu)
+}
+
+func setUp(name string, up bool) error {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	if up {
+		return netlink.LinkSetUp(l)
+	}
+	return netlink.LinkSetDown(l)
+}
+
+func TestLookupLink(t *testing.T) {
+	p := newPair(t, pair.Config{MTU: 2000, Queues: 3})
+	l := lookup(t, p, pair.A)
+	end := p.Ends[pair.A]
+	if l.Name != end.Name || l.Index != end.Index || l.Port != end.Name || l.PortIndex != end.Index ||
+		l.MAC.String() != end.MAC.String() || l.MTU != 2000 || l.Driver != "veth" ||
+		l.RxQueues != 3 || l.TxQueues != 3 || l.VLAN != 0 || !l.Up || !l.Running || l.Netns == 0 {
+		t.Errorf("%+v", l)
+	}
+	if other := lookup(t, p, pair.B); other.Netns == l.Netns {
+		t.Error("both namespaces have one cookie")
+	}
+	in(t, p, pair.B, func() error { return setUp(p.Ends[pair.B].Name, false) })
+	if l = lookup(t, p, pair.A); !l.Up || l.Running {
+		t.Errorf("with the other end down: up %v, running %v", l.Up, l.Running)
+	}
+}
+
+func TestNetStaysInItsNamespace(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	n := openNet(t, p, pair.A) // and used from here, outside
+	if _, err := n.LookupLink(p.Ends[pair.A].Name); err != nil {
+		t.Error(err)
+	}
+	if _, err := n.Resolve(t.Context(), p.Ends[pair.B].V4.Addr(), netip.Addr{}, 0); err != nil {
+		t.Error(err)
+	}
+}

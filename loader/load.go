@@ -1,0 +1,162 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/stag-rdma/stag/bpf"
+)
+
+// Options say what to load, and where.
+type Options struct {
+	// Link is the interface, which must exist in the network namespace of
+	// the calling OS thread. A VLAN interface means its parent.
+	Link string
+
+	// Generic attaches behind the driver. Otherwise it is native mode or an
+	// error, ErrNoNative.
+	Generic bool
+
+	// Pin is the instance's directory in a BPF file system, for a program
+	// that stays when the process has ended. "" makes it private: it goes
+	// with the Steering, or the process.
+	Pin string
+
+	MaxFlows uint32 // 0 means 65536; at most 1048576
+	Queues   int    // slots for sockets; 0 means as many as the port receives with
+}
+
+// Limits of Options.MaxFlows. A flow id has 20 bits of index.
+const (
+	defaultFlows = 1 << 16
+	maxFlows     = 1 << bpf.FlowIndexBits
+)
+
+func (o Options) fill(l Link) (Options, error) {
+	var errs []error
+	if o.MaxFlows == 0 {
+		o.MaxFlows = defaultFlows
+	}
+	if o.MaxFlows > maxFlows {
+		errs = append(errs, fmt.Errorf("room for %d flows: want at most %d", o.MaxFlows, maxFlows))
+	}
+	if o.Queues == 0 {
+		o.Queues = l.RxQueues
+	}
+	if o.Queues < l.RxQueues {
+		errs = append(errs, fmt.Errorf("%d queues: %s receives with %d, and packets of a queue without a slot would be lost",
+			o.Queues, l.Port, l.RxQueues))
+	}
+	return o, errors.Join(errs...)
+}
+
+// hookClaim is the claim that a process holds for a private program, and for
+// the moment of loading a pinned one.
+const hookClaim = "program"
+
+// Load puts the steering program on an interface. It needs CAP_BPF and
+// CAP_NET_ADMIN. The caller closes the Steering.
+func Load(o Options) (*Steering, error) {
+	n, err := Open()
+	if err != nil {
+		return nil, err
+	}
+	defer n.Close()
+	l, err := n.LookupLink(o.Link)
+	if err != nil {
+		return nil, err
+	}
+	if o, err = o.fill(l); err != nil {
+		return nil, err
+	}
+	s := &Steering{link: l}
+	if err := s.load(n, o); err != nil {
+		s.undo.run()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Steering) load(n *Net, o Options) error {
+	claim, owner, err := claim(s.link, hookClaim)
+	if err != nil {
+		return err
+	}
+	if claim == nil {
+		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, loaded by %s: end that process first", s.link.Port, owner.name())
+	}
+	s.undo.add(claim.Close)
+	if err := n.hookFree(s.link); err != nil {
+		return err
+	}
+	if err := checkMTU(s.link, o.Generic); err != nil {
+		return err
+	}
+	var pins *pinDir
+	if o.Pin != "" {
+		if pins, err = preparePins(o.Pin, s.link); err != nil {
+			return err
+		}
+	}
+	prog, err := s.create(o)
+	if err != nil {
+		return s.explainCreate(err)
+	}
+	defer prog.Close() // the link holds it
+	if err := s.attach(n, prog, o); err != nil {
+		return err
+	}
+	if pins == nil {
+		return nil
+	}
+	if err := s.pin(pins); err != nil {
+		return err
+	}
+	// From here on the pins hold the program, and no process does.
+	return claim.Close()
+}
+
+// create makes program and maps from the object.
+func (s *Steering) create(o Options) (*ebpf.Program, error) {
+	spec, err := bpf.Spec()
+	if err != nil {
+		return nil, err
+	}
+	spec.Maps[bpf.MapFlows].MaxEntries = o.MaxFlows
+	spec.Maps[bpf.MapSocks].MaxEntries = uint32(o.Queues)
+	coll, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, err
+	}
+	config := coll.DetachMap(bpf.MapConfig)
+	defer config.Close() // the instance's, when there is one, is made apart
+	s.flows = coll.DetachMap(bpf.MapFlows)
+	s.socks = coll.DetachMap(bpf.MapSocks)
+	s.stats = coll.DetachMap(bpf.MapStats)
+	for _, m := range []*ebpf.Map{s.flows, s.socks, s.stats} {
+		s.undo.add(m.Close)
+	}
+	return coll.DetachProgram(bpf.Program), nil
+}
+
+func (s *Steering) attach(n *Net, prog *ebpf.Program, o Options) error {
+	flags := link.XDPDriverMode
+	if o.Generic {
+		s.mode, flags = Generic, link.XDPGenericMode
+	}
+	hook, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: s.link.PortIndex, Flags: flags})
+	if err != nil {
+		return n.explainAttach(s.link, err)
+	}
+	s.hook = hook
+	s.undo.add(hook.Close)
+	info, err := prog.Info()
+	if err != nil {
+		return fmt.Errorf("ask for the number of the steering program: %w", err)
+	}
+	s.id, _ = info.ID()
+	return nil
+}

@@ -1,0 +1,330 @@
+package loader_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/asavie/xdp"
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/test/need"
+)
+
+func key(t *testing.T, remote, local string) bpf.FlowKey {
+	t.Helper()
+	k, err := bpf.NewFlowKey(netip.MustParseAddrPort(remote), netip.MustParseAddrPort(local), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// knock has side B's kernel try to connect to port on side A, and returns what
+// came of it within a moment.
+func knock(t *testing.T, p *pair.Pair, port uint16) (err error) {
+	t.Helper()
+	in(t, p, pair.B, func() error {
+		from := net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.Ends[pair.B].V4.Addr(), 40000))
+		d := net.Dialer{Timeout: 150 * time.Millisecond, LocalAddr: from}
+		var c net.Conn
+		if c, err = d.Dial("tcp", netip.AddrPortFrom(p.Ends[pair.A].V4.Addr(), port).String()); err == nil {
+			c.Close()
+		}
+		return nil
+	})
+	return err
+}
+
+// TestSteersToSocket loads on a real link, with a socket that is not ours, and
+// has a real kernel send.
+func TestSteersToSocket(t *testing.T) {
+	for _, mode := range []loader.Mode{loader.Native, loader.Generic} {
+		t.Run(mode.String(), func(t *testing.T) {
+			p := newPair(t, pair.Config{})
+			s := mustLoad(t, p, loader.Options{Generic: mode == loader.Generic})
+			if s.Mode() != mode || s.ProgID() == 0 || s.Queues() != 1 {
+				t.Errorf("mode %v, program %d, %d queues", s.Mode(), s.ProgID(), s.Queues())
+			}
+			// No flow: the kernel answers that nobody listens.
+			if err := knock(t, p, 4420); !errors.Is(err, unix.ECONNREFUSED) {
+				t.Errorf("without a flow: %v, want a refusal", err)
+			}
+			k := key(t, "192.0.2.2:40000", "192.0.2.1:4420")
+			id := bpf.NewFlowID(5, 9)
+			if err := s.Insert(k, bpf.Flow{ID: id, Kind: bpf.KindRDMA, State: bpf.Park, Owner: bpf.NoOwner}); err != nil {
+				t.Fatal(err)
+			}
+			// A flow without a socket: silence.
+			if err := knock(t, p, 4420); !os.IsTimeout(err) {
+				t.Errorf("with a flow and no socket: %v, want silence", err)
+			}
+			sock := openSocket(t, p)
+			if err := s.SetSocket(0, sock.FD()); err != nil {
+				t.Fatal(err)
+			}
+			if err := knock(t, p, 4420); !os.IsTimeout(err) {
+				t.Errorf("with a socket: %v, want silence", err)
+			}
+			checkArrived(t, sock, id)
+			stats, err := s.Stats()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if stats[bpf.Steered]+stats[bpf.SteeredBare] == 0 || stats[bpf.NoSocket] == 0 || stats[bpf.NoFlow] == 0 {
+				t.Errorf("counters: %v", stats)
+			}
+			if err := s.ClearSocket(0); err != nil {
+				t.Error(err)
+			}
+			if err := s.Delete(k); err != nil {
+				t.Fatal(err)
+			}
+			if err := knock(t, p, 4420); !errors.Is(err, unix.ECONNREFUSED) {
+				t.Errorf("without the flow again: %v, want a refusal", err)
+			}
+		})
+	}
+}
+
+func openSocket(t *testing.T, p *pair.Pair) *xdp.Socket {
+	t.Helper()
+	var sock *xdp.Socket
+	in(t, p, pair.A, func() (err error) {
+		sock, err = xdp.NewSocket(p.Ends[pair.A].Index, 0, &xdp.SocketOptions{
+			NumFrames: 64, FrameSize: 4096, FillRingNumDescs: 32,
+			CompletionRingNumDescs: 32, RxRingNumDescs: 32, TxRingNumDescs: 32,
+		})
+		return err
+	})
+	t.Cleanup(func() { sock.Close() })
+	sock.Fill(sock.GetDescs(32))
+	return sock
+}
+
+// checkArrived demands that a SYN of the flow has arrived, with its record
+// where the driver has room for one.
+func checkArrived(t *testing.T, sock *xdp.Socket, id bpf.FlowID) {
+	t.Helper()
+	got, _, err := sock.Poll(1000)
+	if err != nil || got == 0 {
+		t.Fatalf("nothing came through the socket: %v", err)
+	}
+	d := sock.Receive(got)[0]
+	packet := sock.GetFrame(d)
+	if len(packet) < 54 || binary.BigEndian.Uint16(packet[36:]) != 4420 {
+		t.Fatalf("not the segment that was sent: % x", packet)
+	}
+	front := sock.GetFrame(xdp.Desc{Addr: d.Addr - bpf.RecordLen, Len: bpf.RecordLen})
+	r, ok := bpf.ParseRecord(front)
+	if !ok {
+		t.Fatalf("no record in front of the packet: % x", front)
+	}
+	if r.Flow() != id || r.Kind() != bpf.KindRDMA || r.L3() != 14 || r.L4() != 34 || r.PayloadLen() != 0 {
+		t.Errorf("record: flow %#x kind %v l3 %d l4 %d length %d", uint32(r.Flow()), r.Kind(), r.L3(), r.L4(), r.PayloadLen())
+	}
+}
+
+func TestFlowEntries(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	s := mustLoad(t, p, loader.Options{MaxFlows: 2})
+	a, b, c := key(t, "192.0.2.2:1", "192.0.2.1:9"), key(t, "192.0.2.2:2", "192.0.2.1:9"), key(t, "[2001:db8::2]:3", "[2001:db8::1]:9")
+	for i, k := range []bpf.FlowKey{a, b} {
+		if err := s.Insert(k, bpf.Flow{ID: bpf.FlowID(i), Kind: bpf.KindBytes, State: bpf.Park}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	oneLine(t, s.Insert(a, bpf.Flow{}), loader.ErrFlowExists, "192.0.2.2:1")
+	oneLine(t, s.Insert(c, bpf.Flow{}), loader.ErrFlowsFull, "2 flows")
+	oneLine(t, s.Update(c, bpf.Flow{}), loader.ErrNoFlow, "2001:db8::2")
+	oneLine(t, s.Delete(c), loader.ErrNoFlow)
+	f, err := s.Lookup(b)
+	if err != nil || f.PID != uint32(os.Getpid()) || f.Created == 0 || f.State != bpf.Park {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	created := f.Created
+	f.State, f.Owner = bpf.Live, 7
+	if err := s.Update(b, f); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[bpf.FlowKey]bpf.Flow{}
+	if err := s.Flows(func(k bpf.FlowKey, f bpf.Flow) bool { seen[k] = f; return true }); err != nil {
+		t.Fatal(err)
+	}
+	if len(seen) != 2 || seen[b].State != bpf.Live || seen[b].Owner != 7 || seen[b].Created != created {
+		t.Errorf("flows: %v", seen)
+	}
+	for _, k := range []bpf.FlowKey{a, b} {
+		if err := s.Delete(k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = s.Lookup(b)
+	oneLine(t, err, loader.ErrNoFlow)
+	// The room of removed flows is there again.
+	if err := s.Insert(c, bpf.Flow{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSocketSlots(t *testing.T) {
+	p := newPair(t, pair.Config{Queues: 2})
+	s := mustLoad(t, p, loader.Options{})
+	if s.Queues() != 2 {
+		t.Fatalf("%d slots for 2 queues", s.Queues())
+	}
+	if err := s.SetSocket(2, 0); err == nil {
+		t.Error("a slot beyond the last was filled")
+	}
+	if err := s.SetSocket(0, 0); err == nil {
+		t.Error("something that is not an AF_XDP socket was taken")
+	}
+	if err := s.ClearSocket(1); err != nil {
+		t.Errorf("clear an empty slot: %v", err)
+	}
+	_, err := load(p, loader.Options{Queues: 1})
+	if err == nil {
+		t.Error("loaded with fewer slots than queues")
+	}
+}
+
+func TestCloseLeavesNothing(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	for range 3 {
+		s := mustLoad(t, p, loader.Options{})
+		id := s.ProgID()
+		for range 2 {
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !gone(id) {
+			t.Errorf("program %d is still in the kernel", id)
+		}
+	}
+}
+
+// gone reports that a program has left the kernel, which takes it a moment.
+func gone(id uint32) bool {
+	for range 200 {
+		prog, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
+		if errors.Is(err, os.ErrNotExist) {
+			return true
+		}
+		if err == nil {
+			prog.Close()
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return false
+}
+
+func TestNoLink(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	_, err := load(p, loader.Options{Link: "eth77"})
+	oneLine(t, err, loader.ErrNoLink, "eth77", p.Ends[pair.A].Name)
+	_, err = load(p, loader.Options{Link: "a-name-that-is-too-long-for-an-interface"})
+	oneLine(t, err, loader.ErrNoLink)
+}
+
+func TestNoNative(t *testing.T) {
+	need.XDP(t)
+	p := newPair(t, pair.Config{})
+	// The loopback's MTU would be the first objection.
+	in(t, p, pair.A, func() error { return setMTU("lo", 1500) })
+	_, err := load(p, loader.Options{Link: "lo"})
+	oneLine(t, err, loader.ErrNoNative, "lo", "generic")
+	s, err := load(p, loader.Options{Link: "lo", Generic: true})
+	if err != nil {
+		t.Fatalf("generic: %v", err)
+	}
+	s.Close()
+}
+
+func TestMTUTooLarge(t *testing.T) {
+	need.XDP(t)
+	p := newPair(t, pair.Config{MTU: 3507})
+	_, err := load(p, loader.Options{})
+	oneLine(t, err, loader.ErrMTU, "3507", "3506", p.Ends[pair.A].Name)
+	for _, side := range []pair.Side{pair.A, pair.B} {
+		in(t, p, side, func() error { return setMTU(p.Ends[side].Name, 3506) })
+	}
+	mustLoad(t, p, loader.Options{})
+}
+
+func TestTooFewQueues(t *testing.T) {
+	need.XDP(t)
+	p := newPair(t, pair.Config{Queues: 2})
+	in(t, p, pair.A, func() error { return loader.SetChannels(p.Ends[pair.A].Name, 1, 2) })
+	_, err := load(p, loader.Options{})
+	oneLine(t, err, loader.ErrChannels, "1 queues", "ethtool -L")
+}
+
+func TestNoPermission(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	o := startOther(t, p, pair.A, "load without capabilities")
+	for _, want := range []string{"CAP_BPF", "CAP_NET_ADMIN", "not permitted"} {
+		oneLine(t, errors.New(o.said), nil, want)
+	}
+}
+
+// foreign attaches a program to side A that is not ours.
+func foreign(t *testing.T, p *pair.Pair) {
+	t.Helper()
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "somebody", Type: ebpf.XDP, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer prog.Close()
+	in(t, p, pair.A, func() error {
+		hook, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: p.Ends[pair.A].Index, Flags: link.XDPGenericMode})
+		if err == nil {
+			t.Cleanup(func() { hook.Close() })
+		}
+		return err
+	})
+}
+
+func TestForeignProgram(t *testing.T) {
+	need.XDP(t)
+	p := newPair(t, pair.Config{})
+	foreign(t, p)
+	_, err := load(p, loader.Options{})
+	oneLine(t, err, loader.ErrForeignProgram, `"somebody"`, "id ", p.Ends[pair.A].Name)
+}
+
+func TestSecondLoad(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	mustLoad(t, p, loader.Options{})
+	_, err := load(p, loader.Options{})
+	oneLine(t, err, loader.ErrAlreadyLoaded, fmt.Sprintf("pid %d", os.Getpid()))
+	_, err = load(p, loader.Options{Generic: true})
+	oneLine(t, err, loader.ErrAlreadyLoaded)
+}
+
+func TestSecondLoadOfAnotherProcessThatDies(t *testing.T) {
+	need.XDP(t)
+	p := newPair(t, pair.Config{})
+	o := startOther(t, p, pair.A, "load")
+	if o.said != "ready" {
+		t.Fatal(o.said)
+	}
+	_, err := load(p, loader.Options{})
+	oneLine(t, err, loader.ErrAlreadyLoaded, fmt.Sprintf("pid %d", o.Process.Pid))
+	o.kill(t)
+	mustLoad(t, p, loader.Options{}) // nothing stays attached
+}

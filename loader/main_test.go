@@ -1,0 +1,221 @@
+package loader_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/test/need"
+)
+
+// Variables that turn this test program into something else.
+const (
+	mountsVariable = "STAG_TEST_MOUNTS" // set in the copy that has its own mounts
+	helperVariable = "STAG_TEST_HELPER" // what to do as another process
+	linkVariable   = "STAG_TEST_LINK"   // which interface to do it with
+)
+
+// TestMain runs the tests in a copy of the process with mounts of its own: a
+// BPF file system and a runtime directory that vanish with it and that nobody
+// else on the machine sees.
+func TestMain(m *testing.M) {
+	switch {
+	case os.Getenv(helperVariable) != "":
+		helper(os.Getenv(helperVariable), os.Getenv(linkVariable))
+	case os.Geteuid() != 0:
+		os.Exit(m.Run()) // tests that need mounts need root, and say so
+	case os.Getenv(mountsVariable) == "":
+		os.Exit(again())
+	}
+	for _, mount := range []struct{ kind, at string }{{"bpf", "/sys/fs/bpf"}, {"tmpfs", "/run"}} {
+		if err := unix.Mount(mount.kind, mount.at, mount.kind, 0, ""); err != nil {
+			fmt.Fprintf(os.Stderr, "mount %s on %s: %v\n", mount.kind, mount.at, err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// again runs this program in a mount namespace of its own. Where that is not
+// permitted it runs without.
+func again() int {
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), mountsVariable+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		fmt.Fprintf(os.Stderr, "run the tests in a mount namespace: %v\n", err)
+		return 1
+	}
+	if err := cmd.Wait(); err != nil {
+		return 1
+	}
+	return 0
+}
+
+// helper is what another process does: it says one line and then waits to be
+// killed, or ends when there is nothing to wait for.
+func helper(what, name string) {
+	var err error
+	switch what {
+	case "load":
+		_, err = loader.Load(loader.Options{Link: name})
+	case "load pinned":
+		_, err = loader.Load(loader.Options{Link: name, Pin: instance})
+	case "claim":
+		var l loader.Link
+		if l, err = loader.LookupLink(name); err == nil {
+			_, err = loader.NewClaim(l, 0)
+		}
+	case "load without capabilities":
+		dropCapabilities()
+		_, err = loader.Load(loader.Options{Link: name})
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(0)
+	}
+	fmt.Println("ready")
+	bufio.NewReader(os.Stdin).ReadByte() // until killed, or the parent is gone
+	os.Exit(0)
+}
+
+// dropCapabilities takes from every thread what loading needs. Called before
+// anything else, while other threads only wait.
+func dropCapabilities() {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	err := unix.Capget(&header, &data[0])
+	for _, bit := range []int{unix.CAP_BPF, unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN} {
+		data[bit/32].Effective &^= 1 << (bit % 32)
+	}
+	if err == nil {
+		err = unix.Capset(&header, &data[0])
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
+
+// other is another process in side's namespace.
+type other struct {
+	*exec.Cmd
+	said string // its first line
+}
+
+// startOther starts a helper for side's interface and returns when it has said
+// its line.
+func startOther(t *testing.T, p *pair.Pair, side pair.Side, what string) *other {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), helperVariable+"="+what, linkVariable+"="+p.Ends[side].Name)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Do(side, cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	said, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("the other process said nothing: %v", err)
+	}
+	return &other{cmd, strings.TrimSpace(said)}
+}
+
+// kill ends the process as nothing can prevent.
+func (o *other) kill(t *testing.T) {
+	t.Helper()
+	if err := o.Process.Signal(unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	o.Wait()
+}
+
+func newPair(t *testing.T, c pair.Config) *pair.Pair {
+	t.Helper()
+	need.Root(t)
+	need.Netns(t)
+	p, err := pair.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// in runs f inside a side's namespace, and fails the test with its error.
+func in(t *testing.T, p *pair.Pair, side pair.Side, f func() error) {
+	t.Helper()
+	if err := p.Do(side, f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// load loads for side A's interface.
+func load(p *pair.Pair, o loader.Options) (s *loader.Steering, err error) {
+	if o.Link == "" {
+		o.Link = p.Ends[pair.A].Name
+	}
+	err = p.Do(pair.A, func() (err error) {
+		s, err = loader.Load(o)
+		return err
+	})
+	return s, err
+}
+
+func mustLoad(t *testing.T, p *pair.Pair, o loader.Options) *loader.Steering {
+	t.Helper()
+	need.XDP(t)
+	s, err := load(p, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// oneLine demands that err is, that it is one line, and that it says all of
+// what.
+func oneLine(t *testing.T, err error, is error, what ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want %v", is)
+	}
+	if is != nil && !errors.Is(err, is) {
+		t.Errorf("%q is not %q", err, is)
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("several lines: %q", err)
+	}
+	for _, w := range what {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%q does not say %q", err, w)
+		}
+	}
+}

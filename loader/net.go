@@ -1,0 +1,45 @@
+package loader
+
+import (
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Net is the control plane's view of one network namespace: its interfaces,
+// routes and neighbours. It is safe for concurrent use.
+type Net struct {
+	nl     *netlink.Handle
+	eth    ethtool
+	cookie uint64
+}
+
+// Open opens the network namespace that the calling OS thread is in. The Net
+// stays with it, whichever thread uses it later.
+func Open() (*Net, error) {
+	nl, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open a netlink socket: %w", err)
+	}
+	eth, err := openEthtool()
+	if err != nil {
+		nl.Close()
+		return nil, err
+	}
+	n := &Net{nl: nl, eth: eth}
+	if n.cookie, err = unix.GetsockoptUint64(eth.fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE); err != nil {
+		n.Close()
+		return nil, fmt.Errorf("identify the network namespace (SO_NETNS_COOKIE, Linux 5.14): %w", err)
+	}
+	return n, nil
+}
+
+// Cookie identifies the namespace on this machine until the next boot.
+func (n *Net) Cookie() uint64 { return n.cookie }
+
+// Close ends the view. Watches go on until their contexts end.
+func (n *Net) Close() error {
+	n.nl.Close()
+	return n.eth.close()
+}

@@ -1,0 +1,250 @@
+package loader_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/test/need"
+)
+
+// instance is where these tests pin. TestMain has mounted a BPF file system
+// that only they see.
+const instance = "/sys/fs/bpf/stag/test"
+
+func adopt(p *pair.Pair) (s *loader.Steering, err error) {
+	err = p.Do(pair.A, func() (err error) {
+		s, err = loader.Adopt(instance, p.Ends[pair.A].Name)
+		return err
+	})
+	return s, err
+}
+
+// unloadAfter keeps a test that fails from spoiling the next.
+func unloadAfter(t *testing.T) {
+	t.Cleanup(func() { loader.Unload(instance) })
+}
+
+func TestPinnedStays(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	unloadAfter(t)
+	k := key(t, "192.0.2.2:40000", "192.0.2.1:4420")
+	s := mustLoad(t, p, loader.Options{Pin: instance, MaxFlows: 100})
+	if err := s.Insert(k, bpf.Flow{ID: 1, Kind: bpf.KindRDMA, State: bpf.Live}); err != nil {
+		t.Fatal(err)
+	}
+	id := s.ProgID()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Nobody has it open, and the flow is still not the kernel's.
+	if err := knock(t, p, 4420); !os.IsTimeout(err) {
+		t.Errorf("pinned, with a flow: %v, want silence", err)
+	}
+	again, err := adopt(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if again.ProgID() != id || again.Mode() != loader.Native || again.MaxFlows() != 100 || again.Queues() != 1 {
+		t.Errorf("adopted program %d, mode %v, %d flows, %d queues", again.ProgID(), again.Mode(), again.MaxFlows(), again.Queues())
+	}
+	if f, err := again.Lookup(k); err != nil || f.ID != 1 {
+		t.Errorf("the flow: %v, %v", f, err)
+	}
+	stats, err := again.Stats()
+	if err != nil || stats[bpf.NoSocket] == 0 {
+		t.Errorf("counters: %v, %v", stats, err)
+	}
+	_, err = load(p, loader.Options{Pin: instance})
+	oneLine(t, err, loader.ErrAlreadyLoaded, "unload")
+	_, err = load(p, loader.Options{})
+	oneLine(t, err, loader.ErrAlreadyLoaded)
+	if err := loader.Unload(instance); err != nil {
+		t.Fatal(err)
+	}
+	if err := knock(t, p, 4420); err == nil || os.IsTimeout(err) {
+		t.Errorf("unloaded, also from under an open handle: %v, want a refusal", err)
+	}
+	if _, err := os.Stat(instance); !os.IsNotExist(err) {
+		t.Errorf("the instance's directory: %v", err)
+	}
+	mustLoad(t, p, loader.Options{})
+}
+
+func TestPinnedLayoutOnDisk(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	unloadAfter(t)
+	s := mustLoad(t, p, loader.Options{Pin: instance})
+	l := s.Link()
+	dir := fmt.Sprintf("%s/%d-%d", instance, l.Netns, l.PortIndex)
+	for _, pin := range []string{instance + "/config", dir + "/flows", dir + "/xsks", dir + "/stats", dir + "/link"} {
+		if _, err := os.Stat(pin); err != nil {
+			t.Error(err)
+		}
+	}
+	m, err := ebpf.LoadPinnedMap(instance+"/config", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	var have bpf.Config
+	if err := m.Lookup(uint32(0), &have); err != nil || have != bpf.Layout() {
+		t.Errorf("config: %+v, %v", have, err)
+	}
+}
+
+func TestTwoInterfacesOfAnInstance(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	unloadAfter(t)
+	mustLoad(t, p, loader.Options{Pin: instance})
+	in(t, p, pair.B, func() error {
+		s, err := loader.Load(loader.Options{Link: p.Ends[pair.B].Name, Pin: instance})
+		if err == nil {
+			s.Close()
+		}
+		return err
+	})
+	if err := loader.Unload(instance); err != nil {
+		t.Fatal(err)
+	}
+	for _, side := range []pair.Side{pair.A, pair.B} {
+		in(t, p, side, func() error {
+			s, err := loader.Load(loader.Options{Link: p.Ends[side].Name})
+			if err == nil {
+				s.Close()
+			}
+			return err
+		})
+	}
+}
+
+func TestLayoutMismatch(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	unloadAfter(t)
+	mustLoad(t, p, loader.Options{Pin: instance}).Close()
+	m, err := ebpf.LoadPinnedMap(instance+"/config", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := bpf.Layout()
+	other.Version = 77
+	if err := m.Put(uint32(0), other); err != nil {
+		t.Fatal(err)
+	}
+	m.Close()
+	_, err = adopt(p)
+	oneLine(t, err, loader.ErrLayout, "version 77", fmt.Sprintf("version %d", bpf.Version))
+	// Another interface of the same instance.
+	err = p.Do(pair.B, func() error {
+		_, err := loader.Load(loader.Options{Link: p.Ends[pair.B].Name, Pin: instance})
+		return err
+	})
+	oneLine(t, err, loader.ErrLayout, "version 77", fmt.Sprintf("version %d", bpf.Version))
+}
+
+func TestUnknownLayout(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	need.XDP(t)
+	unloadAfter(t)
+	if err := os.MkdirAll(instance, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 64, MaxEntries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if err := m.Pin(filepath.Join(instance, "config")); err != nil {
+		t.Fatal(err)
+	}
+	_, err = load(p, loader.Options{Pin: instance})
+	oneLine(t, err, loader.ErrLayout, "version")
+}
+
+func TestLeftoversOfAnInterruptedLoad(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	need.XDP(t)
+	unloadAfter(t)
+	l := lookup(t, p, pair.A)
+	dir := fmt.Sprintf("%s/%d-%d", instance, l.Netns, l.PortIndex)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if err := m.Pin(dir + "/flows"); err != nil {
+		t.Fatal(err)
+	}
+	mustLoad(t, p, loader.Options{Pin: instance})
+}
+
+func TestPinElsewhere(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	need.XDP(t)
+	dir := filepath.Join(t.TempDir(), "stag")
+	_, err := load(p, loader.Options{Pin: dir})
+	oneLine(t, err, loader.ErrNoBPFFS, dir, "mount -t bpf")
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("a directory was made all the same: %v", err)
+	}
+	mustLoad(t, p, loader.Options{}) // and nothing stayed attached
+}
+
+func TestNothingPinned(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	_, err := adopt(p)
+	oneLine(t, err, loader.ErrNotPinned, instance)
+	oneLine(t, loader.Unload(instance), loader.ErrNotPinned, instance)
+}
+
+func TestUnloadWhileInUse(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	unloadAfter(t)
+	s := mustLoad(t, p, loader.Options{Pin: instance})
+	c := mustClaim(t, s.Link(), 0)
+	oneLine(t, loader.Unload(instance), loader.ErrQueueBusy, fmt.Sprintf("pid %d", os.Getpid()))
+	_, err := load(p, loader.Options{})
+	oneLine(t, err, loader.ErrAlreadyLoaded, fmt.Sprintf("pid %d", os.Getpid()))
+	c.Close()
+	if err := loader.Unload(instance); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPinnedOutlivesItsLoader(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	need.XDP(t)
+	unloadAfter(t)
+	o := startOther(t, p, pair.A, "load pinned")
+	if o.said != "ready" {
+		t.Fatal(o.said)
+	}
+	o.kill(t)
+	s, err := adopt(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+}
+
+func TestAdoptAfterDetach(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	unloadAfter(t)
+	s := mustLoad(t, p, loader.Options{Pin: instance})
+	l := s.Link()
+	if err := os.Remove(fmt.Sprintf("%s/%d-%d/link", instance, l.Netns, l.PortIndex)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := adopt(p)
+	oneLine(t, err, loader.ErrNotPinned, p.Ends[pair.A].Name)
+}

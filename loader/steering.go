@@ -1,0 +1,192 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/bpf"
+)
+
+// Mode is where in the receive path the program runs.
+type Mode uint8
+
+// Modes.
+const (
+	Native  Mode = iota // in the driver, before the kernel has a packet of its own
+	Generic             // behind the driver, on copies: slow, for any driver
+)
+
+func (m Mode) String() string {
+	if m == Generic {
+		return "generic"
+	}
+	return "native"
+}
+
+// Steering is the program on an interface, and its maps. It is safe for
+// concurrent use.
+type Steering struct {
+	link  Link
+	mode  Mode
+	id    ebpf.ProgramID
+	hook  link.Link
+	flows *ebpf.Map
+	socks *ebpf.Map
+	stats *ebpf.Map
+
+	closing sync.Once
+	undo    undo
+	closed  error
+}
+
+// Link is the interface that the program is on.
+func (s *Steering) Link() Link { return s.link }
+
+// Mode is how the program is attached.
+func (s *Steering) Mode() Mode { return s.mode }
+
+// ProgID is the program's number in the kernel (`bpftool prog show id N`).
+func (s *Steering) ProgID() uint32 { return uint32(s.id) }
+
+// MaxFlows is how many flows there is room for.
+func (s *Steering) MaxFlows() uint32 { return s.flows.MaxEntries() }
+
+// Queues is how many queues there are slots for.
+func (s *Steering) Queues() int { return int(s.socks.MaxEntries()) }
+
+// Insert enters a flow. From then on its packets come to the sockets. The
+// process and the time of the entry are filled in where they are zero.
+// ErrFlowExists when the key is taken, ErrFlowsFull when there is no room.
+func (s *Steering) Insert(key bpf.FlowKey, f bpf.Flow) error {
+	f, err := stamp(f)
+	if err != nil {
+		return err
+	}
+	err = s.flows.Update(key, f, ebpf.UpdateNoExist)
+	switch {
+	case errors.Is(err, ebpf.ErrKeyExist):
+		return fail(ErrFlowExists, err, "flow %v on %s is entered already: wait until its last use has ended", key, s.link.Name)
+	case errors.Is(err, unix.E2BIG):
+		return fail(ErrFlowsFull, err, "%s has room for %d flows and all are in use: load stag with more", s.link.Name, s.MaxFlows())
+	case err != nil:
+		return fmt.Errorf("enter flow %v on %s: %w", key, s.link.Name, err)
+	}
+	return nil
+}
+
+// stamp fills in who makes an entry, and when.
+func stamp(f bpf.Flow) (bpf.Flow, error) {
+	if f.PID == 0 {
+		f.PID = uint32(os.Getpid())
+	}
+	if f.Created == 0 {
+		var now unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+			return f, fmt.Errorf("read the clock: %w", err)
+		}
+		f.Created = uint64(now.Nano())
+	}
+	return f, nil
+}
+
+// Update replaces the entry of a flow, all of it. ErrNoFlow when there is none.
+func (s *Steering) Update(key bpf.FlowKey, f bpf.Flow) error {
+	f, err := stamp(f)
+	if err != nil {
+		return err
+	}
+	return s.outcome("change", key, s.flows.Update(key, f, ebpf.UpdateExist))
+}
+
+// Delete removes a flow: its packets are the kernel's again. ErrNoFlow when
+// there is none.
+func (s *Steering) Delete(key bpf.FlowKey) error {
+	return s.outcome("remove", key, s.flows.Delete(key))
+}
+
+// Lookup reads the entry of a flow. ErrNoFlow when there is none.
+func (s *Steering) Lookup(key bpf.FlowKey) (f bpf.Flow, err error) {
+	return f, s.outcome("look up", key, s.flows.Lookup(key, &f))
+}
+
+func (s *Steering) outcome(what string, key bpf.FlowKey, err error) error {
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fail(ErrNoFlow, err, "flow %v is not on %s", key, s.link.Name)
+	}
+	if err != nil {
+		return fmt.Errorf("%s flow %v on %s: %w", what, key, s.link.Name, err)
+	}
+	return nil
+}
+
+// Flows calls f for each flow until it returns false. Flows that come or go
+// meanwhile may be missed or, rarely, seen twice.
+func (s *Steering) Flows(f func(bpf.FlowKey, bpf.Flow) bool) error {
+	var key bpf.FlowKey
+	var flow bpf.Flow
+	it := s.flows.Iterate()
+	for it.Next(&key, &flow) {
+		if !f(key, flow) {
+			return nil
+		}
+	}
+	// Many removals at once make the walk start again; the kernel bounds it.
+	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
+		return fmt.Errorf("list the flows of %s: %w", s.link.Name, err)
+	}
+	return nil
+}
+
+// SetSocket makes the AF_XDP socket fd, which is bound to queue of the port,
+// the one that gets the queue's packets. The kernel clears the slot when the
+// socket closes.
+func (s *Steering) SetSocket(queue int, fd int) error {
+	if queue < 0 || queue >= s.Queues() {
+		return fmt.Errorf("%s has no queue %d: the program was loaded for %d", s.link.Port, queue, s.Queues())
+	}
+	if err := s.socks.Put(uint32(queue), uint32(fd)); err != nil {
+		return fmt.Errorf("give the packets of %s queue %d to a socket: %w", s.link.Port, queue, err)
+	}
+	return nil
+}
+
+// ClearSocket empties a queue's slot. Packets of flows are dropped there, the
+// rest is not affected. An empty slot is no error.
+func (s *Steering) ClearSocket(queue int) error {
+	err := s.socks.Delete(uint32(queue))
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("empty the slot of %s queue %d: %w", s.link.Port, queue, err)
+	}
+	return nil
+}
+
+// Stats is how many packets the program let go, by reason, since it was loaded.
+type Stats [bpf.Reasons]uint64
+
+// Stats reads the counters, over all processors.
+func (s *Steering) Stats() (sum Stats, err error) {
+	var per []uint64
+	for why := range sum {
+		if err := s.stats.Lookup(uint32(why), &per); err != nil {
+			return sum, fmt.Errorf("read the counters of %s: %w", s.link.Port, err)
+		}
+		for _, n := range per {
+			sum[why] += n
+		}
+	}
+	return sum, nil
+}
+
+// Close lets go. A private program leaves the interface with everything that
+// belongs to it; a pinned one stays and goes on steering. Further calls return
+// the first one's result.
+func (s *Steering) Close() error {
+	s.closing.Do(func() { s.closed = s.undo.run() })
+	return s.closed
+}

@@ -1,0 +1,182 @@
+package loader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Event is something that changed in a network namespace: one of LinkEvent,
+// NeighbourEvent, RouteEvent and LostEvent.
+type Event interface{ event() }
+
+// LinkEvent is the state of an interface, after any change of it.
+type LinkEvent struct {
+	Index   int
+	Name    string
+	MAC     net.HardwareAddr
+	MTU     int
+	Up      bool // administratively
+	Running bool // has a carrier
+	Gone    bool // it does not exist any more here
+}
+
+// NeighbourEvent is a neighbour whose Ethernet address changed, came or went.
+type NeighbourEvent struct {
+	Index int // of the interface
+	IP    netip.Addr
+	MAC   net.HardwareAddr // nil: not known any more
+}
+
+// RouteEvent says that some unicast route came, went or changed. Which way a
+// destination takes now only Resolve tells.
+type RouteEvent struct{ V6 bool }
+
+// LostEvent says that the kernel had more to tell than there was room for:
+// everything may have changed.
+type LostEvent struct{}
+
+func (LinkEvent) event()      {}
+func (NeighbourEvent) event() {}
+func (RouteEvent) event()     {}
+func (LostEvent) event()      {}
+
+// watchBuffer is the room for changes that nobody has read yet, in octets.
+const watchBuffer = 1 << 20
+
+// Watch follows changes in the network namespace of the calling OS thread until
+// ctx ends, which closes the channel. Changes that happen after it returned are
+// all reported, in order.
+func Watch(ctx context.Context) (<-chan Event, error) {
+	s, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
+		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("follow changes of links, neighbours and routes: %w", err)
+	}
+	// Without CAP_NET_ADMIN the room stays smaller, and LostEvent comes sooner.
+	if s.SetReceiveBufferSize(watchBuffer, true) != nil {
+		err = s.SetReceiveBufferSize(watchBuffer, false)
+	}
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("make room for changes of links, neighbours and routes: %w", err)
+	}
+	w := &watch{ctx: ctx, out: make(chan Event, 64), macs: map[neighbourKey]string{}}
+	stop := context.AfterFunc(ctx, s.Close)
+	go func() {
+		defer close(w.out)
+		defer stop()
+		w.run(s)
+	}()
+	return w.out, nil
+}
+
+type neighbourKey struct {
+	index int
+	ip    netip.Addr
+}
+
+// watch belongs to its goroutine.
+type watch struct {
+	ctx context.Context
+	out chan Event
+	// macs is each neighbour's address as last reported: the kernel reports
+	// every change of an entry's state, which is mostly of no interest.
+	macs map[neighbourKey]string
+}
+
+// run ends when the socket is closed.
+func (w *watch) run(s *nl.NetlinkSocket) {
+	for {
+		msgs, from, err := s.Receive()
+		if w.ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, unix.ENOBUFS) {
+			clear(w.macs)
+			w.send(LostEvent{})
+			continue
+		}
+		if err != nil {
+			// Nothing will come any more; better said than silent.
+			w.send(LostEvent{})
+			return
+		}
+		if from.Pid != nl.PidKernel {
+			continue
+		}
+		for _, m := range msgs {
+			w.message(m.Header.Type, m.Data)
+		}
+	}
+}
+
+func (w *watch) send(e Event) {
+	select {
+	case w.out <- e:
+	case <-w.ctx.Done():
+	}
+}
+
+func (w *watch) message(kind uint16, data []byte) {
+	switch kind {
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		w.link(kind, data)
+	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
+		w.neighbour(kind, data)
+	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+		if len(data) < unix.SizeofRtMsg {
+			return
+		}
+		if m := nl.DeserializeRtMsg(data); m.Type == unix.RTN_UNICAST || m.Type >= unix.RTN_BLACKHOLE {
+			w.send(RouteEvent{V6: m.Family == unix.AF_INET6})
+		}
+	}
+}
+
+func (w *watch) link(kind uint16, data []byte) {
+	header := unix.NlMsghdr{Type: kind}
+	l, err := netlink.LinkDeserialize(&header, data)
+	if err != nil {
+		w.send(LostEvent{})
+		return
+	}
+	at := l.Attrs()
+	w.send(LinkEvent{
+		Index: at.Index, Name: at.Name, MAC: at.HardwareAddr, MTU: at.MTU,
+		Up: at.Flags&net.FlagUp != 0, Running: at.RawFlags&iffRunning != 0,
+		Gone: kind == unix.RTM_DELLINK,
+	})
+}
+
+func (w *watch) neighbour(kind uint16, data []byte) {
+	e, err := netlink.NeighDeserialize(data)
+	if err != nil {
+		w.send(LostEvent{})
+		return
+	}
+	ip, ok := netip.AddrFromSlice(e.IP)
+	if !ok || e.Family == unix.AF_BRIDGE {
+		return // of a bridge's table, not IP's
+	}
+	key := neighbourKey{e.LinkIndex, ip.Unmap()}
+	mac := e.HardwareAddr
+	if kind == unix.RTM_DELNEIGH || e.State&usable == 0 || len(mac) != 6 {
+		mac = nil
+	}
+	last, reported := w.macs[key]
+	if reported && last == string(mac) || !reported && mac == nil {
+		return
+	}
+	w.macs[key] = string(mac)
+	if mac == nil {
+		delete(w.macs, key)
+	}
+	w.send(NeighbourEvent{Index: key.index, IP: key.ip, MAC: mac})
+}
