@@ -1,0 +1,107 @@
+package tcp
+
+import (
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/seq"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// ack is RFC 9293 §3.10.7.4, fifth: the ACK field of an acceptable segment.
+func (c *Conn) ack(now clock.Instant, s *Segment) {
+	if s.Ack.Before(c.sndUna) {
+		c.stats.OldAcks++
+		return
+	}
+	same := c.updateWindow(&s.TCPFields)
+	advanced := s.Ack != c.sndUna
+	octets := uint32(0)
+	if advanced {
+		octets = c.advance(now, &s.TCPFields)
+	}
+	fresh := c.sackIn(&s.TCPFields)
+	dup := !advanced && c.outstanding() && c.isDup(s, same, fresh)
+	c.assess(now, octets, advanced, dup)
+}
+
+// updateWindow takes SEG.WND over unless the segment is older than the one
+// that last updated it. It reports whether the window stayed the same.
+func (c *Conn) updateWindow(s *wire.TCPFields) (same bool) {
+	old := c.sndWnd
+	if c.wl1.Before(s.Seq) || (c.wl1 == s.Seq && c.wl2.AtOrBefore(s.Ack)) {
+		c.sndWnd = uint32(s.Window) << c.sndScale
+		c.maxWnd = max(c.maxWnd, c.sndWnd)
+		c.wl1, c.wl2 = s.Seq, s.Ack
+	}
+	return old == c.sndWnd
+}
+
+// isDup reports whether a segment that acknowledges nothing new is a duplicate
+// ACK: with SACK one that reports something new (RFC 6675 §2), without it
+// RFC 5681 §2's five conditions.
+func (c *Conn) isDup(s *Segment, sameWindow bool, fresh uint32) bool {
+	if c.sackOK {
+		return fresh > 0
+	}
+	return len(s.Payload) == 0 && s.Flags&wire.FIN == 0 && sameWindow
+}
+
+// advance moves SND.UNA to SEG.ACK, which is later, frees what was
+// acknowledged and reports how many octets of data that was.
+func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
+	clean := true // nothing that was sent twice or SACKed before (Karn)
+	sentAt := clock.Never
+	for c.q.sent > 0 {
+		e := c.q.at(0)
+		if e.seq.AtOrAfter(s.Ack) {
+			break
+		}
+		if sentAt == clock.Never {
+			sentAt = e.sentAt
+		}
+		clean = clean && e.tx == 1 && e.mark&marked == 0
+		if e.end().After(s.Ack) {
+			k := uint32(e.seq.Until(s.Ack))
+			c.q.trim(k)
+			octets += k
+			break
+		}
+		octets += e.n
+		c.free(e)
+		c.q.pop()
+	}
+	c.sndUna = s.Ack
+	c.board.passed(s.Ack)
+	if c.backlog != nil && c.backlogSeq.Until(s.Ack) >= seq.Len(len(c.backlog)) {
+		c.backlog = nil
+	}
+	c.measure(now, s, sentAt, clean)
+	c.retries, c.progressAt = 0, now
+	c.rtoAt = clock.Never
+	c.finLost = c.finLost && c.outstanding()
+	if c.outstanding() {
+		c.rtoAt = now.Add(c.rtt.current()) // RFC 6298 §5.3
+	}
+	if c.finSent && c.sndUna == c.sndNxt {
+		c.enter(now, evFinAcked)
+	}
+	c.stats.OctetsAcked += uint64(octets)
+	return octets
+}
+
+// measure takes a round-trip sample from an ACK of new data, once per round
+// trip, and whenever the timeout is backed off: from when the segment was
+// sent, else from the timestamp it echoes (RFC 7323 §4; Karn, RFC 6298 §3).
+func (c *Conn) measure(now clock.Instant, s *wire.TCPFields, sentAt clock.Instant, clean bool) {
+	if s.Ack.AtOrBefore(c.rtt.next) && c.rtt.backoff == 0 {
+		return
+	}
+	switch {
+	case clean && sentAt != clock.Never:
+		c.rtt.sample(now.Sub(sentAt))
+	case c.stamp.on && c.stamp.trip(now, s.TSEcr) > 0:
+		c.rtt.sample(c.stamp.trip(now, s.TSEcr))
+	default:
+		return
+	}
+	c.rtt.next = c.sndNxt
+}

@@ -1,0 +1,83 @@
+package tcp
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"time"
+
+	"github.com/stag-rdma/stag/offload/seq"
+)
+
+// fill puts defaults where c is zero and reports every mistake at once.
+func (c Config) fill() (Config, error) {
+	orU32 := func(v *uint32, d uint32) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	orU32(&c.RcvBuf, 1<<20)
+	orU32(&c.SndBuf, 1<<20)
+	orU32(&c.SndSegs, 1024)
+	orU32(&c.RcvSegs, 256)
+	if c.MinRTO == 0 {
+		c.MinRTO = 200 * time.Millisecond
+	}
+	if c.MaxRTO == 0 {
+		c.MaxRTO = 120 * time.Second
+	}
+	var bad []error
+	complain := func(wrong bool, format string, args ...any) {
+		if wrong {
+			bad = append(bad, fmt.Errorf(format, args...))
+		}
+	}
+	complain(c.RcvBuf > 1<<30, "RcvBuf %d: at most 2^30 (RFC 7323 §2.2)", c.RcvBuf)
+	complain(c.SndBuf > 1<<30, "SndBuf %d: at most 2^30", c.SndBuf)
+	for _, r := range []struct {
+		name string
+		n    uint32
+	}{{"SndSegs", c.SndSegs}, {"RcvSegs", c.RcvSegs}} {
+		complain(bits.OnesCount32(r.n) != 1 || r.n < 4 || r.n > 1<<16,
+			"%s %d: choose a power of two from 4 to 65536", r.name, r.n)
+	}
+	complain(c.MinRTO < time.Millisecond, "MinRTO %v: at least 1ms", c.MinRTO)
+	complain(c.MaxRTO < c.MinRTO, "MaxRTO %v is below MinRTO %v", c.MaxRTO, c.MinRTO)
+	return c, errors.Join(bad...)
+}
+
+// check reports every field of st that cannot be.
+func (st *State) check() error {
+	var bad []error
+	complain := func(wrong bool, format string, args ...any) {
+		if wrong {
+			bad = append(bad, fmt.Errorf(format, args...))
+		}
+	}
+	sent := st.SndUna.Until(st.SndNxt)
+	complain(len(st.Queue) > maxQueue, "Queue holds %d octets: at most %d", len(st.Queue), maxQueue)
+	complain(len(st.Unread) > maxQueue, "Unread holds %d octets: at most %d", len(st.Unread), maxQueue)
+	complain(sent > seq.Len(len(st.Queue)),
+		"SndNxt is %d behind SndUna, but Queue holds %d octets: all that was sent must be in it", sent, len(st.Queue))
+	complain(st.RcvWup.After(st.RcvNxt), "RcvWup %d is after RcvNxt %d", st.RcvWup, st.RcvNxt)
+	complain(st.SndScale > 14, "SndScale %d: at most 14 (RFC 7323 §2.3)", st.SndScale)
+	complain(st.RcvScale > 14, "RcvScale %d: at most 14 (RFC 7323 §2.3)", st.RcvScale)
+	complain(st.SndWnd > 1<<30, "SndWnd %d: at most 2^30", st.SndWnd)
+	complain(st.MaxWnd > 1<<30, "MaxWnd %d: at most 2^30", st.MaxWnd)
+	complain(st.RcvWnd > 1<<30, "RcvWnd %d: at most 2^30", st.RcvWnd)
+	least := uint16(68) // RFC 791 §3.2
+	if st.V6 {
+		least = 1280 // RFC 8200 §5
+	}
+	complain(st.MTU < least, "MTU %d: at least %d", st.MTU, least)
+	complain(st.MSS < 48, "MSS %d: at least 48, as Linux", st.MSS)
+	for _, d := range []struct {
+		name string
+		d    time.Duration
+	}{{"TSTick", st.TSTick}, {"SRTT", st.SRTT}, {"RTTVar", st.RTTVar}, {"RTO", st.RTO},
+		{"KeepIdle", st.KeepIdle}, {"KeepInterval", st.KeepInterval}, {"UserTimeout", st.UserTimeout}} {
+		complain(d.d < 0, "%s is negative", d.name)
+	}
+	complain(st.KeepCount < 0, "KeepCount is negative")
+	return errors.Join(bad...)
+}

@@ -1,0 +1,280 @@
+package tcp
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"time"
+
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/seq"
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// Conn is one established connection. It implements stream.Stream. All methods
+// belong to the goroutine that runs the connection. After New nothing
+// allocates.
+type Conn struct {
+	mem   Memory
+	cfg   Config // filled
+	stats Stats
+	hdr   wire.TCPFields // handed to Output.Send
+
+	phase Phase
+	err   error // why it ended; nil after an orderly close
+
+	// Sending. Octets from sndUna to dataEnd are in q; a FIN follows them.
+	sndUna, sndNxt seq.Num // sndNxt counts our FIN when it has been sent
+	dataEnd        seq.Num // behind the last octet that was emitted
+	q              queue
+	backlog        []byte  // octets from State.Queue that have no frame yet
+	backlogSeq     seq.Num // of its first octet
+	finQueued      bool
+	finSent        bool
+	finLost        bool
+
+	// What the peer lets us send.
+	sndWnd, maxWnd uint32
+	wl1, wl2       seq.Num
+	sndScale       uint8
+	path           path
+
+	// Loss and congestion (recovery.go, sack.go, rto.go).
+	sackOK      bool
+	board       scoreboard
+	mode        mode
+	recoverAt   seq.Num // recovery ends when this has been acknowledged
+	dupAcks     uint32
+	renoOut     uint32  // octets that duplicate ACKs say have left (no SACK)
+	forced      bool    // the next retransmission ignores cwnd
+	cut         bool    // this fast recovery has reduced cwnd
+	lostFrom    seq.Num // where the first entry to be resent is looked for
+	openFrom    seq.Num // the same for NextSeg rule 3
+	blocked     bool    // no room or memory in the last Transmit
+	edge        seq.Num // right edge that hdr promises
+	cc          Congestion
+	cwndLimited bool
+	lastData    clock.Instant // when data was last sent
+	rtt         estimator
+
+	// Receiving.
+	in         inbox
+	rcvNxt     seq.Num
+	rcvAdv     seq.Num // right edge that was promised; only moves forward
+	rcvScale   uint8
+	rcvMSS     uint32 // largest segment seen of late
+	finAt      seq.Num
+	finKnown   bool // the peer's FIN has been seen, at finAt
+	peerFin    bool // ... and is in order
+	readClosed bool
+	arrived    bool // octets or FIN that Arrived has not reported
+
+	// Acknowledging.
+	ackNow   bool
+	dupOwed  uint32 // duplicate ACKs owed to a peer without SACK
+	lastAck  seq.Num
+	consumed bool // Consume was called since the window was last looked at
+	echoCE   bool // RFC 3168 §6.1.3
+	ecn      bool
+	stamp    stamps
+	limit    limiter
+
+	// Timers; clock.Never when not running (timers.go).
+	ackAt     clock.Instant
+	rtoAt     clock.Instant
+	persistAt clock.Instant
+	keepAt    clock.Instant
+	lingerAt  clock.Instant // FIN-WAIT-2 without a reader
+
+	// Patience (timers.go, persist.go, keepalive.go).
+	retries    uint32        // retransmission timeouts without progress
+	progressAt clock.Instant // when something was first outstanding, or acknowledged
+	lastHeard  clock.Instant
+	probes     uint32        // unanswered probes of either kind
+	backoff    uint8         // of the persist timer
+	stalledAt  clock.Instant // when the window closed on us
+	answer     bool          // ended by a RST of ours: answer what still comes
+	probe      bool          // send one
+	pushSome   bool          // override sender SWS avoidance once
+	keep       keepalive
+	userLimit  time.Duration
+	noDelay    bool
+
+	rst    bool // send one
+	rstSeq seq.Num
+	wait   TimeWait
+}
+
+var _ stream.Stream = (*Conn)(nil)
+
+// maxQueue bounds State.Queue and State.Unread: sequence arithmetic needs
+// room, and no kernel queue is larger.
+const maxQueue = 1 << 28
+
+// New makes a connection of st at time now. Everything in st is checked; all
+// mistakes are reported at once. st.Queue and st.Unread are copied.
+func New(now clock.Instant, st State, cfg Config, mem Memory) (*Conn, error) {
+	cfg, bad := cfg.fill()
+	if err := errors.Join(bad, st.check()); err != nil {
+		return nil, fmt.Errorf("new connection: %w", err)
+	}
+	c := &Conn{mem: mem, cfg: cfg}
+	c.path = newPath(&st)
+	if f, ok := mem.Take(); ok { // what a frame has room for
+		c.path.room = f.Len
+		mem.Free(f)
+	}
+	c.initSender(now, &st)
+	c.initReceiver(now, &st)
+	c.keep = newKeepalive(&st)
+	c.userLimit = st.UserTimeout
+	c.noDelay = st.NoDelay
+	c.lastHeard = now
+	c.keepAt = c.keep.first(now)
+	c.armTimers(now)
+	return c, nil
+}
+
+func (c *Conn) initSender(now clock.Instant, st *State) {
+	c.sndUna, c.sndNxt = st.SndUna, st.SndNxt
+	c.dataEnd = st.SndUna.Add(seq.Len(len(st.Queue)))
+	c.sndWnd, c.maxWnd = st.SndWnd, max(st.MaxWnd, st.SndWnd)
+	c.wl1, c.wl2 = st.SndWL1, st.SndUna
+	c.sndScale = st.SndScale
+	c.sackOK = st.SACK
+	c.recoverAt = st.SndUna.Back(1)
+	c.board.forget(st.SndUna)
+	c.rtt = newEstimator(st, &c.cfg)
+	c.rtt.next = st.SndUna
+	c.lastData, c.progressAt = now, now
+
+	mss := c.path.emss()
+	cwnd := st.Cwnd
+	if cwnd == 0 {
+		cwnd = InitialWindow(mss)
+	}
+	control := c.cfg.Congestion
+	if control == nil {
+		control = NewReno
+	}
+	c.cc = control(Start{Now: now, MSS: mss, Cwnd: max(cwnd, mss)})
+	c.loadQueue(st, mss)
+}
+
+// loadQueue makes entries of what the application had written: a boundary
+// where the sent octets end, every mss octets besides. The octets stay on the
+// heap until they are sent from here: most are acknowledged before.
+func (c *Conn) loadQueue(st *State, mss uint32) {
+	want := max(c.cfg.SndSegs, uint32(len(st.Queue))/mss+2)
+	c.q = newQueue(1 << bits.Len32(2*want-1))
+	c.backlog = append([]byte(nil), st.Queue...)
+	c.backlogSeq = st.SndUna
+	for s := st.SndUna; s != c.dataEnd; {
+		end := c.dataEnd
+		sent := s.Before(st.SndNxt)
+		if sent {
+			end = st.SndNxt
+		}
+		n := min(uint32(s.Until(end)), mss)
+		c.q.push(entry{seq: s, n: n})
+		if sent {
+			// When it was sent is not known, nor how often: no sample (Karn).
+			e := c.q.last()
+			e.tx, e.sentAt = 2, st.At
+			c.q.sentFirst()
+		}
+		s = s.Add(seq.Len(n))
+	}
+}
+
+func (c *Conn) initReceiver(now clock.Instant, st *State) {
+	c.in = newInbox(c.mem, c.cfg.RcvSegs)
+	c.rcvNxt = st.RcvNxt
+	c.rcvAdv = seq.Later(st.RcvWup.Add(seq.Len(st.RcvWnd)), st.RcvNxt)
+	c.rcvScale = st.RcvScale
+	c.rcvMSS = min(536, c.path.peer)
+	c.ecn = st.ECN
+	c.stamp = newStamps(st)
+	c.limit = newLimiter(now, c.cfg.Seed)
+	// RCV.WUP is RCV.NXT as of the last ACK: what came later is still owed one.
+	c.lastAck = st.RcvWup
+	if c.lastAck != c.rcvNxt {
+		c.ackAt = now.Add(delayedAck)
+	}
+	if len(st.Unread) > 0 {
+		c.in.push(held{
+			seq:  st.RcvNxt.Back(seq.Len(len(st.Unread))),
+			data: append([]byte(nil), st.Unread...),
+			heap: true,
+		})
+		c.arrived = true
+	}
+}
+
+// dataNxt is behind the last octet that was sent, without our FIN.
+func (c *Conn) dataNxt() seq.Num {
+	if c.finSent {
+		return c.dataEnd
+	}
+	return c.sndNxt
+}
+
+// outstanding reports whether anything that was sent is not acknowledged.
+func (c *Conn) outstanding() bool { return c.sndNxt != c.sndUna }
+
+// unsent reports whether octets or a FIN wait for their first transmission.
+func (c *Conn) unsent() bool { return c.q.sent < c.q.count || (c.finQueued && !c.finSent) }
+
+// enter moves the connection along its life cycle, if ev means anything now.
+func (c *Conn) enter(now clock.Instant, ev event) {
+	next, ok := c.phase.next(ev)
+	if !ok {
+		return
+	}
+	c.phase = next
+	switch next {
+	case InTimeWait:
+		c.startTimeWait(now)
+	case FinWait2:
+		c.watchLinger(now)
+	case Closed:
+		c.stopTimers()
+	}
+}
+
+// fail ends the connection because of err and lets go of everything.
+func (c *Conn) fail(err error) {
+	if c.phase == Closed {
+		return
+	}
+	c.phase, _ = c.phase.next(evReset)
+	c.err = err
+	c.stopTimers()
+	c.releaseAll()
+}
+
+// reset fails the connection with a RST to the peer (RFC 9293 §3.10.5).
+func (c *Conn) reset(err error) {
+	if c.phase != Closed && c.phase != InTimeWait {
+		c.rst, c.answer, c.rstSeq = true, true, c.sndNxt
+	}
+	c.fail(err)
+}
+
+func (c *Conn) releaseAll() {
+	for i := range c.q.count {
+		c.free(c.q.at(i))
+	}
+	c.q.head, c.q.count, c.q.sent = 0, 0, 0
+	c.q.flight, c.q.sacked, c.q.missing, c.q.again, c.q.pending = 0, 0, 0, 0, 0
+	c.backlog = nil
+	c.in.drain()
+}
+
+// free ends the hold on an entry's frame, if it is the one that has it.
+func (c *Conn) free(e *entry) {
+	if e.store == inFrame {
+		c.mem.Free(e.frame)
+	}
+}

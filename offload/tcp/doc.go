@@ -1,0 +1,58 @@
+// Package tcp is the data path of one established TCP connection as a pure
+// machine: segments and a time go in, segments and a deadline come out. It has
+// no clock, no goroutine, no lock, and after New it allocates nothing.
+//
+// The way of a received segment:
+//
+//	Receive        rx.go
+//	  accept       accept.go      RST, SYN, timestamps, sequence, ACK value
+//	  ack          ack.go         SND.UNA, window, round-trip time
+//	    sackIn     sack.go        scoreboard (marks on queue.go's entries)
+//	    assess     recovery.go    what is lost; enter and leave recovery
+//	  text         rx.go          trim, place in the inbox, FIN
+//	    inbox      reassembly.go  in-order frames, out-of-order frames
+//	Views/Consume  stream.go      the upper layer reads
+//
+// The way of an emitted segment:
+//
+//	Emit           stream.go      memory in the last unsent entry, or a new one
+//	Transmit       tx.go
+//	  expire       timers.go      RTO, persist, keepalive, user timeout
+//	  sendLost     tx.go          retransmissions (NextSeg rule 1)
+//	  sendNew      tx.go          new data: window, cwnd, SWS, Nagle
+//	  sendOpen     tx.go          NextSeg rule 3
+//	  sendFIN, sendProbe, sendAck
+//
+// Specifications: RFC 9293 (TCP), 5961 (blind attacks), 7323 (timestamps,
+// scaling), 2018, 2883 and 6675 (SACK), 5681, 6582, 3042, 3465 and 6928
+// (congestion control), 6298 (RTO), 5927 (ICMP), 3168 (ECN, receiving side
+// only), 6191 and 1337 (TIME-WAIT), 6093 (urgent data).
+//
+// # Departures
+//
+// Departs from RFC 6298 §2.4: the floor of the RTO is 200 ms, as in Linux.
+//
+// Departs from RFC 9293 §3.10.7.4: a segment without text is acceptable at the
+// right edge of the window itself, so that a peer which has filled our window
+// can still acknowledge; a FIN without text is acceptable at RCV.NXT although
+// the window is closed; and a segment that sticks out of the window on both
+// sides is trimmed instead of refused.
+//
+// Departs from RFC 9293 §3.8.6.1: a zero-window probe carries no octet of new
+// data but SEQ = SND.UNA-1, which every receiver must answer too. An octet cut
+// off the front of a segment would move every following FPDU off its boundary.
+//
+// Departs from RFC 6582 §3.2: instead of inflating cwnd by each duplicate ACK,
+// the estimate of what is in flight is lowered by it; the difference, which is
+// what may be sent, is the same.
+//
+// Departs from RFC 3465 §2.2: slow start counts up to 8 segments per ACK, not
+// 2 (RFC 9406 §4.2), because receivers coalesce ACKs.
+//
+// Departs from RFC 793's TIME-WAIT of four minutes: 60 s, as in Linux.
+//
+// Urgent data is ordinary data: the pointer is not looked at (RFC 6093 §6
+// advises against its use, and no upper layer here has it).
+//
+// ECN: a peer's marks are echoed; we never send ECT, so an ECE means nothing.
+package tcp

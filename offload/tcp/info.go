@@ -1,0 +1,61 @@
+package tcp
+
+import (
+	"time"
+
+	"github.com/stag-rdma/stag/offload/seq"
+)
+
+// Stats counts what a connection has done. All only grow.
+type Stats struct {
+	SegsIn, SegsOut     uint64 // segments
+	OctetsIn, OctetsOut uint64 // of data: in order; with retransmissions
+	OctetsAcked         uint64
+	AcksOut             uint64 // segments with nothing but an ACK
+	Retransmits         uint64 // segments
+	Timeouts            uint64 // retransmission timeouts
+	Recoveries          uint64 // fast recoveries
+	DupAcksIn, OldAcks  uint64
+	DupSACKs            uint64 // blocks below SND.UNA
+	OutOfOrder          uint64 // segments received
+	Challenges          uint64 // challenge ACKs asked for
+	ProbesOut           uint64 // keepalive and zero-window
+	ResetsIn, ResetsOut uint64
+	TooBigs             uint64 // believed ICMP reports
+}
+
+// Info is a connection at one moment. Windows and sizes are octets.
+type Info struct {
+	Phase                    Phase
+	SndUna, SndNxt, RcvNxt   seq.Num
+	SndWnd, RcvWnd           uint32
+	Cwnd, Ssthresh, Pipe     uint32
+	EMSS, MTU                uint32
+	SRTT, RTTVar, RTO        time.Duration // RTO without backoff
+	Backoff                  uint8
+	Queued, Unread           uint32 // emitted and not acknowledged; received and not consumed
+	SndSegs                  uint32 // entries of the retransmission queue
+	RcvFrames, ReorderFrames int    // receive frames held, in order and not
+	Recovering               bool
+}
+
+// State is where the connection is in its life.
+func (c *Conn) State() Phase { return c.phase }
+
+// Stats returns the counters.
+func (c *Conn) Stats() Stats { return c.stats }
+
+// Info returns a snapshot.
+func (c *Conn) Info() Info {
+	return Info{
+		Phase:  c.phase,
+		SndUna: c.sndUna, SndNxt: c.sndNxt, RcvNxt: c.rcvNxt,
+		SndWnd: c.sndWnd, RcvWnd: uint32(c.rcvNxt.Until(c.rcvAdv)),
+		Cwnd: c.cc.Window(), Ssthresh: c.cc.Threshold(), Pipe: c.pipe(),
+		EMSS: c.path.emss(), MTU: uint32(c.path.mtu),
+		SRTT: c.rtt.srtt, RTTVar: c.rtt.rttvar, RTO: c.rtt.rto, Backoff: c.rtt.backoff,
+		Queued: uint32(c.Unacked()), Unread: c.in.unread,
+		SndSegs: c.q.count, RcvFrames: c.in.frames, ReorderFrames: len(c.in.ooo),
+		Recovering: c.mode != open,
+	}
+}

@@ -1,0 +1,181 @@
+package tcp
+
+import (
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/seq"
+)
+
+// mark is what the scoreboard (RFC 6675 §3) says about an entry.
+type mark uint8
+
+const (
+	marked mark = 1 << iota // SACKed by the peer
+	lost                    // given up for lost
+	resent                  // retransmitted since the recovery began
+)
+
+// store says where an entry's octets are.
+type store uint8
+
+const (
+	inBacklog store = iota // Conn.backlog; no frame yet
+	inFrame                // frame, which this entry frees
+	inShared               // frame, which a later piece of the same frame frees
+)
+
+// entry is one segment: queued, or sent and not acknowledged. It is sent and
+// sent again with the same boundaries, unless it must be split.
+type entry struct {
+	seq    seq.Num
+	n      uint32 // octets, never 0
+	off    uint32 // of the first one in frame
+	tx     uint8  // transmissions, saturating
+	mark   mark
+	store  store
+	push   bool // it was the last of what was queued when it was sent
+	frame  port.Frame
+	sentAt clock.Instant // of the last transmission: for RACK, and for samples
+}
+
+func (e *entry) end() seq.Num { return e.seq.Add(seq.Len(e.n)) }
+
+// queue is the retransmission queue with the unsent segments behind it, a ring
+// of fixed size. The first sent entries have been sent; entries are never
+// empty and follow each other without gap.
+type queue struct {
+	ring  []entry // a power of two
+	head  uint32
+	count uint32
+	sent  uint32
+
+	// Sums of octets over the sent entries.
+	flight  uint32 // all
+	sacked  uint32 // marked
+	missing uint32 // lost
+	again   uint32 // resent and not SACKed
+	pending uint32 // lost and not resent: what sendLost has to do
+}
+
+func newQueue(size uint32) queue { return queue{ring: make([]entry, size)} }
+
+func (q *queue) at(i uint32) *entry { return &q.ring[(q.head+i)&uint32(len(q.ring)-1)] }
+
+// spare is how many entries more there is room for.
+func (q *queue) spare() uint32 { return uint32(len(q.ring)) - q.count }
+
+// last is the newest entry; nil when the queue is empty.
+func (q *queue) last() *entry {
+	if q.count == 0 {
+		return nil
+	}
+	return q.at(q.count - 1)
+}
+
+// push appends an unsent entry. The caller has looked at spare.
+func (q *queue) push(e entry) {
+	*q.at(q.count) = e
+	q.count++
+}
+
+// sentFirst counts the first unsent entry as sent.
+func (q *queue) sentFirst() {
+	q.flight += q.at(q.sent).n
+	q.sent++
+}
+
+// pop removes the oldest entry, which has been sent.
+func (q *queue) pop() {
+	e := q.at(0)
+	if e.mark != 0 {
+		q.remark(e, 0)
+	}
+	q.flight -= e.n
+	e.frame = port.Frame{}
+	q.head++
+	q.count--
+	q.sent--
+}
+
+// trim cuts k octets, fewer than it has, off the front of the oldest entry.
+func (q *queue) trim(k uint32) {
+	e := q.at(0)
+	m := e.mark
+	q.remark(e, 0)
+	e.seq, e.off, e.n = e.seq.Add(seq.Len(k)), e.off+k, e.n-k
+	q.flight -= k
+	q.remark(e, m)
+}
+
+// remark changes what the scoreboard says about a sent entry.
+func (q *queue) remark(e *entry, m mark) {
+	add := func(sum *uint32, of mark) {
+		if e.mark&of != 0 {
+			*sum -= e.n
+		}
+		if m&of != 0 {
+			*sum += e.n
+		}
+	}
+	add(&q.sacked, marked)
+	add(&q.missing, lost)
+	add(&q.again, resent)
+	if e.mark&(lost|resent) == lost {
+		q.pending -= e.n
+	}
+	if m&(lost|resent) == lost {
+		q.pending += e.n
+	}
+	e.mark = m
+}
+
+// split makes two entries of entry i: its first k octets and the rest. Both
+// keep everything else; the second one frees the frame. It refuses when the
+// ring is full, and keeps one slot for the oldest entry, on which all progress
+// depends.
+func (q *queue) split(i, k uint32) bool {
+	if q.spare() == 0 || (i > 0 && q.spare() == 1) {
+		return false
+	}
+	q.count++
+	for j := q.count - 1; j > i+1; j-- {
+		*q.at(j) = *q.at(j - 1)
+	}
+	a, b := q.at(i), q.at(i+1)
+	*b = *a
+	b.seq, b.off, b.n = a.seq.Add(seq.Len(k)), a.off+k, a.n-k
+	a.n = k
+	a.push = false
+	if a.store == inFrame {
+		a.store = inShared
+	}
+	if i < q.sent {
+		q.sent++
+	}
+	return true
+}
+
+// find returns the index of the sent entry that holds octet s. The caller
+// knows that one does.
+func (q *queue) find(s seq.Num) uint32 {
+	lo, hi := uint32(0), q.sent
+	for hi-lo > 1 {
+		mid := (lo + hi) / 2
+		if q.at(mid).seq.After(s) {
+			hi = mid
+		} else {
+			lo = mid
+		}
+	}
+	return lo
+}
+
+// loseAll forgets the scoreboard and gives everything sent up for lost
+// (RFC 6675 §5.1: the receiver may have reneged).
+func (q *queue) loseAll() {
+	for i := range q.sent {
+		q.at(i).mark = lost
+	}
+	q.sacked, q.again = 0, 0
+	q.missing, q.pending = q.flight, q.flight
+}

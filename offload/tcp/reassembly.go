@@ -1,0 +1,287 @@
+package tcp
+
+import (
+	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/seq"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// held is a run of received octets and the frame that they lie in.
+type held struct {
+	seq   seq.Num
+	data  []byte     // its capacity reaches to the end of the chunk
+	frame port.Frame // released when data has been consumed
+	heap  bool       // data is not in a frame (State.Unread)
+}
+
+func (h *held) end() seq.Num { return h.seq.Add(seq.Len(len(h.data))) }
+
+// absorb copies as much of b behind h's octets as there is room for in h's
+// chunk, and reports how much that was.
+func (h *held) absorb(b []byte) int {
+	n := len(h.data)
+	k := copy(h.data[n:cap(h.data)], b)
+	h.data = h.data[:n+k]
+	return k
+}
+
+func (h *held) room() int { return cap(h.data) - len(h.data) }
+
+// inbox is what has been received and not been consumed: the octets in order,
+// and behind them those that wait for a hole to be filled. Both lists are of
+// fixed size; together they hold no more frames than their capacity.
+type inbox struct {
+	mem Memory
+	max int // frames
+
+	// In order: a ring, oldest first. No run is empty.
+	ring   []held // a power of two
+	head   uint32
+	count  uint32
+	unread uint32 // octets in ring
+	frames int    // frames in ring
+
+	// Out of order: sorted by sequence number, disjoint, none empty.
+	ooo []held
+
+	// What SACK reports: an octet of each block that changed lately, newest
+	// first (RFC 2018 §4), and one duplicate (RFC 2883).
+	recent  [wire.MaxSACK]seq.Num
+	nrecent int
+	dup     wire.SACKBlock
+	hasDup  bool
+}
+
+// newInbox makes an inbox for n frames, a power of two.
+func newInbox(mem Memory, n uint32) inbox {
+	// A ring of twice the size: one run more, on the heap, may be in front.
+	return inbox{mem: mem, max: int(n), ring: make([]held, 2*n), ooo: make([]held, 0, n)}
+}
+
+func (b *inbox) at(i uint32) *held { return &b.ring[(b.head+i)&uint32(len(b.ring)-1)] }
+
+// share is how many frames may be held now.
+func (b *inbox) share() int { return min(b.max, b.mem.Share()) }
+
+// small is the size up to which a segment is copied behind the one before it
+// although there are frames: holding a whole frame for it costs more.
+const small = 256
+
+// put appends the octets d, which are next in order, and reports how many of
+// them there was room for and whether f is kept. In-order octets never lose
+// to out-of-order ones: those are given up, farthest first (RFC 2018 §8).
+func (b *inbox) put(s seq.Num, d []byte, f port.Frame) (n int, kept bool) {
+	share := b.share()
+	if last := b.newest(); last != nil && last.room() >= len(d) && (len(d) <= small || 2*b.frames >= share) {
+		b.unread += uint32(last.absorb(d))
+		return len(d), false
+	}
+	for b.frames+len(b.ooo) >= share && len(b.ooo) > 0 {
+		b.evict()
+	}
+	if b.frames >= share {
+		b.squeeze()
+	}
+	if b.frames >= share {
+		if last := b.newest(); last != nil {
+			n = last.absorb(d)
+			b.unread += uint32(n)
+		}
+		return n, false
+	}
+	b.push(held{seq: s, data: d, frame: f})
+	return len(d), true
+}
+
+func (b *inbox) push(h held) {
+	*b.at(b.count) = h
+	b.count++
+	b.unread += uint32(len(h.data))
+	if !h.heap {
+		b.frames++
+	}
+}
+
+func (b *inbox) newest() *held {
+	if b.count == 0 {
+		return nil
+	}
+	return b.at(b.count - 1)
+}
+
+// squeeze moves the octets in order together, so that frames which are only
+// partly used become free. It runs when the share is used up.
+func (b *inbox) squeeze() {
+	to := uint32(0)
+	for from := uint32(1); from < b.count; from++ {
+		src := b.at(from)
+		k := b.at(to).absorb(src.data)
+		src.seq, src.data = src.seq.Add(seq.Len(k)), src.data[k:]
+		if len(src.data) == 0 {
+			b.release(src)
+			continue
+		}
+		if to++; to != from {
+			*b.at(to) = *src
+			*src = held{}
+		}
+	}
+	if b.count > 0 {
+		b.count = to + 1
+	}
+}
+
+// release ends the hold on the frame of a run in the ring.
+func (b *inbox) release(h *held) {
+	if !h.heap {
+		b.mem.Release(h.frame)
+		b.frames--
+	}
+	*h = held{}
+}
+
+// consume drops the first n octets in order, which are there.
+func (b *inbox) consume(n int) {
+	b.unread -= uint32(n)
+	for n > 0 {
+		h := b.at(0)
+		if n < len(h.data) {
+			h.seq, h.data = h.seq.Add(seq.Len(n)), h.data[n:]
+			return
+		}
+		n -= len(h.data)
+		b.release(h)
+		b.head++
+		b.count--
+	}
+}
+
+// hold keeps the octets d, which lie behind a hole, and reports whether f is
+// kept. What is here already is not stored again; DropDuplicate when all is.
+func (b *inbox) hold(s seq.Num, d []byte, f port.Frame) (kept bool, why Drop) {
+	at := b.place(s)
+	if at > 0 {
+		if prev := &b.ooo[at-1]; prev.end().After(s) {
+			over := int(s.Until(prev.end()))
+			if over >= len(d) {
+				b.duplicate(s, s.Add(seq.Len(len(d))))
+				b.note(s)
+				return false, DropDuplicate
+			}
+			b.duplicate(s, prev.end())
+			d, s = d[over:], s.Add(seq.Len(over))
+		}
+	}
+	d = b.trimAgainst(at, s, d)
+	if len(d) == 0 {
+		b.note(s)
+		return false, DropDuplicate
+	}
+	return b.insert(at, s, d, f)
+}
+
+// place is where a run that begins at s belongs: behind every run that begins
+// at or before s.
+func (b *inbox) place(s seq.Num) int {
+	i := len(b.ooo)
+	for i > 0 && b.ooo[i-1].seq.After(s) {
+		i--
+	}
+	return i
+}
+
+// trimAgainst makes d, which begins at s, disjoint from the runs from at on:
+// runs that d covers go, and d ends where the next one begins.
+func (b *inbox) trimAgainst(at int, s seq.Num, d []byte) []byte {
+	end := s.Add(seq.Len(len(d)))
+	gone := at
+	for gone < len(b.ooo) && b.ooo[gone].end().AtOrBefore(end) {
+		b.duplicate(b.ooo[gone].seq, b.ooo[gone].end())
+		b.mem.Release(b.ooo[gone].frame)
+		gone++
+	}
+	b.cut(at, gone)
+	if at < len(b.ooo) && b.ooo[at].seq.Before(end) {
+		b.duplicate(b.ooo[at].seq, end)
+		d = d[:s.Until(b.ooo[at].seq)]
+	}
+	return d
+}
+
+// insert places d between the runs at-1 and at, which it does not overlap.
+func (b *inbox) insert(at int, s seq.Num, d []byte, f port.Frame) (kept bool, why Drop) {
+	share := b.share()
+	full := b.frames+len(b.ooo) >= share
+	if at > 0 && (full || len(d) <= small) {
+		if prev := &b.ooo[at-1]; prev.end() == s && prev.room() >= len(d) {
+			prev.absorb(d)
+			b.note(s)
+			return false, DropNone
+		}
+	}
+	if full {
+		return false, DropReorderShare
+	}
+	b.ooo = append(b.ooo, held{})
+	copy(b.ooo[at+1:], b.ooo[at:])
+	b.ooo[at] = held{seq: s, data: d, frame: f}
+	b.note(s)
+	return true, DropNone
+}
+
+// cut removes the runs [from, to), whose frames are somebody else's by now.
+func (b *inbox) cut(from, to int) {
+	if from == to {
+		return
+	}
+	n := copy(b.ooo[from:], b.ooo[to:])
+	clear(b.ooo[from+n:])
+	b.ooo = b.ooo[:from+n]
+}
+
+// evict gives up the run that is farthest from being in order. The peer may
+// think that we have it; it must keep it until it is acknowledged.
+func (b *inbox) evict() {
+	last := len(b.ooo) - 1
+	b.mem.Release(b.ooo[last].frame)
+	b.cut(last, last+1)
+}
+
+// pull moves what has come in order by now, with next the next octet expected,
+// and returns the next one after that.
+func (b *inbox) pull(next seq.Num) seq.Num {
+	done := 0
+	for done < len(b.ooo) && b.ooo[done].seq.AtOrBefore(next) {
+		h := b.ooo[done]
+		done++
+		if h.end().AtOrBefore(next) {
+			b.mem.Release(h.frame)
+			continue
+		}
+		h.data = h.data[h.seq.Until(next):]
+		h.seq = next
+		next = h.end()
+		b.push(h)
+	}
+	b.cut(0, done)
+	return next
+}
+
+// drain releases everything.
+func (b *inbox) drain() {
+	for b.count > 0 {
+		b.release(b.at(0))
+		b.head++
+		b.count--
+	}
+	b.unread = 0
+	b.drainAhead()
+}
+
+// drainAhead releases what is out of order.
+func (b *inbox) drainAhead() {
+	for len(b.ooo) > 0 {
+		b.evict()
+	}
+	b.nrecent, b.hasDup = 0, false
+}

@@ -1,0 +1,174 @@
+package tcp
+
+import (
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/seq"
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// Receive takes in one segment. kept says that the connection holds s.Frame
+// now and will Release it exactly once; otherwise it stays the caller's. why
+// is for counting: not DropNone when something of the segment was not used.
+func (c *Conn) Receive(now clock.Instant, s *Segment) (kept bool, why Drop) {
+	c.stats.SegsIn++
+	switch c.phase {
+	case Closed:
+		c.receiveClosed(s)
+		return false, DropClosed
+	case InTimeWait:
+		if c.wait.judge(now, s) {
+			c.ackNow = true
+		}
+		return false, DropTimeWait
+	}
+	ok, why := c.accept(now, s)
+	if !ok {
+		return false, why
+	}
+	c.heard(now)
+	c.ack(now, s)
+	c.markECN(s)
+	return c.text(now, s)
+}
+
+// receiveClosed answers what still comes for a connection that we have reset:
+// the RST may have been lost, or the peer challenges it (RFC 9293 §3.10.7.1).
+func (c *Conn) receiveClosed(s *Segment) {
+	if c.answer && s.Flags&(wire.RST|wire.ACK) == wire.ACK {
+		c.rst, c.rstSeq = true, s.Ack
+	}
+}
+
+// markECN is RFC 3168 §6.1.3: a congestion mark is echoed on every ACK until
+// the peer says that it has reduced its window.
+func (c *Conn) markECN(s *Segment) {
+	if !c.ecn || len(s.Payload) == 0 {
+		return
+	}
+	if s.Flags&wire.CWR != 0 {
+		c.echoCE = false
+	}
+	if s.CE {
+		c.ackNow = c.ackNow || !c.echoCE
+		c.echoCE = true
+	}
+}
+
+// text is RFC 9293 §3.10.7.4, seventh and eighth: payload and FIN.
+func (c *Conn) text(now clock.Instant, s *Segment) (kept bool, why Drop) {
+	at, d, fin := s.Seq, s.Payload, s.Flags&wire.FIN != 0
+	if len(d) == 0 && !fin {
+		return false, DropNone
+	}
+	if c.phase == Closed { // our FIN was acknowledged in LAST-ACK
+		return false, DropClosed
+	}
+	at, d, fin, why = c.trim(at, d, fin)
+	if len(d) > 0 && c.readClosed {
+		// RFC 9293 §3.10.7.4, seventh: nobody will ever read this.
+		c.reset(stream.ErrAborted)
+		return false, DropGone
+	}
+	if fin && !c.finKnown {
+		c.finKnown, c.finAt = true, at.Add(seq.Len(len(d)))
+		if c.finAt.Before(c.highestHeld()) { // contradicts what it sent before
+			c.in.drainAhead()
+		}
+	}
+	switch {
+	case len(d) == 0:
+		c.ackNow = true
+	case at == c.rcvNxt:
+		kept, why = c.inOrder(now, d, s, why)
+	default:
+		kept, why = c.outOfOrder(at, d, s)
+	}
+	c.takeFIN(now)
+	return kept, why
+}
+
+// trim cuts off what was received before and what lies beyond the right edge
+// that we promised or behind the peer's own FIN.
+func (c *Conn) trim(at seq.Num, d []byte, fin bool) (seq.Num, []byte, bool, Drop) {
+	why := DropNone
+	if end := at.Add(seq.Len(len(d))); len(d) > 0 && end.After(c.rcvAdv) {
+		over := min(int(c.rcvAdv.Until(end)), len(d))
+		d, fin, why = d[:len(d)-over], false, DropBeyondWindow
+		c.ackNow = true
+	}
+	if c.finKnown {
+		if end := at.Add(seq.Len(len(d))); len(d) > 0 && end.After(c.finAt) {
+			over := min(int(c.finAt.Until(end)), len(d))
+			d, why = d[:len(d)-over], DropAfterFIN
+			c.ackNow = true
+		}
+	}
+	if at.Before(c.rcvNxt) && len(d) > 0 {
+		over := min(int(at.Until(c.rcvNxt)), len(d))
+		if c.sackOK {
+			c.in.duplicate(at, at.Add(seq.Len(over)))
+		}
+		at, d = at.Add(seq.Len(over)), d[over:]
+		c.ackNow = true
+	}
+	return at, d, fin, why
+}
+
+// highestHeld is behind the last octet that was received, in order or not.
+func (c *Conn) highestHeld() seq.Num {
+	if n := len(c.in.ooo); n > 0 {
+		return c.in.ooo[n-1].end()
+	}
+	return c.rcvNxt
+}
+
+// inOrder places octets that are next, and what they make next in turn.
+func (c *Conn) inOrder(now clock.Instant, d []byte, s *Segment, why Drop) (kept bool, _ Drop) {
+	n, kept := c.in.put(c.rcvNxt, d, s.Frame)
+	if n < len(d) {
+		why = DropNoFrames // what does not fit is not acknowledged
+	}
+	if n == 0 {
+		c.ackNow = true
+		return false, why
+	}
+	c.arrived = true
+	c.stats.OctetsIn += uint64(n)
+	c.rcvNxt = c.rcvNxt.Add(seq.Len(n))
+	if len(c.in.ooo) > 0 {
+		c.rcvNxt = c.in.pull(c.rcvNxt)
+		c.ackNow = true // RFC 5681 §4.2: all or part of a hole is filled
+		c.dupOwed = 0
+	}
+	c.rcvMSS = max(c.rcvMSS, min(uint32(len(s.Payload)), c.path.peer))
+	if c.lastAck.Until(c.rcvNxt) > seq.Len(c.rcvMSS) {
+		c.ackNow = true // at least every second full segment
+	} else if c.ackAt == clock.Never {
+		c.ackAt = now.Add(delayedAck)
+	}
+	return kept, why
+}
+
+// outOfOrder places octets that lie behind a hole; the peer hears of the hole
+// at once (RFC 5681 §4.2), once per segment if it cannot hear which.
+func (c *Conn) outOfOrder(at seq.Num, d []byte, s *Segment) (kept bool, why Drop) {
+	c.ackNow = true
+	c.stats.OutOfOrder++
+	if !c.sackOK {
+		c.dupOwed++
+	}
+	return c.in.hold(at, d, s.Frame)
+}
+
+// takeFIN lets the peer's FIN take effect once everything before it is here.
+func (c *Conn) takeFIN(now clock.Instant) {
+	if !c.finKnown || c.peerFin || c.rcvNxt != c.finAt {
+		return
+	}
+	c.rcvNxt = c.rcvNxt.Add(1)
+	c.rcvAdv = seq.Later(c.rcvAdv, c.rcvNxt)
+	c.in.drainAhead()
+	c.peerFin, c.arrived, c.ackNow = true, true, true
+	c.enter(now, evPeerFin)
+}

@@ -1,0 +1,158 @@
+package tcp
+
+import (
+	"github.com/stag-rdma/stag/offload/seq"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// Receiving side: which blocks to report.
+
+// note remembers that the block which holds octet s has changed last.
+func (b *inbox) note(s seq.Num) {
+	i := 0
+	for i < b.nrecent && b.recent[i] != s {
+		i++
+	}
+	if i == b.nrecent && b.nrecent < len(b.recent) {
+		b.nrecent++
+	}
+	if i == len(b.recent) {
+		i--
+	}
+	copy(b.recent[1:i+1], b.recent[:i])
+	b.recent[0] = s
+}
+
+// duplicate remembers octets that came twice, for one D-SACK block. Of several
+// between two ACKs the last one is reported (RFC 2883 §4: at most one).
+func (b *inbox) duplicate(from, to seq.Num) {
+	b.dup, b.hasDup = wire.SACKBlock{Left: from, Right: to}, true
+}
+
+// reports says whether there is anything for a SACK option.
+func (b *inbox) reports() bool { return len(b.ooo) > 0 || b.hasDup }
+
+// blocks writes up to limit SACK blocks to h: the duplicate first, then the
+// block that changed last, then those before it (RFC 2018 §4, RFC 2883 §4).
+func (b *inbox) blocks(h *wire.TCPFields, limit int) {
+	h.NSACK = 0
+	if b.hasDup {
+		h.SACK[0] = b.dup
+		h.NSACK = 1
+	}
+	fresh := int(h.NSACK) // blocks from here on are distinct
+	for i := 0; i < b.nrecent && int(h.NSACK) < limit; {
+		blk, ok := b.blockAt(b.recent[i])
+		if !ok { // delivered or given up by now
+			b.nrecent--
+			copy(b.recent[i:], b.recent[i+1:])
+			continue
+		}
+		i++
+		if !contains(h.SACK[fresh:h.NSACK], blk) {
+			h.SACK[h.NSACK] = blk
+			h.NSACK++
+		}
+	}
+}
+
+func contains(blocks []wire.SACKBlock, x wire.SACKBlock) bool {
+	for _, b := range blocks {
+		if b == x {
+			return true
+		}
+	}
+	return false
+}
+
+// blockAt is the longest range of held octets without a hole that holds s.
+func (b *inbox) blockAt(s seq.Num) (blk wire.SACKBlock, ok bool) {
+	i := b.place(s) - 1
+	if i < 0 || b.ooo[i].end().AtOrBefore(s) {
+		return blk, false
+	}
+	lo, hi := i, i
+	for lo > 0 && b.ooo[lo-1].end() == b.ooo[lo].seq {
+		lo--
+	}
+	for hi+1 < len(b.ooo) && b.ooo[hi].end() == b.ooo[hi+1].seq {
+		hi++
+	}
+	return wire.SACKBlock{Left: b.ooo[lo].seq, Right: b.ooo[hi].end()}, true
+}
+
+// Sending side: what the peer reports.
+
+// scoreboard is what is remembered of the peer's SACKs besides the marks of
+// the queue's entries.
+type scoreboard struct {
+	high   seq.Num // behind the highest octet that was ever SACKed
+	any    bool    // high is valid
+	lostTo seq.Num // everything before it that is not SACKed is marked lost
+
+	// The blocks of the last ACK, so that a block which only grew is not
+	// walked again from its beginning.
+	seen  [wire.MaxSACK]wire.SACKBlock
+	nseen int
+}
+
+// forget empties the scoreboard; una is the oldest unacknowledged octet.
+func (b *scoreboard) forget(una seq.Num) {
+	b.any, b.nseen, b.lostTo = false, 0, una
+}
+
+// sackIn takes the SACK option of s into account and reports how many octets
+// were SACKed for the first time. Blocks that say something impossible are
+// ignored, and so are those below SND.UNA, which report duplicates.
+func (c *Conn) sackIn(s *wire.TCPFields) (fresh uint32) {
+	if !c.sackOK || s.NSACK == 0 {
+		return 0
+	}
+	var seen [wire.MaxSACK]wire.SACKBlock
+	n := 0
+	for _, b := range s.SACK[:min(int(s.NSACK), len(s.SACK))] {
+		if !b.Left.Before(b.Right) || b.Right.After(c.sndNxt) {
+			continue
+		}
+		if b.Left.Before(c.sndUna) {
+			c.stats.DupSACKs++
+			continue
+		}
+		b.Right = seq.Earlier(b.Right, c.dataNxt()) // without our FIN
+		if b.Left.Before(b.Right) {
+			fresh += c.sackBlock(b)
+			seen[n] = b
+			n++
+		}
+	}
+	c.board.seen, c.board.nseen = seen, n
+	return fresh
+}
+
+// sackBlock marks the entries that lie within b, which is in flight.
+func (c *Conn) sackBlock(b wire.SACKBlock) (fresh uint32) {
+	from := b.Left
+	for _, old := range c.board.seen[:c.board.nseen] {
+		if old.Left.AtOrBefore(b.Left) && old.Right.After(from) {
+			from = seq.Earlier(old.Right, b.Right)
+		}
+	}
+	if from == b.Right {
+		return 0 // nothing new
+	}
+	for i := c.q.find(from); i < c.q.sent; i++ {
+		e := c.q.at(i)
+		if e.end().After(b.Right) {
+			break
+		}
+		if e.seq.Before(b.Left) || e.mark&marked != 0 {
+			continue
+		}
+		c.q.remark(e, marked)
+		fresh += e.n
+		if !c.board.any || e.end().After(c.board.high) {
+			c.board.high, c.board.any = e.end(), true
+		}
+	}
+	return fresh
+}

@@ -1,0 +1,71 @@
+package tcp
+
+// Phase is a connection's place in its life: the states of RFC 9293 §3.3.2
+// that a connection can be in once it is established.
+type Phase uint8
+
+const (
+	Established Phase = iota
+	FinWait1
+	FinWait2
+	Closing
+	InTimeWait
+	CloseWait
+	LastAck
+	Closed
+
+	phases
+)
+
+var phaseNames = [phases]string{"ESTABLISHED", "FIN-WAIT-1", "FIN-WAIT-2", "CLOSING",
+	"TIME-WAIT", "CLOSE-WAIT", "LAST-ACK", "CLOSED"}
+
+func (p Phase) String() string {
+	if p < phases {
+		return phaseNames[p]
+	}
+	return "?"
+}
+
+// event is what moves a connection from one phase to another.
+type event uint8
+
+const (
+	evClose    event = iota // the application closes its direction
+	evFinAcked              // the peer has acknowledged our FIN
+	evPeerFin               // the peer's FIN is next in order
+	evExpire                // 2 MSL have passed in TIME-WAIT
+	evReset                 // RST received or sent, timeout, local destroy
+
+	events
+)
+
+// next is the state diagram of RFC 9293 §3.3.2 from ESTABLISHED on. allowed is
+// false for an event that cannot happen in s or means nothing there; s stays.
+func (s Phase) next(ev event) (_ Phase, allowed bool) {
+	switch {
+	case s == Closed:
+		return s, false
+	case ev == evReset:
+		return Closed, true
+	case s == Established && ev == evClose:
+		return FinWait1, true
+	case s == Established && ev == evPeerFin:
+		return CloseWait, true
+	case s == FinWait1 && ev == evFinAcked:
+		return FinWait2, true
+	case s == FinWait1 && ev == evPeerFin:
+		return Closing, true
+	case s == FinWait2 && ev == evPeerFin:
+		return InTimeWait, true
+	case s == Closing && ev == evFinAcked:
+		return InTimeWait, true
+	case s == CloseWait && ev == evClose:
+		return LastAck, true
+	case s == LastAck && ev == evFinAcked:
+		return Closed, true
+	case s == InTimeWait && ev == evExpire:
+		return Closed, true
+	}
+	return s, false
+}

@@ -1,0 +1,152 @@
+package tcp
+
+import (
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/seq"
+	"github.com/stag-rdma/stag/offload/stream"
+)
+
+// Views implements stream.Stream.
+func (c *Conn) Views(dst [][]byte) int {
+	n := min(len(dst), int(c.in.count))
+	for i := range n {
+		dst[i] = c.in.at(uint32(i)).data
+	}
+	return n
+}
+
+// Consume implements stream.Stream.
+func (c *Conn) Consume(n int) {
+	if n < 0 || uint64(n) > uint64(c.in.unread) {
+		panic("tcp: more octets consumed than there are")
+	}
+	if n > 0 {
+		c.in.consume(n)
+		c.consumed = true
+	}
+}
+
+// EOF implements stream.Stream.
+func (c *Conn) EOF() bool { return c.peerFin && c.in.count == 0 }
+
+// Arrived reports, once, that octets or the end of the stream have arrived
+// since it was last asked.
+func (c *Conn) Arrived() bool {
+	a := c.arrived
+	c.arrived = false
+	return a
+}
+
+// MaxEmit implements stream.Stream.
+func (c *Conn) MaxEmit() int { return int(c.path.emss()) }
+
+// Unacked implements stream.Stream.
+func (c *Conn) Unacked() int {
+	if c.q.count == 0 {
+		return 0
+	}
+	return int(c.sndUna.Until(c.dataEnd))
+}
+
+// Emit implements stream.Stream. The octets go behind those of the last
+// segment, if it has not been sent and has room for them all, else into a new
+// one.
+func (c *Conn) Emit(n int) []byte {
+	mss := c.path.emss()
+	open := c.phase == Established || c.phase == CloseWait
+	if n <= 0 || uint32(n) > mss || !open || c.Unacked()+n > int(c.cfg.SndBuf) {
+		return nil
+	}
+	if c.q.sent < c.q.count {
+		e := c.q.last()
+		end := e.off + e.n
+		if e.store == inFrame && e.n+uint32(n) <= mss && end+uint32(n) <= e.frame.Len {
+			e.n += uint32(n)
+			return c.emitted(e, end, uint32(n))
+		}
+	}
+	if c.q.count >= uint32(len(c.q.ring))/2 {
+		return nil
+	}
+	f, ok := c.mem.Take()
+	if !ok {
+		return nil
+	}
+	if uint32(n) > f.Len {
+		c.path.room = f.Len // MaxEmit says so from now on
+		c.mem.Free(f)
+		return nil
+	}
+	c.q.push(entry{seq: c.dataEnd, n: uint32(n), frame: f, store: inFrame})
+	return c.emitted(c.q.last(), 0, uint32(n))
+}
+
+func (c *Conn) emitted(e *entry, at, n uint32) []byte {
+	c.dataEnd = c.dataEnd.Add(seq.Len(n))
+	return c.mem.Bytes(e.frame)[at : at+n : at+n]
+}
+
+// CloseWrite implements stream.Stream.
+func (c *Conn) CloseWrite() {
+	if next, ok := c.phase.next(evClose); ok {
+		c.phase = next
+		c.finQueued = true
+	}
+}
+
+// CloseRead says that the application has left: nobody will read what has
+// arrived or still arrives, so that resets the connection (RFC 9293 §3.10.7.4,
+// RFC 2525 §2.17).
+func (c *Conn) CloseRead(now clock.Instant) {
+	if c.phase == Closed || c.readClosed {
+		return
+	}
+	c.readClosed = true
+	if c.in.count > 0 || len(c.in.ooo) > 0 {
+		c.reset(stream.ErrAborted)
+		return
+	}
+	c.watchLinger(now)
+}
+
+// Abort implements stream.Stream.
+func (c *Conn) Abort() {
+	if c.phase != Closed {
+		c.reset(stream.ErrAborted)
+		return
+	}
+	c.in.drain() // an orderly end with octets that nobody wants
+}
+
+// Fail ends the connection because of err, without a word to the peer: the
+// peer or the interface cannot be reached.
+func (c *Conn) Fail(err error) { c.fail(err) }
+
+// Close destroys the connection here: every frame is released, and the peer
+// hears nothing.
+func (c *Conn) Close() {
+	c.fail(stream.ErrAborted)
+	c.rst, c.answer = false, false
+	c.releaseAll()
+}
+
+// Done reports whether the connection has ended: both directions closed and
+// everything consumed, or err says why not. What remains to be done in
+// TIME-WAIT is in TimeWait's record; the Conn can be closed then.
+func (c *Conn) Done() (finished bool, err error) {
+	switch {
+	case c.rst: // still to be sent
+		return false, nil
+	case c.phase == Closed && c.err != nil:
+		return true, c.err
+	case c.phase == Closed:
+		return c.in.count == 0, nil
+	case c.phase == InTimeWait:
+		return c.in.count == 0 && !c.ackNow, nil
+	}
+	return false, nil
+}
+
+// TimeWait returns the record that stands in for the connection in TIME-WAIT;
+// ok is false in any other state.
+func (c *Conn) TimeWait() (w TimeWait, ok bool) { return c.wait, c.phase == InTimeWait }

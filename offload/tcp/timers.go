@@ -1,0 +1,150 @@
+package tcp
+
+import (
+	"time"
+
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/seq"
+	"github.com/stag-rdma/stag/offload/stream"
+)
+
+const (
+	// delayedAck is how long an ACK may wait for company, as in Linux
+	// (RFC 9293 §3.8.6.3 allows less than 500 ms).
+	delayedAck = 40 * time.Millisecond
+
+	// maxRetries is R2 (RFC 9293 §3.8.3) in retransmissions: 924 s from the
+	// shortest RTO on, as Linux's tcp_retries2.
+	maxRetries = 15
+
+	// lingerTime bounds FIN-WAIT-2 when nobody reads any more, as Linux's
+	// tcp_fin_timeout.
+	lingerTime = 60 * time.Second
+)
+
+// Deadline is when Transmit must be called although nothing else happened;
+// clock.Never for not at all.
+func (c *Conn) Deadline() clock.Instant {
+	at := clock.Sooner(c.ackAt, c.rtoAt)
+	at = clock.Sooner(at, c.persistAt)
+	at = clock.Sooner(at, c.keepAt)
+	at = clock.Sooner(at, c.lingerAt)
+	at = clock.Sooner(at, c.userDeadline())
+	if c.phase == InTimeWait {
+		at = clock.Sooner(at, c.wait.Deadline())
+	}
+	return at
+}
+
+// expire does what has become due at now.
+func (c *Conn) expire(now clock.Instant) {
+	if c.ackAt.Due(now) {
+		c.ackAt, c.ackNow = clock.Never, true
+	}
+	if c.userDeadline().Due(now) {
+		c.giveUp()
+	}
+	if c.rtoAt.Due(now) {
+		c.timeout(now)
+	}
+	if c.persistAt.Due(now) {
+		c.persistExpired(now)
+	}
+	if c.keepAt.Due(now) {
+		c.keepExpired(now)
+	}
+	if c.lingerAt.Due(now) {
+		c.giveUp()
+	}
+	if c.phase == InTimeWait && c.wait.Deadline().Due(now) {
+		c.enter(now, evExpire)
+	}
+}
+
+// armTimers starts and stops the two timers of the sender: RTO while anything
+// is outstanding (RFC 6298 §5.1, §5.2), else persist while the peer's window
+// holds something back (RFC 9293 §3.8.6.1).
+func (c *Conn) armTimers(now clock.Instant) {
+	if c.outstanding() {
+		if c.rtoAt == clock.Never {
+			c.rtoAt = now.Add(c.rtt.current())
+		}
+		c.persistAt = clock.Never
+		return
+	}
+	c.rtoAt = clock.Never
+	switch {
+	case !c.unsent() || c.blocked:
+		c.persistAt = clock.Never
+	case c.persistAt == clock.Never:
+		c.stalledAt, c.backoff = now, 0
+		c.persistAt = now.Add(c.rtt.rto)
+	}
+}
+
+func (c *Conn) stopTimers() {
+	c.ackAt, c.rtoAt, c.persistAt = clock.Never, clock.Never, clock.Never
+	c.keepAt, c.lingerAt = clock.Never, clock.Never
+}
+
+// heard notes that the peer is there.
+func (c *Conn) heard(now clock.Instant) {
+	c.lastHeard = now
+	c.probes = 0
+	if c.sndWnd == 0 {
+		c.retries = 0 // RFC 9293 §3.8.6.1: it may keep us waiting for ever
+	}
+}
+
+// userDeadline is when the user timeout (RFC 5482) ends the connection.
+func (c *Conn) userDeadline() clock.Instant {
+	if c.userLimit == 0 || !c.outstanding() || c.phase == Closed {
+		return clock.Never
+	}
+	since := c.progressAt
+	if c.sndWnd == 0 {
+		since = max(since, c.lastHeard)
+	}
+	return since.Add(c.userLimit)
+}
+
+// outOfPatience reports whether R2 is reached. A user timeout replaces it.
+func (c *Conn) outOfPatience() bool { return c.userLimit == 0 && c.retries >= maxRetries }
+
+// giveUp ends the connection without a word: the peer does not answer.
+func (c *Conn) giveUp() { c.fail(stream.ErrTimeout) }
+
+// watchLinger bounds FIN-WAIT-2 once nobody reads any more.
+func (c *Conn) watchLinger(now clock.Instant) {
+	if c.phase == FinWait2 && c.readClosed && c.lingerAt == clock.Never {
+		c.lingerAt = now.Add(lingerTime)
+	}
+}
+
+// persistExpired pushes against a window that lets nothing through: a piece
+// that fits, against silly-window avoidance on both sides (RFC 9293
+// §3.8.6.2.1), or else a probe.
+func (c *Conn) persistExpired(now clock.Instant) {
+	quiet := now.Sub(max(c.stalledAt, c.lastHeard))
+	if (c.userLimit > 0 && quiet >= c.userLimit) || (c.userLimit == 0 && c.probes > maxRetries) {
+		c.giveUp()
+		return
+	}
+	if c.usable() > 0 {
+		c.pushSome = true
+	} else {
+		c.probe = true
+		c.probes++
+	}
+	c.backoff += b2u(doubled(c.rtt.rto, c.backoff, c.rtt.max) < c.rtt.max)
+	c.persistAt = now.Add(doubled(c.rtt.rto, c.backoff, c.rtt.max))
+	if c.userLimit > 0 {
+		c.persistAt = min(c.persistAt, now.Add(c.userLimit-quiet))
+	}
+}
+
+// usable is how many octets of sequence space the peer's window leaves; not
+// positive when it is closed, or was shrunk below what is in flight.
+func (c *Conn) usable() int32 {
+	return int32(c.sndUna.Add(seq.Len(c.sndWnd)) - c.sndNxt)
+}

@@ -1,0 +1,80 @@
+package tcp
+
+import (
+	"time"
+
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/seq"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// timeWait is 2 MSL as Linux has it (RFC 9293 §3.4.2: four minutes).
+const timeWait = 60 * time.Second
+
+// TimeWait is all that must be remembered of a connection in TIME-WAIT.
+type TimeWait struct {
+	sndNxt, rcvNxt seq.Num
+	edge           seq.Num // right edge of the window that was promised
+	scale          uint8
+	stamp          stamps
+	limit          limiter
+	until          clock.Instant
+	hdr            wire.TCPFields
+}
+
+// startTimeWait makes the record when the connection enters TIME-WAIT.
+func (c *Conn) startTimeWait(now clock.Instant) {
+	c.stopTimers()
+	c.wait = TimeWait{
+		sndNxt: c.sndNxt, rcvNxt: c.rcvNxt, edge: c.rcvAdv, scale: c.rcvScale,
+		stamp: c.stamp, limit: c.limit, until: now.Add(timeWait),
+	}
+}
+
+// Deadline is when the record may be forgotten.
+func (w *TimeWait) Deadline() clock.Instant { return w.until }
+
+// Receive answers one segment. A SYN of a new connection of the same peer that
+// cannot be confused with this one (RFC 6191 §2, RFC 9293 §3.6.1) ends the
+// record at once: its Deadline is now, and the SYN, when the peer repeats it,
+// finds the way free. An answer that out has no room for is not sent; the peer
+// asks again.
+func (w *TimeWait) Receive(now clock.Instant, s *Segment, out Output) Drop {
+	if w.judge(now, s) {
+		units := min(w.rcvNxt.Until(seq.Later(w.edge, w.rcvNxt))>>w.scale, 0xffff)
+		w.hdr = wire.TCPFields{Seq: w.sndNxt, Ack: w.rcvNxt, Flags: wire.ACK, Window: uint16(units)}
+		if w.stamp.on {
+			w.hdr.HasTS, w.hdr.TSVal, w.hdr.TSEcr = true, w.stamp.now(now), w.stamp.recent
+		}
+		out.Send(&w.hdr, port.Frame{}, 0, 0)
+	}
+	return DropTimeWait
+}
+
+// judge reports whether s must be answered with an ACK.
+func (w *TimeWait) judge(now clock.Instant, s *Segment) bool {
+	switch {
+	case s.Flags&wire.RST != 0: // RFC 1337: nothing may shorten TIME-WAIT
+		return false
+	case s.Flags&(wire.SYN|wire.ACK) == wire.SYN && w.renewed(now, s):
+		w.until = now
+		return false
+	case s.Flags&wire.FIN != 0 && s.Seq.Add(seq.Len(len(s.Payload)+1)) == w.rcvNxt:
+		w.until = now.Add(timeWait) // its FIN again: our ACK was lost
+		return true
+	case s.Flags&wire.SYN == 0 && len(s.Payload) == 0 && s.Flags&wire.FIN == 0 && s.Seq == w.rcvNxt:
+		return false // an ACK as it should be
+	}
+	return w.limit.pure(now)
+}
+
+// renewed reports whether a SYN belongs to a later connection.
+func (w *TimeWait) renewed(now clock.Instant, s *Segment) bool {
+	if w.stamp.on && w.stamp.known && s.HasTS {
+		if s.TSVal != w.stamp.recent {
+			return int32(s.TSVal-w.stamp.recent) > 0
+		}
+	}
+	return s.Seq.After(w.rcvNxt)
+}

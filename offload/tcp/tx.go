@@ -1,0 +1,344 @@
+package tcp
+
+import (
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/seq"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// Transmit does what is due at now and sends what may be sent, until out or
+// the transmit pool has no room; it is called again when there is some.
+func (c *Conn) Transmit(now clock.Instant, out Output) {
+	c.expire(now)
+	if c.phase == Closed {
+		c.sendReset(now, out)
+		return
+	}
+	if c.consumed {
+		c.consumed = false
+		c.lookAtWindow()
+	}
+	c.blocked = !c.send(now, out)
+	c.armTimers(now)
+}
+
+// send goes through everything that could leave, most urgent first. It reports
+// false when there was no room.
+func (c *Conn) send(now clock.Instant, out Output) bool {
+	return (c.q.pending == 0 || c.sendLost(now, out)) &&
+		c.sendNew(now, out) &&
+		(c.mode != fast || c.sendOpen(now, out)) &&
+		(!c.finQueued || c.sendFIN(now, out)) &&
+		(!c.probe || c.sendProbe(now, out)) &&
+		(!c.ackNow || c.sendAcks(now, out))
+}
+
+// sendLost retransmits what is lost, oldest first (RFC 6675 §4 NextSeg rule 1).
+// The first segment of a recovery goes regardless of cwnd.
+func (c *Conn) sendLost(now clock.Instant, out Output) bool {
+	for i := c.q.find(seq.Later(c.lostFrom, c.sndUna)); i < c.q.sent && c.q.pending > 0; i++ {
+		e := c.q.at(i)
+		if e.mark&(lost|resent) != lost {
+			continue
+		}
+		c.lostFrom = e.seq
+		if !c.fits(i) || (!c.forced && !c.mayResend(i)) {
+			return true
+		}
+		if !c.transmit(now, out, i) {
+			return false
+		}
+		c.forced = false
+	}
+	c.forced = false
+	return true
+}
+
+// mayResend reports whether the windows allow sending entry i again. The
+// oldest one is sent even if the peer has shrunk its window: it is the probe.
+func (c *Conn) mayResend(i uint32) bool {
+	e := c.q.at(i)
+	if i > 0 && e.end().After(c.sndUna.Add(seq.Len(c.sndWnd))) {
+		return false
+	}
+	return c.cwndAllows(e.n)
+}
+
+// cwndAllows reports whether n octets more may be in flight. One segment
+// always may, or nothing would ever move again.
+func (c *Conn) cwndAllows(n uint32) bool {
+	pipe := c.pipe()
+	return pipe == 0 || pipe+n <= c.cc.Window()
+}
+
+// sendNew sends what has not been sent yet (NextSeg rule 2).
+func (c *Conn) sendNew(now clock.Instant, out Output) bool {
+	if c.q.sent < c.q.count && !c.outstanding() && now.Sub(c.lastData) > c.rtt.rto {
+		c.cc.Idle(now)
+	}
+	for c.q.sent < c.q.count {
+		i := c.q.sent
+		if !c.fits(i) || c.nagle(i) || !c.windowAllows(i) {
+			break
+		}
+		if !c.cwndAllows(c.q.at(i).n) {
+			c.cwndLimited = true
+			return true
+		}
+		if !c.transmit(now, out, i) {
+			return false
+		}
+		c.pushSome = false
+	}
+	c.cwndLimited = false
+	return true
+}
+
+// nagle reports whether entry i, the next to be sent, must wait for company
+// (RFC 9293 §3.7.4): it is short, may still grow, and something is in flight.
+func (c *Conn) nagle(i uint32) bool {
+	return !c.noDelay && !c.finQueued && i == c.q.count-1 &&
+		c.outstanding() && c.q.at(i).n < c.path.emss()
+}
+
+// windowAllows reports whether the peer's window has room for entry i, the
+// next to be sent. Too little room is used only if it is half of the most the
+// peer ever offered, or when waiting has not helped: then i is split (sender
+// silly-window avoidance, RFC 9293 §3.8.6.2.1).
+func (c *Conn) windowAllows(i uint32) bool {
+	room := c.usable()
+	switch {
+	case room <= 0:
+		return false
+	case c.q.at(i).n <= uint32(room):
+		return true
+	case uint32(room) >= c.maxWnd/2 || c.pushSome:
+		return c.q.split(i, uint32(room))
+	}
+	return false
+}
+
+// fits makes sure that entry i is no larger than a segment can be by now.
+func (c *Conn) fits(i uint32) bool {
+	mss := c.path.emss()
+	return c.q.at(i).n <= mss || c.q.split(i, mss)
+}
+
+// sendOpen retransmits what is neither SACKed nor lost but below something
+// SACKed, when there is nothing better to send (NextSeg rule 3).
+func (c *Conn) sendOpen(now clock.Instant, out Output) bool {
+	if c.q.pending > 0 || !c.board.any || c.cwndLimited {
+		return true
+	}
+	for i := c.q.find(seq.Later(c.openFrom, c.sndUna)); i < c.q.sent; i++ {
+		e := c.q.at(i)
+		if e.end().After(c.board.high) {
+			break
+		}
+		if e.mark == 0 {
+			if !c.fits(i) || !c.mayResend(i) {
+				break
+			}
+			if !c.transmit(now, out, i) {
+				return false
+			}
+		}
+		c.openFrom = e.end()
+	}
+	return true
+}
+
+// transmit sends entry i, for the first time or again. It reports false when
+// there was no frame or no room, and nothing has changed then.
+func (c *Conn) transmit(now clock.Instant, out Output, i uint32) bool {
+	if c.q.at(i).store == inBacklog && !c.fetch(i) {
+		return false
+	}
+	e := c.q.at(i)
+	first := i == c.q.sent
+	flags := wire.ACK
+	last := i == c.q.count-1
+	push := e.push || last
+	if push {
+		flags |= wire.PSH
+	}
+	fin := last && c.finQueued && (c.finSent || c.usable() > int32(e.n))
+	if fin {
+		flags |= wire.FIN
+	}
+	if !out.Send(c.header(now, e.seq, flags), e.frame, int(e.off), int(e.n)) {
+		return false
+	}
+	c.sentData(now, i, first, push, fin)
+	return true
+}
+
+// sentData books what transmit has sent.
+func (c *Conn) sentData(now clock.Instant, i uint32, first, push, fin bool) {
+	c.acknowledged(false)
+	e := c.q.at(i)
+	e.push = push
+	e.sentAt = now
+	if e.tx < 255 {
+		e.tx++
+	}
+	c.lastData = now
+	c.stats.SegsOut++
+	c.stats.OctetsOut += uint64(e.n)
+	if !c.outstanding() {
+		c.progressAt = now
+	}
+	if first {
+		c.q.sentFirst()
+		c.sndNxt = e.end()
+	} else {
+		c.stats.Retransmits++
+		c.q.remark(e, e.mark|resent)
+		if i == 0 && c.mode == fast {
+			c.rtoAt = now.Add(c.rtt.current())
+		}
+	}
+	if fin {
+		c.finSent, c.finLost = true, false
+		c.sndNxt = c.dataEnd.Add(1)
+	}
+	if c.rtoAt == clock.Never {
+		c.rtoAt = now.Add(c.rtt.current())
+	}
+}
+
+// fetch moves entry i from the backlog into a transmit frame.
+func (c *Conn) fetch(i uint32) bool {
+	f, ok := c.mem.Take()
+	if !ok {
+		return false
+	}
+	e := c.q.at(i)
+	if e.n > f.Len {
+		c.path.room = f.Len
+		if !c.q.split(i, f.Len) {
+			c.mem.Free(f)
+			return false
+		}
+	}
+	at := c.backlogSeq.Until(e.seq)
+	copy(c.mem.Bytes(f), c.backlog[at:at+seq.Len(e.n)])
+	e.store, e.frame, e.off = inFrame, f, 0
+	return true
+}
+
+// sendFIN sends our FIN in a segment of its own, if none of data has taken it
+// along (RFC 9293 §3.10.4), or again when it is lost.
+func (c *Conn) sendFIN(now clock.Instant, out Output) bool {
+	due := (c.finLost && c.q.pending == 0) || (!c.finSent && c.q.sent == c.q.count && c.usable() > 0)
+	if !due {
+		return true
+	}
+	if !out.Send(c.header(now, c.dataEnd, wire.FIN|wire.ACK), port.Frame{}, 0, 0) {
+		return false
+	}
+	c.acknowledged(false)
+	if !c.outstanding() {
+		c.progressAt = now
+	}
+	c.stats.SegsOut++
+	if c.finSent {
+		c.stats.Retransmits++
+	}
+	c.finSent, c.finLost = true, false
+	c.sndNxt = c.dataEnd.Add(1)
+	return true
+}
+
+// sendProbe sends a segment that the peer must answer because it is not
+// acceptable: keepalive (RFC 9293 §3.8.4) and zero-window probe.
+func (c *Conn) sendProbe(now clock.Instant, out Output) bool {
+	if c.outstanding() {
+		c.probe = false
+		return true
+	}
+	if !out.Send(c.header(now, c.sndNxt.Back(1), wire.ACK), port.Frame{}, 0, 0) {
+		return false
+	}
+	c.probe = false
+	c.stats.ProbesOut++
+	c.stats.SegsOut++
+	c.acknowledged(false)
+	return true
+}
+
+// sendAcks sends a pure ACK, and as many duplicates as are owed.
+func (c *Conn) sendAcks(now clock.Instant, out Output) bool {
+	if c.dupOwed == 0 || c.rcvNxt != c.lastAck {
+		if !c.sendAck(now, out) {
+			return false
+		}
+	}
+	for c.dupOwed > 0 {
+		if !c.sendAck(now, out) {
+			return false
+		}
+		c.dupOwed--
+	}
+	c.ackNow = false
+	return true
+}
+
+func (c *Conn) sendAck(now clock.Instant, out Output) bool {
+	h := c.header(now, c.sndNxt, wire.ACK)
+	if c.sackOK && c.in.reports() {
+		limit := wire.MaxSACK
+		if c.stamp.on {
+			limit--
+		}
+		c.in.blocks(h, limit)
+	}
+	if !out.Send(h, port.Frame{}, 0, 0) {
+		return false
+	}
+	c.in.hasDup = false
+	c.stats.SegsOut++
+	c.stats.AcksOut++
+	c.acknowledged(true)
+	return true
+}
+
+// sendReset sends the RST that ends the connection.
+func (c *Conn) sendReset(now clock.Instant, out Output) {
+	if c.rst && out.Send(c.header(now, c.rstSeq, wire.RST|wire.ACK), port.Frame{}, 0, 0) {
+		c.rst = false
+		c.stats.SegsOut++
+		c.stats.ResetsOut++
+	}
+}
+
+// header fills in the header that every segment of ours begins with.
+func (c *Conn) header(now clock.Instant, at seq.Num, flags wire.TCPFlags) *wire.TCPFields {
+	h := &c.hdr
+	*h = wire.TCPFields{Seq: at, Ack: c.rcvNxt, Flags: flags}
+	h.Window, c.edge = c.offer()
+	if c.echoCE {
+		h.Flags |= wire.ECE
+	}
+	if c.stamp.on {
+		h.HasTS, h.TSVal = true, c.stamp.now(now)
+		h.TSEcr = c.stamp.recent
+	}
+	return h
+}
+
+// acknowledged books that the segment which header made has left: its ACK
+// field and its window are out. pure says that it was an ACK alone. Only such
+// a one reports blocks and counts as a duplicate: a full segment has no room
+// for blocks, and the peer does not count segments with data.
+func (c *Conn) acknowledged(pure bool) {
+	if !pure && ((c.sackOK && c.in.reports()) || c.dupOwed > 0) {
+		c.rcvAdv = c.edge
+		return
+	}
+	c.lastAck, c.rcvAdv, c.ackAt = c.rcvNxt, c.edge, clock.Never
+	if c.dupOwed == 0 {
+		c.ackNow = false
+	}
+}

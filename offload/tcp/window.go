@@ -1,0 +1,62 @@
+package tcp
+
+import "github.com/stag-rdma/stag/offload/seq"
+
+// The window that we advertise. It is honest: behind every octet of it is
+// memory. It counts octets (Config.RcvBuf) and frames (Memory.Share), each
+// frame as one full segment of the peer; reassembly.go packs smaller ones.
+
+// room is how many octets could be received now; negative when what was
+// promised has already exceeded it.
+func (c *Conn) room() int64 {
+	octets := int64(c.cfg.RcvBuf) - int64(c.in.unread)
+	frames := int64(c.in.share()-c.in.frames) * int64(c.path.peer)
+	return min(octets, frames)
+}
+
+// fullWindow is the window when nothing is held.
+func (c *Conn) fullWindow() int64 {
+	return min(int64(c.cfg.RcvBuf), int64(c.in.share())*int64(c.path.peer))
+}
+
+// worthwhile is the least by which the right edge moves: receiver silly-window
+// avoidance (RFC 9293 §3.8.6.2.2).
+func (c *Conn) worthwhile() int64 {
+	return max(1, min(c.fullWindow()/2, int64(c.path.peer)))
+}
+
+// offer is the window field for the next segment and the right edge that it
+// promises, which is never before the last one.
+//
+// The field counts units of 2^scale octets, so the edge that was promised can
+// rarely be repeated exactly. It is rounded up while that exceeds the memory by
+// at most one unit in all, else down: the field then says up to a unit less
+// than was promised, which RFC 7323 §2.4 foresees, and the promise holds.
+func (c *Conn) offer() (field uint16, edge seq.Num) {
+	unit := int64(1) << c.rcvScale
+	promised := int64(c.rcvNxt.Until(c.rcvAdv))
+	room := c.room()
+	units := promised >> c.rcvScale
+	if promised&(unit-1) != 0 && (units+1)<<c.rcvScale <= room+unit {
+		units++
+	}
+	if room-promised >= c.worthwhile() {
+		// A buffer smaller than a unit must still be able to open.
+		units = max(units, room>>c.rcvScale, 1)
+	}
+	units = min(units, 0xffff)
+	edge = c.rcvNxt.Add(seq.Len(units << c.rcvScale))
+	return uint16(units), seq.Later(edge, c.rcvAdv)
+}
+
+// lookAtWindow decides, after the application has consumed octets, whether the
+// peer must hear of it at once: when the right edge can move by two segments
+// or half the window.
+func (c *Conn) lookAtWindow() {
+	_, edge := c.offer()
+	gain := int64(c.rcvAdv.Until(edge))
+	if gain >= max(1, min(2*int64(c.path.peer), c.fullWindow()/2)) ||
+		(gain > 0 && c.rcvAdv == c.rcvNxt) {
+		c.ackNow = true
+	}
+}
