@@ -9,9 +9,9 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 )
 
-// Stats counts the packets of one direction. Every packet that was sent is, in
-// the end, counted once in QueueFull, Down, Dropped, Lost, or once or twice
-// (Duplicated) in NoFrame or Delivered.
+// Stats counts the packets of one direction. In the end every packet that was
+// sent, and every duplicate, is counted in one of QueueFull, Down, Dropped,
+// Lost, NoFrame and Delivered.
 type Stats struct {
 	Sent, SentOctets           uint64
 	QueueFull                  uint64 // beyond QueueLen
@@ -65,7 +65,7 @@ func (d *direction) depart(f port.Frame) {
 	case d.queue.len() == d.queue.cap():
 		d.stats.QueueFull++
 	default:
-		d.free = later(d.free, d.link.now).Add(d.duration(f.Len))
+		d.free = max(d.free, d.link.now).Add(d.duration(f.Len))
 		d.queue.push(departure{at: d.free, frame: f, sum: d.check(f)})
 		return
 	}
@@ -80,8 +80,6 @@ func (d *direction) duration(n uint32) time.Duration {
 	}
 	return time.Duration((uint64(n)*8*uint64(time.Second) + rate - 1) / rate)
 }
-
-func later(a, b clock.Instant) clock.Instant { return max(a, b) }
 
 // next is when something happens in this direction.
 func (d *direction) next() clock.Instant {
