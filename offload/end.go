@@ -9,12 +9,13 @@ import (
 // last; what must be remembered for TIME-WAIT is a small record.
 func (e *Engine) finish(f *flow, err error) {
 	linger, lingers := f.conn.TimeWait()
+	stats := f.conn.Stats()
 	f.conn.Close()
 	f.ulp.Fault(e.now, err)
 	f.conn, f.ulp = nil, nil
 	e.open--
 	e.worked = true
-	e.ended = append(e.ended, End{ID: f.id, Err: err, Gone: !lingers})
+	e.ended = append(e.ended, End{ID: f.id, Err: err, Gone: !lingers, Stats: stats})
 	if lingers {
 		f.linger, f.lingers = linger, true
 		e.timers.set(f, f.linger.Deadline())

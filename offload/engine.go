@@ -41,6 +41,8 @@ type End struct {
 	// Gone: the flow needs its 4-tuple no longer (at once, or when TIME-WAIT
 	// is over). A flow that closes actively ends twice: first with Gone false.
 	Gone bool
+	// Stats is what the connection counted, the first time that it ends.
+	Stats tcp.Stats
 }
 
 // Engine moves the segments of its flows between one port and their

@@ -1,0 +1,86 @@
+package nic
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/stag-rdma/stag/afxdp"
+	"github.com/stag-rdma/stag/offload"
+)
+
+// Config says which interface to use and how. Only Link must be set.
+type Config struct {
+	// Link is the interface's name. "eth0.100" is VLAN 100 of eth0.
+	Link string
+
+	// VLAN is the 802.1Q id, 1 to 4094, that frames of this interface carry
+	// although the kernel does not know of it, because a tc rule or the
+	// hypervisor's switch puts it there. 0: only VLAN links are tagged.
+	VLAN uint16
+
+	// Generic attaches the program in generic (SKB) mode: slower, for drivers
+	// that have no native XDP. It is never chosen silently.
+	Generic bool
+
+	// Pin is the directory in bpffs under which the program and its maps
+	// stay when the process ends; empty: they are private and go with it.
+	Pin string
+
+	// Queues are the receive queues to serve. 0 means all that the interface
+	// has; any other number must be exactly that, as a queue without an
+	// engine would lose its segments.
+	Queues int
+
+	// FrameSize is the size of a chunk in octets, 2048 or 4096. 0 means 4096.
+	FrameSize uint32
+	// RxFrames and TxFrames are how many chunks each queue has. 0 means 4096.
+	RxFrames, TxFrames uint32
+	// ZeroCopy says whether the driver's zero-copy mode is used.
+	ZeroCopy afxdp.ZeroCopy
+
+	// MaxFlows is how many connections can be open at a time. 0 means 4096.
+	MaxFlows int
+
+	// Engine is passed on to every queue's engine, but for Ended.
+	Engine offload.Config
+
+	// Log gets a line when an object is born or dies. nil: no log.
+	Log *slog.Logger
+}
+
+// fill completes c, or says everything that is wrong with it.
+func (c Config) fill() (Config, error) {
+	var errs []error
+	if c.Link == "" {
+		errs = append(errs, errors.New("no interface named"))
+	}
+	if c.VLAN > 4094 {
+		errs = append(errs, fmt.Errorf("VLAN %d: choose 1 to 4094", c.VLAN))
+	}
+	if c.Queues < 0 {
+		errs = append(errs, fmt.Errorf("%d queues: choose 1 or more", c.Queues))
+	}
+	if c.MaxFlows < 0 || c.MaxFlows > offload.MaxFlows {
+		errs = append(errs, fmt.Errorf("%d flows: choose 1 to %d", c.MaxFlows, offload.MaxFlows))
+	}
+	if c.Engine.Ended != nil {
+		errs = append(errs, errors.New("Engine.Ended is the interface's own: use Flow.Done"))
+	}
+	if c.FrameSize == 0 {
+		c.FrameSize = 4096
+	}
+	if c.RxFrames == 0 {
+		c.RxFrames = 4096
+	}
+	if c.TxFrames == 0 {
+		c.TxFrames = 4096
+	}
+	if c.MaxFlows == 0 {
+		c.MaxFlows = 4096
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c, errors.Join(errs...)
+}

@@ -1,0 +1,11 @@
+// Package nic is one network interface with everything that stag puts on it:
+// the steering program, AF_XDP sockets, an engine for every queue, and the
+// connections that were taken over from the kernel. It composes what loader,
+// afxdp, offload and offload/handoff do, and adds the life of a flow (take.go,
+// flow.go, reap.go) and of its next hop (watch.go).
+//
+//	n, err := nic.Open(nic.Config{Link: "eth1"})
+//	conn, err := net.Dial("tcp", "192.0.2.2:5001") // routed through eth1
+//	flow, err := n.Take(ctx, conn.(*net.TCPConn), ulp, nic.DefaultOptions)
+//	<-flow.Done()
+package nic

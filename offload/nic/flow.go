@@ -1,0 +1,119 @@
+package nic
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/handoff"
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/tcp"
+)
+
+var errPort = stream.ErrPort
+
+// Flow is a connection that was taken over. It is safe for concurrent use.
+type Flow struct {
+	nic    *NIC
+	id     offload.FlowID
+	key    bpf.FlowKey
+	ulp    stream.ULP
+	route  loader.Route
+	engine *offload.Engine      // set when installed
+	hold   *handoff.Placeholder // set when installed
+	stall  time.Duration
+
+	once  sync.Once
+	done  chan struct{} // closed when the upper layer has had its Fault
+	err   error         // valid once done is closed
+	final tcp.Stats     // likewise
+}
+
+// ID is the flow's id, as in the flow entry and the steering record.
+func (f *Flow) ID() offload.FlowID { return f.id }
+
+// Key is the flow's 4-tuple and VLAN.
+func (f *Flow) Key() bpf.FlowKey { return f.key }
+
+// Engine is the engine that owns the flow.
+func (f *Flow) Engine() *offload.Engine { return f.engine }
+
+// Held is how long the take-over held the connection's segments back.
+func (f *Flow) Held() time.Duration { return f.stall }
+
+// Placeholder is the kernel socket that holds the flow's 4-tuple.
+func (f *Flow) Placeholder() *handoff.Placeholder { return f.hold }
+
+// Ring tells the flow's upper layer that it may have something to transmit.
+func (f *Flow) Ring() { f.engine.Ring(f.id) }
+
+// Done is closed when the connection has ended and its upper layer knows.
+func (f *Flow) Done() <-chan struct{} { return f.done }
+
+// Err is what ended the connection: nil after an orderly close. Valid once
+// Done is closed.
+func (f *Flow) Err() error {
+	select {
+	case <-f.done:
+		return f.err
+	default:
+		return nil
+	}
+}
+
+// Info is the state of the flow's connection. offload.ErrNoFlow when it has
+// ended.
+func (f *Flow) Info(ctx context.Context) (info tcp.Info, err error) {
+	err = f.engine.Inspect(ctx, f.id, func(c *tcp.Conn) { info = c.Info() })
+	return info, err
+}
+
+// Final is what the connection had counted when it ended. Valid once Done is
+// closed.
+func (f *Flow) Final() tcp.Stats {
+	<-f.done
+	return f.final
+}
+
+// Close sends a FIN behind everything that was emitted, and waits until both
+// directions are closed; not for TIME-WAIT. It returns what ended the
+// connection.
+func (f *Flow) Close(ctx context.Context) error {
+	err := f.engine.Inspect(ctx, f.id, func(c *tcp.Conn) { c.CloseWrite() })
+	if err != nil && !errors.Is(err, offload.ErrNoFlow) {
+		return err
+	}
+	select {
+	case <-f.done:
+		return f.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Abort resets the connection.
+func (f *Flow) Abort(ctx context.Context) error {
+	err := f.engine.Inspect(ctx, f.id, func(c *tcp.Conn) { c.Abort() })
+	if errors.Is(err, offload.ErrNoFlow) {
+		return nil // it has ended by itself
+	}
+	return err
+}
+
+// finish marks the connection as ended.
+func (f *Flow) finish(err error) {
+	f.once.Do(func() {
+		f.err = err
+		close(f.done)
+	})
+}
+
+// dissolve takes the last traces of the flow away: first the placeholder, so
+// that no socket answers what the steering lets through, then the entry.
+func (f *Flow) dissolve() error {
+	return errors.Join(f.hold.Close(), f.nic.steer.Delete(f.key))
+}

@@ -1,0 +1,256 @@
+package nic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/stag-rdma/stag/afxdp"
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/handoff"
+)
+
+// ErrClosed is what a NIC answers after Close.
+var ErrClosed = errors.New("the interface has been closed")
+
+// NIC is one network interface with everything that stag puts on it: the
+// steering program, a socket and an engine for every receive queue, and the
+// flows that were taken over. It is safe for concurrent use.
+type NIC struct {
+	// Fixed after Open.
+	cfg     Config
+	net     *loader.Net
+	link    loader.Link
+	steer   *loader.Steering
+	queues  []*afxdp.Queue
+	engines []*offload.Engine
+	dir     *offload.Directory
+	grace   *handoff.Grace
+	log     *slog.Logger
+	undo    undo
+
+	running sync.WaitGroup // engines, reaper, watcher
+	ends    *endQueue
+
+	mu         sync.Mutex // guards what follows, and every Flow's route
+	flows      map[offload.FlowID]*Flow
+	closed     bool
+	refreshing bool // the kernel does not keep neighbours fresh by itself
+}
+
+// Open makes the interface ready to take connections over. It belongs to the
+// network namespace of the calling thread, and stays bound to it. It needs
+// CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, and CAP_IPC_LOCK or enough memlock.
+//
+// What already is on the interface is left alone: a foreign XDP program, or a
+// queue that another process owns, is an error of package loader or afxdp.
+func Open(cfg Config) (*NIC, error) {
+	cfg, err := cfg.fill()
+	if err != nil {
+		return nil, fmt.Errorf("open interface: %w", err)
+	}
+	n := &NIC{cfg: cfg, log: cfg.Log, grace: new(handoff.Grace), ends: newEndQueue(), flows: map[offload.FlowID]*Flow{}}
+	if err := n.open(); err != nil {
+		return nil, fmt.Errorf("open %s: %w", cfg.Link, errors.Join(err, n.undo.run()))
+	}
+	n.log.Info("interface opened", "link", n.link.Name, "path", n.Path().String())
+	return n, nil
+}
+
+func (n *NIC) open() (err error) {
+	if n.net, err = loader.Open(); err != nil {
+		return err
+	}
+	n.undo.add(n.net.Close)
+	if n.link, err = n.net.LookupLink(n.cfg.Link); err != nil {
+		return err
+	}
+	if n.link.VLAN != 0 {
+		n.cfg.VLAN = n.link.VLAN
+	}
+	if n.dir, err = offload.NewDirectory(n.cfg.MaxFlows); err != nil {
+		return err
+	}
+	for _, step := range []func() error{n.checkQueues, n.claim, n.attach, n.openQueues, n.startEngines, n.watch} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkQueues makes sure that every receive queue gets an engine: a segment
+// that arrives at a queue without one would be lost.
+func (n *NIC) checkQueues() error {
+	has := n.link.RxQueues
+	switch {
+	case n.cfg.Queues == 0:
+		n.cfg.Queues = has
+	case n.cfg.Queues != has:
+		return fmt.Errorf("%d queues asked for, and the interface has %d: serve all of them, or run `ethtool -L %s combined %d`",
+			n.cfg.Queues, has, n.link.Port, n.cfg.Queues)
+	}
+	if need, room := n.link.MTU+18, int(n.cfg.FrameSize)-256; need > room {
+		return fmt.Errorf("MTU %d needs %d octets, and a chunk of %d holds %d: use larger chunks or `ip link set %s mtu %d`",
+			n.link.MTU, need, n.cfg.FrameSize, room, n.link.Name, room-18)
+	}
+	return nil
+}
+
+// claim records us as the owner of every queue.
+func (n *NIC) claim() error {
+	for q := range n.cfg.Queues {
+		c, err := loader.NewClaim(n.link, q)
+		if err != nil {
+			return err
+		}
+		n.undo.add(c.Close)
+	}
+	return nil
+}
+
+func (n *NIC) attach() (err error) {
+	n.steer, err = loader.Load(loader.Options{
+		Link:     n.link.Port,
+		Generic:  n.cfg.Generic,
+		Pin:      n.cfg.Pin,
+		MaxFlows: uint32(n.cfg.MaxFlows),
+		Queues:   n.cfg.Queues,
+	})
+	if err != nil {
+		return err
+	}
+	n.undo.add(n.steer.Close)
+	return nil
+}
+
+// openQueues makes the arena and a socket for every queue, and puts the
+// sockets where the program looks for them.
+func (n *NIC) openQueues() error {
+	qc := afxdp.Config{
+		Ifindex:   n.link.PortIndex,
+		IfName:    n.link.Port,
+		FrameSize: n.cfg.FrameSize,
+		RxFrames:  n.cfg.RxFrames,
+		TxFrames:  n.cfg.TxFrames,
+		ZeroCopy:  n.cfg.ZeroCopy,
+	}
+	size, err := qc.RegionSize()
+	if err != nil {
+		return err
+	}
+	arena, err := afxdp.NewArena(size * uint64(n.cfg.Queues))
+	if err != nil {
+		return err
+	}
+	n.undo.add(arena.Close)
+	for i := range n.cfg.Queues {
+		region, err := arena.Cut(size)
+		if err != nil {
+			return err
+		}
+		qc.Queue = uint16(i)
+		q, err := afxdp.Open(qc, region)
+		if err != nil {
+			return err
+		}
+		n.undo.add(q.Close)
+		n.queues = append(n.queues, q)
+		if err := n.steer.SetSocket(i, q.FD()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *NIC) startEngines() error {
+	ec := n.cfg.Engine
+	ec.Ended = n.ends.add
+	for _, q := range n.queues {
+		e, err := offload.New(q, n.dir, ec)
+		if err != nil {
+			return err
+		}
+		n.engines = append(n.engines, e)
+	}
+	if len(n.engines) > 1 {
+		if err := offload.Join(n.engines...); err != nil {
+			return err
+		}
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	n.undo.add(func() error {
+		stop()
+		n.running.Wait()
+		return n.dissolveAll()
+	})
+	for _, e := range n.engines {
+		n.running.Go(func() {
+			if err := e.Run(ctx); err != nil {
+				n.log.Error("engine stopped", "queue", e.Queue(), "err", err)
+				n.lost(err)
+			}
+		})
+	}
+	n.running.Go(func() { n.reap(ctx) })
+	return nil
+}
+
+// closeWait bounds how long Close waits for the resets of its flows to leave.
+const closeWait = time.Second
+
+// Close resets every connection, and takes everything off the interface again
+// but what is pinned. It may be called twice.
+func (n *NIC) Close() error {
+	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		return nil
+	}
+	n.closed = true
+	open := make([]*Flow, 0, len(n.flows))
+	for _, f := range n.flows {
+		open = append(open, f)
+	}
+	n.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
+	defer cancel()
+	for _, f := range open {
+		f.Abort(ctx)
+	}
+	for _, f := range open {
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+		}
+	}
+	err := n.undo.run()
+	n.log.Info("interface closed", "link", n.link.Name)
+	return err
+}
+
+// dissolveAll takes away what is left of the flows when no engine runs any
+// more. The program still steers, so nothing reaches the placeholders.
+func (n *NIC) dissolveAll() error {
+	var errs []error
+	for _, f := range n.Flows() {
+		f.finish(ErrClosed)
+		errs = append(errs, f.dissolve())
+		n.drop(f)
+	}
+	return errors.Join(errs...)
+}
+
+// lost ends every flow of a NIC whose interface is gone.
+func (n *NIC) lost(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, f := range n.flows {
+		f.finish(fmt.Errorf("%w: %w", errPort, err))
+	}
+}

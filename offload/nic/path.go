@@ -1,0 +1,45 @@
+package nic
+
+import (
+	"fmt"
+
+	"github.com/stag-rdma/stag/afxdp"
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/offload"
+)
+
+// Path is how packets get between the interface and the engines.
+type Path struct {
+	Driver string      // of the interface
+	XDP    loader.Mode // where the steering program runs
+	Memory afxdp.Mode  // whether the kernel copies
+	Queues int
+	// NoZeroCopy is why zero copy was tried and is not used; nil otherwise.
+	NoZeroCopy error
+}
+
+func (p Path) String() string {
+	plural := "s"
+	if p.Queues == 1 {
+		plural = ""
+	}
+	return fmt.Sprintf("%s, %v XDP, %v, %d queue%s", p.Driver, p.XDP, p.Memory, p.Queues, plural)
+}
+
+// Path reports what Open found.
+func (n *NIC) Path() Path {
+	info := n.queues[0].Info()
+	return Path{
+		Driver: n.link.Driver, XDP: n.steer.Mode(), Memory: info.Mode,
+		Queues: len(n.queues), NoZeroCopy: info.NoZeroCopy,
+	}
+}
+
+// Link is the interface.
+func (n *NIC) Link() loader.Link { return n.link }
+
+// Steering is the program on the interface.
+func (n *NIC) Steering() *loader.Steering { return n.steer }
+
+// Engines are the engines, by queue.
+func (n *NIC) Engines() []*offload.Engine { return n.engines }

@@ -1,0 +1,133 @@
+package nic
+
+import (
+	"context"
+	"sync"
+
+	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/handoff"
+	"github.com/stag-rdma/stag/offload/tcp"
+)
+
+// endQueue carries what engines say about ended flows to the reaper. Adding
+// never blocks: an engine does it between two steps.
+type endQueue struct {
+	mu    sync.Mutex
+	list  []offload.End
+	ready chan struct{} // holds one token while list is not empty
+}
+
+func newEndQueue() *endQueue { return &endQueue{ready: make(chan struct{}, 1)} }
+
+func (q *endQueue) add(end offload.End) {
+	q.mu.Lock()
+	q.list = append(q.list, end)
+	q.mu.Unlock()
+	select {
+	case q.ready <- struct{}{}:
+	default:
+	}
+}
+
+func (q *endQueue) take() []offload.End {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	list := q.list
+	q.list = nil
+	return list
+}
+
+// reap clears away flows that ended, until ctx does.
+func (n *NIC) reap(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			n.reapAll() // what ended last
+			return
+		case <-n.ends.ready:
+			n.reapAll()
+		}
+	}
+}
+
+func (n *NIC) reapAll() {
+	for _, end := range n.ends.take() {
+		if f := n.flow(end.ID); f != nil {
+			n.ended(f, end)
+		}
+	}
+}
+
+// ended lets a flow's owner know, and takes its last traces away when the
+// 4-tuple is free.
+func (n *NIC) ended(f *Flow, end offload.End) {
+	if end.Stats != (tcp.Stats{}) {
+		f.final = end.Stats
+	}
+	f.finish(end.Err)
+	if !end.Gone {
+		return
+	}
+	if err := f.dissolve(); err != nil {
+		n.log.Error("flow not cleared away", "key", f.key, "err", err)
+	}
+	n.drop(f)
+	n.forget(f.id, nil)
+	n.log.Info("flow ended", "flow", f.id, "key", f.key, "err", f.err)
+}
+
+// add enters an installed flow, unless the NIC has been closed.
+func (n *NIC) add(f *Flow, p *handoff.Placeholder) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return ErrClosed
+	}
+	f.hold = p
+	n.flows[f.id] = f
+	return nil
+}
+
+func (n *NIC) drop(f *Flow) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.flows, f.id)
+}
+
+func (n *NIC) flow(id offload.FlowID) *Flow {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.flows[id]
+}
+
+func (n *NIC) isClosed() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.closed
+}
+
+// Flows are the connections that the NIC runs now.
+func (n *NIC) Flows() []*Flow {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	list := make([]*Flow, 0, len(n.flows))
+	for _, f := range n.flows {
+		list = append(list, f)
+	}
+	return list
+}
+
+// leastLoaded is the engine with the fewest flows.
+func (n *NIC) leastLoaded() *offload.Engine {
+	load := make([]int, len(n.engines))
+	for _, f := range n.Flows() {
+		load[f.engine.Queue()]++
+	}
+	best := n.engines[0]
+	for q, e := range n.engines {
+		if load[q] < load[best.Queue()] {
+			best = e
+		}
+	}
+	return best
+}

@@ -1,0 +1,239 @@
+package nic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/handoff"
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/tcp"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// ErrOtherInterface is returned for a connection whose packets leave through
+// another interface than the NIC's.
+var ErrOtherInterface = errors.New("not this interface's connection")
+
+// errNotTaken is what nobody sees: a flow that was not installed has no upper
+// layer to tell.
+var errNotTaken = errors.New("not taken over")
+
+// AnyQueue leaves the choice of a queue to Take.
+const AnyQueue = -1
+
+// Options are what Take may be told. The zero value is not useful: start from
+// DefaultOptions.
+type Options struct {
+	// Kind is what the flow entry says about the upper layer.
+	Kind bpf.Kind
+	// Queue is the queue whose engine gets the flow, unless segments have
+	// arrived at another one; AnyQueue for the least loaded.
+	Queue int
+	// Inject makes the take-over fail at a step: for tests.
+	Inject func(handoff.Step) error
+}
+
+// DefaultOptions are for an upper layer of octets, at any queue.
+var DefaultOptions = Options{Kind: bpf.KindBytes, Queue: AnyQueue}
+
+// Take moves the established connection c from the kernel to this interface's
+// engines, where ulp uses it from then on. On success c has been closed, which
+// the peer does not notice. On error c lives on in the kernel, unless the
+// error is a *handoff.LostError. Nobody may use c meanwhile.
+func (n *NIC) Take(ctx context.Context, c syscall.Conn, ulp stream.ULP, o Options) (*Flow, error) {
+	sock, err := handoff.Open(c)
+	if err != nil {
+		return nil, err
+	}
+	defer sock.Close()
+	sock.Inject(o.Inject)
+	if n.isClosed() {
+		return nil, ErrClosed
+	}
+	t, err := n.prepare(ctx, sock.Tuple(), ulp, o)
+	if err != nil {
+		return nil, fmt.Errorf("take over %v: %w", sock.Tuple().Remote, err)
+	}
+	if err := sock.Take(ctx, t, n.grace); err != nil {
+		return nil, err
+	}
+	if closer, ok := c.(io.Closer); ok {
+		closer.Close() // only a descriptor: the socket is the placeholder now
+	}
+	n.log.Info("flow taken over", "flow", t.flow.id, "key", t.flow.key, "queue", t.flow.engine.Queue(), "held", t.flow.stall)
+	return t.flow, nil
+}
+
+// takeover is one take-over in progress. It implements handoff.Steps.
+type takeover struct {
+	ctx    context.Context
+	nic    *NIC
+	flow   *Flow
+	opts   Options
+	tuple  handoff.Tuple
+	began  time.Time
+	parked bool
+}
+
+// prepare finds the way to the peer, which must lead through this interface.
+func (n *NIC) prepare(ctx context.Context, tuple handoff.Tuple, ulp stream.ULP, o Options) (*takeover, error) {
+	if o.Queue >= len(n.engines) {
+		return nil, fmt.Errorf("queue %d: %s has %d", o.Queue, n.link.Name, len(n.engines))
+	}
+	route, err := n.route(ctx, tuple)
+	if err != nil {
+		return nil, err
+	}
+	key, err := bpf.NewFlowKey(tuple.Remote, tuple.Local, n.cfg.VLAN)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.keep(route); err != nil {
+		return nil, err
+	}
+	f := &Flow{nic: n, key: key, ulp: ulp, route: route, done: make(chan struct{})}
+	return &takeover{ctx: ctx, nic: n, flow: f, opts: o, tuple: tuple}, nil
+}
+
+// Park implements handoff.Steps: every engine learns of the flow, then the
+// program steers its segments.
+func (t *takeover) Park() error {
+	n, f := t.nic, t.flow
+	id, err := n.dir.Reserve()
+	if err != nil {
+		return err
+	}
+	f.id = id
+	for _, e := range n.engines {
+		if err := e.Park(t.ctx, id, f.key); err != nil {
+			t.forget()
+			return err
+		}
+	}
+	t.began = time.Now()
+	if err := n.steer.Insert(f.key, t.entry(bpf.Park, bpf.NoOwner)); err != nil {
+		t.forget()
+		return err
+	}
+	return nil
+}
+
+// Unpark implements handoff.Steps.
+func (t *takeover) Unpark() {
+	if err := t.nic.steer.Delete(t.flow.key); err != nil {
+		t.nic.log.Error("flow entry not deleted", "key", t.flow.key, "err", err)
+	}
+	t.forget()
+}
+
+// forget takes the flow out of every engine and of the directory.
+func (t *takeover) forget() {
+	t.nic.forget(t.flow.id, errNotTaken)
+}
+
+// forget makes every engine forget a flow, and frees its id.
+func (n *NIC) forget(id offload.FlowID, err error) {
+	for _, e := range n.engines {
+		e.Remove(context.Background(), id, err) // a stopped engine has forgotten everything
+	}
+	n.dir.Free(id)
+}
+
+// Install implements handoff.Steps: the engine where the segments arrive gets
+// the connection, the others send it what they hold.
+func (t *takeover) Install(st tcp.State, p *handoff.Placeholder) error {
+	n, f := t.nic, t.flow
+	head, err := t.headers(p)
+	if err != nil {
+		return err
+	}
+	f.engine, err = t.choose()
+	if err != nil {
+		return err
+	}
+	if err := n.add(f, p); err != nil {
+		return err
+	}
+	n.dir.Assign(f.id, f.engine.Queue())
+	if err := f.engine.Install(t.ctx, f.id, st, head, f.ulp); err != nil {
+		n.drop(f)
+		return err
+	}
+	f.stall = time.Since(t.began)
+	for _, e := range n.engines {
+		if e != f.engine {
+			e.Forward(context.Background(), f.id)
+		}
+	}
+	if err := n.steer.Update(f.key, t.entry(bpf.Live, f.engine.Queue())); err != nil {
+		n.log.Error("flow entry not updated", "key", f.key, "err", err)
+	}
+	return nil
+}
+
+// choose picks the engine: where most segments arrived, else the one that was
+// named, else the one with the fewest flows.
+func (t *takeover) choose() (best *offload.Engine, err error) {
+	most := 0
+	for _, e := range t.nic.engines {
+		parked, err := e.Parked(t.ctx, t.flow.id)
+		if err != nil {
+			return nil, err
+		}
+		if parked > most {
+			best, most = e, parked
+		}
+	}
+	switch {
+	case best != nil:
+		return best, nil
+	case t.opts.Queue >= 0:
+		return t.nic.engines[t.opts.Queue], nil
+	}
+	return t.nic.leastLoaded(), nil
+}
+
+func (t *takeover) headers(p *handoff.Placeholder) (wire.HeaderTemplate, error) {
+	ip := p.IP()
+	return wire.NewHeaderTemplate(wire.HeaderFields{
+		DstMAC: wire.MAC(t.flow.route.DstMAC),
+		SrcMAC: wire.MAC(t.flow.route.SrcMAC),
+		VLAN:   t.flow.key.VLAN,
+		Src:    t.tuple.Local,
+		Dst:    t.tuple.Remote,
+		TTL:    ip.TTL,
+		TOS:    ip.TOS,
+	})
+}
+
+func (t *takeover) entry(state bpf.State, owner uint16) bpf.Flow {
+	return bpf.Flow{ID: t.flow.id, Kind: t.opts.Kind, State: state, Owner: owner}
+}
+
+// route finds the next hop. A route through another interface, or to this
+// host, is refused.
+func (n *NIC) route(ctx context.Context, tuple handoff.Tuple) (loader.Route, error) {
+	dst := tuple.Remote.Addr()
+	if tuple.Scope != 0 {
+		dst = dst.WithZone(strconv.Itoa(tuple.Scope))
+	}
+	r, err := n.net.Resolve(ctx, dst, tuple.Local.Addr(), 0)
+	switch {
+	case errors.Is(err, loader.ErrLocal):
+		return r, fmt.Errorf("%w: use the kernel port", err)
+	case err != nil:
+		return r, err
+	case r.OutIf != n.link.Index:
+		return r, fmt.Errorf("%w: the route to %v leads through interface %d, not %s (%d)",
+			ErrOtherInterface, dst, r.OutIf, n.link.Name, n.link.Index)
+	}
+	return r, nil
+}
