@@ -22,9 +22,9 @@ var addresses = [2]struct{ v4, v6 netip.Prefix }{
 	{netip.MustParsePrefix("192.0.2.2/24"), netip.MustParsePrefix("2001:db8::2/64")},
 }
 
-// carrierWait bounds how long the links may take to come up. They do so in
-// microseconds unless the machine is very busy.
-const carrierWait = 5 * time.Second
+// usableWait bounds how long the links may take to come up. They do so in
+// milliseconds unless the machine is very busy.
+const usableWait = 5 * time.Second
 
 // cable makes the link in side A's namespace, where the caller is, with its
 // other end in side B's.
@@ -122,21 +122,47 @@ func addAddresses(link netlink.Link, end *End) error {
 	return nil
 }
 
-// awaitCarrier returns when the side's link can carry packets.
-func (p *Pair) awaitCarrier(side Side) error {
+// awaitUsable returns when the side's link can carry packets to all of its
+// addresses. The kernel brings IPv6 addresses into use a little later than it
+// says, from a queue of work.
+func (p *Pair) awaitUsable(side Side) error {
 	end := p.Ends[side]
-	for deadline := time.Now().Add(carrierWait); ; time.Sleep(time.Millisecond) {
-		link, err := netlink.LinkByIndex(end.Index)
-		if err != nil {
-			return fmt.Errorf("look %s up: %w", end.Name, err)
-		}
-		if link.Attrs().OperState == netlink.OperUp {
-			return nil
+	for deadline := time.Now().Add(usableWait); ; time.Sleep(time.Millisecond) {
+		ok, err := usable(end.Index)
+		if ok || err != nil {
+			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%s is not running after %v", end.Name, carrierWait)
+			return fmt.Errorf("%s is not usable after %v", end.Name, usableWait)
 		}
 	}
+}
+
+// usable reports whether a link is running, with all three of its addresses
+// routed to this host: the two that it was given and IPv6's own.
+func usable(index int) (bool, error) {
+	link, err := netlink.LinkByIndex(index)
+	if err != nil {
+		return false, fmt.Errorf("look a link up: %w", err)
+	}
+	addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return false, fmt.Errorf("list addresses: %w", err)
+	}
+	if link.Attrs().OperState != netlink.OperUp || len(addrs) < 3 {
+		return false, nil
+	}
+	for _, a := range addrs {
+		options := &netlink.RouteGetOptions{}
+		if a.IP.IsLinkLocalUnicast() {
+			options.OifIndex = index
+		}
+		routes, err := netlink.RouteGetWithOptions(a.IP, options)
+		if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_LOCAL {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // removeLink deletes the cable, both ends of it. One that is gone already is

@@ -111,9 +111,9 @@ func (p *Pair) build(c Config) (err error) {
 			return fmt.Errorf("side %v: %w", side, err)
 		}
 	}
-	// Last, when both ends exist: a link has a carrier when its peer is up.
+	// Last, when both ends exist: a link runs when its peer is up.
 	for _, side := range []Side{A, B} {
-		if err := p.Do(side, func() error { return p.awaitCarrier(side) }); err != nil {
+		if err := p.Do(side, func() error { return p.awaitUsable(side) }); err != nil {
 			return err
 		}
 	}
