@@ -1,0 +1,178 @@
+package loader_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/test/need"
+)
+
+// named picks one probe.
+func named(t *testing.T, probes []loader.Probe, name string) loader.Probe {
+	t.Helper()
+	for _, p := range probes {
+		if p.Name == name {
+			return p
+		}
+	}
+	t.Fatalf("no probe %q", name)
+	return loader.Probe{}
+}
+
+func probeLink(t *testing.T, p *pair.Pair, name string, needs loader.Needs) (probes []loader.Probe) {
+	t.Helper()
+	in(t, p, pair.A, func() (err error) {
+		probes, err = loader.ProbeLink(name, needs)
+		return err
+	})
+	return probes
+}
+
+func wellFormed(t *testing.T, probes []loader.Probe) {
+	t.Helper()
+	for _, p := range probes {
+		if p.Name == "" || p.Detail == "" || strings.Contains(p.Detail+p.Fix, "\n") || !p.OK && p.Fix == "" {
+			t.Errorf("malformed: %+v", p)
+		}
+	}
+}
+
+func TestProbeHost(t *testing.T) {
+	need.XDP(t)
+	p := newPair(t, pair.Config{})
+	var probes []loader.Probe
+	in(t, p, pair.A, func() (err error) { probes, err = loader.ProbeHost(loader.Needs{}); return err })
+	wellFormed(t, probes)
+	for _, probe := range probes { // as root, with the mounts of TestMain
+		if !probe.OK {
+			t.Errorf("%+v", probe)
+		}
+	}
+	in(t, p, pair.A, func() (err error) {
+		if err := setUp("lo", false); err != nil {
+			return err
+		}
+		probes, err = loader.ProbeHost(loader.Needs{})
+		return err
+	})
+	if r := named(t, probes, "TCP_REPAIR"); r.OK || !strings.Contains(r.Fix, "lo up") {
+		t.Errorf("with the loopback down: %+v", r)
+	}
+}
+
+func TestProbeLinkAllWell(t *testing.T) {
+	need.XDP(t)
+	p := newPair(t, pair.Config{Queues: 2})
+	probes := probeLink(t, p, p.Ends[pair.A].Name, loader.Needs{Engines: 2})
+	wellFormed(t, probes)
+	for _, probe := range probes {
+		if !probe.OK {
+			t.Errorf("%+v", probe)
+		}
+	}
+	if c := named(t, probes, "checksums of the veth peer"); c.Fix == "" {
+		t.Errorf("a peer that cannot be seen, and no word on how to look: %+v", c)
+	}
+	mustLoad(t, p, loader.Options{}) // the probes left nothing behind
+}
+
+func TestProbeLinkFaults(t *testing.T) {
+	need.XDP(t)
+	for name, row := range map[string]struct {
+		config pair.Config
+		spoil  func(*testing.T, *pair.Pair) error // in A's namespace
+		needs  loader.Needs
+		probe  string
+		says   string // detail or fix
+	}{
+		"engines": {probe: "queues", needs: loader.Needs{Engines: 3}, says: "ethtool -L"},
+		"MTU":     {config: pair.Config{MTU: 9000}, probe: "MTU", says: "3506"},
+		"down": {probe: "link", says: "set",
+			spoil: func(t *testing.T, p *pair.Pair) error { return setUp(p.Ends[pair.A].Name, false) }},
+		"no carrier": {probe: "link", says: "carrier",
+			spoil: func(t *testing.T, p *pair.Pair) error {
+				return p.Do(pair.B, func() error { return setUp(p.Ends[pair.B].Name, false) })
+			}},
+		"foreign program": {probe: "XDP hook", says: "somebody",
+			spoil: func(t *testing.T, p *pair.Pair) error { foreign(t, p); return nil }},
+		"too few queues": {config: pair.Config{Queues: 2}, probe: "driver mode", says: "ethtool -L",
+			spoil: func(t *testing.T, p *pair.Pair) error { return loader.SetChannels(p.Ends[pair.A].Name, 1, 2) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t, row.config)
+			if row.spoil != nil {
+				in(t, p, pair.A, func() error { return row.spoil(t, p) })
+			}
+			probes := probeLink(t, p, p.Ends[pair.A].Name, row.needs)
+			wellFormed(t, probes)
+			if got := named(t, probes, row.probe); got.OK || !strings.Contains(got.Detail+got.Fix, row.says) {
+				t.Errorf("%+v, want a fault that says %q", got, row.says)
+			}
+		})
+	}
+}
+
+func TestProbeNoNative(t *testing.T) {
+	need.XDP(t)
+	p := newPair(t, pair.Config{})
+	probes := probeLink(t, p, "lo", loader.Needs{})
+	wellFormed(t, probes)
+	if d := named(t, probes, "driver mode"); d.OK || !strings.Contains(d.Fix, "generic") {
+		t.Errorf("%+v", d)
+	}
+}
+
+// TestProbeVisiblePeer has both ends of a veth in one namespace.
+func TestProbeVisiblePeer(t *testing.T) {
+	need.XDP(t)
+	p := newPair(t, pair.Config{})
+	in(t, p, pair.A, func() error {
+		near := netlink.NewLinkAttrs()
+		near.Name = "near"
+		v := netlink.NewVeth(near)
+		v.PeerName = "far"
+		return netlink.LinkAdd(v)
+	})
+	const name = "checksums of the veth peer"
+	if c := named(t, probeLink(t, p, "near", loader.Needs{}), name); c.OK || !strings.Contains(c.Fix, "ethtool -K far tx off") {
+		t.Errorf("with the offload on: %+v", c)
+	}
+	in(t, p, pair.A, func() error { return loader.SetTxChecksum("far", false) })
+	if c := named(t, probeLink(t, p, "near", loader.Needs{}), name); !c.OK {
+		t.Errorf("with the offload off: %+v", c)
+	}
+}
+
+func TestProbeLeavesARunningStagAlone(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	s := mustLoad(t, p, loader.Options{})
+	mustClaim(t, s.Link(), 0)
+	probes := probeLink(t, p, p.Ends[pair.A].Name, loader.Needs{})
+	wellFormed(t, probes)
+	if h := named(t, probes, "XDP hook"); !h.OK || !strings.Contains(h.Detail, "pid ") {
+		t.Errorf("%+v", h)
+	}
+	if d := named(t, probes, "driver mode"); !d.OK || !strings.Contains(d.Detail, "native") {
+		t.Errorf("%+v", d)
+	}
+	in(t, p, pair.A, func() error {
+		l, err := netlink.LinkByName(p.Ends[pair.A].Name)
+		if err == nil && (l.Attrs().Xdp == nil || l.Attrs().Xdp.ProgId != s.ProgID()) {
+			t.Errorf("on the hook now: %+v", l.Attrs().Xdp)
+		}
+		return err
+	})
+}
+
+func TestProbeMissingLink(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	in(t, p, pair.A, func() error {
+		_, err := loader.ProbeLink("eth77", loader.Needs{})
+		oneLine(t, err, loader.ErrNoLink, "eth77")
+		return nil
+	})
+}
