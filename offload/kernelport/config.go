@@ -1,0 +1,42 @@
+package kernelport
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Config is what a connection is given. The zero value works.
+type Config struct {
+	RcvBuf  int // octets held for the ULP at most, 4 KiB to 1 GiB; 0 means 256 KiB
+	SndBuf  int // octets emitted that the kernel has not taken, 64 KiB to 1 GiB; 0 means 256 KiB
+	Segment int // largest MaxEmit, octets, 64 to 65535; 0 means the kernel's segment size
+}
+
+func (c Config) fill() (Config, error) {
+	if c.RcvBuf == 0 {
+		c.RcvBuf = 256 << 10
+	}
+	if c.SndBuf == 0 {
+		c.SndBuf = 256 << 10
+	}
+	if c.Segment == 0 {
+		c.Segment = maxSegment
+	}
+	var errs []error
+	for _, v := range []struct {
+		name             string
+		value, low, high int
+	}{
+		{"RcvBuf", c.RcvBuf, 4 << 10, 1 << 30},
+		{"SndBuf", c.SndBuf, 64 << 10, 1 << 30},
+		{"Segment", c.Segment, 64, maxSegment},
+	} {
+		if v.value < v.low || v.value > v.high {
+			errs = append(errs, fmt.Errorf("%s is %d: want %d to %d", v.name, v.value, v.low, v.high))
+		}
+	}
+	return c, errors.Join(errs...)
+}
+
+// maxSegment is below the smallest send buffer, so that every segment fits.
+const maxSegment = 65535

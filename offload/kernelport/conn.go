@@ -1,0 +1,194 @@
+package kernelport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/stream"
+)
+
+// Conn is one connection and its ULP.
+type Conn struct {
+	// Owned by the goroutine of Run, which alone calls the ULP.
+	ulp      stream.ULP
+	fd       int
+	rx       ring
+	tx       outbox
+	limit    int           // Config.Segment
+	segment  int           // MaxEmit
+	measured clock.Instant // when segment was read
+	readable bool          // reading is worth a try
+	writable bool          // writing is worth a try
+	drained  bool          // octets have left tx since Transmit was called
+	hung     bool          // poll says that both directions are shut
+	eof      bool          // the peer's FIN has been read
+	eofSeen  bool          // the ULP has been called since EOF holds
+	closing  bool          // CloseWrite was called
+	shut     bool          // our FIN has been handed to the kernel
+	aborted  bool          // Abort was called
+	ended    error         // what ended the connection, if not a close
+	pollFDs  [2]unix.PollFd
+	timeout  unix.Timespec
+	counter  [8]byte // of the eventfd
+
+	// Set by any goroutine, read by Run's.
+	bell         atomic.Bool
+	asleep       atomic.Bool
+	wantClose    atomic.Bool
+	wantAbort    atomic.Bool
+	done         chan struct{} // closed after Fault
+	err          error         // valid when done is closed
+	abortedCause error         // set before wantAbort
+
+	// mu guards the life of the descriptors against Doorbell and Close.
+	mu      sync.Mutex
+	eventFD int // -1 when closed
+	running bool
+}
+
+// New prepares a connection over an established TCP socket. It duplicates the
+// descriptor: the caller closes c, at once if it likes, and must not use it
+// otherwise. The ULP is called from Run on only.
+func New(c syscall.Conn, ulp stream.ULP, cfg Config) (*Conn, error) {
+	cfg, err := cfg.fill()
+	if err != nil {
+		return nil, fmt.Errorf("kernel port: %w", err)
+	}
+	k := &Conn{
+		ulp: ulp, fd: -1, eventFD: -1, limit: cfg.Segment,
+		readable: true, writable: true, done: make(chan struct{}),
+	}
+	if err := k.open(c); err != nil {
+		k.release()
+		return nil, fmt.Errorf("kernel port: %w", err)
+	}
+	k.rx.buf = make([]byte, cfg.RcvBuf)
+	k.tx.buf = make([]byte, cfg.SndBuf)
+	k.bell.Store(true) // Transmit is called once without being asked for
+	return k, nil
+}
+
+func (c *Conn) open(from syscall.Conn) error {
+	raw, err := from.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var dup error
+	err = raw.Control(func(fd uintptr) {
+		c.fd, dup = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
+	})
+	if err := errors.Join(err, dup); err != nil {
+		return fmt.Errorf("duplicate the socket: %w", err)
+	}
+	if err := unix.SetNonblock(c.fd, true); err != nil {
+		return fmt.Errorf("make the socket non-blocking: %w", err)
+	}
+	if c.segment, err = c.segmentSize(); err != nil {
+		return err
+	}
+	if _, err := unix.Getpeername(c.fd); err != nil {
+		return fmt.Errorf("the socket is not connected: %w", err)
+	}
+	c.eventFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return fmt.Errorf("make an eventfd: %w", err)
+	}
+	return nil
+}
+
+// segmentSize asks the kernel for the effective segment size.
+func (c *Conn) segmentSize() (int, error) {
+	n, err := unix.GetsockoptInt(c.fd, unix.SOL_TCP, unix.TCP_MAXSEG)
+	if err != nil {
+		return 0, fmt.Errorf("read TCP_MAXSEG (is it a TCP socket?): %w", err)
+	}
+	return min(n, c.limit), nil
+}
+
+// Doorbell makes Run call the ULP's Transmit. Any goroutine may ring it, at
+// any time; it does not block or allocate.
+func (c *Conn) Doorbell() {
+	c.bell.Store(true)
+	if !c.asleep.CompareAndSwap(true, false) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.eventFD >= 0 {
+		// EAGAIN would mean that the counter is full: awake already.
+		_, _ = unix.Write(c.eventFD, one[:])
+	}
+}
+
+// one is the number 1 as an eventfd wants it; any order of octets is positive.
+var one = [8]byte{1}
+
+// Done is closed when the connection has ended and Fault has returned.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// Close closes our direction behind what has been emitted and waits for the
+// peer to close its own; the ULP must go on consuming. When ctx ends first the
+// connection is reset. It returns what Run returns. A connection that Run has
+// not been called for is reset at once, and Fault is called by Close.
+func (c *Conn) Close(ctx context.Context) error {
+	c.mu.Lock()
+	fresh := !c.running
+	c.running = true
+	c.mu.Unlock()
+	if fresh {
+		c.finish(fmt.Errorf("%w: %w", stream.ErrAborted, ErrClosed))
+		return nil
+	}
+	c.wantClose.Store(true)
+	c.Doorbell()
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		c.abortFor(context.Cause(ctx))
+		<-c.done
+	}
+	return c.err
+}
+
+// abortFor makes Run reset the connection.
+func (c *Conn) abortFor(cause error) {
+	c.mu.Lock()
+	if c.abortedCause == nil {
+		c.abortedCause = cause
+	}
+	c.mu.Unlock()
+	c.wantAbort.Store(true)
+	c.Doorbell()
+}
+
+// finish ends the connection, with a reset unless err is nil, and says so.
+// Only the goroutine that set running calls it, once.
+func (c *Conn) finish(err error) {
+	if err != nil {
+		c.reset()
+	}
+	c.release()
+	c.ulp.Fault(clock.Now(), err)
+	c.err = err
+	close(c.done)
+}
+
+// release closes the descriptors.
+func (c *Conn) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.eventFD >= 0 {
+		unix.Close(c.eventFD)
+	}
+	if c.fd >= 0 {
+		unix.Close(c.fd)
+	}
+	c.eventFD, c.fd = -1, -1
+}

@@ -1,0 +1,11 @@
+// Package kernelport runs an upper-layer protocol over an ordinary kernel
+// socket: the stream seam for hosts without XDP, or without the right to use
+// it. It is slower than the engine and needs no privilege.
+//
+//	c, err := kernelport.New(conn, ulp, kernelport.Config{})
+//	conn.Close() // c has its own descriptor
+//	err = c.Run(ctx)
+//
+// The path of received octets: socket, loop.go step, receive ring, ULP. The
+// path of emitted ones: ULP, send buffer, loop.go flush, socket.
+package kernelport

@@ -1,0 +1,200 @@
+package kernelport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/stream"
+)
+
+// Run moves octets between socket and ULP until the connection has ended, and
+// returns what Fault got: nil after a close in both directions. When ctx ends
+// first the connection is reset. It may be called once, and not after Close:
+// ErrRunning. While it waits it occupies a thread in poll.
+func (c *Conn) Run(ctx context.Context) error {
+	c.mu.Lock()
+	if c.running {
+		c.mu.Unlock()
+		return ErrRunning
+	}
+	c.running = true
+	c.mu.Unlock()
+
+	stop := context.AfterFunc(ctx, func() { c.abortFor(context.Cause(ctx)) })
+	defer stop()
+	err := c.loop()
+	c.finish(err)
+	return err
+}
+
+// loop steps until the connection has ended.
+func (c *Conn) loop() error {
+	for {
+		now := clock.Now()
+		moved := c.step(now)
+		if over, err := c.over(now); over {
+			return err
+		}
+		if moved {
+			continue
+		}
+		if err := c.wait(now); err != nil {
+			return err
+		}
+	}
+}
+
+// step moves every octet that one call each can move, and lets the ULP work.
+// It reports whether anything happened, so that another step is worth it.
+func (c *Conn) step(now clock.Instant) (moved bool) {
+	rung := c.bell.Swap(false)
+	if c.wantClose.Load() {
+		c.closing = true
+	}
+	arrived := c.read()
+	if arrived || c.EOF() && !c.eofSeen {
+		c.eofSeen = c.EOF()
+		c.ulp.Receive(now, c)
+		arrived = true
+	}
+	c.flush()
+	if c.ended != nil || c.aborted || c.wantAbort.Load() {
+		return false
+	}
+	if arrived || c.drained || rung || c.ulp.Deadline().Due(now) {
+		c.drained = false
+		c.measure(now)
+		c.ulp.Transmit(now, c)
+		c.flush()
+	}
+	return arrived || c.drained || rung
+}
+
+// over reports whether the connection has ended, and with what.
+func (c *Conn) over(now clock.Instant) (bool, error) {
+	switch {
+	case c.aborted:
+		return true, stream.ErrAborted
+	case c.wantAbort.Load():
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return true, fmt.Errorf("%w: %w", stream.ErrAborted, c.abortedCause)
+	case c.ended != nil:
+		return true, c.ended
+	case c.shut && c.eofSeen:
+		return c.acknowledged(now)
+	}
+	return false, nil
+}
+
+// read takes octets from the socket if there may be some.
+func (c *Conn) read() (arrived bool) {
+	space := c.rx.space()
+	if !c.readable || c.eof || c.ended != nil || len(space) == 0 {
+		return false
+	}
+	n, err := unix.Read(c.fd, space)
+	switch {
+	case n > 0:
+		c.rx.grow(n)
+		c.readable = n == len(space)
+		return true
+	case err == nil:
+		c.eof = true
+		return true
+	case errors.Is(err, unix.EAGAIN):
+		c.readable = false
+	case !errors.Is(err, unix.EINTR):
+		c.ended = fault("read", err)
+	}
+	return false
+}
+
+// flush hands emitted octets to the socket, and the FIN behind them.
+func (c *Conn) flush() {
+	for c.writable && c.ended == nil && !c.aborted && c.tx.used() > 0 {
+		n, err := unix.Write(c.fd, c.tx.next())
+		switch {
+		case err == nil:
+			c.tx.drop(n)
+			c.drained = true
+		case errors.Is(err, unix.EAGAIN):
+			c.writable = false
+		case !errors.Is(err, unix.EINTR):
+			c.lost("write", err)
+		}
+	}
+	if c.closing && !c.shut && !c.aborted && c.ended == nil && c.tx.used() == 0 {
+		c.shut = true
+		if err := unix.Shutdown(c.fd, unix.SHUT_WR); err != nil {
+			c.lost("shutdown", err)
+		}
+	}
+}
+
+// lost ends the connection because nothing can be sent any more. What the peer
+// sent before may say why, and is in the socket still: it is delivered first.
+func (c *Conn) lost(call string, err error) {
+	for c.ended == nil && !c.eof {
+		c.readable = true
+		if !c.read() {
+			break
+		}
+		c.ulp.Receive(clock.Now(), c)
+	}
+	if c.ended == nil {
+		c.ended = fault(call, err)
+	}
+}
+
+// measure learns the segment size anew, not more often than once a second.
+func (c *Conn) measure(now clock.Instant) {
+	if now.Sub(c.measured) < time.Second {
+		return
+	}
+	c.measured = now
+	n, err := c.segmentSize()
+	if err != nil {
+		c.ended = err
+		return
+	}
+	c.segment = n
+}
+
+// acknowledged reports whether the peer has acknowledged our FIN. poll has no
+// event for that.
+func (c *Conn) acknowledged(now clock.Instant) (bool, error) {
+	if err := c.pending(); err != nil {
+		return true, err
+	}
+	left, err := unix.IoctlGetInt(c.fd, unix.SIOCOUTQ)
+	if err != nil {
+		return true, fault("SIOCOUTQ", err)
+	}
+	return left == 0, nil
+}
+
+// pending takes an error off the socket.
+func (c *Conn) pending() error {
+	errno, err := unix.GetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err != nil {
+		return fault("read SO_ERROR", err)
+	}
+	if errno != 0 {
+		return fault("the connection", unix.Errno(errno))
+	}
+	return nil
+}
+
+// reset ends the connection with an RST, whoever else has a descriptor of it.
+// Where that fails the connection is gone already.
+func (c *Conn) reset() {
+	linger := unix.Linger{Onoff: 1}
+	_ = unix.SetsockoptLinger(c.fd, unix.SOL_SOCKET, unix.SO_LINGER, &linger)
+	_ = disconnect(c.fd)
+}

@@ -1,0 +1,41 @@
+package kernelport
+
+// The methods of stream.Stream. The ULP calls them on Run's goroutine.
+
+// Views implements stream.Stream.
+func (c *Conn) Views(dst [][]byte) int {
+	if c.aborted {
+		return 0
+	}
+	return c.rx.views(dst)
+}
+
+// Consume implements stream.Stream.
+func (c *Conn) Consume(n int) { c.rx.drop(n) }
+
+// EOF implements stream.Stream.
+func (c *Conn) EOF() bool { return c.eof && c.rx.used == 0 }
+
+// Emit implements stream.Stream. Where the segment's borders fall is up to the
+// kernel; a segment that is not retransmitted usually ends with an Emit.
+func (c *Conn) Emit(n int) []byte {
+	if c.closing || c.aborted {
+		return nil
+	}
+	if n <= 0 || n > c.segment {
+		panic("kernelport: Emit of more than MaxEmit, or of nothing")
+	}
+	return c.tx.add(n)
+}
+
+// MaxEmit implements stream.Stream: the kernel's effective segment size.
+func (c *Conn) MaxEmit() int { return c.segment }
+
+// Unacked implements stream.Stream: what the kernel has not taken.
+func (c *Conn) Unacked() int { return c.tx.used() }
+
+// CloseWrite implements stream.Stream.
+func (c *Conn) CloseWrite() { c.closing = true }
+
+// Abort implements stream.Stream.
+func (c *Conn) Abort() { c.aborted = true }

@@ -1,0 +1,84 @@
+package kernelport
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/offload/clock"
+)
+
+// recheck is how often the state of a socket is looked at that poll cannot
+// tell about: one whose both directions are shut.
+const recheck = 2 * time.Millisecond
+
+// wait sleeps until the socket can move octets, the doorbell rings or the ULP
+// wants to run.
+func (c *Conn) wait(now clock.Instant) error {
+	timeout := c.ulp.Deadline()
+	c.pollFDs[0] = unix.PollFd{Fd: int32(c.fd), Events: c.events()}
+	c.pollFDs[1] = unix.PollFd{Fd: int32(c.eventFD), Events: unix.POLLIN}
+	if c.hung && (c.eof || len(c.rx.space()) == 0) {
+		// poll would return at once, again and again.
+		c.pollFDs[0].Fd = -1
+		timeout = clock.Sooner(timeout, now.Add(recheck))
+	}
+	c.asleep.Store(true)
+	var err error
+	if !c.bell.Load() {
+		err = c.poll(timeout)
+	}
+	c.asleep.Store(false)
+	if err != nil {
+		return err
+	}
+	return c.wake()
+}
+
+// events is what the socket should tell.
+func (c *Conn) events() (events int16) {
+	if !c.eof && len(c.rx.space()) > 0 {
+		events |= unix.POLLIN
+	}
+	if c.tx.used() > 0 {
+		events |= unix.POLLOUT
+	}
+	return events
+}
+
+// poll waits until the instant, or for ever if it is Never. Signals end it.
+func (c *Conn) poll(until clock.Instant) error {
+	timeout := (*unix.Timespec)(nil)
+	if until != clock.Never {
+		c.timeout = unix.NsecToTimespec(max(0, int64(until.Sub(clock.Now()))))
+		timeout = &c.timeout
+	}
+	_, err := unix.Ppoll(c.pollFDs[:], timeout, nil)
+	if err != nil && !errors.Is(err, unix.EINTR) {
+		return fmt.Errorf("poll: %w", err)
+	}
+	return nil
+}
+
+// wake notes what poll has told.
+func (c *Conn) wake() error {
+	got := c.pollFDs[0].Revents
+	if got&(unix.POLLIN|unix.POLLHUP|unix.POLLERR) != 0 {
+		c.readable = true
+	}
+	if got&(unix.POLLOUT|unix.POLLHUP|unix.POLLERR) != 0 {
+		c.writable = true
+	}
+	c.hung = c.hung || got&unix.POLLHUP != 0
+	if c.pollFDs[1].Revents != 0 {
+		// Errors cannot be: the counter was positive.
+		_, _ = unix.Read(c.eventFD, c.counter[:])
+	}
+	// What the next read will not report must be asked for.
+	if got&unix.POLLERR != 0 && (c.eof || len(c.rx.space()) == 0) {
+		return c.pending()
+	}
+	return nil
+}
