@@ -33,7 +33,7 @@ func largestMTU(l Link, generic bool) int {
 // checkMTU refuses what the kernel would allow, as the program can take packets
 // in several pieces, but the sockets cannot.
 func checkMTU(l Link, generic bool) error {
-	if limit := largestMTU(l, generic); l.MTU > limit {
+	if limit := largestMTU(l, generic); l.PortMTU > limit {
 		return mtuTooLarge(l, limit, nil)
 	}
 	return nil
@@ -41,7 +41,7 @@ func checkMTU(l Link, generic bool) error {
 
 func mtuTooLarge(l Link, limit int, cause error) error {
 	return fail(ErrMTU, cause, "%s has MTU %d, the largest that stag takes there is %d: ip link set %s mtu %d, at both ends",
-		l.Port, l.MTU, limit, l.Port, limit)
+		l.Port, l.PortMTU, limit, l.Port, limit)
 }
 
 // hookFree checks that no XDP program is on link's port, and says whose it is
@@ -125,7 +125,7 @@ func (n *Net) explainAttach(l Link, err error) error {
 		return fail(ErrChannels, err, "%s receives with %d queues, fewer than its peer sends with: ethtool -L %s rx N, with N the peer's number of tx queues",
 			l.Port, l.RxQueues, l.Port)
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return missing("attach a program to "+l.Port, err)
+		return missing(loadCaps, "attach a program to "+l.Port, err)
 	case errors.Is(err, unix.ENODEV):
 		return n.noLink(l.Port, err)
 	}
@@ -135,16 +135,17 @@ func (n *Net) explainAttach(l Link, err error) error {
 // explainCreate does the same for making the program and its maps.
 func (s *Steering) explainCreate(err error) error {
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) && len(lacking(loadCaps)) > 0 {
-		return missing("load the steering program", err)
+		return missing(loadCaps, "load the steering program", err)
 	}
 	return fmt.Errorf("load the steering program for %s: %w", s.link.Port, err)
 }
 
-// missing names the capabilities that the calling thread lacks.
-func missing(what string, cause error) error {
-	lack := lacking(loadCaps)
+// missing names those of the needed capabilities that the calling thread lacks.
+func missing(needed []capability, what string, cause error) error {
+	lack := lacking(needed)
 	if len(lack) == 0 {
-		return fail(ErrPermission, cause, "not permitted to %s although the capabilities are there: a security module or the container's seccomp profile forbids bpf(2) (%v)", what, cause)
+		return fail(ErrPermission, cause, "not permitted to %s (%v) although the capabilities are there: see the container's seccomp profile and the security module",
+			what, cause)
 	}
 	return fail(ErrPermission, cause, "not permitted to %s: run with %s, or as root", what, strings.Join(lack, " and "))
 }

@@ -21,6 +21,7 @@ type Link struct {
 	// up to TxQueues is the port's.
 	Port      string
 	PortIndex int
+	PortMTU   int    // octets
 	Driver    string // "" when the driver does not say
 	RxQueues  int
 	TxQueues  int
@@ -80,7 +81,7 @@ func (n *Net) describe(l netlink.Link) (Link, error) {
 	}
 	at, pt := l.Attrs(), port.Attrs()
 	out := Link{
-		Name: at.Name, Index: at.Index, Port: pt.Name, PortIndex: pt.Index,
+		Name: at.Name, Index: at.Index, Port: pt.Name, PortIndex: pt.Index, PortMTU: pt.MTU,
 		VLAN: vlan, MAC: at.HardwareAddr, MTU: at.MTU, Netns: n.cookie,
 		Up:      at.Flags&net.FlagUp != 0,
 		Running: at.RawFlags&iffRunning != 0,

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -327,4 +328,50 @@ func TestSecondLoadOfAnotherProcessThatDies(t *testing.T) {
 	oneLine(t, err, loader.ErrAlreadyLoaded, fmt.Sprintf("pid %d", o.Process.Pid))
 	o.kill(t)
 	mustLoad(t, p, loader.Options{}) // nothing stays attached
+}
+
+// TestConcurrentFlows has many goroutines enter and remove flows while others
+// list them and read the counters.
+func TestConcurrentFlows(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	s := mustLoad(t, p, loader.Options{MaxFlows: 1024})
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 100 {
+				k := bpf.FlowKey{Family: 4, RemotePort: [2]byte{byte(g), byte(i)}}
+				if err := s.Insert(k, bpf.Flow{ID: bpf.FlowID(i)}); err != nil {
+					t.Error(err)
+				}
+				if err := s.Flows(func(bpf.FlowKey, bpf.Flow) bool { return i%10 == 0 }); err != nil {
+					t.Error(err)
+				}
+				if _, err := s.Stats(); err != nil {
+					t.Error(err)
+				}
+				if err := s.Delete(k); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := s.Flows(func(k bpf.FlowKey, _ bpf.Flow) bool { t.Errorf("left: %v", k); return true }); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLinkGoesAway removes the interface under the program.
+func TestLinkGoesAway(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	s := mustLoad(t, p, loader.Options{})
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Insert(bpf.FlowKey{Family: 4}, bpf.Flow{}); err != nil {
+		t.Errorf("the maps live as long as the Steering: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
 }

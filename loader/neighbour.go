@@ -108,7 +108,7 @@ func (n *Net) ReleaseNeighbour(ip netip.Addr, ifindex int) error {
 
 func keepFailed(ip netip.Addr, err error) error {
 	if errors.Is(err, unix.EPERM) {
-		return missing(fmt.Sprintf("keep the neighbour entry of %v fresh", ip), err)
+		return missing([]capability{capNetAdmin}, fmt.Sprintf("keep the neighbour entry of %v fresh", ip), err)
 	}
 	return fmt.Errorf("keep the neighbour entry of %v fresh: %w", ip, err)
 }

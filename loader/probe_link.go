@@ -155,10 +155,10 @@ func setQueues(l Link, n int) string {
 func probeMTU(l Link) Probe {
 	const name = "MTU"
 	limit := largestMTU(l, false)
-	if l.MTU > limit {
-		return bad(name, fmt.Sprintf("ip link set %s mtu %d, at both ends", l.Port, limit), "%d, and packets of more than %d come in several pieces", l.MTU, limit)
+	if l.PortMTU > limit {
+		return bad(name, fmt.Sprintf("ip link set %s mtu %d, at both ends", l.Port, limit), "%d, and packets of more than %d come in several pieces", l.PortMTU, limit)
 	}
-	return ok(name, "%d of at most %d", l.MTU, limit)
+	return ok(name, "%d of at most %d", l.PortMTU, limit)
 }
 
 // probeVLANOffload: a card that takes tags off hides them from the program.
