@@ -18,14 +18,15 @@ var errPort = stream.ErrPort
 
 // Flow is a connection that was taken over. It is safe for concurrent use.
 type Flow struct {
-	nic    *NIC
-	id     offload.FlowID
-	key    bpf.FlowKey
-	ulp    stream.ULP
-	route  loader.Route
-	engine *offload.Engine      // set when installed
-	hold   *handoff.Placeholder // set when installed
-	stall  time.Duration
+	nic       *NIC
+	id        offload.FlowID
+	key       bpf.FlowKey
+	ulp       stream.ULP
+	route     loader.Route
+	engine    *offload.Engine      // set when installed
+	hold      *handoff.Placeholder // set when installed
+	stall     time.Duration
+	inherited Inherited
 
 	once  sync.Once
 	done  chan struct{} // closed when the upper layer has had its Fault
@@ -44,6 +45,16 @@ func (f *Flow) Engine() *offload.Engine { return f.engine }
 
 // Held is how long the take-over held the connection's segments back.
 func (f *Flow) Held() time.Duration { return f.stall }
+
+// Inherited is what a take-over found in the kernel's queues, in octets.
+type Inherited struct {
+	Unread  int // received, acknowledged, and not read by the application
+	Queued  int // written by the application and not acknowledged by the peer
+	Unacked int // those of Queued that the kernel had sent
+}
+
+// Inherited is what the take-over found.
+func (f *Flow) Inherited() Inherited { return f.inherited }
 
 // Placeholder is the kernel socket that holds the flow's 4-tuple.
 func (f *Flow) Placeholder() *handoff.Placeholder { return f.hold }

@@ -68,7 +68,8 @@ func (n *NIC) Take(ctx context.Context, c syscall.Conn, ulp stream.ULP, o Option
 	if closer, ok := c.(io.Closer); ok {
 		closer.Close() // only a descriptor: the socket is the placeholder now
 	}
-	n.log.Info("flow taken over", "flow", t.flow.id, "key", t.flow.key, "queue", t.flow.engine.Queue(), "held", t.flow.stall)
+	n.log.Info("flow taken over", "flow", t.flow.id, "key", t.flow.key, "queue", t.flow.engine.Queue(), "held", t.flow.stall,
+		"unread", t.flow.inherited.Unread, "queued", t.flow.inherited.Queued)
 	return t.flow, nil
 }
 
@@ -168,6 +169,7 @@ func (t *takeover) Install(st tcp.State, p *handoff.Placeholder) error {
 		return err
 	}
 	f.stall = time.Since(t.began)
+	f.inherited = Inherited{Unread: len(st.Unread), Queued: len(st.Queue), Unacked: int(st.SndUna.Until(st.SndNxt))}
 	for _, e := range n.engines {
 		if e != f.engine {
 			e.Forward(context.Background(), f.id)

@@ -19,6 +19,12 @@ type Plan struct {
 	Expect   uint64  // octets that the peer must send before it closes
 	PeerSeed Pattern // of what it must send
 	Chunk    int     // octets per Emit at most; 0 means MaxEmit
+
+	// Sent and Received are how much of Send and Expect went before the
+	// Transfer got the connection: it goes on from there.
+	Sent, Received uint64
+	// Hold keeps the sending direction open until Release.
+	Hold bool
 }
 
 // Transfer is a source and a sink at once: it sends a pattern in one direction
@@ -35,10 +41,17 @@ type Transfer struct {
 	views     [8][]byte // here, as an array of Receive's would be allocated
 
 	sent, received atomic.Uint64
+	released       atomic.Bool
 }
 
 // NewTransfer returns a ULP for one connection.
-func NewTransfer(p Plan) *Transfer { return &Transfer{end: newEnd(), plan: p} }
+func NewTransfer(p Plan) *Transfer {
+	t := &Transfer{end: newEnd(), plan: p}
+	t.sent.Store(p.Sent)
+	t.received.Store(p.Received)
+	t.released.Store(!p.Hold)
+	return t
+}
 
 // NewSource sends n octets and demands that the peer closes without sending.
 func NewSource(n uint64, seed Pattern) *Transfer {
@@ -49,6 +62,10 @@ func NewSource(n uint64, seed Pattern) *Transfer {
 func NewSink(n uint64, seed Pattern) *Transfer {
 	return NewTransfer(Plan{Expect: n, PeerSeed: seed})
 }
+
+// Release lets a Transfer with Plan.Hold close once everything is sent. The
+// caller rings the connection's doorbell afterwards.
+func (t *Transfer) Release() { t.released.Store(true) }
 
 // Sent is how many octets have been handed to the stream. Any goroutine may ask.
 func (t *Transfer) Sent() uint64 { return t.sent.Load() }
@@ -117,7 +134,7 @@ func (t *Transfer) Transmit(_ clock.Instant, s stream.Stream) {
 		pos += uint64(n)
 	}
 	t.sent.Store(pos)
-	if pos == t.plan.Send {
+	if pos == t.plan.Send && t.released.Load() {
 		t.closed = true
 		s.CloseWrite()
 	}
