@@ -56,6 +56,16 @@ func (b *bell) ring() {
 	}
 }
 
+// announce says that the caller is about to sleep, and reports whether it
+// should not because the bell was rung. It ends with awake.
+func (b *bell) announce() (rung bool) {
+	b.asleep.Store(true)
+	return b.heard()
+}
+
+// awake takes the announcement back.
+func (b *bell) awake() { b.asleep.Store(false) }
+
 // drain makes the eventfd unreadable again. A late write leaves it readable
 // without rung, which costs the sleeper one round.
 func (b *bell) drain() {

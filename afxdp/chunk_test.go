@@ -3,8 +3,11 @@ package afxdp
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stag-rdma/stag/offload/port"
 	"golang.org/x/sys/unix"
@@ -106,11 +109,91 @@ func TestBadDescriptors(t *testing.T) {
 	q.rx.Put(unix.XDPDesc{Addr: addr + 256, Len: q.cfg.FrameSize - 256})
 	q.rx.Publish()
 	var got [8]port.Frame
-	if n := q.Receive(got[:]); n != 1 || got[0].Addr != q.base+addr+256 {
+	if n := q.Receive(got[:]); n != 1 || got[0].Addr != q.base+addr+256 || got[0].Len != q.cfg.FrameSize-256 {
 		t.Errorf("%d frames: %+v", n, got[:n])
 	}
 	if q.count.RxBad != uint64(len(bad)) {
 		t.Errorf("%d counted, want %d", q.count.RxBad, len(bad))
+	}
+}
+
+// TestInFlight: it looks for completions itself.
+func TestInFlight(t *testing.T) {
+	q := newFake(t, small)
+	defer q.close(t)
+	f := make([]port.Frame, 1)
+	q.Take(f)
+	q.Send(f)
+	d := q.consume(1)
+	if !q.InFlight(f[0]) {
+		t.Error("not in flight before its completion")
+	}
+	q.complete(d[0].Addr)
+	if q.InFlight(f[0]) {
+		t.Error("in flight after its completion")
+	}
+}
+
+// TestNapsAreShortWhileACompletionIsAwaited: nothing else would end the sleep.
+func TestNapsAreShortWhileACompletionIsAwaited(t *testing.T) {
+	q := newFake(t, small)
+	defer q.close(t)
+	expect := func(what string, want time.Duration) {
+		t.Helper()
+		if got := q.nap(); got != want {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	expect("idle", probeEvery)
+	f := make([]port.Frame, 32)
+	q.Take(f)
+	q.Send(f)
+	expect("frames in the ring", firstNap)
+	sent := q.consume(32)
+	expect("frames under way, no shortage", probeEvery)
+	q.Take(make([]port.Frame, 48))
+	expect("frames under way and a shortage", firstNap)
+	for _, d := range sent {
+		q.complete(d.Addr)
+	}
+	q.Room()
+	expect("all are back", probeEvery)
+}
+
+// TestRegionUsedAgain: nothing of an earlier queue is left in it.
+func TestRegionUsedAgain(t *testing.T) {
+	a, err := NewArena(1 << 16)
+	must(t, err)
+	defer a.Close()
+	r, err := a.Cut(1 << 15)
+	must(t, err)
+	release, err := r.claim(4096)
+	must(t, err)
+	r.Bytes()[256-port.RecordLen] = 1
+	if _, err := r.claim(4096); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("claimed twice: %v", err)
+	}
+	must(t, release())
+	if _, err := r.claim(2048); err == nil || !strings.Contains(err.Error(), "make them equal") {
+		t.Errorf("two chunk sizes in an arena: %v", err)
+	}
+	release, err = r.claim(4096)
+	must(t, err)
+	if r.Bytes()[256-port.RecordLen] != 0 {
+		t.Error("an old record")
+	}
+	must(t, release())
+}
+
+func TestUndoRunsBackwardsAndOnce(t *testing.T) {
+	var u undo
+	var did []int
+	for i := range 3 {
+		u.add(func() error { did = append(did, i); return nil })
+	}
+	must(t, errors.Join(u.run(), u.run()))
+	if !slices.Equal(did, []int{2, 1, 0}) {
+		t.Errorf("order %v", did)
 	}
 }
 

@@ -71,9 +71,9 @@ func (q *Queue) due() bool {
 
 // doze sleeps once, for at most limit, and reports whether Wait shall return.
 func (q *Queue) doze(limit time.Duration) (returns bool, err error) {
-	q.bell.asleep.Store(true)
-	defer q.bell.asleep.Store(false)
-	if q.due() {
+	rung := q.bell.announce()
+	defer q.bell.awake()
+	if rung || q.due() {
 		return true, nil
 	}
 	q.naps.fds = [2]unix.PollFd{
