@@ -23,12 +23,12 @@ const (
 
 // bench is the program in the kernel, attached to nothing.
 type bench struct {
-	t    *testing.T
+	t    testing.TB
 	prog *ebpf.Program
 	maps map[string]*ebpf.Map
 }
 
-func newBench(t *testing.T) *bench {
+func newBench(t testing.TB) *bench {
 	t.Helper()
 	need.XDP(t)
 	spec, err := bpf.Spec()

@@ -18,7 +18,7 @@ var (
 	idISCSI = bpf.NewFlowID(7, 1)
 )
 
-func standard(t *testing.T) *bench {
+func standard(t testing.TB) *bench {
 	b := newBench(t)
 	b.plug()
 	rdma := bpf.Flow{ID: idRDMA, Kind: bpf.KindRDMA, State: bpf.Live, Owner: 3}
