@@ -18,6 +18,7 @@ var (
 	ErrNoBPFFS        = errors.New("not a BPF file system")
 	ErrNoNative       = errors.New("the driver has no native XDP")
 	ErrMTU            = errors.New("the MTU is too large")
+	ErrOffload        = errors.New("an offload joins packets into larger ones")
 	ErrChannels       = errors.New("too few receive queues")
 	ErrPermission     = errors.New("a capability is missing")
 	ErrQueueBusy      = errors.New("the queue is in use")

@@ -39,6 +39,20 @@ func checkMTU(l Link, generic bool) error {
 	return nil
 }
 
+// checkOffloads refuses generic mode behind receive offload: the program would
+// get segments joined to up to 64 KiB, which fit no chunk. In native mode it
+// runs before that.
+func (n *Net) checkOffloads(l Link, generic bool) error {
+	if !generic {
+		return nil
+	}
+	on, err := n.eth.value(l.Port, unix.ETHTOOL_GGRO, 0)
+	if err != nil || on == 0 {
+		return nil // a driver that cannot say has none to turn off
+	}
+	return fail(ErrOffload, nil, "generic mode would get segments of %s joined to up to 64 KiB: ethtool -K %s gro off lro off", l.Port, l.Port)
+}
+
 func mtuTooLarge(l Link, limit int, cause error) error {
 	return fail(ErrMTU, cause, "%s has MTU %d, the largest that stag takes there is %d: ip link set %s mtu %d, at both ends",
 		l.Port, l.PortMTU, limit, l.Port, limit)

@@ -17,7 +17,9 @@ type Options struct {
 	Link string
 
 	// Generic attaches behind the driver. Otherwise it is native mode or an
-	// error, ErrNoNative.
+	// error, ErrNoNative. Receive offload must be off (ErrOffload), and of a
+	// veth's other end the segmentation offloads, which cannot be seen from
+	// here: ethtool -K PEER tso off gso off.
 	Generic bool
 
 	// Pin is the instance's directory in a BPF file system, for a program
@@ -93,6 +95,9 @@ func (s *Steering) load(n *Net, o Options) error {
 		return err
 	}
 	if err := checkMTU(s.link, o.Generic); err != nil {
+		return err
+	}
+	if err := n.checkOffloads(s.link, o.Generic); err != nil {
 		return err
 	}
 	var pins *pinDir

@@ -246,6 +246,7 @@ func TestNoNative(t *testing.T) {
 	in(t, p, pair.A, func() error { return setMTU("lo", 1500) })
 	_, err := load(p, loader.Options{Link: "lo"})
 	oneLine(t, err, loader.ErrNoNative, "lo", "generic")
+	in(t, p, pair.A, func() error { return loader.SetGRO("lo", false) })
 	s, err := load(p, loader.Options{Link: "lo", Generic: true})
 	if err != nil {
 		t.Fatalf("generic: %v", err)
@@ -262,6 +263,18 @@ func TestMTUTooLarge(t *testing.T) {
 		in(t, p, side, func() error { return setMTU(p.Ends[side].Name, 3506) })
 	}
 	mustLoad(t, p, loader.Options{})
+}
+
+func TestGenericBehindReceiveOffload(t *testing.T) {
+	need.XDP(t)
+	p := newPair(t, pair.Config{})
+	name := p.Ends[pair.A].Name
+	in(t, p, pair.A, func() error { return loader.SetGRO(name, true) })
+	_, err := load(p, loader.Options{Generic: true})
+	oneLine(t, err, loader.ErrOffload, "ethtool -K "+name+" gro off")
+	mustLoad(t, p, loader.Options{}).Close()
+	in(t, p, pair.A, func() error { return loader.SetGRO(name, false) })
+	mustLoad(t, p, loader.Options{Generic: true})
 }
 
 func TestTooFewQueues(t *testing.T) {
