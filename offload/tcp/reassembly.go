@@ -76,11 +76,11 @@ func (b *inbox) put(s seq.Num, d []byte, f port.Frame) (n int, kept bool) {
 		b.unread += uint32(last.absorb(d))
 		return len(d), false
 	}
+	if b.frames+len(b.ooo) >= share {
+		b.squeeze()
+	}
 	for b.frames+len(b.ooo) >= share && len(b.ooo) > 0 {
 		b.evict()
-	}
-	if b.frames >= share {
-		b.squeeze()
 	}
 	if b.frames >= share {
 		if last := b.newest(); last != nil {
@@ -116,10 +116,12 @@ func (b *inbox) squeeze() {
 	for from := uint32(1); from < b.count; from++ {
 		src := b.at(from)
 		k := b.at(to).absorb(src.data)
-		src.seq, src.data = src.seq.Add(seq.Len(k)), src.data[k:]
-		if len(src.data) == 0 {
+		if k == len(src.data) {
 			b.release(src)
 			continue
+		}
+		if k > 0 { // the rest moves to the front, so that the room is behind it
+			src.seq, src.data = src.seq.Add(seq.Len(k)), src.data[:copy(src.data, src.data[k:])]
 		}
 		if to++; to != from {
 			*b.at(to) = *src

@@ -57,6 +57,9 @@ func (c *Conn) Emit(n int) []byte {
 	if n <= 0 || uint32(n) > mss || !open || c.Unacked()+n > int(c.cfg.SndBuf) {
 		return nil
 	}
+	if c.backlog != nil {
+		return nil // it goes first: its entries need the frames that n would take
+	}
 	if c.q.sent < c.q.count {
 		e := c.q.last()
 		end := e.off + e.n

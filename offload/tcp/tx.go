@@ -333,12 +333,8 @@ func (c *Conn) header(now clock.Instant, at seq.Num, flags wire.TCPFlags) *wire.
 // a one reports blocks and counts as a duplicate: a full segment has no room
 // for blocks, and the peer does not count segments with data.
 func (c *Conn) acknowledged(pure bool) {
-	if !pure && ((c.sackOK && c.in.reports()) || c.dupOwed > 0) {
-		c.rcvAdv = c.edge
-		return
-	}
 	c.lastAck, c.rcvAdv, c.ackAt = c.rcvNxt, c.edge, clock.Never
-	if c.dupOwed == 0 {
+	if c.dupOwed == 0 && (pure || !c.sackOK || !c.in.reports()) {
 		c.ackNow = false
 	}
 }

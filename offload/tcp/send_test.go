@@ -1,0 +1,333 @@
+package tcp
+
+import (
+	"testing"
+)
+
+func TestSendAndAcknowledge(t *testing.T) { // RFC 9293 §3.10.4
+	each(t, func(s *script) {
+		s.open()
+		s.write(2500)
+		s.sends(0, "A 1:1001 ack 1", "A 1001:2001 ack 1", "PA 2001:2501 ack 1")
+		s.gets(10*ms, "A 1:1 ack 2501")
+		s.sends(10 * ms)
+		if s.c.Unacked() != 0 {
+			t.Errorf("%d octets unacknowledged", s.c.Unacked())
+		}
+	})
+}
+
+func TestSmallEmitsShareASegment(t *testing.T) { // DESIGN: one large or several small
+	each(t, func(s *script) {
+		s.open()
+		s.emit(300)
+		s.emit(300)
+		s.emit(300)
+		s.emit(300) // does not fit: an Emit never straddles two segments
+		s.sends(0, "A 1:901 ack 1", "PA 901:1201 ack 1")
+		s.emit(100) // behind a segment that has been sent: a new one
+		s.sends(1*ms, "PA 1201:1301 ack 1")
+	})
+}
+
+func TestEmitLimits(t *testing.T) {
+	each(t, func(s *script) {
+		s.open(func(_ *State, cfg *Config) { cfg.SndBuf = 3000; cfg.SndSegs = 4 })
+		if s.c.MaxEmit() != 1000 || s.c.Emit(1001) != nil || s.c.Emit(0) != nil {
+			t.Error("Emit takes more than MaxEmit, or nothing")
+		}
+		s.write(3000)
+		if s.c.Emit(1) != nil {
+			t.Error("Emit takes more than SndBuf")
+		}
+		s.sends(0, "A 1:1001 ack 1", "A 1001:2001 ack 1", "PA 2001:3001 ack 1")
+		s.gets(1*ms, "A 1:1 ack 2001")
+		s.emit(600)
+		s.emit(600)
+		s.emit(600)
+		if s.c.Emit(600) != nil {
+			t.Error("Emit takes more than SndSegs segments")
+		}
+	})
+}
+
+func TestWindowLimits(t *testing.T) { // RFC 9293 §3.8.6
+	each(t, func(s *script) {
+		s.open(func(st *State, _ *Config) { st.SndWnd = 2000 })
+		s.write(4000)
+		s.sends(0, "A 1:1001 ack 1", "A 1001:2001 ack 1")
+		s.gets(1*ms, "A 1:1 ack 1001 win 2000")
+		s.sends(1*ms, "A 2001:3001 ack 1")
+	})
+}
+
+func TestWindowScale(t *testing.T) { // RFC 7323 §2.3: SND.WND = SEG.WND << scale
+	each(t, func(s *script) {
+		s.open(func(st *State, _ *Config) { st.SndScale = 7; st.SndWnd = 0; st.MaxWnd = 60000 })
+		s.write(1000)
+		s.sends(0)
+		s.gets(1*ms, "A 1:1 ack 1 win 7") // 896
+		s.sends(1 * ms)
+		s.gets(2*ms, "A 1:1 ack 1 win 8") // 1024
+		s.sends(2*ms, "PA 1:1001 ack 1")
+	})
+}
+
+func TestOldWindowIsIgnored(t *testing.T) { // RFC 9293 §3.10.7.4: WL1, WL2
+	each(t, func(s *script) {
+		s.open()
+		s.write(1000)
+		s.sends(0, "PA 1:1001 ack 1")
+		s.gets(1*ms, "A 1:11 ack 1001 win 5000")
+		s.gets(1*ms, "A 1:1 ack 1001 win 100") // an older SEQ: unacceptable, too
+		if w := s.c.Info().SndWnd; w != 5000 {
+			t.Errorf("window is %d", w)
+		}
+	})
+}
+
+func TestCwndLimits(t *testing.T) { // RFC 5681 §3.1
+	each(t, func(s *script) {
+		s.open(func(st *State, _ *Config) { st.Cwnd = 2000 })
+		s.write(8000)
+		s.sends(0, "A 1:1001 ack 1", "A 1001:2001 ack 1")
+		s.gets(1*ms, "A 1:1 ack 2001") // slow start: two more each
+		s.sends(1*ms, "A 2001:3001 ack 1", "A 3001:4001 ack 1", "A 4001:5001 ack 1", "A 5001:6001 ack 1")
+	})
+}
+
+func TestInitialWindow(t *testing.T) { // RFC 6928 §2
+	for _, x := range []struct{ mss, want uint32 }{{1460, 14600}, {1000, 10000}, {536, 5360}, {9000, 18000}, {5000, 14600}} {
+		if got := InitialWindow(x.mss); got != x.want {
+			t.Errorf("initial window for %d is %d, want %d", x.mss, got, x.want)
+		}
+	}
+	each(t, func(s *script) {
+		s.open(func(st *State, _ *Config) { st.Cwnd = 0 })
+		if w := s.c.Info().Cwnd; w != 10000 {
+			t.Errorf("window after take-over is %d", w)
+		}
+	})
+}
+
+func TestSlowStartAndAvoidance(t *testing.T) { // RFC 5681 §3.1, RFC 3465 §2
+	r := NewReno(Start{MSS: 1000, Cwnd: 10000}).(*newReno)
+	step := func(octets uint32, limited, repair bool, want uint32) {
+		t.Helper()
+		r.Acked(Ack{Octets: octets, Limited: limited, Repair: repair})
+		if r.cwnd != want {
+			t.Fatalf("window is %d, want %d", r.cwnd, want)
+		}
+	}
+	step(2000, true, false, 12000)
+	step(300, true, false, 12300)
+	step(50000, true, false, 20300) // at most L segments
+	step(5000, false, false, 20300) // not proven: RFC 7661
+	step(5000, true, true, 21300)   // L is 1 after a timeout
+	r.Loss(0, 20000)
+	step(0, true, false, 10000)
+	step(9999, true, false, 10000)
+	step(1, true, false, 11000) // one segment per window
+	r.Timeout(0, 8000, false)
+	step(0, true, true, 1000)
+	if r.Threshold() != 4000 {
+		t.Fatalf("threshold %d", r.Threshold())
+	}
+	r.Timeout(0, 1000, true) // the same segment again: held constant
+	if r.Threshold() != 4000 {
+		t.Fatalf("threshold %d after a repeated timeout", r.Threshold())
+	}
+	r.Timeout(0, 1000, false)
+	if r.Threshold() != 2000 {
+		t.Fatalf("threshold %d, floor is two segments", r.Threshold())
+	}
+	r.cwnd = 50000
+	r.Idle(0)
+	step(0, true, false, 10000)
+	r.cwnd = 5000
+	r.Idle(0)
+	step(0, true, false, 5000)
+}
+
+func TestRestartAfterIdle(t *testing.T) { // RFC 5681 §4.1
+	each(t, func(s *script) {
+		s.open(func(st *State, _ *Config) { st.Cwnd = 40000 })
+		s.write(1000)
+		s.sends(0, "PA 1:1001 ack 1")
+		s.gets(10*ms, "A 1:1 ack 1001")
+		s.write(1000)
+		s.sends(150*ms, "PA 1001:2001 ack 1")
+		if w := s.c.Info().Cwnd; w != 40000 {
+			t.Errorf("window %d after a pause shorter than the RTO", w)
+		}
+		s.gets(160*ms, "A 1:1 ack 2001")
+		s.write(1000)
+		s.sends(1000*ms, "PA 2001:3001 ack 1")
+		if w := s.c.Info().Cwnd; w != 10000 {
+			t.Errorf("window %d after a long pause, want the initial window", w)
+		}
+	})
+}
+
+func TestNotLimitedDoesNotGrow(t *testing.T) { // RFC 7661
+	each(t, func(s *script) {
+		s.open()
+		for i := range 20 {
+			s.emit(100)
+			from := 1 + i*100
+			s.c.Transmit(s.now, s)
+			s.gets(0, "A 1:1 ack "+itoa(from+100))
+		}
+		if w := s.c.Info().Cwnd; w != 10000 {
+			t.Errorf("window grew to %d without need", w)
+		}
+	})
+}
+
+func TestNagle(t *testing.T) { // RFC 9293 §3.7.4
+	each(t, func(s *script) {
+		s.open(withNagle)
+		s.emit(10)
+		s.sends(0, "PA 1:11 ack 1") // nothing in flight: at once
+		s.emit(10)
+		s.sends(1 * ms) // waits
+		s.emit(980)
+		s.sends(2 * ms) // 990: still short
+		s.emit(10)
+		s.sends(3*ms, "PA 11:1011 ack 1") // full
+		s.emit(10)
+		s.sends(4 * ms)
+		s.gets(5*ms, "A 1:1 ack 1011")
+		s.sends(5*ms, "PA 1011:1021 ack 1") // nothing in flight
+		s.emit(700)
+		s.emit(700)                        // the first cannot grow any more
+		s.sends(6*ms, "A 1021:1721 ack 1") // ... so it goes
+		s.c.CloseWrite()                   // and nothing waits for a FIN
+		s.sends(7*ms, "FPA 1721:2421 ack 1")
+	})
+}
+
+func TestNoDelay(t *testing.T) { // RFC 9293 §3.7.4: it can be switched off
+	each(t, func(s *script) {
+		s.open()
+		s.emit(10)
+		s.sends(0, "PA 1:11 ack 1")
+		s.emit(10)
+		s.sends(0, "PA 11:21 ack 1")
+	})
+}
+
+func TestSenderSillyWindow(t *testing.T) { // RFC 9293 §3.8.6.2.1
+	each(t, func(s *script) {
+		s.open(func(st *State, _ *Config) { st.SndWnd, st.MaxWnd = 300, 1200 })
+		s.write(1000)
+		s.sends(0) // 300 of 1200: waits for more
+		s.gets(10*ms, "A 1:1 ack 1 win 599")
+		s.sends(10 * ms)
+		s.gets(20*ms, "A 1:1 ack 1 win 600") // half of the most it ever offered
+		s.sends(20*ms, "A 1:601 ack 1")
+		s.gets(30*ms, "A 1:1 ack 601 win 300")
+		s.sends(30 * ms)
+		s.deadline(230 * ms)
+		s.sends(229 * ms)
+		s.sends(230*ms, "A 601:901 ack 1") // override
+	})
+}
+
+func TestNoRoomInOutput(t *testing.T) {
+	each(t, func(s *script) {
+		s.open()
+		s.write(3000)
+		s.room = 1
+		s.sends(0, "A 1:1001 ack 1")
+		s.room = -1
+		s.sends(1*ms, "A 1001:2001 ack 1", "PA 2001:3001 ack 1")
+	})
+}
+
+func TestTooBig(t *testing.T) { // RFC 1191 §6.5, RFC 5927 §4
+	each(t, func(s *script) {
+		s.open()
+		s.write(3000)
+		s.sends(0, "A 1:1001 ack 1", "A 1001:2001 ack 1", "PA 2001:3001 ack 1")
+		for _, x := range []struct {
+			at   int
+			mtu  uint16
+			want Drop
+		}{
+			{0, 700, DropTooBigSeq}, {3001, 700, DropTooBigSeq}, {1, 1500, DropTooBigMTU}, {1, 1501, DropTooBigMTU},
+			{2500, 640, DropNone}, {1, 640, DropTooBigMTU},
+		} {
+			if got := s.c.TooBig(s.now, s.iss+seqOf(x.at), x.mtu); got != x.want {
+				t.Errorf("too big, quoting %d, MTU %d: %v, want %v", x.at, x.mtu, got, x.want)
+			}
+			s.w.check()
+		}
+		if s.c.MaxEmit() != 600 {
+			t.Errorf("MaxEmit is %d", s.c.MaxEmit())
+		}
+		// Sent again in pieces, without waiting and without a smaller cwnd.
+		s.sends(1*ms, "A 1:601 ack 1", "A 601:1001 ack 1", "A 1001:1601 ack 1", "A 1601:2001 ack 1",
+			"A 2001:2601 ack 1", "PA 2601:3001 ack 1")
+		if w := s.c.Info().Cwnd; w != 10000 {
+			t.Errorf("congestion window is %d", w)
+		}
+		s.gets(2*ms, "A 1:1 ack 1601")
+		s.gets(2*ms, "A 1:1 ack 3001")
+		s.write(700)
+		s.sends(2*ms, "A 3001:3601 ack 1", "PA 3601:3701 ack 1")
+		if got := s.c.TooBig(s.now, s.iss+3001, 0); got != DropNone || s.c.MaxEmit() != 536 {
+			t.Errorf("too big without MTU: %v, MaxEmit %d, want the floor's 536", got, s.c.MaxEmit())
+		}
+	})
+}
+
+func TestTooBigFloorV6(t *testing.T) { // RFC 8200 §5
+	each(t, func(s *script) {
+		s.open(func(st *State, _ *Config) { st.V6, st.MSS = true, 1440 })
+		s.write(1000)
+		s.sends(0, "PA 1:1001 ack 1")
+		s.c.TooBig(s.now, s.iss+1, 600)
+		if s.c.MaxEmit() != 1220 {
+			t.Errorf("MaxEmit is %d, want 1220", s.c.MaxEmit())
+		}
+	})
+}
+
+func TestTakenOverQueue(t *testing.T) { // DESIGN 5: unacknowledged and unsent octets
+	each(t, func(s *script) {
+		s.open(func(st *State, _ *Config) {
+			st.Queue = make([]byte, 3500)
+			st.SndNxt = st.SndUna + 1500
+		})
+		// What the kernel has sent is not sent again before its time ...
+		s.sends(0, "A 1501:2501 ack 1", "PA 2501:3501 ack 1")
+		s.gets(10*ms, "A 1:1 ack 701") // ... may be acknowledged in part ...
+		s.sends(10 * ms)
+		s.sends(210*ms, "A 701:1001 ack 1", "A 1001:1501 ack 1") // ... and is if that does not happen
+		s.gets(220*ms, "A 1:1 ack 1501")
+		s.sends(220*ms, "A 1501:2501 ack 1")
+		s.gets(230*ms, "A 1:1 ack 3501")
+		s.sends(230 * ms)
+		if s.c.backlog != nil {
+			t.Error("the copy of the kernel's queue is still held")
+		}
+	})
+}
+
+func TestNoFrames(t *testing.T) {
+	each(t, func(s *script) {
+		s.open(func(st *State, _ *Config) {
+			st.Queue = make([]byte, 1500)
+			s.m.tx.free = s.m.tx.free[:1]
+			s.m.tx.held = s.m.tx.held[:1]
+			s.m.tx.free[0] = 0
+		})
+		s.sends(0, "A 1:1001 ack 1") // no frame for the second
+		if s.c.Emit(1) != nil {
+			t.Error("Emit without a frame")
+		}
+		s.gets(1*ms, "A 1:1 ack 1001")
+		s.sends(1*ms, "PA 1001:1501 ack 1")
+	})
+}
