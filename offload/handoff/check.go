@@ -113,8 +113,8 @@ func (s *Socket) checkOptions() error {
 	return nil
 }
 
-// checkUrgent refuses urgent data that has been announced, has arrived, or has
-// been read out of turn while octets in front of it are still queued.
+// checkUrgent refuses urgent data that has been announced or has arrived. One
+// octet that has been read out of turn and left a hole shows later, in unread.
 func (s *Socket) checkUrgent() error {
 	var octet [1]byte
 	_, _, err := unix.Recvfrom(s.fd, octet[:], unix.MSG_OOB|unix.MSG_PEEK|unix.MSG_DONTWAIT)

@@ -15,6 +15,8 @@ import (
 const (
 	tcpAOInfo      = 40
 	inetDiagMD5Sig = 18
+	// The bit of INET_DIAG_INFO: only with it the kernel adds the attribute.
+	diagInfo = 1 << 1
 )
 
 // checkSignature refuses TCP-AO (RFC 5925) and TCP-MD5 (RFC 2385). The engine
@@ -85,7 +87,7 @@ func (s *Socket) diagRequest(cookie uint64) []byte {
 	b = ne.AppendUint32(b, 1) // sequence number
 	b = ne.AppendUint32(b, 0) // port id: the kernel fills it in
 
-	b = append(b, family, unix.IPPROTO_TCP, 0, 0)
+	b = append(b, family, unix.IPPROTO_TCP, diagInfo, 0)
 	b = ne.AppendUint32(b, ^uint32(0)) // any state
 	b = be.AppendUint16(b, s.tuple.Local.Port())
 	b = be.AppendUint16(b, s.tuple.Remote.Port())
