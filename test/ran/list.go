@@ -41,11 +41,13 @@ func parseList(content string) (l list, err error) {
 	return l, nil
 }
 
-// within reports whether t lies in the directories of a comma list or below.
-// The empty list is every directory.
+// within reports whether t lies in one of the directories of a comma list; one
+// that ends in "/..." stands for all below too. The empty list is every
+// directory.
 func (t test) within(dirs string) bool {
 	return dirs == "" || slices.ContainsFunc(strings.Split(dirs, ","), func(dir string) bool {
-		return t.dir == dir || strings.HasPrefix(t.dir, dir+"/")
+		top, tree := strings.CutSuffix(dir, "/...")
+		return t.dir == top || tree && strings.HasPrefix(t.dir, top+"/")
 	})
 }
 

@@ -4,11 +4,12 @@
 // started in the module's root.
 //
 //	go test -json ./... | go run ./test/ran
-//	go test -json ./offload/... | go run ./test/ran -only offload
+//	go test -json ./offload/... | go run ./test/ran -only offload/...
 //	go run ./test/ran -update
 //
 // With -only DIR[,DIR] the list counts as far as it lies in these directories
-// or below; elsewhere tests may be skipped or missing, but not fail. With -update the list is written anew from what go test lists.
+// (DIR/... includes those below); elsewhere tests may be skipped or missing,
+// but not fail. With -update the list is written anew from what go test lists.
 package main
 
 import (

@@ -84,11 +84,10 @@ func TestListReadsBack(t *testing.T) {
 
 func TestWithin(t *testing.T) {
 	l := list{{"a", "T"}, {"a/b", "T"}, {"ab", "T"}, {"c", "T"}}
-	if got := l.count("a,c"); got != 3 {
-		t.Errorf("%d within a and c, want 3", got)
-	}
-	if got := l.count(""); got != 4 {
-		t.Errorf("%d in all, want 4", got)
+	for dirs, want := range map[string]int{"a,c": 2, "a/...,c": 3, "a/b": 1, "": 4} {
+		if got := l.count(dirs); got != want {
+			t.Errorf("%d within %q, want %d", got, dirs, want)
+		}
 	}
 }
 
