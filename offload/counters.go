@@ -72,3 +72,29 @@ func (e *Engine) Counters(ctx context.Context) (c Counters, err error) {
 	err = e.call(ctx, func() { c = e.count })
 	return c, err
 }
+
+// Add adds what another engine has counted.
+func (c *Counters) Add(o *Counters) {
+	for _, f := range []struct {
+		sum *uint64
+		n   uint64
+	}{
+		{&c.RxPackets, o.RxPackets}, {&c.RxOctets, o.RxOctets},
+		{&c.TxPackets, o.TxPackets}, {&c.TxOctets, o.TxOctets},
+		{&c.Parked, o.Parked}, {&c.PassedOut, o.PassedOut}, {&c.PassedIn, o.PassedIn},
+		{&c.PartialSums, o.PartialSums}, {&c.StaleRecords, o.StaleRecords}, {&c.Unrecorded, o.Unrecorded},
+		{&c.TxCopies, o.TxCopies}, {&c.TxRingFull, o.TxRingFull}, {&c.NoTxFrame, o.NoTxFrame},
+		{&c.FlushErrors, o.FlushErrors},
+	} {
+		*f.sum += f.n
+	}
+	add(c.drops[:], o.drops[:])
+	add(c.parse[:], o.parse[:])
+	add(c.tcp[:], o.tcp[:])
+}
+
+func add(sum, n []uint64) {
+	for i := range sum {
+		sum[i] += n[i]
+	}
+}

@@ -1,0 +1,73 @@
+package e2e
+
+import (
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// capture sees every TCP segment that the kernel of one side sends or receives
+// on the cable. What AF_XDP sends and what XDP takes away never comes by here,
+// so on our side it shows the kernel's own segments and no others.
+type capture struct {
+	segments atomic.Uint64
+	fd       int
+	ended    chan struct{}
+}
+
+// listenIn starts a capture on a side. match selects the segments that count;
+// nil: all.
+func (r *rig) listenIn(side pair.Side, match func(p *wire.Packet, outgoing bool) bool) *capture {
+	r.Helper()
+	c := &capture{ended: make(chan struct{})}
+	all := int(htons(unix.ETH_P_ALL))
+	r.in(side, func() (err error) {
+		c.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all)
+		if err != nil {
+			return err
+		}
+		unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20)
+		if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50000}); err != nil {
+			return err
+		}
+		return unix.Bind(c.fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: r.pair.Ends[side].Index})
+	})
+	stop := make(chan struct{})
+	go c.run(stop, match)
+	r.Cleanup(func() {
+		close(stop)
+		<-c.ended
+		unix.Close(c.fd)
+	})
+	return c
+}
+
+func (c *capture) run(stop chan struct{}, match func(*wire.Packet, bool) bool) {
+	defer close(c.ended)
+	buf := make([]byte, 65536)
+	var p wire.Packet
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		n, from, err := unix.Recvfrom(c.fd, buf, 0)
+		if err != nil {
+			continue // the time-out, or a signal
+		}
+		if wire.ParsePacket(buf[:n], &p) != wire.OK || p.ICMP {
+			continue
+		}
+		ll, ok := from.(*unix.SockaddrLinklayer)
+		outgoing := ok && ll.Pkttype == unix.PACKET_OUTGOING
+		if match == nil || match(&p, outgoing) {
+			c.segments.Add(1)
+		}
+	}
+}
+
+func htons(v uint16) uint16 { return v<<8 | v>>8 }

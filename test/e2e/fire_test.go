@@ -1,0 +1,258 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/octets"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// fire is a run of take-overs of connections whose peer sends without pause
+// and reads without pause.
+type fire struct {
+	r       *rig
+	way     way
+	n       int    // take-overs
+	at      int    // of them at once
+	each    uint64 // octets that each direction of a connection carries
+	idle    time.Duration
+	control string // congestion control of the peer; empty: its default
+}
+
+// burnt is what one take-over left behind.
+type burnt struct {
+	flow  *nic.Flow
+	ulp   *octets.Transfer
+	peer  *talk
+	stall time.Duration
+}
+
+// TestFireDial: 500 connections that we dialled, four at a time; then 20 s of
+// silence, in which the kernel says nothing about any of them.
+func TestFireDial(t *testing.T) {
+	f := fire{r: newRig(t, setup{}), n: 500, at: 4, each: 1 << 20, idle: 20 * time.Second}
+	f.run()
+}
+
+// TestFireAccept is the same with us as the acceptor, without the silence.
+func TestFireAccept(t *testing.T) {
+	f := fire{r: newRig(t, setup{}), way: way{accept: true}, n: 500, at: 4, each: 1 << 20}
+	f.run()
+}
+
+// TestFireAllAtOnce takes 200 connections over at the same time.
+func TestFireAllAtOnce(t *testing.T) {
+	for _, w := range ways {
+		t.Run(w.String(), func(t *testing.T) {
+			f := fire{r: newRig(t, setup{}), way: w, n: 200, at: 200, each: 256 << 10}
+			f.run()
+		})
+	}
+}
+
+// TestFireKinds takes connections over of every family, MTU and set of
+// options, with every congestion control that the kernel offers at the peer.
+func TestFireKinds(t *testing.T) {
+	type kind struct {
+		name    string
+		mtu     int
+		sysctl  map[string]string
+		control string
+	}
+	kinds := []kind{
+		{"mtu 3506", 3506, nil, ""},
+		{"no SACK", 1500, map[string]string{"ipv4/tcp_sack": "0"}, ""},
+		{"no timestamps", 1500, map[string]string{"ipv4/tcp_timestamps": "0"}, ""},
+		{"no SACK, no timestamps", 1500, map[string]string{"ipv4/tcp_sack": "0", "ipv4/tcp_timestamps": "0"}, ""},
+		{"no scaling", 1500, map[string]string{"ipv4/tcp_window_scaling": "0"}, ""},
+	}
+	for _, cc := range congestionControls(t) {
+		kinds = append(kinds, kind{"peer uses " + cc, 1500, nil, cc})
+	}
+	for _, k := range kinds {
+		for _, w := range ways {
+			t.Run(k.name+"/"+w.String(), func(t *testing.T) {
+				s := setup{pair: pair.Config{MTU: k.mtu}, sysctl: k.sysctl}
+				f := fire{r: newRig(t, s), way: w, n: 20, at: 4, each: 512 << 10, control: k.control}
+				f.run()
+			})
+		}
+	}
+}
+
+// run takes f.n connections over and checks each to its end.
+func (f fire) run() {
+	f.r.Helper()
+	var done []burnt
+	var mu sync.Mutex
+	var failed atomic.Bool
+	work := make(chan int)
+	var wg sync.WaitGroup
+	barrier := f.barrier()
+	for range f.at {
+		wg.Go(func() {
+			for i := range work {
+				b, err := f.one(barrier)
+				if err != nil {
+					failed.Store(true)
+					f.r.Errorf("connection %d: %v", i, err)
+					continue
+				}
+				mu.Lock()
+				done = append(done, b)
+				mu.Unlock()
+			}
+		})
+	}
+	for i := 0; i < f.n && !failed.Load(); i++ {
+		work <- i
+	}
+	close(work)
+	wg.Wait()
+	if failed.Load() {
+		f.r.FailNow()
+	}
+	f.silence()
+	f.finish(done)
+	f.report(done)
+}
+
+// barrier makes the take-overs of an all-at-once run start together.
+func (f fire) barrier() func() {
+	if f.at < f.n {
+		return func() {}
+	}
+	var ready sync.WaitGroup
+	ready.Add(f.n)
+	return func() { ready.Done(); ready.Wait() }
+}
+
+// one connects, lets both sides send, takes our end over in the middle of it,
+// and waits until all octets have arrived on both sides. The connection stays.
+func (f fire) one(barrier func()) (b burnt, err error) {
+	our, peer, err := f.r.tryConnect(f.way)
+	if err != nil {
+		return b, err
+	}
+	if err := f.setControl(peer); err != nil {
+		return b, err
+	}
+	total := 2 * f.each
+	b.peer = (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: total}).start()
+	before := (&talk{conn: our, out: seedOurs, in: seedTheirs, send: f.each}).start()
+	// Up to a quarter of the octets go through the kernel.
+	for before.received.Load() < f.each/4 {
+		time.Sleep(100 * time.Microsecond)
+	}
+	barrier()
+	if err := before.interrupt(); err != nil {
+		return b, fmt.Errorf("before the take-over: %w", err)
+	}
+	time.Sleep(time.Millisecond) // the peer goes on sending: let it fill our queue
+	b.peer.gap.Store(0)
+	b.ulp = octets.NewTransfer(octets.Plan{
+		Send: total, Seed: seedOurs, Expect: total, PeerSeed: seedTheirs, Hold: true,
+		Sent: before.sent.Load(), Received: before.received.Load(),
+	})
+	if b.flow, err = f.r.nic.Take(f.r.ctx(), our, b.ulp, nic.DefaultOptions); err != nil {
+		return b, err
+	}
+	for end := time.Now().Add(20 * time.Second); b.peer.received.Load() < total || b.ulp.Received() < total; {
+		select {
+		case err := <-b.peer.read:
+			return b, fmt.Errorf("peer: %w", err)
+		case <-b.ulp.Done():
+			return b, fmt.Errorf("our side: %w", b.ulp.Err())
+		case <-time.After(time.Millisecond):
+		}
+		if time.Now().After(end) {
+			info, err := b.flow.Info(f.r.ctx())
+			return b, fmt.Errorf("not within 20 s: peer has %d, we %d of %d octets; %+v %v; engine %+v",
+				b.peer.received.Load(), b.ulp.Received(), total, info, err, f.r.counters())
+		}
+	}
+	b.stall = time.Duration(b.peer.gap.Load())
+	return b, b.flow.Placeholder().Err()
+}
+
+// silence listens for f.idle to what the kernel of our side does on the cable.
+func (f fire) silence() {
+	if f.idle == 0 {
+		return
+	}
+	before := f.r.counters()
+	c := f.r.listenIn(ours, func(*wire.Packet, bool) bool { return true })
+	time.Sleep(f.idle)
+	if n := c.segments.Load(); n != 0 {
+		f.r.Errorf("the kernel sent or got %d segments in %v of silence", n, f.idle)
+	}
+	after := f.r.counters()
+	if after.TxPackets == before.TxPackets {
+		f.r.Errorf("the engine sent no keepalive probe in %v: the sockets' settings were not inherited", f.idle)
+	}
+	f.r.Logf("%v idle: 0 segments by the kernel, %d by the engine", f.idle, after.TxPackets-before.TxPackets)
+}
+
+// finish closes every connection from both sides, in order.
+func (f fire) finish(done []burnt) {
+	for i, b := range done {
+		if err := b.flow.Placeholder().Err(); err != nil {
+			f.r.Errorf("connection %d: %v", i, err)
+		}
+		b.ulp.Release()
+		b.flow.Ring()
+		f.r.check(b.peer.conn.CloseWrite())
+		f.r.wait(b.ulp.Done(), "the end of our side")
+		f.r.check(b.ulp.Err())
+		f.r.check(<-b.peer.read)
+		f.r.check(b.peer.conn.Close())
+	}
+}
+
+// report says what the take-overs found, and demands that it was something.
+func (f fire) report(done []burnt) {
+	f.r.Helper()
+	unread, unacked, either := 0, 0, 0
+	var stalls, held []time.Duration
+	for _, b := range done {
+		in := b.flow.Inherited()
+		if in.Unread > 0 {
+			unread++
+		}
+		if in.Unacked > 0 {
+			unacked++
+		}
+		if in.Unread > 0 || in.Unacked > 0 {
+			either++
+		}
+		stalls, held = append(stalls, b.stall), append(held, b.flow.Held())
+	}
+	if either*10 < len(done)*9 {
+		f.r.Errorf("only %d of %d take-overs found octets in the kernel's queues: the fire was too low", either, len(done))
+	}
+	f.r.Logf("%d take-overs: %d with unread, %d with unacknowledged octets; held %v median, %v p99; peer stalled %v median, %v p99",
+		len(done), unread, unacked, quantile(held, 50), quantile(held, 99), quantile(stalls, 50), quantile(stalls, 99))
+}
+
+func quantile(d []time.Duration, percent int) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(d))
+	return s[min(len(s)-1, len(s)*percent/100)].Round(10 * time.Microsecond)
+}
+
+func (f fire) setControl(c *net.TCPConn) error {
+	if f.control == "" {
+		return nil
+	}
+	return setCongestion(c, f.control)
+}

@@ -1,0 +1,104 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/offload/octets"
+)
+
+type (
+	bpfFlowKey = bpf.FlowKey
+	bpfFlow    = bpf.Flow
+)
+
+// The patterns of the two directions.
+const (
+	seedOurs   octets.Pattern = 1
+	seedTheirs octets.Pattern = 2
+)
+
+// talk is one side's use of a kernel socket: it writes a pattern without pause
+// and checks the one that arrives. It is the plain program at the peer, and
+// our own side's before its connection is taken over.
+type talk struct {
+	conn     *net.TCPConn
+	out, in  octets.Pattern
+	send     uint64 // octets to write at most
+	halfShut bool   // close the writing direction when all is written
+
+	sent, received atomic.Uint64
+	gap            atomic.Int64 // longest time between two reads that found something, ns
+	wrote, read    chan error   // one value each
+}
+
+// start begins both directions.
+func (k *talk) start() *talk {
+	k.wrote, k.read = make(chan error, 1), make(chan error, 1)
+	go func() { k.wrote <- k.write() }()
+	go func() { k.read <- k.readAll() }()
+	return k
+}
+
+func (k *talk) write() error {
+	buf := make([]byte, 64<<10)
+	for pos := k.sent.Load(); pos < k.send; {
+		b := buf[:min(uint64(len(buf)), k.send-pos)]
+		k.out.Fill(b, pos)
+		n, err := k.conn.Write(b)
+		pos += uint64(n)
+		k.sent.Store(pos)
+		if err != nil {
+			return fmt.Errorf("write at octet %d: %w", pos, err)
+		}
+	}
+	if k.halfShut {
+		return k.conn.CloseWrite()
+	}
+	return nil
+}
+
+// readAll reads until the end of the stream, which is no error.
+func (k *talk) readAll() error {
+	buf := make([]byte, 256<<10)
+	last := time.Now()
+	for pos := k.received.Load(); ; {
+		n, err := k.conn.Read(buf)
+		if i := k.in.Differs(buf[:n], pos); i >= 0 {
+			return fmt.Errorf("octet %d is wrong", pos+uint64(i))
+		}
+		pos += uint64(n)
+		k.received.Store(pos)
+		if n > 0 {
+			now := time.Now()
+			k.gap.Store(max(k.gap.Load(), int64(now.Sub(last))))
+			last = now
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read at octet %d: %w", pos, err)
+		}
+	}
+}
+
+// interrupt stops both directions where they are, and leaves the connection as
+// it is: what was written and not sent, and received and not read, stays in
+// the kernel's queues.
+func (k *talk) interrupt() error {
+	k.conn.SetDeadline(time.Unix(1, 0))
+	w, r := <-k.wrote, <-k.read
+	for _, err := range []error{w, r} {
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+	}
+	return k.conn.SetDeadline(time.Time{})
+}

@@ -1,0 +1,247 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/test/need"
+)
+
+// ours and theirs are the two sides: an interface of ours on A, a plain kernel
+// on B.
+const (
+	ours   = pair.A
+	theirs = pair.B
+)
+
+// setup is what a rig is made of. The zero value is the usual one.
+type setup struct {
+	pair pair.Config
+	nic  nic.Config // Link is filled in
+	// sysctl settings of the peer's namespace, below /proc/sys/net.
+	sysctl map[string]string
+	// before runs when the pair stands and no program is on it yet.
+	before func(*pair.Pair)
+}
+
+// rig is the stage of a test. Everything on it goes away when the test ends.
+type rig struct {
+	testing.TB
+	pair *pair.Pair
+	nic  *nic.NIC
+}
+
+func newRig(t testing.TB, s setup) *rig {
+	t.Helper()
+	need.Root(t)
+	need.XDP(t)
+	p, err := pair.New(s.pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{TB: t, pair: p}
+	t.Cleanup(func() {
+		if r.nic != nil {
+			r.check(r.nic.Close())
+		}
+		r.check(p.Close())
+	})
+	for name, value := range s.sysctl {
+		r.in(theirs, func() error { return setSysctl(name, value) })
+	}
+	if s.before != nil {
+		s.before(p)
+	}
+	s.nic.Link = p.Ends[ours].Name
+	r.in(ours, func() (err error) {
+		r.nic, err = nic.Open(s.nic)
+		return err
+	})
+	return r
+}
+
+// setSysctl writes a setting of the calling thread's network namespace.
+func setSysctl(name, value string) error {
+	return os.WriteFile(filepath.Join("/proc/sys/net", name), []byte(value), 0)
+}
+
+// check fails the test, and goes on, when err is not nil.
+func (r *rig) check(err error) {
+	r.Helper()
+	if err != nil {
+		r.Error(err)
+	}
+}
+
+// must ends the test when err is not nil.
+func (r *rig) must(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+// in runs f inside a side's namespace.
+func (r *rig) in(side pair.Side, f func() error) {
+	r.Helper()
+	r.must(r.pair.Do(side, f))
+}
+
+// listen listens on a side, as a plain kernel program would.
+func (r *rig) listen(side pair.Side, v6 bool) *net.TCPListener {
+	r.Helper()
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false)
+	var l net.Listener
+	r.in(side, func() (err error) {
+		l, err = lc.Listen(context.Background(), "tcp", net.JoinHostPort(r.addr(side, v6), "0"))
+		return err
+	})
+	r.Cleanup(func() { l.Close() })
+	return l.(*net.TCPListener)
+}
+
+// addr is a side's address.
+func (r *rig) addr(side pair.Side, v6 bool) string {
+	if v6 {
+		return r.pair.Ends[side].V6.Addr().String()
+	}
+	return r.pair.Ends[side].V4.Addr().String()
+}
+
+// way says who opens a connection, and how.
+type way struct {
+	accept bool // our side listens, and the peer dials
+	v6     bool
+}
+
+func (w way) String() string {
+	s := "dial"
+	if w.accept {
+		s = "accept"
+	}
+	if w.v6 {
+		return s + "/v6"
+	}
+	return s + "/v4"
+}
+
+// ways are all of them.
+var ways = []way{{}, {accept: true}, {v6: true}, {accept: true, v6: true}}
+
+// connect opens a connection and returns both ends.
+func (r *rig) connect(w way) (our, peer *net.TCPConn) {
+	r.Helper()
+	our, peer, err := r.tryConnect(w)
+	r.must(err)
+	return our, peer
+}
+
+// tryConnect is connect for goroutines that may not end the test.
+func (r *rig) tryConnect(w way) (our, peer *net.TCPConn, err error) {
+	listener, dialer := theirs, ours
+	if w.accept {
+		listener, dialer = ours, theirs
+	}
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false)
+	var l net.Listener
+	err = r.pair.Do(listener, func() (err error) {
+		l, err = lc.Listen(context.Background(), "tcp", net.JoinHostPort(r.addr(listener, w.v6), "0"))
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer l.Close()
+	var dialled, accepted net.Conn
+	err = r.pair.Do(dialer, func() (err error) {
+		d := net.Dialer{Timeout: 10 * time.Second}
+		dialled, err = d.Dial("tcp", l.Addr().String())
+		return err
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("dial: %w", err)
+	}
+	if accepted, err = l.Accept(); err != nil {
+		dialled.Close()
+		return nil, nil, err
+	}
+	r.Cleanup(func() {
+		dialled.Close()
+		accepted.Close()
+	})
+	if w.accept {
+		dialled, accepted = accepted, dialled
+	}
+	return dialled.(*net.TCPConn), accepted.(*net.TCPConn), nil
+}
+
+// take takes our end over, or ends the test.
+func (r *rig) take(c *net.TCPConn, ulp stream.ULP) *nic.Flow {
+	r.Helper()
+	f, err := r.nic.Take(r.ctx(), c, ulp, nic.DefaultOptions)
+	r.must(err)
+	return f
+}
+
+// ctx ends when the test should have.
+func (r *rig) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	r.Cleanup(cancel)
+	return ctx
+}
+
+// counters are all engines' together.
+func (r *rig) counters() (sum offload.Counters) {
+	r.Helper()
+	for _, e := range r.nic.Engines() {
+		c, err := e.Counters(r.ctx())
+		r.must(err)
+		sum.Add(&c)
+	}
+	return sum
+}
+
+// wait waits until c is closed, or ends the test.
+func (r *rig) wait(c <-chan struct{}, what string) {
+	r.Helper()
+	select {
+	case <-c:
+	case <-time.After(60 * time.Second):
+		r.Fatalf("%s: not within 60 s", what)
+	}
+}
+
+// eventually waits until f reports true, or ends the test.
+func (r *rig) eventually(what string, f func() bool) {
+	r.Helper()
+	for end := time.Now().Add(30 * time.Second); !f(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			r.Fatalf("%s: not within 30 s", what)
+		}
+	}
+}
+
+// clean fails the test if anything of a flow is left: entries of the steering
+// program, or flows of the interface. Flows in TIME-WAIT are not left over.
+func (r *rig) clean() {
+	r.Helper()
+	r.eventually("no flow is left", func() bool { return len(r.nic.Flows()) == 0 && r.entries() == 0 })
+}
+
+// entries is how many flows the steering program knows.
+func (r *rig) entries() (n int) {
+	r.Helper()
+	r.must(r.nic.Steering().Flows(func(bpfFlowKey, bpfFlow) bool { n++; return true }))
+	return n
+}
