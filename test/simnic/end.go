@@ -3,6 +3,7 @@ package simnic
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -10,9 +11,9 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 )
 
-// ErrVirtualTime is what Wait says when it would have to sleep: time passes in
+// ErrVirtualTime is what Sleep says when it would have to sleep: time passes in
 // Link.Advance only.
-var ErrVirtualTime = errors.New("simnic: a port on virtual time cannot wait: advance its link instead")
+var ErrVirtualTime = errors.New("simnic: a port on virtual time cannot sleep: advance its link instead")
 
 // end is one end of the link: a port.Port of one queue.
 type end struct {
@@ -194,12 +195,32 @@ func (e *end) complete(f port.Frame) {
 	e.drop(e.index(f.Addr), byLink)
 }
 
-// Wait implements port.Port as far as that needs no sleep.
-func (e *end) Wait(d time.Duration) error {
-	if e.woken.Swap(false) || e.arrived.len() > 0 || d == 0 {
+// Arm implements port.Port.
+func (e *end) Arm(d time.Duration) (limit time.Duration, err error) {
+	if e.woken.Swap(false) || e.arrived.len() > 0 {
+		return 0, nil
+	}
+	if d < 0 {
+		d = math.MaxInt64
+	}
+	return d, nil
+}
+
+// Sleep implements port.Port as far as that needs no sleep.
+func (e *end) Sleep(limit time.Duration) error {
+	if e.woken.Swap(false) || limit == 0 {
 		return nil
 	}
 	return ErrVirtualTime
+}
+
+// Wait is Arm and Sleep in one.
+func (e *end) Wait(d time.Duration) error {
+	limit, err := e.Arm(d)
+	if err != nil || limit == 0 {
+		return err
+	}
+	return e.Sleep(limit)
 }
 
 // Wake implements port.Port.

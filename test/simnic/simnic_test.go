@@ -300,21 +300,30 @@ func TestPerfectLinkKeepsOrder(t *testing.T) {
 	})
 }
 
-func TestWait(t *testing.T) {
+func TestSleep(t *testing.T) {
 	l := newLink(t, Config{})
-	if err := l.A().Wait(-1); !errors.Is(err, ErrVirtualTime) {
-		t.Errorf("Wait without end: %v", err)
+	e := l.ends[A]
+	arm := func(d, want time.Duration) {
+		t.Helper()
+		if limit, err := e.Arm(d); limit != want || err != nil {
+			t.Errorf("Arm(%d): %d, %v; want %d", d, limit, err, want)
+		}
 	}
-	l.A().Wake()
-	if err := l.A().Wait(-1); err != nil {
-		t.Errorf("Wait after Wake: %v", err)
+	arm(0, 0)
+	arm(time.Second, time.Second)
+	if err := e.Sleep(time.Second); !errors.Is(err, ErrVirtualTime) {
+		t.Errorf("Sleep: %v", err)
 	}
-	if err := l.A().Wait(time.Second); !errors.Is(err, ErrVirtualTime) {
-		t.Errorf("second Wait after one Wake: %v", err)
+	e.Wake()
+	arm(-1, 0)
+	arm(time.Second, time.Second)
+	e.Wake() // between the two
+	if err := e.Sleep(time.Second); err != nil {
+		t.Errorf("Sleep after Wake: %v", err)
 	}
-	if err := l.A().Wait(0); err != nil {
-		t.Errorf("Wait for nothing: %v", err)
-	}
+	send(l.B(), 1, 60)
+	l.Advance(l.Now() + 1)
+	arm(-1, 0)
 }
 
 func TestConfigMistakes(t *testing.T) {
