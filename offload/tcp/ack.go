@@ -101,6 +101,7 @@ func (c *Conn) measure(now clock.Instant, s *wire.TCPFields, sentAt clock.Instan
 	case c.stamp.on && c.stamp.trip(now, s.TSEcr) > 0:
 		c.rtt.sample(c.stamp.trip(now, s.TSEcr))
 	default:
+		c.rtt.next = s.Ack // stays comparable over 2^31 octets
 		return
 	}
 	c.rtt.next = c.sndNxt

@@ -60,12 +60,15 @@ type looped struct {
 	views  [8][]byte
 }
 
-func newLooped(t testing.TB, lose int) *looped {
+func newLooped(t testing.TB, lose int, change ...func(*State, *Config)) *looped {
 	l := &looped{now: scriptStart}
 	ma, mb := newMemory(t, 256, 256, 2048, 64), newMemory(t, 256, 256, 2048, 64)
 	st := State{At: l.now, SndUna: 1, SndNxt: 1, SndWnd: 60000, MaxWnd: 60000, RcvNxt: 1, RcvWup: 1, RcvWnd: 60000,
 		SndScale: 4, RcvScale: 4, MSS: 1460, MTU: 1500, SACK: true, Timestamps: true, NoDelay: true}
 	cfg := Config{SndSegs: 128, RcvSegs: 64}
+	for _, f := range change {
+		f(&st, &cfg)
+	}
 	var err error
 	if l.a, err = New(l.now, st, cfg, ma); err != nil {
 		t.Fatal(err)

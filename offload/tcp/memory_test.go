@@ -17,6 +17,7 @@ type memory struct {
 	chunk  int
 	tx, rx pool
 	share  int
+	dry    bool // Take finds nothing
 }
 
 type pool struct {
@@ -64,10 +65,16 @@ func (p *pool) give(t tb, f port.Frame, chunk int) {
 
 func (p *pool) out() int { return len(p.held) - len(p.free) }
 
-func (m *memory) Take() (port.Frame, bool) { return m.tx.take(m.chunk) }
-func (m *memory) Free(f port.Frame)        { m.tx.give(m.t, f, m.chunk) }
-func (m *memory) Release(f port.Frame)     { m.rx.give(m.t, f, m.chunk) }
-func (m *memory) Share() int               { return m.share }
+func (m *memory) Take() (port.Frame, bool) {
+	if m.dry {
+		return port.Frame{}, false
+	}
+	return m.tx.take(m.chunk)
+}
+
+func (m *memory) Free(f port.Frame)    { m.tx.give(m.t, f, m.chunk) }
+func (m *memory) Release(f port.Frame) { m.rx.give(m.t, f, m.chunk) }
+func (m *memory) Share() int           { return m.share }
 
 func (m *memory) Bytes(f port.Frame) []byte {
 	at := int(f.Addr - txBase)

@@ -58,6 +58,9 @@ func (c *Conn) progress(now clock.Instant, octets uint32) {
 	switch {
 	case was == open:
 		c.dupAcks, c.renoOut = 0, 0
+		if c.sndUna.After(c.recoverAt) {
+			c.recoverAt = c.sndUna.Back(1) // stays comparable over 2^31 octets
+		}
 	case c.sndUna.AtOrAfter(c.recoverAt):
 		c.endRecovery(now)
 	case was == fast && !c.sackOK:
@@ -90,7 +93,7 @@ func (c *Conn) startRecovery(now clock.Instant) {
 	if e := c.q.at(0); e.mark == 0 {
 		c.lose(e)
 	}
-	c.forced = true
+	c.forced = c.q.pending > 0
 }
 
 func (c *Conn) endRecovery(now clock.Instant) {
@@ -193,6 +196,9 @@ func (c *Conn) timeout(now clock.Instant) {
 	if c.forced && c.q.pending > 0 {
 		// The last retransmission has not left yet: there was no room for it.
 		c.rtoAt = now.Add(c.rtt.current())
+		if now.Sub(c.progressAt) >= maxStall {
+			c.giveUp()
+		}
 		return
 	}
 	if c.outOfPatience() {

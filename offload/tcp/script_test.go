@@ -63,7 +63,7 @@ func (s *script) open(change ...func(*State, *Config)) {
 	for i := range st.Queue {
 		st.Queue[i] = byte(i + 1)
 	}
-	c, err := New(s.now, st, cfg, s.m)
+	c, err := New(s.now, st, cfg, s.m) // s.m: change may have replaced it
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -134,7 +134,8 @@ func (c *Conn) Close() {
 }
 
 // Done reports whether the connection has ended: both directions closed and
-// everything consumed, or err says why not. What remains to be done in
+// everything consumed (an upper layer that does not want the rest consumes it
+// unread, or calls Abort), or err says why not. What remains to be done in
 // TIME-WAIT is in TimeWait's record; the Conn can be closed then.
 func (c *Conn) Done() (finished bool, err error) {
 	switch {

@@ -17,6 +17,9 @@ const (
 	// shortest RTO on, as Linux's tcp_retries2.
 	maxRetries = 15
 
+	// maxStall is R2 while retransmissions find no room on this host.
+	maxStall = 15 * time.Minute
+
 	// lingerTime bounds FIN-WAIT-2 when nobody reads any more, as Linux's
 	// tcp_fin_timeout.
 	lingerTime = 60 * time.Second

@@ -27,7 +27,8 @@ type Segment struct {
 // Port; all frames are accounted to the flow.
 type Memory interface {
 	// Take lends a transmit frame; its Len is the room for payload. false
-	// when the pool or the flow's share is used up.
+	// when the pool or the flow's share is used up: Transmit is called again
+	// when there may be one.
 	Take() (port.Frame, bool)
 	// Free ends the hold on a frame that Take lent.
 	Free(f port.Frame)
