@@ -51,13 +51,22 @@ func (s *Socket) read() (tcp.State, error) {
 		if err := s.readInfo(&st, before); err != nil {
 			return tcp.State{}, err
 		}
-		time.Sleep(settle)
+		s.settle()
 		still, err := s.still(&st, before)
 		if err != nil || still {
 			return st, err
 		}
 	}
 	return tcp.State{}, ErrMoving
+}
+
+// settle lets the time pass in which a held segment would come.
+func (s *Socket) settle() {
+	if s.settling != nil {
+		s.settling()
+		return
+	}
+	time.Sleep(settle)
 }
 
 // still reports whether the kernel has seen no segment since before.

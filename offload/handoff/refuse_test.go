@@ -229,26 +229,24 @@ func TestTakeGivesUpWhileSegmentsArrive(t *testing.T) {
 	s, err := Open(a)
 	w.must(err)
 	defer s.Close()
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			unix.Write(sniffer, segment) // an old segment, again and again
-			for began := time.Now(); time.Since(began) < 100*time.Microsecond; {
-				// time.Sleep is coarser than the pause that would end the test,
-				// and without a pause the receiver is put off to a kernel thread
-			}
+	rounds := 0
+	s.settling = func() {
+		rounds++
+		was, err := getTCPInfo(s.fd)
+		w.must(err)
+		if _, err := unix.Write(sniffer, segment); err != nil { // an old one, again
+			t.Error(err)
 		}
-	}()
+		eventually(t, "the segment", func() bool {
+			now, err := getTCPInfo(s.fd)
+			return err == nil && now.Segs_in != was.Segs_in
+		})
+	}
 	st := &leaky{}
 	wantErr(t, s.Take(t.Context(), st, &w.grace), ErrMoving)
-	close(stop)
-	<-stopped
+	if rounds != maxRounds {
+		t.Errorf("gave up after %d rounds", rounds)
+	}
 	if st.parked != 1 || st.unparked != 1 {
 		t.Errorf("parked %d times, unparked %d times", st.parked, st.unparked)
 	}

@@ -28,9 +28,10 @@ type IP struct {
 type Socket struct {
 	fd            int // -1 when closed or handed over
 	tuple         Tuple
-	domain        int           // of the socket: AF_INET6 sockets may carry IPv4
-	local, remote unix.Sockaddr // in the socket's own family
-	fail          func(Step) error
+	domain        int              // of the socket: AF_INET6 sockets may carry IPv4
+	local, remote unix.Sockaddr    // in the socket's own family
+	fail          func(Step) error // Inject's
+	settling      func()           // replaces the pause of settle in tests
 
 	// Read by Take, before the connection is given up.
 	saved      saved

@@ -222,3 +222,58 @@ func TestTakeFromMultipathListener(t *testing.T) {
 	}
 	w.take(a)
 }
+
+// A segment that comes late, past the steering, is read like the others.
+func TestTakeReadsLateSegments(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.connect(how{})
+	s, err := Open(a)
+	w.must(err)
+	st := w.steps(s)
+	rounds := 0
+	s.settling = func() {
+		rounds++
+		if rounds > 3 {
+			return
+		}
+		w.rule(st.port, passAll)
+		if _, err := b.Write([]byte{byte(rounds)}); err != nil {
+			t.Error(err)
+		}
+		eventually(t, "the octet", func() bool {
+			n, err := unix.IoctlGetInt(s.fd, unix.SIOCINQ)
+			return err == nil && n == rounds
+		})
+		w.rule(st.port, dropAll)
+	}
+	w.must(s.Take(t.Context(), st, &w.grace))
+	if rounds != 4 || !bytes.Equal(st.state.Unread, []byte{1, 2, 3}) {
+		t.Errorf("%d rounds, unread %v", rounds, st.state.Unread)
+	}
+	again := w.restore(st, s)
+	if got := readSoon(t, again, 3); !bytes.Equal(got, []byte{1, 2, 3}) {
+		t.Errorf("read %v", got)
+	}
+	w.must(exchange(again, b))
+}
+
+// An application that writes on during its take-over gets an error here, not
+// a gap in its stream there.
+func TestTakeNoticesWriters(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.connect(how{})
+	s, err := Open(a)
+	w.must(err)
+	defer s.Close()
+	st := w.steps(s)
+	s.settling = func() {
+		if _, err := a.Write([]byte("late")); err != nil {
+			t.Error(err)
+		}
+	}
+	wantErr(t, s.Take(t.Context(), st, &w.grace), ErrWritten)
+	if got := readSoon(t, b, 4); string(got) != "late" {
+		t.Errorf("the peer read %q", got)
+	}
+	w.must(exchange(a, b))
+}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/test/contract"
@@ -204,3 +205,13 @@ func TestNewRefusesWhatIsNoConnection(t *testing.T) {
 		t.Error("took a UDP socket")
 	}
 }
+
+// lazy is a ULP that consumes nothing.
+type lazy struct {
+	octets.Echo
+	deadline clock.Instant
+}
+
+func (*lazy) Receive(clock.Instant, stream.Stream)  {}
+func (*lazy) Transmit(clock.Instant, stream.Stream) {}
+func (l *lazy) Deadline() clock.Instant             { return l.deadline }
