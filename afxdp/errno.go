@@ -19,16 +19,16 @@ const (
 type action uint8
 
 const (
-	done     action = iota // nothing
-	retry                  // the same again at once
-	again                  // no progress now; the work stays where it is for the next time
-	lost                   // one frame was consumed and dropped by the driver; go on
-	linkDown               // report ErrLinkDown; the queue stays usable
-	gone                   // report ErrGone; the queue is of no use any more
-	early                  // return early as if something had happened
-	wait                   // pause, then the same again, for about a second
-	noZero                 // this driver or queue does no zero copy
-	fail                   // report
+	done        action = iota // nothing
+	retry                     // the same again at once
+	again                     // no progress now; the work stays where it is for the next time
+	lost                      // one frame was consumed and dropped by the driver; go on
+	linkDown                  // report ErrLinkDown; the queue stays usable
+	gone                      // report ErrGone; the queue is of no use any more
+	interrupted               // return early as if something had happened
+	wait                      // pause, then the same again, for about a second
+	noZero                    // this driver or queue does no zero copy
+	fail                      // report
 )
 
 // other stands for every error number without a row of its own. A call without
@@ -68,7 +68,7 @@ var outcomes = []struct {
 	{recv, unix.ENXIO, gone},
 
 	{poll, 0, done},
-	{poll, unix.EINTR, early}, // port.Port.Wait: "returns early on signals"
+	{poll, unix.EINTR, interrupted}, // a signal ends a sleep
 	{poll, unix.ENOMEM, again},
 
 	{bindCopy, 0, done},

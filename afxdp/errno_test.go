@@ -114,7 +114,7 @@ func TestBindRows(t *testing.T) {
 		{bindZero, unix.EINVAL, noZero},
 		{bindZero, unix.ENOMEM, noZero},
 		{poll, 0, done},
-		{poll, unix.EINTR, early},
+		{poll, unix.EINTR, interrupted},
 		{poll, unix.ENOMEM, again},
 		{poll, unix.EFAULT, fail},
 	} {

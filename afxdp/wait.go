@@ -3,6 +3,7 @@ package afxdp
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,15 +19,18 @@ const (
 	firstNap = time.Millisecond
 )
 
-// naps is what ppoll is called with, in memory that stays put.
+// naps is what a sleeper needs from one sleep to the next. The arguments of
+// ppoll lie in memory that stays put.
 type naps struct {
-	fds [2]unix.PollFd // the socket, the bell
-	ts  unix.Timespec
+	fds  [2]unix.PollFd // the socket, the bell
+	ts   unix.Timespec
+	next time.Duration // how long the next sleep may take; 0: as for the first
+	idle atomic.Bool   // the last sleep ended without anything happening
 }
 
-// Wait is part of port.Port. It also returns when frames of the transmit pool
-// or slots of its ring have come back after Take, Send or Room fell short. In
-// copy mode the kernel transmits what Flush left over.
+// Wait is Arm and Sleep, as often as it takes, for an owner who keeps the
+// queue to itself: it sleeps until frames have arrived, Wake was called, d has
+// passed (negative: no limit), or a signal came.
 //
 // A link that is down is no error here; an interface that was removed is
 // ErrGone, after at most a second.
@@ -35,27 +39,59 @@ func (q *Queue) Wait(d time.Duration) error {
 	if d >= 0 {
 		end = time.Now().Add(d)
 	}
-	for nap := q.nap(); ; nap = min(2*nap, probeEvery) {
-		if q.fd < 0 {
-			return ErrClosed
+	for left := d; ; left = max(0, time.Until(end)) {
+		if d < 0 {
+			left = -1
 		}
-		limit := nap
-		if d >= 0 {
-			limit = max(0, min(nap, time.Until(end)))
-		}
-		if returns, err := q.doze(limit); returns || err != nil {
+		limit, err := q.Arm(left)
+		if err != nil || limit == 0 {
 			return err
 		}
-		if d >= 0 && !time.Now().Before(end) {
-			return nil
+		early, err := q.sleep(limit)
+		if err != nil || early || q.due() {
+			return err
 		}
 	}
+}
+
+// Arm is part of port.Port. Sleep then also ends when frames of the transmit
+// pool or slots of its ring have come back after Take, Send or Room fell
+// short.
+func (q *Queue) Arm(d time.Duration) (limit time.Duration, err error) {
+	if q.fd < 0 {
+		return 0, ErrClosed
+	}
+	if q.naps.idle.Swap(false) {
+		if err := q.probe(); err != nil {
+			return 0, err
+		}
+	} else {
+		q.naps.next = 0
+	}
+	q.bell.asleep.Store(true)
+	if d == 0 || q.due() {
+		q.bell.asleep.Store(false)
+		return 0, nil
+	}
+	limit = max(q.nap(), q.naps.next)
+	q.naps.next = min(2*limit, probeEvery)
+	if d > 0 {
+		limit = min(limit, d)
+	}
+	return limit, nil
+}
+
+// Sleep is part of port.Port. It touches nothing of the queue but its
+// descriptors, so the owner may be another goroutine meanwhile.
+func (q *Queue) Sleep(limit time.Duration) error {
+	_, err := q.sleep(limit)
+	return err
 }
 
 // Wake is part of port.Port. After Close it does nothing.
 func (q *Queue) Wake() { q.bell.ring() }
 
-// nap is how long the first sleep of a Wait may take.
+// nap is how long the first sleep may take.
 func (q *Queue) nap() time.Duration {
 	if q.tx.Pending() > 0 || q.short && q.flying > 0 {
 		return firstNap
@@ -69,33 +105,29 @@ func (q *Queue) due() bool {
 	return heard || q.rx.Ready() > 0 || q.short && q.comp.Ready() > 0
 }
 
-// doze sleeps once, for at most limit, and reports whether Wait shall return.
-func (q *Queue) doze(limit time.Duration) (returns bool, err error) {
-	rung := q.bell.announce()
-	defer q.bell.awake()
-	if rung || q.due() {
-		return true, nil
-	}
-	q.naps.fds = [2]unix.PollFd{
+// sleep sleeps once, for at most limit. early: a signal or an odd event ended
+// it.
+func (q *Queue) sleep(limit time.Duration) (early bool, err error) {
+	defer q.bell.asleep.Store(false)
+	n := &q.naps
+	n.fds = [2]unix.PollFd{
 		{Fd: int32(q.fd), Events: unix.POLLIN},
 		{Fd: int32(q.bell.fd), Events: unix.POLLIN},
 	}
-	q.naps.ts = unix.NsecToTimespec(int64(limit))
-	n, err := unix.Ppoll(q.naps.fds[:], &q.naps.ts, nil)
+	n.ts = unix.NsecToTimespec(int64(limit))
+	events, err := unix.Ppoll(n.fds[:], &n.ts, nil)
 	switch decide(poll, errnoOf(err)) {
-	case early, again:
+	case interrupted, again:
 		return true, nil
 	case fail:
 		return false, fmt.Errorf("afxdp: %s: poll: %w", q.name, err)
 	}
-	if q.naps.fds[1].Revents != 0 {
+	if n.fds[1].Revents != 0 {
 		q.bell.drain()
 	}
-	odd := q.naps.fds[0].Revents&^unix.POLLIN != 0
-	if n == 0 || odd {
-		err = q.probe()
-	}
-	return q.due() || odd, err
+	odd := n.fds[0].Revents&^unix.POLLIN != 0
+	n.idle.Store(events == 0 || odd)
+	return odd, nil
 }
 
 // probe reports whether the interface still exists.

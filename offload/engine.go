@@ -75,9 +75,12 @@ type Engine struct {
 	seg     tcp.Segment
 	one     [1]port.Frame
 	ended   []End
-	wake    uint64 // queues to wake after this step
-	worked  bool   // this step moved something
-	stalled bool   // the link takes nothing now
+	wake    uint64        // queues to wake after this step
+	worked  bool          // this step moved something
+	stalled bool          // the link takes nothing now
+	next    clock.Instant // what the last step reported
+	asleep  bool          // Run sleeps ...
+	alarm   clock.Instant // ... until then
 	count   Counters
 
 	// Filled by any goroutine, emptied by the token's holder.

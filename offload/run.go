@@ -24,8 +24,13 @@ func (e *Engine) Progress(now clock.Instant) (next clock.Instant, ok bool) {
 	if e.worked {
 		next = now // there may be more
 	}
+	e.next = next
+	early := next != clock.Never && e.asleep && (e.alarm == clock.Never || next < e.alarm)
 	ended := e.takeEnded()
 	e.token.Store(false)
+	if early {
+		e.port.Wake() // the sleeper meant to sleep longer
+	}
 	e.deliver(ended)
 	return next, true
 }
@@ -52,8 +57,9 @@ func (e *Engine) deliver(ended []End) {
 
 // Run keeps the engine going until ctx ends: on a thread of its own, spinning
 // for Config.Spin after it last found work, asleep in the port otherwise. It
-// is also the keeper of an engine whose users call Progress themselves: then
-// it minds the deadlines, and the arrivals that nobody polls for.
+// is also the keeper of an engine whose users call Progress themselves: it
+// sleeps without the token, and minds the deadlines and the arrivals that
+// nobody polls for.
 func (e *Engine) Run(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -63,21 +69,51 @@ func (e *Engine) Run(ctx context.Context) error {
 	busy := clock.Now()
 	for ctx.Err() == nil {
 		now := clock.Now()
-		next, ok := e.Progress(now)
-		switch {
-		case !ok:
-			next = now.Add(time.Millisecond) // somebody else is at it
-		case next == now:
+		if next, ok := e.Progress(now); ok && next == now {
 			busy = now
 			continue
-		case now.Sub(busy) < e.cfg.Spin:
+		}
+		if now.Sub(busy) < e.cfg.Spin {
 			continue
 		}
-		if err := e.port.Wait(until(now, next)); err != nil {
+		limit, err := e.lieDown(now)
+		if err != nil {
 			return err
 		}
+		if limit == 0 {
+			continue
+		}
+		if err := e.port.Sleep(limit); err != nil {
+			return err
+		}
+		e.getUp()
 	}
 	return nil
+}
+
+// lieDown says how long Run may sleep; 0: not at all. From now on whoever
+// makes the deadline earlier wakes it.
+func (e *Engine) lieDown(now clock.Instant) (time.Duration, error) {
+	e.acquire()
+	defer e.token.Store(false)
+	limit, err := e.port.Arm(until(now, e.next))
+	if limit != 0 {
+		e.asleep, e.alarm = true, e.next
+	}
+	return limit, err
+}
+
+func (e *Engine) getUp() {
+	e.acquire()
+	e.asleep = false
+	e.token.Store(false)
+}
+
+// acquire takes the token, which whoever has it gives up soon.
+func (e *Engine) acquire() {
+	for !e.token.CompareAndSwap(false, true) {
+		runtime.Gosched()
+	}
 }
 
 // until is how long to sleep at now for a deadline: negative for no limit.

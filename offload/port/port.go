@@ -32,7 +32,7 @@ const RecordLen = 32
 const Headroom = 128
 
 // Port is one queue of frames in and out. All methods belong to the queue's
-// own goroutine (the holder of its ownership token), except Wake.
+// own goroutine (the holder of its ownership token), except Sleep and Wake.
 //
 // A frame has exactly one owner at a time. Receive lends a frame to the
 // caller, Recycle gives it back. Take lends a transmit frame to the caller;
@@ -83,11 +83,20 @@ type Port interface {
 	// step. Errors that concern the link as a whole (ENETDOWN) come back.
 	Flush() error
 
-	// Wait sleeps until frames have arrived, Wake was called, or d has passed.
-	// A negative d means no limit. It returns early on signals.
-	Wait(d time.Duration) error
+	// Arm prepares for Sleep: it announces the sleeper, so that Wake costs a
+	// system call from now on, looks at the rings once more, and reports how
+	// long Sleep may take: at most d (negative: no limit of the caller's), 0
+	// if there is something to do already. It reports an interface that was
+	// removed.
+	Arm(d time.Duration) (limit time.Duration, err error)
 
-	// Wake ends a Wait in progress or, if none is, the next one. Any
+	// Sleep sleeps until frames have arrived, Wake was called, or limit, as
+	// Arm reported it, has passed. It also returns early on signals. It is the
+	// one method, beside Wake, that needs no token: whoever sleeps may give
+	// the token away, and another goroutine may do the queue's work meanwhile.
+	Sleep(limit time.Duration) error
+
+	// Wake ends a Sleep in progress or, if none is, the next one. Any
 	// goroutine may call it.
 	Wake()
 
