@@ -214,15 +214,6 @@ func (e *end) Sleep(limit time.Duration) error {
 	return ErrVirtualTime
 }
 
-// Wait is Arm and Sleep in one.
-func (e *end) Wait(d time.Duration) error {
-	limit, err := e.Arm(d)
-	if err != nil || limit == 0 {
-		return err
-	}
-	return e.Sleep(limit)
-}
-
 // Wake implements port.Port.
 func (e *end) Wake() { e.woken.Store(true) }
 
