@@ -1,0 +1,78 @@
+package e2e
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/octets"
+)
+
+// TestProgressModes moves octets both ways with every way to make progress:
+// the engine's goroutine alone, asleep or spinning, and users who call
+// Progress themselves, several at once, while it keeps watch.
+func TestProgressModes(t *testing.T) {
+	for _, m := range []struct {
+		name   string
+		spin   time.Duration
+		inline int // goroutines that call Progress
+	}{
+		{"engine that sleeps", 0, 0},
+		{"engine that spins", 100 * time.Microsecond, 0},
+		{"inline", 0, 1},
+		{"inline from three goroutines", 0, 3},
+	} {
+		t.Run(m.name, func(t *testing.T) {
+			r := newRig(t, setup{nic: nic.Config{Engine: offload.Config{Spin: m.spin}}})
+			const volume = 8 << 20
+			our, peer := r.connect(way{})
+			k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: volume, halfShut: true}).start()
+			ulp := octets.NewTransfer(octets.Plan{Send: volume, Seed: seedOurs, Expect: volume, PeerSeed: seedTheirs})
+			f := r.take(our, ulp)
+
+			done := make(chan struct{})
+			var users sync.WaitGroup
+			for range m.inline {
+				users.Go(func() { progress(f.Engine(), done) })
+			}
+			r.wait(ulp.Done(), "the transfer")
+			close(done)
+			users.Wait()
+			r.check(ulp.Err())
+			r.check(<-k.read)
+			r.check(<-k.wrote)
+		})
+	}
+}
+
+// progress is what a user of the inline mode does while it waits.
+func progress(e *offload.Engine, done chan struct{}) {
+	for {
+		select {
+		case <-done:
+			return
+		default:
+			e.Progress(clock.Now())
+			runtime.Gosched()
+		}
+	}
+}
+
+// TestInlineDeadline: a deadline that a user's Progress makes earlier than
+// what the keeper sleeps for is kept all the same, by the keeper.
+func TestInlineDeadline(t *testing.T) {
+	r := newRig(t, setup{})
+	our, peer := r.connect(way{})
+	ulp := &alarm{rang: make(chan struct{})}
+	f := r.take(our, ulp)
+	time.Sleep(20 * time.Millisecond) // the keeper sleeps, for as long as keepalive lets it
+	ulp.set(clock.Now().Add(50 * time.Millisecond))
+	f.Ring()
+	f.Engine().Progress(clock.Now()) // whoever gets the token serves the bell
+	r.wait(ulp.rang, "the upper layer's deadline")
+	r.check(peer.Close())
+}
