@@ -122,6 +122,7 @@ func TestFastRetransmitNewReno(t *testing.T) { // RFC 5681 §3.2, RFC 3042, RFC 
 		s.sends(11*ms, "A 9001:10001 ack 1")
 		s.gets(12*ms, "A 1:1 ack 1")
 		s.sends(12*ms, "A 1:1001 ack 1")
+		s.deadline(212 * ms)                     // the timer starts again with the retransmission
 		if i := s.c.Info(); i.Ssthresh != 4000 { // flight without what limited transmit added
 			t.Errorf("threshold %d, want 4000", i.Ssthresh)
 		}
@@ -228,6 +229,37 @@ func TestSACKLossByRuns(t *testing.T) { // RFC 6675 §4 IsLost: three discontigu
 	})
 }
 
+func TestSACKLossByOctets(t *testing.T) { // RFC 6675 §4 IsLost: more than (DupThresh-1) segments' worth
+	each(t, func(s *script) {
+		s.open(withSACK)
+		s.write(10000)
+		s.c.Transmit(s.now, s)
+		s.gets(10*ms, "A 1:1 ack 1 sack 1001-3001") // one ACK for two segments
+		s.sends(10 * ms)
+		if s.c.Info().Recovering {
+			t.Error("2000 octets made a loss")
+		}
+		s.gets(11*ms, "A 1:1 ack 1 sack 1001-4001")
+		s.sends(11*ms, "A 1:1001 ack 1")
+	})
+}
+
+func TestSACKOfPieces(t *testing.T) { // what is SACKed in part is sent again whole
+	each(t, func(s *script) {
+		s.open(withSACK)
+		s.write(5000)
+		s.c.Transmit(s.now, s)
+		s.gets(10*ms, "A 1:1 ack 1 sack 1501-3501")
+		if i := s.c.Info(); i.Pipe != 4000 {
+			t.Errorf("pipe %d: only 2001 to 3001 is SACKed as a whole", i.Pipe)
+		}
+		s.gets(11*ms, "A 1:1 ack 1 sack 1001-4001") // grown on both sides
+		if i := s.c.Info(); i.Pipe > 2000 {
+			t.Errorf("pipe %d after 1001 to 4001 was SACKed", i.Pipe)
+		}
+	})
+}
+
 func TestSACKRule3(t *testing.T) { // RFC 6675 §4 NextSeg (3): not lost, nothing new to send
 	each(t, func(s *script) {
 		s.open(withSACK)
@@ -284,6 +316,19 @@ func TestSACKAfterTimeoutSavesRetransmissions(t *testing.T) { // RFC 6675 §5.1
 		s.sends(210*ms, "A 1001:2001 ack 1")
 		s.gets(220*ms, "A 1:1 ack 4001")
 		s.sends(220 * ms)
+	})
+}
+
+func TestFINAfterTimeout(t *testing.T) {
+	each(t, func(s *script) {
+		s.open()
+		s.write(2500)
+		s.c.CloseWrite()
+		s.sends(0, "A 1:1001 ack 1", "A 1001:2001 ack 1", "FPA 2001:2501 ack 1")
+		s.sends(200*ms, "A 1:1001 ack 1") // the FIN waits for its turn
+		s.gets(210*ms, "A 1:1 ack 2502")  // nothing was lost after all
+		s.is(FinWait2)
+		s.sends(210 * ms)
 	})
 }
 

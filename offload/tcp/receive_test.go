@@ -22,6 +22,9 @@ func TestDelayedACK(t *testing.T) { // RFC 9293 §3.8.6.3, RFC 5681 §4.2
 		s.read(3100)
 		s.sends(61*ms, "A 11:11 ack 3101 win 20000")
 		s.sends(150 * ms)
+		if st := s.c.Stats(); st.OctetsIn != 3100 || st.SegsIn != 4 || st.OctetsOut != 10 || st.SegsOut != 4 || st.AcksOut != 3 {
+			t.Errorf("%+v", st)
+		}
 	})
 }
 
