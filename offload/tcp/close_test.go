@@ -152,6 +152,15 @@ func TestTextAfterFIN(t *testing.T) { // RFC 9293 §3.10.7.4, seventh: should no
 		s.is(CloseWait)
 		s.read(50)
 	})
+	each(t, func(s *script) { // a FIN amid them: the stream ends there all the same
+		s.open()
+		s.gets(0, "A 101:201 ack 1")
+		s.gets(0, "FA 151:151 ack 1")
+		s.gets(0, "A 1:101 ack 1")
+		s.gets(0, "A 101:201 ack 1")
+		s.is(CloseWait)
+		s.read(150)
+	})
 }
 
 func TestAbort(t *testing.T) { // RFC 9293 §3.10.5
