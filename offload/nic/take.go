@@ -75,7 +75,7 @@ func (n *NIC) Take(ctx context.Context, c syscall.Conn, ulp stream.ULP, o Option
 
 // takeover is one take-over in progress. It implements handoff.Steps.
 type takeover struct {
-	ctx    context.Context
+	ctx    context.Context // never ends: half an effect on an engine would be worse
 	nic    *NIC
 	flow   *Flow
 	opts   Options
@@ -101,7 +101,7 @@ func (n *NIC) prepare(ctx context.Context, tuple handoff.Tuple, ulp stream.ULP, 
 		return nil, err
 	}
 	f := &Flow{nic: n, key: key, ulp: ulp, route: route, done: make(chan struct{})}
-	return &takeover{ctx: ctx, nic: n, flow: f, opts: o, tuple: tuple}, nil
+	return &takeover{ctx: context.WithoutCancel(ctx), nic: n, flow: f, opts: o, tuple: tuple}, nil
 }
 
 // Park implements handoff.Steps: every engine learns of the flow, then the
