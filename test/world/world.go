@@ -32,10 +32,12 @@ type World struct {
 	Engines [2]*offload.Engine
 	Ends    [2]map[offload.FlowID][]offload.End // what the engines said of ended flows
 
-	now  clock.Instant
-	dirs [2]*offload.Directory
-	mtu  uint32
-	next uint16 // port of the next flow
+	now     clock.Instant
+	dirs    [2]*offload.Directory
+	kernels [2]*kernel
+	keys    [2]map[offload.FlowID]bpf.FlowKey
+	mtu     uint32
+	next    uint16 // port of the next flow
 }
 
 // New makes a world at an arbitrary time.
@@ -54,15 +56,28 @@ func New(c Config) (*World, error) {
 	for i, p := range []port.Port{link.A(), link.B()} {
 		ec := c.Engine
 		w.Ends[i] = map[offload.FlowID][]offload.End{}
-		ec.Ended = func(e offload.End) { w.Ends[i][e.ID] = append(w.Ends[i][e.ID], e) }
+		w.keys[i] = map[offload.FlowID]bpf.FlowKey{}
+		ec.Ended = func(e offload.End) { w.ended(i, e) }
+		w.kernels[i] = &kernel{Port: p, open: map[bpf.FlowKey]bool{}}
 		if w.dirs[i], err = offload.NewDirectory(c.Flows); err != nil {
 			return nil, err
 		}
-		if w.Engines[i], err = offload.New(p, w.dirs[i], ec); err != nil {
+		if w.Engines[i], err = offload.New(w.kernels[i], w.dirs[i], ec); err != nil {
 			return nil, err
 		}
 	}
 	return w, nil
+}
+
+// ended notes that a flow has ended, and lets its segments go to the kernel
+// when the engine needs them no longer.
+func (w *World) ended(side int, e offload.End) {
+	w.Ends[side][e.ID] = append(w.Ends[side][e.ID], e)
+	if e.Gone {
+		delete(w.kernels[side].open, w.keys[side][e.ID])
+		delete(w.keys[side], e.ID)
+		w.dirs[side].Free(e.ID)
+	}
 }
 
 // Now is the world's time.
@@ -126,6 +141,7 @@ func (w *World) install(side int, addrs [2]netip.AddrPort, st tcp.State, ulp str
 	if err != nil {
 		return 0, err
 	}
+	w.kernels[side].open[key], w.keys[side][id] = true, key
 	e := w.Engines[side]
 	err = w.Do(side, func(ctx context.Context) error {
 		if err := e.Park(ctx, id, key); err != nil {
