@@ -197,11 +197,10 @@ func (c *Conn) initReceiver(now clock.Instant, st *State) {
 	c.ecn = st.ECN
 	c.stamp = newStamps(st)
 	c.limit = newLimiter(now, c.cfg.Seed)
-	// RCV.WUP is RCV.NXT as of the last ACK: what came later is still owed one.
+	// RCV.WUP is RCV.NXT as of the last ACK: what came later is still owed
+	// one, and a peer that sends has waited for it during the take-over.
 	c.lastAck = st.RcvWup
-	if c.lastAck != c.rcvNxt {
-		c.ackAt = now.Add(delayedAck)
-	}
+	c.ackNow = c.lastAck != c.rcvNxt
 	if len(st.Unread) > 0 {
 		c.in.push(held{
 			seq:  st.RcvNxt.Back(seq.Len(len(st.Unread))),
