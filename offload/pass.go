@@ -160,13 +160,3 @@ func (e *Engine) wakePeers() {
 		}
 	}
 }
-
-// linksIdle reports that no other engine has left anything for us.
-func (e *Engine) linksIdle() bool {
-	for i := range e.links {
-		if l := &e.links[i]; l.peer != nil && !(l.from.empty() && l.back.empty()) {
-			return false
-		}
-	}
-	return true
-}

@@ -75,13 +75,12 @@ func (n *NIC) Take(ctx context.Context, c syscall.Conn, ulp stream.ULP, o Option
 
 // takeover is one take-over in progress. It implements handoff.Steps.
 type takeover struct {
-	ctx    context.Context // never ends: half an effect on an engine would be worse
-	nic    *NIC
-	flow   *Flow
-	opts   Options
-	tuple  handoff.Tuple
-	began  time.Time
-	parked bool
+	ctx   context.Context // never ends: half an effect on an engine would be worse
+	nic   *NIC
+	flow  *Flow
+	opts  Options
+	tuple handoff.Tuple
+	began time.Time
 }
 
 // prepare finds the way to the peer, which must lead through this interface.
