@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/offload/wire"
 	"github.com/stag-rdma/stag/test/packet"
 )
 
@@ -77,7 +78,24 @@ func checkRecord(t *testing.T, frame, record []byte) {
 	if ends != [2]uint16{2000, 1000} && ends != [2]uint16{3260, 1000} {
 		t.Errorf("steered with ports %v", ends)
 	}
+	checkParse(t, frame, r)
 	if stag, ok := r.STag(); ok && stag != binary.BigEndian.Uint32(frame[r.Payload()+4:]) {
 		t.Errorf("STag %#x, the frame has another", stag)
+	}
+}
+
+// checkParse demands that the engine's parser takes what was steered, and finds
+// the same in it: otherwise the segment would be lost to both.
+func checkParse(t *testing.T, frame []byte, r bpf.Record) {
+	t.Helper()
+	var p wire.Packet
+	if why := wire.ParsePacket(frame, &p); why != wire.OK {
+		t.Fatalf("steered, and the engine refuses it: %v", why)
+	}
+	if p.L3 != r.L3() || p.L4 != r.L4() || p.ICMP != (r.Kind() == bpf.KindICMP) {
+		t.Errorf("record %d, %d, %v; the engine finds %d, %d, ICMP %v", r.L3(), r.L4(), r.Kind(), p.L3, p.L4, p.ICMP)
+	}
+	if !p.ICMP && (p.Payload != r.Payload() || p.End-p.Payload != r.PayloadLen()) {
+		t.Errorf("payload at %d+%d; the engine finds %d+%d", r.Payload(), r.PayloadLen(), p.Payload, p.End-p.Payload)
 	}
 }
