@@ -1,7 +1,10 @@
 package offload
 
 import (
+	"fmt"
+
 	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
@@ -53,4 +56,30 @@ func (e *Engine) forget(f *flow) {
 	if e.flows[f.id.Index()] == f {
 		e.flows[f.id.Index()] = nil
 	}
+}
+
+// endAll ends every flow because the port is of no use any more.
+func (e *Engine) endAll(cause error) {
+	e.acquire()
+	err := stream.ErrPort
+	if cause != nil {
+		err = fmt.Errorf("%w: %w", stream.ErrPort, cause)
+	}
+	for _, f := range e.flows {
+		if f == nil {
+			continue
+		}
+		end := End{ID: f.id, Err: err, Gone: true}
+		if f.conn != nil {
+			end.Stats = f.conn.Stats()
+		}
+		if f.conn != nil || f.lingers {
+			e.ended = append(e.ended, end)
+		}
+		e.remove(f.id, err)
+	}
+	e.giveBack()
+	ended := e.takeEnded()
+	e.token.Store(false)
+	e.deliver(ended)
 }

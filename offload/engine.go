@@ -135,7 +135,7 @@ func New(p port.Port, dir *Directory, cfg Config) (*Engine, error) {
 		spent:   make([]port.Frame, 0, l.RxFrames),
 		spare:   make([]port.Frame, 0, 2*reserve),
 		freed:   make([]port.Frame, 0, l.TxFrames),
-		ended:   make([]End, 0, 64),
+		ended:   make([]End, 0, n),
 		bells:   newDoorbells(n),
 		stopped: make(chan struct{}),
 	}, nil

@@ -60,12 +60,21 @@ func (e *Engine) deliver(ended []End) {
 // is also the keeper of an engine whose users call Progress themselves: it
 // sleeps without the token, and minds the deadlines and the arrivals that
 // nobody polls for.
+//
+// When it returns every flow has ended, with stream.ErrPort: the engine is of
+// no use any more. The error is the port's; nil when ctx has ended.
 func (e *Engine) Run(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer close(e.stopped)
 	defer context.AfterFunc(ctx, e.port.Wake)()
+	err := e.loop(ctx)
+	e.endAll(err)
+	return err
+}
 
+// loop is Run without its end.
+func (e *Engine) loop(ctx context.Context) error {
 	busy := clock.Now()
 	for ctx.Err() == nil {
 		now := clock.Now()

@@ -14,8 +14,6 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-var errPort = stream.ErrPort
-
 // Flow is a connection that was taken over. It is safe for concurrent use.
 type Flow struct {
 	nic       *NIC

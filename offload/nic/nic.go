@@ -192,7 +192,6 @@ func (n *NIC) startEngines() error {
 		n.running.Go(func() {
 			if err := e.Run(ctx); err != nil {
 				n.log.Error("engine stopped", "queue", e.Queue(), "err", err)
-				n.lost(err)
 			}
 		})
 	}
@@ -237,6 +236,7 @@ func (n *NIC) Close() error {
 // dissolveAll takes away what is left of the flows when no engine runs any
 // more. The program still steers, so nothing reaches the placeholders.
 func (n *NIC) dissolveAll() error {
+	n.reapAll()
 	var errs []error
 	for _, f := range n.Flows() {
 		f.finish(ErrClosed)
@@ -244,13 +244,4 @@ func (n *NIC) dissolveAll() error {
 		n.drop(f)
 	}
 	return errors.Join(errs...)
-}
-
-// lost ends every flow of a NIC whose interface is gone.
-func (n *NIC) lost(err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, f := range n.flows {
-		f.finish(fmt.Errorf("%w: %w", errPort, err))
-	}
 }

@@ -1,0 +1,35 @@
+package e2e
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/stag-rdma/stag/offload/octets"
+	"github.com/stag-rdma/stag/offload/stream"
+)
+
+// TestInterfaceRemoved: when the interface goes in mid-transfer, every flow
+// ends with ErrPort, and closing still works.
+func TestInterfaceRemoved(t *testing.T) {
+	r := newRig(t, setup{})
+	const volume = 1 << 40
+	our, peer := r.connect(way{})
+	k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: volume}).start()
+	ulp := octets.NewTransfer(octets.Plan{Send: volume, Seed: seedOurs, Expect: volume, PeerSeed: seedTheirs})
+	f := r.take(our, ulp)
+	r.eventually("octets arrive", func() bool { return ulp.Received() > 1<<20 && k.received.Load() > 1<<20 })
+	r.in(ours, func() error {
+		l, err := netlink.LinkByIndex(r.pair.Ends[ours].Index)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkDel(l)
+	})
+	r.wait(ulp.Done(), "the upper layer's fault")
+	r.wait(f.Done(), "the flow's end")
+	if !errors.Is(ulp.Err(), stream.ErrPort) || !errors.Is(f.Err(), stream.ErrPort) {
+		t.Errorf("upper layer: %v; flow: %v; want ErrPort", ulp.Err(), f.Err())
+	}
+}
