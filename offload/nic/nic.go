@@ -36,6 +36,9 @@ type NIC struct {
 	running sync.WaitGroup // engines, reaper, watcher
 	ends    *endQueue
 
+	life context.Context // ends, with ErrClosed, when Close begins
+	die  context.CancelCauseFunc
+
 	mu         sync.Mutex // guards what follows, and every Flow's route
 	flows      map[offload.FlowID]*Flow
 	closed     bool
@@ -54,6 +57,7 @@ func Open(cfg Config) (*NIC, error) {
 		return nil, fmt.Errorf("open interface: %w", err)
 	}
 	n := &NIC{cfg: cfg, log: cfg.Log, grace: new(handoff.Grace), ends: newEndQueue(), flows: map[offload.FlowID]*Flow{}}
+	n.life, n.die = context.WithCancelCause(context.Background())
 	if err := n.open(); err != nil {
 		return nil, fmt.Errorf("open %s: %w", cfg.Link, errors.Join(err, n.undo.run()))
 	}
@@ -211,6 +215,7 @@ func (n *NIC) Close() error {
 		return nil
 	}
 	n.closed = true
+	n.die(ErrClosed)
 	open := make([]*Flow, 0, len(n.flows))
 	for _, f := range n.flows {
 		open = append(open, f)

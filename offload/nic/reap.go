@@ -71,8 +71,8 @@ func (n *NIC) ended(f *Flow, end offload.End) {
 	if err := f.dissolve(); err != nil {
 		n.log.Error("flow not cleared away", "key", f.key, "err", err)
 	}
-	n.drop(f)
 	n.forget(f.id, nil)
+	n.drop(f) // last: who sees it gone finds room for another
 	n.log.Info("flow ended", "flow", f.id, "key", f.key, "err", f.err)
 }
 

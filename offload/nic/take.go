@@ -58,6 +58,8 @@ func (n *NIC) Take(ctx context.Context, c syscall.Conn, ulp stream.ULP, o Option
 	if n.isClosed() {
 		return nil, ErrClosed
 	}
+	ctx, stop := n.whileOpen(ctx)
+	defer stop()
 	t, err := n.prepare(ctx, sock.Tuple(), ulp, o)
 	if err != nil {
 		return nil, fmt.Errorf("take over %v: %w", sock.Tuple().Remote, err)
@@ -71,6 +73,14 @@ func (n *NIC) Take(ctx context.Context, c syscall.Conn, ulp stream.ULP, o Option
 	n.log.Info("flow taken over", "flow", t.flow.id, "key", t.flow.key, "queue", t.flow.engine.Queue(), "held", t.flow.stall,
 		"unread", t.flow.inherited.Unread, "queued", t.flow.inherited.Queued)
 	return t.flow, nil
+}
+
+// whileOpen is ctx, but ends with ErrClosed as soon as the NIC is being closed:
+// a connection that is still the kernel's then stays there.
+func (n *NIC) whileOpen(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(n.life, func() { cancel(context.Cause(n.life)) })
+	return ctx, func() { stop(); cancel(nil) }
 }
 
 // takeover is one take-over in progress. It implements handoff.Steps.
@@ -107,6 +117,9 @@ func (n *NIC) prepare(ctx context.Context, tuple handoff.Tuple, ulp stream.ULP, 
 // program steers its segments.
 func (t *takeover) Park() error {
 	n, f := t.nic, t.flow
+	if n.isClosed() {
+		return ErrClosed
+	}
 	id, err := n.dir.Reserve()
 	if err != nil {
 		return err
