@@ -42,6 +42,14 @@ type rig struct {
 
 func newRig(t testing.TB, s setup) *rig {
 	t.Helper()
+	r := newStage(t, s)
+	r.open(s.nic)
+	return r
+}
+
+// newStage is a rig without an interface of ours.
+func newStage(t testing.TB, s setup) *rig {
+	t.Helper()
 	need.Root(t)
 	need.XDP(t)
 	p, err := pair.New(s.pair)
@@ -61,12 +69,17 @@ func newRig(t testing.TB, s setup) *rig {
 	if s.before != nil {
 		s.before(p)
 	}
-	s.nic.Link = p.Ends[ours].Name
+	return r
+}
+
+// open makes our side's interface ours; Config.Link is filled in.
+func (r *rig) open(c nic.Config) {
+	r.Helper()
+	c.Link = r.pair.Ends[ours].Name
 	r.in(ours, func() (err error) {
-		r.nic, err = nic.Open(s.nic)
+		r.nic, err = nic.Open(c)
 		return err
 	})
-	return r
 }
 
 // setSysctl writes a setting of the calling thread's network namespace.

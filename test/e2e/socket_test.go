@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"errors"
+	"io"
 	"net"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,4 +38,13 @@ func control(c *net.TCPConn, f func(fd int) error) error {
 		return err
 	}
 	return failed
+}
+
+// readFull reads exactly len(b) octets, within half a minute.
+func readFull(c *net.TCPConn, b []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		return 0, err
+	}
+	n, err := io.ReadFull(c, b)
+	return n, errors.Join(err, c.SetReadDeadline(time.Time{}))
 }

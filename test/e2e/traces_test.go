@@ -1,0 +1,92 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/loader/pair"
+)
+
+// traces is everything by which a take-over could leave something behind on
+// our side, outside the engines.
+type traces struct {
+	entries     int // of the steering program
+	flows       int // of the interface
+	descriptors int // of this process
+	pins        int // of the interface, in bpffs
+}
+
+func (r *rig) traces() (now traces) {
+	r.Helper()
+	now = traces{entries: r.entries(), flows: len(r.nic.Flows())}
+	all, err := os.ReadDir("/proc/self/fd")
+	r.must(err)
+	now.descriptors = len(all)
+	link := r.nic.Link()
+	now.pins = r.pins(fmt.Sprintf("%d-%d", link.Netns, link.PortIndex))
+	return now
+}
+
+// pins is how many directories of pins an interface has, whatever instance
+// they belong to.
+func (r *rig) pins(port string) int {
+	r.Helper()
+	found, err := filepath.Glob(filepath.Join("/sys/fs/bpf/stag/*", port))
+	r.must(err)
+	return len(found)
+}
+
+// unchanged waits until the traces are what they were before.
+func (r *rig) unchanged(before traces) {
+	r.Helper()
+	r.eventually(fmt.Sprintf("the traces are %+v again", before), func() bool {
+		now := r.traces()
+		if now != before {
+			r.Logf("traces now: %+v", now)
+		}
+		return now == before
+	})
+}
+
+// tuple is a connection as our side sees it.
+type tuple struct{ local, remote *net.TCPAddr }
+
+func tupleOf(c *net.TCPConn) tuple {
+	return tuple{c.LocalAddr().(*net.TCPAddr), c.RemoteAddr().(*net.TCPAddr)}
+}
+
+// sockets is how many sockets of our side's kernel have the tuple, in whatever
+// state they are.
+func (r *rig) sockets(t tuple) (n int) {
+	r.Helper()
+	family := uint8(unix.AF_INET6)
+	if t.local.IP.To4() != nil {
+		family = unix.AF_INET
+	}
+	var all []*netlink.Socket
+	r.in(ours, func() (err error) {
+		all, err = netlink.SocketDiagTCP(family)
+		return err
+	})
+	for _, s := range all {
+		if int(s.ID.SourcePort) == t.local.Port && int(s.ID.DestinationPort) == t.remote.Port && s.ID.Source.Equal(t.local.IP) {
+			n++
+		}
+	}
+	return n
+}
+
+// link is the interface of a side as the kernel has it now.
+func (r *rig) link(side pair.Side) (l netlink.Link) {
+	r.Helper()
+	r.in(side, func() (err error) {
+		l, err = netlink.LinkByName(r.pair.Ends[side].Name)
+		return err
+	})
+	return l
+}
