@@ -147,13 +147,14 @@ func (f fire) one(barrier func()) (b burnt, err error) {
 	}
 	total := 2 * f.each
 	b.peer = (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: total}).start()
-	before := (&talk{conn: our, out: seedOurs, in: seedTheirs, send: f.each}).start()
-	// Up to a quarter of the octets go through the kernel.
-	for before.received.Load() < f.each/4 {
-		time.Sleep(100 * time.Microsecond)
+	// Up to a quarter of the octets go through the kernel. Then we leave off in
+	// the middle of it, with the others of an all-at-once run at our side.
+	before := &talk{conn: our, out: seedOurs, in: seedTheirs, send: f.each}
+	if err := before.upTo(f.each / 8); err != nil {
+		return b, fmt.Errorf("before the take-over: %w", err)
 	}
 	barrier()
-	if err := before.interrupt(); err != nil {
+	if err := before.upTo(f.each / 4); err != nil {
 		return b, fmt.Errorf("before the take-over: %w", err)
 	}
 	time.Sleep(time.Millisecond) // the peer goes on sending: let it fill our queue

@@ -32,6 +32,7 @@ type talk struct {
 	out, in  octets.Pattern
 	send     uint64 // octets to write at most
 	halfShut bool   // close the writing direction when all is written
+	limit    uint64 // stop reading at this octet; 0: never
 
 	sent, received atomic.Uint64
 	gap            atomic.Int64 // longest time between two reads that found something, ns
@@ -64,12 +65,16 @@ func (k *talk) write() error {
 	return nil
 }
 
-// readAll reads until the end of the stream, which is no error.
+// readAll reads until the end of the stream, which is no error, or the limit.
 func (k *talk) readAll() error {
 	buf := make([]byte, 256<<10)
 	last := time.Now()
-	for pos := k.received.Load(); ; {
-		n, err := k.conn.Read(buf)
+	for pos := k.received.Load(); k.limit == 0 || pos < k.limit; {
+		b := buf
+		if k.limit != 0 {
+			b = buf[:min(uint64(len(buf)), k.limit-pos)]
+		}
+		n, err := k.conn.Read(b)
 		if i := k.in.Differs(buf[:n], pos); i >= 0 {
 			return fmt.Errorf("octet %d is wrong", pos+uint64(i))
 		}
@@ -87,6 +92,17 @@ func (k *talk) readAll() error {
 			return fmt.Errorf("read at octet %d: %w", pos, err)
 		}
 	}
+	return nil
+}
+
+// upTo lets both directions run until limit octets have been read, and stops
+// them there.
+func (k *talk) upTo(limit uint64) error {
+	k.limit = limit
+	k.start()
+	err := <-k.read
+	k.read <- err
+	return errors.Join(err, k.interrupt())
 }
 
 // interrupt stops both directions where they are, and leaves the connection as
