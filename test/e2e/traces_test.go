@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -44,13 +45,13 @@ func (r *rig) pins(port string) int {
 // unchanged waits until the traces are what they were before.
 func (r *rig) unchanged(before traces) {
 	r.Helper()
-	r.eventually(fmt.Sprintf("the traces are %+v again", before), func() bool {
-		now := r.traces()
-		if now != before {
-			r.Logf("traces now: %+v", now)
+	var now traces
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		if now = r.traces(); now == before {
+			return
 		}
-		return now == before
-	})
+	}
+	r.Fatalf("left behind: %+v, and before the take-over %+v", now, before)
 }
 
 // tuple is a connection as our side sees it.
