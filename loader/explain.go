@@ -18,7 +18,8 @@ import (
 // included. A veth in native mode begins to cut packets up earlier: a page,
 // less 256 octets in front, 14 of Ethernet and 320 behind.
 const (
-	maxMTU           = 4096 - 256 - 14 - 4
+	chunkOverhead    = 256 + 14 + 4
+	maxMTU           = 4096 - chunkOverhead
 	maxMTUNativeVeth = 4096 - 256 - 14 - 320
 )
 

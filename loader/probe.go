@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"errors"
 	"fmt"
 )
 
@@ -10,7 +11,8 @@ type Probe struct {
 	OK     bool
 	Detail string // what was found, one line
 	// Fix is the command or sentence that puts it right. Where OK is true it
-	// is a hint about something that cannot be seen from here.
+	// is a hint: about something that cannot be seen from here, or that only
+	// some uses need.
 	Fix string
 }
 
@@ -18,18 +20,31 @@ type Probe struct {
 type Needs struct {
 	Memory  uint64 // octets of frames that the kernel must lock; 0 means 32 MiB
 	Engines int    // queues that will have an engine; 0 means one for each there is
+	Chunk   int    // octets of a chunk of the ring, 2048 or 4096; 0 means 4096
+	Generic bool   // the program will be attached in generic mode
 }
 
-const defaultMemory = 32 << 20
+// What a zero Needs means.
+const (
+	defaultMemory = 32 << 20
+	defaultChunk  = 4096
+)
 
 func (n Needs) fill() (Needs, error) {
 	if n.Memory == 0 {
 		n.Memory = defaultMemory
 	}
-	if n.Engines < 0 {
-		return n, fmt.Errorf("%d engines: want 1 or more", n.Engines)
+	if n.Chunk == 0 {
+		n.Chunk = defaultChunk
 	}
-	return n, nil
+	var errs []error
+	if n.Engines < 0 {
+		errs = append(errs, fmt.Errorf("%d engines: want 1 or more", n.Engines))
+	}
+	if n.Chunk != 2048 && n.Chunk != 4096 {
+		errs = append(errs, fmt.Errorf("chunks of %d octets: want 2048 or 4096", n.Chunk))
+	}
+	return n, errors.Join(errs...)
 }
 
 func ok(name, format string, args ...any) Probe {
@@ -84,10 +99,10 @@ func ProbeLink(name string, needs Needs) ([]Probe, error) {
 	return []Probe{
 		probeUp(l),
 		hook,
-		n.probeDriver(l, found),
+		n.probeDriver(l, found, needs.Generic),
 		probeMetadata(l),
 		probeQueues(l, needs.Engines),
-		probeMTU(l),
+		probeMTU(l, needs),
 		n.probeVLANOffload(l),
 		n.probeChecksum(l),
 	}, nil

@@ -49,7 +49,9 @@ const bpffsRoot = "/sys/fs/bpf"
 func probeBPFFS() Probe {
 	const name = "BPF file system"
 	if err := onBPFFS(bpffsRoot); err != nil {
-		return bad(name, "mount -t bpf bpf "+bpffsRoot, "none at %s; only programs that stay (stag load) need one", bpffsRoot)
+		p := ok(name, "none at %s, which matters only for programs that stay when their process ends", bpffsRoot)
+		p.Fix = "mount -t bpf bpf " + bpffsRoot
+		return p
 	}
 	return ok(name, "mounted at %s", bpffsRoot)
 }

@@ -57,9 +57,12 @@ func (n *Net) probeHook(l Link) (Probe, netlink.LinkXdp) {
 }
 
 // probeDriver attaches a program in native mode for a moment, unless one is
-// there already.
-func (n *Net) probeDriver(l Link, there netlink.LinkXdp) Probe {
+// there already or generic mode will do.
+func (n *Net) probeDriver(l Link, there netlink.LinkXdp, generic bool) Probe {
 	const name = "driver mode"
+	if generic {
+		return n.probeGeneric(name, l)
+	}
 	if there.Attached {
 		if there.AttachMode == nl.XDP_ATTACHED_SKB {
 			return ok(name, "unknown: what is on the hook is attached in generic mode, and was left alone")
@@ -79,6 +82,18 @@ func (n *Net) probeDriver(l Link, there netlink.LinkXdp) Probe {
 		return n.noDriver(name, l, err)
 	}
 	return ok(name, "native")
+}
+
+// probeGeneric: every driver has generic mode, but not every setting suits it.
+func (n *Net) probeGeneric(name string, l Link) Probe {
+	if err := n.checkOffloads(l, true); err != nil {
+		return bad(name, fmt.Sprintf("ethtool -K %s gro off lro off", l.Port), "generic, as asked for, but receive offload would join segments to up to 64 KiB")
+	}
+	p := ok(name, "generic, as asked for: slower than native")
+	if l.Driver == "veth" {
+		p.Fix = "ethtool -K PEER tso off gso off, on the other end, which sends segments of up to 64 KiB otherwise"
+	}
+	return p
 }
 
 // noDriver says what to do when even a program that does nothing is refused.
@@ -139,7 +154,7 @@ func probeMetadata(l Link) Probe {
 func probeQueues(l Link, engines int) Probe {
 	const name = "queues"
 	if l.RxQueues == engines {
-		return ok(name, "%d receive queues, each with an engine", l.RxQueues)
+		return ok(name, "%d to receive with, an engine for each", l.RxQueues)
 	}
 	return bad(name, setQueues(l, engines), "%s receives with %d queues, and %d have an engine: packets of the others would be lost",
 		l.Port, l.RxQueues, engines)
@@ -152,13 +167,19 @@ func setQueues(l Link, n int) string {
 	return fmt.Sprintf("ethtool -L %s combined %d", l.Port, n)
 }
 
-func probeMTU(l Link) Probe {
+// probeMTU: a packet must come in one piece, and fit into a chunk.
+func probeMTU(l Link, needs Needs) Probe {
 	const name = "MTU"
-	limit := largestMTU(l, false)
-	if l.PortMTU > limit {
-		return bad(name, fmt.Sprintf("ip link set %s mtu %d, at both ends", l.Port, limit), "%d, and packets of more than %d come in several pieces", l.PortMTU, limit)
+	limit, chunk := largestMTU(l, needs.Generic), needs.Chunk-chunkOverhead
+	switch {
+	case l.PortMTU > limit:
+		return bad(name, fmt.Sprintf("ip link set %s mtu %d, at both ends", l.Port, min(limit, chunk)),
+			"%d, and packets of more than %d come in several pieces", l.PortMTU, limit)
+	case l.PortMTU > chunk:
+		return bad(name, fmt.Sprintf("use chunks of 4096 octets, or ip link set %s mtu %d, at both ends", l.Port, chunk),
+			"%d, and a chunk of %d octets holds packets of up to %d", l.PortMTU, needs.Chunk, chunk)
 	}
-	return ok(name, "%d of at most %d", l.PortMTU, limit)
+	return ok(name, "%d of at most %d", l.PortMTU, min(limit, chunk))
 }
 
 // probeVLANOffload: a card that takes tags off hides them from the program.

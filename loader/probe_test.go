@@ -91,6 +91,12 @@ func TestProbeLinkFaults(t *testing.T) {
 	}{
 		"engines": {probe: "queues", needs: loader.Needs{Engines: 3}, says: "ethtool -L"},
 		"MTU":     {config: pair.Config{MTU: 9000}, probe: "MTU", says: "3506"},
+		"MTU in generic mode": {config: pair.Config{MTU: 9000}, probe: "MTU", says: "mtu 3822",
+			needs: loader.Needs{Generic: true}},
+		"MTU of a chunk": {config: pair.Config{MTU: 3000}, probe: "MTU", says: "mtu 1774",
+			needs: loader.Needs{Chunk: 2048}},
+		"receive offload in generic mode": {probe: "driver mode", says: "gro off", needs: loader.Needs{Generic: true},
+			spoil: func(t *testing.T, p *pair.Pair) error { return loader.SetGRO(p.Ends[pair.A].Name, true) }},
 		"down": {probe: "link", says: "set",
 			spoil: func(t *testing.T, p *pair.Pair) error { return setUp(p.Ends[pair.A].Name, false) }},
 		"no carrier": {probe: "link", says: "carrier",
@@ -175,4 +181,31 @@ func TestProbeMissingLink(t *testing.T) {
 		oneLine(t, err, loader.ErrNoLink, "eth77")
 		return nil
 	})
+}
+
+// TestProbeGeneric: where native mode is not asked for it is not tried.
+func TestProbeGeneric(t *testing.T) {
+	need.XDP(t)
+	p := newPair(t, pair.Config{MTU: 3600})
+	probes := probeLink(t, p, p.Ends[pair.A].Name, loader.Needs{Generic: true})
+	wellFormed(t, probes)
+	for _, probe := range probes {
+		if !probe.OK {
+			t.Errorf("%+v", probe)
+		}
+	}
+	if d := named(t, probes, "driver mode"); !strings.Contains(d.Fix, "tso off") {
+		t.Errorf("no word on the other end's offloads: %+v", d)
+	}
+}
+
+func TestProbeNeeds(t *testing.T) {
+	for _, needs := range []loader.Needs{{Engines: -1}, {Chunk: 1000}} {
+		if _, err := loader.ProbeHost(needs); err == nil {
+			t.Errorf("%+v was taken", needs)
+		}
+		if _, err := loader.ProbeLink("lo", needs); err == nil {
+			t.Errorf("%+v was taken", needs)
+		}
+	}
 }
