@@ -25,6 +25,7 @@ type naps struct {
 	fds  [2]unix.PollFd // the socket, the bell
 	ts   unix.Timespec
 	next time.Duration // how long the next sleep may take; 0: as for the first
+	seen uint64        // frames in and out when that was decided
 	idle atomic.Bool   // the last sleep ended without anything happening
 }
 
@@ -65,8 +66,9 @@ func (q *Queue) Arm(d time.Duration) (limit time.Duration, err error) {
 		if err := q.probe(); err != nil {
 			return 0, err
 		}
-	} else {
-		q.naps.next = 0
+	}
+	if moved := q.count.Rx + q.count.Completed; moved != q.naps.seen {
+		q.naps.seen, q.naps.next = moved, 0
 	}
 	q.bell.asleep.Store(true)
 	if d == 0 || q.due() {
