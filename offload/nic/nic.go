@@ -79,7 +79,7 @@ func (n *NIC) open() (err error) {
 	if n.dir, err = offload.NewDirectory(n.cfg.MaxFlows); err != nil {
 		return err
 	}
-	for _, step := range []func() error{n.checkQueues, n.claim, n.attach, n.openQueues, n.startEngines, n.watch} {
+	for _, step := range []func() error{n.checkQueues, n.claim, n.attach, n.checkChunk, n.openQueues, n.startEngines, n.watch} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -97,10 +97,6 @@ func (n *NIC) checkQueues() error {
 	case n.cfg.Queues != has:
 		return fmt.Errorf("%d queues asked for, and the interface has %d: serve all of them, or run `ethtool -L %s combined %d`",
 			n.cfg.Queues, has, n.link.Port, n.cfg.Queues)
-	}
-	if need, room := n.link.MTU+18, int(n.cfg.FrameSize)-256; need > room {
-		return fmt.Errorf("MTU %d needs %d octets, and a chunk of %d holds %d: use larger chunks or `ip link set %s mtu %d`",
-			n.link.MTU, need, n.cfg.FrameSize, room, n.link.Name, room-18)
 	}
 	return nil
 }
@@ -129,6 +125,16 @@ func (n *NIC) attach() (err error) {
 		return err
 	}
 	n.undo.add(n.steer.Close)
+	return nil
+}
+
+// checkChunk makes sure that a packet fits into a chunk. What no chunk would
+// hold has been refused by attach.
+func (n *NIC) checkChunk() error {
+	if need, room := n.link.MTU+18, int(n.cfg.FrameSize)-256; need > room {
+		return fmt.Errorf("MTU %d needs %d octets, and a chunk of %d holds %d: use larger chunks or `ip link set %s mtu %d`",
+			n.link.MTU, need, n.cfg.FrameSize, room, n.link.Name, room-18)
+	}
 	return nil
 }
 
