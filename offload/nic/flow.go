@@ -93,7 +93,7 @@ func (f *Flow) Final() tcp.Stats {
 // connection.
 func (f *Flow) Close(ctx context.Context) error {
 	err := f.engine.Inspect(ctx, f.id, func(c *tcp.Conn) { c.CloseWrite() })
-	if err != nil && !errors.Is(err, offload.ErrNoFlow) {
+	if err != nil && !hasEnded(err) {
 		return err
 	}
 	select {
@@ -107,10 +107,16 @@ func (f *Flow) Close(ctx context.Context) error {
 // Abort resets the connection.
 func (f *Flow) Abort(ctx context.Context) error {
 	err := f.engine.Inspect(ctx, f.id, func(c *tcp.Conn) { c.Abort() })
-	if errors.Is(err, offload.ErrNoFlow) {
-		return nil // it has ended by itself
+	if hasEnded(err) {
+		return nil
 	}
 	return err
+}
+
+// hasEnded reports whether err says that the connection has ended by itself:
+// alone, or with its engine, which ended all that it had.
+func hasEnded(err error) bool {
+	return errors.Is(err, offload.ErrNoFlow) || errors.Is(err, offload.ErrStopped)
 }
 
 // finish marks the connection as ended.

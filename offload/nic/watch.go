@@ -48,8 +48,12 @@ func (n *NIC) follow(events <-chan loader.Event) {
 func (n *NIC) event(e loader.Event) {
 	switch e := e.(type) {
 	case loader.NeighbourEvent:
-		if e.Index == n.link.Index && e.MAC != nil {
+		switch {
+		case e.Index != n.link.Index:
+		case e.MAC != nil:
 			n.redirect(e.IP, e.MAC)
+		default:
+			n.keepAgain(e.IP)
 		}
 	case loader.LinkEvent:
 		if e.Index == n.link.PortIndex {
@@ -84,6 +88,9 @@ func (n *NIC) reroute() {
 		case f.move(r.DstMAC):
 			n.log.Info("next hop changed", "flow", f.id, "next hop", r.NextHop)
 		}
+		if err == nil {
+			n.keepFor(f)
+		}
 	}
 }
 
@@ -111,6 +118,25 @@ func (n *NIC) keep(r loader.Route) error {
 	return nil
 }
 
+// keepAgain makes the kernel look for a next hop that it has forgotten, as it
+// does when the link goes down, if a flow still uses it.
+func (n *NIC) keepAgain(hop netip.Addr) {
+	for _, f := range n.Flows() {
+		if f.route.NextHop.WithZone("") == hop {
+			n.keepFor(f)
+			return
+		}
+	}
+}
+
+// keepFor keeps a flow's next hop fresh from now on. Where that fails the link
+// is down: when it is up again there are routes again, and reroute comes here.
+func (n *NIC) keepFor(f *Flow) {
+	if err := n.keep(f.route); err != nil {
+		n.log.Warn("neighbour not kept", "flow", f.id, "err", err)
+	}
+}
+
 // refresh repeats what keep did where the kernel does not manage entries.
 func (n *NIC) refresh() {
 	n.mu.Lock()
@@ -120,8 +146,6 @@ func (n *NIC) refresh() {
 		return
 	}
 	for _, f := range n.Flows() {
-		if _, err := n.net.KeepNeighbour(f.route.NextHop, f.route.OutIf); err != nil {
-			n.log.Warn("neighbour not refreshed", "flow", f.id, "err", err)
-		}
+		n.keepFor(f)
 	}
 }
