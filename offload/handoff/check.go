@@ -37,7 +37,7 @@ func (s *Socket) check() error {
 		return ErrClosed
 	}
 	for _, f := range []func() error{
-		s.checkState, s.checkULP, s.checkOptions, s.checkUrgent, s.checkPermission, s.checkSignature,
+		s.checkState, s.checkULP, s.checkFilter, s.checkOptions, s.checkUrgent, s.checkPermission, s.checkSignature,
 	} {
 		if err := f(); err != nil {
 			return fmt.Errorf("%v to %v: %w", s.tuple.Local, s.tuple.Remote, err)
@@ -93,6 +93,19 @@ func (s *Socket) checkULP() error {
 		return ErrTLS
 	case name != "":
 		return fmt.Errorf("%w: %q", ErrULP, name)
+	}
+	return nil
+}
+
+// checkFilter refuses a socket whose filter cannot be replaced by the
+// placeholder's.
+func (s *Socket) checkFilter() error {
+	locked, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_LOCK_FILTER)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read SO_LOCK_FILTER: %w", err)
+	case locked != 0:
+		return ErrFilter
 	}
 	return nil
 }

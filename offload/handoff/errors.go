@@ -14,6 +14,7 @@ var (
 	ErrPending        = errors.New("an error is pending on the socket: read it first")
 	ErrTLS            = errors.New("kernel TLS runs on the socket: take the connection over before TLS is set up, or leave it to the kernel")
 	ErrULP            = errors.New("an upper-layer protocol of the kernel runs on the socket")
+	ErrFilter         = errors.New("the socket's filter is locked: do not set SO_LOCK_FILTER")
 	ErrMD5            = errors.New("the connection is signed with TCP-MD5 or TCP-AO, which the engine does not speak")
 	ErrUrgent         = errors.New("urgent data is on its way: read it first")
 	ErrOptions        = errors.New("IP options are set on the socket: clear IP_OPTIONS")

@@ -13,13 +13,15 @@ import (
 
 // Placeholder keeps a connection's 4-tuple in the kernel while an engine runs
 // the connection: an ESTABLISHED socket with empty queues and no timers, in
-// repair mode for life. No segment of the tuple may reach it, as it would
-// answer. It is safe for concurrent use.
+// repair mode for life. No segment of the tuple should reach it. Some do while
+// the XDP program does not run although it is attached, as on a veth interface
+// that is just coming up; they are thrown away, since an answer could
+// acknowledge what the engine has never seen. It is safe for concurrent use.
 type Placeholder struct {
 	tuple      Tuple
 	ip         IP
 	congestion string
-	segsIn     uint32 // tcpi_segs_in when it was made
+	drops      uint32 // segments thrown away before it was made
 
 	mu sync.Mutex
 	fd int // -1 when closed
@@ -49,8 +51,13 @@ func (p *Placeholder) Err() error {
 		return fmt.Errorf("read TCP_INFO of the placeholder: %w", err)
 	case info.State != established:
 		return fmt.Errorf("the placeholder of %v to %v is in %s", p.tuple.Local, p.tuple.Remote, stateName(info.State))
-	case info.Segs_in != p.segsIn:
-		return fmt.Errorf("%d segments of %v to %v have reached the kernel", info.Segs_in-p.segsIn, p.tuple.Remote, p.tuple.Local)
+	}
+	drops, err := getDrops(p.fd)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read SO_MEMINFO of the placeholder: %w", err)
+	case drops != p.drops:
+		return fmt.Errorf("%d segments of %v to %v have reached the kernel", drops-p.drops, p.tuple.Remote, p.tuple.Local)
 	}
 	return nil
 }
@@ -92,7 +99,7 @@ func (s *Socket) placeholder(state tcp.State) (*Placeholder, error) {
 	p := &Placeholder{tuple: s.tuple, ip: s.ip, congestion: s.congestion, fd: fd}
 	err := s.rebuild(fd, state)
 	if err == nil {
-		p.segsIn, err = s.verify(fd, state)
+		p.drops, err = s.verify(fd, state)
 	}
 	if err != nil {
 		return nil, errors.Join(err, dissolve(fd))
@@ -108,6 +115,9 @@ func (s *Socket) rebuild(fd int, state tcp.State) error {
 	}
 	if err := s.inject(StepReplace); err != nil {
 		return err
+	}
+	if err := refuseAll(fd); err != nil {
+		return fmt.Errorf("attach a socket filter: %w", err)
 	}
 	if err := s.bind(fd); err != nil {
 		return fmt.Errorf("bind to %v again: %w", s.tuple.Local, err)
@@ -143,9 +153,17 @@ func (s *Socket) bind(fd int) error {
 	return err
 }
 
+// refuseAll has the kernel throw away every segment for the socket, unanswered:
+// a filter whose only instruction returns 0, the octets to keep.
+func refuseAll(fd int) error {
+	none := [1]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(none)), Filter: &none[0]})
+}
+
 // verify checks that the socket is a placeholder, and says how many segments
-// it has seen. With no queue selected, a write to it is refused.
-func (s *Socket) verify(fd int, state tcp.State) (segsIn uint32, err error) {
+// it has thrown away. With no queue selected, a write to it is refused.
+func (s *Socket) verify(fd int, state tcp.State) (drops uint32, err error) {
 	info, err := getTCPInfo(fd)
 	if err != nil {
 		return 0, fmt.Errorf("read TCP_INFO: %w", err)
@@ -172,6 +190,6 @@ func (s *Socket) verify(fd int, state tcp.State) (segsIn uint32, err error) {
 	if next != state.RcvNxt {
 		return 0, fmt.Errorf("%w: the placeholder has received %d octets", ErrMoving, state.RcvNxt.Until(next))
 	}
-	err = unix.SetsockoptInt(fd, unix.SOL_TCP, unix.TCP_REPAIR_QUEUE, noQueue)
-	return info.Segs_in, err
+	drops, err = getDrops(fd)
+	return drops, errors.Join(err, unix.SetsockoptInt(fd, unix.SOL_TCP, unix.TCP_REPAIR_QUEUE, noQueue))
 }

@@ -56,6 +56,9 @@ func TestOpenRefuses(t *testing.T) {
 				return unix.SetsockoptString(fd, unix.SOL_IP, unix.IP_OPTIONS, "\x01\x01\x01\x00")
 			})
 		}, ErrOptions, "", true},
+		{"a locked filter", func(t *testing.T, a, _ *net.TCPConn) {
+			control(t, a, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_LOCK_FILTER, 1) })
+		}, ErrFilter, "", true},
 		{"the peer has closed", func(t *testing.T, a, b *net.TCPConn) {
 			b.CloseWrite()
 			awaitState(t, a, 8)

@@ -106,15 +106,21 @@ func TestTakenConnectionIsSilent(t *testing.T) {
 	}
 }
 
-// A segment that gets past the steering is noticed.
+// A segment that gets past the steering, although it is the next that the
+// connection expects, is noticed and not answered.
 func TestPlaceholderTellsWhenTouched(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.connect(how{})
 	st := w.take(a)
+	sniffer := w.sniff(pair.A)
 	w.rule(st.port, passAll)
 	if _, err := b.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "an error of the placeholder", func() bool { return st.placeholder.Err() != nil })
+	time.Sleep(100 * time.Millisecond) // longer than an ACK may be delayed
+	if n := len(captured(t, sniffer, st.port)); n != 0 {
+		t.Errorf("the placeholder has sent %d segments", n)
+	}
 	w.rule(st.port, dropAll)
 }

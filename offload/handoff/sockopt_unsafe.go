@@ -57,6 +57,19 @@ func getRepairWindow(fd int) (w repairWindow, err error) {
 	return w, nil
 }
 
+// getDrops reads how many packets the kernel has thrown away for a socket.
+func getDrops(fd int) (uint32, error) {
+	var info [unix.SK_MEMINFO_VARS]uint32
+	size := uint32(unsafe.Sizeof(info))
+	if err := getsockopt(fd, unix.SOL_SOCKET, unix.SO_MEMINFO, unsafe.Pointer(&info), &size); err != nil {
+		return 0, err
+	}
+	if size != uint32(unsafe.Sizeof(info)) {
+		return 0, unix.EOPNOTSUPP
+	}
+	return info[unix.SK_MEMINFO_DROPS], nil
+}
+
 // optionLen reads a socket option of up to 256 octets and reports how long its
 // value is.
 func optionLen(fd, level, name int) (int, error) {
