@@ -119,6 +119,10 @@ func (e *Engine) Inspect(ctx context.Context, id FlowID, fn func(*tcp.Conn)) err
 	return err
 }
 
+// Between runs fn between two steps, on the queue's goroutine: for what belongs
+// to that, such as the port's own counters.
+func (e *Engine) Between(ctx context.Context, fn func()) error { return e.call(ctx, fn) }
+
 func (e *Engine) flow(id FlowID) *flow {
 	if i := int(id.Index()); i < len(e.flows) && e.flows[i] != nil && e.flows[i].id == id {
 		return e.flows[i]

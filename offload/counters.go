@@ -31,6 +31,7 @@ func (d Drop) String() string { return dropNames[d] }
 
 // Counters count since the engine was made: packets, octets, or events.
 type Counters struct {
+	Steps               uint64 // that moved something
 	RxPackets, RxOctets uint64 // arrived at the port, Ethernet headers included
 	TxPackets, TxOctets uint64 // queued for transmission
 	Parked              uint64 // segments held for a take-over
@@ -79,6 +80,7 @@ func (c *Counters) Add(o *Counters) {
 		sum *uint64
 		n   uint64
 	}{
+		{&c.Steps, o.Steps},
 		{&c.RxPackets, o.RxPackets}, {&c.RxOctets, o.RxOctets},
 		{&c.TxPackets, o.TxPackets}, {&c.TxOctets, o.TxOctets},
 		{&c.Parked, o.Parked}, {&c.PassedOut, o.PassedOut}, {&c.PassedIn, o.PassedIn},

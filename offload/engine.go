@@ -169,6 +169,9 @@ func (e *Engine) Step(now clock.Instant) (next clock.Instant) {
 	e.giveBack()
 	e.flush()
 	e.wakePeers()
+	if e.worked {
+		e.count.Steps++
+	}
 	return e.deadline()
 }
 

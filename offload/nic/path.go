@@ -1,6 +1,8 @@
 package nic
 
 import (
+	"context"
+	"errors"
 	"fmt"
 
 	"github.com/stag-rdma/stag/afxdp"
@@ -33,6 +35,19 @@ func (n *NIC) Path() Path {
 		Driver: n.link.Driver, XDP: n.steer.Mode(), Memory: info.Mode,
 		Queues: len(n.queues), NoZeroCopy: info.NoZeroCopy,
 	}
+}
+
+// PortStats reads what the sockets have counted, by queue.
+func (n *NIC) PortStats(ctx context.Context) ([]afxdp.Stats, error) {
+	all := make([]afxdp.Stats, len(n.queues))
+	for i, q := range n.queues {
+		var failed error
+		err := n.engines[i].Between(ctx, func() { all[i], failed = q.Stats() })
+		if err := errors.Join(err, failed); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // Link is the interface.
