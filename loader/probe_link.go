@@ -156,8 +156,8 @@ func probeQueues(l Link, engines int) Probe {
 	if l.RxQueues == engines {
 		return ok(name, "%d to receive with, an engine for each", l.RxQueues)
 	}
-	return bad(name, setQueues(l, engines), "%s receives with %d queues, and %d have an engine: packets of the others would be lost",
-		l.Port, l.RxQueues, engines)
+	return bad(name, setQueues(l, engines), "receive queues %d, engines %d: packets of a queue without an engine would be lost",
+		l.RxQueues, engines)
 }
 
 func setQueues(l Link, n int) string {

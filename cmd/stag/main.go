@@ -3,10 +3,13 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -25,7 +28,10 @@ var errFailed = errors.New("failed")
 type usageError struct{ error }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// Whatever ends the program lets it clean up first: also a terminal that
+	// closes, and a pipe whose reader has gone, which is an error of Write then.
+	signal.Ignore(syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err := root().ExecuteContext(ctx)
 	stop()
 	os.Exit(exitCode(err))
@@ -45,8 +51,13 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	cmd.AddCommand(demoCommand())
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if cmd.HasParent() {
+			err = fmt.Errorf("%s: %w", cmd.Name(), err)
+		}
+		return usageError{fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())}
+	})
+	cmd.AddCommand(doctorCommand(), demoCommand())
 	return cmd
 }
 
@@ -66,12 +77,22 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// atMost is cobra.MaximumNArgs with our exit code.
+// atMost allows up to n arguments, none of them empty.
 func atMost(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if err := cobra.MaximumNArgs(n)(cmd, args); err != nil {
-			return usageError{err}
+		if len(args) > n {
+			return usageError{fmt.Errorf("%s: unexpected argument %q: see stag %s --help", cmd.Name(), args[n], cmd.Name())}
+		}
+		if slices.Contains(args, "") {
+			return usageError{fmt.Errorf("%s: an argument is empty", cmd.Name())}
 		}
 		return nil
 	}
+}
+
+// writeJSON is for readers that are programs, and people who look at them.
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
 }

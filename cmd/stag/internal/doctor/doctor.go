@@ -1,0 +1,143 @@
+// Package doctor is what `stag doctor` finds.
+package doctor
+
+import (
+	"errors"
+	"net"
+
+	"github.com/stag-rdma/stag/afxdp"
+	"github.com/stag-rdma/stag/loader"
+)
+
+// Options say what is to be opened later.
+type Options struct {
+	Link    string // the interface; "": the host alone
+	Engines int    // queues with an engine; 0: all that the interface has
+	Chunk   int    // octets, 2048 or 4096; 0 means 4096
+	Generic bool   // in generic mode
+}
+
+// Status is how serious a row is.
+type Status string
+
+// The statuses.
+const (
+	OK   Status = "OK"
+	Hint Status = "hint" // works as it is
+	Fail Status = "FAIL"
+)
+
+// Row is one requirement.
+type Row struct {
+	Name   string `json:"name"`
+	Status Status `json:"status"`
+	Detail string `json:"detail"`
+	Fix    string `json:"fix,omitempty"` // the command that puts it right
+}
+
+// Report is what was found.
+type Report struct {
+	OK        bool   `json:"ok"` // nothing that is required is missing
+	Interface string `json:"interface,omitempty"`
+	Host      []Row  `json:"host"`
+	Link      []Row  `json:"link,omitempty"`
+	// Error is why the interface cannot be used at all, "" if it can.
+	Error string `json:"error,omitempty"`
+	// Interfaces are those that could have been asked about, when none was.
+	Interfaces []string `json:"interfaces,omitempty"`
+	Notes      []string `json:"notes"`
+}
+
+// notes are what whoever opens an interface should know, and no probe can find.
+var notes = []string{
+	"Connections that stag takes over bypass netfilter behind the XDP hook, conntrack, tc and the limits of cgroups.",
+	"tcpdump does not see their packets.",
+}
+
+// Run looks at the host and, if one is named, at an interface, in the network
+// namespace of the process. Nothing stays changed.
+func Run(o Options) (Report, error) {
+	r := Report{Interface: o.Link, Notes: notes}
+	needs := loader.Needs{Engines: o.Engines, Chunk: o.Chunk, Generic: o.Generic}
+	var err error
+	if needs.Memory, err = o.memory(); err != nil {
+		return r, err
+	}
+	host, err := loader.ProbeHost(needs)
+	if err != nil {
+		return r, err
+	}
+	r.Host = rows(host)
+	if o.Link == "" {
+		r.Interfaces, err = interfaces()
+	} else {
+		r.Link, r.Error, err = link(o.Link, needs)
+	}
+	r.OK = r.Error == "" && r.Failures() == 0
+	return r, err
+}
+
+// memory is how much the kernel must lock for the frames of all queues.
+func (o Options) memory() (uint64, error) {
+	queues := o.Engines
+	if queues == 0 && o.Link != "" {
+		// When there is no such interface, that is said later.
+		if l, err := loader.LookupLink(o.Link); err == nil {
+			queues = l.RxQueues
+		}
+	}
+	each, err := afxdp.Config{FrameSize: uint32(o.Chunk)}.RegionSize()
+	return each * uint64(max(queues, 1)), err
+}
+
+// link asks about an interface. That it cannot be used at all is a finding.
+func link(name string, needs loader.Needs) ([]Row, string, error) {
+	probes, err := loader.ProbeLink(name, needs)
+	for _, known := range []error{loader.ErrNoLink, loader.ErrBond, loader.ErrVLANParent} {
+		if errors.Is(err, known) {
+			return nil, err.Error(), nil
+		}
+	}
+	return rows(probes), "", err
+}
+
+// interfaces are those that stag could be asked to use: all but the loopback.
+func interfaces() (names []string, err error) {
+	all, err := net.Interfaces()
+	for _, i := range all {
+		if i.Flags&net.FlagLoopback == 0 {
+			names = append(names, i.Name)
+		}
+	}
+	return names, err
+}
+
+func rows(probes []loader.Probe) []Row {
+	list := make([]Row, len(probes))
+	for i, p := range probes {
+		list[i] = Row{Name: p.Name, Status: status(p), Detail: p.Detail, Fix: p.Fix}
+	}
+	return list
+}
+
+func status(p loader.Probe) Status {
+	switch {
+	case !p.OK:
+		return Fail
+	case p.Fix != "":
+		return Hint
+	}
+	return OK
+}
+
+// Failures is how many requirements are not met.
+func (r Report) Failures() (n int) {
+	for _, list := range [][]Row{r.Host, r.Link} {
+		for _, row := range list {
+			if row.Status == Fail {
+				n++
+			}
+		}
+	}
+	return n
+}
