@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 
@@ -10,11 +9,20 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/demo"
 )
 
+// The sizes that stag demo moves, in MiB.
+const (
+	defaultSize = 1 << 10
+	maxSize     = 1 << 20
+)
+
+// The MTUs that it can give to a veth pair with IPv6, octets.
+const minMTU, maxMTU = 1280, 65535
+
 func demoCommand() *cobra.Command {
 	var (
-		o      demo.Options
-		mib    uint64
-		asJSON bool
+		o               demo.Options
+		mib             uint64
+		asJSON, verbose bool
 	)
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -30,29 +38,46 @@ and says so in its first line.`,
   stag demo --json`,
 		Args: atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkDemo(cmd, o, mib); err != nil {
+				return err
+			}
 			o.Octets = mib << 20
-			o.Out, o.Progress = cmd.OutOrStdout(), os.Stderr
-			if asJSON {
-				o.Out = nil
+			o.Progress = os.Stderr
+			if !asJSON {
+				o.Out = cmd.OutOrStdout()
 			}
 			r, err := demo.Run(cmd.Context(), o)
 			if err != nil {
 				return fmt.Errorf("demo: %w", err)
 			}
 			if asJSON {
-				enc := json.NewEncoder(cmd.OutOrStdout())
-				enc.SetIndent("", "  ")
-				return enc.Encode(r)
+				return writeJSON(cmd.OutOrStdout(), r)
 			}
-			return r.Print(cmd.OutOrStdout())
+			return r.Print(cmd.OutOrStdout(), verbose)
 		},
 	}
 	f := cmd.Flags()
-	f.Uint64Var(&mib, "size", 1024, "MiB to move each way")
+	f.Uint64Var(&mib, "size", defaultSize, "MiB to move each way")
 	f.IntVar(&o.MTU, "mtu", 1500, "MTU of the veth pair, octets")
 	f.BoolVar(&o.V6, "ipv6", false, "use IPv6")
 	f.BoolVar(&o.Generic, "generic", false, "attach in generic mode instead of native")
 	f.BoolVar(&o.KernelPort, "kernel-port", false, "use the kernel's TCP on loopback even with the rights for more")
 	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
+	f.BoolVarP(&verbose, "verbose", "v", false, "also say why zero copy is not used")
 	return cmd
+}
+
+func checkDemo(cmd *cobra.Command, o demo.Options, mib uint64) error {
+	for _, flag := range []string{"mtu", "generic"} {
+		if o.KernelPort && cmd.Flags().Changed(flag) {
+			return usageError{fmt.Errorf("demo: --%s has no meaning with --kernel-port: choose one", flag)}
+		}
+	}
+	switch {
+	case mib < 1 || mib > maxSize:
+		return usageError{fmt.Errorf("demo: --size %d: choose 1 to %d MiB", mib, maxSize)}
+	case o.MTU < minMTU || o.MTU > maxMTU:
+		return usageError{fmt.Errorf("demo: --mtu %d: choose %d to %d", o.MTU, minMTU, maxMTU)}
+	}
+	return nil
 }

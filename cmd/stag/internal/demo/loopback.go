@@ -10,24 +10,27 @@ import (
 	"github.com/stag-rdma/stag/offload/octets"
 )
 
-// loopback is the stage without rights: two kernel sockets on 127.0.0.1.
+// loopback is the stage without rights: two kernel sockets on the loopback.
 type loopback struct {
+	why      string // it is not the other one
 	listener net.Listener
 	ends     [2]*kernelport.Conn
 	stop     context.CancelFunc
 }
 
-func newLoopback(_ context.Context, o Options, why string) (stage, error) {
-	fmt.Fprintf(o.Out, "Kernel port on loopback, nothing is offloaded: %s.\n", why)
+func newLoopback(ctx context.Context, o Options, why string) (stage, error) {
+	if _, err := fmt.Fprintf(o.Out, "Kernel port on loopback, nothing is offloaded: %s.\n", why); err != nil {
+		return nil, err
+	}
 	address := "127.0.0.1:0"
 	if o.V6 {
 		address = "[::1]:0"
 	}
-	l, err := plainTCP().Listen(context.Background(), "tcp", address)
+	l, err := plainTCP().Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
-	return &loopback{listener: l, stop: func() {}}, nil
+	return &loopback{why: why, listener: l, stop: func() {}}, nil
 }
 
 // plainTCP listens without MPTCP, which nothing can take over.
@@ -88,6 +91,7 @@ func connect(ctx context.Context, l net.Listener, dial func(context.Context, str
 }
 
 func (l *loopback) report(_ context.Context, r *Result) error {
+	r.Reason = l.why
 	for i := range r.Sides {
 		r.Sides[i].Path = "kernel port, loopback"
 	}

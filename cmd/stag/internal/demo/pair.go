@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/offload"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/octets"
 )
@@ -20,27 +22,35 @@ type hosts struct {
 	flows [2]*nic.Flow
 }
 
-func newPair(ctx context.Context, o Options) (_ stage, err error) {
+func newPair(o Options) (stage, error) {
 	h := &hosts{o: o}
+	var err error
 	if h.pair, err = pair.New(pair.Config{MTU: o.MTU}); err != nil {
 		return nil, err
 	}
-	for side := range h.nics {
-		if err := h.open(pair.Side(side)); err != nil {
-			return nil, errors.Join(fmt.Errorf("side %v: %w", pair.Side(side), err), h.close())
-		}
+	if err := h.open(); err != nil {
+		return nil, and(err, h.close())
 	}
-	fmt.Fprintf(o.Out, "Two namespaces, joined by veth: %s and %s, MTU %d.\n", h.end(pair.A).Name, h.end(pair.B).Name, o.MTU)
 	return h, nil
 }
 
 func (h *hosts) end(side pair.Side) *pair.End { return &h.pair.Ends[side] }
 
-func (h *hosts) open(side pair.Side) error {
-	return h.pair.Do(side, func() (err error) {
-		h.nics[side], err = nic.Open(nic.Config{Link: h.end(side).Name, Generic: h.o.Generic})
-		return err
-	})
+func (h *hosts) open() error {
+	for side := range h.nics {
+		err := h.pair.Do(pair.Side(side), func() (err error) {
+			h.nics[side], err = nic.Open(nic.Config{Link: h.end(pair.Side(side)).Name, Generic: h.o.Generic})
+			return err
+		})
+		switch {
+		case errors.Is(err, loader.ErrMTU):
+			return fmt.Errorf("choose a smaller --mtu: %w", err)
+		case err != nil:
+			return fmt.Errorf("side %v: %w", pair.Side(side), err)
+		}
+	}
+	_, err := fmt.Fprintf(h.o.Out, "Two namespaces, joined by veth: %s and %s, MTU %d.\n", h.end(pair.A).Name, h.end(pair.B).Name, h.o.MTU)
+	return err
 }
 
 // start lets the two kernels connect, then takes both ends over. Side A sends
@@ -50,7 +60,12 @@ func (h *hosts) start(ctx context.Context, a, b *octets.Transfer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(h.o.Out, "The kernels connected %v to %v; taking both ends over.\n", ours.LocalAddr(), ours.RemoteAddr())
+	defer ours.Close() // of no effect on what has been taken over
+	defer theirs.Close()
+	_, err = fmt.Fprintf(h.o.Out, "The kernels connected %v to %v; taking both ends over.\n", ours.LocalAddr(), ours.RemoteAddr())
+	if err != nil {
+		return err
+	}
 	for side, c := range []*net.TCPConn{ours, theirs} {
 		ulp := []*octets.Transfer{a, b}[side]
 		if h.flows[side], err = h.nics[side].Take(ctx, c, ulp, nic.DefaultOptions); err != nil {
@@ -85,17 +100,26 @@ func (h *hosts) connect(ctx context.Context) (ours, theirs *net.TCPConn, err err
 }
 
 func (h *hosts) report(ctx context.Context, r *Result) error {
-	r.Offloaded = true
+	r.Offloaded, r.MTU = true, h.o.MTU
 	for i, n := range h.nics {
-		side := &r.Sides[i]
-		side.Path = n.Path().String()
-		side.HeldMillis = float64(h.flows[i].Held().Microseconds()) / 1000
-		side.Retransmissions = h.flows[i].Final().Retransmits
-		c, err := h.flows[i].Engine().Counters(ctx)
-		if err != nil {
-			return err
+		var sum offload.Counters
+		for _, e := range n.Engines() {
+			c, err := e.Counters(ctx)
+			if err != nil {
+				return fmt.Errorf("side %v: read the counters: %w", pair.Side(i), err)
+			}
+			sum.Add(&c)
 		}
-		side.FramesIn, side.FramesOut = c.RxPackets, c.TxPackets
+		path, flow := n.Path(), h.flows[i]
+		r.Sides[i].Path = path.String()
+		r.Sides[i].Offload = &Offload{
+			FramesIn: sum.RxPackets, FramesOut: sum.TxPackets,
+			Retransmissions: flow.Final().Retransmits,
+			HeldMillis:      float64(flow.Held().Microseconds()) / 1000,
+		}
+		if path.NoZeroCopy != nil {
+			r.Sides[i].Offload.NoZeroCopy = path.NoZeroCopy.Error()
+		}
 	}
 	return nil
 }

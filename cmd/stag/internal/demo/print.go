@@ -3,35 +3,40 @@ package demo
 import (
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 )
 
-// Print writes the result as a table.
-func (r Result) Print(w io.Writer) error {
-	tw := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
+// Print writes the result as a table; with verbose, also why zero copy is not
+// used.
+func (r Result) Print(w io.Writer, verbose bool) error {
+	var b strings.Builder
+	tw := tabwriter.NewWriter(&b, 0, 8, 3, ' ', 0)
+	row := func(name string, cell func(Side) any) {
+		fmt.Fprintf(tw, "%s\t%v\t%v\n", name, cell(r.Sides[0]), cell(r.Sides[1]))
+	}
 	fmt.Fprintf(tw, "\tside A\tside B\n")
-	row := func(name string, cell func(Side) string) {
-		fmt.Fprintf(tw, "%s\t%s\t%s\n", name, cell(r.Sides[0]), cell(r.Sides[1]))
-	}
-	row("path", func(s Side) string { return s.Path })
-	row("octets received", func(s Side) string { return fmt.Sprint(s.OctetsReceived) })
-	row("checksum", func(s Side) string { return s.Checksum + verdict(s) })
+	row("path", func(s Side) any { return s.Path })
+	row("octets received", func(s Side) any { return s.OctetsReceived })
+	row("checksum", func(s Side) any { return s.Checksum + " (as sent)" })
 	if r.Offloaded {
-		row("frames in", func(s Side) string { return fmt.Sprint(s.FramesIn) })
-		row("frames out", func(s Side) string { return fmt.Sprint(s.FramesOut) })
-		row("taken over in", func(s Side) string { return fmt.Sprintf("%.1f ms", s.HeldMillis) })
+		row("frames in", func(s Side) any { return s.Offload.FramesIn })
+		row("frames out", func(s Side) any { return s.Offload.FramesOut })
+		row("retransmissions", func(s Side) any { return s.Offload.Retransmissions })
+		row("taken over in", func(s Side) any { return fmt.Sprintf("%.1f ms", s.Offload.HeldMillis) })
 	}
-	row("retransmissions", func(s Side) string { return fmt.Sprint(s.Retransmissions) })
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\n%.2f s, %.2f Gb/s both ways together, MTU %d\n", r.Seconds, r.Gbps, r.MTU)
-	return err
-}
-
-func verdict(s Side) string {
-	if s.Checksum == s.Expected {
-		return " (as sent)"
+	for i, s := range r.Sides {
+		if verbose && s.Offload != nil && s.Offload.NoZeroCopy != "" {
+			fmt.Fprintf(&b, "no zero copy on side %c: %s\n", 'A'+i, s.Offload.NoZeroCopy)
+		}
 	}
-	return " (WRONG: sent was " + s.Expected + ")"
+	fmt.Fprintf(&b, "\n%.2f s, %.2f Gb/s both ways together", r.Seconds, r.Gbps)
+	if r.MTU != 0 {
+		fmt.Fprintf(&b, ", MTU %d", r.MTU)
+	}
+	_, err := fmt.Fprintln(w, b.String())
+	return err
 }

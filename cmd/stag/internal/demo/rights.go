@@ -8,7 +8,7 @@ import (
 
 // missingRights says what keeps us from the offloaded path, nil if nothing
 // does. Anything else that is missing is an error when it shows, not a reason
-// to show less.
+// to show less. CAP_SYS_ADMIN, for namespaces, stands for CAP_BPF as well.
 func missingRights() error {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -19,10 +19,9 @@ func missingRights() error {
 		bit  int
 		name string
 	}{
+		{unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN"},
 		{unix.CAP_NET_ADMIN, "CAP_NET_ADMIN"},
 		{unix.CAP_NET_RAW, "CAP_NET_RAW"},
-		{unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN"},
-		{unix.CAP_BPF, "CAP_BPF"},
 	} {
 		if data[c.bit/32].Effective&(1<<(c.bit%32)) == 0 {
 			return fmt.Errorf("this process lacks %s, run it as root for the offloaded path", c.name)
