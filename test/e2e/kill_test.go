@@ -1,0 +1,166 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/octets"
+)
+
+// What a victim is told: its interface, and whom to connect to. Descriptor
+// victimSpace is the network namespace that it shall live in.
+const (
+	victimLink  = "STAG_E2E_VICTIM_LINK"
+	victimPeer  = "STAG_E2E_VICTIM_PEER"
+	victimSpace = 3
+	victimReady = "taken over"
+)
+
+// victim opens an interface, takes two connections over, says so, and runs
+// until it is killed. The first moves octets both ways; nobody uses the other.
+func victim(link, peer string) error {
+	runtime.LockOSThread()
+	if err := unix.Setns(victimSpace, unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter the namespace: %w", err)
+	}
+	n, err := nic.Open(nic.Config{Link: link})
+	if err != nil {
+		return err
+	}
+	for _, send := range []uint64{1 << 40, 0} {
+		c, err := net.Dial("tcp", peer)
+		if err != nil {
+			return err
+		}
+		plan := octets.Plan{Send: send, Seed: seedOurs, Expect: 1 << 40, PeerSeed: seedTheirs, Hold: true}
+		if _, err := n.Take(context.Background(), c.(*net.TCPConn), octets.NewTransfer(plan), nic.DefaultOptions); err != nil {
+			return err
+		}
+	}
+	fmt.Println(victimReady)
+	_, err = io.Copy(io.Discard, os.Stdin) // until we are killed, or whoever does so is
+	return err
+}
+
+// TestKilled kills a process that runs connections, without a chance to clear
+// up. A peer that sends is reset at its next segment, nothing stays attached,
+// and the interface can be opened again at once.
+func TestKilled(t *testing.T) {
+	r := newStage(t, setup{})
+	l := r.listen(theirs, false)
+	v := r.startVictim(l.Addr().String())
+	busy, silent := r.accept(l), r.accept(l)
+	k := (&talk{conn: busy, out: seedTheirs, in: seedOurs, send: 1 << 40}).start()
+	v.ready()
+	r.eventually("octets flow both ways", func() bool { return k.received.Load() > 1<<20 && k.sent.Load() > 1<<20 })
+	link := r.lookup()
+	if x := r.link(ours).Attrs().Xdp; x == nil || !x.Attached {
+		t.Fatal("no program is on the interface while the process runs")
+	}
+	v.kill()
+
+	r.isReset(<-k.wrote)
+	<-k.read
+	r.eventually("the program is gone", func() bool {
+		x := r.link(ours).Attrs().Xdp
+		return x == nil || !x.Attached
+	})
+	if n := r.pins(fmt.Sprintf("%d-%d", link.Netns, link.PortIndex)); n != 0 {
+		t.Errorf("%d directories of pins are left", n)
+	}
+	r.open(nic.Config{}) // the claim is stale, and the queue may still be closing
+
+	// A silent peer finds out when it sends.
+	_, err := silent.Write([]byte("x"))
+	r.must(err)
+	r.must(silent.SetReadDeadline(time.Now().Add(30 * time.Second)))
+	_, err = silent.Read(make([]byte, 1))
+	r.isReset(err)
+
+	our, peer := r.connect(way{})
+	r.take(our, octets.NewEcho())
+	r.pingPong(peer)
+}
+
+// accept takes a connection in.
+func (r *rig) accept(l *net.TCPListener) *net.TCPConn {
+	r.Helper()
+	r.must(l.SetDeadline(time.Now().Add(30 * time.Second)))
+	c, err := l.AcceptTCP()
+	r.must(err)
+	r.Cleanup(func() { c.Close() })
+	return c
+}
+
+// lookup is our side's interface as the loader knows it.
+func (r *rig) lookup() (l loader.Link) {
+	r.Helper()
+	r.in(ours, func() error {
+		n, err := loader.Open()
+		if err != nil {
+			return err
+		}
+		defer n.Close()
+		l, err = n.LookupLink(r.pair.Ends[ours].Name)
+		return err
+	})
+	return l
+}
+
+// process is a victim.
+type process struct {
+	*rig
+	cmd *exec.Cmd
+	out *bufio.Reader
+}
+
+// startVictim starts one in our side's namespace.
+func (r *rig) startVictim(peer string) *process {
+	r.Helper()
+	var space *os.File
+	r.in(ours, func() (err error) {
+		space, err = os.Open("/proc/thread-self/ns/net")
+		return err
+	})
+	defer space.Close()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), victimLink+"="+r.pair.Ends[ours].Name, victimPeer+"="+peer)
+	cmd.ExtraFiles = []*os.File{space}
+	cmd.Stderr = os.Stderr
+	_, err := cmd.StdinPipe() // closed when we end, however we do
+	r.must(err)
+	out, err := cmd.StdoutPipe()
+	r.must(err)
+	r.must(cmd.Start())
+	r.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	return &process{r, cmd, bufio.NewReader(out)}
+}
+
+// ready waits until the victim runs its connections.
+func (p *process) ready() {
+	p.Helper()
+	line, err := p.out.ReadString('\n')
+	if strings.TrimSpace(line) != victimReady {
+		p.Fatalf("the process says %q, %v", line, err)
+	}
+}
+
+// kill ends it as kill -9 does, and returns when it is gone.
+func (p *process) kill() {
+	p.Helper()
+	p.must(p.cmd.Process.Kill())
+	p.cmd.Wait() // its error is the signal
+}

@@ -1,0 +1,206 @@
+package e2e
+
+import (
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/octets"
+	"github.com/stag-rdma/stag/offload/stream"
+)
+
+// running is a transfer both ways between our engine and a plain peer.
+type running struct {
+	*rig
+	volume uint64
+	peer   *talk
+	ulp    *octets.Transfer
+	flow   *nic.Flow
+}
+
+// transfer starts one, with our end taken over.
+func (r *rig) transfer(volume uint64) running {
+	r.Helper()
+	our, peer := r.connect(way{})
+	t := running{rig: r, volume: volume}
+	t.peer = (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: volume, halfShut: true}).start()
+	t.ulp = octets.NewTransfer(octets.Plan{Send: volume, Seed: seedOurs, Expect: volume, PeerSeed: seedTheirs})
+	t.flow = r.take(our, t.ulp)
+	return t
+}
+
+// reach waits until so many octets have arrived at both ends.
+func (t running) reach(n uint64) {
+	t.Helper()
+	t.eventually("octets arrive", func() bool {
+		select {
+		case <-t.ulp.Done():
+			t.Fatalf("the transfer has ended: %v", t.ulp.Err())
+		default:
+		}
+		return t.ulp.Received() >= n && t.peer.received.Load() >= n
+	})
+}
+
+// finish demands that every octet has arrived, and nothing else.
+func (t running) finish() {
+	t.Helper()
+	t.wait(t.ulp.Done(), "the transfer")
+	t.must(t.ulp.Err())
+	t.must(<-t.peer.wrote)
+	t.must(<-t.peer.read)
+	if n := t.peer.received.Load(); n != t.volume {
+		t.Fatalf("the peer got %d octets of %d", n, t.volume)
+	}
+}
+
+// TestLinkDownAndUp: a transfer outlives a link that goes down and comes back,
+// three times, and still follows its neighbour afterwards.
+func TestLinkDownAndUp(t *testing.T) {
+	for _, side := range []pair.Side{ours, theirs} {
+		t.Run(map[pair.Side]string{ours: "ours", theirs: "the peer's"}[side], func(t *testing.T) {
+			r := newRig(t, setup{})
+			x := r.transfer(64 << 20)
+			for i := range uint64(3) {
+				x.reach((i + 1) << 20)
+				r.must(r.setLink(side, false))
+				time.Sleep(50 * time.Millisecond)
+				r.must(r.setLink(side, true))
+			}
+			x.reach(4 << 20)
+			r.isKept()
+			r.moveMAC(theirs, true)
+			x.finish()
+		})
+	}
+}
+
+// moveMAC gives a side another Ethernet address. It says so by gratuitous ARP,
+// or not.
+func (r *rig) moveMAC(side pair.Side, announce bool) {
+	r.Helper()
+	r.in(side, func() error {
+		l, err := netlink.LinkByName(r.pair.Ends[side].Name)
+		if err != nil {
+			return err
+		}
+		value := map[bool]string{false: "0", true: "1"}[announce]
+		mac := append(net.HardwareAddr(nil), l.Attrs().HardwareAddr...)
+		mac[5]++
+		return errors.Join(setSysctl("ipv4/conf/"+l.Attrs().Name+"/arp_notify", value), netlink.LinkSetHardwareAddr(l, mac))
+	})
+}
+
+// TestNeighbourMoves: a transfer follows its next hop to another Ethernet
+// address, however the news of it comes.
+func TestNeighbourMoves(t *testing.T) {
+	for _, way := range []struct {
+		name string
+		move func(*rig)
+	}{
+		{"announced", func(r *rig) { r.moveMAC(theirs, true) }},
+		{"forgotten", func(r *rig) { r.moveMAC(theirs, false); r.forgetNeighbours() }},
+		{"unannounced", func(r *rig) { r.hurryNeighbours(); r.moveMAC(theirs, false) }},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			r := newRig(t, setup{})
+			x := r.transfer(32 << 20)
+			for i := range uint64(2) {
+				x.reach((i + 1) << 20)
+				way.move(r)
+				r.isKept()
+			}
+			x.finish()
+		})
+	}
+}
+
+// forgetNeighbours deletes our side's neighbour entries.
+func (r *rig) forgetNeighbours() {
+	r.Helper()
+	r.in(ours, func() error {
+		all, err := netlink.NeighList(r.pair.Ends[ours].Index, netlink.FAMILY_V4)
+		for _, n := range all {
+			err = errors.Join(err, netlink.NeighDel(&n))
+		}
+		return err
+	})
+}
+
+// isKept waits until our side's kernel keeps the peer's Ethernet address fresh
+// by itself.
+func (r *rig) isKept() {
+	r.Helper()
+	r.eventually("the kernel keeps the neighbour fresh", func() (kept bool) {
+		r.in(ours, func() error {
+			all, err := netlink.NeighList(r.pair.Ends[ours].Index, netlink.FAMILY_V4)
+			for _, n := range all {
+				kept = kept || n.FlagsExt&netlink.NTF_EXT_MANAGED != 0 && n.HardwareAddr != nil
+			}
+			return err
+		})
+		return kept
+	})
+}
+
+// hurryNeighbours lets our side's kernel find out sooner that a neighbour does
+// not answer any more.
+func (r *rig) hurryNeighbours() {
+	r.Helper()
+	dir := "ipv4/neigh/" + r.pair.Ends[ours].Name + "/"
+	for name, value := range map[string]string{
+		"base_reachable_time_ms": "200", "delay_first_probe_time": "0", "retrans_time_ms": "50",
+		"interval_probe_time_ms": "200", "locktime": "0",
+	} {
+		r.in(ours, func() error { return setSysctl(dir+name, value) })
+	}
+}
+
+// TestInterfaceRemovedInTransfer: when the interface goes, every flow ends,
+// with calls to it under way, and what is left can be closed.
+func TestInterfaceRemovedInTransfer(t *testing.T) {
+	r := newRig(t, setup{pair: pair.Config{Queues: 2}})
+	var all []running
+	for range 4 {
+		all = append(all, r.transfer(1<<40))
+	}
+	for _, x := range all {
+		x.reach(1 << 20)
+	}
+	closing := make(chan error, len(all))
+	for _, x := range all {
+		go func() { closing <- x.flow.Close(r.ctx()) }()
+	}
+	r.in(theirs, func() error { // the other end of the cable goes with it
+		l, err := netlink.LinkByName(r.pair.Ends[theirs].Name)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkDel(l)
+	})
+	for _, x := range all {
+		r.wait(x.flow.Done(), "the end of the flow")
+		for _, err := range []error{x.flow.Err(), x.ulp.Err(), <-closing} {
+			if !errors.Is(err, stream.ErrPort) {
+				t.Errorf("the connection ended with %v", err)
+			}
+		}
+		if x.flow.Final().OctetsIn == 0 {
+			t.Error("what the connection had counted is lost")
+		}
+	}
+	r.eventually("no flow is left", func() bool { return len(r.nic.Flows()) == 0 })
+	x := all[0].flow
+	if err := x.Abort(r.ctx()); err != nil {
+		t.Errorf("Abort afterwards: %v", err)
+	}
+	if err := x.Close(r.ctx()); !errors.Is(err, stream.ErrPort) {
+		t.Errorf("Close afterwards: %v", err)
+	}
+	r.must(r.nic.Close())
+}
