@@ -22,7 +22,7 @@ fuzz:
 	bash test/fuzz.sh $(FUZZTIME)
 
 bench:
-	go test -run '^$$' -bench . -benchmem ./test/bench/...
+	go test -p 1 -run '^$$' -bench . -benchmem ./... && go run ./test/bench
 
 lint:
 	test -z "$$(gofmt -l . | tee /dev/stderr)" && go vet ./... && go tool staticcheck ./...

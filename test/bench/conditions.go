@@ -1,0 +1,77 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// conditions is where and on what a run was made. No path and no name of the
+// machine is in it.
+type conditions struct {
+	Kernel string
+	CPU    string
+	Cores  int
+	Go     string
+	Commit string
+	Load   [2]string // the machine's load averages, before and after
+}
+
+func readConditions() (c conditions, err error) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return c, err
+	}
+	c.Kernel = unix.ByteSliceToString(u.Release[:])
+	c.Cores, c.Go = runtime.NumCPU(), runtime.Version()
+	if c.CPU, err = cpuModel(); err != nil {
+		return c, err
+	}
+	c.Commit = commit()
+	c.Load[0], err = loadAverage()
+	return c, err
+}
+
+func cpuModel() (string, error) {
+	text, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value), nil
+		}
+	}
+	return runtime.GOARCH, nil // not every architecture names its model
+}
+
+func loadAverage() (string, error) {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "", err
+	}
+	f := strings.Fields(string(text))
+	if len(f) < 3 {
+		return "", fmt.Errorf("/proc/loadavg: %q", text)
+	}
+	return strings.Join(f[:3], " "), nil
+}
+
+// commit is the checked-out commit, and whether files differ from it.
+func commit() string {
+	id, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
+	if err != nil {
+		return "unknown: not run in a checkout"
+	}
+	name := string(bytes.TrimSpace(id))
+	changed, err := exec.Command("git", "status", "--porcelain", "--untracked-files=no").Output()
+	if err != nil || len(changed) != 0 {
+		name += " with changes"
+	}
+	return name
+}

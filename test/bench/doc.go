@@ -1,0 +1,25 @@
+// Command bench measures the engine beside the kernel's own TCP, in one
+// interleaved run: every case once per round, medians over the rounds, ratios
+// to the kernel first. It makes its own namespaces and veth pairs and needs
+// root.
+//
+//	go run ./test/bench
+//	go run ./test/bench -rounds 9 -mtu 1500 -only engine
+//	go run ./test/bench -out test/bench/results/2026-01-31-veth.txt
+//
+// The cases:
+//
+//	kernel > kernel  a plain TCP stream, default offloads, with an XDP program
+//	                 that passes everything on both ends
+//	engine > engine  both ends taken over
+//	kernel > engine  the sender is a plain kernel socket, its checksums in software
+//	engine > kernel  the receiver is one
+//
+// each with the receive processing of the veth pair on the sender's back and
+// in threads of its own (threaded NAPI). The kernel's better setting is what
+// the ratios refer to. Nobody fills or reads the octets beyond what moving
+// them takes: the source of an engine sends its frames as they are, the sink
+// counts; the kernel's programs write and read one buffer again and again.
+//
+// Then take-overs: one after the other, and 64 at once.
+package main

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/stream"
+)
+
+// stack says who runs a side's TCP.
+type stack string
+
+const (
+	kernel stack = "kernel"
+	engine stack = "engine"
+)
+
+// setting is what a stage is made of.
+type setting struct {
+	stacks   [2]stack // by pair.Side
+	mtu      int      // octets
+	threaded bool     // NAPI in threads
+	spin     time.Duration
+}
+
+// stage is a veth pair with a NIC of ours on each side whose TCP we run.
+// Between two kernels an XDP program passes everything instead, so that all
+// cases go the same way through the driver.
+type stage struct {
+	setting
+	pair *pair.Pair
+	nics [2]*nic.NIC
+	pass *passer
+}
+
+func newStage(s setting) (_ *stage, err error) {
+	st := &stage{setting: s}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, st.close())
+		}
+	}()
+	plainOnly := s.stacks == [2]stack{kernel, kernel}
+	st.pair, err = pair.New(pair.Config{MTU: s.mtu, ThreadedNAPI: s.threaded, ChecksumOffload: plainOnly})
+	if err != nil {
+		return nil, err
+	}
+	if plainOnly {
+		st.pass, err = attachPass(st.pair)
+		return st, err
+	}
+	for side := range st.nics {
+		if s.stacks[side] == engine {
+			if err := st.open(pair.Side(side)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return st, nil
+}
+
+func (s *stage) open(side pair.Side) error {
+	return s.pair.Do(side, func() (err error) {
+		s.nics[side], err = nic.Open(nic.Config{
+			Link:   s.pair.Ends[side].Name,
+			Engine: offload.Config{Spin: s.spin},
+		})
+		return err
+	})
+}
+
+func (s *stage) close() error {
+	var errs []error
+	for _, n := range s.nics {
+		if n != nil {
+			errs = append(errs, n.Close())
+		}
+	}
+	if s.pass != nil {
+		s.pass.close()
+	}
+	if s.pair != nil {
+		errs = append(errs, s.pair.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// connect opens a connection from side A to side B, both the kernel's.
+func (s *stage) connect(ctx context.Context) (a, b *net.TCPConn, err error) {
+	var l net.Listener
+	err = s.pair.Do(pair.B, func() (err error) {
+		var lc net.ListenConfig
+		lc.SetMultipathTCP(false) // nothing can take that over
+		l, err = lc.Listen(ctx, "tcp", net.JoinHostPort(s.pair.Ends[pair.B].V4.Addr().String(), "0"))
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer l.Close()
+	var dialled net.Conn
+	err = s.pair.Do(pair.A, func() (err error) {
+		var d net.Dialer
+		dialled, err = d.DialContext(ctx, "tcp", l.Addr().String())
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	accepted, err := l.Accept()
+	if err != nil {
+		dialled.Close()
+		return nil, nil, err
+	}
+	return dialled.(*net.TCPConn), accepted.(*net.TCPConn), nil
+}
+
+// take moves a side's connection into its engine.
+func (s *stage) take(ctx context.Context, side pair.Side, c *net.TCPConn, ulp stream.ULP) (*nic.Flow, error) {
+	f, err := s.nics[side].Take(ctx, c, ulp, nic.DefaultOptions)
+	if err != nil {
+		c.Close()
+		return nil, fmt.Errorf("side %v: %w", side, err)
+	}
+	return f, nil
+}
