@@ -21,6 +21,30 @@ func SetGRO(name string, on bool) error {
 	return switchOffload(name, "generic receive offload", unix.ETHTOOL_SGRO, on)
 }
 
+// SetTxVLAN turns the insertion of VLAN tags by the interface called name on or
+// off, as `ethtool -K NAME txvlan on|off` does, looked up as SetTxChecksum
+// does. A veth end whose insertion is on hands tags over beside the packet,
+// where an XDP program at the other end does not see them.
+func SetTxVLAN(name string, on bool) error {
+	e, err := openEthtool()
+	if err != nil {
+		return err
+	}
+	defer e.close()
+	flags, err := e.value(name, unix.ETHTOOL_GFLAGS, 0)
+	if err == nil {
+		flags &^= ethFlagTxVLAN
+		if on {
+			flags |= ethFlagTxVLAN
+		}
+		_, err = e.value(name, unix.ETHTOOL_SFLAGS, flags)
+	}
+	if err != nil {
+		return fmt.Errorf("set VLAN tag insertion of %s: %w", name, err)
+	}
+	return nil
+}
+
 func switchOffload(name, what string, cmd uint32, on bool) error {
 	e, err := openEthtool()
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 // (include/uapi/linux/ethtool.h).
 const (
 	ethtoolGTxCsum = 0x16
+	ethFlagTxVLAN  = 1 << 7
 	ethFlagRxVLAN  = 1 << 8
 )
 
