@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/binary"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -30,6 +31,9 @@ func (r *rig) listenIn(side pair.Side, match func(p *wire.Packet, outgoing bool)
 			return err
 		}
 		unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20)
+		if err := unix.SetsockoptInt(c.fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1); err != nil {
+			return err
+		}
 		if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50000}); err != nil {
 			return err
 		}
@@ -47,7 +51,7 @@ func (r *rig) listenIn(side pair.Side, match func(p *wire.Packet, outgoing bool)
 
 func (c *capture) run(stop chan struct{}, match func(*wire.Packet, bool) bool) {
 	defer close(c.ended)
-	buf := make([]byte, 65536)
+	buf, aside := make([]byte, 65536), make([]byte, 128)
 	var p wire.Packet
 	for {
 		select {
@@ -55,13 +59,14 @@ func (c *capture) run(stop chan struct{}, match func(*wire.Packet, bool) bool) {
 			return
 		default:
 		}
-		n, from, err := unix.Recvfrom(c.fd, buf, 0)
+		n, more, _, from, err := unix.Recvmsg(c.fd, buf, aside, 0)
 		if err != nil {
 			continue // the time-out, or a signal
 		}
 		if wire.ParsePacket(buf[:n], &p) != wire.OK || p.ICMP {
 			continue
 		}
+		p.VLAN |= tagTakenOff(aside[:more])
 		ll, ok := from.(*unix.SockaddrLinklayer)
 		outgoing := ok && ll.Pkttype == unix.PACKET_OUTGOING
 		if match == nil || match(&p, outgoing) {
@@ -71,3 +76,20 @@ func (c *capture) run(stop chan struct{}, match func(*wire.Packet, bool) bool) {
 }
 
 func htons(v uint16) uint16 { return v<<8 | v>>8 }
+
+// tagTakenOff is the VLAN id that the kernel took out of a packet and hands
+// over beside it (struct tpacket_auxdata, include/uapi/linux/if_packet.h).
+func tagTakenOff(aside []byte) uint16 {
+	const status, tci, size = 0, 16, 20
+	list, err := unix.ParseSocketControlMessage(aside)
+	if err != nil {
+		return 0
+	}
+	for _, m := range list {
+		is := m.Header.Level == unix.SOL_PACKET && m.Header.Type == unix.PACKET_AUXDATA && len(m.Data) >= size
+		if is && binary.NativeEndian.Uint32(m.Data[status:])&unix.TP_STATUS_VLAN_VALID != 0 {
+			return binary.NativeEndian.Uint16(m.Data[tci:]) & 0xfff
+		}
+	}
+	return 0
+}

@@ -1,0 +1,96 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/pair"
+)
+
+// What the tc hook answers, and where struct __sk_buff says which tag
+// a packet had (include/uapi/linux/bpf.h).
+const (
+	tcPass        = 0
+	tcDrop        = 2
+	vlanPresentAt = 20
+	vlanTCIAt     = 24
+)
+
+// tagging makes VLAN id of everything that the kernels of both sides say to
+// each other, for kernels without VLAN interfaces: tc programs put the tag on
+// what leaves, and take it off what arrives. What arrives without it does not
+// exist, as for a VLAN interface.
+func tagging(t testing.TB, p *pair.Pair, id uint16) {
+	t.Helper()
+	leave, arrive := program(t, pushTag(id)), program(t, popTag(id))
+	for side, end := range p.Ends {
+		err := p.Do(pair.Side(side), func() error {
+			if err := loader.SetTxVLAN(end.Name, false); err != nil {
+				return err
+			}
+			if err := hook(t, end.Index, leave, ebpf.AttachTCXEgress); err != nil {
+				return err
+			}
+			return hook(t, end.Index, arrive, ebpf.AttachTCXIngress)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func program(t testing.TB, code asm.Instructions) *ebpf.Program {
+	t.Helper()
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "vlan", Type: ebpf.SchedCLS, Instructions: code, License: "Dual BSD/GPL",
+	})
+	if err != nil {
+		t.Fatalf("load a tc program: %v", err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+func hook(t testing.TB, index int, p *ebpf.Program, where ebpf.AttachType) error {
+	l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: p, Attach: where})
+	if err != nil {
+		return fmt.Errorf("attach a tc program: %w", err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return nil
+}
+
+func pushTag(id uint16) asm.Instructions {
+	return asm.Instructions{
+		asm.Mov.Imm(asm.R2, int32(htons(unix.ETH_P_8021Q))),
+		asm.Mov.Imm(asm.R3, int32(id)),
+		asm.FnSkbVlanPush.Call(),
+		asm.JEq.Imm(asm.R0, 0, "pass"),
+		asm.Mov.Imm(asm.R0, tcDrop),
+		asm.Return(),
+		asm.Mov.Imm(asm.R0, tcPass).WithSymbol("pass"),
+		asm.Return(),
+	}
+}
+
+func popTag(id uint16) asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMem(asm.R2, asm.R1, vlanPresentAt, asm.Word),
+		asm.JEq.Imm(asm.R2, 0, "drop"),
+		asm.LoadMem(asm.R2, asm.R1, vlanTCIAt, asm.Word),
+		asm.And.Imm(asm.R2, 0xfff),
+		asm.JNE.Imm(asm.R2, int32(id), "drop"),
+		asm.FnSkbVlanPop.Call(),
+		asm.JNE.Imm(asm.R0, 0, "drop"),
+		asm.Mov.Imm(asm.R0, tcPass),
+		asm.Return(),
+		asm.Mov.Imm(asm.R0, tcDrop).WithSymbol("drop"),
+		asm.Return(),
+	}
+}

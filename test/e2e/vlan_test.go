@@ -1,0 +1,143 @@
+package e2e
+
+import (
+	"maps"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/octets"
+	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/test/packet"
+)
+
+const vlan = 100
+
+// onVLAN is a stage whose cable carries nothing but VLAN 100.
+func onVLAN(t testing.TB) setup {
+	return setup{
+		nic:    nic.Config{VLAN: vlan},
+		before: func(p *pair.Pair) { tagging(t, p, vlan) },
+	}
+}
+
+// TestFireVLAN takes connections over in mid-stream whose segments are tagged.
+func TestFireVLAN(t *testing.T) {
+	for _, w := range ways {
+		t.Run(w.String(), func(t *testing.T) {
+			f := fire{r: newRig(t, onVLAN(t)), way: w, n: 20, at: 4, each: 512 << 10}
+			f.run()
+		})
+	}
+}
+
+// TestVLANTags: every segment of a flow on a VLAN carries the tag, the
+// engine's as well as the peer's, and only segments that do are the flow's.
+func TestVLANTags(t *testing.T) {
+	for _, w := range ways {
+		t.Run(w.String(), func(t *testing.T) {
+			r := newRig(t, onVLAN(t))
+			tags := r.readTags()
+			our, peer := r.connect(w)
+			x := r.transferOn(our, peer, 4<<20)
+			r.mistagged(w)
+			x.finish()
+			for _, side := range []pair.Side{ours, theirs} {
+				r.eventually("tagged segments of side "+side.String(), func() bool { return tags.of(side)[vlan] > 1000 })
+				seen := tags.of(side)
+				t.Logf("segments of side %v by tag: %v", side, seen)
+				if len(seen) != 1 {
+					t.Errorf("side %v sent segments with the tags %v, want only %d", side, seen, vlan)
+				}
+			}
+		})
+	}
+}
+
+// mistagged resets an idle flow, with the sequence numbers that hit but the
+// wrong tag or none: nothing of it may reach the flow, or the socket that holds
+// its place. The same with the right tag does.
+func (r *rig) mistagged(w way) {
+	r.Helper()
+	our, peer := r.connect(w)
+	f := r.take(our, octets.NewEcho())
+	r.pingPong(peer)
+	info, err := f.Info(r.ctx())
+	r.must(err)
+	cable, p := r.injectFrom(theirs), r.segmentOf(f)
+	p.Flags, p.Seq, p.Ack = "RA", uint32(info.RcvNxt), uint32(info.SndNxt)
+	for _, wrong := range [][]uint16{nil, {0}, {vlan + 1}, {vlan, vlan}} {
+		p.VLAN = wrong
+		r.must(cable.send(p.Bytes()))
+		r.settled()
+		if _, err := f.Info(r.ctx()); err != nil {
+			r.Fatalf("a reset with the tags %v has ended a flow of VLAN %d: %v", wrong, vlan, f.Err())
+		}
+		r.must(f.Placeholder().Err())
+	}
+	p.VLAN = []uint16{vlan}
+	r.must(cable.send(p.Bytes()))
+	r.wait(f.Done(), "the end of a flow that was reset with the right tag")
+}
+
+// settled returns when everything that was on the cable has been looked at: a
+// connection has been opened behind it, and every engine has run since.
+func (r *rig) settled() {
+	r.Helper()
+	our, peer := r.connect(way{})
+	r.check(our.Close())
+	r.check(peer.Close())
+	for range 2 { // an engine answers questions before it looks at packets
+		r.counters()
+	}
+}
+
+// segmentOf is a segment from the flow's peer, without sequence numbers.
+func (r *rig) segmentOf(f *nic.Flow) packet.TCP {
+	t := f.Placeholder().Tuple()
+	return packet.TCP{
+		Link: packet.Link{SrcMAC: r.pair.Ends[theirs].MAC.String(), DstMAC: r.pair.Ends[ours].MAC.String()},
+		IP:   packet.IP{Src: t.Remote.String(), Dst: t.Local.String()},
+	}
+}
+
+// tags counts the TCP segments on the cable by sender and VLAN id, 0 for none.
+type tags struct {
+	mu   sync.Mutex
+	seen [2]map[uint16]int
+}
+
+// readTags starts to count. The peer's end sees both directions: what engines
+// send and receive never passes the taps of our own.
+func (r *rig) readTags() *tags {
+	c := &tags{seen: [2]map[uint16]int{{}, {}}}
+	r.listenIn(theirs, func(p *wire.Packet, outgoing bool) bool {
+		from := ours
+		if outgoing {
+			from = theirs
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.seen[from][p.VLAN]++
+		return true
+	})
+	return c
+}
+
+func (c *tags) of(side pair.Side) map[uint16]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.seen[side])
+}
+
+// transferOn is transfer over a connection that exists.
+func (r *rig) transferOn(our, peer *net.TCPConn, volume uint64) running {
+	r.Helper()
+	t := running{rig: r, volume: volume}
+	t.peer = (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: volume, halfShut: true}).start()
+	t.ulp = octets.NewTransfer(octets.Plan{Send: volume, Seed: seedOurs, Expect: volume, PeerSeed: seedTheirs})
+	t.flow = r.take(our, t.ulp)
+	return t
+}
