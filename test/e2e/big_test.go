@@ -1,0 +1,71 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/loader/pair"
+)
+
+// TestBig moves 4 GiB each way at once between an engine and a plain kernel
+// peer, which is more than the sequence numbers have room for.
+func TestBig(t *testing.T) {
+	if testing.Short() {
+		t.Skip("4 GiB each way take half a minute")
+	}
+	const volume = 4<<30 + 12345
+	r := newRig(t, setup{})
+	our, peer := r.connect(way{})
+	x := r.transferOn(our, peer, volume)
+	began := time.Now()
+	for shown := uint64(1); ; {
+		select {
+		case <-x.ulp.Done():
+			x.finish()
+			took := time.Since(began)
+			t.Logf("%d MiB each way in %v: %.0f MB/s each way; %v; %+v", volume>>20, took.Round(time.Millisecond),
+				volume/1e6/took.Seconds(), r.lost(), x.flow.Final())
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+		out, in := x.peer.received.Load(), x.ulp.Received()
+		if min(out, in)>>30 >= shown {
+			t.Logf("%v: %d MiB out, %d MiB in", time.Since(began).Round(time.Millisecond), out>>20, in>>20)
+			shown++
+		}
+		if time.Since(began) > 8*time.Minute {
+			info, err := x.flow.Info(r.ctx())
+			t.Fatalf("not within 8 minutes: %d octets out, %d in; %+v, %v", out, in, info, err)
+		}
+	}
+}
+
+// losses are the packets that the cable and what is at its ends have thrown
+// away since they were made.
+type losses struct {
+	cable    [2]uint64 // by sender: the ring to the other end was full
+	ring     uint64    // the engine's receive ring was full
+	noFrames uint64    // the engine's fill ring was empty
+	transmit uint64    // the kernel took the engine's packet and lost it
+}
+
+func (l losses) String() string {
+	return fmt.Sprintf("lost on the cable: %d of ours, %d of the peer's; at our ring: %d, for want of frames: %d, on transmission: %d",
+		l.cable[ours], l.cable[theirs], l.ring, l.noFrames, l.transmit)
+}
+
+func (r *rig) lost() (l losses) {
+	r.Helper()
+	for _, side := range []pair.Side{ours, theirs} {
+		l.cable[side] = r.link(side).Attrs().Statistics.TxDropped
+	}
+	queues, err := r.nic.PortStats(r.ctx())
+	r.must(err)
+	for _, q := range queues {
+		l.ring += q.Kernel.RxRingFull + q.Kernel.RxDropped
+		l.noFrames += q.Kernel.FillEmpty
+		l.transmit += q.Lost
+	}
+	return l
+}
