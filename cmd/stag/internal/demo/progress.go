@@ -66,6 +66,7 @@ func newMeter(w io.Writer, total uint64) meter {
 			progressbar.OptionShowBytes(true),
 			progressbar.OptionUseIECUnits(true),
 			progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionSetRenderBlankState(true), // its clock starts with the first rendering
 		)}
 	}
 	return &lines{w: w, total: total, begin: time.Now()}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/loader"
+)
+
+// long is more than a demonstration moves before it is interrupted, in MiB.
+const long = "65536"
+
+// running is a command whose lines are read as they come.
+type running struct {
+	*testing.T
+	cmd   *exec.Cmd
+	lines chan string // of standard output and error; closed when both are
+	said  []string
+}
+
+// launch starts cmd with out as its standard output and error, and reads from
+// in what it writes there.
+func launch(t *testing.T, cmd *exec.Cmd) *running {
+	t.Helper()
+	r, w, err := os.Pipe()
+	must(t, err)
+	t.Cleanup(func() { r.Close() })
+	cmd.Stdout, cmd.Stderr = w, w
+	must(t, cmd.Start())
+	w.Close()
+	x := &running{T: t, cmd: cmd, lines: make(chan string)}
+	go func() {
+		defer close(x.lines)
+		for s := bufio.NewScanner(r); s.Scan(); {
+			x.lines <- s.Text()
+		}
+	}()
+	return x
+}
+
+// until reads lines until one has the word, and fails the test if none does.
+func (x *running) until(word string) {
+	x.Helper()
+	for line := range x.lines {
+		x.said = append(x.said, line)
+		if strings.Contains(line, word) {
+			return
+		}
+	}
+	x.Fatalf("never said %q, but %q", word, x.said)
+}
+
+// untilClaims waits until the command has claimed n things.
+func (x *running) untilClaims(n int) {
+	x.Helper()
+	for end := time.Now().Add(30 * time.Second); files(x.T, loader.RuntimeDir) < n; {
+		if time.Now().After(end) {
+			x.Fatalf("no %d claims within 30 s", n)
+		}
+		time.Sleep(50 * time.Microsecond)
+	}
+}
+
+// rest reads the remaining lines and waits for the end.
+func (x *running) rest() (code int) {
+	for line := range x.lines {
+		x.said = append(x.said, line)
+	}
+	x.cmd.Wait()
+	return x.cmd.ProcessState.ExitCode()
+}
+
+// moments are when a demonstration is interrupted.
+var moments = map[string]func(*running){
+	"as the first end is claimed":  func(x *running) { x.untilClaims(1) },
+	"as the first end is opened":   func(x *running) { x.untilClaims(2) },
+	"as the second end is claimed": func(x *running) { x.untilClaims(3) },
+	"as the second end is opened":  func(x *running) { x.untilClaims(4) },
+	"when both ends are open":      func(x *running) { x.until("Two namespaces") },
+	"as connections are taken over": func(x *running) {
+		x.until("taking both ends over")
+	},
+	"a little later": func(x *running) {
+		x.until("taking both ends over")
+		time.Sleep(20 * time.Millisecond)
+	},
+}
+
+// TestDemoInterrupted: Ctrl-C at any moment leaves nothing behind.
+func TestDemoInterrupted(t *testing.T) {
+	for name, moment := range moments {
+		t.Run(name, func(t *testing.T) {
+			before := tracesOf(t)
+			x := launch(t, offloaded(t, "--size", long))
+			moment(x)
+			x.interrupted(os.Interrupt)
+			before.gone(t)
+		})
+	}
+}
+
+// TestDemoEndedMidway: whatever politely ends it in the middle of its transfer,
+// while there is something to clean up.
+func TestDemoEndedMidway(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		t.Run(unix.SignalName(sig), func(t *testing.T) {
+			before := tracesOf(t)
+			x := launch(t, offloaded(t, "--size", "1024"))
+			x.until("both ways")
+			if now := tracesOf(t); now.programs != before.programs+2 || now.claims != before.claims+4 {
+				t.Errorf("in mid-transfer: %v, and before %v", now, before)
+			}
+			x.interrupted(sig)
+			before.gone(t)
+		})
+	}
+}
+
+// interrupted sends sig, and demands that the command says so and exits with 1.
+func (x *running) interrupted(sig os.Signal) {
+	x.Helper()
+	must(x.T, x.cmd.Process.Signal(sig))
+	code := x.rest()
+	if last := x.said[len(x.said)-1]; code != exitFailed || last != "stag: demo: interrupted" {
+		x.Errorf("exit code %d, last line %q", code, last)
+	}
+}
+
+// TestDemoKilled: of a process that could not clean up, only the files of its
+// claims stay, which hold nothing.
+func TestDemoKilled(t *testing.T) {
+	before := tracesOf(t)
+	x := launch(t, offloaded(t, "--size", "1024"))
+	x.until("both ways")
+	must(t, x.cmd.Process.Kill())
+	if code := x.rest(); code != -1 {
+		t.Errorf("exit code %d", code)
+	}
+	claims := files(t, loader.RuntimeDir)
+	clearClaims(t)
+	before.gone(t)
+	if claims != before.claims+4 {
+		t.Errorf("%d claims left, and before there were %d", claims, before.claims)
+	}
+}
+
+// TestDemoUnread: a reader that goes away ends the demonstration.
+func TestDemoUnread(t *testing.T) {
+	before := tracesOf(t)
+	cmd := offloaded(t, "--size", "8")
+	r, w, err := os.Pipe()
+	must(t, err)
+	r.Close()
+	var errs strings.Builder
+	cmd.Stdout, cmd.Stderr = w, &errs
+	must(t, cmd.Start())
+	w.Close()
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != exitFailed || !strings.Contains(errs.String(), "broken pipe") {
+		t.Errorf("exit code %d, %q", code, errs.String())
+	}
+	before.gone(t)
+}
+
+// TestDemoInterruptedWithoutRights: the same over the loopback.
+func TestDemoInterruptedWithoutRights(t *testing.T) {
+	x := launch(t, anyone(t, "--size", long))
+	x.until("Kernel port")
+	x.interrupted(os.Interrupt)
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/loader"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// mountsVariable is set in the copy of the test program that has mounts of its
+// own.
+const mountsVariable = "STAG_TEST_MOUNTS"
+
+// guest is a user without rights of its own, whom nobody else on the machine
+// is: what it leaves behind can be told from what others do meanwhile.
+const guest = 63271
+
+// binary is the command, built once.
+var binary string
+
+// TestMain builds the command. As root it first moves to mounts of its own: a
+// BPF file system and a runtime directory that nobody else sees.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if os.Geteuid() == 0 {
+		if os.Getenv(mountsVariable) == "" {
+			os.Exit(again())
+		}
+		orExit(ownMounts())
+	}
+	dir, err := os.MkdirTemp("", "stag-cmd-")
+	orExit(err)
+	binary = filepath.Join(dir, "stag")
+	out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%w\n%s", err, out)
+	}
+	orExit(errors.Join(err, os.Chmod(dir, 0o755)))
+	code := m.Run()
+	orExit(os.RemoveAll(dir))
+	os.Exit(code)
+}
+
+func orExit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// again runs this program in a mount namespace of its own.
+func again() int {
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), mountsVariable+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
+	err := cmd.Run()
+	if failed := new(exec.ExitError); err != nil && !errors.As(err, &failed) {
+		fmt.Fprintf(os.Stderr, "run the tests in a mount namespace: %v\n", err)
+	}
+	if err != nil {
+		return 1
+	}
+	return 0
+}
+
+// ownMounts gives this process a runtime directory that the guest may use.
+func ownMounts() error {
+	return errors.Join(
+		unix.Mount("bpf", "/sys/fs/bpf", "bpf", 0, ""),
+		unix.Mount("tmpfs", "/run", "tmpfs", 0, "mode=755"),
+		os.Mkdir(loader.RuntimeDir, 0o755),
+		os.Chown(loader.RuntimeDir, guest, guest),
+	)
+}
+
+// patience is how long a command may take. None comes near it.
+const patience = 2 * time.Minute
+
+// command is the program with its arguments, killed when the test ends.
+func command(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Dir = "/"
+	return cmd
+}
+
+// as makes cmd run as the guest, with these capabilities only.
+func as(cmd *exec.Cmd, caps ...uintptr) *exec.Cmd {
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Credential:  &syscall.Credential{Uid: guest, Gid: guest},
+		AmbientCaps: caps,
+	}
+	return cmd
+}
+
+// result is what a command did.
+type result struct {
+	code           int // -1: ended by a signal
+	stdout, stderr string
+}
+
+// run runs cmd to its end.
+func run(t *testing.T, cmd *exec.Cmd) result {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if failed := new(exec.ExitError); err != nil && !errors.As(err, &failed) {
+		t.Fatal(err)
+	}
+	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
+}
+
+// ends demands an exit code.
+func (r result) ends(t *testing.T, code int) {
+	t.Helper()
+	if r.code != code {
+		t.Errorf("exit code %d, want %d\n%s%s", r.code, code, r.stdout, r.stderr)
+	}
+}
+
+// golden compares text with a file in testdata.
+func golden(t *testing.T, name, text string) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v: make it with go test ./cmd/stag -update", err)
+	}
+	if text != string(want) {
+		t.Errorf("not as in %s (rewrite it with go test ./cmd/stag -update):\n%s", file, text)
+	}
+}
+
+// TestUsage: a wrong command line is one line, and exit code 2.
+func TestUsage(t *testing.T) {
+	for args, says := range map[string]string{
+		"ping":                             "unknown command",
+		"--loud":                           "--loud",
+		"demo --loud":                      "--loud",
+		"demo now":                         `"now"`,
+		"demo --size 0":                    "choose 1 to",
+		"demo --size -1":                   "-1",
+		"demo --size 1048577":              "choose 1 to",
+		"demo --size 18446744073709551616": "size",
+		"demo --mtu 1279":                  "choose 1280",
+		"demo --mtu 65536":                 "65535",
+		"demo --kernel-port --generic":     "--generic",
+		"demo --kernel-port --mtu 1500":    "--mtu",
+		"doctor a b":                       `"b"`,
+		"doctor --queues -1":               "--queues",
+		"doctor --chunk 1024":              "2048",
+		"doctor --queues two":              "two",
+	} {
+		t.Run(args, func(t *testing.T) {
+			r := run(t, command(t, strings.Fields(args)...))
+			r.ends(t, exitUsage)
+			if r.stdout != "" || strings.Count(r.stderr, "\n") != 1 || !strings.HasPrefix(r.stderr, "stag: ") || !strings.Contains(r.stderr, says) {
+				t.Errorf("printed %q and %q, want one line of error that says %q", r.stdout, r.stderr, says)
+			}
+		})
+	}
+	r := run(t, command(t, "doctor", ""))
+	r.ends(t, exitUsage)
+}
+
+func TestHelp(t *testing.T) {
+	for _, args := range [][]string{nil, {"--help"}, {"help", "demo"}, {"doctor", "--help"}} {
+		r := run(t, command(t, args...))
+		r.ends(t, 0)
+		if r.stderr != "" || !strings.Contains(r.stdout, "Usage:") {
+			t.Errorf("%q printed %q and %q", args, r.stdout, r.stderr)
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// newTerminal is a terminal: what its user sees and types, and what a program
+// has.
+func newTerminal(t *testing.T) (user, program *os.File) {
+	t.Helper()
+	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	must(t, err)
+	t.Cleanup(func() { user.Close() })
+	must(t, unix.IoctlSetPointerInt(int(user.Fd()), unix.TIOCSPTLCK, 0))
+	n, err := unix.IoctlGetInt(int(user.Fd()), unix.TIOCGPTN)
+	must(t, err)
+	program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	must(t, err)
+	t.Cleanup(func() { program.Close() })
+	return user, program
+}
+
+// TestDemoOnTerminal: progress is a bar, and Ctrl-C on the keyboard takes it
+// away and ends the demonstration.
+func TestDemoOnTerminal(t *testing.T) {
+	user, program := newTerminal(t)
+	cmd := anyone(t, "--size", long)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = program, program, program
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty = true, true
+	must(t, cmd.Start())
+	program.Close()
+
+	var shown bytes.Buffer
+	typed := false
+	for buf := make([]byte, 4096); ; {
+		n, err := user.Read(buf)
+		shown.Write(buf[:n])
+		if !typed && strings.Contains(shown.String(), "iB/s") {
+			typed = true
+			_, err := user.Write([]byte{3}) // Ctrl-C
+			must(t, err)
+		}
+		if errors.Is(err, unix.EIO) { // nobody has the terminal any more
+			break
+		}
+		must(t, err)
+	}
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != exitFailed || !typed {
+		t.Errorf("exit code %d, Ctrl-C typed %v", code, typed)
+	}
+	// The terminal shows what was written over the last line.
+	lines := strings.Split(strings.TrimRight(shown.String(), "\r\n"), "\n")
+	last := lines[len(lines)-1]
+	if !strings.Contains(shown.String(), "both ways") || !strings.HasSuffix(last, "stag: demo: interrupted") {
+		t.Errorf("shown: %q", shown.String())
+	}
+	if bar := strings.LastIndex(last, "both ways"); !strings.Contains(last[max(bar, 0):], "\r") {
+		t.Errorf("the bar was not taken away: %q", last)
+	}
+}
