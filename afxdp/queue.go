@@ -66,6 +66,7 @@ type Queue struct {
 	begin  []uint16  // by receive chunk: where its packet began in it
 	rxPool []uint32  // stacks of chunk numbers: the last one used is the warmest
 	txPool []uint32
+	level  int  // chunks that the fill ring is kept at in copy mode; 0: not filled yet
 	flying int  // transmit chunks with the kernel
 	short  bool // Take or Send fell short, and no completion was reaped since
 	count  Stats
