@@ -1,0 +1,122 @@
+package nic_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/octets"
+	"github.com/stag-rdma/stag/test/need"
+)
+
+// echo connects through an interface, takes the connection over and sends back
+// what arrives on it until the peer closes.
+func echo(ctx context.Context, link, address string) error {
+	card, err := nic.Open(nic.Config{Link: link}) // steering program, sockets, engines
+	if err != nil {
+		return err
+	}
+	defer card.Close()
+
+	conn, err := net.Dial("tcp", address) // the kernel's own
+	if err != nil {
+		return err
+	}
+	upper := octets.NewEcho()
+	flow, err := card.Take(ctx, conn.(*net.TCPConn), upper, nic.DefaultOptions)
+	if err != nil {
+		conn.Close() // unless the error is a *handoff.LostError, it had lived on
+		return err
+	}
+	<-flow.Done() // the engine has run the connection to its end
+	fmt.Printf("%v: %d octets echoed\n", card.Path(), upper.Echoed())
+	return flow.Err()
+}
+
+// TestREADMEQuotes: the README's program is the one above.
+func TestREADMEQuotes(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("readme_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(readme), "```go\n")
+	quoted, _, closed := strings.Cut(rest, "```\n")
+	if !found || !closed || !strings.Contains(quoted, "func echo") {
+		t.Fatalf("the README quotes no program: %q", quoted)
+	}
+	if !strings.Contains(string(source), "\n"+quoted+"\n") {
+		t.Errorf("the README quotes what is not in readme_test.go:\n%s", quoted)
+	}
+}
+
+// TestREADMERuns: the README's program does what it says.
+func TestREADMERuns(t *testing.T) {
+	need.Root(t)
+	need.XDP(t)
+	p, err := pair.New(pair.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	var listener net.Listener
+	err = p.Do(pair.B, func() (err error) {
+		listener, err = net.Listen("tcp", p.Ends[pair.B].V4.Addr().String()+":0")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	peer := make(chan error, 1)
+	go func() { peer <- expectEcho(listener) }()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err = p.Do(pair.A, func() error { return echo(ctx, p.Ends[pair.A].Name, listener.Addr().String()) })
+	if err != nil {
+		t.Errorf("the program: %v", err)
+	}
+	listener.Close() // if it never came so far
+	if err := <-peer; err != nil {
+		t.Errorf("its peer: %v", err)
+	}
+}
+
+// expectEcho accepts a connection, sends a pattern and demands it back.
+func expectEcho(l net.Listener) error {
+	c, err := l.Accept()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(time.Minute))
+	const pattern octets.Pattern = 7
+	sent := make([]byte, 1<<20)
+	pattern.Fill(sent, 0)
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := c.Write(sent)
+		if err == nil {
+			err = c.(*net.TCPConn).CloseWrite()
+		}
+		wrote <- err
+	}()
+	back, err := io.ReadAll(c)
+	if err != nil {
+		return err
+	}
+	if i := pattern.Differs(back, 0); len(back) != len(sent) || i >= 0 {
+		return fmt.Errorf("%d octets came back of %d, wrong from %d on", len(back), len(sent), i)
+	}
+	return <-wrote
+}
