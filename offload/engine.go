@@ -63,6 +63,8 @@ type Engine struct {
 	tuples  map[bpf.FlowKey]*flow // for packets without a record
 	open    int                   // flows that have a connection
 	parked  int                   // frames that wait for their flow's connection
+	kept    int                   // receive frames that connections hold
+	lent    int                   // transmit frames that connections hold
 	timers  timers
 	dirty   []*flow      // to be served in this step
 	retry   []*flow      // to be served again: memory or the ring ran out

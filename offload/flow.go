@@ -36,15 +36,28 @@ type flow struct {
 
 // minShare and maxShare bound how many receive frames a flow may hold. The
 // share is what half the pool allows among the flows that are open.
+//
+// leastShare is the bound when frames are short: a window of fewer would be
+// less than a segment once it is rounded to the unit that windows are told in,
+// and the peer would send by its timer only.
 const (
-	minShare = 32
-	maxShare = 256
+	minShare   = 32
+	maxShare   = 256
+	leastShare = 2
 )
 
-// Share implements tcp.Memory.
+// Share implements tcp.Memory. Once a quarter of the pool is held, by flows
+// whose upper layers do not read, a flow may hold a sixteenth of what is left
+// and no more: so something is left for flows that read, however long the
+// others hold theirs. The engines of a port have a part of the pool each, as
+// each may hold any other's frames.
 func (f *flow) Share() int {
-	n := int(f.e.limits.RxFrames) / 2 / max(1, f.e.open)
-	return min(max(n, minShare), maxShare)
+	e := f.e
+	pool := int(e.limits.RxFrames) / max(1, len(e.links))
+	if e.kept >= pool/4 {
+		return min(max((pool-e.kept)/16, leastShare), maxShare)
+	}
+	return min(max(pool/2/max(1, e.open), minShare), maxShare)
 }
 
 // Take implements tcp.Memory: one transmit frame for payload, within the
@@ -57,12 +70,14 @@ func (f *flow) Take() (port.Frame, bool) {
 		return port.Frame{}, false
 	}
 	f.held++
+	e.lent++
 	return e.takeSpare(), true
 }
 
 // Free implements tcp.Memory.
 func (f *flow) Free(fr port.Frame) {
 	f.held--
+	f.e.lent--
 	f.e.freed = append(f.e.freed, fr)
 }
 
@@ -70,11 +85,20 @@ func (f *flow) Free(fr port.Frame) {
 func (f *flow) Bytes(fr port.Frame) []byte { return f.e.port.Bytes(fr) }
 
 // Release implements tcp.Memory: a receive frame that the connection kept.
-func (f *flow) Release(fr port.Frame) { f.e.release(fr) }
+func (f *flow) Release(fr port.Frame) {
+	f.e.kept--
+	f.e.release(fr)
+}
 
-// txShare is how many transmit frames one flow may hold.
+// txShare is how many transmit frames one flow may hold. Once three quarters
+// of the pool are lent, to flows whose peers do not read, it is a sixteenth of
+// what is left.
 func (e *Engine) txShare() int {
-	return max(8, (int(e.limits.TxFrames)-2*reserve)/max(1, e.open))
+	pool := int(e.limits.TxFrames) - 2*reserve
+	if e.lent >= pool-pool/4 {
+		return max(1, (pool-e.lent)/16)
+	}
+	return max(8, pool/max(1, e.open))
 }
 
 // stock makes sure that more than above frames are spare.

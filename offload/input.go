@@ -113,7 +113,9 @@ func (e *Engine) segment(f *flow, b []byte, fr port.Frame) {
 	}
 	kept, drop := f.conn.Receive(e.now, s)
 	e.count.tcp[drop]++
-	if !kept {
+	if kept {
+		e.kept++
+	} else {
 		e.release(fr)
 	}
 }
