@@ -40,18 +40,18 @@ func (s Sum) Checksum() uint16 { return ^s.Fold() }
 // the result is turned round at the end (RFC 1071 §2, items B and C). Where b
 // lies in memory does not matter.
 func (s Sum) Add(b []byte) Sum {
-	var acc, carry uint64
-	for len(b) >= 64 {
-		w := (*[64]byte)(b)
+	acc, carry := uint64(0), uint64(0)
+	if whole := len(b) &^ 127; whole != 0 {
+		acc, carry = add128(b[:whole])
+		b = b[whole:]
+	}
+	for len(b) >= 32 {
+		w := (*[32]byte)(b)
 		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(w[0:]), carry)
 		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(w[8:]), carry)
 		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(w[16:]), carry)
 		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(w[24:]), carry)
-		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(w[32:]), carry)
-		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(w[40:]), carry)
-		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(w[48:]), carry)
-		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(w[56:]), carry)
-		b = b[64:]
+		b = b[32:]
 	}
 	for len(b) >= 8 {
 		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(b), carry)
@@ -60,6 +60,35 @@ func (s Sum) Add(b []byte) Sum {
 	acc, carry = bits.Add64(acc, tail(b), carry)
 	acc, carry = bits.Add64(acc, 0, carry)
 	return s + Sum(bits.ReverseBytes16(Sum(acc+carry).Fold()))
+}
+
+// add128 is the bulk of Add, for a multiple of 128 octets. Two sums at a time:
+// within one, each addition waits for the carry of the one before it, and the
+// processor has two such chains under way.
+func add128(b []byte) (acc, carry uint64) {
+	var x, cx, y, cy uint64
+	for len(b) >= 128 {
+		w := (*[128]byte)(b)
+		x, cx = bits.Add64(x, binary.LittleEndian.Uint64(w[0:]), cx)
+		x, cx = bits.Add64(x, binary.LittleEndian.Uint64(w[8:]), cx)
+		x, cx = bits.Add64(x, binary.LittleEndian.Uint64(w[16:]), cx)
+		x, cx = bits.Add64(x, binary.LittleEndian.Uint64(w[24:]), cx)
+		x, cx = bits.Add64(x, binary.LittleEndian.Uint64(w[32:]), cx)
+		x, cx = bits.Add64(x, binary.LittleEndian.Uint64(w[40:]), cx)
+		x, cx = bits.Add64(x, binary.LittleEndian.Uint64(w[48:]), cx)
+		x, cx = bits.Add64(x, binary.LittleEndian.Uint64(w[56:]), cx)
+		y, cy = bits.Add64(y, binary.LittleEndian.Uint64(w[64:]), cy)
+		y, cy = bits.Add64(y, binary.LittleEndian.Uint64(w[72:]), cy)
+		y, cy = bits.Add64(y, binary.LittleEndian.Uint64(w[80:]), cy)
+		y, cy = bits.Add64(y, binary.LittleEndian.Uint64(w[88:]), cy)
+		y, cy = bits.Add64(y, binary.LittleEndian.Uint64(w[96:]), cy)
+		y, cy = bits.Add64(y, binary.LittleEndian.Uint64(w[104:]), cy)
+		y, cy = bits.Add64(y, binary.LittleEndian.Uint64(w[112:]), cy)
+		y, cy = bits.Add64(y, binary.LittleEndian.Uint64(w[120:]), cy)
+		b = b[128:]
+	}
+	acc, carry = bits.Add64(x, y, cx)
+	return bits.Add64(acc, cy, carry)
 }
 
 // tail is the last at most 7 octets as a little-endian number.
