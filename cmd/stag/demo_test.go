@@ -27,7 +27,7 @@ func offloaded(t *testing.T, args ...string) *exec.Cmd {
 
 // number is every number in what the demonstration prints but checksums and
 // octets, which are always the same.
-var number = regexp.MustCompile(`(frames in|frames out|retransmissions) .*|\b\d+\.\d+ (ms|s|Gb/s)|:\d{4,5}\b`)
+var number = regexp.MustCompile(`(frames in|frames out|retransmissions|taken over in) .*|\b\d+\.\d+ (ms|s|Gb/s)|:\d{4,5}\b`)
 
 func maskedDemo(s string) string {
 	return masked(number.ReplaceAllStringFunc(s, func(m string) string {
