@@ -35,14 +35,17 @@ type flow struct {
 }
 
 // minShare and maxShare bound how many receive frames a flow may hold. The
-// share is what half the pool allows among the flows that are open.
+// share is what half the pool allows among the flows that are open. The upper
+// bound keeps one flow from overrunning what commonly lies between it and its
+// peer: the ring of a veth pair has 256 places, of which some are given back
+// in bunches, late.
 //
 // leastShare is the bound when frames are short: a window of fewer would be
 // less than a segment once it is rounded to the unit that windows are told in,
 // and the peer would send by its timer only.
 const (
 	minShare   = 32
-	maxShare   = 256
+	maxShare   = 224
 	leastShare = 2
 )
 
