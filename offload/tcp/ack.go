@@ -12,7 +12,9 @@ func (c *Conn) ack(now clock.Instant, s *Segment) {
 		c.stats.OldAcks++
 		return
 	}
-	same := c.updateWindow(&s.TCPFields)
+	old := c.sndWnd
+	c.updateWindow(&s.TCPFields)
+	same := old == c.sndWnd
 	advanced := s.Ack != c.sndUna
 	octets := uint32(0)
 	if advanced {
@@ -21,18 +23,38 @@ func (c *Conn) ack(now clock.Instant, s *Segment) {
 	fresh := c.sackIn(&s.TCPFields)
 	dup := !advanced && c.outstanding() && c.isDup(s, same, fresh)
 	c.assess(now, octets, advanced, dup)
+	if !advanced {
+		c.reopened(now, old)
+	}
 }
 
 // updateWindow takes SEG.WND over unless the segment is older than the one
-// that last updated it. It reports whether the window stayed the same.
-func (c *Conn) updateWindow(s *wire.TCPFields) (same bool) {
-	old := c.sndWnd
+// that last updated it.
+func (c *Conn) updateWindow(s *wire.TCPFields) {
 	if c.wl1.Before(s.Seq) || (c.wl1 == s.Seq && c.wl2.AtOrBefore(s.Ack)) {
 		c.sndWnd = uint32(s.Window) << c.sndScale
 		c.maxWnd = max(c.maxWnd, c.sndWnd)
 		c.wl1, c.wl2 = s.Seq, s.Ack
 	}
-	return old == c.sndWnd
+}
+
+// reopened sends the oldest segment again as soon as it fits into the window,
+// when it did not since the peer had shrunk that to old: what was sent of it
+// meanwhile was the probe (RFC 9293 §3.8.6.1), and its timeouts say nothing
+// about the network.
+func (c *Conn) reopened(now clock.Instant, old uint32) {
+	if c.mode != repair || c.q.sent == 0 {
+		return
+	}
+	e := c.q.at(0)
+	if e.n <= old || e.n > c.sndWnd {
+		return
+	}
+	c.q.remark(e, 0)
+	c.lose(e)
+	c.forced = true
+	c.rtt.backoff = 0
+	c.rtoAt = now.Add(c.rtt.current())
 }
 
 // isDup reports whether a segment that acknowledges nothing new is a duplicate

@@ -106,6 +106,33 @@ func TestPeerShrinksItsWindow(t *testing.T) { // RFC 9293 §3.8.6: a sender must
 	})
 }
 
+// When a window that was shrunk below what is under way opens again, the peer
+// need not wait for a timer that has been backed off meanwhile.
+func TestShrunkWindowOpens(t *testing.T) { // RFC 9293 §3.8.6.1
+	each(t, func(s *script) {
+		s.open()
+		s.write(3000)
+		s.c.Transmit(s.now, s)
+		s.gets(10*ms, "A 1:1 ack 1001 win 0")
+		s.sends(10 * ms)
+		at := 10 * ms
+		for range 6 {
+			at = s.c.Deadline().Sub(scriptStart)
+			s.sends(at, "A 1001:2001 ack 1")
+			s.gets(at, "A 1:1 ack 1001 win 0")
+		}
+		s.gets(at+ms, "A 1:1 ack 1001 win 999") // not yet
+		s.sends(at + ms)
+		s.gets(at+2*ms, "A 1:1 ack 1001 win 60000")
+		s.sends(at+2*ms, "A 1001:2001 ack 1")
+		s.deadline(at + 202*ms) // the backoff has been reset
+		s.gets(at+3*ms, "A 1:1 ack 2001 win 60000")
+		s.sends(at+3*ms, "PA 2001:3001 ack 1")
+		s.gets(at+4*ms, "A 1:1 ack 3001 win 60000")
+		s.sends(at + 4*ms)
+	})
+}
+
 func TestFINWaitsForTheWindow(t *testing.T) {
 	each(t, func(s *script) {
 		s.open()
