@@ -197,13 +197,7 @@ func (q *Queue) call(c call) (action, unix.Errno) {
 
 // trap is sendto or recvfrom with nothing to send or receive: without
 // MSG_DONTWAIT the kernel refuses.
-//
-// It does not block, but in copy mode it may take some hundred microseconds,
-// in which the Go scheduler would give this thread's place to another one; the
-// engine would then queue for a place, with its connections waiting. So the
-// scheduler is not told. The price is that a garbage collection which stops
-// the world waits for the call.
 func (q *Queue) trap(nr uintptr) unix.Errno {
-	_, _, errno := unix.RawSyscall6(nr, uintptr(q.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+	_, _, errno := unix.Syscall6(nr, uintptr(q.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	return errno
 }
