@@ -2,6 +2,10 @@ package e2e
 
 import (
 	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,11 +52,12 @@ type losses struct {
 	ring     uint64    // the engine's receive ring was full
 	noFrames uint64    // the engine's fill ring was empty
 	transmit uint64    // the kernel took the engine's packet and lost it
+	peer     uint64    // the peer's TCP had no memory for it
 }
 
 func (l losses) String() string {
-	return fmt.Sprintf("lost on the cable: %d of ours, %d of the peer's; at our ring: %d, for want of frames: %d, on transmission: %d",
-		l.cable[ours], l.cable[theirs], l.ring, l.noFrames, l.transmit)
+	return fmt.Sprintf("lost on the cable: %d of ours, %d of the peer's; at our ring: %d, for want of frames: %d, on transmission: %d; by the peer's TCP: %d",
+		l.cable[ours], l.cable[theirs], l.ring, l.noFrames, l.transmit, l.peer)
 }
 
 func (r *rig) lost() (l losses) {
@@ -67,5 +72,29 @@ func (r *rig) lost() (l losses) {
 		l.noFrames += q.Kernel.FillEmpty
 		l.transmit += q.Lost
 	}
+	for _, name := range []string{"TCPBacklogDrop", "TCPRcvQDrop", "TCPZeroWindowDrop", "RcvPruned"} {
+		l.peer += r.tcpCounter(theirs, name)
+	}
 	return l
+}
+
+// tcpCounter is one of the extended counters that a side's TCP keeps, 0 if
+// this kernel does not have it.
+func (r *rig) tcpCounter(side pair.Side, name string) (n uint64) {
+	r.Helper()
+	r.in(side, func() error {
+		b, err := os.ReadFile("/proc/thread-self/net/netstat")
+		if err != nil {
+			return err
+		}
+		lines := strings.Split(string(b), "\n")
+		for i := 0; i+1 < len(lines); i += 2 { // names, then numbers
+			at := slices.Index(strings.Fields(lines[i]), name)
+			if at > 0 {
+				n, err = strconv.ParseUint(strings.Fields(lines[i+1])[at], 10, 64)
+			}
+		}
+		return err
+	})
+	return n
 }

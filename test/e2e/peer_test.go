@@ -30,9 +30,10 @@ const (
 type talk struct {
 	conn     *net.TCPConn
 	out, in  octets.Pattern
-	send     uint64 // octets to write at most
-	halfShut bool   // close the writing direction when all is written
-	limit    uint64 // stop reading at this octet; 0: never
+	send     uint64           // octets to write at most
+	halfShut bool             // close the writing direction when all is written
+	limit    uint64           // stop reading at this octet; 0: never
+	pace     func(pos uint64) // called before each write; nil: no pause
 
 	sent, received atomic.Uint64
 	gap            atomic.Int64 // longest time between two reads that found something, ns
@@ -50,6 +51,9 @@ func (k *talk) start() *talk {
 func (k *talk) write() error {
 	buf := make([]byte, 64<<10)
 	for pos := k.sent.Load(); pos < k.send; {
+		if k.pace != nil {
+			k.pace(pos)
+		}
 		b := buf[:min(uint64(len(buf)), k.send-pos)]
 		k.out.Fill(b, pos)
 		n, err := k.conn.Write(b)

@@ -1,0 +1,133 @@
+package e2e
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/octets"
+	"github.com/stag-rdma/stag/offload/stream"
+)
+
+// smallBuffer bounds what the peer has in flight to fewer segments than the
+// cable's ring of 256 holds, so that none is lost. The kernel doubles what it
+// is told, to pay for its own structures. The other direction is bounded by the
+// engine's send buffer, which holds fewer segments than the peer's backlog of
+// 1000.
+func smallBuffer(peer *net.TCPConn) error {
+	return setOption(peer, unix.SOL_SOCKET, unix.SO_SNDBUF, 96<<10)
+}
+
+// noGuesses keeps the peer from sending tail loss probes: a guess after twice
+// the round-trip time, hence a few milliseconds, that something was lost. When
+// an engine does not get a processor for that long, the guess is wrong.
+var noGuesses = map[string]string{"ipv4/tcp_early_retrans": "0"}
+
+// TestCaptured moves 64 MiB each way on a cable without loss, and has tshark
+// judge the capture. A connection that is silent when it is taken over gives
+// no cause for complaint from the first segment to the last.
+func TestCaptured(t *testing.T) {
+	for _, w := range []way{{}, {accept: true, v6: true}} {
+		t.Run(w.String(), func(t *testing.T) {
+			r := newRig(t, setup{sysctl: noGuesses})
+			d := r.dumpAt(theirs)
+			our, peer := r.connect(w)
+			r.must(smallBuffer(peer))
+			x := running{rig: r, volume: 64 << 20}
+			x.ulp = octets.NewTransfer(octets.Plan{Send: x.volume, Seed: seedOurs, Expect: x.volume, PeerSeed: seedTheirs})
+			x.flow = r.take(our, x.ulp)
+			x.peer = (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: x.volume, halfShut: true}).start()
+			x.finish()
+			d.end(r)
+			t.Logf("%v; %+v", r.lost(), x.flow.Final())
+			r.judge(d, time.Time{}, x.flow.Final().SegsOut, x.flow.Final().SegsIn)
+		})
+	}
+}
+
+// TestCapturedFire is the same with a connection in full traffic when it is
+// taken over. What was on its way may have to be sent again within a second;
+// nothing else, although the traffic never stops.
+func TestCapturedFire(t *testing.T) {
+	const volume, early = 64 << 20, 1 << 20
+	r := newRig(t, setup{sysctl: noGuesses})
+	d := r.dumpAt(theirs)
+	our, peer := r.connect(way{})
+	r.must(smallBuffer(peer))
+	gate := make(chan struct{})
+	x := running{rig: r, volume: volume}
+	x.peer = (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: volume, halfShut: true, pace: slowlyFrom(2*early, gate)}).start()
+	before := &talk{conn: our, out: seedOurs, in: seedTheirs, send: 2 * early}
+	r.must(before.upTo(early))
+	x.ulp = octets.NewTransfer(octets.Plan{
+		Send: volume, Seed: seedOurs, Sent: before.sent.Load(),
+		Expect: volume, PeerSeed: seedTheirs, Received: before.received.Load(),
+	})
+	x.flow = r.take(our, &gated{Transfer: x.ulp, early: 2 * early, gate: gate})
+	taken := time.Now()
+	time.Sleep(time.Second)
+	close(gate)
+	x.flow.Ring()
+	x.finish()
+	d.end(r)
+	r.Logf("taken over with %+v", x.flow.Inherited())
+	t.Logf("%v; %+v", r.lost(), x.flow.Final())
+	r.judge(d, taken.Add(time.Second), 32<<20/1460, 32<<20/1460)
+}
+
+// gated is a Transfer that sends no more than it must until the gate opens.
+type gated struct {
+	*octets.Transfer
+	early uint64
+	gate  chan struct{}
+}
+
+func (g *gated) Transmit(now clock.Instant, s stream.Stream) {
+	if g.Sent() < g.early || isOpen(g.gate) {
+		g.Transfer.Transmit(now, s)
+	}
+}
+
+// slowlyFrom is a talk's pace: from an octet on it goes slowly until the gate
+// opens.
+func slowlyFrom(octet uint64, gate chan struct{}) func(uint64) {
+	return func(pos uint64) {
+		if pos >= octet && !isOpen(gate) {
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+}
+
+func isOpen(gate chan struct{}) bool {
+	select {
+	case <-gate:
+		return true
+	default:
+		return false
+	}
+}
+
+// judge fails the test if something was lost after all, if tshark complains
+// about anything after a time, or if the capture does not have all that each
+// side sent.
+func (r *rig) judge(d *dump, after time.Time, sent, received uint64) {
+	r.Helper()
+	if r.lost() != (losses{}) {
+		r.Errorf("the link was not free of loss: %v", r.lost())
+	}
+	found := d.read(r, after)
+	for side, least := range map[pair.Side]uint64{ours: sent, theirs: received} {
+		f := &found[side]
+		r.Logf("tshark on %d segments of side %v, %d with a checksum of 0xffff: %v", f.segments, side, f.negativeZero, f.remarks)
+		if uint64(f.segments) < least {
+			r.Errorf("the capture has only %d segments of side %v, want %d", f.segments, side, least)
+		}
+		for _, c := range f.complaints(side) {
+			r.Errorf("tshark complains about side %v: %s", side, c)
+		}
+	}
+}
