@@ -1,0 +1,206 @@
+package e2e
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stag-rdma/stag/offload/octets"
+	"github.com/stag-rdma/stag/offload/tcp"
+	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/test/packet"
+)
+
+// forger makes segments of a running tuple that its peer never sent. It knows
+// the addresses and ports, and guesses the rest.
+type forger struct {
+	rng  *rand.Rand
+	base packet.TCP
+	ts   bool // the connection has timestamps: without, a segment would be dropped for that alone
+}
+
+func (r *rig) forgerOf(x running, seed uint64, ts bool) *forger {
+	return &forger{rng: rand.New(rand.NewPCG(seed, 1)), base: r.segmentOf(x.flow), ts: ts}
+}
+
+// random is a segment with everything by chance: numbers, flags, length,
+// options, and sometimes a wrong checksum.
+func (f *forger) random() packet.TCP {
+	p := f.base
+	p.Seq, p.Ack, p.Window = f.rng.Uint32(), f.rng.Uint32(), uint16(f.rng.Uint32())
+	for _, flag := range "FSRPAUEC" {
+		if f.rng.IntN(2) == 0 {
+			p.Flags += string(flag)
+		}
+	}
+	if p.Flags == "" {
+		p.Flags = "P"
+	}
+	p.Payload = make([]byte, f.rng.IntN(1400))
+	if f.ts && f.rng.IntN(4) != 0 {
+		p.TS = &packet.TS{Val: f.rng.Uint32(), Ecr: f.rng.Uint32()}
+	}
+	for range f.rng.IntN(3) {
+		p.SACK = append(p.SACK, [2]uint32{f.rng.Uint32(), f.rng.Uint32()})
+	}
+	if f.rng.IntN(8) == 0 {
+		p.Sum = packet.SumWrong
+	}
+	return p
+}
+
+// near is a segment that knows the connection's numbers and misses only just:
+// what RFC 5961 answers with a challenge at most. What hits exactly is beyond
+// what TCP can tell from its peer's.
+func (f *forger) near(i tcp.Info, ts packet.TS) packet.TCP {
+	p := f.base
+	next, edge := uint32(i.RcvNxt), uint32(i.RcvNxt)+i.RcvWnd
+	inside := next + 1 + f.rng.Uint32N(i.RcvWnd-1)
+	badAck := uint32(i.SndNxt) + 1 + f.rng.Uint32N(1<<30)
+	p.Window = uint16(f.rng.Uint32())
+	switch f.rng.IntN(8) {
+	case 0: // §3.2: in the window, not exact
+		p.Flags, p.Seq, p.Ack = "RA", inside, uint32(i.SndNxt)
+	case 1: // outside the window
+		p.Flags, p.Seq, p.Ack = "R", edge+f.rng.Uint32N(1<<30), uint32(i.SndNxt)
+	case 2: // §4.2: any SYN, at the exact place
+		p.Flags, p.Seq, p.Ack = "S", next, uint32(i.SndNxt)
+	case 3: // §5.2: good text with an ACK of what was never sent
+		p.Flags, p.Seq, p.Ack = "PA", next, badAck
+		p.Payload = make([]byte, 1+f.rng.IntN(1000))
+	case 4: // the same with a FIN
+		p.Flags, p.Seq, p.Ack = "FA", next, badAck
+	case 5: // text without an ACK
+		p.Flags, p.Seq = "P", next
+		p.Payload = make([]byte, 1+f.rng.IntN(1000))
+	case 6: // text behind the window
+		p.Flags, p.Seq, p.Ack = "PA", edge+f.rng.Uint32N(1<<20), uint32(i.SndNxt)
+		p.Payload = make([]byte, 1+f.rng.IntN(1000))
+	case 7: // text from before
+		p.Flags, p.Seq, p.Ack = "FPA", next-2000, uint32(i.SndNxt)
+		p.Payload = make([]byte, 1000)
+	}
+	if f.ts {
+		p.TS = &ts
+	}
+	return p
+}
+
+// timestamps are the settings of the peer with and without them.
+var timestamps = []struct {
+	name   string
+	on     bool
+	sysctl map[string]string
+}{
+	{"timestamps", true, nil},
+	{"no timestamps", false, map[string]string{"ipv4/tcp_timestamps": "0"}},
+}
+
+// TestSpoofed sprays 100,000 forged segments over a running transfer: it
+// completes, and every octet is right on both sides.
+func TestSpoofed(t *testing.T) {
+	for _, o := range timestamps {
+		t.Run(o.name, func(t *testing.T) {
+			const forged, volume = 100_000, 256 << 20
+			r := newRig(t, setup{sysctl: o.sysctl})
+			our, peer := r.connect(way{})
+			x := running{rig: r, volume: volume}
+			sprayed := make(chan struct{})
+			x.ulp = octets.NewTransfer(octets.Plan{Send: volume, Seed: seedOurs, Expect: volume, PeerSeed: seedTheirs, Hold: true})
+			x.peer = &talk{conn: peer, out: seedTheirs, in: seedOurs, send: volume, halfShut: true, pace: func(pos uint64) {
+				if pos >= volume-1<<20 {
+					<-sprayed // the transfer outlasts the forgery
+				}
+			}}
+			x.flow = r.take(our, x.ulp)
+			x.peer.start()
+			x.reach(1 << 20)
+			f, cable := r.forgerOf(x, 1, o.on), r.injectFrom(theirs)
+			for range forged {
+				r.must(cable.send(f.random().Bytes()))
+			}
+			r.settled()
+			r.Logf("%d forged segments beside %d and %d MiB: %s", forged, x.ulp.Received()>>20, x.peer.received.Load()>>20, r.drops())
+			close(sprayed)
+			x.ulp.Release()
+			x.flow.Ring()
+			x.finish()
+		})
+	}
+}
+
+// TestSpoofedNear sends 20,000 forged segments that miss only just to a
+// connection that rests, and finds it unharmed.
+func TestSpoofedNear(t *testing.T) {
+	for _, o := range timestamps {
+		t.Run(o.name, func(t *testing.T) {
+			r := newRig(t, setup{sysctl: o.sysctl})
+			our, peer := r.connect(way{})
+			x := running{rig: r, flow: r.take(our, octets.NewEcho())}
+			var last atomic.Uint64 // the peer's timestamp and echo
+			r.listenIn(theirs, func(p *wire.Packet, outgoing bool) bool {
+				if outgoing && p.TCP.HasTS && p.TCP.SrcPort == x.flow.Key().RemoteAddr().Port() {
+					last.Store(uint64(p.TCP.TSVal)<<32 | uint64(p.TCP.TSEcr))
+				}
+				return false
+			})
+			r.pingPong(peer)
+			if o.on {
+				r.eventually("a timestamp of the peer", func() bool { return last.Load() != 0 })
+			}
+			info, ts := r.info(x.flow), last.Load()
+			f, cable := r.forgerOf(x, 2, o.on), r.injectFrom(theirs)
+			for range 20_000 {
+				p := f.near(info, packet.TS{Val: uint32(ts >> 32), Ecr: uint32(ts)})
+				r.must(cable.send(p.Bytes()))
+			}
+			r.settled()
+			now := r.info(x.flow)
+			if now.RcvNxt != info.RcvNxt || now.SndUna != info.SndUna {
+				t.Errorf("the connection has moved: from %+v to %+v", info, now)
+			}
+			r.pingPong(peer)
+			r.Logf("%s; %d challenges asked for", r.drops(), r.stats(x.flow).Challenges)
+		})
+	}
+}
+
+// TestSpoofedTooBig: reports about segments that are not in flight change
+// nothing; one about a segment that is makes the segments smaller, and the
+// transfer goes on.
+func TestSpoofedTooBig(t *testing.T) {
+	r := newRig(t, setup{})
+	our, peer := r.connect(way{})
+	x := running{rig: r, volume: 1 << 40}
+	x.ulp = octets.NewTransfer(octets.Plan{Send: x.volume, Seed: seedOurs, Expect: x.volume, PeerSeed: seedTheirs})
+	x.peer = (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: x.volume}).start()
+	x.flow = r.take(our, x.ulp)
+	x.reach(1 << 20)
+	f, cable := r.forgerOf(x, 3, true), r.injectFrom(theirs)
+	report := func(seq uint32, mtu uint32) {
+		quoted := f.base
+		quoted.IP.Src, quoted.IP.Dst = quoted.IP.Dst, quoted.IP.Src
+		quoted.Seq, quoted.Payload = seq, make([]byte, 1000)
+		host := packet.IP{Src: f.base.IP.Src, Dst: f.base.IP.Dst}
+		r.must(cable.send(packet.TooBig{Link: f.base.Link, IP: host, MTU: mtu, Quote: quoted.Bytes()}.Bytes()))
+	}
+	before := r.info(x.flow)
+	for range 500 {
+		report(uint32(before.SndUna)-1-f.rng.Uint32N(1<<30), 68+f.rng.Uint32N(1000))
+	}
+	r.settled()
+	if now := r.info(x.flow); now.EMSS != before.EMSS {
+		t.Fatalf("forged reports made segments of %d octets ones of %d", before.EMSS, now.EMSS)
+	}
+	r.eventually("a report about a segment in flight is believed", func() bool {
+		i := r.info(x.flow)
+		report(uint32(i.SndNxt)-1, 1000)
+		return r.info(x.flow).MTU == 1000
+	})
+	n := max(x.ulp.Received(), x.peer.received.Load())
+	x.reach(n + 8<<20)
+	if now := r.info(x.flow); now.EMSS >= before.EMSS || now.EMSS > 1000-40 {
+		t.Errorf("segments of %d octets after a report of 1000", now.EMSS)
+	}
+	r.Logf("EMSS %d, then %d; %s", before.EMSS, r.info(x.flow).EMSS, r.drops())
+}
