@@ -39,6 +39,8 @@ type NIC struct {
 	life context.Context // ends, with ErrClosed, when Close begins
 	die  context.CancelCauseFunc
 
+	hasCarrier bool // as far as the watcher knows, whose it is
+
 	mu         sync.Mutex // guards what follows, and every Flow's route
 	flows      map[offload.FlowID]*Flow
 	closed     bool

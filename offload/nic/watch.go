@@ -24,6 +24,7 @@ func (n *NIC) watch() error {
 		return err
 	}
 	n.undo.add(func() error { cancel(); return nil })
+	n.hasCarrier = true
 	n.running.Go(func() { n.follow(events) })
 	return nil
 }
@@ -58,8 +59,25 @@ func (n *NIC) event(e loader.Event) {
 	case loader.LinkEvent:
 		if e.Index == n.link.PortIndex {
 			n.log.Info("link changed", "link", e.Name, "up", e.Up, "carrier", e.Running, "gone", e.Gone)
+			n.carrier(e.Running)
 		}
-	case loader.RouteEvent, loader.LostEvent:
+	case loader.RouteEvent:
+		// Without a carrier nobody answers: it would be a second's wait for
+		// nothing, and carrier comes here when there is one.
+		if n.hasCarrier {
+			n.reroute()
+		}
+	case loader.LostEvent:
+		n.hasCarrier = true // as far as we know
+		n.reroute()
+	}
+}
+
+// carrier looks up the way of every flow again when the link has come back.
+func (n *NIC) carrier(running bool) {
+	back := running && !n.hasCarrier
+	n.hasCarrier = running
+	if back {
 		n.reroute()
 	}
 }
@@ -130,7 +148,7 @@ func (n *NIC) keepAgain(hop netip.Addr) {
 }
 
 // keepFor keeps a flow's next hop fresh from now on. Where that fails the link
-// is down: when it is up again there are routes again, and reroute comes here.
+// is down: when it is up again, carrier comes here.
 func (n *NIC) keepFor(f *Flow) {
 	if err := n.keep(f.route); err != nil {
 		n.log.Warn("neighbour not kept", "flow", f.id, "err", err)
