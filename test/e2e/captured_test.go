@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/test/need"
 )
 
 // smallBuffer bounds what the peer has in flight to fewer segments than the
@@ -32,7 +34,7 @@ var noGuesses = map[string]string{"ipv4/tcp_early_retrans": "0"}
 // no cause for complaint from the first segment to the last.
 func TestCaptured(t *testing.T) {
 	for _, w := range []way{{}, {accept: true, v6: true}} {
-		t.Run(w.String(), func(t *testing.T) {
+		onFreeLink(t, w.String(), func(t *testing.T) bool {
 			r := newRig(t, setup{sysctl: noGuesses})
 			d := r.dumpAt(theirs)
 			our, peer := r.connect(w)
@@ -44,7 +46,7 @@ func TestCaptured(t *testing.T) {
 			x.finish()
 			d.end(r)
 			t.Logf("%v; %+v", r.lost(), x.flow.Final())
-			r.judge(d, time.Time{}, x.flow.Final().SegsOut, x.flow.Final().SegsIn)
+			return r.judge(d, time.Time{}, x.flow.Final().SegsOut, x.flow.Final().SegsIn)
 		})
 	}
 }
@@ -52,7 +54,9 @@ func TestCaptured(t *testing.T) {
 // TestCapturedFire is the same with a connection in full traffic when it is
 // taken over. What was on its way may have to be sent again within a second;
 // nothing else, although the traffic never stops.
-func TestCapturedFire(t *testing.T) {
+func TestCapturedFire(t *testing.T) { onFreeLink(t, "full traffic", capturedFire) }
+
+func capturedFire(t *testing.T) bool {
 	const volume, early = 64 << 20, 1 << 20
 	r := newRig(t, setup{sysctl: noGuesses})
 	d := r.dumpAt(theirs)
@@ -76,7 +80,24 @@ func TestCapturedFire(t *testing.T) {
 	d.end(r)
 	r.Logf("taken over with %+v", x.flow.Inherited())
 	t.Logf("%v; %+v", r.lost(), x.flow.Final())
-	r.judge(d, taken.Add(time.Second), 32<<20/1460, 32<<20/1460)
+	return r.judge(d, taken.Add(time.Second), 32<<20/1460, 32<<20/1460)
+}
+
+// onFreeLink runs a test until a run had a link that lost nothing, as it is to
+// be judged by that. On a busy machine the ring between the two ends, of 256
+// packets, can overrun; not five times in a row.
+func onFreeLink(t *testing.T, name string, run func(*testing.T) bool) {
+	t.Helper()
+	need.Root(t)
+	need.XDP(t)
+	need.Tool(t, "dumpcap", "tshark")
+	for try := range 5 {
+		free := false
+		if !t.Run(fmt.Sprintf("%s/%d", name, try+1), func(t *testing.T) { free = run(t) }) || free {
+			return
+		}
+	}
+	t.Errorf("%s: the link was not free of loss in any of 5 runs", name)
 }
 
 // gated is a Transfer that sends no more than it must until the gate opens.
@@ -111,13 +132,14 @@ func isOpen(gate chan struct{}) bool {
 	}
 }
 
-// judge fails the test if something was lost after all, if tshark complains
-// about anything after a time, or if the capture does not have all that each
-// side sent.
-func (r *rig) judge(d *dump, after time.Time, sent, received uint64) {
+// judge fails the test if tshark complains about anything after a time, or if
+// the capture does not have all that each side sent. It does not judge, and
+// reports false, when the link has lost something.
+func (r *rig) judge(d *dump, after time.Time, sent, received uint64) bool {
 	r.Helper()
 	if r.lost() != (losses{}) {
-		r.Errorf("the link was not free of loss: %v", r.lost())
+		r.Logf("not judged, the link was not free of loss: %v", r.lost())
+		return false
 	}
 	found := d.read(r, after)
 	for side, least := range map[pair.Side]uint64{ours: sent, theirs: received} {
@@ -130,4 +152,5 @@ func (r *rig) judge(d *dump, after time.Time, sent, received uint64) {
 			r.Errorf("tshark complains about side %v: %s", side, c)
 		}
 	}
+	return true
 }
