@@ -1,0 +1,141 @@
+package wire
+
+import "encoding/binary"
+
+// An MPA Request or Reply (RFC 5044 §7.1.1, RFC 6581 §6):
+//
+//	0     16      17         18               20
+//	| key | flags | revision | private length | private data
+const (
+	mpaFlags    = 16
+	mpaRevision = 17
+	mpaPrivate  = 18
+	MPAFrameLen = 20 // without private data
+
+	MPARequestKey = "MPA ID Req Frame"
+	MPAReplyKey   = "MPA ID Rep Frame"
+
+	// MPAMaxPrivate is the most private data that a frame may announce.
+	MPAMaxPrivate = 512
+)
+
+// MPAFlags are the flags of a Request or Reply. The lowest four bits are
+// reserved: sent as 0 and not looked at.
+type MPAFlags uint8
+
+const (
+	MPAMarkers  MPAFlags = 0x80 // M: send me Markers
+	MPACRC      MPAFlags = 0x40 // C: I want the CRC checked
+	MPAReject   MPAFlags = 0x20 // R: in a Reply, the connection is refused
+	MPAEnhanced MPAFlags = 0x10 // S: the private data begins with an Enhanced block
+)
+
+// Has reports whether all flags of f are set.
+func (m MPAFlags) Has(f MPAFlags) bool { return m&f == f }
+
+// MPA is a view of a Request's or Reply's first 20 octets.
+type MPA struct{ b []byte }
+
+// ParseMPA cuts b into the fixed part of a Request or Reply and what follows.
+// ok is false when b is too short or has neither key; nothing else is checked.
+func ParseMPA(b []byte) (h MPA, rest []byte, ok bool) {
+	if len(b) < MPAFrameLen {
+		return MPA{}, nil, false
+	}
+	h = MPA{b[:MPAFrameLen:MPAFrameLen]}
+	if !h.Reply() && string(b[:mpaFlags]) != MPARequestKey {
+		return MPA{}, nil, false
+	}
+	return h, b[MPAFrameLen:], true
+}
+
+// Reply reports whether the frame is a Reply; otherwise it is a Request.
+func (h MPA) Reply() bool     { return string(h.b[:mpaFlags]) == MPAReplyKey }
+func (h MPA) Flags() MPAFlags { return MPAFlags(h.b[mpaFlags]) }
+
+// Revision is 0 for RDMAC's protocol, 1 for RFC 5044, 2 for RFC 6581.
+func (h MPA) Revision() uint8 { return h.b[mpaRevision] }
+
+// PrivateLen is how many octets follow, as the frame has it.
+func (h MPA) PrivateLen() int { return int(binary.BigEndian.Uint16(h.b[mpaPrivate:])) }
+
+// MPAFields is the fixed part of a Request or Reply.
+type MPAFields struct {
+	Reply      bool
+	Flags      MPAFlags
+	Revision   uint8
+	PrivateLen uint16 // octets that follow, an Enhanced block included
+}
+
+// Append appends the 20 octets.
+func (f MPAFields) Append(b []byte) []byte {
+	key := MPARequestKey
+	if f.Reply {
+		key = MPAReplyKey
+	}
+	b = append(append(b, key...), uint8(f.Flags), f.Revision)
+	return binary.BigEndian.AppendUint16(b, f.PrivateLen)
+}
+
+// The block that the private data begins with when flag S is set (RFC 6581 §9):
+//
+//	0              2              4
+//	| A, B and IRD | C, D and ORD |
+const (
+	enhIRD         = 0
+	enhORD         = 2
+	MPAEnhancedLen = 4
+
+	enhPeerToPeer = 0x8000 // A, beside IRD
+	enhSend       = 0x4000 // B, beside IRD
+	enhWrite      = 0x8000 // C, beside ORD
+	enhRead       = 0x4000 // D, beside ORD
+	enhDepth      = 0x3fff
+)
+
+// NoDepth instead of a read depth says that it is not negotiated.
+const NoDepth = enhDepth
+
+// MPAEnhancedFields is what two ends tell one another before they begin.
+type MPAEnhancedFields struct {
+	PeerToPeer bool // A: the initiator begins with an RTR message
+	Send       bool // B: which may be an empty Send
+	Write      bool // C: an empty RDMA Write
+	Read       bool // D: an empty RDMA Read
+	IRD, ORD   uint16
+}
+
+// Append appends the block's 4 octets. Of the depths 14 bits travel.
+func (f MPAEnhancedFields) Append(b []byte) []byte {
+	ird, ord := f.IRD&enhDepth, f.ORD&enhDepth
+	for _, bit := range [...]struct {
+		set  bool
+		word *uint16
+		mask uint16
+	}{
+		{f.PeerToPeer, &ird, enhPeerToPeer}, {f.Send, &ird, enhSend},
+		{f.Write, &ord, enhWrite}, {f.Read, &ord, enhRead},
+	} {
+		if bit.set {
+			*bit.word |= bit.mask
+		}
+	}
+	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, ird), ord)
+}
+
+// ParseMPAEnhanced cuts private data into the block and the rest, which is the
+// application's. ok is false when there is no room for the block.
+func ParseMPAEnhanced(b []byte) (f MPAEnhancedFields, rest []byte, ok bool) {
+	if len(b) < MPAEnhancedLen {
+		return MPAEnhancedFields{}, nil, false
+	}
+	ird, ord := binary.BigEndian.Uint16(b[enhIRD:]), binary.BigEndian.Uint16(b[enhORD:])
+	return MPAEnhancedFields{
+		PeerToPeer: ird&enhPeerToPeer != 0,
+		Send:       ird&enhSend != 0,
+		Write:      ord&enhWrite != 0,
+		Read:       ord&enhRead != 0,
+		IRD:        ird & enhDepth,
+		ORD:        ord & enhDepth,
+	}, b[MPAEnhancedLen:], true
+}

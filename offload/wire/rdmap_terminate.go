@@ -1,0 +1,171 @@
+package wire
+
+import "encoding/binary"
+
+// A Terminate, behind the untagged header (RFC 5040 §4.8). What the flags do
+// not announce is not there, and what follows moves up:
+//
+//	0            1      2       4                6            20 or 24
+//	| layer+type | code | flags | segment length | DDP header | Read Request |
+const (
+	termLayerType  = 0
+	termCode       = 1
+	termFlags      = 2
+	termControlLen = 4
+	termSegmentLen = 2
+
+	termHasSegment = 0x80 // of the first flag octet; the second is reserved
+	termHasHeader  = 0x40
+	termHasRead    = 0x20
+	termFlagMask   = termHasSegment | termHasHeader | termHasRead
+
+	// The same in the order of Linux siw on little-endian machines.
+	termSwappedSegment = 0x01
+	termSwappedHeader  = 0x02
+	termSwappedRead    = 0x04
+	termSwappedMask    = termSwappedSegment | termSwappedHeader | termSwappedRead
+)
+
+// Layers of a Terminate (RFC 5040 §4.8).
+const (
+	LayerRDMAP = 0
+	LayerDDP   = 1
+	LayerLLP   = 2 // MPA
+)
+
+// TerminateFields is the payload of a Terminate: what went wrong, and as much
+// as its sender quotes of the segment that was to blame.
+type TerminateFields struct {
+	Layer, Type uint8 // four bits each
+	Code        uint8
+
+	HasSegment  bool   // SegmentLen is valid; it travels only with Header
+	SegmentLen  uint16 // octets of the segment, headers and payload (siw: payload alone)
+	Header      []byte // its DDP header, 14 or 18 octets; nil: not quoted
+	ReadRequest []byte // its Read Request header, 28 octets; nil: not quoted
+
+	// Swapped says that the control word came in siw's bit order. Append always
+	// writes the RFC's.
+	Swapped bool
+}
+
+// Append appends the payload.
+func (f TerminateFields) Append(b []byte) []byte {
+	var flags uint8
+	if f.Header != nil {
+		flags |= termHasHeader
+		if f.HasSegment {
+			flags |= termHasSegment
+		}
+	}
+	if f.ReadRequest != nil {
+		flags |= termHasRead
+	}
+	b = append(b, f.Layer<<4|f.Type&0x0f, f.Code, flags, 0)
+	if f.Header != nil {
+		b = binary.BigEndian.AppendUint16(b, f.segment())
+		b = append(b, f.Header...)
+	}
+	return append(b, f.ReadRequest...)
+}
+
+// segment is what the length field holds: reserved zeros when it is not valid.
+func (f TerminateFields) segment() uint16 {
+	if f.HasSegment {
+		return f.SegmentLen
+	}
+	return 0
+}
+
+// ParseTerminate reads the payload of a Terminate. It takes what the flags
+// announce as far as it is there: there are senders that announce more than
+// they quote. Header and ReadRequest borrow payload. ok is false when not even
+// the control word is there.
+//
+// Linux siw on little-endian machines writes the control word with the bits of
+// each octet in another order. Its flags give it away where it quotes
+// something. Where it does not, a word that means something as the RFC has it
+// is read so, else one that means something in siw's order is read so.
+func ParseTerminate(payload []byte) (f TerminateFields, ok bool) {
+	if len(payload) < termControlLen {
+		return TerminateFields{}, false
+	}
+	first, flags := payload[termLayerType], payload[termFlags]
+	f = TerminateFields{Layer: first >> 4, Type: first & 0x0f, Code: payload[termCode]}
+	if f.Swapped = swapped(f, flags); f.Swapped {
+		f.Layer, f.Type = f.Type, f.Layer
+		flags = unswapped(flags)
+	}
+	f.quote(payload[termControlLen:], flags)
+	return f, true
+}
+
+// quote takes what the flags announce and rest holds.
+func (f *TerminateFields) quote(rest []byte, flags uint8) {
+	if flags&termHasHeader != 0 {
+		if len(rest) < termSegmentLen {
+			return
+		}
+		length := binary.BigEndian.Uint16(rest)
+		rest = rest[termSegmentLen:]
+		n := UntaggedLen
+		if IsTagged(rest) {
+			n = TaggedLen
+		}
+		if len(rest) < n {
+			return
+		}
+		f.Header, rest = rest[:n:n], rest[n:]
+		if f.HasSegment = flags&termHasSegment != 0; f.HasSegment {
+			f.SegmentLen = length
+		}
+	}
+	if flags&termHasRead != 0 && len(rest) >= ReadRequestLen {
+		f.ReadRequest = rest[:ReadRequestLen:ReadRequestLen]
+	}
+}
+
+// swapped decides whether a control word, read as the RFC has it, is in siw's
+// order.
+func swapped(f TerminateFields, flags uint8) bool {
+	switch {
+	case flags&termFlagMask != 0:
+		return false
+	case flags&termSwappedMask != 0:
+		return true
+	}
+	return !assigned(f.Layer, f.Type, f.Code) && assigned(f.Type, f.Layer, f.Code)
+}
+
+// unswapped brings siw's flags into the RFC's order.
+func unswapped(flags uint8) (f uint8) {
+	for _, pair := range [...]struct{ from, to uint8 }{
+		{termSwappedSegment, termHasSegment}, {termSwappedHeader, termHasHeader}, {termSwappedRead, termHasRead},
+	} {
+		if flags&pair.from != 0 {
+			f |= pair.to
+		}
+	}
+	return f
+}
+
+// assigned reports whether an error has a meaning (RFC 5040 §4.8, RFC 5041 §7,
+// RFC 5044 §8, RFC 6581 §8). Chelsio and Intel hardware sends MPA errors with
+// type 3.
+func assigned(layer, kind, code uint8) bool {
+	switch {
+	case kind == 0 && (layer == LayerRDMAP || layer == LayerDDP): // local catastrophe: any code
+		return true
+	case layer == LayerRDMAP && kind == 1:
+		return code <= 4 || code == 9 || code == 0xff
+	case layer == LayerRDMAP && kind == 2:
+		return code >= 5 && code <= 9 || code == 0xff
+	case layer == LayerDDP && kind == 1:
+		return code <= 4
+	case layer == LayerDDP && kind == 2:
+		return code >= 1 && code <= 6
+	case layer == LayerLLP && (kind == 0 || kind == 3):
+		return code >= 1 && code <= 7
+	}
+	return false
+}
