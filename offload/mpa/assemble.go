@@ -1,0 +1,146 @@
+package mpa
+
+import (
+	"encoding/binary"
+
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// minULPDU is the shortest ULPDU that can be DDP's: a tagged header alone.
+const minULPDU = wire.TaggedLen
+
+// sizes are the lengths of buffers that FPDUs are moved together in: what fits
+// a segment, what fits a jumbo frame, and anything.
+var sizes = [...]int{2048, 16384, wire.MaxFPDULen}
+
+// assembly is where an FPDU is moved together, its Markers taken out, while its
+// octets come in. It has no buffer until it needs one.
+type assembly struct {
+	crcOn, markersOn bool
+
+	buf   []byte // length, ULPDU, padding, CRC: the first have octets are there
+	have  int
+	need  int    // octets of the whole FPDU; 0 until its length is known
+	short bool   // its length is known, and impossible
+	crc   uint32 // of all that came, Markers too, but for the CRC itself
+
+	// The place in the stream, for Markers.
+	taken     int                  // octets of this FPDU that came, Markers too
+	begun     int                  // how many of them came before the length field
+	phase     int                  // octets since the last place of a Marker; below MarkerLen: within it
+	marker    [wire.MarkerLen]byte // the one that is coming in
+	badMarker bool                 // one of this FPDU's pointed elsewhere
+}
+
+// empty reports whether nothing of an FPDU is there, not even a Marker before
+// it.
+func (a *assembly) empty() bool { return a.taken == 0 }
+
+func (a *assembly) whole() bool { return a.need != 0 && a.have == a.need }
+
+// reset makes room for the next FPDU.
+func (a *assembly) reset() {
+	a.have, a.need, a.crc, a.taken, a.begun, a.badMarker = 0, 0, 0, 0, 0, false
+}
+
+// take moves as much of b as belongs to the FPDU and says how much that was.
+func (a *assembly) take(b []byte) int {
+	before := len(b)
+	for len(b) > 0 && !a.whole() && !a.short {
+		if a.markersOn && a.phase < wire.MarkerLen {
+			b = b[a.takeMarker(b):]
+		} else {
+			b = b[a.takePlain(b):]
+		}
+	}
+	return before - len(b)
+}
+
+// takeMarker takes octets of a Marker.
+func (a *assembly) takeMarker(b []byte) int {
+	n := copy(a.marker[a.phase:], b)
+	a.sum(b[:n])
+	a.taken += n
+	if a.phase += n; a.phase < wire.MarkerLen {
+		return n
+	}
+	if a.have == 0 { // the FPDU begins right behind it
+		a.begun = a.taken
+	}
+	// RFC 5044 §4.3: octets from the length field to the Marker's first.
+	want := 0
+	if a.have > 0 {
+		want = a.taken - wire.MarkerLen - a.begun
+	}
+	a.badMarker = a.badMarker || wire.MarkerPointer(a.marker[:]) != uint16(want)
+	return n
+}
+
+// takePlain takes other octets, up to the next Marker, the end of the length
+// field or that of the FPDU.
+func (a *assembly) takePlain(b []byte) int {
+	until := a.need
+	if a.need == 0 {
+		until = wire.FPDUHeadLen
+		a.room(until)
+	}
+	n := min(len(b), until-a.have)
+	if a.markersOn {
+		n = min(n, wire.MarkerSpacing-a.phase)
+		a.phase = (a.phase + n) % wire.MarkerSpacing
+	}
+	copy(a.buf[a.have:], b[:n])
+	covered := n
+	if a.need != 0 {
+		covered = min(max(a.need-wire.CRCLen-a.have, 0), n)
+	}
+	a.sum(b[:covered])
+	a.have += n
+	a.taken += n
+	if a.need == 0 && a.have == wire.FPDUHeadLen {
+		a.measure()
+	}
+	return n
+}
+
+// measure reads the length field.
+func (a *assembly) measure() {
+	n := int(binary.BigEndian.Uint16(a.buf))
+	if a.short = n < minULPDU; !a.short {
+		a.need = wire.FPDULen(n)
+		a.room(a.need)
+	}
+}
+
+// room makes the buffer long enough for n octets.
+func (a *assembly) room(n int) {
+	if n <= len(a.buf) {
+		return
+	}
+	for _, size := range sizes {
+		if n <= size {
+			buf := make([]byte, size)
+			copy(buf, a.buf[:a.have])
+			a.buf = buf
+			return
+		}
+	}
+}
+
+func (a *assembly) sum(b []byte) {
+	if a.crcOn {
+		a.crc = wire.UpdateCRC32C(a.crc, b)
+	}
+}
+
+// ulpdu is what the whole FPDU holds, if it is in order.
+func (a *assembly) ulpdu() ([]byte, Fault) {
+	switch {
+	case a.crcOn && a.crc != wire.ReadCRC32C(a.buf[a.need-wire.CRCLen:]):
+		return nil, BadCRC
+	case a.badMarker:
+		return nil, BadMarker
+	}
+	end := wire.FPDUHeadLen + int(binary.BigEndian.Uint16(a.buf))
+	return a.buf[wire.FPDUHeadLen:end:end], OK
+}

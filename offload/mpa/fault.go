@@ -1,0 +1,38 @@
+package mpa
+
+// Fault is what is wrong with the received stream of FPDUs. It is for the
+// Terminate: layer 2, type 0 (RFC 5044 §8).
+type Fault uint8
+
+const (
+	OK        Fault = iota
+	BadCRC          // the CRC does not fit
+	BadMarker       // a Marker does not point at the FPDU that it is in
+	BadLength       // ULPDU_Length is too short for any DDP header
+)
+
+// Error codes of MPA, layer 2 and type 0 (RFC 5044 §8, RFC 6581 §8).
+const (
+	CodeClosed          = 1 // the connection is lost; never on the wire
+	CodeCRC             = 2
+	CodeMarker          = 3 // Markers and lengths contradict each other
+	CodeFrame           = 4 // a bad Request or Reply; never on the wire
+	CodeCatastrophe     = 5
+	CodeInsufficientIRD = 6
+	CodeNoRTR           = 7
+)
+
+var faults = [...]struct {
+	name string
+	code uint8
+}{
+	OK:        {"ok", 0},
+	BadCRC:    {"bad CRC", CodeCRC},
+	BadMarker: {"misplaced Marker", CodeMarker},
+	BadLength: {"FPDU too short", CodeMarker},
+}
+
+// Code is the error code on the wire; 0 for OK.
+func (f Fault) Code() uint8 { return faults[f].code }
+
+func (f Fault) String() string { return faults[f].name }

@@ -1,0 +1,96 @@
+package mpa
+
+import (
+	"fmt"
+
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// The revisions of the protocol that this package speaks.
+const (
+	revisionPlain    = 1 // RFC 5044
+	revisionEnhanced = 2 // RFC 6581
+)
+
+// FrameLength says how long a Request or Reply is, given its first
+// wire.MPAFrameLen octets. The error is a *FrameError: no MPA frame, or one
+// that announces more private data than the 512 octets that there may be.
+func FrameLength(first []byte) (total int, err error) {
+	h, _, ok := wire.ParseMPA(first)
+	if !ok {
+		return 0, noFrame(first)
+	}
+	if n := h.PrivateLen(); n > wire.MPAMaxPrivate {
+		return 0, frameError("the peer's frame announces %d octets of private data; %d are allowed", n, wire.MPAMaxPrivate)
+	}
+	return wire.MPAFrameLen + h.PrivateLen(), nil
+}
+
+func noFrame(b []byte) error {
+	if len(b) < wire.MPAFrameLen {
+		return frameError("the peer's frame ends after %d octets; it needs %d", len(b), wire.MPAFrameLen)
+	}
+	return frameError("the peer does not speak MPA: it begins with %q", b[:len(wire.MPARequestKey)])
+}
+
+// parsed is a frame taken apart.
+type parsed struct {
+	flags    wire.MPAFlags
+	revision uint8
+	enhanced bool
+	block    wire.MPAEnhancedFields
+	private  []byte // the application's; borrowed
+}
+
+// parse takes a whole frame of the expected kind apart.
+func parse(frame []byte, reply bool) (p parsed, err error) {
+	total, err := FrameLength(frame)
+	if err != nil {
+		return p, err
+	}
+	if len(frame) != total {
+		return p, frameError("the peer's frame has %d octets, but announces %d", len(frame), total)
+	}
+	h, private, _ := wire.ParseMPA(frame)
+	switch {
+	case h.Reply() && !reply:
+		return p, frameError("the peer sent a Reply without being asked")
+	case !h.Reply() && reply:
+		return p, frameError("the peer sent a Request instead of a Reply: both ends are initiators")
+	}
+	p = parsed{flags: h.Flags(), revision: h.Revision(), private: private}
+	// In revision 1 the flag is a reserved bit.
+	p.enhanced = p.revision >= revisionEnhanced && p.flags.Has(wire.MPAEnhanced)
+	if p.enhanced {
+		var ok bool
+		if p.block, p.private, ok = wire.ParseMPAEnhanced(private); !ok {
+			return p, frameError("the peer's frame announces read depths, but has only %d octets of private data", len(private))
+		}
+	}
+	return p, nil
+}
+
+// build makes a frame. block is nil where the frame has none.
+func build(h wire.MPAFields, block *wire.MPAEnhancedFields, private []byte) ([]byte, error) {
+	room := wire.MPAMaxPrivate
+	if block != nil {
+		room -= wire.MPAEnhancedLen
+		h.Flags |= wire.MPAEnhanced
+	}
+	if len(private) > room {
+		return nil, fmt.Errorf("MPA: %d octets of private data; there is room for %d", len(private), room)
+	}
+	h.PrivateLen = uint16(wire.MPAMaxPrivate - room + len(private))
+	b := h.Append(make([]byte, 0, wire.MPAFrameLen+int(h.PrivateLen)))
+	if block != nil {
+		b = block.Append(b)
+	}
+	return append(b, private...), nil
+}
+
+func flag(f wire.MPAFlags, set bool) wire.MPAFlags {
+	if set {
+		return f
+	}
+	return 0
+}

@@ -1,0 +1,107 @@
+package mpa
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// Request is the frame that offers o. The error says what of the Offer is
+// impossible.
+func (o Offer) Request() ([]byte, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	h := wire.MPAFields{
+		Flags:    flag(wire.MPACRC, !o.NoCRC) | flag(wire.MPAMarkers, o.Markers),
+		Revision: o.revision(),
+	}
+	if h.Revision == revisionPlain {
+		return build(h, nil, o.Private)
+	}
+	return build(h, &wire.MPAEnhancedFields{
+		PeerToPeer: o.PeerToPeer, Write: o.PeerToPeer, Read: o.offersRead(),
+		IRD: o.IRD, ORD: o.ORD,
+	}, o.Private)
+}
+
+func (o Offer) revision() uint8 {
+	if o.Revision == 0 {
+		return revisionEnhanced
+	}
+	return o.Revision
+}
+
+// offersRead reports whether the Request offers an empty RDMA Read as RTR,
+// which would be one more than ORD 0 allows.
+func (o Offer) offersRead() bool { return o.PeerToPeer && o.ORD > 0 }
+
+// ReadReply is what the peer's whole Reply makes of the Offer that was sent.
+// The error is a *Rejected, a *FrameError, or a *Mismatch, which the caller
+// owes the peer a Terminate for.
+func (o Offer) ReadReply(frame []byte) (Agreed, error) {
+	p, err := parse(frame, true)
+	if err != nil {
+		return Agreed{}, err
+	}
+	if p.flags.Has(wire.MPAReject) {
+		return Agreed{}, &Rejected{Private: bytes.Clone(p.private), PeerIRD: p.block.IRD, PeerORD: p.block.ORD}
+	}
+	if p.revision != o.revision() {
+		return Agreed{}, frameError("the peer answers in revision %d to a Request of revision %d", p.revision, o.revision())
+	}
+	if !p.enhanced && o.revision() == revisionEnhanced {
+		return Agreed{}, frameError("the peer's Reply has no read depths, though the Request had: try revision 1")
+	}
+	a := Agreed{
+		Initiator: true, Revision: p.revision,
+		CRC:         !o.NoCRC || p.flags.Has(wire.MPACRC),
+		SendMarkers: p.flags.Has(wire.MPAMarkers), ReceiveMarkers: o.Markers,
+		IRD: o.IRD, ORD: o.ORD, PeerIRD: p.block.IRD, PeerORD: p.block.ORD,
+		Private: bytes.Clone(p.private),
+	}
+	if p.enhanced {
+		err = o.settle(&a, p.block)
+	}
+	if err != nil {
+		return Agreed{}, err
+	}
+	return a, nil
+}
+
+// settle applies the Reply's Enhanced block (RFC 6581 §9.1, §9.2).
+func (o Offer) settle(a *Agreed, reply wire.MPAEnhancedFields) (err error) {
+	if reply.IRD != wire.NoDepth {
+		a.ORD = min(a.ORD, reply.IRD)
+	}
+	if reply.ORD != wire.NoDepth && reply.ORD > a.IRD {
+		return &Mismatch{CodeInsufficientIRD, fmt.Sprintf("wants %d RDMA Reads under way at a time", reply.ORD),
+			fmt.Sprintf("we offered to serve %d", a.IRD)}
+	}
+	if a.RTR, err = o.chooseRTR(reply); err != nil {
+		return err
+	}
+	if a.RTR == RTRRead && a.ORD == 0 {
+		return &Mismatch{CodeInsufficientIRD, "wants to begin with an empty RDMA Read",
+			"it serves none (IRD 0)"}
+	}
+	return nil
+}
+
+// chooseRTR takes the message that both want, a Write rather than a Read.
+func (o Offer) chooseRTR(reply wire.MPAEnhancedFields) (RTR, error) {
+	switch {
+	case !o.PeerToPeer && !reply.PeerToPeer:
+		return NoRTR, nil
+	case !o.PeerToPeer:
+		return NoRTR, &Mismatch{CodeNoRTR, "asks for a first message of peer-to-peer mode", "we offered none"}
+	case !reply.PeerToPeer:
+		return NoRTR, &Mismatch{CodeNoRTR, "refuses peer-to-peer mode", "we offered it"}
+	case reply.Write:
+		return RTRWrite, nil
+	case reply.Read && o.offersRead():
+		return RTRRead, nil
+	}
+	return NoRTR, &Mismatch{CodeNoRTR, "has none of our first messages of peer-to-peer mode", "we can begin with no other"}
+}

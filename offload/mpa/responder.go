@@ -1,0 +1,134 @@
+package mpa
+
+import (
+	"bytes"
+
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// Request is what an initiator asks for, as the responder sees it.
+type Request struct {
+	Revision uint8 // 1 or 2
+	Markers  bool  // we are to send Markers
+	CRC      bool  // it wants the CRC; without, ours decides
+
+	// Enhanced says that the Request has read depths; the fields up to ORD
+	// mean something only with it.
+	Enhanced   bool
+	PeerToPeer bool // it will begin with one of the RTR messages that it offers
+	OfferWrite bool
+	OfferRead  bool
+	OfferSend  bool
+	IRD, ORD   uint16 // its own, as sent: wire.NoDepth says "not negotiated"
+
+	Private []byte // from its application
+}
+
+// ReadRequest reads a whole Request. The error is a *FrameError.
+func ReadRequest(frame []byte) (Request, error) {
+	p, err := parse(frame, false)
+	if err != nil {
+		return Request{}, err
+	}
+	switch p.revision {
+	case 0:
+		return Request{}, frameError("the peer speaks revision 0 (RDMAC's); we speak 1 and 2")
+	case revisionPlain, revisionEnhanced:
+	default:
+		return Request{}, frameError("the peer speaks revision %d; we speak 1 and 2", p.revision)
+	}
+	r := Request{
+		Revision: p.revision, Markers: p.flags.Has(wire.MPAMarkers), CRC: p.flags.Has(wire.MPACRC),
+		Enhanced: p.enhanced, PeerToPeer: p.block.PeerToPeer, IRD: p.block.IRD, ORD: p.block.ORD,
+		Private: bytes.Clone(p.private),
+	}
+	if r.PeerToPeer { // else these bits mean nothing
+		r.OfferWrite, r.OfferRead, r.OfferSend = p.block.Write, p.block.Read, p.block.Send
+		if r.chooseRTR() == NoRTR {
+			return Request{}, frameError("the peer asks for peer-to-peer mode, but names no message to begin with")
+		}
+	}
+	return r, nil
+}
+
+// chooseRTR is the message that a peer-to-peer connection begins with: a Write
+// costs nothing, a Read a place among the reads, a Send a receive buffer.
+func (r Request) chooseRTR() RTR {
+	switch {
+	case !r.PeerToPeer:
+		return NoRTR
+	case r.OfferWrite:
+		return RTRWrite
+	case r.OfferRead:
+		return RTRRead
+	case r.OfferSend:
+		return RTRSend
+	}
+	return NoRTR
+}
+
+// Accept is the Reply that accepts the Request, and what is agreed with it. Of
+// the Offer, Revision and PeerToPeer are the initiator's matter and not looked
+// at beyond their soundness. The error says what of the Offer is impossible;
+// the Request can still be rejected then.
+func (r Request) Accept(o Offer) (reply []byte, a Agreed, err error) {
+	o.Revision, o.PeerToPeer = 0, false
+	if err := o.check(); err != nil {
+		return nil, Agreed{}, err
+	}
+	a = Agreed{
+		Revision: r.Revision, CRC: r.CRC || !o.NoCRC,
+		SendMarkers: r.Markers, ReceiveMarkers: o.Markers,
+		IRD: o.IRD, ORD: o.ORD, PeerIRD: r.IRD, PeerORD: r.ORD,
+		Private: bytes.Clone(r.Private),
+	}
+	var block *wire.MPAEnhancedFields
+	if r.Enhanced {
+		block = r.settle(&a)
+	}
+	h := wire.MPAFields{
+		Reply: true, Revision: r.Revision,
+		Flags: flag(wire.MPACRC, a.CRC) | flag(wire.MPAMarkers, o.Markers),
+	}
+	if reply, err = build(h, block, o.Private); err != nil {
+		return nil, Agreed{}, err
+	}
+	return reply, a, nil
+}
+
+// settle decides the depths and the RTR message, and makes the Reply's block of
+// them (RFC 6581 §9.1, §9.2). A depth that the initiator does not negotiate is
+// answered likewise and stays ours.
+func (r Request) settle(a *Agreed) *wire.MPAEnhancedFields {
+	if a.RTR = r.chooseRTR(); a.RTR == RTRRead {
+		a.IRD = max(a.IRD, 1) // the empty Read takes a place
+	}
+	block := r.block(a.RTR)
+	block.IRD, block.ORD = wire.NoDepth, wire.NoDepth
+	if r.ORD != wire.NoDepth {
+		block.IRD = a.IRD
+	}
+	if r.IRD != wire.NoDepth {
+		a.ORD = min(a.ORD, r.IRD)
+		block.ORD = a.ORD
+	}
+	return block
+}
+
+// block is a Reply's Enhanced block with exactly one RTR message: more confuse
+// Chelsio's driver.
+func (r Request) block(rtr RTR) *wire.MPAEnhancedFields {
+	return &wire.MPAEnhancedFields{PeerToPeer: r.PeerToPeer,
+		Write: rtr == RTRWrite, Read: rtr == RTRRead, Send: rtr == RTRSend}
+}
+
+// Reject is the Reply that refuses the connection, with private data for the
+// initiator's application: as much as Offer.Private may have. If the Request
+// has read depths, so has the Reply, both 0.
+func (r Request) Reject(private []byte) ([]byte, error) {
+	h := wire.MPAFields{Reply: true, Revision: r.Revision, Flags: wire.MPAReject | flag(wire.MPACRC, r.CRC)}
+	if !r.Enhanced {
+		return build(h, nil, private)
+	}
+	return build(h, r.block(r.chooseRTR()), private)
+}

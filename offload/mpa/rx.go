@@ -1,0 +1,119 @@
+package mpa
+
+import (
+	"encoding/binary"
+
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// Deframer finds the FPDUs of one direction of a connection. Only the goroutine
+// that runs the connection may use it.
+//
+// An FPDU that lies within one view is handed out where it is. Any other is
+// moved together, and consumed meanwhile, so that the receive window need not
+// hold it.
+type Deframer struct {
+	crc, markers bool
+	fault        Fault // the first: nothing is delivered after it
+
+	// sound is how long the FPDU at the head of the stream is that has been
+	// found to be in order and not been given up. 0: none.
+	sound int
+
+	assembly assembly
+	views    [4][]byte // here, as an array of Next's would be allocated
+}
+
+// NewDeframer returns a Deframer at the beginning of full operation, when
+// nothing of the stream but the Request or Reply has been consumed. crc: check
+// the CRC. markers: the peer sends Markers, because it was asked to.
+func NewDeframer(crc, markers bool) *Deframer {
+	return &Deframer{crc: crc, markers: markers, assembly: assembly{crcOn: crc, markersOn: markers}}
+}
+
+// Next returns the ULPDU of the oldest FPDU that has not been given up by Done.
+// nil and OK: more octets are needed, and those that are there have been
+// consumed. The ULPDU is valid until Done, or until the ULP method returns;
+// asked again, Next returns it again.
+//
+// A Fault is for ever: the stream's framing is lost with it.
+//
+// Next allocates when an FPDU must be moved together that is longer than any
+// before: at most once for each of the assembly's sizes in a connection's life.
+func (d *Deframer) Next(s stream.Stream) (ulpdu []byte, f Fault) {
+	if d.fault != OK {
+		return nil, d.fault
+	}
+	if !d.markers && d.assembly.empty() {
+		ulpdu, d.fault = d.inPlace(s)
+		if ulpdu != nil || d.fault != OK {
+			return ulpdu, d.fault
+		}
+	}
+	ulpdu, d.fault = d.assemble(s)
+	return ulpdu, d.fault
+}
+
+// Done gives up the FPDU that Next returned. Its octets are consumed.
+func (d *Deframer) Done(s stream.Stream) {
+	if d.sound != 0 {
+		s.Consume(d.sound)
+		d.sound = 0
+		return
+	}
+	if !d.assembly.whole() {
+		panic("mpa: Done without an FPDU")
+	}
+	d.assembly.reset()
+}
+
+// Partial reports whether octets of an FPDU have arrived whose rest has not: the
+// end of the stream is an error there. To be asked when Next has returned nil.
+func (d *Deframer) Partial(stream.Stream) bool {
+	return !d.assembly.empty() && !d.assembly.whole()
+}
+
+// inPlace looks for a whole FPDU in the first view. nil and OK: there is none.
+func (d *Deframer) inPlace(s stream.Stream) ([]byte, Fault) {
+	if s.Views(d.views[:1]) == 0 || len(d.views[0]) < wire.FPDUHeadLen {
+		return nil, OK
+	}
+	b := d.views[0]
+	n := int(binary.BigEndian.Uint16(b))
+	if n < minULPDU {
+		return nil, BadLength
+	}
+	total := wire.FPDULen(n)
+	if len(b) < total {
+		return nil, OK
+	}
+	covered := total - wire.CRCLen
+	if d.crc && d.sound == 0 && wire.CRC32C(b[:covered]) != wire.ReadCRC32C(b[covered:]) {
+		return nil, BadCRC
+	}
+	d.sound = total
+	return b[wire.FPDUHeadLen : wire.FPDUHeadLen+n : wire.FPDUHeadLen+n], OK
+}
+
+// assemble moves octets from the stream into the assembly until that has an
+// FPDU.
+func (d *Deframer) assemble(s stream.Stream) ([]byte, Fault) {
+	a := &d.assembly
+	d.sound = 0 // a stream may have cut its views elsewhere since
+	for !a.whole() {
+		views := d.views[:s.Views(d.views[:])]
+		if len(views) == 0 {
+			return nil, OK
+		}
+		taken := 0
+		for _, v := range views {
+			taken += a.take(v)
+		}
+		s.Consume(taken)
+		if a.short {
+			return nil, BadLength
+		}
+	}
+	return a.ulpdu()
+}

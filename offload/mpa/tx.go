@@ -1,0 +1,115 @@
+package mpa
+
+import "github.com/stag-rdma/stag/offload/wire"
+
+// Emitter is the part of a stream.Stream that a Framer needs.
+type Emitter interface {
+	// Emit queues n octets and returns the memory to write them to, or nil
+	// when there is no room for them now.
+	Emit(n int) []byte
+}
+
+// Framer makes the FPDUs of one direction of a connection. Only the goroutine
+// that runs the connection may use it.
+type Framer struct {
+	crc, markers bool
+
+	// phase is how far the next octet is behind the last place of a Marker:
+	// 0 when the next octet is a Marker's. Counted with Markers only.
+	phase int
+
+	fpdu  []byte // begun: all of it, as emitted
+	plain []byte // begun: its length, ULPDU, padding and CRC at fpdu's end
+}
+
+// NewFramer returns a Framer at the beginning of full operation, when nothing
+// but the Request or Reply has been sent. Markers are sent because the peer
+// asked for them.
+func NewFramer(crc, markers bool) *Framer { return &Framer{crc: crc, markers: markers} }
+
+// MaxULPDU is how long a ULPDU can be so that its FPDU fits into maxEmit
+// octets, wherever Markers fall (MULPDU, RFC 5044 §4.5 and appendix A). It is 0
+// when nothing fits.
+//
+// Departs from RFC 5044 §4.5, which never goes below 128: where 128 do not fit,
+// it is what fits.
+func (f *Framer) MaxULPDU(maxEmit int) int {
+	n := maxEmit - wire.FPDUHeadLen - wire.CRCLen - maxEmit%4
+	if f.markers {
+		n -= (maxEmit + wire.MarkerSpacing - 1) / wire.MarkerSpacing * wire.MarkerLen
+	}
+	return min(max(n, 0), wire.MaxULPDU)
+}
+
+// Begin emits an FPDU with a ULPDU of n octets, at most MaxULPDU, and returns
+// the memory for the ULPDU. The caller fills it completely and calls End before
+// it does anything else with the Framer or the stream. nil: there is no room
+// now, and nothing has changed.
+func (f *Framer) Begin(s Emitter, n int) []byte {
+	plain := wire.FPDULen(n)
+	total := plain + f.markersIn(plain)*wire.MarkerLen
+	b := s.Emit(total)
+	if b == nil {
+		return nil
+	}
+	// The FPDU is built at the end of its memory. End moves it forward from
+	// between the Markers, so that it needs no memory of its own.
+	f.fpdu, f.plain = b, b[total-plain:]
+	f.plain[0], f.plain[1] = byte(n>>8), byte(n)
+	clear(f.plain[wire.FPDUHeadLen+n:])
+	return f.plain[wire.FPDUHeadLen : wire.FPDUHeadLen+n : wire.FPDUHeadLen+n]
+}
+
+// End finishes the FPDU that Begin began.
+func (f *Framer) End() {
+	if f.markers {
+		f.mark()
+	}
+	if covered := len(f.fpdu) - wire.CRCLen; f.crc {
+		wire.PutCRC32C(f.fpdu[covered:], wire.CRC32C(f.fpdu[:covered]))
+	}
+	f.fpdu, f.plain = nil, nil
+}
+
+// markersIn is how many Markers an FPDU that has plain octets without them gets
+// here. One that would come right behind its end is the next FPDU's (RFC 5044
+// §4.3).
+func (f *Framer) markersIn(plain int) int {
+	rest := plain - f.untilMarker()
+	if !f.markers || rest <= 0 {
+		return 0
+	}
+	const between = wire.MarkerSpacing - wire.MarkerLen
+	return (rest + between - 1) / between
+}
+
+// untilMarker is how many octets come before the next Marker.
+func (f *Framer) untilMarker() int {
+	if f.phase == 0 {
+		return 0
+	}
+	return wire.MarkerSpacing - f.phase
+}
+
+// mark moves the FPDU forward to where it belongs and writes its Markers
+// between.
+func (f *Framer) mark() {
+	dst, src := f.fpdu, f.plain
+	begun := 0 // octets of fpdu before the length field, once that has been moved
+	for len(src) > 0 {
+		if f.phase == 0 {
+			at := len(f.fpdu) - len(dst)
+			if len(src) == len(f.plain) {
+				begun = wire.MarkerLen // this one points at what is right behind it
+				at = begun
+			}
+			wire.PutMarker(dst, at-begun)
+			dst = dst[wire.MarkerLen:]
+			f.phase = wire.MarkerLen
+		}
+		n := min(f.untilMarker(), len(src))
+		copy(dst, src[:n])
+		dst, src = dst[n:], src[n:]
+		f.phase = (f.phase + n) % wire.MarkerSpacing
+	}
+}
