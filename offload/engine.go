@@ -31,6 +31,10 @@ type Config struct {
 	// Ended is told about flows that ended. It runs between steps, on the
 	// goroutine that stepped, and must not block. nil: nobody is told.
 	Ended func(End)
+
+	// After runs after every step, like Ended: it tells the world what upper
+	// layers have raised meanwhile. nil: nothing does.
+	After func()
 }
 
 // End says that a flow has ended, or that its last trace is gone.

@@ -46,12 +46,15 @@ func (e *Engine) takeEnded() []End {
 	return ended
 }
 
+// deliver tells the world what a step has led to.
 func (e *Engine) deliver(ended []End) {
-	if e.cfg.Ended == nil {
-		return
+	if e.cfg.Ended != nil {
+		for _, end := range ended {
+			e.cfg.Ended(end)
+		}
 	}
-	for _, end := range ended {
-		e.cfg.Ended(end)
+	if e.cfg.After != nil {
+		e.cfg.After()
 	}
 }
 

@@ -10,6 +10,10 @@ type Config struct {
 	RcvBuf  int // octets held for the ULP at most, 4 KiB to 1 GiB; 0 means 256 KiB
 	SndBuf  int // octets emitted that the kernel has not taken, 64 KiB to 1 GiB; 0 means 256 KiB
 	Segment int // largest MaxEmit, octets, 64 to 65535; 0 means the kernel's segment size
+
+	// After runs after every step, and after Fault: it tells the world what
+	// the ULP has raised meanwhile. nil: nothing does.
+	After func()
 }
 
 func (c Config) fill() (Config, error) {

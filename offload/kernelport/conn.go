@@ -21,6 +21,7 @@ type Conn struct {
 	fd       int
 	rx       ring
 	tx       outbox
+	after    func()        // Config.After
 	limit    int           // Config.Segment
 	segment  int           // MaxEmit
 	measured clock.Instant // when segment was read
@@ -62,7 +63,7 @@ func New(c syscall.Conn, ulp stream.ULP, cfg Config) (*Conn, error) {
 		return nil, fmt.Errorf("kernel port: %w", err)
 	}
 	k := &Conn{
-		ulp: ulp, fd: -1, eventFD: -1, limit: cfg.Segment,
+		ulp: ulp, fd: -1, eventFD: -1, limit: cfg.Segment, after: cfg.After,
 		readable: true, writable: true, done: make(chan struct{}),
 	}
 	if err := k.open(c); err != nil {
@@ -176,6 +177,7 @@ func (c *Conn) finish(err error) {
 	}
 	c.release()
 	c.ulp.Fault(clock.Now(), err)
+	c.tell()
 	c.err = err
 	close(c.done)
 }
@@ -191,4 +193,11 @@ func (c *Conn) release() {
 		unix.Close(c.fd)
 	}
 	c.eventFD, c.fd = -1, -1
+}
+
+// tell runs what is to run after a step.
+func (c *Conn) tell() {
+	if c.after != nil {
+		c.after()
+	}
 }

@@ -37,6 +37,7 @@ func (c *Conn) loop() error {
 	for {
 		now := clock.Now()
 		moved := c.step(now)
+		c.tell()
 		if over, err := c.over(now); over {
 			return err
 		}

@@ -19,6 +19,7 @@ var order = []string{
 	"loader",
 	"loader/pair",
 	"offload/clock",
+	"offload/signal",
 	"offload/seq",
 	"offload/wire",
 	"offload/stream",
@@ -121,7 +122,7 @@ func TestUnsafeOnlyWhereNamed(t *testing.T) {
 // machines are the packages that do no I/O: they are given the time and their
 // luck, and run on their caller's goroutine.
 var machines = []string{
-	"offload/wire", "offload/tcp", "offload/mpa", "offload/ddp", "offload/rdmap", "iscsi/pdu", "iscsi/flow", "tpt",
+	"offload/wire", "offload/signal", "offload/tcp", "offload/mpa", "offload/ddp", "offload/rdmap", "iscsi/pdu", "iscsi/flow", "tpt",
 }
 
 // Packages that machines do not import, and why.
