@@ -1,0 +1,104 @@
+package ddp
+
+import "github.com/stag-rdma/stag/offload/wire"
+
+// Segment is a DDP segment that has arrived: its header in host form and its
+// payload in place. It is valid as long as the ULPDU is.
+type Segment struct {
+	Tagged  bool
+	Last    bool // of its message
+	Opcode  wire.Opcode
+	Version uint8 // of RDMAP
+
+	STag wire.STag // tagged
+	TO   uint64
+
+	Queue, MSN, MO uint32 // untagged
+	Invalidate     wire.STag
+
+	Payload []byte
+	Header  []byte // the DDP header as it came: 14 or 18 octets
+}
+
+// Len is the segment's length as a Terminate gives it: header and payload,
+// octets (RFC 5040 §4.8).
+func (s *Segment) Len() int { return len(s.Header) + len(s.Payload) }
+
+// Parse reads the segment that a ULPDU is. It looks at what every segment must
+// have right; numbers are Expect's.
+func Parse(ulpdu []byte, s *Segment) Fault {
+	if wire.IsTagged(ulpdu) {
+		return parseTagged(ulpdu, s)
+	}
+	h, payload, ok := wire.ParseUntagged(ulpdu)
+	if !ok {
+		return Short
+	}
+	*s = Segment{
+		Last: h.Last(), Opcode: h.Opcode(), Version: h.RDMAPVersion(),
+		Queue: h.Queue(), MSN: h.MSN(), MO: h.MO(), Invalidate: h.Invalidate(),
+		Payload: payload, Header: h.Bytes(),
+	}
+	if h.DDPVersion() != wire.DDPVersion {
+		return UntaggedVersion
+	}
+	return OK
+}
+
+func parseTagged(ulpdu []byte, s *Segment) Fault {
+	h, payload, ok := wire.ParseTagged(ulpdu)
+	if !ok {
+		return Short
+	}
+	*s = Segment{
+		Tagged: true, Last: h.Last(), Opcode: h.Opcode(), Version: h.RDMAPVersion(),
+		STag: h.STag(), TO: h.TO(), Payload: payload, Header: h.Bytes(),
+	}
+	if h.DDPVersion() != wire.DDPVersion {
+		return TaggedVersion
+	}
+	return OK
+}
+
+// Queue is the receiving end of one untagged queue: which segment must come
+// next (RFC 5041 §4.3, §5.3). Segments of a message are taken in order only,
+// as the stream delivers them.
+type Queue struct {
+	msn uint32 // of the message that is under way, or comes next
+	mo  uint32 // octets of it that have come
+}
+
+// NewQueue is a queue before its first message, whose MSN is 1.
+func NewQueue() Queue { return Queue{msn: 1} }
+
+// Begun reports whether a message is under way: the end of the stream would
+// cut it.
+func (q *Queue) Begun() bool { return q.mo != 0 }
+
+// Offset is how many octets of the current message have come.
+func (q *Queue) Offset() uint32 { return q.mo }
+
+// Expect reports whether s is the segment that must come next.
+func (q *Queue) Expect(s *Segment) Fault {
+	switch {
+	case s.MSN != q.msn:
+		return BadMSN
+	case s.MO != q.mo:
+		return BadMO
+	case uint64(s.MO)+uint64(len(s.Payload)) > 1<<32-1:
+		return TooLong
+	}
+	return OK
+}
+
+// Accept counts s, which Expect let pass, and reports the message's length
+// when s was its last.
+func (q *Queue) Accept(s *Segment) (length uint32, complete bool) {
+	q.mo += uint32(len(s.Payload))
+	if !s.Last {
+		return 0, false
+	}
+	length = q.mo
+	q.msn, q.mo = q.msn+1, 0
+	return length, true
+}

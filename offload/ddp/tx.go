@@ -1,0 +1,59 @@
+package ddp
+
+import "github.com/stag-rdma/stag/offload/wire"
+
+// Message is a message on its way out, cut into segments as the stream has
+// room. The zero Message is finished.
+type Message struct {
+	Tagged bool
+	Opcode wire.Opcode
+
+	STag wire.STag // tagged
+	TO   uint64
+
+	Queue, MSN uint32 // untagged
+	Invalidate wire.STag
+
+	Len uint32 // octets of payload
+
+	sent uint32
+	open bool // the last segment has not been cut
+}
+
+// Begin makes m ready for its first segment.
+func (m *Message) Begin() { m.sent, m.open = 0, true }
+
+// Open reports whether there are segments left to send.
+func (m *Message) Open() bool { return m.open }
+
+// Sent is how many octets of payload have been cut.
+func (m *Message) Sent() uint32 { return m.sent }
+
+// HeaderLen is the length of the header of each segment.
+func (m *Message) HeaderLen() int {
+	if m.Tagged {
+		return wire.TaggedLen
+	}
+	return wire.UntaggedLen
+}
+
+// Next is how many octets of payload the next segment carries when a ULPDU has
+// room for maxULPDU octets, which is more than a header.
+func (m *Message) Next(maxULPDU int) int {
+	return int(min(uint64(m.Len-m.sent), uint64(maxULPDU-m.HeaderLen())))
+}
+
+// Cut appends the header of a segment with n octets of payload to b, and moves
+// on behind it.
+func (m *Message) Cut(b []byte, n int) []byte {
+	at := m.sent
+	m.sent += uint32(n)
+	last := m.sent == m.Len
+	m.open = !last
+	if m.Tagged {
+		return wire.TaggedFields{Last: last, Opcode: m.Opcode, STag: m.STag, TO: m.TO + uint64(at)}.Append(b)
+	}
+	return wire.UntaggedFields{
+		Last: last, Opcode: m.Opcode, Invalidate: m.Invalidate, Queue: m.Queue, MSN: m.MSN, MO: at,
+	}.Append(b)
+}

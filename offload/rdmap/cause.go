@@ -1,0 +1,98 @@
+package rdmap
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// What can end a connection beside a Terminate and the stream's own errors.
+var (
+	// ErrTruncated: the peer closed the connection within a message.
+	ErrTruncated = errors.New("the peer closed the connection in the middle of a message")
+	// ErrPeerClosed: the peer closed the connection while sends or Reads of
+	// ours were outstanding.
+	ErrPeerClosed = errors.New("the peer closed the connection while work was outstanding")
+	// ErrLocalAccess: a work request named memory that its QP may not use. Its
+	// completion says which.
+	ErrLocalAccess = errors.New("a work request names local memory that this QP may not use")
+	// ErrCQOverrun: a completion queue was full, and a completion was lost.
+	ErrCQOverrun = errors.New("completion queue overrun: poll it, or make it larger")
+)
+
+// Cause is why a QP left good order. The zero Cause: it did not.
+type Cause struct {
+	Code    Code // of the Terminate; zero when none was sent or received
+	Remote  bool // the peer sent it
+	Swapped bool // it came with the bit order of Linux's siw, not RFC 5040's
+
+	// The segment that was refused, when the Terminate shows one.
+	HasSegment bool
+	Opcode     wire.Opcode
+	STag       wire.STag // tagged segments: of the target. Read Requests: of the source
+	TO         uint64    // likewise
+
+	Err error // what ended the stream, or what is wrong on this side
+}
+
+// blame notes which segment was refused, from the headers in a Terminate.
+func (c *Cause) blame(header, readRequest []byte) {
+	if h, _, ok := wire.ParseTagged(header); ok {
+		c.HasSegment, c.Opcode, c.STag, c.TO = true, h.Opcode(), h.STag(), h.TO()
+	} else if h, _, ok := wire.ParseUntagged(header); ok {
+		c.HasSegment, c.Opcode, c.STag = true, h.Opcode(), h.Invalidate()
+	}
+	if r, ok := wire.ParseReadRequest(readRequest); ok {
+		c.HasSegment, c.Opcode = true, wire.OpReadRequest
+		c.STag, c.TO = r.SourceSTag, r.SourceTO
+	}
+}
+
+// Error is what ended a QP's connection in bad order.
+type Error struct {
+	QP uint32 // its number
+	Cause
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "QP %d: ", e.QP)
+	if e.Code == (Code{}) {
+		fmt.Fprintf(&b, "%v", e.Err)
+		return b.String()
+	}
+	if e.Remote {
+		b.WriteString("terminated by the peer: ")
+	} else {
+		b.WriteString("terminated by this side: ")
+	}
+	b.WriteString(e.Code.String())
+	if e.HasSegment {
+		fmt.Fprintf(&b, ", for %v", e.segment())
+	}
+	if e.Swapped {
+		b.WriteString(" (sent in siw's bit order)")
+	}
+	if e.Err != nil {
+		fmt.Fprintf(&b, ": %v", e.Err)
+	}
+	return b.String()
+}
+
+// segment is the refused segment in words.
+func (e *Error) segment() string {
+	switch e.Opcode {
+	case wire.OpWrite, wire.OpReadResponse:
+		return fmt.Sprintf("%v to %v at offset %d", e.Opcode, e.STag, e.TO)
+	case wire.OpReadRequest:
+		return fmt.Sprintf("%v of %v at offset %d", e.Opcode, e.STag, e.TO)
+	case wire.OpSendInvalidate, wire.OpSendSEInvalidate:
+		return fmt.Sprintf("%v of %v", e.Opcode, e.STag)
+	}
+	return e.Opcode.String()
+}
+
+// Unwrap is the stream's error, or the local one.
+func (e *Error) Unwrap() error { return e.Err }

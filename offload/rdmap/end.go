@@ -1,0 +1,219 @@
+package rdmap
+
+import (
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/ddp"
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// ending is the Terminate that we send, and how long its aftermath may last.
+type ending struct {
+	fields   wire.TerminateFields
+	header   [wire.UntaggedLen]byte
+	request  [wire.ReadRequestLen]byte
+	due      bool          // it has not been sent
+	deadline clock.Instant // when the peer must have closed
+}
+
+// terminate ends the connection because of what the peer sent, seg if there is
+// a segment to blame. First error wins.
+func (q *QP) terminate(code Code, seg *ddp.Segment) {
+	t := &q.term
+	t.fields = wire.TerminateFields{Layer: code.Layer, Type: code.Type, Code: code.Code}
+	c := Cause{Code: code}
+	if seg != nil && len(seg.Header) != 0 && code.Layer != LayerLLP && code != LocalCatastrophic {
+		t.fields.HasSegment, t.fields.SegmentLen = true, uint16(seg.Len())
+		t.fields.Header = t.header[:copy(t.header[:], seg.Header)]
+		if seg.Opcode == wire.OpReadRequest && code.Layer == LayerRDMAP && code.Type == 1 &&
+			len(seg.Payload) == wire.ReadRequestLen {
+			t.fields.ReadRequest = t.request[:copy(t.request[:], seg.Payload)]
+		}
+		c.blame(t.fields.Header, t.fields.ReadRequest)
+	}
+	q.ends(c)
+}
+
+// terminateRead is terminate for the Read r of which at octets have been
+// answered already: the Terminate says what is left of it (RFC 5040 §4.8).
+func (q *QP) terminateRead(code Code, r *inRead, at uint32) {
+	t := &q.term
+	t.header = r.header
+	rest := wire.ReadRequestFields{
+		SinkSTag: wire.STag(r.sinkSTag), SinkTO: r.sinkTO + uint64(at), Size: r.size - at,
+		SourceSTag: wire.STag(r.sourceSTag), SourceTO: r.sourceTO + uint64(at),
+	}
+	rest.Append(t.request[:0])
+	t.fields = wire.TerminateFields{
+		Layer: code.Layer, Type: code.Type, Code: code.Code,
+		HasSegment: true, SegmentLen: wire.UntaggedLen + wire.ReadRequestLen,
+		Header: t.header[:], ReadRequest: t.request[:],
+	}
+	c := Cause{Code: code}
+	c.blame(t.fields.Header, t.fields.ReadRequest)
+	q.ends(c)
+}
+
+// failSend ends the connection because the work request w names memory that it
+// may not use. The peer learns no more than that something is wrong here
+// (RFC 5040 §6.3.1: there is no header to show).
+func (q *QP) failSend(w *sendWQE, status Status) {
+	w.status = status
+	q.term.fields = wire.TerminateFields{Type: LocalCatastrophic.Type, Code: LocalCatastrophic.Code}
+	q.ends(Cause{Code: LocalCatastrophic, Err: ErrLocalAccess})
+}
+
+// overflowed ends the connection because a completion was lost.
+func (q *QP) overflowed() {
+	if q.alive() {
+		q.term.fields = wire.TerminateFields{Type: LocalCatastrophic.Type, Code: LocalCatastrophic.Code}
+		q.ends(Cause{Code: LocalCatastrophic, Err: ErrCQOverrun})
+	}
+}
+
+// ends moves the QP to Terminate with a message of ours.
+func (q *QP) ends(c Cause) {
+	if !q.alive() {
+		return
+	}
+	q.cause = c
+	q.term.due = !q.weShut
+	q.stop()
+}
+
+// terminated moves the QP to Terminate with a message of the peer's.
+func (q *QP) terminated(t *wire.TerminateFields) {
+	q.cause = Cause{Code: Code{t.Layer, t.Type, t.Code}, Remote: true, Swapped: t.Swapped}
+	q.cause.blame(t.Header, t.ReadRequest)
+	q.blameRead(t)
+	q.stop()
+}
+
+// stop is what both ways to Terminate have in common.
+func (q *QP) stop() {
+	q.term.deadline = q.now.Add(lingerTime)
+	q.held.active = false
+	q.move(evTerminate)
+	q.flush()
+}
+
+// blameRead gives the Read that the peer refuses its status. Requests are
+// answered in order, but the message that names one may be of a kind that has
+// the wrong number in it, so only the sink counts.
+func (q *QP) blameRead(t *wire.TerminateFields) {
+	r, ok := wire.ParseReadRequest(t.ReadRequest)
+	if !ok || t.Layer != LayerRDMAP {
+		return
+	}
+	for i := range q.orq.count {
+		o := q.orq.at(i)
+		end := o.to + uint64(o.left)
+		if o.rtr || wire.STag(o.stag) != r.SinkSTag || r.SinkTO < o.to || r.SinkTO > end {
+			continue
+		}
+		w := q.sq.at(o.pos)
+		w.status = RemoteOperationErr
+		if t.Type == 1 {
+			w.status = RemoteAccessErr
+		}
+		return
+	}
+}
+
+// sendTerminate sends our Terminate as the last message, closes our direction
+// behind it, and resets the connection when the peer takes too long.
+func (q *QP) sendTerminate(s stream.Stream) {
+	t := &q.term
+	if t.deadline.Due(q.now) {
+		t.deadline = clock.Never
+		s.Abort()
+		return
+	}
+	if t.due {
+		o := &q.out
+		o.what = aTerminate
+		o.nfixed = len(t.fields.Append(o.fixed[:0]))
+		o.msg = ddp.Message{
+			Opcode: wire.OpTerminate, Queue: wire.QueueTerminate, MSN: 1, Len: uint32(o.nfixed),
+		}
+		o.msg.Begin()
+		if !q.sendSegment(s) {
+			return
+		}
+		t.due = false
+	}
+	if !q.weShut {
+		q.weShut = true
+		s.CloseWrite()
+	}
+}
+
+// lose ends the connection without a word, by a reset.
+func (q *QP) lose(s stream.Stream, err error) {
+	if q.alive() {
+		q.cause = Cause{Err: err}
+	}
+	q.held.active = false
+	q.move(evLost)
+	q.flush()
+	s.Abort()
+}
+
+// retire completes work requests that are done, in order.
+func (q *QP) retire() {
+	head := q.sq.head.Load()
+	for head != q.sq.next {
+		w := q.sq.at(head)
+		if !w.done {
+			break
+		}
+		q.completeSend(w, w.status)
+		head++
+		q.sq.head.Store(head)
+	}
+}
+
+// completeSend pushes the completion of w, unless it succeeded and nobody
+// wants to know.
+func (q *QP) completeSend(w *sendWQE, status Status) {
+	if status == Success && w.flags&Signaled == 0 {
+		return
+	}
+	c := Completion{ID: w.id, Op: w.op.op(), Status: status, QP: q.cfg.Number}
+	if status == Success && w.op == WRRead {
+		c.Length = w.length
+	}
+	q.push(q.cfg.SendCQ, c, status != Success)
+}
+
+// push adds a completion to cq. What is lost ends the connection, later.
+func (q *QP) push(cq *CQ, c Completion, event bool) {
+	if !cq.push(c, event) {
+		q.overrun = true
+	}
+}
+
+// flush completes everything that is posted: sends in order, then receives in
+// order, each with its own status if it has one.
+func (q *QP) flush() {
+	for head := q.sq.head.Load(); head != q.sq.tail.Load(); head++ {
+		w := q.sq.at(head)
+		status := w.status
+		if !w.done && status == Success {
+			status = Flushed
+		}
+		q.completeSend(w, status)
+		q.sq.head.Store(head + 1)
+	}
+	q.sq.next = q.sq.head.Load()
+	q.flushReceives()
+}
+
+// flushReceives completes every posted receive.
+func (q *QP) flushReceives() {
+	for head := q.rq.head.Load(); head != q.rq.tail.Load(); head++ {
+		w := q.rq.at(head)
+		q.push(q.cfg.RecvCQ, Completion{ID: w.id, Op: WCRecv, Status: Flushed, QP: q.cfg.Number}, true)
+		q.rq.head.Store(head + 1)
+	}
+}

@@ -1,0 +1,210 @@
+package rdmap
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/ddp"
+	"github.com/stag-rdma/stag/offload/mpa"
+	"github.com/stag-rdma/stag/offload/signal"
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// Config is what a QP is made with. All of it must be set but MaxInline.
+type Config struct {
+	Number uint32 // of the QP, for completions and for bound windows
+	PD     tpt.PD
+	Table  *tpt.Table
+	Board  *signal.Board
+
+	SendCQ, RecvCQ       *CQ // may be the same
+	SendDepth, RecvDepth int // work requests; rounded up to a power of two
+	MaxSGE               int // elements of a work request, 1 to 255
+	MaxInline            int // octets
+}
+
+// QP is one end of a reliable connection: the machine between work queues and
+// a stream. It implements stream.ULP.
+type QP struct {
+	cfg   Config // fixed after New
+	agree mpa.Agreed
+
+	// News is raised whenever the state changes. Its Fire is set by the owner
+	// before Start.
+	News signal.Signal
+
+	// Filled by any goroutine, one at a time for each queue; emptied by Step.
+	sq        sendQueue
+	rq        recvQueue
+	wantClose atomic.Bool
+	wantAbort atomic.Bool
+
+	// Written by Step, read by any goroutine.
+	state    atomic.Uint32
+	dead     atomic.Bool // no step will look at this QP again
+	flushing atomic.Bool // who flushes a dead QP holds it
+	cause    Cause       // fixed when state becomes Terminate or Error
+
+	// Owned by Step.
+	rx       *mpa.Deframer
+	tx       *mpa.Framer
+	seg      ddp.Segment // the one under inspection
+	out      outgoing
+	term     ending
+	orq      fifo[outRead] // our Reads that wait for their Response
+	irq      fifo[inRead]  // the peer's Reads that wait for theirs
+	sends    ddp.Queue     // arriving, by queue number
+	requests ddp.Queue
+	arriving arrival  // the Send that is under way
+	held     delivery // a completion that waits for an invalidation
+	sendMSN  uint32   // of the next message that leaves, by queue
+	readMSN  uint32
+	writing  bool // a Write of the peer is under way
+	open     bool // the first FPDU may leave
+	rtrDue   bool // it must be the ready-to-receive message
+	rtrIn    bool // the peer's first FPDU will be one that is a Send
+	overrun  bool // a completion has been lost
+	peerShut bool // the peer has said that it will send no more
+	weShut   bool // so have we
+	turn     bool // a Response left last: a work request is next
+	now      clock.Instant
+}
+
+// lingerTime is how long the peer may take to close the connection after a
+// Terminate, before it is reset.
+const lingerTime = 5 * time.Second
+
+// New makes a QP that is not connected. Receives can be posted already.
+func New(c Config) *QP {
+	return &QP{
+		cfg:      c,
+		sq:       newSendQueue(c.SendDepth, c.MaxSGE, c.MaxInline),
+		rq:       newRecvQueue(c.RecvDepth, c.MaxSGE),
+		out:      outgoing{pieces: make([][]byte, 0, c.MaxSGE+1)},
+		sends:    ddp.NewQueue(),
+		requests: ddp.NewQueue(),
+		sendMSN:  1,
+		readMSN:  1,
+	}
+}
+
+// Start tells an unconnected QP what its two ends have agreed on. From then on
+// it can be given a stream; sends can be posted.
+func (q *QP) Start(a mpa.Agreed) {
+	q.agree = a
+	q.rx = mpa.NewDeframer(a.CRC, a.ReceiveMarkers)
+	q.tx = mpa.NewFramer(a.CRC, a.SendMarkers)
+	q.orq = newFIFO[outRead](max(1, int(a.ORD)))
+	q.irq = newFIFO[inRead](max(1, int(a.IRD)))
+	q.open = a.Initiator
+	q.rtrDue = a.Initiator && a.RTR != mpa.NoRTR
+	q.rtrIn = !a.Initiator && a.RTR == mpa.RTRSend
+	q.move(evConnected)
+}
+
+// Number is the QP's number.
+func (q *QP) Number() uint32 { return q.cfg.Number }
+
+// State is the QP's state now.
+func (q *QP) State() State { return State(q.state.Load()) }
+
+// Cause is why the QP left RTS in bad order; zero if it has not.
+func (q *QP) Cause() Cause {
+	if s := q.State(); s == Terminate || s == Error {
+		return q.cause
+	}
+	return Cause{}
+}
+
+// Dead reports whether the QP is done with its stream for good. Work requests
+// that are posted now must be flushed with FlushDead.
+func (q *QP) Dead() bool { return q.dead.Load() }
+
+// move lets ev happen if it can, and says so.
+func (q *QP) move(ev event) bool {
+	next, ok := q.State().next(ev)
+	if ok {
+		q.state.Store(uint32(next))
+		q.cfg.Board.Raise(&q.News)
+	}
+	return ok
+}
+
+// Depths are how many Reads can be outstanding, ours and the peer's. Valid
+// after Start.
+func (q *QP) Depths() (ord, ird int) { return int(q.agree.ORD), int(q.agree.IRD) }
+
+// PostSend copies a work request into the send queue; false when that is full.
+// The caller has checked it, holds the queue's post lock, and rings the
+// stream's doorbell afterwards.
+func (q *QP) PostSend(wr *SendWR) bool { return q.sq.post(wr) }
+
+// PostRecv copies a work request into the receive queue; false when that is
+// full. The caller has checked it and holds the queue's post lock.
+func (q *QP) PostRecv(wr *RecvWR) bool { return q.rq.post(wr) }
+
+// Idle reports whether every send that was posted has completed.
+func (q *QP) Drained() bool { return q.sq.empty() }
+
+// Disconnect asks for a close in good order: when all posted sends have
+// completed, a FIN follows them. Ring the doorbell afterwards.
+func (q *QP) Disconnect() { q.wantClose.Store(true) }
+
+// Abort asks for a reset. Ring the doorbell afterwards.
+func (q *QP) Abort() { q.wantAbort.Store(true) }
+
+// Kill ends a QP that has no stream: it was never connected, or connecting it
+// failed. Everything posted is flushed.
+func (q *QP) Kill(err error) {
+	if q.State() != Error {
+		q.cause = Cause{Err: err}
+	}
+	q.move(evLost)
+	q.die()
+}
+
+// Deadline implements stream.ULP.
+func (q *QP) Deadline() clock.Instant {
+	if q.held.active {
+		return q.now.Add(settleAgain)
+	}
+	return q.term.deadline
+}
+
+// Fault implements stream.ULP.
+func (q *QP) Fault(now clock.Instant, err error) {
+	q.now = now
+	switch {
+	case err == nil:
+		if q.State() == RTS { // cannot be: somebody else closed our stream
+			q.cause = Cause{Err: ErrPeerClosed}
+		}
+		q.move(evEnded)
+	default:
+		if s := q.State(); s != Terminate && s != Error {
+			q.cause = Cause{Err: err}
+		}
+		q.move(evLost)
+	}
+	q.die()
+}
+
+// die is the last thing that happens to a QP with a stream.
+func (q *QP) die() {
+	q.flush()
+	q.dead.Store(true)
+	q.FlushDead()
+}
+
+// FlushDead completes what was posted to a dead QP. Who posts calls it after
+// having found the QP dead; so does the last step itself. It may raise signals.
+func (q *QP) FlushDead() {
+	for q.dead.Load() && !(q.sq.empty() && q.rq.empty()) {
+		if !q.flushing.CompareAndSwap(false, true) {
+			return // whoever holds it looks once more
+		}
+		q.flush()
+		q.flushing.Store(false)
+	}
+}

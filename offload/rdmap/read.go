@@ -1,0 +1,104 @@
+package rdmap
+
+import (
+	"github.com/stag-rdma/stag/offload/ddp"
+	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// recvReadRequest puts a Read Request into the queue of those to be answered
+// (RFC 5040 §5.2). What it asks for is checked now, and again as each segment
+// of the Response is made: it may be revoked in between.
+func (q *QP) recvReadRequest(s *ddp.Segment) Code {
+	if f := q.requests.Expect(s); f != ddp.OK {
+		return ddpCode(f)
+	}
+	if !s.Last || len(s.Payload) > wire.ReadRequestLen {
+		return ddpCode(ddp.TooLong) // always one segment of 28 octets
+	}
+	r, ok := wire.ParseReadRequest(s.Payload)
+	switch {
+	case !ok:
+		return MarkerError // the ULPDU_Length lies
+	case int(q.agree.IRD) <= q.irq.count && !q.isRTR(&r):
+		return ddpCode(ddp.NoBuffer)
+	}
+	if r.Size > 0 {
+		if _, f := q.source(tpt.STag(r.SourceSTag), r.SourceTO, r.Size); f != tpt.OK {
+			return readCode(f)
+		}
+	}
+	if q.irq.full() {
+		return ddpCode(ddp.NoBuffer)
+	}
+	q.requests.Accept(s)
+	q.irq.push(inRead{
+		sinkSTag: uint32(r.SinkSTag), sinkTO: r.SinkTO, size: r.Size,
+		sourceSTag: uint32(r.SourceSTag), sourceTO: r.SourceTO,
+		header: [18]byte(s.Header),
+	})
+	return Code{}
+}
+
+// isRTR reports whether r can be the zero-length Read that says that the
+// initiator is ready. It has a place even where no other Read has.
+func (q *QP) isRTR(r *wire.ReadRequestFields) bool {
+	return r.Size == 0 && q.agree.RTR != 0 && q.irq.empty()
+}
+
+// source is the memory that a peer reads.
+func (q *QP) source(stag tpt.STag, to uint64, n uint32) ([]byte, tpt.Fault) {
+	return q.cfg.Table.Check(tpt.Access{
+		STag: stag, PD: q.cfg.PD, QP: q.cfg.Number, Right: tpt.RemoteRead, TO: to, Len: n,
+	})
+}
+
+// recvReadResponse places a segment of the Response to our oldest Read. It
+// must continue that one exactly: anything else would be a Write of the
+// peer's choosing.
+func (q *QP) recvReadResponse(s *ddp.Segment) Code {
+	if q.orq.empty() {
+		return OpUnexpected
+	}
+	r := q.orq.front()
+	n := uint32(len(s.Payload))
+	switch {
+	case r.size == 0 && n == 0 && s.Last: // STag and offset do not count
+	case s.STag != wire.STag(r.stag):
+		return q.failRead(r, ddpCode(ddp.BadSTag))
+	case s.TO != r.to || n > r.left || s.Last != (n == r.left):
+		return q.failRead(r, ddpCode(ddp.OutOfBounds))
+	}
+	if n > 0 {
+		mem, f := q.cfg.Table.Check(tpt.Access{
+			STag: tpt.STag(r.stag), PD: q.cfg.PD, QP: q.cfg.Number, Right: tpt.LocalWrite, TO: r.to, Len: n,
+		})
+		if f != tpt.OK {
+			q.sq.at(r.pos).status = localStatus(f)
+			return ddpCode(ddp.LocalFault)
+		}
+		copy(mem, s.Payload)
+	}
+	r.to, r.left = r.to+uint64(n), r.left-n
+	if s.Last {
+		q.readDone(r)
+	}
+	return Code{}
+}
+
+// failRead notes that the Response to r is wrong.
+func (q *QP) failRead(r *outRead, code Code) Code {
+	if !r.rtr {
+		q.sq.at(r.pos).status = BadResponseErr
+	}
+	return code
+}
+
+// readDone completes the oldest Read.
+func (q *QP) readDone(r *outRead) {
+	if !r.rtr {
+		q.sq.at(r.pos).done = true
+	}
+	q.orq.pop()
+	q.retire()
+}

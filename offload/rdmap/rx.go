@@ -1,0 +1,259 @@
+package rdmap
+
+import (
+	"time"
+
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/ddp"
+	"github.com/stag-rdma/stag/offload/mpa"
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// Receive implements stream.ULP: FPDU by FPDU, each placed and delivered
+// before the next is looked at.
+func (q *QP) Receive(now clock.Instant, s stream.Stream) {
+	q.now = now
+	q.settle()
+	q.receive(s)
+}
+
+func (q *QP) receive(s stream.Stream) {
+	for q.listens() && !q.held.active {
+		ulpdu, fault := q.rx.Next(s)
+		if fault != mpa.OK {
+			q.terminate(mpaCode(fault), nil)
+			break
+		}
+		if ulpdu == nil {
+			break
+		}
+		code := q.segment(ulpdu)
+		if code != (Code{}) {
+			q.terminate(code, &q.seg)
+		}
+		q.seg = ddp.Segment{} // it borrows the FPDU
+		q.rx.Done(s)
+		q.open, q.rtrIn = true, false
+		if q.overrun {
+			q.overflowed()
+		}
+	}
+	if !q.listens() {
+		discard(s)
+	}
+	if s.EOF() && !q.peerShut && !q.held.active {
+		q.peerShut = true
+		q.peerClosed(s)
+	}
+}
+
+// listens reports whether what arrives still counts.
+func (q *QP) listens() bool {
+	s := q.State()
+	return (s == RTS || s == Closing) && !q.peerShut
+}
+
+// discard consumes what nobody will look at.
+func discard(s stream.Stream) {
+	var view [1][]byte
+	for s.Views(view[:]) != 0 {
+		s.Consume(len(view[0]))
+	}
+}
+
+// segment checks and places one DDP segment, and delivers the message that it
+// completes. The zero Code: all is well.
+func (q *QP) segment(ulpdu []byte) Code {
+	s := &q.seg
+	if f := ddp.Parse(ulpdu, s); f != ddp.OK {
+		return ddpCode(f)
+	}
+	row := &ops[s.Opcode&0xf]
+	switch {
+	case !s.Tagged && s.Queue > wire.QueueTerminate:
+		return ddpCode(ddp.BadQueue)
+	case s.Version != wire.RDMAPVersion:
+		return OpVersion
+	case row.recv == nil || row.tagged != s.Tagged:
+		return OpUnexpected
+	case !s.Tagged && s.Queue != row.queue:
+		return ddpCode(ddp.BadQueue)
+	}
+	return row.recv(q, s)
+}
+
+// recvWrite places a segment of an RDMA Write.
+func (q *QP) recvWrite(s *ddp.Segment) Code {
+	q.writing = !s.Last
+	if len(s.Payload) == 0 {
+		return Code{} // RFC 5041 §5.2: the STag is not looked at
+	}
+	mem, f := q.cfg.Table.Check(tpt.Access{
+		STag: tpt.STag(s.STag), PD: q.cfg.PD, QP: q.cfg.Number,
+		Right: tpt.RemoteWrite, TO: s.TO, Len: uint32(len(s.Payload)),
+	})
+	if f != tpt.OK {
+		return writeCode(f)
+	}
+	copy(mem, s.Payload)
+	return Code{}
+}
+
+// arrival is the Send that is under way: what its first segment said.
+type arrival struct {
+	opcode     wire.Opcode
+	invalidate wire.STag
+}
+
+// recvSend places a segment of a message of the Send family into the receive
+// at the head of the queue.
+func (q *QP) recvSend(s *ddp.Segment) Code {
+	if f := q.sends.Expect(s); f != ddp.OK {
+		return ddpCode(f)
+	}
+	if q.rtrIn {
+		return q.recvRTR(s)
+	}
+	head := q.rq.head.Load()
+	if head == q.rq.tail.Load() {
+		return ddpCode(ddp.NoBuffer)
+	}
+	w := q.rq.at(head)
+	first := !q.sends.Begun()
+	if first {
+		q.arriving = arrival{s.Opcode, s.Invalidate}
+	} else if q.arriving != (arrival{s.Opcode, s.Invalidate}) {
+		return OpUnexpected // all segments of a message repeat it
+	}
+	if uint64(s.MO)+uint64(len(s.Payload)) > uint64(w.length) {
+		return q.failReceive(LocalLengthErr, ddpCode(ddp.TooLong))
+	}
+	if f := q.scatter(q.rq.list(head, int(w.sges)), s.MO, s.Payload); f != tpt.OK {
+		return q.failReceive(localStatus(f), ddpCode(ddp.LocalFault))
+	}
+	length, complete := q.sends.Accept(s)
+	if !complete {
+		return Code{}
+	}
+	return q.deliver(w, length)
+}
+
+// recvRTR takes the zero-length Send that says that the initiator is ready
+// (RFC 6581 §9.2). Nobody else sees it.
+func (q *QP) recvRTR(s *ddp.Segment) Code {
+	if len(s.Payload) != 0 || !s.Last {
+		return NoMatchingRTR
+	}
+	q.sends.Accept(s)
+	return Code{}
+}
+
+// scatter places payload at offset off of the buffers in sgl, which have room
+// for it. Nothing is placed unless all of it may be.
+func (q *QP) scatter(sgl []SGE, off uint32, payload []byte) tpt.Fault {
+	defer q.dropPieces()
+	if f := q.collect(sgl, off, len(payload), tpt.LocalWrite); f != tpt.OK {
+		return f
+	}
+	for _, mem := range q.out.pieces {
+		payload = payload[copy(mem, payload):]
+	}
+	return tpt.OK
+}
+
+// deliver completes the receive w, of which length octets are used.
+func (q *QP) deliver(w *recvWQE, length uint32) Code {
+	c := Completion{
+		ID: w.id, Op: WCRecv, Length: length, QP: q.cfg.Number,
+		Solicited: q.arriving.opcode == wire.OpSendSE || q.arriving.opcode == wire.OpSendSEInvalidate,
+	}
+	if q.arriving.opcode != wire.OpSendInvalidate && q.arriving.opcode != wire.OpSendSEInvalidate {
+		q.received(c)
+		return Code{}
+	}
+	stag := tpt.STag(q.arriving.invalidate)
+	ticket, f := q.cfg.Table.StartInvalidate(stag, q.cfg.PD, q.cfg.Number)
+	switch f {
+	case tpt.OK:
+	case tpt.WrongPD:
+		return q.failReceive(RemoteInvalidErr, ProtInvalidate)
+	default:
+		return q.failReceive(RemoteInvalidErr, OpInvalidate)
+	}
+	c.Invalidated = stag
+	q.held = delivery{active: true, ticket: ticket, c: c}
+	q.settle()
+	return Code{}
+}
+
+// received pushes the completion of the oldest receive.
+func (q *QP) received(c Completion) {
+	q.rq.head.Add(1)
+	q.push(q.cfg.RecvCQ, c, c.Solicited)
+}
+
+// failReceive completes the oldest receive with status, because of code.
+func (q *QP) failReceive(status Status, code Code) Code {
+	w := q.rq.at(q.rq.head.Load())
+	q.rq.head.Add(1)
+	q.push(q.cfg.RecvCQ, Completion{ID: w.id, Op: WCRecv, Status: status, QP: q.cfg.Number}, true)
+	return code
+}
+
+// delivery is a completion that waits until no engine can be using the STag
+// that its Send has invalidated. Nothing that arrived later overtakes it.
+type delivery struct {
+	active bool
+	ticket tpt.Ticket
+	c      Completion
+}
+
+// settleAgain is how soon the machine looks again whether others have gone on.
+const settleAgain = 20 * time.Microsecond
+
+// settle delivers the held completion if its invalidation is done.
+func (q *QP) settle() {
+	if q.held.active && q.cfg.Table.Passed(q.held.ticket) {
+		q.held.active = false
+		q.received(q.held.c)
+	}
+}
+
+// recvTerminate learns why the peer ends the stream.
+func (q *QP) recvTerminate(s *ddp.Segment) Code {
+	if s.MSN != 1 {
+		return ddpCode(ddp.BadMSN)
+	}
+	if s.MO != 0 || !s.Last {
+		return ddpCode(ddp.BadMO)
+	}
+	t, ok := wire.ParseTerminate(s.Payload)
+	if !ok {
+		return ddpCode(ddp.TooLong)
+	}
+	q.terminated(&t)
+	return Code{}
+}
+
+// peerClosed is what the end of the peer's direction means: a close in good
+// order if nothing is missing, neither of its messages nor of our work.
+func (q *QP) peerClosed(s stream.Stream) {
+	switch {
+	case !q.alive():
+	case q.rx.Partial(s) || q.sends.Begun() || q.writing:
+		q.lose(s, ErrTruncated)
+	case !q.sq.empty() || q.out.msg.Open():
+		q.lose(s, ErrPeerClosed)
+	default:
+		q.move(evClosing)
+		q.flushReceives()
+	}
+}
+
+// alive reports whether the QP is connected and in good order.
+func (q *QP) alive() bool {
+	s := q.State()
+	return s == RTS || s == Closing
+}

@@ -1,0 +1,52 @@
+package rdmap
+
+// State is where a QP is in its life, in the words of the RDMAC verbs. Linux's
+// iWARP drivers show Closing as IBV_QPS_SQD and Terminate as IBV_QPS_SQE.
+type State uint8
+
+const (
+	Idle      State = iota // not connected, or closed in good order
+	RTS                    // connected
+	Closing                // one or both ends have said that they will send no more
+	Terminate              // a Terminate has been sent or received; the connection is being closed
+	Error                  // the connection is gone; everything has been or will be flushed
+)
+
+func (s State) String() string {
+	return [...]string{"idle", "RTS", "closing", "terminate", "error"}[s]
+}
+
+// event is what can happen to a QP.
+type event uint8
+
+const (
+	evConnected event = iota // the stream is ours
+	evClosing                // we or the peer close in good order
+	evTerminate              // a Terminate was sent or has arrived
+	evEnded                  // both directions are closed, in good order
+	evLost                   // the stream is gone in any other way, or the QP is destroyed
+)
+
+// next is the state after ev; false when ev cannot happen in s, and nothing
+// changes. Of Terminate and Error the first cause stays: what follows is
+// consequence.
+func (s State) next(ev event) (State, bool) {
+	switch ev {
+	case evConnected:
+		return RTS, s == Idle
+	case evClosing:
+		return Closing, s == RTS
+	case evTerminate:
+		return Terminate, s == RTS || s == Closing
+	case evEnded:
+		switch s {
+		case Closing:
+			return Idle, true
+		case RTS, Terminate:
+			return Error, true
+		}
+	case evLost:
+		return Error, s != Error
+	}
+	return s, false
+}

@@ -1,0 +1,346 @@
+package rdmap
+
+import (
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/ddp"
+	"github.com/stag-rdma/stag/offload/mpa"
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// carries says what the message that is on its way out is.
+type carries uint8
+
+const (
+	aRequest   carries = iota // the send work request at outgoing.pos
+	aResponse                 // the answer to the oldest Read of the peer
+	aReady                    // the ready-to-receive message of an initiator
+	aTerminate                // the last message there is
+)
+
+// outgoing is the message that is on its way out.
+type outgoing struct {
+	msg    ddp.Message
+	what   carries
+	pos    uint32                         // aRequest: in the send queue
+	fixed  [wire.ReadRequestLen + 32]byte // Read Request, Terminate: all of the payload
+	nfixed int                            // octets in fixed; 0: the payload comes from memory
+	pieces [][]byte                       // memory of the next segment's payload, or of a receive
+}
+
+// Transmit implements stream.ULP: segments of messages leave while there is
+// room for them.
+func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
+	q.now = now
+	if q.wantAbort.Load() && q.State() != Error {
+		q.lose(s, stream.ErrAborted)
+	}
+	if q.held.active {
+		q.settle()
+		if !q.held.active {
+			q.receive(s)
+		}
+	}
+	if q.alive() {
+		q.send(s)
+		if q.overrun {
+			q.overflowed()
+		}
+	}
+	switch q.State() {
+	case RTS, Closing:
+		q.shut(s)
+	case Terminate:
+		q.flush()
+		q.sendTerminate(s)
+	case Error:
+		q.flush()
+	}
+}
+
+// send lets messages leave, one after the other.
+func (q *QP) send(s stream.Stream) {
+	for q.out.msg.Open() || q.begin() {
+		if !q.sendSegment(s) {
+			return
+		}
+	}
+}
+
+// sendSegment sends one segment of the current message; false when there is
+// no room, or when its memory may not be used any more.
+func (q *QP) sendSegment(s stream.Stream) bool {
+	m := &q.out.msg
+	room := q.tx.MaxULPDU(s.MaxEmit())
+	if room <= wire.UntaggedLen {
+		return false
+	}
+	n := m.Next(room)
+	defer q.dropPieces()
+	if !q.gather(n) {
+		return false
+	}
+	b := q.tx.Begin(s, m.HeaderLen()+n)
+	if b == nil {
+		return false
+	}
+	at := m.Cut(b[:0], n)
+	for _, piece := range q.out.pieces {
+		at = append(at, piece...)
+	}
+	q.tx.End()
+	if !m.Open() {
+		q.sent()
+	}
+	return true
+}
+
+// dropPieces forgets memory that may be gone after this step.
+func (q *QP) dropPieces() {
+	clear(q.out.pieces)
+	q.out.pieces = q.out.pieces[:0]
+}
+
+// gather finds the memory of the next n octets of payload.
+func (q *QP) gather(n int) bool {
+	o := &q.out
+	at := o.msg.Sent()
+	switch {
+	case n == 0:
+	case o.nfixed != 0:
+		o.pieces = append(o.pieces, o.fixed[at:int(at)+n])
+	case o.what == aResponse:
+		return q.gatherResponse(at, n)
+	default:
+		w := q.sq.at(o.pos)
+		if w.inline {
+			o.pieces = append(o.pieces, q.sq.small(o.pos, w.length)[at:int(at)+n])
+			return true
+		}
+		if f := q.collect(q.sq.list(o.pos, int(w.sges)), at, n, tpt.LocalRead); f != tpt.OK {
+			q.failSend(w, localStatus(f))
+			return false
+		}
+	}
+	return true
+}
+
+// collect adds the memory of n octets at offset off of sgl to the pieces.
+func (q *QP) collect(sgl []SGE, off uint32, n int, right tpt.Rights) tpt.Fault {
+	for i := 0; n > 0; i++ {
+		e := &sgl[i]
+		if off >= e.Length {
+			off -= e.Length
+			continue
+		}
+		k := min(uint32(n), e.Length-off)
+		mem, f := q.cfg.Table.Check(tpt.Access{
+			STag: e.LKey, PD: q.cfg.PD, QP: q.cfg.Number, Right: right, TO: e.Addr + uint64(off), Len: k,
+		})
+		if f != tpt.OK {
+			return f
+		}
+		q.out.pieces = append(q.out.pieces, mem)
+		off, n = 0, n-int(k)
+	}
+	return tpt.OK
+}
+
+// gatherResponse finds what the peer reads. It may have been revoked since the
+// Read was accepted: then the Terminate carries the Request as it stands now.
+func (q *QP) gatherResponse(at uint32, n int) bool {
+	r := q.irq.front()
+	mem, f := q.source(tpt.STag(r.sourceSTag), r.sourceTO+uint64(at), uint32(n))
+	if f != tpt.OK {
+		q.terminateRead(readCode(f), r, at)
+		return false
+	}
+	q.out.pieces = append(q.out.pieces, mem)
+	return true
+}
+
+// sent is called when the last segment of the current message has left.
+func (q *QP) sent() {
+	switch q.out.what {
+	case aRequest:
+		w := q.sq.at(q.out.pos)
+		if w.op != WRRead {
+			w.done = true
+			q.retire()
+		}
+	case aResponse:
+		q.irq.pop()
+	}
+}
+
+// begin starts the next message; false when there is none. Responses and work
+// requests take turns.
+func (q *QP) begin() bool {
+	switch {
+	case !q.open || q.weShut:
+		return false
+	case q.rtrDue:
+		q.beginRTR()
+		return true
+	case !q.irq.empty() && !(q.turn && q.mayStart()):
+		q.turn = true
+		q.beginResponse()
+		return true
+	case q.mayStart():
+		q.turn = false
+		return q.beginRequest()
+	}
+	return false
+}
+
+// beginRTR starts what shows the responder that it may send (RFC 6581 §9.2).
+func (q *QP) beginRTR() {
+	q.rtrDue = false
+	o := &q.out
+	o.what, o.nfixed = aReady, 0
+	switch q.agree.RTR {
+	case mpa.RTRRead:
+		q.orq.push(outRead{rtr: true})
+		q.readRequest(wire.ReadRequestFields{})
+	case mpa.RTRSend:
+		o.msg = ddp.Message{Opcode: wire.OpSend, Queue: wire.QueueSend, MSN: q.sendMSN}
+		q.sendMSN++
+	default:
+		o.msg = ddp.Message{Tagged: true, Opcode: wire.OpWrite}
+	}
+	o.msg.Begin()
+}
+
+// beginResponse starts to answer the oldest Read.
+func (q *QP) beginResponse() {
+	r := q.irq.front()
+	o := &q.out
+	o.what, o.nfixed = aResponse, 0
+	o.msg = ddp.Message{
+		Tagged: true, Opcode: wire.OpReadResponse,
+		STag: wire.STag(r.sinkSTag), TO: r.sinkTO, Len: r.size,
+	}
+	o.msg.Begin()
+}
+
+// mayStart reports whether the next work request can start. A Read that finds
+// ORD Reads outstanding holds back everything behind it, and so does a fence
+// (RFC 5040 §5.5).
+func (q *QP) mayStart() bool {
+	if !q.sq.posted() {
+		return false
+	}
+	w := q.sq.at(q.sq.next)
+	switch {
+	case w.flags&Fence != 0 && !q.orq.empty():
+		return false
+	case w.op == WRRead:
+		return q.orq.count < int(q.agree.ORD)
+	}
+	return true
+}
+
+// beginRequest starts the next work request, if its memory may be used.
+func (q *QP) beginRequest() bool {
+	o := &q.out
+	o.pos, o.what, o.nfixed = q.sq.next, aRequest, 0
+	w := q.sq.at(o.pos)
+	q.sq.next++
+	if f := q.checkList(w, o.pos); f != tpt.OK {
+		q.failSend(w, localStatus(f))
+		return false
+	}
+	switch w.op {
+	case WRWrite:
+		o.msg = ddp.Message{
+			Tagged: true, Opcode: wire.OpWrite, STag: wire.STag(w.rkey), TO: w.remote, Len: w.length,
+		}
+	case WRRead:
+		if !q.beginRead(w) {
+			return false
+		}
+	default:
+		o.msg = ddp.Message{Opcode: sendOpcode(w), Queue: wire.QueueSend, MSN: q.sendMSN, Len: w.length}
+		if w.op == WRSendInvalidate {
+			o.msg.Invalidate = wire.STag(w.invalidate)
+		}
+		q.sendMSN++
+	}
+	o.msg.Begin()
+	return true
+}
+
+// checkList checks every SGE of w before anything of it is sent (the local
+// access check of the memory-management design).
+func (q *QP) checkList(w *sendWQE, pos uint32) tpt.Fault {
+	right := tpt.LocalRead
+	if w.op == WRRead {
+		right = tpt.LocalWrite
+	}
+	if w.inline {
+		return tpt.OK
+	}
+	for _, e := range q.sq.list(pos, int(w.sges)) {
+		_, f := q.cfg.Table.Check(tpt.Access{
+			STag: e.LKey, PD: q.cfg.PD, QP: q.cfg.Number, Right: right, TO: e.Addr, Len: e.Length,
+		})
+		if f != tpt.OK {
+			return f
+		}
+	}
+	return tpt.OK
+}
+
+// beginRead makes the Read Request of w, and remembers what must come back.
+func (q *QP) beginRead(w *sendWQE) bool {
+	r := wire.ReadRequestFields{
+		Size: w.length, SourceSTag: wire.STag(w.rkey), SourceTO: w.remote,
+	}
+	if w.sges != 0 {
+		e := &q.sq.list(q.out.pos, 1)[0]
+		r.SinkSTag, r.SinkTO = wire.STag(e.LKey), e.Addr
+	}
+	q.orq.push(outRead{
+		pos: q.out.pos, stag: uint32(r.SinkSTag), to: r.SinkTO, left: r.Size, size: r.Size,
+	})
+	q.readRequest(r)
+	return true
+}
+
+// readRequest makes r the current message's payload.
+func (q *QP) readRequest(r wire.ReadRequestFields) {
+	o := &q.out
+	o.nfixed = len(r.Append(o.fixed[:0]))
+	o.msg = ddp.Message{
+		Opcode: wire.OpReadRequest, Queue: wire.QueueReadRequest, MSN: q.readMSN, Len: uint32(o.nfixed),
+	}
+	q.readMSN++
+}
+
+// sendOpcode is the opcode of the Send family that w asks for.
+func sendOpcode(w *sendWQE) wire.Opcode {
+	switch solicited := w.flags&Solicited != 0; {
+	case w.op == WRSendInvalidate && solicited:
+		return wire.OpSendSEInvalidate
+	case w.op == WRSendInvalidate:
+		return wire.OpSendInvalidate
+	case solicited:
+		return wire.OpSendSE
+	}
+	return wire.OpSend
+}
+
+// shut closes our direction when nothing is left to say and one of the two
+// ends wants to close.
+func (q *QP) shut(s stream.Stream) {
+	if q.weShut || !(q.wantClose.Load() || q.peerShut) {
+		return
+	}
+	if q.out.msg.Open() || !q.sq.empty() || !q.orq.empty() || !q.irq.empty() {
+		return
+	}
+	q.weShut = true
+	q.move(evClosing)
+	s.CloseWrite()
+}

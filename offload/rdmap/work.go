@@ -1,0 +1,155 @@
+package rdmap
+
+import (
+	"fmt"
+
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// SGE is a scatter-gather element: Length octets at Addr (a tagged offset) of
+// the region that LKey names.
+type SGE struct {
+	Addr   uint64
+	Length uint32 // octets
+	LKey   tpt.STag
+}
+
+// WROp is what a send work request asks for. The numbers are libibverbs'.
+type WROp uint8
+
+const (
+	WRWrite          WROp = 0
+	WRSend           WROp = 2
+	WRRead           WROp = 4
+	WRSendInvalidate WROp = 9
+)
+
+func (o WROp) String() string {
+	switch o {
+	case WRWrite:
+		return "RDMA Write"
+	case WRSend:
+		return "Send"
+	case WRRead:
+		return "RDMA Read"
+	case WRSendInvalidate:
+		return "Send with Invalidate"
+	}
+	return fmt.Sprintf("operation %d", uint8(o))
+}
+
+// SendFlags modify a send work request. The numbers are libibverbs'.
+type SendFlags uint8
+
+const (
+	Fence     SendFlags = 1 << iota // start only when all earlier Reads have completed
+	Signaled                        // push a completion also when it succeeds
+	Solicited                       // Sends: the peer's completion is a solicited event
+)
+
+// SendWR is a work request for the send queue. Its slices are copied by
+// PostSend; the memory that SGL names belongs to the adapter until the
+// completion, Inline is copied and may be reused at once.
+type SendWR struct {
+	ID     uint64
+	Op     WROp
+	Flags  SendFlags
+	SGL    []SGE  // gathered; of a Read, the one element that receives
+	Inline []byte // instead of SGL; not for Reads
+
+	RemoteAddr uint64   // Write, Read: tagged offset at the peer
+	RKey       tpt.STag // Write, Read: the peer's STag
+
+	Invalidate tpt.STag // Send with Invalidate: the peer's STag
+}
+
+// RecvWR is a work request for the receive queue. The memory that SGL names
+// belongs to the adapter until the completion. An empty SGL receives a message
+// of length zero.
+type RecvWR struct {
+	ID  uint64
+	SGL []SGE // scattered to, in order
+}
+
+// Status is how a work request ended. The numbers are libibverbs'.
+type Status uint8
+
+const (
+	Success            Status = 0
+	LocalLengthErr     Status = 1  // receive: the message was longer than the buffers
+	LocalQPOpErr       Status = 2  // the QP cannot do this
+	LocalProtErr       Status = 4  // an SGE names what this QP may not use
+	Flushed            Status = 5  // not done: the connection ended before
+	BadResponseErr     Status = 7  // Read: the response was not what was asked for
+	LocalAccessErr     Status = 8  // an SGE's region lacks the right
+	RemoteInvalidErr   Status = 9  // receive: the peer asked to invalidate what it may not
+	RemoteAccessErr    Status = 10 // Read: the peer refuses access
+	RemoteOperationErr Status = 11 // Read: the peer cannot do it
+)
+
+var statusNames = map[Status]string{
+	Success:            "success",
+	LocalLengthErr:     "local length error",
+	LocalQPOpErr:       "local QP operation error",
+	LocalProtErr:       "local protection error",
+	Flushed:            "flushed",
+	BadResponseErr:     "bad response",
+	LocalAccessErr:     "local access error",
+	RemoteInvalidErr:   "invalid request by the peer",
+	RemoteAccessErr:    "remote access error",
+	RemoteOperationErr: "remote operation error",
+}
+
+func (s Status) String() string {
+	if name, ok := statusNames[s]; ok {
+		return name
+	}
+	return fmt.Sprintf("status %d", uint8(s))
+}
+
+// WCOp is what a completion completes. The numbers are libibverbs'.
+type WCOp uint8
+
+const (
+	WCSend  WCOp = 0 // with and without Invalidate
+	WCWrite WCOp = 1
+	WCRead  WCOp = 2
+	WCRecv  WCOp = 128
+)
+
+func (o WCOp) String() string {
+	switch o {
+	case WCSend:
+		return "Send"
+	case WCWrite:
+		return "RDMA Write"
+	case WCRead:
+		return "RDMA Read"
+	case WCRecv:
+		return "Receive"
+	}
+	return fmt.Sprintf("operation %d", uint8(o))
+}
+
+// Completion is a work completion. Of one that failed only ID, Status, Op and
+// QP are valid.
+type Completion struct {
+	ID          uint64 // the work request's
+	Op          WCOp
+	Status      Status
+	Solicited   bool     // receive: the sender asked for an event
+	Invalidated tpt.STag // receive: the STag that the peer invalidated, 0 for none
+	Length      uint32   // octets received, or read
+	QP          uint32   // number of the QP
+}
+
+// op is what the completion of a send work request says it was.
+func (o WROp) op() WCOp {
+	switch o {
+	case WRWrite:
+		return WCWrite
+	case WRRead:
+		return WCRead
+	}
+	return WCSend
+}
