@@ -1,0 +1,64 @@
+package tpt
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math/bits"
+)
+
+// Config describes a table. The zero value works.
+type Config struct {
+	// Entries is how many the table has: a power of two, 2 to 16777216. 0
+	// means as many as Memory has, or 65536. Entry 0 is never given out.
+	Entries uint32
+
+	// Memory is what the table lies in: a mapped BPF array, page aligned, of
+	// exactly Entries * EntryLen octets, which stays mapped as long as the
+	// table is used. What an owner before left there is taken out, and its
+	// STags do not come back soon. nil: memory of the table's own.
+	Memory []byte
+
+	// Heap is the region heap: regions within it need no side table, and are
+	// the same offsets for whoever else maps it. nil: there is none.
+	Heap []byte
+
+	PerPD uint32 // entries that one protection domain may have; 0: all
+	Owner uint16 // who writes this table's entries, for tools
+
+	// Seed is what keys and the order of the entries come from. All zero: from
+	// the system's randomness, as it should be outside of tests.
+	Seed [32]byte
+}
+
+const (
+	defaultEntries = 1 << 16
+	maxEntries     = 1 << 24 // an STag has 24 bits of index
+)
+
+func (c Config) fill() (Config, error) {
+	var errs []error
+	if c.Entries == 0 && c.Memory != nil && len(c.Memory)/EntryLen <= maxEntries {
+		c.Entries = uint32(len(c.Memory) / EntryLen)
+	} else if c.Entries == 0 {
+		c.Entries = defaultEntries
+	}
+	if c.Entries < 2 || c.Entries > maxEntries || bits.OnesCount32(c.Entries) != 1 {
+		errs = append(errs, fmt.Errorf("table of %d entries: want a power of two, 2 to %d", c.Entries, maxEntries))
+	}
+	if c.Memory != nil && uint64(len(c.Memory)) != uint64(c.Entries)*EntryLen {
+		errs = append(errs, fmt.Errorf("table of %d entries in %d octets of memory: give it %d", c.Entries, len(c.Memory), uint64(c.Entries)*EntryLen))
+	}
+	if uint64(len(c.Heap)) >= 1<<spaceShift {
+		errs = append(errs, fmt.Errorf("heap of %d octets: want less than 2^%d", len(c.Heap), spaceShift))
+	}
+	if c.PerPD == 0 {
+		c.PerPD = c.Entries
+	}
+	if c.Seed == [32]byte{} {
+		if _, err := rand.Read(c.Seed[:]); err != nil {
+			errs = append(errs, fmt.Errorf("read the system's randomness: %w", err))
+		}
+	}
+	return c, errors.Join(errs...)
+}

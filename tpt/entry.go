@@ -1,0 +1,170 @@
+package tpt
+
+import (
+	"fmt"
+	"sync/atomic"
+)
+
+// EntryLen is the size of an entry in octets.
+const EntryLen = 64
+
+// entry is struct stag_entry, drawn here with the octet that each row begins
+// at. A test compares the two.
+//
+//	 0  state: key, kind, valid, busy, owner, generation (see word)
+//	 8  start                              tagged offset of the first octet
+//	16  length                             octets
+//	24  base                               space and offset, or translation index
+//	32  pd              36  qp             of a window bound to one
+//	40  parent          44  windows        a window's region; bound to this one
+//	48  sequence                           stored for one touch
+//	56  access          60  translation    rights, one touch; kind, page size
+type entry struct {
+	state       atomic.Uint64
+	start       atomic.Uint64
+	length      atomic.Uint64
+	base        atomic.Uint64
+	pd          atomic.Uint32
+	qp          atomic.Uint32
+	parent      atomic.Uint32
+	windows     atomic.Uint32
+	sequence    atomic.Uint64
+	access      atomic.Uint32
+	translation atomic.Uint32
+}
+
+// Kind is what an entry stands for (enum stag_entry_kind).
+type Kind uint8
+
+// Kinds of entries.
+const (
+	KindFree   Kind = 0 // nothing
+	KindRegion Kind = 1
+	KindWindow Kind = 2
+	KindISCSI  Kind = 3 // the buffer of an iSCSI command
+)
+
+func (k Kind) String() string {
+	switch k {
+	case KindFree:
+		return "free"
+	case KindRegion:
+		return "region"
+	case KindWindow:
+		return "window"
+	case KindISCSI:
+		return "iscsi"
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}
+
+// word is an entry's state (enum stag_entry_state). At most one of valid and
+// busy is set.
+//
+//	0     8      12      13     14  16      32          64
+//	| key | kind | valid | busy |   | owner | generation |
+type word uint64
+
+const (
+	wordKind       = 8
+	wordValid word = 1 << 12
+	wordBusy  word = 1 << 13
+	wordOwner      = 16
+	wordGen        = 32
+)
+
+func (w word) key() uint8         { return uint8(w) }
+func (w word) kind() Kind         { return Kind(w >> wordKind & 0xf) }
+func (w word) valid() bool        { return w&(wordValid|wordBusy) == wordValid }
+func (w word) busy() bool         { return w&wordBusy != 0 }
+func (w word) owner() uint16      { return uint16(w >> wordOwner) }
+func (w word) generation() uint32 { return uint32(w >> wordGen) }
+
+// fresh: the entry has never been used.
+func (w word) fresh() bool { return w.generation() == 0 }
+
+// known reports whether the word is of an entry that s names and nobody is
+// writing, valid or not.
+func (w word) known(s STag) bool {
+	return w.kind() != KindFree && !w.busy() && w.key() == s.Key()
+}
+
+// next is the word of the next generation, with the given contents. Generation
+// 0 is left to entries that were never used.
+func (w word) next(key uint8, k Kind, owner uint16, flags word) word {
+	g := w.generation() + 1
+	if g == 0 {
+		g = 1
+	}
+	return word(g)<<wordGen | word(owner)<<wordOwner | flags | word(k)<<wordKind | word(key)
+}
+
+// taken is the word under which a writer holds the entry.
+func (w word) taken() word { return w.next(w.key(), w.kind(), w.owner(), wordBusy) }
+
+// revoked is the word of the entry when it is not valid any more.
+func (w word) revoked() word { return w.next(w.key(), w.kind(), w.owner(), 0) }
+
+// freed is the word of the entry when nothing uses it. The key stays, so that
+// the next user's can be another.
+func (w word) freed() word { return w.next(w.key(), KindFree, 0, 0) }
+
+// load and swap are the state's, by its type.
+func (e *entry) load() word                { return word(e.state.Load()) }
+func (e *entry) swap(old, next word) bool  { return e.state.CompareAndSwap(uint64(old), uint64(next)) }
+func (e *entry) publish(w word)            { e.state.Store(uint64(w)) }
+func (e *entry) unchanged(since word) bool { return e.load() == since }
+func (e *entry) rights() Rights            { return Rights(e.access.Load() & accessRights) }
+func (e *entry) place() (space uint8, off uint64) {
+	base := e.base.Load()
+	return uint8(base >> spaceShift), base & (1<<spaceShift - 1)
+}
+
+// The word access (enum stag_entry_access): rights, then one touch.
+const (
+	accessRights   = 0xff
+	accessOneTouch = 1 << 8 // gone after one use
+	accessTouched  = 1 << 9 // used, and to go when the stream has come so far
+)
+
+// The word translation (enum stag_entry_translation): how base is meant, and
+// above it the binary logarithm of the page size.
+const (
+	translationKind   = 0x3
+	translationDirect = 0 // base is a space and an offset
+	translationFirst  = 1 // base is an index of att, whose entries are pages
+	translationSecond = 2 // ... whose entries are indexes of att
+	translationPage   = 8
+)
+
+// Spaces are what offsets in base count from, its upper 8 bits.
+const (
+	spaceShift    = 56
+	spaceHeap     = 0 // the arena's region heap
+	spaceExternal = 1 // the slice that the process keeps for the entry
+)
+
+// fields are what an entry says besides its state.
+type fields struct {
+	start, length uint64
+	space         uint8
+	offset        uint64
+	pd            PD
+	qp            uint32
+	parent        uint32
+	rights        Rights
+}
+
+// fill writes every field. The caller has taken the entry.
+func (e *entry) fill(f fields) {
+	e.start.Store(f.start)
+	e.length.Store(f.length)
+	e.base.Store(uint64(f.space)<<spaceShift | f.offset)
+	e.pd.Store(uint32(f.pd))
+	e.qp.Store(f.qp)
+	e.parent.Store(f.parent)
+	e.windows.Store(0)
+	e.sequence.Store(0)
+	e.access.Store(uint32(f.rights))
+	e.translation.Store(translationDirect)
+}

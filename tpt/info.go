@@ -1,0 +1,77 @@
+package tpt
+
+// Info is what an entry said at one moment, for tools.
+type Info struct {
+	STag       STag
+	Kind       Kind
+	Valid      bool
+	Owner      uint16
+	Generation uint32
+	PD         PD
+	Start      uint64 // tagged offset of the first octet
+	Length     uint64 // octets
+	Rights     Rights
+	OneTouch   bool // gone after one use
+	Touched    bool
+	Sequence   uint64 // stored for one touch
+	External   bool   // outside of the region heap
+	Offset     uint64 // in the heap, or in the external memory
+	QP         uint32 // of a window bound to one, else 0
+	Parent     uint32 // index of a window's region, else 0
+	Windows    uint32 // bound to this region
+}
+
+// Entry reads one entry. ok is false where nothing is registered, and while the
+// entry is being written.
+func (t *Table) Entry(index uint32) (info Info, ok bool) {
+	if index >= uint32(len(t.entries)) {
+		return Info{}, false
+	}
+	e := &t.entries[index]
+	for {
+		w := e.load()
+		if w.kind() == KindFree || w.busy() {
+			return Info{}, false
+		}
+		if info = e.info(index, w); e.unchanged(w) {
+			return info, true
+		}
+	}
+}
+
+func (e *entry) info(index uint32, w word) Info {
+	space, off := e.place()
+	access := e.access.Load()
+	return Info{
+		STag: NewSTag(index, w.key()), Kind: w.kind(), Valid: w.valid(),
+		Owner: w.owner(), Generation: w.generation(),
+		PD: PD(e.pd.Load()), Start: e.start.Load(), Length: e.length.Load(),
+		Rights: e.rights(), OneTouch: access&accessOneTouch != 0, Touched: access&accessTouched != 0,
+		Sequence: e.sequence.Load(), External: space == spaceExternal, Offset: off,
+		QP: e.qp.Load(), Parent: e.parent.Load(), Windows: e.windows.Load(),
+	}
+}
+
+// Stats is how full the table is.
+type Stats struct {
+	Entries uint32 // that can be used: all but entry 0
+	Used    uint32
+	PDs     int
+	Readers int // engines that have joined
+}
+
+// Stats counts now.
+func (t *Table) Stats() Stats {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := uint32(len(t.entries)) - 1
+	return Stats{Entries: all, Used: all - t.slots.free, PDs: len(t.pds), Readers: len(*t.epochs.readers.Load())}
+}
+
+// Refusals is how many accesses and invalidations were refused, by Fault.
+func (t *Table) Refusals() (n [Faults]uint64) {
+	for f := range n {
+		n[f] = t.refusals[f].Load()
+	}
+	return n
+}

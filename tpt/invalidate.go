@@ -1,0 +1,105 @@
+package tpt
+
+// Invalidate makes an entry of pd invalid: the verb. When it returns no engine
+// is accessing its memory, and none will. An entry that is invalid already is
+// no error. It waits for the engines, and must not be called from within a
+// step of one. Errors: ErrSTag, ErrPD, ErrBound.
+func (t *Table) Invalidate(s STag, pd PD) error {
+	if err := t.revoke(s, pd, word.revoked); err != nil {
+		return err
+	}
+	// Whoever made it invalid before may be waiting still.
+	t.epochs.wait(t.epochs.ticket())
+	return nil
+}
+
+// Deregister is Invalidate, and gives the entry up: it will be used again when
+// those that were free before have been. Errors as Invalidate; of several
+// calls for one STag, one succeeds.
+func (t *Table) Deregister(s STag, pd PD) error {
+	if err := t.revoke(s, pd, word.taken); err != nil {
+		return err
+	}
+	t.epochs.wait(t.epochs.ticket())
+	index := s.Index()
+	e := &t.entries[index]
+	e.fill(fields{})
+	t.external[index].Store(nil)
+	e.publish(e.load().freed())
+	t.release(index, pd)
+	return nil
+}
+
+// revoke changes the state of an entry of pd to one that is not valid.
+func (t *Table) revoke(s STag, pd PD, change func(word) word) error {
+	e, ok := t.at(s)
+	for ok {
+		w := e.load()
+		if !w.known(s) {
+			break
+		}
+		has, windows := PD(e.pd.Load()), e.windows.Load()
+		switch {
+		case !e.unchanged(w):
+			continue
+		case has != pd:
+			return fail(ErrPD, "invalidate STag %v in protection domain %d: it is in another one", s, pd)
+		case windows != 0:
+			return fail(ErrBound, "invalidate STag %v: %d windows are bound to it: unbind them first", s, windows)
+		}
+		if e.swap(w, change(w)) {
+			return nil
+		}
+	}
+	return fail(ErrSTag, "invalidate STag %v: there is none, or it has been deregistered", s)
+}
+
+// StartInvalidate makes an entry invalid because a peer or a work request says
+// so (Send with Invalidate), and never waits: memory may still be accessed by
+// other engines until Passed says of the ticket that it has ended.
+//
+// BadSTag where there is no such entry, WrongPD where it is in another
+// protection domain or bound to another queue pair. What no peer may access,
+// and what windows are bound to, no peer may invalidate: BadSTag. An entry that
+// is invalid already is no fault (its owner may have been faster).
+//
+// RFC 5042 §6.5.2 wants STags that several streams share to be safe from this.
+// The unit is the protection domain: peers that do not trust each other belong
+// in different ones.
+func (t *Table) StartInvalidate(s STag, pd PD, qp uint32) (Ticket, Fault) {
+	e, ok := t.at(s)
+	f := BadSTag
+	for ok {
+		w := e.load()
+		if !w.known(s) {
+			break
+		}
+		f = e.revocable(w, pd, qp)
+		if !e.unchanged(w) {
+			f = BadSTag
+			continue
+		}
+		if f != OK {
+			break
+		}
+		if !w.valid() || e.swap(w, w.revoked()) {
+			return t.epochs.ticket(), OK
+		}
+	}
+	t.refusals[f].Add(1)
+	return 0, f
+}
+
+func (e *entry) revocable(w word, pd PD, qp uint32) Fault {
+	switch {
+	case !e.belongs(w, pd, qp):
+		return WrongPD
+	case e.rights()&remote == 0 || e.windows.Load() != 0:
+		return BadSTag
+	}
+	return OK
+}
+
+// Passed reports whether every Reader has been quiet since the ticket was
+// given: nobody accesses the entry's memory any more, or will.
+func (t *Table) Passed(k Ticket) bool { return t.epochs.passed(k) }

@@ -1,0 +1,68 @@
+package tpt
+
+import "math"
+
+// Region is memory to be registered.
+type Region struct {
+	PD     PD
+	Memory []byte
+	Start  uint64 // tagged offset of the first octet; 0: offsets begin at zero
+	Rights Rights // local read is always added
+}
+
+func (r Region) check() error {
+	switch {
+	case r.Rights&^allRights != 0:
+		return fail(ErrRights, "register with rights %#x: unknown ones: leave them out", uint8(r.Rights&^allRights))
+	case r.Rights&changing != 0 && r.Rights&LocalWrite == 0:
+		return fail(ErrRights, "register with rights %v: what peers may change must be writable here: add local write", r.Rights)
+	case len(r.Memory) == 0:
+		return fail(ErrMemory, "register no memory: give at least one octet")
+	case uint64(len(r.Memory)) >= 1<<spaceShift:
+		return fail(ErrMemory, "register %d octets: want less than 2^%d", len(r.Memory), spaceShift)
+	case uint64(len(r.Memory))-1 > math.MaxUint64-r.Start:
+		return fail(ErrMemory, "register %d octets from offset %#x: they reach past the largest offset: begin lower", len(r.Memory), r.Start)
+	}
+	return nil
+}
+
+// Register makes an entry for the region and returns what names it. From then
+// on the memory may be accessed as the rights say, until Invalidate or
+// Deregister returns; it is kept alive so long. Errors: ErrPD, ErrRights,
+// ErrMemory, ErrQuota, ErrTableFull.
+func (t *Table) Register(r Region) (STag, error) {
+	if err := r.check(); err != nil {
+		return 0, err
+	}
+	index, err := t.acquire(r.PD)
+	if err != nil {
+		return 0, err
+	}
+	e := &t.entries[index]
+	old := e.load()
+	key := t.keyFor(old)
+	taken := old.next(key, KindRegion, t.owner, wordBusy)
+	if old.kind() != KindFree || old.busy() || !e.swap(old, taken) {
+		t.disown(r.PD)
+		return 0, fail(ErrForeign, "register in protection domain %d: another process writes to entry %d: let only one own the table", r.PD, index)
+	}
+	f := fields{start: r.Start, length: uint64(len(r.Memory)), pd: r.PD, rights: r.Rights | LocalRead}
+	if off, ok := offsetIn(t.heap, r.Memory); ok {
+		f.space, f.offset = spaceHeap, off
+	} else {
+		mem := r.Memory[:len(r.Memory):len(r.Memory)]
+		f.space = spaceExternal
+		t.external[index].Store(&mem)
+	}
+	e.fill(f)
+	e.publish(taken.next(key, KindRegion, t.owner, wordValid))
+	return NewSTag(index, key), nil
+}
+
+// disown forgets an entry that somebody else writes to. It is not given out
+// again.
+func (t *Table) disown(pd PD) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pds[pd]--
+}

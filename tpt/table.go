@@ -1,0 +1,150 @@
+package tpt
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+)
+
+// Table is the table of one adapter. It is safe for concurrent use: the data
+// path (Check, StartInvalidate, Passed, and a Reader's Enter and Leave) takes
+// no lock and does not allocate, the verbs take turns.
+type Table struct {
+	// Fixed after New.
+	entries  []entry
+	external []atomic.Pointer[[]byte] // by index: the memory of entries in spaceExternal
+	heap     []byte
+	owner    uint16
+	perPD    uint32
+
+	// Written by whoever does it.
+	epochs   epochs
+	refusals [Faults]atomic.Uint64
+
+	// Under mu, which no engine takes.
+	mu     sync.Mutex
+	slots  slots
+	pds    map[PD]uint32 // entries that each has
+	lastPD PD
+}
+
+// New makes a table. Every complaint about c is in the error.
+func New(c Config) (*Table, error) {
+	c, err := c.fill()
+	if err != nil {
+		return nil, fmt.Errorf("translation and protection table: %w", err)
+	}
+	t := &Table{
+		external: make([]atomic.Pointer[[]byte], c.Entries),
+		heap:     c.Heap,
+		owner:    c.Owner,
+		perPD:    c.PerPD,
+		slots:    newSlots(c.Entries, c.Seed),
+		pds:      map[PD]uint32{},
+	}
+	t.epochs.init()
+	if c.Memory == nil {
+		t.entries = make([]entry, c.Entries)
+		return t, nil
+	}
+	if t.entries, err = entriesAt(c.Memory); err != nil {
+		return nil, fmt.Errorf("translation and protection table: %w", err)
+	}
+	t.inherit()
+	return t, nil
+}
+
+// inherit frees what an owner before left in the memory. Its regions are gone
+// with it, and a write that it was in the middle of will not be ended.
+func (t *Table) inherit() {
+	for i := range t.entries {
+		e := &t.entries[i]
+		if w := e.load(); w != 0 {
+			e.publish(w.taken())
+			e.fill(fields{})
+			e.publish(e.load().freed())
+		}
+	}
+}
+
+// NewPD makes a protection domain.
+func (t *Table) NewPD() (PD, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.pds) == math.MaxUint32 {
+		return 0, fail(ErrPD, "all protection domains are in use: free some")
+	}
+	for {
+		t.lastPD++
+		if _, taken := t.pds[t.lastPD]; !taken && t.lastPD != 0 {
+			t.pds[t.lastPD] = 0
+			return t.lastPD, nil
+		}
+	}
+}
+
+// FreePD ends a protection domain. ErrPDBusy while it has entries.
+func (t *Table) FreePD(pd PD) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	used, ok := t.pds[pd]
+	switch {
+	case !ok:
+		return fail(ErrPD, "free protection domain %d: there is none of that number", pd)
+	case used != 0:
+		return fail(ErrPDBusy, "free protection domain %d: it has %d entries: deregister them first", pd, used)
+	}
+	delete(t.pds, pd)
+	return nil
+}
+
+// acquire takes a free entry for pd.
+func (t *Table) acquire(pd PD) (index uint32, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	used, ok := t.pds[pd]
+	switch {
+	case !ok:
+		return 0, fail(ErrPD, "register in protection domain %d: there is none of that number: make one first", pd)
+	case used >= t.perPD:
+		return 0, fail(ErrQuota, "register in protection domain %d: it has all of its %d entries: deregister some, or raise the quota", pd, used)
+	}
+	index, ok = t.slots.take()
+	if !ok {
+		return 0, fail(ErrTableFull, "register in protection domain %d: all %d entries of the table are in use: deregister some, or make the table larger", pd, len(t.entries)-1)
+	}
+	t.pds[pd]++
+	return index, nil
+}
+
+// release gives an entry of pd back, which no engine can be using.
+func (t *Table) release(index uint32, pd PD) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pds[pd]--
+	t.slots.give(index)
+}
+
+// keyFor is the key of the entry's next user: random at first, then the
+// following one.
+func (t *Table) keyFor(w word) uint8 {
+	if !w.fresh() {
+		return w.key() + 1
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.slots.key()
+}
+
+// at is the entry that s names by its index.
+func (t *Table) at(s STag) (*entry, bool) {
+	i := s.Index()
+	if i == 0 || i >= uint32(len(t.entries)) {
+		return nil, false
+	}
+	return &t.entries[i], true
+}
+
+// inside reports whether [off, off+n) lies within [0, size).
+func inside(off, n, size uint64) bool { return off <= size && n <= size-off }
