@@ -44,7 +44,7 @@ type QP struct {
 	state    atomic.Uint32
 	dead     atomic.Bool // no step will look at this QP again
 	flushing atomic.Bool // who flushes a dead QP holds it
-	cause    Cause       // fixed when state becomes Terminate or Error
+	cause    Cause       // fixed when state becomes Terminate or Errored
 
 	// Owned by Step.
 	rx       *mpa.Deframer
@@ -111,7 +111,7 @@ func (q *QP) State() State { return State(q.state.Load()) }
 
 // Cause is why the QP left RTS in bad order; zero if it has not.
 func (q *QP) Cause() Cause {
-	if s := q.State(); s == Terminate || s == Error {
+	if s := q.State(); s == Terminate || s == Errored {
 		return q.cause
 	}
 	return Cause{}
@@ -157,7 +157,7 @@ func (q *QP) Abort() { q.wantAbort.Store(true) }
 // Kill ends a QP that has no stream: it was never connected, or connecting it
 // failed. Everything posted is flushed.
 func (q *QP) Kill(err error) {
-	if q.State() != Error {
+	if q.State() != Errored {
 		q.cause = Cause{Err: err}
 	}
 	q.move(evLost)
@@ -182,7 +182,7 @@ func (q *QP) Fault(now clock.Instant, err error) {
 		}
 		q.move(evEnded)
 	default:
-		if s := q.State(); s != Terminate && s != Error {
+		if s := q.State(); s != Terminate && s != Errored {
 			q.cause = Cause{Err: err}
 		}
 		q.move(evLost)

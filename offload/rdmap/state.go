@@ -9,7 +9,7 @@ const (
 	RTS                    // connected
 	Closing                // one or both ends have said that they will send no more
 	Terminate              // a Terminate has been sent or received; the connection is being closed
-	Error                  // the connection is gone; everything has been or will be flushed
+	Errored                // the connection is gone; everything has been or will be flushed
 )
 
 func (s State) String() string {
@@ -28,7 +28,7 @@ const (
 )
 
 // next is the state after ev; false when ev cannot happen in s, and nothing
-// changes. Of Terminate and Error the first cause stays: what follows is
+// changes. Of Terminate and Errored the first cause stays: what follows is
 // consequence.
 func (s State) next(ev event) (State, bool) {
 	switch ev {
@@ -43,10 +43,10 @@ func (s State) next(ev event) (State, bool) {
 		case Closing:
 			return Idle, true
 		case RTS, Terminate:
-			return Error, true
+			return Errored, true
 		}
 	case evLost:
-		return Error, s != Error
+		return Errored, s != Errored
 	}
 	return s, false
 }

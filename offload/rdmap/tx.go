@@ -33,7 +33,7 @@ type outgoing struct {
 // room for them.
 func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
 	q.now = now
-	if q.wantAbort.Load() && q.State() != Error {
+	if q.wantAbort.Load() && q.State() != Errored {
 		q.lose(s, stream.ErrAborted)
 	}
 	if q.held.active {
@@ -54,7 +54,7 @@ func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
 	case Terminate:
 		q.flush()
 		q.sendTerminate(s)
-	case Error:
+	case Errored:
 		q.flush()
 	}
 }
