@@ -9,7 +9,7 @@ import (
 )
 
 // Version is the version of every layout in abi.h (STAG_VERSION).
-const Version = 1
+const Version = 2
 
 // Magic is the first word of a steering record that may be believed.
 const Magic = 0x53544700 | Version
@@ -20,11 +20,14 @@ const (
 	MapSocks  = steerMapXsks
 	MapStats  = steerMapStats
 	MapConfig = steerMapConfig
+	MapTable  = steerMapTpt
+	MapPages  = steerMapAtt
 	Program   = steerProgStagSteer
 )
 
 // Spec is the steering program and its maps, as compiled. The caller sets the
-// sizes of MapFlows and MapSocks, which have one entry each.
+// sizes of MapFlows, MapSocks, MapTable and MapPages, which have one entry each.
+// The program needs neither of the last two.
 func Spec() (*ebpf.CollectionSpec, error) {
 	spec, err := loadSteer()
 	if err != nil {
@@ -171,6 +174,9 @@ type Flow struct {
 	Reserved1 uint64
 }
 
+// EntryLen is the length in octets of struct stag_entry, an entry of MapTable.
+const EntryLen = 64
+
 // Config is struct stag_config, the one entry of MapConfig: which layouts the
 // maps beside it have.
 type Config struct {
@@ -179,7 +185,8 @@ type Config struct {
 	FlowSize   uint16 // octets
 	RecordSize uint16 // octets
 	Reasons    uint16 // entries in MapStats
-	Reserved   uint32
+	EntrySize  uint16 // octets, of MapTable
+	Reserved   uint16
 }
 
 // Layout is the Config of this build.
@@ -190,5 +197,6 @@ func Layout() Config {
 		FlowSize:   uint16(binary.Size(Flow{})),
 		RecordSize: RecordLen,
 		Reasons:    uint16(Reasons),
+		EntrySize:  EntryLen,
 	}
 }

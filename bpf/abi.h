@@ -13,7 +13,7 @@
 #include <linux/types.h>
 #include <stddef.h>
 
-#define STAG_VERSION 1 /* of all layouts here; a change of any raises it */
+#define STAG_VERSION 2 /* of all layouts here; a change of any raises it */
 
 #define STAG_MAGIC (0x53544700u | STAG_VERSION) /* "STG" and the version */
 
@@ -116,6 +116,86 @@ STAG_AT(struct stag_record, payload_len, 18);
 STAG_AT(struct stag_record, stag, 20);
 STAG_AT(struct stag_record, reserved, 24);
 
+/* What an entry of the table stands for. */
+enum stag_entry_kind {
+	STAG_ENTRY_FREE = 0, /* nothing */
+	STAG_ENTRY_REGION = 1,
+	STAG_ENTRY_WINDOW = 2,
+	STAG_ENTRY_ISCSI = 3, /* the buffer of an iSCSI command */
+};
+
+/*
+ * The state of an entry: where in its 64 bits each part begins. It is written
+ * last, and each time under another generation; a reader looks at it before
+ * and after it reads the rest. While BUSY is set somebody writes the entry, and
+ * it is not valid. A state of 0: never used.
+ */
+enum stag_entry_state {
+	STAG_STATE_KEY = 0,         /* 8 bits; the STag's lower 8 */
+	STAG_STATE_KIND = 8,        /* 4 bits; enum stag_entry_kind */
+	STAG_STATE_VALID = 12,      /* 1 bit */
+	STAG_STATE_BUSY = 13,       /* 1 bit */
+	STAG_STATE_OWNER = 16,      /* 16 bits; who registered it */
+	STAG_STATE_GENERATION = 32, /* 32 bits */
+};
+
+/* The access of an entry: which bit is which. */
+enum stag_entry_access {
+	STAG_ACCESS_LOCAL_READ = 0,
+	STAG_ACCESS_LOCAL_WRITE = 1,
+	STAG_ACCESS_REMOTE_READ = 2,
+	STAG_ACCESS_REMOTE_WRITE = 3,
+	STAG_ACCESS_REMOTE_ATOMIC = 4,
+	STAG_ACCESS_BIND = 5,      /* windows may be bound to the region */
+	STAG_ACCESS_ONE_TOUCH = 8, /* gone after one use */
+	STAG_ACCESS_TOUCHED = 9,   /* used; goes when the stream is at `sequence` */
+};
+
+/* The translation of an entry: 2 bits of kind, and where the rest begins. */
+enum stag_entry_translation {
+	STAG_TRANSLATION_DIRECT = 0, /* base is a space and an offset */
+	STAG_TRANSLATION_FIRST = 1,  /* base is an index of `att`: pages */
+	STAG_TRANSLATION_SECOND = 2, /* base is an index of `att`: indexes of pages */
+	STAG_TRANSLATION_PAGE = 8,   /* 8 bits; page size, binary logarithm */
+};
+
+/* Spaces: what the lower 56 bits of a base, or of an entry of `att`, count from. */
+enum stag_space {
+	STAG_SPACE_HEAP = 0,     /* the adapter's region heap */
+	STAG_SPACE_EXTERNAL = 1, /* memory that the owner alone can reach */
+	STAG_SPACE_SHIFT = 56,   /* where in the word the space stands */
+};
+
+/*
+ * An entry of `tpt`, the translation and protection table: one cache line. Its
+ * index is the upper 24 bits of the STag. Entry 0 is never used.
+ */
+struct stag_entry {
+	__u64 state;       /* enum stag_entry_state */
+	__u64 start;       /* tagged offset of the first octet */
+	__u64 length;      /* octets */
+	__u64 base;        /* enum stag_space, or an index of `att` */
+	__u32 pd;          /* protection domain, not 0 */
+	__u32 qp;          /* queue pair that a window is bound to; 0: none */
+	__u32 parent;      /* index of a window's region; 0: none */
+	__u32 windows;     /* how many are bound to this region */
+	__u64 sequence;    /* DDP sequence number stored for one touch */
+	__u32 access;      /* enum stag_entry_access */
+	__u32 translation; /* enum stag_entry_translation */
+};
+STAG_SIZE(struct stag_entry, 64);
+STAG_AT(struct stag_entry, state, 0);
+STAG_AT(struct stag_entry, start, 8);
+STAG_AT(struct stag_entry, length, 16);
+STAG_AT(struct stag_entry, base, 24);
+STAG_AT(struct stag_entry, pd, 32);
+STAG_AT(struct stag_entry, qp, 36);
+STAG_AT(struct stag_entry, parent, 40);
+STAG_AT(struct stag_entry, windows, 44);
+STAG_AT(struct stag_entry, sequence, 48);
+STAG_AT(struct stag_entry, access, 56);
+STAG_AT(struct stag_entry, translation, 60);
+
 /* The one entry of `config`: what a process checks before it trusts a pin. */
 struct stag_config {
 	__u32 version; /* STAG_VERSION */
@@ -123,7 +203,8 @@ struct stag_config {
 	__u16 flow_size;
 	__u16 record_size;
 	__u16 reasons; /* length of `stats` */
-	__u32 reserved;
+	__u16 entry_size;
+	__u16 reserved;
 };
 STAG_SIZE(struct stag_config, 16);
 STAG_AT(struct stag_config, version, 0);
@@ -131,7 +212,8 @@ STAG_AT(struct stag_config, key_size, 4);
 STAG_AT(struct stag_config, flow_size, 6);
 STAG_AT(struct stag_config, record_size, 8);
 STAG_AT(struct stag_config, reasons, 10);
-STAG_AT(struct stag_config, reserved, 12);
+STAG_AT(struct stag_config, entry_size, 12);
+STAG_AT(struct stag_config, reserved, 14);
 
 /*
  * Why the program let a packet go: the index into `stats`. Every packet counts

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/offload/port"
 )
@@ -77,6 +79,9 @@ func TestLayoutsMatchC(t *testing.T) {
 	if c := layoutInC(t, "stag_record"); !reflect.DeepEqual(c, record) {
 		t.Errorf("stag_record in C: %v\nin Go: %v", c, record)
 	}
+	if c := layoutInC(t, "stag_entry"); c.size != EntryLen {
+		t.Errorf("stag_entry has %d octets in C, %d in Go", c.size, EntryLen)
+	}
 	if RecordLen != port.RecordLen {
 		t.Errorf("record: %d octets, the port seam says %d", RecordLen, port.RecordLen)
 	}
@@ -107,6 +112,8 @@ func TestMapsInObject(t *testing.T) {
 		MapSocks:  {4, 4},
 		MapStats:  {4, 8},
 		MapConfig: {4, uint32(binary.Size(Config{}))},
+		MapTable:  {4, EntryLen},
+		MapPages:  {4, 8},
 	} {
 		m := spec.Maps[name]
 		if m == nil {
@@ -117,8 +124,13 @@ func TestMapsInObject(t *testing.T) {
 			t.Errorf("%s: key %d, value %d octets, BTF %v and %v", name, m.KeySize, m.ValueSize, m.Key, m.Value)
 		}
 	}
-	if len(spec.Maps) != 4 {
-		t.Errorf("%d maps, want 4", len(spec.Maps))
+	if len(spec.Maps) != 6 {
+		t.Errorf("%d maps, want 6", len(spec.Maps))
+	}
+	for _, name := range []string{MapTable, MapPages} {
+		if m := spec.Maps[name]; m.Type != ebpf.Array || m.Flags&unix.BPF_F_MMAPABLE == 0 {
+			t.Errorf("%s is a %v with flags %#x: want an array that can be mapped", name, m.Type, m.Flags)
+		}
 	}
 	if n := spec.Maps[MapStats].MaxEntries; n != uint32(Reasons) {
 		t.Errorf("stats has %d entries for %d reasons", n, Reasons)

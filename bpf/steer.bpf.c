@@ -43,6 +43,26 @@ struct {
 	__type(value, __u64);
 } stats SEC(".maps");
 
+/*
+ * The adapter's table and its translations. Not read here, and not loaded with
+ * the program: they are the adapter's, made apart, and as long as it says.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32); /* the upper 24 bits of an STag */
+	__type(value, struct stag_entry);
+} tpt SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64); /* enum stag_space and an offset, or an index */
+} att SEC(".maps");
+
 /* Not read here: it says which layouts this program was built with. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

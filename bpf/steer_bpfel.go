@@ -16,9 +16,11 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	steerMapAtt        = "att"
 	steerMapConfig     = "config"
 	steerMapFlows      = "flows"
 	steerMapStats      = "stats"
+	steerMapTpt        = "tpt"
 	steerMapXsks       = "xsks"
 	steerProgStagSteer = "stag_steer"
 )
@@ -72,9 +74,11 @@ type steerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type steerMapSpecs struct {
+	Att    *ebpf.MapSpec `ebpf:"att"`
 	Config *ebpf.MapSpec `ebpf:"config"`
 	Flows  *ebpf.MapSpec `ebpf:"flows"`
 	Stats  *ebpf.MapSpec `ebpf:"stats"`
+	Tpt    *ebpf.MapSpec `ebpf:"tpt"`
 	Xsks   *ebpf.MapSpec `ebpf:"xsks"`
 }
 
@@ -104,17 +108,21 @@ func (o *steerObjects) Close() error {
 //
 // It can be passed to loadSteerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type steerMaps struct {
+	Att    *ebpf.Map `ebpf:"att"`
 	Config *ebpf.Map `ebpf:"config"`
 	Flows  *ebpf.Map `ebpf:"flows"`
 	Stats  *ebpf.Map `ebpf:"stats"`
+	Tpt    *ebpf.Map `ebpf:"tpt"`
 	Xsks   *ebpf.Map `ebpf:"xsks"`
 }
 
 func (m *steerMaps) Close() error {
 	return _SteerClose(
+		m.Att,
 		m.Config,
 		m.Flows,
 		m.Stats,
+		m.Tpt,
 		m.Xsks,
 	)
 }
