@@ -58,14 +58,18 @@ func (o Owner) name() string {
 // claim takes what on link's port. When another has it, claim is nil and owner
 // says who.
 func claim(link Link, what string) (*Claim, Owner, error) {
+	return claimFile(claimPath(link, what), link.Port)
+}
+
+// claimFile takes the file at path, which stands for the thing called name.
+func claimFile(path, name string) (*Claim, Owner, error) {
 	if err := os.MkdirAll(RuntimeDir, 0o755); err != nil {
 		return nil, Owner{}, fmt.Errorf("make the runtime directory: %w", err)
 	}
-	path := claimPath(link, what)
 	for {
 		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 		if err != nil {
-			return nil, Owner{}, fmt.Errorf("record the use of %s: %w", link.Port, err)
+			return nil, Owner{}, fmt.Errorf("record the use of %s: %w", name, err)
 		}
 		err = lock(file)
 		if err == unix.EAGAIN || err == unix.EACCES {
@@ -84,7 +88,7 @@ func claim(link Link, what string) (*Claim, Owner, error) {
 		}
 		if err != nil {
 			file.Close()
-			return nil, Owner{}, fmt.Errorf("record the use of %s in %s: %w", link.Port, path, err)
+			return nil, Owner{}, fmt.Errorf("record the use of %s in %s: %w", name, path, err)
 		}
 		return &Claim{file: file}, Owner{}, nil
 	}

@@ -22,6 +22,7 @@ var (
 	ErrChannels       = errors.New("too few receive queues")
 	ErrPermission     = errors.New("a capability is missing")
 	ErrQueueBusy      = errors.New("the queue is in use")
+	ErrTableBusy      = errors.New("the table is in use")
 	ErrFlowExists     = errors.New("the flow is entered already")
 	ErrFlowsFull      = errors.New("no room for another flow")
 	ErrNoFlow         = errors.New("no such flow")

@@ -130,6 +130,9 @@ func (s *Steering) create(o Options) (*ebpf.Program, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The adapter's: NewTable makes them, once for all interfaces.
+	delete(spec.Maps, bpf.MapTable)
+	delete(spec.Maps, bpf.MapPages)
 	spec.Maps[bpf.MapFlows].MaxEntries = o.MaxFlows
 	spec.Maps[bpf.MapSocks].MaxEntries = uint32(o.Queues)
 	coll, err := ebpf.NewCollection(spec)

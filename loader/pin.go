@@ -19,12 +19,11 @@ import (
 // pinDir is where the pins of one interface are:
 //
 //	<instance>/config                           which layouts the maps have
+//	<instance>/tpt                              the adapter's table
 //	<instance>/<netns cookie>-<ifindex>/flows   what one interface has
 //	                                   /xsks
 //	                                   /stats
 //	                                   /link    holds the program on the hook
-//
-// The adapter's table will be pinned beside config.
 type pinDir struct {
 	instance string
 	port     string // directory
@@ -35,6 +34,7 @@ func pinsOf(instance string, l Link) *pinDir {
 }
 
 func (p *pinDir) config() string        { return filepath.Join(p.instance, bpf.MapConfig) }
+func (p *pinDir) table() string         { return filepath.Join(p.instance, bpf.MapTable) }
 func (p *pinDir) link() string          { return filepath.Join(p.port, "link") }
 func (p *pinDir) of(name string) string { return filepath.Join(p.port, name) }
 func (s *Steering) maps() map[string]**ebpf.Map {

@@ -1,0 +1,196 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/bpf"
+)
+
+// Table is the memory of an adapter's translation and protection table: a BPF
+// array that this process has mapped, and alone may write to.
+type Table struct {
+	array  *ebpf.Map
+	memory []byte
+
+	closing sync.Once
+	undo    undo
+	closed  error
+}
+
+// Limits of a table. Fewer entries than fill a page cannot be mapped by
+// themselves; an STag has 24 bits of index.
+const (
+	minEntries = 4096 / bpf.EntryLen
+	maxEntries = 1 << 24
+)
+
+// NewTable makes the array for a table of entries, a power of two from 64 to
+// 16777216, and maps it. With pin, an instance's directory in a BPF file
+// system, it stays there when the process has ended, and the array that is
+// there already is taken over; entries may then be 0, for as many as it has.
+// With "" it goes with the Table, or the process. It needs CAP_BPF.
+//
+// Errors: ErrLayout when what is pinned was made with other layouts or another
+// size, ErrTableBusy while another process has it. The caller closes the Table.
+func NewTable(entries uint32, pin string) (*Table, error) {
+	found := entries == 0 && pin != ""
+	if !found && (entries < minEntries || entries > maxEntries || bits.OnesCount32(entries) != 1) {
+		return nil, fmt.Errorf("table of %d entries: want a power of two, %d to %d", entries, minEntries, maxEntries)
+	}
+	t := &Table{}
+	if err := t.open(entries, pin); err != nil {
+		t.undo.run()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *Table) open(entries uint32, pin string) (err error) {
+	if pin == "" {
+		t.array, err = createTable(entries)
+	} else {
+		t.array, err = pinnedTable(entries, pin)
+	}
+	if err != nil {
+		return err
+	}
+	t.undo.add(t.array.Close)
+	if pin != "" {
+		if err := t.claim(); err != nil {
+			return err
+		}
+	}
+	size := uint64(t.array.MaxEntries()) * bpf.EntryLen
+	t.memory, err = unix.Mmap(t.array.FD(), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("map the table of %d octets: %w", size, err)
+	}
+	t.undo.add(func() error { return unix.Munmap(t.memory) })
+	return nil
+}
+
+func createTable(entries uint32) (*ebpf.Map, error) {
+	spec, err := bpf.Spec()
+	if err != nil {
+		return nil, err
+	}
+	table := spec.Maps[bpf.MapTable]
+	table.MaxEntries = entries
+	m, err := ebpf.NewMap(table)
+	if errors.Is(err, unix.EPERM) {
+		return nil, fail(ErrPermission, err, "make the table: run as root, or with CAP_BPF")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make the table of %d entries: %w", entries, err)
+	}
+	return m, nil
+}
+
+// pinnedTable opens the instance's table, or makes it.
+func pinnedTable(entries uint32, instance string) (*ebpf.Map, error) {
+	p := &pinDir{instance: instance}
+	m, err := p.openTable(entries)
+	if !errors.Is(err, ErrNotPinned) || entries == 0 {
+		return m, err
+	}
+	if err := onBPFFS(instance); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(instance, 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory for pins: %w", err)
+	}
+	if err := p.pinConfig(); err != nil {
+		return nil, err
+	}
+	if m, err = createTable(entries); err != nil {
+		return nil, err
+	}
+	err = m.Pin(p.table())
+	if err == nil {
+		return m, nil
+	}
+	m.Close()
+	if errors.Is(err, os.ErrExist) {
+		return p.openTable(entries) // another process was faster
+	}
+	return nil, fmt.Errorf("pin map %s: %w", bpf.MapTable, err)
+}
+
+// openTable opens the instance's table if it is what it has to be. ErrNotPinned
+// when there is none.
+func (p *pinDir) openTable(entries uint32) (*ebpf.Map, error) {
+	if err := p.checkLayout(); err != nil {
+		return nil, err
+	}
+	m, err := ebpf.LoadPinnedMap(p.table(), nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fail(ErrNotPinned, err, "no table is pinned at %s: say how many entries it shall have", p.instance)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", p.table(), err)
+	}
+	if err := p.suits(m, entries); err != nil {
+		m.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+func (p *pinDir) suits(m *ebpf.Map, entries uint32) error {
+	n := m.MaxEntries()
+	shaped := m.Type() == ebpf.Array && m.Flags()&unix.BPF_F_MMAPABLE != 0 && m.ValueSize() == bpf.EntryLen &&
+		n >= minEntries && n <= maxEntries && bits.OnesCount32(n) == 1
+	switch {
+	case !shaped:
+		return fail(ErrLayout, nil, "what is pinned at %s is no table: remove it, or use another instance", p.table())
+	case entries != 0 && n != entries:
+		return fail(ErrLayout, nil, "the table pinned at %s has %d entries, not %d: ask for as many, or unload the instance", p.table(), n, entries)
+	}
+	return nil
+}
+
+// claim makes this process the one that writes to a pinned table. The kernel's number
+// of the array names it, however many names it has in file systems.
+func (t *Table) claim() error {
+	info, err := t.array.Info()
+	if err != nil {
+		return fmt.Errorf("ask for the number of the table: %w", err)
+	}
+	id, ok := info.ID()
+	if !ok {
+		return errors.New("the kernel has no number for the table: Linux 4.13 or later has")
+	}
+	claim, owner, err := claimFile(filepath.Join(RuntimeDir, fmt.Sprintf("table-%d", id)), "the table")
+	if err != nil {
+		return err
+	}
+	if claim == nil {
+		return fail(ErrTableBusy, nil, "the table is in use by %s: end that process first", owner.name())
+	}
+	t.undo.add(claim.Close)
+	return nil
+}
+
+// Memory is the table's memory, for tpt.Config: page aligned, valid until Close.
+func (t *Table) Memory() []byte { return t.memory }
+
+// Entries is how many entries there is room for.
+func (t *Table) Entries() uint32 { return t.array.MaxEntries() }
+
+// FD is the array's descriptor, valid until Close.
+func (t *Table) FD() int { return t.array.FD() }
+
+// Close lets go: nothing may use the memory any more. A pinned array stays.
+// Further calls return the first one's result.
+func (t *Table) Close() error {
+	t.closing.Do(func() { t.closed = t.undo.run() })
+	return t.closed
+}
