@@ -1,0 +1,184 @@
+// Package captures reads the captures of real peers in test/testdata/captures
+// and gives their TCP connections as octet streams. It takes them apart with
+// gopacket, so that what they test is not tested against itself.
+package captures
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+)
+
+// Conn is one TCP connection of a capture that was seen from its SYN on.
+type Conn struct {
+	Client, Server Stream // by who sent the first SYN
+}
+
+// Stream is one direction of a connection.
+type Stream struct {
+	// Segments are the octets in their order, cut as they were first sent;
+	// what was sent again is left out. They end at the first gap.
+	Segments [][]byte
+	// Gap says that octets behind the last are missing from the capture.
+	Gap bool
+	// Again is how many segments repeated octets.
+	Again int
+}
+
+// Bytes is the stream in one piece.
+func (s Stream) Bytes() []byte { return bytes.Join(s.Segments, nil) }
+
+// Names are the captures, sorted, without the directory.
+func Names() ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(dir(), "*.pcap"))
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("captures: no capture in %s", dir())
+	}
+	for i, f := range files {
+		files[i] = strings.TrimSuffix(filepath.Base(f), ".pcap")
+	}
+	return files, err
+}
+
+func dir() string {
+	_, here, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(here), "..", "testdata", "captures")
+}
+
+// Read gives the connections of a capture in the order of their SYNs.
+func Read(name string) ([]Conn, error) {
+	b, err := os.ReadFile(filepath.Join(dir(), name+".pcap"))
+	if err != nil {
+		return nil, err
+	}
+	var t tracker
+	if err := records(b, t.frame); err != nil {
+		return nil, fmt.Errorf("captures: %s: %w", name, err)
+	}
+	return t.conns(), nil
+}
+
+// A pcap file is a header of 24 octets and records, each with a header of 16
+// that has the captured length at 8. All captures here are of Ethernet, written
+// on little-endian machines.
+const (
+	fileMagic    = 0xa1b2c3d4
+	fileLen      = 24
+	recordLen    = 16
+	recordLength = 8
+)
+
+// records calls fn for every frame of a pcap file.
+func records(b []byte, fn func(gopacket.Packet)) error {
+	if len(b) < fileLen || binary.LittleEndian.Uint32(b) != fileMagic {
+		return errors.New("not a little-endian pcap file")
+	}
+	for b = b[fileLen:]; len(b) > 0; {
+		if len(b) < recordLen {
+			return errors.New("the file ends within a record's header")
+		}
+		n := binary.LittleEndian.Uint32(b[recordLength:])
+		if b = b[recordLen:]; uint64(n) > uint64(len(b)) {
+			return errors.New("the file ends within a frame")
+		}
+		fn(gopacket.NewPacket(b[:n], layers.LinkTypeEthernet, gopacket.Default))
+		b = b[n:]
+	}
+	return nil
+}
+
+// end is one end of a connection: address and port.
+type end struct{ addr, port string }
+
+// half is what one end sends to another.
+type half struct {
+	from, to end
+	first    bool   // sent the SYN without ACK
+	isn      uint32 // of the SYN
+	pieces   []piece
+}
+
+// piece is a segment's payload, at an offset behind the SYN.
+type piece struct {
+	at   uint32
+	data []byte
+}
+
+// tracker collects the halves in the order of their SYNs.
+type tracker struct{ halves []*half }
+
+func (t *tracker) frame(p gopacket.Packet) {
+	tcp, ok := p.TransportLayer().(*layers.TCP)
+	if !ok {
+		return
+	}
+	flow := p.NetworkLayer().NetworkFlow()
+	from := end{flow.Src().String(), tcp.SrcPort.String()}
+	to := end{flow.Dst().String(), tcp.DstPort.String()}
+	if tcp.SYN {
+		if h := t.find(from, to); h == nil || h.isn != tcp.Seq {
+			t.halves = append(t.halves, &half{from: from, to: to, first: !tcp.ACK, isn: tcp.Seq})
+		}
+		return
+	}
+	if h := t.find(from, to); h != nil && len(tcp.Payload) > 0 {
+		h.pieces = append(h.pieces, piece{tcp.Seq - h.isn - 1, tcp.Payload})
+	}
+}
+
+// find is the latest half between two ends.
+func (t *tracker) find(from, to end) *half {
+	for _, h := range slices.Backward(t.halves) {
+		if h.from == from && h.to == to {
+			return h
+		}
+	}
+	return nil
+}
+
+// conns pairs each half that began with the next one in the other direction.
+func (t *tracker) conns() (conns []Conn) {
+	for i, c := range t.halves {
+		if !c.first {
+			continue
+		}
+		for _, s := range t.halves[i+1:] {
+			if !s.first && s.from == c.to && s.to == c.from {
+				conns = append(conns, Conn{c.stream(), s.stream()})
+				break
+			}
+		}
+	}
+	return conns
+}
+
+// stream puts the pieces into order.
+func (h *half) stream() (s Stream) {
+	pieces := slices.Clone(h.pieces)
+	slices.SortStableFunc(pieces, func(a, b piece) int { return int(a.at) - int(b.at) })
+	var next uint32
+	for _, p := range pieces {
+		if p.at > next {
+			s.Gap = true
+			return s
+		}
+		known := next - p.at
+		if known > 0 {
+			s.Again++
+		}
+		if known < uint32(len(p.data)) {
+			s.Segments = append(s.Segments, p.data[known:])
+			next += uint32(len(p.data)) - known
+		}
+	}
+	return s
+}

@@ -1,0 +1,65 @@
+package captures_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/stag-rdma/stag/test/captures"
+)
+
+// TestRead: every capture has connections, whole from their first octet on,
+// and every connection that says something begins with an MPA frame: with a
+// Request, but where a hand-written peer tried something else.
+func TestRead(t *testing.T) {
+	names, err := captures.Names()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(names) < 15 {
+		t.Errorf("only %d captures: %q", len(names), names)
+	}
+	for _, name := range names {
+		conns, err := captures.Read(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(conns) == 0 {
+			t.Errorf("%s has no connection", name)
+		}
+		for i, c := range conns {
+			if c.Client.Gap || c.Server.Gap {
+				t.Errorf("%s: connection %d has a gap", name, i)
+			}
+			if b := c.Client.Bytes(); len(b) > 0 && !bytes.HasPrefix(b, []byte("MPA ID Re")) {
+				t.Errorf("%s: connection %d begins with % x", name, i, b[:min(len(b), 16)])
+			}
+		}
+	}
+}
+
+// TestLoss: what was sent again is there once.
+func TestLoss(t *testing.T) {
+	again := func(name string) (n int) {
+		conns, err := captures.Read(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range conns {
+			n += c.Client.Again + c.Server.Again
+		}
+		return n
+	}
+	if n := again("ib_read_bw-loss-head"); n == 0 {
+		t.Error("nothing was sent again in the capture with loss")
+	}
+	if n := again("rping-siw-siw"); n != 0 {
+		t.Errorf("%d segments were sent again in a capture without loss", n)
+	}
+}
+
+func TestReadSaysWhatIsWrong(t *testing.T) {
+	if _, err := captures.Read("nowhere"); err == nil || !strings.Contains(err.Error(), "nowhere.pcap") {
+		t.Errorf("no capture: %v", err)
+	}
+}
