@@ -61,6 +61,7 @@ func (e *Engine) forget(f *flow) {
 // endAll ends every flow because the port is of no use any more.
 func (e *Engine) endAll(cause error) {
 	e.acquire()
+	e.reader.Enter()
 	err := stream.ErrPort
 	if cause != nil {
 		err = fmt.Errorf("%w: %w", stream.ErrPort, cause)
@@ -80,6 +81,7 @@ func (e *Engine) endAll(cause error) {
 	}
 	e.giveBack()
 	ended := e.takeEnded()
+	e.reader.Leave()
 	e.token.Store(false)
 	e.deliver(ended)
 }

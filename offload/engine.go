@@ -11,6 +11,7 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 	"github.com/stag-rdma/stag/offload/tcp"
 	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/tpt"
 )
 
 // Config is what an engine is told. The zero value works.
@@ -27,6 +28,10 @@ type Config struct {
 	// pseudo-header for a good one: what a veth peer with transmit checksum
 	// offload leaves there. Both kinds are counted.
 	AcceptPartial bool
+
+	// Table is what upper layers look STags up in: an invalidation waits for
+	// the steps of this engine. nil: they use none.
+	Table *tpt.Table
 
 	// Ended is told about flows that ended. It runs between steps, on the
 	// goroutine that stepped, and must not block. nil: nobody is told.
@@ -59,7 +64,8 @@ type Engine struct {
 	queue  uint16
 	dir    *Directory
 	cfg    Config
-	links  []link // by queue; empty for a port with one queue
+	links  []link      // by queue; empty for a port with one queue
+	reader *tpt.Reader // of Config.Table; nil without
 
 	// Owned by the token's holder.
 	now     clock.Instant
@@ -132,6 +138,7 @@ func New(p port.Port, dir *Directory, cfg Config) (*Engine, error) {
 		queue:   l.Queue,
 		dir:     dir,
 		cfg:     cfg,
+		reader:  cfg.Table.Join(),
 		flows:   make([]*flow, n),
 		tuples:  make(map[bpf.FlowKey]*flow),
 		timers:  timers{heap: make([]*flow, 0, n)},

@@ -19,6 +19,7 @@ func (e *Engine) Progress(now clock.Instant) (next clock.Instant, ok bool) {
 		return clock.Never, false
 	}
 	e.now = now
+	e.reader.Enter() // commands call upper layers too
 	e.cmds.runAll()
 	next = e.Step(now)
 	if e.worked {
@@ -27,6 +28,7 @@ func (e *Engine) Progress(now clock.Instant) (next clock.Instant, ok bool) {
 	e.next = next
 	early := next != clock.Never && e.asleep && (e.alarm == clock.Never || next < e.alarm)
 	ended := e.takeEnded()
+	e.reader.Leave()
 	e.token.Store(false)
 	if early {
 		e.port.Wake() // the sleeper meant to sleep longer
@@ -73,6 +75,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, e.port.Wake)()
 	err := e.loop(ctx)
 	e.endAll(err)
+	e.reader.Close() // nothing is left that could look an STag up
 	return err
 }
 

@@ -6,7 +6,7 @@ import "math"
 // them as far as they are contiguous: today always all. They may be touched
 // until the Reader of the calling engine calls Leave: an invalidation waits for
 // that. An access of no octets is allowed without a look at the STag (RFC 5041
-// §5.2, RFC 5040 §5.1).
+// §7).
 //
 // The order is index, key, valid, type, protection domain and queue pair,
 // rights, wrap, bounds, and the first that fails decides.

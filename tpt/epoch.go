@@ -105,15 +105,20 @@ func (p *epochs) wake() {
 }
 
 // Reader is one engine's right to use what Check returns. Enter and Leave are
-// called by one goroutine at a time, the holder of the engine's token.
+// called by one goroutine at a time, the holder of the engine's token. A nil
+// Reader, of an engine without a table, does nothing.
 type Reader struct {
 	epoch atomic.Uint64 // when it entered; 0: it is quiet
 	table *Table
 	_     [48]byte // no other Reader's epoch in this cache line
 }
 
-// Join makes a Reader, which is quiet. Close ends it.
+// Join makes a Reader, which is quiet. Close ends it. A nil Table has nil
+// Readers.
 func (t *Table) Join() *Reader {
+	if t == nil {
+		return nil
+	}
 	r := &Reader{table: t}
 	p := &t.epochs
 	p.joining.Lock()
@@ -124,17 +129,27 @@ func (t *Table) Join() *Reader {
 }
 
 // Enter begins a step: what Check returns from now on may be used until Leave.
-func (r *Reader) Enter() { r.epoch.Store(r.table.epochs.now.Load()) }
+func (r *Reader) Enter() {
+	if r != nil {
+		r.epoch.Store(r.table.epochs.now.Load())
+	}
+}
 
 // Leave ends a step: nothing that Check returned is used any more. It never
 // blocks.
 func (r *Reader) Leave() {
+	if r == nil {
+		return
+	}
 	r.epoch.Store(0)
 	r.table.epochs.wake()
 }
 
 // Close ends the Reader, which then is quiet for good. Further calls do nothing.
 func (r *Reader) Close() {
+	if r == nil {
+		return
+	}
 	p := &r.table.epochs
 	p.joining.Lock()
 	all := slices.DeleteFunc(slices.Clone(*p.readers.Load()), func(o *Reader) bool { return o == r })

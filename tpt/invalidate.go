@@ -63,7 +63,7 @@ func (t *Table) revoke(s STag, pd PD, change func(word) word) error {
 // and what windows are bound to, no peer may invalidate: BadSTag. An entry that
 // is invalid already is no fault (its owner may have been faster).
 //
-// RFC 5042 §6.5.2 wants STags that several streams share to be safe from this.
+// RFC 5042 wants STags that several streams share to be safe from this.
 // The unit is the protection domain: peers that do not trust each other belong
 // in different ones.
 func (t *Table) StartInvalidate(s STag, pd PD, qp uint32) (Ticket, Fault) {

@@ -4,7 +4,7 @@ import "math/rand/v2"
 
 // slots are the free entries, in the order in which they will be used: chance
 // at first, then first in, first out, so that an STag comes back as late as
-// possible (RFC 5042 §8.1.1). Whoever has Table.mu owns it.
+// possible (RFC 5042). Whoever has Table.mu owns it.
 type slots struct {
 	ring  []uint32 // as long as the table
 	first uint32   // where in ring the next to be used is

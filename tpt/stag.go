@@ -7,7 +7,7 @@ import (
 
 // STag names an entry to peers and in work requests: the entry's index in the
 // upper 24 bits, and a key, which tells users of the same entry apart, in the
-// lower 8 (RFC 5040 §1.1).
+// lower 8.
 type STag uint32
 
 // NewSTag joins an index, of which the low 24 bits count, and a key.
@@ -22,7 +22,7 @@ func (s STag) Key() uint8 { return uint8(s) }
 func (s STag) String() string { return fmt.Sprintf("0x%08x", uint32(s)) }
 
 // PD is a protection domain: queue pairs and STags of different ones have
-// nothing to do with each other (RFC 5042 §2.2). 0 is none.
+// nothing to do with each other (RFC 5042). 0 is none.
 type PD uint32
 
 // Rights say what may be done with an entry's octets. Local read is always

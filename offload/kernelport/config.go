@@ -3,6 +3,8 @@ package kernelport
 import (
 	"errors"
 	"fmt"
+
+	"github.com/stag-rdma/stag/tpt"
 )
 
 // Config is what a connection is given. The zero value works.
@@ -10,6 +12,10 @@ type Config struct {
 	RcvBuf  int // octets held for the ULP at most, 4 KiB to 1 GiB; 0 means 256 KiB
 	SndBuf  int // octets emitted that the kernel has not taken, 64 KiB to 1 GiB; 0 means 256 KiB
 	Segment int // largest MaxEmit, octets, 64 to 65535; 0 means the kernel's segment size
+
+	// Table is what the ULP looks STags up in: an invalidation waits for the
+	// steps of this connection. nil: it uses none.
+	Table *tpt.Table
 
 	// After runs after every step, and after Fault: it tells the world what
 	// the ULP has raised meanwhile. nil: nothing does.

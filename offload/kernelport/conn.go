@@ -12,6 +12,7 @@ import (
 
 	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/tpt"
 )
 
 // Conn is one connection and its ULP.
@@ -38,6 +39,8 @@ type Conn struct {
 	pollFDs  [2]unix.PollFd
 	timeout  unix.Timespec
 	counter  [8]byte // of the eventfd
+	table    *tpt.Table
+	reader   *tpt.Reader // of table, while Run goes on
 
 	// Set by any goroutine, read by Run's.
 	bell         atomic.Bool
@@ -63,7 +66,7 @@ func New(c syscall.Conn, ulp stream.ULP, cfg Config) (*Conn, error) {
 		return nil, fmt.Errorf("kernel port: %w", err)
 	}
 	k := &Conn{
-		ulp: ulp, fd: -1, eventFD: -1, limit: cfg.Segment, after: cfg.After,
+		ulp: ulp, fd: -1, eventFD: -1, limit: cfg.Segment, table: cfg.Table, after: cfg.After,
 		readable: true, writable: true, done: make(chan struct{}),
 	}
 	if err := k.open(c); err != nil {
@@ -176,7 +179,9 @@ func (c *Conn) finish(err error) {
 		c.reset()
 	}
 	c.release()
+	c.reader.Enter()
 	c.ulp.Fault(clock.Now(), err)
+	c.reader.Leave()
 	c.tell()
 	c.err = err
 	close(c.done)

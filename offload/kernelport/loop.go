@@ -27,6 +27,8 @@ func (c *Conn) Run(ctx context.Context) error {
 
 	stop := context.AfterFunc(ctx, func() { c.abortFor(context.Cause(ctx)) })
 	defer stop()
+	c.reader = c.table.Join()
+	defer c.reader.Close()
 	err := c.loop()
 	c.finish(err)
 	return err
@@ -36,7 +38,9 @@ func (c *Conn) Run(ctx context.Context) error {
 func (c *Conn) loop() error {
 	for {
 		now := clock.Now()
+		c.reader.Enter()
 		moved := c.step(now)
+		c.reader.Leave()
 		c.tell()
 		if over, err := c.over(now); over {
 			return err
