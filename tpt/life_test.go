@@ -1,0 +1,345 @@
+package tpt
+
+import (
+	"math"
+	"testing"
+)
+
+func TestLife(t *testing.T) {
+	everywhere(t, 64, func(t *testing.T, c Config) {
+		c.Owner = 9
+		s := newStage(t, c)
+		for name, mem := range map[string][]byte{"heap": s.heap[100:200], "external": make([]byte, 100)} {
+			stag := s.register(mem, 7, LocalWrite|RemoteRead)
+			a := Access{STag: stag, PD: s.pd, Right: RemoteRead, TO: 7, Len: 100}
+			if _, f := s.Check(a); f != OK {
+				t.Fatalf("%s: %v", name, f)
+			}
+			info, ok := s.Entry(stag.Index())
+			want := Info{STag: stag, Kind: KindRegion, Valid: true, Owner: 9, Generation: info.Generation, PD: s.pd,
+				Start: 7, Length: 100, Rights: LocalRead | LocalWrite | RemoteRead, External: name == "external"}
+			if name == "heap" {
+				want.Offset = 100
+			}
+			if !ok || info != want || info.Generation == 0 {
+				t.Errorf("%s: %+v, want %+v", name, info, want)
+			}
+			for range 2 { // again is no error
+				if err := s.Invalidate(stag, s.pd); err != nil {
+					t.Fatal(err)
+				}
+				if _, f := s.Check(a); f != BadSTag {
+					t.Errorf("%s, invalid: %v", name, f)
+				}
+			}
+			if info, ok := s.Entry(stag.Index()); !ok || info.Valid || info.Length != 100 {
+				t.Errorf("%s, invalid: %+v, %v", name, info, ok)
+			}
+			if err := s.Deregister(stag, s.pd); err != nil {
+				t.Fatal(err)
+			}
+			if _, ok := s.Entry(stag.Index()); ok {
+				t.Errorf("%s: deregistered, and shown", name)
+			}
+			oneLine(t, s.Invalidate(stag, s.pd), ErrSTag, stag.String())
+			oneLine(t, s.Deregister(stag, s.pd), ErrSTag, stag.String())
+			if s.external[stag.Index()].Load() != nil {
+				t.Error("deregistered memory is kept alive")
+			}
+		}
+		if got := s.Stats(); got != (Stats{Entries: 63, PDs: 1}) {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestRefusedRegions(t *testing.T) {
+	s := newStage(t, Config{Entries: 8})
+	mem := make([]byte, 16)
+	for name, c := range map[string]struct {
+		r  Region
+		is error
+	}{
+		"no memory":       {Region{PD: s.pd}, ErrMemory},
+		"empty memory":    {Region{PD: s.pd, Memory: mem[:0]}, ErrMemory},
+		"past the top":    {Region{PD: s.pd, Memory: mem, Start: math.MaxUint64 - 14}, ErrMemory},
+		"no domain":       {Region{Memory: mem}, ErrPD},
+		"unknown domain":  {Region{PD: s.pd + 1, Memory: mem}, ErrPD},
+		"unknown right":   {Region{PD: s.pd, Memory: mem, Rights: 1 << 6}, ErrRights},
+		"remote write":    {Region{PD: s.pd, Memory: mem, Rights: RemoteWrite}, ErrRights},
+		"remote atomic":   {Region{PD: s.pd, Memory: mem, Rights: RemoteAtomic | RemoteRead}, ErrRights},
+		"window, no bind": {Region{PD: s.pd, Memory: mem, Rights: Bind | RemoteWrite}, ErrRights},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stag, err := s.Register(c.r)
+			oneLine(t, err, c.is, "register", ":")
+			if stag != 0 || s.Stats().Used != 0 {
+				t.Errorf("%v, %d entries used", stag, s.Stats().Used)
+			}
+		})
+	}
+	s.register(mem, math.MaxUint64-15, 0) // exactly to the top
+}
+
+func TestWrongDomain(t *testing.T) {
+	s := newStage(t, Config{Entries: 8})
+	other := s.domain()
+	stag := s.register(s.heap[:8], 0, RemoteRead)
+	oneLine(t, s.Invalidate(stag, other), ErrPD, stag.String())
+	oneLine(t, s.Deregister(stag, other), ErrPD, stag.String())
+	for name, wrong := range map[string]STag{"key": stag ^ 0x80, "index 0": NewSTag(0, stag.Key()), "no entry": NewSTag(9, 0), "free": stag ^ 0x100} {
+		if err := s.Deregister(wrong, s.pd); err == nil {
+			t.Errorf("%s: deregistered", name)
+		}
+	}
+	if _, f := s.Check(Access{STag: stag, PD: s.pd, Right: RemoteRead, Len: 8}); f != OK {
+		t.Errorf("after all that: %v", f)
+	}
+}
+
+func TestBoundRegionStays(t *testing.T) {
+	s := newStage(t, Config{Entries: 8})
+	stag := s.register(s.heap[:8], 0, RemoteRead)
+	e, _ := s.at(stag)
+	e.windows.Store(2)
+	oneLine(t, s.Deregister(stag, s.pd), ErrBound, "2 windows")
+	if _, f := s.StartInvalidate(stag, s.pd, 1); f != BadSTag {
+		t.Errorf("a peer: %v", f)
+	}
+	e.windows.Store(0)
+	if err := s.Deregister(stag, s.pd); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStartInvalidate(t *testing.T) {
+	s := newStage(t, Config{Entries: 16})
+	other := s.domain()
+	open := s.register(s.heap[:8], 0, RemoteRead)
+	local := s.register(s.heap[:8], 0, LocalWrite)
+	for _, c := range []struct {
+		name string
+		stag STag
+		pd   PD
+		want Fault
+	}{
+		{"index 0", 0, s.pd, BadSTag},
+		{"no entry", 0xffffff00, s.pd, BadSTag},
+		{"key", open ^ 1, s.pd, BadSTag},
+		{"domain", open, other, WrongPD},
+		{"no peer may access it", local, s.pd, BadSTag},
+		{"right", open, s.pd, OK},
+		{"already invalid", open, s.pd, OK},
+	} {
+		k, f := s.StartInvalidate(c.stag, c.pd, 1)
+		if f != c.want || (f != OK) != (k == 0) {
+			t.Errorf("%s: %v, ticket %d", c.name, f, k)
+		}
+		if !s.Passed(k) {
+			t.Errorf("%s: nobody reads, and it has not passed", c.name)
+		}
+	}
+	if _, f := s.Check(Access{STag: local, PD: s.pd, Right: LocalRead, Len: 8}); f != OK {
+		t.Errorf("the local one: %v", f)
+	}
+	if got := s.Refusals(); got != [Faults]uint64{BadSTag: 4, WrongPD: 1} {
+		t.Errorf("counted %v", got)
+	}
+	if err := s.Deregister(open, s.pd); err != nil {
+		t.Error(err)
+	}
+	if _, f := s.StartInvalidate(open, s.pd, 1); f != BadSTag {
+		t.Errorf("deregistered: %v", f)
+	}
+}
+
+func TestDomains(t *testing.T) {
+	s := newStage(t, Config{Entries: 8})
+	a, b := s.register(s.heap[:8], 0, 0), s.register(s.heap[:8], 0, 0)
+	oneLine(t, s.FreePD(s.pd), ErrPDBusy, "2 entries")
+	for _, stag := range []STag{a, b} {
+		if err := s.Deregister(stag, s.pd); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.FreePD(s.pd); err != nil {
+		t.Error(err)
+	}
+	oneLine(t, s.FreePD(s.pd), ErrPD)
+	oneLine(t, s.FreePD(0), ErrPD)
+	s.lastPD = math.MaxUint32 - 1
+	if last, next := s.domain(), s.domain(); last != math.MaxUint32 || next != 1 {
+		t.Errorf("domains %d and %d: want the last and then 1", last, next)
+	}
+	s.lastPD = 0
+	if pd := s.domain(); pd != 2 {
+		t.Errorf("domain %d, which is in use or skipped one", pd)
+	}
+}
+
+func TestQuota(t *testing.T) {
+	s := newStage(t, Config{Entries: 16, PerPD: 3})
+	var stags []STag
+	for range 3 {
+		stags = append(stags, s.register(s.heap[:8], 0, 0))
+	}
+	_, err := s.Register(Region{PD: s.pd, Memory: s.heap})
+	oneLine(t, err, ErrQuota, "3 entries")
+	if _, err := s.Register(Region{PD: s.domain(), Memory: s.heap}); err != nil {
+		t.Errorf("another domain: %v", err)
+	}
+	if err := s.Deregister(stags[1], s.pd); err != nil {
+		t.Fatal(err)
+	}
+	s.register(s.heap[:8], 0, 0)
+}
+
+func TestFullAndRoomAgain(t *testing.T) {
+	everywhere(t, 64, func(t *testing.T, c Config) {
+		s := newStage(t, c)
+		seen := map[uint32]bool{}
+		var last STag
+		for range 63 {
+			last = s.register(s.heap[:8], 0, 0)
+			if i := last.Index(); i == 0 || i > 63 || seen[i] {
+				t.Fatalf("index %d", i)
+			}
+			seen[last.Index()] = true
+		}
+		for range 2 {
+			_, err := s.Register(Region{PD: s.pd, Memory: s.heap})
+			oneLine(t, err, ErrTableFull, "63 entries")
+			if err := s.Deregister(last, s.pd); err != nil {
+				t.Fatal(err)
+			}
+			next := s.register(s.heap[:8], 0, 0)
+			if next.Index() != last.Index() || next.Key() != last.Key()+1 {
+				t.Errorf("%v after %v", next, last)
+			}
+			last = next
+		}
+	})
+}
+
+// TestReuse: entries come in the order in which they were given up, after all
+// others, with the next key.
+func TestReuse(t *testing.T) {
+	s := newStage(t, Config{Entries: 256})
+	used := func() (stags []STag) {
+		for range 255 {
+			stag := s.register(s.heap[:8], 0, 0)
+			if err := s.Deregister(stag, s.pd); err != nil {
+				t.Fatal(err)
+			}
+			stags = append(stags, stag)
+		}
+		return stags
+	}
+	before, rising := used(), 0
+	keys := map[uint8]bool{}
+	for i, stag := range before {
+		keys[stag.Key()] = true
+		if i > 0 && stag.Index() == before[i-1].Index()+1 {
+			rising++
+		}
+	}
+	if len(keys) < 64 || rising > 25 {
+		t.Errorf("%d keys among 255 entries, %d in a row: that is not chance", len(keys), rising)
+	}
+	for i, stag := range used() {
+		if want := NewSTag(before[i].Index(), before[i].Key()+1); stag != want {
+			t.Fatalf("use %d is %v, want %v", i, stag, want)
+		}
+	}
+}
+
+func TestSeeds(t *testing.T) {
+	first := func(c Config) (stags [8]STag) {
+		s := newStage(t, c)
+		for i := range stags {
+			stags[i] = s.register(s.heap[:8], 0, 0)
+		}
+		return stags
+	}
+	seeded := Config{Seed: [32]byte{1}}
+	if first(seeded) != first(seeded) {
+		t.Error("one seed, two orders")
+	}
+	if first(Config{}) == first(Config{}) {
+		t.Error("no seed, one order")
+	}
+}
+
+// TestInherit: what an owner before left is gone, and its STags stay invalid.
+func TestInherit(t *testing.T) {
+	everywhere(t, 64, func(t *testing.T, c Config) {
+		if c.Memory == nil {
+			c.Memory = aligned(make([]byte, 64*EntryLen+pageLen))[:64*EntryLen]
+		}
+		old := newStage(t, c)
+		stags := map[uint32]STag{}
+		for range 10 {
+			stag := old.register(old.heap[:64], 0, LocalWrite|RemoteWrite)
+			stags[stag.Index()] = stag
+		}
+		for _, stag := range stags {
+			e, _ := old.at(stag)
+			e.publish(e.load()&^wordValid | wordBusy) // it died while it wrote
+			break
+		}
+		s := newStage(t, c)
+		if got := s.Stats().Used; got != 0 {
+			t.Errorf("%d entries in use", got)
+		}
+		for range 63 {
+			next := s.register(s.heap[:64], 0, LocalWrite|RemoteWrite)
+			if stag, ok := stags[next.Index()]; ok && next.Key() != stag.Key()+1 {
+				t.Errorf("%v after %v", next, stag)
+			}
+		}
+		for _, stag := range stags {
+			if _, f := s.Check(Access{STag: stag, PD: s.pd, Right: RemoteWrite, Len: 1}); f != BadSTag {
+				t.Errorf("%v of the owner before: %v", stag, f)
+			}
+		}
+	})
+}
+
+// TestForeignWriter: an entry that somebody else has taken is left alone.
+func TestForeignWriter(t *testing.T) {
+	s := newStage(t, Config{Entries: 2})
+	s.entries[1].publish(wordBusy)
+	_, err := s.Register(Region{PD: s.pd, Memory: s.heap})
+	oneLine(t, err, ErrForeign, "entry 1")
+	if s.entries[1].load() != wordBusy {
+		t.Error("written to all the same")
+	}
+	if err := s.FreePD(s.pd); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	pages := aligned(make([]byte, 3*pageLen))[:pageLen]
+	for name, c := range map[string]Config{
+		"one entry":      {Entries: 1},
+		"no power":       {Entries: 100},
+		"too many":       {Entries: 1 << 25},
+		"other memory":   {Entries: 128, Memory: pages},
+		"no memory":      {Memory: []byte{}},
+		"odd memory":     {Memory: pages[:96*EntryLen/2]},
+		"not page start": {Memory: pages[pageLen/2:]},
+	} {
+		if _, err := New(c); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	for want, c := range map[uint32]Config{
+		65535: {}, 1: {Entries: 2}, 63: {Memory: pages},
+	} {
+		table, err := New(c)
+		if err != nil || table.Stats().Entries != want {
+			t.Errorf("%+v, want %d entries: %v", c.Entries, want, err)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package tpt
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/test/need"
+)
+
+// heapLen is the region heap's size in these tests.
+const heapLen = 1 << 16
+
+// stage is a table with a heap and a protection domain.
+type stage struct {
+	*Table
+	t    testing.TB
+	pd   PD
+	heap []byte
+}
+
+func newStage(t testing.TB, c Config) *stage {
+	t.Helper()
+	if c.Heap == nil {
+		c.Heap = make([]byte, heapLen)
+	}
+	table, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{Table: table, t: t, heap: c.Heap}
+	s.pd = s.domain()
+	return s
+}
+
+func (s *stage) domain() PD {
+	s.t.Helper()
+	pd, err := s.NewPD()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return pd
+}
+
+// register registers in the stage's protection domain.
+func (s *stage) register(mem []byte, start uint64, r Rights) STag {
+	s.t.Helper()
+	stag, err := s.Register(Region{PD: s.pd, Memory: mem, Start: start, Rights: r})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return stag
+}
+
+// everywhere runs a test over plain memory and over a mapped BPF array.
+func everywhere(t *testing.T, entries uint32, run func(t *testing.T, c Config)) {
+	t.Run("plain", func(t *testing.T) { run(t, Config{Entries: entries}) })
+	t.Run("mapped", func(t *testing.T) { run(t, Config{Memory: mapped(t, entries)}) })
+}
+
+// mapped is the memory of a BPF array.
+func mapped(t testing.TB, entries uint32) []byte {
+	t.Helper()
+	need.Root(t)
+	array, err := loader.NewTable(entries, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { array.Close() })
+	return array.Memory()
+}
+
+// oneLine demands that err is one line, caused by is, and says what is in want.
+func oneLine(t testing.TB, err, is error, want ...string) {
+	t.Helper()
+	if !errors.Is(err, is) {
+		t.Fatalf("%v, want: %v", err, is)
+	}
+	for _, w := range want {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%q does not say %q", err, w)
+		}
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("%q is more than a line", err)
+	}
+}
