@@ -1,0 +1,153 @@
+package rdmap
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"hash/crc32"
+	"strings"
+	"testing"
+
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// FPDUs by hand: octets appended one after the other, with nothing of the code
+// under test. vectors_test.go compares them with the golden vectors.
+
+var be = binary.BigEndian
+
+// fpdu frames a ULPDU (RFC 5044 §4.1), with the CRC.
+func fpdu(ulpdu []byte) []byte {
+	b := be.AppendUint16(nil, uint16(len(ulpdu)))
+	b = append(b, ulpdu...)
+	for len(b)%4 != 0 {
+		b = append(b, 0)
+	}
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
+}
+
+// ulpduOf takes an FPDU apart again.
+func ulpduOf(f []byte) []byte { return f[2 : 2+int(be.Uint16(f))] }
+
+func control(tagged, last bool) (c byte) {
+	c = 1
+	if tagged {
+		c |= 0x80
+	}
+	if last {
+		c |= 0x40
+	}
+	return c
+}
+
+// tagged is a segment with the tagged header (RFC 5041 §4.2).
+func tagged(op wire.Opcode, last bool, stag uint32, to uint64, payload []byte) []byte {
+	b := []byte{control(true, last), 0x40 | byte(op)}
+	b = be.AppendUint32(b, stag)
+	b = be.AppendUint64(b, to)
+	return fpdu(append(b, payload...))
+}
+
+// untagged is a segment with the untagged header (RFC 5041 §4.3).
+func untagged(op wire.Opcode, last bool, invalidate, queue, msn, mo uint32, payload []byte) []byte {
+	b := []byte{control(false, last), 0x40 | byte(op)}
+	for _, v := range []uint32{invalidate, queue, msn, mo} {
+		b = be.AppendUint32(b, v)
+	}
+	return fpdu(append(b, payload...))
+}
+
+// send is a whole Send message in one segment.
+func send(msn uint32, payload []byte) []byte {
+	return untagged(wire.OpSend, true, 0, 0, msn, 0, payload)
+}
+
+// write is a whole RDMA Write message in one segment.
+func write(stag uint32, to uint64, payload []byte) []byte {
+	return tagged(wire.OpWrite, true, stag, to, payload)
+}
+
+// response is the last segment of a Read Response.
+func response(stag uint32, to uint64, payload []byte) []byte {
+	return tagged(wire.OpReadResponse, true, stag, to, payload)
+}
+
+// readHeader is the header of a Read Request (RFC 5040 §4.4).
+func readHeader(sink uint32, sinkTO uint64, size, source uint32, sourceTO uint64) []byte {
+	b := be.AppendUint32(nil, sink)
+	b = be.AppendUint64(b, sinkTO)
+	b = be.AppendUint32(b, size)
+	b = be.AppendUint32(b, source)
+	return be.AppendUint64(b, sourceTO)
+}
+
+func readRequest(msn, sink uint32, sinkTO uint64, size, source uint32, sourceTO uint64) []byte {
+	return untagged(wire.OpReadRequest, true, 0, 1, msn, 0, readHeader(sink, sinkTO, size, source, sourceTO))
+}
+
+// terminateFPDU is a Terminate (RFC 5040 §4.8): nothing but its code, or M and
+// D set and an FPDU's segment quoted, or R too and the Read Request header.
+func terminateFPDU(code Code, quote ...[]byte) []byte {
+	return untagged(wire.OpTerminate, true, 0, 2, 1, 0, terminateBody(code, quote...))
+}
+
+func terminateBody(code Code, quote ...[]byte) []byte {
+	b := []byte{code.Layer<<4 | code.Type, code.Code, 0, 0}
+	if len(quote) == 0 {
+		return b
+	}
+	segment := ulpduOf(quote[0])
+	n := 18
+	if segment[0]&0x80 != 0 {
+		n = 14
+	}
+	b[2] = 0xc0
+	b = be.AppendUint16(b, uint16(len(segment)))
+	b = append(b, segment[:n]...)
+	if len(quote) == 2 {
+		b[2] |= 0x20
+		b = append(b, quote[1]...)
+	}
+	return b
+}
+
+// again is an FPDU after a change of its ULPDU, with the CRC made good.
+func again(f []byte, edit func(ulpdu []byte)) []byte {
+	u := append([]byte(nil), ulpduOf(f)...)
+	edit(u)
+	return fpdu(u)
+}
+
+// describe is an FPDU for people.
+func describe(f []byte) string {
+	if len(f) < 16 {
+		return fmt.Sprintf("%x", f)
+	}
+	u := ulpduOf(f)
+	last := ""
+	if u[0]&0x40 != 0 {
+		last = " last"
+	}
+	op := wire.Opcode(u[1] & 15)
+	if u[0]&0x80 != 0 {
+		return fmt.Sprintf("%v%s STag %x TO %#x, %d octets %s", op, last, u[2:6], be.Uint64(u[6:]), len(u)-14, short(u[14:]))
+	}
+	return fmt.Sprintf("%v%s inv %x QN %d MSN %d MO %d, %d octets %s", op, last, u[2:6],
+		be.Uint32(u[6:]), be.Uint32(u[10:]), be.Uint32(u[14:]), len(u)-18, short(u[18:]))
+}
+
+func short(b []byte) string {
+	if len(b) > 64 {
+		return hex.EncodeToString(b[:64]) + "..."
+	}
+	return hex.EncodeToString(b)
+}
+
+func unhex(t testing.TB, text string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

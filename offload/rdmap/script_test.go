@@ -1,0 +1,379 @@
+package rdmap
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/mpa"
+	"github.com/stag-rdma/stag/offload/signal"
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// pipe is a stream.Stream in memory: what arrives is put into in, what the
+// machine emits is found in out, one Emit each.
+type pipe struct {
+	in     [][]byte // views; Consume takes from the front
+	fin    bool     // the peer has closed behind in
+	out    [][]byte
+	emss   int
+	room   int // Emits that are taken; negative: no limit
+	shut   bool
+	killed bool
+	faulty string // what the machine did against the seam's rules
+}
+
+func (p *pipe) Views(dst [][]byte) int { return copy(dst, p.in) }
+
+func (p *pipe) Consume(n int) {
+	for n > 0 && len(p.in) > 0 {
+		k := min(n, len(p.in[0]))
+		n -= k
+		if p.in[0] = p.in[0][k:]; len(p.in[0]) == 0 {
+			p.in = p.in[1:]
+		}
+	}
+	if n > 0 {
+		p.faulty = "consumed more than there is"
+	}
+}
+
+func (p *pipe) EOF() bool { return p.fin && len(p.in) == 0 }
+
+func (p *pipe) Emit(n int) []byte {
+	if n <= 0 || n > p.emss {
+		p.faulty = fmt.Sprintf("emitted %d octets, of at most %d", n, p.emss)
+	}
+	if p.shut || p.killed || p.room == 0 {
+		return nil
+	}
+	p.room--
+	b := bytes.Repeat([]byte{0xee}, n) // none of which may stay
+	p.out = append(p.out, b)
+	return b
+}
+
+func (p *pipe) MaxEmit() int { return p.emss }
+func (p *pipe) Unacked() int { return 0 }
+func (p *pipe) CloseWrite()  { p.shut = true }
+func (p *pipe) Abort()       { p.killed, p.in = true, nil }
+
+// script drives one QP on virtual time. What the peer sends and what it must
+// be sent are FPDUs in RFC 5040's terms (see fpdu_test.go).
+//
+// The QP has one region, named all, of 64 KiB with every right, offsets from
+// 0x1000; octet i of it is byte(i*7). Send and receive completions come to one
+// CQ unless a test says otherwise.
+type script struct {
+	testing.TB
+	q     *QP
+	st    *pipe
+	now   clock.Instant
+	table *tpt.Table
+	board *signal.Board
+	cq    *CQ
+	pd    tpt.PD
+	other tpt.PD // a PD that is not the QP's
+	all   tpt.STag
+	mem   []byte
+	ended bool // Fault has been called
+	agree mpa.Agreed
+}
+
+const (
+	regionLen   = 64 << 10
+	regionStart = 0x1000
+	scriptStart = clock.Instant(1e9)
+	qpNumber    = 7
+)
+
+// setup is what a script begins with; scripts change it before they open.
+type setup struct {
+	Config
+	agree mpa.Agreed
+	emss  int
+	depth int // of the CQ
+}
+
+type change func(*setup)
+
+func asResponder(s *setup) { s.agree.Initiator = false }
+func noCRC(s *setup)       { s.agree.CRC = false }
+func withRTR(r mpa.RTR) change {
+	return func(s *setup) { s.agree.RTR = r }
+}
+func withDepths(ord, ird uint16) change {
+	return func(s *setup) { s.agree.ORD, s.agree.IRD = ord, ird }
+}
+func withEMSS(n int) change    { return func(s *setup) { s.emss = n } }
+func withCQ(depth int) change  { return func(s *setup) { s.depth = depth } }
+func withMarkers(s *setup)     { s.agree.SendMarkers = true }
+func withInline(n int) change  { return func(s *setup) { s.MaxInline = n } }
+func withSGEs(n int) change    { return func(s *setup) { s.MaxSGE = n } }
+func withQueues(n int) change  { return func(s *setup) { s.SendDepth, s.RecvDepth = n, n } }
+func octet(i int) byte         { return byte(i * 7) }
+func fresh(n int) (mem []byte) { return pattern(0, n) }
+func pattern(from, n int) (b []byte) {
+	for i := range n {
+		b = append(b, octet(from+i))
+	}
+	return b
+}
+
+// open makes a connected QP: the initiator, CRC on, no Markers, no RTR, EMSS
+// 1460, read depths 4.
+func open(t testing.TB, changes ...change) *script {
+	t.Helper()
+	s := &script{TB: t, st: &pipe{emss: 1460, room: -1}, now: scriptStart, board: new(signal.Board), mem: fresh(regionLen)}
+	set := setup{
+		Config: Config{Number: qpNumber, SendDepth: 16, RecvDepth: 16, MaxSGE: 4, MaxInline: 64},
+		agree:  mpa.Agreed{Initiator: true, Revision: 2, CRC: true, IRD: 4, ORD: 4}, emss: 1460, depth: 64,
+	}
+	for _, f := range changes {
+		f(&set)
+	}
+	var err error
+	if s.table, err = tpt.New(tpt.Config{Entries: 64, Seed: [32]byte{1}}); err != nil {
+		t.Fatal(err)
+	}
+	s.pd, s.other = s.newPD(), s.newPD()
+	s.all = s.register(tpt.Region{PD: s.pd, Memory: s.mem, Start: regionStart, Rights: every})
+	s.cq = NewCQ(set.depth, s.board)
+	s.cq.News.Fire = func() {}
+	set.PD, set.Table, set.Board, set.SendCQ, set.RecvCQ = s.pd, s.table, s.board, s.cq, s.cq
+	s.st.emss, s.agree = set.emss, set.agree
+	s.q = New(set.Config)
+	s.q.News.Fire = func() {}
+	s.q.Start(set.agree)
+	return s
+}
+
+const every = tpt.LocalRead | tpt.LocalWrite | tpt.RemoteRead | tpt.RemoteWrite
+
+func (s *script) newPD() tpt.PD {
+	s.Helper()
+	pd, err := s.table.NewPD()
+	if err != nil {
+		s.Fatal(err)
+	}
+	return pd
+}
+
+func (s *script) register(r tpt.Region) tpt.STag {
+	s.Helper()
+	stag, err := s.table.Register(r)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return stag
+}
+
+// region registers n fresh octets, offsets from 0.
+func (s *script) region(n int, pd tpt.PD, rights tpt.Rights) (tpt.STag, []byte) {
+	s.Helper()
+	mem := fresh(n)
+	return s.register(tpt.Region{PD: pd, Memory: mem, Rights: rights}), mem
+}
+
+// step is what an engine does with a flow that has work, once.
+func (s *script) step() {
+	s.Helper()
+	s.q.Receive(s.now, s.st)
+	s.turn()
+}
+
+// turn is step without a Receive.
+func (s *script) turn() {
+	s.Helper()
+	if s.ended {
+		return
+	}
+	s.q.Transmit(s.now, s.st)
+	switch {
+	case s.st.faulty != "":
+		s.Fatal(s.st.faulty)
+	case s.st.killed:
+		s.fault(stream.ErrAborted)
+	case s.st.shut && s.st.EOF():
+		s.fault(nil)
+	}
+}
+
+func (s *script) fault(err error) {
+	s.ended = true
+	s.q.Fault(s.now, err)
+	s.board.Deliver()
+}
+
+// gets lets the peer's FPDUs arrive, each in one view.
+func (s *script) gets(fpdus ...[]byte) {
+	s.Helper()
+	for _, f := range fpdus {
+		s.st.in = append(s.st.in, slices.Clone(f))
+	}
+	s.step()
+}
+
+// finishes is gets with a FIN behind.
+func (s *script) finishes(fpdus ...[]byte) {
+	s.Helper()
+	s.st.fin = true
+	s.gets(fpdus...)
+}
+
+// pass lets time go by, and the machine's deadline come.
+func (s *script) pass(d time.Duration) {
+	s.Helper()
+	s.now = s.now.Add(d)
+	if !s.ended && s.q.Deadline().Due(s.now) {
+		s.turn()
+	}
+}
+
+// posts posts work requests and rings the doorbell.
+func (s *script) posts(wrs ...SendWR) {
+	s.Helper()
+	for i := range wrs {
+		if !s.q.PostSend(&wrs[i]) {
+			s.Fatalf("the send queue is full at work request %d", wrs[i].ID)
+		}
+	}
+	s.afterPost()
+}
+
+func (s *script) receives(wrs ...RecvWR) {
+	s.Helper()
+	for i := range wrs {
+		if !s.q.PostRecv(&wrs[i]) {
+			s.Fatalf("the receive queue is full at work request %d", wrs[i].ID)
+		}
+	}
+	s.afterPost()
+}
+
+func (s *script) afterPost() {
+	s.Helper()
+	if s.q.Dead() {
+		s.q.FlushDead()
+	}
+	s.turn()
+}
+
+// sends demands that exactly these FPDUs have left since it was last called.
+func (s *script) sends(want ...[]byte) {
+	s.Helper()
+	got := s.st.out
+	s.st.out = nil
+	for i := range max(len(got), len(want)) {
+		var g, w []byte
+		if i < len(got) {
+			g = got[i]
+		}
+		if i < len(want) {
+			w = want[i]
+		}
+		if !bytes.Equal(g, w) {
+			s.Errorf("FPDU %d:\n got %s\nwant %s", i+1, describe(g), describe(w))
+		}
+	}
+	if s.Failed() {
+		s.FailNow()
+	}
+}
+
+// completes demands exactly these completions, in this order. QP is filled in.
+func (s *script) completes(want ...Completion) {
+	s.Helper()
+	for i := range want {
+		want[i].QP = qpNumber
+	}
+	got := make([]Completion, 128)
+	got = got[:s.cq.Poll(got)]
+	if !slices.Equal(got, want) {
+		s.Fatalf("completions:\n got %v\nwant %v", got, want)
+	}
+}
+
+// is demands a state.
+func (s *script) is(want State) {
+	s.Helper()
+	if got := s.q.State(); got != want {
+		s.Fatalf("state is %v, want %v (cause: %+v)", got, want, s.q.Cause())
+	}
+}
+
+// untouched demands that memory has only changed where changes says: offset in
+// mem, then the octets.
+func (s *script) untouched(mem []byte, changes ...any) {
+	s.Helper()
+	want := fresh(len(mem))
+	for i := 0; i < len(changes); i += 2 {
+		copy(want[changes[i].(int):], changes[i+1].([]byte))
+	}
+	for i := range mem {
+		if mem[i] != want[i] {
+			s.Fatalf("octet %d of the memory is %#x, want %#x", i, mem[i], want[i])
+		}
+	}
+}
+
+// silent demands that nothing has left, nothing completed and that the QP is
+// in good order.
+func (s *script) silent() {
+	s.Helper()
+	s.sends()
+	s.completes()
+	s.is(RTS)
+}
+
+// at is an element of the region named all, off octets into it.
+func (s *script) at(off, n int) SGE {
+	return SGE{Addr: regionStart + uint64(off), Length: uint32(n), LKey: s.all}
+}
+
+func ok(id uint64, op WCOp) Completion        { return Completion{ID: id, Op: op} }
+func flushed(id uint64, op WCOp) Completion   { return Completion{ID: id, Op: op, Status: Flushed} }
+func received(id uint64, n uint32) Completion { return Completion{ID: id, Op: WCRecv, Length: n} }
+func read(id uint64, n uint32) Completion     { return Completion{ID: id, Op: WCRead, Length: n} }
+func failed(id uint64, o WCOp, s Status) Completion {
+	return Completion{ID: id, Op: o, Status: s}
+}
+
+// terminated demands that the QP has sent exactly this Terminate and a FIN,
+// has the cause, and closes in silence.
+func (s *script) hasTerminated(code Code, quote ...[]byte) {
+	s.Helper()
+	s.sends(terminateFPDU(code, quote...))
+	s.is(Terminate)
+	if !s.st.shut {
+		s.Fatal("no FIN behind the Terminate")
+	}
+	if c := s.q.Cause(); c.Code != code || c.Remote {
+		s.Fatalf("cause is %+v, want our %v", c, code)
+	}
+	s.deafAfter(code)
+}
+
+// deafAfter demands that nothing that the peer still sends has an effect, and
+// that its FIN ends the connection.
+func (s *script) deafAfter(code Code) {
+	s.Helper()
+	before := slices.Clone(s.mem)
+	s.gets(tagged(wire.OpWrite, true, uint32(s.all), regionStart, []byte("too late")))
+	s.gets([]byte("no FPDU at all, but who would look"))
+	if !bytes.Equal(before, s.mem) {
+		s.Fatal("memory was written after a Terminate")
+	}
+	s.sends()
+	s.is(Terminate)
+	s.finishes()
+	s.is(Errored)
+	if !s.ended || s.st.killed || s.q.Cause().Code != code {
+		s.Fatalf("ended %v, reset %v, cause %+v", s.ended, s.st.killed, s.q.Cause())
+	}
+}
