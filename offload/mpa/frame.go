@@ -59,8 +59,8 @@ func parse(frame []byte, reply bool) (p parsed, err error) {
 		return p, frameError("the peer sent a Request instead of a Reply: both ends are initiators")
 	}
 	p = parsed{flags: h.Flags(), revision: h.Revision(), private: private}
-	// In revision 1 the flag is a reserved bit.
-	p.enhanced = p.revision >= revisionEnhanced && p.flags.Has(wire.MPAEnhanced)
+	// In other revisions the flag is a reserved bit, or nobody knows what.
+	p.enhanced = p.revision == revisionEnhanced && p.flags.Has(wire.MPAEnhanced)
 	if p.enhanced {
 		var ok bool
 		if p.block, p.private, ok = wire.ParseMPAEnhanced(private); !ok {

@@ -11,8 +11,9 @@ import (
 // that runs the connection may use it.
 //
 // An FPDU that lies within one view is handed out where it is. Any other is
-// moved together, and consumed meanwhile, so that the receive window need not
-// hold it.
+// moved together, and consumed meanwhile but for its last octet, so that the
+// receive window need not hold it. The last octet is consumed by Done in either
+// case: no stream ends before its last FPDU has been given up.
 type Deframer struct {
 	crc, markers bool
 	fault        Fault // the first: nothing is delivered after it
@@ -55,7 +56,8 @@ func (d *Deframer) Next(s stream.Stream) (ulpdu []byte, f Fault) {
 	return ulpdu, d.fault
 }
 
-// Done gives up the FPDU that Next returned. Its octets are consumed.
+// Done gives up the FPDU that Next returned. All of its octets are consumed
+// then.
 func (d *Deframer) Done(s stream.Stream) {
 	if d.sound != 0 {
 		s.Consume(d.sound)
@@ -65,6 +67,7 @@ func (d *Deframer) Done(s stream.Stream) {
 	if !d.assembly.whole() {
 		panic("mpa: Done without an FPDU")
 	}
+	s.Consume(1)
 	d.assembly.reset()
 }
 
@@ -109,6 +112,9 @@ func (d *Deframer) assemble(s stream.Stream) ([]byte, Fault) {
 		taken := 0
 		for _, v := range views {
 			taken += a.take(v)
+		}
+		if a.whole() {
+			taken-- // Done's
 		}
 		s.Consume(taken)
 		if a.short {
