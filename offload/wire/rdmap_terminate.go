@@ -85,7 +85,9 @@ func (f TerminateFields) segment() uint16 {
 // Linux siw on little-endian machines writes the control word with the bits of
 // each octet in another order. Its flags give it away where it quotes
 // something. Where it does not, a word that means something as the RFC has it
-// is read so, else one that means something in siw's order is read so.
+// is read so, else one that means something in siw's order is read so. Six words
+// mean something in both: 0/2/05 to 07 are 2/0/05 to 07 in the other order, and
+// siw's are mistaken for one another.
 func ParseTerminate(payload []byte) (f TerminateFields, ok bool) {
 	if len(payload) < termControlLen {
 		return TerminateFields{}, false
