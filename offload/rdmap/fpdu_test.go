@@ -23,7 +23,7 @@ func fpdu(ulpdu []byte) []byte {
 	for len(b)%4 != 0 {
 		b = append(b, 0)
 	}
-	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
+	return append(b, crcOf(b)...)
 }
 
 // ulpduOf takes an FPDU apart again.
@@ -150,4 +150,9 @@ func unhex(t testing.TB, text string) []byte {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// crcOf is the CRC of b as it stands on the wire.
+func crcOf(b []byte) []byte {
+	return binary.LittleEndian.AppendUint32(nil, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 }

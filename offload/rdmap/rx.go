@@ -15,10 +15,12 @@ import (
 // before the next is looked at.
 func (q *QP) Receive(now clock.Instant, s stream.Stream) {
 	q.now = now
-	q.settle()
+	q.settle(s)
 	q.receive(s)
 }
 
+// receive looks at FPDUs as long as it may. One whose delivery is held keeps
+// its octets, so that the stream does not end before it is delivered.
 func (q *QP) receive(s stream.Stream) {
 	for q.listens() && !q.held.active {
 		ulpdu, fault := q.rx.Next(s)
@@ -34,8 +36,10 @@ func (q *QP) receive(s stream.Stream) {
 			q.terminate(code, &q.seg)
 		}
 		q.seg = ddp.Segment{} // it borrows the FPDU
-		q.rx.Done(s)
 		q.open, q.rtrIn = true, false
+		if !q.held.active {
+			q.rx.Done(s)
+		}
 		if q.overrun {
 			q.overflowed()
 		}
@@ -183,8 +187,11 @@ func (q *QP) deliver(w *recvWQE, length uint32) Code {
 		return q.failReceive(RemoteInvalidErr, OpInvalidate)
 	}
 	c.Invalidated = stag
+	if q.cfg.Table.Passed(ticket) {
+		q.received(c)
+		return Code{}
+	}
 	q.held = delivery{active: true, ticket: ticket, c: c}
-	q.settle()
 	return Code{}
 }
 
@@ -214,10 +221,11 @@ type delivery struct {
 const settleAgain = 20 * time.Microsecond
 
 // settle delivers the held completion if its invalidation is done.
-func (q *QP) settle() {
+func (q *QP) settle(s stream.Stream) {
 	if q.held.active && q.cfg.Table.Passed(q.held.ticket) {
 		q.held.active = false
 		q.received(q.held.c)
+		q.rx.Done(s)
 	}
 }
 

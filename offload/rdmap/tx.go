@@ -37,7 +37,7 @@ func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
 		q.lose(s, stream.ErrAborted)
 	}
 	if q.held.active {
-		q.settle()
+		q.settle(s)
 		if !q.held.active {
 			q.receive(s)
 		}

@@ -1,0 +1,311 @@
+package rdmap
+
+import (
+	"testing"
+
+	"github.com/stag-rdma/stag/offload/mpa"
+	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/tpt"
+)
+
+func TestReceiveWrites(t *testing.T) { // RFC 5040 §5.1
+	s := open(t)
+	all := uint32(s.all)
+	s.gets(
+		tagged(wire.OpWrite, false, all, regionStart+10, []byte("abc")),
+		tagged(wire.OpWrite, true, all, regionStart+13, []byte("de")),
+		write(all, regionStart+regionLen-1, []byte("z")),
+		write(0xffffffff, 1<<64-1, nil), // no octets: STag and offset do not count (RFC 5041 §5.2)
+		write(all, regionStart, nil),
+	)
+	s.silent()
+	s.untouched(s.mem, 10, []byte("abcde"), regionLen-1, []byte("z"))
+}
+
+// Segments of a Write need not be in order (RFC 5041 §5.3), and a tagged
+// message may run beside an untagged one.
+func TestInterleaved(t *testing.T) {
+	s := open(t)
+	all := uint32(s.all)
+	s.receives(RecvWR{ID: 1, SGL: []SGE{s.at(0, 10)}})
+	s.gets(
+		tagged(wire.OpWrite, false, all, regionStart+103, []byte("de")),
+		untagged(wire.OpSend, false, 0, 0, 1, 0, []byte("pi")),
+		tagged(wire.OpWrite, true, all, regionStart+100, []byte("abc")),
+		untagged(wire.OpSend, true, 0, 0, 1, 2, []byte("ng")),
+	)
+	s.completes(received(1, 4))
+	s.untouched(s.mem, 0, []byte("ping"), 100, []byte("abcde"))
+}
+
+// Sends fill receives in order, scattered over their elements.
+func TestReceiveSends(t *testing.T) { // RFC 5040 §5.3
+	s := open(t)
+	s.receives(
+		RecvWR{ID: 1, SGL: []SGE{s.at(0, 3), {LKey: 1, Addr: 5}, s.at(100, 2), s.at(200, 10)}},
+		RecvWR{ID: 2},
+		RecvWR{ID: 3, SGL: []SGE{s.at(300, 4)}},
+		RecvWR{ID: 4, SGL: []SGE{s.at(400, 4)}},
+		RecvWR{ID: 5, SGL: []SGE{s.at(500, 4)}},
+	)
+	s.gets(untagged(wire.OpSend, false, 0, 0, 1, 0, []byte("abcd")))
+	s.silent()
+	s.gets(
+		untagged(wire.OpSend, true, 0, 0, 1, 4, []byte("efg")),
+		untagged(wire.OpSendSE, true, 0, 0, 2, 0, nil),
+		untagged(wire.OpSendSE, false, 0, 0, 3, 0, []byte("wx")),
+		untagged(wire.OpSendSE, true, 0, 0, 3, 2, []byte("yz")), // exactly full
+		untagged(wire.OpSend, false, 0, 0, 4, 0, nil),           // odd, but not wrong
+		untagged(wire.OpSend, true, 0, 0, 4, 0, []byte("!")),
+	)
+	s.completes(received(1, 7), Completion{ID: 2, Op: WCRecv, Solicited: true},
+		Completion{ID: 3, Op: WCRecv, Length: 4, Solicited: true}, received(4, 1))
+	s.untouched(s.mem, 0, []byte("abc"), 100, []byte("de"), 200, []byte("fg"), 300, []byte("wxyz"), 400, []byte("!"))
+	s.is(RTS)
+}
+
+// Reserved bits do not count (RFC 5041 §4.1, RFC 5040 §4.1).
+func TestReservedBits(t *testing.T) {
+	s := open(t)
+	s.receives(RecvWR{ID: 1})
+	s.gets(
+		again(write(uint32(s.all), regionStart, []byte("x")), func(u []byte) { u[0] |= 0x3c; u[1] |= 0x30 }),
+		again(send(1, nil), func(u []byte) { u[0] |= 0x3c; u[1] |= 0x30 }),
+	)
+	s.completes(received(1, 0))
+	s.untouched(s.mem, 0, []byte("x"))
+}
+
+// With the CRC off what stands there is not looked at, and 0 is sent.
+func TestNoCRC(t *testing.T) { // RFC 5044 §4.4
+	s := open(t, noCRC)
+	f := write(uint32(s.all), regionStart, []byte("x"))
+	copy(f[len(f)-4:], "crc?")
+	s.gets(f)
+	s.untouched(s.mem, 0, []byte("x"))
+	s.posts(SendWR{Op: WRSend})
+	want := send(1, nil)
+	clear(want[len(want)-4:])
+	s.sends(want)
+}
+
+// Send with Invalidate: the STag is of no use any more when the receive
+// completes (RFC 5040 §5.3).
+func TestReceiveInvalidate(t *testing.T) {
+	s := open(t)
+	a, _ := s.region(8, s.pd, every)
+	b, _ := s.region(8, s.pd, every)
+	s.receives(RecvWR{ID: 1}, RecvWR{ID: 2, SGL: []SGE{s.at(0, 2)}}, RecvWR{ID: 3})
+	again := untagged(wire.OpSendInvalidate, true, uint32(a), 0, 3, 0, nil)
+	s.gets(
+		untagged(wire.OpSendInvalidate, true, uint32(a), 0, 1, 0, nil),
+		untagged(wire.OpSendSEInvalidate, true, uint32(b), 0, 2, 0, []byte("hi")),
+		again, // already invalid: no fault
+	)
+	s.completes(
+		Completion{ID: 1, Op: WCRecv, Invalidated: a},
+		Completion{ID: 2, Op: WCRecv, Length: 2, Invalidated: b, Solicited: true},
+		Completion{ID: 3, Op: WCRecv, Invalidated: a})
+	for _, stag := range []tpt.STag{a, b} {
+		if _, f := s.table.Check(tpt.Access{STag: stag, PD: s.pd, Right: tpt.LocalRead, Len: 1}); f != tpt.BadSTag {
+			t.Errorf("STag %v after its invalidation: %v", stag, f)
+		}
+	}
+	w := write(uint32(a), 0, []byte("x"))
+	s.gets(w)
+	s.hasTerminated(Code{1, 1, 0}, w)
+}
+
+// The completion of a Send with Invalidate waits until no other engine can be
+// using the STag, and nothing that came later overtakes it.
+func TestInvalidateWaitsForReaders(t *testing.T) {
+	for _, marked := range []bool{false, true} { // in place, and moved together
+		s := open(t, func(s *setup) { s.agree.ReceiveMarkers = marked })
+		other := s.table.Join()
+		defer other.Close()
+		other.Enter()
+		a, _ := s.region(8, s.pd, every)
+		s.receives(RecvWR{ID: 1}, RecvWR{ID: 2, SGL: []SGE{s.at(0, 8)}})
+		fpdus := [][]byte{
+			untagged(wire.OpSendInvalidate, true, uint32(a), 0, 1, 0, nil),
+			send(2, []byte("later")),
+			write(uint32(s.all), regionStart+100, []byte("later")),
+		}
+		if marked {
+			fpdus = [][]byte{mark(fpdus...)}
+		}
+		s.gets(fpdus...)
+		s.silent()
+		s.untouched(s.mem)
+		s.pass(settleAgain - 1)
+		s.silent()
+		s.pass(1)
+		s.silent()
+		// Sending goes on meanwhile.
+		s.posts(SendWR{ID: 3, Op: WRSend, Flags: Signaled})
+		s.sends(send(1, nil))
+		s.completes(ok(3, WCSend))
+		other.Leave()
+		s.completes()
+		s.pass(settleAgain)
+		s.completes(Completion{ID: 1, Op: WCRecv, Invalidated: a}, received(2, 5))
+		s.untouched(s.mem, 0, []byte("later"), 100, []byte("later"))
+		if d := s.q.Deadline(); d != 0 {
+			t.Errorf("a deadline at %v with nothing to wait for", d)
+		}
+	}
+}
+
+// A peer that has sent its last message and closes, both before the
+// invalidation is done: the message is delivered all the same.
+func TestHeldDeliveryAndClose(t *testing.T) {
+	for _, weToo := range []bool{false, true} {
+		for _, marked := range []bool{false, true} {
+			s := open(t, func(s *setup) { s.agree.ReceiveMarkers = marked })
+			other := s.table.Join()
+			defer other.Close()
+			other.Enter()
+			a, _ := s.region(8, s.pd, every)
+			s.receives(RecvWR{ID: 1}, RecvWR{ID: 2})
+			if weToo {
+				s.q.Disconnect()
+				s.turn()
+				s.is(Closing)
+			}
+			f := untagged(wire.OpSendInvalidate, true, uint32(a), 0, 1, 0, nil)
+			if marked {
+				f = mark(f)
+			}
+			s.finishes(f)
+			s.completes()
+			if s.ended {
+				t.Fatal("the stream has ended before its last message was delivered")
+			}
+			other.Leave()
+			s.pass(settleAgain)
+			s.completes(Completion{ID: 1, Op: WCRecv, Invalidated: a}, flushed(2, WCRecv))
+			s.is(Idle)
+		}
+	}
+}
+
+// The reader of the engine that steps the QP has entered itself: it must not
+// wait for itself for ever.
+func TestOwnReader(t *testing.T) {
+	s := open(t)
+	own := s.table.Join()
+	defer own.Close()
+	a, _ := s.region(8, s.pd, every)
+	s.receives(RecvWR{ID: 1})
+	own.Enter()
+	s.gets(untagged(wire.OpSendInvalidate, true, uint32(a), 0, 1, 0, nil))
+	own.Leave()
+	s.now = s.now.Add(settleAgain)
+	own.Enter()
+	s.turn()
+	own.Leave()
+	s.completes(Completion{ID: 1, Op: WCRecv, Invalidated: a})
+}
+
+// mark puts FPDUs into a stream with Markers that begins with them (RFC 5044
+// §4.3): short ones, so that there is one Marker, at the beginning.
+func mark(fpdus ...[]byte) []byte {
+	b := make([]byte, 4)
+	for i, f := range fpdus {
+		if i == 0 { // the Marker before it is in its CRC
+			n := len(f) - 4
+			b = append(b, f[:n]...)
+			b = append(b, crcOf(b)...)
+			continue
+		}
+		b = append(b, f...)
+	}
+	if len(b) > 512 {
+		panic("a second Marker is due")
+	}
+	return b
+}
+
+// The RTR in its three kinds (RFC 6581 §9.2): first of all, before what was
+// posted, without a completion.
+func TestRTRSent(t *testing.T) {
+	for _, c := range []struct {
+		rtr  mpa.RTR
+		want []byte
+		next uint32 // MSN of the first Send
+	}{
+		{mpa.NoRTR, nil, 1},
+		{mpa.RTRWrite, write(0, 0, nil), 1},
+		{mpa.RTRSend, send(1, nil), 2},
+		{mpa.RTRRead, readRequest(1, 0, 0, 0, 0, 0), 1},
+	} {
+		t.Run(c.rtr.String(), func(t *testing.T) {
+			s := open(t, withRTR(c.rtr), withDepths(1, 1))
+			s.posts(SendWR{ID: 1, Op: WRSend, Flags: Signaled},
+				SendWR{ID: 2, Op: WRRead, Flags: Signaled, SGL: []SGE{s.at(0, 1)}, RKey: 2})
+			want := [][]byte{c.want, send(c.next, nil)}
+			if c.want == nil {
+				want = want[1:]
+			}
+			if c.rtr != mpa.RTRRead {
+				want = append(want, readRequest(1, uint32(s.all), regionStart, 1, 2, 0))
+			}
+			s.sends(want...)
+			s.completes(ok(1, WCSend))
+			if c.rtr == mpa.RTRRead { // it has taken the only place for a Read
+				s.gets(response(0, 0, nil))
+				s.sends(readRequest(2, uint32(s.all), regionStart, 1, 2, 0))
+			}
+			s.gets(response(uint32(s.all), regionStart, []byte("x")))
+			s.completes(read(2, 1))
+			s.is(RTS)
+		})
+	}
+}
+
+func TestRTRReceived(t *testing.T) {
+	for _, c := range []struct {
+		rtr   mpa.RTR
+		fpdu  []byte
+		sends [][]byte
+		next  uint32
+	}{
+		{mpa.RTRWrite, write(1, 0, nil), nil, 1},
+		{mpa.RTRSend, send(1, nil), nil, 2},
+		{mpa.RTRRead, readRequest(1, 1, 0, 0, 1, 0), [][]byte{response(1, 0, nil)}, 1},
+	} {
+		t.Run(c.rtr.String(), func(t *testing.T) {
+			s := open(t, asResponder, withRTR(c.rtr), withDepths(0, 0)) // the Read has a place where no other has
+			s.receives(RecvWR{ID: 1})
+			s.posts(SendWR{ID: 2, Op: WRWrite, Flags: Signaled, RKey: 3})
+			s.silent() // RFC 5044 §7.1.2: nothing before the first FPDU
+			s.gets(c.fpdu)
+			s.sends(append(c.sends, write(3, 0, nil))...)
+			s.completes(ok(2, WCWrite))
+			s.gets(send(c.next, nil))
+			s.completes(received(1, 0))
+			s.is(RTS)
+		})
+	}
+}
+
+// A responder without RTR waits for any FPDU.
+func TestResponderIsSilent(t *testing.T) { // RFC 5044 §7.1.2
+	s := open(t, asResponder)
+	s.posts(SendWR{ID: 1, Op: WRSend, Flags: Signaled})
+	f := write(uint32(s.all), regionStart, []byte("x"))
+	s.gets(f[:len(f)-1])
+	s.silent()
+	s.gets(f[len(f)-1:])
+	s.sends(send(1, nil))
+	s.completes(ok(1, WCSend))
+}
+
+// An RTR by Send that is not empty is none.
+func TestRTRSendWithPayload(t *testing.T) {
+	s := open(t, asResponder, withRTR(mpa.RTRSend))
+	s.receives(RecvWR{ID: 1, SGL: []SGE{s.at(0, 4)}})
+	s.gets(send(1, []byte("x")))
+	s.completes(flushed(1, WCRecv))
+	s.hasTerminated(NoMatchingRTR)
+}
