@@ -1,0 +1,237 @@
+package tpt
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// half is how many octets of the region each of two engines places into.
+const half = 4096
+
+// placer is an engine that places whenever it is allowed to.
+type placer struct {
+	*stage
+	stag   *atomic.Uint32 // what the peer was told last
+	at     uint64         // its half of the region
+	placed atomic.Uint64
+}
+
+func (p *placer) run(stop *atomic.Bool, mark byte) {
+	r := p.Join()
+	defer r.Close()
+	for !stop.Load() {
+		r.Enter()
+		a := Access{STag: STag(p.stag.Load()), PD: p.pd, Right: RemoteWrite, TO: p.at, Len: half}
+		if mem, f := p.Check(a); f == OK {
+			for i := range mem {
+				mem[i] = mark
+			}
+			p.placed.Add(1)
+		}
+		r.Leave()
+		runtime.Gosched()
+	}
+}
+
+// revocations are the ways to take an STag back so that the memory is the
+// owner's again.
+var revocations = map[string]func(s *stage, stag STag) error{
+	"invalidate": func(s *stage, stag STag) error { return s.Invalidate(stag, s.pd) },
+	"deregister": func(s *stage, stag STag) error { return s.Deregister(stag, s.pd) },
+	"peer's": func(s *stage, stag STag) error {
+		k, f := s.StartInvalidate(stag, s.pd, 1)
+		for f == OK && !s.Passed(k) {
+			runtime.Gosched()
+		}
+		return nil
+	},
+}
+
+// TestNothingIsPlacedAfter: two engines place through Check while a third
+// goroutine revokes, then writes the memory without any care, and finds it
+// unchanged. The race detector has its own opinion about that.
+func TestNothingIsPlacedAfter(t *testing.T) {
+	for name, revoke := range revocations {
+		t.Run(name, func(t *testing.T) {
+			everywhere(t, 64, func(t *testing.T, c Config) {
+				s := newStage(t, c)
+				for _, mem := range [][]byte{s.heap[:2*half], make([]byte, 2*half)} {
+					revokeUnderFire(t, s, mem, revoke)
+				}
+			})
+		})
+	}
+}
+
+func revokeUnderFire(t *testing.T, s *stage, mem []byte, revoke func(*stage, STag) error) {
+	const rounds = 100
+	var stag atomic.Uint32
+	var stop atomic.Bool
+	var running sync.WaitGroup
+	engines := []*placer{{stage: s, stag: &stag}, {stage: s, stag: &stag, at: half}}
+	for i, p := range engines {
+		running.Go(func() { p.run(&stop, byte(i+1)) })
+	}
+	defer running.Wait()
+	defer stop.Store(true)
+	for round := range rounds {
+		now := s.register(mem, 0, LocalWrite|RemoteWrite)
+		stag.Store(uint32(now))
+		for _, p := range engines { // each has placed at least once
+			for before := p.placed.Load(); p.placed.Load() == before; {
+				runtime.Gosched()
+			}
+		}
+		if err := revoke(s, now); err != nil {
+			t.Fatal(err)
+		}
+		for i := range mem {
+			mem[i] = 0xee
+		}
+		runtime.Gosched()
+		for i := range mem {
+			if mem[i] != 0xee {
+				t.Fatalf("round %d: octet %d is %#x after the STag was revoked", round, i, mem[i])
+			}
+		}
+		if _, ok := s.Entry(now.Index()); ok {
+			if err := s.Deregister(now, s.pd); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestNoTornEntry republishes one entry with two regions that have nothing in
+// common, in turn, while others look at it without being Readers, as tools do.
+// The parity of the key says which region it must be.
+func TestNoTornEntry(t *testing.T) {
+	everywhere(t, 64, func(t *testing.T, c Config) {
+		if c.Memory == nil {
+			c.Entries = 2
+		}
+		s := newStage(t, c)
+		other := s.domain()
+		regions := [2]Region{
+			{PD: s.pd, Memory: s.heap[64:128], Start: 0, Rights: LocalWrite},
+			{PD: other, Memory: make([]byte, 8192), Start: 1 << 40, Rights: RemoteRead},
+		}
+		// All entries but one are taken, so that one is used again and again.
+		for s.Stats().Used < s.Stats().Entries-1 {
+			s.register(s.heap[:1], 0, 0)
+		}
+		probe := s.register(s.heap[:1], 0, 0)
+		even := int(probe.Key()+1) & 1 // the parity of regions[0]'s keys
+		if err := s.Deregister(probe, s.pd); err != nil {
+			t.Fatal(err)
+		}
+		var stop atomic.Bool
+		var looking sync.WaitGroup
+		var hits [2]atomic.Uint64
+		for range 2 {
+			looking.Go(func() { lookForTears(t, s, probe.Index(), regions, even, &stop, &hits) })
+		}
+		for round := 0; round < 20000 || hits[0].Load() < 100 || hits[1].Load() < 100; round++ {
+			r := regions[round&1]
+			stag, err := s.Register(r)
+			if err != nil {
+				t.Error(err)
+				break
+			}
+			if round%16 == 0 {
+				runtime.Gosched()
+			}
+			if err := s.Deregister(stag, r.PD); err != nil {
+				t.Error(err)
+				break
+			}
+		}
+		stop.Store(true)
+		looking.Wait()
+	})
+}
+
+func lookForTears(t *testing.T, s *stage, index uint32, regions [2]Region, even int, stop *atomic.Bool, hits *[2]atomic.Uint64) {
+	for !stop.Load() {
+		info, ok := s.Entry(index)
+		if !ok {
+			continue
+		}
+		which := int(info.STag.Key())&1 ^ even
+		r := regions[which]
+		if info.PD != r.PD || info.Start != r.Start || info.Length != uint64(len(r.Memory)) || info.Rights != r.Rights|LocalRead {
+			t.Errorf("torn: %+v, want %+v", info, r)
+			return
+		}
+		// The access that would be right for the one and for the other.
+		for i, a := range regions {
+			right := LocalWrite
+			if i == 1 {
+				right = RemoteRead
+			}
+			mem, f := s.Check(Access{STag: info.STag, PD: a.PD, Right: right, TO: a.Start, Len: uint32(len(a.Memory))})
+			if f == OK && (i != which || &mem[0] != &r.Memory[0] || len(mem) != len(r.Memory)) {
+				t.Errorf("%v allowed an access to region %d, but is region %d", info.STag, i, which)
+				return
+			}
+			if f == OK {
+				hits[which].Add(1)
+			}
+		}
+	}
+}
+
+// TestWritersAgainstEachOther: many take the same entries away, in every way.
+// Each is given up once, and the free list stays whole.
+func TestWritersAgainstEachOther(t *testing.T) {
+	everywhere(t, 64, func(t *testing.T, c Config) {
+		s := newStage(t, c)
+		r := s.Join()
+		for range 50 {
+			var stags []STag
+			for range 63 {
+				stags = append(stags, s.register(s.heap[:8], 0, RemoteRead))
+			}
+			var gone [63]atomic.Uint32
+			var writing sync.WaitGroup
+			for g := range 4 {
+				writing.Go(func() {
+					for i := range stags {
+						at := (i*5 + g*16) % len(stags)
+						if g&1 == 0 {
+							_, _ = s.StartInvalidate(stags[at], s.pd, 0)
+							_ = s.Invalidate(stags[at], s.pd)
+						}
+						if s.Deregister(stags[at], s.pd) == nil {
+							gone[at].Add(1)
+						}
+					}
+				})
+			}
+			for range 20 { // an engine goes on meanwhile
+				r.Enter()
+				runtime.Gosched()
+				r.Leave()
+			}
+			writing.Wait()
+			for i := range gone {
+				if n := gone[i].Load(); n != 1 {
+					t.Fatalf("%v was given up %d times", stags[i], n)
+				}
+			}
+		}
+		if used := s.Stats().Used; used != 0 {
+			t.Errorf("%d entries in use", used)
+		}
+		free := map[uint32]bool{}
+		for range 63 {
+			index, ok := s.slots.take()
+			if !ok || index == 0 || free[index] {
+				t.Fatalf("entry %d is free twice, or not at all", index)
+			}
+			free[index] = true
+		}
+	})
+}
