@@ -1,0 +1,141 @@
+package rawpeer
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"net"
+	"syscall"
+	"time"
+)
+
+// Patience is how long a peer waits for what must come.
+const Patience = 20 * time.Second
+
+// Peer is a connected socket. One goroutine at a time may use it.
+type Peer struct {
+	Conn *net.TCPConn
+
+	// NoCRC: the connection does without, and what FPDUs have in its place is
+	// not looked at.
+	NoCRC bool
+}
+
+// New uses c, whose segments leave as they are written.
+func New(c *net.TCPConn) (*Peer, error) {
+	if err := c.SetNoDelay(true); err != nil {
+		return nil, err
+	}
+	return &Peer{Conn: c}, c.SetDeadline(time.Now().Add(Patience))
+}
+
+// Octets writes b as it is, in one piece.
+func (p *Peer) Octets(b []byte) error {
+	_, err := p.Conn.Write(b)
+	return err
+}
+
+// Pieces writes b in pieces of n octets, each a segment of its own as far as
+// the kernel can be made to.
+func (p *Peer) Pieces(b []byte, n int, pause time.Duration) error {
+	for len(b) > 0 {
+		k := min(n, len(b))
+		if err := p.Octets(b[:k]); err != nil {
+			return err
+		}
+		b = b[k:]
+		time.Sleep(pause)
+	}
+	return nil
+}
+
+// Frame reads a Request or Reply, and not an octet more.
+func (p *Peer) Frame() (f Frame, err error) {
+	var head [frameLen]byte
+	if _, err := io.ReadFull(p.Conn, head[:]); err != nil {
+		return f, fmt.Errorf("read an MPA frame: %w", err)
+	}
+	f = Frame{
+		Key: string(head[:16]), Flags: head[16], Revision: head[17],
+		Claim: int(binary.BigEndian.Uint16(head[18:])),
+	}
+	f.Private = make([]byte, f.Claim)
+	if _, err := io.ReadFull(p.Conn, f.Private); err != nil {
+		return f, fmt.Errorf("read an MPA frame's private data: %w", err)
+	}
+	return f, nil
+}
+
+// FPDU reads the next FPDU and returns its ULPDU. A bad CRC, or padding that is
+// not zero, is an error. io.EOF: the peer has closed between two FPDUs.
+func (p *Peer) FPDU() ([]byte, error) {
+	var head [2]byte
+	if _, err := io.ReadFull(p.Conn, head[:1]); err != nil {
+		return nil, err
+	}
+	if _, err := io.ReadFull(p.Conn, head[1:]); err != nil {
+		return nil, io.ErrUnexpectedEOF
+	}
+	n := int(binary.BigEndian.Uint16(head[:]))
+	covered := (2 + n + 3) &^ 3
+	b := make([]byte, covered+4)
+	copy(b, head[:])
+	if _, err := io.ReadFull(p.Conn, b[2:]); err != nil {
+		return nil, fmt.Errorf("within an FPDU of %d octets: %w", len(b), err)
+	}
+	for _, pad := range b[2+n : covered] {
+		if pad != 0 {
+			return nil, fmt.Errorf("padding is not zero: %x", b)
+		}
+	}
+	if sum := crc32.Checksum(b[:covered], castagnoli); !p.NoCRC && sum != binary.LittleEndian.Uint32(b[covered:]) {
+		return nil, fmt.Errorf("bad CRC in an FPDU of %d octets", len(b))
+	}
+	return b[2 : 2+n], nil
+}
+
+// Ended is how the other end's direction ended.
+type Ended string
+
+// What End finds.
+const (
+	FIN   Ended = "FIN"
+	Reset Ended = "reset"
+)
+
+// End demands that nothing comes any more but the end.
+func (p *Peer) End() (Ended, error) {
+	var b [64]byte
+	n, err := p.Conn.Read(b[:])
+	switch {
+	case n != 0:
+		return "", fmt.Errorf("%d octets where the end was due: %x", n, b[:n])
+	case errors.Is(err, io.EOF):
+		return FIN, nil
+	case errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE):
+		return Reset, nil
+	}
+	return "", fmt.Errorf("the end was due: %w", err)
+}
+
+// Terminated reads a Terminate and the FIN behind it.
+func (p *Peer) Terminated() (t Terminate, err error) {
+	ulpdu, err := p.FPDU()
+	if err != nil {
+		return t, fmt.Errorf("a Terminate was due: %w", err)
+	}
+	if t, err = ParseTerminate(ulpdu); err != nil {
+		return t, err
+	}
+	if end, err := p.End(); err != nil || end != FIN {
+		return t, fmt.Errorf("behind a Terminate: %v, %v; want a FIN", end, err)
+	}
+	return t, nil
+}
+
+// Kill resets the connection.
+func (p *Peer) Kill() error {
+	return errors.Join(p.Conn.SetLinger(0), p.Conn.Close())
+}
