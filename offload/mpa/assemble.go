@@ -38,9 +38,9 @@ func (a *assembly) empty() bool { return a.taken == 0 }
 
 func (a *assembly) whole() bool { return a.need != 0 && a.have == a.need }
 
-// reset makes room for the next FPDU.
+// reset makes room for the next FPDU. There is none behind a misplaced Marker.
 func (a *assembly) reset() {
-	a.have, a.need, a.crc, a.taken, a.begun, a.badMarker = 0, 0, 0, 0, 0, false
+	a.have, a.need, a.crc, a.taken, a.begun = 0, 0, 0, 0, 0
 }
 
 // take moves as much of b as belongs to the FPDU and says how much that was.

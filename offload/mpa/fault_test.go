@@ -120,6 +120,10 @@ func TestFaultStays(t *testing.T) {
 		}
 		s.arrive(good)
 	}
+	s.Consume(len(bad))
+	if u, f := d.Next(s); u != nil || f != mpa.BadCRC {
+		t.Fatalf("with the bad FPDU out of the way: ULPDU % x, %v", u, f)
+	}
 }
 
 // TestAskedAgain: until Done, Next returns the same FPDU, wherever it lies, and

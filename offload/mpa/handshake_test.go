@@ -237,3 +237,41 @@ func TestBothEnds(t *testing.T) {
 		}
 	}
 }
+
+// TestPrivateDataIsCopied: the frames' memory may be used again.
+func TestPrivateDataIsCopied(t *testing.T) {
+	o := mpa.Offer{Private: []byte("hello")}
+	request, err := o.Request()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := mpa.ReadRequest(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, res, err := r.Accept(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ini, err := o.ReadReply(reply)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rejection, err := r.Reject(o.Private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = o.ReadReply(rejection)
+	var rejected *mpa.Rejected
+	if !errors.As(err, &rejected) {
+		t.Fatal(err)
+	}
+	for _, b := range [][]byte{request, reply, rejection} {
+		clear(b)
+	}
+	for _, got := range [][]byte{r.Private, res.Private, ini.Private, rejected.Private} {
+		if string(got) != "hello" {
+			t.Errorf("private data became %q", got)
+		}
+	}
+}

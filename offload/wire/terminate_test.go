@@ -24,6 +24,7 @@ func TestParseTerminate(t *testing.T) {
 		{"bad CRC", "20020000", fields{Layer: 2, Code: 2}},
 		{"bad CRC by hardware", "23020000", fields{Layer: 2, Type: 3, Code: 2}},
 		{"consumer's wish", "00ff0000", fields{Code: 0xff}},
+		{"STag that cannot be invalidated, nothing quoted", "01090000", fields{Type: 1, Code: 9}},
 		{"MSN, nothing quoted", "12030000", fields{Layer: 1, Type: 2, Code: 3}},
 		{"insufficient IRD", "20060000", fields{Layer: 2, Code: 6}}, // siw's bad opcode is the same
 		{"reserved flags", "100018ff", fields{Layer: 1}},
