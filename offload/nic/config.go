@@ -45,6 +45,10 @@ type Config struct {
 	// Engine is passed on to every queue's engine, but for Ended.
 	Engine offload.Config
 
+	// Carrier is told when the port loses its carrier and when it gets it
+	// back. It must not block. nil: nobody is told.
+	Carrier func(up bool)
+
 	// Log gets a line when an object is born or dies. nil: no log.
 	Log *slog.Logger
 }

@@ -76,6 +76,9 @@ func (n *NIC) event(e loader.Event) {
 // carrier looks up the way of every flow again when the link has come back.
 func (n *NIC) carrier(running bool) {
 	back := running && !n.hasCarrier
+	if running != n.hasCarrier && n.cfg.Carrier != nil {
+		n.cfg.Carrier(running)
+	}
 	n.hasCarrier = running
 	if back {
 		n.reroute()
