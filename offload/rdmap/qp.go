@@ -8,6 +8,7 @@ import (
 	"github.com/stag-rdma/stag/offload/ddp"
 	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/signal"
+	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -30,15 +31,15 @@ type QP struct {
 	cfg   Config // fixed after New
 	agree mpa.Agreed
 
-	// News is raised whenever the state changes. Its Fire is set by the owner
-	// before Start.
+	// News is raised whenever the state changes, and when the QP is dead. Its
+	// Fire is set by the owner before Start.
 	News signal.Signal
 
 	// Filled by any goroutine, one at a time for each queue; emptied by Step.
 	sq        sendQueue
 	rq        recvQueue
 	wantClose atomic.Bool
-	wantAbort atomic.Bool
+	wantAbort atomic.Pointer[error] // set: why
 
 	// Written by Step, read by any goroutine.
 	state    atomic.Uint32
@@ -144,7 +145,7 @@ func (q *QP) PostSend(wr *SendWR) bool { return q.sq.post(wr) }
 // full. The caller has checked it and holds the queue's post lock.
 func (q *QP) PostRecv(wr *RecvWR) bool { return q.rq.post(wr) }
 
-// Idle reports whether every send that was posted has completed.
+// Drained reports whether every send that was posted has completed.
 func (q *QP) Drained() bool { return q.sq.empty() }
 
 // Disconnect asks for a close in good order: when all posted sends have
@@ -152,7 +153,11 @@ func (q *QP) Drained() bool { return q.sq.empty() }
 func (q *QP) Disconnect() { q.wantClose.Store(true) }
 
 // Abort asks for a reset. Ring the doorbell afterwards.
-func (q *QP) Abort() { q.wantAbort.Store(true) }
+func (q *QP) Abort() { q.AbortFor(stream.ErrAborted) }
+
+// AbortFor asks for a reset because of err, which becomes the cause. The first
+// call decides. Ring the doorbell afterwards.
+func (q *QP) AbortFor(err error) { q.wantAbort.CompareAndSwap(nil, &err) }
 
 // Kill ends a QP that has no stream: it was never connected, or connecting it
 // failed. Everything posted is flushed.
@@ -190,11 +195,13 @@ func (q *QP) Fault(now clock.Instant, err error) {
 	q.die()
 }
 
-// die is the last thing that happens to a QP with a stream.
+// die is the last thing that happens to a QP. The state may have changed
+// before, so it is news by itself.
 func (q *QP) die() {
 	q.flush()
 	q.dead.Store(true)
 	q.FlushDead()
+	q.cfg.Board.Raise(&q.News)
 }
 
 // FlushDead completes what was posted to a dead QP. Who posts calls it after

@@ -33,8 +33,8 @@ type outgoing struct {
 // room for them.
 func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
 	q.now = now
-	if q.wantAbort.Load() && q.State() != Errored {
-		q.lose(s, stream.ErrAborted)
+	if why := q.wantAbort.Load(); why != nil && q.State() != Errored {
+		q.lose(s, *why)
 	}
 	if q.held.active {
 		q.settle(s)
@@ -51,8 +51,10 @@ func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
 	switch q.State() {
 	case RTS, Closing:
 		q.shut(s)
+		q.flushUnwanted()
 	case Terminate:
 		q.flush()
+		q.discard(s)
 		q.sendTerminate(s)
 	case Errored:
 		q.flush()
