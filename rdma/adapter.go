@@ -1,0 +1,195 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/offload/signal"
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// Adapter is what an RNIC is: ports, memory, a table that says who may use
+// which of it, and everything that is made of them. It is safe for concurrent
+// use.
+type Adapter struct {
+	// Fixed after Open.
+	cfg     Config
+	log     *slog.Logger
+	space   *loader.Namespace
+	net     *loader.Net // nil with KernelPort
+	ports   []*port     // none with KernelPort
+	table   *tpt.Table
+	heap    *heap
+	regions regions // by index of their STag
+	board   *signal.Board
+	events  *events
+	undo    undo
+
+	// life ends, with ErrClosed, when Close begins: whoever dials, listens or
+	// waits then stops.
+	life context.Context
+	die  context.CancelCauseFunc
+
+	running sync.WaitGroup // goroutines of kernel ports
+	lastQP  atomic.Uint32  // number of the last QP that was made
+
+	// busy is held to read by every verb that uses the table or the heap, and
+	// to write when they are taken away. No engine takes it.
+	busy   sync.RWMutex
+	closed bool // under busy
+
+	mu    sync.Mutex // guards what follows; no engine takes it
+	qps   map[*QP]struct{}
+	loose map[io.Closer]struct{} // listeners, and requests that have no answer yet
+	shut  bool                   // loose takes nothing in any more
+}
+
+// Open makes an adapter. It belongs to the network namespace of the calling
+// thread, and stays bound to it: Dial and Listen happen there, whichever
+// thread calls them. The caller closes it.
+func Open(cfg Config) (*Adapter, error) {
+	cfg, err := cfg.fill()
+	if err != nil {
+		return nil, fmt.Errorf("open adapter: %w", err)
+	}
+	a := &Adapter{
+		cfg: cfg, log: cfg.Log, board: new(signal.Board), events: newEvents(),
+		qps: map[*QP]struct{}{}, loose: map[io.Closer]struct{}{},
+	}
+	a.life, a.die = context.WithCancelCause(context.Background())
+	if err := a.open(); err != nil {
+		return nil, fmt.Errorf("open adapter: %w", errors.Join(err, a.undo.run()))
+	}
+	return a, nil
+}
+
+func (a *Adapter) open() (err error) {
+	if a.space, err = loader.CurrentNamespace(); err != nil {
+		return err
+	}
+	a.undo.add(a.space.Close)
+	if a.heap, err = newHeap(a.cfg.RegionHeap); err != nil {
+		return err
+	}
+	a.undo.add(a.heap.close)
+	memory, err := a.tableMemory()
+	if err != nil {
+		return err
+	}
+	a.table, err = tpt.New(tpt.Config{Entries: a.cfg.entries(), Memory: memory, Heap: a.heap.mem})
+	if err != nil {
+		return err
+	}
+	a.regions = make(regions, a.cfg.entries())
+	return a.openPorts()
+}
+
+// tableMemory is what the table lies in: a BPF array, which tools and programs
+// can read, or with KernelPort memory of the table's own.
+func (a *Adapter) tableMemory() ([]byte, error) {
+	if a.cfg.KernelPort {
+		return nil, nil
+	}
+	t, err := loader.NewTable(a.cfg.entries(), "")
+	if err != nil {
+		return nil, err
+	}
+	a.undo.add(t.Close)
+	return t.Memory(), nil
+}
+
+// Close ends everything of the adapter: listeners, connections (with a reset),
+// QPs and CQs, regions, ports. When it returns nothing of it runs, and no
+// memory that was registered is accessed any more. Memory from AllocMR is gone
+// with it: nobody may touch it. It may be called twice.
+func (a *Adapter) Close() error {
+	a.die(ErrClosed)
+	for _, c := range a.takeLoose() {
+		c.Close()
+	}
+	for _, qp := range a.allQPs() {
+		qp.Close()
+	}
+	a.running.Wait()
+	a.busy.Lock()
+	defer a.busy.Unlock()
+	if a.closed {
+		return nil
+	}
+	a.closed = true
+	return a.undo.run()
+}
+
+// use lets a verb use the table and the heap until it calls done. ErrClosed.
+func (a *Adapter) use() (done func(), err error) {
+	a.busy.RLock()
+	if a.closed || a.life.Err() != nil {
+		a.busy.RUnlock()
+		return nil, fmt.Errorf("the adapter is %w", ErrClosed)
+	}
+	return a.busy.RUnlock, nil
+}
+
+// hold notes something that Close must close. false: it is too late.
+func (a *Adapter) hold(c io.Closer) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.shut {
+		a.loose[c] = struct{}{}
+	}
+	return !a.shut
+}
+
+func (a *Adapter) letGo(c io.Closer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.loose, c)
+}
+
+func (a *Adapter) takeLoose() (all []io.Closer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.shut = true
+	for c := range a.loose {
+		all = append(all, c)
+	}
+	return all
+}
+
+func (a *Adapter) allQPs() (all []*QP) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for qp := range a.qps {
+		all = append(all, qp)
+	}
+	return all
+}
+
+// while is ctx, but ends with ErrClosed when the adapter is being closed.
+func (a *Adapter) while(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(a.life, func() { cancel(context.Cause(a.life)) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// undo is a stack of what takes back the steps done so far. Failure and Close
+// run it backwards.
+type undo []func() error
+
+func (u *undo) add(f func() error) { *u = append(*u, f) }
+
+// run takes everything back and reports every complaint.
+func (u *undo) run() error {
+	var errs []error
+	for i := len(*u) - 1; i >= 0; i-- {
+		errs = append(errs, (*u)[i]())
+	}
+	*u = nil
+	return errors.Join(errs...)
+}

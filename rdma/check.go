@@ -1,0 +1,114 @@
+package rdma
+
+import "fmt"
+
+func bad(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrBadWR, fmt.Sprintf(format, args...))
+}
+
+// checkSend finds what can be wrong with a work request by itself. Whether its
+// memory may be used is found when it is done, which may change meanwhile.
+func (qp *QP) checkSend(wr *SendWR) error {
+	if wr.Flags&^allFlags != 0 {
+		return bad("flags %#x: leave the unknown ones out", uint8(wr.Flags))
+	}
+	if len(wr.SGL) > qp.cfg.MaxSGE {
+		return bad("a list of %d elements: this QP takes %d (MaxSGE)", len(wr.SGL), qp.cfg.MaxSGE)
+	}
+	if err := checkLength(wr.SGL); err != nil {
+		return err
+	}
+	switch wr.Op {
+	case WRSend, WRSendInvalidate:
+	case WRWrite:
+		if wr.Flags&Solicited != 0 {
+			return bad("an RDMA Write completes nothing at the peer: leave Solicited out")
+		}
+	case WRRead:
+		return qp.checkRead(wr)
+	default:
+		return bad("%v is none that a send queue can do", wr.Op)
+	}
+	switch {
+	case len(wr.Inline) == 0:
+	case len(wr.SGL) != 0:
+		return bad("data inline and in a list: choose one")
+	case len(wr.Inline) > qp.cfg.MaxInline:
+		return bad("%d octets inline: this QP takes %d (MaxInline)", len(wr.Inline), qp.cfg.MaxInline)
+	}
+	return nil
+}
+
+func (qp *QP) checkRead(wr *SendWR) error {
+	ord, _ := qp.m.Depths()
+	switch {
+	case len(wr.Inline) != 0:
+		return bad("an RDMA Read has no data of its own: leave Inline out")
+	case wr.Flags&Solicited != 0:
+		return bad("an RDMA Read completes nothing at the peer: leave Solicited out")
+	case len(wr.SGL) > 1:
+		return bad("an RDMA Read into %d elements: over iWARP it takes one (for length 0 none)", len(wr.SGL))
+	case ord == 0 && !qp.m.Dead():
+		return ErrNoReads
+	}
+	return nil
+}
+
+// checkLength makes sure that the message has a length that can be said.
+func checkLength(sgl []SGE) error {
+	var sum uint64
+	for i := range sgl {
+		sum += uint64(sgl[i].Length)
+	}
+	if sum > maxMessage {
+		return bad("%d octets: a message has at most %d", sum, maxMessage)
+	}
+	return nil
+}
+
+// checkRecv likewise. Where elements overlap it would depend on how the message
+// is cut what the memory holds in the end.
+func (qp *QP) checkRecv(wr *RecvWR) error {
+	if len(wr.SGL) > qp.cfg.MaxSGE {
+		return bad("a list of %d elements: this QP takes %d (MaxSGE)", len(wr.SGL), qp.cfg.MaxSGE)
+	}
+	if err := checkLength(wr.SGL); err != nil {
+		return err
+	}
+	for i := range wr.SGL {
+		for j := range i {
+			if qp.a.regions.overlap(wr.SGL[i], wr.SGL[j]) {
+				return bad("elements %d and %d of the list overlap", j, i)
+			}
+		}
+	}
+	return nil
+}
+
+// overlap reports whether x and y have octets in common, in one region or by
+// two regions over the same memory. What no region has will fail by itself.
+func (r regions) overlap(x, y SGE) bool {
+	if x.Length == 0 || y.Length == 0 {
+		return false
+	}
+	if x.LKey == y.LKey {
+		return meet(x.Addr, y.Addr, x.Length, y.Length)
+	}
+	mx, my := r.find(x.LKey), r.find(y.LKey)
+	if mx == nil || my == nil {
+		return false
+	}
+	return meet(mx.place(x), my.place(y), x.Length, y.Length)
+}
+
+// place is where e begins, as a number to compare with others.
+func (m *MR) place(e SGE) uint64 { return uint64(address(m.mem)) + (e.Addr - m.start) }
+
+// meet reports whether two stretches of n and m octets at a and b have some in
+// common. Their ends are not computed: they may lie beyond the largest number.
+func meet(a, b uint64, n, m uint32) bool {
+	if a <= b {
+		return b-a < uint64(n)
+	}
+	return a-b < uint64(m)
+}

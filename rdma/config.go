@@ -1,0 +1,115 @@
+package rdma
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/stag-rdma/stag/afxdp"
+)
+
+// Config says what an adapter is made of. Exactly one of Ports and KernelPort
+// must be set; everything else works as it is.
+type Config struct {
+	// Ports are the network interfaces whose connections are taken over.
+	// "eth0.100" is VLAN 100 of eth0. It takes CAP_NET_ADMIN, CAP_NET_RAW,
+	// CAP_BPF, and CAP_IPC_LOCK or enough memlock.
+	Ports []string
+
+	// KernelPort runs every connection over the kernel's own TCP instead:
+	// slower, to any destination, and without any rights.
+	KernelPort bool
+
+	// RegionHeap is how many octets AllocMR can hand out. They are mapped at
+	// once, and take memory when they are used. 0 means 256 MiB.
+	RegionHeap uint64
+	// MaxRegions is how many regions can be registered at a time. 0 means
+	// 65535. The table has a power of two of entries, of which one is not used:
+	// Attributes says how many it came to.
+	MaxRegions int
+
+	// The following say how ports are used, and mean nothing to the kernel's.
+
+	// Generic attaches in generic (SKB) mode: slower, for drivers without
+	// native XDP. It is never chosen silently.
+	Generic bool
+	// VLAN is the 802.1Q id, 1 to 4094, that frames of the one port carry
+	// although the kernel does not know of it. 0: only VLAN links are tagged.
+	VLAN uint16
+	// Queues are the receive queues of each port to serve. 0 means all, which
+	// any other number must be as well.
+	Queues int
+	// FrameSize is the size of a chunk in octets, 2048 or 4096. 0 means 4096.
+	FrameSize uint32
+	// RxFrames and TxFrames are how many chunks each queue has, powers of two.
+	// 0 means 4096.
+	RxFrames, TxFrames uint32
+	// ZeroCopy says whether the driver's zero-copy mode is used.
+	ZeroCopy afxdp.ZeroCopy
+	// MaxFlows is how many connections a port can have. 0 means 4096.
+	MaxFlows int
+	// Spin is how long an engine goes on looking for work before it sleeps. It
+	// shortens latencies where there are cores to spare. 0: it sleeps at once.
+	Spin time.Duration
+
+	// Log gets a line when an object is born or dies. nil: no log.
+	Log *slog.Logger
+}
+
+const (
+	defaultHeap    = 256 << 20
+	maxHeap        = 1 << 46
+	defaultRegions = 1<<16 - 1
+	maxRegions     = 1<<24 - 1
+)
+
+// fill completes c, or says everything that is wrong with it.
+func (c Config) fill() (Config, error) {
+	errs := c.portMistakes()
+	if c.RegionHeap == 0 {
+		c.RegionHeap = defaultHeap
+	}
+	if c.RegionHeap > maxHeap {
+		errs = append(errs, fmt.Errorf("RegionHeap is %d octets: choose up to 2^46", c.RegionHeap))
+	}
+	if c.MaxRegions == 0 {
+		c.MaxRegions = defaultRegions
+	}
+	if c.MaxRegions < 1 || c.MaxRegions > maxRegions {
+		errs = append(errs, fmt.Errorf("MaxRegions is %d: choose 1 to %d", c.MaxRegions, maxRegions))
+	}
+	if c.Spin < 0 {
+		errs = append(errs, fmt.Errorf("Spin is %v: choose 0 or more", c.Spin))
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c, errors.Join(errs...)
+}
+
+func (c Config) portMistakes() (errs []error) {
+	switch {
+	case len(c.Ports) == 0 && !c.KernelPort:
+		errs = append(errs, errors.New("no port: name network interfaces in Ports, or set KernelPort for the kernel's TCP"))
+	case len(c.Ports) != 0 && c.KernelPort:
+		errs = append(errs, errors.New("Ports and KernelPort are both set: choose one"))
+	}
+	for i, name := range c.Ports {
+		if name == "" {
+			errs = append(errs, fmt.Errorf("port %d has no name", i))
+		} else if slices.Contains(c.Ports[:i], name) {
+			errs = append(errs, fmt.Errorf("port %s is named twice", name))
+		}
+	}
+	if c.VLAN != 0 && len(c.Ports) != 1 {
+		errs = append(errs, fmt.Errorf("VLAN is %d for %d ports: it can be set for one", c.VLAN, len(c.Ports)))
+	}
+	return errs
+}
+
+// entries is the length of the table: entry 0 is never given out, and fewer
+// than 64 do not fill a page.
+func (c Config) entries() uint32 { return max(64, uint32(1)<<bits.Len(uint(c.MaxRegions))) }

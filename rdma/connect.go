@@ -1,0 +1,81 @@
+package rdma
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/stag-rdma/stag/offload/mpa"
+)
+
+// begin reserves the QP for one attempt to connect it, and returns a context
+// that ends when the attempt is to be given up. Each begin is followed by one
+// settle.
+func (qp *QP) begin(ctx context.Context) (context.Context, error) {
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	switch {
+	case qp.closed:
+		return nil, fmt.Errorf("QP %d is %w", qp.Number(), ErrClosed)
+	case qp.stage != fresh:
+		return nil, fmt.Errorf("QP %d: %w", qp.Number(), ErrConnected)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	qp.stage, qp.cancel, qp.settled = connecting, cancel, make(chan struct{})
+	return ctx, nil
+}
+
+// settle ends the attempt. Unless the QP has been started it is as before, and
+// may be connected by another, if nobody has doomed it meanwhile.
+func (qp *QP) settle() {
+	qp.mu.Lock()
+	qp.cancel(nil)
+	failed := qp.stage == connecting
+	switch {
+	case failed && qp.doomed == nil:
+		qp.stage = fresh
+	case failed:
+		qp.stage = connected // nobody can connect it any more
+	}
+	doomed := qp.doomed
+	close(qp.settled)
+	qp.settled = nil
+	qp.mu.Unlock()
+	if failed && doomed != nil {
+		qp.kill(doomed)
+	}
+}
+
+// start tells the machine what was agreed on. From now on the attempt cannot be
+// undone: it succeeds, or the QP is dead.
+func (qp *QP) start(s *socket, a mpa.Agreed) error {
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	if qp.doomed != nil {
+		return qp.doomed
+	}
+	local, remote := addresses(s)
+	qp.conn = Conn{
+		Local: local, Remote: remote, Initiator: a.Initiator, Revision: a.Revision, CRC: a.CRC,
+		SendMarkers: a.SendMarkers, RecvMarkers: a.ReceiveMarkers,
+		IRD: int(a.IRD), ORD: int(a.ORD), PrivateData: a.Private, Path: s.p.path(),
+	}
+	qp.stage = connected
+	qp.m.Start(a)
+	return nil
+}
+
+// run is the end of every attempt that has come so far: the machine starts, and
+// takes the connection over. On error the connection is lost, and the QP is
+// dead if it had been started.
+func (qp *QP) run(ctx context.Context, s *socket, a mpa.Agreed) error {
+	if err := qp.start(s, a); err != nil {
+		s.Close()
+		return err
+	}
+	if err := s.takeOver(ctx, qp); err != nil {
+		qp.kill(err)
+		return err
+	}
+	qp.a.log.Info("QP connected", "qp", qp.Number(), "remote", qp.conn.Remote, "path", qp.conn.Path)
+	return nil
+}

@@ -1,0 +1,188 @@
+package rdma
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/stag-rdma/stag/offload/rdmap"
+)
+
+// CQ is a completion queue, for any number of QPs of its adapter. It is safe
+// for concurrent use.
+//
+// It never blocks who fills it: a completion that finds it full is lost, and
+// with it the CQ and its QPs (Overrun). So let it have room for every work
+// request that can be outstanding: the depths of the receive queues that use
+// it, and of the send queues for what is Signaled (and for all of it when a
+// connection fails).
+type CQ struct {
+	a      *Adapter
+	c      *rdmap.CQ
+	notify chan struct{}
+
+	polling sync.Mutex // held by who polls
+
+	mu      sync.Mutex // guards what follows; held briefly, by engines as well
+	wake    chan struct{}
+	users   map[*QP]int // how often each QP uses it: once or twice
+	told    bool        // of the overrun
+	closed  bool
+	closing atomic.Bool
+}
+
+// CreateCQ makes a CQ for at least depth completions, 1 to Limits.MaxCQDepth.
+func (a *Adapter) CreateCQ(depth int) (*CQ, error) {
+	done, err := a.use()
+	if err != nil {
+		return nil, fmt.Errorf("create CQ: %w", err)
+	}
+	defer done()
+	if depth < 1 || depth > maxCQDepth {
+		return nil, fmt.Errorf("create CQ: depth %d: choose 1 to %d", depth, maxCQDepth)
+	}
+	c := &CQ{a: a, c: rdmap.NewCQ(depth, a.board), notify: make(chan struct{}, 1), users: map[*QP]int{}}
+	c.c.News.Fire = c.news
+	return c, nil
+}
+
+// Depth is how many completions the CQ holds.
+func (c *CQ) Depth() int { return c.c.Cap() }
+
+// Poll moves completions into dst, oldest first, and reports how many there
+// were. It costs a few memory accesses, and nothing else.
+func (c *CQ) Poll(dst []Completion) int {
+	c.polling.Lock()
+	n := c.c.Poll(dst)
+	c.polling.Unlock()
+	return n
+}
+
+// Wait sleeps until there is something to poll. Who waits together with others
+// may find that they have polled it. It returns the cause of ctx's end, or
+// ErrClosed; and ErrCQOverrun when nothing is left to poll and nothing can be
+// relied on any more.
+func (c *CQ) Wait(ctx context.Context) error { return c.wait(ctx, false) }
+
+// WaitSolicited sleeps until a solicited completion comes, or one that failed.
+// It returns at once when there is something to poll already, of whatever
+// kind: poll all that there is before waiting.
+func (c *CQ) WaitSolicited(ctx context.Context) error { return c.wait(ctx, true) }
+
+func (c *CQ) wait(ctx context.Context, solicitedOnly bool) error {
+	for {
+		wake := c.sleeper()
+		if c.c.Ready() {
+			return nil
+		}
+		switch {
+		case c.closing.Load() || c.a.life.Err() != nil:
+			return fmt.Errorf("wait for a completion: the CQ is %w", ErrClosed)
+		case c.c.Overrun():
+			return fmt.Errorf("wait for a completion: %w", ErrCQOverrun)
+		}
+		c.c.Arm(solicitedOnly)
+		if c.c.Ready() {
+			return nil
+		}
+		select {
+		case <-wake:
+			if c.c.Ready() {
+				return nil
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-c.a.life.Done():
+		}
+	}
+}
+
+// sleeper is a channel that is closed at the next news.
+func (c *CQ) sleeper() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.wake == nil {
+		c.wake = make(chan struct{})
+	}
+	return c.wake
+}
+
+// Arm asks for one message on Notify when the next completion comes, or the
+// next that is solicited or has failed. What came before does not count: poll
+// once more after Arm, and before sleeping.
+func (c *CQ) Arm(solicitedOnly bool) { c.c.Arm(solicitedOnly) }
+
+// Notify is the channel on which an armed CQ says that there is news, for a
+// select. A message may be left over from an earlier arming, or from Waits:
+// look at the CQ whenever one comes.
+func (c *CQ) Notify() <-chan struct{} { return c.notify }
+
+// Overrun reports whether a completion has been lost because the CQ was full.
+// It stays so: what is in the CQ can still be polled, and its QPs are errored.
+func (c *CQ) Overrun() bool { return c.c.Overrun() }
+
+// news runs, after a step, when an armed CQ has got what it was armed for, and
+// when it is overrun. It does not block.
+func (c *CQ) news() {
+	select {
+	case c.notify <- struct{}{}:
+	default:
+	}
+	c.mu.Lock()
+	if c.wake != nil {
+		close(c.wake)
+		c.wake = nil
+	}
+	var doomed []*QP
+	if c.c.Overrun() && !c.told {
+		c.told = true
+		for qp := range c.users {
+			doomed = append(doomed, qp)
+		}
+		c.a.events.add(Event{Type: CQOverrun, CQ: c, Err: ErrCQOverrun})
+	}
+	c.mu.Unlock()
+	for _, qp := range doomed {
+		qp.doom(ErrCQOverrun)
+	}
+}
+
+// join counts qp as a user.
+func (c *CQ) join(qp *QP) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.a != qp.a:
+		return fmt.Errorf("the CQ is another adapter's")
+	case c.closed:
+		return fmt.Errorf("the CQ is %w", ErrClosed)
+	case c.c.Overrun():
+		return ErrCQOverrun
+	}
+	c.users[qp]++
+	return nil
+}
+
+func (c *CQ) leave(qp *QP) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.users[qp]--; c.users[qp] <= 0 {
+		delete(c.users, qp)
+	}
+}
+
+// Close ends the CQ, and lets those who wait go. ErrInUse while QPs use it. It
+// may be called twice, and after the adapter's Close.
+func (c *CQ) Close() error {
+	c.mu.Lock()
+	if n := len(c.users); n != 0 {
+		c.mu.Unlock()
+		return fmt.Errorf("close CQ: %w by %d QPs: close them first", ErrInUse, n)
+	}
+	c.closed = true
+	c.closing.Store(true)
+	c.mu.Unlock()
+	c.news()
+	return nil
+}

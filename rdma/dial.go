@@ -1,0 +1,157 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+)
+
+// Dial connects the QP to address, "host:port", in the adapter's network
+// namespace: TCP by the kernel, then MPA, then the connection is taken over.
+// When it returns nil sends can be posted; Conn says what was agreed on.
+//
+// An error leaves the QP as it was, to dial again, unless the connection was
+// lost while it was taken over: then it is dead, and Err says the same. Errors:
+// *mpa.Rejected with the peer's private data, *mpa.FrameError for a peer that
+// does not speak MPA as it should, *mpa.Mismatch for one that cannot agree,
+// ErrNoPort, ErrConnected, ErrClosed.
+func (qp *QP) Dial(ctx context.Context, address string, p ConnParams) error {
+	if err := qp.dial(ctx, address, p); err != nil {
+		return fmt.Errorf("dial %s: %w", address, err)
+	}
+	return nil
+}
+
+func (qp *QP) dial(ctx context.Context, address string, p ConnParams) error {
+	p, err := p.fill()
+	if err != nil {
+		return err
+	}
+	if _, err := p.offer().Request(); err != nil {
+		return err
+	}
+	ctx, free := qp.a.while(ctx)
+	defer free()
+	ctx, cancel := context.WithTimeoutCause(ctx, p.Timeout,
+		fmt.Errorf("no connection within %v: %w", p.Timeout, context.DeadlineExceeded))
+	defer cancel()
+	if ctx, err = qp.begin(ctx); err != nil {
+		return err
+	}
+	defer qp.settle()
+	return qp.reason(ctx, qp.connect(ctx, address, p))
+}
+
+// reason is err, or what ended ctx if that led to it.
+func (qp *QP) reason(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	cause := context.Cause(ctx)
+	if errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w (%v)", cause, err)
+}
+
+func (qp *QP) connect(ctx context.Context, address string, p ConnParams) error {
+	s, err := qp.a.dialTCP(ctx, address)
+	if err != nil {
+		return err
+	}
+	free := bound(ctx, s)
+	agreed, err := propose(s.TCPConn, p.offer())
+	free()
+	if err != nil {
+		s.Close()
+		return err
+	}
+	return qp.run(ctx, s, agreed)
+}
+
+// dialTCP connects to the first of address's hosts that answers.
+func (a *Adapter) dialTCP(ctx context.Context, address string) (*socket, error) {
+	hosts, service, err := resolve(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	var failed error
+	for _, host := range hosts {
+		s, err := a.dialHost(ctx, host, service)
+		if err == nil {
+			return s, nil
+		}
+		if failed == nil {
+			failed = err
+		} else {
+			failed = fmt.Errorf("%w; %w", failed, err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, failed
+}
+
+// resolve splits an address and looks its host up, before any thread is in the
+// adapter's namespace: name servers are asked from where the program is.
+func resolve(ctx context.Context, address string) (hosts []netip.Addr, service uint16, err error) {
+	host, name, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, 0, err
+	}
+	number, err := net.DefaultResolver.LookupPort(ctx, "tcp", name)
+	if err != nil {
+		return nil, 0, err
+	}
+	if host == "" {
+		return nil, 0, errors.New("the address names no host")
+	}
+	if literal, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{literal}, uint16(number), nil
+	}
+	hosts, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	return hosts, uint16(number), err
+}
+
+// dialHost connects to one host. The way that its packets go decides which port
+// it is; what no port leads to is not tried.
+func (a *Adapter) dialHost(ctx context.Context, host netip.Addr, service uint16) (*socket, error) {
+	host = host.Unmap()
+	if _, err := a.portTo(ctx, netip.Addr{}, host); err != nil {
+		return nil, err
+	}
+	var c net.Conn
+	err := a.space.Do(func() (err error) {
+		var d net.Dialer
+		d.SetMultipathTCP(false) // what is not plain TCP cannot be taken over
+		c, err = d.DialContext(ctx, "tcp", netip.AddrPortFrom(numbered(host), service).String())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s := &socket{TCPConn: c.(*net.TCPConn), a: a}
+	local, _ := addresses(c)
+	if s.p, err = a.portTo(ctx, local.Addr(), host); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// numbered is host with its zone as a number, which means the same whatever
+// package net remembers of another namespace's interfaces.
+func numbered(host netip.Addr) netip.Addr {
+	if host.Zone() == "" {
+		return host
+	}
+	ifc, err := net.InterfaceByName(host.Zone())
+	if err != nil {
+		return host
+	}
+	return host.WithZone(strconv.Itoa(ifc.Index))
+}

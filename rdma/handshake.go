@@ -1,0 +1,127 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/offload/mpa"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// errSilent is what a peer that says nothing in time leaves behind.
+var errSilent = errors.New("the peer was silent")
+
+// readFrame reads one MPA Request or Reply, called what in errors, and not an
+// octet more: what follows it is for whoever owns the connection next.
+func readFrame(c net.Conn, what string) ([]byte, error) {
+	frame := make([]byte, wire.MPAFrameLen)
+	if n, err := io.ReadFull(c, frame); err != nil {
+		return nil, unread(n, what, err)
+	}
+	total, err := mpa.FrameLength(frame)
+	if err != nil {
+		return nil, err
+	}
+	frame = append(frame, make([]byte, total-len(frame))...)
+	if n, err := io.ReadFull(c, frame[wire.MPAFrameLen:]); err != nil {
+		return nil, unread(wire.MPAFrameLen+n, what, err)
+	}
+	return frame, nil
+}
+
+// unread says why there is no whole frame after n octets.
+func unread(n int, what string, err error) error {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("%d octets of the MPA %s have come: %w", n, what, errSilent)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("the peer closed the connection after %d octets of its MPA %s", n, what)
+	}
+	return fmt.Errorf("read the peer's MPA %s: %w", what, err)
+}
+
+// bound makes c's reads and writes fail when ctx ends. free undoes it.
+func bound(ctx context.Context, c net.Conn) (free func()) {
+	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
+	return func() {
+		stop()
+		c.SetDeadline(time.Time{})
+	}
+}
+
+// early reports whether the peer has sent something that nobody has read, or
+// has closed its direction. Nothing is taken.
+func early(c *net.TCPConn) (octets, closed bool, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false, false, err
+	}
+	var one [1]byte
+	var n int
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		n, _, failed = unix.Recvfrom(int(fd), one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	})
+	switch {
+	case err != nil:
+		return false, false, err
+	case errors.Is(failed, unix.EAGAIN):
+		return false, false, nil
+	case failed != nil:
+		return false, true, failed
+	}
+	return n > 0, n == 0, nil
+}
+
+// emitted is where an FPDU goes that travels by the socket.
+type emitted struct{ b []byte }
+
+func (e *emitted) Emit(n int) []byte {
+	e.b = append(e.b, make([]byte, n)...)
+	return e.b[len(e.b)-n:]
+}
+
+// terminateFPDU is the Terminate that an initiator owes for a Reply that it
+// cannot agree to (RFC 6581 §8): layer 2, type 0, no headers. What the Reply
+// says about CRC and Markers holds for it already.
+func terminateFPDU(o mpa.Offer, reply []byte, code uint8) []byte {
+	h, _, ok := wire.ParseMPA(reply)
+	f := mpa.NewFramer(!o.NoCRC || ok && h.Flags().Has(wire.MPACRC), ok && h.Flags().Has(wire.MPAMarkers))
+	ulpdu := wire.UntaggedFields{
+		Last: true, Opcode: wire.OpTerminate, Queue: wire.QueueTerminate, MSN: 1,
+	}.Append(nil)
+	ulpdu = wire.TerminateFields{Layer: wire.LayerLLP, Code: code}.Append(ulpdu)
+	var out emitted
+	copy(f.Begin(&out, len(ulpdu)), ulpdu)
+	f.End()
+	return out.b
+}
+
+// propose is the initiator's part: a Request, and the Reply to it.
+func propose(c *net.TCPConn, o mpa.Offer) (mpa.Agreed, error) {
+	request, err := o.Request()
+	if err != nil {
+		return mpa.Agreed{}, err
+	}
+	if _, err := c.Write(request); err != nil {
+		return mpa.Agreed{}, fmt.Errorf("send the MPA Request: %w", err)
+	}
+	reply, err := readFrame(c, "Reply")
+	if err != nil {
+		return mpa.Agreed{}, err
+	}
+	agreed, err := o.ReadReply(reply)
+	var mismatch *mpa.Mismatch
+	if errors.As(err, &mismatch) {
+		// The connection is given up: whether the peer hears why is its luck.
+		_, _ = c.Write(terminateFPDU(o, reply, mismatch.Code))
+	}
+	return agreed, err
+}

@@ -1,0 +1,103 @@
+package rdma
+
+import (
+	"net"
+	"net/netip"
+
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// What this implementation can do at most.
+const (
+	maxQPDepth   = 1 << 14
+	maxCQDepth   = 1 << 22
+	maxSGE       = 32
+	maxInline    = 1024
+	maxReadDepth = 128 // as Linux siw's
+	maxMessage   = 1<<32 - 1
+	maxPrivate   = wire.MPAMaxPrivate - wire.MPAEnhancedLen
+)
+
+// Attributes are what an adapter has and can do.
+type Attributes struct {
+	Ports  []Port // of the kernel port one, which has no interface
+	Limits Limits
+
+	HeapSize uint64 // octets of the region heap
+	HeapFree uint64 // octets of it that are free, in however many parts
+	Regions  int    // that are registered now
+	QPs      int    // that there are now
+}
+
+// Port is one port of an adapter.
+type Port struct {
+	Name      string         // of the interface; "" for the kernel's
+	Addresses []netip.Prefix // of the interface
+	MTU       int            // octets, of the IP packet; 0 for the kernel's
+	Path      string         // "kernel port", or how the interface is used
+}
+
+// Limits are what an adapter takes at most.
+type Limits struct {
+	MaxQPDepth     int    // work requests of a send or receive queue
+	MaxCQDepth     int    // completions of a CQ
+	MaxSGE         int    // elements of a list
+	MaxReadSGE     int    // elements of a Read's list
+	MaxInline      int    // octets of inline data
+	MaxReadDepth   int    // RDMA Reads at a time, in each direction (IRD and ORD)
+	MaxPrivateData int    // octets that Dial, Accept and Reject take; revision 1 takes 4 more
+	MaxMessageSize uint64 // octets
+	MaxRegions     int    // entries of the table
+}
+
+// Attributes asks for what can change; it reads the ports' addresses anew.
+func (a *Adapter) Attributes() (Attributes, error) {
+	done, err := a.use()
+	if err != nil {
+		return Attributes{}, err
+	}
+	defer done()
+	table := a.table.Stats()
+	at := Attributes{
+		Limits: Limits{
+			MaxQPDepth: maxQPDepth, MaxCQDepth: maxCQDepth, MaxSGE: maxSGE, MaxReadSGE: 1, MaxInline: maxInline,
+			MaxReadDepth: maxReadDepth, MaxPrivateData: maxPrivate, MaxMessageSize: maxMessage, MaxRegions: int(table.Entries),
+		},
+		HeapSize: uint64(len(a.heap.mem)), HeapFree: a.heap.left(),
+		Regions: int(table.Used), QPs: len(a.allQPs()),
+	}
+	if a.cfg.KernelPort {
+		at.Ports = []Port{{Path: kernelPath}}
+		return at, nil
+	}
+	err = a.space.Do(func() error {
+		for _, p := range a.ports {
+			described, err := p.describe()
+			if err != nil {
+				return err
+			}
+			at.Ports = append(at.Ports, described)
+		}
+		return nil
+	})
+	return at, err
+}
+
+// describe must run in the adapter's namespace.
+func (p *port) describe() (Port, error) {
+	out := Port{Name: p.name, MTU: p.nic.Link().MTU, Path: p.path()}
+	ifc, err := net.InterfaceByIndex(p.nic.Link().Index)
+	if err != nil {
+		return Port{}, err
+	}
+	addrs, err := ifc.Addrs()
+	if err != nil {
+		return Port{}, err
+	}
+	for _, addr := range addrs {
+		if prefix, err := netip.ParsePrefix(addr.String()); err == nil {
+			out.Addresses = append(out.Addresses, prefix)
+		}
+	}
+	return out, nil
+}

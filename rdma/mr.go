@@ -1,0 +1,187 @@
+package rdma
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// MR is registered memory: what its STag stands for. It is safe for concurrent
+// use; what is in the memory is the application's affair.
+type MR struct {
+	pd    *PD
+	stag  STag
+	start uint64
+	mem   []byte
+	heap  bool // mem is from the region heap
+
+	closed atomic.Bool
+}
+
+// MROptions are the rarer wishes about a region.
+type MROptions struct {
+	// Start is the tagged offset of the first octet, by which work requests and
+	// peers address it. 0, the default, is what libibverbs calls zero-based: an
+	// offset means the same on both ends, tells the peer nothing about our
+	// addresses, and is what slices do.
+	Start uint64
+}
+
+// AllocMR registers size octets of the region heap, at least 1, all zero.
+// ErrHeapFull, ErrTableFull.
+func (pd *PD) AllocMR(size int, access Access, o ...MROptions) (*MR, error) {
+	mr, err := pd.allocMR(size, access, o)
+	if err != nil {
+		return nil, fmt.Errorf("allocate region of %d octets: %w", size, err)
+	}
+	return mr, nil
+}
+
+func (pd *PD) allocMR(size int, access Access, o []MROptions) (*MR, error) {
+	if size < 1 {
+		return nil, errors.New("ask for at least 1")
+	}
+	done, err := pd.a.use()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	mem, err := pd.a.heap.alloc(uint64(size))
+	if err != nil {
+		return nil, err
+	}
+	mr, err := pd.register(mem, access, o)
+	if err != nil {
+		pd.a.heap.release(mem)
+		return nil, err
+	}
+	mr.heap = true
+	return mr, nil
+}
+
+// RegMR registers buf, which may be any memory of the program, and keeps it
+// alive. From now on until the region's Close, peers and work requests may
+// change it as access says, while the program runs. ErrTableFull.
+func (pd *PD) RegMR(buf []byte, access Access, o ...MROptions) (*MR, error) {
+	done, err := pd.a.use()
+	if err != nil {
+		return nil, fmt.Errorf("register region: %w", err)
+	}
+	defer done()
+	mr, err := pd.register(buf, access, o)
+	if err != nil {
+		return nil, fmt.Errorf("register region: %w", err)
+	}
+	return mr, nil
+}
+
+func (pd *PD) register(mem []byte, access Access, o []MROptions) (*MR, error) {
+	var opts MROptions
+	if len(o) > 1 {
+		return nil, errors.New("options are given twice: give them once")
+	}
+	if len(o) == 1 {
+		opts = o[0]
+	}
+	rights, err := access.rights()
+	if err != nil {
+		return nil, err
+	}
+	if access&ZeroBased != 0 && opts.Start != 0 {
+		return nil, fmt.Errorf("zero-based and beginning at %#x: choose one", opts.Start)
+	}
+	if err := pd.enter(&pd.mrs); err != nil {
+		return nil, err
+	}
+	stag, err := pd.a.table.Register(tpt.Region{PD: pd.pd, Memory: mem, Start: opts.Start, Rights: rights})
+	if err != nil {
+		pd.leave(&pd.mrs)
+		return nil, err
+	}
+	mr := &MR{pd: pd, stag: stag, start: opts.Start, mem: mem[:len(mem):len(mem)]}
+	pd.a.regions.add(mr)
+	return mr, nil
+}
+
+// LKey names the region in work requests.
+func (m *MR) LKey() STag { return m.stag }
+
+// RKey names the region to the peer. It is the LKey: the sink of an RDMA Read
+// goes out on the wire under its LKey, and is looked up when it comes back, so
+// over iWARP one number must do for both. What a peer may do with it is up to
+// the access flags.
+func (m *MR) RKey() STag { return m.stag }
+
+// Addr is the tagged offset of the first octet.
+func (m *MR) Addr() uint64 { return m.start }
+
+// Len is the region's length in octets.
+func (m *MR) Len() int { return len(m.mem) }
+
+// Bytes is the memory. That of AllocMR is valid until the region's, or the
+// adapter's, Close: nobody may touch it afterwards.
+func (m *MR) Bytes() []byte { return m.mem }
+
+// SGE is n octets of the region, from octet off on. It panics as slicing Bytes
+// would when they are not in the region.
+func (m *MR) SGE(off, n int) SGE {
+	_ = m.mem[off : off+n : len(m.mem)]
+	return SGE{Addr: m.start + uint64(off), Length: uint32(n), LKey: m.stag}
+}
+
+// Invalidate makes the STag invalid, as a peer's Send with Invalidate does.
+// When it returns no octet of the region changes any more by what peers or work
+// requests do. The region stays to be closed. It is no error to do it twice.
+func (m *MR) Invalidate() error {
+	done, err := m.pd.a.use()
+	if err != nil {
+		return fmt.Errorf("invalidate region: %w", err)
+	}
+	defer done()
+	if m.closed.Load() {
+		return fmt.Errorf("invalidate region %v: it is %w", m.stag, ErrClosed)
+	}
+	return m.pd.a.table.Invalidate(m.stag, m.pd.pd)
+}
+
+// Close deregisters the region. It waits for the engines: when it returns no
+// octet of the memory changes any more by what peers or work requests do, and
+// those that still name the region fail. It may be called twice, and after the
+// adapter's Close.
+func (m *MR) Close() error {
+	if !m.closed.CompareAndSwap(false, true) {
+		return nil
+	}
+	done, err := m.pd.a.use()
+	if err != nil {
+		return nil // it went with the adapter
+	}
+	defer done()
+	m.pd.a.regions.remove(m)
+	if err := m.pd.a.table.Deregister(m.stag, m.pd.pd); err != nil {
+		return fmt.Errorf("close region %v: %w", m.stag, err)
+	}
+	if m.heap {
+		m.pd.a.heap.release(m.mem)
+	}
+	m.pd.leave(&m.pd.mrs)
+	return nil
+}
+
+// regions finds an STag's region, for the checks of what is posted.
+type regions []atomic.Pointer[MR]
+
+func (r regions) add(m *MR)    { r[m.stag.Index()].Store(m) }
+func (r regions) remove(m *MR) { r[m.stag.Index()].Store(nil) }
+
+// find is the region of s; nil when there is none.
+func (r regions) find(s STag) *MR {
+	if i := s.Index(); i < uint32(len(r)) {
+		if m := r[i].Load(); m != nil && m.stag == s {
+			return m
+		}
+	}
+	return nil
+}

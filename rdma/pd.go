@@ -1,0 +1,76 @@
+package rdma
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// PD is a protection domain: QPs can use regions of their own PD only, on
+// behalf of the application as of the peer. Peers that do not trust each other
+// belong in different ones.
+type PD struct {
+	a  *Adapter
+	pd tpt.PD
+
+	mu     sync.Mutex // guards what follows; no engine takes it
+	mrs    int
+	qps    int
+	closed bool
+}
+
+// AllocPD makes a protection domain.
+func (a *Adapter) AllocPD() (*PD, error) {
+	done, err := a.use()
+	if err != nil {
+		return nil, fmt.Errorf("allocate protection domain: %w", err)
+	}
+	defer done()
+	pd, err := a.table.NewPD()
+	if err != nil {
+		return nil, fmt.Errorf("allocate protection domain: %w", err)
+	}
+	return &PD{a: a, pd: pd}, nil
+}
+
+// enter counts a region or a QP in; leave counts it out.
+func (pd *PD) enter(count *int) error {
+	pd.mu.Lock()
+	defer pd.mu.Unlock()
+	if pd.closed {
+		return fmt.Errorf("the protection domain is %w", ErrClosed)
+	}
+	*count++
+	return nil
+}
+
+func (pd *PD) leave(count *int) {
+	pd.mu.Lock()
+	defer pd.mu.Unlock()
+	*count--
+}
+
+// Close ends the protection domain. ErrInUse while there are regions or QPs of
+// it. It may be called twice, and after the adapter's Close.
+func (pd *PD) Close() error {
+	pd.mu.Lock()
+	defer pd.mu.Unlock()
+	if pd.closed {
+		return nil
+	}
+	done, err := pd.a.use()
+	if err != nil {
+		pd.closed = true // it went with the adapter
+		return nil
+	}
+	defer done()
+	if pd.mrs != 0 || pd.qps != 0 {
+		return fmt.Errorf("close protection domain: %w by %d regions and %d QPs: close them first", ErrInUse, pd.mrs, pd.qps)
+	}
+	if err := pd.a.table.FreePD(pd.pd); err != nil {
+		return fmt.Errorf("close protection domain: %w", err)
+	}
+	pd.closed = true
+	return nil
+}

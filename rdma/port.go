@@ -1,0 +1,170 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/kernelport"
+	"github.com/stag-rdma/stag/offload/nic"
+)
+
+// kernelPath is what the path of a connection over the kernel's TCP is called.
+const kernelPath = "kernel port"
+
+// port is a network interface whose connections are taken over. A nil *port
+// is the kernel's.
+type port struct {
+	name string
+	nic  *nic.NIC
+}
+
+// path says how packets get between the wire and the QPs.
+func (p *port) path() string {
+	if p == nil {
+		return kernelPath
+	}
+	return p.name + ": " + p.nic.Path().String()
+}
+
+// openPorts makes every port ready to take connections over.
+func (a *Adapter) openPorts() (err error) {
+	if a.cfg.KernelPort {
+		return nil
+	}
+	if a.net, err = loader.Open(); err != nil {
+		return err
+	}
+	a.undo.add(a.net.Close)
+	for _, name := range a.cfg.Ports {
+		n, err := nic.Open(a.nicConfig(name))
+		if err != nil {
+			return err
+		}
+		a.undo.add(n.Close)
+		a.ports = append(a.ports, &port{name, n})
+	}
+	return nil
+}
+
+func (a *Adapter) nicConfig(name string) nic.Config {
+	c := &a.cfg
+	return nic.Config{
+		Link: name, VLAN: c.VLAN, Generic: c.Generic, Queues: c.Queues,
+		FrameSize: c.FrameSize, RxFrames: c.RxFrames, TxFrames: c.TxFrames,
+		ZeroCopy: c.ZeroCopy, MaxFlows: c.MaxFlows, Log: c.Log,
+		Carrier: func(up bool) {
+			t := PortDown
+			if up {
+				t = PortUp
+			}
+			a.events.add(Event{Type: t, Port: name})
+		},
+		Engine: offload.Config{Spin: c.Spin, Table: a.table, After: a.board.Deliver},
+	}
+}
+
+// portTo is the port that packets from local, which may be the zero Addr, to
+// remote leave through; nil, which is the kernel's, with KernelPort. ErrNoPort.
+func (a *Adapter) portTo(ctx context.Context, local, remote netip.Addr) (*port, error) {
+	if a.cfg.KernelPort {
+		return nil, nil
+	}
+	r, err := a.net.Resolve(ctx, remote, local, 0)
+	if errors.Is(err, loader.ErrLocal) {
+		return nil, fmt.Errorf("%w: %v is on this host, and connections within it pass no port (%s): open an adapter with KernelPort for them",
+			ErrNoPort, remote, strings.Join(a.cfg.Ports, ", "))
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range a.ports {
+		if p.nic.Link().Index == r.OutIf {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: packets to %v leave through %s, and the ports are %s: open that one too, or an adapter with KernelPort",
+		ErrNoPort, remote, a.linkName(r.OutIf), strings.Join(a.cfg.Ports, ", "))
+}
+
+// linkName is the name of an interface of the adapter's namespace.
+func (a *Adapter) linkName(index int) (name string) {
+	name = fmt.Sprintf("interface %d", index)
+	a.space.Do(func() error {
+		if ifc, err := net.InterfaceByIndex(index); err == nil {
+			name = ifc.Name
+		}
+		return nil
+	})
+	return name
+}
+
+// line is how a connected QP is told that there is something to send: one of
+// the two is set.
+type line struct {
+	flow   *nic.Flow
+	kernel *kernelport.Conn
+}
+
+func (l *line) ring() {
+	if l.kernel != nil {
+		l.kernel.Doorbell()
+		return
+	}
+	l.flow.Ring()
+}
+
+// socket is an established connection that is still the kernel's, with what
+// is needed to give it to a QP.
+type socket struct {
+	*net.TCPConn
+	a *Adapter
+	p *port
+}
+
+// addresses are both ends, IPv4 in its own form.
+func addresses(c net.Conn) (local, remote netip.AddrPort) {
+	plain := func(a net.Addr) netip.AddrPort {
+		ap := a.(*net.TCPAddr).AddrPort()
+		return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+	}
+	return plain(c.LocalAddr()), plain(c.RemoteAddr())
+}
+
+// takeOver makes qp's machine, which is started, the owner of the connection.
+// The socket is closed either way. On error the connection is lost.
+func (s *socket) takeOver(ctx context.Context, qp *QP) error {
+	defer s.Close()
+	var l line
+	var err error
+	if s.p == nil {
+		l.kernel, err = s.runKernelPort(qp)
+	} else {
+		l.flow, err = s.p.nic.Take(ctx, s.TCPConn, qp.m, nic.Options{Kind: bpf.KindRDMA, Queue: nic.AnyQueue})
+	}
+	if err != nil {
+		return err
+	}
+	qp.line.Store(&l)
+	l.ring() // for what was posted meanwhile
+	return nil
+}
+
+func (s *socket) runKernelPort(qp *QP) (*kernelport.Conn, error) {
+	k, err := kernelport.New(s.TCPConn, qp.m, kernelport.Config{Table: s.a.table, After: s.a.board.Deliver})
+	if err != nil {
+		return nil, err
+	}
+	s.a.running.Go(func() {
+		// What ends it is told to the QP. It has its own descriptor: ours is
+		// closed by now, or soon.
+		_ = k.Run(context.Background())
+	})
+	return k, nil
+}

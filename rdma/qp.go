@@ -1,0 +1,314 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stag-rdma/stag/offload/rdmap"
+	"github.com/stag-rdma/stag/offload/stream"
+)
+
+// QPConfig says what a QP is like. The CQs must be set; zero means the default
+// elsewhere.
+type QPConfig struct {
+	SendCQ, RecvCQ *CQ // may be the same
+
+	SendDepth int // send work requests at a time; 0 means 128
+	RecvDepth int // receive work requests at a time; 0 means 128
+	MaxSGE    int // elements of a work request's list; 0 means 4
+	MaxInline int // octets of inline data; 0 means 64, NoInline none
+}
+
+// NoInline is for QPConfig.MaxInline: a QP that takes no inline data.
+const NoInline = -1
+
+// fill completes c, or says everything that is wrong with it.
+func (c QPConfig) fill() (QPConfig, error) {
+	var errs []error
+	if c.SendCQ == nil || c.RecvCQ == nil {
+		errs = append(errs, errors.New("SendCQ and RecvCQ must be set: they may be the same"))
+	}
+	for _, f := range []struct {
+		name         string
+		value        *int
+		preset, most int
+	}{
+		{"SendDepth", &c.SendDepth, 128, maxQPDepth},
+		{"RecvDepth", &c.RecvDepth, 128, maxQPDepth},
+		{"MaxSGE", &c.MaxSGE, 4, maxSGE},
+		{"MaxInline", &c.MaxInline, 64, maxInline},
+	} {
+		if *f.value == 0 {
+			*f.value = f.preset
+		}
+		if f.name == "MaxInline" && *f.value == NoInline {
+			*f.value = 0
+			continue
+		}
+		if *f.value < 1 || *f.value > f.most {
+			errs = append(errs, fmt.Errorf("%s is %d: choose 1 to %d", f.name, *f.value, f.most))
+		}
+	}
+	return c, errors.Join(errs...)
+}
+
+// QP is a queue pair: one end of a reliable connection, made once and connected
+// once. It is safe for concurrent use; work requests of several goroutines are
+// done in the order in which their calls come to pass.
+type QP struct {
+	// Fixed after CreateQP.
+	a    *Adapter
+	pd   *PD
+	m    *rdmap.QP
+	cfg  QPConfig
+	done chan struct{} // closed when the connection is gone
+
+	line  atomic.Pointer[line] // set when the connection is the QP's
+	over  sync.Once            // closes done
+	fatal atomic.Bool          // the event about it has been given
+
+	// Held by who posts. No engine takes them.
+	sending, receiving sync.Mutex
+
+	mu      sync.Mutex // guards what follows; held briefly
+	stage   stage
+	cancel  context.CancelCauseFunc // stage connecting: ends the attempt
+	settled chan struct{}           // stage connecting: closed when it is over
+	conn    Conn
+	doomed  error // stage connecting: why it must not succeed
+	closed  bool
+}
+
+// stage is how far a QP is on its way to a connection.
+type stage uint8
+
+const (
+	fresh      stage = iota
+	connecting       // Dial or Accept is at it
+	connected        // it has, or had, a connection
+)
+
+// Conn is what the two ends of a connection have agreed on.
+type Conn struct {
+	Local, Remote netip.AddrPort
+	Initiator     bool   // this end dialled
+	Revision      uint8  // of MPA
+	CRC           bool   // FPDUs are checked, in both directions
+	SendMarkers   bool   // the peer wanted Markers
+	RecvMarkers   bool   // we did
+	IRD           int    // RDMA Reads of the peer's at a time
+	ORD           int    // RDMA Reads of ours at a time
+	PrivateData   []byte // of the peer's Request or Reply
+	Path          string // "kernel port", or the port and how it is used
+}
+
+// CreateQP makes a QP that is not connected yet. Receives can be posted to it
+// already, and should be: a Send that finds none ends the connection.
+func (pd *PD) CreateQP(cfg QPConfig) (*QP, error) {
+	done, err := pd.a.use()
+	if err != nil {
+		return nil, fmt.Errorf("create QP: %w", err)
+	}
+	defer done()
+	cfg, err = cfg.fill()
+	if err != nil {
+		return nil, fmt.Errorf("create QP: %w", err)
+	}
+	qp := &QP{a: pd.a, pd: pd, cfg: cfg, done: make(chan struct{})}
+	qp.m = rdmap.New(rdmap.Config{
+		Number: pd.a.nextQP(), PD: pd.pd, Table: pd.a.table, Board: pd.a.board,
+		SendCQ: cfg.SendCQ.c, RecvCQ: cfg.RecvCQ.c, SendDepth: cfg.SendDepth, RecvDepth: cfg.RecvDepth,
+		MaxSGE: cfg.MaxSGE, MaxInline: cfg.MaxInline,
+	})
+	qp.m.News.Fire = qp.news
+	if err := qp.enlist(); err != nil {
+		return nil, fmt.Errorf("create QP: %w", err)
+	}
+	pd.a.log.Info("QP created", "qp", qp.Number())
+	return qp, nil
+}
+
+// enlist makes the QP known to what it uses.
+func (qp *QP) enlist() error {
+	if err := qp.pd.enter(&qp.pd.qps); err != nil {
+		return err
+	}
+	if err := qp.cfg.SendCQ.join(qp); err != nil {
+		qp.pd.leave(&qp.pd.qps)
+		return fmt.Errorf("SendCQ: %w", err)
+	}
+	if err := qp.cfg.RecvCQ.join(qp); err != nil {
+		qp.cfg.SendCQ.leave(qp)
+		qp.pd.leave(&qp.pd.qps)
+		return fmt.Errorf("RecvCQ: %w", err)
+	}
+	qp.a.mu.Lock()
+	qp.a.qps[qp] = struct{}{}
+	qp.a.mu.Unlock()
+	return nil
+}
+
+func (qp *QP) delist() {
+	qp.a.mu.Lock()
+	delete(qp.a.qps, qp)
+	qp.a.mu.Unlock()
+	qp.cfg.SendCQ.leave(qp)
+	qp.cfg.RecvCQ.leave(qp)
+	qp.pd.leave(&qp.pd.qps)
+}
+
+// nextQP is a number for a new QP: 24 bits as InfiniBand has them, 0 and 1 left
+// out. One comes again after sixteen million others.
+func (a *Adapter) nextQP() uint32 {
+	for {
+		if n := a.lastQP.Add(1) & (1<<24 - 1); n > 1 {
+			return n
+		}
+	}
+}
+
+// Number is the QP's number, which its completions carry.
+func (qp *QP) Number() uint32 { return qp.m.Number() }
+
+// State is the QP's state now.
+func (qp *QP) State() State { return qp.m.State() }
+
+// Config is what the QP was made with, defaults filled in.
+func (qp *QP) Config() QPConfig { return qp.cfg }
+
+// Conn is what was agreed on with the peer. The zero Conn before the QP has
+// been connected.
+func (qp *QP) Conn() Conn {
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	return qp.conn
+}
+
+// Done is closed when the connection is gone, everything posted has completed,
+// and no memory is accessed for this QP any more.
+func (qp *QP) Done() <-chan struct{} { return qp.done }
+
+// Err is why the connection ended, or is ending, in bad order: a *QPError. nil
+// while all is well, and after a close in good order.
+func (qp *QP) Err() error {
+	if c := qp.m.Cause(); c != (rdmap.Cause{}) {
+		return &QPError{QP: qp.Number(), Cause: c}
+	}
+	return nil
+}
+
+// news runs, after a step, when the state has changed. It does not block.
+func (qp *QP) news() {
+	err := qp.Err()
+	asked := errors.Is(err, ErrClosed) || errors.Is(err, stream.ErrAborted)
+	if err != nil && !asked && !qp.fatal.Swap(true) {
+		qp.a.log.Warn("QP fatal", "qp", qp.Number(), "err", err)
+		qp.a.events.add(Event{Type: QPFatal, QP: qp, Err: err})
+	}
+	if qp.m.Dead() {
+		qp.over.Do(func() { close(qp.done) })
+	}
+}
+
+// ring tells the connection, if there is one, that there is something to do.
+func (qp *QP) ring() {
+	if l := qp.line.Load(); l != nil {
+		l.ring()
+	}
+}
+
+// Disconnect ends the connection in good order: what has been posted to the
+// send queue is sent, a FIN follows it, and the peer's FIN is waited for.
+// Receives that found no message are flushed. Post nothing to the send queue
+// meanwhile. It returns why the connection ended: nil, or a *QPError. When ctx
+// ends first its cause is returned and the connection goes on closing: Abort
+// or Close ends it at once.
+func (qp *QP) Disconnect(ctx context.Context) error {
+	if qp.State() == Idle && !qp.m.Dead() {
+		return fmt.Errorf("disconnect QP %d: %w", qp.Number(), ErrNotConnected)
+	}
+	qp.m.Disconnect()
+	qp.ring()
+	select {
+	case <-qp.done:
+		return qp.Err()
+	case <-ctx.Done():
+		return fmt.Errorf("disconnect QP %d: the peer has not closed its side yet: %w", qp.Number(), context.Cause(ctx))
+	}
+}
+
+// Abort ends the connection with a reset. What was posted is flushed, soon.
+func (qp *QP) Abort() {
+	qp.m.Abort()
+	qp.ring()
+}
+
+// doom ends the QP because of err, connected or not. It does not block.
+func (qp *QP) doom(err error) {
+	qp.mu.Lock()
+	switch qp.stage {
+	case fresh:
+		qp.stage = connected // nobody can connect it any more
+		qp.mu.Unlock()
+		qp.kill(err)
+		return
+	case connecting:
+		if qp.doomed == nil {
+			qp.doomed = err
+		}
+		qp.cancel(err)
+	}
+	qp.mu.Unlock()
+	qp.m.AbortFor(err)
+	qp.ring()
+}
+
+// kill ends a QP that no stream runs: everything posted is flushed.
+func (qp *QP) kill(err error) {
+	qp.m.Kill(err)
+	qp.a.board.Deliver()
+}
+
+// Close destroys the QP. A connection that is still there is reset, an attempt
+// to make one is given up, and what is posted is flushed: its completions stay
+// in the CQs. When it returns nothing happens for this QP any more. It may be
+// called twice, and after the adapter's Close.
+func (qp *QP) Close() error {
+	qp.mu.Lock()
+	again := qp.closed
+	qp.closed = true
+	settled := qp.settled
+	qp.mu.Unlock()
+	qp.partInWords()
+	qp.doom(fmt.Errorf("the QP is being %w", ErrClosed))
+	if settled != nil {
+		<-settled
+	}
+	<-qp.done
+	if !again {
+		qp.delist()
+		qp.a.log.Info("QP closed", "qp", qp.Number())
+	}
+	return nil
+}
+
+// terminateGrace is how long Close lets a connection that is ending with a
+// Terminate take: a reset at once would often keep the peer from reading why.
+const terminateGrace = time.Second
+
+func (qp *QP) partInWords() {
+	if qp.State() != Terminate {
+		return
+	}
+	grace := time.NewTimer(terminateGrace)
+	defer grace.Stop()
+	select {
+	case <-qp.done:
+	case <-grace.C:
+	}
+}

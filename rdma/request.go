@@ -1,0 +1,159 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/stag-rdma/stag/offload/mpa"
+)
+
+// ConnRequest is a peer that wants to be connected and waits for the answer:
+// one of Accept, Reject and Close. It is safe for concurrent use.
+type ConnRequest struct {
+	l *Listener
+	s *socket
+	r mpa.Request
+
+	mu       sync.Mutex
+	answered bool
+}
+
+// Peer is who asks, and what for.
+type Peer struct {
+	Local, Remote netip.AddrPort
+	Revision      int  // of MPA
+	CRC, Markers  bool // it wants the CRC, or Markers from us
+	PeerToPeer    bool // it will show us when we may send (RFC 6581)
+	// Depths says that the peer gives read depths: how many Reads of ours it
+	// serves at a time (IRD) and how many it wants to have under way (ORD), as
+	// sent: 16383 leaves it to the applications.
+	Depths   bool
+	IRD, ORD int
+}
+
+// Peer is who asks, and what for.
+func (r *ConnRequest) Peer() Peer {
+	p := Peer{
+		Revision: int(r.r.Revision), CRC: r.r.CRC, Markers: r.r.Markers,
+		PeerToPeer: r.r.PeerToPeer, Depths: r.r.Enhanced, IRD: int(r.r.IRD), ORD: int(r.r.ORD),
+	}
+	p.Local, p.Remote = addresses(r.s)
+	return p
+}
+
+// PrivateData is what the peer's application has to say.
+func (r *ConnRequest) PrivateData() []byte { return r.r.Private }
+
+// errEarly is a peer that cannot wait (RFC 5044 §7.1.2).
+var errEarly = errors.New("the peer sent something behind its MPA Request, before there was a Reply")
+
+// errAnswered: a request is answered once.
+var errAnswered = errors.New("the request has been answered")
+
+// check reports whether the peer still waits for its answer, as it should.
+func (r *ConnRequest) check() error {
+	octets, closed, err := early(r.s.TCPConn)
+	switch {
+	case octets:
+		return errEarly
+	case closed && err == nil:
+		return errors.New("the peer has closed the connection, and waits for no answer")
+	case err != nil:
+		return fmt.Errorf("the peer waits for no answer any more: %w", err)
+	}
+	return nil
+}
+
+// Accept connects qp to the peer. When it returns nil receives that were posted
+// before are in use, and sends can be posted; they leave when the peer has
+// begun. Conn says what was agreed on.
+//
+// An error about qp or p, before anything was answered, leaves the request as
+// it was. Any other ends it, and leaves the QP to be connected otherwise,
+// unless the connection was lost while it was taken over: then it is dead.
+func (r *ConnRequest) Accept(ctx context.Context, qp *QP, p ConnParams) error {
+	if err := r.accept(ctx, qp, p); err != nil {
+		return fmt.Errorf("accept %v: %w", r.Peer().Remote, err)
+	}
+	return nil
+}
+
+func (r *ConnRequest) accept(ctx context.Context, qp *QP, p ConnParams) error {
+	p, err := p.fill()
+	if err != nil {
+		return err
+	}
+	if qp.a != r.l.a {
+		return errors.New("the QP is another adapter's")
+	}
+	reply, agreed, err := r.r.Accept(p.offer())
+	if err != nil {
+		return err
+	}
+	ctx, free := qp.a.while(ctx)
+	defer free()
+	ctx, cancel := context.WithTimeoutCause(ctx, p.Timeout,
+		fmt.Errorf("not connected within %v: %w", p.Timeout, context.DeadlineExceeded))
+	defer cancel()
+	if ctx, err = qp.begin(ctx); err != nil {
+		return err
+	}
+	defer qp.settle()
+	if err := r.answer(); err != nil {
+		return err
+	}
+	if err := r.check(); err != nil {
+		r.s.Close()
+		return err
+	}
+	unbind := bound(ctx, r.s)
+	_, err = r.s.Write(reply)
+	unbind()
+	if err != nil {
+		r.s.Close()
+		return qp.reason(ctx, fmt.Errorf("send the MPA Reply: %w", err))
+	}
+	return qp.reason(ctx, qp.run(ctx, r.s, agreed))
+}
+
+// answer makes sure that there is one answer only.
+func (r *ConnRequest) answer() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.answered {
+		return errAnswered
+	}
+	r.answered = true
+	r.l.a.letGo(r)
+	return nil
+}
+
+// Reject tells the peer that its connection is not wanted, with private data
+// for its application: as much as ConnParams.PrivateData. The error says why
+// the peer cannot be told; the connection is closed anyway.
+func (r *ConnRequest) Reject(private []byte) error {
+	reply, err := r.r.Reject(private)
+	if err != nil {
+		return fmt.Errorf("reject %v: %w", r.Peer().Remote, err) // it can be tried again with less
+	}
+	if err := r.answer(); err != nil {
+		return fmt.Errorf("reject %v: %w", r.Peer().Remote, err)
+	}
+	defer r.s.Close()
+	if _, err := r.s.Write(reply); err != nil {
+		return fmt.Errorf("reject %v: %w", r.Peer().Remote, err)
+	}
+	return nil
+}
+
+// Close closes the connection without a word, unless the request has been
+// answered.
+func (r *ConnRequest) Close() error {
+	if r.answer() != nil {
+		return nil
+	}
+	return r.s.Close()
+}
