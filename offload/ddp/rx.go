@@ -64,8 +64,9 @@ func parseTagged(ulpdu []byte, s *Segment) Fault {
 // next (RFC 5041 §4.3, §5.3). Segments of a message are taken in order only,
 // as the stream delivers them.
 type Queue struct {
-	msn uint32 // of the message that is under way, or comes next
-	mo  uint32 // octets of it that have come
+	msn   uint32 // of the message that is under way, or comes next
+	mo    uint32 // octets of it that have come
+	begun bool   // a segment of it has come
 }
 
 // NewQueue is a queue before its first message, whose MSN is 1.
@@ -73,7 +74,7 @@ func NewQueue() Queue { return Queue{msn: 1} }
 
 // Begun reports whether a message is under way: the end of the stream would
 // cut it.
-func (q *Queue) Begun() bool { return q.mo != 0 }
+func (q *Queue) Begun() bool { return q.begun }
 
 // Offset is how many octets of the current message have come.
 func (q *Queue) Offset() uint32 { return q.mo }
@@ -95,7 +96,7 @@ func (q *Queue) Expect(s *Segment) Fault {
 // when s was its last.
 func (q *Queue) Accept(s *Segment) (length uint32, complete bool) {
 	q.mo += uint32(len(s.Payload))
-	if !s.Last {
+	if q.begun = !s.Last; q.begun {
 		return 0, false
 	}
 	length = q.mo
