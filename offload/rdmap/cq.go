@@ -42,7 +42,8 @@ const (
 
 // NewCQ makes a CQ for at least depth completions.
 func NewCQ(depth int, board *signal.Board) *CQ {
-	c := &CQ{cells: make([]cell, roundUp(depth)), board: board}
+	// Of one cell alone seq could not say whether it is filled or to be filled.
+	c := &CQ{cells: make([]cell, max(2, roundUp(depth))), board: board}
 	for i := range c.cells {
 		c.cells[i].seq.Store(uint64(i))
 	}
