@@ -196,6 +196,23 @@ func (q *QP) push(cq *CQ, c Completion, event bool) {
 // flush completes everything that is posted: sends in order, then receives in
 // order, each with its own status if it has one.
 func (q *QP) flush() {
+	q.flushSends()
+	q.flushReceives()
+}
+
+// flushUnwanted completes what was posted in a direction that is closed
+// already.
+func (q *QP) flushUnwanted() {
+	if q.weShut {
+		q.flushSends()
+	}
+	if q.peerShut {
+		q.flushReceives()
+	}
+}
+
+// flushSends completes every posted send.
+func (q *QP) flushSends() {
 	for head := q.sq.head.Load(); head != q.sq.tail.Load(); head++ {
 		w := q.sq.at(head)
 		status := w.status
@@ -206,7 +223,6 @@ func (q *QP) flush() {
 		q.sq.head.Store(head + 1)
 	}
 	q.sq.next = q.sq.head.Load()
-	q.flushReceives()
 }
 
 // flushReceives completes every posted receive.

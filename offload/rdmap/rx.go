@@ -45,7 +45,7 @@ func (q *QP) receive(s stream.Stream) {
 		}
 	}
 	if !q.listens() {
-		discard(s)
+		q.discard(s)
 	}
 	if s.EOF() && !q.peerShut && !q.held.active {
 		q.peerShut = true
@@ -60,11 +60,12 @@ func (q *QP) listens() bool {
 }
 
 // discard consumes what nobody will look at.
-func discard(s stream.Stream) {
-	var view [1][]byte
-	for s.Views(view[:]) != 0 {
+func (q *QP) discard(s stream.Stream) {
+	view := q.out.pieces[:1] // an array of its own would be allocated
+	for s.Views(view) != 0 {
 		s.Consume(len(view[0]))
 	}
+	clear(view)
 }
 
 // segment checks and places one DDP segment, and delivers the message that it
@@ -234,12 +235,15 @@ func (q *QP) recvTerminate(s *ddp.Segment) Code {
 	if s.MSN != 1 {
 		return ddpCode(ddp.BadMSN)
 	}
-	if s.MO != 0 || !s.Last {
+	if s.MO != 0 {
 		return ddpCode(ddp.BadMO)
+	}
+	if !s.Last {
+		return ddpCode(ddp.TooLong) // always one segment
 	}
 	t, ok := wire.ParseTerminate(s.Payload)
 	if !ok {
-		return ddpCode(ddp.TooLong)
+		return MarkerError // the ULPDU_Length lies
 	}
 	q.terminated(&t)
 	return Code{}
@@ -252,9 +256,9 @@ func (q *QP) peerClosed(s stream.Stream) {
 	case !q.alive():
 	case q.rx.Partial(s) || q.sends.Begun() || q.writing:
 		q.lose(s, ErrTruncated)
-	case !q.sq.empty() || q.out.msg.Open():
+	case !q.orq.empty() || !q.sq.empty() && !q.weShut:
 		q.lose(s, ErrPeerClosed)
-	default:
+	default: // Responses that we owe may still leave
 		q.move(evClosing)
 		q.flushReceives()
 	}
