@@ -24,7 +24,7 @@ var (
 
 // Cause is why a QP left good order. The zero Cause: it did not.
 type Cause struct {
-	Code    Code // of the Terminate; zero when none was sent or received
+	Code    Code // of the Terminate; zero when none was sent, and none received unless Remote
 	Remote  bool // the peer sent it
 	Swapped bool // it came with the bit order of Linux's siw, not RFC 5040's
 
@@ -59,7 +59,7 @@ type Error struct {
 func (e *Error) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "QP %d: ", e.QP)
-	if e.Code == (Code{}) {
+	if e.Code == (Code{}) && !e.Remote { // a peer may send 0/0/00
 		fmt.Fprintf(&b, "%v", e.Err)
 		return b.String()
 	}

@@ -107,8 +107,9 @@ func (q *QP) blameRead(t *wire.TerminateFields) {
 	}
 	for i := range q.orq.count {
 		o := q.orq.at(i)
-		end := o.to + uint64(o.left)
-		if o.rtr || wire.STag(o.stag) != r.SinkSTag || r.SinkTO < o.to || r.SinkTO > end {
+		// The peer counts what it had answered, or does not.
+		begin := o.to - uint64(o.size-o.left)
+		if o.rtr || wire.STag(o.stag) != r.SinkSTag || r.SinkTO-begin > uint64(o.size) {
 			continue
 		}
 		w := q.sq.at(o.pos)

@@ -31,22 +31,19 @@ const (
 // changes. Of Terminate and Errored the first cause stays: what follows is
 // consequence.
 func (s State) next(ev event) (State, bool) {
-	switch ev {
-	case evConnected:
-		return RTS, s == Idle
-	case evClosing:
-		return Closing, s == RTS
-	case evTerminate:
-		return Terminate, s == RTS || s == Closing
-	case evEnded:
-		switch s {
-		case Closing:
-			return Idle, true
-		case RTS, Terminate:
-			return Errored, true
-		}
-	case evLost:
-		return Errored, s != Errored
+	switch {
+	case ev == evConnected && s == Idle:
+		return RTS, true
+	case ev == evClosing && s == RTS:
+		return Closing, true
+	case ev == evTerminate && (s == RTS || s == Closing):
+		return Terminate, true
+	case ev == evEnded && s == Closing:
+		return Idle, true
+	case ev == evEnded && (s == RTS || s == Terminate):
+		return Errored, true
+	case ev == evLost && s != Errored:
+		return Errored, true
 	}
 	return s, false
 }

@@ -1,0 +1,297 @@
+package rdmap
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stag-rdma/stag/offload/mpa"
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// We close: what is posted completes first, then a FIN; the peer may go on
+// sending until it closes, too.
+func TestDisconnect(t *testing.T) { // RFC 5040 §6.2
+	s := open(t)
+	s.receives(RecvWR{ID: 1, SGL: []SGE{s.at(0, 4)}}, RecvWR{ID: 2})
+	s.posts(s.reads(3, 8, 1), SendWR{ID: 4, Op: WRSend, Flags: Fence | Signaled})
+	s.q.Disconnect()
+	s.turn()
+	s.sends(s.request(1, 8, 1))
+	s.is(RTS)
+	if s.st.shut {
+		t.Fatal("FIN with a Read outstanding")
+	}
+	s.gets(s.answer(true, 8, []byte("x")))
+	s.sends(send(1, nil))
+	s.is(Closing)
+	if !s.st.shut {
+		t.Fatal("no FIN")
+	}
+	s.completes(read(3, 1), ok(4, WCSend))
+	s.posts(SendWR{ID: 5, Op: WRSend}) // too late
+	s.completes(flushed(5, WCSend))
+	s.gets(send(1, []byte("more")))
+	s.completes(received(1, 4))
+	s.finishes()
+	s.is(Idle)
+	s.completes(flushed(2, WCRecv))
+	if s.st.killed || !s.q.Dead() || s.q.Cause() != (Cause{}) {
+		t.Errorf("reset %v, dead %v, cause %+v", s.st.killed, s.q.Dead(), s.q.Cause())
+	}
+}
+
+// Disconnect while the peer's Read is being answered.
+func TestDisconnectAnswersFirst(t *testing.T) {
+	s := open(t, withEMSS(128))
+	s.st.room = 1
+	s.gets(readRequest(1, 1, 0, 200, uint32(s.all), regionStart))
+	s.q.Disconnect()
+	s.turn()
+	s.is(RTS)
+	s.st.room = -1
+	s.turn()
+	s.is(Closing)
+	s.sends(tagged(wire.OpReadResponse, false, 1, 0, pattern(0, 108)), tagged(wire.OpReadResponse, true, 1, 108, pattern(108, 92)))
+	s.finishes()
+	s.is(Idle)
+}
+
+// The peer closes with nothing outstanding: so do we.
+func TestPeerCloses(t *testing.T) {
+	s := open(t)
+	s.receives(RecvWR{ID: 1, SGL: []SGE{s.at(0, 4)}}, RecvWR{ID: 2})
+	s.finishes(send(1, []byte("last")))
+	s.completes(received(1, 4), flushed(2, WCRecv))
+	s.is(Idle)
+	if s.st.killed || !s.st.shut {
+		t.Errorf("reset %v, FIN %v", s.st.killed, s.st.shut)
+	}
+	s.posts(SendWR{ID: 3, Op: WRSend})
+	s.receives(RecvWR{ID: 4})
+	s.completes(flushed(3, WCSend), flushed(4, WCRecv))
+}
+
+// ... after the Responses that it still waits for have left.
+func TestPeerClosesBeforeItsResponse(t *testing.T) {
+	for _, begun := range []bool{false, true} {
+		s := open(t, withEMSS(128))
+		if s.st.room = 0; begun {
+			s.st.room = 1
+		}
+		s.gets(readRequest(1, 1, 0, 200, uint32(s.all), regionStart))
+		s.finishes()
+		s.is(Closing)
+		s.receives(RecvWR{ID: 1}) // nothing will arrive any more
+		s.completes(flushed(1, WCRecv))
+		s.st.room = -1
+		s.turn()
+		s.sends(tagged(wire.OpReadResponse, false, 1, 0, pattern(0, 108)), tagged(wire.OpReadResponse, true, 1, 108, pattern(108, 92)))
+		s.is(Idle)
+	}
+}
+
+// The peer closes, or is lost, with our work outstanding.
+func TestPeerClosesWithWorkOutstanding(t *testing.T) {
+	for _, rtr := range []mpa.RTR{mpa.NoRTR, mpa.RTRRead} {
+		for _, send := range []bool{false, true} {
+			s := open(t, withRTR(rtr))
+			s.receives(RecvWR{ID: 9})
+			var want []Completion
+			switch {
+			case send:
+				s.st.room = 0
+				s.posts(SendWR{ID: 1, Op: WRSend})
+				want = []Completion{flushed(1, WCSend), flushed(9, WCRecv)}
+			case rtr == mpa.NoRTR:
+				s.posts(s.reads(1, 0, 1), SendWR{ID: 2, Op: WRSend, Flags: Signaled})
+				want = []Completion{flushed(1, WCRead), ok(2, WCSend), flushed(9, WCRecv)}
+			default: // its answer to the RTR is missing
+				want = []Completion{flushed(9, WCRecv)}
+			}
+			s.finishes()
+			s.is(Errored)
+			s.completes(want...)
+			if !s.st.killed || s.q.Cause() != (Cause{Err: ErrPeerClosed}) {
+				t.Errorf("reset %v, cause %+v", s.st.killed, s.q.Cause())
+			}
+		}
+	}
+}
+
+// The peer closes in the middle of an FPDU, or of a message.
+func TestTruncated(t *testing.T) {
+	all := func(s *script) uint32 { return uint32(s.all) }
+	for name, fpdu := range map[string]func(s *script) []byte{
+		"one octet":            func(s *script) []byte { return send(1, nil)[:1] },
+		"within the header":    func(s *script) []byte { return send(1, nil)[:10] },
+		"within the CRC":       func(s *script) []byte { f := send(1, nil); return f[:len(f)-1] },
+		"after a whole one":    func(s *script) []byte { return append(send(1, nil), 0) },
+		"within a Send":        func(s *script) []byte { return untagged(wire.OpSend, false, 0, 0, 1, 0, []byte("abc")) },
+		"within a Send, empty": func(s *script) []byte { return untagged(wire.OpSend, false, 0, 0, 1, 0, nil) },
+		"within a Write":       func(s *script) []byte { return tagged(wire.OpWrite, false, all(s), regionStart, []byte("abc")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t)
+			s.receives(RecvWR{ID: 1, SGL: []SGE{s.at(100, 8)}})
+			s.finishes(fpdu(s))
+			s.is(Errored)
+			if !s.st.killed || s.q.Cause() != (Cause{Err: ErrTruncated}) {
+				t.Errorf("reset %v, cause %+v", s.st.killed, s.q.Cause())
+			}
+			s.sends()
+			got := make([]Completion, 2)
+			want := flushed(1, WCRecv)
+			if want.QP = qpNumber; name == "after a whole one" {
+				want = received(1, 0)
+				want.QP = qpNumber
+			}
+			if n := s.cq.Poll(got); n != 1 || got[0] != want {
+				t.Errorf("completions %v, want %v", got[:n], want)
+			}
+		})
+	}
+}
+
+// A connection that is lost flushes what there is, in the order of posting:
+// sends, then receives.
+func TestLost(t *testing.T) {
+	s := open(t)
+	s.receives(RecvWR{ID: 1}, RecvWR{ID: 2})
+	s.posts(s.reads(3, 0, 1), SendWR{ID: 4, Op: WRWrite}, SendWR{ID: 5, Op: WRSend, Flags: Signaled}, SendWR{ID: 6, Op: WRSend, Flags: Fence})
+	s.gets(untagged(wire.OpSend, false, 0, 0, 1, 0, nil))
+	s.fault(stream.ErrReset)
+	s.is(Errored)
+	// 4 and 5 have left, which is all that their completion says.
+	s.completes(flushed(3, WCRead), ok(5, WCSend), flushed(6, WCSend), flushed(1, WCRecv), flushed(2, WCRecv))
+	if got := s.q.Cause(); got != (Cause{Err: stream.ErrReset}) {
+		t.Errorf("cause %+v", got)
+	}
+	e := &Error{QP: 7, Cause: s.q.Cause()}
+	if !errors.Is(e, stream.ErrReset) || e.Error() != "QP 7: connection reset by peer" {
+		t.Errorf("error %q", e)
+	}
+	s.posts(SendWR{ID: 7, Op: WRWrite})
+	s.receives(RecvWR{ID: 8})
+	s.completes(flushed(7, WCWrite), flushed(8, WCRecv))
+}
+
+func TestAbort(t *testing.T) {
+	s := open(t)
+	s.receives(RecvWR{ID: 1})
+	s.st.room = 0
+	s.posts(SendWR{ID: 2, Op: WRSend})
+	s.q.Abort()
+	s.turn()
+	s.is(Errored)
+	s.completes(flushed(2, WCSend), flushed(1, WCRecv))
+	if !s.st.killed || s.q.Cause() != (Cause{Err: stream.ErrAborted}) {
+		t.Errorf("reset %v, cause %+v", s.st.killed, s.q.Cause())
+	}
+	s.sends()
+}
+
+// Of several causes the first stays.
+func TestFirstCauseStays(t *testing.T) {
+	s := open(t)
+	s.gets(write(1, 0, []byte("x")))
+	first := s.q.Cause()
+	s.q.Abort()
+	s.turn()
+	s.is(Errored)
+	if !s.st.killed || s.q.Cause() != first {
+		t.Errorf("reset %v, cause %+v, was %+v", s.st.killed, s.q.Cause(), first)
+	}
+}
+
+// A fault after our FIN: there is no direction left for a Terminate.
+func TestFaultAfterOurFIN(t *testing.T) {
+	s := open(t)
+	s.q.Disconnect()
+	s.turn()
+	s.is(Closing)
+	s.gets(write(1, 0, []byte("x")))
+	s.sends()
+	s.is(Terminate)
+	s.finishes()
+	s.is(Errored)
+	if c := s.q.Cause(); c.Code != (Code{1, 1, 0}) {
+		t.Errorf("cause %+v", c)
+	}
+}
+
+// While an invalidation is waited for a local fault ends the connection: the
+// delivery never comes, the stream still ends.
+func TestFaultWhileHeld(t *testing.T) {
+	s := open(t)
+	other := s.table.Join()
+	defer other.Close()
+	other.Enter()
+	a, _ := s.region(8, s.pd, every)
+	s.receives(RecvWR{ID: 1})
+	s.gets(untagged(wire.OpSendInvalidate, true, uint32(a), 0, 1, 0, nil), send(2, nil))
+	s.posts(SendWR{ID: 2, Op: WRSend, SGL: []SGE{{LKey: 3, Length: 1}}})
+	s.sends(terminateFPDU(LocalCatastrophic))
+	s.completes(failed(2, WCSend, LocalProtErr), flushed(1, WCRecv))
+	other.Leave()
+	s.pass(settleAgain)
+	s.completes()
+	s.finishes()
+	s.is(Errored)
+	if s.st.killed {
+		t.Error("reset")
+	}
+}
+
+// A QP that never had a stream, or whose set-up failed.
+func TestKill(t *testing.T) {
+	s := open(t)
+	q := New(s.q.cfg)
+	q.News.Fire = func() {}
+	for id := range uint64(2) {
+		if !q.PostRecv(&RecvWR{ID: id}) {
+			t.Fatal("no room")
+		}
+	}
+	why := errors.New("refused")
+	q.Kill(why)
+	s.completes(flushed(0, WCRecv), flushed(1, WCRecv))
+	if q.State() != Errored || !q.Dead() || q.Cause() != (Cause{Err: why}) {
+		t.Errorf("state %v, dead %v, cause %+v", q.State(), q.Dead(), q.Cause())
+	}
+}
+
+// A CQ that overflows ends its QP, and what was lost is lost.
+func TestCQOverrun(t *testing.T) {
+	s := open(t, withCQ(4))
+	for i := range uint64(5) {
+		s.receives(RecvWR{ID: i})
+	}
+	news := 0
+	s.cq.News.Fire = func() { news++ }
+	for i := range uint32(4) {
+		s.gets(send(i+1, nil))
+	}
+	s.is(RTS)
+	s.gets(send(5, nil))
+	s.board.Deliver()
+	if !s.cq.Overrun() || news != 1 {
+		t.Errorf("overrun %v, told %d times", s.cq.Overrun(), news)
+	}
+	s.completes(received(0, 0), received(1, 0), received(2, 0), received(3, 0))
+	if c := s.q.Cause(); c != (Cause{Code: LocalCatastrophic, Err: ErrCQOverrun}) {
+		t.Errorf("cause %+v", c)
+	}
+	s.hasTerminated(LocalCatastrophic)
+}
+
+// The same by completions of sends.
+func TestCQOverrunBySends(t *testing.T) {
+	s := open(t, withCQ(2))
+	for i := range uint64(3) {
+		s.posts(SendWR{ID: i, Op: WRSend, Flags: Signaled})
+	}
+	s.sends(send(1, nil), send(2, nil), send(3, nil), terminateFPDU(LocalCatastrophic))
+	s.completes(ok(0, WCSend), ok(1, WCSend))
+	s.is(Terminate)
+}

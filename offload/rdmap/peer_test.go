@@ -1,0 +1,176 @@
+package rdmap
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// swapped is a Terminate's payload as Linux siw sends it: the bits of the
+// control word from the other end, and the payload's length alone.
+func swapped(body []byte) []byte {
+	b := append([]byte(nil), body...)
+	b[0] = b[0]<<4 | b[0]>>4
+	var f byte
+	for i := range 3 {
+		if b[2]&(0x80>>i) != 0 {
+			f |= 1 << i
+		}
+	}
+	b[2] = f
+	return b
+}
+
+// Terminates of the peer's, and what becomes of our work: the Read that is
+// blamed, if one is, gets its reason, all else is flushed; no Terminate goes
+// back; our direction is closed (RFC 5040 §4.8, §5.4).
+func TestTerminateReceived(t *testing.T) {
+	request := func(s *script, at int) []byte { // the second Read, of which at octets have come
+		return readHeader(uint32(s.all), regionStart+20+uint64(at), uint32(10-at), peerSTag, 0x99+uint64(at))
+	}
+	asked := func(s *script) []byte { return s.request(2, 20, 10) }
+	for _, c := range []struct {
+		name   string
+		body   func(s *script) []byte
+		code   Code
+		status Status // of the second Read
+		text   string
+	}{
+		{"Read refused", func(s *script) []byte { return terminateBody(ProtInvalidSTag, asked(s), request(s, 0)) }, ProtInvalidSTag, RemoteAccessErr,
+			"QP 7: terminated by the peer: RDMAP remote protection error: invalid STag (0/1/00), for RDMA Read Request of 0x00005500 at offset 153"},
+		{"Read refused half-way", func(s *script) []byte { return terminateBody(ProtBounds, asked(s), request(s, 4)) }, ProtBounds, RemoteAccessErr,
+			"base or bounds violation (0/1/01), for RDMA Read Request of 0x00005500 at offset 157"},
+		{"Read refused for another reason", func(s *script) []byte { return terminateBody(OpStream, asked(s), request(s, 0)) }, OpStream, RemoteOperationErr, "0/2/07"},
+		{"Read of a sink we do not know", func(s *script) []byte {
+			return terminateBody(ProtAccess, asked(s), readHeader(1, 2, 3, 4, 5))
+		}, ProtAccess, Flushed, "of 0x00000004 at offset 5"},
+		{"Write refused", func(s *script) []byte { return terminateBody(Code{1, 1, 1}, write(0x77, 3, []byte("x"))) }, Code{1, 1, 1}, Flushed,
+			"DDP tagged buffer error: base or bounds violation (1/1/01), for RDMA Write to 0x00000077 at offset 3"},
+		{"Send without receive", func(s *script) []byte { return terminateBody(Code{1, 2, 2}, send(1, nil)) }, Code{1, 2, 2}, Flushed,
+			"DDP untagged buffer error: no buffer for the message (1/2/02), for Send"},
+		{"Send with Invalidate refused", func(s *script) []byte {
+			return terminateBody(ProtInvalidate, untagged(wire.OpSendInvalidate, true, 0x99, 0, 1, 0, nil))
+		}, ProtInvalidate, Flushed, "STag cannot be invalidated (0/1/09), for Send with Invalidate of 0x00000099"},
+		{"CRC", func(s *script) []byte { return terminateBody(CRCError) }, CRCError, Flushed, "MPA: CRC error (2/0/02)"},
+		{"CRC, as some adapters number it", func(s *script) []byte { return terminateBody(Code{2, 3, 2}) }, Code{2, 3, 2}, Flushed, "MPA: CRC error (2/3/02)"},
+		{"0/0/ff", func(s *script) []byte { return terminateBody(LocalCatastrophic) }, LocalCatastrophic, Flushed, "RDMAP: local catastrophic error (0/0/ff)"},
+		{"0/0/00", func(s *script) []byte { return terminateBody(Code{}) }, Code{}, Flushed, "local catastrophic error (0/0/00)"},
+		{"nothing we know", func(s *script) []byte { return terminateBody(Code{5, 6, 7}) }, Code{5, 6, 7}, Flushed, "unknown error (5/6/07)"},
+		{"M, D and R, but half of it", func(s *script) []byte { return terminateBody(ProtAccess, asked(s), request(s, 0))[:30] }, ProtAccess, Flushed,
+			"access rights violation (0/1/02), for RDMA Read Request"},
+		{"M, D and R, but nothing", func(s *script) []byte { return terminateBody(ProtAccess, asked(s), request(s, 0))[:4] }, ProtAccess, Flushed, "(0/1/02)"},
+	} {
+		for _, siw := range []bool{false, true} {
+			t.Run(c.name, func(t *testing.T) {
+				s := open(t)
+				s.receives(RecvWR{ID: 9})
+				s.posts(s.reads(1, 0, 5), s.reads(2, 20, 10), s.reads(3, 40, 10), SendWR{ID: 4, Op: WRSend, Flags: Signaled}, SendWR{ID: 5, Op: WRSend, Flags: Fence})
+				s.sends(s.request(1, 0, 5), s.request(2, 20, 10), s.request(3, 40, 10), send(1, nil))
+				s.gets(s.answer(true, 0, pattern(0, 5)), s.answer(false, 20, pattern(20, 4)))
+				s.completes(read(1, 5))
+				body := c.body(s)
+				if siw && c.name != "nothing we know" { // where neither order means anything the RFC's counts
+
+					body = swapped(body)
+				}
+				s.gets(untagged(wire.OpTerminate, true, 0, 2, 1, 0, body))
+				s.sends()
+				s.is(Terminate)
+				s.completes(failed(2, WCRead, c.status), flushed(3, WCRead), ok(4, WCSend), flushed(5, WCSend), flushed(9, WCRecv))
+				got := s.q.Cause()
+				if got.Code != c.code || !got.Remote || got.Err != nil {
+					t.Errorf("cause %+v, want the peer's %v", got, c.code)
+				}
+				text := (&Error{7, got}).Error()
+				if siw && got.Code != (Code{}) && got.Code != LocalCatastrophic && !got.Swapped && c.name != "nothing we know" {
+					t.Errorf("%q does not say that siw has sent it", text)
+				}
+				if !strings.Contains(text, c.text) {
+					t.Errorf("%q, want %q", text, c.text)
+				}
+				if !s.st.shut {
+					t.Error("our direction is open")
+				}
+				s.finishes()
+				s.is(Errored)
+				if s.st.killed || s.q.Cause() != got {
+					t.Errorf("reset %v, cause %+v", s.st.killed, s.q.Cause())
+				}
+			})
+		}
+	}
+}
+
+// A Terminate in the middle of the peer's own message, and of ours.
+func TestTerminateWithinMessages(t *testing.T) {
+	s := open(t, withEMSS(128))
+	s.receives(RecvWR{ID: 1, SGL: []SGE{s.at(0, 8)}})
+	s.st.room = 1
+	s.posts(SendWR{ID: 2, Op: WRWrite, SGL: []SGE{s.at(0, 200)}, RKey: 4})
+	s.sends(tagged(wire.OpWrite, false, 4, 0, pattern(0, 108)))
+	s.gets(untagged(wire.OpSend, false, 0, 0, 1, 0, []byte("ab")), terminateFPDU(OpStream))
+	s.st.room = -1
+	s.turn()
+	s.sends()
+	s.completes(flushed(2, WCWrite), flushed(1, WCRecv))
+	s.finishes()
+	s.is(Errored)
+}
+
+// Terminates cross: each side has sent one, and none answers the other's.
+func TestTerminatesCross(t *testing.T) {
+	s := open(t)
+	f := write(1, 0, []byte("x"))
+	s.gets(f)
+	s.sends(terminateFPDU(Code{1, 1, 0}, f))
+	s.finishes(terminateFPDU(OpStream))
+	s.sends()
+	s.is(Errored)
+	if c := s.q.Cause(); c.Remote || c.Code != (Code{1, 1, 0}) {
+		t.Errorf("cause %+v", c)
+	}
+}
+
+// The texts of our own errors.
+func TestErrorTexts(t *testing.T) {
+	for _, c := range []struct {
+		e    Error
+		want string
+	}{
+		{Error{3, Cause{Err: ErrTruncated}}, "QP 3: the peer closed the connection in the middle of a message"},
+		{Error{3, Cause{Code: LocalCatastrophic, Err: ErrLocalAccess}},
+			"QP 3: terminated by this side: RDMAP: local catastrophic error (0/0/ff): a work request names local memory that this QP may not use"},
+		{Error{3, Cause{Code: Code{1, 1, 4}, HasSegment: true, Opcode: wire.OpWrite, STag: 9, TO: 8}},
+			"QP 3: terminated by this side: DDP tagged buffer error: invalid DDP version (1/1/04), for RDMA Write to 0x00000009 at offset 8"},
+		{Error{3, Cause{Code: Code{1, 0, 0}}}, "QP 3: terminated by this side: DDP local error: local catastrophic error (1/0/00)"},
+		{Error{3, Cause{Code: Code{1, 9, 9}}}, "QP 3: terminated by this side: unknown error (1/9/09)"},
+	} {
+		if got := c.e.Error(); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+// All of the state table: which event leads where from where.
+func TestStates(t *testing.T) {
+	const no = 255
+	states := []State{Idle, RTS, Closing, Terminate, Errored}
+	for _, row := range []struct {
+		ev   event
+		want [5]State // from Idle, RTS, Closing, Terminate, Errored
+	}{
+		{evConnected, [5]State{RTS, no, no, no, no}},
+		{evClosing, [5]State{no, Closing, no, no, no}},
+		{evTerminate, [5]State{no, Terminate, Terminate, no, no}},
+		{evEnded, [5]State{no, Errored, Idle, Errored, no}},
+		{evLost, [5]State{Errored, Errored, Errored, Errored, no}},
+	} {
+		for i, from := range states {
+			got, allowed := from.next(row.ev)
+			if want := row.want[i]; allowed != (want != no) || allowed && got != want || !allowed && got != from {
+				t.Errorf("event %d in %v: %v, %v", row.ev, from, got, allowed)
+			}
+		}
+	}
+}
