@@ -1,0 +1,241 @@
+package hostile
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/rdma"
+	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rawpeer"
+)
+
+// rig is an adapter on one of the two paths, and where its peers are. Nothing
+// of it may be left when the test ends.
+type rig struct {
+	testing.TB
+	a        *rdma.Adapter
+	l        *rdma.Listener
+	host     string                   // the adapter's address
+	peerHost string                   // that of raw peers
+	there    func(func() error) error // runs where raw peers are
+	here     func(func() error) error // runs where the adapter is
+	path     string
+}
+
+// heap is the adapters' region heap, octets.
+const heap = 8 << 20
+
+// silence is how long a listener waits for a Request.
+const silence = 500 * time.Millisecond
+
+// onBothPaths runs f with an adapter on each of the paths.
+func onBothPaths(t *testing.T, f func(r *rig)) {
+	t.Helper()
+	t.Run("kernel port", func(t *testing.T) { f(kernelRig(t)) })
+	t.Run("offloaded", func(t *testing.T) { f(offloadedRig(t)) })
+}
+
+func kernelRig(t testing.TB) *rig {
+	t.Helper()
+	watch(t)
+	stay := func(f func() error) error { return f() }
+	r := &rig{TB: t, host: "127.0.0.1", peerHost: "127.0.0.1", there: stay, here: stay, path: "kernel port"}
+	r.open(rdma.Config{KernelPort: true, RegionHeap: heap})
+	return r
+}
+
+func offloadedRig(t testing.TB) *rig {
+	t.Helper()
+	need.Root(t)
+	need.XDP(t)
+	watch(t)
+	p, err := pair.New(pair.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{
+		TB: t, host: p.Ends[pair.A].V4.Addr().String(), peerHost: p.Ends[pair.B].V4.Addr().String(),
+		there: func(f func() error) error { return p.Do(pair.B, f) },
+		here:  func(f func() error) error { return p.Do(pair.A, f) },
+		path:  "offloaded",
+	}
+	t.Cleanup(func() {
+		r.noSockets()
+		r.check(p.Close())
+	})
+	r.open(rdma.Config{Ports: []string{p.Ends[pair.A].Name}, RegionHeap: heap})
+	return r
+}
+
+// open opens the adapter and a listener, and closes them when the test ends.
+func (r *rig) open(c rdma.Config) {
+	r.Helper()
+	r.must(r.here(func() (err error) {
+		r.a, err = rdma.Open(c)
+		return err
+	}))
+	r.Cleanup(func() {
+		r.idle()
+		r.check(r.a.Close())
+	})
+	var err error
+	r.l, err = r.a.Listen(r.ctx(), net.JoinHostPort(r.host, "0"), rdma.ListenConfig{Timeout: silence})
+	r.must(err)
+}
+
+// idle demands that the adapter has nothing any more that was made of it.
+func (r *rig) idle() {
+	r.Helper()
+	at, err := r.a.Attributes()
+	r.must(err)
+	if at.Regions != 0 || at.QPs != 0 || at.HeapFree != at.HeapSize {
+		r.Errorf("left behind: %d regions, %d QPs, %d octets of the heap", at.Regions, at.QPs, at.HeapSize-at.HeapFree)
+	}
+}
+
+// noSockets demands that the kernel has no socket of ours any more.
+func (r *rig) noSockets() {
+	r.Helper()
+	var left []string
+	r.must(r.here(func() error {
+		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+			all, err := netlink.SocketDiagTCP(family)
+			if err != nil {
+				return err
+			}
+			for _, s := range all {
+				const timeWait = 6
+				if s.State != timeWait {
+					left = append(left, fmt.Sprintf("%v:%d-%v:%d state %d", s.ID.Source, s.ID.SourcePort, s.ID.Destination, s.ID.DestinationPort, s.State))
+				}
+			}
+		}
+		return nil
+	}))
+	if len(left) != 0 {
+		r.Errorf("sockets left behind: %v", left)
+	}
+}
+
+// watch demands that descriptors and goroutines are as they were when the test
+// and all that it has begun are over. The runtime's own come first.
+func watch(t testing.TB) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	goroutines, files := runtime.NumGoroutine(), descriptors(t)
+	t.Cleanup(func() {
+		var now []string
+		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			now = descriptors(t)
+			if runtime.NumGoroutine() <= goroutines && len(now) <= len(files) {
+				return
+			}
+		}
+		stacks := make([]byte, 1<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		t.Errorf("left behind: %d goroutines, were %d; descriptors %v, were %v\n%s", runtime.NumGoroutine(), goroutines, now, files, stacks)
+	})
+}
+
+// descriptors are the files that the process has open.
+func descriptors(t testing.TB) (all []string) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		to, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name()))
+		if err == nil && !strings.HasPrefix(to, "/proc/") { // the directory itself
+			all = append(all, to)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (r *rig) must(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *rig) check(err error) {
+	r.Helper()
+	if err != nil {
+		r.Error(err)
+	}
+}
+
+// ctx ends when the test should have.
+func (r *rig) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	r.Cleanup(cancel)
+	return ctx
+}
+
+// with is the rig for a test of its own.
+func (r *rig) with(t *testing.T) *rig {
+	c := *r
+	c.TB = t
+	return &c
+}
+
+// dial is a raw peer that has connected to the listener.
+func (r *rig) dial() *rawpeer.Peer {
+	r.Helper()
+	var c net.Conn
+	r.must(r.there(func() (err error) {
+		c, err = net.DialTimeout("tcp", r.l.Addr().String(), 10*time.Second)
+		return err
+	}))
+	return r.peer(c)
+}
+
+func (r *rig) peer(c net.Conn) *rawpeer.Peer {
+	r.Helper()
+	p, err := rawpeer.New(c.(*net.TCPConn))
+	r.must(err)
+	r.Cleanup(func() { c.Close() })
+	return p
+}
+
+// listen is where a raw peer waits to be dialled.
+func (r *rig) listen() *net.TCPListener {
+	r.Helper()
+	var l net.Listener
+	r.must(r.there(func() (err error) {
+		l, err = net.Listen("tcp", net.JoinHostPort(r.peerHost, "0"))
+		return err
+	}))
+	r.Cleanup(func() { l.Close() })
+	r.must(l.(*net.TCPListener).SetDeadline(time.Now().Add(rawpeer.Patience)))
+	return l.(*net.TCPListener)
+}
+
+// eventually waits until f reports true.
+func (r *rig) eventually(what string, f func() bool) {
+	r.Helper()
+	for end := time.Now().Add(20 * time.Second); !f(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			r.Fatalf("%s: not within 20 s", what)
+		}
+	}
+}
