@@ -35,6 +35,9 @@ type Port struct {
 	Addresses []netip.Prefix // of the interface
 	MTU       int            // octets, of the IP packet; 0 for the kernel's
 	Path      string         // "kernel port", or how the interface is used
+
+	// NoZeroCopy is why zero copy was tried and is not used; nil otherwise.
+	NoZeroCopy error
 }
 
 // Limits are what an adapter takes at most.
@@ -85,7 +88,7 @@ func (a *Adapter) Attributes() (Attributes, error) {
 
 // describe must run in the adapter's namespace.
 func (p *port) describe() (Port, error) {
-	out := Port{Name: p.name, MTU: p.nic.Link().MTU, Path: p.path()}
+	out := Port{Name: p.name, MTU: p.nic.Link().MTU, Path: p.path(), NoZeroCopy: p.nic.Path().NoZeroCopy}
 	ifc, err := net.InterfaceByIndex(p.nic.Link().Index)
 	if err != nil {
 		return Port{}, err
