@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -40,28 +38,8 @@ func echo(ctx context.Context, link, address string) error {
 	return flow.Err()
 }
 
-// TestREADMEQuotes: the README's program is the one above.
-func TestREADMEQuotes(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := os.ReadFile("readme_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, found := strings.Cut(string(readme), "```go\n")
-	quoted, _, closed := strings.Cut(rest, "```\n")
-	if !found || !closed || !strings.Contains(quoted, "func echo") {
-		t.Fatalf("the README quotes no program: %q", quoted)
-	}
-	if !strings.Contains(string(source), "\n"+quoted+"\n") {
-		t.Errorf("the README quotes what is not in readme_test.go:\n%s", quoted)
-	}
-}
-
-// TestREADMERuns: the README's program does what it says.
-func TestREADMERuns(t *testing.T) {
+// TestEcho: the program of a newcomer to this package does what it says.
+func TestEcho(t *testing.T) {
 	need.Root(t)
 	need.XDP(t)
 	p, err := pair.New(pair.Config{})
