@@ -55,7 +55,7 @@ func (qp *QP) start(s *socket, a mpa.Agreed) error {
 	}
 	local, remote := addresses(s)
 	qp.conn = Conn{
-		Local: local, Remote: remote, Initiator: a.Initiator, Revision: a.Revision, CRC: a.CRC,
+		Local: local, Remote: remote, Initiator: a.Initiator, Revision: int(a.Revision), CRC: a.CRC,
 		SendMarkers: a.SendMarkers, RecvMarkers: a.ReceiveMarkers,
 		IRD: int(a.IRD), ORD: int(a.ORD), PrivateData: a.Private, Path: s.p.path(),
 	}

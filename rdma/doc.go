@@ -11,13 +11,13 @@
 //
 // # What happens to a work request
 //
-//	 PostSend(WRWrite, SGL, RemoteAddr, RKey)                       the peer
-//	   │ checked, copied into the send queue, one doorbell
-//	   ▼
-//	 engine: local access check ── segments, CRC ── TCP ── port ──▶ engine: CRC,
-//	   │ the last segment has left                                  table check,
-//	   ▼                                                            then into the
-//	 CQ: Completion{ID, Status}  ◀── Poll, Wait                     region itself
+//	PostSend(WRWrite, SGL, RemoteAddr, RKey)                       the peer
+//	  │ checked, copied into the send queue, one doorbell
+//	  ▼
+//	engine: local access check ── segments, CRC ── TCP ── port ──▶ engine: CRC,
+//	  │ the last segment has left                                  table check,
+//	  ▼                                                            then into the
+//	CQ: Completion{ID, Status}  ◀── Poll, Wait                     region itself
 //
 // A Write goes to memory of the peer that its RKey names, and a Read fetches
 // from such; the peer's application takes no part and gets no completion. A

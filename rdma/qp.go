@@ -97,7 +97,7 @@ const (
 type Conn struct {
 	Local, Remote netip.AddrPort
 	Initiator     bool   // this end dialled
-	Revision      uint8  // of MPA
+	Revision      int    // of MPA
 	CRC           bool   // FPDUs are checked, in both directions
 	SendMarkers   bool   // the peer wanted Markers
 	RecvMarkers   bool   // we did

@@ -1,0 +1,313 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/test/need"
+)
+
+// patience bounds every wait of a test: it is never reached unless something
+// is wrong.
+const patience = 30 * time.Second
+
+// rig is two adapters that reach each other. What they leave behind fails the
+// test.
+type rig struct {
+	*testing.T
+	a, b *Adapter
+	host string // of b
+	pair *pair.Pair
+}
+
+// onBothPaths runs test over the kernel port, as any user, and over the
+// offloaded path, as root.
+func onBothPaths(t *testing.T, test func(r *rig)) {
+	t.Run("kernel port", func(t *testing.T) { test(newLoopback(t)) })
+	t.Run("offloaded", func(t *testing.T) { test(newHosts(t, pair.Config{})) })
+}
+
+func newLoopback(t *testing.T) *rig {
+	r := &rig{T: t, host: "127.0.0.1"}
+	r.checkLeaks()
+	r.a, r.b = r.open(Config{KernelPort: true}), r.open(Config{KernelPort: true})
+	return r
+}
+
+func newHosts(t *testing.T, c pair.Config) *rig {
+	need.Root(t)
+	need.XDP(t)
+	r := &rig{T: t}
+	r.checkLeaks()
+	var err error
+	if r.pair, err = pair.New(c); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.check(r.pair.Close()) })
+	for side, a := range map[pair.Side]**Adapter{pair.A: &r.a, pair.B: &r.b} {
+		err := r.pair.Do(side, func() error {
+			*a = r.open(Config{Ports: []string{r.pair.Ends[side].Name}})
+			return nil
+		})
+		r.must(err)
+	}
+	r.host = r.pair.Ends[pair.B].V4.Addr().String()
+	return r
+}
+
+// open opens an adapter that is closed, and looked at, when the test ends.
+func (r *rig) open(c Config) *Adapter {
+	r.Helper()
+	a, err := Open(c)
+	r.must(err)
+	r.Cleanup(func() {
+		r.noFlows(a)
+		r.check(a.Close())
+		r.check(a.Close())
+	})
+	return a
+}
+
+// noFlows closes a's QPs, and waits until nothing is steered any more but what
+// is in TIME-WAIT.
+func (r *rig) noFlows(a *Adapter) {
+	for _, qp := range a.allQPs() {
+		r.check(qp.Close())
+	}
+	for _, p := range a.ports {
+		r.eventually("flow entries are gone", func() bool {
+			n := 0
+			r.check(p.nic.Steering().Flows(func(bpf.FlowKey, bpf.Flow) bool { n++; return true }))
+			return n == len(p.nic.Flows()) // TIME-WAIT
+		})
+	}
+}
+
+// checkLeaks compares goroutines and descriptors at the end of the test with
+// those of now.
+func (r *rig) checkLeaks() {
+	runtime.GC()
+	goroutines, files := runtime.NumGoroutine(), r.files()
+	r.Cleanup(func() {
+		r.eventually("goroutines have ended", func() bool { return runtime.NumGoroutine() <= goroutines })
+		r.eventually("descriptors are closed", func() bool { return r.files() <= files })
+	})
+}
+
+func (r *rig) files() int {
+	all, err := os.ReadDir("/proc/self/fd")
+	r.must(err)
+	return len(all)
+}
+
+func (r *rig) must(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *rig) check(err error) {
+	r.Helper()
+	if err != nil {
+		r.Error(err)
+	}
+}
+
+// eventually fails the test unless f becomes true.
+func (r *rig) eventually(what string, f func() bool) {
+	r.Helper()
+	for end := time.Now().Add(patience); !f(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			buf := make([]byte, 1<<16)
+			r.Fatalf("%s: not within %v\n%s", what, patience, buf[:runtime.Stack(buf, true)])
+		}
+	}
+}
+
+func (r *rig) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	r.Cleanup(cancel)
+	return ctx
+}
+
+// wants is what a test may want of a connection. The zero value is the usual.
+type wants struct {
+	heap         int // octets of each side's region; 0 means 64 KiB
+	access       Access
+	qp           QPConfig
+	cqDepth      int
+	dial, accept ConnParams
+}
+
+// end is one side of a connection, with a region to play with.
+type end struct {
+	r          *rig
+	a          *Adapter
+	pd         *PD
+	send, recv *CQ
+	qp         *QP
+	mr         *MR
+}
+
+const all = LocalWrite | RemoteWrite | RemoteRead
+
+// newEnd makes everything but the connection.
+func (r *rig) newEnd(a *Adapter, w wants) *end {
+	r.Helper()
+	if w.heap == 0 {
+		w.heap = 64 << 10
+	}
+	if w.access == 0 {
+		w.access = all
+	}
+	if w.cqDepth == 0 {
+		w.cqDepth = 512
+	}
+	e := &end{r: r, a: a}
+	var err error
+	e.pd, err = a.AllocPD()
+	r.must(err)
+	e.send, err = a.CreateCQ(w.cqDepth)
+	r.must(err)
+	e.recv, err = a.CreateCQ(w.cqDepth)
+	r.must(err)
+	w.qp.SendCQ, w.qp.RecvCQ = e.send, e.recv
+	e.qp, err = e.pd.CreateQP(w.qp)
+	r.must(err)
+	e.mr, err = e.pd.AllocMR(w.heap, w.access)
+	r.must(err)
+	return e
+}
+
+// connect makes a connection from a's end to b's.
+func (r *rig) connect(w wants) (x, y *end) {
+	r.Helper()
+	x, y = r.newEnd(r.a, w), r.newEnd(r.b, w)
+	r.must(r.join(x, y, w))
+	return x, y
+}
+
+// join connects two ends. The error is the one of Dial, or of Accept.
+func (r *rig) join(x, y *end, w wants) error {
+	r.Helper()
+	l := r.listen(y.a)
+	defer l.Close()
+	accepted := make(chan error, 1)
+	go func() {
+		req, err := l.Accept(r.ctx())
+		if err == nil {
+			err = req.Accept(r.ctx(), y.qp, w.accept)
+		}
+		accepted <- err
+	}()
+	err := x.qp.Dial(r.ctx(), l.Addr().String(), w.dial)
+	if err != nil {
+		l.Close()
+	}
+	return errors.Join(err, <-accepted)
+}
+
+func (r *rig) listen(a *Adapter) *Listener {
+	r.Helper()
+	l, err := a.Listen(r.ctx(), r.host+":0", ListenConfig{})
+	r.must(err)
+	return l
+}
+
+// post posts sends that must be taken.
+func (e *end) post(wrs ...SendWR) {
+	e.r.Helper()
+	_, err := e.qp.PostSend(wrs...)
+	e.r.must(err)
+}
+
+// receive posts receives that must be taken.
+func (e *end) receive(wrs ...RecvWR) {
+	e.r.Helper()
+	_, err := e.qp.PostRecv(wrs...)
+	e.r.must(err)
+}
+
+// sent waits for the next n completions of the send queue; got for those of
+// the receive queue.
+func (e *end) sent(n int) []Completion { e.r.Helper(); return e.r.poll(e.send, n) }
+func (e *end) got(n int) []Completion  { e.r.Helper(); return e.r.poll(e.recv, n) }
+
+func (r *rig) poll(cq *CQ, n int) []Completion {
+	r.Helper()
+	dst := make([]Completion, n)
+	for have := 0; have < n; {
+		if err := cq.Wait(r.ctx()); err != nil {
+			r.Fatalf("%d of %d completions: %v", have, n, err)
+		}
+		have += cq.Poll(dst[have:])
+	}
+	return dst
+}
+
+// ok demands that every completion is a success.
+func (r *rig) ok(all []Completion) []Completion {
+	r.Helper()
+	for _, c := range all {
+		if c.Status != Success {
+			r.Fatalf("completion %+v", c)
+		}
+	}
+	return all
+}
+
+// none demands that a CQ is empty.
+func (r *rig) none(cq *CQ) {
+	r.Helper()
+	var c [1]Completion
+	if cq.Poll(c[:]) != 0 {
+		r.Errorf("unexpected completion %+v", c[0])
+	}
+}
+
+// done waits for the end of the connection.
+func (e *end) done() {
+	e.r.Helper()
+	select {
+	case <-e.qp.Done():
+	case <-time.After(patience):
+		e.r.Fatalf("the QP is not done: state %v, %v", e.qp.State(), e.qp.Err())
+	}
+}
+
+// says demands an error of the kind and with the words.
+func (r *rig) says(err, is error, words ...string) {
+	r.Helper()
+	if err == nil {
+		r.Errorf("no error; want one that says %q", words)
+		return
+	}
+	if is != nil && !errors.Is(err, is) {
+		r.Errorf("error %q is not %q", err, is)
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			r.Errorf("error %q does not say %q", err, word)
+		}
+	}
+	if strings.Contains(err.Error(), "\n") {
+		r.Errorf("error %q has several lines", err)
+	}
+}
+
+// fill makes a pattern that no other seed makes.
+func fill(b []byte, seed int) {
+	x := uint32(seed)*2654435761 + 1
+	for i := range b {
+		x = x*1664525 + 1013904223
+		b[i] = byte(x >> 24)
+	}
+}
