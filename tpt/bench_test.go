@@ -1,0 +1,103 @@
+package tpt
+
+import "testing"
+
+// tables are where a table can lie.
+func tables(b *testing.B, run func(b *testing.B, s *stage)) {
+	b.Run("plain", func(b *testing.B) { run(b, newStage(b, Config{})) })
+	b.Run("mapped", func(b *testing.B) { run(b, newStage(b, Config{Memory: mapped(b, defaultEntries)})) })
+}
+
+// quiet is an engine that has joined and sleeps.
+func quiet(b *testing.B, s *stage) {
+	r := s.Join()
+	b.Cleanup(r.Close)
+}
+
+func BenchmarkRegisterDeregister(b *testing.B) {
+	external := make([]byte, 4096)
+	for name, mem := range map[string]func(s *stage) []byte{
+		"heap":     func(s *stage) []byte { return s.heap[:4096] },
+		"external": func(*stage) []byte { return external },
+	} {
+		b.Run(name, func(b *testing.B) {
+			tables(b, func(b *testing.B, s *stage) {
+				quiet(b, s)
+				m := mem(s)
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := s.Deregister(s.register(m, 0, LocalWrite|RemoteWrite), s.pd); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkInvalidate is the verb, with an engine that sleeps, and what an
+// engine does for a Send with Invalidate. The entry is made valid anew each
+// time, which is one store.
+func BenchmarkInvalidate(b *testing.B) {
+	for name, revoke := range map[string]func(s *stage, stag STag) bool{
+		"verb": func(s *stage, stag STag) bool { return s.Invalidate(stag, s.pd) == nil },
+		"engine": func(s *stage, stag STag) bool {
+			k, f := s.StartInvalidate(stag, s.pd, 1)
+			return f == OK && s.Passed(k)
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			tables(b, func(b *testing.B, s *stage) {
+				quiet(b, s)
+				stag := s.register(s.heap[:4096], 0, RemoteRead)
+				e, _ := s.at(stag)
+				b.ReportAllocs()
+				for b.Loop() {
+					if !revoke(s, stag) {
+						b.Fatal("refused")
+					}
+					e.publish(e.load() | wordValid)
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkCheck is one access of an engine's step: to one entry, and to
+// others each time.
+func BenchmarkCheck(b *testing.B) {
+	for _, c := range []struct {
+		name    string
+		entries int
+	}{{"one", 1}, {"60000", 60000}} {
+		b.Run(c.name, func(b *testing.B) {
+			tables(b, func(b *testing.B, s *stage) {
+				stags := make([]STag, c.entries)
+				for i := range stags {
+					stags[i] = s.register(s.heap[:4096], 0, LocalWrite|RemoteWrite)
+				}
+				i := 0
+				b.ReportAllocs()
+				for b.Loop() {
+					a := Access{STag: stags[i], PD: s.pd, QP: 1, Right: RemoteWrite, TO: 1024, Len: 1440}
+					if _, f := s.Check(a); f != OK {
+						b.Fatal(f)
+					}
+					if i++; i == len(stags) {
+						i = 0
+					}
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkEnterLeave is what each step of an engine costs more.
+func BenchmarkEnterLeave(b *testing.B) {
+	r := newStage(b, Config{}).Join()
+	b.ReportAllocs()
+	for b.Loop() {
+		r.Enter()
+		r.Leave()
+	}
+}
