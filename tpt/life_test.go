@@ -262,11 +262,11 @@ func TestSeeds(t *testing.T) {
 		return stags
 	}
 	seeded := Config{Seed: [32]byte{1}}
-	if first(seeded) != first(seeded) {
-		t.Error("one seed, two orders")
+	if a, b := first(seeded), first(seeded); a != b {
+		t.Errorf("one seed, two orders: %v and %v", a, b)
 	}
-	if first(Config{}) == first(Config{}) {
-		t.Error("no seed, one order")
+	if a, b := first(Config{}), first(Config{}); a == b {
+		t.Errorf("no seed, one order: %v", a)
 	}
 }
 
