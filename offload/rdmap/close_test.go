@@ -295,3 +295,26 @@ func TestCQOverrunBySends(t *testing.T) {
 	s.completes(ok(0, WCSend), ok(1, WCSend))
 	s.is(Terminate)
 }
+
+// A responder that closes at once still answers the Read by which the initiator
+// says that it is ready (RFC 6581 §9.2). Where nothing is promised it need not
+// wait for anything.
+func TestDisconnectBeforeTheRTR(t *testing.T) {
+	s := open(t, asResponder, withRTR(mpa.RTRRead))
+	s.q.Disconnect()
+	s.turn()
+	s.silent()
+	s.gets(readRequest(1, 1, 0, 0, 1, 0))
+	s.sends(response(1, 0, nil))
+	s.is(Closing)
+
+	s = open(t, asResponder)
+	s.q.Disconnect()
+	s.turn()
+	s.is(Closing)
+
+	s = open(t, asResponder, withRTR(mpa.RTRRead))
+	s.q.Disconnect()
+	s.finishes() // the initiator has thought better of it
+	s.is(Idle)
+}

@@ -342,6 +342,9 @@ func (q *QP) shut(s stream.Stream) {
 	if q.out.msg.Open() || !q.sq.empty() || !q.orq.empty() || !q.irq.empty() {
 		return
 	}
+	if !q.open && q.agree.RTR != mpa.NoRTR && !q.peerShut {
+		return // the initiator's first message is on its way, and may want an answer
+	}
 	q.weShut = true
 	q.move(evClosing)
 	s.CloseWrite()
