@@ -79,7 +79,7 @@ func run() error {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	r, err := measure(context.Background(), o)
+	r, err := measureAll(context.Background(), o)
 	if err != nil {
 		return err
 	}

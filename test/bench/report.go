@@ -20,7 +20,7 @@ type report struct {
 
 // series is one case with what its rounds have found.
 type series struct {
-	From, To stack
+	Name     string
 	MTU      int
 	Threaded bool
 	Samples  []sample
@@ -46,7 +46,7 @@ func (r *report) conclude() {
 	for _, s := range r.Streams {
 		s.Gbps = median(each(s.Samples, func(x sample) float64 { return x.Gbps }))
 		s.PerCore = median(each(s.Samples, func(x sample) float64 { return x.PerCore }))
-		if b := best[s.MTU]; s.From == kernel && s.To == kernel && (b == nil || b.Gbps < s.Gbps) {
+		if b := best[s.MTU]; s.ours() == [2]bool{} && s.setting.verb == plainStream && (b == nil || b.Gbps < s.Gbps) {
 			best[s.MTU] = s
 		}
 	}
@@ -108,17 +108,27 @@ func (r *report) printStreams(w io.Writer) {
 	}
 }
 
-func (s *series) print(w io.Writer) {
-	napi := "inline"
+// napi says where the receive processing of the veth pair runs.
+func (s *series) napi() string {
 	if s.Threaded {
-		napi = "threads"
+		return "threads"
 	}
+	return "inline"
+}
+
+// ours says on which sides an engine of ours works.
+func (s *series) ours() [2]bool {
+	return [2]bool{s.setting.stacks[from] == engine, s.setting.stacks[to] == engine}
+}
+
+func (s *series) print(w io.Writer) {
+	ours := s.ours()
 	of := func(f func(sample) float64) float64 { return median(each(s.Samples, f)) }
-	fmt.Fprintf(w, "%-17s %-8s %7.2f %7.2f %9.2f %7.2f %6.2f", string(s.From)+" > "+string(s.To), napi,
+	fmt.Fprintf(w, "%-17s %-8s %7.2f %7.2f %9.2f %7.2f %6.2f", s.Name, s.napi(),
 		s.Gbps, s.GbpsRatio, s.PerCore, s.PerCoreRatio, of(func(x sample) float64 { return x.Busy }))
-	column(w, 7, s.From == engine, of(func(x sample) float64 { return 1e4 * per(x.Sides[from].Retransmits, x.Sides[from].TxPackets) }))
-	column(w, 6, s.To == engine, of(func(x sample) float64 { return per(x.Sides[to].RxPackets, x.Sides[to].Steps) }))
-	column(w, 6, s.From == engine, of(func(x sample) float64 { return per(x.Sides[from].TxPackets, x.Sides[from].Kicks) }))
+	column(w, 7, ours[from], of(func(x sample) float64 { return 1e4 * per(x.Sides[from].Retransmits, x.Sides[from].TxPackets) }))
+	column(w, 6, ours[to], of(func(x sample) float64 { return per(x.Sides[to].RxPackets, x.Sides[to].Steps) }))
+	column(w, 6, ours[from], of(func(x sample) float64 { return per(x.Sides[from].TxPackets, x.Sides[from].Kicks) }))
 	fmt.Fprintln(w)
 }
 

@@ -10,11 +10,11 @@ import (
 // streams are the cases that o asks for.
 func (o options) streams() (list []*series) {
 	for _, mtu := range o.mtus {
-		for _, way := range [][2]stack{{kernel, kernel}, {engine, engine}, {kernel, engine}, {engine, kernel}} {
+		for _, c := range cases {
 			for _, threaded := range []bool{false, true} {
-				s := &series{From: way[from], To: way[to], MTU: mtu, Threaded: threaded,
-					setting: setting{stacks: way, mtu: mtu, threaded: threaded, spin: o.spin}}
-				if strings.Contains(s.name(), o.only) {
+				c.mtu, c.threaded, c.spin = mtu, threaded, o.spin
+				s := &series{Name: c.name(), MTU: mtu, Threaded: threaded, setting: c}
+				if strings.Contains(s.Name+" "+s.napi(), o.only) {
 					list = append(list, s)
 				}
 			}
@@ -23,17 +23,37 @@ func (o options) streams() (list []*series) {
 	return list
 }
 
-func (s *series) name() string {
-	napi := "inline"
-	if s.Threaded {
-		napi = "threads"
-	}
-	return fmt.Sprintf("%s > %s %s", s.From, s.To, napi)
+// cases are what there is to compare, at each MTU.
+var cases = []setting{
+	{stacks: [2]stack{kernel, kernel}},
+	{stacks: [2]stack{engine, engine}},
+	{stacks: [2]stack{kernel, engine}},
+	{stacks: [2]stack{engine, kernel}},
+	{stacks: [2]stack{engine, engine}, verb: write},
+	{stacks: [2]stack{engine, engine}, verb: write, noCRC: true},
+	{stacks: [2]stack{engine, engine}, verb: read},
+	{stacks: [2]stack{engine, engine}, verb: send},
+	{stacks: [2]stack{kernel, kernel}, verb: write},
+	{stacks: [2]stack{kernel, kernel}, verb: read},
+	{stacks: [2]stack{kernel, kernel}, verb: send},
 }
 
-// measure runs every case once per round, in turn, so that whatever else the
+// name is what the table calls a case.
+func (s setting) name() string {
+	switch {
+	case s.verb == plainStream:
+		return fmt.Sprintf("%s > %s", s.stacks[from], s.stacks[to])
+	case s.stacks[from] == kernel:
+		return fmt.Sprintf("%s kernel port", s.verb)
+	case s.noCRC:
+		return fmt.Sprintf("%s no CRC", s.verb)
+	}
+	return fmt.Sprintf("%s engine", s.verb)
+}
+
+// measureAll runs every case once per round, in turn, so that whatever else the
 // machine does meets all of them alike.
-func measure(ctx context.Context, o options) (*report, error) {
+func measureAll(ctx context.Context, o options) (*report, error) {
 	r := &report{Rounds: o.rounds, Measured: o.measured, Spin: o.spin, Streams: o.streams()}
 	var err error
 	if r.Conditions, err = readConditions(); err != nil {
@@ -64,7 +84,7 @@ func (r *report) round(ctx context.Context, o options, reversed bool) error {
 		s := r.Streams[i]
 		found, path, err := runTransfer(ctx, s.setting, o.warm, o.measured)
 		if err != nil {
-			return fmt.Errorf("%s, MTU %d: %w", s.name(), s.MTU, err)
+			return fmt.Errorf("%s %s, MTU %d: %w", s.Name, s.napi(), s.MTU, err)
 		}
 		s.Samples = append(s.Samples, found)
 		if path != "" {

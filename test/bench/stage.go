@@ -11,6 +11,7 @@ import (
 	"github.com/stag-rdma/stag/offload"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/rdma"
 )
 
 // stack says who runs a side's TCP.
@@ -24,19 +25,23 @@ const (
 // setting is what a stage is made of.
 type setting struct {
 	stacks   [2]stack // by pair.Side
+	verb     verb     // what adapters do; plain: a stream without RDMA
+	noCRC    bool     // verbs: FPDUs without CRC
 	mtu      int      // octets
 	threaded bool     // NAPI in threads
 	spin     time.Duration
 }
 
-// stage is a veth pair with a NIC of ours on each side whose TCP we run.
-// Between two kernels an XDP program passes everything instead, so that all
-// cases go the same way through the driver.
+// stage is a veth pair with a NIC of ours on each side whose TCP we run; for
+// verbs with an adapter on each side instead. Between two kernels an XDP
+// program passes everything, so that all cases go the same way through the
+// driver.
 type stage struct {
 	setting
-	pair *pair.Pair
-	nics [2]*nic.NIC
-	pass *passer
+	pair     *pair.Pair
+	nics     [2]*nic.NIC
+	adapters [2]*rdma.Adapter
+	pass     *passer
 }
 
 func newStage(s setting) (_ *stage, err error) {
@@ -52,8 +57,12 @@ func newStage(s setting) (_ *stage, err error) {
 		return nil, err
 	}
 	if plainOnly {
-		st.pass, err = attachPass(st.pair)
-		return st, err
+		if st.pass, err = attachPass(st.pair); err != nil {
+			return nil, err
+		}
+	}
+	if s.verb != plainStream {
+		return st, st.openAdapters()
 	}
 	for side := range st.nics {
 		if s.stacks[side] == engine {
@@ -75,11 +84,35 @@ func (s *stage) open(side pair.Side) error {
 	})
 }
 
+// openAdapters opens one on each side: over its end of the pair, or over the
+// kernel's TCP.
+func (s *stage) openAdapters() error {
+	for side := range s.adapters {
+		c := rdma.Config{Ports: []string{s.pair.Ends[side].Name}, Spin: s.spin}
+		if s.stacks[side] == kernel {
+			c = rdma.Config{KernelPort: true}
+		}
+		err := s.pair.Do(pair.Side(side), func() (err error) {
+			s.adapters[side], err = rdma.Open(c)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (s *stage) close() error {
 	var errs []error
 	for _, n := range s.nics {
 		if n != nil {
 			errs = append(errs, n.Close())
+		}
+	}
+	for _, a := range s.adapters {
+		if a != nil {
+			errs = append(errs, a.Close())
 		}
 	}
 	if s.pass != nil {

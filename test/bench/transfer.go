@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
-	"time"
 
 	"github.com/stag-rdma/stag/loader/pair"
 	"github.com/stag-rdma/stag/offload/nic"
@@ -19,52 +18,18 @@ const (
 	to   = pair.B
 )
 
-// sample is what one measurement of a stream found.
-type sample struct {
-	Gbps    float64 // payload, 10^9 bits a second, as the receiver counts it
-	PerCore float64 // payload, 10^9 bits for each second of processor time, both ends together
-	Busy    float64 // cores that were not idle, whatever for
-	Octets  uint64  // of payload
-	Sides   [2]work // what our engines did for it
-}
-
-// work is what an engine and its socket did. It is zero for a kernel.
-type work struct {
-	Steps       uint64 // of the engine that moved something
-	RxPackets   uint64
-	TxPackets   uint64
-	Acks        uint64 // of TxPackets, those with nothing but an acknowledgement
-	Retransmits uint64 // of TxPackets, those sent again
-	Timeouts    uint64 // retransmission timeouts
-	Kicks       uint64 // system calls to transmit
-	Lost        uint64 // packets that the driver did not take
-}
-
-// sub is what was done since before.
-func (w work) sub(before work) work {
-	return work{
-		Steps: w.Steps - before.Steps, RxPackets: w.RxPackets - before.RxPackets,
-		TxPackets: w.TxPackets - before.TxPackets, Acks: w.Acks - before.Acks,
-		Retransmits: w.Retransmits - before.Retransmits, Timeouts: w.Timeouts - before.Timeouts,
-		Kicks: w.Kicks - before.Kicks, Lost: w.Lost - before.Lost,
-	}
-}
-
-// transfer is a stream in one direction, running.
+// transfer is a stream of octets in one direction, running.
 type transfer struct {
-	stage    *stage
+	*stage
 	received *atomic.Uint64 // octets
 	flows    [2]*nic.Flow   // by side; nil where the kernel runs the connection
 	plain    []*plain
 }
 
 // startTransfer connects and lets side A send to side B.
-func startTransfer(ctx context.Context, s setting) (t *transfer, err error) {
-	t = &transfer{}
-	if t.stage, err = newStage(s); err != nil {
-		return nil, err
-	}
-	a, b, err := t.stage.connect(ctx)
+func startTransfer(ctx context.Context, st *stage) (*transfer, error) {
+	t := &transfer{stage: st}
+	a, b, err := t.connect(ctx)
 	if err == nil {
 		// The receiver first: what comes before it is ready would be parked.
 		err = errors.Join(t.begin(ctx, to, b), t.begin(ctx, from, a))
@@ -77,7 +42,7 @@ func startTransfer(ctx context.Context, s setting) (t *transfer, err error) {
 
 // begin gives a side's connection to whoever runs it.
 func (t *transfer) begin(ctx context.Context, side pair.Side, c *net.TCPConn) error {
-	if t.stage.stacks[side] == kernel {
+	if t.stacks[side] == kernel {
 		p, err := startPlain(c, side == from)
 		if err != nil {
 			return fmt.Errorf("side %v: %w", side, err)
@@ -89,7 +54,7 @@ func (t *transfer) begin(ctx context.Context, side pair.Side, c *net.TCPConn) er
 		return nil
 	}
 	ulp := &blaster{sends: side == from}
-	f, err := t.stage.take(ctx, side, c, ulp)
+	f, err := t.take(ctx, side, c, ulp)
 	if err != nil {
 		return err
 	}
@@ -105,40 +70,19 @@ func (t *transfer) stop() error {
 	for _, p := range t.plain {
 		errs = append(errs, p.stop())
 	}
-	return errors.Join(append(errs, t.stage.close())...)
+	return errors.Join(errs...)
 }
 
-// measure lets the stream run for warm, and counts for d.
-func (t *transfer) measure(ctx context.Context, warm, d time.Duration) (s sample, err error) {
-	time.Sleep(warm)
-	before, err := t.work(ctx)
-	if err != nil {
-		return s, err
+func (t *transfer) octets() uint64 { return t.received.Load() }
+
+// path says how packets get to our engines.
+func (t *transfer) path() (path string) {
+	for _, n := range t.nics {
+		if n != nil {
+			path = n.Path().String()
+		}
 	}
-	m, err := startMeter(t.stage.pair, t.stage.threaded)
-	if err != nil {
-		return s, err
-	}
-	octets, start := t.received.Load(), time.Now()
-	time.Sleep(d)
-	octets, took := t.received.Load()-octets, time.Since(start)
-	used, err := m.since()
-	if err != nil {
-		return s, err
-	}
-	after, err := t.work(ctx)
-	if err != nil {
-		return s, err
-	}
-	if octets == 0 {
-		return s, errors.New("nothing arrived: the connection broke")
-	}
-	bits := float64(octets) * 8 / 1e9
-	s = sample{Gbps: bits / took.Seconds(), PerCore: bits / used.own.Seconds(), Busy: used.busy, Octets: octets}
-	for side := range s.Sides {
-		s.Sides[side] = after[side].sub(before[side])
-	}
-	return s, nil
+	return path
 }
 
 // work reads what the engines have counted so far.
@@ -148,7 +92,7 @@ func (t *transfer) work(ctx context.Context) (all [2]work, err error) {
 			continue
 		}
 		c, err1 := f.Engine().Counters(ctx)
-		p, err2 := t.stage.nics[side].PortStats(ctx)
+		p, err2 := t.nics[side].PortStats(ctx)
 		var st tcp.Stats
 		err3 := f.Engine().Inspect(ctx, f.ID(), func(c *tcp.Conn) { st = c.Stats() })
 		if err := errors.Join(err1, err2, err3); err != nil {
@@ -161,20 +105,4 @@ func (t *transfer) work(ctx context.Context) (all [2]work, err error) {
 		}
 	}
 	return all, nil
-}
-
-// runTransfer measures one setting once, and says how packets get to our
-// engines.
-func runTransfer(ctx context.Context, s setting, warm, d time.Duration) (found sample, path string, err error) {
-	t, err := startTransfer(ctx, s)
-	if err != nil {
-		return found, "", err
-	}
-	for _, n := range t.stage.nics {
-		if n != nil {
-			path = n.Path().String()
-		}
-	}
-	found, err = t.measure(ctx, warm, d)
-	return found, path, errors.Join(err, t.stop())
 }

@@ -1,0 +1,50 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/stag-rdma/stag/afxdp"
+	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/tcp"
+)
+
+// TCPStats is what the QP's connection has counted since it was taken over. It
+// is zero before, and with KernelPort. When the connection is gone it is what
+// was counted at its end.
+func (qp *QP) TCPStats(ctx context.Context) (s tcp.Stats, err error) {
+	l := qp.line.Load()
+	if l == nil || l.flow == nil {
+		return s, nil
+	}
+	err = l.flow.Engine().Inspect(ctx, l.flow.ID(), func(c *tcp.Conn) { s = c.Stats() })
+	if errors.Is(err, offload.ErrNoFlow) || errors.Is(err, offload.ErrStopped) {
+		select {
+		case <-l.flow.Done(): // at once, or as soon as its last trace is swept up
+			return l.flow.Final(), nil
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	if err != nil {
+		return s, fmt.Errorf("TCP counters of QP %d: %w", qp.Number(), err)
+	}
+	return s, nil
+}
+
+// SocketStats is what the AF_XDP sockets of the port with this name, one for
+// each queue, have counted since Open. ErrNoPort.
+func (a *Adapter) SocketStats(ctx context.Context, port string) ([]afxdp.Stats, error) {
+	done, err := a.use()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	for _, p := range a.ports {
+		if p.name == port {
+			return p.nic.PortStats(ctx)
+		}
+	}
+	return nil, fmt.Errorf("socket counters of %q: %w: the adapter has none of that name", port, ErrNoPort)
+}
