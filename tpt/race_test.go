@@ -133,7 +133,7 @@ func TestNoTornEntry(t *testing.T) {
 		for range 2 {
 			looking.Go(func() { lookForTears(t, s, probe.Index(), regions, even, &stop, &hits) })
 		}
-		for round := 0; round < 5000 || hits[0].Load() < 50 || hits[1].Load() < 50; round++ {
+		for round := range 5000 {
 			r := regions[round&1]
 			stag, err := s.Register(r)
 			if err != nil {
@@ -141,6 +141,10 @@ func TestNoTornEntry(t *testing.T) {
 				break
 			}
 			if round&8 != 0 { // long enough to be found, half of the time
+				runtime.Gosched()
+			}
+			hit := &hits[round&1]
+			for before := hit.Load(); round%64 < 2 && hit.Load() == before && !t.Failed(); { // and surely, now and then
 				runtime.Gosched()
 			}
 			if err := s.Deregister(stag, r.PD); err != nil {
