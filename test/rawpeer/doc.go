@@ -4,6 +4,7 @@
 //
 //	frame.go      MPA Requests and Replies
 //	fpdu.go       FPDUs and the messages in them
+//	marker.go     FPDUs with Markers
 //	terminate.go  Terminates, read strictly as RFC 5040 has them
 //	peer.go       the socket
 //

@@ -1,0 +1,453 @@
+package hostile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/offload/rdmap"
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/rdma"
+	"github.com/stag-rdma/stag/test/rawpeer"
+)
+
+// framing is a stream in which an FPDU is not what it says.
+type framing struct {
+	name  string
+	sends func(v *victim) []byte
+	want  string // the Terminate; "": none is possible, the peer closes
+}
+
+func framings() []framing {
+	write := func(v *victim, n int) []byte {
+		return rawpeer.FPDU(rawpeer.Write(uint32(v.open.RKey()), 0, bytes.Repeat([]byte{0xbb}, n)))
+	}
+	flip := func(at func(n int) int) func(v *victim) []byte {
+		return func(v *victim) []byte {
+			b := write(v, 101)
+			b[at(len(b))] ^= 0x10
+			return b
+		}
+	}
+	length := func(n uint16) func(v *victim) []byte {
+		return func(v *victim) []byte {
+			b := write(v, 101)
+			b[0], b[1] = byte(n>>8), byte(n)
+			return b
+		}
+	}
+	return []framing{
+		{"length 0", length(0), "2/0/03"},
+		{"length 1", length(1), "2/0/03"},
+		{"length 13", length(13), "2/0/03"},
+		{"length one less", length(114), "2/0/02"},
+		{"length a lot less", length(60), "2/0/02"},
+		{"length 65535, and the end", length(65535), ""},
+		{"length one word more, and the end", length(119), ""},
+		{"payload spoiled", flip(func(n int) int { return n - 12 }), "2/0/02"},
+		{"STag spoiled", flip(func(int) int { return 4 }), "2/0/02"},
+		{"padding spoiled", flip(func(n int) int { return n - 5 }), "2/0/02"},
+		{"CRC spoiled", flip(func(n int) int { return n - 1 }), "2/0/02"},
+		{"CRC of zero", func(v *victim) []byte {
+			b := write(v, 101)
+			return append(b[:len(b)-4], 0, 0, 0, 0)
+		}, "2/0/02"},
+		{"cut in the payload", func(v *victim) []byte { return write(v, 101)[:40] }, ""},
+		{"cut in the length", func(v *victim) []byte { return write(v, 101)[:1] }, ""},
+		{"cut in the CRC", func(v *victim) []byte { b := write(v, 101); return b[:len(b)-1] }, ""},
+		{"no L segment", func(v *victim) []byte {
+			v.expect(v.open, 0, []byte("half a Write"))
+			return rawpeer.FPDU(rawpeer.TaggedSegment(wire.OpWrite, false, uint32(v.open.RKey()), 0, []byte("half a Write")))
+		}, ""},
+		{"half a Send", func(v *victim) []byte {
+			v.expect(v.local, 0, []byte("half"))
+			return rawpeer.FPDU(rawpeer.Untagged{Op: wire.OpSend, MSN: 1, More: true}.With([]byte("half")))
+		}, ""},
+	}
+}
+
+func (c framing) run(r *rig) {
+	v := newVictim(r)
+	v.accept(usual, usualParams)
+	v.must(v.peer.Octets(c.sends(v)))
+	if c.want == "" {
+		v.must(v.peer.Conn.CloseWrite())
+		if end, err := v.peer.End(); err != nil || end != rawpeer.Reset {
+			v.Errorf("the end is %v, %v; want a reset", end, err)
+		}
+		v.over()
+		v.lost(rdmap.ErrTruncated)
+	} else {
+		t, err := v.peer.Terminated()
+		v.must(err)
+		if t.String() != c.want || t.Header != nil || t.Request != nil {
+			v.Errorf("the Terminate is %v, %+v; want %s", t, t, c.want)
+		}
+		v.peer.Conn.Close()
+		v.over()
+		v.blamed(false, c.want)
+	}
+	v.completed(nil, flushed)
+	v.intact()
+	v.bury()
+}
+
+func TestFraming(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		for _, c := range framings() {
+			r.TB.(*testing.T).Run(c.name, func(t *testing.T) { c.run(r.with(t)) })
+		}
+	})
+}
+
+// traffic is FPDUs of every kind, whose effect the victim will expect: a Write
+// in three segments, an empty Write, two Sends, a Read of what was written.
+func traffic(v *victim) (out []byte, answer []byte) {
+	data := make([]byte, 3000)
+	rand.NewChaCha8([32]byte{1}).Read(data)
+	stag := uint32(v.open.RKey())
+	v.expect(v.open, 5, data)
+	v.expect(v.local, 0, data[:recvLen])
+	v.expect(v.local, recvLen, data[:1])
+	out = rawpeer.FPDUs(
+		rawpeer.TaggedSegment(wire.OpWrite, false, stag, 5, data[:1000]),
+		rawpeer.TaggedSegment(wire.OpWrite, false, stag, 1005, data[1000:1001]),
+		rawpeer.TaggedSegment(wire.OpWrite, true, stag, 1006, data[1001:]),
+		rawpeer.Write(0xdeadbeef, 1<<64-1, nil),
+		rawpeer.Untagged{Op: wire.OpSend, MSN: 1, More: true}.With(data[:63]),
+		rawpeer.Untagged{Op: wire.OpSend, MSN: 1, MO: 63}.With(data[63:64]),
+		rawpeer.Send(2, data[:1]),
+		rawpeer.ReadRequest(1, rawpeer.Read{SinkSTag: 77, SinkTO: 1 << 40, Size: 3000, SourceSTag: wire.STag(stag), SourceTO: 5}),
+	)
+	return out, data
+}
+
+// readBack reads a Response and demands that it holds want.
+func (v *victim) readBack(stag uint32, to uint64, want []byte) {
+	v.Helper()
+	for at := 0; at < len(want); {
+		ulpdu, err := v.peer.FPDU()
+		v.must(err)
+		h, payload, ok := wire.ParseTagged(ulpdu)
+		if !ok || h.Opcode() != wire.OpReadResponse || uint32(h.STag()) != stag || h.TO() != to+uint64(at) ||
+			h.Last() != (at+len(payload) == len(want)) || !bytes.Equal(payload, want[at:at+len(payload)]) {
+			v.Fatalf("the Response at %d is wrong: %x", at, ulpdu)
+		}
+		at += len(payload)
+	}
+}
+
+// However a stream is cut it means the same.
+func TestCuts(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		for _, n := range []int{1, 2, 3, 7, 64, 1000, 1460, 1 << 20} {
+			r.TB.(*testing.T).Run(fmt.Sprintf("pieces of %d", n), func(t *testing.T) {
+				v := newVictim(r.with(t))
+				v.accept(usual, usualParams)
+				out, answer := traffic(v)
+				v.must(v.peer.Pieces(out, n, 0))
+				v.readBack(77, 1<<40, answer)
+				v.must(v.peer.Conn.CloseWrite())
+				if end, err := v.peer.End(); err != nil || end != rawpeer.FIN {
+					v.Errorf("the end is %v, %v; want a FIN", end, err)
+				}
+				v.over()
+				v.check(v.qp.Err())
+				v.completed(nil, []rdma.Status{rdma.Success, rdma.Success})
+				v.intact()
+				v.bury()
+			})
+		}
+	})
+}
+
+// The longest FPDU there can be spans many segments, and so do several of them.
+func TestLongFPDUs(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		v := newVictim(r)
+		v.accept(usual, usualParams)
+		const most = 65535 - wire.TaggedLen
+		data := make([]byte, most)
+		stag := uint32(v.open.RKey())
+		for i := range 5 {
+			rand.NewChaCha8([32]byte{byte(i)}).Read(data)
+			v.must(v.peer.Octets(rawpeer.FPDU(rawpeer.Write(stag, uint64(i), data))))
+		}
+		for i := range 5 {
+			rand.NewChaCha8([32]byte{byte(i)}).Read(data)
+			v.expect(v.open, i, data)
+		}
+		v.must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(1, nil))))
+		v.received(0, "")
+		v.must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(2, nil))))
+		v.received(1, "")
+		v.must(v.peer.Conn.CloseWrite())
+		if end, err := v.peer.End(); err != nil || end != rawpeer.FIN {
+			v.Errorf("the end is %v, %v; want a FIN", end, err)
+		}
+		v.over()
+		v.check(v.qp.Err())
+		v.completed(nil, nil)
+		v.intact()
+		v.bury()
+	})
+}
+
+// More Reads than were agreed on end the connection; those before them may be
+// answered in part (RFC 5040 §5.2, RFC 5041 §7).
+func TestReadsBeyondIRD(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		v := newVictim(r)
+		v.accept(usual, usualParams)
+		var all []byte
+		request := func(msn uint32) []byte {
+			return rawpeer.ReadRequest(msn, rawpeer.Read{Size: regionLen, SourceSTag: wire.STag(v.open.RKey())})
+		}
+		const reads = 64 // of 64 KiB each: more than any send buffer takes
+		for i := range uint32(reads) {
+			all = append(all, rawpeer.FPDU(request(i+1))...)
+		}
+		v.must(v.peer.Octets(all))
+		t := v.untilTerminate()
+		if t.String() != "1/2/02" || len(t.Header) != wire.UntaggedLen || t.Request != nil {
+			v.Errorf("the Terminate is %v, %+v; want 1/2/02", t, t)
+		}
+		v.peer.Conn.Close()
+		v.over()
+		v.blamed(false, "1/2/02")
+		v.completed(nil, flushed)
+		v.intact()
+		v.bury()
+	})
+}
+
+// untilTerminate skips Read Responses.
+func (v *victim) untilTerminate() rawpeer.Terminate {
+	v.Helper()
+	for {
+		ulpdu, err := v.peer.FPDU()
+		v.must(err)
+		if rawpeer.IsTerminate(ulpdu) {
+			t, err := rawpeer.ParseTerminate(ulpdu)
+			v.must(err)
+			return t
+		}
+		if h, _, ok := wire.ParseTagged(ulpdu); !ok || h.Opcode() != wire.OpReadResponse {
+			v.Fatalf("neither a Response nor a Terminate: %x", ulpdu[:18])
+		}
+	}
+}
+
+// IRD Reads at a time are served, again and again.
+func TestReadsUpToIRD(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		v := newVictim(r)
+		v.accept(usual, usualParams)
+		msn := uint32(0)
+		for range 20 {
+			var all []byte
+			for i := range uint32(4) {
+				msn++
+				all = append(all, rawpeer.FPDU(rawpeer.ReadRequest(msn, rawpeer.Read{
+					SinkSTag: wire.STag(i), Size: 5000, SourceSTag: wire.STag(v.open.RKey()), SourceTO: uint64(i),
+				}))...)
+			}
+			v.must(v.peer.Octets(all))
+			for i := range 4 {
+				v.readBack(uint32(i), 0, v.images[v.open][i:i+5000])
+			}
+		}
+		v.must(v.peer.Kill())
+		v.over()
+		v.lost(stream.ErrReset)
+		v.completed(nil, flushed)
+		v.intact()
+		v.bury()
+	})
+}
+
+// death is how a peer goes while there is work.
+type death struct {
+	name string
+	goes func(p *rawpeer.Peer) error
+	want error
+}
+
+// A peer that dies in the middle of a message, with a Read of ours and a
+// Write of its own under way: everything is flushed, in order, and nothing
+// hangs.
+func TestPeerDies(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		for _, d := range []death{
+			{"reset", (*rawpeer.Peer).Kill, stream.ErrReset},
+			{"FIN", func(p *rawpeer.Peer) error { return p.Conn.CloseWrite() }, rdmap.ErrTruncated},
+		} {
+			r.TB.(*testing.T).Run(d.name, func(t *testing.T) {
+				v := newVictim(r.with(t))
+				v.accept(usual, usualParams)
+				v.halfWay()
+				v.must(d.goes(v.peer))
+				v.over()
+				v.lost(d.want)
+				v.completed([]rdma.Status{rdma.Success, rdma.Flushed, rdma.Flushed}, []rdma.Status{rdma.Success, rdma.Flushed})
+				v.intact()
+				v.bury()
+			})
+		}
+	})
+}
+
+// halfWay has a Send done, a Read outstanding with another Read behind it that
+// is fenced, and a Write of the peer's half way.
+func (v *victim) halfWay() {
+	v.Helper()
+	v.must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(1, nil))))
+	v.must(v.recvs.Wait(v.ctx()))
+	_, err := v.qp.PostSend(
+		rdma.SendWR{ID: 1, Op: rdma.WRSend, Flags: rdma.Signaled},
+		rdma.SendWR{ID: 2, Op: rdma.WRRead, SGL: []rdma.SGE{v.writable.SGE(0, 100)}, RKey: 1},
+		rdma.SendWR{ID: 3, Op: rdma.WRSend, Flags: rdma.Fence},
+	)
+	v.must(err)
+	for range 2 {
+		_, err := v.peer.FPDU()
+		v.must(err)
+	}
+	v.expect(v.open, 0, []byte("half"))
+	v.expect(v.writable, 0, []byte("10 octets."))
+	v.must(v.peer.Octets(rawpeer.FPDUs(
+		rawpeer.TaggedSegment(wire.OpReadResponse, false, uint32(v.writable.RKey()), 0, []byte("10 octets.")),
+		rawpeer.TaggedSegment(wire.OpWrite, false, uint32(v.open.RKey()), 0, []byte("half")),
+	)))
+	v.eventually("the half is there", func() bool { return bytes.Equal(v.open.Bytes()[:4], []byte("half")) })
+}
+
+// A peer that goes silent keeps its connection; destroying the QP flushes what
+// is posted, and resets.
+func TestSilentPeer(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		v := newVictim(r)
+		v.accept(usual, usualParams)
+		v.halfWay()
+		v.must(v.qp.Close())
+		if end, err := v.peer.End(); err != nil || end != rawpeer.Reset {
+			v.Errorf("the end is %v, %v; want a reset", end, err)
+		}
+		v.completed([]rdma.Status{rdma.Success, rdma.Flushed, rdma.Flushed}, []rdma.Status{rdma.Success, rdma.Flushed})
+		v.intact()
+		v.bury()
+	})
+}
+
+// A peer that does not close after our Terminate is reset, after a while; the
+// test does not say how long that is.
+func TestTerminatedPeerLingers(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		v := newVictim(r)
+		v.accept(usual, usualParams)
+		v.must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(7, nil))))
+		_, err := v.peer.Terminated()
+		v.must(err)
+		v.over()
+		v.blamed(false, "1/2/03")
+		v.eventually("the reset", func() bool { return v.peer.Octets([]byte{0}) != nil })
+		v.completed(nil, flushed)
+		v.intact()
+		v.bury()
+	})
+}
+
+// A Terminate of the peer's, in the RFC's form or siw's, flushes everything,
+// gives a Read that it names its status, and is answered with a FIN.
+func TestPeerTerminates(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		for _, c := range []struct {
+			name    string
+			payload func(request []byte) []byte
+			want    string
+			read    rdma.Status
+			swapped bool
+		}{
+			{"CRC", func([]byte) []byte { return []byte{0x20, 2, 0, 0} }, "2/0/02", rdma.Flushed, false},
+			{"CRC, as Chelsio has it", func([]byte) []byte { return []byte{0x23, 2, 0, 0} }, "2/3/02", rdma.Flushed, false},
+			{"catastrophe", func([]byte) []byte { return []byte{0, 0xff, 0, 0} }, "0/0/ff", rdma.Flushed, false},
+			{"unassigned", func([]byte) []byte { return []byte{0x17, 0x55, 0, 0} }, "1/7/55", rdma.Flushed, false},
+			{"the Read, access", func(q []byte) []byte { return append([]byte{0x01, 2, 0xe0, 0, 0, 46}, q...) }, "0/1/02", rdma.RemoteAccessErr, false},
+			{"the Read, siw", func(q []byte) []byte { return append([]byte{0x10, 0, 7, 0, 0, 0}, q...) }, "0/1/00", rdma.RemoteAccessErr, true},
+			{"announces what is not there", func([]byte) []byte { return []byte{0x01, 2, 0xe0, 0} }, "0/1/02", rdma.Flushed, false},
+		} {
+			r.TB.(*testing.T).Run(c.name, func(t *testing.T) {
+				v := newVictim(r.with(t))
+				_, err := v.call(usualParams, replies(usualReply.Bytes()))
+				v.must(err)
+				_, err = v.qp.PostSend(rdma.SendWR{ID: 2, Op: rdma.WRRead, SGL: []rdma.SGE{v.writable.SGE(0, 100)}, RKey: 1})
+				v.must(err)
+				request, err := v.peer.FPDU()
+				v.must(err)
+				v.must(v.peer.Octets(rawpeer.FPDU(rawpeer.Untagged{Op: wire.OpTerminate, Queue: 2, MSN: 1}.With(c.payload(request)))))
+				if end, err := v.peer.End(); err != nil || end != rawpeer.FIN {
+					v.Errorf("the end is %v, %v; want a FIN and no answer", end, err)
+				}
+				v.peer.Conn.Close()
+				v.over()
+				v.blamed(true, c.want)
+				var e *rdma.QPError
+				if errors.As(v.qp.Err(), &e) && e.Swapped != c.swapped {
+					v.Errorf("%v: said to be in siw's order: %v", e, e.Swapped)
+				}
+				v.completed([]rdma.Status{c.read}, flushed)
+				v.intact()
+				v.bury()
+			})
+		}
+	})
+}
+
+// A Terminate that is itself malformed is a fault like others.
+func TestBadTerminates(t *testing.T) {
+	terminate := rawpeer.Untagged{Op: wire.OpTerminate, Queue: 2, MSN: 1}
+	spoilt := func(change func(u *rawpeer.Untagged)) func(*victim) []byte {
+		u := terminate
+		change(&u)
+		return func(*victim) []byte { return u.With([]byte{0x20, 2, 0, 0}) }
+	}
+	onBothPaths(t, func(r *rig) {
+		for _, f := range []fault{
+			{name: "queue 0", want: "1/2/01", bad: spoilt(func(u *rawpeer.Untagged) { u.Queue = 0 })},
+			{name: "MSN 2", want: "1/2/03", bad: spoilt(func(u *rawpeer.Untagged) { u.MSN = 2 })},
+			{name: "offset 4", want: "1/2/04", bad: spoilt(func(u *rawpeer.Untagged) { u.MO = 4 })},
+			{name: "three octets", want: "2/0/03", bad: func(*victim) []byte { return terminate.With([]byte{1, 2, 3}) }},
+		} {
+			r.TB.(*testing.T).Run(f.name, func(t *testing.T) { f.run(r.with(t)) })
+		}
+	})
+}
+
+// Nothing of the victim's leaves before the initiator's first FPDU (RFC 5044
+// §7.1.2).
+func TestResponderWaits(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		v := newVictim(r)
+		v.accept(usual, usualParams)
+		_, err := v.qp.PostSend(rdma.SendWR{ID: 1, Op: rdma.WRSend, Inline: []byte("patience")})
+		v.must(err)
+		v.must(v.peer.Conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond)))
+		if ulpdu, err := v.peer.FPDU(); err == nil || errors.Is(err, io.EOF) {
+			v.Errorf("before the first FPDU: %x, %v", ulpdu, err)
+		}
+		v.must(v.peer.Conn.SetReadDeadline(time.Now().Add(rawpeer.Patience)))
+		v.must(v.peer.Octets(rawpeer.FPDU(rawpeer.Write(0, 0, nil))))
+		if ulpdu, err := v.peer.FPDU(); err != nil || !bytes.Equal(ulpdu, rawpeer.Send(1, []byte("patience"))) {
+			v.Errorf("after the first FPDU: %x, %v", ulpdu, err)
+		}
+		v.must(v.peer.Kill())
+		v.over()
+		v.completed(nil, flushed)
+		v.bury()
+	})
+}
