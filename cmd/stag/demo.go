@@ -21,15 +21,18 @@ const minMTU, maxMTU = 1280, 65535
 func demoCommand() *cobra.Command {
 	var (
 		o               demo.Options
-		mib             uint64
+		mib, kib        uint64
 		asJSON, verbose bool
 	)
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Take a live connection over on both ends and move octets through the engines",
-		Long: `Makes two network namespaces with a veth pair between them, lets the kernel
-open a TCP connection, takes it over on both ends, and moves octets each way
-through AF_XDP, checking every one. Nothing is left behind, whatever ends it.
+		Short: "Show RDMA between two hosts, and what is refused",
+		Long: `Makes two network namespaces with a veth pair between them and an RDMA adapter
+on each end. The kernels open a TCP connection, which is taken over on both
+ends; then RDMA Writes, RDMA Reads and Sends move octets through AF_XDP from
+memory to memory, and every octet is compared where it arrives. After that it
+tries what must be refused, and shows how it is. Nothing is left behind,
+whatever ends it.
 
 Without the rights for that it does the same over the kernel's TCP on loopback,
 and says so in its first line.`,
@@ -38,10 +41,10 @@ and says so in its first line.`,
   stag demo --json`,
 		Args: atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkDemo(cmd, o, mib); err != nil {
+			if err := checkDemo(cmd, o, mib, kib); err != nil {
 				return err
 			}
-			o.Octets = mib << 20
+			o.Octets, o.Message = mib<<20, int(kib<<10)
 			o.Progress = os.Stderr
 			if !asJSON {
 				o.Out = cmd.OutOrStdout()
@@ -57,7 +60,8 @@ and says so in its first line.`,
 		},
 	}
 	f := cmd.Flags()
-	f.Uint64Var(&mib, "size", defaultSize, "MiB to move each way")
+	f.Uint64Var(&mib, "size", defaultSize, "MiB to move by each operation")
+	f.Uint64Var(&kib, "msg", demo.DefaultMessage>>10, "KiB of a message")
 	f.IntVar(&o.MTU, "mtu", 1500, "MTU of the veth pair, octets")
 	f.BoolVar(&o.V6, "ipv6", false, "use IPv6")
 	f.BoolVar(&o.Generic, "generic", false, "attach in generic mode instead of native")
@@ -67,7 +71,7 @@ and says so in its first line.`,
 	return cmd
 }
 
-func checkDemo(cmd *cobra.Command, o demo.Options, mib uint64) error {
+func checkDemo(cmd *cobra.Command, o demo.Options, mib, kib uint64) error {
 	for _, flag := range []string{"mtu", "generic"} {
 		if o.KernelPort && cmd.Flags().Changed(flag) {
 			return usageError{fmt.Errorf("demo: --%s has no meaning with --kernel-port: choose one", flag)}
@@ -76,6 +80,8 @@ func checkDemo(cmd *cobra.Command, o demo.Options, mib uint64) error {
 	switch {
 	case mib < 1 || mib > maxSize:
 		return usageError{fmt.Errorf("demo: --size %d: choose 1 to %d MiB", mib, maxSize)}
+	case kib < 1 || kib > demo.MaxMessage>>10:
+		return usageError{fmt.Errorf("demo: --msg %d: choose 1 to %d KiB", kib, demo.MaxMessage>>10)}
 	case o.MTU < minMTU || o.MTU > maxMTU:
 		return usageError{fmt.Errorf("demo: --mtu %d: choose %d to %d", o.MTU, minMTU, maxMTU)}
 	}

@@ -84,13 +84,16 @@ var moments = map[string]func(*running){
 	"as the second end is claimed": func(x *running) { x.untilClaims(3) },
 	"as the second end is opened":  func(x *running) { x.untilClaims(4) },
 	"when both ends are open":      func(x *running) { x.until("Two namespaces") },
+	"as the kernels connect":       func(x *running) { x.until("Side A dials") },
 	"as connections are taken over": func(x *running) {
-		x.until("taking both ends over")
+		x.until("Side A dials")
+		time.Sleep(5 * time.Millisecond)
 	},
 	"a little later": func(x *running) {
-		x.until("taking both ends over")
+		x.until("Side A dials")
 		time.Sleep(20 * time.Millisecond)
 	},
+	"when both ends are taken over": func(x *running) { x.until("are taken over") },
 }
 
 // TestDemoInterrupted: Ctrl-C at any moment leaves nothing behind.
@@ -113,7 +116,7 @@ func TestDemoEndedMidway(t *testing.T) {
 		t.Run(unix.SignalName(sig), func(t *testing.T) {
 			before := tracesOf(t)
 			x := launch(t, offloaded(t, "--size", "1024"))
-			x.until("both ways")
+			x.until("RDMA Write")
 			if now := tracesOf(t); now.programs != before.programs+2 || now.claims != before.claims+4 {
 				t.Errorf("in mid-transfer: %v, and before %v", now, before)
 			}
@@ -138,7 +141,7 @@ func (x *running) interrupted(sig os.Signal) {
 func TestDemoKilled(t *testing.T) {
 	before := tracesOf(t)
 	x := launch(t, offloaded(t, "--size", "1024"))
-	x.until("both ways")
+	x.until("RDMA Write")
 	must(t, x.cmd.Process.Kill())
 	if code := x.rest(); code != -1 {
 		t.Errorf("exit code %d", code)
@@ -169,9 +172,26 @@ func TestDemoUnread(t *testing.T) {
 	before.gone(t)
 }
 
+// TestDemoInterruptedLate: in another operation than the first.
+func TestDemoInterruptedLate(t *testing.T) {
+	for _, word := range []string{"RDMA Read", "Send"} {
+		t.Run(word, func(t *testing.T) {
+			before := tracesOf(t)
+			x := launch(t, offloaded(t, "--size", "128"))
+			x.until(word)
+			x.interrupted(os.Interrupt)
+			before.gone(t)
+		})
+	}
+}
+
 // TestDemoInterruptedWithoutRights: the same over the loopback.
 func TestDemoInterruptedWithoutRights(t *testing.T) {
-	x := launch(t, anyone(t, "--size", long))
-	x.until("Kernel port")
-	x.interrupted(os.Interrupt)
+	for _, word := range []string{"Kernel port", "Side A dials", "RDMA Write"} {
+		t.Run(word, func(t *testing.T) {
+			x := launch(t, anyone(t, "--size", long))
+			x.until(word)
+			x.interrupted(os.Interrupt)
+		})
+	}
 }

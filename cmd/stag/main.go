@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -40,7 +41,7 @@ func main() {
 func root() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stag",
-		Short: "A software RNIC: live TCP connections, moved from the kernel into AF_XDP",
+		Short: "A software RNIC: RDMA over live TCP connections, moved from the kernel into AF_XDP",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
@@ -70,11 +71,16 @@ func exitCode(err error) int {
 	case errors.Is(err, errFailed):
 		return exitFailed
 	case errors.As(err, &usage):
-		fmt.Fprintln(os.Stderr, "stag:", err)
+		complain(err)
 		return exitUsage
 	}
-	fmt.Fprintln(os.Stderr, "stag:", err)
+	complain(err)
 	return exitFailed
+}
+
+// complain says several mistakes in one line, too.
+func complain(err error) {
+	fmt.Fprintln(os.Stderr, "stag:", strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
 // atMost allows up to n arguments, none of them empty.

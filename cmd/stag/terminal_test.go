@@ -63,10 +63,10 @@ func TestDemoOnTerminal(t *testing.T) {
 	// The terminal shows what was written over the last line.
 	lines := strings.Split(strings.TrimRight(shown.String(), "\r\n"), "\n")
 	last := lines[len(lines)-1]
-	if !strings.Contains(shown.String(), "both ways") || !strings.HasSuffix(last, "stag: demo: interrupted") {
+	if !strings.Contains(shown.String(), "RDMA Write") || !strings.HasSuffix(last, "stag: demo: interrupted") {
 		t.Errorf("shown: %q", shown.String())
 	}
-	if bar := strings.LastIndex(last, "both ways"); !strings.Contains(last[max(bar, 0):], "\r") {
+	if bar := strings.LastIndex(last, "RDMA Write"); !strings.Contains(last[max(bar, 0):], "\r") {
 		t.Errorf("the bar was not taken away: %q", last)
 	}
 }

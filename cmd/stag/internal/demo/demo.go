@@ -1,4 +1,6 @@
-// Package demo is what `stag demo` shows.
+// Package demo is what `stag demo` shows: RDMA between two hosts, what is
+// refused, and how fast it was. It is an application of package rdma as any
+// other.
 package demo
 
 import (
@@ -6,14 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
-
-	"github.com/stag-rdma/stag/offload/octets"
 )
 
 // Options say what is shown.
 type Options struct {
-	Octets     uint64 // to move each way, above 0
+	Octets     uint64 // to move by each operation, above 0
+	Message    int    // octets of a message; 0 means DefaultMessage
 	MTU        int    // octets; 0 means 1500
 	V6         bool
 	Generic    bool // attach in generic mode
@@ -23,48 +23,76 @@ type Options struct {
 	Progress io.Writer // a bar on a terminal, else lines; nil: none
 }
 
+// DefaultMessage and MaxMessage are octets.
+const (
+	DefaultMessage = 256 << 10
+	MaxMessage     = 16 << 20
+)
+
 // Result is what a run found.
 type Result struct {
-	Offloaded bool    `json:"offloaded"`
-	Reason    string  `json:"reason,omitempty"` // why it was not offloaded
-	Seconds   float64 `json:"seconds"`
-	Gbps      float64 `json:"goodput_gbps"` // both directions together
-	MTU       int     `json:"mtu,omitempty"`
-	Sides     [2]Side `json:"sides"`
+	Offloaded  bool        `json:"offloaded"`
+	Reason     string      `json:"reason,omitempty"` // why it was not offloaded
+	MTU        int         `json:"mtu,omitempty"`
+	Operations []Operation `json:"operations"`
+	Refusals   []Refusal   `json:"refusals"`
+	Sides      [2]Side     `json:"sides"`
 }
 
-// Side is what one end has to say after a run.
+// Operation is what moving octets by one RDMA operation took.
+type Operation struct {
+	Name     string    `json:"operation"`
+	From     string    `json:"from"` // the side whose octets were moved
+	To       string    `json:"to"`   // the side that has compared every one
+	Octets   uint64    `json:"octets"`
+	Messages uint64    `json:"messages"`
+	Seconds  float64   `json:"seconds"` // making up and comparing the octets included
+	Gbps     float64   `json:"goodput_gbps"`
+	Frames   *[2]Count `json:"frames,omitempty"` // by side; none with the kernel port
+	Path     string    `json:"path"`
+}
+
+// Count is frames.
+type Count struct {
+	In  uint64 `json:"in"`
+	Out uint64 `json:"out"`
+}
+
+// Refusal is something that must not be done, and what was answered.
+type Refusal struct {
+	Tried     string `json:"tried"`
+	Error     string `json:"error"` // of the side that tried it
+	Code      string `json:"code"`  // layer/type/code of the Terminate, hexadecimal
+	SentBy    string `json:"sent_by"`
+	Untouched bool   `json:"memory_untouched"`
+}
+
+// Side is what one end has to say.
 type Side struct {
-	Path           string   `json:"path"`
-	OctetsSent     uint64   `json:"octets_sent"`
-	OctetsReceived uint64   `json:"octets_received"`
-	Checksum       string   `json:"checksum"` // of what was received, and of what the other side sent
-	Offload        *Offload `json:"offload,omitempty"`
+	Address    string `json:"address"`
+	Path       string `json:"path"`
+	NoZeroCopy string `json:"no_zero_copy,omitempty"`
 }
-
-// Offload is what only an end that was taken over can say.
-type Offload struct {
-	FramesIn        uint64  `json:"frames_in"`
-	FramesOut       uint64  `json:"frames_out"`
-	Retransmissions uint64  `json:"retransmissions"` // segments
-	HeldMillis      float64 `json:"held_ms"`         // how long the take-over held segments back
-	NoZeroCopy      string  `json:"no_zero_copy,omitempty"`
-}
-
-// The patterns that the two sides send.
-const (
-	seedA octets.Pattern = 0xa
-	seedB octets.Pattern = 0xb
-)
 
 // errInterrupted is what a run ends with after Ctrl-C.
 var errInterrupted = errors.New("interrupted")
 
-// Run makes two ends, moves the octets and takes everything away again,
-// whatever happened. When ctx ends it stops as soon as it can.
+// Run makes two ends, shows everything and takes it away again, whatever
+// happened. When ctx ends it stops as soon as it can.
 func Run(ctx context.Context, o Options) (Result, error) {
+	r, err := o.fill().run(ctx)
+	if ctx.Err() != nil {
+		err = errInterrupted // whatever it made of the steps that it met
+	}
+	return r, err
+}
+
+func (o Options) fill() Options {
 	if o.MTU == 0 {
 		o.MTU = 1500
+	}
+	if o.Message == 0 {
+		o.Message = DefaultMessage
 	}
 	if o.Out == nil {
 		o.Out = io.Discard
@@ -72,11 +100,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
-	r, err := o.run(ctx)
-	if ctx.Err() != nil {
-		err = errInterrupted // whatever it made of the steps that it met
-	}
-	return r, err
+	return o
 }
 
 func (o Options) run(ctx context.Context) (r Result, err error) {
@@ -85,7 +109,18 @@ func (o Options) run(ctx context.Context) (r Result, err error) {
 		return Result{}, err
 	}
 	defer func() { err = and(err, s.close()) }()
-	return o.move(ctx, s)
+	r = Result{Offloaded: s.offloaded(), Reason: s.why}
+	if s.offloaded() {
+		r.MTU = o.MTU
+	}
+	if r.Operations, err = o.transfers(ctx, s); err != nil {
+		return Result{}, err
+	}
+	if r.Refusals, err = o.refusals(ctx, s); err != nil {
+		return Result{}, err
+	}
+	r.Sides, err = s.describe()
+	return r, err
 }
 
 // and is err with what went wrong with cleaning up, in one line.
@@ -97,55 +132,4 @@ func and(err, cleaning error) error {
 		return fmt.Errorf("clean up: %w", cleaning)
 	}
 	return fmt.Errorf("%w; and clean up: %w", err, cleaning)
-}
-
-// stage is two ends that can be connected, with a transfer on each.
-type stage interface {
-	// start connects the ends and lets the transfers begin.
-	start(ctx context.Context, a, b *octets.Transfer) error
-	// report fills in what the ends know beside the octets.
-	report(ctx context.Context, r *Result) error
-	close() error
-}
-
-func (o Options) stage(ctx context.Context) (stage, error) {
-	if o.KernelPort {
-		return newLoopback(ctx, o, "as asked for")
-	}
-	if why := missingRights(); why != nil {
-		return newLoopback(ctx, o, why.Error())
-	}
-	return newPair(o)
-}
-
-// move runs one transfer each way and checks what arrived.
-func (o Options) move(ctx context.Context, s stage) (Result, error) {
-	a := octets.NewTransfer(octets.Plan{Send: o.Octets, Seed: seedA, Expect: o.Octets, PeerSeed: seedB})
-	b := octets.NewTransfer(octets.Plan{Send: o.Octets, Seed: seedB, Expect: o.Octets, PeerSeed: seedA})
-	begin := time.Now()
-	if err := s.start(ctx, a, b); err != nil {
-		return Result{}, err
-	}
-	if err := o.watch(ctx, a, b); err != nil {
-		return Result{}, err
-	}
-	took := time.Since(begin)
-	r := Result{Seconds: took.Seconds(), Gbps: float64(2*8*o.Octets) / took.Seconds() / 1e9}
-	if err := errors.Join(r.Sides[0].fill(a, b), r.Sides[1].fill(b, a)); err != nil {
-		return Result{}, err
-	}
-	return r, s.report(ctx, &r)
-}
-
-// fill notes what t sent and received. Each octet was compared with the pattern
-// as it came; the checksum says the same of them all together.
-func (s *Side) fill(t, peer *octets.Transfer) error {
-	_, received := t.Sums()
-	sent, _ := peer.Sums()
-	if received != sent {
-		return fmt.Errorf("the checksum of what was received is %016x, and of what was sent %016x", received, sent)
-	}
-	s.OctetsSent, s.OctetsReceived = t.Sent(), t.Received()
-	s.Checksum = fmt.Sprintf("%016x", received)
-	return nil
 }

@@ -7,36 +7,45 @@ import (
 	"text/tabwriter"
 )
 
-// Print writes the result as a table; with verbose, also why zero copy is not
-// used.
+// Print writes what was refused and a table of what was moved; with verbose,
+// also why zero copy is not used.
 func (r Result) Print(w io.Writer, verbose bool) error {
 	var b strings.Builder
-	tw := tabwriter.NewWriter(&b, 0, 8, 3, ' ', 0)
-	row := func(name string, cell func(Side) any) {
-		fmt.Fprintf(tw, "%s\t%v\t%v\n", name, cell(r.Sides[0]), cell(r.Sides[1]))
+	if err := r.printRefusals(&b); err != nil {
+		return err
 	}
-	fmt.Fprintf(tw, "\tside A\tside B\n")
-	row("path", func(s Side) any { return s.Path })
-	row("octets received", func(s Side) any { return s.OctetsReceived })
-	row("checksum", func(s Side) any { return s.Checksum + " (as sent)" })
-	if r.Offloaded {
-		row("frames in", func(s Side) any { return s.Offload.FramesIn })
-		row("frames out", func(s Side) any { return s.Offload.FramesOut })
-		row("retransmissions", func(s Side) any { return s.Offload.Retransmissions })
-		row("taken over in", func(s Side) any { return fmt.Sprintf("%.1f ms", s.Offload.HeldMillis) })
-	}
-	if err := tw.Flush(); err != nil {
+	if err := r.printOperations(&b); err != nil {
 		return err
 	}
 	for i, s := range r.Sides {
-		if verbose && s.Offload != nil && s.Offload.NoZeroCopy != "" {
-			fmt.Fprintf(&b, "no zero copy on side %c: %s\n", 'A'+i, s.Offload.NoZeroCopy)
+		if verbose && s.NoZeroCopy != "" {
+			fmt.Fprintf(&b, "No zero copy on side %c: %s.\n", 'A'+i, s.NoZeroCopy)
 		}
 	}
-	fmt.Fprintf(&b, "\n%.2f s, %.2f Gb/s both ways together", r.Seconds, r.Gbps)
-	if r.MTU != 0 {
-		fmt.Fprintf(&b, ", MTU %d", r.MTU)
-	}
-	_, err := fmt.Fprintln(w, b.String())
+	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func (r Result) printRefusals(b *strings.Builder) error {
+	b.WriteString("\nWhat side A also tried, each on a connection of its own, and its error. No octet of memory changed.\n\n")
+	tw := tabwriter.NewWriter(b, 0, 8, 3, ' ', 0)
+	for _, f := range r.Refusals {
+		fmt.Fprintf(tw, "%s\t%s\n", f.Tried, f.Error)
+	}
+	return tw.Flush()
+}
+
+func (r Result) printOperations(b *strings.Builder) error {
+	b.WriteString("\nWhat was moved. Goodput includes making the octets up and comparing each of them where it arrived.\n\n")
+	tw := tabwriter.NewWriter(b, 0, 8, 3, ' ', 0)
+	fmt.Fprintf(tw, "operation\t\toctets\tmessages\ttime\tgoodput\tframes out of A\tframes into A\tpath\n")
+	for _, op := range r.Operations {
+		out, in := "-", "-"
+		if op.Frames != nil {
+			out, in = fmt.Sprint(op.Frames[0].Out), fmt.Sprint(op.Frames[0].In)
+		}
+		fmt.Fprintf(tw, "%s\t%s to %s\t%d\t%d\t%.2f s\t%.2f Gb/s\t%s\t%s\t%s\n",
+			op.Name, op.From, op.To, op.Octets, op.Messages, op.Seconds, op.Gbps, out, in, op.Path)
+	}
+	return tw.Flush()
 }

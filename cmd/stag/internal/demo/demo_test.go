@@ -1,0 +1,236 @@
+package demo
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/offload/rdmap"
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// What the demonstration says is worth something only if it can fail.
+
+var small = Options{Octets: 3<<20 + 5, Message: 64 << 10, KernelPort: true}.fill()
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	s, err := small.stage(t.Context())
+	must(t, err)
+	t.Cleanup(func() { must(t, s.close()) })
+	return s
+}
+
+// met is two connected parties.
+func met(t *testing.T, s *stage) (a, b *party) {
+	t.Helper()
+	a, b, err := small.parties(s)
+	must(t, err)
+	t.Cleanup(func() { must(t, a.close()); must(t, b.close()) })
+	must(t, small.meet(t.Context(), s, a, b))
+	return a, b
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// says demands an error with all of these words.
+func says(t *testing.T, err error, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if err == nil || !strings.Contains(err.Error(), w) {
+			t.Fatalf("error %v, want one that says %q", err, words)
+		}
+	}
+}
+
+// TestWrongOctetsFail: by every operation.
+func TestWrongOctetsFail(t *testing.T) {
+	for _, op := range []rdma.WROp{rdma.WRWrite, rdma.WRRead, rdma.WRSend} {
+		t.Run(op.String(), func(t *testing.T) {
+			a, b := met(t, newStage(t))
+			if op == rdma.WRRead {
+				a, b = b, a
+			}
+			from, to := small.plan(op), small.plan(op)
+			from.seed++
+			src, dst := &source{party: a, plan: from}, &sink{party: b, plan: to}
+			must(t, src.prepare())
+			must(t, dst.prepare())
+			says(t, small.watch(t.Context(), src, dst), "octet 0 of the "+op.String(), "side "+b.side.String())
+		})
+	}
+}
+
+// TestCheck: whatever is not the message that is due, whole and in its place.
+func TestCheck(t *testing.T) {
+	s := newStage(t)
+	_, b := met(t, s)
+	p := small.plan(rdma.WRWrite)
+	for name, c := range map[string]struct {
+		n, holds uint64 // the message that is said to be there, and the one that is
+		got      uint32
+		spoil    int // an octet that is wrong, below 0: none
+		says     string
+	}{
+		"one octet":         {0, 0, 64 << 10, 65535, "octet 65535"},
+		"another's octets":  {0, 1, 64 << 10, -1, "octet 0"},
+		"of the lap before": {0, 64, 64 << 10, -1, "octet 0"},
+		"too early":         {1, 1, 64 << 10, -1, "message 1 of the RDMA Write came where 0 was due"},
+		"too short":         {0, 0, 64<<10 - 1, -1, "65535 octets, want 65536"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := &sink{party: b, plan: p}
+			slot := b.data.Bytes()[p.offset(c.n):][:p.message]
+			p.seed.Fill(slot, p.place(c.holds))
+			if c.spoil >= 0 {
+				slot[c.spoil] ^= 1
+			}
+			says(t, k.check(c.n, c.got), c.says)
+			if k.checked != 0 || k.reached.Load() != 0 {
+				t.Errorf("%d messages and %d octets count as checked", k.checked, k.reached.Load())
+			}
+		})
+	}
+}
+
+// TestDeadPeerFails: a connection that ends in the middle is an error of both
+// sides, and says why.
+func TestDeadPeerFails(t *testing.T) {
+	a, b := met(t, newStage(t))
+	p := small.plan(rdma.WRWrite)
+	p.octets = 1 << 40
+	src, dst := &source{party: a, plan: p}, &sink{party: b, plan: p}
+	must(t, src.prepare())
+	must(t, dst.prepare())
+	go func() {
+		for dst.reached.Load() < 1<<20 {
+			time.Sleep(time.Millisecond)
+		}
+		a.qp.Abort()
+	}()
+	says(t, small.watch(t.Context(), src, dst), "side ", "QP ")
+}
+
+// TestInterruptedTransfer: the end of the context ends both sides.
+func TestInterruptedTransfer(t *testing.T) {
+	a, b := met(t, newStage(t))
+	p := small.plan(rdma.WRSend)
+	p.octets = 1 << 40
+	src, dst := &source{party: a, plan: p}, &sink{party: b, plan: p}
+	must(t, src.prepare())
+	must(t, dst.prepare())
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for dst.reached.Load() < 1<<20 {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	says(t, small.watch(ctx, src, dst), context.Canceled.Error())
+}
+
+// TestUnexpectedAnswersFail: a refusal that does not come, or another one than
+// is due, and memory that changed.
+func TestUnexpectedAnswersFail(t *testing.T) {
+	s := newStage(t)
+	for name, c := range map[string]struct {
+		crime crime
+		says  []string
+	}{
+		"allowed": {
+			crime{access: anything, op: rdma.WRWrite, code: noRight},
+			[]string{"deadline exceeded"},
+		},
+		"refused for something else": {
+			crime{access: rdma.RemoteRead, op: rdma.WRWrite, code: outOfBounds},
+			[]string{"side A", "expected a Terminate with DDP tagged buffer error: base or bounds violation (1/1/01)", "(0/1/02)"},
+		},
+		"memory changed": {
+			crime{access: rdma.RemoteRead, op: rdma.WRWrite, code: noRight,
+				spoil: func(v *victim) error { v.region.Bytes()[7]++; return nil }},
+			[]string{"memory has changed"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			if name == "allowed" { // and so nothing comes
+				short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+				defer cancel()
+				ctx = short
+			}
+			_, err := c.crime.try(ctx, s)
+			says(t, err, c.says...)
+		})
+	}
+}
+
+// TestTerminate: the ends of a connection that are none of the one that is due.
+func TestTerminate(t *testing.T) {
+	c := &crime{code: noRight}
+	due := &rdma.QPError{Cause: rdmap.Cause{Code: noRight, Remote: true}}
+	if told, err := c.terminate(due, true); told != due || err != nil {
+		t.Errorf("%v, %v", told, err)
+	}
+	for _, err := range []error{
+		nil,
+		rdma.ErrClosed,
+		&rdma.QPError{Cause: rdmap.Cause{Err: rdma.ErrClosed}},
+		&rdma.QPError{Cause: rdmap.Cause{Code: noRight}}, // by the wrong side
+		&rdma.QPError{Cause: rdmap.Cause{Code: outOfBounds, Remote: true}},
+	} {
+		if _, complaint := c.terminate(err, true); complaint == nil {
+			t.Errorf("%v passes", err)
+		}
+	}
+}
+
+// TestHostClosesEverything: regions, QPs and their memory.
+func TestHostClosesEverything(t *testing.T) {
+	s := newStage(t)
+	a, b, err := small.parties(s)
+	must(t, err)
+	must(t, small.meet(t.Context(), s, a, b))
+	must(t, a.close())
+	must(t, b.close())
+	for _, side := range []pair.Side{pair.A, pair.B} {
+		at, err := s.adapters[side].Attributes()
+		must(t, err)
+		if at.Regions != 0 || at.QPs != 0 || at.HeapFree != at.HeapSize {
+			t.Errorf("side %v has %d regions, %d QPs and %d of %d octets", side, at.Regions, at.QPs, at.HeapFree, at.HeapSize)
+		}
+	}
+}
+
+func TestTicket(t *testing.T) {
+	want := ticket{addr: 1<<40 + 3, key: 0x12345678, octets: 4096}
+	b := want.append(nil)
+	got, err := parseTicket(b)
+	if err != nil || got != want {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, n := range []int{0, ticketLen - 1, ticketLen + 1} {
+		_, err := parseTicket(make([]byte, n))
+		says(t, err, "private data")
+	}
+}
+
+func TestPlan(t *testing.T) {
+	p := small.plan(rdma.WRSend)
+	if n := p.messages(); n != 49 || p.length(47) != 64<<10 || p.length(48) != 5 || p.slots != 64 {
+		t.Errorf("%d messages, the last two of %d and %d octets, %d slots", n, p.length(47), p.length(48), p.slots)
+	}
+	seeds := map[any]bool{}
+	for _, op := range []rdma.WROp{rdma.WRWrite, rdma.WRRead, rdma.WRSend} {
+		seeds[small.plan(op).seed] = true
+	}
+	if len(seeds) != 3 {
+		t.Error("operations share a pattern")
+	}
+}

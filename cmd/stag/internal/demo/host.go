@@ -1,0 +1,98 @@
+package demo
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// host is what a side needs for one connection.
+type host struct {
+	pd *rdma.PD
+	cq *rdma.CQ
+	qp *rdma.QP
+	// undo closes everything, last made first.
+	undo []func() error
+}
+
+// newHost makes a QP that has room for depth work requests in either queue.
+func newHost(a *rdma.Adapter, depth int) (_ *host, err error) {
+	h := &host{}
+	defer func() {
+		if err != nil {
+			err = and(err, h.close())
+		}
+	}()
+	if h.pd, err = a.AllocPD(); err != nil {
+		return nil, err
+	}
+	h.closes(h.pd.Close)
+	if h.cq, err = a.CreateCQ(2 * depth); err != nil {
+		return nil, err
+	}
+	h.closes(h.cq.Close)
+	h.qp, err = h.pd.CreateQP(rdma.QPConfig{SendCQ: h.cq, RecvCQ: h.cq, SendDepth: depth, RecvDepth: depth})
+	if err != nil {
+		return nil, err
+	}
+	h.closes(h.qp.Close)
+	return h, nil
+}
+
+func (h *host) closes(f func() error) { h.undo = append(h.undo, f) }
+
+// memory is a region of the host's own PD.
+func (h *host) memory(octets int, access rdma.Access) (*rdma.MR, error) {
+	return h.memoryOf(h.pd, octets, access)
+}
+
+func (h *host) memoryOf(pd *rdma.PD, octets int, access rdma.Access) (*rdma.MR, error) {
+	mr, err := pd.AllocMR(octets, access)
+	if err == nil {
+		h.closes(mr.Close)
+	}
+	return mr, err
+}
+
+func (h *host) close() error {
+	var errs []error
+	for i := len(h.undo) - 1; i >= 0; i-- {
+		errs = append(errs, h.undo[i]())
+	}
+	h.undo = nil
+	return errors.Join(errs...)
+}
+
+// ticket is what a peer must know of a region to use it. It travels as private
+// data:
+//
+//	0          8      12       16
+//	| address  | key  | octets |
+type ticket struct {
+	addr   uint64
+	key    rdma.STag
+	octets uint32
+}
+
+const ticketLen = 16
+
+func ticketFor(mr *rdma.MR) ticket { return ticket{mr.Addr(), mr.RKey(), uint32(mr.Len())} }
+
+func (t ticket) append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint64(b, t.addr)
+	b = binary.BigEndian.AppendUint32(b, uint32(t.key))
+	return binary.BigEndian.AppendUint32(b, t.octets)
+}
+
+func parseTicket(b []byte) (ticket, error) {
+	if len(b) != ticketLen {
+		return ticket{}, fmt.Errorf("%d octets of private data, want %d: is the peer another program?", len(b), ticketLen)
+	}
+	return ticket{
+		addr:   binary.BigEndian.Uint64(b),
+		key:    rdma.STag(binary.BigEndian.Uint32(b[8:])),
+		octets: binary.BigEndian.Uint32(b[12:]),
+	}, nil
+}

@@ -1,0 +1,138 @@
+package demo
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// party is one side of the connection over which octets are moved. One
+// goroutine at a time uses it.
+type party struct {
+	side pair.Side
+	*host
+	data   *rdma.MR // a slot for each message that can be under way
+	inbox  *rdma.MR // likewise for each note
+	theirs ticket   // the other side's data, as far as it lets us
+
+	owed        uint64 // notes that are still to come and have no receive yet
+	outstanding uint64 // sends that have not completed
+}
+
+// A note is a short Send that tells how far its sender is with an operation:
+//
+//	0            8                16
+//	| operation  | messages done  |
+const noteLen = 16
+
+func newParty(a *rdma.Adapter, side pair.Side, w window, access rdma.Access) (p *party, err error) {
+	p = &party{side: side}
+	if p.host, err = newHost(a, 4*w.slots+8); err != nil {
+		return nil, p.says(err)
+	}
+	if p.data, err = p.memory(w.slots*w.message, access); err == nil {
+		p.inbox, err = p.memory((w.slots+1)*noteLen, rdma.LocalWrite)
+	}
+	if err != nil {
+		return nil, p.says(and(err, p.close()))
+	}
+	return p, nil
+}
+
+// says is err with the side that it is about.
+func (p *party) says(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("side %v: %w", p.side, err)
+}
+
+// expect makes room for notes, of which n will come in all.
+func (p *party) expect(n uint64) error {
+	room := min(n, uint64(p.inbox.Len()/noteLen))
+	p.owed = n - room
+	for slot := range room {
+		if err := p.makeRoom(slot); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *party) makeRoom(slot uint64) error {
+	return p.receive(rdma.RecvWR{ID: slot, SGL: []rdma.SGE{p.inbox.SGE(int(slot)*noteLen, noteLen)}})
+}
+
+func (p *party) receive(wr rdma.RecvWR) error {
+	_, err := p.qp.PostRecv(wr)
+	return err
+}
+
+// note is what the note says that has come with c. Its slot is free again.
+func (p *party) note(op rdma.WROp, c *rdma.Completion) (done uint64, err error) {
+	b := p.inbox.Bytes()[c.ID*noteLen:][:noteLen]
+	said := binary.BigEndian.Uint64(b)
+	done = binary.BigEndian.Uint64(b[8:])
+	if c.Length != noteLen || said != uint64(op) {
+		return 0, fmt.Errorf("a note of %d octets about operation %d came where one about %v was due", c.Length, said, op)
+	}
+	if p.owed > 0 {
+		p.owed--
+		err = p.makeRoom(c.ID)
+	}
+	return done, err
+}
+
+// tell sends a note.
+func (p *party) tell(op rdma.WROp, done uint64) error { return p.send(noteWR(op, done)) }
+
+func noteWR(op rdma.WROp, done uint64) rdma.SendWR {
+	b := binary.BigEndian.AppendUint64(make([]byte, 0, noteLen), uint64(op))
+	return rdma.SendWR{Op: rdma.WRSend, Flags: rdma.Signaled, Inline: binary.BigEndian.AppendUint64(b, done)}
+}
+
+// send posts requests, the last of them signaled: it completes after the
+// others.
+func (p *party) send(wrs ...rdma.SendWR) error {
+	_, err := p.qp.PostSend(wrs...)
+	if err == nil {
+		p.outstanding++
+	}
+	return err
+}
+
+// await sleeps until there are completions and handles them.
+func (p *party) await(ctx context.Context, handle func(*rdma.Completion) error) error {
+	if err := p.cq.Wait(ctx); err != nil {
+		return err
+	}
+	var got [16]rdma.Completion
+	for i := range got[:p.cq.Poll(got[:])] {
+		c := &got[i]
+		if c.Status != rdma.Success {
+			return p.failed(ctx, c)
+		}
+		if c.Op != rdma.WCRecv {
+			p.outstanding--
+		}
+		if err := handle(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// failed says why c failed: the end of the connection knows more.
+func (p *party) failed(ctx context.Context, c *rdma.Completion) error {
+	select {
+	case <-p.qp.Done():
+	case <-ctx.Done():
+	}
+	if err := p.qp.Err(); err != nil {
+		return fmt.Errorf("%v: %v: %w", c.Op, c.Status, err)
+	}
+	return fmt.Errorf("%v: %v: the connection was closed too early", c.Op, c.Status)
+}

@@ -1,0 +1,209 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/offload/octets"
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// crime is something that the other side must not let happen.
+type crime struct {
+	name   string
+	access rdma.Access // of B's region, to which A is given the ticket
+	spoil  func(*victim) error
+	forge  func(*ticket)
+	op     rdma.WROp
+	code   rdma.TerminateCode // of B's Terminate
+}
+
+// Codes of Terminates: layer, type, code (RFC 5040 §4.8, RFC 5041 §7). For a
+// Write without the right to it they have none of DDP's: RDMAP's says it best.
+var (
+	invalidSTag = rdma.TerminateCode{Layer: 1, Type: 1, Code: 0}
+	outOfBounds = rdma.TerminateCode{Layer: 1, Type: 1, Code: 1}
+	wrongStream = rdma.TerminateCode{Layer: 1, Type: 1, Code: 2}
+	noRight     = rdma.TerminateCode{Layer: 0, Type: 1, Code: 2}
+	noReceive   = rdma.TerminateCode{Layer: 1, Type: 2, Code: 2}
+)
+
+const anything = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead
+
+var crimes = []crime{
+	{name: "write with a wrong key", access: anything, op: rdma.WRWrite, code: invalidSTag,
+		forge: func(t *ticket) { t.key ^= 1 }}, // the low octet is the key, the rest the index
+	{name: "write by a revoked STag", access: anything, op: rdma.WRWrite, code: invalidSTag,
+		spoil: func(v *victim) error { return v.region.Invalidate() }},
+	{name: "write to a foreign protection domain", access: anything, op: rdma.WRWrite, code: wrongStream,
+		spoil: (*victim).moveAway},
+	{name: "write to a read-only region", access: rdma.RemoteRead, op: rdma.WRWrite, code: noRight},
+	{name: "read of a write-only region", access: rdma.LocalWrite | rdma.RemoteWrite, op: rdma.WRRead, code: noRight},
+	// Right behind the end, as checks are by segment: of a Write that begins
+	// within the region the first ones are placed.
+	{name: "write out of bounds", access: anything, op: rdma.WRWrite, code: outOfBounds,
+		forge: func(t *ticket) { t.addr += uint64(t.octets) }},
+	{name: "send without a receive", access: anything, op: rdma.WRSend, code: noReceive},
+}
+
+// crimeOctets is what is written, read or sent, and the size of the region.
+const crimeOctets = 4096
+
+// patience is how long a refusal may take. None comes near it.
+const patience = 10 * time.Second
+
+// refusals tries what must not be done, each on a connection of its own.
+func (o Options) refusals(ctx context.Context, s *stage) (all []Refusal, err error) {
+	for i := range crimes {
+		c := &crimes[i]
+		r, err := c.try(ctx, s)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.name, err)
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// victim is side B: its region holds a pattern that must stay.
+type victim struct {
+	*host
+	a      *rdma.Adapter
+	access rdma.Access
+	region *rdma.MR
+}
+
+func newVictim(a *rdma.Adapter, access rdma.Access) (*victim, error) {
+	h, err := newHost(a, 4)
+	if err != nil {
+		return nil, err
+	}
+	v := &victim{host: h, a: a, access: access}
+	if v.region, err = v.memory(crimeOctets, access); err != nil {
+		return nil, and(err, v.close())
+	}
+	precious.Fill(v.region.Bytes(), 0)
+	return v, nil
+}
+
+// moveAway takes another region instead, of a protection domain that the
+// connection has nothing to do with.
+func (v *victim) moveAway() (err error) {
+	foreign, err := v.a.AllocPD()
+	if err != nil {
+		return err
+	}
+	v.closes(foreign.Close)
+	if v.region, err = v.memoryOf(foreign, crimeOctets, v.access); err == nil {
+		precious.Fill(v.region.Bytes(), 0)
+	}
+	return err
+}
+
+// The patterns of B's memory, and of A's.
+const precious, evil octets.Pattern = 0x900d, 0xbad
+
+// try commits the crime from side A, and demands that B refuses it.
+func (c *crime) try(ctx context.Context, s *stage) (r Refusal, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not refused within %v", patience))
+	defer cancel()
+	culprit, err := newHost(s.adapters[pair.A], 4)
+	if err != nil {
+		return Refusal{}, err
+	}
+	defer func() { err = closing(err, culprit) }()
+	loot, err := culprit.memory(crimeOctets, rdma.LocalWrite)
+	if err != nil {
+		return Refusal{}, err
+	}
+	evil.Fill(loot.Bytes(), 0)
+	v, err := newVictim(s.adapters[pair.B], c.access)
+	if err != nil {
+		return Refusal{}, err
+	}
+	defer func() { err = closing(err, v.host) }()
+	if c.spoil != nil {
+		if err := c.spoil(v); err != nil {
+			return Refusal{}, err
+		}
+	}
+	if err := s.connect(ctx, culprit.qp, v.qp, nil, ticketFor(v.region).append(nil)); err != nil {
+		return Refusal{}, err
+	}
+	if err := c.commit(culprit.qp, loot); err != nil {
+		return Refusal{}, err
+	}
+	return c.judge(ctx, culprit, v, loot)
+}
+
+// closing is err, with what went wrong with closing h.
+func closing(err error, h *host) error {
+	if failed := h.close(); failed != nil {
+		return and(err, failed)
+	}
+	return err
+}
+
+// commit does what must be refused, with the ticket that the peer gave.
+func (c *crime) commit(qp *rdma.QP, loot *rdma.MR) error {
+	t, err := parseTicket(qp.Conn().PrivateData)
+	if err != nil {
+		return err
+	}
+	if c.forge != nil {
+		c.forge(&t)
+	}
+	wr := rdma.SendWR{Op: c.op, Flags: rdma.Signaled, SGL: []rdma.SGE{loot.SGE(0, crimeOctets)}}
+	if c.op != rdma.WRSend {
+		wr.RKey, wr.RemoteAddr = t.key, t.addr
+	}
+	_, err = qp.PostSend(wr)
+	return err
+}
+
+// judge waits until both sides know, and compares what they know with what is
+// expected.
+func (c *crime) judge(ctx context.Context, culprit *host, v *victim, loot *rdma.MR) (Refusal, error) {
+	for _, qp := range []*rdma.QP{culprit.qp, v.qp} {
+		select {
+		case <-qp.Done():
+		case <-ctx.Done():
+			return Refusal{}, context.Cause(ctx)
+		}
+	}
+	told, err := c.terminate(culprit.qp.Err(), true)
+	if err != nil {
+		return Refusal{}, fmt.Errorf("side A: %w", err)
+	}
+	if _, err := c.terminate(v.qp.Err(), false); err != nil {
+		return Refusal{}, fmt.Errorf("side B: %w", err)
+	}
+	if !holds(v.region, precious) || !holds(loot, evil) {
+		return Refusal{}, errors.New("it was refused, but memory has changed")
+	}
+	return Refusal{
+		Tried: c.name, Error: told.Error(),
+		Code:   fmt.Sprintf("%x/%x/%02x", c.code.Layer, c.code.Type, c.code.Code),
+		SentBy: pair.B.String(), Untouched: true,
+	}, nil
+}
+
+// terminate demands that err is the Terminate that is due.
+func (c *crime) terminate(err error, remote bool) (*rdma.QPError, error) {
+	var told *rdma.QPError
+	switch {
+	case err == nil:
+		return nil, errors.New("the connection ended as if nothing had been wrong")
+	case !errors.As(err, &told) || told.Code != c.code || told.Remote != remote:
+		return nil, fmt.Errorf("expected a Terminate with %v from side B, and got: %w", c.code, err)
+	}
+	return told, nil
+}
+
+// holds reports whether mr holds nothing but p.
+func holds(mr *rdma.MR, p octets.Pattern) bool {
+	return p.Differs(mr.Bytes(), 0) < 0
+}

@@ -1,0 +1,157 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// stage is two hosts with an adapter each, of which B listens.
+type stage struct {
+	why      string     // it is the kernel's TCP on loopback; "": it is not
+	pair     *pair.Pair // nil on loopback
+	adapters [2]*rdma.Adapter
+	listener *rdma.Listener
+}
+
+func (s *stage) offloaded() bool { return s.why == "" }
+
+// stage makes the hosts. The caller closes them.
+func (o Options) stage(ctx context.Context) (*stage, error) {
+	s := &stage{}
+	if o.KernelPort {
+		s.why = "as asked for"
+	} else if lacks := missingRights(); lacks != nil {
+		s.why = lacks.Error()
+	}
+	if err := s.build(ctx, o); err != nil {
+		return nil, and(err, s.close())
+	}
+	return s, nil
+}
+
+func (s *stage) build(ctx context.Context, o Options) (err error) {
+	var host string
+	if s.offloaded() {
+		host, err = s.joinHosts(o)
+	} else {
+		host, err = s.loopback(o)
+	}
+	if err != nil {
+		return err
+	}
+	s.listener, err = s.adapters[pair.B].Listen(ctx, net.JoinHostPort(host, "0"), rdma.ListenConfig{})
+	return err
+}
+
+// loopback is two adapters of the kernel's TCP. host is where B listens.
+func (s *stage) loopback(o Options) (host string, err error) {
+	if _, err = fmt.Fprintf(o.Out, "Kernel port on loopback, nothing is offloaded: %s.\n", s.why); err != nil {
+		return "", err
+	}
+	for side := range s.adapters {
+		if s.adapters[side], err = rdma.Open(rdma.Config{KernelPort: true, RegionHeap: o.heap()}); err != nil {
+			return "", err
+		}
+	}
+	if o.V6 {
+		return "::1", nil
+	}
+	return "127.0.0.1", nil
+}
+
+// joinHosts is two namespaces with a veth pair between them, and an adapter on
+// each end.
+func (s *stage) joinHosts(o Options) (host string, err error) {
+	if s.pair, err = pair.New(pair.Config{MTU: o.MTU}); err != nil {
+		return "", err
+	}
+	ends := &s.pair.Ends
+	for side := range s.adapters {
+		err = s.pair.Do(pair.Side(side), func() (err error) {
+			s.adapters[side], err = rdma.Open(rdma.Config{
+				Ports: []string{ends[side].Name}, Generic: o.Generic, RegionHeap: o.heap(),
+			})
+			return err
+		})
+		switch {
+		case errors.Is(err, loader.ErrMTU):
+			return "", fmt.Errorf("choose a smaller --mtu: %w", err)
+		case err != nil:
+			return "", fmt.Errorf("side %v: %w", pair.Side(side), err)
+		}
+	}
+	if _, err = fmt.Fprintf(o.Out, "Two namespaces, joined by veth: %s and %s, MTU %d.\n", ends[pair.A].Name, ends[pair.B].Name, o.MTU); err != nil {
+		return "", err
+	}
+	if o.V6 {
+		return ends[pair.B].V6.Addr().String(), nil
+	}
+	return ends[pair.B].V4.Addr().String(), nil
+}
+
+// describe is what the sides have to say about themselves.
+func (s *stage) describe() (sides [2]Side, err error) {
+	for i, a := range s.adapters {
+		at, err := a.Attributes()
+		if err != nil {
+			return sides, fmt.Errorf("side %v: %w", pair.Side(i), err)
+		}
+		port := at.Ports[0]
+		sides[i].Path = port.Path
+		if port.NoZeroCopy != nil {
+			sides[i].NoZeroCopy = port.NoZeroCopy.Error()
+		}
+		sides[i].Address = s.listener.Addr().Addr().String()
+		if s.pair != nil {
+			end := &s.pair.Ends[i]
+			sides[i].Address = end.V4.Addr().String()
+			if s.listener.Addr().Addr().Is6() {
+				sides[i].Address = end.V6.Addr().String()
+			}
+		}
+	}
+	return sides, nil
+}
+
+// connect connects a QP of A's with one of B's. Each gets what the other says.
+func (s *stage) connect(ctx context.Context, a, b *rdma.QP, saysA, saysB []byte) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	accepted := make(chan error, 1)
+	go func() {
+		r, err := s.listener.Accept(ctx)
+		if err == nil {
+			err = r.Accept(ctx, b, rdma.ConnParams{PrivateData: saysB})
+		}
+		accepted <- err
+	}()
+	err := a.Dial(ctx, s.listener.Addr().String(), rdma.ConnParams{PrivateData: saysA})
+	if err != nil {
+		cancel() // nobody comes any more
+		<-accepted
+		return fmt.Errorf("side A: %w", err)
+	}
+	if err := <-accepted; err != nil {
+		return fmt.Errorf("side B: %w", err)
+	}
+	return nil
+}
+
+func (s *stage) close() error {
+	var errs []error
+	for _, a := range s.adapters {
+		if a != nil {
+			errs = append(errs, a.Close())
+		}
+	}
+	if s.pair != nil {
+		errs = append(errs, s.pair.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,46 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// stallLimit is how long nothing may arrive.
+const stallLimit = 30 * time.Second
+
+// watch runs both ends of an operation and shows its progress until both have
+// ended. What the first to fail says is returned.
+func (o Options) watch(ctx context.Context, src *source, dst *sink) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ends := make(chan error, 2)
+	go func() { ends <- src.run(ctx) }()
+	go func() { ends <- dst.run(ctx) }()
+
+	m := newMeter(o.Progress, dst.op.String(), dst.octets)
+	defer m.end()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	var failed error
+	moved, last := uint64(0), time.Now()
+	for running := 2; running > 0; {
+		select {
+		case err := <-ends:
+			running--
+			if err != nil && failed == nil {
+				failed = err
+				cancel(err) // the other one waits for nothing
+			}
+		case <-tick.C:
+			n := dst.reached.Load()
+			m.reach(n)
+			if n != moved {
+				moved, last = n, time.Now()
+			} else if time.Since(last) > stallLimit {
+				cancel(fmt.Errorf("nothing arrived for %v, after %d of %d octets", stallLimit, n, dst.octets))
+			}
+		}
+	}
+	return failed
+}
