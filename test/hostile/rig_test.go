@@ -31,7 +31,7 @@ type rig struct {
 	peerHost string                   // that of raw peers
 	there    func(func() error) error // runs where raw peers are
 	here     func(func() error) error // runs where the adapter is
-	path     string
+	gone     bool                     // the test has closed the adapter
 }
 
 // heap is the adapters' region heap, octets.
@@ -51,7 +51,7 @@ func kernelRig(t testing.TB) *rig {
 	t.Helper()
 	watch(t)
 	stay := func(f func() error) error { return f() }
-	r := &rig{TB: t, host: "127.0.0.1", peerHost: "127.0.0.1", there: stay, here: stay, path: "kernel port"}
+	r := &rig{TB: t, host: "127.0.0.1", peerHost: "127.0.0.1", there: stay, here: stay}
 	r.open(rdma.Config{KernelPort: true, RegionHeap: heap})
 	return r
 }
@@ -69,7 +69,6 @@ func offloadedRig(t testing.TB) *rig {
 		TB: t, host: p.Ends[pair.A].V4.Addr().String(), peerHost: p.Ends[pair.B].V4.Addr().String(),
 		there: func(f func() error) error { return p.Do(pair.B, f) },
 		here:  func(f func() error) error { return p.Do(pair.A, f) },
-		path:  "offloaded",
 	}
 	t.Cleanup(func() {
 		r.noSockets()
@@ -87,7 +86,9 @@ func (r *rig) open(c rdma.Config) {
 		return err
 	}))
 	r.Cleanup(func() {
-		r.idle()
+		if !r.gone {
+			r.idle()
+		}
 		r.check(r.a.Close())
 	})
 	var err error

@@ -1,0 +1,240 @@
+package hostile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/rdma"
+	"github.com/stag-rdma/stag/test/rawpeer"
+)
+
+// A peer that tries wrong STags, with a new connection each time that it is
+// terminated, as fast as it can, does no harm to a transfer beside it.
+func TestFloodOfWrongSTags(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		const attempts, messages = 150, 2000
+		from, to := r.newEnd(r.neighbour()), r.newEnd(r.a)
+		r.connect(r.l, from, to)
+		x := begin(r.ctx(), from, to, messages)
+		flooded := make(chan error, 1)
+		go func() { flooded <- r.flood(attempts) }()
+		r.turnAway(attempts)
+		r.must(<-flooded)
+		r.must(x.wait())
+		if err := errors.Join(from.qp.Err(), to.qp.Err()); err != nil {
+			r.Error(err)
+		}
+		r.check(to.qp.Disconnect(r.ctx()))
+		r.closeEnd(from)
+		r.closeEnd(to)
+	})
+}
+
+// flood connects, writes to STags that are not, and is terminated, n times.
+func (r *rig) flood(n int) error {
+	for i := range n {
+		p := r.dial()
+		err := p.Octets(usual.Bytes())
+		if err == nil {
+			_, err = p.Frame()
+		}
+		if err == nil {
+			// Some of it arrives when the first Terminate is on its way.
+			var all []byte
+			for k := range 50 {
+				all = append(all, rawpeer.FPDU(rawpeer.Write(uint32(i*50+k)*0x9e3779b1, 0, make([]byte, 512)))...)
+			}
+			err = p.Octets(all)
+		}
+		var got rawpeer.Terminate
+		if err == nil {
+			got, err = p.Terminated()
+		}
+		if err != nil || got.String() != "1/1/00" {
+			return fmt.Errorf("attempt %d: %v, %w", i, got, err)
+		}
+		p.Conn.Close()
+	}
+	return nil
+}
+
+// turnAway accepts n peers, each with a QP of its own that is destroyed when
+// the peer is gone.
+func (r *rig) turnAway(n int) {
+	r.Helper()
+	pd, err := r.a.AllocPD()
+	r.must(err)
+	cq, err := r.a.CreateCQ(16)
+	r.must(err)
+	for range n {
+		req, err := r.l.Accept(r.ctx())
+		r.must(err)
+		qp, err := pd.CreateQP(rdma.QPConfig{SendCQ: cq, RecvCQ: cq})
+		r.must(err)
+		r.must(req.Accept(r.ctx(), qp, usualParams))
+		<-qp.Done()
+		var e *rdma.QPError
+		if !errors.As(qp.Err(), &e) || e.Remote || e.Code != (rdma.TerminateCode{Layer: 1, Type: 1}) {
+			r.Fatalf("a peer with a wrong STag: %v", qp.Err())
+		}
+		r.must(qp.Close())
+	}
+	r.check(cq.Close())
+	r.check(pd.Close())
+}
+
+// An application that never polls loses its own connections when its CQ is
+// full, and nobody else's.
+func TestNeverPolls(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		from, to := r.newEnd(r.neighbour()), r.newEnd(r.a)
+		r.connect(r.l, from, to)
+		x := begin(r.ctx(), from, to, 2000)
+		for range 5 {
+			r.overrun()
+		}
+		r.must(x.wait())
+		r.check(to.qp.Disconnect(r.ctx()))
+		r.closeEnd(from)
+		r.closeEnd(to)
+	})
+}
+
+// overrun has a CQ of 4 get 5 completions.
+func (r *rig) overrun() {
+	r.Helper()
+	pd, err := r.a.AllocPD()
+	r.must(err)
+	cq, err := r.a.CreateCQ(4)
+	r.must(err)
+	qp, err := pd.CreateQP(rdma.QPConfig{SendCQ: cq, RecvCQ: cq})
+	r.must(err)
+	for i := range 8 {
+		_, err := qp.PostRecv(rdma.RecvWR{ID: uint64(i)})
+		r.must(err)
+	}
+	p := r.dial()
+	r.must(p.Octets(usual.Bytes()))
+	req, err := r.l.Accept(r.ctx())
+	r.must(err)
+	r.must(req.Accept(r.ctx(), qp, usualParams))
+	_, err = p.Frame()
+	r.must(err)
+	for i := range uint32(5) {
+		r.must(p.Octets(rawpeer.FPDU(rawpeer.Send(i+1, nil))))
+	}
+	if got, err := p.Terminated(); err != nil || got.String() != "0/0/ff" {
+		r.Errorf("the peer gets %v, %v; want 0/0/ff", got, err)
+	}
+	p.Conn.Close()
+	<-qp.Done()
+	if !errors.Is(qp.Err(), rdma.ErrCQOverrun) || !cq.Overrun() {
+		r.Errorf("the QP's error is %v, overrun %v; want ErrCQOverrun", qp.Err(), cq.Overrun())
+	}
+	r.event(func(e rdma.Event) bool { return e.Type == rdma.CQOverrun && e.CQ == cq })
+	if got := statuses(cq); len(got) != 4 {
+		r.Errorf("the CQ holds %v, want the first four", got)
+	}
+	r.check(qp.Close())
+	r.check(cq.Close())
+	r.check(pd.Close())
+}
+
+// event waits for an asynchronous event.
+func (r *rig) event(is func(rdma.Event) bool) {
+	r.Helper()
+	for timeout := time.After(10 * time.Second); ; {
+		select {
+		case e := <-r.a.Events():
+			if is(e) {
+				return
+			}
+		case <-timeout:
+			r.Error("no event about it")
+			return
+		}
+	}
+}
+
+// A QP that is destroyed under traffic, by either end, completes what was
+// posted to it, and its memory is its owner's again.
+func TestDestroyedUnderTraffic(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		b := r.neighbour()
+		for i := range 20 {
+			from, to := r.newEnd(b), r.newEnd(r.a)
+			r.connect(r.l, from, to)
+			if i%4 < 2 { // the one that is under test sends
+				from, to = to, from
+			}
+			x := begin(r.ctx(), from, to, 1<<40)
+			time.Sleep(time.Duration(i) * time.Millisecond)
+			doomed, other := from, to
+			if i%2 == 0 {
+				doomed, other = to, from
+			}
+			r.must(doomed.qp.Close())
+			if doomed == to { // whose application only reads
+				r.still(doomed)
+			}
+			if err := x.wait(); !errors.Is(err, errFailed) {
+				r.Errorf("the transfer ends with %v", err)
+			}
+			<-other.qp.Done()
+			if err := other.qp.Err(); !errors.Is(err, stream.ErrReset) {
+				r.Errorf("the other end sees %v, want a reset", err)
+			}
+			r.closeEnd(from)
+			r.closeEnd(to)
+		}
+	})
+}
+
+// still demands that nothing changes the memory of a QP that is closed.
+func (r *rig) still(e *end) {
+	r.Helper()
+	before := bytes.Clone(e.mr.Bytes())
+	time.Sleep(5 * time.Millisecond)
+	if !bytes.Equal(e.mr.Bytes(), before) {
+		r.Error("the memory of a closed QP was written")
+	}
+}
+
+// An adapter that is closed under traffic takes everything with it.
+func TestClosedUnderTraffic(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		b := r.neighbour()
+		var all []*transfer
+		for range 3 {
+			from, to := r.newEnd(b), r.newEnd(r.a)
+			r.connect(r.l, from, to)
+			all = append(all, begin(r.ctx(), from, to, 1<<40))
+		}
+		p := r.dial() // and one that has not even said what it wants
+		time.Sleep(50 * time.Millisecond)
+		r.gone = true
+		r.must(r.a.Close())
+		for _, x := range all {
+			if err := x.wait(); err == nil {
+				r.Error("a transfer ends without an error")
+			}
+			r.check(x.to.qp.Close())
+			r.check(x.to.cq.Close())
+			r.check(x.to.mr.Close())
+			r.check(x.to.pd.Close())
+			<-x.from.qp.Done()
+			if err := x.from.qp.Err(); !errors.Is(err, stream.ErrReset) {
+				r.Errorf("the other end sees %v, want a reset", err)
+			}
+			r.closeEnd(x.from)
+		}
+		if _, err := p.End(); err != nil {
+			r.Error(err)
+		}
+		r.check(r.a.Close())
+	})
+}

@@ -1,0 +1,206 @@
+package hostile
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// end is one end of a verified transfer.
+type end struct {
+	a  *rdma.Adapter
+	pd *rdma.PD
+	cq *rdma.CQ
+	qp *rdma.QP
+	mr *rdma.MR // slots of the messages, and room for the receives behind them
+}
+
+// A transfer moves messages of slotLen octets by RDMA Write, each told by a
+// Send. The receiver checks every octet before it sends the slot back.
+const (
+	slots   = 8
+	slotLen = 32 << 10
+	noteLen = 8
+)
+
+func (r *rig) newEnd(a *rdma.Adapter) *end {
+	r.Helper()
+	e := &end{a: a}
+	var err error
+	e.pd, err = a.AllocPD()
+	r.must(err)
+	e.mr, err = e.pd.AllocMR(slots*slotLen+2*slots*noteLen, everyone)
+	r.must(err)
+	e.cq, err = a.CreateCQ(256)
+	r.must(err)
+	e.qp, err = e.pd.CreateQP(rdma.QPConfig{SendCQ: e.cq, RecvCQ: e.cq, SendDepth: 64, RecvDepth: 2 * slots})
+	r.must(err)
+	for i := range 2 * slots {
+		r.must(e.receive(uint64(i)))
+	}
+	return e
+}
+
+// receive posts the receive i.
+func (e *end) receive(i uint64) error {
+	_, err := e.qp.PostRecv(rdma.RecvWR{ID: i, SGL: []rdma.SGE{e.mr.SGE(slots*slotLen+int(i)*noteLen, noteLen)}})
+	return err
+}
+
+// close closes everything of e, which must go without complaint.
+func (r *rig) closeEnd(e *end) {
+	r.Helper()
+	r.check(e.qp.Close())
+	r.check(e.cq.Close())
+	r.check(e.mr.Close())
+	r.check(e.pd.Close())
+}
+
+// neighbour is another adapter, in order, where the raw peers are.
+func (r *rig) neighbour() *rdma.Adapter {
+	r.Helper()
+	var a *rdma.Adapter
+	r.must(r.there(func() (err error) {
+		a, err = rdma.Open(rdma.Config{KernelPort: true, RegionHeap: heap})
+		return err
+	}))
+	r.Cleanup(func() { r.check(a.Close()) })
+	return a
+}
+
+// connect connects from to to, whose adapter has the listener.
+func (r *rig) connect(l *rdma.Listener, from, to *end) {
+	r.Helper()
+	dialled := make(chan error, 1)
+	private := make([]byte, 4)
+	binary.BigEndian.PutUint32(private, uint32(from.mr.RKey()))
+	go func() { dialled <- from.qp.Dial(r.ctx(), l.Addr().String(), rdma.ConnParams{PrivateData: private}) }()
+	req, err := l.Accept(r.ctx())
+	r.must(err)
+	binary.BigEndian.PutUint32(private, uint32(to.mr.RKey()))
+	r.must(req.Accept(r.ctx(), to.qp, rdma.ConnParams{PrivateData: private}))
+	r.must(<-dialled)
+}
+
+// next waits for completions and gives each of them to f.
+func (e *end) next(ctx context.Context, f func(c rdma.Completion) error) error {
+	if err := e.cq.Wait(ctx); err != nil {
+		return err
+	}
+	var some [32]rdma.Completion
+	for _, c := range some[:e.cq.Poll(some[:])] {
+		if c.Status != rdma.Success {
+			return fmt.Errorf("%v completed with: %v (%w)", c.Op, c.Status, errors.Join(errFailed, e.qp.Err()))
+		}
+		if err := f(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errFailed is a work request that did not succeed.
+var errFailed = errors.New("failed")
+
+// fill makes slot's octets those of message i.
+func fill(slot []byte, i uint64) {
+	for at := 0; at < len(slot); at += 8 {
+		binary.LittleEndian.PutUint64(slot[at:], (i+1)*0x9e3779b97f4a7c15+uint64(at))
+	}
+}
+
+// differs is the first octet that is not message i's; -1: none.
+func differs(slot []byte, i uint64) int {
+	for at := 0; at < len(slot); at += 8 {
+		if binary.LittleEndian.Uint64(slot[at:]) != (i+1)*0x9e3779b97f4a7c15+uint64(at) {
+			return at
+		}
+	}
+	return -1
+}
+
+// send sends messages, n of them.
+func (e *end) send(ctx context.Context, n uint64) error {
+	rkey := rdma.STag(binary.BigEndian.Uint32(e.qp.Conn().PrivateData))
+	credits := slots
+	for i := uint64(0); i < n || credits < slots; {
+		for ; i < n && credits > 0; i++ {
+			if err := e.message(rkey, i); err != nil {
+				return fmt.Errorf("message %d: %w", i, err)
+			}
+			credits--
+		}
+		err := e.next(ctx, func(c rdma.Completion) error {
+			if c.Op != rdma.WCRecv {
+				return nil
+			}
+			credits++
+			return e.receive(c.ID)
+		})
+		if err != nil {
+			return fmt.Errorf("sender, at message %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// message posts the Write of message i and the Send that tells of it.
+func (e *end) message(rkey rdma.STag, i uint64) error {
+	at := int(i%slots) * slotLen
+	fill(e.mr.Bytes()[at:at+slotLen], i)
+	_, err := e.qp.PostSend(
+		rdma.SendWR{Op: rdma.WRWrite, SGL: []rdma.SGE{e.mr.SGE(at, slotLen)}, RKey: rkey, RemoteAddr: uint64(at)},
+		rdma.SendWR{ID: i, Op: rdma.WRSend, Flags: rdma.Signaled, Inline: binary.BigEndian.AppendUint64(nil, i)},
+	)
+	return err
+}
+
+// take receives n messages, and checks all of them.
+func (e *end) take(ctx context.Context, n uint64) error {
+	var i uint64
+	for i < n {
+		err := e.next(ctx, func(c rdma.Completion) error {
+			if c.Op != rdma.WCRecv {
+				return nil
+			}
+			note := e.mr.Bytes()[slots*slotLen+int(c.ID)*noteLen:][:noteLen]
+			if got := binary.BigEndian.Uint64(note); got != i || c.Length != noteLen {
+				return fmt.Errorf("told of message %d, want %d", got, i)
+			}
+			at := int(i%slots) * slotLen
+			if wrong := differs(e.mr.Bytes()[at:at+slotLen], i); wrong >= 0 {
+				return fmt.Errorf("message %d is wrong from octet %d on", i, wrong)
+			}
+			i++
+			if err := e.receive(c.ID); err != nil {
+				return err
+			}
+			_, err := e.qp.PostSend(rdma.SendWR{Op: rdma.WRSend, Inline: note})
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("receiver, at message %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// transfer is a verified transfer that is under way.
+type transfer struct {
+	from, to *end
+	done     chan error // two values
+}
+
+// begin begins to move n messages between two connected ends.
+func begin(ctx context.Context, from, to *end, n uint64) *transfer {
+	x := &transfer{from, to, make(chan error, 2)}
+	go func() { x.done <- from.send(ctx, n) }()
+	go func() { x.done <- to.take(ctx, n) }()
+	return x
+}
+
+// wait is the end of both.
+func (x *transfer) wait() error { return errors.Join(<-x.done, <-x.done) }
