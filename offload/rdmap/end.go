@@ -97,28 +97,33 @@ func (q *QP) stop() {
 	q.flush()
 }
 
-// blameRead gives the Read that the peer refuses its status. Requests are
-// answered in order, but the message that names one may be of a kind that has
-// the wrong number in it, so only the sink counts.
+// blameRead gives the Read that the peer refuses its status. The header of the
+// quoted segment is not looked at: there are senders whose MSN in it is wrong.
 func (q *QP) blameRead(t *wire.TerminateFields) {
 	r, ok := wire.ParseReadRequest(t.ReadRequest)
 	if !ok || t.Layer != LayerRDMAP {
 		return
 	}
 	for i := range q.orq.count {
-		o := q.orq.at(i)
-		// The peer counts what it had answered, or does not.
-		begin := o.to - uint64(o.size-o.left)
-		if o.rtr || wire.STag(o.stag) != r.SinkSTag || r.SinkTO-begin > uint64(o.size) {
-			continue
+		if o := q.orq.at(i); !o.rtr && q.asked(o, &r) {
+			w := q.sq.at(o.pos)
+			w.status = RemoteOperationErr
+			if t.Type == 1 {
+				w.status = RemoteAccessErr
+			}
+			return
 		}
-		w := q.sq.at(o.pos)
-		w.status = RemoteOperationErr
-		if t.Type == 1 {
-			w.status = RemoteAccessErr
-		}
-		return
 	}
+}
+
+// asked reports whether r is what o asked for, or what was left of it when the
+// peer had answered a part (RFC 5040 §4.8).
+func (q *QP) asked(o *outRead, r *wire.ReadRequestFields) bool {
+	w := q.sq.at(o.pos)
+	begin := o.to - uint64(o.size-o.left)
+	answered := r.SinkTO - begin
+	return wire.STag(o.stag) == r.SinkSTag && answered <= uint64(o.size) && uint64(r.Size) == uint64(o.size)-answered &&
+		wire.STag(w.rkey) == r.SourceSTag && r.SourceTO == w.remote+answered
 }
 
 // sendTerminate sends our Terminate as the last message, closes our direction
