@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"time"
 
 	"github.com/stag-rdma/stag/bpf"
@@ -22,8 +23,9 @@ import (
 // Config describes a world. The zero value works.
 type Config struct {
 	Link   simnic.Config
-	Engine offload.Config // of both ends; Ended must be nil
-	Flows  int            // most flows at a time; 0 means 64
+	Engine offload.Config                    // of both ends; Ended must be nil
+	Edit   func(side int, c *offload.Config) // what differs between them; may be nil
+	Flows  int                               // most flows at a time; 0 means 64
 }
 
 // World is the two ends and their link. It belongs to one goroutine.
@@ -55,6 +57,9 @@ func New(c Config) (*World, error) {
 	}
 	for i, p := range []port.Port{link.A(), link.B()} {
 		ec := c.Engine
+		if c.Edit != nil {
+			c.Edit(i, &ec)
+		}
 		w.Ends[i] = map[offload.FlowID][]offload.End{}
 		w.keys[i] = map[offload.FlowID]bpf.FlowKey{}
 		ec.Ended = func(e offload.End) { w.ended(i, e) }
@@ -166,6 +171,7 @@ func (w *World) Do(side int, fn func(context.Context) error) error {
 			return err
 		default:
 			w.Engines[side].Progress(w.now)
+			runtime.Gosched() // fn may have no processor of its own
 		}
 	}
 }
