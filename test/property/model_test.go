@@ -1,0 +1,119 @@
+package property
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/stag-rdma/stag/offload/rdmap"
+)
+
+// memory is the octets of a side's regions.
+type memory [regions][]byte
+
+func (m *memory) clone() (c memory) {
+	for i := range m {
+		c[i] = bytes.Clone(m[i])
+	}
+	return c
+}
+
+func (m *memory) at(p place) []byte { return m[p.region][p.off : p.off+p.n] }
+
+// receipt is what a Send must show the receiver.
+type receipt struct {
+	length    int
+	solicited bool
+	victim    int // region invalidated; 0: none
+}
+
+// direction is what side's requests mean: the memory of both sides after each
+// of them (states[0]: before all), and what the peer receives.
+type direction struct {
+	states   []state
+	receipts []receipt
+}
+
+type state struct {
+	mine, theirs memory // of which only local, and only the others, count
+	received     int    // Sends that have been delivered
+}
+
+// model carries out side's requests one after the other, as if there were no
+// network. It ends before one with a fault.
+func model(p *plan, side int, mine, theirs memory) (d direction) {
+	now := state{mine: mine.clone(), theirs: theirs.clone()}
+	d.states = append(d.states, state{now.mine.clone(), now.theirs.clone(), 0})
+	receives := p.halves[1-side].receives
+	for i := range p.halves[side].requests {
+		r := &p.halves[side].requests[i]
+		if r.fault != none {
+			break
+		}
+		payload := r.inline
+		if payload == nil && r.op != rdmap.WRRead {
+			for _, e := range r.list {
+				payload = append(payload, now.mine.at(e)...)
+			}
+		}
+		switch r.op {
+		case rdmap.WRWrite:
+			copy(now.theirs.at(r.remote), payload)
+		case rdmap.WRRead:
+			if r.list != nil {
+				copy(now.mine.at(r.list[0]), now.theirs.at(r.remote))
+			}
+		default:
+			d.receipts = append(d.receipts, receipt{len(payload), r.has(rdmap.Solicited), r.victim})
+			for _, e := range receives[now.received] {
+				payload = payload[copy(now.theirs.at(e), payload):]
+			}
+			now.received++
+		}
+		d.states = append(d.states, state{now.mine.clone(), now.theirs.clone(), now.received})
+	}
+	return d
+}
+
+// last is the state after everything.
+func (d *direction) last() *state { return &d.states[len(d.states)-1] }
+
+// differs finds the first octet of the given regions that is not as it should
+// be, where mask (if there is one) does not excuse it.
+func differs(got, want, mask *memory, list ...int) (region, off int, differ bool) {
+	for _, r := range list {
+		for i := range got[r] {
+			if got[r][i] != want[r][i] && (mask == nil || mask[r][i] == 0) {
+				return r, i, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+var theirRegions = []int{1, 2, 3, 4}
+
+// somewhere reports whether got is what a prefix of the requests has left,
+// with at least received Sends delivered, the next perhaps in part.
+func (d *direction) somewhere(got *memory, received int) bool {
+	return slices.ContainsFunc(d.indices(), func(i int) bool {
+		now, next := &d.states[i], &d.states[min(i+1, len(d.states)-1)]
+		if next.received < received {
+			return false
+		}
+		for _, r := range theirRegions {
+			for k, b := range got[r] {
+				if b != now.theirs[r][k] && b != next.theirs[r][k] {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}
+
+func (d *direction) indices() (all []int) {
+	for i := range d.states {
+		all = append(all, i)
+	}
+	return all
+}

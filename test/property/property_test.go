@@ -1,0 +1,293 @@
+package property
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stag-rdma/stag/offload/rdmap"
+)
+
+var (
+	seedFlag = flag.Uint64("seed", 0, "play only the world of this seed")
+	worlds   = flag.Int("worlds", 250, "how many worlds to play")
+)
+
+// perWorld is how many sequences are played in a world.
+const perWorld = 40
+
+// TestSequences plays 10,000 sequences. A failure names the seed of its world:
+// go test ./test/property -seed N plays that alone.
+func TestSequences(t *testing.T) {
+	if *seedFlag != 0 {
+		if err := play(*seedFlag); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	seeds := make(chan uint64)
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for seed := range seeds {
+				if err := play(seed); err != nil {
+					t.Errorf("seed %d: %v", seed, err)
+				}
+			}
+		})
+	}
+	for i := range *worlds {
+		if t.Failed() {
+			break
+		}
+		seeds <- uint64(i + 1)
+	}
+	close(seeds)
+	wg.Wait()
+}
+
+// play plays the sequences of one world.
+func play(seed uint64) error {
+	r, err := newRig(seed, seed%2 == 0)
+	if err != nil {
+		return err
+	}
+	g := &generator{Rand: r.Rand}
+	for i := range perWorld {
+		p := g.plan()
+		how, err := r.open(p)
+		if err == nil {
+			before := [2]memory{r.ends[0].mem.clone(), r.ends[1].mem.clone()}
+			if err = r.play(p); err == nil {
+				err = r.judge(p, before)
+			}
+		}
+		if err == nil {
+			err = r.close()
+		}
+		if err != nil {
+			return fmt.Errorf("sequence %d: %w\n%v%s\nside 0: %v, cause %+v\nsent %v\nreceived %v\nside 1: %v, cause %+v\nsent %v\nreceived %v", i, err, p, how,
+				r.ends[0].q.State(), r.ends[0].q.Cause(), r.ends[0].sent, r.ends[0].received,
+				r.ends[1].q.State(), r.ends[1].q.Cause(), r.ends[1].sent, r.ends[1].received)
+		}
+	}
+	return nil
+}
+
+// judge compares what has happened with the model.
+func (r *rig) judge(p *plan, before [2]memory) error {
+	for side := range r.ends {
+		d := model(p, side, before[side], before[1-side])
+		var err error
+		switch p.faulty {
+		case -1:
+			err = r.judgeAll(p, side, &d)
+		case side:
+			err = r.judgeFaulty(p, side, &d)
+		default:
+			err = r.judgeCut(p, side, &d)
+		}
+		if err != nil {
+			return fmt.Errorf("requests of side %d: %w", side, err)
+		}
+	}
+	return r.judgeEnds(p)
+}
+
+// judgeAll: everything that side has posted has been done.
+func (r *rig) judgeAll(p *plan, side int, d *direction) error {
+	me, peer := &r.ends[side], &r.ends[1-side]
+	if g, o, bad := differs(&me.mem, &d.last().mine, nil, local); bad {
+		return fmt.Errorf("its region %d is wrong at octet %d", g, o)
+	}
+	if g, o, bad := differs(&peer.mem, &d.last().theirs, nil, theirRegions...); bad {
+		return fmt.Errorf("the peer's region %d is wrong at octet %d", g, o)
+	}
+	var want []rdmap.Completion
+	for i := range p.halves[side].requests {
+		if q := &p.halves[side].requests[i]; q.has(rdmap.Signaled) {
+			want = append(want, r.success(side, i, q))
+		}
+	}
+	if !slices.Equal(me.sent, want) {
+		return fmt.Errorf("its completions are not %v", want)
+	}
+	return r.judgeReceived(p, side, d.receipts, rdmap.Success)
+}
+
+// success is the completion of request i of side when all is well.
+func (r *rig) success(side, i int, q *request) rdmap.Completion {
+	c := rdmap.Completion{ID: uint64(i), Op: kind(q.op), QP: r.ends[side].q.Number()}
+	if q.op == rdmap.WRRead {
+		c.Length = uint32(q.length())
+	}
+	return c
+}
+
+// judgeReceived demands that side's peer has received what the receipts say,
+// then one with that status (if it is not Success), and that all other receives
+// were flushed, in order.
+func (r *rig) judgeReceived(p *plan, side int, receipts []receipt, next rdmap.Status) error {
+	peer := &r.ends[1-side]
+	var want []rdmap.Completion
+	for i := range p.halves[1-side].receives {
+		c := rdmap.Completion{ID: uint64(i), Op: rdmap.WCRecv, Status: rdmap.Flushed, QP: peer.q.Number()}
+		switch {
+		case i < len(receipts):
+			got := receipts[i]
+			c.Status, c.Length, c.Solicited = rdmap.Success, uint32(got.length), got.solicited
+			if got.victim != 0 {
+				c.Invalidated = peer.stags[got.victim]
+			}
+		case i == len(receipts) && next != rdmap.Success:
+			c.Status = next
+		}
+		want = append(want, c)
+	}
+	if !slices.Equal(peer.received, want) {
+		return fmt.Errorf("the peer's receives are not %v", want)
+	}
+	for i := range min(len(receipts), len(peer.received)) {
+		if !r.gone(1-side, peer.received[i]) {
+			return fmt.Errorf("STag %v can be used although it was invalidated", peer.received[i].Invalidated)
+		}
+	}
+	return nil
+}
+
+// judgeFaulty: everything before the last request has been done, but perhaps
+// Reads, whose answers may have come too late.
+func (r *rig) judgeFaulty(p *plan, side int, d *direction) error {
+	me, peer := &r.ends[side], &r.ends[1-side]
+	requests := p.halves[side].requests
+	bad := &requests[len(requests)-1]
+	result := outcomes[bad.fault]
+	flushed, err := r.judgeSent(side, requests, false)
+	if err != nil {
+		return err
+	}
+	mask := blank()
+	for _, i := range flushed {
+		for _, sink := range requests[i].list {
+			set(mask.at(sink))
+		}
+	}
+	if g, o, differ := differs(&me.mem, &d.last().mine, mask, local); differ {
+		return fmt.Errorf("its region %d is wrong at octet %d", g, o)
+	}
+	mask = blank()
+	if bad.fault == sendTooLong {
+		for _, e := range p.halves[1-side].receives[len(d.receipts)] {
+			set(mask.at(e)) // segments that fitted
+		}
+	}
+	if g, o, differ := differs(&peer.mem, &d.last().theirs, mask, theirRegions...); differ {
+		return fmt.Errorf("the peer's region %d is wrong at octet %d", g, o)
+	}
+	return r.judgeReceived(p, side, d.receipts, result.recv)
+}
+
+// judgeSent looks at the completions of a side's requests, in a connection that
+// has ended by a fault: each at most once, in order, and none missing that had
+// to come. It returns the Reads that were flushed. cut: what was not sent may
+// be flushed, too.
+func (r *rig) judgeSent(side int, requests []request, cut bool) (flushed []int, err error) {
+	got, over := r.ends[side].sent, false
+	for i := range requests {
+		q := &requests[i]
+		want := r.success(side, i, q)
+		if len(got) == 0 || got[0].ID != uint64(i) {
+			if q.has(rdmap.Signaled) || outcomes[q.fault].status != rdmap.Success || over && q.op != rdmap.WRRead && cut {
+				return nil, fmt.Errorf("request %d has not completed", i)
+			}
+			continue
+		}
+		c := got[0]
+		got = got[1:]
+		bad := want
+		bad.Length = 0
+		switch bad.Status = rdmap.Flushed; {
+		case q.fault != none && outcomes[q.fault].status != rdmap.Success:
+			if bad.Status = outcomes[q.fault].status; c == bad {
+				continue
+			}
+		case c == want && q.has(rdmap.Signaled) && !(over && cut):
+			continue
+		case c == bad && q.op == rdmap.WRRead:
+			flushed = append(flushed, i)
+			continue
+		case c == bad && cut:
+			over = true // nothing behind it can have been sent
+			continue
+		}
+		return nil, fmt.Errorf("completion of request %d is %+v", i, c)
+	}
+	if len(got) != 0 {
+		return nil, fmt.Errorf("completions of nothing: %v", got)
+	}
+	return flushed, nil
+}
+
+// judgeCut: the connection has ended because of the other side. What side has
+// posted has been done up to some point.
+func (r *rig) judgeCut(p *plan, side int, d *direction) error {
+	me, peer := &r.ends[side], &r.ends[1-side]
+	flushed, err := r.judgeSent(side, p.halves[side].requests, true)
+	if err != nil {
+		return err
+	}
+	if len(flushed) == 0 && me.q.Drained() {
+		if g, o, differ := differs(&me.mem, &d.last().mine, nil, local); differ {
+			return fmt.Errorf("its region %d is wrong at octet %d", g, o)
+		}
+	}
+	n := 0
+	for n < len(peer.received) && peer.received[n].Status == rdmap.Success {
+		n++
+	}
+	if n > len(d.receipts) {
+		return fmt.Errorf("%d Sends were delivered, of %d", n, len(d.receipts))
+	}
+	if !d.somewhere(&peer.mem, n) {
+		return fmt.Errorf("the peer's memory is not what any prefix of the requests leaves")
+	}
+	return r.judgeReceived(p, side, d.receipts[:n], rdmap.Success)
+}
+
+// judgeEnds looks at how the two QPs have ended.
+func (r *rig) judgeEnds(p *plan) error {
+	if p.faulty < 0 {
+		for side := range r.ends {
+			if q := r.ends[side].q; q.State() != rdmap.Idle || q.Cause() != (rdmap.Cause{}) {
+				return fmt.Errorf("side %d has not closed in good order", side)
+			}
+		}
+		return nil
+	}
+	requests := p.halves[p.faulty].requests
+	result := outcomes[requests[len(requests)-1].fault]
+	for side := range r.ends {
+		c := r.ends[side].q.Cause()
+		if r.ends[side].q.State() != rdmap.Errored || c.Code != result.code || c.Remote != ((side == p.faulty) != result.local) {
+			return fmt.Errorf("side %d should have ended by %v", side, result.code)
+		}
+	}
+	return nil
+}
+
+// blank is a mask that excuses nothing.
+func blank() *memory {
+	var m memory
+	for i := range m {
+		m[i] = make([]byte, lengthOf(i))
+	}
+	return &m
+}
+
+func set(b []byte) {
+	for i := range b {
+		b[i] = 1
+	}
+}

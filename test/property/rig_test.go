@@ -1,0 +1,269 @@
+package property
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/mpa"
+	"github.com/stag-rdma/stag/offload/rdmap"
+	"github.com/stag-rdma/stag/offload/signal"
+	"github.com/stag-rdma/stag/test/simnic"
+	"github.com/stag-rdma/stag/test/world"
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// rig is a world in which one sequence after the other is played, each over a
+// connection of its own.
+type rig struct {
+	*rand.Rand
+	w      *world.World
+	tables [2]*tpt.Table
+	boards [2]signal.Board
+	pds    [2]tpt.PD
+	others [2]tpt.PD
+	conn   world.Conn
+	ends   [2]end
+}
+
+// end is one side of a connection.
+type end struct {
+	q        *rdmap.QP
+	scq, rcq *rdmap.CQ
+	mem      memory
+	stags    [regions]tpt.STag
+	foreign  tpt.STag
+	sent     []rdmap.Completion // polled
+	received []rdmap.Completion
+}
+
+// newRig makes a world from a seed. Every other one has a link that loses,
+// repeats and reorders packets.
+func newRig(seed uint64, lossy bool) (*rig, error) {
+	r := &rig{Rand: rand.New(rand.NewPCG(seed, 1))}
+	for i := range r.tables {
+		var err error
+		if r.tables[i], err = tpt.New(tpt.Config{Entries: 64, Seed: [32]byte{1, byte(i)}}); err != nil {
+			return nil, err
+		}
+		if r.pds[i], err = r.tables[i].NewPD(); err != nil {
+			return nil, err
+		}
+		if r.others[i], err = r.tables[i].NewPD(); err != nil {
+			return nil, err
+		}
+	}
+	link := simnic.Config{Seed: seed, Latency: 50 * time.Microsecond, MTU: 260, FrameSize: 1024, Frames: 256}
+	if lossy {
+		link.Loss, link.Duplicate, link.Reorder = 0.03, 0.02, 0.1
+	}
+	var err error
+	r.w, err = world.New(world.Config{Link: link, Edit: func(side int, c *offload.Config) {
+		c.Table, c.After = r.tables[side], r.boards[side].Deliver
+	}})
+	return r, err
+}
+
+// open makes the two ends and connects them, in one of the ways that there are.
+func (r *rig) open(p *plan) (how string, err error) {
+	agreed := [2]mpa.Agreed{{Initiator: true, Revision: 2}, {Revision: 2}}
+	if r.IntN(2) == 0 {
+		agreed[0].Initiator, agreed[1].Initiator = false, true
+	}
+	crc, rtr := r.IntN(3) != 0, mpa.RTR(r.IntN(4))
+	depths := [2]uint16{uint16(1 + r.IntN(3)), uint16(1 + r.IntN(3))}
+	marks := [2]bool{r.IntN(4) == 0, r.IntN(4) == 0}
+	if (!agreed[0].Initiator && !p.speaks(1) || !agreed[1].Initiator && !p.speaks(0)) && rtr == mpa.NoRTR {
+		rtr = mpa.RTRWrite // else nothing would let the responder begin
+	}
+	for i := range agreed {
+		a := &agreed[i]
+		a.CRC, a.RTR, a.ORD, a.IRD = crc, rtr, depths[i], depths[1-i]
+		a.SendMarkers, a.ReceiveMarkers = marks[i], marks[1-i]
+		if err := r.ends[i].make(r, i, *a); err != nil {
+			return "", err
+		}
+		for k, list := range p.halves[i].receives {
+			if !r.ends[i].q.PostRecv(&rdmap.RecvWR{ID: uint64(k), SGL: r.ends[i].list(list)}) {
+				return "", fmt.Errorf("no room for receive %d", k)
+			}
+		}
+	}
+	r.conn, err = r.w.Connect(world.Flow{ISN: [2]uint32{r.Uint32(), r.Uint32()}}, r.ends[0].q, r.ends[1].q)
+	return fmt.Sprintf("%+v", agreed), err
+}
+
+// speaks reports whether side posts something.
+func (p *plan) speaks(side int) bool { return len(p.halves[side].requests) > 0 }
+
+// make gives an end its QP, and memory filled by chance.
+func (e *end) make(r *rig, side int, a mpa.Agreed) error {
+	*e = end{scq: rdmap.NewCQ(64, &r.boards[side]), rcq: rdmap.NewCQ(64, &r.boards[side])}
+	e.scq.News.Fire, e.rcq.News.Fire = func() {}, func() {}
+	e.q = rdmap.New(rdmap.Config{
+		Number: uint32(100 + side), PD: r.pds[side], Table: r.tables[side], Board: &r.boards[side],
+		SendCQ: e.scq, RecvCQ: e.rcq, SendDepth: queueDepth, RecvDepth: 2 * queueDepth, MaxSGE: maxSGE, MaxInline: maxInline,
+	})
+	e.q.News.Fire = func() {}
+	const all = tpt.LocalRead | tpt.LocalWrite | tpt.RemoteRead | tpt.RemoteWrite
+	for i := range e.mem {
+		e.mem[i] = make([]byte, lengthOf(i))
+		for k := range e.mem[i] {
+			e.mem[i][k] = byte(r.Uint32())
+		}
+		rights := all
+		if i == local {
+			rights = tpt.LocalRead | tpt.LocalWrite
+		}
+		var err error
+		e.stags[i], err = r.tables[side].Register(tpt.Region{PD: r.pds[side], Memory: e.mem[i], Start: uint64(i) << 40, Rights: rights})
+		if err != nil {
+			return err
+		}
+	}
+	var err error
+	e.foreign, err = r.tables[side].Register(tpt.Region{PD: r.others[side], Memory: bytes.Clone(e.mem[main]), Rights: all})
+	e.q.Start(a)
+	return err
+}
+
+// close gives up what make has registered.
+func (r *rig) close() error {
+	for i := range r.ends {
+		e := &r.ends[i]
+		for _, s := range e.stags {
+			if err := r.tables[i].Deregister(s, r.pds[i]); err != nil {
+				return err
+			}
+		}
+		if err := r.tables[i].Deregister(e.foreign, r.others[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *end) addr(p place) uint64 { return uint64(p.region)<<40 + uint64(p.off) }
+
+func (e *end) list(places []place) (sgl []rdmap.SGE) {
+	for _, p := range places {
+		sgl = append(sgl, rdmap.SGE{Addr: e.addr(p), Length: uint32(p.n), LKey: e.stags[p.region]})
+	}
+	return sgl
+}
+
+// unknown is an STag that no table of ours can have.
+const unknown = 0x00fffff7
+
+// wr is a request as its side posts it to its peer.
+func (e *end) wr(id int, r *request, peer *end) *rdmap.SendWR {
+	wr := &rdmap.SendWR{
+		ID: uint64(id), Op: r.op, Flags: r.flags, SGL: e.list(r.list), Inline: r.inline,
+		RemoteAddr: peer.addr(r.remote), RKey: peer.stags[r.remote.region], Invalidate: peer.stags[r.victim],
+	}
+	switch r.fault {
+	case writeUnknown, readUnknown:
+		wr.RKey = unknown
+	case writeOutside, readOutside:
+		wr.RemoteAddr += mainLen - 7
+	case writeForeign:
+		wr.RKey, wr.RemoteAddr = peer.foreign, 0
+	case invalidateUnknown:
+		wr.Invalidate = unknown
+	case localUnknown:
+		wr.SGL[0].LKey = unknown
+	}
+	return wr
+}
+
+// play posts the requests of both sides, some at a time, and lets the world go
+// on until nothing can happen any more. In the end both QPs are gone.
+func (r *rig) play(p *plan) error {
+	var posted [2]int
+	for posted[0] < len(p.halves[0].requests) || posted[1] < len(p.halves[1].requests) {
+		for side := range r.ends {
+			e, all := &r.ends[side], p.halves[side].requests
+			for n := r.IntN(5); n > 0 && posted[side] < len(all); n-- {
+				if !e.q.PostSend(e.wr(posted[side], &all[posted[side]], &r.ends[1-side])) {
+					break
+				}
+				posted[side]++
+			}
+			r.ring(side)
+		}
+		if r.IntN(2) == 0 {
+			r.w.Pass(time.Duration(r.IntN(300)) * time.Microsecond)
+		}
+		r.poll()
+	}
+	if p.faulty < 0 {
+		if err := r.until(func() bool { return r.quiet(p) }); err != nil {
+			return fmt.Errorf("waiting for all completions: %w", err)
+		}
+		for _, side := range [...][]int{{0}, {1}, {0, 1}}[r.IntN(3)] {
+			r.ends[side].q.Disconnect()
+			r.ring(side)
+		}
+	}
+	err := r.until(func() bool { return r.ends[0].q.Dead() && r.ends[1].q.Dead() })
+	r.poll()
+	if err != nil {
+		return fmt.Errorf("waiting for the end: %w", err)
+	}
+	return nil
+}
+
+// ring is what follows a post.
+func (r *rig) ring(side int) {
+	if q := r.ends[side].q; q.Dead() {
+		q.FlushDead()
+		return
+	}
+	r.w.Engines[side].Ring(r.conn.ID[side])
+}
+
+// quiet reports whether all requests have completed, and all that were sent
+// have been received.
+func (r *rig) quiet(p *plan) bool {
+	r.poll()
+	for side := range r.ends {
+		sends := 0
+		for i := range p.halves[1-side].requests {
+			if p.halves[1-side].requests[i].sends() {
+				sends++
+			}
+		}
+		if !r.ends[side].q.Drained() || len(r.ends[side].received) < sends {
+			return false
+		}
+	}
+	return true
+}
+
+// until is generous: a link that loses packets may need many timers.
+func (r *rig) until(done func() bool) error { return r.w.Run(5*time.Minute, done) }
+
+func (r *rig) poll() {
+	var some [16]rdmap.Completion
+	for i := range r.ends {
+		e := &r.ends[i]
+		for n := e.scq.Poll(some[:]); n > 0; n = e.scq.Poll(some[:]) {
+			e.sent = append(e.sent, some[:n]...)
+		}
+		for n := e.rcq.Poll(some[:]); n > 0; n = e.rcq.Poll(some[:]) {
+			e.received = append(e.received, some[:n]...)
+		}
+	}
+}
+
+// gone reports whether the STag that a completion says was invalidated is of no
+// use any more.
+func (r *rig) gone(side int, c rdmap.Completion) bool {
+	if c.Invalidated == 0 {
+		return true
+	}
+	_, f := r.tables[side].Check(tpt.Access{STag: c.Invalidated, PD: r.pds[side], Right: tpt.LocalRead, TO: uint64(2) << 40, Len: 1})
+	return f == tpt.BadSTag
+}
