@@ -1,0 +1,274 @@
+package rdmap
+
+import (
+	"bytes"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// A queue is full when it has as many as it says, and has room again when the
+// oldest has completed.
+func TestQueueFull(t *testing.T) {
+	s := open(t, withQueues(3), withCQ(64)) // rounded up to 4
+	s.st.room = 0
+	for id := range uint64(4) {
+		s.posts(SendWR{ID: id, Op: WRSend})
+		s.receives(RecvWR{ID: id})
+	}
+	if s.q.PostSend(&SendWR{}) || s.q.PostRecv(&RecvWR{}) {
+		t.Fatal("a fifth was taken")
+	}
+	s.st.room = 1
+	s.turn()
+	s.gets(send(1, nil))
+	if !s.q.PostSend(&SendWR{ID: 4, Op: WRSend, Flags: Signaled}) || !s.q.PostRecv(&RecvWR{ID: 4}) {
+		t.Fatal("no room again")
+	}
+	s.completes(received(0, 0))
+}
+
+// Positions wrap around 2^32, as MSNs do (RFC 5041 §4.3).
+func TestWrap(t *testing.T) {
+	s := open(t, withQueues(4))
+	const start = 1<<32 - 2
+	q := s.q
+	q.sq.head.Store(start)
+	q.sq.tail.Store(start)
+	q.sq.next = start
+	q.rq.head.Store(start)
+	q.rq.tail.Store(start)
+	q.sendMSN, q.readMSN = start, start
+	for i := range uint32(6) {
+		s.posts(SendWR{ID: uint64(i), Op: WRSend, Flags: Signaled}, s.reads(100+uint64(i), 0, 1))
+		s.receives(RecvWR{ID: uint64(i)})
+		s.sends(send(start+i, nil), s.request(start+i, 0, 1))
+		s.gets(send(1+i, nil), s.answer(true, 0, pattern(0, 1)))
+		s.completes(ok(uint64(i), WCSend), received(uint64(i), 0), read(100+uint64(i), 1))
+	}
+}
+
+// One posts sends, one posts receives, one steps, one polls: everything
+// completes once and in order.
+func TestPostersAndStepper(t *testing.T) {
+	const posts = 2000
+	s := open(t, withQueues(8), withCQ(64), withInline(8))
+	s.st.out = make([][]byte, 0, posts)
+	var posted atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		b := make([]byte, 8)
+		for id := range uint64(posts) {
+			be.PutUint64(b, id)
+			for !s.q.PostSend(&SendWR{ID: id, Op: WRSend, Flags: Signaled, Inline: b}) {
+				runtime.Gosched()
+			}
+		}
+	})
+	wg.Go(func() {
+		for id := range uint64(posts) {
+			for !s.q.PostRecv(&RecvWR{ID: id, SGL: []SGE{s.at(0, 4), s.at(int(id%100)*8, 8)}}) {
+				runtime.Gosched()
+			}
+		}
+	})
+	go func() { wg.Wait(); posted.Store(true) }()
+	var sent, got uint64
+	var cs [8]Completion
+	for arrived := uint32(0); sent < posts || got < posts; {
+		s.st.room = 4 // a step ends, however fast the posters are
+		if s.q.rq.head.Load() != s.q.rq.tail.Load() {
+			arrived++
+			s.gets(send(arrived, []byte("0123456789")))
+		}
+		s.turn()
+		for _, c := range cs[:s.cq.Poll(cs[:])] {
+			next := &sent
+			if c.Op == WCRecv {
+				next = &got
+			}
+			if c.ID != *next || c.Status != Success {
+				t.Fatalf("completion %+v, want %d", c, *next)
+			}
+			*next++
+		}
+		runtime.Gosched()
+	}
+	for id, f := range s.st.out {
+		if want := send(uint32(id)+1, be.AppendUint64(nil, uint64(id))); !bytes.Equal(f, want) {
+			t.Fatalf("FPDU %d: %s", id, describe(f))
+		}
+	}
+	if !posted.Load() {
+		wg.Wait()
+	}
+}
+
+// Posted while the QP dies: each work request completes exactly once, and in
+// order.
+func TestPostsWhileDying(t *testing.T) {
+	for round := range 300 {
+		s := open(t, withQueues(64), withCQ(256))
+		s.st.room = 0
+		const each = 40
+		var wg sync.WaitGroup
+		after := func() {
+			if s.q.Dead() {
+				s.q.FlushDead()
+			}
+		}
+		wg.Go(func() {
+			for id := range uint64(each) {
+				s.q.PostSend(&SendWR{ID: id, Op: WRSend})
+				after()
+			}
+		})
+		wg.Go(func() {
+			for id := range uint64(each) {
+				s.q.PostRecv(&RecvWR{ID: id})
+				after()
+			}
+		})
+		wg.Go(func() {
+			for range round % 20 {
+				runtime.Gosched()
+			}
+			s.q.Transmit(s.now, s.st)
+			s.q.Fault(s.now, stream.ErrReset)
+		})
+		wg.Wait()
+		var next [2]uint64
+		got := make([]Completion, 256)
+		for _, c := range got[:s.cq.Poll(got)] {
+			kind := 0
+			if c.Op == WCRecv {
+				kind = 1
+			}
+			if c.Status != Flushed || c.ID != next[kind] {
+				t.Fatalf("round %d: completion %+v, want the flush of %d", round, c, next[kind])
+			}
+			next[kind]++
+		}
+		if next != [2]uint64{each, each} {
+			t.Fatalf("round %d: %v completions of %d each", round, next, each)
+		}
+	}
+}
+
+// Steps allocate nothing once everything has its size.
+func TestNoAllocation(t *testing.T) {
+	for name, step := range traffic {
+		t.Run(name, func(t *testing.T) {
+			s := open(t)
+			run := step(s, 1000)
+			run()
+			if n := testing.AllocsPerRun(100, run); n != 0 {
+				t.Errorf("%v allocations", n)
+			}
+		})
+	}
+}
+
+// traffic is a step each of what a QP does all day. n is the payload in octets.
+var traffic = map[string]func(s *script, n int) func(){
+	"receive Write": func(s *script, n int) func() {
+		f := write(uint32(s.all), regionStart, pattern(0, n))
+		return s.arrival(f)
+	},
+	"receive Send": func(s *script, n int) func() {
+		f := send(1, pattern(0, n))
+		msn := uint32(0)
+		got := s.arrival(f)
+		return func() {
+			s.q.PostRecv(&RecvWR{SGL: []SGE{s.at(0, n)}})
+			msn++
+			renumber(f, msn)
+			got()
+		}
+	},
+	"serve Read": func(s *script, n int) func() {
+		f := readRequest(1, 1, 0, uint32(n), uint32(s.all), regionStart)
+		msn := uint32(0)
+		got := s.arrival(f)
+		return func() {
+			msn++
+			renumber(f, msn)
+			got()
+		}
+	},
+	"Write": func(s *script, n int) func() {
+		return s.departure(&SendWR{Op: WRWrite, Flags: Signaled, SGL: []SGE{s.at(0, n)}})
+	},
+	"Send": func(s *script, n int) func() {
+		return s.departure(&SendWR{Op: WRSend, Flags: Signaled, SGL: []SGE{s.at(0, n/2), s.at(0, n-n/2)}})
+	},
+	"Read": func(s *script, n int) func() {
+		f := response(uint32(s.all), regionStart, pattern(0, n))
+		post, got := s.departure(&SendWR{Op: WRRead, Flags: Signaled, SGL: []SGE{s.at(0, n)}}), s.arrival(f)
+		return func() { post(); got() }
+	},
+}
+
+// renumber gives an untagged FPDU another MSN.
+func renumber(f []byte, msn uint32) {
+	be.PutUint32(f[2+10:], msn)
+	wire.PutCRC32C(f[len(f)-4:], wire.CRC32C(f[:len(f)-4]))
+}
+
+// arrival is a step in which the FPDU f arrives. What is emitted is forgotten.
+func (s *script) arrival(f []byte) func() {
+	views, memory, cs := [][]byte{f}, make([]byte, 2048), make([]Completion, 4)
+	st := &fixed{pipe: s.st, memory: memory}
+	return func() {
+		views[0] = f
+		s.st.in = views
+		s.q.Receive(s.now, st)
+		s.q.Transmit(s.now, st)
+		if s.cq.Poll(cs); s.q.State() != RTS {
+			s.Fatalf("%+v", s.q.Cause())
+		}
+	}
+}
+
+// departure is a step in which wr is posted and leaves.
+func (s *script) departure(wr *SendWR) func() {
+	st, cs := &fixed{pipe: s.st, memory: make([]byte, 2048)}, make([]Completion, 4)
+	return func() {
+		if !s.q.PostSend(wr) {
+			s.Fatal("the send queue is full")
+		}
+		s.q.Transmit(s.now, st)
+		if s.cq.Poll(cs); s.q.State() != RTS {
+			s.Fatalf("%+v", s.q.Cause())
+		}
+	}
+}
+
+// fixed is a pipe whose Emits all get the same memory.
+type fixed struct {
+	*pipe
+	memory []byte
+}
+
+func (f *fixed) Emit(n int) []byte { return f.memory[:n] }
+
+// BenchmarkMachine is what the machine itself costs, for each FPDU of an EMSS
+// of 1460 octets, CRC included.
+func BenchmarkMachine(b *testing.B) {
+	for _, name := range []string{"receive Write", "receive Send", "serve Read", "Write", "Send", "Read"} {
+		b.Run(name, func(b *testing.B) {
+			const n = 1436 // what fits a Send's segment
+			s := open(b)
+			run := traffic[name](s, n)
+			b.SetBytes(n)
+			b.ReportAllocs()
+			for b.Loop() {
+				run()
+			}
+		})
+	}
+}
