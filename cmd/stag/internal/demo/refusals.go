@@ -181,13 +181,14 @@ func (c *crime) judge(ctx context.Context, culprit *host, v *victim, loot *rdma.
 	if _, err := c.terminate(v.qp.Err(), false); err != nil {
 		return Refusal{}, fmt.Errorf("side B: %w", err)
 	}
-	if !holds(v.region, precious) || !holds(loot, evil) {
+	untouched := holds(v.region, precious) && holds(loot, evil)
+	if !untouched {
 		return Refusal{}, errors.New("it was refused, but memory has changed")
 	}
 	return Refusal{
 		Tried: c.name, Error: told.Error(),
-		Code:   fmt.Sprintf("%x/%x/%02x", c.code.Layer, c.code.Type, c.code.Code),
-		SentBy: pair.B.String(), Untouched: true,
+		Code:   fmt.Sprintf("%x/%x/%02x", told.Code.Layer, told.Code.Type, told.Code.Code),
+		SentBy: pair.B.String(), Untouched: untouched,
 	}, nil
 }
 
