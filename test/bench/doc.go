@@ -4,7 +4,7 @@
 // root.
 //
 //	go run ./test/bench
-//	go run ./test/bench -rounds 9 -mtu 1500 -only engine
+//	go run ./test/bench -rounds 9 -mtu 1500 -only "kernel > kernel,write"
 //	go run ./test/bench -out test/bench/results/2026-01-31-veth.txt
 //
 // The cases:

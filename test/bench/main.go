@@ -34,7 +34,7 @@ func parse() (o options, err error) {
 	flag.DurationVar(&o.warm, "warm", 250*time.Millisecond, "how long each stream runs before that")
 	mtus := flag.String("mtu", "1500,3506", "MTUs, in octets")
 	flag.DurationVar(&o.spin, "spin", 0, "how long an idle engine looks for work before it sleeps")
-	flag.StringVar(&o.only, "only", "", "measure only streams with this in their name, such as \"engine > engine threads\"")
+	flag.StringVar(&o.only, "only", "", "measure only streams with one of these, with commas between, in their name: \"engine > engine threads,write\"")
 	flag.IntVar(&o.takeOvers, "takeovers", 128, "take-overs in each round, one after the other and 64 at once; 0 for none")
 	flag.BoolVar(&o.json, "json", false, "print everything as JSON")
 	flag.StringVar(&o.out, "out", "", "write the tables to this file too")

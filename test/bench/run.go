@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -14,13 +15,18 @@ func (o options) streams() (list []*series) {
 			for _, threaded := range []bool{false, true} {
 				c.mtu, c.threaded, c.spin = mtu, threaded, o.spin
 				s := &series{Name: c.name(), MTU: mtu, Threaded: threaded, setting: c}
-				if strings.Contains(s.Name+" "+s.napi(), o.only) {
+				if o.wants(s.Name + " " + s.napi()) {
 					list = append(list, s)
 				}
 			}
 		}
 	}
 	return list
+}
+
+// wants reports whether a case of this name is asked for.
+func (o options) wants(name string) bool {
+	return slices.ContainsFunc(strings.Split(o.only, ","), func(part string) bool { return strings.Contains(name, part) })
 }
 
 // cases are what there is to compare, at each MTU.
