@@ -63,6 +63,16 @@ func (q *QP) failSend(w *sendWQE, status Status) {
 	q.ends(Cause{Code: LocalCatastrophic, Err: ErrLocalAccess})
 }
 
+// tooNarrow ends the connection because a Read Request, which must be one
+// segment (RFC 5040 §4.4), does not fit into the connection's.
+func (q *QP) tooNarrow() {
+	if q.out.what == aRequest {
+		q.sq.at(q.out.pos).status = LocalQPOpErr
+	}
+	q.term.fields = wire.TerminateFields{Type: LocalCatastrophic.Type, Code: LocalCatastrophic.Code}
+	q.ends(Cause{Code: LocalCatastrophic, Err: ErrNarrow})
+}
+
 // overflowed ends the connection because a completion was lost.
 func (q *QP) overflowed() {
 	if q.alive() {
@@ -139,6 +149,10 @@ func (q *QP) sendTerminate(s stream.Stream) {
 		o := &q.out
 		o.what = aTerminate
 		o.nfixed = len(t.fields.Append(o.fixed[:0]))
+		if o.nfixed > q.tx.MaxULPDU(s.MaxEmit())-wire.UntaggedLen { // it must be one segment
+			t.fields.Header, t.fields.ReadRequest = nil, nil
+			o.nfixed = len(t.fields.Append(o.fixed[:0]))
+		}
 		o.msg = ddp.Message{
 			Opcode: wire.OpTerminate, Queue: wire.QueueTerminate, MSN: 1, Len: uint32(o.nfixed),
 		}

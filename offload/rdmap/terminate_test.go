@@ -328,3 +328,25 @@ func TestLinger(t *testing.T) {
 		}
 	}
 }
+
+// Segments so short that a Terminate has no room for what it would quote: the
+// code alone is sent. It is one segment always (RFC 5040 §4.8).
+func TestTerminateInShortSegments(t *testing.T) {
+	s := open(t, withEMSS(60))
+	s.gets(readRequest(1, 9, 8, 1, 3, 0))
+	s.hasTerminated(ProtInvalidSTag)
+}
+
+// ... or a Read Request none at all.
+func TestReadInShortSegments(t *testing.T) {
+	s := open(t, withEMSS(52)) // 46 octets: just enough
+	s.posts(s.reads(1, 0, 1), SendWR{ID: 2, Op: WRSend, Flags: Signaled, Inline: pattern(0, 30)})
+	s.sends(s.request(1, 0, 1), untagged(wire.OpSend, false, 0, 0, 1, 0, pattern(0, 28)), untagged(wire.OpSend, true, 0, 0, 1, 28, pattern(28, 2)))
+	s.st.emss = 51
+	s.posts(s.reads(3, 0, 1), SendWR{ID: 4, Op: WRSend})
+	s.completes(flushed(1, WCRead), ok(2, WCSend), failed(3, WCRead, LocalQPOpErr), flushed(4, WCSend))
+	if c := s.q.Cause(); c != (Cause{Code: LocalCatastrophic, Err: ErrNarrow}) {
+		t.Errorf("cause %+v", c)
+	}
+	s.hasTerminated(LocalCatastrophic)
+}

@@ -78,6 +78,10 @@ func (q *QP) sendSegment(s stream.Stream) bool {
 	if room <= wire.UntaggedLen {
 		return false
 	}
+	if q.out.nfixed > room-wire.UntaggedLen && q.out.what != aTerminate {
+		q.tooNarrow()
+		return false
+	}
 	n := m.Next(room)
 	defer q.dropPieces()
 	if !q.gather(n) {
