@@ -150,6 +150,10 @@ func (c *Conn) lost(call string, err error) {
 		if !c.read() {
 			break
 		}
+		if c.eof && errors.Is(err, unix.ECONNRESET) {
+			c.eof = false // the end of what was there; the peer has not closed
+			break
+		}
 		c.ulp.Receive(clock.Now(), c)
 	}
 	if c.ended == nil {
