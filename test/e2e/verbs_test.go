@@ -1,0 +1,266 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// adapter opens an adapter on a side: with that side's interface as its port,
+// or over the kernel's TCP.
+func (r *rig) adapter(side pair.Side, c rdma.Config) (a *rdma.Adapter) {
+	r.Helper()
+	if !c.KernelPort {
+		c.Ports = []string{r.pair.Ends[side].Name}
+	}
+	c.RegionHeap = 32 << 20
+	r.in(side, func() (err error) {
+		a, err = rdma.Open(c)
+		return err
+	})
+	r.Cleanup(func() { r.check(a.Close()) })
+	return a
+}
+
+// verbs is one end of a connection with what its work needs.
+type verbs struct {
+	*rig
+	side pair.Side
+	pd   *rdma.PD
+	cq   *rdma.CQ
+	qp   *rdma.QP
+	src  *rdma.MR   // what is sent; peers may read it
+	dst  *rdma.MR   // peers may write to it
+	sink *rdma.MR   // where Reads land
+	recv *rdma.MR   // where receives land
+	once []*rdma.MR // regions that a Send invalidates
+	jobs []job
+
+	initiator bool
+}
+
+const (
+	verbsLen  = 1 << 20
+	verbsRecv = 8 << 10 // octets of each receive
+	verbsRecs = 64
+)
+
+func (r *rig) newVerbs(side pair.Side, a *rdma.Adapter) *verbs {
+	r.Helper()
+	v := &verbs{rig: r, side: side, jobs: jobs}
+	var err error
+	v.pd, err = a.AllocPD()
+	r.must(err)
+	v.cq, err = a.CreateCQ(512)
+	r.must(err)
+	v.qp, err = v.pd.CreateQP(rdma.QPConfig{SendCQ: v.cq, RecvCQ: v.cq, SendDepth: 128, RecvDepth: verbsRecs})
+	r.must(err)
+	for _, m := range []struct {
+		mr     **rdma.MR
+		access rdma.Access
+	}{
+		{&v.src, rdma.RemoteRead}, {&v.dst, rdma.LocalWrite | rdma.RemoteWrite},
+		{&v.sink, rdma.LocalWrite}, {&v.recv, rdma.LocalWrite},
+	} {
+		*m.mr, err = v.pd.AllocMR(verbsLen, m.access)
+		r.must(err)
+	}
+	seed := [32]byte{byte(side)}
+	rand.NewChaCha8(seed).Read(v.src.Bytes())
+	return v
+}
+
+// receives posts n receives.
+func (v *verbs) receives(n int) {
+	v.Helper()
+	for i := range n {
+		_, err := v.qp.PostRecv(rdma.RecvWR{ID: uint64(i), SGL: []rdma.SGE{v.recv.SGE(i*verbsRecv, verbsRecv)}})
+		v.must(err)
+	}
+}
+
+// close closes everything, which must go without complaint.
+func (v *verbs) close() {
+	v.Helper()
+	v.check(v.qp.Close())
+	v.check(v.cq.Close())
+	for _, mr := range append(v.once, v.src, v.dst, v.sink, v.recv) {
+		v.check(mr.Close())
+	}
+	v.check(v.pd.Close())
+}
+
+// meet connects from to to.
+func (r *rig) meet(from, to *verbs, a *rdma.Adapter, v6 bool, p, answer rdma.ConnParams) {
+	r.Helper()
+	l, err := a.Listen(r.ctx(), net.JoinHostPort(r.addr(to.side, v6), "0"), rdma.ListenConfig{})
+	r.must(err)
+	defer l.Close()
+	dialled := make(chan error, 1)
+	go func() { dialled <- from.qp.Dial(r.ctx(), l.Addr().String(), p) }()
+	req, err := l.Accept(r.ctx())
+	r.must(err)
+	if !bytes.Equal(req.PrivateData(), p.PrivateData) {
+		r.Errorf("the Request's private data is %x", req.PrivateData())
+	}
+	r.must(req.Accept(r.ctx(), to.qp, answer))
+	r.must(<-dialled)
+	if got := from.qp.Conn().PrivateData; !bytes.Equal(got, answer.PrivateData) {
+		r.Errorf("the Reply's private data is %x", got)
+	}
+}
+
+// job is one message of an end's work.
+type job struct {
+	op wire.Opcode // of the message, or OpReadRequest
+	n  int         // octets
+}
+
+// jobs are every operation, in sizes around the edges of segments.
+var jobs = []job{
+	{wire.OpWrite, 0}, {wire.OpWrite, 1}, {wire.OpWrite, 1428}, {wire.OpWrite, 1429}, {wire.OpWrite, 4096}, {wire.OpWrite, 65536},
+	{wire.OpReadRequest, 0}, {wire.OpReadRequest, 1}, {wire.OpReadRequest, 3000}, {wire.OpReadRequest, 70001},
+	{wire.OpSend, 0}, {wire.OpSend, 1}, {wire.OpSend, 1424}, {wire.OpSend, 1425}, {wire.OpSend, 8192},
+	{wire.OpSendSE, 0}, {wire.OpSendSE, 333}, {wire.OpSendSE, 5000},
+	{wire.OpSendInvalidate, 0}, {wire.OpSendInvalidate, 77}, {wire.OpSendInvalidate, 3000},
+	{wire.OpSendSEInvalidate, 0}, {wire.OpSendSEInvalidate, 5001},
+	{wire.OpWrite, 300000}, {wire.OpReadRequest, 200000},
+}
+
+// request is the work request for j, towards peer.
+func (v *verbs) request(j job, peer *verbs) rdma.SendWR {
+	v.Helper()
+	wr := rdma.SendWR{Flags: rdma.Signaled, SGL: []rdma.SGE{v.src.SGE(0, j.n/3), v.src.SGE(j.n/3, j.n-j.n/3)}}
+	switch j.op {
+	case wire.OpWrite:
+		wr.Op, wr.RKey = rdma.WRWrite, peer.dst.RKey()
+	case wire.OpReadRequest:
+		wr.Op, wr.RKey, wr.SGL = rdma.WRRead, peer.src.RKey(), []rdma.SGE{v.sink.SGE(0, j.n)}
+	case wire.OpSend, wire.OpSendSE:
+		wr.Op = rdma.WRSend
+	default:
+		wr.Op = rdma.WRSendInvalidate
+		once, err := peer.pd.AllocMR(1, rdma.LocalWrite|rdma.RemoteWrite)
+		v.must(err)
+		peer.once = append(peer.once, once)
+		wr.Invalidate = once.RKey()
+	}
+	if j.op == wire.OpSendSE || j.op == wire.OpSendSEInvalidate {
+		wr.Flags |= rdma.Solicited
+	}
+	return wr
+}
+
+// isSend reports whether j takes a receive.
+func (j job) isSend() bool { return j.op != wire.OpWrite && j.op != wire.OpReadRequest }
+
+// shorter are the jobs whose own messages, and whose answers, have at most so
+// many octets.
+func shorter(own, answers int) (some []job) {
+	for _, j := range jobs {
+		if j.op == wire.OpReadRequest && j.n <= answers || j.op != wire.OpReadRequest && j.n <= own {
+			some = append(some, j)
+		}
+	}
+	return some
+}
+
+// work does all jobs of both ends at once.
+func (v *verbs) work(peer *verbs) {
+	v.Helper()
+	for _, way := range [][2]*verbs{{v, peer}, {peer, v}} {
+		for _, j := range way[0].jobs {
+			_, err := way[0].qp.PostSend(way[0].request(j, way[1]))
+			v.must(err)
+		}
+	}
+	v.complete(v.jobs, peer.jobs)
+	peer.complete(peer.jobs, v.jobs)
+}
+
+// pace does the jobs of both ends one after the other.
+func (v *verbs) pace(peer *verbs) {
+	v.Helper()
+	for _, way := range [][2]*verbs{{v, peer}, {peer, v}} {
+		for _, j := range way[0].jobs {
+			_, err := way[0].qp.PostSend(way[0].request(j, way[1]))
+			v.must(err)
+			way[0].complete([]job{j}, nil)
+			way[1].complete(nil, []job{j})
+			if j.op == wire.OpWrite { // which is not done when it has completed
+				time.Sleep(5 * time.Millisecond)
+			}
+		}
+	}
+}
+
+// complete waits for the completions of jobs of its own and of the peer's.
+func (v *verbs) complete(own, others []job) {
+	v.Helper()
+	sends, recvs := len(own), 0
+	for _, j := range others {
+		if j.isSend() {
+			recvs++
+		}
+	}
+	var some [16]rdma.Completion
+	for sends > 0 || recvs > 0 {
+		v.must(v.cq.Wait(v.ctx()))
+		for _, c := range some[:v.cq.Poll(some[:])] {
+			if c.Status != rdma.Success {
+				v.Fatalf("side %v: %+v: %v", v.side, c, v.qp.Err())
+			}
+			if c.Op == rdma.WCRecv {
+				recvs--
+			} else {
+				sends--
+			}
+		}
+	}
+}
+
+// verify demands that the memory is as the jobs must have left it.
+func (v *verbs) verify(peer *verbs) {
+	v.Helper()
+	written, read, i := 0, 0, 0
+	for _, j := range v.jobs {
+		if j.op == wire.OpReadRequest {
+			read = max(read, j.n)
+		}
+	}
+	for _, j := range peer.jobs {
+		if j.op == wire.OpWrite {
+			written = max(written, j.n)
+		}
+		if j.isSend() {
+			if !bytes.Equal(v.recv.Bytes()[i*verbsRecv:][:j.n], peer.src.Bytes()[:j.n]) {
+				v.Errorf("side %v: receive %d is wrong", v.side, i)
+			}
+			i++
+		}
+	}
+	if !bytes.Equal(v.dst.Bytes()[:written], peer.src.Bytes()[:written]) {
+		v.Errorf("side %v: the Writes are wrong", v.side)
+	}
+	if !bytes.Equal(v.sink.Bytes()[:read], peer.src.Bytes()[:read]) {
+		v.Errorf("side %v: the Reads are wrong", v.side)
+	}
+}
+
+// part closes the connection in good order, and everything of both ends.
+func (v *verbs) part(peer *verbs) {
+	v.Helper()
+	v.must(v.qp.Disconnect(v.ctx()))
+	v.wait(peer.qp.Done(), "the other end")
+	v.check(errors.Join(v.qp.Err(), peer.qp.Err()))
+	v.verify(peer)
+	peer.verify(v)
+	v.close()
+	peer.close()
+}
