@@ -12,11 +12,23 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // CRC32C is the Castagnoli CRC of b, as MPA (RFC 5044 §4.4) and iSCSI's digests
 // (RFC 7143 §13.1) use it.
-func CRC32C(b []byte) uint32 { return crc32.Update(0, castagnoli, b) }
+func CRC32C(b []byte) uint32 { return UpdateCRC32C(0, b) }
 
 // UpdateCRC32C is the CRC of what crc is the CRC of, with b behind it. Nothing
 // at all has the CRC 0.
-func UpdateCRC32C(crc uint32, b []byte) uint32 { return crc32.Update(crc, castagnoli, b) }
+func UpdateCRC32C(crc uint32, b []byte) uint32 {
+	if n := len(b) &^ (foldUnit - 1); canFold && n >= foldLeast {
+		crc = ^fold(^crc, b[:n])
+		b = b[n:]
+	}
+	return crc32.Update(crc, castagnoli, b)
+}
+
+// What fold can do: whole units only, and at least so many octets.
+const (
+	foldUnit  = 64
+	foldLeast = 256
+)
 
 // PutCRC32C writes crc to the first 4 octets of b, lowest octet first: the one
 // field of these protocols that travels this way round.

@@ -1,0 +1,50 @@
+package wire
+
+import (
+	"math/bits"
+
+	"golang.org/x/sys/cpu"
+)
+
+// canFold reports whether the processor multiplies polynomials in 512 bits.
+// The standard library takes 64 bits at a time, and the last third of what a
+// segment holds one after the other: that was a quarter of what a message cost.
+var canFold = cpu.X86.HasAVX512F && cpu.X86.HasAVX512VPCLMULQDQ && cpu.X86.HasSSE42
+
+// fold is the remainder of a message, not inverted, whose remainder before b
+// is state. b is a multiple of foldUnit octets, foldLeast or more.
+//
+//go:noescape
+func fold(state uint32, b []byte) uint32
+
+// A CRC is the remainder of the message, as a polynomial over bits, divided by
+// one of degree 32. It stays the same when a block of 128 bits is taken away
+// and something congruent added to a block further on. So fold multiplies the
+// two halves of each block by a constant each, and adds both products to the
+// block as many bits further on as the constants are made for.
+var (
+	foldFour  = foldConstants(4 * 512) // from four registers to the next four
+	foldNext  = foldConstants(512)     // from one register to the next
+	foldLanes = [4][2]uint64{          // from a register's blocks to its last
+		foldConstants(3 * 128), foldConstants(2 * 128), foldConstants(128),
+	}
+)
+
+// foldConstants are for the earlier and the later half of a block that moves on
+// by distance bits. All numbers are bit-reflected, as the octets are. What is
+// in the low half of 64 bits then counts as multiplied by x^32, and a product
+// as multiplied by x; the earlier half is 64 bits farther away.
+func foldConstants(distance int) [2]uint64 {
+	return [2]uint64{power(distance + 64 - 33), power(distance - 33)}
+}
+
+// power is x^n modulo the polynomial of CRC32C, bit-reflected.
+func power(n int) uint64 {
+	const polynomial = 0x1edc6f41 // and x^32
+	r := uint32(1)
+	for range n {
+		carry := r >> 31
+		r = r<<1 ^ carry*polynomial
+	}
+	return uint64(bits.Reverse32(r))
+}

@@ -1,0 +1,71 @@
+#include "textflag.h"
+
+// FOLD adds acc, moved on by the distance of the constants k, to what next
+// holds: acc = acc.low*k.low + acc.high*k.high + next. tmp is overwritten.
+#define FOLD(k, acc, tmp, next) \
+	VPCLMULQDQ $0x00, k, acc, tmp \
+	VPCLMULQDQ $0x11, k, acc, acc \
+	VPTERNLOGD $0x96, next, tmp, acc
+
+// func fold(state uint32, b []byte) uint32
+TEXT ·fold(SB), NOSPLIT, $0-36
+	MOVL state+0(FP), AX
+	MOVQ b_base+8(FP), SI
+	MOVQ b_len+16(FP), CX
+
+	// The state is added to the first 32 bits.
+	VMOVD     AX, X4
+	VPXORQ    0(SI), Z4, Z0
+	VMOVDQU64 64(SI), Z1
+	VMOVDQU64 128(SI), Z2
+	VMOVDQU64 192(SI), Z3
+	ADDQ      $256, SI
+	SUBQ      $256, CX
+	VBROADCASTI32X4 ·foldFour(SB), Z8
+	VBROADCASTI32X4 ·foldNext(SB), Z9
+
+four:
+	CMPQ CX, $256
+	JB   join
+	FOLD(Z8, Z0, Z4, 0(SI))
+	FOLD(Z8, Z1, Z5, 64(SI))
+	FOLD(Z8, Z2, Z6, 128(SI))
+	FOLD(Z8, Z3, Z7, 192(SI))
+	ADDQ $256, SI
+	SUBQ $256, CX
+	JMP  four
+
+join:
+	FOLD(Z9, Z0, Z4, Z1)
+	FOLD(Z9, Z0, Z4, Z2)
+	FOLD(Z9, Z0, Z4, Z3)
+
+one:
+	CMPQ CX, $64
+	JB   lanes
+	FOLD(Z9, Z0, Z4, 0(SI))
+	ADDQ $64, SI
+	SUBQ $64, CX
+	JMP  one
+
+lanes:
+	VMOVDQU64 ·foldLanes(SB), Z8
+	VEXTRACTI32X4 $3, Z0, X1
+	VPCLMULQDQ $0x00, Z8, Z0, Z4
+	VPCLMULQDQ $0x11, Z8, Z0, Z0
+	VPXORQ Z4, Z0, Z0
+	VEXTRACTI32X4 $1, Z0, X2
+	VEXTRACTI32X4 $2, Z0, X3
+	VPXOR X1, X0, X0
+	VPXOR X3, X2, X2
+	VPXOR X2, X0, X0
+
+	// The remainder of the last block, by the instruction for it.
+	VMOVQ  X0, AX
+	VPEXTRQ $1, X0, BX
+	XORL   DX, DX
+	CRC32Q AX, DX
+	CRC32Q BX, DX
+	VZEROUPPER
+	MOVL   DX, ret+32(FP)
+	RET
