@@ -318,3 +318,47 @@ func TestDisconnectBeforeTheRTR(t *testing.T) {
 	s.finishes() // the initiator has thought better of it
 	s.is(Idle)
 }
+
+// Posted behind our FIN, and before the machine has looked, the peer's FIN
+// comes: that work was never under way, so the close is in good order.
+func TestPostBetweenTheFINs(t *testing.T) {
+	s := open(t)
+	s.q.Disconnect()
+	s.turn()
+	if !s.q.PostSend(&SendWR{ID: 1, Op: WRSend}) {
+		t.Fatal("no room")
+	}
+	s.finishes()
+	s.is(Idle)
+	s.completes(flushed(1, WCSend))
+}
+
+// An initiator whose Read of nothing has not been answered does not close.
+func TestDisconnectWaitsForTheAnswerToTheRTR(t *testing.T) {
+	s := open(t, withRTR(mpa.RTRRead))
+	s.q.Disconnect()
+	s.turn()
+	s.sends(readRequest(1, 0, 0, 0, 0, 0))
+	s.is(RTS)
+	s.gets(response(0, 0, nil))
+	s.is(Closing)
+}
+
+// The same as TestFaultWhileHeld, with the peer's FIN in already: nothing else
+// will arrive that would make the machine look at what is unread.
+func TestFaultWhileHeldAndFIN(t *testing.T) {
+	s := open(t)
+	other := s.table.Join()
+	defer other.Close()
+	other.Enter()
+	a, _ := s.region(8, s.pd, every)
+	s.receives(RecvWR{ID: 1})
+	s.finishes(untagged(wire.OpSendInvalidate, true, uint32(a), 0, 1, 0, nil), send(2, nil))
+	s.posts(SendWR{ID: 2, Op: WRSend, SGL: []SGE{{LKey: 3, Length: 1}}})
+	s.sends(terminateFPDU(LocalCatastrophic))
+	s.completes(failed(2, WCSend, LocalProtErr), flushed(1, WCRecv))
+	s.is(Errored)
+	if !s.ended || s.st.killed {
+		t.Errorf("ended %v, reset %v", s.ended, s.st.killed)
+	}
+}

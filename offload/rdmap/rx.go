@@ -47,7 +47,7 @@ func (q *QP) receive(s stream.Stream) {
 	if !q.listens() {
 		q.discard(s)
 	}
-	if s.EOF() && !q.peerShut && !q.held.active {
+	if s.EOF() && !q.peerShut { // not while a delivery is held: that keeps octets
 		q.peerShut = true
 		q.peerClosed(s)
 	}
@@ -198,15 +198,13 @@ func (q *QP) deliver(w *recvWQE, length uint32) Code {
 
 // received pushes the completion of the oldest receive.
 func (q *QP) received(c Completion) {
-	q.rq.head.Add(1)
-	q.push(q.cfg.RecvCQ, c, c.Solicited)
+	q.completeReceive(c, c.Solicited)
 }
 
 // failReceive completes the oldest receive with status, because of code.
 func (q *QP) failReceive(status Status, code Code) Code {
 	w := q.rq.at(q.rq.head.Load())
-	q.rq.head.Add(1)
-	q.push(q.cfg.RecvCQ, Completion{ID: w.id, Op: WCRecv, Status: status, QP: q.cfg.Number}, true)
+	q.completeReceive(Completion{ID: w.id, Op: WCRecv, Status: status, QP: q.cfg.Number}, true)
 	return code
 }
 
