@@ -29,8 +29,21 @@ type CQ struct {
 // cell is a place in the ring. seq says whose turn it is: equal to the position
 // when it can be filled, one above when it has been.
 type cell struct {
-	seq atomic.Uint64
-	c   Completion
+	seq  atomic.Uint64
+	c    Completion
+	from *unpolled // counts for the queue that it comes from; nil: nobody counts
+}
+
+// unpolled counts a work queue's completions. A place in the queue is free again
+// when its completion has been polled, as with other adapters: so a CQ that has
+// room for the depths of all its queues cannot be overrun.
+type unpolled struct{ pushed, polled atomic.Uint32 }
+
+// count is how many have been pushed and not polled. Who wants to add it to
+// what is in the queue reads the queue's head first.
+func (u *unpolled) count() uint32 {
+	pushed := u.pushed.Load()
+	return pushed - u.polled.Load()
 }
 
 // What a CQ can be armed for.
@@ -59,9 +72,13 @@ func (c *CQ) Cap() int { return len(c.cells) }
 // Overrun reports whether a completion has been lost.
 func (c *CQ) Overrun() bool { return c.overrun.Load() }
 
-// push adds a completion. event: it counts for those who wait for solicited
-// events. It reports false when the completion is lost.
-func (c *CQ) push(w Completion, event bool) bool {
+// push is pushFrom for what no queue waits for.
+func (c *CQ) push(w Completion, event bool) bool { return c.pushFrom(nil, w, event) }
+
+// pushFrom adds a completion of the queue that from counts for. event: it
+// counts for those who wait for solicited events. It reports false when the
+// completion is lost.
+func (c *CQ) pushFrom(from *unpolled, w Completion, event bool) bool {
 	pos := c.tail.Load()
 	for {
 		cl := &c.cells[pos&uint64(len(c.cells)-1)]
@@ -71,7 +88,7 @@ func (c *CQ) push(w Completion, event bool) bool {
 				pos = c.tail.Load()
 				continue
 			}
-			cl.c = w
+			cl.c, cl.from = w, from
 			cl.seq.Store(pos + 1)
 			c.tell(event)
 			return true
@@ -111,6 +128,10 @@ func (c *CQ) Poll(dst []Completion) int {
 			break
 		}
 		dst[n] = cl.c
+		if cl.from != nil {
+			cl.from.polled.Add(1)
+			cl.from = nil
+		}
 		cl.seq.Store(pos + mask + 1)
 		pos++
 		n++

@@ -187,28 +187,41 @@ func (q *QP) retire() {
 		if !w.done {
 			break
 		}
-		q.completeSend(w, w.status)
+		q.completeSend(head, w.status)
 		head++
-		q.sq.head.Store(head)
 	}
 }
 
-// completeSend pushes the completion of w, unless it succeeded and nobody
-// wants to know.
-func (q *QP) completeSend(w *sendWQE, status Status) {
-	if status == Success && w.flags&Signaled == 0 {
-		return
-	}
+// completeSend completes the send at head, the oldest. Its completion is
+// pushed unless it succeeded and nobody wants to know. Its place is free before
+// that: who polls the completion finds room.
+func (q *QP) completeSend(head uint32, status Status) {
+	w := q.sq.at(head)
+	wanted := status != Success || w.flags&Signaled != 0
 	c := Completion{ID: w.id, Op: w.op.op(), Status: status, QP: q.cfg.Number}
 	if status == Success && w.op == WRRead {
 		c.Length = w.length
 	}
-	q.push(q.cfg.SendCQ, c, status != Success)
+	if wanted {
+		q.sq.owed.pushed.Add(1)
+	}
+	q.sq.head.Store(head + 1)
+	if wanted {
+		q.push(q.cfg.SendCQ, q.sq.owed, c, status != Success)
+	}
+}
+
+// completeReceive completes the oldest receive, likewise.
+func (q *QP) completeReceive(c Completion, event bool) {
+	q.rq.owed.pushed.Add(1)
+	q.rq.head.Add(1)
+	q.push(q.cfg.RecvCQ, q.rq.owed, c, event)
 }
 
 // push adds a completion to cq. What is lost ends the connection, later.
-func (q *QP) push(cq *CQ, c Completion, event bool) {
-	if !cq.push(c, event) {
+func (q *QP) push(cq *CQ, from *unpolled, c Completion, event bool) {
+	if !cq.pushFrom(from, c, event) {
+		from.polled.Add(1) // nobody ever will
 		q.overrun = true
 	}
 }
@@ -239,8 +252,7 @@ func (q *QP) flushSends() {
 		if !w.done && status == Success {
 			status = Flushed
 		}
-		q.completeSend(w, status)
-		q.sq.head.Store(head + 1)
+		q.completeSend(head, status)
 	}
 	q.sq.next = q.sq.head.Load()
 }
@@ -249,7 +261,6 @@ func (q *QP) flushSends() {
 func (q *QP) flushReceives() {
 	for head := q.rq.head.Load(); head != q.rq.tail.Load(); head++ {
 		w := q.rq.at(head)
-		q.push(q.cfg.RecvCQ, Completion{ID: w.id, Op: WCRecv, Status: Flushed, QP: q.cfg.Number}, true)
-		q.rq.head.Store(head + 1)
+		q.completeReceive(Completion{ID: w.id, Op: WCRecv, Status: Flushed, QP: q.cfg.Number}, true)
 	}
 }

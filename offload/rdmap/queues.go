@@ -31,6 +31,8 @@ type sendQueue struct {
 	maxSGE   int
 	maxSmall int
 
+	owed *unpolled
+
 	tail atomic.Uint32 // by the poster
 	head atomic.Uint32 // by Step: oldest that has not completed
 	next uint32        // Step's: first that has not been started
@@ -40,7 +42,7 @@ func newSendQueue(depth, maxSGE, maxInline int) sendQueue {
 	n := roundUp(depth)
 	return sendQueue{
 		wqes: make([]sendWQE, n), sgl: make([]SGE, n*maxSGE), payload: make([]byte, n*maxInline),
-		maxSGE: maxSGE, maxSmall: maxInline,
+		maxSGE: maxSGE, maxSmall: maxInline, owed: new(unpolled),
 	}
 }
 
@@ -48,7 +50,13 @@ func (q *sendQueue) slot(pos uint32) int    { return int(pos) & (len(q.wqes) - 1
 func (q *sendQueue) at(pos uint32) *sendWQE { return &q.wqes[q.slot(pos)] }
 func (q *sendQueue) empty() bool            { return q.head.Load() == q.tail.Load() }
 func (q *sendQueue) posted() bool           { return q.next != q.tail.Load() }
-func (q *sendQueue) full() bool             { return q.tail.Load()-q.head.Load() == uint32(len(q.wqes)) }
+
+// full reports whether there is no place, or only such whose completions have
+// not been polled.
+func (q *sendQueue) full() bool {
+	return q.tail.Load()-q.head.Load()+q.owed.count() >= uint32(len(q.wqes))
+}
+
 func (q *sendQueue) list(pos uint32, n int) []SGE {
 	at := q.slot(pos) * q.maxSGE
 	return q.sgl[at : at+n]
@@ -93,6 +101,7 @@ type recvQueue struct {
 	wqes   []recvWQE
 	sgl    []SGE
 	maxSGE int
+	owed   *unpolled
 
 	tail atomic.Uint32 // by the poster
 	head atomic.Uint32 // by Step
@@ -100,7 +109,7 @@ type recvQueue struct {
 
 func newRecvQueue(depth, maxSGE int) recvQueue {
 	n := roundUp(depth)
-	return recvQueue{wqes: make([]recvWQE, n), sgl: make([]SGE, n*maxSGE), maxSGE: maxSGE}
+	return recvQueue{wqes: make([]recvWQE, n), sgl: make([]SGE, n*maxSGE), maxSGE: maxSGE, owed: new(unpolled)}
 }
 
 func (q *recvQueue) slot(pos uint32) int    { return int(pos) & (len(q.wqes) - 1) }
@@ -113,7 +122,7 @@ func (q *recvQueue) list(pos uint32, n int) []SGE {
 
 func (q *recvQueue) post(wr *RecvWR) bool {
 	pos := q.tail.Load()
-	if pos-q.head.Load() == uint32(len(q.wqes)) {
+	if pos-q.head.Load()+q.owed.count() >= uint32(len(q.wqes)) {
 		return false
 	}
 	n := copy(q.list(pos, len(wr.SGL)), wr.SGL)

@@ -12,7 +12,7 @@ import (
 )
 
 // A queue is full when it has as many as it says, and has room again when the
-// oldest has completed.
+// oldest has completed: without a word, or when its completion has been polled.
 func TestQueueFull(t *testing.T) {
 	s := open(t, withQueues(3), withCQ(64)) // rounded up to 4
 	s.st.room = 0
@@ -26,10 +26,16 @@ func TestQueueFull(t *testing.T) {
 	s.st.room = 1
 	s.turn()
 	s.gets(send(1, nil))
-	if !s.q.PostSend(&SendWR{ID: 4, Op: WRSend, Flags: Signaled}) || !s.q.PostRecv(&RecvWR{ID: 4}) {
+	if !s.q.PostSend(&SendWR{ID: 4, Op: WRSend, Flags: Signaled}) {
 		t.Fatal("no room again")
 	}
+	if s.q.PostRecv(&RecvWR{ID: 4}) {
+		t.Fatal("the place of a completion that nobody has polled was given out")
+	}
 	s.completes(received(0, 0))
+	if !s.q.PostRecv(&RecvWR{ID: 4}) {
+		t.Fatal("no room again")
+	}
 }
 
 // Positions wrap around 2^32, as MSNs do (RFC 5041 §4.3).
