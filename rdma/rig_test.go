@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/loader/pair"
 	"github.com/stag-rdma/stag/test/need"
@@ -80,6 +82,9 @@ func (r *rig) open(c Config) *Adapter {
 func (r *rig) noFlows(a *Adapter) {
 	for _, qp := range a.allQPs() {
 		r.check(qp.Close())
+	}
+	if a.life.Err() != nil {
+		return // the test has closed it
 	}
 	for _, p := range a.ports {
 		r.eventually("flow entries are gone", func() bool {
@@ -310,4 +315,19 @@ func fill(b []byte, seed int) {
 		x = x*1664525 + 1013904223
 		b[i] = byte(x >> 24)
 	}
+}
+
+// pairConfig is the usual cable.
+var pairConfig = pair.Config{}
+
+// setLink takes an interface of the calling thread's namespace up or down.
+func setLink(name string, up bool) error {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	if up {
+		return netlink.LinkSetUp(l)
+	}
+	return netlink.LinkSetDown(l)
 }

@@ -1,0 +1,447 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/offload/rdmap"
+	"github.com/stag-rdma/stag/offload/stream"
+)
+
+// Everything that was posted before a Disconnect arrives, and both ends close
+// in good order.
+func TestDisconnect(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		x, y := r.connect(wants{heap: 1 << 20})
+		y.receive(RecvWR{ID: 1, SGL: []SGE{y.mr.SGE(0, 500000)}}, RecvWR{ID: 2})
+		fill(x.mr.Bytes(), 1)
+		x.post(SendWR{Op: WRSend, SGL: []SGE{x.mr.SGE(0, 500000)}})
+		r.must(x.qp.Disconnect(r.ctx()))
+		y.done()
+		r.check(y.qp.Err())
+		if c := r.ok(y.got(1))[0]; c.Length != 500000 {
+			r.Errorf("%+v", c)
+		}
+		same(r, "sent", 500000, x.mr.Bytes()[:500000], y.mr.Bytes()[:500000])
+		if c := y.got(1)[0]; c.ID != 2 || c.Status != Flushed {
+			r.Errorf("%+v", c)
+		}
+		if x.qp.State() != Idle || y.qp.State() != Idle {
+			r.Errorf("states %v, %v", x.qp.State(), y.qp.State())
+		}
+		r.check(x.qp.Disconnect(r.ctx())) // again: it is closed
+		// What is posted now is flushed.
+		x.post(SendWR{ID: 9, Op: WRSend})
+		x.receive(RecvWR{ID: 10})
+		if c := x.sent(1)[0]; c.ID != 9 || c.Status != Flushed {
+			r.Errorf("%+v", c)
+		}
+		if c := x.got(1)[0]; c.ID != 10 || c.Status != Flushed {
+			r.Errorf("%+v", c)
+		}
+		r.noEvents(r.a)
+		r.noEvents(r.b)
+	})
+}
+
+func (r *rig) noEvents(a *Adapter) {
+	r.Helper()
+	select {
+	case e := <-a.Events():
+		r.Errorf("unexpected event %v: %v", e.Type, e.Err)
+	default:
+	}
+}
+
+// event waits for the next event and demands its type.
+func (r *rig) event(a *Adapter, want EventType) Event {
+	r.Helper()
+	select {
+	case e := <-a.Events():
+		if e.Type != want {
+			r.Fatalf("event %v (%v), want %v", e.Type, e.Err, want)
+		}
+		return e
+	case <-time.After(patience):
+		r.Fatalf("no event; want %v", want)
+	}
+	return Event{}
+}
+
+func TestAbort(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		x, y := r.connect(wants{})
+		y.receive(RecvWR{ID: 1}, RecvWR{ID: 2})
+		x.receive(RecvWR{ID: 3})
+		x.qp.Abort()
+		x.done()
+		y.done()
+		r.says(x.qp.Err(), stream.ErrAborted)
+		r.says(y.qp.Err(), stream.ErrReset, fmt.Sprintf("QP %d", y.qp.Number()))
+		for i, c := range append(y.got(2), x.got(1)...) {
+			if c.ID != uint64(i+1) || c.Status != Flushed {
+				r.Errorf("%+v", c)
+			}
+		}
+		if e := r.event(r.b, QPFatal); e.QP != y.qp || !errors.Is(e.Err, stream.ErrReset) {
+			r.Errorf("%+v", e)
+		}
+		r.noEvents(r.a) // it was asked for
+		if x.qp.State() != Errored || y.qp.State() != Errored {
+			r.Errorf("states %v, %v", x.qp.State(), y.qp.State())
+		}
+	})
+}
+
+// A peer whose adapter goes away in the middle of a long Read.
+func TestPeerDies(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		x, y := r.connect(wants{heap: 8 << 20, qp: QPConfig{SendDepth: 64}})
+		for i := range 64 {
+			x.post(SendWR{ID: uint64(i), Op: WRRead, Flags: Signaled, SGL: []SGE{x.mr.SGE(0, 8<<20)}, RKey: y.mr.RKey()})
+		}
+		r.ok(x.sent(1))
+		r.must(r.b.Close())
+		x.done()
+		r.says(x.qp.Err(), nil, "connection reset by peer")
+		last := x.sent(63)[62]
+		if last.ID != 63 || last.Status != Flushed {
+			r.Errorf("%+v", last)
+		}
+		r.check(y.qp.Close())
+		r.check(y.mr.Close())
+		r.check(y.send.Close())
+		r.check(y.pd.Close())
+		_, err := y.pd.AllocMR(1, 0)
+		r.says(err, ErrClosed)
+	})
+}
+
+// A QP that is destroyed completes everything that was posted, in order, once.
+func TestCloseWithWorkPending(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		x, y := r.connect(wants{heap: 4 << 20})
+		for i := range 50 {
+			x.receive(RecvWR{ID: uint64(i)})
+			x.post(SendWR{ID: uint64(i), Op: WRRead, Flags: Signaled, SGL: []SGE{x.mr.SGE(0, 4<<20)}, RKey: y.mr.RKey()})
+		}
+		r.must(x.qp.Close())
+		r.must(x.mr.Close())
+		flushed := false
+		for i, c := range x.sent(50) {
+			if c.ID != uint64(i) || c.Status != Success && c.Status != Flushed || flushed && c.Status != Flushed {
+				r.Fatalf("%d: %+v", i, c)
+			}
+			flushed = c.Status == Flushed
+		}
+		for i, c := range x.got(50) {
+			if c.ID != uint64(i) || c.Status != Flushed {
+				r.Fatalf("%d: %+v", i, c)
+			}
+		}
+		r.none(x.send)
+		r.none(x.recv)
+		y.done()
+		r.must(x.qp.Close())
+	})
+}
+
+// A QP that never was connected flushes its receives.
+func TestCloseUnconnected(t *testing.T) {
+	r := newLoopback(t)
+	e := r.newEnd(r.a, wants{})
+	e.receive(RecvWR{ID: 1}, RecvWR{ID: 2})
+	_, err := e.qp.PostSend(SendWR{Op: WRSend})
+	r.says(err, ErrNotConnected)
+	r.says(e.qp.Disconnect(r.ctx()), ErrNotConnected)
+	r.must(e.qp.Close())
+	e.done()
+	if c := e.got(2); c[0].Status != Flushed || c[1].ID != 2 {
+		r.Errorf("%+v", c)
+	}
+	r.says(e.qp.Dial(r.ctx(), "127.0.0.1:1", ConnParams{}), ErrClosed)
+}
+
+// A CQ that is not polled is overrun: its QPs end, an event says so, and QPs of
+// other CQs go on.
+func TestCQOverrun(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		other, peer := r.connect(wants{})
+		x, y := r.connect(wants{cqDepth: 4})
+		idle, err := x.pd.CreateQP(QPConfig{SendCQ: other.send, RecvCQ: x.send})
+		r.must(err)
+		for range 20 {
+			x.post(SendWR{Op: WRWrite, Flags: Signaled, Inline: []byte("x"), RKey: y.mr.RKey()})
+		}
+		x.done()
+		y.done()
+		<-idle.Done()
+		r.says(x.qp.Err(), ErrCQOverrun, "poll it")
+		r.says(idle.Err(), ErrCQOverrun)
+		seen := map[EventType]int{}
+		for range 3 {
+			select {
+			case e := <-r.a.Events():
+				seen[e.Type]++
+			case <-time.After(patience):
+				r.Fatalf("events %v", seen)
+			}
+		}
+		if seen[CQOverrun] != 1 || seen[QPFatal] != 2 {
+			r.Errorf("events %v", seen)
+		}
+		if !x.send.Overrun() || x.recv.Overrun() {
+			r.Error("the wrong CQ is overrun")
+		}
+		r.ok(x.sent(4)) // what it holds is there
+		r.says(x.send.Wait(r.ctx()), ErrCQOverrun)
+		_, err = x.pd.CreateQP(QPConfig{SendCQ: x.send, RecvCQ: x.recv})
+		r.says(err, ErrCQOverrun, "SendCQ")
+		transferBothWays(r, other, peer, 10000)
+		r.must(idle.Close())
+	})
+}
+
+// An application that never polls hurts nobody but itself.
+func TestNeverPolls(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		x, y := r.connect(wants{qp: QPConfig{RecvDepth: 64}, cqDepth: 64})
+		other, peer := r.connect(wants{heap: 1 << 20})
+		for i := range 64 {
+			y.receive(RecvWR{ID: uint64(i), SGL: []SGE{y.mr.SGE(i*1000, 1000)}})
+		}
+		for range 64 {
+			x.post(SendWR{Op: WRSend, SGL: []SGE{x.mr.SGE(0, 1000)}})
+		}
+		for range 5 {
+			transferBothWays(r, other, peer, 200000)
+		}
+		if y.qp.State() != RTS || y.recv.Overrun() {
+			r.Errorf("state %v, %v", y.qp.State(), y.qp.Err())
+		}
+		r.ok(y.got(64)) // all is there when it does
+	})
+}
+
+func TestTableAndHeapFull(t *testing.T) {
+	r := &rig{T: t}
+	r.checkLeaks()
+	a := r.open(Config{KernelPort: true, MaxRegions: 63, RegionHeap: 1 << 20})
+	at, err := a.Attributes()
+	r.must(err)
+	if at.Limits.MaxRegions != 63 || at.HeapSize != 1<<20 || at.HeapFree != 1<<20 {
+		r.Errorf("%+v", at)
+	}
+	pd, err := a.AllocPD()
+	r.must(err)
+	var mrs []*MR
+	for range 63 {
+		mr, err := pd.RegMR(make([]byte, 1), LocalWrite)
+		r.must(err)
+		mrs = append(mrs, mr)
+	}
+	_, err = pd.AllocMR(1, 0)
+	r.says(err, ErrTableFull, "deregister some")
+	if at, _ := a.Attributes(); at.HeapFree != 1<<20 || at.Regions != 63 {
+		r.Errorf("%+v", at)
+	}
+	r.must(mrs[0].Close())
+	mr, err := pd.AllocMR(1<<20, 0)
+	r.must(err)
+	r.must(mrs[1].Close())
+	_, err = pd.AllocMR(1, 0)
+	r.says(err, ErrHeapFull, "RegionHeap")
+	r.must(mr.Close())
+	_, err = pd.AllocMR(1, 0)
+	r.must(err)
+}
+
+// What is in use cannot be closed; everything else in any order.
+func TestCloseOrder(t *testing.T) {
+	r := newLoopback(t)
+	x, y := r.connect(wants{})
+	r.says(x.pd.Close(), ErrInUse, "1 regions", "1 QPs")
+	r.says(x.send.Close(), ErrInUse)
+	r.says(x.recv.Close(), ErrInUse)
+	r.must(x.mr.Close())
+	r.must(x.mr.Close())
+	r.says(x.mr.Invalidate(), ErrClosed)
+	r.says(x.pd.Close(), ErrInUse, "0 regions")
+	r.must(x.qp.Close())
+	r.must(x.pd.Close())
+	r.must(x.pd.Close())
+	r.must(x.send.Close())
+	_, err := x.pd.CreateQP(QPConfig{SendCQ: x.recv, RecvCQ: x.recv})
+	r.says(err, ErrClosed, "protection domain")
+	pd, err := r.a.AllocPD()
+	r.must(err)
+	_, err = pd.CreateQP(QPConfig{SendCQ: x.send, RecvCQ: x.recv})
+	r.says(err, ErrClosed, "SendCQ")
+	_, err = pd.CreateQP(QPConfig{SendCQ: x.recv, RecvCQ: y.recv})
+	r.says(err, nil, "another adapter")
+	r.must(pd.Close())
+	y.done()
+
+	// After the adapter: nothing is left to be done, and nothing happens.
+	r.must(r.b.Close())
+	for _, close := range []func() error{y.qp.Close, y.mr.Close, y.recv.Close, y.pd.Close} {
+		r.check(close())
+	}
+	_, err = r.b.AllocPD()
+	r.says(err, ErrClosed)
+	_, err = r.b.CreateCQ(1)
+	r.says(err, ErrClosed)
+	_, err = r.b.Listen(r.ctx(), "127.0.0.1:0", ListenConfig{})
+	r.says(err, ErrClosed)
+	_, err = r.b.Attributes()
+	r.says(err, ErrClosed)
+}
+
+// faults: what a peer may not do, what both ends are told, and that nothing was
+// written.
+func TestRemoteFaults(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		type fault struct {
+			name   string
+			wr     func(x, y *end, stranger, private *MR) SendWR
+			remote Status // of the completion; Success: none, or a success
+			code   rdmap.Code
+		}
+		sge := func(x *end) []SGE { return []SGE{x.mr.SGE(0, 100)} }
+		for _, f := range []fault{
+			{"Write, wrong key", func(x, y *end, _, _ *MR) SendWR {
+				return SendWR{Op: WRWrite, SGL: sge(x), RKey: y.mr.RKey() ^ 1}
+			}, Success, rdmap.Code{Layer: 1, Type: 1, Code: 0}},
+			{"Write, out of bounds", func(x, y *end, _, _ *MR) SendWR {
+				return SendWR{Op: WRWrite, SGL: sge(x), RKey: y.mr.RKey(), RemoteAddr: 64<<10 - 99}
+			}, Success, rdmap.Code{Layer: 1, Type: 1, Code: 1}},
+			{"Write, another domain", func(x, _ *end, stranger, _ *MR) SendWR {
+				return SendWR{Op: WRWrite, SGL: sge(x), RKey: stranger.RKey()}
+			}, Success, rdmap.Code{Layer: 1, Type: 1, Code: 2}},
+			{"Write, wrap", func(x, y *end, _, _ *MR) SendWR {
+				return SendWR{Op: WRWrite, SGL: sge(x), RKey: y.mr.RKey(), RemoteAddr: 1<<64 - 50}
+			}, Success, rdmap.Code{Layer: 1, Type: 1, Code: 3}},
+			{"Write, read-only", func(x, _ *end, _, private *MR) SendWR {
+				return SendWR{Op: WRWrite, SGL: sge(x), RKey: private.RKey()}
+			}, Success, rdmap.Code{Layer: 0, Type: 1, Code: 2}},
+			{"Read, wrong key", func(x, y *end, _, _ *MR) SendWR {
+				return SendWR{Op: WRRead, SGL: sge(x), RKey: y.mr.RKey() ^ 1}
+			}, RemoteAccessErr, rdmap.Code{Layer: 0, Type: 1, Code: 0}},
+			{"Read, no right", func(x, _ *end, _, private *MR) SendWR {
+				return SendWR{Op: WRRead, SGL: sge(x), RKey: private.RKey()}
+			}, RemoteAccessErr, rdmap.Code{Layer: 0, Type: 1, Code: 2}},
+			{"Send, no receive", func(x, _ *end, _, _ *MR) SendWR {
+				return SendWR{Op: WRSend, SGL: sge(x)}
+			}, Success, rdmap.Code{Layer: 1, Type: 2, Code: 2}},
+		} {
+			x, y := r.connect(wants{})
+			foreign, err := y.a.AllocPD()
+			r.must(err)
+			stranger, err := foreign.AllocMR(1000, all)
+			r.must(err)
+			private, err := y.pd.AllocMR(1000, LocalWrite)
+			r.must(err)
+			fill(x.mr.Bytes(), 1)
+			wr := f.wr(x, y, stranger, private)
+			wr.ID, wr.Flags = 77, Signaled
+			x.post(wr)
+			x.done()
+			y.done()
+			var here, there *QPError
+			if !errors.As(x.qp.Err(), &there) || !errors.As(y.qp.Err(), &here) {
+				r.Fatalf("%s: %v, %v", f.name, x.qp.Err(), y.qp.Err())
+			}
+			if there.Code != f.code || here.Code != f.code || !there.Remote || here.Remote {
+				r.Errorf("%s: %v; %v", f.name, there, here)
+			}
+			c := x.sent(1)[0]
+			if c.ID != 77 || f.remote != Success && c.Status != f.remote {
+				r.Errorf("%s: %+v", f.name, c)
+			}
+			for _, mem := range [][]byte{y.mr.Bytes(), stranger.Bytes(), private.Bytes()} {
+				same(r, f.name, len(mem), make([]byte, len(mem)), mem)
+			}
+			r.event(r.a, QPFatal)
+			r.event(r.b, QPFatal)
+			for _, close := range []func() error{x.qp.Close, y.qp.Close, stranger.Close, private.Close, foreign.Close} {
+				r.check(close())
+			}
+		}
+	})
+}
+
+// Our own memory is checked as well: the completion says which request it was.
+func TestLocalFaults(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		for _, f := range []struct {
+			name   string
+			list   func(x *end, readOnly *MR) SGE
+			op     WROp
+			status Status
+		}{
+			{"unknown key", func(x *end, _ *MR) SGE { return SGE{Length: 1, LKey: x.mr.LKey() + 1} }, WRSend, LocalProtErr},
+			{"out of bounds", func(x *end, _ *MR) SGE { return SGE{Addr: 64 << 10, Length: 1, LKey: x.mr.LKey()} }, WRWrite, LocalProtErr},
+			{"no right", func(_ *end, m *MR) SGE { return m.SGE(0, 1) }, WRRead, LocalAccessErr},
+		} {
+			x, y := r.connect(wants{})
+			readOnly, err := x.pd.AllocMR(10, RemoteRead)
+			r.must(err)
+			x.post(SendWR{ID: 1, Op: WRWrite, Inline: []byte("a"), RKey: y.mr.RKey()},
+				SendWR{ID: 2, Op: f.op, SGL: []SGE{f.list(x, readOnly)}, RKey: y.mr.RKey()},
+				SendWR{ID: 3, Op: WRSend})
+			if c := x.sent(2); c[0].ID != 2 || c[0].Status != f.status || c[1].ID != 3 || c[1].Status != Flushed {
+				r.Errorf("%s: %+v", f.name, c)
+			}
+			x.done()
+			y.done()
+			r.says(x.qp.Err(), rdmap.ErrLocalAccess)
+			r.check(x.qp.Close())
+			r.check(y.qp.Close())
+		}
+	})
+}
+
+// A region that is closed, or invalid, while a peer writes to it does not
+// change any more once the call has returned, and can be used for other things.
+func TestCloseUnderFire(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		for i := range 10 {
+			x, y := r.connect(wants{heap: 1 << 20, qp: QPConfig{SendDepth: 1024}, cqDepth: 2048})
+			fill(x.mr.Bytes(), 1)
+			for range 200 {
+				x.post(SendWR{Op: WRWrite, SGL: []SGE{x.mr.SGE(0, 1<<20)}, RKey: y.mr.RKey()})
+			}
+			time.Sleep(time.Duration(i) * time.Millisecond) // anywhere in the transfer
+			mem := y.mr.Bytes()
+			if i%2 == 0 {
+				r.must(y.mr.Invalidate())
+			} else {
+				r.must(y.mr.Close())
+			}
+			clear(mem)
+			x.done()
+			for at, b := range mem {
+				if b != 0 {
+					r.Fatalf("octet %d was written afterwards", at)
+				}
+			}
+			for _, close := range []func() error{x.qp.Close, y.qp.Close, x.mr.Close, y.mr.Close} {
+				r.check(close())
+			}
+		}
+	})
+}
+
+// Disconnect does not wait longer than it is told to.
+func TestDisconnectFromADeafPeer(t *testing.T) {
+	r := newLoopback(t)
+	x, peer := r.deafPeer()
+	defer peer.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	r.says(x.qp.Disconnect(ctx), context.DeadlineExceeded, "the peer has not closed")
+	r.must(x.qp.Close())
+}
