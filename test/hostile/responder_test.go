@@ -170,7 +170,7 @@ func (v *victim) closeInOrder() {
 // A silent peer, or one that is slow, does not keep others from being accepted.
 func TestSilenceKeepsNobody(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
-		for range 20 {
+		for range 200 { // more than the backlog
 			r.dial()
 		}
 		r.works()

@@ -1,0 +1,132 @@
+package hostile
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/rdma"
+	"github.com/stag-rdma/stag/test/rawpeer"
+)
+
+// seed of the random choices below, the same in every run.
+const seed = 7
+
+// goes ends a connection in one of four ways: a FIN, a FIN in the middle of an
+// FPDU, a reset, or a close behind a fault.
+func goes(p *rawpeer.Peer, how int) error {
+	fpdu := rawpeer.FPDU(rawpeer.Write(1, 0, []byte("nowhere")))
+	switch how {
+	case 0:
+		return p.Conn.CloseWrite()
+	case 1:
+		p.Octets(fpdu[:20])
+		return p.Conn.CloseWrite()
+	case 2:
+		return p.Kill()
+	}
+	p.Octets(fpdu)
+	return p.Conn.Close()
+}
+
+// A peer that goes, by a FIN or a reset, at any time from its Request on, while
+// the connection is accepted and taken over, gives an error or a connection
+// that ends; and what was posted is flushed once.
+func TestGoesWhileAccepted(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		var refused, ended int
+		for range 60 {
+			v := newVictim(r)
+			v.peer = v.dial()
+			v.must(v.peer.Octets(usual.Bytes()))
+			req, err := v.l.Accept(v.ctx())
+			v.must(err)
+			gone := make(chan error, 1)
+			go func(after time.Duration, how int) {
+				time.Sleep(after)
+				gone <- goes(v.peer, how)
+			}(time.Duration(random.IntN(15000))*time.Microsecond, random.IntN(4))
+			if err := req.Accept(v.ctx(), v.qp, usualParams); err != nil {
+				refused++
+			} else {
+				v.over()
+				ended++
+			}
+			<-gone // a peer that cannot say it any more is gone as well
+			v.must(v.qp.Close())
+			v.completed(nil, flushed)
+			v.bury()
+		}
+		r.Logf("%d peers were gone before they were accepted, %d afterwards", refused, ended)
+		r.works()
+	})
+}
+
+// The same with the roles exchanged: from its Reply on.
+func TestGoesWhileDialled(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		random := rand.New(rand.NewPCG(seed, 2))
+		var refused, ended int
+		for range 60 {
+			v := newVictim(r)
+			after, how := time.Duration(random.IntN(15000))*time.Microsecond, random.IntN(4)
+			gone := make(chan error, 1)
+			_, err := v.call(usualParams, func(rawpeer.Frame) []byte {
+				v.must(v.peer.Octets(usualReply.Bytes()))
+				go func() {
+					time.Sleep(after)
+					gone <- goes(v.peer, how)
+				}()
+				return nil
+			})
+			if err != nil {
+				refused++
+			} else {
+				v.over()
+				ended++
+			}
+			<-gone
+			v.must(v.qp.Close())
+			v.completed(nil, flushed)
+			v.bury()
+		}
+		r.Logf("%d calls failed, %d connections ended", refused, ended)
+		r.works()
+	})
+}
+
+// A QP that is closed while it is being connected gives the attempt up.
+func TestClosedWhileConnecting(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		for i := range 40 {
+			v := newVictim(r)
+			after := time.Duration(random.IntN(15000)) * time.Microsecond
+			closed := make(chan error, 1)
+			_, err := v.call(usualParams, func(rawpeer.Frame) []byte {
+				go func() {
+					time.Sleep(after)
+					closed <- v.qp.Close()
+				}()
+				if i%4 == 0 {
+					return nil // no Reply at all
+				}
+				return usualReply.Bytes()
+			})
+			v.must(<-closed)
+			if err == nil {
+				v.blamedLocally()
+			}
+			if s := v.qp.State(); s != rdma.Errored {
+				v.Errorf("after Close the QP is %v; Dial returned %v", s, err)
+			}
+			if _, err := v.peer.End(); err != nil {
+				v.Error(err)
+			}
+			v.completed(nil, flushed)
+			v.bury()
+		}
+		r.works()
+	})
+}

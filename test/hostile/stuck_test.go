@@ -1,0 +1,185 @@
+package hostile
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/offload/rdmap"
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/rdma"
+	"github.com/stag-rdma/stag/test/rawpeer"
+)
+
+// stuff asks for more than all buffers hold, and reads nothing of it, until
+// nothing moves any more.
+func (v *victim) stuff() {
+	v.Helper()
+	v.must(v.peer.Conn.SetReadBuffer(256 << 10))
+	var all []byte
+	for i := range uint32(100) {
+		all = append(all, rawpeer.FPDU(rawpeer.ReadRequest(i+1, rawpeer.Read{
+			Size: regionLen, SourceSTag: wire.STag(v.open.RKey()),
+		}))...)
+	}
+	v.must(v.peer.Octets(all))
+	time.Sleep(300 * time.Millisecond)
+}
+
+// deep is for as many Reads at a time.
+var deep = rdma.ConnParams{IRD: 128, ORD: 4, NoPeerToPeer: true}
+
+// A peer that reads slowly gets everything.
+func TestSlowReader(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		v := newVictim(r)
+		v.accept(usual, deep)
+		v.stuff()
+		for range 100 {
+			v.readBack(0, 0, v.images[v.open])
+		}
+		v.must(v.peer.Conn.CloseWrite())
+		if end, err := v.peer.End(); err != nil || end != rawpeer.FIN {
+			v.Errorf("the end is %v, %v; want a FIN", end, err)
+		}
+		v.over()
+		v.check(v.qp.Err())
+		v.completed(nil, flushed)
+		v.intact()
+		v.bury()
+	})
+}
+
+// A peer that reads nothing cannot be told of its fault, and one that has read
+// it may not close. Both are reset after a while; the test does not say how long
+// that is. What was posted to them is flushed.
+func TestTerminatedPeersLinger(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		stuffed, lingers := newVictim(r), newVictim(r)
+		stuffed.accept(usual, deep)
+		stuffed.stuff()
+		lingers.accept(usual, usualParams)
+		for _, v := range []*victim{stuffed, lingers} {
+			v.must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(7, nil))))
+		}
+		_, err := lingers.peer.Terminated()
+		r.must(err)
+		for _, v := range []*victim{stuffed, lingers} {
+			v.over()
+			v.blamed(false, "1/2/03")
+			v.eventually("the reset", func() bool { return v.peer.Octets([]byte{0}) != nil })
+			v.completed(nil, flushed)
+			v.intact()
+			v.bury()
+		}
+	})
+}
+
+// A QP whose peer reads nothing can be closed.
+func TestClosedWhileStuffed(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		v := newVictim(r)
+		v.accept(usual, deep)
+		v.stuff()
+		v.must(v.qp.Close())
+		v.blamedLocally()
+		v.completed(nil, flushed)
+		v.intact()
+		v.bury()
+	})
+}
+
+// blamedLocally demands that the application has ended the connection.
+func (v *victim) blamedLocally() {
+	v.Helper()
+	if err := v.qp.Err(); !errors.Is(err, rdma.ErrClosed) && !errors.Is(err, stream.ErrAborted) {
+		v.Errorf("the QP's error is %v, want that it was closed", err)
+	}
+}
+
+// A peer that does not close its side keeps Disconnect waiting for as long as
+// its context lasts, and no longer.
+func TestDisconnectFromStubborn(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		v := newVictim(r)
+		v.accept(usual, usualParams)
+		v.echo(1)
+		ctx, cancel := context.WithTimeout(v.ctx(), 100*time.Millisecond)
+		defer cancel()
+		if err := v.qp.Disconnect(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			v.Errorf("Disconnect returns %v", err)
+		}
+		if end, err := v.peer.End(); err != nil || end != rawpeer.FIN {
+			v.Errorf("the end is %v, %v; want a FIN", end, err)
+		}
+		v.must(v.qp.Close())
+		v.completed(nil, []rdma.Status{rdma.Flushed})
+		v.intact()
+		v.bury()
+	})
+}
+
+// A peer that closes its side while a Read of ours is outstanding cannot answer
+// any more.
+func TestPeerClosesBeforeResponse(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		v := newVictim(r)
+		_, err := v.call(usualParams, replies(usualReply.Bytes()))
+		v.must(err)
+		v.begin([]rdma.SendWR{{ID: 1, Op: rdma.WRRead, SGL: []rdma.SGE{v.writable.SGE(0, 100)}, RKey: 1}})
+		v.must(v.peer.Conn.CloseWrite())
+		v.over()
+		v.lost(rdmap.ErrPeerClosed)
+		v.completed([]rdma.Status{rdma.Flushed}, flushed)
+		v.intact()
+		v.bury()
+	})
+}
+
+// An RTR message must be what was agreed on, and empty.
+func TestWrongRTR(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		v := newVictim(r)
+		v.accept(rawpeer.Request(rawpeer.CRC|rawpeer.Enhanced, 2, rawpeer.Block(rawpeer.PeerToPeer|rawpeer.RTRSend|4, 4)...), usualParams)
+		v.must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(1, []byte("not empty")))))
+		got, err := v.peer.Terminated()
+		v.must(err)
+		if got.String() != "2/0/07" || got.Header != nil {
+			v.Errorf("the Terminate is %v, %+v; want 2/0/07", got, got)
+		}
+		v.peer.Conn.Close()
+		v.over()
+		v.blamed(false, "2/0/07")
+		v.completed(nil, flushed)
+		v.intact()
+		v.bury()
+	})
+}
+
+// Everything of a connection can come in one segment with its end: messages, a
+// Terminate, a FIN.
+func TestAllAtOnce(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		v := newVictim(r)
+		v.accept(usual, usualParams)
+		v.expect(v.open, 3, []byte("last words"))
+		v.must(v.peer.Octets(rawpeer.FPDUs(
+			rawpeer.Write(uint32(v.open.RKey()), 3, []byte("last words")),
+			rawpeer.Send(1, nil),
+			rawpeer.Untagged{Op: wire.OpTerminate, Queue: 2, MSN: 1}.With([]byte{0x02, 7, 0, 0}),
+			rawpeer.Write(uint32(v.open.RKey()), 0, bytes.Repeat([]byte{0xaa}, 100)), // after it nothing counts
+		)))
+		v.must(v.peer.Conn.CloseWrite())
+		if end, err := v.peer.End(); err != nil || end != rawpeer.FIN {
+			v.Errorf("the end is %v, %v; want a FIN", end, err)
+		}
+		v.over()
+		v.blamed(true, "0/2/07")
+		v.completed(nil, []rdma.Status{rdma.Success, rdma.Flushed})
+		v.intact()
+		v.bury()
+	})
+}
