@@ -216,8 +216,9 @@ type delivery struct {
 	c      Completion
 }
 
-// settleAgain is how soon the machine looks again whether others have gone on.
-const settleAgain = 20 * time.Microsecond
+// settleAgain is how soon the machine looks again whether others have gone on:
+// in the next step, as a step of theirs is no longer than one of ours.
+const settleAgain = time.Microsecond
 
 // settle delivers the held completion if its invalidation is done.
 func (q *QP) settle(s stream.Stream) {
