@@ -1,7 +1,6 @@
 package afxdp
 
 import (
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -143,9 +142,9 @@ func (q *Queue) probe() error {
 	return nil
 }
 
-// errnoOf is the error number in an error of package unix.
+// errnoOf is the error number in an error of package unix, which returns them
+// as they are. errors.As would allocate, for each sleep.
 func errnoOf(err error) unix.Errno {
-	var errno unix.Errno
-	errors.As(err, &errno)
+	errno, _ := err.(unix.Errno)
 	return errno
 }
