@@ -1,6 +1,7 @@
 package offload
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/stag-rdma/stag/offload/clock"
@@ -42,6 +43,31 @@ func (e *Engine) serveTimeWait(f *flow) {
 	}
 	e.ended = append(e.ended, End{ID: f.id, Gone: true})
 	e.forget(f)
+}
+
+// ShortenTimeWait ends the flow in TIME-WAIT that has the least of it left, and
+// reports whether there was one. Its id is free when Ended has said that it is
+// gone, and whoever reserved it has freed it.
+//
+// Departs from RFC 9293 §3.6.1, as Linux does beyond tcp_max_tw_buckets: for
+// when there is no room for another flow. Otherwise a peer that has its
+// connections ended, as a wrong STag does, could use up all the flows there are.
+func (e *Engine) ShortenTimeWait(ctx context.Context) (found bool, err error) {
+	err = e.call(ctx, func() {
+		var oldest *flow
+		for _, f := range e.flows {
+			if f != nil && f.lingers && (oldest == nil || f.linger.Deadline() < oldest.linger.Deadline()) {
+				oldest = f
+			}
+		}
+		if found = oldest != nil; !found {
+			return
+		}
+		oldest.lingers = false
+		e.ended = append(e.ended, End{ID: oldest.id, Gone: true})
+		e.forget(oldest)
+	})
+	return found && err == nil, err
 }
 
 // forget takes a flow out of every table of this engine. Whoever reserved its

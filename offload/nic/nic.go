@@ -35,6 +35,7 @@ type NIC struct {
 
 	running sync.WaitGroup // engines, reaper, watcher
 	ends    *endQueue
+	freed   chan struct{} // holds a token when a flow's id may have been freed
 
 	life context.Context // ends, with ErrClosed, when Close begins
 	die  context.CancelCauseFunc
@@ -58,7 +59,7 @@ func Open(cfg Config) (*NIC, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open interface: %w", err)
 	}
-	n := &NIC{cfg: cfg, log: cfg.Log, grace: new(handoff.Grace), ends: newEndQueue(), flows: map[offload.FlowID]*Flow{}}
+	n := &NIC{cfg: cfg, log: cfg.Log, grace: new(handoff.Grace), ends: newEndQueue(), freed: make(chan struct{}, 1), flows: map[offload.FlowID]*Flow{}}
 	n.life, n.die = context.WithCancelCause(context.Background())
 	if err := n.open(); err != nil {
 		return nil, fmt.Errorf("open %s: %w", cfg.Link, errors.Join(err, n.undo.run()))

@@ -2,7 +2,9 @@ package nic
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"time"
 
 	"github.com/stag-rdma/stag/offload"
 	"github.com/stag-rdma/stag/offload/handoff"
@@ -73,7 +75,41 @@ func (n *NIC) ended(f *Flow, end offload.End) {
 	}
 	n.forget(f.id, nil)
 	n.drop(f) // last: who sees it gone finds room for another
+	select {
+	case n.freed <- struct{}{}:
+	default:
+	}
 	n.log.Info("flow ended", "flow", f.id, "key", f.key, "err", f.err)
+}
+
+// tryAgain is how soon reserve looks again for the room that a flow in TIME-WAIT
+// has left, if nobody says that it has.
+const tryAgain = 5 * time.Millisecond
+
+// reserve takes a flow id. When none is free, flows in TIME-WAIT make room,
+// the oldest first. offload.ErrFlowsFull: all flows are open.
+func (n *NIC) reserve(ctx context.Context) (offload.FlowID, error) {
+	for {
+		id, err := n.dir.Reserve()
+		if !errors.Is(err, offload.ErrFlowsFull) || !n.shortenTimeWait(ctx) {
+			return id, err
+		}
+		select {
+		case <-n.freed: // perhaps by somebody else, and for somebody else
+		case <-time.After(tryAgain):
+		}
+	}
+}
+
+// shortenTimeWait asks the engines, one after the other, for a flow in
+// TIME-WAIT to be ended.
+func (n *NIC) shortenTimeWait(ctx context.Context) bool {
+	for _, e := range n.engines {
+		if found, _ := e.ShortenTimeWait(ctx); found { // a stopped engine has none
+			return true
+		}
+	}
+	return false
 }
 
 // add enters an installed flow, unless the NIC has been closed.

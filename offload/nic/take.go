@@ -120,7 +120,7 @@ func (t *takeover) Park() error {
 	if n.isClosed() {
 		return ErrClosed
 	}
-	id, err := n.dir.Reserve()
+	id, err := n.reserve(t.ctx)
 	if err != nil {
 		return err
 	}
