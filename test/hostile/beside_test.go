@@ -87,6 +87,23 @@ func (r *rig) turnAway(n int) {
 	r.check(pd.Close())
 }
 
+// A peer that is terminated leaves a flow in TIME-WAIT behind. However many
+// there are, they take nobody's place.
+func TestFloodTakesNoPlaces(t *testing.T) {
+	r := portRig(t, rdma.Config{MaxFlows: 16})
+	from, to := r.newEnd(r.neighbour()), r.newEnd(r.a)
+	r.connect(r.l, from, to)
+	const attempts = 50
+	flooded := make(chan error, 1)
+	go func() { flooded <- r.flood(attempts) }()
+	r.turnAway(attempts)
+	r.must(<-flooded)
+	r.must(begin(r.ctx(), from, to, 50).wait())
+	r.works()
+	r.closeEnd(from)
+	r.closeEnd(to)
+}
+
 // An application that never polls loses its own connections when its CQ is
 // full, and nobody else's.
 func TestNeverPolls(t *testing.T) {

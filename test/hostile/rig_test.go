@@ -56,7 +56,10 @@ func kernelRig(t testing.TB) *rig {
 	return r
 }
 
-func offloadedRig(t testing.TB) *rig {
+func offloadedRig(t testing.TB) *rig { return portRig(t, rdma.Config{}) }
+
+// portRig is offloadedRig with wishes; Ports and RegionHeap are filled in.
+func portRig(t testing.TB, c rdma.Config) *rig {
 	t.Helper()
 	need.Root(t)
 	need.XDP(t)
@@ -74,7 +77,8 @@ func offloadedRig(t testing.TB) *rig {
 		r.noSockets()
 		r.check(p.Close())
 	})
-	r.open(rdma.Config{Ports: []string{p.Ends[pair.A].Name}, RegionHeap: heap})
+	c.Ports, c.RegionHeap = []string{p.Ends[pair.A].Name}, heap
+	r.open(c)
 	return r
 }
 
