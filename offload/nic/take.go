@@ -37,6 +37,11 @@ type Options struct {
 	// Queue is the queue whose engine gets the flow, unless segments have
 	// arrived at another one; AnyQueue for the least loaded.
 	Queue int
+	// Parked, if set, runs when what the peer sends does not reach the kernel
+	// any more and is kept for the engine, and before the connection's state is
+	// read. What it writes to the connection the kernel sends, and the engine
+	// gets the answer, however fast that comes. Its error ends the take-over.
+	Parked func() error
 	// Inject makes the take-over fail at a step: for tests.
 	Inject func(handoff.Step) error
 }
@@ -134,6 +139,13 @@ func (t *takeover) Park() error {
 	t.began = time.Now()
 	if err := n.steer.Insert(f.key, t.entry(bpf.Park, bpf.NoOwner)); err != nil {
 		t.forget()
+		return err
+	}
+	if t.opts.Parked == nil {
+		return nil
+	}
+	if err := t.opts.Parked(); err != nil {
+		t.Unpark()
 		return err
 	}
 	return nil
