@@ -65,14 +65,14 @@ func (qp *QP) start(s *socket, a mpa.Agreed) error {
 }
 
 // run is the end of every attempt that has come so far: the machine starts, and
-// takes the connection over. On error the connection is lost, and the QP is
+// takes the connection over, in which reply, if there is one, is written. On error the connection is lost, and the QP is
 // dead if it had been started.
-func (qp *QP) run(ctx context.Context, s *socket, a mpa.Agreed) error {
+func (qp *QP) run(ctx context.Context, s *socket, a mpa.Agreed, reply []byte) error {
 	if err := qp.start(s, a); err != nil {
 		s.Close()
 		return err
 	}
-	if err := s.takeOver(ctx, qp); err != nil {
+	if err := s.takeOver(ctx, qp, reply); err != nil {
 		qp.kill(err)
 		return err
 	}

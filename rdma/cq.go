@@ -13,10 +13,9 @@ import (
 // for concurrent use.
 //
 // It never blocks who fills it: a completion that finds it full is lost, and
-// with it the CQ and its QPs (Overrun). So let it have room for every work
-// request that can be outstanding: the depths of the receive queues that use
-// it, and of the send queues for what is Signaled (and for all of it when a
-// connection fails).
+// with it the CQ and its QPs (Overrun). A work queue has no more requests and
+// unpolled completions than it is deep, so a CQ that has room for the depths of
+// all queues that use it cannot be overrun.
 type CQ struct {
 	a      *Adapter
 	c      *rdmap.CQ

@@ -69,7 +69,7 @@ func (qp *QP) connect(ctx context.Context, address string, p ConnParams) error {
 		s.Close()
 		return err
 	}
-	return qp.run(ctx, s, agreed)
+	return qp.run(ctx, s, agreed, nil)
 }
 
 // dialTCP connects to the first of address's hosts that answers.

@@ -236,6 +236,7 @@ func (l *Listener) admit(c *net.TCPConn) bool {
 	}
 	if len(l.talking) >= l.cfg.Backlog {
 		l.talking[0].Close() // its goroutine does the rest
+		l.talking = l.talking[1:]
 	}
 	l.talking = append(l.talking, c)
 	return true

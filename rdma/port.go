@@ -137,22 +137,41 @@ func addresses(c net.Conn) (local, remote netip.AddrPort) {
 	return plain(c.LocalAddr()), plain(c.RemoteAddr())
 }
 
-// takeOver makes qp's machine, which is started, the owner of the connection.
-// The socket is closed either way. On error the connection is lost.
-func (s *socket) takeOver(ctx context.Context, qp *QP) error {
+// takeOver makes qp's machine, which is started, the owner of the connection,
+// having written last words, a responder's Reply, to it. The socket is closed
+// either way. On error the connection is lost.
+//
+// On a port the words are written only when the peer's segments are kept for
+// the engine: an initiator may send all it has and close before we have taken
+// over, and a connection that is half closed cannot be.
+func (s *socket) takeOver(ctx context.Context, qp *QP, words []byte) (err error) {
 	defer s.Close()
+	say := func() error { return s.say(ctx, words) }
 	var l line
-	var err error
 	if s.p == nil {
-		l.kernel, err = s.runKernelPort(qp)
+		if err = say(); err == nil {
+			l.kernel, err = s.runKernelPort(qp)
+		}
 	} else {
-		l.flow, err = s.p.nic.Take(ctx, s.TCPConn, qp.m, nic.Options{Kind: bpf.KindRDMA, Queue: nic.AnyQueue})
+		o := nic.Options{Kind: bpf.KindRDMA, Queue: nic.AnyQueue, Parked: say}
+		l.flow, err = s.p.nic.Take(ctx, s.TCPConn, qp.m, o)
 	}
 	if err != nil {
 		return err
 	}
 	qp.line.Store(&l)
 	l.ring() // for what was posted meanwhile
+	return nil
+}
+
+func (s *socket) say(ctx context.Context, words []byte) error {
+	if len(words) == 0 {
+		return nil
+	}
+	defer bound(ctx, s)()
+	if _, err := s.Write(words); err != nil {
+		return fmt.Errorf("send the MPA Reply: %w", err)
+	}
 	return nil
 }
 

@@ -7,7 +7,9 @@ import "fmt"
 //
 // All of them are looked at first: if one is malformed none is posted. Where
 // the queue has less room than it takes, those that fit are posted and the
-// error is ErrQueueFull. Other errors: ErrNotConnected, ErrNoReads, ErrBadWR.
+// error is ErrQueueFull. A place is free again when the request has completed,
+// and its completion, if there is one, has been polled. Other errors:
+// ErrNotConnected, ErrNoReads, ErrBadWR.
 //
 // What the lists name belongs to the adapter until the work request's
 // completion, or until that of a later one of the same QP: completions come in

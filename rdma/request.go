@@ -72,8 +72,8 @@ func (r *ConnRequest) check() error {
 // begun. Conn says what was agreed on.
 //
 // An error about qp or p, before anything was answered, leaves the request as
-// it was. Any other ends it, and leaves the QP to be connected otherwise,
-// unless the connection was lost while it was taken over: then it is dead.
+// it was. Any other ends it; the QP is dead then, and Err says the same, unless
+// the peer had given up before: then it can be connected otherwise.
 func (r *ConnRequest) Accept(ctx context.Context, qp *QP, p ConnParams) error {
 	if err := r.accept(ctx, qp, p); err != nil {
 		return fmt.Errorf("accept %v: %w", r.Peer().Remote, err)
@@ -109,14 +109,7 @@ func (r *ConnRequest) accept(ctx context.Context, qp *QP, p ConnParams) error {
 		r.s.Close()
 		return err
 	}
-	unbind := bound(ctx, r.s)
-	_, err = r.s.Write(reply)
-	unbind()
-	if err != nil {
-		r.s.Close()
-		return qp.reason(ctx, fmt.Errorf("send the MPA Reply: %w", err))
-	}
-	return qp.reason(ctx, qp.run(ctx, r.s, agreed))
+	return qp.reason(ctx, qp.run(ctx, r.s, agreed, reply))
 }
 
 // answer makes sure that there is one answer only.

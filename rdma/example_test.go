@@ -1,0 +1,198 @@
+package rdma_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+
+	"github.com/stag-rdma/stag/offload/mpa"
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// side is what both ends of the examples need.
+type side struct {
+	a  *rdma.Adapter
+	pd *rdma.PD
+	cq *rdma.CQ
+	qp *rdma.QP
+	mr *rdma.MR // 4096 octets
+}
+
+// newSide makes one end over the kernel's TCP, which any user may. Over a
+// network card it is rdma.Config{Ports: []string{"eth1"}}, and nothing else.
+func newSide() *side {
+	s := &side{}
+	var err error
+	s.a, err = rdma.Open(rdma.Config{KernelPort: true})
+	check(err)
+	s.pd, err = s.a.AllocPD()
+	check(err)
+	s.cq, err = s.a.CreateCQ(256)
+	check(err)
+	s.qp, err = s.pd.CreateQP(rdma.QPConfig{SendCQ: s.cq, RecvCQ: s.cq})
+	check(err)
+	s.mr, err = s.pd.AllocMR(4096, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
+	check(err)
+	return s
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// connect lets client dial server.
+func connect(client, server *side) {
+	ctx := context.Background()
+	l, err := server.a.Listen(ctx, "127.0.0.1:0", rdma.ListenConfig{})
+	check(err)
+	defer l.Close()
+	accepted := make(chan error)
+	go func() {
+		req, err := l.Accept(ctx)
+		if err == nil {
+			err = req.Accept(ctx, server.qp, rdma.ConnParams{})
+		}
+		accepted <- err
+	}()
+	check(client.qp.Dial(ctx, l.Addr().String(), rdma.ConnParams{}))
+	check(<-accepted)
+}
+
+// next waits for the next completion.
+func (s *side) next() rdma.Completion {
+	var c [1]rdma.Completion
+	for s.cq.Poll(c[:]) == 0 {
+		check(s.cq.Wait(context.Background()))
+	}
+	return c[0]
+}
+
+// A message: the receiver says where it may go before it is sent.
+func Example() {
+	client, server := newSide(), newSide()
+	defer client.a.Close()
+	defer server.a.Close()
+
+	_, err := server.qp.PostRecv(rdma.RecvWR{ID: 1, SGL: []rdma.SGE{server.mr.SGE(0, 100)}})
+	check(err)
+	connect(client, server)
+	_, err = client.qp.PostSend(rdma.SendWR{ID: 2, Op: rdma.WRSend, Inline: []byte("hello")})
+	check(err)
+
+	c := server.next()
+	fmt.Printf("%v %d: %v, %q\n", c.Op, c.ID, c.Status, server.mr.Bytes()[:c.Length])
+	// Output: Receive 1: success, "hello"
+}
+
+// One end writes to the other's memory and reads it back. The other's
+// application has no part in it, beyond having given away the RKey.
+func ExampleQP_PostSend() {
+	client, server := newSide(), newSide()
+	defer client.a.Close()
+	defer server.a.Close()
+	connect(client, server)
+
+	n := copy(client.mr.Bytes(), "written from afar")
+	_, err := client.qp.PostSend(
+		rdma.SendWR{Op: rdma.WRWrite, SGL: []rdma.SGE{client.mr.SGE(0, n)}, RemoteAddr: 1000, RKey: server.mr.RKey()},
+		rdma.SendWR{ID: 2, Op: rdma.WRRead, Flags: rdma.Signaled, SGL: []rdma.SGE{client.mr.SGE(2000, n)},
+			RemoteAddr: 1000, RKey: server.mr.RKey()})
+	check(err)
+
+	c := client.next() // of the Read, which sees the Write before it
+	fmt.Printf("%v: %v, %d octets: %q\n", c.Op, c.Status, c.Length, client.mr.Bytes()[2000:2000+n])
+	fmt.Printf("at the other end: %q\n", server.mr.Bytes()[1000:1000+n])
+	// Output:
+	// RDMA Read: success, 17 octets: "written from afar"
+	// at the other end: "written from afar"
+}
+
+// Both ends can tell each other something, such as an RKey, while they connect.
+func ExampleQP_Dial() {
+	client, server := newSide(), newSide()
+	defer client.a.Close()
+	defer server.a.Close()
+	ctx := context.Background()
+
+	l, err := server.a.Listen(ctx, "127.0.0.1:0", rdma.ListenConfig{})
+	check(err)
+	done := make(chan bool)
+	go func() {
+		req, err := l.Accept(ctx)
+		check(err)
+		fmt.Printf("asked: %s\n", req.PrivateData())
+		check(req.Accept(ctx, server.qp, rdma.ConnParams{PrivateData: []byte("welcome"), IRD: 8}))
+		close(done)
+	}()
+	check(client.qp.Dial(ctx, l.Addr().String(), rdma.ConnParams{PrivateData: []byte("is anybody there?")}))
+	<-done
+
+	conn := client.qp.Conn()
+	fmt.Printf("answered: %s; %d Reads at a time\n", conn.PrivateData, conn.ORD)
+	check(client.qp.Disconnect(ctx))
+	fmt.Println("closed:", client.qp.Err())
+	// Output:
+	// asked: is anybody there?
+	// answered: welcome; 8 Reads at a time
+	// closed: <nil>
+}
+
+// A connection that is not wanted, and why.
+func ExampleConnRequest_Reject() {
+	client, server := newSide(), newSide()
+	defer client.a.Close()
+	defer server.a.Close()
+	ctx := context.Background()
+
+	l, err := server.a.Listen(ctx, "127.0.0.1:0", rdma.ListenConfig{})
+	check(err)
+	go func() {
+		req, err := l.Accept(ctx)
+		check(err)
+		check(req.Reject([]byte("come back tomorrow")))
+	}()
+	err = client.qp.Dial(ctx, l.Addr().String(), rdma.ConnParams{})
+	var rejected *mpa.Rejected
+	if errors.As(err, &rejected) {
+		fmt.Printf("rejected: %s\n", rejected.Private)
+	}
+	// Output: rejected: come back tomorrow
+}
+
+// A loop that sleeps until there is work, and ends with the connection.
+func ExampleCQ_Arm() {
+	client, server := newSide(), newSide()
+	defer client.a.Close()
+	defer server.a.Close()
+	for id := range uint64(3) {
+		_, err := server.qp.PostRecv(rdma.RecvWR{ID: id})
+		check(err)
+	}
+	connect(client, server)
+	go func() {
+		_, err := client.qp.PostSend(rdma.SendWR{Op: rdma.WRSend}, rdma.SendWR{Op: rdma.WRSend})
+		check(err)
+		check(client.qp.Disconnect(context.Background()))
+	}()
+
+	var dst [16]rdma.Completion
+	for over := false; !over; {
+		server.cq.Arm(false)
+		// Once more, for what came before Arm.
+		n := server.cq.Poll(dst[:])
+		for _, c := range dst[:n] {
+			fmt.Println(c.ID, c.Status)
+			over = over || c.Status != rdma.Success
+		}
+		if n == 0 {
+			<-server.cq.Notify()
+		}
+	}
+	// Output:
+	// 0 success
+	// 1 success
+	// 2 flushed
+}
