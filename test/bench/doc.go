@@ -15,9 +15,9 @@
 //	kernel > engine  the sender is a plain kernel socket, its checksums in software
 //	engine > kernel  the receiver is one
 //
-// and messages of 64 KiB by verbs between two adapters, 32 outstanding:
+// and messages of 64 KiB by verbs between two adapters, 64 outstanding:
 //
-//	write engine       RDMA Writes, a Send without octets behind each eighth
+//	write engine       RDMA Writes, a Send without octets behind each 16th
 //	write no CRC       the same without the CRC of FPDUs
 //	read engine        RDMA Reads; counted by who reads
 //	send engine        Sends into posted receives
@@ -28,7 +28,12 @@
 // does better is what the ratios refer to. Nobody fills or reads the octets
 // beyond what moving them takes: the source of a plain engine sends its frames
 // as they are, the sink counts; the kernel's programs write and read one
-// buffer again and again; verbs move memory to memory, 2 MiB of it in turn.
+// buffer again and again; verbs move memory to memory, 4 MiB of it in turn.
+//
+// Both hosts are this one process. Two would let Go use every core twice, one
+// time each, so GOMAXPROCS is twice the number of cores here, unless it is set:
+// else an application would wait for its own engine's system calls and for the
+// other host's.
 //
 // Then take-overs: one after the other, and 64 at once.
 package main

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/pprof"
 	"strconv"
 	"strings"
@@ -67,6 +68,9 @@ func run() error {
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("namespaces and AF_XDP need root: run it with sudo")
+	}
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(2 * runtime.NumCPU()) // two hosts
 	}
 	if o.profile != "" {
 		f, err := os.Create(o.profile)

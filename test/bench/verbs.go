@@ -27,8 +27,8 @@ const (
 // the receiver's application has not said that it has them.
 const (
 	message = 64 << 10 // octets
-	batch   = 8        // messages
-	depth   = 32       // messages
+	batch   = 16       // messages
+	depth   = 64       // messages
 )
 
 // party is one side of a connection: a QP with one CQ, and memory for every
