@@ -61,6 +61,7 @@ func (qp *QP) start(s *socket, a mpa.Agreed) error {
 	}
 	qp.stage = connected
 	qp.m.Start(a)
+	qp.started.Store(true)
 	return nil
 }
 

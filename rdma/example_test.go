@@ -172,10 +172,12 @@ func ExampleCQ_Arm() {
 		check(err)
 	}
 	connect(client, server)
+	done := make(chan bool)
 	go func() {
 		_, err := client.qp.PostSend(rdma.SendWR{Op: rdma.WRSend}, rdma.SendWR{Op: rdma.WRSend})
 		check(err)
 		check(client.qp.Disconnect(context.Background()))
+		close(done)
 	}()
 
 	var dst [16]rdma.Completion
@@ -191,6 +193,7 @@ func ExampleCQ_Arm() {
 			<-server.cq.Notify()
 		}
 	}
+	<-done
 	// Output:
 	// 0 success
 	// 1 success

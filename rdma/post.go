@@ -19,8 +19,7 @@ import "fmt"
 // requests are taken, and completed as Flushed.
 func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	qp.sending.Lock()
-	dead := qp.m.Dead()
-	if qp.State() == Idle && !dead {
+	if !qp.started.Load() && !qp.m.Dead() {
 		qp.sending.Unlock()
 		return 0, fmt.Errorf("post to QP %d: %w", qp.Number(), ErrNotConnected)
 	}

@@ -72,6 +72,8 @@ type QP struct {
 	over  sync.Once            // closes done
 	fatal atomic.Bool          // the event about it has been given
 
+	started atomic.Bool // it has, or had, a connection
+
 	// Held by who posts. No engine takes them.
 	sending, receiving sync.Mutex
 
@@ -229,7 +231,7 @@ func (qp *QP) ring() {
 // ends first its cause is returned and the connection goes on closing: Abort
 // or Close ends it at once.
 func (qp *QP) Disconnect(ctx context.Context) error {
-	if qp.State() == Idle && !qp.m.Dead() {
+	if !qp.started.Load() && !qp.m.Dead() {
 		return fmt.Errorf("disconnect QP %d: %w", qp.Number(), ErrNotConnected)
 	}
 	qp.m.Disconnect()
