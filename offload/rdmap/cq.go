@@ -31,20 +31,15 @@ type CQ struct {
 type cell struct {
 	seq  atomic.Uint64
 	c    Completion
-	from *unpolled // counts for the queue that it comes from; nil: nobody counts
+	from *places // of the queue that it comes from; nil: nobody counts
 }
 
-// unpolled counts a work queue's completions. A place in the queue is free again
-// when its completion has been polled, as with other adapters: so a CQ that has
-// room for the depths of all its queues cannot be overrun.
-type unpolled struct{ pushed, polled atomic.Uint32 }
-
-// count is how many have been pushed and not polled. Who wants to add it to
-// what is in the queue reads the queue's head first.
-func (u *unpolled) count() uint32 {
-	pushed := u.pushed.Load()
-	return pushed - u.polled.Load()
-}
+// places counts the places of a work queue that have been given back. One is
+// free again when its completion has been polled, as with other adapters, or
+// when it has completed without one: so a CQ that has room for the depths of all
+// its queues cannot be overrun. It is the only count that says whether a queue
+// is full: two, read one after the other, would at times count a place twice.
+type places struct{ returned atomic.Uint32 }
 
 // What a CQ can be armed for.
 const (
@@ -78,7 +73,7 @@ func (c *CQ) push(w Completion, event bool) bool { return c.pushFrom(nil, w, eve
 // pushFrom adds a completion of the queue that from counts for. event: it
 // counts for those who wait for solicited events. It reports false when the
 // completion is lost.
-func (c *CQ) pushFrom(from *unpolled, w Completion, event bool) bool {
+func (c *CQ) pushFrom(from *places, w Completion, event bool) bool {
 	pos := c.tail.Load()
 	for {
 		cl := &c.cells[pos&uint64(len(c.cells)-1)]
@@ -128,11 +123,12 @@ func (c *CQ) Poll(dst []Completion) int {
 			break
 		}
 		dst[n] = cl.c
-		if cl.from != nil {
-			cl.from.polled.Add(1)
-			cl.from = nil
-		}
+		from := cl.from
+		cl.from = nil
 		cl.seq.Store(pos + mask + 1)
+		if from != nil { // last: who posts again has room here, too
+			from.returned.Add(1)
+		}
 		pos++
 		n++
 	}

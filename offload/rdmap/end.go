@@ -202,26 +202,24 @@ func (q *QP) completeSend(head uint32, status Status) {
 	if status == Success && w.op == WRRead {
 		c.Length = w.length
 	}
-	if wanted {
-		q.sq.owed.pushed.Add(1)
-	}
 	q.sq.head.Store(head + 1)
-	if wanted {
-		q.push(q.cfg.SendCQ, q.sq.owed, c, status != Success)
+	if !wanted {
+		q.sq.places.returned.Add(1)
+		return
 	}
+	q.push(q.cfg.SendCQ, q.sq.places, c, status != Success)
 }
 
 // completeReceive completes the oldest receive, likewise.
 func (q *QP) completeReceive(c Completion, event bool) {
-	q.rq.owed.pushed.Add(1)
 	q.rq.head.Add(1)
-	q.push(q.cfg.RecvCQ, q.rq.owed, c, event)
+	q.push(q.cfg.RecvCQ, q.rq.places, c, event)
 }
 
 // push adds a completion to cq. What is lost ends the connection, later.
-func (q *QP) push(cq *CQ, from *unpolled, c Completion, event bool) {
+func (q *QP) push(cq *CQ, from *places, c Completion, event bool) {
 	if !cq.pushFrom(from, c, event) {
-		from.polled.Add(1) // nobody ever will
+		from.returned.Add(1) // nobody will ever poll it
 		q.overrun = true
 	}
 }

@@ -31,7 +31,7 @@ type sendQueue struct {
 	maxSGE   int
 	maxSmall int
 
-	owed *unpolled
+	places *places
 
 	tail atomic.Uint32 // by the poster
 	head atomic.Uint32 // by Step: oldest that has not completed
@@ -42,7 +42,7 @@ func newSendQueue(depth, maxSGE, maxInline int) sendQueue {
 	n := roundUp(depth)
 	return sendQueue{
 		wqes: make([]sendWQE, n), sgl: make([]SGE, n*maxSGE), payload: make([]byte, n*maxInline),
-		maxSGE: maxSGE, maxSmall: maxInline, owed: new(unpolled),
+		maxSGE: maxSGE, maxSmall: maxInline, places: new(places),
 	}
 }
 
@@ -54,7 +54,7 @@ func (q *sendQueue) posted() bool           { return q.next != q.tail.Load() }
 // full reports whether there is no place, or only such whose completions have
 // not been polled.
 func (q *sendQueue) full() bool {
-	return q.tail.Load()-q.head.Load()+q.owed.count() >= uint32(len(q.wqes))
+	return q.tail.Load()-q.places.returned.Load() >= uint32(len(q.wqes))
 }
 
 func (q *sendQueue) list(pos uint32, n int) []SGE {
@@ -101,7 +101,7 @@ type recvQueue struct {
 	wqes   []recvWQE
 	sgl    []SGE
 	maxSGE int
-	owed   *unpolled
+	places *places
 
 	tail atomic.Uint32 // by the poster
 	head atomic.Uint32 // by Step
@@ -109,7 +109,7 @@ type recvQueue struct {
 
 func newRecvQueue(depth, maxSGE int) recvQueue {
 	n := roundUp(depth)
-	return recvQueue{wqes: make([]recvWQE, n), sgl: make([]SGE, n*maxSGE), maxSGE: maxSGE, owed: new(unpolled)}
+	return recvQueue{wqes: make([]recvWQE, n), sgl: make([]SGE, n*maxSGE), maxSGE: maxSGE, places: new(places)}
 }
 
 func (q *recvQueue) slot(pos uint32) int    { return int(pos) & (len(q.wqes) - 1) }
@@ -122,7 +122,7 @@ func (q *recvQueue) list(pos uint32, n int) []SGE {
 
 func (q *recvQueue) post(wr *RecvWR) bool {
 	pos := q.tail.Load()
-	if pos-q.head.Load()+q.owed.count() >= uint32(len(q.wqes)) {
+	if pos-q.places.returned.Load() >= uint32(len(q.wqes)) {
 		return false
 	}
 	n := copy(q.list(pos, len(wr.SGL)), wr.SGL)

@@ -44,9 +44,11 @@ func TestWrap(t *testing.T) {
 	const start = 1<<32 - 2
 	q := s.q
 	q.sq.head.Store(start)
+	q.sq.places.returned.Store(start)
 	q.sq.tail.Store(start)
 	q.sq.next = start
 	q.rq.head.Store(start)
+	q.rq.places.returned.Store(start)
 	q.rq.tail.Store(start)
 	q.sendMSN, q.readMSN = start, start
 	for i := range uint32(6) {

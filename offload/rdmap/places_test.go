@@ -1,0 +1,47 @@
+package rdmap
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/stag-rdma/stag/offload/signal"
+)
+
+// Who has polled a completion has room for another work request, at any moment:
+// also while the step is completing the next.
+func TestPolledPlaceIsFree(t *testing.T) {
+	const depth, rounds = 4, 100000
+	board := new(signal.Board)
+	cq := NewCQ(depth, board)
+	q := New(Config{Board: board, SendCQ: cq, RecvCQ: cq, SendDepth: depth, RecvDepth: depth, MaxSGE: 1})
+	for range depth {
+		if !q.PostRecv(&RecvWR{}) {
+			t.Fatal("an empty queue is full")
+		}
+	}
+	done := make(chan struct{})
+	go func() { // the step
+		defer close(done)
+		for range rounds {
+			for q.rq.empty() {
+				runtime.Gosched()
+			}
+			q.completeReceive(Completion{Op: WCRecv}, false)
+		}
+	}()
+	var some [depth]Completion
+	for polled := 0; polled < rounds; {
+		n := cq.Poll(some[:])
+		for range n {
+			if !q.PostRecv(&RecvWR{}) {
+				t.Fatalf("after %d completions: no room for a receive whose place has been polled", polled)
+			}
+		}
+		polled += n
+		runtime.Gosched()
+	}
+	<-done
+	if cq.Overrun() {
+		t.Error("a CQ as deep as its queue was overrun")
+	}
+}
