@@ -266,7 +266,11 @@ func (qp *QP) doom(err error) {
 		qp.cancel(err)
 	}
 	qp.mu.Unlock()
-	qp.m.AbortFor(err)
+	if errors.Is(err, ErrCQOverrun) {
+		qp.m.Overrun() // a reset could overtake the Terminate
+	} else {
+		qp.m.AbortFor(err)
+	}
 	qp.ring()
 }
 

@@ -40,6 +40,7 @@ type QP struct {
 	rq        recvQueue
 	wantClose atomic.Bool
 	wantAbort atomic.Pointer[error] // set: why
+	spilt     atomic.Bool           // a CQ of it is known to be overrun
 
 	// Written by Step, read by any goroutine.
 	state    atomic.Uint32
@@ -154,6 +155,11 @@ func (q *QP) Disconnect() { q.wantClose.Store(true) }
 
 // Abort asks for a reset. Ring the doorbell afterwards.
 func (q *QP) Abort() { q.AbortFor(stream.ErrAborted) }
+
+// Overrun says that a CQ of the QP has lost a completion, of this QP's or
+// another's. The peer gets a Terminate, as when the QP finds out by itself. Ring
+// the doorbell afterwards.
+func (q *QP) Overrun() { q.spilt.Store(true) }
 
 // AbortFor asks for a reset because of err, which becomes the cause. The first
 // call decides. Ring the doorbell afterwards.

@@ -42,6 +42,9 @@ func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
 			q.receive(s)
 		}
 	}
+	if q.spilt.Load() {
+		q.overflowed()
+	}
 	if q.alive() {
 		q.send(s)
 		if q.overrun {
