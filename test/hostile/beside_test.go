@@ -121,13 +121,44 @@ func TestNeverPolls(t *testing.T) {
 	})
 }
 
-// overrun has a CQ of 4 get 5 completions.
-func (r *rig) overrun() {
+// TestOverrunTerminatesAll: every QP of a CQ that is overrun is terminated, also
+// those whose peers have done nothing.
+func TestOverrunTerminatesAll(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		pd, err := r.a.AllocPD()
+		r.must(err)
+		cq, err := r.a.CreateCQ(4)
+		r.must(err)
+		var qps []*rdma.QP
+		var peers []*rawpeer.Peer
+		for range 3 {
+			qp, p := r.wide(pd, cq)
+			qps, peers = append(qps, qp), append(peers, p)
+		}
+		for i := range uint32(5) {
+			r.must(peers[1].Octets(rawpeer.FPDU(rawpeer.Send(i+1, nil))))
+		}
+		for i, p := range peers {
+			if got, err := p.Terminated(); err != nil || got.String() != "0/0/ff" {
+				r.Errorf("peer %d gets %v, %v; want 0/0/ff", i, got, err)
+			}
+			p.Conn.Close()
+		}
+		for _, qp := range qps {
+			<-qp.Done()
+			if !errors.Is(qp.Err(), rdma.ErrCQOverrun) {
+				r.Errorf("the QP's error is %v; want ErrCQOverrun", qp.Err())
+			}
+			r.check(qp.Close())
+		}
+		r.check(cq.Close())
+		r.check(pd.Close())
+	})
+}
+
+// wide is a connected QP with more receives than its CQ has room for.
+func (r *rig) wide(pd *rdma.PD, cq *rdma.CQ) (*rdma.QP, *rawpeer.Peer) {
 	r.Helper()
-	pd, err := r.a.AllocPD()
-	r.must(err)
-	cq, err := r.a.CreateCQ(4)
-	r.must(err)
 	qp, err := pd.CreateQP(rdma.QPConfig{SendCQ: cq, RecvCQ: cq})
 	r.must(err)
 	for i := range 8 {
@@ -141,6 +172,17 @@ func (r *rig) overrun() {
 	r.must(req.Accept(r.ctx(), qp, usualParams))
 	_, err = p.Frame()
 	r.must(err)
+	return qp, p
+}
+
+// overrun has a CQ of 4 get 5 completions.
+func (r *rig) overrun() {
+	r.Helper()
+	pd, err := r.a.AllocPD()
+	r.must(err)
+	cq, err := r.a.CreateCQ(4)
+	r.must(err)
+	qp, p := r.wide(pd, cq)
 	for i := range uint32(5) {
 		r.must(p.Octets(rawpeer.FPDU(rawpeer.Send(i+1, nil))))
 	}
