@@ -118,7 +118,7 @@ func (r *marks) marker() error {
 	}
 	m := r.seen[len(r.seen)-markerLen:]
 	if m[0] != 0 || m[1] != 0 || int(binary.BigEndian.Uint16(m[2:])) != want {
-		return fmt.Errorf("Marker %x at octet %d, want it to point back %d", m, r.at-markerLen, want)
+		return fmt.Errorf("the Marker %x at octet %d does not point back %d", m, r.at-markerLen, want)
 	}
 	return nil
 }

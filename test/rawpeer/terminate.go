@@ -43,13 +43,13 @@ func ParseTerminate(ulpdu []byte) (t Terminate, err error) {
 	t = Terminate{Layer: b[0] >> 4, Type: b[0] & 0xf, Code: b[1]}
 	flags := b[2]
 	if flags&^(termM|termD|termR) != 0 || b[3] != 0 {
-		return t, fmt.Errorf("Terminate with reserved bits: %x", b)
+		return t, fmt.Errorf("a Terminate with reserved bits: %x", b)
 	}
 	b = b[4:]
 	switch {
 	case flags&(termM|termD) == 0:
 	case flags&(termM|termD) != termM|termD:
-		return t, fmt.Errorf("Terminate whose length and header do not come together: %x", ulpdu)
+		return t, fmt.Errorf("a Terminate whose length and header do not come together: %x", ulpdu)
 	default:
 		if b, err = t.segment(b); err != nil {
 			return t, err
@@ -58,12 +58,12 @@ func ParseTerminate(ulpdu []byte) (t Terminate, err error) {
 	if flags&termR != 0 {
 		const n = 28
 		if len(b) < n {
-			return t, errors.New("Terminate without the Read Request that it announces")
+			return t, errors.New("a Terminate without the Read Request that it announces")
 		}
 		t.Request, b = b[:n], b[n:]
 	}
 	if len(b) != 0 {
-		return t, fmt.Errorf("Terminate with %d octets that nothing announces", len(b))
+		return t, fmt.Errorf("a Terminate with %d octets that nothing announces", len(b))
 	}
 	return t, nil
 }
@@ -71,7 +71,7 @@ func ParseTerminate(ulpdu []byte) (t Terminate, err error) {
 // segment reads length and header of the refused segment.
 func (t *Terminate) segment(b []byte) (rest []byte, err error) {
 	if len(b) < 3 {
-		return nil, errors.New("Terminate ends before the header that it announces")
+		return nil, errors.New("a Terminate that ends before the header that it announces")
 	}
 	t.SegmentLen = binary.BigEndian.Uint16(b)
 	b = b[2:]
@@ -80,7 +80,7 @@ func (t *Terminate) segment(b []byte) (rest []byte, err error) {
 		n = 14
 	}
 	if len(b) < n {
-		return nil, errors.New("Terminate ends within the header that it announces")
+		return nil, errors.New("a Terminate that ends within the header that it announces")
 	}
 	t.Header = b[:n]
 	return b[n:], nil
