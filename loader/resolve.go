@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -27,7 +28,8 @@ type Route struct {
 const resolveWait = 3500 * time.Millisecond
 
 // Resolve finds the route to dst for packets from src, which may be the zero
-// Addr, with firewall mark fwmark, 0 for none. Where the next hop's Ethernet
+// Addr, with firewall mark fwmark, 0 for none. A link-local dst needs its zone,
+// which is an interface's name or number. Where the next hop's Ethernet
 // address is not known it asks for it and waits, until ctx ends or for 3.5 s.
 //
 // ErrLocal when dst is an address of this host: such packets never reach an
@@ -48,6 +50,9 @@ func (n *Net) Resolve(ctx context.Context, dst, src netip.Addr, fwmark uint32) (
 func (n *Net) route(dst, src netip.Addr, fwmark uint32) (Route, error) {
 	if !dst.IsValid() || dst.IsUnspecified() || dst.IsMulticast() {
 		return Route{}, fail(ErrNoRoute, nil, "no connection can go to %v: give the address of one host", dst)
+	}
+	if dst.Is6() && dst.IsLinkLocalUnicast() && dst.Zone() == "" {
+		return Route{}, fail(ErrNoRoute, nil, "%v may be on any link: say which, as in %v%%eth1", dst, dst)
 	}
 	found, err := n.ask(dst, src, fwmark)
 	if err != nil {
@@ -85,9 +90,13 @@ func (n *Net) route(dst, src netip.Addr, fwmark uint32) (Route, error) {
 	return r, nil
 }
 
-// ask looks one route up. A zone of an IPv6 address names the interface.
+// ask looks one route up.
 func (n *Net) ask(dst, src netip.Addr, fwmark uint32) (netlink.Route, error) {
-	options := netlink.RouteGetOptions{Mark: fwmark, Oif: dst.Zone()}
+	options := netlink.RouteGetOptions{Mark: fwmark}
+	var err error
+	if options.OifIndex, err = n.zone(dst); err != nil {
+		return netlink.Route{}, err
+	}
 	if src.IsValid() {
 		options.SrcAddr = src.AsSlice()
 	}
@@ -99,6 +108,22 @@ func (n *Net) ask(dst, src netip.Addr, fwmark uint32) (netlink.Route, error) {
 		return netlink.Route{}, unix.ENETUNREACH
 	}
 	return found[0], nil
+}
+
+// zone is the index of the interface that dst's zone (RFC 4007 §11) names, or is
+// the number of; 0 when dst has none.
+func (n *Net) zone(dst netip.Addr) (index int, err error) {
+	if dst.Zone() == "" {
+		return 0, nil
+	}
+	link, err := n.nl.LinkByName(dst.Zone())
+	if err == nil {
+		return link.Attrs().Index, nil
+	}
+	if index, notNumber := strconv.Atoi(dst.Zone()); notNumber == nil && index > 0 {
+		return index, nil
+	}
+	return 0, fmt.Errorf("interface %s: %w", dst.Zone(), err)
 }
 
 func noRoute(dst, src netip.Addr, err error) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"strconv"
 	"testing"
 	"time"
 
@@ -62,9 +63,18 @@ func TestResolveLinkLocal(t *testing.T) {
 		}
 		return err
 	})
-	r, err := n.Resolve(t.Context(), far.WithZone(p.Ends[pair.A].Name), netip.Addr{}, 0)
-	if err != nil || r.DstMAC.String() != p.Ends[pair.B].MAC.String() {
-		t.Errorf("%v: %+v, %v", far, r, err)
+	near := p.Ends[pair.A]
+	for _, zone := range []string{near.Name, strconv.Itoa(near.Index)} {
+		r, err := n.Resolve(t.Context(), far.WithZone(zone), netip.Addr{}, 0)
+		if err != nil || r.OutIf != near.Index || r.DstMAC.String() != p.Ends[pair.B].MAC.String() {
+			t.Errorf("%v in zone %s: %+v, %v", far, zone, r, err)
+		}
+	}
+	_, err := n.Resolve(t.Context(), far, netip.Addr{}, 0)
+	oneLine(t, err, loader.ErrNoRoute, far.String()+"%eth1")
+	for _, zone := range []string{"nowhere", "4711"} {
+		_, err := n.Resolve(t.Context(), far.WithZone(zone), netip.Addr{}, 0)
+		oneLine(t, err, loader.ErrNoRoute, zone)
 	}
 }
 
