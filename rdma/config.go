@@ -95,7 +95,7 @@ func (c Config) portMistakes() (errs []error) {
 	case len(c.Ports) == 0 && !c.KernelPort:
 		errs = append(errs, errors.New("no port: name network interfaces in Ports, or set KernelPort for the kernel's TCP"))
 	case len(c.Ports) != 0 && c.KernelPort:
-		errs = append(errs, errors.New("Ports and KernelPort are both set: choose one"))
+		errs = append(errs, errors.New("both Ports and KernelPort are set: choose one"))
 	}
 	for i, name := range c.Ports {
 		if name == "" {
@@ -105,7 +105,7 @@ func (c Config) portMistakes() (errs []error) {
 		}
 	}
 	if c.VLAN != 0 && len(c.Ports) != 1 {
-		errs = append(errs, fmt.Errorf("VLAN is %d for %d ports: it can be set for one", c.VLAN, len(c.Ports)))
+		errs = append(errs, fmt.Errorf("a VLAN, %d, for %d ports: it can be set for one", c.VLAN, len(c.Ports)))
 	}
 	return errs
 }

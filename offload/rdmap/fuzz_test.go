@@ -20,7 +20,6 @@ type besieged struct {
 	whole   []byte // around and with the region
 	private []byte // another region, which gives the peer no right
 	posted  int
-	got     []Completion
 }
 
 func besiege(t testing.TB) *besieged {

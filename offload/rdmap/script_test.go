@@ -112,9 +112,7 @@ func withDepths(ord, ird uint16) change {
 }
 func withEMSS(n int) change    { return func(s *setup) { s.emss = n } }
 func withCQ(depth int) change  { return func(s *setup) { s.depth = depth } }
-func withMarkers(s *setup)     { s.agree.SendMarkers = true }
 func withInline(n int) change  { return func(s *setup) { s.MaxInline = n } }
-func withSGEs(n int) change    { return func(s *setup) { s.MaxSGE = n } }
 func withQueues(n int) change  { return func(s *setup) { s.SendDepth, s.RecvDepth = n, n } }
 func octet(i int) byte         { return byte(i * 7) }
 func fresh(n int) (mem []byte) { return pattern(0, n) }
