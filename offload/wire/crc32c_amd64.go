@@ -13,22 +13,27 @@ var canFold = cpu.X86.HasAVX512F && cpu.X86.HasAVX512VPCLMULQDQ && cpu.X86.HasSS
 
 // fold is the remainder of a message, not inverted, whose remainder before b
 // is state. b is a multiple of foldUnit octets, foldLeast or more.
-//
+func fold(state uint32, b []byte) uint32 { return foldWith(&folds, state, b) }
+
 //go:noescape
-func fold(state uint32, b []byte) uint32
+func foldWith(c *foldTable, state uint32, b []byte) uint32
 
 // A CRC is the remainder of the message, as a polynomial over bits, divided by
 // one of degree 32. It stays the same when a block of 128 bits is taken away
-// and something congruent added to a block further on. So fold multiplies the
+// and something congruent added to a block further on. So foldWith multiplies the
 // two halves of each block by a constant each, and adds both products to the
 // block as many bits further on as the constants are made for.
-var (
-	foldFour  = foldConstants(4 * 512) // from four registers to the next four
-	foldNext  = foldConstants(512)     // from one register to the next
-	foldLanes = [4][2]uint64{          // from a register's blocks to its last
-		foldConstants(3 * 128), foldConstants(2 * 128), foldConstants(128),
-	}
-)
+type foldTable struct {
+	four  [2]uint64    // from four registers to the next four
+	next  [2]uint64    // from one register to the next
+	lanes [4][2]uint64 // from a register's blocks to its last
+}
+
+var folds = foldTable{
+	four:  foldConstants(4 * 512),
+	next:  foldConstants(512),
+	lanes: [4][2]uint64{foldConstants(3 * 128), foldConstants(2 * 128), foldConstants(128)},
+}
 
 // foldConstants are for the earlier and the later half of a block that moves on
 // by distance bits. All numbers are bit-reflected, as the octets are. What is

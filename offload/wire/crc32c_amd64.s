@@ -1,3 +1,4 @@
+#include "go_asm.h"
 #include "textflag.h"
 
 // FOLD adds acc, moved on by the distance of the constants k, to what next
@@ -7,11 +8,12 @@
 	VPCLMULQDQ $0x11, k, acc, acc \
 	VPTERNLOGD $0x96, next, tmp, acc
 
-// func fold(state uint32, b []byte) uint32
-TEXT ·fold(SB), NOSPLIT, $0-36
-	MOVL state+0(FP), AX
-	MOVQ b_base+8(FP), SI
-	MOVQ b_len+16(FP), CX
+// func foldWith(c *foldTable, state uint32, b []byte) uint32
+TEXT ·foldWith(SB), NOSPLIT, $0-44
+	MOVQ c+0(FP), DI
+	MOVL state+8(FP), AX
+	MOVQ b_base+16(FP), SI
+	MOVQ b_len+24(FP), CX
 
 	// The state is added to the first 32 bits.
 	VMOVD     AX, X4
@@ -21,8 +23,8 @@ TEXT ·fold(SB), NOSPLIT, $0-36
 	VMOVDQU64 192(SI), Z3
 	ADDQ      $256, SI
 	SUBQ      $256, CX
-	VBROADCASTI32X4 ·foldFour(SB), Z8
-	VBROADCASTI32X4 ·foldNext(SB), Z9
+	VBROADCASTI32X4 foldTable_four(DI), Z8
+	VBROADCASTI32X4 foldTable_next(DI), Z9
 
 four:
 	CMPQ CX, $256
@@ -49,7 +51,7 @@ one:
 	JMP  one
 
 lanes:
-	VMOVDQU64 ·foldLanes(SB), Z8
+	VMOVDQU64 foldTable_lanes(DI), Z8
 	VEXTRACTI32X4 $3, Z0, X1
 	VPCLMULQDQ $0x00, Z8, Z0, Z4
 	VPCLMULQDQ $0x11, Z8, Z0, Z0
@@ -67,5 +69,5 @@ lanes:
 	CRC32Q AX, DX
 	CRC32Q BX, DX
 	VZEROUPPER
-	MOVL   DX, ret+32(FP)
+	MOVL   DX, ret+40(FP)
 	RET
