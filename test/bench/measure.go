@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -76,7 +77,8 @@ func measure(ctx context.Context, st *stage, t traffic, warm, d time.Duration) (
 		return s, err
 	}
 	if octets == 0 {
-		return s, errors.New("nothing arrived: the connection broke")
+		return s, fmt.Errorf("nothing arrived within %v: the connection broke or stalls (timeouts so far: %d here, %d there)",
+			d, after[from].Timeouts, after[to].Timeouts)
 	}
 	bits := float64(octets) * 8 / 1e9
 	s = sample{Gbps: bits / took.Seconds(), PerCore: bits / used.own.Seconds(), Busy: used.busy, Octets: octets}
