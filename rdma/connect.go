@@ -53,7 +53,7 @@ func (qp *QP) start(s *socket, a mpa.Agreed) error {
 	if qp.doomed != nil {
 		return qp.doomed
 	}
-	local, remote := addresses(s)
+	local, remote := qp.a.ends(s.TCPConn)
 	qp.conn = Conn{
 		Local: local, Remote: remote, Initiator: a.Initiator, Revision: int(a.Revision), CRC: a.CRC,
 		SendMarkers: a.SendMarkers, RecvMarkers: a.ReceiveMarkers,

@@ -416,7 +416,7 @@ func TestNoPort(t *testing.T) {
 		if p := at.Ports[0]; len(at.Ports) != 1 || p.MTU != 1500 || p.Name != r.pair.Ends[0].Name || !strings.Contains(p.Path, "XDP") || len(p.Addresses) < 2 {
 			r.Errorf("%+v", at.Ports)
 		}
-		// IPv6, and a link-local destination.
+		// IPv6.
 		r.host = "[" + r.pair.Ends[1].V6.Addr().String() + "]"
 		x, y := r.connect(wants{})
 		transferBothWays(r, x, y, 10000)

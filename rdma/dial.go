@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strconv"
 )
 
 // Dial connects the QP to address, "host:port", in the adapter's network
@@ -125,33 +124,24 @@ func (a *Adapter) dialHost(ctx context.Context, host netip.Addr, service uint16)
 		return nil, err
 	}
 	var c net.Conn
-	err := a.space.Do(func() (err error) {
+	err := a.space.Do(func() error {
+		numbered, err := numbered(host)
+		if err != nil {
+			return err
+		}
 		var d net.Dialer
 		d.SetMultipathTCP(false) // what is not plain TCP cannot be taken over
-		c, err = d.DialContext(ctx, "tcp", netip.AddrPortFrom(numbered(host), service).String())
+		c, err = d.DialContext(ctx, "tcp", netip.AddrPortFrom(numbered, service).String())
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	s := &socket{TCPConn: c.(*net.TCPConn), a: a}
-	local, _ := addresses(c)
+	local, _ := a.ends(s.TCPConn)
 	if s.p, err = a.portTo(ctx, local.Addr(), host); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return s, nil
-}
-
-// numbered is host with its zone as a number, which means the same whatever
-// package net remembers of another namespace's interfaces.
-func numbered(host netip.Addr) netip.Addr {
-	if host.Zone() == "" {
-		return host
-	}
-	ifc, err := net.InterfaceByName(host.Zone())
-	if err != nil {
-		return host
-	}
-	return host.WithZone(strconv.Itoa(ifc.Index))
 }

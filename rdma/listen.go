@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/stag-rdma/stag/offload/mpa"
 )
 
@@ -46,6 +48,7 @@ func (c ListenConfig) fill() (ListenConfig, error) {
 type Listener struct {
 	a   *Adapter
 	l   *net.TCPListener
+	at  netip.AddrPort
 	cfg ListenConfig
 
 	life    context.Context // ends when Close begins
@@ -91,7 +94,7 @@ func (a *Adapter) listen(ctx context.Context, address string, cfg ListenConfig) 
 		return nil, err
 	}
 	defer done()
-	literal, err := listenAddress(ctx, address)
+	literal, err := a.listenAddress(ctx, address)
 	if err != nil {
 		return nil, err
 	}
@@ -108,6 +111,7 @@ func (a *Adapter) listen(ctx context.Context, address string, cfg ListenConfig) 
 	if err != nil {
 		return nil, err
 	}
+	l.at = a.plain(l.l, l.l.Addr(), unix.Getsockname)
 	l.life, l.die = context.WithCancelCause(context.Background())
 	if !a.hold(l) {
 		l.l.Close()
@@ -118,7 +122,7 @@ func (a *Adapter) listen(ctx context.Context, address string, cfg ListenConfig) 
 }
 
 // listenAddress is address with its host looked up.
-func listenAddress(ctx context.Context, address string) (string, error) {
+func (a *Adapter) listenAddress(ctx context.Context, address string) (literal string, err error) {
 	host, service, err := net.SplitHostPort(address)
 	if err != nil || host == "" {
 		return address, err
@@ -127,14 +131,16 @@ func listenAddress(ctx context.Context, address string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return netip.AddrPortFrom(hosts[0], number).String(), nil
+	err = a.space.Do(func() (err error) {
+		host, err := numbered(hosts[0].Unmap())
+		literal = netip.AddrPortFrom(host, number).String()
+		return err
+	})
+	return literal, err
 }
 
 // Addr is where the Listener listens.
-func (l *Listener) Addr() netip.AddrPort {
-	ap := l.l.Addr().(*net.TCPAddr).AddrPort()
-	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
-}
+func (l *Listener) Addr() netip.AddrPort { return l.at }
 
 // Stats counts until now.
 func (l *Listener) Stats() ListenStats {
@@ -276,12 +282,12 @@ func (l *Listener) request(c *net.TCPConn) (*ConnRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	local, remote := addresses(c)
+	local, remote := l.a.ends(c)
 	p, err := l.a.portTo(l.life, local.Addr(), remote.Addr())
 	if err != nil {
 		return nil, err
 	}
-	return &ConnRequest{l: l, s: &socket{c, l.a, p}, r: request}, nil
+	return &ConnRequest{l: l, s: &socket{c, l.a, p}, r: request, local: local, remote: remote}, nil
 }
 
 // errOverflow is why a sound Request is not taken.
@@ -289,7 +295,7 @@ var errOverflow = errors.New("too many requests wait for Accept: call it more of
 
 // refuse closes the connection of a peer that gets no answer, and counts why.
 func (l *Listener) refuse(c *net.TCPConn, err error) {
-	_, remote := addresses(c)
+	_, remote := l.a.ends(c)
 	c.Close()
 	if l.life.Err() != nil {
 		return

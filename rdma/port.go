@@ -90,12 +90,13 @@ func (a *Adapter) portTo(ctx context.Context, local, remote netip.Addr) (*port, 
 		}
 	}
 	return nil, fmt.Errorf("%w: packets to %v leave through %s, and the ports are %s: open that one too, or an adapter with KernelPort",
-		ErrNoPort, remote, a.linkName(r.OutIf), strings.Join(a.cfg.Ports, ", "))
+		ErrNoPort, remote, a.linkName(r.OutIf, fmt.Sprint("interface ", r.OutIf)), strings.Join(a.cfg.Ports, ", "))
 }
 
-// linkName is the name of an interface of the adapter's namespace.
-func (a *Adapter) linkName(index int) (name string) {
-	name = fmt.Sprintf("interface %d", index)
+// linkName is the name of an interface of the adapter's namespace, or otherwise
+// where it is gone.
+func (a *Adapter) linkName(index int, otherwise string) (name string) {
+	name = otherwise
 	a.space.Do(func() error {
 		if ifc, err := net.InterfaceByIndex(index); err == nil {
 			name = ifc.Name
@@ -126,15 +127,6 @@ type socket struct {
 	*net.TCPConn
 	a *Adapter
 	p *port
-}
-
-// addresses are both ends, IPv4 in its own form.
-func addresses(c net.Conn) (local, remote netip.AddrPort) {
-	plain := func(a net.Addr) netip.AddrPort {
-		ap := a.(*net.TCPAddr).AddrPort()
-		return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
-	}
-	return plain(c.LocalAddr()), plain(c.RemoteAddr())
 }
 
 // takeOver makes qp's machine, which is started, the owner of the connection,

@@ -17,6 +17,8 @@ type ConnRequest struct {
 	s *socket
 	r mpa.Request
 
+	local, remote netip.AddrPort
+
 	mu       sync.Mutex
 	answered bool
 }
@@ -36,12 +38,11 @@ type Peer struct {
 
 // Peer is who asks, and what for.
 func (r *ConnRequest) Peer() Peer {
-	p := Peer{
+	return Peer{
+		Local: r.local, Remote: r.remote,
 		Revision: int(r.r.Revision), CRC: r.r.CRC, Markers: r.r.Markers,
 		PeerToPeer: r.r.PeerToPeer, Depths: r.r.Enhanced, IRD: int(r.r.IRD), ORD: int(r.r.ORD),
 	}
-	p.Local, p.Remote = addresses(r.s)
-	return p
 }
 
 // PrivateData is what the peer's application has to say.
@@ -76,7 +77,7 @@ func (r *ConnRequest) check() error {
 // the peer had given up before: then it can be connected otherwise.
 func (r *ConnRequest) Accept(ctx context.Context, qp *QP, p ConnParams) error {
 	if err := r.accept(ctx, qp, p); err != nil {
-		return fmt.Errorf("accept %v: %w", r.Peer().Remote, err)
+		return fmt.Errorf("accept %v: %w", r.remote, err)
 	}
 	return nil
 }
@@ -130,14 +131,14 @@ func (r *ConnRequest) answer() error {
 func (r *ConnRequest) Reject(private []byte) error {
 	reply, err := r.r.Reject(private)
 	if err != nil {
-		return fmt.Errorf("reject %v: %w", r.Peer().Remote, err) // it can be tried again with less
+		return fmt.Errorf("reject %v: %w", r.remote, err) // it can be tried again with less
 	}
 	if err := r.answer(); err != nil {
-		return fmt.Errorf("reject %v: %w", r.Peer().Remote, err)
+		return fmt.Errorf("reject %v: %w", r.remote, err)
 	}
 	defer r.s.Close()
 	if _, err := r.s.Write(reply); err != nil {
-		return fmt.Errorf("reject %v: %w", r.Peer().Remote, err)
+		return fmt.Errorf("reject %v: %w", r.remote, err)
 	}
 	return nil
 }

@@ -1,0 +1,69 @@
+package rdma
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ends are the addresses of a connection, IPv4 in its own form.
+func (a *Adapter) ends(c *net.TCPConn) (local, remote netip.AddrPort) {
+	return a.plain(c, c.LocalAddr(), unix.Getsockname), a.plain(c, c.RemoteAddr(), unix.Getpeername)
+}
+
+// plain is an address of the socket c in the words of the adapter's namespace:
+// IPv4 in its own form, the zone of a link-local address by its interface's
+// name. Package net remembers interfaces without their namespaces, so that the
+// zone it gives may be another's: ask says what it is.
+func (a *Adapter) plain(c syscall.Conn, addr net.Addr, ask func(fd int) (unix.Sockaddr, error)) netip.AddrPort {
+	ap := addr.(*net.TCPAddr).AddrPort()
+	ip := ap.Addr().Unmap()
+	if ip.Zone() != "" {
+		ip = ip.WithZone(a.zoneOf(c, ask))
+	}
+	return netip.AddrPortFrom(ip, ap.Port())
+}
+
+// zoneOf is the zone of one of c's addresses: the name of the interface, or its
+// number where it is gone.
+func (a *Adapter) zoneOf(c syscall.Conn, ask func(fd int) (unix.Sockaddr, error)) string {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return ""
+	}
+	var index int
+	raw.Control(func(fd uintptr) {
+		if sa, err := ask(int(fd)); err == nil {
+			if six, ok := sa.(*unix.SockaddrInet6); ok {
+				index = int(six.ZoneId)
+			}
+		}
+	})
+	if index == 0 {
+		return ""
+	}
+	return a.linkName(index, strconv.Itoa(index))
+}
+
+// numbered is host with its zone as a number, which means the same whatever
+// package net remembers of another namespace's interfaces. It must run in the
+// adapter's namespace.
+func numbered(host netip.Addr) (netip.Addr, error) {
+	switch {
+	case host.Zone() == "" && host.Is6() && host.IsLinkLocalUnicast():
+		return host, fmt.Errorf("%v may be on any link: say which, as in %v%%eth1", host, host)
+	case host.Zone() == "":
+		return host, nil
+	}
+	if ifc, err := net.InterfaceByName(host.Zone()); err == nil {
+		return host.WithZone(strconv.Itoa(ifc.Index)), nil
+	}
+	if _, err := strconv.Atoi(host.Zone()); err == nil {
+		return host, nil
+	}
+	return host, fmt.Errorf("%v: there is no interface %s in the adapter's network namespace", host, host.Zone())
+}
