@@ -17,6 +17,9 @@ import (
 // *mpa.Rejected with the peer's private data, *mpa.FrameError for a peer that
 // does not speak MPA as it should, *mpa.Mismatch for one that cannot agree,
 // ErrNoPort, ErrConnected, ErrClosed.
+//
+// A peer that closes its direction right behind its Reply ends the connection
+// before it can be taken over: with Config.Ports that is such a loss.
 func (qp *QP) Dial(ctx context.Context, address string, p ConnParams) error {
 	if err := qp.dial(ctx, address, p); err != nil {
 		return fmt.Errorf("dial %s: %w", address, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/handoff"
 	"github.com/stag-rdma/stag/offload/kernelport"
 	"github.com/stag-rdma/stag/offload/nic"
 )
@@ -147,6 +148,9 @@ func (s *socket) takeOver(ctx context.Context, qp *QP, words []byte) (err error)
 	} else {
 		o := nic.Options{Kind: bpf.KindRDMA, Queue: nic.AnyQueue, Parked: say}
 		l.flow, err = s.p.nic.Take(ctx, s.TCPConn, qp.m, o)
+	}
+	if errors.Is(err, handoff.ErrNotEstablished) {
+		return fmt.Errorf("the peer ended the connection before it was taken over: %w", err)
 	}
 	if err != nil {
 		return err

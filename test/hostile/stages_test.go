@@ -1,10 +1,13 @@
 package hostile
 
 import (
+	"errors"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/stag-rdma/stag/offload/handoff"
 	"github.com/stag-rdma/stag/rdma"
 	"github.com/stag-rdma/stag/test/rawpeer"
 )
@@ -129,4 +132,54 @@ func TestClosedWhileConnecting(t *testing.T) {
 		}
 		r.works()
 	})
+}
+
+// A responder that closes right behind its Reply, perhaps with a message in
+// between. The kernel's connection goes on being half closed: the message comes,
+// and the end. Such a connection cannot be taken over, and Dial says so.
+func TestClosesBehindReply(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		for _, word := range []string{"", "hello"} {
+			v := newVictim(r)
+			all := usualReply.Bytes()
+			if word != "" {
+				all = append(all, rawpeer.FPDUs(rawpeer.Send(1, []byte(word)))...)
+			}
+			_, err := v.call(usualParams, func(rawpeer.Frame) []byte {
+				v.must(v.peer.Octets(all))
+				v.must(v.peer.Conn.CloseWrite())
+				return nil
+			})
+			if err == nil { // the FIN came behind the take-over, or there is none
+				if word != "" {
+					v.received(0, word)
+				}
+				v.over()
+				v.check(v.qp.Err())
+			} else {
+				v.refusedHalfClosed(err)
+			}
+			v.must(v.qp.Close())
+			v.intact()
+			v.bury()
+		}
+		r.works()
+	})
+}
+
+// refusedHalfClosed demands that Dial said that the peer has closed, and that
+// the QP says the same.
+func (v *victim) refusedHalfClosed(err error) {
+	v.Helper()
+	for _, err := range []error{err, v.qp.Err()} {
+		if !errors.Is(err, handoff.ErrNotEstablished) || !strings.Contains(err.Error(), "the peer ended the connection before it was taken over") {
+			v.Errorf("the error does not say that the peer has closed: %v", err)
+		}
+	}
+	at, unknown := v.a.Attributes()
+	v.must(unknown)
+	if at.Ports[0].Name == "" {
+		v.Errorf("the kernel's connection need not be taken over: %v", err)
+	}
+	v.completed(nil, flushed)
 }
