@@ -2,9 +2,15 @@ package rdma
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/loader/pair"
@@ -67,5 +73,176 @@ func TestLinkLocal(t *testing.T) {
 			r.Errorf("the responder's ends are %v and %v", got.Local, got.Remote)
 		}
 		transferBothWays(r, x, y, 10000)
+	})
+}
+
+// cable is a second veth pair between the rig's namespaces.
+type cable struct {
+	names [2]string // of the ends, by side
+	hosts [2]netip.Addr
+}
+
+// secondCable lays it, with addresses of its own (RFC 5737), and returns when
+// both ends carry packets.
+func secondCable(t *testing.T, p *pair.Pair) cable {
+	t.Helper()
+	c := cable{hosts: [2]netip.Addr{netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("198.51.100.2")}}
+	for side := range c.names {
+		c.names[side] = p.Ends[side].Name[:len(p.Ends[side].Name)-2] + "x2"
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var far *os.File
+	must(p.Do(pair.B, func() (err error) {
+		far, err = os.Open("/proc/thread-self/ns/net")
+		return err
+	}))
+	defer far.Close()
+	must(p.Do(pair.A, func() error {
+		veth := netlink.NewVeth(netlink.NewLinkAttrs())
+		veth.Name, veth.PeerName, veth.PeerNamespace = c.names[0], c.names[1], netlink.NsFd(far.Fd())
+		return netlink.LinkAdd(veth)
+	}))
+	for side, name := range c.names {
+		must(p.Do(pair.Side(side), func() error { return bringUp(name, netip.PrefixFrom(c.hosts[side], 24)) }))
+	}
+	for side, name := range c.names {
+		must(p.Do(pair.Side(side), func() error { return running(name) }))
+	}
+	return c
+}
+
+// bringUp makes an interface of the calling thread's namespace ready for use.
+func bringUp(name string, address netip.Prefix) error {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	host := &net.IPNet{IP: address.Addr().AsSlice(), Mask: net.CIDRMask(address.Bits(), 32)}
+	return errors.Join(loader.SetTxChecksum(name, false),
+		netlink.AddrAdd(l, &netlink.Addr{IPNet: host}), netlink.LinkSetUp(l))
+}
+
+// running waits until an interface has its carrier.
+func running(name string) error {
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		l, err := netlink.LinkByName(name)
+		if err != nil || l.Attrs().OperState == netlink.OperUp {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%s does not come up", name)
+		}
+	}
+}
+
+// twoPorts is a rig of two adapters with two ports each, and the second cable.
+func twoPorts(t *testing.T) (*rig, cable) {
+	r := newStage(t, pairConfig)
+	c := secondCable(t, r.pair)
+	r.openHosts(func(side pair.Side) Config {
+		return Config{Ports: []string{r.pair.Ends[side].Name, c.names[side]}}
+	})
+	return r, c
+}
+
+// One adapter with two ports: the route says which one a connection uses, and
+// memory is reached through both, by one STag, until it is revoked for both.
+func TestTwoPorts(t *testing.T) {
+	t.Run("offloaded", func(t *testing.T) {
+		r, second := twoPorts(t)
+		at, err := r.a.Attributes()
+		r.must(err)
+		if len(at.Ports) != 2 || at.Ports[0].Name != r.pair.Ends[0].Name || at.Ports[1].Name != second.names[0] {
+			r.Errorf("%+v", at.Ports)
+		}
+		shared := r.newEnd(r.b, wants{heap: 1 << 20}) // its PD and region serve both connections
+		var near [2]*end
+		var far [2]*QP
+		for i, host := range []string{r.host, second.hosts[1].String()} {
+			r.host = host
+			near[i] = r.newEnd(r.a, wants{heap: 1 << 20})
+			y := *shared
+			y.qp, err = shared.pd.CreateQP(QPConfig{SendCQ: shared.send, RecvCQ: shared.recv})
+			r.must(err)
+			r.must(r.join(near[i], &y, wants{}))
+			far[i] = y.qp
+		}
+		for i, names := range [2][2]string{{r.pair.Ends[0].Name, r.pair.Ends[1].Name}, second.names} {
+			r.leadsThrough(near[i].qp, names[0])
+			r.leadsThrough(far[i], names[1])
+		}
+		const half = 1 << 19
+		for i, x := range near { // both at a time, each into its half
+			fill(x.mr.Bytes(), i)
+			x.post(SendWR{Op: WRWrite, SGL: []SGE{x.mr.SGE(0, half)}, RKey: shared.mr.RKey(), RemoteAddr: uint64(i) * half})
+			x.post(SendWR{Op: WRRead, Flags: Signaled, SGL: []SGE{x.mr.SGE(half, half)}, RKey: shared.mr.RKey(), RemoteAddr: uint64(i) * half})
+		}
+		for i, x := range near {
+			r.ok(x.sent(1))
+			same(r, "written and read back", i, x.mr.Bytes()[:half], x.mr.Bytes()[half:], shared.mr.Bytes()[i*half:(i+1)*half])
+		}
+		for _, p := range r.a.ports {
+			if n := len(p.nic.Flows()); n != 1 {
+				r.Errorf("%s has %d flows, want 1", p.name, n)
+			}
+		}
+		r.must(shared.mr.Invalidate())
+		for i, x := range near {
+			x.post(SendWR{Op: WRWrite, Inline: []byte("x"), RKey: shared.mr.RKey()})
+			x.done()
+			r.says(x.qp.Err(), nil, "terminated by the peer", "invalid STag")
+			<-far[i].Done()
+		}
+	})
+}
+
+// leadsThrough demands that a QP's connection uses the port with that name.
+func (r *rig) leadsThrough(qp *QP, name string) {
+	r.Helper()
+	if got := qp.Conn().Path; !strings.HasPrefix(got, name+": ") {
+		r.Errorf("the path is %q, want one through %s", got, name)
+	}
+}
+
+// A connection lives on when another port loses its carrier, and events name
+// the port.
+func TestTwoPortsOneDown(t *testing.T) {
+	t.Run("offloaded", func(t *testing.T) {
+		r, second := twoPorts(t)
+		x, y := r.connect(wants{})
+		r.must(r.pair.Do(pair.B, func() error { return setLink(second.names[1], false) }))
+		if e := r.event(r.a, PortDown); e.Port != second.names[0] {
+			r.Errorf("%+v", e)
+		}
+		transferBothWays(r, x, y, 10000)
+		z := r.newEnd(r.a, wants{})
+		err := z.qp.Dial(r.ctx(), second.hosts[1].String()+":1", ConnParams{Timeout: time.Second})
+		r.says(err, nil, second.hosts[1].String())
+		r.Log(err)
+	})
+}
+
+// Generic mode is slower, and the same.
+func TestGenericMode(t *testing.T) {
+	t.Run("offloaded", func(t *testing.T) {
+		r := newStage(t, pairConfig)
+		r.openHosts(func(side pair.Side) Config {
+			return Config{Ports: []string{r.pair.Ends[side].Name}, Generic: true}
+		})
+		x, y := r.connect(wants{heap: 1 << 20})
+		if got := x.qp.Conn().Path; !strings.Contains(got, "generic XDP") {
+			r.Errorf("the path is %q", got)
+		}
+		for _, n := range []int{1, 1000, 1 << 18} {
+			transferBothWays(r, x, y, n)
+		}
+		r.must(x.qp.Disconnect(r.ctx()))
+		y.done()
+		r.check(y.qp.Err())
 	})
 }

@@ -44,6 +44,13 @@ func newLoopback(t *testing.T) *rig {
 }
 
 func newHosts(t *testing.T, c pair.Config) *rig {
+	r := newStage(t, c)
+	r.openHosts(func(side pair.Side) Config { return Config{Ports: []string{r.pair.Ends[side].Name}} })
+	return r
+}
+
+// newStage is a rig without adapters.
+func newStage(t *testing.T, c pair.Config) *rig {
 	need.Root(t)
 	need.XDP(t)
 	r := &rig{T: t}
@@ -53,15 +60,19 @@ func newHosts(t *testing.T, c pair.Config) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.check(r.pair.Close()) })
-	for side, a := range map[pair.Side]**Adapter{pair.A: &r.a, pair.B: &r.b} {
-		err := r.pair.Do(side, func() error {
-			*a = r.open(Config{Ports: []string{r.pair.Ends[side].Name}})
-			return nil
-		})
-		r.must(err)
-	}
 	r.host = r.pair.Ends[pair.B].V4.Addr().String()
 	return r
+}
+
+// openHosts opens an adapter on each side.
+func (r *rig) openHosts(config func(pair.Side) Config) {
+	r.Helper()
+	for side, a := range map[pair.Side]**Adapter{pair.A: &r.a, pair.B: &r.b} {
+		r.must(r.pair.Do(side, func() error {
+			*a = r.open(config(side))
+			return nil
+		}))
+	}
 }
 
 // open opens an adapter that is closed, and looked at, when the test ends.
