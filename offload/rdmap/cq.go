@@ -31,7 +31,7 @@ type CQ struct {
 type cell struct {
 	seq  atomic.Uint64
 	c    Completion
-	from *places // of the queue that it comes from; nil: nobody counts
+	from *places // of the queue that it comes from
 }
 
 // places counts the places of a work queue that have been given back. One is
@@ -67,13 +67,10 @@ func (c *CQ) Cap() int { return len(c.cells) }
 // Overrun reports whether a completion has been lost.
 func (c *CQ) Overrun() bool { return c.overrun.Load() }
 
-// push is pushFrom for what no queue waits for.
-func (c *CQ) push(w Completion, event bool) bool { return c.pushFrom(nil, w, event) }
-
-// pushFrom adds a completion of the queue that from counts for. event: it
-// counts for those who wait for solicited events. It reports false when the
-// completion is lost.
-func (c *CQ) pushFrom(from *places, w Completion, event bool) bool {
+// push adds a completion of the queue that from counts for. event: it counts
+// for those who wait for solicited events. It reports false when the completion
+// is lost.
+func (c *CQ) push(from *places, w Completion, event bool) bool {
 	pos := c.tail.Load()
 	for {
 		cl := &c.cells[pos&uint64(len(c.cells)-1)]
@@ -124,11 +121,9 @@ func (c *CQ) Poll(dst []Completion) int {
 		}
 		dst[n] = cl.c
 		from := cl.from
-		cl.from = nil
+		cl.from = nil // its queue may be gone long before the next completion
 		cl.seq.Store(pos + mask + 1)
-		if from != nil { // last: who posts again has room here, too
-			from.returned.Add(1)
-		}
+		from.returned.Add(1) // last: who posts again has room here, too
 		pos++
 		n++
 	}

@@ -29,7 +29,7 @@ func TestCQSizes(t *testing.T) {
 			n := 1 + round%c.Cap()
 			first := id
 			for range n {
-				if !c.push(Completion{ID: id}, true) {
+				if !c.push(new(places), Completion{ID: id}, true) {
 					t.Fatalf("depth %d: completion %d was lost", depth, id)
 				}
 				id++
@@ -44,12 +44,12 @@ func TestCQSizes(t *testing.T) {
 			}
 		}
 		for range c.Cap() {
-			c.push(Completion{ID: 1}, true)
+			c.push(new(places), Completion{ID: 1}, true)
 		}
 		if board.Deliver(); c.Overrun() || fired.Load() != 0 {
 			t.Fatalf("depth %d: overrun when full, or news without being armed", depth)
 		}
-		if c.push(Completion{ID: 2}, true) || !c.Overrun() {
+		if c.push(new(places), Completion{ID: 2}, true) || !c.Overrun() {
 			t.Fatalf("depth %d: no overrun", depth)
 		}
 		if board.Deliver(); fired.Load() != 1 {
@@ -82,7 +82,7 @@ func TestArm(t *testing.T) {
 			q.Arm(solicited)
 		}
 		for _, e := range c.pushes {
-			q.push(Completion{}, e)
+			q.push(new(places), Completion{}, e)
 			board.Deliver()
 		}
 		if fired.Load() != c.fires {
@@ -132,7 +132,7 @@ func TestCQRace(t *testing.T) {
 				for c.tail.Load()-c.head.Load() >= 64-pushers {
 					runtime.Gosched()
 				}
-				if !c.push(Completion{ID: id, QP: p}, true) {
+				if !c.push(new(places), Completion{ID: id, QP: p}, true) {
 					t.Error("a completion was lost")
 					return
 				}
@@ -169,7 +169,7 @@ func TestCQOverrunRace(t *testing.T) {
 		for range 4 {
 			wg.Go(func() {
 				for range 4 {
-					if c.push(Completion{ID: 1}, true) {
+					if c.push(new(places), Completion{ID: 1}, true) {
 						kept.Add(1)
 					}
 				}
@@ -200,7 +200,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 			for id-polled.Load() >= 4 {
 				runtime.Gosched()
 			}
-			c.push(Completion{ID: id}, id%3 == 0)
+			c.push(new(places), Completion{ID: id}, id%3 == 0)
 			board.Deliver()
 		}
 	}()

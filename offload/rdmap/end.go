@@ -218,7 +218,7 @@ func (q *QP) completeReceive(c Completion, event bool) {
 
 // push adds a completion to cq. What is lost ends the connection, later.
 func (q *QP) push(cq *CQ, from *places, c Completion, event bool) {
-	if !cq.pushFrom(from, c, event) {
+	if !cq.push(from, c, event) {
 		from.returned.Add(1) // nobody will ever poll it
 		q.overrun = true
 	}
