@@ -76,6 +76,20 @@ func helper(what, name string) {
 		if l, err = loader.LookupLink(name); err == nil {
 			_, err = loader.NewClaim(l, 0)
 		}
+	case "enter another namespace without capabilities":
+		var p *pair.Pair
+		var there *loader.Namespace
+		if p, err = pair.New(pair.Config{}); err != nil {
+			break
+		}
+		p.Do(pair.A, func() error {
+			there, err = loader.CurrentNamespace()
+			return err
+		})
+		if err == nil {
+			dropCapabilities()
+			err = there.Do(func() error { return nil })
+		}
 	case "load without capabilities":
 		dropCapabilities()
 		_, err = loader.Load(loader.Options{Link: name})
