@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
@@ -185,34 +184,6 @@ func TestAbort(t *testing.T) { // RFC 9293 §3.10.5
 	})
 }
 
-func TestApplicationGone(t *testing.T) { // RFC 9293 §3.10.7.4, seventh; RFC 2525 §2.17
-	each(t, func(s *script) { // text that nobody will read
-		s.open()
-		s.c.CloseWrite()
-		s.c.CloseRead(s.now)
-		s.sends(0, "FA 1:1 ack 1")
-		s.drops(1*ms, "A 1:101 ack 2", DropGone)
-		s.sends(1*ms, "RA 2:2 ack 1")
-		s.ended(stream.ErrAborted)
-	})
-	each(t, func(s *script) { // unread octets
-		s.open()
-		s.gets(0, "A 1:101 ack 1")
-		s.c.CloseRead(s.now)
-		s.sends(0, "RA 1:1 ack 101")
-	})
-	each(t, func(s *script) { // FIN-WAIT-2 does not last for ever
-		s.open()
-		s.c.CloseRead(s.now)
-		s.c.CloseWrite()
-		s.sends(0, "FA 1:1 ack 1")
-		s.gets(0, "A 1:1 ack 2")
-		s.deadline(60 * time.Second)
-		s.sends(60 * time.Second)
-		s.ended(stream.ErrTimeout)
-	})
-}
-
 func TestResetWhileClosing(t *testing.T) { // RFC 9293 §3.10.7.4, second
 	each(t, func(s *script) {
 		s.open()
@@ -230,19 +201,6 @@ func TestResetWhileClosing(t *testing.T) { // RFC 9293 §3.10.7.4, second
 		s.sends(0, "FPA 1:11 ack 2")
 		s.gets(1*ms, "R 2:2 ack 0")
 		s.ended(stream.ErrReset) // octets were lost
-	})
-}
-
-func TestFail(t *testing.T) {
-	each(t, func(s *script) {
-		s.open()
-		s.write(10)
-		s.c.Fail(stream.ErrPort)
-		s.sends(0)
-		s.ended(stream.ErrPort)
-		if s.c.Deadline() != clock.Never {
-			t.Error("a timer runs on")
-		}
 	})
 }
 

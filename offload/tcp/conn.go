@@ -59,16 +59,15 @@ type Conn struct {
 	rtt         estimator
 
 	// Receiving.
-	in         inbox
-	rcvNxt     seq.Num
-	rcvAdv     seq.Num // right edge that was promised; only moves forward
-	rcvScale   uint8
-	rcvMSS     uint32 // largest segment seen of late
-	finAt      seq.Num
-	finKnown   bool // the peer's FIN has been seen, at finAt
-	peerFin    bool // ... and is in order
-	readClosed bool
-	arrived    bool // octets or FIN that Arrived has not reported
+	in       inbox
+	rcvNxt   seq.Num
+	rcvAdv   seq.Num // right edge that was promised; only moves forward
+	rcvScale uint8
+	rcvMSS   uint32 // largest segment seen of late
+	finAt    seq.Num
+	finKnown bool // the peer's FIN has been seen, at finAt
+	peerFin  bool // ... and is in order
+	arrived  bool // octets or FIN that Arrived has not reported
 
 	// Acknowledging.
 	ackNow   bool
@@ -85,7 +84,6 @@ type Conn struct {
 	rtoAt     clock.Instant
 	persistAt clock.Instant
 	keepAt    clock.Instant
-	lingerAt  clock.Instant // FIN-WAIT-2 without a reader
 
 	// Patience (timers.go, persist.go, keepalive.go).
 	retries    uint32        // retransmission timeouts without progress
@@ -235,8 +233,6 @@ func (c *Conn) enter(now clock.Instant, ev event) {
 	switch next {
 	case InTimeWait:
 		c.startTimeWait(now)
-	case FinWait2:
-		c.watchLinger(now)
 	case Closed:
 		c.stopTimers()
 	}

@@ -21,7 +21,6 @@ const (
 	DropNoFrames                  // in order, but no memory for it
 	DropReorderShare              // out of order, beyond the share of frames
 	DropAfterFIN                  // text behind the peer's FIN
-	DropGone                      // text for an application that has left
 	DropTooBigSeq                 // RFC 5927 §4: quoted sequence not in flight
 	DropTooBigMTU                 // ICMP too-big with an MTU that is no smaller
 
@@ -45,7 +44,6 @@ var dropNames = [NumDrops]string{
 	DropNoFrames:      "no_frames",
 	DropReorderShare:  "reorder_share",
 	DropAfterFIN:      "after_fin",
-	DropGone:          "application_gone",
 	DropTooBigSeq:     "too_big_sequence",
 	DropTooBigMTU:     "too_big_mtu",
 }

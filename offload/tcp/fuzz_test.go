@@ -175,8 +175,6 @@ func fuzzStep(t *testing.T, c *Conn, m *memory, out *sink, now clock.Instant, p 
 		switch p.u8() {
 		case 0:
 			c.CloseWrite()
-		case 1:
-			c.CloseRead(now)
 		case 2:
 			c.Abort()
 		}

@@ -3,7 +3,6 @@ package tcp
 import (
 	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/seq"
-	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
@@ -65,11 +64,6 @@ func (c *Conn) text(now clock.Instant, s *Segment) (kept bool, why Drop) {
 		return false, DropClosed
 	}
 	at, d, fin, why = c.trim(at, d, fin)
-	if len(d) > 0 && c.readClosed {
-		// RFC 9293 §3.10.7.4, seventh: nobody will ever read this.
-		c.reset(stream.ErrAborted)
-		return false, DropGone
-	}
 	if fin && !c.finKnown {
 		c.finKnown, c.finAt = true, at.Add(seq.Len(len(d)))
 		if c.finAt.Before(c.highestHeld()) { // contradicts what it sent before

@@ -1,7 +1,6 @@
 package tcp
 
 import (
-	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/seq"
 	"github.com/stag-rdma/stag/offload/stream"
 )
@@ -97,21 +96,6 @@ func (c *Conn) CloseWrite() {
 	}
 }
 
-// CloseRead says that the application has left: nobody will read what has
-// arrived or still arrives, so that resets the connection (RFC 9293 §3.10.7.4,
-// RFC 2525 §2.17).
-func (c *Conn) CloseRead(now clock.Instant) {
-	if c.phase == Closed || c.readClosed {
-		return
-	}
-	c.readClosed = true
-	if c.in.count > 0 || len(c.in.ooo) > 0 {
-		c.reset(stream.ErrAborted)
-		return
-	}
-	c.watchLinger(now)
-}
-
 // Abort implements stream.Stream.
 func (c *Conn) Abort() {
 	if c.phase != Closed {
@@ -120,10 +104,6 @@ func (c *Conn) Abort() {
 	}
 	c.in.drain() // an orderly end with octets that nobody wants
 }
-
-// Fail ends the connection because of err, without a word to the peer: the
-// peer or the interface cannot be reached.
-func (c *Conn) Fail(err error) { c.fail(err) }
 
 // Close destroys the connection here: every frame is released, and the peer
 // hears nothing.

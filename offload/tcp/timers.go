@@ -19,10 +19,6 @@ const (
 
 	// maxStall is R2 while retransmissions find no room on this host.
 	maxStall = 15 * time.Minute
-
-	// lingerTime bounds FIN-WAIT-2 when nobody reads any more, as Linux's
-	// tcp_fin_timeout.
-	lingerTime = 60 * time.Second
 )
 
 // Deadline is when Transmit must be called although nothing else happened;
@@ -31,7 +27,6 @@ func (c *Conn) Deadline() clock.Instant {
 	at := clock.Sooner(c.ackAt, c.rtoAt)
 	at = clock.Sooner(at, c.persistAt)
 	at = clock.Sooner(at, c.keepAt)
-	at = clock.Sooner(at, c.lingerAt)
 	at = clock.Sooner(at, c.userDeadline())
 	if c.phase == InTimeWait {
 		at = clock.Sooner(at, c.wait.Deadline())
@@ -55,9 +50,6 @@ func (c *Conn) expire(now clock.Instant) {
 	}
 	if c.keepAt.Due(now) {
 		c.keepExpired(now)
-	}
-	if c.lingerAt.Due(now) {
-		c.giveUp()
 	}
 	if c.phase == InTimeWait && c.wait.Deadline().Due(now) {
 		c.enter(now, evExpire)
@@ -87,7 +79,7 @@ func (c *Conn) armTimers(now clock.Instant) {
 
 func (c *Conn) stopTimers() {
 	c.ackAt, c.rtoAt, c.persistAt = clock.Never, clock.Never, clock.Never
-	c.keepAt, c.lingerAt = clock.Never, clock.Never
+	c.keepAt = clock.Never
 }
 
 // heard notes that the peer is there.
@@ -116,13 +108,6 @@ func (c *Conn) outOfPatience() bool { return c.userLimit == 0 && c.retries >= ma
 
 // giveUp ends the connection without a word: the peer does not answer.
 func (c *Conn) giveUp() { c.fail(stream.ErrTimeout) }
-
-// watchLinger bounds FIN-WAIT-2 once nobody reads any more.
-func (c *Conn) watchLinger(now clock.Instant) {
-	if c.phase == FinWait2 && c.readClosed && c.lingerAt == clock.Never {
-		c.lingerAt = now.Add(lingerTime)
-	}
-}
 
 // persistExpired pushes against a window that lets nothing through: a piece
 // that fits, against silly-window avoidance on both sides (RFC 9293
