@@ -76,9 +76,6 @@ func NewQueue() Queue { return Queue{msn: 1} }
 // cut it.
 func (q *Queue) Begun() bool { return q.begun }
 
-// Offset is how many octets of the current message have come.
-func (q *Queue) Offset() uint32 { return q.mo }
-
 // Expect reports whether s is the segment that must come next.
 func (q *Queue) Expect(s *Segment) Fault {
 	switch {

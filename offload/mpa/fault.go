@@ -11,13 +11,10 @@ const (
 	BadLength       // ULPDU_Length is too short for any DDP header
 )
 
-// Error codes of MPA, layer 2 and type 0 (RFC 5044 §8, RFC 6581 §8).
+// The error codes of MPA that it sends, layer 2 and type 0 (RFC 5044 §8, RFC 6581 §8).
 const (
-	CodeClosed          = 1 // the connection is lost; never on the wire
 	CodeCRC             = 2
 	CodeMarker          = 3 // Markers and lengths contradict each other
-	CodeFrame           = 4 // a bad Request or Reply; never on the wire
-	CodeCatastrophe     = 5
 	CodeInsufficientIRD = 6
 	CodeNoRTR           = 7
 )

@@ -17,7 +17,6 @@ type EtherType uint16
 
 const (
 	TypeIPv4 EtherType = 0x0800
-	TypeARP  EtherType = 0x0806
 	TypeVLAN EtherType = 0x8100 // IEEE 802.1Q
 	TypeIPv6 EtherType = 0x86dd
 )

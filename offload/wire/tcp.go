@@ -21,7 +21,6 @@ const (
 	tcpChecksum = 16
 	tcpUrgent   = 18
 	TCPLen      = 20 // without options
-	MaxTCPLen   = 60
 )
 
 // TCP is a view of a TCP header with its options.
