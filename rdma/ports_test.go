@@ -246,3 +246,42 @@ func TestGenericMode(t *testing.T) {
 		r.check(y.qp.Err())
 	})
 }
+
+// Over ports: destinations that no port leads to are refused, with the way out.
+func TestNoPort(t *testing.T) {
+	var r *rig
+	t.Run("offloaded", func(t *testing.T) {
+		r = newHosts(t, pairConfig)
+		x := r.newEnd(r.a, wants{})
+		own := r.pair.Ends[0].V4.Addr().String()
+		r.says(x.qp.Dial(r.ctx(), own+":1", ConnParams{}), ErrNoPort, "KernelPort", r.pair.Ends[0].Name)
+		r.says(x.qp.Dial(r.ctx(), "127.0.0.1:1", ConnParams{}), ErrNoPort, "KernelPort")
+		r.says(x.qp.Dial(r.ctx(), "203.0.113.1:1", ConnParams{}), nil, "no route")
+		at, err := r.a.Attributes()
+		r.must(err)
+		if p := at.Ports[0]; len(at.Ports) != 1 || p.MTU != 1500 || p.Name != r.pair.Ends[0].Name || !strings.Contains(p.Path, "XDP") || len(p.Addresses) < 2 {
+			r.Errorf("%+v", at.Ports)
+		}
+		// IPv6.
+		r.host = "[" + r.pair.Ends[1].V6.Addr().String() + "]"
+		x, y := r.connect(wants{})
+		transferBothWays(r, x, y, 10000)
+	})
+}
+
+// A port's carrier is told.
+func TestPortEvents(t *testing.T) {
+	t.Run("offloaded", func(t *testing.T) {
+		r := newHosts(t, pairConfig)
+		for _, up := range []bool{false, true} {
+			r.must(r.pair.Do(1, func() error { return setLink(r.pair.Ends[1].Name, up) }))
+			want := PortDown
+			if up {
+				want = PortUp
+			}
+			if e := r.event(r.a, want); e.Port != r.pair.Ends[0].Name {
+				r.Errorf("%+v", e)
+			}
+		}
+	})
+}

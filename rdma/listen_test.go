@@ -1,0 +1,180 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/offload/mpa"
+)
+
+// peers plays peers that know no stag.
+type peers struct {
+	*rig
+	l *Listener
+}
+
+func (r *rig) peersOf(c ListenConfig) peers {
+	r.Helper()
+	l, err := r.b.Listen(r.ctx(), "127.0.0.1:0", c)
+	r.must(err)
+	r.Cleanup(func() { r.check(l.Close()) })
+	return peers{r, l}
+}
+
+// send connects to the listener and says b.
+func (p peers) send(b []byte) net.Conn {
+	p.Helper()
+	c, err := net.Dial("tcp", p.l.Addr().String())
+	p.must(err)
+	p.Cleanup(func() { c.Close() })
+	c.Write(b)
+	return c
+}
+
+// closed demands that a peer gets no answer but the end.
+func (r *rig) closed(c net.Conn) {
+	r.Helper()
+	c.SetDeadline(time.Now().Add(patience))
+	if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		r.Errorf("%d octets in answer, %v", n, err)
+	}
+}
+
+// soundRequest is a Request that nothing is wrong with.
+func (r *rig) soundRequest() []byte {
+	b, err := mpa.Offer{PeerToPeer: true}.Request()
+	r.must(err)
+	return b
+}
+
+func TestListenerMalformedPeers(t *testing.T) {
+	r := newLoopback(t)
+	p := r.peersOf(ListenConfig{})
+	at := func(i int, v byte) []byte { b := r.soundRequest(); b[i] = v; return b }
+	for i, bad := range [][]byte{
+		at(0, 'X'), at(17, 0), at(17, 7), at(17, 3), at(18, 3),
+		append([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), make([]byte, 20)...),
+	} {
+		r.closed(p.send(bad))
+		r.eventually("it is counted", func() bool { return p.l.Stats().Malformed == uint64(i+1) })
+	}
+
+	// Gone before it is answered, and an FPDU behind the Request.
+	p.send(r.soundRequest()).Close()
+	early := p.send(append(r.soundRequest(), 0, 18))
+	r.eventually("both have come", func() bool { return p.l.Stats().Requests == 2 })
+	ctx, cancel := context.WithCancel(r.ctx())
+	accepted := make(chan error, 1)
+	go func() {
+		_, err := p.l.Accept(ctx)
+		accepted <- err
+	}()
+	r.eventually("neither is accepted", func() bool { s := p.l.Stats(); return s.Gone == 1 && s.Malformed == 7 })
+	r.closed(early)
+	cancel()
+	err := <-accepted
+	r.says(err, context.Canceled)
+	r.must(p.l.Close())
+	_, err = p.l.Accept(r.ctx())
+	r.says(err, ErrClosed)
+}
+
+// Peers that say nothing, or stop in the middle, hold nobody up.
+func TestListenerSilentPeers(t *testing.T) {
+	r := newLoopback(t)
+	hasty := r.peersOf(ListenConfig{Timeout: 20 * time.Millisecond})
+	for i, b := range [][]byte{nil, r.soundRequest()[:10], r.soundRequest()[:21]} {
+		r.closed(hasty.send(b))
+		r.eventually("it is counted", func() bool { return hasty.l.Stats().Silent == uint64(i+1) })
+	}
+
+	p := r.peersOf(ListenConfig{Backlog: 4})
+	p.send(nil)
+	p.send(r.soundRequest()[:10])
+	x, y := r.newEnd(r.a, wants{}), r.newEnd(r.b, wants{})
+	accepted := make(chan error, 1)
+	go func() {
+		req, err := p.l.Accept(r.ctx())
+		if err == nil {
+			err = req.Accept(r.ctx(), y.qp, ConnParams{})
+		}
+		accepted <- err
+	}()
+	r.must(x.qp.Dial(r.ctx(), p.l.Addr().String(), ConnParams{}))
+	r.must(<-accepted)
+	transferBothWays(r, x, y, 1000)
+
+	// Too many at a time: the oldest make room.
+	for range 10 {
+		p.send(nil)
+	}
+	r.eventually("all but four are gone", func() bool { return p.l.Stats().Silent == 8 })
+}
+
+func TestListenerOverflow(t *testing.T) {
+	r := newLoopback(t)
+	p := r.peersOf(ListenConfig{Backlog: 4})
+	for i := range 4 {
+		p.send(r.soundRequest())
+		r.eventually("it waits", func() bool { return p.l.Stats().Requests == uint64(i+1) })
+	}
+	r.closed(p.send(r.soundRequest()))
+	r.eventually("it is counted", func() bool { return p.l.Stats().Overflow == 1 })
+	req, err := p.l.Accept(r.ctx())
+	r.must(err)
+	r.must(req.Reject(nil))
+}
+
+// An FPDU that comes between Accept's look and the Reply, or before the
+// application has answered, ends the connection.
+func TestEarlyOctetsAtAccept(t *testing.T) {
+	r := newLoopback(t)
+	l := r.listen(r.b)
+	defer l.Close()
+	c, err := net.Dial("tcp", l.Addr().String())
+	r.must(err)
+	defer c.Close()
+	b, err := (mpa.Offer{}).Request()
+	r.must(err)
+	c.Write(b)
+	req, err := l.Accept(r.ctx())
+	r.must(err)
+	c.Write([]byte{0})
+	r.eventually("it is here", func() bool { octets, _, _ := early(req.s.TCPConn); return octets })
+	y := r.newEnd(r.b, wants{})
+	// Mistakes of our own leave the request as it is.
+	r.says(req.Accept(r.ctx(), y.qp, ConnParams{IRD: 1000}), nil, "IRD")
+	r.says(req.Accept(r.ctx(), r.newEnd(r.a, wants{}).qp, ConnParams{}), nil, "another adapter")
+	r.says(req.Accept(r.ctx(), y.qp, ConnParams{}), errEarly)
+	r.says(req.Accept(r.ctx(), y.qp, ConnParams{}), errAnswered)
+	if y.qp.State() != Idle {
+		r.Errorf("state %v", y.qp.State())
+	}
+	if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil {
+		r.Error("it got an answer")
+	}
+}
+
+// Requests that nobody answers are closed with the adapter.
+func TestUnansweredRequests(t *testing.T) {
+	r := newLoopback(t)
+	l := r.listen(r.b)
+	x := r.newEnd(r.a, wants{})
+	dialled := make(chan error, 1)
+	go func() { dialled <- x.qp.Dial(r.ctx(), l.Addr().String(), ConnParams{}) }()
+	req, err := l.Accept(r.ctx())
+	r.must(err)
+	r.must(l.Close())
+	select {
+	case err := <-dialled:
+		r.Fatalf("the listener's Close ended it: %v", err)
+	case <-time.After(10 * time.Millisecond):
+	}
+	r.must(r.b.Close())
+	r.says(<-dialled, nil, "closed the connection")
+	r.says(req.Reject(nil), errAnswered)
+}
