@@ -48,11 +48,8 @@ func (n *Net) Resolve(ctx context.Context, dst, src netip.Addr, fwmark uint32) (
 
 // route asks the kernel's routing tables.
 func (n *Net) route(dst, src netip.Addr, fwmark uint32) (Route, error) {
-	if !dst.IsValid() || dst.IsUnspecified() || dst.IsMulticast() {
-		return Route{}, fail(ErrNoRoute, nil, "no connection can go to %v: give the address of one host", dst)
-	}
-	if dst.Is6() && dst.IsLinkLocalUnicast() && dst.Zone() == "" {
-		return Route{}, fail(ErrNoRoute, nil, "%v may be on any link: say which, as in %v%%eth1", dst, dst)
+	if err := oneHost(dst); err != nil {
+		return Route{}, err
 	}
 	found, err := n.ask(dst, src, fwmark)
 	if err != nil {
@@ -88,6 +85,17 @@ func (n *Net) route(dst, src netip.Addr, fwmark uint32) (Route, error) {
 		r.MTU = found.MTU
 	}
 	return r, nil
+}
+
+// oneHost refuses what is not the address of one host.
+func oneHost(dst netip.Addr) error {
+	switch {
+	case !dst.IsValid(), dst.IsUnspecified(), dst.IsMulticast():
+		return fail(ErrNoRoute, nil, "no connection can go to %v: give the address of one host", dst)
+	case dst.Is6() && dst.IsLinkLocalUnicast() && dst.Zone() == "":
+		return fail(ErrNoRoute, nil, "%v may be on any link: say which, as in %v%%eth1", dst, dst)
+	}
+	return nil
 }
 
 // ask looks one route up.
