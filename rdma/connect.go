@@ -66,8 +66,8 @@ func (qp *QP) start(s *socket, a mpa.Agreed) error {
 }
 
 // run is the end of every attempt that has come so far: the machine starts, and
-// takes the connection over, in which reply, if there is one, is written. On error the connection is lost, and the QP is
-// dead if it had been started.
+// takes the connection over, in which reply, if there is one, is written. On
+// error the connection is lost, and the QP is dead if it had been started.
 func (qp *QP) run(ctx context.Context, s *socket, a mpa.Agreed, reply []byte) error {
 	if err := qp.start(s, a); err != nil {
 		s.Close()

@@ -32,8 +32,9 @@ func quiet(name string) error {
 }
 
 // threadNAPI moves the packet processing of the link called name to kernel
-// threads, which the kernel refuses for a link that has no NAPI. The setting is a sysfs file, and a sysfs mount shows the namespace
-// that it was made in, so this uses a mount of its own that is attached nowhere.
+// threads, which the kernel refuses for a link that has no NAPI. The setting is
+// a sysfs file, and a sysfs mount shows the namespace that it was made in, so
+// this uses a mount of its own that is attached nowhere.
 func threadNAPI(name string) error {
 	sysfs, err := mountSysfs()
 	if err != nil {
