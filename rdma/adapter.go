@@ -47,7 +47,7 @@ type Adapter struct {
 	mu    sync.Mutex // guards what follows; no engine takes it
 	qps   map[*QP]struct{}
 	loose map[io.Closer]struct{} // listeners, and requests that have no answer yet
-	shut  bool                   // loose takes nothing in any more
+	shut  bool                   // neither takes anything in any more
 }
 
 // Open makes an adapter. It belongs to the network namespace of the calling

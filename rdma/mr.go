@@ -125,8 +125,12 @@ func (m *MR) Len() int { return len(m.mem) }
 func (m *MR) Bytes() []byte { return m.mem }
 
 // SGE is n octets of the region, from octet off on. It panics as slicing Bytes
-// would when they are not in the region.
+// would when they are not in the region, and when they are more than an element
+// can have (2^32-1).
 func (m *MR) SGE(off, n int) SGE {
+	if uint64(n) > maxMessage && n > 0 {
+		panic(fmt.Sprintf("rdma: an element of %d octets: it has at most %d", n, maxMessage))
+	}
 	_ = m.mem[off : off+n : len(m.mem)]
 	return SGE{Addr: m.start + uint64(off), Length: uint32(n), LKey: m.stag}
 }

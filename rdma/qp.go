@@ -150,8 +150,15 @@ func (qp *QP) enlist() error {
 		return fmt.Errorf("RecvCQ: %w", err)
 	}
 	qp.a.mu.Lock()
-	qp.a.qps[qp] = struct{}{}
+	tooLate := qp.a.shut // Close would not see it
+	if !tooLate {
+		qp.a.qps[qp] = struct{}{}
+	}
 	qp.a.mu.Unlock()
+	if tooLate {
+		qp.delist()
+		return fmt.Errorf("the adapter is %w", ErrClosed)
+	}
 	return nil
 }
 
