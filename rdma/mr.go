@@ -128,7 +128,7 @@ func (m *MR) Bytes() []byte { return m.mem }
 // would when they are not in the region, and when they are more than an element
 // can have (2^32-1).
 func (m *MR) SGE(off, n int) SGE {
-	if uint64(n) > maxMessage && n > 0 {
+	if n > 0 && uint64(n) > maxMessage {
 		panic(fmt.Sprintf("rdma: an element of %d octets: it has at most %d", n, maxMessage))
 	}
 	_ = m.mem[off : off+n : len(m.mem)]

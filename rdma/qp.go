@@ -18,7 +18,7 @@ import (
 type QPConfig struct {
 	SendCQ, RecvCQ *CQ // may be the same
 
-	SendDepth int // send work requests at a time, rounded up to a power of two; 0 means 128
+	SendDepth int // send work requests at a time; 0 means 128
 	RecvDepth int // receive work requests likewise; 0 means 128
 	MaxSGE    int // elements of a work request's list; 0 means 4
 	MaxInline int // octets of inline data; 0 means 64, NoInline none

@@ -45,3 +45,27 @@ func TestPolledPlaceIsFree(t *testing.T) {
 		t.Error("a CQ as deep as its queue was overrun")
 	}
 }
+
+// A queue is as deep as was asked for, not as its ring happens to be: depths
+// are what the size of a CQ is reckoned from.
+func TestDepthIsExact(t *testing.T) {
+	for _, depth := range []int{1, 2, 3, 5, 8, 100} {
+		board := new(signal.Board)
+		cq := NewCQ(2*depth, board)
+		q := New(Config{Board: board, SendCQ: cq, RecvCQ: cq, SendDepth: depth, RecvDepth: depth, MaxSGE: 1})
+		var sends, recvs int
+		for q.PostSend(&SendWR{Op: WRSend}) {
+			sends++
+		}
+		for q.PostRecv(&RecvWR{}) {
+			recvs++
+		}
+		if sends != depth || recvs != depth {
+			t.Errorf("depth %d: room for %d sends and %d receives", depth, sends, recvs)
+		}
+		q.Kill(ErrPeerClosed)
+		if cq.Overrun() {
+			t.Errorf("depth %d: a CQ for both queues was overrun", depth)
+		}
+	}
+}

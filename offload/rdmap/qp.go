@@ -20,7 +20,7 @@ type Config struct {
 	Board  *signal.Board
 
 	SendCQ, RecvCQ       *CQ // may be the same
-	SendDepth, RecvDepth int // work requests; rounded up to a power of two
+	SendDepth, RecvDepth int // work requests at a time, at least 1
 	MaxSGE               int // elements of a work request, 1 to 255
 	MaxInline            int // octets
 }

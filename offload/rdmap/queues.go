@@ -26,6 +26,7 @@ type sendWQE struct {
 // Step starts them (next) and completes them in order (head).
 type sendQueue struct {
 	wqes     []sendWQE // a power of two
+	depth    uint32    // how many of them are used
 	sgl      []SGE     // maxSGE for each
 	payload  []byte    // maxInline octets for each
 	maxSGE   int
@@ -41,7 +42,7 @@ type sendQueue struct {
 func newSendQueue(depth, maxSGE, maxInline int) sendQueue {
 	n := roundUp(depth)
 	return sendQueue{
-		wqes: make([]sendWQE, n), sgl: make([]SGE, n*maxSGE), payload: make([]byte, n*maxInline),
+		wqes: make([]sendWQE, n), depth: uint32(depth), sgl: make([]SGE, n*maxSGE), payload: make([]byte, n*maxInline),
 		maxSGE: maxSGE, maxSmall: maxInline, places: new(places),
 	}
 }
@@ -54,7 +55,7 @@ func (q *sendQueue) posted() bool           { return q.next != q.tail.Load() }
 // full reports whether there is no place, or only such whose completions have
 // not been polled.
 func (q *sendQueue) full() bool {
-	return q.tail.Load()-q.places.returned.Load() >= uint32(len(q.wqes))
+	return q.tail.Load()-q.places.returned.Load() >= q.depth
 }
 
 func (q *sendQueue) list(pos uint32, n int) []SGE {
@@ -98,7 +99,8 @@ type recvWQE struct {
 // recvQueue is the ring of receive work requests. One goroutine at a time
 // posts; Step uses them in order.
 type recvQueue struct {
-	wqes   []recvWQE
+	wqes   []recvWQE // a power of two
+	depth  uint32    // how many of them are used
 	sgl    []SGE
 	maxSGE int
 	places *places
@@ -109,7 +111,9 @@ type recvQueue struct {
 
 func newRecvQueue(depth, maxSGE int) recvQueue {
 	n := roundUp(depth)
-	return recvQueue{wqes: make([]recvWQE, n), sgl: make([]SGE, n*maxSGE), maxSGE: maxSGE, places: new(places)}
+	return recvQueue{
+		wqes: make([]recvWQE, n), depth: uint32(depth), sgl: make([]SGE, n*maxSGE), maxSGE: maxSGE, places: new(places),
+	}
 }
 
 func (q *recvQueue) slot(pos uint32) int    { return int(pos) & (len(q.wqes) - 1) }
@@ -122,7 +126,7 @@ func (q *recvQueue) list(pos uint32, n int) []SGE {
 
 func (q *recvQueue) post(wr *RecvWR) bool {
 	pos := q.tail.Load()
-	if pos-q.places.returned.Load() >= uint32(len(q.wqes)) {
+	if pos-q.places.returned.Load() >= q.depth {
 		return false
 	}
 	n := copy(q.list(pos, len(wr.SGL)), wr.SGL)

@@ -14,7 +14,7 @@ import (
 // A queue is full when it has as many as it says, and has room again when the
 // oldest has completed: without a word, or when its completion has been polled.
 func TestQueueFull(t *testing.T) {
-	s := open(t, withQueues(3), withCQ(64)) // rounded up to 4
+	s := open(t, withQueues(4), withCQ(64))
 	s.st.room = 0
 	for id := range uint64(4) {
 		s.posts(SendWR{ID: id, Op: WRSend})
