@@ -37,10 +37,18 @@ func (n *Net) neighbour(ctx context.Context, ip netip.Addr, ifindex int) (net.Ha
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fail(ErrNoNeighbour, ctx.Err(), "%v does not answer on interface %d: check cable, VLAN and address", ip, ifindex)
+			return nil, fail(ErrNoNeighbour, ctx.Err(), "%v does not answer on %s: check cable, VLAN and address", ip.WithZone(""), n.linkName(ifindex))
 		case <-time.After(pause):
 		}
 	}
+}
+
+// linkName is the interface's name, or its number where it is gone.
+func (n *Net) linkName(index int) string {
+	if link, err := n.nl.LinkByIndex(index); err == nil {
+		return link.Attrs().Name
+	}
+	return fmt.Sprint("interface ", index)
 }
 
 // known is what the neighbour table has, nil for nothing that can be used.

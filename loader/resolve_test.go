@@ -162,7 +162,7 @@ func TestResolveNobodyAnswers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err := n.Resolve(ctx, netip.MustParseAddr("192.0.2.77"), netip.Addr{}, 0)
-	oneLine(t, err, loader.ErrNoNeighbour, "192.0.2.77")
+	oneLine(t, err, loader.ErrNoNeighbour, "192.0.2.77", p.Ends[pair.A].Name)
 	oneLine(t, err, context.DeadlineExceeded)
 }
 
