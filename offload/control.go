@@ -49,11 +49,11 @@ func (e *Engine) install(id FlowID, st tcp.State, head wire.HeaderTemplate, ulp 
 	if f == nil {
 		return fmt.Errorf("install flow %#x: %w", uint32(id), ErrNoFlow)
 	}
-	e.open++
+	e.opened(1)
 	f.head, f.ulp = head, ulp
 	conn, err := tcp.New(e.now, st, e.cfg.TCP, f)
 	if err != nil {
-		e.open--
+		e.opened(-1)
 		f.ulp = nil
 		return fmt.Errorf("install flow %#x: %w", uint32(id), err)
 	}
@@ -88,7 +88,7 @@ func (e *Engine) remove(id FlowID, err error) {
 		f.conn.Close()
 		f.ulp.Fault(e.now, err)
 		f.conn, f.ulp = nil, nil
-		e.open--
+		e.opened(-1)
 	}
 	e.forget(f)
 }

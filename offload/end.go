@@ -17,7 +17,7 @@ func (e *Engine) finish(f *flow, err error) {
 	f.conn.Close()
 	f.ulp.Fault(e.now, err)
 	f.conn, f.ulp = nil, nil
-	e.open--
+	e.opened(-1)
 	e.worked = true
 	e.ended = append(e.ended, End{ID: f.id, Err: err, Gone: !lingers, Stats: stats})
 	if lingers {

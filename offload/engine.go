@@ -73,6 +73,9 @@ type Engine struct {
 	tuples  map[bpf.FlowKey]*flow // for packets without a record
 	open    int                   // flows that have a connection
 	parked  int                   // frames that wait for their flow's connection
+	rxPool  int                   // receive frames that are for this engine's flows
+	rxShare int                   // of them, what one flow may hold while there are enough
+	txFair  int                   // transmit frames that one flow may hold, likewise
 	kept    int                   // receive frames that connections hold
 	lent    int                   // transmit frames that connections hold
 	timers  timers

@@ -56,11 +56,19 @@ const (
 // each may hold any other's frames.
 func (f *flow) Share() int {
 	e := f.e
-	pool := int(e.limits.RxFrames) / max(1, len(e.links))
-	if e.kept >= pool/4 {
-		return min(max((pool-e.kept)/16, leastShare), maxShare)
+	if e.kept >= e.rxPool/4 {
+		return min(max((e.rxPool-e.kept)/16, leastShare), maxShare)
 	}
-	return min(max(pool/2/max(1, e.open), minShare), maxShare)
+	return e.rxShare
+}
+
+// opened counts n connections more, or less, and divides the frames anew: the
+// shares are asked for several times for each packet.
+func (e *Engine) opened(n int) {
+	e.open += n
+	e.rxPool = int(e.limits.RxFrames) / max(1, len(e.links))
+	e.rxShare = min(max(e.rxPool/2/max(1, e.open), minShare), maxShare)
+	e.txFair = max(8, (int(e.limits.TxFrames)-2*reserve)/max(1, e.open))
 }
 
 // Take implements tcp.Memory: one transmit frame for payload, within the
@@ -101,7 +109,7 @@ func (e *Engine) txShare() int {
 	if e.lent >= pool-pool/4 {
 		return max(1, (pool-e.lent)/16)
 	}
-	return max(8, pool/max(1, e.open))
+	return e.txFair
 }
 
 // stock makes sure that more than above frames are spare.

@@ -41,7 +41,11 @@ func (s Sum) Checksum() uint16 { return ^s.Fold() }
 // lies in memory does not matter.
 func (s Sum) Add(b []byte) Sum {
 	acc, carry := uint64(0), uint64(0)
-	if whole := len(b) &^ 127; whole != 0 {
+	if canAddWide && len(b) >= wideLeast {
+		whole := len(b) &^ (wideUnit - 1)
+		acc = addWide(b[:whole])
+		b = b[whole:]
+	} else if whole := len(b) &^ 127; whole != 0 {
 		acc, carry = add128(b[:whole])
 		b = b[whole:]
 	}
@@ -62,7 +66,13 @@ func (s Sum) Add(b []byte) Sum {
 	return s + Sum(bits.ReverseBytes16(Sum(acc+carry).Fold()))
 }
 
-// add128 is the bulk of Add, for a multiple of 128 octets. Two sums at a time:
+// What addWide can do: whole units only; and from where on it is worth it.
+const (
+	wideUnit  = 64
+	wideLeast = 256
+)
+
+// add128 is the bulk of Add where addWide is not, for a multiple of 128 octets. Two sums at a time:
 // within one, each addition waits for the carry of the one before it, and the
 // processor has two such chains under way.
 func add128(b []byte) (acc, carry uint64) {
