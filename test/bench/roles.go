@@ -17,18 +17,20 @@ type role interface {
 
 // newRoles are who works for a verb, by side; nil where nobody needs to.
 func newRoles(v verb, p [2]*party, received *atomic.Uint64) (r [2]role) {
-	if v == read {
-		r[to] = &reader{party: p[to], work: requests(v, p[to], p[from]), received: received}
-		return r
+	switch v {
+	case read:
+		r[to] = &loner{party: p[to], work: requests(v, p[to], p[from]), moved: received}
+	case write:
+		r[from] = &loner{party: p[from], work: requests(v, p[from], p[to]), moved: received}
+	default:
+		r[from] = &giver{party: p[from], work: requests(v, p[from], p[to])}
+		r[to] = &taker{party: p[to], received: received}
 	}
-	r[from] = &giver{party: p[from], work: requests(v, p[from], p[to])}
-	r[to] = &taker{party: p[to], whole: v == write, received: received}
 	return r
 }
 
 // requests are the work requests of each batch that can be outstanding. Only
-// the last of a batch is signaled. Behind Writes a Send without octets tells
-// the peer that it has them.
+// the last of a batch is signaled.
 func requests(v verb, p, peer *party) (all [depth / batch][]rdma.SendWR) {
 	for i := range depth {
 		wr := rdma.SendWR{Op: rdma.WRSend, SGL: []rdma.SGE{p.slot(i)}}
@@ -42,15 +44,12 @@ func requests(v verb, p, peer *party) (all [depth / batch][]rdma.SendWR) {
 		all[i/batch] = append(all[i/batch], wr)
 	}
 	for b := range all {
-		if v == write {
-			all[b] = append(all[b], rdma.SendWR{Op: rdma.WRSend})
-		}
 		all[b][len(all[b])-1].Flags = rdma.Signaled
 	}
 	return all
 }
 
-// giver posts Writes or Sends as the taker has room for them.
+// giver posts Sends as the taker has room for them.
 type giver struct {
 	*party
 	work    [depth / batch][]rdma.SendWR
@@ -89,15 +88,11 @@ func (g *giver) post() error {
 // taker gets what the giver sends, and says so after each batch.
 type taker struct {
 	*party
-	whole    bool // a completion is for a whole batch: of Writes
-	got      int  // Sends
+	got      int // Sends
 	received *atomic.Uint64
 }
 
 func (t *taker) prepare() error {
-	if t.whole {
-		return t.expect(2 * depth / batch)
-	}
 	for b := range depth / batch {
 		if err := t.offer(b); err != nil {
 			return err
@@ -109,21 +104,14 @@ func (t *taker) prepare() error {
 func (t *taker) begin() error { return nil }
 
 func (t *taker) completed(c rdma.Completion) error {
-	var err error
-	if t.whole {
-		t.received.Add(batch * message)
-		err = t.expect(1)
-	} else {
-		t.received.Add(message)
-		if t.got++; t.got%batch != 0 {
-			return nil
-		}
-		err = t.offer((t.got/batch - 1) % (depth / batch))
+	t.received.Add(message)
+	if t.got++; t.got%batch != 0 {
+		return nil
 	}
-	if err != nil {
+	if err := t.offer((t.got/batch - 1) % (depth / batch)); err != nil {
 		return err
 	}
-	_, err = t.qp.PostSend(rdma.SendWR{Op: rdma.WRSend})
+	_, err := t.qp.PostSend(rdma.SendWR{Op: rdma.WRSend})
 	return err
 }
 
@@ -139,30 +127,32 @@ func (t *taker) offer(b int) error {
 	return err
 }
 
-// reader fetches batch after batch; its peer's application does nothing.
-type reader struct {
+// loner posts Reads or Writes batch after batch; its peer's application does
+// nothing. What has completed counts: of a Write that is what has left, at most
+// a window ahead of what has been placed.
+type loner struct {
 	*party
-	work     [depth / batch][]rdma.SendWR
-	done     int // batches
-	received *atomic.Uint64
+	work  [depth / batch][]rdma.SendWR
+	done  int // batches
+	moved *atomic.Uint64
 }
 
-func (r *reader) prepare() error { return nil }
+func (l *loner) prepare() error { return nil }
 
-func (r *reader) begin() error {
-	for b := range r.work {
-		if _, err := r.qp.PostSend(r.work[b]...); err != nil {
+func (l *loner) begin() error {
+	for b := range l.work {
+		if _, err := l.qp.PostSend(l.work[b]...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *reader) completed(rdma.Completion) error {
-	r.received.Add(batch * message)
-	b := r.done % len(r.work)
-	r.done++
-	_, err := r.qp.PostSend(r.work[b]...)
+func (l *loner) completed(rdma.Completion) error {
+	l.moved.Add(batch * message)
+	b := l.done % len(l.work)
+	l.done++
+	_, err := l.qp.PostSend(l.work[b]...)
 	return err
 }
 

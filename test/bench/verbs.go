@@ -23,16 +23,18 @@ const (
 )
 
 // What verbs move: messages of 64 KiB in batches, each of which is posted with
-// one call and has one completion. depth messages are outstanding: posted, and
-// the receiver's application has not said that it has them.
+// one call and has one completion. depth messages are outstanding: posted and
+// not completed; of Sends, the receiver's application has not said that it has
+// them. They go from the same memory to the same memory again and again, as in
+// perftest, and as much of it as a plain stream has.
 const (
 	message = 64 << 10 // octets
 	batch   = 16       // messages
 	depth   = 64       // messages
+	slots   = plainBuffer / message
 )
 
-// party is one side of a connection: a QP with one CQ, and memory for every
-// message that can be outstanding.
+// party is one side of a connection: a QP with one CQ, and memory.
 type party struct {
 	pd *rdma.PD
 	cq *rdma.CQ
@@ -52,12 +54,12 @@ func newParty(a *rdma.Adapter) (p *party, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p.mr, err = p.pd.AllocMR(depth*message, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
+	p.mr, err = p.pd.AllocMR(plainBuffer, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
 	return p, err
 }
 
 // slot is the memory of message i.
-func (p *party) slot(i int) rdma.SGE { return p.mr.SGE(i*message, message) }
+func (p *party) slot(i int) rdma.SGE { return p.mr.SGE(i%slots*message, message) }
 
 // verbs is a stream of messages in one direction, running.
 type verbs struct {
