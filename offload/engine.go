@@ -109,7 +109,7 @@ type Engine struct {
 const (
 	// batchLen is how many frames a step receives at most: few enough that
 	// acknowledgements leave in time, enough to spread the cost of a step.
-	batchLen = 64
+	batchLen = 128
 
 	// reserve is how many transmit frames are kept back for segments without
 	// payload and for retransmissions: they are what frees the others.
