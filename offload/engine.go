@@ -91,6 +91,7 @@ type Engine struct {
 	one     [1]port.Frame
 	ended   []End
 	wake    uint64        // queues to wake after this step
+	queued  int           // packets for the port since the last flush
 	worked  bool          // this step moved something
 	stalled bool          // the link takes nothing now
 	next    clock.Instant // what the last step reported
@@ -224,6 +225,10 @@ func (e *Engine) serve(f *flow) {
 	}
 	f.ulp.Transmit(e.now, f.conn)
 	f.conn.Transmit(e.now, f)
+	for f.conn.Paused() {
+		f.ulp.Transmit(e.now, f.conn)
+		f.conn.Transmit(e.now, f)
+	}
 	if done, err := f.conn.Done(); done {
 		e.finish(f, err)
 		return
@@ -250,6 +255,7 @@ func (e *Engine) giveBack() {
 // flush tells the kernel about this step's packets. While the link is down
 // the packets are lost, as on any link, and TCP retransmits them.
 func (e *Engine) flush() {
+	e.queued = 0
 	err := e.port.Flush()
 	e.stalled = err != nil
 	if err != nil {

@@ -46,7 +46,15 @@ func (e *Engine) transmit(f *flow, h *wire.TCPFields, fr port.Frame, n int) {
 	e.count.TxPackets++
 	e.count.TxOctets += uint64(length + n)
 	e.worked = true
+	if e.queued++; e.queued == flushEvery {
+		e.flush()
+	}
 }
+
+// flushEvery is how many packets at most wait for the kernel to be told. The
+// other end begins with the first ones while we make the next, and what the
+// kernel copies is still in the processor's cache.
+const flushEvery = 32
 
 // hasRoom reports whether the transmit ring takes another packet.
 func (e *Engine) hasRoom() bool {

@@ -68,6 +68,7 @@ type Conn struct {
 	finKnown bool // the peer's FIN has been seen, at finAt
 	peerFin  bool // ... and is in order
 	arrived  bool // octets or FIN that Arrived has not reported
+	paused   bool // Emit refused, because enough waits to be sent
 
 	// Acknowledging.
 	ackNow   bool

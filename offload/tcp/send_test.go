@@ -1,7 +1,11 @@
 package tcp
 
 import (
+	"fmt"
 	"testing"
+
+	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/wire"
 )
 
 func TestSendAndAcknowledge(t *testing.T) { // RFC 9293 §3.10.4
@@ -50,6 +54,38 @@ func TestEmitLimits(t *testing.T) {
 		}
 	})
 }
+
+// TestEmitWaits: what is emitted is sent before more of it is made, and the
+// upper layer is told once that it can go on.
+func TestEmitWaits(t *testing.T) {
+	each(t, func(s *script) {
+		s.open(func(st *State, _ *Config) { st.SndWnd = 2000 })
+		for range aheadMost {
+			s.emit(1000)
+		}
+		if s.c.Emit(1000) != nil {
+			t.Errorf("Emit takes more than %d segments ahead", aheadMost)
+		}
+		s.sends(0, "A 1:1001 ack 1", "A 1001:2001 ack 1")
+		if s.c.Paused() {
+			t.Error("told to go on with 30 segments unsent")
+		}
+		for sent := 2; s.c.q.sent != s.c.q.count; { // as the congestion window lets them go
+			before := s.c.q.count - s.c.q.sent
+			s.gets(1*ms, fmt.Sprintf("A 1:1 ack %d win 40000", 1+1000*sent))
+			s.c.Transmit(s.now, discards{})
+			sent += int(before - (s.c.q.count - s.c.q.sent))
+		}
+		if !s.c.Paused() || s.c.Paused() {
+			t.Error("not told once that everything has been sent")
+		}
+	})
+}
+
+// discards is an Output that has room for everything.
+type discards struct{}
+
+func (discards) Send(*wire.TCPFields, port.Frame, int, int) bool { return true }
 
 func TestWindowLimits(t *testing.T) { // RFC 9293 §3.8.6
 	each(t, func(s *script) {

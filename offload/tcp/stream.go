@@ -70,6 +70,10 @@ func (c *Conn) Emit(n int) []byte {
 	if c.q.count >= uint32(len(c.q.ring))/2 {
 		return nil
 	}
+	if c.q.count-c.q.sent >= aheadMost {
+		c.paused = true
+		return nil
+	}
 	f, ok := c.mem.Take()
 	if !ok {
 		return nil
@@ -81,6 +85,22 @@ func (c *Conn) Emit(n int) []byte {
 	}
 	c.q.push(entry{seq: c.dataEnd, n: uint32(n), frame: f, store: inFrame})
 	return c.emitted(c.q.last(), 0, uint32(n))
+}
+
+// aheadMost is how many segments can be emitted and not sent. More would leave
+// the processor's nearest caches before their turn to be summed and sent comes,
+// and nothing would be under way while they are made.
+const aheadMost = 32
+
+// Paused reports, once, that Emit refused because enough was waiting to be
+// sent, and that all of it has been sent meanwhile: the upper layer can go on
+// at once.
+func (c *Conn) Paused() bool {
+	p := c.paused && c.q.sent == c.q.count
+	if p {
+		c.paused = false
+	}
+	return p
 }
 
 func (c *Conn) emitted(e *entry, at, n uint32) []byte {
