@@ -82,7 +82,7 @@ func (c Config) fill() (Config, error) {
 		errs = append(errs, fmt.Errorf("MaxRegions is %d: choose 1 to %d", c.MaxRegions, maxRegions))
 	}
 	if c.Spin < 0 {
-		errs = append(errs, fmt.Errorf("Spin is %v: choose 0 or more", c.Spin))
+		errs = append(errs, fmt.Errorf("a Spin of %v: choose 0 or more", c.Spin))
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -29,10 +29,10 @@ type ListenConfig struct {
 func (c ListenConfig) fill() (ListenConfig, error) {
 	var errs []error
 	if c.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("Timeout is %v: choose 0 or more", c.Timeout))
+		errs = append(errs, fmt.Errorf("a Timeout of %v: choose 0 or more", c.Timeout))
 	}
 	if c.Backlog < 0 {
-		errs = append(errs, fmt.Errorf("Backlog is %d: choose 1 or more", c.Backlog))
+		errs = append(errs, fmt.Errorf("a Backlog of %d: choose 1 or more", c.Backlog))
 	}
 	if c.Timeout == 0 {
 		c.Timeout = 5 * time.Second

@@ -67,7 +67,7 @@ func (p ConnParams) fill() (ConnParams, error) {
 		errs = append(errs, fmt.Errorf("MPA revision %d: choose 1 or 2", p.Revision))
 	}
 	if p.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("Timeout is %v: choose 0 or more", p.Timeout))
+		errs = append(errs, fmt.Errorf("a Timeout of %v: choose 0 or more", p.Timeout))
 	}
 	if p.Timeout == 0 {
 		p.Timeout = defaultTimeout
