@@ -112,6 +112,9 @@ const (
 	// acknowledgements leave in time, enough to spread the cost of a step.
 	batchLen = 128
 
+	// leastFrames is how few receive frames a queue can do with.
+	leastFrames = 64
+
 	// reserve is how many transmit frames are kept back for segments without
 	// payload and for retransmissions: they are what frees the others.
 	reserve = 32
@@ -130,8 +133,8 @@ func New(p port.Port, dir *Directory, cfg Config) (*Engine, error) {
 	switch {
 	case l.TxFrames < 4*reserve:
 		return nil, fmt.Errorf("queue %d has %d transmit frames: give it %d or more", l.Queue, l.TxFrames, 4*reserve)
-	case l.RxFrames < batchLen:
-		return nil, fmt.Errorf("queue %d has %d receive frames: give it %d or more", l.Queue, l.RxFrames, batchLen)
+	case l.RxFrames < leastFrames:
+		return nil, fmt.Errorf("queue %d has %d receive frames: give it %d or more", l.Queue, l.RxFrames, leastFrames)
 	case cfg.Spin < 0:
 		return nil, errors.New("spin time is negative")
 	}
@@ -148,7 +151,7 @@ func New(p port.Port, dir *Directory, cfg Config) (*Engine, error) {
 		timers:  timers{heap: make([]*flow, 0, n)},
 		dirty:   make([]*flow, 0, n),
 		retry:   make([]*flow, 0, n),
-		batch:   make([]port.Frame, batchLen),
+		batch:   make([]port.Frame, min(batchLen, l.RxFrames)),
 		spent:   make([]port.Frame, 0, l.RxFrames),
 		spare:   make([]port.Frame, 0, 2*reserve),
 		freed:   make([]port.Frame, 0, l.TxFrames),
