@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"runtime"
 )
 
 // Options say what is shown.
@@ -80,6 +82,11 @@ var errInterrupted = errors.New("interrupted")
 // Run makes two ends, shows everything and takes it away again, whatever
 // happened. When ctx ends it stops as soon as it can.
 func Run(ctx context.Context, o Options) (Result, error) {
+	if os.Getenv("GOMAXPROCS") == "" {
+		// Two hosts in one process: the applications must not wait for the
+		// engines' system calls to return.
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2 * runtime.NumCPU()))
+	}
 	r, err := o.fill().run(ctx)
 	if ctx.Err() != nil {
 		err = errInterrupted // whatever it made of the steps that it met

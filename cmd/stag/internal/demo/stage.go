@@ -68,7 +68,9 @@ func (s *stage) loopback(o Options) (host string, err error) {
 // joinHosts is two namespaces with a veth pair between them, and an adapter on
 // each end.
 func (s *stage) joinHosts(o Options) (host string, err error) {
-	if s.pair, err = pair.New(pair.Config{MTU: o.MTU}); err != nil {
+	// NAPI in threads: the setting that a user would choose, for both processors
+	// can then work on one direction.
+	if s.pair, err = pair.New(pair.Config{MTU: o.MTU, ThreadedNAPI: true}); err != nil {
 		return "", err
 	}
 	ends := &s.pair.Ends
@@ -86,7 +88,7 @@ func (s *stage) joinHosts(o Options) (host string, err error) {
 			return "", fmt.Errorf("side %v: %w", pair.Side(side), err)
 		}
 	}
-	if _, err = fmt.Fprintf(o.Out, "Two namespaces, joined by veth: %s and %s, MTU %d.\n", ends[pair.A].Name, ends[pair.B].Name, o.MTU); err != nil {
+	if _, err = fmt.Fprintf(o.Out, "Two namespaces, joined by veth: %s and %s, MTU %d, NAPI in threads.\n", ends[pair.A].Name, ends[pair.B].Name, o.MTU); err != nil {
 		return "", err
 	}
 	if o.V6 {
