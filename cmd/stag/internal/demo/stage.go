@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/loader/pair"
@@ -65,12 +66,25 @@ func (s *stage) loopback(o Options) (host string, err error) {
 	return "127.0.0.1", nil
 }
 
+// newPair makes the pair with NAPI in threads where that can be: two processors
+// can then work on one direction. It takes the right to write to sysfs, and
+// joins segments, which generic mode must not be given.
+func newPair(o Options) (p *pair.Pair, napi string, err error) {
+	if !o.Generic {
+		p, err = pair.New(pair.Config{MTU: o.MTU, ThreadedNAPI: true})
+		if !errors.Is(err, os.ErrPermission) {
+			return p, "in threads", err
+		}
+	}
+	p, err = pair.New(pair.Config{MTU: o.MTU})
+	return p, "inline", err
+}
+
 // joinHosts is two namespaces with a veth pair between them, and an adapter on
 // each end.
 func (s *stage) joinHosts(o Options) (host string, err error) {
-	// NAPI in threads: the setting that a user would choose, for both processors
-	// can then work on one direction.
-	if s.pair, err = pair.New(pair.Config{MTU: o.MTU, ThreadedNAPI: true}); err != nil {
+	var napi string
+	if s.pair, napi, err = newPair(o); err != nil {
 		return "", err
 	}
 	ends := &s.pair.Ends
@@ -88,7 +102,7 @@ func (s *stage) joinHosts(o Options) (host string, err error) {
 			return "", fmt.Errorf("side %v: %w", pair.Side(side), err)
 		}
 	}
-	if _, err = fmt.Fprintf(o.Out, "Two namespaces, joined by veth: %s and %s, MTU %d, NAPI in threads.\n", ends[pair.A].Name, ends[pair.B].Name, o.MTU); err != nil {
+	if _, err = fmt.Fprintf(o.Out, "Two namespaces, joined by veth: %s and %s, MTU %d, NAPI %s.\n", ends[pair.A].Name, ends[pair.B].Name, o.MTU, napi); err != nil {
 		return "", err
 	}
 	if o.V6 {
