@@ -25,7 +25,8 @@ works as it is.`,
 		Example: `  stag doctor
   stag doctor eth1 --queues 2
   stag doctor eth1 --generic --json`,
-		Args: atMost(1),
+		Args:              atMost(1),
+		ValidArgsFunction: completeOneInterface,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkDoctor(o); err != nil {
 				return err

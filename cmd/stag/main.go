@@ -33,7 +33,11 @@ func main() {
 	// closes, and a pipe whose reader has gone, which is an error of Write then.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	err := root().ExecuteContext(ctx)
+	cmd := root()
+	err := completeValues(cmd)
+	if err == nil {
+		err = cmd.ExecuteContext(ctx)
+	}
 	stop()
 	os.Exit(exitCode(err))
 }
@@ -42,6 +46,15 @@ func root() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stag",
 		Short: "A software RNIC: RDMA over live TCP connections, moved from the kernel into AF_XDP",
+		Long: `Stag is an RDMA NIC in software. It speaks iWARP over TCP connections that the
+kernel opens and that it takes over, live, into AF_XDP. Applications use it
+through its Go package; this command shows it, and says what a machine lacks.
+
+It exits with 0, with 1 when something failed, and with 2 when the command line
+is wrong.`,
+		Example: `  stag doctor eth1
+  stag demo
+  stag help demo`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
@@ -58,7 +71,7 @@ func root() *cobra.Command {
 		}
 		return usageError{fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())}
 	})
-	cmd.AddCommand(doctorCommand(), demoCommand())
+	cmd.AddCommand(doctorCommand(), demoCommand(), versionCommand(), completionCommand(), manCommand())
 	return cmd
 }
 

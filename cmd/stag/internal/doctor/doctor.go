@@ -69,7 +69,7 @@ func Run(o Options) (Report, error) {
 	}
 	r.Host = rows(host)
 	if o.Link == "" {
-		r.Interfaces, err = interfaces()
+		r.Interfaces, err = Interfaces()
 	} else {
 		r.Link, r.Error, err = link(o.Link, needs)
 	}
@@ -101,8 +101,8 @@ func link(name string, needs loader.Needs) ([]Row, string, error) {
 	return rows(probes), "", err
 }
 
-// interfaces are those that stag could be asked to use: all but the loopback.
-func interfaces() (names []string, err error) {
+// Interfaces are those that stag could be asked to use: all but the loopback.
+func Interfaces() (names []string, err error) {
 	all, err := net.Interfaces()
 	for _, i := range all {
 		if i.Flags&net.FlagLoopback == 0 {

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/doctor"
+)
+
+// shells are those that can complete stag's command line.
+var shells = []string{"bash", "zsh", "fish"}
+
+func completionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "completion bash|zsh|fish",
+		Short: "Print a script with which a shell completes stag's command line",
+		Long: `Prints a script that teaches a shell to complete commands, flags, and names of
+network interfaces. Bash needs its package bash-completion for it.`,
+		Example: `  source <(stag completion bash)
+  stag completion bash > /etc/bash_completion.d/stag
+  stag completion zsh > "${fpath[1]}/_stag"
+  stag completion fish > ~/.config/fish/completions/stag.fish`,
+		ValidArgs: shells,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 || !slices.Contains(shells, args[0]) {
+				return usageError{fmt.Errorf("completion: name one shell, bash, zsh or fish: see stag completion --help")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			out := cmd.OutOrStdout()
+			switch args[0] {
+			case "bash":
+				return cmd.Root().GenBashCompletionV2(out, true)
+			case "zsh":
+				return cmd.Root().GenZshCompletion(out)
+			}
+			return cmd.Root().GenFishCompletion(out, true)
+		},
+	}
+}
+
+// values are what can be offered for the flags of these names, of whatever
+// command.
+var values = map[string]cobra.CompletionFunc{
+	"dev":       completeInterface,
+	"interface": completeInterface,
+	"port-if":   completeInterface,
+	"chunk":     cobra.FixedCompletions([]string{"2048", "4096"}, cobra.ShellCompDirectiveNoFileComp),
+}
+
+// completeValues tells a shell what it can offer for the flags of cmd and of
+// all below it.
+func completeValues(cmd *cobra.Command) error {
+	for name, offer := range values {
+		if cmd.Flags().Lookup(name) == nil {
+			continue
+		}
+		if err := cmd.RegisterFlagCompletionFunc(name, offer); err != nil {
+			return err
+		}
+	}
+	for _, below := range cmd.Commands() {
+		if err := completeValues(below); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// completeInterface offers the interfaces that stag could be asked to use.
+func completeInterface(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	names, err := doctor.Interfaces()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeOneInterface is for commands that take one as their argument.
+func completeOneInterface(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return completeInterface(cmd, args, word)
+}

@@ -1,0 +1,93 @@
+// Package version is what `stag version` says: which stag this is, and what it
+// runs on.
+package version
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Info is a build and the kernel under it.
+type Info struct {
+	Version string `json:"version"`          // of the module; "(devel)" when the build does not know
+	Commit  string `json:"commit,omitempty"` // "" when the build does not know
+	Dirty   bool   `json:"dirty"`            // built with changes that are not in the commit
+	Time    string `json:"time,omitempty"`   // of the commit, RFC 3339
+	Go      string `json:"go"`
+	System  string `json:"system"` // operating system and processor, as Go names them
+	Kernel  string `json:"kernel"` // release
+	// Modules are those that it is built with, as path and version.
+	Modules []string `json:"modules"`
+}
+
+// Read asks the running program and its kernel.
+func Read() (Info, error) {
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return Info{}, fmt.Errorf("the program carries no build information: build it with Go modules")
+	}
+	v := of(build)
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return Info{}, fmt.Errorf("ask for the kernel's release: %w", err)
+	}
+	v.Kernel = unix.ByteSliceToString(name.Release[:])
+	return v, nil
+}
+
+// of is all of it but the kernel.
+func of(b *debug.BuildInfo) Info {
+	v := Info{
+		Version: b.Main.Version, Go: b.GoVersion,
+		System:  runtime.GOOS + "/" + runtime.GOARCH,
+		Modules: []string{},
+	}
+	if v.Version == "" {
+		v.Version = "(devel)"
+	}
+	for _, s := range b.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			v.Commit = s.Value
+		case "vcs.modified":
+			v.Dirty = s.Value == "true"
+		case "vcs.time":
+			v.Time = s.Value
+		}
+	}
+	for _, m := range b.Deps {
+		v.Modules = append(v.Modules, m.Path+" "+m.Version)
+	}
+	return v
+}
+
+// Print writes it as text; verbose adds the modules.
+func (v Info) Print(w io.Writer, verbose bool) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "stag %s\n", v.Version)
+	fmt.Fprintf(&b, "commit  %s\n", v.commit())
+	fmt.Fprintf(&b, "go      %s %s\n", v.Go, v.System)
+	fmt.Fprintf(&b, "kernel  %s\n", v.Kernel)
+	if verbose {
+		for _, m := range v.Modules {
+			fmt.Fprintf(&b, "module  %s\n", m)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (v Info) commit() string {
+	switch {
+	case v.Commit == "":
+		return "unknown: built outside of a repository, or with -buildvcs=false"
+	case v.Dirty:
+		return v.Commit + ", with changes that are not in it"
+	}
+	return v.Commit
+}

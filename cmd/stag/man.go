@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/man"
+	"github.com/stag-rdma/stag/cmd/stag/internal/version"
+)
+
+// manCommand is hidden: it is for whoever packages stag, and make man.
+func manCommand() *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use:    "man",
+		Short:  "Write a manual page for each command",
+		Hidden: true,
+		Long: `Writes a manual page of section 8 for stag and for each of its commands, from
+what --help says. The pages bear the month of the commit that stag was built
+from, so that they are the same whenever they are made; where the build does not
+know it, that of SOURCE_DATE_EPOCH, or this one.`,
+		Example: `  stag man -o bin/man
+  man bin/man/stag-doctor.8`,
+		Args: atMost(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if dir == "" {
+				return usageError{fmt.Errorf("man: say where to, with --output DIR")}
+			}
+			v, err := version.Read()
+			if err != nil {
+				return fmt.Errorf("man: %w", err)
+			}
+			if err := man.Write(cmd.Root(), dir, v); err != nil {
+				return fmt.Errorf("man: %w", err)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&dir, "output", "o", "", "directory for the pages, made if need be")
+	return cmd
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/doctor"
+	"github.com/stag-rdma/stag/cmd/stag/internal/version"
+)
+
+// commands are root and all below it, hidden ones included.
+func commands(root *cobra.Command) []*cobra.Command {
+	list := []*cobra.Command{root}
+	for _, c := range root.Commands() {
+		list = append(list, commands(c)...)
+	}
+	return list
+}
+
+// TestHelpIsThere: every command says at length what it does, shows examples
+// of itself, and explains each flag.
+func TestHelpIsThere(t *testing.T) {
+	all := commands(root())
+	if len(all) < 5 {
+		t.Fatalf("only %d commands", len(all))
+	}
+	for _, c := range all {
+		path := c.CommandPath()
+		if c.Short == "" || c.Long == "" || c.Example == "" {
+			t.Errorf("%s: Short %q, Long %q, Example %q: write all three", path, c.Short, c.Long, c.Example)
+		}
+		if !strings.Contains(c.Example, path) {
+			t.Errorf("the examples of %s do not use it: %q", path, c.Example)
+		}
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.Usage == "" {
+				t.Errorf("%s --%s: say what it is for", path, f.Name)
+			}
+		})
+	}
+}
+
+// TestVersion: the text and the JSON say the same, which is true of this build.
+func TestVersion(t *testing.T) {
+	r := run(t, command(t, "version"))
+	r.ends(t, 0)
+	v := decode[version.Info](t, run(t, command(t, "version", "--json")), 0)
+	for _, part := range []string{v.Version, v.Commit, v.Kernel, runtime.Version()} {
+		if !strings.Contains(r.stdout, part) {
+			t.Errorf("%q is not in %q", part, r.stdout)
+		}
+	}
+	out, err := exec.Command("uname", "-r").Output()
+	must(t, err)
+	if v.Kernel != strings.TrimSpace(string(out)) || v.Go != runtime.Version() || len(v.Modules) == 0 {
+		t.Errorf("%+v", v)
+	}
+	if r := run(t, command(t, "version", "-v")); !strings.Contains(r.stdout, "module  github.com/spf13/cobra ") {
+		t.Errorf("printed %q", r.stdout)
+	}
+}
+
+// TestManualPages: every command has a page that names its flags and shows its
+// examples, and a second run makes the same.
+func TestManualPages(t *testing.T) {
+	dir, again := filepath.Join(t.TempDir(), "man"), t.TempDir()
+	for _, d := range []string{dir, again} {
+		r := run(t, command(t, "man", "-o", d))
+		r.ends(t, 0)
+		if r.stdout+r.stderr != "" {
+			t.Errorf("printed %q and %q", r.stdout, r.stderr)
+		}
+	}
+	pages := 0
+	for _, c := range commands(root()) {
+		if c.Hidden {
+			continue
+		}
+		pages++
+		name := strings.ReplaceAll(c.CommandPath(), " ", "-") + ".8"
+		page, err := os.ReadFile(filepath.Join(dir, name))
+		must(t, err)
+		same, err := os.ReadFile(filepath.Join(again, name))
+		must(t, err)
+		if string(page) != string(same) {
+			t.Errorf("%s is not the same when made again", name)
+		}
+		text := plain(string(page))
+		c.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
+			if !strings.Contains(text, "--"+f.Name) {
+				t.Errorf("%s does not name --%s", name, f.Name)
+			}
+		})
+		for _, line := range strings.Split(c.Example, "\n") {
+			if !strings.Contains(text, strings.TrimSpace(line)) {
+				t.Errorf("%s does not show %q", name, line)
+			}
+		}
+	}
+	list, err := fs.Glob(os.DirFS(dir), "*")
+	must(t, err)
+	if len(list) != pages {
+		t.Errorf("%d commands, and the pages %q", pages, list)
+	}
+}
+
+// plain takes out what is for the formatter.
+func plain(page string) string {
+	return strings.NewReplacer(`\-`, "-", `\&`, "", `\fB`, "", `\fP`, "", `\fI`, "", `\fR`, "", `\\`, `\`).Replace(page)
+}
+
+// TestManualPagesNowhere: what is in the way is one line.
+func TestManualPagesNowhere(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(file, nil, 0o600))
+	for _, c := range []struct {
+		args []string
+		code int
+	}{{[]string{"man"}, exitUsage}, {[]string{"man", "-o", file}, exitFailed}} {
+		r := run(t, command(t, c.args...))
+		r.ends(t, c.code)
+		if r.stdout != "" || strings.Count(r.stderr, "\n") != 1 || !strings.HasPrefix(r.stderr, "stag: man: ") {
+			t.Errorf("%q printed %q and %q", c.args, r.stdout, r.stderr)
+		}
+	}
+}
+
+// TestCompletionScripts: each shell that is installed reads its script.
+func TestCompletionScripts(t *testing.T) {
+	for _, shell := range shells {
+		r := run(t, command(t, "completion", shell))
+		r.ends(t, 0)
+		if !strings.Contains(r.stdout, "__complete") || r.stderr != "" {
+			t.Errorf("%s: %d octets, and %q", shell, len(r.stdout), r.stderr)
+		}
+		if _, err := exec.LookPath(shell); err != nil {
+			t.Logf("no %s here to read its script", shell)
+			continue
+		}
+		check := exec.Command(shell, "-n")
+		check.Stdin = strings.NewReader(r.stdout)
+		if out, err := check.CombinedOutput(); err != nil {
+			t.Errorf("%s does not read its script: %v\n%s", shell, err, out)
+		}
+	}
+	for _, args := range [][]string{{"completion"}, {"completion", "powershell"}, {"completion", "bash", "zsh"}} {
+		r := run(t, command(t, args...))
+		r.ends(t, exitUsage)
+		if r.stdout != "" || strings.Count(r.stderr, "\n") != 1 {
+			t.Errorf("%q printed %q and %q", args, r.stdout, r.stderr)
+		}
+	}
+}
+
+// TestCompletion: what a shell is told about a word that is begun.
+func TestCompletion(t *testing.T) {
+	links, err := doctor.Interfaces()
+	must(t, err)
+	for args, want := range map[string][]string{
+		"doc":             {"doctor"},
+		"completion ":     shells,
+		"doctor --gen":    {"--generic"},
+		"doctor --chunk ": {"2048", "4096"},
+		"doctor ":         links,
+	} {
+		r := run(t, command(t, append([]string{"__completeNoDesc"}, strings.Split(args, " ")...)...))
+		r.ends(t, 0)
+		lines := strings.Split(r.stdout, "\n")
+		for _, w := range want {
+			if !slices.Contains(lines, w) {
+				t.Errorf("%q is completed to %q, want %q among them", args, lines, w)
+			}
+		}
+	}
+	// A second interface is not offered, nor the files that are there.
+	r := run(t, command(t, "__completeNoDesc", "doctor", "eth0", ""))
+	if !strings.HasPrefix(r.stdout, ":4\n") {
+		t.Errorf("completed to %q", r.stdout)
+	}
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/version"
+)
+
+func versionCommand() *cobra.Command {
+	var asJSON, verbose bool
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Say which stag this is: version, commit, Go and kernel",
+		Long: `Prints the version of the module, the commit that it was built from, and whether
+there were changes that are not in it; the version of Go; and the release of the
+running kernel. A report of a mistake should begin with that.`,
+		Example: `  stag version
+  stag version -v
+  stag version --json`,
+		Args: atMost(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v, err := version.Read()
+			if err != nil {
+				return fmt.Errorf("version: %w", err)
+			}
+			if asJSON {
+				return writeJSON(cmd.OutOrStdout(), v)
+			}
+			return v.Print(cmd.OutOrStdout(), verbose)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&asJSON, "json", false, "print it as JSON, modules included")
+	f.BoolVarP(&verbose, "verbose", "v", false, "also name the modules that it is built with")
+	return cmd
+}
