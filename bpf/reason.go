@@ -12,21 +12,21 @@ const (
 	SteeredBare               // no room in front of the packet for the record
 	NoSocket                  // flow known, no socket at this queue: dropped
 
-	ShortEthernet // the frame ends within the header named
-	ShortVLAN
-	ShortIP4
-	ShortIP6
-	ShortTCP
-	ShortICMP // the first 8 octets of the quoted segment included
-	NotIP     // ARP, a second VLAN tag, 802.1ad and others
-	BadIP     // version, header length or total length cannot be
-	IPOptions // IPv6: an extension header
-	Fragment
-	NotTCP
-	BadTCP // header length cannot be
-	NoFlow
-	ICMPOther  // not "too big", or not about a TCP segment
-	ICMPNoFlow // "too big" about a segment that is not ours
+	ShortEthernet // the frame ends within its Ethernet header
+	ShortVLAN     // the frame ends within its VLAN tag
+	ShortIP4      // the frame ends within its IPv4 header
+	ShortIP6      // the frame ends within its IPv6 header
+	ShortTCP      // the frame ends within its TCP header
+	ShortICMP     // the frame ends within its ICMP message, the first 8 octets of the quoted segment included
+	NotIP         // ARP, a second VLAN tag, 802.1ad and others
+	BadIP         // version, header length or total length cannot be
+	IPOptions     // IPv4 with options, IPv6 with an extension header
+	Fragment      // a fragment of either version, the first one included
+	NotTCP        // neither TCP nor ICMP
+	BadTCP        // header length cannot be
+	NoFlow        // TCP, of a connection that was not taken over
+	ICMPOther     // not "too big", or not about a TCP segment
+	ICMPNoFlow    // "too big" about a segment that is not ours
 
 	Reasons // how many there are
 )

@@ -14,7 +14,7 @@ const (
 	DropDuplicate                 // received before
 	DropRSTWindow                 // RFC 5961 §3.2: RST outside the window
 	DropRSTChallenged             // RFC 5961 §3.2: RST in the window, not exact
-	DropSYN                       // RFC 5961 §4.2
+	DropSYN                       // RFC 5961 §4.2: SYN on a synchronized connection
 	DropNoACK                     // ACK bit off
 	DropBadACK                    // RFC 5961 §5.2: acknowledges what it cannot
 	DropBeyondWindow              // text behind the right edge we promised

@@ -10,17 +10,17 @@ import (
 type Stats struct {
 	SegsIn, SegsOut     uint64 // segments
 	OctetsIn, OctetsOut uint64 // of data: in order; with retransmissions
-	OctetsAcked         uint64
+	OctetsAcked         uint64 // of data, by the peer
 	AcksOut             uint64 // segments with nothing but an ACK
 	Retransmits         uint64 // segments
 	Timeouts            uint64 // retransmission timeouts
 	Recoveries          uint64 // fast recoveries
-	DupAcksIn, OldAcks  uint64
+	DupAcksIn, OldAcks  uint64 // ACKs that acknowledge nothing new: of SND.UNA; of less
 	DupSACKs            uint64 // blocks below SND.UNA
 	OutOfOrder          uint64 // segments received
 	Challenges          uint64 // challenge ACKs asked for
 	ProbesOut           uint64 // keepalive and zero-window
-	ResetsIn, ResetsOut uint64
+	ResetsIn, ResetsOut uint64 // RST segments believed, and sent
 	TooBigs             uint64 // believed ICMP reports
 }
 
