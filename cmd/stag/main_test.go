@@ -157,7 +157,7 @@ func golden(t *testing.T, name, text string) {
 // TestUsage: a wrong command line is one line, and exit code 2.
 func TestUsage(t *testing.T) {
 	for args, says := range map[string]string{
-		"ping":                             "unknown command",
+		"pong":                             "unknown command",
 		"--loud":                           "--loud",
 		"demo --loud":                      "--loud",
 		"demo now":                         `"now"`,

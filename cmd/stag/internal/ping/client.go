@@ -1,0 +1,125 @@
+package ping
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// client is the end that pings.
+type client struct {
+	*end
+	o            Options
+	source, sink *rdma.MR // the data on its way there, and back
+}
+
+// Client pings until it has done it Count times or ctx ends. The Result is what
+// was done in any case.
+func Client(ctx context.Context, o Options) (r Result, err error) {
+	r = Result{Role: roleClient, Address: o.address(), Size: o.Size, Validated: o.Validate}
+	a, err := o.open()
+	if err != nil {
+		return r, r.finish(ctx, err)
+	}
+	err = o.ping(ctx, a, &r)
+	err = errors.Join(err, a.Close())
+	return r, r.finish(ctx, err)
+}
+
+func (o Options) ping(ctx context.Context, a *rdma.Adapter, r *Result) (err error) {
+	c, err := newClient(a, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	if err := c.qp.Dial(ctx, r.Address, params); err != nil {
+		return err
+	}
+	conn := c.qp.Conn()
+	r.Path = conn.Path
+	c.step("connected to %v: %s", conn.Remote, conn.Path)
+	start := time.Now()
+	err = c.run(ctx, r)
+	r.Seconds = time.Since(start).Seconds()
+	if err != nil {
+		return err
+	}
+	c.step("disconnect")
+	return c.disconnect(ctx)
+}
+
+func newClient(a *rdma.Adapter, o Options) (*client, error) {
+	e, err := newEnd(a, o.Debug)
+	if err != nil {
+		return nil, err
+	}
+	c := &client{end: e, o: o}
+	if c.source, err = c.memory(o.Size, rdma.RemoteRead); err == nil {
+		c.sink, err = c.memory(o.Size, rdma.LocalWrite|rdma.RemoteWrite)
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	return c, nil
+}
+
+// run is the pings. A ping that has begun when ctx ends is ended.
+func (c *client) run(ctx context.Context, r *Result) error {
+	long, cancel := lasting(ctx)
+	defer cancel()
+	var sum time.Duration
+	for n := uint64(0); (c.o.Count == 0 || n < c.o.Count) && ctx.Err() == nil; n++ {
+		fill(c.source.Bytes(), n)
+		start := time.Now()
+		if err := c.exchange(long); errors.Is(err, errLeft) {
+			return fmt.Errorf("the server has closed the connection before ping %d was done", n)
+		} else if err != nil {
+			return fmt.Errorf("ping %d: %w", n, err)
+		}
+		took := time.Since(start)
+		if c.o.Validate {
+			if err := compare(c.sink.Bytes(), c.source.Bytes(), n); err != nil {
+				return err
+			}
+		}
+		sum += took
+		r.count(c.o.Size, took, sum)
+		if c.o.Data != nil {
+			if _, err := fmt.Fprintf(c.o.Data, "ping data: %s\n", printable(c.sink.Bytes())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// exchange is one ping: both regions offered, and their go-ahead.
+func (c *client) exchange(ctx context.Context) error {
+	for _, mr := range []*rdma.MR{c.source, c.sink} {
+		c.step("send: %v", infoOf(mr))
+		if err := c.post(message(infoOf(mr))); err != nil {
+			return err
+		}
+		if _, err := c.hear(ctx); err != nil {
+			return err
+		}
+		c.step("received: go ahead")
+	}
+	return nil
+}
+
+// count takes a ping that took so long into account; sum is of all.
+func (r *Result) count(octets int, took, sum time.Duration) {
+	r.Pings++
+	r.Octets += uint64(octets)
+	us := float64(took) / float64(time.Microsecond)
+	if r.Exchange == nil {
+		r.Exchange = &Times{Min: us}
+	}
+	t := r.Exchange
+	t.Min, t.Max = min(t.Min, us), max(t.Max, us)
+	t.Avg = float64(sum) / float64(time.Microsecond) / float64(r.Pings)
+}

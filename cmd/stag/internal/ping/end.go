@@ -1,0 +1,151 @@
+package ping
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// end is one end of a connection. One goroutine uses it.
+type end struct {
+	pd    *rdma.PD
+	cq    *rdma.CQ
+	qp    *rdma.QP
+	inbox *rdma.MR // for the one message that can be under way
+	debug io.Writer
+	undo  []func() error // closes everything, last made first
+}
+
+// depth is more than what is posted at a time.
+const depth = 8
+
+// errLeft: the peer has closed the connection in good order.
+var errLeft = errors.New("the peer has closed the connection")
+
+// newEnd makes an end that can be connected: its first receive is posted.
+func newEnd(a *rdma.Adapter, debug io.Writer) (_ *end, err error) {
+	e := &end{debug: debug}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.close())
+		}
+	}()
+	if e.pd, err = a.AllocPD(); err != nil {
+		return nil, err
+	}
+	e.closes(e.pd.Close)
+	if e.cq, err = a.CreateCQ(2 * depth); err != nil {
+		return nil, err
+	}
+	e.closes(e.cq.Close)
+	e.qp, err = e.pd.CreateQP(rdma.QPConfig{SendCQ: e.cq, RecvCQ: e.cq, SendDepth: depth, RecvDepth: depth})
+	if err != nil {
+		return nil, err
+	}
+	e.closes(e.qp.Close)
+	if e.inbox, err = e.memory(infoLen, rdma.LocalWrite); err != nil {
+		return nil, err
+	}
+	return e, e.listen()
+}
+
+func (e *end) closes(f func() error) { e.undo = append(e.undo, f) }
+
+func (e *end) close() error {
+	var errs []error
+	for i := len(e.undo) - 1; i >= 0; i-- {
+		errs = append(errs, e.undo[i]())
+	}
+	e.undo = nil
+	return errors.Join(errs...)
+}
+
+func (e *end) memory(octets int, access rdma.Access) (*rdma.MR, error) {
+	mr, err := e.pd.AllocMR(octets, access)
+	if err == nil {
+		e.closes(mr.Close)
+	}
+	return mr, err
+}
+
+// listen makes room for the next message.
+func (e *end) listen() error {
+	_, err := e.qp.PostRecv(rdma.RecvWR{SGL: []rdma.SGE{e.inbox.SGE(0, infoLen)}})
+	return err
+}
+
+// message is the request that sends i.
+func message(i info) rdma.SendWR {
+	return rdma.SendWR{Op: rdma.WRSend, Flags: rdma.Signaled, Inline: i.append(make([]byte, 0, infoLen))}
+}
+
+// post starts requests, of which the last is signaled.
+func (e *end) post(wrs ...rdma.SendWR) error {
+	_, err := e.qp.PostSend(wrs...)
+	return err
+}
+
+// hear waits for the peer's next message, and makes room for the one after it.
+func (e *end) hear(ctx context.Context) (info, error) {
+	c, err := e.await(ctx, rdma.WCRecv)
+	if err != nil {
+		return info{}, err
+	}
+	i, err := parseInfo(e.inbox.Bytes()[:c.Length])
+	if err != nil {
+		return info{}, err
+	}
+	return i, e.listen()
+}
+
+// await waits for a completion of this kind. Sends complete in between: nobody
+// waits for them.
+func (e *end) await(ctx context.Context, op rdma.WCOp) (rdma.Completion, error) {
+	var c [1]rdma.Completion
+	for {
+		if e.cq.Poll(c[:]) == 0 {
+			if err := e.cq.Wait(ctx); err != nil {
+				return c[0], err
+			}
+			continue
+		}
+		switch {
+		case c[0].Status != rdma.Success:
+			return c[0], e.failed(ctx, &c[0])
+		case c[0].Op == op:
+			return c[0], nil
+		case c[0].Op != rdma.WCSend:
+			return c[0], fmt.Errorf("%v completed while %v was due: the peer does not keep to rping's order", c[0].Op, op)
+		}
+	}
+}
+
+// failed says why c failed: the end of the connection knows more.
+func (e *end) failed(ctx context.Context, c *rdma.Completion) error {
+	select {
+	case <-e.qp.Done():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err := e.qp.Err(); err != nil {
+		return fmt.Errorf("%v: %v: %w", c.Op, c.Status, err)
+	}
+	return errLeft
+}
+
+// disconnect closes the connection in good order, also after the interrupt.
+func (e *end) disconnect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), patience, errDeaf)
+	defer cancel()
+	return e.qp.Disconnect(ctx)
+}
+
+// step tells who wants to know it what is being done.
+func (e *end) step(format string, args ...any) {
+	if e.debug != nil {
+		fmt.Fprintf(e.debug, format+"\n", args...)
+	}
+}

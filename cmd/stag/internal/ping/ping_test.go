@@ -1,0 +1,240 @@
+package ping
+
+import (
+	"bytes"
+	"context"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// These run over the kernel port, whoever runs them.
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// says demands an error with all of these words.
+func says(t *testing.T, err error, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if err == nil || !strings.Contains(err.Error(), w) {
+			t.Fatalf("error %v, want one that says %q", err, words)
+		}
+	}
+}
+
+// told gets the lines of a server's log.
+type told chan string
+
+func (c told) Write(b []byte) (int, error) { c <- string(b); return len(b), nil }
+
+// service is a running server.
+type service struct {
+	*testing.T
+	at     netip.AddrPort
+	log    told
+	stop   context.CancelFunc
+	ended  chan struct{}
+	result Result
+	err    error
+}
+
+func serve(t *testing.T, o Options) *service {
+	t.Helper()
+	o.KernelPort, o.Address = true, "127.0.0.1"
+	s := &service{T: t, log: make(told, 64), ended: make(chan struct{})}
+	o.Log = s.log
+	if o.Size == 0 {
+		o.Size = MaxSize
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	s.stop = stop
+	go func() { s.result, s.err = Server(ctx, o); close(s.ended) }()
+	t.Cleanup(func() { stop(); <-s.ended })
+	line := <-s.log
+	at, err := netip.ParseAddrPort(strings.TrimSpace(strings.TrimPrefix(line, "listening on ")))
+	must(t, err)
+	s.at = at
+	return s
+}
+
+func (s *service) end() (Result, error) { <-s.ended; return s.result, s.err }
+
+// at is o for a client of whoever listens there.
+func (o Options) at(a netip.AddrPort) Options {
+	o.KernelPort, o.Address, o.Port = true, a.Addr().String(), int(a.Port())
+	if o.Size == 0 {
+		o.Size = DefaultSize
+	}
+	return o
+}
+
+// TestPing: any size goes there and back, and both ends compare it.
+func TestPing(t *testing.T) {
+	for _, size := range []int{1, 2, 12, 13, 14, 15, 63, 64, 65, 1459, 1460, 1461, 4096, 65535, 65536} {
+		s := serve(t, Options{Validate: true})
+		r, err := Client(t.Context(), Options{Count: 11, Size: size, Validate: true}.at(s.at))
+		must(t, err)
+		other, err := s.end()
+		must(t, err)
+		for _, r := range []Result{r, other} {
+			if r.Pings != 11 || r.Octets != uint64(11*size) || r.Path != "kernel port" || r.Address != s.at.String() ||
+				!r.Validated || r.Interrupted || r.Error != "" || r.Seconds <= 0 {
+				t.Errorf("size %d: %+v", size, r)
+			}
+		}
+		if x := r.Exchange; x == nil || x.Min <= 0 || x.Avg < x.Min || x.Max < x.Avg {
+			t.Errorf("%+v", x)
+		}
+		if other.Clients != 1 || other.Failed != 0 || other.Exchange != nil {
+			t.Errorf("%+v", other)
+		}
+	}
+}
+
+// TestData: what is printed with -v, beginning with another character each time
+// and, after all of them, the first again.
+func TestData(t *testing.T) {
+	var here, there bytes.Buffer
+	s := serve(t, Options{Data: &there})
+	_, err := Client(t.Context(), Options{Count: 60, Size: 20, Data: &here}.at(s.at))
+	must(t, err)
+	_, err = s.end()
+	must(t, err)
+	lines := strings.Split(here.String(), "\n")
+	for n, want := range map[int]string{
+		0: "ping data: rdma-ping-0: ABCDEF", 57: "ping data: rdma-ping-57: zABCD", 58: "ping data: rdma-ping-58: ABCDE", 60: "",
+	} {
+		if lines[n] != want {
+			t.Errorf("line %d: %q, want %q", n, lines[n], want)
+		}
+	}
+	if strings.ReplaceAll(there.String(), "server ", "") != here.String() {
+		t.Errorf("the server printed\n%s", there.String())
+	}
+	if got := printable([]byte("a\x1b[2J\xffz\x00b")); got != "a.[2J.z" {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestPersistent: several clients at a time, one of which fails; the interrupt
+// ends it in good order, also for a client that is connected.
+func TestPersistent(t *testing.T) {
+	s := serve(t, Options{Persistent: true, Size: 1000})
+	var clients sync.WaitGroup
+	for range 8 {
+		clients.Go(func() {
+			if r, err := Client(t.Context(), Options{Count: 50, Size: 1000, Validate: true}.at(s.at)); err != nil || r.Pings != 50 {
+				t.Errorf("%+v: %v", r, err)
+			}
+		})
+	}
+	clients.Wait()
+	_, err := Client(t.Context(), Options{Count: 1, Size: 1001}.at(s.at))
+	if err == nil {
+		t.Error("1001 octets were taken")
+	}
+	if line := <-s.log; !strings.Contains(line, "1001 octets, this server takes 1 to 1000") || !strings.HasPrefix(line, "client 127.0.0.1:") {
+		t.Errorf("%q", line)
+	}
+	idle := connected(t, s, 64)
+	must(t, idle.exchangeOf(t, 0))
+	s.stop()
+	r, err := s.end()
+	must(t, err)
+	if !r.Interrupted || r.Clients != 10 || r.Failed != 1 || r.Pings != 401 || r.Error != "" {
+		t.Errorf("%+v", r)
+	}
+	<-idle.qp.Done()
+	must(t, idle.qp.Err())
+}
+
+// TestServerCount: the server ends it when it has had its pings.
+func TestServerCount(t *testing.T) {
+	s := serve(t, Options{Count: 3})
+	r, err := Client(t.Context(), Options{Count: 5}.at(s.at))
+	says(t, err, "closed the connection before ping 3 was done")
+	if r.Pings != 3 || r.Error != err.Error() {
+		t.Errorf("%+v", r)
+	}
+	r, err = s.end()
+	must(t, err)
+	if r.Pings != 3 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestInterrupted: a client without a count ends in good order.
+func TestInterrupted(t *testing.T) {
+	s := serve(t, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	var data told = make(chan string)
+	go func() {
+		for range 10 {
+			<-data
+		}
+		cancel()
+		for range data {
+		}
+	}()
+	r, err := Client(ctx, Options{Data: data}.at(s.at))
+	close(data)
+	must(t, err)
+	if !r.Interrupted || r.Pings < 10 {
+		t.Errorf("%+v", r)
+	}
+	other, err := s.end()
+	must(t, err)
+	if other.Interrupted || other.Pings != r.Pings {
+		t.Errorf("%+v, and the client %+v", other, r)
+	}
+}
+
+// TestInterruptedWaiting: a server that nobody has come to.
+func TestInterruptedWaiting(t *testing.T) {
+	s := serve(t, Options{})
+	s.stop()
+	if r, err := s.end(); err != nil || !r.Interrupted || r.Clients != 0 || r.Path != "" {
+		t.Errorf("%+v: %v", r, err)
+	}
+}
+
+// TestNobodyListens: the error names who was asked, and nothing was done.
+func TestNobodyListens(t *testing.T) {
+	s := serve(t, Options{})
+	s.stop()
+	s.end()
+	r, err := Client(t.Context(), Options{}.at(s.at))
+	says(t, err, s.at.String(), "refused")
+	if r.Pings != 0 || r.Path != "" || r.Error != err.Error() {
+		t.Errorf("%+v", r)
+	}
+}
+
+// connected is a client whose steps a test takes.
+func connected(t *testing.T, s *service, size int) *client {
+	t.Helper()
+	a, err := rdma.Open(rdma.Config{KernelPort: true})
+	must(t, err)
+	t.Cleanup(func() { must(t, a.Close()) })
+	c, err := newClient(a, Options{Size: size})
+	must(t, err)
+	must(t, c.qp.Dial(t.Context(), s.at.String(), params))
+	return c
+}
+
+// exchangeOf is ping n.
+func (c *client) exchangeOf(t *testing.T, n uint64) error {
+	fill(c.source.Bytes(), n)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	return c.exchange(ctx)
+}

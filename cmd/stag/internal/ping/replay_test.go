@@ -1,0 +1,127 @@
+package ping
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/stag-rdma/stag/test/captures"
+)
+
+// The MPA Request and Reply of the capture: their length, with the flags and
+// the CRC flag in them. Of ULPDUs the headers; see package wire, which is not
+// used here on purpose.
+const (
+	mpaLen, mpaFlags, mpaCRC = 24, 16, 0x40
+	taggedLen, untaggedLen   = 14, 18
+	opReadRequest, opSend    = 1, 3
+)
+
+// messages takes a stream apart: the MPA frame, without its CRC flag, and each
+// ULPDU, without the addresses and keys that every run has others of.
+func messages(t *testing.T, stream []byte) (list []string) {
+	t.Helper()
+	if len(stream) < mpaLen {
+		t.Fatalf("a stream of %d octets", len(stream))
+	}
+	hello := bytes.Clone(stream[:mpaLen])
+	hello[mpaFlags] &^= mpaCRC
+	list = append(list, fmt.Sprintf("%q", hello))
+	for b := stream[mpaLen:]; len(b) > 0; {
+		n := 2 + int(binary.BigEndian.Uint16(b))
+		whole := (n+3)&^3 + 4
+		if whole > len(b) {
+			t.Fatalf("an FPDU of %d octets, of which %d are there", whole, len(b))
+		}
+		list = append(list, anonymous(b[2:n]))
+		b = b[whole:]
+	}
+	return list
+}
+
+// anonymous is a ULPDU with zeros for addresses and keys. A Send without an
+// address stays one.
+func anonymous(ulpdu []byte) string {
+	u := bytes.Clone(ulpdu)
+	if u[0]&0x80 != 0 {
+		clear(u[2:taggedLen]) // STag, offset
+		return fmt.Sprintf("%q", u)
+	}
+	switch body := u[untaggedLen:]; u[1] & 0x0f {
+	case opReadRequest:
+		clear(body[:12])   // the sink
+		clear(body[16:28]) // the source
+	case opSend:
+		clear(body[:12])
+	}
+	return fmt.Sprintf("%q", u)
+}
+
+// relay is a connection to the server that keeps what goes each way.
+func relay(t *testing.T, to netip.AddrPort) (at netip.AddrPort, streams func() (client, server []byte)) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { l.Close() })
+	var up, down bytes.Buffer
+	done := make(chan error, 2)
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			done <- err
+			return
+		}
+		s, err := net.Dial("tcp", to.String())
+		if err != nil {
+			done <- err
+			return
+		}
+		pass := func(to, from net.Conn, kept *bytes.Buffer) {
+			_, err := io.Copy(to, io.TeeReader(from, kept))
+			to.(*net.TCPConn).CloseWrite()
+			done <- err
+		}
+		go pass(s, c, &up)
+		pass(c, s, &down)
+	}()
+	return netip.MustParseAddrPort(l.Addr().String()), func() ([]byte, []byte) {
+		must(t, <-done)
+		must(t, <-done)
+		return up.Bytes(), down.Bytes()
+	}
+}
+
+// TestAsCaptured: five pings are, each way, the messages of two rpings over the
+// kernel's own RDMA: the same ones, in the same order, octet by octet.
+func TestAsCaptured(t *testing.T) {
+	conns, err := captures.Read("rping-siw-siw")
+	must(t, err)
+	s := serve(t, Options{})
+	at, streams := relay(t, s.at)
+	_, err = Client(t.Context(), Options{Count: 5}.at(at))
+	must(t, err)
+	_, err = s.end()
+	must(t, err)
+	client, server := streams()
+	for _, way := range []struct {
+		name      string
+		got, want []byte
+		messages  int
+	}{
+		{"client", client, conns[0].Client.Bytes(), 1 + 5*3},
+		{"server", server, conns[0].Server.Bytes(), 1 + 5*4},
+	} {
+		got, want := messages(t, way.got), messages(t, way.want)
+		if len(want) != way.messages {
+			t.Fatalf("the capture has %d messages of the %s", len(want), way.name)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("the %s sent\n%q\nwant\n%q", way.name, got, want)
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/ping"
+)
+
+// pingFlags are what the flags of stag ping say beside the options.
+type pingFlags struct {
+	server, client, debug, verbose, asJSON bool
+}
+
+func pingCommand() *cobra.Command {
+	var (
+		o ping.Options
+		p pingFlags
+	)
+	cmd := &cobra.Command{
+		Use:   "ping -s|-c -a HOST",
+		Short: "Ping by RDMA Read and RDMA Write, as rping does",
+		Long: `The exchange of rping, with either end: the other may be rping itself. For each
+ping the client offers memory, the server reads it by an RDMA Read, the client
+offers other memory, and the server writes the data there by an RDMA Write.
+
+Say over what: the interface whose connections are taken over (-i), or the
+kernel's own TCP (--kernel-port), which takes no rights.
+
+The client goes on until Ctrl-C, or for -C pings. The server ends with its
+client; with -P it serves any number of them at a time until Ctrl-C. In any case
+the last lines say what was done. Interrupted before the -C pings, or as a
+server without -P, it exits with 1.`,
+		Example: `  stag ping -s -i eth1 -v
+  stag ping -c -a 192.0.2.1 -i eth1 -C 10 -V -v
+  stag ping -s -P --kernel-port
+  stag ping -c -a 127.0.0.1 --kernel-port -C 1000 -S 65536 -V --json`,
+		Args: atMost(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkPing(cmd, &o, p); err != nil {
+				return usageError{fmt.Errorf("ping: %w", err)}
+			}
+			return runPing(cmd, o, p)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVarP(&p.server, "server", "s", false, "answer pings")
+	f.BoolVarP(&p.client, "client", "c", false, "ping")
+	f.StringVarP(&o.Address, "address", "a", "", "host to ping; of a server, where to listen (default everywhere)")
+	f.IntVarP(&o.Port, "port", "p", ping.DefaultPort, "TCP port")
+	f.StringArrayVarP(&o.Interfaces, "port-if", "i", nil, "interface whose connections are taken over; may be repeated")
+	f.BoolVar(&o.KernelPort, "kernel-port", false, "use the kernel's TCP instead of an interface")
+	f.Uint64VarP(&o.Count, "count", "C", 0, "pings of a connection (default without end)")
+	f.IntVarP(&o.Size, "size", "S", 0, fmt.Sprintf("octets of data (default %d); of a server, the most it takes (default %d)", ping.DefaultSize, ping.MaxSize))
+	f.BoolVarP(&o.Validate, "validate", "V", false, "compare the data: what comes back; of a server, what comes")
+	f.BoolVarP(&o.Persistent, "persistent", "P", false, "as a server, serve any number of clients until Ctrl-C")
+	f.BoolVarP(&p.debug, "debug", "d", false, "tell each step on standard error")
+	f.BoolVarP(&p.verbose, "verbose", "v", false, "print the data of each ping")
+	f.BoolVar(&p.asJSON, "json", false, "print the summary as JSON")
+	return cmd
+}
+
+// checkPing finds what is wrong with the command line, and fills in the size.
+func checkPing(cmd *cobra.Command, o *ping.Options, p pingFlags) error {
+	if !cmd.Flags().Changed("size") {
+		o.Size = ping.DefaultSize
+		if p.server {
+			o.Size = ping.MaxSize
+		}
+	}
+	switch {
+	case p.server == p.client:
+		return errors.New("choose one: -s to answer pings, -c to ping")
+	case p.client && o.Address == "":
+		return errors.New("-c needs -a: the host to ping")
+	case p.client && o.Persistent:
+		return errors.New("-P is for a server: leave it out, or choose -s instead of -c")
+	case o.KernelPort == (len(o.Interfaces) > 0):
+		return errors.New("choose one: -i and an interface, or --kernel-port for the kernel's TCP")
+	case o.Port < 1 || o.Port > 65535:
+		return fmt.Errorf("-p %d: choose 1 to 65535", o.Port)
+	case o.Size < 1 || o.Size > ping.MaxSize:
+		return fmt.Errorf("-S %d: choose 1 to %d octets", o.Size, ping.MaxSize)
+	case cmd.Flags().Changed("count") && o.Count == 0:
+		return errors.New("-C 0: choose 1 or more, or leave it out to go on until Ctrl-C")
+	case p.verbose && p.asJSON:
+		return errors.New("-v has no meaning with --json: choose one")
+	}
+	return nil
+}
+
+func runPing(cmd *cobra.Command, o ping.Options, p pingFlags) error {
+	o.Log = os.Stderr
+	if p.debug {
+		o.Debug = os.Stderr
+	}
+	out := cmd.OutOrStdout()
+	if p.verbose {
+		o.Data = out
+	}
+	run := ping.Client
+	if p.server {
+		run = ping.Server
+	}
+	r, err := run(cmd.Context(), o)
+	if err == nil {
+		err = endedEarly(cmd.Context(), o, r)
+	}
+	if err != nil {
+		err = fmt.Errorf("ping: %w", err)
+	}
+	if p.asJSON {
+		return errors.Join(err, writeJSON(out, r))
+	}
+	return errors.Join(err, r.Print(out))
+}
+
+// endedEarly says that the interrupt was not the way in which it was to end.
+func endedEarly(ctx context.Context, o ping.Options, r ping.Result) error {
+	switch {
+	case ctx.Err() == nil || !r.Interrupted || o.Persistent:
+		return nil
+	case o.Count > 0 && r.Pings < o.Count:
+		return fmt.Errorf("interrupted after %d of %d pings", r.Pings, o.Count)
+	case r.Path == "":
+		return errors.New("interrupted before there was a connection")
+	case r.Role == "server" && o.Count == 0:
+		return errors.New("interrupted before the client had left")
+	}
+	return nil
+}

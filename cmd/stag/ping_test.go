@@ -1,0 +1,207 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/ping"
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/test/need"
+)
+
+// freePort is one that nobody listens at, of the loopback.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+}
+
+// onLoopback is stag ping over the kernel's TCP, by anyone.
+func onLoopback(t *testing.T, port string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := command(t, append([]string{"ping", "--kernel-port", "-a", "127.0.0.1", "-p", port}, args...)...)
+	if os.Geteuid() == 0 {
+		as(cmd)
+	}
+	return cmd
+}
+
+// listening is a server that has said so.
+func listening(t *testing.T, cmd *exec.Cmd) *running {
+	t.Helper()
+	x := launch(t, cmd)
+	x.until("listening on ")
+	return x
+}
+
+// all is what a command has said, when it has ended with this code.
+func (x *running) all(code int) string {
+	x.Helper()
+	got := x.rest()
+	said := strings.Join(x.said, "\n")
+	if got != code {
+		x.Errorf("exit code %d, want %d\n%s", got, code, said)
+	}
+	return said
+}
+
+// contains demands all of these words.
+func contains(t *testing.T, text string, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			t.Errorf("%q is not in\n%s", w, text)
+		}
+	}
+}
+
+func TestPing(t *testing.T) {
+	port := freePort(t)
+	s := listening(t, onLoopback(t, port, "-s", "-V", "-v"))
+	r := run(t, onLoopback(t, port, "-c", "-C", "3", "-V", "-v", "-d"))
+	r.ends(t, 0)
+	contains(t, r.stdout, "ping data: rdma-ping-0: ABC", "ping data: rdma-ping-2: CDE",
+		"3 pings, 192 octets each way, all compared", "kernel port", "(min/avg/max)")
+	contains(t, r.stderr, "connected to 127.0.0.1:"+port, "send: 64 octets at", "go ahead", "disconnect")
+	contains(t, s.all(0), "server ping data: rdma-ping-2: CDE", "3 pings, 192 octets", "Clients: 1. Failed: 0.")
+}
+
+// TestPingPersistent: one client after another, and Ctrl-C is how it ends.
+func TestPingPersistent(t *testing.T) {
+	port := freePort(t)
+	s := listening(t, onLoopback(t, port, "-s", "-P", "-S", "1000"))
+	for range 3 {
+		r := decode[ping.Result](t, run(t, onLoopback(t, port, "-c", "-C", "2", "-S", "1000", "-V", "--json")), 0)
+		if r.Role != "client" || r.Pings != 2 || r.Octets != 2000 || !r.Validated || r.Exchange == nil || r.Interrupted {
+			t.Errorf("%+v", r)
+		}
+	}
+	r := decode[ping.Result](t, run(t, onLoopback(t, port, "-c", "-S", "1001", "--json")), exitFailed)
+	contains(t, r.Error, "ping 0: ", "reset by peer")
+	must(t, s.cmd.Process.Signal(os.Interrupt))
+	contains(t, s.all(0), "1001 octets, this server takes 1 to 1000", "6 pings, 6000 octets", "Clients: 4. Failed: 1.")
+}
+
+// TestPingInterrupted: Ctrl-C prints the summary. Whether it is a failure
+// depends on what was asked for: see the help.
+func TestPingInterrupted(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"", 0, " pings, "},
+		{"-C 100000000", exitFailed, "of 100000000 pings"},
+	} {
+		port := freePort(t)
+		s := listening(t, onLoopback(t, port, "-s"))
+		x := launch(t, onLoopback(t, port, append([]string{"-c", "-v"}, strings.Fields(c.args)...)...))
+		x.until("rdma-ping-20: ")
+		must(t, x.cmd.Process.Signal(os.Interrupt))
+		contains(t, x.all(c.code), c.says, "octets each way, in ", "(min/avg/max)")
+		contains(t, s.all(0), "Clients: 1. Failed: 0.")
+	}
+}
+
+// TestPingNobody: a server that is interrupted before a client came, and a
+// client without a server.
+func TestPingNobody(t *testing.T) {
+	port := freePort(t)
+	s := listening(t, onLoopback(t, port, "-s"))
+	must(t, s.cmd.Process.Signal(os.Interrupt))
+	contains(t, s.all(exitFailed), "never connected", "interrupted before there was a connection")
+	r := run(t, onLoopback(t, port, "-c", "-C", "1"))
+	r.ends(t, exitFailed)
+	contains(t, r.stderr, "stag: ping: dial 127.0.0.1:"+port, "refused")
+	contains(t, r.stdout, "0 pings", "never connected")
+}
+
+// TestPingUsage: what cannot be meant is one line, and exit code 2.
+func TestPingUsage(t *testing.T) {
+	for args, says := range map[string]string{
+		"":                                   "choose one: -s",
+		"-s -c -a h --kernel-port":           "choose one: -s",
+		"-c --kernel-port":                   "-c needs -a",
+		"-c -a h":                            "choose one: -i",
+		"-s":                                 "choose one: -i",
+		"-s -i eth1 --kernel-port":           "choose one: -i",
+		"-c -a h --kernel-port -P":           "-P is for a server",
+		"-s --kernel-port -p 0":              "-p 0",
+		"-s --kernel-port -p 65536":          "choose 1 to 65535",
+		"-s --kernel-port -S 0":              "-S 0",
+		"-s --kernel-port -S 65537":          "choose 1 to 65536",
+		"-c -a h --kernel-port -C 0":         "-C 0",
+		"-c -a h --kernel-port -C -1":        "-1",
+		"-c -a h --kernel-port -v --json":    "choose one",
+		"-c -a h --kernel-port now":          `"now"`,
+		"-c -a h --kernel-port --loud":       "--loud",
+		"-c -a h --kernel-port -S sixtyfour": "sixtyfour",
+	} {
+		r := run(t, command(t, append([]string{"ping"}, strings.Fields(args)...)...))
+		r.ends(t, exitUsage)
+		if r.stdout != "" || strings.Count(r.stderr, "\n") != 1 || !strings.HasPrefix(r.stderr, "stag: ping: ") || !strings.Contains(r.stderr, says) {
+			t.Errorf("%q printed %q and %q, want one line of error that says %q", args, r.stdout, r.stderr, says)
+		}
+	}
+}
+
+// TestPingWrongInterface: an interface that is not there is not passed over.
+func TestPingWrongInterface(t *testing.T) {
+	r := run(t, command(t, "ping", "-s", "-i", "eth77"))
+	r.ends(t, exitFailed)
+	contains(t, r.stderr, "stag: ping: ", "eth77")
+}
+
+// TestPingOverPair: both ends taken over from the kernel, IPv4 and IPv6, and
+// one end only: then the other is the kernel's TCP.
+func TestPingOverPair(t *testing.T) {
+	need.XDP(t)
+	for _, c := range []struct {
+		name           string
+		v6             bool
+		server, client bool // taken over
+	}{
+		{"both", false, true, true},
+		{"both, IPv6", true, true, true},
+		{"server", false, true, false},
+		{"client", false, false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			before := tracesOf(t)
+			p := newPair(t, pair.Config{})
+			host := p.Ends[pair.B].V4.Addr().String()
+			if c.v6 {
+				host = p.Ends[pair.B].V6.Addr().String()
+			}
+			way := func(side pair.Side, taken bool) []string {
+				if taken {
+					return []string{"ping", "-a", host, "-i", p.Ends[side].Name}
+				}
+				return []string{"ping", "-a", host, "--kernel-port"}
+			}
+			var s *running
+			must(t, p.Do(pair.B, func() error {
+				s = listening(t, command(t, append(way(pair.B, c.server), "-s", "-P", "-V")...))
+				return nil
+			}))
+			for _, size := range []int{1, 64, 1461, 65536} {
+				args := append(way(pair.A, c.client), "-c", "-C", "20", "-V", "--json", "-S", fmt.Sprint(size))
+				r := decode[ping.Result](t, inside(t, p, command(t, args...)), 0)
+				if r.Pings != 20 || r.Octets != uint64(20*size) || strings.Contains(r.Path, "XDP") != c.client {
+					t.Errorf("%+v", r)
+				}
+			}
+			must(t, s.cmd.Process.Signal(os.Interrupt))
+			contains(t, s.all(0), "80 pings", "Clients: 4. Failed: 0.")
+			must(t, p.Close())
+			before.gone(t)
+		})
+	}
+}
