@@ -66,6 +66,11 @@ func TestDemoOnTerminal(t *testing.T) {
 	if !strings.Contains(shown.String(), "RDMA Write") || !strings.HasSuffix(last, "stag: demo: interrupted") {
 		t.Errorf("shown: %q", shown.String())
 	}
+	// Colours and other escape sequences are not used, so that NO_COLOR has its
+	// way without being asked.
+	if strings.Contains(shown.String(), "\x1b") {
+		t.Errorf("an escape sequence: %q", shown.String())
+	}
 	if bar := strings.LastIndex(last, "RDMA Write"); !strings.Contains(last[max(bar, 0):], "\r") {
 		t.Errorf("the bar was not taken away: %q", last)
 	}
