@@ -62,7 +62,7 @@ func (c *Counters) Drops(fn func(layer, reason string, n uint64)) {
 		}
 	}
 	for i, n := range c.tcp {
-		if n != 0 {
+		if n != 0 && tcp.Drop(i) != tcp.DropNone { // that is what was used
 			fn("tcp", tcp.Drop(i).String(), n)
 		}
 	}
