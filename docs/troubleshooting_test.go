@@ -14,7 +14,7 @@ import (
 )
 
 // sources are where messages come from.
-var sources = []string{"loader", "rdma", "offload", "afxdp", "bpf", "tpt"}
+var sources = []string{"loader", "rdma", "offload", "afxdp", "bpf", "tpt", "cmd/stag"}
 
 // text is a message as the code has it: parts that are fixed, with something
 // between each two.
@@ -55,7 +55,7 @@ func texts(f *ast.File) (all []text) {
 			return true
 		}
 		if s := value(e); strings.Trim(s, hole) != "" {
-			all = append(all, newText(s))
+			all = append(all, newText(strings.TrimSuffix(s, "\n")))
 		}
 		return true
 	})

@@ -171,6 +171,7 @@ func TestCompletion(t *testing.T) {
 		"doctor --gen":    {"--generic"},
 		"doctor --chunk ": {"2048", "4096"},
 		"doctor ":         links,
+		"ping --port-if ": links,
 	} {
 		r := run(t, command(t, append([]string{"__completeNoDesc"}, strings.Split(args, " ")...)...))
 		r.ends(t, 0)
