@@ -54,7 +54,7 @@ server without -P, it exits with 1.`,
 	f.IntVarP(&o.Port, "port", "p", ping.DefaultPort, "TCP port")
 	f.StringArrayVarP(&o.Interfaces, "port-if", "i", nil, "interface whose connections are taken over; may be repeated")
 	f.BoolVar(&o.KernelPort, "kernel-port", false, "use the kernel's TCP instead of an interface")
-	f.Uint64VarP(&o.Count, "count", "C", 0, "pings of a connection (default without end)")
+	f.Uint64VarP(&o.Count, "count", "C", 0, "pings to do; of a server, the most that a client may (default without end)")
 	f.IntVarP(&o.Size, "size", "S", 0, fmt.Sprintf("octets of data (default %d); of a server, the most it takes (default %d)", ping.DefaultSize, ping.MaxSize))
 	f.BoolVarP(&o.Validate, "validate", "V", false, "compare the data: what comes back; of a server, what comes")
 	f.BoolVarP(&o.Persistent, "persistent", "P", false, "as a server, serve any number of clients until Ctrl-C")
@@ -128,7 +128,7 @@ func endedEarly(ctx context.Context, o ping.Options, r ping.Result) error {
 		return fmt.Errorf("interrupted after %d of %d pings", r.Pings, o.Count)
 	case r.Path == "":
 		return errors.New("interrupted before there was a connection")
-	case r.Role == "server" && o.Count == 0:
+	case r.Role == "server":
 		return errors.New("interrupted before the client had left")
 	}
 	return nil

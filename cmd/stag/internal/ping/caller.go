@@ -31,12 +31,12 @@ func newCaller(a *rdma.Adapter, o Options) (*caller, error) {
 	return c, nil
 }
 
-// answers answers pings until the client leaves, there were Count of them, or
-// ctx ends. It calls done after each.
+// answers answers pings, up to Count of them, until the client leaves or ctx
+// ends. It calls done after each.
 func (c *caller) answers(ctx context.Context, done func(octets int)) error {
 	long, cancel := lasting(ctx)
 	defer cancel()
-	for n := uint64(0); c.o.Count == 0 || n < c.o.Count; n++ {
+	for n := uint64(0); ; n++ {
 		source, err := c.hear(ctx)
 		switch {
 		case errors.Is(err, errLeft):
@@ -46,6 +46,8 @@ func (c *caller) answers(ctx context.Context, done func(octets int)) error {
 			return c.disconnect(ctx)
 		case err != nil:
 			return err
+		case c.o.Count > 0 && n == c.o.Count:
+			return fmt.Errorf("it wants more than the %d pings of -C", n)
 		}
 		if err := c.answer(long, n, source); errors.Is(err, errLeft) {
 			return fmt.Errorf("it has left in the middle of ping %d", n)
@@ -54,7 +56,6 @@ func (c *caller) answers(ctx context.Context, done func(octets int)) error {
 		}
 		done(int(source.octets))
 	}
-	return c.disconnect(ctx)
 }
 
 // answer is one ping, of which the source has been offered.

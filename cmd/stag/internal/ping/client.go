@@ -74,7 +74,7 @@ func (c *client) run(ctx context.Context, r *Result) error {
 	for n := uint64(0); (c.o.Count == 0 || n < c.o.Count) && ctx.Err() == nil; n++ {
 		fill(c.source.Bytes(), n)
 		start := time.Now()
-		if err := c.exchange(long); errors.Is(err, errLeft) {
+		if err := c.exchange(long, n); errors.Is(err, errLeft) {
 			return fmt.Errorf("the server has closed the connection before ping %d was done", n)
 		} else if err != nil {
 			return fmt.Errorf("ping %d: %w", n, err)
@@ -96,19 +96,46 @@ func (c *client) run(ctx context.Context, r *Result) error {
 	return nil
 }
 
-// exchange is one ping: both regions offered, and their go-ahead.
-func (c *client) exchange(ctx context.Context) error {
-	for _, mr := range []*rdma.MR{c.source, c.sink} {
+// exchange is ping n: both regions offered, and their go-ahead.
+func (c *client) exchange(ctx context.Context, n uint64) error {
+	for i, mr := range []*rdma.MR{c.source, c.sink} {
 		c.step("send: %v", infoOf(mr))
 		if err := c.post(message(infoOf(mr))); err != nil {
 			return err
 		}
-		if _, err := c.hear(ctx); err != nil {
+		hear := c.hear
+		if n == 0 && i == 0 {
+			hear = c.hearFirst
+		}
+		if _, err := hear(ctx); err != nil {
 			return err
 		}
 		c.step("received: go ahead")
 	}
 	return nil
+}
+
+// silence is how long the first message may have no answer before the server is
+// woken.
+const silence = time.Second
+
+var errSilent = errors.New("no answer yet")
+
+// hearFirst waits for the first answer, and sends an RDMA Write of nothing when
+// there is none for a while. Linux siw can overlook what comes right behind its
+// Reply until something else comes; others take it for what it is.
+func (c *client) hearFirst(ctx context.Context) (info, error) {
+	short, cancel := context.WithTimeoutCause(ctx, silence, errSilent)
+	defer cancel()
+	i, err := c.hear(short)
+	if !errors.Is(err, errSilent) {
+		return i, err
+	}
+	c.step("RDMA Write of nothing: the server may have overlooked the message")
+	if err := c.post(rdma.SendWR{Op: rdma.WRWrite}); err != nil {
+		return info{}, err
+	}
+	return c.hear(ctx)
 }
 
 // count takes a ping that took so long into account; sum is of all.

@@ -43,7 +43,7 @@ type Options struct {
 	Address string // host name or address: the client dials it, the server listens there; empty: everywhere
 	Port    int
 
-	Count    uint64 // pings of a connection; 0: the client until it is interrupted, the server while there are some
+	Count    uint64 // pings of a connection: the client does so many, the server takes no more; 0: any number
 	Size     int    // octets: the client's data; what the server takes at most
 	Validate bool   // the client compares what comes back, the server what it reads
 
