@@ -166,7 +166,7 @@ func TestPingWrongInterface(t *testing.T) {
 }
 
 // TestPingOverPair: both ends taken over from the kernel, IPv4 and IPv6, and
-// one end only: then the other is the kernel's TCP.
+// one end only: then the other is the kernel's TCP. Both are interrupted.
 func TestPingOverPair(t *testing.T) {
 	need.XDP(t)
 	for _, c := range []struct {
@@ -204,8 +204,16 @@ func TestPingOverPair(t *testing.T) {
 					t.Errorf("%+v", r)
 				}
 			}
+			var x *running
+			must(t, p.Do(pair.A, func() error {
+				x = launch(t, command(t, append(way(pair.A, c.client), "-c", "-v")...))
+				return nil
+			}))
+			x.until("rdma-ping-20: ")
+			must(t, x.cmd.Process.Signal(os.Interrupt))
+			contains(t, x.all(0), "octets each way, in ", "(min/avg/max)")
 			must(t, s.cmd.Process.Signal(os.Interrupt))
-			contains(t, s.all(0), "80 pings", "Clients: 4. Failed: 0.")
+			contains(t, s.all(0), "all compared", "Clients: 5. Failed: 0.")
 			must(t, p.Close())
 			before.gone(t)
 		})
