@@ -71,7 +71,7 @@ is wrong.`,
 		}
 		return usageError{fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())}
 	})
-	cmd.AddCommand(doctorCommand(), demoCommand(), versionCommand(), completionCommand(), manCommand(), pingCommand())
+	cmd.AddCommand(doctorCommand(), demoCommand(), perfCommand(), versionCommand(), completionCommand(), manCommand(), pingCommand())
 	return cmd
 }
 

@@ -1,0 +1,80 @@
+package perf
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// A histogram has times from 1 ns to slowest, to three digits.
+const slowest = 100 * time.Second
+
+func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(slowest), 3) }
+
+// call sends one message at a time, and measures until the answer.
+func (l *lane) call(ctx context.Context, h *hdrhistogram.Histogram, m *meter) error {
+	for !l.enough(l.posted, l.begun) {
+		begin := time.Now()
+		if err := l.ping(); err != nil {
+			return err
+		}
+		for l.completed < l.posted || l.Test.op() != rdma.WRRead && l.received < l.posted {
+			if err := l.await(ctx); err != nil {
+				return err
+			}
+		}
+		now := time.Now()
+		if err := h.RecordValue(int64(now.Sub(begin))); err != nil {
+			return fmt.Errorf("an answer took %v, and %v is the limit", now.Sub(begin), slowest)
+		}
+		m.completed(1, now)
+	}
+	if err := l.tell(note{kind: done, round: l.round, count: l.posted, took: m.ended(time.Now())}); err != nil {
+		return err
+	}
+	return l.untilDone(ctx)
+}
+
+func (l *lane) untilDone(ctx context.Context) error {
+	for !l.peerDone {
+		if err := l.await(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answer sends a message back for every one that comes. The first can be there
+// already: it may have come with the client's being ready.
+func (l *lane) answer(ctx context.Context) error {
+	for !l.peerDone {
+		for l.posted < l.received {
+			if err := l.ping(); err != nil {
+				return err
+			}
+		}
+		if err := l.await(ctx); err != nil {
+			return err
+		}
+	}
+	return l.tell(note{kind: done, round: l.round, count: l.posted})
+}
+
+// ping sends one message. A Write has a Send of no octets behind it: memory that
+// a peer may write to is no place to wait at.
+func (l *lane) ping() error {
+	l.makeUp(l.posted)
+	wrs := []rdma.SendWR{l.message(l.posted)}
+	l.posted++
+	if l.Test.op() == rdma.WRWrite {
+		wrs = append(wrs, rdma.SendWR{Op: rdma.WRSend})
+	}
+	end := &wrs[len(wrs)-1]
+	end.ID, end.Flags = l.posted, rdma.Signaled
+	_, err := l.qp.PostSend(wrs...)
+	return err
+}

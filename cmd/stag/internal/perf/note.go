@@ -1,0 +1,116 @@
+package perf
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// rdmaSend is the operation whose messages need receives.
+const rdmaSend = rdma.WRSend
+
+// A note is what the two ends of a QP tell each other beside the messages. It is
+// written into the peer's memory, the next of notesAtOnce places, and announced
+// by a Send of no octets. That is solicited, which messages are not.
+//
+//	0      4       8       16      24
+//	| kind | round | count | nanos |
+type note struct {
+	kind  kind
+	round uint32
+	count uint64        // messages of this round
+	took  time.Duration // done: all of them
+}
+
+type kind uint32
+
+const (
+	ready   kind = iota + 1 // the round may begin
+	credit                  // count messages have arrived
+	last                    // there were count messages, and there will be no more
+	whole                   // the answer to last: all of them have arrived
+	done                    // likewise, and they have arrived
+	goodbye                 // there will be no more rounds; count is 1 after an interrupt
+	differs                 // octets were not what they should be; the end
+)
+
+const (
+	noteLen = 24
+	// notesAtOnce is more notes than the rules let be on their way: a credit
+	// for every share of the receives (see share), and one of each other kind.
+	notesAtOnce = 16
+	// noteID is the ID of a note's work request.
+	noteID = 1 << 63
+)
+
+func (n note) append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint32(b, uint32(n.kind))
+	b = binary.BigEndian.AppendUint32(b, n.round)
+	b = binary.BigEndian.AppendUint64(b, n.count)
+	return binary.BigEndian.AppendUint64(b, uint64(n.took))
+}
+
+// parseNote takes noteLen octets.
+func parseNote(b []byte) note {
+	return note{
+		kind:  kind(binary.BigEndian.Uint32(b)),
+		round: binary.BigEndian.Uint32(b[4:]),
+		count: binary.BigEndian.Uint64(b[8:]),
+		took:  time.Duration(binary.BigEndian.Uint64(b[16:])),
+	}
+}
+
+// share is how many Sends arrive before there is a credit for them.
+func (o Options) share() uint64 { return uint64(max(o.rxDepth()/4, 1)) }
+
+// tell sends a note.
+func (l *lane) tell(n note) error {
+	place := l.told % notesAtOnce * noteLen
+	l.told++
+	_, err := l.qp.PostSend(
+		rdma.SendWR{ID: noteID, Op: rdma.WRWrite, Inline: n.append(nil), RKey: l.theirs.Notes, RemoteAddr: place},
+		rdma.SendWR{ID: noteID, Op: rdma.WRSend, Flags: rdma.Signaled | rdma.Solicited},
+	)
+	return err
+}
+
+// note takes the next note.
+func (l *lane) note() error {
+	place := l.noted % notesAtOnce * noteLen
+	l.noted++
+	n := parseNote(l.notes.Bytes()[place:][:noteLen])
+	switch n.kind {
+	case ready:
+		l.peerReady = n.round
+		return nil
+	case goodbye:
+		l.bye, l.cut = true, n.count != 0
+		return nil
+	case differs:
+		return errors.New("the peer found octets that differ from what was sent")
+	}
+	if n.round != l.round {
+		return fmt.Errorf("the peer speaks of round %d in round %d", n.round, l.round)
+	}
+	switch n.kind {
+	case credit:
+		l.credited = n.count
+	case last:
+		if l.Test.op() == rdmaSend && n.count != l.received {
+			return fmt.Errorf("%d Sends arrived of %d", l.received, n.count)
+		}
+		l.repaid = l.received
+		return l.tell(note{kind: whole, round: l.round, count: n.count})
+	case whole:
+		l.arrivedAll = true
+	case done:
+		l.peerDone, l.peer = true, n
+		return l.checkWritten(n.count)
+	default:
+		return fmt.Errorf("the peer sent a note of kind %d: is it another version of stag?", n.kind)
+	}
+	return nil
+}

@@ -1,0 +1,236 @@
+// Package perf measures what RDMA Writes, Reads and Sends do between two
+// machines: what `stag perf` runs, in the shape of perftest. One end serves,
+// the other calls it; both are given the same options, and compare them.
+package perf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// Test is what is measured, by perftest's name.
+type Test string
+
+// The tests. Bandwidths are of messages under way at the same time, latencies
+// of one at a time.
+const (
+	WriteBW  Test = "write_bw"
+	ReadBW   Test = "read_bw"
+	SendBW   Test = "send_bw"
+	WriteLat Test = "write_lat"
+	ReadLat  Test = "read_lat"
+	SendLat  Test = "send_lat"
+)
+
+// Tests are all of them.
+var Tests = []Test{WriteBW, ReadBW, SendBW, WriteLat, ReadLat, SendLat}
+
+// MaxSize is the largest message, octets; LastSize is where -a ends.
+const (
+	MaxSize  = 1 << 30
+	LastSize = 1 << 23
+)
+
+// op is what the messages travel by.
+func (t Test) op() rdma.WROp {
+	switch t {
+	case WriteBW, WriteLat:
+		return rdma.WRWrite
+	case ReadBW, ReadLat:
+		return rdma.WRRead
+	}
+	return rdma.WRSend
+}
+
+// Latency reports whether the test is of latency.
+func (t Test) Latency() bool { return t == WriteLat || t == ReadLat || t == SendLat }
+
+// Options say what is measured, and how.
+type Options struct {
+	Test       Test
+	Address    string // of the server, without the port; "": be the server
+	Port       uint16
+	Link       string // the interface to use
+	KernelPort bool   // instead of Link
+
+	Size       int           // octets of a message
+	All        bool          // every power of two from 2 to LastSize instead
+	Iterations uint64        // messages of each QP and size
+	Duration   time.Duration // of each size, instead of Iterations
+	QPs        int
+	TxDepth    int // messages of a QP that are under way
+	RxDepth    int // Sends that a QP has room for
+	Both       bool
+	Verify     bool // compare the octets
+
+	Gbits     bool // text in Gb/s instead of MiB/s
+	Histogram bool // text with the distribution of latencies
+
+	Out      io.Writer // text as it goes; nil: none
+	Progress *os.File  // one line that changes, if it is a terminal; nil: none
+}
+
+// ErrInterrupted is what a run ends with after Ctrl-C. What it measured until
+// then is in its result.
+var ErrInterrupted = errors.New("interrupted")
+
+// grace is how long an interrupted client waits for what is under way.
+const grace = 3 * time.Second
+
+// Run measures, and takes down everything that it made. The result is what was
+// measured, also where there is an error.
+func Run(ctx context.Context, o Options) (r Result, err error) {
+	if o.Out == nil {
+		o.Out = io.Discard
+	}
+	whole, cancel := o.patient(ctx)
+	defer cancel()
+	s := &session{Options: o, interrupted: func() bool { return ctx.Err() != nil }}
+	err = s.run(whole)
+	if ctx.Err() != nil {
+		err = ErrInterrupted // whatever it made of the steps that it met
+		s.result.Interrupted = true
+	}
+	return s.result, err
+}
+
+// patient is a context for the waiting. A client that is interrupted ends the
+// size that it is at, and says what it found; a server has nothing to say.
+func (o Options) patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	if o.Address == "" {
+		return context.WithCancel(ctx)
+	}
+	whole, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
+	return whole, func() { stop(); cancel() }
+}
+
+// session is one run.
+type session struct {
+	Options
+	interrupted func() bool
+	adapter     *rdma.Adapter
+	port        rdma.Port
+	lanes       []*lane
+	result      Result
+}
+
+func (s *session) run(ctx context.Context) (err error) {
+	cfg := rdma.Config{KernelPort: s.KernelPort, RegionHeap: s.heap()}
+	if !s.KernelPort {
+		cfg.Ports = []string{s.Link}
+	}
+	if s.adapter, err = rdma.Open(cfg); err != nil {
+		return err
+	}
+	defer func() {
+		if closing := s.adapter.Close(); err == nil {
+			err = closing
+		}
+	}()
+	at, err := s.adapter.Attributes()
+	if err != nil {
+		return err
+	}
+	s.port = at.Ports[0]
+	if err := s.makeLanes(); err != nil {
+		return err
+	}
+	if err := s.meet(ctx); err != nil {
+		return err
+	}
+	s.describe()
+	if err := s.printHeader(); err != nil {
+		return err
+	}
+	if err := s.rounds(ctx); err != nil {
+		return err
+	}
+	if err := s.printEnd(); err != nil || !s.result.Interrupted {
+		return err
+	}
+	return fmt.Errorf("the client was %w", ErrInterrupted)
+}
+
+func (s *session) serves() bool { return s.Address == "" }
+
+// drives says whether this end sends messages of its own.
+func (s *session) drives() bool { return !s.serves() || s.Both }
+
+// sizes are what is measured one after the other, octets.
+func (o Options) sizes() (all []int) {
+	if !o.All {
+		return []int{o.Size}
+	}
+	for size := 2; size <= LastSize; size *= 2 {
+		all = append(all, size)
+	}
+	return all
+}
+
+// largest is the largest message.
+func (o Options) largest() int {
+	if o.All {
+		return LastSize
+	}
+	return o.Size
+}
+
+// rounds measures each size.
+func (s *session) rounds(ctx context.Context) error {
+	for i, size := range s.sizes() {
+		if s.interrupted() {
+			break
+		}
+		bye, err := s.measure(ctx, uint32(i+1), size)
+		if err != nil {
+			return err
+		}
+		if bye {
+			break
+		}
+	}
+	err := s.each(func(l *lane) error { return l.leave(ctx) })
+	for _, l := range s.lanes {
+		s.result.Interrupted = s.result.Interrupted || l.cut
+	}
+	return err
+}
+
+// each does something for every QP at the same time, and returns the first
+// error there was.
+func (s *session) each(do func(*lane) error) error {
+	ends := make(chan error, len(s.lanes))
+	for _, l := range s.lanes {
+		go func() {
+			err := do(l)
+			if err != nil && len(s.lanes) > 1 {
+				err = fmt.Errorf("QP %d: %w", l.index+1, err)
+			}
+			if err != nil {
+				s.abort()
+			}
+			ends <- err
+		}()
+	}
+	var first error
+	for range s.lanes {
+		if err := <-ends; first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// abort ends all connections, so that nobody waits for anything.
+func (s *session) abort() {
+	for _, l := range s.lanes {
+		l.qp.Abort()
+	}
+}

@@ -1,0 +1,113 @@
+package perf
+
+import (
+	"fmt"
+	"strings"
+)
+
+// rule is perftest's.
+var rule = strings.Repeat("-", 87)
+
+var titles = map[Test]string{
+	WriteBW: "RDMA_Write BW Test", ReadBW: "RDMA_Read BW Test", SendBW: "Send BW Test",
+	WriteLat: "RDMA_Write Latency Test", ReadLat: "RDMA_Read Latency Test", SendLat: "Send Latency Test",
+}
+
+func (s *session) printf(format string, args ...any) error {
+	_, err := fmt.Fprintf(s.Out, format, args...)
+	return err
+}
+
+func (s *session) printWaiting(port uint16) error {
+	line := fmt.Sprintf("* Waiting for client to connect to port %d... *", port)
+	stars := strings.Repeat("*", len(line))
+	return s.printf("\n%s\n%s\n%s\n", stars, line, stars)
+}
+
+// printHeader says what is measured, where, and under which names.
+func (s *session) printHeader() error {
+	i := &s.result.Info
+	title := titles[s.Test]
+	if s.Both {
+		title = strings.Replace(title, "BW", "Bidirectional BW", 1)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n                    %s\n", rule, title)
+	fmt.Fprintf(&b, " Dual-port       : OFF\t\tDevice         : %s\n", i.Device)
+	fmt.Fprintf(&b, " Number of qps   : %d\t\tTransport type : IW\n", i.QPs)
+	fmt.Fprintf(&b, " Connection type : RC\t\tUsing SRQ      : OFF\n")
+	fmt.Fprintf(&b, " TX depth        : %d\n", i.TxDepth)
+	if i.RxDepth > 0 {
+		fmt.Fprintf(&b, " RX depth        : %d\n", i.RxDepth)
+	}
+	if !s.Test.Latency() {
+		fmt.Fprintf(&b, " CQ Moderation   : %d\n", s.batch())
+	}
+	if i.MTU > 0 {
+		fmt.Fprintf(&b, " Mtu             : %d[B]\n", i.MTU)
+	}
+	fmt.Fprintf(&b, " Link type       : Ethernet\n")
+	fmt.Fprintf(&b, " Max inline data : 0[B]\n")
+	fmt.Fprintf(&b, " rdma_cm QPs     : ON\n")
+	fmt.Fprintf(&b, " Data ex. method : rdma_cm\n")
+	fmt.Fprintf(&b, " Path            : %s\n", i.Path)
+	fmt.Fprintf(&b, " CRC             : %s\n", onOff(i.CRC))
+	if i.Verified {
+		fmt.Fprintf(&b, " Octets compared : ON\n")
+	}
+	fmt.Fprintf(&b, "%s\n", rule)
+	for _, a := range i.Addresses {
+		fmt.Fprintf(&b, " local address: QPN 0x%06x %s\n", a.LocalQPN, a.Local)
+		fmt.Fprintf(&b, " remote address: QPN 0x%06x %s\n", a.RemoteQPN, a.Remote)
+	}
+	fmt.Fprintf(&b, "%s\n%s", rule, s.columns())
+	return s.printf("%s", b.String())
+}
+
+func onOff(on bool) string {
+	if on {
+		return "ON"
+	}
+	return "OFF"
+}
+
+// columns are the names of the figures. A server of latencies has none.
+func (s *session) columns() string {
+	switch {
+	case s.Test.Latency() && s.serves():
+		return ""
+	case s.Test.Latency():
+		return " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]\n"
+	case s.Gbits:
+		return " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n"
+	}
+	return " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n"
+}
+
+// printBandwidth says MB for MiB, as perftest does.
+func (s *session) printBandwidth(r Bandwidth) error {
+	unit := 1.0
+	if !s.Gbits {
+		unit = 1e9 / 8 / (1 << 20)
+	}
+	return s.printf(" %-10d %-11d    %-15.2f    %-18.2f   %.6f\n", r.Size, r.Iterations, r.PeakGbps*unit, r.Gbps*unit, r.Mpps)
+}
+
+func (s *session) printLatency(r Latency) error {
+	err := s.printf(" %-6d %-11d    %-11.2f    %-11.2f  %-15.2f    %-11.2f    %-13.2f   %-20.2f   %.2f\n",
+		r.Size, r.Iterations, r.Min, r.Max, r.Typical, r.Average, r.Deviation, r.P99, r.P999)
+	if err != nil || !s.Histogram {
+		return err
+	}
+	if err := s.printf("\n   percentile          usec         count\n"); err != nil {
+		return err
+	}
+	for _, step := range r.Histogram {
+		if err := s.printf("   %10.4f    %10.2f    %10d\n", step.Percentile, step.Usec, step.Count); err != nil {
+			return err
+		}
+	}
+	return s.printf("\n")
+}
+
+func (s *session) printEnd() error { return s.printf("%s\n", rule) }

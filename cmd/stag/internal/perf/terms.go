@@ -1,0 +1,113 @@
+package perf
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// version is of the exchange between the two ends.
+const version = 1
+
+// hello is what an end says of itself with the Request or the Reply, as JSON.
+type hello struct {
+	Version int    `json:"stag_perf"`
+	Terms   terms  `json:"terms"`
+	QP      int    `json:"qp"` // the how manieth of the run, from 0
+	Ticket  ticket `json:"keys"`
+}
+
+// terms are the options that must be the same on both ends.
+type terms struct {
+	Test       Test    `json:"T"`
+	Size       int     `json:"s"` // 0 with All
+	All        bool    `json:"a,omitempty"`
+	Iterations uint64  `json:"n"`
+	Seconds    float64 `json:"D"`
+	QPs        int     `json:"q"`
+	TxDepth    int     `json:"t"`
+	RxDepth    int     `json:"r"`
+	Both       bool    `json:"b,omitempty"`
+	Verify     bool    `json:"v,omitempty"`
+}
+
+// ticket is what the peer must know of a QP and its memory.
+type ticket struct {
+	Number   uint32    `json:"N"` // of the QP
+	Incoming rdma.STag `json:"i"`
+	Outgoing rdma.STag `json:"o"`
+	Notes    rdma.STag `json:"n"`
+}
+
+func (o Options) terms() terms {
+	t := terms{
+		Test: o.Test, Size: o.Size, All: o.All, Iterations: o.Iterations, Seconds: o.Duration.Seconds(),
+		QPs: o.QPs, TxDepth: o.txDepth(), RxDepth: o.rxDepth(), Both: o.Both, Verify: o.Verify,
+	}
+	if o.All {
+		t.Size = 0
+	}
+	return t
+}
+
+// differs says which options are not the same, nil if all are.
+func (t terms) differs(theirs terms) error {
+	var all []string
+	for _, x := range []struct {
+		flag         string
+		mine, theirs any
+	}{
+		{"test", t.Test, theirs.Test},
+		{"-a", t.All, theirs.All},
+		{"-s", t.Size, theirs.Size},
+		{"-n", t.Iterations, theirs.Iterations},
+		{"-D", t.Seconds, theirs.Seconds},
+		{"-q", t.QPs, theirs.QPs},
+		{"-t", t.TxDepth, theirs.TxDepth},
+		{"-r", t.RxDepth, theirs.RxDepth},
+		{"-b", t.Both, theirs.Both},
+		{"--verify", t.Verify, theirs.Verify},
+	} {
+		if x.mine != x.theirs {
+			all = append(all, fmt.Sprintf("%s is %v here and %v there", x.flag, x.mine, x.theirs))
+		}
+	}
+	if all == nil {
+		return nil
+	}
+	return fmt.Errorf("the two ends must be given the same options: %s", strings.Join(all, ", "))
+}
+
+func (l *lane) hello() ([]byte, error) {
+	return json.Marshal(hello{
+		Version: version, Terms: l.terms(), QP: l.index,
+		Ticket: ticket{l.qp.Number(), l.in.RKey(), l.out.RKey(), l.notes.RKey()},
+	})
+}
+
+var errStranger = errors.New("the peer does not say what stag perf says: is it another program, or another version?")
+
+func parseHello(b []byte) (h hello, err error) {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&h); err != nil || h.Version != version {
+		return hello{}, errStranger
+	}
+	return h, nil
+}
+
+// agree takes what the peer says of its QP.
+func (l *lane) agree(h hello) error {
+	if err := l.terms().differs(h.Terms); err != nil {
+		return err
+	}
+	if h.QP != l.index {
+		return fmt.Errorf("QP %d of the peer came where %d was due: are there two clients?", h.QP+1, l.index+1)
+	}
+	l.theirs = h.Ticket
+	return nil
+}

@@ -1,0 +1,248 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/perf"
+)
+
+// perftest's defaults.
+const (
+	perfPort       = 18515
+	perfBWSize     = 64 << 10
+	perfLatSize    = 2
+	perfBWRounds   = 5000
+	perfLatRounds  = 1000
+	perfTxDepth    = 128
+	perfRxDepth    = 512
+	perfReportFile = "perftest_out.json"
+)
+
+// The most that can be asked for.
+const (
+	maxPerfQPs   = 1024
+	maxPerfDepth = 4096
+)
+
+func perfCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "perf",
+		Short: "Measure bandwidth and latency between two machines, as perftest does",
+		Long: `Measures RDMA Writes, RDMA Reads and Sends between two machines. Options, header
+and columns are perftest's. Start a test without an address on one machine, the
+server, and then with the server's address on the other; give both the same
+options, which are compared.`,
+		Example: `  stag perf write_bw -d eth1
+  stag perf write_bw -d eth1 192.0.2.1`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return usageError{fmt.Errorf("perf: unknown test %q: see stag perf --help", args[0])}
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	for _, t := range perf.Tests {
+		cmd.AddCommand(perfTest(t))
+	}
+	return cmd
+}
+
+// perfFlags are the options of a test beside those that perf.Options has.
+type perfFlags struct {
+	perf.Options
+	seconds    float64
+	json, save bool
+	file       string
+}
+
+func perfTest(t perf.Test) *cobra.Command {
+	o := perfFlags{Options: perf.Options{Test: t}}
+	cmd := &cobra.Command{
+		Use:     string(t) + " [SERVER]",
+		Short:   perfShort[t],
+		Long:    perfShort[t] + ".\n\n" + perfLong(t),
+		Example: fmt.Sprintf("  stag perf %[1]s -d eth1\n  stag perf %[1]s -d eth1 192.0.2.1\n  stag perf %[1]s --kernel-port -D 10 --json 192.0.2.1", t),
+		Args:    oneServer,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				o.Address = args[0]
+			}
+			if err := o.check(cmd); err != nil {
+				return usageError{fmt.Errorf("perf %s: %w", t, err)}
+			}
+			return o.run(cmd)
+		},
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+var perfShort = map[perf.Test]string{
+	perf.WriteBW:  "Measure the bandwidth of RDMA Writes",
+	perf.ReadBW:   "Measure the bandwidth of RDMA Reads",
+	perf.SendBW:   "Measure the bandwidth of Sends",
+	perf.WriteLat: "Measure the latency of RDMA Writes",
+	perf.ReadLat:  "Measure the latency of RDMA Reads",
+	perf.SendLat:  "Measure the latency of Sends",
+}
+
+func perfLong(t perf.Test) string {
+	switch t {
+	case perf.WriteLat:
+		return `The latency is half of the time until the server's Write in answer has come.
+Each Write has a Send of no octets behind it that says so: where perftest polls
+memory, this waits for a completion.`
+	case perf.ReadLat:
+		return `The latency is the whole time until the Read has completed.`
+	case perf.SendLat:
+		return `The latency is half of the time until the server's Send in answer has come.`
+	}
+	return `The time ends when the peer has had all messages. MB are 2^20 octets, Gb 10^9
+bits. The peak is the best of the times that a TX depth of messages took.`
+}
+
+func oneServer(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return usageError{fmt.Errorf("perf %s: unexpected argument %q: see %s --help", cmd.Name(), args[1], cmd.CommandPath())}
+	}
+	if len(args) == 1 && args[0] == "" {
+		return usageError{fmt.Errorf("perf %s: the server's address is empty", cmd.Name())}
+	}
+	return nil
+}
+
+func (o *perfFlags) flags(cmd *cobra.Command) {
+	size, rounds := perfBWSize, uint64(perfBWRounds)
+	if o.Test.Latency() {
+		size, rounds = perfLatSize, perfLatRounds
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVarP(&o.Link, "ib-dev", "d", "", "interface to use")
+	f.BoolVar(&o.KernelPort, "kernel-port", false, "use the kernel's TCP instead of an interface")
+	f.Uint16VarP(&o.Port, "port", "p", perfPort, "TCP port of the server")
+	f.IntVarP(&o.Size, "size", "s", size, "octets of a message")
+	f.BoolVarP(&o.All, "all", "a", false, "all sizes from 2 to 2^23")
+	f.Uint64VarP(&o.Iterations, "iters", "n", rounds, "messages of each QP and size")
+	f.Float64VarP(&o.seconds, "duration", "D", 0, "seconds for each size, instead of -n")
+	f.BoolVar(&o.Verify, "verify", false, "compare the octets: all that are sent or read, and what the last Writes left")
+	f.BoolVar(&o.json, "json", false, "print the result as JSON")
+	f.BoolVar(&o.save, "out_json", false, "also write the result to a file, as JSON")
+	f.StringVar(&o.file, "out_json_file", perfReportFile, "name of that file")
+	o.QPs, o.TxDepth, o.RxDepth = 1, perfTxDepth, perfRxDepth
+	if o.Test.Latency() {
+		f.BoolVarP(&o.Histogram, "report-histogram", "H", false, "print the distribution of latencies as well")
+		return
+	}
+	f.IntVarP(&o.QPs, "qp", "q", 1, "QPs")
+	f.IntVarP(&o.TxDepth, "tx-depth", "t", perfTxDepth, "messages of a QP that are under way")
+	if o.Test == perf.SendBW {
+		f.IntVarP(&o.RxDepth, "rx-depth", "r", perfRxDepth, "receives of a QP")
+	}
+	f.BoolVarP(&o.Both, "bidirectional", "b", false, "messages of both ends")
+	f.BoolVar(&o.Gbits, "report_gbits", false, "print Gb/s instead of MB/s")
+}
+
+// check finds mistakes on the command line.
+func (o *perfFlags) check(cmd *cobra.Command) error {
+	given := cmd.Flags().Changed
+	switch {
+	case (o.Link == "") == !o.KernelPort:
+		return errors.New("choose one of -d IFACE and --kernel-port")
+	case o.Port == 0:
+		return errors.New("-p 0: choose 1 to 65535")
+	case o.Size < 1 || o.Size > perf.MaxSize:
+		return fmt.Errorf("-s %d: choose 1 to %d octets", o.Size, perf.MaxSize)
+	case o.All && given("size"):
+		return errors.New("-a and -s: choose one")
+	case o.Iterations < 1 || o.Iterations > 1<<40:
+		return fmt.Errorf("-n %d: choose 1 to 2^40", o.Iterations)
+	case given("duration") && !(o.seconds >= 0.01 && o.seconds <= 1e6):
+		return fmt.Errorf("-D %v: choose 0.01 to 1000000 seconds", o.seconds)
+	case given("duration") && given("iters"):
+		return errors.New("-n and -D: choose one")
+	case o.QPs < 1 || o.QPs > maxPerfQPs:
+		return fmt.Errorf("-q %d: choose 1 to %d", o.QPs, maxPerfQPs)
+	case o.TxDepth < 1 || o.TxDepth > maxPerfDepth:
+		return fmt.Errorf("-t %d: choose 1 to %d", o.TxDepth, maxPerfDepth)
+	case o.RxDepth < 1 || o.RxDepth > maxPerfDepth:
+		return fmt.Errorf("-r %d: choose 1 to %d", o.RxDepth, maxPerfDepth)
+	case given("out_json_file") && !o.save:
+		return errors.New("--out_json_file has no meaning without --out_json")
+	case o.file == "":
+		return errors.New("--out_json_file: the name is empty")
+	}
+	if given("duration") {
+		o.Duration, o.Iterations = time.Duration(o.seconds*float64(time.Second)), 0
+	}
+	return o.CheckMemory()
+}
+
+func (o *perfFlags) run(cmd *cobra.Command) error {
+	if !o.json {
+		o.Out = cmd.OutOrStdout()
+	}
+	o.Progress = os.Stderr
+	report, err := o.create()
+	if err != nil {
+		return err
+	}
+	r, err := perf.Run(cmd.Context(), o.Options)
+	if err != nil {
+		err = fmt.Errorf("perf %s: %w", o.Test, err)
+	}
+	if err != nil && !errors.Is(err, perf.ErrInterrupted) {
+		return errors.Join(err, report.discard())
+	}
+	if o.json {
+		err = errors.Join(err, writeJSON(cmd.OutOrStdout(), r))
+	}
+	return errors.Join(err, report.keep(r))
+}
+
+// perfReport is the file of --out_json: it has its name when it is whole. nil:
+// none is wanted.
+type perfReport struct {
+	*os.File
+	name string
+}
+
+// create finds out before the test whether the file can be written.
+func (o *perfFlags) create() (*perfReport, error) {
+	if !o.save {
+		return nil, nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(o.file), "."+filepath.Base(o.file)+".*")
+	if err != nil {
+		return nil, fmt.Errorf("perf %s: --out_json_file: %w: choose another place", o.Test, err)
+	}
+	return &perfReport{f, o.file}, nil
+}
+
+func (r *perfReport) discard() error {
+	if r == nil {
+		return nil
+	}
+	return errors.Join(r.Close(), os.Remove(r.Name()))
+}
+
+func (r *perfReport) keep(v perf.Result) error {
+	if r == nil {
+		return nil
+	}
+	err := errors.Join(writeJSON(r, v), r.Chmod(0o644), r.Close())
+	if err == nil {
+		err = os.Rename(r.Name(), r.name)
+	}
+	if err != nil {
+		err = errors.Join(fmt.Errorf("write %s: %w", r.name, err), os.Remove(r.Name()))
+	}
+	return err
+}

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/perf"
+	"github.com/stag-rdma/stag/loader/pair"
+)
+
+// perfEnds are a server and how to call it.
+type perfEnds struct {
+	server *running
+	call   func(more ...string) result
+	path   string
+}
+
+// perfOnLoopback serves a test over the kernel's TCP.
+func perfOnLoopback(t *testing.T, test string, args ...string) perfEnds {
+	t.Helper()
+	args = append([]string{"perf", test, "--kernel-port", "-p", freePort(t)}, args...)
+	e := perfEnds{server: launch(t, command(t, args...)), path: "kernel port"}
+	e.server.until("Waiting for client")
+	e.call = func(more ...string) result {
+		return run(t, command(t, append(append(args, more...), "127.0.0.1")...))
+	}
+	return e
+}
+
+// perfAcrossPair serves a test on side B, for side A.
+func perfAcrossPair(t *testing.T, test string, args ...string) perfEnds {
+	t.Helper()
+	p := newPair(t, pair.Config{})
+	at := func(side pair.Side, more ...string) *exec.Cmd {
+		return command(t, append(append([]string{"perf", test, "-d", p.Ends[side].Name}, args...), more...)...)
+	}
+	e := perfEnds{path: "native XDP"}
+	must(t, p.Do(pair.B, func() error { e.server = launch(t, at(pair.B)); return nil }))
+	e.server.until("Waiting for client")
+	e.call = func(more ...string) result {
+		return inside(t, p, at(pair.A, append(more, p.Ends[pair.B].V4.Addr().String())...))
+	}
+	return e
+}
+
+var perfPaths = map[string]func(*testing.T, string, ...string) perfEnds{"kernel": perfOnLoopback, "pair": perfAcrossPair}
+
+// TestPerf: every test on every path, with every octet compared, as JSON.
+func TestPerf(t *testing.T) {
+	for name, serve := range perfPaths {
+		for _, test := range perf.Tests {
+			t.Run(name+"/"+string(test), func(t *testing.T) {
+				e := serve(t, string(test), "-n", "70", "-s", "5000", "--verify")
+				r := decode[perf.Result](t, e.call("--json"), 0)
+				if code := e.server.rest(); code != 0 {
+					t.Errorf("the server's exit code is %d: %q", code, e.server.said)
+				}
+				if i := r.Info; i.Test != test || i.Server || !strings.Contains(i.Path, e.path) || !i.CRC || !i.Verified || i.QPs != 1 || len(i.Addresses) != 1 {
+					t.Errorf("%+v", i)
+				}
+				measured(t, r, test.Latency(), 70, 5000)
+			})
+		}
+	}
+}
+
+// measured demands one row of figures that can be.
+func measured(t *testing.T, r perf.Result, latency bool, n uint64, sizes ...int) {
+	t.Helper()
+	if latency {
+		if len(r.Latency) != len(sizes) || r.Bandwidth != nil {
+			t.Fatalf("%+v", r)
+		}
+		for i, l := range r.Latency {
+			if l.Size != sizes[i] || l.Iterations != n || l.Min <= 0 || l.Typical < l.Min || l.P99 < l.Typical || l.P999 < l.P99 || l.Max < l.P999 || l.Average > l.Max {
+				t.Errorf("%+v", l)
+			}
+		}
+		return
+	}
+	if len(r.Bandwidth) != len(sizes) || r.Latency != nil {
+		t.Fatalf("%+v", r)
+	}
+	for i, b := range r.Bandwidth {
+		if b.Size != sizes[i] || b.Iterations != n || b.Seconds <= 0 || b.Gbps <= 0 || b.PeakGbps < b.Gbps || b.Mpps <= 0 {
+			t.Errorf("%+v", b)
+		}
+	}
+}
+
+// TestPerfOptions: several QPs, both directions, all sizes, shallow queues, and
+// an end by the clock.
+func TestPerfOptions(t *testing.T) {
+	var all []int
+	for size := 2; size <= perf.LastSize; size *= 2 {
+		all = append(all, size)
+	}
+	for name, c := range map[string]struct {
+		test, args string
+		n          uint64
+		sizes      []int
+	}{
+		"write, QPs":         {"write_bw", "-q 3 -n 50 -s 777 --verify", 150, []int{777}},
+		"write, both":        {"write_bw", "-b -n 50 -s 70000 --verify", 100, []int{70000}},
+		"read, both, QPs":    {"read_bw", "-b -q 2 -n 50 -s 70000 --verify", 200, []int{70000}},
+		"send, both":         {"send_bw", "-b -n 500 -s 24 -r 9 -t 20 --verify", 1000, []int{24}},
+		"send, one at once":  {"send_bw", "-n 50 -r 1 -t 1 -s 1", 50, []int{1}},
+		"send, one message":  {"send_bw", "-n 1", 1, []int{65536}},
+		"write, all sizes":   {"write_bw", "-a -n 5 -t 4 --verify", 5, all},
+		"send, all sizes":    {"send_bw", "-a -n 5 -t 4 -r 4 --verify", 5, all},
+		"latency, all sizes": {"send_lat", "-a -n 3 --verify", 3, all},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := perfOnLoopback(t, c.test, strings.Fields(c.args)...)
+			r := decode[perf.Result](t, e.call("--json"), 0)
+			measured(t, r, perf.Test(c.test).Latency(), c.n, c.sizes...)
+			if code := e.server.rest(); code != 0 {
+				t.Errorf("the server's exit code is %d: %q", code, e.server.said)
+			}
+		})
+	}
+	e := perfOnLoopback(t, "write_bw", "-D", "0.2")
+	r := decode[perf.Result](t, e.call("--json"), 0)
+	if code := e.server.rest(); code != 0 || len(r.Bandwidth) != 1 || r.Bandwidth[0].Seconds < 0.2 || r.Info.Seconds != 0.2 {
+		t.Errorf("exit code %d of the server, %+v", code, r)
+	}
+}
+
+// Figures and ports differ between runs, and with them how wide columns are.
+var perfVolatile = regexp.MustCompile(`:\d{4,5}\b|port \d+|\b\d+\.\d+\b`)
+
+func maskedPerf(s string) string {
+	var lines []string
+	for line := range strings.Lines(s) {
+		if strings.HasPrefix(line, " 1000 ") {
+			line = spaces.ReplaceAllString(perfVolatile.ReplaceAllString(line, "F"), " ")
+		}
+		if strings.Contains(line, "address:") {
+			line = perfVolatile.ReplaceAllStringFunc(line, func(m string) string {
+				if m[0] == ':' {
+					return ":PORT"
+				}
+				return m
+			})
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "")
+}
+
+// TestPerfText: header, columns and a row, of either kind.
+func TestPerfText(t *testing.T) {
+	for name, args := range map[string][]string{
+		"send_bw":  {"--report_gbits", "-b"},
+		"write_bw": nil,
+		"read_lat": nil,
+	} {
+		e := perfOnLoopback(t, name, append(args, "-n", "20", "-s", "1000")...)
+		r := e.call()
+		r.ends(t, 0)
+		golden(t, "perf_"+name, maskedPerf(r.stdout))
+		if code := e.server.rest(); code != 0 || r.stderr != "" {
+			t.Errorf("the server's exit code is %d; said %q", code, r.stderr)
+		}
+	}
+	e := perfOnLoopback(t, "send_lat", "-n", "20", "-H")
+	if r := e.call(); r.code != 0 || !regexp.MustCompile(`(?m)^ +100\.0000 +\d+\.\d\d +20$`).MatchString(r.stdout) {
+		t.Errorf("no histogram: %+v", r)
+	}
+	e.server.rest()
+}
+
+// TestPerfMismatch: each end says which options are not the same.
+func TestPerfMismatch(t *testing.T) {
+	for args, says := range map[string][2]string{
+		"-n 7":        {"-n is 7 here and 5000 there", "-n is 5000 here and 7 there"},
+		"-s 4 -q 2":   {"-s is 4 here and 65536 there, -q is 2 here and 1 there", "-s is 65536 here"},
+		"--verify -b": {"-b is true here and false there, --verify is true here", "-b is false here"},
+	} {
+		e := perfOnLoopback(t, "write_bw")
+		r := e.call(strings.Fields(args)...)
+		r.ends(t, exitFailed)
+		code := e.server.rest()
+		said := strings.Join(e.server.said, "\n")
+		if !strings.Contains(r.stderr, says[0]) || strings.Count(r.stderr, "\n") != 1 || code != exitFailed || !strings.Contains(said, says[1]) {
+			t.Errorf("%s: the client said %q; the server, with %d, %q", args, r.stderr, code, said)
+		}
+	}
+}
+
+// TestPerfInterrupted: the client says what it measured until then; the server
+// hears of it.
+func TestPerfInterrupted(t *testing.T) {
+	e := perfOnLoopback(t, "write_bw", "-D", "1000")
+	var port string
+	for i, a := range e.server.cmd.Args {
+		if a == "-p" {
+			port = e.server.cmd.Args[i+1]
+		}
+	}
+	client := launch(t, command(t, "perf", "write_bw", "--kernel-port", "-p", port, "-D", "1000", "127.0.0.1"))
+	client.until("#bytes")
+	must(t, client.cmd.Process.Signal(os.Interrupt))
+	code := client.rest()
+	said := strings.Join(client.said, "\n")
+	if code != exitFailed || !strings.Contains(said, "stag: perf write_bw: interrupted") || !regexp.MustCompile(`(?m)^ 65536 +[1-9]\d* +[\d.]+ `).MatchString(said) {
+		t.Errorf("exit code %d: %s", code, said)
+	}
+	if code := e.server.rest(); code != exitFailed || !strings.Contains(strings.Join(e.server.said, "\n"), "the client was interrupted") {
+		t.Errorf("the server's exit code is %d: %q", code, e.server.said)
+	}
+}
+
+// TestPerfReport: --out_json_file has what --json prints.
+func TestPerfReport(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report.json")
+	e := perfOnLoopback(t, "read_lat", "-n", "10")
+	r := e.call("--out_json", "--out_json_file", file)
+	r.ends(t, 0)
+	e.server.rest()
+	text, err := os.ReadFile(file)
+	must(t, err)
+	measured(t, decode[perf.Result](t, result{stdout: string(text)}, 0), true, 10, 2)
+	if n := files(t, filepath.Dir(file)); n != 1 {
+		t.Errorf("%d files where the report is", n)
+	}
+}
+
+// TestPerfWithoutServer: one line, and no report.
+func TestPerfWithoutServer(t *testing.T) {
+	dir := t.TempDir()
+	port := freePort(t)
+	r := run(t, command(t, "perf", "send_bw", "--kernel-port", "-p", port, "--out_json", "--out_json_file", filepath.Join(dir, "x"), "127.0.0.1"))
+	r.ends(t, exitFailed)
+	if strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, "127.0.0.1:"+port) || files(t, dir) != 0 {
+		t.Errorf("%q, %d files", r.stderr, files(t, dir))
+	}
+	r = run(t, command(t, "perf", "send_bw", "--kernel-port", "--out_json", "--out_json_file", filepath.Join(dir, "no", "x"), "127.0.0.1"))
+	r.ends(t, exitFailed)
+	if !strings.Contains(r.stderr, "--out_json_file") {
+		t.Errorf("%q", r.stderr)
+	}
+}
+
+// TestPerfUsage: a wrong command line is one line, and exit code 2.
+func TestPerfUsage(t *testing.T) {
+	for args, says := range map[string]string{
+		"fast":                                          `"fast"`,
+		"write_bw":                                      "--kernel-port",
+		"write_bw -d eth1 --kernel-port":                "choose one",
+		"write_bw --kernel-port a b":                    `"b"`,
+		"write_bw --kernel-port -s 0":                   "-s 0",
+		"write_bw --kernel-port -s 1073741825":          "1073741824",
+		"write_bw --kernel-port -a -s 4":                "-a and -s",
+		"write_bw --kernel-port -n 0":                   "-n 0",
+		"write_bw --kernel-port -n 5 -D 1":              "-n and -D",
+		"write_bw --kernel-port -D 0":                   "-D 0",
+		"write_bw --kernel-port -D NaN":                 "-D NaN",
+		"write_bw --kernel-port -q 0":                   "-q 0",
+		"write_bw --kernel-port -t 4097":                "4096",
+		"write_bw --kernel-port -p 0":                   "-p 0",
+		"write_bw --kernel-port -p 65536":               "65536",
+		"write_bw --kernel-port -r 5":                   "'r'",
+		"write_bw --kernel-port -H":                     "'H'",
+		"write_bw --kernel-port -s 1073741824 --verify": "memory",
+		"send_bw --kernel-port -r 0":                    "-r 0",
+		"send_lat --kernel-port -q 2":                   "'q'",
+		"read_lat --kernel-port --out_json_file x":      "--out_json",
+	} {
+		r := run(t, command(t, append([]string{"perf"}, strings.Fields(args)...)...))
+		r.ends(t, exitUsage)
+		if r.stdout != "" || strings.Count(r.stderr, "\n") != 1 || !strings.HasPrefix(r.stderr, "stag: perf") && !strings.HasPrefix(r.stderr, "stag: write_bw") && !strings.HasPrefix(r.stderr, "stag: send") || !strings.Contains(r.stderr, says) {
+			t.Errorf("%s: printed %q and %q, want one line of error that says %q", args, r.stdout, r.stderr, says)
+		}
+	}
+}
