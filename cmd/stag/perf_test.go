@@ -195,19 +195,19 @@ func TestPerfMismatch(t *testing.T) {
 // TestPerfInterrupted: the client says what it measured until then; the server
 // hears of it.
 func TestPerfInterrupted(t *testing.T) {
-	e := perfOnLoopback(t, "write_bw", "-D", "1000")
+	e := perfOnLoopback(t, "write_bw", "-a", "-D", "0.5")
 	var port string
 	for i, a := range e.server.cmd.Args {
 		if a == "-p" {
 			port = e.server.cmd.Args[i+1]
 		}
 	}
-	client := launch(t, command(t, "perf", "write_bw", "--kernel-port", "-p", port, "-D", "1000", "127.0.0.1"))
-	client.until("#bytes")
+	client := launch(t, command(t, "perf", "write_bw", "--kernel-port", "-p", port, "-a", "-D", "0.5", "127.0.0.1"))
+	client.until(" 2        ")
 	must(t, client.cmd.Process.Signal(os.Interrupt))
 	code := client.rest()
 	said := strings.Join(client.said, "\n")
-	if code != exitFailed || !strings.Contains(said, "stag: perf write_bw: interrupted") || !regexp.MustCompile(`(?m)^ 65536 +[1-9]\d* +[\d.]+ `).MatchString(said) {
+	if code != exitFailed || !strings.Contains(said, "stag: perf write_bw: interrupted") || !regexp.MustCompile(`(?m)^ 2 +[1-9]\d* +[\d.]+ `).MatchString(said) || strings.Contains(said, "\n 8388608") {
 		t.Errorf("exit code %d: %s", code, said)
 	}
 	if code := e.server.rest(); code != exitFailed || !strings.Contains(strings.Join(e.server.said, "\n"), "the client was interrupted") {
