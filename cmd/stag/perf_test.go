@@ -278,3 +278,17 @@ func TestPerfUsage(t *testing.T) {
 		}
 	}
 }
+
+// TestPerfKilled: a client that is gone is one line of the server's.
+func TestPerfKilled(t *testing.T) {
+	e := perfOnLoopback(t, "send_bw", "-a", "-D", "0.5")
+	args := append(e.server.cmd.Args[1:], "127.0.0.1")
+	client := launch(t, command(t, args...))
+	client.until(" 2        ")
+	must(t, client.cmd.Process.Kill())
+	client.rest()
+	code := e.server.rest()
+	if last := e.server.said[len(e.server.said)-1]; code != exitFailed || !strings.HasPrefix(last, "stag: perf send_bw: ") {
+		t.Errorf("exit code %d, %q", code, e.server.said)
+	}
+}

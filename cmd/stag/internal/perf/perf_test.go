@@ -1,0 +1,184 @@
+package perf
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/offload/mpa"
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// small is a test that every case begins with.
+func small(t Test) Options {
+	return Options{Test: t, KernelPort: true, Address: "127.0.0.1", Size: 100, Iterations: 10, QPs: 1, TxDepth: 4, RxDepth: 6, Verify: true}
+}
+
+// newLane is a lane of a session that is connected to nobody.
+func newLane(t *testing.T, o Options) *lane {
+	t.Helper()
+	a, err := rdma.Open(rdma.Config{KernelPort: true, RegionHeap: o.heap()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close() })
+	s := &session{Options: o, adapter: a, interrupted: func() bool { return false }}
+	if err := s.makeLanes(); err != nil {
+		t.Fatal(err)
+	}
+	l := s.lanes[0]
+	l.progress = progress{round: 1, size: o.Size}
+	return l
+}
+
+// TestVerify: an octet that is wrong is found, wherever it is, and an old
+// message in the place of a new one.
+func TestVerify(t *testing.T) {
+	for _, test := range Tests {
+		l := newLane(t, small(test))
+		for n := range uint64(9) {
+			at := l.offset(n)
+			got := l.in.Bytes()[at:][:l.size]
+			l.pattern(true).Fill(got, l.place(n))
+			if err := l.check(n, at); err != nil {
+				t.Errorf("%s: message %d: %v", test, n, err)
+			}
+			for _, i := range []int{0, 57, l.size - 1} {
+				got[i] ^= 4
+				if err := l.check(n, at); err == nil || !strings.Contains(err.Error(), "is not what was sent") {
+					t.Errorf("%s: octet %d of message %d is wrong, and the check says %v", test, i, n, err)
+				}
+				got[i] ^= 4
+			}
+			if err := l.check(n+4, at); test.op() != rdma.WRRead && err == nil {
+				t.Errorf("%s: message %d passes for %d", test, n, n+4)
+			}
+		}
+	}
+}
+
+// TestVerifyEndOfWrites: the slots that the last Writes left are all compared.
+func TestVerifyEndOfWrites(t *testing.T) {
+	const count = 10
+	l := newLane(t, small(WriteBW))
+	for n := range uint64(count) {
+		l.pattern(true).Fill(l.in.Bytes()[l.offset(n):][:l.size], l.place(n))
+	}
+	if err := l.checkWritten(count); err != nil {
+		t.Error(err)
+	}
+	for n := uint64(count - 4); n < count; n++ {
+		b := &l.in.Bytes()[l.offset(n)+l.size/2]
+		*b++
+		if err := l.checkWritten(count); err == nil {
+			t.Errorf("message %d is wrong, and nobody finds it", n)
+		}
+		*b--
+	}
+	if err := l.checkWritten(count - 1); err == nil {
+		t.Error("a message too many is not found")
+	}
+}
+
+// TestNotes: what the peer must not say is an error.
+func TestNotes(t *testing.T) {
+	for says, n := range map[string]note{
+		"octets that differ":         {kind: differs},
+		"speaks of round 2":          {kind: done, round: 2},
+		"kind 99":                    {kind: 99, round: 1},
+		"0 Sends arrived of 7":       {kind: last, round: 1, count: 7},
+		"is not what was sent":       {kind: done, round: 1, count: 7},
+		"":                           {kind: ready, round: 2},
+		rdma.ErrNotConnected.Error(): {kind: last, round: 1}, // it would answer
+	} {
+		test := SendBW
+		if n.kind == done {
+			test = WriteBW
+		}
+		l := newLane(t, small(test))
+		copy(l.notes.Bytes(), n.append(nil))
+		err := l.note()
+		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
+			t.Errorf("%+v: %v, want %q", n, err, says)
+		}
+	}
+	want := note{kind: done, round: 3, count: 1 << 40, took: time.Hour}
+	if got := parseNote(want.append(nil)); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestTerms: each option that differs is named, and what is no hello is refused.
+func TestTerms(t *testing.T) {
+	mine := Options{Test: WriteBW, Size: 1, Iterations: 2, QPs: 3, TxDepth: 4, RxDepth: 5}
+	for flag, change := range map[string]func(*Options){
+		"test":     func(o *Options) { o.Test = ReadBW },
+		"-a":       func(o *Options) { o.All = true },
+		"-s":       func(o *Options) { o.Size++ },
+		"-n":       func(o *Options) { o.Iterations++ },
+		"-D":       func(o *Options) { o.Duration++ },
+		"-q":       func(o *Options) { o.QPs++ },
+		"-t":       func(o *Options) { o.TxDepth++ },
+		"-r":       func(o *Options) { o.RxDepth++ },
+		"-b":       func(o *Options) { o.Both = true },
+		"--verify": func(o *Options) { o.Verify = true },
+	} {
+		theirs := mine
+		change(&theirs)
+		if err := mine.terms().differs(theirs.terms()); err == nil || !strings.Contains(err.Error(), flag+" is ") {
+			t.Errorf("%s differs: %v", flag, err)
+		}
+	}
+	if err := mine.terms().differs(mine.terms()); err != nil {
+		t.Error(err)
+	}
+	for _, b := range []string{"", "{}", "hello", `{"stag_perf":2}`, `{"stag_perf":1,"more":0}`} {
+		if _, err := parseHello([]byte(b)); !errors.Is(err, errStranger) {
+			t.Errorf("%q: %v", b, err)
+		}
+	}
+}
+
+// TestHelloFits: the largest hello goes into private data.
+func TestHelloFits(t *testing.T) {
+	l := newLane(t, small(WriteLat))
+	l.Options = Options{Test: WriteLat, Size: MaxSize, Iterations: 1 << 40, Duration: 123456789 * time.Millisecond,
+		QPs: 1024, TxDepth: 4096, RxDepth: 4096, Both: true, Verify: true}
+	l.index = 1023
+	b, err := l.hello()
+	if err != nil || len(b) > 508 {
+		t.Errorf("%d octets, %v: %s", len(b), err, b)
+	}
+	if h, err := parseHello(b); err != nil || h.Terms != l.terms() || h.QP != 1023 || h.Ticket.Notes != l.notes.RKey() {
+		t.Errorf("%+v, %v", h, err)
+	}
+}
+
+// TestStranger: a client that is another program is refused, and told what this
+// one is.
+func TestStranger(t *testing.T) {
+	l := newLane(t, small(WriteBW))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	listener, err := l.adapter.Listen(ctx, "127.0.0.1:0", rdma.ListenConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger := newLane(t, small(WriteBW))
+	told := make(chan error, 1)
+	go func() {
+		told <- stranger.qp.Dial(ctx, listener.Addr().String(), rdma.ConnParams{PrivateData: []byte("rping")})
+	}()
+	if err := l.accept(ctx, listener); !errors.Is(err, errStranger) {
+		t.Errorf("accepted with %v", err)
+	}
+	no := new(mpa.Rejected)
+	if err := <-told; !errors.As(err, &no) {
+		t.Fatalf("the stranger was told %v", err)
+	}
+	if h, err := parseHello(no.Private); err != nil || h.Terms != l.terms() {
+		t.Errorf("%q: %v", no.Private, err)
+	}
+}
