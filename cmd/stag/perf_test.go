@@ -292,3 +292,22 @@ func TestPerfKilled(t *testing.T) {
 		t.Errorf("exit code %d, %q", code, e.server.said)
 	}
 }
+
+// TestPerfOnTerminal: a long run says how far it is, and takes that away.
+func TestPerfOnTerminal(t *testing.T) {
+	user, program := newTerminal(t)
+	e := perfOnLoopback(t, "write_bw", "-D", "2.5")
+	client := command(t, append(e.server.cmd.Args[1:], "127.0.0.1")...)
+	client.Stderr = program
+	must(t, client.Run())
+	must(t, program.Close())
+	if code := e.server.rest(); code != 0 {
+		t.Errorf("the server's exit code is %d: %q", code, e.server.said)
+	}
+	buf := make([]byte, 4096)
+	n, err := user.Read(buf)
+	must(t, err)
+	if shown := string(buf[:n]); !strings.Contains(shown, "65536 bytes: ") || !strings.HasSuffix(shown, "\r\033[K") {
+		t.Errorf("shown: %q", shown)
+	}
+}
