@@ -106,8 +106,9 @@ func (a *Adapter) tableMemory() ([]byte, error) {
 
 // Close ends everything of the adapter: listeners, connections (with a reset),
 // QPs and CQs, regions, ports. When it returns nothing of it runs, and no
-// memory that was registered is accessed any more. Memory from AllocMR is gone
-// with it: nobody may touch it. It may be called twice.
+// memory that was registered is accessed any more. Memory from AllocMR stays as it
+// is until its region is closed too; regions that nobody closes keep the heap
+// until the process ends. It may be called twice.
 func (a *Adapter) Close() error {
 	a.die(ErrClosed)
 	for _, c := range a.takeLoose() {

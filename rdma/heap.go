@@ -12,15 +12,19 @@ import (
 // share one.
 const page = 4096
 
-// heap hands out parts of one mapping outside of the Go heap, first fit. It is
+// heap hands out parts of one mapping outside of the Go heap, first fit. The
+// mapping outlives close while anything of it is handed out: an application that
+// still reads what it received must not be killed by an adapter that goes. It is
 // safe for concurrent use.
 type heap struct {
 	arena *afxdp.Arena
 	mem   []byte
 
-	mu    sync.Mutex
-	free  []span // in order of their place, none next to another
-	fresh uint64 // octets from here on have never been used: the kernel has zeroed them
+	mu     sync.Mutex
+	free   []span // in order of their place, none next to another
+	fresh  uint64 // octets from here on have never been used: the kernel has zeroed them
+	parts  int    // handed out
+	closed bool   // it is unmapped, or will be with the last part
 }
 
 // span is a free part of the heap: page aligned, octets.
@@ -64,6 +68,7 @@ func (h *heap) alloc(n uint64) ([]byte, error) {
 			clear(h.mem[at:min(at+n, h.fresh)])
 		}
 		h.fresh = max(h.fresh, at+pages(n))
+		h.parts++
 		return h.mem[at : at+n : at+n], nil
 	}
 	return nil, fmt.Errorf("%w: %d octets asked for, and the largest free part has %d of %d: close regions, or give Open a larger RegionHeap",
@@ -71,7 +76,7 @@ func (h *heap) alloc(n uint64) ([]byte, error) {
 }
 
 // release takes back what alloc returned. Nobody may touch it any more.
-func (h *heap) release(mem []byte) {
+func (h *heap) release(mem []byte) error {
 	at, size := h.offset(mem), pages(uint64(len(mem)))
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,6 +95,25 @@ func (h *heap) release(mem []byte) {
 		h.free[i-1].size += h.free[i].size
 		h.free = slices.Delete(h.free, i, i+1)
 	}
+	h.parts--
+	return h.unmap()
+}
+
+// close unmaps the heap as soon as nothing of it is handed out. Nothing is
+// handed out any more afterwards.
+func (h *heap) close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed, h.free = true, nil
+	return h.unmap()
+}
+
+// unmap ends the mapping when it is time. The caller holds mu.
+func (h *heap) unmap() error {
+	if !h.closed || h.parts > 0 {
+		return nil
+	}
+	return h.arena.Close()
 }
 
 // offset is where mem begins in the heap.
@@ -104,5 +128,3 @@ func (h *heap) left() (sum uint64) {
 	}
 	return sum
 }
-
-func (h *heap) close() error { return h.arena.Close() }

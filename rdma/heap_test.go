@@ -1,8 +1,10 @@
 package rdma
 
 import (
+	"errors"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 )
 
@@ -15,12 +17,13 @@ func TestHeap(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer h.close()
 		var held [][]byte
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			if len(held) > 0 && rapid.Bool().Draw(t, "release") {
 				i := rapid.IntRange(0, len(held)-1).Draw(t, "which")
-				h.release(held[i])
+				if err := h.release(held[i]); err != nil {
+					t.Fatal(err)
+				}
 				held = append(held[:i], held[i+1:]...)
 				continue
 			}
@@ -46,13 +49,62 @@ func TestHeap(t *testing.T) {
 					t.Fatal("parts overlap")
 				}
 			}
-			h.release(mem)
+			if err := h.release(mem); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if len(h.free) != 1 || h.left() != size {
 			t.Fatalf("left: %v", h.free)
 		}
-		if _, err := h.alloc(size); err != nil {
+		all, err := h.alloc(size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(h.close(), h.release(all)); err != nil {
 			t.Fatal(err)
 		}
 	})
+}
+
+// What is handed out outlives the heap's end, and the mapping ends with the
+// last part.
+func TestHeapOutlived(t *testing.T) {
+	h, err := newHeap(4 * page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var held [2][]byte
+	for i := range held {
+		if held[i], err = h.alloc(page); err != nil {
+			t.Fatal(err)
+		}
+		held[i][0] = byte(i + 1)
+	}
+	if err := h.close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.alloc(1); !errors.Is(err, ErrHeapFull) {
+		t.Errorf("a heap that is closed hands out memory: %v", err)
+	}
+	for i := range held {
+		if !mapped(t, held[i]) || held[i][0] != byte(i+1) {
+			t.Fatalf("part %d went with the heap", i)
+		}
+		if err := h.release(held[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if mapped(t, held[0]) {
+		t.Error("the heap is still mapped, with nothing handed out")
+	}
+}
+
+// mapped tells whether mem is in the process's address space.
+func mapped(t *testing.T, mem []byte) bool {
+	t.Helper()
+	err := unix.Msync(mem[:page], unix.MS_ASYNC)
+	if err != nil && err != unix.ENOMEM {
+		t.Fatal(err)
+	}
+	return err == nil
 }

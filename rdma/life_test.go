@@ -284,8 +284,12 @@ func TestCloseOrder(t *testing.T) {
 	r.must(pd.Close())
 	y.done()
 
-	// After the adapter: nothing is left to be done, and nothing happens.
+	// After the adapter: only memory is left, to be read and given back.
+	y.mr.Bytes()[0] = 7
 	r.must(r.b.Close())
+	if y.mr.Bytes()[0] != 7 {
+		r.Error("the region's memory went with the adapter")
+	}
 	for _, close := range []func() error{y.qp.Close, y.mr.Close, y.recv.Close, y.pd.Close} {
 		r.check(close())
 	}

@@ -54,8 +54,7 @@ func (pd *PD) allocMR(size int, access Access, o []MROptions) (*MR, error) {
 	}
 	mr, err := pd.register(mem, access, o)
 	if err != nil {
-		pd.a.heap.release(mem)
-		return nil, err
+		return nil, errors.Join(err, pd.a.heap.release(mem))
 	}
 	mr.heap = true
 	return mr, nil
@@ -120,8 +119,8 @@ func (m *MR) Addr() uint64 { return m.start }
 // Len is the region's length in octets.
 func (m *MR) Len() int { return len(m.mem) }
 
-// Bytes is the memory. That of AllocMR is valid until the region's, or the
-// adapter's, Close: nobody may touch it afterwards.
+// Bytes is the memory. That of AllocMR is valid until the region's Close, also
+// when the adapter was closed before: nobody may touch it afterwards.
 func (m *MR) Bytes() []byte { return m.mem }
 
 // SGE is n octets of the region, from octet off on. It panics as slicing Bytes
@@ -153,25 +152,30 @@ func (m *MR) Invalidate() error {
 // Close deregisters the region. It waits for the engines: when it returns no
 // octet of the memory changes any more by what peers or work requests do, and
 // those that still name the region fail. It may be called twice, and after the
-// adapter's Close.
+// adapter's Close, to give the memory of AllocMR back.
 func (m *MR) Close() error {
 	if !m.closed.CompareAndSwap(false, true) {
 		return nil
 	}
 	done, err := m.pd.a.use()
 	if err != nil {
-		return nil // it went with the adapter
+		return m.release() // all but the memory went with the adapter
 	}
 	defer done()
 	m.pd.a.regions.remove(m)
 	if err := m.pd.a.table.Deregister(m.stag, m.pd.pd); err != nil {
 		return fmt.Errorf("close region %v: %w", m.stag, err)
 	}
-	if m.heap {
-		m.pd.a.heap.release(m.mem)
-	}
 	m.pd.leave(&m.pd.mrs)
-	return nil
+	return m.release()
+}
+
+// release gives the memory back, if it is the heap's.
+func (m *MR) release() error {
+	if !m.heap {
+		return nil
+	}
+	return m.pd.a.heap.release(m.mem)
 }
 
 // regions finds an STag's region, for the checks of what is posted.
