@@ -53,27 +53,6 @@ func inside(t *testing.T, p *pair.Pair, cmd *exec.Cmd) (r result) {
 	return r
 }
 
-// masks are what differs between machines and runs.
-var masks = []struct {
-	volatile *regexp.Regexp
-	mask     string
-}{
-	{regexp.MustCompile(`\bs([ab])[0-9a-f]{7,}\b`), "veth-$1"},
-	{regexp.MustCompile(`\bpid \d+`), "pid PID"},
-	{regexp.MustCompile(`\bid \d+`), "id ID"},
-	{regexp.MustCompile(`on interface \d+`), "on interface N"},
-	{regexp.MustCompile(`one of [^\n"]*`), "one of ..."},
-	{regexp.MustCompile(`-o \d+ /run`), "-o UID /run"},
-	{regexp.MustCompile(`open /run/stag/\d+-\d+-`), "open /run/stag/NETNS-N-"},
-}
-
-func masked(s string) string {
-	for _, m := range masks {
-		s = m.volatile.ReplaceAllString(s, m.mask)
-	}
-	return s
-}
-
 // misfortune is something that the doctor must find.
 type misfortune struct {
 	config pair.Config
@@ -171,7 +150,7 @@ func TestDoctor(t *testing.T) {
 			}
 			text := ask()
 			text.ends(t, m.code)
-			golden(t, "doctor_"+name, masked(text.stdout))
+			golden(t, "doctor_"+name, mask(text.stdout))
 			report := decode[doctor.Report](t, ask("--json"), m.code)
 			agree(t, report, text.stdout)
 			if m.failed != "" && !failed(report, m.failed) || report.OK != (m.code == 0) {
@@ -236,7 +215,7 @@ func TestDoctorOfHost(t *testing.T) {
 	p := newPair(t, pair.Config{})
 	text := inside(t, p, command(t, "doctor"))
 	text.ends(t, 0)
-	golden(t, "doctor", masked(text.stdout))
+	golden(t, "doctor", mask(text.stdout))
 	r := decode[doctor.Report](t, inside(t, p, command(t, "doctor", "--json")), 0)
 	agree(t, r, text.stdout)
 	list := strings.Join(r.Interfaces, ", ")

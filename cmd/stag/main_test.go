@@ -19,8 +19,6 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files")
-
 // mountsVariable is set in the copy of the test program that has mounts of its
 // own.
 const mountsVariable = "STAG_TEST_MOUNTS"
@@ -133,24 +131,6 @@ func (r result) ends(t *testing.T, code int) {
 	t.Helper()
 	if r.code != code {
 		t.Errorf("exit code %d, want %d\n%s%s", r.code, code, r.stdout, r.stderr)
-	}
-}
-
-// golden compares text with a file in testdata.
-func golden(t *testing.T, name, text string) {
-	t.Helper()
-	file := filepath.Join("testdata", name+".golden")
-	if *update {
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatalf("%v: make it with go test ./cmd/stag -update", err)
-	}
-	if text != string(want) {
-		t.Errorf("not as in %s (rewrite it with go test ./cmd/stag -update):\n%s", file, text)
 	}
 }
 
