@@ -1,0 +1,103 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/loader"
+)
+
+// Dir is where this user's engines have their sockets: loader.RuntimeDir for
+// root, otherwise $XDG_RUNTIME_DIR/stag or, where there is none, a directory of
+// the user's own in that for temporary files.
+func Dir() string {
+	if os.Geteuid() == 0 {
+		return loader.RuntimeDir
+	}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return filepath.Join(dir, "stag")
+	}
+	return filepath.Join(os.TempDir(), fmt.Sprintf("stag-%d", os.Geteuid()))
+}
+
+// prefix and suffix of a socket's name, around pid and number.
+const (
+	prefix = "engine-"
+	suffix = ".sock"
+)
+
+// adapters counts those of this process.
+var adapters atomic.Int32
+
+// Name is the path of the socket for the next adapter of this process, and the
+// adapter's number. The directory is there when it returns, and nobody else's.
+func Name() (path string, adapter int, err error) {
+	dir := Dir()
+	if err := ownDir(dir); err != nil {
+		return "", 0, err
+	}
+	adapter = int(adapters.Add(1))
+	return filepath.Join(dir, fmt.Sprintf("%s%d-%d%s", prefix, os.Getpid(), adapter, suffix)), adapter, nil
+}
+
+// ownDir makes dir. One that another user has made could hold anything.
+func ownDir(dir string) error {
+	mode := os.FileMode(0o700)
+	if dir == loader.RuntimeDir {
+		mode = 0o755 // the claims in it are for all to read
+	}
+	if err := os.MkdirAll(dir, mode); err != nil {
+		return fmt.Errorf("make the directory for control sockets: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return fmt.Errorf("look at the directory for control sockets, %s: %w", dir, err)
+	}
+	if int(st.Uid) != os.Geteuid() || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return fmt.Errorf("%s is not a directory of this user's: remove it, or set XDG_RUNTIME_DIR to one that is", dir)
+	}
+	return nil
+}
+
+// parse reads a socket's name.
+func parse(path string) (pid, adapter int, ok bool) {
+	name := filepath.Base(path)
+	if !strings.HasPrefix(name, prefix) || !strings.HasSuffix(name, suffix) {
+		return 0, 0, false
+	}
+	p, a, found := strings.Cut(name[len(prefix):len(name)-len(suffix)], "-")
+	pid, err1 := strconv.Atoi(p)
+	adapter, err2 := strconv.Atoi(a)
+	return pid, adapter, found && err1 == nil && err2 == nil && pid > 0
+}
+
+// sockets are the names of all sockets that this user could be allowed to ask.
+func sockets() (paths []string, err error) {
+	dirs := []string{Dir()}
+	if os.Geteuid() == 0 {
+		dirs = append(dirs, "/run/user/*/stag", filepath.Join(os.TempDir(), "stag-*"))
+	}
+	for _, dir := range dirs {
+		found, err := filepath.Glob(filepath.Join(dir, prefix+"*"+suffix))
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, found...)
+	}
+	return paths, nil
+}
+
+// sweep removes the socket of a process that is gone.
+func sweep(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the control socket of a process that is gone: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,16 @@
+// Package control is the socket by which tools look into a running engine, and
+// the client for it.
+//
+//	server.go   the engine's side: Serve, who may ask
+//	client.go   the tools' side: Engines, Endpoint
+//	dir.go      where the sockets are, what they are called, who has left one
+//	capture.go  packets, as a stream of batches
+//
+// It is HTTP over a unix socket of mode 0600, so that curl --unix-socket works:
+//
+//	GET /v1/report            report.Engine as JSON
+//	GET /v1/capture?...       a stream of report.Batch, encoded by package gob
+//
+// Only root and the user that the engine runs as are answered, whatever the
+// file's mode says: the kernel tells who is at the other end (SO_PEERCRED).
+package control

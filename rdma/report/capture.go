@@ -1,0 +1,30 @@
+package report
+
+import "time"
+
+// Filter says which packets a capture is about. The zero Filter: all.
+type Filter struct {
+	Device  string // "": all
+	Flow    uint32 // Flow.ID; 0: all
+	QP      uint32 // QP.Number, which must be connected; 0: all
+	SnapLen int    // octets of each packet that are kept; 0: all of it
+}
+
+// Packet is one packet that an engine received or sent.
+type Packet struct {
+	At     time.Time // of the engine's step
+	Device string
+	Queue  uint16 // whose engine saw it
+	Out    bool   // sent; otherwise received
+	Flow   uint32 // Flow.ID; 0 when the packet belongs to none
+	QP     uint32 // QP.Number of the flow; 0 when it has none
+	Length int    // octets on the wire, Ethernet header included, without the checksum behind it
+	Data   []byte // the first of them
+}
+
+// Batch is what a capture has found since the last one. It belongs to whoever
+// gets it.
+type Batch struct {
+	Packets []Packet
+	Lost    uint64 // packets that nobody took in time, since the capture began
+}

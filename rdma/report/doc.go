@@ -1,0 +1,13 @@
+// Package report is what an engine says about itself to tools: plain values
+// that are the JSON of `stag show`, of the control socket and of nothing else.
+//
+//	Engine            one adapter of one process
+//	 ├ Device         a port
+//	 ├ Flow           a connection that was taken over; Queue, its AF_XDP queues
+//	 ├ QP, CQ, MR     the verbs' objects
+//	 └ Counter        what was counted, by layer and name
+//	Filter, Batch     what a capture asks for, and gets (capture.go)
+//
+// Sizes are octets and times microseconds unless a name says otherwise. A field
+// is never taken away or given another meaning within one Schema.
+package report

@@ -1,0 +1,156 @@
+package report
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Schema is the version of everything in this package.
+const Schema = 1
+
+// Engine is one adapter of one process, as it was at one moment; parts of it
+// may be some milliseconds apart.
+type Engine struct {
+	Schema  int       `json:"schema"`
+	PID     int       `json:"pid"`
+	Program string    `json:"program"` // its name, without the directory
+	Adapter int       `json:"adapter"` // tells the adapters of a process apart, from 1
+	Started time.Time `json:"started"` // when the adapter was opened
+	Netns   uint64    `json:"netns"`   // cookie of the network namespace
+
+	Devices  []Device  `json:"devices"`
+	Flows    []Flow    `json:"flows"`
+	QPs      []QP      `json:"qps"`
+	MRs      []MR      `json:"mrs"`
+	CQs      []CQ      `json:"cqs"`
+	Queues   []Queue   `json:"queues"`
+	Counters []Counter `json:"counters"`
+}
+
+// KernelDevice is the Name of the device that connections over the kernel's
+// TCP belong to.
+const KernelDevice = "kernel"
+
+// Device is one port of the adapter. The kernel port is one, too.
+type Device struct {
+	Name      string         `json:"name"`           // of the interface; KernelDevice
+	State     string         `json:"state"`          // as ibv_devinfo has it: PORT_ACTIVE, PORT_DOWN
+	Ifindex   int            `json:"ifindex"`        // 0 for the kernel's
+	MAC       string         `json:"mac,omitempty"`  // "" for the kernel's
+	VLAN      uint16         `json:"vlan,omitempty"` // id; 0: none
+	MTU       int            `json:"mtu"`            // of the IP packet; 0 for the kernel's
+	Addresses []netip.Prefix `json:"addresses"`      // of the interface
+	Path      string         `json:"path"`           // how packets get to the engines, one line
+	Driver    string         `json:"driver,omitempty"`
+	XDP       string         `json:"xdp,omitempty"`                   // native, generic
+	ZeroCopy  bool           `json:"zero_copy"`                       // the kernel does not copy
+	Instance  string         `json:"instance,omitempty"`              // directory of the pins, when the program was loaded to stay
+	Program   uint32         `json:"program,omitempty"`               // number of the steering program in the kernel
+	Queues    int            `json:"queues"`                          // with an engine
+	Flows     int            `json:"flows"`                           // connections now
+	MaxFlows  int            `json:"max_flows"`                       // at most
+	HeapSize  uint64         `json:"heap_size"`                       // of the adapter's region heap
+	HeapFree  uint64         `json:"heap_free"`                       // likewise
+	MaxMRs    int            `json:"max_mrs"`                         // of the adapter
+	Speed     uint64         `json:"speed_bits_per_second,omitempty"` // of the link, 0 when nobody knows
+}
+
+// Flow is a connection that was taken over from the kernel.
+type Flow struct {
+	Device string         `json:"device"`
+	Queue  int            `json:"queue"` // whose engine owns it; -1: none yet
+	ID     uint32         `json:"id"`    // as in the flow entry, and in captures
+	Kind   string         `json:"kind"`  // rdma, bytes
+	State  string         `json:"state"` // park, live, orphan: of the entry in the map
+	Local  netip.AddrPort `json:"local"`
+	Remote netip.AddrPort `json:"remote"`
+	VLAN   uint16         `json:"vlan,omitempty"`
+	QP     uint32         `json:"qp,omitempty"`  // 0: none
+	Age    uint64         `json:"age_seconds"`   // since it was taken over
+	TCP    *TCP           `json:"tcp,omitempty"` // nil when no engine runs it, and when its connection is gone
+}
+
+// TCP is the state of one connection: what `ss -tin` shows of the kernel's.
+type TCP struct {
+	State      string    `json:"state"` // ESTABLISHED, FIN-WAIT-1, ...
+	Cwnd       uint32    `json:"cwnd"`
+	Ssthresh   uint32    `json:"ssthresh"` // 4294967295: none yet
+	SndWnd     uint32    `json:"snd_wnd"`
+	RcvWnd     uint32    `json:"rcv_wnd"`
+	MSS        uint32    `json:"mss"`
+	PMTU       uint32    `json:"pmtu"`
+	SRTT       uint64    `json:"srtt_us"`
+	RTTVar     uint64    `json:"rttvar_us"`
+	RTO        uint64    `json:"rto_us"` // without backoff
+	Backoff    uint8     `json:"backoff"`
+	Recovering bool      `json:"recovering"`
+	InFlight   uint32    `json:"in_flight"`
+	Unacked    uint32    `json:"unacked"` // emitted and not acknowledged
+	Unread     uint32    `json:"unread"`  // received and not consumed
+	SndSegs    uint32    `json:"retransmission_queue_segments"`
+	Reordered  int       `json:"reorder_queue_frames"`
+	Held       int       `json:"receive_frames_held"`
+	Counters   []Counter `json:"counters"` // layer tcp
+}
+
+// QP is a queue pair.
+type QP struct {
+	Number    uint32          `json:"qp"`
+	State     string          `json:"state"`            // of the RDMAC verbs: Idle, RTS, Closing, Terminate, Error
+	Device    string          `json:"device,omitempty"` // "" when it is not connected
+	Flow      uint32          `json:"flow,omitempty"`   // its Flow's ID
+	PD        uint32          `json:"pd"`
+	SendCQ    uint32          `json:"send_cq"`
+	RecvCQ    uint32          `json:"recv_cq"`
+	SendDepth int             `json:"send_depth"` // work requests
+	RecvDepth int             `json:"recv_depth"`
+	MaxSGE    int             `json:"max_sge"`
+	MaxInline int             `json:"max_inline"`
+	Local     *netip.AddrPort `json:"local,omitempty"` // nil when it is not connected
+	Remote    *netip.AddrPort `json:"remote,omitempty"`
+	Initiator bool            `json:"initiator"`
+	Revision  int             `json:"mpa_revision"` // 0 when it is not connected
+	CRC       bool            `json:"crc"`
+	Markers   string          `json:"markers"` // none, sent, received, both
+	IRD       int             `json:"ird"`
+	ORD       int             `json:"ord"`
+	Error     string          `json:"error,omitempty"` // why it ended in bad order
+	Counters  []Counter       `json:"counters"`        // layer rdmap: what it has moved
+}
+
+// CQ is a completion queue.
+type CQ struct {
+	Number  uint32 `json:"cq"`
+	Depth   int    `json:"depth"` // completions it holds
+	Ready   int    `json:"ready"` // completions that wait to be polled
+	QPs     int    `json:"qps"`   // that use it
+	Overrun bool   `json:"overrun"`
+}
+
+// MR is an entry of the translation and protection table.
+type MR struct {
+	STag    string `json:"stag"` // eight hexadecimal digits
+	Kind    string `json:"kind"` // region, window, iscsi
+	Valid   bool   `json:"valid"`
+	PD      uint32 `json:"pd"`
+	QP      uint32 `json:"qp,omitempty"` // of a window that is bound to one
+	Start   uint64 `json:"start"`        // tagged offset of the first octet
+	Length  uint64 `json:"length"`
+	Rights  string `json:"rights"`            // "local read, remote write"
+	Heap    bool   `json:"heap"`              // in the region heap, otherwise the application's memory
+	Parent  uint32 `json:"parent,omitempty"`  // index of a window's region
+	Windows uint32 `json:"windows,omitempty"` // bound to it
+}
+
+// Queue is one AF_XDP queue of a device with its engine.
+type Queue struct {
+	Device    string    `json:"device"`
+	Queue     int       `json:"queue"`
+	Mode      string    `json:"mode"` // copy, zero-copy
+	FrameSize uint32    `json:"frame_size"`
+	RxFrames  uint32    `json:"rx_frames"`
+	TxFrames  uint32    `json:"tx_frames"`
+	Flows     int       `json:"flows"`
+	Asleep    bool      `json:"asleep"`   // the engine waits in poll
+	Counters  []Counter `json:"counters"` // layers engine, wire, tcp, xsk, xsk_kernel
+}
