@@ -20,9 +20,9 @@ const minMTU, maxMTU = 1280, 65535
 
 func demoCommand() *cobra.Command {
 	var (
-		o               demo.Options
-		mib, kib        uint64
-		asJSON, verbose bool
+		o        demo.Options
+		mib, kib uint64
+		asJSON   bool
 	)
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -32,7 +32,7 @@ on each end. The kernels open a TCP connection, which is taken over on both
 ends; then RDMA Writes, RDMA Reads and Sends move octets through AF_XDP from
 memory to memory, and every octet is compared where it arrives. After that it
 tries what must be refused, and shows how it is. Nothing is left behind,
-whatever ends it.
+whatever ends it. With -v it also says why zero copy is not used.
 
 Without the rights for that it does the same over the kernel's TCP on loopback,
 and says so in its first line.`,
@@ -45,7 +45,7 @@ and says so in its first line.`,
 				return err
 			}
 			o.Octets, o.Message = mib<<20, int(kib<<10)
-			o.Progress = os.Stderr
+			o.Progress, o.Log = os.Stderr, logger(cmd.Context())
 			if !asJSON {
 				o.Out = cmd.OutOrStdout()
 			}
@@ -56,7 +56,7 @@ and says so in its first line.`,
 			if asJSON {
 				return writeJSON(cmd.OutOrStdout(), r)
 			}
-			return r.Print(cmd.OutOrStdout(), verbose)
+			return r.Print(cmd.OutOrStdout(), verbosity(cmd) > 0)
 		},
 	}
 	f := cmd.Flags()
@@ -67,7 +67,6 @@ and says so in its first line.`,
 	f.BoolVar(&o.Generic, "generic", false, "attach in generic mode instead of native")
 	f.BoolVar(&o.KernelPort, "kernel-port", false, "use the kernel's TCP on loopback even with the rights for more")
 	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
-	f.BoolVarP(&verbose, "verbose", "v", false, "also say why zero copy is not used")
 	return cmd
 }
 

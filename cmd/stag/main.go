@@ -65,6 +65,7 @@ is wrong.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	addVerbose(cmd)
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if cmd.HasParent() {
 			err = fmt.Errorf("%s: %w", cmd.Name(), err)

@@ -189,7 +189,7 @@ func (o *perfFlags) run(cmd *cobra.Command) error {
 	if !o.json {
 		o.Out = cmd.OutOrStdout()
 	}
-	o.Progress = os.Stderr
+	o.Progress, o.Log = os.Stderr, logger(cmd.Context())
 	report, err := o.create()
 	if err != nil {
 		return err

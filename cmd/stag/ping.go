@@ -58,7 +58,7 @@ server without -P, it exits with 1.`,
 	f.IntVarP(&o.Size, "size", "S", 0, fmt.Sprintf("octets of data (default %d); of a server, the most it takes (default %d)", ping.DefaultSize, ping.MaxSize))
 	f.BoolVarP(&o.Validate, "validate", "V", false, "compare the data: what comes back; of a server, what comes")
 	f.BoolVarP(&o.Persistent, "persistent", "P", false, "as a server, serve any number of clients until Ctrl-C")
-	f.BoolVarP(&p.debug, "debug", "d", false, "tell each step on standard error")
+	f.BoolVarP(&p.debug, "debug", "d", false, "tell each step on standard error, and log")
 	f.BoolVarP(&p.verbose, "verbose", "v", false, "print the data of each ping")
 	f.BoolVar(&p.asJSON, "json", false, "print the summary as JSON")
 	return cmd
@@ -96,7 +96,7 @@ func checkPing(cmd *cobra.Command, o *ping.Options, p pingFlags) error {
 func runPing(cmd *cobra.Command, o ping.Options, p pingFlags) error {
 	o.Log = os.Stderr
 	if p.debug {
-		o.Debug = os.Stderr
+		o.Debug, o.Adapter = os.Stderr, newLogger(os.Stderr, 2)
 	}
 	out := cmd.OutOrStdout()
 	if p.verbose {

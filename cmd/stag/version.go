@@ -9,13 +9,14 @@ import (
 )
 
 func versionCommand() *cobra.Command {
-	var asJSON, verbose bool
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Say which stag this is: version, commit, Go and kernel",
 		Long: `Prints the version of the module, the commit that it was built from, and whether
 there were changes that are not in it; the version of Go; and the release of the
-running kernel. A report of a mistake should begin with that.`,
+running kernel; with -v, also the modules that it is built with. A report of a
+mistake should begin with that.`,
 		Example: `  stag version
   stag version -v
   stag version --json`,
@@ -28,11 +29,10 @@ running kernel. A report of a mistake should begin with that.`,
 			if asJSON {
 				return writeJSON(cmd.OutOrStdout(), v)
 			}
-			return v.Print(cmd.OutOrStdout(), verbose)
+			return v.Print(cmd.OutOrStdout(), verbosity(cmd) > 0)
 		},
 	}
 	f := cmd.Flags()
 	f.BoolVar(&asJSON, "json", false, "print it as JSON, modules included")
-	f.BoolVarP(&verbose, "verbose", "v", false, "also name the modules that it is built with")
 	return cmd
 }

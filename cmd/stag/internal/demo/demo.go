@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"runtime"
 )
@@ -21,8 +22,9 @@ type Options struct {
 	Generic    bool // attach in generic mode
 	KernelPort bool // the kernel's TCP on loopback, whatever the rights
 
-	Out      io.Writer // explanations as it goes; nil: none
-	Progress io.Writer // a bar on a terminal, else lines; nil: none
+	Out      io.Writer    // explanations as it goes; nil: none
+	Progress io.Writer    // a bar on a terminal, else lines; nil: none
+	Log      *slog.Logger // of both adapters; nil: none
 }
 
 // DefaultMessage and MaxMessage are octets.

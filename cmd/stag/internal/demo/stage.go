@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 
@@ -56,7 +57,7 @@ func (s *stage) loopback(o Options) (host string, err error) {
 		return "", err
 	}
 	for side := range s.adapters {
-		if s.adapters[side], err = rdma.Open(rdma.Config{KernelPort: true, RegionHeap: o.heap()}); err != nil {
+		if s.adapters[side], err = rdma.Open(rdma.Config{KernelPort: true, RegionHeap: o.heap(), Log: o.log(pair.Side(side))}); err != nil {
 			return "", err
 		}
 	}
@@ -64,6 +65,14 @@ func (s *stage) loopback(o Options) (host string, err error) {
 		return "::1", nil
 	}
 	return "127.0.0.1", nil
+}
+
+// log is where a side's adapter writes.
+func (o Options) log(side pair.Side) *slog.Logger {
+	if o.Log == nil {
+		return nil
+	}
+	return o.Log.With("side", side.String())
 }
 
 // newPair makes the pair with NAPI in threads where that can be: two processors
@@ -91,7 +100,7 @@ func (s *stage) joinHosts(o Options) (host string, err error) {
 	for side := range s.adapters {
 		err = s.pair.Do(pair.Side(side), func() (err error) {
 			s.adapters[side], err = rdma.Open(rdma.Config{
-				Ports: []string{ends[side].Name}, Generic: o.Generic, RegionHeap: o.heap(),
+				Ports: []string{ends[side].Name}, Generic: o.Generic, RegionHeap: o.heap(), Log: o.log(pair.Side(side)),
 			})
 			return err
 		})

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"time"
 
@@ -72,8 +73,9 @@ type Options struct {
 	Gbits     bool // text in Gb/s instead of MiB/s
 	Histogram bool // text with the distribution of latencies
 
-	Out      io.Writer // text as it goes; nil: none
-	Progress *os.File  // one line that changes, if it is a terminal; nil: none
+	Out      io.Writer    // text as it goes; nil: none
+	Progress *os.File     // one line that changes, if it is a terminal; nil: none
+	Log      *slog.Logger // what the adapter logs; nil: nothing
 }
 
 // ErrInterrupted is what a run ends with after Ctrl-C. What it measured until
@@ -122,7 +124,7 @@ type session struct {
 }
 
 func (s *session) run(ctx context.Context) (err error) {
-	cfg := rdma.Config{KernelPort: s.KernelPort, RegionHeap: s.heap()}
+	cfg := rdma.Config{KernelPort: s.KernelPort, RegionHeap: s.heap(), Log: s.Log}
 	if !s.KernelPort {
 		cfg.Ports = []string{s.Link}
 	}

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"strconv"
 	"time"
@@ -52,6 +53,8 @@ type Options struct {
 	Data  io.Writer // gets a line with the data of each ping; nil: nobody does
 	Debug io.Writer // gets a line for each step; nil: nobody does
 	Log   io.Writer // gets a line where a server listens, and one for each client that fails
+
+	Adapter *slog.Logger // what the adapter logs; nil: nothing
 }
 
 // The two ends, as Result says them.
@@ -95,7 +98,7 @@ const patience = 2 * time.Second
 var errDeaf = fmt.Errorf("the peer has not closed its side of the connection within %v", patience)
 
 func (o Options) open() (*rdma.Adapter, error) {
-	return rdma.Open(rdma.Config{Ports: o.Interfaces, KernelPort: o.KernelPort})
+	return rdma.Open(rdma.Config{Ports: o.Interfaces, KernelPort: o.KernelPort, Log: o.Adapter})
 }
 
 func (o Options) address() string { return net.JoinHostPort(o.Address, strconv.Itoa(o.Port)) }
