@@ -189,15 +189,23 @@ func owners(link Link) (queue string, owner Owner, found bool) {
 		return "", Owner{}, false
 	}
 	for _, path := range paths {
-		file, err := os.Open(path)
-		if err != nil {
-			continue // ended meanwhile
+		if owner, found := claimant(path); found {
+			return path[strings.LastIndexByte(path, '-')+1:], owner, true
 		}
-		if locked(file) {
-			defer file.Close()
-			return path[strings.LastIndexByte(path, '-')+1:], readOwner(file), true
-		}
-		file.Close()
 	}
 	return "", Owner{}, false
+}
+
+// claimant is who holds the claim at path. The zero Owner is one that cannot be
+// told.
+func claimant(path string) (owner Owner, found bool) {
+	file, err := os.Open(path)
+	if err != nil {
+		return Owner{}, false // nobody, or ended meanwhile
+	}
+	defer file.Close()
+	if !locked(file) {
+		return Owner{}, false
+	}
+	return readOwner(file), true
 }

@@ -81,17 +81,27 @@ func (n *Net) hookFree(l Link) error {
 
 // hook asks what XDP program is on link's port.
 func (n *Net) hook(l Link) (netlink.LinkXdp, error) {
-	port, err := n.nl.LinkByIndex(l.PortIndex)
+	xdp, _, err := n.programOn(l.PortIndex)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
-		return netlink.LinkXdp{}, n.noLink(l.Port, err)
+		return xdp, n.noLink(l.Port, err)
 	}
 	if err != nil {
-		return netlink.LinkXdp{}, fmt.Errorf("look interface %s up: %w", l.Port, err)
+		return xdp, fmt.Errorf("look interface %s up: %w", l.Port, err)
+	}
+	return xdp, nil
+}
+
+// programOn asks what XDP program is on the interface of that index, and what
+// the interface is called.
+func (n *Net) programOn(index int) (netlink.LinkXdp, string, error) {
+	port, err := n.nl.LinkByIndex(index)
+	if err != nil {
+		return netlink.LinkXdp{}, "", err
 	}
 	if xdp := port.Attrs().Xdp; xdp != nil {
-		return *xdp, nil
+		return *xdp, port.Attrs().Name, nil
 	}
-	return netlink.LinkXdp{}, nil
+	return netlink.LinkXdp{}, port.Attrs().Name, nil
 }
 
 // attachedMode is how the program on link's port runs.

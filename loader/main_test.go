@@ -67,6 +67,7 @@ func again() int {
 func helper(what, name string) {
 	var err error
 	switch what {
+	case "stay": // in the namespace, and nothing else
 	case "load":
 		_, err = loader.Load(loader.Options{Link: name})
 	case "load pinned":

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,6 +40,12 @@ func identity(f *os.File) (dev, ino uint64, err error) {
 		return 0, 0, fmt.Errorf("identify a network namespace: %w", err)
 	}
 	return st.Dev, st.Ino, nil
+}
+
+// same reports whether a file of the kernel's stands for this namespace.
+func (n *Namespace) same(file os.FileInfo) bool {
+	st, ok := file.Sys().(*syscall.Stat_t)
+	return ok && st.Dev == n.dev && st.Ino == n.ino
 }
 
 // Close lets the namespace go.

@@ -129,17 +129,8 @@ func TestLayoutMismatch(t *testing.T) {
 	p := newPair(t, pair.Config{})
 	unloadAfter(t)
 	mustLoad(t, p, loader.Options{Pin: instance}).Close()
-	m, err := ebpf.LoadPinnedMap(instance+"/config", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	other := bpf.Layout()
-	other.Version = 77
-	if err := m.Put(uint32(0), other); err != nil {
-		t.Fatal(err)
-	}
-	m.Close()
-	_, err = adopt(p)
+	otherLayout(t)
+	_, err := adopt(p)
 	oneLine(t, err, loader.ErrLayout, "version 77", fmt.Sprintf("version %d", bpf.Version))
 	// Another interface of the same instance.
 	err = p.Do(pair.B, func() error {
@@ -147,6 +138,21 @@ func TestLayoutMismatch(t *testing.T) {
 		return err
 	})
 	oneLine(t, err, loader.ErrLayout, "version 77", fmt.Sprintf("version %d", bpf.Version))
+}
+
+// otherLayout makes the instance one of another version.
+func otherLayout(t *testing.T) {
+	t.Helper()
+	m, err := ebpf.LoadPinnedMap(instance+"/config", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	other := bpf.Layout()
+	other.Version = 77
+	if err := m.Put(uint32(0), other); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestUnknownLayout(t *testing.T) {

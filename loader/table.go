@@ -160,15 +160,11 @@ func (p *pinDir) suits(m *ebpf.Map, entries uint32) error {
 // claim makes this process the one that writes to a pinned table. The kernel's number
 // of the array names it, however many names it has in file systems.
 func (t *Table) claim() error {
-	info, err := t.array.Info()
+	path, err := tableClaim(t.array)
 	if err != nil {
-		return fmt.Errorf("ask for the number of the table: %w", err)
+		return err
 	}
-	id, ok := info.ID()
-	if !ok {
-		return errors.New("the kernel has no number for the table: Linux 4.13 or later has")
-	}
-	claim, owner, err := claimFile(filepath.Join(RuntimeDir, fmt.Sprintf("table-%d", id)), "the table")
+	claim, owner, err := claimFile(path, "the table")
 	if err != nil {
 		return err
 	}
@@ -177,6 +173,19 @@ func (t *Table) claim() error {
 	}
 	t.undo.add(claim.Close)
 	return nil
+}
+
+// tableClaim is the claim of whoever writes to a table.
+func tableClaim(array *ebpf.Map) (string, error) {
+	info, err := array.Info()
+	if err != nil {
+		return "", fmt.Errorf("ask for the number of the table: %w", err)
+	}
+	id, ok := info.ID()
+	if !ok {
+		return "", errors.New("the kernel has no number for the table: Linux 4.13 or later has")
+	}
+	return filepath.Join(RuntimeDir, fmt.Sprintf("table-%d", id)), nil
 }
 
 // Memory is the table's memory, for tpt.Config: page aligned, valid until Close.

@@ -27,7 +27,11 @@ func (t *Table) Entry(index uint32) (info Info, ok bool) {
 	if index >= uint32(len(t.entries)) {
 		return Info{}, false
 	}
-	e := &t.entries[index]
+	return t.entries[index].read(index)
+}
+
+// read copies the entry as it was at one moment.
+func (e *entry) read(index uint32) (info Info, ok bool) {
 	for {
 		w := e.load()
 		if w.kind() == KindFree || w.busy() {

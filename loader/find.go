@@ -1,0 +1,119 @@
+package loader
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink/nl"
+)
+
+// finder looks for interfaces in every network namespace that has a name or a
+// process and may be entered.
+type finder struct {
+	spaces []namedSpace // the calling thread's first
+}
+
+// namedSpace is a network namespace and what people call it.
+type namedSpace struct {
+	*Namespace
+	name string // "" for the calling thread's
+}
+
+// whereabouts is where a program is attached.
+type whereabouts struct {
+	cookie uint64
+	name   string // of the interface
+	space  string
+	mode   Mode
+	within *Namespace // the finder's
+}
+
+// namedSpaces is where `ip netns` keeps the names.
+const namedSpaces = "/run/netns"
+
+// newFinder finds the namespaces. Those that cannot be looked at are left out.
+func newFinder() *finder {
+	f := &finder{}
+	f.add(threadSpace, "")
+	named, _ := filepath.Glob(filepath.Join(namedSpaces, "*"))
+	for _, path := range named {
+		f.add(path, "network namespace "+filepath.Base(path))
+	}
+	processes, _ := filepath.Glob("/proc/[0-9]*/ns/net")
+	slices.SortFunc(processes, func(a, b string) int { return pidIn(a) - pidIn(b) })
+	for _, path := range processes {
+		f.add(path, fmt.Sprintf("the network namespace of pid %d", pidIn(path)))
+	}
+	return f
+}
+
+// pidIn reads the pid in a path below /proc.
+func pidIn(path string) (pid int) {
+	fmt.Sscanf(strings.TrimPrefix(path, "/proc/"), "%d", &pid)
+	return pid
+}
+
+// add takes a namespace in, unless it is there already. The identity that the
+// path's target has is compared before anything is opened.
+func (f *finder) add(path, name string) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return
+	}
+	for _, known := range f.spaces {
+		if known.same(st) {
+			return
+		}
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return
+	}
+	space := &Namespace{f: file}
+	if space.dev, space.ino, err = identity(file); err != nil {
+		file.Close()
+		return
+	}
+	f.spaces = append(f.spaces, namedSpace{space, name})
+}
+
+func (f *finder) close() {
+	for _, s := range f.spaces {
+		s.Close()
+	}
+}
+
+// find looks for the interface of that index with that program on it.
+func (f *finder) find(index int, program uint32) (at whereabouts, found bool) {
+	for _, s := range f.spaces {
+		s.Do(func() error {
+			n, err := Open()
+			if err != nil {
+				return err
+			}
+			defer n.Close()
+			xdp, name, err := n.programOn(index)
+			if err != nil || xdp.ProgId != program {
+				return err
+			}
+			at, found = whereabouts{cookie: n.cookie, name: name, space: s.name, within: s.Namespace}, true
+			if xdp.AttachMode == nl.XDP_ATTACHED_SKB {
+				at.mode = Generic
+			}
+			return nil
+		})
+		if found {
+			break
+		}
+	}
+	return at, found
+}
+
+// programClaim is the claim of whoever uses a program that is pinned.
+func programClaim(id ebpf.ProgramID) string {
+	return filepath.Join(RuntimeDir, fmt.Sprintf("program-%d", id))
+}
