@@ -45,7 +45,7 @@ type Device struct {
 	XDP       string         `json:"xdp,omitempty"`                   // native, generic
 	ZeroCopy  bool           `json:"zero_copy"`                       // the kernel does not copy
 	Instance  string         `json:"instance,omitempty"`              // directory of the pins, when the program was loaded to stay
-	Program   uint32         `json:"program,omitempty"`               // number of the steering program in the kernel
+	Program   uint32         `json:"program_id,omitempty"`            // number of the steering program in the kernel
 	Queues    int            `json:"queues"`                          // with an engine
 	Flows     int            `json:"flows"`                           // connections now
 	MaxFlows  int            `json:"max_flows"`                       // at most
