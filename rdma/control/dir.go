@@ -36,16 +36,26 @@ const (
 // adapters counts those of this process.
 var adapters atomic.Int32
 
-// Name is the path of the socket for the next adapter of this process, and the
-// adapter's number. The directory is there when it returns, and nobody else's.
-func Name() (path string, adapter int, err error) {
+// Number tells the next adapter of this process apart from its others.
+func Number() int { return int(adapters.Add(1)) }
+
+// Name is the path of the socket for an adapter of this process. The directory
+// is there when it returns, and nobody else's.
+func Name(adapter int) (path string, err error) {
 	dir := Dir()
 	if err := ownDir(dir); err != nil {
-		return "", 0, err
+		return "", err
 	}
-	adapter = int(adapters.Add(1))
-	return filepath.Join(dir, fmt.Sprintf("%s%d-%d%s", prefix, os.Getpid(), adapter, suffix)), adapter, nil
+	path = filepath.Join(dir, fmt.Sprintf("%s%d-%d%s", prefix, os.Getpid(), adapter, suffix))
+	if len(path) > maxPath {
+		return "", fmt.Errorf("control socket %s: its path has %d octets, and the kernel takes %d: set XDG_RUNTIME_DIR or TMPDIR to a shorter one",
+			path, len(path), maxPath)
+	}
+	return path, nil
 }
+
+// maxPath is the length of sockaddr_un.sun_path without the zero at its end.
+const maxPath = 107
 
 // ownDir makes dir. One that another user has made could hold anything.
 func ownDir(dir string) error {
@@ -78,11 +88,14 @@ func parse(path string) (pid, adapter int, ok bool) {
 	return pid, adapter, found && err1 == nil && err2 == nil && pid > 0
 }
 
-// sockets are the names of all sockets that this user could be allowed to ask.
+// sockets are the names of all sockets that this user could be allowed to ask,
+// and those of root's engines, so that nobody wonders where they are.
 func sockets() (paths []string, err error) {
 	dirs := []string{Dir()}
 	if os.Geteuid() == 0 {
 		dirs = append(dirs, "/run/user/*/stag", filepath.Join(os.TempDir(), "stag-*"))
+	} else {
+		dirs = append(dirs, loader.RuntimeDir) // root's answer with what to do
 	}
 	for _, dir := range dirs {
 		found, err := filepath.Glob(filepath.Join(dir, prefix+"*"+suffix))
