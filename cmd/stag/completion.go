@@ -48,6 +48,7 @@ var values = map[string]cobra.CompletionFunc{
 	"dev":       completeInterface,
 	"interface": completeInterface,
 	"port-if":   completeInterface,
+	"pid":       completeEngine,
 	"chunk":     cobra.FixedCompletions([]string{"2048", "4096"}, cobra.ShellCompDirectiveNoFileComp),
 }
 

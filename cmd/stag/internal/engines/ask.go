@@ -1,0 +1,132 @@
+// Package engines asks what there is on this host: every engine that this user
+// may look into, and the pinned programs that no engine tells about.
+//
+//	ask.go    all engines at once, none longer than Patience
+//	pins.go   what is pinned, in the words of package report
+//	clean.go  what others have written, fit for a terminal
+package engines
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stag-rdma/stag/rdma/control"
+	"github.com/stag-rdma/stag/rdma/report"
+)
+
+// Patience is how long an engine may take to answer.
+const Patience = 2 * time.Second
+
+// Source is one engine that has answered, or pins that no engine tells about.
+type Source struct {
+	report.Engine        // of pins, PID is who is known to use them, or 0
+	Instance      string // directory of the pins, "" of an engine that has answered
+	Left          []Left // flows of processes that are gone
+}
+
+// Left is a flow whose process is gone. Its Flow is among the Source's.
+type Left struct {
+	Device string
+	Flow   uint32 // Flow.ID
+	PID    int    // of the process
+}
+
+// LeftBy is the process that left a flow behind, or 0.
+func (s Source) LeftBy(f report.Flow) int {
+	i := slices.IndexFunc(s.Left, func(l Left) bool { return l.Device == f.Device && l.Flow == f.ID })
+	if i < 0 {
+		return 0
+	}
+	return s.Left[i].PID
+}
+
+// Answer is what was found at one moment.
+type Answer struct {
+	Sources []Source  // engines by pid and adapter, then pins by directory
+	Failed  []Failure // engines that did not answer, in the same order
+	Notes   []string  // what else there is to know: one line each, as it may be shown
+}
+
+// Failure is an engine that did not answer, and why.
+type Failure struct {
+	PID, Adapter int
+	Err          error // one line
+}
+
+// Asking says whom to ask.
+type Asking struct {
+	PID int          // one process; 0: all, and the pins
+	Log *slog.Logger // gets why pins cannot be seen; nil: nobody does
+}
+
+// ErrSilent is why an engine that does not answer in time is left out.
+var ErrSilent = errors.New("no answer")
+
+// Ask asks all at once. control.ErrNoEngine when the process has none; ctx's
+// cause when it has ended. An engine that fails is no error of Ask.
+func Ask(ctx context.Context, a Asking) (Answer, error) {
+	list, err := control.Engines(a.PID)
+	if err != nil {
+		return Answer{}, err
+	}
+	reports, errs := askAll(ctx, list)
+	if ctx.Err() != nil {
+		return Answer{}, context.Cause(ctx)
+	}
+	var r Answer
+	answered := map[int]bool{}
+	for i, e := range list {
+		if errs[i] != nil {
+			r.Failed = append(r.Failed, Failure{e.PID, e.Adapter, errs[i]})
+			continue
+		}
+		answered[e.PID] = true
+		r.Sources = append(r.Sources, Source{Engine: reports[i]})
+	}
+	if a.PID == 0 {
+		r.addPins(answered, cmp.Or(a.Log, slog.New(slog.DiscardHandler)))
+	}
+	return r, nil
+}
+
+func askAll(ctx context.Context, list []control.Endpoint) ([]report.Engine, []error) {
+	reports, errs := make([]report.Engine, len(list)), make([]error, len(list))
+	var all sync.WaitGroup
+	for i, e := range list {
+		all.Go(func() { reports[i], errs[i] = ask(ctx, e) })
+	}
+	all.Wait()
+	return reports, errs
+}
+
+// ask asks one, within Patience.
+func ask(ctx context.Context, e control.Endpoint) (report.Engine, error) {
+	silent := fmt.Errorf("%w from pid %d, adapter %d, within %v: it is left out; is the process stopped?", ErrSilent, e.PID, e.Adapter, Patience)
+	ctx, cancel := context.WithTimeoutCause(ctx, Patience, silent)
+	defer cancel()
+	r, err := e.Report(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return r, context.Cause(ctx)
+	case err != nil:
+		return r, oneLine(err)
+	case r.PID != e.PID || r.Adapter != e.Adapter:
+		return r, fmt.Errorf("what answers at %s says that it is pid %d, adapter %d: it is left out", e.Path, r.PID, r.Adapter)
+	}
+	return r, nil
+}
+
+// oneLine makes harmless what an engine has said.
+func oneLine(err error) error { return &said{err} }
+
+type said struct{ error }
+
+func (s *said) Error() string { return Clean(strings.TrimSpace(s.error.Error())) }
+func (s *said) Unwrap() error { return s.error }

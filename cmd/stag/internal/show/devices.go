@@ -1,0 +1,101 @@
+package show
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
+	"github.com/stag-rdma/stag/rdma/report"
+)
+
+type device struct {
+	owner
+	Netns uint64 `json:"netns"` // cookie of the network namespace
+	report.Device
+}
+
+type deviceList []device
+
+func devices(sources []engines.Source, w want) list {
+	l := deviceList{}
+	for _, s := range sources {
+		for _, d := range s.Devices {
+			if w.of(d.Name) && w.match.named(d.Name) {
+				l = append(l, device{ownerOf(s), s.Netns, d})
+			}
+		}
+	}
+	slices.SortStableFunc(l, func(x, y device) int { return x.order(y.owner) })
+	return l
+}
+
+func (l deviceList) len() int { return len(l) }
+
+// text is like `rdma link`, and in detail like ibv_devinfo.
+func (l deviceList) text(p *page) {
+	for _, d := range l {
+		if p.detail {
+			d.block(p)
+			continue
+		}
+		p.row("link "+d.Name, "state "+d.state(), word("mtu ", d.MTU), d.mode(), word("queues ", d.Queues), d.room(), d.String())
+	}
+	p.flush()
+}
+
+// state is the port's, as rdma writes it.
+func (d device) state() string { return strings.TrimPrefix(d.State, "PORT_") }
+
+func (d device) mode() string {
+	switch {
+	case d.XDP == "":
+		return ""
+	case d.owner.Program == nil: // no socket
+		return "mode " + d.XDP
+	case d.ZeroCopy:
+		return "mode " + d.XDP + ",zero-copy"
+	}
+	return "mode " + d.XDP + ",copy"
+}
+
+func (d device) room() string {
+	if d.MaxFlows == 0 {
+		return fmt.Sprint("flows ", d.Flows)
+	}
+	return fmt.Sprintf("flows %d/%d", d.Flows, d.MaxFlows)
+}
+
+func (d device) block(p *page) {
+	var addresses []string
+	for _, a := range d.Addresses {
+		addresses = append(addresses, a.String())
+	}
+	fmt.Fprintf(p, "hca_id:\t%s\n", engines.Clean(d.Name))
+	for _, line := range []struct{ name, value string }{
+		{"transport", "iWARP"},
+		{"owner", d.String()},
+		{"path", d.Path},
+		{"state", d.State},
+		{"ifindex", word("", d.Ifindex)},
+		{"mac", d.MAC},
+		{"vlan", word("", d.VLAN)},
+		{"active_mtu", word("", d.MTU)},
+		{"addresses", strings.Join(addresses, " ")},
+		{"driver", d.Driver},
+		{"speed_bits_per_second", word("", d.Speed)},
+		{"xdp", strings.TrimPrefix(d.mode(), "mode ")},
+		{"instance", d.Instance},
+		{"program_id", word("", d.Device.Program)},
+		{"queues", word("", d.Queues)},
+		{"flows", strings.TrimPrefix(d.room(), "flows ")},
+		{"max_mr", word("", d.MaxMRs)},
+		{"heap_size", word("", d.HeapSize)},
+		{"heap_free", word("", d.HeapFree)},
+		{"netns_cookie", word("", d.Netns)},
+	} {
+		if line.value != "" {
+			fmt.Fprintf(p, "\t%-24s%s\n", line.name+":", engines.Clean(line.value))
+		}
+	}
+}

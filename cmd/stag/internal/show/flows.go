@@ -1,0 +1,131 @@
+package show
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
+	"github.com/stag-rdma/stag/rdma/report"
+)
+
+type flow struct {
+	origin
+	report.Flow
+	LeftBy int `json:"left_by,omitempty"` // pid of the process that is gone
+}
+
+type flowList []flow
+
+func flows(sources []engines.Source, w want) list {
+	l := flowList{}
+	for _, s := range sources {
+		for _, f := range s.Flows {
+			if !w.of(f.Device) || !w.match.flow(f) {
+				continue
+			}
+			row := flow{originOf(s), f, s.LeftBy(f)}
+			if row.LeftBy != 0 {
+				row.owner = owner{}
+			}
+			l = append(l, row)
+		}
+	}
+	slices.SortStableFunc(l, func(x, y flow) int {
+		return cmp.Or(cmp.Compare(x.Device, y.Device), x.Local.Compare(y.Local), x.Remote.Compare(y.Remote), x.order(y.owner))
+	})
+	return l
+}
+
+func (l flowList) len() int { return len(l) }
+
+// text is like `ss -tin`, with its words where they mean the same.
+func (l flowList) text(p *page) {
+	if len(l) > 0 {
+		p.row("Device", "State", "Recv-Q", "Send-Q", "Local Address:Port", "Peer Address:Port", "Process")
+	}
+	for _, f := range l {
+		p.row(f.Device, f.state(), f.queued(func(t report.TCP) uint32 { return t.Unread }), f.queued(func(t report.TCP) uint32 { return t.Unacked }),
+			f.Local.String(), f.Remote.String(), f.process())
+		p.below(words(f.tcp(), f.id()))
+	}
+	p.flush()
+}
+
+// state is that of the connection, or of the entry while there is none.
+func (f flow) state() string {
+	switch {
+	case f.TCP == nil:
+		return strings.ToUpper(f.State)
+	case f.TCP.State == "ESTABLISHED":
+		return "ESTAB"
+	}
+	return f.TCP.State
+}
+
+func (f flow) queued(octets func(report.TCP) uint32) string {
+	if f.TCP == nil {
+		return "-"
+	}
+	return strconv.FormatUint(uint64(octets(*f.TCP)), 10)
+}
+
+func (f flow) process() string {
+	switch {
+	case f.LeftBy != 0:
+		return fmt.Sprintf("no engine, left by pid %d", f.LeftBy)
+	case f.Program == nil:
+		return f.String()
+	}
+	return fmt.Sprintf("users:((%q,pid=%d,adapter=%d%s))", *f.Program, *f.PID, *f.Adapter, word(",qp=", f.QP))
+}
+
+// id is what engines and captures call the flow.
+func (f flow) id() string {
+	return words(f.Kind, fmt.Sprintf("id:%#x", f.ID), fmt.Sprint("queue:", f.Queue), word("vlan:", f.VLAN), fmt.Sprintf("age:%ds", f.Age))
+}
+
+// tcp is in the order of ss. Windows of congestion are in segments, as there.
+func (f flow) tcp() string {
+	t := f.TCP
+	if t == nil {
+		return ""
+	}
+	n := func(name string) uint64 {
+		i := slices.IndexFunc(t.Counters, func(c report.Counter) bool { return c.Name == name })
+		if i < 0 {
+			return 0
+		}
+		return t.Counters[i].Value
+	}
+	return words("rto:"+ms(t.RTO), word("backoff:", t.Backoff), fmt.Sprintf("rtt:%s/%s", ms(t.SRTT), ms(t.RTTVar)),
+		fmt.Sprint("mss:", t.MSS), fmt.Sprint("pmtu:", t.PMTU), fmt.Sprint("cwnd:", segments(t.Cwnd, t.MSS)), ssthresh(t),
+		word("bytes_sent:", n("octets_out")), word("bytes_acked:", n("octets_acked")), word("bytes_received:", n("octets_in")),
+		word("segs_out:", n("segs_out")), word("segs_in:", n("segs_in")),
+		word("unacked:", t.SndSegs), word("retrans:", n("retransmits")), word("dsack_dups:", n("dup_sacks")),
+		word("rcv_ooopack:", n("out_of_order")), fmt.Sprint("snd_wnd:", t.SndWnd), fmt.Sprint("rcv_wnd:", t.RcvWnd),
+		word("timeouts:", n("timeouts")), word("recoveries:", n("recoveries")), recovering(t.Recovering))
+}
+
+// ssthresh is not told before there was a loss, as ss has it.
+func ssthresh(t *report.TCP) string {
+	if t.Ssthresh == math.MaxUint32 {
+		return ""
+	}
+	return fmt.Sprint("ssthresh:", segments(t.Ssthresh, t.MSS))
+}
+
+func segments(octets, mss uint32) uint32 { return octets / max(mss, 1) }
+
+func recovering(yes bool) string {
+	if yes {
+		return "recovering"
+	}
+	return ""
+}
+
+// ms is microseconds in milliseconds.
+func ms(us uint64) string { return strconv.FormatFloat(float64(us)/1000, 'f', -1, 64) }

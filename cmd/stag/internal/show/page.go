@@ -1,0 +1,96 @@
+package show
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
+)
+
+// page is text that is being written. What engines say gets in by cells and
+// lines only, which make it harmless.
+type page struct {
+	*bytes.Buffer
+	all, detail bool
+	rows        []row
+}
+
+// row is a line in columns, and lines below it.
+type row struct {
+	cells []string
+	below []string
+}
+
+// row adds a line in columns; it shows with flush.
+func (p *page) row(cells ...string) {
+	for i := range cells {
+		cells[i] = engines.Clean(cells[i])
+	}
+	p.rows = append(p.rows, row{cells: cells})
+}
+
+// below adds a line to the last row, indented as ss does. An empty one is left
+// out.
+func (p *page) below(text string) {
+	if text != "" {
+		last := &p.rows[len(p.rows)-1]
+		last.below = append(last.below, engines.Clean(text))
+	}
+}
+
+// flush writes the rows, each column as wide as its widest cell.
+func (p *page) flush() {
+	var widths []int
+	for _, r := range p.rows {
+		for i, c := range r.cells {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(c))
+		}
+	}
+	for _, r := range p.rows {
+		var b strings.Builder
+		for i, c := range r.cells {
+			if widths[i] > 0 { // nobody has it otherwise
+				fmt.Fprintf(&b, "%-*s ", widths[i], c)
+			}
+		}
+		fmt.Fprintln(p, strings.TrimRight(b.String(), " "))
+		for _, line := range r.below {
+			fmt.Fprintf(p, "\t %s\n", line)
+		}
+	}
+	p.rows = nil
+}
+
+// section writes a line for what follows.
+func (p *page) section(name string) { fmt.Fprintf(p, "%s:\n", engines.Clean(name)) }
+
+// line writes one of a section, with something beside it.
+func (p *page) line(text, beside string) {
+	fmt.Fprintln(p, strings.TrimRight(fmt.Sprintf("     %-40s %s", engines.Clean(text), beside), " "))
+}
+
+// words joins those that are not empty.
+func words(list ...string) string {
+	var b strings.Builder
+	for _, w := range list {
+		if w != "" && b.Len() > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(w)
+	}
+	return b.String()
+}
+
+// word is a name and its value, or nothing where there is no value.
+func word[T comparable](name string, value T) string {
+	var none T
+	if value == none {
+		return ""
+	}
+	return fmt.Sprint(name, value)
+}

@@ -1,0 +1,96 @@
+package show
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
+	"github.com/stag-rdma/stag/rdma/report"
+)
+
+type qp struct {
+	owner
+	report.QP
+}
+
+type qpList []qp
+
+func qps(sources []engines.Source, w want) list {
+	l := qpList{}
+	for _, s := range sources {
+		for _, q := range s.QPs {
+			if w.of(q.Device) && w.match.numbered(q.Number) {
+				l = append(l, qp{ownerOf(s), q})
+			}
+		}
+	}
+	slices.SortStableFunc(l, func(x, y qp) int { return cmp.Or(x.order(y.owner), cmp.Compare(x.Number, y.Number)) })
+	return l
+}
+
+func (l qpList) len() int { return len(l) }
+
+// text is like `rdma resource show qp`; in detail with what each has moved.
+func (l qpList) text(p *page) {
+	for _, q := range l {
+		p.row(append(append([]string{"link " + cmp.Or(q.Device, "-"), fmt.Sprint("lqpn ", q.Number), "type RC", "state " + strings.ToUpper(q.State)},
+			q.connection()...), fmt.Sprint("pdn ", q.PD), fmt.Sprint("scqn ", q.SendCQ), fmt.Sprint("rcqn ", q.RecvCQ),
+			fmt.Sprint("sq ", q.SendDepth), fmt.Sprint("rq ", q.RecvDepth), q.String())...)
+		if q.Error != "" {
+			p.below("error: " + q.Error)
+		}
+		if p.detail {
+			p.below(q.limits())
+			p.below(pairs(q.Counters, p.all))
+		}
+	}
+	p.flush()
+}
+
+// connection is six cells, empty while there is none.
+func (q qp) connection() []string {
+	if q.Local == nil || q.Remote == nil {
+		return make([]string, 6)
+	}
+	return []string{"src " + q.Local.String(), "dst " + q.Remote.String(), q.flow(), fmt.Sprint("mpa ", q.Revision),
+		"crc " + onOff(q.CRC), "markers " + q.Markers}
+}
+
+func (q qp) flow() string {
+	if q.Flow == 0 {
+		return ""
+	}
+	return fmt.Sprintf("flow %#x", q.Flow)
+}
+
+func (q qp) limits() string {
+	return words(fmt.Sprint("ird:", q.IRD), fmt.Sprint("ord:", q.ORD), fmt.Sprint("max_sge:", q.MaxSGE),
+		fmt.Sprint("max_inline:", q.MaxInline), "initiator:"+yesNo(q.Initiator))
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
+}
+
+func yesNo(yes bool) string {
+	if yes {
+		return "yes"
+	}
+	return "no"
+}
+
+// pairs are counters in one line; those that are 0 only if all are wanted.
+func pairs(list []report.Counter, all bool) string {
+	var b []string
+	for _, c := range list {
+		if c.Value != 0 || all {
+			b = append(b, fmt.Sprintf("%s:%d", c.Name, c.Value))
+		}
+	}
+	return strings.Join(b, " ")
+}

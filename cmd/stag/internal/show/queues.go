@@ -1,0 +1,65 @@
+package show
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
+	"github.com/stag-rdma/stag/rdma/report"
+)
+
+type queue struct {
+	owner
+	report.Queue
+}
+
+type queueList []queue
+
+func queues(sources []engines.Source, w want) list {
+	l := queueList{}
+	for _, s := range sources {
+		for _, q := range s.Queues {
+			if w.of(q.Device) && w.match.named(q.Device) {
+				l = append(l, queue{ownerOf(s), q})
+			}
+		}
+	}
+	slices.SortStableFunc(l, func(x, y queue) int {
+		return cmp.Or(cmp.Compare(x.Device, y.Device), cmp.Compare(x.Queue.Queue, y.Queue.Queue), x.order(y.owner))
+	})
+	return l
+}
+
+func (l queueList) len() int { return len(l) }
+
+// text is a line for each, and what happened to its AF_XDP socket: first what
+// the engine saw of it, then what the kernel did (XDP_STATISTICS).
+func (l queueList) text(p *page) {
+	for _, q := range l {
+		p.row("dev "+q.Device, fmt.Sprint("queue ", q.Queue.Queue), "mode "+q.Mode, q.state(), fmt.Sprint("flows ", q.Flows),
+			fmt.Sprint("frame_size ", q.FrameSize), fmt.Sprint("rx_frames ", q.RxFrames), fmt.Sprint("tx_frames ", q.TxFrames), q.String())
+		for _, layer := range []string{"xsk", "xsk_kernel"} {
+			if line := pairs(ofLayer(q.Counters, layer), p.all); line != "" {
+				p.below(layer + ": " + line)
+			}
+		}
+	}
+	p.flush()
+}
+
+func (q queue) state() string {
+	if q.Asleep {
+		return "state asleep"
+	}
+	return "state busy"
+}
+
+func ofLayer(list []report.Counter, layer string) (some []report.Counter) {
+	for _, c := range list {
+		if c.Layer == layer {
+			some = append(some, c)
+		}
+	}
+	return some
+}

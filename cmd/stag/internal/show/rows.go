@@ -1,0 +1,185 @@
+package show
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
+	"github.com/stag-rdma/stag/rdma/report"
+)
+
+// Subjects are what can be shown.
+var Subjects = []string{"devices", "flows", "qps", "mrs", "cqs", "queues", "stats"}
+
+// subject is how one of them comes from sources.
+type subject struct {
+	match func(string) (match, error)
+	rows  func([]engines.Source, want) list
+}
+
+var subjects = map[string]subject{
+	"devices": {matchName, devices},
+	"flows":   {matchFlow, flows},
+	"qps":     {matchNumber, qps},
+	"mrs":     {matchSTag, mrs},
+	"cqs":     {matchNumber, cqs},
+	"queues":  {matchName, queues},
+	"stats":   {matchName, stats},
+}
+
+// list is rows of one kind. It is what JSON is made of.
+type list interface {
+	text(*page)
+	len() int
+}
+
+// owner is whom a row is from. Where no engine runs it, all is nil; the pid
+// alone is known where an engine does not answer.
+type owner struct {
+	PID     *int    `json:"pid"`
+	Program *string `json:"program"`
+	Adapter *int    `json:"adapter"`
+}
+
+// origin is an owner or, where there is none, the pins that tell.
+type origin struct {
+	owner
+	Instance string `json:"instance,omitempty"` // directory
+}
+
+func ownerOf(s engines.Source) (o owner) {
+	if s.PID != 0 {
+		o.PID = &s.PID
+	}
+	if s.Instance == "" {
+		o.Program, o.Adapter = &s.Program, &s.Adapter
+	}
+	return o
+}
+
+func originOf(s engines.Source) origin { return origin{ownerOf(s), s.Instance} }
+
+// String is in the words of `rdma resource show`.
+func (o owner) String() string {
+	switch {
+	case o.PID == nil:
+		return "no engine"
+	case o.Program == nil:
+		return fmt.Sprintf("pid %d without an answer", *o.PID)
+	}
+	return fmt.Sprintf("pid %d adapter %d comm %s", *o.PID, *o.Adapter, *o.Program)
+}
+
+// order sorts rows by owner, those without one last.
+func (o owner) order(p owner) int {
+	if (o.PID == nil) != (p.PID == nil) {
+		return cmp.Compare(deref(p.PID), deref(o.PID))
+	}
+	return cmp.Or(cmp.Compare(deref(o.PID), deref(p.PID)), cmp.Compare(deref(o.Adapter), deref(p.Adapter)))
+}
+
+func deref(p *int) int {
+	if p == nil {
+		return 0
+	}
+	return *p
+}
+
+// want is which rows are asked for.
+type want struct {
+	device string // "": all
+	match  match
+}
+
+// of reports whether something of that device is wanted.
+func (w want) of(device string) bool { return w.device == "" || w.device == device }
+
+// has reports whether anything of the whole adapter is wanted.
+func (w want) has(s engines.Source) bool {
+	return w.device == "" || slices.ContainsFunc(s.Devices, func(d report.Device) bool { return d.Name == w.device })
+}
+
+// match is what the command line says about single rows. Each subject sets what
+// it understands; the zero match is everything.
+type match struct {
+	name   string         // of a device
+	number *uint32        // of a QP, CQ, flow
+	stag   string         // eight digits
+	addr   netip.Addr     // of either end
+	port   uint16         // likewise
+	both   netip.AddrPort // likewise
+}
+
+func matchName(s string) (match, error) { return match{name: s}, nil }
+
+func (m match) named(device string) bool { return m.name == "" || m.name == device }
+
+func (m match) numbered(n uint32) bool { return m.number == nil || *m.number == n }
+
+func matchNumber(s string) (match, error) {
+	if s == "" {
+		return match{}, nil
+	}
+	n, err := strconv.ParseUint(s, 0, 32)
+	if err != nil {
+		return match{}, fmt.Errorf("%q is no number: give that which the list shows, such as 2", s)
+	}
+	number := uint32(n)
+	return match{number: &number}, nil
+}
+
+func matchSTag(s string) (match, error) {
+	if s == "" {
+		return match{}, nil
+	}
+	n, err := strconv.ParseUint(strings.TrimPrefix(s, "0x"), 16, 32)
+	if err != nil {
+		return match{}, fmt.Errorf("%q is no STag: give up to eight hexadecimal digits, such as 0x00000a41", s)
+	}
+	return match{stag: fmt.Sprintf("%08x", n)}, nil
+}
+
+// matchFlow takes an address, :port, address:port, or a flow's id.
+func matchFlow(s string) (m match, err error) {
+	if s == "" {
+		return m, nil
+	}
+	if port, ok := strings.CutPrefix(s, ":"); ok {
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err == nil && n > 0 {
+			return match{port: uint16(n)}, nil
+		}
+	}
+	if a, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
+		return match{addr: a.Unmap()}, nil
+	}
+	if a, err := netip.ParseAddrPort(s); err == nil {
+		return match{both: a}, nil
+	}
+	if m, err = matchNumber(s); err != nil {
+		err = fmt.Errorf("%q selects no flow: give an address, :port, address:port, or an id as the list shows it", s)
+	}
+	return m, err
+}
+
+func (m match) flow(f report.Flow) bool {
+	if m.number != nil {
+		return f.ID == *m.number
+	}
+	return m.end(f.Local) || m.end(f.Remote)
+}
+
+// end reports whether one end of a flow is meant.
+func (m match) end(a netip.AddrPort) bool {
+	switch {
+	case m.both.IsValid():
+		return a == m.both
+	case m.addr.IsValid():
+		return a.Addr() == m.addr
+	}
+	return m.port == 0 || a.Port() == m.port
+}

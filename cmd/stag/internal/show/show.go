@@ -1,0 +1,142 @@
+// Package show is what `stag show` prints: what engines say of themselves, as
+// text or as JSON, once or again and again.
+//
+//	show.go     what is asked for; one answer, written
+//	rows.go     subjects: the rows of an answer, and which of them are wanted
+//	watch.go    one answer after the other; how fast counters grow
+//	page.go     columns
+//	json.go     JSON that a terminal takes no harm from
+//	devices.go, flows.go, qps.go, mrs.go, cqs.go, queues.go, stats.go
+package show
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
+)
+
+// Options say what to show, and where.
+type Options struct {
+	Subject   string        // one of Subjects
+	Match     string        // which rows, in the subject's own words; "": all
+	PID       int           // of one process; 0: all, and what is pinned
+	Interface string        // what belongs to it; "": all
+	All       bool          // counters that are 0, too
+	Detail    bool          // more than a line
+	JSON      bool          // for programs
+	Watch     time.Duration // from one answer to the next; 0: once
+
+	Out   *os.File     // rows
+	Notes io.Writer    // a line for each thing that is missing among them
+	Log   *slog.Logger // what else is odd; nil: nobody wants to know
+}
+
+// ErrMissing is that an engine which was asked for by its pid has not answered.
+// All has been said then.
+var ErrMissing = errors.New("the engine did not answer")
+
+// Check finds what is wrong with the options.
+func (o Options) Check() error {
+	s, ok := subjects[o.Subject]
+	if !ok {
+		return fmt.Errorf("%q is nothing to show: choose one of %s", o.Subject, strings.Join(Subjects, ", "))
+	}
+	if _, err := s.match(o.Match); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Run shows. Interrupted while it watches, it ends without an error.
+func Run(ctx context.Context, o Options) error {
+	if o.Watch > 0 {
+		return watch(ctx, o)
+	}
+	a, err := ask(ctx, o)
+	if err != nil {
+		return err
+	}
+	l, err := o.list(a)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if o.JSON {
+		writeJSON(&b, l, "  ")
+	} else {
+		o.text(&b, l)
+	}
+	if _, err := o.Out.Write(b.Bytes()); err != nil {
+		return err
+	}
+	notes(o.Notes, o.notes(a, l))
+	return o.missing(a)
+}
+
+func ask(ctx context.Context, o Options) (engines.Answer, error) {
+	return engines.Ask(ctx, engines.Asking{PID: o.PID, Log: o.Log})
+}
+
+// list is the rows that are wanted.
+func (o Options) list(a engines.Answer) (list, error) {
+	s := subjects[o.Subject]
+	match, err := s.match(o.Match)
+	if err != nil {
+		return nil, err
+	}
+	return s.rows(a.Sources, want{o.Interface, match}), nil
+}
+
+func (o Options) text(b *bytes.Buffer, l list) {
+	l.text(&page{Buffer: b, all: o.All, detail: o.Detail})
+}
+
+// notes are what the rows do not tell.
+func (o Options) notes(a engines.Answer, l list) []string {
+	var lines []string
+	for _, f := range a.Failed {
+		lines = append(lines, f.Err.Error())
+	}
+	lines = append(lines, a.Notes...)
+	if l.len() == 0 {
+		lines = append(lines, o.nothing(a))
+	}
+	return lines
+}
+
+// nothing says why there is no row, and what to do.
+func (o Options) nothing(a engines.Answer) string {
+	switch {
+	case len(a.Sources) > 0 && o.Match+o.Interface != "":
+		return fmt.Sprintf("no %s like that: stag show %s lists all", o.Subject, o.Subject)
+	case len(a.Sources) > 0:
+		return "no " + o.Subject + " now"
+	case len(a.Failed) > 0:
+		return "no engine has answered"
+	case os.Geteuid() != 0:
+		return "no engine runs for this user: start a program that calls rdma.Open, or run as root to see those of all users, and what is pinned"
+	}
+	return "no engine runs: start a program that calls rdma.Open, such as stag ping"
+}
+
+func notes(w io.Writer, lines []string) {
+	for _, line := range lines {
+		fmt.Fprintf(w, "stag: show: %s\n", line)
+	}
+}
+
+// missing: who asks for one process wants to know by the exit code, too.
+func (o Options) missing(a engines.Answer) error {
+	if o.PID != 0 && len(a.Failed) > 0 {
+		return ErrMissing
+	}
+	return nil
+}

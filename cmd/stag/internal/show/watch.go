@@ -1,0 +1,142 @@
+package show
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+// Shortest is the least time between two answers.
+const Shortest = 100 * time.Millisecond
+
+// watcher is what stays from one answer to the next.
+type watcher struct {
+	Options
+	terminal bool
+	said     []string // notes of the last answer
+	values   map[series]uint64
+	at       time.Time // of the last answer
+}
+
+// watched is a line of JSON.
+type watched struct {
+	Time time.Time `json:"time"`
+	Rows list      `json:"rows"`
+}
+
+// watch shows until ctx ends, which is how it is meant to end.
+func watch(ctx context.Context, o Options) error {
+	w := &watcher{Options: o, terminal: !o.JSON && isTerminal(o.Out)}
+	tick := time.NewTicker(o.Watch)
+	defer tick.Stop()
+	for {
+		err := w.once(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (w *watcher) once(ctx context.Context) error {
+	a, err := ask(ctx, w.Options)
+	if err != nil {
+		return err
+	}
+	l, err := w.list(a)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	if counters, ok := l.(counterList); ok {
+		w.values = counters.rates(w.values, now.Sub(w.at))
+	}
+	w.at = now
+	if err := w.write(l); err != nil {
+		return err
+	}
+	lines := w.notes(a, l)
+	if w.terminal || !slices.Equal(lines, w.said) {
+		notes(w.Notes, lines)
+	}
+	w.said = lines
+	return w.missing(a)
+}
+
+// write shows an answer in one piece.
+func (w *watcher) write(l list) error {
+	var b bytes.Buffer
+	switch {
+	case w.JSON:
+		writeJSON(&b, watched{w.at, l}, "")
+	case w.terminal:
+		fmt.Fprintf(&b, "Every %v: stag show %s   %s\n\n", w.Watch, w.Subject, w.at.Format(time.DateTime))
+		w.text(&b, l)
+		b = *redraw(b.String(), w.Out)
+	default:
+		fmt.Fprintf(&b, "--- %s ---\n", w.at.Format(time.RFC3339Nano))
+		w.text(&b, l)
+	}
+	_, err := w.Out.Write(b.Bytes())
+	return err
+}
+
+// What a terminal is told (ECMA-48): go to the first column of the first line;
+// clear the rest of the line; clear the rest of the screen.
+const (
+	home      = "\x1b[H"
+	clearLine = "\x1b[K"
+	clearRest = "\x1b[J"
+)
+
+// redraw writes text over what the terminal shows, as far as it fits.
+func redraw(text string, f *os.File) *bytes.Buffer {
+	b := bytes.NewBufferString(home)
+	for _, line := range fit(strings.Split(strings.TrimSuffix(text, "\n"), "\n"), f) {
+		b.WriteString(line + clearLine + "\n")
+	}
+	b.WriteString(clearRest)
+	return b
+}
+
+// fit leaves out the lines for which the terminal has no room, so that the first
+// ones do not leave it, and says how many. Two rows stay free, for a note.
+func fit(lines []string, f *os.File) []string {
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil || size.Row < 6 || size.Col == 0 {
+		return lines
+	}
+	rows, columns := int(size.Row)-3, int(size.Col)
+	for i, line := range lines {
+		rows -= 1 + max(0, columnsOf(line)-1)/columns
+		if rows < 0 {
+			return append(lines[:i:i], fmt.Sprintf("... and %d lines for which the terminal is too small", len(lines)-i))
+		}
+	}
+	return lines
+}
+
+// columnsOf is how wide a line is that may begin with a tabulator.
+func columnsOf(line string) int {
+	return utf8.RuneCountInString(line) + 7*strings.Count(line, "\t")
+}
+
+// isTerminal reports whether f is one that can be redrawn.
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil && os.Getenv("TERM") != "dumb"
+}
