@@ -23,6 +23,7 @@ var (
 	ErrPermission     = errors.New("a capability is missing")
 	ErrQueueBusy      = errors.New("the queue is in use")
 	ErrTableBusy      = errors.New("the table is in use")
+	ErrInstanceBusy   = errors.New("the instance is being changed")
 	ErrFlowExists     = errors.New("the flow is entered already")
 	ErrFlowsFull      = errors.New("no room for another flow")
 	ErrNoFlow         = errors.New("no such flow")

@@ -14,6 +14,7 @@ import (
 const (
 	ethtoolGTxCsum = 0x16
 	ethFlagTxVLAN  = 1 << 7
+	ethFlagLRO     = 1 << 15
 	ethFlagRxVLAN  = 1 << 8
 )
 

@@ -3,6 +3,7 @@ package loader
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -75,8 +76,16 @@ func (n *Net) hookFree(l Link) error {
 		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d, in use by %s: end that process first",
 			l.Port, xdp.ProgId, owner.name())
 	}
-	return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d: use what is pinned, or remove it with stag unload",
-		l.Port, xdp.ProgId)
+	p, err := n.pinned(l)
+	if err != nil {
+		return err
+	}
+	if p == nil {
+		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d, and its pins cannot be seen from here: run stag where they were made (ip netns exec hides /sys/fs/bpf, nsenter --net does not), or end the process that holds it",
+			l.Port, xdp.ProgId)
+	}
+	return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d, as instance %s: use it, or remove it with stag unload %s",
+		l.Port, xdp.ProgId, filepath.Base(p.instance), l.Port)
 }
 
 // hook asks what XDP program is on link's port.

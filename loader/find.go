@@ -26,6 +26,7 @@ type namedSpace struct {
 // whereabouts is where a program is attached.
 type whereabouts struct {
 	cookie uint64
+	index  int
 	name   string // of the interface
 	space  string
 	mode   Mode
@@ -100,7 +101,7 @@ func (f *finder) find(index int, program uint32) (at whereabouts, found bool) {
 			if err != nil || xdp.ProgId != program {
 				return err
 			}
-			at, found = whereabouts{cookie: n.cookie, name: name, space: s.name, within: s.Namespace}, true
+			at, found = whereabouts{cookie: n.cookie, index: index, name: name, space: s.name, within: s.Namespace}, true
 			if xdp.AttachMode == nl.XDP_ATTACHED_SKB {
 				at.mode = Generic
 			}
@@ -111,6 +112,27 @@ func (f *finder) find(index int, program uint32) (at whereabouts, found bool) {
 		}
 	}
 	return at, found
+}
+
+// cookie is the namespace of that cookie, nil where it cannot be found.
+func (f *finder) cookie(cookie uint64) (found *Namespace) {
+	for _, s := range f.spaces {
+		s.Do(func() error {
+			n, err := Open()
+			if err != nil {
+				return err
+			}
+			defer n.Close()
+			if n.cookie == cookie {
+				found = s.Namespace
+			}
+			return nil
+		})
+		if found != nil {
+			break
+		}
+	}
+	return found
 }
 
 // programClaim is the claim of whoever uses a program that is pinned.

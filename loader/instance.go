@@ -153,7 +153,7 @@ func (p *PinnedPort) read(f *finder, known bool) {
 	p.ProgID = uint32(info.Program)
 	p.claimedProgram()
 	if info.XDP().Ifindex == 0 {
-		p.Stale = "its interface is gone"
+		p.Stale = "its interface is gone, or its program was detached"
 	} else {
 		p.find(f, int(info.XDP().Ifindex))
 	}
@@ -169,7 +169,7 @@ func (p *PinnedPort) unfinished() {
 		p.Owner, p.InUse = owner, true
 		return
 	}
-	p.Stale = "its load was interrupted"
+	p.Stale = "its load, or its unload, was interrupted"
 }
 
 // find looks for the interface, which has that index wherever it is now.
@@ -258,7 +258,7 @@ func readTable(p *pinDir) (*PinnedTable, error) {
 		return nil, fmt.Errorf("open %s: %w", p.table(), err)
 	}
 	defer m.Close()
-	if err := p.suits(m, 0); err != nil {
+	if err := p.suits(m); err != nil {
 		return nil, err
 	}
 	t := &PinnedTable{Entries: m.MaxEntries(), path: p.table()}
@@ -277,7 +277,7 @@ func (t *PinnedTable) Read(f func(memory []byte) error) error {
 		return fmt.Errorf("open %s: %w", t.path, err)
 	}
 	defer m.Close()
-	if err := (&pinDir{instance: filepath.Dir(t.path)}).suits(m, 0); err != nil {
+	if err := (&pinDir{instance: filepath.Dir(t.path)}).suits(m); err != nil {
 		return err
 	}
 	size := int(m.MaxEntries()) * bpf.EntryLen

@@ -27,6 +27,10 @@ type Options struct {
 	// with the Steering, or the process.
 	Pin string
 
+	// Tune changes settings of the interface, and of a veth's other end, to what
+	// suits stag, until Unload puts them back: with Pin only.
+	Tune bool
+
 	MaxFlows uint32 // 0 means 65536; at most 1048576
 	Queues   int    // slots for sockets; 0 means as many as the port receives with
 }
@@ -51,6 +55,9 @@ func (o Options) fill(l Link) (Options, error) {
 	if o.Queues < l.RxQueues {
 		errs = append(errs, fmt.Errorf("%d queues: %s receives with %d, and packets of a queue without a slot would be lost",
 			o.Queues, l.Port, l.RxQueues))
+	}
+	if o.Tune && o.Pin == "" {
+		errs = append(errs, errors.New("tune an interface for a program that goes with the process: pin it"))
 	}
 	return o, errors.Join(errs...)
 }
@@ -91,6 +98,18 @@ func (s *Steering) load(n *Net, o Options) error {
 		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, loaded by %s: end that process first", s.link.Port, owner.name())
 	}
 	s.undo.add(claim.Close)
+	if o.Pin == "" {
+		return s.put(n, o)
+	}
+	if err := s.stay(n, o); err != nil {
+		return err
+	}
+	// From here on the pins hold the program, and no process does.
+	return claim.Close()
+}
+
+// put makes the program and attaches it.
+func (s *Steering) put(n *Net, o Options) error {
 	if err := n.hookFree(s.link); err != nil {
 		return err
 	}
@@ -100,28 +119,12 @@ func (s *Steering) load(n *Net, o Options) error {
 	if err := n.checkOffloads(s.link, o.Generic); err != nil {
 		return err
 	}
-	var pins *pinDir
-	if o.Pin != "" {
-		if pins, err = preparePins(o.Pin, s.link); err != nil {
-			return err
-		}
-	}
 	prog, err := s.create(o)
 	if err != nil {
 		return s.explainCreate(err)
 	}
 	defer prog.Close() // the link holds it
-	if err := s.attach(n, prog, o); err != nil {
-		return err
-	}
-	if pins == nil {
-		return nil
-	}
-	if err := s.pin(pins); err != nil {
-		return err
-	}
-	// From here on the pins hold the program, and no process does.
-	return claim.Close()
+	return s.attach(n, prog, o)
 }
 
 // create makes program and maps from the object.

@@ -72,6 +72,12 @@ func helper(what, name string) {
 		_, err = loader.Load(loader.Options{Link: name})
 	case "load pinned":
 		_, err = loader.Load(loader.Options{Link: name, Pin: instance})
+	case "adopt":
+		_, err = loader.Adopt(name)
+	case "unload as nobody":
+		if err = syscall.Setuid(65534); err == nil {
+			_, err = loader.Unload(loader.UnloadOptions{Instance: instance})
+		}
 	case "claim":
 		var l loader.Link
 		if l, err = loader.LookupLink(name); err == nil {

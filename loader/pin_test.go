@@ -20,7 +20,7 @@ const instance = "/sys/fs/bpf/stag/test"
 
 func adopt(p *pair.Pair) (s *loader.Steering, err error) {
 	err = p.Do(pair.A, func() (err error) {
-		s, err = loader.Adopt(instance, p.Ends[pair.A].Name)
+		s, err = loader.Adopt(p.Ends[pair.A].Name)
 		return err
 	})
 	return s, err
@@ -28,7 +28,13 @@ func adopt(p *pair.Pair) (s *loader.Steering, err error) {
 
 // unloadAfter keeps a test that fails from spoiling the next.
 func unloadAfter(t *testing.T) {
-	t.Cleanup(func() { loader.Unload(instance) })
+	t.Cleanup(func() { loader.Unload(loader.UnloadOptions{Instance: instance, Force: true}) })
+}
+
+// unload unloads the tests' instance.
+func unload() error {
+	_, err := loader.Unload(loader.UnloadOptions{Instance: instance})
+	return err
 }
 
 func TestPinnedStays(t *testing.T) {
@@ -66,8 +72,10 @@ func TestPinnedStays(t *testing.T) {
 	oneLine(t, err, loader.ErrAlreadyLoaded, "unload")
 	_, err = load(p, loader.Options{})
 	oneLine(t, err, loader.ErrAlreadyLoaded)
-	if err := loader.Unload(instance); err != nil {
-		t.Fatal(err)
+	oneLine(t, unload(), loader.ErrQueueBusy, fmt.Sprintf("pid %d ", os.Getpid()), "1 flow", "--force")
+	done, err := loader.Unload(loader.UnloadOptions{Instance: instance, Force: true})
+	if err != nil || len(done) != 1 || done[0].Lost != 1 || done[0].Left != 0 || done[0].Port.ProgID != id {
+		t.Fatalf("%+v, %v", done, err)
 	}
 	if err := knock(t, p, 4420); err == nil || os.IsTimeout(err) {
 		t.Errorf("unloaded, also from under an open handle: %v, want a refusal", err)
@@ -111,7 +119,7 @@ func TestTwoInterfacesOfAnInstance(t *testing.T) {
 		}
 		return err
 	})
-	if err := loader.Unload(instance); err != nil {
+	if err := unload(); err != nil {
 		t.Fatal(err)
 	}
 	for _, side := range []pair.Side{pair.A, pair.B} {
@@ -209,8 +217,8 @@ func TestPinElsewhere(t *testing.T) {
 func TestNothingPinned(t *testing.T) {
 	p := newPair(t, pair.Config{})
 	_, err := adopt(p)
-	oneLine(t, err, loader.ErrNotPinned, instance)
-	oneLine(t, loader.Unload(instance), loader.ErrNotPinned, instance)
+	oneLine(t, err, loader.ErrNotPinned, "stag load "+p.Ends[pair.A].Name)
+	oneLine(t, unload(), loader.ErrNotPinned, instance)
 }
 
 func TestUnloadWhileInUse(t *testing.T) {
@@ -218,11 +226,11 @@ func TestUnloadWhileInUse(t *testing.T) {
 	unloadAfter(t)
 	s := mustLoad(t, p, loader.Options{Pin: instance})
 	c := mustClaim(t, s.Link(), 0)
-	oneLine(t, loader.Unload(instance), loader.ErrQueueBusy, fmt.Sprintf("pid %d", os.Getpid()))
+	oneLine(t, unload(), loader.ErrQueueBusy, fmt.Sprintf("pid %d", os.Getpid()))
 	_, err := load(p, loader.Options{})
 	oneLine(t, err, loader.ErrAlreadyLoaded, fmt.Sprintf("pid %d", os.Getpid()))
 	c.Close()
-	if err := loader.Unload(instance); err != nil {
+	if err := unload(); err != nil {
 		t.Error(err)
 	}
 }

@@ -32,13 +32,15 @@ func (m Mode) String() string {
 // Steering is the program on an interface, and its maps. It is safe for
 // concurrent use.
 type Steering struct {
-	link  Link
-	mode  Mode
-	id    ebpf.ProgramID
-	hook  link.Link
-	flows *ebpf.Map
-	socks *ebpf.Map
-	stats *ebpf.Map
+	link     Link
+	mode     Mode
+	id       ebpf.ProgramID
+	instance string // directory; "" for a private program
+	tuned    []Change
+	hook     link.Link
+	flows    *ebpf.Map
+	socks    *ebpf.Map
+	stats    *ebpf.Map
 
 	closing sync.Once
 	undo    undo
@@ -53,6 +55,13 @@ func (s *Steering) Mode() Mode { return s.mode }
 
 // ProgID is the program's number in the kernel (`bpftool prog show id N`).
 func (s *Steering) ProgID() uint32 { return uint32(s.id) }
+
+// Instance is the directory that the program is pinned below, "" when it is
+// private.
+func (s *Steering) Instance() string { return s.instance }
+
+// Tuned is what Load has changed, or advises to change, because of Options.Tune.
+func (s *Steering) Tuned() []Change { return s.tuned }
 
 // MaxFlows is how many flows there is room for.
 func (s *Steering) MaxFlows() uint32 { return s.flows.MaxEntries() }
@@ -141,6 +150,26 @@ func (s *Steering) Flows(f func(bpf.FlowKey, bpf.Flow) bool) error {
 		return fmt.Errorf("list the flows of %s: %w", s.link.Name, err)
 	}
 	return nil
+}
+
+// Clear removes every flow, and says how many there were. They must be left over
+// from processes that have died: who has adopted the program and got sockets
+// of its own for every queue can be sure of that.
+func (s *Steering) Clear() (n int, err error) {
+	var keys []bpf.FlowKey
+	err = s.Flows(func(k bpf.FlowKey, _ bpf.Flow) bool {
+		keys = append(keys, k)
+		return true
+	})
+	for _, k := range keys {
+		switch failed := s.Delete(k); {
+		case failed == nil:
+			n++
+		case !errors.Is(failed, ErrNoFlow):
+			err = errors.Join(err, failed)
+		}
+	}
+	return n, err
 }
 
 // SetSocket makes the AF_XDP socket fd, which is bound to queue of the port,

@@ -35,11 +35,12 @@ const (
 // NewTable makes the array for a table of entries, a power of two from 64 to
 // 16777216, and maps it. With pin, an instance's directory in a BPF file
 // system, it stays there when the process has ended, and the array that is
-// there already is taken over; entries may then be 0, for as many as it has.
-// With "" it goes with the Table, or the process. It needs CAP_BPF.
+// there already is taken over, or replaced if it has another size; entries may
+// be 0 for as many as it has. With "" it goes with the Table, or the process. It
+// needs CAP_BPF.
 //
-// Errors: ErrLayout when what is pinned was made with other layouts or another
-// size, ErrTableBusy while another process has it. The caller closes the Table.
+// Errors: ErrLayout when what is pinned was made with other layouts, ErrTableBusy
+// while another process has it. The caller closes the Table.
 func NewTable(entries uint32, pin string) (*Table, error) {
 	found := entries == 0 && pin != ""
 	if !found && (entries < minEntries || entries > maxEntries || bits.OnesCount32(entries) != 1) {
@@ -55,18 +56,14 @@ func NewTable(entries uint32, pin string) (*Table, error) {
 
 func (t *Table) open(entries uint32, pin string) (err error) {
 	if pin == "" {
-		t.array, err = createTable(entries)
+		if t.array, err = createTable(entries); err == nil {
+			t.undo.add(t.array.Close)
+		}
 	} else {
-		t.array, err = pinnedTable(entries, pin)
+		err = t.openPinned(entries, pin)
 	}
 	if err != nil {
 		return err
-	}
-	t.undo.add(t.array.Close)
-	if pin != "" {
-		if err := t.claim(); err != nil {
-			return err
-		}
 	}
 	size := uint64(t.array.MaxEntries()) * bpf.EntryLen
 	t.memory, err = unix.Mmap(t.array.FD(), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
@@ -94,39 +91,64 @@ func createTable(entries uint32) (*ebpf.Map, error) {
 	return m, nil
 }
 
-// pinnedTable opens the instance's table, or makes it.
-func pinnedTable(entries uint32, instance string) (*ebpf.Map, error) {
+// openPinned opens the instance's table for this process alone, or makes it.
+func (t *Table) openPinned(entries uint32, instance string) error {
+	lock, err := lockInstance(instance)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	p := &pinDir{instance: instance}
-	m, err := p.openTable(entries)
-	if !errors.Is(err, ErrNotPinned) || entries == 0 {
-		return m, err
+	t.array, err = p.openTable()
+	if errors.Is(err, ErrNotPinned) && entries != 0 {
+		t.array, err = p.makeTable(entries)
 	}
-	if err := onBPFFS(instance); err != nil {
-		return nil, err
+	if err != nil {
+		return err
 	}
-	if err := os.MkdirAll(instance, 0o700); err != nil {
+	t.undo.add(t.array.Close)
+	if err := t.claim(); err != nil {
+		return err
+	}
+	if entries == 0 || entries == t.Entries() {
+		return nil
+	}
+	// Nobody uses it. Its claim goes with the array that it is for.
+	if err := t.undo.run(); err != nil {
+		return err
+	}
+	if err := os.Remove(p.table()); err != nil {
+		return fmt.Errorf("replace the table of %d entries: %w", t.Entries(), err)
+	}
+	if t.array, err = p.makeTable(entries); err != nil {
+		return err
+	}
+	t.undo.add(t.array.Close)
+	return t.claim()
+}
+
+// makeTable makes and pins the instance's table. The caller has the lock.
+func (p *pinDir) makeTable(entries uint32) (*ebpf.Map, error) {
+	if err := os.MkdirAll(p.instance, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory for pins: %w", err)
 	}
 	if err := p.pinConfig(); err != nil {
 		return nil, err
 	}
-	if m, err = createTable(entries); err != nil {
+	m, err := createTable(entries)
+	if err != nil {
 		return nil, err
 	}
-	err = m.Pin(p.table())
-	if err == nil {
-		return m, nil
+	if err := m.Pin(p.table()); err != nil {
+		m.Close()
+		return nil, fmt.Errorf("pin map %s: %w", bpf.MapTable, err)
 	}
-	m.Close()
-	if errors.Is(err, os.ErrExist) {
-		return p.openTable(entries) // another process was faster
-	}
-	return nil, fmt.Errorf("pin map %s: %w", bpf.MapTable, err)
+	return m, nil
 }
 
 // openTable opens the instance's table if it is what it has to be. ErrNotPinned
 // when there is none.
-func (p *pinDir) openTable(entries uint32) (*ebpf.Map, error) {
+func (p *pinDir) openTable() (*ebpf.Map, error) {
 	if err := p.checkLayout(); err != nil {
 		return nil, err
 	}
@@ -137,22 +159,20 @@ func (p *pinDir) openTable(entries uint32) (*ebpf.Map, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", p.table(), err)
 	}
-	if err := p.suits(m, entries); err != nil {
+	if err := p.suits(m); err != nil {
 		m.Close()
 		return nil, err
 	}
 	return m, nil
 }
 
-func (p *pinDir) suits(m *ebpf.Map, entries uint32) error {
+// suits reports whether what is pinned can be a table.
+func (p *pinDir) suits(m *ebpf.Map) error {
 	n := m.MaxEntries()
 	shaped := m.Type() == ebpf.Array && m.Flags()&unix.BPF_F_MMAPABLE != 0 && m.ValueSize() == bpf.EntryLen &&
 		n >= minEntries && n <= maxEntries && bits.OnesCount32(n) == 1
-	switch {
-	case !shaped:
+	if !shaped {
 		return fail(ErrLayout, nil, "what is pinned at %s is no table: remove it, or use another instance", p.table())
-	case entries != 0 && n != entries:
-		return fail(ErrLayout, nil, "the table pinned at %s has %d entries, not %d: ask for as many, or unload the instance", p.table(), n, entries)
 	}
 	return nil
 }
@@ -169,7 +189,7 @@ func (t *Table) claim() error {
 		return err
 	}
 	if claim == nil {
-		return fail(ErrTableBusy, nil, "the table is in use by %s: end that process first", owner.name())
+		return fail(ErrTableBusy, nil, "the table is in use by %s: end that process first, or load the interfaces as instances of their own", owner.name())
 	}
 	t.undo.add(claim.Close)
 	return nil

@@ -89,9 +89,15 @@ func TestPinnedTable(t *testing.T) {
 		}
 		again.Close()
 	}
-	_, err = loader.NewTable(256, instance)
-	oneLine(t, err, loader.ErrLayout, "128", "256")
-	if err := loader.Unload(instance); err != nil {
+	larger := mustTable(t, 256, instance) // nobody uses the other
+	if larger.Entries() != 256 || larger.Memory()[64] != 0 {
+		t.Errorf("%d entries, octet 64 is %d", larger.Entries(), larger.Memory()[64])
+	}
+	_, err = loader.NewTable(128, instance)
+	oneLine(t, err, loader.ErrTableBusy, fmt.Sprintf("pid %d", os.Getpid()))
+	oneLine(t, unload(), loader.ErrQueueBusy, fmt.Sprintf("pid %d", os.Getpid()))
+	larger.Close()
+	if err := unload(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(instance); !os.IsNotExist(err) {

@@ -90,7 +90,7 @@ func (p *Pair) configure(side Side, c Config) error {
 	if err := loader.SetGRO(end.Name, true); err != nil {
 		return err
 	}
-	return threadNAPI(end.Name)
+	return loader.SetThreadedNAPI(end.Name, true)
 }
 
 func loopbackUp() error {

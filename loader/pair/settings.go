@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 )
 
 // quiet keeps the kernel from sending IPv6 packets of its own accord on the
@@ -29,44 +27,4 @@ func quiet(name string) error {
 		}
 	}
 	return nil
-}
-
-// threadNAPI moves the packet processing of the link called name to kernel
-// threads, which the kernel refuses for a link that has no NAPI. The setting is
-// a sysfs file, and a sysfs mount shows the namespace that it was made in, so
-// this uses a mount of its own that is attached nowhere.
-func threadNAPI(name string) error {
-	sysfs, err := mountSysfs()
-	if err != nil {
-		return fmt.Errorf("mount sysfs for a namespace: %w", err)
-	}
-	defer sysfs.Close()
-	file := filepath.Join("class/net", name, "threaded")
-	fd, err := unix.Openat(int(sysfs.Fd()), file, unix.O_WRONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("open %s in sysfs: %w", file, err)
-	}
-	defer unix.Close(fd)
-	if _, err := unix.Write(fd, []byte("1")); err != nil {
-		return fmt.Errorf("run NAPI of %s in threads: %w", name, err)
-	}
-	return nil
-}
-
-// mountSysfs is the root directory of a sysfs for the calling thread's network
-// namespace. Closing it unmounts it.
-func mountSysfs() (*os.File, error) {
-	fs, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return nil, os.NewSyscallError("fsopen", err)
-	}
-	defer unix.Close(fs)
-	if err := unix.FsconfigCreate(fs); err != nil {
-		return nil, os.NewSyscallError("fsconfig", err)
-	}
-	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("fsmount", err)
-	}
-	return os.NewFile(uintptr(mount), "sysfs"), nil
 }

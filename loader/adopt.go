@@ -1,0 +1,174 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+// InstanceOn is the directory of the instance whose program is on the interface
+// called name, in the network namespace of the calling OS thread; "" when there
+// is none.
+func InstanceOn(name string) (string, error) {
+	n, err := Open()
+	if err != nil {
+		return "", err
+	}
+	defer n.Close()
+	l, err := n.LookupLink(name)
+	if err != nil {
+		return "", err
+	}
+	p, err := n.pinned(l)
+	if p == nil {
+		return "", err
+	}
+	return p.instance, nil
+}
+
+// pinned finds the pins of the program on link's port by its number, which stays
+// the same when the interface is renamed or moved. nil when there are none to be
+// seen.
+func (n *Net) pinned(l Link) (*pinDir, error) {
+	xdp, err := n.hook(l)
+	if err != nil || !xdp.Attached {
+		return nil, err
+	}
+	dirs, err := filepath.Glob(filepath.Join(Root, "*", "*-*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range dirs {
+		p := &pinDir{instance: filepath.Dir(dir), port: dir}
+		if id, ok := p.program(); ok && uint32(id) == xdp.ProgId {
+			return p, nil
+		}
+	}
+	return nil, nil
+}
+
+// program is the number of the program that the pinned link holds.
+func (p *pinDir) program() (ebpf.ProgramID, bool) {
+	l, err := link.LoadPinnedLink(p.link(), nil)
+	if err != nil {
+		return 0, false
+	}
+	defer l.Close()
+	info, err := l.Info()
+	if err != nil || info.XDP() == nil {
+		return 0, false
+	}
+	return info.Program, true
+}
+
+// Adopt opens the program that is pinned for the interface called name, in the
+// network namespace of the calling OS thread, for this process alone. Close lets
+// the program go on.
+//
+// Errors: ErrNotPinned when there is none; ErrLayout when another version made
+// it; ErrQueueBusy while another process has it; ErrChannels, ErrMTU and
+// ErrOffload when the interface has been changed since, so that it does not suit.
+func Adopt(name string) (*Steering, error) {
+	n, err := Open()
+	if err != nil {
+		return nil, err
+	}
+	defer n.Close()
+	l, err := n.LookupLink(name)
+	if err != nil {
+		return nil, err
+	}
+	p, err := n.pinned(l)
+	if err != nil {
+		return nil, err
+	}
+	if p == nil {
+		return nil, fail(ErrNotPinned, nil, "no stag is pinned for %s: stag load %s does that", l.Port, l.Port)
+	}
+	s := &Steering{link: l, instance: p.instance}
+	if err := s.adopt(n, p); err != nil {
+		s.undo.run()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Steering) adopt(n *Net, p *pinDir) (err error) {
+	if err := p.checkLayout(); err != nil {
+		return err
+	}
+	if err := s.open(p); err != nil {
+		return err
+	}
+	if s.mode, err = n.attachedMode(s.link); err != nil {
+		return err
+	}
+	if has := s.link.RxQueues; s.Queues() < has {
+		return fail(ErrChannels, nil, "%s receives with %d queues, and was loaded for %d: stag unload %s, then stag load %s; or ethtool -L back to %d",
+			s.link.Port, has, s.Queues(), s.link.Port, s.link.Port, s.Queues())
+	}
+	generic := s.mode == Generic
+	if err := checkMTU(s.link, generic); err != nil {
+		return err
+	}
+	return n.checkOffloads(s.link, generic)
+}
+
+// open opens what is pinned, and makes it this process's own.
+func (s *Steering) open(p *pinDir) (err error) {
+	s.hook, err = link.LoadPinnedLink(p.link(), nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return p.unloaded(s.link)
+	}
+	if err != nil {
+		return fmt.Errorf("open %s: %w", p.link(), err)
+	}
+	s.undo.add(s.hook.Close)
+	if err := s.claim(p); err != nil {
+		return err
+	}
+	for name, m := range s.maps() {
+		*m, err = ebpf.LoadPinnedMap(p.of(name), nil)
+		if errors.Is(err, os.ErrNotExist) {
+			return p.unloaded(s.link)
+		}
+		if err != nil {
+			return fmt.Errorf("open %s: %w", p.of(name), err)
+		}
+		s.undo.add((*m).Close)
+	}
+	return nil
+}
+
+func (p *pinDir) unloaded(l Link) error {
+	return fail(ErrNotPinned, nil, "%s has been unloaded just now: stag load %s", l.Port, l.Port)
+}
+
+// claim takes the program for this process. Whoever unloads does so as well, and
+// had it before if the link is on no interface any more.
+func (s *Steering) claim(p *pinDir) error {
+	info, err := s.hook.Info()
+	if err != nil {
+		return fmt.Errorf("ask what is pinned at %s: %w", p.link(), err)
+	}
+	s.id = info.Program
+	c, owner, err := claimFile(programClaim(s.id), s.link.Port)
+	if err != nil {
+		return err
+	}
+	if c == nil {
+		return fail(ErrQueueBusy, nil, "stag on %s is in use by %s: end that process first", s.link.Port, owner.name())
+	}
+	s.undo.add(c.Close)
+	if info, err = s.hook.Info(); err != nil {
+		return fmt.Errorf("ask what is pinned at %s: %w", p.link(), err)
+	}
+	if xdp := info.XDP(); xdp == nil || int(xdp.Ifindex) != s.link.PortIndex {
+		return p.unloaded(s.link)
+	}
+	return nil
+}

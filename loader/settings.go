@@ -1,0 +1,199 @@
+package loader
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Change is a setting that was changed, or left alone for a reason.
+type Change struct {
+	Link    string `json:"interface"`      // its name then
+	Setting string `json:"setting"`        // as ethtool -K, or sysfs, calls it
+	Was     string `json:"was"`            // before
+	Is      string `json:"is"`             // now; the same as Was where nothing was changed
+	Why     string `json:"why"`            // what it is good for, or why it was left alone
+	Run     string `json:"run,omitempty"`  // command that a person must run, elsewhere
+	Index   int    `json:"index,omitzero"` // of Link, in the settings' namespace
+}
+
+// Changed reports whether the setting is another now.
+func (c Change) Changed() bool { return c.Was != c.Is }
+
+func (c Change) String() string {
+	switch {
+	case c.Run != "":
+		return fmt.Sprintf("%s of %s: %s: %s", c.Setting, c.Link, c.Why, c.Run)
+	case !c.Changed():
+		return fmt.Sprintf("%s of %s: left at %s  (%s)", c.Setting, c.Link, c.Was, c.Why)
+	}
+	return fmt.Sprintf("%s of %s: %s -> %s  (%s)", c.Setting, c.Link, c.Was, c.Is, c.Why)
+}
+
+// settings are those that a load has changed, with what they were: kept in a
+// file for the unload. It is written before a setting is changed, so what it
+// says may not have happened, but nothing happens that it does not say.
+type settings struct {
+	Boot    string   `json:"boot"` // id of the kernel's run that they were changed in
+	Netns   uint64   `json:"netns"`
+	Index   int      `json:"index"` // of the port
+	Port    string   `json:"port"`
+	Changes []Change `json:"changes"`
+
+	path string
+}
+
+const settingsPrefix = "settings-"
+
+// settingsPath is named as the pins of the port are.
+func settingsPath(l Link) string {
+	return filepath.Join(RuntimeDir, fmt.Sprintf("%s%d-%d", settingsPrefix, l.Netns, l.PortIndex))
+}
+
+func newSettings(l Link) (*settings, error) {
+	boot, err := bootID()
+	if err != nil {
+		return nil, err
+	}
+	return &settings{Boot: boot, Netns: l.Netns, Index: l.PortIndex, Port: l.Port, path: settingsPath(l)}, nil
+}
+
+func bootID() (string, error) {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("identify this run of the kernel: %w", err)
+	}
+	return strings.TrimSpace(string(id)), nil
+}
+
+// readSettings reads the file at path. An error of os.ErrNotExist: there is none.
+func readSettings(path string) (*settings, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	s := &settings{path: path}
+	if err := json.Unmarshal(text, s); err != nil {
+		return nil, fmt.Errorf("%s does not say what settings were: set them by hand and remove it: %w", path, err)
+	}
+	return s, nil
+}
+
+// note writes down a change that is about to be made. The file is whole at any
+// time: it is replaced by another.
+func (s *settings) note(c Change) error {
+	s.Changes = append(s.Changes, c)
+	if err := s.write(); err != nil {
+		return fmt.Errorf("keep what settings were in %s: %w", s.path, err)
+	}
+	return nil
+}
+
+func (s *settings) write() error {
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(RuntimeDir, 0o755); err != nil {
+		return err
+	}
+	next := s.path + ".new"
+	if err := writeSynced(next, append(text, '\n')); err != nil {
+		return err
+	}
+	if err := os.Rename(next, s.path); err != nil {
+		return err
+	}
+	dir, err := os.Open(RuntimeDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+func writeSynced(path string, text []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// restore puts every setting back that nobody has changed since, the last one
+// first, and removes the file. port is where the port is now, if that is known.
+// What could not be restored is among the changes, with the reason.
+func (s *settings) restore(f *finder, port whereabouts, known bool) (done []Change, err error) {
+	if boot, err := bootID(); err != nil || boot == s.Boot {
+		for i := len(s.Changes) - 1; i >= 0; i-- {
+			c := s.Changes[i]
+			at := whereabouts{index: c.Index, within: f.cookie(s.Netns)}
+			if known && c.Index == s.Index {
+				at = port
+			}
+			if back, told := c.undo(at); told {
+				done = append(done, back)
+			}
+		}
+	}
+	err = os.Remove(s.path)
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	os.Remove(s.path + ".new") // of a load that was killed while it wrote
+	return done, err
+}
+
+// undo sets the setting to what it was. told is false where there is nothing to
+// tell: it was not changed, or is back already.
+func (c Change) undo(at whereabouts) (back Change, told bool) {
+	back = Change{Link: c.Link, Setting: c.Setting, Was: c.Is, Is: c.Is, Index: c.Index}
+	if at.within == nil {
+		back.Why = "its network namespace cannot be found or entered"
+		return back, true
+	}
+	err := at.within.Do(func() error {
+		var err error
+		back, told, err = c.undoHere(at.index)
+		return err
+	})
+	if err != nil {
+		back.Is, back.Why = back.Was, "not restored: "+err.Error()
+		return back, true
+	}
+	return back, told
+}
+
+// undoHere works in the network namespace of the calling thread.
+func (c Change) undoHere(index int) (back Change, told bool, err error) {
+	back = Change{Link: c.Link, Setting: c.Setting, Was: c.Is, Is: c.Is, Index: c.Index}
+	n, err := Open()
+	if err != nil {
+		return back, true, err
+	}
+	defer n.Close()
+	if _, back.Link, err = n.programOn(index); err != nil {
+		back.Link = c.Link
+		return back, false, nil // gone, and its settings with it
+	}
+	k, known := knobs[c.Setting]
+	if !known {
+		return back, true, fmt.Errorf("this stag knows no setting %q", c.Setting)
+	}
+	now, err := k.get(n.eth, back.Link)
+	switch {
+	case err != nil:
+		return back, true, err
+	case now == c.Was:
+		return back, false, nil
+	case now != c.Is:
+		back.Was, back.Is, back.Why = now, now, "somebody has set it since; before stag it was "+c.Was
+		return back, true, nil
+	}
+	back.Is, back.Why = c.Was, "as before stag"
+	return back, true, k.turn(n.eth, back.Link, c.Was)
+}

@@ -1,0 +1,136 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"os"
+)
+
+// stay puts the program on the interface so that it stays there. Whoever calls
+// holds the claim on the hook.
+//
+// Each step leaves something behind when the process is killed at it, which the
+// next load, unload or Sweep takes away: directories without a link, a file of
+// settings without pins. The link comes last: with it the pins are whole.
+func (s *Steering) stay(n *Net, o Options) (err error) {
+	lock, err := lockInstance(o.Pin)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := n.hookFree(s.link); err != nil {
+		return err
+	}
+	var undo undo
+	defer func() {
+		if err != nil {
+			undo.run()
+		}
+	}()
+	if err := dropSettings(s.link); err != nil {
+		return err
+	}
+	p := pinsOf(o.Pin, s.link)
+	undo.add(p.remove)
+	if err := p.prepare(); err != nil {
+		return err
+	}
+	loadStep("directories")
+	var t *tuner
+	if o.Tune {
+		if t, err = n.newTuner(s.link, o.Generic); err != nil {
+			return err
+		}
+		undo.add(t.undo)
+	}
+	if err := s.put(n, o); err != nil {
+		return err
+	}
+	loadStep("attached")
+	if t != nil {
+		if err := t.apply(t.after); err != nil {
+			return err
+		}
+		s.tuned = t.changes()
+	}
+	s.instance = o.Pin
+	return s.pin(p)
+}
+
+// dropSettings puts back what a load that was killed has changed.
+func dropSettings(l Link) error {
+	kept, err := readSettings(settingsPath(l))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	f := newFinder()
+	defer f.close()
+	_, err = kept.restore(f, whereabouts{}, false)
+	return err
+}
+
+// prepare makes the directories, and checks that what is there was made with the
+// same layouts. What a load before was interrupted at goes.
+func (p *pinDir) prepare() error {
+	if err := os.MkdirAll(p.instance, 0o700); err != nil {
+		return fmt.Errorf("make the directory for pins: %w", err)
+	}
+	if err := p.checkLayout(); err != nil && !errors.Is(err, ErrNotPinned) {
+		return err
+	}
+	if err := os.RemoveAll(p.port); err != nil {
+		return fmt.Errorf("remove what an interrupted load left behind: %w", err)
+	}
+	if err := os.Mkdir(p.port, 0o700); err != nil {
+		return fmt.Errorf("make the directory for pins: %w", err)
+	}
+	return nil
+}
+
+// remove takes the port's pins away, and the instance if it was the last of it.
+func (p *pinDir) remove() error {
+	if err := os.RemoveAll(p.port); err != nil {
+		return err
+	}
+	ports, err := ports(p.instance)
+	if err != nil || len(ports) > 0 {
+		return err
+	}
+	return os.RemoveAll(p.instance)
+}
+
+// pin makes everything stay.
+func (s *Steering) pin(p *pinDir) error {
+	if err := p.pinConfig(); err != nil {
+		return err
+	}
+	loadStep("config")
+	for name, m := range s.maps() {
+		if err := (*m).Pin(p.of(name)); err != nil {
+			return fmt.Errorf("pin map %s: %w", name, err)
+		}
+	}
+	loadStep("maps")
+	if err := s.hook.Pin(p.link()); err != nil {
+		return fmt.Errorf("pin the program's link: %w", err)
+	}
+	loadStep("link")
+	return nil
+}
+
+// ports are the directories of an instance's interfaces.
+func ports(instance string) (dirs []pinDir, err error) {
+	entries, err := os.ReadDir(instance)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		if l, ok := parsePort(e.Name()); ok && e.IsDir() {
+			dirs = append(dirs, *pinsOf(instance, l))
+		}
+	}
+	return dirs, err
+}

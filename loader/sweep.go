@@ -1,0 +1,167 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Sweep takes away what processes and interfaces that are gone have left behind:
+// pins that hold nothing any more, settings of loads that were killed, claims of
+// nobody. What is in use, or could be adopted, stays. It says in a line each
+// what it did. It needs the rights of root.
+func Sweep() (done []string, err error) {
+	f := newFinder()
+	defer f.close()
+	pins, err := sweepPins(f)
+	kept, err2 := sweepSettings(f)
+	claims, err3 := sweepClaims()
+	return slices.Concat(pins, kept, claims), errors.Join(err, err2, err3)
+}
+
+func sweepPins(f *finder) (done []string, err error) {
+	dirs, err := os.ReadDir(Root)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if errors.Is(err, os.ErrPermission) {
+		return nil, fail(ErrPermission, err, "look for what is left below %s: run as root", Root)
+	}
+	for _, d := range dirs {
+		if !d.IsDir() {
+			continue
+		}
+		lines, failed := sweepInstance(filepath.Join(Root, d.Name()), f)
+		done, err = append(done, lines...), errors.Join(err, failed)
+	}
+	return done, err
+}
+
+// sweepInstance looks without the lock first: most of the time there is nothing
+// to do, and nobody has to wait.
+func sweepInstance(dir string, f *finder) (done []string, err error) {
+	if !readInstance(dir, f).stale() {
+		return nil, nil
+	}
+	lock, err := lockInstance(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	i := readInstance(dir, f)
+	for _, p := range i.Ports {
+		if p.Stale == "" {
+			continue
+		}
+		settings, err := p.restore(f, whereabouts{}, false)
+		if err != nil {
+			return done, err
+		}
+		if err := os.RemoveAll(p.Dir); err != nil {
+			return done, fmt.Errorf("remove stale pins: %w", err)
+		}
+		done = append(done, fmt.Sprintf("removed the pins in %s: %s", p.Dir, p.Stale))
+		done = append(done, lines(settings)...)
+	}
+	if i = readInstance(dir, f); !i.stale() {
+		return done, nil
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return done, fmt.Errorf("remove stale pins: %w", err)
+	}
+	if len(done) == 0 {
+		done = append(done, fmt.Sprintf("removed %s: no interface has it", dir))
+	}
+	return done, nil
+}
+
+// stale reports whether something in the instance is of no use: one of its
+// interfaces, or all of it as it has none.
+func (i Instance) stale() bool {
+	if len(i.Ports) == 0 {
+		return i.Table == nil || !i.Table.InUse
+	}
+	return slices.ContainsFunc(i.Ports, func(p PinnedPort) bool { return p.Stale != "" })
+}
+
+func lines(changes []Change) (list []string) {
+	for _, c := range changes {
+		list = append(list, c.String())
+	}
+	return list
+}
+
+// sweepSettings puts back what loads changed that have left no pins.
+func sweepSettings(f *finder) (done []string, err error) {
+	paths, err := filepath.Glob(filepath.Join(RuntimeDir, settingsPrefix+"*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range paths {
+		l, ok := parsePort(strings.TrimPrefix(filepath.Base(path), settingsPrefix))
+		if !ok {
+			continue // another file's successor, of a load that was killed
+		}
+		lines, failed := sweepSetting(path, l, f)
+		done, err = append(done, lines...), errors.Join(err, failed)
+	}
+	return done, err
+}
+
+func sweepSetting(path string, l Link, f *finder) ([]string, error) {
+	c, _, err := claimFile(claimPath(l, hookClaim), path)
+	if c == nil || err != nil {
+		return nil, err // its load goes on just now
+	}
+	defer c.Close()
+	pinned, err := filepath.Glob(filepath.Join(Root, "*", fmt.Sprintf("%d-%d", l.Netns, l.PortIndex), "link"))
+	if len(pinned) > 0 || err != nil {
+		return nil, err
+	}
+	kept, err := readSettings(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	changes, err := kept.restore(f, whereabouts{}, false)
+	return append([]string{fmt.Sprintf("removed %s: no stag is loaded there", path)}, lines(changes)...), err
+}
+
+// claimName is what the files of claims are called, and no other file is.
+var claimName = regexp.MustCompile(`^(\d+-\d+-(\d+|` + hookClaim + `)|(program|table)-\d+|instance-.*)$`)
+
+// sweepClaims removes the files of claims that nobody holds. They are in
+// nobody's way: the next owner would take them over.
+func sweepClaims() ([]string, error) {
+	files, err := os.ReadDir(RuntimeDir)
+	if err != nil {
+		return nil, nil // there are none
+	}
+	n := 0
+	for _, file := range files {
+		if !claimName.MatchString(file.Name()) {
+			continue
+		}
+		path := filepath.Join(RuntimeDir, file.Name())
+		switch c, _, err := claimFile(path, path); {
+		case err != nil:
+			return nil, err
+		case c != nil:
+			n++
+			c.Close()
+		}
+	}
+	switch n {
+	case 0:
+		return nil, nil
+	case 1:
+		return []string{"removed the claim of a process that is gone"}, nil
+	}
+	return []string{fmt.Sprintf("removed %d claims of processes that are gone", n)}, nil
+}

@@ -1,0 +1,152 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// wanted is a setting as stag works best with it.
+type wanted struct {
+	link    string
+	index   int
+	setting string
+	value   string
+	why     string
+}
+
+// Reasons for settings.
+const (
+	whyJoined   = "generic mode would get segments joined to up to 64 KiB, which fit no chunk"
+	whyLRO      = "segments joined by the card do not reach native XDP"
+	whyTags     = "the program must see VLAN tags"
+	whyChecksum = "it would leave checksums to a device that is not there"
+	whySegments = "it would send segments of up to 64 KiB, which generic mode does not cut up"
+	whyThreaded = "packets are taken in by a thread of their own, beside the engine's"
+)
+
+// tuning is what suits l, in the order in which it is set: before the program is
+// attached, and after it, when a veth has NAPI. peer is the other end of a veth
+// where it can be seen, else nil.
+func tuning(l Link, generic bool, peer *netlink.LinkAttrs) (before, after []wanted) {
+	port := func(setting, value, why string) wanted { return wanted{l.Port, l.PortIndex, setting, value, why} }
+	if generic {
+		before = append(before, port("gro", off, whyJoined), port("lro", off, whyJoined))
+	} else {
+		before = append(before, port("lro", off, whyLRO))
+	}
+	if l.VLAN != 0 && l.Driver != "veth" {
+		before = append(before, port("rxvlan", off, whyTags))
+	}
+	if peer != nil {
+		before = append(before, wanted{peer.Name, peer.Index, "tx", off, whyChecksum})
+		if generic {
+			before = append(before, wanted{peer.Name, peer.Index, "tso", off, whySegments}, wanted{peer.Name, peer.Index, "gso", off, whySegments})
+		}
+	}
+	return before, []wanted{port("threaded", "1", whyThreaded)}
+}
+
+// otherEnd is what must be set where this process does not go: at a veth's other
+// end in another namespace.
+func otherEnd(generic bool) Change {
+	c := Change{Link: "the other end", Setting: "tx", Why: "it is in another network namespace, and should be off: " + whyChecksum, Run: "ethtool -K PEER tx off"}
+	if generic {
+		c.Setting, c.Run = "tx, tso and gso", "ethtool -K PEER tx off tso off gso off"
+	}
+	return c
+}
+
+// vethPeer is the other end of a veth, nil where there is none to be seen.
+func (n *Net) vethPeer(l Link) *netlink.LinkAttrs {
+	port, err := n.nl.LinkByIndex(l.PortIndex)
+	// A namespace's number means that the index is in that namespace.
+	if err != nil || l.Driver != "veth" || port.Attrs().NetNsID >= 0 {
+		return nil
+	}
+	peer, err := n.nl.LinkByIndex(port.Attrs().ParentIndex)
+	if err != nil {
+		return nil
+	}
+	return peer.Attrs()
+}
+
+// tuner changes settings for one load.
+type tuner struct {
+	net   *Net
+	kept  *settings
+	after []wanted
+	done  []Change
+}
+
+// newTuner changes what must be changed before the program is attached.
+func (n *Net) newTuner(l Link, generic bool) (*tuner, error) {
+	kept, err := newSettings(l)
+	if err != nil {
+		return nil, err
+	}
+	t := &tuner{net: n, kept: kept}
+	peer := n.vethPeer(l)
+	before, after := tuning(l, generic, peer)
+	t.after = after
+	if err := t.apply(before); err != nil {
+		t.undo()
+		return nil, err
+	}
+	if l.Driver == "veth" && peer == nil {
+		t.done = append(t.done, otherEnd(generic))
+	}
+	return t, nil
+}
+
+// apply changes those settings that are not as wanted, having written down what
+// they were. A setting that cannot be changed is told and left.
+func (t *tuner) apply(list []wanted) error {
+	for _, w := range list {
+		k := knobs[w.setting]
+		was, err := k.get(t.net.eth, w.link)
+		if errors.Is(err, unix.EOPNOTSUPP) || err == nil && was == w.value {
+			continue // a driver that cannot say has nothing to change
+		}
+		if err != nil {
+			t.done = append(t.done, Change{Link: w.link, Setting: w.setting, Was: unknown, Is: unknown, Why: err.Error()})
+			continue
+		}
+		c := Change{Link: w.link, Index: w.index, Setting: w.setting, Was: was, Is: w.value, Why: w.why}
+		if err := t.kept.note(c); err != nil {
+			return err
+		}
+		loadStep("noted " + w.setting)
+		if err := k.turn(t.net.eth, w.link, w.value); err != nil {
+			c.Is, c.Why = was, fmt.Sprintf("wanted %s, but %v", w.value, err)
+		}
+		t.done = append(t.done, c)
+	}
+	return nil
+}
+
+// unknown is the value of a setting that cannot be read.
+const unknown = "unknown"
+
+// undo puts everything back.
+func (t *tuner) undo() error {
+	f := newFinder()
+	defer f.close()
+	_, err := t.kept.restore(f, whereabouts{}, false)
+	return err
+}
+
+// changes are what was done, without what only the file needs.
+func (t *tuner) changes() []Change {
+	list := slices.Clone(t.done)
+	for i := range list {
+		list[i].Index = 0
+	}
+	return list
+}
+
+// loadStep is told what a load has done. A test makes it the last thing.
+var loadStep = func(string) {}

@@ -1,0 +1,225 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// UnloadOptions say what to take away.
+type UnloadOptions struct {
+	// Instance is its directory.
+	Instance string
+	// Port is the directory of one of its interfaces. "": all of them.
+	Port string
+	// Force unloads also what is in use. Connections that are taken over are
+	// lost then, and their peers are not told: they time out.
+	Force bool
+}
+
+// Unloaded is what Unload did to an interface.
+type Unloaded struct {
+	Port     PinnedPort // as it was before
+	Lost     int        // flows of processes that run still
+	Left     int        // flows of processes that had died
+	Settings []Change   // that were put back
+}
+
+// Unload takes an instance, or one interface of it, off the hook, wherever it
+// is now, and removes the pins; and puts settings back that Load has tuned. It
+// does so for all of them or, with an error, for none.
+//
+// Errors: ErrQueueBusy while a process uses one, or has flows there, unless
+// forced: it says how many flows of which process would be lost. ErrLayout when
+// that cannot be read, as another version made it. ErrNotPinned when there is
+// nothing.
+func Unload(o UnloadOptions) (done []Unloaded, err error) {
+	if _, err := os.Stat(o.Instance); err != nil {
+		return nil, fail(ErrNotPinned, err, "nothing is pinned at %s", o.Instance)
+	}
+	lock, err := lockInstance(o.Instance)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	f := newFinder()
+	defer f.close()
+	i := readInstance(o.Instance, f)
+	ports := i.of(o.Port)
+	if o.Port != "" && len(ports) == 0 {
+		return nil, fail(ErrNotPinned, nil, "nothing is pinned at %s", o.Port)
+	}
+	var claims undo
+	defer claims.run()
+	var refusals []error
+	for _, p := range ports {
+		refusals = append(refusals, p.hold(&claims), p.refusal(i.Err))
+	}
+	if o.Port == "" {
+		refusals = append(refusals, i.Table.refusal())
+	}
+	if err := errors.Join(refusals...); err != nil && !o.Force {
+		return nil, err
+	}
+	for _, p := range ports {
+		u, err := p.unload(f)
+		if err != nil {
+			return done, err
+		}
+		done = append(done, u)
+	}
+	if o.Port == "" {
+		return done, os.RemoveAll(o.Instance)
+	}
+	return done, nil
+}
+
+// of is the interface that has that directory, or all for "".
+func (i Instance) of(dir string) []PinnedPort {
+	if dir == "" {
+		return i.Ports
+	}
+	at := slices.IndexFunc(i.Ports, func(p PinnedPort) bool { return p.Dir == dir })
+	if at < 0 {
+		return nil
+	}
+	return i.Ports[at : at+1]
+}
+
+// hold keeps others from adopting the program meanwhile. Where somebody has done
+// so already, refusal tells.
+func (p *PinnedPort) hold(claims *undo) error {
+	c, owner, err := claimFile(programClaim(ebpf.ProgramID(p.ProgID)), p.Dir)
+	if err != nil {
+		return err
+	}
+	if c == nil {
+		p.Owner, p.InUse = owner, true
+		return nil
+	}
+	claims.add(c.Close)
+	return nil
+}
+
+// refusal is why the interface should not be unloaded now, nil if it may be.
+// layout is why its flows cannot be read.
+func (p *PinnedPort) refusal(layout error) error {
+	if p.Stale != "" {
+		return nil
+	}
+	live := p.Live()
+	if p.InUse && live[p.Owner.PID] == 0 {
+		live[p.Owner.PID] = 0
+	}
+	var users []string
+	for _, pid := range slices.Sorted(maps.Keys(live)) {
+		users = append(users, process(pid)+flows(live[pid]))
+	}
+	switch {
+	case len(users) > 0:
+		return fail(ErrQueueBusy, nil, "%s is in use by %s: end that first; --force loses the connections, whose peers are not told: they time out",
+			p.name(), strings.Join(users, " and "))
+	case layout != nil:
+		return fmt.Errorf("%w; --force unloads %s although its flows cannot be counted", layout, p.name())
+	case p.Err != nil:
+		return fmt.Errorf("%w; --force unloads %s all the same", p.Err, p.name())
+	}
+	return nil
+}
+
+// refusal is why the table should not be removed now.
+func (t *PinnedTable) refusal() error {
+	if t == nil || !t.InUse {
+		return nil
+	}
+	return fail(ErrQueueBusy, nil, "the table is in use by %s: end that process first; --force removes it from the file system", process(t.Owner.PID))
+}
+
+// process is how a message calls a process: pid 12 (stag).
+func process(pid int) string {
+	if pid == 0 {
+		return "another process"
+	}
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	if err != nil {
+		return fmt.Sprintf("pid %d", pid)
+	}
+	return fmt.Sprintf("pid %d (%s)", pid, strings.TrimSpace(string(name)))
+}
+
+func flows(n int) string {
+	switch n {
+	case 0:
+		return ", which has no flows,"
+	case 1:
+		return " with 1 flow"
+	}
+	return fmt.Sprintf(" with %d flows", n)
+}
+
+// name is how a message calls the interface.
+func (p *PinnedPort) name() string {
+	switch {
+	case !p.Found:
+		return fmt.Sprintf("interface %d of instance %s", p.Index, filepath.Base(filepath.Dir(p.Dir)))
+	case p.Space != "":
+		return p.Name + " in " + p.Space
+	}
+	return p.Name
+}
+
+// unload detaches and removes.
+func (p PinnedPort) unload(f *finder) (u Unloaded, err error) {
+	u.Port = p
+	for _, n := range p.Live() {
+		u.Lost += n
+	}
+	u.Left = len(p.Flows) - u.Lost
+	at, known := f.find(p.Index, p.ProgID)
+	if u.Settings, err = p.restore(f, at, known); err != nil {
+		return u, err
+	}
+	if err := detach(p.Dir); err != nil {
+		return u, err
+	}
+	return u, (&pinDir{filepath.Dir(p.Dir), p.Dir}).remove()
+}
+
+// restore puts the settings back that Load has tuned. Before detaching: a veth
+// has NAPI as long as the program is there.
+func (p *PinnedPort) restore(f *finder, at whereabouts, known bool) ([]Change, error) {
+	kept, err := readSettings(settingsPath(Link{Netns: p.Netns, PortIndex: p.Index}))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return kept.restore(f, at, known)
+}
+
+// detach takes the program that is pinned in dir off its interface, also when
+// another process has it open.
+func detach(dir string) error {
+	hook, err := link.LoadPinnedLink(filepath.Join(dir, "link"), nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open %s: %w", filepath.Join(dir, "link"), err)
+	}
+	defer hook.Close()
+	// The interface may be gone, and the program with it.
+	if err := hook.Detach(); err != nil && !errors.Is(err, unix.ENOLINK) {
+		return fmt.Errorf("detach the program pinned in %s: %w", dir, err)
+	}
+	return nil
+}

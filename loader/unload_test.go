@@ -1,0 +1,267 @@
+package loader_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/test/need"
+)
+
+// portDir is the directory of side A's pins, as it was loaded.
+func portDir(l loader.Link) string {
+	return filepath.Join(instance, fmt.Sprintf("%d-%d", l.Netns, l.PortIndex))
+}
+
+// unpinned demands that nothing of the instance is left.
+func unpinned(t *testing.T) {
+	t.Helper()
+	if _, err := os.Stat(instance); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", instance, err)
+	}
+}
+
+// TestUnloadDeadFlows: what a dead process left is in nobody's way, and counted.
+func TestUnloadDeadFlows(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	unloadAfter(t)
+	o := startOther(t, p, pair.A, "stay")
+	s := mustLoad(t, p, loader.Options{Pin: instance})
+	for i := range 3 {
+		f := bpf.Flow{ID: bpf.FlowID(i), PID: uint32(o.Process.Pid)}
+		if err := s.Insert(key(t, fmt.Sprintf("192.0.2.2:%d", 40000+i), "192.0.2.1:4420"), f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	oneLine(t, unload(), loader.ErrQueueBusy, fmt.Sprintf("pid %d (exe) with 3 flows", o.Process.Pid))
+	o.kill(t)
+	done, err := loader.Unload(loader.UnloadOptions{Instance: instance})
+	if err != nil || len(done) != 1 || done[0].Left != 3 || done[0].Lost != 0 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	unpinned(t)
+}
+
+// TestUnloadAdopted: whoever has adopted the program keeps it, with and without
+// flows, and until it lets go nobody else adopts it.
+func TestUnloadAdopted(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	need.XDP(t)
+	unloadAfter(t)
+	mustLoad(t, p, loader.Options{Pin: instance}).Close()
+	o := startOther(t, p, pair.A, "adopt")
+	if o.said != "ready" {
+		t.Fatal(o.said)
+	}
+	pid := fmt.Sprintf("pid %d", o.Process.Pid)
+	oneLine(t, unload(), loader.ErrQueueBusy, pid, "no flows", "--force")
+	_, err := adopt(p)
+	oneLine(t, err, loader.ErrQueueBusy, pid)
+	if i := onePort(t, instanceIn(t, p, pair.A)); !i.InUse || i.Owner.PID != o.Process.Pid {
+		t.Errorf("in use %v, by %+v", i.InUse, i.Owner)
+	}
+	o.kill(t)
+	s, err := adopt(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	if err := unload(); err != nil {
+		t.Fatal(err)
+	}
+	unpinned(t)
+}
+
+// TestUnloadOneOfTwo: the other interface of the instance keeps its program.
+func TestUnloadOneOfTwo(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	unloadAfter(t)
+	a := mustLoad(t, p, loader.Options{Pin: instance})
+	in(t, p, pair.B, func() error {
+		s, err := loader.Load(loader.Options{Link: p.Ends[pair.B].Name, Pin: instance})
+		if err == nil {
+			s.Close()
+		}
+		return err
+	})
+	done, err := loader.Unload(loader.UnloadOptions{Instance: instance, Port: portDir(a.Link())})
+	if err != nil || len(done) != 1 || done[0].Port.ProgID != a.ProgID() {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	if left := onePort(t, instanceIn(t, p, pair.B)); left.Name != p.Ends[pair.B].Name {
+		t.Errorf("left: %+v", left)
+	}
+	_, err = loader.Unload(loader.UnloadOptions{Instance: instance, Port: portDir(a.Link())})
+	oneLine(t, err, loader.ErrNotPinned)
+	if err := unload(); err != nil {
+		t.Fatal(err)
+	}
+	unpinned(t)
+}
+
+// TestUnloadRefusesForAll: an interface in use keeps the others of its instance
+// as well, and a refusal changes nothing.
+func TestUnloadRefusesForAll(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	unloadAfter(t)
+	a := mustLoad(t, p, loader.Options{Pin: instance})
+	in(t, p, pair.B, func() error {
+		s, err := loader.Load(loader.Options{Link: p.Ends[pair.B].Name, Pin: instance})
+		if err == nil {
+			s.Close()
+		}
+		return err
+	})
+	mustClaim(t, a.Link(), 0)
+	oneLine(t, unload(), loader.ErrQueueBusy)
+	if i := instanceIn(t, p, pair.A); len(i.Ports) != 2 || i.Ports[0].Stale+i.Ports[1].Stale != "" {
+		t.Errorf("%+v", i)
+	}
+}
+
+func TestUnloadOtherLayout(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	unloadAfter(t)
+	mustLoad(t, p, loader.Options{Pin: instance}).Close()
+	otherLayout(t)
+	oneLine(t, unload(), loader.ErrLayout, "version 77", "--force")
+	if _, err := loader.Unload(loader.UnloadOptions{Instance: instance, Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	unpinned(t)
+	mustLoad(t, p, loader.Options{})
+}
+
+// TestMovedInterface: the program goes along into another namespace and under
+// another name, is adopted there, and unloaded from anywhere.
+func TestMovedInterface(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	unloadAfter(t)
+	s := mustLoad(t, p, loader.Options{Pin: instance})
+	id := s.ProgID()
+	s.Close()
+	there := newPair(t, pair.Config{})
+	var space *os.File
+	in(t, there, pair.B, func() (err error) {
+		space, err = os.Open("/proc/thread-self/ns/net")
+		return err
+	})
+	defer space.Close()
+	in(t, p, pair.A, func() error {
+		l, err := netlink.LinkByName(p.Ends[pair.A].Name)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetNsFd(l, int(space.Fd()))
+	})
+	in(t, there, pair.B, func() error {
+		dir, err := loader.InstanceOn(p.Ends[pair.A].Name)
+		if err != nil || dir != instance {
+			t.Errorf("the instance is %q, %v", dir, err)
+		}
+		s, err := loader.Adopt(p.Ends[pair.A].Name)
+		if err != nil {
+			return err
+		}
+		if s.ProgID() != id || s.Instance() != instance {
+			t.Errorf("adopted program %d of %s", s.ProgID(), s.Instance())
+		}
+		got, err := loader.ReadInstance(instance)
+		if err == nil && !onePort(t, got).InUse {
+			t.Error("adopted, and not in use")
+		}
+		s.Close()
+		return err
+	})
+	if err := unload(); err != nil { // from the test's own namespace
+		t.Fatal(err)
+	}
+	unpinned(t)
+	in(t, there, pair.B, func() error {
+		l, err := netlink.LinkByName(p.Ends[pair.A].Name)
+		if err == nil && l.Attrs().Xdp != nil && l.Attrs().Xdp.Attached {
+			t.Error("the program is still on the interface")
+		}
+		return err
+	})
+}
+
+// TestLoadsAtOnce: of many loads of an interface one succeeds, and the others
+// say that it is loaded. Loads of different interfaces into one instance, and
+// unloads of it, do not disturb each other.
+func TestLoadsAtOnce(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	need.XDP(t)
+	unloadAfter(t)
+	for range 5 {
+		var loaded [2]int
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for i := range 6 {
+			side := pair.Side(i % 2)
+			wg.Go(func() {
+				p.Do(side, func() error {
+					s, err := loader.Load(loader.Options{Link: p.Ends[side].Name, Pin: instance})
+					if err != nil {
+						oneLine(t, err, loader.ErrAlreadyLoaded)
+						return nil
+					}
+					mu.Lock()
+					loaded[side]++
+					mu.Unlock()
+					return s.Close()
+				})
+			})
+		}
+		wg.Wait()
+		if i := instanceIn(t, p, pair.A); loaded != [2]int{1, 1} || len(i.Ports) != 2 || i.Err != nil || i.Ports[0].Err != nil || i.Ports[1].Err != nil {
+			t.Fatalf("loaded %v; %+v", loaded, i)
+		}
+		if err := unload(); err != nil {
+			t.Fatal(err)
+		}
+		unpinned(t)
+	}
+}
+
+// TestAdoptChanged: an interface that has other queues than it was loaded for.
+func TestAdoptChanged(t *testing.T) {
+	p := newPair(t, pair.Config{Queues: 4})
+	need.XDP(t)
+	unloadAfter(t)
+	in(t, p, pair.B, func() error { return loader.SetChannels(p.Ends[pair.B].Name, 4, 2) })
+	in(t, p, pair.A, func() error { return loader.SetChannels(p.Ends[pair.A].Name, 2, 4) })
+	mustLoad(t, p, loader.Options{Pin: instance}).Close()
+	in(t, p, pair.A, func() error { return loader.SetChannels(p.Ends[pair.A].Name, 3, 4) })
+	_, err := adopt(p)
+	oneLine(t, err, loader.ErrChannels, "3 queues", "loaded for 2", "stag unload")
+	in(t, p, pair.A, func() error { return loader.SetChannels(p.Ends[pair.A].Name, 2, 4) })
+	s, err := adopt(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+}
+
+// TestUnloadWithoutRights: one line, and nothing changes.
+func TestUnloadWithoutRights(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	need.XDP(t)
+	unloadAfter(t)
+	mustLoad(t, p, loader.Options{Pin: instance}).Close()
+	o := startOther(t, p, pair.A, "unload as nobody")
+	if o.said == "ready" {
+		t.Error("unloaded by nobody")
+	}
+	t.Log(o.said)
+	if got := onePort(t, instanceIn(t, p, pair.A)); got.Stale != "" {
+		t.Errorf("%+v", got)
+	}
+}
