@@ -9,6 +9,7 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/tap"
 	"github.com/stag-rdma/stag/offload/tcp"
 	"github.com/stag-rdma/stag/offload/wire"
 	"github.com/stag-rdma/stag/tpt"
@@ -97,11 +98,13 @@ type Engine struct {
 	next    clock.Instant // what the last step reported
 	asleep  bool          // Run sleeps ...
 	alarm   clock.Instant // ... until then
+	tapped  []*tap.Ring   // who sees this step's packets; empty: nobody
 	count   Counters
 
 	// Filled by any goroutine, emptied by the token's holder.
 	bells doorbells
 	cmds  commands
+	taps  tap.List
 
 	token   atomic.Bool
 	stopped chan struct{}
@@ -170,6 +173,7 @@ func (e *Engine) Queue() uint16 { return e.queue }
 func (e *Engine) Step(now clock.Instant) (next clock.Instant) {
 	e.now, e.worked = now, false
 	e.room = 0 // asked for when first needed
+	e.tapped = e.taps.Rings()
 	e.dirty = append(e.dirty, e.retry...)
 	e.retry = e.retry[:0]
 

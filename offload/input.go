@@ -14,6 +14,9 @@ func (e *Engine) receive() {
 	for _, fr := range got {
 		e.count.RxPackets++
 		e.count.RxOctets += uint64(fr.Len)
+		if len(e.tapped) != 0 {
+			e.tapReceived(fr)
+		}
 		e.input(fr)
 	}
 	if len(got) != 0 {

@@ -42,6 +42,9 @@ func (e *Engine) transmit(f *flow, h *wire.TCPFields, fr port.Frame, n int) {
 	mem := e.port.Bytes(port.Frame{Addr: fr.Addr - port.Headroom, Len: uint32(port.Headroom + n), Home: fr.Home})
 	length := f.head.Write(mem, port.Headroom, h)
 	e.one[0] = port.Frame{Addr: fr.Addr - uint64(length), Len: uint32(length + n), Home: fr.Home}
+	if len(e.tapped) != 0 {
+		e.tapSent(f.id, e.one[0])
+	}
 	e.room -= e.port.Send(e.one[:])
 	e.count.TxPackets++
 	e.count.TxOctets += uint64(length + n)

@@ -1,0 +1,64 @@
+package tap
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+)
+
+// MaxRings is how many captures can look at one engine at a time.
+const MaxRings = 8
+
+// ErrTooMany is returned by Add when MaxRings are there.
+var ErrTooMany = errors.New("too many captures at a time")
+
+// List is the rings that get what an engine sees: none, most of the time. The
+// zero List is empty. Anybody may add and remove; the engine looks once for
+// each step.
+type List struct {
+	rings atomic.Pointer[[]*Ring] // copied to be changed; nil: none
+}
+
+// Rings are those that are there now. They are not to be changed.
+func (l *List) Rings() []*Ring {
+	if p := l.rings.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// Add makes r one of them.
+func (l *List) Add(r *Ring) error {
+	for {
+		old := l.rings.Load()
+		var rings []*Ring
+		if old != nil {
+			rings = *old
+		}
+		if len(rings) == MaxRings {
+			return fmt.Errorf("%w: %d run already, end one first", ErrTooMany, MaxRings)
+		}
+		rings = append(slices.Clip(rings), r)
+		if l.rings.CompareAndSwap(old, &rings) {
+			return nil
+		}
+	}
+}
+
+// Remove takes r out. A step that is under way may still put packets into it.
+func (l *List) Remove(r *Ring) {
+	for {
+		old := l.rings.Load()
+		if old == nil {
+			return
+		}
+		var left *[]*Ring
+		if rings := slices.DeleteFunc(slices.Clone(*old), func(x *Ring) bool { return x == r }); len(rings) != 0 {
+			left = &rings
+		}
+		if l.rings.CompareAndSwap(old, left) {
+			return
+		}
+	}
+}

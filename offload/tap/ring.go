@@ -1,0 +1,223 @@
+package tap
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"slices"
+	"sync/atomic"
+
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/offload/clock"
+)
+
+// Record is one packet.
+type Record struct {
+	At     clock.Instant // of the engine's step
+	Flow   bpf.FlowID    // 0 when it belongs to none
+	Out    bool          // sent; otherwise received
+	Length int           // octets on the wire, from the Ethernet header on
+	Data   []byte        // the first of them
+}
+
+// Config says what a ring takes. The zero value works.
+type Config struct {
+	Size    int        // octets of memory, rounded up to a power of two; 0 means 8 MiB
+	Flow    bpf.FlowID // whose packets; 0: everybody's
+	SnapLen int        // octets of each packet that are kept; 0: all
+}
+
+const (
+	defaultSize = 8 << 20
+	leastSize   = 64 << 10 // a few of the largest packets
+)
+
+// Ring holds records between exactly one engine, which puts them in, and
+// exactly one reader, who takes them out. Neither waits for the other: a record
+// that finds no room is lost, and counted.
+//
+// A record is a header and the packet's octets, together a multiple of 8. One
+// that would go beyond the end of the memory begins at its start, and a header
+// with no size fills the gap.
+//
+//	0      4          8    16     20       24
+//	| size | captured | at | flow | length | octets
+//
+// All in host order. The top bit of length: it was sent.
+type Ring struct {
+	// Fixed after New.
+	mem  []byte
+	flow bpf.FlowID
+	snap int
+
+	_    [64]byte      // what engine and reader write lies on different cache lines
+	tail atomic.Uint64 // octets ever put; the engine's
+	lost atomic.Uint64 // records that found no room; the engine's
+	seen uint64        // head as the engine last saw it; the engine's
+	_    [64]byte
+	head atomic.Uint64 // octets ever taken; the reader's
+	_    [64]byte
+}
+
+const (
+	recSize     = 0
+	recCaptured = 4
+	recAt       = 8
+	recFlow     = 16
+	recLength   = 20
+	recLen      = 24
+	recAlign    = 8
+	recOut      = 1 << 31
+)
+
+// New makes a ring.
+func New(c Config) (*Ring, error) {
+	if c.Size == 0 {
+		c.Size = defaultSize
+	}
+	if c.Size < leastSize || c.Size > 1<<30 {
+		return nil, fmt.Errorf("capture ring of %d octets: choose %d to %d", c.Size, leastSize, 1<<30)
+	}
+	if c.SnapLen < 0 {
+		return nil, fmt.Errorf("snap length %d: choose 1 or more, or 0 for whole packets", c.SnapLen)
+	}
+	r := &Ring{mem: make([]byte, 1<<bits.Len(uint(c.Size-1))), flow: c.Flow, snap: c.SnapLen}
+	for i := 0; i < len(r.mem); i += 4096 {
+		r.mem[i] = 1 // the kernel finds the memory now, not when the engine writes
+	}
+	return r, nil
+}
+
+// Put adds a packet, if it is one of those that the ring is for. It copies what
+// it keeps. Only the engine calls it.
+func (r *Ring) Put(at clock.Instant, out bool, flow bpf.FlowID, packet []byte) {
+	if r.flow != 0 && r.flow != flow {
+		return
+	}
+	keep := packet
+	if r.snap != 0 && len(keep) > r.snap {
+		keep = keep[:r.snap]
+	}
+	size := (recLen + len(keep) + recAlign - 1) &^ (recAlign - 1)
+	b := r.room(size)
+	if b == nil {
+		r.lost.Store(r.lost.Load() + 1) // nobody else writes it
+		return
+	}
+	length := uint32(len(packet))
+	if out {
+		length |= recOut
+	}
+	binary.NativeEndian.PutUint32(b[recSize:], uint32(size))
+	binary.NativeEndian.PutUint32(b[recCaptured:], uint32(len(keep)))
+	binary.NativeEndian.PutUint64(b[recAt:], uint64(at))
+	binary.NativeEndian.PutUint32(b[recFlow:], uint32(flow))
+	binary.NativeEndian.PutUint32(b[recLength:], length)
+	copy(b[recLen:], keep)
+	r.tail.Store(r.tail.Load() + uint64(size))
+}
+
+// room is where a record of so many octets can be written; nil: nowhere. It
+// steps over the end of the memory.
+func (r *Ring) room(size int) []byte {
+	tail := r.tail.Load()
+	at := int(tail) & (len(r.mem) - 1)
+	gap := 0
+	if len(r.mem)-at < size {
+		gap = len(r.mem) - at
+	}
+	if need := uint64(gap + size); !r.fits(tail, need) {
+		return nil
+	}
+	if gap == 0 {
+		return r.mem[at : at+size]
+	}
+	binary.NativeEndian.PutUint32(r.mem[at+recSize:], 0)
+	r.tail.Store(tail + uint64(gap))
+	return r.mem[:size]
+}
+
+// fits reports whether need octets behind tail are free. It asks the reader's
+// word only when it must.
+func (r *Ring) fits(tail, need uint64) bool {
+	if tail+need-r.seen <= uint64(len(r.mem)) {
+		return true
+	}
+	r.seen = r.head.Load()
+	return tail+need-r.seen <= uint64(len(r.mem))
+}
+
+// Reach says how late the last of the records is that hold limit octets of
+// packets together, as Take understands it. more reports whether there are
+// others behind them. ok is false when the ring is empty. Only the reader calls
+// it.
+func (r *Ring) Reach(limit int) (at clock.Instant, more, ok bool) {
+	head, tail := r.head.Load(), r.tail.Load()
+	end, _, last, n := r.measure(head, tail, limit, latest)
+	return last, end != tail, n != 0
+}
+
+// latest is after every instant.
+const latest = clock.Instant(1<<63 - 1)
+
+// Take appends the oldest records to dst: those up to and including the instant
+// until, as many as hold limit octets of packets together, but one at least.
+// Their Data belongs to the caller. Only the reader calls it.
+func (r *Ring) Take(dst []Record, until clock.Instant, limit int) []Record {
+	head := r.head.Load()
+	end, octets, _, n := r.measure(head, r.tail.Load(), limit, until)
+	dst, data := slices.Grow(dst, n), make([]byte, 0, octets)
+	for head != end {
+		b, size := r.record(head)
+		head += uint64(size)
+		if b == nil {
+			continue
+		}
+		n, from := int(binary.NativeEndian.Uint32(b[recCaptured:])), len(data)
+		data = append(data, b[recLen:recLen+n]...)
+		length := binary.NativeEndian.Uint32(b[recLength:])
+		dst = append(dst, Record{
+			At:     at(b),
+			Flow:   bpf.FlowID(binary.NativeEndian.Uint32(b[recFlow:])),
+			Out:    length&recOut != 0,
+			Length: int(length &^ recOut),
+			Data:   data[from:len(data):len(data)],
+		})
+	}
+	r.head.Store(end)
+	return dst
+}
+
+// measure says where the records end that Take takes, how many octets of
+// packets they hold, how late the last one is, and how many they are.
+func (r *Ring) measure(head, tail uint64, limit int, until clock.Instant) (end uint64, octets int, last clock.Instant, n int) {
+	for head != tail {
+		b, size := r.record(head)
+		if b != nil {
+			captured := int(binary.NativeEndian.Uint32(b[recCaptured:]))
+			if n != 0 && octets+captured > limit || at(b) > until {
+				break
+			}
+			octets, last, n = octets+captured, at(b), n+1
+		}
+		head += uint64(size)
+	}
+	return head, octets, last, n
+}
+
+// record is the record at pos and its size, or nil and the size of the gap.
+func (r *Ring) record(pos uint64) (b []byte, size int) {
+	b = r.mem[int(pos)&(len(r.mem)-1):]
+	if size = int(binary.NativeEndian.Uint32(b[recSize:])); size == 0 {
+		return nil, len(b)
+	}
+	return b[:size], size
+}
+
+func at(record []byte) clock.Instant {
+	return clock.Instant(binary.NativeEndian.Uint64(record[recAt:]))
+}
+
+// Lost is how many packets found no room, since the ring was made. Anybody may
+// ask.
+func (r *Ring) Lost() uint64 { return r.lost.Load() }
