@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/perf"
 )
@@ -21,13 +22,8 @@ const (
 	perfLatRounds  = 1000
 	perfTxDepth    = 128
 	perfRxDepth    = 512
+	perfInterval   = 5 // seconds, of --run_infinitely
 	perfReportFile = "perftest_out.json"
-)
-
-// The most that can be asked for.
-const (
-	maxPerfQPs   = 1024
-	maxPerfDepth = 4096
 )
 
 func perfCommand() *cobra.Command {
@@ -58,6 +54,7 @@ options, which are compared.`,
 type perfFlags struct {
 	perf.Options
 	seconds    float64
+	margin     float64
 	json, save bool
 	file       string
 }
@@ -70,6 +67,8 @@ func perfTest(t perf.Test) *cobra.Command {
 		Long:    perfShort[t] + ".\n\n" + perfLong(t),
 		Example: fmt.Sprintf("  stag perf %[1]s -d eth1\n  stag perf %[1]s -d eth1 192.0.2.1\n  stag perf %[1]s --kernel-port -D 10 --json 192.0.2.1", t),
 		Args:    oneServer,
+
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				o.Address = args[0]
@@ -104,8 +103,9 @@ memory, this waits for a completion.`
 	case perf.SendLat:
 		return `The latency is half of the time until the server's Send in answer has come.`
 	}
-	return `The time ends when the peer has had all messages. MB are 2^20 octets, Gb 10^9
-bits. The peak is the best of the times that a TX depth of messages took.`
+	return `The time ends when the peer has had all messages; with -D a margin at both ends
+of it does not count. MB are 2^20 octets, Gb 10^9 bits. The peak is the best of
+the times that a TX depth of messages took.`
 }
 
 func oneServer(cmd *cobra.Command, args []string) error {
@@ -132,58 +132,93 @@ func (o *perfFlags) flags(cmd *cobra.Command) {
 	f.BoolVarP(&o.All, "all", "a", false, "all sizes from 2 to 2^23")
 	f.Uint64VarP(&o.Iterations, "iters", "n", rounds, "messages of each QP and size")
 	f.Float64VarP(&o.seconds, "duration", "D", 0, "seconds for each size, instead of -n")
+	f.Float64VarP(&o.margin, "margin", "f", 0, "seconds at both ends of -D that do not count (default a quarter of it)")
+	f.IntVarP(&o.Inline, "inline_size", "I", 0, "octets; messages up to it are posted inline")
+	f.BoolVarP(&o.Events, "events", "e", false, "sleep until there is a completion, instead of polling for a while first")
 	f.BoolVar(&o.Verify, "verify", false, "compare the octets: all that are sent or read, and what the last Writes left")
 	f.BoolVar(&o.json, "json", false, "print the result as JSON")
 	f.BoolVar(&o.save, "out_json", false, "also write the result to a file, as JSON")
 	f.StringVar(&o.file, "out_json_file", perfReportFile, "name of that file")
 	o.QPs, o.TxDepth, o.RxDepth = 1, perfTxDepth, perfRxDepth
 	if o.Test.Latency() {
-		f.BoolVarP(&o.Histogram, "report-histogram", "H", false, "print the distribution of latencies as well")
-		return
+		o.latencyFlags(f)
+	} else {
+		o.bandwidthFlags(f)
 	}
+	// What perftest's users type. It changes nothing here.
+	f.BoolP("rdma_cm", "R", false, "has no effect: connections are always made as by the RDMA connection manager")
+	f.BoolP("CPU-freq", "F", false, "has no effect: times do not depend on the processor's frequency")
+}
+
+func (o *perfFlags) latencyFlags(f *pflag.FlagSet) {
+	f.BoolVarP(&o.Histogram, "report-histogram", "H", false, "print the distribution of latencies as well")
+	f.BoolVarP(&o.Unsorted, "report-unsorted", "U", false, "print every latency as well, in the order in which they came")
+}
+
+func (o *perfFlags) bandwidthFlags(f *pflag.FlagSet) {
 	f.IntVarP(&o.QPs, "qp", "q", 1, "QPs")
 	f.IntVarP(&o.TxDepth, "tx-depth", "t", perfTxDepth, "messages of a QP that are under way")
 	if o.Test == perf.SendBW {
 		f.IntVarP(&o.RxDepth, "rx-depth", "r", perfRxDepth, "receives of a QP")
 	}
+	f.IntVarP(&o.List, "post_list", "l", 1, "messages that are posted with one call")
+	f.IntVarP(&o.Moderation, "cq-mod", "Q", 0, "messages to a completion (default -l; without it 100 or -t, and 1 above 8192 octets)")
 	f.BoolVarP(&o.Both, "bidirectional", "b", false, "messages of both ends")
+	f.BoolVarP(&o.NoPeak, "noPeak", "N", false, "do not look for the peak, and print 0")
 	f.BoolVar(&o.Gbits, "report_gbits", false, "print Gb/s instead of MB/s")
+	f.BoolVar(&o.Endless, "run_infinitely", false, "go on until Ctrl-C, with a row each 5 s, or each -D")
 }
 
-// check finds mistakes on the command line.
+// check finds mistakes on the command line, and fills in what others imply.
 func (o *perfFlags) check(cmd *cobra.Command) error {
-	given := cmd.Flags().Changed
+	given := func(name string) bool {
+		f := cmd.Flags().Lookup(name)
+		return f != nil && f.Changed
+	}
+	byClock := given("duration") || o.Endless
 	switch {
-	case (o.Link == "") == !o.KernelPort:
-		return errors.New("choose one of -d IFACE and --kernel-port")
-	case o.Port == 0:
-		return errors.New("-p 0: choose 1 to 65535")
-	case o.Size < 1 || o.Size > perf.MaxSize:
-		return fmt.Errorf("-s %d: choose 1 to %d octets", o.Size, perf.MaxSize)
 	case o.All && given("size"):
 		return errors.New("-a and -s: choose one")
-	case o.Iterations < 1 || o.Iterations > 1<<40:
-		return fmt.Errorf("-n %d: choose 1 to 2^40", o.Iterations)
 	case given("duration") && !(o.seconds >= 0.01 && o.seconds <= 1e6):
 		return fmt.Errorf("-D %v: choose 0.01 to 1000000 seconds", o.seconds)
 	case given("duration") && given("iters"):
 		return errors.New("-n and -D: choose one")
-	case o.QPs < 1 || o.QPs > maxPerfQPs:
-		return fmt.Errorf("-q %d: choose 1 to %d", o.QPs, maxPerfQPs)
-	case o.TxDepth < 1 || o.TxDepth > maxPerfDepth:
-		return fmt.Errorf("-t %d: choose 1 to %d", o.TxDepth, maxPerfDepth)
-	case o.RxDepth < 1 || o.RxDepth > maxPerfDepth:
-		return fmt.Errorf("-r %d: choose 1 to %d", o.RxDepth, maxPerfDepth)
+	case o.Endless && given("iters"):
+		return errors.New("-n and --run_infinitely: choose one")
+	case !(o.margin >= 0 && o.margin <= 1e6):
+		return fmt.Errorf("-f %v: choose 0 or more seconds", o.margin)
+	case given("margin") && !given("duration"):
+		return errors.New("-f has no meaning without -D")
+	case given("post_list") && o.List < 1:
+		return fmt.Errorf("-l %d: choose 1 or more", o.List)
+	case given("cq-mod") && o.Moderation == 0:
+		return errors.New("-Q 0: choose 1 or more")
 	case given("out_json_file") && !o.save:
 		return errors.New("--out_json_file has no meaning without --out_json")
 	case o.file == "":
 		return errors.New("--out_json_file: the name is empty")
 	}
-	if given("duration") {
-		o.Duration, o.Iterations = time.Duration(o.seconds*float64(time.Second)), 0
+	if byClock {
+		o.byClock(given("duration"), given("margin"))
 	}
-	return o.CheckMemory()
+	return o.Check()
 }
+
+// byClock fills in how long it takes.
+func (o *perfFlags) byClock(given, margin bool) {
+	if !given {
+		o.seconds = perfInterval
+	}
+	o.Duration, o.Iterations = seconds(o.seconds), 0
+	switch {
+	case margin:
+		o.Margin = seconds(o.margin)
+	case !o.Endless:
+		o.Margin = o.Duration / 4
+	}
+}
+
+func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
 func (o *perfFlags) run(cmd *cobra.Command) error {
 	if !o.json {

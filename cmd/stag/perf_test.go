@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,7 +56,9 @@ func TestPerf(t *testing.T) {
 		for _, test := range perf.Tests {
 			t.Run(name+"/"+string(test), func(t *testing.T) {
 				e := serve(t, string(test), "-n", "70", "-s", "5000", "--verify")
-				r := decode[perf.Result](t, e.call("--json"), 0)
+				answer := e.call("--json")
+				schema(t, "perf", answer.stdout)
+				r := decode[perf.Result](t, answer, 0)
 				if code := e.server.rest(); code != 0 {
 					t.Errorf("the server's exit code is %d: %q", code, e.server.said)
 				}
@@ -113,6 +116,15 @@ func TestPerfOptions(t *testing.T) {
 		"write, all sizes":   {"write_bw", "-a -n 5 -t 4 --verify", 5, all},
 		"send, all sizes":    {"send_bw", "-a -n 5 -t 4 -r 4 --verify", 5, all},
 		"latency, all sizes": {"send_lat", "-a -n 3 --verify", 3, all},
+		"write, lists":       {"write_bw", "-l 8 -n 800 -s 64 -t 20 --verify", 800, []int{64}},
+		"send, lists":        {"send_bw", "-b -l 6 -Q 3 -n 600 -s 64 -t 6 -r 8 --verify", 1200, []int{64}},
+		"read, moderated":    {"read_bw", "-Q 7 -n 100 -s 64 -t 8 --verify", 100, []int{64}},
+		"write, moderated":   {"write_bw", "-Q 20 -n 19 -s 64 -t 20 -q 2 --verify", 38, []int{64}},
+		"write, inline":      {"write_bw", "-I 1024 -n 300 -s 1024 --verify", 300, []int{1024}},
+		"send, inline":       {"send_lat", "-I 24 -n 30 -s 24 --verify", 30, []int{24}},
+		"send, events":       {"send_bw", "-e -n 300 -s 64 -b --verify", 600, []int{64}},
+		"read, events":       {"read_lat", "-e -n 30 --verify", 30, []int{2}},
+		"write, no effect":   {"write_bw", "-F -R -n 30 -s 64", 30, []int{64}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := perfOnLoopback(t, c.test, strings.Fields(c.args)...)
@@ -123,55 +135,49 @@ func TestPerfOptions(t *testing.T) {
 			}
 		})
 	}
-	e := perfOnLoopback(t, "write_bw", "-D", "0.2")
-	r := decode[perf.Result](t, e.call("--json"), 0)
-	if code := e.server.rest(); code != 0 || len(r.Bandwidth) != 1 || r.Bandwidth[0].Seconds < 0.2 || r.Info.Seconds != 0.2 {
-		t.Errorf("exit code %d of the server, %+v", code, r)
-	}
 }
 
-// Figures and ports differ between runs, and with them how wide columns are.
-var perfVolatile = regexp.MustCompile(`:\d{4,5}\b|port \d+|\b\d+\.\d+\b`)
-
-func maskedPerf(s string) string {
-	var lines []string
-	for line := range strings.Lines(s) {
-		if strings.HasPrefix(line, " 1000 ") {
-			line = spaces.ReplaceAllString(perfVolatile.ReplaceAllString(line, "F"), " ")
-		}
-		if strings.Contains(line, "address:") {
-			line = perfVolatile.ReplaceAllStringFunc(line, func(m string) string {
-				if m[0] == ':' {
-					return ":PORT"
-				}
-				return m
-			})
-		}
-		lines = append(lines, line)
-	}
-	return strings.Join(lines, "")
-}
-
-// TestPerfText: header, columns and a row, of either kind.
-func TestPerfText(t *testing.T) {
-	for name, args := range map[string][]string{
-		"send_bw":  {"--report_gbits", "-b"},
-		"write_bw": nil,
-		"read_lat": nil,
+// TestPerfByClock: what is measured is the time between the margins, whatever is
+// under way at the end.
+func TestPerfByClock(t *testing.T) {
+	for _, c := range []struct {
+		test, args      string
+		seconds, margin float64
+	}{
+		{"write_bw", "-D 0.2", 0.2, 0.05},
+		{"write_bw", "-D 0.2 -f 0 -Q 100 -s 64 --verify", 0.2, 0},
+		{"read_bw", "-D 0.4 -f 0.1 -Q 100 -s 64 -b --verify", 0.4, 0.1},
+		{"send_bw", "-D 0.4 -f 0.1 -l 9 -s 64 -q 2 -b --verify", 0.4, 0.1},
+		{"send_lat", "-D 0.4 -f 0.1", 0.4, 0.1},
 	} {
-		e := perfOnLoopback(t, name, append(args, "-n", "20", "-s", "1000")...)
-		r := e.call()
-		r.ends(t, 0)
-		golden(t, "perf_"+name, maskedPerf(r.stdout))
-		if code := e.server.rest(); code != 0 || r.stderr != "" {
-			t.Errorf("the server's exit code is %d; said %q", code, r.stderr)
-		}
+		t.Run(c.test+" "+c.args, func(t *testing.T) {
+			e := perfOnLoopback(t, c.test, strings.Fields(c.args)...)
+			answer := e.call("--json")
+			schema(t, "perf", answer.stdout)
+			r := decode[perf.Result](t, answer, 0)
+			if code := e.server.rest(); code != 0 || r.Info.Seconds != c.seconds || r.Info.Margin != c.margin {
+				t.Errorf("exit code %d of the server, %+v", code, r)
+			}
+			if perf.Test(c.test).Latency() {
+				measured(t, r, true, r.Latency[0].Iterations, 2)
+				return
+			}
+			measured(t, r, false, r.Bandwidth[0].Iterations, r.Bandwidth[0].Size)
+			if took := r.Bandwidth[0].Seconds; c.margin > 0 && math.Abs(took-(c.seconds-2*c.margin)) > 1e-6 || took < c.seconds-2*c.margin-1e-6 {
+				t.Errorf("measured for %v s", took)
+			}
+		})
 	}
-	e := perfOnLoopback(t, "send_lat", "-n", "20", "-H")
-	if r := e.call(); r.code != 0 || !regexp.MustCompile(`(?m)^ +100\.0000 +\d+\.\d\d +20$`).MatchString(r.stdout) {
-		t.Errorf("no histogram: %+v", r)
+}
+
+// TestPerfAdapterLimit: more inline than the adapter takes is one line, which
+// says how much that is.
+func TestPerfAdapterLimit(t *testing.T) {
+	r := run(t, command(t, "perf", "write_bw", "--kernel-port", "-I", "1025"))
+	r.ends(t, exitFailed)
+	if r.stderr != "stag: perf write_bw: -I 1025: the adapter takes up to 1024 octets inline\n" || r.stdout != "" {
+		t.Errorf("printed %q and %q", r.stdout, r.stderr)
 	}
-	e.server.rest()
 }
 
 // TestPerfMismatch: each end says which options are not the same.
@@ -224,6 +230,7 @@ func TestPerfReport(t *testing.T) {
 	e.server.rest()
 	text, err := os.ReadFile(file)
 	must(t, err)
+	schema(t, "perf", string(text))
 	measured(t, decode[perf.Result](t, result{stdout: string(text)}, 0), true, 10, 2)
 	if n := files(t, filepath.Dir(file)); n != 1 {
 		t.Errorf("%d files where the report is", n)
@@ -269,11 +276,26 @@ func TestPerfUsage(t *testing.T) {
 		"write_bw --kernel-port -s 1073741824 --verify": "memory",
 		"send_bw --kernel-port -r 0":                    "-r 0",
 		"send_lat --kernel-port -q 2":                   "'q'",
+		"send_lat --kernel-port --run_infinitely":       "--run_infinitely",
+		"write_bw --kernel-port -Q 0":                   "-Q 0",
+		"write_bw --kernel-port -Q 129":                 "-Q 129: more than -t 128",
+		"write_bw --kernel-port -l 0":                   "-l 0",
+		"write_bw --kernel-port -l 3":                   "-n 5000: choose a multiple of -l 3",
+		"read_bw --kernel-port -I 8":                    "-I: a Read",
+		"write_bw --kernel-port -f 1":                   "-f has no meaning",
+		"write_bw --kernel-port -D 4 -f 2":              "-f 2",
+		"write_bw --kernel-port -D 4 -f NaN":            "-f NaN",
+		"write_bw --kernel-port --run_infinitely -n 5":  "-n and --run_infinitely",
+		"write_bw --kernel-port --run_infinitely -a":    "-a and --run_infinitely",
+		"write_bw --kernel-port --run_infinitely -f 1":  "-f has no meaning",
+		"read_lat --kernel-port -U -D 1":                "-U keeps",
+		"read_lat --kernel-port -l 2":                   "'l'",
+		"write_bw --kernel-port -x 0":                   "'x'",
 		"read_lat --kernel-port --out_json_file x":      "--out_json",
 	} {
 		r := run(t, command(t, append([]string{"perf"}, strings.Fields(args)...)...))
 		r.ends(t, exitUsage)
-		if r.stdout != "" || strings.Count(r.stderr, "\n") != 1 || !strings.HasPrefix(r.stderr, "stag: perf") && !strings.HasPrefix(r.stderr, "stag: write_bw") && !strings.HasPrefix(r.stderr, "stag: send") || !strings.Contains(r.stderr, says) {
+		if r.stdout != "" || strings.Count(r.stderr, "\n") != 1 || !strings.HasPrefix(r.stderr, "stag: perf") && !strings.HasPrefix(r.stderr, "stag: write_bw") && !strings.HasPrefix(r.stderr, "stag: send") && !strings.HasPrefix(r.stderr, "stag: read") || !strings.Contains(r.stderr, says) {
 			t.Errorf("%s: printed %q and %q, want one line of error that says %q", args, r.stdout, r.stderr, says)
 		}
 	}

@@ -2,17 +2,10 @@ package perf
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/stag-rdma/stag/rdma"
 )
-
-// batch is how many messages are posted with one call, and completed by one
-// completion: an eighth of those that are under way, so that some always are.
-func (o Options) batch() uint64 {
-	return uint64(max(min(o.txDepth(), o.rxDepth())/8, 1))
-}
 
 // flow is a round of a lane in a test of bandwidth.
 func (l *lane) flow(ctx context.Context, m *meter) error {
@@ -30,8 +23,8 @@ func (l *lane) flow(ctx context.Context, m *meter) error {
 		if err := l.await(ctx); err != nil {
 			return err
 		}
-		if l.completed != before {
-			m.completed(l.completed-before, time.Now())
+		if n := l.completed - before; n > 0 && m.completed(n, time.Now()) {
+			l.inside += n
 		}
 	}
 }
@@ -52,6 +45,9 @@ func (l *lane) push(m *meter) error {
 	if !l.stopped {
 		return nil
 	}
+	if err := l.mark(); err != nil {
+		return err
+	}
 	if !l.lastTold && l.posted > 0 && l.Test.op() != rdma.WRRead {
 		l.lastTold = true
 		if err := l.tell(note{kind: last, round: l.round, count: l.posted}); err != nil {
@@ -62,8 +58,21 @@ func (l *lane) push(m *meter) error {
 		return nil
 	}
 	l.doneTold = true
-	took := m.ended(time.Now())
-	return l.tell(note{kind: done, round: l.round, count: l.posted, took: took})
+	now := time.Now()
+	m.ended(now)
+	n, took := m.measured(l.inside, l.posted, now)
+	return l.tell(note{kind: done, round: l.round, count: l.posted, took: took, measured: n})
+}
+
+// mark asks for a completion behind the last messages, if none of theirs will
+// come: it was not known that they would be the last.
+func (l *lane) mark() error {
+	if l.signaled == l.posted {
+		return nil
+	}
+	l.signaled = l.posted
+	_, err := l.qp.PostSend(rdma.SendWR{ID: l.posted, Op: rdma.WRWrite, Flags: rdma.Signaled})
+	return err
 }
 
 // peerGaveUp says whether the peer has stopped sending before it should have:
@@ -80,9 +89,9 @@ func (s *session) enough(posted uint64, begun time.Time) bool {
 	return posted >= s.Iterations || s.interrupted()
 }
 
-// room is how many messages can be posted now: a batch, or the rest, or 0.
+// room is how many messages can be posted now: a list, or the rest, or 0.
 func (l *lane) room() uint64 {
-	n := l.batch()
+	n := l.list()
 	if l.Duration == 0 {
 		n = min(n, l.Iterations-l.posted)
 	}
@@ -95,30 +104,41 @@ func (l *lane) room() uint64 {
 	return n
 }
 
-// post posts the next n messages. The last of them says how many there were.
+// post posts the next n messages. A completion says how many there were.
 func (l *lane) post(n uint64) error {
-	wrs := make([]rdma.SendWR, n)
-	for i := range wrs {
+	l.wrs = l.wrs[:0]
+	for range n {
 		l.makeUp(l.posted)
-		wrs[i] = l.message(l.posted)
+		wr := l.message(l.posted)
 		l.posted++
+		if l.posted%l.moderation(l.size) == 0 || l.posted == l.Iterations {
+			wr.ID, wr.Flags = l.posted, rdma.Signaled
+			l.signaled = l.posted
+		}
+		l.wrs = append(l.wrs, wr)
 	}
-	wrs[n-1].ID, wrs[n-1].Flags = l.posted, rdma.Signaled
-	_, err := l.qp.PostSend(wrs...)
+	_, err := l.qp.PostSend(l.wrs...)
 	return err
 }
 
 // message is the work request of message n.
 func (l *lane) message(n uint64) rdma.SendWR {
 	at := l.offset(n)
-	switch op := l.Test.op(); op {
-	case rdma.WRWrite:
-		return rdma.SendWR{Op: op, SGL: []rdma.SGE{l.out.SGE(at, l.size)}, RKey: l.theirs.Incoming, RemoteAddr: uint64(at)}
-	case rdma.WRRead:
-		return rdma.SendWR{Op: op, SGL: []rdma.SGE{l.in.SGE(at, l.size)}, RKey: l.theirs.Outgoing, RemoteAddr: uint64(at)}
-	default:
-		return rdma.SendWR{Op: op, SGL: []rdma.SGE{l.out.SGE(at, l.size)}}
+	wr := rdma.SendWR{Op: l.Test.op()}
+	switch {
+	case wr.Op == rdma.WRRead:
+		wr.SGL = []rdma.SGE{l.in.SGE(at, l.size)}
+		wr.RKey, wr.RemoteAddr = l.theirs.Outgoing, uint64(at)
+		return wr
+	case wr.Op == rdma.WRWrite:
+		wr.RKey, wr.RemoteAddr = l.theirs.Incoming, uint64(at)
 	}
+	if l.size <= l.Inline {
+		wr.Inline = l.out.Bytes()[at:][:l.size]
+	} else {
+		wr.SGL = []rdma.SGE{l.out.SGE(at, l.size)}
+	}
+	return wr
 }
 
 // repay tells the peer of the Sends for which there are receives again.
@@ -128,48 +148,4 @@ func (l *lane) repay() error {
 	}
 	l.repaid = l.received
 	return l.tell(note{kind: credit, round: l.round, count: l.received})
-}
-
-// meter counts what all lanes have completed in a round. It is safe for
-// concurrent use.
-type meter struct {
-	mu       sync.Mutex
-	begun    time.Time
-	total    uint64 // messages
-	finished time.Time
-
-	window uint64 // messages after which there is a figure for the peak
-	mark   uint64 // where the current window began
-	since  time.Time
-	peak   float64 // messages a second, of the best window
-}
-
-func newMeter(window uint64) *meter {
-	now := time.Now()
-	return &meter{begun: now, since: now, window: window}
-}
-
-func (m *meter) completed(n uint64, now time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.total += n
-	if got := m.total - m.mark; got >= m.window && now.After(m.since) {
-		m.peak = max(m.peak, float64(got)/now.Sub(m.since).Seconds())
-		m.mark, m.since = m.total, now
-	}
-}
-
-// ended says how long it took until a lane was done.
-func (m *meter) ended(now time.Time) time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.finished = now
-	return now.Sub(m.begun)
-}
-
-// sofar is what has been completed.
-func (m *meter) sofar() uint64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.total
 }

@@ -26,6 +26,7 @@ type lane struct {
 	bye         bool   // the peer says so
 	cut         bool   // and that it was interrupted
 	again       []rdma.RecvWR
+	wrs         []rdma.SendWR // of one call
 	progress
 }
 
@@ -34,7 +35,9 @@ type progress struct {
 	round     uint32
 	size      int    // octets of a message
 	posted    uint64 // messages of ours
+	signaled  uint64 // of them, those up to the last that has a completion
 	completed uint64 // of them
+	inside    uint64 // of them, those within the margins
 	credited  uint64 // of them, those that the peer says have arrived
 	received  uint64 // messages of the peer's: Sends, or Writes with a Send behind
 	repaid    uint64 // of them, those that we have told the peer of
@@ -83,7 +86,7 @@ func (l *lane) make() error {
 	if l.cq, err = l.adapter.CreateCQ(sends + l.receives()); err != nil {
 		return err
 	}
-	l.qp, err = pd.CreateQP(rdma.QPConfig{SendCQ: l.cq, RecvCQ: l.cq, SendDepth: sends, RecvDepth: l.receives(), MaxSGE: 1})
+	l.qp, err = pd.CreateQP(rdma.QPConfig{SendCQ: l.cq, RecvCQ: l.cq, SendDepth: sends, RecvDepth: l.receives(), MaxSGE: 1, MaxInline: max(l.Inline, noteLen)})
 	if err != nil {
 		return err
 	}
@@ -113,18 +116,39 @@ func (l *lane) repost() error {
 	return err
 }
 
-// await sleeps until something has happened, and takes note of it.
+// await waits until something has happened, and takes note of it.
 func (l *lane) await(ctx context.Context) error {
-	if err := l.cq.Wait(ctx); err != nil {
-		return err
-	}
 	var got [64]rdma.Completion
-	for i := range got[:l.cq.Poll(got[:])] {
+	n := l.poll(got[:])
+	if n == 0 {
+		if err := l.cq.Wait(ctx); err != nil {
+			return err
+		}
+		n = l.cq.Poll(got[:])
+	}
+	for i := range got[:n] {
 		if err := l.handle(ctx, &got[i]); err != nil {
 			return err
 		}
 	}
 	return l.repost()
+}
+
+// polling is how long it is looked whether there is a completion, before
+// sleeping: about what falling asleep and waking up cost. Whoever looks for
+// longer takes the processor from those who make the completions, where there
+// are few.
+const polling = 20 * time.Microsecond
+
+// poll looks for completions, but with Events leaves that to Wait.
+func (l *lane) poll(dst []rdma.Completion) (n int) {
+	if l.Events {
+		return 0
+	}
+	for end := time.Now().Add(polling); n == 0 && time.Now().Before(end); {
+		n = l.cq.Poll(dst)
+	}
+	return n
 }
 
 func (l *lane) handle(ctx context.Context, c *rdma.Completion) error {

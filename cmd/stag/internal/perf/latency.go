@@ -13,10 +13,27 @@ import (
 // A histogram has times from 1 ns to slowest, to three digits.
 const slowest = 100 * time.Second
 
-func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(slowest), 3) }
+// samples are the times of a round.
+type samples struct {
+	*hdrhistogram.Histogram
+	all []time.Duration // with Unsorted
+}
+
+func newSamples() *samples { return &samples{Histogram: hdrhistogram.New(1, int64(slowest), 3)} }
+
+// add takes a time into account.
+func (l *lane) add(x *samples, took time.Duration) error {
+	if err := x.RecordValue(int64(took)); err != nil {
+		return fmt.Errorf("an answer took %v, and %v is the limit", took, slowest)
+	}
+	if l.Unsorted {
+		x.all = append(x.all, took)
+	}
+	return nil
+}
 
 // call sends one message at a time, and measures until the answer.
-func (l *lane) call(ctx context.Context, h *hdrhistogram.Histogram, m *meter) error {
+func (l *lane) call(ctx context.Context, x *samples, m *meter) error {
 	for !l.enough(l.posted, l.begun) {
 		begin := time.Now()
 		if err := l.ping(); err != nil {
@@ -28,12 +45,14 @@ func (l *lane) call(ctx context.Context, h *hdrhistogram.Histogram, m *meter) er
 			}
 		}
 		now := time.Now()
-		if err := h.RecordValue(int64(now.Sub(begin))); err != nil {
-			return fmt.Errorf("an answer took %v, and %v is the limit", now.Sub(begin), slowest)
+		if !m.completed(1, now) {
+			continue
 		}
-		m.completed(1, now)
+		if err := l.add(x, now.Sub(begin)); err != nil {
+			return err
+		}
 	}
-	if err := l.tell(note{kind: done, round: l.round, count: l.posted, took: m.ended(time.Now())}); err != nil {
+	if err := l.tell(note{kind: done, round: l.round, count: l.posted}); err != nil {
 		return err
 	}
 	return l.untilDone(ctx)

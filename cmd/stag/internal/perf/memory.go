@@ -73,8 +73,8 @@ func (o Options) heap() uint64 {
 	return uint64(o.QPs)*uint64(o.outgoing()+o.incoming()+slack) + slack
 }
 
-// CheckMemory refuses what no machine should be asked for.
-func (o Options) CheckMemory() error {
+// checkMemory refuses what no machine should be asked for.
+func (o Options) checkMemory() error {
 	if need := o.heap(); need > maxMemory {
 		return fmt.Errorf("%d MiB of memory would be needed, and %d is the limit: choose a smaller -s, -q, -t or -r", need>>20, maxMemory>>20)
 	}

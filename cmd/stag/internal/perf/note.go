@@ -16,13 +16,15 @@ const rdmaSend = rdma.WRSend
 // written into the peer's memory, the next of notesAtOnce places, and announced
 // by a Send of no octets. That is solicited, which messages are not.
 //
-//	0      4       8       16      24
-//	| kind | round | count | nanos |
+//	0      4       8       16      24         32
+//	| kind | round | count | nanos | measured |
 type note struct {
 	kind  kind
 	round uint32
 	count uint64        // messages of this round
-	took  time.Duration // done: all of them
+	took  time.Duration // done: those that were measured
+	// measured is how many those are.
+	measured uint64
 }
 
 type kind uint32
@@ -38,7 +40,7 @@ const (
 )
 
 const (
-	noteLen = 24
+	noteLen = 32
 	// notesAtOnce is more notes than the rules let be on their way: a credit
 	// for every share of the receives (see share), and one of each other kind.
 	notesAtOnce = 16
@@ -50,7 +52,8 @@ func (n note) append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(n.kind))
 	b = binary.BigEndian.AppendUint32(b, n.round)
 	b = binary.BigEndian.AppendUint64(b, n.count)
-	return binary.BigEndian.AppendUint64(b, uint64(n.took))
+	b = binary.BigEndian.AppendUint64(b, uint64(n.took))
+	return binary.BigEndian.AppendUint64(b, n.measured)
 }
 
 // parseNote takes noteLen octets.
@@ -60,6 +63,8 @@ func parseNote(b []byte) note {
 		round: binary.BigEndian.Uint32(b[4:]),
 		count: binary.BigEndian.Uint64(b[8:]),
 		took:  time.Duration(binary.BigEndian.Uint64(b[16:])),
+
+		measured: binary.BigEndian.Uint64(b[24:]),
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"os"
 	"time"
@@ -64,14 +65,22 @@ type Options struct {
 	All        bool          // every power of two from 2 to LastSize instead
 	Iterations uint64        // messages of each QP and size
 	Duration   time.Duration // of each size, instead of Iterations
+	Margin     time.Duration // at both ends of Duration, not counted
+	Endless    bool          // Duration after Duration, until Ctrl-C
 	QPs        int
-	TxDepth    int // messages of a QP that are under way
-	RxDepth    int // Sends that a QP has room for
+	TxDepth    int  // messages of a QP that are under way
+	RxDepth    int  // Sends that a QP has room for
+	List       int  // messages posted with one call; 0 means 1
+	Moderation int  // messages to a completion; 0: as perftest has it
+	Inline     int  // octets; messages up to it go inline
+	Events     bool // sleep until there is a completion, instead of polling
 	Both       bool
 	Verify     bool // compare the octets
 
 	Gbits     bool // text in Gb/s instead of MiB/s
-	Histogram bool // text with the distribution of latencies
+	NoPeak    bool // do not look for the peak
+	Histogram bool // with the distribution of latencies
+	Unsorted  bool // with all latencies, in their order
 
 	Out      io.Writer    // text as it goes; nil: none
 	Progress *os.File     // one line that changes, if it is a terminal; nil: none
@@ -94,8 +103,9 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	whole, cancel := o.patient(ctx)
 	defer cancel()
 	s := &session{Options: o, interrupted: func() bool { return ctx.Err() != nil }}
+	s.result.Info = o.info()
 	err = s.run(whole)
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && !(o.Endless && err == nil) {
 		err = ErrInterrupted // whatever it made of the steps that it met
 		s.result.Interrupted = true
 	}
@@ -140,6 +150,9 @@ func (s *session) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if s.Inline > at.Limits.MaxInline {
+		return fmt.Errorf("-I %d: the adapter takes up to %d octets inline", s.Inline, at.Limits.MaxInline)
+	}
 	s.port = at.Ports[0]
 	if err := s.makeLanes(); err != nil {
 		return err
@@ -176,6 +189,22 @@ func (o Options) sizes() (all []int) {
 	return all
 }
 
+// numbered are the rounds, from 1, and their sizes.
+func (o Options) numbered() iter.Seq2[uint32, int] {
+	return func(yield func(uint32, int) bool) {
+		for number := uint32(0); ; {
+			for _, size := range o.sizes() {
+				if number++; !yield(number, size) {
+					return
+				}
+			}
+			if !o.Endless {
+				return
+			}
+		}
+	}
+}
+
 // largest is the largest message.
 func (o Options) largest() int {
 	if o.All {
@@ -186,11 +215,11 @@ func (o Options) largest() int {
 
 // rounds measures each size.
 func (s *session) rounds(ctx context.Context) error {
-	for i, size := range s.sizes() {
+	for number, size := range s.numbered() {
 		if s.interrupted() {
 			break
 		}
-		bye, err := s.measure(ctx, uint32(i+1), size)
+		bye, err := s.measure(ctx, number, size)
 		if err != nil {
 			return err
 		}
@@ -200,7 +229,7 @@ func (s *session) rounds(ctx context.Context) error {
 	}
 	err := s.each(func(l *lane) error { return l.leave(ctx) })
 	for _, l := range s.lanes {
-		s.result.Interrupted = s.result.Interrupted || l.cut
+		s.result.Interrupted = s.result.Interrupted || l.cut && !s.Endless
 	}
 	return err
 }

@@ -104,7 +104,7 @@ func TestNotes(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", n, err, says)
 		}
 	}
-	want := note{kind: done, round: 3, count: 1 << 40, took: time.Hour}
+	want := note{kind: done, round: 3, count: 1 << 40, took: time.Hour, measured: 1 << 39}
 	if got := parseNote(want.append(nil)); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -114,16 +114,23 @@ func TestNotes(t *testing.T) {
 func TestTerms(t *testing.T) {
 	mine := Options{Test: WriteBW, Size: 1, Iterations: 2, QPs: 3, TxDepth: 4, RxDepth: 5}
 	for flag, change := range map[string]func(*Options){
-		"test":     func(o *Options) { o.Test = ReadBW },
-		"-a":       func(o *Options) { o.All = true },
-		"-s":       func(o *Options) { o.Size++ },
-		"-n":       func(o *Options) { o.Iterations++ },
-		"-D":       func(o *Options) { o.Duration++ },
-		"-q":       func(o *Options) { o.QPs++ },
-		"-t":       func(o *Options) { o.TxDepth++ },
-		"-r":       func(o *Options) { o.RxDepth++ },
-		"-b":       func(o *Options) { o.Both = true },
-		"--verify": func(o *Options) { o.Verify = true },
+		"test": func(o *Options) { o.Test = ReadBW },
+		"-a":   func(o *Options) { o.All = true },
+		"-s":   func(o *Options) { o.Size++ },
+		"-n":   func(o *Options) { o.Iterations++ },
+		"-D":   func(o *Options) { o.Duration++ },
+		"-q":   func(o *Options) { o.QPs++ },
+		"-t":   func(o *Options) { o.TxDepth++ },
+		"-r":   func(o *Options) { o.RxDepth++ },
+		"-l":   func(o *Options) { o.List = 2 },
+		"-Q":   func(o *Options) { o.Moderation = 3 },
+		"-I":   func(o *Options) { o.Inline = 1 },
+		"-f":   func(o *Options) { o.Margin++ },
+		"-e":   func(o *Options) { o.Events = true },
+		"-b":   func(o *Options) { o.Both = true },
+
+		"--run_infinitely": func(o *Options) { o.Endless = true },
+		"--verify":         func(o *Options) { o.Verify = true },
 	} {
 		theirs := mine
 		change(&theirs)
@@ -134,7 +141,7 @@ func TestTerms(t *testing.T) {
 	if err := mine.terms().differs(mine.terms()); err != nil {
 		t.Error(err)
 	}
-	for _, b := range []string{"", "{}", "hello", `{"stag_perf":2}`, `{"stag_perf":1,"more":0}`} {
+	for _, b := range []string{"", "{}", "hello", `{"stag_perf":1}`, `{"stag_perf":2,"more":0}`} {
 		if _, err := parseHello([]byte(b)); !errors.Is(err, errStranger) {
 			t.Errorf("%q: %v", b, err)
 		}
@@ -145,7 +152,8 @@ func TestTerms(t *testing.T) {
 func TestHelloFits(t *testing.T) {
 	l := newLane(t, small(WriteLat))
 	l.Options = Options{Test: WriteLat, Size: MaxSize, Iterations: 1 << 40, Duration: 123456789 * time.Millisecond,
-		QPs: 1024, TxDepth: 4096, RxDepth: 4096, Both: true, Verify: true}
+		QPs: 1024, TxDepth: 4096, RxDepth: 4096, Both: true, Verify: true,
+		List: 1024, Moderation: 1024, Inline: 1024, Margin: 23456789 * time.Millisecond, Endless: true, Events: true}
 	l.index = 1023
 	b, err := l.hello()
 	if err != nil || len(b) > 508 {

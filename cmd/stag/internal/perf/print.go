@@ -3,6 +3,8 @@ package perf
 import (
 	"fmt"
 	"strings"
+
+	"github.com/stag-rdma/stag/rdma"
 )
 
 // rule is perftest's.
@@ -28,27 +30,43 @@ func (s *session) printWaiting(port uint16) error {
 func (s *session) printHeader() error {
 	i := &s.result.Info
 	title := titles[s.Test]
+	if s.List > 1 {
+		title = strings.Replace(title, "BW", "Post List BW", 1)
+	}
 	if s.Both {
-		title = strings.Replace(title, "BW", "Bidirectional BW", 1)
+		title = strings.Replace(title, " ", " Bidirectional ", 1)
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n                    %s\n", rule, title)
+	if s.Events {
+		fmt.Fprintf(&b, " Test with events.\n")
+	}
 	fmt.Fprintf(&b, " Dual-port       : OFF\t\tDevice         : %s\n", i.Device)
 	fmt.Fprintf(&b, " Number of qps   : %d\t\tTransport type : IW\n", i.QPs)
 	fmt.Fprintf(&b, " Connection type : RC\t\tUsing SRQ      : OFF\n")
-	fmt.Fprintf(&b, " TX depth        : %d\n", i.TxDepth)
-	if i.RxDepth > 0 {
+	if s.drives() {
+		fmt.Fprintf(&b, " TX depth        : %d\n", i.TxDepth)
+	}
+	if i.List > 1 {
+		fmt.Fprintf(&b, " Post List       : %d\n", i.List)
+	}
+	if i.RxDepth > 0 && (s.serves() || s.Both) {
 		fmt.Fprintf(&b, " RX depth        : %d\n", i.RxDepth)
 	}
 	if !s.Test.Latency() {
-		fmt.Fprintf(&b, " CQ Moderation   : %d\n", s.batch())
+		fmt.Fprintf(&b, " CQ Moderation   : %d\n", i.Moderated)
 	}
 	if i.MTU > 0 {
 		fmt.Fprintf(&b, " Mtu             : %d[B]\n", i.MTU)
 	}
 	fmt.Fprintf(&b, " Link type       : Ethernet\n")
-	fmt.Fprintf(&b, " Max inline data : 0[B]\n")
-	fmt.Fprintf(&b, " rdma_cm QPs     : ON\n")
+	fmt.Fprintf(&b, " GID index       : 0\n")
+	if s.Test.op() == rdma.WRRead {
+		fmt.Fprintf(&b, " Outstand reads  : %d\n", i.Reads)
+	} else {
+		fmt.Fprintf(&b, " Max inline data : %d[B]\n", i.Inline)
+	}
+	fmt.Fprintf(&b, " rdma_cm QPs\t : ON\n")
 	fmt.Fprintf(&b, " Data ex. method : rdma_cm\n")
 	fmt.Fprintf(&b, " Path            : %s\n", i.Path)
 	fmt.Fprintf(&b, " CRC             : %s\n", onOff(i.CRC))
@@ -60,7 +78,10 @@ func (s *session) printHeader() error {
 		fmt.Fprintf(&b, " local address: QPN 0x%06x %s\n", a.LocalQPN, a.Local)
 		fmt.Fprintf(&b, " remote address: QPN 0x%06x %s\n", a.RemoteQPN, a.Remote)
 	}
-	fmt.Fprintf(&b, "%s\n%s", rule, s.columns())
+	fmt.Fprintf(&b, "%s\n", rule)
+	if !s.Unsorted { // else they stand behind what is not sorted
+		b.WriteString(s.columns())
+	}
 	return s.printf("%s", b.String())
 }
 
@@ -84,16 +105,40 @@ func (s *session) columns() string {
 	return " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n"
 }
 
-// printBandwidth says MB for MiB, as perftest does.
-func (s *session) printBandwidth(r Bandwidth) error {
-	unit := 1.0
-	if !s.Gbits {
-		unit = 1e9 / 8 / (1 << 20)
+// unit is what a Gb/s is in the text. It says MB for MiB, as perftest does.
+func (o Options) unit() float64 {
+	if o.Gbits {
+		return 1
 	}
-	return s.printf(" %-10d %-11d    %-15.2f    %-18.2f   %.6f\n", r.Size, r.Iterations, r.PeakGbps*unit, r.Gbps*unit, r.Mpps)
+	return 1e9 / 8 / (1 << 20)
+}
+
+// printBandwidth prints a row. Of less than 0.1 Gb/s there are more digits.
+func (s *session) printBandwidth(r Bandwidth) error {
+	digits := 2
+	if s.Gbits && r.Gbps < 0.1 {
+		digits = 6
+	}
+	return s.printf(" %-10d %-11d    %-15.*f    %-18.*f   %.6f\n",
+		r.Size, r.Iterations, digits, r.PeakGbps*s.unit(), digits, r.Gbps*s.unit(), r.Mpps)
+}
+
+// printUnsorted prints all times, and the columns again.
+func (s *session) printUnsorted(r Latency) error {
+	var b strings.Builder
+	b.WriteString("#, usec\n")
+	for i, us := range r.Unsorted {
+		fmt.Fprintf(&b, "%d, %g\n", i+1, us)
+	}
+	return s.printf("%s%s\n%s", b.String(), rule, s.columns())
 }
 
 func (s *session) printLatency(r Latency) error {
+	if s.Unsorted {
+		if err := s.printUnsorted(r); err != nil {
+			return err
+		}
+	}
 	err := s.printf(" %-6d %-11d    %-11.2f    %-11.2f  %-15.2f    %-11.2f    %-13.2f   %-20.2f   %.2f\n",
 		r.Size, r.Iterations, r.Min, r.Max, r.Typical, r.Average, r.Deviation, r.P99, r.P999)
 	if err != nil || !s.Histogram {

@@ -1,10 +1,6 @@
 package perf
 
-import (
-	"github.com/HdrHistogram/hdrhistogram-go"
-
-	"github.com/stag-rdma/stag/rdma"
-)
+import "github.com/stag-rdma/stag/rdma"
 
 // Result is what a run was like and what it found, for programs. The names of
 // the figures are perftest's.
@@ -13,21 +9,30 @@ type Result struct {
 	Bandwidth   []Bandwidth `json:"bandwidth,omitempty"` // by size
 	Latency     []Latency   `json:"latency,omitempty"`   // by size
 	Interrupted bool        `json:"interrupted,omitempty"`
+
+	// Last is the last size once more, as perftest's files have it.
+	Last *Last `json:"results,omitempty"`
 }
 
-// Info is what was measured, and between whom. It is zero until both ends have
-// been connected.
+// Info is what was to be measured, and between whom. Until both ends have been
+// connected it does not say the latter.
 type Info struct {
 	Test      Test    `json:"test"`
 	Server    bool    `json:"server"`
-	Device    string  `json:"device"`
-	Path      string  `json:"path"`
+	Device    string  `json:"device,omitempty"`
+	Path      string  `json:"path,omitempty"`
 	MTU       int     `json:"mtu,omitempty"` // octets; none with the kernel port
 	CRC       bool    `json:"crc"`
 	QPs       int     `json:"qps"`
 	TxDepth   int     `json:"tx_depth"`
-	RxDepth   int     `json:"rx_depth,omitempty"` // of Sends
-	Seconds   float64 `json:"duration,omitempty"`
+	RxDepth   int     `json:"rx_depth,omitempty"`          // of Sends
+	List      int     `json:"post_list,omitempty"`         // of tests of bandwidth
+	Moderated int     `json:"cq_moderation,omitempty"`     // likewise; of the smallest size
+	Reads     int     `json:"outstanding_reads,omitempty"` // at most, of tests of Reads
+	Inline    int     `json:"max_inline_data"`             // octets
+	Events    bool    `json:"events"`                      // slept until there were completions
+	Seconds   float64 `json:"duration,omitempty"`          // of each size
+	Margin    float64 `json:"margin,omitempty"`            // seconds at both ends of it that do not count
 	Both      bool    `json:"bidirectional"`
 	Verified  bool    `json:"verify"`
 	Addresses []Ends  `json:"connections"`
@@ -46,9 +51,26 @@ type Bandwidth struct {
 	Size       int     `json:"MsgSize"`      // octets
 	Iterations uint64  `json:"n_iterations"` // messages
 	Seconds    float64 `json:"seconds"`
-	PeakGbps   float64 `json:"BW_peak_gbps"` // over a TX depth of messages of this end, at best
+	PeakGbps   float64 `json:"BW_peak_gbps,omitempty"` // over a TX depth of messages of this end, at best; 0: not looked for
 	Gbps       float64 `json:"BW_average_gbps"`
 	Mpps       float64 `json:"MsgRate"` // millions of messages a second
+}
+
+// Last has perftest's names and units: those of the text.
+type Last struct {
+	Size       int     `json:"MsgSize"` // octets
+	Iterations uint64  `json:"n_iterations"`
+	Peak       float64 `json:"BW_peak,omitempty"`
+	Average    float64 `json:"BW_average,omitempty"`
+	Mpps       float64 `json:"MsgRate,omitempty"`
+
+	LatencyMin       float64 `json:"t_min,omitempty"`
+	LatencyMax       float64 `json:"t_max,omitempty"`
+	LatencyTypical   float64 `json:"t_typical,omitempty"`
+	LatencyAverage   float64 `json:"t_avg,omitempty"`
+	LatencyDeviation float64 `json:"t_stdev,omitempty"`
+	LatencyP99       float64 `json:"percentile_99,omitempty"`
+	LatencyP999      float64 `json:"percentile_99.9,omitempty"`
 }
 
 // Latency is how long messages of one size took, in microseconds.
@@ -63,6 +85,9 @@ type Latency struct {
 	P99        float64 `json:"t_99"`
 	P999       float64 `json:"t_99_9"`
 	Histogram  []Step  `json:"histogram,omitempty"`
+
+	// Unsorted are all of them, in the order in which they came.
+	Unsorted []float64 `json:"unsorted,omitempty"`
 }
 
 // Step is a point of the distribution of latencies.
@@ -72,23 +97,36 @@ type Step struct {
 	Count      int64   `json:"count"` // messages that took no longer
 }
 
+// info is what the options say.
+func (o Options) info() Info {
+	i := Info{
+		Test: o.Test, Server: o.Address == "", QPs: o.QPs, TxDepth: o.txDepth(), Inline: o.Inline, Events: o.Events,
+		Seconds: o.Duration.Seconds(), Margin: o.Margin.Seconds(), Both: o.Both, Verified: o.Verify, Addresses: []Ends{},
+	}
+	if !o.Test.Latency() {
+		i.List, i.Moderated = int(o.list()), int(o.moderation(o.sizes()[0]))
+	}
+	if o.Test.op() == rdmaSend {
+		i.RxDepth = o.rxDepth()
+	}
+	return i
+}
+
+// describe adds what the connections say.
 func (s *session) describe() {
 	first := s.lanes[0].qp.Conn()
-	i := Info{
-		Test: s.Test, Server: s.serves(), Device: s.port.Name, Path: first.Path, MTU: s.port.MTU, CRC: first.CRC,
-		QPs: s.QPs, TxDepth: s.txDepth(), Seconds: s.Duration.Seconds(), Both: s.Both, Verified: s.Verify,
-	}
+	i := &s.result.Info
+	i.Device, i.Path, i.MTU, i.CRC = s.port.Name, first.Path, s.port.MTU, first.CRC
 	if s.KernelPort {
 		i.Device = "kernel"
 	}
-	if s.Test.op() == rdmaSend {
-		i.RxDepth = s.rxDepth()
+	if s.Test.op() == rdma.WRRead {
+		i.Reads = first.ORD
 	}
 	for _, l := range s.lanes {
 		c := l.qp.Conn()
 		i.Addresses = append(i.Addresses, Ends{c.Local.String(), l.qp.Number(), c.Remote.String(), l.theirs.Number})
 	}
-	s.result.Info = i
 }
 
 // bandwidth sums what both ends' messages came to, each over its own time. A
@@ -96,14 +134,14 @@ func (s *session) describe() {
 func (s *session) bandwidth(m *meter, size int) (b Bandwidth) {
 	b.Size = size
 	rate := 0.0 // messages a second
-	if s.drives() && m.total > 0 {
-		b.Iterations = m.total
-		b.Seconds = m.finished.Sub(m.begun).Seconds()
-		rate = float64(m.total) / b.Seconds
+	if n, took := m.measured(m.inside, m.total, m.finished); s.drives() && n > 0 {
+		b.Iterations = n
+		b.Seconds = took.Seconds()
+		rate = float64(n) / b.Seconds
 	}
 	theirs, took := uint64(0), 0.0
 	for _, l := range s.lanes {
-		theirs += l.peer.count
+		theirs += l.peer.measured
 		took = max(took, l.peer.took.Seconds())
 	}
 	if theirs > 0 {
@@ -112,17 +150,21 @@ func (s *session) bandwidth(m *meter, size int) (b Bandwidth) {
 		rate += float64(theirs) / took
 	}
 	gigabits := 8 * float64(size) / 1e9
-	b.Mpps, b.Gbps, b.PeakGbps = rate/1e6, rate*gigabits, max(m.peak, rate)*gigabits
+	b.Mpps, b.Gbps = rate/1e6, rate*gigabits
+	if !s.NoPeak {
+		b.PeakGbps = max(m.peak, rate) * gigabits
+	}
 	return b
 }
 
-// latency takes the figures from the histogram. Of a message that was answered
-// by another, one way is half of it.
-func (s *session) latency(h *hdrhistogram.Histogram, size int) Latency {
+// latency takes the figures from the samples. Of a message that was answered by
+// another, one way is half of it.
+func (s *session) latency(x *samples, size int) Latency {
 	scale := 1e-3 // from nanoseconds
 	if s.Test.op() != rdma.WRRead {
 		scale /= 2
 	}
+	h := x.Histogram
 	at := func(p float64) float64 { return scale * float64(h.ValueAtPercentile(p)) }
 	r := Latency{
 		Size: size, Iterations: uint64(h.TotalCount()),
@@ -134,5 +176,23 @@ func (s *session) latency(h *hdrhistogram.Histogram, size int) Latency {
 			r.Histogram = append(r.Histogram, Step{b.Quantile, scale * float64(b.ValueAt), b.Count})
 		}
 	}
+	for _, took := range x.all {
+		r.Unsorted = append(r.Unsorted, scale*float64(took))
+	}
 	return r
+}
+
+func (s *session) foundBandwidth(b Bandwidth) error {
+	s.result.Bandwidth = append(s.result.Bandwidth, b)
+	s.result.Last = &Last{Size: b.Size, Iterations: b.Iterations, Peak: b.PeakGbps * s.unit(), Average: b.Gbps * s.unit(), Mpps: b.Mpps}
+	return s.printBandwidth(b)
+}
+
+func (s *session) foundLatency(l Latency) error {
+	s.result.Latency = append(s.result.Latency, l)
+	s.result.Last = &Last{
+		Size: l.Size, Iterations: l.Iterations, LatencyMin: l.Min, LatencyMax: l.Max, LatencyTypical: l.Typical,
+		LatencyAverage: l.Average, LatencyDeviation: l.Deviation, LatencyP99: l.P99, LatencyP999: l.P999,
+	}
+	return s.printLatency(l)
 }

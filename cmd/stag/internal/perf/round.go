@@ -2,6 +2,7 @@ package perf
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 )
 
@@ -18,7 +19,7 @@ func (s *session) measure(ctx context.Context, number uint32, size int) (bye boo
 	if err != nil || byes.Load() {
 		return byes.Load(), err
 	}
-	m := newMeter(uint64(s.txDepth()))
+	m := s.newMeter()
 	stop := s.show(m, size)
 	defer stop()
 	if s.Test.Latency() {
@@ -30,10 +31,9 @@ func (s *session) measure(ctx context.Context, number uint32, size int) (bye boo
 	stop()
 	b := s.bandwidth(m, size)
 	if b.Iterations == 0 {
-		return false, nil
+		return false, s.nothing(size)
 	}
-	s.result.Bandwidth = append(s.result.Bandwidth, b)
-	return false, s.printBandwidth(b)
+	return false, s.foundBandwidth(b)
 }
 
 // pingPong is a round of a test of latency, which has one QP.
@@ -42,15 +42,22 @@ func (s *session) pingPong(ctx context.Context, m *meter, size int, stop func())
 	if s.serves() {
 		return l.answer(ctx)
 	}
-	h := newHistogram()
-	if err := l.call(ctx, h, m); err != nil {
+	x := newSamples()
+	if err := l.call(ctx, x, m); err != nil {
 		return err
 	}
 	stop()
-	if h.TotalCount() == 0 {
+	if x.TotalCount() == 0 {
+		return s.nothing(size)
+	}
+	return s.foundLatency(s.latency(x, size))
+}
+
+// nothing is what a round has found without a message to go by. Either end may
+// have cut it short before there was one.
+func (s *session) nothing(size int) error {
+	if s.Margin == 0 || s.interrupted() || s.lanes[0].peerDone && s.serves() {
 		return nil
 	}
-	r := s.latency(h, size)
-	s.result.Latency = append(s.result.Latency, r)
-	return s.printLatency(r)
+	return fmt.Errorf("no message of %d octets was completed between the margins: choose a longer -D, or a smaller -f", size)
 }

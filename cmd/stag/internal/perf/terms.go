@@ -11,7 +11,7 @@ import (
 )
 
 // version is of the exchange between the two ends.
-const version = 1
+const version = 2
 
 // hello is what an end says of itself with the Request or the Reply, as JSON.
 type hello struct {
@@ -31,6 +31,12 @@ type terms struct {
 	QPs        int     `json:"q"`
 	TxDepth    int     `json:"t"`
 	RxDepth    int     `json:"r"`
+	List       int     `json:"l,omitempty"`
+	Moderation int     `json:"Q,omitempty"`
+	Inline     int     `json:"I,omitempty"`
+	Margin     float64 `json:"f,omitempty"` // seconds
+	Endless    bool    `json:"i,omitempty"`
+	Events     bool    `json:"e,omitempty"`
 	Both       bool    `json:"b,omitempty"`
 	Verify     bool    `json:"v,omitempty"`
 }
@@ -47,6 +53,8 @@ func (o Options) terms() terms {
 	t := terms{
 		Test: o.Test, Size: o.Size, All: o.All, Iterations: o.Iterations, Seconds: o.Duration.Seconds(),
 		QPs: o.QPs, TxDepth: o.txDepth(), RxDepth: o.rxDepth(), Both: o.Both, Verify: o.Verify,
+		List: int(o.list()), Moderation: int(o.moderation(o.largest())), Inline: o.Inline,
+		Margin: o.Margin.Seconds(), Endless: o.Endless, Events: o.Events,
 	}
 	if o.All {
 		t.Size = 0
@@ -69,6 +77,12 @@ func (t terms) differs(theirs terms) error {
 		{"-q", t.QPs, theirs.QPs},
 		{"-t", t.TxDepth, theirs.TxDepth},
 		{"-r", t.RxDepth, theirs.RxDepth},
+		{"-l", t.List, theirs.List},
+		{"-Q", t.Moderation, theirs.Moderation},
+		{"-I", t.Inline, theirs.Inline},
+		{"-f", t.Margin, theirs.Margin},
+		{"--run_infinitely", t.Endless, theirs.Endless},
+		{"-e", t.Events, theirs.Events},
 		{"-b", t.Both, theirs.Both},
 		{"--verify", t.Verify, theirs.Verify},
 	} {

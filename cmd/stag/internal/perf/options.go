@@ -1,0 +1,134 @@
+package perf
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// The most that can be asked for.
+const (
+	maxQPs        = 1024
+	maxDepth      = 4096
+	maxModeration = 1024
+	maxSamples    = 10_000_000 // with Unsorted
+)
+
+// Moderation as perftest has it: so many messages to a completion, or as many as
+// the TX depth; but large messages have a completion each.
+const (
+	presetModeration = 100
+	largeMessage     = 8 << 10 // octets; what is larger
+)
+
+// list is how many messages are posted with one call.
+func (o Options) list() uint64 { return uint64(max(o.List, 1)) }
+
+// moderation is how many messages of a size have one completion together.
+func (o Options) moderation(size int) uint64 {
+	switch {
+	case o.Test.Latency():
+		return 1
+	case o.Moderation > 0:
+		return uint64(o.Moderation)
+	case o.List > 1:
+		return o.list()
+	case size > largeMessage:
+		return 1
+	}
+	return uint64(min(presetModeration, o.TxDepth))
+}
+
+// Check finds what is wrong with the options. Each is named by its flag.
+func (o Options) Check() error {
+	if err := o.checkRanges(); err != nil {
+		return err
+	}
+	if err := o.checkTime(); err != nil {
+		return err
+	}
+	if err := o.checkPosting(); err != nil {
+		return err
+	}
+	return o.checkMemory()
+}
+
+func (o Options) checkRanges() error {
+	switch {
+	case (o.Link == "") == !o.KernelPort:
+		return errors.New("choose one of -d IFACE and --kernel-port")
+	case o.Port == 0:
+		return errors.New("-p 0: choose 1 to 65535")
+	case o.Size < 1 || o.Size > MaxSize:
+		return fmt.Errorf("-s %d: choose 1 to %d octets", o.Size, MaxSize)
+	case o.QPs < 1 || o.QPs > maxQPs:
+		return fmt.Errorf("-q %d: choose 1 to %d", o.QPs, maxQPs)
+	case o.TxDepth < 1 || o.TxDepth > maxDepth:
+		return fmt.Errorf("-t %d: choose 1 to %d", o.TxDepth, maxDepth)
+	case o.RxDepth < 1 || o.RxDepth > maxDepth:
+		return fmt.Errorf("-r %d: choose 1 to %d", o.RxDepth, maxDepth)
+	case o.Inline < 0:
+		return fmt.Errorf("-I %d: choose 0 or more octets", o.Inline)
+	case o.Inline > 0 && o.Test.op() == rdma.WRRead:
+		return errors.New("-I: a Read sends no data of its own: leave it out")
+	}
+	return nil
+}
+
+// checkTime looks at how long a size is measured.
+func (o Options) checkTime() error {
+	byClock := o.Duration != 0
+	switch {
+	case byClock && (o.Duration < 10*time.Millisecond || o.Duration > 1e6*time.Second):
+		return fmt.Errorf("-D %v: choose 0.01 to 1000000 seconds", o.Duration.Seconds())
+	case !byClock && (o.Iterations < 1 || o.Iterations > 1<<40):
+		return fmt.Errorf("-n %d: choose 1 to 2^40", o.Iterations)
+	case o.Margin < 0:
+		return fmt.Errorf("-f %v: choose 0 or more seconds", o.Margin.Seconds())
+	case o.Margin > 0 && !byClock:
+		return errors.New("-f has no meaning without -D")
+	case o.Margin > 0 && o.Endless:
+		return errors.New("-f and --run_infinitely: choose one")
+	case o.Margin > 0 && o.Duration <= 2*o.Margin:
+		return fmt.Errorf("-f %v: two margins are all of -D %v: choose a smaller one, or a longer -D", o.Margin.Seconds(), o.Duration.Seconds())
+	case o.Endless && o.All:
+		return errors.New("-a and --run_infinitely: choose one")
+	case o.Unsorted && byClock:
+		return errors.New("-U keeps every latency: give their number by -n instead of -D")
+	case o.Unsorted && o.Iterations > maxSamples:
+		return fmt.Errorf("-U keeps every latency: choose -n up to %d", maxSamples)
+	}
+	return nil
+}
+
+// checkPosting looks at how the messages of a bandwidth go to the queue.
+func (o Options) checkPosting() error {
+	switch most := o.longestList(); {
+	case o.List < 0:
+		return fmt.Errorf("-l %d: choose 1 or more", o.List)
+	case o.Moderation < 0 || o.Moderation > maxModeration:
+		return fmt.Errorf("-Q %d: choose 1 to %d", o.Moderation, maxModeration)
+	case o.Moderation > o.TxDepth:
+		return fmt.Errorf("-Q %d: more than -t %d: no completion would come", o.Moderation, o.TxDepth)
+	case o.List > o.TxDepth:
+		return fmt.Errorf("-l %d: more than -t %d: no list would fit", o.List, o.TxDepth)
+	case o.List > most:
+		return fmt.Errorf("-l %d: with -r %d choose up to %d", o.List, o.RxDepth, most)
+	case o.List > 1 && o.Moderation > 0 && o.List%o.Moderation != 0:
+		return fmt.Errorf("-l %d: choose a multiple of -Q %d", o.List, o.Moderation)
+	case o.List > 1 && o.Duration == 0 && o.Iterations%o.list() != 0:
+		return fmt.Errorf("-n %d: choose a multiple of -l %d", o.Iterations, o.List)
+	}
+	return nil
+}
+
+// longestList is the longest that fits while fewer receives are free than the
+// peer would speak of.
+func (o Options) longestList() int {
+	if o.Test.op() != rdmaSend {
+		return o.TxDepth
+	}
+	return o.RxDepth - int(o.share()) + 1
+}
