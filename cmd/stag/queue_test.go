@@ -1,0 +1,32 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/stag-rdma/stag/loader/pair"
+)
+
+// TestTwoEngines: a second process on an interface whose queue is in use is told
+// by whom, in one line, and the first goes on.
+func TestTwoEngines(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	at := func(side pair.Side, args ...string) *exec.Cmd {
+		return command(t, append([]string{"ping", "-i", p.Ends[side].Name}, args...)...)
+	}
+	var first *running
+	in(t, p, func() error { first = listening(t, at(pair.A, "-s", "-P")); return nil })
+	again := inside(t, p, at(pair.A, "-s", "-p", "7175"))
+	again.ends(t, exitFailed)
+	contains(t, again.stderr, fmt.Sprintf("%s queue 0 is in use by pid %d", p.Ends[pair.A].Name, first.cmd.Process.Pid))
+	var client result
+	must(t, p.Do(pair.B, func() error {
+		client = run(t, at(pair.B, "-c", "-C", "2", "-V", "-a", p.Ends[pair.A].V4.Addr().String()))
+		return nil
+	}))
+	client.ends(t, 0)
+	must(t, first.cmd.Process.Signal(os.Interrupt))
+	contains(t, first.all(0), "Clients: 1. Failed: 0.")
+}
