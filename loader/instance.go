@@ -81,7 +81,7 @@ func Instances() ([]Instance, error) {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, nil
 	case errors.Is(err, os.ErrPermission):
-		return nil, fail(ErrPermission, err, "read what is pinned below %s: run as root", Root)
+		return nil, cannotRead(err)
 	case err != nil:
 		return nil, fmt.Errorf("read what is pinned: %w", err)
 	}
@@ -99,14 +99,28 @@ func Instances() ([]Instance, error) {
 // ReadInstance reads what is pinned in dir, as Instances does. ErrNotPinned when
 // there is no such directory.
 func ReadInstance(dir string) (Instance, error) {
-	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-		return Instance{}, fail(ErrNotPinned, err, "nothing is pinned at %s", dir)
-	} else if err != nil {
-		return Instance{}, fmt.Errorf("read what is pinned: %w", err)
+	if err := isPinned(dir); err != nil {
+		return Instance{}, err
 	}
 	finder := newFinder()
 	defer finder.close()
 	return readInstance(dir, finder), nil
+}
+
+// isPinned looks whether there is a directory of an instance.
+func isPinned(dir string) error {
+	_, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return fail(ErrNotPinned, err, "nothing is pinned at %s", dir)
+	case errors.Is(err, os.ErrPermission):
+		return cannotRead(err)
+	}
+	return err
+}
+
+func cannotRead(err error) error {
+	return fail(ErrPermission, err, "what is pinned below %s is root's to read and to change: run as root", Root)
 }
 
 func readInstance(dir string, f *finder) Instance {

@@ -29,7 +29,7 @@ func sweepPins(f *finder) (done []string, err error) {
 		return nil, nil
 	}
 	if errors.Is(err, os.ErrPermission) {
-		return nil, fail(ErrPermission, err, "look for what is left below %s: run as root", Root)
+		return nil, cannotRead(err)
 	}
 	for _, d := range dirs {
 		if !d.IsDir() {

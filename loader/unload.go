@@ -42,8 +42,8 @@ type Unloaded struct {
 // that cannot be read, as another version made it. ErrNotPinned when there is
 // nothing.
 func Unload(o UnloadOptions) (done []Unloaded, err error) {
-	if _, err := os.Stat(o.Instance); err != nil {
-		return nil, fail(ErrNotPinned, err, "nothing is pinned at %s", o.Instance)
+	if err := isPinned(o.Instance); err != nil {
+		return nil, err
 	}
 	lock, err := lockInstance(o.Instance)
 	if err != nil {

@@ -20,12 +20,9 @@ type Config struct {
 	VLAN uint16
 
 	// Generic attaches the program in generic (SKB) mode: slower, for drivers
-	// that have no native XDP. It is never chosen silently.
+	// that have no native XDP. It is never chosen silently. A program that is
+	// there already stays as it was loaded.
 	Generic bool
-
-	// Pin is the directory in bpffs under which the program and its maps
-	// stay when the process ends; empty: they are private and go with it.
-	Pin string
 
 	// Queues are the receive queues to serve. 0 means all that the interface
 	// has; any other number must be exactly that, as a queue without an
@@ -39,7 +36,8 @@ type Config struct {
 	// ZeroCopy says whether the driver's zero-copy mode is used.
 	ZeroCopy afxdp.ZeroCopy
 
-	// MaxFlows is how many connections can be open at a time. 0 means 4096.
+	// MaxFlows is how many connections can be open at a time. 0 means 4096, or
+	// fewer where the program was loaded with room for fewer.
 	MaxFlows int
 
 	// Engine is passed on to every queue's engine, but for Ended.
@@ -52,6 +50,9 @@ type Config struct {
 	// Log gets a line when an object is born or dies. nil: no log.
 	Log *slog.Logger
 }
+
+// defaultFlows is for a MaxFlows of 0.
+const defaultFlows = 4096
 
 // fill completes c, or says everything that is wrong with it.
 func (c Config) fill() (Config, error) {
@@ -79,9 +80,6 @@ func (c Config) fill() (Config, error) {
 	}
 	if c.TxFrames == 0 {
 		c.TxFrames = 4096
-	}
-	if c.MaxFlows == 0 {
-		c.MaxFlows = 4096
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -1,6 +1,7 @@
 package nic
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,8 +53,9 @@ type NIC struct {
 // network namespace of the calling thread, and stays bound to it. It needs
 // CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, and CAP_IPC_LOCK or enough memlock.
 //
-// What already is on the interface is left alone: a foreign XDP program, or a
-// queue that another process owns, is an error of package loader or afxdp.
+// A program that `stag load` has put there is adopted, and stays when the NIC
+// is closed. What else is on the interface is left alone: a foreign XDP program,
+// or a queue that another process owns, is an error of package loader or afxdp.
 func Open(cfg Config) (*NIC, error) {
 	cfg, err := cfg.fill()
 	if err != nil {
@@ -79,10 +81,7 @@ func (n *NIC) open() (err error) {
 	if n.link.VLAN != 0 {
 		n.cfg.VLAN = n.link.VLAN
 	}
-	if n.dir, err = offload.NewDirectory(n.cfg.MaxFlows); err != nil {
-		return err
-	}
-	for _, step := range []func() error{n.checkQueues, n.claim, n.attach, n.checkChunk, n.openQueues, n.startEngines, n.watch} {
+	for _, step := range []func() error{n.checkQueues, n.claim, n.attach, n.checkChunk, n.openQueues, n.clear, n.startEngines, n.watch} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -116,19 +115,50 @@ func (n *NIC) claim() error {
 	return nil
 }
 
+// attach puts the program on the interface, or adopts the one that `stag load`
+// has put there.
 func (n *NIC) attach() (err error) {
-	n.steer, err = loader.Load(loader.Options{
-		Link:     n.link.Port,
-		Generic:  n.cfg.Generic,
-		Pin:      n.cfg.Pin,
-		MaxFlows: uint32(n.cfg.MaxFlows),
-		Queues:   n.cfg.Queues,
-	})
+	n.steer, err = loader.Adopt(n.link.Port)
+	if errors.Is(err, loader.ErrNotPinned) {
+		n.steer, err = loader.Load(loader.Options{
+			Link:     n.link.Port,
+			Generic:  n.cfg.Generic,
+			MaxFlows: uint32(cmp.Or(n.cfg.MaxFlows, defaultFlows)),
+			Queues:   n.cfg.Queues,
+		})
+	}
 	if err != nil {
 		return err
 	}
 	n.undo.add(n.steer.Close)
-	return nil
+	return n.makeRoom()
+}
+
+// makeRoom makes the directory of flows. An adopted program has room for as many
+// as it was loaded for.
+func (n *NIC) makeRoom() (err error) {
+	room := int(n.steer.MaxFlows())
+	if n.cfg.MaxFlows == 0 {
+		n.cfg.MaxFlows = min(defaultFlows, room)
+	}
+	if n.cfg.MaxFlows > room {
+		return fmt.Errorf("%d flows asked for, and stag was loaded on %s with room for %d: ask for fewer, or stag unload %s and stag load %s --max-flows %d",
+			n.cfg.MaxFlows, n.link.Port, room, n.link.Port, n.link.Port, n.cfg.MaxFlows)
+	}
+	n.dir, err = offload.NewDirectory(n.cfg.MaxFlows)
+	return err
+}
+
+// clear removes the flows that an engine before us has left in the program: their
+// packets are the kernel's again, which resets the peers. Every queue is ours by
+// now, so nobody runs them.
+func (n *NIC) clear() error {
+	if n.steer.Instance() == "" {
+		return nil
+	}
+	left, err := n.steer.Clear()
+	n.log.Info("program adopted", "link", n.link.Port, "instance", n.steer.Instance(), "program", n.steer.ProgID(), "flows removed", left)
+	return err
 }
 
 // checkChunk makes sure that a packet fits into a chunk. What no chunk would

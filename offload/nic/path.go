@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/stag-rdma/stag/afxdp"
 	"github.com/stag-rdma/stag/loader"
@@ -16,6 +17,9 @@ type Path struct {
 	XDP    loader.Mode // where the steering program runs
 	Memory afxdp.Mode  // whether the kernel copies
 	Queues int
+	// Instance is the name of the one whose program was adopted; "" where the
+	// program is the process's own.
+	Instance string
 	// NoZeroCopy is why zero copy was tried and is not used; nil otherwise.
 	NoZeroCopy error
 }
@@ -25,14 +29,23 @@ func (p Path) String() string {
 	if p.Queues == 1 {
 		plural = ""
 	}
-	return fmt.Sprintf("%s, %v XDP, %v, %d queue%s", p.Driver, p.XDP, p.Memory, p.Queues, plural)
+	s := fmt.Sprintf("%s, %v XDP, %v, %d queue%s", p.Driver, p.XDP, p.Memory, p.Queues, plural)
+	if p.Instance != "" {
+		s += ", adopted from instance " + p.Instance
+	}
+	return s
 }
 
 // Path reports what Open found.
 func (n *NIC) Path() Path {
 	info := n.queues[0].Info()
+	instance := n.steer.Instance()
+	if instance != "" {
+		instance = filepath.Base(instance)
+	}
 	return Path{
-		Driver: n.link.Driver, XDP: n.steer.Mode(), Memory: info.Mode,
+		Instance: instance,
+		Driver:   n.link.Driver, XDP: n.steer.Mode(), Memory: info.Mode,
 		Queues: len(n.queues), NoZeroCopy: info.NoZeroCopy,
 	}
 }
