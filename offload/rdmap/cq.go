@@ -109,6 +109,13 @@ func (c *CQ) tell(event bool) {
 	}
 }
 
+// Len is how many completions wait to be polled, those that are being written
+// just now included.
+func (c *CQ) Len() int {
+	head := c.head.Load() // first: what is polled meanwhile would make it less than none
+	return int(min(c.tail.Load()-head, uint64(len(c.cells))))
+}
+
 // Poll moves completions into dst, oldest first, and reports how many. One
 // goroutine at a time.
 func (c *CQ) Poll(dst []Completion) int {

@@ -34,6 +34,8 @@ func (q *QP) receive(s stream.Stream) {
 		code := q.segment(ulpdu)
 		if code != (Code{}) {
 			q.terminate(code, &q.seg)
+		} else {
+			q.countIn.count(q.seg.Opcode, len(q.seg.Payload), q.seg.Last)
 		}
 		q.seg = ddp.Segment{} // it borrows the FPDU
 		q.open, q.rtrIn = true, false

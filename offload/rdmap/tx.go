@@ -99,6 +99,7 @@ func (q *QP) sendSegment(s stream.Stream) bool {
 		at = append(at, piece...)
 	}
 	q.tx.End()
+	q.countOut.count(m.Opcode, n, !m.Open())
 	if !m.Open() {
 		q.sent()
 	}

@@ -1,0 +1,64 @@
+package rdmap
+
+import "github.com/stag-rdma/stag/offload/wire"
+
+// Stats counts what a QP has done since it was connected. All only grow. A
+// message counts when its last segment has left, or has been placed; what was
+// refused does not. Those by which MPA revision 2 begins are among them.
+type Stats struct {
+	FPDUsIn, FPDUsOut                 uint64 // segments of all messages, each in an FPDU of its own
+	WritesIn, WritesOut               uint64 // RDMA Writes
+	WriteOctetsIn, WriteOctetsOut     uint64 // their payload
+	ReadRequestsIn, ReadRequestsOut   uint64 // RDMA Reads that were asked for: by the peer, by us
+	ReadResponsesIn, ReadResponsesOut uint64 // RDMA Reads that were answered: by the peer, by us
+	ReadOctetsIn, ReadOctetsOut       uint64 // payload of the answers
+	SendsIn, SendsOut                 uint64 // of the whole Send family
+	SendOctetsIn, SendOctetsOut       uint64 // their payload
+	InvalidatesIn, InvalidatesOut     uint64 // Sends with Invalidate, which SendsIn and SendsOut count as well
+	MostReadsIn, MostReadsOut         uint64 // the most RDMA Reads that were outstanding at a time: the peer's, ours
+}
+
+// Stats returns the counters. It belongs to who runs the QP's steps, and to
+// anybody when the QP is dead.
+func (q *QP) Stats() Stats {
+	in, out := &q.countIn, &q.countOut
+	return Stats{
+		FPDUsIn: in.fpdus, FPDUsOut: out.fpdus,
+		WritesIn: in.messages[wire.OpWrite], WritesOut: out.messages[wire.OpWrite],
+		WriteOctetsIn: in.octets[wire.OpWrite], WriteOctetsOut: out.octets[wire.OpWrite],
+		ReadRequestsIn: in.messages[wire.OpReadRequest], ReadRequestsOut: out.messages[wire.OpReadRequest],
+		ReadResponsesIn: in.messages[wire.OpReadResponse], ReadResponsesOut: out.messages[wire.OpReadResponse],
+		ReadOctetsIn: in.octets[wire.OpReadResponse], ReadOctetsOut: out.octets[wire.OpReadResponse],
+		SendsIn: sends(&in.messages), SendsOut: sends(&out.messages),
+		SendOctetsIn: sends(&in.octets), SendOctetsOut: sends(&out.octets),
+		InvalidatesIn: invalidates(&in.messages), InvalidatesOut: invalidates(&out.messages),
+		MostReadsIn: uint64(q.irq.most), MostReadsOut: uint64(q.orq.most),
+	}
+}
+
+// traffic counts segments of one direction, by opcode.
+type traffic struct {
+	fpdus            uint64
+	messages, octets byOpcode
+}
+
+// byOpcode has a place for each that there is.
+type byOpcode [wire.OpTerminate + 1]uint64
+
+// count counts a segment with n octets of payload.
+func (t *traffic) count(op wire.Opcode, n int, last bool) {
+	t.fpdus++
+	t.octets[op] += uint64(n)
+	if last {
+		t.messages[op]++
+	}
+}
+
+// sends is the sum over the Send family.
+func sends(n *byOpcode) uint64 {
+	return n[wire.OpSend] + n[wire.OpSendSE] + invalidates(n)
+}
+
+func invalidates(n *byOpcode) uint64 {
+	return n[wire.OpSendInvalidate] + n[wire.OpSendSEInvalidate]
+}
