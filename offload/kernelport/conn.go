@@ -51,6 +51,9 @@ type Conn struct {
 	err          error         // valid when done is closed
 	abortedCause error         // set before wantAbort
 
+	// stepping is held during each step, and not while Run waits.
+	stepping sync.Mutex
+
 	// mu guards the life of the descriptors against Doorbell and Close.
 	mu      sync.Mutex
 	eventFD int // -1 when closed
@@ -134,6 +137,16 @@ func (c *Conn) Doorbell() {
 // one is the number 1 as an eventfd wants it; any order of octets is positive.
 var one = [8]byte{1}
 
+// Between runs fn on the calling goroutine between two steps, and nobody is
+// woken for it: for what belongs to the steps, such as what the ULP counts. fn
+// must only look, and be short. When the connection has ended it runs all the
+// same.
+func (c *Conn) Between(fn func()) {
+	c.stepping.Lock()
+	defer c.stepping.Unlock()
+	fn()
+}
+
 // Done is closed when the connection has ended and Fault has returned.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
@@ -179,9 +192,11 @@ func (c *Conn) finish(err error) {
 		c.reset()
 	}
 	c.release()
+	c.stepping.Lock()
 	c.reader.Enter()
 	c.ulp.Fault(clock.Now(), err)
 	c.reader.Leave()
+	c.stepping.Unlock()
 	c.tell()
 	c.err = err
 	close(c.done)

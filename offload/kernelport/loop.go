@@ -38,9 +38,11 @@ func (c *Conn) Run(ctx context.Context) error {
 func (c *Conn) loop() error {
 	for {
 		now := clock.Now()
+		c.stepping.Lock()
 		c.reader.Enter()
 		moved := c.step(now)
 		c.reader.Leave()
+		c.stepping.Unlock()
 		c.tell()
 		if over, err := c.over(now); over {
 			return err
