@@ -51,18 +51,28 @@ type Counters struct {
 
 // Drops calls fn for every reason for which packets were dropped or ignored.
 func (c *Counters) Drops(fn func(layer, reason string, n uint64)) {
-	for i, n := range c.drops {
+	c.Each(func(layer, reason string, n uint64) {
 		if n != 0 {
+			fn(layer, reason, n)
+		}
+	})
+}
+
+// Each calls fn for every reason for which packets can be dropped or ignored,
+// those that did not occur among them, always in the same order.
+func (c *Counters) Each(fn func(layer, reason string, n uint64)) {
+	for i, n := range c.drops {
+		if i != 0 {
 			fn("engine", Drop(i).String(), n)
 		}
 	}
 	for i, n := range c.parse {
-		if n != 0 {
+		if wire.Reason(i) != wire.OK {
 			fn("wire", wire.Reason(i).String(), n)
 		}
 	}
 	for i, n := range c.tcp {
-		if n != 0 && tcp.Drop(i) != tcp.DropNone { // that is what was used
+		if tcp.Drop(i) != tcp.DropNone { // that is what was used
 			fn("tcp", tcp.Drop(i).String(), n)
 		}
 	}

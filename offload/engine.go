@@ -96,7 +96,7 @@ type Engine struct {
 	worked  bool          // this step moved something
 	stalled bool          // the link takes nothing now
 	next    clock.Instant // what the last step reported
-	asleep  bool          // Run sleeps ...
+	asleep  atomic.Bool   // Run sleeps, any goroutine may know ...
 	alarm   clock.Instant // ... until then
 	tapped  []*tap.Ring   // who sees this step's packets; empty: nobody
 	count   Counters

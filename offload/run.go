@@ -28,7 +28,7 @@ func (e *Engine) Progress(now clock.Instant) (next clock.Instant, ok bool) {
 		next = now // there may be more
 	}
 	e.next = next
-	early := next != clock.Never && e.asleep && (e.alarm == clock.Never || next < e.alarm)
+	early := next != clock.Never && e.asleep.Load() && (e.alarm == clock.Never || next < e.alarm)
 	ended := e.takeEnded()
 	e.reader.Leave()
 	e.token.Store(false)
@@ -125,14 +125,15 @@ func (e *Engine) lieDown(now clock.Instant) (time.Duration, error) {
 	defer e.token.Store(false)
 	limit, err := e.port.Arm(until(now, e.next))
 	if limit != 0 {
-		e.asleep, e.alarm = true, e.next
+		e.alarm = e.next
+		e.asleep.Store(true)
 	}
 	return limit, err
 }
 
 func (e *Engine) getUp() {
 	e.acquire()
-	e.asleep = false
+	e.asleep.Store(false)
 	e.token.Store(false)
 }
 

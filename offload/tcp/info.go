@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"math"
 	"time"
 
 	"github.com/stag-rdma/stag/offload/seq"
@@ -29,7 +30,7 @@ type Info struct {
 	Phase                    Phase
 	SndUna, SndNxt, RcvNxt   seq.Num
 	SndWnd, RcvWnd           uint32
-	Cwnd, Ssthresh, Pipe     uint32
+	Cwnd, Ssthresh, Pipe     uint32 // Ssthresh is NoThreshold before the first loss
 	EMSS, MTU                uint32
 	SRTT, RTTVar, RTO        time.Duration // RTO without backoff
 	Backoff                  uint8
@@ -37,6 +38,18 @@ type Info struct {
 	SndSegs                  uint32 // entries of the retransmission queue
 	RcvFrames, ReorderFrames int    // receive frames held, in order and not
 	Recovering               bool
+}
+
+// NoThreshold is the slow start threshold of a connection that has not lost
+// anything yet: there is none.
+const NoThreshold = math.MaxUint32
+
+// threshold is the congestion control's, as others show it.
+func threshold(c Congestion) uint32 {
+	if t := c.Threshold(); t < maxCwnd {
+		return t
+	}
+	return NoThreshold
 }
 
 // State is where the connection is in its life.
@@ -51,7 +64,7 @@ func (c *Conn) Info() Info {
 		Phase:  c.phase,
 		SndUna: c.sndUna, SndNxt: c.sndNxt, RcvNxt: c.rcvNxt,
 		SndWnd: c.sndWnd, RcvWnd: uint32(c.rcvNxt.Until(c.rcvAdv)),
-		Cwnd: c.cc.Window(), Ssthresh: c.cc.Threshold(), Pipe: c.pipe(),
+		Cwnd: c.cc.Window(), Ssthresh: threshold(c.cc), Pipe: c.pipe(),
 		EMSS: c.path.emss(), MTU: uint32(c.path.mtu),
 		SRTT: c.rtt.srtt, RTTVar: c.rtt.rttvar, RTO: c.rtt.rto, Backoff: c.rtt.backoff,
 		Queued: uint32(c.Unacked()), Unread: c.in.unread,

@@ -1,0 +1,38 @@
+package nic
+
+import (
+	"context"
+
+	"github.com/stag-rdma/stag/afxdp"
+	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/tcp"
+)
+
+// Glance is what a queue and its engine say at one moment.
+type Glance struct {
+	offload.Glance
+	Queue  int
+	Mode   afxdp.Mode
+	Limits port.Limits
+	Socket afxdp.Stats
+	Asleep bool // the engine slept until it was asked
+}
+
+// Look reads one queue, and calls fn with the index in ids of each flow that
+// has its connection there, as offload.Engine.Look does: what fn writes to is
+// its own again only where Look returns no error.
+func (n *NIC) Look(ctx context.Context, queue int, ids []offload.FlowID, fn func(i int, c *tcp.Conn)) (Glance, error) {
+	q, e := n.queues[queue], n.engines[queue]
+	g := Glance{Queue: queue, Mode: q.Mode(), Limits: q.Limits(), Asleep: e.Asleep()}
+	var failed error
+	engine, err := e.Look(ctx, ids, func() { g.Socket, failed = q.Stats() }, fn)
+	if err != nil {
+		return Glance{}, err // g may still be written to
+	}
+	g.Glance = engine
+	return g, failed
+}
+
+// MaxFlows is how many connections the interface can have.
+func (n *NIC) MaxFlows() int { return n.dir.Len() }
