@@ -76,7 +76,7 @@ func TestTapSeesTheWire(t *testing.T) {
 			}
 			for side := range rings {
 				lost := subsequence(out[1-side], in[side])
-				if want := int(w.Link.Stats(simnic.Side(1-side)).Lost); lost < 0 || lost == 0 || lost != want {
+				if want := int(w.Link.Stats(simnic.Side(1 - side)).Lost); lost < 0 || lost == 0 || lost != want {
 					t.Errorf("side %d: %d packets did not arrive, the link lost %d", side, lost, want)
 				}
 				if again(out[side]) == 0 {

@@ -29,6 +29,7 @@ type Adapter struct {
 	regions regions // by index of their STag
 	board   *signal.Board
 	events  *events
+	tapped  *captures
 	undo    undo
 
 	// life ends, with ErrClosed, when Close begins: whoever dials, listens or
@@ -59,7 +60,7 @@ func Open(cfg Config) (*Adapter, error) {
 		return nil, fmt.Errorf("open adapter: %w", err)
 	}
 	a := &Adapter{
-		cfg: cfg, log: cfg.Log, board: new(signal.Board), events: newEvents(),
+		cfg: cfg, log: cfg.Log, board: new(signal.Board), events: newEvents(), tapped: newCaptures(),
 		qps: map[*QP]struct{}{}, loose: map[io.Closer]struct{}{},
 	}
 	a.life, a.die = context.WithCancelCause(context.Background())
@@ -118,6 +119,7 @@ func (a *Adapter) Close() error {
 		qp.Close()
 	}
 	a.running.Wait()
+	a.tapped.end() // with the resets of the connections
 	a.busy.Lock()
 	defer a.busy.Unlock()
 	if a.closed {

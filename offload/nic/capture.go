@@ -1,0 +1,55 @@
+package nic
+
+import (
+	"fmt"
+
+	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/tap"
+)
+
+// What the rings of a capture may take: ringSize for a queue, as long as all
+// queues together stay within ringTotal, and never less than ringLeast.
+const (
+	ringSize  = 8 << 20
+	ringTotal = 64 << 20
+	ringLeast = 1 << 20
+)
+
+// Tap is a capture of one interface: a ring for each queue.
+type Tap struct {
+	Rings   []*tap.Ring // by queue
+	engines []*offload.Engine
+}
+
+// Tap begins a capture of what the engines receive and send. c.Size, if it is 0,
+// is chosen: 8 MiB for a queue, less where there are more than eight. The caller
+// ends it. It fails with tap.ErrTooMany.
+func (n *NIC) Tap(c tap.Config) (*Tap, error) {
+	if c.Size == 0 {
+		c.Size = max(min(ringSize, ringTotal/len(n.engines)), ringLeast)
+	}
+	t := &Tap{}
+	for _, e := range n.engines {
+		r, err := tap.New(c)
+		if err == nil {
+			err = e.AddTap(r)
+		}
+		if err != nil {
+			t.End()
+			return nil, fmt.Errorf("capture on %s: %w", n.link.Name, err)
+		}
+		t.Rings, t.engines = append(t.Rings, r), append(t.engines, e)
+	}
+	return t, nil
+}
+
+// End ends the capture. What the rings hold can still be taken.
+func (t *Tap) End() {
+	for i, e := range t.engines {
+		e.RemoveTap(t.Rings[i])
+	}
+	t.engines = nil
+}
+
+// HasFlow reports whether the interface has a flow of this id now.
+func (n *NIC) HasFlow(id offload.FlowID) bool { return n.flow(id) != nil }

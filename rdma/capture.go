@@ -1,0 +1,344 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/tap"
+	"github.com/stag-rdma/stag/rdma/report"
+)
+
+const (
+	// captureIdle are how long a capture waits, at least and at most, before it
+	// looks for packets again when it found none: engines do not wake it. A ring
+	// of 8 MiB lasts longer than that at 16 Gb/s.
+	captureIdleLeast = 250 * time.Microsecond
+	captureIdleMost  = 4 * time.Millisecond
+
+	// captureBatch is about how many octets of packets a batch has at most.
+	captureBatch = 2 << 20
+
+	// captureSettle is how long packets of several queues wait to be put in
+	// order: more than a step takes, which has one time from end to end.
+	captureSettle = 2 * time.Millisecond
+
+	// captureClose bounds how long Close waits for captures to hand over what
+	// they have.
+	captureClose = time.Second
+)
+
+// captures are those that run, so that Close can let them have the last packets.
+type captures struct {
+	packets, lost atomic.Uint64 // in all, since Open
+
+	mu      sync.Mutex // guards what follows; no engine takes it
+	ended   bool
+	running sync.WaitGroup
+	quiet   chan struct{} // closed when there will be no more packets
+}
+
+func newCaptures() *captures { return &captures{quiet: make(chan struct{})} }
+
+// begin notes one more. false: the adapter is being closed.
+func (c *captures) begin() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ended {
+		c.running.Add(1)
+	}
+	return !c.ended
+}
+
+// end lets all that run come to their end. One whose receiver takes nothing is
+// left alone after captureClose.
+func (c *captures) end() {
+	c.mu.Lock()
+	if !c.ended {
+		c.ended = true
+		close(c.quiet)
+	}
+	c.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		c.running.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(captureClose):
+	}
+}
+
+// Capture calls f with the packets that the adapter's engines receive and send
+// from now on: at once with an empty batch, which says that it has begun, then
+// whenever there are some. It ends when ctx does, when f fails, or when the
+// adapter is closed; f's failure alone is an error, and that of all engines.
+//
+// While f is at work packets are kept for it, up to 8 MiB for each queue (less
+// where there are more than eight); those that do not fit are lost and counted.
+// Engines wait for nobody. The packets of several queues are in the order of
+// their time. A packet has the number of its QP as soon as the QP has its
+// connection; those that arrived while it was taken over can be without.
+//
+// A flow's id can be that of one flow for each port; without filter.Device it
+// means all of them. Packets of an adapter with KernelPort are the kernel's, and
+// cannot be captured here. tap.ErrTooMany; ErrClosed.
+func (a *Adapter) Capture(ctx context.Context, filter report.Filter, f func(report.Batch) error) error {
+	if !a.tapped.begin() {
+		return fmt.Errorf("capture: the adapter is %w", ErrClosed)
+	}
+	defer a.tapped.running.Done()
+	c, err := a.newCapture(filter)
+	if err != nil {
+		return fmt.Errorf("capture: %w", err)
+	}
+	defer c.end()
+	if err := f(report.Batch{}); err != nil {
+		return err
+	}
+	return c.run(ctx, f)
+}
+
+// capture is one under way. It belongs to one goroutine.
+type capture struct {
+	a       *Adapter
+	taps    []*nic.Tap
+	queues  []tappedQueue
+	ports   map[*offload.Engine]*port
+	numbers map[flowOf]uint32 // of QPs, as far as known
+	asked   bool              // for those that are not, in this batch
+	epoch   time.Time         // the time of day ...
+	zero    clock.Instant     // ... at that instant
+	records []tap.Record      // scratch
+	lost    uint64            // as last told
+}
+
+// tappedQueue is one queue of a capture.
+type tappedQueue struct {
+	ring   *tap.Ring
+	port   *port
+	queue  uint16
+	engine *offload.Engine
+}
+
+// flowOf is a flow: its id alone can be that of several ports' flows.
+type flowOf struct {
+	port *port
+	id   offload.FlowID
+}
+
+func (a *Adapter) newCapture(filter report.Filter) (*capture, error) {
+	c := &capture{a: a, ports: map[*offload.Engine]*port{}, numbers: map[flowOf]uint32{}, epoch: time.Now().Round(0), zero: clock.Now()}
+	for _, p := range a.ports {
+		for _, e := range p.nic.Engines() {
+			c.ports[e] = p
+		}
+	}
+	ports, id, err := c.choose(filter)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range ports {
+		t, err := p.nic.Tap(tap.Config{Flow: id, SnapLen: filter.SnapLen})
+		if err != nil {
+			c.end()
+			return nil, err
+		}
+		c.taps = append(c.taps, t)
+		for i, e := range p.nic.Engines() {
+			c.queues = append(c.queues, tappedQueue{ring: t.Rings[i], port: p, queue: e.Queue(), engine: e})
+		}
+	}
+	return c, nil
+}
+
+func (c *capture) end() {
+	for _, t := range c.taps {
+		t.End()
+	}
+}
+
+// choose is what the filter means: the ports, and the flow unless it is 0.
+func (c *capture) choose(filter report.Filter) (ports []*port, id offload.FlowID, err error) {
+	if c.a.cfg.KernelPort {
+		return nil, 0, errors.New("the adapter uses the kernel port: its packets are the kernel's, so use tcpdump")
+	}
+	ports, id = c.a.ports, offload.FlowID(filter.Flow)
+	if filter.Device != "" {
+		ports = slices.DeleteFunc(slices.Clone(ports), func(p *port) bool { return p.name != filter.Device })
+		if len(ports) == 0 {
+			return nil, 0, fmt.Errorf("no device %s: the adapter has %s", filter.Device, strings.Join(c.a.cfg.Ports, ", "))
+		}
+	}
+	if filter.QP != 0 {
+		f, err := c.flowOfQP(filter.QP)
+		switch {
+		case err != nil:
+			return nil, 0, err
+		case id != 0 && f.id != id:
+			return nil, 0, fmt.Errorf("QP %d has flow %#x, not %#x", filter.QP, uint32(f.id), filter.Flow)
+		case !slices.Contains(ports, f.port):
+			return nil, 0, fmt.Errorf("QP %d is on %s, not %s", filter.QP, f.port.name, filter.Device)
+		}
+		return []*port{f.port}, f.id, nil
+	}
+	if id != 0 {
+		ports = slices.DeleteFunc(slices.Clone(ports), func(p *port) bool { return !p.nic.HasFlow(id) })
+		if len(ports) == 0 {
+			return nil, 0, fmt.Errorf("no flow %#x: `stag show flows` lists those that there are", filter.Flow)
+		}
+	}
+	return ports, id, nil
+}
+
+// flowOfQP is the flow of the QP with this number.
+func (c *capture) flowOfQP(number uint32) (flowOf, error) {
+	for _, qp := range c.a.allQPs() {
+		if qp.Number() != number {
+			continue
+		}
+		if f, ok := c.flow(qp); ok {
+			return f, nil
+		}
+		return flowOf{}, fmt.Errorf("QP %d has no connection yet: begin the capture when it has", number)
+	}
+	return flowOf{}, fmt.Errorf("no QP %d: `stag show qps` lists those that there are", number)
+}
+
+func (c *capture) flow(qp *QP) (flowOf, bool) {
+	l := qp.line.Load()
+	if l == nil || l.flow == nil {
+		return flowOf{}, false
+	}
+	return flowOf{c.ports[l.flow.Engine()], l.flow.ID()}, true
+}
+
+// run hands packets over until something ends it.
+func (c *capture) run(ctx context.Context, f func(report.Batch) error) error {
+	idle := captureIdleLeast
+	alarm := time.NewTimer(idle)
+	defer alarm.Stop()
+	for {
+		ended, failed := c.ended() // before looking: nothing comes later
+		b := c.batch(ended || failed)
+		switch {
+		case ctx.Err() != nil:
+			return nil // nobody wants the rest
+		case len(b.Packets) != 0 || b.Lost != c.lost:
+			c.count(b)
+			if err := f(b); err != nil {
+				return err
+			}
+			idle = captureIdleLeast
+			continue
+		case ended:
+			return nil
+		case failed:
+			return errors.New("capture: the engines have stopped: the interface is gone, or failed")
+		}
+		alarm.Reset(idle)
+		select {
+		case <-ctx.Done():
+		case <-c.a.tapped.quiet:
+		case <-alarm.C:
+		}
+		idle = min(2*idle, captureIdleMost)
+	}
+}
+
+// ended reports whether no more packets come: because the adapter closes, or
+// because its engines have failed.
+func (c *capture) ended() (closed, failed bool) {
+	select {
+	case <-c.a.tapped.quiet:
+		return true, false
+	default:
+	}
+	for _, q := range c.queues {
+		select {
+		case <-q.engine.Stopped():
+		default:
+			return false, false
+		}
+	}
+	return false, true
+}
+
+func (c *capture) count(b report.Batch) {
+	c.a.tapped.packets.Add(uint64(len(b.Packets)))
+	c.a.tapped.lost.Add(b.Lost - c.lost)
+	c.lost = b.Lost
+}
+
+// batch takes what the queues have. Each gives what is older than what any of
+// them may still hold back, so that their packets come in the order of time;
+// all of it when this is the last.
+func (c *capture) batch(last bool) (b report.Batch) {
+	c.asked = false
+	limit := max(captureBatch/len(c.queues), 64<<10)
+	until := clock.Now()
+	if len(c.queues) > 1 && !last {
+		until = until.Add(-captureSettle)
+	}
+	for _, q := range c.queues {
+		if at, more, ok := q.ring.Reach(limit); ok && more && at.Before(until) {
+			until = at
+		}
+	}
+	for _, q := range c.queues {
+		c.records = q.ring.Take(c.records[:0], until, limit)
+		for _, r := range c.records {
+			b.Packets = append(b.Packets, c.packet(q, r))
+		}
+		b.Lost += q.ring.Lost()
+	}
+	if len(c.queues) > 1 {
+		slices.SortStableFunc(b.Packets, func(x, y report.Packet) int { return x.At.Compare(y.At) })
+	}
+	return b
+}
+
+func (c *capture) packet(q tappedQueue, r tap.Record) report.Packet {
+	return report.Packet{
+		At: c.epoch.Add(r.At.Sub(c.zero)), Device: q.port.name, Queue: q.queue,
+		Out: r.Out, Flow: uint32(r.Flow), QP: c.number(flowOf{q.port, r.Flow}),
+		Length: r.Length, Data: r.Data,
+	}
+}
+
+// number is that of a flow's QP, 0 when it has none that is known. Each batch
+// asks once for those that are not.
+func (c *capture) number(f flowOf) uint32 {
+	n, known := c.numbers[f]
+	if known || f.id == 0 || c.asked {
+		return n
+	}
+	c.asked = true
+	c.learn()
+	return c.numbers[f]
+}
+
+// learn notes the flows of all QPs. Those of QPs that are gone stay known, as
+// their last packets are still to come, while they are not the most of them.
+func (c *capture) learn() {
+	live := map[flowOf]uint32{}
+	for _, qp := range c.a.allQPs() {
+		if f, ok := c.flow(qp); ok {
+			live[f] = qp.Number()
+		}
+	}
+	if len(c.numbers) > 4096+2*len(live) {
+		clear(c.numbers)
+	}
+	maps.Copy(c.numbers, live)
+}

@@ -1,0 +1,335 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/offload/tap"
+	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/rdma/report"
+)
+
+// listener is a capture that has begun.
+type listener struct {
+	r    *rig
+	stop context.CancelFunc
+	done chan error
+
+	mu      sync.Mutex
+	packets []report.Packet
+	lost    uint64
+}
+
+// capture begins one, which ends with the test.
+func (r *rig) capture(a *Adapter, f report.Filter) *listener {
+	r.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	l := &listener{r: r, stop: stop, done: make(chan error, 1)}
+	begun := make(chan struct{})
+	first := sync.OnceFunc(func() { close(begun) })
+	go func() {
+		l.done <- a.Capture(ctx, f, func(b report.Batch) error {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.packets, l.lost = append(l.packets, b.Packets...), b.Lost
+			first()
+			return nil
+		})
+		first()
+	}()
+	<-begun
+	r.Cleanup(func() { stop() })
+	return l
+}
+
+// ended waits for the end of the capture.
+func (l *listener) ended() error {
+	l.r.Helper()
+	select {
+	case err := <-l.done:
+		return err
+	case <-time.After(patience):
+		l.r.Fatal("the capture does not end")
+	}
+	return nil
+}
+
+// seen is what has come so far.
+func (l *listener) seen() ([]report.Packet, uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.packets, l.lost
+}
+
+// settled is what has come, when nothing has for a while.
+func (l *listener) settled() ([]report.Packet, uint64) {
+	l.r.Helper()
+	last, since := -1, time.Now()
+	l.r.eventually("the capture is quiet", func() bool {
+		all, lost := l.seen()
+		if n := len(all) + int(lost); n != last {
+			last, since = n, time.Now()
+		}
+		return time.Since(since) > 300*time.Millisecond
+	})
+	return l.seen()
+}
+
+// octetsSent are those of the TCP payload in one direction, each counted once.
+func octetsSent(r *rig, packets []report.Packet, out bool) int {
+	r.Helper()
+	seen := map[uint32]int{}
+	for _, p := range packets {
+		var v wire.Packet
+		if why := wire.ParsePacket(p.Data, &v); why != wire.OK || v.VerifyChecksum(p.Data, false) != wire.OK {
+			r.Errorf("a packet is not whole: %v", why)
+			continue
+		}
+		if p.Out == out {
+			seen[uint32(v.TCP.Seq)] = max(seen[uint32(v.TCP.Seq)], len(v.Data(p.Data)))
+		}
+	}
+	total := 0
+	for _, n := range seen {
+		total += n
+	}
+	return total
+}
+
+func TestCapture(t *testing.T) {
+	r := newHosts(t, pairConfig)
+	x, y := r.connect(wants{heap: 1 << 20})
+	u, v := r.connect(wants{})
+	l := r.capture(r.a, report.Filter{})
+	alone := r.capture(r.a, report.Filter{QP: x.qp.Number(), SnapLen: 60})
+	flow := r.capture(r.b, report.Filter{Flow: uint32(y.qp.line.Load().flow.ID()), Device: r.pair.Ends[pair.B].Name})
+	const n = 500000
+	x.post(SendWR{Op: WRWrite, SGL: []SGE{x.mr.SGE(0, n)}, RKey: y.mr.RKey(), Flags: Signaled})
+	r.ok(x.sent(1))
+	x.post(SendWR{Op: WRRead, SGL: []SGE{x.mr.SGE(0, n)}, RKey: y.mr.RKey(), Flags: Signaled})
+	r.ok(x.sent(1))
+	u.post(SendWR{Op: WRWrite, SGL: []SGE{u.mr.SGE(0, 1)}, RKey: v.mr.RKey(), Flags: Signaled})
+	r.ok(u.sent(1))
+
+	all, lost := l.settled()
+	one, lostOne := alone.settled()
+	far, lostFar := flow.settled()
+	if lost != 0 || lostOne != 0 || lostFar != 0 {
+		t.Errorf("lost %d, %d and %d", lost, lostOne, lostFar)
+	}
+	for _, out := range []bool{true, false} {
+		if got := octetsSent(r, all, out); got < n || got > n+n/10 {
+			t.Errorf("out %v: %d octets of payload, want a little more than %d", out, got, n)
+		}
+	}
+	ofX := 0
+	began := time.Now().Add(-patience)
+	for i, p := range all {
+		if p.Device != r.pair.Ends[pair.A].Name || p.Queue != 0 || p.Flow == 0 || p.Length != len(p.Data) {
+			t.Fatalf("packet %d: %+v", i, p)
+		}
+		if p.QP == x.qp.Number() {
+			ofX++
+		} else if p.QP != u.qp.Number() {
+			t.Errorf("packet %d is of QP %d", i, p.QP)
+		}
+		if p.At.Before(began) || p.At.After(time.Now()) {
+			t.Errorf("packet %d is of %v, after one of %v", i, p.At, began)
+		}
+		began = p.At
+	}
+	if len(one) != ofX || ofX == len(all) {
+		t.Errorf("%d packets of the QP, want %d of %d", len(one), ofX, len(all))
+	}
+	for i, p := range one {
+		if p.QP != x.qp.Number() || len(p.Data) != 60 || p.Length < 60 {
+			t.Fatalf("packet %d of the QP: %+v", i, p)
+		}
+	}
+	if got := octetsSent(r, far, true); got < n || len(far) < ofX*9/10 {
+		t.Errorf("the far end: %d packets, %d octets sent", len(far), got)
+	}
+	for _, l := range []*listener{l, alone, flow} {
+		l.stop()
+		r.check(l.ended())
+	}
+}
+
+// TestCaptureSlow: who does not take its packets loses them, with a count, and
+// the transfer does not wait for it.
+func TestCaptureSlow(t *testing.T) {
+	r := newHosts(t, pairConfig)
+	x, y := r.connect(wants{heap: 1 << 20})
+	held, release := make(chan struct{}), make(chan struct{})
+	done := make(chan error, 1)
+	var got, lost uint64
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	go func() {
+		calls := 0
+		done <- r.a.Capture(ctx, report.Filter{}, func(b report.Batch) error {
+			if calls++; calls == 2 {
+				close(held)
+				<-release
+			}
+			got, lost = got+uint64(len(b.Packets)), b.Lost
+			return nil
+		})
+	}()
+	fill(x.mr.Bytes(), 1)
+	write := func() {
+		x.post(SendWR{Op: WRWrite, SGL: []SGE{x.mr.SGE(0, 1<<20)}, RKey: y.mr.RKey(), Flags: Signaled})
+		r.ok(x.sent(1))
+	}
+	write()
+	<-held
+	for range 40 { // more than the ring holds
+		write()
+	}
+	x.post(SendWR{Op: WRRead, SGL: []SGE{x.mr.SGE(0, 0)}, RKey: y.mr.RKey(), Flags: Signaled})
+	r.ok(x.sent(1))
+	if string(x.mr.Bytes()) != string(y.mr.Bytes()) {
+		t.Error("what has arrived is not what was sent")
+	}
+	close(release)
+	r.eventually("what was lost is told", func() bool { return r.a.tapped.lost.Load() != 0 })
+	r.check(r.a.Close()) // which hands over the rest
+	r.check(<-done)
+	t.Logf("%d captured, %d lost", got, lost)
+	if lost == 0 || got == 0 || got+lost < 41<<20/1460 || r.a.tapped.packets.Load() != got || r.a.tapped.lost.Load() != lost {
+		t.Errorf("%d packets and %d lost, of at least %d; the adapter says %d and %d", got, lost, 41<<20/1460, r.a.tapped.packets.Load(), r.a.tapped.lost.Load())
+	}
+}
+
+// TestCaptureClose: Close ends a capture in good order, and the last packets are
+// the resets of the connections.
+func TestCaptureClose(t *testing.T) {
+	r := newHosts(t, pairConfig)
+	x, _ := r.connect(wants{})
+	l := r.capture(r.a, report.Filter{})
+	number := x.qp.Number()
+	r.must(r.a.Close())
+	r.check(l.ended())
+	all, _ := l.seen()
+	if len(all) == 0 {
+		t.Fatal("no packets")
+	}
+	var v wire.Packet
+	last := all[len(all)-1]
+	if wire.ParsePacket(last.Data, &v) != wire.OK || v.TCP.Flags&wire.RST == 0 || !last.Out || last.QP != number {
+		t.Errorf("the last packet is %+v", last)
+	}
+	r.says(r.a.Capture(r.ctx(), report.Filter{}, nil), ErrClosed)
+}
+
+// TestCaptureClosedSlowly: a receiver that takes nothing does not keep Close.
+func TestCaptureClosedSlowly(t *testing.T) {
+	r := newHosts(t, pairConfig)
+	held, release := make(chan struct{}), make(chan struct{})
+	done := make(chan error, 1)
+	go func() {
+		done <- r.a.Capture(context.Background(), report.Filter{}, func(report.Batch) error {
+			close(held)
+			<-release
+			return errors.New("late")
+		})
+	}()
+	<-held
+	r.must(r.a.Close())
+	close(release)
+	r.says(<-done, nil, "late")
+}
+
+// TestCaptureLinkGone: the interface goes, and the capture says so.
+func TestCaptureLinkGone(t *testing.T) {
+	r := newHosts(t, pairConfig)
+	l := r.capture(r.a, report.Filter{})
+	r.must(r.pair.Do(pair.A, func() error {
+		link, err := netlink.LinkByName(r.pair.Ends[pair.A].Name)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkDel(link)
+	}))
+	r.says(l.ended(), nil, "the interface is gone")
+}
+
+// TestCaptureQueues: the packets of two queues come in the order of time, each
+// once, with the queue at which it arrived.
+func TestCaptureQueues(t *testing.T) {
+	r := newHosts(t, pair.Config{Queues: 2})
+	l := r.capture(r.b, report.Filter{})
+	var ends []*end
+	for range 8 {
+		x, y := r.connect(wants{heap: 1 << 18})
+		x.post(SendWR{Op: WRWrite, SGL: []SGE{x.mr.SGE(0, 1<<18)}, RKey: y.mr.RKey(), Flags: Signaled})
+		ends = append(ends, x)
+	}
+	for _, x := range ends {
+		r.ok(x.sent(1))
+	}
+	all, lost := l.settled()
+	if got := octetsSent(r, all, false); lost != 0 || got < 8<<18 || got > 9<<18 {
+		t.Errorf("%d octets, %d packets lost", got, lost)
+	}
+	queues := map[uint16]int{}
+	for i, p := range all {
+		queues[p.Queue]++
+		if i > 0 && p.At.Before(all[i-1].At) {
+			t.Errorf("packet %d is earlier than the one before", i)
+		}
+	}
+	var counted uint64
+	for _, e := range r.b.ports[0].nic.Engines() {
+		c, err := e.Counters(r.ctx())
+		r.must(err)
+		counted += c.RxPackets + c.TxPackets
+	}
+	if counted != uint64(len(all)) {
+		t.Errorf("%d packets (%v), the engines count %d", len(all), queues, counted)
+	}
+	t.Logf("by queue: %v", queues)
+}
+
+// TestCaptureRefused: what cannot be captured, and why.
+func TestCaptureRefused(t *testing.T) {
+	refused := func(r *rig, f report.Filter, words ...string) {
+		t.Helper()
+		r.says(r.a.Capture(r.ctx(), f, func(report.Batch) error { return errors.New("it has begun") }), nil, append(words, "capture: ")...)
+	}
+	t.Run("kernel port", func(t *testing.T) {
+		r := newLoopback(t)
+		refused(r, report.Filter{}, "tcpdump", "kernel port")
+	})
+	t.Run("offloaded", func(t *testing.T) {
+		r := newHosts(t, pairConfig)
+		x, _ := r.connect(wants{})
+		name := r.pair.Ends[pair.A].Name
+		refused(r, report.Filter{Device: "eth77"}, "no device eth77", name)
+		refused(r, report.Filter{Flow: 0x7ff00000}, "no flow 0x7ff00000", "stag show flows")
+		refused(r, report.Filter{QP: 12345}, "no QP 12345", "stag show qps")
+		refused(r, report.Filter{QP: x.qp.Number(), Flow: 77}, "not 0x4d")
+		idle := r.newEnd(r.a, wants{})
+		refused(r, report.Filter{QP: idle.qp.Number()}, "no connection yet")
+		refused(r, report.Filter{SnapLen: -1}, "snap length")
+
+		for range tap.MaxRings {
+			r.capture(r.a, report.Filter{})
+		}
+		r.says(r.a.Capture(r.ctx(), report.Filter{}, nil), tap.ErrTooMany, "end one first")
+	})
+	t.Run("receiver", func(t *testing.T) {
+		r := newHosts(t, pairConfig)
+		full := errors.New("no room")
+		r.says(r.a.Capture(r.ctx(), report.Filter{}, func(report.Batch) error { return full }), full)
+		for range tap.MaxRings { // there is room for as many as ever
+			r.capture(r.a, report.Filter{})
+		}
+	})
+}
