@@ -71,8 +71,8 @@ type QP struct {
 	weShut   bool // so have we
 	turn     bool // a Response left last: a work request is next
 	now      clock.Instant
-	countIn  traffic // see stats.go
-	countOut traffic
+	countIn  tally // see stats.go
+	countOut tally
 }
 
 // lingerTime is how long the peer may take to close the connection after a

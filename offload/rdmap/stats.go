@@ -36,8 +36,8 @@ func (q *QP) Stats() Stats {
 	}
 }
 
-// traffic counts segments of one direction, by opcode.
-type traffic struct {
+// tally counts segments of one direction, by opcode.
+type tally struct {
 	fpdus            uint64
 	messages, octets byOpcode
 }
@@ -46,7 +46,7 @@ type traffic struct {
 type byOpcode [wire.OpTerminate + 1]uint64
 
 // count counts a segment with n octets of payload.
-func (t *traffic) count(op wire.Opcode, n int, last bool) {
+func (t *tally) count(op wire.Opcode, n int, last bool) {
 	t.fpdus++
 	t.octets[op] += uint64(n)
 	if last {
