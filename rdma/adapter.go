@@ -92,12 +92,17 @@ func (a *Adapter) open() (err error) {
 }
 
 // tableMemory is what the table lies in: a BPF array, which tools and programs
-// can read, or with KernelPort memory of the table's own.
+// can read, or with KernelPort memory of the table's own. The array stays in the
+// instance of a port that is loaded.
 func (a *Adapter) tableMemory() ([]byte, error) {
 	if a.cfg.KernelPort {
 		return nil, nil
 	}
-	t, err := loader.NewTable(a.cfg.entries(), "")
+	pin, err := a.tablePin()
+	if err != nil {
+		return nil, err
+	}
+	t, err := loader.NewTable(a.cfg.entries(), pin)
 	if err != nil {
 		return nil, err
 	}
