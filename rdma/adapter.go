@@ -8,9 +8,11 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload/signal"
+	"github.com/stag-rdma/stag/rdma/control"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -31,6 +33,10 @@ type Adapter struct {
 	events  *events
 	tapped  *captures
 	undo    undo
+	control *control.Server // nil with NoControl
+	number  int             // tells the process's adapters apart
+	began   time.Time       // when it was opened
+	cookie  uint64          // of its network namespace
 
 	// life ends, with ErrClosed, when Close begins: whoever dials, listens or
 	// waits then stops.
@@ -39,6 +45,7 @@ type Adapter struct {
 
 	running sync.WaitGroup // goroutines of kernel ports
 	lastQP  atomic.Uint32  // number of the last QP that was made
+	lastCQ  atomic.Uint32  // likewise
 
 	// busy is held to read by every verb that uses the table or the heap, and
 	// to write when they are taken away. No engine takes it.
@@ -47,6 +54,7 @@ type Adapter struct {
 
 	mu    sync.Mutex // guards what follows; no engine takes it
 	qps   map[*QP]struct{}
+	cqs   map[*CQ]struct{}
 	loose map[io.Closer]struct{} // listeners, and requests that have no answer yet
 	shut  bool                   // neither takes anything in any more
 }
@@ -61,7 +69,7 @@ func Open(cfg Config) (*Adapter, error) {
 	}
 	a := &Adapter{
 		cfg: cfg, log: cfg.Log, board: new(signal.Board), events: newEvents(), tapped: newCaptures(),
-		qps: map[*QP]struct{}{}, loose: map[io.Closer]struct{}{},
+		qps: map[*QP]struct{}{}, cqs: map[*CQ]struct{}{}, loose: map[io.Closer]struct{}{}, began: time.Now().Round(0),
 	}
 	a.life, a.die = context.WithCancelCause(context.Background())
 	if err := a.open(); err != nil {
@@ -88,7 +96,10 @@ func (a *Adapter) open() (err error) {
 		return err
 	}
 	a.regions = make(regions, a.cfg.entries())
-	return a.openPorts()
+	if err := a.openPorts(); err != nil {
+		return err
+	}
+	return a.openControl()
 }
 
 // tableMemory is what the table lies in: a BPF array, which tools and programs
@@ -125,13 +136,14 @@ func (a *Adapter) Close() error {
 	}
 	a.running.Wait()
 	a.tapped.end() // with the resets of the connections
+	err := a.closeControl()
 	a.busy.Lock()
 	defer a.busy.Unlock()
 	if a.closed {
 		return nil
 	}
 	a.closed = true
-	return a.undo.run()
+	return errors.Join(err, a.undo.run())
 }
 
 // use lets a verb use the table and the heap until it calls done. ErrClosed.

@@ -55,6 +55,12 @@ type Config struct {
 	// shortens latencies where there are cores to spare. 0: it sleeps at once.
 	Spin time.Duration
 
+	// NoControl makes no control socket: `stag show`, `stag dump` and
+	// `stag metrics` do not see the adapter then. Without it Open makes one in
+	// /run/stag or, for ordinary users, in $XDG_RUNTIME_DIR/stag or their own
+	// directory for temporary files, and fails where it cannot.
+	NoControl bool
+
 	// Log gets a line when an object is born or dies. nil: no log.
 	Log *slog.Logger
 }

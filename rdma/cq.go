@@ -19,6 +19,7 @@ import (
 type CQ struct {
 	a      *Adapter
 	c      *rdmap.CQ
+	number uint32 // for tools
 	notify chan struct{}
 
 	polling sync.Mutex // held by who polls
@@ -41,10 +42,19 @@ func (a *Adapter) CreateCQ(depth int) (*CQ, error) {
 	if depth < 1 || depth > maxCQDepth {
 		return nil, fmt.Errorf("create CQ: depth %d: choose 1 to %d", depth, maxCQDepth)
 	}
-	c := &CQ{a: a, c: rdmap.NewCQ(depth, a.board), notify: make(chan struct{}, 1), users: map[*QP]int{}}
+	c := &CQ{
+		a: a, c: rdmap.NewCQ(depth, a.board), number: a.lastCQ.Add(1),
+		notify: make(chan struct{}, 1), users: map[*QP]int{},
+	}
 	c.c.News.Fire = c.news
+	a.mu.Lock()
+	a.cqs[c] = struct{}{}
+	a.mu.Unlock()
 	return c, nil
 }
+
+// Number tells the CQ apart from the adapter's others, as `stag show cqs` does.
+func (c *CQ) Number() uint32 { return c.number }
 
 // Depth is how many completions the CQ holds.
 func (c *CQ) Depth() int { return c.c.Cap() }
@@ -182,6 +192,9 @@ func (c *CQ) Close() error {
 	c.closed = true
 	c.closing.Store(true)
 	c.mu.Unlock()
+	c.a.mu.Lock()
+	delete(c.a.cqs, c)
+	c.a.mu.Unlock()
 	c.news()
 	return nil
 }

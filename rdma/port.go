@@ -112,6 +112,7 @@ func (a *Adapter) linkName(index int, otherwise string) (name string) {
 type line struct {
 	flow   *nic.Flow
 	kernel *kernelport.Conn
+	port   *port // of flow
 }
 
 func (l *line) ring() {
@@ -140,7 +141,7 @@ type socket struct {
 func (s *socket) takeOver(ctx context.Context, qp *QP, words []byte) (err error) {
 	defer s.Close()
 	say := func() error { return s.say(ctx, words) }
-	var l line
+	l := line{port: s.p}
 	if s.p == nil {
 		if err = say(); err == nil {
 			l.kernel, err = s.runKernelPort(qp)

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"encoding/gob"
 	"errors"
 	"fmt"
@@ -12,13 +13,17 @@ import (
 	"github.com/stag-rdma/stag/rdma/report"
 )
 
-// errTrailer is where a capture that has begun says why it ended.
-const errTrailer = "Stag-Error"
+// schemaHeader is where every answer says what its contents are,
+// errTrailer where a capture that has begun says why it ended.
+const (
+	schemaHeader = "Stag-Schema"
+	errTrailer   = "Stag-Error"
+)
 
 func sendCapture(w http.ResponseWriter, r *http.Request, source Source) {
-	filter, err := parseFilter(r.URL.Query())
+	filter, err := parseFilter(r.URL.RawQuery)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		http.Error(w, oneLine(err.Error()), http.StatusBadRequest)
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-gob")
@@ -36,7 +41,7 @@ func sendCapture(w http.ResponseWriter, r *http.Request, source Source) {
 		w.Header().Set(errTrailer, url.QueryEscape(err.Error()))
 	default:
 		w.Header().Del("Trailer")
-		http.Error(w, err.Error(), http.StatusConflict)
+		http.Error(w, oneLine(err.Error()), http.StatusConflict)
 	}
 }
 
@@ -54,45 +59,67 @@ func query(f report.Filter) url.Values {
 	return v
 }
 
-// parseFilter is the reverse of query.
-func parseFilter(v url.Values) (f report.Filter, err error) {
-	f.Device = v.Get("device")
-	number := func(name string, bits int) uint64 {
-		if !v.Has(name) {
-			return 0
-		}
-		n, e := strconv.ParseUint(v.Get(name), 10, bits)
-		if e != nil {
-			err = errors.Join(err, fmt.Errorf("%s is %q: it must be a number", name, v.Get(name)))
-		}
-		return n
+// parseFilter is the reverse of query. What it does not know is a mistake.
+func parseFilter(text string) (f report.Filter, err error) {
+	v, err := url.ParseQuery(text)
+	if err != nil {
+		return f, fmt.Errorf("the parameters of a capture: %w", err)
 	}
-	f.Flow, f.QP, f.SnapLen = uint32(number("flow", 32)), uint32(number("qp", 32)), int(number("snaplen", 31))
+	for name := range v {
+		var e error
+		switch name {
+		case "device":
+			f.Device = v.Get(name)
+		case "flow":
+			f.Flow, e = number[uint32](v, name, 32)
+		case "qp":
+			f.QP, e = number[uint32](v, name, 32)
+		case "snaplen":
+			f.SnapLen, e = number[int](v, name, 31)
+		default:
+			e = fmt.Errorf("a capture has no parameter %q: device, flow, qp, snaplen", name)
+		}
+		err = errors.Join(err, e)
+	}
 	return f, err
+}
+
+func number[T int | uint32](v url.Values, name string, bits int) (T, error) {
+	n, err := strconv.ParseUint(v.Get(name), 10, bits)
+	if err != nil {
+		return 0, fmt.Errorf("%s is %q: it must be a number of %d bits", name, v.Get(name), bits)
+	}
+	return T(n), nil
 }
 
 // Capture is packets from an engine, as they come.
 type Capture struct {
-	body    io.ReadCloser
-	dec     *gob.Decoder
-	trailer http.Header
+	ctx  context.Context
+	from Endpoint
+	resp *http.Response
+	dec  *gob.Decoder
 }
 
 // Next waits for the next batch. io.EOF when the engine has closed in good
-// order, io.ErrUnexpectedEOF when it died.
+// order, io.ErrUnexpectedEOF and ErrGone when it died, the cause of ctx's end
+// when that was first.
 func (c *Capture) Next() (report.Batch, error) {
 	var b report.Batch
 	err := c.dec.Decode(&b)
-	if err == io.EOF {
-		if text := c.trailer.Get(errTrailer); text != "" {
-			if plain, e := url.QueryUnescape(text); e == nil {
-				text = plain
-			}
-			return b, errors.New(text)
-		}
+	switch {
+	case err == nil:
+		return b, nil
+	case err != io.EOF:
+		return report.Batch{}, c.from.gone(c.ctx, fmt.Errorf("%w: %w", io.ErrUnexpectedEOF, err))
 	}
-	return b, err
+	if text := c.resp.Trailer.Get(errTrailer); text != "" {
+		if plain, e := url.QueryUnescape(text); e == nil {
+			text = plain
+		}
+		err = errors.New(printable(text))
+	}
+	return report.Batch{}, err
 }
 
 // Close ends the capture. Next then fails.
-func (c *Capture) Close() error { return c.body.Close() }
+func (c *Capture) Close() error { return c.resp.Body.Close() }

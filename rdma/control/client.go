@@ -1,7 +1,6 @@
 package control
 
 import (
-	"bytes"
 	"context"
 	"encoding/gob"
 	"encoding/json"
@@ -12,8 +11,13 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
+	"unicode"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/rdma/report"
 )
@@ -47,7 +51,7 @@ func Engines(pid int) (list []Endpoint, err error) {
 		if !ok || pid != 0 && p != pid {
 			continue
 		}
-		if alive(p) {
+		if alive(p) || !refuses(path) {
 			list = append(list, Endpoint{path, p, a})
 		} else if err := sweep(path); err != nil && !errors.Is(err, os.ErrPermission) {
 			return nil, err
@@ -65,57 +69,107 @@ func Engines(pid int) (list []Endpoint, err error) {
 	return list, nil
 }
 
-// alive reports whether there is a process of that number.
+// alive reports whether there is a process of that number. There is none for an
+// engine in another pid namespace, which still answers.
 func alive(pid int) bool { return syscall.Kill(pid, 0) != syscall.ESRCH }
 
 // Report asks for a snapshot. ErrGone when the engine is not there any more,
 // ErrPermission, ErrSchema.
 func (e Endpoint) Report(ctx context.Context) (r report.Engine, err error) {
-	c := e.client()
-	defer c.CloseIdleConnections()
-	resp, err := e.get(ctx, c, "/v1/report")
+	resp, err := e.get(ctx, "/v1/report")
 	if err != nil {
 		return r, err
 	}
 	defer resp.Body.Close()
-	if err := json.NewDecoder(resp.Body).Decode(&r); err != nil {
-		return r, e.gone(ctx, err)
+	body := &io.LimitedReader{R: resp.Body, N: maxReport}
+	if err := json.NewDecoder(body).Decode(&r); err != nil {
+		return report.Engine{}, e.unread(ctx, body, err)
 	}
 	if r.Schema != report.Schema {
-		return r, fmt.Errorf("%w: pid %d has schema %d, this stag %d: use the stag that the process was built with", ErrSchema, e.PID, r.Schema, report.Schema)
+		return report.Engine{}, e.wrongSchema(strconv.Itoa(r.Schema))
 	}
 	return r, nil
+}
+
+func (e Endpoint) wrongSchema(its string) error {
+	return fmt.Errorf("%w: pid %d has schema %q, this stag \"%d\": use the stag that the process was built with", ErrSchema, e.PID, its, report.Schema)
+}
+
+// maxReport is how many octets a report can have. One with all that fits into an
+// adapter stays far below: only who wants to do harm says more.
+const maxReport = 1 << 30
+
+// unread is the error for a report that could not be read.
+func (e Endpoint) unread(ctx context.Context, body *io.LimitedReader, err error) error {
+	var syntax *json.SyntaxError
+	var mismatch *json.UnmarshalTypeError
+	switch {
+	case body.N == 0:
+		return fmt.Errorf("pid %d, adapter %d: the report has more than %d octets", e.PID, e.Adapter, maxReport)
+	case errors.As(err, &syntax), errors.As(err, &mismatch):
+		return fmt.Errorf("%w: pid %d, adapter %d, says what this stag does not understand (%w): use the stag that the process was built with", ErrSchema, e.PID, e.Adapter, err)
+	}
+	return e.gone(ctx, err)
 }
 
 // Capture begins to receive what the engine sends and receives. It ends with
 // ctx, or by Capture.Close.
 func (e Endpoint) Capture(ctx context.Context, f report.Filter) (*Capture, error) {
-	c := e.client()
-	resp, err := e.get(ctx, c, "/v1/capture?"+query(f).Encode())
+	resp, err := e.get(ctx, "/v1/capture?"+query(f).Encode())
 	if err != nil {
-		c.CloseIdleConnections()
 		return nil, err
 	}
-	return &Capture{body: resp.Body, dec: gob.NewDecoder(resp.Body), trailer: resp.Trailer}, nil
+	if schema := resp.Header.Get(schemaHeader); schema != strconv.Itoa(report.Schema) {
+		resp.Body.Close()
+		return nil, e.wrongSchema(schema)
+	}
+	return &Capture{ctx: ctx, from: e, resp: resp, dec: gob.NewDecoder(resp.Body)}, nil
 }
 
 // client speaks HTTP to this socket, whatever the host in the address.
 func (e Endpoint) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", e.Path)
-		},
+		DisableKeepAlives: true, // one question each
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return e.dial(ctx) },
 	}}
 }
 
+// again is how long dial waits before it tries once more, tries how often it
+// does where nobody listens: who makes a socket is between two system calls.
+const (
+	again = 5 * time.Millisecond
+	tries = 4
+)
+
+// dial connects. A socket that nobody listens at is removed.
+func (e Endpoint) dial(ctx context.Context) (net.Conn, error) {
+	for refused := 0; ; {
+		var d net.Dialer
+		c, err := d.DialContext(ctx, "unix", e.Path)
+		switch {
+		case errors.Is(err, unix.ECONNREFUSED):
+			if refused++; refused == tries {
+				_ = sweep(e.Path) // whether it can be or not, nobody is there
+				return nil, err
+			}
+		case !errors.Is(err, unix.EAGAIN): // too many callers wait
+			return c, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(again):
+		}
+	}
+}
+
 // get asks, and makes an error of every answer but a good one.
-func (e Endpoint) get(ctx context.Context, c *http.Client, what string) (*http.Response, error) {
+func (e Endpoint) get(ctx context.Context, what string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine"+what, nil)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := c.Do(req)
+	resp, err := e.client().Do(req)
 	switch {
 	case errors.Is(err, os.ErrPermission):
 		return nil, fmt.Errorf("%w of pid %d: run as root, or as the user that it runs as", ErrPermission, e.PID)
@@ -126,11 +180,25 @@ func (e Endpoint) get(ctx context.Context, c *http.Client, what string) (*http.R
 	}
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // what is there of it
-	said := strings.TrimSpace(string(bytes.ToValidUTF8(text, nil)))
-	if resp.StatusCode == http.StatusForbidden {
+	said := printable(string(text))
+	switch resp.StatusCode {
+	case http.StatusForbidden:
 		return nil, fmt.Errorf("%w of pid %d: %s", ErrPermission, e.PID, said)
+	case http.StatusGone:
+		return nil, fmt.Errorf("%w: pid %d, adapter %d: %s", ErrGone, e.PID, e.Adapter, said)
 	}
 	return nil, fmt.Errorf("pid %d: %s", e.PID, said)
+}
+
+// printable is what an engine said on one line and without anything that a
+// terminal would obey.
+func printable(text string) string {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text))
 }
 
 // gone is the error for a connection that failed.

@@ -3,6 +3,7 @@ package control
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,13 +16,15 @@ import (
 )
 
 // Dir is where this user's engines have their sockets: loader.RuntimeDir for
-// root, otherwise $XDG_RUNTIME_DIR/stag or, where there is none, a directory of
-// the user's own in that for temporary files.
+// root, otherwise $XDG_RUNTIME_DIR/stag or, where that is not the user's (su and
+// sudo can leave another's in the environment), a directory of the user's own
+// in that for temporary files.
 func Dir() string {
 	if os.Geteuid() == 0 {
 		return loader.RuntimeDir
 	}
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+	var st unix.Stat_t
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" && unix.Stat(dir, &st) == nil && int(st.Uid) == os.Geteuid() {
 		return filepath.Join(dir, "stag")
 	}
 	return filepath.Join(os.TempDir(), fmt.Sprintf("stag-%d", os.Geteuid()))
@@ -57,21 +60,25 @@ func Name(adapter int) (path string, err error) {
 // maxPath is the length of sockaddr_un.sun_path without the zero at its end.
 const maxPath = 107
 
-// ownDir makes dir. One that another user has made could hold anything.
+// ownDir makes dir. One that another user has made could hold anything. But
+// loader.RuntimeDir may be given to a user with the rights for engines, and is
+// good enough for claims.
 func ownDir(dir string) error {
-	mode := os.FileMode(0o700)
 	if dir == loader.RuntimeDir {
-		mode = 0o755 // the claims in it are for all to read
+		if err := os.MkdirAll(dir, 0o755); err != nil { // the claims in it are for all to read
+			return fmt.Errorf("make the directory for control sockets: %w: mount a tmpfs there", err)
+		}
+		return nil
 	}
-	if err := os.MkdirAll(dir, mode); err != nil {
-		return fmt.Errorf("make the directory for control sockets: %w", err)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make the directory for control sockets: %w: set XDG_RUNTIME_DIR to a directory of this user's", err)
 	}
 	var st unix.Stat_t
 	if err := unix.Lstat(dir, &st); err != nil {
 		return fmt.Errorf("look at the directory for control sockets, %s: %w", dir, err)
 	}
 	if int(st.Uid) != os.Geteuid() || st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return fmt.Errorf("%s is not a directory of this user's: remove it, or set XDG_RUNTIME_DIR to one that is", dir)
+		return fmt.Errorf("make the directory for control sockets: %s is there and is not this user's: remove it, or set XDG_RUNTIME_DIR to a directory that is", dir)
 	}
 	return nil
 }
@@ -107,10 +114,25 @@ func sockets() (paths []string, err error) {
 	return paths, nil
 }
 
-// sweep removes the socket of a process that is gone.
+// sweep removes a socket that nobody answers at any more. What is no socket
+// stays.
 func sweep(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	info, err := os.Lstat(path)
+	if err == nil && info.Mode().Type() == os.ModeSocket {
+		err = os.Remove(path)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove the control socket of a process that is gone: %w", err)
 	}
 	return nil
+}
+
+// refuses reports whether there is a file at path and nobody listens: who made
+// it is gone, whatever process has its number now.
+func refuses(path string) bool {
+	c, err := net.Dial("unix", path)
+	if err == nil {
+		c.Close()
+	}
+	return errors.Is(err, unix.ECONNREFUSED)
 }

@@ -10,7 +10,10 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,7 +23,8 @@ import (
 
 // Source is what a server tells about. It is used by several goroutines.
 type Source interface {
-	// Report is a snapshot. It ends with ctx.
+	// Report is a snapshot. It ends with ctx. An error that wraps ErrGone says
+	// that the engine is being closed.
 	Report(ctx context.Context) (report.Engine, error)
 	// Capture calls f with what engines receive and send from now on, until ctx
 	// ends, f fails, or the engine closes, which is no error. While f is at work
@@ -30,66 +34,87 @@ type Source interface {
 
 // Server answers at one socket.
 type Server struct {
-	path string
-	http http.Server
-	done chan struct{} // closed when nobody accepts any more
-	once sync.Once
-	err  error
+	path    string
+	http    http.Server
+	log     *slog.Logger
+	stop    context.CancelFunc // ends what is being answered
+	callers callers
+	done    chan struct{} // closed when nobody accepts any more
+	once    sync.Once
+	err     error
 }
 
 // Serve answers for source at path until Close. A socket there that nobody
 // listens at is taken over. log gets a line for each caller that is refused.
-func Serve(path string, source Source, to *slog.Logger) (*Server, error) {
+func Serve(path string, source Source, log *slog.Logger) (*Server, error) {
 	l, err := listen(path)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{path: path, done: make(chan struct{})}
+	ctx, stop := context.WithCancel(context.Background())
+	s := &Server{path: path, log: log, stop: stop, callers: newCallers(), done: make(chan struct{})}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/report", func(w http.ResponseWriter, r *http.Request) { sendReport(w, r, source) })
 	mux.HandleFunc("GET /v1/capture", func(w http.ResponseWriter, r *http.Request) { sendCapture(w, r, source) })
 	s.http = http.Server{
-		Handler:           allowed(mux, to),
+		Handler:           s.allowed(mux),
 		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       time.Minute,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ConnContext:       withPeer,
-		ErrorLog:          log.New(slogWriter{to}, "", 0),
+		ConnState:         s.callers.note,
+		ErrorLog:          slogger(log),
 	}
 	go func() {
 		defer close(s.done)
 		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			to.Error("control socket closed", "path", path, "err", err)
+			log.Error("control socket closed", "path", path, "err", err)
 		}
 	}()
 	return s, nil
 }
 
-// listen makes the socket with the mode that it keeps: the directory is ours
-// alone or, for root's, nobody else can write to it, so nobody gets in between.
+// listen makes the socket, with the mode that it keeps from the beginning.
 func listen(path string) (net.Listener, error) {
-	if c, err := net.Dial("unix", path); err == nil {
-		c.Close()
-		return nil, fmt.Errorf("control socket %s: another process answers there", path)
+	if refuses(path) {
+		if err := sweep(path); err != nil {
+			return nil, err
+		}
 	}
-	if err := sweep(path); err != nil {
-		return nil, err
-	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("control socket %s: %w", path, err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		l.Close()
+	c := net.ListenConfig{Control: private}
+	l, err := c.Listen(context.Background(), "unix", path)
+	switch {
+	case errors.Is(err, unix.EADDRINUSE):
+		return nil, fmt.Errorf("control socket %s: another process answers there, or the file is no socket: end the process, or remove the file", path)
+	case err != nil:
 		return nil, fmt.Errorf("control socket %s: %w", path, err)
 	}
 	return l, nil
 }
 
-// Close ends the server and everything that it is sending, and removes the
-// socket. It may be called twice.
+// private makes the file that a socket is about to be bound to 0600: Linux takes
+// the mode from the socket.
+func private(_, _ string, c syscall.RawConn) error {
+	var failed error
+	err := c.Control(func(fd uintptr) { failed = unix.Fchmod(int(fd), 0o600) })
+	return errors.Join(err, failed)
+}
+
+// grace is how long Close lets answers that have begun come to their end.
+const grace = 250 * time.Millisecond
+
+// Close removes the socket, ends every answer, in good order where the caller
+// takes it, and returns when nothing of the server runs any more. It may be
+// called twice.
 func (s *Server) Close() error {
 	s.once.Do(func() {
+		os.Remove(s.path) // the listener does so again: it is not there long enough to be asked in vain
+		s.stop()
+		s.callers.rest(grace)
 		s.err = s.http.Close()
 		<-s.done
+		s.http.Close() // who was accepted last, and just too late for the first one
+		s.callers.leave()
 	})
 	return s.err
 }
@@ -102,20 +127,22 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 	var cred *unix.Ucred
 	raw, err := c.(*net.UnixConn).SyscallConn()
 	if err == nil {
-		raw.Control(func(fd uintptr) { cred, _ = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+		// Without credentials nobody is answered.
+		_ = raw.Control(func(fd uintptr) { cred, _ = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
 	}
 	return context.WithValue(ctx, peerKey{}, cred)
 }
 
 // allowed answers root and the engine's own user only.
-func allowed(next http.Handler, to *slog.Logger) http.Handler {
+func (s *Server) allowed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cred, _ := r.Context().Value(peerKey{}).(*unix.Ucred)
 		if cred == nil || cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
-			to.Warn("control socket: caller refused", "path", r.URL.Path, "cred", cred)
+			s.log.Warn("control socket: caller refused", "path", r.URL.Path, "cred", cred)
 			http.Error(w, fmt.Sprintf("only root and user %d may look into this engine", os.Geteuid()), http.StatusForbidden)
 			return
 		}
+		w.Header().Set(schemaHeader, strconv.Itoa(report.Schema))
 		next.ServeHTTP(w, r)
 	})
 }
@@ -123,17 +150,32 @@ func allowed(next http.Handler, to *slog.Logger) http.Handler {
 func sendReport(w http.ResponseWriter, r *http.Request, source Source) {
 	e, err := source.Report(r.Context())
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		http.Error(w, oneLine(err.Error()), statusOf(r, err))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(e) // the caller may have gone
 }
 
-// slogWriter passes on what package http has to say.
+// statusOf tells an engine that is going from one that cannot answer.
+func statusOf(r *http.Request, err error) int {
+	if errors.Is(err, ErrGone) || r.Context().Err() != nil {
+		return http.StatusGone
+	}
+	return http.StatusServiceUnavailable
+}
+
+// oneLine joins several complaints.
+func oneLine(text string) string { return strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ") }
+
+// slogger passes on what package http has to say.
+func slogger(to *slog.Logger) *log.Logger {
+	return log.New(slogWriter{to}, "", 0)
+}
+
 type slogWriter struct{ to *slog.Logger }
 
 func (w slogWriter) Write(b []byte) (int, error) {
-	w.to.Warn("control socket: " + string(b))
+	w.to.Warn("control socket: " + strings.TrimSpace(string(b)))
 	return len(b), nil
 }

@@ -9,7 +9,7 @@ import (
 // Counter is something that was counted, and that only grows.
 type Counter struct {
 	Device string `json:"device,omitempty"` // "" for the whole adapter, or where the object around it says so
-	Layer  string `json:"layer"`            // steer, engine, wire, tcp, xsk, xsk_kernel, rdmap, tpt, capture
+	Layer  string `json:"layer"`            // steer, engine, wire, tcp, xsk, xsk_kernel, rdmap, tpt, verbs, capture
 	Name   string `json:"name"`             // in snake_case, as docs/counters.md has it
 	Value  uint64 `json:"value"`
 }
@@ -50,12 +50,14 @@ func Snake(name string) string {
 }
 
 // begins reports whether the capital at i begins a word: it follows a small
-// letter, or ends a row of capitals and a word of more than a plural's s goes
-// on behind it.
+// letter, or ends a row of capitals and more than a plural's s follows.
 func begins(rs []rune, i int) bool {
 	if unicode.IsLower(rs[i-1]) || unicode.IsDigit(rs[i-1]) {
 		return true
 	}
-	plural := i+2 == len(rs) && rs[i+1] == 's'
-	return i+1 < len(rs) && unicode.IsLower(rs[i+1]) && !plural
+	if i+1 == len(rs) || !unicode.IsLower(rs[i+1]) {
+		return false
+	}
+	plural := rs[i+1] == 's' && (i+2 == len(rs) || unicode.IsUpper(rs[i+2]))
+	return !plural
 }

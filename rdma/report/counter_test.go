@@ -9,6 +9,7 @@ func TestSnake(t *testing.T) {
 	for in, want := range map[string]string{
 		"Rx": "rx", "RxOctets": "rx_octets", "DupSACKs": "dup_sacks", "DupAcksIn": "dup_acks_in",
 		"TxRingFull": "tx_ring_full", "bad checksum": "bad_checksum", "not-TCP": "not_tcp", "RTOs": "rtos", "CRCErrors": "crc_errors",
+		"FPDUsIn": "fpdus_in", "STag": "s_tag", "X": "x",
 	} {
 		if got := Snake(in); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)

@@ -1,0 +1,69 @@
+package control
+
+import (
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// callers are the connections of a server, so that it can end without cutting
+// off what is almost said. It is safe for concurrent use.
+type callers struct {
+	mu      *sync.Mutex       // guards what follows
+	changed *sync.Cond        // of mu
+	all     map[net.Conn]bool // whether one is being answered
+}
+
+func newCallers() callers {
+	mu := new(sync.Mutex)
+	return callers{mu, sync.NewCond(mu), map[net.Conn]bool{}}
+}
+
+// note is http.Server.ConnState.
+func (c callers) note(conn net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch state {
+	case http.StateClosed, http.StateHijacked:
+		delete(c.all, conn)
+	default:
+		c.all[conn] = state == http.StateActive
+	}
+	c.changed.Broadcast()
+}
+
+// rest waits until nobody is being answered, for at most d.
+func (c callers) rest(d time.Duration) {
+	late := false
+	timer := time.AfterFunc(d, func() {
+		c.mu.Lock()
+		late = true
+		c.mu.Unlock()
+		c.changed.Broadcast()
+	})
+	defer timer.Stop()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for !late && c.answering() {
+		c.changed.Wait()
+	}
+}
+
+func (c callers) answering() bool {
+	for _, busy := range c.all {
+		if busy {
+			return true
+		}
+	}
+	return false
+}
+
+// leave waits until all connections are gone, which somebody has closed.
+func (c callers) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.all) != 0 {
+		c.changed.Wait()
+	}
+}

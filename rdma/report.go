@@ -1,0 +1,275 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/offload/rdmap"
+	"github.com/stag-rdma/stag/rdma/control"
+	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// Report is what the adapter and everything of it is like now: what `stag show`
+// and `stag metrics` print. It asks each engine for what belongs to that, in
+// few and short calls between steps, and disturbs nobody otherwise. ErrClosed
+// from the moment when Close begins.
+func (a *Adapter) Report(ctx context.Context) (report.Engine, error) {
+	r, err := a.report(ctx)
+	if err != nil && a.life.Err() != nil {
+		err = fmt.Errorf("the adapter is %w", ErrClosed)
+	}
+	if err != nil {
+		return report.Engine{}, fmt.Errorf("report: %w", err)
+	}
+	return r, nil
+}
+
+func (a *Adapter) report(ctx context.Context) (report.Engine, error) {
+	// Close alone writes, and must not be waited for.
+	if a.life.Err() != nil || !a.busy.TryRLock() {
+		return report.Engine{}, ErrClosed
+	}
+	defer a.busy.RUnlock()
+	ctx, stop := a.while(ctx)
+	defer stop()
+	r := report.Engine{
+		Schema: report.Schema, PID: os.Getpid(), Program: program(), Adapter: a.number, Started: a.began, Netns: a.cookie,
+		Devices: []report.Device{}, Flows: []report.Flow{}, Queues: []report.Queue{}, QPs: []report.QP{},
+		MRs: a.reportMRs(), CQs: a.reportCQs(),
+	}
+	qps := a.connectionsOfQPs()
+	for _, p := range a.ports {
+		if err := a.reportPort(ctx, p, qps, &r); err != nil {
+			return r, err
+		}
+	}
+	if a.cfg.KernelPort {
+		r.Devices = append(r.Devices, a.reportKernelPort(qps))
+	}
+	for _, c := range qps {
+		r.QPs = append(r.QPs, c.report())
+	}
+	return r, a.reportCounters(&r)
+}
+
+// program is the name of this process.
+func program() string {
+	if path, err := os.Executable(); err == nil {
+		return filepath.Base(path)
+	}
+	return filepath.Base(os.Args[0])
+}
+
+// netns is the cookie of the adapter's namespace; 0 where the kernel, before
+// Linux 5.14, has none.
+func (a *Adapter) netns() (cookie uint64) {
+	if a.net != nil {
+		return a.net.Cookie()
+	}
+	a.space.Do(func() error {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+		return err
+	})
+	return cookie
+}
+
+// reportKernelPort is the device that stands for the kernel's TCP.
+func (a *Adapter) reportKernelPort(qps []*connection) report.Device {
+	d := report.Device{Name: report.KernelDevice, State: portActive, Addresses: noAddresses, Path: kernelPath}
+	for _, c := range qps {
+		if c.line != nil && !c.qp.m.Dead() {
+			d.Flows++
+		}
+	}
+	a.common(&d)
+	return d
+}
+
+// common is what all devices of the adapter say alike.
+func (a *Adapter) common(d *report.Device) {
+	d.HeapSize, d.HeapFree = uint64(len(a.heap.mem)), a.heap.left()
+	d.MaxMRs = int(a.table.Stats().Entries)
+}
+
+// reportMRs walks the table until it has seen as many entries as there are.
+func (a *Adapter) reportMRs() []report.MR {
+	stats := a.table.Stats()
+	list := make([]report.MR, 0, stats.Used)
+	for i := uint32(1); i <= stats.Entries && len(list) < int(stats.Used); i++ {
+		e, ok := a.table.Entry(i)
+		if !ok {
+			continue
+		}
+		list = append(list, report.MR{
+			STag: fmt.Sprintf("%08x", uint32(e.STag)), Kind: e.Kind.String(), Valid: e.Valid, PD: uint32(e.PD), QP: e.QP,
+			Start: e.Start, Length: e.Length, Rights: e.Rights.String(), Heap: !e.External, Parent: e.Parent, Windows: e.Windows,
+		})
+	}
+	return list
+}
+
+func (a *Adapter) reportCQs() []report.CQ {
+	a.mu.Lock()
+	cqs := slices.Collect(maps.Keys(a.cqs))
+	a.mu.Unlock()
+	list := make([]report.CQ, 0, len(cqs))
+	for _, c := range cqs {
+		c.mu.Lock()
+		users := len(c.users)
+		c.mu.Unlock()
+		list = append(list, report.CQ{
+			Number: c.number, Depth: c.c.Cap(), Ready: c.c.Len(), QPs: users, Overrun: c.c.Overrun(),
+		})
+	}
+	slices.SortFunc(list, func(x, y report.CQ) int { return int(x.Number) - int(y.Number) })
+	return list
+}
+
+// connection is a QP with what is read about it where its steps run.
+type connection struct {
+	qp    *QP
+	line  *line // nil: not connected
+	stats rdmap.Stats
+}
+
+// connectionsOfQPs are all QPs, by number. What kernel ports run is read here;
+// engines are asked later, and all of theirs at once.
+func (a *Adapter) connectionsOfQPs() []*connection {
+	var list []*connection
+	for _, qp := range a.allQPs() {
+		c := &connection{qp: qp, line: qp.line.Load()}
+		if c.line != nil && c.line.kernel != nil {
+			c.line.kernel.Between(func() { c.stats = qp.m.Stats() })
+		}
+		list = append(list, c)
+	}
+	slices.SortFunc(list, func(x, y *connection) int { return int(x.qp.Number()) - int(y.qp.Number()) })
+	return list
+}
+
+// report is what there is to say when everybody has been asked. No step looks at
+// a dead QP any more.
+func (c *connection) report() report.QP {
+	qp, cfg, conn := c.qp, c.qp.cfg, c.qp.Conn()
+	stats := c.stats
+	if qp.m.Dead() {
+		stats = qp.m.Stats()
+	}
+	r := report.QP{
+		Number: qp.Number(), State: stateNames[qp.State()], PD: uint32(qp.pd.pd), SendCQ: cfg.SendCQ.number, RecvCQ: cfg.RecvCQ.number,
+		SendDepth: cfg.SendDepth, RecvDepth: cfg.RecvDepth, MaxSGE: cfg.MaxSGE, MaxInline: cfg.MaxInline,
+		Markers: "none", Counters: report.Fields("rdmap", stats),
+	}
+	if err := qp.Err(); err != nil {
+		r.Error = err.Error()
+	}
+	if conn.Remote.IsValid() {
+		r.Local, r.Remote = &conn.Local, &conn.Remote
+		r.Initiator, r.Revision, r.CRC, r.IRD, r.ORD = conn.Initiator, conn.Revision, conn.CRC, conn.IRD, conn.ORD
+		r.Markers = markers(conn)
+	}
+	switch l := c.line; {
+	case l == nil:
+	case l.kernel != nil:
+		r.Device = report.KernelDevice
+	default:
+		r.Device, r.Flow = l.port.name, uint32(l.flow.ID())
+	}
+	return r
+}
+
+// stateNames are those of the RDMAC verbs.
+var stateNames = [...]string{
+	rdmap.Idle: "Idle", rdmap.RTS: "RTS", rdmap.Closing: "Closing", rdmap.Terminate: "Terminate", rdmap.Errored: "Error",
+}
+
+func markers(c Conn) string {
+	switch {
+	case c.SendMarkers && c.RecvMarkers:
+		return "both"
+	case c.SendMarkers:
+		return "sent"
+	case c.RecvMarkers:
+		return "received"
+	}
+	return "none"
+}
+
+// refusalNames are what counters call the faults of the table.
+var refusalNames = [tpt.Faults]string{
+	tpt.BadSTag:     "bad_stag",
+	tpt.WrongPD:     "wrong_pd",
+	tpt.NoRight:     "no_right",
+	tpt.Wrap:        "wrap",
+	tpt.OutOfBounds: "out_of_bounds",
+}
+
+// reportCounters adds those that belong to no queue.
+func (a *Adapter) reportCounters(r *report.Engine) error {
+	for _, p := range a.ports {
+		steered, err := p.nic.Steering().Stats()
+		if err != nil {
+			return err
+		}
+		for why, n := range steered {
+			r.Counters = append(r.Counters, report.Counter{Device: p.name, Layer: "steer", Name: bpf.Reason(why).String(), Value: n})
+		}
+	}
+	for fault, n := range a.table.Refusals() {
+		if fault := tpt.Fault(fault); fault != tpt.OK {
+			r.Counters = append(r.Counters, report.Counter{Layer: "tpt", Name: refusalNames[fault], Value: n})
+		}
+	}
+	r.Counters = append(r.Counters, report.Counter{Layer: "verbs", Name: "events_lost", Value: a.EventsLost()})
+	return nil
+}
+
+// source is the adapter as the control socket sees it.
+type source struct{ *Adapter }
+
+// Report implements control.Source.
+func (s source) Report(ctx context.Context) (report.Engine, error) {
+	r, err := s.Adapter.Report(ctx)
+	if errors.Is(err, ErrClosed) {
+		err = fmt.Errorf("%w: %w", control.ErrGone, err)
+	}
+	return r, err
+}
+
+// openControl makes the socket by which tools look into the adapter.
+func (a *Adapter) openControl() (err error) {
+	a.number, a.cookie = control.Number(), a.netns()
+	if a.cfg.NoControl {
+		return nil
+	}
+	path, err := control.Name(a.number)
+	if err == nil {
+		a.control, err = control.Serve(path, source{a}, a.log)
+	}
+	if err != nil {
+		return fmt.Errorf("%w; or set NoControl in the adapter's Config, and do without `stag show`, `stag dump` and `stag metrics`", err)
+	}
+	return nil
+}
+
+// closeControl ends it. What is under way has a moment to end in good order.
+func (a *Adapter) closeControl() error {
+	if a.control == nil {
+		return nil
+	}
+	return a.control.Close()
+}

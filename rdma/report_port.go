@@ -1,0 +1,175 @@
+package rdma
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/afxdp"
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/tcp"
+	"github.com/stag-rdma/stag/rdma/report"
+)
+
+// States of a device, in the words of ibv_devinfo.
+const (
+	portActive = "PORT_ACTIVE"
+	portDown   = "PORT_DOWN"
+)
+
+// noAddresses is an empty list, not none, for what makes a difference of it.
+var noAddresses = []netip.Prefix{}
+
+// reportPort adds a port: the device, its queues, its flows. QPs get what their
+// steps have counted.
+func (a *Adapter) reportPort(ctx context.Context, p *port, qps []*connection, r *report.Engine) error {
+	live, err := p.connections(ctx, qps, r)
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.name, err)
+	}
+	flows, err := p.flows(live)
+	if err != nil {
+		return err
+	}
+	d := report.Device{
+		Name: p.name, MaxFlows: p.nic.MaxFlows(), Flows: len(flows), Queues: len(p.nic.Engines()),
+		VLAN: max(a.cfg.VLAN, p.nic.Link().VLAN),
+	}
+	if err := a.space.Do(func() error { p.device(&d); return nil }); err != nil {
+		return err
+	}
+	a.common(&d)
+	r.Devices, r.Flows = append(r.Devices, d), append(r.Flows, flows...)
+	return nil
+}
+
+// device says what the interface is like now, as far as it is still there. It
+// must run in the adapter's namespace.
+func (p *port) device(d *report.Device) {
+	link, path := p.nic.Link(), p.nic.Path()
+	d.State, d.Ifindex, d.MAC, d.MTU = portDown, link.Index, link.MAC.String(), link.MTU
+	d.Addresses, d.Path, d.Driver = noAddresses, path.String(), path.Driver
+	d.XDP, d.ZeroCopy, d.Program = path.XDP.String(), path.Memory == afxdp.ModeZeroCopy, p.nic.Steering().ProgID()
+	ifc, err := net.InterfaceByIndex(link.Index)
+	if err != nil {
+		return // gone, or in another namespace by now
+	}
+	d.MTU, d.MAC = ifc.MTU, ifc.HardwareAddr.String()
+	if ifc.Flags&net.FlagUp != 0 && ifc.Flags&net.FlagRunning != 0 {
+		d.State = portActive
+	}
+	addrs, _ := ifc.Addrs() // of one that goes meanwhile, none
+	for _, addr := range addrs {
+		if prefix, err := netip.ParsePrefix(addr.String()); err == nil {
+			d.Addresses = append(d.Addresses, prefix)
+		}
+	}
+}
+
+// liveFlow is a connection that an engine runs.
+type liveFlow struct {
+	key  bpf.FlowKey
+	qp   *connection // nil: none that is known
+	info tcp.Info
+	done tcp.Stats
+	seen bool // info and done are there
+}
+
+// connections asks the engines about themselves and about their connections.
+func (p *port) connections(ctx context.Context, qps []*connection, r *report.Engine) (map[offload.FlowID]*liveFlow, error) {
+	of := map[*nic.Flow]*connection{}
+	for _, c := range qps {
+		if c.line != nil && c.line.flow != nil {
+			of[c.line.flow] = c
+		}
+	}
+	all := map[offload.FlowID]*liveFlow{}
+	engines := p.nic.Engines()
+	ids, at := make([][]offload.FlowID, len(engines)), make([][]*liveFlow, len(engines))
+	for _, f := range p.nic.Flows() {
+		x, q := &liveFlow{key: f.Key(), qp: of[f]}, f.Engine().Queue()
+		all[f.ID()] = x
+		ids[q], at[q] = append(ids[q], f.ID()), append(at[q], x)
+	}
+	for q := range engines {
+		g, err := p.nic.Look(ctx, q, ids[q], func(i int, c *tcp.Conn) { at[q][i].look(c) })
+		if err != nil {
+			return nil, fmt.Errorf("ask the engine of queue %d: %w", q, err)
+		}
+		r.Queues = append(r.Queues, reportQueue(p.name, &g))
+	}
+	return all, nil
+}
+
+// look copies, on the engine's goroutine.
+func (x *liveFlow) look(c *tcp.Conn) {
+	x.info, x.done, x.seen = c.Info(), c.Stats(), true
+	if x.qp != nil {
+		x.qp.stats = x.qp.qp.m.Stats()
+	}
+}
+
+func reportQueue(device string, g *nic.Glance) report.Queue {
+	q := report.Queue{
+		Device: device, Queue: g.Queue, Mode: g.Mode.String(), FrameSize: g.Limits.FrameSize,
+		RxFrames: g.Limits.RxFrames, TxFrames: g.Limits.TxFrames, Flows: g.Flows, Asleep: g.Asleep,
+		Counters: report.Fields("engine", g.Counters),
+	}
+	g.Counters.Each(func(layer, name string, n uint64) {
+		q.Counters = append(q.Counters, report.Counter{Layer: layer, Name: name, Value: n})
+	})
+	q.Counters = append(q.Counters, report.Fields("xsk", g.Socket)...)
+	q.Counters = append(q.Counters, report.Fields("xsk_kernel", g.Socket.Kernel)...)
+	return q
+}
+
+// flows are the entries in the map, by id, with what is known of their
+// connections.
+func (p *port) flows(live map[offload.FlowID]*liveFlow) (list []report.Flow, err error) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return nil, fmt.Errorf("read the clock: %w", err)
+	}
+	err = p.nic.Steering().Flows(func(key bpf.FlowKey, e bpf.Flow) bool {
+		f := report.Flow{
+			Device: p.name, Queue: int(e.Owner), ID: uint32(e.ID), Kind: e.Kind.String(), State: e.State.String(),
+			Local: key.LocalAddr(), Remote: key.RemoteAddr(), VLAN: key.VLAN,
+			Age: uint64(max(0, now.Nano()-int64(e.Created))) / uint64(time.Second),
+		}
+		if e.Owner == bpf.NoOwner {
+			f.Queue = -1
+		}
+		if x := live[e.ID]; x != nil && x.key == key {
+			x.describe(&f)
+		}
+		list = append(list, f)
+		return true
+	})
+	slices.SortFunc(list, func(x, y report.Flow) int { return int(x.ID) - int(y.ID) })
+	return slices.CompactFunc(list, func(x, y report.Flow) bool { return x.ID == y.ID }), err
+}
+
+func (x *liveFlow) describe(f *report.Flow) {
+	if x.qp != nil {
+		f.QP = x.qp.qp.Number()
+	}
+	if !x.seen {
+		return
+	}
+	i := &x.info
+	f.TCP = &report.TCP{
+		State: i.Phase.String(), Cwnd: i.Cwnd, Ssthresh: i.Ssthresh, SndWnd: i.SndWnd, RcvWnd: i.RcvWnd, MSS: i.EMSS, PMTU: i.MTU,
+		SRTT: micros(i.SRTT), RTTVar: micros(i.RTTVar), RTO: micros(i.RTO), Backoff: i.Backoff, Recovering: i.Recovering,
+		InFlight: i.Pipe, Unacked: i.Queued, Unread: i.Unread, SndSegs: i.SndSegs, Reordered: i.ReorderFrames, Held: i.RcvFrames,
+		Counters: report.Fields("tcp", x.done),
+	}
+}
+
+func micros(d time.Duration) uint64 { return uint64(max(0, d.Microseconds())) }
