@@ -271,7 +271,7 @@ func TestReasonNames(t *testing.T) {
 		}
 		seen[r.String()] = true
 	}
-	if wire.NumReasons.String() != "unknown reason" {
+	if wire.NumReasons.String() != "unknown_reason" {
 		t.Error("a reason out of range has a name")
 	}
 }

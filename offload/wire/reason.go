@@ -27,25 +27,26 @@ const (
 var reasonNames = [NumReasons]string{
 	OK:              "ok",
 	Short:           "short",
-	NotIP:           "not IP",
-	BadVersion:      "wrong IP version",
-	BadLength:       "bad IP length",
-	IPOptions:       "IP options",
-	Extension:       "IPv6 extension header",
+	NotIP:           "not_ip",
+	BadVersion:      "bad_version",
+	BadLength:       "bad_length",
+	IPOptions:       "ip_options",
+	Extension:       "extension",
 	Fragment:        "fragment",
-	OtherProtocol:   "neither TCP nor ICMP",
-	OtherICMP:       "other ICMP",
-	BadQuote:        "bad ICMP quote",
-	BadTCPHeader:    "bad TCP header length",
-	BadIPChecksum:   "bad IP checksum",
-	BadTCPChecksum:  "bad TCP checksum",
-	BadICMPChecksum: "bad ICMP checksum",
-	PartialChecksum: "partial TCP checksum",
+	OtherProtocol:   "other_protocol",
+	OtherICMP:       "other_icmp",
+	BadQuote:        "bad_quote",
+	BadTCPHeader:    "bad_tcp_header",
+	BadIPChecksum:   "bad_ip_checksum",
+	BadTCPChecksum:  "bad_tcp_checksum",
+	BadICMPChecksum: "bad_icmp_checksum",
+	PartialChecksum: "partial_checksum",
 }
 
+// String is the reason's name as counters show it: lower case, underscores.
 func (r Reason) String() string {
 	if r < NumReasons {
 		return reasonNames[r]
 	}
-	return "unknown reason"
+	return "unknown_reason"
 }
