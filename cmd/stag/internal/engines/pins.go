@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -95,7 +96,7 @@ func idle(i loader.Instance, answered map[int]bool) (s Source, told bool, err er
 func (s *Source) addPort(i loader.Instance, p loader.PinnedPort) {
 	d := report.Device{
 		Name: deviceName(p), State: Unused, Ifindex: p.Index, XDP: p.Mode.String(), Path: path(p),
-		Instance: i.Dir, Program: p.ProgID, Flows: len(p.Flows), MaxFlows: int(p.MaxFlows),
+		Addresses: []netip.Prefix{}, Instance: i.Dir, Program: p.ProgID, Flows: len(p.Flows), MaxFlows: int(p.MaxFlows),
 	}
 	if p.InUse {
 		s.PID = p.Owner.PID

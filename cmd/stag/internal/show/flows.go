@@ -85,7 +85,15 @@ func (f flow) process() string {
 
 // id is what engines and captures call the flow.
 func (f flow) id() string {
-	return words(f.Kind, fmt.Sprintf("id:%#x", f.ID), fmt.Sprint("queue:", f.Queue), word("vlan:", f.VLAN), fmt.Sprintf("age:%ds", f.Age))
+	return words(f.Kind, fmt.Sprintf("id:%#x", f.ID), f.queue(), word("vlan:", f.VLAN), fmt.Sprintf("age:%ds", f.Age))
+}
+
+// queue is whose engine owns the flow. It is not known from the first moment on.
+func (f flow) queue() string {
+	if f.Queue < 0 {
+		return ""
+	}
+	return fmt.Sprint("queue:", f.Queue)
 }
 
 // tcp is in the order of ss. Windows of congestion are in segments, as there.

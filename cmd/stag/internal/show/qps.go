@@ -32,12 +32,13 @@ func qps(sources []engines.Source, w want) list {
 
 func (l qpList) len() int { return len(l) }
 
-// text is like `rdma resource show qp`; in detail with what each has moved.
+// text is like `rdma resource show qp`, with the connection below; in detail
+// also with what each has moved.
 func (l qpList) text(p *page) {
 	for _, q := range l {
-		p.row(append(append([]string{"link " + cmp.Or(q.Device, "-"), fmt.Sprint("lqpn ", q.Number), "type RC", "state " + strings.ToUpper(q.State)},
-			q.connection()...), fmt.Sprint("pdn ", q.PD), fmt.Sprint("scqn ", q.SendCQ), fmt.Sprint("rcqn ", q.RecvCQ),
-			fmt.Sprint("sq ", q.SendDepth), fmt.Sprint("rq ", q.RecvDepth), q.String())...)
+		p.row("link "+cmp.Or(q.Device, "-"), fmt.Sprint("lqpn ", q.Number), "type RC", "state "+strings.ToUpper(q.State), fmt.Sprint("pdn ", q.PD),
+			fmt.Sprint("scqn ", q.SendCQ), fmt.Sprint("rcqn ", q.RecvCQ), fmt.Sprint("sq ", q.SendDepth), fmt.Sprint("rq ", q.RecvDepth), q.String())
+		p.below(q.connection())
 		if q.Error != "" {
 			p.below("error: " + q.Error)
 		}
@@ -49,13 +50,13 @@ func (l qpList) text(p *page) {
 	p.flush()
 }
 
-// connection is six cells, empty while there is none.
-func (q qp) connection() []string {
+// connection is nothing while there is none.
+func (q qp) connection() string {
 	if q.Local == nil || q.Remote == nil {
-		return make([]string, 6)
+		return ""
 	}
-	return []string{"src " + q.Local.String(), "dst " + q.Remote.String(), q.flow(), fmt.Sprint("mpa ", q.Revision),
-		"crc " + onOff(q.CRC), "markers " + q.Markers}
+	return words("src "+q.Local.String(), "dst "+q.Remote.String(), q.flow(), "role "+q.role(), fmt.Sprint("mpa ", q.Revision),
+		"crc "+onOff(q.CRC), "markers "+q.Markers, fmt.Sprint("ird ", q.IRD), fmt.Sprint("ord ", q.ORD))
 }
 
 func (q qp) flow() string {
@@ -65,9 +66,16 @@ func (q qp) flow() string {
 	return fmt.Sprintf("flow %#x", q.Flow)
 }
 
+// role is who asked for the connection, in MPA's words.
+func (q qp) role() string {
+	if q.Initiator {
+		return "initiator"
+	}
+	return "responder"
+}
+
 func (q qp) limits() string {
-	return words(fmt.Sprint("ird:", q.IRD), fmt.Sprint("ord:", q.ORD), fmt.Sprint("max_sge:", q.MaxSGE),
-		fmt.Sprint("max_inline:", q.MaxInline), "initiator:"+yesNo(q.Initiator))
+	return words(fmt.Sprint("max_sge ", q.MaxSGE), fmt.Sprint("max_inline ", q.MaxInline))
 }
 
 func onOff(on bool) string {
@@ -75,13 +83,6 @@ func onOff(on bool) string {
 		return "on"
 	}
 	return "off"
-}
-
-func yesNo(yes bool) string {
-	if yes {
-		return "yes"
-	}
-	return "no"
 }
 
 // pairs are counters in one line; those that are 0 only if all are wanted.

@@ -1,7 +1,9 @@
 package show
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
@@ -35,9 +37,10 @@ func stats(sources []engines.Source, w want) list {
 				l = append(l, counter{originOf(s), device, queue, c.Layer, c.Name, c.Value, nil, s.Started})
 			}
 		}
+		byNumber := slices.SortedFunc(slices.Values(s.Queues), func(x, y report.Queue) int { return cmp.Compare(x.Queue, y.Queue) })
 		for _, d := range s.Devices {
 			add(d.Name, nil, ofDevice(s.Counters, d.Name))
-			for _, q := range s.Queues {
+			for _, q := range byNumber {
 				if q.Device == d.Name {
 					add(d.Name, &q.Queue, q.Counters)
 				}

@@ -1,0 +1,138 @@
+package show
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
+)
+
+// schemaFile is where the command's tests have the schema of this name.
+func schemaFile(name string) string {
+	return filepath.Join("..", "..", "testdata", "schema", name+".json")
+}
+
+func valid(t *testing.T, name, text string) error {
+	t.Helper()
+	s, err := jsonschema.NewCompiler().Compile(schemaFile(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return s.Validate(v)
+}
+
+// TestJSON: the rows of the fixture are as their schema says, and a row with one
+// member less or more is not.
+func TestJSON(t *testing.T) {
+	for _, subject := range Subjects {
+		text := rendered(t, Options{Subject: subject, JSON: true})
+		if err := valid(t, "show-"+subject, text); err != nil {
+			t.Errorf("%v\n%s", err, text)
+		}
+		for _, change := range []func(map[string]any){
+			func(row map[string]any) { delete(row, "pid") },
+			func(row map[string]any) { row["colour"] = "red" },
+			func(row map[string]any) { row["pid"] = "one" },
+		} {
+			var rows []map[string]any
+			if err := json.Unmarshal([]byte(text), &rows); err != nil || len(rows) == 0 {
+				t.Fatal(err, len(rows))
+			}
+			change(rows[0])
+			b, err := json.Marshal(rows)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if valid(t, "show-"+subject, string(b)) == nil {
+				t.Errorf("%s: the schema takes a wrong row: %s", subject, b)
+			}
+		}
+	}
+}
+
+// TestWatchedJSON: a line of each subject, and of nothing.
+func TestWatchedJSON(t *testing.T) {
+	for _, subject := range Subjects {
+		for _, sources := range [][]engines.Source{nil, fixture()} {
+			l, err := Options{Subject: subject}.list(engines.Answer{Sources: sources})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c, ok := l.(counterList); ok {
+				c.rates(c.rates(nil, 0), time.Second)
+			}
+			var b bytes.Buffer
+			writeJSON(&b, watched{began, l}, "")
+			if strings.Count(b.String(), "\n") != 1 {
+				t.Errorf("not one line: %q", b.String())
+			}
+			if err := valid(t, "show-watch", b.String()); err != nil {
+				t.Errorf("%s: %v\n%s", subject, err, b.String())
+			}
+		}
+	}
+}
+
+// TestSchemasAreWhole: a schema lists what a row can have, and nothing else.
+func TestSchemasAreWhole(t *testing.T) {
+	for subject, row := range map[string]any{
+		"devices": device{}, "flows": flow{}, "qps": qp{}, "mrs": mr{}, "cqs": cq{}, "queues": queue{}, "stats": counter{},
+	} {
+		raw, err := jsonschema.NewCompiler().Compile(schemaFile("show-" + subject))
+		if err != nil {
+			t.Fatal(err)
+		}
+		items := raw.Items2020
+		for items.Ref != nil {
+			items = items.Ref
+		}
+		lists := slices.Sorted(maps.Keys(items.Properties))
+		has := members(reflect.TypeOf(row))
+		slices.Sort(has)
+		if !slices.Equal(lists, has) {
+			t.Errorf("%s: the schema lists %q, a row has %q", subject, lists, has)
+		}
+	}
+}
+
+// members are the names that a struct has in JSON, those of embedded ones too.
+func members(t reflect.Type) (names []string) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "":
+			names = append(names, members(f.Type)...)
+		case name != "":
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// TestJSONOnATerminal: what a terminal would obey is escaped, and means the same.
+func TestJSONOnATerminal(t *testing.T) {
+	in := "a\x1b[2J\u009b1m\u202e\x7f\n\u2028\U000e0001é"
+	var b bytes.Buffer
+	writeJSON(&b, []string{in}, "")
+	if want := `["a\u001b[2J\u009b1m\u202e\u007f\n\u2028\udb40\udc01é"]` + "\n"; b.String() != want {
+		t.Errorf("%q, want %q", b.String(), want)
+	}
+	var out []string
+	if err := json.Unmarshal(b.Bytes(), &out); err != nil || out[0] != in {
+		t.Errorf("read back as %q, %v", out, err)
+	}
+}
