@@ -128,13 +128,14 @@ func (c *Conn) inOrder(now clock.Instant, d []byte, s *Segment, why Drop) (kept 
 		return false, why
 	}
 	c.arrived = true
-	c.stats.OctetsIn += uint64(n)
+	begin := c.rcvNxt
 	c.rcvNxt = c.rcvNxt.Add(seq.Len(n))
 	if len(c.in.ooo) > 0 {
 		c.rcvNxt = c.in.pull(c.rcvNxt)
 		c.ackNow = true // RFC 5681 §4.2: all or part of a hole is filled
 		c.dupOwed = 0
 	}
+	c.stats.OctetsIn += uint64(begin.Until(c.rcvNxt))
 	c.rcvMSS = max(c.rcvMSS, min(uint32(len(s.Payload)), c.path.peer))
 	if c.lastAck.Until(c.rcvNxt) > seq.Len(c.rcvMSS) {
 		c.ackNow = true // at least every second full segment
