@@ -85,6 +85,7 @@ func (e *Engine) remove(id FlowID, err error) {
 		return
 	}
 	if f.conn != nil {
+		e.account(f)
 		f.conn.Close()
 		f.ulp.Fault(e.now, err)
 		f.conn, f.ulp = nil, nil

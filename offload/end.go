@@ -14,6 +14,7 @@ import (
 func (e *Engine) finish(f *flow, err error) {
 	linger, lingers := f.conn.TimeWait()
 	stats := f.conn.Stats()
+	e.account(f)
 	f.conn.Close()
 	f.ulp.Fault(e.now, err)
 	f.conn, f.ulp = nil, nil

@@ -100,6 +100,7 @@ type Engine struct {
 	alarm   clock.Instant // ... until then
 	tapped  []*tap.Ring   // who sees this step's packets; empty: nobody
 	count   Counters
+	totals  tcp.Stats // of connections, as far as they are accounted for
 
 	// Filled by any goroutine, emptied by the token's holder.
 	bells doorbells

@@ -18,6 +18,7 @@ type flow struct {
 	key bpf.FlowKey
 
 	conn *tcp.Conn
+	told tcp.Stats // what of conn's is in the engine's totals
 	ulp  stream.ULP
 	head wire.HeaderTemplate
 

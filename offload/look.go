@@ -14,7 +14,8 @@ const lookAtMost = 256
 // Glance is what an engine says about itself at one moment.
 type Glance struct {
 	Counters Counters
-	Flows    int // that have a connection
+	Flows    int       // that have a connection
+	TCP      tcp.Stats // of connections since the engine was made: those that have ended, and those looked at
 }
 
 // Look reads the engine, calls first, if set, for what else belongs to the
@@ -31,9 +32,13 @@ func (e *Engine) Look(ctx context.Context, ids []FlowID, first func(), fn func(i
 			first()
 		}
 		e.lookAt(ids, 0, fn)
+		g.TCP = e.totals
 	})
 	for at := lookAtMost; at < len(ids) && err == nil; at += lookAtMost {
-		err = e.between(ctx, func() { e.lookAt(ids, at, fn) })
+		err = e.between(ctx, func() {
+			e.lookAt(ids, at, fn)
+			g.TCP = e.totals
+		})
 	}
 	if err != nil {
 		return Glance{}, err // who gave up must not touch what is still written to
@@ -59,6 +64,7 @@ func (e *Engine) lookAt(ids []FlowID, at int, fn func(int, *tcp.Conn)) {
 	for i := at; i < min(at+lookAtMost, len(ids)); i++ {
 		if f := e.flow(ids[i]); f != nil && f.conn != nil {
 			fn(i, f.conn)
+			e.account(f)
 		}
 	}
 }

@@ -72,3 +72,21 @@ func (c *Conn) Info() Info {
 		Recovering: c.mode != open,
 	}
 }
+
+// AddSince adds to s what now has counted and before had not.
+func (s *Stats) AddSince(now, before *Stats) {
+	for _, c := range []struct{ sum, now, before *uint64 }{
+		{&s.SegsIn, &now.SegsIn, &before.SegsIn}, {&s.SegsOut, &now.SegsOut, &before.SegsOut},
+		{&s.OctetsIn, &now.OctetsIn, &before.OctetsIn}, {&s.OctetsOut, &now.OctetsOut, &before.OctetsOut},
+		{&s.OctetsAcked, &now.OctetsAcked, &before.OctetsAcked}, {&s.AcksOut, &now.AcksOut, &before.AcksOut},
+		{&s.Retransmits, &now.Retransmits, &before.Retransmits}, {&s.Timeouts, &now.Timeouts, &before.Timeouts},
+		{&s.Recoveries, &now.Recoveries, &before.Recoveries},
+		{&s.DupAcksIn, &now.DupAcksIn, &before.DupAcksIn}, {&s.OldAcks, &now.OldAcks, &before.OldAcks},
+		{&s.DupSACKs, &now.DupSACKs, &before.DupSACKs}, {&s.OutOfOrder, &now.OutOfOrder, &before.OutOfOrder},
+		{&s.Challenges, &now.Challenges, &before.Challenges}, {&s.ProbesOut, &now.ProbesOut, &before.ProbesOut},
+		{&s.ResetsIn, &now.ResetsIn, &before.ResetsIn}, {&s.ResetsOut, &now.ResetsOut, &before.ResetsOut},
+		{&s.TooBigs, &now.TooBigs, &before.TooBigs},
+	} {
+		*c.sum += *c.now - *c.before
+	}
+}
