@@ -125,6 +125,7 @@ func reportQueue(device string, g *nic.Glance) report.Queue {
 	g.Counters.Each(func(layer, name string, n uint64) {
 		q.Counters = append(q.Counters, report.Counter{Layer: layer, Name: name, Value: n})
 	})
+	q.Counters = append(q.Counters, report.Fields("tcp", g.TCP)...)
 	q.Counters = append(q.Counters, report.Fields("xsk", g.Socket)...)
 	q.Counters = append(q.Counters, report.Fields("xsk_kernel", g.Socket.Kernel)...)
 	return q
