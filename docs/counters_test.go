@@ -3,6 +3,7 @@
 package docs
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -13,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/stag-rdma/stag/rdma/report"
 )
 
 var update = flag.Bool("update", false, "rewrite the generated documents")
@@ -21,32 +24,40 @@ var update = flag.Bool("update", false, "rewrite the generated documents")
 // type with the names that it shows them by.
 type table struct {
 	title string
+	layer string
 	intro string
 	file  string // from the module's root
 	typ   string
 	names string // variable with the constants' names; "": a struct
+	where string // file of names, where that is another
 	but   string // a constant that is no reason: all is well
 }
 
 var tables = []table{
-	{"Steering", "What the XDP program made of each packet of the interface. Every packet counts\nonce. All but `steered`, `steered_bare` and `no_socket` go to the kernel.",
-		"bpf/reason.go", "Reason", "reasonNames", ""},
-	{"Engine", "What the engines of an adapter have done: `rdma.Adapter.Counters`.",
-		"offload/counters.go", "Counters", "", ""},
-	{"Drops of the engine", "Packets that an engine got and did not deliver; layer `engine` in\n`Counters.Drops`.",
-		"offload/counters.go", "Drop", "dropNames", ""},
-	{"Drops of the parser", "Packets that reached an engine and are not for it; layer `wire` in\n`Counters.Drops`.",
-		"offload/wire/reason.go", "Reason", "reasonNames", "OK"},
-	{"Drops of TCP", "Segments, or parts of them, that a connection did not use; layer `tcp` in\n`Counters.Drops`. The connection goes on.",
-		"offload/tcp/drop.go", "Drop", "dropNames", "DropNone"},
-	{"A connection", "What one connection has done since it was taken over: `rdma.QP.TCPStats`.",
-		"offload/tcp/info.go", "Stats", "", ""},
-	{"An AF_XDP socket", "What happened to the socket of one queue: `rdma.Adapter.SocketStats`. In frames\nunless it says otherwise.",
-		"afxdp/stats.go", "Stats", "", ""},
-	{"An AF_XDP socket, by the kernel", "The field `Kernel` of the same.",
-		"afxdp/stats.go", "KernelStats", "", ""},
-	{"Refusals", "Why the translation and protection table refuses an access. These are no\ncounters: the peer is told by a Terminate, and the error of a QP says it.",
-		"tpt/stag.go", "Fault", "faultNames", "OK"},
+	{title: "Steering", layer: "steer", file: "bpf/reason.go", typ: "Reason", names: "reasonNames",
+		intro: "What the XDP program made of each packet of the interface. Every packet counts\nonce. All but `steered`, `steered_bare` and `no_socket` go to the kernel. Seen in\n`stag show stats`, of a loaded interface also while no engine runs."},
+	{title: "Engine", layer: "engine", file: "offload/counters.go", typ: "Counters",
+		intro: "What the engine of each queue has done. Seen in `stag show stats`; in Go, summed,\n`rdma.Adapter.Counters`."},
+	{title: "Drops of the engine", layer: "engine", file: "offload/counters.go", typ: "Drop", names: "dropNames",
+		intro: "Packets that an engine got and did not deliver. Seen in `stag show stats`; in Go\n`Counters.Drops`."},
+	{title: "Drops of the parser", layer: "wire", file: "offload/wire/reason.go", typ: "Reason", names: "reasonNames", but: "OK",
+		intro: "Packets that reached an engine and are not for it. Seen in `stag show stats`; in\nGo `Counters.Drops`."},
+	{title: "Drops of TCP", layer: "tcp", file: "offload/tcp/drop.go", typ: "Drop", names: "dropNames", but: "DropNone",
+		intro: "Segments, or parts of them, that a connection did not use. The connection goes\non. Seen in `stag show stats`; in Go `Counters.Drops`."},
+	{title: "A connection", layer: "tcp", file: "offload/tcp/info.go", typ: "Stats",
+		intro: "What one connection has done since it was taken over. Seen in `stag show flows`;\nin Go `rdma.QP.TCPStats`."},
+	{title: "A queue pair", layer: "rdmap", file: "offload/rdmap/stats.go", typ: "Stats",
+		intro: "What one queue pair has done since it was connected, over the kernel port as\nwell. A message counts when its last segment has left, or has been placed; what\nwas refused does not. Those by which MPA revision 2 begins are among them. Seen in\n`stag show qps`."},
+	{title: "An AF_XDP socket", layer: "xsk", file: "afxdp/stats.go", typ: "Stats",
+		intro: "What happened to the socket of one queue. In frames unless it says otherwise. Seen\nin `stag show queues` and `stag show stats`; in Go `rdma.Adapter.SocketStats`."},
+	{title: "An AF_XDP socket, by the kernel", layer: "xsk_kernel", file: "afxdp/stats.go", typ: "KernelStats",
+		intro: "What the kernel counts for the same socket. Seen in the same places."},
+	{title: "Refusals", layer: "tpt", file: "tpt/stag.go", typ: "Fault", names: "refusalNames", where: "rdma/report.go", but: "OK",
+		intro: "Why the translation and protection table of the adapter refused an access or an\ninvalidation. The peer is told by a Terminate, and the error of a QP says it. Seen\nin `stag show stats`."},
+	{title: "The application", layer: "verbs", file: "rdma/report.go", typ: "verbsCounters",
+		intro: "What the application of the adapter did not do. Seen in `stag show stats`; in Go\n`rdma.Adapter.EventsLost`."},
+	{title: "Captures", layer: "capture", file: "rdma/report.go", typ: "captureCounters",
+		intro: "What became of the packets that `stag dump` asked the adapter for, of all captures\ntogether. Seen in `stag show stats`."},
 }
 
 const head = `# Counters
@@ -54,7 +65,9 @@ const head = `# Counters
 <!-- Generated from the code: go test ./docs -update -->
 
 Every reason for which a packet or an access goes another way than its sender
-wished has a name. All counters only grow.
+wished has a name. All counters only grow. ` + "`stag show stats`" + ` prints them as
+layer and name with a point between, with ` + "`--all`" + ` those that are 0 as well; in JSON
+every counter has its layer and its name.
 `
 
 // TestCounters: counters.md is what the code has.
@@ -62,8 +75,12 @@ func TestCounters(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(head)
 	for _, x := range tables {
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| name | what |\n|---|---|\n", x.title, x.intro)
-		rows, err := x.rows(parse(t, x.file))
+		fmt.Fprintf(&b, "\n## %s\n\nLayer `%s`.\n\n%s\n\n| name | what |\n|---|---|\n", x.title, x.layer, x.intro)
+		names := x.file
+		if x.where != "" {
+			names = x.where
+		}
+		rows, err := x.rows(parse(t, x.file), parse(t, names))
 		if err != nil {
 			t.Fatalf("%s: %s: %v", x.file, x.typ, err)
 		}
@@ -102,14 +119,14 @@ type row struct {
 
 // rows are those of the table, in the order of the code. What has no comment,
 // or no name, is an error.
-func (x table) rows(f *ast.File) (rows []row, err error) {
+func (x table) rows(f, names *ast.File) (rows []row, err error) {
 	if x.names == "" {
 		rows = fields(f, x.typ)
 	} else {
-		rows = constants(f, x.typ, shown(f, x.names), x.but)
+		rows = constants(f, x.typ, shown(names, x.names), x.but)
 	}
-	if len(rows) < 4 {
-		return nil, fmt.Errorf("only %d found", len(rows))
+	if len(rows) == 0 {
+		return nil, errors.New("none found")
 	}
 	for _, r := range rows {
 		for _, name := range r.names {
@@ -134,7 +151,7 @@ func fields(f *ast.File, typ string) (rows []row) {
 			}
 			r := row{what: comment(field.Comment)}
 			for _, name := range field.Names {
-				r.names = append(r.names, name.Name)
+				r.names = append(r.names, report.Snake(name.Name))
 			}
 			rows = append(rows, r)
 		}
@@ -187,12 +204,20 @@ func shown(f *ast.File, variable string) map[string]string {
 			pair := e.(*ast.KeyValueExpr)
 			text, err := strconv.Unquote(pair.Value.(*ast.BasicLit).Value)
 			if err == nil {
-				names[pair.Key.(*ast.Ident).Name] = text
+				names[constant(pair.Key)] = text
 			}
 		}
 		return false
 	})
 	return names
+}
+
+// constant is the name of a constant, of this package or another.
+func constant(e ast.Expr) string {
+	if s, ok := e.(*ast.SelectorExpr); ok {
+		return s.Sel.Name
+	}
+	return e.(*ast.Ident).Name
 }
 
 func comment(c *ast.CommentGroup) string { return strings.Join(strings.Fields(c.Text()), " ") }
@@ -219,7 +244,7 @@ var dropNames = [NumDrops]string{DropNone: "none", A: "a", B: "b", C: "c"%s}
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows, err := table{typ: "Drop", names: "dropNames", but: "DropNone"}.rows(f)
+		rows, err := table{typ: "Drop", names: "dropNames", but: "DropNone"}.rows(f, f)
 		if (err == nil) != c.well || c.well && (len(rows) != 4 || rows[3].names[0] != "d" || rows[3].what != "a fourth") {
 			t.Errorf("%+v: %v, %v", c, rows, err)
 		}

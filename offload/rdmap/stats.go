@@ -14,7 +14,7 @@ type Stats struct {
 	ReadOctetsIn, ReadOctetsOut       uint64 // payload of the answers
 	SendsIn, SendsOut                 uint64 // of the whole Send family
 	SendOctetsIn, SendOctetsOut       uint64 // their payload
-	InvalidatesIn, InvalidatesOut     uint64 // Sends with Invalidate, which SendsIn and SendsOut count as well
+	InvalidatesIn, InvalidatesOut     uint64 // Sends with Invalidate, which are among the Sends as well
 	MostReadsIn, MostReadsOut         uint64 // the most RDMA Reads that were outstanding at a time: the peer's, ours
 }
 
