@@ -234,8 +234,20 @@ func (a *Adapter) reportCounters(r *report.Engine) error {
 			r.Counters = append(r.Counters, report.Counter{Layer: "tpt", Name: refusalNames[fault], Value: n})
 		}
 	}
-	r.Counters = append(r.Counters, report.Counter{Layer: "verbs", Name: "events_lost", Value: a.EventsLost()})
+	r.Counters = append(r.Counters, report.Fields("verbs", verbsCounters{EventsLost: a.EventsLost()})...)
+	r.Counters = append(r.Counters, report.Fields("capture", captureCounters{Packets: a.tapped.packets.Load(), Lost: a.tapped.lost.Load()})...)
 	return nil
+}
+
+// verbsCounters are the application's.
+type verbsCounters struct {
+	EventsLost uint64 // asynchronous events that nobody read in time
+}
+
+// captureCounters are those of all captures since Open.
+type captureCounters struct {
+	Packets uint64 // handed to captures
+	Lost    uint64 // that no capture took in time
 }
 
 // source is the adapter as the control socket sees it.

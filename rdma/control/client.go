@@ -130,7 +130,7 @@ func (e Endpoint) Capture(ctx context.Context, f report.Filter) (*Capture, error
 func (e Endpoint) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true, // one question each
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return e.dial(ctx) },
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return e.dial(ctx) },
 	}}
 }
 
