@@ -3,6 +3,9 @@ package loader
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -23,6 +26,73 @@ func probeUp(l Link) Probe {
 		return bad(name, "connect the cable, or set the other end up", "%s is up and has no carrier", l.Name)
 	}
 	return ok(name, "%s is up", describe(l))
+}
+
+// probeAddress: connections come and go by an address of the interface.
+func (n *Net) probeAddress(l Link) Probe {
+	const name = "address"
+	link, err := n.nl.LinkByIndex(l.Index)
+	if err != nil {
+		return bad(name, "look at "+l.Name+" again", "%v", err)
+	}
+	all, err := n.nl.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return bad(name, "look at "+l.Name+" again", "%v", err)
+	}
+	var routed []string
+	for _, a := range all {
+		if !a.IP.IsLinkLocalUnicast() {
+			routed = append(routed, a.IPNet.String())
+		}
+	}
+	if len(routed) == 0 {
+		return hint(name, fmt.Sprintf("ip addr add ADDRESS/PREFIX dev %s", l.Name), "%s has none but link-local ones: no connection leads over it", l.Name)
+	}
+	return ok(name, "%s", strings.Join(routed, ", "))
+}
+
+// probeMember: routes lead over the master of an interface, and stag takes over
+// what leaves through the interface itself.
+func (n *Net) probeMember(l Link) Probe {
+	const name = "master"
+	link, err := n.nl.LinkByIndex(l.PortIndex)
+	if err != nil {
+		return bad(name, "look at "+l.Port+" again", "%v", err)
+	}
+	index := link.Attrs().MasterIndex
+	if index == 0 {
+		return ok(name, "none")
+	}
+	master, err := n.nl.LinkByIndex(index)
+	if err != nil {
+		return bad(name, fmt.Sprintf("ip link set %s nomaster", l.Port), "%s belongs to interface %d, which cannot be looked at: %v", l.Port, index, err)
+	}
+	if master.Type() == "vrf" {
+		return ok(name, "%s, a VRF: routes are looked up there", master.Attrs().Name)
+	}
+	return bad(name, fmt.Sprintf("ip link set %s nomaster, and give it an address of its own", l.Port),
+		"%s belongs to %s, a %s, over which the routes lead: its connections cannot be taken over", l.Port, master.Attrs().Name, master.Type())
+}
+
+// sysInfiniband is where the kernel lists RDMA devices.
+const sysInfiniband = "/sys/class/infiniband"
+
+// probeRDMA looks for another RDMA device on the interface, such as siw or rxe.
+func probeRDMA(l Link) Probe {
+	const name = "other RDMA devices"
+	files, _ := filepath.Glob(sysInfiniband + "/*/ports/*/gid_attrs/ndevs/0")
+	var found []string
+	for _, file := range files {
+		on, err := os.ReadFile(file)
+		if err == nil && strings.TrimSpace(string(on)) == l.Port {
+			found = append(found, strings.Split(file, "/")[4])
+		}
+	}
+	if len(found) > 0 {
+		return hint(name, "rdma link show; rdma link delete NAME, if stag is to be the only one",
+			"%s, on %s, too: connections of theirs stay the kernel's", strings.Join(found, ", "), l.Port)
+	}
+	return ok(name, "none on %s", l.Port)
 }
 
 func describe(l Link) string {
@@ -47,8 +117,12 @@ func (n *Net) probeHook(l Link) (Probe, netlink.LinkXdp) {
 		return ok(name, "free"), xdp
 	}
 	if program := programName(ebpf.ProgramID(xdp.ProgId)); program != bpf.Program {
-		return bad(name, fmt.Sprintf("ip link set %s xdp off, or end the process that holds its link: bpftool link", l.Port),
-			"another program is on it, id %d%s", xdp.ProgId, called(program)), xdp
+		p := bad(name, fmt.Sprintf("ip link set %s xdp off, or end the process that holds its link: bpftool link", l.Port),
+			"another program is on it, id %d%s", xdp.ProgId, called(program))
+		if program == "" { // which may be stag's own
+			p = p.wants(capSysAdmin)
+		}
+		return p, xdp
 	}
 	if queue, owner, found := owners(l); found {
 		return ok(name, "stag is on it, program id %d; queue %s is in use by %s", xdp.ProgId, queue, owner.name()), xdp
@@ -107,7 +181,7 @@ func (n *Net) noDriver(name string, l Link, err error) Probe {
 	case errors.Is(why, ErrMTU):
 		return bad(name, fmt.Sprintf("ip link set %s mtu %d, at both ends", l.Port, largestMTU(l, false)), "%v", why)
 	case errors.Is(why, ErrPermission):
-		return bad(name, "run as root, or with CAP_BPF and CAP_NET_ADMIN", "%v", why)
+		return bad(name, "run as root, or with CAP_BPF and CAP_NET_ADMIN", "%v", why).wants(loadCaps...)
 	}
 	return bad(name, "see the driver's documentation on XDP, or ask for generic mode", "%v", why)
 }
@@ -131,101 +205,3 @@ func tryNative(l Link) error {
 }
 
 const xdpPass = 2 // XDP_PASS
-
-// metadata is the drivers known to leave room in front of a packet for the
-// steering record (those that prepare their buffers with valid metadata). In
-// generic mode the kernel does, for all.
-var metadata = map[string]bool{
-	"veth": true, "i40e": true, "ice": true, "igb": true, "igc": true, "ixgbe": true,
-	"mlx5_core": true, "nfp": true, "virtio_net": true, "bnxt_en": true,
-}
-
-// probeMetadata is not a requirement: without records the engine parses.
-func probeMetadata(l Link) Probe {
-	const name = "metadata"
-	if metadata[l.Driver] {
-		return ok(name, "driver %s has room for steering records", l.Driver)
-	}
-	p := ok(name, "not known of driver %q; without it the engine parses each packet", l.Driver)
-	p.Fix = "with stag running, compare the counters steered and steered_bare: stag show"
-	return p
-}
-
-func probeQueues(l Link, engines int) Probe {
-	const name = "queues"
-	if l.RxQueues == engines {
-		return ok(name, "%d to receive with, an engine for each", l.RxQueues)
-	}
-	return bad(name, setQueues(l, engines), "receive queues %d, engines %d: packets of a queue without an engine would be lost",
-		l.RxQueues, engines)
-}
-
-func setQueues(l Link, n int) string {
-	if l.Driver == "veth" {
-		return fmt.Sprintf("ethtool -L %s rx %d, and tx %d on its peer", l.Port, n, n)
-	}
-	return fmt.Sprintf("ethtool -L %s combined %d", l.Port, n)
-}
-
-// probeMTU: a packet must come in one piece, and fit into a chunk.
-func probeMTU(l Link, needs Needs) Probe {
-	const name = "MTU"
-	limit, chunk := largestMTU(l, needs.Generic), needs.Chunk-chunkOverhead
-	switch {
-	case l.PortMTU > limit:
-		return bad(name, fmt.Sprintf("ip link set %s mtu %d, at both ends", l.Port, min(limit, chunk)),
-			"%d, and packets of more than %d come in several pieces", l.PortMTU, limit)
-	case l.PortMTU > chunk:
-		return bad(name, fmt.Sprintf("use chunks of 4096 octets, or ip link set %s mtu %d, at both ends", l.Port, chunk),
-			"%d, and a chunk of %d octets holds packets of up to %d", l.PortMTU, needs.Chunk, chunk)
-	}
-	return ok(name, "%d of at most %d", l.PortMTU, min(limit, chunk))
-}
-
-// probeVLANOffload: a card that takes tags off hides them from the program.
-func (n *Net) probeVLANOffload(l Link) Probe {
-	const name = "VLAN tags"
-	flags, err := n.eth.value(l.Port, unix.ETHTOOL_GFLAGS, 0)
-	on := err == nil && flags&ethFlagRxVLAN != 0
-	switch {
-	case on && l.Driver == "veth": // the peer writes tags out before the program runs
-		return ok(name, "left in place by veth")
-	case on && l.VLAN != 0:
-		return bad(name, fmt.Sprintf("ethtool -K %s rxvlan off", l.Port), "%s takes tags off packets before the program sees them", l.Port)
-	case on:
-		p := ok(name, "taken off by %s, which matters only when VLANs are used", l.Port)
-		p.Fix = fmt.Sprintf("ethtool -K %s rxvlan off, to use VLANs", l.Port)
-		return p
-	}
-	return ok(name, "left in place")
-}
-
-// probeChecksum: the kernel at the other end of a veth leaves checksums to a
-// device that is not there.
-func (n *Net) probeChecksum(l Link) Probe {
-	const name = "checksums of the veth peer"
-	if l.Driver != "veth" {
-		return ok(name, "not a veth")
-	}
-	link, err := n.nl.LinkByIndex(l.PortIndex)
-	if err != nil {
-		return bad(name, "look at "+l.Port+" again", "%v", err)
-	}
-	at := link.Attrs()
-	peer, err := n.nl.LinkByIndex(at.ParentIndex)
-	// A namespace id means that the index is in that namespace.
-	if err != nil || at.NetNsID >= 0 {
-		p := ok(name, "the peer is in another network namespace and cannot be seen from here")
-		p.Fix = fmt.Sprintf("there, on interface %d: ethtool -k PEER shows tx-checksumming, and ethtool -K PEER tx off turns it off", at.ParentIndex)
-		return p
-	}
-	peerName := peer.Attrs().Name
-	on, err := n.eth.value(peerName, ethtoolGTxCsum, 0)
-	if err != nil {
-		return bad(name, "ethtool -K "+peerName+" tx off", "%v", err)
-	}
-	if on != 0 {
-		return bad(name, "ethtool -K "+peerName+" tx off", "%s sends segments with incomplete checksums", peerName)
-	}
-	return ok(name, "%s computes them", peerName)
-}

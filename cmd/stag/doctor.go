@@ -2,8 +2,11 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"os"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/doctor"
 )
@@ -16,13 +19,18 @@ func doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [IFACE]",
 		Short: "Say what this machine, or an interface, lacks for stag, and the command that fixes it",
-		Long: `Tries everything that stag needs, one requirement a line, and says how to put
-right what is missing. Nothing stays changed, and a stag that runs on the
-interface is not disturbed.
+		Long: `Tries everything that stag needs, or reads what the kernel says about it, and
+says how to put right what is missing. Nothing stays changed, and a stag that
+runs on the interface is not disturbed.
 
-Exits with 0 when everything that is required is there, else with 1. A hint
-works as it is.`,
+Rows are grouped by topic. Those that are OK are only counted; -v shows them,
+and --json has all. A hint works as it is. Without root it tries what it can,
+and names the rights that it lacks for the rest. On a terminal the words OK,
+hint and FAIL are coloured, unless NO_COLOR is set.
+
+Exits with 0 when everything that is required is there, else with 1.`,
 		Example: `  stag doctor
+  stag doctor -v eth1
   stag doctor eth1 --queues 2
   stag doctor eth1 --generic --json`,
 		Args:              atMost(1),
@@ -63,10 +71,22 @@ func runDoctor(cmd *cobra.Command, o doctor.Options, asJSON bool) error {
 	if asJSON {
 		err = writeJSON(cmd.OutOrStdout(), r)
 	} else {
-		err = r.Print(cmd.OutOrStdout())
+		out := cmd.OutOrStdout()
+		err = r.Print(out, doctor.Style{All: verbosity(cmd) > 0, Colour: coloured(out)})
 	}
 	if err == nil && !r.OK {
 		return errFailed
 	}
 	return err
+}
+
+// coloured reports whether out is a terminal whose user has nothing against
+// colours (no-color.org).
+func coloured(out io.Writer) bool {
+	f, ok := out.(*os.File)
+	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
 }

@@ -8,16 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/link"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/doctor"
-	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/loader/pair"
-	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/test/need"
 )
 
@@ -53,74 +47,6 @@ func inside(t *testing.T, p *pair.Pair, cmd *exec.Cmd) (r result) {
 	return r
 }
 
-// misfortune is something that the doctor must find.
-type misfortune struct {
-	config pair.Config
-	spoil  func(*testing.T, *pair.Pair, string) // in A's namespace, with A's interface
-	args   []string                             // beside the interface
-	link   string                               // another interface than A's
-	guest  bool                                 // asked by a user without rights
-	code   int
-	failed string // the requirement that is not met; "": none, or the interface itself
-}
-
-var misfortunes = map[string]misfortune{
-	"well":      {},
-	"queues":    {args: []string{"--queues", "3"}, code: exitFailed, failed: "queues"},
-	"mtu":       {config: pair.Config{MTU: 9000}, code: exitFailed, failed: "MTU"},
-	"chunk":     {config: pair.Config{MTU: 3000}, args: []string{"--chunk", "2048"}, code: exitFailed, failed: "MTU"},
-	"generic":   {args: []string{"--generic"}, spoil: spoilGRO, code: exitFailed, failed: "driver mode"},
-	"down":      {spoil: spoilDown, code: exitFailed, failed: "link"},
-	"foreign":   {spoil: spoilForeign, code: exitFailed, failed: "XDP hook"},
-	"stag":      {spoil: spoilStag},
-	"checksums": {spoil: spoilChecksums, link: "near", code: exitFailed, failed: "checksums of the veth peer"},
-	"missing":   {link: "eth77", code: exitFailed},
-	"rights":    {guest: true, code: exitFailed, failed: "capabilities"},
-}
-
-func spoilGRO(t *testing.T, _ *pair.Pair, name string) { must(t, loader.SetGRO(name, true)) }
-
-func spoilDown(t *testing.T, _ *pair.Pair, name string) {
-	l, err := netlink.LinkByName(name)
-	must(t, err)
-	must(t, netlink.LinkSetDown(l))
-}
-
-// spoilForeign puts somebody else's program on the hook.
-func spoilForeign(t *testing.T, p *pair.Pair, _ string) {
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "somebody", Type: ebpf.XDP, License: "Dual BSD/GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}, // XDP_PASS
-	})
-	must(t, err)
-	t.Cleanup(func() { prog.Close() })
-	hook, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: p.Ends[pair.A].Index})
-	must(t, err)
-	t.Cleanup(func() { hook.Close() })
-}
-
-// spoilStag is no misfortune: stag itself runs there.
-func spoilStag(t *testing.T, _ *pair.Pair, name string) {
-	n, err := nic.Open(nic.Config{Link: name})
-	must(t, err)
-	t.Cleanup(func() { must(t, n.Close()) })
-}
-
-// spoilChecksums makes a veth with both ends in one namespace and the offloads
-// that veth has by default.
-func spoilChecksums(t *testing.T, _ *pair.Pair, _ string) {
-	near := netlink.NewLinkAttrs()
-	near.Name = "near"
-	v := netlink.NewVeth(near)
-	v.PeerName = "far"
-	must(t, netlink.LinkAdd(v))
-	for _, name := range []string{"near", "far"} {
-		l, err := netlink.LinkByName(name)
-		must(t, err)
-		must(t, netlink.LinkSetUp(l))
-	}
-}
-
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -144,20 +70,48 @@ func TestDoctor(t *testing.T) {
 				cmd := command(t, append(append([]string{"doctor", near}, m.args...), more...)...)
 				if m.guest {
 					defer lowMemlock(t)()
-					as(cmd)
+					as(cmd, m.caps...)
+				}
+				if m.wrap != nil {
+					m.wrap(t, cmd)
 				}
 				return inside(t, p, cmd)
 			}
 			text := ask()
 			text.ends(t, m.code)
-			golden(t, "doctor_"+name, mask(text.stdout))
-			report := decode[doctor.Report](t, ask("--json"), m.code)
-			agree(t, report, text.stdout)
+			golden(t, "doctor_"+name, steady(text.stdout))
+			asJSON := ask("--json")
+			schema(t, "doctor", asJSON.stdout)
+			report := decode[doctor.Report](t, asJSON, m.code)
+			agree(t, report, text.stdout, false)
+			agree(t, report, ask("-v").stdout, true)
 			if m.failed != "" && !failed(report, m.failed) || report.OK != (m.code == 0) {
 				t.Errorf("%q should have failed, exit code %d: %+v", m.failed, m.code, report)
 			}
+			if m.hinted != "" && !hinted(report, m.hinted, m.says) {
+				t.Errorf("no hint %q that says %q: %+v", m.hinted, m.says, report)
+			}
 		})
 	}
+}
+
+// volatile are rows that say how the machine is on which the tests run.
+var volatile = regexp.MustCompile(`(?m)^    (Linux|memory|open files|unprivileged BPF|confinement|transmit budget|claims|pins) .*\n( +-> .*\n)?`)
+
+// counts are how many rows there are of a status.
+var counts = regexp.MustCompile(`\b\d+ (OK|hints?)\b`)
+
+// steady takes out what depends on the machine.
+func steady(text string) string {
+	text = volatile.ReplaceAllString(text, "")
+	text = counts.ReplaceAllString(text, "N $1")
+	text = strings.ReplaceAll(text, ", N hints", "")
+	text = strings.ReplaceAll(text, ", N hint", "")
+	text = regexp.MustCompile(`(?m)^\d+ rows`).ReplaceAllString(text, "N rows")
+	text = regexp.MustCompile(`pid PID \([^)]*\)`).ReplaceAllString(mask(text), "pid PID (NAME)")
+	text = regexp.MustCompile(`--net=/proc/\d+/`).ReplaceAllString(text, "--net=/proc/PID/")
+	text = regexp.MustCompile(`another network namespace: \S+ is`).ReplaceAllString(text, "another network namespace: IFACE is")
+	return unaligned(text)
 }
 
 // lowMemlock is a limit that the frames do not fit in, and undoes it.
@@ -186,18 +140,31 @@ func decode[T any](t *testing.T, r result, code int) (v T) {
 	return v
 }
 
-// agree demands that text says all that the report does.
-func agree(t *testing.T, r doctor.Report, text string) {
+// agree demands that text says all that the report does: of rows that are OK
+// only if it is to be whole.
+func agree(t *testing.T, r doctor.Report, text string, whole bool) {
 	t.Helper()
 	for _, row := range append(r.Host, r.Link...) {
-		line := regexp.MustCompile(fmt.Sprintf(`(?m)^  %s +%s +\S`, regexp.QuoteMeta(row.Name), row.Status))
-		if !line.MatchString(text) || !strings.Contains(text, row.Fix) {
-			t.Errorf("not in the text: %+v\n%s", row, text)
+		line := regexp.MustCompile(fmt.Sprintf(`(?m)^    %s +%s +\S`, regexp.QuoteMeta(row.Name), row.Status))
+		if shown := line.MatchString(text); shown != (whole || row.Status != doctor.OK) || !strings.Contains(text, row.Fix) {
+			t.Errorf("shown: %v: %+v\n%s", shown, row, text)
+		}
+		if row.Status == doctor.Fail && strings.Count(text, row.Fix) < 2 {
+			t.Errorf("what to do about %s is not said again at the end:\n%s", row.Name, text)
 		}
 	}
 	if !strings.Contains(text, r.Error) {
 		t.Errorf("not in the text: %s", r.Error)
 	}
+}
+
+func hinted(r doctor.Report, name, says string) bool {
+	for _, row := range append(r.Host, r.Link...) {
+		if row.Name == name && row.Status == doctor.Hint && strings.Contains(row.Detail+row.Fix, says) {
+			return true
+		}
+	}
+	return false
 }
 
 func failed(r doctor.Report, name string) bool {
@@ -215,9 +182,11 @@ func TestDoctorOfHost(t *testing.T) {
 	p := newPair(t, pair.Config{})
 	text := inside(t, p, command(t, "doctor"))
 	text.ends(t, 0)
-	golden(t, "doctor", mask(text.stdout))
-	r := decode[doctor.Report](t, inside(t, p, command(t, "doctor", "--json")), 0)
-	agree(t, r, text.stdout)
+	golden(t, "doctor", steady(text.stdout))
+	asJSON := inside(t, p, command(t, "doctor", "--json"))
+	schema(t, "doctor", asJSON.stdout)
+	r := decode[doctor.Report](t, asJSON, 0)
+	agree(t, r, text.stdout, false)
 	list := strings.Join(r.Interfaces, ", ")
 	if !strings.Contains(list, p.Ends[pair.A].Name) || strings.Contains(list, "lo,") || !strings.Contains(text.stdout, list) {
 		t.Errorf("interfaces %s, and in the text\n%s", list, text.stdout)
@@ -237,7 +206,9 @@ func TestDoctorLeavesNothing(t *testing.T) {
 
 // TestDoctorAsAnyone must work whoever runs the tests.
 func TestDoctorAsAnyone(t *testing.T) {
-	r := decode[doctor.Report](t, result{stdout: run(t, command(t, "doctor", "--json")).stdout}, 0)
+	asJSON := run(t, command(t, "doctor", "--json"))
+	schema(t, "doctor", asJSON.stdout)
+	r := decode[doctor.Report](t, result{stdout: asJSON.stdout}, 0)
 	if len(r.Host) == 0 || r.OK != (r.Failures() == 0) {
 		t.Errorf("%+v", r)
 	}

@@ -2,8 +2,9 @@
 package doctor
 
 import (
-	"errors"
+	"iter"
 	"net"
+	"slices"
 
 	"github.com/stag-rdma/stag/afxdp"
 	"github.com/stag-rdma/stag/loader"
@@ -29,10 +30,12 @@ const (
 
 // Row is one requirement.
 type Row struct {
-	Name   string `json:"name"`
-	Status Status `json:"status"`
-	Detail string `json:"detail"`
-	Fix    string `json:"fix,omitempty"` // the command that puts it right
+	Topic  loader.Topic `json:"topic"`
+	Name   string       `json:"name"`
+	Status Status       `json:"status"`
+	Detail string       `json:"detail"`
+	Fix    string       `json:"fix,omitempty"`   // the command that puts it right
+	Lacks  []string     `json:"lacks,omitempty"` // capabilities without which it could not be met, or seen
 }
 
 // Report is what was found.
@@ -41,11 +44,14 @@ type Report struct {
 	Interface string `json:"interface,omitempty"`
 	Host      []Row  `json:"host"`
 	Link      []Row  `json:"link,omitempty"`
-	// Error is why the interface cannot be used at all, "" if it can.
+	// Error is why the interface cannot be used at all, "" if it can. Link is
+	// one row then.
 	Error string `json:"error,omitempty"`
 	// Interfaces are those that could have been asked about, when none was.
 	Interfaces []string `json:"interfaces,omitempty"`
-	Notes      []string `json:"notes"`
+	// Lacks are the capabilities that rows want and the process has not.
+	Lacks []string `json:"lacks,omitempty"`
+	Notes []string `json:"notes"`
 }
 
 // notes are what whoever opens an interface should know, and no probe can find.
@@ -67,13 +73,18 @@ func Run(o Options) (Report, error) {
 	if err != nil {
 		return r, err
 	}
-	r.Host = rows(host)
+	r.Host = slices.Insert(rows(host), 1, commandsRow())
 	if o.Link == "" {
 		r.Interfaces, err = Interfaces()
 	} else {
 		r.Link, r.Error, err = link(o.Link, needs)
 	}
-	r.OK = r.Error == "" && r.Failures() == 0
+	r.OK = r.Failures() == 0
+	for row := range r.rows() {
+		r.Lacks = append(r.Lacks, row.Lacks...)
+	}
+	slices.Sort(r.Lacks)
+	r.Lacks = slices.Compact(r.Lacks)
 	return r, err
 }
 
@@ -93,12 +104,13 @@ func (o Options) memory() (uint64, error) {
 // link asks about an interface. That it cannot be used at all is a finding.
 func link(name string, needs loader.Needs) ([]Row, string, error) {
 	probes, err := loader.ProbeLink(name, needs)
-	for _, known := range []error{loader.ErrNoLink, loader.ErrBond, loader.ErrVLANParent} {
-		if errors.Is(err, known) {
-			return nil, err.Error(), nil
-		}
+	if err == nil {
+		return rows(probes), "", nil
 	}
-	return rows(probes), "", err
+	if p, known := loader.ProbeUnusable(name, err); known {
+		return rows([]loader.Probe{p}), err.Error(), nil
+	}
+	return nil, "", err
 }
 
 // Interfaces are those that stag could be asked to use: all but the loopback.
@@ -115,7 +127,7 @@ func Interfaces() (names []string, err error) {
 func rows(probes []loader.Probe) []Row {
 	list := make([]Row, len(probes))
 	for i, p := range probes {
-		list[i] = Row{Name: p.Name, Status: status(p), Detail: p.Detail, Fix: p.Fix}
+		list[i] = Row{Topic: p.Topic, Name: p.Name, Status: status(p), Detail: p.Detail, Fix: p.Fix, Lacks: p.Lacks}
 	}
 	return list
 }
@@ -130,14 +142,28 @@ func status(p loader.Probe) Status {
 	return OK
 }
 
-// Failures is how many requirements are not met.
-func (r Report) Failures() (n int) {
-	for _, list := range [][]Row{r.Host, r.Link} {
-		for _, row := range list {
-			if row.Status == Fail {
-				n++
+// rows are all of them, the host's first.
+func (r Report) rows() iter.Seq[Row] {
+	return func(yield func(Row) bool) {
+		for _, list := range [][]Row{r.Host, r.Link} {
+			for _, row := range list {
+				if !yield(row) {
+					return
+				}
 			}
 		}
 	}
-	return n
 }
+
+// with is the rows of a status.
+func (r Report) with(s Status) (list []Row) {
+	for row := range r.rows() {
+		if row.Status == s {
+			list = append(list, row)
+		}
+	}
+	return list
+}
+
+// Failures is how many requirements are not met.
+func (r Report) Failures() int { return len(r.with(Fail)) }

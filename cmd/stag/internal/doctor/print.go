@@ -4,18 +4,37 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/stag-rdma/stag/loader"
 )
 
-// Print writes the report as text: a line for each requirement and, below it,
-// the command that puts it right.
-func (r Report) Print(w io.Writer) error {
+// Style says how a report is printed.
+type Style struct {
+	All    bool // rows that are OK, too
+	Colour bool // of the words OK, hint and FAIL, by escape sequences
+}
+
+// colours are those of ECMA-48: green, yellow, red.
+var colours = map[Status]string{OK: "32", Hint: "33", Fail: "31"}
+
+// word is a status, at least width wide.
+func (s Style) word(st Status, width int) string {
+	padding := strings.Repeat(" ", max(0, width-len(st)))
+	if !s.Colour {
+		return string(st) + padding
+	}
+	return "\x1b[" + colours[st] + "m" + string(st) + "\x1b[0m" + padding
+}
+
+// Print writes the report as text: a line for each topic, below it the rows that
+// are not OK, and below each of those the command that puts it right. What must
+// be done comes again at the end.
+func (r Report) Print(w io.Writer, s Style) error {
 	var b strings.Builder
-	table(&b, "Host", r.Host)
+	s.table(&b, "Host", r.Host)
 	switch {
-	case r.Error != "":
-		fmt.Fprintf(&b, "Interface %s\n  %s\n\n", r.Interface, r.Error)
 	case r.Interface != "":
-		table(&b, "Interface "+r.Interface, r.Link)
+		s.table(&b, "Interface "+r.Interface, r.Link)
 	case len(r.Interfaces) == 0:
 		fmt.Fprint(&b, "Interface\n  none here but the loopback\n\n")
 	default:
@@ -25,35 +44,87 @@ func (r Report) Print(w io.Writer) error {
 	for _, note := range r.Notes {
 		fmt.Fprintln(&b, " ", note)
 	}
-	fmt.Fprintf(&b, "\n%s\n", r.verdict())
+	fmt.Fprintln(&b)
+	r.conclude(&b, s)
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// conclude says what to do.
+func (r Report) conclude(b *strings.Builder, s Style) {
+	if n := len(r.with(OK)); !s.All && n > 0 {
+		fmt.Fprintf(b, "%d rows are OK and not shown: stag doctor -v shows them.\n", n)
+	}
+	if len(r.Lacks) > 0 {
+		fmt.Fprintf(b, "Not everything could be tried or seen without %s: ask again as root.\n", strings.Join(r.Lacks, ", "))
+	}
+	fmt.Fprintln(b, r.verdict())
+	for _, row := range r.with(Fail) {
+		fmt.Fprintf(b, "  %s: %s\n", row.Name, row.Fix)
+	}
 }
 
 func (r Report) verdict() string {
 	switch n := r.Failures(); {
 	case r.Error != "":
-		return "The interface cannot be used."
+		return "The interface cannot be used:"
 	case n == 1:
-		return "1 requirement is not met."
+		return "1 requirement is not met:"
 	case n > 1:
-		return fmt.Sprintf("%d requirements are not met.", n)
+		return fmt.Sprintf("%d requirements are not met:", n)
 	}
 	return "Everything that is required is there."
 }
 
-// table writes rows with their columns aligned.
-func table(b *strings.Builder, title string, rows []Row) {
+// table writes the rows by topic, with their columns aligned.
+func (s Style) table(b *strings.Builder, title string, rows []Row) {
+	fmt.Fprintln(b, title)
 	width := 0
 	for _, row := range rows {
-		width = max(width, len(row.Name))
-	}
-	fmt.Fprintln(b, title)
-	for _, row := range rows {
-		fmt.Fprintf(b, "  %-*s  %-4s  %s\n", width, row.Name, row.Status, row.Detail)
-		if row.Fix != "" {
-			fmt.Fprintf(b, "  %-*s        -> %s\n", width, "", row.Fix)
+		if s.shows(row) {
+			width = max(width, len(row.Name))
 		}
 	}
+	for _, topic := range loader.Topics {
+		s.topic(b, topic, rows, width)
+	}
 	fmt.Fprintln(b)
+}
+
+// plural is for the only word that has one.
+func plural(st Status, n int) string {
+	if st == Hint && n > 1 {
+		return "s"
+	}
+	return ""
+}
+
+func (s Style) shows(row Row) bool { return s.All || row.Status != OK }
+
+func (s Style) topic(b *strings.Builder, topic loader.Topic, rows []Row, width int) {
+	count := map[Status]int{}
+	for _, row := range rows {
+		if row.Topic == topic {
+			count[row.Status]++
+		}
+	}
+	var sums []string
+	for _, st := range []Status{OK, Hint, Fail} {
+		if n := count[st]; n > 0 {
+			sums = append(sums, fmt.Sprintf("%d %s%s", n, s.word(st, 0), plural(st, n)))
+		}
+	}
+	if len(sums) == 0 {
+		return // a topic of the other table
+	}
+	fmt.Fprintf(b, "  %-9s  %s\n", topic, strings.Join(sums, ", "))
+	for _, row := range rows {
+		if row.Topic != topic || !s.shows(row) {
+			continue
+		}
+		fmt.Fprintf(b, "    %-*s  %s  %s\n", width, row.Name, s.word(row.Status, 4), row.Detail)
+		if row.Fix != "" {
+			fmt.Fprintf(b, "    %-*s        -> %s\n", width, "", row.Fix)
+		}
+	}
 }

@@ -3,8 +3,6 @@ package loader
 import (
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -12,60 +10,35 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 )
 
-func probeCapabilities() Probe {
-	const name = "capabilities"
-	all := []capability{capNetAdmin, capNetRaw, capBPF}
-	if lack := lacking(all); len(lack) > 0 {
-		return bad(name, "run as root, or grant them: setcap "+strings.ToLower(strings.Join(lack, ","))+"+ep on the stag binary",
-			"%s missing", strings.Join(lack, ", "))
-	}
-	return ok(name, "CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF")
+// triedLinux is the series that stag is developed and tested on.
+const triedLinux = "6.18"
+
+// linuxVersion is the running kernel's, zeros if it does not say it in numbers.
+func linuxVersion() (major, minor int) {
+	fmt.Sscanf(linuxRelease(), "%d.%d", &major, &minor)
+	return major, minor
 }
 
-// probeMemlock compares the limit on locked memory with what frames take. The
-// limit does not count for whoever has CAP_IPC_LOCK.
-func probeMemlock(needed uint64) Probe {
-	const name = "locked memory"
-	if len(lacking([]capability{capIPCLock})) == 0 {
-		return ok(name, "no limit, by CAP_IPC_LOCK")
+func linuxRelease() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return "unknown"
 	}
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
-		return bad(name, "grant CAP_IPC_LOCK", "the limit cannot be read: %v", err)
-	}
-	if limit.Cur == unix.RLIM_INFINITY {
-		return ok(name, "no limit")
-	}
-	if limit.Cur < needed {
-		return bad(name, fmt.Sprintf("ulimit -l %d, LimitMEMLOCK= in the systemd unit, or grant CAP_IPC_LOCK", needed>>10),
-			"%d KiB allowed, %d KiB needed", limit.Cur>>10, needed>>10)
-	}
-	return ok(name, "%d KiB allowed, %d KiB needed", limit.Cur>>10, needed>>10)
+	return unix.ByteSliceToString(u.Release[:])
 }
 
-// bpffsRoot is where a BPF file system is looked for.
-const bpffsRoot = "/sys/fs/bpf"
-
-func probeBPFFS() Probe {
-	const name = "BPF file system"
-	if err := onBPFFS(bpffsRoot); err != nil {
-		p := ok(name, "none at %s, which matters only for programs that stay when their process ends", bpffsRoot)
-		p.Fix = "mount -t bpf bpf " + bpffsRoot
-		return p
+// probeLinux compares numbers, which decide nothing: the other rows try.
+func probeLinux() Probe {
+	const name = "Linux"
+	release := linuxRelease()
+	major, minor := linuxVersion()
+	switch {
+	case major < 5 || major == 5 && minor < 18:
+		return hint(name, "use Linux 5.18 or later", "%s, and stag is made for 5.18 and later", release)
+	case fmt.Sprintf("%d.%d", major, minor) != triedLinux:
+		return hint(name, "stag demo: it tries everything on a veth pair of its own", "%s, and stag was tried on %s only", release, triedLinux)
 	}
-	return ok(name, "mounted at %s", bpffsRoot)
-}
-
-func probeRuntimeDir() Probe {
-	const name = "runtime directory"
-	err := os.MkdirAll(RuntimeDir, 0o755)
-	if err == nil {
-		err = unix.Access(RuntimeDir, unix.W_OK)
-	}
-	if err != nil {
-		return bad(name, fmt.Sprintf("install -d -o %d %s as root", os.Getuid(), RuntimeDir), "%s cannot be written to: %v", RuntimeDir, err)
-	}
-	return ok(name, "%s", RuntimeDir)
+	return ok(name, "%s, of the series that stag was tried on", release)
 }
 
 // probeProgram has the kernel verify the steering program itself.
@@ -75,9 +48,8 @@ func probeProgram() Probe {
 	defer s.undo.run()
 	prog, err := s.create(Options{MaxFlows: 1, Queues: 1})
 	if err != nil {
-		err = s.explainCreate(err)
-		if errors.Is(err, ErrPermission) {
-			return bad(name, "run as root, or with CAP_BPF and CAP_NET_ADMIN", "%v", err)
+		if refused := s.explainCreate(err); errors.Is(refused, ErrPermission) {
+			return bad(name, "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON", "%v", refused).wants(loadCaps...)
 		}
 		return bad(name, "use Linux 5.18 or later, with CONFIG_BPF_SYSCALL and CONFIG_XDP_SOCKETS", "the kernel does not take it: %v", err)
 	}
@@ -90,7 +62,7 @@ func probeSocket() Probe {
 	fd, err := xdpSocket()
 	switch {
 	case errors.Is(err, unix.EPERM):
-		return bad(name, "run as root, or with CAP_NET_RAW", "not permitted")
+		return bad(name, "run as root, or with CAP_NET_RAW", "not permitted").wants(capNetRaw)
 	case err != nil:
 		return bad(name, "use a kernel with CONFIG_XDP_SOCKETS=y", "the kernel has none: %v", err)
 	}
@@ -108,18 +80,39 @@ func probeSocketMap() Probe {
 	fix := "use a kernel with CONFIG_XDP_SOCKETS=y, as root or with CAP_BPF and CAP_NET_RAW"
 	fd, err := xdpSocket()
 	if err != nil {
-		return bad(name, fix, "no AF_XDP socket to put into it: %v", err)
+		return bad(name, fix, "no AF_XDP socket to put into it: %v", err).wants(capNetRaw, capBPF)
 	}
 	defer unix.Close(fd)
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: bpf.MapSocks, Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: 1})
 	if err != nil {
-		return bad(name, fix, "cannot be made: %v", err)
+		return bad(name, fix, "cannot be made: %v", err).wants(capBPF)
 	}
 	defer m.Close()
 	if err := m.Put(uint32(0), uint32(fd)); err != nil {
 		return bad(name, fix, "takes no socket: %v", err)
 	}
 	return ok(name, "takes a socket")
+}
+
+// oldBudget is how many frames one call sends where there is no option for it.
+const oldBudget = 32
+
+// probeBudget: without the option a batch takes several system calls.
+func probeBudget() Probe {
+	const name = "transmit budget"
+	fd, err := xdpSocket()
+	if err != nil {
+		return untried(name, []capability{capNetRaw}, err)
+	}
+	defer unix.Close(fd)
+	// The option is measured against the ring, which must be there.
+	if err := unix.SetsockoptInt(fd, unix.SOL_XDP, unix.XDP_TX_RING, 2*oldBudget); err != nil {
+		return bad(name, "use a kernel with CONFIG_XDP_SOCKETS=y", "no ring to transmit with: %v", err)
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, 2*oldBudget); err != nil {
+		return hint(name, "use Linux 6.17 or later, for speed", "in copy mode one call sends at most %d frames: %v", oldBudget, err)
+	}
+	return ok(name, "one call sends a whole ring")
 }
 
 // The values of option TCP_REPAIR besides 1 (include/uapi/linux/tcp.h).
@@ -140,7 +133,7 @@ func probeRepair() Probe {
 	}
 	switch {
 	case errors.Is(err, unix.EPERM):
-		return bad(name, "run as root, or with CAP_NET_ADMIN in the user namespace that owns the network namespace", "not permitted")
+		return bad(name, "run as root, or with CAP_NET_ADMIN in the user namespace that owns the network namespace", "not permitted").wants(capNetAdmin)
 	case err != nil:
 		return bad(name, "use Linux 4.20 or later", "the kernel has it not: %v", err)
 	}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/afxdp"
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/test/need"
+)
+
+// misfortune is something that the doctor must find.
+type misfortune struct {
+	config pair.Config
+	spoil  func(*testing.T, *pair.Pair, string) // in A's namespace, with A's interface
+	args   []string                             // beside the interface
+	link   string                               // another interface than A's
+	guest  bool                                 // asked by a user without rights
+	caps   []uintptr                            // of that user, all the same
+	wrap   func(*testing.T, *exec.Cmd)          // changes how it is asked
+	code   int
+	failed string // the requirement that is not met; "": none, or the interface itself
+	hinted string // the row with a hint, and what it says
+	says   string
+}
+
+var misfortunes = map[string]misfortune{
+	"well":      {},
+	"queues":    {args: []string{"--queues", "3"}, code: exitFailed, failed: "queues"},
+	"mtu":       {config: pair.Config{MTU: 9000}, code: exitFailed, failed: "MTU"},
+	"chunk":     {config: pair.Config{MTU: 3000}, args: []string{"--chunk", "2048"}, code: exitFailed, failed: "MTU"},
+	"generic":   {args: []string{"--generic"}, spoil: spoilGRO, code: exitFailed, failed: "driver mode"},
+	"down":      {spoil: spoilDown, code: exitFailed, failed: "link"},
+	"foreign":   {spoil: spoilForeign, code: exitFailed, failed: "XDP hook"},
+	"stag":      {spoil: spoilStag},
+	"checksums": {spoil: spoilChecksums, link: "near", code: exitFailed, failed: "checksums of the veth peer"},
+	"missing":   {link: "eth77", code: exitFailed, failed: "link"},
+	"rights":    {guest: true, code: exitFailed, failed: "capabilities"},
+	"memlock":   {guest: true, caps: engineCaps, code: exitFailed, failed: "locked memory"},
+	"perfmon":   {guest: true, caps: []uintptr{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_BPF, unix.CAP_IPC_LOCK}, code: exitFailed, failed: "XDP program"},
+	"busy":      {spoil: spoilQueue, code: exitFailed, failed: "queue sockets"},
+	"elsewhere": {spoil: spoilElsewhere, link: "away", code: exitFailed, failed: "link"},
+	"farsums":   {config: pair.Config{ChecksumOffload: true}, spoil: spoilFar, code: exitFailed, failed: "checksums of the veth peer"},
+	"bridge":    {spoil: spoilBridge, code: exitFailed, failed: "master"},
+	"nobpffs":   {wrap: withoutBPFFS, hinted: "BPF file system", says: "mount -t bpf"},
+	"privs":     {guest: true, wrap: withoutNewPrivs, code: exitFailed, failed: "capabilities"},
+	"settings":  {spoil: spoilSettings, hinted: "TCP settings", says: "tcp_sack"},
+}
+
+// engineCaps is what ping and perf on an interface need.
+var engineCaps = []uintptr{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_BPF, unix.CAP_PERFMON}
+
+func spoilGRO(t *testing.T, _ *pair.Pair, name string) { must(t, loader.SetGRO(name, true)) }
+
+func spoilDown(t *testing.T, _ *pair.Pair, name string) {
+	l, err := netlink.LinkByName(name)
+	must(t, err)
+	must(t, netlink.LinkSetDown(l))
+}
+
+// spoilForeign puts somebody else's program on the hook.
+func spoilForeign(t *testing.T, p *pair.Pair, _ string) {
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "somebody", Type: ebpf.XDP, License: "Dual BSD/GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}, // XDP_PASS
+	})
+	must(t, err)
+	t.Cleanup(func() { prog.Close() })
+	hook, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: p.Ends[pair.A].Index})
+	must(t, err)
+	t.Cleanup(func() { hook.Close() })
+}
+
+// spoilStag is no misfortune: stag itself runs there.
+func spoilStag(t *testing.T, _ *pair.Pair, name string) {
+	n, err := nic.Open(nic.Config{Link: name})
+	must(t, err)
+	t.Cleanup(func() { must(t, n.Close()) })
+}
+
+// spoilChecksums makes a veth with both ends in one namespace and the offloads
+// that veth has by default.
+func spoilChecksums(t *testing.T, _ *pair.Pair, _ string) {
+	near := netlink.NewLinkAttrs()
+	near.Name = "near"
+	v := netlink.NewVeth(near)
+	v.PeerName = "far"
+	must(t, netlink.LinkAdd(v))
+	for _, name := range []string{"near", "far"} {
+		l, err := netlink.LinkByName(name)
+		must(t, err)
+		must(t, netlink.LinkSetUp(l))
+	}
+}
+
+// spoilQueue has this process bind a socket to the queue, and claim nothing.
+func spoilQueue(t *testing.T, p *pair.Pair, name string) {
+	c := afxdp.Config{IfName: name, RxFrames: 64, TxFrames: 64, RxRing: 64, TxRing: 64, ZeroCopy: afxdp.ZeroCopyOff}
+	size, err := c.RegionSize()
+	must(t, err)
+	arena, err := afxdp.NewArena(size)
+	must(t, err)
+	t.Cleanup(func() { must(t, arena.Close()) })
+	region, err := arena.Cut(size)
+	must(t, err)
+	q, err := afxdp.Open(c, region)
+	must(t, err)
+	t.Cleanup(func() { must(t, q.Close()) })
+}
+
+// resident is a process in B's namespace, without which that has no name.
+func resident(t *testing.T, p *pair.Pair) {
+	t.Helper()
+	cmd := exec.Command("sleep", "1000")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	must(t, p.Do(pair.B, cmd.Start))
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+}
+
+// spoilElsewhere has the interface where B is.
+func spoilElsewhere(t *testing.T, p *pair.Pair, _ string) {
+	resident(t, p)
+	must(t, p.Do(pair.B, func() error {
+		at := netlink.NewLinkAttrs()
+		at.Name = "away"
+		return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: at})
+	}))
+}
+
+// spoilFar lets the peer be seen, which leaves its checksums to nobody.
+func spoilFar(t *testing.T, p *pair.Pair, _ string) { resident(t, p) }
+
+func spoilBridge(t *testing.T, _ *pair.Pair, name string) {
+	at := netlink.NewLinkAttrs()
+	at.Name = "bridge"
+	bridge := &netlink.Bridge{LinkAttrs: at}
+	must(t, netlink.LinkAdd(bridge))
+	l, err := netlink.LinkByName(name)
+	must(t, err)
+	must(t, netlink.LinkSetMaster(l, bridge))
+}
+
+// spoilSettings turns off what the kernel would agree on with a peer.
+func spoilSettings(t *testing.T, _ *pair.Pair, _ string) {
+	must(t, os.WriteFile("/proc/sys/net/ipv4/tcp_sack", []byte("0"), 0))
+}
+
+// withoutBPFFS takes the BPF file system away from the command alone.
+func withoutBPFFS(t *testing.T, cmd *exec.Cmd) {
+	need.Tool(t, "sh", "umount")
+	within(cmd, "sh", "-c", `umount /sys/fs/bpf && exec "$0" "$@"`)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
+}
+
+func withoutNewPrivs(t *testing.T, cmd *exec.Cmd) {
+	need.Tool(t, "setpriv")
+	within(cmd, "setpriv", "--no-new-privs")
+}
+
+// within has cmd run by another program.
+func within(cmd *exec.Cmd, by ...string) {
+	path, err := exec.LookPath(by[0])
+	if err != nil {
+		cmd.Err = err
+	}
+	cmd.Path, cmd.Args = path, append(by, append([]string{binary}, cmd.Args[1:]...)...)
+}

@@ -1,0 +1,48 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/stag-rdma/stag/loader"
+)
+
+// commands is what takes rights. The others, and everything with --kernel-port,
+// take none.
+var commands = []struct {
+	names string
+	needs []string
+}{
+	{"ping and perf on an interface", []string{"CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF", "CAP_PERFMON"}},
+	{"load and unload", []string{"CAP_NET_ADMIN", "CAP_BPF", "CAP_PERFMON", "CAP_SYS_ADMIN"}},
+	{"demo between namespaces", []string{"CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF", "CAP_PERFMON", "CAP_SYS_ADMIN"}},
+}
+
+// commandsRow says which commands the process has the rights for.
+func commandsRow() Row {
+	const name = "commands"
+	var may, lack []string
+	missing := map[string]bool{}
+	for _, c := range commands {
+		without := loader.Lacking(c.needs...)
+		if len(without) == 0 {
+			may = append(may, c.names)
+			continue
+		}
+		lack = append(lack, fmt.Sprintf("%s (%s)", c.names, strings.Join(without, ", ")))
+		for _, w := range without {
+			missing[w] = true
+		}
+	}
+	row := Row{Topic: loader.TopicRights, Name: name, Status: OK, Detail: "rights are there for " + strings.Join(may, ", ")}
+	if len(lack) > 0 {
+		row.Status, row.Fix = Hint, "run as root; ping, perf and demo with --kernel-port take no rights"
+		row.Detail = "rights are missing for " + strings.Join(lack, ", ")
+		for _, need := range commands[len(commands)-1].needs { // which needs them all
+			if missing[need] {
+				row.Lacks = append(row.Lacks, need)
+			}
+		}
+	}
+	return row
+}

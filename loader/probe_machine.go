@@ -1,0 +1,231 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// regionHeap is what an adapter maps for regions when it is not told otherwise.
+const regionHeap = 256 << 20
+
+// probeMemory compares what is free with what the queues take.
+func probeMemory(frames uint64) Probe {
+	const name = "memory"
+	free, err := availableMemory()
+	if err != nil {
+		return hint(name, "mount -t proc proc /proc", "cannot be told: %v", err)
+	}
+	where := "free"
+	if room, limited := cgroupRoom(); limited && room < free {
+		free, where = room, "left of the control group's limit"
+	}
+	switch {
+	case free < frames:
+		return bad(name, "end other processes, or raise the limit: MemoryMax=, or memory.max of the control group",
+			"%d MiB %s, and the frames take %d MiB", free>>20, where, frames>>20)
+	case free < frames+regionHeap:
+		return hint(name, "give Open a smaller RegionHeap, or raise the limit",
+			"%d MiB %s: room for the frames (%d MiB), and not for the usual region heap (%d MiB)", free>>20, where, frames>>20, regionHeap>>20)
+	}
+	return ok(name, "%d MiB %s; frames take %d MiB, the usual region heap %d MiB", free>>20, where, frames>>20, regionHeap>>20)
+}
+
+// availableMemory is what the kernel could give out without swapping, octets.
+func availableMemory() (uint64, error) {
+	info, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(info)) {
+		var kib uint64
+		if n, _ := fmt.Sscanf(line, "MemAvailable: %d kB", &kib); n == 1 {
+			return kib << 10, nil
+		}
+	}
+	return 0, errors.New("/proc/meminfo says nothing of MemAvailable")
+}
+
+// cgroupRoom is what the process's control group has left. The pages of files
+// that nobody uses just now count as free.
+func cgroupRoom() (room uint64, limited bool) {
+	groups, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return 0, false
+	}
+	for line := range strings.Lines(string(groups)) {
+		part := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(part) != 3 {
+			continue
+		}
+		switch {
+		case part[0] == "0":
+			room, limited = groupRoom(filepath.Join("/sys/fs/cgroup", part[2]), "memory.max", "memory.current", "inactive_file")
+		case part[1] == "memory":
+			room, limited = groupRoom(filepath.Join("/sys/fs/cgroup/memory", part[2]), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+		}
+		if limited {
+			return room, true
+		}
+	}
+	return 0, false
+}
+
+func groupRoom(dir, limit, usage, cache string) (room uint64, limited bool) {
+	most, err := readNumber(filepath.Join(dir, limit))
+	if err != nil {
+		return 0, false // "max", or no such group here
+	}
+	used, err := readNumber(filepath.Join(dir, usage))
+	if err != nil {
+		return 0, false
+	}
+	stat, _ := os.ReadFile(filepath.Join(dir, "memory.stat"))
+	for line := range strings.Lines(string(stat)) {
+		var idle uint64
+		if n, _ := fmt.Sscanf(line, cache+" %d", &idle); n == 1 {
+			used -= min(idle, used)
+		}
+	}
+	return most - min(used, most), true
+}
+
+func readNumber(path string) (uint64, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+}
+
+// fewFiles is where a hint about descriptors begins.
+const fewFiles = 1024
+
+// probeFiles: a connection that was taken over keeps its descriptor.
+func probeFiles() Probe {
+	const name = "open files"
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return hint(name, "ulimit -n", "the limit cannot be read: %v", err)
+	}
+	if limit.Cur < fewFiles {
+		return hint(name, "ulimit -n 65536, or LimitNOFILE= in the systemd unit", "%d, and each connection keeps one", limit.Cur)
+	}
+	return ok(name, "%d; each connection keeps one", limit.Cur)
+}
+
+// bpffsRoot is where a BPF file system is looked for.
+const bpffsRoot = "/sys/fs/bpf"
+
+func probeBPFFS() Probe {
+	const name = "BPF file system"
+	err := onBPFFS(bpffsRoot)
+	switch {
+	case err == nil:
+		return ok(name, "mounted at %s", bpffsRoot)
+	case !errors.Is(err, ErrNoBPFFS):
+		return untried(name, []capability{capSysAdmin}, err)
+	case mountedOutside(bpffsRoot):
+		return hint(name, "enter the network namespace by nsenter --net=FILE instead of ip netns exec, which mounts a /sys of its own",
+			"hidden: the machine has one at %s, and this mount namespace has not", bpffsRoot)
+	}
+	return hint(name, "mount -t bpf bpf "+bpffsRoot, "none at %s, which matters only for programs that stay when their process ends", bpffsRoot)
+}
+
+// mountedOutside reports whether the first process has a BPF file system there.
+func mountedOutside(at string) bool {
+	mounts, err := os.ReadFile("/proc/1/mountinfo")
+	if err != nil {
+		return false // not for us to see
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if f := strings.Fields(line); len(f) > 4 && f[4] == at && strings.Contains(line, " - bpf ") {
+			return true
+		}
+	}
+	return false
+}
+
+func probeRuntimeDir() Probe {
+	const name = "runtime directory"
+	err := os.MkdirAll(RuntimeDir, 0o755)
+	if err == nil {
+		err = unix.Access(RuntimeDir, unix.W_OK)
+	}
+	if err != nil {
+		return bad(name, fmt.Sprintf("install -d -o %d %s as root", os.Getuid(), RuntimeDir), "%s cannot be written to: %v", RuntimeDir, err)
+	}
+	return ok(name, "%s", RuntimeDir)
+}
+
+// claimFiles are what claims on queues and programs look like.
+var claimFiles = regexp.MustCompile(`^\d+-\d+-(\d+|` + hookClaim + `)$`)
+
+// probeClaims: a process that is killed leaves its files. Nobody is kept out by
+// them, as the lock went with the process.
+func probeClaims() Probe {
+	const name = "claims"
+	entries, err := os.ReadDir(RuntimeDir)
+	if err != nil {
+		return ok(name, "none: there is no %s", RuntimeDir)
+	}
+	held, stale := 0, []string(nil)
+	for _, e := range entries {
+		if !claimFiles.MatchString(e.Name()) {
+			continue
+		}
+		path := filepath.Join(RuntimeDir, e.Name())
+		if _, found := claimant(path); found {
+			held++
+		} else if _, err := os.Stat(path); err == nil {
+			stale = append(stale, path)
+		}
+	}
+	if len(stale) > 0 {
+		fix := "rm " + strings.Join(stale[:min(3, len(stale))], " ")
+		if n := len(stale) - 3; n > 0 {
+			fix += fmt.Sprintf(" and %d more that nobody has open", n)
+		}
+		return hint(name, fix, "%d held, %d left by processes that are gone; they are in nobody's way", held, len(stale))
+	}
+	return ok(name, "%d held, none left over", held)
+}
+
+// probePins looks at programs that were loaded to stay.
+func probePins() Probe {
+	const name = "pins"
+	all, err := Instances()
+	switch {
+	case errors.Is(err, ErrNoBPFFS):
+		return ok(name, "none: there is no BPF file system")
+	case err != nil:
+		return untried(name, []capability{capSysAdmin}, err)
+	}
+	var good int
+	var stale []string
+	var fix string
+	for _, i := range all {
+		if i.Err != nil {
+			stale = append(stale, fmt.Sprintf("%s (%v)", i.Name, i.Err))
+			fix = "stag unload --instance " + i.Name
+		}
+		for _, p := range i.Ports {
+			if p.Stale == "" {
+				good++
+				continue
+			}
+			stale = append(stale, fmt.Sprintf("%s (%s)", i.Name, p.Stale))
+			fix = "stag unload --instance " + i.Name
+		}
+	}
+	if len(stale) > 0 {
+		return hint(name, fix, "%d of use; stale: %s", good, strings.ReplaceAll(strings.Join(stale, ", "), "\n", "; "))
+	}
+	return ok(name, "interfaces with a program that stays: %d", good)
+}

@@ -1,0 +1,148 @@
+package loader
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// The generic netlink family "netdev" (include/uapi/linux/netdev.h): what the
+// kernel itself says about XDP, queues and NAPI of an interface.
+const (
+	netdevFamily = "netdev"
+
+	netdevDevGet   = 1
+	netdevQueueGet = 10
+	netdevNAPIGet  = 11
+
+	devIfindex  = 1
+	devFeatures = 3
+
+	napiIfindex = 1
+	napiIRQ     = 3
+	napiPID     = 4
+
+	queueID      = 1
+	queueIfindex = 2
+	queueType    = 3 // 0: to receive
+	queueXSK     = 7
+)
+
+// xdpFeatures is what a driver says it can do.
+type xdpFeatures uint64
+
+// The features that matter here.
+const (
+	xdpZeroCopy xdpFeatures = 1 << 3
+	xdpPieces   xdpFeatures = 1 << 5 // receives packets in several pieces
+)
+
+// attributes are those of one message, by type.
+type attributes map[uint16][]byte
+
+func (a attributes) u32(kind uint16) (uint32, bool) {
+	v, ok := a[kind]
+	if !ok || len(v) < 4 {
+		return 0, false
+	}
+	return binary.NativeEndian.Uint32(v), true
+}
+
+// genlHeader is struct genlmsghdr: command, version, and two octets of nothing,
+// which the kernel checks.
+type genlHeader [4]byte
+
+func (h genlHeader) Len() int          { return len(h) }
+func (h genlHeader) Serialize() []byte { return h[:] }
+
+// netdev asks the family, in the network namespace of the calling OS thread,
+// about the interface with this index. A kernel that does not know the question
+// answers with an error.
+func netdev(command uint8, flags int, attr int, ifindex int) ([]attributes, error) {
+	family, err := netlink.GenlFamilyGet(netdevFamily)
+	if err != nil {
+		return nil, fmt.Errorf("no netlink family %s (Linux 6.3): %w", netdevFamily, err)
+	}
+	req := nl.NewNetlinkRequest(int(family.ID), flags)
+	req.AddData(genlHeader{command, 1})
+	req.AddData(nl.NewRtAttr(attr, nl.Uint32Attr(uint32(ifindex))))
+	answers, err := req.Execute(unix.NETLINK_GENERIC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("netlink family %s: %w", netdevFamily, err)
+	}
+	var all []attributes
+	for _, m := range answers {
+		if len(m) < nl.SizeofGenlmsg {
+			continue
+		}
+		list, err := nl.ParseRouteAttr(m[nl.SizeofGenlmsg:])
+		if err != nil {
+			return nil, fmt.Errorf("netlink family %s: %w", netdevFamily, err)
+		}
+		a := attributes{}
+		for _, attr := range list {
+			a[attr.Attr.Type&nl.NLA_TYPE_MASK] = attr.Value
+		}
+		all = append(all, a)
+	}
+	return all, nil
+}
+
+// featuresOf is what the driver behind l's port can do, as the kernel says.
+func featuresOf(l Link) (xdpFeatures, error) {
+	answers, err := netdev(netdevDevGet, 0, devIfindex, l.PortIndex)
+	if err != nil {
+		return 0, err
+	}
+	for _, a := range answers {
+		if v := a[devFeatures]; len(v) >= 8 {
+			return xdpFeatures(binary.NativeEndian.Uint64(v)), nil
+		}
+	}
+	return 0, fmt.Errorf("netlink family %s says nothing of %s", netdevFamily, l.Port)
+}
+
+// socketQueues are the receive queues of l's port that have an AF_XDP socket,
+// whoever's. Kernels before 6.14 do not tell, which is told false.
+func socketQueues(l Link) (queues []int, told bool, err error) {
+	answers, err := netdev(netdevQueueGet, unix.NLM_F_DUMP, queueIfindex, l.PortIndex)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, a := range answers {
+		kind, _ := a.u32(queueType)
+		id, ok := a.u32(queueID)
+		if _, taken := a[queueXSK]; ok && kind == 0 && taken {
+			queues = append(queues, int(id))
+		}
+	}
+	return queues, len(queues) > 0 || tellsSockets(), nil
+}
+
+// tellsSockets reports whether the kernel is one that names AF_XDP sockets
+// beside their queues. Without any socket it cannot be seen from its answer.
+func tellsSockets() bool {
+	major, minor := linuxVersion()
+	return major > 6 || major == 6 && minor >= 14
+}
+
+// napi is how one NAPI instance of an interface runs.
+type napi struct {
+	irq      int  // its interrupt, 0: none
+	threaded bool // in a kernel thread of its own
+}
+
+// napisOf are those of l's port. None is no error: a virtual interface may have
+// none that it names.
+func napisOf(l Link) (list []napi, err error) {
+	answers, err := netdev(netdevNAPIGet, unix.NLM_F_DUMP, napiIfindex, l.PortIndex)
+	for _, a := range answers {
+		irq, _ := a.u32(napiIRQ)
+		_, threaded := a[napiPID]
+		list = append(list, napi{int(irq), threaded})
+	}
+	return list, err
+}

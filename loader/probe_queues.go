@@ -1,0 +1,223 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/bpf"
+)
+
+func probeQueues(l Link, engines int) Probe {
+	const name = "queues"
+	if l.RxQueues == engines {
+		return ok(name, "%d to receive with, an engine for each", l.RxQueues)
+	}
+	return bad(name, setQueues(l, engines), "receive queues %d, engines %d: packets of a queue without an engine would be lost",
+		l.RxQueues, engines)
+}
+
+func setQueues(l Link, n int) string {
+	if l.Driver == "veth" {
+		return fmt.Sprintf("ethtool -L %s rx %d, and tx %d on its peer", l.Port, n, n)
+	}
+	return fmt.Sprintf("ethtool -L %s combined %d", l.Port, n)
+}
+
+// probeSockets: a queue has one AF_XDP socket, and one that is somebody else's
+// is what bind says EBUSY for.
+func probeSockets(l Link, there netlink.LinkXdp) Probe {
+	const name = "queue sockets"
+	taken, told, err := socketQueues(l)
+	if err != nil || !told {
+		return hint(name, "use Linux 6.14 or later to see it; stag perf says it when it opens the queue",
+			"this kernel does not tell which queues have an AF_XDP socket")
+	}
+	var foreign, mine []int
+	for _, q := range taken {
+		if _, found := claimant(claimPath(l, strconv.Itoa(q))); found {
+			mine = append(mine, q)
+		} else {
+			foreign = append(foreign, q)
+		}
+	}
+	switch {
+	case len(foreign) > 0:
+		return foreignSocket(name, l, foreign)
+	case len(mine) > 0 && len(mine) < l.RxQueues && there.Attached:
+		return hint(name, fmt.Sprintf("restart the stag that is on %s: it opened fewer queues than there are now", l.Port),
+			"of %d queues only %s have one: steered packets of the others are dropped", l.RxQueues, numbers(mine))
+	case len(mine) > 0:
+		return ok(name, "stag's, on queue %s", numbers(mine))
+	}
+	return ok(name, "none: all queues are free")
+}
+
+func foreignSocket(name string, l Link, queues []int) Probe {
+	holders, whole := socketHolders()
+	fix := "end the process that has an AF_XDP socket: "
+	switch {
+	case len(holders) > 0:
+		fix += strings.Join(holders, ", or ")
+	case whole:
+		fix += "none that can be seen here has one; a container's, perhaps"
+	default:
+		return bad(name, fix+"as root this row names it", "queue %s of %s has one already", numbers(queues), l.Port).wants(capSysAdmin)
+	}
+	return bad(name, fix, "queue %s of %s has one already", numbers(queues), l.Port)
+}
+
+func numbers(list []int) string {
+	words := make([]string, len(list))
+	for i, n := range list {
+		words[i] = strconv.Itoa(n)
+	}
+	return strings.Join(words, ", ")
+}
+
+// socketHolders names the processes that have AF_XDP sockets, of whichever
+// interface: which one is not to be seen from outside. It is false when the
+// descriptors of some process may not be looked at.
+func socketHolders() (holders []string, whole bool) {
+	whole = true
+	processes, _ := filepath.Glob("/proc/[0-9]*")
+	for _, p := range processes {
+		files, err := os.ReadDir(filepath.Join(p, "fd"))
+		if errors.Is(err, os.ErrPermission) {
+			whole = false
+		}
+		if slices.ContainsFunc(files, func(f os.DirEntry) bool { return isXDPSocket(filepath.Join(p, "fd", f.Name())) }) {
+			name, _ := os.ReadFile(filepath.Join(p, "comm"))
+			holders = append(holders, fmt.Sprintf("pid %s (%s)", filepath.Base(p), strings.TrimSpace(string(name))))
+		}
+	}
+	return holders, whole
+}
+
+// isXDPSocket asks the kernel for the protocol of what is open there.
+func isXDPSocket(path string) bool {
+	var protocol [8]byte
+	n, err := unix.Getxattr(path, "system.sockprotoname", protocol[:])
+	return err == nil && unix.ByteSliceToString(protocol[:n]) == "XDP"
+}
+
+// probeLost reads what stag's program on the hook has dropped for want of a
+// socket.
+func probeLost(there netlink.LinkXdp) Probe {
+	const name = "packets without a socket"
+	if !there.Attached {
+		return ok(name, "no program yet that could have dropped any")
+	}
+	prog, err := ebpf.NewProgramFromID(ebpf.ProgramID(there.ProgId))
+	if err != nil {
+		return untried(name, []capability{capSysAdmin}, err)
+	}
+	defer prog.Close()
+	info, err := prog.Info()
+	if err != nil {
+		return untried(name, []capability{capSysAdmin}, err)
+	}
+	if info.Name != bpf.Program {
+		return ok(name, "the program on the hook is not stag's")
+	}
+	lost, err := countNoSocket(info)
+	switch {
+	case err != nil:
+		return untried(name, []capability{capSysAdmin}, err)
+	case lost > 0:
+		return hint(name, "give every receive queue an engine; after a crash, open the interface again or stag unload",
+			"%d packets of taken-over connections came to a queue without one", lost)
+	}
+	return ok(name, "none")
+}
+
+// countNoSocket adds up the counter of the program's own map, which nobody else
+// can name without pins.
+func countNoSocket(info *ebpf.ProgramInfo) (sum uint64, err error) {
+	maps, _ := info.MapIDs()
+	for _, id := range maps {
+		m, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			return 0, err
+		}
+		defer m.Close()
+		about, err := m.Info()
+		if err != nil {
+			return 0, err
+		}
+		if about.Name != bpf.MapStats {
+			continue
+		}
+		var per []uint64
+		if err := m.Lookup(uint32(bpf.NoSocket), &per); err != nil {
+			return 0, err
+		}
+		for _, n := range per {
+			sum += n
+		}
+		return sum, nil
+	}
+	return 0, errors.New("the program has no counters")
+}
+
+// probeSpread: a queue that the card spreads nothing to has an engine for
+// nothing.
+func (n *Net) probeSpread(l Link) Probe {
+	const name = "spread"
+	if l.RxQueues < 2 {
+		return ok(name, "one queue: nothing to spread")
+	}
+	table, err := n.eth.spread(l.Port)
+	if err != nil {
+		return ok(name, "the driver has no table to be read (%v)", err)
+	}
+	reached := map[uint32]bool{}
+	for _, q := range table {
+		reached[q] = true
+	}
+	if len(reached) < l.RxQueues {
+		return hint(name, fmt.Sprintf("ethtool -X %s equal %d", l.Port, l.RxQueues), "packets come to %d of %d queues: the others' engines have nothing to do", len(reached), l.RxQueues)
+	}
+	return ok(name, "over all %d queues", l.RxQueues)
+}
+
+// probeRules: a rule of the card's sends packets to another queue than the
+// spread would, or drops them.
+func (n *Net) probeRules(l Link) Probe {
+	const name = "card's rules"
+	count, err := n.eth.rules(l.Port)
+	if err != nil {
+		return ok(name, "the driver has none (%v)", err)
+	}
+	if count > 0 {
+		return hint(name, "ethtool -n "+l.Port+": do they concern stag's ports?", "%d direct packets to queues of their choice, or drop them", count)
+	}
+	return ok(name, "none")
+}
+
+// probeMAC: a card passes on what is for its own address.
+func (n *Net) probeMAC(l Link) Probe {
+	const name = "MAC address"
+	port, err := n.nl.LinkByIndex(l.PortIndex)
+	if err != nil {
+		return bad(name, "look at "+l.Port+" again", "%v", err)
+	}
+	at := port.Attrs()
+	promiscuous := at.Promisc > 0
+	if l.MAC.String() != at.HardwareAddr.String() && !promiscuous {
+		return hint(name, fmt.Sprintf("ip link set %s address %s, or ip link set %s promisc on", l.Name, at.HardwareAddr, l.Port),
+			"%s has %s, and %s takes what is for %s", l.Name, l.MAC, l.Port, at.HardwareAddr)
+	}
+	if promiscuous {
+		return ok(name, "%s; promiscuous: what is for others comes, too, and goes to the kernel", l.MAC)
+	}
+	return ok(name, "%s, and nothing that is for others", l.MAC)
+}

@@ -1,0 +1,140 @@
+package loader
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// capSysAdmin is not needed by an engine: it is for entering and making
+// namespaces, and for looking at what others have loaded.
+var capSysAdmin = capability{"CAP_SYS_ADMIN", unix.CAP_SYS_ADMIN}
+
+// Lacking is those of the named capabilities that the calling thread does not
+// have. A name that stag has no use for is lacking.
+func Lacking(names ...string) (lack []string) {
+	for _, name := range names {
+		i := slices.IndexFunc(allCaps, func(c capability) bool { return c.name == name })
+		if i < 0 || len(lacking(allCaps[i:i+1])) > 0 {
+			lack = append(lack, name)
+		}
+	}
+	return lack
+}
+
+var allCaps = []capability{capNetAdmin, capNetRaw, capBPF, capPerfmon, capIPCLock, capSysAdmin}
+
+// engineCaps is what it takes to have an engine on an interface.
+var engineCaps = allCaps[:4]
+
+func probeCapabilities() Probe {
+	const name = "capabilities"
+	if lack := lacking(engineCaps); len(lack) > 0 {
+		var all []string // setcap takes away those that it does not name
+		for _, c := range engineCaps {
+			all = append(all, strings.ToLower(c.name))
+		}
+		return bad(name, "run as root, or grant them: setcap "+strings.Join(all, ",")+"+ep on the stag binary",
+			"%s missing", strings.Join(lack, ", ")).wants(engineCaps...)
+	}
+	return ok(name, "CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON")
+}
+
+// probeMemlock compares the limit on locked memory with what frames take. The
+// limit does not count for whoever has CAP_IPC_LOCK.
+func probeMemlock(needed uint64) Probe {
+	const name = "locked memory"
+	if len(lacking([]capability{capIPCLock})) == 0 {
+		return ok(name, "no limit, by CAP_IPC_LOCK")
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
+		return bad(name, "grant CAP_IPC_LOCK", "the limit cannot be read: %v", err)
+	}
+	if limit.Cur == unix.RLIM_INFINITY {
+		return ok(name, "no limit")
+	}
+	if limit.Cur < needed {
+		return bad(name, fmt.Sprintf("ulimit -l %d, LimitMEMLOCK= in the systemd unit, or grant CAP_IPC_LOCK", needed>>10),
+			"%d KiB allowed, %d KiB needed", limit.Cur>>10, needed>>10).wants(capIPCLock)
+	}
+	return ok(name, "%d KiB allowed, %d KiB needed", limit.Cur>>10, needed>>10)
+}
+
+// firstUserSpace is the inode of the user namespace that the machine starts
+// with (include/linux/proc_ns.h).
+const firstUserSpace = 0xEFFFFFFD
+
+// probeUserSpace: capabilities count where the user namespace that they are of
+// owns what they are used on. BPF programs belong to the first one.
+func probeUserSpace() Probe {
+	const name = "user namespace"
+	var own unix.Stat_t
+	if err := unix.Stat("/proc/self/ns/user", &own); err != nil {
+		return hint(name, "mount -t proc proc /proc", "cannot be told: %v", err)
+	}
+	if own.Ino != firstUserSpace {
+		return hint(name, "run in the host's user namespace: outside rootless containers, or with the container's user namespace off",
+			"one of its own: its capabilities load no BPF program, and a network that another one owns takes no TCP_REPAIR")
+	}
+	net, err := os.Open(threadSpace)
+	if err != nil {
+		return hint(name, "mount -t proc proc /proc", "who owns the network namespace cannot be told: %v", err)
+	}
+	defer net.Close()
+	owner, err := unix.IoctlRetInt(int(net.Fd()), unix.NS_GET_USERNS)
+	if err != nil {
+		return hint(name, "run as root to see it", "the first one; who owns the network namespace cannot be told: %v", err)
+	}
+	defer unix.Close(owner)
+	var of unix.Stat_t
+	if err := unix.Fstat(owner, &of); err == nil && of.Ino != own.Ino {
+		return ok(name, "the first one; another, which is below it, owns the network namespace")
+	}
+	return ok(name, "the first one, which owns the network namespace")
+}
+
+// probeUnprivileged explains a refusal, and is no requirement: XDP programs take
+// CAP_BPF whatever the setting is.
+func probeUnprivileged() Probe {
+	const name = "unprivileged BPF"
+	value, err := os.ReadFile("/proc/sys/kernel/unprivileged_bpf_disabled")
+	if err != nil {
+		return ok(name, "the kernel has no such setting; stag takes CAP_BPF in any case")
+	}
+	if strings.TrimSpace(string(value)) == "0" {
+		return ok(name, "permitted for some programs, of which stag's is none: it takes CAP_BPF in any case")
+	}
+	return ok(name, "not permitted; stag takes CAP_BPF in any case")
+}
+
+// probeConfinement reads what else than capabilities holds the process back.
+func probeConfinement() Probe {
+	const name = "confinement"
+	status, err := os.ReadFile("/proc/thread-self/status")
+	if err != nil {
+		return hint(name, "mount -t proc proc /proc", "cannot be told: %v", err)
+	}
+	field := func(name string) string {
+		for line := range strings.Lines(string(status)) {
+			if value, found := strings.CutPrefix(line, name+":"); found {
+				return strings.TrimSpace(value)
+			}
+		}
+		return ""
+	}
+	filtered := field("Seccomp") == "2"
+	switch lack := lacking(engineCaps); {
+	case field("NoNewPrivs") == "1" && len(lack) > 0:
+		return hint(name, "run without no_new_privs (NoNewPrivileges= of systemd, allowPrivilegeEscalation of Kubernetes), or start with the capabilities",
+			"no_new_privs is set: capabilities of the stag binary (setcap) have no effect")
+	case filtered && len(lack) == 0:
+		return ok(name, "a seccomp filter, which must permit bpf, membarrier and AF_XDP sockets: see the kernel's rows")
+	case filtered:
+		return hint(name, "run with a seccomp profile that permits bpf, membarrier and AF_XDP sockets", "a seccomp filter, and no capabilities to try it with")
+	}
+	return ok(name, "no seccomp filter")
+}

@@ -1,0 +1,161 @@
+package loader
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// metadata is the drivers known to leave room in front of a packet for the
+// steering record (those that prepare their buffers with valid metadata). In
+// generic mode the kernel does, for all.
+var metadata = map[string]bool{
+	"veth": true, "i40e": true, "ice": true, "igb": true, "igc": true, "ixgbe": true,
+	"mlx5_core": true, "nfp": true, "virtio_net": true, "bnxt_en": true,
+}
+
+// probeMetadata is not a requirement: without records the engine parses.
+func probeMetadata(l Link) Probe {
+	const name = "metadata"
+	if metadata[l.Driver] {
+		return ok(name, "driver %s has room for steering records", l.Driver)
+	}
+	p := ok(name, "not known of driver %q; without it the engine parses each packet", l.Driver)
+	p.Fix = "with stag running, compare the counters steered and steered_bare: stag show"
+	return p
+}
+
+// zeroCopy is the drivers whose documentation promises zero copy, for kernels
+// that do not say it themselves.
+var zeroCopy = []string{"i40e", "ice", "igb", "igc", "ixgbe", "mlx5_core", "stmmac", "nfp", "virtio_net", "gve"}
+
+// probeZeroCopy asks the kernel what the driver offers. Whether it works shows
+// when a queue is opened.
+func probeZeroCopy(l Link, generic bool) Probe {
+	const name = "zero copy"
+	if generic {
+		return ok(name, "never in generic mode")
+	}
+	features, err := featuresOf(l)
+	switch {
+	case err != nil && slices.Contains(zeroCopy, l.Driver):
+		return ok(name, "driver %s is said to have it; this kernel does not tell", l.Driver)
+	case err != nil:
+		return ok(name, "not known of driver %q, and this kernel does not tell: the kernel copies", l.Driver)
+	case features&xdpZeroCopy != 0:
+		return ok(name, "driver %s offers it", l.Driver)
+	}
+	return ok(name, "driver %s has none: the kernel copies each packet once", l.Driver)
+}
+
+// probeExpectation says what kind of speed there will be. Numbers are in the
+// README, with the conditions of their measurement.
+func probeExpectation(l Link, generic bool) Probe {
+	const name = "what to expect"
+	features, err := featuresOf(l)
+	switch {
+	case generic:
+		return hint(name, "native mode, where the driver has it", "generic mode: each packet is the kernel's first, and copied then: for tests, not for speed")
+	case l.Driver == "veth":
+		return ok(name, "veth: about the kernel's TCP at MTU 1500, more with larger ones (README, Numbers); no measure of a network card")
+	case err == nil && features&xdpZeroCopy != 0:
+		return ok(name, "the driver's speed; not measured on this hardware")
+	}
+	return ok(name, "one copy by the kernel for each packet; not measured on this hardware")
+}
+
+// customs is what is said of drivers, in their documentation and by those who
+// use XDP with them. None of it was tried here.
+var customs = map[string]struct{ what, fix string }{
+	"ena":       {"takes XDP with an MTU up to about 3498 and at most half of its channels", "ethtool -l IFACE; ethtool -L IFACE combined N, with N half of the maximum"},
+	"ixgbe":     {"resets the link when a program is attached, for seconds", "wait until the link is up again"},
+	"ice":       {"received nothing in zero copy on old kernels", "if nothing comes, switch zero copy off"},
+	"i40e":      {"sends to another interface only where that has a program, too", "nothing: stag sends by sockets"},
+	"mlx5_core": {"has, in some versions, its zero-copy queues numbered above its channels", "if nothing comes, switch zero copy off"},
+	"virtio_net": {"wants a pair of queues more for each processor, and receive offloads off, which the host decides",
+		"let the host give it queues (mq=on, queues=N), and guest_csum=off,guest_tso4=off,guest_tso6=off"},
+	"e1000":  {"has no native XDP", "ask for generic mode"},
+	"e1000e": {"has no native XDP", "ask for generic mode"},
+}
+
+// probeCustoms repeats what is said of the driver, and marks it so.
+func probeCustoms(l Link) Probe {
+	const name = "driver's customs"
+	c, known := customs[l.Driver]
+	if !known {
+		return ok(name, "nothing particular is said of driver %q", l.Driver)
+	}
+	return hint(name, strings.ReplaceAll(c.fix, "IFACE", l.Port), "not tried here: driver %s is said to be one that %s", l.Driver, c.what)
+}
+
+// probeNAPI: with NAPI in threads two processors can work on one direction, and
+// no system call of a program does the card's work.
+func probeNAPI(l Link) Probe {
+	const name = "NAPI"
+	fix := fmt.Sprintf("stag load --tune %s; or echo 1 > %s/%s/threaded, once a program or GRO is on", l.Port, sysClassNet, l.Port)
+	list, err := napisOf(l)
+	if err != nil || len(list) == 0 {
+		return probeNAPISysfs(name, fix, l)
+	}
+	if slices.ContainsFunc(list, func(n napi) bool { return !n.threaded }) {
+		return hint(name, fix, "not in threads, which is the faster setting on veth")
+	}
+	return ok(name, "in threads, %d", len(list))
+}
+
+// probeNAPISysfs is for kernels, and interfaces, that name no NAPI.
+func probeNAPISysfs(name, fix string, l Link) Probe {
+	at := filepath.Join(sysClassNet, l.Port)
+	if index, err := readNumber(filepath.Join(at, "ifindex")); err != nil || index != uint64(l.PortIndex) {
+		return hint(name, fix, "none is known: /sys shows another network namespace, and the kernel names none")
+	}
+	threaded, err := readNumber(filepath.Join(at, "threaded"))
+	if err != nil {
+		return ok(name, "this kernel has no threads for it (Linux 5.12)")
+	}
+	if threaded == 0 {
+		return hint(name, fix, "not in threads, which is the faster setting on veth")
+	}
+	return ok(name, "in threads")
+}
+
+// probeInterrupts: queues whose interrupts all end on one processor share it.
+func probeInterrupts(l Link) Probe {
+	const name = "interrupts"
+	list, err := napisOf(l)
+	if err != nil {
+		return ok(name, "this kernel does not tell (Linux 6.8)")
+	}
+	places := map[string]int{}
+	for _, n := range list {
+		if n.irq == 0 {
+			continue
+		}
+		where, err := os.ReadFile(fmt.Sprintf("/proc/irq/%d/effective_affinity_list", n.irq))
+		if err == nil {
+			places[strings.TrimSpace(string(where))]++
+		}
+	}
+	for where, n := range places {
+		if len(places) == 1 && n > 1 {
+			return hint(name, "spread them: /proc/irq/N/smp_affinity_list, or irqbalance", "all %d of %s end on processor %s", n, l.Port, where)
+		}
+	}
+	if len(places) == 0 {
+		return ok(name, "none that the kernel names")
+	}
+	return ok(name, "on %d processors", len(places))
+}
+
+// probeProcessors: engines that spin take a processor each.
+func probeProcessors(engines int) Probe {
+	const name = "processors"
+	have := runtime.GOMAXPROCS(0) // as affinity and control group permit
+	if engines >= have && have > 1 || engines > have {
+		return hint(name, "leave Spin at 0, or use fewer queues", "%d, and %d engines: none is left for the program when they spin", have, engines)
+	}
+	return ok(name, "%d, and %d engines", have, engines)
+}
