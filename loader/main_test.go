@@ -66,6 +66,16 @@ func again() int {
 // killed, or ends when there is nothing to wait for.
 func helper(what, name string) {
 	var err error
+	if step, ok := strings.CutPrefix(what, "load until "); ok {
+		loader.SetLoadStep(func(done string) {
+			if done == step {
+				unix.Kill(os.Getpid(), unix.SIGKILL)
+			}
+		})
+		_, err = loader.Load(loader.Options{Link: name, Pin: instance, Generic: true, Tune: true})
+		fmt.Println("survived:", err)
+		os.Exit(0)
+	}
 	switch what {
 	case "stay": // in the namespace, and nothing else
 	case "load":
@@ -132,6 +142,22 @@ func dropCapabilities() {
 type other struct {
 	*exec.Cmd
 	said string // its first line
+}
+
+// dies runs a helper for side A's interface that is killed.
+func dies(t *testing.T, p *pair.Pair, what string) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), helperVariable+"="+what, linkVariable+"="+p.Ends[pair.A].Name)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	var out []byte
+	err := p.Do(pair.A, func() (err error) {
+		out, err = cmd.CombinedOutput()
+		return err
+	})
+	if failed := new(exec.ExitError); !errors.As(err, &failed) || !failed.Sys().(syscall.WaitStatus).Signaled() {
+		t.Fatalf("not killed: %v: %s", err, out)
+	}
 }
 
 // startOther starts a helper for side's interface and returns when it has said

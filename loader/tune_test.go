@@ -1,0 +1,395 @@
+package loader_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/test/need"
+)
+
+// gro and threaded read settings of side A's interface, whatever its name is.
+func gro(t *testing.T, p *pair.Pair) (value string) {
+	t.Helper()
+	in(t, p, pair.A, func() (err error) {
+		value, err = loader.ReadSetting(linkOf(t, p), "gro")
+		return err
+	})
+	return value
+}
+
+func threaded(t *testing.T, p *pair.Pair) (value string) {
+	t.Helper()
+	in(t, p, pair.A, func() (err error) {
+		value, err = loader.ReadThreaded(linkOf(t, p))
+		return err
+	})
+	return value
+}
+
+// linkOf is the name of side A's interface now. The calling thread is there.
+func linkOf(t *testing.T, p *pair.Pair) string {
+	t.Helper()
+	l, err := netlink.LinkByIndex(p.Ends[pair.A].Index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.Attrs().Name
+}
+
+func setGRO(t *testing.T, p *pair.Pair, on bool) {
+	t.Helper()
+	in(t, p, pair.A, func() error { return loader.SetGRO(linkOf(t, p), on) })
+}
+
+// settingsFiles are the files of settings that loads have left.
+func settingsFiles(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(loader.RuntimeDir + "/settings-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// said demands that one of the changes is as text says.
+func said(t *testing.T, list []loader.Change, text string) {
+	t.Helper()
+	if !slices.ContainsFunc(list, func(c loader.Change) bool { return strings.Contains(c.String(), text) }) {
+		t.Errorf("%v: nothing says %q", list, text)
+	}
+}
+
+// TestTune: NAPI of an interface in another namespace than /sys shows runs in
+// threads as long as stag is loaded.
+func TestTune(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	unloadAfter(t)
+	setGRO(t, p, true) // a veth without it has no NAPI once the program is gone
+	s := mustLoad(t, p, loader.Options{Pin: instance, Tune: true})
+	said(t, s.Tuned(), "threaded of "+s.Link().Port+": 0 -> 1  (")
+	said(t, s.Tuned(), "ethtool -K PEER tx off")
+	if got := threaded(t, p); got != "1" {
+		t.Errorf("threaded is %s", got)
+	}
+	if got := gro(t, p); got != "on" {
+		t.Errorf("gro is %s in native mode", got)
+	}
+	var done []loader.Unloaded
+	in(t, p, pair.A, func() (err error) {
+		done, err = loader.Unload(loader.UnloadOptions{Instance: instance})
+		return err
+	})
+	said(t, done[0].Settings, "threaded of "+s.Link().Port+": 1 -> 0")
+	if got := threaded(t, p); got != "0" {
+		t.Errorf("unloaded, threaded is %s", got)
+	}
+	if left := settingsFiles(t); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// TestTuneGeneric: what generic mode cannot work with is turned off, and on again
+// wherever the interface is then.
+func TestTuneGeneric(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	unloadAfter(t)
+	setGRO(t, p, true)
+	s := mustLoad(t, p, loader.Options{Pin: instance, Generic: true, Tune: true})
+	said(t, s.Tuned(), "gro of "+s.Link().Port+": on -> off  (")
+	said(t, s.Tuned(), "ethtool -K PEER tx off tso off gso off")
+	if got := gro(t, p); got != "off" {
+		t.Errorf("gro is %s", got)
+	}
+	s.Close()
+	rename(t, p, pair.A, "tuned0")
+	o := startOther(t, p, pair.A, "stay") // so that the namespace can be found
+	done, err := loader.Unload(loader.UnloadOptions{Instance: instance})
+	if err != nil || len(done) != 1 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	said(t, done[0].Settings, "gro of tuned0: off -> on  (as before stag)")
+	if got := gro(t, p); got != "on" {
+		t.Errorf("unloaded, gro is %s", got)
+	}
+	o.kill(t)
+}
+
+// TestTunePeer: the other end of a veth is tuned where it can be seen.
+func TestTunePeer(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	need.XDP(t)
+	unloadAfter(t)
+	in(t, p, pair.A, func() error {
+		at := netlink.NewLinkAttrs()
+		at.Name = "near0"
+		veth := netlink.NewVeth(at)
+		veth.PeerName = "far0"
+		if err := netlink.LinkAdd(veth); err != nil {
+			return err
+		}
+		s, err := loader.Load(loader.Options{Link: "near0", Pin: instance, Tune: true})
+		if err != nil {
+			return err
+		}
+		s.Close()
+		said(t, s.Tuned(), "tx of far0: on -> off  (")
+		if on, err := loader.TxChecksum("far0"); on || err != nil {
+			t.Errorf("checksum offload of the peer: %v, %v", on, err)
+		}
+		if err := unload(); err != nil {
+			return err
+		}
+		on, err := loader.TxChecksum("far0")
+		if !on {
+			t.Error("the peer's checksum offload was not put back")
+		}
+		return err
+	})
+}
+
+// TestTuneChangedSince: what somebody has set meanwhile is theirs. All settings
+// have two values here, so the third is what stag had set.
+func TestTuneChangedSince(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	unloadAfter(t)
+	setGRO(t, p, true)
+	mustLoad(t, p, loader.Options{Pin: instance, Tune: true})
+	editSettings(t, `"is": "1"`, `"is": "2"`)
+	var done []loader.Unloaded
+	in(t, p, pair.A, func() (err error) {
+		done, err = loader.Unload(loader.UnloadOptions{Instance: instance})
+		return err
+	})
+	said(t, done[0].Settings, "left at 1  (somebody has set it since; before stag it was 0)")
+	if got := threaded(t, p); got != "1" {
+		t.Errorf("threaded is %s", got)
+	}
+}
+
+// editSettings replaces old in the one file of settings.
+func editSettings(t *testing.T, old, next string) {
+	t.Helper()
+	files := settingsFiles(t)
+	if len(files) != 1 {
+		t.Fatalf("files of settings: %v", files)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), old) {
+		t.Fatalf("no %s in %s", old, text)
+	}
+	if err := os.WriteFile(files[0], []byte(strings.Replace(string(text), old, next, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTuneLost: an interface in a namespace that nobody can find is unloaded, and
+// what was not restored is told.
+func TestTuneLost(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	unloadAfter(t)
+	mustLoad(t, p, loader.Options{Pin: instance, Tune: true})
+	done, err := loader.Unload(loader.UnloadOptions{Instance: instance})
+	if err != nil || len(done) != 1 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	said(t, done[0].Settings, "left at 1  (its network namespace cannot be found or entered)")
+}
+
+// TestTuneWithoutPin: nothing would put the settings back.
+func TestTuneWithoutPin(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	_, err := load(p, loader.Options{Tune: true})
+	oneLine(t, err, nil, "pin it")
+}
+
+// TestTuneOfFailedLoad: a load that fails leaves everything as it was.
+func TestTuneOfFailedLoad(t *testing.T) {
+	p := newPair(t, pair.Config{MTU: 9000})
+	need.XDP(t)
+	unloadAfter(t)
+	setGRO(t, p, true)
+	_, err := load(p, loader.Options{Pin: instance, Generic: true, Tune: true})
+	oneLine(t, err, loader.ErrMTU)
+	if got := gro(t, p); got != "on" {
+		t.Errorf("gro is %s", got)
+	}
+	unpinned(t)
+	if left := settingsFiles(t); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// TestLoadKilled kills a load at each of its steps: what is left is swept, with
+// the settings put back, or in nobody's way at the next load.
+func TestLoadKilled(t *testing.T) {
+	need.Root(t)
+	need.XDP(t)
+	for _, step := range []string{"directories", "noted gro", "attached", "config", "maps", "link"} {
+		for _, sweep := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, swept %v", step, sweep), func(t *testing.T) { loadKilled(t, step, sweep) })
+		}
+	}
+}
+
+func loadKilled(t *testing.T, step string, sweep bool) {
+	p := newPair(t, pair.Config{})
+	unloadAfter(t)
+	setGRO(t, p, true)
+	dies(t, p, "load until "+step)
+	whole := step == "link"
+	if !whole {
+		if i := instanceIn(t, p, pair.A); len(i.Ports) != 1 || i.Ports[0].Stale == "" || i.Ports[0].InUse {
+			t.Errorf("killed at %s: %+v", step, i)
+		}
+	}
+	if whole {
+		s, err := adopt(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		in(t, p, pair.A, unload)
+	} else if sweep {
+		in(t, p, pair.A, func() error {
+			done, err := loader.Sweep()
+			if text := strings.Join(done, "\n"); !strings.Contains(text, instance) || !strings.Contains(text, "interrupted") {
+				t.Errorf("swept: %q", text)
+			}
+			return err
+		})
+	}
+	if whole || sweep {
+		unpinned(t)
+		if got := gro(t, p); got != "on" {
+			t.Errorf("gro is %s", got)
+		}
+		if left := settingsFiles(t); len(left) != 0 {
+			t.Errorf("left: %v", left)
+		}
+	}
+	s := mustLoad(t, p, loader.Options{Pin: instance, Generic: true, Tune: true})
+	said(t, s.Tuned(), "gro of "+s.Link().Port+": on -> off")
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	in(t, p, pair.A, unload)
+	unpinned(t)
+	if got := gro(t, p); got != "on" {
+		t.Errorf("gro is %s", got)
+	}
+	in(t, p, pair.A, func() error {
+		_, err := loader.Sweep()
+		return err
+	})
+	if left, _ := filepath.Glob(loader.RuntimeDir + "/*"); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// TestSettingsOfAnotherBoot: what was set before a reboot is not touched, and the
+// file goes.
+func TestSettingsOfAnotherBoot(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	need.XDP(t)
+	unloadAfter(t)
+	setGRO(t, p, true)
+	dies(t, p, "load until maps")
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	editSettings(t, strings.TrimSpace(string(boot)), "another")
+	in(t, p, pair.A, func() error {
+		_, err := loader.Sweep()
+		return err
+	})
+	if got := gro(t, p); got != "off" {
+		t.Errorf("gro is %s: restored from another boot's", got)
+	}
+	if left := settingsFiles(t); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// TestSettingsUnreadable: a file that says nothing is not thrown away.
+func TestSettingsUnreadable(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	need.XDP(t)
+	unloadAfter(t)
+	l := lookup(t, p, pair.A)
+	file := fmt.Sprintf("%s/settings-%d-%d", loader.RuntimeDir, l.Netns, l.PortIndex)
+	if err := os.MkdirAll(loader.RuntimeDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(file)
+	_, err := load(p, loader.Options{Pin: instance})
+	oneLine(t, err, nil, file)
+	_, err = loader.Sweep()
+	oneLine(t, err, nil, file)
+	if _, err := os.Stat(file); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSweep: interfaces that are gone, instances without any, and claims of dead
+// processes; what is loaded, or used, stays.
+func TestSweep(t *testing.T) {
+	p, q := newPair(t, pair.Config{}), newPair(t, pair.Config{})
+	unloadAfter(t)
+	mustLoad(t, p, loader.Options{Pin: instance}).Close()
+	in(t, q, pair.A, func() error {
+		s, err := loader.Load(loader.Options{Link: q.Ends[pair.A].Name, Pin: instance})
+		if err == nil {
+			s.Close()
+		}
+		return err
+	})
+	o := startOther(t, p, pair.A, "claim")
+	if o.said != "ready" {
+		t.Fatal(o.said)
+	}
+	mustClaim(t, lookup(t, q, pair.A), 7)
+	sweep := func() string {
+		done, err := loader.Sweep()
+		if err != nil {
+			t.Error(err)
+		}
+		return strings.Join(done, "\n")
+	}
+	if text := sweep(); text != "" {
+		t.Errorf("nothing is stale, and yet: %q", text)
+	}
+	o.kill(t)
+	p.Close() // one interface, and its namespace
+	text := sweep()
+	for _, want := range []string{"interface is gone", "claim of a process that is gone"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q does not say %q", text, want)
+		}
+	}
+	if got := onePort(t, instanceIn(t, q, pair.A)); got.Name != q.Ends[pair.A].Name || !got.InUse {
+		t.Errorf("%+v", got)
+	}
+	q.Close()
+	if text := sweep(); !strings.Contains(text, instance) {
+		t.Errorf("the last one: %q", text)
+	}
+	unpinned(t)
+	if text := sweep(); text != "" {
+		t.Errorf("swept twice: %q", text)
+	}
+}
