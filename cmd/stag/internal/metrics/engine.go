@@ -1,0 +1,153 @@
+package metrics
+
+import (
+	"strconv"
+
+	"github.com/stag-rdma/stag/offload/tcp"
+	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/rdma/report"
+)
+
+// What there is a series of although there may be none just now.
+var (
+	qpStates   = []string{"Idle", "RTS", "Closing", "Terminate", "Error"}
+	mrKinds    = []string{"region", "window", "iscsi"}
+	flowStates = []string{"park", "live", "orphan"}
+)
+
+// States of a port as InfiniBand numbers them. Down is disabled, too, as for
+// other iWARP devices.
+var portStates = map[string]struct{ logical, physical float64 }{
+	"PORT_ACTIVE": {4, 5},
+	"PORT_DOWN":   {1, 3},
+}
+
+// onlyPort is the number of each device's one port.
+const onlyPort = "1"
+
+// damaged are the counters of why the parser takes a packet for broken, and not
+// merely for something that stag does not speak.
+var damaged = func() (names []string) {
+	for _, r := range []wire.Reason{wire.Short, wire.BadVersion, wire.BadLength, wire.BadQuote, wire.BadTCPHeader,
+		wire.BadIPChecksum, wire.BadTCPChecksum, wire.BadICMPChecksum, wire.PartialChecksum} {
+		names = append(names, "wire."+report.Snake(r.String()))
+	}
+	return names
+}()
+
+// tcpDrops are the counters of the reasons for which TCP does not use segments.
+var tcpDrops = func() map[string]bool {
+	names := map[string]bool{}
+	for d := tcp.DropNone + 1; d < tcp.NumDrops; d++ {
+		names[report.Snake(d.String())] = true
+	}
+	return names
+}()
+
+// engine adds what the adapter of an endpoint says about itself.
+func (s sheet) engine(e report.Engine, of labels) {
+	s.set(engineInfo, 1, of.and("netns", number(e.Netns)))
+	s.set(engineStart, float64(e.Started.UnixNano())/1e9, of)
+	s.objects(e, of)
+	for _, d := range e.Devices {
+		s.device(e, d, of.and("device", d.Name, "port", onlyPort, "netns", number(e.Netns)))
+	}
+	for _, q := range e.Queues {
+		s.queue(q, of.and("device", q.Device, "port", onlyPort, "queue", strconv.Itoa(q.Queue)))
+	}
+	for _, c := range e.Counters {
+		s.count(c, of.and("device", c.Device, "port", onlyPort, "netns", number(e.Netns)))
+	}
+}
+
+// objects adds how many of the verbs' objects there are.
+func (s sheet) objects(e report.Engine, of labels) {
+	for _, state := range qpStates {
+		s.add(qps, 0, of.and("state", state))
+	}
+	for _, qp := range e.QPs {
+		s.add(qps, 1, of.and("state", qp.State))
+	}
+	s.add(cqs, float64(len(e.CQs)), of)
+	s.add(cqsOverrun, 0, of)
+	for _, cq := range e.CQs {
+		s.add(cqsOverrun, one(cq.Overrun), of)
+	}
+	for _, kind := range mrKinds {
+		s.add(mrs, 0, of.and("kind", kind))
+	}
+	s.add(mrBytes, 0, of)
+	for _, mr := range e.MRs {
+		s.add(mrs, 1, of.and("kind", mr.Kind))
+		if mr.Kind == "region" {
+			s.add(mrBytes, float64(mr.Length), of)
+		}
+	}
+	if len(e.Devices) > 0 { // the heap and the table are the adapter's, and each device tells of them
+		d := e.Devices[0]
+		s.set(heapSize, float64(d.HeapSize), of)
+		s.set(heapFree, float64(d.HeapFree), of)
+		s.set(mrsMax, float64(d.MaxMRs), of)
+	}
+}
+
+func (s sheet) device(e report.Engine, d report.Device, at labels) {
+	s.set(info, 1, at.and("driver", d.Driver, "xdp", d.XDP, "zero_copy", strconv.FormatBool(d.ZeroCopy), "mac", d.MAC, "instance", d.Instance))
+	if state, known := portStates[d.State]; known {
+		s.set(stateID, state.logical, at)
+		s.set(physicalState, state.physical, at)
+	}
+	if d.Speed != 0 {
+		s.set(rate, float64(d.Speed)/8, at)
+	}
+	if d.Ifindex == 0 {
+		return // the kernel's: what follows is of interfaces
+	}
+	s.set(mtu, float64(d.MTU), at)
+	s.set(flowsMax, float64(d.MaxFlows), at)
+	for _, state := range flowStates {
+		s.add(flows, 0, at.and("state", state))
+	}
+	for _, f := range e.Flows {
+		if f.Device == d.Name {
+			s.add(flows, 1, at.and("state", f.State))
+		}
+	}
+}
+
+func (s sheet) queue(q report.Queue, at labels) {
+	s.set(queueFlows, float64(q.Flows), at)
+	s.set(queueAsleep, one(q.Asleep), at)
+	for _, c := range q.Counters {
+		s.count(c, at)
+	}
+}
+
+// count adds a counter to all families that it is part of.
+func (s sheet) count(c report.Counter, at labels) {
+	v := float64(c.Value)
+	named := at.and("layer", c.Layer, "reason", c.Name, "name", c.Name, "fault", c.Name)
+	list := counted[c.Layer+"."+c.Name]
+	for _, f := range list {
+		s.add(f, v, named)
+	}
+	switch {
+	case c.Layer == "steer":
+		s.add(steered, v, named)
+	case c.Layer == "tpt":
+		s.add(refusals, v, named)
+	case c.Layer == "wire", c.Layer == "tcp" && tcpDrops[c.Name]:
+		s.add(drops, v, named)
+	case len(list) == 0:
+		s.add(other, v, named)
+	}
+}
+
+func one(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+func number(n uint64) string { return strconv.FormatUint(n, 10) }

@@ -1,0 +1,78 @@
+package metrics
+
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// namespace begins every name.
+const namespace = "stag_"
+
+// Family is one metric with all of its series.
+type Family struct {
+	Name   string
+	Help   string
+	Kind   prometheus.ValueType
+	Labels []string
+	// From are the counters of a report, as layer.name, that are summed up in
+	// it. A family without any is computed.
+	From []string
+	// QP: only with --per-qp.
+	QP bool
+
+	desc *prometheus.Desc
+}
+
+// Families are all that there are, in the order of the documentation.
+func Families() []*Family { return families }
+
+var (
+	families []*Family
+
+	// counted leads from layer.name to the families that the counter is part of.
+	counted = map[string][]*Family{}
+)
+
+// Labels of families, by whose they are.
+var (
+	ofEngine  = []string{"program", "pid", "adapter"}
+	ofDevice  = append([]string{"device"}, ofEngine...)
+	ofPort    = append([]string{"device", "port"}, ofEngine...) // as node_infiniband has them
+	ofQueue   = append([]string{"device", "queue"}, ofEngine...)
+	ofProgram = []string{"device", "netns"}
+	ofQP      = append([]string{"qp"}, ofEngine...)
+)
+
+// and is a list of labels with more behind it.
+func and(labels []string, more ...string) []string { return slices.Concat(labels, more) }
+
+func gauge(name, help string, labels ...string) *Family {
+	return define(&Family{Name: namespace + name, Help: help, Kind: prometheus.GaugeValue, Labels: labels})
+}
+
+func counter(name, help string, labels []string, from ...string) *Family {
+	return define(&Family{Name: namespace + name + "_total", Help: help, Kind: prometheus.CounterValue, Labels: labels, From: from})
+}
+
+func qpGauge(name, help string, labels ...string) *Family {
+	f := gauge("qp_"+name, help, and(ofQP, labels...)...)
+	f.QP = true
+	return f
+}
+
+func qpCounter(name, help string, from ...string) *Family {
+	f := define(&Family{Name: namespace + "qp_" + name + "_total", Help: help, Kind: prometheus.CounterValue, Labels: ofQP})
+	f.QP, f.From = true, from // not among counted: these are of one QP
+	return f
+}
+
+// define takes a family into the lists. Its variable is initialized with it.
+func define(f *Family) *Family {
+	f.desc = prometheus.NewDesc(f.Name, f.Help, f.Labels, nil)
+	families = append(families, f)
+	for _, c := range f.From {
+		counted[c] = append(counted[c], f)
+	}
+	return f
+}

@@ -1,0 +1,64 @@
+package metrics
+
+import (
+	"fmt"
+
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/loader"
+)
+
+// pinned adds the programs that are loaded to stay. Those in reported, by their
+// number, are known from their engine already.
+func (s sheet) pinned(all []loader.Instance, reported map[uint32]bool) {
+	for _, i := range all {
+		for _, p := range i.Ports {
+			at := labels{"device": deviceName(p), "netns": number(p.Netns)}
+			s.set(pinnedInfo, 1, at.and("instance", i.Name, "program_id", number(uint64(p.ProgID)), "state", use(p)))
+			if p.Stale == "" && p.Err == nil && i.Err == nil && !reported[p.ProgID] {
+				s.program(p, at)
+			}
+		}
+	}
+}
+
+// program adds what the maps of a pinned program say.
+func (s sheet) program(p loader.PinnedPort, at labels) {
+	for why, n := range p.Stats {
+		s.add(steered, float64(n), at.and("reason", bpf.Reason(why).String()))
+	}
+	s.set(flowsMax, float64(p.MaxFlows), at)
+	for _, state := range flowStates {
+		s.add(flows, 0, at.and("state", state))
+	}
+	for _, f := range p.Flows {
+		s.add(flows, 1, at.and("state", flowState(f)))
+	}
+}
+
+// flowState is how reports call the state of an entry. One whose process is
+// gone is an orphan.
+func flowState(f loader.PinnedFlow) string {
+	if !f.Alive {
+		return bpf.Orphan.String()
+	}
+	return f.State.String()
+}
+
+// deviceName is the interface's name, or its number at the time of the load
+// where nobody can say any more.
+func deviceName(p loader.PinnedPort) string {
+	if p.Found {
+		return p.Name
+	}
+	return fmt.Sprintf("if%d", p.Index)
+}
+
+func use(p loader.PinnedPort) string {
+	switch {
+	case p.Stale != "":
+		return "stale"
+	case p.InUse:
+		return "used"
+	}
+	return "unused"
+}

@@ -1,0 +1,93 @@
+package metrics
+
+import (
+	"strconv"
+
+	"github.com/stag-rdma/stag/rdma/report"
+)
+
+// Queue pairs, with --per-qp.
+var (
+	qpInfo = qpGauge("info", "The ends of a queue pair's connection, empty while there is none; always 1.", "device", "local", "remote")
+
+	_ = qpCounter("fpdus_received", "Segments of messages.", "rdmap.fpdus_in")
+	_ = qpCounter("fpdus_transmitted", "Segments of messages.", "rdmap.fpdus_out")
+	_ = qpCounter("writes_received", "RDMA Writes of the peer.", "rdmap.writes_in")
+	_ = qpCounter("writes_transmitted", "RDMA Writes.", "rdmap.writes_out")
+	_ = qpCounter("write_received_bytes", "Payload of the peer's RDMA Writes.", "rdmap.write_octets_in")
+	_ = qpCounter("write_transmitted_bytes", "Payload of RDMA Writes.", "rdmap.write_octets_out")
+	_ = qpCounter("read_requests_received", "RDMA Reads that the peer asked for.", "rdmap.read_requests_in")
+	_ = qpCounter("read_requests_transmitted", "RDMA Reads that were asked for.", "rdmap.read_requests_out")
+	_ = qpCounter("read_responses_received", "RDMA Reads that the peer answered.", "rdmap.read_responses_in")
+	_ = qpCounter("read_responses_transmitted", "RDMA Reads of the peer that were answered.", "rdmap.read_responses_out")
+	_ = qpCounter("read_received_bytes", "Payload that was read from the peer.", "rdmap.read_octets_in")
+	_ = qpCounter("read_transmitted_bytes", "Payload that the peer read.", "rdmap.read_octets_out")
+	_ = qpCounter("sends_received", "Messages of the Send family.", "rdmap.sends_in")
+	_ = qpCounter("sends_transmitted", "Messages of the Send family.", "rdmap.sends_out")
+	_ = qpCounter("send_received_bytes", "Payload of the Send family.", "rdmap.send_octets_in")
+	_ = qpCounter("send_transmitted_bytes", "Payload of the Send family.", "rdmap.send_octets_out")
+	_ = qpCounter("invalidates_received", "Sends with Invalidate, which are among the Sends as well.", "rdmap.invalidates_in")
+	_ = qpCounter("invalidates_transmitted", "Sends with Invalidate, which are among the Sends as well.", "rdmap.invalidates_out")
+
+	qpReadsIn  = qpGauge("most_reads_received", "The most RDMA Reads of the peer that were outstanding at a time.")
+	qpReadsOut = qpGauge("most_reads_transmitted", "The most RDMA Reads that were outstanding at a time.")
+
+	_ = qpCounter("tcp_retransmitted_segments", "Segments of its connection that were sent again.", "tcp.retransmits")
+	_ = qpCounter("tcp_timeouts", "Retransmission timeouts of its connection.", "tcp.timeouts")
+	_ = qpCounter("tcp_recoveries", "Fast recoveries of its connection.", "tcp.recoveries")
+
+	qpRTT     = qpGauge("tcp_rtt_seconds", "Smoothed round-trip time of its connection.")
+	qpRTO     = qpGauge("tcp_rto_seconds", "Retransmission timeout of its connection, without backoff.")
+	qpCwnd    = qpGauge("tcp_congestion_window_bytes", "Congestion window of its connection.")
+	qpUnacked = qpGauge("tcp_unacknowledged_bytes", "Octets that were emitted and not acknowledged yet.")
+)
+
+// ofQPs leads from layer.name to what a counter of a QP, or of its connection,
+// is exported as.
+var ofQPs = func() map[string]*Family {
+	m := map[string]*Family{"rdmap.most_reads_in": qpReadsIn, "rdmap.most_reads_out": qpReadsOut}
+	for _, f := range families {
+		if f.QP {
+			for _, from := range f.From {
+				m[from] = f
+			}
+		}
+	}
+	return m
+}()
+
+// perQP adds the series of each queue pair.
+func (s sheet) perQP(e report.Engine, of labels) {
+	for _, qp := range e.QPs {
+		at := of.and("qp", strconv.FormatUint(uint64(qp.Number), 10), "device", qp.Device)
+		ends := at
+		if qp.Local != nil && qp.Remote != nil {
+			ends = at.and("local", qp.Local.String(), "remote", qp.Remote.String())
+		}
+		s.set(qpInfo, 1, ends)
+		s.countQP(qp.Counters, at)
+		for _, f := range e.Flows {
+			if f.QP == qp.Number && f.Device == qp.Device && f.TCP != nil {
+				s.connection(*f.TCP, at)
+			}
+		}
+	}
+}
+
+func (s sheet) connection(c report.TCP, at labels) {
+	const second = 1e6 // microseconds
+	s.set(qpRTT, float64(c.SRTT)/second, at)
+	s.set(qpRTO, float64(c.RTO)/second, at)
+	s.set(qpCwnd, float64(c.Cwnd), at)
+	s.set(qpUnacked, float64(c.Unacked), at)
+	s.countQP(c.Counters, at)
+}
+
+// countQP adds those that a QP is asked for.
+func (s sheet) countQP(list []report.Counter, at labels) {
+	for _, c := range list {
+		if f := ofQPs[c.Layer+"."+c.Name]; f != nil {
+			s.set(f, float64(c.Value), at)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/metrics"
+)
+
+// metricsAddress is where metrics are unless told otherwise. Prometheus' list of
+// exporters has given out all ports from 9100 to 9999, and has not this one.
+const metricsAddress = "127.0.0.1:17174"
+
+func metricsCommand() *cobra.Command {
+	var (
+		o      metrics.Options
+		listen string
+		once   bool
+	)
+	cmd := &cobra.Command{
+		Use:   "metrics",
+		Short: "Export what engines count to Prometheus",
+		Long: `Answers Prometheus at ` + metrics.Path + ` until Ctrl-C. At each scrape it asks every engine
+of this host into which this user may look, and as root also reads the programs
+that were loaded to stay and have no engine. An engine that does not answer
+within 2 s is left out, and stag_engine_up is 0 for it. The names are those of
+node_exporter's node_infiniband_ metrics where there are such.
+
+With --once it prints the metrics and ends: for node_exporter's textfile
+collector. There is neither encryption nor a password: listen at other addresses
+than the loopback's only where everybody may read along.`,
+		Example: `  stag metrics
+  stag metrics --listen 192.0.2.1:17174 --per-qp
+  stag metrics --once > /var/lib/node_exporter/stag.prom`,
+		Args: atMost(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkListen(listen); err != nil {
+				return err
+			}
+			if once && cmd.Flags().Changed("listen") {
+				return usageError{fmt.Errorf("metrics: --once and --listen: choose one")}
+			}
+			o.Log = logger(cmd.Context())
+			return runMetrics(cmd, o, listen, once)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&listen, "listen", metricsAddress, "address and port for scrapes; without an address, all of this host")
+	f.BoolVar(&o.PerQP, "per-qp", false, "also export series of each queue pair, of which there may be many")
+	f.BoolVar(&once, "once", false, "print the metrics once and end")
+	return cmd
+}
+
+// checkListen finds mistakes of writing.
+func checkListen(address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return usageError{fmt.Errorf("metrics: --listen %q: give ADDRESS:PORT, as in %s or [::1]:17174", address, metricsAddress)}
+	}
+	return nil
+}
+
+func runMetrics(cmd *cobra.Command, o metrics.Options, listen string, once bool) error {
+	x, err := metrics.New(o)
+	if err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	if once {
+		if err := x.Write(cmd.Context(), cmd.OutOrStdout()); err != nil {
+			return fmt.Errorf("metrics: %w", err)
+		}
+		return nil
+	}
+	l, err := metrics.Listen(cmd.Context(), listen)
+	if err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	if os.Geteuid() != 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), "stag: metrics: only this user's engines are seen: run as root for all, and for programs that are loaded to stay")
+	}
+	if _, err := fmt.Fprintf(cmd.OutOrStdout(), "Metrics at http://%s%s until Ctrl-C.\n", l.Addr(), metrics.Path); err != nil {
+		l.Close()
+		return fmt.Errorf("metrics: %w", err)
+	}
+	if err := x.Serve(cmd.Context(), l); err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	return nil
+}
