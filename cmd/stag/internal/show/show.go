@@ -17,10 +17,12 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
+	"github.com/stag-rdma/stag/rdma/report"
 )
 
 // Options say what to show, and where.
@@ -106,25 +108,37 @@ func (o Options) notes(a engines.Answer, l list) []string {
 		lines = append(lines, f.Err.Error())
 	}
 	lines = append(lines, a.Notes...)
-	if l.len() == 0 {
-		lines = append(lines, o.nothing(a))
+	if why := o.nothing(a); l.len() == 0 && why != "" {
+		lines = append(lines, why)
 	}
 	return lines
 }
 
-// nothing says why there is no row, and what to do.
+// nothing says why there is no row, and what to do. It is "" when that has been
+// said.
 func (o Options) nothing(a engines.Answer) string {
 	switch {
 	case len(a.Sources) > 0 && o.Match+o.Interface != "":
 		return fmt.Sprintf("no %s like that: stag show %s lists all", o.Subject, o.Subject)
+	case o.Subject == "flows" && overKernel(a.Sources):
+		return "no flows now: the connections that there are go over the kernel's TCP, where ss -tin shows them"
 	case len(a.Sources) > 0:
 		return "no " + o.Subject + " now"
 	case len(a.Failed) > 0:
-		return "no engine has answered"
+		return ""
 	case os.Geteuid() != 0:
 		return "no engine runs for this user: start a program that calls rdma.Open, or run as root to see those of all users, and what is pinned"
 	}
 	return "no engine runs: start a program that calls rdma.Open, such as stag ping"
+}
+
+func overKernel(sources []engines.Source) bool {
+	for _, s := range sources {
+		if slices.ContainsFunc(s.Devices, func(d report.Device) bool { return d.Name == report.KernelDevice && d.Flows > 0 }) {
+			return true
+		}
+	}
+	return false
 }
 
 func notes(w io.Writer, lines []string) {

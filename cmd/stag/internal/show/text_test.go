@@ -190,6 +190,8 @@ func TestRates(t *testing.T) {
 // TestNothing: why there is nothing to see, and what to do.
 func TestNothing(t *testing.T) {
 	some := engines.Answer{Sources: fixture()}
+	busy := kernels()
+	busy.Devices[0].Flows = 1
 	failed := engines.Answer{Failed: []engines.Failure{{PID: 3, Adapter: 1, Err: engines.ErrSilent}}}
 	for _, c := range []struct {
 		o    Options
@@ -199,7 +201,8 @@ func TestNothing(t *testing.T) {
 		{Options{Subject: "flows", Match: ":1"}, some, "no flows like that: stag show flows lists all"},
 		{Options{Subject: "queues", Interface: "eth2"}, some, "no queues like that"},
 		{Options{Subject: "flows"}, engines.Answer{Sources: []engines.Source{kernels()}}, "no flows now"},
-		{Options{Subject: "flows"}, failed, "no engine has answered"},
+		{Options{Subject: "flows"}, engines.Answer{Sources: []engines.Source{busy}}, "ss -tin shows them"},
+		{Options{Subject: "flows"}, failed, "no answer"},
 		{Options{Subject: "flows"}, engines.Answer{}, "start a program that calls rdma.Open"},
 	} {
 		l, err := c.o.list(c.a)
@@ -207,7 +210,7 @@ func TestNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := c.o.notes(c.a, l)
-		if last := lines[len(lines)-1]; !strings.Contains(last, c.says) {
+		if last := lines[len(lines)-1]; len(lines) != 1 || !strings.Contains(last, c.says) {
 			t.Errorf("%+v: %q, want %q", c.o, lines, c.says)
 		}
 		var b bytes.Buffer

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/rdma/control"
+	"github.com/stag-rdma/stag/rdma/report"
+)
+
+// engineVariable makes a process of the test program an engine that behaves as
+// its value says.
+const engineVariable = "STAG_TEST_ENGINE"
+
+func init() {
+	if how := os.Getenv(engineVariable); how != "" {
+		orExit(actEngine(how))
+		os.Exit(0)
+	}
+}
+
+// actor is what an engine says of itself that is not one.
+type actor struct{ how string }
+
+// actEngine has the socket of an engine until its standard input ends.
+func actEngine(how string) error {
+	number := control.Number()
+	path, err := control.Name(number)
+	if err != nil {
+		return err
+	}
+	s, err := control.Serve(path, actor{how}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return errors.Join(err, s.Close())
+}
+
+func (a actor) Report(ctx context.Context) (report.Engine, error) {
+	e := report.Engine{
+		Schema: report.Schema, PID: os.Getpid(), Program: "actor", Adapter: 1, Started: time.Unix(1, 0),
+		Devices: []report.Device{{Name: "act0", State: "PORT_ACTIVE", MTU: 1500, Path: "none", Addresses: []netip.Prefix{}}},
+	}
+	switch a.how {
+	case "well":
+	case "hang":
+		fmt.Println("asked")
+		<-ctx.Done()
+		return e, ctx.Err()
+	case "schema":
+		e.Schema++
+	case "lie":
+		e.PID = 1
+	case "refuse":
+		return e, errors.New("broken\n\x1b[2J in two lines")
+	case "escapes":
+		e.Program, e.Devices[0].Name = "a\x1b[2Jb\nlink forged", "e\u009b1m\u202e"
+	default:
+		return e, fmt.Errorf("no such behaviour: %q", a.how)
+	}
+	return e, nil
+}
+
+func (actor) Capture(context.Context, report.Filter, func(report.Batch) error) error {
+	return errors.New("an actor has no packets")
+}
+
+// host is where engines are that no other test sees, nor anybody's on this
+// machine.
+type host struct {
+	*testing.T
+	dir string
+}
+
+func newHost(t *testing.T) host {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "show-")
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	must(t, os.Chmod(dir, 0o777)) // for the guest, too
+	return host{t, dir}
+}
+
+// at lets cmd see the engines of this host, and be seen there.
+func (h host) at(cmd *exec.Cmd) *exec.Cmd {
+	cmd.Env = append(os.Environ(), "TMPDIR="+h.dir, "XDG_RUNTIME_DIR=")
+	return cmd
+}
+
+// show runs `stag show` to its end.
+func (h host) show(args ...string) result {
+	h.Helper()
+	return run(h.T, h.at(command(h.T, append([]string{"show"}, args...)...)))
+}
+
+// acting is an actor's process.
+type acting struct {
+	cmd *exec.Cmd
+	out *bufio.Reader
+}
+
+// act starts one, and waits until it can be asked.
+func (h host) act(how string, change ...func(*exec.Cmd)) acting {
+	h.Helper()
+	cmd := h.at(exec.Command("/proc/self/exe"))
+	cmd.Env = append(cmd.Env, engineVariable+"="+how)
+	cmd.Stderr = os.Stderr
+	for _, f := range change {
+		f(cmd)
+	}
+	in, err := cmd.StdinPipe()
+	must(h.T, err)
+	out, err := cmd.StdoutPipe()
+	must(h.T, err)
+	must(h.T, cmd.Start())
+	h.Cleanup(func() {
+		in.Close()
+		cmd.Process.Kill()
+		cmd.Wait() // its error is the signal
+	})
+	a := acting{cmd, bufio.NewReader(out)}
+	a.says(h.T, "ready")
+	return a
+}
+
+func (a acting) says(t *testing.T, want string) {
+	t.Helper()
+	line, err := a.out.ReadString('\n')
+	if strings.TrimSpace(line) != want {
+		t.Fatalf("the actor says %q, %v; want %q", line, err, want)
+	}
+}
+
+func (a acting) pid() string { return fmt.Sprint(a.cmd.Process.Pid) }
+
+// sockets are those of engines of this user.
+func (h host) sockets() (names []string) {
+	h.Helper()
+	dir := filepath.Join(h.dir, fmt.Sprintf("stag-%d", os.Geteuid()))
+	if os.Geteuid() == 0 {
+		dir = control.Dir()
+	}
+	names, err := filepath.Glob(filepath.Join(dir, "engine-*"))
+	must(h.T, err)
+	return names
+}

@@ -1,0 +1,275 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/show"
+	"github.com/stag-rdma/stag/test/need"
+)
+
+// showRow is what all rows have.
+type showRow struct {
+	PID      *int    `json:"pid"`
+	Program  *string `json:"program"`
+	Adapter  *int    `json:"adapter"`
+	Instance string  `json:"instance"`
+	Name     string  `json:"name"`
+	State    string  `json:"state"`
+}
+
+func showRows(t *testing.T, r result) (rows []showRow) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(r.stdout), &rows); err != nil || rows == nil {
+		t.Fatalf("%v\n%s%s", err, r.stdout, r.stderr)
+	}
+	return rows
+}
+
+// TestShowUsage: what cannot be meant is one line, and exit code 2.
+func TestShowUsage(t *testing.T) {
+	for args, says := range map[string]string{
+		"":                     "choose one of devices, flows, qps, mrs, cqs, queues, stats",
+		"sessions":             `"sessions" is nothing to show: choose one of devices, flows`,
+		"flows a b":            `"b"`,
+		"flows eth1":           "give an address",
+		"qps first":            "no number",
+		"mrs stag":             "no STag",
+		"flows -p 0":           "-p 0",
+		"flows -p -3":          "-p -3",
+		"flows -p one":         "one",
+		"flows -w 0":           "choose 0.1 seconds or more",
+		"flows -w 0.05":        "choose 0.1 seconds or more",
+		"flows -w -1":          "choose 0.1 seconds or more",
+		"flows -w NaN":         "choose 0.1 seconds or more",
+		"flows -w Inf":         "choose 0.1 seconds or more",
+		"flows -w soon":        "soon",
+		"flows --interface=":   "name of an interface",
+		"devices --loud":       "--loud",
+		"stats eth1 --watch 0": "choose 0.1 seconds",
+	} {
+		r := run(t, command(t, append([]string{"show"}, strings.Fields(args)...)...))
+		r.ends(t, exitUsage)
+		if r.stdout != "" || strings.Count(r.stderr, "\n") != 1 || !strings.HasPrefix(r.stderr, "stag: show: ") || !strings.Contains(r.stderr, says) {
+			t.Errorf("%q printed %q and %q, want one line of error that says %q", args, r.stdout, r.stderr, says)
+		}
+	}
+	r := run(t, command(t, "show", "flows", ""))
+	r.ends(t, exitUsage)
+}
+
+// TestShowNothing: without engines there is nothing, which is said and no
+// failure. A process that is none is.
+func TestShowNothing(t *testing.T) {
+	h := newHost(t)
+	for _, subject := range show.Subjects {
+		r := h.show(subject)
+		r.ends(t, 0)
+		if r.stdout != "" || strings.Count(r.stderr, "\n") != 1 || !strings.HasPrefix(r.stderr, "stag: show: no engine runs") {
+			t.Errorf("printed %q and %q", r.stdout, r.stderr)
+		}
+		r = h.show(subject, "--json")
+		r.ends(t, 0)
+		schema(t, "show-"+subject, r.stdout)
+		if r.stdout != "[]\n" {
+			t.Errorf("printed %q", r.stdout)
+		}
+		r = h.show(subject, "-p", "1", "--json")
+		r.ends(t, exitFailed)
+		if r.stdout != "" || strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, "process 1 has no adapter") {
+			t.Errorf("printed %q and %q", r.stdout, r.stderr)
+		}
+	}
+}
+
+// TestShowOthersBeside: whatever one engine does, the others are shown, with a
+// line about it. It fails only who asks for that one.
+func TestShowOthersBeside(t *testing.T) {
+	for how, says := range map[string]string{
+		"hang":   "no answer from pid PID, adapter 1, within 2s",
+		"schema": `has schema "2", this stag "1"`,
+		"lie":    "says that it is pid PID, adapter 1: it is left out",
+		"refuse": "broken;  [2J in two lines",
+	} {
+		t.Run(how, func(t *testing.T) {
+			h := newHost(t)
+			well, ill := h.act("well"), h.act(how)
+			for _, c := range []struct {
+				args []string
+				code int
+				rows int
+			}{
+				{nil, 0, 1}, {[]string{"-p", well.pid()}, 0, 1}, {[]string{"-p", ill.pid()}, exitFailed, 0},
+			} {
+				r := h.show(append([]string{"devices", "--json"}, c.args...)...)
+				r.ends(t, c.code)
+				schema(t, "show-devices", r.stdout)
+				if rows := showRows(t, r); len(rows) != c.rows || c.rows == 1 && *rows[0].PID != well.cmd.Process.Pid {
+					t.Errorf("%q: %s", c.args, r.stdout)
+				}
+				asked := len(c.args) == 0 || c.args[1] == ill.pid()
+				if asked != strings.Contains(mask(r.stderr), mask(says)) || !asked && r.stderr != "" {
+					t.Errorf("%q: %q, want %q there: %v", c.args, mask(r.stderr), says, asked)
+				}
+			}
+		})
+	}
+}
+
+// TestShowStopped: a process that was stopped is left out after a while, and is
+// there again when it goes on.
+func TestShowStopped(t *testing.T) {
+	h := newHost(t)
+	h.act("well")
+	stopped := h.act("well")
+	must(t, stopped.cmd.Process.Signal(syscall.SIGSTOP))
+	r := h.show("devices")
+	r.ends(t, 0)
+	if strings.Count(r.stdout, "link act0") != 1 || strings.Count(r.stderr, "\n") != 1 {
+		t.Errorf("printed %q and %q", r.stdout, r.stderr)
+	}
+	contains(t, r.stderr, "pid "+stopped.pid(), "is the process stopped?")
+	must(t, stopped.cmd.Process.Signal(syscall.SIGCONT))
+	if r := h.show("devices"); strings.Count(r.stdout, "link act0") != 2 || r.stderr != "" {
+		t.Errorf("printed %q and %q", r.stdout, r.stderr)
+	}
+}
+
+// TestShowKilled: an engine that dies while it is asked is a line, and its
+// socket is gone the next time.
+func TestShowKilled(t *testing.T) {
+	for _, alone := range []bool{false, true} {
+		t.Run(map[bool]string{false: "among others", true: "asked for"}[alone], func(t *testing.T) {
+			h := newHost(t)
+			well, dies := h.act("well"), h.act("hang")
+			args, code := []string{"show", "devices"}, 0
+			if alone {
+				args, code = append(args, "-p", dies.pid()), exitFailed
+			}
+			x := launch(t, h.at(command(t, args...)))
+			dies.says(t, "asked")
+			must(t, dies.cmd.Process.Kill())
+			said := x.all(code)
+			contains(t, said, "the engine is gone: pid "+dies.pid()+", adapter 1, ended while it was asked")
+			if strings.Contains(said, "pid "+well.pid()) == alone {
+				t.Errorf("the other: %s", said)
+			}
+			dies.cmd.Wait() // its error is the signal
+			r := h.show("devices")
+			r.ends(t, 0)
+			if r.stderr != "" || len(h.sockets()) != 1 {
+				t.Errorf("printed %q, sockets %q", r.stderr, h.sockets())
+			}
+		})
+	}
+}
+
+// TestShowEscapes: what an engine says does not reach the terminal as it is, nor
+// makes a line of its own.
+func TestShowEscapes(t *testing.T) {
+	h := newHost(t)
+	h.act("escapes")
+	for _, args := range [][]string{{"devices"}, {"devices", "-v"}, {"devices", "--json"}} {
+		r := h.show(args...)
+		r.ends(t, 0)
+		if strings.ContainsAny(r.stdout, "\x1b\u009b\u202e") || strings.Contains(r.stdout, "\nlink forged") {
+			t.Errorf("%q printed %q", args, r.stdout)
+		}
+	}
+	if rows := showRows(t, h.show("devices", "--json")); rows[0].Name != "e\u009b1m\u202e" || *rows[0].Program != "a\x1b[2Jb\nlink forged" {
+		t.Errorf("the JSON says %+v", rows)
+	}
+}
+
+// TestShowOtherUsers: root sees all; a user sees what is the user's, and a line
+// about root's.
+func TestShowOtherUsers(t *testing.T) {
+	need.Root(t)
+	h := newHost(t)
+	roots := h.act("well")
+	guests := h.act("well", func(cmd *exec.Cmd) {
+		// What runs the tests is not for the guest to read.
+		program, err := os.ReadFile("/proc/self/exe")
+		must(t, err)
+		cmd.Path = h.dir + "/engine"
+		must(t, os.WriteFile(cmd.Path, program, 0o755))
+		as(cmd)
+	})
+	r := h.show("devices")
+	r.ends(t, 0)
+	contains(t, r.stdout, "pid "+roots.pid()+" ", "pid "+guests.pid()+" ")
+	if r.stderr != "" {
+		t.Errorf("printed %q", r.stderr)
+	}
+	r = run(t, as(h.at(command(t, "show", "devices"))))
+	r.ends(t, 0)
+	contains(t, r.stdout, "pid "+guests.pid()+" ")
+	contains(t, r.stderr, "not allowed to look into the engine of pid "+roots.pid()+": run as root")
+	if strings.Contains(r.stdout, "pid "+roots.pid()+" ") || strings.Count(r.stderr, "\n") != 1 {
+		t.Errorf("printed %q and %q", r.stdout, r.stderr)
+	}
+	r = run(t, as(h.at(command(t, "show", "devices", "-p", roots.pid()))))
+	r.ends(t, exitFailed)
+}
+
+// TestShowUnread: whoever reads and goes away is the end, without a word.
+func TestShowUnread(t *testing.T) {
+	h := newHost(t)
+	h.act("well")
+	for _, args := range [][]string{{}, {"--json"}, {"-w", "0.1"}, {"--json", "-w", "0.1"}} {
+		cmd := h.at(command(t, append([]string{"show", "devices"}, args...)...))
+		r, w, err := os.Pipe()
+		must(t, err)
+		must(t, r.Close())
+		var errs strings.Builder
+		cmd.Stdout, cmd.Stderr = w, &errs
+		must(t, cmd.Start())
+		must(t, w.Close())
+		cmd.Wait() // its error is the exit code
+		if code := cmd.ProcessState.ExitCode(); code != exitFailed || errs.String() != "" {
+			t.Errorf("%q: exit code %d, %q", args, code, errs.String())
+		}
+	}
+}
+
+// TestShowFullDisk: what cannot be written is a line.
+func TestShowFullDisk(t *testing.T) {
+	h := newHost(t)
+	h.act("well")
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	must(t, err)
+	defer full.Close()
+	cmd := h.at(command(t, "show", "devices"))
+	var errs strings.Builder
+	cmd.Stdout, cmd.Stderr = full, &errs
+	cmd.Run() // its error is the exit code
+	if code := cmd.ProcessState.ExitCode(); code != exitFailed || !strings.Contains(errs.String(), "no space left on device") || strings.Count(errs.String(), "\n") != 1 {
+		t.Errorf("exit code %d, %q", code, errs.String())
+	}
+}
+
+// TestShowCompletion: subjects, interfaces and processes are offered.
+func TestShowCompletion(t *testing.T) {
+	h := newHost(t)
+	a := h.act("well")
+	for args, want := range map[string][]string{
+		"show ":          show.Subjects,
+		"show devices -": {"--json", "--watch"},
+		"show flows -p ": {a.pid()},
+	} {
+		r := run(t, h.at(command(t, append([]string{"__completeNoDesc"}, strings.Split(args, " ")...)...)))
+		r.ends(t, 0)
+		for _, w := range want {
+			if !strings.Contains("\n"+r.stdout, "\n"+w+"\n") {
+				t.Errorf("%q is completed to %q, want %q", args, r.stdout, w)
+			}
+		}
+	}
+	if r := run(t, command(t, "__completeNoDesc", "show", "qps", "")); !strings.HasPrefix(r.stdout, ":4\n") {
+		t.Errorf("completed to %q", r.stdout)
+	}
+}
