@@ -30,6 +30,37 @@ func InstanceOn(name string) (string, error) {
 	return p.instance, nil
 }
 
+// Pinned finds the pins of the program on the interface called name, in the
+// network namespace of the calling OS thread: the directories of the instance,
+// and of the interface within it. Errors: ErrNoLink; ErrNotPinned where there is
+// no program; ErrForeignProgram and ErrAlreadyLoaded where there is another than
+// one that is pinned and can be seen.
+func Pinned(name string) (instance, port string, err error) {
+	n, err := Open()
+	if err != nil {
+		return "", "", err
+	}
+	defer n.Close()
+	l, err := n.LookupLink(name)
+	if err != nil {
+		return "", "", err
+	}
+	p, err := n.pinned(l)
+	switch {
+	case err != nil:
+		return "", "", err
+	case p != nil:
+		return p.instance, p.port, nil
+	}
+	if owner, found := claimant(claimPath(l, hookClaim)); found {
+		return "", "", fail(ErrAlreadyLoaded, nil, "the program on %s is %s's own, and goes with it: end that process", l.Port, process(owner.PID))
+	}
+	if err := n.hookFree(l); err != nil {
+		return "", "", err
+	}
+	return "", "", fail(ErrNotPinned, nil, "no stag is loaded on %s", l.Port)
+}
+
 // pinned finds the pins of the program on link's port by its number, which stays
 // the same when the interface is renamed or moved. nil when there are none to be
 // seen.

@@ -64,12 +64,12 @@ func claim(link Link, what string) (*Claim, Owner, error) {
 // claimFile takes the file at path, which stands for the thing called name.
 func claimFile(path, name string) (*Claim, Owner, error) {
 	if err := os.MkdirAll(RuntimeDir, 0o755); err != nil {
-		return nil, Owner{}, fmt.Errorf("make the runtime directory: %w", err)
+		return nil, Owner{}, unrecorded(name, err)
 	}
 	for {
 		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 		if err != nil {
-			return nil, Owner{}, fmt.Errorf("record the use of %s: %w", name, err)
+			return nil, Owner{}, unrecorded(name, err)
 		}
 		err = lock(file)
 		if err == unix.EAGAIN || err == unix.EACCES {
@@ -92,6 +92,14 @@ func claimFile(path, name string) (*Claim, Owner, error) {
 		}
 		return &Claim{file: file}, Owner{}, nil
 	}
+}
+
+// unrecorded is why the use of the thing called name cannot be recorded.
+func unrecorded(name string, err error) error {
+	if errors.Is(err, os.ErrPermission) {
+		return fail(ErrPermission, err, "record the use of %s: %v: run as root, or have root make %s yours", name, err, RuntimeDir)
+	}
+	return fmt.Errorf("record the use of %s: %w", name, err)
 }
 
 func claimPath(link Link, what string) string {

@@ -1,0 +1,125 @@
+// Package load is what `stag load` and `stag unload` do.
+package load
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/stag-rdma/stag/loader"
+)
+
+// Options say what to load, and how.
+type Options struct {
+	Link     string
+	Instance string // name; "" for one of the interface's own
+	Generic  bool
+	Tune     bool
+	MaxFlows int // 0: the loader's default
+	Queues   int // 0: as many as the interface has
+}
+
+// instanceName is what can be a directory in a BPF file system, where a dot
+// has another meaning.
+var instanceName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// CheckInstance says what is wrong with the name of an instance.
+func CheckInstance(name string) error {
+	if !instanceName.MatchString(name) {
+		return fmt.Errorf("--instance %q: use up to 64 letters, digits, - and _", name)
+	}
+	return nil
+}
+
+// Loaded is what Load did.
+type Loaded struct {
+	Interface string          `json:"interface"` // the port: of a VLAN interface, its parent
+	Driver    string          `json:"driver"`
+	Mode      string          `json:"mode"`
+	Instance  string          `json:"instance"`
+	Directory string          `json:"directory"` // of the instance's pins
+	Program   uint32          `json:"program"`   // the kernel's number
+	Queues    int             `json:"queues"`
+	MaxFlows  uint32          `json:"max_flows"`
+	Settings  []loader.Change `json:"settings"`
+	Cleaned   []string        `json:"cleaned"` // what was left by processes and interfaces that are gone
+
+	asked string // the interface that was asked for
+}
+
+// Load puts the steering program on an interface of the calling thread's network
+// namespace, to stay. What was cleaned is told also with an error.
+func Load(o Options) (l Loaded, err error) {
+	l.Settings, l.Cleaned, l.asked = []loader.Change{}, []string{}, o.Link
+	link, err := loader.LookupLink(o.Link)
+	if err != nil {
+		return l, err
+	}
+	cleaned, err := loader.Sweep()
+	l.Cleaned = append(l.Cleaned, cleaned...)
+	if err != nil {
+		return l, err
+	}
+	if l.Directory, err = directory(o.Instance, link); err != nil {
+		return l, err
+	}
+	l.Instance = filepath.Base(l.Directory)
+	s, err := loader.Load(loader.Options{
+		Link: o.Link, Generic: o.Generic, Pin: l.Directory, Tune: o.Tune, MaxFlows: uint32(o.MaxFlows), Queues: o.Queues,
+	})
+	if err != nil {
+		return l, err
+	}
+	l.Interface, l.Driver, l.Mode = link.Port, link.Driver, s.Mode().String()
+	l.Program, l.Queues, l.MaxFlows = s.ProgID(), s.Queues(), s.MaxFlows()
+	l.Settings = append(l.Settings, s.Tuned()...)
+	return l, s.Close()
+}
+
+// directory is where the pins of an instance are. One that has a name because
+// of its interface is not shared: it may be another's by now, which was called
+// so before.
+func directory(instance string, link loader.Link) (string, error) {
+	if instance != "" {
+		return filepath.Join(loader.Root, instance), nil
+	}
+	dir := filepath.Join(loader.Root, ownName(link.Port, link.Netns))
+	i, err := loader.ReadInstance(dir)
+	if errors.Is(err, loader.ErrNotPinned) {
+		return dir, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	for _, p := range i.Ports {
+		if p.Index != link.PortIndex || p.Netns != link.Netns {
+			return "", fmt.Errorf("instance %s is another interface's, which was called %s when it was loaded: name one with --instance, or unload that: stag unload --instance %s",
+				i.Name, link.Port, i.Name)
+		}
+	}
+	return dir, nil
+}
+
+// ownName is the name of the instance of one interface: unique on the machine.
+func ownName(link string, netns uint64) string {
+	return fmt.Sprintf("%s-%d", strings.ReplaceAll(link, ".", "_"), netns)
+}
+
+// ownInstance is the directory of the instance that an interface called link
+// has got by default, "" if there is none.
+func ownInstance(link string) (string, error) {
+	n, err := loader.Open()
+	if err != nil {
+		return "", err
+	}
+	defer n.Close()
+	dir := filepath.Join(loader.Root, ownName(link, n.Cookie()))
+	_, err = os.Stat(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	return dir, err
+}

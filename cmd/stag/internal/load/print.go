@@ -1,0 +1,81 @@
+package load
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/stag-rdma/stag/loader"
+)
+
+// Print writes what was loaded as text, and what comes next.
+func (l Loaded) Print(w io.Writer) error {
+	var b strings.Builder
+	list(&b, l.Cleaned)
+	if l.Interface != "" {
+		fmt.Fprintf(&b, "%s: stag is loaded, in %s mode, program id %d\n", l.Interface, l.Mode, l.Program)
+		fmt.Fprintf(&b, "  instance  %s, pinned in %s\n", l.Instance, l.Directory)
+		fmt.Fprintf(&b, "  room      %s, %d flows\n", count(l.Queues, "queue"), l.MaxFlows)
+		settings(&b, l.Settings)
+		fmt.Fprintf(&b, "Whoever opens %s adopts it. Next: stag show, stag ping -s -i %s; stag unload %s takes it off again.\n", l.asked, l.asked, l.Interface)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// Print writes what was unloaded as text.
+func (r Result) Print(w io.Writer) error {
+	var b strings.Builder
+	for _, p := range r.Unloaded {
+		p.print(&b)
+	}
+	list(&b, r.Cleaned)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (p Port) print(b *strings.Builder) {
+	switch {
+	case p.Stale != "":
+		fmt.Fprintf(b, "%s: pins removed: %s\n", p.name(), p.Stale)
+	default:
+		fmt.Fprintf(b, "%s: stag is unloaded, program id %d, of instance %s\n", p.name(), p.Program, p.Instance)
+	}
+	if p.Left > 0 {
+		fmt.Fprintf(b, "  removed   %s of processes that had died\n", count(p.Left, "flow"))
+	}
+	for _, l := range p.Lost {
+		fmt.Fprintf(b, "  lost      %s of pid %d: the peers are not told, they time out\n", count(l.Flows, "flow"), l.PID)
+	}
+	settings(b, p.Settings)
+}
+
+// name is what the interface is called now, and where.
+func (p Port) name() string {
+	switch {
+	case p.Interface == "":
+		return fmt.Sprintf("the interface that was index %d", p.index)
+	case p.Where != "":
+		return p.Interface + " in " + p.Where
+	}
+	return p.Interface
+}
+
+func settings(b *strings.Builder, changes []loader.Change) {
+	for _, c := range changes {
+		fmt.Fprintf(b, "  setting   %v\n", c)
+	}
+}
+
+func list(b *strings.Builder, lines []string) {
+	for _, line := range lines {
+		fmt.Fprintln(b, line)
+	}
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,135 @@
+package load
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/stag-rdma/stag/loader"
+)
+
+// What says what to unload: one of the three.
+type What struct {
+	Link     string // an interface
+	Instance string // all interfaces of one
+	All      bool
+}
+
+// Result is what Unload did.
+type Result struct {
+	Unloaded []Port   `json:"unloaded"`
+	Cleaned  []string `json:"cleaned"` // what was left by processes and interfaces that are gone
+}
+
+// Port is an interface that was unloaded.
+type Port struct {
+	Interface string          `json:"interface"` // its name now, "" where that cannot be told
+	Where     string          `json:"where"`     // "" in the namespace of the process
+	Instance  string          `json:"instance"`
+	Program   uint32          `json:"program"` // the kernel's number; 0: there was none
+	Stale     string          `json:"stale"`   // why it was of no use any more, "" if it was
+	Lost      []Lost          `json:"lost"`    // what was taken from processes
+	Left      int             `json:"left"`    // flows of processes that had died
+	Settings  []loader.Change `json:"settings"`
+
+	index int
+}
+
+// Lost is the flows that a process had.
+type Lost struct {
+	PID   int `json:"pid"`
+	Flows int `json:"flows"`
+}
+
+// Unload takes programs off their interfaces. What was done is told also with an
+// error, and of several instances those that could be unloaded are.
+func Unload(w What, force bool) (r Result, err error) {
+	r.Unloaded, r.Cleaned = []Port{}, []string{}
+	targets, err := w.targets()
+	for _, o := range targets {
+		o.Force = force
+		done, failed := loader.Unload(o)
+		for _, u := range done {
+			r.Unloaded = append(r.Unloaded, port(filepath.Base(o.Instance), u))
+		}
+		err = errors.Join(err, failed)
+	}
+	if errors.Is(err, loader.ErrPermission) {
+		return r, err // which is so of the rest as well
+	}
+	cleaned, failed := loader.Sweep()
+	r.Cleaned = append(r.Cleaned, cleaned...)
+	return r, errors.Join(err, failed)
+}
+
+func (w What) targets() ([]loader.UnloadOptions, error) {
+	switch {
+	case w.All:
+		return everything()
+	case w.Instance != "":
+		return []loader.UnloadOptions{{Instance: filepath.Join(loader.Root, w.Instance)}}, nil
+	}
+	instance, dir, err := loader.Pinned(w.Link)
+	if err == nil {
+		return []loader.UnloadOptions{{Instance: instance, Port: dir}}, nil
+	}
+	if !errors.Is(err, loader.ErrNoLink) && !errors.Is(err, loader.ErrNotPinned) {
+		return nil, err
+	}
+	// It may have been loaded under this name, and be elsewhere or gone.
+	own, failed := ownInstance(w.Link)
+	if own != "" {
+		return []loader.UnloadOptions{{Instance: own}}, nil
+	}
+	if failed != nil {
+		return nil, failed
+	}
+	return nil, fmt.Errorf("%w%s", err, instead())
+}
+
+func everything() (list []loader.UnloadOptions, err error) {
+	all, err := loader.Instances()
+	for _, i := range all {
+		list = append(list, loader.UnloadOptions{Instance: i.Dir})
+	}
+	return list, err
+}
+
+// instead names what there is to unload.
+func instead() string {
+	all, err := loader.Instances()
+	if err != nil {
+		return "" // the other error says what was wrong
+	}
+	var names []string
+	for _, i := range all {
+		names = append(names, i.Name)
+	}
+	if len(names) == 0 {
+		return "; nothing is loaded"
+	}
+	return "; loaded are the instances " + strings.Join(names, ", ") + ": stag unload --instance NAME"
+}
+
+func port(instance string, u loader.Unloaded) Port {
+	p := Port{
+		Interface: u.Port.Name, Where: u.Port.Space, Instance: instance, Program: u.Port.ProgID, Stale: u.Port.Stale,
+		Lost: []Lost{}, Left: u.Left, Settings: append([]loader.Change{}, u.Settings...), index: u.Port.Index,
+	}
+	for pid, n := range u.Port.Live() {
+		p.Lost = append(p.Lost, Lost{pid, n})
+	}
+	slices.SortFunc(p.Lost, func(a, b Lost) int { return a.PID - b.PID })
+	return p
+}
+
+// Names are the instances that there are, as far as they can be seen.
+func Names() (names []string) {
+	dirs, _ := filepath.Glob(filepath.Join(loader.Root, "*"))
+	for _, d := range dirs {
+		names = append(names, filepath.Base(d))
+	}
+	return names
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/load"
+)
+
+func loadCommand() *cobra.Command {
+	var (
+		o      load.Options
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "load IFACE",
+		Short: "Put the steering program on an interface, to stay there",
+		Long: `Puts stag's XDP program on an interface so that it stays when no stag runs:
+pinned below /sys/fs/bpf/stag. It passes everything on to the kernel but the
+connections that an adapter has taken over. Whoever opens the interface then
+adopts the program, instead of one of its own; when an adapter is killed, the
+program keeps its connections from the kernel until the next one adopts it,
+which resets their peers.
+
+Each interface is an instance of its own, called after it, unless they are given
+the same name with --instance: then one adapter can use them all, with a table
+that can be read while it runs.
+
+With --tune it also changes settings of the interface to what suits stag best.
+What they were is kept in /run/stag, and stag unload puts them back. The number
+of queues and the MTU are not changed: stag doctor says the commands.`,
+		Example: `  stag load eth1
+  stag load eth1 --tune --max-flows 1024
+  stag load eth2 --generic --instance storage
+  stag load eth1 --json`,
+		Args:              oneArgument("load", "the interface"),
+		ValidArgsFunction: completeOneInterface,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Link = args[0]
+			if err := checkLoad(cmd, o); err != nil {
+				return usageError{fmt.Errorf("load: %w", err)}
+			}
+			l, err := load.Load(o)
+			if err != nil {
+				err = fmt.Errorf("load: %w", err)
+			}
+			if asJSON && err == nil {
+				return writeJSON(cmd.OutOrStdout(), l)
+			}
+			if asJSON {
+				return err
+			}
+			return errors.Join(err, l.Print(cmd.OutOrStdout()))
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Instance, "instance", "", "name for what is loaded together (default the interface's name and its namespace's number)")
+	f.BoolVar(&o.Generic, "generic", false, "in generic mode instead of native: slower, for drivers without XDP")
+	f.BoolVar(&o.Tune, "tune", false, "change NAPI and offload settings to what suits stag; unload puts them back")
+	f.IntVar(&o.MaxFlows, "max-flows", 65536, "connections that there is room for")
+	f.IntVar(&o.Queues, "queues", 0, "queues to have room for, if the interface shall get more; 0: as many as it has")
+	f.BoolVar(&asJSON, "json", false, "print what was done as JSON")
+	return cmd
+}
+
+// oneArgument demands one that is not empty; what says which.
+func oneArgument(command, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usageError{fmt.Errorf("%s: name %s: see stag %s --help", command, what, command)}
+		}
+		return atMost(1)(cmd, args)
+	}
+}
+
+// Limits of the command line; the loader and the kernel know more.
+const (
+	mostFlows  = 1 << 20
+	mostQueues = 1 << 12
+)
+
+func checkLoad(cmd *cobra.Command, o load.Options) error {
+	switch {
+	case o.MaxFlows < 1 || o.MaxFlows > mostFlows:
+		return fmt.Errorf("--max-flows %d: choose 1 to %d", o.MaxFlows, mostFlows)
+	case o.Queues < 0 || o.Queues > mostQueues:
+		return fmt.Errorf("--queues %d: choose 1 to %d", o.Queues, mostQueues)
+	case cmd.Flags().Changed("instance"):
+		return load.CheckInstance(o.Instance)
+	}
+	return nil
+}

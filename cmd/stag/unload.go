@@ -1,0 +1,81 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/load"
+)
+
+func unloadCommand() *cobra.Command {
+	var (
+		w      load.What
+		force  bool
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "unload IFACE | --instance NAME | --all",
+		Short: "Take what stag load has put on an interface off again",
+		Long: `Takes the program off an interface, or off all interfaces of an instance,
+removes what is pinned, and puts the settings back that stag load --tune has
+changed, unless somebody has set them since. An interface that was renamed, moved
+to another network namespace or removed is unloaded by the name of its instance.
+
+Refused while a process uses the interface. With --force it is done all the same:
+the connections that were taken over are lost, and their peers are not told: they
+time out. What a process that died has left is removed in any case.
+
+Also removes what interfaces that are gone, and loads that were killed, have left.`,
+		Example: `  stag unload eth1
+  stag unload --instance storage --force
+  stag unload --all --json`,
+		Args:              atMost(1),
+		ValidArgsFunction: completeOneInterface,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				w.Link = args[0]
+			}
+			if err := checkUnload(cmd, w); err != nil {
+				return usageError{fmt.Errorf("unload: %w", err)}
+			}
+			r, err := load.Unload(w, force)
+			if err != nil {
+				err = fmt.Errorf("unload: %w", err)
+			}
+			if asJSON {
+				return errors.Join(err, writeJSON(cmd.OutOrStdout(), r))
+			}
+			return errors.Join(err, r.Print(cmd.OutOrStdout()))
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&w.Instance, "instance", "", "unload all interfaces of the instance of that name")
+	f.BoolVar(&w.All, "all", false, "unload all instances")
+	f.BoolVar(&force, "force", false, "also what is in use: its connections are lost")
+	f.BoolVar(&asJSON, "json", false, "print what was done as JSON")
+	return cmd
+}
+
+func checkUnload(cmd *cobra.Command, w load.What) error {
+	named := cmd.Flags().Changed("instance")
+	chosen := 0
+	for _, is := range []bool{w.Link != "", named, w.All} {
+		if is {
+			chosen++
+		}
+	}
+	if chosen != 1 {
+		return errors.New("choose one: the name of an interface, --instance and a name, or --all: see stag unload --help")
+	}
+	if named {
+		return load.CheckInstance(w.Instance)
+	}
+	return nil
+}
+
+// completeInstance offers the instances that are loaded.
+func completeInstance(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return load.Names(), cobra.ShellCompDirectiveNoFileComp
+}
