@@ -1,7 +1,11 @@
-# Each target is one line that you can type. Variables: FUZZTIME (per fuzz
-# target), GOTESTFLAGS (for go test), STAG_NEED (what must not be skipped).
+# Each target is one line that you can type, but for install. Variables: FUZZTIME
+# (per fuzz target), GOTESTFLAGS (for go test), STAG_NEED (what must not be
+# skipped), BIN (what is built), PREFIX and DESTDIR (where install puts it, and
+# below which root).
 FUZZTIME ?= 10s
-.PHONY: all generate test demo interop fuzz bench man lint clean
+BIN ?= bin
+PREFIX ?= /usr/local
+.PHONY: all generate test demo interop fuzz bench man install uninstall lint clean
 
 all: generate lint test
 
@@ -26,10 +30,31 @@ bench:
 
 # Manual pages of section 8, and what shells complete the command line with.
 man:
-	go build -o bin/stag ./cmd/stag && bin/stag man -o bin/man && for s in bash zsh fish; do bin/stag completion $$s > bin/stag.$$s || exit 1; done
+	go build -o $(BIN)/stag ./cmd/stag && $(BIN)/stag man -o $(BIN)/man && for s in bash zsh fish; do $(BIN)/stag completion $$s > $(BIN)/stag.$$s || exit 1; done
+
+# What make man has built, at the places where people look for it. It builds
+# only if nothing is there: root often cannot, in somebody else's repository.
+AT = $(DESTDIR)$(PREFIX)
+UNITS = $(notdir $(wildcard docs/systemd/*.service))
+install: $(if $(wildcard $(BIN)/stag.fish),,man)
+	install -D -m 0755 -t $(AT)/bin $(BIN)/stag
+	install -D -m 0644 -t $(AT)/share/man/man8 $(BIN)/man/*.8
+	install -D -m 0644 $(BIN)/stag.bash $(AT)/share/bash-completion/completions/stag
+	install -D -m 0644 $(BIN)/stag.zsh $(AT)/share/zsh/site-functions/_stag
+	install -D -m 0644 $(BIN)/stag.fish $(AT)/share/fish/vendor_completions.d/stag.fish
+	install -D -m 0644 -t $(AT)/lib/systemd/system $(UNITS:%=docs/systemd/%)
+	sed -i 's|/usr/local/|$(PREFIX)/|' $(UNITS:%=$(AT)/lib/systemd/system/%)
+	install -D -m 0644 -t $(AT)/share/stag/grafana docs/grafana/*.json
+	install -D -m 0644 -t $(AT)/share/doc/stag README.md LICENSE NOTICE
+	install -D -m 0644 -t $(AT)/share/doc/stag/docs docs/*.md
+
+uninstall:
+	rm -f $(AT)/bin/stag $(AT)/share/man/man8/stag.8 $(AT)/share/man/man8/stag-*.8 $(UNITS:%=$(AT)/lib/systemd/system/%)
+	rm -f $(AT)/share/bash-completion/completions/stag $(AT)/share/zsh/site-functions/_stag $(AT)/share/fish/vendor_completions.d/stag.fish
+	rm -rf $(AT)/share/stag $(AT)/share/doc/stag
 
 lint:
 	test -z "$$(gofmt -l . | tee /dev/stderr)" && go vet ./... && go tool staticcheck ./...
 
 clean:
-	rm -rf bin coverage.out && go clean -testcache
+	rm -rf $(BIN) coverage.out && go clean -testcache
