@@ -51,10 +51,17 @@ func Engines(pid int) (list []Endpoint, err error) {
 		if !ok || pid != 0 && p != pid {
 			continue
 		}
-		if alive(p) || !refuses(path) {
+		if alive(p) {
 			list = append(list, Endpoint{path, p, a})
-		} else if err := sweep(path); err != nil && !errors.Is(err, os.ErrPermission) {
-			return nil, err
+			continue
+		}
+		switch err := knock(path); {
+		case err == nil: // an engine in another pid namespace
+			list = append(list, Endpoint{path, p, a})
+		case errors.Is(err, unix.ECONNREFUSED):
+			if err := sweep(path); err != nil && !errors.Is(err, os.ErrPermission) {
+				return nil, err
+			}
 		}
 	}
 	if pid != 0 && len(list) == 0 {
@@ -69,8 +76,7 @@ func Engines(pid int) (list []Endpoint, err error) {
 	return list, nil
 }
 
-// alive reports whether there is a process of that number. There is none for an
-// engine in another pid namespace, which still answers.
+// alive reports whether there is a process of that number.
 func alive(pid int) bool { return syscall.Kill(pid, 0) != syscall.ESRCH }
 
 // Report asks for a snapshot. ErrGone when the engine is not there any more,

@@ -127,12 +127,12 @@ func sweep(path string) error {
 	return nil
 }
 
-// refuses reports whether there is a file at path and nobody listens: who made
-// it is gone, whatever process has its number now.
-func refuses(path string) bool {
+// knock reports whether somebody listens at path. ECONNREFUSED: there is a file,
+// and who made it is gone, whatever process has its number now.
+func knock(path string) error {
 	c, err := net.Dial("unix", path)
 	if err == nil {
 		c.Close()
 	}
-	return errors.Is(err, unix.ECONNREFUSED)
+	return err
 }

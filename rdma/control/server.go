@@ -76,7 +76,7 @@ func Serve(path string, source Source, log *slog.Logger) (*Server, error) {
 
 // listen makes the socket, with the mode that it keeps from the beginning.
 func listen(path string) (net.Listener, error) {
-	if refuses(path) {
+	if errors.Is(knock(path), unix.ECONNREFUSED) {
 		if err := sweep(path); err != nil {
 			return nil, err
 		}

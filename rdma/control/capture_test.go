@@ -1,0 +1,280 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"reflect"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/rdma/report"
+)
+
+// TestCapture: filters get to the engine, and packets to the caller, with all
+// that belongs to them.
+func TestCapture(t *testing.T) {
+	var sent report.Batch
+	var seed uint64
+	full(reflect.ValueOf(&sent).Elem(), &seed)
+	for _, want := range []report.Filter{
+		{},
+		{Device: "eth0.100 &x=y", Flow: 1<<32 - 1, QP: 7, SnapLen: 1<<31 - 1},
+		{Flow: 1},
+	} {
+		var got report.Filter
+		e, _ := serve(t, fake{capture: func(_ context.Context, filter report.Filter, f func(report.Batch) error) error {
+			got = filter
+			return errors.Join(f(sent), f(report.Batch{}), f(sent))
+		}})
+		c, err := e.Capture(background(t), want)
+		must(t, err)
+		for _, want := range []report.Batch{sent, {}, sent} {
+			b, err := c.Next()
+			must(t, err)
+			if !reflect.DeepEqual(b, want) {
+				t.Errorf("%+v, want %+v", b, want)
+			}
+		}
+		for range 2 {
+			if _, err := c.Next(); err != io.EOF {
+				t.Errorf("at the end: %v", err)
+			}
+		}
+		must(t, c.Close())
+		if got != want {
+			t.Errorf("filter %+v, want %+v", got, want)
+		}
+	}
+}
+
+// TestCaptureFails: at once, or when it has begun.
+func TestCaptureFails(t *testing.T) {
+	e, _ := serve(t, sender(0, errors.New("no such device\nat all")))
+	_, err := e.Capture(background(t), report.Filter{})
+	says(t, err, nil, "no such device; at all")
+
+	e, _ = serve(t, sender(3, errors.New("100% of it\nwent wrong \x1b[2J")))
+	c, err := e.Capture(background(t), report.Filter{})
+	must(t, err)
+	defer c.Close()
+	for i := range 3 {
+		if b, err := c.Next(); err != nil || b.Packets[0].Length != i {
+			t.Fatalf("%+v, %v", b, err)
+		}
+	}
+	_, err = c.Next()
+	says(t, err, nil, "100% of it", "went wrong")
+}
+
+// TestCaptureMistakes: every mistake in what is asked for is named, on one line,
+// and nothing begins.
+func TestCaptureMistakes(t *testing.T) {
+	e, _ := serve(t, fake{})
+	for query, words := range map[string][]string{
+		"flow=x":                 {`flow is "x"`, "number"},
+		"flow=-1":                {`flow is "-1"`},
+		"flow=4294967296":        {`flow is "4294967296"`, "32 bits"},
+		"qp=1.5&snaplen=":        {`qp is "1.5"`, `snaplen is ""`},
+		"snaplen=2147483648":     {"31 bits"},
+		"flw=3":                  {`no parameter "flw"`},
+		"device=%zz":             {"parameters"},
+		"flow=%1b[2J":            {"flow is"},
+		strings.Repeat("x", 1e4): {"no parameter"},
+	} {
+		_, err := e.get(background(t), "/v1/capture?"+query)
+		says(t, err, nil, words...)
+		resp, err := e.client().Get("http://engine/v1/capture?" + query)
+		must(t, err)
+		said, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusBadRequest || strings.Count(string(said), "\n") != 1 {
+			t.Errorf("%s: %s: %q", query, resp.Status, said)
+		}
+	}
+}
+
+// TestCaptureKilled: the end of a process in the middle of a capture is not the
+// end of the capture.
+func TestCaptureKilled(t *testing.T) {
+	path := t.TempDir() + "/s"
+	p := run(t, os.Geteuid(), "serve "+path)
+	p.line()
+	c, err := Endpoint{Path: path, PID: p.cmd.Process.Pid, Adapter: 1}.Capture(background(t), report.Filter{})
+	must(t, err)
+	defer c.Close()
+	for range 10 {
+		_, err := c.Next()
+		must(t, err)
+	}
+	must(t, p.cmd.Process.Signal(syscall.SIGKILL))
+	for err == nil {
+		_, err = c.Next() // what is in the socket still
+	}
+	says(t, err, ErrGone, "pid")
+	if !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("%v is not io.ErrUnexpectedEOF", err)
+	}
+}
+
+// TestCaptureStopped: by its context, and by Close.
+func TestCaptureStopped(t *testing.T) {
+	ended := make(chan struct{}, 1)
+	e, _ := serve(t, fake{capture: func(ctx context.Context, filter report.Filter, f func(report.Batch) error) error {
+		defer func() { ended <- struct{}{} }()
+		return endless.capture(ctx, filter, f)
+	}})
+	enough := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(background(t))
+	c, err := e.Capture(ctx, report.Filter{})
+	must(t, err)
+	_, err = c.Next()
+	must(t, err)
+	cancel(enough)
+	for err == nil {
+		_, err = c.Next()
+	}
+	says(t, err, enough)
+	c.Close()
+	<-ended
+
+	c, err = e.Capture(background(t), report.Filter{})
+	must(t, err)
+	must(t, c.Close())
+	if _, err := c.Next(); err == nil {
+		t.Error("a batch after Close")
+	}
+	<-ended
+}
+
+// TestSlowReader: who does not read holds up its own capture, nobody else's and
+// no report; what was sent is there when it goes on.
+func TestSlowReader(t *testing.T) {
+	var mu sync.Mutex
+	taken := map[string]int{}
+	count := func(device string) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return taken[device]
+	}
+	src := saying(plain)
+	src.capture = func(ctx context.Context, filter report.Filter, f func(report.Batch) error) error {
+		for i := 0; ctx.Err() == nil; i++ {
+			if err := f(report.Batch{Packets: []report.Packet{{Length: i, Data: make([]byte, 64<<10)}}}); err != nil {
+				return err
+			}
+			mu.Lock()
+			taken[filter.Device]++
+			mu.Unlock()
+		}
+		return nil
+	}
+	e, _ := serve(t, src)
+	slow, err := e.Capture(background(t), report.Filter{Device: "slow"})
+	must(t, err)
+	defer slow.Close()
+	quick, err := e.Capture(background(t), report.Filter{Device: "quick"})
+	must(t, err)
+	defer quick.Close()
+	var stuck int
+	eventually(t, "the slow one is stuck", func() bool {
+		before := count("slow")
+		for range 50 {
+			_, err := quick.Next()
+			must(t, err)
+		}
+		stuck = count("slow")
+		return stuck == before && stuck > 0
+	})
+	for range 1000 {
+		_, err := quick.Next()
+		must(t, err)
+	}
+	_, err = e.Report(background(t))
+	must(t, err)
+	for i := range 3 * (stuck + 2) {
+		b, err := slow.Next()
+		must(t, err)
+		if b.Packets[0].Length != i {
+			t.Fatalf("packet %d in place of %d", b.Packets[0].Length, i)
+		}
+	}
+}
+
+// TestCloseEndsCaptures: who reads learns that it was the end, and not an
+// accident. Who does not read cannot keep the server, nor can who says nothing.
+func TestCloseEndsCaptures(t *testing.T) {
+	e, server := serve(t, endless)
+	var wg sync.WaitGroup
+	begun := make(chan struct{}, 10)
+	for range cap(begun) {
+		c, err := e.Capture(background(t), report.Filter{})
+		must(t, err)
+		wg.Go(func() {
+			defer c.Close()
+			_, err := c.Next()
+			begun <- struct{}{}
+			for err == nil {
+				_, err = c.Next()
+			}
+			if err != io.EOF {
+				t.Errorf("a capture ended with %v", err)
+			}
+		})
+	}
+	for range cap(begun) {
+		<-begun
+	}
+	must(t, server.Close())
+	wg.Wait()
+
+	e, server = serve(t, endless)
+	stuck, err := e.Capture(background(t), report.Filter{})
+	must(t, err)
+	defer stuck.Close()
+	mute, err := e.dial(background(t))
+	must(t, err)
+	defer mute.Close()
+	half, err := e.dial(background(t))
+	must(t, err)
+	defer half.Close()
+	half.Write([]byte("GET /v1/rep"))
+	must(t, server.Close())
+	for err == nil {
+		_, err = stuck.Next()
+	}
+	says(t, err, ErrGone)
+	mute.SetReadDeadline(time.Now().Add(patience))
+	if n, err := mute.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%d octets, %v", n, err)
+	}
+}
+
+// TestCloseEndsReports: a report that is under way is told why it is not to be.
+func TestCloseEndsReports(t *testing.T) {
+	asked := make(chan struct{})
+	e, server := serve(t, fake{report: func(ctx context.Context) (report.Engine, error) {
+		asked <- struct{}{}
+		<-ctx.Done()
+		return report.Engine{}, context.Cause(ctx)
+	}})
+	failed := make(chan error)
+	for range 5 {
+		go func() {
+			_, err := e.Report(background(t))
+			failed <- err
+		}()
+		<-asked
+	}
+	must(t, server.Close())
+	for range 5 {
+		says(t, <-failed, ErrGone)
+	}
+	_, err := e.Report(background(t))
+	says(t, err, ErrGone)
+}

@@ -1,0 +1,265 @@
+package control
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/test/need"
+)
+
+// ownDirectory is where this test's engines have their sockets: an ordinary
+// user's own, root's /run/stag.
+func ownDirectory(t *testing.T) string {
+	t.Helper()
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	path, err := Name(Number())
+	must(t, err)
+	return filepath.Dir(path)
+}
+
+// leaveBehind makes a socket that nobody listens at.
+func leaveBehind(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	must(t, err)
+	l.SetUnlinkOnClose(false)
+	must(t, l.Close())
+	t.Cleanup(func() { os.Remove(path) })
+}
+
+func isThere(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// deadPID is a number that was a process's.
+func deadPID(t *testing.T) int {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), roleVariable+"=report /nowhere")
+	cmd.Run()
+	return cmd.Process.Pid
+}
+
+// TestEngines: those that there are, in order, and nothing else; what others left
+// behind goes.
+func TestEngines(t *testing.T) {
+	dir := ownDirectory(t)
+	var want []Endpoint
+	for range 3 {
+		n := Number()
+		path, err := Name(n)
+		must(t, err)
+		s, err := Serve(path, saying(plain), silent)
+		must(t, err)
+		defer s.Close()
+		want = append(want, Endpoint{path, os.Getpid(), n})
+	}
+	dead, reused := deadPID(t), 1<<14+Number()
+	abandoned := filepath.Join(dir, fmt.Sprintf("engine-%d-1.sock", dead))
+	leaveBehind(t, abandoned)
+	stranger := filepath.Join(dir, fmt.Sprintf("engine-%d-%d.sock", os.Getpid(), reused))
+	leaveBehind(t, stranger)
+	precious := filepath.Join(dir, fmt.Sprintf("engine-%d-2.sock", dead))
+	must(t, os.WriteFile(precious, []byte("x"), 0o600))
+	defer os.Remove(precious)
+	// An engine in another pid namespace: no process of its number is here.
+	foreign := filepath.Join(dir, fmt.Sprintf("engine-%d-3.sock", dead))
+	s, err := Serve(foreign, saying(plain), silent)
+	must(t, err)
+	defer s.Close()
+	for _, name := range []string{"engine-.sock", "engine-x-1.sock", "engine-0-1.sock", "engine-5.sock", "engine--5-1.sock"} {
+		must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+		defer os.Remove(filepath.Join(dir, name))
+	}
+
+	got, err := Engines(os.Getpid())
+	must(t, err)
+	if fmt.Sprint(got) != fmt.Sprint(append(want, Endpoint{stranger, os.Getpid(), reused})) {
+		t.Errorf("%v, want %v and what only looks like one", got, want)
+	}
+	_, err = got[3].Report(background(t))
+	says(t, err, ErrGone)
+	if isThere(stranger) {
+		t.Error("the socket of a process whose number is another's by now is still there")
+	}
+
+	all, err := Engines(0)
+	must(t, err)
+	seen := fmt.Sprint(all)
+	if strings.Contains(seen, abandoned) || !strings.Contains(seen, foreign) || !strings.Contains(seen, want[2].Path) {
+		t.Errorf("all engines: %v", seen)
+	}
+	if isThere(abandoned) || !isThere(foreign) || !isThere(precious) {
+		t.Errorf("abandoned %v, foreign %v, precious %v", isThere(abandoned), isThere(foreign), isThere(precious))
+	}
+
+	if os.Geteuid() != 0 {
+		// Root's, whom only root may ask, does not hide what is dead.
+		must(t, os.Chmod(foreign, 0))
+		all, err = Engines(0)
+		must(t, err)
+		if strings.Contains(fmt.Sprint(all), foreign) || !isThere(foreign) {
+			t.Errorf("one that may not be asked, and whose process is gone: %v", all)
+		}
+	}
+
+	_, err = Engines(1<<22 - 1)
+	says(t, err, ErrNoEngine, "process 4194303", "stag show devices")
+}
+
+// TestServe: what is at the path already.
+func TestServe(t *testing.T) {
+	path := t.TempDir() + "/s"
+	leaveBehind(t, path)
+	s, err := Serve(path, saying(plain), silent)
+	must(t, err)
+	_, err = Endpoint{Path: path}.Report(background(t))
+	must(t, err)
+	if info, err := os.Lstat(path); err != nil || info.Mode() != os.ModeSocket|0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	_, err = Serve(path, saying(plain), silent)
+	says(t, err, nil, path, "another process answers there")
+	_, err = Endpoint{Path: path}.Report(background(t))
+	must(t, err) // it is none the worse
+	must(t, s.Close())
+	if isThere(path) {
+		t.Error("the socket stays")
+	}
+
+	must(t, os.WriteFile(path, []byte("x"), 0o600))
+	_, err = Serve(path, saying(plain), silent)
+	says(t, err, nil, path, "no socket", "remove")
+	if b, err := os.ReadFile(path); string(b) != "x" {
+		t.Errorf("the file in the way: %q, %v", b, err)
+	}
+	_, err = Serve(t.TempDir()+"/none/s", saying(plain), silent)
+	says(t, err, os.ErrNotExist, "control socket")
+}
+
+// TestModeFromTheBeginning: nobody finds the socket open before it is closed to
+// others, whatever the umask.
+func TestModeFromTheBeginning(t *testing.T) {
+	defer unix.Umask(unix.Umask(0))
+	l, err := listen(t.TempDir() + "/s")
+	must(t, err)
+	defer l.Close()
+	if info, err := os.Lstat(l.Addr().String()); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+}
+
+// TestLongPath: a directory too deep for a socket is said, not EINVAL.
+func TestLongPath(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 100))
+	must(t, os.Mkdir(dir, 0o777))
+	uid := os.Geteuid()
+	if uid == 0 { // whose directory is fixed
+		open(t, dir)
+		must(t, os.Chown(dir, nobody, nobody))
+		uid = nobody
+	}
+	said := run(t, uid, "name", "XDG_RUNTIME_DIR="+dir).all()
+	if !strings.Contains(said, "error:") || !strings.Contains(said, "the kernel takes 107") || !strings.Contains(said, "set XDG_RUNTIME_DIR") {
+		t.Errorf("said %q", said)
+	}
+}
+
+// open lets everybody into dir and what it is in.
+func open(t *testing.T, dir string) {
+	t.Helper()
+	for ; strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
+		must(t, os.Chmod(dir, 0o755))
+	}
+}
+
+// TestOthersDirectory: nobody's sockets are made where others could replace them.
+func TestOthersDirectory(t *testing.T) {
+	need.Root(t)
+	tmp := t.TempDir()
+	open(t, tmp)
+	must(t, os.Chmod(tmp, 0o1777))
+	own := filepath.Join(tmp, fmt.Sprintf("stag-%d", nobody))
+
+	for what, prepare := range map[string]func(){
+		"root's":   func() { must(t, os.Mkdir(own, 0o777)) },
+		"a link":   func() { must(t, os.Symlink("/tmp", own)) },
+		"a file":   func() { must(t, os.WriteFile(own, nil, 0o666)) },
+		"dangling": func() { must(t, os.Symlink("/nowhere", own)) },
+		"unusable": func() { must(t, os.Chmod(tmp, 0o755)) },
+	} {
+		prepare()
+		said := run(t, nobody, "name", "XDG_RUNTIME_DIR=", "TMPDIR="+tmp).all()
+		if !strings.HasPrefix(said, "error: make the directory for control sockets: ") || !strings.Contains(said, "XDG_RUNTIME_DIR") {
+			t.Errorf("%s: said %q", what, said)
+		}
+		os.Remove(own)
+		must(t, os.Chmod(tmp, 0o1777))
+	}
+	// Another user's XDG_RUNTIME_DIR, as su leaves it there, is no place.
+	for _, xdg := range []string{"/root", "/nowhere", ""} {
+		said := run(t, nobody, "name", "XDG_RUNTIME_DIR="+xdg, "TMPDIR="+tmp).all()
+		if !strings.HasPrefix(said, own+"/engine-") {
+			t.Errorf("XDG_RUNTIME_DIR=%s: said %q", xdg, said)
+		}
+	}
+	if info, err := os.Stat(own); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+}
+
+// TestPermission: the file's mode keeps others out; where somebody has opened it,
+// the kernel's word on who it is does.
+func TestPermission(t *testing.T) {
+	need.Root(t)
+	var log bytes.Buffer
+	e := Endpoint{Path: t.TempDir() + "/s"}
+	s, err := Serve(e.Path, saying(plain), slog.New(slog.NewTextHandler(&log, nil)))
+	must(t, err)
+	open(t, filepath.Dir(e.Path))
+	said := run(t, nobody, "report "+e.Path).all()
+	if want := "error: " + ErrPermission.Error() + " of pid 1: run as root, or as the user that it runs as"; said != want {
+		t.Errorf("said %q, want %q", said, want)
+	}
+	must(t, os.Chmod(e.Path, 0o666))
+	said = run(t, nobody, "report "+e.Path).all()
+	if want := "error: " + ErrPermission.Error() + " of pid 1: only root and user 0 may look into this engine"; said != want {
+		t.Errorf("said %q, want %q", said, want)
+	}
+
+	must(t, s.Close()) // who has written the log
+	if line := log.String(); strings.Count(line, "\n") != 1 || !strings.Contains(line, fmt.Sprint("Uid:", nobody)) || !strings.Contains(line, "refused") {
+		t.Errorf("the log says %q", line)
+	}
+
+	// Root may look into everybody's, and finds them.
+	tmp := t.TempDir()
+	open(t, tmp)
+	must(t, os.Chmod(tmp, 0o1777))
+	t.Setenv("TMPDIR", tmp)
+	c := run(t, nobody, "own", "XDG_RUNTIME_DIR=")
+	path := c.line()
+	list, err := Engines(c.cmd.Process.Pid)
+	if err != nil || len(list) != 1 || list[0].Path != path {
+		t.Fatalf("%v, %v; it is at %s", list, err, path)
+	}
+	if r, err := list[0].Report(background(t)); err != nil || r.Program != plain.Program {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if said := run(t, nobody, "report "+path).all(); said != "" {
+		t.Errorf("its own user: %q", said)
+	}
+	if said := run(t, nobody-1, "report "+path).all(); !strings.Contains(said, ErrPermission.Error()) {
+		t.Errorf("another user: %q", said)
+	}
+}

@@ -1,0 +1,233 @@
+package control
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/rdma/report"
+)
+
+// patience bounds every wait of a test: it is never reached unless something is
+// wrong.
+const patience = 30 * time.Second
+
+// fake is a Source made of functions. nil: what is asked for is not to be.
+type fake struct {
+	report  func(context.Context) (report.Engine, error)
+	capture func(context.Context, report.Filter, func(report.Batch) error) error
+}
+
+func (f fake) Report(ctx context.Context) (report.Engine, error) { return f.report(ctx) }
+func (f fake) Capture(ctx context.Context, filter report.Filter, g func(report.Batch) error) error {
+	return f.capture(ctx, filter, g)
+}
+
+// saying is a Source that always says the same.
+func saying(e report.Engine) fake {
+	return fake{report: func(context.Context) (report.Engine, error) { return e, nil }}
+}
+
+// plain is a report of the right schema and not much else.
+var plain = report.Engine{Schema: report.Schema, Program: "plain"}
+
+// sender captures n packets, then ends with err.
+func sender(n int, err error) fake {
+	return fake{capture: func(_ context.Context, _ report.Filter, f func(report.Batch) error) error {
+		for i := range n {
+			if err := f(report.Batch{Packets: []report.Packet{{Device: "eth0", Length: i}}}); err != nil {
+				return err
+			}
+		}
+		return err
+	}}
+}
+
+// endless captures packets of 64 KiB until it may not.
+var endless = fake{capture: func(ctx context.Context, _ report.Filter, f func(report.Batch) error) error {
+	b := report.Batch{Packets: []report.Packet{{Data: make([]byte, 64<<10)}}}
+	for ctx.Err() == nil {
+		if err := f(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}}
+
+var silent = slog.New(slog.DiscardHandler)
+
+// serve answers for s at a socket of its own until the test ends, and then
+// leaves neither goroutine nor file.
+func serve(t *testing.T, s Source) (Endpoint, *Server) {
+	t.Helper()
+	goroutines := runtime.NumGoroutine()
+	e := Endpoint{Path: filepath.Join(t.TempDir(), "s"), PID: os.Getpid(), Adapter: 1}
+	server, err := Serve(e.Path, s, silent)
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, server.Close())
+		must(t, server.Close())
+		if _, err := os.Lstat(e.Path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the socket is still there: %v", err)
+		}
+		eventually(t, "goroutines have ended", func() bool { return runtime.NumGoroutine() <= goroutines })
+	})
+	return e, server
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func eventually(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !f(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			buf := make([]byte, 1<<16)
+			t.Fatalf("%s: not within %v\n%s", what, patience, buf[:runtime.Stack(buf, true)])
+		}
+	}
+}
+
+// says demands an error of the kind, with the words, on one line.
+func says(t testing.TB, err, is error, words ...string) {
+	t.Helper()
+	if err == nil || is != nil && !errors.Is(err, is) {
+		t.Errorf("error %v is not %v", err, is)
+		return
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("error %q does not say %q", err, word)
+		}
+	}
+	if strings.ContainsAny(err.Error(), "\n\r\x1b") {
+		t.Errorf("error %q is not one line of text", err)
+	}
+}
+
+func background(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// roles are what this program does as a child of its tests, by the variable of
+// roleVariable.
+const roleVariable = "STAG_CONTROL_TEST"
+
+var roles = map[string]func(arg string) error{
+	// serve answers at a socket until it is killed: Reports never, captures
+	// without end.
+	"serve": func(path string) error {
+		stuck := fake{capture: endless.capture, report: func(ctx context.Context) (report.Engine, error) {
+			fmt.Println("asked")
+			<-ctx.Done()
+			return report.Engine{}, ctx.Err()
+		}}
+		if _, err := Serve(path, stuck, silent); err != nil {
+			return err
+		}
+		fmt.Println("serving")
+		select {}
+	},
+	// one serves one report at a socket of this user's own, and says where.
+	"own": func(string) error {
+		path, err := Name(Number())
+		if err == nil {
+			_, err = Serve(path, saying(plain), silent)
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Println(path)
+		select {}
+	},
+	"report": func(path string) error {
+		_, err := Endpoint{Path: path, PID: 1, Adapter: 1}.Report(context.Background())
+		return err
+	},
+	"name": func(string) error {
+		path, err := Name(1)
+		if err == nil {
+			fmt.Println(path)
+		}
+		return err
+	},
+}
+
+func TestMain(m *testing.M) {
+	role, arg, _ := strings.Cut(os.Getenv(roleVariable), " ")
+	if f := roles[role]; f != nil {
+		if err := f(arg); err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// child is this program in a role.
+type child struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	lines *bufio.Scanner
+}
+
+// nobody is a user that no test runs as.
+const nobody = 65534
+
+// run starts the role as the user, with more in its environment. It is killed
+// when the test ends.
+func run(t *testing.T, uid int, role string, env ...string) *child {
+	t.Helper()
+	c := &child{t: t, cmd: exec.Command("/proc/self/exe")}
+	c.cmd.Env = append(append(os.Environ(), roleVariable+"="+role), env...)
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	c.cmd.Dir = "/"
+	if uid != os.Geteuid() {
+		c.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}
+	}
+	out, err := c.cmd.StdoutPipe()
+	must(t, err)
+	c.lines = bufio.NewScanner(out)
+	must(t, c.cmd.Start())
+	t.Cleanup(c.kill)
+	return c
+}
+
+// line is the next one that it prints; "" at its end.
+func (c *child) line() string {
+	c.lines.Scan()
+	return c.lines.Text()
+}
+
+// all is everything that it prints until it ends.
+func (c *child) all() string {
+	var b strings.Builder
+	for c.lines.Scan() {
+		b.WriteString(c.lines.Text())
+	}
+	return b.String()
+}
+
+func (c *child) kill() {
+	c.cmd.Process.Kill()
+	io.Copy(io.Discard, strings.NewReader(c.all()))
+	c.cmd.Wait()
+}
