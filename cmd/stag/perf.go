@@ -231,7 +231,7 @@ func (o *perfFlags) run(cmd *cobra.Command) error {
 	}
 	r, err := perf.Run(cmd.Context(), o.Options)
 	if err != nil {
-		err = fmt.Errorf("perf %s: %w", o.Test, err)
+		err = fmt.Errorf("perf %s: %w", o.Test, advised(err))
 	}
 	if err != nil && !errors.Is(err, perf.ErrInterrupted) {
 		return errors.Join(err, report.discard())

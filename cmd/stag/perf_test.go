@@ -5,7 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,8 +16,10 @@ import (
 // perfEnds are a server and how to call it.
 type perfEnds struct {
 	server *running
+	client func(more ...string) *exec.Cmd // to be run where call does
 	call   func(more ...string) result
 	path   string
+	pair   *pair.Pair // nil: the loopback
 }
 
 // perfOnLoopback serves a test over the kernel's TCP.
@@ -26,9 +28,10 @@ func perfOnLoopback(t *testing.T, test string, args ...string) perfEnds {
 	args = append([]string{"perf", test, "--kernel-port", "-p", freePort(t)}, args...)
 	e := perfEnds{server: launch(t, command(t, args...)), path: "kernel port"}
 	e.server.until("Waiting for client")
-	e.call = func(more ...string) result {
-		return run(t, command(t, append(append(args, more...), "127.0.0.1")...))
+	e.client = func(more ...string) *exec.Cmd {
+		return command(t, append(append(slices.Clone(args), more...), "127.0.0.1")...)
 	}
+	e.call = func(more ...string) result { return run(t, e.client(more...)) }
 	return e
 }
 
@@ -39,12 +42,11 @@ func perfAcrossPair(t *testing.T, test string, args ...string) perfEnds {
 	at := func(side pair.Side, more ...string) *exec.Cmd {
 		return command(t, append(append([]string{"perf", test, "-d", p.Ends[side].Name}, args...), more...)...)
 	}
-	e := perfEnds{path: "native XDP"}
+	e := perfEnds{path: "native XDP", pair: p}
 	must(t, p.Do(pair.B, func() error { e.server = launch(t, at(pair.B)); return nil }))
 	e.server.until("Waiting for client")
-	e.call = func(more ...string) result {
-		return inside(t, p, at(pair.A, append(more, p.Ends[pair.B].V4.Addr().String())...))
-	}
+	e.client = func(more ...string) *exec.Cmd { return at(pair.A, append(more, p.Ends[pair.B].V4.Addr().String())...) }
+	e.call = func(more ...string) result { return inside(t, p, e.client(more...)) }
 	return e
 }
 
@@ -198,29 +200,6 @@ func TestPerfMismatch(t *testing.T) {
 	}
 }
 
-// TestPerfInterrupted: the client says what it measured until then; the server
-// hears of it.
-func TestPerfInterrupted(t *testing.T) {
-	e := perfOnLoopback(t, "write_bw", "-a", "-D", "0.5")
-	var port string
-	for i, a := range e.server.cmd.Args {
-		if a == "-p" {
-			port = e.server.cmd.Args[i+1]
-		}
-	}
-	client := launch(t, command(t, "perf", "write_bw", "--kernel-port", "-p", port, "-a", "-D", "0.5", "127.0.0.1"))
-	client.until(" 2        ")
-	must(t, client.cmd.Process.Signal(os.Interrupt))
-	code := client.rest()
-	said := strings.Join(client.said, "\n")
-	if code != exitFailed || !strings.Contains(said, "stag: perf write_bw: interrupted") || !regexp.MustCompile(`(?m)^ 2 +[1-9]\d* +[\d.]+ `).MatchString(said) || strings.Contains(said, "\n 8388608") {
-		t.Errorf("exit code %d: %s", code, said)
-	}
-	if code := e.server.rest(); code != exitFailed || !strings.Contains(strings.Join(e.server.said, "\n"), "the client was interrupted") {
-		t.Errorf("the server's exit code is %d: %q", code, e.server.said)
-	}
-}
-
 // TestPerfReport: --out_json_file has what --json prints.
 func TestPerfReport(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "report.json")
@@ -298,20 +277,6 @@ func TestPerfUsage(t *testing.T) {
 		if r.stdout != "" || strings.Count(r.stderr, "\n") != 1 || !strings.HasPrefix(r.stderr, "stag: perf") && !strings.HasPrefix(r.stderr, "stag: write_bw") && !strings.HasPrefix(r.stderr, "stag: send") && !strings.HasPrefix(r.stderr, "stag: read") || !strings.Contains(r.stderr, says) {
 			t.Errorf("%s: printed %q and %q, want one line of error that says %q", args, r.stdout, r.stderr, says)
 		}
-	}
-}
-
-// TestPerfKilled: a client that is gone is one line of the server's.
-func TestPerfKilled(t *testing.T) {
-	e := perfOnLoopback(t, "send_bw", "-a", "-D", "0.5")
-	args := append(e.server.cmd.Args[1:], "127.0.0.1")
-	client := launch(t, command(t, args...))
-	client.until(" 2        ")
-	must(t, client.cmd.Process.Kill())
-	client.rest()
-	code := e.server.rest()
-	if last := e.server.said[len(e.server.said)-1]; code != exitFailed || !strings.HasPrefix(last, "stag: perf send_bw: ") {
-		t.Errorf("exit code %d, %q", code, e.server.said)
 	}
 }
 

@@ -111,7 +111,7 @@ func runPing(cmd *cobra.Command, o ping.Options, p pingFlags) error {
 		err = endedEarly(cmd.Context(), o, r)
 	}
 	if err != nil {
-		err = fmt.Errorf("ping: %w", err)
+		err = fmt.Errorf("ping: %w", advised(err))
 	}
 	if p.asJSON {
 		return errors.Join(err, writeJSON(out, r))

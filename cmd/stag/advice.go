@@ -1,0 +1,38 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+)
+
+// advice is what to do about what a network says, for commands that take the
+// other end's host as an argument and the port by -p.
+var advice = []struct {
+	is error
+	do string
+}{
+	{syscall.EADDRINUSE, "choose another -p, or end what listens there"},
+	{syscall.EACCES, "choose a -p of 1024 or more, or run as root"},
+	{syscall.EADDRNOTAVAIL, "choose an address of this host to listen at"},
+	{syscall.ECONNREFUSED, "start the server there first, with the same -p"},
+	{syscall.EHOSTUNREACH, "look at the address, and at the way there: ip route get"},
+	{syscall.ENETUNREACH, "look at the address, and at the way there: ip route get"},
+	{syscall.ETIMEDOUT, "nobody answers there: look at the address, and at firewalls"},
+	{syscall.ECONNRESET, "the other end is gone, or wants no more: what it says tells why"},
+}
+
+// advised adds what to do about err, if it is of the network.
+func advised(err error) error {
+	var name *net.DNSError
+	if errors.As(err, &name) {
+		return fmt.Errorf("%w: give a host name or an address, and the port by -p", err)
+	}
+	for _, a := range advice {
+		if errors.Is(err, a.is) {
+			return fmt.Errorf("%w: %s", err, a.do)
+		}
+	}
+	return err
+}

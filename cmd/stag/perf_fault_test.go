@@ -1,0 +1,302 @@
+package main
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/perf"
+	"github.com/stag-rdma/stag/loader/pair"
+)
+
+// complaint demands that a command that has said these lines has ended with one
+// line of error, the last, with all of the words.
+func complaint(t *testing.T, said []string, words ...string) {
+	t.Helper()
+	errors := 0
+	for _, line := range said {
+		if strings.HasPrefix(line, "stag: ") {
+			errors++
+		}
+		if strings.Contains(line, "goroutine ") || strings.Contains(line, "panic") {
+			t.Errorf("a panic: %s", strings.Join(said, "\n"))
+		}
+	}
+	if errors != 1 || !strings.HasPrefix(said[len(said)-1], "stag: ") {
+		t.Fatalf("%d lines of error, want one, the last:\n%s", errors, strings.Join(said, "\n"))
+	}
+	contains(t, said[len(said)-1], words...)
+}
+
+// perfPeers are a server and a client in the middle of a test: the client has
+// printed the row of the first size.
+type perfPeers struct{ server, client *running }
+
+// cleared removes what an end that was killed could not.
+func (p perfPeers) cleared(t *testing.T) {
+	t.Helper()
+	killed := func(x *running) bool { return x.cmd.ProcessState.ExitCode() == -1 }
+	if os.Geteuid() == 0 && (killed(p.client) || killed(p.server)) {
+		clearClaims(t)
+	}
+}
+
+// onEachPath runs f with peers of each test, over the kernel's TCP and
+// offloaded.
+func onEachPath(t *testing.T, f func(*testing.T, perf.Test, perfPeers)) {
+	for _, test := range perf.Tests {
+		t.Run("kernel/"+string(test), func(t *testing.T) {
+			t.Setenv("XDG_RUNTIME_DIR", t.TempDir()) // for what killed users leave
+			p := inTheMiddle(t, perfOnLoopback(t, string(test), "-a", "-D", "0.5"))
+			f(t, test, p)
+			p.cleared(t)
+		})
+		t.Run("pair/"+string(test), func(t *testing.T) {
+			before := tracesOf(t)
+			e := perfAcrossPair(t, string(test), "-a", "-D", "0.5")
+			p := inTheMiddle(t, e)
+			f(t, test, p)
+			p.cleared(t)
+			must(t, e.pair.Close())
+			before.gone(t)
+		})
+	}
+}
+
+func inTheMiddle(t *testing.T, e perfEnds) perfPeers {
+	t.Helper()
+	p := perfPeers{server: e.server}
+	if e.pair == nil {
+		p.client = launch(t, e.client())
+	} else {
+		in(t, e.pair, func() error { p.client = launch(t, e.client()); return nil })
+	}
+	p.client.until(" 2 ")
+	return p
+}
+
+var firstRow = regexp.MustCompile(`(?m)^ 2 +[1-9]\d* +[\d.]+ `)
+
+// TestPerfInterruptedMidway: Ctrl-C in the middle of each test. The client says
+// what it measured until then; the server hears of it.
+func TestPerfInterruptedMidway(t *testing.T) {
+	onEachPath(t, func(t *testing.T, test perf.Test, p perfPeers) {
+		must(t, p.client.cmd.Process.Signal(os.Interrupt))
+		said := p.client.all(exitFailed)
+		if !firstRow.MatchString(said) || strings.Contains(said, "\n 8388608") {
+			t.Errorf("the client said %s", said)
+		}
+		complaint(t, p.client.said, "perf "+string(test)+": interrupted")
+		p.server.all(exitFailed)
+		complaint(t, p.server.said, "the client was interrupted")
+	})
+}
+
+// TestPerfServerInterrupted: the same at the server, which says so; the client
+// keeps what it has measured, and is told.
+func TestPerfServerInterrupted(t *testing.T) {
+	onEachPath(t, func(t *testing.T, test perf.Test, p perfPeers) {
+		must(t, p.server.cmd.Process.Signal(os.Interrupt))
+		p.server.all(exitFailed)
+		complaint(t, p.server.said, "perf "+string(test)+": interrupted")
+		said := p.client.all(exitFailed)
+		if !firstRow.MatchString(said) {
+			t.Errorf("the client said %s", said)
+		}
+		complaint(t, p.client.said, "perf "+string(test)+": ")
+	})
+}
+
+// TestPerfPeerDies: an end that is killed in the middle is one line of the other,
+// whichever it is.
+func TestPerfPeerDies(t *testing.T) {
+	for _, victim := range []string{"client", "server"} {
+		onEachPath(t, func(t *testing.T, test perf.Test, p perfPeers) {
+			dies, lives := p.client, p.server
+			if victim == "server" {
+				dies, lives = p.server, p.client
+			}
+			must(t, dies.cmd.Process.Kill())
+			dies.rest()
+			lives.all(exitFailed)
+			complaint(t, lives.said, "perf "+string(test)+": ")
+		})
+	}
+}
+
+// TestPerfUnread: a reader that is gone is one line; nobody waits for it.
+func TestPerfUnread(t *testing.T) {
+	for _, args := range [][]string{{"--json"}, nil, {"-U"}} {
+		e := perfOnLoopback(t, "read_lat", "-n", "20000")
+		cmd := e.client(args...)
+		r, w, err := os.Pipe()
+		must(t, err)
+		must(t, r.Close())
+		var errs strings.Builder
+		cmd.Stdout, cmd.Stderr = w, &errs
+		must(t, cmd.Start())
+		must(t, w.Close())
+		cmd.Wait()
+		if code := cmd.ProcessState.ExitCode(); code != exitFailed {
+			t.Errorf("%q: exit code %d", args, code)
+		}
+		complaint(t, strings.Split(strings.TrimSuffix(errs.String(), "\n"), "\n"), "broken pipe")
+		e.server.rest()
+	}
+}
+
+// TestPerfReadOnce: the same where the reader goes in the middle of what it is
+// given, as head does.
+func TestPerfReadOnce(t *testing.T) {
+	e := perfOnLoopback(t, "read_lat", "-n", "20000")
+	cmd := e.client("-U", "--json")
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	must(t, cmd.Start())
+	_, err = out.Read(make([]byte, 1))
+	must(t, err)
+	must(t, out.Close())
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != exitFailed {
+		t.Errorf("exit code %d", code)
+	}
+	complaint(t, strings.Split(strings.TrimSuffix(errs.String(), "\n"), "\n"), "broken pipe")
+	e.server.all(0)
+}
+
+// TestPerfDiskFull: a result that cannot be written is one line.
+func TestPerfDiskFull(t *testing.T) {
+	e := perfOnLoopback(t, "read_lat", "-n", "10")
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	must(t, err)
+	defer full.Close()
+	cmd := e.client("--json")
+	var errs strings.Builder
+	cmd.Stdout, cmd.Stderr = full, &errs
+	must(t, cmd.Start())
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != exitFailed {
+		t.Errorf("exit code %d", code)
+	}
+	complaint(t, strings.Split(strings.TrimSuffix(errs.String(), "\n"), "\n"), "no space left")
+	e.server.all(0)
+}
+
+// TestPerfDiffers: each option that must be the same is named by both ends.
+func TestPerfDiffers(t *testing.T) {
+	for _, c := range []struct{ test, args, client, server string }{
+		{"write_bw", "-Q 5", "-Q is 5 here and 1 there", "-Q is 1 here and 5 there"},
+		{"write_bw", "-l 5", "-l is 5 here and 1 there, -Q is 5 here", "-l is 1 here and 5 there"},
+		{"send_bw", "-I 64 -e", "-I is 64 here and 0 there, -e is true here", "-I is 0 here and 64 there"},
+		{"send_bw", "-r 9", "-r is 9 here and 512 there", "-r is 512 here and 9 there"},
+		{"write_bw", "--run_infinitely", "--run_infinitely is true here and false there", "-D is 0 here and 5 there"},
+	} {
+		e := perfOnLoopback(t, c.test)
+		x := launch(t, e.client(strings.Fields(c.args)...))
+		x.all(exitFailed)
+		complaint(t, x.said, "the same options", c.client)
+		e.server.all(exitFailed)
+		complaint(t, e.server.said, "the same options", c.server)
+	}
+	e := perfOnLoopback(t, "write_lat", "-D", "9")
+	x := launch(t, e.client("-f", "1"))
+	x.all(exitFailed)
+	complaint(t, x.said, "-f is 1 here and 2.25 there")
+	e.server.all(exitFailed)
+	other := e.server.cmd.Args
+	s := launch(t, command(t, other[1:]...))
+	s.until("Waiting for client")
+	args := slices.Clone(other[1:])
+	args[1] = "read_lat"
+	x = launch(t, command(t, append(args, "127.0.0.1")...))
+	x.all(exitFailed)
+	complaint(t, x.said, "test is read_lat here and write_lat there")
+	s.all(exitFailed)
+}
+
+// TestPerfNobody: an address at which there is no server, and one that is none.
+func TestPerfNobody(t *testing.T) {
+	port := freePort(t)
+	for server, words := range map[string][]string{
+		"127.0.0.1":       {"127.0.0.1:" + port, "refused", "start the server there first"},
+		"::1":             {"[::1]:" + port, "refused", "start the server there first"},
+		"127.0.0.1:18515": {"give a host name or an address, and the port by -p"},
+		"no host":         {"give a host name or an address"},
+	} {
+		x := launch(t, command(t, "perf", "send_lat", "--kernel-port", "-p", port, server))
+		x.all(exitFailed)
+		complaint(t, x.said, append(words, "perf send_lat: call the server at ")...)
+	}
+}
+
+// TestPerfStrangers: a server that is something else, and hangs up or talks.
+func TestPerfStrangers(t *testing.T) {
+	for _, says := range []string{"", "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		go func() {
+			defer l.Close()
+			if c, err := l.Accept(); err == nil {
+				c.Read(make([]byte, 1024))
+				c.Write([]byte(says))
+				c.Close()
+			}
+		}()
+		_, port, err := net.SplitHostPort(l.Addr().String())
+		must(t, err)
+		x := launch(t, command(t, "perf", "write_bw", "--kernel-port", "-p", port, "127.0.0.1"))
+		x.all(exitFailed)
+		complaint(t, x.said, "perf write_bw: call the server at 127.0.0.1:"+port)
+	}
+}
+
+// TestPerfPortInUse: a second server at the same port says what to do.
+func TestPerfPortInUse(t *testing.T) {
+	e := perfOnLoopback(t, "write_bw")
+	x := launch(t, command(t, e.server.cmd.Args[1:]...))
+	x.all(exitFailed)
+	complaint(t, x.said, "address already in use", "choose another -p")
+	must(t, e.server.cmd.Process.Signal(os.Interrupt))
+	e.server.all(exitFailed)
+	complaint(t, e.server.said, "perf write_bw: interrupted")
+}
+
+// TestPerfWithoutRights: what takes rights says which, and what takes none runs.
+func TestPerfWithoutRights(t *testing.T) {
+	anyone := func(args ...string) *exec.Cmd {
+		cmd := command(t, append([]string{"perf", "send_bw"}, args...)...)
+		if os.Geteuid() == 0 {
+			as(cmd)
+		}
+		return cmd
+	}
+	x := launch(t, anyone("-d", "lo", "127.0.0.1"))
+	x.all(exitFailed)
+	complaint(t, x.said, "perf send_bw: ", "run as root", "CAP_BPF")
+	port := freePort(t)
+	s := launch(t, anyone("--kernel-port", "-p", port, "-n", "10"))
+	s.until("Waiting for client")
+	run(t, anyone("--kernel-port", "-p", port, "-n", "10", "127.0.0.1")).ends(t, 0)
+	s.all(0)
+	dir := filepath.Join(t.TempDir(), "closed")
+	must(t, os.Mkdir(dir, 0o500))
+	x = launch(t, anyone("--kernel-port", "-p", port, "--out_json", "--out_json_file", filepath.Join(dir, "x"), "127.0.0.1"))
+	x.all(exitFailed)
+	complaint(t, x.said, "--out_json_file", "permission denied", "choose another place")
+}
+
+// TestPerfWrongInterface: one that is not there, and one that is gone meanwhile.
+func TestPerfWrongInterface(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	var x *running
+	in(t, p, func() error { x = launch(t, command(t, "perf", "write_bw", "-d", "eth77")); return nil })
+	x.all(exitFailed)
+	complaint(t, x.said, "eth77", p.Ends[pair.A].Name)
+}
