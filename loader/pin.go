@@ -81,19 +81,8 @@ func onBPFFS(dir string) error {
 	if fs.Type == unix.BPF_FS_MAGIC {
 		return nil
 	}
-	if foreignMounts() {
-		return fail(ErrNoBPFFS, nil, "%s is not in a BPF file system, where alone programs can be pinned: this process has other mounts than init; `ip netns exec` hides /sys/fs/bpf, nsenter --net=/run/netns/NAME does not",
-			dir)
-	}
-	return fail(ErrNoBPFFS, nil, "%s is not in a BPF file system, where alone programs can be pinned: mount -t bpf bpf /sys/fs/bpf", dir)
-}
-
-// foreignMounts reports whether this process sees other mounts than init: it is
-// in a container, or was started by `ip netns exec`.
-func foreignMounts() bool {
-	mine, err1 := os.Readlink("/proc/self/ns/mnt")
-	init, err2 := os.Readlink("/proc/1/ns/mnt")
-	return err1 == nil && err2 == nil && mine != init
+	return fail(ErrNoBPFFS, nil, "%s is not in a BPF file system, where alone programs can be pinned: mount -t bpf bpf /sys/fs/bpf, or under ip netns exec, which hides it, use nsenter --net=/run/netns/NAME",
+		dir)
 }
 
 // checkLayout compares the layouts of the instance with this build's. ErrNotPinned

@@ -125,14 +125,15 @@ func writeSynced(path string, text []byte) error {
 }
 
 // restore puts every setting back that nobody has changed since, the last one
-// first, and removes the file. port is where the port is now, if that is known.
-// What could not be restored is among the changes, with the reason.
-func (s *settings) restore(f *finder, port whereabouts, known bool) (done []Change, err error) {
+// first, and removes the file. port is where the port is now if it has moved, or
+// the zero value where it cannot be found. What could not be restored is among
+// the changes, with the reason.
+func (s *settings) restore(f *finder, port whereabouts, moved bool) (done []Change, err error) {
 	if boot, err := bootID(); err != nil || boot == s.Boot {
 		for i := len(s.Changes) - 1; i >= 0; i-- {
 			c := s.Changes[i]
 			at := whereabouts{index: c.Index, within: f.cookie(s.Netns)}
-			if known && c.Index == s.Index {
+			if moved && c.Index == s.Index {
 				at = port
 			}
 			if back, told := c.undo(at); told {
@@ -151,9 +152,9 @@ func (s *settings) restore(f *finder, port whereabouts, known bool) (done []Chan
 // undo sets the setting to what it was. told is false where there is nothing to
 // tell: it was not changed, or is back already.
 func (c Change) undo(at whereabouts) (back Change, told bool) {
-	back = Change{Link: c.Link, Setting: c.Setting, Was: c.Is, Is: c.Is, Index: c.Index}
+	back = Change{Link: c.Link, Setting: c.Setting, Was: c.Is, Is: c.Is}
 	if at.within == nil {
-		back.Why = "its network namespace cannot be found or entered"
+		back.Why = "not restored: its network namespace cannot be found or entered"
 		return back, true
 	}
 	err := at.within.Do(func() error {
@@ -170,7 +171,7 @@ func (c Change) undo(at whereabouts) (back Change, told bool) {
 
 // undoHere works in the network namespace of the calling thread.
 func (c Change) undoHere(index int) (back Change, told bool, err error) {
-	back = Change{Link: c.Link, Setting: c.Setting, Was: c.Is, Is: c.Is, Index: c.Index}
+	back = Change{Link: c.Link, Setting: c.Setting, Was: c.Is, Is: c.Is}
 	n, err := Open()
 	if err != nil {
 		return back, true, err

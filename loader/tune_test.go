@@ -203,7 +203,7 @@ func TestTuneLost(t *testing.T) {
 	if err != nil || len(done) != 1 {
 		t.Fatalf("%+v, %v", done, err)
 	}
-	said(t, done[0].Settings, "left at 1  (its network namespace cannot be found or entered)")
+	said(t, done[0].Settings, "left at 1  (not restored: its network namespace cannot be found or entered)")
 }
 
 // TestTuneWithoutPin: nothing would put the settings back.

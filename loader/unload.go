@@ -203,7 +203,7 @@ func (p *PinnedPort) restore(f *finder, at whereabouts, known bool) ([]Change, e
 	if err != nil {
 		return nil, err
 	}
-	return kept.restore(f, at, known)
+	return kept.restore(f, at, known || p.Stale == "")
 }
 
 // detach takes the program that is pinned in dir off its interface, also when

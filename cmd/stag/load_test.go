@@ -1,0 +1,352 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/load"
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/test/need"
+)
+
+// newLoadable is a pair on which something will be loaded, which goes again when
+// the test ends.
+func newLoadable(t *testing.T, c pair.Config) *pair.Pair {
+	t.Helper()
+	p := newPair(t, c)
+	t.Cleanup(func() { run(t, command(t, "unload", "--all", "--force")) })
+	return p
+}
+
+// at runs the command within a side's namespace.
+func at(t *testing.T, p *pair.Pair, side pair.Side, args ...string) (r result) {
+	t.Helper()
+	must(t, p.Do(side, func() error { r = run(t, command(t, args...)); return nil }))
+	return r
+}
+
+var (
+	volatileInstance = regexp.MustCompile(`\b(veth-[ab])-\d+\b`)
+	volatileOwner    = regexp.MustCompile(`pid PID \([^)]*\)`)
+)
+
+// told is what r said, without what is volatile.
+func told(r result) string {
+	text := volatileInstance.ReplaceAllString(mask(r.stdout+r.stderr), "$1-NETNS")
+	return volatileOwner.ReplaceAllString(text, "pid PID (NAME)")
+}
+
+// TestLoadUnload: what is said, in order, as text and as JSON.
+func TestLoadUnload(t *testing.T) {
+	p := newLoadable(t, pair.Config{})
+	near := p.Ends[pair.A].Name
+	for _, step := range []struct {
+		golden string
+		args   []string
+		code   int
+	}{
+		{"load", []string{"load", near, "--tune", "--max-flows", "1000"}, 0},
+		{"load_again", []string{"load", near}, exitFailed},
+		{"unload", []string{"unload", near}, 0},
+		{"unload_again", []string{"unload", near}, exitFailed},
+	} {
+		r := at(t, p, pair.A, step.args...)
+		r.ends(t, step.code)
+		golden(t, step.golden, told(r))
+	}
+	r := at(t, p, pair.A, "load", near, "--json", "--tune")
+	schema(t, "load", r.stdout)
+	l := decode[load.Loaded](t, r, 0)
+	if l.Interface != near || l.Mode != "native" || !strings.HasPrefix(l.Instance, near+"-") || l.Program == 0 || l.Queues != 1 || l.MaxFlows != 65536 || len(l.Settings) == 0 {
+		t.Errorf("%+v", l)
+	}
+	r = at(t, p, pair.A, "unload", near, "--json")
+	schema(t, "unload", r.stdout)
+	if u := decode[load.Result](t, r, 0); len(u.Unloaded) != 1 || u.Unloaded[0].Program != l.Program || u.Unloaded[0].Instance != l.Instance {
+		t.Errorf("%+v", u)
+	}
+	if r := at(t, p, pair.A, "unload", near, "--json"); r.code != exitFailed || r.stderr == "" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestLoadGeneric: with and without tuning behind receive offload.
+func TestLoadGeneric(t *testing.T) {
+	p := newLoadable(t, pair.Config{})
+	near := p.Ends[pair.A].Name
+	in(t, p, func() error { return loader.SetGRO(near, true) })
+	r := at(t, p, pair.A, "load", near, "--generic")
+	r.ends(t, exitFailed)
+	golden(t, "load_generic_untuned", told(r))
+	r = at(t, p, pair.A, "load", near, "--generic", "--tune")
+	r.ends(t, 0)
+	golden(t, "load_generic", told(r))
+	r = at(t, p, pair.A, "unload", near)
+	r.ends(t, 0)
+	golden(t, "unload_generic", told(r))
+}
+
+// TestLoadOneInstance: two interfaces of one name, unloaded by it.
+func TestLoadOneInstance(t *testing.T) {
+	p := newLoadable(t, pair.Config{})
+	for _, side := range []pair.Side{pair.A, pair.B} {
+		at(t, p, side, "load", p.Ends[side].Name, "--instance", "storage").ends(t, 0)
+	}
+	r := at(t, p, pair.A, "unload", p.Ends[pair.B].Name) // which is not here
+	r.ends(t, exitFailed)
+	contains(t, r.stderr, "no network interface", "storage", "--instance")
+	at(t, p, pair.A, "unload", p.Ends[pair.A].Name).ends(t, 0)
+	r = at(t, p, pair.A, "unload", "--instance", "storage")
+	r.ends(t, 0)
+	contains(t, r.stdout, "the interface that was index", "of instance storage")
+	r = at(t, p, pair.A, "unload", "--instance", "storage")
+	r.ends(t, exitFailed)
+	golden(t, "unload_missing", told(r))
+	at(t, p, pair.A, "unload", "--all").ends(t, 0)
+}
+
+// adopting is a server on side A's loaded interface with a client that pings it
+// from side B for as long as it can.
+func adopting(t *testing.T, p *pair.Pair) (s, c *running) {
+	t.Helper()
+	in(t, p, func() error {
+		s = listening(t, command(t, "ping", "-s", "-P", "-i", p.Ends[pair.A].Name))
+		return nil
+	})
+	client := command(t, "ping", "-c", "-i", p.Ends[pair.B].Name, "-a", p.Ends[pair.A].V4.Addr().String(), "-v")
+	must(t, p.Do(pair.B, func() error {
+		c = launch(t, client)
+		c.until("ping data")
+		return nil
+	}))
+	t.Cleanup(func() { client.Process.Kill() })
+	return s, c
+}
+
+// TestUnloadInUse: refused, and then forced, with a connection.
+func TestUnloadInUse(t *testing.T) {
+	p := newLoadable(t, pair.Config{})
+	near := p.Ends[pair.A].Name
+	at(t, p, pair.A, "load", near).ends(t, 0)
+	s, _ := adopting(t, p)
+	r := at(t, p, pair.A, "unload", near)
+	r.ends(t, exitFailed)
+	contains(t, r.stderr, fmt.Sprintf("pid %d (stag) with 1 flow", s.cmd.Process.Pid))
+	golden(t, "unload_used", told(r))
+	r = at(t, p, pair.A, "unload", near, "--force", "--json")
+	schema(t, "unload", r.stdout)
+	u := decode[load.Result](t, r, 0)
+	if len(u.Unloaded) != 1 || len(u.Unloaded[0].Lost) != 1 || u.Unloaded[0].Lost[0] != (load.Lost{PID: s.cmd.Process.Pid, Flows: 1}) {
+		t.Errorf("%+v", u)
+	}
+	must(t, s.cmd.Process.Kill())
+}
+
+// TestUnloadForced: the text says what was lost.
+func TestUnloadForced(t *testing.T) {
+	p := newLoadable(t, pair.Config{})
+	at(t, p, pair.A, "load", p.Ends[pair.A].Name).ends(t, 0)
+	s, _ := adopting(t, p)
+	r := at(t, p, pair.A, "unload", p.Ends[pair.A].Name, "--force")
+	r.ends(t, 0)
+	golden(t, "unload_forced", told(r))
+	must(t, s.cmd.Process.Kill())
+}
+
+// TestUnloadDead: what a killed process had is removed, and counted; the next
+// one adopts the program all the same.
+func TestUnloadDead(t *testing.T) {
+	p := newLoadable(t, pair.Config{})
+	near := p.Ends[pair.A].Name
+	at(t, p, pair.A, "load", near).ends(t, 0)
+	for range 2 {
+		s, c := adopting(t, p)
+		for _, x := range []*running{s, c} {
+			must(t, x.cmd.Process.Kill())
+			x.rest()
+		}
+	}
+	r := at(t, p, pair.A, "unload", near)
+	r.ends(t, 0)
+	golden(t, "unload_dead", told(r))
+}
+
+// TestUnloadMoved: renamed, moved and removed interfaces, by the name that they
+// were loaded under.
+func TestUnloadMoved(t *testing.T) {
+	for name, change := range map[string]func(p *pair.Pair, l netlink.Link, there *os.File) error{
+		"renamed": func(_ *pair.Pair, l netlink.Link, _ *os.File) error {
+			return errors.Join(netlink.LinkSetDown(l), netlink.LinkSetName(l, "renamed0"), netlink.LinkSetUp(l))
+		},
+		"moved": func(_ *pair.Pair, l netlink.Link, there *os.File) error {
+			return netlink.LinkSetNsFd(l, int(there.Fd()))
+		},
+		"removed": func(_ *pair.Pair, l netlink.Link, _ *os.File) error { return netlink.LinkDel(l) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newLoadable(t, pair.Config{})
+			near := p.Ends[pair.A].Name
+			at(t, p, pair.A, "load", near, "--tune").ends(t, 0)
+			var there *os.File
+			must(t, p.Do(pair.B, func() (err error) {
+				there, err = os.Open("/proc/thread-self/ns/net")
+				return err
+			}))
+			defer there.Close()
+			in(t, p, func() error {
+				l, err := netlink.LinkByName(near)
+				must(t, err)
+				return change(p, l, there)
+			})
+			r := at(t, p, pair.A, "unload", near)
+			r.ends(t, 0)
+			golden(t, "unload_"+name, regexp.MustCompile(`index \d+`).ReplaceAllString(told(r), "index N"))
+			if left, _ := filepath.Glob(loader.Root + "/*"); len(left) != 0 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+}
+
+// TestLoadCleans: the next load says what it took away.
+func TestLoadCleans(t *testing.T) {
+	old, p := newLoadable(t, pair.Config{}), newLoadable(t, pair.Config{})
+	at(t, old, pair.A, "load", old.Ends[pair.A].Name, "--instance", "old", "--tune").ends(t, 0)
+	must(t, old.Close())
+	r := at(t, p, pair.A, "load", p.Ends[pair.A].Name)
+	r.ends(t, 0)
+	contains(t, r.stdout, "removed the pins in /sys/fs/bpf/stag/old/", "gone")
+}
+
+// TestLoadKilledAnywhere: however far a load has come when it is killed, the next
+// one works, and after its unload nothing is left.
+func TestLoadKilledAnywhere(t *testing.T) {
+	p := newLoadable(t, pair.Config{})
+	near := p.Ends[pair.A].Name
+	for i := range 20 {
+		cmd := command(t, "load", near, "--tune")
+		in(t, p, cmd.Start)
+		time.Sleep(time.Duration(i) * 2 * time.Millisecond)
+		must(t, cmd.Process.Kill())
+		cmd.Wait()
+		r := at(t, p, pair.A, "load", near, "--tune")
+		if r.code != 0 { // it was whole already
+			contains(t, r.stderr, "already")
+		}
+		at(t, p, pair.A, "unload", near).ends(t, 0)
+		left, _ := filepath.Glob(loader.Root + "/*")
+		files, _ := filepath.Glob(loader.RuntimeDir + "/[^e]*") // but the sockets of engines
+		if len(left)+len(files) != 0 {
+			t.Fatalf("killed after %d ms, left: %v %v", 2*i, left, files)
+		}
+	}
+}
+
+// TestLoadForeign: another program is left alone.
+func TestLoadForeign(t *testing.T) {
+	p := newLoadable(t, pair.Config{})
+	near := p.Ends[pair.A].Name
+	in(t, p, func() error { spoilForeign(t, p, near); return nil })
+	for _, command := range []string{"load", "unload"} {
+		r := at(t, p, pair.A, command, near)
+		r.ends(t, exitFailed)
+		contains(t, r.stderr, "another XDP program is on "+near)
+	}
+}
+
+// TestUnloadPrivate: a program of a process's own is not stag unload's.
+func TestUnloadPrivate(t *testing.T) {
+	p := newLoadable(t, pair.Config{})
+	near := p.Ends[pair.A].Name
+	var s *running
+	in(t, p, func() error { s = listening(t, command(t, "ping", "-s", "-P", "-i", near)); return nil })
+	for _, args := range [][]string{{"unload", near}, {"unload", near, "--force"}, {"load", near}} {
+		r := at(t, p, pair.A, args...)
+		r.ends(t, exitFailed)
+		contains(t, r.stderr, fmt.Sprintf("pid %d", s.cmd.Process.Pid))
+	}
+	must(t, s.cmd.Process.Signal(os.Interrupt))
+	s.all(0)
+}
+
+// TestLoadWithoutRights: one line that says what to do, and nothing is left.
+func TestLoadWithoutRights(t *testing.T) {
+	p := newLoadable(t, pair.Config{})
+	near := p.Ends[pair.A].Name
+	at(t, p, pair.A, "load", near).ends(t, 0)
+	nobody := func(cmd *exec.Cmd) *exec.Cmd {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		return cmd
+	}
+	for _, args := range [][]string{{"load", near}, {"unload", near}, {"unload", near, "--force"}, {"unload", "--all", "--force"}} {
+		for _, who := range []*exec.Cmd{nobody(command(t, args...)), as(command(t, args...), unix.CAP_NET_ADMIN)} {
+			r := inside(t, p, who)
+			r.ends(t, exitFailed)
+			if strings.Count(r.stderr, "\n") != 1 || r.stdout != "" || !strings.Contains(r.stderr, "root") {
+				t.Errorf("%v printed %q and %q", args, r.stdout, r.stderr)
+			}
+		}
+	}
+	at(t, p, pair.A, "unload", near).ends(t, 0)
+	r := inside(t, p, nobody(command(t, "load", near)))
+	r.ends(t, exitFailed)
+	golden(t, "load_rights", told(r))
+}
+
+// TestLoadNoBPFFS: pins need their file system, which `ip netns exec` hides.
+func TestLoadNoBPFFS(t *testing.T) {
+	p := newLoadable(t, pair.Config{})
+	near := p.Ends[pair.A].Name
+	at(t, p, pair.A, "load", near).ends(t, 0)
+	for _, args := range [][]string{{"load", near}, {"unload", near}, {"unload", "--all"}} {
+		cmd := command(t, args...)
+		cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", `mount -t sysfs sysfs /sys && exec "$0" "$@"`, binary}, args...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
+		r := inside(t, p, cmd)
+		r.ends(t, exitFailed)
+		contains(t, r.stderr, "ip netns exec")
+		if strings.Count(r.stderr, "\n") != 1 {
+			t.Errorf("%q", r.stderr)
+		}
+	}
+}
+
+func TestLoadUsage(t *testing.T) {
+	for args, says := range map[string]string{
+		"load":                            "name the interface",
+		"load a b":                        `"b"`,
+		"load eth0 --max-flows 0":         "choose 1 to",
+		"load eth0 --max-flows 2000000":   "choose 1 to",
+		"load eth0 --queues -1":           "--queues",
+		"load eth0 --instance a.b":        "letters",
+		"load eth0 --instance ../x":       "letters",
+		"load eth0 --instance=":           "letters",
+		"unload":                          "choose one",
+		"unload eth0 --all":               "choose one",
+		"unload eth0 --instance x":        "choose one",
+		"unload --instance x/y":           "letters",
+		"unload --all --instance storage": "choose one",
+	} {
+		r := run(t, command(t, strings.Fields(args)...))
+		r.ends(t, exitUsage)
+		if r.stdout != "" || strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, says) {
+			t.Errorf("%s printed %q and %q, want one line that says %q", args, r.stdout, r.stderr, says)
+		}
+	}
+	need.Root(t)
+	r := run(t, command(t, "load", "nothere0"))
+	r.ends(t, exitFailed)
+	contains(t, r.stderr, "no network interface nothere0")
+}
