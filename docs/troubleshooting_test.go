@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // sources are where messages come from.
@@ -54,7 +55,7 @@ func texts(f *ast.File) (all []text) {
 		if !ok {
 			return true
 		}
-		if s := value(e); strings.Trim(s, hole) != "" {
+		if s := value(e); strings.Trim(s, hole) != "" && utf8.ValidString(s) {
 			all = append(all, newText(strings.TrimSuffix(s, "\n")))
 		}
 		return true

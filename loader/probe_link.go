@@ -116,7 +116,14 @@ func (n *Net) probeHook(l Link) (Probe, netlink.LinkXdp) {
 	if !xdp.Attached {
 		return ok(name, "free"), xdp
 	}
-	if program := programName(ebpf.ProgramID(xdp.ProgId)); program != bpf.Program {
+	program := programName(ebpf.ProgramID(xdp.ProgId))
+	if program == "" {
+		// It may not be looked at, but claims may.
+		if owner, found := claimed(l); found {
+			return ok(name, "stag's, by the claims on %s: program id %d, in use by %s", l.Port, xdp.ProgId, owner.name()), xdp
+		}
+	}
+	if program != bpf.Program {
 		p := bad(name, fmt.Sprintf("ip link set %s xdp off, or end the process that holds its link: bpftool link", l.Port),
 			"another program is on it, id %d%s", xdp.ProgId, called(program))
 		if program == "" { // which may be stag's own
@@ -128,6 +135,15 @@ func (n *Net) probeHook(l Link) (Probe, netlink.LinkXdp) {
 		return ok(name, "stag is on it, program id %d; queue %s is in use by %s", xdp.ProgId, queue, owner.name()), xdp
 	}
 	return ok(name, "stag is on it, program id %d", xdp.ProgId), xdp
+}
+
+// claimed is who has claimed the hook or a queue of l's port.
+func claimed(l Link) (owner Owner, found bool) {
+	if owner, found = claimant(claimPath(l, hookClaim)); found {
+		return owner, true
+	}
+	_, owner, found = owners(l)
+	return owner, found
 }
 
 // probeDriver attaches a program in native mode for a moment, unless one is

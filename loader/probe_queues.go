@@ -83,10 +83,15 @@ func numbers(list []int) string {
 	return strings.Join(words, ", ")
 }
 
-// socketHolders names the processes that have AF_XDP sockets, of whichever
-// interface: which one is not to be seen from outside. It is false when the
-// descriptors of some process may not be looked at.
+// socketHolders names the processes that have AF_XDP sockets of this network
+// namespace, of whichever interface: which one is not to be seen from outside.
+// It is false when the descriptors of some process may not be looked at.
 func socketHolders() (holders []string, whole bool) {
+	here, err := CurrentNamespace()
+	if err != nil {
+		return nil, false
+	}
+	defer here.Close()
 	whole = true
 	processes, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range processes {
@@ -94,7 +99,10 @@ func socketHolders() (holders []string, whole bool) {
 		if errors.Is(err, os.ErrPermission) {
 			whole = false
 		}
-		if slices.ContainsFunc(files, func(f os.DirEntry) bool { return isXDPSocket(filepath.Join(p, "fd", f.Name())) }) {
+		holds := func(f os.DirEntry) bool {
+			return isXDPSocket(filepath.Join(p, "fd", f.Name())) && here.mayHave(filepath.Base(p), f.Name())
+		}
+		if slices.ContainsFunc(files, holds) {
 			name, _ := os.ReadFile(filepath.Join(p, "comm"))
 			holders = append(holders, fmt.Sprintf("pid %s (%s)", filepath.Base(p), strings.TrimSpace(string(name))))
 		}
@@ -107,6 +115,30 @@ func isXDPSocket(path string) bool {
 	var protocol [8]byte
 	n, err := unix.Getxattr(path, "system.sockprotoname", protocol[:])
 	return err == nil && unix.ByteSliceToString(protocol[:n]) == "XDP"
+}
+
+// mayHave reports whether a socket of another process is of the namespace, as
+// far as that may be asked. For a moment the socket is open here, too.
+func (n *Namespace) mayHave(pid, fd string) bool {
+	process, err1 := strconv.Atoi(pid)
+	number, err2 := strconv.Atoi(fd)
+	pidfd, err3 := unix.PidfdOpen(process, 0)
+	if errors.Join(err1, err2, err3) != nil {
+		return true
+	}
+	defer unix.Close(pidfd)
+	socket, err := unix.PidfdGetfd(pidfd, number, 0)
+	if err != nil {
+		return true
+	}
+	defer unix.Close(socket)
+	space, err := unix.IoctlRetInt(socket, unix.SIOCGSKNS)
+	if err != nil {
+		return true
+	}
+	defer unix.Close(space)
+	var st unix.Stat_t
+	return unix.Fstat(space, &st) != nil || st.Dev == n.dev && st.Ino == n.ino
 }
 
 // probeLost reads what stag's program on the hook has dropped for want of a
@@ -179,6 +211,11 @@ func (n *Net) probeSpread(l Link) Probe {
 	if err != nil {
 		return ok(name, "the driver has no table to be read (%v)", err)
 	}
+	return spreadOver(name, l, table)
+}
+
+// spreadOver judges the card's table.
+func spreadOver(name string, l Link, table []uint32) Probe {
 	reached := map[uint32]bool{}
 	for _, q := range table {
 		reached[q] = true

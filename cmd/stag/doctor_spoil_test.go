@@ -53,7 +53,7 @@ var misfortunes = map[string]misfortune{
 	"farsums":   {config: pair.Config{ChecksumOffload: true}, spoil: spoilFar, code: exitFailed, failed: "checksums of the veth peer"},
 	"bridge":    {spoil: spoilBridge, code: exitFailed, failed: "master"},
 	"nobpffs":   {wrap: withoutBPFFS, hinted: "BPF file system", says: "mount -t bpf"},
-	"privs":     {guest: true, wrap: withoutNewPrivs, code: exitFailed, failed: "capabilities"},
+	"privs":     {guest: true, wrap: withoutNewPrivs, code: exitFailed, failed: "capabilities", hinted: "confinement", says: "no_new_privs is set"},
 	"settings":  {spoil: spoilSettings, hinted: "TCP settings", says: "tcp_sack"},
 }
 

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/doctor"
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/test/need"
+)
+
+// row picks one of a report.
+func row(t *testing.T, r doctor.Report, name string) doctor.Row {
+	t.Helper()
+	for _, row := range append(r.Host, r.Link...) {
+		if row.Name == name {
+			return row
+		}
+	}
+	t.Fatalf("no row %q", name)
+	return doctor.Row{}
+}
+
+// nameSpace gives side A's network namespace a name, as ip netns does.
+func nameSpace(t *testing.T, p *pair.Pair, name string) {
+	t.Helper()
+	must(t, os.MkdirAll("/run/netns", 0o755))
+	file := filepath.Join("/run/netns", name)
+	must(t, os.WriteFile(file, nil, 0o600))
+	t.Cleanup(func() { must(t, os.Remove(file)) })
+	in(t, p, func() error { return unix.Mount("/proc/thread-self/ns/net", file, "", unix.MS_BIND, "") })
+	t.Cleanup(func() { must(t, unix.Unmount(file, unix.MNT_DETACH)) })
+}
+
+// TestDoctorNamedSpace: what it says about an interface that is elsewhere is a
+// command, and the command works.
+func TestDoctorNamedSpace(t *testing.T) {
+	need.Tool(t, "nsenter")
+	p := newPair(t, pair.Config{})
+	nameSpace(t, p, "blue")
+	near := p.Ends[pair.A].Name
+	r := run(t, command(t, "doctor", near))
+	r.ends(t, exitFailed)
+	said := regexp.MustCompile(`(?m)^  link: it is in another network namespace: (nsenter --net=/run/netns/blue) stag (doctor ` + near + `)$`).FindStringSubmatch(r.stdout)
+	if said == nil {
+		t.Fatalf("no command that looks there:\n%s", r.stdout)
+	}
+	there := append(strings.Fields(said[1]), binary)
+	cmd := exec.Command(there[0], append(append(there[1:], strings.Fields(said[2])...), "--json")...)
+	report := decode[doctor.Report](t, run(t, cmd), 0)
+	if got := row(t, report, "network namespace").Detail; got != `"blue"` {
+		t.Errorf("the network namespace is %s", got)
+	}
+	if got := row(t, report, "link"); got.Status != doctor.OK {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestDoctorInUserSpace: capabilities of a user namespace are there, and load
+// nothing.
+func TestDoctorInUserSpace(t *testing.T) {
+	need.Root(t)
+	need.Netns(t)
+	cmd := command(t, "doctor", "--json")
+	self := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET, UidMappings: self, GidMappings: self}
+	r := decode[doctor.Report](t, run(t, cmd), exitFailed)
+	if got := row(t, r, "user namespace"); got.Status != doctor.Hint || !strings.Contains(got.Detail, "one of its own") {
+		t.Errorf("%+v", got)
+	}
+	if got := row(t, r, "capabilities"); got.Status != doctor.OK {
+		t.Errorf("%+v", got)
+	}
+	if got := row(t, r, "XDP program"); got.Status != doctor.Fail {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestDoctorBesideStag: whoever may not look at a program is told whose it is
+// all the same.
+func TestDoctorBesideStag(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	in(t, p, func() error { spoilStag(t, p, p.Ends[pair.A].Name); return nil })
+	r := decode[doctor.Report](t, inside(t, p, as(command(t, "doctor", "--json", p.Ends[pair.A].Name))), exitFailed)
+	if got := row(t, r, "XDP hook"); got.Status != doctor.OK || !strings.Contains(got.Detail, "by the claims") || !strings.Contains(got.Detail, "pid ") {
+		t.Errorf("%+v", got)
+	}
+	if got := row(t, r, "queue sockets"); got.Status != doctor.OK || !strings.Contains(got.Detail, "stag's") {
+		t.Errorf("%+v", got)
+	}
+	if got := row(t, r, "packets without a socket"); got.Status != doctor.Hint || len(got.Lacks) == 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestDoctorLimits: few descriptors are a hint.
+func TestDoctorLimits(t *testing.T) {
+	need.Tool(t, "sh")
+	cmd := command(t, "doctor", "--json")
+	within(cmd, "sh", "-c", `ulimit -n 256 && exec "$0" "$@"`)
+	asJSON := run(t, cmd)
+	schema(t, "doctor", asJSON.stdout)
+	r := decode[doctor.Report](t, result{stdout: asJSON.stdout}, 0)
+	if got := row(t, r, "open files"); got.Status != doctor.Hint || !strings.Contains(got.Detail, "256") || !strings.Contains(got.Fix, "LimitNOFILE=") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestDoctorOtherRDMA: a device of the kernel's on the interface is named. The
+// sysfs that says so is made up.
+func TestDoctorOtherRDMA(t *testing.T) {
+	need.Tool(t, "sh", "mount", "mkdir")
+	p := newPair(t, pair.Config{})
+	near := p.Ends[pair.A].Name
+	cmd := command(t, "doctor", "--json", near)
+	within(cmd, "sh", "-c", `d=/sys/class/infiniband/siw0/ports/1/gid_attrs/ndevs
+mount -t tmpfs tmpfs /sys/class && mkdir -p $d && echo $NEAR > $d/0 && exec "$0" "$@"`)
+	cmd.Env = append(os.Environ(), "NEAR="+near)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
+	r := decode[doctor.Report](t, inside(t, p, cmd), 0)
+	if got := row(t, r, "other RDMA devices"); got.Status != doctor.Hint || !strings.Contains(got.Detail, "siw0, on "+near) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// onTerminal is what a terminal shows of cmd.
+func onTerminal(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	user, program := newTerminal(t)
+	cmd.Stdout = program
+	must(t, cmd.Start())
+	program.Close()
+	var shown bytes.Buffer
+	for buf := make([]byte, 4096); ; {
+		n, err := user.Read(buf)
+		shown.Write(buf[:n])
+		if errors.Is(err, unix.EIO) { // nobody has the terminal any more
+			break
+		}
+		must(t, err)
+	}
+	cmd.Wait()
+	return strings.ReplaceAll(shown.String(), "\r\n", "\n")
+}
+
+// escape is a sequence that a terminal does not show.
+var escape = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// TestDoctorColours: on a terminal the statuses are coloured, and nothing else
+// is; nowhere else, and for nobody who does not want it.
+func TestDoctorColours(t *testing.T) {
+	plain := func(more ...string) *exec.Cmd {
+		cmd := command(t, "doctor", "-v")
+		for _, v := range os.Environ() {
+			if !strings.HasPrefix(v, "NO_COLOR=") && !strings.HasPrefix(v, "TERM=") {
+				cmd.Env = append(cmd.Env, v)
+			}
+		}
+		cmd.Env = append(append(cmd.Env, "TERM=xterm"), more...)
+		return cmd
+	}
+	coloured := onTerminal(t, plain())
+	list := regexp.MustCompile("\x1b\\[(32mOK|33mhint|31mFAIL)\x1b\\[0m").FindAllString(coloured, -1)
+	if len(list) < 20 || 2*len(list) != len(escape.FindAllString(coloured, -1)) {
+		t.Errorf("%d coloured statuses: %q", len(list), coloured)
+	}
+	for name, cmd := range map[string]*exec.Cmd{
+		"NO_COLOR": plain("NO_COLOR=1"), "a dumb terminal": plain("TERM=dumb"),
+	} {
+		if shown := onTerminal(t, cmd); strings.Contains(shown, "\x1b") || !strings.Contains(shown, "OK") {
+			t.Errorf("%s: %q", name, shown)
+		}
+	}
+	if shown := onTerminal(t, plain("NO_COLOR=")); !strings.Contains(shown, "\x1b") {
+		t.Error("an empty NO_COLOR is none, and there are no colours")
+	}
+	if r := run(t, plain()); strings.Contains(r.stdout, "\x1b") {
+		t.Errorf("into a pipe: %q", r.stdout)
+	}
+}

@@ -1,0 +1,237 @@
+package loader_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/test/need"
+)
+
+// TestTopics: every row has a topic, and the host's are not the interface's.
+func TestTopics(t *testing.T) {
+	need.XDP(t)
+	p := newPair(t, pair.Config{})
+	var host []loader.Probe
+	in(t, p, pair.A, func() (err error) { host, err = loader.ProbeHost(loader.Needs{}); return err })
+	link := probeLink(t, p, p.Ends[pair.A].Name, loader.Needs{})
+	seen := map[loader.Topic]int{} // bits: of the host, of the interface
+	for bit, list := range [][]loader.Probe{host, link} {
+		names := map[string]bool{}
+		for _, probe := range list {
+			seen[probe.Topic] |= 1 << bit
+			if names[probe.Name] {
+				t.Errorf("two rows %q", probe.Name)
+			}
+			names[probe.Name] = true
+		}
+	}
+	for i, topic := range loader.Topics {
+		want := 1
+		if i >= 4 {
+			want = 2
+		}
+		if seen[topic] != want {
+			t.Errorf("topic %s: %b, want %b", topic, seen[topic], want)
+		}
+		delete(seen, topic)
+	}
+	if len(seen) != 0 {
+		t.Errorf("unknown topics: %v", seen)
+	}
+}
+
+// TestProbeSockets: a queue is free, another process's, or stag's.
+func TestProbeSockets(t *testing.T) {
+	need.XDP(t)
+	const name = "queue sockets"
+	p := newPair(t, pair.Config{Queues: 2})
+	look := func() loader.Probe {
+		return named(t, probeLink(t, p, p.Ends[pair.A].Name, loader.Needs{}), name)
+	}
+	if got := look(); !got.OK || got.Fix != "" {
+		t.Errorf("before any socket: %+v", got)
+	}
+	s := mustLoad(t, p, loader.Options{})
+	openSocket(t, p) // on queue 0
+	if got := look(); got.OK || !strings.Contains(got.Detail, "queue 0") || !strings.Contains(got.Fix, "pid ") {
+		t.Errorf("with somebody's socket: %+v", got)
+	}
+	mustClaim(t, s.Link(), 0)
+	if got := look(); !got.OK || !strings.Contains(got.Detail, "of 2 queues only 0") {
+		t.Errorf("with stag's socket on one of two queues: %+v", got)
+	}
+}
+
+// TestProbeLost: packets that came to an empty slot are told.
+func TestProbeLost(t *testing.T) {
+	const name = "packets without a socket"
+	p := newPair(t, pair.Config{})
+	s := mustLoad(t, p, loader.Options{})
+	look := func() loader.Probe {
+		return named(t, probeLink(t, p, p.Ends[pair.A].Name, loader.Needs{}), name)
+	}
+	if got := look(); !got.OK || got.Fix != "" || got.Detail != "none" {
+		t.Errorf("before any packet: %+v", got)
+	}
+	k := key(t, "192.0.2.2:40000", "192.0.2.1:4420")
+	if err := s.Insert(k, bpf.Flow{ID: 1, Kind: bpf.KindRDMA, State: bpf.Live}); err != nil {
+		t.Fatal(err)
+	}
+	if err := knock(t, p, 4420); !os.IsTimeout(err) {
+		t.Fatalf("%v, want silence", err)
+	}
+	if got := look(); !got.OK || got.Fix == "" || !strings.Contains(got.Detail, "packets of taken-over connections") {
+		t.Errorf("after a packet: %+v", got)
+	}
+}
+
+// TestProbeHints: what works, and somebody should know.
+func TestProbeHints(t *testing.T) {
+	need.XDP(t)
+	for name, row := range map[string]struct {
+		config pair.Config
+		spoil  func(*testing.T, *pair.Pair, netlink.Link) error // in A's namespace
+		probe  string
+		says   string
+	}{
+		"no address": {probe: "address", says: "ip addr add", spoil: func(_ *testing.T, _ *pair.Pair, l netlink.Link) error {
+			all, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+			for _, a := range all {
+				err = errors.Join(err, netlink.AddrDel(l, &a))
+			}
+			return err
+		}},
+		"promiscuous": {probe: "MAC address", says: "promiscuous: ", spoil: func(_ *testing.T, _ *pair.Pair, l netlink.Link) error {
+			return netlink.SetPromiscOn(l)
+		}},
+		"a queueing discipline": {probe: "traffic control", says: "(tbf)", spoil: func(_ *testing.T, _ *pair.Pair, l netlink.Link) error {
+			return netlink.QdiscAdd(&netlink.Tbf{
+				QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
+				Rate:       1e9, Limit: 1e6, Buffer: 1e5,
+			})
+		}},
+		"GRO": {probe: "receive offload", says: "GRO, ", spoil: func(_ *testing.T, p *pair.Pair, _ netlink.Link) error {
+			return loader.SetGRO(p.Ends[pair.A].Name, true)
+		}},
+		"NAPI in threads": {config: pair.Config{ThreadedNAPI: true}, probe: "NAPI", says: "in threads"},
+		"NAPI inline": {probe: "NAPI", says: "not in threads", spoil: func(_ *testing.T, p *pair.Pair, _ netlink.Link) error {
+			return loader.SetGRO(p.Ends[pair.A].Name, true)
+		}},
+		"more queues than processors": {config: pair.Config{Queues: 64}, probe: "processors", says: "leave Spin at 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t, row.config)
+			in(t, p, pair.A, func() error {
+				l, err := netlink.LinkByName(p.Ends[pair.A].Name)
+				if err != nil || row.spoil == nil {
+					return err
+				}
+				return row.spoil(t, p, l)
+			})
+			probes := probeLink(t, p, p.Ends[pair.A].Name, loader.Needs{})
+			wellFormed(t, probes)
+			if got := named(t, probes, row.probe); !got.OK || !strings.Contains(got.Detail+got.Fix, row.says) {
+				t.Errorf("%+v, want a hint that says %q", got, row.says)
+			}
+		})
+	}
+}
+
+// TestProbeFilters: a table of nftables is named with its family.
+func TestProbeFilters(t *testing.T) {
+	const name = "packet filters"
+	p := newPair(t, pair.Config{})
+	look := func() (got loader.Probe) {
+		in(t, p, pair.A, func() error {
+			probes, err := loader.ProbeHost(loader.Needs{})
+			got = named(t, probes, name)
+			return err
+		})
+		return got
+	}
+	if got := look(); !got.OK || got.Fix != "" {
+		t.Errorf("in a new namespace: %+v", got)
+	}
+	in(t, p, pair.A, func() error { return addTable(t, "guard") })
+	if got := look(); !got.OK || got.Fix == "" || !strings.Contains(got.Detail, "(nftables: inet guard)") {
+		t.Errorf("with a table: %+v", got)
+	}
+}
+
+// addTable adds a table of family inet to nftables, which takes a transaction
+// of three messages.
+func addTable(t *testing.T, name string) error {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	const create = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWTABLE
+	batch := nfMessage(unix.NFNL_MSG_BATCH_BEGIN, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES, nil)
+	batch = append(batch, nfMessage(create, unix.NLM_F_ACK|unix.NLM_F_CREATE, unix.NFPROTO_INET, 0,
+		nl.NewRtAttr(unix.NFTA_TABLE_NAME, nl.ZeroTerminated(name)).Serialize())...)
+	batch = append(batch, nfMessage(unix.NFNL_MSG_BATCH_END, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES, nil)...)
+	if err := unix.Sendto(fd, batch, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	answer := make([]byte, 4096)
+	n, _, err := unix.Recvfrom(fd, answer, 0)
+	if err != nil {
+		return err
+	}
+	if n < unix.SizeofNlMsghdr+4 {
+		t.Fatalf("%d octets of an answer", n)
+	}
+	code := -int32(binary.NativeEndian.Uint32(answer[unix.SizeofNlMsghdr:]))
+	if unix.Errno(code) == unix.EOPNOTSUPP || unix.Errno(code) == unix.EINVAL {
+		t.Skip("SKIPPED, needs a kernel with nftables")
+	}
+	if code != 0 {
+		return unix.Errno(code)
+	}
+	return nil
+}
+
+func nfMessage(kind, flags uint16, family uint8, resource uint16, attrs []byte) []byte {
+	b := binary.NativeEndian.AppendUint32(nil, uint32(unix.SizeofNlMsghdr+nl.SizeofNfgenmsg+len(attrs)))
+	b = binary.NativeEndian.AppendUint16(b, kind)
+	b = binary.NativeEndian.AppendUint16(b, flags|unix.NLM_F_REQUEST)
+	b = binary.NativeEndian.AppendUint32(b, 1) // sequence
+	b = binary.NativeEndian.AppendUint32(b, 0) // from whom
+	b = append(b, family, 0)
+	return append(binary.BigEndian.AppendUint16(b, resource), attrs...)
+}
+
+// TestProbeMemory: more than any machine has is not there.
+func TestProbeMemory(t *testing.T) {
+	probes, err := loader.ProbeHost(loader.Needs{Memory: 1 << 50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := named(t, probes, "memory"); m.OK || !strings.Contains(m.Detail, "frames take") {
+		t.Errorf("%+v", m)
+	}
+}
+
+// TestProbeUnusable: only what is wrong with the interface becomes a row.
+func TestProbeUnusable(t *testing.T) {
+	for _, is := range []error{loader.ErrNoLink, loader.ErrBond, loader.ErrVLANParent} {
+		p, known := loader.ProbeUnusable("eth77", is)
+		if !known || p.OK || p.Fix == "" || p.Detail == "" || p.Topic != loader.TopicInterface {
+			t.Errorf("%v: %+v, %v", is, p, known)
+		}
+	}
+	if p, known := loader.ProbeUnusable("eth77", os.ErrClosed); known {
+		t.Errorf("%+v", p)
+	}
+}

@@ -1,0 +1,81 @@
+package loader
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestSpread: a table that leaves queues out is told from one that does not.
+func TestSpread(t *testing.T) {
+	l := Link{Port: "eth1", RxQueues: 4}
+	if p := spreadOver("spread", l, []uint32{0, 1, 2, 3, 0, 1, 2, 3}); !p.OK || p.Fix != "" {
+		t.Errorf("over all: %+v", p)
+	}
+	if p := spreadOver("spread", l, []uint32{0, 1, 0, 1}); !p.OK || p.Fix != "ethtool -X eth1 equal 4" || !strings.Contains(p.Detail, "2 of 4") {
+		t.Errorf("over some: %+v", p)
+	}
+}
+
+// TestGroupRoom: what a control group has left, with idle pages of files as
+// free, whichever version it is of.
+func TestGroupRoom(t *testing.T) {
+	for name, c := range map[string]struct {
+		files   map[string]string
+		room    uint64
+		limited bool
+	}{
+		"limited":   {map[string]string{"memory.max": "1000\n", "memory.current": "700\n", "memory.stat": "anon 5\ninactive_file 200\n"}, 500, true},
+		"beyond":    {map[string]string{"memory.max": "1000\n", "memory.current": "1700\n", "memory.stat": ""}, 0, true},
+		"idle":      {map[string]string{"memory.max": "1000\n", "memory.current": "100\n", "memory.stat": "inactive_file 200\n"}, 1000, true},
+		"unlimited": {map[string]string{"memory.max": "max\n", "memory.current": "700\n"}, 0, false},
+		"none":      {nil, 0, false},
+	} {
+		dir := t.TempDir()
+		for file, text := range c.files {
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		room, limited := groupRoom(dir, "memory.max", "memory.current", "inactive_file")
+		if room != c.room || limited != c.limited {
+			t.Errorf("%s: %d, %v; want %d, %v", name, room, limited, c.room, c.limited)
+		}
+	}
+}
+
+// TestCustoms: what is said of drivers is marked, and names the interface.
+func TestCustoms(t *testing.T) {
+	for driver := range customs {
+		p := probeCustoms(Link{Port: "eth1", Driver: driver})
+		if !p.OK || p.Fix == "" || strings.Contains(p.Fix, "IFACE") || !strings.Contains(p.Detail, "not tried here") {
+			t.Errorf("%+v", p)
+		}
+	}
+	if p := probeCustoms(Link{Port: "eth1", Driver: "veth"}); !p.OK || p.Fix != "" {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestEnter: every namespace that is found can be entered by a command.
+func TestEnter(t *testing.T) {
+	for name, want := range map[string]string{
+		"network namespace blue":           "nsenter --net=/run/netns/blue",
+		"the network namespace of pid 471": "nsenter --net=/proc/471/ns/net",
+	} {
+		if got := (namedSpace{name: name}).enter(); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestLacking: a capability that nobody has heard of is missing.
+func TestLacking(t *testing.T) {
+	if lack := Lacking("CAP_UNHEARD_OF"); len(lack) != 1 {
+		t.Errorf("lacking %q", lack)
+	}
+	if lack := Lacking(); lack != nil {
+		t.Errorf("lacking %q", lack)
+	}
+}
