@@ -66,7 +66,7 @@ func (r *Answer) explain(i loader.Instance, s Source) {
 		lost[Left{Device: l.Device, PID: l.PID}]++
 	}
 	for _, l := range slices.SortedFunc(maps.Keys(lost), byDevice) {
-		r.note("%s: %d of its flows were left by pid %d, which is gone: their packets are dropped until a new engine opens it, or stag unload --instance %s",
+		r.note("%s: %d of its flows were left by pid %d, which is gone: their packets are dropped until a new engine opens it or stag unload --instance %s takes the program away",
 			l.Device, lost[l], l.PID, i.Name)
 	}
 }
@@ -125,11 +125,13 @@ func path(p loader.PinnedPort) string {
 	if p.InUse {
 		s = fmt.Sprintf("pinned program, %s, used by pid %d, which does not answer", p.Mode, p.Owner.PID)
 	}
-	if p.Space != "" {
-		s += ", in " + p.Space
-	}
-	if p.Stale != "" {
+	switch {
+	case p.Stale != "":
 		s += ", " + p.Stale
+	case !p.Found:
+		s += ", in a network namespace that cannot be seen from here"
+	case p.Space != "":
+		s += ", in " + p.Space
 	}
 	return s
 }

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/show"
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/rdma/report"
+)
+
+// showMasks are what is volatile in the text of a live engine, beside what mask
+// takes out. Numbers of which ss tells only those that are not 0 go altogether.
+var showMasks = []struct {
+	volatile *regexp.Regexp
+	mask     string
+}{
+	{regexp.MustCompile(`pid=\d+`), "pid=PID"},
+	{regexp.MustCompile(`fe80:\S+`), "LINKLOCAL"},
+	{regexp.MustCompile(`(?:[0-9a-f]{2}:){5}[0-9a-f]{2}`), "MAC"},
+	{regexp.MustCompile(`\b0x[0-9a-f]+`), "HEX"},
+	{regexp.MustCompile(`ESTAB +\d+ +\d+`), "ESTAB N N"},
+	{regexp.MustCompile(`(ifindex|netns_cookie|program_id|heap_free):\s+\d+`), "$1: N"},
+	{regexp.MustCompile(`\b([a-z_][a-z_0-9.]*): ?\d+(\.\d+)?(/\d+(\.\d+)?)?s?\b`), "$1:N"},
+	{regexp.MustCompile(` (backoff|unacked|retrans|dsack_dups|rcv_ooopack|timeouts|recoveries|ssthresh):N`), ""},
+	{regexp.MustCompile(` recovering`), ""},
+	{regexp.MustCompile(`ready \d+`), "ready N"},
+	{regexp.MustCompile(`state (busy|asleep)`), "state STATE"},
+}
+
+func maskShow(text string) string {
+	text = mask(text)
+	for _, m := range showMasks {
+		text = m.volatile.ReplaceAllString(text, m.mask)
+	}
+	return unaligned(text)
+}
+
+// pinging is a server and a client that goes on until it is interrupted.
+type pinging struct {
+	host
+	server, client *running
+}
+
+// ping starts both over a pair, each with an interface of its own.
+func (h host) ping(p *pair.Pair) pinging {
+	h.Helper()
+	x := pinging{host: h}
+	at := p.Ends[pair.B].V4.Addr().String()
+	must(h.T, p.Do(pair.B, func() error {
+		x.server = listening(h.T, h.at(command(h.T, "ping", "-s", "-P", "-a", at, "-i", p.Ends[pair.B].Name)))
+		return nil
+	}))
+	must(h.T, p.Do(pair.A, func() error {
+		x.client = launch(h.T, h.at(command(h.T, "ping", "-c", "-v", "-S", "16", "-a", at, "-i", p.Ends[pair.A].Name)))
+		return nil
+	}))
+	x.client.until("rdma-ping-5: ")
+	go func() {
+		for range x.client.lines { // it shall not stand still because nobody reads
+		}
+	}()
+	return x
+}
+
+// end interrupts both, and waits for them.
+func (x pinging) end() {
+	x.Helper()
+	must(x.T, x.client.cmd.Process.Signal(os.Interrupt))
+	x.client.cmd.Wait() // what it says goes nowhere
+	must(x.T, x.server.cmd.Process.Signal(os.Interrupt))
+	x.server.all(0)
+}
+
+func (x pinging) pid() string { return strconv.Itoa(x.server.cmd.Process.Pid) }
+
+// TestShowOverPair: every subject of two live engines, as text and as JSON.
+func TestShowOverPair(t *testing.T) {
+	before := tracesOf(t)
+	p := newPair(t, pair.Config{})
+	x := newHost(t).ping(p)
+	for _, subject := range show.Subjects {
+		t.Run(subject, func(t *testing.T) {
+			h := host{t, x.dir}
+			both, one := h.show(subject, "--json"), h.show(subject, "--json", "-p", x.pid())
+			both.ends(t, 0)
+			one.ends(t, 0)
+			schema(t, "show-"+subject, both.stdout)
+			schema(t, "show-"+subject, one.stdout)
+			if n, m := len(showRows(t, both)), len(showRows(t, one)); m == 0 || n <= m {
+				t.Errorf("%d rows of the server, %d of both", m, n)
+			}
+			text := ""
+			for _, args := range [][]string{nil, {"-v", "-a"}} {
+				if len(args) == 0 && (subject == "queues" || subject == "stats") {
+					continue // which are not 0 depends
+				}
+				r := h.show(append([]string{subject, "-p", x.pid()}, args...)...)
+				r.ends(t, 0)
+				if r.stderr != "" {
+					t.Errorf("printed %q", r.stderr)
+				}
+				if len(args) > 0 && (subject == "flows" || subject == "mrs" || subject == "cqs") {
+					continue // there is no more to say
+				}
+				text += strings.TrimSpace("$ stag show "+subject+" "+strings.Join(args, " ")) + "\n" + r.stdout
+			}
+			text = maskShow(text)
+			if subject == "mrs" { // their order is that of random STags
+				lines := strings.SplitAfter(text, "\n")
+				slices.Sort(lines)
+				text = strings.Join(lines, "")
+			}
+			golden(t, "show_"+subject, text)
+		})
+	}
+	t.Run("which", func(t *testing.T) { x.which(host{t, x.dir}, p) })
+	t.Run("watch", func(t *testing.T) { x.watch(host{t, x.dir}) })
+	x.end()
+	must(t, p.Close())
+	before.gone(t)
+}
+
+// which: both ends of one connection are found by what they have in common, and
+// by what they have not.
+func (x pinging) which(h host, p *pair.Pair) {
+	for _, c := range []struct {
+		args string
+		rows int
+	}{
+		{"flows", 2},
+		{"flows " + p.Ends[pair.A].V4.Addr().String(), 2},
+		{"flows :7174", 2},
+		{"flows :1", 0},
+		{"flows -i " + p.Ends[pair.A].Name, 1},
+		{"devices " + p.Ends[pair.B].Name, 1},
+		{"qps 2 -p " + x.pid(), 1},
+		{"cqs -i " + p.Ends[pair.A].Name, 1},
+	} {
+		if rows := showRows(h.T, h.show(append(strings.Fields(c.args), "--json")...)); len(rows) != c.rows {
+			h.Errorf("show %s: %d rows, want %d", c.args, len(rows), c.rows)
+		}
+	}
+	var flows []report.Flow
+	must(h.T, json.Unmarshal([]byte(h.show("flows", "--json").stdout), &flows))
+	for _, f := range flows {
+		if f.TCP == nil || f.TCP.State != "ESTABLISHED" || f.QP == 0 || f.State != "live" {
+			h.Errorf("%+v", f)
+		}
+	}
+	if len(flows) != 2 || flows[0].Local != flows[1].Remote || flows[0].Remote != flows[1].Local {
+		h.Errorf("not the ends of one connection: %+v", flows)
+	}
+}
+
+// watch: lines of JSON, and text with rates, until Ctrl-C, which is no failure.
+func (x pinging) watch(h host) {
+	w := launch(h.T, h.at(command(h.T, "show", "stats", "--json", "-w", "0.1", "-p", x.pid())))
+	grown := false
+	for range 4 {
+		line := <-w.lines
+		schema(h.T, "show-watch", line)
+		var v struct {
+			Time time.Time
+			Rows []struct {
+				Layer, Name string
+				PerSecond   *float64 `json:"per_second"`
+			}
+		}
+		must(h.T, json.Unmarshal([]byte(line), &v))
+		for _, r := range v.Rows {
+			grown = grown || r.Layer == "engine" && r.Name == "rx_packets" && r.PerSecond != nil && *r.PerSecond > 0
+		}
+	}
+	must(h.T, w.cmd.Process.Signal(os.Interrupt))
+	w.all(0)
+	if !grown {
+		h.Error("the packets have no rate")
+	}
+	w = launch(h.T, h.at(command(h.T, "show", "stats", "-w", "0.1", "-p", x.pid())))
+	for range 3 {
+		w.until("--- 20")
+		w.until("engine.rx_packets: ")
+	}
+	if last := w.said[len(w.said)-1]; !strings.HasSuffix(last, "/s") {
+		h.Errorf("no rate: %q", last)
+	}
+	must(h.T, w.cmd.Process.Signal(os.Interrupt))
+	w.all(0)
+}
+
+// TestShowPinned: a loaded interface without an engine, with one, with one that
+// was stopped, with what it left when it was killed, and unloaded.
+func TestShowPinned(t *testing.T) {
+	before := tracesOf(t)
+	p := newPair(t, pair.Config{})
+	h := newHost(t)
+	name := p.Ends[pair.B].Name
+	must(t, p.Do(pair.B, func() error { run(t, h.at(command(t, "load", name))).ends(t, 0); return nil }))
+	text := ""
+	show := func(args ...string) (r result) { // from where the interface can be seen
+		must(t, p.Do(pair.B, func() error { r = h.show(args...); return nil }))
+		r.ends(t, 0)
+		return r
+	}
+	shown := func(subject string, args ...string) {
+		r := show(append([]string{subject}, args...)...)
+		text += strings.TrimSpace("$ stag show "+subject+" "+strings.Join(args, " ")) + "\n" + r.stdout + r.stderr
+		schema(t, "show-"+subject, show(subject, "--json").stdout)
+	}
+	shown("devices")
+	shown("devices", "-v")
+	shown("stats", "-a")
+
+	x := h.ping(p)
+	r := show("devices", name)
+	if strings.Count(r.stdout, "\n") != 1 || !strings.Contains(r.stdout, "pid "+x.pid()+" adapter 1 comm stag") {
+		t.Errorf("with an engine: %q, %q", r.stdout, r.stderr)
+	}
+	must(t, x.server.cmd.Process.Signal(syscall.SIGSTOP))
+	text += "stopped\n"
+	shown("flows", "-i", name)
+	must(t, x.server.cmd.Process.Kill())
+	x.server.rest()
+	text += "killed\n"
+	shown("devices", name)
+	shown("flows", "-i", name)
+	shown("mrs", "-i", name)
+	rows := showRows(t, show("flows", "--json", "-i", name))
+	if len(rows) != 1 || rows[0].PID != nil || rows[0].Program != nil || rows[0].State != "orphan" || rows[0].Instance == "" {
+		t.Errorf("what was left: %+v", rows)
+	}
+	must(t, x.client.cmd.Process.Kill())
+	x.client.cmd.Wait() // its error is the signal
+	must(t, p.Do(pair.B, func() error { run(t, h.at(command(t, "unload", name))).ends(t, 0); return nil }))
+	text += "unloaded\n"
+	shown("devices")
+	golden(t, "show_pinned", unaligned(maskShow(pinsOf.ReplaceAllString(mask(text), "INSTANCE"))))
+	clearClaims(t)
+	must(t, os.Remove(loader.Root)) // it is empty
+	must(t, p.Close())
+	before.gone(t)
+}
+
+var pinsOf = regexp.MustCompile(`/sys/fs/bpf/stag/[^\s)]*|veth-b-\d+`)
