@@ -3,10 +3,12 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/doctor"
+	"github.com/stag-rdma/stag/cmd/stag/internal/dump"
 )
 
 // shells are those that can complete stag's command line.
@@ -46,9 +48,11 @@ network interfaces. Bash needs its package bash-completion for it.`,
 // command.
 var values = map[string]cobra.CompletionFunc{
 	"dev":       completeInterface,
+	"ib-dev":    completeInterface,
 	"instance":  completeInstance,
 	"interface": completeInterface,
 	"port-if":   completeInterface,
+	"kind":      cobra.FixedCompletions(strings.Split(dump.KindNames(), ","), cobra.ShellCompDirectiveNoFileComp),
 	"pid":       completeEngine,
 	"chunk":     cobra.FixedCompletions([]string{"2048", "4096"}, cobra.ShellCompDirectiveNoFileComp),
 }

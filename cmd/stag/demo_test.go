@@ -56,7 +56,9 @@ func TestDemoPaths(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := tracesOf(t)
-			r := decode[demo.Result](t, run(t, offloaded(t, append(c.args, "--size", "4", "--json")...)), 0)
+			answer := run(t, offloaded(t, append(c.args, "--size", "4", "--json")...))
+			schema(t, "demo", answer.stdout)
+			r := decode[demo.Result](t, answer, 0)
 			if !r.Offloaded || r.Reason != "" || r.MTU != c.mtu {
 				t.Errorf("%+v", r)
 			}
@@ -156,7 +158,9 @@ func TestDemoWithoutRights(t *testing.T) {
 	r := run(t, anyone(t, "--size", "8"))
 	r.ends(t, 0)
 	golden(t, "demo_without_rights", maskedDemo(r.stdout))
-	j := decode[demo.Result](t, run(t, anyone(t, "--size", "8", "--ipv6", "--json")), 0)
+	answer := run(t, anyone(t, "--size", "8", "--ipv6", "--json"))
+	schema(t, "demo", answer.stdout)
+	j := decode[demo.Result](t, answer, 0)
 	if j.Offloaded || !strings.Contains(j.Reason, "CAP_SYS_ADMIN") || j.MTU != 0 {
 		t.Errorf("%+v", j)
 	}

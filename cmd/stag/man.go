@@ -23,6 +23,8 @@ know it, that of SOURCE_DATE_EPOCH, or this one.`,
 		Example: `  stag man -o bin/man
   man bin/man/stag-doctor.8`,
 		Args: atMost(0),
+
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dir == "" {
 				return usageError{fmt.Errorf("man: say where to, with --output DIR")}

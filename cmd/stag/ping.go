@@ -40,6 +40,8 @@ server without -P, it exits with 1.`,
   stag ping -s -P --kernel-port
   stag ping -c -a 127.0.0.1 --kernel-port -C 1000 -S 65536 -V --json`,
 		Args: atMost(0),
+
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkPing(cmd, &o, p); err != nil {
 				return usageError{fmt.Errorf("ping: %w", err)}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -49,11 +50,17 @@ func TestHelpIsThere(t *testing.T) {
 	}
 }
 
+// versionLine is a line of which only the first word is the same everywhere.
+var versionLine = regexp.MustCompile(`(?m)^(stag|commit |go     |kernel ) .*$`)
+
 // TestVersion: the text and the JSON say the same, which is true of this build.
 func TestVersion(t *testing.T) {
 	r := run(t, command(t, "version"))
 	r.ends(t, 0)
-	v := decode[version.Info](t, run(t, command(t, "version", "--json")), 0)
+	golden(t, "version", versionLine.ReplaceAllString(r.stdout, "$1 ..."))
+	answer := run(t, command(t, "version", "--json"))
+	schema(t, "version", answer.stdout)
+	v := decode[version.Info](t, answer, 0)
 	for _, part := range []string{v.Version, v.Commit, v.Kernel, runtime.Version()} {
 		if !strings.Contains(r.stdout, part) {
 			t.Errorf("%q is not in %q", part, r.stdout)
@@ -94,6 +101,7 @@ func TestManualPages(t *testing.T) {
 		if string(page) != string(same) {
 			t.Errorf("%s is not the same when made again", name)
 		}
+		isManualPage(t, name, string(page))
 		text := plain(string(page))
 		c.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
 			if !strings.Contains(text, "--"+f.Name) {
@@ -110,6 +118,34 @@ func TestManualPages(t *testing.T) {
 	must(t, err)
 	if len(list) != pages {
 		t.Errorf("%d commands, and the pages %q", pages, list)
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "stag-version.8"))
+	must(t, err)
+	golden(t, "man_version", titleLine.ReplaceAllString(string(page), "$1 ..."))
+}
+
+var titleLine = regexp.MustCompile(`(?m)^(\.TH "[^"]+" "8") .*$`)
+
+// isManualPage demands the sections that one has, in their order, and that the
+// formatter has nothing to say, where there is one.
+func isManualPage(t *testing.T, name, page string) {
+	t.Helper()
+	at := 0
+	for _, section := range []string{"NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "EXAMPLES", "SEE ALSO"} {
+		found := strings.Index(page, "\n.SH "+section+"\n")
+		if found < at || strings.Count(page, "\n.SH "+section+"\n") != 1 {
+			t.Errorf("%s: section %s is not there once, and behind those before it", name, section)
+		}
+		at = max(at, found)
+	}
+	if _, err := exec.LookPath("groff"); err != nil {
+		t.Logf("no groff here to format %s", name)
+		return
+	}
+	format := exec.Command("groff", "-man", "-ww", "-z", "-Tutf8")
+	format.Stdin = strings.NewReader(page)
+	if out, err := format.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%s: %v\n%s", name, err, out)
 	}
 }
 
@@ -142,6 +178,8 @@ func TestCompletionScripts(t *testing.T) {
 		if !strings.Contains(r.stdout, "__complete") || r.stderr != "" {
 			t.Errorf("%s: %d octets, and %q", shell, len(r.stdout), r.stderr)
 		}
+		first := strings.SplitAfterN(r.stdout, "\n", 4)
+		golden(t, "completion_"+shell, strings.Join(first[:3], ""))
 		if _, err := exec.LookPath(shell); err != nil {
 			t.Logf("no %s here to read its script", shell)
 			continue
@@ -172,6 +210,10 @@ func TestCompletion(t *testing.T) {
 		"doctor --chunk ": {"2048", "4096"},
 		"doctor ":         links,
 		"ping --port-if ": links,
+
+		"perf send_bw -d ":  links,
+		"perf send_":        {"send_bw", "send_lat"},
+		"perf send_bw --cq": {"--cq-mod"},
 	} {
 		r := run(t, command(t, append([]string{"__completeNoDesc"}, strings.Split(args, " ")...)...))
 		r.ends(t, 0)
@@ -183,8 +225,10 @@ func TestCompletion(t *testing.T) {
 		}
 	}
 	// A second interface is not offered, nor the files that are there.
-	r := run(t, command(t, "__completeNoDesc", "doctor", "eth0", ""))
-	if !strings.HasPrefix(r.stdout, ":4\n") {
-		t.Errorf("completed to %q", r.stdout)
+	for _, args := range []string{"doctor eth0 ", "perf write_bw ", "ping ", "version "} {
+		r := run(t, command(t, append([]string{"__completeNoDesc"}, strings.Split(args, " ")...)...))
+		if !strings.HasPrefix(r.stdout, ":4\n") {
+			t.Errorf("%q is completed to %q", args, r.stdout)
+		}
 	}
 }

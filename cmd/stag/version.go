@@ -21,6 +21,8 @@ mistake should begin with that.`,
   stag version -v
   stag version --json`,
 		Args: atMost(0),
+
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v, err := version.Read()
 			if err != nil {

@@ -4,6 +4,8 @@ package man
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,13 +33,52 @@ func Write(root *cobra.Command, dir string, v version.Info) error {
 		header.Date = &at
 	}
 	root.DisableAutoGenTag = true // a page that is made twice is the same
-	err := doc.GenManTreeFromOpts(root, doc.GenManTreeOptions{
-		Path:             dir,
-		CommandSeparator: "-",
-		Header:           &header,
-	})
-	if err != nil {
+	if err := tree(root, dir, header); err != nil {
 		return fmt.Errorf("write the pages into %s: %w", dir, err)
 	}
 	return nil
+}
+
+// tree writes the pages of cmd and of what is below it.
+func tree(cmd *cobra.Command, dir string, header doc.GenManHeader) error {
+	for _, below := range cmd.Commands() {
+		if !below.IsAvailableCommand() || below.IsAdditionalHelpTopicCommand() {
+			continue
+		}
+		if err := tree(below, dir, header); err != nil {
+			return err
+		}
+	}
+	var page strings.Builder
+	h := header // GenMan writes to it
+	if err := doc.GenMan(cmd, &h, &page); err != nil {
+		return err
+	}
+	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-") + "." + header.Section
+	return os.WriteFile(filepath.Join(dir, name), []byte(complete(page.String())), 0o644)
+}
+
+// exits is a section that the generator does not know. It is the same for all
+// commands.
+const exits = `.SH EXIT STATUS
+.TP
+\fB0\fP
+All went well.
+.TP
+\fB1\fP
+Something failed, or was interrupted: the last line on standard error says what.
+.TP
+\fB2\fP
+The command line is wrong. Nothing was done.
+
+
+`
+
+// complete gives a page the sections that the manual pages of a system have.
+func complete(page string) string {
+	page = strings.Replace(page, "\n.SH EXAMPLE\n", "\n.SH EXAMPLES\n", 1)
+	if at := strings.Index(page, ".SH EXAMPLES\n"); at >= 0 {
+		return page[:at] + exits + page[at:]
+	}
+	return page + exits
 }

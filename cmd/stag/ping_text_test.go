@@ -1,0 +1,90 @@
+package main
+
+import (
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/test/need"
+)
+
+// pingVolatile is what differs between pings: where memory is, its key, how long
+// it took, and what the adapter logs because of -v.
+var pingVolatile = []struct {
+	volatile *regexp.Regexp
+	mask     string
+}{
+	{regexp.MustCompile(`at 0x[0-9a-f]+, key 0x[0-9a-f]+`), "at ADDRESS, key STAG"},
+	{regexp.MustCompile(`\b\d+\.\d/\d+\.\d/\d+\.\d us`), "MIN/AVG/MAX us"},
+	{regexp.MustCompile(`"(seconds|min|avg|max)": [\d.e+-]+`), `"$1": N`},
+	{regexp.MustCompile(`(?m)^time=.* level=.*\n`), ""},
+}
+
+func maskedPing(text string) string {
+	for _, m := range pingVolatile {
+		text = m.volatile.ReplaceAllString(text, m.mask)
+	}
+	return mask(text)
+}
+
+// pingEnds are a server that listens, and a client of it.
+type pingEnds struct {
+	server *running
+	client func(args ...string) result
+}
+
+func pingOnLoopback(t *testing.T, args ...string) pingEnds {
+	port := freePort(t)
+	return pingEnds{
+		listening(t, onLoopback(t, port, append(args, "-s")...)),
+		func(args ...string) result { return run(t, onLoopback(t, port, append(args, "-c")...)) },
+	}
+}
+
+func pingAcrossPair(t *testing.T, args ...string) (e pingEnds) {
+	need.XDP(t)
+	p := newPair(t, pair.Config{})
+	at := func(side pair.Side, args []string) *exec.Cmd {
+		return command(t, append([]string{"ping", "-i", p.Ends[side].Name, "-a", p.Ends[pair.B].V4.Addr().String()}, args...)...)
+	}
+	must(t, p.Do(pair.B, func() error { e.server = listening(t, at(pair.B, append(args, "-s"))); return nil }))
+	e.client = func(args ...string) result { return inside(t, p, at(pair.A, append(args, "-c"))) }
+	return e
+}
+
+// TestPingText: what both ends print with everything told, over the kernel's TCP
+// and offloaded, and the summary as JSON.
+func TestPingText(t *testing.T) {
+	for name, serve := range map[string]func(*testing.T, ...string) pingEnds{"kernel": pingOnLoopback, "pair": pingAcrossPair} {
+		t.Run(name, func(t *testing.T) {
+			e := serve(t, "-V", "-d", "-v")
+			r := e.client("-C", "2", "-S", "24", "-V", "-d", "-v")
+			r.ends(t, 0)
+			// The server's lines are of two streams that become one here; the
+			// client's are kept apart.
+			golden(t, "ping_server_"+name, maskedPing(e.server.all(0)+"\n"))
+			golden(t, "ping_client_"+name, maskedPing(r.stdout))
+			golden(t, "ping_client_steps_"+name, maskedPing(r.stderr))
+
+			e = serve(t, "--json")
+			r = e.client("-C", "2", "--json", "-V")
+			r.ends(t, 0)
+			schema(t, "ping", r.stdout)
+			golden(t, "ping_json_"+name, maskedPing(r.stdout))
+			e.server.all(0)
+			schema(t, "ping", jsonOf(e.server.said))
+		})
+	}
+}
+
+// jsonOf is the JSON behind lines that are not.
+func jsonOf(said []string) string {
+	for i, line := range said {
+		if line == "{" {
+			return strings.Join(said[i:], "\n")
+		}
+	}
+	return ""
+}
