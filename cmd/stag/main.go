@@ -72,7 +72,7 @@ is wrong.`,
 		}
 		return usageError{fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())}
 	})
-	cmd.AddCommand(doctorCommand(), demoCommand(), perfCommand(), versionCommand(), completionCommand(), manCommand(), pingCommand(), showCommand(), metricsCommand(), loadCommand(), unloadCommand())
+	cmd.AddCommand(doctorCommand(), demoCommand(), perfCommand(), versionCommand(), completionCommand(), manCommand(), pingCommand(), showCommand(), metricsCommand(), loadCommand(), unloadCommand(), dumpCommand())
 	return cmd
 }
 

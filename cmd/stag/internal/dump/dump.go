@@ -1,0 +1,261 @@
+// Package dump is stag dump: what engines receive and send, as text or as a
+// file that Wireshark reads.
+//
+//	source.go     which engines, and the streams from them
+//	dump.go       from the streams to the output, and how it ends
+//	line.go       a packet taken apart; operation.go its RDMA, kind.go its kind
+//	print.go      text and JSON
+//	file.go       pcapng
+package dump
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
+	"github.com/stag-rdma/stag/rdma/report"
+)
+
+// DefaultSnapLen is more than any packet has.
+const DefaultSnapLen = 262144
+
+// Options say what to capture and where to put it.
+type Options struct {
+	Device string // interface; "": all
+	PID    int    // process; 0: all
+	Flow   uint32 // flow id; 0: all
+	QP     uint32 // QP number; 0: all
+	Kinds  []Kind // none: all
+
+	File    *os.File // pcapng goes there; nil: lines do, to Out
+	SnapLen int      // octets of each packet that the file gets
+	Count   uint64   // ends after so many packets; 0: does not
+	JSON    bool     // lines are JSON
+
+	Out   *os.File
+	Notes io.Writer // gets a line for each thing worth knowing
+}
+
+// filter is what an engine is asked for. Lines need headers only.
+func (o Options) filter(device string) report.Filter {
+	f := report.Filter{Device: device, Flow: o.Flow, QP: o.QP, SnapLen: HeadLen}
+	switch {
+	case o.File != nil && len(o.Kinds) == 0:
+		f.SnapLen = o.SnapLen
+	case o.File != nil:
+		f.SnapLen = max(o.SnapLen, HeadLen)
+	}
+	return f
+}
+
+// filterText is what is captured, for people.
+func (o Options) filterText() (text string) {
+	add := func(format string, args ...any) {
+		if text != "" {
+			text += " and "
+		}
+		text += fmt.Sprintf(format, args...)
+	}
+	if o.Flow != 0 {
+		add("flow %#x", o.Flow)
+	}
+	if o.QP != 0 {
+		add("qp %d", o.QP)
+	}
+	if len(o.Kinds) != 0 {
+		add("kind %v", o.Kinds)
+	}
+	return text
+}
+
+func (o Options) note(format string, args ...any) {
+	fmt.Fprintf(o.Notes, "stag: dump: "+format+"\n", args...)
+}
+
+// packet is one on its way to the output.
+type packet struct {
+	report.Packet
+	line   Line   // valid for printers, and where kinds matter
+	missed uint64 // packets that were lost since the one before
+}
+
+// output is where packets go.
+type output interface {
+	add(*source, packet) error
+	flush() (unwritten int, err error) // packets that could not be written
+	finish([]*source) error            // the last call
+}
+
+// ErrEngineGone says that the capture ended because no engine was left, and not
+// all of them ended in good order. It has been told.
+var ErrEngineGone = errors.New("an engine has gone")
+
+// run is a capture under way. It belongs to the goroutine of loop.
+type run struct {
+	Options
+	sources []*source
+	out     output
+	reader  reader
+	bad     bool // a source ended in bad order
+
+	captured, lost atomic.Uint64 // also for who says so in the end
+}
+
+// Run captures until ctx ends, o.Count packets have come, whoever reads the
+// output is gone, or no engine is left; none of these is an error, but
+// ErrEngineGone. It ends with a note of how many packets there were.
+func Run(ctx context.Context, o Options) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	sources, err := find(ctx, o)
+	if err != nil {
+		return err
+	}
+	r := &run{Options: o, sources: sources}
+	for _, s := range sources {
+		o.note("capturing on %s", s)
+	}
+	done := make(chan error, 1)
+	go func() { done <- r.do(ctx) }()
+	err = wait(ctx, done)
+	stop()
+	closeAll(sources)
+	fmt.Fprintf(o.Notes, "%s captured, %d lost\n", plural(r.captured.Load(), "packet"), r.lost.Load())
+	if errors.Is(err, syscall.EPIPE) {
+		return nil // who reads has seen enough
+	}
+	return err
+}
+
+// grace is how long an output may take to take what it was given, when the
+// capture is to end.
+const grace = 2 * time.Second
+
+// wait waits for the end of a run, but not for ever for an output that nobody
+// reads.
+func wait(ctx context.Context, done <-chan error) error {
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(grace):
+		return errors.New("the output takes nothing: its end is missing there")
+	}
+}
+
+// do is all of it but the waiting for outputs.
+func (r *run) do(ctx context.Context) (err error) {
+	if r.File != nil {
+		r.out, err = newFile(r.File, r.sources, r.SnapLen)
+	} else {
+		r.out = &printer{blocks: blocks{out: r.Out}, asJSON: r.JSON, pids: r.severalPIDs()}
+	}
+	if err != nil {
+		return err
+	}
+	if err := r.loop(ctx); err != nil {
+		return err
+	}
+	if err := r.out.finish(r.sources); err != nil {
+		return err
+	}
+	if r.bad && ctx.Err() == nil && !r.enough() {
+		return ErrEngineGone
+	}
+	return nil
+}
+
+func (r *run) severalPIDs() bool {
+	return slices.ContainsFunc(r.sources, func(s *source) bool { return s.PID != r.sources[0].PID })
+}
+
+// loop takes what comes until there is no more, or enough.
+func (r *run) loop(ctx context.Context) error {
+	events := make(chan event)
+	for _, s := range r.sources {
+		go s.read(ctx, events)
+	}
+	for left := len(r.sources); left > 0 && !r.enough(); {
+		var e event
+		select {
+		case e = <-events:
+		case <-ctx.Done():
+			return nil
+		}
+		if e.err != nil && ctx.Err() != nil {
+			return nil
+		}
+		if e.err != nil {
+			left--
+			r.bad = r.bad || e.err != io.EOF
+			r.note("%s ends: %s", e.from, engines.Clean(ending(e.err)))
+			continue
+		}
+		if err := r.take(e.from, e.batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) enough() bool { return r.Count != 0 && r.captured.Load() >= r.Count }
+
+// take writes a batch.
+func (r *run) take(s *source, b report.Batch) error {
+	if b.Lost > s.lost {
+		r.lost.Add(b.Lost - s.lost)
+		s.lost = b.Lost
+	}
+	for _, p := range b.Packets {
+		s.seen++
+		pk, ok := r.look(s, p)
+		if !ok {
+			continue
+		}
+		pk.missed, s.told = s.lost-s.told, s.lost
+		if err := r.out.add(s, pk); err != nil {
+			return err
+		}
+		if r.captured.Add(1); r.enough() {
+			break
+		}
+	}
+	unwritten, err := r.out.flush()
+	r.captured.Add(-uint64(unwritten))
+	return err
+}
+
+// look takes a packet apart, if anybody wants to know, and reports whether it is
+// one of those that were asked for.
+func (r *run) look(s *source, p report.Packet) (packet, bool) {
+	pk := packet{Packet: p}
+	if r.File == nil || len(r.Kinds) != 0 {
+		pk.line = r.reader.read(p)
+		pk.line.PID, pk.line.Adapter, pk.line.Device = s.PID, s.Adapter, s.device
+	}
+	if len(r.Kinds) != 0 && !slices.Contains(r.Kinds, pk.line.Kind) {
+		return packet{}, false
+	}
+	if r.File != nil && len(pk.Data) > r.SnapLen {
+		pk.Data = pk.Data[:r.SnapLen]
+	}
+	return pk, true
+}
+
+func plural(n uint64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,121 @@
+package dump
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/version"
+)
+
+// file writes packets as pcapng: one interface for each device of each adapter.
+type file struct {
+	blocks
+	ng    *pcapgo.NgWriter
+	start time.Time
+}
+
+// newFile writes the headers for these sources, which get their numbers.
+func newFile(out *os.File, sources []*source, snapLen int) (*file, error) {
+	f := &file{blocks: blocks{out: out}, start: time.Now()}
+	for i, s := range sources {
+		s.number = i
+		intf := pcapgo.NgInterface{
+			Name: s.device, Description: fmt.Sprintf("pid %d (%s), adapter %d", s.PID, s.program, s.Adapter),
+			OS: runtime.GOOS, LinkType: layers.LinkTypeEthernet, SnapLength: uint32(snapLen), Filter: s.filterText,
+		}
+		var err error
+		if i == 0 {
+			f.ng, err = pcapgo.NewNgWriterInterface(&f.blocks, intf, pcapgo.NgWriterOptions{SectionInfo: section()})
+		} else {
+			_, err = f.ng.AddInterface(intf)
+		}
+		if err := errors.Join(err, f.block()); err != nil {
+			return nil, err
+		}
+	}
+	_, err := f.flush()
+	return f, err
+}
+
+// section is what the file says of its origin.
+func section() pcapgo.NgSectionInfo {
+	info := pcapgo.NgSectionInfo{Hardware: runtime.GOARCH, OS: runtime.GOOS, Application: "stag dump"}
+	if v, err := version.Read(); err == nil {
+		info.Application += " " + v.Version
+		info.OS += " " + v.Kernel
+	}
+	return info
+}
+
+// block notes that what was written so far ends with a whole block.
+func (f *file) block() error {
+	defer f.end()
+	return f.ng.Flush() // to blocks
+}
+
+// add takes one packet.
+func (f *file) add(s *source, p packet) error {
+	queue := uint32(p.Queue)
+	o := pcapgo.NgPacketOptions{
+		Comments: []string{comment(p)},
+		Flags:    &pcapgo.NgEpbFlags{Direction: pcapgo.NgEpbFlagDirectionInbound},
+		Queue:    &queue,
+	}
+	if p.Out {
+		o.Flags.Direction = pcapgo.NgEpbFlagDirectionOutbound
+	}
+	if p.missed > 0 {
+		o.DropCount = &p.missed
+	}
+	ci := gopacket.CaptureInfo{Timestamp: p.At, CaptureLength: len(p.Data), Length: max(p.Length, len(p.Data)), InterfaceIndex: s.number}
+	if err := f.ng.WritePacketWithOptions(ci, p.Data, o); err != nil {
+		return err
+	}
+	return f.block()
+}
+
+// comment is what the frame itself does not say.
+func comment(p packet) string {
+	text := "in"
+	if p.Out {
+		text = "out"
+	}
+	text += fmt.Sprintf(" queue %d", p.Queue)
+	if p.Flow != 0 {
+		text += fmt.Sprintf(" flow %#x", p.Flow)
+	}
+	if p.QP != 0 {
+		text += fmt.Sprintf(" qp %d", p.QP)
+	}
+	return text
+}
+
+// finish adds what was counted for each source.
+func (f *file) finish(sources []*source) error {
+	now := time.Now()
+	for _, s := range sources {
+		err := f.ng.WriteInterfaceStats(s.number, pcapgo.NgInterfaceStatistics{
+			LastUpdate: now, StartTime: f.start, EndTime: now,
+			PacketsReceived: s.seen + s.lost, PacketsDropped: s.lost,
+		})
+		if err := errors.Join(err, f.block()); err != nil {
+			return err
+		}
+	}
+	_, err := f.flush()
+	return err
+}
+
+// IsTerminal reports whether f is one: no place for a capture.
+func IsTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}

@@ -1,0 +1,66 @@
+package dump
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// Kind is what sort of packet one is, by what its payload begins with.
+type Kind string
+
+const (
+	Write        Kind = "write"
+	ReadRequest  Kind = "read-request"
+	ReadResponse Kind = "read-response"
+	Send         Kind = "send" // of all sorts
+	Terminate    Kind = "terminate"
+	Ack          Kind = "ack"   // without payload: also a FIN or RST
+	Data         Kind = "data"  // payload that begins with no FPDU
+	ICMP         Kind = "icmp"  // a router's word that a packet was too big
+	Other        Kind = "other" // what cannot be taken apart
+)
+
+// Kinds are all there are.
+var Kinds = []Kind{Write, ReadRequest, ReadResponse, Send, Terminate, Ack, Data, ICMP, Other}
+
+// ParseKinds reads a list of kinds with commas between them.
+func ParseKinds(list []string) (kinds []Kind, err error) {
+	for _, name := range list {
+		k := Kind(strings.TrimSpace(name))
+		if !slices.Contains(Kinds, k) {
+			return nil, fmt.Errorf("no kind %q: choose of %s", k, KindNames())
+		}
+		kinds = append(kinds, k)
+	}
+	return kinds, nil
+}
+
+// KindNames are all kinds, with commas between them.
+func KindNames() string {
+	names := make([]string, len(Kinds))
+	for i, k := range Kinds {
+		names[i] = string(k)
+	}
+	return strings.Join(names, ",")
+}
+
+// kindOf is the kind of an operation. ok is false for those that stag does not
+// have.
+func kindOf(op wire.Opcode) (k Kind, ok bool) {
+	switch op {
+	case wire.OpWrite:
+		return Write, true
+	case wire.OpReadRequest:
+		return ReadRequest, true
+	case wire.OpReadResponse:
+		return ReadResponse, true
+	case wire.OpSend, wire.OpSendInvalidate, wire.OpSendSE, wire.OpSendSEInvalidate:
+		return Send, true
+	case wire.OpTerminate:
+		return Terminate, true
+	}
+	return "", false
+}

@@ -1,0 +1,151 @@
+package dump
+
+import (
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/rdma/report"
+)
+
+// Line is one packet, taken apart: what is printed of it.
+type Line struct {
+	Time      time.Time `json:"time"`
+	PID       int       `json:"pid"`
+	Adapter   int       `json:"adapter"` // tells the adapters of a process apart
+	Device    string    `json:"device"`
+	Queue     uint16    `json:"queue"`
+	Direction string    `json:"direction"` // in, out
+	Flow      uint32    `json:"flow"`      // 0: none
+	QP        uint32    `json:"qp"`        // 0: none that is known
+	Length    int       `json:"length"`    // of the frame, octets
+	Kind      Kind      `json:"kind"`
+
+	VLAN        uint16     `json:"vlan,omitempty"`
+	Source      string     `json:"source,omitempty"` // address and port; of ICMP, address
+	Destination string     `json:"destination,omitempty"`
+	TCP         *TCP       `json:"tcp,omitempty"`
+	RDMA        *Operation `json:"rdma,omitempty"`
+	TooBig      *TooBig    `json:"too_big,omitempty"`
+	Problem     string     `json:"problem,omitempty"` // why it could not be taken apart
+
+	v6 bool
+}
+
+// TCP is a segment's header.
+type TCP struct {
+	Flags  string      `json:"flags"` // as tcpdump writes them
+	Seq    uint32      `json:"seq"`
+	Ack    *uint32     `json:"ack,omitempty"`
+	Window uint16      `json:"window"` // as on the wire, not scaled
+	TSVal  *uint32     `json:"ts_val,omitempty"`
+	TSEcr  *uint32     `json:"ts_ecr,omitempty"`
+	SACK   [][2]uint32 `json:"sack,omitempty"` // left, right
+	Length int         `json:"length"`         // of the payload, octets
+}
+
+// TooBig is a router's word about a segment of ours.
+type TooBig struct {
+	MTU         uint32 `json:"mtu"` // octets; 0: it did not say
+	Source      string `json:"source"`
+	Destination string `json:"destination"`
+	Seq         uint32 `json:"seq"`
+}
+
+// reader takes packets apart. It belongs to one goroutine.
+type reader struct {
+	frame []byte
+	pkt   wire.Packet
+}
+
+// HeadLen is how many octets of a packet are looked at: all headers, from
+// Ethernet to that of a Read Request, with room to spare.
+const HeadLen = 256
+
+// read takes p apart, as far as it is there.
+func (r *reader) read(p report.Packet) Line {
+	l := Line{
+		Time: p.At, Device: p.Device, Queue: p.Queue, Direction: "in",
+		Flow: p.Flow, QP: p.QP, Length: p.Length, Kind: Other,
+	}
+	if p.Out {
+		l.Direction = "out"
+	}
+	// Parsers want the packet in its full length: what was cut off is zeros.
+	r.frame = append(append(r.frame[:0], p.Data...), make([]byte, max(0, p.Length-len(p.Data)))...)
+	if why := wire.ParsePacket(r.frame, &r.pkt); why != wire.OK {
+		l.Problem = why.String()
+		return l
+	}
+	l.VLAN, l.v6 = r.pkt.VLAN, r.pkt.Family == wire.V6
+	if r.pkt.ICMP {
+		r.readTooBig(&l)
+		return l
+	}
+	r.readTCP(&l, len(p.Data))
+	return l
+}
+
+func (r *reader) readTooBig(l *Line) {
+	t := &r.pkt.TooBig
+	l.Kind, l.Source, l.Destination = ICMP, address(r.pkt.Src).String(), address(r.pkt.Dst).String()
+	l.TooBig = &TooBig{MTU: t.MTU, Source: end(t.Src, t.SrcPort), Destination: end(t.Dst, t.DstPort), Seq: uint32(t.Seq)}
+}
+
+// readTCP looks at a segment of whose frame the first captured octets are there.
+func (r *reader) readTCP(l *Line, captured int) {
+	p, h := &r.pkt, &r.pkt.TCP
+	l.Source, l.Destination = end(p.Src, h.SrcPort), end(p.Dst, h.DstPort)
+	l.TCP = &TCP{Flags: flags(h.Flags), Seq: uint32(h.Seq), Window: h.Window, Length: p.End - p.Payload}
+	if h.Flags&wire.ACK != 0 {
+		ack := uint32(h.Ack)
+		l.TCP.Ack = &ack
+	}
+	if h.HasTS {
+		val, ecr := h.TSVal, h.TSEcr
+		l.TCP.TSVal, l.TCP.TSEcr = &val, &ecr
+	}
+	for _, b := range h.SACK[:h.NSACK] {
+		l.TCP.SACK = append(l.TCP.SACK, [2]uint32{uint32(b.Left), uint32(b.Right)})
+	}
+	if l.Kind = Ack; p.Payload == p.End {
+		return
+	}
+	l.Kind = Data
+	if there := min(captured, p.End); there > p.Payload {
+		if op, kind, ok := parseOperation(r.frame[p.Payload:there]); ok {
+			l.Kind, l.RDMA = kind, op
+		}
+	}
+}
+
+// letters are how tcpdump writes flags, in its order.
+var letters = []struct {
+	flag   wire.TCPFlags
+	letter string
+}{
+	{wire.FIN, "F"}, {wire.SYN, "S"}, {wire.RST, "R"}, {wire.PSH, "P"}, {wire.ACK, "."}, {wire.URG, "U"}, {wire.ECE, "E"}, {wire.CWR, "W"},
+}
+
+func flags(f wire.TCPFlags) string {
+	var b strings.Builder
+	for _, l := range letters {
+		if f&l.flag != 0 {
+			b.WriteString(l.letter)
+		}
+	}
+	if b.Len() == 0 {
+		return "none"
+	}
+	return b.String()
+}
+
+func address(octets []byte) netip.Addr {
+	a, _ := netip.AddrFromSlice(octets) // 4 or 16 of them
+	return a
+}
+
+func end(octets []byte, port uint16) string {
+	return netip.AddrPortFrom(address(octets), port).String()
+}

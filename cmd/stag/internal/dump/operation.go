@@ -1,0 +1,116 @@
+package dump
+
+import (
+	"encoding/binary"
+
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// Operation is the DDP segment in the FPDU that a payload begins with.
+type Operation struct {
+	Name   string  `json:"operation"` // as RFC 5040 has it
+	STag   string  `json:"stag,omitempty"`
+	Offset uint64  `json:"offset"` // tagged offset, or message offset
+	Queue  *uint32 `json:"queue,omitempty"`
+	MSN    *uint32 `json:"msn,omitempty"`
+	Length int     `json:"length"` // of the segment's payload, octets
+	Last   bool    `json:"last"`   // of its message
+
+	Invalidate string     `json:"invalidate,omitempty"` // STag that a Send invalidates
+	Read       *ReadWords `json:"read,omitempty"`
+	Error      *ErrorCode `json:"error,omitempty"`
+}
+
+// ReadWords is what an RDMA Read Request asks for.
+type ReadWords struct {
+	SinkSTag     string `json:"sink_stag"`
+	SinkOffset   uint64 `json:"sink_offset"`
+	SourceSTag   string `json:"source_stag"`
+	SourceOffset uint64 `json:"source_offset"`
+	Length       uint32 `json:"length"` // octets
+}
+
+// ErrorCode is what a Terminate says.
+type ErrorCode struct {
+	Layer uint8 `json:"layer"`
+	Type  uint8 `json:"type"`
+	Code  uint8 `json:"code"`
+}
+
+// parseOperation looks at the beginning of a payload, of which b is what there
+// is. ok is false when it does not look like an FPDU: nothing there but the
+// values of a few fields tells one from the middle of another.
+func parseOperation(b []byte) (op *Operation, kind Kind, ok bool) {
+	if len(b) > wire.MarkerLen && binary.BigEndian.Uint32(b) == 0 {
+		b = b[wire.MarkerLen:] // a Marker that an FPDU begins behind
+	}
+	if len(b) < wire.FPDUHeadLen {
+		return nil, "", false
+	}
+	length := int(binary.BigEndian.Uint16(b))
+	ulpdu := b[wire.FPDUHeadLen:]
+	if len(ulpdu) > length {
+		ulpdu = ulpdu[:length]
+	}
+	if wire.IsTagged(ulpdu) {
+		return parseTagged(ulpdu, length)
+	}
+	return parseUntagged(ulpdu, length)
+}
+
+// plausible reports whether the first two octets of a ULPDU are DDP's and RDMAP's
+// of version 1, with all reserved bits 0.
+func plausible(ulpdu []byte) bool {
+	const ddpRest, ddp, rdmapRest, rdmap = 0x3f, wire.DDPVersion, 0xf0, wire.RDMAPVersion << 6
+	return ulpdu[0]&ddpRest == ddp && ulpdu[1]&rdmapRest == rdmap
+}
+
+func parseTagged(ulpdu []byte, length int) (*Operation, Kind, bool) {
+	h, _, ok := wire.ParseTagged(ulpdu)
+	if !ok || !plausible(ulpdu) {
+		return nil, "", false
+	}
+	kind, ok := kindOf(h.Opcode())
+	if !ok || kind != Write && kind != ReadResponse {
+		return nil, "", false
+	}
+	return &Operation{
+		Name: h.Opcode().String(), STag: h.STag().String(), Offset: h.TO(), Length: length - wire.TaggedLen, Last: h.Last(),
+	}, kind, true
+}
+
+func parseUntagged(ulpdu []byte, length int) (*Operation, Kind, bool) {
+	h, payload, ok := wire.ParseUntagged(ulpdu)
+	if !ok || !plausible(ulpdu) {
+		return nil, "", false
+	}
+	queue, msn := h.Queue(), h.MSN()
+	op := &Operation{Name: h.Opcode().String(), Offset: uint64(h.MO()), Queue: &queue, MSN: &msn, Length: length - wire.UntaggedLen, Last: h.Last()}
+	kind, ok := kindOf(h.Opcode())
+	switch {
+	case !ok:
+		return nil, "", false
+	case kind == Send && queue == wire.QueueSend:
+		if o := h.Opcode(); o == wire.OpSendInvalidate || o == wire.OpSendSEInvalidate {
+			op.Invalidate = h.Invalidate().String()
+		}
+	case kind == ReadRequest && queue == wire.QueueReadRequest:
+		op.Read = parseRead(payload)
+	case kind == Terminate && queue == wire.QueueTerminate:
+		if t, ok := wire.ParseTerminate(payload); ok {
+			op.Error = &ErrorCode{t.Layer, t.Type, t.Code}
+		}
+	default:
+		return nil, "", false
+	}
+	return op, kind, true
+}
+
+// parseRead is what a Read Request asks for; nil when not all of it is there.
+func parseRead(payload []byte) *ReadWords {
+	f, ok := wire.ParseReadRequest(payload)
+	if !ok {
+		return nil
+	}
+	return &ReadWords{f.SinkSTag.String(), f.SinkTO, f.SourceSTag.String(), f.SourceTO, f.Size}
+}

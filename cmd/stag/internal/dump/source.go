@@ -1,0 +1,165 @@
+package dump
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
+	"github.com/stag-rdma/stag/rdma/control"
+	"github.com/stag-rdma/stag/rdma/report"
+)
+
+// source is one device of one adapter, whose packets come as a stream of their
+// own.
+type source struct {
+	control.Endpoint
+	device     string
+	program    string
+	filterText string // what the capture is about, for people; "": all
+	stream     *control.Capture
+	number     int // of the interface in a file
+
+	// Owned by who writes.
+	seen uint64 // packets that came
+	lost uint64 // packets that were lost before they came
+	told uint64 // those of lost that a packet in the file has told of
+}
+
+func (s *source) String() string {
+	return fmt.Sprintf("%s of pid %d (%s)", s.device, s.PID, s.program)
+}
+
+// event is what a source has to say: a batch, or why it has ended.
+type event struct {
+	from  *source
+	batch report.Batch
+	err   error
+}
+
+// read hands over what comes, until the source ends.
+func (s *source) read(ctx context.Context, to chan<- event) {
+	for {
+		b, err := s.stream.Next()
+		select {
+		case to <- event{s, b, err}:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// find begins a capture on every device that was asked for. notes get a line
+// for every engine that did not answer.
+func find(ctx context.Context, o Options) (sources []*source, err error) {
+	list, err := control.Engines(o.PID)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := engines.Ask(ctx, engines.Asking{PID: o.PID})
+	if err != nil {
+		return nil, err
+	}
+	var why refusals
+	for _, f := range answer.Failed {
+		why.failed = append(why.failed, f.Err)
+		o.note("%v", f.Err)
+	}
+	for _, from := range answer.Sources {
+		at := slices.IndexFunc(list, func(e control.Endpoint) bool { return e.PID == from.PID && e.Adapter == from.Adapter })
+		if from.Instance != "" || at < 0 {
+			continue // pins, or an engine that began just now
+		}
+		found, err := begin(ctx, list[at], from.Engine, o, &why)
+		sources = append(sources, found...)
+		if err != nil {
+			closeAll(sources)
+			return nil, err
+		}
+	}
+	if len(sources) == 0 {
+		return nil, why.err(o)
+	}
+	return sources, nil
+}
+
+// begin begins a capture on the devices of one adapter.
+func begin(ctx context.Context, e control.Endpoint, r report.Engine, o Options, why *refusals) (sources []*source, err error) {
+	for _, d := range r.Devices {
+		name := engines.Clean(d.Name)
+		s := &source{Endpoint: e, device: name, program: engines.Clean(r.Program), filterText: o.filterText()}
+		switch {
+		case d.Name == report.KernelDevice:
+			why.kernel = append(why.kernel, e.PID)
+			continue
+		case o.Device != "" && d.Name != o.Device:
+			why.devices = append(why.devices, s.String())
+			continue
+		}
+		s.stream, err = e.Capture(ctx, o.filter(d.Name))
+		switch {
+		case ctx.Err() != nil:
+			return sources, context.Cause(ctx)
+		case err != nil:
+			why.refused = append(why.refused, err)
+		default:
+			sources = append(sources, s)
+		}
+	}
+	return sources, nil
+}
+
+func closeAll(sources []*source) {
+	for _, s := range sources {
+		s.stream.Close() // nothing is expected of it any more
+	}
+}
+
+// refusals are why engines are not captured.
+type refusals struct {
+	failed  []error  // they do not answer
+	refused []error  // they do, but not so
+	kernel  []int    // they have no device but the kernel's
+	devices []string // which are not those asked for
+}
+
+// err is what is in the way when there is nothing to capture.
+func (r refusals) err(o Options) error {
+	switch {
+	case len(r.refused) > 0:
+		return oneLine(r.refused)
+	case len(r.devices) > 0:
+		return fmt.Errorf("no engine has device %s: there is %s", o.Device, strings.Join(r.devices, ", "))
+	case len(r.kernel) > 0:
+		return fmt.Errorf("pid %d has no port but the kernel's: its packets are the kernel's, so use tcpdump", r.kernel[0])
+	case len(r.failed) > 0:
+		return errors.New("no engine answers that could be captured")
+	}
+	return errors.New("no engine runs that this user may look into: root may look into any, others into their own")
+}
+
+// oneLine says what several have said.
+func oneLine(errs []error) error {
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	texts := make([]string, len(errs))
+	for i, err := range errs {
+		texts[i] = err.Error()
+	}
+	return fmt.Errorf("no engine can do it: %s", strings.Join(texts, "; "))
+}
+
+// ending says how a source ended.
+func ending(err error) string {
+	if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return "its adapter has been closed"
+	}
+	return err.Error()
+}
