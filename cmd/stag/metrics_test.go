@@ -1,0 +1,430 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/rdma/control"
+	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/test/need"
+)
+
+// series are what a scrape gave, by name.
+type series map[string]*dto.MetricFamily
+
+// parseSeries reads what Prometheus would.
+func parseSeries(t *testing.T, text string) series {
+	t.Helper()
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	all, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return all
+}
+
+// of are the values of a metric whose series have these labels, in pairs of
+// name and value.
+func (s series) of(name string, labels ...string) (values []float64) {
+	for _, m := range s["stag_"+name].GetMetric() {
+		have := map[string]string{}
+		for _, l := range m.GetLabel() {
+			have[l.GetName()] = l.GetValue()
+		}
+		all := true
+		for i := 0; i < len(labels); i += 2 {
+			all = all && have[labels[i]] == labels[i+1]
+		}
+		if all {
+			values = append(values, m.GetCounter().GetValue()+m.GetGauge().GetValue())
+		}
+	}
+	return values
+}
+
+// is demands one series, with this value.
+func (s series) is(t *testing.T, want float64, name string, labels ...string) {
+	t.Helper()
+	if got := s.of(name, labels...); len(got) != 1 || got[0] != want {
+		t.Errorf("stag_%s%q is %v, want %v", name, labels, got, want)
+	}
+}
+
+// exporter is `stag metrics` that serves.
+type exporter struct {
+	*running
+	url string
+}
+
+func (h host) export(args ...string) exporter {
+	h.Helper()
+	return h.exporting(command(h.T, append([]string{"metrics", "--listen", "127.0.0.1:0"}, args...)...))
+}
+
+func (h host) exporting(cmd *exec.Cmd) exporter {
+	h.Helper()
+	x := launch(h.T, h.at(cmd))
+	x.until("Metrics at ")
+	last := x.said[len(x.said)-1]
+	go func() { // what -v says
+		for range x.lines {
+		}
+	}()
+	return exporter{x, regexp.MustCompile(`http://\S+`).FindString(last)}
+}
+
+// get is a page, and its status.
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	client := http.Client{Timeout: patience}
+	resp, err := client.Get(url)
+	must(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	must(t, err)
+	return resp.StatusCode, string(text)
+}
+
+func (x exporter) scrape() series {
+	x.Helper()
+	code, text := get(x.T, x.url)
+	if code != http.StatusOK {
+		x.Fatalf("status %d: %s", code, text)
+	}
+	return parseSeries(x.T, text)
+}
+
+// interrupted demands a good end.
+func (x exporter) interrupted() {
+	x.Helper()
+	must(x.T, x.cmd.Process.Signal(os.Interrupt))
+	x.cmd.Wait()
+	if code := x.cmd.ProcessState.ExitCode(); code != 0 {
+		x.Errorf("exit code %d after Ctrl-C", code)
+	}
+}
+
+// TestMetricsOverPair: a scrape over HTTP says what the engines do, which are
+// asked before and after it.
+func TestMetricsOverPair(t *testing.T) {
+	before := tracesOf(t)
+	p := newPair(t, pair.Config{})
+	h := newHost(t)
+	ends, x := h.ping(p), h.export("--per-qp")
+	pid := ends.server.cmd.Process.Pid
+	first := reportOf(t, pid)
+	s := x.scrape()
+	last := reportOf(t, pid)
+	id, device := []string{"pid", ends.pid(), "adapter", "1", "program", "stag"}, p.Ends[pair.B].Name
+	s.is(t, 1, "engine_up", id...)
+	s.is(t, 1, "engine_up", "pid", fmt.Sprint(ends.client.cmd.Process.Pid))
+	s.is(t, 4, "state_id", append(id, "device", device, "port", "1")...)
+	s.is(t, 1500, "port_mtu_bytes", append(id, "device", device)...)
+	s.is(t, 1, "flows", "device", device, "netns", fmt.Sprint(first.Netns), "state", "live")
+	s.is(t, 1, "qps", append(id, "state", "RTS")...)
+	for name, counter := range map[string]string{
+		"port_data_received_bytes_total":      "engine.rx_octets",
+		"port_data_transmitted_bytes_total":   "engine.tx_octets",
+		"port_packets_received_total":         "engine.rx_packets",
+		"port_packets_transmitted_total":      "engine.tx_packets",
+		"tcp_segments_received_total":         "tcp.segs_in",
+		"tcp_received_bytes_total":            "tcp.octets_in",
+		"xsk_received_frames_total":           "xsk.rx",
+		"steer_packets_total":                 "steer.steered",
+		"qp_send_received_bytes_total":        "rdmap.send_octets_in",
+		"qp_read_transmitted_bytes_total":     "rdmap.read_octets_out",
+		"tcp_retransmitted_segments_total":    "tcp.retransmits",
+		"xsk_rx_dropped_total":                "xsk_kernel.rx_dropped",
+		"qp_tcp_retransmitted_segments_total": "tcp.retransmits",
+	} {
+		labels := append(id, "device", device)
+		if strings.HasPrefix(name, "steer_") {
+			labels = []string{"device", device, "reason", "steered"}
+		} else if strings.HasPrefix(name, "qp_") {
+			labels = id
+		}
+		got := s.of(name, labels...)
+		if low, high := total(first, counter), total(last, counter); len(got) != 1 || got[0] < low || got[0] > high {
+			t.Errorf("stag_%s is %v, and the engine counted %v before and %v after", name, got, low, high)
+		}
+	}
+	if total(first, "engine.rx_packets") == 0 || total(last, "engine.rx_packets") == total(first, "engine.rx_packets") {
+		t.Error("nothing goes on")
+	}
+	ends.end()
+	if now := x.scrape(); len(now.of("engine_up")) != 0 || len(now.of("port_packets_received_total")) != 0 {
+		t.Error("the series of engines that are gone have not ended")
+	}
+	x.interrupted()
+	before.gone(t)
+}
+
+// reportOf asks the engine itself.
+func reportOf(t *testing.T, pid int) report.Engine {
+	t.Helper()
+	list, err := control.Engines(pid)
+	must(t, err)
+	r, err := list[0].Report(context.Background())
+	must(t, err)
+	return r
+}
+
+// total is a counter, summed over all that the engine says, but not the flows.
+func total(e report.Engine, name string) (n float64) {
+	all := e.Counters
+	for _, q := range e.Queues {
+		all = append(all, q.Counters...)
+	}
+	for _, qp := range e.QPs {
+		all = append(all, qp.Counters...)
+	}
+	for _, c := range all {
+		if c.Layer+"."+c.Name == name {
+			n += float64(c.Value)
+		}
+	}
+	return n
+}
+
+// metricsMasks are what is volatile in the text of --once.
+var metricsMasks = []struct {
+	volatile *regexp.Regexp
+	mask     string
+}{
+	{regexp.MustCompile(`pid="\d+"`), `pid="PID"`},
+	{regexp.MustCompile(`(?m)^stag_build_info{.*`), "stag_build_info{...} 1"},
+	{regexp.MustCompile(`(?m)^stag_scrape_duration_seconds .*`), "stag_scrape_duration_seconds N"},
+}
+
+// TestMetricsOnce: the text for the textfile collector.
+func TestMetricsOnce(t *testing.T) {
+	h := newHost(t)
+	h.act("well")
+	r := run(t, h.at(command(t, "metrics", "--once")))
+	r.ends(t, 0)
+	parseSeries(t, r.stdout).is(t, 1, "engine_up", "program", "actor")
+	text := r.stdout
+	for _, m := range metricsMasks {
+		text = m.volatile.ReplaceAllString(text, m.mask)
+	}
+	golden(t, "metrics", text)
+}
+
+// TestMetricsNobody: no engine is no failure.
+func TestMetricsNobody(t *testing.T) {
+	h := newHost(t)
+	x := h.export()
+	s := x.scrape()
+	if len(s.of("build_info")) != 1 || len(s.of("engine_up")) != 0 {
+		t.Errorf("%v", s)
+	}
+	for _, n := range s.of("scrape_errors_total") {
+		if n != 0 {
+			t.Errorf("%v errors", n)
+		}
+	}
+	root := strings.TrimSuffix(x.url, "/metrics")
+	if code, page := get(t, root+"/"); code != http.StatusOK || !strings.Contains(page, `<a href="/metrics">`) {
+		t.Errorf("status %d: %s", code, page)
+	}
+	if code, _ := get(t, root+"/metric"); code != http.StatusNotFound {
+		t.Errorf("status %d", code)
+	}
+	x.interrupted()
+}
+
+// TestMetricsFaults: an engine that does not answer, for whatever reason, does
+// not hide the others.
+func TestMetricsFaults(t *testing.T) {
+	for name, c := range map[string]struct {
+		how, reason string
+		up          []float64
+	}{
+		"hangs":   {"hang", "timeout", []float64{0}},
+		"stopped": {"well", "timeout", []float64{0}},
+		"killed":  {"hang", "gone", nil},
+		"newer":   {"schema", "schema", []float64{0}},
+		"broken":  {"refuse", "other", []float64{0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			good, bad := h.act("well"), h.act(c.how)
+			if name == "stopped" {
+				must(t, bad.cmd.Process.Signal(syscall.SIGSTOP))
+			}
+			x := h.export("-v")
+			if name == "killed" {
+				go func() {
+					bad.out.ReadString('\n') // it is being asked
+					bad.cmd.Process.Kill()
+				}()
+			}
+			s := x.scrape()
+			s.is(t, 1, "engine_up", "pid", good.pid())
+			s.is(t, 1, "info", "pid", good.pid(), "device", "act0")
+			s.is(t, 1, "scrape_errors_total", "reason", c.reason)
+			if up := s.of("engine_up", "pid", bad.pid()); fmt.Sprint(up) != fmt.Sprint(c.up) {
+				t.Errorf("up is %v, want %v", up, c.up)
+			}
+			x.interrupted()
+		})
+	}
+}
+
+// TestMetricsImpatient: Prometheus gets an answer before it gives up.
+func TestMetricsImpatient(t *testing.T) {
+	h := newHost(t)
+	good := h.act("well")
+	h.act("hang")
+	x := h.export()
+	req, err := http.NewRequest(http.MethodGet, x.url, nil)
+	must(t, err)
+	req.Header.Set("X-Prometheus-Scrape-Timeout-Seconds", "0.5")
+	resp, err := http.DefaultClient.Do(req)
+	must(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	must(t, err)
+	s := parseSeries(t, string(text))
+	s.is(t, 1, "engine_up", "pid", good.pid())
+	if took := s.of("scrape_duration_seconds"); len(took) != 1 || took[0] >= 2 {
+		t.Errorf("it waited %v s", took)
+	}
+	x.interrupted()
+}
+
+// TestMetricsInterrupted: a scrape that is under way is answered first.
+func TestMetricsInterrupted(t *testing.T) {
+	h := newHost(t)
+	slow := h.act("hang")
+	x := h.export()
+	go func() {
+		slow.out.ReadString('\n')
+		x.cmd.Process.Signal(os.Interrupt)
+	}()
+	s := x.scrape()
+	s.is(t, 0, "engine_up", "pid", slow.pid())
+	x.cmd.Wait()
+	if code := x.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestMetricsOfAnother: root's engines are seen, and not asked, by others, who
+// are told so.
+func TestMetricsOfAnother(t *testing.T) {
+	need.Root(t)
+	h := newHost(t)
+	a := h.act("well")
+	cmd := h.at(as(command(t, "metrics", "--listen", "127.0.0.1:0")))
+	x := launch(t, cmd)
+	x.until("only this user's engines are seen: run as root")
+	x.until("Metrics at ")
+	e := exporter{x, regexp.MustCompile(`http://\S+`).FindString(x.said[len(x.said)-1])}
+	s := e.scrape()
+	s.is(t, 0, "engine_up", "pid", a.pid())
+	s.is(t, 1, "scrape_errors_total", "reason", "permission")
+	s.is(t, 0, "scrape_errors_total", "reason", "pins")
+	e.interrupted()
+}
+
+// TestMetricsNowhere: what is in the way of listening is one line.
+func TestMetricsNowhere(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	taken := l.Addr().String()
+	for args, c := range map[string]struct {
+		code int
+		says string
+	}{
+		"--listen 17174":                 {exitUsage, "give ADDRESS:PORT"},
+		"--listen 127.0.0.1":             {exitUsage, "give ADDRESS:PORT"},
+		"--listen 127.0.0.1:":            {exitUsage, "give ADDRESS:PORT"},
+		"--listen 127.0.0.1:x":           {exitUsage, "give ADDRESS:PORT"},
+		"--listen 127.0.0.1:65536":       {exitUsage, "give ADDRESS:PORT"},
+		"--listen ::1:17174":             {exitUsage, "[::1]:17174"},
+		"--once --listen 127.0.0.1:1717": {exitUsage, "choose one"},
+		"eth0":                           {exitUsage, "unexpected argument"},
+		"--listen " + taken:              {exitFailed, taken + " is in use by another process: choose another --listen"},
+		"--listen 192.0.2.77:17174":      {exitFailed, "192.0.2.77:17174 is no address of this host"},
+	} {
+		t.Run(args, func(t *testing.T) {
+			r := run(t, command(t, append([]string{"metrics"}, strings.Fields(args)...)...))
+			r.ends(t, c.code)
+			if r.stdout != "" || strings.Count(r.stderr, "\n") != 1 || !strings.HasPrefix(r.stderr, "stag: metrics: ") || !strings.Contains(r.stderr, c.says) {
+				t.Errorf("printed %q and %q, want one line that says %q", r.stdout, r.stderr, c.says)
+			}
+		})
+	}
+}
+
+// TestMetricsUnread: a reader that goes away is a failure, in one line.
+func TestMetricsUnread(t *testing.T) {
+	r, w, err := os.Pipe()
+	must(t, err)
+	r.Close()
+	cmd := newHost(t).at(command(t, "metrics", "--once"))
+	var errs strings.Builder
+	cmd.Stdout, cmd.Stderr = w, &errs
+	must(t, cmd.Start())
+	w.Close()
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != exitFailed || strings.Count(errs.String(), "\n") != 1 || !strings.Contains(errs.String(), "broken pipe") {
+		t.Errorf("exit code %d, %q", code, errs.String())
+	}
+}
+
+// TestMetricsPinned: a program that was loaded to stay counts without an engine,
+// and goes on counting when one adopts it and leaves it again.
+func TestMetricsPinned(t *testing.T) {
+	need.Root(t)
+	must(t, os.MkdirAll(loader.Root, 0o755)) // which stays
+	before := tracesOf(t)
+	p := newPair(t, pair.Config{})
+	h, device := newHost(t), p.Ends[pair.A].Name
+	inside(t, p, command(t, "load", device, "--instance", "metrics")).ends(t, 0)
+	once := func() series {
+		r := inside(t, p, h.at(command(t, "metrics", "--once")))
+		r.ends(t, 0)
+		return parseSeries(t, r.stdout)
+	}
+	s := once()
+	s.is(t, 1, "pinned_info", "device", device, "instance", "metrics", "state", "unused")
+	s.is(t, 0, "flows", "device", device, "state", "live")
+	s.is(t, 0, "steer_packets_total", "device", device, "reason", "steered")
+	if room := s.of("flows_max", "device", device); len(room) != 1 || room[0] == 0 || len(s.of("engine_up")) != 0 {
+		t.Errorf("room for %v flows, %d engines", room, len(s.of("engine_up")))
+	}
+	ends := h.ping(p)
+	s = once()
+	s.is(t, 1, "pinned_info", "device", device, "state", "used")
+	s.is(t, 1, "flows", "device", device, "state", "live")
+	used := s.of("steer_packets_total", "device", device, "reason", "steered")
+	ends.end()
+	s = once()
+	s.is(t, 1, "pinned_info", "device", device, "state", "unused")
+	if after := s.of("steer_packets_total", "device", device, "reason", "steered"); len(used) != 1 || len(after) != 1 || used[0] == 0 || after[0] < used[0] {
+		t.Errorf("%v packets were steered while it was used, %v later", used, after)
+	}
+	inside(t, p, command(t, "unload", device)).ends(t, 0)
+	if s := once(); s["stag_pinned_info"] != nil || s["stag_steer_packets_total"] != nil {
+		t.Error("what is unloaded counts still")
+	}
+	before.gone(t)
+}
