@@ -48,6 +48,7 @@ network interfaces. Bash needs its package bash-completion for it.`,
 // command.
 var values = map[string]cobra.CompletionFunc{
 	"dev":       completeInterface,
+	"ib-dev":    completeInterface,
 	"instance":  completeInstance,
 	"interface": completeInterface,
 	"port-if":   completeInterface,
