@@ -1,0 +1,243 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/rdma/control"
+	"github.com/stag-rdma/stag/rdma/report"
+)
+
+// growing is all counters of a report, by what they are of; those of things that
+// come and go are left out.
+func growing(e report.Engine) map[string]uint64 {
+	all := map[string]uint64{}
+	for _, c := range e.Counters {
+		all[c.Device+" "+c.Layer+"."+c.Name] = c.Value
+	}
+	for _, q := range e.Queues {
+		for _, c := range q.Counters {
+			all[fmt.Sprint(q.Device, " ", q.Queue, " ", c.Layer, ".", c.Name)] = c.Value
+		}
+	}
+	for _, q := range e.QPs {
+		for _, c := range q.Counters {
+			all[fmt.Sprint("qp ", q.Number, " ", c.Name)] = c.Value
+		}
+	}
+	return all
+}
+
+// TestReportWhileBusy: whoever asks all the time while octets move gets counters
+// that only grow, loses no octet, and makes no frame be dropped for it.
+func TestReportWhileBusy(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		const message, messages = 256 << 10, 128
+		x, y := r.connect(wants{heap: message})
+		fill(x.mr.Bytes(), 1)
+		over := make(chan struct{})
+		var askers sync.WaitGroup
+		var asked atomic.Int64
+		for _, a := range []*Adapter{x.a, y.a} {
+			askers.Go(func() {
+				last := map[string]uint64{}
+				for running := true; running; {
+					select {
+					case <-over:
+						running = false // once more, for what came last
+					default:
+					}
+					got, err := a.Report(context.Background())
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					now := growing(got)
+					for name, n := range last {
+						if m, there := now[name]; !there || m < n {
+							t.Errorf("%s falls from %d to %d, %v", name, n, m, there)
+						}
+					}
+					last = now
+					asked.Add(1)
+				}
+			})
+		}
+		for range messages {
+			x.post(SendWR{Op: WRWrite, Flags: Signaled, SGL: []SGE{x.mr.SGE(0, message)}, RKey: y.mr.RKey()})
+			r.ok(x.sent(1))
+		}
+		x.post(SendWR{Op: WRRead, Flags: Signaled, SGL: []SGE{x.mr.SGE(0, 1)}, RKey: y.mr.RKey()}) // all has been placed
+		r.ok(x.sent(1))
+		close(over)
+		askers.Wait()
+		same(r, "written", message, x.mr.Bytes(), y.mr.Bytes())
+		for i, e := range []*end{x, y} {
+			got := r.asked(e.a)
+			name := []string{"write_octets_out", "write_octets_in"}[i]
+			r.counts(got.QPs[0], map[string]uint64{name: message * messages})
+			for _, q := range got.Queues {
+				for _, c := range [][2]string{{"engine", "park_full"}, {"engine", "pass_full"}, {"tcp", "no_frames"}, {"tcp", "reorder_share"},
+					{"xsk", "rx_bad"}, {"xsk", "lost"}, {"xsk", "misused"}, {"xsk_kernel", "rx_dropped"}, {"xsk_kernel", "rx_ring_full"}, {"xsk_kernel", "fill_empty"}} {
+					if n := r.count(q.Counters, c[0], c[1]); n != 0 {
+						t.Errorf("%s.%s is %d", c[0], c[1], n)
+					}
+				}
+			}
+		}
+		t.Logf("%d reports meanwhile", asked.Load())
+	})
+}
+
+// TestReportMeanwhile: reports go on, by the verb and by the socket, while
+// everything is made and closed and at last the adapter; they end with one
+// error only.
+func TestReportMeanwhile(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		x, y := r.connect(wants{})
+		list, err := control.Engines(os.Getpid())
+		r.must(err)
+		var asked atomic.Int64
+		var askers sync.WaitGroup
+		ask := func(f func() error, end error) {
+			askers.Go(func() {
+				for {
+					if err := f(); err != nil {
+						r.says(err, end)
+						return
+					}
+					asked.Add(1)
+				}
+			})
+		}
+		for _, e := range list {
+			ask(func() error { _, err := e.Report(r.ctx()); return err }, control.ErrGone)
+		}
+		for _, a := range []*Adapter{r.a, r.b} {
+			ask(func() error { _, err := a.Report(context.Background()); return err }, ErrClosed)
+			ask(func() error { _, err := a.Report(r.ctx()); return err }, ErrClosed)
+		}
+		for i := range 10 {
+			v, w := r.connect(wants{})
+			exercise(v, w)
+			if i%2 == 0 {
+				r.must(v.qp.Disconnect(r.ctx()))
+			}
+			r.must(v.qp.Close())
+			r.must(w.qp.Close())
+			r.must(w.mr.Close())
+			r.must(errors.Join(v.send.Close(), v.recv.Close()))
+		}
+		r.must(x.a.Close())
+		r.must(y.a.Close())
+		askers.Wait()
+		if asked.Load() == 0 {
+			t.Error("nothing was asked")
+		}
+		t.Logf("%d reports", asked.Load())
+	})
+}
+
+// TestReportInterfaceGone: the interface goes, what was counted stays to be seen.
+func TestReportInterfaceGone(t *testing.T) {
+	r := newHosts(t, pair.Config{})
+	x, y := r.connect(wants{})
+	exercise(x, y)
+	name := r.pair.Ends[pair.A].Name
+	before := r.asked(x.a)
+	r.must(r.pair.Do(pair.A, func() error {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkDel(l)
+	}))
+	x.done()
+	got := r.asked(x.a)
+	d := got.Devices[0]
+	if d.Name != name || d.State != "PORT_DOWN" || len(d.Addresses) != 0 || d.MTU != 1500 {
+		t.Errorf("%+v", d)
+	}
+	if q := got.QPs[0]; q.State != "Error" || q.Error == "" || q.Remote == nil {
+		t.Errorf("%+v", q)
+	}
+	r.counts(got.QPs[0], exercised[0])
+	now := growing(got)
+	for name, n := range growing(before) {
+		if now[name] < n {
+			t.Errorf("%s falls from %d to %d", name, n, now[name])
+		}
+	}
+	r.must(y.qp.Close())
+}
+
+// TestReportOfTwoQueues: each engine is asked for its own connections.
+func TestReportOfTwoQueues(t *testing.T) {
+	r := newHosts(t, pair.Config{Queues: 2})
+	var ends [3][2]*end
+	for i := range ends {
+		ends[i][0], ends[i][1] = r.connect(wants{})
+		for range i + 1 {
+			ends[i][0].post(SendWR{Op: WRWrite, Flags: Signaled, SGL: []SGE{ends[i][0].mr.SGE(0, 100)}, RKey: ends[i][1].mr.RKey()})
+			r.ok(ends[i][0].sent(1))
+		}
+	}
+	got := r.asked(r.a)
+	if len(got.Queues) != 2 || len(got.Flows) != 3 || got.Queues[0].Flows+got.Queues[1].Flows != 3 || got.Devices[0].Queues != 2 {
+		t.Errorf("%d queues, %d flows: %+v", len(got.Queues), len(got.Flows), got.Devices)
+	}
+	for i, q := range got.QPs {
+		r.counts(q, map[string]uint64{"write_octets_out": uint64(100 * (i + 1))})
+		flow := got.Flows[i]
+		if flow.QP != q.Number || flow.ID != q.Flow || flow.Local != *q.Local || flow.TCP == nil {
+			t.Errorf("%+v of %+v", flow, q)
+		}
+	}
+}
+
+// controlVariable has the directory that an adapter of this program's is to have
+// its socket in: for TestControlInTheWay.
+const controlVariable = "STAG_CONTROL_IN_THE_WAY"
+
+// TestControlInTheWay: where no socket can be made Open says what to do; an
+// adapter that wants none is opened all the same.
+func TestControlInTheWay(t *testing.T) {
+	if os.Getenv(controlVariable) == "" {
+		file := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(file, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
+		cmd.Env = append(os.Environ(), controlVariable+"=1", "XDG_RUNTIME_DIR=", "TMPDIR="+file, "HOME=/", "STAG_NEED=")
+		cmd.Dir = "/"
+		if os.Geteuid() == 0 { // whose directory is another
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		}
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "PASS: "+t.Name()) {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	a, err := Open(Config{KernelPort: true})
+	if err == nil {
+		a.Close()
+	}
+	r := &rig{T: t}
+	r.says(err, nil, "open adapter", "control sockets", "set XDG_RUNTIME_DIR", "NoControl", "stag show")
+	a, err = Open(Config{KernelPort: true, NoControl: true})
+	r.must(err)
+	r.must(a.Close())
+}
