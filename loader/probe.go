@@ -231,7 +231,7 @@ func elsewhere(name string) string {
 	finder := newFinder()
 	defer finder.close()
 	var commands []string
-	for _, s := range finder.spaces[1:] {
+	for _, s := range finder.others() {
 		s.Do(func() error {
 			if _, err := LookupLink(name); err == nil || !errors.Is(err, ErrNoLink) {
 				commands = append(commands, fmt.Sprintf("%s stag doctor %s", s.enter(), name))
@@ -246,6 +246,11 @@ func elsewhere(name string) string {
 		return "ip link; ip netns: run stag doctor as root to have all network namespaces searched"
 	}
 	return "ip link: no network namespace with a name or a process has it"
+}
+
+// others are the namespaces but the calling thread's.
+func (f *finder) others() []namedSpace {
+	return slices.DeleteFunc(slices.Clone(f.spaces), func(s namedSpace) bool { return s.name == "" })
 }
 
 // enter is the command that runs another in the namespace. `ip netns exec` is

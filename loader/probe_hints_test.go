@@ -235,3 +235,86 @@ func TestProbeUnusable(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 }
+
+// TestBindQueues: what newer kernels say is found out by trying, too, and
+// nothing is held afterwards.
+func TestBindQueues(t *testing.T) {
+	need.XDP(t)
+	try := func(p *pair.Pair, hooked bool) (taken []int, err error) {
+		in(t, p, pair.A, func() error {
+			l, failed := loader.LookupLink(p.Ends[pair.A].Name)
+			if failed == nil {
+				taken, err = loader.BindQueues(l, hooked)
+			}
+			return failed
+		})
+		return taken, err
+	}
+	free, busy := newPair(t, pair.Config{Queues: 2}), newPair(t, pair.Config{Queues: 2})
+	if taken, err := try(free, false); err != nil || len(taken) != 0 {
+		t.Errorf("free queues: %v, %v", taken, err)
+	}
+	openSocket(t, busy) // on queue 0
+	if taken, err := try(busy, false); err != nil || len(taken) != 1 || taken[0] != 0 {
+		t.Errorf("with a socket on queue 0: %v, %v", taken, err)
+	}
+	if _, err := try(busy, true); err == nil {
+		t.Error("tried beside a program")
+	}
+	mustLoad(t, busy, loader.Options{}) // the claim is given back
+}
+
+// leftover picks a row about the machine.
+func leftover(t *testing.T, p *pair.Pair, name string) (got loader.Probe) {
+	t.Helper()
+	in(t, p, pair.A, func() error {
+		probes, err := loader.ProbeHost(loader.Needs{})
+		got = named(t, probes, name)
+		return err
+	})
+	return got
+}
+
+// TestProbeClaims: what a process leaves behind that is killed is named.
+func TestProbeClaims(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	o := startOther(t, p, pair.A, "claim")
+	if got := leftover(t, p, "claims"); !got.OK || got.Fix != "" || !strings.HasPrefix(got.Detail, "1 held") {
+		t.Errorf("while it lives: %+v", got)
+	}
+	o.kill(t)
+	got := leftover(t, p, "claims")
+	file, ok := strings.CutPrefix(got.Fix, "rm "+loader.RuntimeDir+"/")
+	if !got.OK || !ok || !strings.HasSuffix(file, "-0") || !strings.HasPrefix(got.Detail, "0 held, 1 left") {
+		t.Fatalf("after its death: %+v", got)
+	}
+	if err := os.Remove(loader.RuntimeDir + "/" + file); err != nil {
+		t.Error(err)
+	}
+	if got := leftover(t, p, "claims"); !got.OK || got.Fix != "" {
+		t.Errorf("after what it said was done: %+v", got)
+	}
+}
+
+// TestProbePins: a program that stays is of use while its interface is there.
+func TestProbePins(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	unloadAfter(t)
+	s := mustLoad(t, p, loader.Options{Pin: instance})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := leftover(t, p, "pins"); !got.OK || got.Fix != "" || !strings.HasSuffix(got.Detail, ": 1") {
+		t.Errorf("with its interface: %+v", got)
+	}
+	in(t, p, pair.A, func() error {
+		l, err := netlink.LinkByName(p.Ends[pair.A].Name)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkDel(l)
+	})
+	if got := leftover(t, p, "pins"); !got.OK || got.Fix != "stag unload --instance test" || !strings.Contains(got.Detail, "its interface is gone") {
+		t.Errorf("without: %+v", got)
+	}
+}

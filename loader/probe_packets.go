@@ -91,7 +91,7 @@ func hidden(name string, at *netlink.LinkAttrs) Probe {
 func probeFarChecksum(name string, at *netlink.LinkAttrs) Probe {
 	finder := newFinder()
 	defer finder.close()
-	for _, s := range finder.spaces[1:] {
+	for _, s := range finder.others() {
 		id, err := netlink.GetNetNsIdByFd(int(s.f.Fd()))
 		if err != nil || id != at.NetNsID {
 			continue

@@ -38,8 +38,11 @@ func probeSockets(l Link, there netlink.LinkXdp) Probe {
 	const name = "queue sockets"
 	taken, told, err := socketQueues(l)
 	if err != nil || !told {
-		return hint(name, "use Linux 6.14 or later to see it; stag perf says it when it opens the queue",
-			"this kernel does not tell which queues have an AF_XDP socket")
+		taken, err = bindQueues(l, there.Attached)
+	}
+	if err != nil {
+		return hint(name, "use Linux 6.14 or later, which says it, or run as root, with nothing on the hook, to have it tried",
+			"which queues have an AF_XDP socket cannot be told: %v", err).wants(capNetRaw)
 	}
 	var foreign, mine []int
 	for _, q := range taken {

@@ -1,0 +1,64 @@
+package loader
+
+import (
+	"errors"
+
+	"github.com/stag-rdma/stag/afxdp"
+)
+
+// bindFrames is as few as a queue can have.
+const bindFrames = 64
+
+// bindQueues binds a socket to one receive queue of l's port after the other,
+// for a moment each, and returns those that another socket has. It is for
+// kernels that do not tell. Nothing must be on the hook: whoever loads is kept
+// out meanwhile.
+func bindQueues(l Link, hooked bool) (taken []int, err error) {
+	if hooked {
+		return nil, errors.New("this kernel does not say it, and with a program on the hook it was not tried")
+	}
+	hold, owner, err := claim(l, hookClaim)
+	if err != nil {
+		return nil, err
+	}
+	if hold == nil {
+		return nil, errors.New(owner.name() + " is loading just now")
+	}
+	defer hold.Close()
+	config := afxdp.Config{
+		Ifindex: l.PortIndex, IfName: l.Port, ZeroCopy: afxdp.ZeroCopyOff,
+		RxFrames: bindFrames, TxFrames: bindFrames, RxRing: bindFrames, TxRing: bindFrames,
+	}
+	for q := range l.RxQueues {
+		config.Queue = uint16(q)
+		switch err := bindOnce(config); {
+		case errors.Is(err, afxdp.ErrInUse):
+			taken = append(taken, q)
+		case err != nil:
+			return nil, err
+		}
+	}
+	return taken, nil
+}
+
+// bindOnce opens a queue and closes it again.
+func bindOnce(c afxdp.Config) error {
+	size, err := c.RegionSize()
+	if err != nil {
+		return err
+	}
+	arena, err := afxdp.NewArena(size)
+	if err != nil {
+		return err
+	}
+	defer arena.Close()
+	region, err := arena.Cut(size)
+	if err != nil {
+		return err
+	}
+	queue, err := afxdp.Open(c, region)
+	if err != nil {
+		return err
+	}
+	return queue.Close()
+}
