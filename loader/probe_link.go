@@ -197,7 +197,7 @@ func (n *Net) noDriver(name string, l Link, err error) Probe {
 	case errors.Is(why, ErrMTU):
 		return bad(name, fmt.Sprintf("ip link set %s mtu %d, at both ends", l.Port, largestMTU(l, false)), "%v", why)
 	case errors.Is(why, ErrPermission):
-		return bad(name, "run as root, or with CAP_BPF and CAP_NET_ADMIN", "%v", why).wants(loadCaps...)
+		return bad(name, "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON", "%v", why).wants(loadCaps...)
 	}
 	return bad(name, "see the driver's documentation on XDP, or ask for generic mode", "%v", why)
 }

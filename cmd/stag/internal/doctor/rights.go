@@ -7,14 +7,15 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// commands is what takes rights. The others, and everything with --kernel-port,
-// take none.
+// commands is what takes rights, by trying each with only those. The others, and
+// everything with --kernel-port, take none.
 var commands = []struct {
 	names string
 	needs []string
 }{
 	{"ping and perf on an interface", []string{"CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF", "CAP_PERFMON"}},
-	{"load and unload", []string{"CAP_NET_ADMIN", "CAP_BPF", "CAP_PERFMON", "CAP_SYS_ADMIN"}},
+	{"load and unload", []string{"CAP_NET_ADMIN", "CAP_BPF", "CAP_PERFMON"}},
+	{"NAPI by load --tune", []string{"CAP_NET_ADMIN", "CAP_BPF", "CAP_PERFMON", "CAP_SYS_ADMIN"}},
 	{"demo between namespaces", []string{"CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF", "CAP_PERFMON", "CAP_SYS_ADMIN"}},
 }
 
@@ -36,7 +37,7 @@ func commandsRow() Row {
 	}
 	row := Row{Topic: loader.TopicRights, Name: name, Status: OK, Detail: "rights are there for " + strings.Join(may, ", ")}
 	if len(lack) > 0 {
-		row.Status, row.Fix = Hint, "run as root; ping, perf and demo with --kernel-port take no rights"
+		row.Status, row.Fix = Hint, "run as root; ping, perf and demo with --kernel-port take no rights; show, dump and metrics take the user whose the engines are"
 		row.Detail = "rights are missing for " + strings.Join(lack, ", ")
 		for _, need := range commands[len(commands)-1].needs { // which needs them all
 			if missing[need] {
