@@ -66,32 +66,71 @@ func claimFile(path, name string) (*Claim, Owner, error) {
 	if err := os.MkdirAll(RuntimeDir, 0o755); err != nil {
 		return nil, Owner{}, unrecorded(name, err)
 	}
-	for {
-		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	for unsigned := 0; ; {
+		file, err := takeFile(path)
+		if err == errHeld {
+			// Whoever holds it and does not say so may only be removing what a
+			// dead process has left.
+			owner := readOwner(file)
+			file.Close()
+			if unsigned++; owner == (Owner{}) && unsigned < 3 {
+				continue
+			}
+			return nil, owner, nil
+		}
+		if err == errRemoved {
+			continue
+		}
 		if err != nil {
 			return nil, Owner{}, unrecorded(name, err)
 		}
-		err = lock(file)
-		if err == unix.EAGAIN || err == unix.EACCES {
-			owner := readOwner(file)
-			file.Close()
-			return nil, owner, nil
-		}
-		// The file may have been removed by its last owner meanwhile: then
-		// the lock is on nothing that others will find.
-		if err == nil && !stillThere(file, path) {
-			file.Close()
-			continue
-		}
-		if err == nil {
-			err = sign(file)
-		}
-		if err != nil {
+		if err := sign(file); err != nil {
 			file.Close()
 			return nil, Owner{}, fmt.Errorf("record the use of %s in %s: %w", name, path, err)
 		}
 		return &Claim{file: file}, Owner{}, nil
 	}
+}
+
+// What may come of taking a file.
+var (
+	errHeld    = errors.New("another has the lock")
+	errRemoved = errors.New("removed by its last owner meanwhile")
+)
+
+// takeFile opens the file at path and locks it. With errHeld the file is open all
+// the same, to read whose it is.
+func takeFile(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	switch err = lock(file); {
+	case err == unix.EAGAIN || err == unix.EACCES:
+		return file, errHeld
+	case err == nil && !stillThere(file, path):
+		err = errRemoved // the lock is on nothing that others will find
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+// dropClaim removes the file of a claim that nobody holds.
+func dropClaim(path string) (removed bool, err error) {
+	file, err := takeFile(path)
+	switch err {
+	case nil:
+		err = os.Remove(path)
+		return err == nil, errors.Join(err, file.Close())
+	case errHeld:
+		return false, file.Close()
+	case errRemoved:
+		return false, nil
+	}
+	return false, unrecorded(path, err)
 }
 
 // unrecorded is why the use of the thing called name cannot be recorded.

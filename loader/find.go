@@ -9,6 +9,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink/nl"
+
+	"github.com/stag-rdma/stag/bpf"
 )
 
 // finder looks for interfaces in every network namespace that has a name or a
@@ -133,6 +135,25 @@ func (f *finder) cookie(cookie uint64) (found *Namespace) {
 		}
 	}
 	return found
+}
+
+// steers reports whether stag's program is on the port, whoever has pinned it.
+func (f *finder) steers(l Link) (on bool) {
+	space := f.cookie(l.Netns)
+	if space == nil {
+		return false
+	}
+	space.Do(func() error {
+		n, err := Open()
+		if err != nil {
+			return err
+		}
+		defer n.Close()
+		xdp, _, err := n.programOn(l.PortIndex)
+		on = err == nil && xdp.Attached && programName(ebpf.ProgramID(xdp.ProgId)) == bpf.Program
+		return err
+	})
+	return on
 }
 
 // programClaim is the claim of whoever uses a program that is pinned.

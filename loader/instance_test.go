@@ -82,7 +82,7 @@ func TestInstanceOfDeadProcess(t *testing.T) {
 	p := newPair(t, pair.Config{})
 	unloadAfter(t)
 	s := mustLoad(t, p, loader.Options{Pin: instance})
-	o := startOther(t, p, pair.A, "claim")
+	o := startOther(t, p, pair.A, "stay")
 	o.kill(t)
 	for i, f := range []bpf.Flow{
 		{ID: 1, PID: uint32(o.Process.Pid)},

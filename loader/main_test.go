@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/loader/pair"
 	"github.com/stag-rdma/stag/test/need"
@@ -82,6 +84,22 @@ func helper(what, name string) {
 		_, err = loader.Load(loader.Options{Link: name})
 	case "load pinned":
 		_, err = loader.Load(loader.Options{Link: name, Pin: instance})
+	case "sweep without a BPF file system":
+		if err = inMounts("sysfs", "/sys"); err == nil {
+			_, err = loader.Sweep()
+		}
+	case "sweep with another BPF file system":
+		if err = inMounts("bpf", "/sys/fs/bpf"); err == nil {
+			_, err = loader.Sweep()
+		}
+	case "adopt in a container":
+		if err = unix.Mount("tmpfs", "/run", "tmpfs", 0, ""); err != nil {
+			break
+		}
+		var s *loader.Steering
+		if s, err = loader.Adopt(name); err == nil {
+			err = s.Insert(bpf.FlowKey{Family: 4}, bpf.Flow{ID: 1, Kind: bpf.KindRDMA, State: bpf.Live})
+		}
 	case "adopt":
 		_, err = loader.Adopt(name)
 	case "unload as nobody":
@@ -118,6 +136,12 @@ func helper(what, name string) {
 	fmt.Println("ready")
 	bufio.NewReader(os.Stdin).ReadByte() // until killed, or the parent is gone
 	os.Exit(0)
+}
+
+// inMounts gives the calling thread a file system of its own.
+func inMounts(kind, at string) error {
+	runtime.LockOSThread()
+	return errors.Join(unix.Unshare(unix.CLONE_NEWNS|unix.CLONE_FS), unix.Mount(kind, at, kind, 0, ""))
 }
 
 // dropCapabilities takes from every thread what loading needs. Called before
@@ -167,6 +191,9 @@ func startOther(t *testing.T, p *pair.Pair, side pair.Side, what string) *other 
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), helperVariable+"="+what, linkVariable+"="+p.Ends[side].Name)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	if strings.HasSuffix(what, "in a container") {
+		cmd.SysProcAttr.Cloneflags, cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWPID, unix.CLONE_NEWNS
+	}
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -13,8 +13,12 @@ import (
 // Sweep takes away what processes and interfaces that are gone have left behind:
 // pins that hold nothing any more, settings of loads that were killed, claims of
 // nobody. What is in use, or could be adopted, stays. It says in a line each
-// what it did. It needs the rights of root.
+// what it did. It needs the rights of root: ErrPermission; and ErrNoBPFFS where
+// pins cannot be seen, as nothing can be told from what is left then.
 func Sweep() (done []string, err error) {
+	if err := onBPFFS(Root); err != nil {
+		return nil, err
+	}
 	f := newFinder()
 	defer f.close()
 	pins, err := sweepPins(f)
@@ -119,7 +123,7 @@ func sweepSetting(path string, l Link, f *finder) ([]string, error) {
 	}
 	defer c.Close()
 	pinned, err := filepath.Glob(filepath.Join(Root, "*", fmt.Sprintf("%d-%d", l.Netns, l.PortIndex), "link"))
-	if len(pinned) > 0 || err != nil {
+	if len(pinned) > 0 || err != nil || f.steers(l) {
 		return nil, err
 	}
 	kept, err := readSettings(path)
@@ -148,13 +152,12 @@ func sweepClaims() ([]string, error) {
 		if !claimName.MatchString(file.Name()) {
 			continue
 		}
-		path := filepath.Join(RuntimeDir, file.Name())
-		switch c, _, err := claimFile(path, path); {
-		case err != nil:
+		removed, err := dropClaim(filepath.Join(RuntimeDir, file.Name()))
+		if err != nil {
 			return nil, err
-		case c != nil:
+		}
+		if removed {
 			n++
-			c.Close()
 		}
 	}
 	switch n {

@@ -345,6 +345,67 @@ func TestSettingsUnreadable(t *testing.T) {
 	}
 }
 
+// TestSweepBlind: where pins cannot be seen, settings of what is loaded are not
+// taken for leftovers.
+func TestSweepBlind(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	unloadAfter(t)
+	setGRO(t, p, true)
+	mustLoad(t, p, loader.Options{Pin: instance, Generic: true, Tune: true}).Close()
+	if o := startOther(t, p, pair.A, "sweep without a BPF file system"); !strings.Contains(o.said, "mount -t bpf") {
+		t.Errorf("said %q", o.said)
+	}
+	if o := startOther(t, p, pair.A, "sweep with another BPF file system"); o.said != "ready" {
+		t.Errorf("said %q", o.said)
+	}
+	if got := gro(t, p); got != "off" || len(settingsFiles(t)) != 1 {
+		t.Errorf("gro is %s, files %v", got, settingsFiles(t))
+	}
+	in(t, p, pair.A, unload)
+	if got := gro(t, p); got != "on" {
+		t.Errorf("gro is %s", got)
+	}
+}
+
+// TestClaimWhileSweeping: who takes a claim over from a dead process is not
+// hindered by others that remove it just then.
+func TestClaimWhileSweeping(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	l := lookup(t, p, pair.A)
+	file := fmt.Sprintf("%s/%d-%d-3", loader.RuntimeDir, l.Netns, l.PortIndex)
+	stop := make(chan struct{})
+	swept := make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				swept <- nil
+				return
+			default:
+			}
+			if _, err := loader.Sweep(); err != nil {
+				swept <- err
+				return
+			}
+		}
+	}()
+	for range 100 {
+		if err := os.WriteFile(file, []byte("1 1\n"), 0o644); err != nil {
+			t.Error(err)
+		}
+		c, err := loader.NewClaim(l, 3)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		c.Close()
+	}
+	close(stop)
+	if err := <-swept; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestSweep: interfaces that are gone, instances without any, and claims of dead
 // processes; what is loaded, or used, stays.
 func TestSweep(t *testing.T) {

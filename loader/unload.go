@@ -28,7 +28,7 @@ type UnloadOptions struct {
 // Unloaded is what Unload did to an interface.
 type Unloaded struct {
 	Port     PinnedPort // as it was before
-	Lost     int        // flows of processes that run still
+	Lost     int        // flows of processes that run still: Port.Users
 	Left     int        // flows of processes that had died
 	Settings []Change   // that were put back
 }
@@ -60,8 +60,8 @@ func Unload(o UnloadOptions) (done []Unloaded, err error) {
 	var claims undo
 	defer claims.run()
 	var refusals []error
-	for _, p := range ports {
-		refusals = append(refusals, p.hold(&claims), p.refusal(i.Err))
+	for n := range ports {
+		refusals = append(refusals, ports[n].hold(&claims), ports[n].refusal(i.Err))
 	}
 	if o.Port == "" {
 		refusals = append(refusals, i.Table.refusal())
@@ -97,6 +97,9 @@ func (i Instance) of(dir string) []PinnedPort {
 // hold keeps others from adopting the program meanwhile. Where somebody has done
 // so already, refusal tells.
 func (p *PinnedPort) hold(claims *undo) error {
+	if p.Stale != "" {
+		return nil
+	}
 	c, owner, err := claimFile(programClaim(ebpf.ProgramID(p.ProgID)), p.Dir)
 	if err != nil {
 		return err
@@ -106,7 +109,24 @@ func (p *PinnedPort) hold(claims *undo) error {
 		return nil
 	}
 	claims.add(c.Close)
+	if p.InUse || len(p.Flows) == 0 {
+		return nil
+	}
+	// They are left over from a process that died, or it cannot be seen as usual.
+	if pid := p.holder(); pid != 0 {
+		p.Owner, p.InUse = Owner{PID: pid}, true
+	}
 	return nil
+}
+
+// Users is who would lose how many flows if the program went, by pid; 0 is a
+// process that cannot be told. All other flows are left over. Who uses a program
+// does so alone, and has cleared what was left before.
+func (p *PinnedPort) Users() map[int]int {
+	if p.InUse {
+		return map[int]int{p.Owner.PID: len(p.Flows)}
+	}
+	return p.Live()
 }
 
 // refusal is why the interface should not be unloaded now, nil if it may be.
@@ -115,13 +135,10 @@ func (p *PinnedPort) refusal(layout error) error {
 	if p.Stale != "" {
 		return nil
 	}
-	live := p.Live()
-	if p.InUse && live[p.Owner.PID] == 0 {
-		live[p.Owner.PID] = 0
-	}
+	n := p.Users()
 	var users []string
-	for _, pid := range slices.Sorted(maps.Keys(live)) {
-		users = append(users, process(pid)+flows(live[pid]))
+	for _, pid := range slices.Sorted(maps.Keys(n)) {
+		users = append(users, process(pid)+flows(n[pid]))
 	}
 	switch {
 	case len(users) > 0:
@@ -179,7 +196,7 @@ func (p *PinnedPort) name() string {
 // unload detaches and removes.
 func (p PinnedPort) unload(f *finder) (u Unloaded, err error) {
 	u.Port = p
-	for _, n := range p.Live() {
+	for _, n := range p.Users() {
 		u.Lost += n
 	}
 	u.Left = len(p.Flows) - u.Lost

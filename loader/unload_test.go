@@ -80,6 +80,27 @@ func TestUnloadAdopted(t *testing.T) {
 	unpinned(t)
 }
 
+// TestUnloadOfContainer: an engine whose claims and pid mean nothing here is found
+// all the same.
+func TestUnloadOfContainer(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	need.XDP(t)
+	unloadAfter(t)
+	mustLoad(t, p, loader.Options{Pin: instance}).Close()
+	o := startOther(t, p, pair.A, "adopt in a container")
+	if o.said != "ready" {
+		t.Fatal(o.said)
+	}
+	if i := onePort(t, instanceIn(t, p, pair.A)); len(i.Flows) != 1 || i.Flows[0].PID != 1 || i.InUse {
+		t.Fatalf("not as in a container, so this proves nothing: %+v", i)
+	}
+	oneLine(t, unload(), loader.ErrQueueBusy, fmt.Sprintf("pid %d (exe) with 1 flow", o.Process.Pid))
+	done, err := loader.Unload(loader.UnloadOptions{Instance: instance, Force: true})
+	if err != nil || len(done) != 1 || done[0].Lost != 1 || done[0].Port.Users()[o.Process.Pid] != 1 {
+		t.Errorf("%+v, %v", done, err)
+	}
+}
+
 // TestUnloadOneOfTwo: the other interface of the instance keeps its program.
 func TestUnloadOneOfTwo(t *testing.T) {
 	p := newPair(t, pair.Config{})

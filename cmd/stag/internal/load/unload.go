@@ -56,8 +56,8 @@ func Unload(w What, force bool) (r Result, err error) {
 		}
 		err = errors.Join(err, failed)
 	}
-	if errors.Is(err, loader.ErrPermission) {
-		return r, err // which is so of the rest as well
+	if errors.Is(err, loader.ErrPermission) || errors.Is(err, loader.ErrNoBPFFS) {
+		return r, err // which is in the way of the rest as well
 	}
 	cleaned, failed := loader.Sweep()
 	r.Cleaned = append(r.Cleaned, cleaned...)
@@ -118,8 +118,10 @@ func port(instance string, u loader.Unloaded) Port {
 		Interface: u.Port.Name, Where: u.Port.Space, Instance: instance, Program: u.Port.ProgID, Stale: u.Port.Stale,
 		Lost: []Lost{}, Left: u.Left, Settings: append([]loader.Change{}, u.Settings...), index: u.Port.Index,
 	}
-	for pid, n := range u.Port.Live() {
-		p.Lost = append(p.Lost, Lost{pid, n})
+	for pid, n := range u.Port.Users() {
+		if n > 0 {
+			p.Lost = append(p.Lost, Lost{pid, n})
+		}
 	}
 	slices.SortFunc(p.Lost, func(a, b Lost) int { return a.PID - b.PID })
 	return p

@@ -1,0 +1,61 @@
+package loader
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// holder is the process, other than this, that has the map of flows open to
+// write, 0 if there is none. It finds an engine in a container, whose claims
+// are in a runtime directory of its own and whose pid in its flow entries means
+// another process here. It looks at every process: not for what is done often.
+func (p *PinnedPort) holder() int {
+	path := filepath.Join(p.Dir, "flows")
+	m, err := ebpf.LoadPinnedMap(path, &ebpf.LoadPinOptions{ReadOnly: true})
+	if err != nil {
+		return 0
+	}
+	defer m.Close()
+	info, err := m.Info()
+	if err != nil {
+		return 0
+	}
+	id, _ := info.ID()
+	processes, _ := filepath.Glob("/proc/[0-9]*")
+	for _, process := range processes {
+		if pid := pidIn(process); pid != os.Getpid() && writesTo(process, id) {
+			return pid
+		}
+	}
+	return 0
+}
+
+// writesTo reports whether the process has a descriptor of the map that it can
+// write with.
+func writesTo(process string, id ebpf.MapID) bool {
+	files, _ := os.ReadDir(filepath.Join(process, "fd"))
+	for _, file := range files {
+		target, err := os.Readlink(filepath.Join(process, "fd", file.Name()))
+		if err != nil || target != "anon_inode:bpf-map" {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(process, "fdinfo", file.Name()))
+		if err != nil {
+			continue
+		}
+		var flags, number uint64
+		for line := range bytes.Lines(text) {
+			fmt.Sscanf(string(line), "flags: %o", &flags)
+			fmt.Sscanf(string(line), "map_id: %d", &number)
+		}
+		if flags&unix.O_ACCMODE == unix.O_RDWR && ebpf.MapID(number) == id {
+			return true
+		}
+	}
+	return false
+}
