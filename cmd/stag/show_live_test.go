@@ -233,7 +233,11 @@ func TestShowPinned(t *testing.T) {
 	text += "killed\n"
 	shown("devices", name)
 	shown("flows", "-i", name)
-	shown("mrs", "-i", name)
+	r = show("mrs", "-i", name) // in the order of random STags
+	if strings.Count(r.stdout, "type region state valid") != 2 || strings.Count(r.stdout, " no engine\n") != 2 {
+		t.Errorf("the table: %q", r.stdout)
+	}
+	schema(t, "show-mrs", show("mrs", "--json").stdout)
 	rows := showRows(t, show("flows", "--json", "-i", name))
 	if len(rows) != 1 || rows[0].PID != nil || rows[0].Program != nil || rows[0].State != "orphan" || rows[0].Instance == "" {
 		t.Errorf("what was left: %+v", rows)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -66,6 +67,7 @@ func TestShowUsage(t *testing.T) {
 // failure. A process that is none is.
 func TestShowNothing(t *testing.T) {
 	h := newHost(t)
+	h.alone()
 	for _, subject := range show.Subjects {
 		r := h.show(subject)
 		r.ends(t, 0)
@@ -272,4 +274,63 @@ func TestShowCompletion(t *testing.T) {
 	if r := run(t, command(t, "__completeNoDesc", "show", "qps", "")); !strings.HasPrefix(r.stdout, ":4\n") {
 		t.Errorf("completed to %q", r.stdout)
 	}
+}
+
+// TestShowInterrupted: Ctrl-C while an engine does not answer.
+func TestShowInterrupted(t *testing.T) {
+	h := newHost(t)
+	a := h.act("hang")
+	x := launch(t, h.at(command(t, "show", "devices")))
+	a.says(t, "asked")
+	must(t, x.cmd.Process.Signal(os.Interrupt))
+	if said := x.all(exitFailed); said != "stag: show: interrupted" {
+		t.Errorf("said %q", said)
+	}
+}
+
+// TestShowWatchEnds: who watches one process is told when it is gone.
+func TestShowWatchEnds(t *testing.T) {
+	h := newHost(t)
+	a := h.act("well")
+	x := launch(t, h.at(command(t, "show", "devices", "-w", "0.1", "-p", a.pid())))
+	x.until("link act0")
+	must(t, a.cmd.Process.Kill())
+	a.cmd.Wait() // its error is the signal
+	said := x.all(exitFailed)
+	last := said[strings.LastIndexByte(said, '\n')+1:]
+	if !strings.HasPrefix(last, "stag: show: ") || !strings.Contains(last, a.pid()) {
+		t.Errorf("the last line is %q", last)
+	}
+}
+
+// TestShowKernelPort: what goes over the kernel's TCP, by anyone. Its flows are
+// the kernel's.
+func TestShowKernelPort(t *testing.T) {
+	h := newHost(t)
+	port := freePort(t)
+	ping := func(args ...string) *exec.Cmd {
+		return h.at(command(t, append([]string{"ping", "--kernel-port", "-a", "127.0.0.1", "-p", port}, args...)...))
+	}
+	s := listening(t, ping("-s"))
+	c := launch(t, ping("-c", "-v"))
+	c.until("rdma-ping-5: ")
+	go func() {
+		for range c.lines { // it shall not stand still because nobody reads
+		}
+	}()
+	pid := strconv.Itoa(s.cmd.Process.Pid)
+	for _, subject := range show.Subjects {
+		r := h.show(subject, "--json", "-p", pid)
+		r.ends(t, 0)
+		schema(t, "show-"+subject, r.stdout)
+		if none := subject == "flows" || subject == "queues"; none != (len(showRows(t, r)) == 0) {
+			t.Errorf("%s: %s", subject, r.stdout)
+		}
+	}
+	contains(t, h.show("devices", "kernel", "-p", pid).stdout, "link kernel state ACTIVE flows 1 pid "+pid)
+	contains(t, h.show("qps", "-p", pid).stdout, "link kernel lqpn ", "state RTS", "src 127.0.0.1:"+port, "role responder")
+	contains(t, h.show("flows", "-p", pid).stderr, "over the kernel's TCP, where ss -tin shows them")
+	must(t, c.cmd.Process.Signal(os.Interrupt))
+	c.cmd.Wait() // what it says goes nowhere
+	s.all(0)
 }
