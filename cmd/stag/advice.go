@@ -5,7 +5,11 @@ import (
 	"fmt"
 	"net"
 	"syscall"
+
+	"github.com/stag-rdma/stag/offload/stream"
 )
+
+const gone = "the other end is gone, or wants no more: what it says tells why"
 
 // advice is what to do about what a network says, for commands that take the
 // other end's host as an argument and the port by -p.
@@ -20,7 +24,8 @@ var advice = []struct {
 	{syscall.EHOSTUNREACH, "look at the address, and at the way there: ip route get"},
 	{syscall.ENETUNREACH, "look at the address, and at the way there: ip route get"},
 	{syscall.ETIMEDOUT, "nobody answers there: look at the address, and at firewalls"},
-	{syscall.ECONNRESET, "the other end is gone, or wants no more: what it says tells why"},
+	{syscall.ECONNRESET, gone},
+	{stream.ErrReset, gone},
 }
 
 // advised adds what to do about err, if it is of the network.

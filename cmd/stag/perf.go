@@ -237,9 +237,17 @@ func (o *perfFlags) run(cmd *cobra.Command) error {
 		return errors.Join(err, report.discard())
 	}
 	if o.json {
-		err = errors.Join(err, writeJSON(cmd.OutOrStdout(), r))
+		err = errors.Join(err, o.printed(writeJSON(cmd.OutOrStdout(), r)))
 	}
 	return errors.Join(err, report.keep(r))
+}
+
+// printed says of what failed that it is the result.
+func (o *perfFlags) printed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("perf %s: print the result: %w", o.Test, err)
 }
 
 // perfReport is the file of --out_json: it has its name when it is whole. nil:

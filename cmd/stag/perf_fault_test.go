@@ -1,14 +1,18 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/perf"
 	"github.com/stag-rdma/stag/loader/pair"
@@ -299,4 +303,46 @@ func TestPerfWrongInterface(t *testing.T) {
 	in(t, p, func() error { x = launch(t, command(t, "perf", "write_bw", "-d", "eth77")); return nil })
 	x.all(exitFailed)
 	complaint(t, x.said, "eth77", p.Ends[pair.A].Name)
+}
+
+// TestPerfInterruptedWaiting: a server that nobody has called says as JSON what
+// it was to measure, and that it was interrupted.
+func TestPerfInterruptedWaiting(t *testing.T) {
+	cmd := command(t, "perf", "read_bw", "--kernel-port", "-p", freePort(t), "-q", "2", "--json")
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	errs, err := cmd.StderrPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	awaitPort(t, cmd.Args[5])
+	must(t, cmd.Process.Signal(os.Interrupt))
+	text, err := io.ReadAll(out)
+	must(t, err)
+	line, err := io.ReadAll(errs)
+	must(t, err)
+	cmd.Wait()
+	schema(t, "perf", string(text))
+	r := decode[perf.Result](t, result{code: cmd.ProcessState.ExitCode(), stdout: string(text)}, exitFailed)
+	if !r.Interrupted || !r.Info.Server || r.Info.QPs != 2 || string(line) != "stag: perf read_bw: interrupted\n" {
+		t.Errorf("%+v, and %q", r, line)
+	}
+}
+
+// awaitPort waits until somebody listens at a port of the loopback. It is the
+// kernel that knows: a connection would be taken for a client.
+func awaitPort(t *testing.T, port string) {
+	t.Helper()
+	n, err := strconv.Atoi(port)
+	must(t, err)
+	listens := regexp.MustCompile(fmt.Sprintf(`(?m)^ *\d+: [0-9A-F]+:%04X [0-9A-F]+:0000 0A `, n))
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+			text, err := os.ReadFile(table)
+			must(t, err)
+			if listens.Match(text) {
+				return
+			}
+		}
+	}
+	t.Fatalf("nobody listens at %s", port)
 }

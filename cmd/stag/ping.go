@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -115,10 +116,14 @@ func runPing(cmd *cobra.Command, o ping.Options, p pingFlags) error {
 	if err != nil {
 		err = fmt.Errorf("ping: %w", advised(err))
 	}
+	print := r.Print
 	if p.asJSON {
-		return errors.Join(err, writeJSON(out, r))
+		print = func(w io.Writer) error { return writeJSON(w, r) }
 	}
-	return errors.Join(err, r.Print(out))
+	if failed := print(out); failed != nil {
+		err = errors.Join(err, fmt.Errorf("ping: print what was done: %w", failed))
+	}
+	return err
 }
 
 // endedEarly says that the interrupt was not the way in which it was to end.

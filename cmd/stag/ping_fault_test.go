@@ -1,0 +1,116 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stag-rdma/stag/loader/pair"
+)
+
+// TestPingPeerDies: an end that is killed in the middle is one line of the
+// other, behind the summary of what was done.
+func TestPingPeerDies(t *testing.T) {
+	for _, victim := range []string{"client", "server"} {
+		t.Run("kernel/"+victim, func(t *testing.T) {
+			t.Setenv("XDG_RUNTIME_DIR", t.TempDir()) // for what killed users leave
+			port := freePort(t)
+			s := listening(t, onLoopback(t, port, "-s"))
+			c := launch(t, onLoopback(t, port, "-c", "-v"))
+			if victim == "client" {
+				diesInOrder(t, s, c)
+			} else {
+				oneDies(t, victim, s, c)
+			}
+			if os.Geteuid() == 0 {
+				clearClaims(t)
+			}
+		})
+		t.Run("pair/"+victim, func(t *testing.T) {
+			before := tracesOf(t)
+			p := newPair(t, pair.Config{})
+			at := func(side pair.Side, args ...string) *exec.Cmd {
+				return command(t, append([]string{"ping", "-i", p.Ends[side].Name, "-a", p.Ends[pair.B].V4.Addr().String()}, args...)...)
+			}
+			var s, c *running
+			must(t, p.Do(pair.B, func() error { s = listening(t, at(pair.B, "-s")); return nil }))
+			in(t, p, func() error { c = launch(t, at(pair.A, "-c", "-v")); return nil })
+			oneDies(t, victim, s, c)
+			clearClaims(t)
+			must(t, p.Close())
+			before.gone(t)
+		})
+	}
+}
+
+// oneDies kills an end as soon as the client has done a few pings.
+func oneDies(t *testing.T, victim string, s, c *running) {
+	t.Helper()
+	c.until("rdma-ping-20: ")
+	dies, lives := c, s
+	if victim == "server" {
+		dies, lives = s, c
+	}
+	must(t, dies.cmd.Process.Kill())
+	dies.rest()
+	said := lives.all(exitFailed)
+	contains(t, said, " pings, ", "octets each way, in ")
+	complaint(t, lives.said, "stag: ping: ")
+}
+
+// diesInOrder: a kernel closes the connection of a process that is killed. When
+// there was no ping under way that is what a client does that has done its work.
+func diesInOrder(t *testing.T, s, c *running) {
+	t.Helper()
+	c.until("rdma-ping-20: ")
+	must(t, c.cmd.Process.Kill())
+	c.rest()
+	if s.rest() == 0 {
+		contains(t, strings.Join(s.said, "\n"), " pings, ", "Clients: 1. Failed: 0.")
+		return
+	}
+	contains(t, strings.Join(s.said, "\n"), " pings, ", "Clients: 1. Failed: 1.")
+	complaint(t, s.said, "stag: ping: client ")
+}
+
+// TestPingUnread: a reader that is gone is one line.
+func TestPingUnread(t *testing.T) {
+	for _, args := range [][]string{{"--json"}, {"-v"}, nil} {
+		port := freePort(t)
+		s := listening(t, onLoopback(t, port, "-s"))
+		cmd := onLoopback(t, port, append([]string{"-c", "-C", "3"}, args...)...)
+		r, w, err := os.Pipe()
+		must(t, err)
+		must(t, r.Close())
+		var errs strings.Builder
+		cmd.Stdout, cmd.Stderr = w, &errs
+		must(t, cmd.Start())
+		must(t, w.Close())
+		cmd.Wait()
+		if code := cmd.ProcessState.ExitCode(); code != exitFailed {
+			t.Errorf("%q: exit code %d", args, code)
+		}
+		lines := strings.Split(strings.TrimSuffix(errs.String(), "\n"), "\n")
+		complaint(t, lines, "stag: ping: ", "broken pipe")
+		s.rest()
+	}
+}
+
+// TestPingAdvice: what a network says comes with what to do.
+func TestPingAdvice(t *testing.T) {
+	port := freePort(t)
+	s := listening(t, onLoopback(t, port, "-s"))
+	for args, says := range map[string]string{
+		"-s -a 127.0.0.1 -p " + port: "choose another -p",
+		"-s -a 192.0.2.77":           "choose an address of this host",
+		"-c -a 127.0.0.1:" + port:    "give a host name or an address, and the port by -p",
+		"-c -a 127.0.0.1 -p 1":       "start the server there first",
+	} {
+		x := launch(t, command(t, append([]string{"ping", "--kernel-port"}, strings.Fields(args)...)...))
+		x.all(exitFailed)
+		contains(t, strings.Join(x.said, "\n"), "stag: ping: ", says)
+	}
+	must(t, s.cmd.Process.Signal(os.Interrupt))
+	s.all(exitFailed)
+}
