@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -87,8 +86,8 @@ func (c *captures) end() {
 // While f is at work packets are kept for it, up to 8 MiB for each queue (less
 // where there are more than eight); those that do not fit are lost and counted.
 // Engines wait for nobody. The packets of several queues are in the order of
-// their time. A packet has the number of its QP as soon as the QP has its
-// connection; those that arrived while it was taken over can be without.
+// their time. With the first packet of a connection comes what its ends agreed on
+// before it was taken over (Batch.Streams).
 //
 // A flow's id can be that of one flow for each port; without filter.Device it
 // means all of them. Packets of an adapter with KernelPort are the kernel's, and
@@ -115,12 +114,17 @@ type capture struct {
 	taps    []*nic.Tap
 	queues  []tappedQueue
 	ports   map[*offload.Engine]*port
-	numbers map[flowOf]uint32 // of QPs, as far as known
-	asked   bool              // for those that are not, in this batch
-	epoch   time.Time         // the time of day ...
-	zero    clock.Instant     // ... at that instant
-	records []tap.Record      // scratch
-	lost    uint64            // as last told
+	known   map[flowOf]report.Stream // what was told
+	qps     map[flowOf]*QP           // as far as they are known to have flows
+	asked   bool                     // for that, in this batch
+	streams []report.Stream          // that are new in this batch
+
+	newcomers []*QP // whose connections are being taken over
+
+	epoch   time.Time     // the time of day ...
+	zero    clock.Instant // ... at that instant
+	records []tap.Record  // scratch
+	lost    uint64        // as last told
 }
 
 // tappedQueue is one queue of a capture.
@@ -138,7 +142,7 @@ type flowOf struct {
 }
 
 func (a *Adapter) newCapture(filter report.Filter) (*capture, error) {
-	c := &capture{a: a, ports: map[*offload.Engine]*port{}, numbers: map[flowOf]uint32{}, epoch: time.Now().Round(0), zero: clock.Now()}
+	c := &capture{a: a, ports: map[*offload.Engine]*port{}, known: map[flowOf]report.Stream{}, qps: map[flowOf]*QP{}, epoch: time.Now().Round(0), zero: clock.Now()}
 	for _, p := range a.ports {
 		for _, e := range p.nic.Engines() {
 			c.ports[e] = p
@@ -284,7 +288,7 @@ func (c *capture) count(b report.Batch) {
 // them may still hold back, so that their packets come in the order of time;
 // all of it when this is the last.
 func (c *capture) batch(last bool) (b report.Batch) {
-	c.asked = false
+	c.asked, c.streams = false, nil
 	limit := max(captureBatch/len(c.queues), 64<<10)
 	until := clock.Now()
 	if len(c.queues) > 1 && !last {
@@ -305,40 +309,14 @@ func (c *capture) batch(last bool) (b report.Batch) {
 	if len(c.queues) > 1 {
 		slices.SortStableFunc(b.Packets, func(x, y report.Packet) int { return x.At.Compare(y.At) })
 	}
+	b.Streams = c.streams
 	return b
 }
 
 func (c *capture) packet(q tappedQueue, r tap.Record) report.Packet {
 	return report.Packet{
 		At: c.epoch.Add(r.At.Sub(c.zero)), Device: q.port.name, Queue: q.queue,
-		Out: r.Out, Flow: uint32(r.Flow), QP: c.number(flowOf{q.port, r.Flow}),
+		Out: r.Out, Flow: uint32(r.Flow), QP: c.stream(flowOf{q.port, r.Flow}, r).QP,
 		Length: r.Length, Data: r.Data,
 	}
-}
-
-// number is that of a flow's QP, 0 when it has none that is known. Each batch
-// asks once for those that are not.
-func (c *capture) number(f flowOf) uint32 {
-	n, known := c.numbers[f]
-	if known || f.id == 0 || c.asked {
-		return n
-	}
-	c.asked = true
-	c.learn()
-	return c.numbers[f]
-}
-
-// learn notes the flows of all QPs. Those of QPs that are gone stay known, as
-// their last packets are still to come, while they are not the most of them.
-func (c *capture) learn() {
-	live := map[flowOf]uint32{}
-	for _, qp := range c.a.allQPs() {
-		if f, ok := c.flow(qp); ok {
-			live[f] = qp.Number()
-		}
-	}
-	if len(c.numbers) > 4096+2*len(live) {
-		clear(c.numbers)
-	}
-	maps.Copy(c.numbers, live)
 }

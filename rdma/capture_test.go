@@ -23,6 +23,7 @@ type listener struct {
 
 	mu      sync.Mutex
 	packets []report.Packet
+	streams []report.Stream
 	lost    uint64
 }
 
@@ -38,6 +39,7 @@ func (r *rig) capture(a *Adapter, f report.Filter) *listener {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.packets, l.lost = append(l.packets, b.Packets...), b.Lost
+			l.streams = append(l.streams, b.Streams...)
 			first()
 			return nil
 		})
@@ -158,6 +160,50 @@ func TestCapture(t *testing.T) {
 	for _, l := range []*listener{l, alone, flow} {
 		l.stop()
 		r.check(l.ended())
+	}
+}
+
+// TestCaptureStreams: every packet has its QP, also those that come while a
+// connection is taken over, and every connection is told of once.
+func TestCaptureStreams(t *testing.T) {
+	r := newHosts(t, pairConfig)
+	for _, snap := range []int{0, 100} {
+		l, far := r.capture(r.a, report.Filter{SnapLen: snap}), r.capture(r.b, report.Filter{SnapLen: snap})
+		want := map[uint32]report.Stream{}
+		for i := range 20 {
+			w := wants{dial: ConnParams{NoCRC: i%2 == 0}, accept: ConnParams{NoCRC: i%2 == 0, Markers: i%3 == 0}}
+			x, y := r.connect(w)
+			x.post(SendWR{Op: WRWrite, SGL: []SGE{x.mr.SGE(0, 5000)}, RKey: y.mr.RKey(), Flags: Signaled})
+			r.ok(x.sent(1))
+			want[x.qp.Number()] = report.Stream{
+				Device: r.pair.Ends[pair.A].Name, Flow: uint32(x.qp.line.Load().flow.ID()), QP: x.qp.Number(),
+				Initiator: true, Revision: 2, CRC: i%2 != 0, SendMarkers: i%3 == 0,
+			}
+		}
+		for _, l := range []*listener{l, far} {
+			all, _ := l.settled()
+			for i, p := range all {
+				if p.QP == 0 {
+					t.Errorf("packet %d has no QP: %+v", i, p)
+				}
+			}
+			l.stop()
+			r.check(l.ended())
+		}
+		for _, s := range l.streams {
+			if w, ok := want[s.QP]; !ok || s != w {
+				t.Errorf("told of %+v, want %+v", s, w)
+			}
+			delete(want, s.QP)
+		}
+		if len(want) != 0 || len(far.streams) != 20 {
+			t.Errorf("not told of %v; the far end told of %d", want, len(far.streams))
+		}
+		for _, s := range far.streams {
+			if s.Initiator || s.SendMarkers {
+				t.Errorf("the far end told of %+v", s)
+			}
+		}
 	}
 }
 

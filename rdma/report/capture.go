@@ -26,5 +26,19 @@ type Packet struct {
 // gets it.
 type Batch struct {
 	Packets []Packet
-	Lost    uint64 // packets that nobody took in time, since the capture began
+	Streams []Stream // those of which the capture has the first packets here
+	Lost    uint64   // packets that nobody took in time, since the capture began
+}
+
+// Stream is what the two ends of a connection had agreed on before the engine
+// had it. Their MPA Request and Reply are the kernel's packets, and in no
+// capture.
+type Stream struct {
+	Device   string
+	Flow, QP uint32 // as in Packet
+
+	Initiator                bool // this end sent the Request
+	Revision                 int  // of MPA
+	CRC                      bool // FPDUs have one
+	SendMarkers, RecvMarkers bool // what this end sends, and receives, has Markers
 }
