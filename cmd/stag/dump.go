@@ -34,6 +34,12 @@ the segment begins with an FPDU; with -w it writes pcapng for Wireshark, with
 direction, queue, flow and QP as a comment, and the queue and the direction as
 fields. Packets over the kernel port are the kernel's: use tcpdump for them.
 
+Wireshark finds RDMA only behind the MPA Request and Reply, which the kernels
+exchange before a connection is taken over. So -w writes, in front of the first
+packet of each connection, two that stand for them; their comments say so, they
+do not count, and --bare leaves them out, as they are for connections with
+Markers. Short Sends are taken for RPC: tshark --disable-protocol rpcordma.
+
 It captures on all engines of this host that this user may look into, root any,
 others their own; on those that run now, not on any that begin later. An engine
 that ends is told on standard error, and the others go on. Payload is shown to
@@ -72,6 +78,7 @@ file by then is whole.`,
 	f.IntVarP(&o.PID, "pid", "p", 0, "only engines of this process")
 	f.StringVarP(&p.file, "write", "w", "", "write pcapng to this file; -: to standard output")
 	f.IntVarP(&o.SnapLen, "snaplen", "s", dump.DefaultSnapLen, "octets of each packet that -w writes; 0: all")
+	f.BoolVar(&o.Bare, "bare", false, "write nothing but what was captured: see above")
 	f.Uint64VarP(&o.Count, "count", "c", 0, "end after so many packets (default without end)")
 	f.StringVar(&p.flow, "flow", "", "only packets of this flow: an id of stag show flows")
 	f.Uint32Var(&o.QP, "qp", 0, "only packets of the QP with this number, which must be connected")
@@ -95,6 +102,8 @@ func checkDump(cmd *cobra.Command, o *dump.Options, p dumpFlags) (err error) {
 		return errors.New("--json is for what is printed, -w writes pcapng: choose one")
 	case changed("snaplen") && !changed("write"):
 		return errors.New("-s is for what -w writes: give -w, too, or leave it out")
+	case changed("bare") && !changed("write"):
+		return errors.New("--bare is for what -w writes: give -w, too, or leave it out")
 	case o.SnapLen < 0 || o.SnapLen > dump.DefaultSnapLen:
 		return fmt.Errorf("-s %d: choose 1 to %d octets, or 0 for all", o.SnapLen, dump.DefaultSnapLen)
 	case changed("count") && o.Count == 0:

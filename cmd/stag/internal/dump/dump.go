@@ -5,7 +5,8 @@
 //	dump.go       from the streams to the output, and how it ends
 //	line.go       a packet taken apart; operation.go its RDMA, kind.go its kind
 //	print.go      text and JSON
-//	file.go       pcapng
+//	file.go       pcapng; handshake.go what it needs to be understood; blocks.go
+//	              whole ones, whatever happens
 package dump
 
 import (
@@ -36,6 +37,7 @@ type Options struct {
 
 	File    *os.File // pcapng goes there; nil: lines do, to Out
 	SnapLen int      // octets of each packet that the file gets
+	Bare    bool     // the file gets no packets that were not captured
 	Count   uint64   // ends after so many packets; 0: does not
 	JSON    bool     // lines are JSON
 
@@ -43,13 +45,11 @@ type Options struct {
 	Notes io.Writer // gets a line for each thing worth knowing
 }
 
-// filter is what an engine is asked for. Lines need headers only.
+// filter is what an engine is asked for: at least the headers, which say what
+// kind a packet is and where its stream begins.
 func (o Options) filter(device string) report.Filter {
 	f := report.Filter{Device: device, Flow: o.Flow, QP: o.QP, SnapLen: HeadLen}
-	switch {
-	case o.File != nil && len(o.Kinds) == 0:
-		f.SnapLen = o.SnapLen
-	case o.File != nil:
+	if o.File != nil {
 		f.SnapLen = max(o.SnapLen, HeadLen)
 	}
 	return f
@@ -217,6 +217,11 @@ func (r *run) take(s *source, b report.Batch) error {
 		r.lost.Add(b.Lost - s.lost)
 		s.lost = b.Lost
 	}
+	if r.File != nil && !r.Bare {
+		for _, st := range b.Streams {
+			s.streams[st.Flow] = st
+		}
+	}
 	for _, p := range b.Packets {
 		s.seen++
 		pk, ok := r.look(s, p)
@@ -246,9 +251,6 @@ func (r *run) look(s *source, p report.Packet) (packet, bool) {
 	}
 	if len(r.Kinds) != 0 && !slices.Contains(r.Kinds, pk.line.Kind) {
 		return packet{}, false
-	}
-	if r.File != nil && len(pk.Data) > r.SnapLen {
-		pk.Data = pk.Data[:r.SnapLen]
 	}
 	return pk, true
 }

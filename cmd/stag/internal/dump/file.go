@@ -13,18 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/version"
+	"github.com/stag-rdma/stag/rdma/report"
 )
 
 // file writes packets as pcapng: one interface for each device of each adapter.
 type file struct {
 	blocks
-	ng    *pcapgo.NgWriter
-	start time.Time
+	ng      *pcapgo.NgWriter
+	start   time.Time
+	snapLen int
 }
 
 // newFile writes the headers for these sources, which get their numbers.
 func newFile(out *os.File, sources []*source, snapLen int) (*file, error) {
-	f := &file{blocks: blocks{out: out}, start: time.Now()}
+	f := &file{blocks: blocks{out: out}, start: time.Now(), snapLen: snapLen}
 	for i, s := range sources {
 		s.number = i
 		intf := pcapgo.NgInterface{
@@ -37,9 +39,12 @@ func newFile(out *os.File, sources []*source, snapLen int) (*file, error) {
 		} else {
 			_, err = f.ng.AddInterface(intf)
 		}
-		if err := errors.Join(err, f.block()); err != nil {
+		if err != nil {
 			return nil, err
 		}
+	}
+	if err := f.block(); err != nil {
+		return nil, err
 	}
 	_, err := f.flush()
 	return f, err
@@ -61,11 +66,41 @@ func (f *file) block() error {
 	return f.ng.Flush() // to blocks
 }
 
-// add takes one packet.
+// add takes one packet, with those that stand for the handshake before it if it
+// is the first of its connection.
 func (f *file) add(s *source, p packet) error {
+	if st, ok := s.streams[p.Flow]; ok && p.Flow != 0 {
+		if frames, ok := handshake(p.Packet, st); ok {
+			delete(s.streams, p.Flow)
+			if err := f.addHandshake(s, p, st, frames); err != nil {
+				return err
+			}
+		}
+	}
+	if err := f.write(s, p, comment(p)); err != nil {
+		return err
+	}
+	f.end()
+	return nil
+}
+
+// addHandshake writes what stands for the handshake: part of the block that p is.
+func (f *file) addHandshake(s *source, p packet, st report.Stream, frames [2][]byte) error {
+	p.missed = 0
+	for i, what := range []string{"Request", "Reply"} {
+		p.Data, p.Length, p.Out = frames[i], len(frames[i]), st.Initiator == (i == 0)
+		if err := f.write(s, p, fmt.Sprintf(standsFor, what)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write writes one packet with a comment.
+func (f *file) write(s *source, p packet, comment string) error {
 	queue := uint32(p.Queue)
 	o := pcapgo.NgPacketOptions{
-		Comments: []string{comment(p)},
+		Comments: []string{comment},
 		Flags:    &pcapgo.NgEpbFlags{Direction: pcapgo.NgEpbFlagDirectionInbound},
 		Queue:    &queue,
 	}
@@ -75,11 +110,9 @@ func (f *file) add(s *source, p packet) error {
 	if p.missed > 0 {
 		o.DropCount = &p.missed
 	}
-	ci := gopacket.CaptureInfo{Timestamp: p.At, CaptureLength: len(p.Data), Length: max(p.Length, len(p.Data)), InterfaceIndex: s.number}
-	if err := f.ng.WritePacketWithOptions(ci, p.Data, o); err != nil {
-		return err
-	}
-	return f.block()
+	data := p.Data[:min(len(p.Data), f.snapLen)]
+	ci := gopacket.CaptureInfo{Timestamp: p.At, CaptureLength: len(data), Length: max(p.Length, len(p.Data)), InterfaceIndex: s.number}
+	return errors.Join(f.ng.WritePacketWithOptions(ci, data, o), f.ng.Flush())
 }
 
 // comment is what the frame itself does not say.

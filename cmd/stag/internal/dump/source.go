@@ -24,9 +24,10 @@ type source struct {
 	number     int // of the interface in a file
 
 	// Owned by who writes.
-	seen uint64 // packets that came
-	lost uint64 // packets that were lost before they came
-	told uint64 // those of lost that a packet in the file has told of
+	streams map[uint32]report.Stream // by flow: those of which the file has nothing yet
+	seen    uint64                   // packets that came
+	lost    uint64                   // packets that were lost before they came
+	told    uint64                   // those of lost that a packet in the file has told of
 }
 
 func (s *source) String() string {
@@ -93,7 +94,7 @@ func find(ctx context.Context, o Options) (sources []*source, err error) {
 func begin(ctx context.Context, e control.Endpoint, r report.Engine, o Options, why *refusals) (sources []*source, err error) {
 	for _, d := range r.Devices {
 		name := engines.Clean(d.Name)
-		s := &source{Endpoint: e, device: name, program: engines.Clean(r.Program), filterText: o.filterText()}
+		s := &source{Endpoint: e, device: name, program: engines.Clean(r.Program), filterText: o.filterText(), streams: map[uint32]report.Stream{}}
 		switch {
 		case d.Name == report.KernelDevice:
 			why.kernel = append(why.kernel, e.PID)

@@ -1,0 +1,64 @@
+package dump
+
+import (
+	"net/netip"
+
+	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/seq"
+	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/rdma/report"
+)
+
+// Dissectors find RDMA in a connection only behind the MPA Request and Reply,
+// which the kernel exchanged before the engine had it. So two packets stand for
+// them in a file, in front of the first that was captured.
+
+// standsFor is the comment of such a packet.
+const standsFor = "not captured: stands for the MPA %s that the kernel exchanged before the engine had the connection, so that what follows can be dissected; its private data is left out, and sequence numbers end where the capture begins"
+
+// handshake makes both packets, the Request's first, to go in front of p, the
+// first packet of a connection. ok is false when p is no segment that tells both
+// sequence numbers, or the streams have Markers, whose places nobody can know.
+func handshake(p report.Packet, s report.Stream) (frames [2][]byte, ok bool) {
+	var v wire.Packet
+	whole := append(p.Data[:len(p.Data):len(p.Data)], make([]byte, max(0, p.Length-len(p.Data)))...)
+	if s.SendMarkers || s.RecvMarkers || wire.ParsePacket(whole, &v) != wire.OK || v.ICMP || v.TCP.Flags&wire.ACK == 0 || len(p.Data) < v.Payload {
+		return frames, false
+	}
+	f := wire.MPAFields{Revision: uint8(s.Revision)}
+	if s.CRC {
+		f.Flags = wire.MPACRC
+	}
+	request := f.Append(nil)
+	f.Reply = true
+	reply := f.Append(nil)
+	here := wire.HeaderFields{
+		DstMAC: wire.MAC(v.DstMAC(whole)), SrcMAC: wire.MAC(v.SrcMAC(whole)), VLAN: v.VLAN, TTL: 64,
+		Src: netip.AddrPortFrom(address(v.Src), v.TCP.SrcPort), Dst: netip.AddrPortFrom(address(v.Dst), v.TCP.DstPort),
+	}
+	there := here
+	there.DstMAC, there.SrcMAC, there.Src, there.Dst = here.SrcMAC, here.DstMAC, here.Dst, here.Src
+	from, to := here, there               // the initiator's packets, the responder's
+	asks, answers := v.TCP.Seq, v.TCP.Ack // where the two streams begin
+	if p.Out != s.Initiator {
+		from, to, asks, answers = to, from, answers, asks
+	}
+	h := wire.TCPFields{Flags: wire.PSH | wire.ACK, Window: v.TCP.Window}
+	h.Seq, h.Ack = asks.Back(seq.Len(len(request))), answers.Back(seq.Len(len(reply)))
+	if frames[0], ok = assemble(from, h, request); !ok {
+		return frames, false
+	}
+	h.Seq, h.Ack = h.Ack, asks
+	frames[1], ok = assemble(to, h, reply)
+	return frames, ok
+}
+
+// assemble is a whole frame.
+func assemble(f wire.HeaderFields, h wire.TCPFields, payload []byte) ([]byte, bool) {
+	head, err := wire.NewHeaderTemplate(f)
+	if err != nil {
+		return nil, false
+	}
+	b := append(make([]byte, port.Headroom), payload...)
+	return b[port.Headroom-head.Write(b, port.Headroom, &h):], true
+}
