@@ -1,0 +1,328 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/stag-rdma/stag/afxdp"
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/rdmap"
+	"github.com/stag-rdma/stag/offload/tcp"
+	"github.com/stag-rdma/stag/rdma/control"
+	"github.com/stag-rdma/stag/rdma/report"
+)
+
+// counters are all that a queue can have, each with another value.
+func counters(begin uint64) (list []report.Counter) {
+	list = append(list, report.Fields("engine", offload.Counters{})...)
+	new(offload.Counters).Each(func(layer, name string, _ uint64) {
+		list = append(list, report.Counter{Layer: layer, Name: name})
+	})
+	list = append(list, report.Fields("tcp", tcp.Stats{})...)
+	list = append(list, report.Fields("xsk", afxdp.Stats{})...)
+	list = append(list, report.Fields("xsk_kernel", afxdp.KernelStats{})...)
+	for i := range list {
+		list[i].Value = begin + uint64(i)
+	}
+	return list
+}
+
+// of is the value of one of them.
+func of(t *testing.T, list []report.Counter, name string) float64 {
+	t.Helper()
+	for _, c := range list {
+		if c.Layer+"."+c.Name == name {
+			return float64(c.Value)
+		}
+	}
+	t.Fatalf("no counter %s", name)
+	return 0
+}
+
+// full is an engine that has something of everything: two queues, a connection.
+func full() report.Engine {
+	local, remote := netip.MustParseAddrPort("192.0.2.1:7174"), netip.MustParseAddrPort("[2001:db8::2]:40000")
+	return report.Engine{
+		Schema: report.Schema, PID: 99, Program: "kv", Adapter: 9, Started: time.Unix(1700000000, 5e8), Netns: 77,
+		Devices: []report.Device{
+			{Name: "eth1", State: "PORT_ACTIVE", Ifindex: 3, MAC: "02:00:00:00:00:01", MTU: 1500, Driver: "ice", XDP: "native", ZeroCopy: true,
+				Program: 42, MaxFlows: 4096, HeapSize: 1 << 20, HeapFree: 1 << 19, MaxMRs: 63, Speed: 25e9},
+			{Name: report.KernelDevice, State: "PORT_DOWN", HeapSize: 1 << 20, HeapFree: 1 << 19, MaxMRs: 63},
+		},
+		Flows: []report.Flow{
+			{Device: "eth1", ID: 7, State: "live", QP: 5, TCP: &report.TCP{SRTT: 1500, RTO: 200000, Cwnd: 14480, Unacked: 11, Counters: report.Fields("tcp", tcp.Stats{Retransmits: 3})}},
+			{Device: "eth1", ID: 8, State: "park"},
+		},
+		QPs: []report.QP{
+			{Number: 5, State: "RTS", Device: "eth1", Flow: 7, Local: &local, Remote: &remote, Counters: report.Fields("rdmap", rdmap.Stats{WritesIn: 6, MostReadsOut: 4})},
+			{Number: 6, State: "Idle", Counters: report.Fields("rdmap", rdmap.Stats{})},
+		},
+		MRs:    []report.MR{{Kind: "region", Length: 4096}, {Kind: "region", Length: 1}, {Kind: "window", Length: 1}},
+		CQs:    []report.CQ{{Number: 1}, {Number: 2, Overrun: true}},
+		Queues: []report.Queue{{Device: "eth1", Queue: 0, Flows: 1, Asleep: true, Counters: counters(1000)}, {Device: "eth1", Queue: 1, Counters: counters(5000)}},
+		Counters: []report.Counter{
+			{Device: "eth1", Layer: "steer", Name: "steered", Value: 12}, {Device: "eth1", Layer: "steer", Name: "no_socket", Value: 1},
+			{Layer: "tpt", Name: "bad_stag", Value: 2}, {Layer: "capture", Name: "packets", Value: 8}, {Layer: "capture", Name: "lost", Value: 4},
+			{Layer: "verbs", Name: "events_lost", Value: 3}, {Layer: "warp", Name: "cores", Value: 5},
+		},
+	}
+}
+
+// pins are a program of the engine's, one that nobody uses, and a stale one.
+func pins() []loader.Instance {
+	var stats loader.Stats
+	stats[bpf.Steered], stats[bpf.NoFlow] = 3, 4
+	return []loader.Instance{{Name: "store", Ports: []loader.PinnedPort{
+		{Netns: 77, Index: 3, Found: true, Name: "eth1", ProgID: 42, InUse: true, MaxFlows: 1, Stats: stats},
+		{Netns: 78, Index: 3, Found: true, Name: "eth1", ProgID: 43, MaxFlows: 16, Stats: stats, Flows: []loader.PinnedFlow{
+			{Flow: bpf.Flow{State: bpf.Live}, Alive: true}, {Flow: bpf.Flow{State: bpf.Live}},
+		}},
+		{Netns: 79, Index: 4, Stale: "its interface is gone"},
+	}}}
+}
+
+// scraped is what a registry makes of what was found.
+func scraped(t *testing.T, x *Exporter, f found, err error) map[string]*dto.MetricFamily {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(filled{x, f, err})
+	list, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if problems, err := promlint.NewWithMetricFamilies(list).Lint(); err != nil || len(problems) != 0 {
+		t.Errorf("promlint: %v %v", problems, err)
+	}
+	all := map[string]*dto.MetricFamily{}
+	for _, m := range list {
+		all[m.GetName()] = m
+	}
+	return all
+}
+
+// filled collects what was found, without looking for it.
+type filled struct {
+	x   *Exporter
+	f   found
+	err error
+}
+
+func (c filled) Describe(to chan<- *prometheus.Desc) { collector{}.Describe(to) }
+
+func (c filled) Collect(to chan<- prometheus.Metric) {
+	s := sheet{}
+	c.x.fill(s, c.f, c.err)
+	s.set(scrapeTime, 1, nil)
+	s.collect(to)
+}
+
+func newExporter(t *testing.T, perQP bool) *Exporter {
+	t.Helper()
+	x, err := New(Options{PerQP: perQP, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// value is that of the series that has all these labels, as name=value.
+func value(t *testing.T, all map[string]*dto.MetricFamily, name string, with ...string) float64 {
+	t.Helper()
+	var values []float64
+	for _, m := range all[namespace+name].GetMetric() {
+		var have []string
+		for _, l := range m.GetLabel() {
+			have = append(have, l.GetName()+"="+l.GetValue())
+		}
+		if !slices.ContainsFunc(with, func(w string) bool { return !slices.Contains(have, w) }) {
+			values = append(values, m.GetCounter().GetValue()+m.GetGauge().GetValue())
+		}
+	}
+	if len(values) != 1 {
+		t.Errorf("%s%v has %d series, want 1", name, with, len(values))
+		return -1
+	}
+	return values[0]
+}
+
+const me = "pid=12"
+
+var at = control.Endpoint{Path: "engine-12-1.sock", PID: 12, Adapter: 1}
+
+// TestEngine: what an engine says is where it should be, under the labels of
+// its socket.
+func TestEngine(t *testing.T) {
+	e := full()
+	all := scraped(t, newExporter(t, true), found{answers: []answer{{at: at, engine: e}}, pins: pins()}, nil)
+	sum := func(names ...string) (n float64) {
+		for _, q := range e.Queues {
+			for _, name := range names {
+				n += of(t, q.Counters, name)
+			}
+		}
+		return n
+	}
+	eth1 := []string{me, "adapter=1", "program=kv", "device=eth1"}
+	port := append(eth1, "port=1")
+	for _, c := range []struct {
+		name string
+		with []string
+		want float64
+	}{
+		{"engine_up", []string{me, "program=kv", "adapter=1"}, 1},
+		{"engine_info", []string{me, "netns=77"}, 1},
+		{"engine_start_time_seconds", []string{me}, 1700000000.5},
+		{"info", append(eth1, "driver=ice", "xdp=native", "zero_copy=true", "mac=02:00:00:00:00:01"), 1},
+		{"state_id", port, 4}, {"physical_state_id", port, 5},
+		{"state_id", []string{"device=kernel"}, 1}, {"physical_state_id", []string{"device=kernel"}, 3},
+		{"rate_bytes_per_second", nil, 25e9 / 8},
+		{"port_mtu_bytes", nil, 1500},
+		{"port_data_received_bytes_total", port, sum("engine.rx_octets")},
+		{"port_packets_transmitted_total", port, sum("engine.tx_packets")},
+		{"port_errors_received_total", port, sum(damaged...)},
+		{"port_discards_transmitted_total", port, sum("xsk.lost")},
+		{"port_discards_received_total", port, sum("xsk_kernel.rx_dropped", "xsk_kernel.rx_ring_full", "engine.park_full", "engine.pass_full", "tcp.no_frames", "tcp.reorder_share")},
+		{"drops_total", append(eth1, "layer=engine", "reason=park_full"), sum("engine.park_full")},
+		{"drops_total", append(eth1, "layer=tcp", "reason=duplicate"), sum("tcp.duplicate")},
+		{"drops_total", append(eth1, "layer=wire", "reason=bad_tcp_checksum"), sum("wire.bad_tcp_checksum")},
+		{"tcp_retransmitted_segments_total", eth1, sum("tcp.retransmits")},
+		{"xsk_received_frames_total", append(eth1, "queue=1"), of(t, e.Queues[1].Counters, "xsk.rx")},
+		{"xsk_rx_ring_full_total", append(eth1, "queue=0"), of(t, e.Queues[0].Counters, "xsk_kernel.rx_ring_full")},
+		{"queue_flows", append(eth1, "queue=0"), 1}, {"queue_asleep", append(eth1, "queue=0"), 1}, {"queue_asleep", append(eth1, "queue=1"), 0},
+		{"steer_packets_total", []string{"device=eth1", "netns=77", "reason=no_socket"}, 1},
+		{"flows", []string{"device=eth1", "netns=77", "state=live"}, 1}, {"flows", []string{"netns=77", "state=orphan"}, 0},
+		{"flows_max", []string{"netns=77"}, 4096},
+		{"qps", []string{me, "state=RTS"}, 1}, {"qps", []string{"state=Error"}, 0},
+		{"cqs", []string{me}, 2}, {"cqs_overrun", []string{me}, 1},
+		{"mrs", []string{me, "kind=region"}, 2}, {"mrs", []string{"kind=iscsi"}, 0}, {"mrs_registered_bytes", []string{me}, 4097}, {"mrs_max", nil, 63},
+		{"heap_size_bytes", []string{me}, 1 << 20}, {"heap_free_bytes", []string{me}, 1 << 19},
+		{"tpt_refusals_total", []string{me, "fault=bad_stag"}, 2},
+		{"captured_packets_total", []string{me}, 8}, {"capture_lost_packets_total", []string{me}, 4}, {"events_lost_total", nil, 3},
+		{"other_total", []string{me, "layer=warp", "name=cores"}, 5},
+		{"qp_info", []string{me, "qp=5", "device=eth1", "local=192.0.2.1:7174", "remote=[2001:db8::2]:40000"}, 1},
+		{"qp_info", []string{"qp=6", "local="}, 1},
+		{"qp_writes_received_total", []string{me, "qp=5"}, 6}, {"qp_most_reads_transmitted", []string{"qp=5"}, 4},
+		{"qp_tcp_rtt_seconds", []string{"qp=5"}, 0.0015}, {"qp_tcp_rto_seconds", []string{"qp=5"}, 0.2},
+		{"qp_tcp_congestion_window_bytes", nil, 14480}, {"qp_tcp_unacknowledged_bytes", nil, 11}, {"qp_tcp_retransmitted_segments_total", nil, 3},
+	} {
+		if got := value(t, all, c.name, c.with...); got != c.want {
+			t.Errorf("%s%v is %v, want %v", c.name, c.with, got, c.want)
+		}
+	}
+	for _, f := range Families() {
+		if all[f.Name] == nil && !f.QP && f != other {
+			t.Errorf("%s has no series", f.Name)
+		}
+	}
+}
+
+// TestPinned: programs without an engine count by themselves; one whose engine
+// has told of it does not count twice.
+func TestPinned(t *testing.T) {
+	all := scraped(t, newExporter(t, false), found{answers: []answer{{at: at, engine: full()}}, pins: pins()}, nil)
+	for _, c := range []struct {
+		name string
+		with []string
+		want float64
+	}{
+		{"steer_packets_total", []string{"netns=77", "reason=steered"}, 12},
+		{"steer_packets_total", []string{"device=eth1", "netns=78", "reason=no_flow"}, 4},
+		{"flows", []string{"netns=78", "state=live"}, 1}, {"flows", []string{"netns=78", "state=orphan"}, 1},
+		{"flows_max", []string{"netns=78"}, 16},
+		{"pinned_info", []string{"device=eth1", "netns=77", "instance=store", "program_id=42", "state=used"}, 1},
+		{"pinned_info", []string{"netns=78", "state=unused"}, 1},
+		{"pinned_info", []string{"device=if4", "netns=79", "state=stale"}, 1},
+	} {
+		if got := value(t, all, c.name, c.with...); got != c.want {
+			t.Errorf("%s%v is %v, want %v", c.name, c.with, got, c.want)
+		}
+	}
+	if n := len(all["stag_flows_max"].GetMetric()); n != 2 {
+		t.Errorf("%d series of stag_flows_max, want none of the stale one", n)
+	}
+	if all["stag_qp_info"] != nil {
+		t.Error("series of queue pairs, and nobody has asked for them")
+	}
+}
+
+// TestSilent: an engine that does not answer is down under the name that it had;
+// one that is gone has no series; both are counted, and the others stay.
+func TestSilent(t *testing.T) {
+	x := newExporter(t, false)
+	second := control.Endpoint{PID: 13, Adapter: 1}
+	scraped(t, x, found{answers: []answer{{at: at, engine: full()}, {at: second, engine: full()}}}, nil)
+	late := fmt.Errorf("ask: %w", context.DeadlineExceeded)
+	all := scraped(t, x, found{answers: []answer{{at: at, err: late}, {at: second, engine: full()}}}, nil)
+	if value(t, all, "engine_up", me, "program=kv") != 0 || value(t, all, "engine_up", "pid=13") != 1 || value(t, all, "cqs", "pid=13") != 2 {
+		t.Error("the wrong one is down")
+	}
+	all = scraped(t, x, found{answers: []answer{{at: at, err: fmt.Errorf("x: %w", control.ErrGone)}, {at: second, err: control.ErrPermission}}, err: loader.ErrLayout}, errors.New("no directory"))
+	if n := len(all["stag_engine_up"].GetMetric()); n != 1 {
+		t.Errorf("%d engines are up or down, want the one that is another's", n)
+	}
+	for why, want := range map[string]float64{"timeout": 1, "gone": 1, "permission": 1, "pins": 1, "other": 1, "schema": 0} {
+		if got := value(t, all, "scrape_errors_total", "reason="+why); got != want {
+			t.Errorf("%v errors because of %s, want %v", got, why, want)
+		}
+	}
+	if len(x.programs) != 1 {
+		t.Errorf("engines that are gone are remembered: %v", x.programs)
+	}
+}
+
+// TestTwice: an engine that says things twice, or what is no label, does not
+// spoil the scrape.
+func TestTwice(t *testing.T) {
+	e := full()
+	e.Program = "k\"v\n\\ \u202e"
+	e.Devices, e.Queues, e.QPs = append(e.Devices, e.Devices...), append(e.Queues, e.Queues...), append(e.QPs, e.QPs...)
+	all := scraped(t, newExporter(t, true), found{answers: []answer{{at: at, engine: e}, {at: at, engine: full()}}}, nil)
+	if value(t, all, "engine_up", "program="+e.Program) != 1 {
+		t.Error("its name is not its label")
+	}
+}
+
+// TestEveryCounter: there is none that would be exported as one nobody knows.
+func TestEveryCounter(t *testing.T) {
+	known := func(c report.Counter) bool {
+		return len(counted[c.Layer+"."+c.Name]) > 0 || c.Layer == "wire" || c.Layer == "tcp" && tcpDrops[c.Name]
+	}
+	for _, c := range counters(0) {
+		if !known(c) {
+			t.Errorf("%s.%s is no metric", c.Layer, c.Name)
+		}
+	}
+	for _, c := range report.Fields("rdmap", rdmap.Stats{}) {
+		if ofQPs[c.Layer+"."+c.Name] == nil {
+			t.Errorf("%s.%s is no metric of a queue pair", c.Layer, c.Name)
+		}
+	}
+	// And what families are made of is there.
+	there := map[string]bool{"verbs.events_lost": true, "capture.packets": true, "capture.lost": true}
+	for _, c := range append(counters(0), report.Fields("rdmap", rdmap.Stats{})...) {
+		there[c.Layer+"."+c.Name] = true
+	}
+	for _, f := range Families() {
+		for _, from := range f.From {
+			if !there[from] {
+				t.Errorf("%s is made of %s, which there is not", f.Name, from)
+			}
+		}
+		if strings.Contains(f.Help, "\n") || !strings.HasSuffix(f.Help, ".") {
+			t.Errorf("%s: the help %q is no line with a full stop", f.Name, f.Help)
+		}
+	}
+}
