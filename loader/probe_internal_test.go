@@ -1,10 +1,14 @@
 package loader
 
 import (
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/vishvananda/netlink"
 )
 
 // TestSpread: a table that leaves queues out is told from one that does not.
@@ -77,5 +81,41 @@ func TestLacking(t *testing.T) {
 	}
 	if lack := Lacking(); lack != nil {
 		t.Errorf("lacking %q", lack)
+	}
+}
+
+// TestCards: what veth cannot show, as it would be judged.
+func TestCards(t *testing.T) {
+	const name = "row"
+	l := Link{Name: "eth1.7", Port: "eth1", Driver: "ice", MAC: net.HardwareAddr{2, 0, 0, 0, 0, 7}}
+	other := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	silent := errors.New("the kernel does not tell")
+	for _, c := range []struct {
+		got    Probe
+		hinted bool
+		says   string // detail or fix
+	}{
+		{tried(name, triedLinux+".1-some"), false, "that stag was tried on"},
+		{tried(name, "5.15.0"), true, "Linux 5.18 or later"},
+		{tried(name, "6.8.0-31"), true, "tried on 6.18 only"},
+		{tried(name, "unheard of"), true, "Linux 5.18 or later"},
+		{takes(name, l, &netlink.LinkAttrs{HardwareAddr: l.MAC}), false, "nothing that is for others"},
+		{takes(name, l, &netlink.LinkAttrs{HardwareAddr: other}), true, "ip link set eth1.7 address 02:00:00:00:00:01"},
+		{takes(name, l, &netlink.LinkAttrs{HardwareAddr: other, Promisc: 1}), false, "promiscuous"},
+		{offersZeroCopy(name, l, xdpZeroCopy, nil), false, "ice offers it"},
+		{offersZeroCopy(name, l, xdpPieces, nil), false, "ice has none"},
+		{offersZeroCopy(name, l, 0, silent), false, "is said to have it; this kernel does not tell"},
+		{offersZeroCopy(name, Link{Driver: "e1000"}, 0, silent), false, "not known"},
+		{interruptsOn(name, l, map[string]int{"0": 4}), true, "all 4 of eth1 end on processor 0"},
+		{interruptsOn(name, l, map[string]int{"0": 2, "1": 2}), false, "take them: 2"},
+		{interruptsOn(name, l, map[string]int{"0": 1}), false, "take them: 1"},
+		{interruptsOn(name, l, nil), false, "none"},
+		{joins(name, l, ethFlagLRO, 1), true, "ethtool -K eth1 lro off"},
+		{joins(name, l, 0, 1), false, "GRO, "},
+		{joins(name, l, 0, 0), false, "off"},
+	} {
+		if !c.got.OK || (c.got.Fix != "") != c.hinted || !strings.Contains(c.got.Detail+" "+c.got.Fix, c.says) {
+			t.Errorf("%+v, want one that says %q, a hint: %v", c.got, c.says, c.hinted)
+		}
 	}
 }

@@ -14,8 +14,10 @@ import (
 const triedLinux = "6.18"
 
 // linuxVersion is the running kernel's, zeros if it does not say it in numbers.
-func linuxVersion() (major, minor int) {
-	fmt.Sscanf(linuxRelease(), "%d.%d", &major, &minor)
+func linuxVersion() (major, minor int) { return versionOf(linuxRelease()) }
+
+func versionOf(release string) (major, minor int) {
+	fmt.Sscanf(release, "%d.%d", &major, &minor)
 	return major, minor
 }
 
@@ -30,8 +32,11 @@ func linuxRelease() string {
 // probeLinux compares numbers, which decide nothing: the other rows try.
 func probeLinux() Probe {
 	const name = "Linux"
-	release := linuxRelease()
-	major, minor := linuxVersion()
+	return tried(name, linuxRelease())
+}
+
+func tried(name, release string) Probe {
+	major, minor := versionOf(release)
 	switch {
 	case major < 5 || major == 5 && minor < 18:
 		return hint(name, "use Linux 5.18 or later", "%s, and stag is made for 5.18 and later", release)

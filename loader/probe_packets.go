@@ -117,12 +117,18 @@ func probeFarChecksum(name string, at *netlink.LinkAttrs) Probe {
 // mode the kernel's own joining does, too, and loading refuses it.
 func (n *Net) probeJoining(l Link) Probe {
 	const name = "receive offload"
-	flags, err := n.eth.value(l.Port, unix.ETHTOOL_GFLAGS, 0)
-	if err == nil && flags&ethFlagLRO != 0 {
+	// A driver that cannot say has none.
+	flags, _ := n.eth.value(l.Port, unix.ETHTOOL_GFLAGS, 0)
+	gro, _ := n.eth.value(l.Port, unix.ETHTOOL_GGRO, 0)
+	return joins(name, l, flags, gro)
+}
+
+// joins judges what of the two kinds of joining is on.
+func joins(name string, l Link, flags, gro uint32) Probe {
+	if flags&ethFlagLRO != 0 {
 		return hint(name, "ethtool -K "+l.Port+" lro off", "%s joins packets (LRO); some drivers take no XDP program with it", l.Port)
 	}
-	gro, err := n.eth.value(l.Port, unix.ETHTOOL_GGRO, 0)
-	if err == nil && gro != 0 {
+	if gro != 0 {
 		return ok(name, "GRO, of what goes to the kernel; in native mode the program runs before it")
 	}
 	return ok(name, "off")

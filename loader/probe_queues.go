@@ -169,7 +169,7 @@ func probeLost(there netlink.LinkXdp) Probe {
 		return untried(name, []capability{capSysAdmin}, err)
 	case lost > 0:
 		return hint(name, "give every receive queue an engine; after a crash, open the interface again or stag unload",
-			"%d packets of taken-over connections came to a queue without one", lost)
+			"packets of taken-over connections that came to a queue without one: %d", lost)
 	}
 	return ok(name, "none")
 }
@@ -238,7 +238,7 @@ func (n *Net) probeRules(l Link) Probe {
 		return ok(name, "the driver has none (%v)", err)
 	}
 	if count > 0 {
-		return hint(name, "ethtool -n "+l.Port+": do they concern stag's ports?", "%d direct packets to queues of their choice, or drop them", count)
+		return hint(name, "ethtool -n "+l.Port+": do they concern stag's ports?", "rules that direct packets to queues of their choice, or drop them: %d", count)
 	}
 	return ok(name, "none")
 }
@@ -250,7 +250,11 @@ func (n *Net) probeMAC(l Link) Probe {
 	if err != nil {
 		return bad(name, "look at "+l.Port+" again", "%v", err)
 	}
-	at := port.Attrs()
+	return takes(name, l, port.Attrs())
+}
+
+// takes compares the interface's address with that of its port.
+func takes(name string, l Link, at *netlink.LinkAttrs) Probe {
 	promiscuous := at.Promisc > 0
 	if l.MAC.String() != at.HardwareAddr.String() && !promiscuous {
 		return hint(name, fmt.Sprintf("ip link set %s address %s, or ip link set %s promisc on", l.Name, at.HardwareAddr, l.Port),

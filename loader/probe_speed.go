@@ -40,6 +40,11 @@ func probeZeroCopy(l Link, generic bool) Probe {
 		return ok(name, "never in generic mode")
 	}
 	features, err := featuresOf(l)
+	return offersZeroCopy(name, l, features, err)
+}
+
+// offersZeroCopy judges what the kernel has said of the driver, or has not.
+func offersZeroCopy(name string, l Link, features xdpFeatures, err error) Probe {
 	switch {
 	case err != nil && slices.Contains(zeroCopy, l.Driver):
 		return ok(name, "driver %s is said to have it; this kernel does not tell", l.Driver)
@@ -139,6 +144,11 @@ func probeInterrupts(l Link) Probe {
 			places[strings.TrimSpace(string(where))]++
 		}
 	}
+	return interruptsOn(name, l, places)
+}
+
+// interruptsOn judges how many interrupts end on which processors.
+func interruptsOn(name string, l Link, places map[string]int) Probe {
 	for where, n := range places {
 		if len(places) == 1 && n > 1 {
 			return hint(name, "spread them: /proc/irq/N/smp_affinity_list, or irqbalance", "all %d of %s end on processor %s", n, l.Port, where)
@@ -147,7 +157,7 @@ func probeInterrupts(l Link) Probe {
 	if len(places) == 0 {
 		return ok(name, "none that the kernel names")
 	}
-	return ok(name, "on %d processors", len(places))
+	return ok(name, "processors that take them: %d", len(places))
 }
 
 // probeProcessors: engines that spin take a processor each.
@@ -155,7 +165,7 @@ func probeProcessors(engines int) Probe {
 	const name = "processors"
 	have := runtime.GOMAXPROCS(0) // as affinity and control group permit
 	if engines >= have && have > 1 || engines > have {
-		return hint(name, "leave Spin at 0, or use fewer queues", "%d, and %d engines: none is left for the program when they spin", have, engines)
+		return hint(name, "leave Spin at 0, or use fewer queues", "%d, engines %d: none is left for the program when they spin", have, engines)
 	}
-	return ok(name, "%d, and %d engines", have, engines)
+	return ok(name, "%d, engines %d", have, engines)
 }
