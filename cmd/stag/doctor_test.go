@@ -96,7 +96,7 @@ func TestDoctor(t *testing.T) {
 }
 
 // volatile are rows that say how the machine is on which the tests run.
-var volatile = regexp.MustCompile(`(?m)^    (Linux|memory|open files|unprivileged BPF|confinement|transmit budget|claims|pins) .*\n( +-> .*\n)?`)
+var volatile = regexp.MustCompile(`(?m)^    (Linux|memory|open files|unprivileged BPF|confinement|transmit budget|claims|pins|processors) .*\n( +-> .*\n)?`)
 
 // counts are how many rows there are of a status.
 var counts = regexp.MustCompile(`\b\d+ (OK|hints?)\b`)
