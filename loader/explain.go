@@ -81,7 +81,7 @@ func (n *Net) hookFree(l Link) error {
 		return err
 	}
 	if p == nil {
-		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d, and its pins cannot be seen from here: run stag where they were made (ip netns exec hides /sys/fs/bpf, nsenter --net does not), or end the process that holds it",
+		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d, and its pins cannot be seen from here: run as root, and where they were made (ip netns exec hides /sys/fs/bpf, nsenter --net does not), or end the process that holds it",
 			l.Port, xdp.ProgId)
 	}
 	return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d, as instance %s: use it, or remove it with stag unload %s",

@@ -254,6 +254,68 @@ func TestLoadKilledAnywhere(t *testing.T) {
 	}
 }
 
+// TestUnloadKilledAnywhere: the same of an unload.
+func TestUnloadKilledAnywhere(t *testing.T) {
+	p := newLoadable(t, pair.Config{})
+	near := p.Ends[pair.A].Name
+	for i := range 20 {
+		at(t, p, pair.A, "load", near, "--tune").ends(t, 0)
+		cmd := command(t, "unload", near)
+		in(t, p, cmd.Start)
+		time.Sleep(time.Duration(i) * time.Millisecond)
+		must(t, cmd.Process.Kill())
+		cmd.Wait()
+		if i%2 == 0 { // what is left is the next load's
+			if r := at(t, p, pair.A, "load", near); r.code != 0 {
+				contains(t, r.stderr, "already")
+			}
+			at(t, p, pair.A, "unload", near).ends(t, 0)
+		} else if r := at(t, p, pair.A, "unload", near); r.code != 0 {
+			contains(t, r.stderr, "no stag is loaded")
+		}
+		left, _ := filepath.Glob(loader.Root + "/*")
+		files, _ := filepath.Glob(loader.RuntimeDir + "/[^e]*") // but the sockets of engines
+		if len(left)+len(files) != 0 {
+			t.Fatalf("killed after %d ms, left: %v %v", i, left, files)
+		}
+	}
+}
+
+// TestLoadOldName: an interface that has got the name of one that is loaded does
+// not become part of its instance.
+func TestLoadOldName(t *testing.T) {
+	p := newLoadable(t, pair.Config{})
+	near := p.Ends[pair.A].Name
+	at(t, p, pair.A, "load", near).ends(t, 0)
+	in(t, p, func() error {
+		l, err := netlink.LinkByName(near)
+		must(t, err)
+		must(t, netlink.LinkSetDown(l))
+		must(t, netlink.LinkSetName(l, "old0"))
+		at := netlink.NewLinkAttrs()
+		at.Name = near
+		veth := netlink.NewVeth(at)
+		veth.PeerName = "far0"
+		return netlink.LinkAdd(veth)
+	})
+	r := at(t, p, pair.A, "load", near)
+	r.ends(t, exitFailed)
+	golden(t, "load_old_name", told(r))
+	r = at(t, p, pair.A, "unload", near)
+	r.ends(t, exitFailed)
+	contains(t, r.stderr, "no stag is loaded on "+near, "stag unload --instance")
+	at(t, p, pair.A, "load", near, "--instance", "other").ends(t, 0)
+	at(t, p, pair.A, "unload", near).ends(t, 0)
+	in(t, p, func() error {
+		l, err := netlink.LinkByName("old0")
+		must(t, err)
+		return netlink.LinkDel(l)
+	})
+	r = at(t, p, pair.A, "unload", near) // which is another, and the one that was is gone
+	r.ends(t, 0)
+	contains(t, r.stdout, "pins removed")
+}
+
 // TestLoadForeign: another program is left alone.
 func TestLoadForeign(t *testing.T) {
 	p := newLoadable(t, pair.Config{})

@@ -48,12 +48,13 @@ type Loaded struct {
 	Cleaned   []string        `json:"cleaned"` // what was left by processes and interfaces that are gone
 
 	asked string // the interface that was asked for
+	tuned bool   // that was asked for
 }
 
 // Load puts the steering program on an interface of the calling thread's network
 // namespace, to stay. What was cleaned is told also with an error.
 func Load(o Options) (l Loaded, err error) {
-	l.Settings, l.Cleaned, l.asked = []loader.Change{}, []string{}, o.Link
+	l.Settings, l.Cleaned, l.asked, l.tuned = []loader.Change{}, []string{}, o.Link, o.Tune
 	link, err := loader.LookupLink(o.Link)
 	if err != nil {
 		return l, err

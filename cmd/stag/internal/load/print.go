@@ -17,6 +17,9 @@ func (l Loaded) Print(w io.Writer) error {
 		fmt.Fprintf(&b, "  instance  %s, pinned in %s\n", l.Instance, l.Directory)
 		fmt.Fprintf(&b, "  room      %s, %d flows\n", count(l.Queues, "queue"), l.MaxFlows)
 		settings(&b, l.Settings)
+		if l.tuned && len(l.Settings) == 0 {
+			fmt.Fprintln(&b, "  setting   none to change: all are as they suit stag")
+		}
 		fmt.Fprintf(&b, "Whoever opens %s adopts it. Next: stag show, stag ping -s -i %s; stag unload %s takes it off again.\n", l.asked, l.asked, l.Interface)
 	}
 	_, err := io.WriteString(w, b.String())

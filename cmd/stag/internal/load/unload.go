@@ -78,15 +78,29 @@ func (w What) targets() ([]loader.UnloadOptions, error) {
 	if !errors.Is(err, loader.ErrNoLink) && !errors.Is(err, loader.ErrNotPinned) {
 		return nil, err
 	}
-	// It may have been loaded under this name, and be elsewhere or gone.
-	own, failed := ownInstance(w.Link)
-	if own != "" {
+	own, failed := formerly(w.Link, errors.Is(err, loader.ErrNoLink))
+	switch {
+	case own != "":
 		return []loader.UnloadOptions{{Instance: own}}, nil
-	}
-	if failed != nil {
+	case failed != nil:
 		return nil, failed
 	}
 	return nil, fmt.Errorf("%w%s", err, instead())
+}
+
+// formerly is the instance of an interface that was loaded under this name, and
+// is elsewhere or gone; "" where there is none. Where another interface has the
+// name now, what was loaded must be gone: otherwise it is not meant.
+func formerly(link string, free bool) (string, error) {
+	dir, err := ownInstance(link)
+	if dir == "" || free {
+		return dir, err
+	}
+	i, err := loader.ReadInstance(dir)
+	if slices.ContainsFunc(i.Ports, func(p loader.PinnedPort) bool { return p.Stale == "" }) {
+		return "", nil
+	}
+	return dir, err
 }
 
 func everything() (list []loader.UnloadOptions, err error) {
