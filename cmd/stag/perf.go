@@ -33,7 +33,12 @@ func perfCommand() *cobra.Command {
 		Long: `Measures RDMA Writes, RDMA Reads and Sends between two machines. Options, header
 and columns are perftest's. Start a test without an address on one machine, the
 server, and then with the server's address on the other; give both the same
-options, which are compared.`,
+options, which are compared.
+
+Three things are not as in perftest. Whoever waits looks for a completion for
+20 us, and then sleeps: to look for longer would take the processor from the
+engine. -D goes together with -a and -e, and its rows of latencies have all
+columns. -e goes together with Writes, which complete here at both ends.`,
 		Example: `  stag perf write_bw -d eth1
   stag perf write_bw -d eth1 192.0.2.1`,
 		Args: func(_ *cobra.Command, args []string) error {
