@@ -52,11 +52,12 @@ type Adapter struct {
 	busy   sync.RWMutex
 	closed bool // under busy
 
-	mu    sync.Mutex // guards what follows; no engine takes it
-	qps   map[*QP]struct{}
-	cqs   map[*CQ]struct{}
-	loose map[io.Closer]struct{} // listeners, and requests that have no answer yet
-	shut  bool                   // neither takes anything in any more
+	mu      sync.Mutex // guards what follows; no engine takes it
+	qps     map[*QP]struct{}
+	retired totals // of QPs that are closed
+	cqs     map[*CQ]struct{}
+	loose   map[io.Closer]struct{} // listeners, and requests that have no answer yet
+	shut    bool                   // neither takes anything in any more
 }
 
 // Open makes an adapter. It belongs to the network namespace of the calling
@@ -69,7 +70,7 @@ func Open(cfg Config) (*Adapter, error) {
 	}
 	a := &Adapter{
 		cfg: cfg, log: cfg.Log, board: new(signal.Board), events: newEvents(), tapped: newCaptures(),
-		qps: map[*QP]struct{}{}, cqs: map[*CQ]struct{}{}, loose: map[io.Closer]struct{}{}, began: time.Now().Round(0),
+		qps: map[*QP]struct{}{}, retired: totals{}, cqs: map[*CQ]struct{}{}, loose: map[io.Closer]struct{}{}, began: time.Now().Round(0),
 	}
 	a.life, a.die = context.WithCancelCause(context.Background())
 	if err := a.open(); err != nil {

@@ -163,9 +163,7 @@ func (qp *QP) enlist() error {
 }
 
 func (qp *QP) delist() {
-	qp.a.mu.Lock()
-	delete(qp.a.qps, qp)
-	qp.a.mu.Unlock()
+	qp.a.retire(qp)
 	qp.cfg.SendCQ.leave(qp)
 	qp.cfg.RecvCQ.leave(qp)
 	qp.pd.leave(&qp.pd.qps)

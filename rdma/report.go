@@ -46,7 +46,8 @@ func (a *Adapter) report(ctx context.Context) (report.Engine, error) {
 		Devices: []report.Device{}, Flows: []report.Flow{}, Queues: []report.Queue{}, QPs: []report.QP{},
 		MRs: a.reportMRs(), CQs: a.reportCQs(),
 	}
-	qps := a.connectionsOfQPs()
+	all, counted := a.census()
+	qps := connectionsOf(all)
 	for _, p := range a.ports {
 		if err := a.reportPort(ctx, p, qps, &r); err != nil {
 			return r, err
@@ -57,6 +58,12 @@ func (a *Adapter) report(ctx context.Context) (report.Engine, error) {
 	}
 	for _, c := range qps {
 		r.QPs = append(r.QPs, c.report())
+		if device := c.qp.device(); device != "" {
+			counted.add(device, &c.stats)
+		}
+	}
+	for _, d := range r.Devices {
+		r.Counters = append(r.Counters, counted.counters(d.Name)...)
 	}
 	return r, a.reportCounters(&r)
 }
@@ -146,11 +153,11 @@ type connection struct {
 	stats rdmap.Stats
 }
 
-// connectionsOfQPs are all QPs, by number. What kernel ports run is read here;
+// connectionsOf are the QPs by number. What kernel ports run is read here;
 // engines are asked later, and all of theirs at once.
-func (a *Adapter) connectionsOfQPs() []*connection {
+func connectionsOf(qps []*QP) []*connection {
 	var list []*connection
-	for _, qp := range a.allQPs() {
+	for _, qp := range qps {
 		c := &connection{qp: qp, line: qp.line.Load()}
 		if c.line != nil && c.line.kernel != nil {
 			c.line.kernel.Between(func() { c.stats = qp.m.Stats() })
@@ -165,14 +172,13 @@ func (a *Adapter) connectionsOfQPs() []*connection {
 // a dead QP any more.
 func (c *connection) report() report.QP {
 	qp, cfg, conn := c.qp, c.qp.cfg, c.qp.Conn()
-	stats := c.stats
 	if qp.m.Dead() {
-		stats = qp.m.Stats()
+		c.stats = qp.m.Stats()
 	}
 	r := report.QP{
 		Number: qp.Number(), State: stateNames[qp.State()], PD: uint32(qp.pd.pd), SendCQ: cfg.SendCQ.number, RecvCQ: cfg.RecvCQ.number,
 		SendDepth: cfg.SendDepth, RecvDepth: cfg.RecvDepth, MaxSGE: cfg.MaxSGE, MaxInline: cfg.MaxInline,
-		Markers: "none", Counters: report.Fields("rdmap", stats),
+		Markers: "none", Counters: report.Fields("rdmap", c.stats),
 	}
 	if err := qp.Err(); err != nil {
 		r.Error = err.Error()

@@ -1,0 +1,24 @@
+package rdmap
+
+// Add adds what another QP has counted. The most Reads at a time are the most
+// of either.
+func (s *Stats) Add(o *Stats) {
+	for _, c := range []struct {
+		sum *uint64
+		n   uint64
+	}{
+		{&s.FPDUsIn, o.FPDUsIn}, {&s.FPDUsOut, o.FPDUsOut},
+		{&s.WritesIn, o.WritesIn}, {&s.WritesOut, o.WritesOut},
+		{&s.WriteOctetsIn, o.WriteOctetsIn}, {&s.WriteOctetsOut, o.WriteOctetsOut},
+		{&s.ReadRequestsIn, o.ReadRequestsIn}, {&s.ReadRequestsOut, o.ReadRequestsOut},
+		{&s.ReadResponsesIn, o.ReadResponsesIn}, {&s.ReadResponsesOut, o.ReadResponsesOut},
+		{&s.ReadOctetsIn, o.ReadOctetsIn}, {&s.ReadOctetsOut, o.ReadOctetsOut},
+		{&s.SendsIn, o.SendsIn}, {&s.SendsOut, o.SendsOut},
+		{&s.SendOctetsIn, o.SendOctetsIn}, {&s.SendOctetsOut, o.SendOctetsOut},
+		{&s.InvalidatesIn, o.InvalidatesIn}, {&s.InvalidatesOut, o.InvalidatesOut},
+	} {
+		*c.sum += c.n
+	}
+	s.MostReadsIn = max(s.MostReadsIn, o.MostReadsIn)
+	s.MostReadsOut = max(s.MostReadsOut, o.MostReadsOut)
+}
