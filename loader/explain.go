@@ -3,6 +3,7 @@ package loader
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -72,13 +73,14 @@ func (n *Net) hookFree(l Link) error {
 		return fail(ErrForeignProgram, nil, "another XDP program is on %s, id %d%s: detach it first (ip link set %s xdp off, or end the process that holds its link: bpftool link)",
 			l.Port, xdp.ProgId, called(name), l.Port)
 	}
-	if _, owner, found := owners(l); found {
-		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d, in use by %s: end that process first",
-			l.Port, xdp.ProgId, owner.name())
-	}
 	p, err := n.pinned(l)
 	if err != nil {
 		return err
+	}
+	// Whoever opens an interface has claimed its queues before it comes here.
+	if _, owner, found := owners(l); found && (p != nil || owner.PID != os.Getpid()) {
+		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d, in use by %s: end that process first",
+			l.Port, xdp.ProgId, owner.name())
 	}
 	if p == nil {
 		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d, and its pins cannot be seen from here: run as root, and where they were made (ip netns exec hides /sys/fs/bpf, nsenter --net does not), or end the process that holds it",

@@ -24,7 +24,7 @@ const (
 	whyLRO      = "segments joined by the card do not reach native XDP"
 	whyTags     = "the program must see VLAN tags"
 	whyChecksum = "it would leave checksums to a device that is not there"
-	whySegments = "it would send segments of up to 64 KiB, which generic mode does not cut up"
+	whySegments = "it sends segments of up to 64 KiB otherwise, which generic mode does not cut up"
 	whyThreaded = "packets are taken in by a thread of their own, beside the engine's"
 )
 
@@ -50,14 +50,16 @@ func tuning(l Link, generic bool, peer *netlink.LinkAttrs) (before, after []want
 	return before, []wanted{port("threaded", "1", whyThreaded)}
 }
 
-// otherEnd is what must be set where this process does not go: at a veth's other
-// end in another namespace.
-func otherEnd(generic bool) Change {
-	c := Change{Link: "the other end", Setting: "tx", Why: "it is in another network namespace, and should be off: " + whyChecksum, Run: "ethtool -K PEER tx off"}
-	if generic {
-		c.Setting, c.Run = "tx, tso and gso", "ethtool -K PEER tx off tso off gso off"
+// otherEnd is what should be set where this process does not change anything: at
+// a veth's other end in another namespace.
+func (n *Net) otherEnd(l Link, generic bool) (advice []Change) {
+	if p := n.probeChecksum(l); p.Fix != "" {
+		advice = append(advice, Change{Link: "the other end", Setting: "tx", Why: p.Detail, Run: p.Fix})
 	}
-	return c
+	if generic {
+		advice = append(advice, Change{Link: "the other end", Setting: "tso and gso", Why: whySegments, Run: "ethtool -K PEER tso off gso off, there"})
+	}
+	return advice
 }
 
 // vethPeer is the other end of a veth, nil where there is none to be seen.
@@ -97,7 +99,7 @@ func (n *Net) newTuner(l Link, generic bool) (*tuner, error) {
 		return nil, err
 	}
 	if l.Driver == "veth" && peer == nil {
-		t.done = append(t.done, otherEnd(generic))
+		t.done = append(t.done, n.otherEnd(l, generic)...)
 	}
 	return t, nil
 }

@@ -372,14 +372,14 @@ func TestLoadNoBPFFS(t *testing.T) {
 	p := newLoadable(t, pair.Config{})
 	near := p.Ends[pair.A].Name
 	at(t, p, pair.A, "load", near).ends(t, 0)
-	for _, args := range [][]string{{"load", near}, {"unload", near}, {"unload", "--all"}} {
+	for _, args := range [][]string{{"load", near}, {"unload", near}, {"unload", "--all"}, {"ping", "-s", "-i", near}} {
 		cmd := command(t, args...)
 		cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", `mount -t sysfs sysfs /sys && exec "$0" "$@"`, binary}, args...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
 		r := inside(t, p, cmd)
 		r.ends(t, exitFailed)
 		contains(t, r.stderr, "ip netns exec")
-		if strings.Count(r.stderr, "\n") != 1 {
+		if strings.Count(r.stderr, "\n") != 1 || strings.Contains(r.stderr, "pid") {
 			t.Errorf("%q", r.stderr)
 		}
 	}

@@ -60,6 +60,9 @@ func Unload(w What, force bool) (r Result, err error) {
 		return r, err // which is in the way of the rest as well
 	}
 	cleaned, failed := loader.Sweep()
+	if err != nil && errors.Is(failed, loader.ErrNoBPFFS) {
+		return r, err // which has said so
+	}
 	r.Cleaned = append(r.Cleaned, cleaned...)
 	return r, errors.Join(err, failed)
 }
