@@ -67,12 +67,21 @@ func TestShowWatchOnTerminal(t *testing.T) {
 
 	shown, code = watchedOn(t, 8, twice(clearRest), args, append(where, "TERM=xterm")...)
 	first, _, _ = strings.Cut(shown, clearRest)
-	if code != 0 || strings.Count(first, "link act0") != 3 || !strings.Contains(first, "... and 6 lines for which the terminal is too small") {
+	if code != 0 || strings.Count(first, "link act0") != 4 || !strings.Contains(first, "... and 5 lines for which the terminal is too small") {
 		t.Errorf("exit code %d, shown %q", code, shown)
 	}
 	if n := strings.Count(first, "\n"); n > 8 {
 		t.Errorf("%d lines on a terminal of 8", n)
 	}
+
+	// A note below takes two rows, so that two rows less are shown above it.
+	lying := h.act("lie")
+	shown, code = watchedOn(t, 8, twice("it is left out"), args, append(where, "TERM=xterm")...)
+	first, note, _ := strings.Cut(shown, clearRest)
+	if code != 0 || strings.Count(first, "link act0") != 2 || !strings.HasPrefix(note, "stag: show: what answers at") {
+		t.Errorf("exit code %d, shown %q", code, shown)
+	}
+	must(t, lying.cmd.Process.Kill())
 
 	shown, code = watchedOn(t, 40, twice("--- 20"), args, append(where, "TERM=dumb")...)
 	if before, _, _ := strings.Cut(shown, "^C"); code != 0 || strings.Contains(before, "\x1b") {

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stag-rdma/stag/cmd/stag/internal/doctor"
 	"github.com/stag-rdma/stag/cmd/stag/internal/show"
 	"github.com/stag-rdma/stag/test/need"
 )
@@ -258,8 +259,12 @@ func TestShowFullDisk(t *testing.T) {
 func TestShowCompletion(t *testing.T) {
 	h := newHost(t)
 	a := h.act("well")
+	links, err := doctor.Interfaces()
+	must(t, err)
 	for args, want := range map[string][]string{
 		"show ":          show.Subjects,
+		"show stats ":    links,
+		"show qps -i ":   links,
 		"show devices -": {"--json", "--watch"},
 		"show flows -p ": {a.pid()},
 	} {

@@ -141,9 +141,11 @@ func overKernel(sources []engines.Source) bool {
 	return false
 }
 
+const notePrefix = "stag: show: "
+
 func notes(w io.Writer, lines []string) {
 	for _, line := range lines {
-		fmt.Fprintf(w, "stag: show: %s\n", line)
+		fmt.Fprintln(w, notePrefix+line)
 	}
 }
 

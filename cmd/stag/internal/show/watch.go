@@ -66,10 +66,10 @@ func (w *watcher) once(ctx context.Context) error {
 		w.values = counters.rates(w.values, now.Sub(w.at))
 	}
 	w.at = now
-	if err := w.write(l); err != nil {
+	lines := w.notes(a, l)
+	if err := w.write(l, lines); err != nil {
 		return err
 	}
-	lines := w.notes(a, l)
 	if w.terminal || !slices.Equal(lines, w.said) {
 		notes(w.Notes, lines)
 	}
@@ -77,8 +77,8 @@ func (w *watcher) once(ctx context.Context) error {
 	return w.missing(a)
 }
 
-// write shows an answer in one piece.
-func (w *watcher) write(l list) error {
+// write shows an answer in one piece, with room for what follows on a terminal.
+func (w *watcher) write(l list, follow []string) error {
 	var b bytes.Buffer
 	switch {
 	case w.JSON:
@@ -86,7 +86,7 @@ func (w *watcher) write(l list) error {
 	case w.terminal:
 		fmt.Fprintf(&b, "Every %v: stag show %s   %s\n\n", w.Watch, w.Subject, w.at.Format(time.DateTime))
 		w.text(&b, l)
-		b = *redraw(b.String(), w.Out)
+		b = *redraw(b.String(), follow, w.Out)
 	default:
 		fmt.Fprintf(&b, "--- %s ---\n", w.at.Format(time.RFC3339Nano))
 		w.text(&b, l)
@@ -103,10 +103,11 @@ const (
 	clearRest = "\x1b[J"
 )
 
-// redraw writes text over what the terminal shows, as far as it fits.
-func redraw(text string, f *os.File) *bytes.Buffer {
+// redraw writes text over what the terminal shows, as far as it fits above the
+// lines that follow.
+func redraw(text string, follow []string, f *os.File) *bytes.Buffer {
 	b := bytes.NewBufferString(home)
-	for _, line := range fit(strings.Split(strings.TrimSuffix(text, "\n"), "\n"), f) {
+	for _, line := range fit(strings.Split(strings.TrimSuffix(text, "\n"), "\n"), follow, f) {
 		b.WriteString(line + clearLine + "\n")
 	}
 	b.WriteString(clearRest)
@@ -114,25 +115,29 @@ func redraw(text string, f *os.File) *bytes.Buffer {
 }
 
 // fit leaves out the lines for which the terminal has no room, so that the first
-// ones do not leave it, and says how many. Two rows stay free, for a note.
-func fit(lines []string, f *os.File) []string {
+// ones do not leave it, and says how many. Two rows stay free: one to say so, one
+// for the cursor.
+func fit(lines, follow []string, f *os.File) []string {
 	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	if err != nil || size.Row < 6 || size.Col == 0 {
 		return lines
 	}
-	rows, columns := int(size.Row)-3, int(size.Col)
+	room, columns := int(size.Row)-2, int(size.Col)
+	for _, line := range follow {
+		room -= rowsOf(notePrefix+line, columns)
+	}
 	for i, line := range lines {
-		rows -= 1 + max(0, columnsOf(line)-1)/columns
-		if rows < 0 {
+		if room -= rowsOf(line, columns); room < 0 {
 			return append(lines[:i:i], fmt.Sprintf("... and %d lines for which the terminal is too small", len(lines)-i))
 		}
 	}
 	return lines
 }
 
-// columnsOf is how wide a line is that may begin with a tabulator.
-func columnsOf(line string) int {
-	return utf8.RuneCountInString(line) + 7*strings.Count(line, "\t")
+// rowsOf is how many rows a line takes that may begin with a tabulator.
+func rowsOf(line string, columns int) int {
+	width := utf8.RuneCountInString(line) + 7*strings.Count(line, "\t")
+	return 1 + max(0, width-1)/columns
 }
 
 // isTerminal reports whether f is one that can be redrawn.
