@@ -187,3 +187,20 @@ func TestDoctorColours(t *testing.T) {
 		t.Errorf("into a pipe: %q", r.stdout)
 	}
 }
+
+// TestDoctorHiddenPins: ip netns exec takes away what is mounted below /sys. The
+// shell stands for the machine's first process, which has it still.
+func TestDoctorHiddenPins(t *testing.T) {
+	need.Tool(t, "unshare", "sh", "ip")
+	p := newPair(t, pair.Config{})
+	nameSpace(t, p, "green")
+	cmd := command(t, "doctor", "--json", p.Ends[pair.A].Name)
+	within(cmd, "unshare", "--fork", "--pid", "--mount-proc", "sh", "-c", `ip netns exec green "$0" "$@"; exit $?`)
+	r := decode[doctor.Report](t, run(t, cmd), 0)
+	if got := row(t, r, "BPF file system"); got.Status != doctor.Hint || !strings.HasPrefix(got.Detail, "hidden: ") || !strings.Contains(got.Fix, "nsenter --net=FILE") {
+		t.Errorf("%+v", got)
+	}
+	if got := row(t, r, "sysfs"); got.Status != doctor.OK {
+		t.Errorf("%+v", got)
+	}
+}
