@@ -50,8 +50,8 @@ end with it, and those of its successor begin at 0, so that
 
 goes on evenly. What the steering program of an interface counts is the
 interface's, by ` + "`device` and `netns`" + `, and goes on when another engine adopts a program
-that was loaded to stay. An engine has about 140 series, and 45 more for each queue;
-` + "`--per-qp`" + ` adds 27 for each queue pair.
+that was loaded to stay. An engine has about 35 series, 90 for each interface, and 31
+for each queue; ` + "`--per-qp`" + ` adds 28 for each queue pair.
 
 An engine that does not answer within 2 s has ` + "`stag_engine_up`" + ` 0 and nothing else. Of
 Prometheus' scrape timeout a fifth is kept back, so that the others are seen.
@@ -77,6 +77,7 @@ var sections = []section{
 	{"Ports", "As node_exporter's `node_infiniband_` metrics.", []string{"info", "state_id", "physical_", "rate_", "port_"}},
 	{"Steering", "What the XDP program of an interface does, whoever uses it.", []string{"steer_", "flows", "pinned_"}},
 	{"Drops", "", []string{"drops_"}},
+	{"Operations", "Of all queue pairs of a device since its engine began; those that are closed count\non. The kernel port is a device, too, called `kernel`.", []string{"rdma_"}},
 	{"TCP", "Of all connections of a device since its engine began; those that have ended count on.", []string{"tcp_"}},
 	{"Queues", "", []string{"queue_", "engine_"}},
 	{"AF_XDP sockets", "The last six are what the kernel counts (`XDP_STATISTICS`).", []string{"xsk_"}},

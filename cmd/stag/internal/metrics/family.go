@@ -55,6 +55,11 @@ func counter(name, help string, labels []string, from ...string) *Family {
 	return define(&Family{Name: namespace + name + "_total", Help: help, Kind: prometheus.CounterValue, Labels: labels, From: from})
 }
 
+// most is of a counter that is a high-water mark.
+func most(name, help, from string) *Family {
+	return define(&Family{Name: namespace + name, Help: help, Kind: prometheus.GaugeValue, Labels: ofDevice, From: []string{from}})
+}
+
 func qpGauge(name, help string, labels ...string) *Family {
 	f := gauge("qp_"+name, help, and(ofQP, labels...)...)
 	f.QP = true

@@ -46,6 +46,31 @@ var (
 	_ = counter("port_errors_received", "Packets with a wrong checksum or a header that cannot be.", ofPort, damaged...)
 )
 
+// The operations of all queue pairs of a device since its engine began: those
+// that are closed count on. The kernel port has them, too.
+var (
+	_ = counter("rdma_fpdus_received", "Segments of messages.", ofDevice, "rdmap.fpdus_in")
+	_ = counter("rdma_fpdus_transmitted", "Segments of messages.", ofDevice, "rdmap.fpdus_out")
+	_ = counter("rdma_writes_received", "RDMA Writes of peers.", ofDevice, "rdmap.writes_in")
+	_ = counter("rdma_writes_transmitted", "RDMA Writes.", ofDevice, "rdmap.writes_out")
+	_ = counter("rdma_write_received_bytes", "Payload of peers' RDMA Writes.", ofDevice, "rdmap.write_octets_in")
+	_ = counter("rdma_write_transmitted_bytes", "Payload of RDMA Writes.", ofDevice, "rdmap.write_octets_out")
+	_ = counter("rdma_read_requests_received", "RDMA Reads that peers asked for.", ofDevice, "rdmap.read_requests_in")
+	_ = counter("rdma_read_requests_transmitted", "RDMA Reads that were asked for.", ofDevice, "rdmap.read_requests_out")
+	_ = counter("rdma_read_responses_received", "RDMA Reads that peers answered.", ofDevice, "rdmap.read_responses_in")
+	_ = counter("rdma_read_responses_transmitted", "RDMA Reads of peers that were answered.", ofDevice, "rdmap.read_responses_out")
+	_ = counter("rdma_read_received_bytes", "Payload that was read from peers.", ofDevice, "rdmap.read_octets_in")
+	_ = counter("rdma_read_transmitted_bytes", "Payload that peers read.", ofDevice, "rdmap.read_octets_out")
+	_ = counter("rdma_sends_received", "Messages of the Send family.", ofDevice, "rdmap.sends_in")
+	_ = counter("rdma_sends_transmitted", "Messages of the Send family.", ofDevice, "rdmap.sends_out")
+	_ = counter("rdma_send_received_bytes", "Payload of the Send family.", ofDevice, "rdmap.send_octets_in")
+	_ = counter("rdma_send_transmitted_bytes", "Payload of the Send family.", ofDevice, "rdmap.send_octets_out")
+	_ = counter("rdma_invalidates_received", "Sends with Invalidate, which are among the Sends as well.", ofDevice, "rdmap.invalidates_in")
+	_ = counter("rdma_invalidates_transmitted", "Sends with Invalidate, which are among the Sends as well.", ofDevice, "rdmap.invalidates_out")
+	_ = most("rdma_most_reads_received", "The most RDMA Reads of a peer that were outstanding at a time.", "rdmap.most_reads_in")
+	_ = most("rdma_most_reads_transmitted", "The most RDMA Reads of a queue pair that were outstanding at a time.", "rdmap.most_reads_out")
+)
+
 // The steering program of an interface, whoever uses it.
 var (
 	steered    = counter("steer_packets", "Packets of the interface, by what the steering program made of them; each counts once.", and(ofProgram, "reason"))

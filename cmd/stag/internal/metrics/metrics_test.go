@@ -54,6 +54,10 @@ func of(t *testing.T, list []report.Counter, name string) float64 {
 
 // full is an engine that has something of everything: two queues, a connection.
 func full() report.Engine {
+	ops := report.Fields("rdmap", rdmap.Stats{WritesIn: 60, SendOctetsOut: 70, MostReadsIn: 3})
+	for i := range ops {
+		ops[i].Device = report.KernelDevice
+	}
 	local, remote := netip.MustParseAddrPort("192.0.2.1:7174"), netip.MustParseAddrPort("[2001:db8::2]:40000")
 	return report.Engine{
 		Schema: report.Schema, PID: 99, Program: "kv", Adapter: 9, Started: time.Unix(1700000000, 5e8), Netns: 77,
@@ -73,11 +77,11 @@ func full() report.Engine {
 		MRs:    []report.MR{{Kind: "region", Length: 4096}, {Kind: "region", Length: 1}, {Kind: "window", Length: 1}},
 		CQs:    []report.CQ{{Number: 1}, {Number: 2, Overrun: true}},
 		Queues: []report.Queue{{Device: "eth1", Queue: 0, Flows: 1, Asleep: true, Counters: counters(1000)}, {Device: "eth1", Queue: 1, Counters: counters(5000)}},
-		Counters: []report.Counter{
+		Counters: append(ops, []report.Counter{
 			{Device: "eth1", Layer: "steer", Name: "steered", Value: 12}, {Device: "eth1", Layer: "steer", Name: "no_socket", Value: 1},
 			{Layer: "tpt", Name: "bad_stag", Value: 2}, {Layer: "capture", Name: "packets", Value: 8}, {Layer: "capture", Name: "lost", Value: 4},
 			{Layer: "verbs", Name: "events_lost", Value: 3}, {Layer: "warp", Name: "cores", Value: 5},
-		},
+		}...),
 	}
 }
 
@@ -198,6 +202,8 @@ func TestEngine(t *testing.T) {
 		{"drops_total", append(eth1, "layer=engine", "reason=park_full"), sum("engine.park_full")},
 		{"drops_total", append(eth1, "layer=tcp", "reason=duplicate"), sum("tcp.duplicate")},
 		{"drops_total", append(eth1, "layer=wire", "reason=bad_tcp_checksum"), sum("wire.bad_tcp_checksum")},
+		{"rdma_writes_received_total", []string{me, "device=kernel"}, 60}, {"rdma_send_transmitted_bytes_total", []string{me, "device=kernel"}, 70},
+		{"rdma_most_reads_received", []string{"device=kernel"}, 3},
 		{"tcp_retransmitted_segments_total", eth1, sum("tcp.retransmits")},
 		{"xsk_received_frames_total", append(eth1, "queue=1"), of(t, e.Queues[1].Counters, "xsk.rx")},
 		{"xsk_rx_ring_full_total", append(eth1, "queue=0"), of(t, e.Queues[0].Counters, "xsk_kernel.rx_ring_full")},
@@ -306,8 +312,8 @@ func TestEveryCounter(t *testing.T) {
 		}
 	}
 	for _, c := range report.Fields("rdmap", rdmap.Stats{}) {
-		if ofQPs[c.Layer+"."+c.Name] == nil {
-			t.Errorf("%s.%s is no metric of a queue pair", c.Layer, c.Name)
+		if ofQPs[c.Layer+"."+c.Name] == nil || len(counted[c.Layer+"."+c.Name]) == 0 {
+			t.Errorf("%s.%s is no metric of a queue pair, or none of a device", c.Layer, c.Name)
 		}
 	}
 	// And what families are made of is there.
