@@ -162,10 +162,6 @@ func TestPingUsage(t *testing.T) {
 func TestPingWrongInterface(t *testing.T) {
 	r := run(t, command(t, "ping", "-s", "-i", "eth77"))
 	r.ends(t, exitFailed)
-	if os.Geteuid() != 0 {
-		contains(t, r.stderr, "stag: ping: ", "run as root") // it does not come so far
-		return
-	}
 	contains(t, r.stderr, "stag: ping: ", "eth77")
 }
 
