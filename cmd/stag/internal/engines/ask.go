@@ -76,7 +76,7 @@ func Ask(ctx context.Context, a Asking) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	reports, errs := askAll(ctx, list)
+	reports, errs := Reports(ctx, list, Patience)
 	if ctx.Err() != nil {
 		return Answer{}, context.Cause(ctx)
 	}
@@ -96,20 +96,21 @@ func Ask(ctx context.Context, a Asking) (Answer, error) {
 	return r, nil
 }
 
-func askAll(ctx context.Context, list []control.Endpoint) ([]report.Engine, []error) {
+// Reports asks these at once, and waits as long as patience. Each has a report
+// or an error: ErrSilent, control's, or ctx's cause.
+func Reports(ctx context.Context, list []control.Endpoint, patience time.Duration) ([]report.Engine, []error) {
 	reports, errs := make([]report.Engine, len(list)), make([]error, len(list))
 	var all sync.WaitGroup
 	for i, e := range list {
-		all.Go(func() { reports[i], errs[i] = ask(ctx, e) })
+		all.Go(func() { reports[i], errs[i] = ask(ctx, e, patience) })
 	}
 	all.Wait()
 	return reports, errs
 }
 
-// ask asks one, within Patience.
-func ask(ctx context.Context, e control.Endpoint) (report.Engine, error) {
-	silent := fmt.Errorf("%w from pid %d, adapter %d, within %v: it is left out; is the process stopped?", ErrSilent, e.PID, e.Adapter, Patience)
-	ctx, cancel := context.WithTimeoutCause(ctx, Patience, silent)
+func ask(ctx context.Context, e control.Endpoint, patience time.Duration) (report.Engine, error) {
+	silent := fmt.Errorf("%w from pid %d, adapter %d, within %v: it is left out; is the process stopped?", ErrSilent, e.PID, e.Adapter, patience)
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, silent)
 	defer cancel()
 	r, err := e.Report(ctx)
 	switch {

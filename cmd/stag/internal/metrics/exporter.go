@@ -12,13 +12,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
 
+	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
 	"github.com/stag-rdma/stag/cmd/stag/internal/version"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/rdma/control"
 )
-
-// Patience is how long engines have to answer at a scrape.
-const Patience = 2 * time.Second
 
 // Options say what is exported.
 type Options struct {
@@ -51,7 +49,7 @@ func New(o Options) (*Exporter, error) {
 
 // Write scrapes once and writes the series as text.
 func (x *Exporter) Write(ctx context.Context, w io.Writer) error {
-	all, err := x.registry(ctx, Patience).Gather()
+	all, err := x.registry(ctx, engines.Patience).Gather()
 	if err != nil {
 		return err
 	}
@@ -86,10 +84,11 @@ func (c collector) Describe(to chan<- *prometheus.Desc) {
 
 // Collect asks.
 func (c collector) Collect(to chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(c.ctx, c.patience)
-	defer cancel()
 	begin := time.Now()
-	f, err := host(ctx)
+	f, err := host(c.ctx, c.patience)
+	if c.ctx.Err() != nil {
+		return // whoever asked has gone
+	}
 	s := sheet{}
 	c.x.fill(s, f, err)
 	s.set(scrapeTime, time.Since(begin).Seconds(), nil)

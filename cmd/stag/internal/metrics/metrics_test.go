@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/stag-rdma/stag/afxdp"
 	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload"
 	"github.com/stag-rdma/stag/offload/rdmap"
@@ -270,7 +270,7 @@ func TestSilent(t *testing.T) {
 	x := newExporter(t, false)
 	second := control.Endpoint{PID: 13, Adapter: 1}
 	scraped(t, x, found{answers: []answer{{at: at, engine: full()}, {at: second, engine: full()}}}, nil)
-	late := fmt.Errorf("ask: %w", context.DeadlineExceeded)
+	late := fmt.Errorf("ask: %w", engines.ErrSilent)
 	all := scraped(t, x, found{answers: []answer{{at: at, err: late}, {at: second, engine: full()}}}, nil)
 	if value(t, all, "engine_up", me, "program=kv") != 0 || value(t, all, "engine_up", "pid=13") != 1 || value(t, all, "cqs", "pid=13") != 2 {
 		t.Error("the wrong one is down")

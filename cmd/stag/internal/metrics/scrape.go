@@ -3,13 +3,13 @@ package metrics
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
+	"time"
 
+	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/rdma/control"
 	"github.com/stag-rdma/stag/rdma/report"
@@ -29,40 +29,27 @@ type answer struct {
 	err    error
 }
 
-// host asks all engines and reads all pins at once, until ctx ends: who has not
-// answered by then has not.
-func host(ctx context.Context) (f found, err error) {
+// host asks all engines, which have patience to answer, and reads all pins at
+// the same time.
+func host(ctx context.Context, patience time.Duration) (f found, err error) {
 	pins := make(chan struct{})
 	go func() {
 		defer close(pins)
 		f.pins, f.err = loader.Instances()
 	}()
-	f.answers, err = engines(ctx)
+	list, err := control.Engines(0)
+	reports, errs := engines.Reports(ctx, list, patience)
+	for i, e := range list {
+		f.answers = append(f.answers, answer{e, reports[i], errs[i]})
+	}
 	<-pins
 	return f, err
-}
-
-func engines(ctx context.Context) ([]answer, error) {
-	list, err := control.Engines(0)
-	if err != nil {
-		return nil, fmt.Errorf("look for engines: %w", err)
-	}
-	answers := make([]answer, len(list))
-	var asked sync.WaitGroup
-	for i, e := range list {
-		asked.Go(func() {
-			answers[i].at = e
-			answers[i].engine, answers[i].err = e.Report(ctx)
-		})
-	}
-	asked.Wait()
-	return answers, nil
 }
 
 // reason is the label of stag_scrape_errors_total for an engine's failure.
 func reason(err error) string {
 	switch {
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, engines.ErrSilent):
 		return "timeout"
 	case errors.Is(err, control.ErrGone):
 		return "gone"

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
 )
 
 // Path is where the series are.
@@ -53,7 +55,7 @@ func (x *Exporter) Serve(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("serve metrics: %w", err)
 	case <-ctx.Done():
 	}
-	finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*Patience)
+	finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*engines.Patience)
 	defer cancel()
 	if err := server.Shutdown(finish); err != nil {
 		return errors.Join(fmt.Errorf("end scrapes that are under way: %w", err), server.Close())
@@ -87,9 +89,9 @@ func (x *Exporter) handler() http.Handler {
 func patience(r *http.Request) time.Duration {
 	seconds, err := strconv.ParseFloat(r.Header.Get("X-Prometheus-Scrape-Timeout-Seconds"), 64)
 	if err != nil || !(seconds > 0 && seconds < 3600) {
-		return Patience
+		return engines.Patience
 	}
-	return min(Patience, time.Duration(0.8*seconds*float64(time.Second)))
+	return min(engines.Patience, time.Duration(0.8*seconds*float64(time.Second)))
 }
 
 func index(w http.ResponseWriter, _ *http.Request) {
