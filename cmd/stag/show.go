@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,7 +27,8 @@ func showCommand() *cobra.Command {
 		Short: "Show devices, flows, QPs, memory, queues and counters of running engines",
 		Long: `Asks all engines of this host that this user may look into: root any, others
 their own. What is pinned and has no engine is shown to root, too, and that it
-has none. The subjects, and what WHICH selects of them:
+has none. The subjects, of whose names the beginning is enough, and what WHICH
+selects of them:
 
   devices  ports of adapters, as rdma link has them; with -v as ibv_devinfo
            (a name)
@@ -61,10 +63,6 @@ left out, and named on standard error; the exit code is 1 if -p asked for it.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Subject = args[0]
-			if len(args) > 1 {
-				o.Match = args[1]
-			}
 			if err := checkShow(cmd, &o, args, seconds); err != nil {
 				return usageError{fmt.Errorf("show: %w", err)}
 			}
@@ -94,6 +92,13 @@ func checkShow(cmd *cobra.Command, o *show.Options, args []string, seconds float
 		return errors.New("an argument is empty")
 	}
 	o.Watch = time.Duration(seconds * float64(time.Second))
+	if len(args) > 1 {
+		o.Match = args[1]
+	}
+	var err error
+	if o.Subject, err = show.Subject(args[0]); err != nil {
+		return err
+	}
 	return o.Check()
 }
 
@@ -117,7 +122,7 @@ func completeShow(cmd *cobra.Command, args []string, word string) ([]string, cob
 	if len(args) == 0 {
 		return show.Subjects, cobra.ShellCompDirectiveNoFileComp
 	}
-	if len(args) == 1 && (args[0] == "devices" || args[0] == "queues" || args[0] == "stats") {
+	if subject, err := show.Subject(args[0]); err == nil && len(args) == 1 && slices.Contains([]string{"devices", "queues", "stats"}, subject) {
 		return completeInterface(cmd, nil, word)
 	}
 	return nil, cobra.ShellCompDirectiveNoFileComp

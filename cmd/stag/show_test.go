@@ -37,6 +37,7 @@ func TestShowUsage(t *testing.T) {
 	for args, says := range map[string]string{
 		"":                     "choose one of devices, flows, qps, mrs, cqs, queues, stats",
 		"sessions":             `"sessions" is nothing to show: choose one of devices, flows`,
+		"q":                    `"q" can be qps or queues`,
 		"flows a b":            `"b"`,
 		"flows eth1":           "give an address",
 		"qps first":            "no number",
@@ -264,6 +265,7 @@ func TestShowCompletion(t *testing.T) {
 	for args, want := range map[string][]string{
 		"show ":          show.Subjects,
 		"show stats ":    links,
+		"show dev ":      links,
 		"show qps -i ":   links,
 		"show devices -": {"--json", "--watch"},
 		"show flows -p ": {a.pid()},
@@ -333,7 +335,7 @@ func TestShowKernelPort(t *testing.T) {
 		}
 	}
 	contains(t, h.show("devices", "kernel", "-p", pid).stdout, "link kernel state ACTIVE flows 1 pid "+pid)
-	contains(t, h.show("qps", "-p", pid).stdout, "link kernel lqpn ", "state RTS", "src 127.0.0.1:"+port, "role responder")
+	contains(t, h.show("qp", "-p", pid).stdout, "link kernel lqpn ", "state RTS", "src 127.0.0.1:"+port, "role responder")
 	contains(t, h.show("flows", "-p", pid).stderr, "over the kernel's TCP, where ss -tin shows them")
 	must(t, c.cmd.Process.Signal(os.Interrupt))
 	c.cmd.Wait() // what it says goes nowhere

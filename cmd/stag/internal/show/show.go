@@ -45,16 +45,28 @@ type Options struct {
 // All has been said then.
 var ErrMissing = errors.New("the engine did not answer")
 
+// Subject is the one that begins like word, as iproute2 takes its objects: a
+// whole name, qp for qps, dev for devices.
+func Subject(word string) (string, error) {
+	var found []string
+	for _, s := range Subjects {
+		if strings.HasPrefix(s, word) {
+			found = append(found, s)
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) == 0 || word == "":
+		return "", fmt.Errorf("%q is nothing to show: choose one of %s", word, strings.Join(Subjects, ", "))
+	}
+	return "", fmt.Errorf("%q can be %s: write more of it", word, strings.Join(found, " or "))
+}
+
 // Check finds what is wrong with the options.
 func (o Options) Check() error {
-	s, ok := subjects[o.Subject]
-	if !ok {
-		return fmt.Errorf("%q is nothing to show: choose one of %s", o.Subject, strings.Join(Subjects, ", "))
-	}
-	if _, err := s.match(o.Match); err != nil {
-		return err
-	}
-	return nil
+	_, err := subjects[o.Subject].match(o.Match)
+	return err
 }
 
 // Run shows. Interrupted while it watches, it ends without an error.

@@ -117,11 +117,27 @@ func TestWhich(t *testing.T) {
 	}
 }
 
+// TestSubject: the beginning of a word is enough if there is no other.
+func TestSubject(t *testing.T) {
+	for word, want := range map[string]string{
+		"devices": "devices", "dev": "devices", "d": "devices", "flow": "flows", "qp": "qps", "qps": "qps", "mr": "mrs", "cq": "cqs", "queue": "queues", "s": "stats",
+	} {
+		if got, err := Subject(word); got != want || err != nil {
+			t.Errorf("%q: %q, %v; want %q", word, got, err, want)
+		}
+	}
+	for word, says := range map[string]string{
+		"": "choose one of devices, flows, qps", "sessions": "choose one of devices, flows, qps", "devicess": "nothing to show", "q": `"q" can be qps or queues: write more`,
+	} {
+		if got, err := Subject(word); got != "" || err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %q, %v; want %q", word, got, err, says)
+		}
+	}
+}
+
 // TestWrongWhich: what selects nothing ever is an error that says what would.
 func TestWrongWhich(t *testing.T) {
 	for _, c := range [][3]string{
-		{"", "", "devices, flows"},
-		{"sessions", "", "choose one of devices, flows, qps"},
 		{"flows", "eth1", "give an address"},
 		{"flows", ":0", "give an address"},
 		{"flows", ":65536", "give an address"},
