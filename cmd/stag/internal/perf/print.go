@@ -26,36 +26,30 @@ func (s *session) printWaiting(port uint16) error {
 	return s.printf("\n%s\n%s\n%s\n", stars, line, stars)
 }
 
+// title names the test as perftest does.
+func (o Options) title() string {
+	title := titles[o.Test]
+	if o.List > 1 {
+		title = strings.Replace(title, "BW", "Post List BW", 1)
+	}
+	if o.Both {
+		title = strings.Replace(title, " ", " Bidirectional ", 1)
+	}
+	return title
+}
+
 // printHeader says what is measured, where, and under which names.
 func (s *session) printHeader() error {
 	i := &s.result.Info
-	title := titles[s.Test]
-	if s.List > 1 {
-		title = strings.Replace(title, "BW", "Post List BW", 1)
-	}
-	if s.Both {
-		title = strings.Replace(title, " ", " Bidirectional ", 1)
-	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n                    %s\n", rule, title)
+	fmt.Fprintf(&b, "%s\n                    %s\n", rule, s.title())
 	if s.Events {
 		fmt.Fprintf(&b, " Test with events.\n")
 	}
 	fmt.Fprintf(&b, " Dual-port       : OFF\t\tDevice         : %s\n", i.Device)
 	fmt.Fprintf(&b, " Number of qps   : %d\t\tTransport type : IW\n", i.QPs)
 	fmt.Fprintf(&b, " Connection type : RC\t\tUsing SRQ      : OFF\n")
-	if s.drives() {
-		fmt.Fprintf(&b, " TX depth        : %d\n", i.TxDepth)
-	}
-	if i.List > 1 {
-		fmt.Fprintf(&b, " Post List       : %d\n", i.List)
-	}
-	if i.RxDepth > 0 && (s.serves() || s.Both) {
-		fmt.Fprintf(&b, " RX depth        : %d\n", i.RxDepth)
-	}
-	if !s.Test.Latency() {
-		fmt.Fprintf(&b, " CQ Moderation   : %d\n", i.Moderated)
-	}
+	s.writeDepths(&b)
 	if i.MTU > 0 {
 		fmt.Fprintf(&b, " Mtu             : %d[B]\n", i.MTU)
 	}
@@ -83,6 +77,23 @@ func (s *session) printHeader() error {
 		b.WriteString(s.columns())
 	}
 	return s.printf("%s", b.String())
+}
+
+// writeDepths says of the queues what this end uses.
+func (s *session) writeDepths(b *strings.Builder) {
+	i := &s.result.Info
+	if s.drives() {
+		fmt.Fprintf(b, " TX depth        : %d\n", i.TxDepth)
+	}
+	if i.List > 1 {
+		fmt.Fprintf(b, " Post List       : %d\n", i.List)
+	}
+	if i.RxDepth > 0 && (s.serves() || s.Both) {
+		fmt.Fprintf(b, " RX depth        : %d\n", i.RxDepth)
+	}
+	if !s.Test.Latency() {
+		fmt.Fprintf(b, " CQ Moderation   : %d\n", i.Moderated)
+	}
 }
 
 func onOff(on bool) string {
