@@ -22,9 +22,9 @@ var (
 	mrsMax      = gauge("mrs_max", "Entries that there is room for.", ofEngine...)
 	mrBytes     = gauge("mrs_registered_bytes", "Memory that is registered; what lies in several regions counts several times.", ofEngine...)
 	refusals    = counter("tpt_refusals", "Accesses and invalidations that the table refused, by fault.", and(ofEngine, "fault"))
-	captured    = counter("captured_packets", "Packets that were handed to captures.", ofEngine, "capture.packets")
-	captureLost = counter("capture_lost_packets", "Packets that a capture asked for and that were lost because it did not take them in time.", ofEngine, "capture.lost")
-	eventsLost  = counter("events_lost", "Asynchronous events that the application did not fetch in time.", ofEngine, "verbs.events_lost")
+	_           = counter("captured_packets", "Packets that were handed to captures.", ofEngine, "capture.packets")
+	_           = counter("capture_lost_packets", "Packets that a capture asked for and that were lost because it did not take them in time.", ofEngine, "capture.lost")
+	_           = counter("events_lost", "Asynchronous events that the application did not fetch in time.", ofEngine, "verbs.events_lost")
 	other       = counter("other", "Counters of an engine that is newer than this exporter, under their own names.", and(ofDevice, "layer", "name"))
 )
 
