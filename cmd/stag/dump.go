@@ -13,7 +13,6 @@ import (
 
 // dumpFlags are what the flags of stag dump say beside the options.
 type dumpFlags struct {
-	file  string
 	flow  string
 	kinds []string
 }
@@ -70,13 +69,13 @@ file by then is whole.`,
 			if err := checkDump(cmd, &o, p); err != nil {
 				return usageError{fmt.Errorf("dump: %w", err)}
 			}
-			return runDump(cmd, o, p)
+			return runDump(cmd, o)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.Device, "interface", "i", "", "only packets of this interface")
 	f.IntVarP(&o.PID, "pid", "p", 0, "only engines of this process")
-	f.StringVarP(&p.file, "write", "w", "", "write pcapng to this file; -: to standard output")
+	f.StringVarP(&o.File, "write", "w", "", "write pcapng to this file; -: to standard output")
 	f.IntVarP(&o.SnapLen, "snaplen", "s", dump.DefaultSnapLen, "octets of each packet that -w writes; 0: all")
 	f.BoolVar(&o.Bare, "bare", false, "write nothing but what was captured: see above")
 	f.Uint64VarP(&o.Count, "count", "c", 0, "end after so many packets (default without end)")
@@ -96,7 +95,7 @@ func checkDump(cmd *cobra.Command, o *dump.Options, p dumpFlags) (err error) {
 		return errors.New("-i: give the name of an interface")
 	case changed("pid") && o.PID < 1:
 		return fmt.Errorf("-p %d: give the number of a process", o.PID)
-	case changed("write") && p.file == "":
+	case changed("write") && o.File == "":
 		return errors.New("-w: give the name of a file, or - for standard output")
 	case changed("write") && o.JSON:
 		return errors.New("--json is for what is printed, -w writes pcapng: choose one")
@@ -110,7 +109,7 @@ func checkDump(cmd *cobra.Command, o *dump.Options, p dumpFlags) (err error) {
 		return errors.New("-c 0: choose 1 or more, or leave it out to go on until Ctrl-C")
 	case changed("qp") && o.QP == 0:
 		return errors.New("--qp 0: give the number of a QP")
-	case p.file == "-" && dump.IsTerminal(os.Stdout):
+	case o.File == "-" && dump.IsTerminal(os.Stdout):
 		return errors.New("-w - would write to the terminal, which cannot show it: pipe it on, or name a file")
 	}
 	if o.SnapLen == 0 {
@@ -132,23 +131,9 @@ func checkDump(cmd *cobra.Command, o *dump.Options, p dumpFlags) (err error) {
 	return nil
 }
 
-func runDump(cmd *cobra.Command, o dump.Options, p dumpFlags) (err error) {
+func runDump(cmd *cobra.Command, o dump.Options) error {
 	o.Out, o.Notes = os.Stdout, os.Stderr
-	switch p.file {
-	case "":
-	case "-":
-		o.File = os.Stdout
-	default:
-		// Payload is in it: nobody else reads it unless its owner wants.
-		o.File, err = os.OpenFile(p.file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-		if err != nil {
-			return fmt.Errorf("dump: %w", err)
-		}
-	}
-	err = dump.Run(cmd.Context(), o)
-	if o.File != nil && p.file != "-" {
-		err = errors.Join(err, o.File.Close())
-	}
+	err := dump.Run(cmd.Context(), o)
 	switch {
 	case errors.Is(err, dump.ErrEngineGone):
 		return errFailed // all has been said

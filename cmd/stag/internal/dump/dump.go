@@ -35,11 +35,11 @@ type Options struct {
 	QP     uint32 // QP number; 0: all
 	Kinds  []Kind // none: all
 
-	File    *os.File // pcapng goes there; nil: lines do, to Out
-	SnapLen int      // octets of each packet that the file gets
-	Bare    bool     // the file gets no packets that were not captured
-	Count   uint64   // ends after so many packets; 0: does not
-	JSON    bool     // lines are JSON
+	File    string // pcapng goes there, "-" is Out; "": lines go to Out instead
+	SnapLen int    // octets of each packet that the file gets
+	Bare    bool   // the file gets no packets that were not captured
+	Count   uint64 // ends after so many packets; 0: does not
+	JSON    bool   // lines are JSON
 
 	Out   *os.File
 	Notes io.Writer // gets a line for each thing worth knowing
@@ -49,7 +49,7 @@ type Options struct {
 // kind a packet is and where its stream begins.
 func (o Options) filter(device string) report.Filter {
 	f := report.Filter{Device: device, Flow: o.Flow, QP: o.QP, SnapLen: HeadLen}
-	if o.File != nil {
+	if o.File != "" {
 		f.SnapLen = max(o.SnapLen, HeadLen)
 	}
 	return f
@@ -101,6 +101,7 @@ var ErrEngineGone = errors.New("an engine has gone")
 type run struct {
 	Options
 	sources []*source
+	file    *os.File // where the output goes
 	out     output
 	reader  reader
 	bad     bool // a source ended in bad order
@@ -118,7 +119,13 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	r := &run{Options: o, sources: sources}
+	r := &run{Options: o, sources: sources, file: o.Out}
+	if o.File != "" && o.File != "-" { // only now: what is there already stays when there is nothing to capture
+		if r.file, err = create(o.File); err != nil {
+			closeAll(sources)
+			return err
+		}
+	}
 	for _, s := range sources {
 		o.note("capturing on %s", s)
 	}
@@ -127,11 +134,20 @@ func Run(ctx context.Context, o Options) error {
 	err = wait(ctx, done)
 	stop()
 	closeAll(sources)
+	if r.file != o.Out {
+		err = errors.Join(err, r.file.Close())
+	}
 	fmt.Fprintf(o.Notes, "%s captured, %d lost\n", plural(r.captured.Load(), "packet"), r.lost.Load())
 	if errors.Is(err, syscall.EPIPE) {
 		return nil // who reads has seen enough
 	}
 	return err
+}
+
+// create makes a file that nobody else reads unless its owner wants: payload is
+// in it.
+func create(name string) (*os.File, error) {
+	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 }
 
 // grace is how long an output may take to take what it was given, when the
@@ -156,10 +172,10 @@ func wait(ctx context.Context, done <-chan error) error {
 
 // do is all of it but the waiting for outputs.
 func (r *run) do(ctx context.Context) (err error) {
-	if r.File != nil {
-		r.out, err = newFile(r.File, r.sources, r.SnapLen)
+	if r.File != "" {
+		r.out, err = newFile(r.file, r.sources, r.SnapLen)
 	} else {
-		r.out = &printer{blocks: blocks{out: r.Out}, asJSON: r.JSON, pids: r.severalPIDs()}
+		r.out = &printer{blocks: blocks{out: r.file}, asJSON: r.JSON, pids: r.severalPIDs()}
 	}
 	if err != nil {
 		return err
@@ -217,7 +233,7 @@ func (r *run) take(s *source, b report.Batch) error {
 		r.lost.Add(b.Lost - s.lost)
 		s.lost = b.Lost
 	}
-	if r.File != nil && !r.Bare {
+	if r.File != "" && !r.Bare {
 		for _, st := range b.Streams {
 			s.streams[st.Flow] = st
 		}
@@ -245,7 +261,7 @@ func (r *run) take(s *source, b report.Batch) error {
 // one of those that were asked for.
 func (r *run) look(s *source, p report.Packet) (packet, bool) {
 	pk := packet{Packet: p}
-	if r.File == nil || len(r.Kinds) != 0 {
+	if r.File == "" || len(r.Kinds) != 0 {
 		pk.line = r.reader.read(p)
 		pk.line.PID, pk.line.Adapter, pk.line.Device = s.PID, s.Adapter, s.device
 	}

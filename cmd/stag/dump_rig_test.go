@@ -1,0 +1,231 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// dumpUsers are two adapters of this process, which a dump can look into, and
+// connections between them.
+type dumpUsers struct {
+	*testing.T
+	p        *pair.Pair
+	adapters [2]*rdma.Adapter
+}
+
+func newDumpUsers(t *testing.T) *dumpUsers {
+	t.Helper()
+	u := &dumpUsers{T: t, p: newPair(t, pair.Config{})}
+	for side := range u.adapters {
+		must(t, u.p.Do(pair.Side(side), func() (err error) {
+			u.adapters[side], err = rdma.Open(rdma.Config{Ports: []string{u.name(pair.Side(side))}})
+			return err
+		}))
+		t.Cleanup(func() { u.close(pair.Side(side)) })
+	}
+	return u
+}
+
+func (u *dumpUsers) name(side pair.Side) string { return u.p.Ends[side].Name }
+
+func (u *dumpUsers) close(side pair.Side) {
+	if err := u.adapters[side].Close(); err != nil {
+		u.Error(err)
+	}
+}
+
+func (u *dumpUsers) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	u.Cleanup(cancel)
+	return ctx
+}
+
+// dumpEnd is one end of a connection.
+type dumpEnd struct {
+	u  *dumpUsers
+	cq *rdma.CQ
+	qp *rdma.QP
+	mr *rdma.MR
+}
+
+const dumpMemory = 1 << 20
+
+func (u *dumpUsers) end(side pair.Side) *dumpEnd {
+	u.Helper()
+	e := &dumpEnd{u: u}
+	pd, err := u.adapters[side].AllocPD()
+	must(u.T, err)
+	e.cq, err = u.adapters[side].CreateCQ(64)
+	must(u.T, err)
+	e.qp, err = pd.CreateQP(rdma.QPConfig{SendCQ: e.cq, RecvCQ: e.cq})
+	must(u.T, err)
+	e.mr, err = pd.AllocMR(dumpMemory, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
+	must(u.T, err)
+	return e
+}
+
+// connect makes a connection from side A to side B.
+func (u *dumpUsers) connect() (x, y *dumpEnd) {
+	u.Helper()
+	x, y = u.end(pair.A), u.end(pair.B)
+	l, err := u.adapters[pair.B].Listen(u.ctx(), u.p.Ends[pair.B].V4.Addr().String()+":0", rdma.ListenConfig{})
+	must(u.T, err)
+	defer l.Close()
+	dialled := make(chan error, 1)
+	go func() { dialled <- x.qp.Dial(u.ctx(), l.Addr().String(), rdma.ConnParams{}) }()
+	r, err := l.Accept(u.ctx())
+	must(u.T, err)
+	must(u.T, r.Accept(u.ctx(), y.qp, rdma.ConnParams{}))
+	must(u.T, <-dialled)
+	return x, y
+}
+
+// do does one work request to its completion.
+func (e *dumpEnd) do(wr rdma.SendWR) {
+	e.u.Helper()
+	wr.Flags |= rdma.Signaled
+	_, err := e.qp.PostSend(wr)
+	must(e.u.T, err)
+	e.completion()
+}
+
+func (e *dumpEnd) completion() {
+	e.u.Helper()
+	var c [1]rdma.Completion
+	for e.cq.Poll(c[:]) == 0 {
+		must(e.u.T, e.cq.Wait(e.u.ctx()))
+	}
+	if c[0].Status != rdma.Success {
+		e.u.Fatalf("%+v", c[0])
+	}
+}
+
+// talk is a message of every kind, from x to y.
+func (u *dumpUsers) talk(x, y *dumpEnd) {
+	u.Helper()
+	_, err := y.qp.PostRecv(rdma.RecvWR{SGL: []rdma.SGE{y.mr.SGE(0, 4096)}})
+	must(u.T, err)
+	x.do(rdma.SendWR{Op: rdma.WRWrite, SGL: []rdma.SGE{x.mr.SGE(0, 5000)}, RKey: y.mr.RKey()})
+	x.do(rdma.SendWR{Op: rdma.WRRead, SGL: []rdma.SGE{x.mr.SGE(0, 3000)}, RKey: y.mr.RKey()})
+	x.do(rdma.SendWR{Op: rdma.WRSend, SGL: []rdma.SGE{x.mr.SGE(0, 100)}})
+	y.completion()
+}
+
+// offend has y end the connection with a Terminate.
+func (u *dumpUsers) offend(x, y *dumpEnd) {
+	u.Helper()
+	_, err := x.qp.PostSend(rdma.SendWR{Op: rdma.WRWrite, SGL: []rdma.SGE{x.mr.SGE(0, 1)}, RKey: y.mr.RKey() ^ 1})
+	must(u.T, err)
+	for _, e := range []*dumpEnd{x, y} {
+		select {
+		case <-e.qp.Done():
+		case <-u.ctx().Done():
+			u.Fatal("the connection does not end")
+		}
+	}
+}
+
+// dumping is a dump that has begun on n devices.
+func dumping(t *testing.T, n int, args ...string) *running {
+	t.Helper()
+	x := launch(t, command(t, append([]string{"dump"}, args...)...))
+	for range n {
+		x.until("stag: dump: capturing on ")
+	}
+	return x
+}
+
+// own limits a dump to this process.
+var own = []string{"-p", strconv.Itoa(os.Getpid())}
+
+// quiet waits until a file has not grown for a while.
+func quiet(t *testing.T, file string) {
+	t.Helper()
+	size, since := int64(-1), time.Now()
+	for end := time.Now().Add(patience); time.Since(since) < 500*time.Millisecond; time.Sleep(10 * time.Millisecond) {
+		info, err := os.Stat(file)
+		must(t, err)
+		if info.Size() != size {
+			size, since = info.Size(), time.Now()
+		}
+		if time.Now().After(end) {
+			t.Fatal("the file does not stop growing")
+		}
+	}
+}
+
+// interrupt ends a dump, and gives all that it said.
+func (x *running) interrupt() string {
+	x.Helper()
+	must(x.T, x.cmd.Process.Signal(os.Interrupt))
+	return x.all(0)
+}
+
+// fields are what tshark finds in a file, a row for each packet.
+func fields(t *testing.T, file string, names ...string) (rows [][]string) {
+	t.Helper()
+	args := []string{"-r", file, "-n", "--disable-protocol", "rpcordma", "-o", "tcp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE", "-T", "fields", "-E", "occurrence=a"}
+	for _, name := range names {
+		args = append(args, "-e", name)
+	}
+	var says bytes.Buffer
+	cmd := exec.Command("tshark", args...)
+	cmd.Stderr = &says
+	out, err := cmd.Output()
+	if err != nil || strings.Contains(says.String(), "cut short") {
+		t.Fatalf("tshark: %v: %s", err, says.String())
+	}
+	for line := range strings.Lines(string(out)) {
+		rows = append(rows, strings.Split(strings.TrimSuffix(line, "\n"), "\t"))
+	}
+	return rows
+}
+
+// notes is what a dump says on standard error while its output goes elsewhere.
+type notes struct {
+	*testing.T
+	cmd *exec.Cmd
+	in  *bufio.Reader
+}
+
+// piped is a dump whose output goes to out, which is closed here, and that has
+// begun.
+func piped(t *testing.T, out *os.File, args ...string) (*exec.Cmd, notes) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	must(t, err)
+	t.Cleanup(func() { r.Close() })
+	cmd := command(t, append([]string{"dump"}, args...)...)
+	cmd.Stdout, cmd.Stderr = out, w
+	must(t, cmd.Start())
+	out.Close()
+	w.Close()
+	n := notes{t, cmd, bufio.NewReader(r)}
+	line, err := n.in.ReadString('\n')
+	must(t, err)
+	contains(t, line, "capturing on")
+	return cmd, n
+}
+
+// rest is what it says from then on, when it has ended with this code.
+func (n notes) rest(code int) string {
+	n.Helper()
+	text, err := io.ReadAll(n.in)
+	must(n.T, err)
+	n.cmd.Wait()
+	if got := n.cmd.ProcessState.ExitCode(); got != code {
+		n.Errorf("exit code %d, want %d: %s", got, code, text)
+	}
+	return string(text)
+}
