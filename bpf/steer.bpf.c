@@ -106,28 +106,46 @@ struct quoted_ports {
 
 /* A packet while it is being read. Everything above `pos` is proven to exist. */
 struct cursor {
-	void *start;
 	void *pos;
 	void *end;
+	__u16 offset; /* of pos in the packet: the difference would take CAP_PERFMON, too */
 };
 
-/* TAKE yields the next header and steps over it, or NULL when it is cut off. */
-#define TAKE(c, type) ((type *)take((c), sizeof(type)))
+/*
+ * TAKE points at the next header and steps over it; 0 when it is cut off. It
+ * does not yield NULL then: comparing a packet's pointer with that takes a right
+ * of its own (CAP_PERFMON), which loading this program shall not need.
+ */
+#define TAKE(c, header) ((header) = (c)->pos, step((c), sizeof(*(header))))
 
-static __always_inline void *take(struct cursor *c, __u32 size)
+static __always_inline int step(struct cursor *c, __u32 size)
 {
-	void *at = c->pos;
-
-	if (at + size > c->end)
-		return NULL;
-	c->pos = at + size;
-	return at;
+	if (c->pos + size > c->end)
+		return 0;
+	c->pos += size;
+	c->offset += size;
+	return 1;
 }
 
-/* Where TAKE is, counted from the first octet of the packet. */
-static __always_inline __u16 offset(const struct cursor *c)
+/*
+ * step_words steps over TCP options, which are up to 10 words. Adding a variable
+ * to a packet's pointer takes CAP_PERFMON as well; constants do not.
+ */
+static __always_inline int step_words(struct cursor *c, __u32 words)
 {
-	return c->pos - c->start;
+	switch (words) {
+	case 0: return 1;
+	case 1: return step(c, 4);
+	case 2: return step(c, 8);
+	case 3: return step(c, 12);
+	case 4: return step(c, 16);
+	case 5: return step(c, 20);
+	case 6: return step(c, 24);
+	case 7: return step(c, 28);
+	case 8: return step(c, 32);
+	case 9: return step(c, 36);
+	}
+	return step(c, 40);
 }
 
 /*
@@ -186,8 +204,7 @@ static __always_inline void note_fpdu(struct cursor *c, struct stag_record *r)
 
 	if (r->kind != STAG_KIND_RDMA || r->payload_len < sizeof(*f))
 		return;
-	f = TAKE(c, struct tagged_fpdu);
-	if (!f || (f->ddp & 0x83) != 0x81 || (f->rdmap & 0xc0) != 0x40 ||
+	if (!TAKE(c, f) || (f->ddp & 0x83) != 0x81 || (f->rdmap & 0xc0) != 0x40 ||
 	    bpf_ntohs(f->ulpdu_len) < TAGGED_ULPDU_MIN)
 		return;
 	r->flags |= STAG_FPDU;
@@ -198,10 +215,10 @@ static __always_inline void note_fpdu(struct cursor *c, struct stag_record *r)
 static __always_inline int tcp(struct xdp_md *ctx, struct cursor *c, __u32 len,
 			       struct stag_flow_key *key, struct stag_record *r)
 {
-	const struct tcphdr *tcp = TAKE(c, struct tcphdr);
+	const struct tcphdr *tcp;
 	__u32 header;
 
-	if (!tcp)
+	if (!TAKE(c, tcp))
 		return leave(STAG_SHORT_TCP, XDP_PASS);
 	key->remote_port = tcp->source;
 	key->local_port = tcp->dest;
@@ -210,7 +227,7 @@ static __always_inline int tcp(struct xdp_md *ctx, struct cursor *c, __u32 len,
 	header = tcp->doff * 4;
 	if (header < sizeof(*tcp) || header > len)
 		return leave(STAG_BAD_TCP, XDP_PASS);
-	if (!take(c, header - sizeof(*tcp)))
+	if (!step_words(c, tcp->doff - sizeof(*tcp) / 4))
 		return leave(STAG_SHORT_TCP, XDP_PASS);
 	r->payload = r->l4 + header;
 	r->payload_len = len - header;
@@ -225,9 +242,9 @@ static __always_inline int tcp(struct xdp_md *ctx, struct cursor *c, __u32 len,
 static __always_inline int quoted(struct xdp_md *ctx, struct cursor *c,
 				  struct stag_flow_key *key, struct stag_record *r)
 {
-	const struct quoted_ports *ports = TAKE(c, struct quoted_ports);
+	const struct quoted_ports *ports;
 
-	if (!ports)
+	if (!TAKE(c, ports))
 		return leave(STAG_SHORT_ICMP, XDP_PASS);
 	key->local_port = ports->source;
 	key->remote_port = ports->dest;
@@ -240,19 +257,18 @@ static __always_inline int quoted(struct xdp_md *ctx, struct cursor *c,
 static __always_inline int icmp4(struct xdp_md *ctx, struct cursor *c, __u32 len,
 				 struct stag_flow_key *key, struct stag_record *r)
 {
-	const struct icmp_header *icmp = TAKE(c, struct icmp_header);
+	const struct icmp_header *icmp;
 	const struct iphdr *ip;
 
-	if (!icmp)
+	if (!TAKE(c, icmp))
 		return leave(STAG_SHORT_ICMP, XDP_PASS);
 	if (icmp->type != ICMP_UNREACHABLE || icmp->code != ICMP_CODE_TOO_BIG)
 		return leave(STAG_ICMP_OTHER, XDP_PASS);
 	if (len < sizeof(*icmp) + sizeof(*ip) + sizeof(struct quoted_ports))
 		return leave(STAG_SHORT_ICMP, XDP_PASS);
-	r->payload = offset(c);
+	r->payload = c->offset;
 	r->payload_len = len - sizeof(*icmp);
-	ip = TAKE(c, struct iphdr);
-	if (!ip)
+	if (!TAKE(c, ip))
 		return leave(STAG_SHORT_ICMP, XDP_PASS);
 	/* Our segments have no IP options and are never fragments. */
 	if (ip->version != 4 || ip->ihl != 5 || ip->protocol != IPPROTO_TCP ||
@@ -266,19 +282,18 @@ static __always_inline int icmp4(struct xdp_md *ctx, struct cursor *c, __u32 len
 static __always_inline int icmp6(struct xdp_md *ctx, struct cursor *c, __u32 len,
 				 struct stag_flow_key *key, struct stag_record *r)
 {
-	const struct icmp_header *icmp = TAKE(c, struct icmp_header);
+	const struct icmp_header *icmp;
 	const struct ipv6hdr *ip;
 
-	if (!icmp)
+	if (!TAKE(c, icmp))
 		return leave(STAG_SHORT_ICMP, XDP_PASS);
 	if (icmp->type != ICMPV6_TOO_BIG)
 		return leave(STAG_ICMP_OTHER, XDP_PASS);
 	if (len < sizeof(*icmp) + sizeof(*ip) + sizeof(struct quoted_ports))
 		return leave(STAG_SHORT_ICMP, XDP_PASS);
-	r->payload = offset(c);
+	r->payload = c->offset;
 	r->payload_len = len - sizeof(*icmp);
-	ip = TAKE(c, struct ipv6hdr);
-	if (!ip)
+	if (!TAKE(c, ip))
 		return leave(STAG_SHORT_ICMP, XDP_PASS);
 	if (ip->version != 6 || ip->nexthdr != IPPROTO_TCP)
 		return leave(STAG_ICMP_OTHER, XDP_PASS);
@@ -300,9 +315,8 @@ static __always_inline int ip4(struct xdp_md *ctx, struct cursor *c,
 	const struct iphdr *ip;
 	__u32 len;
 
-	r->l3 = offset(c);
-	ip = TAKE(c, struct iphdr);
-	if (!ip)
+	r->l3 = c->offset;
+	if (!TAKE(c, ip))
 		return leave(STAG_SHORT_IP4, XDP_PASS);
 	len = bpf_ntohs(ip->tot_len);
 	if (ip->version != 4 || ip->ihl < 5 || len < ip->ihl * 4 || !whole(ctx, r->l3, len))
@@ -312,7 +326,7 @@ static __always_inline int ip4(struct xdp_md *ctx, struct cursor *c,
 	if (ip->frag_off & bpf_htons(0x3fff)) /* more to come, or not the first */
 		return leave(STAG_FRAGMENT, XDP_PASS);
 	key->family = 4;
-	r->l4 = offset(c);
+	r->l4 = c->offset;
 	len -= sizeof(*ip);
 	if (ip->protocol == IPPROTO_ICMP)
 		return icmp4(ctx, c, len, key, r);
@@ -336,9 +350,8 @@ static __always_inline int ip6(struct xdp_md *ctx, struct cursor *c,
 	const struct ipv6hdr *ip;
 	__u32 len;
 
-	r->l3 = offset(c);
-	ip = TAKE(c, struct ipv6hdr);
-	if (!ip)
+	r->l3 = c->offset;
+	if (!TAKE(c, ip))
 		return leave(STAG_SHORT_IP6, XDP_PASS);
 	len = bpf_ntohs(ip->payload_len);
 	if (ip->version != 6 || !whole(ctx, r->l3, sizeof(*ip) + len))
@@ -349,7 +362,7 @@ static __always_inline int ip6(struct xdp_md *ctx, struct cursor *c,
 		return leave(STAG_IP_OPTIONS, XDP_PASS);
 	key->family = 6;
 	r->flags |= STAG_IP6;
-	r->l4 = offset(c);
+	r->l4 = c->offset;
 	if (ip->nexthdr == IPPROTO_ICMPV6)
 		return icmp6(ctx, c, len, key, r);
 	if (ip->nexthdr != IPPROTO_TCP)
@@ -363,22 +376,21 @@ SEC("xdp.frags")
 int stag_steer(struct xdp_md *ctx)
 {
 	struct cursor c = {
-		.start = (void *)(long)ctx->data,
 		.pos = (void *)(long)ctx->data,
 		.end = (void *)(long)ctx->data_end,
 	};
 	struct stag_flow_key key = {};
 	struct stag_record r = {};
-	const struct ethhdr *eth = TAKE(&c, struct ethhdr);
+	const struct ethhdr *eth;
 	__be16 proto;
 
-	if (!eth)
+	if (!TAKE(&c, eth))
 		return leave(STAG_SHORT_ETHERNET, XDP_PASS);
 	proto = eth->h_proto;
 	if (proto == bpf_htons(ETH_P_8021Q)) {
-		const struct vlan_tag *tag = TAKE(&c, struct vlan_tag);
+		const struct vlan_tag *tag;
 
-		if (!tag)
+		if (!TAKE(&c, tag))
 			return leave(STAG_SHORT_VLAN, XDP_PASS);
 		key.vlan = bpf_ntohs(tag->tci) & 0x0fff;
 		r.flags |= STAG_VLAN;
