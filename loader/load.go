@@ -66,8 +66,8 @@ func (o Options) fill(l Link) (Options, error) {
 // the moment of loading a pinned one.
 const hookClaim = "program"
 
-// Load puts the steering program on an interface. It needs CAP_BPF,
-// CAP_PERFMON and CAP_NET_ADMIN. The caller closes the Steering.
+// Load puts the steering program on an interface. It needs CAP_BPF
+// and CAP_NET_ADMIN. The caller closes the Steering.
 func Load(o Options) (*Steering, error) {
 	n, err := Open()
 	if err != nil {

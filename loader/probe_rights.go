@@ -25,10 +25,10 @@ func Lacking(names ...string) (lack []string) {
 	return lack
 }
 
-var allCaps = []capability{capNetAdmin, capNetRaw, capBPF, capPerfmon, capIPCLock, capSysAdmin}
+var allCaps = []capability{capNetAdmin, capNetRaw, capBPF, capIPCLock, capSysAdmin}
 
 // engineCaps is what it takes to have an engine on an interface.
-var engineCaps = allCaps[:4]
+var engineCaps = allCaps[:3]
 
 func probeCapabilities() Probe {
 	const name = "capabilities"
@@ -40,7 +40,7 @@ func probeCapabilities() Probe {
 		return bad(name, "run as root, or grant them: setcap "+strings.Join(all, ",")+"+ep on the stag binary",
 			"%s missing", strings.Join(lack, ", ")).wants(engineCaps...)
 	}
-	return ok(name, "CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON")
+	return ok(name, "CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF")
 }
 
 // probeMemlock compares the limit on locked memory with what frames take. The

@@ -16,7 +16,7 @@ import (
 type Config struct {
 	// Ports are the network interfaces whose connections are taken over.
 	// "eth0.100" is VLAN 100 of eth0. It takes CAP_NET_ADMIN, CAP_NET_RAW,
-	// CAP_BPF, CAP_PERFMON, and CAP_IPC_LOCK or enough memlock.
+	// CAP_BPF, and CAP_IPC_LOCK or enough memlock.
 	Ports []string
 
 	// KernelPort runs every connection over the kernel's own TCP instead:

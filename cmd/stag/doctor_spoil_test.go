@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -47,7 +48,7 @@ var misfortunes = map[string]misfortune{
 	"missing":   {link: "eth77", code: exitFailed, failed: "link"},
 	"rights":    {guest: true, code: exitFailed, failed: "capabilities"},
 	"memlock":   {guest: true, caps: engineCaps, code: exitFailed, failed: "locked memory"},
-	"perfmon":   {guest: true, caps: []uintptr{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_BPF, unix.CAP_IPC_LOCK}, code: exitFailed, failed: "XDP program"},
+	"allowed":   {guest: true, caps: append(slices.Clone(engineCaps), unix.CAP_IPC_LOCK)},
 	"busy":      {spoil: spoilQueue, code: exitFailed, failed: "queue sockets"},
 	"elsewhere": {spoil: spoilElsewhere, link: "away", code: exitFailed, failed: "link"},
 	"farsums":   {config: pair.Config{ChecksumOffload: true}, spoil: spoilFar, code: exitFailed, failed: "checksums of the veth peer"},
@@ -58,7 +59,7 @@ var misfortunes = map[string]misfortune{
 }
 
 // engineCaps is what ping and perf on an interface need.
-var engineCaps = []uintptr{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_BPF, unix.CAP_PERFMON}
+var engineCaps = []uintptr{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_BPF}
 
 func spoilGRO(t *testing.T, _ *pair.Pair, name string) { must(t, loader.SetGRO(name, true)) }
 

@@ -51,8 +51,7 @@ type NIC struct {
 
 // Open makes the interface ready to take connections over. It belongs to the
 // network namespace of the calling thread, and stays bound to it. It needs
-// CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON, and CAP_IPC_LOCK or enough
-// memlock.
+// CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, and CAP_IPC_LOCK or enough memlock.
 //
 // A program that `stag load` has put there is adopted, and stays when the NIC
 // is closed. What else is on the interface is left alone: a foreign XDP program,

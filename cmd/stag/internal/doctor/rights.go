@@ -13,10 +13,10 @@ var commands = []struct {
 	names string
 	needs []string
 }{
-	{"ping and perf on an interface", []string{"CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF", "CAP_PERFMON"}},
-	{"load and unload", []string{"CAP_NET_ADMIN", "CAP_BPF", "CAP_PERFMON"}},
-	{"NAPI by load --tune", []string{"CAP_NET_ADMIN", "CAP_BPF", "CAP_PERFMON", "CAP_SYS_ADMIN"}},
-	{"demo between namespaces", []string{"CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF", "CAP_PERFMON", "CAP_SYS_ADMIN"}},
+	{"ping and perf on an interface", []string{"CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF"}},
+	{"load and unload", []string{"CAP_NET_ADMIN", "CAP_BPF"}},
+	{"NAPI by load --tune", []string{"CAP_NET_ADMIN", "CAP_BPF", "CAP_SYS_ADMIN"}},
+	{"demo between namespaces", []string{"CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF", "CAP_SYS_ADMIN"}},
 }
 
 // commandsRow says which commands the process has the rights for.
