@@ -34,7 +34,11 @@ func advised(err error) error {
 	if errors.As(err, &name) {
 		return fmt.Errorf("%w: give a host name or an address, and the port by -p", err)
 	}
+	var call *net.OpError
 	for _, a := range advice {
+		if a.is == syscall.EACCES && !errors.As(err, &call) {
+			continue // not of the network: to load a program, for one
+		}
 		if errors.Is(err, a.is) {
 			return fmt.Errorf("%w: %s", err, a.do)
 		}
