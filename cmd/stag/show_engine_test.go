@@ -150,6 +150,11 @@ func (h host) act(how string, change ...func(*exec.Cmd)) acting {
 		in.Close()
 		cmd.Process.Kill()
 		cmd.Wait() // its error is the signal
+		for _, path := range h.sockets() {
+			if strings.Contains(path, fmt.Sprintf("engine-%d-", cmd.Process.Pid)) {
+				os.Remove(path) // nobody else would look for it
+			}
+		}
 	})
 	a := acting{cmd, bufio.NewReader(out)}
 	a.says(h.T, "ready")

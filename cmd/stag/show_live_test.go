@@ -15,6 +15,7 @@ import (
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/loader/pair"
 	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/test/need"
 )
 
 // showMasks are what is volatile in the text of a live engine, beside what mask
@@ -89,9 +90,19 @@ func (x pinging) end() {
 
 func (x pinging) pid() string { return strconv.Itoa(x.server.cmd.Process.Pid) }
 
+// swept is what there is when nothing is left of processes that earlier tests
+// killed: an adapter that is opened would sweep it up.
+func swept(t *testing.T) traces {
+	t.Helper()
+	need.Root(t)
+	clearClaims(t)
+	os.Remove(loader.Root) // where it is, and empty
+	return tracesOf(t)
+}
+
 // TestShowOverPair: every subject of two live engines, as text and as JSON.
 func TestShowOverPair(t *testing.T) {
-	before := tracesOf(t)
+	before := swept(t)
 	p := newPair(t, pair.Config{})
 	x := newHost(t).ping(p)
 	for _, subject := range show.Subjects {
@@ -226,7 +237,7 @@ func (x pinging) watch(h host) {
 // TestShowPinned: a loaded interface without an engine, with one, with one that
 // was stopped, with what it left when it was killed, and unloaded.
 func TestShowPinned(t *testing.T) {
-	before := tracesOf(t)
+	before := swept(t)
 	p := newPair(t, pair.Config{})
 	h := newHost(t)
 	name := p.Ends[pair.B].Name
