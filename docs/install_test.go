@@ -30,7 +30,8 @@ func installed(t *testing.T) (prefix string, make func(target string)) {
 	return prefix, make
 }
 
-// TestInstall: everything lands where it belongs, and uninstall takes it away.
+// TestInstall: everything lands where it belongs, and works there; uninstall
+// takes it away.
 func TestInstall(t *testing.T) {
 	prefix, run := installed(t)
 	for _, name := range []string{"bin/stag", "share/man/man8/stag.8", "share/man/man8/stag-metrics.8",
@@ -49,6 +50,7 @@ func TestInstall(t *testing.T) {
 	if out, err := exec.Command(filepath.Join(prefix, "bin/stag"), "version").CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
+	t.Run("units", func(t *testing.T) { units(t, prefix) })
 	mine := filepath.Join(prefix, "share/man/man8/other.8")
 	if err := os.WriteFile(mine, []byte("another's page"), 0o644); err != nil {
 		t.Fatal(err)
@@ -73,10 +75,9 @@ func filesBelow(t *testing.T, dir string) (list []string) {
 	return list
 }
 
-// TestUnits: systemd takes them, where it is installed, and they start what
-// make install has put there, with commands and flags that there are.
-func TestUnits(t *testing.T) {
-	prefix, _ := installed(t)
+// units: systemd takes them, where it is installed, and they start what make
+// install has put there, with commands and flags that there are.
+func units(t *testing.T, prefix string) {
 	stag := filepath.Join(prefix, "bin/stag")
 	for unit, wants := range map[string]string{
 		"stag@eth1.service":    "load --tune",

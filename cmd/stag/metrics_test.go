@@ -347,23 +347,24 @@ func TestMetricsNowhere(t *testing.T) {
 	must(t, err)
 	defer l.Close()
 	taken := l.Addr().String()
-	for args, c := range map[string]struct {
+	for name, c := range map[string]struct {
+		args string
 		code int
 		says string
 	}{
-		"--listen 17174":                 {exitUsage, "give ADDRESS:PORT"},
-		"--listen 127.0.0.1":             {exitUsage, "give ADDRESS:PORT"},
-		"--listen 127.0.0.1:":            {exitUsage, "give ADDRESS:PORT"},
-		"--listen 127.0.0.1:x":           {exitUsage, "give ADDRESS:PORT"},
-		"--listen 127.0.0.1:65536":       {exitUsage, "give ADDRESS:PORT"},
-		"--listen ::1:17174":             {exitUsage, "[::1]:17174"},
-		"--once --listen 127.0.0.1:1717": {exitUsage, "choose one"},
-		"eth0":                           {exitUsage, "unexpected argument"},
-		"--listen " + taken:              {exitFailed, taken + " is in use by another process: choose another --listen"},
-		"--listen 192.0.2.77:17174":      {exitFailed, "192.0.2.77:17174 is no address of this host"},
+		"port":         {"--listen 17174", exitUsage, "give ADDRESS:PORT"},
+		"address":      {"--listen 127.0.0.1", exitUsage, "give ADDRESS:PORT"},
+		"no port":      {"--listen 127.0.0.1:", exitUsage, "give ADDRESS:PORT"},
+		"no number":    {"--listen 127.0.0.1:x", exitUsage, "give ADDRESS:PORT"},
+		"large number": {"--listen 127.0.0.1:65536", exitUsage, "give ADDRESS:PORT"},
+		"no brackets":  {"--listen ::1:17174", exitUsage, "[::1]:17174"},
+		"both":         {"--once --listen 127.0.0.1:17174", exitUsage, "choose one"},
+		"argument":     {"eth0", exitUsage, "unexpected argument"},
+		"taken":        {"--listen " + taken, exitFailed, taken + " is in use by another process: choose another --listen"},
+		"not here":     {"--listen 192.0.2.77:17174", exitFailed, "192.0.2.77:17174 is no address of this host"},
 	} {
-		t.Run(args, func(t *testing.T) {
-			r := run(t, command(t, append([]string{"metrics"}, strings.Fields(args)...)...))
+		t.Run(name, func(t *testing.T) {
+			r := run(t, command(t, append([]string{"metrics"}, strings.Fields(c.args)...)...))
 			r.ends(t, c.code)
 			if r.stdout != "" || strings.Count(r.stderr, "\n") != 1 || !strings.HasPrefix(r.stderr, "stag: metrics: ") || !strings.Contains(r.stderr, c.says) {
 				t.Errorf("printed %q and %q, want one line that says %q", r.stdout, r.stderr, c.says)
