@@ -129,7 +129,7 @@ func TestReportMeanwhile(t *testing.T) {
 			ask(func() error { _, err := a.Report(context.Background()); return err }, ErrClosed)
 			ask(func() error { _, err := a.Report(r.ctx()); return err }, ErrClosed)
 		}
-		for i := range 10 {
+		for i := range 5 {
 			v, w := r.connect(wants{})
 			exercise(v, w)
 			if i%2 == 0 {

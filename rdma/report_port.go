@@ -12,6 +12,7 @@ import (
 
 	"github.com/stag-rdma/stag/afxdp"
 	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/tcp"
@@ -42,7 +43,7 @@ func (a *Adapter) reportPort(ctx context.Context, p *port, qps []*connection, r 
 		Name: p.name, MaxFlows: p.nic.MaxFlows(), Flows: len(flows), Queues: len(p.nic.Engines()),
 		VLAN: max(a.cfg.VLAN, p.nic.Link().VLAN),
 	}
-	if err := a.space.Do(func() error { p.device(&d); return nil }); err != nil {
+	if err := a.space.Do(func() error { p.device(&d, a.net); return nil }); err != nil {
 		return err
 	}
 	a.common(&d)
@@ -52,11 +53,12 @@ func (a *Adapter) reportPort(ctx context.Context, p *port, qps []*connection, r 
 
 // device says what the interface is like now, as far as it is still there. It
 // must run in the adapter's namespace.
-func (p *port) device(d *report.Device) {
+func (p *port) device(d *report.Device, space *loader.Net) {
 	link, path := p.nic.Link(), p.nic.Path()
 	d.State, d.Ifindex, d.MAC, d.MTU = portDown, link.Index, link.MAC.String(), link.MTU
 	d.Addresses, d.Path, d.Driver = noAddresses, path.String(), path.Driver
-	d.XDP, d.ZeroCopy, d.Program = path.XDP.String(), path.Memory == afxdp.ModeZeroCopy, p.nic.Steering().ProgID()
+	d.XDP, d.ZeroCopy = path.XDP.String(), path.Memory == afxdp.ModeZeroCopy
+	d.Program, d.Instance = p.nic.Steering().ProgID(), p.nic.Steering().Instance()
 	ifc, err := net.InterfaceByIndex(link.Index)
 	if err != nil {
 		return // gone, or in another namespace by now
@@ -64,6 +66,9 @@ func (p *port) device(d *report.Device) {
 	d.MTU, d.MAC = ifc.MTU, ifc.HardwareAddr.String()
 	if ifc.Flags&net.FlagUp != 0 && ifc.Flags&net.FlagRunning != 0 {
 		d.State = portActive
+	}
+	if wire, err := net.InterfaceByIndex(link.PortIndex); err == nil { // by its name of now
+		d.Speed = space.Speed(wire.Name)
 	}
 	addrs, _ := ifc.Addrs() // of one that goes meanwhile, none
 	for _, addr := range addrs {

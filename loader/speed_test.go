@@ -1,0 +1,36 @@
+package loader_test
+
+import (
+	"testing"
+
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/test/need"
+)
+
+// TestSpeed: a veth says 10 Gb/s; what has no link, or is not there, says nothing.
+func TestSpeed(t *testing.T) {
+	need.Root(t)
+	need.Netns(t)
+	p, err := pair.New(pair.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	err = p.Do(pair.A, func() error {
+		n, err := loader.Open()
+		if err != nil {
+			return err
+		}
+		defer n.Close()
+		for name, want := range map[string]uint64{p.Ends[pair.A].Name: 10e9, "lo": 0, "nowhere": 0, "a name that is too long": 0} {
+			if got := n.Speed(name); got != want {
+				t.Errorf("%s has %d bits per second, want %d", name, got, want)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,37 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// TestReportOfAdopted: a port that is loaded is told with where its program is
+// pinned, and all that is on it as of any other; one that is not, without.
+func TestReportOfAdopted(t *testing.T) {
+	r := newStage(t, setup{})
+	instance := r.loaded(loader.Options{})
+	a, b := r.adapter(ours, rdma.Config{}), r.adapter(theirs, rdma.Config{})
+	from, to := r.newVerbs(ours, a), r.newVerbs(theirs, b)
+	from.receives(verbsRecs)
+	to.receives(verbsRecs)
+	r.meet(from, to, b, false, rdma.ConnParams{}, rdma.ConnParams{})
+	from.work(to)
+	got, err := a.Report(t.Context())
+	r.must(err)
+	_, p := r.pinned(instance)
+	if d := got.Devices[0]; d.Instance != instance || d.Program != p.ProgID || !strings.Contains(d.Path, "adopted") || d.MaxFlows != int(p.MaxFlows) {
+		t.Errorf("%+v, and pinned is %+v", d, p)
+	}
+	if len(got.Flows) != 1 || got.Flows[0].ID != uint32(p.Flows[0].ID) || got.Flows[0].QP != from.qp.Number() || got.Flows[0].State != "live" {
+		t.Errorf("%+v, and pinned is %+v", got.Flows, p.Flows)
+	}
+	got, err = b.Report(t.Context())
+	r.must(err)
+	if d := got.Devices[0]; d.Instance != "" {
+		t.Errorf("not loaded: %+v", d)
+	}
+	from.part(to)
+}
