@@ -29,7 +29,7 @@ type Stats struct {
 
 // KernelStats is what the kernel counts for the socket (XDP_STATISTICS).
 type KernelStats struct {
-	RxDropped   uint64 // for other reasons: too large for a chunk
+	RxDropped   uint64 // for other reasons: too large for a chunk; in copy mode also those that FillEmpty counts
 	RxInvalid   uint64 // fill ring entries that name no chunk
 	TxInvalid   uint64 // transmit descriptors that it would not take
 	RxRingFull  uint64 // dropped: receive ring full
