@@ -9,14 +9,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stag-rdma/stag/test/need"
 )
 
 // installed is a prefix below which make install has put everything.
 func installed(t *testing.T) (prefix string, make func(target string)) {
 	t.Helper()
-	if _, err := exec.LookPath("make"); err != nil {
-		t.Skip("SKIPPED, needs make")
-	}
+	need.Tool(t, "make")
 	dir := t.TempDir()
 	prefix = filepath.Join(dir, "prefix")
 	make = func(target string) {

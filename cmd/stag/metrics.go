@@ -36,7 +36,8 @@ than the loopback's only where everybody may read along.`,
 		Example: `  stag metrics
   stag metrics --listen 192.0.2.1:17174 --per-qp
   stag metrics --once > /var/lib/node_exporter/stag.prom`,
-		Args: atMost(0),
+		Args:              atMost(0),
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkListen(listen); err != nil {
 				return err
