@@ -42,8 +42,10 @@ type captures struct {
 
 	mu      sync.Mutex // guards what follows; no engine takes it
 	ended   bool
+	count   int // of those that run
 	running sync.WaitGroup
-	quiet   chan struct{} // closed when there will be no more packets
+	quiet   chan struct{}            // closed when there will be no more packets
+	past    map[flowOf]report.Stream // of QPs that were closed meanwhile
 }
 
 func newCaptures() *captures { return &captures{quiet: make(chan struct{})} }
@@ -53,9 +55,20 @@ func (c *captures) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.ended {
+		c.count++
 		c.running.Add(1)
 	}
 	return !c.ended
+}
+
+// done notes one less.
+func (c *captures) done() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.count--; c.count == 0 {
+		c.past = nil
+	}
+	c.running.Done()
 }
 
 // end lets all that run come to their end. One whose receiver takes nothing is
@@ -96,7 +109,7 @@ func (a *Adapter) Capture(ctx context.Context, filter report.Filter, f func(repo
 	if !a.tapped.begin() {
 		return fmt.Errorf("capture: the adapter is %w", ErrClosed)
 	}
-	defer a.tapped.running.Done()
+	defer a.tapped.done()
 	c, err := a.newCapture(filter)
 	if err != nil {
 		return fmt.Errorf("capture: %w", err)
@@ -113,7 +126,6 @@ type capture struct {
 	a       *Adapter
 	taps    []*nic.Tap
 	queues  []tappedQueue
-	ports   map[*offload.Engine]*port
 	known   map[flowOf]report.Stream // what was told
 	qps     map[flowOf]*QP           // as far as they are known to have flows
 	asked   bool                     // for that, in this batch
@@ -142,12 +154,8 @@ type flowOf struct {
 }
 
 func (a *Adapter) newCapture(filter report.Filter) (*capture, error) {
-	c := &capture{a: a, ports: map[*offload.Engine]*port{}, known: map[flowOf]report.Stream{}, qps: map[flowOf]*QP{}, epoch: time.Now().Round(0), zero: clock.Now()}
-	for _, p := range a.ports {
-		for _, e := range p.nic.Engines() {
-			c.ports[e] = p
-		}
-	}
+	c := &capture{a: a, known: map[flowOf]report.Stream{}, qps: map[flowOf]*QP{}, epoch: time.Now().Round(0), zero: clock.Now()}
+	c.learn()
 	ports, id, err := c.choose(filter)
 	if err != nil {
 		return nil, err
@@ -224,7 +232,7 @@ func (c *capture) flow(qp *QP) (flowOf, bool) {
 	if l == nil || l.flow == nil {
 		return flowOf{}, false
 	}
-	return flowOf{c.ports[l.flow.Engine()], l.flow.ID()}, true
+	return flowOf{c.a.portOf(l.flow.Engine()), l.flow.ID()}, true
 }
 
 // run hands packets over until something ends it.

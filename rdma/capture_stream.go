@@ -2,7 +2,9 @@ package rdma
 
 import (
 	"net/netip"
+	"slices"
 
+	"github.com/stag-rdma/stag/offload"
 	"github.com/stag-rdma/stag/offload/tap"
 	"github.com/stag-rdma/stag/offload/wire"
 	"github.com/stag-rdma/stag/rdma/report"
@@ -23,17 +25,67 @@ func (c *capture) stream(f flowOf, r tap.Record) report.Stream {
 	if qp == nil {
 		qp = c.connecting(r)
 	}
-	if qp == nil {
-		return report.Stream{}
+	s, known := report.Stream{}, true
+	if qp != nil {
+		s = qp.stream(f)
+	} else {
+		s, known = c.a.tapped.departed(f)
 	}
-	conn := qp.Conn()
-	s := report.Stream{
-		Device: f.port.name, Flow: uint32(f.id), QP: qp.Number(), Initiator: conn.Initiator, Revision: conn.Revision,
-		CRC: conn.CRC, SendMarkers: conn.SendMarkers, RecvMarkers: conn.RecvMarkers,
+	if !known {
+		return s
 	}
 	c.known[f] = s
 	c.streams = append(c.streams, s)
 	return s
+}
+
+// stream is what there is to know of the QP's connection.
+func (qp *QP) stream(f flowOf) report.Stream {
+	conn := qp.Conn()
+	return report.Stream{
+		Device: f.port.name, Flow: uint32(f.id), QP: qp.Number(), Initiator: conn.Initiator, Revision: conn.Revision,
+		CRC: conn.CRC, SendMarkers: conn.SendMarkers, RecvMarkers: conn.RecvMarkers,
+	}
+}
+
+// maxDeparted is how many QPs are remembered whose packets captures may still
+// have to hand over.
+const maxDeparted = 4096
+
+// depart keeps what captures that run may want to know of a QP that is closed.
+func (c *captures) depart(qp *QP) {
+	l := qp.line.Load()
+	if l == nil || l.flow == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.count == 0 {
+		return
+	}
+	if c.past == nil || len(c.past) == maxDeparted {
+		c.past = map[flowOf]report.Stream{}
+	}
+	f := flowOf{qp.a.portOf(l.flow.Engine()), l.flow.ID()}
+	c.past[f] = qp.stream(f)
+}
+
+// departed is what depart kept.
+func (c *captures) departed(f flowOf) (s report.Stream, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, known = c.past[f]
+	return s, known
+}
+
+// portOf is the port that an engine belongs to.
+func (a *Adapter) portOf(e *offload.Engine) *port {
+	for _, p := range a.ports {
+		if slices.Contains(p.nic.Engines(), e) {
+			return p
+		}
+	}
+	return nil
 }
 
 // learn notes the flows of all QPs, and which QPs are about to get theirs. What

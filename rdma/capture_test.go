@@ -207,6 +207,44 @@ func TestCaptureStreams(t *testing.T) {
 	}
 }
 
+// TestCaptureLate: packets that are handed over when their QP is gone have its
+// number all the same.
+func TestCaptureLate(t *testing.T) {
+	r := newHosts(t, pairConfig)
+	held, release := make(chan struct{}), make(chan struct{})
+	done := make(chan error, 1)
+	var packets []report.Packet
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	go func() {
+		done <- r.a.Capture(ctx, report.Filter{}, func(b report.Batch) error {
+			if packets == nil {
+				packets = []report.Packet{}
+				close(held)
+				<-release
+			}
+			packets = append(packets, b.Packets...)
+			return nil
+		})
+	}()
+	<-held
+	x, y := r.connect(wants{})
+	x.post(SendWR{Op: WRWrite, SGL: []SGE{x.mr.SGE(0, 100)}, RKey: y.mr.RKey(), Flags: Signaled})
+	r.ok(x.sent(1))
+	r.must(x.qp.Close())
+	close(release)
+	r.must(r.a.Close())
+	r.check(<-done)
+	if len(packets) == 0 {
+		t.Error("no packets")
+	}
+	for i, p := range packets {
+		if p.QP != x.qp.Number() {
+			t.Errorf("packet %d is of QP %d", i, p.QP)
+		}
+	}
+}
+
 // TestCaptureSlow: who does not take its packets loses them, with a count, and
 // the transfer does not wait for it.
 func TestCaptureSlow(t *testing.T) {

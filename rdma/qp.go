@@ -163,6 +163,7 @@ func (qp *QP) enlist() error {
 }
 
 func (qp *QP) delist() {
+	qp.a.tapped.depart(qp)
 	qp.a.retire(qp)
 	qp.cfg.SendCQ.leave(qp)
 	qp.cfg.RecvCQ.leave(qp)
