@@ -404,7 +404,7 @@ func TestMetricsPinned(t *testing.T) {
 		return parseSeries(t, r.stdout)
 	}
 	s := once()
-	s.is(t, 1, "pinned_info", "device", device, "instance", "metrics", "state", "unused")
+	s.is(t, 1, "pinned_info", "device", device, "loaded_as", "metrics", "state", "unused")
 	s.is(t, 0, "flows", "device", device, "state", "live")
 	s.is(t, 0, "steer_packets_total", "device", device, "reason", "steered")
 	if room := s.of("flows_max", "device", device); len(room) != 1 || room[0] == 0 || len(s.of("engine_up")) != 0 {

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"path/filepath"
 	"strconv"
 
 	"github.com/stag-rdma/stag/offload/tcp"
@@ -92,7 +93,7 @@ func (s sheet) objects(e report.Engine, of labels) {
 }
 
 func (s sheet) device(e report.Engine, d report.Device, at labels) {
-	s.set(info, 1, at.and("driver", d.Driver, "xdp", d.XDP, "zero_copy", strconv.FormatBool(d.ZeroCopy), "mac", d.MAC, "instance", d.Instance))
+	s.set(info, 1, at.and("driver", d.Driver, "xdp", d.XDP, "zero_copy", strconv.FormatBool(d.ZeroCopy), "mac", d.MAC, "loaded_as", loadedAs(d.Instance)))
 	if state, known := portStates[d.State]; known {
 		s.set(stateID, state.logical, at)
 		s.set(physicalState, state.physical, at)
@@ -113,6 +114,15 @@ func (s sheet) device(e report.Engine, d report.Device, at labels) {
 			s.add(flows, 1, at.and("state", f.State))
 		}
 	}
+}
+
+// loadedAs is the name of an instance, whose directory is dir. The label is not
+// called instance, as Prometheus calls who is scraped so.
+func loadedAs(dir string) string {
+	if dir == "" {
+		return ""
+	}
+	return filepath.Base(dir)
 }
 
 func (s sheet) queue(q report.Queue, at labels) {

@@ -30,7 +30,7 @@ var (
 
 // Ports, with the names and labels of node_infiniband_*.
 var (
-	info          = gauge("info", "What the device is; always 1.", and(ofDevice, "driver", "xdp", "zero_copy", "mac", "instance", "netns")...)
+	info          = gauge("info", "What the device is; always 1.", and(ofDevice, "driver", "xdp", "zero_copy", "mac", "loaded_as", "netns")...)
 	stateID       = gauge("state_id", "State of the port, as of an InfiniBand port (1: down, 4: active).", ofPort...)
 	physicalState = gauge("physical_state_id", "Physical state of the port, as of an InfiniBand port (3: disabled, 5: link up).", ofPort...)
 	rate          = gauge("rate_bytes_per_second", "Speed of the link, where it is known.", ofPort...)
@@ -76,8 +76,8 @@ var (
 	steered    = counter("steer_packets", "Packets of the interface, by what the steering program made of them; each counts once.", and(ofProgram, "reason"))
 	flows      = gauge("flows", "Entries of the program's flow table, by state.", and(ofProgram, "state")...)
 	flowsMax   = gauge("flows_max", "Entries that there is room for.", ofProgram...)
-	pinnedInfo = gauge("pinned_info", "A program that was loaded to stay; always 1. Its state is used (by an engine), unused or stale (of no use any more).",
-		and(ofProgram, "instance", "program_id", "state")...)
+	pinnedInfo = gauge("pinned_info", "A program that was loaded to stay, by the name of its instance; always 1. Its state is used (by an engine), unused or stale (of no use any more).",
+		and(ofProgram, "loaded_as", "program_id", "state")...)
 )
 
 // Packets that did not arrive where they were meant to.

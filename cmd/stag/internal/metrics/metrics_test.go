@@ -62,7 +62,7 @@ func full() report.Engine {
 	return report.Engine{
 		Schema: report.Schema, PID: 99, Program: "kv", Adapter: 9, Started: time.Unix(1700000000, 5e8), Netns: 77,
 		Devices: []report.Device{
-			{Name: "eth1", State: "PORT_ACTIVE", Ifindex: 3, MAC: "02:00:00:00:00:01", MTU: 1500, Driver: "ice", XDP: "native", ZeroCopy: true,
+			{Name: "eth1", State: "PORT_ACTIVE", Ifindex: 3, MAC: "02:00:00:00:00:01", MTU: 1500, Driver: "ice", XDP: "native", ZeroCopy: true, Instance: "/sys/fs/bpf/stag/store",
 				Program: 42, MaxFlows: 4096, HeapSize: 1 << 20, HeapFree: 1 << 19, MaxMRs: 63, Speed: 25e9},
 			{Name: report.KernelDevice, State: "PORT_DOWN", HeapSize: 1 << 20, HeapFree: 1 << 19, MaxMRs: 63},
 		},
@@ -189,7 +189,7 @@ func TestEngine(t *testing.T) {
 		{"engine_up", []string{me, "program=kv", "adapter=1"}, 1},
 		{"engine_info", []string{me, "netns=77"}, 1},
 		{"engine_start_time_seconds", []string{me}, 1700000000.5},
-		{"info", append(eth1, "driver=ice", "xdp=native", "zero_copy=true", "mac=02:00:00:00:00:01"), 1},
+		{"info", append(eth1, "loaded_as=store", "driver=ice", "xdp=native", "zero_copy=true", "mac=02:00:00:00:00:01"), 1},
 		{"state_id", port, 4}, {"physical_state_id", port, 5},
 		{"state_id", []string{"device=kernel"}, 1}, {"physical_state_id", []string{"device=kernel"}, 3},
 		{"rate_bytes_per_second", nil, 25e9 / 8},
@@ -248,7 +248,7 @@ func TestPinned(t *testing.T) {
 		{"steer_packets_total", []string{"device=eth1", "netns=78", "reason=no_flow"}, 4},
 		{"flows", []string{"netns=78", "state=live"}, 1}, {"flows", []string{"netns=78", "state=orphan"}, 1},
 		{"flows_max", []string{"netns=78"}, 16},
-		{"pinned_info", []string{"device=eth1", "netns=77", "instance=store", "program_id=42", "state=used"}, 1},
+		{"pinned_info", []string{"device=eth1", "netns=77", "loaded_as=store", "program_id=42", "state=used"}, 1},
 		{"pinned_info", []string{"netns=78", "state=unused"}, 1},
 		{"pinned_info", []string{"device=if4", "netns=79", "state=stale"}, 1},
 	} {
@@ -329,6 +329,17 @@ func TestEveryCounter(t *testing.T) {
 		}
 		if strings.Contains(f.Help, "\n") || !strings.HasSuffix(f.Help, ".") {
 			t.Errorf("%s: the help %q is no line with a full stop", f.Name, f.Help)
+		}
+	}
+}
+
+// TestLabels: none is called as those that Prometheus adds.
+func TestLabels(t *testing.T) {
+	for _, f := range Families() {
+		for _, l := range f.Labels {
+			if l == "instance" || l == "job" || strings.HasPrefix(l, "__") {
+				t.Errorf("%s has the label %s, which Prometheus would rename", f.Name, l)
+			}
 		}
 	}
 }

@@ -13,7 +13,7 @@ func (s sheet) pinned(all []loader.Instance, reported map[uint32]bool) {
 	for _, i := range all {
 		for _, p := range i.Ports {
 			at := labels{"device": deviceName(p), "netns": number(p.Netns)}
-			s.set(pinnedInfo, 1, at.and("instance", i.Name, "program_id", number(uint64(p.ProgID)), "state", use(p)))
+			s.set(pinnedInfo, 1, at.and("loaded_as", i.Name, "program_id", number(uint64(p.ProgID)), "state", use(p)))
 			if p.Stale == "" && p.Err == nil && i.Err == nil && !reported[p.ProgID] {
 				s.program(p, at)
 			}
