@@ -413,6 +413,7 @@ func TestMetricsPinned(t *testing.T) {
 	ends := h.ping(p)
 	s = once()
 	s.is(t, 1, "pinned_info", "device", device, "state", "used")
+	s.is(t, 1, "info", "device", device, "loaded_as", "metrics")
 	s.is(t, 1, "flows", "device", device, "state", "live")
 	used := s.of("steer_packets_total", "device", device, "reason", "steered")
 	ends.end()
@@ -421,6 +422,18 @@ func TestMetricsPinned(t *testing.T) {
 	if after := s.of("steer_packets_total", "device", device, "reason", "steered"); len(used) != 1 || len(after) != 1 || used[0] == 0 || after[0] < used[0] {
 		t.Errorf("%v packets were steered while it was used, %v later", used, after)
 	}
+	killed := h.ping(p)
+	pid := fmt.Sprint(killed.client.cmd.Process.Pid)
+	must(t, killed.client.cmd.Process.Kill())
+	killed.client.cmd.Wait()
+	s = once()
+	s.is(t, 1, "flows", "device", device, "state", "orphan")
+	s.is(t, 0, "flows", "device", device, "state", "live")
+	if up := s.of("engine_up", "pid", pid); len(up) != 0 {
+		t.Errorf("an engine that was killed is up: %v", up)
+	}
+	must(t, killed.server.cmd.Process.Signal(os.Interrupt))
+	killed.server.cmd.Wait()
 	inside(t, p, command(t, "unload", device)).ends(t, 0)
 	if s := once(); s["stag_pinned_info"] != nil || s["stag_steer_packets_total"] != nil {
 		t.Error("what is unloaded counts still")
