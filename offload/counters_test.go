@@ -28,6 +28,19 @@ func TestDrops(t *testing.T) {
 	if want := []string{"engine park_full", "wire fragment", "tcp duplicate"}; !slices.Equal(got, want) {
 		t.Errorf("told of %q, want %q", got, want)
 	}
+	all, reasons := 0, 0
+	c.Each(func(_, reason string, n uint64) {
+		all++
+		if reason == "" || reason == wire.OK.String() || reason == tcp.DropNone.String() {
+			t.Errorf("%q is among the reasons", reason)
+		}
+		if n != 0 {
+			reasons++
+		}
+	})
+	if want := int(numDrops) - 1 + int(wire.NumReasons) - 1 + int(tcp.NumDrops) - 1; all != want || reasons != 3 {
+		t.Errorf("told of %d reasons, %d that occurred; want %d, 3", all, reasons, want)
+	}
 	if counts["engine"] != 2 || counts["wire"] != 4 || counts["tcp"] != 6 {
 		t.Errorf("counted %v", counts)
 	}

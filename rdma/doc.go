@@ -59,6 +59,13 @@
 // with Config.KernelPort it stays a kernel socket. Everything else is the same.
 // There is no silent fallback: what cannot be offloaded is an error.
 //
+// # Looking into it
+//
+// Every adapter serves a unix socket, of mode 0600, from Open to Close: it is
+// how `stag show`, `stag dump` and `stag metrics` see what is going on (package
+// rdma/control; Config.NoControl makes none). Adapter.Report and
+// Adapter.Capture give a program the same.
+//
 // A connection ends by Disconnect (both sides have said all), by an error, whose
 // Terminate message names layer, type and code (QPError), or by a reset (Abort,
 // Close). Whatever was posted completes in any case, as Flushed if not done.

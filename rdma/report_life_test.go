@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/loader/pair"
 	"github.com/stag-rdma/stag/rdma/control"
@@ -207,36 +210,86 @@ func TestReportOfTwoQueues(t *testing.T) {
 	}
 }
 
-// controlVariable has the directory that an adapter of this program's is to have
-// its socket in: for TestControlInTheWay.
+// TestCaptureEndsWithTheAdapter: by the socket, too, a capture gets the last
+// packets of an adapter that is closed, and learns that it was the end.
+func TestCaptureEndsWithTheAdapter(t *testing.T) {
+	r := newHosts(t, pair.Config{})
+	x, y := r.connect(wants{})
+	list, err := control.Engines(os.Getpid())
+	r.must(err)
+	c, err := list[slices.IndexFunc(list, func(e control.Endpoint) bool { return e.Adapter == x.a.number })].Capture(r.ctx(), report.Filter{})
+	r.must(err)
+	defer c.Close()
+	_, err = c.Next() // it has begun
+	r.must(err)
+	exercise(x, y)
+	r.must(x.a.Close())
+	var last report.Packet
+	n := 0
+	for err == nil {
+		var b report.Batch
+		if b, err = c.Next(); len(b.Packets) != 0 {
+			last, n = b.Packets[len(b.Packets)-1], n+len(b.Packets)
+		}
+	}
+	if err != io.EOF || n < 20 || len(last.Data) < 54 || last.Data[14+20+13]&0x04 == 0 {
+		t.Errorf("%d packets, %v; the last is no reset: %+v", n, err, last)
+	}
+}
+
+// controlVariable says what this program finds in the way as a child of
+// TestControlInTheWay.
 const controlVariable = "STAG_CONTROL_IN_THE_WAY"
 
 // TestControlInTheWay: where no socket can be made Open says what to do; an
 // adapter that wants none is opened all the same.
 func TestControlInTheWay(t *testing.T) {
-	if os.Getenv(controlVariable) == "" {
-		file := filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(file, nil, 0o644); err != nil {
+	switch os.Getenv(controlVariable) {
+	case "":
+	case "/run":
+		if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_RDONLY, ""); err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
-		cmd.Env = append(os.Environ(), controlVariable+"=1", "XDG_RUNTIME_DIR=", "TMPDIR="+file, "HOME=/", "STAG_NEED=")
-		cmd.Dir = "/"
-		if os.Geteuid() == 0 { // whose directory is another
-			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-		}
-		out, err := cmd.CombinedOutput()
-		if err != nil || !strings.Contains(string(out), "PASS: "+t.Name()) {
-			t.Fatalf("%v\n%s", err, out)
-		}
+		cannotOpen(t, "/run/stag", "mount a tmpfs")
+		return
+	default:
+		cannotOpen(t, "set XDG_RUNTIME_DIR")
 		return
 	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	as := &syscall.SysProcAttr{}
+	if os.Geteuid() == 0 { // whose directory is another
+		again(t, "/run", &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS})
+		as.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
+	}
+	again(t, "TMPDIR", as, "XDG_RUNTIME_DIR=", "TMPDIR="+file)
+}
+
+// again runs the test in a process of its own.
+func again(t *testing.T, what string, as *syscall.SysProcAttr, env ...string) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(append(os.Environ(), controlVariable+"="+what), env...)
+	cmd.Dir, cmd.SysProcAttr = "/", as
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "PASS: "+t.Name()) {
+		t.Errorf("%s: %v\n%s", what, err, out)
+	}
+}
+
+// cannotOpen demands that no adapter with a socket can be opened, with these
+// words, and one without can.
+func cannotOpen(t *testing.T, words ...string) {
+	t.Helper()
+	r := &rig{T: t}
 	a, err := Open(Config{KernelPort: true})
 	if err == nil {
 		a.Close()
 	}
-	r := &rig{T: t}
-	r.says(err, nil, "open adapter", "control sockets", "set XDG_RUNTIME_DIR", "NoControl", "stag show")
+	r.says(err, nil, append(words, "open adapter", "control sockets", "NoControl", "stag show")...)
 	a, err = Open(Config{KernelPort: true, NoControl: true})
 	r.must(err)
 	r.must(a.Close())

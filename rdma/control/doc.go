@@ -2,6 +2,7 @@
 // the client for it.
 //
 //	server.go   the engine's side: Serve, who may ask
+//	callers.go  who is being answered, so that Close cuts nobody off
 //	client.go   the tools' side: Engines, Endpoint
 //	dir.go      where the sockets are, what they are called, who has left one
 //	capture.go  packets, as a stream of batches

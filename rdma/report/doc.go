@@ -8,6 +8,6 @@
 //	 └ Counter        what was counted, by layer and name
 //	Filter, Batch     what a capture asks for, and gets (capture.go)
 //
-// Sizes are octets and times microseconds unless a name says otherwise. A field
+// schema.json says the same to others. Sizes are octets and times microseconds unless a name says otherwise. A field
 // is never taken away or given another meaning within one Schema.
 package report
