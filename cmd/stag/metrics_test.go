@@ -390,7 +390,8 @@ func TestMetricsUnread(t *testing.T) {
 }
 
 // TestMetricsPinned: a program that was loaded to stay counts without an engine,
-// and goes on counting when one adopts it and leaves it again.
+// and goes on counting when one adopts it and leaves it again. What one that was
+// killed has left are orphans.
 func TestMetricsPinned(t *testing.T) {
 	need.Root(t)
 	must(t, os.MkdirAll(loader.Root, 0o755)) // which stays
