@@ -441,3 +441,31 @@ func TestMetricsPinned(t *testing.T) {
 	}
 	before.gone(t)
 }
+
+// TestMetricsCrowd: scrapes that come while many are under way are sent away,
+// and those are answered.
+func TestMetricsCrowd(t *testing.T) {
+	const atOnce = 8
+	h := newHost(t)
+	slow := h.act("hang")
+	x := h.export()
+	codes := make(chan int, atOnce)
+	for range atOnce {
+		go func() {
+			code, _ := get(t, x.url)
+			codes <- code
+		}()
+	}
+	for range atOnce {
+		slow.says(t, "asked")
+	}
+	if code, text := get(t, x.url); code != http.StatusServiceUnavailable || !strings.Contains(text, "8 scrapes are under way already") {
+		t.Errorf("status %d: %s", code, text)
+	}
+	for range atOnce {
+		if code := <-codes; code != http.StatusOK {
+			t.Errorf("status %d", code)
+		}
+	}
+	x.interrupted()
+}
