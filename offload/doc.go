@@ -14,6 +14,9 @@
 //	            -> tcp.Conn.Transmit                    what may go now     offload/tcp
 //	            -> flow.Send -> port.Send, Flush        headers, the ring   output.go
 //
+// Who captures sees a packet as it leaves port.Receive, and as it enters
+// port.Send (capture.go, offload/tap).
+//
 // A flow's life is Park, Install, any number of steps, and one or two Ends
 // (control.go, end.go). Everything on this page runs on the goroutine that
 // holds the queue's token (run.go); other goroutines reach it through
