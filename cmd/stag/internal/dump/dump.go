@@ -16,6 +16,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -55,24 +56,22 @@ func (o Options) filter(device string) report.Filter {
 	return f
 }
 
-// filterText is what is captured, for people.
-func (o Options) filterText() (text string) {
-	add := func(format string, args ...any) {
-		if text != "" {
-			text += " and "
-		}
-		text += fmt.Sprintf(format, args...)
-	}
+// filterText is what is captured, for people; "": all.
+func (o Options) filterText() string {
+	var parts []string
 	if o.Flow != 0 {
-		add("flow %#x", o.Flow)
+		parts = append(parts, fmt.Sprintf("flow %#x", o.Flow))
 	}
 	if o.QP != 0 {
-		add("qp %d", o.QP)
+		parts = append(parts, fmt.Sprintf("qp %d", o.QP))
 	}
 	if len(o.Kinds) != 0 {
-		add("kind %v", o.Kinds)
+		parts = append(parts, fmt.Sprintf("kinds %v", o.Kinds))
 	}
-	return text
+	if len(parts) == 0 {
+		return ""
+	}
+	return "only " + strings.Join(parts, ", ")
 }
 
 func (o Options) note(format string, args ...any) {

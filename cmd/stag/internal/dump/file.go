@@ -31,7 +31,7 @@ func newFile(out *os.File, sources []*source, snapLen int) (*file, error) {
 		s.number = i
 		intf := pcapgo.NgInterface{
 			Name: s.device, Description: fmt.Sprintf("pid %d (%s), adapter %d", s.PID, s.program, s.Adapter),
-			OS: runtime.GOOS, LinkType: layers.LinkTypeEthernet, SnapLength: uint32(snapLen), Filter: s.filterText,
+			OS: runtime.GOOS, LinkType: layers.LinkTypeEthernet, SnapLength: uint32(snapLen), Comment: s.filterText,
 		}
 		var err error
 		if i == 0 {

@@ -31,7 +31,7 @@ func writtenFile(t *testing.T) (name string, frames [][]byte) {
 	out, err := os.Create(name)
 	must(t, err)
 	defer out.Close()
-	a := &source{Endpoint: control.Endpoint{PID: 5, Adapter: 1}, device: "eth1", program: "p", filterText: "qp 7"}
+	a := &source{Endpoint: control.Endpoint{PID: 5, Adapter: 1}, device: "eth1", program: "p", filterText: "only qp 7"}
 	b := &source{Endpoint: control.Endpoint{PID: 6, Adapter: 2}, device: "eth2", program: "q"}
 	f, err := newFile(out, []*source{a, b}, 1000)
 	must(t, err)
@@ -74,11 +74,11 @@ func TestFile(t *testing.T) {
 		}
 	}
 	for i, want := range []pcapgo.NgInterface{
-		{Name: "eth1", Description: "pid 5 (p), adapter 1", Filter: "qp 7"}, {Name: "eth2", Description: "pid 6 (q), adapter 2"},
+		{Name: "eth1", Description: "pid 5 (p), adapter 1", Comment: "only qp 7"}, {Name: "eth2", Description: "pid 6 (q), adapter 2"},
 	} {
 		got, err := r.Interface(i)
 		must(t, err)
-		if got.Name != want.Name || got.Description != want.Description || strings.Trim(got.Filter, "\x00") != want.Filter || got.LinkType != layers.LinkTypeEthernet || got.SnapLength != 1000 {
+		if got.Name != want.Name || got.Description != want.Description || got.Comment != want.Comment || got.LinkType != layers.LinkTypeEthernet || got.SnapLength != 1000 {
 			t.Errorf("interface %d is %+v", i, got)
 		}
 	}
