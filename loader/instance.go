@@ -47,8 +47,12 @@ type PinnedPort struct {
 	Flows    []PinnedFlow
 	Stats    Stats
 
-	Owner Owner  // who uses it; the zero Owner: nobody
-	InUse bool   // somebody does, although Owner may be unknown
+	// Owner is who uses it; the zero Owner: nobody or, with InUse, somebody who
+	// cannot be told. A process in a container that has a runtime directory of
+	// its own is not seen here: Unload looks harder.
+	Owner Owner
+	InUse bool
+
 	Stale string // why it is of no use any more, "" otherwise
 	Err   error  // why the rest could not be read, or nil
 }

@@ -16,7 +16,9 @@ import (
 type Config struct {
 	// Ports are the network interfaces whose connections are taken over.
 	// "eth0.100" is VLAN 100 of eth0. It takes CAP_NET_ADMIN, CAP_NET_RAW,
-	// CAP_BPF, and CAP_IPC_LOCK or enough memlock.
+	// CAP_BPF, and CAP_IPC_LOCK or enough memlock. A program that `stag load` has
+	// put there is adopted, in the mode that it was loaded in, and stays after
+	// Close.
 	Ports []string
 
 	// KernelPort runs every connection over the kernel's own TCP instead:
@@ -49,7 +51,8 @@ type Config struct {
 	RxFrames, TxFrames uint32
 	// ZeroCopy says whether the driver's zero-copy mode is used.
 	ZeroCopy afxdp.ZeroCopy
-	// MaxFlows is how many connections a port can have. 0 means 4096.
+	// MaxFlows is how many connections a port can have. 0 means 4096, or fewer
+	// where the port was loaded with room for fewer.
 	MaxFlows int
 	// Spin is how long an engine goes on looking for work before it sleeps. It
 	// shortens latencies where there are cores to spare. 0: it sleeps at once.

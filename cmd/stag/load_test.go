@@ -104,7 +104,9 @@ func TestLoadOneInstance(t *testing.T) {
 	for _, side := range []pair.Side{pair.A, pair.B} {
 		at(t, p, side, "load", p.Ends[side].Name, "--instance", "storage").ends(t, 0)
 	}
-	r := at(t, p, pair.A, "unload", p.Ends[pair.B].Name) // which is not here
+	r := at(t, p, pair.A, "__completeNoDesc", "unload", "--instance", "")
+	contains(t, r.stdout, "storage\n")
+	r = at(t, p, pair.A, "unload", p.Ends[pair.B].Name) // which is not here
 	r.ends(t, exitFailed)
 	contains(t, r.stderr, "no network interface", "storage", "--instance")
 	at(t, p, pair.A, "unload", p.Ends[pair.A].Name).ends(t, 0)
