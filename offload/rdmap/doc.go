@@ -14,6 +14,7 @@
 //	QP.PostSend -> doorbell -> QP.begin -> gather (tpt.Check)    queues.go, tx.go
 //	    -> ddp.Message.Cut -> mpa.Framer.Begin, End              tx.go
 //	    -> retire -> CQ.push                                     end.go
+//	nothing has come back: an empty Write                        nudge.go
 //
 // A QP's methods are called by three kinds of goroutine: the one that steps
 // the stream (everything in stream.ULP), those that post (PostSend, PostRecv;

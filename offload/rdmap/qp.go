@@ -70,6 +70,7 @@ type QP struct {
 	peerShut bool // the peer has said that it will send no more
 	weShut   bool // so have we
 	turn     bool // a Response left last: a work request is next
+	nudge    nudge
 	now      clock.Instant
 	countIn  tally // see stats.go
 	countOut tally
@@ -104,6 +105,9 @@ func (q *QP) Start(a mpa.Agreed) {
 	q.open = a.Initiator
 	q.rtrDue = a.Initiator && a.RTR != mpa.NoRTR
 	q.rtrIn = !a.Initiator && a.RTR == mpa.RTRSend
+	if a.Initiator {
+		q.nudge = nudge{left: nudges, wait: nudgeAfter}
+	}
 	q.move(evConnected)
 }
 
@@ -179,8 +183,11 @@ func (q *QP) Kill(err error) {
 
 // Deadline implements stream.ULP.
 func (q *QP) Deadline() clock.Instant {
-	if q.held.active {
+	switch {
+	case q.held.active:
 		return q.now.Add(settleAgain)
+	case q.alive() && !q.weShut:
+		return q.nudge.at
 	}
 	return q.term.deadline
 }

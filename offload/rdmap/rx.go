@@ -39,6 +39,7 @@ func (q *QP) receive(s stream.Stream) {
 		}
 		q.seg = ddp.Segment{} // it borrows the FPDU
 		q.open, q.rtrIn = true, false
+		q.heard()
 		if !q.held.active {
 			q.rx.Done(s)
 		}
@@ -51,6 +52,7 @@ func (q *QP) receive(s stream.Stream) {
 	}
 	if s.EOF() && !q.peerShut { // not while a delivery is held: that keeps octets
 		q.peerShut = true
+		q.heard()
 		q.peerClosed(s)
 	}
 }

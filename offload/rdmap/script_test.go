@@ -23,6 +23,7 @@ type pipe struct {
 	out    [][]byte
 	emss   int
 	room   int // Emits that are taken; negative: no limit
+	afloat int // octets that the peer has not acknowledged
 	shut   bool
 	killed bool
 	faulty string // what the machine did against the seam's rules
@@ -59,7 +60,7 @@ func (p *pipe) Emit(n int) []byte {
 }
 
 func (p *pipe) MaxEmit() int { return p.emss }
-func (p *pipe) Unacked() int { return 0 }
+func (p *pipe) Unacked() int { return p.afloat }
 func (p *pipe) CloseWrite()  { p.shut = true }
 func (p *pipe) Abort()       { p.killed, p.in = true, nil }
 

@@ -4,7 +4,8 @@ import "github.com/stag-rdma/stag/offload/wire"
 
 // Stats counts what a QP has done since it was connected. All only grow. A
 // message counts when its last segment has left, or has been placed; what was
-// refused does not. Those by which MPA revision 2 begins are among them.
+// refused does not. Those by which MPA revision 2 begins, and the empty Writes to
+// a peer that is silent at first, are among them.
 type Stats struct {
 	FPDUsIn, FPDUsOut                 uint64 // segments of all messages, each in an FPDU of its own
 	WritesIn, WritesOut               uint64 // RDMA Writes

@@ -15,7 +15,7 @@ type carries uint8
 const (
 	aRequest   carries = iota // the send work request at outgoing.pos
 	aResponse                 // the answer to the oldest Read of the peer
-	aReady                    // the ready-to-receive message of an initiator
+	aReady                    // the ready-to-receive message of an initiator, or a nudge
 	aTerminate                // the last message there is
 )
 
@@ -46,6 +46,7 @@ func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
 		q.overflowed()
 	}
 	if q.alive() {
+		q.quiet(s)
 		q.send(s)
 		if q.overrun {
 			q.overflowed()
@@ -70,6 +71,7 @@ func (q *QP) send(s stream.Stream) {
 		if !q.sendSegment(s) {
 			return
 		}
+		q.spoke()
 	}
 }
 
@@ -192,6 +194,9 @@ func (q *QP) begin() bool {
 		return false
 	case q.rtrDue:
 		q.beginRTR()
+		return true
+	case q.nudge.due:
+		q.beginNudge()
 		return true
 	case !q.irq.empty() && !(q.turn && q.mayStart()):
 		q.turn = true

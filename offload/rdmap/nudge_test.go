@@ -1,0 +1,200 @@
+package rdmap
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/mpa"
+)
+
+const ms = time.Millisecond
+
+// empty is the FPDU of a nudge.
+func empty() []byte { return write(0, 0, nil) }
+
+// noMore demands that no nudge comes any more.
+func (s *script) noMore() {
+	s.Helper()
+	for range 20 {
+		s.pass(100 * ms)
+	}
+	s.sends()
+	if s.q.Deadline() != clock.Never {
+		s.Fatalf("a deadline is left, at %d", s.q.Deadline())
+	}
+}
+
+// TestNudges: a peer whose TCP takes our first message, and that says nothing,
+// is woken a few times, less and less often.
+func TestNudges(t *testing.T) {
+	s := open(t)
+	s.posts(SendWR{ID: 1, Op: WRSend, Flags: Signaled})
+	s.sends(send(1, nil))
+	for _, quiet := range []time.Duration{50 * ms, 100 * ms, 200 * ms, 400 * ms} {
+		s.pass(quiet - ms)
+		s.sends()
+		s.pass(ms)
+		s.sends(empty())
+	}
+	s.noMore()
+	s.is(RTS)
+	s.completes(ok(1, WCSend)) // nobody hears of the nudges
+	if st := s.q.Stats(); st.WritesOut != 4 || st.SendsOut != 1 || st.FPDUsOut != 5 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestNudgesStop: what comes from the peer, and be it a part of a message,
+// shows that it listens.
+func TestNudgesStop(t *testing.T) {
+	for name, comes := range map[string]func(*script){
+		"a Send":          func(s *script) { s.gets(send(1, nil)) },
+		"an empty Write":  func(s *script) { s.gets(empty()) },
+		"part of a Write": func(s *script) { s.gets(tagged(0, false, uint32(s.all), regionStart, pattern(0, 8))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t)
+			s.receives(RecvWR{ID: 9})
+			s.posts(SendWR{Op: WRSend})
+			s.pass(50 * ms)
+			s.sends(send(1, nil), empty())
+			s.pass(60 * ms)
+			comes(s)
+			s.noMore()
+			s.posts(SendWR{Op: WRSend})
+			s.sends(send(2, nil))
+			s.noMore()
+		})
+	}
+}
+
+// TestNudgesOfTheFirstMessage: so it is with the message by which a
+// peer-to-peer connection begins.
+func TestNudgesOfTheFirstMessage(t *testing.T) {
+	s := open(t, withRTR(mpa.RTRWrite))
+	s.turn()
+	s.sends(empty())
+	s.pass(50 * ms)
+	s.sends(empty())
+	s.pass(99 * ms)
+	s.sends()
+	s.gets(empty())
+	s.noMore()
+}
+
+// TestNoNudges: nobody is woken who need not be.
+func TestNoNudges(t *testing.T) {
+	for name, c := range map[string]struct {
+		begins change
+		do     func(*script)
+	}{
+		"before the first message": {func(*setup) {}, func(s *script) { s.turn() }},
+		"by a responder":           {asResponder, func(s *script) { s.turn() }},
+		"by a responder that has heard": {asResponder, func(s *script) {
+			s.gets(empty())
+			s.posts(SendWR{Op: WRSend})
+			s.sends(send(1, nil))
+		}},
+		"behind a FIN": {func(*setup) {}, func(s *script) {
+			s.posts(SendWR{Op: WRSend})
+			s.q.Disconnect()
+			s.turn()
+			s.sends(send(1, nil))
+			s.is(Closing)
+		}},
+		"behind the peer's FIN": {func(*setup) {}, func(s *script) {
+			s.posts(SendWR{Op: WRSend})
+			s.finishes()
+			s.sends(send(1, nil))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, c.begins)
+			c.do(s)
+			s.noMore()
+		})
+	}
+}
+
+// TestNudgesEnd: of a connection that has been ended in bad order nothing is
+// left but its own deadline.
+func TestNudgesEnd(t *testing.T) {
+	for name, ends := range map[string]func(*script){
+		"by our Terminate":      func(s *script) { s.gets(write(1, 0, []byte("x"))) },
+		"by the peer's":         func(s *script) { s.gets(terminateFPDU(OpStream)) },
+		"by a lost completion":  func(s *script) { s.q.Overrun(); s.turn() },
+		"by a reset of our own": func(s *script) { s.q.Abort(); s.turn() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t)
+			s.posts(SendWR{Op: WRSend})
+			ends(s)
+			s.st.out = nil
+			for range 40 {
+				s.pass(100 * ms)
+			}
+			s.sends()
+		})
+	}
+}
+
+// TestNudgeWaits: what is on its way to the peer wakes it as well. The quiet
+// begins anew with everything that leaves.
+func TestNudgeWaits(t *testing.T) {
+	s := open(t)
+	s.posts(SendWR{Op: WRSend})
+	s.sends(send(1, nil))
+	s.st.afloat = 1
+	s.pass(50 * ms)
+	s.sends()
+	s.pass(49 * ms)
+	s.st.afloat = 0
+	s.pass(ms)
+	s.sends(empty())
+
+	s.pass(99 * ms)
+	s.posts(SendWR{Op: WRSend})
+	s.pass(99 * ms)
+	s.sends(send(2, nil))
+	s.pass(ms)
+	s.sends(empty())
+}
+
+// TestNudgeBetweenMessages: a message that waits for room is not interrupted,
+// nor is a nudge that does.
+func TestNudgeBetweenMessages(t *testing.T) {
+	s := open(t, withEMSS(128))
+	s.st.room = 1
+	s.posts(SendWR{Op: WRWrite, SGL: []SGE{s.at(0, 200)}, RKey: 4})
+	s.sends(tagged(0, false, 4, 0, pattern(0, 108)))
+	s.pass(50 * ms)
+	s.sends()
+	s.st.room = 1
+	s.turn()
+	s.sends(tagged(0, true, 4, 108, pattern(108, 92)))
+	s.pass(50 * ms)
+	s.sends()
+	s.pass(time.Second)
+	s.sends()
+	s.posts(SendWR{Op: WRSend})
+	s.st.room = -1
+	s.turn()
+	s.sends(empty(), send(1, nil))
+}
+
+// TestNudgeBeforeTheFIN: who has asked for a close, and waits for the answer to
+// a Read, still wakes the peer.
+func TestNudgeBeforeTheFIN(t *testing.T) {
+	s := open(t)
+	s.posts(s.reads(1, 0, 5))
+	s.q.Disconnect()
+	s.turn()
+	s.sends(s.request(1, 0, 5))
+	s.pass(50 * ms)
+	s.sends(empty())
+	s.gets(s.answer(true, 0, pattern(0, 5)))
+	s.completes(read(1, 5))
+	s.is(Closing)
+	s.noMore()
+}
