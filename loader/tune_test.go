@@ -345,6 +345,29 @@ func TestSettingsUnreadable(t *testing.T) {
 	}
 }
 
+// TestSettingsUnwritable: what cannot be written down is not changed, and nothing
+// is loaded.
+func TestSettingsUnwritable(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	need.XDP(t)
+	unloadAfter(t)
+	setGRO(t, p, true)
+	l := lookup(t, p, pair.A)
+	inTheWay := fmt.Sprintf("%s/settings-%d-%d.new", loader.RuntimeDir, l.Netns, l.PortIndex)
+	if err := os.MkdirAll(inTheWay+"/x", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(inTheWay)
+	_, err := load(p, loader.Options{Pin: instance, Generic: true, Tune: true})
+	oneLine(t, err, nil, "settings-")
+	if got := gro(t, p); got != "on" {
+		t.Errorf("gro is %s", got)
+	}
+	unpinned(t)
+	setGRO(t, p, false)
+	mustLoad(t, p, loader.Options{Pin: instance, Generic: true})
+}
+
 // TestSweepBlind: where pins cannot be seen, settings of what is loaded are not
 // taken for leftovers.
 func TestSweepBlind(t *testing.T) {
