@@ -35,6 +35,13 @@ type ConnParams struct {
 	// only; Accept does as the peer says.
 	NoPeerToPeer bool
 
+	// Eager lets what is posted leave before the peer has begun, against RFC
+	// 5044 §7.1.2: a peer that is not ready yet takes it for part of the Reply,
+	// and gives up. It is for applications that learn by other means that the
+	// peer is connected, before they post anything, and whose peer waits for
+	// them. Accept only.
+	Eager bool
+
 	// Timeout is for all of it. 0 means 10 s.
 	Timeout time.Duration
 }

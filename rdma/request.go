@@ -70,7 +70,7 @@ func (r *ConnRequest) check() error {
 
 // Accept connects qp to the peer. When it returns nil receives that were posted
 // before are in use, and sends can be posted; they leave when the peer has
-// begun. Conn says what was agreed on.
+// begun, or at once with p.Eager. Conn says what was agreed on.
 //
 // An error about qp or p, before anything was answered, leaves the request as
 // it was. Any other ends it; the QP is dead then, and Err says the same, unless
@@ -94,6 +94,7 @@ func (r *ConnRequest) accept(ctx context.Context, qp *QP, p ConnParams) error {
 	if err != nil {
 		return err
 	}
+	agreed.Eager = p.Eager
 	ctx, free := qp.a.while(ctx)
 	defer free()
 	ctx, cancel := context.WithTimeoutCause(ctx, p.Timeout,

@@ -75,6 +75,7 @@ func (r RTR) String() string {
 // Agreed is what a connection begins with.
 type Agreed struct {
 	Initiator bool // we sent the Request: we send the first FPDU
+	Eager     bool // the responder need not wait for it: the application knows that the peer is there
 	Revision  uint8
 	CRC       bool // in both directions
 

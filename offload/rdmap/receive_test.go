@@ -301,6 +301,14 @@ func TestResponderIsSilent(t *testing.T) { // RFC 5044 §7.1.2
 	s.completes(ok(1, WCSend))
 }
 
+// Unless its application says that the peer need not begin.
+func TestEagerResponderIsNot(t *testing.T) {
+	s := open(t, asResponder, func(s *setup) { s.agree.Eager = true })
+	s.posts(SendWR{ID: 1, Op: WRSend, Flags: Signaled})
+	s.sends(send(1, nil))
+	s.completes(ok(1, WCSend))
+}
+
 // An RTR by Send that is not empty is none.
 func TestRTRSendWithPayload(t *testing.T) {
 	s := open(t, asResponder, withRTR(mpa.RTRSend))
