@@ -167,7 +167,6 @@ type inRead struct {
 type fifo[T any] struct {
 	ring        []T
 	head, count int
-	most        int // the highest count that there was
 }
 
 func newFIFO[T any](n int) fifo[T] { return fifo[T]{ring: make([]T, n)} }
@@ -180,7 +179,6 @@ func (f *fifo[T]) at(i int) *T { return &f.ring[(f.head+i)%len(f.ring)] }
 func (f *fifo[T]) push(v T) {
 	f.ring[(f.head+f.count)%len(f.ring)] = v
 	f.count++
-	f.most = max(f.most, f.count)
 }
 
 func (f *fifo[T]) pop() {

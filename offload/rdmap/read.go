@@ -37,6 +37,7 @@ func (q *QP) recvReadRequest(s *ddp.Segment) Code {
 		sourceSTag: uint32(r.SourceSTag), sourceTO: r.SourceTO,
 		header: [18]byte(s.Header),
 	})
+	q.countIn.reads = max(q.countIn.reads, q.irq.count)
 	return Code{}
 }
 

@@ -33,7 +33,7 @@ func (q *QP) Stats() Stats {
 		SendsIn: sends(&in.messages), SendsOut: sends(&out.messages),
 		SendOctetsIn: sends(&in.octets), SendOctetsOut: sends(&out.octets),
 		InvalidatesIn: invalidates(&in.messages), InvalidatesOut: invalidates(&out.messages),
-		MostReadsIn: uint64(q.irq.most), MostReadsOut: uint64(q.orq.most),
+		MostReadsIn: uint64(in.reads), MostReadsOut: uint64(out.reads),
 	}
 }
 
@@ -41,6 +41,7 @@ func (q *QP) Stats() Stats {
 type tally struct {
 	fpdus            uint64
 	messages, octets byOpcode
+	reads            int // the most that were outstanding
 }
 
 // byOpcode has a place for each that there is.

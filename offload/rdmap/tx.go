@@ -319,6 +319,7 @@ func (q *QP) beginRead(w *sendWQE) bool {
 	q.orq.push(outRead{
 		pos: q.out.pos, stag: uint32(r.SinkSTag), to: r.SinkTO, left: r.Size, size: r.Size,
 	})
+	q.countOut.reads = max(q.countOut.reads, q.orq.count)
 	q.readRequest(r)
 	return true
 }
