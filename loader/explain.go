@@ -68,14 +68,14 @@ func (n *Net) hookFree(l Link) error {
 	if err != nil || !xdp.Attached {
 		return err
 	}
-	name := programName(ebpf.ProgramID(xdp.ProgId))
-	if name != bpf.Program {
-		return fail(ErrForeignProgram, nil, "another XDP program is on %s, id %d%s: detach it first (ip link set %s xdp off, or end the process that holds its link: bpftool link)",
-			l.Port, xdp.ProgId, called(name), l.Port)
-	}
 	p, err := n.pinned(l)
 	if err != nil {
 		return err
+	}
+	if p == nil {
+		if err := notOurs(l, ebpf.ProgramID(xdp.ProgId)); err != nil {
+			return err
+		}
 	}
 	// Whoever opens an interface has claimed its queues before it comes here.
 	if _, owner, found := owners(l); found && (p != nil || owner.PID != os.Getpid()) {
@@ -88,6 +88,20 @@ func (n *Net) hookFree(l Link) error {
 	}
 	return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d, as instance %s: use it, or remove it with stag unload %s",
 		l.Port, xdp.ProgId, filepath.Base(p.instance), l.Port)
+}
+
+// notOurs is the error for a program on l that is not stag's, or that cannot be
+// looked at: it takes CAP_SYS_ADMIN to open a program by its number.
+func notOurs(l Link, id ebpf.ProgramID) error {
+	switch name := programName(id); name {
+	case bpf.Program:
+		return nil
+	case "":
+		return fail(ErrForeignProgram, nil, "an XDP program is on %s, id %d, and whose cannot be seen from here: run as root to be told", l.Port, id)
+	default:
+		return fail(ErrForeignProgram, nil, "another XDP program is on %s, id %d%s: detach it first (ip link set %s xdp off, or end the process that holds its link: bpftool link)",
+			l.Port, id, called(name), l.Port)
+	}
 }
 
 // hook asks what XDP program is on link's port.
