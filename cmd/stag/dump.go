@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -133,12 +134,13 @@ func checkDump(cmd *cobra.Command, o *dump.Options, p dumpFlags) (err error) {
 
 func runDump(cmd *cobra.Command, o dump.Options) error {
 	o.Out, o.Notes = os.Stdout, os.Stderr
-	err := dump.Run(cmd.Context(), o)
+	ctx := cmd.Context()
+	err := dump.Run(ctx, o)
 	switch {
 	case errors.Is(err, dump.ErrEngineGone):
 		return errFailed // all has been said
-	case cmd.Context().Err() != nil && errors.Is(err, cmd.Context().Err()):
-		return nil // before it had begun
+	case ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))):
+		return nil // interrupted before it had begun
 	case err != nil:
 		return fmt.Errorf("dump: %w", err)
 	}

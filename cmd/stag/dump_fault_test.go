@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -187,6 +188,14 @@ func TestDumpEngineEnds(t *testing.T) {
 	for range 4 {
 		d.until("capturing on ")
 	}
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) { // packets of both
+		if info, err := os.Stat(file); err == nil && info.Size() > 256<<10 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("no packets are written")
+		}
+	}
 	must(t, x.server.cmd.Process.Kill())
 	d.until(" of pid " + x.pid() + " (stag) ends: the engine is gone")
 	x.client.cmd.Process.Signal(os.Interrupt)
@@ -223,4 +232,29 @@ func TestDumpEnds(t *testing.T) {
 	u.close(pair.A)
 	said := d.all(0)
 	contains(t, said, "Flags [R", "ends: its adapter has been closed", " captured, 0 lost")
+}
+
+// TestDumpInterruptedEarly: Ctrl-C while an engine is asked, which does not
+// answer, is no failure. One that answers otherwise is named, in one line.
+func TestDumpInterruptedEarly(t *testing.T) {
+	h := newHost(t)
+	a := h.act("hang")
+	d := launch(t, h.at(command(t, "dump", "-p", a.pid())))
+	a.says(t, "asked")
+	if said := d.interrupt(); said != "" {
+		t.Errorf("printed %q", said)
+	}
+	r := run(t, h.at(command(t, "dump", "-p", a.pid())))
+	r.ends(t, exitFailed)
+	contains(t, r.stderr, "stag: dump: no answer from pid "+a.pid())
+	b := h.act("well")
+	r = run(t, h.at(command(t, "dump", "-p", b.pid())))
+	r.ends(t, exitFailed)
+	contains(t, r.stderr, "stag: dump: pid "+b.pid()+": an actor has no packets")
+	c := h.act("escapes")
+	r = run(t, h.at(command(t, "dump", "-p", c.pid(), "-i", "eth1")))
+	r.ends(t, exitFailed)
+	if strings.ContainsAny(r.stderr, "\x1b\u202e") || strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, "no engine has device eth1") {
+		t.Errorf("printed %q", r.stderr)
+	}
 }

@@ -70,7 +70,6 @@ func find(ctx context.Context, o Options) (sources []*source, err error) {
 	var why refusals
 	for _, f := range answer.Failed {
 		why.failed = append(why.failed, f.Err)
-		o.note("%v", f.Err)
 	}
 	for _, from := range answer.Sources {
 		at := slices.IndexFunc(list, func(e control.Endpoint) bool { return e.PID == from.PID && e.Adapter == from.Adapter })
@@ -86,6 +85,9 @@ func find(ctx context.Context, o Options) (sources []*source, err error) {
 	}
 	if len(sources) == 0 {
 		return nil, why.err(o)
+	}
+	for _, err := range why.failed {
+		o.note("%v", err)
 	}
 	return sources, nil
 }
@@ -140,7 +142,7 @@ func (r refusals) err(o Options) error {
 	case len(r.kernel) > 0:
 		return fmt.Errorf("pid %d has no port but the kernel's: its packets are the kernel's, so use tcpdump", r.kernel[0])
 	case len(r.failed) > 0:
-		return errors.New("no engine answers that could be captured")
+		return oneLine(r.failed)
 	}
 	return errors.New("no engine runs that this user may look into: root may look into any, others into their own")
 }
