@@ -17,8 +17,12 @@ import (
 // So when something has been sent and acknowledged, nothing has ever come back,
 // and it has been quiet for a while, the peer is sent an RDMA Write of nothing,
 // which means nothing (RFC 5041 §5.2: not even its STag is looked at). A peer
-// that had nothing to say has had a few segments of 20 octets too many; one that
-// says something in time has none. Nothing is ever held back.
+// that had nothing to say has had a few FPDUs of 20 octets too many; one that
+// says something in time has had none.
+//
+// Nothing waits for this but a FIN: siw forgets what it has overlooked when one
+// comes in that moment, and siw 6.1 in peer-to-peer mode takes its kernel with
+// it. The first nudge goes before it.
 type nudge struct {
 	left int           // how many may still leave
 	wait time.Duration // how long it must be quiet before the next
@@ -57,6 +61,10 @@ func (q *QP) spoke() {
 
 // heard is called when something has come from the peer: it listens.
 func (q *QP) heard() { q.nudge = nudge{} }
+
+// holdsFIN reports whether something has left, nothing has come back, and there
+// was no nudge yet.
+func (n *nudge) holdsFIN() bool { return n.left == nudges && n.at != clock.Never }
 
 // beginNudge starts a nudge.
 func (q *QP) beginNudge() {

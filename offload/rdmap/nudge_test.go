@@ -97,10 +97,8 @@ func TestNoNudges(t *testing.T) {
 			s.sends(send(1, nil))
 		}},
 		"behind a FIN": {func(*setup) {}, func(s *script) {
-			s.posts(SendWR{Op: WRSend})
 			s.q.Disconnect()
 			s.turn()
-			s.sends(send(1, nil))
 			s.is(Closing)
 		}},
 		"behind the peer's FIN": {func(*setup) {}, func(s *script) {
@@ -183,18 +181,40 @@ func TestNudgeBetweenMessages(t *testing.T) {
 	s.sends(empty(), send(1, nil))
 }
 
-// TestNudgeBeforeTheFIN: who has asked for a close, and waits for the answer to
-// a Read, still wakes the peer.
+// TestNudgeBeforeTheFIN: who closes waits for the first nudge if nothing has
+// come back, also to a Read, and else does not.
 func TestNudgeBeforeTheFIN(t *testing.T) {
 	s := open(t)
+	s.posts(SendWR{Op: WRSend})
+	s.q.Disconnect()
+	s.turn()
+	s.sends(send(1, nil))
+	s.pass(49 * ms)
+	s.is(RTS)
+	s.pass(ms)
+	s.sends(empty())
+	s.is(Closing)
+	s.noMore()
+
+	s = open(t)
 	s.posts(s.reads(1, 0, 5))
 	s.q.Disconnect()
 	s.turn()
 	s.sends(s.request(1, 0, 5))
 	s.pass(50 * ms)
 	s.sends(empty())
+	s.is(RTS)
 	s.gets(s.answer(true, 0, pattern(0, 5)))
 	s.completes(read(1, 5))
+	s.is(Closing)
+	s.noMore()
+
+	s = open(t)
+	s.posts(SendWR{Op: WRSend})
+	s.pass(50 * ms)
+	s.q.Disconnect()
+	s.turn()
+	s.sends(send(1, nil), empty())
 	s.is(Closing)
 	s.noMore()
 }

@@ -359,6 +359,9 @@ func (q *QP) shut(s stream.Stream) {
 	if !q.open && q.agree.RTR != mpa.NoRTR && !q.peerShut {
 		return // the initiator's first message is on its way, and may want an answer
 	}
+	if q.nudge.holdsFIN() {
+		return
+	}
 	q.weShut = true
 	q.move(evClosing)
 	s.CloseWrite()

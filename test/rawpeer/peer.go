@@ -1,6 +1,7 @@
 package rawpeer
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -21,6 +22,12 @@ type Peer struct {
 	// NoCRC: the connection does without, and what FPDUs have in its place is
 	// not looked at.
 	NoCRC bool
+
+	// Nudges is how many empty RDMA Writes have been left out of what FPDU and
+	// End show: an initiator sends some to a peer that says nothing. The first
+	// FPDU of all is never left out.
+	Nudges int
+	begun  bool // there was one
 }
 
 // New uses c, whose segments leave as they are written.
@@ -71,6 +78,21 @@ func (p *Peer) Frame() (f Frame, err error) {
 // FPDU reads the next FPDU and returns its ULPDU. A bad CRC, or padding that is
 // not zero, is an error. io.EOF: the peer has closed between two FPDUs.
 func (p *Peer) FPDU() ([]byte, error) {
+	for {
+		ulpdu, err := p.any()
+		if err != nil || !p.begun || !bytes.Equal(ulpdu, nudge) {
+			p.begun = true
+			return ulpdu, err
+		}
+		p.Nudges++
+	}
+}
+
+// nudge is an RDMA Write of nothing to nowhere.
+var nudge = Write(0, 0, nil)
+
+// any reads the next FPDU, whatever it is.
+func (p *Peer) any() ([]byte, error) {
 	var head [2]byte
 	if _, err := io.ReadFull(p.Conn, head[:1]); err != nil {
 		return nil, err
@@ -109,6 +131,10 @@ const (
 func (p *Peer) End() (Ended, error) {
 	var b [64]byte
 	n, err := p.Conn.Read(b[:])
+	for whole := FPDU(nudge); n == len(whole) && bytes.Equal(b[:len(whole)-4], whole[:len(whole)-4]); { // but for its CRC
+		p.Nudges++
+		n, err = p.Conn.Read(b[:])
+	}
 	switch {
 	case n != 0:
 		return "", fmt.Errorf("%d octets where the end was due: %x", n, b[:n])

@@ -98,44 +98,17 @@ func (c *client) run(ctx context.Context, r *Result) error {
 
 // exchange is ping n: both regions offered, and their go-ahead.
 func (c *client) exchange(ctx context.Context, n uint64) error {
-	for i, mr := range []*rdma.MR{c.source, c.sink} {
+	for _, mr := range []*rdma.MR{c.source, c.sink} {
 		c.step("send: %v", infoOf(mr))
 		if err := c.post(message(infoOf(mr))); err != nil {
 			return err
 		}
-		hear := c.hear
-		if n == 0 && i == 0 {
-			hear = c.hearFirst
-		}
-		if _, err := hear(ctx); err != nil {
+		if _, err := c.hear(ctx); err != nil {
 			return err
 		}
 		c.step("received: go ahead")
 	}
 	return nil
-}
-
-// silence is how long the first message may have no answer before the server is
-// woken.
-const silence = time.Second
-
-var errSilent = errors.New("no answer yet")
-
-// hearFirst waits for the first answer, and sends an RDMA Write of nothing when
-// there is none for a while. Linux siw can overlook what comes right behind its
-// Reply until something else comes; others take it for what it is.
-func (c *client) hearFirst(ctx context.Context) (info, error) {
-	short, cancel := context.WithTimeoutCause(ctx, silence, errSilent)
-	defer cancel()
-	i, err := c.hear(short)
-	if !errors.Is(err, errSilent) {
-		return i, err
-	}
-	c.step("RDMA Write of nothing: the server may have overlooked the message")
-	if err := c.post(rdma.SendWR{Op: rdma.WRWrite}); err != nil {
-		return info{}, err
-	}
-	return c.hear(ctx)
 }
 
 // count takes a ping that took so long into account; sum is of all.
