@@ -1,0 +1,236 @@
+package perftest
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Lengths of messages, octets.
+const (
+	VersionLen = 16
+	NumberLen  = 4
+	MTULen     = 2
+	DestLen    = 56
+	LongDest   = 64 // of a Dest from 6.29 on
+	FigureLen  = 8  // of each message of a Report
+
+	// MaxLen is more than any message has, of whatever version.
+	MaxLen = 1024
+)
+
+// Ours is the version that we say we are: the one that this package was made to
+// speak with.
+const Ours = "6.06"
+
+// Version is the number by which a program of perftest says what it speaks. It
+// is a decimal fraction: 6.1 is more than 6.06.
+type Version struct {
+	Text   string
+	number float64
+}
+
+// The versions whose exchange is known, and the first with a longer Dest.
+const (
+	oldest   = 5.70
+	newest   = 7 // is the first that is not
+	longDest = 6.29
+)
+
+// AppendVersion appends the message that says Ours: the text, and zeros.
+func AppendVersion(b []byte) []byte {
+	return append(append(b, Ours...), make([]byte, VersionLen-len(Ours))...)
+}
+
+// ParseVersion takes a peer's. It refuses those that speak another exchange.
+func ParseVersion(b []byte) (Version, error) {
+	if len(b) != VersionLen {
+		return Version{}, wrong(b, "version", VersionLen)
+	}
+	text, _, _ := strings.Cut(string(b), "\x00")
+	major, minor, ok := strings.Cut(text, ".")
+	if !ok || !digits(major) || !digits(minor) {
+		return Version{}, fmt.Errorf("the peer says that its version is %q: is it perftest?", text)
+	}
+	v := Version{Text: text}
+	var err error
+	if v.number, err = strconv.ParseFloat(text, 64); err != nil {
+		return Version{}, fmt.Errorf("the peer says that its version is %q: is it perftest?", text)
+	}
+	if v.number < oldest || v.number >= newest {
+		return Version{}, fmt.Errorf("the peer's perftest speaks version %s of the exchange, and stag %.2f to 6.x: use another perftest there (%s is what it was tried with)", text, oldest, Ours)
+	}
+	return v, nil
+}
+
+func digits(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
+}
+
+// DestLen is how long a Dest is between us and a peer of this version.
+func (v Version) DestLen() int {
+	if v.number >= longDest {
+		return LongDest
+	}
+	return DestLen
+}
+
+// AppendNumber appends a page size or a cache line, octets.
+func AppendNumber(b []byte, n int) []byte { return binary.BigEndian.AppendUint32(b, uint32(n)) }
+
+// ParseNumber takes what must be called what in errors, 1 to most.
+func ParseNumber(b []byte, what string, most int) (int, error) {
+	if len(b) != NumberLen {
+		return 0, wrong(b, what, NumberLen)
+	}
+	n := binary.BigEndian.Uint32(b)
+	if n < 1 || uint64(n) > uint64(most) {
+		return 0, fmt.Errorf("the peer says that its %s is %d octets, and 1 to %d can be", what, n, most)
+	}
+	return int(n), nil
+}
+
+// AppendMTU appends libibverbs' number for the largest InfiniBand MTU that is no
+// more than octets, as a digit and a zero. Over iWARP it has no meaning.
+func AppendMTU(b []byte, octets int) []byte {
+	digit := byte('1')
+	for mtu := 512; mtu <= 4096 && mtu <= octets; mtu *= 2 {
+		digit++
+	}
+	return append(b, digit, 0)
+}
+
+// CheckMTU takes a peer's, of which only that it is one is of interest.
+func CheckMTU(b []byte) error {
+	if len(b) != MTULen {
+		return wrong(b, "MTU", MTULen)
+	}
+	if b[0] < '0' || b[0] > '9' || b[1] != 0 {
+		return fmt.Errorf("the peer says that its MTU is %q: is it perftest?", b)
+	}
+	return nil
+}
+
+// A Dest says where an end of a QP is, and its memory. The other fields are
+// InfiniBand's. From 6.29 on there are eight octets more behind the address.
+//
+//	0     4           8     12    16    20    24        32    48     52
+//	| LID | out reads | QPN | PSN | key | pad | address | GID | SRQN | GID index |
+type Dest struct {
+	OutReads uint32 // Reads at a time
+	QPN      uint32
+	Key      uint32
+	Address  uint64
+}
+
+const (
+	destReads   = 4
+	destQPN     = 8
+	destKey     = 16
+	destAddress = 24
+)
+
+// Append appends d as a peer of version v takes it.
+func (d Dest) Append(b []byte, v Version) []byte {
+	at := len(b)
+	b = append(b, make([]byte, v.DestLen())...)
+	binary.BigEndian.PutUint32(b[at+destReads:], d.OutReads)
+	binary.BigEndian.PutUint32(b[at+destQPN:], d.QPN)
+	binary.BigEndian.PutUint32(b[at+destKey:], d.Key)
+	binary.BigEndian.PutUint64(b[at+destAddress:], d.Address)
+	return b
+}
+
+// ParseDest takes that of a peer of version v.
+func ParseDest(b []byte, v Version) (Dest, error) {
+	if len(b) != v.DestLen() {
+		return Dest{}, wrong(b, "memory", v.DestLen())
+	}
+	return Dest{
+		OutReads: binary.BigEndian.Uint32(b[destReads:]),
+		QPN:      binary.BigEndian.Uint32(b[destQPN:]),
+		Key:      binary.BigEndian.Uint32(b[destKey:]),
+		Address:  binary.BigEndian.Uint64(b[destAddress:]),
+	}, nil
+}
+
+// A Report is what an end has measured, of all its QPs: five messages of eight
+// octets, big-endian, of which the last three are floating point.
+type Report struct {
+	Size       uint64  // octets of a message
+	Iterations uint64  // messages
+	Peak       float64 // bandwidth, MiB or Gb a second, as options of that end say
+	Average    float64 // likewise
+	Mpps       float64 // millions of messages a second
+}
+
+// Figures are how many messages a Report has.
+const Figures = 5
+
+// Figure is the message i of r.
+func (r Report) Figure(i int) []byte {
+	v := [Figures]uint64{r.Size, r.Iterations, math.Float64bits(r.Peak), math.Float64bits(r.Average), math.Float64bits(r.Mpps)}
+	return binary.BigEndian.AppendUint64(nil, v[i])
+}
+
+// SetFigure takes message i of a peer's Report. Floating point numbers that
+// cannot be are 0: perftest divides by times of which some are.
+func (r *Report) SetFigure(i int, b []byte) error {
+	if len(b) != FigureLen {
+		return wrong(b, "result", FigureLen)
+	}
+	v := binary.BigEndian.Uint64(b)
+	switch i {
+	case 0:
+		r.Size = v
+	case 1:
+		r.Iterations = v
+	case 2:
+		r.Peak = figure(v)
+	case 3:
+		r.Average = figure(v)
+	case 4:
+		r.Mpps = figure(v)
+	}
+	return nil
+}
+
+func figure(bits uint64) float64 {
+	f := math.Float64frombits(bits)
+	if !(f >= 0) || math.IsInf(f, 0) {
+		return 0
+	}
+	return f
+}
+
+// Gbps is the average in gigabits a second, whatever unit the peer has: its
+// message rate has none.
+func (r Report) Gbps() float64 { return r.Mpps * 8e-3 * float64(r.Size) }
+
+// PeakGbps is the peak likewise.
+func (r Report) PeakGbps() float64 {
+	if r.Average == 0 {
+		return 0
+	}
+	return r.Gbps() * (r.Peak / r.Average)
+}
+
+// errPeer: nothing is wrong here.
+var errPeer = errors.New("is it perftest, and the same test?")
+
+func wrong(b []byte, what string, want int) error {
+	return fmt.Errorf("a message of %d octets came where the peer's %s was due, which has %d: %w", len(b), what, want, errPeer)
+}
+
+// Stride is how far apart messages of a size begin in a QP's memory, and how many
+// places there are, when both ends have agreed on a page size and a cache line.
+func Stride(size, page, line int) (octets, places int) {
+	if size > page/2 {
+		return 0, 1
+	}
+	octets = (size + line - 1) / line * line
+	return octets, max(page/octets, 1)
+}
