@@ -29,9 +29,12 @@ func (c *Conn) ack(now clock.Instant, s *Segment) {
 }
 
 // updateWindow takes SEG.WND over unless the segment is older than the one
-// that last updated it.
+// that last updated it. One that acknowledges new octets is not old, also when
+// it is a retransmission whose SEG.SEQ is: its window counts from SEG.ACK, and
+// the one that we have would move on with SND.UNA, beyond what was promised. An
+// end that sends there is not heard, and two such ends never get out of it.
 func (c *Conn) updateWindow(s *wire.TCPFields) {
-	if c.wl1.Before(s.Seq) || (c.wl1 == s.Seq && c.wl2.AtOrBefore(s.Ack)) {
+	if s.Ack.After(c.sndUna) || c.wl1.Before(s.Seq) || (c.wl1 == s.Seq && c.wl2.AtOrBefore(s.Ack)) {
 		c.sndWnd = uint32(s.Window) << c.sndScale
 		c.maxWnd = max(c.maxWnd, c.sndWnd)
 		c.wl1, c.wl2 = s.Seq, s.Ack

@@ -122,6 +122,22 @@ func TestOldWindowIsIgnored(t *testing.T) { // RFC 9293 §3.10.7.4: WL1, WL2
 	})
 }
 
+// An ACK of new octets brings its window along, also in a retransmission that is
+// older than what came out of order before it.
+func TestWindowOfNewAck(t *testing.T) {
+	each(t, func(s *script) {
+		s.open(func(st *State, _ *Config) { st.SndWnd = 3000; st.MaxWnd = 3000 })
+		s.write(4000)
+		s.sends(0, "A 1:1001 ack 1", "A 1001:2001 ack 1", "A 2001:3001 ack 1")
+		s.gets(1*ms, "A 101:201 ack 1 win 3000")  // out of order: the last to update the window
+		s.gets(1*ms, "A 1:101 ack 2001 win 1000") // up to 3001, as before
+		if w := s.c.Info().SndWnd; w != 1000 {
+			t.Errorf("window is %d", w)
+		}
+		s.sends(1*ms, "A 3001:3001 ack 201")
+	})
+}
+
 func TestCwndLimits(t *testing.T) { // RFC 5681 §3.1
 	each(t, func(s *script) {
 		s.open(func(st *State, _ *Config) { st.Cwnd = 2000 })
