@@ -104,6 +104,10 @@ func octetsSent(r *rig, packets []report.Packet, out bool) int {
 	return total
 }
 
+// withPayload tells packets of a transfer from acknowledgements, which can also
+// come after one capture has begun and before another has.
+func withPayload(p report.Packet) bool { return p.Length > 100 }
+
 func TestCapture(t *testing.T) {
 	r := newHosts(t, pairConfig)
 	x, y := r.connect(wants{heap: 1 << 20})
@@ -136,9 +140,9 @@ func TestCapture(t *testing.T) {
 		if p.Device != r.pair.Ends[pair.A].Name || p.Queue != 0 || p.Flow == 0 || p.Length != len(p.Data) {
 			t.Fatalf("packet %d: %+v", i, p)
 		}
-		if p.QP == x.qp.Number() {
+		if p.QP == x.qp.Number() && withPayload(p) {
 			ofX++
-		} else if p.QP != u.qp.Number() {
+		} else if p.QP != x.qp.Number() && p.QP != u.qp.Number() {
 			t.Errorf("packet %d is of QP %d", i, p.QP)
 		}
 		if p.At.Before(began) || p.At.After(time.Now()) {
@@ -146,8 +150,14 @@ func TestCapture(t *testing.T) {
 		}
 		began = p.At
 	}
-	if len(one) != ofX || ofX == len(all) {
-		t.Errorf("%d packets of the QP, want %d of %d", len(one), ofX, len(all))
+	oneX := 0
+	for _, p := range one {
+		if withPayload(p) {
+			oneX++
+		}
+	}
+	if oneX != ofX || ofX == 0 {
+		t.Errorf("%d packets of the QP, want %d of %d", oneX, ofX, len(all))
 	}
 	for i, p := range one {
 		if p.QP != x.qp.Number() || len(p.Data) != 60 || p.Length < 60 {
@@ -239,8 +249,8 @@ func TestCaptureLate(t *testing.T) {
 		t.Error("no packets")
 	}
 	for i, p := range packets {
-		if p.QP != x.qp.Number() {
-			t.Errorf("packet %d is of QP %d", i, p.QP)
+		if p.Flow != 0 && p.QP != x.qp.Number() { // the peer may answer a reset connection
+			t.Errorf("packet %d is of QP %d: %+v", i, p.QP, p)
 		}
 	}
 }
@@ -305,6 +315,9 @@ func TestCaptureClose(t *testing.T) {
 		t.Fatal("no packets")
 	}
 	var v wire.Packet
+	for len(all) > 1 && !all[len(all)-1].Out { // what the peer still says
+		all = all[:len(all)-1]
+	}
 	last := all[len(all)-1]
 	if wire.ParsePacket(last.Data, &v) != wire.OK || v.TCP.Flags&wire.RST == 0 || !last.Out || last.QP != number {
 		t.Errorf("the last packet is %+v", last)

@@ -51,6 +51,9 @@ func TestDumpFile(t *testing.T) {
 			handshakes++
 			continue
 		}
+		if row[2] == "in queue 0" && row[3] == "" {
+			continue // an acknowledgement that comes when its flow is gone
+		}
 		m := comment.FindStringSubmatch(row[2])
 		if m == nil || (m[1] == "in") != in {
 			t.Errorf("packet %d: %q", i+1, row[2])
@@ -174,7 +177,7 @@ func TestDumpJSON(t *testing.T) {
 		var l dump.Line
 		must(t, json.Unmarshal([]byte(line), &l))
 		kinds[l.Kind]++
-		if l.PID != os.Getpid() || l.Device != u.name(pair.A) && l.Device != u.name(pair.B) || l.QP == 0 {
+		if l.PID != os.Getpid() || l.Device != u.name(pair.A) && l.Device != u.name(pair.B) || l.Flow != 0 && l.QP == 0 {
 			t.Errorf("%s", line)
 		}
 	}
