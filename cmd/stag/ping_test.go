@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -14,13 +15,21 @@ import (
 	"github.com/stag-rdma/stag/test/need"
 )
 
-// freePort is one that nobody listens at, of the loopback.
+// freePort is one that nobody listens at, of the loopback. It is below those
+// that the kernel gives to whoever asks for any: one of them could be taken
+// again before it is used.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	for range 100 {
+		port := strconv.Itoa(10000 + rand.IntN(20000))
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
+		if err == nil {
+			must(t, l.Close())
+			return port
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
 }
 
 // onLoopback is stag ping over the kernel's TCP, by anyone.
