@@ -39,7 +39,8 @@ type ConnParams struct {
 	// 5044 §7.1.2: a peer that is not ready yet takes it for part of the Reply,
 	// and gives up. It is for applications that learn by other means that the
 	// peer is connected, before they post anything, and whose peer waits for
-	// them. Accept only.
+	// them. Who promises to begin, as Dial does, is waited for all the same.
+	// Accept only.
 	Eager bool
 
 	// Timeout is for all of it. 0 means 10 s.

@@ -141,6 +141,7 @@ func (o *perfFlags) flags(cmd *cobra.Command) {
 	f.IntVarP(&o.Inline, "inline_size", "I", 0, "octets; messages up to it are posted inline")
 	f.BoolVarP(&o.Events, "events", "e", false, "sleep until there is a completion, instead of polling for a while first")
 	f.BoolVar(&o.Verify, "verify", false, "compare the octets: all that are sent or read, and what the last Writes left")
+	f.BoolVar(&o.Perftest, "perftest", false, "the other end is perftest's ib_"+string(o.Test)+", started with -R")
 	f.BoolVar(&o.json, "json", false, "print the result as JSON")
 	f.BoolVar(&o.save, "out_json", false, "also write the result to a file, as JSON")
 	f.StringVar(&o.file, "out_json_file", perfReportFile, "name of that file")

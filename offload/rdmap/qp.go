@@ -102,7 +102,7 @@ func (q *QP) Start(a mpa.Agreed) {
 	q.tx = mpa.NewFramer(a.CRC, a.SendMarkers)
 	q.orq = newFIFO[outRead](max(1, int(a.ORD)))
 	q.irq = newFIFO[inRead](max(1, int(a.IRD)))
-	q.open = a.Initiator || a.Eager
+	q.open = a.Initiator || a.Eager && a.RTR == mpa.NoRTR
 	q.rtrDue = a.Initiator && a.RTR != mpa.NoRTR
 	q.rtrIn = !a.Initiator && a.RTR == mpa.RTRSend
 	if a.Initiator {

@@ -307,6 +307,10 @@ func TestEagerResponderIsNot(t *testing.T) {
 	s.posts(SendWR{ID: 1, Op: WRSend, Flags: Signaled})
 	s.sends(send(1, nil))
 	s.completes(ok(1, WCSend))
+
+	s = open(t, asResponder, withRTR(mpa.RTRWrite), func(s *setup) { s.agree.Eager = true })
+	s.posts(SendWR{ID: 1, Op: WRSend, Flags: Signaled})
+	s.silent() // the peer has promised to begin
 }
 
 // An RTR by Send that is not empty is none.

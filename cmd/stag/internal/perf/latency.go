@@ -22,11 +22,11 @@ type samples struct {
 func newSamples() *samples { return &samples{Histogram: hdrhistogram.New(1, int64(slowest), 3)} }
 
 // add takes a time into account.
-func (l *lane) add(x *samples, took time.Duration) error {
+func (s *session) add(x *samples, took time.Duration) error {
 	if err := x.RecordValue(int64(took)); err != nil {
 		return fmt.Errorf("an answer took %v, and %v is the limit", took, slowest)
 	}
-	if l.Unsorted {
+	if s.Unsorted {
 		x.all = append(x.all, took)
 	}
 	return nil

@@ -70,6 +70,9 @@ func (o Options) incoming() int {
 // heap is enough for the regions of all QPs: each of their parts begins a page.
 func (o Options) heap() uint64 {
 	const slack = 1 << 20
+	if o.Perftest {
+		return uint64(o.QPs)*uint64(2*o.area(mostPage)+creditLen) + slack
+	}
 	return uint64(o.QPs)*uint64(o.outgoing()+o.incoming()+slack) + slack
 }
 

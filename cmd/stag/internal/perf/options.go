@@ -52,6 +52,9 @@ func (o Options) Check() error {
 	if err := o.checkPosting(); err != nil {
 		return err
 	}
+	if err := o.checkPartner(); err != nil {
+		return err
+	}
 	return o.checkMemory()
 }
 
@@ -130,5 +133,40 @@ func (o Options) longestList() int {
 	if o.Test.op() != rdmaSend {
 		return o.TxDepth
 	}
+	if o.Perftest {
+		return int(o.window()) - 1
+	}
 	return o.RxDepth - int(o.share()) + 1
+}
+
+// What perftest takes at least.
+const (
+	leastIterations = 5
+	leastRxDepth    = 4 // a third of it must not be nothing, and an odd number becomes even
+)
+
+// checkPartner looks at what cannot be, or not be told, when the other end is a
+// program of perftest: it is not told the options.
+func (o Options) checkPartner() error {
+	if !o.Perftest {
+		return nil
+	}
+	turns := o.Test == WriteLat || o.Test == SendLat
+	switch {
+	case o.Verify:
+		return errors.New("--verify and --perftest: perftest's octets follow no pattern: leave --verify out")
+	case o.Endless:
+		return errors.New("--run_infinitely and --perftest: choose one")
+	case o.Duration == 0 && o.Iterations < leastIterations:
+		return fmt.Errorf("-n %d: perftest takes %d or more", o.Iterations, leastIterations)
+	case o.Duration > 0 && o.All:
+		return errors.New("-a, -D and --perftest: choose two")
+	case o.Duration > 0 && (turns || o.Both && o.Test.op() == rdmaSend):
+		return fmt.Errorf("-D and --perftest: the ends of %s would not stop at the same message: give -n instead", o.title())
+	case o.Test == SendBW && o.RxDepth < leastRxDepth:
+		return fmt.Errorf("-r %d: with --perftest choose %d or more", o.RxDepth, leastRxDepth)
+	case o.Test == WriteLat && o.Events:
+		return errors.New("-e and --perftest: write_lat looks at memory, of which no event tells")
+	}
+	return nil
 }

@@ -76,6 +76,7 @@ type Options struct {
 	Events     bool // sleep until there is a completion, instead of polling
 	Both       bool
 	Verify     bool // compare the octets
+	Perftest   bool // the other end is a program of perftest
 
 	Gbits     bool // text in Gb/s instead of MiB/s
 	NoPeak    bool // do not look for the peak
@@ -154,6 +155,9 @@ func (s *session) run(ctx context.Context) (err error) {
 		return fmt.Errorf("-I %d: the adapter takes up to %d octets inline", s.Inline, at.Limits.MaxInline)
 	}
 	s.port = at.Ports[0]
+	if s.Perftest {
+		return s.runPartner(ctx)
+	}
 	if err := s.makeLanes(); err != nil {
 		return err
 	}

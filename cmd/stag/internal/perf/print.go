@@ -64,6 +64,9 @@ func (s *session) printHeader() error {
 	fmt.Fprintf(&b, " Data ex. method : rdma_cm\n")
 	fmt.Fprintf(&b, " Path            : %s\n", i.Path)
 	fmt.Fprintf(&b, " CRC             : %s\n", onOff(i.CRC))
+	if i.Perftest != "" {
+		fmt.Fprintf(&b, " Peer            : perftest %s\n", i.Perftest)
+	}
 	if i.Verified {
 		fmt.Fprintf(&b, " Octets compared : ON\n")
 	}

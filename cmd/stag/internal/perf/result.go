@@ -35,6 +35,7 @@ type Info struct {
 	Margin    float64 `json:"margin,omitempty"`            // seconds at both ends of it that do not count
 	Both      bool    `json:"bidirectional"`
 	Verified  bool    `json:"verify"`
+	Perftest  string  `json:"perftest,omitempty"` // what the peer says that it speaks, with Options.Perftest
 	Addresses []Ends  `json:"connections"`
 }
 
@@ -114,7 +115,16 @@ func (o Options) info() Info {
 
 // describe adds what the connections say.
 func (s *session) describe() {
-	first := s.lanes[0].qp.Conn()
+	s.describeConn(s.lanes[0].qp.Conn())
+	i := &s.result.Info
+	for _, l := range s.lanes {
+		c := l.qp.Conn()
+		i.Addresses = append(i.Addresses, Ends{c.Local.String(), l.qp.Number(), c.Remote.String(), l.theirs.Number})
+	}
+}
+
+// describeConn adds what the first connection says of all.
+func (s *session) describeConn(first rdma.Conn) {
 	i := &s.result.Info
 	i.Device, i.Path, i.MTU, i.CRC = s.port.Name, first.Path, s.port.MTU, first.CRC
 	if s.KernelPort {
@@ -123,10 +133,6 @@ func (s *session) describe() {
 	if s.Test.op() == rdma.WRRead {
 		i.Reads = first.ORD
 	}
-	for _, l := range s.lanes {
-		c := l.qp.Conn()
-		i.Addresses = append(i.Addresses, Ends{c.Local.String(), l.qp.Number(), c.Remote.String(), l.theirs.Number})
-	}
 }
 
 // bandwidth sums what both ends' messages came to, each over its own time. A
@@ -134,7 +140,7 @@ func (s *session) describe() {
 func (s *session) bandwidth(m *meter, size int) (b Bandwidth) {
 	b.Size = size
 	rate := 0.0 // messages a second
-	if n, took := m.measured(m.inside, m.total, m.finished); s.drives() && n > 0 {
+	if n, took := m.measured(m.inside, m.total, m.finished); n > 0 {
 		b.Iterations = n
 		b.Seconds = took.Seconds()
 		rate = float64(n) / b.Seconds

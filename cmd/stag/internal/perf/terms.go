@@ -103,7 +103,7 @@ func (l *lane) hello() ([]byte, error) {
 	})
 }
 
-var errStranger = errors.New("the peer does not say what stag perf says: is it another program, or another version?")
+var errStranger = errors.New("the peer does not say what stag perf says: is it another program (for perftest give --perftest), or another version?")
 
 func parseHello(b []byte) (h hello, err error) {
 	d := json.NewDecoder(bytes.NewReader(b))

@@ -1,0 +1,142 @@
+package perf
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/perftest"
+	"github.com/stag-rdma/stag/offload/mpa"
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// control is the connection on which the two ends of a partner's test come to
+// terms. Messages alternate: there is never more than one under way. One
+// goroutine at a time uses it.
+type control struct {
+	cq    *rdma.CQ
+	qp    *rdma.QP
+	inbox *rdma.MR
+
+	heard []byte // a message that has come before somebody wanted it; nil: none
+}
+
+// controlDepth is more than what is posted at a time.
+const controlDepth = 4
+
+// newControl makes the end of a control connection, which can hear already.
+func (s *session) newControl() (*control, error) {
+	pd, err := s.adapter.AllocPD()
+	if err != nil {
+		return nil, err
+	}
+	c := &control{}
+	if c.inbox, err = pd.AllocMR(perftest.MaxLen, rdma.LocalWrite); err != nil {
+		return nil, err
+	}
+	if c.cq, err = s.adapter.CreateCQ(2 * controlDepth); err != nil {
+		return nil, err
+	}
+	c.qp, err = pd.CreateQP(rdma.QPConfig{SendCQ: c.cq, RecvCQ: c.cq, SendDepth: controlDepth, RecvDepth: controlDepth, MaxSGE: 1, MaxInline: perftest.LongDest})
+	if err != nil {
+		return nil, err
+	}
+	return c, c.listen()
+}
+
+// listen makes room for the next message.
+func (c *control) listen() error {
+	_, err := c.qp.PostRecv(rdma.RecvWR{SGL: []rdma.SGE{c.inbox.SGE(0, perftest.MaxLen)}})
+	return err
+}
+
+// say sends a message.
+func (c *control) say(b []byte) error {
+	_, err := c.qp.PostSend(rdma.SendWR{Op: rdma.WRSend, Flags: rdma.Signaled, Inline: b})
+	return err
+}
+
+// hear waits for the peer's next message. There is room for the one after it
+// then, which the peer needs before it gets an answer.
+func (c *control) hear(ctx context.Context) ([]byte, error) {
+	if err := c.overhear(ctx); err != nil {
+		return nil, err
+	}
+	b := c.heard
+	c.heard = nil
+	return b, nil
+}
+
+// overhear waits until there is something to hear. What has been sent completes
+// in between.
+func (c *control) overhear(ctx context.Context) error {
+	var got [1]rdma.Completion
+	for c.heard == nil {
+		if c.cq.Poll(got[:]) == 0 {
+			if err := c.cq.Wait(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		switch {
+		case got[0].Status != rdma.Success:
+			return c.failed(ctx)
+		case got[0].Op == rdma.WCRecv:
+			c.heard = append([]byte{}, c.inbox.Bytes()[:got[0].Length]...)
+			if err := c.listen(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+var errLeft = errors.New("the peer has left in the middle of the test: what it says tells why; is it the same test, with the same options?")
+
+// failed says why the connection ended.
+func (c *control) failed(ctx context.Context) error {
+	select {
+	case <-c.qp.Done():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err := c.qp.Err(); err != nil {
+		return fmt.Errorf("%w (%w)", errLeft, err)
+	}
+	return errLeft
+}
+
+// A server listens for the connections of data a moment after it has said that
+// the client may come.
+const (
+	dials     = 50
+	dialAgain = 100 * time.Millisecond
+)
+
+// dial connects qp to the server. The first one, for control, is dialled once.
+func (p *partner) dial(ctx context.Context, qp *rdma.QP, params rdma.ConnParams) error {
+	tries := dials
+	if qp == p.control.qp {
+		tries = 1
+	}
+	for {
+		err := qp.Dial(ctx, p.at(), params)
+		tries--
+		switch no := new(mpa.Rejected); {
+		case err == nil:
+			return nil
+		case errors.As(err, &no) && bytes.Contains(no.Private, []byte("stag_perf")):
+			return errors.New("the server is stag perf, and was not given --perftest")
+		case tries == 0 || !errors.Is(err, syscall.ECONNREFUSED):
+			return fmt.Errorf("call the server at %s: %w", p.at(), err)
+		}
+		select {
+		case <-time.After(dialAgain):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
