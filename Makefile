@@ -18,9 +18,9 @@ test:
 demo:
 	go run ./cmd/stag demo
 
-# The peer of this stage is the kernel's TCP; peers that speak RDMA and iSCSI come later.
+# Against Linux's soft-iWARP driver, rping and perftest in a guest; as root.
 interop:
-	go test -v -count=1 ./test/e2e/...
+	bash test/interop/image/prepare.sh && go test -tags interop -json -count=1 -timeout 20m ./test/interop | go run ./test/interop/matrix
 
 fuzz:
 	bash test/fuzz.sh $(FUZZTIME)
@@ -54,7 +54,7 @@ uninstall:
 	rm -rf $(AT)/share/stag $(AT)/share/doc/stag
 
 lint:
-	test -z "$$(gofmt -l . | tee /dev/stderr)" && go vet ./... && go tool staticcheck ./...
+	test -z "$$(gofmt -l . | tee /dev/stderr)" && go vet ./... && go tool staticcheck ./... && go vet -tags interop ./test/interop && go tool staticcheck -tags interop ./test/interop
 
 clean:
 	rm -rf $(BIN) coverage.out && go clean -testcache

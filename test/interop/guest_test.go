@@ -1,0 +1,272 @@
+//go:build interop
+
+package interop
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/stag-rdma/stag/loader/pair"
+)
+
+// patience is far more than any command takes that is not told to wait.
+const patience = time.Minute
+
+// bootTime is far more than booting takes, which is some 6 to 20 s.
+const bootTime = 3 * time.Minute
+
+// guest is a virtual machine with siw. Its processor is emulated, as not every
+// machine that runs this can have it otherwise.
+type guest struct {
+	console string // file
+	qemu    *exec.Cmd
+	gone    chan struct{} // closed when QEMU has ended
+
+	mu     sync.Mutex // of the shell
+	shell  net.Conn
+	says   *bufio.Reader
+	number int // of the last command
+	jobs   []*job
+}
+
+// nicOffloads are what a virtio NIC does by default and this one must not: its
+// frames reach AF_XDP as they are, which needs whole checksums and no more than
+// the MTU.
+const nicOffloads = "csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off," +
+	"host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off,mrg_rxbuf=off"
+
+func boot(s *stage) (*guest, error) {
+	g := &guest{console: filepath.Join(s.dir, "console"), gone: make(chan struct{})}
+	socket := filepath.Join(s.dir, "shell")
+	os.Remove(g.console)
+	os.Remove(socket)
+	var said bytes.Buffer
+	g.qemu = exec.Command("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1", "-m", "512",
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-monitor", "none",
+		"-kernel", filepath.Join(s.image, "vmlinux"), "-initrd", filepath.Join(s.image, "initramfs.cpio"),
+		"-append", "console=ttyS0 panic=-1 quiet loglevel=4 mitigations=off tsc=unstable no_timer_check stag.v4="+guestV4+"/24 stag.v6="+guestV6+"/64",
+		"-chardev", "file,id=console,path="+g.console, "-serial", "chardev:console",
+		"-chardev", "socket,id=shell,server=on,wait=off,path="+socket,
+		"-device", "virtio-serial-pci", "-device", "virtserialport,chardev=shell",
+		"-netdev", "tap,id=nic,ifname="+tapName+",script=no,downscript=no,vnet_hdr=off",
+		"-device", "virtio-net-pci,netdev=nic,mac=02:67:75:65:73:74,romfile=,"+nicOffloads)
+	g.qemu.Stderr = &said
+	g.qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := s.pair.Do(pair.B, g.qemu.Start); err != nil {
+		return nil, fmt.Errorf("start QEMU: %w", err)
+	}
+	go func() {
+		g.qemu.Wait()
+		close(g.gone)
+	}()
+	err := g.dial(socket)
+	if err == nil {
+		err = g.ready()
+	}
+	if err != nil {
+		g.kill()
+		console, _ := os.ReadFile(g.console)
+		return nil, fmt.Errorf("boot the guest: %w\n%s%s", err, said.String(), console)
+	}
+	return g, nil
+}
+
+// dial connects to the shell's port, which must be before the guest opens it.
+func (g *guest) dial(socket string) (err error) {
+	for end := time.Now().Add(patience); time.Now().Before(end) && g.alive(); time.Sleep(10 * time.Millisecond) {
+		if g.shell, err = net.Dial("unix", socket); err == nil {
+			g.says = bufio.NewReader(g.shell)
+			return nil
+		}
+	}
+	return errors.Join(errors.New("QEMU does not begin"), err)
+}
+
+// ready waits for the line that init.sh ends with.
+func (g *guest) ready() error {
+	for end := time.Now().Add(bootTime); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if console, err := os.ReadFile(g.console); err == nil && bytes.Contains(console, []byte("guest: ready")) {
+			return nil
+		}
+		if !g.alive() {
+			return errors.New("QEMU has ended")
+		}
+	}
+	return fmt.Errorf("it is not ready after %v", bootTime)
+}
+
+func (g *guest) alive() bool {
+	select {
+	case <-g.gone:
+		return false
+	default:
+		return true
+	}
+}
+
+// kill ends the guest as a power failure does.
+func (g *guest) kill() {
+	g.qemu.Process.Kill()
+	<-g.gone
+	if g.shell != nil {
+		g.shell.Close()
+	}
+}
+
+// run has the guest's shell do one line, and gives what it printed and the exit
+// code of its last command.
+func (g *guest) run(command string, limit time.Duration) (out string, code int, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.number++
+	mark := fmt.Sprintf("@@@ %d ", g.number)
+	g.shell.SetDeadline(time.Now().Add(limit))
+	if _, err := fmt.Fprintf(g.shell, "%d %s\n", g.number, command); err != nil {
+		return "", 0, fmt.Errorf("tell the guest %q: %w", command, err)
+	}
+	for {
+		line, err := g.says.ReadString('\n')
+		if err != nil {
+			return out, 0, fmt.Errorf("the guest does not end %q: %w", command, err)
+		}
+		// What a command prints need not end with the end of a line.
+		text, status, ended := strings.Cut(line, mark)
+		if ended {
+			code, err := strconv.Atoi(strings.TrimSpace(status))
+			return out + text, code, err
+		}
+		if out += line; strings.HasPrefix(line, "@@@ ") {
+			out = "" // of a command that was given up
+		}
+	}
+}
+
+// job is a program that runs in the guest while others do.
+type job struct {
+	g       *guest
+	program string
+	command string
+	file    string // in the guest, for what it prints; with ".end" for its exit code
+}
+
+// start runs a command, one program with its arguments, in the background.
+func (g *guest) start(command string) (*job, error) {
+	program, _, _ := strings.Cut(command, " ")
+	j := &job{g: g, program: program, command: command, file: fmt.Sprintf("/tmp/job%d", len(g.jobs))}
+	g.jobs = append(g.jobs, j)
+	_, code, err := g.run(fmt.Sprintf("{ %s >%s 2>&1; echo $? >%s.code; mv %s.code %s.end; } >/dev/null 3>&- &",
+		command, j.file, j.file, j.file, j.file), patience)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("the guest does not start %q: %d", command, code)
+	}
+	return j, err
+}
+
+// end waits until the job has ended by itself, and gives what it printed and its
+// exit code.
+func (j *job) end(limit time.Duration) (out string, code int, err error) {
+	for end := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) {
+		status, failed, err := j.g.run("cat "+j.file+".end 2>/dev/null", patience)
+		if err != nil {
+			return "", 0, err
+		}
+		if failed == 0 {
+			if code, err = strconv.Atoi(strings.TrimSpace(status)); err != nil {
+				return "", 0, err
+			}
+			out, _, err = j.g.run("cat "+j.file, patience)
+			return out, code, err
+		}
+		if time.Now().After(end) {
+			out, _, _ := j.g.run("cat "+j.file, patience)
+			return out, 0, fmt.Errorf("%q has not ended after %v", j.command, limit)
+		}
+	}
+}
+
+// tidy ends the jobs that still run, takes their files away and empties the
+// kernel's log.
+func (g *guest) tidy() error {
+	for _, j := range g.jobs {
+		if _, _, err := g.run("[ -e "+j.file+".end ] || killall -9 -q "+j.program, patience); err != nil {
+			return err
+		}
+	}
+	g.jobs = nil
+	_, _, err := g.run("rm -f /tmp/job*; dmesg -c >/dev/null", patience)
+	return err
+}
+
+// listens waits until the job accepts connections at a port.
+func (j *job) listens(port int) error {
+	_, code, err := j.g.run(fmt.Sprintf("until cat /proc/net/tcp /proc/net/tcp6 | grep -qE ':%04X 0+:0000 0A'; do ! [ -e %s.end ] || exit 1; usleep 20000; done", port, j.file), patience)
+	if err == nil && code != 0 {
+		out, code, err := j.end(patience)
+		return errors.Join(fmt.Errorf("%q has ended before it listened at port %d: exit code %d\n%s", j.command, port, code, out), err)
+	}
+	return err
+}
+
+// The guest as rows use it: what goes wrong ends the row.
+
+// inGuest runs a command in the guest, which must exit with 0.
+func (r *rig) inGuest(command string) string {
+	r.Helper()
+	out, code, err := r.guest.run(command, patience)
+	r.must(err)
+	if code != 0 {
+		r.Fatalf("guest: %s: exit code %d\n%s", command, code, out)
+	}
+	return out
+}
+
+// startInGuest runs a command in the guest until ended.
+func (r *rig) startInGuest(command string) *job {
+	r.Helper()
+	j, err := r.guest.start(command)
+	r.must(err)
+	return j
+}
+
+// serveInGuest starts a server in the guest, and waits until it listens.
+func (r *rig) serveInGuest(port int, command string) *job {
+	r.Helper()
+	j := r.startInGuest(command)
+	r.must(j.listens(port))
+	return j
+}
+
+// ended waits for a job of the guest, which must exit with 0.
+func (r *rig) ended(j *job) string {
+	r.Helper()
+	out, code, err := j.end(patience)
+	if err != nil || code != 0 {
+		r.Fatalf("guest: %s: exit code %d, %v\n%s", j.command, code, err, out)
+	}
+	return out
+}
+
+// siw sets a parameter of the driver for as long as the row runs. They hold for
+// connections that are made from then on.
+func (r *rig) siw(parameter, value string) {
+	r.Helper()
+	file := "/sys/module/siw/parameters/" + parameter
+	before := strings.TrimSpace(r.inGuest("cat " + file))
+	r.inGuest(fmt.Sprintf("echo %s > %s", value, file))
+	r.Cleanup(func() {
+		if r.guest.alive() {
+			r.inGuest(fmt.Sprintf("echo %s > %s", before, file))
+		}
+	})
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// event is a line of "go test -json", as far as it matters here.
+type event struct {
+	Action     string
+	Test       string
+	Key, Value string // of an attribute
+	Output     string
+	Elapsed    float64 // seconds
+}
+
+// row is a test that has the attribute "row": its name in the table.
+type row struct {
+	name, peer, ops string
+}
+
+// matrix is what has been told so far.
+type matrix struct {
+	w       io.Writer
+	rows    map[string]*row
+	said    map[string]*strings.Builder
+	began   map[string]bool // top-level tests
+	filled  map[string]bool // of those, which have rows
+	passed  int
+	failed  []string
+	ended   bool    // the run, by itself
+	seconds float64 // that it took
+}
+
+func newMatrix(w io.Writer) *matrix {
+	return &matrix{w: w, rows: map[string]*row{}, said: map[string]*strings.Builder{}, began: map[string]bool{}, filled: map[string]bool{}}
+}
+
+const columns = "%-14s %-34s %-16s %-24s %-6s %6s\n"
+
+// follow reads events to the end.
+func (m *matrix) follow(r io.Reader) error {
+	fmt.Fprintf(m.w, columns, "subject", "row", "peer", "operations", "result", "s")
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var e event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return fmt.Errorf("this is no line of go test -json: %q", lines.Text())
+		}
+		m.event(e)
+	}
+	return lines.Err()
+}
+
+func (m *matrix) event(e event) {
+	switch e.Action {
+	case "attr":
+		m.attribute(e)
+	case "output", "build-output":
+		m.output(e)
+	case "run":
+		if !strings.Contains(e.Test, "/") {
+			m.began[e.Test] = true
+		}
+	case "pass", "fail", "skip":
+		m.end(e)
+	}
+}
+
+func (m *matrix) attribute(e event) {
+	r := m.rows[e.Test]
+	if r == nil {
+		r = &row{}
+		m.rows[e.Test] = r
+		top, _, _ := strings.Cut(e.Test, "/")
+		m.filled[top] = true
+	}
+	switch e.Key {
+	case "row":
+		r.name = e.Value
+	case "peer":
+		r.peer = e.Value
+	case "ops":
+		r.ops = e.Value
+	}
+}
+
+// output keeps what a test says until it is known whether anybody wants to read
+// it. What belongs to no test, as of a build that fails, is told at once.
+func (m *matrix) output(e event) {
+	if e.Test == "" {
+		if verdict := strings.TrimSpace(e.Output); verdict != "PASS" && verdict != "FAIL" && !strings.HasPrefix(verdict, "ok ") {
+			fmt.Fprint(m.w, e.Output)
+		}
+		return
+	}
+	if text := strings.TrimSpace(e.Output); strings.HasPrefix(text, "=== ") || strings.HasPrefix(text, "--- ") {
+		return // it repeats what the events say
+	}
+	if m.said[e.Test] == nil {
+		m.said[e.Test] = &strings.Builder{}
+	}
+	m.said[e.Test].WriteString(e.Output)
+}
+
+var results = map[string]string{"pass": "ok", "fail": "FAILED", "skip": "NOT RUN"}
+
+func (m *matrix) end(e event) {
+	if e.Test == "" {
+		m.ended, m.seconds = true, e.Elapsed
+		if e.Action != "pass" && len(m.failed) == 0 {
+			m.failed = append(m.failed, "the run itself")
+		}
+		return
+	}
+	top, _, _ := strings.Cut(e.Test, "/")
+	r := m.rows[e.Test]
+	if r != nil {
+		fmt.Fprintf(m.w, columns, strings.TrimPrefix(top, "Test"), r.name, r.peer, r.ops, results[e.Action], fmt.Sprintf("%.1f", e.Elapsed))
+	}
+	if e.Action == "pass" {
+		if r != nil {
+			m.passed++
+		}
+		return
+	}
+	// Of a test with subtests that failed they have said it already.
+	if r != nil || !m.failedBelow(e.Test) {
+		m.failed = append(m.failed, e.Test)
+	}
+	if s := m.said[e.Test]; s != nil {
+		fmt.Fprint(m.w, s.String())
+	}
+}
+
+func (m *matrix) failedBelow(test string) bool {
+	for _, f := range m.failed {
+		if strings.HasPrefix(f, test+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// sum ends the table, and says whether the matrix is whole.
+func (m *matrix) sum() error {
+	fmt.Fprintf(m.w, "%d rows passed in %.0f s\n", m.passed, m.seconds)
+	var errs []error
+	for _, f := range m.failed {
+		errs = append(errs, fmt.Errorf("%s has not passed", f))
+	}
+	if !m.ended {
+		errs = append(errs, errors.New("the run was ended before it was done"))
+	}
+	for top := range m.began {
+		if !m.filled[top] && m.ended {
+			errs = append(errs, fmt.Errorf("%s has no rows", top))
+		}
+	}
+	if m.passed == 0 && len(errs) == 0 {
+		errs = append(errs, errors.New("there were no rows"))
+	}
+	return errors.Join(errs...)
+}

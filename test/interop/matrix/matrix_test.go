@@ -1,0 +1,66 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// A run with a row that passes, in lines of go test -json.
+const (
+	begins = `{"Action":"start","Package":"p"}
+{"Action":"run","Test":"TestA"}
+{"Action":"run","Test":"TestA/small"}
+{"Action":"attr","Test":"TestA/small","Key":"row","Value":"small, 1 octet"}
+{"Action":"attr","Test":"TestA/small","Key":"peer","Value":"rping -s"}
+{"Action":"attr","Test":"TestA/small","Key":"ops","Value":"10 x 1"}
+{"Action":"output","Test":"TestA/small","Output":"    a_test.go:1: a remark\n"}
+`
+	passes = `{"Action":"pass","Test":"TestA/small","Elapsed":1.5}
+{"Action":"pass","Test":"TestA","Elapsed":1.5}
+`
+	fails = `{"Action":"fail","Test":"TestA/small","Elapsed":1.5}
+{"Action":"fail","Test":"TestA","Elapsed":1.5}
+`
+	ends = `{"Action":"output","Output":"PASS\n"}
+{"Action":"pass","Package":"p","Elapsed":2}
+`
+	endsBadly = `{"Action":"fail","Package":"p","Elapsed":2}
+`
+)
+
+func TestMatrix(t *testing.T) {
+	for _, c := range []struct {
+		name, events string
+		shown        []string // in the table
+		hidden       string
+		err          string // "": none
+	}{
+		{"a row passes", begins + passes + ends,
+			[]string{"A              small, 1 octet                     rping -s         10 x 1                   ok        1.5", "1 rows passed in 2 s"}, "a remark", ""},
+		{"a row fails", begins + fails + endsBadly, []string{"FAILED", "a_test.go:1: a remark"}, "", "TestA/small has not passed"},
+		{"a row is skipped", begins + strings.ReplaceAll(fails, `"fail"`, `"skip"`) + ends, []string{"NOT RUN"}, "", "TestA/small has not passed"},
+		{"a test without rows", `{"Action":"run","Test":"TestB"}` + "\n" + begins + passes + ends, nil, "", "TestB has no rows"},
+		{"killed in the middle", begins, nil, "", "was ended before it was done"},
+		{"killed between rows", begins + passes, nil, "", "was ended before it was done"},
+		{"it does not build", `{"Action":"build-output","Output":"a.go:1: syntax error\n"}` + "\n" + endsBadly, []string{"a.go:1: syntax error"}, "", "the run itself has not passed"},
+		{"no rows at all", ends, nil, "", "there were no rows"},
+		{"nothing", "", nil, "", "was ended before it was done"},
+		{"something else", "ok p 2 s\n", nil, "", "no line of go test -json"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var out strings.Builder
+			err := show(strings.NewReader(c.events), &out)
+			if (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Errorf("error %v, want %q", err, c.err)
+			}
+			for _, s := range c.shown {
+				if !strings.Contains(out.String(), s) {
+					t.Errorf("%q is not shown in\n%s", s, out.String())
+				}
+			}
+			if c.hidden != "" && strings.Contains(out.String(), c.hidden) {
+				t.Errorf("%q is shown in\n%s", c.hidden, out.String())
+			}
+		})
+	}
+}

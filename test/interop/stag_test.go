@@ -1,0 +1,103 @@
+//go:build interop
+
+package interop
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/stag-rdma/stag/loader/pair"
+)
+
+// command is a stag command that runs in our namespace.
+type command struct {
+	cmd      *exec.Cmd
+	out, err output
+	done     chan error
+}
+
+// output is what a command has said so far.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// stag starts the stag command. It dies with the row.
+func (r *rig) stag(args ...string) *command {
+	r.Helper()
+	c := &command{cmd: exec.Command(r.bin, args...), done: make(chan error, 1)}
+	c.cmd.Stdout, c.cmd.Stderr = &c.out, &c.err
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	r.must(r.pair.Do(pair.A, c.cmd.Start))
+	ended := make(chan struct{})
+	go func() {
+		c.done <- c.cmd.Wait()
+		close(ended)
+	}()
+	r.Cleanup(func() {
+		c.cmd.Process.Kill()
+		<-ended
+	})
+	return c
+}
+
+// serves waits until the command says that it listens.
+func (r *rig) serves(c *command, mark string) *command {
+	r.Helper()
+	for end := time.Now().Add(patience); !strings.Contains(c.err.String()+c.out.String(), mark); time.Sleep(10 * time.Millisecond) {
+		select {
+		case err := <-c.done:
+			r.Fatalf("%v: %v\n%s%s", c.cmd.Args, err, c.out.String(), c.err.String())
+		default:
+		}
+		if time.Now().After(end) {
+			r.Fatalf("%v does not say %q\n%s%s", c.cmd.Args, mark, c.out.String(), c.err.String())
+		}
+	}
+	return c
+}
+
+// code waits for the command's end and gives its exit code.
+func (r *rig) code(c *command) int {
+	r.Helper()
+	select {
+	case <-c.done:
+	case <-time.After(patience):
+		c.cmd.Process.Signal(os.Interrupt)
+		r.Fatalf("%v does not end\n%s%s", c.cmd.Args, c.out.String(), c.err.String())
+	}
+	return c.cmd.ProcessState.ExitCode()
+}
+
+// succeeds waits for the command's end, which must be with exit code 0, and
+// reads what it has printed, if that is JSON, into result. nil: nobody reads it.
+func (r *rig) succeeds(c *command, result any) {
+	r.Helper()
+	if code := r.code(c); code != 0 {
+		r.Fatalf("%v: exit code %d\n%s%s", c.cmd.Args, code, c.out.String(), c.err.String())
+	}
+	if result == nil {
+		return
+	}
+	if err := json.Unmarshal([]byte(c.out.String()), result); err != nil {
+		r.Fatalf("%v: %v\n%s", c.cmd.Args, err, c.out.String())
+	}
+}
