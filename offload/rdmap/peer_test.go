@@ -102,6 +102,49 @@ func TestTerminateReceived(t *testing.T) {
 	}
 }
 
+// What may be meant in either order of the control word's bits is decided by
+// what can have led to it: to the first word of an initiator only our Reply, to
+// anything else an FPDU of ours.
+func TestTerminateInEitherOrder(t *testing.T) {
+	initiator := func(t *testing.T) *script { return open(t) }
+	first := func(t *testing.T) *script { return open(t, asResponder) }
+	later := func(t *testing.T) *script {
+		s := open(t, asResponder)
+		s.gets(write(1, 0, nil))
+		return s
+	}
+	for _, c := range []struct {
+		name    string
+		open    func(*testing.T) *script
+		word    [2]byte
+		code    Code
+		swapped bool
+	}{
+		{"to an initiator", initiator, [2]byte{0x20, 5}, OpVersion, true},
+		{"to an initiator", initiator, [2]byte{0x20, 6}, OpUnexpected, true},
+		{"to an initiator", initiator, [2]byte{0x20, 7}, OpStream, true},
+		{"to an initiator", initiator, [2]byte{0x02, 5}, OpVersion, false},
+		{"to an initiator", initiator, [2]byte{0x02, 6}, OpUnexpected, false},
+		{"to an initiator", initiator, [2]byte{0x02, 7}, OpStream, false},
+		{"first to a responder", first, [2]byte{0x20, 6}, InsufficientIRD, false},
+		{"first to a responder", first, [2]byte{0x20, 7}, NoMatchingRTR, false},
+		{"first to a responder", first, [2]byte{0x02, 5}, Code{2, 0, 5}, true},
+		{"first to a responder", first, [2]byte{0x02, 6}, InsufficientIRD, true},
+		{"first to a responder", first, [2]byte{0x02, 7}, NoMatchingRTR, true},
+		{"first to a responder, CRC", first, [2]byte{0x20, 2}, CRCError, false},
+		{"first to a responder, siw's CRC", first, [2]byte{0x02, 2}, CRCError, true},
+		{"later to a responder", later, [2]byte{0x20, 6}, OpUnexpected, true},
+		{"later to a responder", later, [2]byte{0x02, 6}, OpUnexpected, false},
+		{"later to a responder, CRC", later, [2]byte{0x20, 2}, CRCError, false},
+	} {
+		s := c.open(t)
+		s.gets(untagged(wire.OpTerminate, true, 0, 2, 1, 0, append(c.word[:], 0, 0)))
+		if got := s.q.Cause(); got.Code != c.code || got.Swapped != c.swapped || !got.Remote {
+			t.Errorf("%s: % x is %v, swapped %v; want %v, %v", c.name, c.word, got.Code, got.Swapped, c.code, c.swapped)
+		}
+	}
+}
+
 // A Terminate in the middle of the peer's own message, and of ours.
 func TestTerminateWithinMessages(t *testing.T) {
 	s := open(t, withEMSS(128))

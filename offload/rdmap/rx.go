@@ -248,9 +248,18 @@ func (q *QP) recvTerminate(s *ddp.Segment) Code {
 	if !ok {
 		return MarkerError // the ULPDU_Length lies
 	}
+	if t.Ambiguous && q.wasReply() != (t.Layer == LayerLLP) {
+		t = t.Reread()
+	}
 	q.terminated(&t)
 	return Code{}
 }
+
+// wasReply reports whether the Terminate that has come can only be about our
+// Reply: it is the first that the initiator says. It decides between 2/0/05 to
+// 07, which are errors of MPA's negotiation, and 0/2/05 to 07, which are errors
+// in FPDUs, where both may be meant: see wire.ParseTerminate.
+func (q *QP) wasReply() bool { return !q.agree.Initiator && !q.open }
 
 // peerClosed is what the end of the peer's direction means: a close in good
 // order if nothing is missing, neither of its messages nor of our work.

@@ -47,6 +47,9 @@ type TerminateFields struct {
 	// Swapped says that the control word came in siw's bit order. Append always
 	// writes the RFC's.
 	Swapped bool
+	// Ambiguous says that the control word means something in both orders, and
+	// that nothing is quoted by which they could be told apart.
+	Ambiguous bool
 }
 
 // Append appends the payload.
@@ -86,20 +89,29 @@ func (f TerminateFields) segment() uint16 {
 // each octet in another order. Its flags give it away where it quotes
 // something. Where it does not, a word that means something as the RFC has it
 // is read so, else one that means something in siw's order is read so. Six words
-// mean something in both: 0/2/05 to 07 are 2/0/05 to 07 in the other order, and
-// siw's are mistaken for one another.
+// of those that siw sends so mean something in both: 0/2/05 to 07 are 2/0/05 to
+// 07 in the other order. They are read as the RFC has it, and Ambiguous.
 func ParseTerminate(payload []byte) (f TerminateFields, ok bool) {
 	if len(payload) < termControlLen {
 		return TerminateFields{}, false
 	}
 	first, flags := payload[termLayerType], payload[termFlags]
 	f = TerminateFields{Layer: first >> 4, Type: first & 0x0f, Code: payload[termCode]}
+	f.Ambiguous = flags&(termFlagMask|termSwappedMask) == 0 && (f.Layer == LayerLLP || f.Type == LayerLLP) &&
+		assigned(f.Layer, f.Type, f.Code) && assigned(f.Type, f.Layer, f.Code)
 	if f.Swapped = swapped(f, flags); f.Swapped {
 		f.Layer, f.Type = f.Type, f.Layer
 		flags = unswapped(flags)
 	}
 	f.quote(payload[termControlLen:], flags)
 	return f, true
+}
+
+// Reread is f with its control word read in the other order. It is for those
+// that are Ambiguous.
+func (f TerminateFields) Reread() TerminateFields {
+	f.Layer, f.Type, f.Swapped = f.Type, f.Layer, !f.Swapped
+	return f
 }
 
 // quote takes what the flags announce and rest holds.

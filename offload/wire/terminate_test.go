@@ -26,7 +26,12 @@ func TestParseTerminate(t *testing.T) {
 		{"consumer's wish", "00ff0000", fields{Code: 0xff}},
 		{"STag that cannot be invalidated, nothing quoted", "01090000", fields{Type: 1, Code: 9}},
 		{"MSN, nothing quoted", "12030000", fields{Layer: 1, Type: 2, Code: 3}},
-		{"insufficient IRD", "20060000", fields{Layer: 2, Code: 6}}, // siw's bad opcode is the same
+		{"insufficient IRD", "20060000", fields{Layer: 2, Code: 6, Ambiguous: true}}, // siw's bad opcode is the same
+		{"no common RTR", "20070000", fields{Layer: 2, Code: 7, Ambiguous: true}},
+		{"unexpected opcode", "02060000", fields{Type: 2, Code: 6, Ambiguous: true}}, // siw's insufficient IRD is the same
+		{"catastrophe that quotes something", "02078000", fields{Type: 2, Code: 7}},
+		{"siw: catastrophe that quotes something", "20070100", fields{Type: 2, Code: 7, Swapped: true}},
+		{"no order but one", "00050000", fields{Code: 5}},
 		{"reserved flags", "100018ff", fields{Layer: 1}},
 		{"siw's flags, though nothing is quoted", "10001fff", fields{Type: 1, Swapped: true}},
 		{"unknown in either order", "33330000", fields{Layer: 3, Type: 3, Code: 0x33}},
@@ -67,5 +72,28 @@ func TestParseTerminate(t *testing.T) {
 		if _, ok := wire.ParseTerminate(unhex(t, s)); ok {
 			t.Errorf("%q is taken for a Terminate", s)
 		}
+	}
+}
+
+// TestReread: the six words that mean something in both orders, and only those,
+// are ambiguous, and reread twice are the same.
+func TestReread(t *testing.T) {
+	ambiguous := 0
+	for word := range 1 << 16 {
+		f, _ := wire.ParseTerminate([]byte{byte(word >> 8), byte(word), 0, 0})
+		if !f.Ambiguous {
+			continue
+		}
+		ambiguous++
+		if layers := f.Layer | f.Type<<4; layers != 0x20 && layers != 0x02 || f.Code < 5 || f.Code > 7 || f.Swapped {
+			t.Errorf("%04x is ambiguous: %+v", word, f)
+		}
+		o := f.Reread()
+		if o.Layer != f.Type || o.Type != f.Layer || o.Code != f.Code || !o.Swapped || !reflect.DeepEqual(o.Reread(), f) {
+			t.Errorf("%04x is reread as %+v", word, o)
+		}
+	}
+	if ambiguous != 6 {
+		t.Errorf("%d words are ambiguous, want 6", ambiguous)
 	}
 }
