@@ -329,14 +329,15 @@ func TestPerfInterruptedWaiting(t *testing.T) {
 }
 
 // awaitPort waits until somebody listens at a port of the loopback. It is the
-// kernel that knows: a connection would be taken for a client.
+// kernel that knows: a connection would be taken for a client. It is asked about
+// this thread: the first one may be in another namespace for good.
 func awaitPort(t *testing.T, port string) {
 	t.Helper()
 	n, err := strconv.Atoi(port)
 	must(t, err)
 	listens := regexp.MustCompile(fmt.Sprintf(`(?m)^ *\d+: [0-9A-F]+:%04X [0-9A-F]+:0000 0A `, n))
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		for _, table := range []string{"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"} {
 			text, err := os.ReadFile(table)
 			must(t, err)
 			if listens.Match(text) {
