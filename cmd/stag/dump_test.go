@@ -147,6 +147,8 @@ func TestDumpText(t *testing.T) {
 		text = m.volatile.ReplaceAllString(text, m.mask)
 	}
 	text = regexp.MustCompile(`\d+ packets captured`).ReplaceAllString(text, "N packets captured")
+	// The empty Write to a peer that keeps silent comes when it comes.
+	text = regexp.MustCompile(`(?m)^.* RDMA Write stag STAG offset 0 length 0 last\n`).ReplaceAllString(text, "")
 	golden(t, "dump", text)
 	for line := range strings.Lines(acks.all(0)) {
 		if !strings.HasPrefix(line, "{") {
