@@ -38,6 +38,7 @@ type guest struct {
 	says   *bufio.Reader
 	number int // of the last command
 	jobs   []*job
+	job    int // number of the last of them
 }
 
 // nicOffloads are what a virtio NIC does by default and this one must not: its
@@ -163,7 +164,8 @@ type job struct {
 // start runs a command, one program with its arguments, in the background.
 func (g *guest) start(command string) (*job, error) {
 	program, _, _ := strings.Cut(command, " ")
-	j := &job{g: g, program: program, command: command, file: fmt.Sprintf("/tmp/job%d", len(g.jobs))}
+	g.job++
+	j := &job{g: g, program: program, command: command, file: fmt.Sprintf("/tmp/job%d", g.job)}
 	g.jobs = append(g.jobs, j)
 	_, code, err := g.run(fmt.Sprintf("{ %s >%s 2>&1; echo $? >%s.code; mv %s.code %s.end; } >/dev/null 3>&- &",
 		command, j.file, j.file, j.file, j.file), patience)

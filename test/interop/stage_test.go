@@ -212,7 +212,6 @@ type family struct {
 }
 
 var (
-	ipv4     = family{"IPv4", netip.MustParseAddr(ourV4), netip.MustParseAddr(guestV4)}
-	ipv6     = family{"IPv6", netip.MustParseAddr(ourV6), netip.MustParseAddr(guestV6)}
-	families = []family{ipv4, ipv6}
+	ipv4 = family{"IPv4", netip.MustParseAddr(ourV4), netip.MustParseAddr(guestV4)}
+	ipv6 = family{"IPv6", netip.MustParseAddr(ourV6), netip.MustParseAddr(guestV6)}
 )

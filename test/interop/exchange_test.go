@@ -1,0 +1,181 @@
+//go:build interop
+
+package interop
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// end is our end of rping's exchange, in a program: for rows that want a
+// connection which the command does not make. (For the exchange see package ping
+// of the command.)
+type end struct {
+	*rig
+	ctx        context.Context
+	a          *rdma.Adapter
+	pd         *rdma.PD
+	qp         *rdma.QP
+	send, recv *rdma.CQ
+	hears      *rdma.MR // where the peer's next message goes
+	data, back *rdma.MR
+}
+
+// infoLen is the length of rping's only message: address, key, length.
+const infoLen = 16
+
+// adapter opens our interface for a row.
+func (r *rig) adapter() (a *rdma.Adapter) {
+	r.Helper()
+	r.must(r.pair.Do(pair.A, func() (err error) {
+		a, err = rdma.Open(rdma.Config{Ports: []string{r.port()}})
+		return err
+	}))
+	r.Cleanup(func() {
+		if err := a.Close(); err != nil {
+			r.Errorf("close the adapter: %v", err)
+		}
+	})
+	return a
+}
+
+// context ends a row's waiting.
+func (r *rig) context() context.Context {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, fmt.Errorf("nothing happens for %v", patience))
+	r.Cleanup(cancel)
+	return ctx
+}
+
+// newEnd makes a QP with what the exchange needs, for data of a size.
+func (r *rig) newEnd(a *rdma.Adapter, size int) *end {
+	r.Helper()
+	e := &end{rig: r, ctx: r.context(), a: a}
+	var err error
+	e.pd, err = a.AllocPD()
+	r.must(err)
+	e.send, err = a.CreateCQ(16)
+	r.must(err)
+	e.recv, err = a.CreateCQ(16)
+	r.must(err)
+	e.qp, err = e.pd.CreateQP(rdma.QPConfig{SendCQ: e.send, RecvCQ: e.recv})
+	r.must(err)
+	r.Cleanup(func() { e.qp.Close() })
+	e.hears = e.memory(infoLen, rdma.LocalWrite)
+	e.data = e.memory(size, rdma.LocalWrite|rdma.RemoteRead)
+	e.back = e.memory(size, rdma.LocalWrite|rdma.RemoteWrite)
+	e.listen()
+	return e
+}
+
+func (e *end) memory(size int, access rdma.Access) *rdma.MR {
+	e.Helper()
+	mr, err := e.pd.RegMR(make([]byte, size), access)
+	e.must(err)
+	return mr
+}
+
+// listen posts the receive for the next message.
+func (e *end) listen() {
+	e.Helper()
+	_, err := e.qp.PostRecv(rdma.RecvWR{SGL: []rdma.SGE{e.hears.SGE(0, infoLen)}})
+	e.must(err)
+}
+
+// do posts a work request, and waits for its completion.
+func (e *end) do(wr rdma.SendWR) {
+	e.Helper()
+	wr.Flags |= rdma.Signaled
+	_, err := e.qp.PostSend(wr)
+	e.must(err)
+	e.completed(e.send)
+}
+
+// completed waits for a completion, which must be a success.
+func (e *end) completed(cq *rdma.CQ) rdma.Completion {
+	e.Helper()
+	if err := cq.Wait(e.ctx); err != nil {
+		e.Fatalf("%v (%v)", err, e.qp.Err())
+	}
+	var c [1]rdma.Completion
+	if cq.Poll(c[:]) != 1 || c[0].Status != rdma.Success {
+		e.Fatalf("%+v: %v", c[0], e.qp.Err())
+	}
+	return c[0]
+}
+
+// tell sends where a region is; the server's go-ahead has the same form.
+func (e *end) tell(mr *rdma.MR) {
+	e.Helper()
+	b := binary.BigEndian.AppendUint64(nil, mr.Addr())
+	b = binary.BigEndian.AppendUint32(b, uint32(mr.RKey()))
+	e.do(rdma.SendWR{Op: rdma.WRSend, Inline: binary.BigEndian.AppendUint32(b, uint32(mr.Len()))})
+}
+
+// hear waits for the peer's message.
+func (e *end) hear() (addr uint64, key rdma.STag, size int) {
+	e.Helper()
+	if c := e.completed(e.recv); c.Length != infoLen {
+		e.Fatalf("a message of %d octets, want %d", c.Length, infoLen)
+	}
+	b := bytes.Clone(e.hears.Bytes())
+	e.listen()
+	return binary.BigEndian.Uint64(b), rdma.STag(binary.BigEndian.Uint32(b[8:])), int(binary.BigEndian.Uint32(b[12:]))
+}
+
+// asks is rounds as the client: what the server has read it must write back. It
+// is text, which ends with a zero: rping takes its length by that.
+func (e *end) asks(rounds int) {
+	e.Helper()
+	for n := range rounds {
+		text := e.data.Bytes()[:e.data.Len()-1]
+		for i := range text {
+			text[i] = 'A' + byte((i*7+n*31+i>>8)%58)
+		}
+		for _, mr := range []*rdma.MR{e.data, e.back} {
+			e.tell(mr)
+			e.hear()
+		}
+		if !bytes.Equal(e.back.Bytes(), e.data.Bytes()) {
+			e.Fatalf("round %d: what came back is not what was read", n)
+		}
+	}
+	if err := e.qp.Disconnect(e.ctx); err != nil {
+		e.Errorf("disconnect: %v", err)
+	}
+}
+
+// serves is rounds as the server, to a client that compares and then leaves.
+func (e *end) serves(rounds int) {
+	e.Helper()
+	for range rounds {
+		addr, key, n := e.hear()
+		e.do(rdma.SendWR{Op: rdma.WRRead, SGL: []rdma.SGE{e.data.SGE(0, n)}, RKey: key, RemoteAddr: addr})
+		e.tell(e.back)
+		addr, key, _ = e.hear()
+		e.do(rdma.SendWR{Op: rdma.WRWrite, SGL: []rdma.SGE{e.data.SGE(0, n)}, RKey: key, RemoteAddr: addr})
+		e.tell(e.back)
+	}
+	select {
+	case <-e.qp.Done():
+	case <-e.ctx.Done():
+		e.Fatal("the client does not leave")
+	}
+	if err := e.qp.Err(); err != nil {
+		e.Errorf("the client has left by %v", err)
+	}
+}
+
+// agreed demands what a connection is to be like.
+func (e *end) agreed(revision int, crc bool) {
+	e.Helper()
+	c := e.qp.Conn()
+	if c.Revision != revision || c.CRC != crc || !strings.Contains(c.Path, "native") {
+		e.Errorf("agreed on %+v, want revision %d, CRC %v, native mode", c, revision, crc)
+	}
+}
