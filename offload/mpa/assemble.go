@@ -133,14 +133,15 @@ func (a *assembly) sum(b []byte) {
 	}
 }
 
-// ulpdu is what the whole FPDU holds, if it is in order.
+// ulpdu is what the whole FPDU holds, to be used if it is in order.
 func (a *assembly) ulpdu() ([]byte, Fault) {
+	end := wire.FPDUHeadLen + int(binary.BigEndian.Uint16(a.buf))
+	ulpdu := a.buf[wire.FPDUHeadLen:end:end]
 	switch {
 	case a.crcOn && a.crc != wire.ReadCRC32C(a.buf[a.need-wire.CRCLen:]):
-		return nil, BadCRC
+		return ulpdu, BadCRC
 	case a.badMarker:
 		return nil, BadMarker
 	}
-	end := wire.FPDUHeadLen + int(binary.BigEndian.Uint16(a.buf))
-	return a.buf[wire.FPDUHeadLen:end:end], OK
+	return ulpdu, OK
 }

@@ -22,6 +22,7 @@ type Deframer struct {
 	// found to be in order and not been given up. 0: none.
 	sound int
 
+	unsummed []byte // see Unsummed
 	assembly assembly
 	views    [4][]byte // here, as an array of Next's would be allocated
 }
@@ -92,12 +93,27 @@ func (d *Deframer) inPlace(s stream.Stream) ([]byte, Fault) {
 		return nil, OK
 	}
 	covered := total - wire.CRCLen
+	ulpdu := b[wire.FPDUHeadLen : wire.FPDUHeadLen+n : wire.FPDUHeadLen+n]
 	if d.crc && d.sound == 0 && wire.CRC32C(b[:covered]) != wire.ReadCRC32C(b[covered:]) {
+		d.suspect(ulpdu, b[covered:])
 		return nil, BadCRC
 	}
 	d.sound = total
-	return b[wire.FPDUHeadLen : wire.FPDUHeadLen+n : wire.FPDUHeadLen+n], OK
+	return ulpdu, OK
 }
+
+// suspect keeps the ULPDU of an FPDU with a bad CRC if that is 0.
+func (d *Deframer) suspect(ulpdu, crc []byte) {
+	if binary.BigEndian.Uint32(crc) == 0 {
+		d.unsummed = ulpdu
+	}
+}
+
+// Unsummed is the ULPDU of the FPDU for which Next has returned BadCRC, if it
+// has 0 instead of a CRC: its sender may not have been told that there is one.
+// nil: it has not. Nothing but a reason to give up the connection may be taken
+// from it. It is valid until the ULP method returns.
+func (d *Deframer) Unsummed() []byte { return d.unsummed }
 
 // assemble moves octets from the stream into the assembly until that has an
 // FPDU.
@@ -121,5 +137,10 @@ func (d *Deframer) assemble(s stream.Stream) ([]byte, Fault) {
 			return nil, BadLength
 		}
 	}
-	return a.ulpdu()
+	ulpdu, f := a.ulpdu()
+	if f == BadCRC {
+		d.suspect(ulpdu, a.buf[a.need-wire.CRCLen:])
+		return nil, f
+	}
+	return ulpdu, f
 }

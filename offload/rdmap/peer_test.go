@@ -145,6 +145,50 @@ func TestTerminateInEitherOrder(t *testing.T) {
 	}
 }
 
+// siw's Terminate in answer to a Reply that it cannot agree to has no CRC. It is
+// understood there, and nowhere else.
+func TestTerminateWithoutCRC(t *testing.T) {
+	unsummed := func(ulpdu []byte) []byte {
+		clear(ulpdu[len(ulpdu)-4:])
+		return ulpdu
+	}
+	terminate := func() []byte {
+		return unsummed(untagged(wire.OpTerminate, true, 0, 2, 1, 0, []byte{0x02, 6, 0, 0}))
+	}
+	ours := Cause{Code: CRCError}
+	for name, c := range map[string]struct {
+		begins change
+		before []byte
+		fpdu   []byte
+		want   Cause
+	}{
+		"to our Reply":          {asResponder, nil, terminate(), Cause{Code: InsufficientIRD, Remote: true, Swapped: true}},
+		"to our Request":        {func(*setup) {}, nil, terminate(), ours},
+		"later":                 {asResponder, write(1, 0, nil), terminate(), ours},
+		"another CRC":           {asResponder, nil, append(terminate()[:24], 0, 0, 0, 1), ours},
+		"a Send":                {asResponder, nil, unsummed(send(1, nil)), ours},
+		"a malformed Terminate": {asResponder, nil, unsummed(untagged(wire.OpTerminate, true, 0, 2, 2, 0, []byte{2, 6, 0, 0})), ours},
+		"no DDP":                {asResponder, nil, unsummed(untagged(wire.OpTerminate, true, 0, 2, 1, 0, nil))[:24], ours},
+	} {
+		for _, cut := range []int{len(c.fpdu), 13} {
+			s := open(t, c.begins)
+			s.receives(RecvWR{ID: 1})
+			if c.before != nil {
+				s.gets(c.before)
+			}
+			s.gets(c.fpdu[:cut])
+			if cut < len(c.fpdu) {
+				s.gets(c.fpdu[cut:])
+			}
+			if got := s.q.Cause(); got != c.want {
+				t.Errorf("%s, cut at %d: %+v, want %+v", name, cut, got, c.want)
+			}
+			s.completes(flushed(1, WCRecv))
+			s.is(Terminate)
+		}
+	}
+}
+
 // A Terminate in the middle of the peer's own message, and of ours.
 func TestTerminateWithinMessages(t *testing.T) {
 	s := open(t, withEMSS(128))

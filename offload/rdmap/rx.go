@@ -25,7 +25,9 @@ func (q *QP) receive(s stream.Stream) {
 	for q.listens() && !q.held.active {
 		ulpdu, fault := q.rx.Next(s)
 		if fault != mpa.OK {
-			q.terminate(mpaCode(fault), nil)
+			if !q.refused() {
+				q.terminate(mpaCode(fault), nil)
+			}
 			break
 		}
 		if ulpdu == nil {
@@ -260,6 +262,15 @@ func (q *QP) recvTerminate(s *ddp.Segment) Code {
 // 07, which are errors of MPA's negotiation, and 0/2/05 to 07, which are errors
 // in FPDUs, where both may be meant: see wire.ParseTerminate.
 func (q *QP) wasReply() bool { return !q.agree.Initiator && !q.open }
+
+// refused looks whether an FPDU with a bad CRC is an initiator's answer to our
+// Reply: Linux siw sends a Terminate when it cannot agree to one, and does not
+// compute the CRC that it has just read of.
+func (q *QP) refused() bool {
+	u := q.rx.Unsummed()
+	return u != nil && q.wasReply() && ddp.Parse(u, &q.seg) == ddp.OK &&
+		q.seg.Opcode == wire.OpTerminate && q.segment(u) == Code{}
+}
 
 // peerClosed is what the end of the peer's direction means: a close in good
 // order if nothing is missing, neither of its messages nor of our work.
