@@ -64,6 +64,10 @@ func (qp *QP) connect(ctx context.Context, address string, p ConnParams) error {
 	if err != nil {
 		return err
 	}
+	if err := s.patience(p.PeerTimeout); err != nil {
+		s.Close()
+		return err
+	}
 	free := bound(ctx, s)
 	agreed, err := propose(s.TCPConn, p.offer())
 	free()

@@ -45,6 +45,12 @@ type ConnParams struct {
 
 	// Timeout is for all of it. 0 means 10 s.
 	Timeout time.Duration
+
+	// PeerTimeout is how long a connection waits for a peer of which nothing is
+	// heard, whether anything is under way to it or not, 3 s or more. 0 means
+	// what the kernel is set to: as a rule 2 to 3 minutes of silence, 15 minutes
+	// for data without acknowledgement.
+	PeerTimeout time.Duration
 }
 
 const (
@@ -76,6 +82,9 @@ func (p ConnParams) fill() (ConnParams, error) {
 	}
 	if p.Timeout < 0 {
 		errs = append(errs, fmt.Errorf("a Timeout of %v: choose 0 or more", p.Timeout))
+	}
+	if p.PeerTimeout != 0 && p.PeerTimeout < leastPatience {
+		errs = append(errs, fmt.Errorf("a PeerTimeout of %v: choose %v or more", p.PeerTimeout, leastPatience))
 	}
 	if p.Timeout == 0 {
 		p.Timeout = defaultTimeout

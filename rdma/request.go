@@ -107,7 +107,11 @@ func (r *ConnRequest) accept(ctx context.Context, qp *QP, p ConnParams) error {
 	if err := r.answer(); err != nil {
 		return err
 	}
-	if err := r.check(); err != nil {
+	err = r.check()
+	if err == nil {
+		err = r.s.patience(p.PeerTimeout)
+	}
+	if err != nil {
 		r.s.Close()
 		return err
 	}

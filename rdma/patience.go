@@ -1,0 +1,42 @@
+package rdma
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// leastPatience leaves time for three probes, between which TCP waits for whole
+// seconds.
+const leastPatience = 3 * time.Second
+
+// patience has TCP give the peer up that has not been heard of for d: what was
+// sent and is not acknowledged by then (RFC 5482), or, where nothing is under
+// way, probes without an answer (RFC 9293 §3.8.4). The engine takes both over
+// with the connection. 0 leaves all as it is.
+func (s *socket) patience(d time.Duration) error {
+	if d == 0 {
+		return nil
+	}
+	pause := max(d/3, time.Second)
+	err := s.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: pause, Interval: pause, Count: 3})
+	if err != nil {
+		return fmt.Errorf("set keepalive: %w", err)
+	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return err
+	}
+	failed := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.SOL_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
+	})
+	if failed != nil {
+		return failed
+	}
+	if err != nil {
+		return fmt.Errorf("set TCP_USER_TIMEOUT: %w", err)
+	}
+	return nil
+}
