@@ -29,6 +29,19 @@ type machine struct {
 	hold *exec.Cmd
 }
 
+// starter starts the holder, on a thread that lives as long as the holder does:
+// the death signal comes when the thread ends that has started it, and threads
+// end that have been inside a machine.
+func (m *machine) starter(started chan<- error, ended chan<- struct{}) {
+	runtime.LockOSThread()
+	err := m.hold.Start()
+	started <- err
+	if err == nil {
+		m.hold.Wait()
+	}
+	close(ended)
+}
+
 // furnish makes the namespaces look like a machine. They are private: nothing of
 // this is seen outside, and all of it ends with the holder.
 const furnish = `
@@ -52,14 +65,14 @@ func newMachine(t *testing.T, name, bin string) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runtime.LockOSThread() // the death signal is tied to the thread
-	defer runtime.UnlockOSThread()
-	if err := m.hold.Start(); err != nil {
+	started, ended := make(chan error, 1), make(chan struct{})
+	go m.starter(started, ended)
+	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		m.hold.Process.Kill()
-		m.hold.Wait()
+		<-ended
 	})
 	line := make([]byte, len("ready\n"))
 	if n, _ := out.Read(line); string(line[:n]) != "ready\n" {
