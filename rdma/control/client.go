@@ -147,7 +147,7 @@ const (
 	tries = 4
 )
 
-// dial connects. A socket that nobody listens at is removed.
+// dial connects to the engine. A socket that nobody listens at is removed.
 func (e Endpoint) dial(ctx context.Context) (net.Conn, error) {
 	for refused := 0; ; {
 		var d net.Dialer
@@ -158,8 +158,14 @@ func (e Endpoint) dial(ctx context.Context) (net.Conn, error) {
 				_ = sweep(e.Path) // whether it can be or not, nobody is there
 				return nil, err
 			}
+		case err == nil:
+			if err := e.check(c); err != nil {
+				c.Close()
+				return nil, err
+			}
+			return c, nil
 		case !errors.Is(err, unix.EAGAIN): // too many callers wait
-			return c, err
+			return nil, err
 		}
 		select {
 		case <-ctx.Done():
@@ -177,6 +183,8 @@ func (e Endpoint) get(ctx context.Context, what string) (*http.Response, error) 
 	}
 	resp, err := e.client().Do(req)
 	switch {
+	case errors.Is(err, ErrImpostor):
+		return nil, fmt.Errorf("pid %d, adapter %d: %w", e.PID, e.Adapter, errors.Unwrap(err)) // of the *url.Error
 	case errors.Is(err, os.ErrPermission):
 		return nil, fmt.Errorf("%w of pid %d: run as root, or as the user that it runs as", ErrPermission, e.PID)
 	case err != nil:

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -109,22 +110,51 @@ func sockets() (paths []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		paths = append(paths, found...)
+		paths = append(paths, slices.DeleteFunc(found, elsewhere)...)
 	}
 	return paths, nil
+}
+
+// elsewhere reports whether the path of a socket leads to somewhere else, where
+// another user could have had it lead: by a link in place of the directory or
+// of the socket.
+func elsewhere(path string) bool {
+	return isLink(path) || filepath.Dir(path) != Dir() && isLink(filepath.Dir(path))
+}
+
+func isLink(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode().Type() == os.ModeSymlink
 }
 
 // sweep removes a socket that nobody answers at any more. What is no socket
 // stays.
 func sweep(path string) error {
-	info, err := os.Lstat(path)
-	if err == nil && info.Mode().Type() == os.ModeSocket {
-		err = os.Remove(path)
-	}
+	err := unlinkSocket(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove the control socket of a process that is gone: %w", err)
+		return fmt.Errorf("remove the control socket of a process that is gone: %w", &os.PathError{Op: "unlink", Path: path, Err: err})
 	}
 	return nil
+}
+
+// unlinkSocket removes path in the directory that is there now: another user's
+// could become a link to a better one meanwhile.
+func unlinkSocket(path string) error {
+	flags := unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
+	if filepath.Dir(path) != Dir() {
+		flags |= unix.O_NOFOLLOW
+	}
+	dir, err := unix.Open(filepath.Dir(path), flags, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	var st unix.Stat_t
+	err = unix.Fstatat(dir, filepath.Base(path), &st, unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return err
+	}
+	return unix.Unlinkat(dir, filepath.Base(path), 0)
 }
 
 // knock reports whether somebody listens at path. ECONNREFUSED: there is a file,

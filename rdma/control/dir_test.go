@@ -123,14 +123,14 @@ func TestServe(t *testing.T) {
 	leaveBehind(t, path)
 	s, err := Serve(path, saying(plain), silent)
 	must(t, err)
-	_, err = Endpoint{Path: path}.Report(background(t))
+	_, err = Endpoint{Path: path, PID: os.Getpid()}.Report(background(t))
 	must(t, err)
 	if info, err := os.Lstat(path); err != nil || info.Mode() != os.ModeSocket|0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
 	_, err = Serve(path, saying(plain), silent)
 	says(t, err, nil, path, "another process answers there")
-	_, err = Endpoint{Path: path}.Report(background(t))
+	_, err = Endpoint{Path: path, PID: os.Getpid()}.Report(background(t))
 	must(t, err) // it is none the worse
 	must(t, s.Close())
 	if isThere(path) {
@@ -228,12 +228,13 @@ func TestPermission(t *testing.T) {
 	must(t, err)
 	open(t, filepath.Dir(e.Path))
 	said := run(t, nobody, "report "+e.Path).all()
-	if want := "error: " + ErrPermission.Error() + " of pid 1: run as root, or as the user that it runs as"; said != want {
+	of := fmt.Sprintf("error: %v of pid %d: ", ErrPermission, os.Getpid())
+	if want := of + "run as root, or as the user that it runs as"; said != want {
 		t.Errorf("said %q, want %q", said, want)
 	}
 	must(t, os.Chmod(e.Path, 0o666))
 	said = run(t, nobody, "report "+e.Path).all()
-	if want := "error: " + ErrPermission.Error() + " of pid 1: only root and user 0 may look into this engine"; said != want {
+	if want := of + "only root and user 0 may look into this engine"; said != want {
 		t.Errorf("said %q, want %q", said, want)
 	}
 

@@ -3,6 +3,7 @@
 //
 //	server.go   the engine's side: Serve, who may ask
 //	callers.go  who is being answered, so that Close cuts nobody off
+//	peer.go     who is at the other end, of both
 //	client.go   the tools' side: Engines, Endpoint
 //	dir.go      where the sockets are, what they are called, who has left one
 //	capture.go  packets, as a stream of batches
@@ -13,5 +14,6 @@
 //	GET /v1/capture?...       a stream of report.Batch, encoded by package gob
 //
 // Only root and the user that the engine runs as are answered, whatever the
-// file's mode says: the kernel tells who is at the other end (SO_PEERCRED).
+// file's mode says: the kernel tells who is at the other end (SO_PEERCRED). Tools
+// ask it, too, and do not believe an engine that it does not know by its pid.
 package control

@@ -157,8 +157,13 @@ var roles = map[string]func(arg string) error{
 		fmt.Println(path)
 		select {}
 	},
+	// report asks the engine after which the socket is called, or the parent.
 	"report": func(path string) error {
-		_, err := Endpoint{Path: path, PID: 1, Adapter: 1}.Report(context.Background())
+		e := Endpoint{Path: path, PID: os.Getppid(), Adapter: 1}
+		if pid, _, ok := parse(path); ok {
+			e.PID = pid
+		}
+		_, err := e.Report(context.Background())
 		return err
 	},
 	"name": func(string) error {
@@ -196,9 +201,15 @@ const nobody = 65534
 // when the test ends.
 func run(t *testing.T, uid int, role string, env ...string) *child {
 	t.Helper()
+	return start(t, uid, role, &syscall.SysProcAttr{}, env...)
+}
+
+// start is run with attributes.
+func start(t *testing.T, uid int, role string, how *syscall.SysProcAttr, env ...string) *child {
+	t.Helper()
 	c := &child{t: t, cmd: exec.Command("/proc/self/exe")}
 	c.cmd.Env = append(append(os.Environ(), roleVariable+"="+role), env...)
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	c.cmd.SysProcAttr, how.Pdeathsig = how, syscall.SIGKILL
 	c.cmd.Dir = "/"
 	if uid != os.Geteuid() {
 		c.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}

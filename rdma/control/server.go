@@ -124,11 +124,9 @@ type peerKey struct{}
 
 // withPeer notes who is at the other end of a connection.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
-	var cred *unix.Ucred
-	raw, err := c.(*net.UnixConn).SyscallConn()
-	if err == nil {
-		// Without credentials nobody is answered.
-		_ = raw.Control(func(fd uintptr) { cred, _ = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	cred, err := peerOf(c)
+	if err != nil {
+		cred = nil // and without credentials nobody is answered
 	}
 	return context.WithValue(ctx, peerKey{}, cred)
 }
