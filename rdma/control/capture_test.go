@@ -233,7 +233,9 @@ func TestCloseEndsCaptures(t *testing.T) {
 	must(t, server.Close())
 	wg.Wait()
 
-	e, server = serve(t, endless)
+	e, server = serve(t, fake{capture: func(_ context.Context, _ report.Filter, f func(report.Batch) error) error {
+		return f(report.Batch{Packets: []report.Packet{{Data: make([]byte, 64<<20)}}}) // more than a socket takes
+	}})
 	stuck, err := e.Capture(background(t), report.Filter{})
 	must(t, err)
 	defer stuck.Close()
