@@ -14,9 +14,10 @@ import (
 //
 // An error leaves the QP as it was, to dial again, unless the connection was
 // lost while it was taken over: then it is dead, and Err says the same. Errors:
-// *mpa.Rejected with the peer's private data, *mpa.FrameError for a peer that
-// does not speak MPA as it should, *mpa.Mismatch for one that cannot agree,
-// ErrNoPort, ErrConnected, ErrClosed.
+// *mpa.Rejected with the peer's private data, which is ErrMarkersRefused where
+// that may be why, *mpa.FrameError for a peer that does not speak MPA as it
+// should, *mpa.Mismatch for one that cannot agree, ErrNoPort, ErrConnected,
+// ErrClosed.
 //
 // A peer that closes its direction right behind its Reply ends the connection
 // before it can be taken over: with Config.Ports that is such a loss.

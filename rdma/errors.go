@@ -3,6 +3,7 @@ package rdma
 import (
 	"errors"
 
+	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/rdmap"
 	"github.com/stag-rdma/stag/tpt"
 )
@@ -28,6 +29,9 @@ var (
 	ErrHeapFull = errors.New("the region heap is full")
 	// ErrNoPort: no port of the adapter leads to the destination.
 	ErrNoPort = errors.New("no port leads there")
+	// ErrMarkersRefused: the peer has rejected a connection for which Markers
+	// were asked, without a word, or closed it when they were. It may have none.
+	ErrMarkersRefused = mpa.ErrMarkersRefused
 	// ErrTableFull: every entry of the table is in use.
 	ErrTableFull = tpt.ErrTableFull
 	// ErrCQOverrun: a CQ was full and a completion is lost.

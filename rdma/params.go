@@ -27,8 +27,12 @@ type ConnParams struct {
 	// both ends must know them. Dial only; Accept takes the peer's.
 	Revision int
 
-	NoCRC   bool // do without the CRC of FPDUs if the peer does as well
-	Markers bool // have the peer send Markers
+	NoCRC bool // do without the CRC of FPDUs if the peer does as well
+
+	// Markers have the peer put Markers into what it sends. Linux siw, and other
+	// peers as they come, have none: the error is ErrMarkersRefused then, and the
+	// same QP can dial again without.
+	Markers bool
 
 	// NoPeerToPeer leaves out the message by which Dial shows the peer that it
 	// may send (RFC 6581): its first Send has to wait for one of ours. Dial

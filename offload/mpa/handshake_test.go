@@ -111,6 +111,32 @@ func checkRejected(t *testing.T, o mpa.Offer, reply, data []byte) {
 	}
 }
 
+// TestMarkersRefused: a rejection without a word, of a Request for Markers, may
+// be because of them, and says so.
+func TestMarkersRefused(t *testing.T) {
+	for _, c := range []struct {
+		name, reply string
+		markers     bool
+		want        bool
+	}{
+		{"siw's answer", repKey + "70020004 00000000", true, true},
+		{"revision 1", repKey + "60010000", true, true},
+		{"a word of the application", repKey + "70020006 00000000 6e6f", true, false},
+		{"no Markers asked for", repKey + "70020004 00000000", false, false},
+	} {
+		o := mpa.Offer{Markers: c.markers}
+		if c.name == "revision 1" {
+			o.Revision = 1
+		}
+		_, err := o.ReadReply(unhex(t, c.reply))
+		var r *mpa.Rejected
+		if !errors.As(err, &r) || r.Markers != c.want || errors.Is(err, mpa.ErrMarkersRefused) != c.want ||
+			strings.Contains(err.Error(), "try without") != c.want {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
 // TestFrameLength: what the first 20 octets tell.
 func TestFrameLength(t *testing.T) {
 	for _, c := range []struct{ first, want string }{

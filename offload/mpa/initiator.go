@@ -46,7 +46,10 @@ func (o Offer) ReadReply(frame []byte) (Agreed, error) {
 		return Agreed{}, err
 	}
 	if p.flags.Has(wire.MPAReject) {
-		return Agreed{}, &Rejected{Private: bytes.Clone(p.private), PeerIRD: p.block.IRD, PeerORD: p.block.ORD}
+		return Agreed{}, &Rejected{
+			Private: bytes.Clone(p.private), PeerIRD: p.block.IRD, PeerORD: p.block.ORD,
+			Markers: o.Markers && len(p.private) == 0,
+		}
 	}
 	if p.revision != o.revision() {
 		return Agreed{}, frameError("the peer answers in revision %d to a Request of revision %d", p.revision, o.revision())

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
@@ -15,6 +16,11 @@ var (
 	// ErrPeerClosed: the peer closed the connection while sends or Reads of
 	// ours were outstanding.
 	ErrPeerClosed = errors.New("the peer closed the connection while work was outstanding")
+	// ErrReplyRefused: an initiator that had to begin, or that was to send
+	// Markers, closed the connection without a word.
+	ErrReplyRefused = errors.New("the peer closed the connection when it had our MPA Reply, and has not said why")
+	// errMarkersRefused is that of one that was to send Markers.
+	errMarkersRefused = fmt.Errorf("%w: %w", ErrReplyRefused, mpa.ErrMarkersRefused)
 	// ErrLocalAccess: a work request named memory that its QP may not use. Its
 	// completion says which.
 	ErrLocalAccess = errors.New("a work request names local memory that this QP may not use")

@@ -319,6 +319,38 @@ func TestDisconnectBeforeTheRTR(t *testing.T) {
 	s.is(Idle)
 }
 
+// An initiator that has to begin, or is asked for Markers, and closes without a
+// word, has something against our Reply. Any other may just have changed its
+// mind.
+func TestReplyRefused(t *testing.T) {
+	markers := func(s *setup) { s.agree.ReceiveMarkers = true }
+	for _, c := range []struct {
+		name   string
+		change change
+		want   error
+	}{
+		{"peer-to-peer", withRTR(mpa.RTRWrite), ErrReplyRefused},
+		{"Markers", markers, mpa.ErrMarkersRefused},
+		{"neither", func(*setup) {}, nil},
+	} {
+		s := open(t, asResponder, c.change)
+		s.receives(RecvWR{ID: 1})
+		s.finishes()
+		s.completes(flushed(1, WCRecv))
+		if got := s.q.Cause().Err; !errors.Is(got, c.want) || (c.want == nil) != (got == nil) {
+			t.Errorf("%s: the cause is %v, want %v", c.name, got, c.want)
+		}
+		if errors.Is(s.q.Cause().Err, ErrReplyRefused) != (c.want != nil) || s.st.killed != (c.want != nil) {
+			t.Errorf("%s: the cause is %v, reset %v", c.name, s.q.Cause().Err, s.st.killed)
+		}
+
+		s = open(t, asResponder, withRTR(mpa.RTRWrite))
+		s.gets(write(1, 0, nil))
+		s.finishes()
+		s.is(Idle)
+	}
+}
+
 // Posted behind our FIN, and before the machine has looked, the peer's FIN
 // comes: that work was never under way, so the close is in good order.
 func TestPostBetweenTheFINs(t *testing.T) {

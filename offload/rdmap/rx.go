@@ -279,12 +279,28 @@ func (q *QP) peerClosed(s stream.Stream) {
 	case !q.alive():
 	case q.rx.Partial(s) || q.sends.Begun() || q.writing:
 		q.lose(s, ErrTruncated)
+	case q.replyRefused() != nil:
+		q.lose(s, q.replyRefused())
 	case !q.orq.empty() || !q.sq.empty() && !q.weShut:
 		q.lose(s, ErrPeerClosed)
 	default: // Responses that we owe may still leave
 		q.move(evClosing)
 		q.flushReceives()
 	}
+}
+
+// replyRefused is what it means that an initiator has closed which has not said
+// anything: nil where it need not have, or where we wanted to close as well.
+func (q *QP) replyRefused() error {
+	switch {
+	case q.open || q.wantClose.Load():
+		return nil
+	case q.agree.ReceiveMarkers:
+		return errMarkersRefused
+	case q.agree.RTR != mpa.NoRTR:
+		return ErrReplyRefused
+	}
+	return nil
 }
 
 // alive reports whether the QP is connected and in good order.

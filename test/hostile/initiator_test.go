@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/offload/mpa"
+	"github.com/stag-rdma/stag/offload/rdmap"
 	"github.com/stag-rdma/stag/offload/wire"
 	"github.com/stag-rdma/stag/rdma"
 	"github.com/stag-rdma/stag/test/rawpeer"
@@ -173,6 +174,62 @@ func TestRejected(t *testing.T) {
 			v.Error(err)
 		}
 		v.closeUnused()
+	})
+}
+
+// A peer that has no Markers, and says no when it is asked for them, as Linux
+// siw does, can be dialled without by the same QP.
+func TestMarkersRefused(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		v := newVictim(r)
+		p := usualParams
+		p.Markers = true
+		_, err := v.call(p, func(request rawpeer.Frame) []byte {
+			if request.Flags&rawpeer.Markers == 0 {
+				v.Errorf("%v asks for no Markers", request)
+			}
+			refusal := rawpeer.Reply(request.Flags&^rawpeer.Markers|rawpeer.Reject, 2, rawpeer.Block(0, 0)...)
+			v.must(v.peer.Octets(refusal.Bytes()))
+			v.must(v.peer.Conn.CloseWrite())
+			return nil
+		})
+		var e *mpa.Rejected
+		if !errors.Is(err, rdma.ErrMarkersRefused) || !errors.As(err, &e) {
+			v.Errorf("Dial returns %v", err)
+		}
+		p.Markers = false
+		_, err = v.call(p, replies(usualReply.Bytes()))
+		v.must(err)
+		v.closeCalled()
+	})
+}
+
+// An initiator that does not want our Reply closes, and tells nobody why.
+func TestReplyRefused(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		markers := usualParams
+		markers.Markers = true
+		p2p := rawpeer.Request(rawpeer.CRC|rawpeer.Enhanced, 2, rawpeer.Block(rawpeer.PeerToPeer|4, rawpeer.RTRWrite|4)...)
+		for _, c := range []struct {
+			name    string
+			request rawpeer.Frame
+			p       rdma.ConnParams
+			want    error
+		}{
+			{"Markers", usual, markers, rdma.ErrMarkersRefused},
+			{"RTR", p2p, usualParams, rdmap.ErrReplyRefused},
+		} {
+			r.TB.(*testing.T).Run(c.name, func(t *testing.T) {
+				v := newVictim(r.with(t))
+				v.accept(c.request, c.p)
+				v.must(v.peer.Conn.CloseWrite())
+				v.over()
+				v.lost(c.want)
+				v.completed(nil, flushed)
+				v.intact()
+				v.bury()
+			})
+		}
 	})
 }
 
