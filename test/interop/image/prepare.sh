@@ -17,15 +17,15 @@ cache=${STAG_INTEROP_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/stag-intero
 
 # What builds and runs the guest, and what runs in it.
 packages=(linux-headers-amd64 gcc make xz-utils kmod cpio qemu-system-x86 busybox-static
-	iproute2 ibverbs-providers rdmacm-utils perftest wireshark-common tshark)
+	iproute2 ethtool ibverbs-providers rdmacm-utils perftest wireshark-common tshark)
 
 # Modules in the order of their loading; siw is built here.
 modules=(virtio_pci virtio_net virtio_console crc32c_intel crc32c_generic libcrc32c configfs
-	ib_core ib_cm iw_cm rdma_cm ib_uverbs rdma_ucm sch_netem)
+	ib_core ib_cm iw_cm rdma_cm ib_uverbs rdma_ucm sch_netem sch_ingress cls_matchall act_mirred ifb)
 
 # Programs of the guest; their libraries come along. rping and perftest load
 # libgcc_s and the provider only when they run.
-programs=(/usr/bin/rping /usr/bin/ib_{write,read,send}_{bw,lat} /usr/bin/rdma /sbin/ip /sbin/tc
+programs=(/usr/bin/rping /usr/bin/ib_{write,read,send}_{bw,lat} /usr/bin/rdma /sbin/ip /sbin/tc /sbin/ethtool
 	/usr/lib/x86_64-linux-gnu/libibverbs/libsiw-rdmav34.so /lib/x86_64-linux-gnu/libgcc_s.so.1)
 
 say() { echo "prepare: $*" >&2; }

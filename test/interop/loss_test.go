@@ -1,0 +1,72 @@
+//go:build interop
+
+package interop
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// bad is what netem does to a direction of the guest's cable: of 100 packets it
+// loses 3, and lets 2 overtake those that it holds back for a millisecond.
+const bad = "loss 3% delay 1ms reorder 2%"
+
+// tc, ip and ethtool of the guest; its shell has others of these names, or none.
+const (
+	tc      = "/sbin/tc"
+	ip      = "/sbin/ip"
+	ethtool = "/sbin/ethtool"
+)
+
+// spoil makes both directions bad for as long as the row runs. What comes in has
+// to take the way through a device of its own, packet by packet.
+func (r *rig) spoil() {
+	r.Helper()
+	r.Cleanup(func() {
+		if r.guest.alive() {
+			r.inGuest(tc + " qdisc del dev eth0 root; " + tc + " qdisc del dev eth0 ingress; " + tc + " qdisc del dev ifb0 root")
+		}
+	})
+	r.inGuest(ethtool + " -K eth0 gro off")
+	r.inGuest(tc + " qdisc add dev eth0 root netem " + bad)
+	r.inGuest(ip + " link set ifb0 up && " + tc + " qdisc add dev ifb0 root netem " + bad)
+	r.inGuest(tc + " qdisc add dev eth0 ingress && " + tc + " filter add dev eth0 ingress matchall action mirred egress redirect dev ifb0")
+}
+
+// spoiled demands that both directions have lost something.
+func (r *rig) spoiled() {
+	r.Helper()
+	for _, device := range []string{"eth0", "ifb0"} {
+		said := r.inGuest(tc + " -s qdisc show dev " + device + " root")
+		r.Log(strings.TrimSpace(said))
+		var octets, packets, lost int
+		_, said, _ = strings.Cut(said, "Sent ")
+		if n, err := fmt.Sscanf(said, "%d bytes %d pkt (dropped %d,", &octets, &packets, &lost); n != 3 || lost == 0 {
+			r.Errorf("%s: netem has lost %d of %d packets (%v): that proves nothing", device, lost, packets, err)
+		}
+	}
+}
+
+// TestLoss: rping's exchange, of Sends, Reads and Writes, on a bad cable. Who
+// began compares every octet.
+func TestLoss(t *testing.T) {
+	for _, p := range []pings{{ipv4, 30, rpingMost}, {ipv6, 20, rpingMost}, {ipv4, 100, 64}} {
+		row(t, p.String()+", our client", p.about("rping -s"), func(r *rig) {
+			server := r.serveInGuest(rpingPort, fmt.Sprintf("rping -s -a %v -S %d", p.guest, rpingMost))
+			r.spoil()
+			r.pings(p)
+			r.rpingServed(server)
+			r.spoiled()
+		})
+		row(t, p.String()+", our server", p.about("rping -c"), func(r *rig) {
+			server := r.serves(r.stag("ping", "-s", "-i", r.port(), "-V", "--json"), "listening on")
+			r.spoil()
+			r.ended(r.startInGuest(fmt.Sprintf("rping -c -a %v -C %d -S %d -V", p.our, p.rounds, p.size)))
+			var got pinged
+			r.succeeds(server, &got)
+			r.whole(p, got)
+			r.spoiled()
+		})
+	}
+}
