@@ -18,6 +18,7 @@ import (
 type badReply struct {
 	name      string
 	p2p       bool // the Request offers RTR messages
+	old       bool // the Request is of revision 1
 	sends     []byte
 	then      ending
 	is        func(error) bool // about Dial's error; nil: any will do
@@ -65,6 +66,10 @@ func badReplies() []badReply {
 		{name: "revision 0", sends: reply(all, 0, rawpeer.Block(4, 4)...), is: frame},
 		{name: "revision 1", sends: reply(rawpeer.CRC, 1), is: frame},
 		{name: "revision 3", sends: reply(all, 3, rawpeer.Block(4, 4)...), is: frame},
+		{name: "revision 2 to revision 1", old: true, sends: good, is: frame},
+		{name: "revision 2 without a block to revision 1", old: true, sends: reply(rawpeer.CRC, 2), is: frame},
+		{name: "revision 0 to revision 1", old: true, sends: reply(rawpeer.CRC, 0), is: frame},
+		{name: "all bits of the block, peer-to-peer unasked", sends: block(0xffff, 0xffff), is: isMismatch(mpa.CodeNoRTR), terminate: "2/0/07"},
 		{name: "no Enhanced block", sends: reply(rawpeer.CRC, 2), is: frame},
 		{name: "no room for the Enhanced block", sends: reply(all, 2, 0, 4, 0), is: frame},
 		{name: "more Reads than we serve", sends: block(4, 5), is: isMismatch(mpa.CodeInsufficientIRD), terminate: "2/0/06"},
@@ -87,6 +92,9 @@ func (c badReply) run(r *rig) {
 	v := newVictim(r)
 	params := usualParams
 	params.NoPeerToPeer, params.Timeout = !c.p2p, silence
+	if c.old {
+		params.Revision = 1
+	}
 	_, err := v.call(params, func(rawpeer.Frame) []byte {
 		if c.sends != nil {
 			v.peer.Octets(c.sends)
@@ -256,6 +264,7 @@ func goodReplies() []goodReply {
 		{"fewer", plain, block(2, 1), 4, 2, nil},
 		{"none", plain, block(0, 0), 4, 0, nil},
 		{"0x3fff", plain, block(0x3fff, 0x3fff), 4, 6, nil},
+		{"all bits of the block", both, block(0xffff, 0xffff), 4, 6, rawpeer.Write(0, 0, nil)},
 		{"private data", plain, rawpeer.Reply(all, 2, append(rawpeer.Block(6, 4), make([]byte, 508)...)...), 4, 6, nil},
 		{"reserved bits", plain, rawpeer.Reply(all|0xf, 2, rawpeer.Block(6, 4)...), 4, 6, nil},
 		{"revision 1", old, rawpeer.Reply(rawpeer.CRC, 1), 4, 6, nil},

@@ -206,6 +206,8 @@ func goodRequests() []goodRequest {
 		{"no CRC wanted", rawpeer.Request(rawpeer.Enhanced, 2, enhanced(4, 4)...), depth(3, 5), rawpeer.Reply(all, 2, enhanced(3, 4)...), 3, 4, nil, nil},
 		{"depth 0", rawpeer.Request(all, 2, enhanced(0, 0)...), depth(3, 5), rawpeer.Reply(all, 2, enhanced(3, 0)...), 3, 0, nil, nil},
 		{"depth 0x3fff", rawpeer.Request(all, 2, enhanced(0x3fff, 0x3fff)...), depth(3, 5), rawpeer.Reply(all, 2, enhanced(0x3fff, 0x3fff)...), 3, 5, nil, nil},
+		{"all bits of the block", rawpeer.Request(all, 2, rawpeer.Block(0xffff, 0xffff)...), depth(3, 5),
+			rawpeer.Reply(all, 2, p2p(0x3fff, rawpeer.RTRWrite|0x3fff)...), 3, 5, rawpeer.Write(1, 0, nil), nil},
 		{"depth 0x3ffe", rawpeer.Request(all, 2, enhanced(0x3ffe, 0x3ffe)...), depth(3, 5), rawpeer.Reply(all, 2, enhanced(3, 5)...), 3, 5, nil, nil},
 		{"RTR bits without A", rawpeer.Request(all, 2, rawpeer.Block(rawpeer.RTRSend|4, rawpeer.RTRWrite|rawpeer.RTRRead|4)...), depth(3, 5),
 			rawpeer.Reply(all, 2, enhanced(3, 4)...), 3, 4, nil, nil},
