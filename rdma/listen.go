@@ -211,11 +211,13 @@ const acceptAgain = 50 * time.Millisecond
 
 // admitAll accepts peers, and talks to each in a goroutine of its own.
 func (l *Listener) admitAll() {
-	for {
+	for number := uint64(1); ; {
 		c, err := l.l.AcceptTCP()
 		switch {
 		case err == nil && l.admit(c):
-			l.running.Go(func() { l.greet(c) })
+			mine := number
+			number++
+			l.running.Go(func() { l.greet(c, mine) })
 		case err == nil:
 			c.Close()
 			return
@@ -256,13 +258,14 @@ func (l *Listener) dismiss(c *net.TCPConn) {
 }
 
 // greet reads a peer's Request and gives it to Accept.
-func (l *Listener) greet(c *net.TCPConn) {
+func (l *Listener) greet(c *net.TCPConn, number uint64) {
 	r, err := l.request(c)
 	l.dismiss(c)
 	if err != nil {
 		l.refuse(c, err)
 		return
 	}
+	r.number = number
 	select {
 	case l.ready <- r:
 		l.count.requests.Add(1)

@@ -51,6 +51,28 @@ func (r *rig) soundRequest() []byte {
 	return b
 }
 
+// TestListenerNumbersPeers: by when they connected, however late their Requests.
+func TestListenerNumbersPeers(t *testing.T) {
+	r := newLoopback(t)
+	p := r.peersOf(ListenConfig{})
+	first := p.send(nil)
+	r.eventually("the first is there", func() bool { p.l.mu.Lock(); defer p.l.mu.Unlock(); return len(p.l.talking) == 1 })
+	second := p.send(r.soundRequest())
+	next := func(number uint64, c net.Conn) {
+		t.Helper()
+		req, err := p.l.Accept(r.ctx())
+		r.must(err)
+		if got := req.Peer(); got.Number != number || got.Remote.String() != c.LocalAddr().String() {
+			t.Errorf("%+v, want number %d", got, number)
+		}
+		r.check(req.Close())
+	}
+	next(2, second)
+	_, err := first.Write(r.soundRequest())
+	r.must(err)
+	next(1, first)
+}
+
 func TestListenerMalformedPeers(t *testing.T) {
 	r := newLoopback(t)
 	p := r.peersOf(ListenConfig{})

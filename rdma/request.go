@@ -18,6 +18,7 @@ type ConnRequest struct {
 	r mpa.Request
 
 	local, remote netip.AddrPort
+	number        uint64 // of the Listener's TCP connections, from 1
 
 	mu       sync.Mutex
 	answered bool
@@ -26,9 +27,13 @@ type ConnRequest struct {
 // Peer is who asks, and what for.
 type Peer struct {
 	Local, Remote netip.AddrPort
-	Revision      int  // of MPA
-	CRC, Markers  bool // it wants the CRC, or Markers from us
-	PeerToPeer    bool // it will show us when we may send (RFC 6581)
+	// Number is the how manieth of the Listener's peers it is, by when its TCP
+	// connection was made. Requests of peers that come at the same time may be
+	// given to Accept in another order.
+	Number       uint64
+	Revision     int  // of MPA
+	CRC, Markers bool // it wants the CRC, or Markers from us
+	PeerToPeer   bool // it will show us when we may send (RFC 6581)
 	// Depths says that the peer gives read depths: how many Reads of ours it
 	// serves at a time (IRD) and how many it wants to have under way (ORD), as
 	// sent: 16383 leaves it to the applications.
@@ -39,7 +44,7 @@ type Peer struct {
 // Peer is who asks, and what for.
 func (r *ConnRequest) Peer() Peer {
 	return Peer{
-		Local: r.local, Remote: r.remote,
+		Local: r.local, Remote: r.remote, Number: r.number,
 		Revision: int(r.r.Revision), CRC: r.r.CRC, Markers: r.r.Markers,
 		PeerToPeer: r.r.PeerToPeer, Depths: r.r.Enhanced, IRD: int(r.r.IRD), ORD: int(r.r.ORD),
 	}
