@@ -14,6 +14,7 @@ const (
 	maxDepth      = 4096
 	maxModeration = 1024
 	maxSamples    = 10_000_000 // with Unsorted
+	maxIterations = 1 << 40
 )
 
 // Moderation as perftest has it: so many messages to a completion, or as many as
@@ -86,7 +87,7 @@ func (o Options) checkTime() error {
 	switch {
 	case byClock && (o.Duration < 10*time.Millisecond || o.Duration > 1e6*time.Second):
 		return fmt.Errorf("-D %v: choose 0.01 to 1000000 seconds", o.Duration.Seconds())
-	case !byClock && (o.Iterations < 1 || o.Iterations > 1<<40):
+	case !byClock && (o.Iterations < 1 || o.Iterations > maxIterations):
 		return fmt.Errorf("-n %d: choose 1 to 2^40", o.Iterations)
 	case o.Margin < 0:
 		return fmt.Errorf("-f %v: choose 0 or more seconds", o.Margin.Seconds())

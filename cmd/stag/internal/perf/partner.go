@@ -1,9 +1,11 @@
 package perf
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -20,8 +22,10 @@ type partner struct {
 	version perftest.Version // of the peer
 	page    int              // octets, the larger of both ends'
 	line    int
+	first   perftest.Dest // of our QP 0, when all are connected
 
-	asked atomic.Bool // the client has said that it is done with the size
+	aborted atomic.Bool // we have ended the connections of the QPs
+	asked   atomic.Bool // the client has said that it is done with the size
 
 	// All QPs have one PD and share the regions: which of them is which is known
 	// only by the order in which they were connected.
@@ -63,9 +67,10 @@ func (s *session) runPartner(ctx context.Context) (err error) {
 	return p.printEnd()
 }
 
-// why is err, or what ended a connection if that led to it: it says more.
+// why is err, or what ended a QP's connection if the control connection was all
+// that err knows of: the peer leaves when something has happened there.
 func (p *partner) why(err error) error {
-	if err == nil || p.interrupted() {
+	if !errors.Is(err, errLeft) || p.aborted.Load() || p.interrupted() {
 		return err
 	}
 	for _, x := range p.strands {
@@ -91,7 +96,7 @@ func (p *partner) meet(ctx context.Context) (err error) {
 	if p.control, err = p.newControl(); err != nil {
 		return err
 	}
-	if err := p.connect(ctx, l, p.control.qp, rdma.ConnParams{}); err != nil {
+	if _, err := p.connect(ctx, l, p.control.qp, rdma.ConnParams{}); err != nil {
 		return err
 	}
 	if err := p.agree(ctx); err != nil {
@@ -104,26 +109,37 @@ func (p *partner) meet(ctx context.Context) (err error) {
 		return err
 	}
 	for _, x := range p.strands {
-		if err := p.connect(ctx, l, x.qp, x.params()); err != nil {
+		if x.arrival, err = p.connect(ctx, l, x.qp, x.params()); err != nil {
 			return err
 		}
 	}
+	p.sort()
 	return p.sync(ctx)
 }
 
-// connect dials, or accepts from l, the next connection.
-func (p *partner) connect(ctx context.Context, l *rdma.Listener, qp *rdma.QP, params rdma.ConnParams) error {
+// sort numbers the QPs in the order in which the client has connected its own:
+// it makes all connections at the same time.
+func (p *partner) sort() {
+	slices.SortStableFunc(p.strands, func(a, b *strand) int { return cmp.Compare(a.arrival, b.arrival) })
+	for i, x := range p.strands {
+		x.index = i
+	}
+}
+
+// connect dials, or accepts from l, the next connection. The number is the
+// client's of it, at the server.
+func (p *partner) connect(ctx context.Context, l *rdma.Listener, qp *rdma.QP, params rdma.ConnParams) (number uint64, err error) {
 	if !p.serves() {
-		return p.dial(ctx, qp, params)
+		return 0, p.dial(ctx, qp, params)
 	}
 	r, err := l.Accept(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if len(r.PrivateData()) > 0 {
-		return errors.Join(errNotPerftest, r.Reject(nil))
+		return 0, errors.Join(errNotPerftest, r.Reject(nil))
 	}
-	return r.Accept(ctx, qp, params)
+	return r.Peer().Number, r.Accept(ctx, qp, params)
 }
 
 var errNotPerftest = errors.New("the client is not perftest: is it stag perf without --perftest?")
@@ -157,9 +173,10 @@ func (p *partner) agree(ctx context.Context) error {
 	return perftest.CheckMTU(b)
 }
 
-// sync is a Dest each way that only says that its sender has come so far.
+// sync is a Dest each way that only says that its sender has come so far. It is
+// that of QP 0, once there is one.
 func (p *partner) sync(ctx context.Context) error {
-	_, err := p.announce(ctx, perftest.Dest{})
+	_, err := p.announce(ctx, p.first)
 	return err
 }
 
@@ -193,6 +210,7 @@ func (p *partner) announceAll(ctx context.Context) error {
 			x.theirs = d
 		}
 	}
+	p.first = p.strands[0].dest()
 	return nil
 }
 
@@ -228,12 +246,15 @@ func (p *partner) swapReports(ctx context.Context, b Bandwidth) (theirs perftest
 
 // reported is what a peer's report says. It has no time; the message rate and
 // the number of messages do.
-func reported(r perftest.Report) Bandwidth {
+func reported(r perftest.Report) (Bandwidth, error) {
+	if r.Size < 1 || r.Size > MaxSize || r.Iterations < 1 || r.Iterations > maxIterations {
+		return Bandwidth{}, fmt.Errorf("the peer reports %d messages of %d octets: is it perftest, and the same test?", r.Iterations, r.Size)
+	}
 	b := Bandwidth{Size: int(r.Size), Iterations: r.Iterations, PeakGbps: r.PeakGbps(), Gbps: r.Gbps(), Mpps: r.Mpps}
 	if r.Mpps > 0 {
 		b.Seconds = float64(r.Iterations) / (r.Mpps * 1e6)
 	}
-	return b
+	return b, nil
 }
 
 // describe adds what the connections say.

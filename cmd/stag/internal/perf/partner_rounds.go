@@ -35,7 +35,11 @@ func (p *partner) rounds(ctx context.Context) error {
 		return err
 	}
 	if p.serves() {
-		if err := p.foundBandwidth(reported(theirs)); err != nil {
+		b, err := reported(theirs)
+		if err == nil {
+			err = p.foundBandwidth(b)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -77,8 +81,8 @@ func (p *partner) measure(ctx context.Context, size int) (b Bandwidth, err error
 	if b.Iterations == 0 {
 		return b, fmt.Errorf("no message of %d octets was completed between the margins: choose a longer -D, or a smaller -f", size)
 	}
-	whole := b
-	if whole, err = p.settle(ctx, b); err != nil {
+	whole, err := p.settle(ctx, b)
+	if err != nil {
 		return b, err
 	}
 	return b, p.foundBandwidth(whole)
@@ -94,11 +98,15 @@ func (p *partner) settle(ctx context.Context, b Bandwidth) (Bandwidth, error) {
 		}
 	}
 	if p.Both {
-		theirs, err := p.swapReports(ctx, b)
+		report, err := p.swapReports(ctx, b)
 		if err != nil {
 			return b, err
 		}
-		b.add(reported(theirs))
+		theirs, err := reported(report)
+		if err != nil {
+			return b, err
+		}
+		b.add(theirs)
 	}
 	if p.All && sends {
 		return b, p.sync(ctx)
@@ -178,6 +186,7 @@ func (p *partner) every(do func(*strand) error) error {
 		go func() {
 			err := do(x)
 			if err != nil {
+				p.aborted.Store(true)
 				for _, other := range p.strands {
 					other.qp.Abort()
 				}

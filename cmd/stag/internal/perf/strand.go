@@ -14,12 +14,13 @@ import (
 // strand is a QP of a partner's test. One goroutine at a time uses it.
 type strand struct {
 	*partner
-	index  int
-	cq     *rdma.CQ
-	qp     *rdma.QP
-	theirs perftest.Dest
-	again  []rdma.RecvWR // receives that have been used
-	wrs    []rdma.SendWR // of one call
+	index   int
+	arrival uint64 // at the server: the number of its connection
+	cq      *rdma.CQ
+	qp      *rdma.QP
+	theirs  perftest.Dest
+	again   []rdma.RecvWR // receives that have been used
+	wrs     []rdma.SendWR // of one call
 	strandProgress
 }
 
@@ -145,7 +146,7 @@ func (x *strand) params() (p rdma.ConnParams) {
 
 // dest is what the peer must know.
 func (x *strand) dest() perftest.Dest {
-	d := perftest.Dest{QPN: x.qp.Number(), Key: uint32(x.in.RKey()), Address: x.in.Addr() + uint64(x.index*x.area(x.page))}
+	d := perftest.Dest{OutReads: 1, QPN: x.qp.Number(), Key: uint32(x.in.RKey()), Address: x.in.Addr() + uint64(x.index*x.area(x.page))}
 	switch x.Test.op() {
 	case rdma.WRRead:
 		d.OutReads = mostReads
