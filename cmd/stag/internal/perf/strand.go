@@ -119,7 +119,8 @@ func (o Options) strandReceives() int {
 
 // receive is a receive. All have the same memory: what comes is not looked at.
 func (x *strand) receive() rdma.RecvWR {
-	return rdma.RecvWR{SGL: []rdma.SGE{x.in.SGE(x.index*x.area(x.page), x.largest())}}
+	n := x.area(x.page)
+	return rdma.RecvWR{SGL: []rdma.SGE{x.in.SGE(x.index*n, n)}}
 }
 
 // repost posts the receives that have been used.
