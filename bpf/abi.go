@@ -3,6 +3,7 @@ package bpf
 import (
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"net/netip"
 
 	"github.com/cilium/ebpf"
@@ -102,6 +103,9 @@ func (f FlowID) Index() uint32 { return uint32(f) & (1<<FlowIndexBits - 1) }
 
 // Generation tells users of the same slot apart.
 func (f FlowID) Generation() uint32 { return uint32(f) >> FlowIndexBits }
+
+// LogValue is the id as the tools write it.
+func (f FlowID) LogValue() slog.Value { return slog.StringValue(fmt.Sprintf("%#x", uint32(f))) }
 
 // NoOwner is the Owner of a flow that no queue's engine owns yet.
 const NoOwner uint16 = 0xffff

@@ -179,6 +179,9 @@ func TestFlowID(t *testing.T) {
 	if id != 0x123abcde || id.Index() != 0xabcde || id.Generation() != 0x123 {
 		t.Errorf("%#x: index %#x generation %#x", uint32(id), id.Index(), id.Generation())
 	}
+	if text := id.LogValue().String(); text != "0x123abcde" {
+		t.Errorf("a log has it as %q", text)
+	}
 	if wrapped := NewFlowID(1<<20|5, 1<<12|7); wrapped.Index() != 5 || wrapped.Generation() != 7 {
 		t.Errorf("index %d generation %d, want 5 and 7", wrapped.Index(), wrapped.Generation())
 	}

@@ -115,6 +115,8 @@ func (a *Adapter) Capture(ctx context.Context, filter report.Filter, f func(repo
 		return fmt.Errorf("capture: %w", err)
 	}
 	defer c.end()
+	a.log.Debug("capture begun", "queues", len(c.queues), "filter", filter)
+	defer func() { a.log.Debug("capture ended", "lost", c.lost) }()
 	if err := f(report.Batch{}); err != nil {
 		return err
 	}

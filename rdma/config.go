@@ -64,7 +64,8 @@ type Config struct {
 	// directory for temporary files, and fails where it cannot.
 	NoControl bool
 
-	// Log gets a line when an object is born or dies. nil: no log.
+	// Log gets a line when an object is born or dies, and at its debug level the
+	// steps of it, and who asks at the control socket. nil: no log.
 	Log *slog.Logger
 }
 

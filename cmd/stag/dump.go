@@ -133,8 +133,8 @@ func checkDump(cmd *cobra.Command, o *dump.Options, p dumpFlags) (err error) {
 }
 
 func runDump(cmd *cobra.Command, o dump.Options) error {
-	o.Out, o.Notes = os.Stdout, os.Stderr
 	ctx := cmd.Context()
+	o.Out, o.Notes, o.Log = os.Stdout, os.Stderr, logger(ctx)
 	err := dump.Run(ctx, o)
 	switch {
 	case errors.Is(err, dump.ErrEngineGone):

@@ -264,11 +264,11 @@ func TestDumpRefused(t *testing.T) {
 		}
 		return cmd
 	}
-	one(run(t, asGuest()), "no engine runs that this user may look into")
+	one(run(t, asGuest()), "no engine runs for this user")
 	one(run(t, asGuest("-p", "1")), "process 1 has no adapter")
 	kept := filepath.Join(h.dir, "kept")
 	must(t, os.WriteFile(kept, []byte("x"), 0o666))
-	one(run(t, asGuest("-w", kept)), "no engine runs that this user may look into")
+	one(run(t, asGuest("-w", kept)), "no engine runs for this user")
 	if text, err := os.ReadFile(kept); string(text) != "x" {
 		t.Errorf("the file has become %q, %v, although there was nothing to capture", text, err)
 	}

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/rdma/control"
 )
 
 // TestVerbose: -v logs what is born and dies to standard error, before and
@@ -24,6 +28,38 @@ func TestVerbose(t *testing.T) {
 		}
 		if strings.Contains(r.stdout, "level=") || strings.Contains(r.stderr, "level=DEBUG") {
 			t.Errorf("%q printed %s, and logged %s", args, r.stdout, r.stderr)
+		}
+	}
+}
+
+// TestVeryVerbose: with -vv an expert reads the steps of opening an interface, of
+// a take-over, and who asks at the control socket; with -v none of them.
+func TestVeryVerbose(t *testing.T) {
+	for flag, want := range map[string]int{"-v": 0, "-vv": 1} {
+		e := perfAcrossPair(t, "write_bw", "-n", "10", "-s", "64", flag)
+		show := run(t, command(t, "show", "devices", "-p", fmt.Sprint(e.server.cmd.Process.Pid), flag))
+		show.ends(t, 0)
+		r := e.call()
+		r.ends(t, 0)
+		if code := e.server.rest(); code != 0 {
+			t.Fatalf("the server's exit code is %d: %q", code, e.server.said)
+		}
+		for what, in := range map[string]string{
+			`level=DEBUG msg="queue claimed" link=` + e.pair.Ends[pair.A].Name + " queue=0": r.stderr,
+			`level=DEBUG msg="program is there"`:                                            r.stderr,
+			`level=DEBUG msg="socket bound"`:                                                r.stderr,
+			`level=DEBUG msg="control socket opened" path=` + control.Dir():                 r.stderr,
+			`level=DEBUG msg="take-over: way found"`:                                        r.stderr,
+			`level=DEBUG msg="take-over: state installed" flow=0x100000`:                    r.stderr,
+			`level=DEBUG msg="engine asked" socket=`:                                        show.stderr,
+			`level=DEBUG msg="control socket: asked" path=/v1/report query="" pid=`:         strings.Join(e.server.said, "\n"),
+		} {
+			if n := strings.Count(in, what); n != want {
+				t.Errorf("%s: %s is there %d times, want %d:\n%s", flag, what, n, want, in)
+			}
+		}
+		if !strings.Contains(r.stderr, `level=INFO msg="flow taken over" flow=0x100000`) {
+			t.Errorf("%s: no take-over in %s", flag, r.stderr)
 		}
 	}
 }

@@ -47,7 +47,8 @@ type Config struct {
 	// back. It must not block. nil: nobody is told.
 	Carrier func(up bool)
 
-	// Log gets a line when an object is born or dies. nil: no log.
+	// Log gets a line when an object is born or dies, and at its debug level the
+	// steps of it. nil: no log.
 	Log *slog.Logger
 }
 

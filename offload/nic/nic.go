@@ -111,6 +111,7 @@ func (n *NIC) claim() error {
 			return err
 		}
 		n.undo.add(c.Close)
+		n.log.Debug("queue claimed", "link", n.link.Port, "queue", q)
 	}
 	return nil
 }
@@ -131,6 +132,7 @@ func (n *NIC) attach() (err error) {
 		return err
 	}
 	n.undo.add(n.steer.Close)
+	n.log.Debug("program is there", "link", n.link.Port, "program", n.steer.ProgID(), "mode", n.steer.Mode().String(), "room for flows", n.steer.MaxFlows())
 	return n.makeRoom()
 }
 
@@ -206,6 +208,7 @@ func (n *NIC) openQueues() error {
 		if err := n.steer.SetSocket(i, q.FD()); err != nil {
 			return err
 		}
+		n.log.Debug("socket bound", "link", n.link.Port, "queue", i, "frame size", qc.FrameSize)
 	}
 	return nil
 }

@@ -114,6 +114,7 @@ func (n *NIC) prepare(ctx context.Context, tuple handoff.Tuple, ulp stream.ULP, 
 	if err := n.keep(route); err != nil {
 		return nil, err
 	}
+	n.log.Debug("take-over: way found", "key", key, "next hop", route.NextHop, "mac", wire.MAC(route.DstMAC))
 	f := &Flow{nic: n, key: key, ulp: ulp, route: route, done: make(chan struct{})}
 	return &takeover{ctx: context.WithoutCancel(ctx), nic: n, flow: f, opts: o, tuple: tuple}, nil
 }
@@ -157,6 +158,7 @@ func (t *takeover) Unpark() {
 		t.nic.log.Error("flow entry not deleted", "key", t.flow.key, "err", err)
 	}
 	t.forget()
+	t.nic.log.Debug("take-over: given up, segments go to the kernel again", "flow", t.flow.id, "key", t.flow.key)
 }
 
 // forget takes the flow out of every engine and of the directory.
@@ -202,6 +204,8 @@ func (t *takeover) Install(st tcp.State, p *handoff.Placeholder) error {
 	if err := n.steer.Update(f.key, t.entry(bpf.Live, f.engine.Queue())); err != nil {
 		n.log.Error("flow entry not updated", "key", f.key, "err", err)
 	}
+	n.log.Debug("take-over: state installed", "flow", f.id, "key", f.key, // only now: a log can take its time
+		"snd_una", uint32(st.SndUna), "snd_nxt", uint32(st.SndNxt), "rcv_nxt", uint32(st.RcvNxt), "mss", st.MSS, "unacked", f.inherited.Unacked)
 	return nil
 }
 

@@ -45,7 +45,8 @@ type Server struct {
 }
 
 // Serve answers for source at path until Close. A socket there that nobody
-// listens at is taken over. log gets a line for each caller that is refused.
+// listens at is taken over. log gets a line for each caller that is refused, and
+// at its debug level for each that is answered.
 func Serve(path string, source Source, log *slog.Logger) (*Server, error) {
 	l, err := listen(path)
 	if err != nil {
@@ -65,6 +66,7 @@ func Serve(path string, source Source, log *slog.Logger) (*Server, error) {
 		ConnState:         s.callers.note,
 		ErrorLog:          slogger(log),
 	}
+	log.Debug("control socket opened", "path", path)
 	go func() {
 		defer close(s.done)
 		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -101,7 +103,7 @@ func private(_, _ string, c syscall.RawConn) error {
 }
 
 // grace is how long Close lets answers that have begun come to their end.
-const grace = 250 * time.Millisecond
+var grace = 250 * time.Millisecond
 
 // Close removes the socket, ends every answer, in good order where the caller
 // takes it, and returns when nothing of the server runs any more. It may be
@@ -140,6 +142,7 @@ func (s *Server) allowed(next http.Handler) http.Handler {
 			http.Error(w, fmt.Sprintf("only root and user %d may look into this engine", os.Geteuid()), http.StatusForbidden)
 			return
 		}
+		s.log.Debug("control socket: asked", "path", r.URL.Path, "query", r.URL.RawQuery, "pid", cred.Pid, "user", cred.Uid)
 		w.Header().Set(schemaHeader, strconv.Itoa(report.Schema))
 		next.ServeHTTP(w, r)
 	})

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -43,7 +44,8 @@ type Options struct {
 	JSON    bool   // lines are JSON
 
 	Out   *os.File
-	Notes io.Writer // gets a line for each thing worth knowing
+	Notes io.Writer    // gets a line for each thing worth knowing
+	Log   *slog.Logger // what else there is to know; nil: nobody wants to
 }
 
 // filter is what an engine is asked for: at least the headers, which say what

@@ -63,7 +63,7 @@ func find(ctx context.Context, o Options) (sources []*source, err error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := engines.Ask(ctx, engines.Asking{PID: o.PID})
+	answer, err := engines.Ask(ctx, engines.Asking{PID: o.PID, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func (r refusals) err(o Options) error {
 	case len(r.failed) > 0:
 		return oneLine(r.failed)
 	}
-	return errors.New("no engine runs that this user may look into: root may look into any, others into their own")
+	return errors.New(engines.None())
 }
 
 // oneLine says what several have said.

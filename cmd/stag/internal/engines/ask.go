@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -63,7 +64,7 @@ type Failure struct {
 // Asking says whom to ask.
 type Asking struct {
 	PID int          // one process; 0: all, and the pins
-	Log *slog.Logger // gets why pins cannot be seen; nil: nobody does
+	Log *slog.Logger // gets who was asked, and why pins cannot be seen; nil: nobody does
 }
 
 // ErrSilent is why an engine that does not answer in time is left out.
@@ -80,9 +81,11 @@ func Ask(ctx context.Context, a Asking) (Answer, error) {
 	if ctx.Err() != nil {
 		return Answer{}, context.Cause(ctx)
 	}
+	log := cmp.Or(a.Log, slog.New(slog.DiscardHandler))
 	var r Answer
 	answered := map[int]bool{}
 	for i, e := range list {
+		log.Debug("engine asked", "socket", e.Path, "err", errs[i])
 		if errs[i] != nil {
 			r.Failed = append(r.Failed, Failure{e.PID, e.Adapter, errs[i]})
 			continue
@@ -91,9 +94,17 @@ func Ask(ctx context.Context, a Asking) (Answer, error) {
 		r.Sources = append(r.Sources, Source{Engine: reports[i]})
 	}
 	if a.PID == 0 {
-		r.addPins(answered, cmp.Or(a.Log, slog.New(slog.DiscardHandler)))
+		r.addPins(answered, log)
 	}
 	return r, nil
+}
+
+// None says that there is no engine, and what to do.
+func None() string {
+	if os.Geteuid() != 0 {
+		return "no engine runs for this user: start a program that calls rdma.Open, or run as root to see those of all users, and what is pinned"
+	}
+	return "no engine runs: start a program that calls rdma.Open, such as stag ping"
 }
 
 // Reports asks these at once, and waits as long as patience. Each has a report
