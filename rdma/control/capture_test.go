@@ -209,6 +209,9 @@ func TestSlowReader(t *testing.T) {
 // TestCloseEndsCaptures: who reads learns that it was the end, and not an
 // accident. Who does not read cannot keep the server, nor can who says nothing.
 func TestCloseEndsCaptures(t *testing.T) {
+	short := grace
+	t.Cleanup(func() { grace = short })
+	grace = patience // readers may be slow, here
 	e, server := serve(t, endless)
 	var wg sync.WaitGroup
 	begun := make(chan struct{}, 10)
@@ -233,6 +236,7 @@ func TestCloseEndsCaptures(t *testing.T) {
 	must(t, server.Close())
 	wg.Wait()
 
+	grace = short
 	e, server = serve(t, fake{capture: func(_ context.Context, _ report.Filter, f func(report.Batch) error) error {
 		return f(report.Batch{Packets: []report.Packet{{Data: make([]byte, 64<<20)}}}) // more than a socket takes
 	}})
