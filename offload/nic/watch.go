@@ -109,9 +109,9 @@ func (n *NIC) reroute() {
 		case f.move(r.DstMAC):
 			n.log.Info("next hop changed", "flow", f.id, "next hop", r.NextHop)
 		}
-		if err == nil {
-			n.keepFor(f)
-		}
+		// Also when nobody has answered yet: the kernel then goes on asking, and
+		// the answer is news. To ask took the entry out of its care.
+		n.keepFor(f)
 	}
 }
 
