@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 
 	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/loader"
@@ -150,7 +151,7 @@ func (s *socket) takeOver(ctx context.Context, qp *QP, words []byte) (err error)
 		o := nic.Options{Kind: bpf.KindRDMA, Queue: nic.AnyQueue, Parked: say}
 		l.flow, err = s.p.nic.Take(ctx, s.TCPConn, qp.m, o)
 	}
-	if errors.Is(err, handoff.ErrNotEstablished) {
+	if errors.Is(err, handoff.ErrNotEstablished) || errors.Is(err, syscall.ENOTCONN) {
 		return fmt.Errorf("the peer ended the connection before it was taken over: %w", err)
 	}
 	if err != nil {

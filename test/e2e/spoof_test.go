@@ -90,6 +90,7 @@ func TestSpoofedNear(t *testing.T) {
 			if o.on {
 				r.eventually("a timestamp of the peer", func() bool { return last.Load() != 0 })
 			}
+			r.eventually("our octets are acknowledged", func() bool { return r.info(x.flow).Queued == 0 })
 			info, ts := r.info(x.flow), last.Load()
 			f, cable := r.forgerOf(x, 2, o.on), r.injectFrom(theirs)
 			for range 20_000 {
