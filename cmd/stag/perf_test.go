@@ -150,17 +150,17 @@ func TestPerfByClock(t *testing.T) {
 		test, args      string
 		seconds, margin float64
 	}{
-		{"write_bw", "-D 0.2", 0.2, 0.05},
-		{"write_bw", "-D 0.2 -f 0 -Q 100 -s 64 --verify", 0.2, 0},
-		{"read_bw", "-D 0.4 -f 0.1 -Q 100 -s 64 -b --verify", 0.4, 0.1},
-		{"send_bw", "-D 0.4 -f 0.1 -l 9 -s 64 -q 2 -b --verify", 0.4, 0.1},
-		{"send_lat", "-D 0.4 -f 0.1", 0.4, 0.1},
+		{"write_bw", "-D 2", 2, 0.5}, // long enough for a machine with much else to do
+		{"write_bw", "-D 2 -f 0 -Q 100 -s 64 --verify", 2, 0},
+		{"read_bw", "-D 2 -f 0.1 -Q 100 -s 64 -b --verify", 2, 0.1},
+		{"send_bw", "-D 2 -f 0.1 -l 9 -s 64 -q 2 -b --verify", 2, 0.1},
+		{"send_lat", "-D 2 -f 0.1", 2, 0.1},
 	} {
 		t.Run(c.test+" "+c.args, func(t *testing.T) {
 			e := perfOnLoopback(t, c.test, strings.Fields(c.args)...)
 			answer := e.call("--json")
-			schema(t, "perf", answer.stdout)
 			r := decode[perf.Result](t, answer, 0)
+			schema(t, "perf", answer.stdout)
 			if code := e.server.rest(); code != 0 || r.Info.Seconds != c.seconds || r.Info.Margin != c.margin {
 				t.Errorf("exit code %d of the server, %+v", code, r)
 			}
