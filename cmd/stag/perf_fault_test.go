@@ -55,7 +55,7 @@ func (p perfPeers) cleared(t *testing.T) {
 func onEachPath(t *testing.T, f func(*testing.T, perf.Test, perfPeers)) {
 	for _, test := range perf.Tests {
 		t.Run("kernel/"+string(test), func(t *testing.T) {
-			t.Setenv("XDG_RUNTIME_DIR", t.TempDir()) // for what killed users leave
+			ownSockets(t) // for what killed users leave
 			p := inTheMiddle(t, perfOnLoopback(t, string(test), "-a", "-D", "0.5"))
 			f(t, test, p)
 			p.cleared(t)

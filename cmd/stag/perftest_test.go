@@ -161,7 +161,7 @@ func TestPerftestPeerGone(t *testing.T) {
 		for _, victim := range []string{"client", "server"} {
 			for _, how := range []os.Signal{os.Kill, os.Interrupt} {
 				t.Run(string(test)+"/"+victim+"/"+how.String(), func(t *testing.T) {
-					t.Setenv("XDG_RUNTIME_DIR", t.TempDir()) // for what killed users leave
+					ownSockets(t) // for what killed users leave
 					p := inTheMiddle(t, perfOnLoopback(t, string(test), "--perftest", "-a", "-n", "1000"))
 					dies, lives := p.client, p.server
 					if victim == "server" {

@@ -14,7 +14,7 @@ import (
 func TestPingPeerDies(t *testing.T) {
 	for _, victim := range []string{"client", "server"} {
 		t.Run("kernel/"+victim, func(t *testing.T) {
-			t.Setenv("XDG_RUNTIME_DIR", t.TempDir()) // for what killed users leave
+			ownSockets(t) // for what killed users leave
 			port := freePort(t)
 			s := listening(t, onLoopback(t, port, "-s"))
 			c := launch(t, onLoopback(t, port, "-c", "-v"))

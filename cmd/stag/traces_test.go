@@ -105,3 +105,13 @@ func clearClaims(t *testing.T) {
 		must(t, os.Remove(filepath.Join(loader.RuntimeDir, f.Name())))
 	}
 }
+
+// ownSockets gives the commands that the test starts a directory of its own for
+// control sockets, with a name short enough for one.
+func ownSockets(t *testing.T) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "s")
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+}
