@@ -212,6 +212,7 @@ var metricsMasks = []struct {
 // TestMetricsOnce: the text for the textfile collector.
 func TestMetricsOnce(t *testing.T) {
 	h := newHost(t)
+	h.alone()
 	h.act("well")
 	r := run(t, h.at(command(t, "metrics", "--once")))
 	r.ends(t, 0)
@@ -226,6 +227,7 @@ func TestMetricsOnce(t *testing.T) {
 // TestMetricsNobody: no engine is no failure.
 func TestMetricsNobody(t *testing.T) {
 	h := newHost(t)
+	h.alone()
 	x := h.export()
 	s := x.scrape()
 	if len(s.of("build_info")) != 1 || len(s.of("engine_up")) != 0 {
