@@ -23,7 +23,8 @@ type setting struct{ name, value string }
 
 // startup is a way to begin a connection, and what is to be agreed on.
 type startup struct {
-	name   string
+	name string
+	family
 	p      rdma.ConnParams // ours
 	siw    []setting
 	listen bool // we are the responder; else we dial
@@ -73,36 +74,44 @@ const startupRounds, startupSize = 20, 10000
 // Sends, Reads and Writes, compared by who began.
 func TestStartup(t *testing.T) {
 	for _, s := range startups {
-		peer, name := "rping -s", "dialled, "+s.name
-		if s.listen {
-			peer, name = "rping -c", "accepted, "+s.name
-		}
-		row(t, name, about{peer, fmt.Sprintf("%d x %d", startupRounds, startupSize)}, func(r *rig) {
-			for _, v := range s.siw {
-				r.siw(v.name, v.value)
-			}
-			e := r.newEnd(r.adapter(), startupSize)
-			if s.listen {
-				e.accepted(s)
-			} else {
-				e.dialled(s)
-			}
-			e.agreed(s.want.Revision, s.want.CRC)
-		})
+		s.family = ipv4
+		s.row(t, s.run)
 	}
+}
+
+func (s startup) row(t *testing.T, f func(r *rig)) {
+	peer, name := "rping -s", "dialled, "
+	if s.listen {
+		peer, name = "rping -c", "accepted, "
+	}
+	row(t, name+s.family.name+", "+s.name, about{peer, fmt.Sprintf("%d x %d", startupRounds, startupSize)}, f)
+}
+
+func (s startup) run(r *rig) {
+	r.Helper()
+	for _, v := range s.siw {
+		r.siw(v.name, v.value)
+	}
+	e := r.newEnd(r.adapter(), startupSize)
+	if s.listen {
+		e.accepted(s)
+	} else {
+		e.dialled(s)
+	}
+	e.agreed(s.want.Revision, s.want.CRC)
 }
 
 func (e *end) dialled(s startup) {
 	e.Helper()
-	server := e.serveInGuest(rpingPort, fmt.Sprintf("rping -s -S %d", startupSize))
-	e.must(e.qp.Dial(e.ctx, netip.AddrPortFrom(ipv4.guest, rpingPort).String(), s.p))
+	server := e.serveInGuest(rpingPort, fmt.Sprintf("rping -s -a %v -S %d", s.guest, startupSize))
+	e.must(e.qp.Dial(e.ctx, netip.AddrPortFrom(s.guest, rpingPort).String(), s.p))
 	e.asks(startupRounds)
 	e.rpingServed(server)
 }
 
 func (e *end) accepted(s startup) {
 	e.Helper()
-	request, client := e.asked(fmt.Sprintf("rping -c -a %s -C %d -S %d -V", ourV4, startupRounds, startupSize))
+	request, client := e.asked(fmt.Sprintf("rping -c -a %v -C %d -S %d -V", s.our, startupRounds, startupSize))
 	if asks := slices.Contains(s.siw, siwRTR); request.Peer().PeerToPeer != asks {
 		e.Errorf("the request is %+v, want peer-to-peer %v", request.Peer(), asks)
 	}

@@ -1,0 +1,134 @@
+//go:build interop
+
+package interop
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// TestJudged has tshark look at captures of rping's exchange: it finds every
+// message of ours, finds all CRCs good, and has nothing to complain about. (Of
+// siw's it finds those that siw has not cut across segments.)
+func TestJudged(t *testing.T) {
+	client := map[wire.Opcode]int{wire.OpSend: 2 * startupRounds, wire.OpReadResponse: startupRounds}
+	server := map[wire.Opcode]int{wire.OpSend: 2 * startupRounds, wire.OpReadRequest: startupRounds, wire.OpWrite: startupRounds}
+	for _, s := range []startup{
+		{name: "revision 2", family: ipv4, p: rdma.ConnParams{NoPeerToPeer: true}, want: rdma.Conn{Revision: 2, CRC: true}},
+		{name: "revision 2", family: ipv6, p: rdma.ConnParams{NoPeerToPeer: true}, want: rdma.Conn{Revision: 2, CRC: true}},
+		{name: "no CRC", family: ipv4, p: rdma.ConnParams{NoPeerToPeer: true, NoCRC: true}, want: rdma.Conn{Revision: 2}},
+		{name: "revision 2", family: ipv4, listen: true, want: rdma.Conn{Revision: 2, CRC: true}},
+		{name: "peer-to-peer", family: ipv6, listen: true, siw: []setting{siwRTR}, want: rdma.Conn{Revision: 2, CRC: true}},
+		{name: "revision 1", family: ipv4, listen: true, siw: []setting{siwOld}, want: rdma.Conn{Revision: 1, CRC: true}},
+	} {
+		messages := client
+		if s.listen {
+			messages = server
+		}
+		s.row(t, func(r *rig) {
+			s.run(r)
+			r.judge(s.our.String(), s.want.CRC, messages)
+		})
+	}
+}
+
+// judged is what tshark says of one direction.
+type judged struct {
+	good, bad, unchecked int // FPDUs by their CRC
+	messages             map[wire.Opcode]int
+	complaints           []string
+}
+
+// What tshark prints of a frame, and of each FPDU in it.
+var (
+	lineSource    = regexp.MustCompile(`^Internet Protocol Version [46], Src: ([0-9a-f.:]+),`)
+	lineCRC       = regexp.MustCompile(`^ +CRC(?: check)?: 0x[0-9a-f]{8}(?: \((Good|Bad) CRC32.*\))?$`)
+	lineLast      = regexp.MustCompile(`= Last flag: (True|False)$`)
+	lineOpcode    = regexp.MustCompile(`= OpCode: .*\(0x([0-9a-f]+)\)$`)
+	lineComplaint = regexp.MustCompile(`Expert Info \((?:Warning|Error)/[^)]*\): (.*)\]`)
+)
+
+// harmless is what tshark, which knows revision 1 of MPA, says of revision 2.
+var harmless = []string{"Res field is NOT set to zero as required by RFC 5044", "Rev field is NOT set to one as required by RFC 5044"}
+
+// judge compares what tshark finds in the row's capture with what we have sent.
+func (r *rig) judge(our string, crc bool, messages map[wire.Opcode]int) {
+	r.Helper()
+	file := filepath.Join(r.TempDir(), "row.pcap")
+	r.must(os.WriteFile(file, r.sniffer.pcap(), 0o644))
+	// Its guess at RPC over RDMA takes short Sends for its own.
+	out, err := exec.Command("tshark", "-r", file, "-n", "-Y", "tcp", "--disable-protocol", "rpcordma", "-O", "iwarp_mpa,iwarp_ddp_rdmap").Output()
+	if err != nil {
+		r.Fatalf("tshark: %v", err)
+	}
+	for from, f := range read(r, out) {
+		r.Logf("from %s: %+v", from, *f)
+		for _, c := range f.complaints {
+			r.Errorf("tshark complains about %s: %s", from, c)
+		}
+		n := 0
+		for _, count := range f.messages {
+			n += count
+		}
+		if f.bad != 0 || n == 0 || crc && (f.good < n || f.unchecked != 0) || !crc && f.good != 0 {
+			r.Errorf("from %s: %d messages, FPDUs with good CRC %d, bad %d, unchecked %d; want CRC %v", from, n, f.good, f.bad, f.unchecked, crc)
+		}
+		for op, want := range messages {
+			if from == our && f.messages[op] != want {
+				r.Errorf("tshark finds %d of our %d %v", f.messages[op], want, op)
+			}
+		}
+	}
+}
+
+// read reads what tshark prints, by source address.
+func read(r *rig, out []byte) map[string]*judged {
+	r.Helper()
+	found, last := map[string]*judged{}, false
+	var f *judged
+	lines := bufio.NewScanner(bytes.NewReader(out))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line := lines.Text()
+		if m := lineSource.FindStringSubmatch(line); m != nil {
+			if found[m[1]] == nil {
+				found[m[1]] = &judged{messages: map[wire.Opcode]int{}}
+			}
+			f = found[m[1]]
+		} else if m := lineCRC.FindStringSubmatch(line); m != nil {
+			switch m[1] {
+			case "Good":
+				f.good++
+			case "Bad":
+				f.bad++
+			default:
+				f.unchecked++
+			}
+		} else if m := lineLast.FindStringSubmatch(line); m != nil {
+			last = m[1] == "True"
+		} else if m := lineOpcode.FindStringSubmatch(line); m != nil && last {
+			op, err := strconv.ParseUint(m[1], 16, 8)
+			r.must(err)
+			f.messages[wire.Opcode(op)]++
+		} else if m := lineComplaint.FindStringSubmatch(line); m != nil && !slices.Contains(harmless, strings.TrimSpace(m[1])) {
+			f.complaints = append(f.complaints, m[1])
+		}
+	}
+	r.must(lines.Err())
+	if len(found) != 2 {
+		r.Errorf("tshark finds packets of %d hosts: %s", len(found), fmt.Sprint(found))
+	}
+	return found
+}
