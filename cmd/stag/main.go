@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -24,6 +25,9 @@ const (
 
 // errFailed ends the program with exitFailed although all has been said.
 var errFailed = errors.New("failed")
+
+// parserTalk is what package strconv says beside what is wrong with a number.
+var parserTalk = regexp.MustCompile(`strconv\.Parse[A-Z][a-z]*: parsing "[^"]*": `)
 
 // usageError is a mistake on the command line.
 type usageError struct{ error }
@@ -70,8 +74,9 @@ is wrong.`,
 		if cmd.HasParent() {
 			err = fmt.Errorf("%s: %w", cmd.Name(), err)
 		}
-		return usageError{fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())}
+		return usageError{fmt.Errorf("%s: see %s --help", parserTalk.ReplaceAllString(err.Error(), ""), cmd.CommandPath())}
 	})
+	cmd.SetHelpCommand(helpCommand())
 	cmd.AddCommand(doctorCommand(), demoCommand(), perfCommand(), versionCommand(), completionCommand(), manCommand(), pingCommand(), showCommand(), metricsCommand(), loadCommand(), unloadCommand(), dumpCommand())
 	return cmd
 }

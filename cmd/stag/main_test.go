@@ -155,7 +155,11 @@ func TestUsage(t *testing.T) {
 		"doctor a b":                       `"b"`,
 		"doctor --queues -1":               "--queues",
 		"doctor --chunk 1024":              "2048",
-		"doctor --queues two":              "two",
+		"doctor --queues two":              `invalid argument "two" for "--queues" flag: invalid syntax: see stag doctor --help`,
+		"demo --size 1x":                   `invalid argument "1x" for "--size" flag: invalid syntax: see`,
+		"help pong":                        `no command "pong": see stag --help`,
+		"help perf pong":                   `no command "perf pong"`,
+		"help demo now":                    `no command "demo now"`,
 	} {
 		t.Run(args, func(t *testing.T) {
 			r := run(t, command(t, strings.Fields(args)...))
@@ -170,7 +174,7 @@ func TestUsage(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, args := range [][]string{nil, {"--help"}, {"help", "demo"}, {"doctor", "--help"}} {
+	for _, args := range [][]string{nil, {"--help"}, {"help", "demo"}, {"help", "perf", "write_bw"}, {"help"}, {"doctor", "--help"}} {
 		r := run(t, command(t, args...))
 		r.ends(t, 0)
 		if r.stderr != "" || !strings.Contains(r.stdout, "Usage:") {

@@ -30,7 +30,9 @@ func commands(root *cobra.Command) []*cobra.Command {
 // TestHelpIsThere: every command says at length what it does, shows examples
 // of itself, and explains each flag.
 func TestHelpIsThere(t *testing.T) {
-	all := commands(root())
+	stag := root()
+	stag.InitDefaultHelpCmd() // as Execute does
+	all := commands(stag)
 	if len(all) < 5 {
 		t.Fatalf("only %d commands", len(all))
 	}
