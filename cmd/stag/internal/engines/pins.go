@@ -95,7 +95,7 @@ func idle(i loader.Instance, answered map[int]bool) (s Source, told bool, err er
 
 func (s *Source) addPort(i loader.Instance, p loader.PinnedPort) {
 	d := report.Device{
-		Name: deviceName(p), State: Unused, Ifindex: p.Index, XDP: p.Mode.String(), Path: path(p),
+		Name: DeviceName(p), State: Unused, Ifindex: p.Index, XDP: p.Mode.String(), Path: path(p),
 		Addresses: []netip.Prefix{}, Instance: i.Dir, Program: p.ProgID, Flows: len(p.Flows), MaxFlows: int(p.MaxFlows),
 	}
 	if p.InUse {
@@ -111,8 +111,9 @@ func (s *Source) addPort(i loader.Instance, p loader.PinnedPort) {
 	}
 }
 
-// deviceName is what people call the interface, where it can be found.
-func deviceName(p loader.PinnedPort) string {
+// DeviceName is what people call the interface, or its number at the time of the
+// load where it cannot be found.
+func DeviceName(p loader.PinnedPort) string {
 	if p.Found {
 		return p.Name
 	}

@@ -1,9 +1,8 @@
 package metrics
 
 import (
-	"fmt"
-
 	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
 	"github.com/stag-rdma/stag/loader"
 )
 
@@ -12,7 +11,7 @@ import (
 func (s sheet) pinned(all []loader.Instance, reported map[uint32]bool) {
 	for _, i := range all {
 		for _, p := range i.Ports {
-			at := labels{"device": deviceName(p), "netns": number(p.Netns)}
+			at := labels{"device": engines.DeviceName(p), "netns": number(p.Netns)}
 			s.set(pinnedInfo, 1, at.and("loaded_as", i.Name, "program_id", number(uint64(p.ProgID)), "state", use(p)))
 			if p.Stale == "" && p.Err == nil && i.Err == nil && !reported[p.ProgID] {
 				s.program(p, at)
@@ -42,15 +41,6 @@ func flowState(f loader.PinnedFlow) string {
 		return bpf.Orphan.String()
 	}
 	return f.State.String()
-}
-
-// deviceName is the interface's name, or its number at the time of the load
-// where nobody can say any more.
-func deviceName(p loader.PinnedPort) string {
-	if p.Found {
-		return p.Name
-	}
-	return fmt.Sprintf("if%d", p.Index)
 }
 
 func use(p loader.PinnedPort) string {
