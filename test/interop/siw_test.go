@@ -1,0 +1,302 @@
+//go:build interop
+
+package interop
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/offload/mpa"
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// fault is something that is wrong on a connection that rping has asked for, and
+// the Terminate that says so. We are its server, and have its first message: where
+// it has n octets, by which key.
+type fault struct {
+	name    string
+	toGuest spoiler // of what we send
+	toUs    spoiler // of what siw sends
+	siw     []setting
+	do      func(e *end, addr uint64, key rdma.STag, n int) []rdma.SendWR
+	want    rdma.TerminateCode
+}
+
+// The first octets of an FPDU.
+const (
+	atDDP   = 2
+	atRDMAP = 3
+	atQueue = 11 // untagged: the last octet of each
+	atMSN   = 15
+	atMO    = 19
+)
+
+// goAhead is one message, as the server's should be.
+func goAhead(*end, uint64, rdma.STag, int) []rdma.SendWR {
+	return []rdma.SendWR{{Op: rdma.WRSend, Inline: make([]byte, infoLen)}}
+}
+
+// writes is an RDMA Write of 64 octets, off behind where it should be.
+func writes(off int, wrongKey rdma.STag) func(*end, uint64, rdma.STag, int) []rdma.SendWR {
+	return func(e *end, addr uint64, key rdma.STag, n int) []rdma.SendWR {
+		return []rdma.SendWR{{Op: rdma.WRWrite, SGL: []rdma.SGE{e.back.SGE(0, 64)}, RKey: key ^ wrongKey, RemoteAddr: addr + uint64(off)}}
+	}
+}
+
+func reads(off int, wrongKey rdma.STag) func(*end, uint64, rdma.STag, int) []rdma.SendWR {
+	return func(e *end, addr uint64, key rdma.STag, n int) []rdma.SendWR {
+		return []rdma.SendWR{{Op: rdma.WRRead, SGL: []rdma.SGE{e.back.SGE(0, 64)}, RKey: key ^ wrongKey, RemoteAddr: addr + uint64(off)}}
+	}
+}
+
+// siwFaults are what siw finds wrong. Where RFC 5040 has another code than siw it
+// is siw's: it says "no buffer" also where the message is longer than the buffer.
+var siwFaults = []fault{
+	{name: "bad CRC", toGuest: badCRC(1), do: goAhead, want: rdma.TerminateCode{Layer: 2, Code: 2}},
+	{name: "Write, unknown STag", do: writes(0, 1<<20), want: rdma.TerminateCode{Layer: 1, Type: 1, Code: 0}},
+	{name: "Write, out of bounds", do: writes(64, 0), want: rdma.TerminateCode{Layer: 1, Type: 1, Code: 1}},
+	{name: "Read, unknown STag", do: reads(0, 1<<20), want: rdma.TerminateCode{Layer: 0, Type: 1, Code: 0}},
+	{name: "Read, out of bounds", do: reads(1, 0), want: rdma.TerminateCode{Layer: 0, Type: 1, Code: 1}},
+	{name: "Read Response nobody asked for", toGuest: setOctet(1, atRDMAP, 0x42), do: writes(0, 0), want: rdma.TerminateCode{Layer: 1, Type: 0, Code: 0}},
+	{name: "bad MSN", toGuest: setOctet(1, atMSN, 2), do: goAhead, want: rdma.TerminateCode{Layer: 1, Type: 2, Code: 3}},
+	{name: "bad queue", toGuest: setOctet(1, atQueue, 5), do: goAhead, want: rdma.TerminateCode{Layer: 1, Type: 2, Code: 1}},
+	{name: "bad offset", toGuest: setOctet(1, atMO, 4), do: goAhead, want: rdma.TerminateCode{Layer: 1, Type: 2, Code: 4}},
+	{name: "bad opcode", toGuest: setOctet(1, atRDMAP, 0x4e), do: goAhead, want: rdma.TerminateCode{Layer: 0, Type: 2, Code: 6}},
+	{name: "bad RDMAP version", toGuest: setOctet(1, atRDMAP, 0x83), do: goAhead, want: rdma.TerminateCode{Layer: 0, Type: 2, Code: 5}},
+	{name: "bad DDP version", toGuest: setOctet(1, atDDP, 0x42), do: goAhead, want: rdma.TerminateCode{Layer: 1, Type: 2, Code: 6}},
+	{name: "Sends without a receive", do: func(e *end, addr uint64, key rdma.STag, n int) []rdma.SendWR {
+		return slices.Repeat(goAhead(e, addr, key, n), 6)
+	}, want: rdma.TerminateCode{Layer: 1, Type: 2, Code: 2}},
+	{name: "Send longer than the receive", do: func(e *end, _ uint64, _ rdma.STag, _ int) []rdma.SendWR {
+		return []rdma.SendWR{{Op: rdma.WRSend, Inline: make([]byte, infoLen+1)}}
+	}, want: rdma.TerminateCode{Layer: 1, Type: 2, Code: 2}},
+	{name: "Send with Invalidate of an unknown STag", do: func(e *end, _ uint64, key rdma.STag, _ int) []rdma.SendWR {
+		return []rdma.SendWR{{Op: rdma.WRSendInvalidate, Inline: make([]byte, infoLen), Invalidate: key ^ 1<<20}}
+	}, want: rdma.TerminateCode{Layer: 0, Type: 2, Code: 9}},
+	{name: "a Reply that wants more Reads than siw serves", toGuest: func(n int, frame []byte) {
+		if n == 0 {
+			binary.BigEndian.PutUint16(frame[22:], 200)
+		}
+	}, want: rdma.TerminateCode{Layer: 2, Code: 6}},
+	{name: "a Reply without a ready-to-receive message", siw: []setting{siwRTR}, toGuest: func(n int, frame []byte) {
+		if n == 0 {
+			frame[22] &^= 0xc0
+		}
+	}, want: rdma.TerminateCode{Layer: 2, Code: 7}},
+	{name: "no Reply", toGuest: func(n int, frame []byte) {
+		if n == 0 {
+			frame[9] = 'q' // of a Request
+		}
+	}, want: rdma.TerminateCode{Layer: 2, Code: 4}},
+}
+
+// ourFaults are what we find wrong.
+var ourFaults = []fault{
+	{name: "bad CRC", toUs: badCRC(1), want: rdma.TerminateCode{Layer: 2, Code: 2}},
+	{name: "Write, unknown STag", toUs: func(n int, frame []byte) {
+		if n == 1 {
+			frame[atDDP], frame[atRDMAP] = 0xc1, 0x40
+			sum(frame)
+		}
+	}, want: rdma.TerminateCode{Layer: 1, Type: 1, Code: 0}},
+	{name: "bad MSN", toUs: setOctet(1, atMSN, 2), want: rdma.TerminateCode{Layer: 1, Type: 2, Code: 3}},
+	{name: "bad queue", toUs: setOctet(1, atQueue, 5), want: rdma.TerminateCode{Layer: 1, Type: 2, Code: 1}},
+	{name: "bad offset", toUs: setOctet(1, atMO, 4), want: rdma.TerminateCode{Layer: 1, Type: 2, Code: 4}},
+	{name: "bad opcode", toUs: setOctet(1, atRDMAP, 0x4e), want: rdma.TerminateCode{Layer: 0, Type: 2, Code: 6}},
+	{name: "bad RDMAP version", toUs: setOctet(1, atRDMAP, 0x83), want: rdma.TerminateCode{Layer: 0, Type: 2, Code: 5}},
+	{name: "bad DDP version", toUs: setOctet(1, atDDP, 0x42), want: rdma.TerminateCode{Layer: 1, Type: 2, Code: 6}},
+}
+
+// provoked has rping connect through a relay, and gives our error.
+func (f fault) provoked(r *rig) *rdma.QPError {
+	r.Helper()
+	for _, s := range f.siw {
+		r.siw(s.name, s.value)
+	}
+	e := r.newEnd(r.adapter(), 64)
+	m := r.relay(f.toUs, f.toGuest)
+	request, _ := e.asked(fmt.Sprintf("rping -c -a %s -p %s -C 1", relayV4, m.port))
+	r.must(request.Accept(e.ctx, e.qp, rdma.ConnParams{}))
+	if f.do != nil {
+		addr, key, n := e.hear()
+		_, err := e.qp.PostSend(f.do(e, addr, key, n)...)
+		r.must(err)
+	}
+	select {
+	case <-e.qp.Done():
+	case <-e.ctx.Done():
+		r.Fatalf("the connection goes on: %v", e.qp.State())
+	}
+	var got *rdma.QPError
+	if err := e.qp.Err(); !errors.As(err, &got) {
+		r.Fatalf("the connection has ended by %v, want %v", err, f.want)
+	}
+	return got
+}
+
+// TestTerminatesOfSiw: what siw finds wrong we understand, in its bit order.
+func TestTerminatesOfSiw(t *testing.T) {
+	for _, f := range siwFaults {
+		row(t, f.name, about{"rping -c", "1 Terminate from siw"}, func(r *rig) {
+			if got := f.provoked(r); got.Code != f.want || !got.Remote || !got.Swapped {
+				r.Errorf("%v, want %v from the peer, in siw's bit order", got, f.want)
+			}
+		})
+	}
+}
+
+// TestTerminatesOfOurs: siw takes ours for a Terminate and ends the connection.
+// It reads layer and type the wrong way round.
+func TestTerminatesOfOurs(t *testing.T) {
+	for _, f := range ourFaults {
+		row(t, f.name, about{"rping -c", "1 Terminate to siw"}, func(r *rig) {
+			if got := f.provoked(r); got.Code != f.want || got.Remote {
+				r.Errorf("%v, want %v by this side", got, f.want)
+			}
+			want := fmt.Sprintf("got TERMINATE. layer %d, type %d, code %d", f.want.Type, f.want.Layer, f.want.Code)
+			for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+				said := r.inGuest("dmesg")
+				if strings.Contains(said, want) {
+					return
+				}
+				if time.Now().After(end) {
+					r.Fatalf("siw does not say %q:\n%s", want, said)
+				}
+			}
+		})
+	}
+}
+
+// kernelPort is an adapter for a row whose connections stay with our kernel's
+// TCP: nothing is taken over, and our first FPDU comes sooner behind the Reply.
+func (r *rig) kernelPort() (a *rdma.Adapter) {
+	r.Helper()
+	r.must(r.pair.Do(pair.A, func() (err error) {
+		a, err = rdma.Open(rdma.Config{KernelPort: true})
+		return err
+	}))
+	r.Cleanup(func() {
+		if err := a.Close(); err != nil {
+			r.Errorf("close the adapter: %v", err)
+		}
+	})
+	return a
+}
+
+const raceRounds = 200
+
+// TestAcceptRace: siw overlooks FPDUs that come right behind its Reply. No
+// connection stalls for that.
+func TestAcceptRace(t *testing.T) {
+	for _, p := range []struct {
+		name    string
+		adapter func(*rig) *rdma.Adapter
+		params  rdma.ConnParams
+	}{
+		{"offloaded", (*rig).adapter, rdma.ConnParams{IRD: 1, ORD: 1, NoPeerToPeer: true}},
+		{"kernel port", (*rig).kernelPort, rdma.ConnParams{IRD: 1, ORD: 1, NoPeerToPeer: true}},
+		{"kernel port, peer-to-peer", (*rig).kernelPort, rdma.ConnParams{IRD: 1, ORD: 1}},
+	} {
+		row(t, p.name, about{"rping -s -P", fmt.Sprintf("%d connections", raceRounds)}, func(r *rig) {
+			r.serveInGuest(rpingPort, "rping -s -P")
+			a := p.adapter(r)
+			var took []time.Duration
+			for range raceRounds {
+				e := r.newEnd(a, 64)
+				r.must(e.qp.Dial(e.ctx, netip.AddrPortFrom(ipv4.guest, rpingPort).String(), p.params))
+				begun := time.Now()
+				e.tell(e.data)
+				e.hear()
+				took = append(took, time.Since(begun))
+				r.must(e.qp.Disconnect(e.ctx))
+			}
+			slices.Sort(took)
+			r.Logf("the first answer took %v, %v in the middle, %v at most", took[0], took[raceRounds/2], took[raceRounds-1])
+			if most := took[raceRounds-1]; most > time.Second {
+				r.Errorf("the first answer took up to %v, want at most 1 s", most)
+			}
+		})
+	}
+}
+
+// TestCloseAtOnce: a close in the moment in which siw listens to nobody would
+// take its kernel with it. It comes later.
+func TestCloseAtOnce(t *testing.T) {
+	const rounds = 20
+	row(t, "kernel port, peer-to-peer", about{"rping -s -P", fmt.Sprintf("%d connections", rounds)}, func(r *rig) {
+		r.serveInGuest(rpingPort, "rping -s -P")
+		a := r.kernelPort()
+		for range rounds {
+			e := r.newEnd(a, 64)
+			r.must(e.qp.Dial(e.ctx, netip.AddrPortFrom(ipv4.guest, rpingPort).String(), rdma.ConnParams{}))
+			r.must(e.qp.Disconnect(e.ctx))
+		}
+		if said := r.inGuest("dmesg"); strings.Contains(said, "BUG") {
+			r.Errorf("the guest's kernel says:\n%s", said)
+			r.guest.kill()
+		}
+	})
+}
+
+// TestMarkersRefused: siw has no Markers. Whoever asks for them is told so, and
+// can connect the same QP without.
+func TestMarkersRefused(t *testing.T) {
+	row(t, "dialled; then without", about{"rping -s", fmt.Sprintf("%d x %d", startupRounds, startupSize)}, func(r *rig) {
+		server := r.serveInGuest(rpingPort, fmt.Sprintf("rping -s -S %d", startupSize))
+		e := r.newEnd(r.adapter(), startupSize)
+		address := netip.AddrPortFrom(ipv4.guest, rpingPort).String()
+		p := rdma.ConnParams{Markers: true}
+		var no *mpa.Rejected
+		if err := e.qp.Dial(e.ctx, address, p); !errors.Is(err, rdma.ErrMarkersRefused) || !errors.As(err, &no) {
+			r.Fatalf("dialled for Markers: %v, want %v", err, rdma.ErrMarkersRefused)
+		}
+		p.Markers = false
+		r.must(e.qp.Dial(e.ctx, address, p))
+		e.asks(startupRounds)
+		r.rpingServed(server)
+	})
+	row(t, "accepted", about{"rping -c", "1 connection"}, func(r *rig) {
+		e := r.newEnd(r.adapter(), 64)
+		request, client := e.asked("rping -c -a " + ourV4)
+		r.must(request.Accept(e.ctx, e.qp, rdma.ConnParams{Markers: true}))
+		<-e.qp.Done()
+		if err := e.qp.Err(); !errors.Is(err, rdma.ErrMarkersRefused) {
+			r.Errorf("the connection has ended by %v, want %v", err, rdma.ErrMarkersRefused)
+		}
+		out, code, err := client.end(patience)
+		r.must(err)
+		if code == 0 || !strings.Contains(out, "RDMA_CM_EVENT_REJECTED") {
+			r.Errorf("rping: exit code %d\n%s", code, out)
+		}
+	})
+}
+
+// TestHastyServer: siw's initiator resets when something comes before its own
+// first FPDU. What a server posts before that waits.
+func TestHastyServer(t *testing.T) {
+	const rounds = 10
+	row(t, "accepted", about{"rping -c", fmt.Sprintf("%d connections", rounds)}, func(r *rig) {
+		a := r.adapter()
+		l, err := a.Listen(r.context(), fmt.Sprint(":", rpingPort), rdma.ListenConfig{})
+		r.must(err)
+		defer l.Close()
+		for range rounds {
+			e := r.newEnd(a, 64)
+			client := r.startInGuest("rping -c -C 1 -V -a " + ourV4)
+			request, err := l.Accept(e.ctx)
+			r.must(err)
+			r.must(request.Accept(e.ctx, e.qp, rdma.ConnParams{}))
+			_, err = e.qp.PostSend(rdma.SendWR{Op: rdma.WRWrite})
+			r.must(err)
+			e.serves(1)
+			r.ended(client)
+		}
+	})
+}
