@@ -188,8 +188,8 @@ func (r *rig) keep() error {
 	err := os.WriteFile(file, r.sniffer.pcap(), 0o644)
 	r.Logf("capture: %s", file)
 	if r.guest.alive() {
-		out, _, failed := r.guest.run("dmesg -c | grep -v 'eth0 speed is unknown' | tail -n 20", patience)
-		r.Logf("the guest's kernel says:\n%s", out)
+		out, _, failed := r.guest.run("dmesg -c | grep -v 'eth0 speed is unknown' | tail -n 20; cat /proc/net/tcp /proc/net/tcp6 /proc/net/sockstat", patience)
+		r.Logf("the guest's kernel, and its sockets:\n%s", out)
 		err = errors.Join(err, failed)
 	}
 	return err
