@@ -110,6 +110,11 @@ func TestManualPages(t *testing.T) {
 				t.Errorf("%s does not name --%s", name, f.Name)
 			}
 		})
+		for _, line := range strings.Split(c.Long, "\n") {
+			if strings.HasPrefix(line, " ") && !strings.Contains(text, "\n"+line+"\n") {
+				t.Errorf("%s has lost the line of a table: %q", name, line)
+			}
+		}
 		for _, line := range strings.Split(c.Example, "\n") {
 			if !strings.Contains(text, strings.TrimSpace(line)) {
 				t.Errorf("%s does not show %q", name, line)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -39,6 +40,10 @@ func Write(root *cobra.Command, dir string, v version.Info) error {
 	return nil
 }
 
+// tables are the lines of a text that are indented. The generator reads Markdown,
+// and leaves lines as they are from four blanks on.
+var tables = regexp.MustCompile(`(?m)^ +\S`)
+
 // tree writes the pages of cmd and of what is below it.
 func tree(cmd *cobra.Command, dir string, header doc.GenManHeader) error {
 	for _, below := range cmd.Commands() {
@@ -49,6 +54,7 @@ func tree(cmd *cobra.Command, dir string, header doc.GenManHeader) error {
 			return err
 		}
 	}
+	cmd.Long = tables.ReplaceAllString(cmd.Long, "    $0")
 	var page strings.Builder
 	h := header // GenMan writes to it
 	if err := doc.GenMan(cmd, &h, &page); err != nil {
