@@ -24,7 +24,8 @@ type ConnParams struct {
 	IRD, ORD int
 
 	// Revision of MPA: 1 or 2; 0 means 2. Revision 1 settles no read depths:
-	// both ends must know them. Dial only; Accept takes the peer's.
+	// both ends must know them. (Linux siw as the responder then has none to send
+	// Reads with.) Dial only; Accept takes the peer's.
 	Revision int
 
 	NoCRC bool // do without the CRC of FPDUs if the peer does as well
@@ -36,7 +37,9 @@ type ConnParams struct {
 
 	// NoPeerToPeer leaves out the message by which Dial shows the peer that it
 	// may send (RFC 6581): its first Send has to wait for one of ours. Dial
-	// only; Accept does as the peer says.
+	// only; Accept does as the peer says. The kernel of a Linux siw, up to at
+	// least 6.1, can fail when a connection with this message is aborted in the
+	// first moment; what has to reset connections at any time leaves it out.
 	NoPeerToPeer bool
 
 	// Eager lets what is posted leave before the peer has begun, against RFC

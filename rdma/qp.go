@@ -233,7 +233,9 @@ func (qp *QP) ring() {
 // Disconnect ends the connection in good order: what has been posted to the
 // send queue is sent, a FIN follows it, and the peer's FIN is waited for.
 // Receives that found no message are flushed. Post nothing to the send queue
-// meanwhile. It returns why the connection ended: nil, or a *QPError. When ctx
+// meanwhile. On a connection that was dialled, and on which nothing has ever come
+// from the peer, the FIN waits until the last message is 50 ms old, as Linux siw
+// may not listen before. It returns why the connection ended: nil, or a *QPError. When ctx
 // ends first its cause is returned and the connection goes on closing: Abort
 // or Close ends it at once.
 func (qp *QP) Disconnect(ctx context.Context) error {

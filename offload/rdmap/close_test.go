@@ -331,6 +331,7 @@ func TestReplyRefused(t *testing.T) {
 	}{
 		{"peer-to-peer", withRTR(mpa.RTRWrite), ErrReplyRefused},
 		{"Markers", markers, mpa.ErrMarkersRefused},
+		{"Markers, eager", func(s *setup) { markers(s); s.agree.Eager = true }, mpa.ErrMarkersRefused},
 		{"neither", func(*setup) {}, nil},
 	} {
 		s := open(t, asResponder, c.change)

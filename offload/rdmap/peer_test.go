@@ -163,6 +163,7 @@ func TestTerminateWithoutCRC(t *testing.T) {
 		want   Cause
 	}{
 		"to our Reply":          {asResponder, nil, terminate(), Cause{Code: InsufficientIRD, Remote: true, Swapped: true}},
+		"to our Reply, eager":   {func(s *setup) { asResponder(s); s.agree.Eager = true }, nil, terminate(), Cause{Code: InsufficientIRD, Remote: true, Swapped: true}},
 		"to our Request":        {func(*setup) {}, nil, terminate(), ours},
 		"later":                 {asResponder, write(1, 0, nil), terminate(), ours},
 		"another CRC":           {asResponder, nil, append(terminate()[:24], 0, 0, 0, 1), ours},

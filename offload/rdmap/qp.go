@@ -64,6 +64,7 @@ type QP struct {
 	readMSN  uint32
 	writing  bool // a Write of the peer is under way
 	open     bool // the first FPDU may leave
+	begun    bool // one of the peer's has come
 	rtrDue   bool // it must be the ready-to-receive message
 	rtrIn    bool // the peer's first FPDU will be one that is a Send
 	overrun  bool // a completion has been lost

@@ -40,7 +40,7 @@ func (q *QP) receive(s stream.Stream) {
 			q.countIn.count(q.seg.Opcode, len(q.seg.Payload), q.seg.Last)
 		}
 		q.seg = ddp.Segment{} // it borrows the FPDU
-		q.open, q.rtrIn = true, false
+		q.open, q.begun, q.rtrIn = true, true, false
 		q.heard()
 		if !q.held.active {
 			q.rx.Done(s)
@@ -261,7 +261,7 @@ func (q *QP) recvTerminate(s *ddp.Segment) Code {
 // Reply: it is the first that the initiator says. It decides between 2/0/05 to
 // 07, which are errors of MPA's negotiation, and 0/2/05 to 07, which are errors
 // in FPDUs, where both may be meant: see wire.ParseTerminate.
-func (q *QP) wasReply() bool { return !q.agree.Initiator && !q.open }
+func (q *QP) wasReply() bool { return !q.agree.Initiator && !q.begun }
 
 // refused looks whether an FPDU with a bad CRC is an initiator's answer to our
 // Reply: Linux siw sends a Terminate when it cannot agree to one, and does not
@@ -293,7 +293,7 @@ func (q *QP) peerClosed(s stream.Stream) {
 // anything: nil where it need not have, or where we wanted to close as well.
 func (q *QP) replyRefused() error {
 	switch {
-	case q.open || q.wantClose.Load():
+	case q.agree.Initiator || q.begun || q.wantClose.Load():
 		return nil
 	case q.agree.ReceiveMarkers:
 		return errMarkersRefused
