@@ -130,7 +130,9 @@ func (o Options) notes(a engines.Answer, l list) []string {
 // said.
 func (o Options) nothing(a engines.Answer) string {
 	switch {
-	case len(a.Sources) > 0 && o.Match+o.Interface != "":
+	case len(a.Sources) > 0 && o.Interface != "":
+		return fmt.Sprintf("no %s like that: stag show devices lists the interfaces, by the names that they had when they were opened", o.Subject)
+	case len(a.Sources) > 0 && o.Match != "":
 		return fmt.Sprintf("no %s like that: stag show %s lists all", o.Subject, o.Subject)
 	case o.Subject == "flows" && overKernel(a.Sources):
 		return "no flows now: the connections that there are go over the kernel's TCP, where ss -tin shows them"

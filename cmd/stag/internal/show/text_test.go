@@ -215,7 +215,7 @@ func TestNothing(t *testing.T) {
 		says string
 	}{
 		{Options{Subject: "flows", Match: ":1"}, some, "no flows like that: stag show flows lists all"},
-		{Options{Subject: "queues", Interface: "eth2"}, some, "no queues like that"},
+		{Options{Subject: "queues", Interface: "eth2"}, some, "no queues like that: stag show devices lists the interfaces, by the names that they had"},
 		{Options{Subject: "flows"}, engines.Answer{Sources: []engines.Source{kernels()}}, "no flows now"},
 		{Options{Subject: "flows"}, engines.Answer{Sources: []engines.Source{busy}}, "ss -tin shows them"},
 		{Options{Subject: "flows"}, failed, "no answer"},
