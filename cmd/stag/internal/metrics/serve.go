@@ -46,6 +46,7 @@ func (x *Exporter) Serve(ctx context.Context, l net.Listener) error {
 		Handler:           x.handler(),
 		ReadHeaderTimeout: 5 * time.Second,
 		WriteTimeout:      time.Minute,
+		IdleTimeout:       5 * time.Minute, // longer than anybody waits from scrape to scrape
 		ErrorLog:          slog.NewLogLogger(x.Log.Handler(), slog.LevelWarn),
 	}
 	ended := make(chan error, 1)
