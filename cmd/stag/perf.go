@@ -41,11 +41,11 @@ engine. -D goes together with -a and -e, and its rows of latencies have all
 columns. -e goes together with Writes, which complete here at both ends.
 
 With --perftest the other end is perftest itself, at either end: ib_write_bw -R
-and so on, over iWARP. It was tried with Debian's perftest 4.5+0.17, whose
-exchange calls itself 6.06, over Linux siw; 5.70 to 6.29 are the same or differ
-in what is taken into account, and others are refused. perftest is not told the
-options here: give both ends the same, -s, -n, -q, -r, -a, -b and -D above all.
-Its server prints what the client has measured, and so does this one.`,
+and so on, over iWARP. It was tried over Linux siw with Debian's 4.5+0.17, with
+24.07, and with the sources of July 2026, whose exchanges call themselves 6.06,
+6.22 and 6.29. Those before 5.70 and from 7 on are refused. perftest is not told
+the options here: give both ends the same, -s, -n, -q, -r, -a, -b and -D above
+all. Its server prints what the client has measured, and so does this one.`,
 		Example: `  stag perf write_bw -d eth1
   stag perf write_bw -d eth1 192.0.2.1
   stag perf write_bw --perftest -d eth1

@@ -2,7 +2,6 @@ package perftest
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -61,7 +60,7 @@ func ParseVersion(b []byte) (Version, error) {
 		return Version{}, fmt.Errorf("the peer says that its version is %q: is it perftest?", text)
 	}
 	if v.number < oldest || v.number >= newest {
-		return Version{}, fmt.Errorf("the peer's perftest speaks version %s of the exchange, and stag %.2f to 6.x: use another perftest there (%s is what it was tried with)", text, oldest, Ours)
+		return Version{}, fmt.Errorf("the peer's perftest speaks version %s of the exchange, and stag %.2f to 6.x: use another perftest there, such as Debian's of %s", text, oldest, Ours)
 	}
 	return v, nil
 }
@@ -218,11 +217,8 @@ func (r Report) PeakGbps() float64 {
 	return r.Gbps() * (r.Peak / r.Average)
 }
 
-// errPeer: nothing is wrong here.
-var errPeer = errors.New("is it perftest, and the same test?")
-
 func wrong(b []byte, what string, want int) error {
-	return fmt.Errorf("a message of %d octets came where the peer's %s was due, which has %d: %w", len(b), what, want, errPeer)
+	return fmt.Errorf("a message of %d octets came where the peer's %s was due, which has %d: is it perftest, and the same test?", len(b), what, want)
 }
 
 // Stride is how far apart messages of a size begin in a QP's memory, and how many
