@@ -73,39 +73,46 @@ func (m measurement) theirs() string {
 	return fmt.Sprintf("ib_%s -R -F -d siw0 %s", m.test, m.options)
 }
 
-// TestPerftestClient: perftest's client, and our server, which prints what the
-// client has measured.
+// TestPerftestClient: perftest's client, and our server.
 func TestPerftestClient(t *testing.T) {
 	for _, m := range measurements {
-		row(t, m.String(), m.about(" client"), func(r *rig) {
-			server := r.serves(r.ours(m), "Waiting for client")
-			r.ended(r.startInGuest(m.theirs() + " " + ourV4))
-			r.succeeds(server, nil)
-			text := server.out.String()
-			if !strings.Contains(text, "perftest "+perftestVersion) || !strings.Contains(text, "native XDP") {
-				r.Errorf("the server says\n%s", text)
-			}
-			if rows := bandwidthRow.FindAllStringSubmatch(text, -1); m.bandwidth() && (len(rows) != 1 || rows[0][1] != strconv.Itoa(m.messages)) {
-				r.Errorf("want one row of %d messages:\n%s", m.messages, text)
-			}
-		})
+		row(t, m.String(), m.about(" client"), m.serve)
+	}
+}
+
+// serve is our server, which prints what perftest's client has measured.
+func (m measurement) serve(r *rig) {
+	r.Helper()
+	server := r.serves(r.ours(m), "Waiting for client")
+	r.ended(r.startInGuest(m.theirs() + " " + ourV4))
+	r.succeeds(server, nil)
+	text := server.out.String()
+	if !strings.Contains(text, "perftest "+perftestVersion) || !strings.Contains(text, "native XDP") {
+		r.Errorf("the server says\n%s", text)
+	}
+	if rows := bandwidthRow.FindAllStringSubmatch(text, -1); m.bandwidth() && (len(rows) != 1 || rows[0][1] != strconv.Itoa(m.messages)) {
+		r.Errorf("want one row of %d messages:\n%s", m.messages, text)
 	}
 }
 
 // TestPerftestServer: our client, and perftest's server.
 func TestPerftestServer(t *testing.T) {
 	for _, m := range measurements {
-		row(t, m.String(), m.about(" server"), func(r *rig) {
-			server := r.serveInGuest(perftestPort, m.theirs())
-			var got measured
-			r.succeeds(r.ours(m, "--json", guestV4), &got)
-			r.ended(server)
-			if got.Info.Perftest != perftestVersion || !strings.Contains(got.Info.Path, "native") {
-				r.Errorf("%+v", got.Info)
-			}
-			if rows := append(got.Bandwidth, got.Latency...); len(rows) != 1 || rows[0].Messages != m.messages {
-				r.Errorf("%+v, want one row of %d messages", got, m.messages)
-			}
-		})
+		row(t, m.String(), m.about(" server"), m.measure)
+	}
+}
+
+// measure is our client, whose result counts.
+func (m measurement) measure(r *rig) {
+	r.Helper()
+	server := r.serveInGuest(perftestPort, m.theirs())
+	var got measured
+	r.succeeds(r.ours(m, "--json", guestV4), &got)
+	r.ended(server)
+	if got.Info.Perftest != perftestVersion || !strings.Contains(got.Info.Path, "native") {
+		r.Errorf("%+v", got.Info)
+	}
+	if rows := append(got.Bandwidth, got.Latency...); len(rows) != 1 || rows[0].Messages != m.messages {
+		r.Errorf("%+v, want one row of %d messages", got, m.messages)
 	}
 }

@@ -40,7 +40,7 @@ func newMatrix(w io.Writer) *matrix {
 	return &matrix{w: w, rows: map[string]*row{}, said: map[string]*strings.Builder{}, began: map[string]bool{}, filled: map[string]bool{}}
 }
 
-const columns = "%-14s %-34s %-16s %-24s %-6s %6s\n"
+const columns = "%-15s %-50s %-20s %-26s %-7s %5s\n"
 
 // follow reads events to the end.
 func (m *matrix) follow(r io.Reader) error {

@@ -36,7 +36,7 @@ func TestMatrix(t *testing.T) {
 		err          string // "": none
 	}{
 		{"a row passes", begins + passes + ends,
-			[]string{"A              small, 1 octet                     rping -s         10 x 1                   ok        1.5", "1 rows passed in 2 s"}, "a remark", ""},
+			[]string{"small, 1 octet                                     rping -s             10 x 1                     ok        1.5", "1 rows passed in 2 s"}, "a remark", ""},
 		{"a row fails", begins + fails + endsBadly, []string{"FAILED", "a_test.go:1: a remark"}, "", "TestA/small has not passed"},
 		{"a row is skipped", begins + strings.ReplaceAll(fails, `"fail"`, `"skip"`) + ends, []string{"NOT RUN"}, "", "TestA/small has not passed"},
 		{"a test without rows", `{"Action":"run","Test":"TestB"}` + "\n" + begins + passes + ends, nil, "", "TestB has no rows"},
