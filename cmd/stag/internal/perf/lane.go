@@ -119,7 +119,7 @@ func (l *lane) repost() error {
 // await waits until something has happened, and takes note of it.
 func (l *lane) await(ctx context.Context) error {
 	var got [64]rdma.Completion
-	n := l.poll(got[:])
+	n := l.poll(l.cq, got[:])
 	if n == 0 {
 		if err := l.cq.Wait(ctx); err != nil {
 			return err
@@ -141,12 +141,12 @@ func (l *lane) await(ctx context.Context) error {
 const polling = 20 * time.Microsecond
 
 // poll looks for completions, but with Events leaves that to Wait.
-func (l *lane) poll(dst []rdma.Completion) (n int) {
-	if l.Events {
+func (o Options) poll(cq *rdma.CQ, dst []rdma.Completion) (n int) {
+	if o.Events {
 		return 0
 	}
 	for end := time.Now().Add(polling); n == 0 && time.Now().Before(end); {
-		n = l.cq.Poll(dst)
+		n = cq.Poll(dst)
 	}
 	return n
 }

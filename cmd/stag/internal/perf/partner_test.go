@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"strings"
 	"testing"
@@ -338,4 +339,65 @@ func masked(i int, b []byte) string {
 		return err.Error()
 	}
 	return fmt.Sprintf("%d octets, %d reads, QP %v, key %v", len(b), d.OutReads, d.QPN != 0, d.Key != 0)
+}
+
+// TestPartners: two ends of ours find the same, whatever the test.
+func TestPartners(t *testing.T) {
+	for _, test := range Tests {
+		for _, both := range []bool{false, true} {
+			if both && test.Latency() {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s, both %v", test, both), func(t *testing.T) {
+				o := partnered(test, "", freePort(t))
+				o.Size, o.Iterations, o.Both = 3000, 300, both
+				if !test.Latency() {
+					o.QPs = 3
+				}
+				end := started(t, o)
+				o.Address = "127.0.0.1"
+				client, err := Run(t.Context(), o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				server := <-end
+				if server.err != nil {
+					t.Fatal(server.err)
+				}
+				if !test.Latency() {
+					c, s := client.Bandwidth[0], server.Bandwidth[0]
+					if c.Iterations != s.Iterations || c.Size != s.Size || test != SendBW && math.Abs(c.Mpps-s.Mpps) > 1e-9*c.Mpps {
+						t.Errorf("%+v and %+v", c, s)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestCreditsOfOld: what the peer has said of an earlier size is not taken for
+// the room that there is, nor is the number after 2^32 messages.
+func TestCreditsOfOld(t *testing.T) {
+	a := actor(t, partnered(SendBW, "127.0.0.1", 1))
+	a.page, a.line = ourPage, ourLine
+	if err := a.makeStrands(); err != nil {
+		t.Fatal(err)
+	}
+	x := a.strands[0]
+	for _, c := range []struct {
+		posted, granted uint64
+		said            uint32
+		underway        uint64
+	}{
+		{0, 0, 0, 0}, {5, 0, 0, 5}, {5, 0, 3, 2}, {5, 3, 3, 2}, {5, 3, 5, 0},
+		{0, 0, 20, 0}, {5, 0, 20, 5}, {5, 3, 2, 2}, // of an earlier size, or late
+		{1<<32 + 5, 1<<32 - 9, 0xffff_fffe, 7}, {1<<32 + 5, 1<<32 - 9, 1, 4}, {1<<32 + 5, 1<<32 - 9, 6, 14},
+	} {
+		x.begin(64)
+		x.posted, x.granted = c.posted, c.granted
+		binary.LittleEndian.PutUint32(x.grant(), c.said)
+		if got := x.underway(); got != c.underway {
+			t.Errorf("%+v: %d under way", c, got)
+		}
+	}
 }

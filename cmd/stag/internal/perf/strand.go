@@ -174,7 +174,7 @@ func (x *strand) grant() []byte { return x.credits.Bytes()[x.index*creditLen:][:
 // await waits until something has happened, and no longer than nap.
 func (x *strand) await(ctx context.Context, nap time.Duration) error {
 	var got [64]rdma.Completion
-	n := x.poll(got[:])
+	n := x.poll(x.cq, got[:])
 	if n == 0 {
 		if err := x.sleep(ctx, nap); err != nil {
 			return err
@@ -192,16 +192,6 @@ func (x *strand) await(ctx context.Context, nap time.Duration) error {
 		}
 	}
 	return x.repost()
-}
-
-func (x *strand) poll(dst []rdma.Completion) (n int) {
-	if x.Events {
-		return 0
-	}
-	for end := time.Now().Add(polling); n == 0 && time.Now().Before(end); {
-		n = x.cq.Poll(dst)
-	}
-	return n
 }
 
 var errNap = errors.New("slept enough")
