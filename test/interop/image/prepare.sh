@@ -63,7 +63,7 @@ fitting() {
 	local k sum
 	k=$(kernel) || return
 	sum=$(cat "$here/prepare.sh" "$here/init.sh" | sha256sum | cut -c 1-12)
-	echo "$cache/$k-$sum"
+	echo "$cache/stag-guest-$k-$sum"
 }
 
 # apt runs apt-get, and tells a mirror that is out of reach from other failures.
@@ -101,12 +101,12 @@ build() {
 	source=$(source_package)
 	[ "$(version "linux-headers-$k")" = "$(version "$source")" ] ||
 		die 1 "linux-headers-$k is $(version "linux-headers-$k") and $source is $(version "$source"): upgrade both to the same version"
-	find "$cache" -mindepth 1 -maxdepth 1 -type d -mtime +14 -exec rm -rf {} +
-	work=$(mktemp -d "$cache/new.XXXXXX")
+	# Others that nobody has used for two weeks.
+	find "$cache" -mindepth 1 -maxdepth 1 -type d -name 'stag-guest-*' -mtime +14 -exec rm -rf {} +
+	work=$(mktemp -d "$cache/stag-guest-unfinished.XXXXXX")
 	trap 'rm -rf "$work"' EXIT
-	chmod 755 "$work"
 	say "unpacks the kernel $k"
-	(cd "$work" && chmod 777 . && apt download "linux-image-$k") # by apt's own user
+	(cd "$work" && apt download "linux-image-$k")
 	dpkg-deb -x "$work"/linux-image-*.deb "$work/system"
 	tar -C "$work" -xJf "/usr/src/$source.tar.xz" --strip-components 1 \
 		"$source/drivers/infiniband/sw/siw" "$source/include/uapi/rdma/siw-abi.h" "$source/scripts/extract-vmlinux"

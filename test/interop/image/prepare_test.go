@@ -87,7 +87,7 @@ func TestCached(t *testing.T) {
 	}
 	cache := t.TempDir()
 	sum := fmt.Sprintf("%x", sha256.Sum256(scripts))
-	image := filepath.Join(cache, "6.1.0-99-amd64-"+sum[:12])
+	image := filepath.Join(cache, "stag-guest-6.1.0-99-amd64-"+sum[:12])
 	if err := os.Mkdir(image, 0o755); err != nil {
 		t.Fatal(err)
 	}
