@@ -226,8 +226,13 @@ func (p *partner) swap(ctx context.Context, mine []byte) (theirs []byte, err err
 	if err := p.control.say(mine); err != nil {
 		return nil, err
 	}
+	// By the clock, the server may be that much behind.
+	ctx, cancel := context.WithTimeoutCause(ctx, stalled+p.Duration, errMute)
+	defer cancel()
 	return p.control.hear(ctx)
 }
+
+var errMute = fmt.Errorf("the server has not answered for %v: is it the same test, with the same options?", stalled)
 
 // swapReports tells the peer what we have measured, and hears what it has.
 func (p *partner) swapReports(ctx context.Context, b Bandwidth) (theirs perftest.Report, err error) {

@@ -69,7 +69,7 @@ func (p *partner) measure(ctx context.Context, size int) (b Bandwidth, err error
 	stop := p.show(m, size)
 	defer stop()
 	if p.Test.Latency() {
-		return b, p.bat(ctx, m, size, stop)
+		return b, p.turns(ctx, m, size, stop)
 	}
 	if err := p.attentive(ctx, func(ctx context.Context) error {
 		return p.every(func(x *strand) error { return x.flow(ctx, m) })
@@ -123,8 +123,8 @@ func (b *Bandwidth) add(theirs Bandwidth) {
 	b.Mpps += theirs.Mpps
 }
 
-// bat is a size of a test of latency, which has one QP.
-func (p *partner) bat(ctx context.Context, m *meter, size int, stop func()) error {
+// turns is a size of a test of latency, which has one QP.
+func (p *partner) turns(ctx context.Context, m *meter, size int, stop func()) error {
 	x := p.strands[0]
 	if p.serves() {
 		if p.Test == WriteLat {

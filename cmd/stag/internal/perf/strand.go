@@ -173,6 +173,9 @@ func (x *strand) grant() []byte { return x.credits.Bytes()[x.index*creditLen:][:
 
 // await waits until something has happened, and no longer than nap.
 func (x *strand) await(ctx context.Context, nap time.Duration) error {
+	if x.cutShort() {
+		return ErrInterrupted
+	}
 	var got [64]rdma.Completion
 	n := x.poll(x.cq, got[:])
 	if n == 0 {
@@ -215,13 +218,16 @@ func (x *strand) check(ctx context.Context) error {
 	default:
 	}
 	switch {
-	case x.interrupted() && !x.stoppable():
+	case x.cutShort():
 		return ErrInterrupted
 	case time.Since(x.heard) > stalled:
 		return fmt.Errorf("nothing has come for %v, with %d messages sent and %d received: were both ends given the same -n, -s and -r?", stalled, x.posted, x.received)
 	}
 	return nil
 }
+
+// cutShort says whether we were interrupted in a test that has no end then.
+func (x *strand) cutShort() bool { return x.interrupted() && !x.stoppable() }
 
 // stoppable says whether the peer goes along with fewer messages than -n.
 func (o Options) stoppable() bool { return o.Test.op() != rdmaSend && o.Test != WriteLat }
