@@ -366,7 +366,8 @@ func TestCaptureQueues(t *testing.T) {
 	for range 8 {
 		x, y := r.connect(wants{heap: 1 << 18})
 		x.post(SendWR{Op: WRWrite, SGL: []SGE{x.mr.SGE(0, 1<<18)}, RKey: y.mr.RKey(), Flags: Signaled})
-		ends = append(ends, x)
+		y.post(SendWR{Op: WRWrite, Flags: Signaled}) // to a peer that says nothing there are more packets later
+		ends = append(ends, x, y)
 	}
 	for _, x := range ends {
 		r.ok(x.sent(1))
