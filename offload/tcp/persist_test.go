@@ -37,6 +37,24 @@ func TestZeroWindowProbe(t *testing.T) { // RFC 9293 §3.8.6.1
 	})
 }
 
+// A probe does not answer one: the peer drops it, and what it says of the window
+// (RFC 9293 §3.10.7.4). Both have closed theirs, and their timers run in step.
+func TestProbesCross(t *testing.T) {
+	each(t, func(s *script) {
+		s.open(func(st *State, _ *Config) { st.SndWnd = 0 })
+		s.write(10)
+		s.sends(0)
+		s.drops(200*ms, "A 0:0 ack 1 win 0", DropWindow)
+		s.sends(200*ms, "A 0:0 ack 1", "A 1:1 ack 1 win 20000")
+		s.drops(300*ms, "A 0:0 ack 1 win 0", DropWindow)
+		s.sends(300*ms, "A 1:1 ack 1 win 20000")
+		// Nor is an ACK that waits for company sent along with it.
+		s.gets(590*ms, "PA 1:101 ack 1 win 0")
+		s.sends(600*ms, "A 0:0 ack 101")
+		s.sends(630*ms, "A 1:1 ack 101")
+	})
+}
+
 func TestClosedWindowNeverEndsTheConnection(t *testing.T) { // RFC 9293 §3.8.6.1: as long as it answers
 	each(t, func(s *script) {
 		s.open(func(st *State, _ *Config) { st.SndWnd = 0 })

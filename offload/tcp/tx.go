@@ -264,7 +264,10 @@ func (c *Conn) sendProbe(now clock.Instant, out Output) bool {
 	c.probe = false
 	c.stats.ProbesOut++
 	c.stats.SegsOut++
-	c.acknowledged(false)
+	// It is no answer: the peer does not look at the ACK and the window of what
+	// is not acceptable. Two ends that probe each other in step, each taking its
+	// probe for the answer to the other's, would never hear of an open window.
+	c.rcvAdv = c.edge
 	return true
 }
 
