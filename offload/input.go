@@ -114,6 +114,9 @@ func (e *Engine) segment(f *flow, b []byte, fr port.Frame) {
 		e.release(fr)
 		return
 	}
+	if s.Flags&wire.RST != 0 && f.conn.Arrived() {
+		f.ulp.Receive(e.now, f.conn) // what came before may say why, and a reset takes it away
+	}
 	kept, drop := f.conn.Receive(e.now, s)
 	e.count.tcp[drop]++
 	if kept {

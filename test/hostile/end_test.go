@@ -133,6 +133,27 @@ func TestPeerTerminates(t *testing.T) {
 	})
 }
 
+// A peer that has said why, and resets at once because there is more of ours
+// that it has not read, as Linux siw does, has been heard.
+func TestTerminateAndReset(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		for range 20 {
+			v := newVictim(r)
+			v.accept(usual, usualParams)
+			v.must(v.peer.Octets(rawpeer.FPDUs(
+				rawpeer.Write(0, 0, nil),
+				rawpeer.Untagged{Op: wire.OpTerminate, Queue: 2, MSN: 1}.With([]byte{0x20, 2, 0, 0}),
+			)))
+			v.must(v.peer.Kill())
+			v.over()
+			v.blamed(true, "2/0/02")
+			v.completed(nil, flushed)
+			v.intact()
+			v.bury()
+		}
+	})
+}
+
 // A Terminate that is itself malformed is a fault like others.
 func TestBadTerminates(t *testing.T) {
 	terminate := rawpeer.Untagged{Op: wire.OpTerminate, Queue: 2, MSN: 1}
