@@ -34,6 +34,9 @@ func (a *Adapter) Report(ctx context.Context) (report.Engine, error) {
 }
 
 func (a *Adapter) report(ctx context.Context) (report.Engine, error) {
+	if ctx.Err() != nil {
+		return report.Engine{}, context.Cause(ctx)
+	}
 	// Close alone writes, and must not be waited for.
 	if a.life.Err() != nil || !a.busy.TryRLock() {
 		return report.Engine{}, ErrClosed
