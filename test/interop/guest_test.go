@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/stag-rdma/stag/loader/pair"
@@ -41,6 +40,11 @@ type guest struct {
 	job    int // number of the last of them
 }
 
+// nicKicks has the two sides of the NIC's queues tell each other of every frame, and
+// the processor wait until QEMU has heard of it. With fewer notifications the
+// NIC was seen to fall silent for good, in both directions, in the middle of a row.
+const nicKicks = "event_idx=off,ioeventfd=off,"
+
 // nicOffloads are what a virtio NIC does by default and this one must not: its
 // frames reach AF_XDP as they are, which needs whole checksums and no more than
 // the MTU.
@@ -61,16 +65,11 @@ func boot(s *stage) (*guest, error) {
 		"-chardev", "socket,id=shell,server=on,wait=off,path="+socket,
 		"-device", "virtio-serial-pci", "-device", "virtserialport,chardev=shell",
 		"-netdev", "tap,id=nic,ifname="+tapName+",script=no,downscript=no,vnet_hdr=off",
-		"-device", "virtio-net-pci,netdev=nic,mac=02:67:75:65:73:74,romfile=,"+nicOffloads)
+		"-device", "virtio-net-pci,netdev=nic,mac=02:67:75:65:73:74,romfile=,"+nicKicks+nicOffloads)
 	g.qemu.Stderr = &said
-	g.qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := s.pair.Do(pair.B, g.qemu.Start); err != nil {
+	if err := s.launch(pair.B, g.qemu, func(error) { close(g.gone) }); err != nil {
 		return nil, fmt.Errorf("start QEMU: %w", err)
 	}
-	go func() {
-		g.qemu.Wait()
-		close(g.gone)
-	}()
 	err := g.dial(socket)
 	if err == nil {
 		err = g.ready()

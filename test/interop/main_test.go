@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"testing"
 
@@ -61,6 +62,7 @@ func hide(place, fs string) error {
 
 // again runs this program in a mount namespace of its own.
 func again() int {
+	runtime.LockOSThread() // the copy dies with this thread
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), mountsVariable+"=1")

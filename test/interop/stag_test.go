@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/stag-rdma/stag/loader/pair"
@@ -45,13 +44,11 @@ func (r *rig) stag(args ...string) *command {
 	r.Helper()
 	c := &command{cmd: exec.Command(r.bin, args...), done: make(chan error, 1)}
 	c.cmd.Stdout, c.cmd.Stderr = &c.out, &c.err
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	r.must(r.pair.Do(pair.A, c.cmd.Start))
 	ended := make(chan struct{})
-	go func() {
-		c.done <- c.cmd.Wait()
+	r.must(r.launch(pair.A, c.cmd, func(err error) {
+		c.done <- err
 		close(ended)
-	}()
+	}))
 	r.Cleanup(func() {
 		c.cmd.Process.Kill()
 		<-ended

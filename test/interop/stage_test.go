@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -115,6 +117,24 @@ func (s *stage) tearDown() {
 	}
 }
 
+// launch starts a program on a side, which dies with us: with the thread that
+// started it, to be exact, so that one is kept until the program has ended. Then
+// ended is called.
+func (s *stage) launch(side pair.Side, cmd *exec.Cmd, ended func(error)) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := s.pair.Do(side, cmd.Start)
+		started <- err
+		if err == nil {
+			ended(cmd.Wait())
+		}
+	}()
+	return <-started
+}
+
 // booted is the guest, booted if there is none that lives.
 func (s *stage) booted() (*guest, error) {
 	if s.guest != nil && s.guest.alive() {
@@ -174,7 +194,9 @@ func (r *rig) leave() {
 	}
 	if err := r.guest.tidy(); err != nil {
 		r.Errorf("tidy the guest: %v", err)
-		r.guest.kill() // the next row gets another
+	}
+	if r.Failed() {
+		r.guest.kill() // the next row gets another: who knows what this one is like now
 	}
 }
 
