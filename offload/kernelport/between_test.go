@@ -13,14 +13,16 @@ import (
 // counting is a ULP that takes everything, and notes without any care for others
 // what happens.
 type counting struct {
-	steps int
-	ended bool
+	steps  int
+	octets int
+	ended  bool
 }
 
 func (c *counting) Receive(_ clock.Instant, s stream.Stream) {
 	c.steps++
 	var view [1][]byte
 	for s.Views(view[:]) != 0 {
+		c.octets += len(view[0])
 		s.Consume(len(view[0]))
 	}
 	if s.EOF() {
@@ -68,9 +70,10 @@ func TestBetween(t *testing.T) {
 	close(over)
 	lookers.Wait()
 
-	for last := int64(-1); last != steps.Load() || !k.asleep.Load(); { // until it has read all, and waits
+	all := false
+	for last := int64(-1); !all || last != steps.Load() || !k.asleep.Load(); { // until it has read all, and waits
 		last = steps.Load()
-		k.Between(func() {})
+		k.Between(func() { all = ulp.octets == 200*10000 })
 	}
 	before := steps.Load()
 	for range 100 {
