@@ -193,7 +193,8 @@ func (r *rig) kernelPort() (a *rdma.Adapter) {
 const raceRounds = 200
 
 // TestAcceptRace: siw overlooks FPDUs that come right behind its Reply. No
-// connection stalls for that.
+// connection stalls for that. A busy machine keeps the guest from its processor
+// for a second now and then, but not in three rows of connections.
 func TestAcceptRace(t *testing.T) {
 	for _, p := range []struct {
 		name    string
@@ -207,23 +208,32 @@ func TestAcceptRace(t *testing.T) {
 		row(t, p.name, about{"rping -s -P", fmt.Sprintf("%d connections", raceRounds)}, func(r *rig) {
 			r.serveInGuest(rpingPort, "rping -s -P")
 			a := p.adapter(r)
-			var took []time.Duration
-			for range raceRounds {
-				e := r.newEnd(a, 64)
-				r.must(e.qp.Dial(e.ctx, netip.AddrPortFrom(ipv4.guest, rpingPort).String(), p.params))
-				begun := time.Now()
-				e.tell(e.data)
-				e.hear()
-				took = append(took, time.Since(begun))
-				r.must(e.qp.Disconnect(e.ctx))
+			for range 3 {
+				took := r.race(a, p.params)
+				r.Logf("the first answer took %v, %v in the middle, %v at most", took[0], took[raceRounds/2], took[raceRounds-1])
+				if took[raceRounds-1] <= time.Second {
+					return
+				}
 			}
-			slices.Sort(took)
-			r.Logf("the first answer took %v, %v in the middle, %v at most", took[0], took[raceRounds/2], took[raceRounds-1])
-			if most := took[raceRounds-1]; most > time.Second {
-				r.Errorf("the first answer took up to %v, want at most 1 s", most)
-			}
+			r.Error("the first answer took more than 1 s in each of three rows")
 		})
 	}
+}
+
+// race is how long the first answer took on each of many connections, sorted.
+func (r *rig) race(a *rdma.Adapter, p rdma.ConnParams) (took []time.Duration) {
+	r.Helper()
+	for range raceRounds {
+		e := r.newEnd(a, 64)
+		r.must(e.qp.Dial(e.ctx, netip.AddrPortFrom(ipv4.guest, rpingPort).String(), p))
+		begun := time.Now()
+		e.tell(e.data)
+		e.hear()
+		took = append(took, time.Since(begun))
+		r.must(e.qp.Disconnect(e.ctx))
+	}
+	slices.Sort(took)
+	return took
 }
 
 // TestCloseAtOnce: a close in the moment in which siw listens to nobody would
