@@ -77,7 +77,7 @@ is wrong.`,
 		return usageError{fmt.Errorf("%s: see %s --help", parserTalk.ReplaceAllString(err.Error(), ""), cmd.CommandPath())}
 	})
 	cmd.SetHelpCommand(helpCommand())
-	cmd.AddCommand(doctorCommand(), demoCommand(), perfCommand(), versionCommand(), completionCommand(), manCommand(), pingCommand(), showCommand(), metricsCommand(), loadCommand(), unloadCommand(), dumpCommand())
+	cmd.AddCommand(doctorCommand(), demoCommand(), perfCommand(), benchCommand(), versionCommand(), completionCommand(), manCommand(), pingCommand(), showCommand(), metricsCommand(), loadCommand(), unloadCommand(), dumpCommand())
 	return cmd
 }
 

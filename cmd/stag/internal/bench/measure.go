@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -42,7 +42,6 @@ func (w work) sub(before work) work {
 type traffic interface {
 	octets() uint64                                // that the receiver has
 	work(ctx context.Context) (w [2]work, _ error) // so far
-	path() string                                  // how packets get to our engines; "" if there are none
 	stop() error
 }
 
@@ -88,18 +87,17 @@ func measure(ctx context.Context, st *stage, t traffic, warm, d time.Duration) (
 	return s, nil
 }
 
-// runTransfer measures one setting once, and says how packets get to our
-// engines.
-func runTransfer(ctx context.Context, s setting, warm, d time.Duration) (found sample, path string, err error) {
+// runTransfer measures one setting once.
+func runTransfer(ctx context.Context, s setting, warm, d time.Duration) (found sample, err error) {
 	st, err := newStage(s)
 	if err != nil {
-		return found, "", err
+		return found, err
 	}
 	defer func() { err = errors.Join(err, st.close()) }()
 	t, err := start(ctx, st)
 	if err != nil {
-		return found, "", err
+		return found, err
 	}
 	found, err = measure(ctx, st, t, warm, d)
-	return found, t.path(), errors.Join(err, t.stop())
+	return found, errors.Join(err, t.stop())
 }

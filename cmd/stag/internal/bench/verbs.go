@@ -1,11 +1,10 @@
-package main
+package bench
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"sync/atomic"
 
 	"github.com/stag-rdma/stag/loader/pair"
@@ -122,11 +121,6 @@ func (v *verbs) connect(ctx context.Context) error {
 }
 
 func (v *verbs) octets() uint64 { return v.received.Load() }
-
-func (v *verbs) path() string {
-	_, how, _ := strings.Cut(v.parties[from].qp.Conn().Path, ": ") // behind the port's name; a kernel port has none
-	return how
-}
 
 // work reads what the engines have counted so far.
 func (v *verbs) work(ctx context.Context) (all [2]work, err error) {

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -74,16 +74,6 @@ func (t *transfer) stop() error {
 }
 
 func (t *transfer) octets() uint64 { return t.received.Load() }
-
-// path says how packets get to our engines.
-func (t *transfer) path() (path string) {
-	for _, n := range t.nics {
-		if n != nil {
-			path = n.Path().String()
-		}
-	}
-	return path
-}
 
 // work reads what the engines have counted so far.
 func (t *transfer) work(ctx context.Context) (all [2]work, err error) {

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"bytes"
@@ -14,12 +14,13 @@ import (
 // conditions is where and on what a run was made. No path and no name of the
 // machine is in it.
 type conditions struct {
-	Kernel string
-	CPU    string
-	Cores  int
-	Go     string
-	Commit string
-	Load   [2]string // the machine's load averages, before and after
+	Kernel  string    `json:"kernel"`
+	CPU     string    `json:"cpu"`
+	Cores   int       `json:"cores"`
+	Threads int       `json:"gomaxprocs"`
+	Go      string    `json:"go"`
+	Commit  string    `json:"commit"`
+	Load    [2]string `json:"load"` // the machine's load averages, before and after
 }
 
 func readConditions() (c conditions, err error) {
@@ -28,7 +29,7 @@ func readConditions() (c conditions, err error) {
 		return c, err
 	}
 	c.Kernel = unix.ByteSliceToString(u.Release[:])
-	c.Cores, c.Go = runtime.NumCPU(), runtime.Version()
+	c.Cores, c.Threads, c.Go = runtime.NumCPU(), runtime.GOMAXPROCS(0), runtime.Version()
 	if c.CPU, err = cpuModel(); err != nil {
 		return c, err
 	}

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -94,4 +94,41 @@ func (s *stage) takeGroup(ctx context.Context, n int) (group []*candidate, took 
 		}
 	}
 	return group, took, errors.Join(errs...)
+}
+
+// Figures of take-overs. Milliseconds.
+const (
+	PerSecond Figure = "per_s"
+	HeldP50   Figure = "held_p50_ms" // segments parked
+	HeldP99   Figure = "held_p99_ms"
+	StallP50  Figure = "stall_p50_ms" // the peer's longest wait
+	StallP99  Figure = "stall_p99_ms"
+)
+
+func (t takeovers) values() Values {
+	return Values{
+		PerSecond: t.perSecond(),
+		HeldP50:   millis(quantile(t.Held, 50)), HeldP99: millis(quantile(t.Held, 99)),
+		StallP50: millis(quantile(t.Stall, 50)), StallP99: millis(quantile(t.Stall, 99)),
+	}
+}
+
+func takeoverTable(Options) *Table {
+	t := &Table{
+		Name:  "takeover",
+		Title: "Take-overs of connections whose peer sends 64 octets and waits for them, without pause",
+		About: `held: milliseconds for which segments were parked; stall: the peer's longest wait.`,
+		Columns: []Column{{PerSecond, "a second", 0, false}, {HeldP50, "held p50", 2, false}, {HeldP99, "p99", 2, false},
+			{StallP50, "stall p50", 2, false}, {StallP99, "p99", 2, false}},
+	}
+	for _, at := range []int{1, 64} {
+		t.Rows = append(t.Rows, &Row{
+			Case: Case{Name: "take over", Connections: at},
+			run: func(ctx context.Context) (Values, error) {
+				found, err := takeOver(ctx, 128, at)
+				return found.values(), err
+			},
+		})
+	}
+	return t
 }

@@ -1,0 +1,143 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+)
+
+// goodputCases are what there is to compare, at each MTU and NAPI setting.
+var goodputCases = []setting{
+	{stacks: [2]stack{kernel, kernel}},
+	{stacks: [2]stack{engine, engine}},
+	{stacks: [2]stack{kernel, engine}},
+	{stacks: [2]stack{engine, kernel}},
+	{stacks: [2]stack{engine, engine}, verb: write},
+	{stacks: [2]stack{engine, engine}, verb: write, noCRC: true},
+	{stacks: [2]stack{engine, engine}, verb: read},
+	{stacks: [2]stack{engine, engine}, verb: send},
+	{stacks: [2]stack{kernel, kernel}, verb: write},
+	{stacks: [2]stack{kernel, kernel}, verb: read},
+	{stacks: [2]stack{kernel, kernel}, verb: send},
+}
+
+// name is what the table calls a case.
+func (s setting) name() string {
+	switch {
+	case s.verb == plainStream && s.stacks == [2]stack{kernel, kernel}:
+		return kernelTCP
+	case s.verb == plainStream:
+		return fmt.Sprintf("octets %s > %s", s.stacks[from], s.stacks[to])
+	case s.stacks[from] == kernel:
+		return fmt.Sprintf("%s kernel port", s.verb)
+	case s.noCRC:
+		return fmt.Sprintf("%s no CRC", s.verb)
+	}
+	return fmt.Sprintf("%s offloaded", s.verb)
+}
+
+// kernelTCP is the name of the rows that others are compared with.
+const kernelTCP = "kernel TCP"
+
+// Figures of streams.
+const (
+	Gbps     Figure = "gbps"            // payload, 10^9 bits a second, as the receiver counts it
+	PerCore  Figure = "gbit_per_core_s" // payload, 10^9 bits for each second of processor time, both ends together
+	CPUPerGB Figure = "cpu_s_per_gb"    // seconds of processor time for each 10^9 octets of payload
+	Busy     Figure = "busy_cores"      // cores that were not idle, whatever for
+	Resent   Figure = "resent_per_10k"  // segments sent again for each 10,000
+	PerStep  Figure = "packets_per_step"
+	PerCall  Figure = "packets_per_call"
+)
+
+func goodputTable(o Options) *Table {
+	t := &Table{
+		Name:  "goodput",
+		Title: "Goodput: one connection, one direction, 64 KiB messages",
+		About: `kernel TCP: default offloads, a program that passes everything on both ends, one
+buffer written and read again and again. Verbs move memory to memory, 64 messages
+outstanding. per core: for each second of processor time that both ends and their
+NAPI took together. resent: segments sent again for each 10,000; /step and /call:
+packets in a step of the receiving engine and in a system call of the sending one.`,
+		Columns: []Column{{Gbps, "Gb/s", 2, true}, {PerCore, "per core", 2, true}, {CPUPerGB, "CPU s/GB", 2, false}, {Busy, "busy", 2, false},
+			{Resent, "resent", 1, false}, {PerStep, "/step", 1, false}, {PerCall, "/call", 1, false}},
+		Base: kernelTCP,
+	}
+	for _, mtu := range o.MTUs {
+		for _, s := range goodputCases {
+			for _, threaded := range []bool{false, true} {
+				s.mtu, s.threaded = mtu, threaded
+				t.Rows = append(t.Rows, s.row(o))
+			}
+		}
+	}
+	return t
+}
+
+// row measures s as o says.
+func (s setting) row(o Options) *Row {
+	c := Case{Name: s.name(), MTU: s.mtu, NAPI: "inline", Message: message, Connections: 1}
+	if s.threaded {
+		c.NAPI = "threads"
+	}
+	return &Row{Case: c, run: func(ctx context.Context) (Values, error) {
+		found, err := runTransfer(ctx, s, o.Warm, o.Time)
+		return found.values(), err
+	}}
+}
+
+// values are what a table shows of a sample.
+func (s sample) values() Values {
+	sender, receiver := s.Sides[from], s.Sides[to]
+	return Values{
+		Gbps: s.Gbps, PerCore: s.PerCore, CPUPerGB: 8 / s.PerCore, Busy: s.Busy,
+		Resent:  1e4 * per(sender.Retransmits, sender.TxPackets),
+		PerStep: per(receiver.RxPackets, receiver.Steps),
+		PerCall: per(sender.TxPackets, sender.Kicks),
+	}
+}
+
+// per is n for each of d.
+func per(n, d uint64) float64 { return float64(n) / float64(max(d, 1)) }
+
+// goodputGoals compare the verbs with the kernel's TCP, each at its best NAPI
+// setting, and at MTU 1500 at the default one too.
+func goodputGoals(r *Report) (list []Goal) {
+	t := r.table("goodput")
+	if t == nil {
+		return nil
+	}
+	for _, w := range []struct {
+		mtu  int
+		want float64
+	}{{1500, 1.5}, {3506, 1.2}, {9000, 0.8}} {
+		for _, name := range []string{"write offloaded", "send offloaded"} {
+			list = t.compare(list, name, kernelTCP, w.mtu, "", w.want)
+			if w.mtu == 1500 {
+				list = t.compare(list, name, kernelTCP, w.mtu, "inline", 1)
+			}
+		}
+		list = t.compare(list, "read offloaded", "write offloaded", w.mtu, "", 0.95)
+	}
+	return list
+}
+
+// compare appends the goal that name has want times base's goodput, with this
+// NAPI setting, or each with its best if none is given.
+func (t *Table) compare(list []Goal, name, base string, mtu int, napi string, want float64) []Goal {
+	is := func(name string) func(Case) bool {
+		return func(c Case) bool { return c.Name == name && c.MTU == mtu && (napi == "" || c.NAPI == napi) }
+	}
+	have, ok := t.best(Gbps, is(name))
+	of, ok2 := t.best(Gbps, is(base))
+	if !ok || !ok2 || of == 0 {
+		return list
+	}
+	setting := "best NAPI for each"
+	if napi != "" {
+		setting = "NAPI " + napi
+	}
+	return append(list, Goal{
+		What: fmt.Sprintf("%s against %s, MTU %d, %s", name, base, mtu, setting),
+		Want: want, Have: have / of,
+	})
+}
