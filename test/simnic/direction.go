@@ -7,11 +7,13 @@ import (
 
 	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/wire"
 )
 
 // Stats counts the packets of one direction. In the end every packet that was
 // sent, and every duplicate, is counted in one of QueueFull, Down, Dropped,
-// Lost, NoFrame and Delivered.
+// Lost, TooLong, NoFrame and Delivered; each Split makes one packet more, and
+// each Merged one less.
 type Stats struct {
 	Sent, SentOctets           uint64
 	QueueFull                  uint64 // beyond QueueLen
@@ -21,8 +23,17 @@ type Stats struct {
 	Duplicated                 uint64
 	Reordered                  uint64
 	Corrupted                  uint64
+	Forged                     uint64 // so that the checksum does not tell
+	TooLong                    uint64 // for PathMTU
+	Split, Merged              uint64
 	NoFrame                    uint64 // the receiver had no chunk in its fill ring
 	Delivered, DeliveredOctets uint64
+}
+
+// Harmed is how many packets did not arrive as they were sent. Packets that
+// arrive twice, late, cut or merged are not harmed.
+func (s *Stats) Harmed() uint64 {
+	return s.QueueFull + s.Down + s.Dropped + s.Lost + s.TooLong + s.Corrupted + s.Forged + s.NoFrame
 }
 
 // departure is a packet that waits for the link to be free, or is being put
@@ -38,20 +49,27 @@ type direction struct {
 	link     *Link
 	side     Side
 	from, to *end
-	rng      *rand.Rand
+	rng      *rand.Rand // of single packets' fates
+	more     *rand.Rand // of all that came later, so that it changes no history
 
-	queue fifo[departure]
-	free  clock.Instant // when the link has put the last of queue out
-	sky   sky           // packets between the ends
-	stats Stats
+	queue  fifo[departure]
+	free   clock.Instant // when the link has put the last of queue out
+	bad    bool          // Burst: losses come together now
+	box    middlebox
+	detour detour
+	sky    sky // packets between the ends
+	stats  Stats
 }
 
 func newDirection(l *Link, s Side, from, to *end) *direction {
 	return &direction{
 		link: l, side: s, from: from, to: to,
-		rng:   rand.New(rand.NewPCG(l.cfg.Seed, uint64(s))),
-		queue: newFIFO[departure](min(l.cfg.TxRing, l.cfg.QueueLen)),
-		sky:   newSky(int(l.cfg.maxPacket())),
+		rng:    rand.New(rand.NewPCG(l.cfg.Seed, uint64(s))),
+		more:   rand.New(rand.NewPCG(l.cfg.Seed, 2+uint64(s))),
+		queue:  newFIFO[departure](min(l.cfg.TxRing, l.cfg.QueueLen)),
+		box:    newMiddlebox(&l.cfg),
+		detour: newDetour(&l.cfg),
+		sky:    newSky(l.cfg.maxArrival(), 2*l.cfg.Frames),
 	}
 }
 
@@ -83,7 +101,7 @@ func (d *direction) duration(n uint32) time.Duration {
 
 // next is when something happens in this direction.
 func (d *direction) next() clock.Instant {
-	at := d.sky.next()
+	at := clock.Sooner(d.sky.next(), clock.Sooner(d.box.until, d.detour.next()))
 	if d.queue.len() > 0 {
 		at = clock.Sooner(at, d.queue.peek().at)
 	}
@@ -92,11 +110,16 @@ func (d *direction) next() clock.Instant {
 
 // run does what happens at the time that next said.
 func (d *direction) run(at clock.Instant) {
-	if d.queue.len() > 0 && d.queue.peek().at == at {
+	switch {
+	case d.queue.len() > 0 && d.queue.peek().at == at:
 		d.launch(d.queue.pop())
-		return
+	case d.box.until == at:
+		d.letGo()
+	case d.detour.next() == at:
+		d.detour.release(d, func(p *detained) bool { return p.until == at })
+	default:
+		d.land(d.sky.land())
 	}
-	d.land(d.sky.land())
 }
 
 // fate is what chance has in store for one packet.
@@ -128,23 +151,57 @@ func (d *direction) launch(p departure) {
 		panic("simnic: a packet was written to while in flight")
 	}
 	f := d.draw()
-	at := d.link.now.Add(d.link.cfg.Latency)
 	switch {
 	case d.link.down:
 		d.stats.Down++
 	case d.link.cfg.Drop != nil && d.link.cfg.Drop(d.side, packet):
 		d.stats.Dropped++
-	case f.lost:
+	case len(packet)-ethernetLen > int(d.link.cfg.PathMTU):
+		d.stats.TooLong++
+	case f.lost || d.burst() || d.losesAck(packet):
 		d.stats.Lost++
 	default:
-		d.fly(at, f, packet)
+		d.pass(f, packet)
 	}
 	d.from.complete(p.frame)
 }
 
-// fly puts the packet between the ends, once or twice. Only the first copy is
-// late or corrupt.
-func (d *direction) fly(at clock.Instant, f fate, packet []byte) {
+// burst reports whether the packet is lost by the model of Gilbert and Elliott.
+func (d *direction) burst() bool {
+	b := &d.link.cfg.Burst
+	if b.Enter == 0 {
+		return false
+	}
+	turn := b.Enter
+	if d.bad {
+		turn = b.Leave
+	}
+	if d.more.Float64() < turn {
+		d.bad = !d.bad
+	}
+	return d.bad && d.more.Float64() < b.Loss
+}
+
+// losesAck reports whether the packet is an ACK alone, and lost as such.
+func (d *direction) losesAck(packet []byte) bool {
+	var p wire.Packet
+	return d.link.cfg.LossAcks > 0 && wire.ParsePacket(packet, &p) == wire.OK && !p.ICMP &&
+		p.Payload == p.End && p.TCP.Flags&(wire.ACK|wire.FIN|wire.SYN|wire.RST) == wire.ACK &&
+		d.more.Float64() < d.link.cfg.LossAcks
+}
+
+// fly puts the packet between the ends, once or twice, or lets others overtake
+// it first. Only the first copy is late or harmed.
+func (d *direction) fly(f fate, packet []byte) {
+	if d.detour.takes(d, f, packet) {
+		return
+	}
+	d.flyNow(f, packet)
+	d.detour.passed(d)
+}
+
+func (d *direction) flyNow(f fate, packet []byte) {
+	at := d.link.now.Add(d.link.cfg.Latency)
 	first := at
 	if f.late {
 		first = at.Add(f.delay)
@@ -155,6 +212,9 @@ func (d *direction) fly(at clock.Instant, f fate, packet []byte) {
 		i := f.bit % (8 * uint64(len(copied)-ethernetLen))
 		copied[ethernetLen+i/8] ^= 1 << (i % 8)
 		d.stats.Corrupted++
+	}
+	if d.link.cfg.Forge > 0 && d.more.Float64() < d.link.cfg.Forge && forge(copied, d.more) {
+		d.stats.Forged++
 	}
 	if f.twice {
 		d.sky.fly(at, packet)

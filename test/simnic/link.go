@@ -1,6 +1,7 @@
 // Package simnic is a simulated link between two ports, on virtual time. It
-// delays, loses, doubles, reorders and corrupts packets by a seed, so that a
-// run with the same seed and the same calls gives the same result every time.
+// delays, loses, doubles, reorders, corrupts, cuts and merges packets by a seed,
+// so that a run with the same seed and the same calls gives the same result
+// every time.
 //
 // The test drives it: Advance moves the packets up to an instant, then the
 // engines at both ends take their step, then Next says when to come back.

@@ -327,11 +327,12 @@ func TestSleep(t *testing.T) {
 }
 
 func TestConfigMistakes(t *testing.T) {
-	_, err := New(Config{Loss: 1.5, Corrupt: -1, MTU: 4000, FrameSize: 3000, Latency: -1})
+	_, err := New(Config{Loss: 1.5, Corrupt: -1, MTU: 4000, FrameSize: 3000, Latency: -1,
+		Burst: Burst{Enter: 0.1}, Overtaken: 0.1, Split: 2})
 	if err == nil {
 		t.Fatal("no complaint")
 	}
-	for _, want := range []string{"Loss", "Corrupt", "MTU 4000", "power of two", "negative"} {
+	for _, want := range []string{"Loss", "Corrupt", "MTU 4000", "power of two", "negative", "never leaves", "OvertakenBy", "Split 2"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in: %v", want, err)
 		}
@@ -339,7 +340,8 @@ func TestConfigMistakes(t *testing.T) {
 }
 
 func TestSteadyStateAllocatesNothing(t *testing.T) {
-	l := newLink(t, Config{Seed: 1, Latency: 1000, Rate: 10e9, Loss: 0.05, Duplicate: 0.05, Reorder: 0.05, Corrupt: 0.05})
+	l := newLink(t, Config{Seed: 1, Latency: 1000, Rate: 10e9, Loss: 0.05, Duplicate: 0.05, Reorder: 0.05, Corrupt: 0.05,
+		Burst: Burst{0.01, 0.5, 0.5}, LossAcks: 0.1, Overtaken: 0.05, OvertakenBy: 20, Forge: 0.1, Split: 0.1, Merge: 0.1})
 	var f [16]port.Frame
 	round := func() {
 		for s, p := range [2]port.Port{l.A(), l.B()} {

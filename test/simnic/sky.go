@@ -24,11 +24,9 @@ type sky struct {
 	size    int // octets of memory of each
 }
 
-const firstFlights = 1024
-
-func newSky(size int) sky {
+func newSky(size, flights int) sky {
 	s := sky{size: size}
-	s.grow(firstFlights)
+	s.grow(flights)
 	return s
 }
 

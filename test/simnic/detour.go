@@ -1,0 +1,81 @@
+package simnic
+
+import (
+	"github.com/stag-rdma/stag/offload/clock"
+)
+
+// mostDetained is how many packets of a direction can be on a detour at once;
+// beyond, they go straight on.
+const mostDetained = 64
+
+// detained is a packet that others overtake.
+type detained struct {
+	fate  fate
+	left  int           // packets that have yet to go by
+	until clock.Instant // when it goes on at the latest
+	n     int           // octets in use
+	mem   []byte
+}
+
+// detour is a longer way that some packets take.
+type detour struct {
+	slots []detained // without memory behind those in use
+	used  int
+}
+
+func newDetour(c *Config) (t detour) {
+	if c.Overtaken > 0 {
+		t.slots = make([]detained, mostDetained)
+		for i := range t.slots {
+			t.slots[i].mem = make([]byte, c.maxArrival())
+		}
+	}
+	return t
+}
+
+// next is when the first of the packets goes on although nothing goes by.
+func (t *detour) next() clock.Instant {
+	at := clock.Never
+	for i := range t.slots[:t.used] {
+		at = clock.Sooner(at, t.slots[i].until)
+	}
+	return at
+}
+
+// takes reports whether the packet takes the detour, and copies it then.
+func (t *detour) takes(d *direction, f fate, packet []byte) bool {
+	c := &d.link.cfg
+	if c.Overtaken == 0 || d.more.Float64() >= c.Overtaken || t.used == len(t.slots) {
+		return false
+	}
+	p := &t.slots[t.used]
+	t.used++
+	p.fate, p.left = f, 1+d.more.IntN(c.OvertakenBy)
+	p.until = d.link.now.Add(c.ReorderBy)
+	p.n = copy(p.mem, packet)
+	d.stats.Reordered++
+	return true
+}
+
+// passed says that one packet has gone by.
+func (t *detour) passed(d *direction) {
+	for i := range t.slots[:t.used] {
+		t.slots[i].left--
+	}
+	t.release(d, func(p *detained) bool { return p.left <= 0 })
+}
+
+// release lets the packets go on that are due, in the order in which they came.
+func (t *detour) release(d *direction, due func(*detained) bool) {
+	kept := 0
+	for i := range t.slots[:t.used] {
+		p := &t.slots[i]
+		if due(p) {
+			d.flyNow(p.fate, p.mem[:p.n])
+			continue
+		}
+		t.slots[kept], t.slots[i] = t.slots[i], t.slots[kept]
+		kept++
+	}
+	t.used = kept
+}
