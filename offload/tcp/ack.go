@@ -73,6 +73,7 @@ func (c *Conn) isDup(s *Segment, sameWindow bool, fresh uint32) bool {
 // advance moves SND.UNA to SEG.ACK, which is later, frees what was
 // acknowledged and reports how many octets of data that was.
 func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
+	c.trip = 0
 	clean := true // nothing that was sent twice or SACKed before (Karn)
 	sentAt := clock.Never
 	for c.q.sent > 0 {
@@ -91,6 +92,10 @@ func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 			break
 		}
 		octets += e.n
+		c.trip = 0
+		if e.tx == 1 && e.mark&marked == 0 {
+			c.trip = now.Sub(e.sentAt)
+		}
 		c.free(e)
 		c.q.pop()
 	}

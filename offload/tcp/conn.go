@@ -55,6 +55,7 @@ type Conn struct {
 	edge        seq.Num // right edge that hdr promises
 	cc          Congestion
 	cwndLimited bool
+	trip        time.Duration // of the last segment acknowledged; 0: not known
 	lastData    clock.Instant // when data was last sent
 	rtt         estimator
 
@@ -148,17 +149,8 @@ func (c *Conn) initSender(now clock.Instant, st *State) {
 	c.rtt.next = st.SndUna
 	c.lastData, c.progressAt = now, now
 
-	mss := c.path.emss()
-	cwnd := st.Cwnd
-	if cwnd == 0 {
-		cwnd = InitialWindow(mss)
-	}
-	control := c.cfg.Congestion
-	if control == nil {
-		control = NewReno
-	}
-	c.cc = control(Start{Now: now, MSS: mss, Cwnd: max(cwnd, mss)})
-	c.loadQueue(st, mss)
+	c.cc = c.newCongestion(now, st)
+	c.loadQueue(st, c.path.emss())
 }
 
 // loadQueue makes entries of what the application had written: a boundary

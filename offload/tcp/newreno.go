@@ -5,22 +5,21 @@ import "github.com/stag-rdma/stag/offload/clock"
 // NewReno is the congestion control of RFC 5681 with appropriate byte counting
 // (RFC 3465).
 func NewReno(s Start) Congestion {
-	return &newReno{mss: s.MSS, cwnd: s.Cwnd, ssthresh: maxCwnd}
+	return &newReno{mss: s.MSS, renoState: renoState{cwnd: s.Cwnd, ssthresh: min(s.Threshold, maxCwnd)}}
 }
-
-const maxCwnd = 1 << 30
-
-// slowStartLimit is L of RFC 3465 §2.2 in segments; see doc.go.
-const slowStartLimit = 8
 
 type newReno struct {
-	mss, cwnd, ssthresh uint32
-	acked               uint32 // octets counted in congestion avoidance
+	mss uint32
+	renoState
+	before renoState // the last reduction
 }
 
-// InitialWindow is the initial congestion window of RFC 6928 §2 in octets.
-func InitialWindow(mss uint32) uint32 { return min(10*mss, max(2*mss, 14600)) }
+type renoState struct {
+	cwnd, ssthresh uint32
+	acked          uint32 // octets counted in congestion avoidance
+}
 
+func (r *newReno) Name() string      { return "reno" }
 func (r *newReno) Window() uint32    { return r.cwnd }
 func (r *newReno) Threshold() uint32 { return r.ssthresh }
 
@@ -48,7 +47,10 @@ func (r *newReno) Acked(a Ack) {
 }
 
 // cut is RFC 5681 §3.1 equation 4.
-func (r *newReno) cut(flight uint32) { r.ssthresh = max(flight/2, 2*r.mss) }
+func (r *newReno) cut(flight uint32) {
+	r.before = r.renoState
+	r.ssthresh = max(flight/2, 2*r.mss)
+}
 
 func (r *newReno) Loss(_ clock.Instant, flight uint32) {
 	r.cut(flight)
@@ -67,9 +69,18 @@ func (r *newReno) Timeout(_ clock.Instant, flight uint32, repeated bool) {
 	r.cwnd, r.acked = r.mss, 0
 }
 
-// Idle is RFC 5681 §4.1.
-func (r *newReno) Idle(clock.Instant) {
-	r.cwnd, r.acked = min(r.cwnd, InitialWindow(r.mss)), 0
+// Undo goes back to the windows as they were; what has grown since stays.
+func (r *newReno) Undo(clock.Instant) {
+	r.cwnd = max(r.cwnd, r.before.cwnd)
+	r.ssthresh, r.acked = r.before.ssthresh, r.before.acked
+}
+
+// Idle is RFC 5681 §4.1, in the way of RFC 2861.
+func (r *newReno) Idle(_ clock.Instant, periods int) {
+	if periods > 0 {
+		r.ssthresh = remembered(r.ssthresh, r.cwnd)
+		r.cwnd, r.acked = decayed(r.cwnd, r.mss, periods), 0
+	}
 }
 
 func (r *newReno) Resize(mss uint32) {

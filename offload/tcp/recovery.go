@@ -67,7 +67,7 @@ func (c *Conn) progress(now clock.Instant, octets uint32) {
 		c.partialAck(octets)
 	}
 	if was != fast && octets > 0 {
-		c.cc.Acked(Ack{Now: now, Octets: octets, SRTT: c.rtt.srtt,
+		c.cc.Acked(Ack{Now: now, Octets: octets, SRTT: c.rtt.srtt, RTT: c.trip, Una: c.sndUna, Nxt: c.sndNxt,
 			Limited: c.cwndLimited, Repair: was == repair})
 	}
 }

@@ -163,7 +163,7 @@ func TestInitialWindow(t *testing.T) { // RFC 6928 §2
 }
 
 func TestSlowStartAndAvoidance(t *testing.T) { // RFC 5681 §3.1, RFC 3465 §2
-	r := NewReno(Start{MSS: 1000, Cwnd: 10000}).(*newReno)
+	r := NewReno(Start{MSS: 1000, Cwnd: 10000, Threshold: NoThreshold}).(*newReno)
 	step := func(octets uint32, limited, repair bool, want uint32) {
 		t.Helper()
 		r.Acked(Ack{Octets: octets, Limited: limited, Repair: repair})
@@ -193,12 +193,30 @@ func TestSlowStartAndAvoidance(t *testing.T) { // RFC 5681 §3.1, RFC 3465 §2
 	if r.Threshold() != 2000 {
 		t.Fatalf("threshold %d, floor is two segments", r.Threshold())
 	}
-	r.cwnd = 50000
-	r.Idle(0)
-	step(0, true, false, 10000)
-	r.cwnd = 5000
-	r.Idle(0)
-	step(0, true, false, 5000)
+}
+
+func TestIdleHalves(t *testing.T) { // RFC 2861 §3.1, RFC 5681 §4.1
+	for _, x := range []struct {
+		periods                 int
+		cwnd, ssthresh          uint32
+		wantCwnd, wantThreshold uint32
+	}{
+		{0, 50000, 20000, 50000, 20000}, // no pause
+		{1, 50000, 20000, 25000, 37500},
+		{2, 50000, 45000, 12500, 45000},
+		{9, 50000, 20000, 10000, 37500}, // the restart window
+		{1 << 40, 50000, 20000, 10000, 37500},
+		{9, 5000, 20000, 5000, 20000}, // never more than there was
+		{9, 50000, NoThreshold, 10000, maxCwnd},
+	} {
+		for _, control := range []func(Start) Congestion{NewReno, NewCubic} {
+			r := control(Start{MSS: 1000, Cwnd: x.cwnd, Threshold: x.ssthresh})
+			r.Idle(scriptStart, x.periods)
+			if r.Window() != x.wantCwnd || r.Threshold() != x.wantThreshold {
+				t.Errorf("%s: after %+v: %d and %d", r.Name(), x, r.Window(), r.Threshold())
+			}
+		}
+	}
 }
 
 func TestRestartAfterIdle(t *testing.T) { // RFC 5681 §4.1

@@ -74,8 +74,8 @@ func (c *Conn) cwndAllows(n uint32) bool {
 
 // sendNew sends what has not been sent yet (NextSeg rule 2).
 func (c *Conn) sendNew(now clock.Instant, out Output) bool {
-	if c.q.sent < c.q.count && !c.outstanding() && now.Sub(c.lastData) > c.rtt.rto {
-		c.cc.Idle(now)
+	if c.q.sent < c.q.count && !c.outstanding() {
+		c.cc.Idle(now, int(now.Sub(c.lastData)/c.rtt.rto))
 	}
 	for c.q.sent < c.q.count {
 		i := c.q.sent

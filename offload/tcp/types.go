@@ -80,6 +80,10 @@ type State struct {
 	SRTT, RTTVar time.Duration // 0: no sample yet
 	RTO          time.Duration // 0: initial value of RFC 6298 §2.1
 	Cwnd         uint32        // octets; 0 means the initial window of RFC 6928
+	Ssthresh     uint32        // octets; 0 or NoThreshold: nothing was lost yet
+	// Congestion is the kernel's name of the congestion control that has ruled
+	// so far. "" and "reno" are NewReno; all that we do not have goes on as CUBIC.
+	Congestion string
 
 	KeepIdle, KeepInterval time.Duration // KeepIdle 0: keepalive is off
 	KeepCount              int
@@ -105,51 +109,7 @@ type Config struct {
 	MaxRTO  time.Duration // 0 means 120 s
 	// Seed makes challenge-ACK limits unpredictable (RFC 5961 §7).
 	Seed uint64
-	// Congestion makes the congestion control; nil means NewReno.
+	// Congestion makes the congestion control, such as Control finds by name.
+	// nil: the one that State.Congestion names.
 	Congestion func(Start) Congestion
-}
-
-// Start is what a congestion control begins with.
-type Start struct {
-	Now  clock.Instant
-	MSS  uint32 // effective send MSS, octets
-	Cwnd uint32 // octets; never 0
-}
-
-// Ack is what a congestion control learns from an acknowledgement of new data.
-type Ack struct {
-	Now    clock.Instant
-	Octets uint32        // newly acknowledged
-	SRTT   time.Duration // 0: no sample yet
-	// Limited says that the congestion window was what held the sender back.
-	// If it was not, its size has not been proven and must not grow (RFC 7661).
-	Limited bool
-	// Repair says that the octets were acknowledged while the losses of a
-	// retransmission timeout were being repaired (RFC 3465 §2.3).
-	Repair bool
-}
-
-// Congestion decides how many octets may be in flight. Which octets are in
-// flight, and what was lost, is the connection's business (recovery.go). All
-// methods belong to the goroutine that runs the connection.
-type Congestion interface {
-	// Window is the congestion window in octets, at least one segment.
-	Window() uint32
-	// Threshold is the slow-start threshold in octets.
-	Threshold() uint32
-	// Acked is called for acknowledgements of new data, except during fast
-	// recovery.
-	Acked(a Ack)
-	// Loss is called once when fast recovery begins; flight is what was
-	// outstanding, in octets, without what limited transmit added.
-	Loss(now clock.Instant, flight uint32)
-	// Recovered is called when fast recovery ends.
-	Recovered(now clock.Instant, flight uint32)
-	// Timeout is called on each retransmission timeout; repeated says that
-	// the previous one has not been repaired yet.
-	Timeout(now clock.Instant, flight uint32, repeated bool)
-	// Idle is called before data is sent after a pause longer than the RTO.
-	Idle(now clock.Instant)
-	// Resize is called when the effective send MSS has changed.
-	Resize(mss uint32)
 }

@@ -1,0 +1,128 @@
+package tcp
+
+import (
+	"time"
+
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/seq"
+)
+
+// Congestion decides how many octets may be in flight. Which octets are in
+// flight, and what was lost, is the connection's business (recovery.go). All
+// methods belong to the goroutine that runs the connection.
+type Congestion interface {
+	// Name is the kernel's name of this congestion control.
+	Name() string
+	// Window is the congestion window in octets, at least one segment.
+	Window() uint32
+	// Threshold is the slow-start threshold in octets.
+	Threshold() uint32
+	// Acked is called for acknowledgements of new data, except during fast
+	// recovery and for those that report congestion.
+	Acked(a Ack)
+	// Loss is called once when fast recovery begins, and when the peer reports
+	// that a router has marked a packet; flight is what was outstanding, in
+	// octets, without what limited transmit added.
+	Loss(now clock.Instant, flight uint32)
+	// Recovered is called when fast recovery ends.
+	Recovered(now clock.Instant, flight uint32)
+	// Timeout is called on each retransmission timeout; repeated says that
+	// the previous one has not been repaired yet.
+	Timeout(now clock.Instant, flight uint32, repeated bool)
+	// Undo takes back the last Loss, or Timeout and its repetitions: nothing
+	// had been lost.
+	Undo(now clock.Instant)
+	// Idle is called before data is sent when nothing is outstanding; periods
+	// is how many retransmission timeouts have passed since data was last sent.
+	Idle(now clock.Instant, periods int)
+	// Resize is called when the effective send MSS has changed.
+	Resize(mss uint32)
+}
+
+// Start is what a congestion control begins with.
+type Start struct {
+	Now       clock.Instant
+	MSS       uint32 // effective send MSS, octets
+	Cwnd      uint32 // octets; never 0
+	Threshold uint32 // octets; NoThreshold before the first loss
+}
+
+// Ack is what a congestion control learns from an acknowledgement of new data.
+type Ack struct {
+	Now    clock.Instant
+	Octets uint32        // newly acknowledged
+	SRTT   time.Duration // 0: no sample yet
+	// RTT is how long ago the last segment that this acknowledges was sent; 0
+	// if it was sent more than once.
+	RTT      time.Duration
+	Una, Nxt seq.Num // SND.UNA, behind what is acknowledged, and SND.NXT
+	// Limited says that the congestion window was what held the sender back.
+	// If it was not, its size has not been proven and must not grow (RFC 7661).
+	Limited bool
+	// Repair says that the octets were acknowledged while the losses of a
+	// retransmission timeout were being repaired (RFC 3465 §2.3).
+	Repair bool
+}
+
+// maxCwnd bounds every congestion window and threshold, in octets.
+const maxCwnd = 1 << 30
+
+// slowStartLimit is L of RFC 3465 §2.2 in segments; see doc.go.
+const slowStartLimit = 8
+
+// InitialWindow is the initial congestion window of RFC 6928 §2 in octets.
+func InitialWindow(mss uint32) uint32 { return min(10*mss, max(2*mss, 14600)) }
+
+// Control finds a congestion control by the kernel's name of it; nil for one
+// that is not there.
+func Control(name string) func(Start) Congestion {
+	switch name {
+	case "reno":
+		return NewReno
+	case "cubic":
+		return NewCubic
+	}
+	return nil
+}
+
+// follow is the congestion control for a connection that the kernel has run
+// under name. Its others are more like CUBIC than like NewReno: they are for
+// paths with more in flight than NewReno can fill.
+func follow(name string) func(Start) Congestion {
+	if name == "" {
+		return NewReno
+	}
+	if control := Control(name); control != nil {
+		return control
+	}
+	return NewCubic
+}
+
+// newCongestion makes the connection's congestion control, which goes on with
+// the windows that the kernel had.
+func (c *Conn) newCongestion(now clock.Instant, st *State) Congestion {
+	control := c.cfg.Congestion
+	if control == nil {
+		control = follow(st.Congestion)
+	}
+	mss := c.path.emss()
+	s := Start{Now: now, MSS: mss, Cwnd: st.Cwnd, Threshold: st.Ssthresh}
+	if s.Cwnd == 0 {
+		s.Cwnd = InitialWindow(mss)
+	}
+	s.Cwnd = max(s.Cwnd, mss)
+	if s.Threshold == 0 {
+		s.Threshold = NoThreshold
+	}
+	return control(s)
+}
+
+// decayed is cwnd after a pause: half of it for each retransmission timeout,
+// but no less than a connection begins with (RFC 2861 §3.1; see doc.go).
+func decayed(cwnd, mss uint32, periods int) uint32 {
+	return max(cwnd>>min(periods, 31), min(cwnd, InitialWindow(mss)))
+}
+
+// remembered is the threshold after a pause: slow start shall find three
+// quarters of the old window again (RFC 2861 §3.1).
+func remembered(ssthresh, cwnd uint32) uint32 { return max(ssthresh, cwnd-cwnd/4) }
