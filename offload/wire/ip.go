@@ -19,5 +19,6 @@ const (
 // (RFC 3168 §5).
 const (
 	ecnMask = 3
+	ecnECT0 = 2
 	ecnCE   = 3
 )

@@ -8,6 +8,7 @@ import "encoding/binary"
 //	| ver 4, traffic class 8, flow label 20  | length | next | hop limit | src | dst |
 const (
 	v6VerClassFlow = 0
+	v6ClassLow     = 1 // the low half of the traffic class is this octet's high half
 	v6Length       = 4
 	v6Next         = 6
 	v6HopLimit     = 7

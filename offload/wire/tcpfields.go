@@ -35,4 +35,9 @@ type TCPFields struct {
 	TSVal, TSEcr uint32
 	SACK         [MaxSACK]SACKBlock
 	NSACK        uint8 // how many of SACK are set
+
+	// ECT says that the IP header in front shall carry ECT(0): routers may mark
+	// the packet (RFC 3168 §5). HeaderTemplate looks at it; a parsed header has
+	// it never.
+	ECT bool
 }

@@ -18,7 +18,7 @@ type HeaderFields struct {
 	Src, Dst netip.AddrPort
 
 	TTL       uint8  // hop limit in IPv6; not 0
-	TOS       uint8  // traffic class in IPv6, ECN bits included
+	TOS       uint8  // traffic class in IPv6; ECN bits 0
 	FlowLabel uint32 // IPv6 only, 20 bits
 	ID        uint16 // identification of the first IPv4 packet
 }
@@ -39,6 +39,7 @@ func (h HeaderFields) check() error {
 	complain(h.VLAN > MaxVLAN, "VLAN id %d is above %d", h.VLAN, MaxVLAN)
 	complain(h.Priority > 7, "VLAN priority %d is above 7", h.Priority)
 	complain(h.TTL == 0, "TTL is 0")
+	complain(h.TOS&ecnMask != 0, "TOS %#x has ECN bits, which belong to each packet", h.TOS)
 	complain(h.FlowLabel > MaxFlowLabel, "flow label %#x is longer than 20 bits", h.FlowLabel)
 	complain(h.FlowLabel != 0 && src.Is4(), "IPv4 has no flow label")
 	return errors.Join(bad...)
@@ -119,7 +120,7 @@ func (t *HeaderTemplate) Write(b []byte, at int, f *TCPFields) (n int) {
 	frame := b[at-n:]
 	segment := frame[t.l4:]
 	copy(frame, t.head[:t.l4])
-	t.writeIP(frame[t.l3:], len(segment))
+	t.writeIP(frame[t.l3:], len(segment), f.ECT)
 
 	own := *f
 	own.SrcPort, own.DstPort = t.src, t.dst
@@ -130,18 +131,27 @@ func (t *HeaderTemplate) Write(b []byte, at int, f *TCPFields) (n int) {
 }
 
 // writeIP fills in what differs from packet to packet in the IP header at b; n
-// is the length of the segment that follows.
-func (t *HeaderTemplate) writeIP(b []byte, n int) {
+// is the length of the segment that follows. Both versions have their ECN bits
+// in the first word.
+func (t *HeaderTemplate) writeIP(b []byte, n int, ect bool) {
 	if n > 0xffff-IPv4Len {
 		panic("wire: segment longer than an IP packet")
 	}
 	if t.v6 {
+		if ect {
+			b[v6ClassLow] |= ecnECT0 << 4
+		}
 		binary.BigEndian.PutUint16(b[v6Length:], uint16(n))
 		return
+	}
+	sum := t.ipSum
+	if ect {
+		b[v4TOS] |= ecnECT0
+		sum = sum.Add16(ecnECT0)
 	}
 	length := uint16(n + IPv4Len)
 	binary.BigEndian.PutUint16(b[v4Length:], length)
 	binary.BigEndian.PutUint16(b[v4ID:], t.id)
-	binary.BigEndian.PutUint16(b[v4Checksum:], t.ipSum.Add16(length).Add16(t.id).Checksum())
+	binary.BigEndian.PutUint16(b[v4Checksum:], sum.Add16(length).Add16(t.id).Checksum())
 	t.id++
 }

@@ -54,15 +54,17 @@ func TestGoldenFrames(t *testing.T) {
 	for _, payload := range []string{"", "x", "some octets"} {
 		for _, tag := range []uint16{0, 100} {
 			for _, v6 := range []bool{false, true} {
-				t.Run(fmt.Sprintf("payload %d, VLAN %d, IPv6 %v", len(payload), tag, v6), func(t *testing.T) {
-					golden(t, []byte(payload), tag, v6)
-				})
+				for _, ect := range []bool{false, true} {
+					t.Run(fmt.Sprintf("payload %d, VLAN %d, IPv6 %v, ECT %v", len(payload), tag, v6, ect), func(t *testing.T) {
+						golden(t, []byte(payload), tag, v6, ect)
+					})
+				}
 			}
 		}
 	}
 }
 
-func golden(t *testing.T, payload []byte, tag uint16, v6 bool) {
+func golden(t *testing.T, payload []byte, tag uint16, v6, ect bool) {
 	h, src, dst := fields4(), packet.Our4, packet.Peer4
 	if v6 {
 		h, src, dst = fields6(), packet.Our6, packet.Peer6
@@ -72,9 +74,13 @@ func golden(t *testing.T, payload []byte, tag uint16, v6 bool) {
 		h.Priority = 3
 		link.VLAN, link.Priority = []uint16{tag}, 3
 	}
+	tos := uint8(0x28)
+	if ect {
+		tos |= 2 // ECT(0), RFC 3168 §5
+	}
 	want := packet.TCP{
 		Link: link,
-		IP:   packet.IP{Src: src, Dst: dst, TOS: 0x28, ID: 41, DF: true, FlowLabel: h.FlowLabel},
+		IP:   packet.IP{Src: src, Dst: dst, TOS: tos, ID: 41, DF: true, FlowLabel: h.FlowLabel},
 		Seq:  0xfffffff0, Ack: 9, Flags: "PA", Window: 500,
 		TS: &packet.TS{Val: 1, Ecr: 2}, SACK: [][2]uint32{{20, 30}, {40, 50}, {60, 70}},
 		Payload: payload,
@@ -83,6 +89,7 @@ func golden(t *testing.T, payload []byte, tag uint16, v6 bool) {
 		Seq: 0xfffffff0, Ack: 9, Flags: wire.PSH | wire.ACK, Window: 500, HasTS: true, TSVal: 1, TSEcr: 2,
 		// A fourth block finds no room next to timestamps.
 		SACK: [4]wire.SACKBlock{{Left: 20, Right: 30}, {Left: 40, Right: 50}, {Left: 60, Right: 70}, {Left: 80, Right: 90}}, NSACK: 4,
+		ECT: ect,
 	}
 	tpl := template(t, h)
 	if got := write(&tpl, &f, payload); !bytes.Equal(got, want) {
@@ -125,6 +132,7 @@ func TestTemplateMistakes(t *testing.T) {
 		"port 0":         func(h *wire.HeaderFields) { h.Dst = netip.AddrPortFrom(h.Dst.Addr(), 0) },
 		"VLAN id 4095":   func(h *wire.HeaderFields) { h.VLAN = 4095 },
 		"VLAN priority":  func(h *wire.HeaderFields) { h.Priority = 8 },
+		"ECN bits":       func(h *wire.HeaderFields) { h.TOS = 0x29 },
 		"TTL is 0":       func(h *wire.HeaderFields) { h.TTL = 0 },
 		"longer than 20": func(h *wire.HeaderFields) { h.FlowLabel = 1 << 20 },
 		"IPv4 has no":    func(h *wire.HeaderFields) { h.FlowLabel = 1 },
