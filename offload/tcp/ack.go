@@ -12,7 +12,8 @@ func (c *Conn) ack(now clock.Instant, s *Segment) {
 		c.stats.OldAcks++
 		return
 	}
-	old := c.sndWnd
+	c.readECE(&s.TCPFields)
+	old, flight := c.sndWnd, c.q.flight
 	c.updateWindow(&s.TCPFields)
 	same := old == c.sndWnd
 	advanced := s.Ack != c.sndUna
@@ -23,6 +24,7 @@ func (c *Conn) ack(now clock.Instant, s *Segment) {
 	fresh := c.sackIn(&s.TCPFields)
 	dup := !advanced && c.outstanding() && c.isDup(s, same, fresh)
 	c.assess(now, octets, advanced, dup)
+	c.react(now, flight)
 	if !advanced {
 		c.reopened(now, old)
 	}

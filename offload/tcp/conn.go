@@ -54,6 +54,7 @@ type Conn struct {
 	blocked     bool    // no room or memory in the last Transmit
 	edge        seq.Num // right edge that hdr promises
 	cc          Congestion
+	ccWas       string // the kernel's name of what cc goes on from
 	cwndLimited bool
 	trip        time.Duration // of the last segment acknowledged; 0: not known
 	lastData    clock.Instant // when data was last sent
@@ -76,8 +77,7 @@ type Conn struct {
 	dupOwed  uint32 // duplicate ACKs owed to a peer without SACK
 	lastAck  seq.Num
 	consumed bool // Consume was called since the window was last looked at
-	echoCE   bool // RFC 3168 §6.1.3
-	ecn      bool
+	ecn      ecn
 	stamp    stamps
 	limit    limiter
 
@@ -149,7 +149,7 @@ func (c *Conn) initSender(now clock.Instant, st *State) {
 	c.rtt.next = st.SndUna
 	c.lastData, c.progressAt = now, now
 
-	c.cc = c.newCongestion(now, st)
+	c.cc, c.ccWas = c.newCongestion(now, st), st.Congestion
 	c.loadQueue(st, c.path.emss())
 }
 
@@ -185,7 +185,7 @@ func (c *Conn) initReceiver(now clock.Instant, st *State) {
 	c.rcvAdv = seq.Later(st.RcvWup.Add(seq.Len(st.RcvWnd)), st.RcvNxt)
 	c.rcvScale = st.RcvScale
 	c.rcvMSS = min(536, c.path.peer)
-	c.ecn = st.ECN
+	c.ecn.on = st.ECN
 	c.stamp = newStamps(st)
 	c.limit = newLimiter(now, c.cfg.Seed)
 	// RCV.WUP is RCV.NXT as of the last ACK: what came later is still owed

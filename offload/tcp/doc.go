@@ -6,7 +6,7 @@
 //
 //	Receive        rx.go
 //	  accept       accept.go      RST, SYN, timestamps, sequence, ACK value
-//	  ack          ack.go         SND.UNA, window, round-trip time
+//	  ack          ack.go         SND.UNA, window, round-trip time, ECE (ecn.go)
 //	    sackIn     sack.go        scoreboard (marks on queue.go's entries)
 //	    assess     recovery.go    what is lost; enter and leave recovery
 //	  text         rx.go          trim, place in the inbox, FIN
@@ -25,8 +25,8 @@
 //
 // Specifications: RFC 9293 (TCP), 5961 (blind attacks), 7323 (timestamps,
 // scaling), 2018, 2883 and 6675 (SACK), 5681, 6582, 3042, 3465 and 6928
-// (congestion control), 6298 (RTO), 5927 (ICMP), 3168 (ECN, receiving side
-// only), 6191 and 1337 (TIME-WAIT), 6093 (urgent data).
+// (congestion control), 9438 (CUBIC), 9406 (HyStart++), 6298 (RTO), 5927 (ICMP),
+// 3168 (ECN), 6191 and 1337 (TIME-WAIT), 6093 (urgent data).
 //
 // # Departures
 //
@@ -54,5 +54,15 @@
 // Urgent data is ordinary data: the pointer is not looked at (RFC 6093 §6
 // advises against its use, and no upper layer here has it).
 //
-// ECN: a peer's marks are echoed; we never send ECT, so an ECE means nothing.
+// Departs from RFC 5681 §4.1: a pause takes half of the congestion window for
+// each RTO that it lasts, down to the initial window, instead of all at once,
+// and slow start then leads to three quarters of what it was (RFC 2861, as
+// Linux).
+//
+// Departs from RFC 3168 §6.1.2: ECN does not reduce the congestion window below
+// two segments, as Linux, so no sending has to wait for the timer.
+//
+// What TCP_REPAIR does not tell of ECN is forgotten at a take-over: a mark that
+// the kernel was still echoing, and a reduction that it had yet to tell of. The
+// peer has heard the first once, and asks again for the second.
 package tcp

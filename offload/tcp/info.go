@@ -23,6 +23,9 @@ type Stats struct {
 	ProbesOut           uint64 // keepalive and zero-window
 	ResetsIn, ResetsOut uint64 // RST segments believed, and sent
 	TooBigs             uint64 // believed ICMP reports
+	CEIn                uint64 // segments with data that a router had marked (ECN)
+	ECEIn               uint64 // ACKs that report such a mark
+	ECNCuts             uint64 // reductions of the congestion window because of them
 }
 
 // Info is a connection at one moment. Windows and sizes are octets.
@@ -38,6 +41,9 @@ type Info struct {
 	SndSegs                  uint32 // entries of the retransmission queue
 	RcvFrames, ReorderFrames int    // receive frames held, in order and not
 	Recovering               bool
+	Congestion               string // name of the congestion control
+	KernelCongestion         string // of the kernel's until the take-over; "" if not known
+	ECN                      bool   // was negotiated
 }
 
 // NoThreshold is the slow start threshold of a connection that has not lost
@@ -70,6 +76,7 @@ func (c *Conn) Info() Info {
 		Queued: uint32(c.Unacked()), Unread: c.in.unread,
 		SndSegs: c.q.count, RcvFrames: c.in.frames, ReorderFrames: len(c.in.ooo),
 		Recovering: c.mode != open,
+		Congestion: c.cc.Name(), KernelCongestion: c.ccWas, ECN: c.ecn.on,
 	}
 }
 
@@ -86,6 +93,7 @@ func (s *Stats) AddSince(now, before *Stats) {
 		{&s.Challenges, &now.Challenges, &before.Challenges}, {&s.ProbesOut, &now.ProbesOut, &before.ProbesOut},
 		{&s.ResetsIn, &now.ResetsIn, &before.ResetsIn}, {&s.ResetsOut, &now.ResetsOut, &before.ResetsOut},
 		{&s.TooBigs, &now.TooBigs, &before.TooBigs},
+		{&s.CEIn, &now.CEIn, &before.CEIn}, {&s.ECEIn, &now.ECEIn, &before.ECEIn}, {&s.ECNCuts, &now.ECNCuts, &before.ECNCuts},
 	} {
 		*c.sum += *c.now - *c.before
 	}

@@ -66,7 +66,7 @@ func (c *Conn) progress(now clock.Instant, octets uint32) {
 	case was == fast && !c.sackOK:
 		c.partialAck(octets)
 	}
-	if was != fast && octets > 0 {
+	if octets > 0 && c.mayGrow(was) {
 		c.cc.Acked(Ack{Now: now, Octets: octets, SRTT: c.rtt.srtt, RTT: c.trip, Una: c.sndUna, Nxt: c.sndNxt,
 			Limited: c.cwndLimited, Repair: was == repair})
 	}
@@ -90,6 +90,7 @@ func (c *Conn) startRecovery(now clock.Instant) {
 	c.cut = true
 	// What limited transmit sent beyond cwnd does not count (RFC 5681 §3.2).
 	c.cc.Loss(now, min(c.q.flight, c.cc.Window()))
+	c.reduced()
 	if e := c.q.at(0); e.mark == 0 {
 		c.lose(e)
 	}
@@ -208,6 +209,7 @@ func (c *Conn) timeout(now clock.Instant) {
 	c.stats.Timeouts++
 	if c.q.flight > 0 {
 		c.cc.Timeout(now, c.q.flight, c.retries > 0)
+		c.reduced()
 		c.forced = true
 		c.mode, c.recoverAt, c.cut = repair, c.sndNxt, false
 	}

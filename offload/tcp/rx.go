@@ -39,21 +39,6 @@ func (c *Conn) receiveClosed(s *Segment) {
 	}
 }
 
-// markECN is RFC 3168 §6.1.3: a congestion mark is echoed on every ACK until
-// the peer says that it has reduced its window.
-func (c *Conn) markECN(s *Segment) {
-	if !c.ecn || len(s.Payload) == 0 {
-		return
-	}
-	if s.Flags&wire.CWR != 0 {
-		c.echoCE = false
-	}
-	if s.CE {
-		c.ackNow = c.ackNow || !c.echoCE
-		c.echoCE = true
-	}
-}
-
 // text is RFC 9293 §3.10.7.4, seventh and eighth: payload and FIN.
 func (c *Conn) text(now clock.Instant, s *Segment) (kept bool, why Drop) {
 	at, d, fin := s.Seq, s.Payload, s.Flags&wire.FIN != 0

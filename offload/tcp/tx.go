@@ -167,7 +167,11 @@ func (c *Conn) transmit(now clock.Instant, out Output, i uint32) bool {
 	if fin {
 		flags |= wire.FIN
 	}
-	if !out.Send(c.header(now, e.seq, flags), e.frame, int(e.off), int(e.n)) {
+	h := c.header(now, e.seq, flags)
+	if first && c.ecn.on {
+		c.offerECT(h)
+	}
+	if !out.Send(h, e.frame, int(e.off), int(e.n)) {
 		return false
 	}
 	c.sentData(now, i, first, push, fin)
@@ -192,6 +196,7 @@ func (c *Conn) sentData(now clock.Instant, i uint32, first, push, fin bool) {
 	if first {
 		c.q.sentFirst()
 		c.sndNxt = e.end()
+		c.ecn.cwr = false
 	} else {
 		c.stats.Retransmits++
 		c.q.remark(e, e.mark|resent)
@@ -321,7 +326,7 @@ func (c *Conn) header(now clock.Instant, at seq.Num, flags wire.TCPFlags) *wire.
 	h := &c.hdr
 	*h = wire.TCPFields{Seq: at, Ack: c.rcvNxt, Flags: flags}
 	h.Window, c.edge = c.offer()
-	if c.echoCE {
+	if c.ecn.echo {
 		h.Flags |= wire.ECE
 	}
 	if c.stamp.on {
