@@ -302,23 +302,6 @@ func TestUnreadOctetsAtTakeOver(t *testing.T) { // DESIGN 5
 	})
 }
 
-func TestECNEcho(t *testing.T) { // RFC 3168 §6.1.3
-	each(t, func(s *script) {
-		s.open(func(st *State, _ *Config) { st.ECN = true })
-		s.gets(0, "A 1:101 ack 1 ce")
-		s.sends(0, "AE 1:1 ack 101")
-		s.gets(1*ms, "A 101:201 ack 1")
-		s.sends(41*ms, "AE 1:1 ack 201") // until CWR
-		s.gets(50*ms, "AC 201:301 ack 1")
-		s.sends(90*ms, "A 1:1 ack 301")
-	})
-	each(t, func(s *script) { // not negotiated
-		s.open()
-		s.gets(0, "A 1:101 ack 1 ce")
-		s.sends(40*ms, "A 1:1 ack 101")
-	})
-}
-
 func TestPAWS(t *testing.T) { // RFC 7323 §5
 	each(t, func(s *script) {
 		s.open(withTS)

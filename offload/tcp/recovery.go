@@ -89,8 +89,10 @@ func (c *Conn) startRecovery(now clock.Instant) {
 	c.openFrom = c.sndUna
 	c.cut = true
 	// What limited transmit sent beyond cwnd does not count (RFC 5681 §3.2).
-	c.cc.Loss(now, min(c.q.flight, c.cc.Window()))
-	c.reduced()
+	if !c.ecn.held { // RFC 3168 §6.1.2: one reduction for a loss and a mark of one window
+		c.cc.Loss(now, min(c.q.flight, c.cc.Window()))
+		c.reduced()
+	}
 	if e := c.q.at(0); e.mark == 0 {
 		c.lose(e)
 	}

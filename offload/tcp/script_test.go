@@ -16,7 +16,7 @@ const ms = time.Millisecond
 
 // script drives one connection on virtual time. Segments are written as
 //
-//	FLAGS from:to ack N [win N] [sack a-b,c-d] [ts val/echo] [ce]
+//	FLAGS from:to ack N [win N] [sack a-b,c-d] [ts val/echo] [ce] [ect]
 //
 // with numbers relative to the initial ones, as tcpdump has them: our first
 // octet and the peer's first octet are both 1. Octet n of either stream has
@@ -225,6 +225,9 @@ func (s *script) Send(h *wire.TCPFields, f port.Frame, off, n int) bool {
 	}
 	if h.HasTS {
 		fmt.Fprintf(&b, " ts %d/%d", h.TSVal, h.TSEcr)
+	}
+	if h.ECT {
+		b.WriteString(" ect")
 	}
 	if n > 0 {
 		for i, v := range s.m.Bytes(f)[off : off+n] {
