@@ -16,16 +16,17 @@ func (c *Conn) ack(now clock.Instant, s *Segment) {
 	old, flight := c.sndWnd, c.q.flight
 	c.updateWindow(&s.TCPFields)
 	same := old == c.sndWnd
-	advanced := s.Ack != c.sndUna
-	octets := uint32(0)
-	if advanced {
-		octets = c.advance(now, &s.TCPFields)
+	n, sacked := news{advanced: s.Ack != c.sndUna}, c.q.sacked
+	if n.advanced {
+		n.octets = c.advance(now, &s.TCPFields)
 	}
-	fresh := c.sackIn(&s.TCPFields)
-	dup := !advanced && c.outstanding() && c.isDup(s, same, fresh)
-	c.assess(now, octets, advanced, dup)
+	fresh := c.sackIn(now, &s.TCPFields)
+	n.delivered = n.octets + c.q.sacked - sacked
+	n.dup = !n.advanced && c.outstanding() && c.isDup(s, same, fresh)
+	n.plain = len(s.Payload) == 0 && same && s.NSACK == 0
+	c.assess(now, &s.TCPFields, n)
 	c.react(now, flight)
-	if !advanced {
+	if !n.advanced {
 		c.reopened(now, old)
 	}
 }
@@ -87,6 +88,12 @@ func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 			sentAt = e.sentAt
 		}
 		clean = clean && e.tx == 1 && e.mark&marked == 0
+		if c.sackOK && e.mark&marked == 0 {
+			if e.tx == 1 && c.board.any && e.end().Before(c.board.high) {
+				c.overtaken()
+			}
+			c.arrivedAt(now, s, e)
+		}
 		if e.end().After(s.Ack) {
 			k := uint32(e.seq.Until(s.Ack))
 			c.q.trim(k)
@@ -102,7 +109,7 @@ func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 		c.q.pop()
 	}
 	c.sndUna = s.Ack
-	c.board.passed(s.Ack)
+	c.passed(s.Ack)
 	if c.backlog != nil && c.backlogSeq.Until(s.Ack) >= seq.Len(len(c.backlog)) {
 		c.backlog = nil
 	}

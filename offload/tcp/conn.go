@@ -40,19 +40,28 @@ type Conn struct {
 	sndScale       uint8
 	path           path
 
-	// Loss and congestion (recovery.go, sack.go, rto.go).
+	// Loss and congestion (recovery.go, rack.go, tlp.go, prr.go, spurious.go,
+	// sack.go, rto.go).
 	sackOK      bool
 	board       scoreboard
 	mode        mode
 	recoverAt   seq.Num // recovery ends when this has been acknowledged
 	dupAcks     uint32
-	renoOut     uint32  // octets that duplicate ACKs say have left (no SACK)
-	forced      bool    // the next retransmission ignores cwnd
-	cut         bool    // this fast recovery has reduced cwnd
-	lostFrom    seq.Num // where the first entry to be resent is looked for
-	openFrom    seq.Num // the same for NextSeg rule 3
-	blocked     bool    // no room or memory in the last Transmit
-	edge        seq.Num // right edge that hdr promises
+	renoOut     uint32        // octets that duplicate ACKs say have left (no SACK)
+	forced      bool          // the next retransmission ignores cwnd
+	cut         bool          // this fast recovery has reduced cwnd
+	lostFrom    seq.Num       // where the first entry to be resent is looked for
+	cutAt       clock.Instant // when that was, or the last timeout
+	lostTwice   bool          // a retransmission since then is lost
+	rack        rack
+	tail        tail
+	newData     bool // some was sent in this Transmit
+	prr         prr
+	undo        undo
+	dsack       wire.SACKBlock // of the ACK that is looked at ...
+	hasDSACK    bool           // ... if it has one
+	blocked     bool           // no room or memory in the last Transmit
+	edge        seq.Num        // right edge that hdr promises
 	cc          Congestion
 	ccWas       string // the kernel's name of what cc goes on from
 	cwndLimited bool
@@ -86,6 +95,8 @@ type Conn struct {
 	rtoAt     clock.Instant
 	persistAt clock.Instant
 	keepAt    clock.Instant
+	lossAt    clock.Instant // a segment is late (rack.go) or, if probing, a probe is due (tlp.go)
+	probing   bool
 
 	// Patience (timers.go, persist.go, keepalive.go).
 	retries    uint32        // retransmission timeouts without progress
@@ -147,6 +158,7 @@ func (c *Conn) initSender(now clock.Instant, st *State) {
 	c.board.forget(st.SndUna)
 	c.rtt = newEstimator(st, &c.cfg)
 	c.rtt.next = st.SndUna
+	c.rack = newRack(now, st)
 	c.lastData, c.progressAt = now, now
 
 	c.cc, c.ccWas = c.newCongestion(now, st), st.Congestion
@@ -255,7 +267,7 @@ func (c *Conn) releaseAll() {
 		c.free(c.q.at(i))
 	}
 	c.q.head, c.q.count, c.q.sent = 0, 0, 0
-	c.q.flight, c.q.sacked, c.q.missing, c.q.again, c.q.pending = 0, 0, 0, 0, 0
+	c.q.flight, c.q.sacked, c.q.missing, c.q.again, c.q.pending, c.q.marks = 0, 0, 0, 0, 0, 0
 	c.backlog = nil
 	c.in.drain()
 }

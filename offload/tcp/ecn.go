@@ -56,6 +56,7 @@ func (c *Conn) readECE(s *wire.TCPFields) {
 func (c *Conn) react(now clock.Instant, flight uint32) {
 	if c.ecn.told && !c.ecn.held && c.mode == open && flight > 0 {
 		c.stats.ECNCuts++
+		c.undo.on = false
 		c.cc.Loss(now, min(flight, c.cc.Window()))
 		c.reduced()
 	}

@@ -17,7 +17,14 @@ type Stats struct {
 	Timeouts            uint64 // retransmission timeouts
 	Recoveries          uint64 // fast recoveries
 	DupAcksIn, OldAcks  uint64 // ACKs that acknowledge nothing new: of SND.UNA; of less
-	DupSACKs            uint64 // blocks below SND.UNA
+	DupSACKs            uint64 // reports of octets that came twice
+	Reneged             uint64 // times that the peer threw away what it had SACKed
+	TailProbes          uint64 // segments sent to find out about the last ones
+	TailLosses          uint64 // losses that such a probe has repaired
+	Reordered           uint64 // segments that arrived after later ones
+	LostRetransmits     uint64 // retransmissions given up for lost
+	SpuriousTimeouts    uint64 // retransmission timeouts that were taken back
+	SpuriousRecoveries  uint64 // fast recoveries that were taken back
 	OutOfOrder          uint64 // segments received
 	Challenges          uint64 // challenge ACKs asked for
 	ProbesOut           uint64 // keepalive and zero-window
@@ -93,6 +100,12 @@ func (s *Stats) AddSince(now, before *Stats) {
 		{&s.Challenges, &now.Challenges, &before.Challenges}, {&s.ProbesOut, &now.ProbesOut, &before.ProbesOut},
 		{&s.ResetsIn, &now.ResetsIn, &before.ResetsIn}, {&s.ResetsOut, &now.ResetsOut, &before.ResetsOut},
 		{&s.TooBigs, &now.TooBigs, &before.TooBigs},
+		{&s.Reneged, &now.Reneged, &before.Reneged},
+		{&s.TailProbes, &now.TailProbes, &before.TailProbes}, {&s.TailLosses, &now.TailLosses, &before.TailLosses},
+		{&s.Reordered, &now.Reordered, &before.Reordered},
+		{&s.LostRetransmits, &now.LostRetransmits, &before.LostRetransmits},
+		{&s.SpuriousTimeouts, &now.SpuriousTimeouts, &before.SpuriousTimeouts},
+		{&s.SpuriousRecoveries, &now.SpuriousRecoveries, &before.SpuriousRecoveries},
 		{&s.CEIn, &now.CEIn, &before.CEIn}, {&s.ECEIn, &now.ECEIn, &before.ECEIn}, {&s.ECNCuts, &now.ECNCuts, &before.ECNCuts},
 	} {
 		*c.sum += *c.now - *c.before

@@ -35,7 +35,7 @@ type entry struct {
 	store  store
 	push   bool // it was the last of what was queued when it was sent
 	frame  port.Frame
-	sentAt clock.Instant // of the last transmission: for RACK, and for samples
+	sentAt clock.Instant // of the last transmission
 }
 
 func (e *entry) end() seq.Num { return e.seq.Add(seq.Len(e.n)) }
@@ -55,6 +55,7 @@ type queue struct {
 	missing uint32 // lost
 	again   uint32 // resent and not SACKed
 	pending uint32 // lost and not resent: what sendLost has to do
+	marks   uint32 // how many entries are SACKed
 }
 
 func newQueue(size uint32) queue { return queue{ring: make([]entry, size)} }
@@ -126,6 +127,9 @@ func (q *queue) remark(e *entry, m mark) {
 	if m&(lost|resent) == lost {
 		q.pending += e.n
 	}
+	if (e.mark^m)&marked != 0 {
+		q.marks += uint32(m&marked) - uint32(e.mark&marked)
+	}
 	e.mark = m
 }
 
@@ -170,12 +174,15 @@ func (q *queue) find(s seq.Num) uint32 {
 	return lo
 }
 
-// loseAll forgets the scoreboard and gives everything sent up for lost
-// (RFC 6675 §5.1: the receiver may have reneged).
-func (q *queue) loseAll() {
+// loseAll forgets the scoreboard (RFC 2018 §8: the receiver may have reneged)
+// and gives up for lost the oldest entry and all that were sent before.
+func (q *queue) loseAll(before clock.Instant) {
 	for i := range q.sent {
-		q.at(i).mark = lost
+		e := q.at(i)
+		if i == 0 || e.sentAt < before {
+			q.remark(e, lost)
+		} else {
+			q.remark(e, e.mark&resent)
+		}
 	}
-	q.sacked, q.again = 0, 0
-	q.missing, q.pending = q.flight, q.flight
 }

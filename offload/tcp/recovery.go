@@ -3,12 +3,14 @@ package tcp
 import (
 	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/seq"
+	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Loss detection and recovery: RFC 6675 with SACK, RFC 6582 without. What is
-// in flight is counted from the marks of the queue's entries; sending is
-// tx.go's business. RACK-TLP (RFC 8985) belongs here too: every entry knows
-// when it was last sent.
+// Recovery: what follows from losses. With SACK they are found by rack.go and
+// tlp.go, and prr.go says how much may be sent meanwhile; without it, it is all
+// RFC 6582. What turns out not to have been lost is in spurious.go. What is in
+// flight is counted from the marks of the queue's entries (the pipe of
+// RFC 6675); sending is tx.go's business.
 
 // mode is where the sender is in repairing a loss.
 type mode uint8
@@ -19,8 +21,8 @@ const (
 	repair      // after a timeout, until recoverAt is acknowledged
 )
 
-// dupThresh is how many duplicate ACKs, or SACKed segments above it, make a
-// segment lost (RFC 6675 §2).
+// dupThresh is how many duplicate ACKs make a segment lost (RFC 5681 §3.2), or
+// SACKed segments, if the path does not reorder (RFC 8985 §6.2).
 const dupThresh = 3
 
 // pipe estimates how many octets are in the network (RFC 6675 §4). Without
@@ -31,25 +33,68 @@ func (c *Conn) pipe() uint32 {
 	return uint32(max(out, 0))
 }
 
-// assess draws the conclusions from an ACK: advanced says that SND.UNA moved,
-// over octets of data; dup that it was a duplicate.
-func (c *Conn) assess(now clock.Instant, octets uint32, advanced, dup bool) {
+// news is what an ACK has brought.
+type news struct {
+	octets    uint32 // of data that SND.UNA has moved over
+	delivered uint32 // octets acknowledged or SACKed for the first time
+	advanced  bool   // SND.UNA has moved
+	dup       bool   // it was a duplicate
+	plain     bool   // it was nothing but an ACK, without SACK
+}
+
+// assess draws the conclusions from an ACK.
+func (c *Conn) assess(now clock.Instant, s *wire.TCPFields, n news) {
 	switch {
-	case advanced:
-		c.progress(now, octets)
-	case dup:
+	case n.advanced:
+		c.wasSpurious(now, s)
+		c.progress(now, n.octets)
+	case n.dup:
 		c.stats.DupAcksIn++
 		c.dupAcks++
 		if !c.sackOK && c.mode != repair {
 			c.renoOut += c.path.emss()
 		}
 	}
-	if c.board.any {
-		c.findLost()
+	if c.hasDSACK {
+		c.reportedTwice(now)
 	}
-	if c.mode == open && c.q.flight > 0 && c.lossSeen() {
-		c.startRecovery(now)
+	if c.tail.out {
+		c.tailAcked(now, s.Ack, n.plain && !n.advanced)
 	}
+	if !c.sackOK {
+		c.repairLosses(now, 0)
+		return
+	}
+	missed := c.q.pending
+	if n.advanced && c.q.sent > 0 && c.q.at(0).mark&marked != 0 {
+		c.reneged()
+	}
+	at := c.findLost(now)
+	if !c.repairLosses(now, n.delivered) && c.mode == fast && n.delivered > 0 {
+		c.paceRecovery(n.delivered, n.advanced && c.q.pending <= missed)
+	}
+	switch {
+	case at != clock.Never || !c.probing || c.mode != open || c.q.sacked > 0:
+		c.lossAt, c.probing = at, false
+	}
+	if n.advanced || at == clock.Never {
+		c.armProbe(now)
+	}
+}
+
+// repairLosses begins a recovery if something has turned out to be lost, and says
+// whether it did. The ACK has delivered octets.
+func (c *Conn) repairLosses(now clock.Instant, delivered uint32) bool {
+	again := c.lostTwice && c.mode != open
+	c.lostTwice = false
+	if c.q.flight == 0 || (!again && (c.mode != open || !c.lossSeen())) {
+		return false
+	}
+	c.startRecovery(now, again)
+	if c.sackOK {
+		c.startPRR(delivered)
+	}
+	return true
 }
 
 // progress is what an ACK of new data means to the recovery under way.
@@ -72,34 +117,38 @@ func (c *Conn) progress(now clock.Instant, octets uint32) {
 	}
 }
 
-// lossSeen reports whether fast recovery must begin (RFC 6675 §5, RFC 6582
-// §3.2 step 2). Without SACK, duplicates that our own retransmissions of the
-// last recovery caused are not to be taken for a loss.
+// lossSeen reports whether fast recovery must begin (RFC 6582 §3.2 step 2).
+// Without SACK, duplicates that our own retransmissions of the last recovery
+// caused are not to be taken for a loss.
 func (c *Conn) lossSeen() bool {
 	if c.sackOK {
-		return c.dupAcks >= dupThresh || c.q.pending > 0
+		return c.q.missing > 0
 	}
 	return c.dupAcks >= dupThresh && c.sndUna.After(c.recoverAt)
 }
 
-// startRecovery is RFC 6675 §5 step 4, RFC 6582 §3.2 step 2.
-func (c *Conn) startRecovery(now clock.Instant) {
+// startRecovery is RFC 6582 §3.2 step 2. again says that it is because of the
+// recovery under way, which has lost a retransmission (RFC 5681 §4.3).
+func (c *Conn) startRecovery(now clock.Instant, again bool) {
 	c.stats.Recoveries++
 	c.mode, c.recoverAt = fast, c.sndNxt
-	c.openFrom = c.sndUna
-	c.cut = true
+	c.cut, c.cutAt = true, now
+	c.undo.begin(c, false, false)
+	c.tail = tail{}
 	// What limited transmit sent beyond cwnd does not count (RFC 5681 §3.2).
-	if !c.ecn.held { // RFC 3168 §6.1.2: one reduction for a loss and a mark of one window
+	if !c.ecn.held || again { // RFC 3168 §6.1.2: one reduction for a loss and a mark of one window
 		c.cc.Loss(now, min(c.q.flight, c.cc.Window()))
 		c.reduced()
+		c.undo.on = !again // what is taken back is one reduction
 	}
-	if e := c.q.at(0); e.mark == 0 {
+	if e := c.q.at(0); e.mark == 0 && !c.sackOK {
 		c.lose(e)
 	}
 	c.forced = c.q.pending > 0
 }
 
 func (c *Conn) endRecovery(now clock.Instant) {
+	c.rack.recovered()
 	if c.mode == fast && c.cut && !c.sackOK {
 		c.cc.Recovered(now, c.q.flight)
 	}
@@ -121,45 +170,12 @@ func (c *Conn) partialAck(octets uint32) {
 	}
 }
 
-// lose gives a sent entry up for lost.
+// lose gives a sent entry up for lost, or the retransmission of one.
 func (c *Conn) lose(e *entry) {
 	if c.q.pending == 0 || e.seq.Before(c.lostFrom) {
 		c.lostFrom = e.seq
 	}
-	c.q.remark(e, e.mark|lost)
-}
-
-// findLost marks the entries that enough was SACKed above of (RFC 6675 §4,
-// IsLost): three runs, or more than two segments' worth of octets. Being below
-// such a place is for good, so each entry is looked at once.
-func (c *Conn) findLost() {
-	runs, octets, inRun := 0, uint32(0), false
-	i := int(c.q.find(c.board.high.Back(1)))
-	for ; i >= 0 && c.q.at(uint32(i)).seq.AtOrAfter(c.board.lostTo); i-- {
-		e := c.q.at(uint32(i))
-		if e.mark&marked == 0 {
-			inRun = false
-			continue
-		}
-		octets += e.n
-		if !inRun {
-			runs++
-			inRun = true
-		}
-		if runs >= dupThresh || octets > (dupThresh-1)*c.path.emss() {
-			break
-		}
-	}
-	if i < 0 || c.q.at(uint32(i)).seq.Before(c.board.lostTo) {
-		return
-	}
-	edge := c.q.at(uint32(i)).seq
-	for i--; i >= 0 && c.q.at(uint32(i)).seq.AtOrAfter(c.board.lostTo); i-- {
-		if e := c.q.at(uint32(i)); e.mark&(marked|lost) == 0 {
-			c.lose(e)
-		}
-	}
-	c.board.lostTo = edge
+	c.q.remark(e, lost)
 }
 
 // passed tells the scoreboard that everything below una is acknowledged.
@@ -168,6 +184,15 @@ func (b *scoreboard) passed(una seq.Num) {
 	if b.any && b.high.AtOrBefore(una) {
 		b.any = false
 	}
+}
+
+// passed does the same for the probe and for what may be taken back.
+func (c *Conn) passed(una seq.Num) {
+	c.board.passed(una)
+	if c.rack.inRound && una.AtOrAfter(c.rack.round) {
+		c.rack.inRound = false
+	}
+	c.undo.passed(una)
 }
 
 // loseOversize gives up every segment that the path has turned out to be too
@@ -179,7 +204,6 @@ func (c *Conn) loseOversize() {
 		if e.n <= c.path.emss() || e.mark&marked != 0 {
 			continue
 		}
-		c.q.remark(e, 0)
 		c.lose(e)
 		found = true
 	}
@@ -189,11 +213,12 @@ func (c *Conn) loseOversize() {
 	c.forced = true
 	if c.mode == open {
 		c.mode, c.recoverAt, c.cut = fast, c.sndNxt, false
-		c.openFrom = c.sndUna
+		c.undo.on = false
+		c.tail = tail{}
 	}
 }
 
-// timeout is RFC 6298 §5.4 to §5.6 and RFC 5681 §3.1: everything in flight is
+// timeout is RFC 6298 §5.4 to §5.6 and RFC 5681 §3.1: what is in flight is
 // given up, and sent again as the window grows from one segment.
 func (c *Conn) timeout(now clock.Instant) {
 	if c.forced && c.q.pending > 0 {
@@ -210,19 +235,33 @@ func (c *Conn) timeout(now clock.Instant) {
 	}
 	c.stats.Timeouts++
 	if c.q.flight > 0 {
+		if c.retries == 0 {
+			c.undo.begin(c, true, true)
+		}
 		c.cc.Timeout(now, c.q.flight, c.retries > 0)
 		c.reduced()
 		c.forced = true
-		c.mode, c.recoverAt, c.cut = repair, c.sndNxt, false
+		c.mode, c.recoverAt, c.cut, c.cutAt = repair, c.sndNxt, false, now
 	}
 	c.retries++
+	c.tail = tail{}
+	c.lossAt, c.probing = clock.Never, false
 	c.rtt.backoff += b2u(c.rtt.current() < c.rtt.max)
 	c.rtoAt = now.Add(c.rtt.current())
 	c.dupAcks, c.renoOut = 0, 0
-	c.q.loseAll()
+	c.q.loseAll(c.tooLate(now))
 	c.lostFrom = c.sndUna
 	c.board.forget(c.sndUna)
 	c.finLost = c.finSent
+}
+
+// tooLate is the instant before which a segment must have been sent to be given
+// up by a timeout (RFC 8985 §6.3): an answer to later ones can still come.
+func (c *Conn) tooLate(now clock.Instant) clock.Instant {
+	if !c.sackOK || c.rack.rtt == 0 {
+		return now.Add(1)
+	}
+	return now.Add(1 - c.rack.rtt - c.reorderWindow())
 }
 
 func b2u(b bool) uint8 {

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/seq"
 	"github.com/stag-rdma/stag/offload/wire"
 )
@@ -88,7 +89,7 @@ func (b *inbox) blockAt(s seq.Num) (blk wire.SACKBlock, ok bool) {
 type scoreboard struct {
 	high   seq.Num // behind the highest octet that was ever SACKed
 	any    bool    // high is valid
-	lostTo seq.Num // everything before it that is not SACKed is marked lost
+	lostTo seq.Num // everything before it is SACKed, lost or resent
 
 	// The blocks of the last ACK, so that a block which only grew is not
 	// walked again from its beginning.
@@ -103,24 +104,31 @@ func (b *scoreboard) forget(una seq.Num) {
 
 // sackIn takes the SACK option of s into account and reports how many octets
 // were SACKed for the first time. Blocks that say something impossible are
-// ignored, and so are those below SND.UNA, which report duplicates.
-func (c *Conn) sackIn(s *wire.TCPFields) (fresh uint32) {
+// ignored.
+func (c *Conn) sackIn(now clock.Instant, s *wire.TCPFields) (fresh uint32) {
+	c.hasDSACK = false
 	if !c.sackOK || s.NSACK == 0 {
 		return 0
 	}
 	var seen [wire.MaxSACK]wire.SACKBlock
-	n := 0
-	for _, b := range s.SACK[:min(int(s.NSACK), len(s.SACK))] {
+	n, was := 0, c.board
+	for i, b := range s.SACK[:min(int(s.NSACK), len(s.SACK))] {
 		if !b.Left.Before(b.Right) || b.Right.After(c.sndNxt) {
 			continue
 		}
-		if b.Left.Before(c.sndUna) {
+		below := b.Left.Before(c.sndUna)
+		if below || (i == 0 && s.NSACK > 1 && within(b, s.SACK[1])) { // RFC 2883 §4
 			c.stats.DupSACKs++
-			continue
+			if i == 0 {
+				c.dsack, c.hasDSACK = b, true
+			}
+			if below {
+				continue
+			}
 		}
 		b.Right = seq.Earlier(b.Right, c.dataNxt()) // without our FIN
 		if b.Left.Before(b.Right) {
-			fresh += c.sackBlock(b)
+			fresh += c.sackBlock(now, s, b, &was)
 			seen[n] = b
 			n++
 		}
@@ -129,8 +137,27 @@ func (c *Conn) sackIn(s *wire.TCPFields) (fresh uint32) {
 	return fresh
 }
 
-// sackBlock marks the entries that lie within b, which is in flight.
-func (c *Conn) sackBlock(b wire.SACKBlock) (fresh uint32) {
+func within(a, b wire.SACKBlock) bool {
+	return a.Left.AtOrAfter(b.Left) && a.Right.AtOrBefore(b.Right)
+}
+
+// reneged gives up what the peer has SACKed and, as its ACK shows, thrown away
+// again (RFC 2018 §8): it asks for the very octets that it had reported. What it
+// has kept all the same, it will report again.
+func (c *Conn) reneged() {
+	c.stats.Reneged++
+	for i := range c.q.sent {
+		if e := c.q.at(i); e.mark&marked != 0 {
+			c.lose(e)
+		}
+	}
+	c.board.forget(c.sndUna)
+}
+
+// sackBlock marks the entries that lie within b, which is in flight. was is the
+// scoreboard before s: what is below its highest octet and arrives only now,
+// though sent once, was overtaken.
+func (c *Conn) sackBlock(now clock.Instant, s *wire.TCPFields, b wire.SACKBlock, was *scoreboard) (fresh uint32) {
 	from := b.Left
 	for _, old := range c.board.seen[:c.board.nseen] {
 		if old.Left.AtOrBefore(b.Left) && old.Right.After(from) {
@@ -148,6 +175,10 @@ func (c *Conn) sackBlock(b wire.SACKBlock) (fresh uint32) {
 		if e.seq.Before(b.Left) || e.mark&marked != 0 {
 			continue
 		}
+		if e.tx == 1 && was.any && e.end().Before(was.high) {
+			c.overtaken()
+		}
+		c.arrivedAt(now, s, e)
 		c.q.remark(e, marked)
 		fresh += e.n
 		if !c.board.any || e.end().After(c.board.high) {

@@ -26,7 +26,7 @@ const (
 func (c *Conn) Deadline() clock.Instant {
 	at := clock.Sooner(c.ackAt, c.rtoAt)
 	at = clock.Sooner(at, c.persistAt)
-	at = clock.Sooner(at, c.keepAt)
+	at = clock.Sooner(at, clock.Sooner(c.keepAt, c.lossAt))
 	at = clock.Sooner(at, c.userDeadline())
 	if c.phase == InTimeWait {
 		at = clock.Sooner(at, c.wait.Deadline())
@@ -41,6 +41,13 @@ func (c *Conn) expire(now clock.Instant) {
 	}
 	if c.userDeadline().Due(now) {
 		c.giveUp()
+	}
+	switch {
+	case !c.lossAt.Due(now):
+	case c.probing:
+		c.probeExpired(now)
+	default:
+		c.lateExpired(now)
 	}
 	if c.rtoAt.Due(now) {
 		c.timeout(now)
@@ -65,9 +72,12 @@ func (c *Conn) armTimers(now clock.Instant) {
 			c.rtoAt = now.Add(c.rtt.current())
 		}
 		c.persistAt = clock.Never
+		if c.newData {
+			c.armProbe(now)
+		}
 		return
 	}
-	c.rtoAt = clock.Never
+	c.rtoAt, c.lossAt = clock.Never, clock.Never
 	switch {
 	case !c.unsent() || c.blocked:
 		c.persistAt = clock.Never
@@ -79,7 +89,7 @@ func (c *Conn) armTimers(now clock.Instant) {
 
 func (c *Conn) stopTimers() {
 	c.ackAt, c.rtoAt, c.persistAt = clock.Never, clock.Never, clock.Never
-	c.keepAt = clock.Never
+	c.keepAt, c.lossAt = clock.Never, clock.Never
 }
 
 // heard notes that the peer is there.

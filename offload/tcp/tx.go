@@ -27,14 +27,14 @@ func (c *Conn) Transmit(now clock.Instant, out Output) {
 // false when there was no room.
 func (c *Conn) send(now clock.Instant, out Output) bool {
 	return (c.q.pending == 0 || c.sendLost(now, out)) &&
+		(!c.tail.want || c.sendTail(now, out)) &&
 		c.sendNew(now, out) &&
-		(c.mode != fast || c.sendOpen(now, out)) &&
 		(!c.finQueued || c.sendFIN(now, out)) &&
 		(!c.probe || c.sendProbe(now, out)) &&
 		(!c.ackNow || c.sendAcks(now, out))
 }
 
-// sendLost retransmits what is lost, oldest first (RFC 6675 §4 NextSeg rule 1).
+// sendLost retransmits what is lost, oldest first.
 // The first segment of a recovery goes regardless of cwnd.
 func (c *Conn) sendLost(now clock.Instant, out Output) bool {
 	for i := c.q.find(seq.Later(c.lostFrom, c.sndUna)); i < c.q.sent && c.q.pending > 0; i++ {
@@ -69,10 +69,10 @@ func (c *Conn) mayResend(i uint32) bool {
 // always may, or nothing would ever move again.
 func (c *Conn) cwndAllows(n uint32) bool {
 	pipe := c.pipe()
-	return pipe == 0 || pipe+n <= c.cc.Window()
+	return pipe == 0 || pipe+n <= c.window()
 }
 
-// sendNew sends what has not been sent yet (NextSeg rule 2).
+// sendNew sends what has not been sent yet.
 func (c *Conn) sendNew(now clock.Instant, out Output) bool {
 	if c.q.sent < c.q.count && !c.outstanding() {
 		c.cc.Idle(now, int(now.Sub(c.lastData)/c.rtt.rto))
@@ -125,30 +125,6 @@ func (c *Conn) fits(i uint32) bool {
 	return c.q.at(i).n <= mss || c.q.split(i, mss)
 }
 
-// sendOpen retransmits what is neither SACKed nor lost but below something
-// SACKed, when there is nothing better to send (NextSeg rule 3).
-func (c *Conn) sendOpen(now clock.Instant, out Output) bool {
-	if c.q.pending > 0 || !c.board.any || c.cwndLimited {
-		return true
-	}
-	for i := c.q.find(seq.Later(c.openFrom, c.sndUna)); i < c.q.sent; i++ {
-		e := c.q.at(i)
-		if e.end().After(c.board.high) {
-			break
-		}
-		if e.mark == 0 {
-			if !c.fits(i) || !c.mayResend(i) {
-				break
-			}
-			if !c.transmit(now, out, i) {
-				return false
-			}
-		}
-		c.openFrom = e.end()
-	}
-	return true
-}
-
 // transmit sends entry i, for the first time or again. It reports false when
 // there was no frame or no room, and nothing has changed then.
 func (c *Conn) transmit(now clock.Instant, out Output, i uint32) bool {
@@ -196,19 +172,34 @@ func (c *Conn) sentData(now clock.Instant, i uint32, first, push, fin bool) {
 	if first {
 		c.q.sentFirst()
 		c.sndNxt = e.end()
+		c.newData = true
 		c.ecn.cwr = false
 	} else {
-		c.stats.Retransmits++
-		c.q.remark(e, e.mark|resent)
-		if i == 0 && c.mode == fast {
-			c.rtoAt = now.Add(c.rtt.current())
-		}
+		c.resentData(now, i, e)
+	}
+	if c.mode == fast {
+		c.prr.out += e.n
 	}
 	if fin {
 		c.finSent, c.finLost = true, false
 		c.sndNxt = c.dataEnd.Add(1)
 	}
 	if c.rtoAt == clock.Never {
+		c.rtoAt = now.Add(c.rtt.current())
+	}
+}
+
+// resentData books a retransmission.
+func (c *Conn) resentData(now clock.Instant, i uint32, e *entry) {
+	c.stats.Retransmits++
+	if c.q.again == 0 {
+		c.rack.again = now
+	}
+	c.q.remark(e, e.mark|resent)
+	if c.mode != open {
+		c.undo.resent(c.stamp.now(now), e.n)
+	}
+	if i == 0 && c.mode == fast {
 		c.rtoAt = now.Add(c.rtt.current())
 	}
 }

@@ -1,0 +1,200 @@
+package tcp
+
+import (
+	"time"
+
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/seq"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// RACK (RFC 8985 §6): a segment is lost when one that was sent sufficiently
+// later has arrived. Only with SACK: without, nobody knows what has arrived.
+
+// rack is what is remembered of the segments that have arrived.
+type rack struct {
+	// Of those the one that was sent last: RACK.xmit_ts and RACK.end_seq.
+	sentAt clock.Instant
+	end    seq.Num
+	rtt    time.Duration // of the one that arrived last (RACK.rtt); 0: none yet
+	least  minimum       // round-trip time
+
+	// The reordering window (§6.2 step 4).
+	reordered bool    // the path reorders (RACK.reordering_seen)
+	quarters  uint8   // of the least round trip (RACK.reo_wnd_mult)
+	persist   uint8   // recoveries until it is 1 again
+	round     seq.Num // the window has grown; once until this is acknowledged
+	inRound   bool
+
+	// No retransmission that is still under way was sent before this.
+	again clock.Instant
+}
+
+// reorderPersist is how many recoveries a wider reordering window outlives
+// (RACK.reo_wnd_persist).
+const reorderPersist = 16
+
+// minimum is the least of the values of the last five to ten minutes.
+type minimum struct {
+	now, before time.Duration // 0: none
+	since       clock.Instant
+}
+
+const minimumAge = 5 * time.Minute
+
+func (m *minimum) take(at clock.Instant, d time.Duration) {
+	if at.Sub(m.since) > minimumAge {
+		m.before, m.now, m.since = m.now, d, at
+	}
+	if m.now == 0 || d < m.now {
+		m.now = d
+	}
+}
+
+func (m *minimum) value() time.Duration {
+	if m.before == 0 {
+		return m.now
+	}
+	return min(m.now, m.before)
+}
+
+func newRack(now clock.Instant, st *State) rack {
+	r := rack{quarters: 1, rtt: st.SRTT, end: st.SndUna}
+	r.least = minimum{now: st.SRTT, since: now}
+	return r
+}
+
+// arrivedAt is §6.2 steps 1 and 2 for an entry that s acknowledges or SACKs for
+// the first time. The ACK of a retransmission that comes too early to be one
+// is of the original, and says nothing.
+func (c *Conn) arrivedAt(now clock.Instant, s *wire.TCPFields, e *entry) {
+	r := &c.rack
+	rtt := max(now.Sub(e.sentAt), 1)
+	if e.tx == 1 {
+		r.least.take(now, rtt)
+	} else if rtt < r.least.value() || (c.stamp.on && int32(s.TSEcr-c.stamp.now(e.sentAt)) < 0) {
+		return
+	}
+	r.rtt = rtt
+	if e.sentAt > r.sentAt || (e.sentAt == r.sentAt && e.end().After(r.end)) {
+		r.sentAt, r.end = e.sentAt, e.end()
+	}
+}
+
+// sentAfter reports whether what arrived was sent after e.
+func (r *rack) sentAfter(e *entry) bool {
+	return r.sentAt > e.sentAt || (r.sentAt == e.sentAt && r.end.After(e.end()))
+}
+
+// overtaken is §6.2 step 3: a segment that was sent once has arrived after one
+// that was sent later.
+func (c *Conn) overtaken() {
+	c.stats.Reordered++
+	c.rack.reordered = true
+}
+
+// duplicated is the first part of §6.2 step 4: the peer has reported octets
+// twice, so something was given up too early. Once per round trip.
+func (r *rack) duplicated(next seq.Num) {
+	if r.inRound {
+		return
+	}
+	r.round, r.inRound = next, true
+	r.quarters += b2u(r.quarters < 255)
+	r.persist = reorderPersist
+}
+
+// recovered is the second part: the window narrows again when many recoveries
+// have gone by without a duplicate.
+func (r *rack) recovered() {
+	if r.persist > 0 {
+		r.persist--
+	}
+	if r.persist == 0 {
+		r.quarters = 1
+	}
+}
+
+// reorderWindow is the third part: how much later than usual a segment may arrive. As
+// long as the path has not been seen to reorder, three SACKed segments are
+// enough, and nothing is waited for while losses are being repaired.
+func (c *Conn) reorderWindow() time.Duration {
+	r := &c.rack
+	if !r.reordered && (c.mode != open || c.q.marks >= dupThresh) {
+		return 0
+	}
+	return min(time.Duration(r.quarters)*r.least.value()/4, c.rtt.srtt)
+}
+
+// findLost is §6.2 step 5. It reports when to look again, because a segment
+// may still be late and not lost; Never if there is none.
+//
+// Departs from §6.2 step 5: it looks again when the first of them is due, not
+// the last. Each is so repaired as early as can be.
+func (c *Conn) findLost(now clock.Instant) (next clock.Instant) {
+	if !c.board.any && c.q.again == 0 {
+		return clock.Never // nothing that is under way was overtaken
+	}
+	wait := c.rack.rtt + c.reorderWindow()
+	next = c.findLostOnce(now, wait)
+	if c.q.again > 0 && c.rack.sentAt >= c.rack.again {
+		next = clock.Sooner(next, c.findLostAgain(now, wait))
+	}
+	return next
+}
+
+// findLostOnce looks at what was sent once. Such entries are in the order in
+// which they were sent, so it goes on from where it last stopped.
+func (c *Conn) findLostOnce(now clock.Instant, wait time.Duration) (next clock.Instant) {
+	for i := c.q.find(c.board.lostTo); i < c.q.sent; i++ {
+		e := c.q.at(i)
+		if e.mark == 0 {
+			if !c.rack.sentAfter(e) {
+				break
+			}
+			if due := e.sentAt.Add(wait); !due.Due(now) {
+				return due
+			}
+			c.lose(e)
+		}
+		c.board.lostTo = e.end()
+	}
+	return clock.Never
+}
+
+// findLostAgain looks at the retransmissions under way, which are in no order.
+func (c *Conn) findLostAgain(now clock.Instant, wait time.Duration) (next clock.Instant) {
+	left, oldest := c.q.again, clock.Never
+	for i := uint32(0); left > 0; i++ {
+		e := c.q.at(i)
+		if e.mark&resent == 0 {
+			continue
+		}
+		left -= e.n
+		if c.rack.sentAfter(e) {
+			due := e.sentAt.Add(wait)
+			if due.Due(now) {
+				c.loseAgain(e)
+				continue
+			}
+			next = clock.Sooner(next, due)
+		}
+		oldest = clock.Sooner(oldest, e.sentAt)
+	}
+	c.rack.again = oldest
+	return next
+}
+
+// loseAgain gives up a retransmission. One that was sent after the window was
+// last reduced shows that this was not enough (RFC 5681 §4.3).
+func (c *Conn) loseAgain(e *entry) {
+	c.stats.LostRetransmits++
+	c.lostTwice = c.lostTwice || e.sentAt >= c.cutAt
+	c.lose(e)
+}
+
+// lateExpired looks for losses when a segment has been late for too long.
+func (c *Conn) lateExpired(now clock.Instant) {
+	c.lossAt = c.findLost(now)
+	c.repairLosses(now, 0)
+}

@@ -1,0 +1,91 @@
+package tcp
+
+import (
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/seq"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// Losses that were none: a timeout or a recovery is taken back when the
+// originals turn out to have arrived. With timestamps the first ACK shows it
+// (Eifel, RFC 3522), else duplicates that the peer reports for everything that
+// was sent again (RFC 3708). The window is as before then (RFC 4015 §3.2).
+
+// undo is what the reduction was made for.
+type undo struct {
+	on       bool
+	timeout  bool    // it was a timeout
+	from, to seq.Num // what was outstanding
+	octets   int64   // sent again, less those that came twice
+	stamp    uint32  // of the first retransmission
+	stamped  bool    // there has been one
+}
+
+// begin remembers a reduction that is just being made; on says that it is.
+func (u *undo) begin(c *Conn, on, timeout bool) {
+	*u = undo{on: on, timeout: timeout, from: c.sndUna, to: c.sndNxt}
+}
+
+// passed forgets it when the duplicates of what was sent again must have been
+// reported: everything is acknowledged that was sent within two windows after.
+func (u *undo) passed(una seq.Num) {
+	if u.on && u.from.Until(una) > 2*u.from.Until(u.to)+1<<20 {
+		u.on = false
+	}
+}
+
+// resent counts a retransmission.
+func (u *undo) resent(stamp, n uint32) {
+	if !u.stamped {
+		u.stamp, u.stamped = stamp, true
+	}
+	u.octets += int64(n)
+}
+
+// wasSpurious is RFC 3522 §3.2 for an ACK of new data: it echoes a timestamp
+// from before the first retransmission, so the original caused it.
+func (c *Conn) wasSpurious(now clock.Instant, s *wire.TCPFields) {
+	u := &c.undo
+	if u.on && u.stamped && c.mode != open && c.stamp.on && s.TSEcr != 0 && int32(s.TSEcr-u.stamp) < 0 {
+		c.takeBack(now)
+	}
+}
+
+// reportedTwice takes a report of duplicate octets (D-SACK) into account. When
+// everything that was sent again came twice, none of it had been lost.
+func (c *Conn) reportedTwice(now clock.Instant) {
+	c.rack.duplicated(c.sndNxt)
+	u, b := &c.undo, c.dsack
+	if !u.on || b.Left.Before(u.from) || b.Right.After(u.to) || u.octets == 0 {
+		return
+	}
+	u.octets -= int64(b.Left.Until(b.Right))
+	if u.octets <= 0 {
+		c.takeBack(now)
+	}
+}
+
+// takeBack restores the congestion window, and goes on with new data.
+func (c *Conn) takeBack(now clock.Instant) {
+	c.undo.on = false
+	if c.undo.timeout {
+		c.stats.SpuriousTimeouts++
+	} else {
+		c.stats.SpuriousRecoveries++
+		c.rack.reordered = true
+	}
+	c.cc.Undo(now)
+	c.ecn.held = false
+	if c.mode == open {
+		return
+	}
+	c.mode, c.cut, c.forced = open, false, false
+	c.dupAcks, c.renoOut = 0, 0
+	for i := range c.q.sent {
+		if e := c.q.at(i); e.mark&lost != 0 {
+			c.q.remark(e, e.mark&^lost)
+		}
+	}
+	c.board.lostTo = c.sndUna
+	c.finLost = false
+}

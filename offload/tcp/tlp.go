@@ -1,0 +1,110 @@
+package tcp
+
+import (
+	"time"
+
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/seq"
+)
+
+// Tail loss probes (RFC 8985 §7): nothing that arrives shows the loss of the
+// last segments before a pause. One segment more makes the peer speak long
+// before the retransmission timeout.
+
+// tail is the probe of the current tail.
+type tail struct {
+	want   bool    // it is due, and has not been sent
+	out    bool    // it has been sent, and what it found is not known
+	end    seq.Num // SND.NXT when it was sent (TLP.end_seq)
+	again  bool    // it was a retransmission (TLP.is_retrans)
+	flight uint32  // octets, when it was sent
+}
+
+const (
+	// maxAckDelay is how long a peer may keep an ACK back (TLP.max_ack_delay).
+	maxAckDelay = 200 * time.Millisecond
+
+	// probeSlack is what a probe allows the peer besides two round trips, which
+	// may be a matter of microseconds: as long as a scheduler may keep a program
+	// from running.
+	probeSlack = 10 * time.Millisecond
+)
+
+// probeTimeout is §7.2's TLP_calc_PTO. A peer must acknowledge two full
+// segments at once (RFC 9293 §3.8.6.3), anything less it may keep waiting.
+func (c *Conn) probeTimeout() time.Duration {
+	if c.rtt.srtt == 0 {
+		return time.Second
+	}
+	pto := 2*c.rtt.srtt + max(probeSlack, 4*c.rtt.rttvar)
+	if c.q.flight < 2*c.path.emss() {
+		pto += maxAckDelay
+	}
+	return pto
+}
+
+// armProbe starts the probe timer again (§7.2): new data was sent, or some was
+// acknowledged. There is one probe for a tail, and none while something shows
+// what is lost.
+func (c *Conn) armProbe(now clock.Instant) {
+	c.newData = false
+	if !c.sackOK || c.mode != open || c.q.sent == 0 || c.q.sacked > 0 || c.q.again > 0 || c.tail.out {
+		return
+	}
+	c.lossAt, c.probing = now.Add(c.probeTimeout()), true
+	if c.rtoAt != clock.Never {
+		c.lossAt = min(c.lossAt, c.rtoAt)
+	}
+}
+
+// probeExpired asks for a probe. The retransmission timeout is for what the
+// probe does not find out (§7.3).
+func (c *Conn) probeExpired(now clock.Instant) {
+	c.lossAt, c.probing = clock.Never, false
+	c.tail.want = true
+	c.rtoAt = now.Add(c.rtt.current())
+}
+
+// sendTail is §7.3: something new if there is any, whatever the
+// congestion window says, else the last segment again.
+func (c *Conn) sendTail(now clock.Instant, out Output) bool {
+	if c.mode != open || c.q.sent == 0 {
+		c.tail.want = false
+		return true
+	}
+	i := c.q.sent
+	fresh := i < c.q.count && c.fits(i) && c.windowAllows(i)
+	if !fresh {
+		i--
+		if !c.fits(i) || c.q.at(i).end().After(c.sndUna.Add(seq.Len(c.sndWnd))) {
+			c.tail.want = false // the peer would not take it
+			return true
+		}
+	}
+	if !c.transmit(now, out, i) {
+		return false
+	}
+	c.stats.TailProbes++
+	c.tail = tail{out: true, end: c.sndNxt, again: !fresh, flight: c.q.flight}
+	return true
+}
+
+// tailAcked is §7.4's TLP_process_ack: s may tell what the probe was good for.
+// If it was the last segment again and the peer has had that, the ACK shows a
+// duplicate; if it shows none, the probe has repaired a loss, and the window is
+// reduced for it.
+func (c *Conn) tailAcked(now clock.Instant, ack seq.Num, plain bool) {
+	switch {
+	case ack.Before(c.tail.end):
+	case !c.tail.again, c.dsack.Right == c.tail.end && c.hasDSACK, plain && ack == c.tail.end:
+		c.tail.out = false
+	case ack.After(c.tail.end):
+		c.tail.out = false
+		c.stats.TailLosses++
+		if c.mode == open {
+			c.undo.on = false
+			c.cc.Loss(now, min(c.tail.flight, c.cc.Window()))
+			c.reduced()
+		}
+	}
+}
