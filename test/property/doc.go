@@ -9,4 +9,7 @@
 // nothing to do with each other, and within one everything happens in the order
 // of posting, provided that what depends on a Read waits for it by a fence (RFC
 // 5040 §5.5), which the generator sees to.
+//
+// TestSequences plays them over mild networks, many in each; TestWeather over
+// those of test/scenario.
 package property

@@ -10,6 +10,7 @@ import (
 	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/rdmap"
 	"github.com/stag-rdma/stag/offload/signal"
+	"github.com/stag-rdma/stag/test/scenario"
 	"github.com/stag-rdma/stag/test/simnic"
 	"github.com/stag-rdma/stag/test/world"
 	"github.com/stag-rdma/stag/tpt"
@@ -19,13 +20,15 @@ import (
 // connection of its own.
 type rig struct {
 	*rand.Rand
-	w      *world.World
-	tables [2]*tpt.Table
-	boards [2]signal.Board
-	pds    [2]tpt.PD
-	others [2]tpt.PD
-	conn   world.Conn
-	ends   [2]end
+	w       *world.World
+	weather *scenario.Weather
+	watch   *scenario.Watch // of conn
+	tables  [2]*tpt.Table
+	boards  [2]signal.Board
+	pds     [2]tpt.PD
+	others  [2]tpt.PD
+	conn    world.Conn
+	ends    [2]end
 }
 
 // end is one side of a connection.
@@ -39,10 +42,22 @@ type end struct {
 	received []rdmap.Completion
 }
 
-// newRig makes a world from a seed. Every other one has a link that loses,
+// mild is the weather of a seed's world. Every other one has a link that loses,
 // repeats and reorders packets.
-func newRig(seed uint64, lossy bool) (*rig, error) {
-	r := &rig{Rand: rand.New(rand.NewPCG(seed, 1))}
+func mild(seed uint64) *scenario.Weather {
+	w := &scenario.Weather{Link: simnic.Config{Seed: seed, Latency: 50 * time.Microsecond}}
+	if seed%2 == 0 {
+		w.Link.Loss, w.Link.Duplicate, w.Link.Reorder = 0.03, 0.02, 0.1
+	}
+	return w
+}
+
+// newRig makes a world from a seed, with small packets, so that messages take
+// several.
+func newRig(seed uint64, weather *scenario.Weather) (*rig, error) {
+	weather.Link.MTU, weather.Link.FrameSize, weather.Link.Frames = 260, 1024, 256
+	weather.Flow.V6, weather.Flow.MSS = false, 0 // such packets are too small for IPv6
+	r := &rig{Rand: rand.New(rand.NewPCG(seed, 1)), weather: weather}
 	for i := range r.tables {
 		var err error
 		if r.tables[i], err = tpt.New(tpt.Config{Entries: 64, Seed: [32]byte{1, byte(i)}}); err != nil {
@@ -55,13 +70,9 @@ func newRig(seed uint64, lossy bool) (*rig, error) {
 			return nil, err
 		}
 	}
-	link := simnic.Config{Seed: seed, Latency: 50 * time.Microsecond, MTU: 260, FrameSize: 1024, Frames: 256}
-	if lossy {
-		link.Loss, link.Duplicate, link.Reorder = 0.03, 0.02, 0.1
-	}
 	var err error
-	r.w, err = world.New(world.Config{Link: link, Edit: func(side int, c *offload.Config) {
-		c.Table, c.After = r.tables[side], r.boards[side].Deliver
+	r.w, err = world.New(world.Config{Link: weather.Link, Edit: func(side int, c *offload.Config) {
+		c.TCP, c.Table, c.After = weather.TCP, r.tables[side], r.boards[side].Deliver
 	}})
 	return r, err
 }
@@ -72,7 +83,7 @@ func (r *rig) open(p *plan) (how string, err error) {
 	if r.IntN(2) == 0 {
 		agreed[0].Initiator, agreed[1].Initiator = false, true
 	}
-	crc, rtr := r.IntN(3) != 0, mpa.RTR(r.IntN(4))
+	crc, rtr := r.IntN(3) != 0 || r.weather.Link.Forge > 0, mpa.RTR(r.IntN(4))
 	depths := [2]uint16{uint16(1 + r.IntN(3)), uint16(1 + r.IntN(3))}
 	marks := [2]bool{r.IntN(4) == 0, r.IntN(4) == 0}
 	if (!agreed[0].Initiator && !p.speaks(1) || !agreed[1].Initiator && !p.speaks(0)) && rtr == mpa.NoRTR {
@@ -91,7 +102,12 @@ func (r *rig) open(p *plan) (how string, err error) {
 			}
 		}
 	}
-	r.conn, err = r.w.Connect(world.Flow{ISN: [2]uint32{r.Uint32(), r.Uint32()}}, r.ends[0].q, r.ends[1].q)
+	flow := r.weather.Flow
+	flow.ISN = [2]uint32{r.Uint32(), r.Uint32()}
+	r.watch = &scenario.Watch{World: r.w, Weather: r.weather,
+		Ends: [2]*scenario.Seen{{ULP: r.ends[0].q}, {ULP: r.ends[1].q}}}
+	r.conn, err = r.w.Connect(flow, r.watch.Ends[0], r.watch.Ends[1])
+	r.watch.Begin()
 	return fmt.Sprintf("%+v", agreed), err
 }
 
@@ -242,8 +258,8 @@ func (r *rig) quiet(p *plan) bool {
 	return true
 }
 
-// until is generous: a link that loses packets may need many timers.
-func (r *rig) until(done func() bool) error { return r.w.Run(5*time.Minute, done) }
+// until waits as long as something moves.
+func (r *rig) until(done func() bool) error { return r.watch.Run(done) }
 
 func (r *rig) poll() {
 	var some [16]rdmap.Completion

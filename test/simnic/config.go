@@ -79,6 +79,10 @@ type Burst struct {
 	Enter float64 // probability that it turns bad
 	Leave float64 // probability that it turns good
 	Loss  float64 // probability that a packet is lost while it is bad
+	// For is the longest that it stays bad, however few packets come: without
+	// it (0), a sender that sends one packet a second meets the same burst for
+	// minutes.
+	For time.Duration
 }
 
 const (
@@ -126,7 +130,7 @@ func (c Config) fill() (Config, error) {
 	} {
 		complain(!(p >= 0 && p <= 1), "%s %v is not within 0 to 1", name, p)
 	}
-	complain(c.Latency < 0 || c.ReorderBy < 0, "a delay is negative")
+	complain(c.Latency < 0 || c.ReorderBy < 0 || c.Burst.For < 0, "a delay is negative")
 	complain(c.Frames < 0 || c.TxRing < 0 || c.QueueLen < 0, "a length is negative")
 	complain(c.Burst.Enter > 0 && c.Burst.Leave == 0, "Burst never leaves the bad state: give it a Leave")
 	complain(c.OvertakenBy < 0 || c.OvertakenBy > mostDetained, "OvertakenBy %d is not within 0 to %d", c.OvertakenBy, mostDetained)

@@ -54,7 +54,8 @@ type direction struct {
 
 	queue  fifo[departure]
 	free   clock.Instant // when the link has put the last of queue out
-	bad    bool          // Burst: losses come together now
+	bad    bool          // Burst: losses come together ...
+	since  clock.Instant // ... since then
 	box    middlebox
 	detour detour
 	sky    sky // packets between the ends
@@ -176,8 +177,8 @@ func (d *direction) burst() bool {
 	if d.bad {
 		turn = b.Leave
 	}
-	if d.more.Float64() < turn {
-		d.bad = !d.bad
+	if over := d.bad && b.For > 0 && d.link.now.Sub(d.since) >= b.For; d.more.Float64() < turn || over {
+		d.bad, d.since = !d.bad, d.link.now
 	}
 	return d.bad && d.more.Float64() < b.Loss
 }

@@ -95,6 +95,33 @@ func TestBurst(t *testing.T) {
 	}
 }
 
+// A burst ends in time although only single packets meet it.
+func TestBurstEnds(t *testing.T) {
+	for stay, want := range map[time.Duration]uint64{0: 1000, 10 * time.Microsecond: 910} {
+		_, stats := cross(t, Config{Burst: Burst{Enter: 1, Leave: 1e-12, Loss: 1, For: stay}}, numbered(1000))
+		// One packet a microsecond: every eleventh finds the way good, and makes it bad again.
+		if stats.Lost < want-10 || stats.Lost > want {
+			t.Errorf("bursts of %v: %d of 1000 packets lost, want about %d", stay, stats.Lost, want)
+		}
+	}
+}
+
+// Lent says who has forgotten to give back.
+func TestLent(t *testing.T) {
+	l := newLink(t, Config{})
+	var f [3]port.Frame
+	l.A().Take(f[:])
+	send(l.A(), 1, 100)
+	l.Advance(l.Now() + 1)
+	l.B().Receive(f[:1])
+	if rx, tx := l.Lent(A); rx != 0 || tx != 3 {
+		t.Errorf("A holds %d and %d, want 0 and 3", rx, tx)
+	}
+	if rx, tx := l.Lent(B); rx != 1 || tx != 0 {
+		t.Errorf("B holds %d and %d, want 1 and 0", rx, tx)
+	}
+}
+
 func TestLossOfAcksSparesData(t *testing.T) {
 	packets := segments(20000, 1000, false)
 	for range 20 {
@@ -221,7 +248,7 @@ func TestPathMTU(t *testing.T) {
 // A seed decides all of it, and the older faults draw the same luck whether or
 // not the newer ones are there.
 func TestFaultsAreSeeded(t *testing.T) {
-	c := Config{Seed: 5, Latency: 1000, Loss: 0.05, Duplicate: 0.05, Burst: Burst{0.01, 0.2, 0.5}, LossAcks: 0.1,
+	c := Config{Seed: 5, Latency: 1000, Loss: 0.05, Duplicate: 0.05, Burst: Burst{Enter: 0.01, Leave: 0.2, Loss: 0.5}, LossAcks: 0.1,
 		Overtaken: 0.05, OvertakenBy: 20, Forge: 0.05, Split: 0.1, Merge: 0.1, Corrupt: 0.05}
 	packets := segments(300_000, 1000, false)
 	first, one := cross(t, c, packets)

@@ -60,6 +60,21 @@ func (l *Link) Now() clock.Instant { return l.now }
 // Stats is what has happened so far to the packets that side from has sent.
 func (l *Link) Stats(from Side) Stats { return l.dirs[from].stats }
 
+// Lent is how many receive and transmit chunks of side s the caller holds.
+func (l *Link) Lent(s Side) (rx, tx int) {
+	e := l.ends[s]
+	for i, h := range e.holds {
+		switch {
+		case h&byCaller == 0:
+		case i < e.rx:
+			rx++
+		default:
+			tx++
+		}
+	}
+	return rx, tx
+}
+
 // SetDown takes the link down, or up again. While it is down Flush fails and
 // everything that is sent or under way is lost.
 func (l *Link) SetDown(down bool) { l.down = down }

@@ -341,7 +341,7 @@ func TestConfigMistakes(t *testing.T) {
 
 func TestSteadyStateAllocatesNothing(t *testing.T) {
 	l := newLink(t, Config{Seed: 1, Latency: 1000, Rate: 10e9, Loss: 0.05, Duplicate: 0.05, Reorder: 0.05, Corrupt: 0.05,
-		Burst: Burst{0.01, 0.5, 0.5}, LossAcks: 0.1, Overtaken: 0.05, OvertakenBy: 20, Forge: 0.1, Split: 0.1, Merge: 0.1})
+		Burst: Burst{Enter: 0.01, Leave: 0.5, Loss: 0.5}, LossAcks: 0.1, Overtaken: 0.05, OvertakenBy: 20, Forge: 0.1, Split: 0.1, Merge: 0.1})
 	var f [16]port.Frame
 	round := func() {
 		for s, p := range [2]port.Port{l.A(), l.B()} {

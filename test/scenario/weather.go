@@ -1,0 +1,124 @@
+package scenario
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/stag-rdma/stag/offload/tcp"
+	"github.com/stag-rdma/stag/test/simnic"
+	"github.com/stag-rdma/stag/test/world"
+)
+
+// Weather is a link, and connections that have to live with it.
+type Weather struct {
+	Link simnic.Config
+	Flow world.Flow
+	TCP  tcp.Config // of both ends
+}
+
+func (w *Weather) String() string {
+	f := w.Flow
+	f.Edit = nil
+	return fmt.Sprintf("link %+v\nflow %+v\nTCP %+v", w.Link, f, w.TCP)
+}
+
+// drawer draws what is there, and how much of it.
+type drawer struct{ *rand.Rand }
+
+// between is a number whose logarithm is even between those of lo and hi: the
+// small are as frequent as the large.
+func (d drawer) between(lo, hi float64) float64 {
+	return lo * math.Exp(d.Float64()*math.Log(hi/lo))
+}
+
+// sometimes is between lo and hi once in n times, else 0.
+func (d drawer) sometimes(n int, lo, hi float64) float64 {
+	if v := d.between(lo, hi); d.IntN(n) == 0 {
+		return v
+	}
+	return 0
+}
+
+func (d drawer) duration(lo, hi time.Duration) time.Duration {
+	return time.Duration(d.between(float64(lo), float64(hi)))
+}
+
+func one[T any](d drawer, of ...T) T { return of[d.IntN(len(of))] }
+
+// frames is how many chunks each end has: few, so that a world is cheap, and no
+// fewer than an engine can do with.
+const frames = 192
+
+// maxRTO is well below TIME-WAIT: where the last timeout is longer, the end that
+// waits there can be gone, and its kernel answers with a reset, before the other
+// end has asked again (RFC 9293 §3.4.2 has four minutes for that, Linux one).
+const maxRTO = 20 * time.Second
+
+// Draw makes the weather of a seed's generator: delays of 0.1 to 200 ms, and a
+// few of the faults at once, each from hardly there to all but unbearable.
+func Draw(r *rand.Rand) *Weather {
+	d := drawer{r}
+	w := &Weather{
+		Link: simnic.Config{
+			Seed: r.Uint64(), Latency: d.duration(100*time.Microsecond, 200*time.Millisecond), Frames: frames,
+			Loss:      d.sometimes(3, 0.001, 0.1),
+			LossAcks:  d.sometimes(4, 0.01, 0.3),
+			Duplicate: d.sometimes(4, 0.001, 0.1),
+			Reorder:   d.sometimes(4, 0.001, 0.3),
+			Corrupt:   d.sometimes(5, 0.001, 0.05),
+			Overtaken: d.sometimes(4, 0.001, 0.1), OvertakenBy: 1 + r.IntN(50),
+			Split: d.sometimes(5, 0.01, 1), Merge: d.sometimes(5, 0.01, 1),
+			Check: r.IntN(8) == 0,
+		},
+		TCP: tcp.Config{
+			RcvBuf:  one(d, 0, uint32(d.between(2<<10, 16<<10)), uint32(d.between(2<<10, 1<<20))),
+			RcvSegs: one(d, uint32(4), 16, 64, 0),
+			SndBuf:  one(d, 0, uint32(d.between(4<<10, 1<<20))),
+			SndSegs: one(d, uint32(8), 64, 0),
+			MaxRTO:  maxRTO,
+			Seed:    r.Uint64(),
+		},
+	}
+	w.Link.ReorderBy = d.duration(w.Link.Latency/10, 2*w.Link.Latency)
+	if enter := d.sometimes(4, 0.0005, 0.02); enter > 0 {
+		w.Link.Burst = simnic.Burst{Enter: enter, Leave: d.between(0.05, 0.5), Loss: d.between(0.3, 1), For: 150 * time.Millisecond}
+	}
+	if r.IntN(2) == 0 {
+		w.Link.Rate = uint64(d.between(2e6, 10e9))
+		w.Link.QueueLen = 4 + r.IntN(100)
+	}
+	w.flow(d)
+	return w
+}
+
+// flow draws the connection.
+func (w *Weather) flow(d drawer) {
+	w.Flow = world.Flow{
+		V6: d.IntN(4) == 0, NoSACK: d.IntN(4) == 0, NoTimestamps: d.IntN(3) == 0,
+		Scale:  one(d, uint8(1), 7, 7, 14),
+		ISN:    [2]uint32{d.isn(), d.isn()},
+		Window: one(d, uint32(4000), 64<<10),
+		MSS:    one(d, uint16(0), 0, 536, 1000),
+	}
+	noDelay := d.IntN(2) == 0
+	w.Flow.Edit = func(_ int, st *tcp.State) { st.NoDelay = noDelay }
+}
+
+// isn is often one that soon wraps.
+func (d drawer) isn() uint32 {
+	return one(d, d.Uint32(), 0-d.Uint32N(100_000), 1<<31-d.Uint32N(100_000))
+}
+
+// trip is the longest that a segment and its answer can be under way, the
+// receiver's delay of its ACK included.
+func (w *Weather) trip() time.Duration {
+	l := &w.Link
+	way := l.Latency + 2*l.ReorderBy + time.Millisecond
+	if l.Rate != 0 {
+		const longest = 1500 + 18
+		way += time.Duration(float64(l.QueueLen+1) * longest * 8 / float64(l.Rate) * float64(time.Second))
+	}
+	return 2*way + 40*time.Millisecond
+}
