@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/afxdp"
+	"github.com/stag-rdma/stag/offload/tcp"
 )
 
 // Config says what an adapter is made of. Exactly one of Ports and KernelPort
@@ -57,6 +58,10 @@ type Config struct {
 	// Spin is how long an engine goes on looking for work before it sleeps. It
 	// shortens latencies where there are cores to spare. 0: it sleeps at once.
 	Spin time.Duration
+	// Congestion is the congestion control of the connections that are taken
+	// over: "cubic" or "reno". "" goes on with the one that the kernel has chosen
+	// for each, and with CUBIC where that is neither.
+	Congestion string
 
 	// NoControl makes no control socket: `stag show`, `stag dump` and
 	// `stag metrics` do not see the adapter then. Without it Open makes one in
@@ -93,6 +98,9 @@ func (c Config) fill() (Config, error) {
 	}
 	if c.Spin < 0 {
 		errs = append(errs, fmt.Errorf("a Spin of %v: choose 0 or more", c.Spin))
+	}
+	if c.Congestion != "" && tcp.Control(c.Congestion) == nil {
+		errs = append(errs, fmt.Errorf("a Congestion of %q: choose cubic or reno, or nothing for the kernel's choice", c.Congestion))
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -15,6 +15,7 @@ import (
 	"github.com/stag-rdma/stag/offload/handoff"
 	"github.com/stag-rdma/stag/offload/kernelport"
 	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/tcp"
 )
 
 // kernelPath is what the path of a connection over the kernel's TCP is called.
@@ -68,7 +69,10 @@ func (a *Adapter) nicConfig(name string) nic.Config {
 			}
 			a.events.add(Event{Type: t, Port: name})
 		},
-		Engine: offload.Config{Spin: c.Spin, Table: a.table, After: a.board.Deliver},
+		Engine: offload.Config{
+			TCP:  tcp.Config{Congestion: tcp.Control(c.Congestion)},
+			Spin: c.Spin, Table: a.table, After: a.board.Deliver,
+		},
 	}
 }
 

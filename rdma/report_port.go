@@ -171,7 +171,7 @@ func (x *liveFlow) describe(f *report.Flow) {
 	}
 	i := &x.info
 	f.TCP = &report.TCP{
-		State: i.Phase.String(), Cwnd: i.Cwnd, Ssthresh: i.Ssthresh, SndWnd: i.SndWnd, RcvWnd: i.RcvWnd, MSS: i.EMSS, PMTU: i.MTU,
+		State: i.Phase.String(), ECN: i.ECN, Congestion: i.Congestion, Followed: i.KernelCongestion, Cwnd: i.Cwnd, Ssthresh: i.Ssthresh, SndWnd: i.SndWnd, RcvWnd: i.RcvWnd, MSS: i.EMSS, PMTU: i.MTU,
 		SRTT: micros(i.SRTT), RTTVar: micros(i.RTTVar), RTO: micros(i.RTO), Backoff: i.Backoff, Recovering: i.Recovering,
 		InFlight: i.Pipe, Unacked: i.Queued, Unread: i.Unread, SndSegs: i.SndSegs, Reordered: i.ReorderFrames, Held: i.RcvFrames,
 		Counters: report.Fields("tcp", x.done),

@@ -299,6 +299,7 @@ var volatile = []struct {
 }{
 	{regexp.MustCompile(`"(pid|adapter|netns|ifindex|program_id|heap_free|age_seconds|cwnd|ssthresh|snd_wnd|rcv_wnd|srtt_us|rttvar_us|rto_us|in_flight|unacked|unread|backoff|reorder_queue_frames|id|flow|receive_frames_held|retransmission_queue_segments)": \d+`), `"$1": N`},
 	{regexp.MustCompile(`"(asleep|recovering)": (true|false)`), `"$1": B`},
+	{regexp.MustCompile(`"(congestion\w*)": "[a-z]+"`), `"$1": "NAME"`}, // the host's default
 	{regexp.MustCompile(`"started": "[^"]*"`), `"started": "TIME"`},
 	{regexp.MustCompile(`"mac": "[^"]*"`), `"mac": "MAC"`},
 	{regexp.MustCompile(`\bs([ab])[0-9a-f]{7,}\b`), `veth-$1`},

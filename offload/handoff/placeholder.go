@@ -18,10 +18,9 @@ import (
 // that is just coming up; they are thrown away, since an answer could
 // acknowledge what the engine has never seen. It is safe for concurrent use.
 type Placeholder struct {
-	tuple      Tuple
-	ip         IP
-	congestion string
-	drops      uint32 // segments thrown away before it was made
+	tuple Tuple
+	ip    IP
+	drops uint32 // segments thrown away before it was made
 
 	mu sync.Mutex
 	fd int // -1 when closed
@@ -32,10 +31,6 @@ func (p *Placeholder) Tuple() Tuple { return p.tuple }
 
 // IP is what the kernel put into IP headers until now.
 func (p *Placeholder) IP() IP { return p.ip }
-
-// Congestion is the kernel's name of the congestion control that the
-// connection had.
-func (p *Placeholder) Congestion() string { return p.congestion }
 
 // Err is nil as long as the kernel has seen no segment of the tuple and the
 // placeholder stands.
@@ -96,7 +91,7 @@ func disconnect(fd int) error {
 func (s *Socket) placeholder(state tcp.State) (*Placeholder, error) {
 	fd := s.fd
 	s.fd = -1
-	p := &Placeholder{tuple: s.tuple, ip: s.ip, congestion: s.congestion, fd: fd}
+	p := &Placeholder{tuple: s.tuple, ip: s.ip, fd: fd}
 	err := s.rebuild(fd, state)
 	if err == nil {
 		p.drops, err = s.verify(fd, state)

@@ -19,7 +19,7 @@ const (
 )
 
 // readInfo takes from TCP_INFO what only it tells.
-func (s *Socket) readInfo(st *tcp.State, i tcpInfo) error {
+func (s *Socket) readInfo(st *tcp.State, i tcpInfo) (err error) {
 	if i.State != established {
 		return fmt.Errorf("%w any more: it is in %s", ErrNotEstablished, stateName(i.State))
 	}
@@ -44,9 +44,22 @@ func (s *Socket) readInfo(st *tcp.State, i tcpInfo) error {
 	st.SRTT = time.Duration(i.Rtt) * time.Microsecond
 	st.RTTVar = time.Duration(i.Rttvar) * time.Microsecond
 	st.RTO = time.Duration(i.Rto) * time.Microsecond
-	st.Cwnd = uint32(min(uint64(i.Snd_cwnd)*uint64(i.Snd_mss), 1<<30))
+	st.Cwnd = inOctets(i.Snd_cwnd, i.Snd_mss)
+	if i.Snd_ssthresh < noThreshold {
+		st.Ssthresh = inOctets(i.Snd_ssthresh, i.Snd_mss)
+	}
+	if st.Congestion, err = unix.GetsockoptString(s.fd, unix.SOL_TCP, unix.TCP_CONGESTION); err != nil {
+		return fmt.Errorf("read TCP_CONGESTION: %w", err)
+	}
 	return nil
 }
+
+// noThreshold is the slow start threshold of a connection that has lost nothing
+// (TCP_INFINITE_SSTHRESH in the kernel's net/tcp.h).
+const noThreshold = 0x7fffffff
+
+// inOctets is a window that the kernel counts in segments of its MSS.
+func inOctets(segments, mss uint32) uint32 { return uint32(min(uint64(segments)*uint64(mss), 1<<30)) }
 
 // readSettings takes over what the application has asked of the connection.
 // Keepalive and user timeout have been switched off by now and are in s.saved.
@@ -144,8 +157,7 @@ func (s *Socket) savedOptions() []savedOption {
 	}
 }
 
-// readIP reads what the kernel puts into IP headers, and the name of its
-// congestion control.
+// readIP reads what the kernel puts into IP headers.
 func (s *Socket) readIP(*tcp.State) (err error) {
 	type option struct{ level, name int }
 	ttl, tos, discover := option{unix.SOL_IP, unix.IP_TTL}, option{unix.SOL_IP, unix.IP_TOS}, option{unix.SOL_IP, unix.IP_MTU_DISCOVER}
@@ -163,8 +175,5 @@ func (s *Socket) readIP(*tcp.State) (err error) {
 	const ecn = 3 // the bits of the traffic class that are not ours (RFC 3168 §5)
 	df := v[2] == unix.IP_PMTUDISC_WANT || v[2] == unix.IP_PMTUDISC_DO || v[2] == unix.IP_PMTUDISC_PROBE
 	s.ip = IP{TTL: uint8(v[0]), TOS: uint8(v[1]) &^ ecn, DF: df}
-	if s.congestion, err = unix.GetsockoptString(s.fd, unix.SOL_TCP, unix.TCP_CONGESTION); err != nil {
-		return fmt.Errorf("read TCP_CONGESTION: %w", err)
-	}
 	return nil
 }

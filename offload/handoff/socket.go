@@ -34,9 +34,8 @@ type Socket struct {
 	settling      func()           // replaces the pause of settle in tests
 
 	// Read by Take, before the connection is given up.
-	saved      saved
-	ip         IP
-	congestion string
+	saved saved
+	ip    IP
 }
 
 // Open duplicates c's descriptor and checks that the connection can be taken

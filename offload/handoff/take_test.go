@@ -203,8 +203,11 @@ func TestTakeReadsOptions(t *testing.T) {
 			if got.SRTT <= 0 || got.RTO < 200*time.Millisecond || got.Cwnd < 1460 || got.SndWnd == 0 || got.RcvWnd == 0 {
 				t.Errorf("SRTT %v, RTO %v, cwnd %d, windows %d and %d", got.SRTT, got.RTO, got.Cwnd, got.SndWnd, got.RcvWnd)
 			}
-			if ip := st.placeholder.IP(); ip != (IP{TTL: 33, TOS: 0x28, DF: true}) || st.placeholder.Congestion() != "reno" {
-				t.Errorf("IP %+v, congestion control %q", ip, st.placeholder.Congestion())
+			if ip := st.placeholder.IP(); ip != (IP{TTL: 33, TOS: 0x28, DF: true}) {
+				t.Errorf("IP %+v", ip)
+			}
+			if got.Congestion != "reno" || got.Ssthresh != 0 || got.ECN {
+				t.Errorf("congestion control %q, threshold %d, ECN %v", got.Congestion, got.Ssthresh, got.ECN)
 			}
 			w.must(exchange(w.restore(st, s), b))
 		})

@@ -72,7 +72,10 @@ type Flow struct {
 
 // TCP is the state of one connection: what `ss -tin` shows of the kernel's.
 type TCP struct {
-	State      string    `json:"state"` // ESTABLISHED, FIN-WAIT-1, ...
+	State      string    `json:"state"`                // ESTABLISHED, FIN-WAIT-1, ...
+	ECN        bool      `json:"ecn"`                  // both ends agreed on it
+	Congestion string    `json:"congestion"`           // cubic, reno
+	Followed   string    `json:"congestion_of_kernel"` // until the take-over: any name of the kernel's
 	Cwnd       uint32    `json:"cwnd"`
 	Ssthresh   uint32    `json:"ssthresh"` // 4294967295: none yet
 	SndWnd     uint32    `json:"snd_wnd"`

@@ -123,6 +123,9 @@ var (
 	_ = counter("tcp_resets_received", "RST segments that were believed.", ofDevice, "tcp.resets_in")
 	_ = counter("tcp_resets_transmitted", "RST segments.", ofDevice, "tcp.resets_out")
 	_ = counter("tcp_packet_too_big", "Reports of ICMP that a packet was too big, which were believed.", ofDevice, "tcp.too_bigs")
+	_ = counter("tcp_congestion_marked_segments_received", "Segments with data that a router had marked (ECN CE).", ofDevice, "tcp.ce_in")
+	_ = counter("tcp_congestion_echoes_received", "Acknowledgements that report such a mark (ECN ECE).", ofDevice, "tcp.ece_in")
+	_ = counter("tcp_congestion_window_cuts_by_marks", "Reductions of a congestion window because of them.", ofDevice, "tcp.ecn_cuts")
 )
 
 // The AF_XDP socket of each queue; the last six are the kernel's XDP_STATISTICS.

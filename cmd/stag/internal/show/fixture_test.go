@@ -47,14 +47,14 @@ func offloaded() engines.Source {
 		}},
 		Flows: []report.Flow{
 			{Device: "eth1", Queue: 1, ID: 0x100002, Kind: "rdma", State: "live", Local: local6, Remote: remote6, QP: 3, Age: 7, TCP: &report.TCP{
-				State: "CLOSE-WAIT", Cwnd: 14480, Ssthresh: 1<<32 - 1, SndWnd: 65536, RcvWnd: 131072, MSS: 1448, PMTU: 1500,
+				State: "CLOSE-WAIT", Congestion: "reno", Followed: "reno", Cwnd: 14480, Ssthresh: 1<<32 - 1, SndWnd: 65536, RcvWnd: 131072, MSS: 1448, PMTU: 1500,
 				SRTT: 22, RTTVar: 11, RTO: 200000, Counters: none,
 			}},
 			{Device: "eth1", ID: 0x100001, Kind: "rdma", State: "live", Local: local, Remote: remote, QP: 2, Age: 3600, VLAN: 100, TCP: &report.TCP{
-				State: "ESTABLISHED", Cwnd: 28960, Ssthresh: 14480, SndWnd: 4194304, RcvWnd: 6291456, MSS: 1448, PMTU: 1500,
+				State: "ESTABLISHED", ECN: true, Congestion: "cubic", Followed: "bbr", Cwnd: 28960, Ssthresh: 14480, SndWnd: 4194304, RcvWnd: 6291456, MSS: 1448, PMTU: 1500,
 				SRTT: 1250, RTTVar: 600, RTO: 203650, Backoff: 1, Recovering: true, InFlight: 4344, Unacked: 8688, Unread: 12, SndSegs: 6,
 				Counters: counters("tcp", "segs_in", 5, "segs_out", 9, "octets_in", 512, "octets_out", 123456789, "octets_acked", 123448101,
-					"retransmits", 3, "timeouts", 1, "recoveries", 2, "dup_sacks", 4, "out_of_order", 8),
+					"retransmits", 3, "timeouts", 1, "recoveries", 2, "dup_sacks", 4, "out_of_order", 8, "ecn_cuts", 7),
 			}},
 			{Device: "eth1", Queue: -1, ID: 0x100003, Kind: "bytes", State: "park", Local: local, Remote: addrPort("192.0.2.9:99")},
 		},

@@ -109,13 +109,13 @@ func (f flow) tcp() string {
 		}
 		return t.Counters[i].Value
 	}
-	return words("rto:"+ms(t.RTO), word("backoff:", t.Backoff), fmt.Sprintf("rtt:%s/%s", ms(t.SRTT), ms(t.RTTVar)),
+	return words(when(t.ECN, "ecn"), t.Congestion, "rto:"+ms(t.RTO), word("backoff:", t.Backoff), fmt.Sprintf("rtt:%s/%s", ms(t.SRTT), ms(t.RTTVar)),
 		fmt.Sprint("mss:", t.MSS), fmt.Sprint("pmtu:", t.PMTU), fmt.Sprint("cwnd:", segments(t.Cwnd, t.MSS)), ssthresh(t),
 		word("bytes_sent:", n("octets_out")), word("bytes_acked:", n("octets_acked")), word("bytes_received:", n("octets_in")),
 		word("segs_out:", n("segs_out")), word("segs_in:", n("segs_in")),
 		word("unacked:", t.SndSegs), word("retrans:", n("retransmits")), word("dsack_dups:", n("dup_sacks")),
 		word("rcv_ooopack:", n("out_of_order")), fmt.Sprint("snd_wnd:", t.SndWnd), fmt.Sprint("rcv_wnd:", t.RcvWnd),
-		word("timeouts:", n("timeouts")), word("recoveries:", n("recoveries")), recovering(t.Recovering))
+		word("timeouts:", n("timeouts")), word("recoveries:", n("recoveries")), word("ecn_cuts:", n("ecn_cuts")), when(t.Recovering, "recovering"))
 }
 
 // ssthresh is not told before there was a loss, as ss has it.
@@ -128,9 +128,10 @@ func ssthresh(t *report.TCP) string {
 
 func segments(octets, mss uint32) uint32 { return octets / max(mss, 1) }
 
-func recovering(yes bool) string {
+// when is a word that is there or not.
+func when(yes bool, name string) string {
 	if yes {
-		return "recovering"
+		return name
 	}
 	return ""
 }
