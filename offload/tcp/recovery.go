@@ -73,11 +73,10 @@ func (c *Conn) assess(now clock.Instant, s *wire.TCPFields, n news) {
 	if !c.repairLosses(now, n.delivered) && c.mode == fast && n.delivered > 0 {
 		c.paceRecovery(n.delivered, n.advanced && c.q.pending <= missed)
 	}
-	switch {
-	case at != clock.Never || !c.probing || c.mode != open || c.q.sacked > 0:
+	if at != clock.Never || !c.probing || c.mode != open || c.q.sacked > 0 {
 		c.lossAt, c.probing = at, false
 	}
-	if n.advanced || at == clock.Never {
+	if n.advanced {
 		c.armProbe(now)
 	}
 }

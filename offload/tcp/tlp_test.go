@@ -1,0 +1,168 @@
+package tcp
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/offload/clock"
+)
+
+func TestProbeTimeout(t *testing.T) { // RFC 8985 §7.2
+	each(t, func(s *script) {
+		s.open(withSACK)
+		s.write(2000)
+		s.sends(0, "A 1:1001 ack 1", "PA 1001:2001 ack 1")
+		s.deadline(40 * ms) // two round trips of 10 ms, and four deviations of 5
+		s.gets(10*ms, "A 1:1 ack 1001")
+		s.sends(10 * ms)
+		// Less than two full segments: the peer may keep its ACK back for 200 ms,
+		// and the retransmission timeout is sooner. The probe goes in its place.
+		s.deadline(210 * ms)
+		s.sends(210*ms, "PA 1001:2001 ack 1")
+		if st := s.c.Stats(); st.Timeouts != 0 || st.TailProbes != 1 {
+			t.Errorf("%+v", st)
+		}
+		s.deadline(410 * ms) // the retransmission timeout follows it
+		s.sends(410*ms, "PA 1001:2001 ack 1")
+		if st := s.c.Stats(); st.Timeouts != 1 || st.TailProbes != 1 {
+			t.Errorf("one probe per tail: %+v", st)
+		}
+	})
+}
+
+func TestProbeTimeoutWithoutSample(t *testing.T) { // §7.2: one second
+	each(t, func(s *script) {
+		s.open(withSACK, func(st *State, _ *Config) { st.SRTT, st.RTO = 0, 3*time.Second })
+		s.write(2000)
+		s.c.Transmit(s.now, s)
+		s.deadline(time.Second)
+	})
+}
+
+func TestNoProbeOfALivelyPeer(t *testing.T) { // a peer that delays its ACKs is not probed
+	each(t, func(s *script) {
+		s.open(withSACK, func(st *State, _ *Config) { st.SRTT, st.RTTVar = 50*us, 10*us })
+		at := time.Duration(0)
+		for i := range 50 {
+			s.write(100)
+			from := 1 + 100*i
+			s.sends(at, "PA "+itoa(from)+":"+itoa(from+100)+" ack 1")
+			s.sends(at + 39*ms)
+			s.gets(at+40*ms, "A 1:1 ack "+itoa(from+100))
+			at += 50 * ms
+		}
+	})
+}
+
+func TestProbeIsTheLastSegment(t *testing.T) { // §7.3, §7.4: RACK learns from its SACK what else is lost
+	each(t, func(s *script) {
+		s.open(withSACK)
+		s.write(5000)
+		s.c.Transmit(s.now, s)
+		s.gets(10*ms, "A 1:1 ack 2001")
+		s.deadline(45 * ms)                  // RTTVAR is 3.75 ms by now
+		s.sends(45*ms, "PA 4001:5001 ack 1") // one segment, the last
+		s.gets(57*ms, "A 1:1 ack 2001 sack 4001-5001")
+		s.sends(60*ms, "A 2001:3001 ack 1")
+		s.gets(70*ms, "A 1:1 ack 3001 sack 4001-5001")
+		s.sends(70*ms, "A 3001:4001 ack 1")
+		s.gets(80*ms, "A 1:1 ack 5001")
+		st := s.c.Stats()
+		if st.Timeouts != 0 || st.Recoveries != 1 || st.Retransmits != 3 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+func TestProbeIsNewData(t *testing.T) { // §7.3: beyond the congestion window, if the peer's allows
+	each(t, func(s *script) {
+		s.open(withSACK, func(st *State, _ *Config) { st.Cwnd = 2000 })
+		s.write(3000)
+		s.sends(0, "A 1:1001 ack 1", "A 1001:2001 ack 1")
+		s.sends(40*ms, "PA 2001:3001 ack 1")
+		s.gets(50*ms, "A 1:1 ack 3001") // §7.4.2: nothing was lost
+		if i, st := s.c.Info(), s.c.Stats(); i.Ssthresh != NoThreshold || st.Retransmits != 0 || st.TailProbes != 1 || s.c.tail.out {
+			t.Errorf("%+v %+v", i, st)
+		}
+	})
+}
+
+func TestProbeRespectsThePeersWindow(t *testing.T) { // §7.3
+	each(t, func(s *script) {
+		s.open(withSACK, func(st *State, _ *Config) { st.SndWnd, st.MaxWnd = 2000, 2000 })
+		s.write(3000)
+		s.sends(0, "A 1:1001 ack 1", "A 1001:2001 ack 1")
+		s.gets(1*ms, "A 1:1 ack 1 win 1500") // shrunk
+		s.sends(40 * ms)
+		s.deadline(240 * ms)
+		s.sends(240*ms, "A 1:1001 ack 1")
+	})
+}
+
+func TestProbeFindsARepairedLoss(t *testing.T) { // §7.4.2
+	for _, x := range []struct {
+		name   string
+		acks   []string
+		repair bool
+	}{
+		{"the probe repaired a loss", []string{"A 1:1 ack 2001", "A 1:1 ack 3001"}, true},
+		{"D-SACK: both arrived", []string{"A 1:1 ack 2001", "A 1:1 ack 2001 sack 1001-2001"}, false},
+		{"D-SACK with the first ACK", []string{"A 1:1 ack 2001 sack 1001-2001"}, false},
+		{"duplicate without SACK", []string{"A 1:1 ack 2001", "A 1:1 ack 2001"}, false},
+		{"nothing said yet", []string{"A 1:1 ack 2001"}, false},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			each(t, func(s *script) {
+				s.open(withSACK)
+				s.write(2000)
+				s.sends(0, "A 1:1001 ack 1", "PA 1001:2001 ack 1")
+				s.sends(40*ms, "PA 1001:2001 ack 1")
+				s.write(1000)
+				s.sends(41*ms, "PA 2001:3001 ack 1")
+				for _, a := range x.acks {
+					s.gets(50*ms, a)
+				}
+				i, st := s.c.Info(), s.c.Stats()
+				if cut := i.Ssthresh != NoThreshold; cut != x.repair || (st.TailLosses == 1) != x.repair {
+					t.Errorf("window reduced: %v; %+v", cut, st)
+				}
+				if out := len(x.acks) == 1 && st.DupSACKs == 0; s.c.tail.out != out {
+					t.Errorf("probe unresolved: %v", s.c.tail.out)
+				}
+			})
+		})
+	}
+}
+
+func TestNoProbe(t *testing.T) { // §7.2: without SACK, in recovery, while something is SACKed, with nothing out
+	each(t, func(s *script) {
+		s.open()
+		s.write(2000)
+		s.c.Transmit(s.now, s)
+		s.deadline(200 * ms)
+	})
+	each(t, func(s *script) {
+		s.open(withSACK)
+		s.write(3000)
+		s.c.Transmit(s.now, s)
+		s.gets(10*ms, "A 1:1 ack 1 sack 1001-2001")
+		s.sends(12500*us, "A 1:1001 ack 1")
+		s.deadline(212500 * us) // nothing but the retransmission timeout
+		s.gets(22500*us, "A 1:1 ack 3001")
+		if at := s.c.Deadline(); at != clock.Never {
+			t.Errorf("a timer runs on")
+		}
+	})
+}
+
+func TestProbeWaitsForRoom(t *testing.T) {
+	each(t, func(s *script) {
+		s.open(withSACK)
+		s.write(2000)
+		s.c.Transmit(s.now, s)
+		s.room = 0
+		s.sends(40 * ms)
+		s.room = -1
+		s.sends(41*ms, "PA 1001:2001 ack 1")
+	})
+}
