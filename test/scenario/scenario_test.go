@@ -10,6 +10,7 @@ import (
 
 	"github.com/stag-rdma/stag/offload"
 	"github.com/stag-rdma/stag/offload/octets"
+	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/test/world"
 )
 
@@ -33,7 +34,25 @@ const (
 	orders
 )
 
-// octetsThrough is one scenario.
+// scenario is one of octets.
+type scenario struct {
+	*rand.Rand
+	watch  *Watch
+	how    order
+	echo   bool      // the second end sends back what it gets
+	volume [2]uint64 // octets
+	ends   [2]speaker
+	conn   world.Conn
+}
+
+// speaker is an end's upper layer.
+type speaker interface {
+	stream.ULP
+	Done() <-chan struct{}
+	Err() error
+}
+
+// octetsThrough plays one scenario.
 func octetsThrough(seed uint64) error {
 	r := rand.New(rand.NewPCG(seed, 3))
 	weather := Draw(r)
@@ -42,57 +61,83 @@ func octetsThrough(seed uint64) error {
 		return err
 	}
 	d := drawer{r}
-	how := order(r.IntN(int(orders)))
-	volume := [2]uint64{uint64(d.between(1, 400e3)), uint64(d.sometimes(2, 1, 400e3))}
-	pause := time.Duration(d.sometimes(2, 1e6, 1e9))
-	lazy := one(d, 0.01, 0.1, 0.5)
-	watch := &Watch{World: w, Weather: weather, Pause: pause}
-	var ends [2]*talker
-	for side := range ends {
-		hold := how == bothAtOnce || how == firstCloses && side == 1 || how == secondCloses && side == 0
-		ends[side] = &talker{rng: r, longest: pause, Transfer: octets.NewTransfer(octets.Plan{
-			Send: volume[side], Seed: octets.Pattern(side), Expect: volume[1-side], PeerSeed: octets.Pattern(1 - side),
-			Chunk: one(d, 0, 100, 700), Hold: hold,
-		})}
-		if pause > 0 {
-			ends[side].lazy = lazy
-		}
-		watch.Ends[side] = &Seen{ULP: ends[side]}
+	s := &scenario{
+		Rand: r, how: order(r.IntN(int(orders))), echo: r.IntN(4) == 0,
+		volume: [2]uint64{uint64(d.between(1, 400e3)), uint64(d.sometimes(2, 1, 400e3))},
+		watch:  &Watch{World: w, Weather: weather, Pause: time.Duration(d.sometimes(2, 1e6, 1e9))},
 	}
-	c, err := w.Connect(weather.Flow, watch.Ends[0], watch.Ends[1])
-	if err != nil {
-		return err
+	s.people(d)
+	if s.conn, err = w.Connect(weather.Flow, s.watch.Ends[0], s.watch.Ends[1]); err == nil {
+		s.watch.Begin()
+		err = s.play()
 	}
-	watch.Begin()
-	release := func(side int) {
-		ends[side].Release()
-		w.Engines[side].Ring(c.ID[side])
+	if err = errors.Join(err, s.ends[0].Err(), s.ends[1].Err()); err != nil {
+		return fmt.Errorf("octets %d and %d, echo %v, order %d, pauses %v: %w\n%v", s.volume[0], s.volume[1], s.echo, s.how, s.watch.Pause, err, s.watch)
 	}
-	if how == bothAtOnce {
-		err := watch.Run(func() bool { return ends[0].Received() == volume[1] && ends[1].Received() == volume[0] })
-		if err != nil {
-			return err
-		}
-		release(0)
-		release(1)
-	}
-	released := false
-	err = watch.Run(func() bool {
-		if side := int(how - firstCloses); !released && (how == firstCloses || how == secondCloses) && ends[1-side].eof {
-			released = true
-			release(1 - side)
-		}
-		return over(ends[0]) && over(ends[1])
-	})
-	if err = errors.Join(err, ends[0].Err(), ends[1].Err()); err != nil {
-		return fmt.Errorf("octets %d and %d, order %d, pauses %v: %w\n%v", volume[0], volume[1], how, pause, err, watch)
-	}
-	return watch.Returned()
+	return s.watch.Returned()
 }
 
-func over(t *talker) bool {
+// people makes the two upper layers.
+func (s *scenario) people(d drawer) {
+	if s.echo {
+		s.how, s.volume[1] = whenSent, s.volume[0]
+	}
+	lazy := one(d, 0.01, 0.1, 0.5)
+	if s.watch.Pause == 0 {
+		lazy = 0
+	}
+	for side := range s.ends {
+		hold := s.how == bothAtOnce || s.how == firstCloses && side == 1 || s.how == secondCloses && side == 0
+		p := octets.Plan{
+			Send: s.volume[side], Seed: octets.Pattern(side), Expect: s.volume[1-side], PeerSeed: octets.Pattern(1 - side),
+			Chunk: one(d, 0, 100, 700), Hold: hold,
+		}
+		if s.echo {
+			p.PeerSeed = p.Seed
+		}
+		s.ends[side] = &talker{rng: s.Rand, lazy: lazy, longest: s.watch.Pause, Transfer: octets.NewTransfer(p)}
+		if s.echo && side == 1 {
+			s.ends[side] = octets.NewEcho()
+		}
+		s.watch.Ends[side] = &Seen{ULP: s.ends[side]}
+	}
+}
+
+// play lets everything come and both ends close in the order that was drawn.
+func (s *scenario) play() error {
+	closes := func(sides ...int) {
+		for _, side := range sides {
+			s.ends[side].(*talker).Release()
+			s.watch.World.Engines[side].Ring(s.conn.ID[side])
+		}
+	}
+	everything := func() bool {
+		return s.ends[0].(*talker).Received() == s.volume[1] && s.ends[1].(*talker).Received() == s.volume[0]
+	}
+	seesTheEnd := func(side int) func() bool { return func() bool { return s.ends[side].(*talker).eof } }
+	switch s.how {
+	case firstCloses:
+		if err := s.watch.Run(seesTheEnd(1)); err != nil {
+			return err
+		}
+		closes(1)
+	case secondCloses:
+		if err := s.watch.Run(seesTheEnd(0)); err != nil {
+			return err
+		}
+		closes(0)
+	case bothAtOnce:
+		if err := s.watch.Run(everything); err != nil {
+			return err
+		}
+		closes(0, 1)
+	}
+	return s.watch.Run(func() bool { return over(s.ends[0]) && over(s.ends[1]) })
+}
+
+func over(s speaker) bool {
 	select {
-	case <-t.Done():
+	case <-s.Done():
 		return true
 	default:
 		return false

@@ -16,12 +16,14 @@ type Weather struct {
 	Link simnic.Config
 	Flow world.Flow
 	TCP  tcp.Config // of both ends
+
+	edited string // what Flow.Edit does
 }
 
 func (w *Weather) String() string {
 	f := w.Flow
 	f.Edit = nil
-	return fmt.Sprintf("link %+v\nflow %+v\nTCP %+v", w.Link, f, w.TCP)
+	return fmt.Sprintf("link %+v\nflow %+v, %s\nTCP %+v", w.Link, f, w.edited, w.TCP)
 }
 
 // drawer draws what is there, and how much of it.
@@ -70,6 +72,7 @@ func Draw(r *rand.Rand) *Weather {
 			Corrupt:   d.sometimes(5, 0.001, 0.05),
 			Overtaken: d.sometimes(4, 0.001, 0.1), OvertakenBy: 1 + r.IntN(50),
 			Split: d.sometimes(5, 0.01, 1), Merge: d.sometimes(5, 0.01, 1),
+			Mark:  d.sometimes(3, 0.001, 0.3),
 			Check: r.IntN(8) == 0,
 		},
 		TCP: tcp.Config{
@@ -102,8 +105,12 @@ func (w *Weather) flow(d drawer) {
 		Window: one(d, uint32(4000), 64<<10),
 		MSS:    one(d, uint16(0), 0, 536, 1000),
 	}
-	noDelay := d.IntN(2) == 0
-	w.Flow.Edit = func(_ int, st *tcp.State) { st.NoDelay = noDelay }
+	noDelay, ecn := d.IntN(2) == 0, d.IntN(2) == 0
+	control := [2]string{one(d, "reno", "cubic"), one(d, "reno", "cubic")}
+	w.edited = fmt.Sprintf("NoDelay %v, ECN %v, congestion control %v", noDelay, ecn, control)
+	w.Flow.Edit = func(side int, st *tcp.State) {
+		st.NoDelay, st.ECN, st.Congestion = noDelay, ecn, control[side]
+	}
 }
 
 // isn is often one that soon wraps.

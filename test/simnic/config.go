@@ -50,6 +50,9 @@ type Config struct {
 	// how often it waits for the next one to make one of both, beyond the MTU if
 	// need be, as segmentation and receive offloads do.
 	Split, Merge float64
+	// Mark is how often a router marks a packet that may be marked instead of
+	// dropped (RFC 3168 §5).
+	Mark float64
 	// PathMTU is what the way really carries: longer IP packets vanish, and
 	// nobody is told. 0 means MTU.
 	PathMTU uint32
@@ -126,7 +129,7 @@ func (c Config) fill() (Config, error) {
 	for name, p := range map[string]float64{
 		"Loss": c.Loss, "Duplicate": c.Duplicate, "Reorder": c.Reorder, "Corrupt": c.Corrupt,
 		"Burst.Enter": c.Burst.Enter, "Burst.Leave": c.Burst.Leave, "Burst.Loss": c.Burst.Loss, "LossAcks": c.LossAcks,
-		"Overtaken": c.Overtaken, "Forge": c.Forge, "Split": c.Split, "Merge": c.Merge,
+		"Overtaken": c.Overtaken, "Forge": c.Forge, "Split": c.Split, "Merge": c.Merge, "Mark": c.Mark,
 	} {
 		complain(!(p >= 0 && p <= 1), "%s %v is not within 0 to 1", name, p)
 	}

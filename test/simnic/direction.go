@@ -26,6 +26,7 @@ type Stats struct {
 	Forged                     uint64 // so that the checksum does not tell
 	TooLong                    uint64 // for PathMTU
 	Split, Merged              uint64
+	Marked                     uint64
 	NoFrame                    uint64 // the receiver had no chunk in its fill ring
 	Delivered, DeliveredOctets uint64
 }
@@ -216,6 +217,9 @@ func (d *direction) flyNow(f fate, packet []byte) {
 	}
 	if d.link.cfg.Forge > 0 && d.more.Float64() < d.link.cfg.Forge && forge(copied, d.more) {
 		d.stats.Forged++
+	}
+	if d.link.cfg.Mark > 0 && d.more.Float64() < d.link.cfg.Mark && markCE(copied) {
+		d.stats.Marked++
 	}
 	if f.twice {
 		d.sky.fly(at, packet)

@@ -237,6 +237,26 @@ func TestMiddleboxLeavesAlone(t *testing.T) {
 	}
 }
 
+// Only packets that may be marked are, and they stay sound.
+func TestMarks(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		var packets [][]byte
+		for tos := range uint8(4) {
+			packets = append(packets, packet.TCP{IP: packet.IP{V6: v6, TOS: 0x54 | tos}, Payload: []byte{1, 2, 3}}.Bytes())
+		}
+		arrived, stats := cross(t, Config{Mark: 1}, packets)
+		for i, b := range arrived {
+			var p wire.Packet
+			if wire.ParsePacket(b, &p) != wire.OK || p.VerifyChecksum(b, false) != wire.OK || p.CE != (i > 0) {
+				t.Errorf("IPv6 %v, ECN %d: CE %v, % x", v6, i, p.CE, b)
+			}
+		}
+		if len(arrived) != 4 || stats.Marked != 3 || !bytes.Equal(arrived[0], packets[0]) {
+			t.Errorf("IPv6 %v: %+v", v6, stats)
+		}
+	}
+}
+
 func TestPathMTU(t *testing.T) {
 	packets := append(segments(3000, 1000, false), segments(3000, 300, false)...)
 	arrived, stats := cross(t, Config{PathMTU: 600}, packets)

@@ -144,6 +144,29 @@ func seal(packet []byte, p *wire.Packet) {
 	put(segment[tcpChecksum:], pseudo.Add(segment).Checksum())
 }
 
+// markCE sets both ECN bits of a sound packet that has one of them. false: it
+// has none.
+func markCE(packet []byte) bool {
+	var p wire.Packet
+	if wire.ParsePacket(packet, &p) != wire.OK || p.VerifyChecksum(packet, false) != wire.OK {
+		return false
+	}
+	ip := packet[p.L3:p.L4]
+	tos, shift := &ip[1], 0 // the low bits of the second octet; IPv6 has them in its high half
+	if p.Family == wire.V6 {
+		shift = 4
+	}
+	if *tos>>shift&3 == 0 {
+		return false
+	}
+	*tos |= 3 << shift
+	if p.Family == wire.V4 {
+		binary.BigEndian.PutUint16(ip[v4Checksum:], 0)
+		binary.BigEndian.PutUint16(ip[v4Checksum:], wire.Sum(0).Add(ip).Checksum())
+	}
+	return true
+}
+
 // forge swaps two words of the packet's data that differ: the checksum, which
 // is a sum, stays right. false: there are no two such.
 func forge(packet []byte, r *rand.Rand) bool {
