@@ -103,11 +103,12 @@ func (l *looped) round() (octets int) {
 // TestNothingAllocates: STYLE, zero allocations is a test.
 func TestNothingAllocates(t *testing.T) {
 	for _, x := range []struct {
-		name string
-		lose int
-	}{{"clean", 0}, {"one in 37 lost", 37}} {
+		name    string
+		lose    int
+		control string
+	}{{"clean", 0, "reno"}, {"one in 37 lost", 37, "reno"}, {"CUBIC with ECN", 37, "cubic"}} {
 		t.Run(x.name, func(t *testing.T) {
-			l := newLooped(t, x.lose)
+			l := newLooped(t, x.lose, func(st *State, _ *Config) { st.Congestion, st.ECN = x.control, x.control == "cubic" })
 			moved := 0
 			if n := testing.AllocsPerRun(500, func() { moved += l.round() }); n != 0 {
 				t.Errorf("%v allocations per round trip", n)
@@ -124,11 +125,12 @@ func TestNothingAllocates(t *testing.T) {
 
 func BenchmarkRoundTrip(b *testing.B) {
 	for _, x := range []struct {
-		name string
-		lose int
-	}{{"clean", 0}, {"lossy", 100}} {
+		name    string
+		lose    int
+		control string
+	}{{"clean", 0, "reno"}, {"lossy", 100, "reno"}, {"clean, CUBIC", 0, "cubic"}, {"lossy, CUBIC", 100, "cubic"}} {
 		b.Run(x.name, func(b *testing.B) {
-			l := newLooped(b, x.lose)
+			l := newLooped(b, x.lose, func(st *State, _ *Config) { st.Congestion = x.control })
 			b.ReportAllocs()
 			octets := 0
 			for b.Loop() {

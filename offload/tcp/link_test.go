@@ -24,6 +24,7 @@ type link struct {
 	full              float64   // how often Send finds no room
 	mtu               int       // larger packets vanish; reported by ICMP
 	tooBig            []seq.Num // what ICMP would quote
+	mark              float64   // how often a packet that may be marked is (ECN)
 	sent              int
 }
 
@@ -55,7 +56,8 @@ func (l *link) Send(h *wire.TCPFields, f port.Frame, off, n int) bool {
 		if l.rng.Float64() < l.jitter {
 			d += time.Duration(l.rng.Int64N(int64(3*l.delay) + 1))
 		}
-		l.put(packet{l.now.Add(d), *h, b, false})
+		ce := h.ECT && l.rng.Float64() < l.mark
+		l.put(packet{l.now.Add(d), *h, b, ce})
 	}
 	return true
 }
@@ -218,6 +220,9 @@ type plan struct {
 	delay              time.Duration
 	isnA, isnB         seq.Num
 	sack, ts, noDelay  bool
+	ecn                bool
+	mark               float64
+	congestion         string
 	scaleA, scaleB     uint8
 	rcvBuf             uint32
 	share              int
@@ -236,6 +241,7 @@ func (pl *plan) start(t tb) *pair {
 		RcvNxt: pl.isnB, RcvWup: pl.isnB, RcvWnd: 4000, SndWL1: pl.isnB,
 		SndScale: pl.scaleB, RcvScale: pl.scaleA, MSS: pl.mssB, MTU: 1500,
 		SACK: pl.sack, Timestamps: pl.ts, TSNow: 0xfffffff0, NoDelay: pl.noDelay,
+		ECN: pl.ecn, Congestion: pl.congestion,
 	}
 	// The longest RTO is well below TIME-WAIT, or the end that waits there can be
 	// gone before the other one has asked again.
@@ -265,7 +271,7 @@ func (pl *plan) end(t tb, name string, st State, cfg Config, rng *rand.Rand) *en
 	e.c = c
 	e.w = newWatch(t, c, m)
 	e.out = &link{rng: rng, delay: pl.delay, loss: pl.loss, dup: pl.dup, jitter: pl.jitter,
-		full: pl.full, from: m, now: st.At}
+		full: pl.full, from: m, now: st.At, mark: pl.mark}
 	if pl.narrow {
 		e.out.mtu = 652
 	}
@@ -296,27 +302,30 @@ func (p *pair) finish(limit int) {
 func TestLossyPair(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		pl := &plan{
-			seed:     rapid.Uint64().Draw(rt, "seed"),
-			loss:     rapid.SampledFrom([]float64{0, 0.01, 0.05, 0.2}).Draw(rt, "loss"),
-			dup:      rapid.SampledFrom([]float64{0, 0.05}).Draw(rt, "dup"),
-			jitter:   rapid.SampledFrom([]float64{0, 0.1, 0.5}).Draw(rt, "jitter"),
-			full:     rapid.SampledFrom([]float64{0, 0.1}).Draw(rt, "full"),
-			lazy:     rapid.SampledFrom([]float64{0, 0.5, 0.9}).Draw(rt, "lazy"),
-			delay:    time.Duration(rapid.IntRange(0, 20000).Draw(rt, "delay")) * time.Microsecond,
-			isnA:     seq.Num(rapid.Uint32().Draw(rt, "isnA")),
-			isnB:     seq.Num(0 - rapid.Uint32Range(0, 50000).Draw(rt, "isnB")),
-			sack:     rapid.Bool().Draw(rt, "sack"),
-			ts:       rapid.Bool().Draw(rt, "ts"),
-			noDelay:  rapid.Bool().Draw(rt, "noDelay"),
-			scaleA:   uint8(rapid.IntRange(0, 14).Draw(rt, "scaleA")),
-			scaleB:   uint8(rapid.IntRange(0, 8).Draw(rt, "scaleB")),
-			rcvBuf:   rapid.Uint32Range(1000, 100000).Draw(rt, "rcvBuf"),
-			share:    rapid.IntRange(1, 48).Draw(rt, "share"),
-			total:    rapid.IntRange(0, 60000).Draw(rt, "total"),
-			maxWrite: rapid.SampledFrom([]int{1500, 100, 1448, 4000}).Draw(rt, "maxWrite"),
-			narrow:   rapid.IntRange(0, 9).Draw(rt, "narrow") == 0,
-			mssA:     uint16(rapid.SampledFrom([]int{1460, 536, 300, 1460}).Draw(rt, "mssA")),
-			mssB:     1460,
+			seed:       rapid.Uint64().Draw(rt, "seed"),
+			loss:       rapid.SampledFrom([]float64{0, 0.01, 0.05, 0.2}).Draw(rt, "loss"),
+			dup:        rapid.SampledFrom([]float64{0, 0.05}).Draw(rt, "dup"),
+			jitter:     rapid.SampledFrom([]float64{0, 0.1, 0.5}).Draw(rt, "jitter"),
+			full:       rapid.SampledFrom([]float64{0, 0.1}).Draw(rt, "full"),
+			lazy:       rapid.SampledFrom([]float64{0, 0.5, 0.9}).Draw(rt, "lazy"),
+			delay:      time.Duration(rapid.IntRange(0, 20000).Draw(rt, "delay")) * time.Microsecond,
+			isnA:       seq.Num(rapid.Uint32().Draw(rt, "isnA")),
+			isnB:       seq.Num(0 - rapid.Uint32Range(0, 50000).Draw(rt, "isnB")),
+			sack:       rapid.Bool().Draw(rt, "sack"),
+			ts:         rapid.Bool().Draw(rt, "ts"),
+			noDelay:    rapid.Bool().Draw(rt, "noDelay"),
+			ecn:        rapid.Bool().Draw(rt, "ecn"),
+			mark:       rapid.SampledFrom([]float64{0, 0.05, 1}).Draw(rt, "mark"),
+			congestion: rapid.SampledFrom([]string{"reno", "cubic"}).Draw(rt, "congestion"),
+			scaleA:     uint8(rapid.IntRange(0, 14).Draw(rt, "scaleA")),
+			scaleB:     uint8(rapid.IntRange(0, 8).Draw(rt, "scaleB")),
+			rcvBuf:     rapid.Uint32Range(1000, 100000).Draw(rt, "rcvBuf"),
+			share:      rapid.IntRange(1, 48).Draw(rt, "share"),
+			total:      rapid.IntRange(0, 60000).Draw(rt, "total"),
+			maxWrite:   rapid.SampledFrom([]int{1500, 100, 1448, 4000}).Draw(rt, "maxWrite"),
+			narrow:     rapid.IntRange(0, 9).Draw(rt, "narrow") == 0,
+			mssA:       uint16(rapid.SampledFrom([]int{1460, 536, 300, 1460}).Draw(rt, "mssA")),
+			mssB:       1460,
 		}
 		pl.queued = min(rapid.IntRange(0, 20000).Draw(rt, "queued"), pl.total)
 		pl.sentQueued = min(rapid.IntRange(0, 4000).Draw(rt, "sentQueued"), pl.queued)
