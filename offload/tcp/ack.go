@@ -13,7 +13,7 @@ func (c *Conn) ack(now clock.Instant, s *Segment) {
 		return
 	}
 	c.readECE(&s.TCPFields)
-	old, flight := c.sndWnd, c.q.flight
+	old := c.sndWnd
 	c.updateWindow(&s.TCPFields)
 	same := old == c.sndWnd
 	n, sacked := news{advanced: s.Ack != c.sndUna}, c.q.sacked
@@ -25,7 +25,7 @@ func (c *Conn) ack(now clock.Instant, s *Segment) {
 	n.dup = !n.advanced && c.outstanding() && c.isDup(s, same, fresh)
 	n.plain = len(s.Payload) == 0 && same && s.NSACK == 0
 	c.assess(now, &s.TCPFields, n)
-	c.react(now, flight)
+	c.react(now)
 	if !n.advanced {
 		c.reopened(now, old)
 	}

@@ -117,6 +117,12 @@ func (c *Conn) newCongestion(now clock.Instant, st *State) Congestion {
 	return control(s)
 }
 
+// flightSize is the FlightSize of RFC 5681 §2 that a reduction starts from: as it
+// was before the ACKs of this moment, which come in batches and of which none
+// has been answered with data yet. What limited transmit has sent beyond cwnd
+// does not count (§3.2).
+func (c *Conn) flightSize() uint32 { return min(c.flown, c.cc.Window()) }
+
 // decayed is cwnd after a pause: half of it for each retransmission timeout,
 // but no less than a connection begins with (RFC 2861 §3.1; see doc.go).
 func decayed(cwnd, mss uint32, periods int) uint32 {

@@ -65,6 +65,7 @@ type Conn struct {
 	cc          Congestion
 	ccWas       string // the kernel's name of what cc goes on from
 	cwndLimited bool
+	flown       uint32        // octets of data outstanding after the last Transmit
 	trip        time.Duration // of the last segment acknowledged; 0: not known
 	lastData    clock.Instant // when data was last sent
 	rtt         estimator
@@ -163,6 +164,7 @@ func (c *Conn) initSender(now clock.Instant, st *State) {
 
 	c.cc, c.ccWas = c.newCongestion(now, st), st.Congestion
 	c.loadQueue(st, c.path.emss())
+	c.flown = c.q.flight
 }
 
 // loadQueue makes entries of what the application had written: a boundary

@@ -50,14 +50,13 @@ func (c *Conn) readECE(s *wire.TCPFields) {
 	}
 }
 
-// react treats a report like a loss, once per window of data (RFC 3168 §6.1.2);
-// flight is what was outstanding before the ACK. A recovery under way has
-// reduced the window already.
-func (c *Conn) react(now clock.Instant, flight uint32) {
-	if c.ecn.told && !c.ecn.held && c.mode == open && flight > 0 {
+// react treats a report like a loss, once per window of data (RFC 3168 §6.1.2).
+// A recovery under way has reduced the window already.
+func (c *Conn) react(now clock.Instant) {
+	if c.ecn.told && !c.ecn.held && c.mode == open && c.flown > 0 {
 		c.stats.ECNCuts++
 		c.undo.on = false
-		c.cc.Loss(now, min(flight, c.cc.Window()))
+		c.cc.Loss(now, c.flightSize())
 		c.reduced()
 	}
 }

@@ -134,9 +134,8 @@ func (c *Conn) startRecovery(now clock.Instant, again bool) {
 	c.cut, c.cutAt = true, now
 	c.undo.begin(c, false, false)
 	c.tail = tail{}
-	// What limited transmit sent beyond cwnd does not count (RFC 5681 §3.2).
 	if !c.ecn.held || again { // RFC 3168 §6.1.2: one reduction for a loss and a mark of one window
-		c.cc.Loss(now, min(c.q.flight, c.cc.Window()))
+		c.cc.Loss(now, c.flightSize())
 		c.reduced()
 		c.undo.on = !again // what is taken back is one reduction
 	}

@@ -20,6 +20,7 @@ func (c *Conn) Transmit(now clock.Instant, out Output) {
 		c.lookAtWindow()
 	}
 	c.blocked = !c.send(now, out)
+	c.flown = c.q.flight
 	c.armTimers(now)
 }
 
