@@ -110,6 +110,9 @@ func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 	}
 	c.sndUna = s.Ack
 	c.passed(s.Ack)
+	if c.path.flying {
+		c.trialAcked(now)
+	}
 	if c.backlog != nil && c.backlogSeq.Until(s.Ack) >= seq.Len(len(c.backlog)) {
 		c.backlog = nil
 	}

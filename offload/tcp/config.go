@@ -42,6 +42,7 @@ func (c Config) fill() (Config, error) {
 			"%s %d: choose a power of two from 4 to 65536", r.name, r.n)
 	}
 	complain(c.MinRTO < time.Millisecond, "MinRTO %v: at least 1ms", c.MinRTO)
+	complain(c.UserTimeout < 0, "UserTimeout is negative")
 	complain(c.MaxRTO < c.MinRTO, "MaxRTO %v is below MinRTO %v", c.MaxRTO, c.MinRTO)
 	return c, errors.Join(bad...)
 }

@@ -11,12 +11,12 @@ func TestNewReportsEveryMistake(t *testing.T) {
 	_, err := New(scriptStart, State{
 		SndUna: 10, SndNxt: 20, Queue: make([]byte, 9), RcvNxt: 5, RcvWup: 6, SndScale: 15, RcvScale: 15,
 		SndWnd: 1<<30 + 1, MSS: 10, MTU: 60, RTO: -1, KeepCount: -1,
-	}, Config{SndSegs: 100, RcvSegs: 1, RcvBuf: 1 << 31, MinRTO: time.Hour}, m)
+	}, Config{SndSegs: 100, RcvSegs: 1, RcvBuf: 1 << 31, MinRTO: time.Hour, UserTimeout: -1}, m)
 	if err == nil {
 		t.Fatal("all of it was accepted")
 	}
 	for _, part := range []string{"SndNxt is 10 behind SndUna, but Queue holds 9", "RcvWup 6 is after RcvNxt 5", "SndScale 15",
-		"RcvScale 15", "SndWnd", "MSS 10", "MTU 60", "RTO is negative", "KeepCount", "SndSegs 100", "RcvSegs 1:", "RcvBuf", "MaxRTO"} {
+		"RcvScale 15", "SndWnd", "MSS 10", "MTU 60", "RTO is negative", "KeepCount", "UserTimeout is", "SndSegs 100", "RcvSegs 1:", "RcvBuf", "MaxRTO"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q is missing in:\n%v", part, err)
 		}

@@ -141,6 +141,9 @@ func New(now clock.Instant, st State, cfg Config, mem Memory) (*Conn, error) {
 	c.initReceiver(now, &st)
 	c.keep = newKeepalive(&st)
 	c.userLimit = st.UserTimeout
+	if c.userLimit == 0 {
+		c.userLimit = cfg.UserTimeout
+	}
 	c.noDelay = st.NoDelay
 	c.lastHeard = now
 	c.keepAt = c.keep.first(now)

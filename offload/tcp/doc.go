@@ -8,7 +8,9 @@
 //	  accept       accept.go      RST, SYN, timestamps, sequence, ACK value
 //	  ack          ack.go         SND.UNA, window, round-trip time, ECE (ecn.go)
 //	    sackIn     sack.go        scoreboard (marks on queue.go's entries)
-//	    assess     recovery.go    what is lost; enter and leave recovery
+//	    assess     recovery.go    enter and leave recovery
+//	      findLost rack.go        what is lost: sent before what has arrived
+//	      tlp.go, prr.go, spurious.go
 //	  text         rx.go          trim, place in the inbox, FIN
 //	    inbox      reassembly.go  in-order frames, out-of-order frames
 //	Views/Consume  stream.go      the upper layer reads
@@ -17,20 +19,28 @@
 //
 //	Emit           stream.go      memory in the last unsent entry, or a new one
 //	Transmit       tx.go
-//	  expire       timers.go      RTO, persist, keepalive, user timeout
-//	  sendLost     tx.go          retransmissions (NextSeg rule 1)
+//	  expire       timers.go      RTO, probe, persist, keepalive, user timeout
+//	  sendLost     tx.go          retransmissions
+//	  sendTail     tlp.go         a probe of the tail
 //	  sendNew      tx.go          new data: window, cwnd, SWS, Nagle
-//	  sendOpen     tx.go          NextSeg rule 3
 //	  sendFIN, sendProbe, sendAck
 //
 // Specifications: RFC 9293 (TCP), 5961 (blind attacks), 7323 (timestamps,
-// scaling), 2018, 2883 and 6675 (SACK), 5681, 6582, 3042, 3465 and 6928
+// scaling), 2018 and 2883 (SACK), 8985 (RACK-TLP), 9937 (PRR), 6675 (the pipe
+// of §4), 3522, 4015 and 3708 (losses that were none), 4821 (path MTU), 5681, 6582, 3042, 3465 and 6928
 // (congestion control), 9438 (CUBIC), 9406 (HyStart++), 6298 (RTO), 5927 (ICMP),
 // 3168 (ECN), 6191 and 1337 (TIME-WAIT), 6093 (urgent data).
 //
 // # Departures
 //
 // Departs from RFC 6298 §2.4: the floor of the RTO is 200 ms, as in Linux.
+//
+// Departs from RFC 8985 §7.2: a probe of the tail allows the peer 10 ms besides
+// two round trips, because its program may have to wait for a processor; and it
+// allows the longest ACK delay while less than two full segments are in flight,
+// not just one segment: only two make a peer answer at once.
+//
+// Departs from RFC 4821 §7.3: the sizes that are tried are five, not a search.
 //
 // Departs from RFC 9293 §3.10.7.4: a segment without text is acceptable at the
 // right edge of the window itself, so that a peer which has filled our window

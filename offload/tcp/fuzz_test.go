@@ -25,7 +25,7 @@ func (k *sink) Send(h *wire.TCPFields, f port.Frame, off, n int) bool {
 	}
 	k.room--
 	end := h.Seq.Add(seq.Len(n))
-	if n > 0 && (end.After(k.c.dataEnd) || off+n > int(f.Len) || uint32(n) > k.c.path.emss()) {
+	if n > 0 && (end.After(k.c.dataEnd) || off+n > int(f.Len) || uint32(n) > max(k.c.path.emss(), k.c.path.emssOf(max(k.c.path.trial, k.c.path.mtu)))) {
 		k.t.Fatalf("sends %d octets at %d of frame %+v from offset %d, data ends at %d", n, h.Seq, f, off, k.c.dataEnd)
 	}
 	for i, b := range h.SACK[:h.NSACK] {

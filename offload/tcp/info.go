@@ -30,6 +30,8 @@ type Stats struct {
 	ProbesOut           uint64 // keepalive and zero-window
 	ResetsIn, ResetsOut uint64 // RST segments believed, and sent
 	TooBigs             uint64 // believed ICMP reports
+	BlackHoles          uint64 // times that smaller segments were tried because full ones got no answer
+	PathRaises          uint64 // times that larger segments than before arrived
 	CEIn                uint64 // segments with data that a router had marked (ECN)
 	ECEIn               uint64 // ACKs that report such a mark
 	ECNCuts             uint64 // reductions of the congestion window because of them
@@ -100,6 +102,7 @@ func (s *Stats) AddSince(now, before *Stats) {
 		{&s.Challenges, &now.Challenges, &before.Challenges}, {&s.ProbesOut, &now.ProbesOut, &before.ProbesOut},
 		{&s.ResetsIn, &now.ResetsIn, &before.ResetsIn}, {&s.ResetsOut, &now.ResetsOut, &before.ResetsOut},
 		{&s.TooBigs, &now.TooBigs, &before.TooBigs},
+		{&s.BlackHoles, &now.BlackHoles, &before.BlackHoles}, {&s.PathRaises, &now.PathRaises, &before.PathRaises},
 		{&s.Reneged, &now.Reneged, &before.Reneged},
 		{&s.TailProbes, &now.TailProbes, &before.TailProbes}, {&s.TailLosses, &now.TailLosses, &before.TailLosses},
 		{&s.Reordered, &now.Reordered, &before.Reordered},

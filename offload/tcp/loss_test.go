@@ -10,27 +10,27 @@ import (
 
 func TestRTOBackoff(t *testing.T) { // RFC 6298 §5.4 to §5.6
 	each(t, func(s *script) {
-		s.open(func(_ *State, cfg *Config) { cfg.MaxRTO = time.Second })
-		s.write(2000)
-		s.sends(0, "A 1:1001 ack 1", "PA 1001:2001 ack 1")
+		s.open(func(st *State, cfg *Config) { st.MSS, cfg.MaxRTO = 500, time.Second })
+		s.write(1000)
+		s.sends(0, "A 1:501 ack 1", "PA 501:1001 ack 1")
 		s.sends(199 * ms) // one tick early: silence
-		s.sends(200*ms, "A 1:1001 ack 1")
+		s.sends(200*ms, "A 1:501 ack 1")
 		s.sends(599 * ms)
-		s.sends(600*ms, "A 1:1001 ack 1")
-		s.sends(1400*ms, "A 1:1001 ack 1")
+		s.sends(600*ms, "A 1:501 ack 1")
+		s.sends(1400*ms, "A 1:501 ack 1")
 		s.sends(2399 * ms)
-		s.sends(2400*ms, "A 1:1001 ack 1") // the ceiling
-		s.gets(2410*ms, "A 1:1 ack 1001")
-		s.sends(2410*ms, "PA 1001:2001 ack 1") // the rest was lost too
+		s.sends(2400*ms, "A 1:501 ack 1") // the ceiling
+		s.gets(2410*ms, "A 1:1 ack 501")
+		s.sends(2410*ms, "PA 501:1001 ack 1") // the rest was lost too
 		// Karn: that ACK was no sample, so the timeout stays backed off.
 		s.deadline(3410 * ms)
-		s.gets(2420*ms, "A 1:1 ack 2001")
+		s.gets(2420*ms, "A 1:1 ack 1001")
 		if i := s.c.Info(); i.Backoff == 0 || i.SRTT != 10*ms {
 			t.Errorf("a retransmitted segment was measured: %+v", i)
 		}
-		s.write(1000)
-		s.sends(2430*ms, "PA 2001:3001 ack 1")
-		s.gets(2438*ms, "A 1:1 ack 3001")
+		s.write(500)
+		s.sends(2430*ms, "PA 1001:1501 ack 1")
+		s.gets(2438*ms, "A 1:1 ack 1501")
 		if i := s.c.Info(); i.Backoff != 0 || i.SRTT != 9750*time.Microsecond {
 			t.Errorf("a clean sample does not end the backoff: %+v", i)
 		}
@@ -96,17 +96,24 @@ func TestRetriesEnd(t *testing.T) { // RFC 9293 §3.8.3: R2
 }
 
 func TestUserTimeout(t *testing.T) { // RFC 9293 §3.8.3, RFC 5482
-	each(t, func(s *script) {
-		s.open(func(st *State, _ *Config) { st.UserTimeout = 500 * ms })
-		s.write(100)
-		s.sends(5*ms, "PA 1:101 ack 1")
-		s.sends(205*ms, "PA 1:101 ack 1")
-		s.deadline(505 * ms)
-		s.sends(504 * ms)
-		s.is(Established)
-		s.sends(505 * ms)
-		s.ended(stream.ErrTimeout)
-	})
+	for _, x := range []struct {
+		name        string
+		state, conf time.Duration
+	}{{"of the connection", 500 * ms, 0}, {"of the engine", 0, 500 * ms}, {"the connection's goes first", 500 * ms, ms}} {
+		t.Run(x.name, func(t *testing.T) {
+			each(t, func(s *script) {
+				s.open(func(st *State, cfg *Config) { st.UserTimeout, cfg.UserTimeout = x.state, x.conf })
+				s.write(100)
+				s.sends(5*ms, "PA 1:101 ack 1")
+				s.sends(205*ms, "PA 1:101 ack 1")
+				s.deadline(505 * ms)
+				s.sends(504 * ms)
+				s.is(Established)
+				s.sends(505 * ms)
+				s.ended(stream.ErrTimeout)
+			})
+		})
+	}
 }
 
 func TestFastRetransmitNewReno(t *testing.T) { // RFC 5681 §3.2, RFC 3042, RFC 6582 §3.2

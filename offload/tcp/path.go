@@ -1,6 +1,8 @@
 package tcp
 
 import (
+	"time"
+
 	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/seq"
 )
@@ -13,10 +15,36 @@ type path struct {
 	options uint16 // in every segment
 	room    uint32 // in a transmit frame; 0: not known
 	peer    uint32 // octets in the peer's segments, if its path is as wide as ours was
+
+	// The way back to a wider path, once mtu was lowered (RFC 4821 §7).
+	widest   uint16        // mtu as it was in the beginning
+	tryAt    clock.Instant // when to try a larger size; Never: no need
+	pause    time.Duration // after a size that got lost
+	trial    uint16        // the size that Emit may use for one segment; 0: none
+	flying   bool          // that segment has been emitted ...
+	trialEnd seq.Num       // ... and ends here
+	failed   bool          // it is lost
 }
 
+const (
+	// tryAfterReport is how long a router's report is taken to be true
+	// (RFC 1191 §6.3), and the longest pause between two trials.
+	tryAfterReport = 10 * time.Minute
+	// tryAfterHole is the first pause when what looked like a black hole may
+	// have been bad luck or an interruption. Each trial that gets lost makes it
+	// four times as long.
+	tryAfterHole = time.Second
+	// holeTimeouts is how many timeouts in a row make smaller segments worth a
+	// try: 3 s with the shortest RTO, as Linux (tcp_retries1).
+	holeTimeouts = 4
+)
+
+// sizes are the path MTUs that are tried: jumbo frames, FDDI, Ethernet, what
+// every IPv6 path has, and the least that is believed of an IPv4 path.
+var sizes = [...]uint16{9000, 4352, 1500, 1280, 552}
+
 func newPath(st *State) path {
-	p := path{mss: st.MSS, mtu: st.MTU, headers: 40}
+	p := path{mss: st.MSS, mtu: st.MTU, headers: 40, widest: st.MTU}
 	if st.V6 {
 		p.headers = 60
 	}
@@ -27,19 +55,56 @@ func newPath(st *State) path {
 	return p
 }
 
-// floor is the smallest MTU that is believed: 576 for IPv4 (RFC 1191's 68
-// would let a forged report cripple the connection), 1280 for IPv6.
+// floor is the smallest MTU that is believed: 552 for IPv4, as Linux (RFC 1191's
+// 68 would let a forged report cripple the connection), 1280 for IPv6.
 func (p *path) floor() uint16 {
 	if p.headers == 60 {
 		return 1280
 	}
-	return 576
+	return 552
+}
+
+// narrower is the next size below what segments have now; 0 if there is none.
+func (p *path) narrower() uint16 {
+	have := min(int(p.mtu), int(p.mss)+int(p.headers))
+	for _, s := range sizes {
+		if int(s) < have && s >= p.floor() {
+			return s
+		}
+	}
+	return 0
+}
+
+// wider is the next size above mtu, at most the widest.
+func (p *path) wider() uint16 {
+	next := p.widest
+	for _, s := range sizes {
+		if s > p.mtu && s < next {
+			next = s
+		}
+	}
+	return next
+}
+
+// change makes mtu the path's.
+func (c *Conn) change(mtu uint16) {
+	c.path.mtu = mtu
+	c.path.trial, c.path.flying, c.path.failed = 0, false, false
+	c.cc.Resize(c.path.emss())
+}
+
+// pauseTrials lets d pass before a larger size is tried.
+func (p *path) pauseTrials(now clock.Instant, d time.Duration) {
+	p.tryAt, p.pause = now.Add(d), min(4*d, tryAfterReport)
 }
 
 // emss is the effective send MSS: the most octets of data in a segment
 // (RFC 6691 §2: the MSS option counts our options, path MTU all headers).
-func (p *path) emss() uint32 {
-	n := uint32(min(p.mss, p.mtu-p.headers) - p.options)
+func (p *path) emss() uint32 { return p.emssOf(p.mtu) }
+
+// emssOf is what it would be with another MTU.
+func (p *path) emssOf(mtu uint16) uint32 {
+	n := uint32(min(p.mss, mtu-p.headers) - p.options)
 	if p.room != 0 {
 		n = min(n, p.room)
 	}
@@ -58,12 +123,82 @@ func (c *Conn) TooBig(now clock.Instant, quoted seq.Num, mtu uint16) Drop {
 		return DropTooBigSeq
 	}
 	mtu = max(mtu, c.path.floor())
-	if mtu >= c.path.mtu {
+	switch {
+	case mtu < c.path.mtu:
+		c.change(mtu)
+		c.path.pauseTrials(now, tryAfterReport)
+	case c.path.flying && mtu < c.path.trial:
+		c.endTrial(now)
+	default:
 		return DropTooBigMTU
 	}
-	c.path.mtu = mtu
 	c.stats.TooBigs++
-	c.cc.Resize(c.path.emss())
 	c.loseOversize()
 	return DropNone
+}
+
+// suspectHole tries smaller segments when full ones are met by nothing but
+// timeouts: a router may drop what is too big for it without saying so, or its
+// report may get lost (RFC 4821 §7.7, as Linux's tcp_mtu_probing).
+func (c *Conn) suspectHole(now clock.Instant) {
+	mtu := c.path.narrower()
+	if c.retries < holeTimeouts-1 || mtu == 0 || c.q.sent == 0 {
+		return
+	}
+	if n := c.q.at(0).n; n <= c.path.emssOf(mtu) || n > c.sndWnd {
+		return // small as it is, or the probe of a window that has shrunk
+	}
+	c.stats.BlackHoles++
+	c.change(mtu)
+	c.path.pauseTrials(now, tryAfterHole)
+}
+
+// tryWider lets the next segment be larger, after a time. Only data that the
+// upper layer has to send anyway is at stake, and only when nothing else is.
+func (c *Conn) tryWider() {
+	if c.mode != open || c.finQueued {
+		return
+	}
+	c.path.tryAt = clock.Never
+	c.path.trial = c.path.wider()
+}
+
+// endTrial stays with the size that is known to work.
+func (c *Conn) endTrial(now clock.Instant) {
+	c.path.trial, c.path.flying, c.path.failed = 0, false, false
+	c.path.pauseTrials(now, c.path.pause)
+}
+
+// trialSent looks whether the segment is as large as it was meant to be: the
+// peer's window may have had room for a part of it only.
+func (c *Conn) trialSent(now clock.Instant, e *entry) {
+	if c.isTrial(e) && e.n <= c.path.emss() {
+		c.endTrial(now)
+	}
+}
+
+// trialAcked takes the larger size over when its segment has arrived.
+func (c *Conn) trialAcked(now clock.Instant) {
+	if c.sndUna.Before(c.path.trialEnd) {
+		return
+	}
+	c.stats.PathRaises++
+	c.change(c.path.trial)
+	if c.path.mtu < c.path.widest {
+		c.path.tryAt = now
+	}
+}
+
+// isTrial reports whether e is the segment that tries a larger size.
+func (c *Conn) isTrial(e *entry) bool { return c.path.flying && e.end() == c.path.trialEnd }
+
+// trialLost sends the octets of a lost trial again in smaller segments. If
+// nothing else is lost, that says nothing about congestion (RFC 4821 §7.6.2).
+func (c *Conn) trialLost(now clock.Instant) (alone bool) {
+	alone = c.mode == open && c.q.missing <= c.path.emssOf(c.path.trial) && c.q.missing > c.path.emss()
+	c.endTrial(now)
+	if alone {
+		c.repairOversize()
+	}
+	return alone
 }

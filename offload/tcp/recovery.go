@@ -84,6 +84,12 @@ func (c *Conn) assess(now clock.Instant, s *wire.TCPFields, n news) {
 // repairLosses begins a recovery if something has turned out to be lost, and says
 // whether it did. The ACK has delivered octets.
 func (c *Conn) repairLosses(now clock.Instant, delivered uint32) bool {
+	if !c.sackOK && c.q.sent > 0 && c.isTrial(c.q.at(0)) && c.mode == open && c.lossSeen() {
+		c.lose(c.q.at(0))
+	}
+	if c.path.failed && c.trialLost(now) {
+		return false
+	}
 	again := c.lostTwice && c.mode != open
 	c.lostTwice = false
 	if c.q.flight == 0 || (!again && (c.mode != open || !c.lossSeen())) {
@@ -173,6 +179,7 @@ func (c *Conn) lose(e *entry) {
 	if c.q.pending == 0 || e.seq.Before(c.lostFrom) {
 		c.lostFrom = e.seq
 	}
+	c.path.failed = c.path.failed || c.isTrial(e)
 	c.q.remark(e, lost)
 }
 
@@ -208,6 +215,11 @@ func (c *Conn) loseOversize() {
 	if !found {
 		return
 	}
+	c.repairOversize()
+}
+
+// repairOversize begins a recovery that does not reduce the window.
+func (c *Conn) repairOversize() {
 	c.forced = true
 	if c.mode == open {
 		c.mode, c.recoverAt, c.cut = fast, c.sndNxt, false
@@ -236,6 +248,10 @@ func (c *Conn) timeout(now clock.Instant) {
 		if c.retries == 0 {
 			c.undo.begin(c, true, true)
 		}
+		if c.path.flying {
+			c.endTrial(now)
+		}
+		c.suspectHole(now)
 		c.cc.Timeout(now, c.q.flight, c.retries > 0)
 		c.reduced()
 		c.forced = true

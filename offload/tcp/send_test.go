@@ -346,8 +346,8 @@ func TestTooBig(t *testing.T) { // RFC 1191 §6.5, RFC 5927 §4
 		s.gets(2*ms, "A 1:1 ack 3001")
 		s.write(700)
 		s.sends(2*ms, "A 3001:3601 ack 1", "PA 3601:3701 ack 1")
-		if got := s.c.TooBig(s.now, s.iss+3001, 0); got != DropNone || s.c.MaxEmit() != 536 {
-			t.Errorf("too big without MTU: %v, MaxEmit %d, want the floor's 536", got, s.c.MaxEmit())
+		if got := s.c.TooBig(s.now, s.iss+3001, 0); got != DropNone || s.c.MaxEmit() != 512 {
+			t.Errorf("too big without MTU: %v, MaxEmit %d, want the floor's 512", got, s.c.MaxEmit())
 		}
 	})
 }

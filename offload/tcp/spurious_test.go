@@ -26,7 +26,8 @@ func TestEifelTimeout(t *testing.T) { // RFC 3522 §3.2, RFC 4015 §3.2
 		}
 		if i.RTO < 210*ms {
 			t.Errorf("RTO %v: it has not learnt from the delay", i.RTO)
-		}	})
+		}
+	})
 }
 
 func TestEifelSaysNothing(t *testing.T) { // RFC 3522 §3.2: the retransmission was needed

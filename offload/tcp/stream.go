@@ -37,7 +37,12 @@ func (c *Conn) Arrived() bool {
 }
 
 // MaxEmit implements stream.Stream.
-func (c *Conn) MaxEmit() int { return int(c.path.emss()) }
+func (c *Conn) MaxEmit() int {
+	if c.path.trial != 0 && !c.path.flying {
+		return int(c.path.emssOf(c.path.trial))
+	}
+	return int(c.path.emss())
+}
 
 // Unacked implements stream.Stream.
 func (c *Conn) Unacked() int {
@@ -53,7 +58,7 @@ func (c *Conn) Unacked() int {
 func (c *Conn) Emit(n int) []byte {
 	mss := c.path.emss()
 	open := c.phase == Established || c.phase == CloseWait
-	if n <= 0 || uint32(n) > mss || !open || c.Unacked()+n > int(c.cfg.SndBuf) {
+	if n <= 0 || n > c.MaxEmit() || !open || c.Unacked()+n > int(c.cfg.SndBuf) {
 		return nil
 	}
 	if c.backlog != nil {
@@ -84,6 +89,9 @@ func (c *Conn) Emit(n int) []byte {
 		return nil
 	}
 	c.q.push(entry{seq: c.dataEnd, n: uint32(n), frame: f, store: inFrame})
+	if uint32(n) > mss {
+		c.path.flying, c.path.trialEnd = true, c.q.last().end()
+	}
 	return c.emitted(c.q.last(), 0, uint32(n))
 }
 

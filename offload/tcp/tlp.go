@@ -76,6 +76,12 @@ func (c *Conn) sendTail(now clock.Instant, out Output) bool {
 	fresh := i < c.q.count && c.fits(i) && c.windowAllows(i)
 	if !fresh {
 		i--
+		if c.isTrial(c.q.at(i)) { // its size may be why nothing comes back
+			c.tail.want = false
+			c.endTrial(now)
+			c.loseOversize()
+			return c.sendLost(now, out)
+		}
 		if !c.fits(i) || c.q.at(i).end().After(c.sndUna.Add(seq.Len(c.sndWnd))) {
 			c.tail.want = false // the peer would not take it
 			return true

@@ -11,6 +11,9 @@ import (
 // the transmit pool has no room; it is called again when there is some.
 func (c *Conn) Transmit(now clock.Instant, out Output) {
 	c.expire(now)
+	if c.path.tryAt.Due(now) {
+		c.tryWider()
+	}
 	if c.phase == Closed {
 		c.sendReset(now, out)
 		return
@@ -123,7 +126,8 @@ func (c *Conn) windowAllows(i uint32) bool {
 // fits makes sure that entry i is no larger than a segment can be by now.
 func (c *Conn) fits(i uint32) bool {
 	mss := c.path.emss()
-	return c.q.at(i).n <= mss || c.q.split(i, mss)
+	e := c.q.at(i)
+	return e.n <= mss || (i == c.q.sent && c.isTrial(e)) || c.q.split(i, mss)
 }
 
 // transmit sends entry i, for the first time or again. It reports false when
@@ -174,6 +178,9 @@ func (c *Conn) sentData(now clock.Instant, i uint32, first, push, fin bool) {
 		c.q.sentFirst()
 		c.sndNxt = e.end()
 		c.newData = true
+		if c.path.flying {
+			c.trialSent(now, e)
+		}
 		c.ecn.cwr = false
 	} else {
 		c.resentData(now, i, e)

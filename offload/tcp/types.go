@@ -107,6 +107,9 @@ type Config struct {
 	RcvSegs uint32        // segments held at most, a power of two; 0 means 256
 	MinRTO  time.Duration // 0 means 200 ms, as Linux (departs from RFC 6298 §2.4)
 	MaxRTO  time.Duration // 0 means 120 s
+	// UserTimeout is how long the peer may acknowledge nothing (RFC 5482) where
+	// State does not say; 0 means R2 of RFC 9293 §3.8.3, which is 15 timeouts.
+	UserTimeout time.Duration
 	// Seed makes challenge-ACK limits unpredictable (RFC 5961 §7).
 	Seed uint64
 	// Congestion makes the congestion control, such as Control finds by name.
