@@ -1,0 +1,122 @@
+package e2e
+
+import (
+	"errors"
+	"net"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/octets"
+	"github.com/stag-rdma/stag/offload/tcp"
+)
+
+// marks lets a side be a router that is congested: of the packets that may be
+// marked, it marks one in 32 on their way to its kernel, or from it.
+func (r *rig) marks(to ebpf.AttachType) {
+	r.Helper()
+	const next, oneIn = -1, 32 // TCX_NEXT
+	spec := &ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{
+		asm.Mov.Reg(asm.R6, asm.R1),
+		asm.FnGetPrandomU32.Call(),
+		asm.And.Imm(asm.R0, oneIn-1),
+		asm.JNE.Imm(asm.R0, 0, "out"),
+		asm.Mov.Reg(asm.R1, asm.R6),
+		asm.FnSkbEcnSetCe.Call(),
+		asm.Mov.Imm(asm.R0, next).WithSymbol("out"),
+		asm.Return(),
+	}}
+	prog, err := ebpf.NewProgram(spec)
+	r.must(err)
+	r.Cleanup(func() { r.check(prog.Close()) })
+	var l link.Link
+	r.in(theirs, func() (err error) {
+		l, err = link.AttachTCX(link.TCXOptions{Interface: r.pair.Ends[theirs].Index, Program: prog, Attach: to})
+		return err
+	})
+	r.Cleanup(func() { r.check(l.Close()) })
+}
+
+// TestECN: a connection for which the kernels agreed on ECN has it after the
+// take-over too, in both directions: the kernel sees ECT(0) on our data, we
+// slow down for its echo of a mark, and it does for ours.
+func TestECN(t *testing.T) {
+	for _, name := range []string{"reno", "cubic"} {
+		for _, w := range ways {
+			t.Run(name+"/"+w.String(), func(t *testing.T) {
+				r := newRig(t, setup{sysctl: map[string]string{"ipv4/tcp_ecn": "1"}})
+				r.in(ours, func() error { return setSysctl("ipv4/tcp_ecn", "1") })
+				r.marks(ebpf.AttachTCXIngress)
+				r.marks(ebpf.AttachTCXEgress)
+				our, peer := r.connect(w)
+				if err := setCongestion(our, name); errors.Is(err, unix.ENOENT) {
+					t.Skipf("this kernel has no %s", name)
+				} else {
+					r.must(err)
+				}
+				const volume = 8 << 20
+				far := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: volume}).start()
+				ulp := octets.NewTransfer(octets.Plan{Send: volume, Seed: seedOurs, Expect: volume, PeerSeed: seedTheirs, Hold: true})
+				f := r.take(our, ulp)
+				r.eventually("all octets have arrived", func() bool {
+					return far.received.Load() == volume && ulp.Received() == volume
+				})
+				if i := r.info(f); !i.ECN || i.Congestion != name || i.KernelCongestion != name {
+					t.Errorf("%+v", i)
+				}
+				if s := r.stats(f); s.CEIn == 0 || s.ECEIn == 0 || s.ECNCuts == 0 || s.ECNCuts > s.ECEIn {
+					t.Errorf("marks %d, echoes %d, cuts %d", s.CEIn, s.ECEIn, s.ECNCuts)
+				}
+				var k *unix.TCPInfo
+				r.must(control(peer, func(fd int) (err error) {
+					k, err = unix.GetsockoptTCPInfo(fd, unix.SOL_TCP, unix.TCP_INFO)
+					return err
+				}))
+				const seen = 16 // TCPI_OPT_ECN_SEEN: a packet with ECT has come
+				if k.Options&seen == 0 || k.Delivered_ce == 0 {
+					t.Errorf("the kernel: options %#x, %d of its segments marked", k.Options, k.Delivered_ce)
+				}
+				r.ends(f, ulp, peer)
+			})
+		}
+	}
+}
+
+// TestNoECN: where the kernels did not agree on it, nothing of ours may be
+// marked.
+func TestNoECN(t *testing.T) {
+	r := newRig(t, setup{sysctl: map[string]string{"ipv4/tcp_ecn": "0"}})
+	r.marks(ebpf.AttachTCXIngress)
+	our, peer := r.connect(way{})
+	const volume = 1 << 20
+	far := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: volume}).start()
+	ulp := octets.NewTransfer(octets.Plan{Send: volume, Seed: seedOurs, Expect: volume, PeerSeed: seedTheirs, Hold: true})
+	f := r.take(our, ulp)
+	r.eventually("all octets have arrived", func() bool {
+		return far.received.Load() == volume && ulp.Received() == volume
+	})
+	if i, s := r.info(f), r.stats(f); i.ECN || s.CEIn+s.ECEIn+s.ECNCuts != 0 {
+		t.Errorf("%+v %+v", i, s)
+	}
+	for _, name := range []string{"InECT0Pkts", "InECT1Pkts", "InCEPkts"} {
+		if n := r.tcpCounter(theirs, name); n != 0 {
+			t.Errorf("the peer's kernel counts %d %s", n, name)
+		}
+	}
+	r.ends(f, ulp, peer)
+}
+
+// ends closes a connection, the peer first, so that nothing is left in
+// TIME-WAIT.
+func (r *rig) ends(f *nic.Flow, ulp *octets.Transfer, peer *net.TCPConn) {
+	r.Helper()
+	r.check(peer.CloseWrite())
+	r.eventually("the end is known", func() bool { return r.info(f).Phase == tcp.CloseWait })
+	ulp.Release()
+	f.Ring()
+	r.endsWith(f, ulp, nil)
+}
