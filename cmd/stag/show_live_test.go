@@ -34,7 +34,7 @@ var showMasks = []struct {
 	{regexp.MustCompile(` (backoff|unacked|retrans|dsack_dups|rcv_ooopack|timeouts|recoveries|ssthresh):N`), ""},
 	{regexp.MustCompile(` recovering`), ""},
 	{regexp.MustCompile(`\b(cubic|reno) rto:`), "CONTROL rto:"}, // as the host's default is
-	{regexp.MustCompile(`\tspeed_bits_per_second:.*\n`), ""}, // not every kernel gives a veth one
+	{regexp.MustCompile(`\tspeed_bits_per_second:.*\n`), ""},    // not every kernel gives a veth one
 	{regexp.MustCompile(`ready \d+`), "ready N"},
 	{regexp.MustCompile(`state (busy|asleep)`), "state STATE"},
 }
