@@ -14,7 +14,7 @@ func TestZeroWindowProbe(t *testing.T) { // RFC 9293 §3.8.6.1
 		s.write(1000)
 		s.sends(0, "PA 1:1001 ack 1")
 		s.gets(10*ms, "A 1:1 ack 1001 win 0")
-		s.write(1500)
+		s.write(1000)
 		s.sends(10 * ms)
 		s.deadline(210 * ms)
 		s.sends(209 * ms)
@@ -25,8 +25,8 @@ func TestZeroWindowProbe(t *testing.T) { // RFC 9293 §3.8.6.1
 		s.sends(610*ms, "A 1000:1000 ack 1") // doubled
 		s.sends(1410*ms, "A 1000:1000 ack 1")
 		s.gets(1500*ms, "A 1:1 ack 1001 win 2000") // opens
-		s.sends(1500*ms, "A 1001:2001 ack 1", "PA 2001:2501 ack 1")
-		s.gets(1510*ms, "A 1:1 ack 2501 win 0")
+		s.sends(1500*ms, "PA 1001:2001 ack 1")
+		s.gets(1510*ms, "A 1:1 ack 2001 win 0")
 		s.sends(1510 * ms)
 		if s.c.Deadline() != clock.Never {
 			t.Error("nothing to send, but a timer runs")
@@ -34,6 +34,29 @@ func TestZeroWindowProbe(t *testing.T) { // RFC 9293 §3.8.6.1
 		s.emit(1)
 		s.sends(1520 * ms)
 		s.deadline(1720 * ms) // the backoff has been reset
+	})
+}
+
+// While the window is closed, what waits is one segment: it may grow, but takes
+// no second frame. The rest is wanted as soon as the window opens.
+func TestClosedWindowTakesOneFrame(t *testing.T) {
+	each(t, func(s *script) {
+		s.open(func(st *State, _ *Config) { st.SndWnd = 0 })
+		s.emit(600)
+		s.emit(400)
+		if s.c.Emit(1) != nil || s.m.tx.out() != 1 {
+			t.Errorf("a second segment is taken, %d frames held", s.m.tx.out())
+		}
+		s.sends(0)
+		s.gets(10*ms, "A 1:1 ack 1 win 3000")
+		s.write(1500)
+		s.sends(10*ms, "A 1:1001 ack 1", "A 1001:2001 ack 1", "PA 2001:2501 ack 1")
+		s.emit(500) // fills what the peer takes
+		s.sends(10*ms, "PA 2501:3001 ack 1")
+		s.emit(1000)
+		if s.c.Emit(1) != nil {
+			t.Error("a second segment is taken behind a full window")
+		}
 	})
 }
 

@@ -75,7 +75,9 @@ func (c *Conn) Emit(n int) []byte {
 	if c.q.count >= uint32(len(c.q.ring))/2 {
 		return nil
 	}
-	if c.q.count-c.q.sent >= aheadMost {
+	// While the window is closed one segment is enough to probe for: a thousand
+	// peers that do not read must not hold the frames that others need.
+	if ahead := c.q.count - c.q.sent; ahead >= aheadMost || ahead > 0 && c.usable() <= 0 {
 		c.paused = true
 		return nil
 	}
