@@ -77,7 +77,10 @@ func (e *Engine) opened(n int) {
 func (f *flow) Take() (port.Frame, bool) {
 	e := f.e
 	if f.held >= e.txShare() || !e.stock(reserve) {
-		f.again = true
+		// A flow that holds frames is served when they are acknowledged. To look
+		// again by time would keep the processor busy with flows whose peers do
+		// not read.
+		f.again = f.again || f.held == 0
 		e.count.NoTxFrame++
 		return port.Frame{}, false
 	}
