@@ -215,21 +215,33 @@ func (r *rig) play(p *plan) error {
 		r.poll()
 	}
 	if p.faulty < 0 {
-		if err := r.until(func() bool { return r.quiet(p) }); err != nil {
+		err := r.until(func() bool { return r.quiet(p) || r.dead() })
+		if err != nil && r.weather.Link.Forge == 0 {
 			return fmt.Errorf("waiting for all completions: %w", err)
 		}
 		for _, side := range [...][]int{{0}, {1}, {0, 1}}[r.IntN(3)] {
-			r.ends[side].q.Disconnect()
+			q := r.ends[side].q
+			switch {
+			case q.Dead():
+				continue
+			case err != nil: // a forged length, and octets awaited that never come
+				q.Abort()
+			default:
+				q.Disconnect()
+			}
 			r.ring(side)
 		}
 	}
-	err := r.until(func() bool { return r.ends[0].q.Dead() && r.ends[1].q.Dead() })
+	err := r.until(r.dead)
 	r.poll()
 	if err != nil {
 		return fmt.Errorf("waiting for the end: %w", err)
 	}
 	return nil
 }
+
+// dead reports whether both QPs are.
+func (r *rig) dead() bool { return r.ends[0].q.Dead() && r.ends[1].q.Dead() }
 
 // ring is what follows a post.
 func (r *rig) ring(side int) {
