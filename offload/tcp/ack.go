@@ -78,7 +78,7 @@ func (c *Conn) isDup(s *Segment, sameWindow bool, fresh uint32) bool {
 func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 	c.trip = 0
 	clean := true // nothing that was sent twice or SACKed before (Karn)
-	sentAt := clock.Never
+	sentAt, onceAt, onceEnd := clock.Never, clock.Never, seq.Num(0)
 	for c.q.sent > 0 {
 		e := c.q.at(0)
 		if e.seq.AtOrAfter(s.Ack) {
@@ -88,11 +88,15 @@ func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 			sentAt = e.sentAt
 		}
 		clean = clean && e.tx == 1 && e.mark&marked == 0
-		if c.sackOK && e.mark&marked == 0 {
-			if e.tx == 1 && c.board.any && e.end().Before(c.board.high) {
+		switch {
+		case e.mark&marked != 0 || !c.sackOK:
+		case e.tx > 1:
+			c.arrivedAt(now, s, e)
+		default: // of those sent once the last one counts
+			onceAt, onceEnd = e.sentAt, e.end()
+			if c.board.any && onceEnd.Before(c.board.high) {
 				c.overtaken()
 			}
-			c.arrivedAt(now, s, e)
 		}
 		if e.end().After(s.Ack) {
 			k := uint32(e.seq.Until(s.Ack))
@@ -107,6 +111,10 @@ func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 		}
 		c.free(e)
 		c.q.pop()
+	}
+	if onceAt != clock.Never {
+		c.rack.least.take(now, now.Sub(onceAt))
+		c.rack.take(now, onceAt, onceEnd)
 	}
 	c.sndUna = s.Ack
 	c.passed(s.Ack)

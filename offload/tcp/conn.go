@@ -55,7 +55,7 @@ type Conn struct {
 	lostTwice   bool          // a retransmission since then is lost
 	rack        rack
 	tail        tail
-	newData     bool // some was sent in this Transmit
+	armTail     bool // the probe timer is to be started again
 	prr         prr
 	undo        undo
 	dsack       wire.SACKBlock // of the ACK that is looked at ...

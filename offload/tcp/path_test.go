@@ -196,6 +196,24 @@ func TestTooBigForATrial(t *testing.T) { // RFC 4821 §7.6.3: a router answers i
 	})
 }
 
+func TestTrialThatTimedOut(t *testing.T) { // its octets arrive, but in smaller segments
+	each(t, func(s *script) {
+		s.narrowed()
+		at := 10 * time.Minute
+		s.sends(at)
+		s.emit(1240)
+		s.sends(at, "PA 1461:2701 ack 1")
+		at = s.c.Deadline().Sub(scriptStart)
+		s.sends(at, "A 1461:2021 ack 1")
+		s.gets(at+10*ms, "A 1:1 ack 2021")
+		s.sends(at+10*ms, "A 2021:2581 ack 1", "PA 2581:2701 ack 1")
+		s.gets(at+20*ms, "A 1:1 ack 2701")
+		if i := s.c.Info(); i.MTU != 600 || s.c.Stats().PathRaises != 0 {
+			t.Errorf("%+v", i)
+		}
+	})
+}
+
 func TestTrialThatWasCut(t *testing.T) { // a part of it proves nothing
 	each(t, func(s *script) {
 		s.narrowed()

@@ -44,10 +44,10 @@ const minimumAge = 5 * time.Minute
 
 func (m *minimum) take(at clock.Instant, d time.Duration) {
 	if at.Sub(m.since) > minimumAge {
-		m.before, m.now, m.since = m.now, d, at
+		m.before, m.now, m.since = m.now, 0, at
 	}
 	if m.now == 0 || d < m.now {
-		m.now = d
+		m.now = max(d, 1)
 	}
 }
 
@@ -68,16 +68,19 @@ func newRack(now clock.Instant, st *State) rack {
 // the first time. The ACK of a retransmission that comes too early to be one
 // is of the original, and says nothing.
 func (c *Conn) arrivedAt(now clock.Instant, s *wire.TCPFields, e *entry) {
-	r := &c.rack
-	rtt := max(now.Sub(e.sentAt), 1)
 	if e.tx == 1 {
-		r.least.take(now, rtt)
-	} else if rtt < r.least.value() || (c.stamp.on && int32(s.TSEcr-c.stamp.now(e.sentAt)) < 0) {
+		c.rack.least.take(now, now.Sub(e.sentAt))
+	} else if now.Sub(e.sentAt) < c.rack.least.value() || (c.stamp.on && int32(s.TSEcr-c.stamp.now(e.sentAt)) < 0) {
 		return
 	}
-	r.rtt = rtt
-	if e.sentAt > r.sentAt || (e.sentAt == r.sentAt && e.end().After(r.end)) {
-		r.sentAt, r.end = e.sentAt, e.end()
+	c.rack.take(now, e.sentAt, e.end())
+}
+
+// take notes that a segment has arrived.
+func (r *rack) take(now, sentAt clock.Instant, end seq.Num) {
+	r.rtt = max(now.Sub(sentAt), 1)
+	if sentAt > r.sentAt || (sentAt == r.sentAt && end.After(r.end)) {
+		r.sentAt, r.end = sentAt, end
 	}
 }
 

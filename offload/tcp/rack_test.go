@@ -177,6 +177,24 @@ func TestReorderingWindowFollowsDSACK(t *testing.T) { // §6.2 step 4, and its b
 	})
 }
 
+func TestReorderingWindowNarrows(t *testing.T) { // §6.2 step 4: at the end of each recovery
+	each(t, func(s *script) {
+		s.open(withSACK)
+		s.write(3000)
+		s.c.Transmit(s.now, s)
+		s.c.rack.quarters, s.c.rack.persist = 7, 1
+		s.gets(10*ms, "A 1:1 ack 1 sack 1001-2001")
+		s.sends(20*ms, "A 1:1001 ack 1")
+		if s.c.rack.quarters != 7 {
+			t.Error("narrow before the end of the recovery")
+		}
+		s.gets(30*ms, "A 1:1 ack 3001")
+		if s.c.rack.quarters != 1 {
+			t.Errorf("%d quarters after it", s.c.rack.quarters)
+		}
+	})
+}
+
 func TestTimeoutSparesWhatIsNew(t *testing.T) { // §6.3
 	each(t, func(s *script) {
 		s.open(withSACK)

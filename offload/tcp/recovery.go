@@ -76,9 +76,10 @@ func (c *Conn) assess(now clock.Instant, s *wire.TCPFields, n news) {
 	if at != clock.Never || !c.probing || c.mode != open || c.q.sacked > 0 {
 		c.lossAt, c.probing = at, false
 	}
-	if n.advanced {
-		c.armProbe(now)
+	if n.advanced && c.probing {
+		c.lossAt, c.probing = clock.Never, false // until Transmit arms it again
 	}
+	c.armTail = c.armTail || n.advanced
 }
 
 // repairLosses begins a recovery if something has turned out to be lost, and says

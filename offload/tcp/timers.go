@@ -72,7 +72,7 @@ func (c *Conn) armTimers(now clock.Instant) {
 			c.rtoAt = now.Add(c.rtt.current())
 		}
 		c.persistAt = clock.Never
-		if c.newData {
+		if c.armTail {
 			c.armProbe(now)
 		}
 		return

@@ -43,11 +43,11 @@ func (c *Conn) probeTimeout() time.Duration {
 	return pto
 }
 
-// armProbe starts the probe timer again (§7.2): new data was sent, or some was
-// acknowledged. There is one probe for a tail, and none while something shows
+// armProbe starts the probe timer again (§7.2) when Transmit ends in which new
+// data was sent, or before which some was acknowledged. There is one probe for a tail, and none while something shows
 // what is lost.
 func (c *Conn) armProbe(now clock.Instant) {
-	c.newData = false
+	c.armTail = false
 	if !c.sackOK || c.mode != open || c.q.sent == 0 || c.q.sacked > 0 || c.q.again > 0 || c.tail.out {
 		return
 	}

@@ -60,6 +60,7 @@ func TestProbeIsTheLastSegment(t *testing.T) { // §7.3, §7.4: RACK learns from
 		s.write(5000)
 		s.c.Transmit(s.now, s)
 		s.gets(10*ms, "A 1:1 ack 2001")
+		s.sends(10 * ms)
 		s.deadline(45 * ms)                  // RTTVAR is 3.75 ms by now
 		s.sends(45*ms, "PA 4001:5001 ack 1") // one segment, the last
 		s.gets(57*ms, "A 1:1 ack 2001 sack 4001-5001")
@@ -152,6 +153,30 @@ func TestNoProbe(t *testing.T) { // §7.2: without SACK, in recovery, while some
 		if at := s.c.Deadline(); at != clock.Never {
 			t.Errorf("a timer runs on")
 		}
+	})
+}
+
+func TestNoProbeWhileASegmentIsLate(t *testing.T) { // §7.2: something is SACKed
+	each(t, func(s *script) {
+		s.open(withSACK)
+		s.write(4000)
+		s.c.Transmit(s.now, s)
+		s.gets(10*ms, "A 1:1 ack 1001 sack 2001-3001")
+		s.deadline(12500 * us) // the reordering window goes on
+		s.sends(12500*us, "A 1001:2001 ack 1")
+	})
+}
+
+func TestNoProbeInRecovery(t *testing.T) { // §7.2: a partial ACK is not the end of it
+	each(t, func(s *script) {
+		s.open(withSACK)
+		s.write(4000)
+		s.c.Transmit(s.now, s)
+		s.gets(10*ms, "A 1:1 ack 1 sack 1001-2001")
+		s.sends(12500*us, "A 1:1001 ack 1")
+		s.gets(22500*us, "A 1:1 ack 2001")
+		s.sends(22500 * us)
+		s.deadline(222500 * us)
 	})
 }
 

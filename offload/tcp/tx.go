@@ -177,7 +177,7 @@ func (c *Conn) sentData(now clock.Instant, i uint32, first, push, fin bool) {
 	if first {
 		c.q.sentFirst()
 		c.sndNxt = e.end()
-		c.newData = true
+		c.armTail = true
 		if c.path.flying {
 			c.trialSent(now, e)
 		}
