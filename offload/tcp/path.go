@@ -64,11 +64,12 @@ func (p *path) floor() uint16 {
 	return 552
 }
 
-// narrower is the next size below what segments have now; 0 if there is none.
-func (p *path) narrower() uint16 {
+// narrower is the next size below what segments have now that a segment of n
+// octets does not fit; 0 if there is none.
+func (p *path) narrower(n uint32) uint16 {
 	have := min(int(p.mtu), int(p.mss)+int(p.headers))
 	for _, s := range sizes {
-		if int(s) < have && s >= p.floor() {
+		if int(s) < have && s >= p.floor() && n > p.emssOf(s) {
 			return s
 		}
 	}
@@ -141,11 +142,12 @@ func (c *Conn) TooBig(now clock.Instant, quoted seq.Num, mtu uint16) Drop {
 // timeouts: a router may drop what is too big for it without saying so, or its
 // report may get lost (RFC 4821 §7.7, as Linux's tcp_mtu_probing).
 func (c *Conn) suspectHole(now clock.Instant) {
-	mtu := c.path.narrower()
-	if c.retries < holeTimeouts-1 || mtu == 0 || c.q.sent == 0 {
+	if c.retries < holeTimeouts-1 || c.q.sent == 0 {
 		return
 	}
-	if n := c.q.at(0).n; n <= c.path.emssOf(mtu) || n > c.sndWnd {
+	n := c.q.at(0).n
+	mtu := c.path.narrower(n)
+	if mtu == 0 || n > c.sndWnd {
 		return // small as it is, or the probe of a window that has shrunk
 	}
 	c.stats.BlackHoles++

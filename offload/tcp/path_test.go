@@ -41,6 +41,21 @@ func TestBlackHole(t *testing.T) { // RFC 4821 §7.7: smaller segments after fou
 	})
 }
 
+// A segment can be less than full and yet too large for the path: a size that it
+// fits is no size to try.
+func TestBlackHoleBelowTheNextSize(t *testing.T) {
+	each(t, func(s *script) {
+		s.open(wide)
+		s.write(948)
+		s.c.Transmit(s.now, s)
+		s.timeouts(3, "PA 1:949 ack 1")
+		s.timeouts(1, "A 1:513 ack 1")
+		if i, st := s.c.Info(), s.c.Stats(); i.MTU != 552 || st.BlackHoles != 1 {
+			t.Errorf("%+v %+v", i, st)
+		}
+	})
+}
+
 func TestNoBlackHole(t *testing.T) { // small segments, and those the peer's window has no room for
 	each(t, func(s *script) {
 		s.open(wide)
