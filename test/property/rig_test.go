@@ -56,6 +56,7 @@ func mild(seed uint64) *scenario.Weather {
 // several.
 func newRig(seed uint64, weather *scenario.Weather) (*rig, error) {
 	weather.Link.MTU, weather.Link.FrameSize, weather.Link.Frames = 260, 1024, 256
+	weather.Link.PathMTU = 0
 	weather.Flow.V6, weather.Flow.MSS = false, 0 // such packets are too small for IPv6
 	r := &rig{Rand: rand.New(rand.NewPCG(seed, 1)), weather: weather}
 	for i := range r.tables {

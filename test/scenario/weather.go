@@ -105,6 +105,12 @@ func (w *Weather) flow(d drawer) {
 		Window: one(d, uint32(4000), 64<<10),
 		MSS:    one(d, uint16(0), 0, 536, 1000),
 	}
+	if d.IntN(8) == 0 {
+		w.Link.PathMTU = 600 + d.Uint32N(900)
+		if w.Flow.V6 {
+			w.Link.PathMTU = 1280 + d.Uint32N(220)
+		}
+	}
 	noDelay, ecn := d.IntN(2) == 0, d.IntN(2) == 0
 	control := [2]string{one(d, "reno", "cubic"), one(d, "reno", "cubic")}
 	w.edited = fmt.Sprintf("NoDelay %v, ECN %v, congestion control %v", noDelay, ecn, control)
