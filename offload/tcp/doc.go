@@ -35,7 +35,7 @@
 //
 // Departs from RFC 6298 §2.4: the floor of the RTO is 200 ms, as in Linux.
 //
-// Departs from RFC 8985 §7.2: a probe of the tail allows the peer 10 ms besides
+// Departs from RFC 8985 §7.2: a probe of the tail allows the peer 40 ms besides
 // two round trips, because its program may have to wait for a processor; and it
 // allows the longest ACK delay while less than two full segments are in flight,
 // not just one segment: only two make a peer answer at once.

@@ -322,12 +322,12 @@ func TestSACKAfterTimeoutSavesRetransmissions(t *testing.T) { // RFC 6675 §5.1
 		s.open(withSACK)
 		s.write(4000)
 		s.c.Transmit(s.now, s)
-		s.sends(40*ms, "PA 3001:4001 ack 1") // a probe of the tail, lost as well
-		s.sends(240*ms, "A 1:1001 ack 1")
-		s.gets(250*ms, "A 1:1 ack 1001 sack 2001-4001")
-		s.sends(250*ms, "A 1001:2001 ack 1")
-		s.gets(260*ms, "A 1:1 ack 4001")
-		s.sends(260 * ms)
+		s.sends(60*ms, "PA 3001:4001 ack 1") // a probe of the tail, lost as well
+		s.sends(260*ms, "A 1:1001 ack 1")
+		s.gets(270*ms, "A 1:1 ack 1001 sack 2001-4001")
+		s.sends(270*ms, "A 1001:2001 ack 1")
+		s.gets(280*ms, "A 1:1 ack 4001")
+		s.sends(280 * ms)
 	})
 }
 

@@ -200,15 +200,15 @@ func TestTimeoutSparesWhatIsNew(t *testing.T) { // §6.3
 		s.open(withSACK)
 		s.write(2000)
 		s.sends(0, "A 1:1001 ack 1", "PA 1001:2001 ack 1")
-		s.sends(40*ms, "PA 1001:2001 ack 1") // the probe: the timeout is at 240
+		s.sends(60*ms, "PA 1001:2001 ack 1") // the probe: the timeout is at 260
 		s.write(1000)
-		s.sends(235*ms, "PA 2001:3001 ack 1")
-		s.sends(240*ms, "A 1:1001 ack 1")
+		s.sends(255*ms, "PA 2001:3001 ack 1")
+		s.sends(260*ms, "A 1:1001 ack 1")
 		if i := s.c.Info(); i.Pipe != 2000 {
 			t.Errorf("pipe %d: 2001 was sent 5 ms ago, and is given up", i.Pipe)
 		}
-		s.gets(250*ms, "A 1:1 ack 3001")
-		s.sends(250 * ms)
+		s.gets(270*ms, "A 1:1 ack 3001")
+		s.sends(270 * ms)
 	})
 }
 
