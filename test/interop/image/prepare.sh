@@ -15,8 +15,9 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${STAG_INTEROP_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/stag-interop}
 
-# What builds and runs the guest, and what runs in it.
-packages=(linux-headers-amd64 gcc make xz-utils kmod cpio qemu-system-x86 busybox-static
+# What builds and runs the guest, and what runs in it. libc6-dev: where there is a
+# gcc, Go builds with it, and wants the C library's headers.
+packages=(linux-headers-amd64 gcc libc6-dev make xz-utils kmod cpio qemu-system-x86 busybox-static
 	iproute2 ethtool ibverbs-providers rdmacm-utils perftest wireshark-common tshark)
 
 # Modules in the order of their loading; siw is built here.
