@@ -1,7 +1,6 @@
 package pair
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -26,45 +25,44 @@ var addresses = [2]struct{ v4, v6 netip.Prefix }{
 // milliseconds unless the machine is very busy.
 const usableWait = 5 * time.Second
 
-// cable makes the link in side A's namespace, where the caller is, with its
-// other end in side B's.
-func (p *Pair) cable(c Config) error {
-	far, err := p.space(B)
+// newEnd is an end that there is no link of yet. which tells those of a pair
+// apart.
+func (p *Pair) newEnd(which byte, at struct{ v4, v6 netip.Prefix }) End {
+	pid := os.Getpid()
+	return End{
+		Name: fmt.Sprintf("s%c%x%x", which, pid, p.id),
+		MAC:  net.HardwareAddr{0x02, which, byte(pid), p.id[0], p.id[1], p.id[2]},
+		V4:   at.v4,
+		V6:   at.v6,
+	}
+}
+
+// cable makes a link in the caller's namespace, with its other end in the one
+// that there gives.
+func cable(near, far *End, there func() (*os.File, error), c Config) error {
+	space, err := there()
 	if err != nil {
 		return err
 	}
-	defer far.Close()
-	var id [3]byte
-	if _, err := rand.Read(id[:]); err != nil {
-		return err
-	}
-	for side := range p.Ends {
-		p.Ends[side] = End{
-			Name: fmt.Sprintf("s%c%x%x", 'a'+side, os.Getpid(), id),
-			MAC:  net.HardwareAddr{0x02, 's' + byte(side), byte(os.Getpid()), id[0], id[1], id[2]},
-			V4:   addresses[side].v4,
-			V6:   addresses[side].v6,
-		}
-	}
-	near := netlink.NewLinkAttrs()
-	near.Name, near.HardwareAddr, near.MTU = p.Ends[A].Name, p.Ends[A].MAC, c.MTU
-	near.NumRxQueues, near.NumTxQueues = c.Queues, c.Queues
-	veth := netlink.NewVeth(near)
-	veth.PeerName, veth.PeerHardwareAddr, veth.PeerMTU = p.Ends[B].Name, p.Ends[B].MAC, uint32(c.MTU)
+	defer space.Close()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.HardwareAddr, attrs.MTU = near.Name, near.MAC, c.MTU
+	attrs.NumRxQueues, attrs.NumTxQueues = c.Queues, c.Queues
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName, veth.PeerHardwareAddr, veth.PeerMTU = far.Name, far.MAC, uint32(c.MTU)
 	veth.PeerNumRxQueues, veth.PeerNumTxQueues = uint32(c.Queues), uint32(c.Queues)
-	veth.PeerNamespace = netlink.NsFd(far.Fd())
+	veth.PeerNamespace = netlink.NsFd(space.Fd())
 	if err := netlink.LinkAdd(veth); err != nil {
 		return fmt.Errorf("add a veth link of %d queues and MTU %d: %w", c.Queues, c.MTU, err)
 	}
 	return nil
 }
 
-// configure brings one side up; the caller's thread is in its namespace.
-func (p *Pair) configure(side Side, c Config) error {
+// configure brings an end up; the caller's thread is in its namespace.
+func configure(end *End, c Config) error {
 	if err := loopbackUp(); err != nil {
 		return err
 	}
-	end := &p.Ends[side]
 	link, err := netlink.LinkByName(end.Name)
 	if err != nil {
 		return fmt.Errorf("look %s up: %w", end.Name, err)
@@ -122,11 +120,10 @@ func addAddresses(link netlink.Link, end *End) error {
 	return nil
 }
 
-// awaitUsable returns when the side's link can carry packets to all of its
-// addresses. The kernel brings IPv6 addresses into use a little later than it
+// awaitUsable returns when an end's link can carry packets to all of its
+// addresses; the caller's thread is in its namespace. The kernel brings IPv6 addresses into use a little later than it
 // says, from a queue of work.
-func (p *Pair) awaitUsable(side Side) error {
-	end := p.Ends[side]
+func awaitUsable(end End) error {
 	for deadline := time.Now().Add(usableWait); ; time.Sleep(time.Millisecond) {
 		ok, err := usable(end.Index)
 		if ok || err != nil {

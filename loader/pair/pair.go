@@ -1,11 +1,12 @@
-// Package pair makes two network namespaces of its own with a veth pair between
-// them: where the demonstration and every privileged test run their traffic.
+// Package pair makes two network namespaces of its own with a veth pair, or a
+// router, between them: where the demonstration and every privileged test run their traffic.
 //
 // The namespaces have no names. They live as long as the Pair, or a thread or
 // socket inside them, so nothing is left behind when the process is killed.
 package pair
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -42,6 +43,9 @@ type Config struct {
 	// instead of on the back of the sender. It turns generic receive offload
 	// on, as veth has no NAPI without that or an XDP program.
 	ThreadedNAPI bool
+
+	// Router is what is between the sides; nil: one cable.
+	Router *Router
 }
 
 func (c Config) fill() (Config, error) {
@@ -58,6 +62,9 @@ func (c Config) fill() (Config, error) {
 	if c.Queues < 0 || c.Queues > 64 {
 		errs = append(errs, fmt.Errorf("%d queues: want 1 to 64", c.Queues))
 	}
+	if c.Router != nil {
+		errs = append(errs, c.Router.check())
+	}
 	return c, errors.Join(errs...)
 }
 
@@ -70,13 +77,17 @@ type End struct {
 	V6    netip.Prefix
 }
 
-// Pair is two namespaces and the cable between them. It is safe for concurrent
+// Pair is two namespaces and what is between them. It is safe for concurrent
 // use.
 type Pair struct {
 	Ends [2]End // by Side
 
+	id    [3]byte // of this pair in this process
+	ports [2]End  // the router's, by the side that they lead to
+
 	mu     sync.Mutex
 	spaces [2]*os.File // nil once closed
+	middle *os.File    // the router's; nil without one
 }
 
 // ErrClosed is what a Pair answers after Close.
@@ -90,6 +101,9 @@ func New(c Config) (*Pair, error) {
 		return nil, err
 	}
 	p := &Pair{}
+	if _, err := rand.Read(p.id[:]); err != nil {
+		return nil, err
+	}
 	if err := p.build(c); err != nil {
 		p.Close()
 		return nil, fmt.Errorf("make a veth pair between two namespaces: %w", err)
@@ -103,18 +117,35 @@ func (p *Pair) build(c Config) (err error) {
 			return err
 		}
 	}
-	if err := p.Do(A, func() error { return p.cable(c) }); err != nil {
+	if c.Router == nil {
+		err = p.buildDirect(c)
+	} else {
+		err = p.buildRouted(c)
+	}
+	if err != nil {
+		return err
+	}
+	// Last, when all ends exist: a link runs when its peer is up.
+	for _, side := range []Side{A, B} {
+		if err := p.Do(side, func() error { return awaitUsable(p.Ends[side]) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// buildDirect lays one cable between the sides.
+func (p *Pair) buildDirect(c Config) error {
+	for side := range p.Ends {
+		p.Ends[side] = p.newEnd('a'+byte(side), addresses[side])
+	}
+	far := func() (*os.File, error) { return p.space(B) }
+	if err := p.Do(A, func() error { return cable(&p.Ends[A], &p.Ends[B], far, c) }); err != nil {
 		return err
 	}
 	for _, side := range []Side{A, B} {
-		if err := p.Do(side, func() error { return p.configure(side, c) }); err != nil {
+		if err := p.Do(side, func() error { return configure(&p.Ends[side], c) }); err != nil {
 			return fmt.Errorf("side %v: %w", side, err)
-		}
-	}
-	// Last, when both ends exist: a link runs when its peer is up.
-	for _, side := range []Side{A, B} {
-		if err := p.Do(side, func() error { return p.awaitUsable(side) }); err != nil {
-			return err
 		}
 	}
 	return nil
@@ -138,11 +169,14 @@ func (p *Pair) space(side Side) (*os.File, error) {
 	return dup(p.spaces[side])
 }
 
-// Close removes the cable and lets the namespaces go. It may be called twice.
+// Close removes the cables and lets the namespaces go. It may be called twice.
 func (p *Pair) Close() error {
 	var errs []error
-	if p.Ends[A].Index != 0 {
-		err := p.Do(A, func() error { return removeLink(p.Ends[A].Index) })
+	for _, side := range []Side{A, B} {
+		if p.Ends[side].Index == 0 {
+			continue
+		}
+		err := p.Do(side, func() error { return removeLink(p.Ends[side].Index) })
 		if err != nil && !errors.Is(err, ErrClosed) {
 			errs = append(errs, err)
 		}
@@ -154,6 +188,10 @@ func (p *Pair) Close() error {
 			errs = append(errs, f.Close())
 		}
 		p.spaces[side] = nil
+	}
+	if p.middle != nil {
+		errs = append(errs, p.middle.Close())
+		p.middle = nil
 	}
 	return errors.Join(errs...)
 }

@@ -1,0 +1,118 @@
+package pair
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Router is a host between the two sides, with a cable to either. Towards side
+// B it forwards no faster than it is told, and drops what its queue has no room
+// for (tbf): a bottleneck.
+type Router struct {
+	Rate  uint64 // bits of frames a second towards side B
+	Queue uint32 // octets of frames that can wait for that
+}
+
+func (r *Router) check() error {
+	const least, most = 1e6, 32e9
+	if r.Rate < least || r.Rate > most || r.Queue < 1<<14 {
+		return fmt.Errorf("a router of %d bits a second and a queue of %d octets: want 10^6 to 32 x 10^9, and at least 16384", r.Rate, r.Queue)
+	}
+	return nil
+}
+
+// The addresses of the two sides where a router is between them, and the
+// router's own.
+var (
+	farAddresses = [2]struct{ v4, v6 netip.Prefix }{
+		addresses[A],
+		{netip.MustParsePrefix("198.51.100.2/24"), netip.MustParsePrefix("2001:db8:1::2/64")},
+	}
+	gateways = [2]struct{ v4, v6 netip.Prefix }{
+		{netip.MustParsePrefix("192.0.2.254/24"), netip.MustParsePrefix("2001:db8::fe/64")},
+		{netip.MustParsePrefix("198.51.100.254/24"), netip.MustParsePrefix("2001:db8:1::fe/64")},
+	}
+)
+
+// buildRouted is build for sides that do not share a cable.
+func (p *Pair) buildRouted(c Config) (err error) {
+	if p.middle, err = newNamespace(); err != nil {
+		return err
+	}
+	middle := func() (*os.File, error) { return dup(p.middle) }
+	for side := range p.Ends {
+		p.Ends[side] = p.newEnd('a'+byte(side), farAddresses[side])
+		p.ports[side] = p.newEnd('r'+byte(side), gateways[side])
+		if err := p.Do(Side(side), func() error { return cable(&p.Ends[side], &p.ports[side], middle, c) }); err != nil {
+			return err
+		}
+	}
+	if err := within(middle, func() error { return p.route(c) }); err != nil {
+		return fmt.Errorf("router: %w", err)
+	}
+	for side := range p.Ends {
+		err := p.Do(Side(side), func() error {
+			if err := configure(&p.Ends[side], c); err != nil {
+				return err
+			}
+			return leadThrough(p.ports[side])
+		})
+		if err != nil {
+			return fmt.Errorf("side %v: %w", Side(side), err)
+		}
+	}
+	return within(middle, func() error {
+		return errors.Join(awaitUsable(p.ports[A]), awaitUsable(p.ports[B]))
+	})
+}
+
+// route makes the caller's namespace a router.
+func (p *Pair) route(c Config) error {
+	for _, family := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
+		if err := os.WriteFile(filepath.Join("/proc/sys/net", family), []byte("1"), 0); err != nil {
+			return err
+		}
+	}
+	for side := range p.ports {
+		if err := configure(&p.ports[side], c); err != nil {
+			return err
+		}
+	}
+	return c.Router.narrow(p.ports[B].Index, c.MTU)
+}
+
+// narrow puts the bottleneck before a link. Its bucket holds less than three
+// frames, so that what a sender leaves to its link to cut into segments is cut
+// here, and every segment waits or is dropped by itself.
+func (r *Router) narrow(link, mtu int) error {
+	const header = 14
+	burst := uint32(5 * (mtu + header) / 2)
+	octets := r.Rate / 8
+	err := netlink.QdiscAdd(&netlink.Tbf{
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link, Parent: netlink.HANDLE_ROOT},
+		Rate:       octets, Limit: r.Queue, Buffer: uint32(netlink.Xmittime(octets, burst)),
+	})
+	if err != nil {
+		return fmt.Errorf("add a tbf queue of %d octets and %d bits a second: %w", r.Queue, r.Rate, err)
+	}
+	return nil
+}
+
+// leadThrough lets everything that is not on the caller's link go through the
+// router's port on it.
+func leadThrough(port End) error {
+	for _, gw := range []netip.Prefix{port.V4, port.V6} {
+		bits := gw.Addr().BitLen()
+		any := &net.IPNet{IP: make(net.IP, bits/8), Mask: net.CIDRMask(0, bits)}
+		if err := netlink.RouteAdd(&netlink.Route{Dst: any, Gw: gw.Addr().AsSlice()}); err != nil {
+			return fmt.Errorf("add a route through %v: %w", gw.Addr(), err)
+		}
+	}
+	return nil
+}
