@@ -5,36 +5,36 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 )
 
 // Variable is the environment variable that says how many scenarios each test
-// of scenarios plays instead of its own small number.
+// of scenarios plays instead of its own small number, or which: 10000, or
+// 10001-20000.
 const Variable = "STAG_SCENARIOS"
 
-// Play plays the scenarios of the seeds from 1 on, two at a time: as many as
+// Play plays the scenarios of the seeds from 1 on, two at a time: those that
 // Variable says, or few. With seed not 0 it plays that one alone. A scenario
 // that fails or panics is named by the line that plays it again.
 func Play(t *testing.T, seed uint64, few int, play func(seed uint64) error) {
 	t.Helper()
-	many := few
+	first, last := uint64(1), uint64(few)
 	if v := os.Getenv(Variable); v != "" {
-		n, err := strconv.Atoi(v)
-		if err != nil || n < 1 {
-			t.Fatalf("%s=%s: give a number of scenarios, 1 or more", Variable, v)
+		var err error
+		if first, last, err = seeds(v); err != nil {
+			t.Fatal(err)
 		}
-		many = n
 	}
-	first, last := uint64(1), uint64(many)
 	if seed != 0 {
 		first, last = seed, seed
 	}
-	seeds := make(chan uint64)
+	turn := make(chan uint64)
 	var wg sync.WaitGroup
 	for range min(2, runtime.GOMAXPROCS(0)) {
 		wg.Go(func() {
-			for s := range seeds {
+			for s := range turn {
 				if err := guarded(s, play); err != nil {
 					t.Errorf("go test -run '^%s$' -seed %d: %v", t.Name(), s, err)
 				}
@@ -42,10 +42,24 @@ func Play(t *testing.T, seed uint64, few int, play func(seed uint64) error) {
 		})
 	}
 	for s := first; s <= last && !t.Failed(); s++ {
-		seeds <- s
+		turn <- s
 	}
-	close(seeds)
+	close(turn)
 	wg.Wait()
+}
+
+// seeds reads Variable's value: how many from 1 on, or the first and the last.
+func seeds(value string) (first, last uint64, err error) {
+	from, to, isRange := strings.Cut(value, "-")
+	if !isRange {
+		from, to = "1", value
+	}
+	first, bad := strconv.ParseUint(from, 10, 64)
+	last, worse := strconv.ParseUint(to, 10, 64)
+	if bad != nil || worse != nil || first < 1 || last < first {
+		return 0, 0, fmt.Errorf("%s=%s: give a number of scenarios, or the first and the last seed, such as 10001-20000", Variable, value)
+	}
+	return first, last, nil
 }
 
 // guarded makes an error of a panic: the seed must not get lost.
