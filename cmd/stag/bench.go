@@ -21,6 +21,8 @@ type benchFlags struct {
 	bench.Options
 	json    bool
 	out     string
+	plot    string
+	from    string
 	profile string
 }
 
@@ -35,16 +37,20 @@ alike. Prints ratios, then medians, then the conditions. Needs root.
 
 Tables: ` + strings.Join(bench.TableNames(), ", ") + `; all of them if none is named.
 
-An interrupted run prints what the rounds that were over have found.`,
+An interrupted run prints what the rounds that were over have found.
+
+--plot draws charts: medians, and the lowest and highest round. With --from nothing
+is measured: what --json printed once is printed and drawn again. That needs no root.`,
 		Example: `  stag bench
   stag bench goodput --mtu 1500 --rounds 9
   stag bench goodput --only "write offloaded;kernel TCP" --json
-  stag bench --full --out results.txt`,
+  stag bench --full --json --plot charts > results.json
+  stag bench --from results.json --plot charts --out results.txt`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: cobra.FixedCompletions(bench.TableNames(), cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Tables = args
-			if err := o.Check(); err != nil {
+			if err := o.check(cmd); err != nil {
 				return usageError{fmt.Errorf("bench: %w", err)}
 			}
 			if err := o.run(cmd); err != nil {
@@ -62,12 +68,37 @@ An interrupted run prints what the rounds that were over have found.`,
 	f.BoolVar(&o.Full, "full", false, "measure every message size and number of connections, not a selection")
 	f.BoolVar(&o.json, "json", false, "print everything as JSON")
 	f.StringVar(&o.out, "out", "", "write the text to `FILE` too")
+	f.StringVar(&o.plot, "plot", "", "draw charts as SVG files in directory `DIR`")
+	f.StringVar(&o.from, "from", "", "measure nothing: take `FILE`, which --json has printed")
 	f.StringVar(&o.profile, "cpuprofile", "", "write a processor profile of the whole run to `FILE`")
 	return cmd
 }
 
+// check says what is wrong with the command line.
+func (o *benchFlags) check(cmd *cobra.Command) error {
+	if o.from == "" {
+		return o.Check()
+	}
+	if len(o.Tables) != 0 {
+		return errors.New("--from takes every table of its file: name none")
+	}
+	for _, other := range []string{"rounds", "time", "warm", "mtu", "only", "full", "cpuprofile"} {
+		if cmd.Flags().Changed(other) {
+			return fmt.Errorf("--%s has no meaning with --from: choose one", other)
+		}
+	}
+	return nil
+}
+
 // run measures and prints. What an interrupted run has found is printed too.
 func (o *benchFlags) run(cmd *cobra.Command) error {
+	if o.from != "" {
+		r, err := readBench(o.from)
+		if err != nil {
+			return err
+		}
+		return o.publish(r, cmd.OutOrStdout())
+	}
 	if os.Geteuid() != 0 {
 		return errors.New("namespaces and AF_XDP need root: run it with sudo")
 	}
@@ -88,6 +119,20 @@ func (o *benchFlags) run(cmd *cobra.Command) error {
 	return errors.Join(failed, o.publish(r, cmd.OutOrStdout()))
 }
 
+// readBench reads what a run has printed as JSON.
+func readBench(name string) (*bench.Report, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	r, err := bench.ReadReport(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return r, nil
+}
+
 func startProfile(name string) (stop func(), err error) {
 	f, err := os.Create(name)
 	if err != nil {
@@ -103,19 +148,36 @@ func startProfile(name string) (stop func(), err error) {
 	}, nil
 }
 
-// publish prints the report, and writes it where it is wanted.
+// publish prints the report, and writes and draws it where that is wanted. What
+// can be printed is, also when the rest fails.
 func (o *benchFlags) publish(r *bench.Report, w io.Writer) error {
+	return errors.Join(o.print(r, w), o.draw(r))
+}
+
+func (o *benchFlags) draw(r *bench.Report) error {
+	if o.plot == "" {
+		return nil
+	}
+	_, err := r.Plot(o.plot)
+	return err
+}
+
+func (o *benchFlags) print(r *bench.Report, w io.Writer) error {
+	var kept error
 	if o.out != "" {
-		f, err := os.Create(o.out)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(r.Print(f), f.Close()); err != nil {
-			return err
-		}
+		kept = o.keep(r)
 	}
 	if o.json {
-		return r.PrintJSON(w)
+		return errors.Join(kept, r.PrintJSON(w))
 	}
-	return r.Print(w)
+	return errors.Join(kept, r.Print(w))
+}
+
+// keep writes the text into a file.
+func (o *benchFlags) keep(r *bench.Report) error {
+	f, err := os.Create(o.out)
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.Print(f), f.Close())
 }
