@@ -25,7 +25,7 @@ type work struct {
 	Retransmits uint64 // of TxPackets, those sent again
 	Timeouts    uint64 // retransmission timeouts
 	Kicks       uint64 // system calls to transmit
-	Lost        uint64 // packets that the driver did not take
+	Lost        uint64 // packets that the driver did not take, or that found no room in the socket
 }
 
 // sub is what was done since before.
@@ -47,6 +47,9 @@ type traffic interface {
 
 // start lets side A send to side B on st.
 func start(ctx context.Context, st *stage) (traffic, error) {
+	if st.raw != notRaw {
+		return startRaw(st)
+	}
 	if st.verb != plainStream {
 		return startVerbs(ctx, st)
 	}

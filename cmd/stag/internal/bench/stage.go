@@ -27,6 +27,7 @@ type setting struct {
 	stacks   [2]stack // by pair.Side
 	verb     verb     // what adapters do; plain: a stream without RDMA
 	noCRC    bool     // verbs: FPDUs without CRC
+	raw      raw      // frames without a TCP, whose stacks do not matter
 	mtu      int      // octets
 	threaded bool     // NAPI in threads
 	spin     time.Duration
@@ -42,6 +43,7 @@ type stage struct {
 	nics     [2]*nic.NIC
 	adapters [2]*rdma.Adapter
 	pass     *passer
+	redirect *redirector
 }
 
 func newStage(s setting) (_ *stage, err error) {
@@ -51,7 +53,7 @@ func newStage(s setting) (_ *stage, err error) {
 			err = errors.Join(err, st.close())
 		}
 	}()
-	plainOnly := s.stacks == [2]stack{kernel, kernel}
+	plainOnly := s.raw == notRaw && s.stacks == [2]stack{kernel, kernel}
 	st.pair, err = pair.New(pair.Config{MTU: s.mtu, ThreadedNAPI: s.threaded, ChecksumOffload: plainOnly})
 	if err != nil {
 		return nil, err
@@ -60,6 +62,10 @@ func newStage(s setting) (_ *stage, err error) {
 		if st.pass, err = attachPass(st.pair); err != nil {
 			return nil, err
 		}
+	}
+	if s.raw != notRaw {
+		st.redirect, err = attachRedirect(st.pair)
+		return st, err
 	}
 	if s.verb != plainStream {
 		return st, st.openAdapters()
@@ -117,6 +123,9 @@ func (s *stage) close() error {
 	}
 	if s.pass != nil {
 		s.pass.close()
+	}
+	if s.redirect != nil {
+		s.redirect.close()
 	}
 	if s.pair != nil {
 		errs = append(errs, s.pair.Close())

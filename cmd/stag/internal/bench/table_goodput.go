@@ -7,6 +7,9 @@ import (
 
 // goodputCases are what there is to compare, at each MTU and NAPI setting.
 var goodputCases = []setting{
+	{raw: rawBare},
+	{raw: rawCopied},
+	{raw: rawAsavie},
 	{stacks: [2]stack{kernel, kernel}},
 	{stacks: [2]stack{engine, engine}},
 	{stacks: [2]stack{kernel, engine}},
@@ -23,6 +26,8 @@ var goodputCases = []setting{
 // name is what the table calls a case.
 func (s setting) name() string {
 	switch {
+	case s.raw != notRaw:
+		return string(s.raw)
 	case s.verb == plainStream && s.stacks == [2]stack{kernel, kernel}:
 		return kernelTCP
 	case s.verb == plainStream:
@@ -45,6 +50,7 @@ const (
 	CPUPerGB Figure = "cpu_s_per_gb"    // seconds of processor time for each 10^9 octets of payload
 	Busy     Figure = "busy_cores"      // cores that were not idle, whatever for
 	Resent   Figure = "resent_per_10k"  // segments sent again for each 10,000
+	Lost     Figure = "lost_per_10k"    // frames that the link or the receiving socket dropped for each 10,000
 	PerStep  Figure = "packets_per_step"
 	PerCall  Figure = "packets_per_call"
 )
@@ -53,17 +59,22 @@ func goodputTable(o Options) *Table {
 	t := &Table{
 		Name:  "goodput",
 		Title: "Goodput: one connection, one direction, 64 KiB messages",
-		About: `kernel TCP: default offloads, a program that passes everything on both ends, one
+		About: `raw: frames as long as full segments, with no TCP to send them again; what
+arrives counts, as if it carried TCP payload. raw + copy + CRC: each side copies
+payload and computes its CRC32C once. kernel TCP: default offloads, a program that passes everything on both ends, one
 buffer written and read again and again. Verbs move memory to memory, 64 messages
 outstanding. per core: for each second of processor time that both ends and their
 NAPI took together. resent: segments sent again for each 10,000; /step and /call:
 packets in a step of the receiving engine and in a system call of the sending one.`,
 		Columns: []Column{{Gbps, "Gb/s", 2, true}, {PerCore, "per core", 2, true}, {CPUPerGB, "CPU s/GB", 2, false}, {Busy, "busy", 2, false},
-			{Resent, "resent", 1, false}, {PerStep, "/step", 1, false}, {PerCall, "/call", 1, false}},
+			{Resent, "resent", 1, false}, {Lost, "lost", 1, false}, {PerStep, "/step", 1, false}, {PerCall, "/call", 1, false}},
 		Base: kernelTCP,
 	}
 	for _, mtu := range o.MTUs {
 		for _, s := range goodputCases {
+			if s.raw != notRaw && mtu > maxRawMTU {
+				continue
+			}
 			for _, threaded := range []bool{false, true} {
 				s.mtu, s.threaded = mtu, threaded
 				t.Rows = append(t.Rows, s.row(o))
@@ -81,19 +92,26 @@ func (s setting) row(o Options) *Row {
 	}
 	return &Row{Case: c, run: func(ctx context.Context) (Values, error) {
 		found, err := runTransfer(ctx, s, o.Warm, o.Time)
-		return found.values(), err
+		return found.values(s), err
 	}}
 }
 
-// values are what a table shows of a sample.
-func (s sample) values() Values {
+// values are what a table shows of a sample. What a case has none of is left
+// out: frames of a kernel's, segments of a raw stream.
+func (s sample) values(c setting) Values {
+	v := Values{Gbps: s.Gbps, PerCore: s.PerCore, CPUPerGB: 8 / s.PerCore, Busy: s.Busy}
 	sender, receiver := s.Sides[from], s.Sides[to]
-	return Values{
-		Gbps: s.Gbps, PerCore: s.PerCore, CPUPerGB: 8 / s.PerCore, Busy: s.Busy,
-		Resent:  1e4 * per(sender.Retransmits, sender.TxPackets),
-		PerStep: per(receiver.RxPackets, receiver.Steps),
-		PerCall: per(sender.TxPackets, sender.Kicks),
+	if sender.TxPackets != 0 {
+		v[PerCall] = per(sender.TxPackets, sender.Kicks)
+		v[Lost] = 1e4 * per(sender.Lost+receiver.Lost, sender.TxPackets)
+		if c.raw == notRaw {
+			v[Resent] = 1e4 * per(sender.Retransmits, sender.TxPackets)
+		}
 	}
+	if receiver.Steps != 0 {
+		v[PerStep] = per(receiver.RxPackets, receiver.Steps)
+	}
+	return v
 }
 
 // per is n for each of d.

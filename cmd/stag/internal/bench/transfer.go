@@ -91,7 +91,7 @@ func (t *transfer) work(ctx context.Context) (all [2]work, err error) {
 		all[side] = work{
 			Steps: c.Steps, RxPackets: c.RxPackets, TxPackets: c.TxPackets,
 			Acks: st.AcksOut, Retransmits: st.Retransmits, Timeouts: st.Timeouts,
-			Kicks: p[0].Kicks, Lost: p[0].Lost,
+			Kicks: p[0].Kicks, Lost: dropped(p[0]),
 		}
 	}
 	return all, nil

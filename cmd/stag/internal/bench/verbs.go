@@ -137,7 +137,7 @@ func (v *verbs) work(ctx context.Context) (all [2]work, err error) {
 		all[side] = work{
 			Steps: c.Steps, RxPackets: c.RxPackets, TxPackets: c.TxPackets,
 			Acks: s.AcksOut, Retransmits: s.Retransmits, Timeouts: s.Timeouts,
-			Kicks: p[0].Kicks, Lost: p[0].Lost,
+			Kicks: p[0].Kicks, Lost: dropped(p[0]),
 		}
 	}
 	return all, nil
