@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +75,9 @@ func (n *Net) route(dst, src netip.Addr, fwmark uint32) (Route, error) {
 	if len(at.HardwareAddr) != 6 {
 		return Route{}, fail(ErrNoRoute, nil, "the route to %v leads over %s, which is not Ethernet: stag needs an Ethernet interface", dst, at.Name)
 	}
-	r := Route{OutIf: at.Index, Src: src, NextHop: dst, SrcMAC: at.HardwareAddr, MTU: at.MTU}
+	// The address is cloned: it lies in the kernel's whole message, which would
+	// stay as long as it.
+	r := Route{OutIf: at.Index, Src: src, NextHop: dst, SrcMAC: bytes.Clone(at.HardwareAddr), MTU: at.MTU}
 	if chosen, ok := netip.AddrFromSlice(found.Src); ok {
 		r.Src = chosen.Unmap()
 	}

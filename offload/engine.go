@@ -143,6 +143,7 @@ func New(p port.Port, dir *Directory, cfg Config) (*Engine, error) {
 		return nil, errors.New("spin time is negative")
 	}
 	n := dir.Len()
+	cfg.TCP.Rings = tcp.NewRings()
 	return &Engine{
 		port:    p,
 		limits:  l,

@@ -29,6 +29,7 @@ func (qp *QP) begin(ctx context.Context) (context.Context, error) {
 func (qp *QP) settle() {
 	qp.mu.Lock()
 	qp.cancel(nil)
+	qp.cancel = nil // with it go the attempt's contexts
 	failed := qp.stage == connecting
 	switch {
 	case failed && qp.doomed == nil:

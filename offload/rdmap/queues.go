@@ -23,7 +23,8 @@ type sendWQE struct {
 }
 
 // sendQueue is the ring of send work requests. One goroutine at a time posts;
-// Step starts them (next) and completes them in order (head).
+// Step starts them (next) and completes them in order (head). The poster makes
+// sgl and payload when it first needs them, before it moves tail.
 type sendQueue struct {
 	wqes     []sendWQE // a power of two
 	depth    uint32    // how many of them are used
@@ -42,7 +43,7 @@ type sendQueue struct {
 func newSendQueue(depth, maxSGE, maxInline int) sendQueue {
 	n := roundUp(depth)
 	return sendQueue{
-		wqes: make([]sendWQE, n), depth: uint32(depth), sgl: make([]SGE, n*maxSGE), payload: make([]byte, n*maxInline),
+		wqes: make([]sendWQE, n), depth: uint32(depth),
 		maxSGE: maxSGE, maxSmall: maxInline, places: new(places),
 	}
 }
@@ -59,6 +60,9 @@ func (q *sendQueue) full() bool {
 }
 
 func (q *sendQueue) list(pos uint32, n int) []SGE {
+	if n == 0 {
+		return nil
+	}
 	at := q.slot(pos) * q.maxSGE
 	return q.sgl[at : at+n]
 }
@@ -79,9 +83,15 @@ func (q *sendQueue) post(wr *SendWR) bool {
 		remote: wr.RemoteAddr, rkey: wr.RKey, invalidate: wr.Invalidate,
 	}
 	if len(wr.Inline) != 0 {
+		if q.payload == nil {
+			q.payload = make([]byte, len(q.wqes)*q.maxSmall)
+		}
 		w.inline, w.length = true, uint32(len(wr.Inline))
 		copy(q.small(pos, w.length), wr.Inline)
-	} else {
+	} else if len(wr.SGL) != 0 {
+		if q.sgl == nil {
+			q.sgl = make([]SGE, len(q.wqes)*q.maxSGE)
+		}
 		w.sges = uint8(copy(q.list(pos, len(wr.SGL)), wr.SGL))
 		w.length = uint32(totalLength(wr.SGL))
 	}
@@ -101,7 +111,7 @@ type recvWQE struct {
 type recvQueue struct {
 	wqes   []recvWQE // a power of two
 	depth  uint32    // how many of them are used
-	sgl    []SGE
+	sgl    []SGE     // maxSGE for each; made by the poster, as in sendQueue
 	maxSGE int
 	places *places
 
@@ -112,7 +122,7 @@ type recvQueue struct {
 func newRecvQueue(depth, maxSGE int) recvQueue {
 	n := roundUp(depth)
 	return recvQueue{
-		wqes: make([]recvWQE, n), depth: uint32(depth), sgl: make([]SGE, n*maxSGE), maxSGE: maxSGE, places: new(places),
+		wqes: make([]recvWQE, n), depth: uint32(depth), maxSGE: maxSGE, places: new(places),
 	}
 }
 
@@ -120,6 +130,9 @@ func (q *recvQueue) slot(pos uint32) int    { return int(pos) & (len(q.wqes) - 1
 func (q *recvQueue) at(pos uint32) *recvWQE { return &q.wqes[q.slot(pos)] }
 func (q *recvQueue) empty() bool            { return q.head.Load() == q.tail.Load() }
 func (q *recvQueue) list(pos uint32, n int) []SGE {
+	if n == 0 {
+		return nil
+	}
 	at := q.slot(pos) * q.maxSGE
 	return q.sgl[at : at+n]
 }
@@ -129,7 +142,13 @@ func (q *recvQueue) post(wr *RecvWR) bool {
 	if pos-q.places.returned.Load() >= q.depth {
 		return false
 	}
-	n := copy(q.list(pos, len(wr.SGL)), wr.SGL)
+	n := 0
+	if len(wr.SGL) != 0 {
+		if q.sgl == nil {
+			q.sgl = make([]SGE, len(q.wqes)*q.maxSGE)
+		}
+		n = copy(q.list(pos, len(wr.SGL)), wr.SGL)
+	}
 	*q.at(pos) = recvWQE{id: wr.ID, sges: uint8(n), length: uint32(totalLength(wr.SGL))}
 	q.tail.Store(pos + 1)
 	return true
@@ -163,20 +182,25 @@ type inRead struct {
 	header     [18]byte // its DDP header, for a Terminate
 }
 
-// fifo is a ring of fixed size that only Step uses.
+// fifo is a ring of fixed size that only Step uses. It is made with the first
+// push, once in a connection's life: most connections never read.
 type fifo[T any] struct {
 	ring        []T
+	size        int
 	head, count int
 }
 
-func newFIFO[T any](n int) fifo[T] { return fifo[T]{ring: make([]T, n)} }
+func newFIFO[T any](n int) fifo[T] { return fifo[T]{size: n} }
 
-func (f *fifo[T]) full() bool  { return f.count == len(f.ring) }
+func (f *fifo[T]) full() bool  { return f.count == f.size }
 func (f *fifo[T]) empty() bool { return f.count == 0 }
 func (f *fifo[T]) front() *T   { return &f.ring[f.head] }
 func (f *fifo[T]) at(i int) *T { return &f.ring[(f.head+i)%len(f.ring)] }
 
 func (f *fifo[T]) push(v T) {
+	if f.ring == nil {
+		f.ring = make([]T, f.size)
+	}
 	f.ring[(f.head+f.count)%len(f.ring)] = v
 	f.count++
 }

@@ -26,6 +26,9 @@ func (c Config) fill() (Config, error) {
 	if c.MaxRTO == 0 {
 		c.MaxRTO = 120 * time.Second
 	}
+	if c.Rings == nil {
+		c.Rings = new(Rings)
+	}
 	var bad []error
 	complain := func(wrong bool, format string, args ...any) {
 		if wrong {

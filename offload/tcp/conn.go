@@ -14,7 +14,7 @@ import (
 
 // Conn is one established connection. It implements stream.Stream. All methods
 // belong to the goroutine that runs the connection. After New nothing
-// allocates.
+// allocates but Rings.
 type Conn struct {
 	mem   Memory
 	cfg   Config // filled
@@ -175,7 +175,7 @@ func (c *Conn) initSender(now clock.Instant, st *State) {
 // heap until they are sent from here: most are acknowledged before.
 func (c *Conn) loadQueue(st *State, mss uint32) {
 	want := max(c.cfg.SndSegs, uint32(len(st.Queue))/mss+2)
-	c.q = newQueue(1 << bits.Len32(2*want-1))
+	c.q = newQueue(1<<bits.Len32(2*want-1), &c.cfg.Rings.entries)
 	c.backlog = append([]byte(nil), st.Queue...)
 	c.backlogSeq = st.SndUna
 	for s := st.SndUna; s != c.dataEnd; {
@@ -197,7 +197,7 @@ func (c *Conn) loadQueue(st *State, mss uint32) {
 }
 
 func (c *Conn) initReceiver(now clock.Instant, st *State) {
-	c.in = newInbox(c.mem, c.cfg.RcvSegs)
+	c.in = newInbox(c.mem, c.cfg.RcvSegs, &c.cfg.Rings.runs)
 	c.rcvNxt = st.RcvNxt
 	c.rcvAdv = seq.Later(st.RcvWup.Add(seq.Len(st.RcvWnd)), st.RcvNxt)
 	c.rcvScale = st.RcvScale
@@ -272,6 +272,7 @@ func (c *Conn) releaseAll() {
 		c.free(c.q.at(i))
 	}
 	c.q.head, c.q.count, c.q.sent = 0, 0, 0
+	c.q.vacant()
 	c.q.flight, c.q.sacked, c.q.missing, c.q.again, c.q.pending, c.q.marks = 0, 0, 0, 0, 0, 0
 	c.backlog = nil
 	c.in.drain()

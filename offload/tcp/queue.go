@@ -40,11 +40,13 @@ type entry struct {
 
 func (e *entry) end() seq.Num { return e.seq.Add(seq.Len(e.n)) }
 
-// queue is the retransmission queue with the unsent segments behind it, a ring
-// of fixed size. The first sent entries have been sent; entries are never
-// empty and follow each other without gap.
+// queue is the retransmission queue with the unsent segments behind it: a ring
+// that grows up to a limit. The first sent entries have been sent; entries are
+// never empty and follow each other without gap.
 type queue struct {
-	ring  []entry // a power of two
+	ring  []entry // a power of two; nil until there has been an entry
+	limit uint32  // how long it may become, a power of two
+	shelf *shelf[entry]
 	head  uint32
 	count uint32
 	sent  uint32
@@ -58,12 +60,34 @@ type queue struct {
 	marks   uint32 // how many entries are SACKed
 }
 
-func newQueue(size uint32) queue { return queue{ring: make([]entry, size)} }
+func newQueue(limit uint32, from *shelf[entry]) queue { return queue{limit: limit, shelf: from} }
 
 func (q *queue) at(i uint32) *entry { return &q.ring[(q.head+i)&uint32(len(q.ring)-1)] }
 
 // spare is how many entries more there is room for.
-func (q *queue) spare() uint32 { return uint32(len(q.ring)) - q.count }
+func (q *queue) spare() uint32 { return q.limit - q.count }
+
+// room makes sure that the ring has a place for one entry more. The caller has
+// looked at spare.
+func (q *queue) room() {
+	if q.count < uint32(len(q.ring)) {
+		return
+	}
+	ring := q.shelf.longer(len(q.ring), q.limit)
+	for i := range q.count {
+		ring[i] = *q.at(i)
+	}
+	q.shelf.back(q.ring)
+	q.ring, q.head = ring, 0
+}
+
+// vacant gives the ring of an empty queue back, unless it is a short one.
+func (q *queue) vacant() {
+	if len(q.ring) > firstRing {
+		q.shelf.back(q.ring)
+		q.ring = nil
+	}
+}
 
 // last is the newest entry; nil when the queue is empty.
 func (q *queue) last() *entry {
@@ -75,6 +99,7 @@ func (q *queue) last() *entry {
 
 // push appends an unsent entry. The caller has looked at spare.
 func (q *queue) push(e entry) {
+	q.room()
 	*q.at(q.count) = e
 	q.count++
 }
@@ -96,6 +121,9 @@ func (q *queue) pop() {
 	q.head++
 	q.count--
 	q.sent--
+	if q.count == 0 {
+		q.vacant()
+	}
 }
 
 // trim cuts k octets, fewer than it has, off the front of the oldest entry.
@@ -141,6 +169,7 @@ func (q *queue) split(i, k uint32) bool {
 	if q.spare() == 0 || (i > 0 && q.spare() == 1) {
 		return false
 	}
+	q.room()
 	q.count++
 	for j := q.count - 1; j > i+1; j-- {
 		*q.at(j) = *q.at(j - 1)

@@ -28,14 +28,15 @@ func (h *held) absorb(b []byte) int {
 func (h *held) room() int { return cap(h.data) - len(h.data) }
 
 // inbox is what has been received and not been consumed: the octets in order,
-// and behind them those that wait for a hole to be filled. Both lists are of
-// fixed size; together they hold no more frames than their capacity.
+// and behind them those that wait for a hole to be filled. Together they hold no
+// more than max frames.
 type inbox struct {
-	mem Memory
-	max int // frames
+	mem   Memory
+	max   int // frames
+	shelf *shelf[held]
 
 	// In order: a ring, oldest first. No run is empty.
-	ring   []held // a power of two
+	ring   []held // a power of two; nil until there has been a run
 	head   uint32
 	count  uint32
 	unread uint32 // octets in ring
@@ -53,9 +54,32 @@ type inbox struct {
 }
 
 // newInbox makes an inbox for n frames, a power of two.
-func newInbox(mem Memory, n uint32) inbox {
-	// A ring of twice the size: one run more, on the heap, may be in front.
-	return inbox{mem: mem, max: int(n), ring: make([]held, 2*n), ooo: make([]held, 0, n)}
+func newInbox(mem Memory, n uint32, from *shelf[held]) inbox {
+	return inbox{mem: mem, max: int(n), shelf: from}
+}
+
+// place makes sure that the ring has a place for one run more. It may become
+// twice as long as there are frames: one run more, on the heap, may be in front.
+func (b *inbox) place() {
+	if b.count < uint32(len(b.ring)) {
+		return
+	}
+	ring := b.shelf.longer(len(b.ring), uint32(2*b.max))
+	for i := range b.count {
+		ring[i] = *b.at(i)
+	}
+	clear(b.ring)
+	b.shelf.back(b.ring)
+	b.ring, b.head = ring, 0
+}
+
+// vacant gives the ring back when nothing in order is held, unless it is a short
+// one.
+func (b *inbox) vacant() {
+	if b.count == 0 && len(b.ring) > firstRing {
+		b.shelf.back(b.ring)
+		b.ring = nil
+	}
 }
 
 func (b *inbox) at(i uint32) *held { return &b.ring[(b.head+i)&uint32(len(b.ring)-1)] }
@@ -94,6 +118,7 @@ func (b *inbox) put(s seq.Num, d []byte, f port.Frame) (n int, kept bool) {
 }
 
 func (b *inbox) push(h held) {
+	b.place()
 	*b.at(b.count) = h
 	b.count++
 	b.unread += uint32(len(h.data))
@@ -156,12 +181,13 @@ func (b *inbox) consume(n int) {
 		b.head++
 		b.count--
 	}
+	b.vacant()
 }
 
 // hold keeps the octets d, which lie behind a hole, and reports whether f is
 // kept. What is here already is not stored again; DropDuplicate when all is.
 func (b *inbox) hold(s seq.Num, d []byte, f port.Frame) (kept bool, why Drop) {
-	at := b.place(s)
+	at := b.behind(s)
 	if at > 0 {
 		if prev := &b.ooo[at-1]; prev.end().After(s) {
 			over := int(s.Until(prev.end()))
@@ -182,9 +208,9 @@ func (b *inbox) hold(s seq.Num, d []byte, f port.Frame) (kept bool, why Drop) {
 	return b.insert(at, s, d, f)
 }
 
-// place is where a run that begins at s belongs: behind every run that begins
+// behind is where a run that begins at s belongs: behind every run that begins
 // at or before s.
-func (b *inbox) place(s seq.Num) int {
+func (b *inbox) behind(s seq.Num) int {
 	i := len(b.ooo)
 	for i > 0 && b.ooo[i-1].seq.After(s) {
 		i--
@@ -224,11 +250,24 @@ func (b *inbox) insert(at int, s seq.Num, d []byte, f port.Frame) (kept bool, wh
 	if full {
 		return false, DropReorderShare
 	}
+	b.roomAhead()
 	b.ooo = append(b.ooo, held{})
 	copy(b.ooo[at+1:], b.ooo[at:])
 	b.ooo[at] = held{seq: s, data: d, frame: f}
 	b.note(s)
 	return true, DropNone
+}
+
+// roomAhead makes sure that there is a place for one run more out of order.
+func (b *inbox) roomAhead() {
+	if len(b.ooo) < cap(b.ooo) {
+		return
+	}
+	list := b.shelf.longer(cap(b.ooo), uint32(b.max))
+	n := copy(list, b.ooo)
+	clear(b.ooo)
+	b.shelf.back(b.ooo[:cap(b.ooo)])
+	b.ooo = list[:n]
 }
 
 // cut removes the runs [from, to), whose frames are somebody else's by now.
@@ -239,6 +278,10 @@ func (b *inbox) cut(from, to int) {
 	n := copy(b.ooo[from:], b.ooo[to:])
 	clear(b.ooo[from+n:])
 	b.ooo = b.ooo[:from+n]
+	if len(b.ooo) == 0 && cap(b.ooo) > firstRing {
+		b.shelf.back(b.ooo[:cap(b.ooo)])
+		b.ooo = nil
+	}
 }
 
 // evict gives up the run that is farthest from being in order. The peer may
@@ -277,6 +320,7 @@ func (b *inbox) drain() {
 		b.count--
 	}
 	b.unread = 0
+	b.vacant()
 	b.drainAhead()
 }
 

@@ -68,7 +68,7 @@ func contains(blocks []wire.SACKBlock, x wire.SACKBlock) bool {
 
 // blockAt is the longest range of held octets without a hole that holds s.
 func (b *inbox) blockAt(s seq.Num) (blk wire.SACKBlock, ok bool) {
-	i := b.place(s) - 1
+	i := b.behind(s) - 1
 	if i < 0 || b.ooo[i].end().AtOrBefore(s) {
 		return blk, false
 	}

@@ -72,7 +72,7 @@ func (c *Conn) Emit(n int) []byte {
 			return c.emitted(e, end, uint32(n))
 		}
 	}
-	if c.q.count >= uint32(len(c.q.ring))/2 {
+	if c.q.count >= c.q.limit/2 {
 		return nil
 	}
 	// While the window is closed one segment is enough to probe for: a thousand

@@ -218,14 +218,14 @@ func (c *Conn) fetch(i uint32) bool {
 	if !ok {
 		return false
 	}
-	e := c.q.at(i)
-	if e.n > f.Len {
+	if c.q.at(i).n > f.Len {
 		c.path.room = f.Len
 		if !c.q.split(i, f.Len) {
 			c.mem.Free(f)
 			return false
 		}
 	}
+	e := c.q.at(i)
 	at := c.backlogSeq.Until(e.seq)
 	copy(c.mem.Bytes(f), c.backlog[at:at+seq.Len(e.n)])
 	e.store, e.frame, e.off = inFrame, f, 0

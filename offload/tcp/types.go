@@ -112,6 +112,9 @@ type Config struct {
 	UserTimeout time.Duration
 	// Seed makes challenge-ACK limits unpredictable (RFC 5961 §7).
 	Seed uint64
+	// Rings is what connections that run on one goroutine share. nil: each has
+	// its own.
+	Rings *Rings
 	// Congestion makes the congestion control, such as Control finds by name.
 	// nil: the one that State.Congestion names.
 	Congestion func(Start) Congestion

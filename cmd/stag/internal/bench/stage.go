@@ -31,6 +31,7 @@ type setting struct {
 	mtu      int      // octets
 	threaded bool     // NAPI in threads
 	spin     time.Duration
+	flows    int // connections that a side can have; 0: the default
 }
 
 // stage is a veth pair with a NIC of ours on each side whose TCP we run; for
@@ -84,7 +85,7 @@ func (s *stage) open(side pair.Side) error {
 	return s.pair.Do(side, func() (err error) {
 		s.nics[side], err = nic.Open(nic.Config{
 			Link:   s.pair.Ends[side].Name,
-			Engine: offload.Config{Spin: s.spin},
+			Engine: offload.Config{Spin: s.spin}, MaxFlows: s.flows,
 		})
 		return err
 	})
@@ -94,7 +95,7 @@ func (s *stage) open(side pair.Side) error {
 // kernel's TCP.
 func (s *stage) openAdapters() error {
 	for side := range s.adapters {
-		c := rdma.Config{Ports: []string{s.pair.Ends[side].Name}, Spin: s.spin}
+		c := rdma.Config{Ports: []string{s.pair.Ends[side].Name}, Spin: s.spin, MaxFlows: s.flows}
 		if s.stacks[side] == kernel {
 			c = rdma.Config{KernelPort: true}
 		}
