@@ -31,7 +31,8 @@ type setting struct {
 	mtu      int      // octets
 	threaded bool     // NAPI in threads
 	spin     time.Duration
-	flows    int // connections that a side can have; 0: the default
+	flows    int          // connections that a side can have; 0: the default
+	router   *pair.Router // between the sides; nil: one cable
 }
 
 // stage is a veth pair with a NIC of ours on each side whose TCP we run; for
@@ -55,7 +56,7 @@ func newStage(s setting) (_ *stage, err error) {
 		}
 	}()
 	plainOnly := s.raw == notRaw && s.stacks == [2]stack{kernel, kernel}
-	st.pair, err = pair.New(pair.Config{MTU: s.mtu, ThreadedNAPI: s.threaded, ChecksumOffload: plainOnly})
+	st.pair, err = pair.New(pair.Config{MTU: s.mtu, ThreadedNAPI: s.threaded, ChecksumOffload: plainOnly, Router: s.router})
 	if err != nil {
 		return nil, err
 	}
