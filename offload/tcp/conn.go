@@ -58,6 +58,7 @@ type Conn struct {
 	armTail     bool // the probe timer is to be started again
 	prr         prr
 	undo        undo
+	frto        frto
 	dsack       wire.SACKBlock // of the ACK that is looked at ...
 	hasDSACK    bool           // ... if it has one
 	blocked     bool           // no room or memory in the last Transmit

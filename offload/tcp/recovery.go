@@ -44,6 +44,9 @@ type news struct {
 
 // assess draws the conclusions from an ACK.
 func (c *Conn) assess(now clock.Instant, s *wire.TCPFields, n news) {
+	if c.frto != frtoOff {
+		c.judgeTimeout(now, s.Ack, n)
+	}
 	switch {
 	case n.advanced:
 		c.wasSpurious(now, s)
@@ -248,6 +251,9 @@ func (c *Conn) timeout(now clock.Instant) {
 	if c.q.flight > 0 {
 		if c.retries == 0 {
 			c.undo.begin(c, true, true)
+			c.suspectTimeout()
+		} else {
+			c.frto = frtoOff
 		}
 		if c.path.flying {
 			c.endTrial(now)

@@ -21,9 +21,14 @@ type undo struct {
 	stamped  bool    // there has been one
 }
 
-// begin remembers a reduction that is just being made; on says that it is.
+// begin remembers a reduction that is just being made; on says that it is. What
+// is on its way a second time already, such as a probe of the tail, can come
+// twice too.
 func (u *undo) begin(c *Conn, on, timeout bool) {
-	*u = undo{on: on, timeout: timeout, from: c.sndUna, to: c.sndNxt}
+	*u = undo{on: on, timeout: timeout, from: c.sndUna, to: c.sndNxt, octets: int64(c.q.again)}
+	if c.tail.out && c.tail.again {
+		u.octets = max(u.octets, int64(c.tail.n))
+	}
 }
 
 // passed forgets it when the duplicates of what was sent again must have been
@@ -52,10 +57,13 @@ func (c *Conn) wasSpurious(now clock.Instant, s *wire.TCPFields) {
 }
 
 // reportedTwice takes a report of duplicate octets (D-SACK) into account. When
-// everything that was sent again came twice, none of it had been lost.
+// everything that was sent again came twice, none of it had been lost. A probe
+// of the tail says nothing about reordering: nothing had arrived before it.
 func (c *Conn) reportedTwice(now clock.Instant) {
-	c.rack.duplicated(c.sndNxt)
 	u, b := &c.undo, c.dsack
+	if !c.tail.again || b.Right != c.tail.end {
+		c.rack.duplicated(c.sndNxt)
+	}
 	if !u.on || b.Left.Before(u.from) || b.Right.After(u.to) || u.octets == 0 {
 		return
 	}
@@ -67,7 +75,7 @@ func (c *Conn) reportedTwice(now clock.Instant) {
 
 // takeBack restores the congestion window, and goes on with new data.
 func (c *Conn) takeBack(now clock.Instant) {
-	c.undo.on = false
+	c.undo.on, c.frto = false, frtoOff
 	if c.undo.timeout {
 		c.stats.SpuriousTimeouts++
 	} else {

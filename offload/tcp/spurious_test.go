@@ -150,3 +150,36 @@ func TestTwoReductionsAreNotTakenBack(t *testing.T) { // a lost retransmission i
 		}
 	})
 }
+
+func TestDSACKOfAProbe(t *testing.T) { // RFC 3708: a probe of the tail before the recovery came twice, what the recovery sent did not
+	each(t, func(s *script) {
+		s.open(withSACK)
+		s.write(5000)
+		s.c.Transmit(s.now, s)
+		s.sends(60*ms, "PA 4001:5001 ack 1") // the ACK was late, not the segments
+		s.write(3000)
+		s.c.Transmit(s.now, s)
+		s.gets(61*ms, "A 1:1 ack 1 sack 1001-5001")
+		s.sends(70*ms, "A 1:1001 ack 1") // this one was lost
+		s.gets(71*ms, "A 1:1 ack 1 sack 4001-5001,1001-8001")
+		i, st := s.c.Info(), s.c.Stats()
+		if st.SpuriousRecoveries != 0 || st.Recoveries != 1 || !i.Recovering {
+			t.Errorf("%+v %+v", i, st)
+		}
+		s.gets(80*ms, "A 1:1 ack 8001")
+	})
+}
+
+func TestDSACKOfAProbeIsNoReordering(t *testing.T) { // a spurious probe does not make RACK wait longer
+	each(t, func(s *script) {
+		s.open(withSACK)
+		s.write(5000)
+		s.c.Transmit(s.now, s)
+		s.sends(60*ms, "PA 4001:5001 ack 1")
+		s.gets(61*ms, "A 1:1 ack 5001")
+		s.gets(62*ms, "A 1:1 ack 5001 sack 4001-5001")
+		if s.c.rack.quarters != 1 || s.c.Stats().DupSACKs != 1 || s.c.tail.out {
+			t.Errorf("window of %d quarters, %+v", s.c.rack.quarters, s.c.Stats())
+		}
+	})
+}

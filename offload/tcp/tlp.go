@@ -18,6 +18,7 @@ type tail struct {
 	end    seq.Num // SND.NXT when it was sent (TLP.end_seq)
 	again  bool    // it was a retransmission (TLP.is_retrans)
 	flight uint32  // octets, when it was sent
+	n      uint32  // octets of the probe
 }
 
 const (
@@ -93,7 +94,7 @@ func (c *Conn) sendTail(now clock.Instant, out Output) bool {
 		return false
 	}
 	c.stats.TailProbes++
-	c.tail = tail{out: true, end: c.sndNxt, again: !fresh, flight: c.q.flight}
+	c.tail = tail{out: true, end: c.sndNxt, again: !fresh, flight: c.q.flight, n: c.q.at(i).n}
 	return true
 }
 

@@ -30,7 +30,10 @@ func (c *Conn) Transmit(now clock.Instant, out Output) {
 // send goes through everything that could leave, most urgent first. It reports
 // false when there was no room.
 func (c *Conn) send(now clock.Instant, out Output) bool {
-	return (c.q.pending == 0 || c.sendLost(now, out)) &&
+	if c.frto == frtoAsks && !c.sendInstead(now, out) {
+		return false
+	}
+	return (c.q.pending == 0 || c.frto == frtoTries || c.sendLost(now, out)) &&
 		(!c.tail.want || c.sendTail(now, out)) &&
 		c.sendNew(now, out) &&
 		(!c.finQueued || c.sendFIN(now, out)) &&
@@ -47,7 +50,7 @@ func (c *Conn) sendLost(now clock.Instant, out Output) bool {
 			continue
 		}
 		c.lostFrom = e.seq
-		if !c.fits(i) || (!c.forced && !c.mayResend(i)) {
+		if !c.fits(i) || (!c.forced && (c.frto == frtoWaits || !c.mayResend(i))) {
 			return true
 		}
 		if !c.transmit(now, out, i) {
