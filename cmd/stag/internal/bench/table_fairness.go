@@ -28,17 +28,17 @@ const (
 const fairFlows = 4
 
 // fairLonger is how much longer than a stream of other tables a contest takes:
-// at a bottleneck with a queue of 100 ms a congestion window has a period of
+// at a bottleneck with a queue of 50 ms a congestion window has a period of
 // seconds.
 const fairLonger = 100
 
-// bottleneck has a queue of 100 ms, which is all the round trip that there is.
-var bottleneck = pair.Router{Rate: 200e6, Queue: 200e6 / 8 / 10}
+// bottleneck has a queue of 50 ms, which is all the round trip that there is.
+var bottleneck = pair.Router{Rate: 200e6, Queue: 200e6 / 8 / 20}
 
 func fairnessTable(o Options) *Table {
 	t := &Table{
 		Name:  "fairness",
-		Title: "Fairness: 4 flows of stag and 4 of the kernel through one bottleneck of 200 Mb/s, queue 100 ms",
+		Title: "Fairness: 4 flows of stag and 4 of the kernel through one bottleneck of 200 Mb/s, queue 50 ms",
 		About: fmt.Sprintf(`All leave one host through one interface, and all arrive at plain kernel sockets
 behind a router; each measurement takes %d times as long as those of other
 tables. In parts of what every flow had if all had the same: the mean of each
