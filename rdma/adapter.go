@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +26,8 @@ type Adapter struct {
 	log     *slog.Logger
 	space   *loader.Namespace
 	net     *loader.Net // nil with KernelPort
-	ports   []*port     // none with KernelPort
+	ways    loader.Recent[[2]netip.Addr, loader.Route]
+	ports   []*port // none with KernelPort
 	table   *tpt.Table
 	heap    *heap
 	regions regions // by index of their STag

@@ -82,7 +82,9 @@ func (a *Adapter) portTo(ctx context.Context, local, remote netip.Addr) (*port, 
 	if a.cfg.KernelPort {
 		return nil, nil
 	}
-	r, err := a.net.Resolve(ctx, remote, local, 0)
+	r, err := a.ways.Get(ctx, [2]netip.Addr{remote, local}, func() (loader.Route, error) {
+		return a.net.Resolve(ctx, remote, local, 0)
+	})
 	if errors.Is(err, loader.ErrLocal) {
 		return nil, fmt.Errorf("%w: %v is on this host, and connections within it pass no port (%s): open an adapter with KernelPort for them",
 			ErrNoPort, remote, strings.Join(a.cfg.Ports, ", "))

@@ -1,11 +1,13 @@
 package handoff
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
 	"runtime"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,7 +24,12 @@ const (
 // checkSignature refuses TCP-AO (RFC 5925) and TCP-MD5 (RFC 2385). The engine
 // would send unsigned segments, which the peer drops without a word. A socket
 // can be asked for the former; the latter only socket diagnosis tells.
+//
+// It asks once: nobody may use the socket between Open and Take.
 func (s *Socket) checkSignature() error {
+	if s.unsigned {
+		return nil
+	}
 	switch _, err := optionLen(s.fd, unix.SOL_TCP, tcpAOInfo); {
 	case err == nil:
 		return ErrMD5
@@ -40,6 +47,7 @@ func (s *Socket) checkSignature() error {
 	if signed {
 		return ErrMD5
 	}
+	s.unsigned = true
 	return nil
 }
 
@@ -50,20 +58,72 @@ func (s *Socket) diagnose() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read SO_COOKIE: %w", err)
 	}
-	fd, err := s.diagSocket()
+	space, err := unix.GetsockoptUint64(s.fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err != nil {
+		return nil, fmt.Errorf("read SO_NETNS_COOKIE: %w", err)
+	}
+	d := s.diag
+	if d == nil || d.space != space {
+		if d, err = s.ownDiagnosis(space); err != nil {
+			return nil, fmt.Errorf("open a socket for diagnosis: %w", err)
+		}
+		defer d.Close()
+	}
+	return d.ask(s.diagRequest(cookie))
+}
+
+// Diagnosis is a socket for asking the kernel about the sockets of one network
+// namespace. It is safe for concurrent use.
+type Diagnosis struct {
+	space uint64 // the namespace's cookie
+
+	mu  sync.Mutex // guards what follows, for as long as a question is open
+	fd  int
+	buf []byte
+}
+
+// OpenDiagnosis opens one for the network namespace of the calling thread.
+func OpenDiagnosis() (*Diagnosis, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
 		return nil, fmt.Errorf("open a socket for diagnosis: %w", err)
 	}
-	defer unix.Close(fd)
-	if err := unix.Sendto(fd, s.diagRequest(cookie), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	space, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("read SO_NETNS_COOKIE: %w", err)
+	}
+	return &Diagnosis{space: space, fd: fd, buf: make([]byte, 16<<10)}, nil
+}
+
+// Close gives the socket up.
+func (d *Diagnosis) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fd < 0 {
+		return nil
+	}
+	fd := d.fd
+	d.fd = -1
+	return unix.Close(fd)
+}
+
+// ask sends one question and returns the attributes of the answer.
+func (d *Diagnosis) ask(question []byte) ([]byte, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fd < 0 {
+		return nil, ErrClosed
+	}
+	if err := unix.Sendto(d.fd, question, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return nil, fmt.Errorf("ask about the socket: %w", err)
 	}
-	buf := make([]byte, 16<<10)
-	n, err := receive(fd, buf, 0)
+	n, err := receive(d.fd, d.buf, 0)
 	if err != nil {
 		return nil, fmt.Errorf("hear about the socket: %w", err)
 	}
-	return diagAnswer(buf[:n])
+	answer, err := diagAnswer(d.buf[:n])
+	return bytes.Clone(answer), err
 }
 
 // Lengths of struct inet_diag_req_v2 and struct inet_diag_msg
@@ -144,36 +204,23 @@ func hasAttribute(b []byte, kind uint16) (bool, error) {
 	return false, nil
 }
 
-// diagSocket opens a socket for diagnosis in the network namespace of s, which
-// need not be that of the running thread.
-func (s *Socket) diagSocket() (int, error) {
-	fd, err := openDiag()
-	if err != nil {
-		return -1, err
+// ownDiagnosis opens one in the network namespace of s, whose cookie is space
+// and which need not be that of the running thread.
+func (s *Socket) ownDiagnosis(space uint64) (*Diagnosis, error) {
+	d, err := OpenDiagnosis()
+	if err != nil || d.space == space {
+		return d, err
 	}
-	here, err1 := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-	there, err2 := unix.GetsockoptUint64(s.fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-	if err := errors.Join(err1, err2); err != nil {
-		unix.Close(fd)
-		return -1, fmt.Errorf("read SO_NETNS_COOKIE: %w", err)
-	}
-	if here == there {
-		return fd, nil
-	}
-	unix.Close(fd)
-	return s.diagSocketThere()
+	d.Close()
+	return s.diagnosisThere()
 }
 
-func openDiag() (int, error) {
-	return unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
-}
-
-// diagSocketThere opens it on a thread that enters the namespace and is thrown
+// diagnosisThere opens it on a thread that enters the namespace and is thrown
 // away afterwards.
-func (s *Socket) diagSocketThere() (fd int, err error) {
+func (s *Socket) diagnosisThere() (d *Diagnosis, err error) {
 	space, err := unix.IoctlRetInt(s.fd, unix.SIOCGSKNS)
 	if err != nil {
-		return -1, fmt.Errorf("find the socket's network namespace: %w", err)
+		return nil, fmt.Errorf("find the socket's network namespace: %w", err)
 	}
 	defer unix.Close(space)
 	done := make(chan struct{})
@@ -181,13 +228,13 @@ func (s *Socket) diagSocketThere() (fd int, err error) {
 		defer close(done)
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		if err = unix.Setns(space, unix.CLONE_NEWNET); err != nil {
-			fd, err = -1, fmt.Errorf("enter the socket's network namespace: %w", err)
+			err = fmt.Errorf("enter the socket's network namespace: %w", err)
 			return
 		}
-		fd, err = openDiag()
+		d, err = OpenDiagnosis()
 	}()
 	<-done
-	return fd, err
+	return d, err
 }
 
 // receive is recv that goes on when a signal comes.

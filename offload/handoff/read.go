@@ -149,6 +149,11 @@ func (s *Socket) readSent(st *tcp.State) error {
 	if err != nil {
 		return fmt.Errorf("SIOCOUTQNSD: %w", err)
 	}
+	st.SndUna = end.Back(seq.Len(queued))
+	st.SndNxt = end.Back(seq.Len(unsent))
+	if queued == 0 {
+		return nil
+	}
 	b, err := s.peek(queued + peekSlack)
 	if err != nil {
 		return fmt.Errorf("read the send queue: %w", err)
@@ -157,8 +162,6 @@ func (s *Socket) readSent(st *tcp.State) error {
 		return fmt.Errorf("the send queue holds %d octets, but only %d can be read", queued, len(b))
 	}
 	st.Queue = b[len(b)-queued:]
-	st.SndUna = end.Back(seq.Len(queued))
-	st.SndNxt = end.Back(seq.Len(unsent))
 	return nil
 }
 

@@ -32,6 +32,8 @@ type Socket struct {
 	local, remote unix.Sockaddr    // in the socket's own family
 	fail          func(Step) error // Inject's
 	settling      func()           // replaces the pause of settle in tests
+	diag          *Diagnosis       // nil: it opens its own
+	unsigned      bool             // it has been asked, and nothing is signed
 
 	// Read by Take, before the connection is given up.
 	saved saved
@@ -44,12 +46,15 @@ type Socket struct {
 //
 // The error is one of this package's, wrapped. The caller owns the Socket and
 // closes it unless Take succeeds.
-func Open(c syscall.Conn) (*Socket, error) {
+func Open(c syscall.Conn) (*Socket, error) { return OpenWith(c, nil) }
+
+// OpenWith is Open for who takes many over and has a Diagnosis for them.
+func OpenWith(c syscall.Conn, d *Diagnosis) (*Socket, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	s := &Socket{fd: -1}
+	s := &Socket{fd: -1, diag: d}
 	var dup error
 	err = raw.Control(func(fd uintptr) {
 		s.fd, dup = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)

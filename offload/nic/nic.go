@@ -31,6 +31,8 @@ type NIC struct {
 	engines []*offload.Engine
 	dir     *offload.Directory
 	grace   *handoff.Grace
+	diag    *handoff.Diagnosis
+	ways    loader.Recent[direction, loader.Route]
 	log     *slog.Logger
 	undo    undo
 
@@ -75,6 +77,10 @@ func (n *NIC) open() (err error) {
 		return err
 	}
 	n.undo.add(n.net.Close)
+	if n.diag, err = handoff.OpenDiagnosis(); err != nil {
+		return err
+	}
+	n.undo.add(n.diag.Close)
 	if n.link, err = n.net.LookupLink(n.cfg.Link); err != nil {
 		return err
 	}

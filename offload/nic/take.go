@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"strconv"
 	"syscall"
 	"time"
@@ -54,7 +55,7 @@ var DefaultOptions = Options{Kind: bpf.KindBytes, Queue: AnyQueue}
 // the peer does not notice. On error c lives on in the kernel, unless the
 // error is a *handoff.LostError. Nobody may use c meanwhile.
 func (n *NIC) Take(ctx context.Context, c syscall.Conn, ulp stream.ULP, o Options) (*Flow, error) {
-	sock, err := handoff.Open(c)
+	sock, err := handoff.OpenWith(c, n.diag)
 	if err != nil {
 		return nil, err
 	}
@@ -103,15 +104,12 @@ func (n *NIC) prepare(ctx context.Context, tuple handoff.Tuple, ulp stream.ULP, 
 	if o.Queue >= len(n.engines) {
 		return nil, fmt.Errorf("queue %d: %s has %d", o.Queue, n.link.Name, len(n.engines))
 	}
-	route, err := n.route(ctx, tuple)
+	route, err := n.way(ctx, tuple)
 	if err != nil {
 		return nil, err
 	}
 	key, err := bpf.NewFlowKey(tuple.Remote, tuple.Local, n.cfg.VLAN)
 	if err != nil {
-		return nil, err
-	}
-	if err := n.keep(route); err != nil {
 		return nil, err
 	}
 	n.log.Debug("take-over: way found", "key", key, "next hop", route.NextHop, "mac", wire.MAC(route.DstMAC))
@@ -246,6 +244,24 @@ func (t *takeover) headers(p *handoff.Placeholder) (wire.HeaderTemplate, error) 
 
 func (t *takeover) entry(state bpf.State, owner uint16) bpf.Flow {
 	return bpf.Flow{ID: t.flow.id, Kind: t.opts.Kind, State: state, Owner: owner}
+}
+
+// direction is what a way depends on.
+type direction struct {
+	remote, local netip.Addr
+	scope         int
+}
+
+// way is the route of a connection, whose next hop is kept fresh. Take-overs at
+// once ask once.
+func (n *NIC) way(ctx context.Context, t handoff.Tuple) (loader.Route, error) {
+	return n.ways.Get(ctx, direction{t.Remote.Addr(), t.Local.Addr(), t.Scope}, func() (loader.Route, error) {
+		r, err := n.route(ctx, t)
+		if err == nil {
+			err = n.keep(r)
+		}
+		return r, err
+	})
 }
 
 // route finds the next hop. A route through another interface, or to this

@@ -28,8 +28,8 @@ func burstTable(Options) *Table {
 	return &Table{
 		Name:  "burst",
 		Title: "A burst of 2,000 connections: made by the kernel, then taken over",
-		About: `connects: connect and accept of the kernel's TCP, both ends in this process, 2,000 at
-once. take-overs: nic.Take of one end of each, 2,000 at once, grace period included.
+		About: `connects: connect and accept of the kernel's TCP, both ends in this process, 32 at
+a time. take-overs: nic.Take of one end of each, 2,000 at once, grace period included.
 verbs: rdma Dial and Accept, which is both with the MPA exchange, for both ends.`,
 		Columns: []Column{{ConnectedPerS, "connect/s", 0, false}, {TakenPerS, "taken/s", 0, false}, {TakenRatio, "ratio", 3, false}, {OpenedPerS, "verbs/s", 0, false}},
 		Rows: []*Row{{
@@ -98,49 +98,45 @@ func (s *stage) connectAll(ctx context.Context, n int) (a, b []*net.TCPConn, err
 	}
 	defer l.Close()
 	a, b = make([]*net.TCPConn, n), make([]*net.TCPConn, n)
-	errs := make([]error, n+1)
+	errs := make([]error, dialers+1)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for i := range b {
 			c, err := l.Accept()
 			if err != nil {
-				errs[n] = err
+				errs[dialers] = err
 				return
 			}
 			b[i] = c.(*net.TCPConn)
 		}
 	})
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var d net.Dialer
-	d.SetMultipathTCP(false)
-	for i := range n {
+	// A few threads that stay in the namespace: to enter it costs more than to
+	// connect.
+	for w := range dialers {
 		wg.Go(func() {
-			c, err := s.dial(ctx, &d, l.Addr().String())
+			err := s.pair.Do(pair.A, func() (err error) {
+				var d net.Dialer
+				d.SetMultipathTCP(false)
+				for i := w; i < n && err == nil; i += dialers {
+					var c net.Conn
+					if c, err = d.DialContext(ctx, "tcp", l.Addr().String()); err == nil {
+						a[i] = c.(*net.TCPConn)
+					}
+				}
+				return err
+			})
 			if err != nil {
-				errs[i] = err
+				errs[w] = err
 				l.Close() // or the other end would wait for ever
-				return
 			}
-			a[i] = c
 		})
 	}
 	wg.Wait()
 	return a, b, errors.Join(errs...)
 }
 
-// dial opens a connection from side A.
-func (s *stage) dial(ctx context.Context, d *net.Dialer, to string) (*net.TCPConn, error) {
-	var c net.Conn
-	err := s.pair.Do(pair.A, func() (err error) {
-		c, err = d.DialContext(ctx, "tcp", to)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return c.(*net.TCPConn), nil
-}
+// dialers is how many connections are under way at a time.
+const dialers = 32
 
 // takeAll takes every one of them over at side B, all at once.
 func (s *stage) takeAll(ctx context.Context, conns []*net.TCPConn) error {
