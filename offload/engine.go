@@ -78,6 +78,7 @@ type Engine struct {
 	rxShare int                   // of them, what one flow may hold while there are enough
 	txFair  int                   // transmit frames that one flow may hold, likewise
 	kept    int                   // receive frames that connections hold
+	scarce  int                   // how many of them are too many
 	lent    int                   // transmit frames that connections hold
 	timers  timers
 	dirty   []*flow      // to be served in this step
@@ -231,6 +232,9 @@ func (e *Engine) serve(f *flow) {
 	f.again = false
 	if f.conn.Arrived() {
 		f.ulp.Receive(e.now, f.conn)
+	}
+	if e.kept >= e.scarce {
+		f.conn.Unburden()
 	}
 	f.ulp.Transmit(e.now, f.conn)
 	f.conn.Transmit(e.now, f)

@@ -53,7 +53,9 @@ const (
 // Share implements tcp.Memory. Once a quarter of the pool is held, by flows
 // whose upper layers do not read, a flow may hold a sixteenth of what is left
 // and no more: so something is left for flows that read, however long the
-// others hold theirs. The engines of a port have a part of the pool each, as
+// others hold theirs. Once three quarters are held, flows keep nothing beyond the
+// step that it came in but what fits into memory of their own (Conn.Unburden).
+// The engines of a port have a part of the pool each, as
 // each may hold any other's frames.
 func (f *flow) Share() int {
 	e := f.e
@@ -68,6 +70,7 @@ func (f *flow) Share() int {
 func (e *Engine) opened(n int) {
 	e.open += n
 	e.rxPool = int(e.limits.RxFrames) / max(1, len(e.links))
+	e.scarce = e.rxPool - e.rxPool/4
 	e.rxShare = min(max(e.rxPool/2/max(1, e.open), minShare), maxShare)
 	e.txFair = max(8, (int(e.limits.TxFrames)-2*reserve)/max(1, e.open))
 }

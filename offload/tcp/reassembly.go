@@ -11,7 +11,8 @@ type held struct {
 	seq   seq.Num
 	data  []byte     // its capacity reaches to the end of the chunk
 	frame port.Frame // released when data has been consumed
-	heap  bool       // data is not in a frame (State.Unread)
+	heap  bool       // data is not in a frame (State.Unread, or spilt)
+	spilt bool       // data is in inbox.spill
 }
 
 func (h *held) end() seq.Num { return h.seq.Add(seq.Len(len(h.data))) }
@@ -36,11 +37,14 @@ type inbox struct {
 	shelf *shelf[held]
 
 	// In order: a ring, oldest first. No run is empty.
-	ring   []held // a power of two; nil until there has been a run
+	ring   []held // a power of two; nil while there is no run
 	head   uint32
 	count  uint32
 	unread uint32 // octets in ring
 	frames int    // frames in ring
+	spill  []byte // where octets went that were in frames; nil: none did (unburden.go)
+	rings  *Rings // whose spill is
+	stuck  bool   // there were too many, and nothing has been consumed since
 
 	// Out of order: sorted by sequence number, disjoint, none empty.
 	ooo []held
@@ -73,10 +77,9 @@ func (b *inbox) place() {
 	b.ring, b.head = ring, 0
 }
 
-// vacant gives the ring back when nothing in order is held, unless it is a short
-// one.
+// vacant gives the ring back when nothing in order is held.
 func (b *inbox) vacant() {
-	if b.count == 0 && len(b.ring) > firstRing {
+	if b.count == 0 {
 		b.shelf.back(b.ring)
 		b.ring = nil
 	}
@@ -84,8 +87,14 @@ func (b *inbox) vacant() {
 
 func (b *inbox) at(i uint32) *held { return &b.ring[(b.head+i)&uint32(len(b.ring)-1)] }
 
-// share is how many frames may be held now.
-func (b *inbox) share() int { return min(b.max, b.mem.Share()) }
+// share is how many frames may be held now: none while octets wait that had to
+// leave theirs, or were too many for that.
+func (b *inbox) share() int {
+	if b.spill != nil || b.stuck {
+		return 0
+	}
+	return min(b.max, b.mem.Share())
+}
 
 // small is the size up to which a segment is copied behind the one before it
 // although there are frames: holding a whole frame for it costs more.
@@ -160,7 +169,11 @@ func (b *inbox) squeeze() {
 
 // release ends the hold on the frame of a run in the ring.
 func (b *inbox) release(h *held) {
-	if !h.heap {
+	switch {
+	case h.spilt:
+		b.rings.spills = append(b.rings.spills, b.spill)
+		b.spill = nil
+	case !h.heap:
 		b.mem.Release(h.frame)
 		b.frames--
 	}
@@ -170,6 +183,7 @@ func (b *inbox) release(h *held) {
 // consume drops the first n octets in order, which are there.
 func (b *inbox) consume(n int) {
 	b.unread -= uint32(n)
+	b.stuck = false
 	for n > 0 {
 		h := b.at(0)
 		if n < len(h.data) {
@@ -278,7 +292,7 @@ func (b *inbox) cut(from, to int) {
 	n := copy(b.ooo[from:], b.ooo[to:])
 	clear(b.ooo[from+n:])
 	b.ooo = b.ooo[:from+n]
-	if len(b.ooo) == 0 && cap(b.ooo) > firstRing {
+	if len(b.ooo) == 0 {
 		b.shelf.back(b.ooo[:cap(b.ooo)])
 		b.ooo = nil
 	}

@@ -9,6 +9,7 @@ import "math/bits"
 type Rings struct {
 	entries shelf[entry]
 	runs    shelf[held]
+	spills  [][]byte // see unburden.go
 }
 
 // NewRings makes a lender with rings for a few busy connections and for some
@@ -25,7 +26,7 @@ func NewRings() *Rings {
 }
 
 const (
-	// firstRing is the least ring, which a queue keeps when it is empty.
+	// firstRing is the shortest ring.
 	firstRing = 8
 	// growth is how many times longer the next ring is.
 	growth = 8
@@ -63,8 +64,7 @@ func (s *shelf[T]) longer(n int, limit uint32) []T {
 
 // back takes a ring that longer has lent. Nothing in it refers to memory.
 func (s *shelf[T]) back(ring []T) {
-	at := bits.Len(uint(len(ring))) - 1
-	if at >= 0 && at <= keptBits {
+	if at := bits.Len(uint(len(ring))) - 1; at >= 0 && at <= keptBits {
 		s.free[at] = append(s.free[at], ring)
 	}
 }

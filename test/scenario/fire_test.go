@@ -53,13 +53,15 @@ func newFire(t *testing.T, flows int) *fire {
 }
 
 // connect makes a flow of no use.
-func (f *fire) connect(flow world.Flow, a, b stream.ULP) {
+func (f *fire) connect(flow world.Flow, a, b stream.ULP) world.Conn {
 	f.Helper()
 	ends := []*Seen{{ULP: a}, {ULP: b}}
-	if _, err := f.w.Connect(flow, ends[0], ends[1]); err != nil {
+	id, err := f.w.Connect(flow, ends[0], ends[1])
+	if err != nil {
 		f.Fatal(err)
 	}
 	f.bad = append(f.bad, ends...)
+	return id
 }
 
 // useful moves octets both ways over one flow more, and reports in Mb/s of
@@ -178,6 +180,61 @@ func TestMemoryPeerNeverReads(t *testing.T) {
 	}
 	f.w.Pass(5 * time.Second)
 	f.judge(64)
+}
+
+// A thousand applications that do not read what their peers send: so many that
+// the least share of each would be all frames that there are. What has come in
+// is not lost, when they read at last.
+func TestMemoryThousandNeverRead(t *testing.T) {
+	const flows = 1000
+	f := newFire(t, flows)
+	late, ids := make([]*sleeper, flows), make([]offload.FlowID, flows)
+	for i := range late {
+		late[i] = &sleeper{Transfer: octets.NewSink(fireLate, 1)}
+		ids[i] = f.connect(world.Flow{}, octets.NewSource(fireLate, 1), late[i]).ID[1]
+	}
+	f.w.Pass(5 * time.Second)
+	f.judge(224)
+	for i, s := range late {
+		s.awake = true
+		f.w.Engines[1].Ring(ids[i])
+	}
+	if err := f.w.Run(time.Hour, func() bool {
+		for _, s := range late {
+			if !over(s.Transfer) {
+				return false
+			}
+		}
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range late {
+		if s.Err() != nil || s.Received() != fireLate {
+			t.Fatalf("flow %d: %d of %d octets have come, %v", i, s.Received(), fireLate, s.Err())
+		}
+	}
+}
+
+// fireLate is what each sleeper is sent: three segments.
+const fireLate = 4000
+
+// sleeper is an end that does not read until it is awake.
+type sleeper struct {
+	*octets.Transfer
+	awake bool
+}
+
+func (s *sleeper) Receive(now clock.Instant, st stream.Stream) {
+	if s.awake {
+		s.Transfer.Receive(now, st)
+	}
+}
+
+// Transmit runs when somebody rings, and whenever a segment comes.
+func (s *sleeper) Transmit(now clock.Instant, st stream.Stream) {
+	s.Receive(now, st)
+	s.Transfer.Transmit(now, st)
 }
 
 // A thousand peers that have closed their windows: they hold transmit frames,

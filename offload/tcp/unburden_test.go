@@ -1,0 +1,124 @@
+package tcp
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/seq"
+)
+
+// poor is a memory that only counts receive frames.
+type poor struct {
+	Memory
+	held map[uint64]bool
+}
+
+func (p *poor) Release(f port.Frame) {
+	if !p.held[f.Addr] {
+		panic("a frame was released that was not held")
+	}
+	delete(p.held, f.Addr)
+}
+
+func (p *poor) Share() int { return 8 }
+
+// poorInbox is an inbox over it, and the rings it has from.
+func poorInbox() (*inbox, *poor, *Rings) {
+	p, r := &poor{held: map[uint64]bool{}}, NewRings()
+	b := newInbox(p, 64, &r.runs)
+	return &b, p, r
+}
+
+// put appends octets in a frame of their own, and reports how many were taken.
+func (p *poor) put(b *inbox, at uint64, s seq.Num, d []byte) int {
+	n, kept := b.put(s, append(make([]byte, 0, 2048), d...), port.Frame{Addr: at})
+	if kept {
+		p.held[at] = true
+	}
+	return n
+}
+
+// content is all that is in order.
+func content(b *inbox) (all []byte) {
+	for i := range b.count {
+		all = append(all, b.at(i).data...)
+	}
+	return all
+}
+
+func fill(n int, c byte) []byte { return bytes.Repeat([]byte{c}, n) }
+
+func TestUnburdenFreesFrames(t *testing.T) {
+	b, p, r := poorInbox()
+	b.push(held{seq: 90, data: []byte("0123456789")[:10:10], heap: true}) // State.Unread
+	p.put(b, 1, 100, fill(1400, 'a'))
+	p.put(b, 2, 1500, fill(1400, 'b'))
+	want := content(b)
+	b.unburden(r)
+	if len(p.held) != 0 || b.frames != 0 || !bytes.Equal(content(b), want) {
+		t.Fatalf("%d frames are held, %d counted, %d octets are there of %d", len(p.held), b.frames, len(content(b)), len(want))
+	}
+
+	// Behind them goes what fits, and no more.
+	if n := p.put(b, 3, 2900, fill(1400, 'c')); n != spillLen-2800 {
+		t.Errorf("%d octets taken, want the %d that fit", n, spillLen-2800)
+	}
+	if n := p.put(b, 4, 2900+spillLen-2800, fill(1, 'd')); n != 0 || len(p.held) != 0 {
+		t.Errorf("%d octets taken without a share, %d frames held", n, len(p.held))
+	}
+
+	// The buffer goes back with the last of its octets, and frames are kept again.
+	want = content(b)
+	b.consume(20)
+	b.unburden(r)
+	if got := content(b); !bytes.Equal(got, want[20:]) {
+		t.Errorf("%d octets are left, want %d", len(got), len(want)-20)
+	}
+	b.consume(len(want) - 20)
+	if len(r.spills) != 1 || b.spill != nil || b.unread != 0 {
+		t.Errorf("%d buffers have come back, %d octets are unread", len(r.spills), b.unread)
+	}
+	if n := p.put(b, 5, 9000, fill(1400, 'e')); n != 1400 || len(p.held) != 1 {
+		t.Errorf("%d octets taken after all have been consumed", n)
+	}
+}
+
+// Octets that came while some were still in the buffer join them.
+func TestUnburdenAgain(t *testing.T) {
+	b, p, r := poorInbox()
+	p.put(b, 1, 100, fill(1000, 'a'))
+	b.unburden(r)
+	b.consume(500)
+	// Such as pull puts behind them.
+	p.held[2] = true
+	b.push(held{seq: 1100, data: fill(1000, 'b'), frame: port.Frame{Addr: 2}})
+	want := content(b)
+	b.unburden(r)
+	if len(p.held) != 0 || b.frames != 0 || !bytes.Equal(content(b), want) || b.at(0).seq != 600 {
+		t.Fatalf("%d frames are held, %d of %d octets are there, from %d on", len(p.held), len(content(b)), len(want), b.at(0).seq)
+	}
+	b.drain()
+	if len(r.spills) != 1 {
+		t.Errorf("%d buffers have come back, want 1", len(r.spills))
+	}
+}
+
+// What does not fit stays in its frames, and gets no company.
+func TestUnburdenTooMuch(t *testing.T) {
+	b, p, r := poorInbox()
+	for i := range 4 {
+		p.put(b, uint64(i), seq.Num(1400*i), fill(1400, byte('a'+i)))
+	}
+	before, want := len(p.held), content(b)
+	b.unburden(r)
+	n := p.put(b, 9, 5600, fill(2000, 'z'))
+	want = append(want, fill(n, 'z')...)
+	if len(p.held) > before || b.spill != nil || !bytes.Equal(content(b), want) {
+		t.Fatalf("%d frames are held, want at most the %d from before; %d octets of %d", len(p.held), before, len(content(b)), len(want))
+	}
+	b.consume(1)
+	if b.share() == 0 {
+		t.Error("no share after octets have been consumed")
+	}
+}
