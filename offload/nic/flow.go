@@ -29,7 +29,7 @@ type Flow struct {
 	once  sync.Once
 	done  chan struct{} // closed when the upper layer has had its Fault
 	err   error         // valid once done is closed
-	final tcp.Stats     // likewise
+	final *tcp.Stats    // likewise; nil: none
 }
 
 // ID is the flow's id, as in the flow entry and the steering record.
@@ -85,7 +85,10 @@ func (f *Flow) Info(ctx context.Context) (info tcp.Info, err error) {
 // closed.
 func (f *Flow) Final() tcp.Stats {
 	<-f.done
-	return f.final
+	if f.final == nil {
+		return tcp.Stats{}
+	}
+	return *f.final
 }
 
 // Close sends a FIN behind everything that was emitted, and waits until both

@@ -64,7 +64,7 @@ func (n *NIC) reapAll() {
 // 4-tuple is free.
 func (n *NIC) ended(f *Flow, end offload.End) {
 	if end.Stats != (tcp.Stats{}) {
-		f.final = end.Stats
+		f.final = &end.Stats
 	}
 	f.finish(end.Err)
 	if !end.Gone {

@@ -44,7 +44,7 @@ func (e *entry) end() seq.Num { return e.seq.Add(seq.Len(e.n)) }
 // that grows up to a limit. The first sent entries have been sent; entries are
 // never empty and follow each other without gap.
 type queue struct {
-	ring  []entry // a power of two; nil until there has been an entry
+	ring  []entry // a power of two; nil while there is no entry
 	limit uint32  // how long it may become, a power of two
 	shelf *shelf[entry]
 	head  uint32
@@ -81,12 +81,10 @@ func (q *queue) room() {
 	q.ring, q.head = ring, 0
 }
 
-// vacant gives the ring of an empty queue back, unless it is a short one.
+// vacant gives the ring of an empty queue back.
 func (q *queue) vacant() {
-	if len(q.ring) > firstRing {
-		q.shelf.back(q.ring)
-		q.ring = nil
-	}
+	q.shelf.back(q.ring)
+	q.ring = nil
 }
 
 // last is the newest entry; nil when the queue is empty.

@@ -23,7 +23,7 @@ const crowdAtOnce = 256
 
 // memoryTable shows what idle connections cost. Both ends of each are in this
 // process, so that n QPs are n/2 connections.
-func memoryTable(o Options) *Table {
+func memoryTable(Options) *Table {
 	t := &Table{
 		Name:  "memory",
 		Title: "Memory for each end of an idle connection: growth from before they were made",
@@ -32,10 +32,7 @@ growth is divided by the number of ends. resident: of this process, garbage coll
 before and after. slab: of the kernel, of the whole machine.`,
 		Columns: []Column{{ResidentKiB, "resident", 2, false}, {SlabKiB, "slab", 2, false}, {OpenedPerS, "made/s", 0, false}},
 	}
-	ends := 2000
-	if o.Full {
-		ends = 10000
-	}
+	const ends = 10000
 	t.Rows = append(t.Rows, &Row{
 		Case: Case{Name: fmt.Sprintf("%d idle QPs", ends), MTU: 1500, Connections: ends / 2},
 		run:  func(ctx context.Context) (Values, error) { return measureMemory(ctx, ends/2) },
