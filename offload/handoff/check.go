@@ -56,6 +56,9 @@ func (s *Socket) checkState() error {
 	if info.State != established {
 		return fmt.Errorf("%w: it is in %s", ErrNotEstablished, stateName(info.State))
 	}
+	if err := s.checkSegments(info); err != nil {
+		return err
+	}
 	events, err := s.poll(0)
 	if err != nil {
 		return err
@@ -65,6 +68,16 @@ func (s *Socket) checkState() error {
 	}
 	if events&unix.POLLHUP != 0 {
 		return fmt.Errorf("%w: it is shut down", ErrNotEstablished)
+	}
+	return nil
+}
+
+// checkSegments refuses a connection whose peer may send more at a time than
+// the engine's frames hold.
+func (s *Socket) checkSegments(info tcpInfo) error {
+	if have := int(info.announced()); s.mss != 0 && have > s.mss {
+		return fmt.Errorf("%w: the peer was told an MSS of %d, and a frame holds %d: set TCP_MAXSEG to %d before connect or listen",
+			ErrSegments, have, s.mss, s.mss)
 	}
 	return nil
 }

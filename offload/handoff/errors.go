@@ -16,6 +16,7 @@ var (
 	ErrULP            = errors.New("an upper-layer protocol of the kernel runs on the socket")
 	ErrFilter         = errors.New("the socket's filter is locked: do not set SO_LOCK_FILTER")
 	ErrMD5            = errors.New("the connection is signed with TCP-MD5 or TCP-AO, which the engine does not speak")
+	ErrSegments       = errors.New("the peer's segments may be longer than a frame")
 	ErrUrgent         = errors.New("urgent data is on its way: read it first")
 	ErrOptions        = errors.New("IP options are set on the socket: clear IP_OPTIONS")
 	ErrLocal          = errors.New("the peer is on this host: use the kernel port")

@@ -31,6 +31,7 @@ func (s *Socket) readInfo(st *tcp.State, i tcpInfo) (err error) {
 	st.MSS = uint16(min(mss, 0xffff))
 	st.MTU = uint16(min(i.Pmtu, 0xffff))
 	st.V6 = !s.tuple.Remote.Addr().Is4()
+	st.LocalMSS = i.announced()
 	st.SACK = i.Options&optSACK != 0
 	st.Timestamps = i.Options&optTimestamps != 0
 	st.ECN = i.Options&optECN != 0
@@ -52,6 +53,19 @@ func (s *Socket) readInfo(st *tcp.State, i tcpInfo) (err error) {
 		return fmt.Errorf("read TCP_CONGESTION: %w", err)
 	}
 	return nil
+}
+
+// timestampLen is what timestamps take in each segment. Once they are agreed on
+// the kernel counts them off the MSS that it announced.
+const timestampLen = 12
+
+// announced is the MSS option that the peer got.
+func (i tcpInfo) announced() uint16 {
+	mss := i.Advmss
+	if i.Options&optTimestamps != 0 {
+		mss += timestampLen
+	}
+	return uint16(min(mss, 0xffff))
 }
 
 // noThreshold is the slow start threshold of a connection that has lost nothing

@@ -30,6 +30,7 @@ type Socket struct {
 	tuple         Tuple
 	domain        int              // of the socket: AF_INET6 sockets may carry IPv4
 	local, remote unix.Sockaddr    // in the socket's own family
+	mss           int              // Limit's
 	fail          func(Step) error // Inject's
 	settling      func()           // replaces the pause of settle in tests
 	diag          *Diagnosis       // nil: it opens its own
@@ -81,6 +82,10 @@ func (s *Socket) open() error {
 
 // Tuple is the connection's 4-tuple and interface.
 func (s *Socket) Tuple() Tuple { return s.tuple }
+
+// Limit makes Take refuse, with ErrSegments, a connection whose peer was told a
+// larger MSS: its segments could be longer than the engine's frames.
+func (s *Socket) Limit(mss int) { s.mss = mss }
 
 // Inject makes the take-over call fail within each step, and fail where it
 // returns an error: for tests of what is left then.

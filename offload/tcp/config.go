@@ -75,6 +75,7 @@ func (st *State) check() error {
 	}
 	complain(st.MTU < least, "MTU %d: at least %d", st.MTU, least)
 	complain(st.MSS < 48, "MSS %d: at least 48, as Linux", st.MSS)
+	complain(st.LocalMSS != 0 && st.LocalMSS < 48, "LocalMSS %d: at least 48, as Linux", st.LocalMSS)
 	for _, d := range []struct {
 		name string
 		d    time.Duration

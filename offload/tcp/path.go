@@ -52,6 +52,9 @@ func newPath(st *State) path {
 		p.options = 12
 	}
 	p.peer = uint32(p.mtu - p.headers - p.options)
+	if st.LocalMSS != 0 {
+		p.peer = min(p.peer, uint32(st.LocalMSS-p.options))
+	}
 	return p
 }
 

@@ -69,7 +69,10 @@ type State struct {
 
 	MSS uint16 // the peer's MSS option: largest segment it takes, options included
 	MTU uint16 // path MTU, octets, IP header included
-	V6  bool   // the IP header takes 40 octets instead of 20
+	// LocalMSS is our MSS option: the peer's segments are no larger, options
+	// included. 0: as large as MTU allows.
+	LocalMSS uint16
+	V6       bool // the IP header takes 40 octets instead of 20
 
 	SACK       bool
 	Timestamps bool
