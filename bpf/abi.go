@@ -10,7 +10,7 @@ import (
 )
 
 // Version is the version of every layout in abi.h (STAG_VERSION).
-const Version = 2
+const Version = 3
 
 // Magic is the first word of a steering record that may be believed.
 const Magic = 0x53544700 | Version
@@ -173,7 +173,7 @@ type Flow struct {
 	State     State
 	Owner     uint16 // queue whose engine owns the flow, or NoOwner
 	PID       uint32 // process that made the entry
-	Reserved0 uint32
+	Longest   uint32 // octets of the longest packet that the sockets take, Ethernet header included; 0: any
 	Created   uint64 // CLOCK_MONOTONIC, nanoseconds
 	Reserved1 uint64
 }

@@ -13,7 +13,7 @@
 #include <linux/types.h>
 #include <stddef.h>
 
-#define STAG_VERSION 2 /* of all layouts here; a change of any raises it */
+#define STAG_VERSION 3 /* of all layouts here; a change of any raises it */
 
 #define STAG_MAGIC (0x53544700u | STAG_VERSION) /* "STG" and the version */
 
@@ -70,7 +70,7 @@ struct stag_flow {
 	__u8 state;  /* enum stag_state */
 	__u16 owner; /* queue whose engine owns it; 0xffff: none yet */
 	__u32 pid;   /* process that made the entry */
-	__u32 reserved0;
+	__u32 longest; /* octets of the longest packet that the sockets take, from the Ethernet header on; 0: any */
 	__u64 created; /* CLOCK_MONOTONIC, nanoseconds */
 	__u64 reserved1;
 };
@@ -80,7 +80,7 @@ STAG_AT(struct stag_flow, kind, 4);
 STAG_AT(struct stag_flow, state, 5);
 STAG_AT(struct stag_flow, owner, 6);
 STAG_AT(struct stag_flow, pid, 8);
-STAG_AT(struct stag_flow, reserved0, 12);
+STAG_AT(struct stag_flow, longest, 12);
 STAG_AT(struct stag_flow, created, 16);
 STAG_AT(struct stag_flow, reserved1, 24);
 
@@ -223,6 +223,7 @@ enum stag_reason {
 	STAG_STEERED,      /* with its record */
 	STAG_STEERED_BARE, /* no room for the record */
 	STAG_NO_SOCKET,    /* flow known, no socket at this queue: dropped */
+	STAG_TOO_LONG,     /* flow known, longer than its sockets take: dropped */
 
 	STAG_SHORT_ETHERNET, /* the frame ends within the header named */
 	STAG_SHORT_VLAN,

@@ -11,6 +11,7 @@ const (
 	Steered     Reason = iota // with its record
 	SteeredBare               // no room in front of the packet for the record
 	NoSocket                  // flow known, no socket at this queue: dropped
+	TooLong                   // flow known, longer than its sockets take: dropped
 
 	ShortEthernet // the frame ends within its Ethernet header
 	ShortVLAN     // the frame ends within its VLAN tag
@@ -35,6 +36,7 @@ var reasonNames = [Reasons]string{
 	Steered:       "steered",
 	SteeredBare:   "steered_bare",
 	NoSocket:      "no_socket",
+	TooLong:       "too_long",
 	ShortEthernet: "short_ethernet",
 	ShortVLAN:     "short_vlan",
 	ShortIP4:      "short_ip4",

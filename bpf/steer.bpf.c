@@ -162,10 +162,17 @@ static __noinline int leave(enum stag_reason why, int verdict)
 	return verdict;
 }
 
-/* steer writes the record and hands the packet to this queue's socket. */
-static __noinline int steer(struct xdp_md *ctx, const struct stag_record *r)
+/*
+ * steer writes the record and hands the packet to this queue's socket. A packet
+ * in several pieces arrives there in one, if it is not too long for that: then
+ * it must not pass, for the same reason as below.
+ */
+static __noinline int steer(struct xdp_md *ctx, const struct stag_record *r, __u32 longest)
 {
 	enum stag_reason why = STAG_STEERED_BARE;
+
+	if (longest && bpf_xdp_get_buff_len(ctx) > longest)
+		return leave(STAG_TOO_LONG, XDP_DROP);
 
 	/* Some drivers have no room in front of the packet, and say so here. */
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*r)) == 0) {
@@ -184,7 +191,7 @@ static __noinline int steer(struct xdp_md *ctx, const struct stag_record *r)
 }
 
 /* look_up finds the flow and enters what its entry says into the record. */
-static __always_inline int look_up(const struct stag_flow_key *key, struct stag_record *r)
+static __always_inline const struct stag_flow *look_up(const struct stag_flow_key *key, struct stag_record *r)
 {
 	const struct stag_flow *f = bpf_map_lookup_elem(&flows, key);
 
@@ -194,7 +201,7 @@ static __always_inline int look_up(const struct stag_flow_key *key, struct stag_
 	r->flow = f->flow;
 	r->kind = f->kind;
 	r->owner = f->owner;
-	return 1;
+	return f;
 }
 
 /* note_fpdu records the STag when the payload begins with a tagged FPDU. */
@@ -215,6 +222,7 @@ static __always_inline void note_fpdu(struct cursor *c, struct stag_record *r)
 static __always_inline int tcp(struct xdp_md *ctx, struct cursor *c, __u32 len,
 			       struct stag_flow_key *key, struct stag_record *r)
 {
+	const struct stag_flow *f;
 	const struct tcphdr *tcp;
 	__u32 header;
 
@@ -222,7 +230,8 @@ static __always_inline int tcp(struct xdp_md *ctx, struct cursor *c, __u32 len,
 		return leave(STAG_SHORT_TCP, XDP_PASS);
 	key->remote_port = tcp->source;
 	key->local_port = tcp->dest;
-	if (!look_up(key, r))
+	f = look_up(key, r);
+	if (!f)
 		return leave(STAG_NO_FLOW, XDP_PASS);
 	header = tcp->doff * 4;
 	if (header < sizeof(*tcp) || header > len)
@@ -232,7 +241,7 @@ static __always_inline int tcp(struct xdp_md *ctx, struct cursor *c, __u32 len,
 	r->payload = r->l4 + header;
 	r->payload_len = len - header;
 	note_fpdu(c, r);
-	return steer(ctx, r);
+	return steer(ctx, r, f->longest);
 }
 
 /*
@@ -243,15 +252,17 @@ static __always_inline int quoted(struct xdp_md *ctx, struct cursor *c,
 				  struct stag_flow_key *key, struct stag_record *r)
 {
 	const struct quoted_ports *ports;
+	const struct stag_flow *f;
 
 	if (!TAKE(c, ports))
 		return leave(STAG_SHORT_ICMP, XDP_PASS);
 	key->local_port = ports->source;
 	key->remote_port = ports->dest;
-	if (!look_up(key, r))
+	f = look_up(key, r);
+	if (!f)
 		return leave(STAG_ICMP_NO_FLOW, XDP_PASS);
 	r->kind = STAG_KIND_ICMP;
-	return steer(ctx, r);
+	return steer(ctx, r, f->longest);
 }
 
 static __always_inline int icmp4(struct xdp_md *ctx, struct cursor *c, __u32 len,

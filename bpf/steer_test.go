@@ -213,3 +213,57 @@ func TestNoRoomForRecord(t *testing.T) {
 		t.Errorf("verdict %d for %v, want %d for %v", verdict, why, redirect, bpf.SteeredBare)
 	}
 }
+
+// TestTooLong: what is longer than a flow's sockets take is dropped; all else
+// passes and is steered as ever, however many pieces it comes in.
+func TestTooLong(t *testing.T) {
+	b := newBench(t)
+	b.plug()
+	rdma := bpf.Flow{ID: idRDMA, Kind: bpf.KindRDMA, State: bpf.Live, Owner: 3}
+	b.flow("192.0.2.2:2001", packet.Our4, 0, rdma) // without a limit
+	rdma.Longest = 3520
+	b.flow(packet.Peer4, packet.Our4, 0, rdma)
+	b.flow(packet.Peer6, packet.Our6, 0, rdma)
+	b.flow(packet.Peer4, packet.Our4, 100, rdma)
+	tagged := packet.Link{VLAN: []uint16{100}}
+	filled := func(p packet.TCP, length int) []byte {
+		p.Payload = make([]byte, length-len(p.Bytes()))
+		return p.Bytes()
+	}
+	v6 := packet.TCP{IP: packet.IP{V6: true}}
+	for _, row := range []struct {
+		name    string
+		frame   []byte
+		verdict uint32
+		why     bpf.Reason
+	}{
+		{"as long as can be", filled(packet.TCP{}, 3520), redirect, bpf.Steered},
+		{"one octet longer", filled(packet.TCP{}, 3521), drop, bpf.TooLong},
+		{"jumbo", filled(packet.TCP{}, 9014), drop, bpf.TooLong},
+		{"IPv6, as long as can be", filled(v6, 3520), redirect, bpf.Steered},
+		{"IPv6, one octet longer", filled(v6, 3521), drop, bpf.TooLong},
+		{"IPv6, jumbo", filled(v6, 9014), drop, bpf.TooLong},
+		{"tagged, as long as can be", filled(packet.TCP{Link: tagged}, 3520), redirect, bpf.Steered},
+		{"tagged, jumbo", filled(packet.TCP{Link: tagged}, 9018), drop, bpf.TooLong},
+		{"no limit", filled(packet.TCP{IP: packet.IP{Src: "192.0.2.2:2001"}}, 9014), redirect, bpf.Steered},
+		{"no flow", filled(packet.TCP{IP: packet.IP{Src: "192.0.2.2:2002"}}, 9014), pass, bpf.NoFlow},
+		{"UDP", packet.UDP{Payload: make([]byte, 8900)}.Bytes(), pass, bpf.NotTCP},
+		{"fragment", filled(packet.TCP{IP: packet.IP{More: true}}, 9014), pass, bpf.Fragment},
+		{"other ICMP", packet.Echo{}.Bytes(), pass, bpf.ICMPOther},
+		{"too big", packet.TooBig{Quote: ours(false).Bytes()}.Bytes(), redirect, bpf.Steered},
+		{"too big, with a long quotation", packet.TooBig{Quote: filled(packet.TCP{IP: packet.IP{Src: packet.Our4, Dst: packet.Peer4}}, 9014), Cut: 9000}.Bytes(), drop, bpf.TooLong},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			verdict, _, out, why, err := b.run(row.frame, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if verdict != row.verdict || why != row.why {
+				t.Errorf("verdict %d for %v, want %d for %v", verdict, why, row.verdict, row.why)
+			}
+			if !bytes.Equal(out, row.frame) {
+				t.Errorf("the packet of %d octets changed, or became %d", len(row.frame), len(out))
+			}
+		})
+	}
+}

@@ -35,7 +35,7 @@ type table struct {
 
 var tables = []table{
 	{title: "Steering", layer: "steer", file: "bpf/reason.go", typ: "Reason", names: "reasonNames",
-		intro: "What the XDP program made of each packet of the interface. Every packet counts\nonce. All but `steered`, `steered_bare` and `no_socket` go to the kernel. Seen in\n`stag show stats`, of a loaded interface also while no engine runs."},
+		intro: "What the XDP program made of each packet of the interface. Every packet counts\nonce. All but the first four go to the kernel. Seen in `stag show stats`, of a loaded\ninterface also while no engine runs."},
 	{title: "Engine", layer: "engine", file: "offload/counters.go", typ: "Counters",
 		intro: "What the engine of each queue has done. Seen in `stag show stats`; in Go, summed,\n`rdma.Adapter.Counters`."},
 	{title: "Drops of the engine", layer: "engine", file: "offload/counters.go", typ: "Drop", names: "dropNames",

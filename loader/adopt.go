@@ -101,7 +101,7 @@ func (p *pinDir) program() (ebpf.ProgramID, bool) {
 // the program go on.
 //
 // Errors: ErrNotPinned when there is none; ErrLayout when another version made
-// it; ErrQueueBusy while another process has it; ErrChannels, ErrMTU and
+// it; ErrQueueBusy while another process has it; ErrChannels and
 // ErrOffload when the interface has been changed since, so that it does not suit.
 func Adopt(name string) (*Steering, error) {
 	n, err := Open()
@@ -142,11 +142,7 @@ func (s *Steering) adopt(n *Net, p *pinDir) (err error) {
 		return fail(ErrChannels, nil, "%s receives with %d queues, and was loaded for %d: stag unload %s, then stag load %s; or ethtool -L back to %d",
 			s.link.Port, has, s.Queues(), s.link.Port, s.link.Port, s.Queues())
 	}
-	generic := s.mode == Generic
-	if err := checkMTU(s.link, generic); err != nil {
-		return err
-	}
-	return n.checkOffloads(s.link, generic)
+	return n.checkOffloads(s.link, s.mode == Generic)
 }
 
 // open opens what is pinned, and makes it this process's own.

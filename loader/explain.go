@@ -15,32 +15,30 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 )
 
-// The largest MTU that stag works with. A packet must come in one piece: a
-// chunk of 4096 octets has room for 3840, Ethernet header and VLAN tag
-// included. A veth in native mode begins to cut packets up earlier: a page,
-// less 256 octets in front, 14 of Ethernet and 320 behind.
+// How long a frame may be to reach a socket in one piece, Ethernet header
+// included. The kernel keeps 256 octets of a chunk in front of the packet. A veth
+// in native mode hands over a page at most, with as many in front of the packet
+// and 320 behind it.
 const (
-	chunkOverhead    = 256 + 14 + 4
-	maxMTU           = 4096 - chunkOverhead
-	maxMTUNativeVeth = 4096 - 256 - 14 - 320
+	chunkFront       = 256
+	onePieceOfVeth   = 4096 - chunkFront - 320
+	ethernetLen      = 14
+	tagLen           = 4
+	maxMTUNativeVeth = onePieceOfVeth - ethernetLen
 )
 
-// largestMTU is the limit for a port.
-func largestMTU(l Link, generic bool) int {
+// onePiece is the limit for a port with chunks of that many octets.
+func onePiece(l Link, generic bool, chunk int) int {
 	if l.Driver == "veth" && !generic {
-		return maxMTUNativeVeth
+		return min(chunk-chunkFront, onePieceOfVeth)
 	}
-	return maxMTU
+	return chunk - chunkFront
 }
 
-// checkMTU refuses what the kernel would allow, as the program can take packets
-// in several pieces, but the sockets cannot.
-func checkMTU(l Link, generic bool) error {
-	if limit := largestMTU(l, generic); l.PortMTU > limit {
-		return mtuTooLarge(l, limit, nil)
-	}
-	return nil
-}
+// Longest is the length of the longest frame that reaches a socket in one piece,
+// Ethernet header included, where chunks have that many octets. An MTU that
+// allows more is the affair of whoever announces a connection's MSS.
+func (s *Steering) Longest(chunk int) int { return onePiece(s.link, s.mode == Generic, chunk) }
 
 // checkOffloads refuses generic mode behind receive offload: the program would
 // get segments joined to up to 64 KiB, which fit no chunk. In native mode it
@@ -56,9 +54,10 @@ func (n *Net) checkOffloads(l Link, generic bool) error {
 	return fail(ErrOffload, nil, "generic mode would get segments of %s joined to up to 64 KiB: ethtool -K %s gro off lro off", l.Port, l.Port)
 }
 
-func mtuTooLarge(l Link, limit int, cause error) error {
-	return fail(ErrMTU, cause, "%s has MTU %d, the largest that stag takes there is %d: ip link set %s mtu %d, at both ends",
-		l.Port, l.PortMTU, limit, l.Port, limit)
+// mtuTooLarge is the error of a driver that takes no program at this MTU.
+func mtuTooLarge(l Link, cause error) error {
+	return fail(ErrMTU, cause, "%s has MTU %d, and its driver takes no program with that: ip link set %s mtu %d, at both ends",
+		l.Port, l.PortMTU, l.Port, maxMTUNativeVeth)
 }
 
 // hookFree checks that no XDP program is on link's port, and says whose it is
@@ -167,10 +166,12 @@ func (n *Net) explainAttach(l Link, err error) error {
 		if taken := n.hookFree(l); taken != nil {
 			return taken
 		}
+	case errors.Is(err, unix.EINVAL) && l.PortMTU > maxMTUNativeVeth:
+		return mtuTooLarge(l, err) // what most drivers say then
 	case errors.Is(err, unix.EOPNOTSUPP):
 		return fail(ErrNoNative, err, "the driver of %s%s has no native XDP: ask for generic mode", l.Port, called(l.Driver))
 	case errors.Is(err, unix.ERANGE):
-		return mtuTooLarge(l, maxMTUNativeVeth, err)
+		return mtuTooLarge(l, err)
 	case errors.Is(err, unix.ENOSPC):
 		return fail(ErrChannels, err, "%s receives with %d queues, fewer than its peer sends with: ethtool -L %s rx N, with N the peer's number of tx queues",
 			l.Port, l.RxQueues, l.Port)

@@ -19,6 +19,7 @@ func TestExplainAttach(t *testing.T) {
 		says  string
 	}{
 		{unix.ERANGE, ErrMTU, "ip link set eth1 mtu 3506"},
+		{unix.EINVAL, ErrMTU, "ip link set eth1 mtu 3506"},
 		{unix.ENOSPC, ErrChannels, "ethtool -L eth1"},
 		{unix.EOPNOTSUPP, ErrNoNative, `"foo" has no native XDP: ask for generic`},
 		{unix.EPERM, ErrPermission, "attach a program to eth1"},

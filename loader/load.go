@@ -113,9 +113,6 @@ func (s *Steering) put(n *Net, o Options) error {
 	if err := n.hookFree(s.link); err != nil {
 		return err
 	}
-	if err := checkMTU(s.link, o.Generic); err != nil {
-		return err
-	}
 	if err := n.checkOffloads(s.link, o.Generic); err != nil {
 		return err
 	}

@@ -254,15 +254,26 @@ func TestNoNative(t *testing.T) {
 	s.Close()
 }
 
-func TestMTUTooLarge(t *testing.T) {
+// TestLongest: whatever the MTU, what reaches a socket is in one piece.
+func TestLongest(t *testing.T) {
 	need.XDP(t)
-	p := newPair(t, pair.Config{MTU: 3507})
-	_, err := load(p, loader.Options{})
-	oneLine(t, err, loader.ErrMTU, "3507", "3506", p.Ends[pair.A].Name)
-	for _, side := range []pair.Side{pair.A, pair.B} {
-		in(t, p, side, func() error { return setMTU(p.Ends[side].Name, 3506) })
+	for _, c := range []struct{ mtu, chunk, native, generic int }{
+		{1500, 2048, 1792, 1792},
+		{3506, 4096, 3520, 3840},
+		{9000, 4096, 3520, 3840},
+		{65535, 2048, 1792, 1792},
+	} {
+		p := newPair(t, pair.Config{MTU: c.mtu})
+		for generic, want := range map[bool]int{false: c.native, true: c.generic} {
+			s := mustLoad(t, p, loader.Options{Generic: generic})
+			if got := s.Longest(c.chunk); got != want {
+				t.Errorf("MTU %d, chunks of %d, generic %v: %d octets, want %d", c.mtu, c.chunk, generic, got, want)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
-	mustLoad(t, p, loader.Options{})
 }
 
 func TestGenericBehindReceiveOffload(t *testing.T) {

@@ -195,7 +195,7 @@ func (n *Net) noDriver(name string, l Link, err error) Probe {
 	case errors.Is(why, ErrChannels):
 		return bad(name, fmt.Sprintf("ethtool -L %s rx N, with N the peer's number of tx queues", l.Port), "%v", why)
 	case errors.Is(why, ErrMTU):
-		return bad(name, fmt.Sprintf("ip link set %s mtu %d, at both ends", l.Port, largestMTU(l, false)), "%v", why)
+		return bad(name, fmt.Sprintf("ip link set %s mtu %d, at both ends", l.Port, maxMTUNativeVeth), "%v", why)
 	case errors.Is(why, ErrPermission):
 		return bad(name, "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON", "%v", why).wants(loadCaps...)
 	}

@@ -9,19 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probeMTU: a packet must come in one piece, and fit into a chunk.
+// probeMTU: what is longer than a chunk holds is never for a connection, as that
+// announces shorter segments; but the driver must take a program all the same.
 func probeMTU(l Link, needs Needs) Probe {
 	const name = "MTU"
-	limit, chunk := largestMTU(l, needs.Generic), needs.Chunk-chunkOverhead
+	longest := onePiece(l, needs.Generic, needs.Chunk) - ethernetLen - tagLen
 	switch {
-	case l.PortMTU > limit:
-		return bad(name, fmt.Sprintf("ip link set %s mtu %d, at both ends", l.Port, min(limit, chunk)),
-			"%d, and packets of more than %d come in several pieces", l.PortMTU, limit)
-	case l.PortMTU > chunk:
-		return bad(name, fmt.Sprintf("use chunks of 4096 octets, or ip link set %s mtu %d, at both ends", l.Port, chunk),
-			"%d, and a chunk of %d octets holds packets of up to %d", l.PortMTU, needs.Chunk, chunk)
+	case l.PortMTU <= longest:
+		return ok(name, "%d", l.PortMTU)
+	case l.Driver == "veth" || needs.Generic:
+		return ok(name, "%d, and connections that are taken over use packets of up to %d", l.PortMTU, longest)
 	}
-	return ok(name, "%d of at most %d", l.PortMTU, min(limit, chunk))
+	return hint(name, fmt.Sprintf("if the driver takes no program: ip link set %s mtu %d, at both ends", l.Port, longest),
+		"%d, and connections that are taken over use packets of up to %d, which was tried on veth only", l.PortMTU, longest)
 }
 
 // probeVLANOffload: a card that takes tags off hides them from the program.

@@ -90,11 +90,6 @@ func TestProbeLinkFaults(t *testing.T) {
 		says   string // detail or fix
 	}{
 		"engines": {probe: "queues", needs: loader.Needs{Engines: 3}, says: "ethtool -L"},
-		"MTU":     {config: pair.Config{MTU: 9000}, probe: "MTU", says: "3506"},
-		"MTU in generic mode": {config: pair.Config{MTU: 9000}, probe: "MTU", says: "mtu 3822",
-			needs: loader.Needs{Generic: true}},
-		"MTU of a chunk": {config: pair.Config{MTU: 3000}, probe: "MTU", says: "mtu 1774",
-			needs: loader.Needs{Chunk: 2048}},
 		"receive offload in generic mode": {probe: "driver mode", says: "gro off", needs: loader.Needs{Generic: true},
 			spoil: func(t *testing.T, p *pair.Pair) error { return loader.SetGRO(p.Ends[pair.A].Name, true) }},
 		"down": {probe: "link", says: "set",
@@ -119,6 +114,31 @@ func TestProbeLinkFaults(t *testing.T) {
 				t.Errorf("%+v, want a fault that says %q", got, row.says)
 			}
 		})
+	}
+}
+
+// TestProbeMTU: an MTU that is larger than a chunk is no fault, but said.
+func TestProbeMTU(t *testing.T) {
+	need.XDP(t)
+	for name, c := range map[string]struct {
+		mtu   int
+		needs loader.Needs
+		says  string
+	}{
+		"fits":         {1500, loader.Needs{}, "1500"},
+		"jumbo":        {9000, loader.Needs{}, "9000, and connections that are taken over use packets of up to 3502"},
+		"generic mode": {9000, loader.Needs{Generic: true}, "packets of up to 3822"},
+		"small chunks": {3000, loader.Needs{Chunk: 2048}, "packets of up to 1774"},
+	} {
+		p := newPair(t, pair.Config{MTU: c.mtu})
+		probes := probeLink(t, p, p.Ends[pair.A].Name, c.needs)
+		wellFormed(t, probes)
+		if got := named(t, probes, "MTU"); !got.OK || !strings.HasSuffix(got.Detail, c.says) {
+			t.Errorf("%s: %+v, want one that is met and says %q", name, got, c.says)
+		}
+		if got := named(t, probes, "driver mode"); !got.OK {
+			t.Errorf("%s: %+v", name, got)
+		}
 	}
 }
 

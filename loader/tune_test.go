@@ -215,12 +215,13 @@ func TestTuneWithoutPin(t *testing.T) {
 
 // TestTuneOfFailedLoad: a load that fails leaves everything as it was.
 func TestTuneOfFailedLoad(t *testing.T) {
-	p := newPair(t, pair.Config{MTU: 9000})
+	p := newPair(t, pair.Config{})
 	need.XDP(t)
 	unloadAfter(t)
 	setGRO(t, p, true)
+	foreign(t, p)
 	_, err := load(p, loader.Options{Pin: instance, Generic: true, Tune: true})
-	oneLine(t, err, loader.ErrMTU)
+	oneLine(t, err, loader.ErrForeignProgram)
 	if got := gro(t, p); got != "on" {
 		t.Errorf("gro is %s", got)
 	}

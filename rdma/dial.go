@@ -128,17 +128,21 @@ func resolve(ctx context.Context, address string) (hosts []netip.Addr, service u
 // it is; what no port leads to is not tried.
 func (a *Adapter) dialHost(ctx context.Context, host netip.Addr, service uint16) (*socket, error) {
 	host = host.Unmap()
-	if _, err := a.portTo(ctx, netip.Addr{}, host); err != nil {
+	p, err := a.portTo(ctx, netip.Addr{}, host)
+	if err != nil {
 		return nil, err
 	}
 	var c net.Conn
-	err := a.space.Do(func() error {
+	err = a.space.Do(func() error {
 		numbered, err := numbered(host)
 		if err != nil {
 			return err
 		}
 		var d net.Dialer
 		d.SetMultipathTCP(false) // what is not plain TCP cannot be taken over
+		if p != nil {
+			d.Control = p.nic.Control
+		}
 		c, err = d.DialContext(ctx, "tcp", netip.AddrPortFrom(numbered, service).String())
 		return err
 	})

@@ -102,6 +102,7 @@ func (a *Adapter) listen(ctx context.Context, address string, cfg ListenConfig) 
 	err = a.space.Do(func() error {
 		var lc net.ListenConfig
 		lc.SetMultipathTCP(false) // what is not plain TCP cannot be taken over
+		lc.Control = a.announce
 		tcp, err := lc.Listen(ctx, "tcp", literal)
 		if err == nil {
 			l.l = tcp.(*net.TCPListener)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"strings"
@@ -26,6 +27,19 @@ const kernelPath = "kernel port"
 type port struct {
 	name string
 	nic  *nic.NIC
+}
+
+// announce makes a socket that listens, on whatever port, announce an MSS that
+// the frames of all of them hold.
+func (a *Adapter) announce(network, _ string, c syscall.RawConn) error {
+	if len(a.ports) == 0 {
+		return nil // the kernel's
+	}
+	mss := math.MaxInt
+	for _, p := range a.ports {
+		mss = min(mss, p.nic.MSS(strings.HasSuffix(network, "6")))
+	}
+	return handoff.Announce(c, mss)
 }
 
 // path says how packets get between the wire and the QPs.

@@ -87,7 +87,7 @@ func (n *NIC) open() (err error) {
 	if n.link.VLAN != 0 {
 		n.cfg.VLAN = n.link.VLAN
 	}
-	for _, step := range []func() error{n.checkQueues, n.claim, n.attach, n.checkChunk, n.openQueues, n.clear, n.startEngines, n.watch} {
+	for _, step := range []func() error{n.checkQueues, n.claim, n.attach, n.openQueues, n.clear, n.startEngines, n.watch} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -167,16 +167,6 @@ func (n *NIC) clear() error {
 	left, err := n.steer.Clear()
 	n.log.Info("program adopted", "link", n.link.Port, "instance", n.steer.Instance(), "program", n.steer.ProgID(), "flows removed", left)
 	return err
-}
-
-// checkChunk makes sure that a packet fits into a chunk. What no chunk would
-// hold has been refused by attach.
-func (n *NIC) checkChunk() error {
-	if need, room := n.link.MTU+18, int(n.cfg.FrameSize)-256; need > room {
-		return fmt.Errorf("MTU %d needs %d octets, and a chunk of %d holds %d: use larger chunks or `ip link set %s mtu %d`",
-			n.link.MTU, need, n.cfg.FrameSize, room, n.link.Name, room-18)
-	}
-	return nil
 }
 
 // openQueues makes the arena and a socket for every queue, and puts the

@@ -1,29 +1,27 @@
 package nic_test
 
 import (
-	"errors"
-	"strings"
 	"testing"
 
-	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/loader/pair"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/test/need"
 )
 
-// TestOpenMTU: what no chunk holds is told apart from what only larger chunks
-// hold, and neither leaves the interface in use.
-func TestOpenMTU(t *testing.T) {
+// TestMSS: whatever the MTU, a frame of a connection fits into a chunk.
+func TestMSS(t *testing.T) {
 	need.Root(t)
 	need.XDP(t)
 	for name, c := range map[string]struct {
-		mtu  int
-		nic  nic.Config
-		is   error // nil: only the text counts
-		says string
+		mtu    int
+		nic    nic.Config
+		v4, v6 int
 	}{
-		"no chunk":      {9000, nic.Config{}, loader.ErrMTU, "3506"},
-		"larger chunks": {3000, nic.Config{FrameSize: 2048}, nil, "larger chunks"},
+		"jumbo":        {9000, nic.Config{}, 3466, 3446},
+		"small chunks": {9000, nic.Config{FrameSize: 2048}, 1738, 1718},
+		"ordinary":     {1500, nic.Config{}, 3466, 3446},
+		"generic":      {9000, nic.Config{Generic: true}, 3786, 3766},
+		"VLAN":         {9000, nic.Config{VLAN: 7}, 3462, 3442},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := pair.New(pair.Config{MTU: c.mtu})
@@ -32,20 +30,18 @@ func TestOpenMTU(t *testing.T) {
 			}
 			defer p.Close()
 			c.nic.Link = p.Ends[pair.A].Name
-			open := func() error {
-				return p.Do(pair.A, func() error {
-					n, err := nic.Open(c.nic)
-					if err == nil {
-						n.Close()
-					}
+			err = p.Do(pair.A, func() error {
+				n, err := nic.Open(c.nic)
+				if err != nil {
 					return err
-				})
-			}
-			for range 2 {
-				err := open()
-				if err == nil || !strings.Contains(err.Error(), c.says) || c.is != nil && !errors.Is(err, c.is) {
-					t.Errorf("%v, want an error that says %q", err, c.says)
 				}
+				if n.MSS(false) != c.v4 || n.MSS(true) != c.v6 {
+					t.Errorf("%d and, for IPv6, %d; want %d and %d", n.MSS(false), n.MSS(true), c.v4, c.v6)
+				}
+				return n.Close()
+			})
+			if err != nil {
+				t.Error(err)
 			}
 		})
 	}

@@ -61,6 +61,7 @@ func (n *NIC) Take(ctx context.Context, c syscall.Conn, ulp stream.ULP, o Option
 	}
 	defer sock.Close()
 	sock.Inject(o.Inject)
+	sock.Limit(n.MSS(!sock.Tuple().Remote.Addr().Is4()))
 	if n.isClosed() {
 		return nil, ErrClosed
 	}
@@ -243,7 +244,7 @@ func (t *takeover) headers(p *handoff.Placeholder) (wire.HeaderTemplate, error) 
 }
 
 func (t *takeover) entry(state bpf.State, owner uint16) bpf.Flow {
-	return bpf.Flow{ID: t.flow.id, Kind: t.opts.Kind, State: state, Owner: owner}
+	return bpf.Flow{ID: t.flow.id, Kind: t.opts.Kind, State: state, Owner: owner, Longest: uint32(t.nic.longest())}
 }
 
 // direction is what a way depends on.
