@@ -167,6 +167,14 @@ func (r *rig) tryConnect(w way) (our, peer *net.TCPConn, err error) {
 	}
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(false)
+	d := net.Dialer{Timeout: 10 * time.Second}
+	switch {
+	case r.nic == nil:
+	case w.accept:
+		lc.Control = r.nic.Control
+	default:
+		d.Control = r.nic.Control
+	}
 	var l net.Listener
 	err = r.pair.Do(listener, func() (err error) {
 		l, err = lc.Listen(context.Background(), "tcp", net.JoinHostPort(r.addr(listener, w.v6), "0"))
@@ -178,7 +186,6 @@ func (r *rig) tryConnect(w way) (our, peer *net.TCPConn, err error) {
 	defer l.Close()
 	var dialled, accepted net.Conn
 	err = r.pair.Do(dialer, func() (err error) {
-		d := net.Dialer{Timeout: 10 * time.Second}
 		dialled, err = d.Dial("tcp", l.Addr().String())
 		return err
 	})

@@ -1,0 +1,192 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/offload/handoff"
+	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/octets"
+	"github.com/stag-rdma/stag/rdma"
+)
+
+const jumbo = 9000 // octets: frames that a chunk does not hold
+
+// steered are the steering program's counts.
+func (r *rig) steered() (n [bpf.Reasons]uint64) {
+	r.Helper()
+	s, err := r.nic.Steering().Stats()
+	r.must(err)
+	return s
+}
+
+// TestJumbo moves octets both ways, over an MTU that is larger than a chunk, in
+// segments that fit.
+func TestJumbo(t *testing.T) {
+	for name, c := range map[string]struct {
+		nic     nic.Config
+		longest uint32 // octets of a segment with its IP header
+	}{
+		"native":       {nic.Config{}, 3506},
+		"generic":      {nic.Config{Generic: true}, 3826},
+		"small chunks": {nic.Config{FrameSize: 2048}, 1778},
+	} {
+		for _, w := range ways {
+			t.Run(name+"/"+w.String(), func(t *testing.T) {
+				r := newRig(t, setup{pair: pair.Config{MTU: jumbo}, nic: c.nic})
+				our, peer := r.connect(w)
+				x := r.transferOn(our, peer, 16<<20)
+				i := r.info(x.flow)
+				x.finish()
+				headers := uint32(20 + 20 + 12)
+				if w.v6 {
+					headers += 20
+				}
+				if i.EMSS != c.longest-headers || i.MTU != jumbo {
+					t.Errorf("segments of %d octets and a path of %d, want %d and %d", i.EMSS, i.MTU, c.longest-headers, jumbo)
+				}
+				if n := r.steered(); n[bpf.TooLong] != 0 || n[bpf.Steered] < 16<<20/uint64(c.longest) {
+					t.Errorf("%d packets steered, %d were too long", n[bpf.Steered], n[bpf.TooLong])
+				}
+			})
+		}
+	}
+}
+
+// TestJumboVLAN: the tag counts, too.
+func TestJumboVLAN(t *testing.T) {
+	s := onVLAN(t)
+	s.pair.MTU = jumbo
+	r := newRig(t, s)
+	if got, want := r.nic.MSS(false), 3520-14-4-40; got != want {
+		t.Errorf("an MSS of %d, want %d", got, want)
+	}
+	our, peer := r.connect(way{})
+	x := r.transferOn(our, peer, 4<<20)
+	x.finish()
+	if n := r.steered(); n[bpf.TooLong] != 0 {
+		t.Errorf("%d packets were too long", n[bpf.TooLong])
+	}
+}
+
+// TestJumboUnannounced: a connection whose peer was told of larger segments is
+// refused, with what to do, and lives on in the kernel.
+func TestJumboUnannounced(t *testing.T) {
+	r := newStage(t, setup{pair: pair.Config{MTU: jumbo}})
+	our, peer := r.connect(way{}) // there is no interface yet that could say more
+	r.open(nic.Config{})
+	_, err := r.nic.Take(r.ctx(), our, octets.NewEcho(), nic.DefaultOptions)
+	if !errors.Is(err, handoff.ErrSegments) || !strings.Contains(err.Error(), "told an MSS of 8960") || !strings.HasSuffix(err.Error(), "set TCP_MAXSEG to 3466 before connect or listen") {
+		t.Errorf("%v", err)
+	}
+	r.clean()
+	k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: 1 << 20, halfShut: true}).start()
+	o := (&talk{conn: our, out: seedOurs, in: seedTheirs, send: 1 << 20, halfShut: true}).start()
+	for _, c := range []chan error{k.read, k.wrote, o.read, o.wrote} {
+		r.check(<-c)
+	}
+}
+
+// TestJumboTooLong: a packet of a flow that fits no chunk is counted, goes nowhere
+// and does no harm.
+func TestJumboTooLong(t *testing.T) {
+	r := newRig(t, setup{pair: pair.Config{MTU: jumbo}})
+	our, peer := r.connect(way{})
+	x := running{rig: r, flow: r.take(our, octets.NewEcho())}
+	r.pingPong(peer)
+	info, before := r.info(x.flow), r.steered()
+	p := r.segmentOf(x.flow)
+	p.Flags, p.Seq, p.Ack = "PA", uint32(info.RcvNxt), uint32(info.SndNxt)
+	p.Payload = make([]byte, 5000)
+	cable := r.injectFrom(theirs)
+	for range 3 {
+		r.must(cable.send(p.Bytes()))
+	}
+	r.eventually("three packets that are too long", func() bool {
+		n := r.steered()
+		return n[bpf.TooLong] == before[bpf.TooLong]+3
+	})
+	if now := r.info(x.flow); now.RcvNxt != info.RcvNxt {
+		t.Errorf("the connection has moved by %d octets", now.RcvNxt-info.RcvNxt)
+	}
+	r.pingPong(peer)
+}
+
+// TestJumboOthers: what was not taken over passes the program in full length.
+func TestJumboOthers(t *testing.T) {
+	for _, w := range ways {
+		t.Run(w.String(), func(t *testing.T) {
+			r := newStage(t, setup{pair: pair.Config{MTU: jumbo}})
+			our, peer := r.connect(w)
+			r.open(nic.Config{})
+			const volume = 32 << 20
+			k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: volume, halfShut: true}).start()
+			o := (&talk{conn: our, out: seedOurs, in: seedTheirs, send: volume, halfShut: true}).start()
+			for _, c := range []chan error{k.read, k.wrote, o.read, o.wrote} {
+				r.check(<-c)
+			}
+			// Packets of 3,520 octets would be twice as many, acknowledgements apart.
+			if n := r.steered(); n[bpf.NoFlow] < volume/jumbo || n[bpf.Steered] != 0 {
+				t.Errorf("%d packets passed, %d were steered", n[bpf.NoFlow], n[bpf.Steered])
+			}
+		})
+	}
+}
+
+// TestJumboVerbs does every operation both ways over the large MTU: between two
+// engines, and between an engine and the kernel's TCP.
+func TestJumboVerbs(t *testing.T) {
+	for name, peer := range map[string]rdma.Config{"engine": {}, "kernel": {KernelPort: true}} {
+		for _, w := range ways {
+			t.Run(fmt.Sprintf("%s/%v", name, w), func(t *testing.T) {
+				r := newStage(t, setup{pair: pair.Config{MTU: jumbo}})
+				a, b := r.adapter(ours, rdma.Config{}), r.adapter(theirs, peer)
+				x, y := r.newVerbs(ours, a), r.newVerbs(theirs, b)
+				x.receives(verbsRecs)
+				y.receives(verbsRecs)
+				from, to, listens := x, y, b
+				if w.accept {
+					from, to, listens = y, x, a
+				}
+				r.meet(from, to, listens, w.v6, rdma.ConnParams{}, rdma.ConnParams{})
+				from.work(to)
+				x.verify(y)
+				y.verify(x)
+				from.part(to)
+			})
+		}
+	}
+}
+
+// TestJumboAnyAddress: a listener that serves every address of both families
+// announces what fits IPv6 as well.
+func TestJumboAnyAddress(t *testing.T) {
+	r := newStage(t, setup{pair: pair.Config{MTU: jumbo}})
+	a, b := r.adapter(ours, rdma.Config{}), r.adapter(theirs, rdma.Config{})
+	l, err := a.Listen(r.ctx(), ":0", rdma.ListenConfig{})
+	r.must(err)
+	defer l.Close()
+	_, service, err := net.SplitHostPort(l.Addr().String())
+	r.must(err)
+	for _, v6 := range []bool{false, true} {
+		x, y := r.newVerbs(ours, a), r.newVerbs(theirs, b)
+		x.receives(verbsRecs)
+		y.receives(verbsRecs)
+		dialled := make(chan error, 1)
+		go func() {
+			dialled <- y.qp.Dial(context.Background(), net.JoinHostPort(r.addr(ours, v6), service), rdma.ConnParams{})
+		}()
+		req, err := l.Accept(r.ctx())
+		r.must(err)
+		r.must(req.Accept(r.ctx(), x.qp, rdma.ConnParams{}))
+		r.must(<-dialled)
+		y.work(x)
+		y.part(x)
+	}
+}
