@@ -6,6 +6,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/loader/pair"
 )
@@ -25,6 +26,7 @@ func attachPass(p *pair.Pair) (*passer, error) {
 		Name:    "bench_pass",
 		Type:    ebpf.XDP,
 		License: "Dual BSD/GPL",
+		Flags:   unix.BPF_F_XDP_HAS_FRAGS, // what an MTU above a page asks for
 		Instructions: asm.Instructions{
 			asm.Mov.Imm(asm.R0, xdpPass),
 			asm.Return(),
