@@ -63,7 +63,7 @@ is measured: what --json printed once is printed and drawn again. That needs no 
 	f.IntVar(&o.Rounds, "rounds", 5, "measure every row `N` times")
 	f.DurationVar(&o.Time, "time", 600*time.Millisecond, "measure each stream for so `LONG` in each round")
 	f.DurationVar(&o.Warm, "warm", 250*time.Millisecond, "let each stream run for so `LONG` before that")
-	f.IntSliceVar(&o.MTUs, "mtu", []int{1500, 3506}, "measure with these MTUs: `OCTETS`, with commas between")
+	f.IntSliceVar(&o.MTUs, "mtu", []int{1500, 3506, 9000}, "measure with these MTUs: `OCTETS`, with commas between")
 	f.StringVar(&o.Only, "only", "", "measure rows with one of these `WORDS` in their name, with semicolons between")
 	f.BoolVar(&o.Full, "full", false, "measure every message size and number of connections, not a selection")
 	f.BoolVar(&o.json, "json", false, "print everything as JSON")

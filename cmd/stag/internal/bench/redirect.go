@@ -6,6 +6,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/loader/pair"
 )
@@ -41,6 +42,7 @@ func (r *redirector) attach(side pair.Side, ifindex int) (err error) {
 	}
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "bench_redirect", Type: ebpf.XDP, License: "Dual BSD/GPL",
+		Flags:        unix.BPF_F_XDP_HAS_FRAGS,
 		Instructions: redirect(r.socks[side]),
 	})
 	if err != nil {

@@ -141,6 +141,9 @@ func (s *stage) connect(ctx context.Context) (a, b *net.TCPConn, err error) {
 	err = s.pair.Do(pair.B, func() (err error) {
 		var lc net.ListenConfig
 		lc.SetMultipathTCP(false) // nothing can take that over
+		if n := s.nics[pair.B]; n != nil {
+			lc.Control = n.Control
+		}
 		l, err = lc.Listen(ctx, "tcp", net.JoinHostPort(s.pair.Ends[pair.B].V4.Addr().String(), "0"))
 		return err
 	})
@@ -151,6 +154,9 @@ func (s *stage) connect(ctx context.Context) (a, b *net.TCPConn, err error) {
 	var dialled net.Conn
 	err = s.pair.Do(pair.A, func() (err error) {
 		var d net.Dialer
+		if n := s.nics[pair.A]; n != nil {
+			d.Control = n.Control
+		}
 		dialled, err = d.DialContext(ctx, "tcp", l.Addr().String())
 		return err
 	})

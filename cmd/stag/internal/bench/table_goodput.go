@@ -72,9 +72,6 @@ packets in a step of the receiving engine and in a system call of the sending on
 	}
 	for _, mtu := range o.MTUs {
 		for _, s := range goodputCases {
-			if s.raw != notRaw && mtu > maxRawMTU {
-				continue
-			}
 			for _, threaded := range []bool{false, true} {
 				s.mtu, s.threaded = mtu, threaded
 				t.Rows = append(t.Rows, s.row(o))
