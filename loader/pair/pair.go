@@ -80,10 +80,10 @@ type End struct {
 // Pair is two namespaces and what is between them. It is safe for concurrent
 // use.
 type Pair struct {
-	Ends [2]End // by Side
+	Ends  [2]End // by Side
+	Ports [2]End // the router's, by the side that they lead to
 
-	id    [3]byte // of this pair in this process
-	ports [2]End  // the router's, by the side that they lead to
+	id [3]byte // of this pair in this process
 
 	mu     sync.Mutex
 	spaces [2]*os.File // nil once closed
@@ -157,6 +157,18 @@ func (p *Pair) buildDirect(c Config) error {
 // not. It returns f's error.
 func (p *Pair) Do(side Side, f func() error) error {
 	return within(func() (*os.File, error) { return p.space(side) }, f)
+}
+
+// DoRouter is Do for the router's namespace.
+func (p *Pair) DoRouter(f func() error) error {
+	return within(func() (*os.File, error) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.middle == nil {
+			return nil, ErrClosed
+		}
+		return dup(p.middle)
+	}, f)
 }
 
 // space is a descriptor of its own for side's namespace; the caller closes it.

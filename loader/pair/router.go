@@ -48,8 +48,8 @@ func (p *Pair) buildRouted(c Config) (err error) {
 	middle := func() (*os.File, error) { return dup(p.middle) }
 	for side := range p.Ends {
 		p.Ends[side] = p.newEnd('a'+byte(side), farAddresses[side])
-		p.ports[side] = p.newEnd('r'+byte(side), gateways[side])
-		if err := p.Do(Side(side), func() error { return cable(&p.Ends[side], &p.ports[side], middle, c) }); err != nil {
+		p.Ports[side] = p.newEnd('r'+byte(side), gateways[side])
+		if err := p.Do(Side(side), func() error { return cable(&p.Ends[side], &p.Ports[side], middle, c) }); err != nil {
 			return err
 		}
 	}
@@ -61,14 +61,14 @@ func (p *Pair) buildRouted(c Config) (err error) {
 			if err := configure(&p.Ends[side], c); err != nil {
 				return err
 			}
-			return leadThrough(p.ports[side])
+			return leadThrough(p.Ports[side])
 		})
 		if err != nil {
 			return fmt.Errorf("side %v: %w", Side(side), err)
 		}
 	}
 	return within(middle, func() error {
-		return errors.Join(awaitUsable(p.ports[A]), awaitUsable(p.ports[B]))
+		return errors.Join(awaitUsable(p.Ports[A]), awaitUsable(p.Ports[B]))
 	})
 }
 
@@ -79,12 +79,12 @@ func (p *Pair) route(c Config) error {
 			return err
 		}
 	}
-	for side := range p.ports {
-		if err := configure(&p.ports[side], c); err != nil {
+	for side := range p.Ports {
+		if err := configure(&p.Ports[side], c); err != nil {
 			return err
 		}
 	}
-	return c.Router.narrow(p.ports[B].Index, c.MTU)
+	return c.Router.narrow(p.Ports[B].Index, c.MTU)
 }
 
 // narrow puts the bottleneck before a link. Its bucket holds less than three
