@@ -1,0 +1,105 @@
+package faults
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// MostLate is how late a segment is at most, when nothing else has to be done.
+const MostLate = 4 * time.Millisecond
+
+// latecomers take the segments that the programs leave to the kernel, and send
+// each a while later where it would have gone. The kernel does nothing with
+// them: they are for another host.
+type latecomers struct {
+	doors   [2]*os.File // sockets on the interfaces between the hosts
+	reading sync.WaitGroup
+	sending sync.WaitGroup
+}
+
+func newLatecomers(a, b place, seed uint64) (l *latecomers, err error) {
+	l = &latecomers{}
+	for i, p := range []place{a, b} {
+		if l.doors[i], err = openDoor(p); err != nil {
+			return nil, errors.Join(err, l.close())
+		}
+	}
+	for i := range l.doors {
+		luck := rand.New(rand.NewPCG(seed, uint64(i)))
+		l.reading.Go(func() { l.pass(l.doors[i], l.doors[1-i], luck) })
+	}
+	return l, nil
+}
+
+// openDoor makes a socket that gets what arrives at an interface and is left to
+// the kernel, and sends without a queue.
+func openDoor(p place) (door *os.File, err error) {
+	err = p.do(func() error {
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		door = os.NewFile(uintptr(fd), "packets of "+p.Name)
+		for _, o := range [][3]int{
+			{unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1},
+			{unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1},
+			{unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 16 << 20},
+		} {
+			if err := unix.SetsockoptInt(fd, o[0], o[1], o[2]); err != nil {
+				return err
+			}
+		}
+		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: bigEndian(unix.ETH_P_ALL), Ifindex: p.Index})
+	})
+	if err != nil {
+		err = errors.Join(fmt.Errorf("a packet socket on %s: %w", p.Name, err), door.Close())
+	}
+	return door, err
+}
+
+func bigEndian(n uint16) uint16 { return n<<8 | n>>8 }
+
+// pass sends on what comes in, until close.
+func (l *latecomers) pass(in, out *os.File, luck *rand.Rand) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := in.Read(buf)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded): // close
+			return
+		case err != nil: // the interface is down: nothing comes
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		frame := append([]byte(nil), buf[:n]...)
+		l.sending.Add(1)
+		time.AfterFunc(time.Duration(luck.Int64N(int64(MostLate))), func() {
+			defer l.sending.Done()
+			out.Write(frame) // a full cable loses it, as it may
+		})
+	}
+}
+
+// close ends everything. What is under way is sent before.
+func (l *latecomers) close() error {
+	var errs []error
+	for _, d := range l.doors {
+		if d != nil {
+			errs = append(errs, d.SetReadDeadline(time.Unix(1, 0)))
+		}
+	}
+	l.reading.Wait()
+	l.sending.Wait()
+	for _, d := range l.doors {
+		if d != nil {
+			errs = append(errs, d.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
