@@ -1,0 +1,256 @@
+package faults
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/octets"
+	"github.com/stag-rdma/stag/offload/tcp"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// volume is what each direction of a connection carries.
+const volume = 64 << 20
+
+// weather is a bad cable: of a hundred segments, one is lost, one comes up to
+// MostLate behind its time, one twice, and of two hundred one is spoilt. The
+// first FIN is lost too.
+var weather = Plan{Drop: Percent(1), Spoil: Percent(0.5), Twice: Percent(1), Late: Percent(1), FINs: 1}
+
+// showers are the same at a fifth of the rates. Without SACK the kernel repairs
+// hardly more than one loss without a timeout.
+var showers = Plan{Drop: Percent(0.2), Spoil: Percent(0.1), Twice: Percent(0.2), Late: Percent(0.2), FINs: 1}
+
+// match is a connection between our TCP and the kernel's.
+type match struct {
+	*rig
+	send, expect uint64    // octets from our side, and from the other
+	first        pair.Side // who closes
+	begun        time.Time
+	flow         *nic.Flow
+	ulp          *octets.Transfer
+	peer         *plain
+}
+
+// start takes our end over, with both sides sending through what p makes of the
+// cable.
+func (m *match) start(our, peer *net.TCPConn, p Plan) {
+	m.Helper()
+	m.both(p)
+	m.peer = (&plain{conn: peer, send: m.expect, out: seedTheirs, in: seedOurs}).start()
+	m.ulp = octets.NewTransfer(octets.Plan{Send: m.send, Seed: seedOurs, Expect: m.expect, PeerSeed: seedTheirs, Hold: true})
+	var err error
+	m.flow, err = m.nic.Take(m.ctx(), our, m.ulp, nic.DefaultOptions)
+	m.must(err)
+	m.begun = time.Now()
+}
+
+// finish waits for every octet, and closes both directions.
+func (m *match) finish() {
+	m.Helper()
+	m.arrives()
+	m.Logf("%d and %d octets in %v", m.send, m.expect, time.Since(m.begun))
+	m.close()
+}
+
+// arrives waits until every octet is where it shall be.
+func (m *match) arrives() {
+	m.Helper()
+	for end := time.Now().Add(patience); m.peer.received.Load() < m.send || m.ulp.Received() < m.expect; {
+		select {
+		case err := <-m.peer.read:
+			m.Fatalf("the peer read %d octets: %v", m.peer.received.Load(), err)
+		case <-m.ulp.Done():
+			m.Fatalf("our side got %d octets: %v", m.ulp.Received(), m.ulp.Err())
+		case <-time.After(time.Millisecond):
+		}
+		if time.Now().After(end) {
+			info, err := m.flow.Info(m.ctx())
+			m.Fatalf("not within %v: the peer has %d octets, we have %d; %+v %v", patience, m.peer.received.Load(), m.ulp.Received(), info, err)
+		}
+	}
+	m.must(<-m.peer.wrote)
+}
+
+// close ends both directions, in the order of the match, and demands that both
+// ends are content.
+func (m *match) close() {
+	m.Helper()
+	if m.first == ours {
+		m.ulp.Release()
+		m.flow.Ring()
+		m.must(<-m.peer.read)
+	} else {
+		m.must(m.peer.conn.CloseWrite())
+		m.eventually("our side knows that the peer has closed", func() bool {
+			info, err := m.flow.Info(m.ctx())
+			m.must(err)
+			return info.Phase == tcp.CloseWait
+		})
+		m.ulp.Release()
+		m.flow.Ring()
+		m.must(<-m.peer.read)
+	}
+	m.must(m.peer.conn.Close())
+	m.wait(m.ulp.Done(), "the end of our side")
+	m.must(m.ulp.Err())
+	if n := m.peer.received.Load(); n != m.send {
+		m.Errorf("the peer got %d octets of %d", n, m.send)
+	}
+	if m.first == theirs { // or it stays in TIME-WAIT
+		m.eventually("no flow is left", func() bool { return len(m.nic.Flows()) == 0 })
+	}
+}
+
+// enough is how often something must have happened to a direction that carries
+// data, for a test of it to mean something. Some fifty are the fewest expected.
+const enough = 15
+
+// report says what the cable did, and demands that it did what it should, and
+// that both ends had to work for it.
+func (m *match) report(p Plan) {
+	m.Helper()
+	m.Logf("from us: %v", m.tally(ours))
+	m.Logf("from the kernel: %v", m.tally(theirs))
+	m.Logf("%+v; not used: %v", m.flow.Final(), m.drops())
+	if m.send > 0 {
+		m.happened(ours, p)
+		m.worked(p, m.flow.Final().Retransmits, m.kernelCounter(theirs, "InCsumErrors"), m.kernelCounter(theirs, "TCPOFOQueue"))
+	}
+	if m.expect > 0 {
+		m.happened(theirs, p)
+		m.worked(p, m.kernelCounter(theirs, "RetransSegs"), m.drops()["wire "+wire.BadTCPChecksum.String()], m.flow.Final().OutOfOrder)
+	}
+}
+
+// happened demands that what a side sent met the faults of the plan.
+func (m *match) happened(side pair.Side, p Plan) {
+	m.Helper()
+	t := m.tally(side)
+	for _, fault := range []struct {
+		what    string
+		planned Rate
+		n       uint64
+	}{{"dropped", p.Drop, t.Dropped}, {"spoilt", p.Spoil, t.Spoilt}, {"doubled", p.Twice, t.Twice}, {"delayed", p.Late, t.Late}} {
+		if fault.planned != 0 && fault.n < enough {
+			m.Errorf("side %v: %d segments were %s, want %d or more", side, fault.n, fault.what, enough)
+		}
+	}
+	if t.FINs != uint64(p.FINs) {
+		m.Errorf("side %v: %d FINs were lost, want %d", side, t.FINs, p.FINs)
+	}
+}
+
+// worked demands that the sender and the receiver of a direction noticed.
+func (m *match) worked(p Plan, again, spoilt, early uint64) {
+	m.Helper()
+	if p.Drop+p.Spoil > 0 && again < enough {
+		m.Errorf("%d segments were sent again, want %d or more", again, enough)
+	}
+	if p.Spoil > 0 && spoilt < enough {
+		m.Errorf("%d spoilt segments arrived, want %d or more", spoilt, enough)
+	}
+	if p.Drop+p.Spoil+p.Late > 0 && early < enough {
+		m.Errorf("%d segments came out of order, want %d or more", early, enough)
+	}
+}
+
+// option is a set of TCP options that the two ends agree on.
+type option struct {
+	name   string
+	sysctl map[string]string // of the peer
+	plan   Plan
+}
+
+var options = []option{
+	{"SACK and timestamps", nil, weather},
+	{"no timestamps", map[string]string{"ipv4/tcp_timestamps": "0"}, weather},
+	{"no SACK", map[string]string{"ipv4/tcp_sack": "0"}, showers},
+	{"neither", map[string]string{"ipv4/tcp_sack": "0", "ipv4/tcp_timestamps": "0"}, showers},
+}
+
+// controls are the congestion controls that the kernel offers.
+func controls(t *testing.T) []string {
+	b, err := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(string(b))
+}
+
+// longVariable is the environment variable that asks for all cases.
+const longVariable = "STAG_LONG"
+
+// TestKernel moves 64 MiB through the weather, each way, with every congestion
+// control of the kernel's, with and without options, and lets either end close
+// first. Our side goes on with the kernel's algorithm, or with CUBIC if it has
+// not got it. Without STAG_LONG=1 it is a quarter of the cases: each algorithm
+// with each set of options, and a direction and an order that take turns.
+func TestKernel(t *testing.T) {
+	all := os.Getenv(longVariable) != ""
+	for i, cc := range controls(t) {
+		for j, o := range options {
+			for n := range 4 {
+				sends, first := pair.Side(n%2), pair.Side(n/2)
+				if !all && n != (i+j)%4 {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s/%s/%v sends, %v closes", cc, o.name, sends, first), func(t *testing.T) {
+					t.Parallel()
+					r := newRig(t, Config{Seed: uint64(100*i + 10*j + n)})
+					r.open()
+					for name, value := range o.sysctl {
+						r.setSysctl(theirs, name, value)
+					}
+					our, peer := r.connect(false)
+					r.congestion(our, cc)
+					r.congestion(peer, cc)
+					m := &match{rig: r, first: first}
+					if sends == ours {
+						m.send = volume
+					} else {
+						m.expect = volume
+					}
+					m.start(our, peer, o.plan)
+					m.finish()
+					m.report(o.plan)
+				})
+			}
+		}
+	}
+}
+
+// TestOneFault has each fault by itself, and more of it, in both directions of
+// one connection at once.
+func TestOneFault(t *testing.T) {
+	for i, c := range []struct {
+		name string
+		plan Plan
+	}{
+		{"dropped", Plan{Drop: Percent(3)}},
+		{"spoilt", Plan{Spoil: Percent(3)}},
+		{"doubled", Plan{Twice: Percent(30)}},
+		{"delayed", Plan{Late: Percent(10)}},
+	} {
+		for _, v6 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/v6 %v", c.name, v6), func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t, Config{Seed: uint64(i)})
+				r.open()
+				our, peer := r.connect(v6)
+				r.congestion(our, "cubic")
+				r.congestion(peer, "cubic")
+				m := &match{rig: r, send: volume / 8, expect: volume / 8, first: pair.Side(i % 2)}
+				m.start(our, peer, c.plan)
+				m.finish()
+				m.report(c.plan)
+			})
+		}
+	}
+}
