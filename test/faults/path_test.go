@@ -1,0 +1,94 @@
+package faults
+
+import (
+	"testing"
+
+	"github.com/stag-rdma/stag/offload/tcp"
+)
+
+// drizzle is for tests of something else: it keeps recoveries going.
+var drizzle = Plan{Drop: Percent(0.2)}
+
+// family is a kind of path, and what it is narrowed to.
+type family struct {
+	name string
+	v6   bool
+	mtu  int
+}
+
+var families = []family{{"v4", false, 1000}, {"v6", true, 1280}}
+
+// midway waits until a part of what we send has arrived.
+func (m *match) midway() {
+	m.Helper()
+	m.eventually("the transfer runs", func() bool { return m.peer.received.Load() > volume/32 })
+	if n := m.peer.received.Load(); n > volume/2 {
+		m.Fatalf("%d of %d octets have arrived already: the transfer is too short", n, volume)
+	}
+}
+
+// TestPathNarrows lets the last hop behind a router become narrower in the
+// middle of a transfer: the router's report makes our segments smaller, and the
+// kernel gets every octet. What was under way is lost, and lies in frames that
+// are too large now.
+func TestPathNarrows(t *testing.T) {
+	for _, f := range families {
+		t.Run(f.name, func(t *testing.T) {
+			r := newRig(t, Config{Routed: true})
+			r.open()
+			our, peer := r.connect(f.v6)
+			m := &match{rig: r, send: volume, first: ours}
+			m.start(our, peer, drizzle)
+			before := m.info()
+			m.midway()
+			r.must(r.Narrow(f.mtu))
+			m.arrives()
+			after := m.info()
+			m.close()
+			r.Logf("%v; %+v", r.tally(ours), m.flow.Final())
+			if before.MTU != 1500 || int(after.MTU) != f.mtu || m.flow.Final().TooBigs == 0 {
+				t.Errorf("MTU %d, then %d, want 1500, then %d; %d reports believed", before.MTU, after.MTU, f.mtu, m.flow.Final().TooBigs)
+			}
+			if n := r.tally(ours).Dropped; n < enough {
+				t.Errorf("only %d segments were dropped", n)
+			}
+		})
+	}
+}
+
+// TestPathSwallows is the same with a path that says nothing.
+func TestPathSwallows(t *testing.T) {
+	for _, f := range families {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel() // it waits for timeouts
+			const largest = 1300
+			r := newRig(t, Config{})
+			r.open()
+			our, peer := r.connect(f.v6)
+			m := &match{rig: r, send: volume, first: theirs}
+			m.start(our, peer, drizzle)
+			m.midway()
+			hole := drizzle
+			hole.Largest = largest
+			r.must(r.Set(ours, hole))
+			m.arrives()
+			after := m.info()
+			m.close()
+			r.Logf("%v; %+v", r.tally(ours), m.flow.Final())
+			if after.MTU > largest || m.flow.Final().BlackHoles == 0 || m.flow.Final().TooBigs != 0 {
+				t.Errorf("MTU %d behind a hole for more than %d; %+v", after.MTU, largest, m.flow.Final())
+			}
+			if n := r.tally(ours).Vanished; n < enough {
+				t.Errorf("only %d segments vanished", n)
+			}
+		})
+	}
+}
+
+// info is the connection now.
+func (m *match) info() tcp.Info {
+	m.Helper()
+	i, err := m.flow.Info(m.ctx())
+	m.must(err)
+	return i
+}
