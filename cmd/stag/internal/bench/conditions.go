@@ -20,7 +20,8 @@ type conditions struct {
 	Threads int       `json:"gomaxprocs"`
 	Go      string    `json:"go"`
 	Commit  string    `json:"commit"`
-	Load    [2]string `json:"load"` // the machine's load averages, before and after
+	Missing []string  `json:"not_installed,omitempty"` // tools that would have been run
+	Load    [2]string `json:"load"`                    // the machine's load averages, before and after
 }
 
 func readConditions() (c conditions, err error) {

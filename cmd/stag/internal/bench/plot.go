@@ -95,7 +95,7 @@ var drawnAs = map[string]func(*Table) []picture{
 
 // goodputNames are the rows that the goodput pictures show, in this order.
 var goodputNames = []string{
-	"raw AF_XDP", "raw + copy + CRC", kernelTCP, "iperf3", "write offloaded", "read offloaded", "send offloaded",
+	"raw AF_XDP", "raw + copy + CRC", kernelTCP, iperf3Name, ucxName, "write offloaded", "read offloaded", "send offloaded",
 }
 
 // goodputPictures show the most that each way of moving octets reaches, and

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 )
 
@@ -165,5 +166,8 @@ func (p *page) conditions(r *Report) {
 	p.printf("Medians of %d interleaved rounds of %v.\n", r.Rounds, r.Time)
 	p.printf("Linux %s, %s, %d cores shared by both ends, %s, commit %s.\n", c.Kernel, c.CPU, c.Cores, c.Go, c.Commit)
 	p.printf("Load average %s before, %s after.\n", c.Load[0], c.Load[1])
+	if len(c.Missing) != 0 {
+		p.printf("Not installed: %s.\n", strings.Join(c.Missing, ", "))
+	}
 	p.printf("veth pairs, native XDP, copy mode, CRC on unless a row says otherwise, GOMAXPROCS %d.\n", c.Threads)
 }

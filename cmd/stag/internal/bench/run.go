@@ -15,6 +15,7 @@ func Run(ctx context.Context, o Options, progress io.Writer) (*Report, error) {
 	if r.Conditions, err = readConditions(); err != nil {
 		return nil, err
 	}
+	r.Conditions.Missing = missingTools()
 	if r.Tables, err = o.tables(); err != nil {
 		return nil, err
 	}
@@ -37,6 +38,7 @@ func (o Options) tables() (list []*Table, err error) {
 		if !o.wantsTable(t.Name) {
 			continue
 		}
+		t.addTools(o)
 		rows := t.Rows
 		t.Rows = nil
 		for _, r := range rows {
