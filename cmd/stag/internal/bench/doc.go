@@ -1,6 +1,7 @@
 // Package bench measures stag beside what it competes with, in one interleaved
 // run: AF_XDP without a TCP, the kernel's TCP, stag over kernel sockets, and stag
-// offloaded. It makes its own namespaces and veth pairs and needs root.
+// offloaded. It makes its own namespaces and veth pairs and needs root; only the
+// table micro needs neither.
 //
 // A run has tables, a table has rows, a row is one case. Every row is measured
 // once in each round, every other round in the opposite order, so that whatever
