@@ -87,12 +87,12 @@ func (p *Pair) route(c Config) error {
 	return c.Router.narrow(p.Ports[B].Index, c.MTU)
 }
 
-// narrow puts the bottleneck before a link. Its bucket holds less than three
+// narrow puts the bottleneck before a link. Its bucket holds less than two
 // frames, so that what a sender leaves to its link to cut into segments is cut
 // here, and every segment waits or is dropped by itself.
 func (r *Router) narrow(link, mtu int) error {
 	const header = 14
-	burst := uint32(5 * (mtu + header) / 2)
+	burst := uint32(3 * (mtu + header) / 2)
 	octets := r.Rate / 8
 	err := netlink.QdiscAdd(&netlink.Tbf{
 		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link, Parent: netlink.HANDLE_ROOT},
