@@ -78,8 +78,9 @@ func (t *Table) conclude() {
 			return c == want
 		})
 		for _, c := range t.Columns {
-			if base != nil && c.Ratio && base.Median[c.Figure] != 0 {
-				r.Ratio[c.Figure] = r.Median[c.Figure] / base.Median[c.Figure]
+			m, found := r.Median[c.Figure]
+			if found && base != nil && c.Ratio && base.Median[c.Figure] != 0 {
+				r.Ratio[c.Figure] = m / base.Median[c.Figure]
 			}
 		}
 	}

@@ -53,3 +53,14 @@ func TestTakeoversAdd(t *testing.T) {
 		t.Errorf("60 in 8 s: %v a second, %v", got, sum.Held)
 	}
 }
+
+// A row that has not measured what a column shows has no ratio there.
+func TestRatios(t *testing.T) {
+	table := &Table{Base: "base", Columns: []Column{{Figure: "a", Ratio: true}, {Figure: "b", Ratio: true}}, Rows: []*Row{
+		{Case: Case{Name: "base"}, Samples: []Values{{"a": 2, "b": 4}}}, {Case: Case{Name: "other"}, Samples: []Values{{"a": 3}}},
+	}}
+	table.conclude()
+	if got := table.Rows[1].Ratio; len(got) != 1 || got["a"] != 1.5 {
+		t.Errorf("ratios %v", got)
+	}
+}
