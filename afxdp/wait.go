@@ -47,7 +47,7 @@ func (q *Queue) Wait(d time.Duration) error {
 		if err != nil || limit == 0 {
 			return err
 		}
-		early, err := q.sleep(limit)
+		early, err := q.sleep(limit, q.fd)
 		if err != nil || early || q.due() {
 			return err
 		}
@@ -85,7 +85,17 @@ func (q *Queue) Arm(d time.Duration) (limit time.Duration, err error) {
 // Sleep is part of port.Port. It touches nothing of the queue but its
 // descriptors, so the owner may be another goroutine meanwhile.
 func (q *Queue) Sleep(limit time.Duration) error {
-	_, err := q.sleep(limit)
+	_, err := q.sleep(limit, q.fd)
+	return err
+}
+
+// Nap is part of port.Port.
+func (q *Queue) Nap(limit time.Duration) error {
+	if q.bell.announce() {
+		q.bell.awake()
+		return nil
+	}
+	_, err := q.sleep(limit, -1)
 	return err
 }
 
@@ -106,13 +116,13 @@ func (q *Queue) due() bool {
 	return heard || q.rx.Ready() > 0 || q.short && q.comp.Ready() > 0
 }
 
-// sleep sleeps once, for at most limit. early: a signal or an odd event ended
-// it.
-func (q *Queue) sleep(limit time.Duration) (early bool, err error) {
+// sleep sleeps once, for at most limit, or until socket, which may be none (-1),
+// has arrivals. early: a signal or an odd event ended it.
+func (q *Queue) sleep(limit time.Duration, socket int) (early bool, err error) {
 	defer q.bell.asleep.Store(false)
 	n := &q.naps
 	n.fds = [2]unix.PollFd{
-		{Fd: int32(q.fd), Events: unix.POLLIN},
+		{Fd: int32(socket), Events: unix.POLLIN},
 		{Fd: int32(q.bell.fd), Events: unix.POLLIN},
 	}
 	n.ts = unix.NsecToTimespec(int64(limit))

@@ -107,6 +107,7 @@ func (e *Engine) endAll(cause error) {
 		e.remove(f.id, err)
 	}
 	e.giveBack()
+	e.over = true
 	ended := e.takeEnded()
 	e.reader.Leave()
 	e.token.Store(false)

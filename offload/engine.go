@@ -11,6 +11,7 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 	"github.com/stag-rdma/stag/offload/tap"
 	"github.com/stag-rdma/stag/offload/tcp"
+	"github.com/stag-rdma/stag/offload/visits"
 	"github.com/stag-rdma/stag/offload/wire"
 	"github.com/stag-rdma/stag/tpt"
 )
@@ -99,6 +100,7 @@ type Engine struct {
 	next    clock.Instant // what the last step reported
 	asleep  atomic.Bool   // Run sleeps, any goroutine may know ...
 	alarm   clock.Instant // ... until then
+	over    bool          // every flow has ended, for good
 	tapped  []*tap.Ring   // who sees this step's packets; empty: nobody
 	count   Counters
 	totals  tcp.Stats // of connections, as far as they are accounted for
@@ -109,6 +111,7 @@ type Engine struct {
 	taps  tap.List
 
 	token   atomic.Bool
+	visits  visits.Book
 	stopped chan struct{}
 }
 

@@ -12,19 +12,27 @@ import (
 
 // Progress runs commands and one step at time now, if nobody else is doing so,
 // and reports when the engine next needs to run. ok is false when another
-// goroutine holds the token: it does the work instead.
-//
-// This is the inline mode: whoever posts or polls calls it, and no message
-// waits for another goroutine to be scheduled. Run calls it too.
+// goroutine holds the token: it does the work instead. It is what Run does
+// again and again; who posts or polls calls Visit.
 func (e *Engine) Progress(now clock.Instant) (next clock.Instant, ok bool) {
+	return e.turn(now, true)
+}
+
+// turn is Progress and Visit. A keeper that has found work looks again at once.
+func (e *Engine) turn(now clock.Instant, keeper bool) (next clock.Instant, ok bool) {
 	if !e.token.CompareAndSwap(false, true) {
 		return clock.Never, false
 	}
+	if e.over {
+		e.token.Store(false)
+		return clock.Never, false
+	}
+	now = max(now, e.now) // another may have stepped since the caller looked at the clock
 	e.now = now
 	e.reader.Enter() // commands call upper layers too
 	e.cmds.runAll()
 	next = e.Step(now)
-	if e.worked {
+	if e.worked && keeper {
 		next = now // there may be more
 	}
 	e.next = next
@@ -86,7 +94,14 @@ func (e *Engine) loop(ctx context.Context) error {
 	busy, yielded := clock.Now(), false
 	for ctx.Err() == nil {
 		now := clock.Now()
-		if next, ok := e.Progress(now); ok && next == now {
+		next, ok := e.Progress(now)
+		if nap := e.visits.Nap(now); nap != 0 {
+			if err := e.doze(now, nap); err != nil {
+				return err
+			}
+			continue
+		}
+		if ok && next == now {
 			busy, yielded = now, false
 			continue
 		}
@@ -105,7 +120,10 @@ func (e *Engine) loop(ctx context.Context) error {
 		if limit == 0 {
 			continue
 		}
-		if err := e.port.Sleep(limit); err != nil {
+		if !e.bells.any() { // one may have rung silently while we had the token
+			err = e.port.Sleep(limit)
+		}
+		if err != nil {
 			return err
 		}
 		e.getUp()
@@ -154,9 +172,12 @@ func until(now, next clock.Instant) time.Duration {
 
 // Ring says that the flow's upper layer has something to transmit. It costs an
 // atomic operation when the bell is already ringing. The engine's own
-// goroutine is woken if it sleeps; with inline progress, call Progress after.
+// goroutine is woken if it sleeps.
 func (e *Engine) Ring(id FlowID) {
 	if e.bells.ring(int(id.Index())) {
 		e.port.Wake()
 	}
 }
+
+// RingSilently is Ring for who calls Visit after it: nobody is woken.
+func (e *Engine) RingSilently(id FlowID) { e.bells.ring(int(id.Index())) }

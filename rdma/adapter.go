@@ -37,6 +37,7 @@ type Adapter struct {
 	undo    undo
 	control *control.Server // nil with NoControl
 	number  int             // tells the process's adapters apart
+	inline  bool            // who posts and polls does the work
 	began   time.Time       // when it was opened
 	cookie  uint64          // of its network namespace
 

@@ -34,6 +34,14 @@ type Config struct {
 	// Attributes says how many it came to.
 	MaxRegions int
 
+	// Progress says who does the adapter's work. Auto is Inline, unless Spin is
+	// set and there are cores for every engine and for the program beside them.
+	Progress Progress
+	// Spin is how long whoever does the work goes on looking for more before it
+	// sleeps: an engine, or with ProgressInline a Wait. 0: an engine sleeps at
+	// once, a Wait looks for about as long as falling asleep and waking up take.
+	Spin time.Duration
+
 	// The following say how ports are used, and mean nothing to the kernel's.
 
 	// Generic attaches in generic (SKB) mode: slower, for drivers without
@@ -55,9 +63,6 @@ type Config struct {
 	// MaxFlows is how many connections a port can have. 0 means 4096, or fewer
 	// where the port was loaded with room for fewer.
 	MaxFlows int
-	// Spin is how long an engine goes on looking for work before it sleeps. It
-	// shortens latencies where there are cores to spare. 0: it sleeps at once.
-	Spin time.Duration
 	// Congestion is the congestion control of the connections that are taken
 	// over: "cubic" or "reno". "" goes on with the one that the kernel has chosen
 	// for each, and with CUBIC where that is neither.
@@ -98,6 +103,9 @@ func (c Config) fill() (Config, error) {
 	}
 	if c.Spin < 0 {
 		errs = append(errs, fmt.Errorf("a Spin of %v: choose 0 or more", c.Spin))
+	}
+	if c.Progress > ProgressInline {
+		errs = append(errs, fmt.Errorf("a Progress of %d: choose ProgressAuto, ProgressEngine or ProgressInline", c.Progress))
 	}
 	if c.Congestion != "" && tcp.Control(c.Congestion) == nil {
 		errs = append(errs, fmt.Errorf("a Congestion of %q: choose cubic or reno, or nothing for the kernel's choice", c.Congestion))

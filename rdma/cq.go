@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/rdmap"
 )
 
@@ -22,7 +23,8 @@ type CQ struct {
 	number uint32 // for tools
 	notify chan struct{}
 
-	polling sync.Mutex // held by who polls
+	polling sync.Mutex             // held by who polls
+	motors  atomic.Pointer[motors] // what may bring completions; nil unless progress is inline
 
 	mu      sync.Mutex // guards what follows; held briefly, by engines as well
 	wake    chan struct{}
@@ -60,24 +62,59 @@ func (c *CQ) Number() uint32 { return c.number }
 func (c *CQ) Depth() int { return c.c.Cap() }
 
 // Poll moves completions into dst, oldest first, and reports how many there
-// were. It costs a few memory accesses, and nothing else.
+// were. It costs a few memory accesses; with inline progress, when it finds
+// nothing, also what the connections of the CQ's QPs have to do just now.
 func (c *CQ) Poll(dst []Completion) int {
+	n := c.take(dst)
+	if n == 0 && c.motors.Load().visit() {
+		n = c.take(dst)
+	}
+	return n
+}
+
+func (c *CQ) take(dst []Completion) int {
 	c.polling.Lock()
 	n := c.c.Poll(dst)
 	c.polling.Unlock()
 	return n
 }
 
-// Wait sleeps until there is something to poll. Who waits together with others
-// may find that they have polled it. It returns the cause of ctx's end, or
-// ErrClosed; and ErrCQOverrun when nothing is left to poll and nothing can be
-// relied on any more.
-func (c *CQ) Wait(ctx context.Context) error { return c.wait(ctx, false) }
+// Wait sleeps until there is something to poll; with inline progress it does
+// the connections' work for a little while before (Config.Spin). Who waits
+// together with others may find that they have polled it. It returns the cause
+// of ctx's end, or ErrClosed; and ErrCQOverrun when nothing is left to poll and
+// nothing can be relied on any more.
+func (c *CQ) Wait(ctx context.Context) error {
+	if c.look(ctx) {
+		return nil
+	}
+	return c.wait(ctx, false)
+}
 
 // WaitSolicited sleeps until a solicited completion comes, or one that failed.
 // It returns at once when there is something to poll already, of whatever
 // kind: poll all that there is before waiting.
 func (c *CQ) WaitSolicited(ctx context.Context) error { return c.wait(ctx, true) }
+
+// look works for a while, and reports whether there is something to poll.
+func (c *CQ) look(ctx context.Context) bool {
+	if c.c.Ready() {
+		return true
+	}
+	m := c.motors.Load()
+	if m == nil {
+		return false
+	}
+	for end := clock.Now().Add(c.a.waitSpin()); m.visit(); {
+		if c.c.Ready() {
+			return true
+		}
+		if clock.Now() >= end || c.closing.Load() || ctx.Err() != nil {
+			break
+		}
+	}
+	return false
+}
 
 func (c *CQ) wait(ctx context.Context, solicitedOnly bool) error {
 	for {
@@ -91,7 +128,7 @@ func (c *CQ) wait(ctx context.Context, solicitedOnly bool) error {
 		case c.c.Overrun():
 			return fmt.Errorf("wait for a completion: %w", ErrCQOverrun)
 		}
-		c.c.Arm(solicitedOnly)
+		c.Arm(solicitedOnly)
 		if c.c.Ready() {
 			return nil
 		}
@@ -120,7 +157,10 @@ func (c *CQ) sleeper() <-chan struct{} {
 // Arm asks for one message on Notify when the next completion comes, or the
 // next that is solicited or has failed. What came before does not count: poll
 // once more after Arm, and before sleeping.
-func (c *CQ) Arm(solicitedOnly bool) { c.c.Arm(solicitedOnly) }
+func (c *CQ) Arm(solicitedOnly bool) {
+	c.c.Arm(solicitedOnly)
+	c.motors.Load().watch()
+}
 
 // Notify is the channel on which an armed CQ says that there is news, for a
 // select. A message may be left over from an earlier arming, or from Waits:

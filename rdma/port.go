@@ -13,6 +13,7 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/handoff"
 	"github.com/stag-rdma/stag/offload/kernelport"
 	"github.com/stag-rdma/stag/offload/nic"
@@ -53,12 +54,22 @@ func (p *port) path() string {
 // openPorts makes every port ready to take connections over.
 func (a *Adapter) openPorts() (err error) {
 	if a.cfg.KernelPort {
+		a.inline = a.cfg.chooseProgress(0) == ProgressInline
 		return nil
 	}
 	if a.net, err = loader.Open(); err != nil {
 		return err
 	}
 	a.undo.add(a.net.Close)
+	queues := 0
+	for _, name := range a.cfg.Ports {
+		link, err := a.net.LookupLink(name)
+		if err != nil {
+			return fmt.Errorf("open %s: %w", name, err)
+		}
+		queues += link.RxQueues
+	}
+	a.inline = a.cfg.chooseProgress(queues) == ProgressInline
 	for _, name := range a.cfg.Ports {
 		n, err := nic.Open(a.nicConfig(name))
 		if err != nil {
@@ -85,7 +96,7 @@ func (a *Adapter) nicConfig(name string) nic.Config {
 		},
 		Engine: offload.Config{
 			TCP:  tcp.Config{Congestion: tcp.Control(c.Congestion)},
-			Spin: c.Spin, Table: a.table, After: a.board.Deliver,
+			Spin: a.engineSpin(), Table: a.table, After: a.board.Deliver,
 		},
 	}
 }
@@ -134,14 +145,34 @@ type line struct {
 	flow   *nic.Flow
 	kernel *kernelport.Conn
 	port   *port // of flow
+	motor  motor // nil unless progress is inline
 }
 
+// ring is for everything but posts: it wakes who does the work, and who watches
+// what the peer says to it.
 func (l *line) ring() {
 	if l.kernel != nil {
 		l.kernel.Doorbell()
-		return
+	} else {
+		l.flow.Ring()
 	}
-	l.flow.Ring()
+	if l.motor != nil {
+		l.motor.Watch()
+	}
+}
+
+// post does what there is to do for what was posted, or wakes who does.
+func (l *line) post() {
+	switch {
+	case l.motor == nil:
+		l.ring()
+		return
+	case l.kernel != nil:
+		l.kernel.RingSilently()
+	default:
+		l.flow.RingSilently()
+	}
+	l.motor.Visit(clock.Now())
 }
 
 // socket is an established connection that is still the kernel's, with what
@@ -177,7 +208,11 @@ func (s *socket) takeOver(ctx context.Context, qp *QP, words []byte) (err error)
 	if err != nil {
 		return err
 	}
+	if s.a.inline {
+		l.motor = l.steps()
+	}
 	qp.line.Store(&l)
+	qp.attach(l.motor)
 	l.ring() // for what was posted meanwhile
 	return nil
 }

@@ -75,7 +75,10 @@ func (qp *QP) posted(send bool) {
 		qp.a.board.Deliver()
 		return
 	}
-	if send || qp.State() > RTS {
-		qp.ring()
+	if !send && qp.State() <= RTS {
+		return
+	}
+	if l := qp.line.Load(); l != nil {
+		l.post()
 	}
 }

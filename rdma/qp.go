@@ -163,6 +163,7 @@ func (qp *QP) enlist() error {
 }
 
 func (qp *QP) delist() {
+	qp.detach()
 	qp.a.tapped.depart(qp)
 	qp.a.retire(qp)
 	qp.cfg.SendCQ.leave(qp)
@@ -215,7 +216,8 @@ func (qp *QP) news() {
 	err := qp.Err()
 	asked := errors.Is(err, ErrClosed) || errors.Is(err, stream.ErrAborted)
 	if err != nil && !asked && !qp.fatal.Swap(true) {
-		qp.a.log.Warn("QP fatal", "qp", qp.Number(), "err", err)
+		// Who steps may hold locks that a handler of the program's wants.
+		qp.a.running.Go(func() { qp.a.log.Warn("QP fatal", "qp", qp.Number(), "err", err) })
 		qp.a.events.add(Event{Type: QPFatal, QP: qp, Err: err})
 	}
 	if qp.m.Dead() {

@@ -83,7 +83,7 @@ func TestStepAllocatesNothing(t *testing.T) {
 		for _, k := range []*Conn{ka, kb} {
 			k.step(clock.Now())
 			k.bell.Store(true) // wait returns at once
-			if err := k.wait(clock.Now()); err != nil {
+			if err := k.wait(clock.Now(), 0); err != nil {
 				t.Fatal(err)
 			}
 			if err := k.poll(clock.Now()); err != nil {
@@ -116,7 +116,7 @@ func TestBackPressureDoesNotSpin(t *testing.T) {
 	steps := 0
 	for now := clock.Now(); clock.Now().Sub(now) < 100e6; steps++ {
 		k.step(clock.Now())
-		if err := k.wait(clock.Now()); err != nil {
+		if err := k.wait(clock.Now(), 0); err != nil {
 			t.Fatal(err)
 		}
 		if steps == 3 {

@@ -12,12 +12,13 @@ import (
 
 	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/visits"
 	"github.com/stag-rdma/stag/tpt"
 )
 
 // Conn is one connection and its ULP.
 type Conn struct {
-	// Owned by the goroutine of Run, which alone calls the ULP.
+	// Owned by who steps, and holds stepping: the goroutine of Run or a visitor.
 	ulp      stream.ULP
 	fd       int
 	rx       ring
@@ -36,11 +37,16 @@ type Conn struct {
 	shut     bool          // our FIN has been handed to the kernel
 	aborted  bool          // Abort was called
 	ended    error         // what ended the connection, if not a close
-	pollFDs  [2]unix.PollFd
-	timeout  unix.Timespec
-	counter  [8]byte // of the eventfd
+	running  bool          // Run has begun, and has not finished
+	alarm    clock.Instant // until when Run sleeps at most
+	wanted   int16         // what it waits for on the socket
 	table    *tpt.Table
 	reader   *tpt.Reader // of table, while Run goes on
+
+	// Owned by the goroutine of Run.
+	pollFDs [2]unix.PollFd
+	timeout unix.Timespec
+	counter [8]byte // of the eventfd
 
 	// Set by any goroutine, read by Run's.
 	bell         atomic.Bool
@@ -53,11 +59,12 @@ type Conn struct {
 
 	// stepping is held during each step, and not while Run waits.
 	stepping sync.Mutex
+	visits   visits.Book
 
 	// mu guards the life of the descriptors against Doorbell and Close.
 	mu      sync.Mutex
-	eventFD int // -1 when closed
-	running bool
+	eventFD int  // -1 when closed
+	begun   bool // Run, or Close instead of it
 }
 
 // New prepares a connection over an established TCP socket. It duplicates the
@@ -123,6 +130,14 @@ func (c *Conn) segmentSize() (int, error) {
 // any time; it does not block or allocate.
 func (c *Conn) Doorbell() {
 	c.bell.Store(true)
+	c.rouse()
+}
+
+// RingSilently is Doorbell for who calls Visit after it: nobody is woken.
+func (c *Conn) RingSilently() { c.bell.Store(true) }
+
+// rouse wakes Run, if it sleeps.
+func (c *Conn) rouse() {
 	if !c.asleep.CompareAndSwap(true, false) {
 		return
 	}
@@ -143,8 +158,11 @@ var one = [8]byte{1}
 // same.
 func (c *Conn) Between(fn func()) {
 	c.stepping.Lock()
-	defer c.stepping.Unlock()
 	fn()
+	c.stepping.Unlock()
+	if c.bell.Load() { // a visitor may have rung silently, and left it to us
+		c.rouse()
+	}
 }
 
 // Done is closed when the connection has ended and Fault has returned.
@@ -156,8 +174,8 @@ func (c *Conn) Done() <-chan struct{} { return c.done }
 // not been called for is reset at once, and Fault is called by Close.
 func (c *Conn) Close(ctx context.Context) error {
 	c.mu.Lock()
-	fresh := !c.running
-	c.running = true
+	fresh := !c.begun
+	c.begun = true
 	c.mu.Unlock()
 	if fresh {
 		c.finish(fmt.Errorf("%w: %w", stream.ErrAborted, ErrClosed))
@@ -188,11 +206,12 @@ func (c *Conn) abortFor(cause error) {
 // finish ends the connection, with a reset unless err is nil, and says so.
 // Only the goroutine that set running calls it, once.
 func (c *Conn) finish(err error) {
+	c.stepping.Lock()
+	c.running = false
 	if err != nil {
 		c.reset()
 	}
 	c.release()
-	c.stepping.Lock()
 	c.reader.Enter()
 	c.ulp.Fault(clock.Now(), err)
 	c.reader.Leave()

@@ -18,16 +18,19 @@ import (
 // ErrRunning. While it waits it occupies a thread in poll.
 func (c *Conn) Run(ctx context.Context) error {
 	c.mu.Lock()
-	if c.running {
+	if c.begun {
 		c.mu.Unlock()
 		return ErrRunning
 	}
-	c.running = true
+	c.begun = true
 	c.mu.Unlock()
 
 	stop := context.AfterFunc(ctx, func() { c.abortFor(context.Cause(ctx)) })
 	defer stop()
+	c.stepping.Lock()
 	c.reader = c.table.Join()
+	c.running = true
+	c.stepping.Unlock()
 	defer c.reader.Close()
 	err := c.loop()
 	c.finish(err)
@@ -39,21 +42,29 @@ func (c *Conn) loop() error {
 	for {
 		now := clock.Now()
 		c.stepping.Lock()
-		c.reader.Enter()
-		moved := c.step(now)
-		c.reader.Leave()
+		moved := c.pace(now)
+		over, err := c.over(now)
 		c.stepping.Unlock()
 		c.tell()
-		if over, err := c.over(now); over {
+		if over {
 			return err
 		}
-		if moved {
+		nap := c.visits.Nap(now)
+		if moved && nap == 0 {
 			continue
 		}
-		if err := c.wait(now); err != nil {
+		if err := c.wait(now, nap); err != nil {
 			return err
 		}
 	}
+}
+
+// pace is a step that invalidations wait for.
+func (c *Conn) pace(now clock.Instant) (moved bool) {
+	c.reader.Enter()
+	moved = c.step(now)
+	c.reader.Leave()
+	return moved
 }
 
 // step moves every octet that one call each can move, and lets the ULP work.

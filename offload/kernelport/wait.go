@@ -15,26 +15,42 @@ import (
 const recheck = 2 * time.Millisecond
 
 // wait sleeps until the socket can move octets, the doorbell rings or the ULP
-// wants to run.
-func (c *Conn) wait(now clock.Instant) error {
-	timeout := c.ulp.Deadline()
-	c.pollFDs[0] = unix.PollFd{Fd: int32(c.fd), Events: c.events()}
-	c.pollFDs[1] = unix.PollFd{Fd: int32(c.eventFD), Events: unix.POLLIN}
-	if c.hung && (c.eof || len(c.rx.space()) == 0) {
-		// poll would return at once, again and again.
-		c.pollFDs[0].Fd = -1
-		timeout = clock.Sooner(timeout, now.Add(recheck))
-	}
-	c.asleep.Store(true)
+// wants to run. With a nap it sleeps for that long at most, and the socket is
+// left to visitors.
+func (c *Conn) wait(now clock.Instant, nap time.Duration) error {
+	c.prepare(now, nap)
+	ready := nap == 0 || c.visits.LieDown()
 	var err error
-	if !c.bell.Load() {
-		err = c.poll(timeout)
+	if ready && !c.bell.Load() {
+		err = c.poll(c.alarm)
 	}
 	c.asleep.Store(false)
+	c.visits.GetUp()
 	if err != nil {
 		return err
 	}
+	c.stepping.Lock()
+	defer c.stepping.Unlock()
 	return c.wake()
+}
+
+// prepare decides what to wait for, and until when.
+func (c *Conn) prepare(now clock.Instant, nap time.Duration) {
+	c.stepping.Lock()
+	defer c.stepping.Unlock()
+	c.asleep.Store(true) // before another step can make the deadline earlier
+	c.alarm, c.wanted = c.ulp.Deadline(), c.events()
+	c.pollFDs[0] = unix.PollFd{Fd: int32(c.fd), Events: c.wanted}
+	c.pollFDs[1] = unix.PollFd{Fd: int32(c.eventFD), Events: unix.POLLIN}
+	switch {
+	case nap != 0:
+		c.pollFDs[0].Fd = -1
+		c.alarm = clock.Sooner(c.alarm, now.Add(nap))
+	case c.hung && (c.eof || len(c.rx.space()) == 0):
+		// poll would return at once, again and again.
+		c.pollFDs[0].Fd = -1
+		c.alarm = clock.Sooner(c.alarm, now.Add(recheck))
+	}
 }
 
 // events is what the socket should tell.

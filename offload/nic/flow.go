@@ -60,6 +60,9 @@ func (f *Flow) Placeholder() *handoff.Placeholder { return f.hold }
 // Ring tells the flow's upper layer that it may have something to transmit.
 func (f *Flow) Ring() { f.engine.Ring(f.id) }
 
+// RingSilently is Ring for who visits the engine after it: nobody is woken.
+func (f *Flow) RingSilently() { f.engine.RingSilently(f.id) }
+
 // Done is closed when the connection has ended and its upper layer knows.
 func (f *Flow) Done() <-chan struct{} { return f.done }
 

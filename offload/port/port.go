@@ -32,7 +32,7 @@ const RecordLen = 32
 const Headroom = 128
 
 // Port is one queue of frames in and out. All methods belong to the queue's
-// own goroutine (the holder of its ownership token), except Sleep and Wake.
+// own goroutine (the holder of its ownership token), except Sleep, Nap and Wake.
 //
 // A frame has exactly one owner at a time. Receive lends a frame to the
 // caller, Recycle gives it back. Take lends a transmit frame to the caller;
@@ -91,12 +91,16 @@ type Port interface {
 	Arm(d time.Duration) (limit time.Duration, err error)
 
 	// Sleep sleeps until frames have arrived, Wake was called, or limit, as
-	// Arm reported it, has passed. It also returns early on signals. It is the
-	// one method, beside Wake, that needs no token: whoever sleeps may give
-	// the token away, and another goroutine may do the queue's work meanwhile.
+	// Arm reported it, has passed. It also returns early on signals. Like Nap and
+	// Wake it needs no token: whoever sleeps may give the token away, and
+	// another goroutine may do the queue's work meanwhile.
 	Sleep(limit time.Duration) error
 
-	// Wake ends a Sleep in progress or, if none is, the next one. Any
+	// Nap is Sleep for who leaves arrivals to others: they do not end it. It
+	// needs no Arm.
+	Nap(limit time.Duration) error
+
+	// Wake ends a Sleep or Nap in progress or, if none is, the next one. Any
 	// goroutine may call it.
 	Wake()
 

@@ -19,6 +19,7 @@ var order = []string{
 	"loader",
 	"loader/pair",
 	"offload/clock",
+	"offload/visits",
 	"offload/signal",
 	"offload/seq",
 	"offload/wire",

@@ -214,6 +214,9 @@ func (e *end) Sleep(limit time.Duration) error {
 	return ErrVirtualTime
 }
 
+// Nap implements port.Port as far as that needs no sleep.
+func (e *end) Nap(limit time.Duration) error { return e.Sleep(limit) }
+
 // Wake implements port.Port.
 func (e *end) Wake() { e.woken.Store(true) }
 
