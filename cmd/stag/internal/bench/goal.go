@@ -18,7 +18,7 @@ func (g Goal) met() bool {
 
 // goals are those that the tables of r have the rows for.
 func goals(r *Report) (list []Goal) {
-	for _, f := range []func(*Report) []Goal{goodputGoals, iperf3Goals, burstGoals, memoryGoals, idleGoals, fairnessGoals} {
+	for _, f := range []func(*Report) []Goal{goodputGoals, iperf3Goals, latencyGoals, rateGoals, burstGoals, memoryGoals, idleGoals, fairnessGoals} {
 		list = append(list, f(r)...)
 	}
 	return list

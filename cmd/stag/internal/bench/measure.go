@@ -91,7 +91,12 @@ func measure(ctx context.Context, st *stage, t traffic, warm, d time.Duration) (
 }
 
 // runTransfer measures one setting once.
-func runTransfer(ctx context.Context, s setting, warm, d time.Duration) (found sample, err error) {
+func runTransfer(ctx context.Context, s setting, warm, d time.Duration) (sample, error) {
+	return runStream(ctx, s, warm, d, start)
+}
+
+// runStream measures what start starts on a stage of its own.
+func runStream(ctx context.Context, s setting, warm, d time.Duration, start func(context.Context, *stage) (traffic, error)) (found sample, err error) {
 	st, err := newStage(s)
 	if err != nil {
 		return found, err

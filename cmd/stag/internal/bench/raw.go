@@ -49,7 +49,12 @@ const (
 )
 
 // rawMTU is the length of a raw frame without its Ethernet header.
-func (s setting) rawMTU() int { return min(s.mtu, maxRawMTU) }
+func (s setting) rawMTU() int {
+	if s.octets != 0 {
+		return s.octets + rawRoom
+	}
+	return min(s.mtu, maxRawMTU)
+}
 
 // rawEnd is one side of a raw stream. It belongs to the side's goroutine.
 type rawEnd interface {

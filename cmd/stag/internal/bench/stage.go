@@ -31,6 +31,8 @@ type setting struct {
 	mtu      int      // octets
 	threaded bool     // NAPI in threads
 	spin     time.Duration
+	progress rdma.Progress
+	octets   int          // raw: of payload in a frame; 0: as many as fit
 	flows    int          // connections that a side can have; 0: the default
 	router   *pair.Router // between the sides; nil: one cable
 }
@@ -96,9 +98,9 @@ func (s *stage) open(side pair.Side) error {
 // kernel's TCP.
 func (s *stage) openAdapters() error {
 	for side := range s.adapters {
-		c := rdma.Config{Ports: []string{s.pair.Ends[side].Name}, Spin: s.spin, MaxFlows: s.flows}
+		c := rdma.Config{Ports: []string{s.pair.Ends[side].Name}, Spin: s.spin, Progress: s.progress, MaxFlows: s.flows}
 		if s.stacks[side] == kernel {
-			c = rdma.Config{KernelPort: true}
+			c = rdma.Config{KernelPort: true, Progress: s.progress}
 		}
 		err := s.pair.Do(pair.Side(side), func() (err error) {
 			s.adapters[side], err = rdma.Open(c)

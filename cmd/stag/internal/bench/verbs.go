@@ -76,16 +76,20 @@ func startVerbs(ctx context.Context, st *stage) (v *verbs, err error) {
 			return nil, err
 		}
 	}
-	roles := newRoles(st.verb, v.parties, &v.received)
+	return v, v.run(ctx, newRoles(st.verb, v.parties, &v.received))
+}
+
+// run connects, and lets the roles be played.
+func (v *verbs) run(ctx context.Context, roles [2]role) error {
 	for _, r := range roles {
 		if r != nil {
 			if err := r.prepare(); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
-	if err := v.connect(ctx); err != nil {
-		return nil, err
+	if err := v.join(ctx, v.parties[from].qp, v.parties[to].qp); err != nil {
+		return err
 	}
 	for side, r := range roles {
 		if r != nil {
@@ -94,26 +98,26 @@ func startVerbs(ctx context.Context, st *stage) (v *verbs, err error) {
 			go func() { done <- v.parties[side].play(ctx, r) }()
 		}
 	}
-	return v, nil
+	return nil
 }
 
-// connect makes the connection: side A dials.
-func (v *verbs) connect(ctx context.Context) error {
-	l, err := v.adapters[to].Listen(ctx, net.JoinHostPort(v.pair.Ends[to].V4.Addr().String(), "0"), rdma.ListenConfig{})
+// join connects two QPs: side A's dials.
+func (s *stage) join(ctx context.Context, a, b *rdma.QP) error {
+	l, err := s.adapters[to].Listen(ctx, net.JoinHostPort(s.pair.Ends[to].V4.Addr().String(), "0"), rdma.ListenConfig{})
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	params := rdma.ConnParams{NoCRC: v.noCRC, IRD: depth, ORD: depth}
+	params := rdma.ConnParams{NoCRC: s.noCRC, IRD: depth, ORD: depth}
 	accepted := make(chan error, 1)
 	go func() {
 		r, err := l.Accept(ctx)
 		if err == nil {
-			err = r.Accept(ctx, v.parties[to].qp, params)
+			err = r.Accept(ctx, b, params)
 		}
 		accepted <- err
 	}()
-	if err := v.parties[from].qp.Dial(ctx, l.Addr().String(), params); err != nil {
+	if err := a.Dial(ctx, l.Addr().String(), params); err != nil {
 		l.Close()
 		return errors.Join(err, <-accepted)
 	}
