@@ -31,6 +31,10 @@ func (e *Engine) Visit(now clock.Instant) {
 	e.port.Wake()
 }
 
+// Awake reports whether the keeper is at work. A bell that rang before, silently,
+// it will find: then nobody need visit for it.
+func (e *Engine) Awake() bool { return !e.asleep.Load() }
+
 // Watch makes the keeper wait for arrivals, if it leaves them to visitors. A
 // visitor that goes to sleep calls it before, and then looks once more whether
 // there is something for it.

@@ -105,11 +105,12 @@ func (c *CQ) look(ctx context.Context) bool {
 	if m == nil {
 		return false
 	}
-	for end := clock.Now().Add(c.a.waitSpin()); m.visit(); {
+	for end := clock.Now().Add(c.a.waitSpin()); !m.awake() && clock.Now() < end; {
+		m.visit()
 		if c.c.Ready() {
 			return true
 		}
-		if clock.Now() >= end || c.closing.Load() || ctx.Err() != nil {
+		if c.closing.Load() || ctx.Err() != nil {
 			break
 		}
 	}

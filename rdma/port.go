@@ -172,7 +172,9 @@ func (l *line) post() {
 	default:
 		l.flow.RingSilently()
 	}
-	l.motor.Visit(clock.Now())
+	if !l.motor.Awake() {
+		l.motor.Visit(clock.Now())
+	}
 }
 
 // socket is an established connection that is still the kernel's, with what

@@ -64,6 +64,8 @@ func (a *Adapter) waitSpin() time.Duration {
 type motor interface {
 	// Visit does what there is to do now.
 	Visit(now clock.Instant)
+	// Awake reports whether its own goroutine is doing so.
+	Awake() bool
 	// Watch says that the caller goes to sleep.
 	Watch()
 }
@@ -85,6 +87,17 @@ func (m *motors) visit() bool {
 	now := clock.Now()
 	for _, s := range *m {
 		s.Visit(now)
+	}
+	return true
+}
+
+// awake reports whether all of them work by themselves: to join in would cost
+// more than it brings.
+func (m *motors) awake() bool {
+	for _, s := range *m {
+		if !s.Awake() {
+			return false
+		}
 	}
 	return true
 }

@@ -43,6 +43,10 @@ func (c *Conn) Visit(now clock.Instant) {
 	c.rouse()
 }
 
+// Awake reports whether Run is at work. A bell that rang before, silently, it
+// will find: then nobody need visit for it.
+func (c *Conn) Awake() bool { return !c.asleep.Load() }
+
 // Watch makes Run wait for arrivals, if it leaves them to visitors. A visitor
 // that goes to sleep calls it before, and then looks once more whether there is
 // something for it.

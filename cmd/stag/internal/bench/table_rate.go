@@ -49,7 +49,7 @@ func (s setting) rateRow(o Options) *Row {
 		if err != nil {
 			return nil, err
 		}
-		v := found.values()
+		v := found.values(s)
 		messages := float64(found.Octets) / small
 		sent, got := found.Sides[from], found.Sides[to]
 		all := Values{Rate: found.Gbps * 1e3 / 8 / small, Busy: found.Busy, Resent: v[Resent], PerCall: per(sent.TxPackets, sent.Kicks)}

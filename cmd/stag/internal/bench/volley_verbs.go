@@ -143,13 +143,13 @@ func (r *racket) carry() {
 
 func (w *writer) hit(n uint64) error {
 	w.out.Bytes()[w.size-1] = byte(n)
-	w.wr[0].Flags = signal(n)
+	w.wr[0].Flags = flags(n)
 	_, err := w.qp.PostSend(w.wr[:]...)
 	return err
 }
 
-// signal asks for a completion now and then: it frees the places of all before.
-func signal(n uint64) rdma.SendFlags {
+// flags ask for a completion now and then: it frees the places of all before.
+func flags(n uint64) rdma.SendFlags {
 	if n%(volleyDepth/4) == 0 {
 		return rdma.Signaled
 	}
@@ -190,7 +190,7 @@ func newSender(r *racket) (*sender, error) {
 }
 
 func (s *sender) hit(n uint64) error {
-	s.wr[0].Flags = signal(n)
+	s.wr[0].Flags = flags(n)
 	_, err := s.qp.PostSend(s.wr[:]...)
 	return err
 }

@@ -222,7 +222,8 @@ const (
 )
 
 // look waits until the last octet of the peer's message is want. The memory is
-// not the Go heap's, and changes as the peer pleases: no completion tells.
+// not the Go heap's, and changes as the peer pleases: no completion tells. To
+// poll the CQ in between lets the connection work.
 func (x *strand) look(ctx context.Context, want byte) error {
 	octet := x.in.Bytes()[x.size-1 : x.size]
 	x.heard = time.Now()
@@ -232,6 +233,9 @@ func (x *strand) look(ctx context.Context, want byte) error {
 				return err
 			}
 		}
+		if err := x.peek(ctx); err != nil {
+			return err
+		}
 		if time.Since(x.heard) < looking {
 			runtime.Gosched()
 		} else {
@@ -240,4 +244,13 @@ func (x *strand) look(ctx context.Context, want byte) error {
 	}
 	x.received++
 	return nil
+}
+
+// peek takes a completion, if there is one.
+func (x *strand) peek(ctx context.Context) error {
+	var got [1]rdma.Completion
+	if x.cq.Poll(got[:]) == 0 {
+		return nil
+	}
+	return x.handle(ctx, &got[0])
 }

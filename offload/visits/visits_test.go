@@ -1,0 +1,105 @@
+package visits
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/offload/clock"
+)
+
+const ms = time.Millisecond
+
+// keeper counts at moments of its own.
+type keeper struct {
+	*testing.T
+	Book
+	now clock.Instant
+}
+
+// after lets d pass, with n visits, and demands a nap of want.
+func (k *keeper) after(d time.Duration, n int, want time.Duration) {
+	k.Helper()
+	k.now = k.now.Add(d)
+	for range n {
+		k.Enter()
+	}
+	if got := k.Nap(k.now); got != want {
+		k.Errorf("at %v, after %v with %d visits, a nap of %v; want %v", time.Duration(k.now), d, n, got, want)
+	}
+}
+
+func newKeeper(t *testing.T) *keeper {
+	k := &keeper{T: t, now: clock.Instant(time.Hour)}
+	k.after(0, 0, 0)
+	return k
+}
+
+func TestNapsGrowWhileVisitorsCome(t *testing.T) {
+	k := newKeeper(t)
+	k.after(ms, 100, ms)
+	k.after(ms, 100, 2*ms)
+	k.after(2*ms, 200, 4*ms)
+	k.after(4*ms, 400, 8*ms)
+	k.after(8*ms, 800, 8*ms)
+	k.after(8*ms, 0, 0)
+	k.after(8*ms, 800, ms) // from the beginning
+}
+
+func TestSeldomVisitsDoNotCount(t *testing.T) {
+	k := newKeeper(t)
+	k.after(ms, 19, 0)
+	k.after(ms, 20, ms) // one in 50 us
+	k.after(ms, 19, 0)
+}
+
+func TestCountsOfTooShortTimesAddUp(t *testing.T) {
+	k := newKeeper(t)
+	for range 3 {
+		k.after(60*time.Microsecond, 2, 0)
+	}
+	k.after(60*time.Microsecond, 2, ms)
+}
+
+// Now and then the keeper waits for arrivals in any case.
+func TestNapsEnd(t *testing.T) {
+	k := newKeeper(t)
+	for napped := time.Duration(0); napped < longest-16*ms; {
+		k.now = k.now.Add(max(k.nap, ms))
+		for range 1000 {
+			k.Enter()
+		}
+		nap := k.Nap(k.now)
+		if nap == 0 {
+			t.Fatalf("no nap after naps of %v together", napped)
+		}
+		napped += nap
+	}
+	k.after(8*ms, 1000, 8*ms)
+	k.after(longest, 1e5, 0)
+	k.after(ms, 100, ms)
+}
+
+func TestLeaving(t *testing.T) {
+	k := newKeeper(t)
+	if k.Leave() {
+		t.Error("a keeper that does not nap is to be woken")
+	}
+	k.after(ms, 100, 0)
+	k.after(ms, 100, ms)
+	if !k.LieDown() {
+		t.Fatal("the keeper may not nap")
+	}
+	if !k.Leave() {
+		t.Error("a keeper that naps is not to be woken")
+	}
+	k.GetUp()
+	k.after(ms, 100, 0)
+
+	k.after(ms, 100, ms)
+	k.Leave() // between the decision and the nap
+	if k.LieDown() {
+		t.Error("the keeper naps although a visitor has left")
+	}
+	k.GetUp()
+	k.after(ms, 100, 0)
+}
