@@ -82,4 +82,12 @@
 //
 // Everything is safe for concurrent use. PostSend, PostRecv and Poll neither
 // allocate nor wait for anything but each other.
+//
+// Who moves the octets is Config.Progress. Inline, a PostSend of a small message
+// returns when the message has left, and a Poll that finds nothing takes in what
+// has arrived: the shortest way there is, and no other thread is needed for it.
+// Whoever waits for something that no completion tells, such as a peer's Write,
+// polls the CQ meanwhile. Wait sleeps after a while, and so can a program that
+// waits for Arm and Notify: then goroutines of the adapter do the work. They do
+// also when nobody polls any more.
 package rdma

@@ -3,7 +3,8 @@ package rdma
 import "fmt"
 
 // PostSend posts work requests to the send queue, in order, and tells the
-// connection once for all of them. It reports how many it took.
+// connection once for all of them; with inline progress it sends what may be sent
+// now. It reports how many it took.
 //
 // All of them are looked at first: if one is malformed none is posted. Where
 // the queue has less room than it takes, those that fit are posted and the

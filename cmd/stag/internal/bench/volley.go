@@ -30,6 +30,7 @@ type volley struct {
 	players [2]player
 	over    atomic.Bool
 	closing []func() error // what ends the connection; run last to first
+	after   []func() error // what is left to close when nobody plays any more
 }
 
 // longestVolley bounds the histogram.
@@ -47,6 +48,9 @@ func (v *volley) play(ctx context.Context, warm, d time.Duration) (*hdrhistogram
 	}
 	if failed := <-answered; !errors.Is(failed, errOver) {
 		err = errors.Join(err, fmt.Errorf("side %v: %w", to, failed))
+	}
+	for _, f := range v.after {
+		err = errors.Join(err, f())
 	}
 	return h, err
 }

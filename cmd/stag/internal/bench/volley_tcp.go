@@ -31,6 +31,7 @@ func tcpVolley(ctx context.Context, st *stage, size int) (*volley, error) {
 		}
 		v.players[side] = t
 		v.closing = append(v.closing, t.end)
+		v.after = append(v.after, t.file.Close)
 	}
 	return v, nil
 }
@@ -78,8 +79,7 @@ func (t *talker) await(uint64) error {
 	return nil
 }
 
-// end shuts the connection, so that a blocked call returns. The descriptor goes
-// with the stage's process.
+// end shuts the connection, so that a blocked call returns.
 func (t *talker) end() error {
 	err := unix.Shutdown(int(t.file.Fd()), unix.SHUT_RDWR)
 	if errors.Is(err, unix.ENOTCONN) { // the other side was faster

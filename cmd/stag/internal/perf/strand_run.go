@@ -233,7 +233,7 @@ func (x *strand) look(ctx context.Context, want byte) error {
 				return err
 			}
 		}
-		if err := x.peek(ctx); err != nil {
+		if err := x.peek(ctx); err != nil && octet[0] != want {
 			return err
 		}
 		if time.Since(x.heard) < looking {
