@@ -19,7 +19,7 @@
 //
 // A flow's life is Park, Install, any number of steps, and one or two Ends
 // (control.go, end.go). Everything on this page runs on the goroutine that
-// holds the queue's token: Run's (run.go) or a visitor's (visit.go); others reach it through
-// doorbells (doorbell.go), commands (command.go) and, between engines of one
-// port, rings of frames (pass.go).
+// holds the queue's token: Run's (run.go) or a visitor's (visit.go). Others
+// reach it through doorbells (doorbell.go), commands (command.go) and, between
+// engines of one port, rings of frames (pass.go).
 package offload
