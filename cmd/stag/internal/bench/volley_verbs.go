@@ -121,10 +121,7 @@ func (r *racket) again() error {
 // writer Writes to the other side's memory, and looks into its own: the last
 // octet of a message is its number. Octets of a message arrive in order here, as
 // perftest relies on, too.
-type writer struct {
-	*racket
-	ahead uint64 // messages that have no completion yet
-}
+type writer struct{ *racket }
 
 func newWriter(r, peer *racket) *writer {
 	r.wr[0] = rdma.SendWR{Op: rdma.WRWrite, RKey: peer.in.RKey(), RemoteAddr: peer.in.Addr()}
