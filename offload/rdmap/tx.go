@@ -27,6 +27,7 @@ type outgoing struct {
 	fixed  [wire.ReadRequestLen + 32]byte // Read Request, Terminate: all of the payload
 	nfixed int                            // octets in fixed; 0: the payload comes from memory
 	pieces [][]byte                       // memory of the next segment's payload, or of a receive
+	whole  []byte                         // all of a request's payload, as just checked: valid until send returns
 }
 
 // Transmit implements stream.ULP: segments of messages leave while there is
@@ -69,10 +70,11 @@ func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
 func (q *QP) send(s stream.Stream) {
 	for q.out.msg.Open() || q.begin() {
 		if !q.sendSegment(s) {
-			return
+			break
 		}
 		q.spoke()
 	}
+	q.out.whole = nil
 }
 
 // sendSegment sends one segment of the current message; false when there is
@@ -128,6 +130,10 @@ func (q *QP) gather(n int) bool {
 		w := q.sq.at(o.pos)
 		if w.inline {
 			o.pieces = append(o.pieces, q.sq.small(o.pos, w.length)[at:int(at)+n])
+			return true
+		}
+		if len(o.whole) == n { // which is all there is, then
+			o.pieces, o.whole = append(o.pieces, o.whole), nil
 			return true
 		}
 		if f := q.collect(q.sq.list(o.pos, int(w.sges)), at, n, tpt.LocalRead); f != tpt.OK {
@@ -259,7 +265,7 @@ func (q *QP) mayStart() bool {
 // beginRequest starts the next work request, if its memory may be used.
 func (q *QP) beginRequest() bool {
 	o := &q.out
-	o.pos, o.what, o.nfixed = q.sq.next, aRequest, 0
+	o.pos, o.what, o.nfixed, o.whole = q.sq.next, aRequest, 0, nil
 	w := q.sq.at(o.pos)
 	q.sq.next++
 	if f := q.checkList(w, o.pos); f != tpt.OK {
@@ -287,7 +293,8 @@ func (q *QP) beginRequest() bool {
 }
 
 // checkList checks every SGE of w before anything of it is sent (the local
-// access check of the memory-management design).
+// access check of the memory-management design). What a list of one names is
+// whole, so that a short message is looked up once.
 func (q *QP) checkList(w *sendWQE, pos uint32) tpt.Fault {
 	right := tpt.LocalRead
 	if w.op == WRRead {
@@ -297,11 +304,14 @@ func (q *QP) checkList(w *sendWQE, pos uint32) tpt.Fault {
 		return tpt.OK
 	}
 	for _, e := range q.sq.list(pos, int(w.sges)) {
-		_, f := q.cfg.Table.Check(tpt.Access{
+		mem, f := q.cfg.Table.Check(tpt.Access{
 			STag: e.LKey, PD: q.cfg.PD, QP: q.cfg.Number, Right: right, TO: e.Addr, Len: e.Length,
 		})
 		if f != tpt.OK {
 			return f
+		}
+		if w.sges == 1 {
+			q.out.whole = mem
 		}
 	}
 	return tpt.OK
