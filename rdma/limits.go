@@ -23,6 +23,8 @@ type Attributes struct {
 	Ports  []Port // of the kernel port one, which has no interface
 	Limits Limits
 
+	Progress Progress // ProgressEngine or ProgressInline: what Open has chosen
+
 	HeapSize uint64 // octets of the region heap
 	HeapFree uint64 // octets of it that are free, in however many parts
 	Regions  int    // that are registered now
@@ -62,6 +64,7 @@ func (a *Adapter) Attributes() (Attributes, error) {
 	defer done()
 	table := a.table.Stats()
 	at := Attributes{
+		Progress: a.progress(),
 		Limits: Limits{
 			MaxQPDepth: maxQPDepth, MaxCQDepth: maxCQDepth, MaxSGE: maxSGE, MaxReadSGE: 1, MaxInline: maxInline,
 			MaxReadDepth: maxReadDepth, MaxPrivateData: maxPrivate, MaxMessageSize: maxMessage, MaxRegions: int(table.Entries),

@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"fmt"
 	"runtime"
 	"slices"
 	"time"
@@ -29,6 +30,18 @@ const (
 	ProgressInline
 )
 
+func (p Progress) String() string {
+	switch p {
+	case ProgressAuto:
+		return "auto"
+	case ProgressEngine:
+		return "engine"
+	case ProgressInline:
+		return "inline"
+	}
+	return fmt.Sprintf("progress %d", uint8(p))
+}
+
 // inlineSpin is for how long a Wait looks, when Config.Spin is 0.
 const inlineSpin = 20 * time.Microsecond
 
@@ -41,6 +54,14 @@ func (c *Config) chooseProgress(queues int) Progress {
 		return ProgressEngine
 	}
 	return ProgressInline
+}
+
+// progress is what Open has chosen.
+func (a *Adapter) progress() Progress {
+	if a.inline {
+		return ProgressInline
+	}
+	return ProgressEngine
 }
 
 // engineSpin is for how long an engine looks for more work.

@@ -68,7 +68,7 @@ func TestProgressOfEveryConfig(t *testing.T) {
 		{Config{Progress: ProgressInline, Spin: 1}, 0, ProgressInline},
 	} {
 		if got := c.cfg.chooseProgress(c.queues); got != c.want {
-			t.Errorf("%+v with %d queues: %d, want %d", c.cfg, c.queues, got, c.want)
+			t.Errorf("%+v with %d queues: %v, want %v", c.cfg, c.queues, got, c.want)
 		}
 	}
 	_, err := Open(Config{KernelPort: true, Progress: ProgressInline + 1})
@@ -78,6 +78,11 @@ func TestProgressOfEveryConfig(t *testing.T) {
 // CQs know what moves their QPs: each engine once, however many QPs it has.
 func TestMotorsComeAndGo(t *testing.T) {
 	inlineOnBothPaths(t, func(r *rig) {
+		at, err := r.a.Attributes()
+		r.must(err)
+		if at.Progress != ProgressInline {
+			r.Errorf("progress is %v", at.Progress)
+		}
 		x, _ := r.connect(wants{})
 		count := func(cq *CQ) (n int) {
 			if m := cq.motors.Load(); m != nil {

@@ -35,9 +35,9 @@ and columns are perftest's. Start a test without an address on one machine, the
 server, and then with the server's address on the other; give both the same
 options, which are compared.
 
-Three things are not as in perftest. Whoever waits looks for a completion for
-20 us, and then sleeps: to look for longer would take the processor from the
-engine. -D goes together with -a and -e, and its rows of latencies have all
+Three things are not as in perftest. Whoever waits looks for a completion, and
+does the connection's work, for some 40 us, and then sleeps: to look for longer
+would take the processor from others, the other end perhaps. -D goes together with -a and -e, and its rows of latencies have all
 columns. -e goes together with Writes, which complete here at both ends.
 
 With --perftest the other end is perftest itself, at either end: ib_write_bw -R

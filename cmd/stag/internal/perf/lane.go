@@ -134,10 +134,10 @@ func (l *lane) await(ctx context.Context) error {
 	return l.repost()
 }
 
-// polling is how long it is looked whether there is a completion, before
-// sleeping: about what falling asleep and waking up cost. Whoever looks for
-// longer takes the processor from those who make the completions, where there
-// are few.
+// polling is how long it is looked whether there is a completion, and worked for
+// the connection, before a Wait, which does the same: about what falling asleep
+// and waking up cost. Whoever looks for longer takes the processor from others,
+// where there are few.
 const polling = 20 * time.Microsecond
 
 // poll looks for completions, but with Events leaves that to Wait.
