@@ -24,12 +24,13 @@ type CQ struct {
 	notify chan struct{}
 
 	polling sync.Mutex             // held by who polls
-	motors  atomic.Pointer[motors] // what may bring completions; nil unless progress is inline
+	motors  atomic.Pointer[motors] // what the CQ's users run; nil unless progress is inline
 
 	mu      sync.Mutex // guards what follows; held briefly, by engines as well
 	wake    chan struct{}
-	users   map[*QP]int // how often each QP uses it: once or twice
-	told    bool        // of the overrun
+	users   map[*QP]int   // how often each QP uses it: once or twice
+	driven  map[motor]int // how often its QPs use each, likewise
+	told    bool          // of the overrun
 	closed  bool
 	closing atomic.Bool
 }

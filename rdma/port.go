@@ -162,9 +162,9 @@ func (l *line) ring() {
 }
 
 // post does what there is to do for what was posted, or wakes who does.
-func (l *line) post() {
+func (l *line) post(inline bool) {
 	switch {
-	case l.motor == nil:
+	case l.motor == nil || !inline:
 		l.ring()
 		return
 	case l.kernel != nil:

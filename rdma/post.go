@@ -80,6 +80,6 @@ func (qp *QP) posted(send bool) {
 		return
 	}
 	if l := qp.line.Load(); l != nil {
-		l.post()
+		l.post(qp.cfg.SendCQ.motors.Load() != nil)
 	}
 }

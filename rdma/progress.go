@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"time"
@@ -91,14 +92,13 @@ type motor interface {
 	Watch()
 }
 
-// motors are those of a CQ's QPs, with how many of them each has. Lists are
-// never changed, but replaced.
-type motors []share
+// motors are those of a CQ's QPs. Lists are never changed, but replaced.
+type motors []motor
 
-type share struct {
-	motor
-	users int
-}
+// mostMotors is how many a CQ can have for its users to run them. A Poll of more,
+// which are connections over the kernel's TCP, would take too long: they are left
+// to their own goroutines, as with ProgressEngine.
+const mostMotors = 8
 
 // visit lets all of them work, and reports whether there are any.
 func (m *motors) visit() bool {
@@ -106,8 +106,8 @@ func (m *motors) visit() bool {
 		return false
 	}
 	now := clock.Now()
-	for _, s := range *m {
-		s.Visit(now)
+	for _, x := range *m {
+		x.Visit(now)
 	}
 	return true
 }
@@ -115,8 +115,8 @@ func (m *motors) visit() bool {
 // awake reports whether all of them work by themselves: to join in would cost
 // more than it brings.
 func (m *motors) awake() bool {
-	for _, s := range *m {
-		if !s.Awake() {
+	for _, x := range *m {
+		if !x.Awake() {
 			return false
 		}
 	}
@@ -127,36 +127,27 @@ func (m *motors) watch() {
 	if m == nil {
 		return
 	}
-	for _, s := range *m {
-		s.Watch()
+	for _, x := range *m {
+		x.Watch()
 	}
 }
 
-// change adds n users to a motor, which may be none, and leaves out what has
-// none any more.
-func (m *motors) change(to motor, n int) *motors {
-	var list motors
-	if m != nil {
-		list = slices.Clone(*m)
-	}
-	i := slices.IndexFunc(list, func(s share) bool { return s.motor == to })
-	if i < 0 {
-		i, list = len(list), append(list, share{motor: to})
-	}
-	if list[i].users += n; list[i].users <= 0 {
-		list = slices.Delete(list, i, i+1)
-	}
-	if len(list) == 0 {
-		return nil
-	}
-	return &list
-}
-
-// drive adds n users to a motor of the CQ.
+// drive adds n users to a motor of the CQ, or takes them away.
 func (c *CQ) drive(m motor, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.motors.Store(c.motors.Load().change(m, n))
+	if c.driven == nil {
+		c.driven = map[motor]int{}
+	}
+	if c.driven[m] += n; c.driven[m] <= 0 {
+		delete(c.driven, m)
+	}
+	if len(c.driven) == 0 || len(c.driven) > mostMotors {
+		c.motors.Store(nil)
+		return
+	}
+	list := motors(slices.Collect(maps.Keys(c.driven)))
+	c.motors.Store(&list)
 }
 
 // attach lets the QP's CQs work for its connection.

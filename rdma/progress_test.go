@@ -84,22 +84,47 @@ func TestMotorsComeAndGo(t *testing.T) {
 			r.Errorf("progress is %v", at.Progress)
 		}
 		x, _ := r.connect(wants{})
-		count := func(cq *CQ) (n int) {
+		count := func(cq *CQ) int {
 			if m := cq.motors.Load(); m != nil {
-				for _, s := range *m {
-					n += s.users
-				}
+				return len(*m)
 			}
-			return n
+			return 0
 		}
 		if count(x.send) != 1 || count(x.recv) != 1 {
 			r.Errorf("a connection has %d and %d motors", count(x.send), count(x.recv))
+		}
+		var more []*QP
+		for n := 2; n <= mostMotors+1; n++ {
+			qp := r.another(x)
+			more = append(more, qp)
+			want := n
+			switch {
+			case !r.a.cfg.KernelPort:
+				want = 1 // queue
+			case n > mostMotors:
+				want = 0
+			}
+			if count(x.send) != want {
+				r.Errorf("%d connections have %d motors, want %d", n, count(x.send), want)
+			}
+		}
+		for _, qp := range more {
+			r.check(qp.Close())
 		}
 		r.check(x.qp.Close())
 		if x.send.motors.Load() != nil || x.recv.motors.Load() != nil {
 			r.Error("a closed connection has motors")
 		}
 	})
+}
+
+// another is a connection of one more QP with e's CQs.
+func (r *rig) another(e *end) *QP {
+	r.Helper()
+	qp, err := e.pd.CreateQP(QPConfig{SendCQ: e.send, RecvCQ: e.recv, SendDepth: 2, RecvDepth: 2})
+	r.must(err)
+	r.must(r.join(&end{r: r, a: e.a, qp: qp}, r.newEnd(r.b, wants{}), wants{}))
+	return qp
 }
 
 // A post makes its own message leave, without the keeper, and a Poll takes in

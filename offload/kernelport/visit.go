@@ -17,7 +17,7 @@ const turns = 8
 // it need not (package visits). Who has visited and goes to sleep calls Watch.
 func (c *Conn) Visit(now clock.Instant) {
 	c.visits.Enter()
-	for range turns {
+	for turn := range turns {
 		if !c.stepping.TryLock() {
 			return // whoever steps looks at the bell after that
 		}
@@ -26,7 +26,7 @@ func (c *Conn) Visit(now clock.Instant) {
 			return
 		}
 		before := c.standing()
-		c.readable = true // nobody polls for us
+		c.readable = c.readable || turn == 0 // nobody has asked poll for us
 		c.writable = c.writable || c.tx.used() > 0
 		c.pace(now)
 		more := c.drained
