@@ -76,7 +76,7 @@ func run(k *Conn) {
 	go k.Run(context.Background())
 	for started := false; !started; time.Sleep(time.Millisecond) {
 		k.mu.Lock()
-		started = k.running
+		started = k.begun
 		k.mu.Unlock()
 	}
 }
