@@ -32,7 +32,7 @@ const (
 	rawNumber  = ethLen
 	rawCRC     = rawNumber + 8
 	rawHeader  = ethLen + 20 + 20 + 12
-	maxRawMTU  = 3506 // a veth hands over no more in one piece, and stag's segments are as long at larger MTUs
+	maxRawMTU  = 3506 // larger frames do not fit into one chunk
 	rawRoom    = rawHeader - ethLen
 	rawPayload = 128 << 10 // octets of memory that copied payload comes from and goes to
 )
@@ -43,23 +43,22 @@ const (
 	rawWindow = 232
 	// rawBatch is how many frames a step moves at most.
 	rawBatch = 64
+	// rawAhead is how many frames a sender is ahead of what the receiver has
+	// taken: no more than there are chunks in its fill ring at first. Without
+	// that bound a fifth of what is sent would be dropped where NAPI has threads.
+	rawAhead = 480
+	// rawPatience is after how many naps without progress frames that the
+	// receiver lacks count as lost.
+	rawPatience = 50
 	// rawNap is how long a side sleeps that has nothing to do. To sleep in poll
 	// would cost the side that wakes it a third of its rate.
 	rawNap = 20 * time.Microsecond
 )
 
-// rawMTU is the length of a raw frame without its Ethernet header.
-func (s setting) rawMTU() int {
-	if s.octets != 0 {
-		return s.octets + rawRoom
-	}
-	return min(s.mtu, maxRawMTU)
-}
-
 // rawEnd is one side of a raw stream. It belongs to the side's goroutine.
 type rawEnd interface {
-	step() (moved int, err error) // moves what can be moved at once
-	counts() (work, error)        // so far
+	step(most int) (moved int, err error) // moves what can be moved at once, up to rawBatch frames
+	counts() (work, error)                // so far
 	close() error
 }
 
@@ -73,8 +72,11 @@ type rawStream struct {
 // rawSide is a side with the goroutine that runs it.
 type rawSide struct {
 	end   rawEnd
+	peer  *rawSide      // of a sender: whose pace it keeps; nil otherwise
 	moved atomic.Uint64 // frames
 	over  atomic.Bool
+	lost  uint64 // of a sender: frames that it waits for no longer
+	naps  int    // one after the other
 	asks  chan chan<- answer
 	done  chan struct{}
 	err   error // what ended the goroutine; valid after done
@@ -87,13 +89,13 @@ type answer struct {
 
 // startRaw lets side A send to side B.
 func startRaw(st *stage) (_ *rawStream, err error) {
-	s := &rawStream{stage: st, payload: uint64(st.rawMTU() - rawRoom)}
+	s := &rawStream{stage: st, payload: uint64(st.mtu - rawRoom)}
 	for _, side := range []pair.Side{to, from} {
 		end, err := s.open(side)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("side %v: %w", side, err), s.stop())
 		}
-		s.sides[side] = &rawSide{end: end, asks: make(chan chan<- answer), done: make(chan struct{})}
+		s.sides[side] = &rawSide{end: end, peer: s.sides[to], asks: make(chan chan<- answer), done: make(chan struct{})}
 		go s.sides[side].run()
 	}
 	return s, nil
@@ -124,20 +126,35 @@ func (s *rawSide) run() {
 			ask <- answer{w, err}
 		default:
 		}
-		n, err := s.end.step()
+		n, err := s.end.step(s.allowed())
 		s.moved.Add(uint64(n))
 		switch {
 		case err != nil:
 			s.err = err
 		case n != 0:
-			yielded = false
+			yielded, s.naps = false, 0
 		case !yielded:
 			unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 			yielded = true
 		default:
 			nap()
+			s.naps++
 		}
 	}
+}
+
+// allowed is how many frames may move now. A sender is no further ahead of the
+// receiver than that has room for; what is missing for long counts as lost.
+func (s *rawSide) allowed() int {
+	if s.peer == nil {
+		return rawBatch
+	}
+	ahead := s.moved.Load() - s.peer.moved.Load() - s.lost
+	if ahead >= rawAhead && s.naps > rawPatience {
+		s.lost += ahead
+		s.naps = 0
+	}
+	return int(min(rawBatch, rawAhead-min(ahead, rawAhead)))
 }
 
 func nap() {

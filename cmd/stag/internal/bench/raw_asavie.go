@@ -31,7 +31,7 @@ func openAsavie(s *stage, side pair.Side) (rawEnd, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &asavieEnd{x: x, head: s.rawHead(side), length: uint32(s.rawMTU() + ethLen)}
+	e := &asavieEnd{x: x, head: s.rawHead(side), length: uint32(s.mtu + ethLen)}
 	if side == from {
 		err := unix.SetsockoptInt(x.FD(), unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, ring)
 		if err != nil && !errors.Is(err, unix.ENOPROTOOPT) { // before Linux 6.17
@@ -64,17 +64,17 @@ func (e *asavieEnd) close() error { return e.x.Close() }
 
 type asavieSender struct{ *asavieEnd }
 
-func (e *asavieSender) step() (int, error) {
+func (e *asavieSender) step(most int) (int, error) {
 	if done := e.x.NumCompleted(); done > 0 {
 		e.x.Complete(done)
 	}
-	descs := e.x.GetDescs(min(rawBatch, e.x.NumFreeTxSlots()))
-	if len(descs) == 0 && e.x.NumTransmitted() == 0 {
-		return 0, errors.New("raw sender: all frames are gone")
-	}
+	descs := e.x.GetDescs(min(most, e.x.NumFreeTxSlots()))
 	for i := range descs {
 		descs[i].Len = e.length
 		copy(e.x.GetFrame(descs[i]), e.head[:])
+	}
+	if len(descs) == 0 && e.x.NumTransmitted() == 0 {
+		return 0, nil
 	}
 	n := e.x.Transmit(descs)
 	e.kicks++
@@ -86,8 +86,8 @@ func (e *asavieSender) step() (int, error) {
 
 type asavieReceiver struct{ *asavieEnd }
 
-func (e *asavieReceiver) step() (int, error) {
-	n := min(e.x.NumReceived(), rawBatch)
+func (e *asavieReceiver) step(most int) (int, error) {
+	n := min(e.x.NumReceived(), most)
 	if n == 0 {
 		return 0, nil
 	}

@@ -35,7 +35,7 @@ func openOwn(s *stage, side pair.Side) (rawEnd, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &ownEnd{head: s.rawHead(side), length: uint32(s.rawMTU() + ethLen), copies: s.raw == rawCopied}
+	e := &ownEnd{head: s.rawHead(side), length: uint32(s.mtu + ethLen), copies: s.raw == rawCopied}
 	if e.arena, err = afxdp.NewArena(size); err != nil {
 		return nil, err
 	}
@@ -82,8 +82,8 @@ func (e *ownEnd) chunk(n int) []byte {
 
 type ownSender struct{ *ownEnd }
 
-func (e *ownSender) step() (int, error) {
-	n := e.q.Take(e.frames[:])
+func (e *ownSender) step(most int) (int, error) {
+	n := e.q.Take(e.frames[:most])
 	lent := e.frames[:n]
 	for i := range lent {
 		e.fill(&lent[i])
@@ -117,8 +117,8 @@ func (e *ownSender) fill(f *port.Frame) {
 
 type ownReceiver struct{ *ownEnd }
 
-func (e *ownReceiver) step() (int, error) {
-	n := e.q.Receive(e.frames[:])
+func (e *ownReceiver) step(most int) (int, error) {
+	n := e.q.Receive(e.frames[:most])
 	if n == 0 {
 		return 0, nil
 	}
