@@ -70,6 +70,8 @@ func (p *tape) segment(c *Conn) (s Segment, n int) {
 		s.Flags = wire.TCPFlags(p.u8())
 	} else if f >= 0xf6 {
 		s.Flags |= wire.FIN
+	} else if f >= 0xe0 {
+		s.Flags |= wire.ECE | wire.CWR&wire.TCPFlags(f<<7)
 	}
 	s.Seq, s.Ack = p.near(c.rcvNxt), p.near(c.sndUna)
 	if p.u8()&1 == 0 {
@@ -78,7 +80,7 @@ func (p *tape) segment(c *Conn) (s Segment, n int) {
 	s.Window = p.u16()
 	opt := p.u8()
 	s.HasTS = opt&1 == 0
-	s.TSVal, s.TSEcr = c.stamp.recent+uint32(int8(p.u8())), uint32(p.u8())
+	s.TSVal, s.TSEcr = c.stamp.recent+uint32(int8(p.u8())), c.undo.stamp+uint32(int8(p.u8()))
 	s.NSACK = opt >> 1 % (wire.MaxSACK + 1)
 	for i := range s.NSACK {
 		s.SACK[i].Left = p.near(c.sndUna)
@@ -122,7 +124,7 @@ func play(t *testing.T, isn uint32, opts uint8, data []byte) {
 		RcvNxt: seq.Num(isn * 3), RcvWup: seq.Num(isn*3) - 10, RcvWnd: 8010, MSS: 1460, MTU: 1500,
 		SACK: opts&1 != 0, Timestamps: opts&2 != 0, NoDelay: opts&4 != 0, ECN: true,
 		RcvScale: opts >> 4 % 15, SndScale: opts >> 3 & 1, Queue: make([]byte, 3000), Unread: make([]byte, 5),
-		KeepIdle: time.Minute,
+		KeepIdle: time.Minute, Congestion: [...]string{"reno", "cubic"}[isn%2],
 	}
 	if opts&8 != 0 {
 		st.UserTimeout = 30 * time.Second
