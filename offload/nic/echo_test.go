@@ -76,16 +76,21 @@ func expectEcho(l net.Listener) error {
 	if err != nil {
 		return err
 	}
+	return exchange(c.(*net.TCPConn), 1<<20)
+}
+
+// exchange sends n octets, demands them back, and closes c.
+func exchange(c *net.TCPConn, n int) error {
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(time.Minute))
 	const pattern octets.Pattern = 7
-	sent := make([]byte, 1<<20)
+	sent := make([]byte, n)
 	pattern.Fill(sent, 0)
 	wrote := make(chan error, 1)
 	go func() {
 		_, err := c.Write(sent)
 		if err == nil {
-			err = c.(*net.TCPConn).CloseWrite()
+			err = c.CloseWrite()
 		}
 		wrote <- err
 	}()
