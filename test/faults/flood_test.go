@@ -1,0 +1,266 @@
+package faults
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/afxdp"
+	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/octets"
+	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/tcp"
+	"github.com/stag-rdma/stag/test/packet"
+)
+
+// cannon sends frames from the intruder's interface, as fast as it can.
+type cannon struct {
+	*rig
+	queue *afxdp.Queue
+	lent  [64]port.Frame
+}
+
+func (r *rig) newCannon() *cannon {
+	r.Helper()
+	config := afxdp.Config{IfName: r.Intruder.Name}
+	size, err := config.RegionSize()
+	r.must(err)
+	arena, err := afxdp.NewArena(size)
+	r.must(err)
+	r.Cleanup(func() { r.check(arena.Close()) })
+	region, err := arena.Cut(size)
+	r.must(err)
+	c := &cannon{rig: r}
+	r.must(r.DoIntruder(func() (err error) {
+		c.queue, err = afxdp.Open(config, region)
+		return err
+	}))
+	r.Cleanup(func() { r.check(c.queue.Close()) })
+	return c
+}
+
+// fire sends n frames. write puts the next one where it is told.
+func (c *cannon) fire(n int, write func(b []byte) int) {
+	c.Helper()
+	for n > 0 {
+		lent := c.lent[:c.queue.Take(c.lent[:min(n, len(c.lent))])]
+		for i := range lent {
+			lent[i].Len = uint32(write(c.queue.Bytes(lent[i])))
+		}
+		n -= c.queue.Send(lent)
+		c.queue.Free(lent)
+		c.must(c.queue.Flush())
+	}
+}
+
+// mould is a segment whose ports and numbers are still to be filled in.
+type mould struct {
+	frame []byte
+	sum   uint32 // of all words of the pseudo-header and the segment
+}
+
+// Offsets in a frame with IPv4 and without options.
+const (
+	mouldPort = 34 // the sender's
+	mouldSeq  = 38
+	mouldAck  = 42
+	mouldSum  = 50
+)
+
+func newMould(p packet.TCP) mould {
+	m := mould{frame: p.Bytes()}
+	m.sum = uint32(^binary.BigEndian.Uint16(m.frame[mouldSum:]))
+	m.sum += uint32(^binary.BigEndian.Uint16(m.frame[mouldPort:]))
+	return m
+}
+
+// cast writes a segment with a right checksum.
+func (m mould) cast(b []byte, source uint16, seq, ack uint32) int {
+	n := copy(b, m.frame)
+	binary.BigEndian.PutUint16(b[mouldPort:], source)
+	binary.BigEndian.PutUint32(b[mouldSeq:], seq)
+	binary.BigEndian.PutUint32(b[mouldAck:], ack)
+	sum := m.sum + uint32(source) + seq>>16 + seq&0xffff + ack>>16 + ack&0xffff
+	sum = sum&0xffff + sum>>16
+	sum = sum&0xffff + sum>>16
+	binary.BigEndian.PutUint16(b[mouldSum:], ^uint16(sum))
+	return n
+}
+
+// forger makes segments of a connection by somebody who knows nearly all about
+// it, and misses.
+type forger struct {
+	random                                *rand.Rand
+	seen                                  atomic.Pointer[tcp.Info] // the connection, a moment ago
+	source                                uint16                   // the peer's port
+	reset, resetAll, syn, syn2, text, ack mould
+}
+
+func newForger(f *nic.Flow, link packet.Link) *forger {
+	t := f.Placeholder().Tuple()
+	with := func(flags string, octets int) mould {
+		return newMould(packet.TCP{
+			Link: link, IP: packet.IP{Src: t.Remote.String(), Dst: t.Local.String()},
+			Flags: flags, Window: 1000, Payload: make([]byte, octets),
+		})
+	}
+	return &forger{
+		random: rand.New(rand.NewPCG(1, 2)), source: t.Remote.Port(),
+		reset: with("R", 0), resetAll: with("RA", 0), syn: with("S", 0), syn2: with("SA", 0),
+		text: with("PA", 500), ack: with("A", 0),
+	}
+}
+
+// look looks at the connection again and again, until it ends or ctx does.
+func (f *forger) look(ctx context.Context, flow *nic.Flow) {
+	for {
+		info, err := flow.Info(ctx)
+		if err != nil {
+			return
+		}
+		f.seen.Store(&info)
+		time.Sleep(300 * time.Microsecond)
+	}
+}
+
+// far is what a connection cannot have sent or got since it was looked at.
+const far = 64 << 20
+
+// aimed writes a segment of the connection. In its window it stays clear of
+// RCV.NXT: full segments, and windows, are multiples of four octets.
+func (f *forger) aimed(b []byte) int { return f.write(b, f.source) }
+
+// stray writes a segment of a connection that does not exist.
+func (f *forger) stray(b []byte) int {
+	source := f.source
+	for source == f.source {
+		source = uint16(1024 + f.random.IntN(60000))
+	}
+	return f.write(b, source)
+}
+
+func (f *forger) write(b []byte, source uint16) int {
+	seen := f.seen.Load()
+	next, una, sent := uint32(seen.RcvNxt), uint32(seen.SndUna), uint32(seen.SndNxt)
+	inside := next + 1 + 4*(f.random.Uint32()%max(seen.RcvWnd/4, 1))
+	anywhere := next + far + f.random.Uint32()%(1<<31-far)
+	never := sent + far + f.random.Uint32()%(1<<30) // acknowledges what was not sent
+	switch f.random.IntN(9) {
+	case 0:
+		return f.reset.cast(b, source, inside, 0)
+	case 1:
+		return f.resetAll.cast(b, source, anywhere, una)
+	case 2:
+		return f.syn.cast(b, source, inside, 0)
+	case 3:
+		return f.syn2.cast(b, source, anywhere, una)
+	case 4:
+		return f.text.cast(b, source, inside, never)
+	case 5:
+		return f.text.cast(b, source, anywhere, una)
+	case 6: // received before
+		return f.text.cast(b, source, next-1000-f.random.Uint32()%(64<<10), una)
+	case 7:
+		return f.ack.cast(b, source, inside, una-1-f.random.Uint32()%(1<<30))
+	}
+	return f.ack.cast(b, source, inside, never)
+}
+
+// phase is what was moved while something went on.
+type phase struct {
+	octets uint64
+	took   time.Duration
+}
+
+func (p phase) rate() float64 { return float64(p.octets) / p.took.Seconds() }
+
+func (p phase) String() string {
+	return fmt.Sprintf("%.0f MB/s", p.rate()/1e6)
+}
+
+// TestFlood sends a million forged segments to a running connection, and as
+// many to connections that do not exist. The connection moves octets all the
+// time, to an echo and back, and each of them is right. It moves at least half
+// as many as while the same number of frames comes that mean nothing to
+// anybody: those cost the same to send and to carry, on the same processors, and
+// take turns with the others. Without STAG_LONG=1 it is a tenth.
+func TestFlood(t *testing.T) {
+	const rounds = 8
+	each := 100_000
+	if os.Getenv(longVariable) != "" {
+		each = 1_000_000
+	}
+	r := newRig(t, Config{Intruder: true})
+	r.open()
+	r.setSysctl(theirs, "ipv4/tcp_timestamps", "0") // which would give the forger away
+	our, conn := r.connect(false)
+	peer := (&plain{conn: conn, send: 1 << 50, out: seedTheirs, in: seedTheirs}).start()
+	ulp := octets.NewEcho()
+	const long = 4 * patience
+	r.must(conn.SetDeadline(time.Now().Add(long)))
+	ctx, cancel := context.WithTimeout(context.Background(), long)
+	defer cancel()
+	flow, err := r.nic.Take(ctx, our, ulp, nic.DefaultOptions)
+	r.must(err)
+	link := packet.Link{SrcMAC: r.Intruder.MAC.String(), DstMAC: r.Ends[ours].MAC.String()}
+	gun, forger := r.newCannon(), newForger(flow, link)
+	r.eventually("the echo runs", func() bool { return peer.received.Load() > 16<<20 })
+
+	foreign := make([]byte, 14, 60)
+	copy(foreign, r.Ends[ours].MAC)
+	copy(foreign[6:], r.Intruder.MAC)
+	foreign[12], foreign[13] = 0x88, 0xb5 // for local experiments (IEEE 802)
+	var silence, harmless, aimed, stray phase
+	during := func(p *phase, f func()) {
+		before, begin := peer.received.Load(), time.Now()
+		f()
+		p.took += time.Since(begin)
+		p.octets += peer.received.Load() - before
+	}
+	looking, stop := context.WithCancel(ctx)
+	defer stop()
+	go forger.look(looking, flow)
+	r.eventually("the forger knows the connection", func() bool { return forger.seen.Load() != nil })
+	fire := func(write func([]byte) int) func() { return func() { gun.fire(each/rounds, write) } }
+	for range rounds {
+		during(&harmless, fire(func(b []byte) int { return copy(b, foreign[:60]) }))
+		during(&aimed, fire(forger.aimed))
+		during(&stray, fire(forger.stray))
+		during(&silence, func() { time.Sleep(harmless.took / rounds) })
+	}
+
+	stop()
+	peer.stop.Store(true)
+	r.must(<-peer.wrote)
+	r.must(conn.CloseWrite())
+	r.must(<-peer.read)
+	r.wait(ulp.Done(), "the end of our side")
+	r.must(ulp.Err())
+	if peer.sent.Load() != peer.received.Load() {
+		t.Errorf("%d octets were sent, and %d came back", peer.sent.Load(), peer.received.Load())
+	}
+	drops, resets := r.drops(), r.kernelCounter(ours, "OutRsts")
+	t.Logf("%d frames of each kind; %v in silence, %v with harmless frames (%.0f a second), %v with forged segments (%.0f), %v with strays (%.0f)",
+		each, silence, harmless, float64(each)/harmless.took.Seconds(), aimed, float64(each)/aimed.took.Seconds(), stray, float64(each)/stray.took.Seconds())
+	t.Logf("not used: %v; the kernel answered %d strays; %+v", drops, resets, flow.Final())
+	if s := flow.Final(); s.ResetsIn != 0 || s.ResetsOut != 0 {
+		t.Errorf("a forged segment had an effect: %+v", s)
+	}
+	var refused uint64
+	for _, n := range drops {
+		refused += n
+	}
+	if refused < uint64(each)/2 || resets < uint64(each)/4 {
+		t.Errorf("of %d forged segments %d arrived, of as many strays the kernel answered %d: the flood ran dry", each, refused, resets)
+	}
+	for what, p := range map[string]phase{"forged segments": aimed, "strays": stray} {
+		if p.rate() < harmless.rate()/2 {
+			t.Errorf("%v with %s, %v with as many frames that mean nothing", p, what, harmless)
+		}
+	}
+}
