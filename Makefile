@@ -1,7 +1,7 @@
 # Each target is one line that you can type, but for install. Variables: FUZZTIME
 # (per fuzz target), GOTESTFLAGS (for go test), STAG_NEED (what must not be
-# skipped), BIN (what is built), PREFIX and DESTDIR (where install puts it, and
-# below which root).
+# skipped), STAG_LONG (1: also what takes minutes), BIN (what is built), PREFIX
+# and DESTDIR (where install puts it, and below which root).
 FUZZTIME ?= 10s
 BIN ?= bin
 PREFIX ?= /usr/local
