@@ -224,7 +224,7 @@ func TestRDMAPathNarrows(t *testing.T) {
 			s, err := a.qp.TCPStats(r.ctx())
 			r.must(err)
 			r.Logf("%v; %+v", r.tally(ours), s)
-			if silent && (s.BlackHoles == 0 || r.tally(ours).Vanished < enough) || !silent && s.TooBigs == 0 {
+			if silent && (s.BlackHoles == 0 || r.tally(ours).Vanished < timeouts) || !silent && s.TooBigs == 0 {
 				t.Errorf("%d black holes, %d reports; %v", s.BlackHoles, s.TooBigs, r.tally(ours))
 			}
 			a.part(b)
