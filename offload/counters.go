@@ -79,9 +79,12 @@ func (c *Counters) Each(fn func(layer, reason string, n uint64)) {
 }
 
 // Counters reads the engine's counters between two steps.
-func (e *Engine) Counters(ctx context.Context) (c Counters, err error) {
-	err = e.call(ctx, func() { c = e.count })
-	return c, err
+func (e *Engine) Counters(ctx context.Context) (Counters, error) {
+	var c Counters
+	if err := e.call(ctx, func() { c = e.count }); err != nil {
+		return Counters{}, err // c may still be written to
+	}
+	return c, nil
 }
 
 // Add adds what another engine has counted.

@@ -86,3 +86,33 @@ func TestLookAtNobody(t *testing.T) {
 		t.Errorf("%+v, %v", g, err)
 	}
 }
+
+// TestQuestionGivenUp: who does not wait for the answer gets none, although the
+// engine still writes one. (The race detector sees whether somebody reads it.)
+func TestQuestionGivenUp(t *testing.T) {
+	w, err := world.New(world.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	e := w.Engines[0]
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 1000 {
+			if c, err := e.Counters(ctx); err != nil && c != (offload.Counters{}) {
+				t.Errorf("%v, with %+v", err, c)
+			}
+		}
+	}()
+	for over := false; !over; {
+		e.Progress(w.Now())
+		select {
+		case <-done:
+			over = true
+		default:
+		}
+	}
+	e.Progress(w.Now()) // what was asked last
+}

@@ -13,12 +13,13 @@ import (
 // TCPStats is what the QP's connection has counted since it was taken over. It
 // is zero before, and with KernelPort. When the connection is gone it is what
 // was counted at its end.
-func (qp *QP) TCPStats(ctx context.Context) (s tcp.Stats, err error) {
+func (qp *QP) TCPStats(ctx context.Context) (tcp.Stats, error) {
 	l := qp.line.Load()
 	if l == nil || l.flow == nil {
-		return s, nil
+		return tcp.Stats{}, nil
 	}
-	err = l.flow.Engine().Inspect(ctx, l.flow.ID(), func(c *tcp.Conn) { s = c.Stats() })
+	var s tcp.Stats
+	err := l.flow.Engine().Inspect(ctx, l.flow.ID(), func(c *tcp.Conn) { s = c.Stats() })
 	if errors.Is(err, offload.ErrNoFlow) || errors.Is(err, offload.ErrStopped) {
 		select {
 		case <-l.flow.Done(): // at once, or as soon as its last trace is swept up
@@ -27,8 +28,8 @@ func (qp *QP) TCPStats(ctx context.Context) (s tcp.Stats, err error) {
 			err = context.Cause(ctx)
 		}
 	}
-	if err != nil {
-		return s, fmt.Errorf("TCP counters of QP %d: %w", qp.Number(), err)
+	if err != nil { // s may still be written to
+		return tcp.Stats{}, fmt.Errorf("TCP counters of QP %d: %w", qp.Number(), err)
 	}
 	return s, nil
 }

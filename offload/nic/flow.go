@@ -79,9 +79,13 @@ func (f *Flow) Err() error {
 
 // Info is the state of the flow's connection. offload.ErrNoFlow when it has
 // ended.
-func (f *Flow) Info(ctx context.Context) (info tcp.Info, err error) {
-	err = f.engine.Inspect(ctx, f.id, func(c *tcp.Conn) { info = c.Info() })
-	return info, err
+func (f *Flow) Info(ctx context.Context) (tcp.Info, error) {
+	var info tcp.Info
+	err := f.engine.Inspect(ctx, f.id, func(c *tcp.Conn) { info = c.Info() })
+	if err != nil {
+		return tcp.Info{}, err // info may still be written to
+	}
+	return info, nil
 }
 
 // Final is what the connection had counted when it ended. Valid once Done is

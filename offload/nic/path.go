@@ -2,7 +2,6 @@ package nic
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -56,8 +55,11 @@ func (n *NIC) PortStats(ctx context.Context) ([]afxdp.Stats, error) {
 	for i, q := range n.queues {
 		var failed error
 		err := n.engines[i].Between(ctx, func() { all[i], failed = q.Stats() })
-		if err := errors.Join(err, failed); err != nil {
-			return nil, err
+		if err != nil {
+			return nil, err // failed and all may still be written to
+		}
+		if failed != nil {
+			return nil, failed
 		}
 	}
 	return all, nil
