@@ -18,11 +18,18 @@ import (
 	"github.com/stag-rdma/stag/test/packet"
 )
 
-// cannon sends frames from the intruder's interface, as fast as it can.
+// burst is how many frames a cannon sends at a time, and rate how many in a
+// second: more strays than that are a test of how fast a kernel writes resets.
+const (
+	burst = 64
+	rate  = 100_000
+)
+
+// cannon sends frames from the intruder's interface.
 type cannon struct {
 	*rig
 	queue *afxdp.Queue
-	lent  [64]port.Frame
+	lent  [burst]port.Frame
 }
 
 func (r *rig) newCannon() *cannon {
@@ -47,7 +54,8 @@ func (r *rig) newCannon() *cannon {
 // fire sends n frames. write puts the next one where it is told.
 func (c *cannon) fire(n int, write func(b []byte) int) {
 	c.Helper()
-	for n > 0 {
+	for next := time.Now(); n > 0; next = next.Add(burst * time.Second / rate) {
+		time.Sleep(time.Until(next))
 		lent := c.lent[:c.queue.Take(c.lent[:min(n, len(c.lent))])]
 		for i := range lent {
 			lent[i].Len = uint32(write(c.queue.Bytes(lent[i])))
@@ -147,7 +155,8 @@ func (f *forger) stray(b []byte) int {
 func (f *forger) write(b []byte, source uint16) int {
 	seen := f.seen.Load()
 	next, una, sent := uint32(seen.RcvNxt), uint32(seen.SndUna), uint32(seen.SndNxt)
-	inside := next + 1 + 4*(f.random.Uint32()%max(seen.RcvWnd/4, 1))
+	// The window moves on while the segment is under way: this is where it may be.
+	inside := next + 1 + 4*(f.random.Uint32()%max(seen.RcvWnd, 1))
 	anywhere := next + far + f.random.Uint32()%(1<<31-far)
 	never := sent + far + f.random.Uint32()%(1<<30) // acknowledges what was not sent
 	switch f.random.IntN(9) {
@@ -257,6 +266,11 @@ func TestFlood(t *testing.T) {
 	}
 	if refused < uint64(each)/2 || resets < uint64(each)/4 {
 		t.Errorf("of %d forged segments %d arrived, of as many strays the kernel answered %d: the flood ran dry", each, refused, resets)
+	}
+	for _, reason := range []tcp.Drop{tcp.DropRSTChallenged, tcp.DropSYN, tcp.DropBadACK} {
+		if n := drops["tcp "+reason.String()]; n < uint64(each)/1000 {
+			t.Errorf("%d segments were refused as %v, want %d or more", n, reason, each/1000)
+		}
 	}
 	for what, p := range map[string]phase{"forged segments": aimed, "strays": stray} {
 		if p.rate() < harmless.rate()/2 {
