@@ -10,7 +10,7 @@
 //	    sackIn     sack.go        scoreboard (marks on queue.go's entries)
 //	    assess     recovery.go    enter and leave recovery
 //	      findLost rack.go        what is lost: sent before what has arrived
-//	      tlp.go, prr.go, spurious.go
+//	      tlp.go, prr.go, spurious.go, frto.go
 //	  text         rx.go          trim, place in the inbox, FIN
 //	    inbox      reassembly.go  in-order frames, out-of-order frames
 //	Views/Consume  stream.go      the upper layer reads
@@ -27,7 +27,7 @@
 //
 // Specifications: RFC 9293 (TCP), 5961 (blind attacks), 7323 (timestamps,
 // scaling), 2018 and 2883 (SACK), 8985 (RACK-TLP), 9937 (PRR), 6675 (the pipe
-// of §4), 3522, 4015 and 3708 (losses that were none), 4821 (path MTU), 5681, 6582, 3042, 3465 and 6928
+// of §4), 3522, 4015, 3708 and 5682 (losses that were none), 4821 (path MTU), 5681, 6582, 3042, 3465 and 6928
 // (congestion control), 9438 (CUBIC), 9406 (HyStart++), 6298 (RTO), 5927 (ICMP),
 // 3168 (ECN), 6191 and 1337 (TIME-WAIT), 6093 (urgent data).
 //
