@@ -171,7 +171,7 @@ func (b *inbox) squeeze() {
 func (b *inbox) release(h *held) {
 	switch {
 	case h.spilt:
-		b.rings.spills = append(b.rings.spills, b.spill)
+		b.rings.unspill(b.spill)
 		b.spill = nil
 	case !h.heap:
 		b.mem.Release(h.frame)

@@ -9,7 +9,7 @@ import "math/bits"
 type Rings struct {
 	entries shelf[entry]
 	runs    shelf[held]
-	spills  [][]byte // see unburden.go
+	spills  [len(spillLens)][][]byte // see unburden.go
 }
 
 // NewRings makes a lender with rings for a few busy connections and for some

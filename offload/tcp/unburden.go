@@ -3,8 +3,9 @@ package tcp
 // Unburdening is for when receive frames are short: what nobody reads moves into
 // memory that is not the port's, a little for each connection.
 
-// spillLen is how many octets a connection may have there.
-const spillLen = 4096
+// spillLens are how many octets a connection may have there: commonly, and where
+// more came before it was seen that nobody reads.
+var spillLens = [...]int{4 << 10, 64 << 10}
 
 // Unburden makes the connection hold as few receive frames as it can. Octets in
 // order that nobody has read move into a buffer of their own, if they fit. The
@@ -18,18 +19,18 @@ func (c *Conn) Unburden() {
 
 // unburden moves the runs in frames into one that is not.
 func (b *inbox) unburden(r *Rings) {
-	first, octets := b.inFrames()
 	if b.frames == 0 {
 		return
 	}
-	if b.stuck = octets > spillLen; b.stuck {
+	first, octets := b.inFrames()
+	if b.stuck = octets > spillLens[len(spillLens)-1]; b.stuck {
 		return
 	}
-	if b.spill == nil {
-		b.spill, b.rings = r.spill(), r
+	old := b.spill
+	if len(old) < octets {
+		b.spill, b.rings = r.spill(octets), r
 	}
-	n := 0
-	seq := b.at(first).seq
+	n, begin := 0, b.at(first).seq
 	for i := first; i < b.count; i++ {
 		h := b.at(i)
 		n += copy(b.spill[n:], h.data)
@@ -39,7 +40,10 @@ func (b *inbox) unburden(r *Rings) {
 			b.release(h)
 		}
 	}
-	*b.at(first) = held{seq: seq, data: b.spill[:n], heap: true, spilt: true}
+	if old != nil && len(old) != len(b.spill) {
+		r.unspill(old)
+	}
+	*b.at(first) = held{seq: begin, data: b.spill[:n], heap: true, spilt: true}
 	b.count = first + 1
 }
 
@@ -55,14 +59,27 @@ func (b *inbox) inFrames() (first uint32, octets int) {
 	return first, octets
 }
 
-// spill lends a buffer of spillLen octets. There are never more of them than
-// there have been connections that needed one at the same time.
-func (r *Rings) spill() []byte {
-	n := len(r.spills)
-	if n == 0 {
-		return make([]byte, spillLen)
+// spill lends a buffer for n octets, at most the largest of spillLens. There are
+// never more of them than there have been connections that needed one at the
+// same time.
+func (r *Rings) spill(n int) []byte {
+	size := 0
+	for spillLens[size] < n {
+		size++
 	}
-	buf := r.spills[n-1]
-	r.spills = r.spills[:n-1]
-	return buf
+	free := r.spills[size]
+	if len(free) == 0 {
+		return make([]byte, spillLens[size])
+	}
+	r.spills[size] = free[:len(free)-1]
+	return free[len(free)-1]
+}
+
+// unspill takes back what spill has lent.
+func (r *Rings) unspill(buf []byte) {
+	size := 0
+	for spillLens[size] != len(buf) {
+		size++
+	}
+	r.spills[size] = append(r.spills[size], buf)
 }

@@ -61,10 +61,10 @@ func TestUnburdenFreesFrames(t *testing.T) {
 	}
 
 	// Behind them goes what fits, and no more.
-	if n := p.put(b, 3, 2900, fill(1400, 'c')); n != spillLen-2800 {
-		t.Errorf("%d octets taken, want the %d that fit", n, spillLen-2800)
+	if n := p.put(b, 3, 2900, fill(1400, 'c')); n != spillLens[0]-2800 {
+		t.Errorf("%d octets taken, want the %d that fit", n, spillLens[0]-2800)
 	}
-	if n := p.put(b, 4, 2900+spillLen-2800, fill(1, 'd')); n != 0 || len(p.held) != 0 {
+	if n := p.put(b, 4, 2900+seq.Num(spillLens[0]-2800), fill(1, 'd')); n != 0 || len(p.held) != 0 {
 		t.Errorf("%d octets taken without a share, %d frames held", n, len(p.held))
 	}
 
@@ -76,8 +76,8 @@ func TestUnburdenFreesFrames(t *testing.T) {
 		t.Errorf("%d octets are left, want %d", len(got), len(want)-20)
 	}
 	b.consume(len(want) - 20)
-	if len(r.spills) != 1 || b.spill != nil || b.unread != 0 {
-		t.Errorf("%d buffers have come back, %d octets are unread", len(r.spills), b.unread)
+	if len(r.spills[0]) != 1 || b.spill != nil || b.unread != 0 {
+		t.Errorf("%d buffers have come back, %d octets are unread", len(r.spills[0]), b.unread)
 	}
 	if n := p.put(b, 5, 9000, fill(1400, 'e')); n != 1400 || len(p.held) != 1 {
 		t.Errorf("%d octets taken after all have been consumed", n)
@@ -99,20 +99,42 @@ func TestUnburdenAgain(t *testing.T) {
 		t.Fatalf("%d frames are held, %d of %d octets are there, from %d on", len(p.held), len(content(b)), len(want), b.at(0).seq)
 	}
 	b.drain()
-	if len(r.spills) != 1 {
-		t.Errorf("%d buffers have come back, want 1", len(r.spills))
+	if len(r.spills[0]) != 1 {
+		t.Errorf("%d buffers have come back, want 1", len(r.spills[0]))
+	}
+}
+
+// What outgrows the buffer moves into a larger one.
+func TestUnburdenLarger(t *testing.T) {
+	b, p, r := poorInbox()
+	p.put(b, 1, 0, fill(1400, 'a'))
+	b.unburden(r)
+	for i := range uint64(4) { // such as pull puts behind them
+		p.held[2+i] = true
+		b.push(held{seq: seq.Num(1400 * (i + 1)), data: fill(1400, byte('b'+i)), frame: port.Frame{Addr: 2 + i}})
+	}
+	want := content(b)
+	b.unburden(r)
+	if len(p.held) != 0 || !bytes.Equal(content(b), want) || len(b.spill) != spillLens[1] || len(r.spills[0]) != 1 {
+		t.Fatalf("%d frames are held, %d of %d octets are there, in %d; %d small buffers have come back",
+			len(p.held), len(content(b)), len(want), len(b.spill), len(r.spills[0]))
+	}
+	b.consume(len(want))
+	if len(r.spills[1]) != 1 || b.spill != nil {
+		t.Errorf("%d large buffers have come back, want 1", len(r.spills[1]))
 	}
 }
 
 // What does not fit stays in its frames, and gets no company.
 func TestUnburdenTooMuch(t *testing.T) {
 	b, p, r := poorInbox()
-	for i := range 4 {
-		p.put(b, uint64(i), seq.Num(1400*i), fill(1400, byte('a'+i)))
+	for i := range 4 { // of 20,000 octets each, as no frame has them
+		p.held[uint64(i)] = true
+		b.push(held{seq: seq.Num(20000 * i), data: fill(20000, byte('a'+i)), frame: port.Frame{Addr: uint64(i)}})
 	}
 	before, want := len(p.held), content(b)
 	b.unburden(r)
-	n := p.put(b, 9, 5600, fill(2000, 'z'))
+	n := p.put(b, 9, 80000, fill(2000, 'z'))
 	want = append(want, fill(n, 'z')...)
 	if len(p.held) > before || b.spill != nil || !bytes.Equal(content(b), want) {
 		t.Fatalf("%d frames are held, want at most the %d from before; %d octets of %d", len(p.held), before, len(content(b)), len(want))
