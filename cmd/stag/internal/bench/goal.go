@@ -6,10 +6,15 @@ type Goal struct {
 	Want float64 `json:"want"`
 	Most bool    `json:"most,omitempty"` // at most Want; otherwise at least
 	Have float64 `json:"have"`
+
+	Hoped bool `json:"hoped,omitempty"` // reported only: there is no verdict
 }
 
-// met reports whether the goal was reached.
+// met reports whether the goal was reached, or is none.
 func (g Goal) met() bool {
+	if g.Hoped {
+		return true
+	}
 	if g.Most {
 		return g.Have <= g.Want
 	}
@@ -18,7 +23,7 @@ func (g Goal) met() bool {
 
 // goals are those that the tables of r have the rows for.
 func goals(r *Report) (list []Goal) {
-	for _, f := range []func(*Report) []Goal{goodputGoals, iperf3Goals, latencyGoals, rateGoals, burstGoals, memoryGoals, idleGoals, fairnessGoals} {
+	for _, f := range []func(*Report) []Goal{goodputGoals, connectionGoals, iperf3Goals, latencyGoals, rateGoals, burstGoals, memoryGoals, idleGoals, fairnessGoals} {
 		list = append(list, f(r)...)
 	}
 	return list

@@ -58,7 +58,9 @@ func start(ctx context.Context, st *stage) (traffic, error) {
 
 // measure lets t run on st for warm, and counts for d.
 func measure(ctx context.Context, st *stage, t traffic, warm, d time.Duration) (s sample, err error) {
-	time.Sleep(warm)
+	if err := pause(ctx, warm); err != nil {
+		return s, err
+	}
 	before, err := t.work(ctx)
 	if err != nil {
 		return s, err
@@ -68,7 +70,9 @@ func measure(ctx context.Context, st *stage, t traffic, warm, d time.Duration) (
 		return s, err
 	}
 	octets, begin := t.octets(), time.Now()
-	time.Sleep(d)
+	if err := pause(ctx, d); err != nil {
+		return s, err
+	}
 	octets, took := t.octets()-octets, time.Since(begin)
 	used, err := m.since()
 	if err != nil {

@@ -52,7 +52,7 @@ func (o Options) wants(c Case) bool {
 }
 
 // tables make everything that there is to measure.
-var tables = []func(Options) *Table{goodputTable, latencyTable, rateTable, microTable, takeoverTable, burstTable, memoryTable, idleTable, fairnessTable}
+var tables = []func(Options) *Table{goodputTable, sizesTable, connectionsTable, latencyTable, rateTable, microTable, takeoverTable, burstTable, memoryTable, idleTable, fairnessTable}
 
 // TableNames are what Options.Tables may hold.
 func TableNames() (names []string) {

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Report is everything that a run has found.
@@ -74,7 +76,10 @@ func (p *page) goals(list []Goal) {
 		if g.Most {
 			sign = "≤"
 		}
-		if !g.met() {
+		switch {
+		case g.Hoped:
+			verdict = " (hoped for, no goal)"
+		case !g.met():
 			verdict = " missed"
 		}
 		p.printf("%-72s %s %7.2f %7.2f%s\n", g.What, sign, g.Want, g.Have, verdict)
@@ -84,14 +89,16 @@ func (p *page) goals(list []Goal) {
 
 func (p *page) table(t *Table) {
 	p.printf("%s\n%s\n\n", t.Title, t.About)
+	var g grid
 	before := Case{MTU: -1}
 	for _, r := range t.Rows {
 		if r.MTU != before.MTU {
-			p.heads(t, r.MTU)
+			g = append(g, t.heads(r.MTU))
 		}
 		before = r.Case
-		p.row(t, r)
+		g = append(g, t.cells(r))
 	}
+	p.grid(g)
 	p.printf("\n")
 }
 
@@ -106,58 +113,88 @@ func (t *Table) shape() (napi, message, connections bool) {
 	return napi, message, connections
 }
 
-func (p *page) heads(t *Table, mtu int) {
-	name := ""
+// heads are what stands above the rows of an MTU. The first column comes with
+// the range that its rounds span.
+func (t *Table) heads(mtu int) (line []string) {
+	line = append(line, "")
 	if mtu != 0 {
-		name = fmt.Sprintf("MTU %d", mtu)
+		line[0] = fmt.Sprintf("MTU %d", mtu)
 	}
-	p.printf("%-28s", name)
 	napi, message, connections := t.shape()
 	for _, c := range []struct {
 		there bool
 		head  string
 	}{{napi, "NAPI"}, {message, "octets"}, {connections, "conns"}} {
 		if c.there {
-			p.printf(" %8s", c.head)
+			line = append(line, c.head)
 		}
 	}
-	for _, c := range t.Columns {
-		p.printf(" %9s", c.Head)
+	for i, c := range t.Columns {
+		line = append(line, c.Head)
 		if c.Ratio {
-			p.printf(" %6s", "ratio")
+			line = append(line, "ratio")
+		}
+		if i == 0 {
+			line = append(line, "low..high")
 		}
 	}
-	p.printf("  spread of %s\n", t.Columns[0].Head)
+	return line
 }
 
-func (p *page) row(t *Table, r *Row) {
-	p.printf("%-28s", r.Name)
+// cells are a row.
+func (t *Table) cells(r *Row) (line []string) {
+	line = append(line, r.Name)
 	napi, message, connections := t.shape()
 	if napi {
-		p.printf(" %8s", r.NAPI)
+		line = append(line, r.NAPI)
 	}
 	if message {
-		p.printf(" %8d", r.Message)
+		line = append(line, fmt.Sprint(r.Message))
 	}
 	if connections {
-		p.printf(" %8d", r.Connections)
+		line = append(line, fmt.Sprint(r.Connections))
 	}
-	for _, c := range t.Columns {
-		p.number(9, c.Digits, r.Median, c.Figure)
+	for i, c := range t.Columns {
+		line = append(line, number(r.Median, c.Figure, c.Digits))
 		if c.Ratio {
-			p.number(6, 2, r.Ratio, c.Figure)
+			line = append(line, number(r.Ratio, c.Figure, 2))
+		}
+		if i == 0 {
+			line = append(line, number(r.Low, c.Figure, c.Digits)+".."+number(r.High, c.Figure, c.Digits))
 		}
 	}
-	first := t.Columns[0]
-	p.printf("  %.*f to %.*f\n", first.Digits, r.Low[first.Figure], first.Digits, r.High[first.Figure])
+	return line
 }
 
-// number prints v's f, or a dash where there is none.
-func (p *page) number(width, digits int, v Values, f Figure) {
-	if x, there := v[f]; there {
-		p.printf(" %*.*f", width, digits, x)
-	} else {
-		p.printf(" %*s", width, "-")
+// number is v's f, or a dash where there is none.
+func number(v Values, f Figure, digits int) string {
+	x, there := v[f]
+	if !there {
+		return "-"
+	}
+	return strconv.FormatFloat(x, 'f', digits, 64)
+}
+
+// grid is lines of cells, the first of each to the left, the others to the
+// right.
+type grid [][]string
+
+func (p *page) grid(g grid) {
+	var widths []int
+	for _, line := range g {
+		for i, cell := range line {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, line := range g {
+		p.printf("%-*s", widths[0], line[0])
+		for i, cell := range line[1:] {
+			p.printf("  %*s", widths[i+1], cell)
+		}
+		p.printf("\n")
 	}
 }
 

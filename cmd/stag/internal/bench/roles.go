@@ -24,15 +24,16 @@ func newRoles(v verb, p [2]*party, received *atomic.Uint64) (r [2]role) {
 		r[from] = &loner{party: p[from], work: requests(v, p[from], p[to]), moved: received}
 	default:
 		r[from] = &giver{party: p[from], work: requests(v, p[from], p[to])}
-		r[to] = &taker{party: p[to], received: received}
+		r[to] = &taker{party: p[to], received: received, wrs: make([]rdma.RecvWR, p[to].batch), sgl: make([]rdma.SGE, p[to].batch)}
 	}
 	return r
 }
 
 // requests are the work requests of each batch that can be outstanding. Only
 // the last of a batch is signaled.
-func requests(v verb, p, peer *party) (all [depth / batch][]rdma.SendWR) {
-	for i := range depth {
+func requests(v verb, p, peer *party) [][]rdma.SendWR {
+	all := make([][]rdma.SendWR, p.batches())
+	for i := range p.depth {
 		wr := rdma.SendWR{Op: rdma.WRSend, SGL: []rdma.SGE{p.slot(i)}}
 		if v != send {
 			there := peer.slot(i)
@@ -41,7 +42,7 @@ func requests(v verb, p, peer *party) (all [depth / batch][]rdma.SendWR) {
 		if v == read {
 			wr.Op = rdma.WRRead
 		}
-		all[i/batch] = append(all[i/batch], wr)
+		all[i/p.batch] = append(all[i/p.batch], wr)
 	}
 	for b := range all {
 		all[b][len(all[b])-1].Flags = rdma.Signaled
@@ -52,13 +53,13 @@ func requests(v verb, p, peer *party) (all [depth / batch][]rdma.SendWR) {
 // giver posts Sends as the taker has room for them.
 type giver struct {
 	*party
-	work    [depth / batch][]rdma.SendWR
+	work    [][]rdma.SendWR
 	posted  int // batches
 	sent    int // of them, those that have completed here
 	granted int // and those that the taker has taken
 }
 
-func (g *giver) prepare() error { return g.expect(2 * depth / batch) }
+func (g *giver) prepare() error { return g.expect(2 * g.batches()) }
 
 func (g *giver) begin() error { return g.post() }
 
@@ -90,10 +91,12 @@ type taker struct {
 	*party
 	got      int // Sends
 	received *atomic.Uint64
+	wrs      []rdma.RecvWR // of the batch that is being offered
+	sgl      []rdma.SGE
 }
 
 func (t *taker) prepare() error {
-	for b := range depth / batch {
+	for b := range t.batches() {
 		if err := t.offer(b); err != nil {
 			return err
 		}
@@ -104,11 +107,11 @@ func (t *taker) prepare() error {
 func (t *taker) begin() error { return nil }
 
 func (t *taker) completed(c rdma.Completion) error {
-	t.received.Add(message)
-	if t.got++; t.got%batch != 0 {
+	t.received.Add(uint64(t.message))
+	if t.got++; t.got%t.batch != 0 {
 		return nil
 	}
-	if err := t.offer((t.got/batch - 1) % (depth / batch)); err != nil {
+	if err := t.offer((t.got/t.batch - 1) % t.batches()); err != nil {
 		return err
 	}
 	_, err := t.qp.PostSend(rdma.SendWR{Op: rdma.WRSend})
@@ -117,13 +120,11 @@ func (t *taker) completed(c rdma.Completion) error {
 
 // offer posts receives for batch b.
 func (t *taker) offer(b int) error {
-	var wrs [batch]rdma.RecvWR
-	var sgl [batch]rdma.SGE
-	for i := range wrs {
-		sgl[i] = t.slot(b*batch + i)
-		wrs[i].SGL = sgl[i : i+1]
+	for i := range t.wrs {
+		t.sgl[i] = t.slot(b*t.batch + i)
+		t.wrs[i].SGL = t.sgl[i : i+1]
 	}
-	_, err := t.qp.PostRecv(wrs[:]...)
+	_, err := t.qp.PostRecv(t.wrs...)
 	return err
 }
 
@@ -132,7 +133,7 @@ func (t *taker) offer(b int) error {
 // a window ahead of what has been placed.
 type loner struct {
 	*party
-	work  [depth / batch][]rdma.SendWR
+	work  [][]rdma.SendWR
 	done  int // batches
 	moved *atomic.Uint64
 }
@@ -149,7 +150,7 @@ func (l *loner) begin() error {
 }
 
 func (l *loner) completed(rdma.Completion) error {
-	l.moved.Add(batch * message)
+	l.moved.Add(uint64(l.batch * l.message))
 	b := l.done % len(l.work)
 	l.done++
 	_, err := l.qp.PostSend(l.work[b]...)
@@ -166,17 +167,33 @@ func (p *party) expect(n int) error {
 	return nil
 }
 
-// play lets r work until the connection ends.
-func (p *party) play(ctx context.Context, r role) error {
-	if err := r.begin(); err != nil {
-		return err
+// cast is the roles of one side, by QP number.
+type cast struct {
+	roles []role
+	byQP  map[uint32]role
+}
+
+func (c *cast) add(qp uint32, r role) {
+	if c.byQP == nil {
+		c.byQP = make(map[uint32]role)
 	}
-	var got [depth]rdma.Completion
-	for {
-		if err := p.cq.Wait(ctx); err != nil {
+	c.roles = append(c.roles, r)
+	c.byQP[qp] = r
+}
+
+// play lets them work until a connection ends.
+func (h *hub) play(ctx context.Context, all cast) error {
+	for _, r := range all.roles {
+		if err := r.begin(); err != nil {
 			return err
 		}
-		for _, c := range got[:p.cq.Poll(got[:])] {
+	}
+	var got [64]rdma.Completion
+	for {
+		if err := h.cq.Wait(ctx); err != nil {
+			return err
+		}
+		for _, c := range got[:h.cq.Poll(got[:])] {
 			switch c.Status {
 			case rdma.Success:
 			case rdma.Flushed:
@@ -184,7 +201,7 @@ func (p *party) play(ctx context.Context, r role) error {
 			default:
 				return fmt.Errorf("%v: %v", c.Op, c.Status)
 			}
-			if err := r.completed(c); err != nil {
+			if err := all.byQP[c.QP].completed(c); err != nil {
 				return err
 			}
 		}

@@ -2,15 +2,17 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 )
 
-// Run measures what o asks for, and says on progress what it is at. Interrupted
-// by ctx it returns what whole rounds have found, with ctx's error.
+// Run measures what o asks for, and says on progress what it is at. Ended early,
+// by ctx or a failure, it returns what whole rounds have found, if there are
+// any, with the reason.
 func Run(ctx context.Context, o Options, progress io.Writer) (*Report, error) {
-	r := &Report{Rounds: o.Rounds, Time: o.Time}
+	r := &Report{Time: o.Time}
 	var err error
 	if r.Conditions, err = readConditions(); err != nil {
 		return nil, err
@@ -19,16 +21,24 @@ func Run(ctx context.Context, o Options, progress io.Writer) (*Report, error) {
 	if r.Tables, err = o.tables(); err != nil {
 		return nil, err
 	}
-	for round := range o.Rounds {
-		if err = r.round(ctx, round, o, progress); err != nil {
+	m := newMonitor(progress, o.Rounds, r.rows())
+	defer m.end()
+	for range o.Rounds {
+		if err = r.round(ctx, m); err != nil {
 			break
 		}
+		r.Rounds++
 	}
-	if load, failed := loadAverage(); failed == nil {
-		r.Conditions.Load[1] = load
+	if ctx.Err() != nil {
+		err = fmt.Errorf("interrupted after %d of %d rounds", r.Rounds, o.Rounds)
 	}
+	if r.Rounds == 0 {
+		return nil, err
+	}
+	load, failed := loadAverage()
+	r.Conditions.Load[1] = load
 	r.conclude()
-	return r, err
+	return r, errors.Join(err, failed)
 }
 
 // tables are those that the options select, with the rows that they select.
@@ -56,23 +66,28 @@ func (o Options) tables() (list []*Table, err error) {
 	return list, nil
 }
 
+// rows are those of all tables.
+func (r *Report) rows() (all []*Row) {
+	for _, t := range r.Tables {
+		all = append(all, t.Rows...)
+	}
+	return all
+}
+
 // round measures every row once; every other round the other way round. What a
 // round that fails has found does not count.
-func (r *Report) round(ctx context.Context, round int, o Options, progress io.Writer) error {
-	var rows []*Row
-	for _, t := range r.Tables {
-		rows = append(rows, t.Rows...)
-	}
+func (r *Report) round(ctx context.Context, m *monitor) error {
+	rows := r.rows()
 	found := make([]Values, len(rows))
 	for i := range rows {
 		at := i
-		if round%2 == 1 {
+		if r.Rounds%2 == 1 {
 			at = len(rows) - 1 - i
 		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		fmt.Fprintf(progress, "round %d of %d, %d of %d: %v\n", round+1, o.Rounds, i+1, len(rows), rows[at].Case)
+		m.at(r.Rounds, i, rows[at].Case)
 		var err error
 		if found[at], err = rows[at].run(ctx); err != nil {
 			return fmt.Errorf("%v: %w", rows[at].Case, err)

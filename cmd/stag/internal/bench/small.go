@@ -18,22 +18,24 @@ const (
 func startSmall(ctx context.Context, st *stage) (v *verbs, err error) {
 	v = &verbs{stage: st}
 	for side := range v.parties {
-		if v.parties[side], err = newSmallParty(st.adapters[side]); err != nil {
+		p, err := newSmallParty(st.adapters[side])
+		if err != nil {
 			return nil, err
 		}
+		v.parties[side] = []*party{p}
 	}
-	f := &flood{party: v.parties[from], moved: &v.received}
-	f.work = f.requests(st.verb, v.parties[to])
+	f := &flood{party: v.parties[from][0], moved: &v.received}
+	f.work = f.requests(st.verb, v.parties[to][0])
 	roles := [2]role{from: f}
 	if st.verb == send {
 		f.granting = true
-		roles[to] = &drain{party: v.parties[to]}
+		roles[to] = &drain{party: v.parties[to][0]}
 	}
-	return v, v.run(ctx, roles)
+	return v, v.run(ctx, [][2]role{roles})
 }
 
 func newSmallParty(a *rdma.Adapter) (p *party, err error) {
-	p = new(party)
+	p = &party{hub: new(hub)}
 	if p.pd, err = a.AllocPD(); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/loader/pair"
 	"github.com/stag-rdma/stag/offload"
 	"github.com/stag-rdma/stag/offload/nic"
@@ -28,6 +29,8 @@ type setting struct {
 	verb     verb     // what adapters do; plain: a stream without RDMA
 	noCRC    bool     // verbs: FPDUs without CRC
 	raw      raw      // frames without a TCP, whose stacks do not matter
+	load              // what verbs and kernel's streams move; none: what is usual
+	steering bool     // kernel's streams: under stag's programs instead of one that passes everything
 	mtu      int      // octets
 	threaded bool     // NAPI in threads
 	spin     time.Duration
@@ -47,10 +50,14 @@ type stage struct {
 	nics     [2]*nic.NIC
 	adapters [2]*rdma.Adapter
 	pass     *passer
+	programs []*loader.Steering
 	redirect *redirector
 }
 
 func newStage(s setting) (_ *stage, err error) {
+	if s.load == (load{}) {
+		s.load = usual
+	}
 	st := &stage{setting: s}
 	defer func() {
 		if err != nil {
@@ -61,6 +68,9 @@ func newStage(s setting) (_ *stage, err error) {
 	st.pair, err = pair.New(pair.Config{MTU: s.mtu, ThreadedNAPI: s.threaded, ChecksumOffload: plainOnly, Router: s.router})
 	if err != nil {
 		return nil, err
+	}
+	if s.steering {
+		return st, st.steer()
 	}
 	if plainOnly {
 		if st.pass, err = attachPass(st.pair); err != nil {
@@ -82,6 +92,23 @@ func newStage(s setting) (_ *stage, err error) {
 		}
 	}
 	return st, nil
+}
+
+// steer puts stag's program on both ends, with no flow to steer.
+func (s *stage) steer() error {
+	for _, side := range []pair.Side{pair.A, pair.B} {
+		err := s.pair.Do(side, func() error {
+			p, err := loader.Load(loader.Options{Link: s.pair.Ends[side].Name})
+			if err == nil {
+				s.programs = append(s.programs, p)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *stage) open(side pair.Side) error {
@@ -127,6 +154,9 @@ func (s *stage) close() error {
 	}
 	if s.pass != nil {
 		s.pass.close()
+	}
+	for _, p := range s.programs {
+		errs = append(errs, p.Close())
 	}
 	if s.redirect != nil {
 		s.redirect.close()

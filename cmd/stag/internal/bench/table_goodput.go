@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // goodputCases are what there is to compare, at each MTU and NAPI setting.
@@ -10,7 +11,8 @@ var goodputCases = []setting{
 	{raw: rawBare},
 	{raw: rawCopied},
 	{raw: rawAsavie},
-	{stacks: [2]stack{kernel, kernel}},
+	{stacks: [2]stack{kernel, kernel}, load: load{message: longWrite, connections: 1}},
+	{stacks: [2]stack{kernel, kernel}, load: load{message: longWrite, connections: 1}, steering: true},
 	{stacks: [2]stack{engine, engine}},
 	{stacks: [2]stack{kernel, engine}},
 	{stacks: [2]stack{engine, kernel}},
@@ -28,6 +30,8 @@ func (s setting) name() string {
 	switch {
 	case s.raw != notRaw:
 		return string(s.raw)
+	case s.steering:
+		return kernelTCP + ", steering"
 	case s.verb == plainStream && s.stacks == [2]stack{kernel, kernel}:
 		return kernelTCP
 	case s.verb == plainStream:
@@ -39,6 +43,10 @@ func (s setting) name() string {
 	}
 	return fmt.Sprintf("%s offloaded", s.verb)
 }
+
+// longWrite is how many octets the kernel's TCP gets at a time when it is to be
+// as fast as it can.
+const longWrite = 1 << 20
 
 // kernelTCP is the name of the rows that others are compared with.
 const kernelTCP = "kernel TCP"
@@ -53,19 +61,21 @@ const (
 	Lost     Figure = "lost_per_10k"    // frames that the link or the receiving socket dropped for each 10,000
 	PerStep  Figure = "packets_per_step"
 	PerCall  Figure = "packets_per_call"
+	Messages Figure = "messages_per_s"
 )
 
 func goodputTable(o Options) *Table {
 	t := &Table{
 		Name:  "goodput",
 		Title: "Goodput: one connection, one direction, 64 KiB messages",
-		About: `raw: frames as long as full segments, with no TCP to send them again; what
-arrives counts, as if it carried TCP payload. raw + copy + CRC: each side copies
-payload and computes its CRC32C once. kernel TCP: default offloads, a program that passes everything on both ends, one
-buffer written and read again and again. Verbs move memory to memory, 64 messages
-outstanding. per core: for each second of processor time that both ends and their
-NAPI took together. resent: segments sent again for each 10,000; /step and /call:
-packets in a step of the receiving engine and in a system call of the sending one.`,
+		About: `raw: frames as long as full segments, which nobody sends again; what arrives
+counts, as if it were segments. raw + copy + CRC: each side copies the payload and
+computes its CRC32C once. kernel TCP: default offloads, one buffer of 1 MiB written
+and read again and again, and on both ends a program that passes everything, or
+stag's (steering). Verbs move memory to memory, 64 messages outstanding. per core:
+for each second of processor time that both ends and their NAPI took together.
+resent, lost: segments sent again and frames dropped for each 10,000; /step and
+/call: packets in a step of the receiver and in a system call of the sender.`,
 		Columns: []Column{{Gbps, "Gb/s", 2, true}, {PerCore, "per core", 2, true}, {CPUPerGB, "CPU s/GB", 2, false}, {Busy, "busy", 2, false},
 			{Resent, "resent", 1, false}, {Lost, "lost", 1, false}, {PerStep, "/step", 1, false}, {PerCall, "/call", 1, false}},
 		Base: kernelTCP,
@@ -74,7 +84,9 @@ packets in a step of the receiving engine and in a system call of the sending on
 		for _, s := range goodputCases {
 			for _, threaded := range []bool{false, true} {
 				s.mtu, s.threaded = mtu, threaded
-				t.Rows = append(t.Rows, s.row(o))
+				r := s.row(o)
+				r.Message, r.Connections = message, 1
+				t.Rows = append(t.Rows, r)
 			}
 		}
 	}
@@ -83,15 +95,19 @@ packets in a step of the receiving engine and in a system call of the sending on
 
 // row measures s as o says.
 func (s setting) row(o Options) *Row {
-	c := Case{Name: s.name(), MTU: s.mtu, NAPI: "inline", Message: message, Connections: 1}
+	c := Case{Name: s.name(), MTU: s.mtu, NAPI: "inline", Message: s.message, Connections: s.connections}
 	if s.threaded {
 		c.NAPI = "threads"
 	}
 	return &Row{Case: c, run: func(ctx context.Context) (Values, error) {
-		found, err := runTransfer(ctx, s, o.Warm, o.Time)
+		found, err := runTransfer(ctx, s, o.Warm+s.warmUp(), o.Time)
 		return found.values(s), err
 	}}
 }
+
+// warmUp is how long it takes, beside what the options say, until many
+// connections all move.
+func (s setting) warmUp() time.Duration { return time.Duration(s.connections) * 500 * time.Microsecond }
 
 // values are what a table shows of a sample. What a case has none of is left
 // out: frames of a kernel's, segments of a raw stream.
@@ -114,8 +130,9 @@ func (s sample) values(c setting) Values {
 // per is n for each of d.
 func per(n, d uint64) float64 { return float64(n) / float64(max(d, 1)) }
 
-// goodputGoals compare the verbs with the kernel's TCP, each at its best NAPI
-// setting, and at MTU 1500 at the default one too.
+// goodputGoals compare the verbs with what the frames and copies of a stream
+// cost without a TCP, and with the kernel's TCP, each at its best NAPI setting,
+// and with the latter at MTU 1500 at the default one too.
 func goodputGoals(r *Report) (list []Goal) {
 	t := r.table("goodput")
 	if t == nil {
@@ -126,6 +143,11 @@ func goodputGoals(r *Report) (list []Goal) {
 		want float64
 	}{{1500, 1.5}, {3506, 1.2}, {9000, 0.8}} {
 		for _, name := range []string{"write offloaded", "send offloaded"} {
+			list = t.compare(list, name, string(rawCopied), w.mtu, "", 0.85)
+			if bare := t.compare(nil, name, string(rawBare), w.mtu, "", 0.7); len(bare) != 0 {
+				bare[0].Hoped = true
+				list = append(list, bare...)
+			}
 			list = t.compare(list, name, kernelTCP, w.mtu, "", w.want)
 			if w.mtu == 1500 {
 				list = t.compare(list, name, kernelTCP, w.mtu, "inline", 1)

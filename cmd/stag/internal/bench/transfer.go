@@ -18,24 +18,35 @@ const (
 	to   = pair.B
 )
 
-// transfer is a stream of octets in one direction, running.
+// transfer is streams of octets in one direction, running. An engine's is one.
 type transfer struct {
 	*stage
-	received *atomic.Uint64 // octets
-	flows    [2]*nic.Flow   // by side; nil where the kernel runs the connection
+	received []*atomic.Uint64 // octets, by connection
+	flows    [2]*nic.Flow     // by side; nil where the kernel runs the connections
 	plain    []*plain
 }
 
 // startTransfer connects and lets side A send to side B.
 func startTransfer(ctx context.Context, st *stage) (*transfer, error) {
 	t := &transfer{stage: st}
-	a, b, err := t.connect(ctx)
-	if err == nil {
-		// The receiver first: what comes before it is ready would be parked.
-		err = errors.Join(t.begin(ctx, to, b), t.begin(ctx, from, a))
+	var conns [2][]*net.TCPConn // by side
+	for range st.connections {
+		// All before any is used: a handshake gets lost among full streams.
+		a, b, err := t.connect(ctx)
+		if err != nil {
+			closeAll(conns[from], conns[to])
+			return nil, err
+		}
+		conns[from], conns[to] = append(conns[from], a), append(conns[to], b)
 	}
-	if err != nil {
-		return nil, errors.Join(err, t.stop())
+	// The receivers first: what comes before they are ready would be parked.
+	for _, side := range []pair.Side{to, from} {
+		for i, c := range conns[side] {
+			if err := t.begin(ctx, side, c); err != nil {
+				closeAll(conns[side][i:], conns[from]) // closing again does nothing
+				return nil, errors.Join(err, t.stop())
+			}
+		}
 	}
 	return t, nil
 }
@@ -43,13 +54,13 @@ func startTransfer(ctx context.Context, st *stage) (*transfer, error) {
 // begin gives a side's connection to whoever runs it.
 func (t *transfer) begin(ctx context.Context, side pair.Side, c *net.TCPConn) error {
 	if t.stacks[side] == kernel {
-		p, err := startPlain(c, side == from)
+		p, err := startSized(c, side == from, t.message, t.connections == 1)
 		if err != nil {
 			return fmt.Errorf("side %v: %w", side, err)
 		}
 		t.plain = append(t.plain, p)
 		if side == to {
-			t.received = &p.received
+			t.received = append(t.received, &p.received)
 		}
 		return nil
 	}
@@ -60,7 +71,7 @@ func (t *transfer) begin(ctx context.Context, side pair.Side, c *net.TCPConn) er
 	}
 	t.flows[side] = f
 	if side == to {
-		t.received = &ulp.received
+		t.received = append(t.received, &ulp.received)
 	}
 	return nil
 }
@@ -73,7 +84,12 @@ func (t *transfer) stop() error {
 	return errors.Join(errs...)
 }
 
-func (t *transfer) octets() uint64 { return t.received.Load() }
+func (t *transfer) octets() (sum uint64) {
+	for _, r := range t.received {
+		sum += r.Load()
+	}
+	return sum
+}
 
 // work reads what the engines have counted so far.
 func (t *transfer) work(ctx context.Context) (all [2]work, err error) {

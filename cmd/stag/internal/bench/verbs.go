@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 
 	"github.com/stag-rdma/stag/loader/pair"
@@ -21,49 +22,78 @@ const (
 	send        verb = "send"
 )
 
-// What verbs move: messages of 64 KiB in batches, each of which is posted with
-// one call and has one completion. depth messages are outstanding: posted and
-// not completed; of Sends, the receiver's application has not said that it has
-// them. They go from the same memory to the same memory again and again, as in
-// perftest, and as much of it as a plain stream has.
+// load is how messages travel: posted in batches, each with one call, and with
+// one completion. Outstanding are those that are posted and not completed; of
+// Sends, those that the receiver's application has not said that it has. On
+// each connection they go from the same memory to the same memory again and
+// again, as in perftest, and as much of it as a plain stream has.
+type load struct {
+	message     int // octets
+	batch       int // messages
+	depth       int // messages outstanding on each connection, in whole batches
+	connections int
+}
+
+// What is usual.
 const (
-	message = 64 << 10 // octets
-	batch   = 16       // messages
-	depth   = 64       // messages
-	slots   = plainBuffer / message
+	message = 64 << 10
+	batch   = 16
+	depth   = 64
 )
 
-// party is one side of a connection: a QP with one CQ, and memory.
-type party struct {
+var usual = load{message, batch, depth, 1}
+
+// memory is how many octets each connection has on either side.
+func (l load) memory() int { return max(plainBuffer, l.message) }
+
+// batches is how many can be outstanding on a connection.
+func (l load) batches() int { return l.depth / l.batch }
+
+// hub is what the connections of one side share.
+type hub struct {
+	load
 	pd *rdma.PD
 	cq *rdma.CQ
-	qp *rdma.QP
 	mr *rdma.MR
 }
 
-func newParty(a *rdma.Adapter) (p *party, err error) {
-	p = new(party)
-	if p.pd, err = a.AllocPD(); err != nil {
+func newHub(a *rdma.Adapter, l load) (h *hub, err error) {
+	h = &hub{load: l}
+	if h.pd, err = a.AllocPD(); err != nil {
 		return nil, err
 	}
-	if p.cq, err = a.CreateCQ(8 * depth); err != nil {
+	if h.cq, err = a.CreateCQ(8 * l.depth * l.connections); err != nil {
 		return nil, err
 	}
-	p.qp, err = p.pd.CreateQP(rdma.QPConfig{SendCQ: p.cq, RecvCQ: p.cq, SendDepth: 4 * depth, RecvDepth: 4 * depth, MaxSGE: 1})
-	if err != nil {
-		return nil, err
-	}
-	p.mr, err = p.pd.AllocMR(plainBuffer, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
+	h.mr, err = h.pd.AllocMR(l.connections*l.memory(), rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
+	return h, err
+}
+
+// party is one side of a connection: a QP, and its part of the memory.
+type party struct {
+	*hub
+	qp *rdma.QP
+	at int // where its memory begins
+}
+
+// party makes the i-th party.
+func (h *hub) party(i int) (p *party, err error) {
+	p = &party{hub: h, at: i * h.memory()}
+	p.qp, err = h.pd.CreateQP(rdma.QPConfig{
+		SendCQ: h.cq, RecvCQ: h.cq, SendDepth: 4 * h.depth, RecvDepth: 4 * h.depth, MaxSGE: 1,
+	})
 	return p, err
 }
 
 // slot is the memory of message i.
-func (p *party) slot(i int) rdma.SGE { return p.mr.SGE(i%slots*message, message) }
+func (p *party) slot(i int) rdma.SGE {
+	return p.mr.SGE(p.at+i%(p.memory()/p.message)*p.message, p.message)
+}
 
-// verbs is a stream of messages in one direction, running.
+// verbs is streams of messages in one direction, running.
 type verbs struct {
 	*stage
-	parties  [2]*party // by side
+	parties  [2][]*party // by side, then connection; those of a side share a hub
 	received atomic.Uint64
 	running  []chan error // one for each goroutine
 }
@@ -71,31 +101,51 @@ type verbs struct {
 // startVerbs connects and lets side A's messages come to side B.
 func startVerbs(ctx context.Context, st *stage) (v *verbs, err error) {
 	v = &verbs{stage: st}
-	for side := range v.parties {
-		if v.parties[side], err = newParty(st.adapters[side]); err != nil {
+	for side, a := range st.adapters {
+		h, err := newHub(a, st.load)
+		if err != nil {
 			return nil, err
 		}
+		for i := range st.connections {
+			p, err := h.party(i)
+			if err != nil {
+				return nil, err
+			}
+			v.parties[side] = append(v.parties[side], p)
+		}
 	}
-	return v, v.run(ctx, newRoles(st.verb, v.parties, &v.received))
+	roles := make([][2]role, st.connections)
+	for i := range roles {
+		roles[i] = newRoles(st.verb, [2]*party{v.parties[from][i], v.parties[to][i]}, &v.received)
+	}
+	return v, v.run(ctx, roles)
 }
 
-// run connects, and lets the roles be played.
-func (v *verbs) run(ctx context.Context, roles [2]role) error {
-	for _, r := range roles {
-		if r != nil {
+// run connects, and lets the roles of each connection be played.
+func (v *verbs) run(ctx context.Context, roles [][2]role) error {
+	var casts [2]cast
+	var qps [2][]*rdma.QP
+	for i := range roles {
+		for side, r := range roles[i] {
+			p := v.parties[side][i]
+			qps[side] = append(qps[side], p.qp)
+			if r == nil {
+				continue
+			}
 			if err := r.prepare(); err != nil {
 				return err
 			}
+			casts[side].add(p.qp.Number(), r)
 		}
 	}
-	if err := v.join(ctx, v.parties[from].qp, v.parties[to].qp); err != nil {
+	if err := v.joinAll(ctx, qps[from], qps[to]); err != nil {
 		return err
 	}
-	for side, r := range roles {
-		if r != nil {
+	for side, c := range casts {
+		if len(c.roles) != 0 {
 			done := make(chan error, 1)
 			v.running = append(v.running, done)
-			go func() { done <- v.parties[side].play(ctx, r) }()
+			go func() { done <- v.parties[side][0].play(ctx, c) }()
 		}
 	}
 	return nil
@@ -103,25 +153,55 @@ func (v *verbs) run(ctx context.Context, roles [2]role) error {
 
 // join connects two QPs: side A's dials.
 func (s *stage) join(ctx context.Context, a, b *rdma.QP) error {
-	l, err := s.adapters[to].Listen(ctx, net.JoinHostPort(s.pair.Ends[to].V4.Addr().String(), "0"), rdma.ListenConfig{})
+	return s.joinAll(ctx, []*rdma.QP{a}, []*rdma.QP{b})
+}
+
+// dialling is how many connections are made at a time.
+const dialling = 64
+
+// maxReads is how many Reads a connection may have under way.
+const maxReads = 128
+
+// joinAll connects as many QPs of side A with as many of side B, in whatever
+// order they come.
+func (s *stage) joinAll(ctx context.Context, a, b []*rdma.QP) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	l, err := s.adapters[to].Listen(ctx, net.JoinHostPort(s.pair.Ends[to].V4.Addr().String(), "0"), rdma.ListenConfig{Backlog: 2 * dialling})
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	params := rdma.ConnParams{NoCRC: s.noCRC, IRD: depth, ORD: depth}
-	accepted := make(chan error, 1)
-	go func() {
-		r, err := l.Accept(ctx)
-		if err == nil {
-			err = r.Accept(ctx, b, params)
+	reads := min(s.depth, maxReads)
+	params := rdma.ConnParams{NoCRC: s.noCRC, IRD: reads, ORD: reads}
+	attempt := func(f func() error) {
+		if err := f(); err != nil {
+			cancel(err)
 		}
-		accepted <- err
-	}()
-	if err := a.Dial(ctx, l.Addr().String(), params); err != nil {
-		l.Close()
-		return errors.Join(err, <-accepted)
 	}
-	return <-accepted
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		attempt(func() error {
+			for _, qp := range b {
+				r, err := l.Accept(ctx)
+				if err != nil {
+					return err
+				}
+				wg.Go(func() { attempt(func() error { return r.Accept(ctx, qp, params) }) })
+			}
+			return nil
+		})
+	})
+	places := make(chan struct{}, dialling)
+	for _, qp := range a {
+		places <- struct{}{}
+		wg.Go(func() {
+			attempt(func() error { return qp.Dial(ctx, l.Addr().String(), params) })
+			<-places
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
 }
 
 func (v *verbs) octets() uint64 { return v.received.Load() }
@@ -134,31 +214,45 @@ func (v *verbs) work(ctx context.Context) (all [2]work, err error) {
 		}
 		c, err1 := a.Counters(ctx)
 		p, err2 := a.SocketStats(ctx, v.pair.Ends[side].Name)
-		s, err3 := v.parties[side].qp.TCPStats(ctx)
-		if err := errors.Join(err1, err2, err3); err != nil {
+		if err := errors.Join(err1, err2); err != nil {
 			return all, err
 		}
 		all[side] = work{
 			Steps: c.Steps, RxPackets: c.RxPackets, TxPackets: c.TxPackets,
-			Acks: s.AcksOut, Retransmits: s.Retransmits, Timeouts: s.Timeouts,
 			Kicks: p[0].Kicks, Lost: dropped(p[0]),
+		}
+		for _, p := range v.parties[side] {
+			s, err := p.qp.TCPStats(ctx)
+			if err != nil {
+				return all, err
+			}
+			all[side].Acks += s.AcksOut
+			all[side].Retransmits += s.Retransmits
+			all[side].Timeouts += s.Timeouts
 		}
 	}
 	return all, nil
 }
 
-// stop ends the connection and the goroutines. A connection that broke before
+// stop ends the connections and the goroutines. A connection that broke before
 // is an error: its measurement would be of something else.
 func (v *verbs) stop() error {
 	var errs []error
-	for side, p := range v.parties {
-		if err := p.qp.Err(); err != nil {
-			errs = append(errs, fmt.Errorf("side %v: %w", pair.Side(side), err))
+	for side, all := range v.parties {
+		for _, p := range all {
+			if err := p.qp.Err(); err != nil {
+				errs = append(errs, fmt.Errorf("side %v: %w", pair.Side(side), err))
+				break // one tells enough
+			}
 		}
 	}
-	for _, p := range v.parties {
-		p.qp.Close()
-		p.cq.Close()
+	for _, all := range v.parties {
+		for _, p := range all {
+			p.qp.Close()
+		}
+		if len(all) != 0 {
+			all[0].cq.Close()
+		}
 	}
 	for _, done := range v.running {
 		if err := <-done; err != nil && !errors.Is(err, rdma.ErrClosed) {
