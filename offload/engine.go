@@ -112,6 +112,7 @@ type Engine struct {
 
 	token   atomic.Bool
 	visits  visits.Book
+	rested  uint64 // packets moved when Run last looked for rest; Run's own
 	stopped chan struct{}
 }
 
