@@ -179,3 +179,15 @@ func TestThousandNeverRead(t *testing.T) {
 	}
 	f.useful()
 }
+
+// A thousand kernels whose applications do not read, and who are sent more than
+// their windows take.
+func TestThousandDoNotRead(t *testing.T) {
+	f := newFire(t)
+	f.connect(firePeers, func() stream.ULP {
+		return octets.NewTransfer(octets.Plan{Send: 64 << 20, Seed: 1, Hold: true})
+	})
+	g := f.settle()
+	t.Logf("%d segments were sent, %d times a frame was missing", g.Counters.TxPackets, g.Counters.NoTxFrame)
+	f.useful()
+}

@@ -2,11 +2,15 @@ package tcp
 
 import "testing"
 
-// frto opens a connection that sends ten segments of twelve, and times out.
+// frto opens a connection that sends ten segments of twelve, and times out. Of
+// the others one at least is written, the last when there is room for it.
 func (s *script) frto(change ...func(*State, *Config)) {
 	s.Helper()
 	s.open(change...)
-	s.write(12000)
+	s.write(11000)
+	if s.c.usable() >= 12000 {
+		s.write(1000)
+	}
 	s.c.Transmit(s.now, s)
 	s.now = s.c.rtoAt
 	s.sent = s.sent[:0]
@@ -46,6 +50,7 @@ func TestFRTOWithSACK(t *testing.T) { // what the late ones' SACKs say of the ne
 		s.frto(withSACK, func(st *State, _ *Config) { st.SndWnd = 10000 })
 		d := s.now.Sub(scriptStart) + 10*ms
 		s.gets(d, "A 1:1 ack 1001")
+		s.write(11000 - s.c.Unacked())
 		s.sends(d, "A 10001:11001 ack 1", "PA 11001:12001 ack 1")
 		s.gets(d+ms, "A 1:1 ack 2001")
 		s.sends(d + ms)
@@ -69,6 +74,7 @@ func TestFRTOFindsALoss(t *testing.T) { // step 3a: what the new data causes are
 				s.frto(x.open...)
 				d := s.now.Sub(scriptStart) + 10*ms
 				s.gets(d, "A 1:1 ack 1001")
+				s.write(11000 - s.c.Unacked())
 				s.sends(d, "A 10001:11001 ack 1", "PA 11001:12001 ack 1")
 				s.gets(d+10*ms, x.dup)
 				s.c.Transmit(s.now, s)

@@ -59,7 +59,7 @@ func TestEmitLimits(t *testing.T) {
 // upper layer is told once that it can go on.
 func TestEmitWaits(t *testing.T) {
 	each(t, func(s *script) {
-		s.open(func(st *State, _ *Config) { st.SndWnd = 2000 })
+		s.open(func(st *State, _ *Config) { st.Cwnd = 2000 })
 		for range aheadMost {
 			s.emit(1000)
 		}
@@ -90,9 +90,13 @@ func (discards) Send(*wire.TCPFields, port.Frame, int, int) bool { return true }
 func TestWindowLimits(t *testing.T) { // RFC 9293 §3.8.6
 	each(t, func(s *script) {
 		s.open(func(st *State, _ *Config) { st.SndWnd = 2000 })
-		s.write(4000)
+		s.write(3000)
+		if s.c.Emit(1000) != nil {
+			t.Error("Emit takes more than a segment beyond the window")
+		}
 		s.sends(0, "A 1:1001 ack 1", "A 1001:2001 ack 1")
 		s.gets(1*ms, "A 1:1 ack 1001 win 2000")
+		s.write(1000)
 		s.sends(1*ms, "A 2001:3001 ack 1")
 	})
 }

@@ -75,9 +75,10 @@ func (c *Conn) Emit(n int) []byte {
 	if c.q.count >= c.q.limit/2 {
 		return nil
 	}
-	// While the window is closed one segment is enough to probe for: a thousand
+	// Behind what the window leaves one segment is enough to probe for: a thousand
 	// peers that do not read must not hold the frames that others need.
-	if ahead := c.q.count - c.q.sent; ahead >= aheadMost || ahead > 0 && c.usable() <= 0 {
+	unsent := int32(c.dataEnd - c.sndNxt)
+	if ahead := c.q.count - c.q.sent; ahead >= aheadMost || ahead > 0 && unsent > c.usable() {
 		c.paused = true
 		return nil
 	}
