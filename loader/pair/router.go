@@ -20,9 +20,9 @@ type Router struct {
 }
 
 func (r *Router) check() error {
-	const least, most = 1e6, 32e9
+	const least, most = 1e6, 2e9 // the kernel is told how long a bucket lasts, in microseconds
 	if r.Rate < least || r.Rate > most || r.Queue < 1<<14 {
-		return fmt.Errorf("a router of %d bits a second and a queue of %d octets: want 10^6 to 32 x 10^9, and at least 16384", r.Rate, r.Queue)
+		return fmt.Errorf("a router of %d bits a second and a queue of %d octets: want 10^6 to 2 x 10^9, and at least 16384", r.Rate, r.Queue)
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func (k *Cable) layDirect(c Config) error {
 
 // layRouted makes a pair with a router, which is no bottleneck.
 func (k *Cable) layRouted(c Config) error {
-	p, err := k.newPair(pair.Config{MTU: c.MTU, Router: &pair.Router{Rate: 20e9, Queue: 1 << 22}})
+	p, err := k.newPair(pair.Config{MTU: c.MTU, Router: &pair.Router{Rate: 2e9, Queue: 1 << 22}})
 	if err != nil {
 		return err
 	}
