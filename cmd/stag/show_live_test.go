@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -265,6 +267,7 @@ func TestShowPinned(t *testing.T) {
 		t.Errorf("with an engine: %q, %q", r.stdout, r.stderr)
 	}
 	must(t, x.server.cmd.Process.Signal(syscall.SIGSTOP))
+	awaitStopped(t, x.server.cmd.Process.Pid)
 	text += "stopped\n"
 	shown("flows", "-i", name)
 	must(t, x.server.cmd.Process.Kill())
@@ -294,3 +297,24 @@ func TestShowPinned(t *testing.T) {
 }
 
 var pinsOf = regexp.MustCompile(`/sys/fs/bpf/stag/[^\s)]*|veth-b-\d+`)
+
+// awaitStopped waits until every thread of a process has stopped: one that has
+// not yet been told would still answer.
+func awaitStopped(t *testing.T, pid int) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		must(t, err)
+		running := slices.DeleteFunc(threads, func(name string) bool {
+			text, err := os.ReadFile(name)
+			_, state, found := strings.Cut(string(text), ") ") // behind the name of the program
+			return err != nil || found && strings.HasPrefix(state, "T")
+		})
+		if len(running) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d does not stop: %v", pid, running)
+		}
+	}
+}
