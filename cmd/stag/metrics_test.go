@@ -266,6 +266,7 @@ func TestMetricsFaults(t *testing.T) {
 			good, bad := h.act("well"), h.act(c.how)
 			if name == "stopped" {
 				must(t, bad.cmd.Process.Signal(syscall.SIGSTOP))
+				awaitStopped(t, bad.cmd.Process.Pid)
 			}
 			x := h.export("-v")
 			if name == "killed" {

@@ -131,6 +131,7 @@ func TestShowStopped(t *testing.T) {
 	h.act("well")
 	stopped := h.act("well")
 	must(t, stopped.cmd.Process.Signal(syscall.SIGSTOP))
+	awaitStopped(t, stopped.cmd.Process.Pid)
 	r := h.show("devices")
 	r.ends(t, 0)
 	if strings.Count(r.stdout, "link act0") != 1 || strings.Count(r.stderr, "\n") != 1 {
