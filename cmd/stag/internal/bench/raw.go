@@ -32,7 +32,7 @@ const (
 	rawNumber  = ethLen
 	rawCRC     = rawNumber + 8
 	rawHeader  = ethLen + 20 + 20 + 12
-	maxRawMTU  = 3506 // larger frames do not fit into one chunk
+	maxRawMTU  = 3506 // a veth hands over no more in one piece, and stag's segments are as long at larger MTUs
 	rawRoom    = rawHeader - ethLen
 	rawPayload = 128 << 10 // octets of memory that copied payload comes from and goes to
 )
@@ -87,9 +87,12 @@ type answer struct {
 	err error
 }
 
+// rawMTU is the length of a raw frame without its Ethernet header.
+func (s setting) rawMTU() int { return min(s.mtu, maxRawMTU) }
+
 // startRaw lets side A send to side B.
 func startRaw(st *stage) (_ *rawStream, err error) {
-	s := &rawStream{stage: st, payload: uint64(st.mtu - rawRoom)}
+	s := &rawStream{stage: st, payload: uint64(st.rawMTU() - rawRoom)}
 	for _, side := range []pair.Side{to, from} {
 		end, err := s.open(side)
 		if err != nil {

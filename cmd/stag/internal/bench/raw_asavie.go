@@ -31,7 +31,7 @@ func openAsavie(s *stage, side pair.Side) (rawEnd, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &asavieEnd{x: x, head: s.rawHead(side), length: uint32(s.mtu + ethLen)}
+	e := &asavieEnd{x: x, head: s.rawHead(side), length: uint32(s.rawMTU() + ethLen)}
 	if side == from {
 		err := unix.SetsockoptInt(x.FD(), unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, ring)
 		if err != nil && !errors.Is(err, unix.ENOPROTOOPT) { // before Linux 6.17

@@ -35,7 +35,7 @@ func openOwn(s *stage, side pair.Side) (rawEnd, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &ownEnd{head: s.rawHead(side), length: uint32(s.mtu + ethLen), copies: s.raw == rawCopied}
+	e := &ownEnd{head: s.rawHead(side), length: uint32(s.rawMTU() + ethLen), copies: s.raw == rawCopied}
 	if e.arena, err = afxdp.NewArena(size); err != nil {
 		return nil, err
 	}
