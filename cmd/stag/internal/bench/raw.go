@@ -88,7 +88,12 @@ type answer struct {
 }
 
 // rawMTU is the length of a raw frame without its Ethernet header.
-func (s setting) rawMTU() int { return min(s.mtu, maxRawMTU) }
+func (s setting) rawMTU() int {
+	if s.octets != 0 {
+		return s.octets + rawRoom
+	}
+	return min(s.mtu, maxRawMTU)
+}
 
 // startRaw lets side A send to side B.
 func startRaw(st *stage) (_ *rawStream, err error) {
