@@ -47,6 +47,7 @@ install: $(if $(wildcard $(BIN)/stag.fish),,man)
 	install -D -m 0644 -t $(AT)/share/stag/grafana docs/grafana/*.json
 	install -D -m 0644 -t $(AT)/share/doc/stag README.md LICENSE NOTICE
 	install -D -m 0644 -t $(AT)/share/doc/stag/docs docs/*.md
+	install -D -m 0644 -t $(AT)/share/doc/stag/docs/charts docs/charts/*.svg
 
 uninstall:
 	rm -f $(AT)/bin/stag $(AT)/share/man/man8/stag.8 $(AT)/share/man/man8/stag-*.8 $(UNITS:%=$(AT)/lib/systemd/system/%)
