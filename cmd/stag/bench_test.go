@@ -23,7 +23,7 @@ func TestBench(t *testing.T) {
 		t.Run(c.table+" "+c.mtu, func(t *testing.T) {
 			need.Netns(t)
 			before := tracesOf(t)
-			r := run(t, command(t, "bench", c.table, "--mtu", c.mtu, "--rounds", "1", "--time", "50ms", "--warm", "30ms", "--only", c.only, "--json"))
+			r := run(t, command(t, "bench", c.table, "--mtu", c.mtu, "--rounds", "1", "--time", "100ms", "--warm", "30ms", "--only", c.only, "--json"))
 			r.ends(t, 0)
 			var report bench.Report
 			if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {

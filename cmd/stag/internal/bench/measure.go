@@ -56,6 +56,10 @@ func start(ctx context.Context, st *stage) (traffic, error) {
 	return startTransfer(ctx, st)
 }
 
+// lastChance is how much longer than asked a stream is measured of which nothing
+// has arrived.
+const lastChance = 5 * time.Second
+
 // measure lets t run on st for warm, and counts for d.
 func measure(ctx context.Context, st *stage, t traffic, warm, d time.Duration) (s sample, err error) {
 	if err := pause(ctx, warm); err != nil {
@@ -70,8 +74,10 @@ func measure(ctx context.Context, st *stage, t traffic, warm, d time.Duration) (
 		return s, err
 	}
 	octets, begin := t.octets(), time.Now()
-	if err := pause(ctx, d); err != nil {
-		return s, err
+	for first := true; first || t.octets() == octets && time.Since(begin) < d+lastChance; first = false {
+		if err := pause(ctx, d); err != nil {
+			return s, err
+		}
 	}
 	octets, took := t.octets()-octets, time.Since(begin)
 	used, err := m.since()
@@ -84,7 +90,7 @@ func measure(ctx context.Context, st *stage, t traffic, warm, d time.Duration) (
 	}
 	if octets == 0 {
 		return s, fmt.Errorf("nothing arrived within %v: the connection broke or stalls (timeouts so far: %d here, %d there)",
-			d, after[from].Timeouts, after[to].Timeouts)
+			took.Round(time.Millisecond), after[from].Timeouts, after[to].Timeouts)
 	}
 	bits := float64(octets) * 8 / 1e9
 	s = sample{Gbps: bits / took.Seconds(), PerCore: bits / used.own.Seconds(), Busy: used.busy, Octets: octets}
