@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"errors"
 	"net"
 	"testing"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/offload/tcp"
+	"github.com/stag-rdma/stag/test/need"
 )
 
 // marks lets a side be a router that is congested: of the packets that may be
@@ -53,11 +53,7 @@ func TestECN(t *testing.T) {
 				r.marks(ebpf.AttachTCXIngress)
 				r.marks(ebpf.AttachTCXEgress)
 				our, peer := r.connect(w)
-				if err := setCongestion(our, name); errors.Is(err, unix.ENOENT) {
-					t.Skipf("this kernel has no %s", name)
-				} else {
-					r.must(err)
-				}
+				r.must(need.Congestion(t, name, setCongestion(our, name)))
 				const volume = 8 << 20
 				far := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: volume}).start()
 				ulp := octets.NewTransfer(octets.Plan{Send: volume, Seed: seedOurs, Expect: volume, PeerSeed: seedTheirs, Hold: true})

@@ -1,15 +1,13 @@
 package e2e
 
 import (
-	"errors"
 	"net"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/stag-rdma/stag/loader/pair"
 	"github.com/stag-rdma/stag/offload/octets"
+	"github.com/stag-rdma/stag/test/need"
 )
 
 // TestBottleneck lets four connections of ours and four of the kernel's share a
@@ -24,11 +22,7 @@ func TestBottleneck(t *testing.T) {
 			var peers [2 * each]*talk // even: ours
 			for i := range peers {
 				our, peer := r.connect(way{})
-				if err := setCongestion(our, control); errors.Is(err, unix.ENOENT) {
-					t.Skipf("this kernel has no %s", control)
-				} else {
-					r.must(err)
-				}
+				r.must(need.Congestion(t, control, setCongestion(our, control)))
 				peers[i] = (&talk{conn: peer, in: octets.Pattern(i)}).start()
 				r.send(our, octets.Pattern(i), i%2 == 0)
 			}

@@ -3,10 +3,12 @@
 // says why, unless the variable STAG_NEED names it, or is "all": then the test
 // fails, so that nothing vanishes quietly where everything is expected to run.
 //
-// STAG_NEED is a comma list of "root", "netns", "afxdp" and names of programs.
+// STAG_NEED is a comma list of "root", "netns", "afxdp", names of programs
+// and of congestion controls.
 package need
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -47,6 +49,16 @@ func Tool(t testing.TB, names ...string) {
 		_, err := exec.LookPath(name)
 		verdict(t, name, err)
 	}
+}
+
+// Congestion needs a congestion control of the kernel's: err is what choosing it on a
+// socket came to. Any error but that the kernel has none comes back.
+func Congestion(t testing.TB, name string, err error) error {
+	t.Helper()
+	if errors.Is(err, unix.ENOENT) {
+		verdict(t, name, err)
+	}
+	return err
 }
 
 // verdict skips or fails t when err says that the thing called name is missing.
