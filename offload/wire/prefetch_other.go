@@ -1,0 +1,6 @@
+//go:build !amd64
+
+package wire
+
+// Prefetch does nothing here.
+func Prefetch([]byte) {}
