@@ -148,17 +148,23 @@ static __always_inline int step_words(struct cursor *c, __u32 words)
 	return step(c, 40);
 }
 
+static __always_inline void count(enum stag_reason why)
+{
+	__u32 index = why;
+	__u64 *n = bpf_map_lookup_elem(&stats, &index);
+
+	if (n)
+		++*n;
+}
+
 /*
- * leave counts why and returns the verdict: the program's one way out. It and
- * steer are real functions, which also keeps their types in the object's BTF.
+ * leave counts why and returns the verdict: the way out of a packet that is not
+ * steered. It is a real function, which also keeps its types in the object's
+ * BTF.
  */
 static __noinline int leave(enum stag_reason why, int verdict)
 {
-	__u32 index = why;
-	__u64 *count = bpf_map_lookup_elem(&stats, &index);
-
-	if (count)
-		++*count;
+	count(why);
 	return verdict;
 }
 
@@ -167,7 +173,7 @@ static __noinline int leave(enum stag_reason why, int verdict)
  * in several pieces arrives there in one, if it is not too long for that: then
  * it must not pass, for the same reason as below.
  */
-static __noinline int steer(struct xdp_md *ctx, const struct stag_record *r, __u32 longest)
+static __always_inline int steer(struct xdp_md *ctx, const struct stag_record *r, __u32 longest)
 {
 	enum stag_reason why = STAG_STEERED_BARE;
 
@@ -187,7 +193,14 @@ static __noinline int steer(struct xdp_md *ctx, const struct stag_record *r, __u
 	 * that is not its own any more. */
 	if (bpf_redirect_map(&xsks, ctx->rx_queue_index, XDP_DROP) != XDP_REDIRECT)
 		return leave(STAG_NO_SOCKET, XDP_DROP);
-	return leave(why, XDP_REDIRECT);
+	count(why);
+	return XDP_REDIRECT;
+}
+
+/* steer_rare is steer as a real function, for the same reason as leave. */
+static __noinline int steer_rare(struct xdp_md *ctx, const struct stag_record *r, __u32 longest)
+{
+	return steer(ctx, r, longest);
 }
 
 /* look_up finds the flow and enters what its entry says into the record. */
@@ -262,7 +275,7 @@ static __always_inline int quoted(struct xdp_md *ctx, struct cursor *c,
 	if (!f)
 		return leave(STAG_ICMP_NO_FLOW, XDP_PASS);
 	r->kind = STAG_KIND_ICMP;
-	return steer(ctx, r, f->longest);
+	return steer_rare(ctx, r, f->longest);
 }
 
 static __always_inline int icmp4(struct xdp_md *ctx, struct cursor *c, __u32 len,
