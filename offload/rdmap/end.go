@@ -13,7 +13,9 @@ type ending struct {
 	header   [wire.UntaggedLen]byte
 	request  [wire.ReadRequestLen]byte
 	due      bool          // it has not been sent
+	taken    bool          // the peer has all that was sent
 	deadline clock.Instant // when the peer must have closed
+	limit    clock.Instant // ... whatever it has acknowledged
 }
 
 // terminate ends the connection because of what the peer sent, seg if there is
@@ -101,7 +103,7 @@ func (q *QP) terminated(t *wire.TerminateFields) {
 
 // stop is what both ways to Terminate have in common.
 func (q *QP) stop() {
-	q.term.deadline = q.now.Add(lingerTime)
+	q.term.deadline, q.term.limit = q.now.Add(lingerTime), q.now.Add(lingerMost)
 	q.held.active = false
 	q.move(evTerminate)
 	q.flush()
@@ -140,8 +142,11 @@ func (q *QP) asked(o *outRead, r *wire.ReadRequestFields) bool {
 // behind it, and resets the connection when the peer takes too long.
 func (q *QP) sendTerminate(s stream.Stream) {
 	t := &q.term
+	if !t.taken {
+		t.deadline = clock.Sooner(q.now.Add(lingerTime), t.limit)
+	}
 	if t.deadline.Due(q.now) {
-		t.deadline = clock.Never
+		t.deadline, t.taken = clock.Never, true
 		s.Abort()
 		return
 	}
@@ -166,6 +171,7 @@ func (q *QP) sendTerminate(s stream.Stream) {
 		q.weShut = true
 		s.CloseWrite()
 	}
+	t.taken = s.Unacked() == 0
 }
 
 // lose ends the connection without a word, by a reset.

@@ -77,9 +77,17 @@ type QP struct {
 	countOut tally
 }
 
-// lingerTime is how long the peer may take to close the connection after a
-// Terminate, before it is reset.
-const lingerTime = 5 * time.Second
+const (
+	// lingerTime is how long the peer may take to close the connection after a
+	// Terminate that it has, before it is reset.
+	lingerTime = 5 * time.Second
+
+	// lingerMost is how long it may take altogether. On a bad path the Terminate
+	// needs several retransmission timeouts to come through: a reset before
+	// that would overtake it, and the peer never learn why, or, where the reset is
+	// lost too, that it is over.
+	lingerMost = time.Minute
+)
 
 // New makes a QP that is not connected. Receives can be posted already.
 func New(c Config) *QP {

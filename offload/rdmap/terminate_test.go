@@ -2,6 +2,7 @@ package rdmap
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stag-rdma/stag/offload/wire"
 	"github.com/stag-rdma/stag/tpt"
@@ -310,22 +311,47 @@ func TestTerminateWaitsForRoom(t *testing.T) {
 	s.hasTerminated(Code{1, 1, 0}, f)
 }
 
-// A peer that does not close is reset after a while (RFC 5040 §6.2).
+// A peer that does not close is reset after a while (RFC 5040 §6.2), which begins
+// when it has the Terminate. A peer that does not take that has longer, but not
+// for ever.
 func TestLinger(t *testing.T) {
-	for _, room := range []int{0, -1} {
-		s := open(t)
-		s.st.room = room
-		s.gets(write(1, 0, []byte("x")))
-		s.pass(lingerTime - 1)
-		s.is(Terminate)
-		if s.st.killed {
-			t.Fatal("reset too early")
-		}
-		s.pass(1)
-		s.is(Errored)
-		if !s.st.killed || s.q.Cause().Code != (Code{1, 1, 0}) {
-			t.Errorf("reset %v, cause %+v", s.st.killed, s.q.Cause())
-		}
+	for _, c := range []struct {
+		name         string
+		room, afloat int
+		takes        time.Duration // when the peer acknowledges; 0: never
+		want         time.Duration
+	}{
+		{name: "acknowledged at once", room: -1, want: lingerTime},
+		{name: "acknowledged late", room: -1, afloat: 1, takes: 20 * time.Second, want: 20*time.Second + lingerTime},
+		{name: "acknowledged too late", room: -1, afloat: 1, takes: lingerMost - 1, want: lingerMost},
+		{name: "never acknowledged", room: -1, afloat: 1, want: lingerMost},
+		{name: "no room for it", room: 0, want: lingerMost},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := open(t)
+			s.st.room, s.st.afloat = c.room, c.afloat
+			s.gets(write(1, 0, []byte("x")))
+			left := c.want
+			if c.takes != 0 {
+				for range c.takes / time.Second { // acknowledgements of what is before it
+					s.pass(time.Second)
+				}
+				s.pass(c.takes % time.Second)
+				s.st.afloat = 0
+				s.turn()
+				left -= c.takes
+			}
+			s.pass(left - 1)
+			s.is(Terminate)
+			if s.st.killed {
+				t.Fatal("reset too early")
+			}
+			s.pass(1)
+			s.is(Errored)
+			if !s.st.killed || s.q.Cause().Code != (Code{1, 1, 0}) {
+				t.Errorf("reset %v, cause %+v", s.st.killed, s.q.Cause())
+			}
+		})
 	}
 }
 
