@@ -86,7 +86,7 @@ const (
 	// needs several retransmission timeouts to come through: a reset before
 	// that would overtake it, and the peer never learn why, or, where the reset is
 	// lost too, that it is over.
-	lingerMost = time.Minute
+	lingerMost = 20 * time.Second
 )
 
 // New makes a QP that is not connected. Receives can be posted already.

@@ -322,7 +322,7 @@ func TestLinger(t *testing.T) {
 		want         time.Duration
 	}{
 		{name: "acknowledged at once", room: -1, want: lingerTime},
-		{name: "acknowledged late", room: -1, afloat: 1, takes: 20 * time.Second, want: 20*time.Second + lingerTime},
+		{name: "acknowledged late", room: -1, afloat: 1, takes: 10 * time.Second, want: 10*time.Second + lingerTime},
 		{name: "acknowledged too late", room: -1, afloat: 1, takes: lingerMost - 1, want: lingerMost},
 		{name: "never acknowledged", room: -1, afloat: 1, want: lingerMost},
 		{name: "no room for it", room: 0, want: lingerMost},

@@ -173,8 +173,8 @@ func (v *victim) over() {
 	v.Helper()
 	select {
 	case <-v.qp.Done():
-	case <-time.After(20 * time.Second):
-		v.Fatalf("the connection is not gone within 20 s: %v, %v", v.qp.State(), v.qp.Err())
+	case <-time.After(time.Minute):
+		v.Fatalf("the connection is not gone within a minute: %v, %v", v.qp.State(), v.qp.Err())
 	}
 }
 
