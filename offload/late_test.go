@@ -15,10 +15,11 @@ type deluge struct {
 	received int
 }
 
-func (d *deluge) Limits() port.Limits     { return d.limits }
-func (d *deluge) Bytes(port.Frame) []byte { return make([]byte, 60) }
-func (d *deluge) Recycle([]port.Frame)    {}
-func (d *deluge) Flush() error            { return nil }
+func (d *deluge) Limits() port.Limits      { return d.limits }
+func (d *deluge) Bytes(port.Frame) []byte  { return make([]byte, 60) }
+func (d *deluge) Record(port.Frame) []byte { return nil }
+func (d *deluge) Recycle([]port.Frame)     {}
+func (d *deluge) Flush() error             { return nil }
 
 func (d *deluge) Receive(dst []port.Frame) int {
 	d.received += len(dst)

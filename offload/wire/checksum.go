@@ -40,12 +40,11 @@ func (s Sum) Checksum() uint16 { return ^s.Fold() }
 // the result is turned round at the end (RFC 1071 §2, items B and C). Where b
 // lies in memory does not matter.
 func (s Sum) Add(b []byte) Sum {
-	acc, carry := uint64(0), uint64(0)
 	if canAddWide && len(b) >= wideLeast {
-		whole := len(b) &^ (wideUnit - 1)
-		acc = addWide(b[:whole])
-		b = b[whole:]
-	} else if whole := len(b) &^ 127; whole != 0 {
+		return s + turned(addWide(b))
+	}
+	acc, carry := uint64(0), uint64(0)
+	if whole := len(b) &^ 127; whole != 0 {
 		acc, carry = add128(b[:whole])
 		b = b[whole:]
 	}
@@ -63,14 +62,14 @@ func (s Sum) Add(b []byte) Sum {
 	}
 	acc, carry = bits.Add64(acc, tail(b), carry)
 	acc, carry = bits.Add64(acc, 0, carry)
-	return s + Sum(bits.ReverseBytes16(Sum(acc+carry).Fold()))
+	return s + turned(acc+carry)
 }
 
-// What addWide can do: whole units only; and from where on it is worth it.
-const (
-	wideUnit  = 64
-	wideLeast = 256
-)
+// turned is a sum of little-endian words as one of big-endian ones.
+func turned(acc uint64) Sum { return Sum(bits.ReverseBytes16(Sum(acc).Fold())) }
+
+// wideLeast is from how many octets on addWide is worth it.
+const wideLeast = 64
 
 // add128 is the bulk of Add where addWide is not, for a multiple of 128 octets. Two sums at a time:
 // within one, each addition waits for the carry of the one before it, and the

@@ -9,6 +9,9 @@
 	VPADDQ reg, high, high
 
 // func addWide(b []byte) uint64
+//
+// What is left behind the last 64 octets is loaded under a mask, as if zeroes
+// followed.
 TEXT ·addWide(SB), NOSPLIT, $0-32
 	MOVQ b_base+0(FP), SI
 	MOVQ b_len+8(FP), CX
@@ -34,8 +37,20 @@ two:
 one:
 	TESTQ     CX, CX
 	JZ        join
+	CMPQ      CX, $64
+	JB        rest
 	VMOVDQU64 0(SI), Z4
 	WORDS(Z4, Z15, Z0, Z1, Z6)
+	ADDQ      $64, SI
+	SUBQ      $64, CX
+	JZ        join
+
+rest:
+	MOVQ        $-1, AX
+	BZHIQ       CX, AX, AX
+	KMOVQ       AX, K1
+	VMOVDQU8.Z  0(SI), K1, Z4
+	WORDS(Z4, Z15, Z2, Z3, Z7)
 
 join:
 	VPADDQ        Z1, Z0, Z0

@@ -2,8 +2,10 @@ package wire
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 )
 
@@ -44,6 +46,26 @@ func TestSumEveryLengthAndOffset(t *testing.T) {
 		for n := range len(buf) - off {
 			same(t, buf[off:off+n])
 		}
+	}
+}
+
+// Nothing behind the octets is read: here they end with the last page.
+func TestSumAtTheEndOfMemory(t *testing.T) {
+	page := os.Getpagesize()
+	mem, err := unix.Mmap(-1, 0, 2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(mem)
+	if err := unix.Mprotect(mem[page:], unix.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 300 {
+		b := mem[page-n : page]
+		for i := range b {
+			b[i] = byte(i*151 + 7)
+		}
+		same(t, b)
 	}
 }
 

@@ -40,7 +40,8 @@ func (p *Packet) Data(b []byte) []byte { return b[p.Payload:p.End] }
 // ParsePacket parses the frame b into p. Whatever it returns but OK, p is not
 // to be used. Checksums are left to VerifyChecksum.
 func ParsePacket(b []byte, p *Packet) Reason {
-	*p = Packet{}
+	// What is not set below is not looked at: TCP with ICMP, TooBig without.
+	p.ICMP, p.VLAN, p.Partial, p.BadOptions = false, 0, false, false
 	eth, rest, ok := ParseEthernet(b)
 	if !ok {
 		return Short

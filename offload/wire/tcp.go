@@ -54,14 +54,12 @@ func (h TCP) Len() int         { return len(h.b) } // octets, options included
 // malformed: those before the bad one have been read, the rest is ignored, as
 // the kernel does (RFC 9293 §3.1 leaves a receiver the choice).
 func (h TCP) Fields(f *TCPFields) (sound bool) {
-	*f = TCPFields{
-		SrcPort: h.SrcPort(),
-		DstPort: h.DstPort(),
-		Seq:     h.Seq(),
-		Ack:     h.Ack(),
-		Flags:   h.Flags(),
-		Window:  h.Window(),
-	}
+	f.SrcPort, f.DstPort = h.SrcPort(), h.DstPort()
+	f.Seq, f.Ack = h.Seq(), h.Ack()
+	f.Flags, f.Window = h.Flags(), h.Window()
+	f.HasTS, f.TSVal, f.TSEcr = false, 0, 0
+	f.NSACK = 0 // how many of SACK count
+	f.ECT = false
 	return f.parseOptions(h.Options())
 }
 

@@ -34,7 +34,7 @@ type TCPFields struct {
 	HasTS        bool // timestamps option present (RFC 7323 §3)
 	TSVal, TSEcr uint32
 	SACK         [MaxSACK]SACKBlock
-	NSACK        uint8 // how many of SACK are set
+	NSACK        uint8 // how many of SACK count
 
 	// ECT says that the IP header in front shall carry ECT(0): routers may mark
 	// the packet (RFC 3168 §5). HeaderTemplate looks at it; a parsed header has
