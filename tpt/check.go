@@ -11,65 +11,120 @@ import "math"
 // The order is index, key, valid, type, protection domain and queue pair,
 // rights, wrap, bounds, and the first that fails decides.
 func (t *Table) Check(a Access) (mem []byte, f Fault) {
+	var m Memo
+	return m.Check(t, a)
+}
+
+// Memo is Check for who asks about the same entry again and again: it keeps what
+// the entry said. That counts as long as the entry's state word is the same, which
+// every change of an entry changes. One goroutine at a time, and one table, may
+// use it. The zero Memo knows nothing.
+type Memo struct {
+	stag  STag
+	entry *entry // nil: nothing is known
+
+	// Of the entry, while its state was this.
+	state  word
+	start  uint64
+	length uint64
+	base   uint64
+	pd     PD
+	qp     uint32
+	rights Rights
+	direct bool
+}
+
+// Check is Table.Check.
+func (m *Memo) Check(t *Table, a Access) (mem []byte, f Fault) {
 	if a.Len == 0 {
 		return nil, OK
 	}
-	if mem, f = t.look(a); f != OK {
+	if (m.entry == nil || m.stag != a.STag) && !m.find(t, a.STag) {
+		t.refusals[BadSTag].Add(1)
+		return nil, BadSTag
+	}
+	mem, f = m.judge(t, &a)
+	for !m.entry.unchanged(m.state) { // then it is not valid, or valid anew
+		m.read()
+		mem, f = m.judge(t, &a)
+	}
+	if f != OK {
 		t.refusals[f].Add(1)
 	}
 	return mem, f
 }
 
-// look is Check without counting. It looks again when the entry changed
-// meanwhile; then it is not valid, or valid anew.
-func (t *Table) look(a Access) (mem []byte, f Fault) {
-	e, ok := t.at(a.STag)
+// find makes m about the entry that s names by its index.
+func (m *Memo) find(t *Table, s STag) bool {
+	e, ok := t.at(s)
+	if !ok {
+		return false
+	}
+	m.stag, m.entry = s, e
+	m.read()
+	return true
+}
+
+// read copies the entry's fields, which are true if the state is the same after.
+func (m *Memo) read() {
+	e := m.entry
+	m.state = e.load()
+	m.start, m.length, m.base = e.start.Load(), e.length.Load(), e.base.Load()
+	m.pd, m.qp, m.rights = PD(e.pd.Load()), e.qp.Load(), e.rights()
+	m.direct = e.translation.Load()&translationKind == translationDirect
+}
+
+// judge decides by what is known.
+func (m *Memo) judge(t *Table, a *Access) (mem []byte, f Fault) {
+	switch {
+	case !m.state.serves(a):
+		return nil, BadSTag
+	case m.pd != a.PD || m.state.kind() == KindWindow && m.qp != 0 && m.qp != a.QP:
+		return nil, WrongPD
+	case a.Right == 0 || m.rights&a.Right != a.Right:
+		return nil, NoRight
+	case a.TO > math.MaxUint64-uint64(a.Len-1):
+		return nil, Wrap
+	case a.TO < m.start || !inside(a.TO-m.start, uint64(a.Len), m.length):
+		return nil, OutOfBounds
+	}
+	whole, ok := m.memory(t)
 	if !ok {
 		return nil, BadSTag
 	}
-	for {
-		w := e.load()
-		if !w.serves(a) {
-			return nil, BadSTag
-		}
-		mem, f = t.judge(e, w, a)
-		if e.unchanged(w) {
-			return mem, f
-		}
-	}
+	from := a.TO - m.start
+	to := from + uint64(a.Len)
+	return whole[from:to:to], OK
 }
 
 // serves reports whether key, validity and type are right. Windows are for
 // peers only.
-func (w word) serves(a Access) bool {
+func (w word) serves(a *Access) bool {
 	if w.key() != a.STag.Key() || !w.valid() {
 		return false
 	}
 	return w.kind() == KindRegion || w.kind() == KindWindow && a.Right&^remote == 0
 }
 
-// judge decides by the fields, which count only if the state is the same after.
-func (t *Table) judge(e *entry, w word, a Access) (mem []byte, f Fault) {
-	if !e.belongs(w, a.PD, a.QP) {
-		return nil, WrongPD
+// memory is all of the entry's octets. ok is false where they are not within
+// this process's reach, and where the entry is being written.
+func (m *Memo) memory(t *Table) (mem []byte, ok bool) {
+	if !m.direct {
+		return nil, false
 	}
-	if a.Right == 0 || e.rights()&a.Right != a.Right {
-		return nil, NoRight
+	space, off := place(m.base)
+	switch space {
+	case spaceHeap:
+		mem = t.heap
+	case spaceExternal:
+		if p := t.external[m.stag.Index()].Load(); p != nil {
+			mem = *p
+		}
 	}
-	if a.TO > math.MaxUint64-uint64(a.Len-1) {
-		return nil, Wrap
+	if !inside(off, m.length, uint64(len(mem))) {
+		return nil, false
 	}
-	start, length := e.start.Load(), e.length.Load()
-	if a.TO < start || !inside(a.TO-start, uint64(a.Len), length) {
-		return nil, OutOfBounds
-	}
-	whole, ok := t.memory(e, a.STag.Index(), length)
-	if !ok {
-		return nil, BadSTag
-	}
-	from := a.TO - start
-	to := from + uint64(a.Len)
-	return whole[from:to:to], OK
+	return mem[off : off+m.length], true
 }
 
 // belongs reports whether the entry is in the protection domain and, if it is a
@@ -80,25 +135,4 @@ func (e *entry) belongs(w word, pd PD, qp uint32) bool {
 	}
 	bound := e.qp.Load()
 	return w.kind() != KindWindow || bound == 0 || bound == qp
-}
-
-// memory is all of an entry's octets. ok is false where they are not within
-// this process's reach, and where the entry is being written.
-func (t *Table) memory(e *entry, index uint32, length uint64) (mem []byte, ok bool) {
-	if e.translation.Load()&translationKind != translationDirect {
-		return nil, false
-	}
-	space, off := e.place()
-	switch space {
-	case spaceHeap:
-		mem = t.heap
-	case spaceExternal:
-		if p := t.external[index].Load(); p != nil {
-			mem = *p
-		}
-	}
-	if !inside(off, length, uint64(len(mem))) {
-		return nil, false
-	}
-	return mem[off : off+length], true
 }

@@ -115,8 +115,9 @@ func (e *entry) swap(old, next word) bool  { return e.state.CompareAndSwap(uint6
 func (e *entry) publish(w word)            { e.state.Store(uint64(w)) }
 func (e *entry) unchanged(since word) bool { return e.load() == since }
 func (e *entry) rights() Rights            { return Rights(e.access.Load() & accessRights) }
-func (e *entry) place() (space uint8, off uint64) {
-	base := e.base.Load()
+
+// place is what an entry's base says if it is direct.
+func place(base uint64) (space uint8, off uint64) {
 	return uint8(base >> spaceShift), base & (1<<spaceShift - 1)
 }
 

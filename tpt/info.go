@@ -44,7 +44,7 @@ func (e *entry) read(index uint32) (info Info, ok bool) {
 }
 
 func (e *entry) info(index uint32, w word) Info {
-	space, off := e.place()
+	space, off := place(e.base.Load())
 	access := e.access.Load()
 	return Info{
 		STag: NewSTag(index, w.key()), Kind: w.kind(), Valid: w.valid(),

@@ -21,10 +21,11 @@ type placer struct {
 func (p *placer) run(stop *atomic.Bool, mark byte) {
 	r := p.Join()
 	defer r.Close()
+	var m Memo
 	for !stop.Load() {
 		r.Enter()
 		a := Access{STag: STag(p.stag.Load()), PD: p.pd, Right: RemoteWrite, TO: p.at, Len: half}
-		if mem, f := p.Check(a); f == OK {
+		if mem, f := m.Check(p.Table, a); f == OK {
 			for i := range mem {
 				mem[i] = mark
 			}
@@ -49,7 +50,7 @@ var revocations = map[string]func(s *stage, stag STag) error{
 	},
 }
 
-// TestNothingIsPlacedAfter: two engines place through Check while a third
+// TestNothingIsPlacedAfter: two engines place through a Memo each while a third
 // goroutine revokes, then writes the memory without any care, and finds it
 // unchanged. The race detector has its own opinion about that.
 func TestNothingIsPlacedAfter(t *testing.T) {
