@@ -30,9 +30,7 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 			return 0, fmt.Errorf("post to QP %d: request %d: %w", qp.Number(), i, err)
 		}
 	}
-	for n < len(wrs) && qp.m.PostSend(&wrs[n]) {
-		n++
-	}
+	n = qp.m.PostSend(wrs...)
 	qp.sending.Unlock()
 	qp.posted(true)
 	if n < len(wrs) {
@@ -57,9 +55,7 @@ func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 			return 0, fmt.Errorf("post receive to QP %d: request %d: %w", qp.Number(), i, err)
 		}
 	}
-	for n < len(wrs) && qp.m.PostRecv(&wrs[n]) {
-		n++
-	}
+	n = qp.m.PostRecv(wrs...)
 	qp.receiving.Unlock()
 	qp.posted(false)
 	if n < len(wrs) {

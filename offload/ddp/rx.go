@@ -34,26 +34,27 @@ func Parse(ulpdu []byte, s *Segment) Fault {
 	if !ok {
 		return Short
 	}
-	*s = Segment{
-		Last: h.Last(), Opcode: h.Opcode(), Version: h.RDMAPVersion(),
-		Queue: h.Queue(), MSN: h.MSN(), MO: h.MO(), Invalidate: h.Invalidate(),
-		Payload: payload, Header: h.Bytes(),
-	}
+	s.Tagged, s.Last, s.Opcode, s.Version = false, h.Last(), h.Opcode(), h.RDMAPVersion()
+	s.STag, s.TO = 0, 0
+	s.Queue, s.MSN, s.MO, s.Invalidate = h.Queue(), h.MSN(), h.MO(), h.Invalidate()
+	s.Payload, s.Header = payload, h.Bytes()
 	if h.DDPVersion() != wire.DDPVersion {
 		return UntaggedVersion
 	}
 	return OK
 }
 
+// parseTagged, like Parse, writes field by field: to make a Segment and copy it
+// costs more than to read the header.
 func parseTagged(ulpdu []byte, s *Segment) Fault {
 	h, payload, ok := wire.ParseTagged(ulpdu)
 	if !ok {
 		return Short
 	}
-	*s = Segment{
-		Tagged: true, Last: h.Last(), Opcode: h.Opcode(), Version: h.RDMAPVersion(),
-		STag: h.STag(), TO: h.TO(), Payload: payload, Header: h.Bytes(),
-	}
+	s.Tagged, s.Last, s.Opcode, s.Version = true, h.Last(), h.Opcode(), h.RDMAPVersion()
+	s.STag, s.TO = h.STag(), h.TO()
+	s.Queue, s.MSN, s.MO, s.Invalidate = 0, 0, 0, 0
+	s.Payload, s.Header = payload, h.Bytes()
 	if h.DDPVersion() != wire.DDPVersion {
 		return TaggedVersion
 	}

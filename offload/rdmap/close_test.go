@@ -249,7 +249,7 @@ func TestKill(t *testing.T) {
 	q := New(s.q.cfg)
 	q.News.Fire = func() {}
 	for id := range uint64(2) {
-		if !q.PostRecv(&RecvWR{ID: id}) {
+		if q.PostRecv(RecvWR{ID: id}) == 0 {
 			t.Fatal("no room")
 		}
 	}
@@ -358,7 +358,7 @@ func TestPostBetweenTheFINs(t *testing.T) {
 	s := open(t)
 	s.q.Disconnect()
 	s.turn()
-	if !s.q.PostSend(&SendWR{ID: 1, Op: WRSend}) {
+	if s.q.PostSend(SendWR{ID: 1, Op: WRSend}) == 0 {
 		t.Fatal("no room")
 	}
 	s.finishes()

@@ -185,16 +185,22 @@ func (q *QP) lose(s stream.Stream, err error) {
 	s.Abort()
 }
 
-// retire completes work requests that are done, in order.
+// retire completes work requests that are done, in order. Places of which nobody
+// hears are given back together: each time costs as much as the rest.
 func (q *QP) retire() {
-	head := q.sq.head.Load()
-	for head != q.sq.next {
-		w := q.sq.at(head)
-		if !w.done {
-			break
+	from := q.sq.head.Load()
+	for at := from; ; at++ {
+		w := q.sq.at(at)
+		done := at != q.sq.next && w.done
+		if done && w.silent(w.status) {
+			continue
 		}
-		q.completeSend(head, w.status)
-		head++
+		q.sq.giveBack(from, at)
+		if !done {
+			return
+		}
+		q.completeSend(at, w.status)
+		from = at + 1
 	}
 }
 
@@ -203,16 +209,15 @@ func (q *QP) retire() {
 // that: who polls the completion finds room.
 func (q *QP) completeSend(head uint32, status Status) {
 	w := q.sq.at(head)
-	wanted := status != Success || w.flags&Signaled != 0
+	if w.silent(status) {
+		q.sq.giveBack(head, head+1)
+		return
+	}
 	c := Completion{ID: w.id, Op: w.op.op(), Status: status, QP: q.cfg.Number}
 	if status == Success && w.op == WRRead {
 		c.Length = w.length
 	}
 	q.sq.head.Store(head + 1)
-	if !wanted {
-		q.sq.places.returned.Add(1)
-		return
-	}
 	q.push(q.cfg.SendCQ, q.sq.places, c, status != Success)
 }
 

@@ -15,7 +15,7 @@ func TestPolledPlaceIsFree(t *testing.T) {
 	cq := NewCQ(depth, board)
 	q := New(Config{Board: board, SendCQ: cq, RecvCQ: cq, SendDepth: depth, RecvDepth: depth, MaxSGE: 1})
 	for range depth {
-		if !q.PostRecv(&RecvWR{}) {
+		if q.PostRecv(RecvWR{}) == 0 {
 			t.Fatal("an empty queue is full")
 		}
 	}
@@ -33,7 +33,7 @@ func TestPolledPlaceIsFree(t *testing.T) {
 	for polled := 0; polled < rounds; {
 		n := cq.Poll(some[:])
 		for range n {
-			if !q.PostRecv(&RecvWR{}) {
+			if q.PostRecv(RecvWR{}) == 0 {
 				t.Fatalf("after %d completions: no room for a receive whose place has been polled", polled)
 			}
 		}
@@ -54,10 +54,10 @@ func TestDepthIsExact(t *testing.T) {
 		cq := NewCQ(2*depth, board)
 		q := New(Config{Board: board, SendCQ: cq, RecvCQ: cq, SendDepth: depth, RecvDepth: depth, MaxSGE: 1})
 		var sends, recvs int
-		for q.PostSend(&SendWR{Op: WRSend}) {
+		for q.PostSend(SendWR{Op: WRSend}) == 1 {
 			sends++
 		}
-		for q.PostRecv(&RecvWR{}) {
+		for q.PostRecv(RecvWR{}) == 1 {
 			recvs++
 		}
 		if sends != depth || recvs != depth {

@@ -52,6 +52,8 @@ type QP struct {
 	rx       *mpa.Deframer
 	tx       *mpa.Framer
 	seg      ddp.Segment // the one under inspection
+	own      tpt.Memo    // what a list of ours named last
+	peers    tpt.Memo    // and what the peer did
 	out      outgoing
 	term     ending
 	orq      fifo[outRead] // our Reads that wait for their Response
@@ -152,14 +154,14 @@ func (q *QP) move(ev event) bool {
 // after Start.
 func (q *QP) Depths() (ord, ird int) { return int(q.agree.ORD), int(q.agree.IRD) }
 
-// PostSend copies a work request into the send queue; false when that is full.
-// The caller has checked it, holds the queue's post lock, and rings the
-// stream's doorbell afterwards.
-func (q *QP) PostSend(wr *SendWR) bool { return q.sq.post(wr) }
+// PostSend copies work requests into the send queue, as many as there is room
+// for, and reports how many. Step sees them all at once. The caller has checked
+// them, holds the queue's post lock, and rings the stream's doorbell afterwards.
+func (q *QP) PostSend(wrs ...SendWR) int { return q.sq.post(wrs) }
 
-// PostRecv copies a work request into the receive queue; false when that is
-// full. The caller has checked it and holds the queue's post lock.
-func (q *QP) PostRecv(wr *RecvWR) bool { return q.rq.post(wr) }
+// PostRecv copies work requests into the receive queue likewise. The caller has
+// checked them and holds the queue's post lock.
+func (q *QP) PostRecv(wrs ...RecvWR) int { return q.rq.post(wrs) }
 
 // Drained reports whether every send that was posted has completed.
 func (q *QP) Drained() bool { return q.sq.empty() }

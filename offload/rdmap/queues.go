@@ -22,6 +22,9 @@ type sendWQE struct {
 	invalidate tpt.STag
 }
 
+// silent reports whether its completion with status is nobody's business.
+func (w *sendWQE) silent(status Status) bool { return status == Success && w.flags&Signaled == 0 }
+
 // sendQueue is the ring of send work requests. One goroutine at a time posts;
 // Step starts them (next) and completes them in order (head). The poster makes
 // sgl and payload when it first needs them, before it moves tail.
@@ -53,11 +56,9 @@ func (q *sendQueue) at(pos uint32) *sendWQE { return &q.wqes[q.slot(pos)] }
 func (q *sendQueue) empty() bool            { return q.head.Load() == q.tail.Load() }
 func (q *sendQueue) posted() bool           { return q.next != q.tail.Load() }
 
-// full reports whether there is no place, or only such whose completions have
-// not been polled.
-func (q *sendQueue) full() bool {
-	return q.tail.Load()-q.places.returned.Load() >= q.depth
-}
+// room is how many places there are for work requests behind tail. Those whose
+// completions have not been polled are taken.
+func (p *places) room(tail, depth uint32) int { return int(depth - (tail - p.returned.Load())) }
 
 func (q *sendQueue) list(pos uint32, n int) []SGE {
 	if n == 0 {
@@ -71,12 +72,22 @@ func (q *sendQueue) small(pos, n uint32) []byte {
 	return q.payload[at : at+int(n)]
 }
 
-// post copies wr into the ring; false when it is full. wr has been checked.
-func (q *sendQueue) post(wr *SendWR) bool {
-	if q.full() {
-		return false
+// post copies as many of wrs into the ring as there is room for. They have been
+// checked.
+func (q *sendQueue) post(wrs []SendWR) int {
+	tail := q.tail.Load()
+	wrs = wrs[:min(len(wrs), q.places.room(tail, q.depth))]
+	for i := range wrs {
+		q.fill(tail+uint32(i), &wrs[i])
 	}
-	pos := q.tail.Load()
+	if len(wrs) != 0 {
+		q.tail.Store(tail + uint32(len(wrs)))
+	}
+	return len(wrs)
+}
+
+// fill copies wr to its place in the ring.
+func (q *sendQueue) fill(pos uint32, wr *SendWR) {
 	w := q.at(pos)
 	*w = sendWQE{
 		id: wr.ID, op: wr.Op, flags: wr.Flags,
@@ -95,8 +106,15 @@ func (q *sendQueue) post(wr *SendWR) bool {
 		w.sges = uint8(copy(q.list(pos, len(wr.SGL)), wr.SGL))
 		w.length = uint32(totalLength(wr.SGL))
 	}
-	q.tail.Store(pos + 1)
-	return true
+}
+
+// giveBack frees the places [from, to), whose work requests complete without a
+// word.
+func (q *sendQueue) giveBack(from, to uint32) {
+	if from != to {
+		q.head.Store(to)
+		q.places.returned.Add(to - from)
+	}
 }
 
 // recvWQE is a receive work request in its queue.
@@ -137,11 +155,19 @@ func (q *recvQueue) list(pos uint32, n int) []SGE {
 	return q.sgl[at : at+n]
 }
 
-func (q *recvQueue) post(wr *RecvWR) bool {
-	pos := q.tail.Load()
-	if pos-q.places.returned.Load() >= q.depth {
-		return false
+func (q *recvQueue) post(wrs []RecvWR) int {
+	tail := q.tail.Load()
+	wrs = wrs[:min(len(wrs), q.places.room(tail, q.depth))]
+	for i := range wrs {
+		q.fill(tail+uint32(i), &wrs[i])
 	}
+	if len(wrs) != 0 {
+		q.tail.Store(tail + uint32(len(wrs)))
+	}
+	return len(wrs)
+}
+
+func (q *recvQueue) fill(pos uint32, wr *RecvWR) {
 	n := 0
 	if len(wr.SGL) != 0 {
 		if q.sgl == nil {
@@ -150,8 +176,6 @@ func (q *recvQueue) post(wr *RecvWR) bool {
 		n = copy(q.list(pos, len(wr.SGL)), wr.SGL)
 	}
 	*q.at(pos) = recvWQE{id: wr.ID, sges: uint8(n), length: uint32(totalLength(wr.SGL))}
-	q.tail.Store(pos + 1)
-	return true
 }
 
 // totalLength is the sum of the elements' lengths.

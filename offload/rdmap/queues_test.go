@@ -20,20 +20,20 @@ func TestQueueFull(t *testing.T) {
 		s.posts(SendWR{ID: id, Op: WRSend})
 		s.receives(RecvWR{ID: id})
 	}
-	if s.q.PostSend(&SendWR{}) || s.q.PostRecv(&RecvWR{}) {
+	if s.q.PostSend(SendWR{}) != 0 || s.q.PostRecv(RecvWR{}) != 0 {
 		t.Fatal("a fifth was taken")
 	}
 	s.st.room = 1
 	s.turn()
 	s.gets(send(1, nil))
-	if !s.q.PostSend(&SendWR{ID: 4, Op: WRSend, Flags: Signaled}) {
+	if s.q.PostSend(SendWR{ID: 4, Op: WRSend, Flags: Signaled}) == 0 {
 		t.Fatal("no room again")
 	}
-	if s.q.PostRecv(&RecvWR{ID: 4}) {
+	if s.q.PostRecv(RecvWR{ID: 4}) != 0 {
 		t.Fatal("the place of a completion that nobody has polled was given out")
 	}
 	s.completes(received(0, 0))
-	if !s.q.PostRecv(&RecvWR{ID: 4}) {
+	if s.q.PostRecv(RecvWR{ID: 4}) == 0 {
 		t.Fatal("no room again")
 	}
 }
@@ -72,14 +72,14 @@ func TestPostersAndStepper(t *testing.T) {
 		b := make([]byte, 8)
 		for id := range uint64(posts) {
 			be.PutUint64(b, id)
-			for !s.q.PostSend(&SendWR{ID: id, Op: WRSend, Flags: Signaled, Inline: b}) {
+			for s.q.PostSend(SendWR{ID: id, Op: WRSend, Flags: Signaled, Inline: b}) == 0 {
 				runtime.Gosched()
 			}
 		}
 	})
 	wg.Go(func() {
 		for id := range uint64(posts) {
-			for !s.q.PostRecv(&RecvWR{ID: id, SGL: []SGE{s.at(0, 4), s.at(int(id%100)*8, 8)}}) {
+			for s.q.PostRecv(RecvWR{ID: id, SGL: []SGE{s.at(0, 4), s.at(int(id%100)*8, 8)}}) == 0 {
 				runtime.Gosched()
 			}
 		}
@@ -131,13 +131,13 @@ func TestPostsWhileDying(t *testing.T) {
 		}
 		wg.Go(func() {
 			for id := range uint64(each) {
-				s.q.PostSend(&SendWR{ID: id, Op: WRSend})
+				s.q.PostSend(SendWR{ID: id, Op: WRSend})
 				after()
 			}
 		})
 		wg.Go(func() {
 			for id := range uint64(each) {
-				s.q.PostRecv(&RecvWR{ID: id})
+				s.q.PostRecv(RecvWR{ID: id})
 				after()
 			}
 		})
@@ -192,7 +192,7 @@ var traffic = map[string]func(s *script, n int) func(){
 		msn := uint32(0)
 		got := s.arrival(f)
 		return func() {
-			s.q.PostRecv(&RecvWR{SGL: []SGE{s.at(0, n)}})
+			s.q.PostRecv(RecvWR{SGL: []SGE{s.at(0, n)}})
 			msn++
 			renumber(f, msn)
 			got()
@@ -209,14 +209,14 @@ var traffic = map[string]func(s *script, n int) func(){
 		}
 	},
 	"Write": func(s *script, n int) func() {
-		return s.departure(&SendWR{Op: WRWrite, Flags: Signaled, SGL: []SGE{s.at(0, n)}})
+		return s.departure(SendWR{Op: WRWrite, Flags: Signaled, SGL: []SGE{s.at(0, n)}})
 	},
 	"Send": func(s *script, n int) func() {
-		return s.departure(&SendWR{Op: WRSend, Flags: Signaled, SGL: []SGE{s.at(0, n/2), s.at(0, n-n/2)}})
+		return s.departure(SendWR{Op: WRSend, Flags: Signaled, SGL: []SGE{s.at(0, n/2), s.at(0, n-n/2)}})
 	},
 	"Read": func(s *script, n int) func() {
 		f := response(uint32(s.all), regionStart, pattern(0, n))
-		post, got := s.departure(&SendWR{Op: WRRead, Flags: Signaled, SGL: []SGE{s.at(0, n)}}), s.arrival(f)
+		post, got := s.departure(SendWR{Op: WRRead, Flags: Signaled, SGL: []SGE{s.at(0, n)}}), s.arrival(f)
 		return func() { post(); got() }
 	},
 }
@@ -243,10 +243,10 @@ func (s *script) arrival(f []byte) func() {
 }
 
 // departure is a step in which wr is posted and leaves.
-func (s *script) departure(wr *SendWR) func() {
+func (s *script) departure(wr ...SendWR) func() {
 	st, cs := &fixed{pipe: s.st, memory: make([]byte, 2048)}, make([]Completion, 4)
 	return func() {
-		if !s.q.PostSend(wr) {
+		if s.q.PostSend(wr...) == 0 {
 			s.Fatal("the send queue is full")
 		}
 		s.q.Transmit(s.now, st)

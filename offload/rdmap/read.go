@@ -49,7 +49,7 @@ func (q *QP) isRTR(r *wire.ReadRequestFields) bool {
 
 // source is the memory that a peer reads.
 func (q *QP) source(stag tpt.STag, to uint64, n uint32) ([]byte, tpt.Fault) {
-	return q.cfg.Table.Check(tpt.Access{
+	return q.peers.Check(q.cfg.Table, tpt.Access{
 		STag: stag, PD: q.cfg.PD, QP: q.cfg.Number, Right: tpt.RemoteRead, TO: to, Len: n,
 	})
 }
@@ -71,7 +71,7 @@ func (q *QP) recvReadResponse(s *ddp.Segment) Code {
 		return q.failRead(r, ddpCode(ddp.OutOfBounds))
 	}
 	if n > 0 {
-		mem, f := q.cfg.Table.Check(tpt.Access{
+		mem, f := q.own.Check(q.cfg.Table, tpt.Access{
 			STag: tpt.STag(r.stag), PD: q.cfg.PD, QP: q.cfg.Number, Right: tpt.LocalWrite, TO: r.to, Len: n,
 		})
 		if f != tpt.OK {

@@ -39,7 +39,6 @@ func (q *QP) receive(s stream.Stream) {
 		} else {
 			q.countIn.count(q.seg.Opcode, len(q.seg.Payload), q.seg.Last)
 		}
-		q.seg = ddp.Segment{} // it borrows the FPDU
 		q.open, q.begun, q.rtrIn = true, true, false
 		q.heard()
 		if !q.held.active {
@@ -49,6 +48,8 @@ func (q *QP) receive(s stream.Stream) {
 			q.overflowed()
 		}
 	}
+	q.seg = ddp.Segment{} // it borrowed an FPDU
+	q.forget()
 	if !q.listens() {
 		q.discard(s)
 	}
@@ -101,7 +102,7 @@ func (q *QP) recvWrite(s *ddp.Segment) Code {
 	if len(s.Payload) == 0 {
 		return Code{} // RFC 5041 §5.2: the STag is not looked at
 	}
-	mem, f := q.cfg.Table.Check(tpt.Access{
+	mem, f := q.peers.Check(q.cfg.Table, tpt.Access{
 		STag: tpt.STag(s.STag), PD: q.cfg.PD, QP: q.cfg.Number,
 		Right: tpt.RemoteWrite, TO: s.TO, Len: uint32(len(s.Payload)),
 	})
@@ -164,7 +165,7 @@ func (q *QP) recvRTR(s *ddp.Segment) Code {
 // scatter places payload at offset off of the buffers in sgl, which have room
 // for it. Nothing is placed unless all of it may be.
 func (q *QP) scatter(sgl []SGE, off uint32, payload []byte) tpt.Fault {
-	defer q.dropPieces()
+	q.dropPieces()
 	if f := q.collect(sgl, off, len(payload), tpt.LocalWrite); f != tpt.OK {
 		return f
 	}

@@ -238,7 +238,7 @@ func (s *script) pass(d time.Duration) {
 func (s *script) posts(wrs ...SendWR) {
 	s.Helper()
 	for i := range wrs {
-		if !s.q.PostSend(&wrs[i]) {
+		if s.q.PostSend(wrs[i]) == 0 {
 			s.Fatalf("the send queue is full at work request %d", wrs[i].ID)
 		}
 	}
@@ -248,7 +248,7 @@ func (s *script) posts(wrs ...SendWR) {
 func (s *script) receives(wrs ...RecvWR) {
 	s.Helper()
 	for i := range wrs {
-		if !s.q.PostRecv(&wrs[i]) {
+		if s.q.PostRecv(wrs[i]) == 0 {
 			s.Fatalf("the receive queue is full at work request %d", wrs[i].ID)
 		}
 	}

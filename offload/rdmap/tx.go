@@ -27,6 +27,7 @@ type outgoing struct {
 	fixed  [wire.ReadRequestLen + 32]byte // Read Request, Terminate: all of the payload
 	nfixed int                            // octets in fixed; 0: the payload comes from memory
 	pieces [][]byte                       // memory of the next segment's payload, or of a receive
+	used   int                            // how many pieces there have been since they were forgotten
 	whole  []byte                         // all of a request's payload, as just checked: valid until send returns
 }
 
@@ -74,7 +75,8 @@ func (q *QP) send(s stream.Stream) {
 		}
 		q.spoke()
 	}
-	q.out.whole = nil
+	q.retire()
+	q.forget()
 }
 
 // sendSegment sends one segment of the current message; false when there is
@@ -90,7 +92,7 @@ func (q *QP) sendSegment(s stream.Stream) bool {
 		return false
 	}
 	n := m.Next(room)
-	defer q.dropPieces()
+	q.dropPieces()
 	if !q.gather(n) {
 		return false
 	}
@@ -110,10 +112,17 @@ func (q *QP) sendSegment(s stream.Stream) bool {
 	return true
 }
 
-// dropPieces forgets memory that may be gone after this step.
+// dropPieces makes room for the pieces of another segment.
 func (q *QP) dropPieces() {
-	clear(q.out.pieces)
-	q.out.pieces = q.out.pieces[:0]
+	o := &q.out
+	o.used, o.pieces = max(o.used, len(o.pieces)), o.pieces[:0]
+}
+
+// forget drops memory that may be gone after this step.
+func (q *QP) forget() {
+	q.dropPieces()
+	clear(q.out.pieces[:q.out.used])
+	q.out.used, q.out.whole = 0, nil
 }
 
 // gather finds the memory of the next n octets of payload.
@@ -153,7 +162,7 @@ func (q *QP) collect(sgl []SGE, off uint32, n int, right tpt.Rights) tpt.Fault {
 			continue
 		}
 		k := min(uint32(n), e.Length-off)
-		mem, f := q.cfg.Table.Check(tpt.Access{
+		mem, f := q.own.Check(q.cfg.Table, tpt.Access{
 			STag: e.LKey, PD: q.cfg.PD, QP: q.cfg.Number, Right: right, TO: e.Addr + uint64(off), Len: k,
 		})
 		if f != tpt.OK {
@@ -183,9 +192,12 @@ func (q *QP) sent() {
 	switch q.out.what {
 	case aRequest:
 		w := q.sq.at(q.out.pos)
-		if w.op != WRRead {
-			w.done = true
-			q.retire()
+		if w.op == WRRead {
+			return
+		}
+		w.done = true
+		if w.flags&Signaled != 0 {
+			q.retire() // the others when all have left that can
 		}
 	case aResponse:
 		q.irq.pop()
@@ -304,7 +316,7 @@ func (q *QP) checkList(w *sendWQE, pos uint32) tpt.Fault {
 		return tpt.OK
 	}
 	for _, e := range q.sq.list(pos, int(w.sges)) {
-		mem, f := q.cfg.Table.Check(tpt.Access{
+		mem, f := q.own.Check(q.cfg.Table, tpt.Access{
 			STag: e.LKey, PD: q.cfg.PD, QP: q.cfg.Number, Right: right, TO: e.Addr, Len: e.Length,
 		})
 		if f != tpt.OK {
