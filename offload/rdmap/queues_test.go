@@ -38,6 +38,31 @@ func TestQueueFull(t *testing.T) {
 	}
 }
 
+// Of a list that is too long those are taken that fit. Those that complete without
+// a word leave their places at once, also behind and before one that does not.
+func TestListIsPostedAtOnce(t *testing.T) {
+	s := open(t, withQueues(4), withCQ(64))
+	list := func(id uint64) (wrs []SendWR) {
+		for i := range uint64(6) {
+			wrs = append(wrs, SendWR{ID: id + i, Op: WRSend})
+		}
+		wrs[1].Flags = Signaled
+		return wrs
+	}
+	if n := s.q.PostSend(list(0)...); n != 4 {
+		t.Fatalf("%d of 6 were taken where there is room for 4", n)
+	}
+	s.turn()
+	if n := s.q.PostSend(list(10)...); n != 3 {
+		t.Fatalf("%d of 6 were taken while one of 4 completions waits to be polled", n)
+	}
+	s.turn()
+	s.completes(ok(1, WCSend), ok(11, WCSend))
+	if n := s.q.PostSend(list(20)...); n != 4 {
+		t.Fatalf("%d of 6 were taken where all places are free again", n)
+	}
+}
+
 // Positions wrap around 2^32, as MSNs do (RFC 5041 §4.3).
 func TestWrap(t *testing.T) {
 	s := open(t, withQueues(4))

@@ -98,7 +98,7 @@ func (r *rig) open(p *plan) (how string, err error) {
 			return "", err
 		}
 		for k, list := range p.halves[i].receives {
-			if !r.ends[i].q.PostRecv(&rdmap.RecvWR{ID: uint64(k), SGL: r.ends[i].list(list)}) {
+			if r.ends[i].q.PostRecv(rdmap.RecvWR{ID: uint64(k), SGL: r.ends[i].list(list)}) == 0 {
 				return "", fmt.Errorf("no room for receive %d", k)
 			}
 		}
@@ -203,7 +203,7 @@ func (r *rig) play(p *plan) error {
 		for side := range r.ends {
 			e, all := &r.ends[side], p.halves[side].requests
 			for n := r.IntN(5); n > 0 && posted[side] < len(all); n-- {
-				if !e.q.PostSend(e.wr(posted[side], &all[posted[side]], &r.ends[1-side])) {
+				if e.q.PostSend(*e.wr(posted[side], &all[posted[side]], &r.ends[1-side])) == 0 {
 					break
 				}
 				posted[side]++

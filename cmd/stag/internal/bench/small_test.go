@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -46,8 +47,9 @@ func benchmarkSmall(b *testing.B, op rdmap.WROp) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	wr := rdmap.SendWR{Op: op, SGL: []rdmap.SGE{{Length: small, LKey: x.stag}}, RKey: y.stag}
-	recv := rdmap.RecvWR{SGL: []rdmap.SGE{{Length: small, LKey: y.stag}}}
+	wrs := slices.Repeat([]rdmap.SendWR{{Op: op, SGL: []rdmap.SGE{{Length: small, LKey: x.stag}}, RKey: y.stag}}, depth)
+	wrs[depth-1].Flags = rdmap.Signaled
+	recvs := slices.Repeat([]rdmap.RecvWR{{SGL: []rdmap.SGE{{Length: small, LKey: y.stag}}}}, depth)
 	var done [depth]rdmap.Completion
 	b.ReportAllocs()
 	b.SetBytes(small)
@@ -55,16 +57,10 @@ func benchmarkSmall(b *testing.B, op rdmap.WROp) {
 		if left > 0 {
 			continue // of a list that has been done
 		}
-		for left = 0; left < depth; left++ {
-			wr.Flags = 0
-			if left == depth-1 {
-				wr.Flags = rdmap.Signaled
-			}
-			if op == rdmap.WRSend {
-				y.qp.PostRecv(&recv)
-			}
-			x.qp.PostSend(&wr)
+		if op == rdmap.WRSend {
+			y.qp.PostRecv(recvs...)
 		}
+		left = x.qp.PostSend(wrs...)
 		w.Engines[0].Ring(id.ID[0])
 		for sent, got := 0, 0; sent == 0 || op == rdmap.WRSend && got < depth; {
 			if !w.Step(w.Now().Add(time.Second)) {

@@ -107,10 +107,10 @@ func benchmarkVerb(b *testing.B, op rdmap.WROp, crc bool) {
 	defer func() { b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op") }()
 	for posted, got := 0, 0; b.Loop(); got++ {
 		for ; posted < got+depth/2; posted++ {
-			x.qp.PostSend(&rdmap.SendWR{
+			x.qp.PostSend(rdmap.SendWR{
 				Op: op, Flags: rdmap.Signaled, SGL: x.slot(posted), RemoteAddr: y.slot(posted)[0].Addr, RKey: y.stag,
 			})
-			y.qp.PostRecv(&rdmap.RecvWR{SGL: y.slot(posted)})
+			y.qp.PostRecv(rdmap.RecvWR{SGL: y.slot(posted)})
 		}
 		w.Engines[0].Ring(id.ID[0])
 		for x.cq.Poll(done[:1]) == 0 {
