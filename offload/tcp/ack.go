@@ -1,6 +1,8 @@
 package tcp
 
 import (
+	"time"
+
 	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/seq"
 	"github.com/stag-rdma/stag/offload/wire"
@@ -142,17 +144,26 @@ func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 // trip, and whenever the timeout is backed off: from when the segment was
 // sent, else from the timestamp it echoes (RFC 7323 §4; Karn, RFC 6298 §3).
 func (c *Conn) measure(now clock.Instant, s *wire.TCPFields, sentAt clock.Instant, clean bool) {
+	if c.tail.out && sentAt != clock.Never {
+		c.tail.trip = now.Sub(sentAt)
+	}
 	if s.Ack.AtOrBefore(c.rtt.next) && c.rtt.backoff == 0 {
 		return
 	}
+	trip := time.Duration(0)
 	switch {
 	case clean && sentAt != clock.Never:
-		c.rtt.sample(now.Sub(sentAt))
-	case c.stamp.on && c.stamp.trip(now, s.TSEcr) > 0:
-		c.rtt.sample(c.stamp.trip(now, s.TSEcr))
-	default:
+		trip = max(now.Sub(sentAt), 1)
+	case c.stamp.on:
+		trip = c.stamp.trip(now, s.TSEcr)
+	}
+	if trip == 0 {
 		c.rtt.next = s.Ack // stays comparable over 2^31 octets
 		return
 	}
+	if c.mode == open && !c.tail.out { // else it may be late because we have waited
+		c.slack.learn(now, trip, c.rtt.srtt)
+	}
+	c.rtt.sample(trip)
 	c.rtt.next = c.sndNxt
 }

@@ -55,7 +55,8 @@ type Conn struct {
 	lostTwice   bool          // a retransmission since then is lost
 	rack        rack
 	tail        tail
-	armTail     bool // the probe timer is to be started again
+	slack       slack // of the probe timer
+	armTail     bool  // the probe timer is to be started again
 	prr         prr
 	undo        undo
 	frto        frto
@@ -164,6 +165,7 @@ func (c *Conn) initSender(now clock.Instant, st *State) {
 	c.rtt = newEstimator(st, &c.cfg)
 	c.rtt.next = st.SndUna
 	c.rack = newRack(now, st)
+	c.slack = slack{d: firstSlack, since: now}
 	c.lastData, c.progressAt = now, now
 
 	c.cc, c.ccWas = c.newCongestion(now, st), st.Congestion

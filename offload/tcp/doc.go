@@ -35,9 +35,9 @@
 //
 // Departs from RFC 6298 §2.4: the floor of the RTO is 200 ms, as in Linux.
 //
-// Departs from RFC 8985 §7.2: a probe of the tail allows the peer 40 ms besides
-// two round trips, because its program may have to wait for a processor; and it
-// allows the longest ACK delay while less than two full segments are in flight,
+// Departs from RFC 8985 §7.2: a probe of the tail allows the peer more than two
+// round trips, as its program may have to wait for a processor: 40 ms at first, then
+// what was lately needed, 2 ms at least. And it allows the longest ACK delay while less than two full segments are in flight,
 // not just one segment: only two make a peer answer at once.
 //
 // Departs from RFC 4821 §7.3: the sizes that are tried are five, not a search.

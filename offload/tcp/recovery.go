@@ -62,7 +62,7 @@ func (c *Conn) assess(now clock.Instant, s *wire.TCPFields, n news) {
 		c.reportedTwice(now)
 	}
 	if c.tail.out {
-		c.tailAcked(now, s.Ack, n.plain && !n.advanced)
+		c.tailAcked(now, s.Ack, n)
 	}
 	if !c.sackOK {
 		c.repairLosses(now, 0)

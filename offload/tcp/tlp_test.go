@@ -12,7 +12,7 @@ func TestProbeTimeout(t *testing.T) { // RFC 8985 §7.2
 		s.open(withSACK)
 		s.write(2000)
 		s.sends(0, "A 1:1001 ack 1", "PA 1001:2001 ack 1")
-		s.deadline(60 * ms) // two round trips of 10 ms, and 40
+		s.deadline(60 * ms) // two round trips of 10 ms, and 40 at first
 		s.gets(10*ms, "A 1:1 ack 1001")
 		s.sends(10 * ms)
 		// Less than two full segments: the peer may keep its ACK back for 200 ms,
@@ -190,4 +190,131 @@ func TestProbeWaitsForRoom(t *testing.T) {
 		s.room = -1
 		s.sends(61*ms, "PA 1001:2001 ack 1")
 	})
+}
+
+func TestSlack(t *testing.T) {
+	type trip struct{ at, trip time.Duration }
+	const half = slackHalves
+	for _, x := range []struct {
+		name  string
+		trips []trip // where the usual one is 1 ms
+		want  time.Duration
+	}{
+		{"at first", nil, 40 * ms},
+		{"not at once", []trip{{1 * ms, ms}, {half - 1, ms}}, 40 * ms},
+		{"half after a while", []trip{{half, ms}, {half + ms, ms}}, 20 * ms},
+		{"half of that", []trip{{half, ms}, {2 * half, ms}}, 10 * ms},
+		{"never less than a little", []trip{{half, ms}, {2 * half, ms}, {3 * half, ms}, {4 * half, ms}, {5 * half, ms}, {6 * half, ms}}, 2 * ms},
+		{"as late again is in time", []trip{{half, 31 * ms}}, 59 * ms},
+		{"as late as that keeps it", []trip{{1 * ms, 31 * ms}, {half, ms}, {half + ms, 31 * ms}}, 59 * ms},
+		{"no less than was needed", []trip{{half, 20 * ms}, {2 * half, 15 * ms}}, 27 * ms},
+		{"never more than an ACK's delay", []trip{{1 * ms, time.Second}}, 200 * ms},
+	} {
+		s := slack{firstSlack, scriptStart}
+		for _, r := range x.trips {
+			s.learn(scriptStart.Add(r.at), r.trip, ms)
+		}
+		if s.d != x.want {
+			t.Errorf("%s: %v, want %v", x.name, s.d, x.want)
+		}
+	}
+}
+
+// A probe came too soon where all was acknowledged before its duplicate was
+// reported. Where that is the first news, an ACK was lost, and the probe was good
+// for something.
+func TestProbeForNothing(t *testing.T) {
+	for _, x := range []struct {
+		name string
+		acks []string
+		want time.Duration
+	}{
+		{"the ACK was late", []string{"A 1:1 ack 2001", "A 1:1 ack 2001 sack 1001-2001"}, 98 * ms},
+		{"the ACK was lost", []string{"A 1:1 ack 2001 sack 1001-2001"}, 40 * ms},
+		{"the probe repaired a loss", []string{"A 1:1 ack 2001", "A 1:1 ack 3001"}, 40 * ms},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			each(t, func(s *script) {
+				s.open(withSACK)
+				s.write(2000)
+				s.sends(0, "A 1:1001 ack 1", "PA 1001:2001 ack 1")
+				s.sends(60*ms, "PA 1001:2001 ack 1")
+				s.write(1000)
+				s.sends(61*ms, "PA 2001:3001 ack 1")
+				for _, a := range x.acks {
+					s.gets(64*ms, a)
+				}
+				if s.c.slack.d != x.want {
+					t.Errorf("slack is %v, want %v", s.c.slack.d, x.want)
+				}
+			})
+		})
+	}
+}
+
+// flights sends 2000 octets again and again for d, to a peer a millisecond away
+// that answers as late as hiccup says, and reports how many were sent.
+func (s *script) flights(d time.Duration, hiccup func(at time.Duration) time.Duration) (n int) {
+	s.Helper()
+	for at := time.Duration(0); at < d; at += 2 * ms {
+		first := s.c.stats.TailProbes
+		s.at(at)
+		s.write(2000)
+		s.c.Transmit(s.now, s)
+		heard := at + ms + hiccup(at)
+		for due := s.c.Deadline(); due.Due(scriptStart.Add(heard)); due = s.c.Deadline() {
+			s.now = due
+			s.c.Transmit(s.now, s)
+		}
+		n++
+		end := itoa(1 + 2000*n)
+		s.gets(heard, "A 1:1 ack "+end)
+		if s.c.stats.TailProbes != first {
+			s.gets(heard+ms/2, "A 1:1 ack "+end+" sack "+itoa(2000*n-999)+"-"+end)
+		}
+		at = max(at, heard)
+	}
+	return n
+}
+
+// Whoever answers in time gets a tail repaired soon.
+func TestProbeComesSoon(t *testing.T) {
+	each(t, func(s *script) {
+		s.open(withSACK, func(st *State, _ *Config) { st.SRTT, st.RTTVar = ms, 0 })
+		s.flights(3*time.Second, func(time.Duration) time.Duration { return 0 })
+		if st := s.c.Stats(); st.TailProbes != 0 || st.Retransmits != 0 {
+			t.Errorf("%+v", st)
+		}
+		at := s.now.Sub(scriptStart) + ms
+		s.at(at)
+		s.write(2000)
+		s.c.Transmit(s.now, s)
+		s.deadline(at + 2*ms + leastSlack)
+	})
+}
+
+// A peer that is kept from running now and then, for 4 to 30 ms, is probed for
+// nothing when that is rare, and not when it is often: less than once a second
+// whatever it does.
+func TestProbesForNothingAreFew(t *testing.T) {
+	const long = time.Minute
+	for _, every := range []time.Duration{20 * ms, 100 * ms, 300 * ms, time.Second, 5 * time.Second} {
+		s := &script{T: t, iss: 1000, irs: 5000, now: scriptStart, room: -1}
+		s.open(withSACK, func(st *State, _ *Config) { st.SRTT, st.RTTVar = ms, 0 })
+		late, next, rng := 0, every, uint32(1)
+		n := s.flights(long, func(at time.Duration) time.Duration {
+			if at < next {
+				return 0
+			}
+			rng = rng*1664525 + 1013904223
+			late++
+			next = at + every
+			return 4*ms + time.Duration(rng>>16%27)*ms
+		})
+		st := s.c.Stats()
+		t.Logf("late every %v: %d of %d flights, %d probes for nothing", every, late, n, st.TailProbes)
+		if late < 10 || st.TailProbes > 40 || st.Timeouts != 0 || st.TailLosses != 0 {
+			t.Errorf("%+v", st)
+		}
+	}
 }
