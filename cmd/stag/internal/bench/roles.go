@@ -23,6 +23,7 @@ func newRoles(v verb, p [2]*party, received *atomic.Uint64) (r [2]role) {
 	case write:
 		r[from] = &loner{party: p[from], work: requests(v, p[from], p[to]), moved: received}
 	default:
+		p[from].sparing, p[to].sparing = true, true
 		r[from] = &giver{party: p[from], work: requests(v, p[from], p[to])}
 		r[to] = &taker{party: p[to], received: received, wrs: make([]rdma.RecvWR, p[to].batch), sgl: make([]rdma.SGE, p[to].batch)}
 	}
@@ -45,9 +46,24 @@ func requests(v verb, p, peer *party) [][]rdma.SendWR {
 		all[i/p.batch] = append(all[i/p.batch], wr)
 	}
 	for b := range all {
-		all[b][len(all[b])-1].Flags = rdma.Signaled
+		all[b][len(all[b])-1].Flags = v.lastOfBatch()
 	}
 	return all
+}
+
+// lastOfBatch are the flags of the last of a batch. That of Sends wakes the
+// receiver, which need not be woken for each.
+func (v verb) lastOfBatch() rdma.SendFlags {
+	if v == send {
+		return rdma.Signaled | rdma.Solicited
+	}
+	return rdma.Signaled
+}
+
+// thanks says that a batch of Sends has been received.
+func (p *party) thanks() error {
+	_, err := p.qp.PostSend(rdma.SendWR{Op: rdma.WRSend, Flags: rdma.Solicited})
+	return err
 }
 
 // giver posts Sends as the taker has room for them.
@@ -114,8 +130,7 @@ func (t *taker) completed(c rdma.Completion) error {
 	if err := t.offer((t.got/t.batch - 1) % t.batches()); err != nil {
 		return err
 	}
-	_, err := t.qp.PostSend(rdma.SendWR{Op: rdma.WRSend})
-	return err
+	return t.thanks()
 }
 
 // offer posts receives for batch b.
@@ -188,9 +203,13 @@ func (h *hub) play(ctx context.Context, all cast) error {
 			return err
 		}
 	}
+	wait := h.cq.Wait
+	if h.sparing {
+		wait = h.cq.WaitSolicited
+	}
 	var got [64]rdma.Completion
 	for {
-		if err := h.cq.Wait(ctx); err != nil {
+		if err := wait(ctx); err != nil {
 			return err
 		}
 		for _, c := range got[:h.cq.Poll(got[:])] {

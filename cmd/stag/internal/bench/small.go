@@ -8,10 +8,11 @@ import (
 )
 
 // Small messages are posted rateBatch with a call, of which the last has a
-// completion. rateBatches of them are outstanding.
+// completion. rateBatches of them are outstanding: 240 segments, about as many
+// as frames without a TCP have under way (rawWindow).
 const (
 	rateBatch   = 64
-	rateBatches = 16
+	rateBatches = 64
 )
 
 // startSmall connects and lets side A's small messages come to side B.
@@ -29,6 +30,7 @@ func startSmall(ctx context.Context, st *stage) (v *verbs, err error) {
 	roles := [2]role{from: f}
 	if st.verb == send {
 		f.granting = true
+		v.parties[from][0].sparing, v.parties[to][0].sparing = true, true
 		roles[to] = &drain{party: v.parties[to][0]}
 	}
 	return v, v.run(ctx, [][2]role{roles})
@@ -71,7 +73,7 @@ func (f *flood) requests(v verb, peer *party) (list []rdma.SendWR) {
 		}
 		list = append(list, wr)
 	}
-	list[rateBatch-1].Flags = rdma.Signaled
+	list[rateBatch-1].Flags = v.lastOfBatch()
 	return list
 }
 
@@ -139,8 +141,7 @@ func (d *drain) completed(c rdma.Completion) error {
 	if err := d.offer(); err != nil {
 		return err
 	}
-	_, err := d.qp.PostSend(rdma.SendWR{Op: rdma.WRSend})
-	return err
+	return d.thanks()
 }
 
 // offer posts the receives of a batch.

@@ -72,8 +72,9 @@ func goodputTable(o Options) *Table {
 counts, as if it were segments. raw + copy + CRC: each side copies the payload and
 computes its CRC32C once. kernel TCP: default offloads, one buffer of 1 MiB written
 and read again and again, and on both ends a program that passes everything, or
-stag's (steering). Verbs move memory to memory, 64 messages outstanding. per core:
-for each second of processor time that both ends and their NAPI took together.
+stag's (steering). Verbs move memory to memory, 64 messages outstanding, posted 16
+at a time; of Sends the last of 16 wakes who receives them. per core: for each second
+of processor time that both ends and their NAPI took together.
 resent, lost: segments sent again and frames dropped for each 10,000; /step and
 /call: packets in a step of the receiver and in a system call of the sender.`,
 		Columns: []Column{{Gbps, "Gb/s", 2, true}, {PerCore, "per core", 2, true}, {CPUPerGB, "CPU s/GB", 2, false}, {Busy, "busy", 2, false},

@@ -25,8 +25,9 @@ func rateTable(o Options) *Table {
 		Name:  "rate",
 		Title: "Rate: messages of 64 octets, one connection, one direction",
 		About: fmt.Sprintf(`Millions a second. raw: frames with 64 octets of payload. Verbs post %d messages with
-one call, of which the last has a completion; %d are outstanding. packets: of the
-receiver, for each message.`, rateBatch, rateBatch*rateBatches),
+one call, of which the last has a completion, and wakes who receives Sends; %d are
+outstanding: as many segments as raw frames are under way. packets: of the receiver,
+for each message.`, rateBatch, rateBatch*rateBatches),
 		Columns: []Column{{Rate, "M/s", 2, true}, {Busy, "busy", 2, false}, {PerMessage, "packets", 3, false}, {Resent, "resent", 1, false}, {PerCall, "/call", 1, false}},
 		Base:    string(rawBare),
 	}

@@ -26,7 +26,9 @@ const (
 // one completion. Outstanding are those that are posted and not completed; of
 // Sends, those that the receiver's application has not said that it has. On
 // each connection they go from the same memory to the same memory again and
-// again, as in perftest, and as much of it as a plain stream has.
+// again, as in perftest, and as much of it as a plain stream has. Who receives Sends
+// is woken by the last of a batch, which is solicited, and who sends them by the
+// answer to a batch.
 type load struct {
 	message     int // octets
 	batch       int // messages
@@ -55,6 +57,8 @@ type hub struct {
 	pd *rdma.PD
 	cq *rdma.CQ
 	mr *rdma.MR
+
+	sparing bool // it is woken by what is solicited only, and polls the rest then
 }
 
 func newHub(a *rdma.Adapter, l load) (h *hub, err error) {
