@@ -18,6 +18,8 @@ func TestBench(t *testing.T) {
 		{"goodput", "9000", "raw ;write offloaded"},
 		{"sizes", "1500", ""},
 		{"connections", "1500", ", 1 connections;, 16 connections;, 256 connections"},
+		{"rate", "1500", "raw ;offloaded"},
+		{"latency", "1500", "raw AF_XDP;inline"},
 		{"takeover", "1500", ""},
 	} {
 		t.Run(c.table+" "+c.mtu, func(t *testing.T) {

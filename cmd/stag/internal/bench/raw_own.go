@@ -27,15 +27,34 @@ type ownEnd struct {
 
 // openOwn opens side's end; the caller's thread is in side's namespace.
 func openOwn(s *stage, side pair.Side) (rawEnd, error) {
-	c := afxdp.Config{Ifindex: s.pair.Ends[side].Index, IfName: s.pair.Ends[side].Name}
+	txFrames := uint32(0) // as usual
 	if side == from {
-		c.TxFrames = rawWindow
+		txFrames = rawWindow
 	}
+	e, err := openQueue(s, side, txFrames)
+	if err != nil {
+		return nil, err
+	}
+	if s.raw == rawCopied {
+		e.copies, e.memory = true, make([]byte, rawPayload)
+	}
+	if side == from {
+		return &ownSender{ownEnd: e}, nil
+	}
+	if err := s.redirect.to(side, e.q.FD()); err != nil {
+		return nil, errors.Join(err, e.close())
+	}
+	return &ownReceiver{ownEnd: e}, nil
+}
+
+// openQueue opens our rings on side's end.
+func openQueue(s *stage, side pair.Side, txFrames uint32) (*ownEnd, error) {
+	c := afxdp.Config{Ifindex: s.pair.Ends[side].Index, IfName: s.pair.Ends[side].Name, TxFrames: txFrames}
 	size, err := c.RegionSize()
 	if err != nil {
 		return nil, err
 	}
-	e := &ownEnd{head: s.rawHead(side), length: uint32(s.rawMTU() + ethLen), copies: s.raw == rawCopied}
+	e := &ownEnd{head: s.rawHead(side), length: uint32(s.rawMTU() + ethLen)}
 	if e.arena, err = afxdp.NewArena(size); err != nil {
 		return nil, err
 	}
@@ -46,16 +65,17 @@ func openOwn(s *stage, side pair.Side) (rawEnd, error) {
 	if e.q, err = afxdp.Open(c, r); err != nil {
 		return nil, errors.Join(err, e.arena.Close())
 	}
-	if e.copies {
-		e.memory = make([]byte, rawPayload)
-	}
-	if side == from {
-		return &ownSender{ownEnd: e}, nil
-	}
-	if err := s.redirect.to(side, e.q.FD()); err != nil {
-		return nil, errors.Join(err, e.close())
-	}
-	return &ownReceiver{ownEnd: e}, nil
+	return e, nil
+}
+
+// shape makes a frame of a lent one, with the payload where a segment's would
+// begin, and returns its octets.
+func (e *ownEnd) shape(f *port.Frame) []byte {
+	f.Addr -= rawHeader
+	f.Len = e.length
+	b := e.q.Bytes(*f)
+	copy(b, e.head[:])
+	return b
 }
 
 func (e *ownEnd) counts() (work, error) {
@@ -98,13 +118,9 @@ func (e *ownSender) step(most int) (int, error) {
 	return n, e.q.Flush()
 }
 
-// fill makes a frame of a lent one, with the payload where a segment's would
-// begin.
+// fill makes a frame of a lent one.
 func (e *ownSender) fill(f *port.Frame) {
-	f.Addr -= rawHeader
-	f.Len = e.length
-	b := e.q.Bytes(*f)
-	copy(b, e.head[:])
+	b := e.shape(f)
 	if !e.copies {
 		return
 	}

@@ -22,11 +22,13 @@ type latencyCase struct {
 	of    setting
 	make  lineUp
 	whole bool // the time of a whole round counts, not half of it
+	most  int  // octets of the longest message; 0: any
 }
 
 // latencyCases are what there is to compare, for each size.
 var latencyCases = []latencyCase{
 	{name: kernelTCP, of: setting{stacks: [2]stack{kernel, kernel}}, make: tcpVolley},
+	{name: string(rawBare), of: setting{raw: rawBare}, make: rawVolley, most: small},
 	{name: writeInline, of: setting{stacks: [2]stack{engine, engine}, verb: write, progress: rdma.ProgressInline}, make: verbVolley(write)},
 	{name: "write engine", of: setting{stacks: [2]stack{engine, engine}, verb: write, progress: rdma.ProgressEngine}, make: verbVolley(write)},
 	{name: "send inline", of: setting{stacks: [2]stack{engine, engine}, verb: send, progress: rdma.ProgressInline}, make: verbVolley(send)},
@@ -40,12 +42,14 @@ func latencyTable(o Options) *Table {
 	t := &Table{
 		Name:  "latency",
 		Title: "Latency: half of the time in which a message goes to the other side and one comes back",
-		About: `Microseconds. kernel TCP: blocking calls with TCP_NODELAY. The arrival of a Write is
-seen by looking at the last octet of the memory where the peer writes, as perftest
-does, and polling the CQ in between; that of a Send by its completion. inline: both
-sides post and poll, and do all the work by that. engine: a goroutine does it. A Read
-is answered by the other side's adapter, whose application does nothing; its time is
-the whole round's.`,
+		About: `Microseconds. kernel TCP: blocking calls with TCP_NODELAY. raw AF_XDP: frames with
+as many octets of payload, our rings, both sides looking all the time, no protocol:
+what inline rows take longer is the protocols' and the verbs'. The arrival of a
+Write is seen by looking at the last octet of the memory where the peer writes, as
+perftest does, and polling the CQ in between; that of a Send by its completion.
+inline: both sides post and poll, and do all the work by that. engine: a goroutine
+does it. A Read is answered by the other side's adapter, whose application does
+nothing; its time is the whole round's.`,
 		Columns: []Column{{P50, "p50", 1, true}, {P99, "p99", 1, true}, {P999, "p99.9", 1, false}, {Max, "max", 0, false}},
 		Base:    kernelTCP,
 	}
@@ -55,6 +59,9 @@ the whole round's.`,
 	}
 	for _, size := range sizes {
 		for _, c := range latencyCases {
+			if c.most != 0 && size > c.most {
+				continue
+			}
 			for _, threaded := range []bool{false, true} {
 				if !threaded || o.Full {
 					c.of.mtu, c.of.threaded = 1500, threaded
