@@ -38,8 +38,8 @@ type Config struct {
 	RxFrames  uint32 // receive chunks; 0 means 4096
 	TxFrames  uint32 // transmit chunks; 0 means 4096
 
-	// Slots of the rings, powers of two. 0 means 2048 for RxRing and TxRing,
-	// and room for every chunk of the pool for FillRing and CompRing.
+	// Slots of the rings, powers of two. 0 means 2048 for TxRing, and room for
+	// every chunk of the pool for the others, but 2048 at least for RxRing.
 	RxRing, TxRing, FillRing, CompRing uint32
 
 	ZeroCopy ZeroCopy
@@ -88,7 +88,7 @@ func (c Config) fill() (Config, error) {
 	setDefault(&c.FrameSize, 4096)
 	setDefault(&c.RxFrames, defaultFrames)
 	setDefault(&c.TxFrames, defaultFrames)
-	setDefault(&c.RxRing, defaultRing)
+	setDefault(&c.RxRing, max(defaultRing, ringFor(c.RxFrames)))
 	setDefault(&c.TxRing, defaultRing)
 	setDefault(&c.FillRing, ringFor(c.RxFrames))
 	setDefault(&c.CompRing, max(ringFor(c.TxFrames), c.TxRing))

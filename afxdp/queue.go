@@ -68,6 +68,7 @@ type Queue struct {
 	txPool []uint32
 	level  int  // chunks that the fill ring is kept at in copy mode; 0: not filled yet
 	flying int  // transmit chunks with the kernel
+	brim   brim // how many of them the device's own queue takes
 	short  bool // Take or Send fell short, and no completion was reaped since
 	count  Stats
 	trace  *trace // nil unless Config.Check

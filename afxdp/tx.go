@@ -53,10 +53,11 @@ func (q *Queue) drop(i uint32, h holders) {
 	}
 }
 
-// Room is part of port.Port.
+// Room is part of port.Port. It is none, too, while the device's own queue is full
+// as far as we know.
 func (q *Queue) Room() int {
 	q.reap()
-	n := q.tx.Room(q.tx.Size())
+	n := min(q.tx.Room(q.tx.Size()), q.brim.room(q.flying))
 	if n == 0 {
 		q.short = true
 	}
@@ -125,6 +126,7 @@ func (q *Queue) reap() {
 		q.count.Completed++
 		q.drop(i, away)
 	}
+	q.brim.completed(n)
 	q.comp.Release()
 	if n > 0 {
 		q.short = false
@@ -132,8 +134,9 @@ func (q *Queue) reap() {
 }
 
 // Flush is part of port.Port. In copy mode the kernel transmits within the call
-// and stops for several reasons, so Flush calls until the ring is empty or
-// nothing moves any more; what is left goes with the next Flush or Wait.
+// and stops for several reasons, so Flush calls until the ring is empty, nothing
+// moves any more, or the device's own queue is full; what is left goes with the next
+// Flush or Wait.
 //
 // ErrLinkDown leaves the frames queued, ErrGone is for good.
 func (q *Queue) Flush() error {
@@ -148,7 +151,7 @@ func (q *Queue) Flush() error {
 		return nil
 	}
 	// Each round consumes at least one of a bounded number of descriptors.
-	for left := q.tx.Pending(); left > 0; {
+	for left := q.tx.Pending(); left > 0 && !q.brim.reached(q.flying-left); {
 		if err := q.kick(sendCopy); err != nil {
 			return err
 		}
@@ -170,6 +173,7 @@ func (q *Queue) kick(c call) error {
 	switch act {
 	case lost:
 		q.count.Lost++
+		q.brim.overflown(q.flying - q.tx.Pending())
 	case linkDown:
 		return q.down
 	case gone:
