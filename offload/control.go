@@ -20,7 +20,7 @@ var ErrNoFlow = errors.New("no such flow")
 // port parks it, since nobody knows yet where its segments will arrive.
 func (e *Engine) Park(ctx context.Context, id FlowID, key bpf.FlowKey) error {
 	return e.call(ctx, func() {
-		f := &flow{e: e, id: id, key: key, place: -1, parked: make([]port.Frame, 0, parkMax)}
+		f := &flow{e: e, id: id, key: key, place: -1, quota: turn, parked: make([]port.Frame, 0, parkMax)}
 		e.flows[id.Index()] = f
 		e.tuples[key] = f
 	})

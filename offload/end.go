@@ -76,6 +76,7 @@ func (e *Engine) ShortenTimeWait(ctx context.Context) (found bool, err error) {
 func (e *Engine) forget(f *flow) {
 	e.unpark(f)
 	e.timers.set(f, clock.Never)
+	e.line.leave(f)
 	e.bells.clear(int(f.id.Index()))
 	if e.tuples[f.key] == f {
 		delete(e.tuples, f.key)

@@ -81,9 +81,12 @@ type Engine struct {
 	kept    int                   // receive frames that connections hold
 	scarce  int                   // how many of them are too many
 	lent    int                   // transmit frames that connections hold
+	flight  flight                // how many of them may be under way while flows wait
 	timers  timers
 	dirty   []*flow      // to be served in this step
-	retry   []*flow      // to be served again: memory or the ring ran out
+	retry   []*flow      // to be served again: their segments found no room
+	line    line         // those that wait until they may fill frames
+	more    bool         // some of them could go on at once
 	batch   []port.Frame // arrivals of one step
 	spent   []port.Frame // receive frames to give back
 	spare   []port.Frame // transmit frames nobody uses
@@ -128,9 +131,13 @@ const (
 	// payload and for retransmissions: they are what frees the others.
 	reserve = 32
 
-	// retryAfter is how soon a flow that found no memory or no room is served
+	// retryAfter is how soon flows that found no memory or no room are looked at
 	// again when nothing else happens.
 	retryAfter = 200 * time.Microsecond
+
+	// roomAfter is the same while the link has no room: before it has sent what it
+	// has.
+	roomAfter = 50 * time.Microsecond
 
 	// stalledRetry is the same while the link is down.
 	stalledRetry = 5 * time.Millisecond
@@ -161,6 +168,8 @@ func New(p port.Port, dir *Directory, cfg Config) (*Engine, error) {
 		timers:  timers{heap: make([]*flow, 0, n)},
 		dirty:   make([]*flow, 0, n),
 		retry:   make([]*flow, 0, n),
+		line:    newLine(n),
+		flight:  newFlight(pool(l)),
 		batch:   make([]port.Frame, min(batchLen, l.RxFrames)),
 		spent:   make([]port.Frame, 0, l.RxFrames),
 		spare:   make([]port.Frame, 0, 2*reserve),
@@ -181,8 +190,7 @@ func (e *Engine) Step(now clock.Instant) (next clock.Instant) {
 	e.now, e.worked = now, false
 	e.room = 0 // asked for when first needed
 	e.tapped = e.taps.Rings()
-	e.dirty = append(e.dirty, e.retry...)
-	e.retry = e.retry[:0]
+	e.more = false
 
 	e.receive()
 	e.hearOut(now)
@@ -193,10 +201,14 @@ func (e *Engine) Step(now clock.Instant) (next clock.Instant) {
 	for f := e.timers.expired(now); f != nil; f = e.timers.expired(now) {
 		e.mark(f)
 	}
+	e.resume()
 	for i := 0; i < len(e.dirty); i++ {
-		e.serve(e.dirty[i])
+		f := e.dirty[i]
+		f.dirty = false
+		e.serve(f, e.allowance())
 	}
 	e.dirty = e.dirty[:0]
+	e.takeTurns()
 
 	e.giveBack()
 	e.flush()
@@ -237,9 +249,9 @@ func (e *Engine) rung(index int) {
 }
 
 // serve lets f's upper layer and its connection do what they can, in the order
-// of the data: received octets up, new octets down, segments out.
-func (e *Engine) serve(f *flow) {
-	f.dirty = false
+// of the data: received octets up, new octets down, segments out. New octets may
+// fill so many frames.
+func (e *Engine) serve(f *flow, frames int) {
 	switch {
 	case f.lingers:
 		e.serveTimeWait(f)
@@ -247,7 +259,12 @@ func (e *Engine) serve(f *flow) {
 	case f.conn == nil:
 		return
 	}
-	f.again = false
+	f.quota, f.wants, f.refused = frames, false, false
+	if f.back != 0 {
+		trip, least := f.conn.Trip()
+		e.flight.acked(e.now, f.back, trip, least, e.line.n != 0)
+		f.back = 0
+	}
 	if f.conn.Arrived() {
 		f.ulp.Receive(e.now, f.conn)
 	}
@@ -264,9 +281,12 @@ func (e *Engine) serve(f *flow) {
 		e.finish(f, err)
 		return
 	}
-	if f.again {
-		f.dirty = true
+	if f.refused && !f.stuck {
+		f.stuck = true
 		e.retry = append(e.retry, f)
+	}
+	if f.wants {
+		e.line.join(f)
 	}
 	e.timers.set(f, clock.Sooner(f.conn.Deadline(), f.ulp.Deadline()))
 }
@@ -295,11 +315,17 @@ func (e *Engine) flush() {
 }
 
 func (e *Engine) deadline() clock.Instant {
+	if e.more {
+		return e.now
+	}
 	next := e.timers.next()
-	if len(e.retry) != 0 {
+	if len(e.retry) != 0 || e.line.n != 0 {
 		wait := retryAfter
-		if e.stalled {
+		switch {
+		case e.stalled:
 			wait = stalledRetry
+		case e.room <= 0:
+			wait = roomAfter
 		}
 		next = clock.Sooner(next, e.now.Add(wait))
 	}

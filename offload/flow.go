@@ -27,9 +27,14 @@ type flow struct {
 	lingers bool
 	linger  tcp.TimeWait
 
-	held  int  // transmit frames the connection holds
-	dirty bool // is on e.dirty or e.retry
-	again bool // ran out of memory or room in this step
+	held    int  // transmit frames the connection holds
+	back    int  // of those it held, how many have come back since it was served
+	quota   int  // of those, how many it may take before it waits for its turn
+	dirty   bool // is on e.dirty
+	stuck   bool // is on e.retry
+	waits   bool // is in e.line
+	refused bool // a segment found no room, the last time that it was served
+	wants   bool // a frame was refused to it, likewise
 
 	due   clock.Instant // deadline, while place >= 0
 	place int           // in the timers' heap; -1: not there
@@ -72,21 +77,27 @@ func (e *Engine) opened(n int) {
 	e.rxPool = int(e.limits.RxFrames) / max(1, len(e.links))
 	e.scarce = e.rxPool - e.rxPool/4
 	e.rxShare = min(max(e.rxPool/2/max(1, e.open), minShare), maxShare)
-	e.txFair = max(8, (int(e.limits.TxFrames)-2*reserve)/max(1, e.open))
+	e.txFair = max(8, pool(e.limits)/max(1, e.open))
 }
 
-// Take implements tcp.Memory: one transmit frame for payload, within the
-// flow's share of the pool and above what is reserved for acknowledgements.
+// Take implements tcp.Memory: one transmit frame for payload, if it is the
+// flow's turn, within its share of the pool and above what is reserved for
+// acknowledgements.
 func (f *flow) Take() (port.Frame, bool) {
 	e := f.e
+	if f.quota == 0 {
+		f.wants = true
+		return port.Frame{}, false
+	}
 	if f.held >= e.txShare() || !e.stock(reserve) {
 		// A flow that holds frames is served when they are acknowledged. To look
 		// again by time would keep the processor busy with flows whose peers do
 		// not read.
-		f.again = f.again || f.held == 0
+		f.wants = f.wants || f.held == 0
 		e.count.NoTxFrame++
 		return port.Frame{}, false
 	}
+	f.quota--
 	f.held++
 	e.lent++
 	return e.takeSpare(), true
@@ -96,6 +107,7 @@ func (f *flow) Take() (port.Frame, bool) {
 func (f *flow) Free(fr port.Frame) {
 	f.held--
 	f.e.lent--
+	f.back++
 	f.e.freed = append(f.e.freed, fr)
 }
 
@@ -108,16 +120,21 @@ func (f *flow) Release(fr port.Frame) {
 	f.e.release(fr)
 }
 
-// txShare is how many transmit frames one flow may hold. Once three quarters
-// of the pool are lent, to flows whose peers do not read, it is a sixteenth of
-// what is left.
+// txShare is how many transmit frames one flow may hold: a sixteenth of what
+// is left, so that many flows can send a bunch each, one after the other. It may
+// hold its part of the pool in any case, until three quarters are lent, to flows
+// whose peers do not read.
 func (e *Engine) txShare() int {
-	pool := int(e.limits.TxFrames) - 2*reserve
-	if e.lent >= pool-pool/4 {
-		return max(1, (pool-e.lent)/16)
+	all := pool(e.limits)
+	share := (all - e.lent) / 16
+	if e.lent < all-all/4 {
+		return max(share, e.txFair)
 	}
-	return e.txFair
+	return max(share, 1)
 }
+
+// pool is how many transmit frames there are for payload.
+func pool(l port.Limits) int { return int(l.TxFrames) - 2*reserve }
 
 // stock makes sure that more than above frames are spare.
 func (e *Engine) stock(above int) bool {

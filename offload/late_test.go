@@ -20,6 +20,7 @@ func (d *deluge) Bytes(port.Frame) []byte  { return make([]byte, 60) }
 func (d *deluge) Record(port.Frame) []byte { return nil }
 func (d *deluge) Recycle([]port.Frame)     {}
 func (d *deluge) Flush() error             { return nil }
+func (d *deluge) Room() int                { return 1 }
 
 func (d *deluge) Receive(dst []port.Frame) int {
 	d.received += len(dst)

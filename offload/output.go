@@ -12,13 +12,13 @@ import (
 func (f *flow) Send(h *wire.TCPFields, fr port.Frame, off, n int) bool {
 	e := f.e
 	if !e.hasRoom() {
-		f.again = true
+		f.refused = true
 		return false
 	}
 	whole := n != 0 && off == 0 && !e.port.InFlight(fr)
 	if !whole {
 		if !e.stock(0) {
-			f.again = true
+			f.refused = true
 			e.count.NoTxFrame++
 			return false
 		}
@@ -61,13 +61,17 @@ const flushEvery = 32
 
 // hasRoom reports whether the transmit ring takes another packet.
 func (e *Engine) hasRoom() bool {
-	if e.room > 0 {
-		return true
-	}
-	e.room = e.port.Room()
-	if e.room <= 0 {
+	if !e.roomy() {
 		e.count.TxRingFull++
 		return false
 	}
 	return true
+}
+
+// roomy is hasRoom for who has no packet yet.
+func (e *Engine) roomy() bool {
+	if e.room <= 0 {
+		e.room = e.port.Room()
+	}
+	return e.room > 0
 }

@@ -140,6 +140,10 @@ func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 	return octets
 }
 
+// Trip is how long the segment that was acknowledged last was under way, and the
+// least round trip of late; 0 where that is not known.
+func (c *Conn) Trip() (last, least time.Duration) { return c.trip, c.rack.least.value() }
+
 // measure takes a round-trip sample from an ACK of new data, once per round
 // trip, and whenever the timeout is backed off: from when the segment was
 // sent, else from the timestamp it echoes (RFC 7323 §4; Karn, RFC 6298 §3).
