@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -70,6 +71,15 @@ func (c *cannon) fire(n int, rate time.Duration, write func(b []byte) int) {
 	}
 }
 
+// foreign writes a frame that means nothing to anybody.
+func (c *cannon) foreign(b []byte) int {
+	b = b[:60]
+	clear(b[copy(b, c.Ends[ours].MAC):])
+	copy(b[6:], c.Intruder.MAC)
+	b[12], b[13] = 0x88, 0xb5 // for local experiments (IEEE 802)
+	return len(b)
+}
+
 // mould is a segment whose ports and numbers are still to be filled in.
 type mould struct {
 	frame []byte
@@ -113,16 +123,17 @@ type forger struct {
 	reset, resetAll, syn, syn2, text, ack mould
 }
 
-func newForger(f *nic.Flow, link packet.Link) *forger {
-	t := f.Placeholder().Tuple()
+// newForger knows the connection between local, which it attacks, and remote.
+func newForger(local, remote net.Addr, link packet.Link) *forger {
+	at, as := local.(*net.TCPAddr).AddrPort(), remote.(*net.TCPAddr).AddrPort()
 	with := func(flags string, octets int) mould {
 		return newMould(packet.TCP{
-			Link: link, IP: packet.IP{Src: t.Remote.String(), Dst: t.Local.String()},
+			Link: link, IP: packet.IP{Src: as.String(), Dst: at.String()},
 			Flags: flags, Window: 1000, Payload: make([]byte, octets),
 		})
 	}
 	return &forger{
-		random: rand.New(rand.NewPCG(1, 2)), source: t.Remote.Port(),
+		random: rand.New(rand.NewPCG(1, 2)), source: as.Port(),
 		reset: with("R", 0), resetAll: with("RA", 0), syn: with("S", 0), syn2: with("SA", 0),
 		text: with("PA", 500), ack: with("A", 0),
 	}
@@ -196,6 +207,14 @@ func (p phase) String() string {
 	return fmt.Sprintf("%.0f MB/s", p.rate()/1e6)
 }
 
+// during adds to ph what comes back to p while f runs.
+func (p *plain) during(ph *phase, f func()) {
+	before, begin := p.received.Load(), time.Now()
+	f()
+	ph.took += time.Since(begin)
+	ph.octets += p.received.Load() - before
+}
+
 // TestFlood sends a million forged segments to a running connection, and as
 // many to connections that do not exist. The connection moves octets all the
 // time, to an echo and back, and each of them is right. It moves at least half
@@ -221,20 +240,10 @@ func TestFlood(t *testing.T) {
 	flow, err := r.nic.Take(ctx, our, ulp, nic.DefaultOptions)
 	r.must(err)
 	link := packet.Link{SrcMAC: r.Intruder.MAC.String(), DstMAC: r.Ends[ours].MAC.String()}
-	gun, forger := r.newCannon(), newForger(flow, link)
+	gun, forger := r.newCannon(), newForger(conn.RemoteAddr(), conn.LocalAddr(), link)
 	r.eventually("the echo runs", func() bool { return peer.received.Load() > 16<<20 })
 
-	foreign := make([]byte, 14, 60)
-	copy(foreign, r.Ends[ours].MAC)
-	copy(foreign[6:], r.Intruder.MAC)
-	foreign[12], foreign[13] = 0x88, 0xb5 // for local experiments (IEEE 802)
 	var silence, harmless, aimed, stray phase
-	during := func(p *phase, f func()) {
-		before, begin := peer.received.Load(), time.Now()
-		f()
-		p.took += time.Since(begin)
-		p.octets += peer.received.Load() - before
-	}
 	looking, stop := context.WithCancel(ctx)
 	defer stop()
 	go forger.look(looking, flow)
@@ -243,10 +252,10 @@ func TestFlood(t *testing.T) {
 		return func() { gun.fire(each/rounds, rate, write) }
 	}
 	for range rounds {
-		during(&harmless, fire(forgedRate, func(b []byte) int { return copy(b, foreign[:60]) }))
-		during(&aimed, fire(forgedRate, forger.aimed))
-		during(&stray, fire(strayRate, forger.stray))
-		during(&silence, func() { time.Sleep(harmless.took / rounds) })
+		peer.during(&harmless, fire(forgedRate, gun.foreign))
+		peer.during(&aimed, fire(forgedRate, forger.aimed))
+		peer.during(&stray, fire(strayRate, forger.stray))
+		peer.during(&silence, func() { time.Sleep(harmless.took / rounds) })
 	}
 
 	stop()
