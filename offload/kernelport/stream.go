@@ -31,6 +31,9 @@ func (c *Conn) Emit(n int) []byte {
 // MaxEmit implements stream.Stream: the kernel's effective segment size.
 func (c *Conn) MaxEmit() int { return c.segment }
 
+// Room implements stream.Stream: where segments end is the kernel's business.
+func (c *Conn) Room() int { return 0 }
+
 // Unacked implements stream.Stream: what the kernel has not taken.
 func (c *Conn) Unacked() int { return c.tx.used() }
 

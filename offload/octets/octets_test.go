@@ -38,6 +38,7 @@ func (w *wire) Emit(n int) []byte {
 	return w.out[len(w.out)-n:]
 }
 func (w *wire) MaxEmit() int { return w.max }
+func (w *wire) Room() int    { return 0 }
 func (w *wire) Unacked() int { return 0 }
 func (w *wire) CloseWrite()  { w.closed = true }
 func (w *wire) Abort()       { w.aborted = true }

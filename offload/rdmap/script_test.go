@@ -22,6 +22,7 @@ type pipe struct {
 	fin    bool     // the peer has closed behind in
 	out    [][]byte
 	emss   int
+	left   int // room in the segment that was begun
 	room   int // Emits that are taken; negative: no limit
 	afloat int // octets that the peer has not acknowledged
 	shut   bool
@@ -54,12 +55,16 @@ func (p *pipe) Emit(n int) []byte {
 		return nil
 	}
 	p.room--
+	if p.left -= n; p.left < 0 {
+		p.left = 0 // and another begins, full
+	}
 	b := bytes.Repeat([]byte{0xee}, n) // none of which may stay
 	p.out = append(p.out, b)
 	return b
 }
 
 func (p *pipe) MaxEmit() int { return p.emss }
+func (p *pipe) Room() int    { return p.left }
 func (p *pipe) Unacked() int { return p.afloat }
 func (p *pipe) CloseWrite()  { p.shut = true }
 func (p *pipe) Abort()       { p.killed, p.in = true, nil }

@@ -200,3 +200,39 @@ func TestSourceRevokedWithinSend(t *testing.T) {
 	s.completes(failed(1, WCWrite, LocalProtErr))
 	s.deafAfter(LocalCatastrophic)
 }
+
+// A long message begins in the segment that the one before it has left room in, if
+// that is worth it: not for less than an eighth of a segment, and not for a message
+// that fits one of its own.
+func TestLongMessageFillsSegment(t *testing.T) {
+	for _, c := range []struct {
+		left, n int
+		lengths []int // of the payloads
+	}{
+		{left: 100, n: 300, lengths: []int{80, 180, 40}},
+		{left: 101, n: 300, lengths: []int{80, 180, 40}}, // an FPDU is a multiple of 4
+		{left: 28, n: 300, lengths: []int{180, 120}},
+		{left: 100, n: 180, lengths: []int{180}},
+		{left: 200, n: 300, lengths: []int{180, 120}},
+	} {
+		s := open(t, withEMSS(200))
+		s.st.left = c.left
+		s.posts(SendWR{ID: 1, Op: WRWrite, Flags: Signaled, SGL: []SGE{s.at(0, c.n)}, RKey: 1})
+		var want [][]byte
+		at := 0
+		for _, n := range c.lengths {
+			want = append(want, tagged(wire.OpWrite, at+n == c.n, 1, uint64(at), pattern(at, n)))
+			at += n
+		}
+		s.sends(want...)
+		s.completes(ok(1, WCWrite))
+	}
+}
+
+// A Read Request is one segment, however much room the one before has left.
+func TestReadRequestIsNotCutToFill(t *testing.T) {
+	s := open(t, withEMSS(200))
+	s.st.left = 40
+	s.posts(SendWR{ID: 1, Op: WRRead, SGL: []SGE{s.at(0, 8)}, RKey: 3, RemoteAddr: 9})
+	s.sends(readRequest(1, uint32(s.all), regionStart, 8, 3, 9))
+}

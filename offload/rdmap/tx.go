@@ -92,6 +92,9 @@ func (q *QP) sendSegment(s stream.Stream) bool {
 		return false
 	}
 	n := m.Next(room)
+	if q.out.nfixed == 0 && m.Sent()+uint32(n) < m.Len {
+		n = q.fill(s, room, n)
+	}
 	q.dropPieces()
 	if !q.gather(n) {
 		return false
@@ -110,6 +113,17 @@ func (q *QP) sendSegment(s stream.Stream) bool {
 		q.sent()
 	}
 	return true
+}
+
+// fill is how many octets of a message that does not fit a segment go first, of n
+// that would fill one: fewer where so the segment gets full that the message before
+// ends in. A DDP segment more costs less than a TCP segment that is half empty; it
+// would not if it were short.
+func (q *QP) fill(s stream.Stream, room, n int) int {
+	if left := q.tx.MaxULPDU(s.Room()); left >= room/8 && left < room && left > wire.UntaggedLen {
+		return q.out.msg.Next(left)
+	}
+	return n
 }
 
 // dropPieces makes room for the pieces of another segment.

@@ -40,6 +40,10 @@ type Stream interface {
 	// size (EMSS) in octets. It can change between calls.
 	MaxEmit() int
 
+	// Room is the largest n that Emit takes and that travels in the segment of
+	// the last Emit. 0: the next Emit begins a segment, or nobody knows.
+	Room() int
+
 	// Unacked is how many emitted octets the peer has not acknowledged (the
 	// kernel port: how many the kernel has not accepted).
 	Unacked() int

@@ -407,3 +407,28 @@ func TestNoFrames(t *testing.T) {
 		s.sends(1*ms, "PA 1001:1501 ack 1")
 	})
 }
+
+// Room is what the segment of the last Emit still takes, and nothing once that has
+// been sent.
+func TestRoom(t *testing.T) {
+	each(t, func(s *script) {
+		s.open()
+		if n := s.c.Room(); n != 0 {
+			t.Fatalf("room for %d octets before the first Emit", n)
+		}
+		most := s.c.MaxEmit()
+		s.write(100)
+		if n := s.c.Room(); n != most-100 {
+			t.Fatalf("room for %d octets behind 100 of %d", n, most)
+		}
+		s.write(s.c.Room())
+		if n := s.c.Room(); n != 0 || s.c.q.count != 1 {
+			t.Fatalf("room for %d octets in %d full segments", n, s.c.q.count)
+		}
+		s.write(8)
+		s.sends(0, fmt.Sprintf("A 1:%d ack 1", most+1), fmt.Sprintf("PA %d:%d ack 1", most+1, most+9))
+		if n := s.c.Room(); n != 0 {
+			t.Fatalf("room for %d octets in a segment that has left", n)
+		}
+	})
+}

@@ -44,6 +44,18 @@ func (c *Conn) MaxEmit() int {
 	return int(c.path.emss())
 }
 
+// Room implements stream.Stream.
+func (c *Conn) Room() int {
+	if c.q.sent == c.q.count || c.backlog != nil {
+		return 0
+	}
+	e := c.q.last()
+	if e.store != inFrame {
+		return 0
+	}
+	return max(0, min(int(c.path.emss()), int(e.frame.Len-e.off))-int(e.n))
+}
+
 // Unacked implements stream.Stream.
 func (c *Conn) Unacked() int {
 	if c.q.count == 0 {
@@ -64,13 +76,11 @@ func (c *Conn) Emit(n int) []byte {
 	if c.backlog != nil {
 		return nil // it goes first: its entries need the frames that n would take
 	}
-	if c.q.sent < c.q.count {
+	if n <= c.Room() {
 		e := c.q.last()
 		end := e.off + e.n
-		if e.store == inFrame && e.n+uint32(n) <= mss && end+uint32(n) <= e.frame.Len {
-			e.n += uint32(n)
-			return c.emitted(e, end, uint32(n))
-		}
+		e.n += uint32(n)
+		return c.emitted(e, end, uint32(n))
 	}
 	if c.q.count >= c.q.limit/2 {
 		return nil
