@@ -72,7 +72,7 @@ func TestProbesCross(t *testing.T) {
 		s.drops(300*ms, "A 0:0 ack 1 win 0", DropWindow)
 		s.sends(300*ms, "A 1:1 ack 1 win 20000")
 		// Nor is an ACK that waits for company sent along with it.
-		s.gets(590*ms, "PA 1:101 ack 1 win 0")
+		s.gets(590*ms, "A 1:101 ack 1 win 0")
 		s.sends(600*ms, "A 0:0 ack 101")
 		s.sends(630*ms, "A 1:1 ack 101")
 	})

@@ -28,6 +28,32 @@ func TestDelayedACK(t *testing.T) { // RFC 9293 §3.8.6.3, RFC 5681 §4.2
 	})
 }
 
+// What the peer has pushed is acknowledged at once where no data of ours is
+// likely to take the ACK along, and waits for that where some is.
+func TestPushedIsAcknowledged(t *testing.T) {
+	each(t, func(s *script) {
+		s.open()
+		s.gets(39*ms, "PA 1:101 ack 1")
+		s.sends(39 * ms) // a connection that has just begun may answer
+		s.sends(79*ms, "A 1:1 ack 101")
+		s.gets(80*ms, "A 101:201 ack 1")
+		s.sends(80 * ms) // more is to come
+		s.gets(81*ms, "PA 201:301 ack 1")
+		s.sends(81*ms, "A 1:1 ack 301")
+		s.write(10)
+		s.sends(90*ms, "PA 1:11 ack 301")
+		s.gets(129*ms, "PA 301:401 ack 11")
+		s.sends(129 * ms)
+		s.write(10) // the answer
+		s.sends(130*ms, "PA 11:21 ack 401")
+		s.gets(170*ms, "PA 401:501 ack 21")
+		s.sends(170*ms, "A 21:21 ack 501")
+		if st := s.c.Stats(); st.AcksOut != 3 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
 func TestOneOctetSegments(t *testing.T) {
 	each(t, func(s *script) {
 		s.open()

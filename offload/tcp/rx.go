@@ -122,13 +122,23 @@ func (c *Conn) inOrder(now clock.Instant, d []byte, s *Segment, why Drop) (kept 
 	}
 	c.stats.OctetsIn += uint64(begin.Until(c.rcvNxt))
 	c.rcvMSS = max(c.rcvMSS, min(uint32(len(s.Payload)), c.path.peer))
-	if c.lastAck.Until(c.rcvNxt) > seq.Len(c.rcvMSS) {
+	switch {
+	case c.lastAck.Until(c.rcvNxt) > seq.Len(c.rcvMSS):
 		c.ackNow = true // at least every second full segment
-	} else if c.ackAt == clock.Never {
+	case s.Flags&wire.PSH != 0 && !c.answers(now):
+		c.ackNow = true
+	case c.ackAt == clock.Never:
 		c.ackAt = now.Add(delayedAck)
 	}
 	return kept, why
 }
+
+// answers reports whether data of ours is likely to take an ACK along soon. Where
+// it is not, what the peer has pushed is acknowledged at once, as Linux does: the
+// peer has no more for now, and its memory and its completions wait for us.
+//
+// Departs from RFC 9293 §3.8.6.3, which would have it wait.
+func (c *Conn) answers(now clock.Instant) bool { return now.Sub(c.lastData) < delayedAck }
 
 // outOfOrder places octets that lie behind a hole; the peer hears of the hole
 // at once (RFC 5681 §4.2), once per segment if it cannot hear which.
