@@ -16,7 +16,7 @@ import (
 // the last of that, and yet nothing is sent again.
 func TestTimersHearWhatHasArrived(t *testing.T) {
 	const latency, others = time.Millisecond, 250
-	w, err := world.New(world.Config{Link: simnic.Config{Latency: latency, Frames: 1024}})
+	w, err := world.New(world.Config{Link: simnic.Config{Latency: latency, Frames: 4096}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ type flight struct {
 	since      clock.Instant // when a frame last came back, or it rose because none did
 }
 
-func newFlight(pool int) flight { return flight{least: pool / 4, most: pool / 4, all: pool} }
+func newFlight(pool int) flight { return flight{least: pool / 8, most: pool / 8, all: pool} }
 
 // acked learns that n frames have come back, the last one after trip, where the
 // least round trip was so long. Nothing is known of a trip of 0.
@@ -71,8 +71,9 @@ func (l *flight) look(now clock.Instant, lent int, waiting bool) {
 	}
 }
 
-// mayLend reports whether more frames may get under way.
-func (e *Engine) mayLend() bool { return e.lent < e.flight.most && e.roomy() }
+// mayLend reports whether more frames may get under way. A flow that is alone is
+// bounded by its peer and the network.
+func (e *Engine) mayLend() bool { return (e.open == 1 || e.lent < e.flight.most) && e.roomy() }
 
 // allowance is how many frames a flow may fill that is served out of turn,
 // because something has happened to it: none while others wait.

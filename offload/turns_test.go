@@ -25,13 +25,13 @@ func TestFlight(t *testing.T) {
 		{"it rises by a quarter of what is in time", []act{
 			{"two bunches", 64, 100 * us, 50 * us, false, 116},
 			{"a far peer", 64, 40_000 * us, 20_000 * us, false, 132},
-			{"no further than the pool", 4000, 100 * us, 50 * us, false, 400},
+			{"no further than the pool", 4000, 100 * us, 50 * us, false, 800},
 		}},
 		{"it falls by a quarter of what is late", []act{
 			{"in time", 400, 100 * us, 50 * us, false, 200},
 			{"late", 40, 351 * us, 50 * us, false, 190},
 			{"at the limit", 40, 350 * us, 50 * us, false, 200},
-			{"no further than to a quarter of the pool", 4000, 351 * us, 50 * us, false, 100},
+			{"no further than to an eighth of the pool", 4000, 351 * us, 50 * us, false, 100},
 		}},
 		{"single frames count", []act{
 			{"1", 1, us, us, false, 100}, {"2", 1, us, us, false, 100}, {"3", 1, us, us, false, 100},
@@ -42,7 +42,7 @@ func TestFlight(t *testing.T) {
 			{"nothing is known", 400, 0, us, false, 100},
 		}},
 	} {
-		l := newFlight(400)
+		l := newFlight(800)
 		for _, a := range c.acts {
 			l.acked(1, a.n, a.trip, a.least, !a.idle)
 			if l.most != a.want {
@@ -55,7 +55,7 @@ func TestFlight(t *testing.T) {
 // TestFlightOfTheSilent: frames that do not come back hold up the others for
 // a moment, and for another one only when these have nothing under way again.
 func TestFlightOfTheSilent(t *testing.T) {
-	l := newFlight(400)
+	l := newFlight(800)
 	start := clock.Instant(1)
 	for _, c := range []struct {
 		name    string
@@ -76,5 +76,17 @@ func TestFlightOfTheSilent(t *testing.T) {
 		if l.most != c.want {
 			t.Errorf("%s: the bound is %d, want %d", c.name, l.most, c.want)
 		}
+	}
+}
+
+// TestFlightOfOne: a flow that is alone is not held up by the bound, since
+// nobody else's frames are under way.
+func TestFlightOfOne(t *testing.T) {
+	e := &Engine{flight: newFlight(800), lent: 700, room: 1, open: 1}
+	if !e.mayLend() {
+		t.Error("a flow that is alone waits")
+	}
+	if e.open = 2; e.mayLend() {
+		t.Error("one of two does not wait above the bound")
 	}
 }
