@@ -28,7 +28,8 @@ const (
 	captureBatch = 2 << 20
 
 	// captureSettle is how long packets of several queues wait to be put in
-	// order: more than a step takes, which has one time from end to end.
+	// order: more than a step takes, which has one time from end to end. What a
+	// step that was kept from running brings later than that counts as of then.
 	captureSettle = 2 * time.Millisecond
 
 	// captureClose bounds how long Close waits for captures to hand over what
@@ -137,6 +138,7 @@ type capture struct {
 
 	epoch   time.Time     // the time of day ...
 	zero    clock.Instant // ... at that instant
+	handed  clock.Instant // everything up to then was handed over, if there are several queues
 	records []tap.Record  // scratch
 	lost    uint64        // as last told
 }
@@ -317,6 +319,7 @@ func (c *capture) batch(last bool) (b report.Batch) {
 		b.Lost += q.ring.Lost()
 	}
 	if len(c.queues) > 1 {
+		c.handed = max(c.handed, until)
 		slices.SortStableFunc(b.Packets, func(x, y report.Packet) int { return x.At.Compare(y.At) })
 	}
 	b.Streams = c.streams
@@ -325,7 +328,7 @@ func (c *capture) batch(last bool) (b report.Batch) {
 
 func (c *capture) packet(q tappedQueue, r tap.Record) report.Packet {
 	return report.Packet{
-		At: c.epoch.Add(r.At.Sub(c.zero)), Device: q.port.name, Queue: q.queue,
+		At: c.epoch.Add(max(r.At, c.handed).Sub(c.zero)), Device: q.port.name, Queue: q.queue,
 		Out: r.Out, Flow: uint32(r.Flow), QP: c.stream(flowOf{q.port, r.Flow}, r).QP,
 		Length: r.Length, Data: r.Data,
 	}
