@@ -20,6 +20,11 @@ import (
 // Adapter is what an RNIC is: ports, memory, a table that says who may use
 // which of it, and everything that is made of them. It is safe for concurrent
 // use.
+//
+// The order of locks: Adapter.busy comes first, and no goroutine takes it a
+// second time, because a Close that waits in between would stop both. PD.mu,
+// QP.mu, CQ.mu, Adapter.mu and heap.mu come last: a goroutine that holds one of
+// them takes no other lock of this package.
 type Adapter struct {
 	// Fixed after Open.
 	cfg     Config

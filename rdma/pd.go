@@ -54,17 +54,16 @@ func (pd *PD) leave(count *int) {
 // Close ends the protection domain. ErrInUse while there are regions or QPs of
 // it. It may be called twice, and after the adapter's Close.
 func (pd *PD) Close() error {
+	done, err := pd.a.use()
+	if err != nil {
+		return nil // it went with the adapter
+	}
+	defer done()
 	pd.mu.Lock()
 	defer pd.mu.Unlock()
 	if pd.closed {
 		return nil
 	}
-	done, err := pd.a.use()
-	if err != nil {
-		pd.closed = true // it went with the adapter
-		return nil
-	}
-	defer done()
 	if pd.mrs != 0 || pd.qps != 0 {
 		return fmt.Errorf("close protection domain: %w by %d regions and %d QPs: close them first", ErrInUse, pd.mrs, pd.qps)
 	}
