@@ -80,6 +80,26 @@ func (c *CQ) take(dst []Completion) int {
 	return n
 }
 
+// Next removes the oldest completion from the CQ and returns it. If the CQ is
+// empty, Next waits as Wait does. A completion that is there already is returned
+// even when ctx has ended. If Next returns an error, it is one of Wait's and no
+// completion has been removed.
+//
+// The caller owns the completion, and from now on the memory of its work request
+// and of all earlier requests of the same queue (see PostSend). A work request that
+// failed is no error of Next: look at Completion.Status. Several goroutines may call
+// Next, and each completion goes to one of them. Poll with a longer slice costs
+// less per completion.
+func (c *CQ) Next(ctx context.Context) (Completion, error) {
+	var got [1]Completion
+	for c.Poll(got[:]) == 0 {
+		if err := c.Wait(ctx); err != nil {
+			return Completion{}, err
+		}
+	}
+	return got[0], nil
+}
+
 // Wait sleeps until there is something to poll; with inline progress it does
 // the connections' work for a little while before (Config.Spin). Who waits
 // together with others may find that they have polled it. It returns the cause

@@ -17,7 +17,7 @@
 //	engine: local access check ── segments, CRC ── TCP ── port ──▶ engine: CRC,
 //	  │ the last segment has left                                  table check,
 //	  ▼                                                            then into the
-//	CQ: Completion{ID, Status}  ◀── Poll, Wait                     region itself
+//	CQ: Completion{ID, Status}  ◀── Next, Poll                     region itself
 //
 // A Write goes to memory of the peer that its RKey names, and a Read fetches
 // from such; the peer's application takes no part and gets no completion. A

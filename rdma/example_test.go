@@ -61,15 +61,6 @@ func connect(client, server *side) {
 	check(<-accepted)
 }
 
-// next waits for the next completion.
-func (s *side) next() rdma.Completion {
-	var c [1]rdma.Completion
-	for s.cq.Poll(c[:]) == 0 {
-		check(s.cq.Wait(context.Background()))
-	}
-	return c[0]
-}
-
 // A message: the receiver says where it may go before it is sent.
 func Example() {
 	client, server := newSide(), newSide()
@@ -82,7 +73,8 @@ func Example() {
 	_, err = client.qp.PostSend(rdma.SendWR{ID: 2, Op: rdma.WRSend, Inline: []byte("hello")})
 	check(err)
 
-	c := server.next()
+	c, err := server.cq.Next(context.Background())
+	check(err)
 	fmt.Printf("%v %d: %v, %q\n", c.Op, c.ID, c.Status, server.mr.Bytes()[:c.Length])
 	// Output: Receive 1: success, "hello"
 }
@@ -102,7 +94,8 @@ func ExampleQP_PostSend() {
 			RemoteAddr: 1000, RKey: server.mr.RKey()})
 	check(err)
 
-	c := client.next() // of the Read, which sees the Write before it
+	c, err := client.cq.Next(context.Background()) // of the Read, which sees the Write before it
+	check(err)
 	fmt.Printf("%v: %v, %d octets: %q\n", c.Op, c.Status, c.Length, client.mr.Bytes()[2000:2000+n])
 	fmt.Printf("at the other end: %q\n", server.mr.Bytes()[1000:1000+n])
 	// Output:

@@ -11,15 +11,38 @@ import (
 // STag names registered memory: the LKey and the RKey of a region.
 type STag = tpt.STag
 
-// SGE is a scatter-gather element: Length octets at Addr, a tagged offset of
-// the region that LKey names. MR.SGE makes one.
+// SGE is a scatter-gather element: it names octets of a region. MR.SGE makes one.
+//
+//	type SGE struct {
+//		Addr   uint64 // tagged offset of the first octet
+//		Length uint32 // in octets
+//		LKey   STag   // the region's
+//	}
 type SGE = rdmap.SGE
 
-// SendWR is a work request for PostSend, RecvWR one for PostRecv.
-type (
-	SendWR = rdmap.SendWR
-	RecvWR = rdmap.RecvWR
-)
+// SendWR is a work request for PostSend. PostSend copies the lists and the inline
+// data. The memory that SGL names belongs to the adapter until the completion.
+//
+//	type SendWR struct {
+//		ID         uint64    // comes back in the Completion; the adapter does not look at it
+//		Op         WROp      // WRWrite, WRRead, WRSend or WRSendInvalidate
+//		Flags      SendFlags // Fence, Signaled, Solicited
+//		SGL        []SGE     // gathered in order; a Read has one element, which receives
+//		Inline     []byte    // sent instead of SGL; not for Reads
+//		RemoteAddr uint64    // Write, Read: tagged offset at the peer
+//		RKey       STag      // Write, Read: names the peer's memory
+//		Invalidate STag      // WRSendInvalidate: the peer's STag to invalidate
+//	}
+type SendWR = rdmap.SendWR
+
+// RecvWR is a work request for PostRecv. The memory that SGL names belongs to the
+// adapter until the completion. An empty SGL receives a message of length 0.
+//
+//	type RecvWR struct {
+//		ID  uint64 // comes back in the Completion; the adapter does not look at it
+//		SGL []SGE  // filled in order
+//	}
+type RecvWR = rdmap.RecvWR
 
 // WROp is what a SendWR asks for. The numbers are libibverbs'.
 type WROp = rdmap.WROp
@@ -44,8 +67,18 @@ const (
 	allFlags = Fence | Signaled | Solicited
 )
 
-// Completion says that a work request has ended. Of one that failed only ID,
-// Status, Op and QP are valid.
+// Completion says that a work request has ended. Look at Status first: if it is
+// not Success, only ID, Op, Status and QP are valid.
+//
+//	type Completion struct {
+//		ID          uint64 // the work request's
+//		Op          WCOp   // what ended: WCSend, WCWrite, WCRead, WCRecv
+//		Status      Status // Success, or why the request failed
+//		Solicited   bool   // receive: the sender asked for an event
+//		Invalidated STag   // receive: the STag that the peer invalidated, 0 for none
+//		Length      uint32 // receive, Read: octets that were placed
+//		QP          uint32 // number of the QP
+//	}
 type Completion = rdmap.Completion
 
 // Status is how a work request ended. The numbers are libibverbs'.
@@ -88,12 +121,30 @@ const (
 	Errored   = rdmap.Errored   // the connection is gone; everything is or will be flushed
 )
 
-// QPError is what ended a QP's connection in bad order: a Terminate with its
-// layer, type and code, which side sent it and for which segment, or what
-// happened to the stream.
+// QPError is what ended a QP's connection in bad order: a Terminate message, or an
+// error of the stream below. *QPError is an error. It unwraps to Err.
+//
+//	type QPError struct {
+//		QP         uint32        // number of the QP
+//		Code       TerminateCode // of the Terminate; zero if there was none
+//		Remote     bool          // the peer sent the Terminate
+//		Swapped    bool          // the Terminate had the bit order of Linux siw, not RFC 5040's
+//		HasSegment bool          // the Terminate names a segment: the next three are valid
+//		Opcode     wire.Opcode   // of the refused segment
+//		STag       wire.STag     // target of a tagged segment, or source of a Read Request
+//		TO         uint64        // tagged offset there
+//		Err        error         // what ended the stream, or what is wrong on this side
+//	}
 type QPError = rdmap.Error
 
-// TerminateCode is the cause in a Terminate message (RFC 5040 §4.8).
+// TerminateCode is the cause in a Terminate message (RFC 5040 §4.8). The zero value
+// means that there is none. String says it in words.
+//
+//	type TerminateCode struct {
+//		Layer uint8 // which layer found the error: 0 RDMAP, 1 DDP, 2 MPA
+//		Type  uint8 // error type of that layer
+//		Code  uint8 // error code of that type
+//	}
 type TerminateCode = rdmap.Code
 
 // Access says what may be done with a region. The numbers are libibverbs'.

@@ -102,12 +102,10 @@ func (e *dumpEnd) do(wr rdma.SendWR) {
 
 func (e *dumpEnd) completion() {
 	e.u.Helper()
-	var c [1]rdma.Completion
-	for e.cq.Poll(c[:]) == 0 {
-		must(e.u.T, e.cq.Wait(e.u.ctx()))
-	}
-	if c[0].Status != rdma.Success {
-		e.u.Fatalf("%+v", c[0])
+	c, err := e.cq.Next(e.u.ctx())
+	must(e.u.T, err)
+	if c.Status != rdma.Success {
+		e.u.Fatalf("%+v", c)
 	}
 }
 

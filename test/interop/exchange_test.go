@@ -99,14 +99,11 @@ func (e *end) do(wr rdma.SendWR) {
 // completed waits for a completion, which must be a success.
 func (e *end) completed(cq *rdma.CQ) rdma.Completion {
 	e.Helper()
-	if err := cq.Wait(e.ctx); err != nil {
-		e.Fatalf("%v (%v)", err, e.qp.Err())
+	c, err := cq.Next(e.ctx)
+	if err != nil || c.Status != rdma.Success {
+		e.Fatalf("%+v, %v (%v)", c, err, e.qp.Err())
 	}
-	var c [1]rdma.Completion
-	if cq.Poll(c[:]) != 1 || c[0].Status != rdma.Success {
-		e.Fatalf("%+v: %v", c[0], e.qp.Err())
-	}
-	return c[0]
+	return c
 }
 
 // tell sends where a region is; the server's go-ahead has the same form.

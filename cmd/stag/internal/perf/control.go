@@ -73,19 +73,15 @@ func (c *control) hear(ctx context.Context) ([]byte, error) {
 // overhear waits until there is something to hear. What has been sent completes
 // in between.
 func (c *control) overhear(ctx context.Context) error {
-	var got [1]rdma.Completion
 	for c.heard == nil {
-		if c.cq.Poll(got[:]) == 0 {
-			if err := c.cq.Wait(ctx); err != nil {
-				return err
-			}
-			continue
-		}
+		got, err := c.cq.Next(ctx)
 		switch {
-		case got[0].Status != rdma.Success:
+		case err != nil:
+			return err
+		case got.Status != rdma.Success:
 			return c.failed(ctx)
-		case got[0].Op == rdma.WCRecv:
-			c.heard = append([]byte{}, c.inbox.Bytes()[:got[0].Length]...)
+		case got.Op == rdma.WCRecv:
+			c.heard = append([]byte{}, c.inbox.Bytes()[:got.Length]...)
 			if err := c.listen(); err != nil {
 				return err
 			}

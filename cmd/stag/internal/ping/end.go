@@ -104,21 +104,17 @@ func (e *end) hear(ctx context.Context) (info, error) {
 // await waits for a completion of this kind. Sends complete in between: nobody
 // waits for them.
 func (e *end) await(ctx context.Context, op rdma.WCOp) (rdma.Completion, error) {
-	var c [1]rdma.Completion
 	for {
-		if e.cq.Poll(c[:]) == 0 {
-			if err := e.cq.Wait(ctx); err != nil {
-				return c[0], err
-			}
-			continue
-		}
+		c, err := e.cq.Next(ctx)
 		switch {
-		case c[0].Status != rdma.Success:
-			return c[0], e.failed(ctx, &c[0])
-		case c[0].Op == op:
-			return c[0], nil
-		case c[0].Op != rdma.WCSend:
-			return c[0], fmt.Errorf("%v completed while %v was due: the peer does not keep to rping's order", c[0].Op, op)
+		case err != nil:
+			return c, err
+		case c.Status != rdma.Success:
+			return c, e.failed(ctx, &c)
+		case c.Op == op:
+			return c, nil
+		case c.Op != rdma.WCSend:
+			return c, fmt.Errorf("%v completed while %v was due: the peer does not keep to rping's order", c.Op, op)
 		}
 	}
 }
