@@ -18,7 +18,8 @@ import (
 
 // Config is what an engine is told. The zero value works.
 type Config struct {
-	// TCP is what every connection of this engine starts with.
+	// TCP is what every connection of this engine starts with. Each gets a Seed of
+	// its own: by chance where this is 0, else from this and the flow's id.
 	TCP tcp.Config
 
 	// Spin is how long the engine keeps looking for work after it last found
@@ -96,7 +97,7 @@ type Engine struct {
 	seg     tcp.Segment
 	one     [1]port.Frame
 	ended   []End
-	wake    uint64        // queues to wake after this step
+	wake    []uint64      // bitmap of the queues to wake after this step; empty for a port with one queue
 	queued  int           // packets for the port since the last flush
 	worked  bool          // this step moved something
 	stalled bool          // the link takes nothing now

@@ -2,6 +2,7 @@ package offload
 
 import (
 	"fmt"
+	"math/bits"
 	"sync/atomic"
 
 	"github.com/stag-rdma/stag/offload/port"
@@ -73,6 +74,7 @@ func Join(engines ...*Engine) error {
 			return fmt.Errorf("join engines: queue %d has another directory: all engines of an adapter share one", i)
 		}
 		e.links = make([]link, len(engines))
+		e.wake = make([]uint64, (len(engines)+63)/64)
 	}
 	for i, a := range engines {
 		for j, b := range engines {
@@ -107,7 +109,7 @@ func (e *Engine) passTo(queue uint16, f port.Frame) {
 		return
 	}
 	e.count.PassedOut++
-	e.wake |= 1 << queue
+	e.wakeLater(queue)
 }
 
 // drainLinks takes in the frames that other engines passed to us and those of
@@ -148,15 +150,21 @@ func (e *Engine) release(f port.Frame) {
 	if !l.home.give(f) {
 		panic("stag: a home ring overflowed: a frame came back twice")
 	}
-	e.wake |= 1 << f.Home
+	e.wakeLater(f.Home)
 }
+
+// wakeLater has the engine of queue woken when this step ends.
+func (e *Engine) wakeLater(queue uint16) { e.wake[queue/64] |= 1 << (queue % 64) }
 
 // wakePeers wakes the engines that this step left frames for.
 func (e *Engine) wakePeers() {
-	for q := 0; e.wake != 0; q++ {
-		if e.wake&(1<<q) != 0 {
-			e.links[q].peer.port.Wake()
-			e.wake &^= 1 << q
+	for i, set := range e.wake {
+		if set == 0 {
+			continue
+		}
+		e.wake[i] = 0
+		for ; set != 0; set &= set - 1 {
+			e.links[64*i+bits.TrailingZeros64(set)].peer.port.Wake()
 		}
 	}
 }
