@@ -352,6 +352,22 @@ func TestPAWS(t *testing.T) { // RFC 7323 §5
 	})
 }
 
+// The kernels have agreed on microsecond timestamps (tcp_usec_ts): after 36 minutes
+// of silence the peer's timestamp has moved by more than 2^31, and is not old.
+func TestPAWSMicroseconds(t *testing.T) { // RFC 7323 §5.5
+	each(t, func(s *script) {
+		s.open(withTS, func(st *State, _ *Config) { st.TSTick = time.Microsecond })
+		s.gets(0, "PA 1:101 ack 1 ts 1000/1000")
+		s.drops(35*time.Minute, "PA 101:201 ack 1 ts 999/1000", DropPAWS)
+		for i, silence := range []time.Duration{40 * time.Minute, 100 * time.Minute} {
+			val := uint32(1000 + silence.Microseconds())
+			from := 101 + 100*i
+			s.drops(silence, "PA "+itoa(from)+":"+itoa(from+100)+" ack 1 ts "+itoa(int(val))+"/1000", DropNone)
+		}
+		s.read(300)
+	})
+}
+
 func TestTimestampWrap(t *testing.T) { // RFC 7323 §5.2: modulo 2^32
 	each(t, func(s *script) {
 		s.open(func(st *State, _ *Config) { st.Timestamps, st.TSNow = true, 0xffffffff })

@@ -75,8 +75,13 @@ type stamps struct {
 	heard  clock.Instant // when recent was updated
 }
 
-// staleAfter is how long TS.Recent is believed (RFC 7323 §5.5).
+// staleAfter is the longest time that TS.Recent is believed (RFC 7323 §5.5).
 const staleAfter = 24 * 24 * time.Hour
+
+// stale is how long TS.Recent is believed: never longer than 2^31 ticks of the
+// timestamp clock, as the peer's timestamp then no longer compares with it. Both
+// ends have the same tick (TCP_PAWS_WRAP in Linux for microseconds).
+func (t *stamps) stale() time.Duration { return min(staleAfter, t.tick<<31) }
 
 func newStamps(st *State) stamps {
 	t := stamps{on: st.Timestamps, base: st.TSNow, at: st.At, tick: st.TSTick}
@@ -93,7 +98,7 @@ func (t *stamps) now(at clock.Instant) uint32 {
 
 // old reports whether val fails PAWS (§5.3 R1).
 func (t *stamps) old(at clock.Instant, val uint32) bool {
-	return t.known && int32(val-t.recent) < 0 && at.Sub(t.heard) <= staleAfter
+	return t.known && int32(val-t.recent) < 0 && at.Sub(t.heard) <= t.stale()
 }
 
 // learn is §4.3 (2) and §5.3 R3 for a segment that has passed old and begins
