@@ -32,8 +32,9 @@ type Congestion interface {
 	// Undo takes back the last Loss, or Timeout and its repetitions: nothing
 	// had been lost.
 	Undo(now clock.Instant)
-	// Idle is called before data is sent when nothing is outstanding; periods
-	// is how many retransmission timeouts have passed since data was last sent.
+	// Idle is called before data is sent when nothing is outstanding, perhaps
+	// several times; periods is how many retransmission timeouts have passed since
+	// data was last sent or Idle was last called.
 	Idle(now clock.Instant, periods int)
 	// Resize is called when the effective send MSS has changed.
 	Resize(mss uint32)

@@ -70,6 +70,7 @@ type Conn struct {
 	flown       uint32        // octets of data outstanding after the last Transmit
 	trip        time.Duration // of the last segment acknowledged; 0: not known
 	lastData    clock.Instant // when data was last sent
+	idled       int           // timeouts since then that cc has been told of
 	rtt         estimator
 
 	// Receiving.

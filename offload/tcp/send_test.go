@@ -243,6 +243,42 @@ func TestRestartAfterIdle(t *testing.T) { // RFC 5681 §4.1
 	})
 }
 
+// A pause of two timeouts leaves a quarter of the window, also when the transmit
+// ring has no room at its end, so that Transmit is called again at once.
+func TestIdleCountsOnce(t *testing.T) { // RFC 2861 §3.1
+	for _, control := range []string{"reno", "cubic"} {
+		each(t, func(s *script) {
+			s.open(func(st *State, _ *Config) { st.Cwnd, st.Ssthresh, st.Congestion = 400000, 400000, control })
+			s.write(1000)
+			s.sends(0, "PA 1:1001 ack 1")
+			s.gets(10*ms, "A 1:1 ack 1001")
+			s.sends(10 * ms)
+			s.at(2 * s.c.rtt.rto)
+			s.write(1000)
+			s.room = 0
+			for range 3 {
+				s.c.Transmit(s.now, s)
+			}
+			if w := s.c.Info().Cwnd; w != 100000 {
+				t.Errorf("%s: window %d after a pause of two timeouts, want 100000", control, w)
+			}
+			s.at(3 * s.c.rtt.rto) // the ring stays full
+			s.c.Transmit(s.now, s)
+			if w := s.c.Info().Cwnd; w != 50000 {
+				t.Errorf("%s: window %d after a pause of three timeouts, want 50000", control, w)
+			}
+			s.room = -1
+			s.c.Transmit(s.now, s)
+			s.gets(3*s.c.rtt.rto+ms, "A 1:1 ack 2001")
+			s.write(1000)
+			s.sends(5*s.c.rtt.rto+ms, "PA 2001:3001 ack 1") // the next pause, of two again
+			if w := s.c.Info().Cwnd; w > 15000 || w < 10000 {
+				t.Errorf("%s: window %d after another pause of two timeouts, want about 12500", control, w)
+			}
+		})
+	}
+}
+
 func TestNotLimitedDoesNotGrow(t *testing.T) { // RFC 7661
 	each(t, func(s *script) {
 		s.open()

@@ -82,7 +82,7 @@ func (c *Conn) cwndAllows(n uint32) bool {
 // sendNew sends what has not been sent yet.
 func (c *Conn) sendNew(now clock.Instant, out Output) bool {
 	if c.q.sent < c.q.count && !c.outstanding() {
-		c.cc.Idle(now, int(now.Sub(c.lastData)/c.rtt.rto))
+		c.pausedFor(now)
 	}
 	for c.q.sent < c.q.count {
 		i := c.q.sent
@@ -100,6 +100,15 @@ func (c *Conn) sendNew(now clock.Instant, out Output) bool {
 	}
 	c.cwndLimited = false
 	return true
+}
+
+// pausedFor tells the congestion control how long nothing was outstanding. It may
+// be asked for several times before data leaves, as the transmit ring can be full
+// or the window closed: each period of the pause counts once.
+func (c *Conn) pausedFor(now clock.Instant) {
+	periods := int(now.Sub(c.lastData) / c.rtt.rto)
+	c.cc.Idle(now, max(0, periods-c.idled))
+	c.idled = max(c.idled, periods)
 }
 
 // nagle reports whether entry i, the next to be sent, must wait for company
@@ -171,7 +180,7 @@ func (c *Conn) sentData(now clock.Instant, i uint32, first, push, fin bool) {
 	if e.tx < 255 {
 		e.tx++
 	}
-	c.lastData = now
+	c.lastData, c.idled = now, 0
 	c.stats.SegsOut++
 	c.stats.OctetsOut += uint64(e.n)
 	if !c.outstanding() {
