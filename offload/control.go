@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 
 	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/offload/port"
@@ -51,7 +52,7 @@ func (e *Engine) install(id FlowID, st tcp.State, head wire.HeaderTemplate, ulp 
 	}
 	e.opened(1)
 	f.head, f.ulp = head, ulp
-	conn, err := tcp.New(e.now, st, e.cfg.TCP, f)
+	conn, err := tcp.New(e.now, st, e.configOf(id), f)
 	if err != nil {
 		e.opened(-1)
 		f.ulp = nil
@@ -61,6 +62,18 @@ func (e *Engine) install(id FlowID, st tcp.State, head wire.HeaderTemplate, ulp 
 	e.replay(f)
 	e.mark(f)
 	return nil
+}
+
+// configOf is what the connection of flow id starts with. Its seed is by chance,
+// unless the engine was given one: then it follows from that and the flow.
+func (e *Engine) configOf(id FlowID) tcp.Config {
+	c := e.cfg.TCP
+	if c.Seed == 0 {
+		c.Seed = rand.Uint64()
+	} else {
+		c.Seed ^= uint64(id) << 32
+	}
+	return c
 }
 
 // Forward sends the segments that this engine parked to the flow's owner.

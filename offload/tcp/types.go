@@ -113,7 +113,8 @@ type Config struct {
 	// UserTimeout is how long the peer may acknowledge nothing (RFC 5482) where
 	// State does not say; 0 means R2 of RFC 9293 §3.8.3, which is 15 timeouts.
 	UserTimeout time.Duration
-	// Seed makes challenge-ACK limits unpredictable (RFC 5961 §7).
+	// Seed makes challenge-ACK limits unpredictable (RFC 5961 §7), if nobody else
+	// knows it and each connection has another. An Engine sees to that.
 	Seed uint64
 	// Rings is what connections that run on one goroutine share. nil: each has
 	// its own.

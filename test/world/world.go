@@ -3,6 +3,7 @@
 package world
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -60,6 +61,7 @@ func New(c Config) (*World, error) {
 		if c.Edit != nil {
 			c.Edit(i, &ec)
 		}
+		ec.TCP.Seed = cmp.Or(ec.TCP.Seed, 1) // nothing here happens by chance
 		w.Ends[i] = map[offload.FlowID][]offload.End{}
 		w.keys[i] = map[offload.FlowID]bpf.FlowKey{}
 		ec.Ended = func(e offload.End) { w.ended(i, e) }
