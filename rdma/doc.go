@@ -50,6 +50,10 @@
 // does not say that it has arrived. To know, read back (a Read of length 0 is
 // enough: its completion proves the Writes before it), or let the peer answer.
 //
+// When a connection ends, the first request that has not succeeded is followed
+// by no success: everything behind it completes as Flushed, or with an error of
+// its own, even if its octets have left.
+//
 // # Connections
 //
 // Dial and Listen use the kernel's TCP, in the network namespace where Open was

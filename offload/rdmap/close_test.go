@@ -105,7 +105,7 @@ func TestPeerClosesWithWorkOutstanding(t *testing.T) {
 				want = []Completion{flushed(1, WCSend), flushed(9, WCRecv)}
 			case rtr == mpa.NoRTR:
 				s.posts(s.reads(1, 0, 1), SendWR{ID: 2, Op: WRSend, Flags: Signaled})
-				want = []Completion{flushed(1, WCRead), ok(2, WCSend), flushed(9, WCRecv)}
+				want = []Completion{flushed(1, WCRead), flushed(2, WCSend), flushed(9, WCRecv)}
 			default: // its answer to the RTR is missing
 				want = []Completion{flushed(9, WCRecv)}
 			}
@@ -117,6 +117,22 @@ func TestPeerClosesWithWorkOutstanding(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Nothing succeeds behind a request that has failed: the Write, which has left
+// and which the peer refuses, does not either (RFC 5040 §6.2.1). A request that
+// found an error of its own says which.
+func TestNothingSucceedsBehindAnError(t *testing.T) {
+	s := open(t)
+	s.posts(s.reads(1, 0, 10), SendWR{ID: 2, Op: WRWrite, Flags: Signaled, Inline: []byte("x"), RKey: 0xbad00}, SendWR{ID: 3, Op: WRSend})
+	w := tagged(wire.OpWrite, true, 0xbad00, 0, []byte("x"))
+	s.sends(s.request(1, 0, 10), w, send(1, nil))
+	s.gets(terminateFPDU(Code{1, 1, 0}, w))
+	s.completes(flushed(1, WCRead), flushed(2, WCWrite), flushed(3, WCSend))
+
+	s = open(t)
+	s.posts(s.reads(1, 0, 10), SendWR{ID: 2, Op: WRSend, Flags: Signaled}, SendWR{ID: 3, Op: WRSend, SGL: []SGE{{LKey: 3, Length: 1}}})
+	s.completes(flushed(1, WCRead), flushed(2, WCSend), failed(3, WCSend, LocalProtErr))
 }
 
 // The peer closes in the middle of an FPDU, or of a message.
@@ -162,8 +178,8 @@ func TestLost(t *testing.T) {
 	s.gets(untagged(wire.OpSend, false, 0, 0, 1, 0, nil))
 	s.fault(stream.ErrReset)
 	s.is(Errored)
-	// 4 and 5 have left, which is all that their completion says.
-	s.completes(flushed(3, WCRead), ok(5, WCSend), flushed(6, WCSend), flushed(1, WCRecv), flushed(2, WCRecv))
+	// 4 and 5 have left, but a request that failed is before them.
+	s.completes(flushed(3, WCRead), flushed(4, WCWrite), flushed(5, WCSend), flushed(6, WCSend), flushed(1, WCRecv), flushed(2, WCRecv))
 	if got := s.q.Cause(); got != (Cause{Err: stream.ErrReset}) {
 		t.Errorf("cause %+v", got)
 	}

@@ -253,14 +253,18 @@ func (q *QP) flushUnwanted() {
 	}
 }
 
-// flushSends completes every posted send.
+// flushSends completes every posted send. Nothing succeeds behind a request that
+// has failed, even if it has left: the peer may have refused it (RFC 5040 §6.2.1),
+// and programs rely on it, as on cxgb4's flush in rdma-core.
 func (q *QP) flushSends() {
+	failed := false
 	for head := q.sq.head.Load(); head != q.sq.tail.Load(); head++ {
 		w := q.sq.at(head)
 		status := w.status
-		if !w.done && status == Success {
+		if status == Success && (failed || !w.done) {
 			status = Flushed
 		}
+		failed = failed || status != Success
 		q.completeSend(head, status)
 	}
 	q.sq.next = q.sq.head.Load()

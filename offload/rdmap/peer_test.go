@@ -77,7 +77,7 @@ func TestTerminateReceived(t *testing.T) {
 				s.gets(untagged(wire.OpTerminate, true, 0, 2, 1, 0, body))
 				s.sends()
 				s.is(Terminate)
-				s.completes(failed(2, WCRead, c.status), flushed(3, WCRead), ok(4, WCSend), flushed(5, WCSend), flushed(9, WCRecv))
+				s.completes(failed(2, WCRead, c.status), flushed(3, WCRead), flushed(4, WCSend), flushed(5, WCSend), flushed(9, WCRecv))
 				got := s.q.Cause()
 				if got.Code != c.code || !got.Remote || got.Err != nil {
 					t.Errorf("cause %+v, want the peer's %v", got, c.code)

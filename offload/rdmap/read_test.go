@@ -221,7 +221,7 @@ func TestSinkRevoked(t *testing.T) {
 	}
 	a := response(uint32(sink), 0, []byte("12345678"))
 	s.gets(a)
-	s.completes(failed(1, WCRead, LocalProtErr), ok(2, WCSend))
+	s.completes(failed(1, WCRead, LocalProtErr), flushed(2, WCSend))
 	s.hasTerminated(Code{1, 0, 0}, a)
 	s.untouched(mem)
 }
@@ -250,7 +250,7 @@ func TestWrongResponses(t *testing.T) { // RFC 5040 §5.2.2
 			s.st.out = nil
 			f := c.fpdu(s)
 			s.gets(f)
-			s.completes(ok(1, WCSend), failed(2, WCRead, BadResponseErr), ok(3, WCWrite), flushed(4, WCRead))
+			s.completes(ok(1, WCSend), failed(2, WCRead, BadResponseErr), flushed(3, WCWrite), flushed(4, WCRead))
 			s.untouched(s.mem)
 			s.hasTerminated(c.code, f)
 		})

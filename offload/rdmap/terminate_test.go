@@ -126,7 +126,7 @@ func TestRefusals(t *testing.T) {
 			s.completes(read(3, 8))
 			f := c.fpdu(s)
 			s.gets(f, write(s.all, regionStart, []byte("behind it")))
-			s.completes(flushed(4, WCRead), ok(5, WCSend), flushed(1, WCRecv), flushed(2, WCRecv))
+			s.completes(flushed(4, WCRead), flushed(5, WCSend), flushed(1, WCRecv), flushed(2, WCRecv))
 			s.untouched(s.mem)
 			quotes := [][]byte{f, nil}
 			if c.quote == 2 {
@@ -370,7 +370,7 @@ func TestReadInShortSegments(t *testing.T) {
 	s.sends(s.request(1, 0, 1), untagged(wire.OpSend, false, 0, 0, 1, 0, pattern(0, 28)), untagged(wire.OpSend, true, 0, 0, 1, 28, pattern(28, 2)))
 	s.st.emss = 51
 	s.posts(s.reads(3, 0, 1), SendWR{ID: 4, Op: WRSend})
-	s.completes(flushed(1, WCRead), ok(2, WCSend), failed(3, WCRead, LocalQPOpErr), flushed(4, WCSend))
+	s.completes(flushed(1, WCRead), flushed(2, WCSend), failed(3, WCRead, LocalQPOpErr), flushed(4, WCSend))
 	if c := s.q.Cause(); c != (Cause{Code: LocalCatastrophic, Err: ErrNarrow}) {
 		t.Errorf("cause %+v", c)
 	}
