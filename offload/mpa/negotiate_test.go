@@ -31,6 +31,7 @@ func TestAccept(t *testing.T) {
 		{"only Send", "50020004 c0010001", mpa.Offer{IRD: 4, ORD: 4}, "50020004 c0040001", 4, 1, mpa.RTRSend},
 		{"all three", "50020004 c001c001", mpa.Offer{IRD: 4, ORD: 4}, "50020004 80048001", 4, 1, mpa.RTRWrite},
 		{"Read needs a place", "50020004 80004000", mpa.Offer{}, "50020004 80014000", 1, 0, mpa.RTRRead},
+		{"no RTR that we know", "50020004 80040004", mpa.Offer{IRD: 4, ORD: 4}, "50020004 80048004", 4, 4, mpa.RTRWrite},
 		{"RTR bits without A mean nothing", "50020004 4001c001", mpa.Offer{IRD: 4, ORD: 4}, "50020004 00040001", 4, 1, mpa.NoRTR},
 		{"no depth negotiated", "50020004 3fff3fff", mpa.Offer{IRD: 4, ORD: 5}, "50020004 3fff3fff", 4, 5, mpa.NoRTR},
 		{"its ORD not negotiated", "50020004 00023fff", mpa.Offer{IRD: 4, ORD: 5}, "50020004 3fff0002", 4, 2, mpa.NoRTR},
@@ -183,6 +184,7 @@ func TestReject(t *testing.T) {
 		"00010000":          "20010002 6e6f",
 		"10020004 00010001": "30020006 00000000 6e6f",
 		"d0020004 8001c001": "70020006 80008000 6e6f",
+		"50020004 80010001": "70020006 80008000 6e6f",
 		"40020000":          "60020002 6e6f",
 	} {
 		r, err := mpa.ReadRequest(unhex(t, reqKey+request))
@@ -206,7 +208,6 @@ func TestReadRequestRefuses(t *testing.T) {
 		{reqKey + "40070000", "revision 7"},
 		{reqKey + "50020000", "only 0 octets"},
 		{reqKey + "50020003 000100", "only 3 octets"},
-		{reqKey + "50020004 80010001", "names no message to begin with"},
 		{reqKey + "40010001", "has 20 octets, but announces 21"},
 		{reqKey + "40010000 4143", "has 22 octets, but announces 20"},
 		{reqKey + "40010201", "513 octets"},

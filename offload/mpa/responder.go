@@ -44,15 +44,14 @@ func ReadRequest(frame []byte) (Request, error) {
 	}
 	if r.PeerToPeer { // else these bits mean nothing
 		r.OfferWrite, r.OfferRead, r.OfferSend = p.block.Write, p.block.Read, p.block.Send
-		if r.chooseRTR() == NoRTR {
-			return Request{}, frameError("the peer asks for peer-to-peer mode, but names no message to begin with")
-		}
 	}
 	return r, nil
 }
 
 // chooseRTR is the message that a peer-to-peer connection begins with: a Write
-// costs nothing, a Read a place among the reads, a Send a receive buffer.
+// costs nothing, a Read a place among the reads, a Send a receive buffer. An
+// initiator that offers none of them is told of the Write: the Reply must name one
+// (RFC 6581 §9.2), and the initiator decides whether it can begin with that.
 func (r Request) chooseRTR() RTR {
 	switch {
 	case !r.PeerToPeer:
@@ -64,7 +63,7 @@ func (r Request) chooseRTR() RTR {
 	case r.OfferSend:
 		return RTRSend
 	}
-	return NoRTR
+	return RTRWrite
 }
 
 // Accept is the Reply that accepts the Request, and what is agreed with it. Of
