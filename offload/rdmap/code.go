@@ -20,6 +20,10 @@ const (
 	LayerLLP   = 2 // MPA
 )
 
+// typeLocal is the error type Local Catastrophic of RDMAP and of DDP: the end that
+// sends the Terminate is to blame.
+const typeLocal = 0
+
 // Codes of the layers (RFC 5040 §4.8 Figure 9, RFC 5044 §8, RFC 6581 §8).
 var (
 	LocalCatastrophic = Code{0, 0, 0xff}

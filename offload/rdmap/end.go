@@ -24,7 +24,7 @@ func (q *QP) terminate(code Code, seg *ddp.Segment) {
 	t := &q.term
 	t.fields = wire.TerminateFields{Layer: code.Layer, Type: code.Type, Code: code.Code}
 	c := Cause{Code: code}
-	if seg != nil && len(seg.Header) != 0 && code.Layer != LayerLLP && code != LocalCatastrophic {
+	if seg != nil && len(seg.Header) != 0 && code.Layer != LayerLLP {
 		t.fields.HasSegment, t.fields.SegmentLen = true, uint16(seg.Len())
 		t.fields.Header = t.header[:copy(t.header[:], seg.Header)]
 		if seg.Opcode == wire.OpReadRequest && code.Layer == LayerRDMAP && code.Type == 1 &&
@@ -32,6 +32,9 @@ func (q *QP) terminate(code Code, seg *ddp.Segment) {
 			t.fields.ReadRequest = t.request[:copy(t.request[:], seg.Payload)]
 		}
 		c.blame(t.fields.Header, t.fields.ReadRequest)
+		if code.Type == typeLocal { // RFC 5040 §4.8: no DDP header
+			t.fields.HasSegment, t.fields.Header = false, nil
+		}
 	}
 	q.ends(c)
 }

@@ -222,7 +222,7 @@ func TestSinkRevoked(t *testing.T) {
 	a := response(uint32(sink), 0, []byte("12345678"))
 	s.gets(a)
 	s.completes(failed(1, WCRead, LocalProtErr), flushed(2, WCSend))
-	s.hasTerminated(Code{1, 0, 0}, a)
+	s.hasTerminated(Code{1, 0, 0}) // which quotes nothing (RFC 5040 §4.8)
 	s.untouched(mem)
 }
 

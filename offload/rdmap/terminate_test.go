@@ -218,7 +218,11 @@ func TestRefusedSends(t *testing.T) {
 			f := c.fpdu(s)
 			s.gets(f)
 			s.completes(failed(1, WCRecv, c.status), flushed(3, WCRead), flushed(2, WCRecv))
-			s.hasTerminated(c.code, f)
+			quote := [][]byte{f}
+			if c.code.Type == typeLocal {
+				quote = nil // RFC 5040 §4.8; the cause says here what it was for
+			}
+			s.hasTerminated(c.code, quote...)
 			s.untouched(s.mem, c.placed...)
 			s.refused(f, c.code, 1)
 			if _, f := s.table.Check(tpt.Access{STag: tpt.STag(s.foreign), PD: s.other, Right: tpt.LocalRead, Len: 1}); f != tpt.OK {
