@@ -68,7 +68,7 @@ type QP struct {
 	open     bool // the first FPDU may leave
 	begun    bool // one of the peer's has come
 	rtrDue   bool // it must be the ready-to-receive message
-	rtrIn    bool // the peer's first FPDU will be one that is a Send
+	rtrIn    bool // the peer's first FPDU must be one
 	overrun  bool // a completion has been lost
 	peerShut bool // the peer has said that it will send no more
 	weShut   bool // so have we
@@ -115,7 +115,7 @@ func (q *QP) Start(a mpa.Agreed) {
 	q.irq = newFIFO[inRead](max(1, int(a.IRD)))
 	q.open = a.Initiator || a.Eager && a.RTR == mpa.NoRTR
 	q.rtrDue = a.Initiator && a.RTR != mpa.NoRTR
-	q.rtrIn = !a.Initiator && a.RTR == mpa.RTRSend
+	q.rtrIn = !a.Initiator && a.RTR != mpa.NoRTR
 	if a.Initiator {
 		q.nudge = nudge{left: nudges, wait: nudgeAfter}
 	}

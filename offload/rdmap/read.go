@@ -20,7 +20,7 @@ func (q *QP) recvReadRequest(s *ddp.Segment) Code {
 	switch {
 	case !ok:
 		return MarkerError // the ULPDU_Length lies
-	case int(q.agree.IRD) <= q.irq.count && !q.isRTR(&r):
+	case int(q.agree.IRD) <= q.irq.count && !q.rtrIn: // the RTR has a place even where no other Read has
 		return ddpCode(ddp.NoBuffer)
 	}
 	if r.Size > 0 {
@@ -39,12 +39,6 @@ func (q *QP) recvReadRequest(s *ddp.Segment) Code {
 	})
 	q.countIn.reads = max(q.countIn.reads, q.irq.count)
 	return Code{}
-}
-
-// isRTR reports whether r can be the zero-length Read that says that the
-// initiator is ready. It has a place even where no other Read has.
-func (q *QP) isRTR(r *wire.ReadRequestFields) bool {
-	return r.Size == 0 && q.agree.RTR != 0 && q.irq.empty()
 }
 
 // source is the memory that a peer reads.

@@ -313,11 +313,33 @@ func TestEagerResponderIsNot(t *testing.T) {
 	s.silent() // the peer has promised to begin
 }
 
-// An RTR by Send that is not empty is none.
-func TestRTRSendWithPayload(t *testing.T) {
-	s := open(t, asResponder, withRTR(mpa.RTRSend))
-	s.receives(RecvWR{ID: 1, SGL: []SGE{s.at(0, 4)}})
-	s.gets(send(1, []byte("x")))
-	s.completes(flushed(1, WCRecv))
-	s.hasTerminated(NoMatchingRTR)
+// What the Reply did not name is no RTR, nor is what has octets: the Terminate
+// says that (RFC 6581 §8), and nothing is placed, answered or completed.
+func TestWrongRTR(t *testing.T) {
+	empty, full := []byte(nil), []byte("12345678")
+	for _, c := range []struct {
+		name string
+		rtr  mpa.RTR
+		fpdu func(all uint32) []byte
+	}{
+		{"a Write with octets", mpa.RTRWrite, func(all uint32) []byte { return write(all, regionStart, full) }},
+		{"a Write that is not whole", mpa.RTRWrite, func(all uint32) []byte { return tagged(wire.OpWrite, false, all, regionStart, empty) }},
+		{"a Send for a Write", mpa.RTRWrite, func(uint32) []byte { return send(1, empty) }},
+		{"a Read for a Write", mpa.RTRWrite, func(uint32) []byte { return readRequest(1, 1, 0, 0, 1, 0) }},
+		{"a Read with octets", mpa.RTRRead, func(all uint32) []byte { return readRequest(1, 1, 0, 1, all, regionStart) }},
+		{"a Write for a Read", mpa.RTRRead, func(all uint32) []byte { return write(all, regionStart, empty) }},
+		{"a Send with octets", mpa.RTRSend, func(uint32) []byte { return send(1, full) }},
+		{"a Send that is not whole", mpa.RTRSend, func(uint32) []byte { return untagged(wire.OpSend, false, 0, 0, 1, 0, empty) }},
+		{"a Send with Invalidate", mpa.RTRSend, func(all uint32) []byte { return untagged(wire.OpSendInvalidate, true, all, 0, 1, 0, empty) }},
+		{"a Write for a Send", mpa.RTRSend, func(all uint32) []byte { return write(all, regionStart, empty) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := open(t, asResponder, withRTR(c.rtr))
+			s.receives(RecvWR{ID: 1, SGL: []SGE{s.at(0, 8)}})
+			s.gets(c.fpdu(uint32(s.all)))
+			s.completes(flushed(1, WCRecv))
+			s.untouched(s.mem)
+			s.hasTerminated(NoMatchingRTR)
+		})
+	}
 }

@@ -92,8 +92,23 @@ func (q *QP) segment(ulpdu []byte) Code {
 		return OpUnexpected
 	case !s.Tagged && s.Queue != row.queue:
 		return ddpCode(ddp.BadQueue)
+	case q.rtrIn && s.Opcode != wire.OpTerminate && !q.isRTR(s):
+		return NoMatchingRTR
 	}
 	return row.recv(q, s)
+}
+
+// isRTR reports whether s is the message that the initiator has to begin with: the
+// Reply named it (RFC 6581 §9.2). It has no octets, and nobody else sees it.
+func (q *QP) isRTR(s *ddp.Segment) bool {
+	switch q.agree.RTR {
+	case mpa.RTRRead:
+		r, ok := wire.ParseReadRequest(s.Payload)
+		return s.Opcode == wire.OpReadRequest && ok && r.Size == 0
+	case mpa.RTRSend:
+		return s.Opcode == wire.OpSend && s.Last && len(s.Payload) == 0
+	}
+	return s.Opcode == wire.OpWrite && s.Last && len(s.Payload) == 0
 }
 
 // recvWrite places a segment of an RDMA Write.
@@ -126,7 +141,8 @@ func (q *QP) recvSend(s *ddp.Segment) Code {
 		return ddpCode(f)
 	}
 	if q.rtrIn {
-		return q.recvRTR(s)
+		q.sends.Accept(s)
+		return Code{}
 	}
 	head := q.rq.head.Load()
 	if head == q.rq.tail.Load() {
@@ -150,16 +166,6 @@ func (q *QP) recvSend(s *ddp.Segment) Code {
 		return Code{}
 	}
 	return q.deliver(w, length)
-}
-
-// recvRTR takes the zero-length Send that says that the initiator is ready
-// (RFC 6581 §9.2). Nobody else sees it.
-func (q *QP) recvRTR(s *ddp.Segment) Code {
-	if len(s.Payload) != 0 || !s.Last {
-		return NoMatchingRTR
-	}
-	q.sends.Accept(s)
-	return Code{}
 }
 
 // scatter places payload at offset off of the buffers in sgl, which have room
