@@ -58,7 +58,7 @@ func (qp *QP) start(s *socket, a mpa.Agreed) error {
 	qp.conn = Conn{
 		Local: local, Remote: remote, Initiator: a.Initiator, Revision: int(a.Revision), CRC: a.CRC,
 		SendMarkers: a.SendMarkers, RecvMarkers: a.ReceiveMarkers,
-		IRD: int(a.IRD), ORD: int(a.ORD), PrivateData: a.Private, Path: s.p.path(),
+		IRD: int(a.IRD), ORD: int(a.ORD), Depths: a.Enhanced, PeerIRD: int(a.PeerIRD), PeerORD: int(a.PeerORD), PrivateData: a.Private, Path: s.p.path(),
 	}
 	qp.stage = connected
 	qp.m.Start(a)

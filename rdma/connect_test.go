@@ -89,12 +89,12 @@ func TestRejectCarriesPrivateData(t *testing.T) {
 					}
 					r.says(req.Reject(make([]byte, 1000)), nil, "room for")
 					r.check(req.Reject(private))
-					r.says(req.Reject(nil), errAnswered)
+					r.says(req.Reject(nil), ErrAnswered)
 				}()
 				x := r.newEnd(r.a, wants{})
 				err := x.qp.Dial(r.ctx(), l.Addr().String(), ConnParams{PrivateData: []byte("may I?"), Revision: revision})
-				var rejected *mpa.Rejected
-				if !errors.As(err, &rejected) || !bytes.Equal(rejected.Private, private) {
+				var rejected *RejectedError
+				if !errors.As(err, &rejected) || !bytes.Equal(rejected.PrivateData, private) {
 					r.Errorf("%v: %+v", err, rejected)
 				}
 				// The QP is as it was.
@@ -228,7 +228,7 @@ func TestDialMistakes(t *testing.T) {
 		r.check(err)
 		r.check(req.Reject(nil))
 	}()
-	var rejected *mpa.Rejected
+	var rejected *RejectedError
 	_, service, _ := net.SplitHostPort(l.Addr().String())
 	if err := y.qp.Dial(r.ctx(), "localhost:"+service, ConnParams{}); !errors.As(err, &rejected) {
 		r.Error(err)

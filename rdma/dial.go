@@ -14,10 +14,9 @@ import (
 //
 // An error leaves the QP as it was, to dial again, unless the connection was
 // lost while it was taken over: then it is dead, and Err says the same. Errors:
-// *mpa.Rejected with the peer's private data, which is ErrMarkersRefused where
-// that may be why, *mpa.FrameError for a peer that does not speak MPA as it
-// should, *mpa.Mismatch for one that cannot agree, ErrNoPort, ErrConnected,
-// ErrClosed.
+// *RejectedError with the peer's private data, which is ErrMarkersRefused where
+// that may be why, ErrNotMPA for a peer that does not speak MPA as it should,
+// ErrMismatch for one that cannot agree, ErrNoPort, ErrConnected, ErrClosed.
 //
 // A peer that closes its direction right behind its Reply ends the connection
 // before it can be taken over: with Config.Ports that is such a loss.
@@ -74,7 +73,7 @@ func (qp *QP) connect(ctx context.Context, address string, p ConnParams) error {
 	free()
 	if err != nil {
 		s.Close()
-		return err
+		return explain(err)
 	}
 	return qp.run(ctx, s, agreed, nil)
 }

@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"errors"
+	"net"
 
 	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/rdmap"
@@ -9,10 +10,13 @@ import (
 )
 
 // What can be in the way. Every error of this package that has one of these
-// causes answers errors.Is for it.
+// causes answers errors.Is for it. An error that is due to time, the caller's, the
+// configured, or the peer's that acknowledges nothing, is also a net.Error whose
+// Timeout is true: errors.As finds it.
 var (
 	// ErrClosed: the object, or the adapter that it belongs to, is closed.
-	ErrClosed = errors.New("closed")
+	// errors.Is finds net.ErrClosed too.
+	ErrClosed error = closedError{}
 	// ErrInUse: something still uses what is to be closed.
 	ErrInUse = errors.New("in use")
 	// ErrNotConnected: sends need a connection, and there has been none yet.
@@ -29,6 +33,12 @@ var (
 	ErrHeapFull = errors.New("the region heap is full")
 	// ErrNoPort: no port of the adapter leads to the destination.
 	ErrNoPort = errors.New("no port leads there")
+	// ErrAnswered: a ConnRequest is answered once, by Accept, Reject or Close.
+	ErrAnswered = errors.New("the request has been answered")
+	// ErrNotMPA: the peer's answer to Dial is no MPA Reply, or a malformed one.
+	ErrNotMPA = errors.New("the peer does not speak MPA as it should")
+	// ErrMismatch: the peer's Reply to Dial demands what was not offered.
+	ErrMismatch = errors.New("the two ends cannot agree on a connection")
 	// ErrMarkersRefused: the peer has rejected a connection for which Markers
 	// were asked, without a word, or closed it when they were. It may have none.
 	ErrMarkersRefused = mpa.ErrMarkersRefused
@@ -37,3 +47,47 @@ var (
 	// ErrCQOverrun: a CQ was full and a completion is lost.
 	ErrCQOverrun = rdmap.ErrCQOverrun
 )
+
+// closedError is what ErrClosed is.
+type closedError struct{}
+
+func (closedError) Error() string        { return "closed" }
+func (closedError) Is(target error) bool { return target == net.ErrClosed }
+
+// RejectedError is what Dial returns when the peer has rejected the connection:
+// its application as a rule. errors.Is finds ErrMarkersRefused where Markers may be
+// the reason.
+type RejectedError struct {
+	PrivateData []byte // from the peer's application; may be empty
+	IRD, ORD    int    // read depths that the Reply gives, as sent; 0 where it gives none
+
+	cause *mpa.Rejected
+}
+
+func (e *RejectedError) Error() string { return e.cause.Error() }
+func (e *RejectedError) Unwrap() error { return e.cause }
+
+// kindError is an error that has one of this package's causes, which its text need
+// not name.
+type kindError struct{ err, kind error }
+
+func (e *kindError) Error() string   { return e.err.Error() }
+func (e *kindError) Unwrap() []error { return []error{e.err, e.kind} }
+
+// explain gives an error of the MPA exchange the cause that callers can ask for.
+func explain(err error) error {
+	var rejected *mpa.Rejected
+	var frame *mpa.FrameError
+	var mismatch *mpa.Mismatch
+	switch {
+	case errors.As(err, &rejected):
+		return &RejectedError{
+			PrivateData: rejected.Private, IRD: int(rejected.PeerIRD), ORD: int(rejected.PeerORD), cause: rejected,
+		}
+	case errors.As(err, &frame):
+		return &kindError{err, ErrNotMPA}
+	case errors.As(err, &mismatch):
+		return &kindError{err, ErrMismatch}
+	}
+	return err
+}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/rdma"
 )
 
@@ -148,9 +147,9 @@ func ExampleConnRequest_Reject() {
 		check(req.Reject([]byte("come back tomorrow")))
 	}()
 	err = client.qp.Dial(ctx, l.Addr().String(), rdma.ConnParams{})
-	var rejected *mpa.Rejected
+	var rejected *rdma.RejectedError
 	if errors.As(err, &rejected) {
-		fmt.Printf("rejected: %s\n", rejected.Private)
+		fmt.Printf("rejected: %s\n", rejected.PrivateData)
 	}
 	// Output: rejected: come back tomorrow
 }

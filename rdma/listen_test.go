@@ -172,7 +172,7 @@ func TestEarlyOctetsAtAccept(t *testing.T) {
 	r.says(req.Accept(r.ctx(), y.qp, ConnParams{IRD: 1000}), nil, "IRD")
 	r.says(req.Accept(r.ctx(), r.newEnd(r.a, wants{}).qp, ConnParams{}), nil, "another adapter")
 	r.says(req.Accept(r.ctx(), y.qp, ConnParams{}), errEarly)
-	r.says(req.Accept(r.ctx(), y.qp, ConnParams{}), errAnswered)
+	r.says(req.Accept(r.ctx(), y.qp, ConnParams{}), ErrAnswered)
 	if y.qp.State() != Idle {
 		r.Errorf("state %v", y.qp.State())
 	}
@@ -198,5 +198,5 @@ func TestUnansweredRequests(t *testing.T) {
 	}
 	r.must(r.b.Close())
 	r.says(<-dialled, nil, "closed the connection")
-	r.says(req.Reject(nil), errAnswered)
+	r.says(req.Reject(nil), ErrAnswered)
 }

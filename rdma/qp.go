@@ -105,6 +105,9 @@ type Conn struct {
 	RecvMarkers   bool   // we did
 	IRD           int    // RDMA Reads of the peer's at a time
 	ORD           int    // RDMA Reads of ours at a time
+	Depths        bool   // the peer has sent its read depths: PeerIRD and PeerORD
+	PeerIRD       int    // RDMA Reads of ours that it would serve at a time, as it sent it (RFC 6581 §9.1): 16383 leaves it to the applications
+	PeerORD       int    // RDMA Reads that it wants to have under way at a time, as it sent it
 	PrivateData   []byte // of the peer's Request or Reply
 	Path          string // "kernel port", or the port and how it is used
 }

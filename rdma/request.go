@@ -56,9 +56,6 @@ func (r *ConnRequest) PrivateData() []byte { return r.r.Private }
 // errEarly is a peer that cannot wait (RFC 5044 §7.1.2).
 var errEarly = errors.New("the peer sent something behind its MPA Request, before there was a Reply")
 
-// errAnswered: a request is answered once.
-var errAnswered = errors.New("the request has been answered")
-
 // check reports whether the peer still waits for its answer, as it should.
 func (r *ConnRequest) check() error {
 	octets, closed, err := early(r.s.TCPConn)
@@ -128,7 +125,7 @@ func (r *ConnRequest) answer() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.answered {
-		return errAnswered
+		return ErrAnswered
 	}
 	r.answered = true
 	r.l.a.letGo(r)

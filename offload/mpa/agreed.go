@@ -85,8 +85,9 @@ type Agreed struct {
 	// IRD and ORD are our depths after the negotiation; without an Enhanced
 	// block there is none, and they are the Offer's.
 	IRD, ORD uint16
-	// PeerIRD and PeerORD are the peer's as it sent them, wire.NoDepth
-	// included; 0 without an Enhanced block.
+	// Enhanced says that the peer has sent its depths. PeerIRD and PeerORD are
+	// what it sent, wire.NoDepth included.
+	Enhanced         bool
 	PeerIRD, PeerORD uint16
 
 	RTR     RTR

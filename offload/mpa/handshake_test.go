@@ -253,7 +253,7 @@ func TestBothEnds(t *testing.T) {
 		want := mpa.Agreed{Initiator: true, Revision: b.Revision, CRC: b.CRC, SendMarkers: b.ReceiveMarkers,
 			ReceiveMarkers: b.SendMarkers, IRD: 3, ORD: 9, RTR: b.RTR, Private: []byte("res")}
 		if ini.Revision != 1 {
-			want.ORD, want.PeerIRD, want.PeerORD = 5, 5, 3
+			want.ORD, want.Enhanced, want.PeerIRD, want.PeerORD = 5, true, 5, 3
 		}
 		if !reflect.DeepEqual(a, want) || string(b.Private) != "ini" || (a.RTR == mpa.RTRWrite) != ini.PeerToPeer {
 			t.Fatalf("%+v and %+v agree on\n%+v and\n%+v", ini, res, a, b)

@@ -61,7 +61,7 @@ func (o Offer) ReadReply(frame []byte) (Agreed, error) {
 		Initiator: true, Revision: p.revision,
 		CRC:         !o.NoCRC || p.flags.Has(wire.MPACRC),
 		SendMarkers: p.flags.Has(wire.MPAMarkers), ReceiveMarkers: o.Markers,
-		IRD: o.IRD, ORD: o.ORD, PeerIRD: p.block.IRD, PeerORD: p.block.ORD,
+		IRD: o.IRD, ORD: o.ORD, Enhanced: p.enhanced, PeerIRD: p.block.IRD, PeerORD: p.block.ORD,
 		Private: bytes.Clone(p.private),
 	}
 	if p.enhanced {

@@ -106,7 +106,7 @@ func TestReadReply(t *testing.T) {
 			mpa.Agreed{Revision: 2, CRC: true, IRD: 4, ORD: 8, PeerIRD: 8, PeerORD: 4, RTR: mpa.RTRWrite}},
 	} {
 		got, err := c.offer.ReadReply(unhex(t, repKey+c.reply))
-		if c.want.Initiator = true; len(got.Private) == 0 {
+		if c.want.Initiator, c.want.Enhanced = true, c.want.Revision == 2; len(got.Private) == 0 {
 			got.Private = nil
 		}
 		if err != nil || !reflect.DeepEqual(got, c.want) {

@@ -78,7 +78,7 @@ func (r Request) Accept(o Offer) (reply []byte, a Agreed, err error) {
 	a = Agreed{
 		Revision: r.Revision, CRC: r.CRC || !o.NoCRC,
 		SendMarkers: r.Markers, ReceiveMarkers: o.Markers,
-		IRD: o.IRD, ORD: o.ORD, PeerIRD: r.IRD, PeerORD: r.ORD,
+		IRD: o.IRD, ORD: o.ORD, Enhanced: r.Enhanced, PeerIRD: r.IRD, PeerORD: r.ORD,
 		Private: bytes.Clone(r.Private),
 	}
 	var block *wire.MPAEnhancedFields

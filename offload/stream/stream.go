@@ -79,9 +79,16 @@ type ULP interface {
 
 // What can end a stream. Fault hands over one of these, possibly wrapped.
 var (
-	ErrReset       = errors.New("connection reset by peer")
-	ErrTimeout     = errors.New("connection timed out: the peer acknowledges nothing")
-	ErrAborted     = errors.New("connection aborted locally")
-	ErrUnreachable = errors.New("peer unreachable")
-	ErrPort        = errors.New("network interface lost")
+	ErrReset             = errors.New("connection reset by peer")
+	ErrTimeout     error = timeout{}
+	ErrAborted           = errors.New("connection aborted locally")
+	ErrUnreachable       = errors.New("peer unreachable")
+	ErrPort              = errors.New("network interface lost")
 )
+
+// timeout is a net.Error, so that programs which ask for Timeout find it.
+type timeout struct{}
+
+func (timeout) Error() string   { return "connection timed out: the peer acknowledges nothing" }
+func (timeout) Timeout() bool   { return true }
+func (timeout) Temporary() bool { return true }

@@ -174,8 +174,8 @@ func TestRejected(t *testing.T) {
 		v := newVictim(r)
 		private := append(rawpeer.Block(7, 9), "go away"...)
 		_, err := v.call(usualParams, replies(rawpeer.Reply(rawpeer.Enhanced|rawpeer.Reject, 2, private...).Bytes()))
-		var e *mpa.Rejected
-		if !errors.As(err, &e) || string(e.Private) != "go away" || e.PeerIRD != 7 || e.PeerORD != 9 {
+		var e *rdma.RejectedError
+		if !errors.As(err, &e) || string(e.PrivateData) != "go away" || e.IRD != 7 || e.ORD != 9 {
 			v.Errorf("Dial returns %v, %+v", err, e)
 		}
 		if _, err := v.peer.End(); err != nil {
@@ -201,7 +201,7 @@ func TestMarkersRefused(t *testing.T) {
 			v.must(v.peer.Conn.CloseWrite())
 			return nil
 		})
-		var e *mpa.Rejected
+		var e *rdma.RejectedError
 		if !errors.Is(err, rdma.ErrMarkersRefused) || !errors.As(err, &e) {
 			v.Errorf("Dial returns %v", err)
 		}

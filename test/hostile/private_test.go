@@ -119,7 +119,7 @@ func TestPrivateOfResponders(t *testing.T) {
 			if got := request.Private; !bytes.HasSuffix(got, p.PrivateData) || len(got)-len(p.PrivateData) != 512-room {
 				v.Errorf("the Request has %x, want %x at its end", got, p.PrivateData)
 			}
-			var rejected *mpa.Rejected
+			var rejected *rdma.RejectedError
 			var malformed *mpa.FrameError
 			switch {
 			case n > room:
@@ -127,7 +127,7 @@ func TestPrivateOfResponders(t *testing.T) {
 					v.Errorf("%d octets, flags %#x: %v", n, no, err)
 				}
 			case no != 0:
-				if !errors.As(err, &rejected) || !bytes.Equal(rejected.Private, saying(n)) {
+				if !errors.As(err, &rejected) || !bytes.Equal(rejected.PrivateData, saying(n)) {
 					v.Errorf("rejected with %d octets: %v", n, err)
 				}
 			default:

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/wire"
 	"github.com/stag-rdma/stag/rdma"
 )
@@ -164,7 +163,7 @@ func TestRejected(t *testing.T) {
 		server := r.serveInGuest(rpingPort, fmt.Sprintf("rping -s -S %d", startupSize))
 		e := r.newEnd(r.adapter(), startupSize)
 		address := netip.AddrPortFrom(ipv4.guest, rpingPort).String()
-		var no *mpa.Rejected
+		var no *rdma.RejectedError
 		if err := e.qp.Dial(e.ctx, address, rdma.ConnParams{}); !errors.As(err, &no) {
 			r.Fatalf("dialled with a CRC: %v, want a rejection", err)
 		}

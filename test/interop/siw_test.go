@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/loader/pair"
-	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/rdma"
 )
 
@@ -268,7 +267,7 @@ func TestMarkersRefused(t *testing.T) {
 		e := r.newEnd(r.adapter(), startupSize)
 		address := netip.AddrPortFrom(ipv4.guest, rpingPort).String()
 		p := rdma.ConnParams{Markers: true}
-		var no *mpa.Rejected
+		var no *rdma.RejectedError
 		if err := e.qp.Dial(e.ctx, address, p); !errors.Is(err, rdma.ErrMarkersRefused) || !errors.As(err, &no) {
 			r.Fatalf("dialled for Markers: %v, want %v", err, rdma.ErrMarkersRefused)
 		}

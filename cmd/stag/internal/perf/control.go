@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/perftest"
-	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/rdma"
 )
 
@@ -121,10 +120,10 @@ func (p *partner) dial(ctx context.Context, qp *rdma.QP, params rdma.ConnParams)
 	for {
 		err := qp.Dial(ctx, p.at(), params)
 		tries--
-		switch no := new(mpa.Rejected); {
+		switch no := new(rdma.RejectedError); {
 		case err == nil:
 			return nil
-		case errors.As(err, &no) && bytes.Contains(no.Private, []byte("stag_perf")):
+		case errors.As(err, &no) && bytes.Contains(no.PrivateData, []byte("stag_perf")):
 			return errors.New("the server is stag perf, and was not given --perftest")
 		case tries == 0 || !errors.Is(err, syscall.ECONNREFUSED):
 			return fmt.Errorf("call the server at %s: %w", p.at(), err)

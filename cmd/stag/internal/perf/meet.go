@@ -7,7 +7,6 @@ import (
 	"net"
 	"strconv"
 
-	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/rdma"
 )
 
@@ -59,7 +58,7 @@ func (l *lane) dial(ctx context.Context) error {
 		return err
 	}
 	if err := l.qp.Dial(ctx, l.at(), l.params(private)); err != nil {
-		if no := new(mpa.Rejected); errors.As(err, &no) {
+		if no := new(rdma.RejectedError); errors.As(err, &no) {
 			return refusal(no, l.terms())
 		}
 		return fmt.Errorf("call the server at %s: %w", l.at(), err)
@@ -72,8 +71,8 @@ func (l *lane) dial(ctx context.Context) error {
 }
 
 // refusal is why the server does not want us: it says what it was given.
-func refusal(no *mpa.Rejected, mine terms) error {
-	h, err := parseHello(no.Private)
+func refusal(no *rdma.RejectedError, mine terms) error {
+	h, err := parseHello(no.PrivateData)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/rdma"
 )
 
@@ -182,11 +181,11 @@ func TestStranger(t *testing.T) {
 	if err := l.accept(ctx, listener); !errors.Is(err, errStranger) {
 		t.Errorf("accepted with %v", err)
 	}
-	no := new(mpa.Rejected)
+	no := new(rdma.RejectedError)
 	if err := <-told; !errors.As(err, &no) {
 		t.Fatalf("the stranger was told %v", err)
 	}
-	if h, err := parseHello(no.Private); err != nil || h.Terms != l.terms() {
-		t.Errorf("%q: %v", no.Private, err)
+	if h, err := parseHello(no.PrivateData); err != nil || h.Terms != l.terms() {
+		t.Errorf("%q: %v", no.PrivateData, err)
 	}
 }
