@@ -139,23 +139,39 @@ func TestPeerClosesBeforeResponse(t *testing.T) {
 	})
 }
 
-// An RTR message must be what was agreed on, and empty.
+// An RTR message must be the one that the Reply names, and empty: else the peer gets
+// a Terminate at once, and nothing is placed.
 func TestWrongRTR(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
-		v := newVictim(r)
-		v.accept(rawpeer.Request(rawpeer.CRC|rawpeer.Enhanced, 2, rawpeer.Block(rawpeer.PeerToPeer|rawpeer.RTRSend|4, 4)...), usualParams)
-		v.must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(1, []byte("not empty")))))
-		got, err := v.peer.Terminated()
-		v.must(err)
-		if got.String() != "2/0/07" || got.Header != nil {
-			v.Errorf("the Terminate is %v, %+v; want 2/0/07", got, got)
+		for _, c := range []struct {
+			name     string
+			ird, ord uint16 // of the Request's block
+			first    func(v *victim) []byte
+		}{
+			{"a Send with octets", rawpeer.RTRSend | 4, 4, func(*victim) []byte { return rawpeer.Send(1, []byte("not empty")) }},
+			{"a Write with octets", 4, rawpeer.RTRWrite | 4, func(v *victim) []byte {
+				return rawpeer.Write(uint32(v.open.RKey()), 0, []byte("8 octets"))
+			}},
+			{"a Send for a Write", 4, rawpeer.RTRWrite | 4, func(*victim) []byte { return rawpeer.Send(1, nil) }},
+			{"a Write for a Read", 4, rawpeer.RTRRead | 4, func(*victim) []byte { return rawpeer.Write(1, 0, nil) }},
+		} {
+			r.TB.(*testing.T).Run(c.name, func(t *testing.T) {
+				v := newVictim(r.with(t))
+				v.accept(rawpeer.Request(rawpeer.CRC|rawpeer.Enhanced, 2, rawpeer.Block(rawpeer.PeerToPeer|c.ird, c.ord)...), usualParams)
+				v.must(v.peer.Octets(rawpeer.FPDU(c.first(v))))
+				got, err := v.peer.Terminated()
+				v.must(err)
+				if got.String() != "2/0/07" || got.Header != nil {
+					v.Errorf("the Terminate is %v, %+v; want 2/0/07", got, got)
+				}
+				v.peer.Conn.Close()
+				v.over()
+				v.blamed(false, "2/0/07")
+				v.completed(nil, flushed)
+				v.intact()
+				v.bury()
+			})
 		}
-		v.peer.Conn.Close()
-		v.over()
-		v.blamed(false, "2/0/07")
-		v.completed(nil, flushed)
-		v.intact()
-		v.bury()
 	})
 }
 
