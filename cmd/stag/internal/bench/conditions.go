@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,6 +15,7 @@ import (
 // conditions is where and on what a run was made. No path and no name of the
 // machine is in it.
 type conditions struct {
+	Begun   string    `json:"begun"` // when the run began: RFC 3339, UTC, minutes
 	Kernel  string    `json:"kernel"`
 	CPU     string    `json:"cpu"`
 	Cores   int       `json:"cores"`
@@ -25,6 +27,7 @@ type conditions struct {
 }
 
 func readConditions() (c conditions, err error) {
+	c.Begun = time.Now().UTC().Format("2006-01-02T15:04Z")
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		return c, err
@@ -76,4 +79,13 @@ func commit() string {
 		name += " with changes"
 	}
 	return name
+}
+
+// begun says when the run began, as the end of a sentence. Reports that were
+// saved without that say nothing.
+func (c conditions) begun() string {
+	if c.Begun == "" {
+		return ""
+	}
+	return ", begun " + c.Begun
 }

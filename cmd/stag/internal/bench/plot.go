@@ -14,7 +14,8 @@ import (
 type picture struct {
 	file   string // name without ".svg"
 	title  string
-	x, y   string // what the axes show, with unit
+	under  []string // lines at the foot: which run, and on what
+	x, y   string   // what the axes show, with unit
 	kind   kind
 	places []string // names along the axis that lines' points are at; none: numbers
 	lines  []line
@@ -26,8 +27,8 @@ type kind int
 const (
 	bars   kind = iota // a group for each place, a bar in it for each line
 	list               // a bar for each place, lying, and one line
-	curves             // over numbers, or places, on a logarithmic axis
-	rising             // as curves, and the values on a logarithmic axis too
+	dots               // as list, with a mark for each line instead of a bar; values on a logarithmic axis
+	curves             // over numbers on a logarithmic axis
 )
 
 // line is what has one colour and a name in the legend.
@@ -72,18 +73,28 @@ func (p picture) save(name string) error {
 // pictures are what there is to draw of r: tables have pictures of their own,
 // or a list of their first column.
 func pictures(r *Report) (all []picture) {
+	caption := r.caption()
 	for _, t := range r.Tables {
 		make, ok := drawnAs[t.Name]
 		if !ok {
 			make = lists
 		}
 		for _, p := range make(t) {
-			if len(p.lines) != 0 {
+			if p.under = caption; len(p.lines) != 0 {
 				all = append(all, p)
 			}
 		}
 	}
 	return all
+}
+
+// caption says which run a picture shows: two runs of one machine differ.
+func (r *Report) caption() []string {
+	c := r.Conditions
+	return []string{
+		fmt.Sprintf("Medians of %d rounds of %v and the range from the lowest to the highest%s, commit %s.", r.Rounds, r.Time, c.begun(), c.Commit),
+		fmt.Sprintf("Linux %s, %s, %d cores for both ends and all other work; veth, native XDP, copy mode.", c.Kernel, c.CPU, c.Cores),
+	}
 }
 
 var drawnAs = map[string]func(*Table) []picture{
@@ -95,7 +106,8 @@ var drawnAs = map[string]func(*Table) []picture{
 
 // goodputNames are the rows that the goodput pictures show, in this order.
 var goodputNames = []string{
-	"raw AF_XDP", "raw + copy + CRC", kernelTCP, iperf3Name, ucxName, "write offloaded", "read offloaded", "send offloaded",
+	"raw AF_XDP", "raw + copy + CRC", kernelTCP, kernelTCP + ", no XDP", iperf3Name, ucxName,
+	"write offloaded", "read offloaded", "send offloaded", "write kernel port", "kernel port, no XDP",
 }
 
 // goodputPictures show the most that each way of moving octets reaches, and
@@ -150,25 +162,28 @@ func (t *Table) over(title, axis string, x func(Case) int) (all []picture) {
 	return all
 }
 
-// latencyPictures have the columns, which are percentiles, along the axis; one
-// picture for each size.
+// latencyPictures have a row for each row of the table, with a mark for each
+// percentile; one picture for each size.
 func latencyPictures(t *Table) (all []picture) {
 	for _, size := range t.distinct(func(c Case) int { return c.Message }) {
 		p := picture{
 			file: fmt.Sprintf("%s-%d", t.Name, size), title: fmt.Sprintf("Latency, %d octets", size),
-			y: "µs", kind: rising,
+			x: "µs", kind: dots,
 		}
-		for _, c := range t.Columns {
-			p.places = append(p.places, c.Head)
+		marks := make([]line, len(t.Columns))
+		for i, c := range t.Columns {
+			marks[i].name = c.Head
 		}
 		for _, r := range t.Rows {
-			if r.Message != size {
+			if r.Message != size || len(r.Median) == 0 {
 				continue
 			}
-			l := line{name: t.label(r, func(c *Case) { c.Message = 0 })}
 			for i, c := range t.Columns {
-				l.add(r, c.Figure, i)
+				marks[i].add(r, c.Figure, len(p.places))
 			}
+			p.places = append(p.places, t.label(r, func(c *Case) { c.Message = 0 }))
+		}
+		for _, l := range marks {
 			p.add(l)
 		}
 		all = append(all, p)

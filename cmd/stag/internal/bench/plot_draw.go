@@ -20,29 +20,12 @@ import (
 // What a picture measures, in points.
 const (
 	wide      = vg.Length(720)
-	high      = vg.Length(360)
+	high      = vg.Length(390)
 	listLine  = vg.Length(20)  // height of a list's row
-	listFrame = vg.Length(80)  // height of a list without rows
+	listFrame = vg.Length(110) // height of a list without rows
 	legend    = vg.Length(170) // width beside the data
 	edge      = vg.Length(10)
 )
-
-// palette are colours that also those tell apart who see few (Okabe and Ito),
-// the darker ones first. What has more lines than it has colours begins anew,
-// with other marks.
-var palette = []color.Color{
-	color.RGBA{0x00, 0x72, 0xB2, 0xff}, // blue
-	color.RGBA{0xD5, 0x5E, 0x00, 0xff}, // vermilion
-	color.RGBA{0x00, 0x9E, 0x73, 0xff}, // green
-	color.RGBA{0xCC, 0x79, 0xA7, 0xff}, // purple
-	color.RGBA{0xE6, 0x9F, 0x00, 0xff}, // orange
-	color.RGBA{0x56, 0xB4, 0xE9, 0xff}, // sky
-	color.RGBA{0x55, 0x55, 0x55, 0xff}, // grey
-}
-
-var marks = []draw.GlyphDrawer{
-	draw.CircleGlyph{}, draw.SquareGlyph{}, draw.TriangleGlyph{}, draw.RingGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{}, draw.CrossGlyph{},
-}
 
 // sans is what text is measured in, and families what it is shown in: typefaces
 // as wide as that one, of which most systems have one.
@@ -53,8 +36,6 @@ const (
 	families = "font-family:Liberation Sans,Arimo,Arial,Helvetica,sans-serif;"
 )
 
-func colour(i int) color.Color { return palette[i%len(palette)] }
-
 // draw makes an SVG document, on white, so that it can be read on any page.
 func (p picture) draw() ([]byte, error) {
 	sheet := p.sheet()
@@ -63,16 +44,24 @@ func (p picture) draw() ([]byte, error) {
 		return nil, err
 	}
 	tall, beside := high, legend
+	if p.rows() {
+		tall = listFrame + listLine*vg.Length(len(p.places))
+	}
 	if p.kind == list {
-		tall, beside = listFrame+listLine*vg.Length(len(p.places)), 0
+		beside = 0
 	}
 	svg := vgsvg.New(wide, tall)
 	all := draw.New(svg)
 	all.SetColor(color.White)
 	all.Fill(all.Rectangle.Path())
-	sheet.Draw(draw.Crop(all, edge, -edge-beside, edge, -edge))
+	sheet.Draw(draw.Crop(all, edge, -edge-beside, 4*edge, -edge))
 	if p.kind != list {
 		names.Draw(draw.Crop(all, wide-beside, -edge, edge, -3*edge))
+	}
+	below := sheet.X.Tick.Label
+	below.Font, below.Color, below.XAlign, below.YAlign = font.From(sans, 8), color.Gray{0x44}, draw.XLeft, draw.YBottom
+	for i, line := range p.under {
+		all.FillText(below, vg.Point{X: edge, Y: edge * vg.Length(len(p.under)-i)}, line)
 	}
 	var text bytes.Buffer
 	if _, err := svg.WriteTo(&text); err != nil {
@@ -98,7 +87,7 @@ func (p picture) fill(sheet *plot.Plot) (names plot.Legend, err error) {
 	names = plot.NewLegend()
 	names.Top, names.Left, names.TextStyle.Font, names.Padding = true, true, font.From(sans, 10), 4
 	grid := plotter.NewGrid()
-	if p.kind == list {
+	if p.rows() {
 		grid.Horizontal.Color = nil
 	} else {
 		grid.Vertical.Color = nil
@@ -109,6 +98,8 @@ func (p picture) fill(sheet *plot.Plot) (names plot.Legend, err error) {
 		err = p.bars(sheet, &names)
 	case list:
 		err = p.list(sheet)
+	case dots:
+		err = p.dots(sheet, &names)
 	default:
 		err = p.curves(sheet, &names)
 	}
@@ -120,6 +111,7 @@ func (p picture) fill(sheet *plot.Plot) (names plot.Legend, err error) {
 func (p picture) bars(sheet *plot.Plot, names *plot.Legend) error {
 	step := 0.8 / float64(len(p.lines))
 	width := (wide - legend - 8*edge) / vg.Length(len(p.places)) * vg.Length(step) * 0.95
+	looks := p.looks()
 	for i, l := range p.lines {
 		aside := step * (float64(i) - float64(len(p.lines)-1)/2)
 		heights := make(plotter.Values, len(p.places)) // 0 where the line has no point
@@ -130,7 +122,7 @@ func (p picture) bars(sheet *plot.Plot, names *plot.Legend) error {
 		if err != nil {
 			return err
 		}
-		b.XMin, b.Color, b.LineStyle.Width = aside, colour(i), 0
+		b.XMin, b.Color, b.LineStyle = aside, looks[i].colour, looks[i].rim()
 		e, err := plotter.NewYErrorBars(l.move(func(at float64) float64 { return at + aside }))
 		if err != nil {
 			return err
@@ -157,30 +149,83 @@ func (p picture) list(sheet *plot.Plot) error {
 	if err != nil {
 		return err
 	}
-	b.Horizontal, b.Color, b.LineStyle.Width = true, colour(0), 0
+	b.Horizontal, b.Color, b.LineStyle.Width = true, palette[0], 0
 	e, err := plotter.NewXErrorBars(lying{l})
 	if err != nil {
 		return err
 	}
 	sheet.Add(b, e)
-	places := slices.Clone(p.places)
-	slices.Reverse(places)
-	sheet.NominalY(places...)
-	sheet.Y.Min, sheet.Y.Max = -0.5, float64(n)-0.5
-	sheet.Y.Padding = 2 * edge // names may be shown wider than they were measured
+	p.nameRows(sheet)
 	fromZero(&sheet.X)
 	return nil
 }
 
-// fromZero makes an axis begin at 0 and end a little above the highest value.
-func fromZero(a *plot.Axis) { a.Min, a.Max = 0, max(a.Max*1.05, math.SmallestNonzeroFloat32) }
+// rows reports whether places are rows, from top to bottom.
+func (p picture) rows() bool { return p.kind == list || p.kind == dots }
 
-// curves connects each line's points. A logarithmic axis has no 0.
-func (p picture) curves(sheet *plot.Plot, names *plot.Legend) error {
+// nameRows puts the places' names beside the rows.
+func (p picture) nameRows(sheet *plot.Plot) {
+	places := slices.Clone(p.places)
+	slices.Reverse(places)
+	sheet.NominalY(places...)
+	sheet.Y.Min, sheet.Y.Max = -0.5, float64(len(places))-0.5
+	sheet.Y.Padding = 2 * edge // names may be shown wider than they were measured
+}
+
+// dots puts the first place on top, and each line's value in its row. A
+// logarithmic axis has no 0.
+func (p picture) dots(sheet *plot.Plot, names *plot.Legend) error {
+	looks := p.looks()
 	for i, l := range p.lines {
-		if p.kind == rising && slices.ContainsFunc(l.points, func(at point) bool { return at.low <= 0 }) {
+		if slices.ContainsFunc(l.points, func(at point) bool { return at.low <= 0 }) {
 			return fmt.Errorf("%s has a value that is not above 0", l.name)
 		}
+		down := lying{l.move(func(at float64) float64 { return float64(len(p.places)-1) - at })}
+		s, err := plotter.NewScatter(down)
+		if err != nil {
+			return err
+		}
+		e, err := plotter.NewXErrorBars(down)
+		if err != nil {
+			return err
+		}
+		s.Color, s.Shape, s.Radius, e.Color = looks[i].colour, looks[i].mark, 4, looks[i].colour
+		sheet.Add(e, s)
+		names.Add(l.name, s)
+	}
+	p.nameRows(sheet)
+	sheet.X.Scale, sheet.X.Tick.Marker = plot.LogScale{}, plot.TickerFunc(decades)
+	sheet.X.Min, sheet.X.Max = sheet.X.Min/1.3, sheet.X.Max*1.3
+	return nil
+}
+
+// fromZero makes an axis begin at 0 and end a little above the highest value.
+func fromZero(a *plot.Axis) {
+	a.Min, a.Max = 0, max(a.Max*1.05, math.SmallestNonzeroFloat32)
+	a.Tick.Marker = plot.TickerFunc(steps)
+}
+
+// steps are the ticks of a linear axis from 0: five to ten, at multiples of 1, 2
+// or 5 of a power of ten.
+func steps(_, high float64) (ticks []plot.Tick) {
+	step := math.Pow10(int(math.Floor(math.Log10(high))))
+	for _, smaller := range []float64{2, 2.5, 2, 2, 2.5} { // 1, 0.5, 0.2, 0.1, ...
+		if high/step >= 5 {
+			break
+		}
+		step /= smaller
+	}
+	for i := 0; float64(i)*step <= high; i++ {
+		at := float64(i) * step
+		ticks = append(ticks, plot.Tick{Value: at, Label: strconv.FormatFloat(at, 'g', 4, 64)})
+	}
+	return ticks
+}
+
+// curves connects each line's points.
+func (p picture) curves(sheet *plot.Plot, names *plot.Legend) error {
+	looks := p.looks()
+	for i, l := range p.lines {
 		c, s, err := plotter.NewLinePoints(l)
 		if err != nil {
 			return err
@@ -189,8 +234,8 @@ func (p picture) curves(sheet *plot.Plot, names *plot.Legend) error {
 		if err != nil {
 			return err
 		}
-		c.Color, c.Width, s.Color, s.Shape = colour(i), 1.5, colour(i), marks[i%len(marks)]
-		e.Color = colour(i)
+		c.Color, c.Width, c.Dashes = looks[i].colour, 1.5, looks[i].dashes
+		s.Color, s.Shape, e.Color = looks[i].colour, looks[i].mark, looks[i].colour
 		sheet.Add(c, s, e)
 		names.Add(l.name, c, s)
 	}
@@ -199,17 +244,7 @@ func (p picture) curves(sheet *plot.Plot, names *plot.Legend) error {
 
 // scale sets the axes of curves.
 func (p picture) scale(sheet *plot.Plot) error {
-	if p.kind == rising {
-		sheet.Y.Scale, sheet.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(decades)
-		sheet.Y.Min, sheet.Y.Max = sheet.Y.Min/1.3, sheet.Y.Max*1.3
-	} else {
-		fromZero(&sheet.Y)
-	}
-	if len(p.places) != 0 {
-		sheet.NominalX(p.places...)
-		sheet.X.Min, sheet.X.Max = -0.5, float64(len(p.places))-0.5
-		return nil
-	}
+	fromZero(&sheet.Y)
 	at := func(a point) float64 { return a.at }
 	least, most := p.reach(at, at)
 	if least <= 0 {

@@ -200,7 +200,7 @@ func (p *page) grid(g grid) {
 
 func (p *page) conditions(r *Report) {
 	c := r.Conditions
-	p.printf("Medians of %d interleaved rounds of %v.\n", r.Rounds, r.Time)
+	p.printf("Medians of %d interleaved rounds of %v%s.\n", r.Rounds, r.Time, c.begun())
 	p.printf("Linux %s, %s, %d cores shared by both ends, %s, commit %s.\n", c.Kernel, c.CPU, c.Cores, c.Go, c.Commit)
 	p.printf("Load average %s before, %s after.\n", c.Load[0], c.Load[1])
 	if len(c.Missing) != 0 {

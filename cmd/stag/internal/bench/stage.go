@@ -23,6 +23,15 @@ const (
 	engine stack = "engine"
 )
 
+// program says what is attached to both ends of a pair between two kernels.
+type program string
+
+const (
+	passAll  program = ""         // a program that passes everything: packets take the same way through the driver as ours
+	steering program = "steering" // stag's, without a flow
+	noXDP    program = "no XDP"   // none: the fastest that the kernel's TCP can be on that pair
+)
+
 // setting is what a stage is made of.
 type setting struct {
 	stacks   [2]stack // by pair.Side
@@ -30,7 +39,7 @@ type setting struct {
 	noCRC    bool     // verbs: FPDUs without CRC
 	raw      raw      // frames without a TCP, whose stacks do not matter
 	load              // what verbs and kernel's streams move; none: what is usual
-	steering bool     // kernel's streams: under stag's programs instead of one that passes everything
+	program           // between two kernels: what is attached
 	mtu      int      // octets
 	threaded bool     // NAPI in threads
 	spin     time.Duration
@@ -41,9 +50,8 @@ type setting struct {
 }
 
 // stage is a veth pair with a NIC of ours on each side whose TCP we run; for
-// verbs with an adapter on each side instead. Between two kernels an XDP
-// program passes everything, so that all cases go the same way through the
-// driver.
+// verbs with an adapter on each side instead. Between two kernels the setting
+// says which XDP program is attached.
 type stage struct {
 	setting
 	pair     *pair.Pair
@@ -69,10 +77,10 @@ func newStage(s setting) (_ *stage, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.steering {
+	if plainOnly && s.program == steering {
 		return st, st.steer()
 	}
-	if plainOnly {
+	if plainOnly && s.program == passAll {
 		if st.pass, err = attachPass(st.pair); err != nil {
 			return nil, err
 		}

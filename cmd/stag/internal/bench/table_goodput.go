@@ -12,7 +12,8 @@ var goodputCases = []setting{
 	{raw: rawCopied},
 	{raw: rawAsavie},
 	{stacks: [2]stack{kernel, kernel}, load: load{message: longWrite, connections: 1}},
-	{stacks: [2]stack{kernel, kernel}, load: load{message: longWrite, connections: 1}, steering: true},
+	{stacks: [2]stack{kernel, kernel}, load: load{message: longWrite, connections: 1}, program: steering},
+	{stacks: [2]stack{kernel, kernel}, load: load{message: longWrite, connections: 1}, program: noXDP},
 	{stacks: [2]stack{engine, engine}},
 	{stacks: [2]stack{kernel, engine}},
 	{stacks: [2]stack{engine, kernel}},
@@ -23,19 +24,29 @@ var goodputCases = []setting{
 	{stacks: [2]stack{kernel, kernel}, verb: write},
 	{stacks: [2]stack{kernel, kernel}, verb: read},
 	{stacks: [2]stack{kernel, kernel}, verb: send},
+	{stacks: [2]stack{kernel, kernel}, verb: write, program: noXDP},
 }
 
-// name is what the table calls a case.
+// name is what the table calls a case. It ends with the program between two
+// kernels, unless that is the usual one.
 func (s setting) name() string {
+	if s.program != passAll {
+		return s.movers() + ", " + string(s.program)
+	}
+	return s.movers()
+}
+
+// movers says who moves the data, and how.
+func (s setting) movers() string {
 	switch {
 	case s.raw != notRaw:
 		return string(s.raw)
-	case s.steering:
-		return kernelTCP + ", steering"
 	case s.verb == plainStream && s.stacks == [2]stack{kernel, kernel}:
 		return kernelTCP
 	case s.verb == plainStream:
 		return fmt.Sprintf("octets %s > %s", s.stacks[from], s.stacks[to])
+	case s.stacks[from] == kernel && s.program != passAll:
+		return "kernel port" // of Writes: a longer name makes the table too wide
 	case s.stacks[from] == kernel:
 		return fmt.Sprintf("%s kernel port", s.verb)
 	case s.noCRC:
@@ -71,10 +82,12 @@ func goodputTable(o Options) *Table {
 		About: `raw: frames as long as full segments, which nobody sends again; what arrives
 counts, as if it were segments. raw + copy + CRC: each side copies the payload and
 computes its CRC32C once. kernel TCP: default offloads, one buffer of 1 MiB written
-and read again and again, and on both ends a program that passes everything, or
-stag's (steering). Verbs move memory to memory, 64 messages outstanding, posted 16
-at a time; of Sends the last of 16 wakes who receives them. per core: for each second
-of processor time that both ends and their NAPI took together.
+and read again and again, and on both ends a program that passes everything, stag's
+(steering), or none (no XDP): what a program gets that does not use stag. kernel port:
+the same verbs over the kernel's TCP, without rights; no XDP: Writes. Verbs move
+memory to memory, 64 messages outstanding, posted 16 at a time; of Sends the last of
+16 wakes who receives them. per core: for each second of processor time that both
+ends and their NAPI took together.
 resent, lost: segments sent again and frames dropped for each 10,000; /step and
 /call: packets in a step of the receiver and in a system call of the sender.`,
 		Columns: []Column{{Gbps, "Gb/s", 2, true}, {PerCore, "per core", 2, true}, {CPUPerGB, "CPU s/GB", 2, false}, {Busy, "busy", 2, false},

@@ -25,30 +25,57 @@ type latencyCase struct {
 	most  int  // octets of the longest message; 0: any
 }
 
-// latencyCases are what there is to compare, for each size.
+// latencyCases are what there is to compare, for each size. Rows of one block
+// wait in the same way, so that like stands beside like.
 var latencyCases = []latencyCase{
-	{name: kernelTCP, of: setting{stacks: [2]stack{kernel, kernel}}, make: tcpVolley},
+	// Both ends sleep until something comes.
+	{name: kernelTCP, of: kernels, make: tcpVolley(blocks)},
+	{name: kernelTCP + ", no XDP", of: noXDPKernels, make: tcpVolley(blocks)},
+	{name: sendWait, of: setting{stacks: [2]stack{engine, engine}, verb: send}, make: verbVolley(send, true)},
+	{name: "send kernel port, wait", of: setting{stacks: [2]stack{kernel, kernel}, verb: send}, make: verbVolley(send, true)},
+	// Both ends look all the time.
+	{name: kernelTCP + ", SO_BUSY_POLL", of: kernels, make: tcpVolley(busyPolls)},
+	{name: kernelTCPPolling, of: kernels, make: tcpVolley(polls)},
+	{name: kernelTCP + ", no XDP, polling", of: noXDPKernels, make: tcpVolley(polls)},
 	{name: string(rawBare), of: setting{raw: rawBare}, make: rawVolley, most: small},
-	{name: writeInline, of: setting{stacks: [2]stack{engine, engine}, verb: write, progress: rdma.ProgressInline}, make: verbVolley(write)},
-	{name: "write engine", of: setting{stacks: [2]stack{engine, engine}, verb: write, progress: rdma.ProgressEngine}, make: verbVolley(write)},
-	{name: "send inline", of: setting{stacks: [2]stack{engine, engine}, verb: send, progress: rdma.ProgressInline}, make: verbVolley(send)},
-	{name: "read inline, whole round", of: setting{stacks: [2]stack{engine, engine}, verb: read, progress: rdma.ProgressInline}, make: verbVolley(read), whole: true},
-	{name: "write kernel port", of: setting{stacks: [2]stack{kernel, kernel}, verb: write, progress: rdma.ProgressInline}, make: verbVolley(write)},
+	{name: writeInline, of: setting{stacks: [2]stack{engine, engine}, verb: write, progress: rdma.ProgressInline}, make: verbVolley(write, false)},
+	{name: "send inline", of: setting{stacks: [2]stack{engine, engine}, verb: send, progress: rdma.ProgressInline}, make: verbVolley(send, false)},
+	{name: "write kernel port", of: setting{stacks: [2]stack{kernel, kernel}, verb: write, progress: rdma.ProgressInline}, make: verbVolley(write, false)},
+	{name: "kernel port, no XDP", of: setting{stacks: [2]stack{kernel, kernel}, verb: write, progress: rdma.ProgressInline, program: noXDP}, make: verbVolley(write, false)},
+	// The programs look at memory; a goroutine of the adapter does the work.
+	{name: "write engine", of: setting{stacks: [2]stack{engine, engine}, verb: write, progress: rdma.ProgressEngine}, make: verbVolley(write, false)},
+	// One end looks, the other end's program does nothing.
+	{name: "read inline, whole round", of: setting{stacks: [2]stack{engine, engine}, verb: read, progress: rdma.ProgressInline}, make: verbVolley(read, false), whole: true},
 }
 
-const writeInline = "write inline"
+// Stages of the kernel's TCP.
+var (
+	kernels      = setting{stacks: [2]stack{kernel, kernel}}
+	noXDPKernels = setting{stacks: [2]stack{kernel, kernel}, program: noXDP}
+)
+
+// Rows that goals name.
+const (
+	writeInline      = "write inline"
+	sendWait         = "send wait"
+	kernelTCPPolling = kernelTCP + ", polling"
+)
 
 func latencyTable(o Options) *Table {
 	t := &Table{
 		Name:  "latency",
 		Title: "Latency: half of the time in which a message goes to the other side and one comes back",
-		About: `Microseconds. kernel TCP: blocking calls with TCP_NODELAY. raw AF_XDP: frames with
-as many octets of payload, our rings, both sides looking all the time, no protocol:
-what inline rows take longer is the protocols' and the verbs'. The arrival of a
-Write is seen by looking at the last octet of the memory where the peer writes, as
-perftest does, and polling the CQ in between; that of a Send by its completion.
-inline: both sides post and poll, and do all the work by that. engine: a goroutine
-does it. A Read is answered by the other side's adapter, whose application does
+		About: `Microseconds. kernel TCP: TCP_NODELAY and blocking calls; polling: non-blocking calls,
+again and again; SO_BUSY_POLL: blocking calls that poll the driver for 200 us first.
+no XDP: no program on the pair; otherwise one that passes everything. wait: the program
+sleeps in CQ.Wait. inline: both sides post and poll, and do all the work by that.
+engine: a goroutine of the adapter does it. kernel port: the same verbs over the
+kernel's TCP, without rights. Compare rows that wait with blocking calls, and rows
+that poll with calls that poll. raw AF_XDP: frames with as many octets of payload, our
+rings, both sides polling, no protocol: what inline rows take longer is the protocols'
+and the verbs'. A Write has arrived when the last octet of the memory where the
+peer writes has changed, as in perftest, with polls of the CQ in between; a Send when
+its completion is there. A Read is answered by the other side's adapter, whose program does
 nothing; its time is the whole round's.`,
 		Columns: []Column{{P50, "p50", 1, true}, {P99, "p99", 1, true}, {P999, "p99.9", 1, false}, {Max, "max", 0, false}},
 		Base:    kernelTCP,
@@ -101,7 +128,8 @@ func napiName(threaded bool) string {
 	return "inline"
 }
 
-// latencyGoals compare the shortest Writes with the kernel's TCP.
+// latencyGoals compare the shortest messages with the kernel's TCP: programs that
+// poll with one that polls, and programs that sleep with one that sleeps.
 func latencyGoals(r *Report) (list []Goal) {
 	t := r.table("latency")
 	if t == nil {
@@ -110,20 +138,25 @@ func latencyGoals(r *Report) (list []Goal) {
 	row := func(name string) *Row {
 		return t.find(func(c Case) bool { return c.Name == name && c.Message == 64 && c.NAPI == napiName(false) })
 	}
-	have, base := row(writeInline), row(kernelTCP)
-	if have == nil || base == nil {
-		return nil
-	}
 	for _, g := range []struct {
-		f    Figure
-		name string
-		most float64
-	}{{P50, "p50", 0.5}, {P99, "p99", 1}} {
-		if of := base.Median[g.f]; of != 0 {
-			list = append(list, Goal{
-				What: fmt.Sprintf("%s, 64 octets, against %s, %s", writeInline, kernelTCP, g.name), Want: g.most, Most: true, Have: have.Median[g.f] / of,
-			})
+		have, base string
+		f          Figure
+		name       string
+		most       float64
+	}{
+		{writeInline, kernelTCPPolling, P50, "p50", 0.5},
+		{writeInline, kernelTCPPolling, P99, "p99", 1},
+		{sendWait, kernelTCP, P50, "p50", 1},
+		{sendWait, kernelTCP, P99, "p99", 1},
+	} {
+		have, base := row(g.have), row(g.base)
+		if have == nil || base == nil || base.Median[g.f] == 0 {
+			continue
 		}
+		list = append(list, Goal{
+			What: fmt.Sprintf("%s, 64 octets, against %s, %s", g.have, g.base, g.name), Want: g.most, Most: true,
+			Have: have.Median[g.f] / base.Median[g.f],
+		})
 	}
 	return list
 }

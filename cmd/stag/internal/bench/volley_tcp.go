@@ -7,37 +7,54 @@ import (
 	"io"
 	"net"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// talker is a player over the kernel's TCP: blocking calls, and TCP_NODELAY.
+// reading says how a program waits for what the kernel's TCP receives.
+type reading string
+
+const (
+	blocks    reading = "blocking"     // the call sleeps
+	polls     reading = "polling"      // non-blocking calls, again and again
+	busyPolls reading = "SO_BUSY_POLL" // the call polls the driver for busyPollTime before it sleeps
+)
+
+// busyPollTime is longer than any round takes that is not disturbed.
+const busyPollTime = 200 * time.Microsecond
+
+// talker is a player over the kernel's TCP, with TCP_NODELAY.
 type talker struct {
+	looker
 	file *os.File
 	buf  []byte
-	v    *volley
 }
 
-func tcpVolley(ctx context.Context, st *stage, size int) (*volley, error) {
-	a, b, err := st.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	v := new(volley)
-	for side, c := range [2]*net.TCPConn{from: a, to: b} {
-		t := &talker{buf: make([]byte, size), v: v}
-		if t.file, err = blocking(c); err != nil {
-			return nil, errors.Join(err, a.Close(), b.Close())
+// tcpVolley makes players that read in this way.
+func tcpVolley(how reading) lineUp {
+	return func(ctx context.Context, st *stage, size int) (*volley, error) {
+		a, b, err := st.connect(ctx)
+		if err != nil {
+			return nil, err
 		}
-		v.players[side] = t
-		v.closing = append(v.closing, t.end)
-		v.after = append(v.after, t.file.Close)
+		v := new(volley)
+		for side, c := range [2]*net.TCPConn{from: a, to: b} {
+			t := &talker{looker: looker{v: v}, buf: make([]byte, size)}
+			if t.file, err = descriptor(c, how); err != nil {
+				return nil, errors.Join(err, a.Close(), b.Close())
+			}
+			v.players[side] = t
+			v.closing = append(v.closing, t.end)
+			v.after = append(v.after, t.file.Close)
+		}
+		return v, nil
 	}
-	return v, nil
 }
 
-// blocking is a descriptor of c of its own, for blocking calls. c is closed.
-func blocking(c *net.TCPConn) (*os.File, error) {
+// descriptor returns a descriptor of c for calls that the runtime's poller does
+// not serve. It closes c.
+func descriptor(c *net.TCPConn, how reading) (*os.File, error) {
 	defer c.Close()
 	if err := c.SetNoDelay(true); err != nil {
 		return nil, err
@@ -46,7 +63,12 @@ func blocking(c *net.TCPConn) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.SetNonblock(int(f.Fd()), false); err != nil {
+	err = unix.SetNonblock(int(f.Fd()), how == polls)
+	if how == busyPolls {
+		err = errors.Join(err, os.NewSyscallError("setsockopt SO_BUSY_POLL",
+			unix.SetsockoptInt(int(f.Fd()), unix.SOL_SOCKET, unix.SO_BUSY_POLL, int(busyPollTime.Microseconds()))))
+	}
+	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
@@ -55,7 +77,7 @@ func blocking(c *net.TCPConn) (*os.File, error) {
 func (t *talker) hit(uint64) error {
 	for fd, b := int(t.file.Fd()), t.buf; len(b) > 0; {
 		n, err := unix.Write(fd, b)
-		if err != nil && !errors.Is(err, unix.EINTR) {
+		if err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
 			return fmt.Errorf("write: %w", err)
 		}
 		b = b[max(n, 0):]
@@ -71,11 +93,16 @@ func (t *talker) await(uint64) error {
 			return errOver
 		case n == 0 && err == nil:
 			return io.ErrUnexpectedEOF
+		case errors.Is(err, unix.EAGAIN):
+			if err := t.inVain(); err != nil {
+				return err
+			}
 		case err != nil && !errors.Is(err, unix.EINTR):
 			return fmt.Errorf("read: %w", err)
 		}
 		b = b[max(n, 0):]
 	}
+	t.came()
 	return nil
 }
 

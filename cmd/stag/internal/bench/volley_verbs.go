@@ -18,7 +18,8 @@ type racket struct {
 	qp      *rdma.QP
 	out, in *rdma.MR
 	size    int
-	yields  bool // engines make progress, and want a core
+	yields  bool         // engines make progress, and want a core
+	sleep   func() error // waits for a completion; nil: the side polls
 	wr      [1]rdma.SendWR
 	got     [16]rdma.Completion
 }
@@ -46,8 +47,9 @@ func newRacket(a *rdma.Adapter, v *volley, size int) (r *racket, err error) {
 	return r, err
 }
 
-// verbVolley makes players for a verb.
-func verbVolley(op verb) lineUp {
+// verbVolley makes players for a verb. They poll, or they sleep in CQ.Wait until a
+// completion is there: then the verb is send, as nothing else completes where it arrives.
+func verbVolley(op verb, waits bool) lineUp {
 	return func(ctx context.Context, st *stage, size int) (*volley, error) {
 		v := new(volley)
 		var r [2]*racket
@@ -57,6 +59,9 @@ func verbVolley(op verb) lineUp {
 				return nil, err
 			}
 			r[side].yields = st.progress == rdma.ProgressEngine
+			if waits {
+				r[side].sleep = func() error { return r[side].cq.Wait(ctx) }
+			}
 		}
 		switch op {
 		case write:
@@ -112,6 +117,9 @@ func (r *racket) poll() (received, sent int, err error) {
 
 // again is called after each look in vain.
 func (r *racket) again() error {
+	if r.sleep != nil {
+		return r.sleep()
+	}
 	if r.yields {
 		runtime.Gosched()
 	}
