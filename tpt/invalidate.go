@@ -13,9 +13,9 @@ func (t *Table) Invalidate(s STag, pd PD) error {
 	return nil
 }
 
-// Deregister is Invalidate, and gives the entry up: it will be used again when
-// those that were free before have been. Errors as Invalidate; of several
-// calls for one STag, one succeeds.
+// Deregister is Invalidate, and gives the entry up. It will be used again when
+// half of those that are free have been, with another key. Errors as Invalidate;
+// of several calls for one STag, one succeeds.
 func (t *Table) Deregister(s STag, pd PD) error {
 	if err := t.revoke(s, pd, word.taken); err != nil {
 		return err

@@ -2,6 +2,7 @@ package tpt
 
 import (
 	"math"
+	"slices"
 	"testing"
 )
 
@@ -213,7 +214,7 @@ func TestFullAndRoomAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			next := s.register(s.heap[:8], 0, 0)
-			if next.Index() != last.Index() || next.Key() != last.Key()+1 {
+			if next.Index() != last.Index() || next.Key() == last.Key() {
 				t.Errorf("%v after %v", next, last)
 			}
 			last = next
@@ -221,35 +222,68 @@ func TestFullAndRoomAgain(t *testing.T) {
 	})
 }
 
-// TestReuse: entries come in the order in which they were given up, after all
-// others, with the next key.
+// uses registers and deregisters, one after the other.
+func (s *stage) uses(n int) (stags []STag) {
+	s.t.Helper()
+	for range n {
+		stag := s.register(s.heap[:8], 0, 0)
+		if err := s.Deregister(stag, s.pd); err != nil {
+			s.t.Fatal(err)
+		}
+		stags = append(stags, stag)
+	}
+	return stags
+}
+
+// TestReuse: an entry is not used again before half of the others have been, and
+// then with another key.
 func TestReuse(t *testing.T) {
-	s := newStage(t, Config{Entries: 256})
-	used := func() (stags []STag) {
-		for range 255 {
-			stag := s.register(s.heap[:8], 0, 0)
-			if err := s.Deregister(stag, s.pd); err != nil {
-				t.Fatal(err)
-			}
-			stags = append(stags, stag)
+	s := newStage(t, Config{Entries: 256, Seed: [32]byte{1}})
+	last := map[uint32]int{}
+	keys := map[uint32]uint8{}
+	for i, stag := range s.uses(5000) {
+		if before, used := last[stag.Index()]; used && i-before < 128 {
+			t.Fatalf("use %d is of entry %d, which use %d was of", i, stag.Index(), before)
+		} else if used && stag.Key() == keys[stag.Index()] {
+			t.Fatalf("use %d has the key of use %d", i, before)
 		}
-		return stags
+		last[stag.Index()], keys[stag.Index()] = i, stag.Key()
 	}
-	before, rising := used(), 0
+	if len(last) != 255 {
+		t.Errorf("%d of 255 entries have been used", len(last))
+	}
+}
+
+// TestUnpredictable: a peer that has seen every entry cannot tell the next
+// STags, neither by their order nor by their keys (RFC 5040 §8.1.1).
+func TestUnpredictable(t *testing.T) {
+	const entries, rounds = 64, 200
+	s := newStage(t, Config{Entries: entries, Seed: [32]byte{1}})
+	seen := s.uses(entries - 1)
+	rising, sameOrder, following := 0, 0, 0
 	keys := map[uint8]bool{}
-	for i, stag := range before {
-		keys[stag.Key()] = true
-		if i > 0 && stag.Index() == before[i-1].Index()+1 {
-			rising++
+	for range rounds {
+		next := s.uses(entries - 1)
+		for i, stag := range next {
+			if i > 0 && stag.Index() == next[i-1].Index()+1 {
+				rising++
+			}
+			if stag.Index() == seen[i].Index() {
+				sameOrder++
+			}
+			if at := slices.IndexFunc(seen, func(o STag) bool { return o.Index() == stag.Index() }); at >= 0 && stag.Key() == seen[at].Key()+1 {
+				following++
+			}
+			keys[stag.Key()] = true
 		}
+		seen = next
 	}
-	if len(keys) < 64 || rising > 25 {
-		t.Errorf("%d keys among 255 entries, %d in a row: that is not chance", len(keys), rising)
-	}
-	for i, stag := range used() {
-		if want := NewSTag(before[i].Index(), before[i].Key()+1); stag != want {
-			t.Fatalf("use %d is %v, want %v", i, stag, want)
-		}
+	// By chance an index is the expected one 1 time in 32 or less, and a key 1
+	// time in 255: three times as often is too often.
+	all := rounds * (entries - 1)
+	if rising > 3*all/32 || sameOrder > 3*all/32 || following > 3*all/255 || len(keys) != 256 {
+		t.Errorf("of %d STags %d follow the one before, %d come in the order of the round before, %d have the following key; there are %d keys",
+			all, rising, sameOrder, following, len(keys))
 	}
 }
 
@@ -293,7 +327,7 @@ func TestInherit(t *testing.T) {
 		}
 		for range 63 {
 			next := s.register(s.heap[:64], 0, LocalWrite|RemoteWrite)
-			if stag, ok := stags[next.Index()]; ok && next.Key() != stag.Key()+1 {
+			if stag, ok := stags[next.Index()]; ok && next.Key() == stag.Key() {
 				t.Errorf("%v after %v", next, stag)
 			}
 		}

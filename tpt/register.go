@@ -34,13 +34,12 @@ func (t *Table) Register(r Region) (STag, error) {
 	if err := r.check(); err != nil {
 		return 0, err
 	}
-	index, err := t.acquire(r.PD)
+	index, key, err := t.acquire(r.PD)
 	if err != nil {
 		return 0, err
 	}
 	e := &t.entries[index]
 	old := e.load()
-	key := t.keyFor(old)
 	taken := old.next(key, KindRegion, t.owner, wordBusy)
 	if old.kind() != KindFree || old.busy() || !e.swap(old, taken) {
 		t.disown(r.PD)

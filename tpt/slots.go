@@ -2,14 +2,16 @@ package tpt
 
 import "math/rand/v2"
 
-// slots are the free entries, in the order in which they will be used: chance
-// at first, then first in, first out, so that an STag comes back as late as
-// possible (RFC 5042). Whoever has Table.mu owns it.
+// slots are the free entries, in the order in which they became free: a random
+// order at first. The next entry to be used is a random one of the older half.
+// A peer that has seen many STags cannot tell the next one (RFC 5040 §8.1.1), and
+// an entry is not used again before half of the free ones have been (RFC 5042).
+// The holder of Table.mu owns it.
 type slots struct {
 	ring  []uint32 // as long as the table
-	first uint32   // where in ring the next to be used is
+	first uint32   // where in ring the oldest is
 	free  uint32
-	luck  *rand.Rand // cryptographically strong: keys must be hard to guess
+	luck  *rand.Rand // cryptographically strong
 }
 
 func newSlots(entries uint32, seed [32]byte) slots {
@@ -25,7 +27,9 @@ func (s *slots) take() (index uint32, ok bool) {
 	if s.free == 0 {
 		return 0, false
 	}
-	index = s.ring[s.first]
+	oldest := &s.ring[s.first]
+	chosen := &s.ring[(s.first+s.luck.Uint32N((s.free+1)/2))&s.mask()]
+	index, *chosen = *chosen, *oldest
 	s.first = (s.first + 1) & s.mask()
 	s.free--
 	return index, true
@@ -38,4 +42,11 @@ func (s *slots) give(index uint32) {
 
 func (s *slots) mask() uint32 { return uint32(len(s.ring)) - 1 }
 
-func (s *slots) key() uint8 { return uint8(s.luck.Uint32()) }
+// key chooses a random key for the next user of an entry: any, but not the last
+// user's.
+func (s *slots) key(w word) uint8 {
+	if w.fresh() {
+		return uint8(s.luck.Uint32())
+	}
+	return w.key() + 1 + uint8(s.luck.Uint32N(255))
+}

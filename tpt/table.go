@@ -99,23 +99,23 @@ func (t *Table) FreePD(pd PD) error {
 	return nil
 }
 
-// acquire takes a free entry for pd.
-func (t *Table) acquire(pd PD) (index uint32, err error) {
+// acquire takes a free entry for pd, and chooses its key.
+func (t *Table) acquire(pd PD) (index uint32, key uint8, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	used, ok := t.pds[pd]
 	switch {
 	case !ok:
-		return 0, fail(ErrPD, "register in protection domain %d: there is none of that number: make one first", pd)
+		return 0, 0, fail(ErrPD, "register in protection domain %d: there is none of that number: make one first", pd)
 	case used >= t.perPD:
-		return 0, fail(ErrQuota, "register in protection domain %d: it has all of its %d entries: deregister some, or raise the quota", pd, used)
+		return 0, 0, fail(ErrQuota, "register in protection domain %d: it has all of its %d entries: deregister some, or raise the quota", pd, used)
 	}
 	index, ok = t.slots.take()
 	if !ok {
-		return 0, fail(ErrTableFull, "register in protection domain %d: all %d entries of the table are in use: deregister some, or make the table larger", pd, len(t.entries)-1)
+		return 0, 0, fail(ErrTableFull, "register in protection domain %d: all %d entries of the table are in use: deregister some, or make the table larger", pd, len(t.entries)-1)
 	}
 	t.pds[pd]++
-	return index, nil
+	return index, t.slots.key(t.entries[index].load()), nil
 }
 
 // release gives an entry of pd back, which no engine can be using.
@@ -124,17 +124,6 @@ func (t *Table) release(index uint32, pd PD) {
 	defer t.mu.Unlock()
 	t.pds[pd]--
 	t.slots.give(index)
-}
-
-// keyFor is the key of the entry's next user: random at first, then the
-// following one.
-func (t *Table) keyFor(w word) uint8 {
-	if !w.fresh() {
-		return w.key() + 1
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.slots.key()
 }
 
 // at is the entry that s names by its index.
