@@ -13,7 +13,7 @@
 #include <linux/types.h>
 #include <stddef.h>
 
-#define STAG_VERSION 3 /* of all layouts here; a change of any raises it */
+#define STAG_VERSION 4 /* of all layouts here; a change of any raises it */
 
 #define STAG_MAGIC (0x53544700u | STAG_VERSION) /* "STG" and the version */
 
@@ -146,9 +146,10 @@ enum stag_entry_access {
 	STAG_ACCESS_REMOTE_READ = 2,
 	STAG_ACCESS_REMOTE_WRITE = 3,
 	STAG_ACCESS_REMOTE_ATOMIC = 4,
-	STAG_ACCESS_BIND = 5,      /* windows may be bound to the region */
-	STAG_ACCESS_ONE_TOUCH = 8, /* gone after one use */
-	STAG_ACCESS_TOUCHED = 9,   /* used; goes when the stream is at `sequence` */
+	STAG_ACCESS_BIND = 5,              /* windows may be bound to the region */
+	STAG_ACCESS_REMOTE_INVALIDATE = 6, /* any peer of the domain may invalidate */
+	STAG_ACCESS_ONE_TOUCH = 8,         /* gone after one use */
+	STAG_ACCESS_TOUCHED = 9,           /* used; goes when the stream is at `sequence` */
 };
 
 /* The translation of an entry: 2 bits of kind, and where the rest begins. */
@@ -176,7 +177,7 @@ struct stag_entry {
 	__u64 length;      /* octets */
 	__u64 base;        /* enum stag_space, or an index of `att` */
 	__u32 pd;          /* protection domain, not 0 */
-	__u32 qp;          /* queue pair that a window is bound to; 0: none */
+	__u32 qp;          /* the only queue pair that may use it; 0: all of pd */
 	__u32 parent;      /* index of a window's region; 0: none */
 	__u32 windows;     /* how many are bound to this region */
 	__u64 sequence;    /* DDP sequence number stored for one touch */

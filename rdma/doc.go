@@ -79,8 +79,13 @@
 //
 // An STag is 32 bits, not a secret. What protects memory is that the peer's QP
 // must be in the region's PD, and the region have the right: put peers that do
-// not trust each other into different PDs, give remote rights only where they
-// are needed, and take them back as soon as they are not.
+// not trust each other into different PDs, or bind regions to QPs
+// (MROptions.QP), give remote rights only where they are needed, and take them
+// back as soon as they are not.
+//
+// A peer's Send with Invalidate takes back what is bound to its own QP. It cannot
+// take away what other streams use as well, unless the region has the right
+// RemoteInvalidate.
 //
 // # Concurrency
 //

@@ -27,6 +27,11 @@ type MROptions struct {
 	// offset means the same on both ends, tells the peer nothing about our
 	// addresses, and is what slices do.
 	Start uint64
+
+	// QP, if it is set, is the only QP that may use the region: in its work
+	// requests, and on behalf of its peer (RFC 5041 §8.2: the STag is associated
+	// with one stream). It must be of the region's PD. nil: all QPs of the PD.
+	QP *QP
 }
 
 // AllocMR registers size octets of the region heap, at least 1, all zero.
@@ -91,10 +96,14 @@ func (pd *PD) register(mem []byte, access Access, o []MROptions) (*MR, error) {
 	if access&ZeroBased != 0 && opts.Start != 0 {
 		return nil, fmt.Errorf("zero-based and beginning at %#x: choose one", opts.Start)
 	}
+	qp, err := pd.only(opts.QP)
+	if err != nil {
+		return nil, err
+	}
 	if err := pd.enter(&pd.mrs); err != nil {
 		return nil, err
 	}
-	stag, err := pd.a.table.Register(tpt.Region{PD: pd.pd, Memory: mem, Start: opts.Start, Rights: rights})
+	stag, err := pd.a.table.Register(tpt.Region{PD: pd.pd, QP: qp, Memory: mem, Start: opts.Start, Rights: rights})
 	if err != nil {
 		pd.leave(&pd.mrs)
 		return nil, err
@@ -102,6 +111,17 @@ func (pd *PD) register(mem []byte, access Access, o []MROptions) (*MR, error) {
 	mr := &MR{pd: pd, stag: stag, start: opts.Start, mem: mem[:len(mem):len(mem)]}
 	pd.a.regions.add(mr)
 	return mr, nil
+}
+
+// only is the number of the QP to which a region of pd is bound; 0: to none.
+func (pd *PD) only(qp *QP) (number uint32, err error) {
+	switch {
+	case qp == nil:
+		return 0, nil
+	case qp.pd != pd:
+		return 0, fmt.Errorf("bound to QP %d, which is of another protection domain: choose a QP of this one", qp.Number())
+	}
+	return qp.Number(), nil
 }
 
 // LKey names the region in work requests.

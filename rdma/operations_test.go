@@ -187,7 +187,7 @@ func TestSolicited(t *testing.T) {
 func TestSendWithInvalidate(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
-		lent, err := y.pd.AllocMR(100, all)
+		lent, err := y.pd.AllocMR(100, all|RemoteInvalidate)
 		r.must(err)
 		y.receive(RecvWR{ID: 1, SGL: []SGE{y.mr.SGE(0, 10)}}, RecvWR{ID: 2})
 		x.post(SendWR{Op: WRWrite, Inline: []byte("before"), RKey: lent.RKey()},
@@ -211,6 +211,67 @@ func TestSendWithInvalidate(t *testing.T) {
 			r.Errorf("%+v", c)
 		}
 		r.check(lent.Close())
+	})
+}
+
+// Two peers use one region. Neither can take it away from the other (RFC 5040
+// §8.1.1 rule 7), nor what is bound to the other's QP (RFC 5041 §8.2).
+func TestSharedRegionStays(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		for name, lend := range map[string]func(one, two *end) *MR{
+			"shared":      func(one, _ *end) *MR { return one.mr },
+			"the other's": func(_, two *end) *MR { return two.lend(all|RemoteInvalidate, MROptions{QP: two.qp}) },
+		} {
+			evil, good := r.newEnd(r.a, wants{}), r.newEnd(r.a, wants{})
+			one := r.newEnd(r.b, wants{})
+			two := one.another()
+			r.must(r.join(evil, one, wants{}))
+			r.must(r.join(good, two, wants{}))
+			mr := lend(one, two)
+			one.receive(RecvWR{ID: 1})
+			evil.post(SendWR{Op: WRSendInvalidate, Invalidate: mr.RKey()})
+			if c := one.got(1)[0]; c.Status != RemoteInvalidErr {
+				r.Errorf("%s: %+v", name, c)
+			}
+			evil.done()
+			r.says(evil.qp.Err(), nil, "STag cannot be invalidated (0/1/09)")
+			good.post(SendWR{Op: WRRead, SGL: []SGE{good.mr.SGE(0, 4)}, RKey: mr.RKey(), Flags: Signaled})
+			r.ok(good.sent(1))
+			r.must(evil.qp.Close())
+			r.must(good.qp.Close())
+		}
+	})
+}
+
+// A region that is bound to a QP serves that QP and its peer alone.
+func TestRegionOfOneQP(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		x, y := r.connect(wants{})
+		other, two := r.newEnd(r.a, wants{}), y.another()
+		r.must(r.join(other, two, wants{}))
+		mr := y.lend(all, MROptions{QP: y.qp})
+		x.post(SendWR{Op: WRWrite, Inline: []byte("mine"), RKey: mr.RKey()},
+			SendWR{Op: WRRead, SGL: []SGE{x.mr.SGE(0, 4)}, RKey: mr.RKey(), Flags: Signaled})
+		r.ok(x.sent(1))
+		if string(x.mr.Bytes()[:4]) != "mine" {
+			r.Errorf("read %q", x.mr.Bytes()[:4])
+		}
+		other.post(SendWR{Op: WRRead, SGL: []SGE{other.mr.SGE(0, 4)}, RKey: mr.RKey(), Flags: Signaled})
+		if c := other.sent(1)[0]; c.Status != RemoteAccessErr {
+			r.Errorf("another peer's Read: %+v", c)
+		}
+		r.says(other.qp.Err(), nil, "not associated with the stream (0/1/03)")
+		local := y.another()
+		third := r.newEnd(r.a, wants{})
+		r.must(r.join(third, local, wants{}))
+		local.post(SendWR{Op: WRSend, SGL: []SGE{mr.SGE(0, 4)}, Flags: Signaled})
+		if c := local.sent(1)[0]; c.Status != LocalProtErr {
+			r.Errorf("a Send of another QP: %+v", c)
+		}
+		_, err := x.pd.RegMR(make([]byte, 1), 0, MROptions{QP: x.another().qp})
+		r.must(err)
+		_, err = x.pd.RegMR(make([]byte, 1), 0, MROptions{QP: y.qp})
+		r.says(err, nil, "another protection domain")
 	})
 }
 

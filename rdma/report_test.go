@@ -111,7 +111,7 @@ func (r *rig) counts(q report.QP, want map[string]uint64) {
 func exercise(x, y *end) *MR {
 	r := x.r
 	r.Helper()
-	window, err := y.pd.AllocMR(4096, RemoteWrite|LocalWrite)
+	window, err := y.pd.AllocMR(4096, RemoteWrite|LocalWrite, MROptions{QP: y.qp})
 	r.must(err)
 	for i := range 4 {
 		y.receive(RecvWR{SGL: []SGE{y.mr.SGE(40000+100*i, 100)}})

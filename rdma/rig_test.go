@@ -203,6 +203,24 @@ func (r *rig) newEnd(a *Adapter, w wants) *end {
 	return e
 }
 
+// another is an end with a QP of its own, and everything else of e.
+func (e *end) another() *end {
+	e.r.Helper()
+	o := *e
+	var err error
+	o.qp, err = e.pd.CreateQP(QPConfig{SendCQ: e.send, RecvCQ: e.recv})
+	e.r.must(err)
+	return &o
+}
+
+// lend makes a region.
+func (e *end) lend(access Access, o ...MROptions) *MR {
+	e.r.Helper()
+	mr, err := e.pd.AllocMR(4096, access, o...)
+	e.r.must(err)
+	return mr
+}
+
 // connect makes a connection from a's end to b's.
 func (r *rig) connect(w wants) (x, y *end) {
 	r.Helper()

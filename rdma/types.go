@@ -147,8 +147,9 @@ type QPError = rdmap.Error
 //	}
 type TerminateCode = rdmap.Code
 
-// Access says what may be done with a region. The numbers are libibverbs'.
-// Reading it in work requests of its own QPs is always allowed.
+// Access says what may be done with a region. Reading it in work requests of QPs
+// of its PD is always allowed. The numbers are libibverbs', but for
+// RemoteInvalidate, which libibverbs has not.
 type Access uint32
 
 // Access flags.
@@ -159,20 +160,40 @@ const (
 	RemoteAtomic Access = 0x08 // recorded in the table; there are no atomic operations yet
 	MWBind       Access = 0x10 // likewise; there are no memory windows yet
 	ZeroBased    Access = 0x20 // tagged offsets begin at 0: the default
+
+	// RemoteInvalidate lets every peer of the PD make the region's STag invalid
+	// by a Send with Invalidate, for all streams that use it. A region that is
+	// bound to a QP (MROptions.QP), and that has another remote right, needs it
+	// not: that QP's peer may invalidate it (RFC 5040 §8.1.1 rule 7).
+	RemoteInvalidate Access = 1 << 30
 )
 
-var accessNames = []string{"local write", "remote write", "remote read", "remote atomic", "window binding", "zero-based"}
+// accessFlags has a row for each flag.
+var accessFlags = []struct {
+	flag  Access
+	name  string
+	right tpt.Rights
+}{
+	{LocalWrite, "local write", tpt.LocalWrite},
+	{RemoteWrite, "remote write", tpt.RemoteWrite},
+	{RemoteRead, "remote read", tpt.RemoteRead},
+	{RemoteAtomic, "remote atomic", tpt.RemoteAtomic},
+	{MWBind, "window binding", tpt.Bind},
+	{ZeroBased, "zero-based", 0},
+	{RemoteInvalidate, "remote invalidate", tpt.RemoteInvalidate},
+}
 
 // String lists the flags: "local write, remote read".
 func (a Access) String() string {
 	var names []string
-	for i, name := range accessNames {
-		if a&(1<<i) != 0 {
-			names = append(names, name)
+	rest := a
+	for _, f := range accessFlags {
+		if a&f.flag != 0 {
+			names, rest = append(names, f.name), rest&^f.flag
 		}
 	}
-	if rest := a >> len(accessNames); rest != 0 {
-		names = append(names, fmt.Sprintf("unknown %#x", uint32(rest)<<len(accessNames)))
+	if rest != 0 {
+		names = append(names, fmt.Sprintf("unknown %#x", uint32(rest)))
 	}
 	if len(names) == 0 {
 		return "local read"
@@ -182,12 +203,13 @@ func (a Access) String() string {
 
 // rights is a as the table has it.
 func (a Access) rights() (r tpt.Rights, err error) {
-	for i, right := range []tpt.Rights{tpt.LocalWrite, tpt.RemoteWrite, tpt.RemoteRead, tpt.RemoteAtomic, tpt.Bind} {
-		if a&(1<<i) != 0 {
-			r |= right
+	rest := a
+	for _, f := range accessFlags {
+		if a&f.flag != 0 {
+			r, rest = r|f.right, rest&^f.flag
 		}
 	}
-	if a>>len(accessNames) != 0 {
+	if rest != 0 {
 		return 0, fmt.Errorf("access %v: leave the unknown flags out", a)
 	}
 	return r, nil

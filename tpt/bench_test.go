@@ -49,7 +49,7 @@ func BenchmarkInvalidate(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			tables(b, func(b *testing.B, s *stage) {
 				quiet(b, s)
-				stag := s.register(s.heap[:4096], 0, RemoteRead)
+				stag := s.register(s.heap[:4096], 0, RemoteRead|RemoteInvalidate)
 				e, _ := s.at(stag)
 				b.ReportAllocs()
 				for b.Loop() {

@@ -79,7 +79,7 @@ func (m *Memo) judge(t *Table, a *Access) (mem []byte, f Fault) {
 	switch {
 	case !m.state.serves(a):
 		return nil, BadSTag
-	case m.pd != a.PD || m.state.kind() == KindWindow && m.qp != 0 && m.qp != a.QP:
+	case m.pd != a.PD || m.qp != 0 && m.qp != a.QP:
 		return nil, WrongPD
 	case a.Right == 0 || m.rights&a.Right != a.Right:
 		return nil, NoRight
@@ -127,12 +127,10 @@ func (m *Memo) memory(t *Table) (mem []byte, ok bool) {
 	return mem[off : off+m.length], true
 }
 
-// belongs reports whether the entry is in the protection domain and, if it is a
-// window bound to a queue pair, bound to this one.
-func (e *entry) belongs(w word, pd PD, qp uint32) bool {
-	if PD(e.pd.Load()) != pd {
-		return false
-	}
+// belongs reports whether the entry is in the protection domain and, if it is
+// bound to a queue pair, to this one (RFC 5041 §8.2: the STag is associated with
+// the stream).
+func (e *entry) belongs(pd PD, qp uint32) bool {
 	bound := e.qp.Load()
-	return w.kind() != KindWindow || bound == 0 || bound == qp
+	return PD(e.pd.Load()) == pd && (bound == 0 || bound == qp)
 }

@@ -178,6 +178,26 @@ func TestWindows(t *testing.T) {
 	}
 }
 
+// TestBoundToQueuePair: an entry of any kind that is bound to a queue pair serves
+// no other, neither for the peer nor for work requests (RFC 5041 §8.2).
+func TestBoundToQueuePair(t *testing.T) {
+	s := newStage(t, Config{})
+	stag := s.registerFor(7, s.heap[:64], LocalWrite|RemoteWrite|RemoteRead)
+	if info, ok := s.Entry(stag.Index()); !ok || info.QP != 7 {
+		t.Errorf("%+v", info)
+	}
+	for _, right := range []Rights{LocalRead, LocalWrite, RemoteRead, RemoteWrite} {
+		for qp, want := range map[uint32]Fault{7: OK, 8: WrongPD, 0: WrongPD} {
+			if _, f := s.Check(Access{STag: stag, PD: s.pd, QP: qp, Right: right, Len: 64}); f != want {
+				t.Errorf("%v by queue pair %d: %v, want %v", right, qp, f, want)
+			}
+		}
+	}
+	if _, f := s.Check(Access{STag: stag, PD: s.domain(), QP: 7, Right: RemoteRead, Len: 64}); f != WrongPD {
+		t.Errorf("the same number in another protection domain: %v", f)
+	}
+}
+
 // TestUnreachable: what this process cannot translate, it does not touch.
 func TestUnreachable(t *testing.T) {
 	for name, spoil := range map[string]func(e *entry){

@@ -15,7 +15,7 @@ const EntryLen = 64
 //	 8  start                              tagged offset of the first octet
 //	16  length                             octets
 //	24  base                               space and offset, or translation index
-//	32  pd              36  qp             of a window bound to one
+//	32  pd              36  qp             the only one that may use it
 //	40  parent          44  windows        a window's region; bound to this one
 //	48  sequence                           stored for one touch
 //	56  access          60  translation    rights, one touch; kind, page size

@@ -16,7 +16,7 @@ type Info struct {
 	Sequence   uint64 // stored for one touch
 	External   bool   // outside of the region heap
 	Offset     uint64 // in the heap, or in the external memory
-	QP         uint32 // of a window bound to one, else 0
+	QP         uint32 // the only one that may use it; 0: all of PD
 	Parent     uint32 // index of a window's region, else 0
 	Windows    uint32 // bound to this region
 }

@@ -58,14 +58,13 @@ func (t *Table) revoke(s STag, pd PD, change func(word) word) error {
 // so (Send with Invalidate), and never waits: memory may still be accessed by
 // other engines until Passed says of the ticket that it has ended.
 //
-// BadSTag where there is no such entry, WrongPD where it is in another
-// protection domain or bound to another queue pair. What no peer may access,
-// and what windows are bound to, no peer may invalidate: BadSTag. An entry that
-// is invalid already is no fault (its owner may have been faster).
-//
-// RFC 5042 wants STags that several streams share to be safe from this.
-// The unit is the protection domain: peers that do not trust each other belong
-// in different ones.
+// The fault is BadSTag if there is no such entry or windows are bound to it, and
+// WrongPD if it is in another protection domain or bound to another queue pair.
+// A peer may invalidate an entry that it may access and that is bound to its own
+// queue pair. Several streams share any other entry, and a peer must not take it
+// away from the others (RFC 5040 §8.1.1 rule 7): the fault is NoRight unless the
+// entry has the right RemoteInvalidate. An entry that is invalid already is no
+// fault (its owner may have been faster).
 func (t *Table) StartInvalidate(s STag, pd PD, qp uint32) (Ticket, Fault) {
 	e, ok := t.at(s)
 	f := BadSTag
@@ -74,7 +73,7 @@ func (t *Table) StartInvalidate(s STag, pd PD, qp uint32) (Ticket, Fault) {
 		if !w.known(s) {
 			break
 		}
-		f = e.revocable(w, pd, qp)
+		f = e.revocable(pd, qp)
 		if !e.unchanged(w) {
 			f = BadSTag
 			continue
@@ -90,12 +89,16 @@ func (t *Table) StartInvalidate(s STag, pd PD, qp uint32) (Ticket, Fault) {
 	return 0, f
 }
 
-func (e *entry) revocable(w word, pd PD, qp uint32) Fault {
+// revocable decides whether a peer of the queue pair may invalidate the entry.
+func (e *entry) revocable(pd PD, qp uint32) Fault {
+	rights, bound := e.rights(), e.qp.Load() != 0
 	switch {
-	case !e.belongs(w, pd, qp):
+	case !e.belongs(pd, qp):
 		return WrongPD
-	case e.rights()&remote == 0 || e.windows.Load() != 0:
+	case e.windows.Load() != 0:
 		return BadSTag
+	case rights&RemoteInvalidate == 0 && (!bound || rights&remote == 0):
+		return NoRight
 	}
 	return OK
 }

@@ -58,7 +58,7 @@ func TestConstantsMatchC(t *testing.T) {
 		"STATE_OWNER": wordOwner, "STATE_GENERATION": wordGen,
 		"ACCESS_LOCAL_READ": bit(uint64(LocalRead)), "ACCESS_LOCAL_WRITE": bit(uint64(LocalWrite)),
 		"ACCESS_REMOTE_READ": bit(uint64(RemoteRead)), "ACCESS_REMOTE_WRITE": bit(uint64(RemoteWrite)),
-		"ACCESS_REMOTE_ATOMIC": bit(uint64(RemoteAtomic)), "ACCESS_BIND": bit(uint64(Bind)),
+		"ACCESS_REMOTE_ATOMIC": bit(uint64(RemoteAtomic)), "ACCESS_BIND": bit(uint64(Bind)), "ACCESS_REMOTE_INVALIDATE": bit(uint64(RemoteInvalidate)),
 		"ACCESS_ONE_TOUCH": bit(accessOneTouch), "ACCESS_TOUCHED": bit(accessTouched),
 		"TRANSLATION_DIRECT": translationDirect, "TRANSLATION_FIRST": translationFirst, "TRANSLATION_SECOND": translationSecond,
 		"TRANSLATION_PAGE": translationPage,

@@ -66,7 +66,7 @@ func TestRefusedRegions(t *testing.T) {
 		"past the top":    {Region{PD: s.pd, Memory: mem, Start: math.MaxUint64 - 14}, ErrMemory},
 		"no domain":       {Region{Memory: mem}, ErrPD},
 		"unknown domain":  {Region{PD: s.pd + 1, Memory: mem}, ErrPD},
-		"unknown right":   {Region{PD: s.pd, Memory: mem, Rights: 1 << 6}, ErrRights},
+		"unknown right":   {Region{PD: s.pd, Memory: mem, Rights: 1 << 7}, ErrRights},
 		"remote write":    {Region{PD: s.pd, Memory: mem, Rights: RemoteWrite}, ErrRights},
 		"remote atomic":   {Region{PD: s.pd, Memory: mem, Rights: RemoteAtomic | RemoteRead}, ErrRights},
 		"window, no bind": {Region{PD: s.pd, Memory: mem, Rights: Bind | RemoteWrite}, ErrRights},
@@ -116,8 +116,11 @@ func TestBoundRegionStays(t *testing.T) {
 func TestStartInvalidate(t *testing.T) {
 	s := newStage(t, Config{Entries: 16})
 	other := s.domain()
-	open := s.register(s.heap[:8], 0, RemoteRead)
-	local := s.register(s.heap[:8], 0, LocalWrite)
+	open := s.register(s.heap[:8], 0, RemoteRead|RemoteInvalidate)
+	shared := s.register(s.heap[:8], 0, RemoteRead)
+	bound := s.registerFor(1, s.heap[:8], RemoteRead)
+	local := s.registerFor(1, s.heap[:8], LocalWrite)
+	given := s.registerFor(2, s.heap[:8], LocalWrite|RemoteInvalidate)
 	for _, c := range []struct {
 		name string
 		stag STag
@@ -128,7 +131,10 @@ func TestStartInvalidate(t *testing.T) {
 		{"no entry", 0xffffff00, s.pd, BadSTag},
 		{"key", open ^ 1, s.pd, BadSTag},
 		{"domain", open, other, WrongPD},
-		{"no peer may access it", local, s.pd, BadSTag},
+		{"several streams share it", shared, s.pd, NoRight},
+		{"no peer may access it", local, s.pd, NoRight},
+		{"bound to another stream", given, s.pd, WrongPD},
+		{"bound to the stream", bound, s.pd, OK},
 		{"right", open, s.pd, OK},
 		{"already invalid", open, s.pd, OK},
 	} {
@@ -140,10 +146,12 @@ func TestStartInvalidate(t *testing.T) {
 			t.Errorf("%s: nobody reads, and it has not passed", c.name)
 		}
 	}
-	if _, f := s.Check(Access{STag: local, PD: s.pd, Right: LocalRead, Len: 8}); f != OK {
-		t.Errorf("the local one: %v", f)
+	for qp, stag := range map[uint32]STag{1: local, 2: given, 3: shared} {
+		if _, f := s.Check(Access{STag: stag, PD: s.pd, QP: qp, Right: LocalRead, Len: 8}); f != OK {
+			t.Errorf("%v, which no peer may invalidate: %v", stag, f)
+		}
 	}
-	if got := s.Refusals(); got != [Faults]uint64{BadSTag: 4, WrongPD: 1} {
+	if got := s.Refusals(); got != [Faults]uint64{BadSTag: 3, WrongPD: 2, NoRight: 2} {
 		t.Errorf("counted %v", got)
 	}
 	if err := s.Deregister(open, s.pd); err != nil {

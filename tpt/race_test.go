@@ -78,7 +78,7 @@ func revokeUnderFire(t *testing.T, s *stage, mem []byte, revoke func(*stage, STa
 	defer running.Wait()
 	defer stop.Store(true)
 	for round := range rounds {
-		now := s.register(mem, 0, LocalWrite|RemoteWrite)
+		now := s.register(mem, 0, LocalWrite|RemoteWrite|RemoteInvalidate)
 		stag.Store(uint32(now))
 		for _, p := range engines { // each has placed at least once
 			for before := p.placed.Load(); p.placed.Load() == before; {
@@ -198,7 +198,7 @@ func TestWritersAgainstEachOther(t *testing.T) {
 		for range 50 {
 			var stags []STag
 			for range 63 {
-				stags = append(stags, s.register(s.heap[:8], 0, RemoteRead))
+				stags = append(stags, s.register(s.heap[:8], 0, RemoteRead|RemoteInvalidate))
 			}
 			var gone [63]atomic.Uint32
 			var writing sync.WaitGroup

@@ -5,6 +5,7 @@ import "math"
 // Region is memory to be registered.
 type Region struct {
 	PD     PD
+	QP     uint32 // the only queue pair that may use it; 0: all of PD
 	Memory []byte
 	Start  uint64 // tagged offset of the first octet; 0: offsets begin at zero
 	Rights Rights // local read is always added
@@ -45,7 +46,7 @@ func (t *Table) Register(r Region) (STag, error) {
 		t.disown(r.PD)
 		return 0, fail(ErrForeign, "register in protection domain %d: another process writes to entry %d: let only one own the table", r.PD, index)
 	}
-	f := fields{start: r.Start, length: uint64(len(r.Memory)), pd: r.PD, rights: r.Rights | LocalRead}
+	f := fields{start: r.Start, length: uint64(len(r.Memory)), pd: r.PD, qp: r.QP, rights: r.Rights | LocalRead}
 	if off, ok := offsetIn(t.heap, r.Memory); ok {
 		f.space, f.offset = spaceHeap, off
 	} else {

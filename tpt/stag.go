@@ -36,14 +36,15 @@ const (
 	RemoteRead
 	RemoteWrite
 	RemoteAtomic
-	Bind // windows may be bound to the region
+	Bind             // windows may be bound to the region
+	RemoteInvalidate // any peer of the protection domain may invalidate the entry
 
 	remote    = RemoteRead | RemoteWrite | RemoteAtomic
 	changing  = RemoteWrite | RemoteAtomic
-	allRights = LocalRead | LocalWrite | remote | Bind
+	allRights = LocalRead | LocalWrite | remote | Bind | RemoteInvalidate
 )
 
-var rightNames = [...]string{"local read", "local write", "remote read", "remote write", "remote atomic", "bind"}
+var rightNames = [...]string{"local read", "local write", "remote read", "remote write", "remote atomic", "bind", "remote invalidate"}
 
 // String lists the rights: "local read, remote write".
 func (r Rights) String() string {
@@ -70,7 +71,7 @@ type Fault uint8
 const (
 	OK          Fault = iota
 	BadSTag           // index, key, not valid, or a type that is not for this use
-	WrongPD           // another protection domain, or QP of a bound window
+	WrongPD           // another protection domain, or another QP than the one it is bound to
 	NoRight           // the entry does not give the right
 	Wrap              // the access would go on past offset 2^64-1
 	OutOfBounds       // not wholly within the entry

@@ -16,7 +16,7 @@ func TestNames(t *testing.T) {
 	for r, want := range map[Rights]string{
 		0:                        "none",
 		LocalRead | RemoteWrite:  "local read, remote write",
-		allRights:                "local read, local write, remote read, remote write, remote atomic, bind",
+		allRights:                "local read, local write, remote read, remote write, remote atomic, bind, remote invalidate",
 		RemoteRead | Rights(128): "remote read, unknown 0x80",
 	} {
 		if got := r.String(); got != want {

@@ -53,6 +53,16 @@ func (s *stage) register(mem []byte, start uint64, r Rights) STag {
 	return stag
 }
 
+// registerFor registers for one queue pair.
+func (s *stage) registerFor(qp uint32, mem []byte, r Rights) STag {
+	s.t.Helper()
+	stag, err := s.Register(Region{PD: s.pd, QP: qp, Memory: mem, Rights: r})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return stag
+}
+
 // everywhere runs a test over plain memory and over a mapped BPF array.
 func everywhere(t *testing.T, entries uint32, run func(t *testing.T, c Config)) {
 	t.Run("plain", func(t *testing.T) { run(t, Config{Entries: entries}) })

@@ -45,7 +45,7 @@ func TestStepsHoldInvalidationsUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stag, err := table.Register(tpt.Region{PD: pd, Memory: make([]byte, 8), Rights: tpt.RemoteRead})
+	stag, err := table.Register(tpt.Region{PD: pd, Memory: make([]byte, 8), Rights: tpt.RemoteRead | tpt.RemoteInvalidate})
 	if err != nil {
 		t.Fatal(err)
 	}

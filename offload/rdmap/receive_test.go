@@ -116,6 +116,19 @@ func TestReceiveInvalidate(t *testing.T) {
 	s.hasTerminated(Code{1, 1, 0}, w)
 }
 
+// A region that is bound to the QP serves its peer, who may invalidate it without
+// a right for that (RFC 5041 §8.2, RFC 5040 §8.1.1 rule 7).
+func TestBoundRegion(t *testing.T) {
+	s := open(t)
+	mine := s.bound(s.q.Number(), tpt.LocalWrite|tpt.RemoteWrite)
+	s.receives(RecvWR{ID: 1})
+	s.gets(write(mine, 0, []byte("hi")), untagged(wire.OpSendInvalidate, true, mine, 0, 1, 0, nil))
+	s.completes(Completion{ID: 1, Op: WCRecv, Invalidated: tpt.STag(mine)})
+	w := write(mine, 0, []byte("x"))
+	s.gets(w)
+	s.hasTerminated(Code{1, 1, 0}, w)
+}
+
 // The completion of a Send with Invalidate waits until no other engine can be
 // using the STag, and nothing that came later overtakes it.
 func TestInvalidateWaitsForReaders(t *testing.T) {

@@ -195,7 +195,7 @@ func (q *QP) deliver(w *recvWQE, length uint32) Code {
 	ticket, f := q.cfg.Table.StartInvalidate(stag, q.cfg.PD, q.cfg.Number)
 	switch f {
 	case tpt.OK:
-	case tpt.WrongPD:
+	case tpt.WrongPD, tpt.NoRight:
 		return q.failReceive(RemoteInvalidErr, ProtInvalidate)
 	default:
 		return q.failReceive(RemoteInvalidErr, OpInvalidate)

@@ -157,7 +157,7 @@ func open(t testing.TB, changes ...change) *script {
 	return s
 }
 
-const every = tpt.LocalRead | tpt.LocalWrite | tpt.RemoteRead | tpt.RemoteWrite
+const every = tpt.LocalRead | tpt.LocalWrite | tpt.RemoteRead | tpt.RemoteWrite | tpt.RemoteInvalidate
 
 func (s *script) newPD() tpt.PD {
 	s.Helper()

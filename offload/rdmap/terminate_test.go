@@ -12,17 +12,24 @@ import (
 type tries struct {
 	*script
 	all, foreign, readOnly, writeOnly, localOnly, gone uint32
+	bound, others                                      uint32 // to this QP, and to another one
 }
 
 func (s *script) tries() tries {
 	s.Helper()
 	one := func(pd tpt.PD, r tpt.Rights) uint32 { stag, _ := s.region(64, pd, r); return uint32(stag) }
 	x := tries{s, uint32(s.all), one(s.other, every), one(s.pd, tpt.RemoteRead), one(s.pd, tpt.LocalWrite|tpt.RemoteWrite),
-		one(s.pd, tpt.LocalWrite), one(s.pd, every)}
+		one(s.pd, tpt.LocalWrite), one(s.pd, every), s.bound(s.q.Number(), every), s.bound(s.q.Number()+1, every)}
 	if err := s.table.Invalidate(tpt.STag(x.gone), s.pd); err != nil {
 		s.Fatal(err)
 	}
 	return x
+}
+
+// bound is a region that is bound to a queue pair.
+func (s *script) bound(qp uint32, rights tpt.Rights) uint32 {
+	s.Helper()
+	return uint32(s.register(tpt.Region{PD: s.pd, QP: qp, Memory: make([]byte, 64), Rights: rights}))
 }
 
 // What each refusal leads to: the Terminate, octet by octet, with M, D and the
@@ -46,6 +53,7 @@ func TestRefusals(t *testing.T) {
 		{"Write: above", func(s tries) []byte { return write(s.all, top, x) }, Code{1, 1, 1}, 1},
 		{"Write: across the end", func(s tries) []byte { return write(s.all, top-1, []byte("xy")) }, Code{1, 1, 1}, 1},
 		{"Write: foreign", func(s tries) []byte { return write(s.foreign, 0, x) }, Code{1, 1, 2}, 1},
+		{"Write: bound to another QP", func(s tries) []byte { return write(s.others, 0, x) }, Code{1, 1, 2}, 1},
 		{"Write: wraps", func(s tries) []byte { return write(s.all, 1<<64-1, []byte("xy")) }, Code{1, 1, 3}, 1},
 		{"Write: no right", func(s tries) []byte { return write(s.readOnly, 0, x) }, ProtAccess, 1},
 		{"Write: local only", func(s tries) []byte { return write(s.localOnly, 0, x) }, ProtAccess, 1},
@@ -58,6 +66,7 @@ func TestRefusals(t *testing.T) {
 		{"Read: no right", func(s tries) []byte { return readRequest(1, 9, 8, 1, s.writeOnly, 0) }, ProtAccess, 2},
 		{"Read: local only", func(s tries) []byte { return readRequest(1, 9, 8, 1, s.localOnly, 0) }, ProtAccess, 2},
 		{"Read: foreign", func(s tries) []byte { return readRequest(1, 9, 8, 1, s.foreign, 0) }, ProtStream, 2},
+		{"Read: bound to another QP", func(s tries) []byte { return readRequest(1, 9, 8, 1, s.others, 0) }, ProtStream, 2},
 		{"Read: wraps", func(s tries) []byte { return readRequest(1, 9, 8, 2, s.all, 1<<64-1) }, ProtWrap, 2},
 		{"Read: MSN 0", func(s tries) []byte { return readRequest(0, 9, 8, 1, s.all, regionStart) }, Code{1, 2, 3}, 1},
 		{"Read: MSN 2", func(s tries) []byte { return readRequest(2, 9, 8, 1, s.all, regionStart) }, Code{1, 2, 3}, 1},
@@ -204,7 +213,11 @@ func TestRefusedSends(t *testing.T) {
 		{"invalidate: foreign", nil, func(s tries) []byte { return untagged(wire.OpSendInvalidate, true, s.foreign, 0, 1, 0, nil) },
 			func(s tries) []SGE { return nil }, RemoteInvalidErr, ProtInvalidate, nil},
 		{"invalidate: for nobody but us", nil, func(s tries) []byte { return untagged(wire.OpSendInvalidate, true, s.localOnly, 0, 1, 0, nil) },
-			func(s tries) []SGE { return nil }, RemoteInvalidErr, OpInvalidate, nil},
+			func(s tries) []SGE { return nil }, RemoteInvalidErr, ProtInvalidate, nil},
+		{"invalidate: of several streams", nil, func(s tries) []byte { return untagged(wire.OpSendInvalidate, true, s.readOnly, 0, 1, 0, nil) },
+			func(s tries) []SGE { return nil }, RemoteInvalidErr, ProtInvalidate, nil},
+		{"invalidate: bound to another QP", nil, func(s tries) []byte { return untagged(wire.OpSendInvalidate, true, s.others, 0, 1, 0, nil) },
+			func(s tries) []SGE { return nil }, RemoteInvalidErr, ProtInvalidate, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := open(t).tries()

@@ -136,7 +136,7 @@ type MR struct {
 	Kind    string `json:"kind"` // region, window, iscsi
 	Valid   bool   `json:"valid"`
 	PD      uint32 `json:"pd"`
-	QP      uint32 `json:"qp,omitempty"` // of a window that is bound to one
+	QP      uint32 `json:"qp,omitempty"` // the only one that may use it; 0: all of the PD
 	Start   uint64 `json:"start"`        // tagged offset of the first octet
 	Length  uint64 `json:"length"`
 	Rights  string `json:"rights"`            // "local read, remote write"

@@ -146,7 +146,7 @@ func (v *verbs) request(j job, peer *verbs) rdma.SendWR {
 		wr.Op = rdma.WRSend
 	default:
 		wr.Op = rdma.WRSendInvalidate
-		once, err := peer.pd.AllocMR(1, rdma.LocalWrite|rdma.RemoteWrite)
+		once, err := peer.pd.AllocMR(1, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteInvalidate)
 		v.must(err)
 		peer.once = append(peer.once, once)
 		wr.Invalidate = once.RKey()

@@ -236,8 +236,10 @@ func sendFaults() []fault {
 			bad: invalidate(func(v *victim) uint32 { return uint32(v.open.RKey()) ^ 1 })},
 		{name: "Send with Invalidate/foreign", want: "0/1/09", receives: refused,
 			bad: invalidate(func(v *victim) uint32 { return uint32(v.foreign.RKey()) })},
-		{name: "Send with Invalidate/not the peer's to use", want: "0/2/09", receives: refused,
+		{name: "Send with Invalidate/not the peer's to use", want: "0/1/09", receives: refused,
 			bad: invalidate(func(v *victim) uint32 { return uint32(v.local.RKey()) })},
+		{name: "Send with Invalidate/several streams'", want: "0/1/09", receives: refused,
+			bad: invalidate(func(v *victim) uint32 { return uint32(v.open.RKey()) })},
 	}
 }
 

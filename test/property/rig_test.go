@@ -124,7 +124,7 @@ func (e *end) make(r *rig, side int, a mpa.Agreed) error {
 		SendCQ: e.scq, RecvCQ: e.rcq, SendDepth: queueDepth, RecvDepth: 2 * queueDepth, MaxSGE: maxSGE, MaxInline: maxInline,
 	})
 	e.q.News.Fire = func() {}
-	const all = tpt.LocalRead | tpt.LocalWrite | tpt.RemoteRead | tpt.RemoteWrite
+	const all = tpt.LocalRead | tpt.LocalWrite | tpt.RemoteRead | tpt.RemoteWrite | tpt.RemoteInvalidate
 	for i := range e.mem {
 		e.mem[i] = make([]byte, lengthOf(i))
 		for k := range e.mem[i] {
