@@ -52,8 +52,7 @@ type Adapter struct {
 	die  context.CancelCauseFunc
 
 	running sync.WaitGroup // goroutines of kernel ports
-	lastQP  atomic.Uint32  // number of the last QP that was made
-	lastCQ  atomic.Uint32  // likewise
+	lastCQ  atomic.Uint32  // number of the last CQ that was made
 
 	// busy is held to read by every verb that uses the table or the heap, and
 	// to write when they are taken away. No engine takes it.
@@ -62,6 +61,7 @@ type Adapter struct {
 
 	mu      sync.Mutex // guards what follows; no engine takes it
 	qps     map[*QP]struct{}
+	numbers qpNumbers
 	retired totals // of QPs that are closed
 	cqs     map[*CQ]struct{}
 	loose   map[io.Closer]struct{} // listeners, and requests that have no answer yet

@@ -124,14 +124,19 @@ func (pd *PD) CreateQP(cfg QPConfig) (*QP, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create QP: %w", err)
 	}
+	number, err := pd.a.reserveNumber()
+	if err != nil {
+		return nil, fmt.Errorf("create QP: %w", err)
+	}
 	qp := &QP{a: pd.a, pd: pd, cfg: cfg, done: make(chan struct{})}
 	qp.m = rdmap.New(rdmap.Config{
-		Number: pd.a.nextQP(), PD: pd.pd, Table: pd.a.table, Board: pd.a.board,
+		Number: number, PD: pd.pd, Table: pd.a.table, Board: pd.a.board,
 		SendCQ: cfg.SendCQ.c, RecvCQ: cfg.RecvCQ.c, SendDepth: cfg.SendDepth, RecvDepth: cfg.RecvDepth,
 		MaxSGE: cfg.MaxSGE, MaxInline: cfg.MaxInline,
 	})
 	qp.m.News.Fire = qp.news
 	if err := qp.enlist(); err != nil {
+		pd.a.freeNumber(number)
 		return nil, fmt.Errorf("create QP: %w", err)
 	}
 	pd.a.log.Info("QP created", "qp", qp.Number())
@@ -172,16 +177,6 @@ func (qp *QP) delist() {
 	qp.cfg.SendCQ.leave(qp)
 	qp.cfg.RecvCQ.leave(qp)
 	qp.pd.leave(&qp.pd.qps)
-}
-
-// nextQP is a number for a new QP: 24 bits as InfiniBand has them, 0 and 1 left
-// out. One comes again after sixteen million others.
-func (a *Adapter) nextQP() uint32 {
-	for {
-		if n := a.lastQP.Add(1) & (1<<24 - 1); n > 1 {
-			return n
-		}
-	}
 }
 
 // Number is the QP's number, which its completions carry.

@@ -60,6 +60,7 @@ func (a *Adapter) retire(qp *QP) {
 		return
 	}
 	delete(a.qps, qp)
+	a.numbers.free(qp.Number())
 	if device := qp.device(); device != "" {
 		s := qp.m.Stats()
 		a.retired.add(device, &s)

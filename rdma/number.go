@@ -1,0 +1,46 @@
+package rdma
+
+import "errors"
+
+// maxQPNumber is the largest QP number: 24 bits, as in InfiniBand.
+const maxQPNumber = 1<<24 - 1
+
+// qpNumbers gives QPs their numbers. The zero value is ready.
+type qpNumbers struct {
+	last uint32              // given
+	used map[uint32]struct{} // by QPs that are not closed
+}
+
+// next reserves the next number that no QP has, 2 to maxQPNumber: 0 and 1 are
+// special in InfiniBand. A number comes again as late as possible.
+func (n *qpNumbers) next() (uint32, error) {
+	if n.used == nil {
+		n.used = map[uint32]struct{}{}
+	}
+	if len(n.used) == maxQPNumber-1 {
+		return 0, errors.New("every QP number is in use: close some QPs")
+	}
+	for {
+		if n.last++; n.last > maxQPNumber {
+			n.last = 2
+		}
+		if _, taken := n.used[n.last]; !taken && n.last > 1 {
+			n.used[n.last] = struct{}{}
+			return n.last, nil
+		}
+	}
+}
+
+func (n *qpNumbers) free(number uint32) { delete(n.used, number) }
+
+func (a *Adapter) reserveNumber() (uint32, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.numbers.next()
+}
+
+func (a *Adapter) freeNumber(number uint32) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.numbers.free(number)
+}
