@@ -44,11 +44,11 @@ func (qp *QP) dial(ctx context.Context, address string, p ConnParams) error {
 		return err
 	}
 	defer qp.settle()
-	return qp.reason(ctx, qp.connect(ctx, address, p))
+	return reason(ctx, qp.connect(ctx, address, p))
 }
 
 // reason is err, or what ended ctx if that led to it.
-func (qp *QP) reason(ctx context.Context, err error) error {
+func reason(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
 	}

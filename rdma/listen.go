@@ -89,28 +89,15 @@ func (a *Adapter) listen(ctx context.Context, address string, cfg ListenConfig) 
 	if err != nil {
 		return nil, err
 	}
-	done, err := a.use()
+	ctx, free := a.while(ctx)
+	defer free()
+	at, err := listenAddress(ctx, address)
 	if err != nil {
-		return nil, err
-	}
-	defer done()
-	literal, err := a.listenAddress(ctx, address)
-	if err != nil {
-		return nil, err
+		return nil, reason(ctx, err)
 	}
 	l := &Listener{a: a, cfg: cfg, ready: make(chan *ConnRequest, cfg.Backlog)}
-	err = a.space.Do(func() error {
-		var lc net.ListenConfig
-		lc.SetMultipathTCP(false) // what is not plain TCP cannot be taken over
-		lc.Control = a.announce
-		tcp, err := lc.Listen(ctx, "tcp", literal)
-		if err == nil {
-			l.l = tcp.(*net.TCPListener)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
+	if err := l.open(ctx, at); err != nil {
+		return nil, reason(ctx, err)
 	}
 	l.at = a.plain(l.l, l.l.Addr(), unix.Getsockname)
 	l.life, l.die = context.WithCancelCause(context.Background())
@@ -122,22 +109,50 @@ func (a *Adapter) listen(ctx context.Context, address string, cfg ListenConfig) 
 	return l, nil
 }
 
-// listenAddress is address with its host looked up.
-func (a *Adapter) listenAddress(ctx context.Context, address string) (literal string, err error) {
+// listenAddress looks address up: its host may be a name, or empty for every
+// address. It may take as long as name servers take, so that nothing of the adapter
+// may be held meanwhile.
+func listenAddress(ctx context.Context, address string) (netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(address)
-	if err != nil || host == "" {
-		return address, err
-	}
-	hosts, number, err := resolve(ctx, net.JoinHostPort(host, service))
 	if err != nil {
-		return "", err
+		return netip.AddrPort{}, err
 	}
-	err = a.space.Do(func() (err error) {
-		host, err := numbered(hosts[0].Unmap())
-		literal = netip.AddrPortFrom(host, number).String()
+	if host == "" {
+		number, err := net.DefaultResolver.LookupPort(ctx, "tcp", service)
+		return netip.AddrPortFrom(netip.Addr{}, uint16(number)), err
+	}
+	hosts, number, err := resolve(ctx, address)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	return netip.AddrPortFrom(hosts[0].Unmap(), number), nil
+}
+
+// open makes the socket that listens at an address, whose zero Addr means every one.
+func (l *Listener) open(ctx context.Context, at netip.AddrPort) error {
+	done, err := l.a.use()
+	if err != nil {
+		return err
+	}
+	defer done()
+	return l.a.space.Do(func() error {
+		literal := fmt.Sprintf(":%d", at.Port())
+		if at.Addr().IsValid() {
+			host, err := numbered(at.Addr())
+			if err != nil {
+				return err
+			}
+			literal = netip.AddrPortFrom(host, at.Port()).String()
+		}
+		var lc net.ListenConfig
+		lc.SetMultipathTCP(false) // what is not plain TCP cannot be taken over
+		lc.Control = l.a.announce
+		tcp, err := lc.Listen(ctx, "tcp", literal)
+		if err == nil {
+			l.l = tcp.(*net.TCPListener)
+		}
 		return err
 	})
-	return literal, err
 }
 
 // Addr is where the Listener listens.

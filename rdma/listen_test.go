@@ -151,6 +151,46 @@ func TestListenerOverflow(t *testing.T) {
 	r.must(req.Reject(nil))
 }
 
+// A name server that does not answer holds up nobody but the Listen that asks it:
+// the adapter can be used, and its Close ends the look-up.
+func TestListenWaitsForItsNameAlone(t *testing.T) {
+	asked := make(chan struct{}, 1)
+	was := net.DefaultResolver
+	defer func() { net.DefaultResolver = was }()
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+	r := newLoopback(t)
+	pd, err := r.a.AllocPD()
+	r.must(err)
+	listening := make(chan error, 1)
+	go func() {
+		_, err := r.a.Listen(context.Background(), "no-such-host.example:0", ListenConfig{})
+		listening <- err
+	}()
+	<-asked
+	if r.a.busy.TryLock() { // which a verb that holds it to read would keep from Close
+		r.a.busy.Unlock()
+	} else {
+		t.Error("Listen holds the adapter while it looks the host up")
+	}
+	mr, err := pd.RegMR(make([]byte, 1), 0)
+	r.must(err)
+	r.must(mr.Close())
+	r.must(r.a.Close())
+	select {
+	case err := <-listening:
+		r.says(err, ErrClosed, "no-such-host.example")
+	case <-time.After(patience):
+		t.Error("the adapter's Close has not ended the look-up")
+	}
+}
+
 // An FPDU that comes between Accept's look and the Reply, or before the
 // application has answered, ends the connection.
 func TestEarlyOctetsAtAccept(t *testing.T) {

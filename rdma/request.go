@@ -117,7 +117,7 @@ func (r *ConnRequest) accept(ctx context.Context, qp *QP, p ConnParams) error {
 		r.s.Close()
 		return err
 	}
-	return qp.reason(ctx, qp.run(ctx, r.s, agreed, reply))
+	return reason(ctx, qp.run(ctx, r.s, agreed, reply))
 }
 
 // answer makes sure that there is one answer only.
