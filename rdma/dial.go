@@ -12,6 +12,9 @@ import (
 // namespace: TCP by the kernel, then MPA, then the connection is taken over.
 // When it returns nil sends can be posted; Conn says what was agreed on.
 //
+// A host with several addresses is tried at all of them: the next one begins when
+// one fails or has taken 250 ms, and the first that answers is it (RFC 8305).
+//
 // An error leaves the QP as it was, to dial again, unless the connection was
 // lost while it was taken over: then it is dead, and Err says the same. Errors:
 // *RejectedError with the peer's private data, which is ErrMarkersRefused where
@@ -78,28 +81,16 @@ func (qp *QP) connect(ctx context.Context, address string, p ConnParams) error {
 	return qp.run(ctx, s, agreed, nil)
 }
 
-// dialTCP connects to the first of address's hosts that answers.
+// dialTCP connects to the first of address's hosts that answers: RFC 8305, known as
+// Happy Eyeballs.
 func (a *Adapter) dialTCP(ctx context.Context, address string) (*socket, error) {
 	hosts, service, err := resolve(ctx, address)
 	if err != nil {
 		return nil, err
 	}
-	var failed error
-	for _, host := range hosts {
-		s, err := a.dialHost(ctx, host, service)
-		if err == nil {
-			return s, nil
-		}
-		if failed == nil {
-			failed = err
-		} else {
-			failed = fmt.Errorf("%w; %w", failed, err)
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	return nil, failed
+	return race(ctx, interleave(hosts), attemptDelay, func(ctx context.Context, host netip.Addr) (*socket, error) {
+		return a.dialHost(ctx, host, service)
+	})
 }
 
 // resolve splits an address and looks its host up, before any thread is in the

@@ -1,0 +1,189 @@
+package rdma
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/stag-rdma/stag/loader/pair"
+)
+
+// names has a name server for the test alone, which knows every name by these IPv4
+// addresses, in this order.
+func (r *rig) names(addresses ...netip.Addr) {
+	r.Helper()
+	server, err := net.ListenPacket("udp", "127.0.0.1:0")
+	r.must(err)
+	was := net.DefaultResolver
+	var serving sync.WaitGroup
+	r.Cleanup(func() { net.DefaultResolver = was; server.Close(); serving.Wait() })
+	serving.Go(func() {
+		b := make([]byte, 512)
+		for {
+			n, from, err := server.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			server.WriteTo(dnsAnswer(b[:n], addresses), from)
+		}
+	})
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "udp", server.LocalAddr().String())
+	}}
+}
+
+// dnsAnswer answers a query of one question (RFC 1035 §4): for A with the addresses,
+// for anything else with none.
+func dnsAnswer(query []byte, addresses []netip.Addr) []byte {
+	const header, typeA = 12, 1
+	end := header
+	for query[end] != 0 {
+		end += int(query[end]) + 1
+	}
+	asked := binary.BigEndian.Uint16(query[end+1:])
+	b := slices.Clone(query[:end+5])
+	b[2], b[3] = 0x81, 0x80 // a response, no error
+	clear(b[6:header])
+	if asked == typeA {
+		binary.BigEndian.PutUint16(b[6:], uint16(len(addresses)))
+		for _, a := range addresses {
+			b = append(b, 0xc0, header, 0, typeA, 0, 1, 0, 0, 0, 60, 0, 4) // its name, A, IN, 60 s, 4 octets
+			b = append(b, a.AsSlice()...)
+		}
+	}
+	return b
+}
+
+// blackHole is an address on side's link at which nobody is: what is sent there
+// vanishes.
+func (r *rig) blackHole(side pair.Side) netip.Addr {
+	r.Helper()
+	hole := net.IPv4(198, 51, 100, 7).To4()
+	r.must(r.pair.Do(side, func() error {
+		l, err := netlink.LinkByName(r.pair.Ends[side].Name)
+		if err != nil {
+			return err
+		}
+		index := l.Attrs().Index
+		route := netlink.Route{LinkIndex: index, Dst: &net.IPNet{IP: hole, Mask: net.CIDRMask(32, 32)}, Scope: netlink.SCOPE_LINK}
+		return errors.Join(netlink.RouteAdd(&route), netlink.NeighSet(&netlink.Neigh{
+			LinkIndex: index, State: netlink.NUD_PERMANENT, IP: hole, HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9},
+		}))
+	}))
+	return netip.AddrFrom4([4]byte(hole))
+}
+
+// A host whose first address does not answer is reached by the second.
+func TestDialTriesEveryAddress(t *testing.T) {
+	for name, config := range map[string]func(r *rig, side pair.Side) Config{
+		"kernel port": func(*rig, pair.Side) Config { return Config{KernelPort: true} },
+		"offloaded":   func(r *rig, side pair.Side) Config { return Config{Ports: []string{r.pair.Ends[side].Name}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newStage(t, pairConfig)
+			hole := r.blackHole(pair.A)
+			r.openHosts(func(side pair.Side) Config { return config(r, side) })
+			r.names(hole, r.pair.Ends[pair.B].V4.Addr())
+			x, y := r.newEnd(r.a, wants{}), r.newEnd(r.b, wants{})
+			l := r.listen(r.b)
+			defer l.Close()
+			accepted := make(chan error, 1)
+			go func() {
+				req, err := l.Accept(r.ctx())
+				if err == nil {
+					err = req.Accept(r.ctx(), y.qp, ConnParams{})
+				}
+				accepted <- err
+			}()
+			err := x.qp.Dial(r.ctx(), fmt.Sprintf("two.example:%d", l.Addr().Port()), ConnParams{})
+			if err != nil {
+				l.Close()
+			}
+			r.must(errors.Join(err, <-accepted))
+			transferBothWays(r, x, y, 1000)
+		})
+	}
+}
+
+// tried is a connection of a test's attempts.
+type tried struct {
+	host   netip.Addr
+	closed *atomic.Int32
+}
+
+func (c tried) Close() error { c.closed.Add(1); return nil }
+
+func TestRaceOfAddresses(t *testing.T) {
+	hosts := []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.3")}
+	var closed atomic.Int32
+	down := errors.New("down")
+	// Where one fails the next begins at once, whatever the delay.
+	c, err := race(context.Background(), hosts, time.Hour, func(_ context.Context, h netip.Addr) (tried, error) {
+		if h != hosts[2] {
+			return tried{}, down
+		}
+		return tried{h, &closed}, nil
+	})
+	if err != nil || c.host != hosts[2] || closed.Load() != 0 {
+		t.Errorf("%v, %v, %d closed", c.host, err, closed.Load())
+	}
+	// One that is slow is not waited for, and what it still connects is closed.
+	c, err = race(context.Background(), hosts, time.Nanosecond, func(ctx context.Context, h netip.Addr) (tried, error) {
+		if h != hosts[1] {
+			<-ctx.Done() // it has connected nonetheless
+		}
+		return tried{h, &closed}, nil
+	})
+	if n := closed.Load(); err != nil || c.host != hosts[1] || n < 1 || n > 2 {
+		t.Errorf("%v, %v, %d closed", c.host, err, n)
+	}
+	// All fail: each says why, in order.
+	_, err = race(context.Background(), hosts, time.Nanosecond, func(_ context.Context, h netip.Addr) (tried, error) {
+		return tried{}, fmt.Errorf("%v: %w", h, down)
+	})
+	if !errors.Is(err, down) || err.Error() != "192.0.2.1: down; 192.0.2.2: down; 192.0.2.3: down" {
+		t.Error(err)
+	}
+	// The context ends: no other begins.
+	ctx, cancel := context.WithCancel(context.Background())
+	begun := 0
+	_, err = race(ctx, hosts, time.Hour, func(ctx context.Context, _ netip.Addr) (tried, error) {
+		begun++
+		cancel()
+		return tried{}, ctx.Err()
+	})
+	if !errors.Is(err, context.Canceled) || begun != 1 {
+		t.Errorf("%v after %d attempts", err, begun)
+	}
+}
+
+// IPv6 and IPv4 take turns, and each keeps its order (RFC 8305 §4).
+func TestAddressesTakeTurns(t *testing.T) {
+	for give, want := range map[string]string{
+		"2001:db8::1 2001:db8::2 192.0.2.1 192.0.2.2 192.0.2.3": "2001:db8::1 192.0.2.1 2001:db8::2 192.0.2.2 192.0.2.3",
+		"192.0.2.1 192.0.2.2 2001:db8::1":                       "192.0.2.1 2001:db8::1 192.0.2.2",
+		"192.0.2.1 192.0.2.2":                                   "192.0.2.1 192.0.2.2",
+		"::ffff:192.0.2.1 2001:db8::1":                          "::ffff:192.0.2.1 2001:db8::1",
+		"2001:db8::1":                                           "2001:db8::1",
+	} {
+		var hosts []netip.Addr
+		for _, s := range strings.Fields(give) {
+			hosts = append(hosts, netip.MustParseAddr(s))
+		}
+		if got := strings.Trim(fmt.Sprint(interleave(hosts)), "[]"); got != want {
+			t.Errorf("%s: %s, want %s", give, got, want)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package rdma
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// attemptDelay is how long an address of a host may take before the next one is
+// tried beside it (RFC 8305 §5: 250 ms is recommended).
+const attemptDelay = 250 * time.Millisecond
+
+// interleave returns hosts with the two families in turn, the first one's first and
+// each in its order (RFC 8305 §4): where one family leads nowhere, the second address
+// is of the other.
+func interleave(hosts []netip.Addr) []netip.Addr {
+	var families [2][]netip.Addr
+	for _, h := range hosts {
+		other := 0
+		if h.Unmap().Is4() != hosts[0].Unmap().Is4() {
+			other = 1
+		}
+		families[other] = append(families[other], h)
+	}
+	turns := make([]netip.Addr, 0, len(hosts))
+	for i := range hosts {
+		for _, f := range families {
+			if i < len(f) {
+				turns = append(turns, f[i])
+			}
+		}
+	}
+	return turns
+}
+
+// race tries hosts one after the other: the next one begins when one fails, or when
+// delay has passed without an answer. The first connection wins, and the other
+// attempts are given up. The error has those of all attempts, in the hosts' order.
+// When race returns no attempt is under way.
+func race[C io.Closer](ctx context.Context, hosts []netip.Addr, delay time.Duration,
+	try func(context.Context, netip.Addr) (C, error)) (won C, err error) {
+	type outcome struct {
+		attempt int
+		c       C
+		err     error
+	}
+	outcomes := make(chan outcome, len(hosts))
+	var running sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		running.Wait()
+		close(outcomes)
+		for o := range outcomes {
+			if o.err == nil {
+				o.c.Close()
+			}
+		}
+	}()
+	errs := make([]error, len(hosts))
+	begun, failed := 0, 0
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for {
+		select {
+		case <-next.C:
+			attempt := begun
+			begun++
+			running.Go(func() {
+				c, err := try(ctx, hosts[attempt])
+				outcomes <- outcome{attempt, c, err}
+			})
+			if begun < len(hosts) {
+				next.Reset(delay)
+			}
+		case o := <-outcomes:
+			if o.err == nil {
+				return o.c, nil
+			}
+			errs[o.attempt] = o.err
+			failed++
+			switch {
+			case begun < len(hosts) && ctx.Err() == nil:
+				next.Reset(0)
+			case failed == begun:
+				return won, allOf(errs[:begun])
+			}
+		}
+	}
+}
+
+// allOf is every error, in one line.
+func allOf(errs []error) error {
+	all := errs[0]
+	for _, err := range errs[1:] {
+		all = fmt.Errorf("%w; %w", all, err)
+	}
+	return all
+}
