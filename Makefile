@@ -5,15 +5,20 @@
 FUZZTIME ?= 10s
 BIN ?= bin
 PREFIX ?= /usr/local
-.PHONY: all generate test demo interop fuzz bench man install uninstall lint clean
+.PHONY: all build generate test demo interop fuzz bench man install uninstall lint clean
 
-all: generate lint test
+all: build lint test
 
+build:
+	go build -o $(BIN)/stag ./cmd/stag
+
+# The BPF objects and their Go, which are in the repository. It takes clang 14.
 generate:
 	go generate ./...
 
+# As go test prints it, with a line for each test that is skipped.
 test:
-	go vet ./... && go test $(GOTESTFLAGS) ./...
+	go vet ./... && go run ./test/ran test $(GOTESTFLAGS) ./...
 
 demo:
 	go run ./cmd/stag demo
@@ -29,8 +34,8 @@ bench:
 	go test -p 1 -run '^$$' -bench . -benchmem ./... && go run ./cmd/stag bench
 
 # Manual pages of section 8, and what shells complete the command line with.
-man:
-	go build -o $(BIN)/stag ./cmd/stag && $(BIN)/stag man -o $(BIN)/man && for s in bash zsh fish; do $(BIN)/stag completion $$s > $(BIN)/stag.$$s || exit 1; done
+man: build
+	$(BIN)/stag man -o $(BIN)/man && for s in bash zsh fish; do $(BIN)/stag completion $$s > $(BIN)/stag.$$s || exit 1; done
 
 # What make man has built, at the places where people look for it. It builds
 # only if nothing is there: root often cannot, in somebody else's repository.

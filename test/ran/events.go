@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 )
 
@@ -57,51 +58,85 @@ func events(r io.Reader, fn func(event), other func(line []byte)) error {
 	}
 }
 
-// follow collects how the tests end, and prints what go test without -v would
-// print, and what skipped tests say.
-func follow(r io.Reader, w io.Writer) (run, error) {
-	seen := run{}
-	said := map[test]*bytes.Buffer{} // by top-level test, until it ends
-	err := events(r, func(e event) {
-		name, _, _ := strings.Cut(e.Test, "/")
-		t := test{dirOf(e.Package), name}
-		switch e.Action {
-		case "build-output":
-			fmt.Fprint(w, e.Output)
-		case "output":
-			if name == "" {
-				fmt.Fprint(w, e.Output)
-				break
-			}
-			if said[t] == nil {
-				said[t] = new(bytes.Buffer)
-			}
-			said[t].WriteString(e.Output)
-		case "skip":
-			if strings.Contains(e.Test, "/") {
-				seen[t] = skipped // one case skipped is the test skipped
-			}
-			fallthrough
-		case "pass", "fail":
-			if e.Test == name {
-				seen.end(t, outcome(e.Action), said, w)
-			}
-		}
-	}, func(line []byte) { w.Write(line) })
-	return seen, err
+// printer prints what go test prints, and a line for each test that is skipped.
+type printer struct {
+	w       io.Writer
+	verbose bool // print what every test says, as go test -v
+	seen    run
+	said    map[test]*bytes.Buffer // by top-level test, until it ends
+	why     map[test][]string      // what a test, or a case of one, has said by itself
+	skips   int
 }
 
-// end notes how a test or package ended, and prints what it said if that
-// matters.
-func (seen run) end(t test, how outcome, said map[test]*bytes.Buffer, w io.Writer) {
-	if how == passed && seen[t] == skipped {
+// follow collects how the tests end, and prints as p does.
+func (p *printer) follow(r io.Reader) error {
+	p.seen, p.said, p.why = run{}, map[test]*bytes.Buffer{}, map[test][]string{}
+	return events(r, p.event, func(line []byte) { p.w.Write(line) })
+}
+
+func (p *printer) event(e event) {
+	name, _, _ := strings.Cut(e.Test, "/")
+	top, t := test{dirOf(e.Package), name}, test{dirOf(e.Package), e.Test}
+	switch e.Action {
+	case "build-output":
+		fmt.Fprint(p.w, e.Output)
+	case "output":
+		p.output(top, t, e.Output)
+	case "skip":
+		if e.Test != "" {
+			p.skip(top, t)
+		}
+		fallthrough
+	case "pass", "fail":
+		delete(p.why, t)
+		if t == top {
+			p.end(t, outcome(e.Action))
+		}
+	}
+}
+
+// output prints or keeps what t says, which is top or a case of it.
+func (p *printer) output(top, t test, text string) {
+	switch {
+	case top.name == "" && text == "PASS\n" && !p.verbose:
+	case top.name == "" || p.verbose:
+		fmt.Fprint(p.w, text)
+	default:
+		if p.said[top] == nil {
+			p.said[top] = new(bytes.Buffer)
+		}
+		p.said[top].WriteString(text)
+	}
+	if line := strings.TrimSpace(text); t.name != "" && line != "" && !strings.HasPrefix(line, "=== ") && !strings.HasPrefix(line, "--- ") {
+		p.why[t] = append(p.why[t], place.ReplaceAllString(line, ""))
+	}
+}
+
+// place is where in a file a test has said something.
+var place = regexp.MustCompile(`^\S+\.go:\d+: (SKIPPED, )?`)
+
+// skip prints that t is skipped, and why, in one line. One case that is skipped
+// makes the test one that is skipped.
+func (p *printer) skip(top, t test) {
+	p.seen[top] = skipped
+	p.skips++
+	why := strings.Join(p.why[t], "; ")
+	if why == "" {
+		why = "it does not say why"
+	}
+	fmt.Fprintf(p.w, "SKIP %v: %s\n", t, why)
+}
+
+// end notes how a test or package ended, and prints what a failed one has said.
+func (p *printer) end(t test, how outcome) {
+	if how == passed && p.seen[t] == skipped {
 		how = skipped
 	}
-	seen[t] = how
-	if said[t] != nil && how != passed {
-		w.Write(said[t].Bytes())
+	p.seen[t] = how
+	if p.said[t] != nil && how == failed {
+		p.w.Write(p.said[t].Bytes())
 	}
-	delete(said, t)
+	delete(p.said, t)
 }
 
 // listed reads what go test -list -json writes. What the compiler complains

@@ -3,9 +3,14 @@
 // test that vanished, was skipped, or is not in the list fails the run. It is
 // started in the module's root.
 //
+//	go run ./test/ran test -count=1 ./...
 //	go test -json ./... | go run ./test/ran
 //	go test -json ./offload/... | go run ./test/ran -only offload/...
 //	go run ./test/ran -update
+//
+// With "test" it runs go test itself with the arguments behind it, and prints what go
+// test prints and one line for each test that is skipped. Its exit code is go
+// test's, and the list does not count.
 //
 // With -only DIR[,DIR] the list counts as far as it lies in these directories
 // (DIR/... includes those below); elsewhere tests may be skipped or missing,
@@ -20,6 +25,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 )
 
 const (
@@ -31,6 +37,11 @@ func main() {
 	update := flag.Bool("update", false, "write "+listFile+" anew")
 	only := flag.String("only", "", "comma list of directories whose tests count; empty means all")
 	flag.Parse()
+	if flag.Arg(0) == "test" {
+		// Ctrl-C goes to go test as well, which ends its tests: wait for that.
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+		os.Exit(goTest(flag.Args()[1:], os.Stdout, os.Stderr))
+	}
 	run := func() error { return check(os.Stdin, os.Stdout, *only) }
 	if *update {
 		run = rewrite
@@ -51,11 +62,11 @@ func check(r io.Reader, w io.Writer, only string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", listFile, err)
 	}
-	seen, err := follow(r, w)
-	if err != nil {
+	p := printer{w: w}
+	if err := p.follow(r); err != nil {
 		return err
 	}
-	complaints := compare(list, seen, only)
+	complaints := compare(list, p.seen, only)
 	for _, c := range complaints {
 		fmt.Fprintln(w, "ran:", c)
 	}

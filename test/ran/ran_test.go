@@ -13,7 +13,7 @@ const stream = `go vet ./...
 {"Action":"output","Package":"github.com/stag-rdma/stag/a","Test":"TestGood","Output":"quiet\n"}
 {"Action":"pass","Package":"github.com/stag-rdma/stag/a","Test":"TestGood/case"}
 {"Action":"pass","Package":"github.com/stag-rdma/stag/a","Test":"TestGood"}
-{"Action":"output","Package":"github.com/stag-rdma/stag/a","Test":"TestSkip","Output":"SKIPPED, needs root\n"}
+{"Action":"output","Package":"github.com/stag-rdma/stag/a","Test":"TestSkip","Output":"    a_test.go:7: SKIPPED, needs root\n"}
 {"Action":"skip","Package":"github.com/stag-rdma/stag/a","Test":"TestSkip"}
 {"Action":"skip","Package":"github.com/stag-rdma/stag/a","Test":"TestPart/case"}
 {"Action":"pass","Package":"github.com/stag-rdma/stag/a","Test":"TestPart"}
@@ -27,11 +27,12 @@ const stream = `go vet ./...
 
 func TestFollow(t *testing.T) {
 	var out bytes.Buffer
-	seen, err := follow(strings.NewReader(stream), &out)
-	if err != nil {
+	p := printer{w: &out}
+	if err := p.follow(strings.NewReader(stream)); err != nil {
 		t.Fatal(err)
 	}
-	want := "go vet ./...\n# does not build\nSKIPPED, needs root\nok  \tgithub.com/stag-rdma/stag/a\t0.1s\nwrong\n"
+	want := "go vet ./...\n# does not build\nSKIP a TestSkip: needs root\nSKIP a TestPart/case: it does not say why\n" +
+		"ok  \tgithub.com/stag-rdma/stag/a\t0.1s\nwrong\n"
 	if out.String() != want {
 		t.Errorf("printed %q, want %q", out.String(), want)
 	}
@@ -39,8 +40,8 @@ func TestFollow(t *testing.T) {
 		{"a", "TestGood"}: passed, {"a", "TestSkip"}: skipped, {"a", "TestPart"}: skipped, {"b", "TestBad"}: failed,
 		{"a", ""}: passed, {"b", ""}: failed,
 	} {
-		if seen[name] != how {
-			t.Errorf("%v: %q, want %q", name, seen[name], how)
+		if p.seen[name] != how {
+			t.Errorf("%v: %q, want %q", name, p.seen[name], how)
 		}
 	}
 }
