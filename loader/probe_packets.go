@@ -43,52 +43,56 @@ func (n *Net) probeVLANOffload(l Link) Probe {
 }
 
 // probeChecksum: the kernel at the other end of a veth leaves checksums to a
-// device that is not there.
+// device that is not there. An adapter accepts that, unless it is told not to.
 func (n *Net) probeChecksum(l Link) Probe {
 	const name = "checksums of the veth peer"
 	if l.Driver != "veth" {
 		return ok(name, "not a veth")
 	}
+	far, err := n.farEnd(l)
+	switch {
+	case err != nil:
+		return bad(name, "look at "+l.Port+" again", "%v", err)
+	case far.name == "":
+		return ok(name, "the peer cannot be seen; what it leaves out is accepted, as a veth's packets pass no wire")
+	case far.sums:
+		return ok(name, "%s computes them", far.name)
+	}
+	return ok(name, "%s leaves them out, which is accepted, as a veth's packets pass no wire", far.name)
+}
+
+// ChecksumFix is the command, and where to run it, that makes the peers of l
+// compute the checksums of what they send.
+func (n *Net) ChecksumFix(l Link) string {
+	if l.Driver != "veth" {
+		return "run ethtool -K IFACE tx off on the machine that sends, with its interface; where this is a virtual machine, give its device csum=off"
+	}
+	far, err := n.farEnd(l)
+	if err != nil || far.name == "" {
+		return "run ethtool -K PEER tx off at the other end of the veth"
+	}
+	return strings.TrimSpace(far.enter + " ethtool -K " + far.name + " tx off")
+}
+
+// farEnd is the other end of a veth.
+type farEnd struct {
+	name  string // "": it cannot be seen from here
+	enter string // the command that enters its network namespace; "": it is in this one
+	sums  bool   // it computes checksums
+}
+
+// farEnd looks at the other end of l, a veth, also in the namespaces that can be
+// entered.
+func (n *Net) farEnd(l Link) (far farEnd, err error) {
 	link, err := n.nl.LinkByIndex(l.PortIndex)
 	if err != nil {
-		return bad(name, "look at "+l.Port+" again", "%v", err)
+		return far, err
 	}
 	at := link.Attrs()
 	// A namespace id means that the index is in that namespace.
-	if at.NetNsID >= 0 {
-		return probeFarChecksum(name, at)
+	if at.NetNsID < 0 {
+		return n.farEndHere(at.ParentIndex, ""), nil
 	}
-	peer, err := n.nl.LinkByIndex(at.ParentIndex)
-	if err != nil {
-		return hidden(name, at)
-	}
-	return n.peerChecksum(name, peer.Attrs().Name, "")
-}
-
-// peerChecksum looks at the peer called peer in n's namespace, which is entered
-// by the command enter.
-func (n *Net) peerChecksum(name, peer, enter string) Probe {
-	fix := strings.TrimSpace(enter + " ethtool -K " + peer + " tx off")
-	on, err := n.eth.value(peer, ethtoolGTxCsum, 0)
-	if err != nil {
-		return bad(name, fix, "%v", err)
-	}
-	if on != 0 {
-		return bad(name, fix, "%s sends segments with incomplete checksums", peer)
-	}
-	return ok(name, "%s computes them", peer)
-}
-
-// hidden is a peer in a namespace that has no name and no process, or that may
-// not be entered.
-func hidden(name string, at *netlink.LinkAttrs) Probe {
-	return hint(name, fmt.Sprintf("there, on interface %d: ethtool -k PEER shows tx-checksumming, and ethtool -K PEER tx off turns it off", at.ParentIndex),
-		"the peer is in another network namespace and cannot be seen from here").wants(capSysAdmin)
-}
-
-// probeFarChecksum looks for the peer in the namespaces that can be entered. The
-// number that the kernel gives a namespace says which one it is.
-func probeFarChecksum(name string, at *netlink.LinkAttrs) Probe {
 	finder := newFinder()
 	defer finder.close()
 	for _, s := range finder.others() {
@@ -96,21 +100,30 @@ func probeFarChecksum(name string, at *netlink.LinkAttrs) Probe {
 		if err != nil || id != at.NetNsID {
 			continue
 		}
-		p := hidden(name, at)
 		s.Do(func() error {
-			n, err := Open()
+			there, err := Open()
 			if err != nil {
 				return err
 			}
-			defer n.Close()
-			if peer, err := n.nl.LinkByIndex(at.ParentIndex); err == nil {
-				p = n.peerChecksum(name, peer.Attrs().Name, s.enter())
-			}
+			defer there.Close()
+			far = there.farEndHere(at.ParentIndex, s.enter())
 			return nil
 		})
-		return p
+		break
 	}
-	return hidden(name, at)
+	return far, nil
+}
+
+// farEndHere looks at an interface of n's namespace.
+func (n *Net) farEndHere(index int, enter string) farEnd {
+	link, err := n.nl.LinkByIndex(index)
+	if err != nil {
+		return farEnd{}
+	}
+	far := farEnd{name: link.Attrs().Name, enter: enter}
+	on, err := n.eth.value(far.name, ethtoolGTxCsum, 0)
+	far.sums = err == nil && on == 0
+	return far
 }
 
 // probeJoining: a card that joins packets makes what fits no chunk. In generic

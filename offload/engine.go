@@ -9,6 +9,7 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/offload/tap"
 	"github.com/stag-rdma/stag/offload/tcp"
 	"github.com/stag-rdma/stag/offload/visits"
@@ -31,6 +32,10 @@ type Config struct {
 	// pseudo-header for a good one: what a veth peer with transmit checksum
 	// offload leaves there. Both kinds are counted.
 	AcceptPartial bool
+
+	// Unsummed is what ends a connection whose peer sends nothing but segments
+	// with such a field, without AcceptPartial. nil: stream.ErrUnsummed.
+	Unsummed error
 
 	// Table is what upper layers look STags up in: an invalidation waits for
 	// the steps of this engine. nil: they use none.
@@ -154,6 +159,9 @@ func New(p port.Port, dir *Directory, cfg Config) (*Engine, error) {
 		return nil, fmt.Errorf("queue %d has %d receive frames: give it %d or more", l.Queue, l.RxFrames, leastFrames)
 	case cfg.Spin < 0:
 		return nil, errors.New("spin time is negative")
+	}
+	if cfg.Unsummed == nil {
+		cfg.Unsummed = stream.ErrUnsummed
 	}
 	n := dir.Len()
 	cfg.TCP.Rings = tcp.NewRings()

@@ -36,6 +36,9 @@ type flow struct {
 	refused bool // a segment found no room, the last time that it was served
 	wants   bool // a frame was refused to it, likewise
 
+	unsummed      bool          // the peer's last segment was refused as PartialChecksum, ...
+	unsummedSince clock.Instant // ... as was every one since then
+
 	due   clock.Instant // deadline, while place >= 0
 	place int           // in the timers' heap; -1: not there
 }

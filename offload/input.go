@@ -2,6 +2,7 @@ package offload
 
 import (
 	"encoding/binary"
+	"time"
 
 	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/offload/port"
@@ -110,11 +111,15 @@ func (e *Engine) segment(f *flow, b []byte, fr port.Frame) {
 	if e.pkt.Partial {
 		e.count.PartialSums++
 	}
+	if why == wire.PartialChecksum {
+		e.refusePartial(f)
+	}
 	if why != wire.OK {
 		e.count.parse[why]++
 		e.release(fr)
 		return
 	}
+	f.unsummed = false
 	s := &e.seg
 	s.TCPFields = e.pkt.TCP
 	s.Payload = e.pkt.Data(b)
@@ -136,6 +141,25 @@ func (e *Engine) segment(f *flow, b []byte, fr port.Frame) {
 		e.kept++
 	} else {
 		e.release(fr)
+	}
+}
+
+// unsummedAfter is how long a peer may send nothing but segments whose checksum
+// nobody has computed: less than Linux waits before it sends one again.
+const unsummedAfter = 100 * time.Millisecond
+
+// refusePartial ends f if its peer has sent nothing else for some time. It would
+// otherwise go on until a timeout, and neither end would say why. Segments count
+// that begin with the very octet that is due: a peer repeats those, and who only
+// guesses cannot end a connection with two packets.
+func (e *Engine) refusePartial(f *flow) {
+	switch {
+	case f.conn == nil || !f.conn.Expects(e.pkt.TCP.Seq):
+	case !f.unsummed:
+		f.unsummed, f.unsummedSince = true, e.now
+	case e.now.Sub(f.unsummedSince) >= unsummedAfter:
+		f.conn.AbortFor(e.cfg.Unsummed)
+		e.mark(f)
 	}
 }
 

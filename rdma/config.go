@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/afxdp"
+	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
@@ -63,6 +64,9 @@ type Config struct {
 	// MaxFlows is how many connections a port can have. 0 means 4096, or fewer
 	// where the port was loaded with room for fewer.
 	MaxFlows int
+	// Partial says what becomes of segments whose TCP checksum the peer's kernel
+	// has left to a device that has not computed it.
+	Partial Partial
 	// Congestion is the congestion control of the connections that are taken
 	// over: "cubic" or "reno". "" goes on with the one that the kernel has chosen
 	// for each, and with CUBIC where that is neither.
@@ -133,8 +137,32 @@ func (c Config) portMistakes() (errs []error) {
 	if c.VLAN != 0 && len(c.Ports) != 1 {
 		errs = append(errs, fmt.Errorf("a VLAN, %d, for %d ports: it can be set for one", c.VLAN, len(c.Ports)))
 	}
+	if c.Partial > PartialRefused {
+		errs = append(errs, fmt.Errorf("a Partial of %d: choose PartialOnVeth, PartialAccepted or PartialRefused", c.Partial))
+	}
 	return errs
 }
+
+// Partial says what becomes of a segment whose TCP checksum field holds the sum
+// of the pseudo-header alone. A kernel sends such segments over veth unless its
+// transmit checksum offload is off (ethtool -K IFACE tx off).
+//
+// A peer that sends nothing else where they are refused ends the connection
+// within a second: ErrUnsummed.
+type Partial = nic.Partial
+
+const (
+	// PartialOnVeth accepts them on a veth, whose other end is on this host: they
+	// come from its memory as they are, and Linux takes them for verified, too.
+	// Everywhere else they are refused. The CRC of MPA protects the payload in
+	// any case.
+	PartialOnVeth = nic.PartialOnVeth
+	// PartialAccepted accepts them on every port: the CRC of MPA is then all that
+	// protects the payload, and nothing protects the TCP header.
+	PartialAccepted = nic.PartialAccepted
+	// PartialRefused accepts them nowhere.
+	PartialRefused = nic.PartialRefused
+)
 
 // entries is the length of the table: entry 0 is never given out, and fewer
 // than 64 do not fill a page.

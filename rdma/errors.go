@@ -6,6 +6,7 @@ import (
 
 	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/rdmap"
+	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -42,6 +43,10 @@ var (
 	// ErrMarkersRefused: the peer has rejected a connection for which Markers
 	// were asked, without a word, or closed it when they were. It may have none.
 	ErrMarkersRefused = mpa.ErrMarkersRefused
+	// ErrUnsummed: the peer's TCP checksums are not computed, and are not accepted
+	// as they are (Config.Partial). The error says the command that has them
+	// computed.
+	ErrUnsummed = stream.ErrUnsummed
 	// ErrTableFull: every entry of the table is in use.
 	ErrTableFull = tpt.ErrTableFull
 	// ErrCQOverrun: a CQ was full and a completion is lost.

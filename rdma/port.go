@@ -86,7 +86,7 @@ func (a *Adapter) nicConfig(name string) nic.Config {
 	return nic.Config{
 		Link: name, VLAN: c.VLAN, Generic: c.Generic, Queues: c.Queues,
 		FrameSize: c.FrameSize, RxFrames: c.RxFrames, TxFrames: c.TxFrames,
-		ZeroCopy: c.ZeroCopy, MaxFlows: c.MaxFlows, Log: c.Log,
+		ZeroCopy: c.ZeroCopy, MaxFlows: c.MaxFlows, Partial: c.Partial, Log: c.Log,
 		Carrier: func(up bool) {
 			t := PortDown
 			if up {

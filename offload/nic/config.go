@@ -36,11 +36,16 @@ type Config struct {
 	// ZeroCopy says whether the driver's zero-copy mode is used.
 	ZeroCopy afxdp.ZeroCopy
 
+	// Partial says what becomes of segments whose TCP checksum nobody has
+	// computed.
+	Partial Partial
+
 	// MaxFlows is how many connections can be open at a time. 0 means 4096, or
 	// fewer where the program was loaded with room for fewer.
 	MaxFlows int
 
-	// Engine is passed on to every queue's engine, but for Ended.
+	// Engine is passed on to every queue's engine, but for Ended, AcceptPartial
+	// and Unsummed.
 	Engine offload.Config
 
 	// Carrier is told when the port loses its carrier and when it gets it
@@ -72,6 +77,12 @@ func (c Config) fill() (Config, error) {
 	}
 	if c.Engine.Ended != nil {
 		errs = append(errs, errors.New("Engine.Ended is the interface's own: use Flow.Done"))
+	}
+	if c.Engine.AcceptPartial {
+		errs = append(errs, errors.New("Engine.AcceptPartial is the interface's own: use Partial"))
+	}
+	if c.Partial > PartialRefused {
+		errs = append(errs, fmt.Errorf("a Partial of %d: choose PartialOnVeth, PartialAccepted or PartialRefused", c.Partial))
 	}
 	if c.FrameSize == 0 {
 		c.FrameSize = 4096

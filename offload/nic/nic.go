@@ -212,6 +212,8 @@ func (n *NIC) openQueues() error {
 func (n *NIC) startEngines() error {
 	ec := n.cfg.Engine
 	ec.Ended = n.ends.add
+	ec.AcceptPartial = n.cfg.Partial.accepts(n.link.Driver)
+	ec.Unsummed = n.unsummed()
 	for _, q := range n.queues {
 		e, err := offload.New(q, n.dir, ec)
 		if err != nil {

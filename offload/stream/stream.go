@@ -84,6 +84,7 @@ var (
 	ErrAborted           = errors.New("connection aborted locally")
 	ErrUnreachable       = errors.New("peer unreachable")
 	ErrPort              = errors.New("network interface lost")
+	ErrUnsummed          = errors.New("the peer's TCP checksums are not computed, so its segments are refused")
 )
 
 // timeout is a net.Error, so that programs which ask for Timeout find it.

@@ -146,6 +146,17 @@ func (c *Conn) Abort() {
 	c.in.drain() // an orderly end with octets that nobody wants
 }
 
+// AbortFor is Abort with a cause of its own, which Done reports.
+func (c *Conn) AbortFor(cause error) {
+	if c.phase != Closed {
+		c.reset(cause)
+	}
+}
+
+// Expects reports whether at is the next octet that the peer may send, which
+// somebody who only guesses does not know (RFC 5961 §3).
+func (c *Conn) Expects(at seq.Num) bool { return c.phase != Closed && at == c.rcvNxt }
+
 // Close destroys the connection here: every frame is released, and the peer
 // hears nothing.
 func (c *Conn) Close() {

@@ -133,17 +133,18 @@ func (p *Packet) VerifyChecksum(b []byte, acceptPartial bool) Reason {
 		return p.verifyICMP(l4)
 	}
 	head := pseudo(p.Src, p.Dst, protoTCP) + Sum(len(l4))
-	if head.Add(l4).Fold() == Good {
+	partial := binary.BigEndian.Uint16(l4[tcpChecksum:]) == head.Fold()
+	switch {
+	case partial && acceptPartial: // looked at first: then nothing is to be summed
+		p.Partial = true
 		return OK
-	}
-	if binary.BigEndian.Uint16(l4[tcpChecksum:]) != head.Fold() {
-		return BadTCPChecksum
-	}
-	p.Partial = true
-	if acceptPartial {
+	case head.Add(l4).Fold() == Good:
 		return OK
+	case partial:
+		p.Partial = true
+		return PartialChecksum
 	}
-	return PartialChecksum
+	return BadTCPChecksum
 }
 
 // verifyICMP checks the ICMP message m. Only ICMPv6 has a pseudo-header.

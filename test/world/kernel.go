@@ -13,9 +13,10 @@ import (
 // connection that it does not know, with a reset (RFC 9293 §3.10.7.1).
 type kernel struct {
 	port.Port
-	open map[bpf.FlowKey]bool
-	pkt  wire.Packet
-	one  [1]port.Frame
+	open   map[bpf.FlowKey]bool
+	arrive func(packet []byte) // of Config.Arrive; nil: nothing
+	pkt    wire.Packet
+	one    [1]port.Frame
 }
 
 // Receive implements port.Port.
@@ -23,6 +24,9 @@ func (k *kernel) Receive(dst []port.Frame) int {
 	n := k.Port.Receive(dst)
 	kept := dst[:0]
 	for _, f := range dst[:n] {
+		if k.arrive != nil {
+			k.arrive(k.Bytes(f))
+		}
 		if k.steered(f) {
 			kept = append(kept, f)
 			continue

@@ -27,6 +27,10 @@ type Config struct {
 	Engine offload.Config                    // of both ends; Ended must be nil
 	Edit   func(side int, c *offload.Config) // what differs between them; may be nil
 	Flows  int                               // most flows at a time; 0 means 64
+
+	// Arrive is called with every packet that arrives at a side, which it may
+	// change but not make longer. nil: packets arrive as they are.
+	Arrive func(side int, packet []byte)
 }
 
 // World is the two ends and their link. It belongs to one goroutine.
@@ -66,6 +70,9 @@ func New(c Config) (*World, error) {
 		w.keys[i] = map[offload.FlowID]bpf.FlowKey{}
 		ec.Ended = func(e offload.End) { w.ended(i, e) }
 		w.kernels[i] = &kernel{Port: p, open: map[bpf.FlowKey]bool{}}
+		if c.Arrive != nil {
+			w.kernels[i].arrive = func(packet []byte) { c.Arrive(i, packet) }
+		}
 		if w.dirs[i], err = offload.NewDirectory(c.Flows); err != nil {
 			return nil, err
 		}

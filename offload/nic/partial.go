@@ -1,0 +1,50 @@
+package nic
+
+import (
+	"fmt"
+
+	"github.com/stag-rdma/stag/offload/stream"
+)
+
+// Partial says what becomes of a segment whose TCP checksum field holds the sum
+// of the pseudo-header alone: the sender's kernel left the rest to a device, and
+// no device has done it. A kernel sends such segments over veth unless its
+// transmit checksum offload is off.
+type Partial uint8
+
+const (
+	// PartialOnVeth accepts such segments on a veth, and refuses them on every
+	// other interface.
+	//
+	// A veth hands over a sender's memory: no wire, and no device, lies between
+	// the two ends, so nothing can have changed the octets. Linux itself takes
+	// such a packet for verified (CHECKSUM_PARTIAL). A packet that a bridge
+	// brings from a wire to the veth carries a whole checksum, or is one whose
+	// checksum the kernel has verified before it joined it with others. Damage
+	// on the wire passes only if it leaves exactly the pseudo-header's sum in
+	// the field: one time in 65536, as often as damage passes a whole checksum.
+	// The CRC of MPA, where it is in use, protects the payload in any case.
+	//
+	// Departs from RFC 9293 §3.1, which has every checksum verified.
+	PartialOnVeth Partial = iota
+	// PartialAccepted accepts them on every interface. The payload is then
+	// protected by the CRC of MPA only.
+	PartialAccepted
+	// PartialRefused accepts them nowhere.
+	PartialRefused
+)
+
+// accepts reports whether such segments are accepted on an interface with that
+// driver.
+func (p Partial) accepts(driver string) bool {
+	return p == PartialAccepted || p == PartialOnVeth && driver == "veth"
+}
+
+// unsummed is what ends a connection whose peer sends nothing but segments that
+// are refused for that.
+func (n *NIC) unsummed() error {
+	if n.cfg.Partial.accepts(n.link.Driver) {
+		return nil // none is refused
+	}
+	return fmt.Errorf("%w: %s", stream.ErrUnsummed, n.net.ChecksumFix(n.link))
+}
