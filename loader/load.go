@@ -3,6 +3,7 @@ package loader
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -27,9 +28,9 @@ type Options struct {
 	// with the Steering, or the process.
 	Pin string
 
-	// Tune changes settings of the interface, and of a veth's other end, to what
-	// suits stag, until Unload puts them back: with Pin only.
-	Tune bool
+	// Tune changes settings of the interface, and of a veth's other end, until
+	// Unload puts them back: with Pin only.
+	Tune Tune
 
 	MaxFlows uint32 // 0 means 65536; at most 1048576
 	Queues   int    // slots for sockets; 0 means as many as the port receives with
@@ -56,8 +57,11 @@ func (o Options) fill(l Link) (Options, error) {
 		errs = append(errs, fmt.Errorf("%d queues: %s receives with %d, and packets of a queue without a slot would be lost",
 			o.Queues, l.Port, l.RxQueues))
 	}
-	if o.Tune && o.Pin == "" {
+	if o.Tune != TuneNothing && o.Pin == "" {
 		errs = append(errs, errors.New("tune an interface for a program that goes with the process: pin it"))
+	}
+	if !slices.Contains(Tunes, o.Tune) {
+		errs = append(errs, fmt.Errorf("tune for %q: choose %s, %s or %s", o.Tune, TuneBasics, TuneLatency, TuneThroughput))
 	}
 	return o, errors.Join(errs...)
 }

@@ -74,7 +74,7 @@ func helper(what, name string) {
 				unix.Kill(os.Getpid(), unix.SIGKILL)
 			}
 		})
-		_, err = loader.Load(loader.Options{Link: name, Pin: instance, Generic: true, Tune: true})
+		_, err = loader.Load(loader.Options{Link: name, Pin: instance, Generic: true, Tune: loader.TuneThroughput})
 		fmt.Println("survived:", err)
 		os.Exit(0)
 	}

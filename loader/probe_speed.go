@@ -96,35 +96,36 @@ func probeCustoms(l Link) Probe {
 	return hint(name, strings.ReplaceAll(c.fix, "IFACE", l.Port), "not tried here: driver %s is said to be one that %s", l.Driver, c.what)
 }
 
-// probeNAPI: with NAPI in threads two processors can work on one direction, and
-// no system call of a program does the card's work.
+// probeNAPI: NAPI in threads lets two processors work on one direction, and
+// costs a message that comes alone the time in which a thread is woken.
 func probeNAPI(l Link) Probe {
 	const name = "NAPI"
-	fix := fmt.Sprintf("stag load --tune %s; or echo 1 > %s/%s/threaded, once a program or GRO is on", l.Port, sysClassNet, l.Port)
 	list, err := napisOf(l)
 	if err != nil || len(list) == 0 {
-		return probeNAPISysfs(name, fix, l)
+		return probeNAPISysfs(name, l)
 	}
-	if slices.ContainsFunc(list, func(n napi) bool { return !n.threaded }) {
-		return hint(name, fix, "not in threads, which is the faster setting on veth")
+	return judgeNAPI(name, l, !slices.ContainsFunc(list, func(n napi) bool { return !n.threaded }))
+}
+
+// judgeNAPI says what the setting is good for, and how to have the other.
+func judgeNAPI(name string, l Link, threaded bool) Probe {
+	if threaded {
+		return hint(name, "for latency: stag load --tune=latency "+l.Port, "in threads, which is for throughput: a small message waits until its thread is woken")
 	}
-	return ok(name, "in threads, %d", len(list))
+	return hint(name, "for throughput: stag load --tune=throughput "+l.Port, "not in threads, which is for latency: large transfers can be faster with threads")
 }
 
 // probeNAPISysfs is for kernels, and interfaces, that name no NAPI.
-func probeNAPISysfs(name, fix string, l Link) Probe {
+func probeNAPISysfs(name string, l Link) Probe {
 	at := filepath.Join(sysClassNet, l.Port)
 	if index, err := readNumber(filepath.Join(at, "ifindex")); err != nil || index != uint64(l.PortIndex) {
-		return hint(name, fix, "none is known: /sys shows another network namespace, and the kernel names none")
+		return hint(name, "stag load --tune=throughput "+l.Port+", or --tune=latency: stag load -h says which", "none is known: /sys shows another network namespace, and the kernel names none")
 	}
 	threaded, err := readNumber(filepath.Join(at, "threaded"))
 	if err != nil {
 		return ok(name, "this kernel has no threads for it (Linux 5.12)")
 	}
-	if threaded == 0 {
-		return hint(name, fix, "not in threads, which is the faster setting on veth")
-	}
-	return ok(name, "in threads")
+	return judgeNAPI(name, l, threaded != 0)
 }
 
 // probeInterrupts: queues whose interrupts all end on one processor share it.

@@ -53,10 +53,15 @@ func settingsPath(l Link) string {
 	return filepath.Join(RuntimeDir, fmt.Sprintf("%s%d-%d", settingsPrefix, l.Netns, l.PortIndex))
 }
 
-func newSettings(l Link) (*settings, error) {
+// settingsOf are those that a load has changed before, or none yet.
+func settingsOf(l Link) (*settings, error) {
 	boot, err := bootID()
 	if err != nil {
 		return nil, err
+	}
+	kept, err := readSettings(settingsPath(l))
+	if !errors.Is(err, os.ErrNotExist) {
+		return kept, err
 	}
 	return &settings{Boot: boot, Netns: l.Netns, Index: l.PortIndex, Port: l.Port, path: settingsPath(l)}, nil
 }

@@ -37,8 +37,8 @@ func (s *Steering) stay(n *Net, o Options) (err error) {
 	}
 	loadStep("directories")
 	var t *tuner
-	if o.Tune {
-		if t, err = n.newTuner(s.link, o.Generic); err != nil {
+	if o.Tune != TuneNothing {
+		if t, err = n.newTuner(s.link, o.Generic, o.Tune); err != nil {
 			return err
 		}
 		undo.add(t.undo)

@@ -9,6 +9,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Tune says what settings are changed for.
+type Tune string
+
+const (
+	// TuneNothing changes none.
+	TuneNothing Tune = ""
+	// TuneBasics changes what stag cannot work with, or works badly with: offloads
+	// that join packets, and tags that the card takes off. It costs nothing.
+	TuneBasics Tune = "basics"
+	// TuneLatency is TuneBasics, and NAPI out of kernel threads: whoever sends a
+	// small message, or waits for one, does not wait for a thread to be woken.
+	TuneLatency Tune = "latency"
+	// TuneThroughput is TuneBasics, and NAPI in kernel threads of its own: packets
+	// are taken in on one processor while the engine works on another. A message
+	// that comes alone then waits for the thread to be woken.
+	TuneThroughput Tune = "throughput"
+)
+
+// Tunes are all of them.
+var Tunes = []Tune{TuneNothing, TuneBasics, TuneLatency, TuneThroughput}
+
 // wanted is a setting as stag works best with it.
 type wanted struct {
 	link    string
@@ -23,15 +44,15 @@ const (
 	whyJoined   = "generic mode would get segments joined to up to 64 KiB, which fit no chunk"
 	whyLRO      = "segments joined by the card do not reach native XDP"
 	whyTags     = "the program must see VLAN tags"
-	whyChecksum = "it would leave checksums to a device that is not there"
 	whySegments = "it sends segments of up to 64 KiB otherwise, which generic mode does not cut up"
-	whyThreaded = "packets are taken in by a thread of their own, beside the engine's"
+	whyThreaded = "for throughput: packets are taken in by a thread of their own, beside the engine's"
+	whyDirect   = "for latency: no thread has to be woken for a packet"
 )
 
 // tuning is what suits l, in the order in which it is set: before the program is
 // attached, and after it, when a veth has NAPI. peer is the other end of a veth
 // where it can be seen, else nil.
-func tuning(l Link, generic bool, peer *netlink.LinkAttrs) (before, after []wanted) {
+func tuning(l Link, generic bool, t Tune, peer *netlink.LinkAttrs) (before, after []wanted) {
 	port := func(setting, value, why string) wanted { return wanted{l.Port, l.PortIndex, setting, value, why} }
 	if generic {
 		before = append(before, port("gro", off, whyJoined), port("lro", off, whyJoined))
@@ -41,25 +62,22 @@ func tuning(l Link, generic bool, peer *netlink.LinkAttrs) (before, after []want
 	if l.VLAN != 0 && l.Driver != "veth" {
 		before = append(before, port("rxvlan", off, whyTags))
 	}
-	if peer != nil {
-		before = append(before, wanted{peer.Name, peer.Index, "tx", off, whyChecksum})
-		if generic {
-			before = append(before, wanted{peer.Name, peer.Index, "tso", off, whySegments}, wanted{peer.Name, peer.Index, "gso", off, whySegments})
-		}
+	if peer != nil && generic {
+		before = append(before, wanted{peer.Name, peer.Index, "tso", off, whySegments}, wanted{peer.Name, peer.Index, "gso", off, whySegments})
 	}
-	return before, []wanted{port("threaded", "1", whyThreaded)}
+	switch t {
+	case TuneLatency:
+		after = append(after, port("threaded", "0", whyDirect))
+	case TuneThroughput:
+		after = append(after, port("threaded", "1", whyThreaded))
+	}
+	return before, after
 }
 
-// otherEnd is what should be set where this process does not change anything: at
+// otherEnd is what must be set where this process does not change anything: at
 // a veth's other end in another namespace.
-func (n *Net) otherEnd(l Link, generic bool) (advice []Change) {
-	if p := n.probeChecksum(l); p.Fix != "" {
-		advice = append(advice, Change{Link: "the other end", Setting: "tx", Why: p.Detail, Run: p.Fix})
-	}
-	if generic {
-		advice = append(advice, Change{Link: "the other end", Setting: "tso and gso", Why: whySegments, Run: "ethtool -K PEER tso off gso off, there"})
-	}
-	return advice
+func otherEnd() []Change {
+	return []Change{{Link: "the other end", Setting: "tso and gso", Why: whySegments, Run: "ethtool -K PEER tso off gso off, there"}}
 }
 
 // vethPeer is the other end of a veth, nil where there is none to be seen.
@@ -85,21 +103,21 @@ type tuner struct {
 }
 
 // newTuner changes what must be changed before the program is attached.
-func (n *Net) newTuner(l Link, generic bool) (*tuner, error) {
-	kept, err := newSettings(l)
+func (n *Net) newTuner(l Link, generic bool, what Tune) (*tuner, error) {
+	kept, err := settingsOf(l)
 	if err != nil {
 		return nil, err
 	}
 	t := &tuner{net: n, kept: kept}
 	peer := n.vethPeer(l)
-	before, after := tuning(l, generic, peer)
+	before, after := tuning(l, generic, what, peer)
 	t.after = after
 	if err := t.apply(before); err != nil {
 		t.undo()
 		return nil, err
 	}
-	if l.Driver == "veth" && peer == nil {
-		t.done = append(t.done, n.otherEnd(l, generic)...)
+	if l.Driver == "veth" && peer == nil && generic {
+		t.done = append(t.done, otherEnd()...)
 	}
 	return t, nil
 }

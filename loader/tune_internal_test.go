@@ -26,11 +26,11 @@ func TestTuning(t *testing.T) {
 		"card, generic":        {eth, true, nil, "eth0 gro off;eth0 lro off;"},
 		"VLAN of a card":       {tagged, false, nil, "eth0 lro off;eth0 rxvlan off;"},
 		"VLAN of a veth":       {taggedVeth, false, nil, "eth0 lro off;"},
-		"veth":                 {veth, false, peer, "eth0 lro off;eth1 tx off;"},
-		"veth, generic":        {veth, true, peer, "eth0 gro off;eth0 lro off;eth1 tx off;eth1 tso off;eth1 gso off;"},
+		"veth":                 {veth, false, peer, "eth0 lro off;"},
+		"veth, generic":        {veth, true, peer, "eth0 gro off;eth0 lro off;eth1 tso off;eth1 gso off;"},
 		"veth, peer elsewhere": {veth, false, nil, "eth0 lro off;"},
 	} {
-		before, after := tuning(c.link, c.generic, c.peer)
+		before, after := tuning(c.link, c.generic, TuneBasics, c.peer)
 		text := ""
 		for _, w := range before {
 			text += fmt.Sprintf("%s %s %s;", w.link, w.setting, w.value)
@@ -38,8 +38,14 @@ func TestTuning(t *testing.T) {
 				t.Errorf("%s: %+v", name, w)
 			}
 		}
-		if text != c.before || len(after) != 1 || after[0].setting != "threaded" || after[0].value != "1" {
+		if text != c.before || len(after) != 0 {
 			t.Errorf("%s: %s then %+v", name, text, after)
+		}
+		for tune, value := range map[Tune]string{TuneLatency: "0", TuneThroughput: "1"} {
+			more, after := tuning(c.link, c.generic, tune, c.peer)
+			if len(more) != len(before) || len(after) != 1 || after[0].setting != "threaded" || after[0].value != value {
+				t.Errorf("%s, %s: %+v then %+v", name, tune, more, after)
+			}
 		}
 	}
 }

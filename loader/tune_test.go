@@ -73,9 +73,8 @@ func TestTune(t *testing.T) {
 	p := newPair(t, pair.Config{})
 	unloadAfter(t)
 	setGRO(t, p, true) // a veth without it has no NAPI once the program is gone
-	s := mustLoad(t, p, loader.Options{Pin: instance, Tune: true})
+	s := mustLoad(t, p, loader.Options{Pin: instance, Tune: loader.TuneThroughput})
 	said(t, s.Tuned(), "threaded of "+s.Link().Port+": 0 -> 1  (")
-	said(t, s.Tuned(), "ethtool -K PEER tx off")
 	if got := threaded(t, p); got != "1" {
 		t.Errorf("threaded is %s", got)
 	}
@@ -102,7 +101,7 @@ func TestTuneGeneric(t *testing.T) {
 	p := newPair(t, pair.Config{})
 	unloadAfter(t)
 	setGRO(t, p, true)
-	s := mustLoad(t, p, loader.Options{Pin: instance, Generic: true, Tune: true})
+	s := mustLoad(t, p, loader.Options{Pin: instance, Generic: true, Tune: loader.TuneThroughput})
 	said(t, s.Tuned(), "gro of "+s.Link().Port+": on -> off  (")
 	said(t, s.Tuned(), "ethtool -K PEER tso off gso off")
 	if got := gro(t, p); got != "off" {
@@ -135,21 +134,24 @@ func TestTunePeer(t *testing.T) {
 		if err := netlink.LinkAdd(veth); err != nil {
 			return err
 		}
-		s, err := loader.Load(loader.Options{Link: "near0", Pin: instance, Tune: true})
+		s, err := loader.Load(loader.Options{Link: "near0", Pin: instance, Generic: true, Tune: loader.TuneBasics})
 		if err != nil {
 			return err
 		}
 		s.Close()
-		said(t, s.Tuned(), "tx of far0: on -> off  (")
-		if on, err := loader.TxChecksum("far0"); on || err != nil {
-			t.Errorf("checksum offload of the peer: %v, %v", on, err)
+		said(t, s.Tuned(), "tso of far0: on -> off  (")
+		if value, err := loader.ReadSetting("far0", "tso"); value != "off" || err != nil {
+			t.Errorf("segmentation offload of the peer: %v, %v", value, err)
+		}
+		if on, err := loader.TxChecksum("far0"); !on || err != nil {
+			t.Errorf("checksum offload of the peer, which does no harm: %v, %v", on, err)
 		}
 		if err := unload(); err != nil {
 			return err
 		}
-		on, err := loader.TxChecksum("far0")
-		if !on {
-			t.Error("the peer's checksum offload was not put back")
+		value, err := loader.ReadSetting("far0", "tso")
+		if value != "on" {
+			t.Error("the peer's segmentation offload was not put back")
 		}
 		return err
 	})
@@ -161,7 +163,7 @@ func TestTuneChangedSince(t *testing.T) {
 	p := newPair(t, pair.Config{})
 	unloadAfter(t)
 	setGRO(t, p, true)
-	mustLoad(t, p, loader.Options{Pin: instance, Tune: true})
+	mustLoad(t, p, loader.Options{Pin: instance, Tune: loader.TuneThroughput})
 	editSettings(t, `"is": "1"`, `"is": "2"`)
 	var done []loader.Unloaded
 	in(t, p, pair.A, func() (err error) {
@@ -198,7 +200,7 @@ func editSettings(t *testing.T, old, next string) {
 func TestTuneLost(t *testing.T) {
 	p := newPair(t, pair.Config{})
 	unloadAfter(t)
-	mustLoad(t, p, loader.Options{Pin: instance, Tune: true})
+	mustLoad(t, p, loader.Options{Pin: instance, Tune: loader.TuneThroughput})
 	done, err := loader.Unload(loader.UnloadOptions{Instance: instance})
 	if err != nil || len(done) != 1 {
 		t.Fatalf("%+v, %v", done, err)
@@ -209,7 +211,7 @@ func TestTuneLost(t *testing.T) {
 // TestTuneWithoutPin: nothing would put the settings back.
 func TestTuneWithoutPin(t *testing.T) {
 	p := newPair(t, pair.Config{})
-	_, err := load(p, loader.Options{Tune: true})
+	_, err := load(p, loader.Options{Tune: loader.TuneThroughput})
 	oneLine(t, err, nil, "pin it")
 }
 
@@ -220,7 +222,7 @@ func TestTuneOfFailedLoad(t *testing.T) {
 	unloadAfter(t)
 	setGRO(t, p, true)
 	foreign(t, p)
-	_, err := load(p, loader.Options{Pin: instance, Generic: true, Tune: true})
+	_, err := load(p, loader.Options{Pin: instance, Generic: true, Tune: loader.TuneThroughput})
 	oneLine(t, err, loader.ErrForeignProgram)
 	if got := gro(t, p); got != "on" {
 		t.Errorf("gro is %s", got)
@@ -279,7 +281,7 @@ func loadKilled(t *testing.T, step string, sweep bool) {
 			t.Errorf("left: %v", left)
 		}
 	}
-	s := mustLoad(t, p, loader.Options{Pin: instance, Generic: true, Tune: true})
+	s := mustLoad(t, p, loader.Options{Pin: instance, Generic: true, Tune: loader.TuneThroughput})
 	said(t, s.Tuned(), "gro of "+s.Link().Port+": on -> off")
 	if err := s.Close(); err != nil {
 		t.Error(err)
@@ -359,7 +361,7 @@ func TestSettingsUnwritable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(inTheWay)
-	_, err := load(p, loader.Options{Pin: instance, Generic: true, Tune: true})
+	_, err := load(p, loader.Options{Pin: instance, Generic: true, Tune: loader.TuneThroughput})
 	oneLine(t, err, nil, "settings-")
 	if got := gro(t, p); got != "on" {
 		t.Errorf("gro is %s", got)
@@ -375,7 +377,7 @@ func TestSweepBlind(t *testing.T) {
 	p := newPair(t, pair.Config{})
 	unloadAfter(t)
 	setGRO(t, p, true)
-	mustLoad(t, p, loader.Options{Pin: instance, Generic: true, Tune: true}).Close()
+	mustLoad(t, p, loader.Options{Pin: instance, Generic: true, Tune: loader.TuneThroughput}).Close()
 	if o := startOther(t, p, pair.A, "sweep without a BPF file system"); !strings.Contains(o.said, "mount -t bpf") {
 		t.Errorf("said %q", o.said)
 	}

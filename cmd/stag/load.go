@@ -3,10 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/load"
+	"github.com/stag-rdma/stag/loader"
 )
 
 func loadCommand() *cobra.Command {
@@ -28,11 +30,17 @@ Each interface is an instance of its own, called after it, unless they are given
 the same name with --instance: then one adapter can use them all, with a table
 that can be read while it runs.
 
-With --tune it also changes settings of the interface to what suits stag best.
-What they were is kept in /run/stag, and stag unload puts them back. The number
-of queues and the MTU are not changed: stag doctor says the commands.`,
+With --tune it also changes settings of the interface. Plain --tune turns off what
+stag cannot work with. --tune=throughput also moves NAPI into kernel threads:
+another processor than the engine's takes packets in, and a message that comes
+alone waits for that thread, for more than 100 us on a small machine.
+--tune=latency moves NAPI out of them. What settings were is kept in /run/stag, and
+stag unload puts them back. The number of queues and the MTU are not changed.
+
+An interface that is loaded as asked for stays as it is, with exit code 0, and is
+tuned where that is asked for.`,
 		Example: `  stag load eth1
-  stag load eth1 --tune --max-flows 1024
+  stag load eth1 --tune=throughput --max-flows 1024
   stag load eth2 --generic --instance storage
   stag load eth1 --json`,
 		Args:              oneArgument("load", "the interface"),
@@ -41,6 +49,9 @@ of queues and the MTU are not changed: stag doctor says the commands.`,
 			o.Link = args[0]
 			if err := checkLoad(cmd, o); err != nil {
 				return usageError{fmt.Errorf("load: %w", err)}
+			}
+			if !cmd.Flags().Changed("max-flows") {
+				o.MaxFlows = 0 // any number that is there will do
 			}
 			l, err := load.Load(o)
 			if err != nil {
@@ -58,7 +69,8 @@ of queues and the MTU are not changed: stag doctor says the commands.`,
 	f := cmd.Flags()
 	f.StringVar(&o.Instance, "instance", "", "name for what is loaded together (default the interface's name and its namespace's number)")
 	f.BoolVar(&o.Generic, "generic", false, "in generic mode instead of native: slower, for drivers without XDP")
-	f.BoolVar(&o.Tune, "tune", false, "change NAPI and offload settings to what suits stag; unload puts them back")
+	f.StringVar((*string)(&o.Tune), "tune", "", "change settings until unload: basics (plain --tune), latency or throughput")
+	f.Lookup("tune").NoOptDefVal = string(loader.TuneBasics)
 	f.IntVar(&o.MaxFlows, "max-flows", 65536, "connections that there is room for")
 	f.IntVar(&o.Queues, "queues", 0, "queues to have room for, if the interface shall get more; 0: as many as it has")
 	f.BoolVar(&asJSON, "json", false, "print what was done as JSON")
@@ -87,6 +99,8 @@ func checkLoad(cmd *cobra.Command, o load.Options) error {
 		return fmt.Errorf("--max-flows %d: choose 1 to %d", o.MaxFlows, mostFlows)
 	case o.Queues < 0 || o.Queues > mostQueues:
 		return fmt.Errorf("--queues %d: choose 1 to %d", o.Queues, mostQueues)
+	case cmd.Flags().Changed("tune") && (o.Tune == loader.TuneNothing || !slices.Contains(loader.Tunes, o.Tune)):
+		return fmt.Errorf("--tune=%s: choose basics, latency or throughput", o.Tune)
 	case cmd.Flags().Changed("instance"):
 		return load.CheckInstance(o.Instance)
 	}

@@ -58,7 +58,9 @@ func TestLoadUnload(t *testing.T) {
 		code   int
 	}{
 		{"load", []string{"load", near, "--tune", "--max-flows", "1000"}, 0},
-		{"load_again", []string{"load", near}, exitFailed},
+		{"load_again", []string{"load", near}, 0},
+		{"load_tuned", []string{"load", near, "--tune=throughput"}, 0},
+		{"load_otherwise", []string{"load", near, "--max-flows", "2000"}, exitFailed},
 		{"unload", []string{"unload", near}, 0},
 		{"unload_again", []string{"unload", near}, exitFailed},
 	} {
@@ -66,7 +68,7 @@ func TestLoadUnload(t *testing.T) {
 		r.ends(t, step.code)
 		golden(t, step.golden, told(r))
 	}
-	r := at(t, p, pair.A, "load", near, "--json", "--tune")
+	r := at(t, p, pair.A, "load", near, "--json", "--tune=throughput")
 	schema(t, "load", r.stdout)
 	l := decode[load.Loaded](t, r, 0)
 	if l.Interface != near || l.Mode != "native" || !strings.HasPrefix(l.Instance, near+"-") || l.Program == 0 || l.Queues != 1 || l.MaxFlows != 65536 || len(l.Settings) == 0 {
@@ -200,7 +202,7 @@ func TestUnloadMoved(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newLoadable(t, pair.Config{})
 			near := p.Ends[pair.A].Name
-			at(t, p, pair.A, "load", near, "--tune").ends(t, 0)
+			at(t, p, pair.A, "load", near, "--tune=throughput").ends(t, 0)
 			var there *os.File
 			must(t, p.Do(pair.B, func() (err error) {
 				there, err = os.Open("/proc/thread-self/ns/net")
@@ -225,7 +227,7 @@ func TestUnloadMoved(t *testing.T) {
 // TestLoadCleans: the next load says what it took away.
 func TestLoadCleans(t *testing.T) {
 	old, p := newLoadable(t, pair.Config{}), newLoadable(t, pair.Config{})
-	at(t, old, pair.A, "load", old.Ends[pair.A].Name, "--instance", "old", "--tune").ends(t, 0)
+	at(t, old, pair.A, "load", old.Ends[pair.A].Name, "--instance", "old", "--tune=throughput").ends(t, 0)
 	must(t, old.Close())
 	r := at(t, p, pair.A, "load", p.Ends[pair.A].Name)
 	r.ends(t, 0)
@@ -238,12 +240,12 @@ func TestLoadKilledAnywhere(t *testing.T) {
 	p := newLoadable(t, pair.Config{})
 	near := p.Ends[pair.A].Name
 	for i := range 20 {
-		cmd := command(t, "load", near, "--tune")
+		cmd := command(t, "load", near, "--tune=throughput")
 		in(t, p, cmd.Start)
 		time.Sleep(time.Duration(i) * 2 * time.Millisecond)
 		must(t, cmd.Process.Kill())
 		cmd.Wait()
-		r := at(t, p, pair.A, "load", near, "--tune")
+		r := at(t, p, pair.A, "load", near, "--tune=throughput")
 		if r.code != 0 { // it was whole already
 			contains(t, r.stderr, "already")
 		}
@@ -261,7 +263,7 @@ func TestUnloadKilledAnywhere(t *testing.T) {
 	p := newLoadable(t, pair.Config{})
 	near := p.Ends[pair.A].Name
 	for i := range 20 {
-		at(t, p, pair.A, "load", near, "--tune").ends(t, 0)
+		at(t, p, pair.A, "load", near, "--tune=throughput").ends(t, 0)
 		cmd := command(t, "unload", near)
 		in(t, p, cmd.Start)
 		time.Sleep(time.Duration(i) * time.Millisecond)
@@ -398,6 +400,8 @@ func TestLoadUsage(t *testing.T) {
 		"load eth0 --max-flows 0":         "choose 1 to",
 		"load eth0 --max-flows 2000000":   "choose 1 to",
 		"load eth0 --queues -1":           "--queues",
+		"load eth0 --tune=speed":          "choose basics, latency or throughput",
+		"load eth0 --tune=":               "choose basics, latency or throughput",
 		"load eth0 --instance a.b":        "letters",
 		"load eth0 --instance ../x":       "letters",
 		"load eth0 --instance=":           "letters",

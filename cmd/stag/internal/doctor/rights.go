@@ -15,7 +15,7 @@ var commands = []struct {
 }{
 	{"ping and perf on an interface", []string{"CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF"}},
 	{"load and unload", []string{"CAP_NET_ADMIN", "CAP_BPF"}},
-	{"NAPI by load --tune", []string{"CAP_NET_ADMIN", "CAP_BPF", "CAP_SYS_ADMIN"}},
+	{"NAPI by load --tune=throughput or latency", []string{"CAP_NET_ADMIN", "CAP_BPF", "CAP_SYS_ADMIN"}},
 	{"demo between namespaces", []string{"CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF", "CAP_SYS_ADMIN"}},
 }
 

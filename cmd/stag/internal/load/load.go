@@ -17,8 +17,8 @@ type Options struct {
 	Link     string
 	Instance string // name; "" for one of the interface's own
 	Generic  bool
-	Tune     bool
-	MaxFlows int // 0: the loader's default
+	Tune     loader.Tune
+	MaxFlows int // 0: the loader's default, or what is there
 	Queues   int // 0: as many as the interface has
 }
 
@@ -46,15 +46,17 @@ type Loaded struct {
 	MaxFlows  uint32          `json:"max_flows"`
 	Settings  []loader.Change `json:"settings"`
 	Cleaned   []string        `json:"cleaned"` // what was left by processes and interfaces that are gone
+	Already   bool            `json:"already"` // it was loaded before, as asked for
 
-	asked string // the interface that was asked for
-	tuned bool   // that was asked for
+	asked string      // the interface that was asked for
+	tune  loader.Tune // what was asked for
 }
 
 // Load puts the steering program on an interface of the calling thread's network
-// namespace, to stay. What was cleaned is told also with an error.
+// namespace, to stay. One that is there as asked for is left as it is, but for
+// its settings. What was cleaned is told also with an error.
 func Load(o Options) (l Loaded, err error) {
-	l.Settings, l.Cleaned, l.asked, l.tuned = []loader.Change{}, []string{}, o.Link, o.Tune
+	l.Settings, l.Cleaned, l.asked, l.tune = []loader.Change{}, []string{}, o.Link, o.Tune
 	link, err := loader.LookupLink(o.Link)
 	if err != nil {
 		return l, err
@@ -64,20 +66,45 @@ func Load(o Options) (l Loaded, err error) {
 	if err != nil {
 		return l, err
 	}
-	if l.Directory, err = directory(o.Instance, link); err != nil {
+	wanted := loader.Options{Link: o.Link, Generic: o.Generic, Tune: o.Tune, MaxFlows: uint32(o.MaxFlows), Queues: o.Queues}
+	if o.Instance != "" {
+		wanted.Pin = filepath.Join(loader.Root, o.Instance)
+	}
+	if err := l.again(link, wanted); !errors.Is(err, loader.ErrNotPinned) {
 		return l, err
 	}
-	l.Instance = filepath.Base(l.Directory)
-	s, err := loader.Load(loader.Options{
-		Link: o.Link, Generic: o.Generic, Pin: l.Directory, Tune: o.Tune, MaxFlows: uint32(o.MaxFlows), Queues: o.Queues,
-	})
-	if err != nil {
+	if wanted.Pin, err = directory(o.Instance, link); err != nil {
 		return l, err
+	}
+	return l, l.load(link, wanted)
+}
+
+// again is Load of what is loaded already.
+func (l *Loaded) again(link loader.Link, wanted loader.Options) error {
+	p, changes, err := loader.LoadAgain(wanted)
+	l.Settings = append(l.Settings, changes...)
+	if err != nil {
+		return err
+	}
+	l.Already = true
+	l.Directory = filepath.Dir(p.Dir)
+	l.Instance = filepath.Base(l.Directory)
+	l.Interface, l.Driver, l.Mode = link.Port, link.Driver, p.Mode.String()
+	l.Program, l.Queues, l.MaxFlows = p.ProgID, p.Queues, p.MaxFlows
+	return nil
+}
+
+// load is Load of what is not loaded yet.
+func (l *Loaded) load(link loader.Link, wanted loader.Options) error {
+	l.Directory, l.Instance = wanted.Pin, filepath.Base(wanted.Pin)
+	s, err := loader.Load(wanted)
+	if err != nil {
+		return err
 	}
 	l.Interface, l.Driver, l.Mode = link.Port, link.Driver, s.Mode().String()
 	l.Program, l.Queues, l.MaxFlows = s.ProgID(), s.Queues(), s.MaxFlows()
 	l.Settings = append(l.Settings, s.Tuned()...)
-	return l, s.Close()
+	return s.Close()
 }
 
 // directory is where the pins of an instance are. One that has a name because

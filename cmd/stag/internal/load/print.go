@@ -13,12 +13,16 @@ func (l Loaded) Print(w io.Writer) error {
 	var b strings.Builder
 	list(&b, l.Cleaned)
 	if l.Interface != "" {
-		fmt.Fprintf(&b, "%s: stag is loaded, in %s mode, program id %d\n", l.Interface, l.Mode, l.Program)
+		already := ""
+		if l.Already {
+			already = " already"
+		}
+		fmt.Fprintf(&b, "%s: stag is loaded%s, in %s mode, program id %d\n", l.Interface, already, l.Mode, l.Program)
 		fmt.Fprintf(&b, "  instance  %s, pinned in %s\n", l.Instance, l.Directory)
 		fmt.Fprintf(&b, "  room      %s, %d flows\n", count(l.Queues, "queue"), l.MaxFlows)
 		settings(&b, l.Settings)
-		if l.tuned && len(l.Settings) == 0 {
-			fmt.Fprintln(&b, "  setting   none to change: all are as they suit stag")
+		if l.tune != loader.TuneNothing && len(l.Settings) == 0 {
+			fmt.Fprintln(&b, "  setting   none to change: all are as asked for")
 		}
 		fmt.Fprintf(&b, "Whoever opens %s adopts it. Next: stag show, stag ping -s -i %s; stag unload %s takes it off again.\n", l.asked, l.asked, l.Interface)
 	}

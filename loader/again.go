@@ -1,0 +1,84 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+)
+
+// LoadAgain makes sure that the program that is pinned for o.Link is as Load
+// would make it, and changes the settings that o.Tune asks for. Nothing else is
+// changed, and whoever uses the interface is not disturbed. What o leaves open,
+// Pin, MaxFlows and Queues, is right as it is.
+//
+// Errors: ErrNotPinned when there is no such program, so that Load can make one;
+// ErrAlreadyLoaded when it is another than asked for; ErrLayout when another
+// version made it; and those of Load.
+func LoadAgain(o Options) (p PinnedPort, changes []Change, err error) {
+	n, err := Open()
+	if err != nil {
+		return p, nil, err
+	}
+	defer n.Close()
+	l, err := n.LookupLink(o.Link)
+	if err != nil {
+		return p, nil, err
+	}
+	at, err := n.pinned(l)
+	if err != nil {
+		return p, nil, err
+	}
+	if at == nil {
+		return p, nil, fail(ErrNotPinned, nil, "no stag is pinned for %s", l.Port)
+	}
+	lock, err := lockInstance(at.instance)
+	if err != nil {
+		return p, nil, err
+	}
+	defer lock.Close()
+	i, err := ReadInstance(at.instance)
+	ports := i.of(at.port)
+	if err != nil || i.Err != nil || len(ports) == 0 {
+		return p, nil, errors.Join(err, i.Err)
+	}
+	p = ports[0]
+	if err := o.differs(l, &p); err != nil {
+		return p, nil, err
+	}
+	changes, err = n.tuneAgain(l, o)
+	return p, changes, err
+}
+
+// differs is why the program at p is not what o asks for.
+func (o Options) differs(l Link, p *PinnedPort) error {
+	instance := filepath.Dir(p.Dir)
+	has := ""
+	switch {
+	case o.Pin != "" && o.Pin != instance:
+		has = "as instance " + filepath.Base(instance)
+	case o.Generic != (p.Mode == Generic):
+		has = fmt.Sprintf("in %v mode", p.Mode)
+	case o.MaxFlows != 0 && o.MaxFlows != p.MaxFlows:
+		has = fmt.Sprintf("with room for %d flows", p.MaxFlows)
+	case o.Queues != 0 && o.Queues != p.Queues || p.Queues < l.RxQueues:
+		has = "for as many queues as " + strconv.Itoa(p.Queues)
+	}
+	if has == "" {
+		return p.Err
+	}
+	return fail(ErrAlreadyLoaded, nil, "stag is on %s already, %s: to load it otherwise, stag unload %s first", l.Port, has, l.Port)
+}
+
+// tuneAgain changes settings of an interface that has its program.
+func (n *Net) tuneAgain(l Link, o Options) ([]Change, error) {
+	if o.Tune == TuneNothing {
+		return nil, nil
+	}
+	t, err := n.newTuner(l, o.Generic, o.Tune)
+	if err != nil {
+		return nil, err
+	}
+	err = t.apply(t.after)
+	return t.changes(), err
+}

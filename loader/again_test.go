@@ -1,0 +1,60 @@
+package loader_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/pair"
+)
+
+// TestLoadAgain: what is loaded as asked for is left as it is, and tuned where
+// that is asked for now. The unload puts everything back.
+func TestLoadAgain(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	unloadAfter(t)
+	setGRO(t, p, true)
+	again := func(o loader.Options) (found loader.PinnedPort, changes []loader.Change, err error) {
+		o.Link = p.Ends[pair.A].Name
+		in(t, p, pair.A, func() error {
+			found, changes, err = loader.LoadAgain(o)
+			return nil
+		})
+		return found, changes, err
+	}
+	_, _, err := again(loader.Options{})
+	oneLine(t, err, loader.ErrNotPinned)
+
+	s := mustLoad(t, p, loader.Options{Pin: instance, MaxFlows: 100})
+	for _, o := range []loader.Options{{}, {Pin: instance}, {MaxFlows: 100}, {Queues: 1}} {
+		found, changes, err := again(o)
+		if err != nil || found.ProgID != s.ProgID() || found.MaxFlows != 100 || len(changes) != 0 {
+			t.Errorf("%+v: %+v, %v, %v", o, found, changes, err)
+		}
+	}
+	for says, o := range map[string]loader.Options{
+		"room for 100 flows": {MaxFlows: 101}, "native mode": {Generic: true}, "queues as 1": {Queues: 2},
+		"as instance " + filepath.Base(instance): {Pin: instance + "2"},
+	} {
+		_, _, err := again(o)
+		oneLine(t, err, loader.ErrAlreadyLoaded, says, "stag unload "+p.Ends[pair.A].Name+" first")
+	}
+	for _, turn := range []struct {
+		tune loader.Tune
+		want string
+	}{{loader.TuneBasics, "0"}, {loader.TuneThroughput, "1"}, {loader.TuneThroughput, "1"}, {loader.TuneLatency, "0"}, {loader.TuneThroughput, "1"}} {
+		if _, _, err := again(loader.Options{Tune: turn.tune}); err != nil {
+			t.Fatal(err)
+		}
+		if got := threaded(t, p); got != turn.want {
+			t.Errorf("tuned for %s, threaded is %s", turn.tune, got)
+		}
+	}
+	in(t, p, pair.A, unload)
+	if got := threaded(t, p); got != "0" {
+		t.Errorf("unloaded, threaded is %s", got)
+	}
+	if left := settingsFiles(t); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
