@@ -103,3 +103,29 @@ func TestClaimRace(t *testing.T) {
 		t.Error("nobody ever got the queue")
 	}
 }
+
+// TestClaimed: a claim is of the process that holds it and of that one's user, of
+// no interface but its own, and ends with the process.
+func TestClaimed(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	l := lookup(t, p, pair.A)
+	o := startOther(t, p, pair.A, "claim")
+	pid, uid := o.Process.Pid, os.Geteuid()
+	if !loader.Claimed(l.Netns, l.PortIndex, pid, uid) {
+		t.Error("the claim is not seen")
+	}
+	for what, claimed := range map[string]bool{
+		"another process":   loader.Claimed(l.Netns, l.PortIndex, os.Getpid(), uid),
+		"another user":      loader.Claimed(l.Netns, l.PortIndex, pid, uid+1),
+		"another interface": loader.Claimed(l.Netns, l.PortIndex+1, pid, uid),
+		"another namespace": loader.Claimed(l.Netns+1, l.PortIndex, pid, uid),
+	} {
+		if claimed {
+			t.Errorf("%s has the claim", what)
+		}
+	}
+	o.kill(t)
+	if loader.Claimed(l.Netns, l.PortIndex, pid, uid) {
+		t.Error("a dead process has the claim")
+	}
+}

@@ -40,9 +40,9 @@ packet of each connection, two that stand for them; their comments say so, they
 do not count, and --bare leaves them out, as they are for connections with
 Markers. Short Sends are taken for RPC: tshark --disable-protocol rpcordma.
 
-It captures on all engines of this host that this user may look into, root any,
-others their own; on those that run now, not on any that begin later. An engine
-that ends is told on standard error, and the others go on. Payload is shown to
+It captures on this user's engines of this host; with --all-users also on those
+of others, into which root alone may look; on those that run now, not on any that
+begin later. An engine that ends is told on standard error, and the others go on. Payload is shown to
 whoever may look: files are made for their owner alone.
 
 Engines wait for nobody. Each queue keeps up to 8 MiB for a capture (64 MiB for
@@ -76,6 +76,7 @@ file by then is whole.`,
 	f := cmd.Flags()
 	f.StringVarP(&o.Device, "interface", "i", "", "only packets of this interface")
 	f.IntVarP(&o.PID, "pid", "p", 0, "only engines of this process")
+	f.BoolVar(&o.All, "all-users", false, "also engines of other users, which tell what they like")
 	f.StringVarP(&o.File, "write", "w", "", "write pcapng to this file; -: to standard output")
 	f.IntVarP(&o.SnapLen, "snaplen", "s", dump.DefaultSnapLen, "octets of each packet that -w writes; 0: all")
 	f.BoolVar(&o.Bare, "bare", false, "write nothing but what was captured: see above")

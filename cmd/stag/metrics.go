@@ -25,8 +25,8 @@ func metricsCommand() *cobra.Command {
 		Use:   "metrics",
 		Short: "Export what engines count to Prometheus",
 		Long: `Answers Prometheus at ` + metrics.Path + ` until Ctrl-C. At each scrape it asks every engine
-of this host into which this user may look, and as root also reads the programs
-that were loaded to stay and have no engine. An engine that does not answer
+that this user runs on this host, with --all-users as root those of others, too,
+and as root also reads the programs that were loaded to stay and have no engine. An engine that does not answer
 within 2 s is left out, and stag_engine_up is 0 for it. The names are those of
 node_exporter's node_infiniband_ metrics where there are such.
 
@@ -51,6 +51,7 @@ than the loopback's only where everybody may read along.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&listen, "listen", metricsAddress, "address and port for scrapes; without an address, all of this host")
+	f.BoolVar(&o.AllUsers, "all-users", false, "also engines of other users: their series have their uid")
 	f.BoolVar(&o.PerQP, "per-qp", false, "also export series of each queue pair, of which there may be many")
 	f.BoolVar(&once, "once", false, "print the metrics once and end")
 	return cmd
@@ -84,7 +85,7 @@ func runMetrics(cmd *cobra.Command, o metrics.Options, listen string, once bool)
 		return fmt.Errorf("metrics: %w", err)
 	}
 	if os.Geteuid() != 0 {
-		fmt.Fprintln(cmd.ErrOrStderr(), "stag: metrics: only this user's engines are seen: run as root for all, and for programs that are loaded to stay")
+		fmt.Fprintln(cmd.ErrOrStderr(), "stag: metrics: only this user's engines are seen: run as root for root's, for programs that are loaded to stay and, with --all-users, for everybody's")
 	}
 	if _, err := fmt.Fprintf(cmd.OutOrStdout(), "Metrics at http://%s%s until Ctrl-C.\n", l.Addr(), metrics.Path); err != nil {
 		l.Close()

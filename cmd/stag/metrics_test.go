@@ -204,7 +204,8 @@ var metricsMasks = []struct {
 	volatile *regexp.Regexp
 	mask     string
 }{
-	{regexp.MustCompile(`pid="\d+"`), `pid="PID"`},
+	{regexp.MustCompile(`\bpid="\d+"`), `pid="PID"`},
+	{regexp.MustCompile(`\buid="\d+"`), `uid="UID"`},
 	{regexp.MustCompile(`(?m)^stag_build_info{.*`), "stag_build_info{...} 1"},
 	{regexp.MustCompile(`(?m)^stag_scrape_duration_seconds .*`), "stag_scrape_duration_seconds N"},
 }
@@ -212,7 +213,6 @@ var metricsMasks = []struct {
 // TestMetricsOnce: the text for the textfile collector.
 func TestMetricsOnce(t *testing.T) {
 	h := newHost(t)
-	h.alone()
 	h.act("well")
 	r := run(t, h.at(command(t, "metrics", "--once")))
 	r.ends(t, 0)
@@ -227,7 +227,6 @@ func TestMetricsOnce(t *testing.T) {
 // TestMetricsNobody: no engine is no failure.
 func TestMetricsNobody(t *testing.T) {
 	h := newHost(t)
-	h.alone()
 	x := h.export()
 	s := x.scrape()
 	if len(s.of("build_info")) != 1 || len(s.of("engine_up")) != 0 {
@@ -326,13 +325,13 @@ func TestMetricsInterrupted(t *testing.T) {
 	}
 }
 
-// TestMetricsOfAnother: root's engines are seen, and not asked, by others, who
-// are told so.
+// TestMetricsOfAnother: root's engines are seen, and not asked, by others who
+// want those of all users; they are told so.
 func TestMetricsOfAnother(t *testing.T) {
 	need.Root(t)
 	h := newHost(t)
 	a := h.act("well")
-	cmd := h.at(as(command(t, "metrics", "--listen", "127.0.0.1:0")))
+	cmd := h.at(as(command(t, "metrics", "--all-users", "--listen", "127.0.0.1:0")))
 	x := launch(t, cmd)
 	x.until("only this user's engines are seen: run as root")
 	x.until("Metrics at ")

@@ -25,9 +25,10 @@ func showCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show SUBJECT [WHICH]",
 		Short: "Show devices, flows, QPs, memory, queues and counters of running engines",
-		Long: `Asks all engines of this host that this user may look into: root any, others
-their own. What is pinned and has no engine is shown to root, too, and that it
-has none. The subjects, of whose names the beginning is enough, and what WHICH
+		Long: `Asks this user's engines on this host; with --all-users those of others, too,
+into which root alone may look: who runs an engine is shown by uid, and what it
+tells is its user's word. What is pinned and has no engine is shown to root, and
+that it has none. The subjects, of whose names the beginning is enough, and what WHICH
 selects of them:
 
   devices  ports of adapters, as rdma link has them; with -v as ibv_devinfo
@@ -71,6 +72,7 @@ left out, and named on standard error; the exit code is 1 if -p asked for it.`,
 	}
 	f := cmd.Flags()
 	f.IntVarP(&o.PID, "pid", "p", 0, "only engines of this process")
+	f.BoolVar(&o.AllUsers, "all-users", false, "also engines of other users, which tell what they like")
 	f.StringVarP(&o.Interface, "interface", "i", "", "only what belongs to this interface; of mrs and cqs, to its adapters")
 	f.BoolVarP(&o.All, "all", "a", false, "also counters that are 0, which JSON always has")
 	f.Float64VarP(&seconds, "watch", "w", 0, "show again every so many seconds until Ctrl-C; stats then with rates")

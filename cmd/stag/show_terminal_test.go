@@ -49,7 +49,6 @@ func watchedOn(t *testing.T, rows int, enough func(shown string) bool, args []st
 // fits; a terminal that cannot do that gets it like a file.
 func TestShowWatchOnTerminal(t *testing.T) {
 	h := newHost(t)
-	h.alone()
 	for range 9 {
 		h.act("well")
 	}

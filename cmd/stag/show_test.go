@@ -69,11 +69,10 @@ func TestShowUsage(t *testing.T) {
 // failure. A process that is none is.
 func TestShowNothing(t *testing.T) {
 	h := newHost(t)
-	h.alone()
 	for _, subject := range show.Subjects {
 		r := h.show(subject)
 		r.ends(t, 0)
-		if r.stdout != "" || strings.Count(r.stderr, "\n") != 1 || !strings.HasPrefix(r.stderr, "stag: show: no engine runs") {
+		if r.stdout != "" || strings.Count(r.stderr, "\n") != 1 || !strings.HasPrefix(r.stderr, "stag: show: no engine ") {
 			t.Errorf("printed %q and %q", r.stdout, r.stderr)
 		}
 		r = h.show(subject, "--json")
@@ -96,7 +95,7 @@ func TestShowOthersBeside(t *testing.T) {
 	for how, says := range map[string]string{
 		"hang":   "no answer from pid PID, adapter 1, within 2s",
 		"schema": `has schema "2", this stag "1"`,
-		"lie":    "says that it is pid PID, adapter 1: it is left out",
+		"lie":    "says that it is adapter 7: it is left out",
 		"refuse": "broken;  [2J in two lines",
 	} {
 		t.Run(how, func(t *testing.T) {
@@ -190,35 +189,52 @@ func TestShowEscapes(t *testing.T) {
 	}
 }
 
-// TestShowOtherUsers: root sees all; a user sees what is the user's, and a line
-// about root's.
+// guest starts an actor of another user's.
+func (h host) guest(how string) acting {
+	h.Helper()
+	return h.act(how, func(cmd *exec.Cmd) {
+		// What runs the tests is not for the guest to read.
+		program, err := os.ReadFile("/proc/self/exe")
+		must(h.T, err)
+		cmd.Path = h.dir + "/engine"
+		must(h.T, os.WriteFile(cmd.Path, program, 0o755))
+		as(cmd)
+	})
+}
+
+// TestShowOtherUsers: each sees what is the user's own. Root sees others' when it
+// asks for them, and whose they are; a user sees that root has some.
 func TestShowOtherUsers(t *testing.T) {
 	need.Root(t)
 	h := newHost(t)
-	roots := h.act("well")
-	guests := h.act("well", func(cmd *exec.Cmd) {
-		// What runs the tests is not for the guest to read.
-		program, err := os.ReadFile("/proc/self/exe")
-		must(t, err)
-		cmd.Path = h.dir + "/engine"
-		must(t, os.WriteFile(cmd.Path, program, 0o755))
-		as(cmd)
-	})
-	r := h.show("devices")
-	r.ends(t, 0)
-	contains(t, r.stdout, "pid "+roots.pid()+" ", "pid "+guests.pid()+" ")
-	if r.stderr != "" {
-		t.Errorf("printed %q", r.stderr)
+	roots, guests := h.act("well"), h.guest("well")
+	ofRoot, ofGuest := "pid "+roots.pid()+" adapter", "pid "+guests.pid()+" uid "
+	asGuest := func(args ...string) result {
+		return run(t, as(h.at(command(t, append([]string{"show", "devices"}, args...)...))))
 	}
-	r = run(t, as(h.at(command(t, "show", "devices"))))
-	r.ends(t, 0)
-	contains(t, r.stdout, "pid "+guests.pid()+" ")
-	contains(t, r.stderr, "not allowed to look into the engine of pid "+roots.pid()+": run as root")
-	if strings.Contains(r.stdout, "pid "+roots.pid()+" ") || strings.Count(r.stderr, "\n") != 1 {
-		t.Errorf("printed %q and %q", r.stdout, r.stderr)
+	for _, c := range []struct {
+		who   string
+		r     result
+		code  int
+		lines []string // of standard output
+		says  string   // on standard error
+	}{
+		{"root", h.show("devices"), 0, []string{ofRoot}, ""},
+		{"root, of all", h.show("devices", "--all-users"), 0, []string{ofRoot, ofGuest}, ""},
+		{"root, of the guest's", h.show("devices", "--all-users", "-p", guests.pid()), 0, []string{ofGuest}, ""},
+		{"root, not of the guest's", h.show("devices", "-p", guests.pid()), exitFailed, nil, "--all-users"},
+		{"the guest", asGuest(), 0, []string{"pid " + guests.pid() + " adapter"}, ""},
+		{"the guest, of all", asGuest("--all-users"), 0, []string{"pid " + guests.pid() + " adapter"},
+			"not allowed to look into the engine of pid " + roots.pid() + ": run as root"},
+		{"the guest, of root's", asGuest("-p", roots.pid()), exitFailed, nil, "no adapter open that this user can see"},
+	} {
+		c.r.ends(t, c.code)
+		if strings.Count(c.r.stdout, "\n") != len(c.lines) || strings.Count(c.r.stderr, "\n") > 1 || (c.r.stderr == "") != (c.says == "") {
+			t.Errorf("%s: %q and %q", c.who, c.r.stdout, c.r.stderr)
+		}
+		contains(t, c.r.stdout, c.lines...)
+		contains(t, c.r.stderr, c.says)
 	}
-	r = run(t, as(h.at(command(t, "show", "devices", "-p", roots.pid()))))
-	r.ends(t, exitFailed)
 }
 
 // TestShowUnread: whoever reads and goes away is the end, without a word.

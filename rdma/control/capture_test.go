@@ -105,7 +105,7 @@ func TestCaptureKilled(t *testing.T) {
 	path := t.TempDir() + "/s"
 	p := run(t, os.Geteuid(), "serve "+path)
 	p.line()
-	c, err := Endpoint{Path: path, PID: p.cmd.Process.Pid, Adapter: 1}.Capture(background(t), report.Filter{})
+	c, err := Endpoint{Path: path, PID: p.cmd.Process.Pid, Adapter: 1, UID: os.Geteuid()}.Capture(background(t), report.Filter{})
 	must(t, err)
 	defer c.Close()
 	for range 10 {

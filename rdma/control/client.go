@@ -10,10 +10,8 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 	"unicode"
 
@@ -29,55 +27,6 @@ var (
 	ErrPermission = errors.New("not allowed to look into the engine")
 	ErrSchema     = errors.New("the engine speaks another version")
 )
-
-// Endpoint is the socket of one adapter of one process.
-type Endpoint struct {
-	Path    string
-	PID     int
-	Adapter int // tells the adapters of a process apart
-}
-
-// Engines are the sockets that there are, in the order of pid and adapter. Those
-// whose process is gone are removed; those of other users are among them if
-// their directory can be read. pid selects one process; 0 means all.
-// ErrNoEngine when pid is not 0 and has none.
-func Engines(pid int) (list []Endpoint, err error) {
-	paths, err := sockets()
-	if err != nil {
-		return nil, err
-	}
-	for _, path := range paths {
-		p, a, ok := parse(path)
-		if !ok || pid != 0 && p != pid {
-			continue
-		}
-		if alive(p) {
-			list = append(list, Endpoint{path, p, a})
-			continue
-		}
-		switch err := knock(path); {
-		case err == nil: // an engine in another pid namespace
-			list = append(list, Endpoint{path, p, a})
-		case errors.Is(err, unix.ECONNREFUSED):
-			if err := sweep(path); err != nil && !errors.Is(err, os.ErrPermission) {
-				return nil, err
-			}
-		}
-	}
-	if pid != 0 && len(list) == 0 {
-		return nil, fmt.Errorf("%w: process %d has no adapter open that this user can see: `stag show devices` lists those that have", ErrNoEngine, pid)
-	}
-	slices.SortFunc(list, func(x, y Endpoint) int {
-		if x.PID != y.PID {
-			return x.PID - y.PID
-		}
-		return x.Adapter - y.Adapter
-	})
-	return list, nil
-}
-
-// alive reports whether there is a process of that number.
-func alive(pid int) bool { return syscall.Kill(pid, 0) != syscall.ESRCH }
 
 // Report asks for a snapshot. ErrGone when the engine is not there any more,
 // ErrPermission, ErrSchema.
@@ -150,8 +99,7 @@ const (
 // dial connects to the engine. A socket that nobody listens at is removed.
 func (e Endpoint) dial(ctx context.Context) (net.Conn, error) {
 	for refused := 0; ; {
-		var d net.Dialer
-		c, err := d.DialContext(ctx, "unix", e.Path)
+		c, err := e.connect(ctx)
 		switch {
 		case errors.Is(err, unix.ECONNREFUSED):
 			if refused++; refused == tries {

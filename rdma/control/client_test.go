@@ -144,7 +144,7 @@ func static(t *testing.T, body string, header map[string]string) Endpoint {
 	})}
 	go srv.Serve(l)
 	t.Cleanup(func() { srv.Close() })
-	return Endpoint{Path: path, PID: os.Getpid(), Adapter: 1}
+	return Endpoint{Path: path, PID: os.Getpid(), Adapter: 1, UID: os.Geteuid()}
 }
 
 // TestDiesInMidReport: what has come of a report is not taken for all of it.
@@ -170,7 +170,7 @@ func TestDiesInMidReport(t *testing.T) {
 				c.Close()
 			}
 		}()
-		r, err := Endpoint{Path: path, PID: os.Getpid(), Adapter: 3}.Report(background(t))
+		r, err := Endpoint{Path: path, PID: os.Getpid(), Adapter: 3, UID: os.Geteuid()}.Report(background(t))
 		l.Close()
 		says(t, err, ErrGone, fmt.Sprint("pid ", os.Getpid()), "adapter 3")
 		if !reflect.ValueOf(r).IsZero() {
@@ -186,7 +186,7 @@ func TestKilled(t *testing.T) {
 	if got := c.line(); got != "serving" {
 		t.Fatal(got)
 	}
-	e := Endpoint{Path: path, PID: c.cmd.Process.Pid, Adapter: 1}
+	e := Endpoint{Path: path, PID: c.cmd.Process.Pid, Adapter: 1, UID: os.Geteuid()}
 	failed := make(chan error)
 	go func() {
 		_, err := e.Report(background(t))

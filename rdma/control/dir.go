@@ -46,8 +46,8 @@ func Number() int { return int(adapters.Add(1)) }
 // Name is the path of the socket for an adapter of this process. The directory
 // is there when it returns, and nobody else's.
 func Name(adapter int) (path string, err error) {
-	dir := Dir()
-	if err := ownDir(dir); err != nil {
+	dir, err := ownDir(Dir())
+	if err != nil {
 		return "", err
 	}
 	path = filepath.Join(dir, fmt.Sprintf("%s%d-%d%s", prefix, os.Getpid(), adapter, suffix))
@@ -61,30 +61,57 @@ func Name(adapter int) (path string, err error) {
 // maxPath is the length of sockaddr_un.sun_path without the zero at its end.
 const maxPath = 107
 
-// ownDir makes dir. One that another user has made could hold anything. But
-// loader.RuntimeDir may be given to a user with the rights for engines, and is
-// good enough for claims.
-func ownDir(dir string) error {
+// ownDir makes dir, and returns it. A directory of another user could hold
+// anything; then it returns a substitute. But loader.RuntimeDir may be given to a
+// user with the rights for engines, and is good enough for claims.
+func ownDir(dir string) (string, error) {
 	if dir == loader.RuntimeDir {
 		if err := os.MkdirAll(dir, 0o755); err != nil { // the claims in it are for all to read
-			return fmt.Errorf("make the directory for control sockets: %w: mount a tmpfs there", err)
+			return "", fmt.Errorf("make the directory for control sockets: %w: mount a tmpfs there", err)
 		}
-		return nil
+		return dir, nil
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make the directory for control sockets: %w: set XDG_RUNTIME_DIR to a directory of this user's", err)
+	err := os.MkdirAll(dir, 0o700)
+	if own(dir) {
+		return dir, nil
 	}
-	var st unix.Stat_t
-	if err := unix.Lstat(dir, &st); err != nil {
-		return fmt.Errorf("look at the directory for control sockets, %s: %w", dir, err)
+	if _, foreign := os.Lstat(dir); foreign == nil {
+		dir, err = substitute(dir)
 	}
-	if int(st.Uid) != os.Geteuid() || st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return fmt.Errorf("make the directory for control sockets: %s is there and is not this user's: remove it, or set XDG_RUNTIME_DIR to a directory that is", dir)
+	if err != nil {
+		return "", fmt.Errorf("make the directory for control sockets: %w: set XDG_RUNTIME_DIR to a directory of this user's", err)
 	}
-	return nil
+	return dir, nil
 }
 
-// parse reads a socket's name.
+// own reports whether dir is a directory, and this user's.
+func own(dir string) bool {
+	var st unix.Stat_t
+	return unix.Lstat(dir, &st) == nil && int(st.Uid) == os.Geteuid() && st.Mode&unix.S_IFMT == unix.S_IFDIR
+}
+
+// substitute is a directory of this user's to use in place of dir, whose name
+// somebody else has taken: one that is there, or a new one that nobody can
+// foretell the name of.
+func substitute(dir string) (string, error) {
+	if there := substitutes(dir); len(there) > 0 {
+		return there[0], nil
+	}
+	return os.MkdirTemp(filepath.Dir(dir), filepath.Base(dir)+".*")
+}
+
+// substitutes are the directories of this user's that substitute has made.
+func substitutes(dir string) []string {
+	all, _ := filepath.Glob(dir + ".*") // the pattern is good
+	return slices.DeleteFunc(all, func(d string) bool { return !own(d) })
+}
+
+// substituted reports whether the socket at path is in a substitute.
+func substituted(path string) bool { return strings.HasPrefix(path, Dir()+".") }
+
+// parse reads a socket's name. The number of the process is what it calls
+// itself, which is another than it has here if it runs in a pid namespace of its
+// own, and can be a lie.
 func parse(path string) (pid, adapter int, ok bool) {
 	name := filepath.Base(path)
 	if !strings.HasPrefix(name, prefix) || !strings.HasSuffix(name, suffix) {
@@ -94,37 +121,6 @@ func parse(path string) (pid, adapter int, ok bool) {
 	pid, err1 := strconv.Atoi(p)
 	adapter, err2 := strconv.Atoi(a)
 	return pid, adapter, found && err1 == nil && err2 == nil && pid > 0
-}
-
-// sockets are the names of all sockets that this user could be allowed to ask,
-// and those of root's engines, so that nobody wonders where they are.
-func sockets() (paths []string, err error) {
-	dirs := []string{Dir()}
-	if os.Geteuid() == 0 {
-		dirs = append(dirs, "/run/user/*/stag", filepath.Join(os.TempDir(), "stag-*"))
-	} else {
-		dirs = append(dirs, loader.RuntimeDir) // root's answer with what to do
-	}
-	for _, dir := range dirs {
-		found, err := filepath.Glob(filepath.Join(dir, prefix+"*"+suffix))
-		if err != nil {
-			return nil, err
-		}
-		paths = append(paths, slices.DeleteFunc(found, elsewhere)...)
-	}
-	return paths, nil
-}
-
-// elsewhere reports whether the path of a socket leads to somewhere else, where
-// another user could have had it lead: by a link in place of the directory or
-// of the socket.
-func elsewhere(path string) bool {
-	return isLink(path) || filepath.Dir(path) != Dir() && isLink(filepath.Dir(path))
-}
-
-func isLink(path string) bool {
-	info, err := os.Lstat(path)
-	return err == nil && info.Mode().Type() == os.ModeSymlink
 }
 
 // sweep removes a socket that nobody answers at any more. What is no socket
@@ -140,11 +136,7 @@ func sweep(path string) error {
 // unlinkSocket removes path in the directory that is there now: another user's
 // could become a link to a better one meanwhile.
 func unlinkSocket(path string) error {
-	flags := unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
-	if filepath.Dir(path) != Dir() {
-		flags |= unix.O_NOFOLLOW
-	}
-	dir, err := unix.Open(filepath.Dir(path), flags, 0)
+	dir, err := openDir(filepath.Dir(path), unix.O_PATH)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,7 +63,7 @@ func TestEngines(t *testing.T) {
 		s, err := Serve(path, saying(plain), silent)
 		must(t, err)
 		defer s.Close()
-		want = append(want, Endpoint{path, os.Getpid(), n})
+		want = append(want, Endpoint{path, os.Getpid(), n, os.Geteuid()})
 	}
 	dead, reused := deadPID(t), 1<<14+Number()
 	abandoned := filepath.Join(dir, fmt.Sprintf("engine-%d-1.sock", dead))
@@ -72,11 +73,12 @@ func TestEngines(t *testing.T) {
 	precious := filepath.Join(dir, fmt.Sprintf("engine-%d-2.sock", dead))
 	must(t, os.WriteFile(precious, []byte("x"), 0o600))
 	defer os.Remove(precious)
-	// An engine in another pid namespace: no process of its number is here.
-	foreign := filepath.Join(dir, fmt.Sprintf("engine-%d-3.sock", dead))
-	s, err := Serve(foreign, saying(plain), silent)
+	// The name says another number than the kernel: the kernel's counts.
+	misnamed := filepath.Join(dir, fmt.Sprintf("engine-%d-%d.sock", dead, 1<<15))
+	s, err := Serve(misnamed, saying(plain), silent)
 	must(t, err)
 	defer s.Close()
+	want = append(want, Endpoint{misnamed, os.Getpid(), 1 << 15, os.Geteuid()})
 	for _, name := range []string{"engine-.sock", "engine-x-1.sock", "engine-0-1.sock", "engine-5.sock", "engine--5-1.sock"} {
 		must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 		defer os.Remove(filepath.Join(dir, name))
@@ -84,31 +86,25 @@ func TestEngines(t *testing.T) {
 
 	got, err := Engines(os.Getpid())
 	must(t, err)
-	if fmt.Sprint(got) != fmt.Sprint(append(want, Endpoint{stranger, os.Getpid(), reused})) {
-		t.Errorf("%v, want %v and what only looks like one", got, want)
+	if !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
-	_, err = got[3].Report(background(t))
-	says(t, err, ErrGone)
-	if isThere(stranger) {
-		t.Error("the socket of a process whose number is another's by now is still there")
-	}
-
 	all, err := Engines(0)
 	must(t, err)
-	seen := fmt.Sprint(all)
-	if strings.Contains(seen, abandoned) || !strings.Contains(seen, foreign) || !strings.Contains(seen, want[2].Path) {
+	if seen := fmt.Sprint(all); strings.Contains(seen, abandoned) || !strings.Contains(seen, misnamed) || !strings.Contains(seen, want[2].Path) {
 		t.Errorf("all engines: %v", seen)
 	}
-	if isThere(abandoned) || !isThere(foreign) || !isThere(precious) {
-		t.Errorf("abandoned %v, foreign %v, precious %v", isThere(abandoned), isThere(foreign), isThere(precious))
+	for path, stays := range map[string]bool{abandoned: false, stranger: false, misnamed: true, precious: true} {
+		if isThere(path) != stays {
+			t.Errorf("%s is there: %v", path, !stays)
+		}
 	}
-
 	if os.Geteuid() != 0 {
-		// Root's, whom only root may ask, does not hide what is dead.
-		must(t, os.Chmod(foreign, 0))
+		// One that may not be asked does not hide what is dead.
+		must(t, os.Chmod(misnamed, 0))
 		all, err = Engines(0)
 		must(t, err)
-		if strings.Contains(fmt.Sprint(all), foreign) || !isThere(foreign) {
+		if strings.Contains(fmt.Sprint(all), misnamed) || !isThere(misnamed) {
 			t.Errorf("one that may not be asked, and whose process is gone: %v", all)
 		}
 	}
@@ -123,14 +119,14 @@ func TestServe(t *testing.T) {
 	leaveBehind(t, path)
 	s, err := Serve(path, saying(plain), silent)
 	must(t, err)
-	_, err = Endpoint{Path: path, PID: os.Getpid()}.Report(background(t))
+	_, err = Endpoint{Path: path, PID: os.Getpid(), UID: os.Geteuid()}.Report(background(t))
 	must(t, err)
 	if info, err := os.Lstat(path); err != nil || info.Mode() != os.ModeSocket|0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
 	_, err = Serve(path, saying(plain), silent)
 	says(t, err, nil, path, "another process answers there")
-	_, err = Endpoint{Path: path, PID: os.Getpid()}.Report(background(t))
+	_, err = Endpoint{Path: path, PID: os.Getpid(), UID: os.Geteuid()}.Report(background(t))
 	must(t, err) // it is none the worse
 	must(t, s.Close())
 	if isThere(path) {
@@ -183,33 +179,47 @@ func open(t *testing.T, dir string) {
 	}
 }
 
-// TestOthersDirectory: nobody's sockets are made where others could replace them.
+// TestOthersDirectory: nobody's sockets are made where others could replace
+// them, and nobody keeps a user's programs from having any by taking the name of
+// the directory: they have another, and are found there.
 func TestOthersDirectory(t *testing.T) {
-	need.Root(t)
-	tmp := t.TempDir()
-	open(t, tmp)
-	must(t, os.Chmod(tmp, 0o1777))
+	tmp := world(t)
 	own := filepath.Join(tmp, fmt.Sprintf("stag-%d", nobody))
+	name := func(xdg string) string { return run(t, nobody, "name", "XDG_RUNTIME_DIR="+xdg, "TMPDIR="+tmp).all() }
 
+	must(t, os.Chmod(tmp, 0o755))
+	if said := name(""); !strings.HasPrefix(said, "error: make the directory for control sockets: ") || !strings.Contains(said, "XDG_RUNTIME_DIR") {
+		t.Errorf("where nothing can be made: said %q", said)
+	}
+	must(t, os.Chmod(tmp, 0o1777))
 	for what, prepare := range map[string]func(){
-		"root's":   func() { must(t, os.Mkdir(own, 0o777)) },
-		"a link":   func() { must(t, os.Symlink("/tmp", own)) },
-		"a file":   func() { must(t, os.WriteFile(own, nil, 0o666)) },
-		"dangling": func() { must(t, os.Symlink("/nowhere", own)) },
-		"unusable": func() { must(t, os.Chmod(tmp, 0o755)) },
+		"root's":    func() { must(t, os.Mkdir(own, 0o777)) },
+		"another's": func() { must(t, os.Mkdir(own, 0o700)); must(t, os.Chown(own, nobody-1, nobody-1)) },
+		"a link":    func() { must(t, os.Symlink("/tmp", own)) },
+		"a file":    func() { must(t, os.WriteFile(own, nil, 0o666)) },
+		"dangling":  func() { must(t, os.Symlink("/nowhere", own)) },
 	} {
 		prepare()
-		said := run(t, nobody, "name", "XDG_RUNTIME_DIR=", "TMPDIR="+tmp).all()
-		if !strings.HasPrefix(said, "error: make the directory for control sockets: ") || !strings.Contains(said, "XDG_RUNTIME_DIR") {
-			t.Errorf("%s: said %q", what, said)
+		first, second := name(""), name("")
+		info, err := os.Lstat(filepath.Dir(first))
+		if !strings.HasPrefix(first, own+".") || filepath.Dir(first) != filepath.Dir(second) || err != nil || info.Mode() != os.ModeDir|0o700 {
+			t.Errorf("%s: said %q, then %q; %v, %v", what, first, second, info, err)
 		}
-		os.Remove(own)
-		must(t, os.Chmod(tmp, 0o1777))
+		c := run(t, nobody, "own", "XDG_RUNTIME_DIR=", "TMPDIR="+tmp)
+		path := c.line()
+		if said := run(t, nobody, fmt.Sprint("engines ", c.cmd.Process.Pid), "XDG_RUNTIME_DIR=", "TMPDIR="+tmp).all(); said != path {
+			t.Errorf("%s: its user finds %q, want %q", what, said, path)
+		}
+		if list, err := AllEngines(c.cmd.Process.Pid); err != nil || len(list) != 1 || list[0].Path != path || list[0].UID != nobody {
+			t.Errorf("%s: root finds %v, %v", what, list, err)
+		}
+		c.kill()
+		must(t, os.RemoveAll(own))
+		must(t, os.RemoveAll(filepath.Dir(first)))
 	}
 	// Another user's XDG_RUNTIME_DIR, as su leaves it there, is no place.
 	for _, xdg := range []string{"/root", "/nowhere", ""} {
-		said := run(t, nobody, "name", "XDG_RUNTIME_DIR="+xdg, "TMPDIR="+tmp).all()
-		if !strings.HasPrefix(said, own+"/engine-") {
+		if said := name(xdg); !strings.HasPrefix(said, own+"/engine-") {
 			t.Errorf("XDG_RUNTIME_DIR=%s: said %q", xdg, said)
 		}
 	}
@@ -223,7 +233,7 @@ func TestOthersDirectory(t *testing.T) {
 func TestPermission(t *testing.T) {
 	need.Root(t)
 	var log bytes.Buffer
-	e := Endpoint{Path: t.TempDir() + "/s"}
+	e := Endpoint{Path: t.TempDir() + "/s", PID: os.Getpid()}
 	s, err := Serve(e.Path, saying(plain), slog.New(slog.NewTextHandler(&log, nil)))
 	must(t, err)
 	open(t, filepath.Dir(e.Path))
@@ -243,15 +253,18 @@ func TestPermission(t *testing.T) {
 		t.Errorf("the log says %q", line)
 	}
 
-	// Root may look into everybody's, and finds them.
+	// Root may look into everybody's, and finds them when it asks for them.
 	tmp := t.TempDir()
 	open(t, tmp)
 	must(t, os.Chmod(tmp, 0o1777))
 	t.Setenv("TMPDIR", tmp)
 	c := run(t, nobody, "own", "XDG_RUNTIME_DIR=")
 	path := c.line()
-	list, err := Engines(c.cmd.Process.Pid)
-	if err != nil || len(list) != 1 || list[0].Path != path {
+	if list, err := Engines(c.cmd.Process.Pid); err == nil {
+		t.Errorf("root finds another user's without asking for those: %v", list)
+	}
+	list, err := AllEngines(c.cmd.Process.Pid)
+	if err != nil || len(list) != 1 || list[0] != (Endpoint{path, c.cmd.Process.Pid, list[0].Adapter, nobody}) {
 		t.Fatalf("%v, %v; it is at %s", list, err, path)
 	}
 	if r, err := list[0].Report(background(t)); err != nil || r.Program != plain.Program {

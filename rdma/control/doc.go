@@ -4,7 +4,8 @@
 //	server.go   the engine's side: Serve, who may ask
 //	callers.go  who is being answered, so that Close cuts nobody off
 //	peer.go     who is at the other end, of both
-//	client.go   the tools' side: Engines, Endpoint
+//	find.go     the tools' side: Engines, Endpoint
+//	client.go   what an Endpoint can be asked
 //	dir.go      where the sockets are, what they are called, who has left one
 //	capture.go  packets, as a stream of batches
 //
@@ -15,5 +16,6 @@
 //
 // Only root and the user that the engine runs as are answered, whatever the
 // file's mode says: the kernel tells who is at the other end (SO_PEERCRED). Tools
-// ask it, too, and do not believe an engine that it does not know by its pid.
+// ask it, too: the pid and the user of an engine are the kernel's word, and an
+// engine counts only in a directory of its own user's.
 package control

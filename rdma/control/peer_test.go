@@ -1,10 +1,13 @@
 package control
 
 import (
+	"bufio"
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,7 +22,7 @@ func TestImpostor(t *testing.T) {
 	s, err := Serve(path, saying(plain), silent)
 	must(t, err)
 	defer s.Close()
-	e := Endpoint{path, other, 1}
+	e := Endpoint{path, other, 1, os.Geteuid()}
 	_, err = e.Report(background(t))
 	says(t, err, ErrImpostor, fmt.Sprintf("pid %d, adapter 1: another process answers for the engine: pid %d of user %d, at %s: end it",
 		other, os.Getpid(), os.Geteuid(), path))
@@ -40,7 +43,8 @@ func world(t *testing.T) (tmp string) {
 	return tmp
 }
 
-// TestOtherUser: nobody but root believes what another user's process says.
+// TestOtherUser: an engine is its own user's, whoever asks, and whatever file
+// mode lets others ask.
 func TestOtherUser(t *testing.T) {
 	tmp := world(t)
 	path := run(t, nobody-1, "own", "XDG_RUNTIME_DIR=").line()
@@ -50,13 +54,13 @@ func TestOtherUser(t *testing.T) {
 		t.Errorf("root: %q", said)
 	}
 	said := run(t, nobody, "report "+path, "TMPDIR="+tmp).all()
-	if !strings.Contains(said, ErrImpostor.Error()) || !strings.Contains(said, fmt.Sprint("of user ", nobody-1)) {
+	if !strings.Contains(said, ErrPermission.Error()) {
 		t.Errorf("another user: %q", said)
 	}
 }
 
 // TestContainer: an engine in a pid namespace has another number there, after
-// which its socket is called.
+// which its socket is called. Its number here is the kernel's word.
 func TestContainer(t *testing.T) {
 	tmp := world(t)
 	c := start(t, nobody, "own", &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}, "XDG_RUNTIME_DIR=")
@@ -64,13 +68,126 @@ func TestContainer(t *testing.T) {
 	if said := c.line(); said != path {
 		t.Fatalf("it is at %q, want %q", said, path)
 	}
-	r, err := Endpoint{path, 1, 1}.Report(background(t))
+	list, err := AllEngines(c.cmd.Process.Pid)
+	must(t, err)
+	if len(list) != 1 || list[0] != (Endpoint{path, c.cmd.Process.Pid, 1, nobody}) {
+		t.Fatalf("%v", list)
+	}
+	r, err := list[0].Report(background(t))
 	must(t, err)
 	if r.Program != plain.Program {
 		t.Errorf("%+v", r)
 	}
-	_, err = Endpoint{path, 2, 1}.Report(background(t))
+	_, err = Endpoint{path, 1, 1, nobody}.Report(background(t))
 	says(t, err, ErrImpostor)
+}
+
+// TestPIDOfAnother: a process that has, in a pid namespace of its own, the
+// number of somebody's engine, and calls its socket after it, is not taken for
+// that engine: neither in a directory of its own nor by who asks for the pid.
+func TestPIDOfAnother(t *testing.T) {
+	tmp := world(t)
+	victim := os.Getpid()
+	dir := filepath.Join(tmp, fmt.Sprintf("stag-%d", nobody))
+	must(t, os.Mkdir(dir, 0o700))
+	must(t, os.Chown(dir, nobody, nobody))
+	path := filepath.Join(dir, fmt.Sprintf("engine-%d-1.sock", victim))
+	// The shell is number 1 there; what it starts gets the number that it asks for.
+	script := fmt.Sprintf("mount --make-rprivate / && mount -t proc proc /proc && echo %d > /proc/sys/kernel/ns_last_pid && { %s='called %s' setpriv --reuid %d --regid %d --clear-groups %s & wait; }",
+		victim-1, roleVariable, path, nobody, nobody, program(t))
+	cmd := exec.Command("sh", "-c", script)
+	cmd.Dir, cmd.Stderr = "/", os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	line := bufio.NewScanner(out)
+	if line.Scan(); line.Text() != fmt.Sprint(victim) {
+		t.Fatalf("it has the number %q there, want %d", line.Text(), victim)
+	}
+	if list, err := AllEngines(victim); err == nil && slices.ContainsFunc(list, func(e Endpoint) bool { return e.UID != os.Geteuid() }) {
+		t.Errorf("those of pid %d: %v", victim, list)
+	}
+	for _, uid := range []int{0, nobody} {
+		_, err = Endpoint{path, victim, 1, uid}.Report(background(t))
+		says(t, err, ErrImpostor, "of user "+fmt.Sprint(nobody))
+	}
+	all, err := AllEngines(0)
+	must(t, err)
+	at := slices.IndexFunc(all, func(e Endpoint) bool { return e.Path == path })
+	if at < 0 || all[at].PID == victim || all[at].UID != nobody {
+		t.Errorf("%v", all)
+	}
+}
+
+// program is a copy of this program that any user may run.
+func program(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/exe")
+	must(t, err)
+	path := filepath.Join(t.TempDir(), "program")
+	must(t, os.WriteFile(path, text, 0o755))
+	open(t, filepath.Dir(path))
+	return path
+}
+
+// TestPlaceOfAnother: in a directory of one user the engine of another does not
+// count, be it root's.
+func TestPlaceOfAnother(t *testing.T) {
+	tmp := world(t)
+	dir := filepath.Join(tmp, fmt.Sprintf("stag-%d", nobody))
+	must(t, os.Mkdir(dir, 0o777))
+	must(t, os.Chmod(dir, 0o777))
+	must(t, os.Chown(dir, nobody, nobody))
+	for i, uid := range []int{0, nobody - 1, nobody} {
+		path := filepath.Join(dir, fmt.Sprintf("engine-%d-%d.sock", os.Getpid(), i))
+		c := run(t, uid, "called "+path)
+		c.line()
+		must(t, os.Chmod(path, 0o666))
+		list, err := AllEngines(c.cmd.Process.Pid)
+		if counts := uid == nobody; counts != (err == nil) || counts && (len(list) != 1 || list[0].UID != uid) {
+			t.Errorf("user %d: %v, %v", uid, list, err)
+		}
+	}
+}
+
+// TestSwapped: who puts a link in place of a socket after it was found leads
+// nobody to what the link points at.
+func TestSwapped(t *testing.T) {
+	tmp := world(t)
+	c := run(t, nobody, "own", "XDG_RUNTIME_DIR=")
+	path := c.line()
+	list, err := AllEngines(c.cmd.Process.Pid)
+	must(t, err)
+	target := filepath.Join(tmp, "target")
+	l, err := net.Listen("unix", target)
+	must(t, err)
+	defer l.Close()
+	accepted := make(chan struct{})
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			c.Close()
+			close(accepted)
+		}
+	}()
+	must(t, os.Remove(path))
+	must(t, os.Symlink(target, path))
+	if _, err := list[0].Report(background(t)); err == nil {
+		t.Error("a link was asked")
+	}
+	must(t, os.Rename(filepath.Dir(path), filepath.Dir(path)+"-was"))
+	must(t, os.Mkdir(filepath.Join(tmp, "elsewhere"), 0o755))
+	must(t, os.Rename(target, filepath.Join(tmp, "elsewhere", filepath.Base(path))))
+	must(t, os.Symlink(filepath.Join(tmp, "elsewhere"), filepath.Dir(path)))
+	if _, err := list[0].Report(background(t)); err == nil {
+		t.Error("the directory behind a link was asked")
+	}
+	select {
+	case <-accepted:
+		t.Error("somebody has connected to what the links point at")
+	default:
+	}
 }
 
 // TestLinks: a link in place of a directory or a socket leads nobody to what it
@@ -82,7 +199,7 @@ func TestLinks(t *testing.T) {
 	dir := filepath.Dir(path)
 	must(t, os.Symlink(dir, filepath.Join(tmp, "stag-link")))
 	must(t, os.Symlink(path, filepath.Join(dir, fmt.Sprintf("engine-%d-2.sock", pid))))
-	list, err := Engines(pid)
+	list, err := AllEngines(pid)
 	must(t, err)
 	if len(list) != 1 || list[0].Path != path {
 		t.Errorf("%v, want one at %s", list, path)

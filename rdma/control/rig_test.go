@@ -11,10 +11,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/rdma/report"
 )
@@ -72,7 +75,7 @@ var silent = slog.New(slog.DiscardHandler)
 func serve(t *testing.T, s Source) (Endpoint, *Server) {
 	t.Helper()
 	goroutines := runtime.NumGoroutine()
-	e := Endpoint{Path: filepath.Join(t.TempDir(), "s"), PID: os.Getpid(), Adapter: 1}
+	e := Endpoint{Path: filepath.Join(t.TempDir(), "s"), PID: os.Getpid(), Adapter: 1, UID: os.Geteuid()}
 	server, err := Serve(e.Path, s, silent)
 	must(t, err)
 	t.Cleanup(func() {
@@ -163,8 +166,32 @@ var roles = map[string]func(arg string) error{
 		if pid, _, ok := parse(path); ok {
 			e.PID = pid
 		}
+		var st unix.Stat_t
+		if err := unix.Lstat(path, &st); err == nil {
+			e.UID = int(st.Uid)
+		}
 		_, err := e.Report(context.Background())
 		return err
+	},
+	// engines says where those of a process are.
+	"engines": func(pid string) error {
+		n, err := strconv.Atoi(pid)
+		if err != nil {
+			return err
+		}
+		list, err := Engines(n)
+		for _, e := range list {
+			fmt.Println(e.Path)
+		}
+		return err
+	},
+	// called listens under the name that it is given, with what it has for a pid.
+	"called": func(path string) error {
+		if _, err := Serve(path, saying(plain), silent); err != nil {
+			return err
+		}
+		fmt.Println(os.Getpid())
+		select {}
 	},
 	"name": func(string) error {
 		path, err := Name(1)

@@ -66,6 +66,9 @@ func Serve(path string, source Source, log *slog.Logger) (*Server, error) {
 		ConnState:         s.callers.note,
 		ErrorLog:          slogger(log),
 	}
+	if substituted(path) {
+		log.Warn("the directory for control sockets is another user's: this one is elsewhere, where stag finds it", "directory", Dir(), "path", path)
+	}
 	log.Debug("control socket opened", "path", path)
 	go func() {
 		defer close(s.done)

@@ -33,6 +33,7 @@ const DefaultSnapLen = 262144
 type Options struct {
 	Device string // interface; "": all
 	PID    int    // process; 0: all
+	All    bool   // engines of other users, too
 	Flow   uint32 // flow id; 0: all
 	QP     uint32 // QP number; 0: all
 	Kinds  []Kind // none: all

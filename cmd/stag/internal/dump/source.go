@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -31,6 +32,9 @@ type source struct {
 }
 
 func (s *source) String() string {
+	if s.UID != os.Geteuid() {
+		return fmt.Sprintf("%s of pid %d (%s, uid %d)", s.device, s.PID, s.program, s.UID)
+	}
 	return fmt.Sprintf("%s of pid %d (%s)", s.device, s.PID, s.program)
 }
 
@@ -59,11 +63,11 @@ func (s *source) read(ctx context.Context, to chan<- event) {
 // find begins a capture on every device that was asked for. notes get a line
 // for every engine that did not answer.
 func find(ctx context.Context, o Options) (sources []*source, err error) {
-	list, err := control.Engines(o.PID)
+	list, err := engines.Find(o.PID, o.All)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := engines.Ask(ctx, engines.Asking{PID: o.PID, Log: o.Log})
+	answer, err := engines.Ask(ctx, engines.Asking{PID: o.PID, AllUsers: o.All, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +76,9 @@ func find(ctx context.Context, o Options) (sources []*source, err error) {
 		why.failed = append(why.failed, f.Err)
 	}
 	for _, from := range answer.Sources {
-		at := slices.IndexFunc(list, func(e control.Endpoint) bool { return e.PID == from.PID && e.Adapter == from.Adapter })
+		at := slices.IndexFunc(list, func(e control.Endpoint) bool {
+			return e.PID == from.PID && e.UID == from.UID && e.Adapter == from.Adapter
+		})
 		if from.Instance != "" || at < 0 {
 			continue // pins, or an engine that began just now
 		}
@@ -144,7 +150,7 @@ func (r refusals) err(o Options) error {
 	case len(r.failed) > 0:
 		return oneLine(r.failed)
 	}
-	return errors.New(engines.None())
+	return errors.New(engines.None(o.All))
 }
 
 // oneLine says what several have said.

@@ -28,6 +28,7 @@ const Patience = 2 * time.Second
 // Source is one engine that has answered, or pins that no engine tells about.
 type Source struct {
 	report.Engine        // of pins, PID is who is known to use them, or 0
+	UID           int    // the user that the engine runs as
 	Instance      string // directory of the pins, "" of an engine that has answered
 	Left          []Left // flows of processes that are gone
 }
@@ -63,8 +64,9 @@ type Failure struct {
 
 // Asking says whom to ask.
 type Asking struct {
-	PID int          // one process; 0: all, and the pins
-	Log *slog.Logger // gets who was asked, and why pins cannot be seen; nil: nobody does
+	PID      int          // one process; 0: all, and the pins
+	AllUsers bool         // engines of other users, too
+	Log      *slog.Logger // gets who was asked, and why pins cannot be seen; nil: nobody does
 }
 
 // ErrSilent is why an engine that does not answer in time is left out.
@@ -73,7 +75,7 @@ var ErrSilent = errors.New("no answer")
 // Ask asks all at once. control.ErrNoEngine when the process has none; ctx's
 // cause when it has ended. An engine that fails is no error of Ask.
 func Ask(ctx context.Context, a Asking) (Answer, error) {
-	list, err := control.Engines(a.PID)
+	list, err := Find(a.PID, a.AllUsers)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -91,7 +93,7 @@ func Ask(ctx context.Context, a Asking) (Answer, error) {
 			continue
 		}
 		answered[e.PID] = true
-		r.Sources = append(r.Sources, Source{Engine: reports[i]})
+		r.Sources = append(r.Sources, Source{Engine: reports[i], UID: e.UID})
 	}
 	if a.PID == 0 {
 		r.addPins(answered, log)
@@ -99,10 +101,21 @@ func Ask(ctx context.Context, a Asking) (Answer, error) {
 	return r, nil
 }
 
+// Find is the engines of this user's or, with allUsers, of everybody's.
+func Find(pid int, allUsers bool) ([]control.Endpoint, error) {
+	if allUsers {
+		return control.AllEngines(pid)
+	}
+	return control.Engines(pid)
+}
+
 // None says that there is no engine, and what to do.
-func None() string {
-	if os.Geteuid() != 0 {
-		return "no engine runs for this user: start a program that calls rdma.Open, or run as root to see those of all users, and what is pinned"
+func None(allUsers bool) string {
+	switch {
+	case os.Geteuid() != 0:
+		return "no engine runs for this user: start a program that calls rdma.Open, or run as root to see root's, what is pinned and, with --all-users, everybody's"
+	case !allUsers:
+		return "no engine of root runs: start a program that calls rdma.Open, such as stag ping, or add --all-users to see those of other users"
 	}
 	return "no engine runs: start a program that calls rdma.Open, such as stag ping"
 }
@@ -129,9 +142,10 @@ func ask(ctx context.Context, e control.Endpoint, patience time.Duration) (repor
 		return r, context.Cause(ctx)
 	case err != nil:
 		return r, oneLine(err)
-	case r.PID != e.PID || r.Adapter != e.Adapter:
-		return r, fmt.Errorf("what answers at %s says that it is pid %d, adapter %d: it is left out", e.Path, r.PID, r.Adapter)
+	case r.Adapter != e.Adapter:
+		return r, fmt.Errorf("what answers at %s says that it is adapter %d: it is left out", e.Path, r.Adapter)
 	}
+	r.PID = e.PID // in a pid namespace of its own it calls itself otherwise
 	return r, nil
 }
 

@@ -9,7 +9,7 @@
 //	exporter.go  Gather and the collector for one scrape
 //	serve.go     HTTP
 //
-// Three labels say whose a series is: program, pid and adapter. What belongs to
+// Four labels say whose a series is: program, pid, uid and adapter. What belongs to
 // the steering program and not to who uses it has device and netns instead: it
 // goes on when another engine adopts the program. The series of an engine end
 // with it, so that rates and sums over engines do not jump.

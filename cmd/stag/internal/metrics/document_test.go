@@ -42,9 +42,11 @@ Names, units and labels are those of node_exporter's ` + "`node_infiniband_`" + 
 there are such: a dashboard for those needs another prefix only. An interface is a
 device with one port, 1.
 
-Whose a series is say the labels ` + "`program`, `pid` and `adapter`" + `: several engines may
-have devices of the same name, in namespaces of their own. The series of an engine
-end with it, and those of its successor begin at 0, so that
+The labels ` + "`program`, `pid`, `uid` and `adapter`" + ` say whose a series is: several engines
+may have devices of the same name, in namespaces of their own. ` + "`pid` and `uid`" + ` are the
+kernel's word. Root's ` + "`stag metrics`" + ` asks root's engines; with ` + "`--all-users`" + ` it asks those
+of others, too. The series of such an engine tell what its user likes; it cannot add
+to any other series. The series of an engine end with it, and those of its successor begin at 0, so that
 
     sum by (program, device) (rate(stag_port_data_received_bytes_total[5m]))
 

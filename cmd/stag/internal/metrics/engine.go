@@ -45,18 +45,27 @@ var tcpDrops = func() map[string]bool {
 	return names
 }()
 
-// engine adds what the adapter of an endpoint says about itself.
-func (s sheet) engine(e report.Engine, of labels) {
+// engine adds what the adapter of an endpoint says about itself and, as far as
+// tells lets it, about the steering programs of its ports.
+func (s sheet) engine(e report.Engine, of labels, tells func(report.Device) bool) {
 	s.set(engineInfo, 1, of.and("netns", number(e.Netns)))
 	s.set(engineStart, float64(e.Started.UnixNano())/1e9, of)
 	s.objects(e, of)
+	told := map[string]bool{}
 	for _, d := range e.Devices {
-		s.device(e, d, of.and("device", d.Name, "port", onlyPort, "netns", number(e.Netns)))
+		at := of.and("device", d.Name, "port", onlyPort, "netns", number(e.Netns))
+		s.device(d, at)
+		if told[d.Name] = d.Ifindex != 0 && tells(d); told[d.Name] {
+			s.table(e, d, at)
+		}
 	}
 	for _, q := range e.Queues {
 		s.queue(q, of.and("device", q.Device, "port", onlyPort, "queue", strconv.Itoa(q.Queue)))
 	}
 	for _, c := range e.Counters {
+		if c.Layer == "steer" && !told[c.Device] {
+			continue
+		}
 		s.count(c, of.and("device", c.Device, "port", onlyPort, "netns", number(e.Netns)))
 	}
 }
@@ -92,7 +101,7 @@ func (s sheet) objects(e report.Engine, of labels) {
 	}
 }
 
-func (s sheet) device(e report.Engine, d report.Device, at labels) {
+func (s sheet) device(d report.Device, at labels) {
 	s.set(info, 1, at.and("driver", d.Driver, "xdp", d.XDP, "zero_copy", strconv.FormatBool(d.ZeroCopy), "mac", d.MAC, "loaded_as", loadedAs(d.Instance)))
 	if state, known := portStates[d.State]; known {
 		s.set(stateID, state.logical, at)
@@ -101,10 +110,13 @@ func (s sheet) device(e report.Engine, d report.Device, at labels) {
 	if d.Speed != 0 {
 		s.set(rate, float64(d.Speed)/8, at)
 	}
-	if d.Ifindex == 0 {
-		return // the kernel's: what follows is of interfaces
+	if d.Ifindex != 0 { // the kernel's is no interface
+		s.set(mtu, float64(d.MTU), at)
 	}
-	s.set(mtu, float64(d.MTU), at)
+}
+
+// table adds what there is in the flow table of the program of a port.
+func (s sheet) table(e report.Engine, d report.Device, at labels) {
 	s.set(flowsMax, float64(d.MaxFlows), at)
 	for _, state := range flowStates {
 		s.add(flows, 0, at.and("state", state))

@@ -20,8 +20,9 @@ import (
 
 // Options say what is exported.
 type Options struct {
-	PerQP bool         // series of every queue pair as well
-	Log   *slog.Logger // what could not be asked
+	PerQP    bool         // series of every queue pair as well
+	AllUsers bool         // engines of other users as well
+	Log      *slog.Logger // what could not be asked
 }
 
 // Exporter makes the series. It is safe for concurrent use.
@@ -85,7 +86,7 @@ func (c collector) Describe(to chan<- *prometheus.Desc) {
 // Collect asks.
 func (c collector) Collect(to chan<- prometheus.Metric) {
 	begin := time.Now()
-	f, err := host(c.ctx, c.patience)
+	f, err := host(c.ctx, c.x.AllUsers, c.patience)
 	if c.ctx.Err() != nil {
 		return // whoever asked has gone
 	}
@@ -107,7 +108,9 @@ func (x *Exporter) fill(s sheet, f found, err error) {
 	for _, a := range f.answers {
 		x.answered(s, a, last[a.at])
 		for _, d := range a.engine.Devices {
-			reported[d.Program] = true
+			if a.tellsOf(d) {
+				reported[d.Program] = true
+			}
 		}
 	}
 	if f.err != nil && !expected(f.err) {
@@ -140,7 +143,7 @@ func (x *Exporter) answered(s sheet, a answer, program string) {
 	if a.err != nil {
 		return
 	}
-	s.engine(a.engine, of)
+	s.engine(a.engine, of, a.tellsOf)
 	if x.PerQP {
 		s.perQP(a.engine, of)
 	}

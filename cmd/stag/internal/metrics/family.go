@@ -36,7 +36,7 @@ var (
 
 // Labels of families, by whose they are.
 var (
-	ofEngine  = []string{"program", "pid", "adapter"}
+	ofEngine  = []string{"program", "pid", "uid", "adapter"}
 	ofDevice  = append([]string{"device"}, ofEngine...)
 	ofPort    = append([]string{"device", "port"}, ofEngine...) // as node_infiniband has them
 	ofQueue   = append([]string{"device", "queue"}, ofEngine...)

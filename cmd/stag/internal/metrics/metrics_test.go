@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -262,6 +263,56 @@ func TestPinned(t *testing.T) {
 	if all["stag_qp_info"] != nil {
 		t.Error("series of queue pairs, and nobody has asked for them")
 	}
+}
+
+// TestOtherUser: what another user's engine says adds to no series but its own
+// user's, whatever device, namespace and program it claims to have: neither to
+// what root's engine counts nor to what pins tell.
+func TestOtherUser(t *testing.T) {
+	if os.Geteuid() == 1000 {
+		t.Skip("SKIPPED: user 1000 is no other user here")
+	}
+	lies := full()
+	for range 1000 {
+		lies.Flows = append(lies.Flows, report.Flow{Device: "eth1", State: "live"})
+	}
+	for i := range lies.Counters {
+		lies.Counters[i].Value = 1e15
+	}
+	lies.Devices = append(lies.Devices, report.Device{Name: "eth9", Ifindex: 9, Program: 43, MaxFlows: 1})
+	other := control.Endpoint{PID: at.PID, Adapter: at.Adapter, UID: 1000} // of a pid that was its own once
+	x := newExporter(t, true)
+	honest := scraped(t, x, found{answers: []answer{{at: at, engine: full()}}, pins: pins()}, nil)
+	both := scraped(t, x, found{answers: []answer{{at: at, engine: full()}, {at: other, engine: lies}}, pins: pins()}, nil)
+	for name, f := range both {
+		was := map[string]float64{}
+		for _, m := range honest[name].GetMetric() {
+			was[labelsOf(m)] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+		for _, m := range f.GetMetric() {
+			labels, v := labelsOf(m), m.GetCounter().GetValue()+m.GetGauge().GetValue()
+			before, known := was[labels]
+			if its := strings.Contains(labels, " uid=1000 "); its == known || known && before != v {
+				t.Errorf("%s%s is %v, and %v (%v) without the other user's engine", name, labels, v, before, known)
+			}
+			delete(was, labels)
+		}
+		if len(was) != 0 {
+			t.Errorf("%s has lost %v", name, was)
+		}
+	}
+	if value(t, both, "flows_max", "netns=78") != 16 {
+		t.Error("a program that another user claims to have is hidden")
+	}
+}
+
+// labelsOf is the labels of a series, each between blanks.
+func labelsOf(m *dto.Metric) string {
+	text := " "
+	for _, l := range m.GetLabel() {
+		text += l.GetName() + "=" + l.GetValue() + " "
+	}
+	return text
 }
 
 // TestSilent: an engine that does not answer is down under the name that it had;

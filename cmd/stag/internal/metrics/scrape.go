@@ -31,13 +31,13 @@ type answer struct {
 
 // host asks all engines, which have patience to answer, and reads all pins at
 // the same time.
-func host(ctx context.Context, patience time.Duration) (f found, err error) {
+func host(ctx context.Context, allUsers bool, patience time.Duration) (f found, err error) {
 	pins := make(chan struct{})
 	go func() {
 		defer close(pins)
 		f.pins, f.err = loader.Instances()
 	}()
-	list, err := control.Engines(0)
+	list, err := engines.Find(0, allUsers)
 	reports, errs := engines.Reports(ctx, list, patience)
 	for i, e := range list {
 		f.answers = append(f.answers, answer{e, reports[i], errs[i]})
@@ -61,10 +61,17 @@ func reason(err error) string {
 	return "other"
 }
 
-// labels are those of everything that the engine says. Pid and number are those
-// of the socket, whatever it says itself.
+// labels are those of everything that the engine says. Pid, user and number are
+// those of the socket, whatever it says itself.
 func (a answer) labels(program string) labels {
-	return labels{"program": program, "pid": strconv.Itoa(a.at.PID), "adapter": strconv.Itoa(a.at.Adapter)}
+	return labels{"program": program, "pid": strconv.Itoa(a.at.PID), "uid": strconv.Itoa(a.at.UID), "adapter": strconv.Itoa(a.at.Adapter)}
+}
+
+// tellsOf reports whether the engine's word on the steering program of one of its
+// ports counts, whose series are the interface's and not the engine's: that of
+// root's engines and this user's, and of whoever has claimed a queue of it.
+func (a answer) tellsOf(d report.Device) bool {
+	return a.at.UID == 0 || a.at.UID == os.Geteuid() || d.Ifindex != 0 && loader.Claimed(a.engine.Netns, d.Ifindex, a.at.PID, a.at.UID)
 }
 
 // programOf is the name of a process that does not say it itself, as reports

@@ -2,6 +2,7 @@ package show
 
 import (
 	"net/netip"
+	"os"
 	"time"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
@@ -37,7 +38,7 @@ func fixture() []engines.Source {
 func offloaded() engines.Source {
 	local, remote := addrPort("192.0.2.1:7174"), addrPort("192.0.2.2:40112")
 	local6, remote6 := addrPort("[2001:db8:1:2:3:4:5:6]:7174"), addrPort("[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:61234")
-	return engines.Source{Engine: report.Engine{
+	return engines.Source{UID: os.Geteuid(), Engine: report.Engine{
 		Schema: report.Schema, PID: 4711, Program: "storage", Adapter: 1, Started: began, Netns: 4097,
 		Devices: []report.Device{{
 			Name: "eth1", State: "PORT_ACTIVE", Ifindex: 3, MAC: "02:00:00:00:00:01", MTU: 1500, Driver: "veth",
@@ -84,7 +85,7 @@ func offloaded() engines.Source {
 }
 
 func kernels() engines.Source {
-	return engines.Source{Engine: report.Engine{
+	return engines.Source{UID: os.Geteuid(), Engine: report.Engine{
 		Schema: report.Schema, PID: 812, Program: "app \x1b]0;title\x07\u202e", Adapter: 2, Started: began, Netns: 1,
 		Devices: []report.Device{{Name: report.KernelDevice, State: "PORT_ACTIVE", Path: "kernel port", Addresses: []netip.Prefix{}}},
 		CQs:     []report.CQ{{Number: 1, Depth: 16}},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,7 +81,11 @@ func (f flow) process() string {
 	case f.Program == nil:
 		return f.String()
 	}
-	return fmt.Sprintf("users:((%q,pid=%d,adapter=%d%s))", *f.Program, *f.PID, *f.Adapter, word(",qp=", f.QP))
+	user := ""
+	if *f.UID != os.Geteuid() {
+		user = fmt.Sprint(",uid=", *f.UID)
+	}
+	return fmt.Sprintf("users:((%q,pid=%d%s,adapter=%d%s))", *f.Program, *f.PID, user, *f.Adapter, word(",qp=", f.QP))
 }
 
 // id is what engines and captures call the flow.

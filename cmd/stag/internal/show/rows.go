@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,6 +42,7 @@ type list interface {
 // alone is known where an engine does not answer.
 type owner struct {
 	PID     *int    `json:"pid"`
+	UID     *int    `json:"uid"` // the user that it runs as
 	Program *string `json:"program"`
 	Adapter *int    `json:"adapter"`
 }
@@ -56,7 +58,7 @@ func ownerOf(s engines.Source) (o owner) {
 		o.PID = &s.PID
 	}
 	if s.Instance == "" {
-		o.Program, o.Adapter = &s.Program, &s.Adapter
+		o.UID, o.Program, o.Adapter = &s.UID, &s.Program, &s.Adapter
 	}
 	return o
 }
@@ -71,7 +73,15 @@ func (o owner) String() string {
 	case o.Program == nil:
 		return fmt.Sprintf("pid %d without an answer", *o.PID)
 	}
-	return fmt.Sprintf("pid %d adapter %d comm %s", *o.PID, *o.Adapter, *o.Program)
+	return words(fmt.Sprint("pid ", *o.PID), o.user(), fmt.Sprintf("adapter %d comm %s", *o.Adapter, *o.Program))
+}
+
+// user says who another engine's user is than the one that looks.
+func (o owner) user() string {
+	if *o.UID == os.Geteuid() {
+		return ""
+	}
+	return fmt.Sprint("uid ", *o.UID)
 }
 
 // order sorts rows by owner, those without one last.

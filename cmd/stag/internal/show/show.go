@@ -30,6 +30,7 @@ type Options struct {
 	Subject   string        // one of Subjects
 	Match     string        // which rows, in the subject's own words; "": all
 	PID       int           // of one process; 0: all, and what is pinned
+	AllUsers  bool          // engines of other users, too
 	Interface string        // what belongs to it; "": all
 	All       bool          // counters that are 0, too
 	Detail    bool          // more than a line
@@ -96,7 +97,7 @@ func Run(ctx context.Context, o Options) error {
 }
 
 func ask(ctx context.Context, o Options) (engines.Answer, error) {
-	return engines.Ask(ctx, engines.Asking{PID: o.PID, Log: o.Log})
+	return engines.Ask(ctx, engines.Asking{PID: o.PID, AllUsers: o.AllUsers, Log: o.Log})
 }
 
 // list is the rows that are wanted.
@@ -141,7 +142,7 @@ func (o Options) nothing(a engines.Answer) string {
 	case len(a.Failed) > 0:
 		return ""
 	}
-	return engines.None()
+	return engines.None(o.AllUsers)
 }
 
 func overKernel(sources []engines.Source) bool {

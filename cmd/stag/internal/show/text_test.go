@@ -3,6 +3,7 @@ package show
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -238,6 +239,29 @@ func TestNothing(t *testing.T) {
 		c.o.text(&b, l)
 		if b.Len() != 0 {
 			t.Errorf("text of nothing: %q", b.String())
+		}
+	}
+}
+
+// TestUser: whose an engine is shows where it is not the one that looks.
+func TestUser(t *testing.T) {
+	a := fixture()
+	for i := range a {
+		a[i].UID++
+	}
+	uid := os.Geteuid() + 1
+	for subject, want := range map[string]string{
+		"devices": fmt.Sprintf("pid 4711 uid %d adapter 1 comm storage", uid),
+		"flows":   fmt.Sprintf(`users:(("storage",pid=4711,uid=%d,adapter=1,qp=2))`, uid),
+	} {
+		l, err := Options{Subject: subject}.list(engines.Answer{Sources: a})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		Options{Subject: subject}.text(&b, l)
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%s: %s", subject, b.String())
 		}
 	}
 }

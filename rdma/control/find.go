@@ -1,0 +1,189 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/loader"
+)
+
+// Endpoint is the socket of one adapter of one process. PID and UID are the
+// kernel's word on who listens there (SO_PEERCRED), as seen from this process.
+type Endpoint struct {
+	Path    string
+	PID     int
+	Adapter int // tells the adapters of a process apart
+	UID     int // the user that it runs as
+}
+
+// Engines are the sockets of this user's engines, in the order of pid and
+// adapter. Those that nobody listens at are removed. pid selects one process; 0
+// means all. ErrNoEngine when pid is not 0 and has none.
+func Engines(pid int) ([]Endpoint, error) { return find(pid, ownPlaces()) }
+
+// AllEngines are those of all users: root may ask any. Others see that root has
+// some, and may not ask them (ErrPermission).
+func AllEngines(pid int) ([]Endpoint, error) { return find(pid, append(ownPlaces(), otherPlaces()...)) }
+
+func find(pid int, places []place) (list []Endpoint, err error) {
+	for _, p := range places {
+		found, err := p.engines()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, found...)
+	}
+	if pid != 0 {
+		list = slices.DeleteFunc(list, func(e Endpoint) bool { return e.PID != pid })
+		if len(list) == 0 {
+			return nil, fmt.Errorf("%w: process %d has no adapter open that this user can see: `stag show devices --all-users` lists those that have", ErrNoEngine, pid)
+		}
+	}
+	slices.SortFunc(list, func(x, y Endpoint) int {
+		if x.PID != y.PID {
+			return x.PID - y.PID
+		}
+		return x.Adapter - y.Adapter
+	})
+	return list, nil
+}
+
+// place is a directory with sockets. Only engines of its owner count there:
+// everybody can make files in a directory of their own, and call them as they
+// like.
+type place struct {
+	dir   string
+	owner int
+	most  int // names that are looked at; 0: all
+}
+
+// What is looked at of other users', so that nobody can keep root busy.
+const (
+	mostPlaces = 16   // directories of one user
+	mostNames  = 1024 // in each of them
+)
+
+// ownPlaces are where this user's engines are.
+func ownPlaces() []place {
+	var list []place
+	for _, dir := range append([]string{Dir()}, substitutes(Dir())...) {
+		list = append(list, place{dir: dir, owner: os.Geteuid()})
+	}
+	return list
+}
+
+// otherPlaces are where those of others are.
+func otherPlaces() (list []place) {
+	if os.Geteuid() != 0 {
+		return []place{{dir: loader.RuntimeDir}}
+	}
+	count := map[int]int{}
+	for _, pattern := range []string{"/run/user/*/stag", filepath.Join(os.TempDir(), "stag-*")} {
+		dirs, _ := filepath.Glob(pattern) // the pattern is good
+		for _, dir := range dirs {
+			var st unix.Stat_t
+			if unix.Lstat(dir, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+				continue
+			}
+			uid := int(st.Uid)
+			if count[uid]++; count[uid] <= mostPlaces {
+				list = append(list, place{dir, uid, mostNames})
+			}
+		}
+	}
+	return list
+}
+
+// engines are those that listen at the place.
+func (p place) engines() (list []Endpoint, err error) {
+	var refused []string
+	for _, name := range p.names() {
+		switch e, err := p.look(name); {
+		case err == nil:
+			list = append(list, e)
+		case errors.Is(err, unix.ECONNREFUSED):
+			refused = append(refused, name)
+		}
+	}
+	if len(refused) == 0 {
+		return list, nil
+	}
+	time.Sleep(tries * again) // whoever makes a socket is between two system calls
+	for _, name := range refused {
+		e, err := p.look(name)
+		if err == nil {
+			list = append(list, e)
+			continue
+		}
+		if !errors.Is(err, unix.ECONNREFUSED) {
+			continue
+		}
+		if err := sweep(e.Path); err != nil && !errors.Is(err, os.ErrPermission) {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// names are those of the sockets at the place. A directory that is not there, or
+// that is not for this user, has none.
+func (p place) names() (list []string) {
+	fd, err := openDir(p.dir, unix.O_RDONLY)
+	if err != nil {
+		return nil
+	}
+	dir := os.NewFile(uintptr(fd), p.dir)
+	defer dir.Close()
+	most := p.most
+	if most == 0 {
+		most = -1
+	}
+	all, _ := dir.Readdirnames(most) // what could be read
+	for _, name := range all {
+		if _, _, ok := parse(name); ok {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// errNobody: what is there is no engine that counts.
+var errNobody = errors.New("no engine of the place's owner listens there")
+
+// look asks the kernel who listens at a socket. The name is believed only as
+// far as the kernel cannot tell: of one who takes no more callers, or none from
+// here, or cannot be seen from this process's pid namespace and is trusted.
+func (p place) look(name string) (Endpoint, error) {
+	pid, adapter, _ := parse(name)
+	e := Endpoint{filepath.Join(p.dir, name), pid, adapter, p.owner}
+	c, err := e.connect(context.Background())
+	switch {
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, os.ErrPermission) && alive(pid):
+		return e, nil
+	case err != nil:
+		return e, err
+	}
+	defer c.Close()
+	cred, err := peerOf(c)
+	if err != nil {
+		return e, err
+	}
+	if int(cred.Uid) != p.owner || cred.Pid == 0 && !trusted(p.owner) {
+		return e, errNobody
+	}
+	if cred.Pid != 0 {
+		e.PID = int(cred.Pid)
+	}
+	return e, nil
+}
+
+// alive reports whether there is a process of that number.
+func alive(pid int) bool { return syscall.Kill(pid, 0) != syscall.ESRCH }
