@@ -69,10 +69,7 @@ func (st *State) check() error {
 	complain(st.SndWnd > 1<<30, "SndWnd %d: at most 2^30", st.SndWnd)
 	complain(st.MaxWnd > 1<<30, "MaxWnd %d: at most 2^30", st.MaxWnd)
 	complain(st.RcvWnd > 1<<30, "RcvWnd %d: at most 2^30", st.RcvWnd)
-	least := uint16(68) // RFC 791 §3.2
-	if st.V6 {
-		least = 1280 // RFC 8200 §5
-	}
+	least := leastMTU(st.V6)
 	complain(st.MTU < least, "MTU %d: at least %d", st.MTU, least)
 	complain(st.MSS < 48, "MSS %d: at least 48, as Linux", st.MSS)
 	complain(st.LocalMSS != 0 && st.LocalMSS < 48, "LocalMSS %d: at least 48, as Linux", st.LocalMSS)

@@ -179,6 +179,8 @@ func fuzzStep(t *testing.T, c *Conn, m *memory, out *sink, now clock.Instant, p 
 			c.CloseWrite()
 		case 2:
 			c.Abort()
+		case 3:
+			c.Limit(now, p.u16())
 		}
 	case 11:
 		m.share = 1 + int(p.u8())%16

@@ -17,7 +17,8 @@ type path struct {
 	peer    uint32 // octets in the peer's segments, if its path is as wide as ours was
 
 	// The way back to a wider path, once mtu was lowered (RFC 4821 §7).
-	widest   uint16        // mtu as it was in the beginning
+	first    uint16        // mtu as it was in the beginning
+	widest   uint16        // of what the interface allows, and first, the smaller
 	tryAt    clock.Instant // when to try a larger size; Never: no need
 	pause    time.Duration // after a size that got lost
 	trial    uint16        // the size that Emit may use for one segment; 0: none
@@ -44,7 +45,7 @@ const (
 var sizes = [...]uint16{9000, 4352, 1500, 1280, 552}
 
 func newPath(st *State) path {
-	p := path{mss: st.MSS, mtu: st.MTU, headers: 40, widest: st.MTU}
+	p := path{mss: st.MSS, mtu: st.MTU, headers: 40, first: st.MTU, widest: st.MTU}
 	if st.V6 {
 		p.headers = 60
 	}
@@ -139,6 +140,42 @@ func (c *Conn) TooBig(now clock.Instant, quoted seq.Num, mtu uint16) Drop {
 	c.stats.TooBigs++
 	c.loseOversize()
 	return DropNone
+}
+
+// Limit makes mtu, the interface's, the bound of what segments are as long as.
+// Segments under way that are longer are sent again in smaller ones, as after
+// TooBig: the interface drops them. Where mtu allows more again, larger segments
+// are tried, up to what the path was in the beginning.
+func (c *Conn) Limit(now clock.Instant, mtu uint16) {
+	p := &c.path
+	widest := min(p.first, max(mtu, leastMTU(p.headers == 60)))
+	if c.phase == Closed || widest == p.widest {
+		return
+	}
+	wider := widest > p.widest
+	p.widest = widest
+	switch {
+	case p.mtu > widest:
+		c.change(widest)
+		c.loseOversize()
+	case p.trial > widest:
+		c.endTrial(now)
+		c.loseOversize()
+	}
+	switch {
+	case p.mtu == widest:
+		p.tryAt = clock.Never
+	case wider:
+		p.tryAt, p.pause = now, max(p.pause, tryAfterHole)
+	}
+}
+
+// leastMTU is the smallest that there is: RFC 791 §3.2, RFC 8200 §5.
+func leastMTU(v6 bool) uint16 {
+	if v6 {
+		return 1280
+	}
+	return 68
 }
 
 // suspectHole tries smaller segments when full ones are met by nothing but

@@ -102,6 +102,13 @@ func (h HeaderFields) appendLink(b []byte) []byte {
 // moved.
 func (t *HeaderTemplate) SetDstMAC(m MAC) { copy(t.head[ethDst:], m[:]) }
 
+// SetSrcMAC changes where the frames come from on the link, for an interface whose
+// own address has changed.
+func (t *HeaderTemplate) SetSrcMAC(m MAC) { copy(t.head[ethSrc:], m[:]) }
+
+// SrcMAC is where the frames come from on the link.
+func (t *HeaderTemplate) SrcMAC() MAC { return MAC(t.head[ethSrc:]) }
+
 // DstMAC is where the frames go on the link.
 func (t *HeaderTemplate) DstMAC() MAC { return MAC(t.head[ethDst:]) }
 

@@ -121,6 +121,17 @@ func TestSetDstMAC(t *testing.T) {
 	}
 }
 
+func TestSetSrcMAC(t *testing.T) {
+	tpl := template(t, fields6())
+	moved := wire.MAC{2, 0, 0, 0, 0, 9}
+	before := tpl.DstMAC()
+	tpl.SetSrcMAC(moved)
+	eth, _, _ := wire.ParseEthernet(write(&tpl, &wire.TCPFields{}, nil))
+	if eth.Src() != moved || tpl.SrcMAC() != moved || eth.Dst() != before {
+		t.Errorf("from %v to %v", eth.Src(), eth.Dst())
+	}
+}
+
 func TestTemplateMistakes(t *testing.T) {
 	for want, spoil := range map[string]func(*wire.HeaderFields){
 		"is not set":         func(h *wire.HeaderFields) { h.Dst = netip.AddrPort{} },
