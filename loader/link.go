@@ -59,6 +59,19 @@ func (n *Net) LookupLink(name string) (Link, error) {
 	return n.describe(l)
 }
 
+// LinkAt is LookupLink by index: that stays when an interface is renamed. ErrNoLink
+// when it is gone, or in another namespace.
+func (n *Net) LinkAt(index int) (Link, error) {
+	l, err := n.nl.LinkByIndex(index)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return Link{}, fail(ErrNoLink, err, "interface %d is gone from this network namespace", index)
+	}
+	if err != nil {
+		return Link{}, fmt.Errorf("look interface %d up: %w", index, err)
+	}
+	return n.describe(l)
+}
+
 // noLink names what there is instead, which is how a wrong name or namespace
 // is found soonest.
 func (n *Net) noLink(name string, cause error) error {

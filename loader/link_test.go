@@ -1,11 +1,11 @@
 package loader_test
 
 import (
-	"net/netip"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/loader/pair"
 )
 
@@ -52,7 +52,12 @@ func TestNetStaysInItsNamespace(t *testing.T) {
 	if _, err := n.LookupLink(p.Ends[pair.A].Name); err != nil {
 		t.Error(err)
 	}
-	if _, err := n.Resolve(t.Context(), p.Ends[pair.B].V4.Addr(), netip.Addr{}, 0); err != nil {
+	if l, err := n.LinkAt(p.Ends[pair.A].Index); err != nil || l.Name != p.Ends[pair.A].Name {
+		t.Errorf("%+v, %v", l, err)
+	}
+	_, err := n.LinkAt(4711)
+	oneLine(t, err, loader.ErrNoLink, "4711")
+	if _, err := n.Resolve(t.Context(), loader.Query{Dst: p.Ends[pair.B].V4.Addr()}); err != nil {
 		t.Error(err)
 	}
 }

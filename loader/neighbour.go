@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,16 +19,59 @@ import (
 const usable = netlink.NUD_PERMANENT | netlink.NUD_NOARP | netlink.NUD_REACHABLE |
 	netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE
 
+// Neighbour is what the kernel's table has about one address on a link. The zero
+// Neighbour stands for no entry.
+type Neighbour struct {
+	MAC     net.HardwareAddr // nil: not known, or not to be used
+	Fixed   bool             // set by hand: it never expires
+	Managed bool             // the kernel keeps it fresh, whoever wanted that
+}
+
+// Neighbour looks ip up in the kernel's table of the interface. It asks nobody
+// on the link.
+func (n *Net) Neighbour(ip netip.Addr, ifindex int) (Neighbour, error) {
+	ip = ip.Unmap().WithZone("")
+	family := unix.AF_INET
+	if ip.Is6() {
+		family = unix.AF_INET6
+	}
+	req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, 0)
+	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: n.direct}
+	req.AddData(&netlink.Ndmsg{Family: uint8(family), Index: uint32(ifindex)})
+	req.AddData(nl.NewRtAttr(netlink.NDA_DST, ip.AsSlice()))
+	answer, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV):
+		return Neighbour{}, nil
+	case err != nil:
+		return Neighbour{}, fmt.Errorf("look %v up in the neighbour table: %w", ip, err)
+	case len(answer) == 0:
+		return Neighbour{}, nil
+	}
+	e, err := netlink.NeighDeserialize(answer[0])
+	if err != nil {
+		return Neighbour{}, fmt.Errorf("read the neighbour entry of %v: %w", ip, err)
+	}
+	found := Neighbour{
+		Fixed:   e.State&(netlink.NUD_PERMANENT|netlink.NUD_NOARP) != 0,
+		Managed: e.FlagsExt&netlink.NTF_EXT_MANAGED != 0,
+	}
+	if e.State&usable != 0 && len(e.HardwareAddr) == 6 {
+		found.MAC = bytes.Clone(e.HardwareAddr)
+	}
+	return found, nil
+}
+
 // neighbour is ip's Ethernet address on the interface, asked for when it is not
 // known.
 func (n *Net) neighbour(ctx context.Context, ip netip.Addr, ifindex int) (net.HardwareAddr, error) {
-	ctx, cancel := context.WithTimeout(ctx, resolveWait)
+	ctx, cancel := context.WithTimeout(ctx, ResolveWait)
 	defer cancel()
 	asked := false
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		mac, err := n.known(ip, ifindex)
-		if mac != nil || err != nil {
-			return mac, err
+		e, err := n.Neighbour(ip, ifindex)
+		if e.MAC != nil || err != nil {
+			return e.MAC, err
 		}
 		if !asked {
 			if err := n.setNeighbour(ip, ifindex, netlink.NTF_USE, 0); err != nil {
@@ -37,10 +81,15 @@ func (n *Net) neighbour(ctx context.Context, ip netip.Addr, ifindex int) (net.Ha
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fail(ErrNoNeighbour, ctx.Err(), "%v does not answer on %s: check cable, VLAN and address", ip.WithZone(""), n.linkName(ifindex))
+			return nil, n.NoNeighbour(ip, ifindex, ctx.Err())
 		case <-time.After(pause):
 		}
 	}
+}
+
+// NoNeighbour is the error, ErrNoNeighbour, for a next hop that does not answer.
+func (n *Net) NoNeighbour(ip netip.Addr, ifindex int, cause error) error {
+	return fail(ErrNoNeighbour, cause, "%v does not answer on %s: check cable, VLAN and address", ip.WithZone(""), n.linkName(ifindex))
 }
 
 // linkName is the interface's name, or its number where it is gone.
@@ -51,42 +100,21 @@ func (n *Net) linkName(index int) string {
 	return fmt.Sprint("interface ", index)
 }
 
-// known is what the neighbour table has, nil for nothing that can be used.
-func (n *Net) known(ip netip.Addr, ifindex int) (net.HardwareAddr, error) {
-	family := unix.AF_INET
-	if ip.Is6() {
-		family = unix.AF_INET6
-	}
-	table, err := n.nl.NeighList(ifindex, family)
-	if err != nil {
-		return nil, fmt.Errorf("read the neighbour table: %w", err)
-	}
-	for _, e := range table {
-		at, _ := netip.AddrFromSlice(e.IP)
-		if at.Unmap() == ip.WithZone("") && e.State&usable != 0 && len(e.HardwareAddr) == 6 {
-			return bytes.Clone(e.HardwareAddr), nil
-		}
-	}
-	return nil, nil
-}
-
 func (n *Net) setNeighbour(ip netip.Addr, ifindex, flags, extended int) error {
 	return n.nl.NeighSet(&netlink.Neigh{
 		LinkIndex: ifindex, IP: ip.AsSlice(), Flags: flags, FlagsExt: extended,
 	})
 }
 
-// KeepNeighbour makes the kernel keep the Ethernet address of ip on the
-// interface fresh, by asking before it expires. managed says that it does so by
-// itself until ReleaseNeighbour; without (before Linux 5.16) this was one
-// refresh, and the caller repeats it now and then, every 15 s or so.
+// KeepNeighbour makes the kernel find out the Ethernet address of ip on the
+// interface, and keep it fresh by asking before it expires. managed says that it
+// does so by itself until ReleaseNeighbour; without (before Linux 5.16) this was
+// one question, and the caller repeats it now and then, every 15 s or so.
 //
-// Entries that are fixed by hand need no refreshing and are left as they are.
+// The caller has seen (Neighbour) that the entry is not fixed by hand: those need
+// no refreshing, and are to be left as they are.
 func (n *Net) KeepNeighbour(ip netip.Addr, ifindex int) (managed bool, err error) {
 	ip = ip.Unmap()
-	if fixed, err := n.fixed(ip, ifindex); fixed || err != nil {
-		return fixed, err
-	}
 	err = n.setNeighbour(ip, ifindex, 0, netlink.NTF_EXT_MANAGED)
 	if err == nil {
 		return true, nil
@@ -102,9 +130,10 @@ func (n *Net) KeepNeighbour(ip netip.Addr, ifindex int) (managed bool, err error
 }
 
 // ReleaseNeighbour ends what KeepNeighbour began: the entry may expire again.
+// One that is gone, or that somebody has fixed by hand meanwhile, stays so.
 func (n *Net) ReleaseNeighbour(ip netip.Addr, ifindex int) error {
 	ip = ip.Unmap()
-	if fixed, err := n.fixed(ip, ifindex); fixed || err != nil {
+	if e, err := n.Neighbour(ip, ifindex); err != nil || e.Fixed || !e.Managed {
 		return err
 	}
 	// Using an entry without the flag is what takes the flag away.
@@ -119,23 +148,4 @@ func keepFailed(ip netip.Addr, err error) error {
 		return missing([]capability{capNetAdmin}, fmt.Sprintf("keep the neighbour entry of %v fresh", ip), err)
 	}
 	return fmt.Errorf("keep the neighbour entry of %v fresh: %w", ip, err)
-}
-
-// fixed reports whether ip has an entry that somebody set by hand.
-func (n *Net) fixed(ip netip.Addr, ifindex int) (bool, error) {
-	family := unix.AF_INET
-	if ip.Is6() {
-		family = unix.AF_INET6
-	}
-	table, err := n.nl.NeighList(ifindex, family)
-	if err != nil {
-		return false, fmt.Errorf("read the neighbour table: %w", err)
-	}
-	for _, e := range table {
-		at, _ := netip.AddrFromSlice(e.IP)
-		if at.Unmap() == ip.WithZone("") {
-			return e.State&(netlink.NUD_PERMANENT|netlink.NUD_NOARP) != 0, nil
-		}
-	}
-	return false, nil
 }

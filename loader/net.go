@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -11,6 +12,7 @@ import (
 // routes and neighbours. It is safe for concurrent use.
 type Net struct {
 	nl     *netlink.Handle
+	direct *nl.SocketHandle // for what the handle has no call for
 	eth    ethtool
 	cookie uint64
 }
@@ -18,16 +20,22 @@ type Net struct {
 // Open opens the network namespace that the calling OS thread is in. The Net
 // stays with it, whichever thread uses it later.
 func Open() (*Net, error) {
-	nl, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
+		return nil, fmt.Errorf("open a netlink socket: %w", err)
+	}
+	direct, err := nl.Subscribe(unix.NETLINK_ROUTE)
+	if err != nil {
+		handle.Close()
 		return nil, fmt.Errorf("open a netlink socket: %w", err)
 	}
 	eth, err := openEthtool()
 	if err != nil {
-		nl.Close()
+		handle.Close()
+		direct.Close()
 		return nil, err
 	}
-	n := &Net{nl: nl, eth: eth}
+	n := &Net{nl: handle, direct: &nl.SocketHandle{Socket: direct}, eth: eth}
 	if n.cookie, err = unix.GetsockoptUint64(eth.fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE); err != nil {
 		n.Close()
 		return nil, fmt.Errorf("identify the network namespace (SO_NETNS_COOKIE, Linux 5.14): %w", err)
@@ -41,5 +49,6 @@ func (n *Net) Cookie() uint64 { return n.cookie }
 // Close ends the view. Watches go on until their contexts end.
 func (n *Net) Close() error {
 	n.nl.Close()
+	n.direct.Socket.Close()
 	return n.eth.close()
 }

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,9 +15,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Query is what the kernel's choice of a route depends on. It is comparable.
+type Query struct {
+	Dst    netip.Addr // a link-local one needs its zone: an interface's name or number
+	Src    netip.Addr // may be the zero Addr
+	Mark   uint32     // of the socket (SO_MARK)
+	Device int        // index of the interface that the socket is bound to; 0: none
+}
+
+func (q Query) unmap() Query {
+	q.Dst, q.Src = q.Dst.Unmap(), q.Src.Unmap()
+	return q
+}
+
 // Route is the way of packets to one destination.
 type Route struct {
 	OutIf   int        // index of the interface; of a VLAN interface, its own
+	OutName string     // its name
 	Src     netip.Addr // the source asked for, or the one that the kernel would choose
 	NextHop netip.Addr // gateway or, on the link, the destination itself
 	SrcMAC  net.HardwareAddr
@@ -24,19 +39,17 @@ type Route struct {
 	MTU     int              // octets of the path, as far as the kernel knows it
 }
 
-// resolveWait bounds how long Resolve waits for a next hop to answer. The kernel
+// ResolveWait bounds how long Resolve waits for a next hop to answer. The kernel
 // gives up after three requests, a second apart.
-const resolveWait = 3500 * time.Millisecond
+const ResolveWait = 3500 * time.Millisecond
 
-// Resolve finds the route to dst for packets from src, which may be the zero
-// Addr, with firewall mark fwmark, 0 for none. A link-local dst needs its zone,
-// which is an interface's name or number. Where the next hop's Ethernet
-// address is not known it asks for it and waits, until ctx ends or for 3.5 s.
+// Resolve finds the route that q asks for. Where the next hop's Ethernet address
+// is not known it asks for it and waits, until ctx ends or for ResolveWait.
 //
-// ErrLocal when dst is an address of this host: such packets never reach an
+// ErrLocal when q.Dst is an address of this host: such packets never reach an
 // interface. ErrNoRoute, ErrNoNeighbour.
-func (n *Net) Resolve(ctx context.Context, dst, src netip.Addr, fwmark uint32) (Route, error) {
-	r, err := n.route(dst.Unmap(), src.Unmap(), fwmark)
+func (n *Net) Resolve(ctx context.Context, q Query) (Route, error) {
+	r, err := n.Route(q)
 	if err != nil {
 		return Route{}, err
 	}
@@ -47,47 +60,62 @@ func (n *Net) Resolve(ctx context.Context, dst, src netip.Addr, fwmark uint32) (
 	return r, nil
 }
 
-// route asks the kernel's routing tables.
-func (n *Net) route(dst, src netip.Addr, fwmark uint32) (Route, error) {
-	if err := oneHost(dst); err != nil {
+// Route is Resolve without DstMAC: it asks nobody on the link, and never waits.
+func (n *Net) Route(q Query) (Route, error) {
+	r, err := n.Next(q)
+	if err != nil {
 		return Route{}, err
 	}
-	found, err := n.ask(dst, src, fwmark)
+	link, err := n.nl.LinkByIndex(r.OutIf)
 	if err != nil {
-		return Route{}, noRoute(dst, src, err)
-	}
-	switch found.Type {
-	case unix.RTN_UNICAST:
-	case unix.RTN_LOCAL:
-		return Route{}, fail(ErrLocal, nil, "%v is on this host: use the kernel's path instead of the offloaded one", dst)
-	default:
-		return Route{}, fail(ErrNoRoute, nil, "the route to %v is of a kind that leads nowhere: see ip route get %v", dst, dst)
-	}
-	link, err := n.nl.LinkByIndex(found.LinkIndex)
-	if err != nil {
-		return Route{}, fmt.Errorf("look the interface of the route to %v up: %w", dst, err)
+		return Route{}, fmt.Errorf("look the interface of the route to %v up: %w", q.Dst, err)
 	}
 	at := link.Attrs()
 	// A route through the loopback is this host's as well, whatever its type.
 	if at.Flags&net.FlagLoopback != 0 {
-		return Route{}, fail(ErrLocal, nil, "%v is on this host: use the kernel's path instead of the offloaded one", dst)
+		return Route{}, local(q.Dst)
 	}
 	if len(at.HardwareAddr) != 6 {
-		return Route{}, fail(ErrNoRoute, nil, "the route to %v leads over %s, which is not Ethernet: stag needs an Ethernet interface", dst, at.Name)
+		return Route{}, fail(ErrNoRoute, nil, "the route to %v leads over %s, which is not Ethernet: stag needs an Ethernet interface", q.Dst, at.Name)
 	}
 	// The address is cloned: it lies in the kernel's whole message, which would
 	// stay as long as it.
-	r := Route{OutIf: at.Index, Src: src, NextHop: dst, SrcMAC: bytes.Clone(at.HardwareAddr), MTU: at.MTU}
+	r.OutName, r.SrcMAC = at.Name, bytes.Clone(at.HardwareAddr)
+	r.MTU = cmp.Or(r.MTU, at.MTU)
+	return r, nil
+}
+
+// Next is Route without what the interface says: SrcMAC and OutName are empty, and
+// MTU is 0 unless the route has one of its own. It is for who knows the interface,
+// and asks often.
+func (n *Net) Next(q Query) (Route, error) {
+	q = q.unmap()
+	if err := oneHost(q.Dst); err != nil {
+		return Route{}, err
+	}
+	found, err := n.ask(q)
+	if err != nil {
+		return Route{}, noRoute(q, err)
+	}
+	switch found.Type {
+	case unix.RTN_UNICAST:
+	case unix.RTN_LOCAL:
+		return Route{}, local(q.Dst)
+	default:
+		return Route{}, fail(ErrNoRoute, nil, "the route to %v is of a kind that leads nowhere: see ip route get %v", q.Dst, q.Dst)
+	}
+	r := Route{OutIf: found.LinkIndex, Src: q.Src, NextHop: q.Dst, MTU: found.MTU}
 	if chosen, ok := netip.AddrFromSlice(found.Src); ok {
 		r.Src = chosen.Unmap()
 	}
 	if gw, ok := gateway(found); ok {
 		r.NextHop = gw
 	}
-	if found.MTU != 0 {
-		r.MTU = found.MTU
-	}
 	return r, nil
+}
+
+func local(dst netip.Addr) error {
+	return fail(ErrLocal, nil, "%v is on this host: use the kernel's path instead of the offloaded one", dst)
 }
 
 // oneHost refuses what is not the address of one host.
@@ -101,17 +129,19 @@ func oneHost(dst netip.Addr) error {
 	return nil
 }
 
-// ask looks one route up.
-func (n *Net) ask(dst, src netip.Addr, fwmark uint32) (netlink.Route, error) {
-	options := netlink.RouteGetOptions{Mark: fwmark}
-	var err error
-	if options.OifIndex, err = n.zone(dst); err != nil {
+// ask looks one route up. A zone says more than a bound device, which may be the
+// VRF around it.
+func (n *Net) ask(q Query) (netlink.Route, error) {
+	options := netlink.RouteGetOptions{Mark: q.Mark}
+	zone, err := n.zone(q.Dst)
+	if err != nil {
 		return netlink.Route{}, err
 	}
-	if src.IsValid() {
-		options.SrcAddr = src.AsSlice()
+	options.OifIndex = cmp.Or(zone, q.Device)
+	if q.Src.IsValid() {
+		options.SrcAddr = q.Src.AsSlice()
 	}
-	found, err := n.nl.RouteGetWithOptions(dst.AsSlice(), &options)
+	found, err := n.nl.RouteGetWithOptions(q.Dst.AsSlice(), &options)
 	if err != nil {
 		return netlink.Route{}, err
 	}
@@ -137,15 +167,26 @@ func (n *Net) zone(dst netip.Addr) (index int, err error) {
 	return 0, fmt.Errorf("interface %s: %w", dst.Zone(), err)
 }
 
-func noRoute(dst, src netip.Addr, err error) error {
-	from := ""
-	if src.IsValid() {
-		from = fmt.Sprintf(" from %v", src)
+func noRoute(q Query, err error) error {
+	if errors.Is(err, unix.EINVAL) && q.Src.IsValid() {
+		return fail(ErrNoRoute, err, "no route to %v: is that an address of this host?", q.how())
 	}
-	if errors.Is(err, unix.EINVAL) && src.IsValid() {
-		return fail(ErrNoRoute, err, "no route to %v%s: is that an address of this host?", dst, from)
+	return fail(ErrNoRoute, err, "no route to %v (%v): see ip route get %v", q.how(), err, q.Dst)
+}
+
+// how is the destination with everything else that the route depends on.
+func (q Query) how() string {
+	s := q.Dst.String()
+	if q.Src.IsValid() {
+		s += fmt.Sprintf(" from %v", q.Src)
 	}
-	return fail(ErrNoRoute, err, "no route to %v%s (%v): see ip route get %v", dst, from, err, dst)
+	if q.Mark != 0 {
+		s += fmt.Sprintf(" with mark %#x", q.Mark)
+	}
+	if q.Device != 0 {
+		s += fmt.Sprintf(" through interface %d", q.Device)
+	}
+	return s
 }
 
 // gateway is the next hop of a route that does not end on the link. An IPv4

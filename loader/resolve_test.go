@@ -31,7 +31,7 @@ func TestResolve(t *testing.T) {
 		{b.V6.Addr(), a.V6.Addr()},
 		{netip.AddrFrom16(b.V4.Addr().As16()), netip.Addr{}}, // mapped into IPv6
 	} {
-		r, err := n.Resolve(t.Context(), c.dst, c.src, 0)
+		r, err := n.Resolve(t.Context(), loader.Query{Dst: c.dst, Src: c.src})
 		if err != nil {
 			t.Errorf("%v: %v", c.dst, err)
 			continue
@@ -65,15 +65,15 @@ func TestResolveLinkLocal(t *testing.T) {
 	})
 	near := p.Ends[pair.A]
 	for _, zone := range []string{near.Name, strconv.Itoa(near.Index)} {
-		r, err := n.Resolve(t.Context(), far.WithZone(zone), netip.Addr{}, 0)
+		r, err := n.Resolve(t.Context(), loader.Query{Dst: far.WithZone(zone)})
 		if err != nil || r.OutIf != near.Index || r.DstMAC.String() != p.Ends[pair.B].MAC.String() {
 			t.Errorf("%v in zone %s: %+v, %v", far, zone, r, err)
 		}
 	}
-	_, err := n.Resolve(t.Context(), far, netip.Addr{}, 0)
+	_, err := n.Resolve(t.Context(), loader.Query{Dst: far})
 	oneLine(t, err, loader.ErrNoRoute, far.String()+"%eth1")
 	for _, zone := range []string{"nowhere", "4711"} {
-		_, err := n.Resolve(t.Context(), far.WithZone(zone), netip.Addr{}, 0)
+		_, err := n.Resolve(t.Context(), loader.Query{Dst: far.WithZone(zone)})
 		oneLine(t, err, loader.ErrNoRoute, zone)
 	}
 }
@@ -94,7 +94,7 @@ func TestResolveThroughGateway(t *testing.T) {
 	p := newPair(t, pair.Config{})
 	n := openNet(t, p, pair.A)
 	addRoute(t, p, "198.51.100.0/24", 1400)
-	r, err := n.Resolve(t.Context(), netip.MustParseAddr("198.51.100.7"), netip.Addr{}, 0)
+	r, err := n.Resolve(t.Context(), loader.Query{Dst: netip.MustParseAddr("198.51.100.7")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,11 +116,26 @@ func TestResolveByMark(t *testing.T) {
 		rule.Mark, rule.Table, rule.Family = 42, 99, netlink.FAMILY_V4
 		return netlink.RuleAdd(rule)
 	})
-	_, err := n.Resolve(t.Context(), dst, netip.Addr{}, 0)
+	_, err := n.Resolve(t.Context(), loader.Query{Dst: dst})
 	oneLine(t, err, loader.ErrNoRoute, dst.String())
-	if r, err := n.Resolve(t.Context(), dst, netip.Addr{}, 42); err != nil || r.NextHop != p.Ends[pair.B].V4.Addr() {
+	_, err = n.Resolve(t.Context(), loader.Query{Dst: dst, Mark: 41})
+	oneLine(t, err, loader.ErrNoRoute, dst.String()+" with mark 0x29")
+	if r, err := n.Resolve(t.Context(), loader.Query{Dst: dst, Mark: 42}); err != nil || r.NextHop != p.Ends[pair.B].V4.Addr() {
 		t.Errorf("with the mark: %+v, %v", r, err)
 	}
+}
+
+// A route through another interface than the one that the socket is bound to is
+// none.
+func TestResolveByDevice(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	n := openNet(t, p, pair.A)
+	dst := p.Ends[pair.B].V4.Addr()
+	if r, err := n.Resolve(t.Context(), loader.Query{Dst: dst, Device: p.Ends[pair.A].Index}); err != nil || r.OutIf != p.Ends[pair.A].Index {
+		t.Errorf("bound to the way that the packets go: %+v, %v", r, err)
+	}
+	_, err := n.Resolve(t.Context(), loader.Query{Dst: dst, Device: 4711})
+	oneLine(t, err, loader.ErrNoRoute, dst.String()+" through interface 4711")
 }
 
 func TestResolveRefusals(t *testing.T) {
@@ -147,7 +162,7 @@ func TestResolveRefusals(t *testing.T) {
 		{netip.MustParseAddr("224.0.0.1"), netip.Addr{}, loader.ErrNoRoute},
 		{netip.Addr{}, netip.Addr{}, loader.ErrNoRoute},
 	} {
-		r, err := n.Resolve(t.Context(), c.dst, c.src, 0)
+		r, err := n.Resolve(t.Context(), loader.Query{Dst: c.dst, Src: c.src})
 		if err == nil {
 			t.Errorf("%v from %v: %+v", c.dst, c.src, r)
 			continue
@@ -161,7 +176,7 @@ func TestResolveNobodyAnswers(t *testing.T) {
 	n := openNet(t, p, pair.A)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err := n.Resolve(ctx, netip.MustParseAddr("192.0.2.77"), netip.Addr{}, 0)
+	_, err := n.Resolve(ctx, loader.Query{Dst: netip.MustParseAddr("192.0.2.77")})
 	oneLine(t, err, loader.ErrNoNeighbour, "192.0.2.77", p.Ends[pair.A].Name)
 	oneLine(t, err, context.DeadlineExceeded)
 }
@@ -185,7 +200,7 @@ func TestKeepNeighbour(t *testing.T) {
 	p := newPair(t, pair.Config{})
 	n := openNet(t, p, pair.A)
 	for _, ip := range []netip.Addr{p.Ends[pair.B].V4.Addr(), p.Ends[pair.B].V6.Addr()} {
-		if _, err := n.Resolve(t.Context(), ip, netip.Addr{}, 0); err != nil {
+		if _, err := n.Resolve(t.Context(), loader.Query{Dst: ip}); err != nil {
 			t.Fatal(err)
 		}
 		managed, err := n.KeepNeighbour(ip, p.Ends[pair.A].Index)
@@ -195,12 +210,34 @@ func TestKeepNeighbour(t *testing.T) {
 		if got := entry(t, p, ip).FlagsExt&netlink.NTF_EXT_MANAGED != 0; got != managed {
 			t.Errorf("%v: the kernel says managed %v, KeepNeighbour %v", ip, got, managed)
 		}
+		if e, err := n.Neighbour(ip, p.Ends[pair.A].Index); err != nil || e.Managed != managed || e.Fixed || e.MAC.String() != p.Ends[pair.B].MAC.String() {
+			t.Errorf("%v: %+v, %v", ip, e, err)
+		}
 		if err := n.ReleaseNeighbour(ip, p.Ends[pair.A].Index); err != nil {
 			t.Fatal(err)
 		}
 		if e := entry(t, p, ip); e.FlagsExt&netlink.NTF_EXT_MANAGED != 0 || e.HardwareAddr == nil {
 			t.Errorf("%v after release: %+v", ip, e)
 		}
+	}
+}
+
+// An address that nobody has asked for has no entry, and to let go of it makes
+// none.
+func TestNoNeighbourEntry(t *testing.T) {
+	p := newPair(t, pair.Config{})
+	n := openNet(t, p, pair.A)
+	ip := netip.MustParseAddr("192.0.2.77")
+	if err := n.ReleaseNeighbour(ip, p.Ends[pair.A].Index); err != nil {
+		t.Error(err)
+	}
+	for _, index := range []int{p.Ends[pair.A].Index, 4711} {
+		if e, err := n.Neighbour(ip, index); err != nil || e.MAC != nil || e.Fixed || e.Managed {
+			t.Errorf("interface %d: %+v, %v", index, e, err)
+		}
+	}
+	if e := entry(t, p, ip); e.IP != nil {
+		t.Errorf("%+v", e)
 	}
 }
 
@@ -212,8 +249,8 @@ func TestFixedNeighbourIsLeftAlone(t *testing.T) {
 	in(t, p, pair.A, func() error {
 		return netlink.NeighSet(&netlink.Neigh{LinkIndex: p.Ends[pair.A].Index, IP: ip.AsSlice(), HardwareAddr: mac, State: netlink.NUD_PERMANENT})
 	})
-	if managed, err := n.KeepNeighbour(ip, p.Ends[pair.A].Index); err != nil || !managed {
-		t.Errorf("managed %v, %v", managed, err)
+	if e, err := n.Neighbour(ip, p.Ends[pair.A].Index); err != nil || !e.Fixed || e.Managed || e.MAC.String() != mac.String() {
+		t.Errorf("%+v, %v", e, err)
 	}
 	if err := n.ReleaseNeighbour(ip, p.Ends[pair.A].Index); err != nil {
 		t.Error(err)
@@ -221,7 +258,7 @@ func TestFixedNeighbourIsLeftAlone(t *testing.T) {
 	if e := entry(t, p, ip); e.State != netlink.NUD_PERMANENT || e.HardwareAddr.String() != mac.String() {
 		t.Errorf("%+v", e)
 	}
-	if r, err := n.Resolve(t.Context(), ip, netip.Addr{}, 0); err != nil || r.DstMAC.String() != mac.String() {
+	if r, err := n.Resolve(t.Context(), loader.Query{Dst: ip}); err != nil || r.DstMAC.String() != mac.String() {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -27,16 +27,29 @@ type LinkEvent struct {
 	Gone    bool // it does not exist any more here
 }
 
-// NeighbourEvent is a neighbour whose Ethernet address changed, came or went.
+// NeighbourEvent is a neighbour whose Ethernet address changed, came or went, or
+// that the kernel keeps fresh from now on, or not any more.
 type NeighbourEvent struct {
-	Index int // of the interface
-	IP    netip.Addr
-	MAC   net.HardwareAddr // nil: not known any more
+	Index   int // of the interface
+	IP      netip.Addr
+	MAC     net.HardwareAddr // nil: not known, or not any more
+	Managed bool             // the kernel keeps it fresh, as KeepNeighbour asks it to
 }
 
-// RouteEvent says that some unicast route came, went or changed. Which way a
-// destination takes now only Resolve tells.
-type RouteEvent struct{ V6 bool }
+// RouteEvent says that a unicast route came, went or changed, or what decides
+// among routes. Which way a destination takes now only Resolve tells.
+type RouteEvent struct {
+	V6 bool
+	// Dst is the destinations that it may matter to; the zero Prefix is all: a rule
+	// has changed, or a next hop that routes refer to (ip nexthop).
+	Dst netip.Prefix
+}
+
+// Concerns reports whether the way of packets to dst may be another now.
+func (e RouteEvent) Concerns(dst netip.Addr) bool {
+	dst = dst.WithZone("")
+	return dst.Is6() == e.V6 && (!e.Dst.IsValid() || e.Dst.Contains(dst))
+}
 
 // LostEvent says that the kernel had more to tell than there was room for:
 // everything may have changed.
@@ -50,12 +63,13 @@ func (LostEvent) event()      {}
 // watchBuffer is the room for changes that nobody has read yet, in octets.
 const watchBuffer = 1 << 20
 
-// Watch follows changes in the network namespace of the calling OS thread until
+// Watch follows changes of links, neighbours, routes, rules and next hops in the network namespace of the calling OS thread until
 // ctx ends, which closes the channel. Changes that happen after it returned are
 // all reported, in order.
 func Watch(ctx context.Context) (<-chan Event, error) {
 	s, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
-		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
+		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+		unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEXTHOP)
 	if err != nil {
 		return nil, fmt.Errorf("follow changes of links, neighbours and routes: %w", err)
 	}
@@ -67,7 +81,7 @@ func Watch(ctx context.Context) (<-chan Event, error) {
 		s.Close()
 		return nil, fmt.Errorf("make room for changes of links, neighbours and routes: %w", err)
 	}
-	w := &watch{ctx: ctx, out: make(chan Event, 64), macs: map[neighbourKey]string{}}
+	w := &watch{ctx: ctx, out: make(chan Event, 64), known: map[neighbourKey]known{}}
 	stop := context.AfterFunc(ctx, s.Close)
 	go func() {
 		defer close(w.out)
@@ -86,9 +100,15 @@ type neighbourKey struct {
 type watch struct {
 	ctx context.Context
 	out chan Event
-	// macs is each neighbour's address as last reported: the kernel reports
-	// every change of an entry's state, which is mostly of no interest.
-	macs map[neighbourKey]string
+	// known is what was last reported of each neighbour: the kernel reports every
+	// change of an entry's state, which is mostly of no interest.
+	known map[neighbourKey]known
+}
+
+// known is what is of interest; the zero value is not stored.
+type known struct {
+	mac     string
+	managed bool
 }
 
 // run ends when the socket is closed.
@@ -99,7 +119,7 @@ func (w *watch) run(s *nl.NetlinkSocket) {
 			return
 		}
 		if errors.Is(err, unix.ENOBUFS) {
-			clear(w.macs)
+			clear(w.known)
 			w.send(LostEvent{})
 			continue
 		}
@@ -131,13 +151,44 @@ func (w *watch) message(kind uint16, data []byte) {
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
 		w.neighbour(kind, data)
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		if len(data) < unix.SizeofRtMsg {
-			return
+		w.route(data)
+	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
+		if len(data) > 0 { // struct fib_rule_hdr begins with the family
+			w.send(RouteEvent{V6: data[0] == unix.AF_INET6})
 		}
-		if m := nl.DeserializeRtMsg(data); m.Type == unix.RTN_UNICAST || m.Type >= unix.RTN_BLACKHOLE {
-			w.send(RouteEvent{V6: m.Family == unix.AF_INET6})
+	case unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP:
+		// A next hop of one family may serve routes of the other.
+		w.send(RouteEvent{})
+		w.send(RouteEvent{V6: true})
+	}
+}
+
+func (w *watch) route(data []byte) {
+	if len(data) < unix.SizeofRtMsg {
+		return
+	}
+	m := nl.DeserializeRtMsg(data)
+	if m.Type != unix.RTN_UNICAST && m.Type < unix.RTN_BLACKHOLE {
+		return
+	}
+	e := RouteEvent{V6: m.Family == unix.AF_INET6}
+	attrs, err := nl.ParseRouteAttr(data[unix.SizeofRtMsg:])
+	if err != nil {
+		w.send(e)
+		return
+	}
+	all := netip.IPv4Unspecified()
+	if e.V6 {
+		all = netip.IPv6Unspecified()
+	}
+	e.Dst = netip.PrefixFrom(all, 0)
+	for _, a := range attrs {
+		if a.Attr.Type == unix.RTA_DST {
+			dst, _ := netip.AddrFromSlice(a.Value)
+			e.Dst = netip.PrefixFrom(dst, int(m.Dst_len))
 		}
 	}
+	w.send(e)
 }
 
 func (w *watch) link(kind uint16, data []byte) {
@@ -170,13 +221,13 @@ func (w *watch) neighbour(kind uint16, data []byte) {
 	if kind == unix.RTM_DELNEIGH || e.State&usable == 0 || len(mac) != 6 {
 		mac = nil
 	}
-	last, reported := w.macs[key]
-	if reported && last == string(mac) || !reported && mac == nil {
+	now := known{string(mac), kind == unix.RTM_NEWNEIGH && e.FlagsExt&netlink.NTF_EXT_MANAGED != 0}
+	if w.known[key] == now {
 		return
 	}
-	w.macs[key] = string(mac)
-	if mac == nil {
-		delete(w.macs, key)
+	w.known[key] = now
+	if now == (known{}) {
+		delete(w.known, key)
 	}
-	w.send(NeighbourEvent{Index: key.index, IP: key.ip, MAC: mac})
+	w.send(NeighbourEvent{Index: key.index, IP: key.ip, MAC: mac, Managed: now.managed})
 }

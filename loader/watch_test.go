@@ -47,7 +47,7 @@ func TestWatch(t *testing.T) {
 			return e.Index == a.Index && e.IP == b.V4.Addr() && e.MAC.String() == mac.String()
 		}
 	}
-	if _, err := n.Resolve(ctx, b.V4.Addr(), netip.Addr{}, 0); err != nil {
+	if _, err := n.Resolve(ctx, loader.Query{Dst: b.V4.Addr()}); err != nil {
 		t.Fatal(err)
 	}
 	await(t, events, is(b.MAC))
@@ -65,9 +65,36 @@ func TestWatch(t *testing.T) {
 		return netlink.NeighSet(&netlink.Neigh{LinkIndex: a.Index, IP: b.V4.Addr().AsSlice(), HardwareAddr: other, State: netlink.NUD_REACHABLE})
 	})
 	await(t, events, is(other))
+	managed := func(want bool) func(loader.NeighbourEvent) bool {
+		return func(e loader.NeighbourEvent) bool { return is(other)(e) && e.Managed == want }
+	}
+	if _, err := n.KeepNeighbour(b.V4.Addr(), a.Index); err != nil {
+		t.Fatal(err)
+	}
+	await(t, events, managed(true))
+	if err := n.ReleaseNeighbour(b.V4.Addr(), a.Index); err != nil {
+		t.Fatal(err)
+	}
+	await(t, events, managed(false))
 
 	addRoute(t, p, "198.51.100.0/24", 0)
-	await(t, events, func(e loader.RouteEvent) bool { return !e.V6 })
+	concerned, beside := netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("198.51.101.7")
+	await(t, events, func(e loader.RouteEvent) bool { return e.Concerns(concerned) && !e.Concerns(beside) })
+	in(t, p, pair.A, func() error {
+		rule := netlink.NewRule()
+		rule.Mark, rule.Table, rule.Family = 42, 99, netlink.FAMILY_V4
+		return netlink.RuleAdd(rule)
+	})
+	await(t, events, func(e loader.RouteEvent) bool {
+		return e.Concerns(concerned) && e.Concerns(beside) && !e.Concerns(b.V6.Addr())
+	})
+	in(t, p, pair.A, func() error {
+		_, all, _ := net.ParseCIDR("::/0")
+		return netlink.RouteAdd(&netlink.Route{Dst: all, Gw: b.V6.Addr().AsSlice()})
+	})
+	await(t, events, func(e loader.RouteEvent) bool {
+		return e.Dst.IsValid() && e.Concerns(b.V6.Addr()) && !e.Concerns(concerned)
+	})
 
 	in(t, p, pair.A, func() error { return setMTU(a.Name, 1400) })
 	await(t, events, func(e loader.LinkEvent) bool { return e.Index == a.Index && e.MTU == 1400 && e.Running })

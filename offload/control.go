@@ -107,15 +107,6 @@ func (e *Engine) remove(id FlowID, err error) {
 	e.forget(f)
 }
 
-// Redirect changes where the flow's packets go: the neighbour's new address.
-func (e *Engine) Redirect(ctx context.Context, id FlowID, dst wire.MAC) error {
-	return e.call(ctx, func() {
-		if f := e.flow(id); f != nil {
-			f.head.SetDstMAC(dst)
-		}
-	})
-}
-
 // Inspect runs fn with the flow's connection, between two steps. fn must not
 // keep it. ErrNoFlow when there is none.
 func (e *Engine) Inspect(ctx context.Context, id FlowID, fn func(*tcp.Conn)) error {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,7 +30,7 @@ type Adapter struct {
 	log     *slog.Logger
 	space   *loader.Namespace
 	net     *loader.Net // nil with KernelPort
-	ways    loader.Recent[[2]netip.Addr, loader.Route]
+	ways    loader.Recent[loader.Query, loader.Route]
 	ports   []*port // none with KernelPort
 	table   *tpt.Table
 	heap    *heap

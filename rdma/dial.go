@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+
+	"github.com/stag-rdma/stag/offload/handoff"
 )
 
 // Dial connects the QP to address, "host:port", in the adapter's network
@@ -118,7 +120,7 @@ func resolve(ctx context.Context, address string) (hosts []netip.Addr, service u
 // it is; what no port leads to is not tried.
 func (a *Adapter) dialHost(ctx context.Context, host netip.Addr, service uint16) (*socket, error) {
 	host = host.Unmap()
-	p, err := a.portTo(ctx, netip.Addr{}, host)
+	p, err := a.portAhead(ctx, host)
 	if err != nil {
 		return nil, err
 	}
@@ -140,10 +142,23 @@ func (a *Adapter) dialHost(ctx context.Context, host netip.Addr, service uint16)
 		return nil, err
 	}
 	s := &socket{TCPConn: c.(*net.TCPConn), a: a}
-	local, _ := a.ends(s.TCPConn)
-	if s.p, err = a.portTo(ctx, local.Addr(), host); err != nil {
+	if s.p, err = a.portFor(ctx, s.TCPConn); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return s, nil
+}
+
+// portAhead is the port that a connection to host will leave through, as far as
+// can be known before there is a socket.
+func (a *Adapter) portAhead(ctx context.Context, host netip.Addr) (p *port, err error) {
+	if a.cfg.KernelPort {
+		return nil, nil
+	}
+	var by handoff.Routing
+	err = a.space.Do(func() (err error) { by, err = handoff.NewRouting(); return err })
+	if err != nil {
+		return nil, err
+	}
+	return a.portTo(ctx, by, netip.Addr{}, host)
 }

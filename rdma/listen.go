@@ -302,7 +302,7 @@ func (l *Listener) request(c *net.TCPConn) (*ConnRequest, error) {
 		return nil, err
 	}
 	local, remote := l.a.ends(c)
-	p, err := l.a.portTo(l.life, local.Addr(), remote.Addr())
+	p, err := l.a.portFor(l.life, c)
 	if err != nil {
 		return nil, err
 	}

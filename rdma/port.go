@@ -101,15 +101,25 @@ func (a *Adapter) nicConfig(name string) nic.Config {
 	}
 }
 
-// portTo is the port that packets from local, which may be the zero Addr, to
-// remote leave through; nil, which is the kernel's, with KernelPort. ErrNoPort.
-func (a *Adapter) portTo(ctx context.Context, local, remote netip.Addr) (*port, error) {
+// portFor is the port that an established connection's packets leave through; nil,
+// which is the kernel's, with KernelPort. ErrNoPort.
+func (a *Adapter) portFor(ctx context.Context, c *net.TCPConn) (*port, error) {
 	if a.cfg.KernelPort {
 		return nil, nil
 	}
-	r, err := a.ways.Get(ctx, [2]netip.Addr{remote, local}, func() (loader.Route, error) {
-		return a.net.Resolve(ctx, remote, local, 0)
-	})
+	r, err := handoff.RoutingOf(c)
+	if err != nil {
+		return nil, err
+	}
+	local, remote := a.ends(c)
+	return a.portTo(ctx, r, local.Addr(), remote.Addr())
+}
+
+// portTo is the port that packets of a socket that is routed as by says, from
+// local, which may be the zero Addr, to remote leave through.
+func (a *Adapter) portTo(ctx context.Context, by handoff.Routing, local, remote netip.Addr) (*port, error) {
+	q := loader.Query{Dst: remote, Src: local, Mark: by.Mark, Device: by.Device}
+	r, err := a.ways.Get(ctx, q, func() (loader.Route, error) { return a.net.Resolve(ctx, q) })
 	if errors.Is(err, loader.ErrLocal) {
 		return nil, fmt.Errorf("%w: %v is on this host, and connections within it pass no port (%s): open an adapter with KernelPort for them",
 			ErrNoPort, remote, strings.Join(a.cfg.Ports, ", "))

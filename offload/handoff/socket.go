@@ -28,6 +28,7 @@ type IP struct {
 type Socket struct {
 	fd            int // -1 when closed or handed over
 	tuple         Tuple
+	routing       Routing
 	domain        int              // of the socket: AF_INET6 sockets may carry IPv4
 	local, remote unix.Sockaddr    // in the socket's own family
 	mss           int              // Limit's
@@ -83,6 +84,10 @@ func (s *Socket) open() error {
 // Tuple is the connection's 4-tuple and interface.
 func (s *Socket) Tuple() Tuple { return s.tuple }
 
+// Routing is what the route of the connection's packets depends on beside the
+// addresses.
+func (s *Socket) Routing() Routing { return s.routing }
+
 // Limit makes Take refuse, with ErrSegments, a connection whose peer was told a
 // larger MSS: its segments could be longer than the engine's frames.
 func (s *Socket) Limit(mss int) { s.mss = mss }
@@ -123,11 +128,10 @@ func (s *Socket) readTuple() (err error) {
 	}
 	local, scope := addrPort(s.local)
 	remote, peerScope := addrPort(s.remote)
-	device, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX)
-	if err != nil {
-		return fmt.Errorf("read the bound device: %w", err)
+	if s.routing, err = routing(s.fd); err != nil {
+		return err
 	}
-	s.tuple = Tuple{Local: local, Remote: remote, Scope: max(scope, peerScope), Device: device}
+	s.tuple = Tuple{Local: local, Remote: remote, Scope: max(scope, peerScope), Device: s.routing.Device}
 	if remote.Addr().IsLoopback() || remote.Addr() == local.Addr() {
 		return fmt.Errorf("%v: %w", remote, ErrLocal)
 	}

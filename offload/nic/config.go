@@ -52,6 +52,12 @@ type Config struct {
 	// back. It must not block. nil: nobody is told.
 	Carrier func(up bool)
 
+	// Diverted is told when the kernel would not send a flow's packets this way any
+	// more, with why: the route leads through another interface, or is gone. The
+	// flow goes on as it did. With nil it is told that the route is as it was, or
+	// through this interface again. It must not block. nil: nobody is told.
+	Diverted func(f *Flow, why error)
+
 	// Log gets a line when an object is born or dies, and at its debug level the
 	// steps of it. nil: no log.
 	Log *slog.Logger

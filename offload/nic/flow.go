@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/bpf"
-	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload"
 	"github.com/stag-rdma/stag/offload/handoff"
 	"github.com/stag-rdma/stag/offload/stream"
@@ -20,7 +19,7 @@ type Flow struct {
 	id        offload.FlowID
 	key       bpf.FlowKey
 	ulp       stream.ULP
-	route     loader.Route
+	way       *way                 // guarded by hops
 	engine    *offload.Engine      // set when installed
 	hold      *handoff.Placeholder // set when installed
 	stall     time.Duration
@@ -56,6 +55,9 @@ func (f *Flow) Inherited() Inherited { return f.inherited }
 
 // Placeholder is the kernel socket that holds the flow's 4-tuple.
 func (f *Flow) Placeholder() *handoff.Placeholder { return f.hold }
+
+// Way is how the flow's packets leave the host; the zero Way when it has ended.
+func (f *Flow) Way() Way { return f.nic.hops.wayOf(f) }
 
 // Ring tells the flow's upper layer that it may have something to transmit.
 func (f *Flow) Ring() { f.engine.Ring(f.id) }
@@ -138,7 +140,9 @@ func (f *Flow) finish(err error) {
 }
 
 // dissolve takes the last traces of the flow away: first the placeholder, so
-// that no socket answers what the steering lets through, then the entry.
+// that no socket answers what the steering lets through, then the entry. Its next
+// hop may be forgotten.
 func (f *Flow) dissolve() error {
+	f.nic.hops.leave(f)
 	return errors.Join(f.hold.Close(), f.nic.steer.Delete(f.key))
 }

@@ -20,7 +20,7 @@ var ErrClosed = errors.New("the interface has been closed")
 
 // NIC is one network interface with everything that stag puts on it: the
 // steering program, a socket and an engine for every receive queue, and the
-// flows that were taken over. It is safe for concurrent use.
+// flows that were taken over, with their ways. It is safe for concurrent use.
 type NIC struct {
 	// Fixed after Open.
 	cfg     Config
@@ -32,7 +32,7 @@ type NIC struct {
 	dir     *offload.Directory
 	grace   *handoff.Grace
 	diag    *handoff.Diagnosis
-	ways    loader.Recent[direction, loader.Route]
+	hops    *hops
 	log     *slog.Logger
 	undo    undo
 
@@ -43,12 +43,9 @@ type NIC struct {
 	life context.Context // ends, with ErrClosed, when Close begins
 	die  context.CancelCauseFunc
 
-	hasCarrier bool // as far as the watcher knows, whose it is
-
-	mu         sync.Mutex // guards what follows, and every Flow's route
-	flows      map[offload.FlowID]*Flow
-	closed     bool
-	refreshing bool // the kernel does not keep neighbours fresh by itself
+	mu     sync.Mutex // guards what follows
+	flows  map[offload.FlowID]*Flow
+	closed bool
 }
 
 // Open makes the interface ready to take connections over. It belongs to the
@@ -87,6 +84,7 @@ func (n *NIC) open() (err error) {
 	if n.link.VLAN != 0 {
 		n.cfg.VLAN = n.link.VLAN
 	}
+	n.hops = newHops(n.net, n.link, n.log, n.cfg.Diverted)
 	for _, step := range []func() error{n.checkQueues, n.claim, n.attach, n.openQueues, n.clear, n.startEngines, n.watch} {
 		if err := step(); err != nil {
 			return err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"strconv"
 	"syscall"
 	"time"
@@ -67,11 +66,12 @@ func (n *NIC) Take(ctx context.Context, c syscall.Conn, ulp stream.ULP, o Option
 	}
 	ctx, stop := n.whileOpen(ctx)
 	defer stop()
-	t, err := n.prepare(ctx, sock.Tuple(), ulp, o)
+	t, err := n.prepare(ctx, sock, ulp, o)
 	if err != nil {
 		return nil, fmt.Errorf("take over %v: %w", sock.Tuple().Remote, err)
 	}
 	if err := sock.Take(ctx, t, n.grace); err != nil {
+		n.hops.leave(t.flow)
 		return nil, err
 	}
 	if closer, ok := c.(io.Closer); ok {
@@ -100,22 +100,33 @@ type takeover struct {
 	began time.Time
 }
 
-// prepare finds the way to the peer, which must lead through this interface.
-func (n *NIC) prepare(ctx context.Context, tuple handoff.Tuple, ulp stream.ULP, o Options) (*takeover, error) {
+// prepare finds the way to the peer, which must lead through this interface, and
+// keeps it until the flow leaves it.
+func (n *NIC) prepare(ctx context.Context, sock *handoff.Socket, ulp stream.ULP, o Options) (*takeover, error) {
 	if o.Queue >= len(n.engines) {
 		return nil, fmt.Errorf("queue %d: %s has %d", o.Queue, n.link.Name, len(n.engines))
 	}
-	route, err := n.way(ctx, tuple)
-	if err != nil {
-		return nil, err
-	}
+	tuple := sock.Tuple()
 	key, err := bpf.NewFlowKey(tuple.Remote, tuple.Local, n.cfg.VLAN)
 	if err != nil {
 		return nil, err
 	}
-	n.log.Debug("take-over: way found", "key", key, "next hop", route.NextHop, "mac", wire.MAC(route.DstMAC))
-	f := &Flow{nic: n, key: key, ulp: ulp, route: route, done: make(chan struct{})}
+	f := &Flow{nic: n, key: key, ulp: ulp, done: make(chan struct{})}
+	if err := n.hops.enter(ctx, f, query(tuple, sock.Routing())); err != nil {
+		return nil, err
+	}
+	at := f.Way()
+	n.log.Debug("take-over: way found", "key", key, "next hop", at.NextHop, "mac", at.MAC)
 	return &takeover{ctx: context.WithoutCancel(ctx), nic: n, flow: f, opts: o, tuple: tuple}, nil
+}
+
+// query is what the kernel's route for a connection's packets depends on.
+func query(t handoff.Tuple, r handoff.Routing) loader.Query {
+	dst := t.Remote.Addr()
+	if t.Scope != 0 {
+		dst = dst.WithZone(strconv.Itoa(t.Scope))
+	}
+	return loader.Query{Dst: dst, Src: t.Local.Addr(), Mark: r.Mark, Device: r.Device}
 }
 
 // Park implements handoff.Steps: every engine learns of the flow, then the
@@ -177,7 +188,8 @@ func (n *NIC) forget(id offload.FlowID, err error) {
 // the connection, the others send it what they hold.
 func (t *takeover) Install(st tcp.State, p *handoff.Placeholder) error {
 	n, f := t.nic, t.flow
-	head, err := t.headers(p)
+	heading := n.hops.now(f)
+	head, err := t.headers(p, heading)
 	if err != nil {
 		return err
 	}
@@ -193,6 +205,10 @@ func (t *takeover) Install(st tcp.State, p *handoff.Placeholder) error {
 		n.drop(f)
 		return err
 	}
+	if st.MTU > heading.MTU {
+		heading.MTU = 0 // the interface's has become smaller, and the engine must hear of it
+	}
+	n.hops.installed(t.ctx, f, heading)
 	f.stall = time.Since(t.began)
 	f.inherited = Inherited{Unread: len(st.Unread), Queued: len(st.Queue), Unacked: int(st.SndUna.Until(st.SndNxt))}
 	for _, e := range n.engines {
@@ -230,11 +246,11 @@ func (t *takeover) choose() (best *offload.Engine, err error) {
 	return t.nic.leastLoaded(), nil
 }
 
-func (t *takeover) headers(p *handoff.Placeholder) (wire.HeaderTemplate, error) {
+func (t *takeover) headers(p *handoff.Placeholder, h offload.Heading) (wire.HeaderTemplate, error) {
 	ip := p.IP()
 	return wire.NewHeaderTemplate(wire.HeaderFields{
-		DstMAC: wire.MAC(t.flow.route.DstMAC),
-		SrcMAC: wire.MAC(t.flow.route.SrcMAC),
+		DstMAC: h.Dst,
+		SrcMAC: h.Src,
 		VLAN:   t.flow.key.VLAN,
 		Src:    t.tuple.Local,
 		Dst:    t.tuple.Remote,
@@ -245,42 +261,4 @@ func (t *takeover) headers(p *handoff.Placeholder) (wire.HeaderTemplate, error) 
 
 func (t *takeover) entry(state bpf.State, owner uint16) bpf.Flow {
 	return bpf.Flow{ID: t.flow.id, Kind: t.opts.Kind, State: state, Owner: owner, Longest: uint32(t.nic.longest())}
-}
-
-// direction is what a way depends on.
-type direction struct {
-	remote, local netip.Addr
-	scope         int
-}
-
-// way is the route of a connection, whose next hop is kept fresh. Take-overs at
-// once ask once.
-func (n *NIC) way(ctx context.Context, t handoff.Tuple) (loader.Route, error) {
-	return n.ways.Get(ctx, direction{t.Remote.Addr(), t.Local.Addr(), t.Scope}, func() (loader.Route, error) {
-		r, err := n.route(ctx, t)
-		if err == nil {
-			err = n.keep(r)
-		}
-		return r, err
-	})
-}
-
-// route finds the next hop. A route through another interface, or to this
-// host, is refused.
-func (n *NIC) route(ctx context.Context, tuple handoff.Tuple) (loader.Route, error) {
-	dst := tuple.Remote.Addr()
-	if tuple.Scope != 0 {
-		dst = dst.WithZone(strconv.Itoa(tuple.Scope))
-	}
-	r, err := n.net.Resolve(ctx, dst, tuple.Local.Addr(), 0)
-	switch {
-	case errors.Is(err, loader.ErrLocal):
-		return r, fmt.Errorf("%w: use the kernel port", err)
-	case err != nil:
-		return r, err
-	case r.OutIf != n.link.Index:
-		return r, fmt.Errorf("%w: the route to %v leads through interface %d, not %s (%d)",
-			ErrOtherInterface, dst, r.OutIf, n.link.Name, n.link.Index)
-	}
-	return r, nil
 }

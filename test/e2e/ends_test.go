@@ -76,6 +76,8 @@ func TestPeerLeavesBefore(t *testing.T) {
 			want := handoff.ErrNotEstablished
 			if a == dies {
 				want = loader.ErrNoNeighbour
+				hop := r.pair.Ends[theirs].V4.Addr()
+				r.eventually("our kernel knows", func() bool { return r.neighbour(hop).HardwareAddr == nil })
 			} else {
 				r.eventually("our kernel knows", func() bool { return stateOf(r, our) != unix.BPF_TCP_ESTABLISHED })
 			}

@@ -1,0 +1,274 @@
+package nic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// Pauses between two surveys: so that a storm of changes, as of a host that
+// speaks BGP, costs a tenth of a processor at most, and the first change of one
+// waits for nothing.
+const (
+	surveyPause = 20 * time.Millisecond
+	surveyShare = 9 // how many times as long as a survey the pause after it is
+)
+
+// survey looks stale ways up again, whenever there are some, until ctx ends.
+func (h *hops) survey(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.stale:
+		}
+		began := time.Now()
+		h.lookAgain(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(max(surveyPause, surveyShare*time.Since(began))):
+		}
+	}
+}
+
+// bunch is how many ways are looked up before engines are told.
+const bunch = 64
+
+func (h *hops) lookAgain(ctx context.Context) {
+	for ctx.Err() == nil {
+		list := h.takeStale()
+		if len(list) == 0 {
+			return
+		}
+		for _, w := range list {
+			h.lookAt(w)
+		}
+		h.tell(ctx, list)
+	}
+}
+
+// lookAt looks a way up again, and says what becomes of it.
+func (h *hops) lookAt(w *way) {
+	before := h.nextHop(w)
+	err := h.look(w, true)
+	now := h.state(w)
+	lost := now.err != nil
+	switch {
+	case !lost && err != nil:
+		h.log.Warn("neighbour not kept", "next hop", now.hop, "err", err)
+	case !lost && before != now.hop:
+		h.log.Info("next hop changed", "to", w.query.Dst, "next hop", now.hop, "before", before, "flows", len(now.flows))
+	}
+	if lost == now.before {
+		return
+	}
+	for _, f := range now.flows {
+		if lost {
+			h.log.Warn("route leads elsewhere", "flow", f.id, "key", f.key, "err", now.err)
+		} else {
+			h.log.Info("route is back", "flow", f.id, "key", f.key)
+		}
+		h.diverted(f, now.err)
+	}
+}
+
+// state is what a survey has found of a way.
+type state struct {
+	hop    netip.Addr
+	err    error
+	before bool // the flows were told of an error by the survey before
+	flows  []*Flow
+}
+
+func (h *hops) state(w *way) state {
+	at := h.nextHop(w)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := state{hop: at, err: w.err, before: w.lost, flows: slices.Collect(maps.Keys(w.flows))}
+	w.lost = w.err != nil
+	return s
+}
+
+// nextHop is the zero Addr where there has been none.
+func (h *hops) nextHop(w *way) netip.Addr {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w.hop == nil {
+		return netip.Addr{}
+	}
+	return w.hop.ip
+}
+
+// takeStale is some of the ways that are stale.
+func (h *hops) takeStale() (list []*way) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.waiting {
+		return nil
+	}
+	for _, w := range h.ways {
+		if w.stale && len(list) < bunch {
+			w.stale = false
+			list = append(list, w)
+		}
+	}
+	return list
+}
+
+// look asks the kernel for w's route, and makes it look for the next hop. A way
+// that is found already is looked up again only if again says so.
+func (h *hops) look(w *way, again bool) error {
+	h.asking.Lock()
+	defer h.asking.Unlock()
+	h.mu.Lock()
+	gone := h.ways[w.query] != w
+	ask := again || !w.found || w.err != nil
+	h.mu.Unlock()
+	if gone {
+		return nil
+	}
+	if ask {
+		r, err := h.route(w.query)
+		h.release(h.answer(w, r, err))
+		if err != nil {
+			return err
+		}
+	}
+	h.mu.Lock()
+	p := w.hop
+	kept := p.kept && p.known
+	h.mu.Unlock()
+	if kept {
+		return nil
+	}
+	return h.keep(p)
+}
+
+// answer stores what the kernel says of a way, and returns a next hop that it may
+// forget. asking is held. A way that is lost, or leads elsewhere, keeps its next
+// hop.
+func (h *hops) answer(w *way, r loader.Route, err error) (unused *hop) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w.found, w.err = true, err
+	if err != nil {
+		w.change() // who waits for the next hop must not
+		return nil
+	}
+	ip := r.NextHop.WithZone("")
+	p := h.hops[ip]
+	if p == nil {
+		p = &hop{ip: ip, ways: map[*way]struct{}{}}
+		h.hops[ip] = p
+	}
+	return h.through(w, p)
+}
+
+// keep makes the kernel look for a next hop, and keep its address fresh. asking is
+// held. Where that fails the link is down: carrier comes here when it is back.
+func (h *hops) keep(p *hop) error {
+	h.mu.Lock()
+	news := p.news
+	p.kept = false
+	h.mu.Unlock()
+	e, err := h.net.Neighbour(p.ip, h.index)
+	if err != nil {
+		return err
+	}
+	managed := e.Fixed || e.Managed
+	if !e.Fixed && (!e.Managed || e.MAC == nil) {
+		// Also one that is managed, and does not answer: this asks at once.
+		if managed, err = h.net.KeepNeighbour(p.ip, h.index); err != nil {
+			return err
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p.kept = true
+	p.ours = p.ours || managed && !e.Fixed && !e.Managed
+	h.refreshing = h.refreshing || !managed
+	if p.news == news && e.MAC != nil { // otherwise the news is later
+		p.learn(wire.MAC(e.MAC))
+	}
+	return nil
+}
+
+// learn stores a next hop's address. mu is held.
+func (p *hop) learn(mac wire.MAC) {
+	p.mac, p.known = mac, true
+	for w := range p.ways {
+		w.change()
+	}
+}
+
+// keepAgain is keep, for a next hop that may not be used any more.
+func (h *hops) keepAgain(p *hop) {
+	h.asking.Lock()
+	defer h.asking.Unlock()
+	h.mu.Lock()
+	used := h.hops[p.ip] == p
+	h.mu.Unlock()
+	if !used {
+		return
+	}
+	if err := h.keep(p); err != nil {
+		h.log.Warn("neighbour not kept", "next hop", p.ip, "err", err)
+	}
+}
+
+// keepAll is keepAgain for all next hops that which says yes to, and tells the
+// engines what it finds.
+func (h *hops) keepAll(ctx context.Context, which func(*hop) bool) {
+	h.mu.Lock()
+	list := slices.Collect(maps.Values(h.hops))
+	list = slices.DeleteFunc(list, func(p *hop) bool { return !which(p) })
+	h.mu.Unlock()
+	for _, p := range list {
+		h.keepAgain(p)
+	}
+	h.tellAll(ctx)
+}
+
+// refresh repeats what keep did where the kernel does not manage entries.
+func (h *hops) refresh(ctx context.Context) {
+	h.mu.Lock()
+	needed := h.refreshing
+	h.mu.Unlock()
+	if needed {
+		h.keepAll(ctx, func(p *hop) bool { return !p.ours })
+	}
+}
+
+// route asks the kernel. A route through another interface, or to this host, is
+// an error.
+func (h *hops) route(q loader.Query) (loader.Route, error) {
+	r, err := h.net.Next(q)
+	if err == nil && r.OutIf != h.index {
+		if r, err = h.net.Route(q); err == nil {
+			err = fmt.Errorf("%w: the route to %v leads through %s, not %s", ErrOtherInterface, q.Dst, r.OutName, h.name)
+		}
+	}
+	if errors.Is(err, loader.ErrLocal) {
+		err = fmt.Errorf("%w: use the kernel port", err)
+	}
+	return r, err
+}
+
+// release lets the kernel forget the address of a next hop that is not used any
+// more, unless somebody else wants it to be kept. asking is held; p may be nil.
+func (h *hops) release(p *hop) {
+	if p == nil || !p.ours {
+		return
+	}
+	if err := h.net.ReleaseNeighbour(p.ip, h.index); err != nil {
+		h.log.Warn("neighbour not released", "next hop", p.ip, "err", err)
+	}
+}
