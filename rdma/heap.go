@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -21,10 +22,10 @@ type heap struct {
 	mem   []byte
 
 	mu     sync.Mutex
-	free   []span // in order of their place, none next to another
-	fresh  uint64 // octets from here on have never been used: the kernel has zeroed them
-	parts  int    // handed out
-	closed bool   // it is unmapped, or will be with the last part
+	free   []span  // in order of their place, none next to another
+	fresh  uint64  // octets from here on have never been used: the kernel has zeroed them
+	parts  []*part // handed out, in order of their place
+	closed bool    // it is unmapped, or will be with the last part
 }
 
 // span is a free part of the heap: page aligned, octets.
@@ -41,15 +42,29 @@ func newHeap(size uint64) (*heap, error) {
 		return nil, fmt.Errorf("region heap: %w", err)
 	}
 	mem := region.Bytes()
-	return &heap{arena: arena, mem: mem, free: []span{{0, uint64(len(mem)) &^ (page - 1)}}}, nil
+	h := &heap{arena: arena, mem: mem, free: []span{{0, uint64(len(mem)) &^ (page - 1)}}}
+	h.enrol()
+	return h, nil
 }
 
 // pages is n rounded up to whole pages.
 func pages(n uint64) uint64 { return (n + page - 1) &^ (page - 1) }
 
-// alloc returns n octets, all zero, at least 1. ErrHeapFull when no free part
-// is large enough.
-func (h *heap) alloc(n uint64) ([]byte, error) {
+// alloc returns n octets, all zero, at least 1, and the part that they are.
+// ErrHeapFull when no free part is large enough.
+func (h *heap) alloc(n uint64) ([]byte, *part, error) {
+	p, used, err := h.take(n)
+	if err != nil {
+		return nil, nil, err
+	}
+	mem := h.mem[p.at : p.at+n : p.at+n]
+	clear(mem[:min(n, used)])
+	return mem, p, nil
+}
+
+// take hands out a part for n octets. Its first used octets have been used
+// before.
+func (h *heap) take(n uint64) (p *part, used uint64, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var most uint64
@@ -59,33 +74,26 @@ func (h *heap) alloc(n uint64) ([]byte, error) {
 		if n > s.size || pages(n) > s.size {
 			continue
 		}
-		at := s.at
-		s.at, s.size = s.at+pages(n), s.size-pages(n)
+		p = &part{h: h, at: s.at, size: pages(n), regions: 1}
+		s.at, s.size = s.at+p.size, s.size-p.size
 		if s.size == 0 {
 			h.free = slices.Delete(h.free, i, i+1)
 		}
-		if at < h.fresh {
-			clear(h.mem[at:min(at+n, h.fresh)])
+		if p.at < h.fresh {
+			used = h.fresh - p.at
 		}
-		h.fresh = max(h.fresh, at+pages(n))
-		h.parts++
-		return h.mem[at : at+n : at+n], nil
+		h.fresh = max(h.fresh, p.at+p.size)
+		at, _ := h.find(p.at)
+		h.parts = slices.Insert(h.parts, at, p)
+		return p, used, nil
 	}
-	return nil, fmt.Errorf("%w: %d octets asked for, and the largest free part has %d of %d: close regions, or give Open a larger RegionHeap",
+	return nil, 0, fmt.Errorf("%w: %d octets asked for, and the largest free part has %d of %d: close regions, or give Open a larger RegionHeap",
 		ErrHeapFull, n, most, len(h.mem))
 }
 
-// release takes back what alloc returned. Nobody may touch it any more.
-func (h *heap) release(mem []byte) error {
-	at, size := h.offset(mem), pages(uint64(len(mem)))
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(h.free, at, func(s span, at uint64) int {
-		if s.at < at {
-			return -1
-		}
-		return 1
-	})
+// giveBack makes size octets free. The caller holds mu.
+func (h *heap) giveBack(at, size uint64) {
+	i, _ := slices.BinarySearchFunc(h.free, at, func(s span, at uint64) int { return cmp.Compare(s.at, at) })
 	h.free = slices.Insert(h.free, i, span{at, size})
 	if i+1 < len(h.free) && at+size == h.free[i+1].at {
 		h.free[i].size += h.free[i+1].size
@@ -95,24 +103,27 @@ func (h *heap) release(mem []byte) error {
 		h.free[i-1].size += h.free[i].size
 		h.free = slices.Delete(h.free, i, i+1)
 	}
-	h.parts--
-	return h.unmap()
 }
 
 // close unmaps the heap as soon as nothing of it is handed out. Nothing is
 // handed out any more afterwards.
 func (h *heap) close() error {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.closed, h.free = true, nil
-	return h.unmap()
+	over := h.over()
+	h.mu.Unlock()
+	return h.unmap(over)
 }
 
-// unmap ends the mapping when it is time. The caller holds mu.
-func (h *heap) unmap() error {
-	if !h.closed || h.parts > 0 {
+// over reports whether it is time to unmap. The caller holds mu, and calls unmap
+// without it. Nothing can be handed out any more.
+func (h *heap) over() bool { return h.closed && len(h.parts) == 0 }
+
+func (h *heap) unmap(over bool) error {
+	if !over {
 		return nil
 	}
+	h.strike()
 	return h.arena.Close()
 }
 

@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -18,17 +19,18 @@ func TestHeap(t *testing.T) {
 			t.Fatal(err)
 		}
 		var held [][]byte
+		var parts []*part
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			if len(held) > 0 && rapid.Bool().Draw(t, "release") {
 				i := rapid.IntRange(0, len(held)-1).Draw(t, "which")
-				if err := h.release(held[i]); err != nil {
+				if err := parts[i].release(); err != nil {
 					t.Fatal(err)
 				}
-				held = append(held[:i], held[i+1:]...)
+				held, parts = slices.Delete(held, i, i+1), slices.Delete(parts, i, i+1)
 				continue
 			}
 			n := rapid.IntRange(1, 20*page).Draw(t, "octets")
-			mem, err := h.alloc(uint64(n))
+			mem, p, err := h.alloc(uint64(n))
 			if err != nil {
 				continue
 			}
@@ -41,26 +43,26 @@ func TestHeap(t *testing.T) {
 				}
 				mem[i] = byte(len(held) + 1)
 			}
-			held = append(held, mem)
+			held, parts = append(held, mem), append(parts, p)
 		}
-		for _, mem := range held {
+		for i, mem := range held {
 			for _, b := range mem {
 				if b != mem[0] {
 					t.Fatal("parts overlap")
 				}
 			}
-			if err := h.release(mem); err != nil {
+			if err := parts[i].release(); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if len(h.free) != 1 || h.left() != size {
 			t.Fatalf("left: %v", h.free)
 		}
-		all, err := h.alloc(size)
+		_, all, err := h.alloc(size)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(h.close(), h.release(all)); err != nil {
+		if err := errors.Join(h.close(), all.release()); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -74,8 +76,9 @@ func TestHeapOutlived(t *testing.T) {
 		t.Fatal(err)
 	}
 	var held [2][]byte
+	var parts [2]*part
 	for i := range held {
-		if held[i], err = h.alloc(page); err != nil {
+		if held[i], parts[i], err = h.alloc(page); err != nil {
 			t.Fatal(err)
 		}
 		held[i][0] = byte(i + 1)
@@ -83,14 +86,14 @@ func TestHeapOutlived(t *testing.T) {
 	if err := h.close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.alloc(1); !errors.Is(err, ErrHeapFull) {
+	if _, _, err := h.alloc(1); !errors.Is(err, ErrHeapFull) {
 		t.Errorf("a heap that is closed hands out memory: %v", err)
 	}
 	for i := range held {
 		if !mapped(t, held[i]) || held[i][0] != byte(i+1) {
 			t.Fatalf("part %d went with the heap", i)
 		}
-		if err := h.release(held[i]); err != nil {
+		if err := parts[i].release(); err != nil {
 			t.Fatal(err)
 		}
 	}

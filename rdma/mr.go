@@ -15,7 +15,7 @@ type MR struct {
 	stag  STag
 	start uint64
 	mem   []byte
-	heap  bool // mem is from the region heap
+	part  *part // of a region heap, that mem lies in; nil: in none
 
 	closed atomic.Bool
 }
@@ -53,32 +53,47 @@ func (pd *PD) allocMR(size int, access Access, o []MROptions) (*MR, error) {
 		return nil, err
 	}
 	defer done()
-	mem, err := pd.a.heap.alloc(uint64(size))
+	mem, p, err := pd.a.heap.alloc(uint64(size))
 	if err != nil {
 		return nil, err
 	}
-	mr, err := pd.register(mem, access, o)
-	if err != nil {
-		return nil, errors.Join(err, pd.a.heap.release(mem))
-	}
-	mr.heap = true
-	return mr, nil
+	return pd.registerPart(mem, p, access, o)
 }
 
 // RegMR registers buf, which may be any memory of the program, and keeps it
-// alive. From now on until the region's Close, peers and work requests may
-// change it as access says, while the program runs. ErrTableFull.
+// alive. Memory of AllocMR is kept for as long as any region over it is open, of
+// whichever protection domain and adapter. From now on until the region's Close,
+// peers and work requests may change it as access says, while the program runs.
+// ErrTableFull.
 func (pd *PD) RegMR(buf []byte, access Access, o ...MROptions) (*MR, error) {
 	done, err := pd.a.use()
 	if err != nil {
 		return nil, fmt.Errorf("register region: %w", err)
 	}
 	defer done()
-	mr, err := pd.register(buf, access, o)
+	p, err := borrow(buf)
+	if err != nil {
+		return nil, fmt.Errorf("register region: %w", err)
+	}
+	mr, err := pd.registerPart(buf, p, access, o)
 	if err != nil {
 		return nil, fmt.Errorf("register region: %w", err)
 	}
 	return mr, nil
+}
+
+// registerPart registers mem, which lies in p if p is set. The region, or the
+// error, takes over the caller's use of p.
+func (pd *PD) registerPart(mem []byte, p *part, access Access, o []MROptions) (*MR, error) {
+	mr, err := pd.register(mem, access, o)
+	if err == nil {
+		mr.part = p
+		return mr, nil
+	}
+	if p != nil {
+		err = errors.Join(err, p.release())
+	}
+	return nil, err
 }
 
 func (pd *PD) register(mem []byte, access Access, o []MROptions) (*MR, error) {
@@ -139,8 +154,9 @@ func (m *MR) Addr() uint64 { return m.start }
 // Len is the region's length in octets.
 func (m *MR) Len() int { return len(m.mem) }
 
-// Bytes is the memory. That of AllocMR is valid until the region's Close, also
-// when the adapter was closed before: nobody may touch it afterwards.
+// Bytes is the memory. That of AllocMR is valid until the Close of the region,
+// and of all regions that RegMR made of it, also when the adapter was closed
+// before: nobody may touch it afterwards.
 func (m *MR) Bytes() []byte { return m.mem }
 
 // SGE is n octets of the region, from octet off on. It panics as slicing Bytes
@@ -190,12 +206,12 @@ func (m *MR) Close() error {
 	return m.release()
 }
 
-// release gives the memory back, if it is the heap's.
+// release gives the memory back, if it is a heap's and no other region needs it.
 func (m *MR) release() error {
-	if !m.heap {
+	if m.part == nil {
 		return nil
 	}
-	return m.pd.a.heap.release(m.mem)
+	return m.part.release()
 }
 
 // regions finds an STag's region, for the checks of what is posted.

@@ -1,0 +1,99 @@
+package rdma
+
+import (
+	"errors"
+	"testing"
+)
+
+// A region that RegMR made of another region's memory keeps that memory: when
+// the other one is closed nobody else gets it, and the peer goes on reading what
+// was there.
+func TestRegionOverAnother(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		x, y := r.connect(wants{})
+		free := y.a.heap.left()
+		owner, err := y.pd.AllocMR(3*page, LocalWrite)
+		r.must(err)
+		copy(owner.Bytes()[page:], "still here")
+		alias, err := y.pd.RegMR(owner.Bytes()[page:page+100], LocalWrite|RemoteRead)
+		r.must(err)
+		r.must(owner.Close())
+		stranger, err := y.a.AllocPD()
+		r.must(err)
+		secret, err := stranger.AllocMR(3*page, LocalWrite)
+		r.must(err)
+		for i := range secret.Bytes() {
+			secret.Bytes()[i] = 0xee
+		}
+		x.post(SendWR{Op: WRRead, SGL: []SGE{x.mr.SGE(0, 10)}, RKey: alias.RKey(), Flags: Signaled})
+		r.ok(x.sent(1))
+		if got := string(x.mr.Bytes()[:10]); got != "still here" {
+			r.Errorf("a peer has read %q", got)
+		}
+		r.must(secret.Close())
+		r.must(alias.Close())
+		if left := y.a.heap.left(); left != free {
+			r.Errorf("%d octets of the heap are free, %d were", left, free)
+		}
+	})
+}
+
+// A region over memory of another adapter's heap keeps that mapped when the
+// adapter, and the region that AllocMR made, are closed.
+func TestRegionOverAnotherAdapters(t *testing.T) {
+	r := newLoopback(t)
+	x, y := r.connect(wants{})
+	third := r.open(Config{KernelPort: true})
+	pd, err := third.AllocPD()
+	r.must(err)
+	owner, err := pd.AllocMR(page, LocalWrite)
+	r.must(err)
+	copy(owner.Bytes(), "still here")
+	alias, err := y.pd.RegMR(owner.Bytes(), LocalWrite|RemoteRead)
+	r.must(err)
+	r.must(errors.Join(third.Close(), owner.Close()))
+	x.post(SendWR{Op: WRRead, SGL: []SGE{x.mr.SGE(0, 10)}, RKey: alias.RKey(), Flags: Signaled})
+	r.ok(x.sent(1))
+	if got := string(x.mr.Bytes()[:10]); got != "still here" {
+		r.Errorf("a peer has read %q", got)
+	}
+	mem := alias.Bytes()
+	if !mapped(t, mem) {
+		r.Error("the memory went with its adapter")
+	}
+	r.must(alias.Close())
+	if mapped(t, mem) {
+		r.Error("the heap is still mapped, with no region over it")
+	}
+}
+
+// Memory of the heap that no open region has is not registered, nor is what
+// reaches from one region into another.
+func TestRegisterNobodysMemory(t *testing.T) {
+	r := &rig{T: t}
+	a := r.open(Config{KernelPort: true, RegionHeap: 16 * page})
+	pd, err := a.AllocPD()
+	r.must(err)
+	one, err := pd.AllocMR(page, 0)
+	r.must(err)
+	two, err := pd.AllocMR(page, 0)
+	r.must(err)
+	both := a.heap.mem[a.heap.offset(one.Bytes()):][:2*page]
+	closed := two.Bytes()
+	for name, mem := range map[string][]byte{"two regions": both, "free memory": a.heap.mem[8*page:][:1], "the end of one, and more": both[page-1 : page+1]} {
+		if _, err := pd.RegMR(mem, 0); !errors.Is(err, errNobodys) {
+			r.Errorf("%s: %v", name, err)
+		}
+	}
+	alias, err := pd.RegMR(two.Bytes()[page-1:], 0)
+	r.must(err)
+	r.must(errors.Join(alias.Close(), two.Close()))
+	_, err = pd.RegMR(closed, 0)
+	r.says(err, errNobodys, "register what its Bytes are")
+	_, err = pd.RegMR(one.Bytes(), RemoteWrite) // without local write
+	r.says(err, nil, "local write")
+	r.must(one.Close())
+	if left := a.heap.left(); left != 16*page {
+		r.Errorf("%d octets are free: a region that was refused has kept some", left)
+	}
+}
