@@ -2,7 +2,6 @@ package tpt
 
 import (
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -12,21 +11,26 @@ import (
 type Ticket uint64
 
 // epochs find out when nobody can be using what was taken away. The number of
-// the current epoch goes up with every ticket; each Reader shows in which epoch
-// it began what it is doing. Who began in the ticket's epoch or later has seen
-// that the entry is not valid.
+// the current epoch goes up with every ticket; each Reader shows in its slot in
+// which epoch it began what it is doing. A Reader that began in the ticket's epoch
+// or later has seen that the entry is not valid.
 type epochs struct {
 	now     atomic.Uint64
 	settled atomic.Uint64 // tickets up to this have passed
-	readers atomic.Pointer[[]*Reader]
-	joining sync.Mutex // held to change readers
 	waiting atomic.Pointer[waiter]
+	slots   atomic.Pointer[[]*slot] // all that there are: none is ever taken away
+	common  atomic.Pointer[[]*slot] // those of them that shared Readers take turns in
+
+	joining sync.Mutex // held to change the lists, and what follows
+	spare   []*slot    // whose Reader is closed
+	joined  int        // Readers
 }
 
-// init starts with epoch 1: in a Reader 0 means quiet.
+// init starts with epoch 1: in a slot 0 means quiet.
 func (p *epochs) init() {
 	p.now.Store(1)
-	p.readers.Store(new([]*Reader))
+	p.slots.Store(new([]*slot))
+	p.common.Store(new([]*slot))
 }
 
 // ticket begins a new epoch. The caller has taken away before what the ticket
@@ -40,8 +44,8 @@ func (p *epochs) passed(k Ticket) bool {
 	if uint64(k) > p.now.Load() {
 		return false // nobody has that ticket
 	}
-	for _, r := range *p.readers.Load() {
-		if in := r.epoch.Load(); in != 0 && in < uint64(k) {
+	for _, s := range *p.slots.Load() {
+		if in := s.epoch.Load(); in != 0 && in < uint64(k) {
 			return false
 		}
 	}
@@ -102,58 +106,4 @@ func (p *epochs) wake() {
 		w.woken.Done()
 		w = next
 	}
-}
-
-// Reader is one engine's right to use what Check returns. Enter and Leave are
-// called by one goroutine at a time, the holder of the engine's token. A nil
-// Reader, of an engine without a table, does nothing.
-type Reader struct {
-	epoch atomic.Uint64 // when it entered; 0: it is quiet
-	table *Table
-	_     [48]byte // no other Reader's epoch in this cache line
-}
-
-// Join makes a Reader, which is quiet. Close ends it. A nil Table has nil
-// Readers.
-func (t *Table) Join() *Reader {
-	if t == nil {
-		return nil
-	}
-	r := &Reader{table: t}
-	p := &t.epochs
-	p.joining.Lock()
-	defer p.joining.Unlock()
-	all := append(slices.Clone(*p.readers.Load()), r)
-	p.readers.Store(&all)
-	return r
-}
-
-// Enter begins a step: what Check returns from now on may be used until Leave.
-func (r *Reader) Enter() {
-	if r != nil {
-		r.epoch.Store(r.table.epochs.now.Load())
-	}
-}
-
-// Leave ends a step: nothing that Check returned is used any more. It never
-// blocks.
-func (r *Reader) Leave() {
-	if r == nil {
-		return
-	}
-	r.epoch.Store(0)
-	r.table.epochs.wake()
-}
-
-// Close ends the Reader, which then is quiet for good. Further calls do nothing.
-func (r *Reader) Close() {
-	if r == nil {
-		return
-	}
-	p := &r.table.epochs
-	p.joining.Lock()
-	all := slices.DeleteFunc(slices.Clone(*p.readers.Load()), func(o *Reader) bool { return o == r })
-	p.readers.Store(&all)
-	p.joining.Unlock()
-	r.Leave()
 }

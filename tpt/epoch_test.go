@@ -46,10 +46,66 @@ func TestTickets(t *testing.T) {
 }
 
 func TestNoTableNoReader(t *testing.T) {
-	r := (*Table)(nil).Join()
-	r.Enter()
-	r.Leave()
-	r.Close()
+	for _, r := range []*Reader{(*Table)(nil).Join(), (*Table)(nil).JoinShared()} {
+		r.Enter()
+		r.Leave()
+		r.Close()
+	}
+}
+
+// TestSharedReaders: any number of shared Readers can be inside at a time, each
+// holds its tickets up, and there are slots for those that were inside only.
+func TestSharedReaders(t *testing.T) {
+	const n, inside = 30000, 50
+	s := newStage(t, Config{})
+	all := make([]*Reader, n)
+	for i := range all {
+		all[i] = s.JoinShared()
+	}
+	busy := all[n-inside:]
+	for _, r := range busy {
+		r.Enter()
+	}
+	k := s.epochs.ticket()
+	for i, r := range busy {
+		if s.Passed(k) {
+			t.Fatalf("passed with %d Readers inside", inside-i)
+		}
+		r.Leave()
+	}
+	if !s.Passed(k) {
+		t.Error("not passed when all have left")
+	}
+	if slots := len(*s.epochs.slots.Load()); slots > max(inside, 2*runtime.GOMAXPROCS(0)) {
+		t.Errorf("%d slots for %d Readers inside", slots, inside)
+	}
+	all[0].Enter()
+	k = s.epochs.ticket()
+	all[0].Close()
+	if !s.Passed(k) {
+		t.Error("not passed when the Reader inside is closed")
+	}
+	for _, r := range all {
+		r.Close()
+		r.Enter() // of no effect
+	}
+	if k = s.epochs.ticket(); !s.Passed(k) || s.Stats().Readers != 0 {
+		t.Errorf("%d Readers are there, or inside", s.Stats().Readers)
+	}
+}
+
+// TestSlotsAreReused: engines that come and go use the slots of those before.
+func TestSlotsAreReused(t *testing.T) {
+	s := newStage(t, Config{})
+	for range 1000 {
+		a, b := s.Join(), s.Join()
+		a.Enter()
+		a.Close()
+		b.Close()
+	}
+	if slots := len(*s.epochs.slots.Load()); slots != 2 {
+		t.Errorf("%d slots for 2 engines at a time", slots)
+	}
 }
 
 // TestVerbWaits: Invalidate sleeps as long as an engine could be using the

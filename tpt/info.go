@@ -61,15 +61,18 @@ type Stats struct {
 	Entries uint32 // that can be used: all but entry 0
 	Used    uint32
 	PDs     int
-	Readers int // engines that have joined
+	Readers int // that have joined: engines, and connections that step by themselves
 }
 
 // Stats counts now.
 func (t *Table) Stats() Stats {
+	t.epochs.joining.Lock()
+	readers := t.epochs.joined
+	t.epochs.joining.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := uint32(len(t.entries)) - 1
-	return Stats{Entries: all, Used: all - t.slots.free, PDs: len(t.pds), Readers: len(*t.epochs.readers.Load())}
+	return Stats{Entries: all, Used: all - t.slots.free, PDs: len(t.pds), Readers: readers}
 }
 
 // Refusals is how many accesses and invalidations were refused, by Fault.

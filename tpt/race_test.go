@@ -13,13 +13,14 @@ const half = 4096
 // placer is an engine that places whenever it is allowed to.
 type placer struct {
 	*stage
+	join   func(*Table) *Reader
 	stag   *atomic.Uint32 // what the peer was told last
 	at     uint64         // its half of the region
 	placed atomic.Uint64
 }
 
 func (p *placer) run(stop *atomic.Bool, mark byte) {
-	r := p.Join()
+	r := p.join(p.Table)
 	defer r.Close()
 	var m Memo
 	for !stop.Load() {
@@ -71,7 +72,7 @@ func revokeUnderFire(t *testing.T, s *stage, mem []byte, revoke func(*stage, STa
 	var stag atomic.Uint32
 	var stop atomic.Bool
 	var running sync.WaitGroup
-	engines := []*placer{{stage: s, stag: &stag}, {stage: s, stag: &stag, at: half}}
+	engines := []*placer{{stage: s, stag: &stag, join: (*Table).Join}, {stage: s, stag: &stag, at: half, join: (*Table).JoinShared}}
 	for i, p := range engines {
 		running.Go(func() { p.run(&stop, byte(i+1)) })
 	}

@@ -28,7 +28,7 @@ func (c *Conn) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { c.abortFor(context.Cause(ctx)) })
 	defer stop()
 	c.stepping.Lock()
-	c.reader = c.table.Join()
+	c.reader = c.table.JoinShared()
 	c.running = true
 	c.stepping.Unlock()
 	defer c.reader.Close()
