@@ -75,6 +75,7 @@ func (qp *QP) run(ctx context.Context, s *socket, a mpa.Agreed, reply []byte) er
 		return err
 	}
 	if err := s.takeOver(ctx, qp, reply); err != nil {
+		err = reason(ctx, err)
 		qp.kill(err)
 		return err
 	}

@@ -70,7 +70,8 @@ type QP struct {
 
 	line  atomic.Pointer[line] // set when the connection is the QP's
 	over  sync.Once            // closes done
-	fatal atomic.Bool          // the event about it has been given
+	gone  sync.Once            // takes the QP out of what it uses
+	fatal atomic.Uint32        // untold, telling, told: the event about it
 
 	started atomic.Bool // it has, or had, a connection
 
@@ -79,8 +80,8 @@ type QP struct {
 
 	mu      sync.Mutex // guards what follows; held briefly
 	stage   stage
-	cancel  context.CancelCauseFunc // stage connecting: ends the attempt
-	settled chan struct{}           // stage connecting: closed when it is over
+	cancel  context.CancelCauseFunc // ends the attempt to connect that is under way; nil: none is
+	settled chan struct{}           // closed when that attempt is over
 	conn    Conn
 	doomed  error // stage connecting: why it must not succeed
 	closed  bool
@@ -209,16 +210,27 @@ func (qp *QP) Err() error {
 	return nil
 }
 
-// news runs, after a step, when the state has changed. It does not block.
+// How far the event about a QP's end is.
+const (
+	untold uint32 = iota
+	telling
+	told
+)
+
+// news runs, after a step, when the state has changed. It does not block. Several
+// goroutines may run it at once. Only one tells of the end, and none says that the
+// QP is done before that is told: Adapter.Close waits for what was begun by then.
 func (qp *QP) news() {
 	err := qp.Err()
 	asked := errors.Is(err, ErrClosed) || errors.Is(err, stream.ErrAborted)
-	if err != nil && !asked && !qp.fatal.Swap(true) {
+	if err != nil && !asked && qp.fatal.CompareAndSwap(untold, telling) {
 		// Who steps may hold locks that a handler of the program's wants.
 		qp.a.running.Go(func() { qp.a.log.Warn("QP fatal", "qp", qp.Number(), "err", err) })
 		qp.a.events.add(Event{Type: QPFatal, QP: qp, Err: err})
+		qp.fatal.Store(told)
 	}
-	if qp.m.Dead() {
+	// Whoever tells looks again afterwards.
+	if qp.m.Dead() && qp.fatal.Load() != telling {
 		qp.over.Do(func() { close(qp.done) })
 	}
 }
@@ -273,8 +285,12 @@ func (qp *QP) doom(err error) {
 		}
 		qp.cancel(err)
 	}
+	overrun := errors.Is(err, ErrCQOverrun)
+	if qp.cancel != nil && !overrun {
+		qp.cancel(err) // of an attempt that takes the connection over
+	}
 	qp.mu.Unlock()
-	if errors.Is(err, ErrCQOverrun) {
+	if overrun {
 		qp.m.Overrun() // a reset could overtake the Terminate
 	} else {
 		qp.m.AbortFor(err)
@@ -294,7 +310,6 @@ func (qp *QP) kill(err error) {
 // called twice, and after the adapter's Close.
 func (qp *QP) Close() error {
 	qp.mu.Lock()
-	again := qp.closed
 	qp.closed = true
 	settled := qp.settled
 	qp.mu.Unlock()
@@ -304,10 +319,10 @@ func (qp *QP) Close() error {
 		<-settled
 	}
 	<-qp.done
-	if !again {
+	qp.gone.Do(func() { // every Close returns after it
 		qp.delist()
 		qp.a.log.Info("QP closed", "qp", qp.Number())
-	}
+	})
 	return nil
 }
 
