@@ -52,6 +52,7 @@ type Adapter struct {
 
 	running sync.WaitGroup // goroutines of kernel ports
 	lastCQ  atomic.Uint32  // number of the last CQ that was made
+	fatal   logLimit       // of lines about QPs that ended badly: peers can provoke them
 
 	// busy is held to read by every verb that uses the table or the heap, and
 	// to write when they are taken away. No engine takes it.
@@ -77,7 +78,7 @@ func Open(cfg Config) (*Adapter, error) {
 	}
 	a := &Adapter{
 		cfg: cfg, log: cfg.Log, board: new(signal.Board), events: newEvents(), tapped: newCaptures(),
-		qps: map[*QP]struct{}{}, retired: totals{}, cqs: map[*CQ]struct{}{}, loose: map[io.Closer]struct{}{}, began: time.Now().Round(0),
+		qps: map[*QP]struct{}{}, retired: totals{}, cqs: map[*CQ]struct{}{}, fatal: logLimit{burst: 10}, loose: map[io.Closer]struct{}{}, began: time.Now().Round(0),
 	}
 	a.life, a.die = context.WithCancelCause(context.Background())
 	if err := a.open(); err != nil {

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,10 +20,13 @@ import (
 type ListenConfig struct {
 	// Timeout is how long a peer may take for its MPA Request. 0 means 5 s.
 	Timeout time.Duration
-	// Backlog is how many peers may be about to send their Request, and how
-	// many Requests may wait for Accept. 0 means 128. When one peer too many
-	// comes, the one that has been silent longest has to go.
+	// Backlog is how many Requests may wait for Accept. 0 means 128.
 	Backlog int
+	// MaxSilent is how many peers may be about to send their Request: each takes a
+	// descriptor and a goroutine. 0 means 1024, or Backlog if that is more. When one
+	// peer too many comes, the source that has most of them (an IPv4 address, 64 bits
+	// of IPv6) loses the one that has been silent longest.
+	MaxSilent int
 }
 
 func (c ListenConfig) fill() (ListenConfig, error) {
@@ -34,11 +37,17 @@ func (c ListenConfig) fill() (ListenConfig, error) {
 	if c.Backlog < 0 {
 		errs = append(errs, fmt.Errorf("a Backlog of %d: choose 1 or more", c.Backlog))
 	}
+	if c.MaxSilent < 0 {
+		errs = append(errs, fmt.Errorf("a MaxSilent of %d: choose 1 or more", c.MaxSilent))
+	}
 	if c.Timeout == 0 {
 		c.Timeout = 5 * time.Second
 	}
 	if c.Backlog == 0 {
 		c.Backlog = 128
+	}
+	if c.MaxSilent == 0 {
+		c.MaxSilent = max(1024, c.Backlog)
 	}
 	return c, errors.Join(errs...)
 }
@@ -57,8 +66,11 @@ type Listener struct {
 	running sync.WaitGroup // the one that accepts, and one for each peer
 	count   listenCounters
 
-	mu      sync.Mutex     // guards what follows
-	talking []*net.TCPConn // peers that have not sent their Request, oldest first
+	refusals map[*atomic.Uint64]*logLimit // what is logged of refusals, by their count; fixed
+	trouble  logLimit                     // of what the kernel cannot accept
+
+	mu     sync.Mutex // guards what follows
+	silent greetings  // peers that have not sent their Request
 }
 
 // ListenStats is what has become of a Listener's peers.
@@ -72,6 +84,14 @@ type ListenStats struct {
 }
 
 type listenCounters struct{ requests, silent, malformed, gone, noPort, overflow atomic.Uint64 }
+
+// limits makes a limit of log lines for each kind of refusal: many of one kind do not
+// hide another.
+func (c *listenCounters) limits() map[*atomic.Uint64]*logLimit {
+	return map[*atomic.Uint64]*logLimit{
+		&c.silent: {}, &c.malformed: {}, &c.gone: {}, &c.noPort: {}, &c.overflow: {},
+	}
+}
 
 // Listen waits for peers at address, "host:port", in the adapter's network
 // namespace; an empty host means every address, port 0 any free one. The
@@ -95,7 +115,8 @@ func (a *Adapter) listen(ctx context.Context, address string, cfg ListenConfig) 
 	if err != nil {
 		return nil, reason(ctx, err)
 	}
-	l := &Listener{a: a, cfg: cfg, ready: make(chan *ConnRequest, cfg.Backlog)}
+	l := &Listener{a: a, cfg: cfg, ready: make(chan *ConnRequest, cfg.Backlog), silent: newGreetings(cfg.MaxSilent)}
+	l.refusals = l.count.limits()
 	if err := l.open(ctx, at); err != nil {
 		return nil, reason(ctx, err)
 	}
@@ -206,9 +227,7 @@ func (l *Listener) Close() error {
 		err = nil
 	}
 	l.mu.Lock()
-	for _, c := range l.talking {
-		c.Close()
-	}
+	l.silent.all(func(g *greeting) { drop(g.c) })
 	l.mu.Unlock()
 	l.running.Wait()
 	for {
@@ -230,17 +249,18 @@ func (l *Listener) admitAll() {
 	for number := uint64(1); ; {
 		c, err := l.l.AcceptTCP()
 		switch {
-		case err == nil && l.admit(c):
-			mine := number
-			number++
-			l.running.Go(func() { l.greet(c, mine) })
 		case err == nil:
-			c.Close()
-			return
+			g := l.admit(c, number)
+			if g == nil {
+				c.Close()
+				return
+			}
+			number++
+			l.running.Go(func() { l.greet(g) })
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			l.a.log.Error("cannot accept", "listener", l.Addr(), "err", err)
+			l.trouble.log(l.a.log, slog.LevelError, "cannot accept", "listener", l.Addr(), "err", err)
 			select {
 			case <-time.After(acceptAgain):
 			case <-l.life.Done():
@@ -250,43 +270,44 @@ func (l *Listener) admitAll() {
 	}
 }
 
-// admit enters a peer among those that are to send their Request. false: the
-// Listener is being closed.
-func (l *Listener) admit(c *net.TCPConn) bool {
+// admit enters a peer among those that are to send their Request. nil: the Listener
+// is being closed.
+func (l *Listener) admit(c *net.TCPConn, number uint64) *greeting {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.life.Err() != nil {
-		return false
+		return nil
 	}
-	if len(l.talking) >= l.cfg.Backlog {
-		l.talking[0].Close() // its goroutine does the rest
-		l.talking = l.talking[1:]
+	g, evicted := l.silent.add(c, c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr(), number)
+	if evicted != nil {
+		drop(evicted.c) // its goroutine does the rest
 	}
-	l.talking = append(l.talking, c)
-	return true
+	return g
 }
 
 // dismiss takes a peer off that list.
-func (l *Listener) dismiss(c *net.TCPConn) {
+func (l *Listener) dismiss(g *greeting) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.talking = slices.DeleteFunc(l.talking, func(o *net.TCPConn) bool { return o == c })
+	l.silent.remove(g)
 }
 
 // greet reads a peer's Request and gives it to Accept.
-func (l *Listener) greet(c *net.TCPConn, number uint64) {
-	r, err := l.request(c)
-	l.dismiss(c)
+func (l *Listener) greet(g *greeting) {
+	r, err := l.request(g.c)
+	if l.dismiss(g); errors.Is(err, net.ErrClosed) {
+		err = errCrowded
+	}
 	if err != nil {
-		l.refuse(c, err)
+		l.refuse(g.c, err)
 		return
 	}
-	r.number = number
+	r.number = g.number
 	select {
 	case l.ready <- r:
 		l.count.requests.Add(1)
 	default:
-		l.refuse(c, errOverflow)
+		l.refuse(g.c, errOverflow)
 	}
 }
 
@@ -309,28 +330,40 @@ func (l *Listener) request(c *net.TCPConn) (*ConnRequest, error) {
 	return &ConnRequest{l: l, s: &socket{c, l.a, p}, r: request, local: local, remote: remote}, nil
 }
 
+// errCrowded is why a peer has to go that might still have sent its Request.
+var errCrowded = errors.New("too many peers have sent no MPA Request, most of them from its address: raise MaxSilent if they are friends")
+
 // errOverflow is why a sound Request is not taken.
 var errOverflow = errors.New("too many requests wait for Accept: call it more often, or give Listen a larger Backlog")
 
 // refuse closes the connection of a peer that gets no answer, and counts why.
 func (l *Listener) refuse(c *net.TCPConn, err error) {
 	_, remote := l.a.ends(c)
-	c.Close()
+	count := l.count.of(err)
+	if count == &l.count.silent {
+		drop(c)
+	} else {
+		c.Close()
+	}
 	if l.life.Err() != nil {
 		return
 	}
+	count.Add(1)
+	l.refusals[count].log(l.a.log, slog.LevelWarn, "peer refused", "listener", l.Addr(), "peer", remote, "err", err)
+}
+
+// of is the counter of a reason to refuse a peer.
+func (c *listenCounters) of(err error) *atomic.Uint64 {
 	var frame *mpa.FrameError
 	switch {
-	case errors.Is(err, errSilent), errors.Is(err, net.ErrClosed):
-		l.count.silent.Add(1)
+	case errors.Is(err, errSilent), errors.Is(err, errCrowded):
+		return &c.silent
 	case errors.As(err, &frame), errors.Is(err, errEarly):
-		l.count.malformed.Add(1)
+		return &c.malformed
 	case errors.Is(err, errOverflow):
-		l.count.overflow.Add(1)
+		return &c.overflow
 	case errors.Is(err, ErrNoPort):
-		l.count.noPort.Add(1)
-	default:
-		l.count.gone.Add(1)
+		return &c.noPort
 	}
-	l.a.log.Warn("peer refused", "listener", l.Addr(), "peer", remote, "err", err)
+	return &c.gone
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -56,7 +58,7 @@ func TestListenerNumbersPeers(t *testing.T) {
 	r := newLoopback(t)
 	p := r.peersOf(ListenConfig{})
 	first := p.send(nil)
-	r.eventually("the first is there", func() bool { p.l.mu.Lock(); defer p.l.mu.Unlock(); return len(p.l.talking) == 1 })
+	r.eventually("the first is there", func() bool { p.l.mu.Lock(); defer p.l.mu.Unlock(); return p.l.silent.count == 1 })
 	second := p.send(r.soundRequest())
 	next := func(number uint64, c net.Conn) {
 		t.Helper()
@@ -114,7 +116,7 @@ func TestListenerSilentPeers(t *testing.T) {
 		r.eventually("it is counted", func() bool { return hasty.l.Stats().Silent == uint64(i+1) })
 	}
 
-	p := r.peersOf(ListenConfig{Backlog: 4})
+	p := r.peersOf(ListenConfig{MaxSilent: 4})
 	p.send(nil)
 	p.send(r.soundRequest()[:10])
 	x, y := r.newEnd(r.a, wants{}), r.newEnd(r.b, wants{})
@@ -135,6 +137,127 @@ func TestListenerSilentPeers(t *testing.T) {
 		p.send(nil)
 	}
 	r.eventually("all but four are gone", func() bool { return p.l.Stats().Silent == 8 })
+}
+
+// Who says nothing is given up by a reset: a close would leave a socket in FIN-WAIT-2
+// for each peer that keeps its side open.
+func TestSilentPeersAreReset(t *testing.T) {
+	r := newLoopback(t)
+	reset := func(c net.Conn) {
+		t.Helper()
+		c.SetDeadline(time.Now().Add(patience))
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the peer's connection ends with %v", err)
+		}
+	}
+	hasty := r.peersOf(ListenConfig{Timeout: 10 * time.Millisecond})
+	reset(hasty.send(nil))
+	reset(hasty.send(r.soundRequest()[:10]))
+	p := r.peersOf(ListenConfig{MaxSilent: 1})
+	first := p.send(nil)
+	second := p.send(nil)
+	reset(first)
+	r.must(p.l.Close())
+	reset(second)
+}
+
+// from connects to the listener from an address of loopback's.
+func (p peers) from(host string) net.Conn {
+	p.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host)}}
+	c, err := d.Dial("tcp", p.l.Addr().String())
+	p.must(err)
+	p.Cleanup(func() { c.Close() })
+	return c
+}
+
+// A host that opens connections and says nothing drives out its own, and not a peer
+// that is farther away: whose Request comes later than all of them.
+func TestSilentFloodKeepsNobodyOut(t *testing.T) {
+	r := newLoopback(t)
+	p := r.peersOf(ListenConfig{MaxSilent: 8})
+	distant := p.from("127.0.0.2")
+	r.eventually("it is admitted", func() bool { p.l.mu.Lock(); defer p.l.mu.Unlock(); return p.l.silent.count == 1 })
+	for range 100 {
+		p.from("127.0.0.1")
+	}
+	r.eventually("all but seven of the flood have gone", func() bool { return p.l.Stats().Silent == 100-7 })
+	if _, err := distant.Write(r.soundRequest()); err != nil {
+		t.Fatal(err)
+	}
+	req, err := p.l.Accept(r.ctx())
+	r.must(err)
+	if got := req.Peer(); got.Number != 1 || got.Remote.String() != distant.LocalAddr().String() {
+		t.Errorf("%+v", got)
+	}
+	r.must(req.Reject(nil))
+	if s := p.l.Stats(); s.Gone != 0 || s.Malformed != 0 || s.Overflow != 0 || s.Requests != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Who has most makes room; among equals who has been silent longest.
+func TestGreetings(t *testing.T) {
+	g := newGreetings(4)
+	number := uint64(0)
+	in := map[uint64]*greeting{}
+	add := func(host string, want uint64) {
+		t.Helper()
+		number++
+		mine, evicted := g.add(nil, netip.MustParseAddr(host), number)
+		in[number] = mine
+		got := uint64(0)
+		if evicted != nil {
+			got = evicted.number
+			delete(in, got)
+		}
+		if got != want || g.count != len(in) {
+			t.Errorf("%s drives out %d of %d, want %d", host, got, g.count, want)
+		}
+	}
+	remove := func(n uint64) {
+		g.remove(in[n])
+		g.remove(in[n]) // evicted, and then it ends by itself
+		delete(in, n)
+	}
+	add("192.0.2.1", 0)        // 1
+	add("2001:db8::1:1", 0)    // 2
+	add("2001:db8::2:2", 0)    // 3, the same 64 bits
+	add("::ffff:192.0.2.9", 0) // 4
+	add("192.0.2.8", 2)        // 5
+	add("192.0.2.7", 1)        // 6: all have one
+	add("192.0.2.9", 3)        // 7
+	add("192.0.2.6", 4)        // 8: .9 has two
+	remove(8)
+	add("fe80::1%eth0", 0) // 9: link-local addresses are hosts of their own
+	add("fe80::2%eth0", 5) // 10
+	for n := range in {
+		remove(n)
+	}
+	if g.count != 0 || len(g.sources) != 0 {
+		t.Errorf("%d are left, of %d sources", g.count, len(g.sources))
+	}
+}
+
+// Lines that a peer can provoke are few, and say how many they stand for.
+func TestLogLimit(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var one logLimit
+	three := logLimit{burst: 3}
+	for _, c := range []struct {
+		l       *logLimit
+		after   time.Duration
+		ok      bool
+		skipped int
+	}{
+		{&one, 0, true, 0}, {&one, 0, false, 0}, {&one, time.Second - 1, false, 0}, {&one, 1, true, 2}, {&one, time.Hour, true, 0},
+		{&three, 0, true, 0}, {&three, 1, true, 0}, {&three, 1, true, 0}, {&three, 1, false, 0}, {&three, time.Second, true, 1},
+	} {
+		now = now.Add(c.after)
+		if skipped, ok := c.l.take(now); ok != c.ok || skipped != c.skipped {
+			t.Errorf("%v later: %v, %d skipped; want %v, %d", c.after, ok, skipped, c.ok, c.skipped)
+		}
+	}
 }
 
 func TestListenerOverflow(t *testing.T) {

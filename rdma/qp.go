@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -225,7 +226,7 @@ func (qp *QP) news() {
 	asked := errors.Is(err, ErrClosed) || errors.Is(err, stream.ErrAborted)
 	if err != nil && !asked && qp.fatal.CompareAndSwap(untold, telling) {
 		// Who steps may hold locks that a handler of the program's wants.
-		qp.a.running.Go(func() { qp.a.log.Warn("QP fatal", "qp", qp.Number(), "err", err) })
+		qp.a.running.Go(func() { qp.a.fatal.log(qp.a.log, slog.LevelWarn, "QP fatal", "qp", qp.Number(), "err", err) })
 		qp.a.events.add(Event{Type: QPFatal, QP: qp, Err: err})
 		qp.fatal.Store(told)
 	}

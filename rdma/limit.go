@@ -1,0 +1,48 @@
+package rdma
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// logLimit bounds how often a line is logged that others can provoke. The zero
+// value lets one line a second through.
+type logLimit struct {
+	burst int // lines a second, if more than 1
+
+	mu      sync.Mutex
+	ends    time.Time // of the second that counts
+	lines   int       // in this second
+	skipped int       // since the last line that was logged
+}
+
+// take reports whether a line may be logged now, and how many were not since the
+// last one.
+func (l *logLimit) take(now time.Time) (skipped int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !now.Before(l.ends) {
+		l.ends, l.lines = now.Add(time.Second), 0
+	}
+	if l.lines >= max(l.burst, 1) {
+		l.skipped++
+		return 0, false
+	}
+	l.lines++
+	skipped, l.skipped = l.skipped, 0
+	return skipped, true
+}
+
+// log logs a line within the limit, which says how many like it were left out.
+func (l *logLimit) log(to *slog.Logger, level slog.Level, what string, args ...any) {
+	skipped, ok := l.take(time.Now())
+	if !ok {
+		return
+	}
+	if skipped != 0 {
+		args = append(args, "unlogged", skipped)
+	}
+	to.Log(context.Background(), level, what, args...)
+}
