@@ -67,6 +67,7 @@ all. Its server prints what the client has measured, and so does this one.`,
 // perfFlags are the options of a test beside those that perf.Options has.
 type perfFlags struct {
 	perf.Options
+	perftestFlags
 	seconds    float64
 	margin     float64
 	json, save bool
@@ -106,21 +107,26 @@ var perfShort = map[perf.Test]string{
 	perf.SendLat:  "Measure the latency of Sends",
 }
 
+const perfServerToo = `
+The server measures as well, from its answer to the next message.`
+
 func perfLong(t perf.Test) string {
 	switch t {
 	case perf.WriteLat:
 		return `The latency is half of the time until the server's Write in answer has come.
 Each Write has a Send of no octets behind it that says so: where perftest polls
 memory, this waits for a completion. With --perftest it polls memory as well:
-the server begins, and there is one latency fewer than messages.`
+the server begins, and there is one latency fewer than messages.` + perfServerToo
 	case perf.ReadLat:
 		return `The latency is the whole time until the Read has completed.`
 	case perf.SendLat:
-		return `The latency is half of the time until the server's Send in answer has come.`
+		return `The latency is half of the time until the server's Send in answer has come.` + perfServerToo
 	}
 	return `The time ends when the peer has had all messages; with -D a margin at both ends
-of it does not count. MB are 2^20 octets, Gb 10^9 bits. The peak is the best of
-the times that a TX depth of messages took.`
+of it does not count. MB are 2^20 octets, Gb 10^9 bits. The peak is the best that
+messages came to from the moment when the first was posted to the completion of
+the last. It is 0 where nobody looked for it: with -N at either end, and at the
+server of send_bw --perftest, as in perftest.`
 }
 
 func oneServer(cmd *cobra.Command, args []string) error {
@@ -161,9 +167,7 @@ func (o *perfFlags) flags(cmd *cobra.Command) {
 	} else {
 		o.bandwidthFlags(f)
 	}
-	// What perftest's users type. It changes nothing here.
-	f.BoolP("rdma_cm", "R", false, "has no effect: connections are always made as by the RDMA connection manager")
-	f.BoolP("CPU-freq", "F", false, "has no effect: times do not depend on the processor's frequency")
+	o.perftestFlags.flags(f)
 }
 
 func (o *perfFlags) latencyFlags(f *pflag.FlagSet) {
@@ -190,6 +194,9 @@ func (o *perfFlags) check(cmd *cobra.Command) error {
 	given := func(name string) bool {
 		f := cmd.Flags().Lookup(name)
 		return f != nil && f.Changed
+	}
+	if err := o.perftestFlags.check(given); err != nil {
+		return err
 	}
 	byClock := given("duration") || o.Endless
 	switch {

@@ -37,6 +37,7 @@ func (l *lane) push(m *meter) error {
 		if n == 0 {
 			break
 		}
+		m.posting(n)
 		if err := l.post(n); err != nil {
 			return err
 		}
@@ -61,7 +62,7 @@ func (l *lane) push(m *meter) error {
 	now := time.Now()
 	m.ended(now)
 	n, took := m.measured(l.inside, l.posted, now)
-	return l.tell(note{kind: done, round: l.round, count: l.posted, took: took, measured: n})
+	return l.tell(note{kind: done, round: l.round, count: l.posted, took: took, measured: n, peak: m.best()})
 }
 
 // mark asks for a completion behind the last messages, if none of theirs will

@@ -16,14 +16,22 @@ const slowest = 100 * time.Second
 // samples are the times of a round.
 type samples struct {
 	*hdrhistogram.Histogram
-	all []time.Duration // with Unsorted
+	early *hdrhistogram.Histogram // what the margin at the beginning leaves out
+	all   []time.Duration         // with Unsorted
 }
 
-func newSamples() *samples { return &samples{Histogram: hdrhistogram.New(1, int64(slowest), 3)} }
+func newSamples() *samples {
+	return &samples{Histogram: hdrhistogram.New(1, int64(slowest), 3), early: hdrhistogram.New(1, int64(slowest), 3)}
+}
 
-// add takes a time into account.
-func (s *session) add(x *samples, took time.Duration) error {
-	if err := x.RecordValue(int64(took)); err != nil {
+// add takes a time into account, which ends now.
+func (s *session) add(x *samples, m *meter, begin, now time.Time) error {
+	took, counts := now.Sub(begin), m.completed(1, now)
+	into := x.Histogram
+	if !counts {
+		into = x.early
+	}
+	if err := into.RecordValue(int64(took)); err != nil {
 		return fmt.Errorf("an answer took %v, and %v is the limit", took, slowest)
 	}
 	if s.Unsorted {
@@ -44,11 +52,7 @@ func (l *lane) call(ctx context.Context, x *samples, m *meter) error {
 				return err
 			}
 		}
-		now := time.Now()
-		if !m.completed(1, now) {
-			continue
-		}
-		if err := l.add(x, now.Sub(begin)); err != nil {
+		if err := l.add(x, m, begin, time.Now()); err != nil {
 			return err
 		}
 	}
@@ -67,11 +71,20 @@ func (l *lane) untilDone(ctx context.Context) error {
 	return nil
 }
 
-// answer sends a message back for every one that comes. The first can be there
-// already: it may have come with the client's being ready.
-func (l *lane) answer(ctx context.Context) error {
+// answer sends a message back for every one that comes, and measures from its own
+// to the next of the client's. The first can be there already: it may have come
+// with the client's being ready.
+func (l *lane) answer(ctx context.Context, x *samples, m *meter) error {
+	var begin time.Time
 	for !l.peerDone {
 		for l.posted < l.received {
+			now := time.Now()
+			if l.posted > 0 {
+				if err := l.add(x, m, begin, now); err != nil {
+					return err
+				}
+			}
+			begin = now
 			if err := l.ping(); err != nil {
 				return err
 			}

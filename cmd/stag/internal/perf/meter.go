@@ -2,39 +2,85 @@ package perf
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // meter counts what all lanes have completed in a round. It is safe for
 // concurrent use.
+//
+// The peak is perftest's: the best, over moments before a post and completions
+// after it, of the messages that were both posted and completed in between, by the
+// time in between. Completions come in bunches, so the time between two of them
+// would say nothing.
 type meter struct {
 	// Fixed.
+	clock    func() time.Time
 	begun    time.Time
 	from, to time.Time // what counts; zero: all of it
-	window   uint64    // messages after which there is a figure for the peak; 0: never
+	window   uint64    // messages between two looks at the peak; 0: never
+
+	posted atomic.Uint64 // messages
+	due    atomic.Uint64 // of them, after how many there is the next mark
 
 	mu       sync.Mutex
-	total    uint64 // messages
+	total    uint64 // messages that have completed
 	inside   uint64 // of them, those that count
 	finished time.Time
 
-	mark  uint64 // where the current window began
-	since time.Time
-	peak  float64 // messages a second, of the best window
+	marks   []mark  // of the posts, the oldest first
+	spacing uint64  // messages from one mark to the next, at least
+	next    uint64  // completions after which to look at the peak again
+	peak    float64 // messages a second
 }
+
+// mark is a moment before a post: no more messages than posted had been posted.
+type mark struct {
+	at     time.Time
+	posted uint64
+}
+
+// mostMarks bounds what a look at the peak costs.
+const mostMarks = 64
 
 // newMeter begins to measure a round with these options.
 func (o Options) newMeter() *meter {
 	now := time.Now()
-	m := &meter{begun: now, since: now}
+	m := &meter{clock: time.Now, begun: now}
 	if o.Margin > 0 {
 		m.from, m.to = now.Add(o.Margin), now.Add(o.Duration-o.Margin)
-		m.since = m.from
 	}
 	if !o.NoPeak {
 		m.window = uint64(o.txDepth())
+		m.spacing, m.next = m.window, m.window
 	}
 	return m
+}
+
+// posting must be called before n messages are posted.
+func (m *meter) posting(n uint64) {
+	if before := m.posted.Add(n) - n; m.window == 0 || before < m.due.Load() {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.clock()
+	if before := m.posted.Load() - n; before >= m.due.Load() && m.counts(now) {
+		if len(m.marks) == mostMarks {
+			m.thin()
+		}
+		m.marks = append(m.marks, mark{now, before})
+		m.due.Store(before + m.spacing)
+	}
+}
+
+// thin forgets every second mark.
+func (m *meter) thin() {
+	for i := range mostMarks / 2 {
+		m.marks[i] = m.marks[2*i]
+	}
+	m.marks = m.marks[:mostMarks/2]
+	m.spacing *= 2
 }
 
 // completed takes n messages into account, and reports whether they count.
@@ -46,11 +92,20 @@ func (m *meter) completed(n uint64, now time.Time) bool {
 		return false
 	}
 	m.inside += n
-	if got := m.inside - m.mark; m.window > 0 && got >= m.window && now.After(m.since) {
-		m.peak = max(m.peak, float64(got)/now.Sub(m.since).Seconds())
-		m.mark, m.since = m.inside, now
+	if m.window > 0 && (m.total >= m.next || m.total == m.posted.Load()) {
+		m.look(now)
 	}
 	return true
+}
+
+// look looks for a better peak that ends now.
+func (m *meter) look(now time.Time) {
+	m.next = m.total + m.window
+	for _, k := range m.marks {
+		if m.total > k.posted && now.After(k.at) {
+			m.peak = max(m.peak, float64(m.total-k.posted)/now.Sub(k.at).Seconds())
+		}
+	}
 }
 
 // counts reports whether what is completed now is within the margins.
@@ -76,6 +131,13 @@ func (m *meter) ended(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.finished = now
+}
+
+// best is the peak so far, messages a second; 0: it was not looked for.
+func (m *meter) best() float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.peak
 }
 
 // sofar is what has been completed.

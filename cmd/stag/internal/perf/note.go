@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/stag-rdma/stag/rdma"
@@ -16,8 +17,8 @@ const rdmaSend = rdma.WRSend
 // written into the peer's memory, the next of notesAtOnce places, and announced
 // by a Send of no octets. That is solicited, which messages are not.
 //
-//	0      4       8       16      24         32
-//	| kind | round | count | nanos | measured |
+//	0      4       8       16      24         32     40
+//	| kind | round | count | nanos | measured | peak |
 type note struct {
 	kind  kind
 	round uint32
@@ -25,6 +26,7 @@ type note struct {
 	took  time.Duration // done: those that were measured
 	// measured is how many those are.
 	measured uint64
+	peak     float64 // messages a second, of all QPs; 0: it was not looked for
 }
 
 type kind uint32
@@ -40,7 +42,7 @@ const (
 )
 
 const (
-	noteLen = 32
+	noteLen = 40
 	// notesAtOnce is more notes than the rules let be on their way: a credit
 	// for every share of the receives (see share), and one of each other kind.
 	notesAtOnce = 16
@@ -53,7 +55,8 @@ func (n note) append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, n.round)
 	b = binary.BigEndian.AppendUint64(b, n.count)
 	b = binary.BigEndian.AppendUint64(b, uint64(n.took))
-	return binary.BigEndian.AppendUint64(b, n.measured)
+	b = binary.BigEndian.AppendUint64(b, n.measured)
+	return binary.BigEndian.AppendUint64(b, math.Float64bits(n.peak))
 }
 
 // parseNote takes noteLen octets.
@@ -65,6 +68,7 @@ func parseNote(b []byte) note {
 		took:  time.Duration(binary.BigEndian.Uint64(b[16:])),
 
 		measured: binary.BigEndian.Uint64(b[24:]),
+		peak:     math.Float64frombits(binary.BigEndian.Uint64(b[32:])),
 	}
 }
 

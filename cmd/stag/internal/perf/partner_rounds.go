@@ -126,25 +126,17 @@ func (b *Bandwidth) add(theirs Bandwidth) {
 // turns is a size of a test of latency, which has one QP.
 func (p *partner) turns(ctx context.Context, m *meter, size int, stop func()) error {
 	x := p.strands[0]
-	if p.serves() {
-		if p.Test == WriteLat {
-			return x.bounce(ctx, nil, m)
-		}
-		return p.attentive(ctx, x.answer)
+	run := x.call
+	switch {
+	case p.Test == WriteLat:
+		run = x.bounce
+	case p.serves():
+		run = x.answer
 	}
 	times := newSamples()
-	run := x.call
-	if p.Test == WriteLat {
-		run = x.bounce
-	}
-	if err := run(ctx, times, m); err != nil {
-		return err
-	}
+	err := p.attentive(ctx, func(ctx context.Context) error { return run(ctx, times, m) })
 	stop()
-	if times.TotalCount() == 0 {
-		return p.nothing(size)
-	}
-	return p.foundLatency(p.latency(times, size))
+	return p.timed(times, size, err, p.interrupted())
 }
 
 // attentive does something while the peer may say by the control connection that

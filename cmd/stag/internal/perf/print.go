@@ -106,10 +106,11 @@ func onOff(on bool) string {
 	return "OFF"
 }
 
-// columns are the names of the figures. A server of latencies has none.
+// columns are the names of the figures. A server of Reads has none: nothing tells
+// it that there are any.
 func (s *session) columns() string {
 	switch {
-	case s.Test.Latency() && s.serves():
+	case s.Test == ReadLat && s.serves():
 		return ""
 	case s.Test.Latency():
 		return " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]\n"

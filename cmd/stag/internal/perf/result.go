@@ -52,7 +52,7 @@ type Bandwidth struct {
 	Size       int     `json:"MsgSize"`      // octets
 	Iterations uint64  `json:"n_iterations"` // messages
 	Seconds    float64 `json:"seconds"`
-	PeakGbps   float64 `json:"BW_peak_gbps,omitempty"` // over a TX depth of messages of this end, at best; 0: not looked for
+	PeakGbps   float64 `json:"BW_peak_gbps,omitempty"` // at best, from a post to a completion; 0: it was not looked for
 	Gbps       float64 `json:"BW_average_gbps"`
 	Mpps       float64 `json:"MsgRate"` // millions of messages a second
 }
@@ -136,7 +136,8 @@ func (s *session) describeConn(first rdma.Conn) {
 }
 
 // bandwidth sums what both ends' messages came to, each over its own time. A
-// server that sends none says what the client found.
+// server that sends none says what the client found. The peak is 0 where one end
+// did not look for it.
 func (s *session) bandwidth(m *meter, size int) (b Bandwidth) {
 	b.Size = size
 	rate := 0.0 // messages a second
@@ -145,9 +146,11 @@ func (s *session) bandwidth(m *meter, size int) (b Bandwidth) {
 		b.Seconds = took.Seconds()
 		rate = float64(n) / b.Seconds
 	}
-	theirs, took := uint64(0), 0.0
+	peak := max(m.peak, rate)
+	theirs, took, theirPeak := uint64(0), 0.0, 0.0
 	for _, l := range s.lanes {
 		theirs += l.peer.measured
+		theirPeak = max(theirPeak, l.peer.peak) // the last of them knows it
 		took = max(took, l.peer.took.Seconds())
 	}
 	if theirs > 0 {
@@ -157,8 +160,12 @@ func (s *session) bandwidth(m *meter, size int) (b Bandwidth) {
 	}
 	gigabits := 8 * float64(size) / 1e9
 	b.Mpps, b.Gbps = rate/1e6, rate*gigabits
-	if !s.NoPeak {
-		b.PeakGbps = max(m.peak, rate) * gigabits
+	looked := m.peak > 0 || !s.drives()
+	if theirs > 0 {
+		looked, peak = looked && theirPeak > 0, peak+theirPeak
+	}
+	if looked && m.window > 0 {
+		b.PeakGbps = peak * gigabits
 	}
 	return b
 }

@@ -1,6 +1,7 @@
 package perf
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -39,18 +40,33 @@ func (s *session) measure(ctx context.Context, number uint32, size int) (bye boo
 // pingPong is a round of a test of latency, which has one QP.
 func (s *session) pingPong(ctx context.Context, m *meter, size int, stop func()) error {
 	l := s.lanes[0]
-	if s.serves() {
-		return l.answer(ctx)
-	}
 	x := newSamples()
-	if err := l.call(ctx, x, m); err != nil {
+	run := l.call
+	if s.serves() {
+		run = l.answer
+	}
+	err := run(ctx, x, m)
+	stop()
+	return s.timed(x, size, err, s.interrupted() || l.peerDone && s.serves())
+}
+
+// timed is the end of a round of latency, with the error that it ended with. If it
+// was cut, what was measured until then counts, and if need be also what the
+// margin would have left out.
+func (s *session) timed(x *samples, size int, err error, cut bool) error {
+	if err != nil && !s.interrupted() {
 		return err
 	}
-	stop()
-	if x.TotalCount() == 0 {
-		return s.nothing(size)
+	if cut && x.TotalCount() == 0 {
+		x.Histogram = x.early
 	}
-	return s.foundLatency(s.latency(x, size))
+	switch {
+	case x.TotalCount() != 0:
+		return cmp.Or(err, s.foundLatency(s.latency(x, size)))
+	case err != nil || cut:
+		return err
+	}
+	return s.nothing(size)
 }
 
 // nothing is what a round has found without a message to go by. Either end may

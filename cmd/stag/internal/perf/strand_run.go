@@ -23,7 +23,7 @@ func (x *strand) flow(ctx context.Context, m *meter) error {
 		if err := x.credit(); err != nil {
 			return err
 		}
-		nap, err := x.push()
+		nap, err := x.push(m)
 		if err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func (x *strand) progressed() uint64 {
 }
 
 // push posts what can be posted, and says how long to sleep afterwards.
-func (x *strand) push() (nap time.Duration, err error) {
+func (x *strand) push(m *meter) (nap time.Duration, err error) {
 	nap = longNap
 	if x.received > x.credited {
 		nap = idleNap
@@ -69,6 +69,7 @@ func (x *strand) push() (nap time.Duration, err error) {
 		if x.Test.op() == rdmaSend && x.underway()+n >= x.window() {
 			return creditNap, nil
 		}
+		m.posting(n)
 		if err := x.post(n); err != nil {
 			return nap, err
 		}
@@ -145,21 +146,26 @@ func (x *strand) call(ctx context.Context, times *samples, m *meter) error {
 				return err
 			}
 		}
-		now := time.Now()
-		if !m.completed(1, now) {
-			continue
-		}
-		if err := x.add(times, now.Sub(begin)); err != nil {
+		if err := x.add(times, m, begin, time.Now()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// answer is a server's size of send_lat.
-func (x *strand) answer(ctx context.Context) error {
+// answer is a server's size of send_lat. Its times are from a message to the next
+// of the client's.
+func (x *strand) answer(ctx context.Context, times *samples, m *meter) error {
+	var begin time.Time
 	for x.completed < x.Iterations {
 		if x.posted < x.received {
+			now := time.Now()
+			if x.posted > 0 {
+				if err := x.add(times, m, begin, now); err != nil {
+					return err
+				}
+			}
+			begin = now
 			if err := x.post(1); err != nil {
 				return err
 			}
@@ -172,8 +178,8 @@ func (x *strand) answer(ctx context.Context) error {
 }
 
 // bounce is a size of write_lat. Both ends Write in turn; the server begins. A
-// message's last octet is its number, and the peer waits for that. The client's
-// times are from a message to the next of the server's.
+// message's last octet is its number, and the peer waits for that. The times are
+// from a message to the next of the peer's.
 func (x *strand) bounce(ctx context.Context, times *samples, m *meter) error {
 	last := x.out.Bytes()[:x.size][x.size-1:]
 	begin := time.Time{}
@@ -184,8 +190,8 @@ func (x *strand) bounce(ctx context.Context, times *samples, m *meter) error {
 			}
 		}
 		now := time.Now()
-		if n > 0 && m.completed(1, now) && times != nil {
-			if err := x.add(times, now.Sub(begin)); err != nil {
+		if n > 0 {
+			if err := x.add(times, m, begin, now); err != nil {
 				return err
 			}
 		}

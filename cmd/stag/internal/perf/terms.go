@@ -11,7 +11,7 @@ import (
 )
 
 // version is of the exchange between the two ends.
-const version = 2
+const version = 3
 
 // hello is what an end says of itself with the Request or the Reply, as JSON.
 type hello struct {
