@@ -19,9 +19,12 @@ var ErrNoFlow = errors.New("no such flow")
 // Park makes room for a flow that is about to be taken over: from now on its
 // segments are kept, up to a limit, instead of dropped. Every engine of the
 // port parks it, since nobody knows yet where its segments will arrive.
-func (e *Engine) Park(ctx context.Context, id FlowID, key bpf.FlowKey) error {
+//
+// heard, if set, is called once, after the step in which the first segment of
+// the flow has arrived here, kept or not. It must not block.
+func (e *Engine) Park(ctx context.Context, id FlowID, key bpf.FlowKey, heard func()) error {
 	return e.call(ctx, func() {
-		f := &flow{e: e, id: id, key: key, place: -1, quota: turn, parked: make([]port.Frame, 0, parkMax)}
+		f := &flow{e: e, id: id, key: key, place: -1, quota: turn, heard: heard, parked: make([]port.Frame, 0, parkMax)}
 		e.flows[id.Index()] = f
 		e.tuples[key] = f
 	})

@@ -103,6 +103,7 @@ type Engine struct {
 	one     [1]port.Frame
 	ended   []End
 	wake    []uint64      // bitmap of the queues to wake after this step; empty for a port with one queue
+	news    *flow         // parked flows of which this step has seen a first segment
 	queued  int           // packets for the port since the last flush
 	worked  bool          // this step moved something
 	stalled bool          // the link takes nothing now

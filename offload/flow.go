@@ -23,6 +23,9 @@ type flow struct {
 	head wire.HeaderTemplate
 
 	parked []port.Frame // arrivals before the connection is installed
+	heard  func()       // to be called when the first of them arrives; nil: no longer
+	isNews bool         // it has arrived: f is on e.news until the step is over
+	news   *flow        // the next of that list
 
 	lingers bool
 	linger  tcp.TimeWait

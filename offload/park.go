@@ -8,6 +8,10 @@ const parkMax = 128
 
 // park keeps a frame until its flow's connection is installed.
 func (e *Engine) park(f *flow, fr port.Frame) {
+	if f.heard != nil && !e.pkt.ICMP && !f.isNews {
+		f.isNews, f.news = true, e.news
+		e.news = f
+	}
 	if len(f.parked) == cap(f.parked) || e.parked >= int(e.limits.RxFrames)/2 {
 		e.count.drops[DropParkFull]++
 		e.release(fr)
@@ -36,4 +40,15 @@ func (e *Engine) unpark(f *flow) {
 	}
 	e.parked -= len(f.parked)
 	f.parked = nil
+}
+
+// takeNews takes the functions to be called about flows of which a first segment
+// has arrived. Rare, so it may allocate; the functions run without the token.
+func (e *Engine) takeNews() (heard []func()) {
+	for f := e.news; f != nil; f = e.news {
+		heard = append(heard, f.heard)
+		e.news = f.news
+		f.heard, f.news = nil, nil
+	}
+	return heard
 }

@@ -37,11 +37,14 @@ func (e *Engine) turn(now clock.Instant, keeper bool) (next clock.Instant, ok bo
 	}
 	e.next = next
 	early := next != clock.Never && e.asleep.Load() && (e.alarm == clock.Never || next < e.alarm)
-	ended := e.takeEnded()
+	ended, heard := e.takeEnded(), e.takeNews()
 	e.reader.Leave()
 	e.token.Store(false)
 	if early {
 		e.port.Wake() // the sleeper meant to sleep longer
+	}
+	for _, tell := range heard {
+		tell()
 	}
 	e.deliver(ended)
 	return next, true

@@ -159,21 +159,5 @@ func (s *Socket) checkUrgent() error {
 }
 
 // checkPermission tries TCP_REPAIR without entering it: leaving repair mode
-// needs the same right. A side effect, SO_REUSEADDR cleared, is put right.
-func (s *Socket) checkPermission() error {
-	reuse, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR)
-	if err != nil {
-		return fmt.Errorf("read SO_REUSEADDR: %w", err)
-	}
-	err = unix.SetsockoptInt(s.fd, unix.SOL_TCP, unix.TCP_REPAIR, unix.TCP_REPAIR_OFF_NO_WP)
-	switch {
-	case errors.Is(err, unix.EPERM):
-		return ErrPermission
-	case err != nil:
-		return fmt.Errorf("TCP_REPAIR: %w", err)
-	}
-	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, reuse); err != nil {
-		return fmt.Errorf("restore SO_REUSEADDR: %w", err)
-	}
-	return nil
-}
+// needs the same right, and so sends nothing.
+func (s *Socket) checkPermission() error { return s.repairOff(unix.TCP_REPAIR_OFF_NO_WP) }

@@ -15,6 +15,10 @@
 // with empty queues and no timers; nothing of the kernel's connection is left
 // that could speak.
 //
+// The socket is replaced only when a segment of its connection has reached the
+// engine: a route says which way segments leave, and nothing about those that
+// come. hear.go asks the peer for one.
+//
 // The package knows no engine: what a take-over does to the steering table and
 // to the engine is the caller's Steps.
 package handoff

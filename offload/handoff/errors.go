@@ -22,6 +22,7 @@ var (
 	ErrLocal          = errors.New("the peer is on this host: use the kernel port")
 	ErrPermission     = errors.New("TCP_REPAIR is not permitted: CAP_NET_ADMIN is needed in the user namespace that owns the socket's network")
 	ErrNoDiag         = errors.New("the kernel cannot say whether the connection is signed: load the tcp_diag module")
+	ErrUnseen         = errors.New("no segment of the connection has reached the engine")
 	ErrMoving         = errors.New("segments still reach the kernel although they are steered away: check that the XDP program sits on the interface that the connection arrives on")
 	ErrWritten        = errors.New("the socket was written to while it was being taken over: wait for writers first")
 	ErrNoBarrier      = errors.New("the kernel offers no global membarrier (it has none, or nohz_full is set)")
@@ -51,6 +52,7 @@ const (
 	StepCheck Step = iota
 	StepPark
 	StepGrace
+	StepHear
 	StepRepair
 	StepRead
 	StepReplace
@@ -61,6 +63,7 @@ var stepNames = [...]string{
 	StepCheck:   "check the socket",
 	StepPark:    "park its segments",
 	StepGrace:   "wait for segments under way",
+	StepHear:    "wait for a segment of the peer's",
 	StepRepair:  "enter repair mode",
 	StepRead:    "read its state",
 	StepReplace: "replace it by a placeholder",

@@ -86,7 +86,7 @@ func disconnect(fd int) error {
 	return err
 }
 
-// placeholder turns the socket into one: step 5. Afterwards the Socket has no
+// placeholder turns the socket into one: step 6. Afterwards the Socket has no
 // descriptor any more.
 func (s *Socket) placeholder(state tcp.State) (*Placeholder, error) {
 	fd := s.fd

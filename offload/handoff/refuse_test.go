@@ -245,7 +245,7 @@ func TestTakeGivesUpWhileSegmentsArrive(t *testing.T) {
 			return err == nil && now.Segs_in != was.Segs_in
 		})
 	}
-	st := &leaky{}
+	st := &leaky{steps{heard: closedChannel()}}
 	wantErr(t, s.Take(t.Context(), st, &w.grace), ErrMoving)
 	if rounds != maxRounds {
 		t.Errorf("gave up after %d rounds", rounds)

@@ -34,6 +34,7 @@ type Socket struct {
 	mss           int              // Limit's
 	fail          func(Step) error // Inject's
 	settling      func()           // replaces the pause of settle in tests
+	patience      patience         // with a peer of which nothing arrives
 	diag          *Diagnosis       // nil: it opens its own
 	unsigned      bool             // it has been asked, and nothing is signed
 
@@ -56,7 +57,7 @@ func OpenWith(c syscall.Conn, d *Diagnosis) (*Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Socket{fd: -1, diag: d}
+	s := &Socket{fd: -1, diag: d, patience: usual}
 	var dup error
 	err = raw.Control(func(fd uintptr) {
 		s.fd, dup = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)

@@ -15,6 +15,9 @@ type Steps interface {
 	// (bounded; beyond, they are dropped and the peer retransmits). On error
 	// nothing may be left of it.
 	Park() error
+	// Heard is closed when a segment of the connection has reached an engine
+	// since Park: only then its segments are known to pass the XDP program.
+	Heard() <-chan struct{}
 	// Unpark undoes Park: segments reach the kernel again. What is parked is
 	// dropped.
 	Unpark()
@@ -31,7 +34,8 @@ type Steps interface {
 // gone and the Socket used up.
 //
 // Nobody may read, write or close the connection's socket meanwhile. ctx ends
-// the wait for the grace period; the rest takes milliseconds.
+// the waits: for the grace period, and for a segment of the peer's. The rest
+// takes milliseconds.
 func (s *Socket) Take(ctx context.Context, st Steps, grace *Grace) (err error) {
 	if err := s.check(); err != nil {
 		return err
@@ -42,7 +46,7 @@ func (s *Socket) Take(ctx context.Context, st Steps, grace *Grace) (err error) {
 	if err := st.Park(); err != nil {
 		return s.failed(StepPark, err)
 	}
-	state, step, err := s.capture(ctx, grace)
+	state, step, err := s.capture(ctx, st, grace)
 	if err != nil {
 		st.Unpark()
 		return s.failed(step, err)
@@ -55,14 +59,21 @@ func (s *Socket) failed(step Step, err error) error {
 	return fmt.Errorf("take over %v to %v: %v: %w", s.tuple.Local, s.tuple.Remote, step, err)
 }
 
-// capture waits for a grace period and reads the state: steps 3 and 4. When it
-// fails the socket is as it was, and the step says where.
-func (s *Socket) capture(ctx context.Context, grace *Grace) (state tcp.State, at Step, err error) {
+// capture waits for a grace period and for a segment, and reads the state: steps
+// 3 to 5. When it fails the socket is as it was, and the step says where.
+func (s *Socket) capture(ctx context.Context, st Steps, grace *Grace) (state tcp.State, at Step, err error) {
 	if err := s.inject(StepPark); err != nil {
 		return state, StepPark, err
 	}
+	// The peer is asked first: its answer arrives during the grace period.
+	if err := s.ask(st.Heard()); err != nil {
+		return state, StepHear, err
+	}
 	if err := errors.Join(grace.Wait(ctx), s.inject(StepGrace)); err != nil {
 		return state, StepGrace, err
+	}
+	if err := errors.Join(s.hear(ctx, st.Heard()), s.inject(StepHear)); err != nil {
+		return state, StepHear, err
 	}
 	if err := s.enterRepair(); err != nil {
 		return state, StepRepair, err
@@ -85,7 +96,7 @@ func (s *Socket) capture(ctx context.Context, grace *Grace) (state tcp.State, at
 }
 
 // replace gives the kernel's connection up for a placeholder and installs the
-// state: steps 5 and 6.
+// state: steps 6 and 7.
 func (s *Socket) replace(state tcp.State, st Steps) error {
 	step := StepReplace
 	p, err := s.placeholder(state)

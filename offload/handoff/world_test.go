@@ -214,12 +214,23 @@ type steps struct {
 	state            tcp.State
 	placeholder      *Placeholder
 	install          error
+	heard            chan struct{} // closed: the engine has got a segment
 }
 
-func (w *world) steps(s *Socket) *steps { return &steps{w: w, port: s.Tuple().Local.Port()} }
+func (w *world) steps(s *Socket) *steps {
+	return &steps{w: w, port: s.Tuple().Local.Port(), heard: closedChannel()}
+}
 
-func (s *steps) Park() error { s.parked++; s.w.rule(s.port, dropAll); return nil }
-func (s *steps) Unpark()     { s.unparked++; s.w.rule(s.port, passAll) }
+// closedChannel is the Heard of steps whose engine gets segments at once.
+func closedChannel() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+func (s *steps) Park() error            { s.parked++; s.w.rule(s.port, dropAll); return nil }
+func (s *steps) Heard() <-chan struct{} { return s.heard }
+func (s *steps) Unpark()                { s.unparked++; s.w.rule(s.port, passAll) }
 func (s *steps) Install(state tcp.State, p *Placeholder) error {
 	if s.install != nil {
 		return s.install

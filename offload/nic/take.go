@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -98,6 +99,9 @@ type takeover struct {
 	opts  Options
 	tuple handoff.Tuple
 	began time.Time
+
+	heard chan struct{} // closed when a segment has arrived at any engine
+	once  sync.Once     // for that
 }
 
 // prepare finds the way to the peer, which must lead through this interface, and
@@ -117,7 +121,7 @@ func (n *NIC) prepare(ctx context.Context, sock *handoff.Socket, ulp stream.ULP,
 	}
 	at := f.Way()
 	n.log.Debug("take-over: way found", "key", key, "next hop", at.NextHop, "mac", at.MAC)
-	return &takeover{ctx: context.WithoutCancel(ctx), nic: n, flow: f, opts: o, tuple: tuple}, nil
+	return &takeover{ctx: context.WithoutCancel(ctx), nic: n, flow: f, opts: o, tuple: tuple, heard: make(chan struct{})}, nil
 }
 
 // query is what the kernel's route for a connection's packets depends on.
@@ -142,7 +146,7 @@ func (t *takeover) Park() error {
 	}
 	f.id = id
 	for _, e := range n.engines {
-		if err := e.Park(t.ctx, id, f.key); err != nil {
+		if err := e.Park(t.ctx, id, f.key, t.hear); err != nil {
 			t.forget()
 			return err
 		}
@@ -161,6 +165,12 @@ func (t *takeover) Park() error {
 	}
 	return nil
 }
+
+// hear is what an engine calls that has got a segment.
+func (t *takeover) hear() { t.once.Do(func() { close(t.heard) }) }
+
+// Heard implements handoff.Steps.
+func (t *takeover) Heard() <-chan struct{} { return t.heard }
 
 // Unpark implements handoff.Steps.
 func (t *takeover) Unpark() {

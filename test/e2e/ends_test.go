@@ -306,29 +306,37 @@ func (r *rig) leavesInTransfer(a act, late bool) {
 	r.endsWith(f, ulp, map[act]error{closes: stream.ErrReset, resets: stream.ErrReset, dies: stream.ErrTimeout}[a])
 }
 
-// TestPeerBlackhole: the link stays up, and nothing comes back, from before the
-// take-over or from the middle of a transfer on.
+// TestPeerBlackhole: the link stays up, and nothing comes back from the middle of
+// a transfer on.
 func TestPeerBlackhole(t *testing.T) {
-	for _, before := range []bool{true, false} {
-		t.Run(map[bool]string{true: "before", false: "in transfer"}[before], func(t *testing.T) {
-			r := newRig(t, setup{})
-			our, peer := r.connect(way{})
-			r.must(setOption(our, unix.SOL_TCP, unix.TCP_USER_TIMEOUT, int(patience.Milliseconds())))
-			k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: 1 << 40}).start()
-			if before {
-				r.blackhole()
-			}
-			ulp := octets.NewTransfer(octets.Plan{Send: 1 << 40, Seed: seedOurs, Expect: 1 << 40, PeerSeed: seedTheirs})
-			f := r.take(our, ulp)
-			if !before {
-				r.eventually("octets flow both ways", func() bool { return ulp.Received() > 1<<20 && k.received.Load() > 1<<20 })
-				r.blackhole()
-			}
-			r.endsWith(f, ulp, stream.ErrTimeout)
-			if n := f.Final().Retransmits; n == 0 {
-				t.Error("nothing was sent again before the time was over")
-			}
-		})
+	r := newRig(t, setup{})
+	our, peer := r.connect(way{})
+	r.must(setOption(our, unix.SOL_TCP, unix.TCP_USER_TIMEOUT, int(patience.Milliseconds())))
+	k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: 1 << 40}).start()
+	ulp := octets.NewTransfer(octets.Plan{Send: 1 << 40, Seed: seedOurs, Expect: 1 << 40, PeerSeed: seedTheirs})
+	f := r.take(our, ulp)
+	r.eventually("octets flow both ways", func() bool { return ulp.Received() > 1<<20 && k.received.Load() > 1<<20 })
+	r.blackhole()
+	r.endsWith(f, ulp, stream.ErrTimeout)
+	if n := f.Final().Retransmits; n == 0 {
+		t.Error("nothing was sent again before the time was over")
+	}
+}
+
+// TestPeerGoneBeforeTakeOver: a peer that has vanished is found out by the take-over,
+// and the connection stays the kernel's.
+func TestPeerGoneBeforeTakeOver(t *testing.T) {
+	r := newRig(t, setup{})
+	our, _ := r.connect(way{})
+	r.blackhole()
+	left := r.traces()
+	_, err := r.nic.Take(r.ctx(), our, octets.NewEcho(), nic.DefaultOptions)
+	if !errors.Is(err, handoff.ErrUnseen) {
+		t.Fatalf("the take-over says %v", err)
+	}
+	r.unchanged(left)
+	if state := stateOf(r, our); state != unix.BPF_TCP_ESTABLISHED {
+		t.Errorf("the kernel's connection is in state %v", state)
 	}
 }
 

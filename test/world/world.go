@@ -158,7 +158,7 @@ func (w *World) install(side int, addrs [2]netip.AddrPort, st tcp.State, ulp str
 	w.kernels[side].open[key], w.keys[side][id] = true, key
 	e := w.Engines[side]
 	err = w.Do(side, func(ctx context.Context) error {
-		if err := e.Park(ctx, id, key); err != nil {
+		if err := e.Park(ctx, id, key, nil); err != nil {
 			return err
 		}
 		w.dirs[side].Assign(id, e.Queue())

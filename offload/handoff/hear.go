@@ -1,0 +1,173 @@
+package handoff
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A route that leads through an interface does not show that the peer's segments
+// come in there, with the addresses that the socket knows. They do not where
+// this host translates addresses, where the way back is another one, where the
+// card takes a VLAN tag off, or behind a tunnel. A placeholder would make such a
+// connection silent. So no socket is given up before a segment of its
+// connection has reached an engine.
+
+// patience is how long a take-over waits for such a segment.
+type patience struct {
+	within time.Duration // in all
+	past   time.Duration // once the kernel has got one instead
+	again  time.Duration // between two questions to the peer, at least
+	look   time.Duration // between two looks at the kernel's connection
+}
+
+// usual is it but for tests. Linux answers probes of one connection no more often
+// than every 500 ms (tcp_invalid_ratelimit).
+var usual = patience{within: 6 * time.Second, past: 500 * time.Millisecond, again: 600 * time.Millisecond, look: 20 * time.Millisecond}
+
+// The second question waits for the retransmission timeout of the kernel, which
+// can be long for a connection that has lost much.
+const (
+	leastRTO = 200 * time.Millisecond
+	mostRTO  = 2 * time.Second
+)
+
+// ask makes the kernel send a window probe, unless a segment has been heard
+// already. The probe is an empty segment in front of what the peer expects next,
+// which every TCP acknowledges at once (RFC 9293 §3.10.7.4).
+func (s *Socket) ask(heard <-chan struct{}) error {
+	select {
+	case <-heard:
+		return nil
+	default:
+		return s.repairOff(unix.TCP_REPAIR_OFF)
+	}
+}
+
+// repairOff leaves repair mode, in which the socket is not: with
+// TCP_REPAIR_OFF that sends a window probe. A side effect, SO_REUSEADDR cleared,
+// is put right.
+func (s *Socket) repairOff(mode int) error {
+	reuse, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR)
+	if err != nil {
+		return fmt.Errorf("read SO_REUSEADDR: %w", err)
+	}
+	err = unix.SetsockoptInt(s.fd, unix.SOL_TCP, unix.TCP_REPAIR, mode)
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return ErrPermission
+	case err != nil:
+		return fmt.Errorf("TCP_REPAIR: %w", err)
+	}
+	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, reuse); err != nil {
+		return fmt.Errorf("restore SO_REUSEADDR: %w", err)
+	}
+	return nil
+}
+
+// hear waits until a segment of the connection has reached an engine. The peer
+// has been asked once, and is asked again as time passes, since the question or
+// the answer can be lost.
+func (s *Socket) hear(ctx context.Context, heard <-chan struct{}) error {
+	select {
+	case <-heard:
+		return nil
+	default:
+	}
+	h, err := s.newHearing(time.Now())
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(s.patience.look)
+	defer tick.Stop()
+	for {
+		select {
+		case <-heard:
+			return nil
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), h.unseen())
+		case now := <-tick.C:
+			if err := h.look(now, heard); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// hearing is one wait for a segment.
+type hearing struct {
+	s     *Socket
+	began time.Time
+	end   time.Time // when it is given up
+	every time.Duration
+	next  time.Time // when the peer is asked again
+	asked int
+	had   uint32 // segments that the kernel had got when the peer was asked again
+	past  uint32 // those that it has got since: they came past the program
+}
+
+func (s *Socket) newHearing(now time.Time) (*hearing, error) {
+	info, err := getTCPInfo(s.fd)
+	if err != nil {
+		return nil, fmt.Errorf("read TCP_INFO: %w", err)
+	}
+	rto := min(max(time.Duration(info.Rto)*time.Microsecond, leastRTO), mostRTO)
+	return &hearing{
+		s: s, began: now, end: now.Add(s.patience.within),
+		every: max(rto, s.patience.again), next: now.Add(min(rto, s.patience.again)), asked: 1,
+	}, nil
+}
+
+// look sees what has become of the kernel's connection, and asks the peer again
+// when it is time. What the kernel gets long after the grace period has not
+// been held up on its way to it: it came past the program.
+func (h *hearing) look(now time.Time, heard <-chan struct{}) error {
+	info, err := getTCPInfo(h.s.fd)
+	if err != nil {
+		return fmt.Errorf("read TCP_INFO: %w", err)
+	}
+	if info.State != established {
+		return fmt.Errorf("%w any more: it is in %s", ErrNotEstablished, stateName(info.State))
+	}
+	if h.asked > 1 {
+		if h.past == 0 && info.Segs_in != h.had {
+			h.end = sooner(h.end, now.Add(h.s.patience.past))
+		}
+		h.past = info.Segs_in - h.had
+	}
+	if now.After(h.end) {
+		return h.unseen()
+	}
+	if now.Before(h.next) {
+		return nil
+	}
+	if h.asked == 1 {
+		h.had = info.Segs_in
+	}
+	h.asked++
+	h.next = now.Add(h.every)
+	return h.s.ask(heard)
+}
+
+// unseen says what is known of a connection of which nothing was heard.
+func (h *hearing) unseen() error {
+	waited := time.Since(h.began).Round(100 * time.Millisecond)
+	if h.past == 0 {
+		return fmt.Errorf("%w within %v, nor the kernel, although the peer was asked %d times: check that the peer is there (ping), or use the kernel port (KernelPort)",
+			ErrUnseen, waited, h.asked)
+	}
+	return fmt.Errorf("%w within %v, and %d reached the kernel past the XDP program: this host translates addresses (nft, iptables, kube-proxy), "+
+		"the way back leads through another interface, the card takes the VLAN tag off, or a tunnel or IPsec is in between; "+
+		"dial the peer's own address, mend the route or the VLAN, or use the kernel port (KernelPort)",
+		ErrUnseen, waited, h.past)
+}
+
+func sooner(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,249 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/offload/handoff"
+	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/octets"
+	"github.com/stag-rdma/stag/test/need"
+)
+
+// A connection whose segments do not pass the program stays the kernel's: the
+// take-over says why, and both directions go on.
+
+// nft runs a script of nft's in a side's namespace.
+func (r *rig) nft(side pair.Side, script string) {
+	r.Helper()
+	need.Tool(r.TB, "nft")
+	r.in(side, func() error {
+		cmd := exec.Command("nft", "-f", "-")
+		cmd.Stdin = strings.NewReader(script)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("nft: %w: %s", err, out)
+		}
+		return nil
+	})
+}
+
+// ip runs the program ip in a side's namespace.
+func (r *rig) ip(side pair.Side, args ...string) {
+	r.Helper()
+	need.Tool(r.TB, "ip")
+	r.in(side, func() error {
+		out, err := exec.Command("ip", args...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
+		}
+		return nil
+	})
+}
+
+// staysKernels tries to take the connection over, wants to be refused with all the
+// words in the error, and demands that the kernel's connection has lost
+// nothing: octets that were unread and unacknowledged before, and many after.
+func (r *rig) staysKernels(our, peer *net.TCPConn, o nic.Options, words ...string) {
+	r.Helper()
+	const total = 1 << 20
+	k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: total}).start()
+	before := r.talkUntil(our, total/8, total)
+	time.Sleep(50 * time.Millisecond) // the peer's window is full, and it is silent
+	settings, left := liveness(r, our), r.traces()
+	_, err := r.nic.Take(r.ctx(), our, octets.NewSink(0, 0), o)
+	if !errors.Is(err, handoff.ErrUnseen) {
+		r.Fatalf("the take-over says %v", err)
+	}
+	for _, word := range append(words, "KernelPort") {
+		if !strings.Contains(err.Error(), word) {
+			r.Errorf("the error does not say %q: %v", word, err)
+		}
+	}
+	r.unchanged(left)
+	if now := liveness(r, our); now != settings {
+		r.Errorf("keepalive, its idle time and the user timeout are %v, they were %v", now, settings)
+	}
+	after := (&talk{conn: our, out: seedOurs, in: seedTheirs, send: total, halfShut: true}).after(before)
+	r.must(<-k.wrote)
+	r.must(peer.CloseWrite())
+	for _, end := range []chan error{after.wrote, after.read, k.read} {
+		r.must(<-end)
+	}
+	if ours, theirs := after.received.Load(), k.received.Load(); ours != total || theirs != total {
+		r.Fatalf("%d and %d octets came through the kernel, want %d", ours, theirs, total)
+	}
+}
+
+// TestTranslatedStaysKernels: the kernel translates the addresses of a connection
+// that leaves this host, as kube-proxy does with the address of a Service. The
+// program dials 203.0.113.9, and on the wire is the peer's own address.
+func TestTranslatedStaysKernels(t *testing.T) {
+	r := newRig(t, setup{})
+	r.ip(ours, "route", "add", "203.0.113.9", "via", r.addr(theirs, false), "dev", r.pair.Ends[ours].Name)
+	r.nft(ours, "add table ip x\nadd chain ip x o { type nat hook output priority -100; }\n"+
+		"add rule ip x o ip daddr 203.0.113.9 dnat to "+r.addr(theirs, false)+"\n")
+	l := r.listen(theirs, false)
+	var c net.Conn
+	r.in(ours, func() (err error) {
+		d := net.Dialer{Timeout: 10 * time.Second, Control: r.nic.Control}
+		d.SetMultipathTCP(false)
+		c, err = d.Dial("tcp4", fmt.Sprintf("203.0.113.9:%d", l.Addr().(*net.TCPAddr).Port))
+		return err
+	})
+	t.Cleanup(func() { c.Close() })
+	peer := r.accept(l)
+	r.staysKernels(c.(*net.TCPConn), peer, nic.DefaultOptions, "reached the kernel")
+}
+
+// TestOtherWayBackStaysKernels: what the peer sends comes back by another way
+// than ours leaves by, over a second cable, on which there is no program.
+func TestOtherWayBackStaysKernels(t *testing.T) {
+	for _, accept := range []bool{false, true} {
+		w := way{accept: accept}
+		t.Run(w.String(), func(t *testing.T) {
+			r := newRig(t, setup{})
+			r.secondCable()
+			r.ip(theirs, "route", "add", r.addr(ours, false)+"/32", "via", "198.18.0.1", "dev", "q1", "src", r.addr(theirs, false))
+			our, peer := r.connect(w)
+			r.staysKernels(our, peer, nic.DefaultOptions, "reached the kernel")
+		})
+	}
+}
+
+// secondCable connects the two sides by q0 and q1, 198.18.0.1 and .2. Both take
+// packets whichever way they come.
+func (r *rig) secondCable() {
+	r.Helper()
+	need.Tool(r.TB, "sleep")
+	there := exec.Command("sleep", "300") // names the namespace
+	r.in(theirs, there.Start)
+	defer func() {
+		r.check(there.Process.Kill())
+		there.Wait()
+	}()
+	r.ip(ours, "link", "add", "q0", "type", "veth", "peer", "name", "q1", "netns", fmt.Sprint(there.Process.Pid))
+	for side := range pair.Side(2) {
+		end := fmt.Sprint("q", int(side))
+		r.ip(side, "link", "set", end, "up")
+		r.ip(side, "addr", "add", fmt.Sprintf("198.18.0.%d/24", 1+int(side)), "dev", end)
+		for _, name := range []string{"all", end, r.pair.Ends[side].Name} {
+			r.in(side, func() error { return setSysctl("ipv4/conf/"+name+"/rp_filter", "0") })
+		}
+	}
+}
+
+// TestTagTakenOffStaysKernels: packets arrive without the tag of the VLAN that
+// the flow is on, as from a card that takes tags off.
+func TestTagTakenOffStaysKernels(t *testing.T) {
+	r := newRig(t, setup{nic: nic.Config{VLAN: vlan}})
+	our, peer := r.connect(way{})
+	r.staysKernels(our, peer, nic.DefaultOptions, "reached the kernel", "VLAN")
+}
+
+// TestRefusedResponderKeepsItsWords: what a responder has written when its
+// segments were parked reaches the peer once, whether the connection is taken
+// over or not.
+func TestRefusedResponderKeepsItsWords(t *testing.T) {
+	r := newRig(t, setup{})
+	r.secondCable()
+	r.ip(theirs, "route", "add", r.addr(ours, false)+"/32", "via", "198.18.0.1", "dev", "q1", "src", r.addr(theirs, false))
+	our, peer := r.connect(way{accept: true})
+	o := nic.DefaultOptions
+	o.Parked = func() error {
+		_, err := our.Write([]byte("words"))
+		return err
+	}
+	_, err := r.nic.Take(r.ctx(), our, octets.NewSink(0, 0), o)
+	if !errors.Is(err, handoff.ErrUnseen) {
+		t.Fatalf("the take-over says %v", err)
+	}
+	r.must(our.CloseWrite())
+	read := make([]byte, 16)
+	n, err := peer.Read(read)
+	r.must(err)
+	if string(read[:n]) != "words" {
+		t.Errorf("the peer got %q", read[:n])
+	}
+	r.clean()
+}
+
+// TestSilentPeerStaysKernels: nothing of the peer's arrives at all. The take-over
+// asks again and again, gives up, and the connection goes on when the way is free.
+func TestSilentPeerStaysKernels(t *testing.T) {
+	r := newRig(t, setup{})
+	our, peer := r.connect(way{})
+	r.mute(peer)
+	_, err := r.nic.Take(r.ctx(), our, octets.NewSink(0, 0), nic.DefaultOptions)
+	if !errors.Is(err, handoff.ErrUnseen) {
+		t.Fatalf("the take-over says %v", err)
+	}
+	if n, err := r.asked(); err != nil || n < 3 {
+		t.Errorf("the peer, whose answers were dropped, was asked %d times; %v", n, err)
+	}
+	r.must(r.unmute())
+	r.clean()
+	k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: 1 << 20, halfShut: true}).start()
+	o := (&talk{conn: our, out: seedOurs, in: seedTheirs, send: 1 << 20, halfShut: true}).start()
+	for _, end := range []chan error{k.wrote, k.read, o.wrote, o.read} {
+		r.must(<-end)
+	}
+}
+
+// TestLostAnswersAreAskedForAgain: the first answers of the peer are lost, and the
+// connection is taken over all the same, in both roles.
+func TestLostAnswersAreAskedForAgain(t *testing.T) {
+	for _, w := range ways[:2] {
+		t.Run(w.String(), func(t *testing.T) {
+			r := newRig(t, setup{})
+			our, peer := r.connect(w)
+			r.mute(peer)
+			freed := make(chan error, 1)
+			go func() {
+				n, err := r.asked()
+				for ; err == nil && n < 2; n, err = r.asked() {
+					time.Sleep(5 * time.Millisecond)
+				}
+				freed <- errors.Join(err, r.unmute())
+			}()
+			f := r.take(our, octets.NewEcho())
+			r.must(<-freed)
+			r.pingPong(peer)
+			r.must(f.Placeholder().Err())
+		})
+	}
+}
+
+// mute drops what c's host, the peer, sends of the connection, and counts what
+// it receives of it.
+func (r *rig) mute(c *net.TCPConn) {
+	r.Helper()
+	port := c.LocalAddr().(*net.TCPAddr).Port
+	r.nft(theirs, fmt.Sprintf("add table ip mute\n"+
+		"add chain ip mute o { type filter hook output priority 0; }\nadd rule ip mute o tcp sport %d drop\n"+
+		"add chain ip mute i { type filter hook input priority 0; }\nadd rule ip mute i tcp dport %d counter\n", port, port))
+}
+
+func (r *rig) unmute() error {
+	return r.pair.Do(theirs, func() error { return exec.Command("nft", "delete", "table", "ip", "mute").Run() })
+}
+
+// asked is how many segments the muted peer has received. Any goroutine may call it.
+func (r *rig) asked() (n uint64, err error) {
+	var out []byte
+	err = r.pair.Do(theirs, func() (err error) {
+		out, err = exec.Command("nft", "list", "chain", "ip", "mute", "i").Output()
+		return err
+	})
+	_, after, _ := strings.Cut(string(out), "counter packets ")
+	if err == nil {
+		_, err = fmt.Sscan(after, &n)
+	}
+	return n, err
+}
