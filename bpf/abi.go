@@ -10,20 +10,21 @@ import (
 )
 
 // Version is the version of every layout in abi.h (STAG_VERSION).
-const Version = 4
+const Version = 5
 
 // Magic is the first word of a steering record that may be believed.
 const Magic = 0x53544700 | Version
 
 // Names in the object, and of the pins.
 const (
-	MapFlows  = steerMapFlows
-	MapSocks  = steerMapXsks
-	MapStats  = steerMapStats
-	MapConfig = steerMapConfig
-	MapTable  = steerMapTpt
-	MapPages  = steerMapAtt
-	Program   = steerProgStagSteer
+	MapFlows   = steerMapFlows
+	MapSocks   = steerMapXsks
+	MapStats   = steerMapStats
+	MapConfig  = steerMapConfig
+	MapOptions = steerMapOptions
+	MapTable   = steerMapTpt
+	MapPages   = steerMapAtt
+	Program    = steerProgStagSteer
 )
 
 // Spec is the steering program and its maps, as compiled. The caller sets the
@@ -70,7 +71,7 @@ type State uint8
 const (
 	Park   State = 1 // being taken over: the engine holds segments back
 	Live   State = 2 // the engine is the connection
-	Orphan State = 3 // reserved: left behind by an engine that died
+	Orphan State = 3 // reserved: what tools call a flow whose engine died
 )
 
 func (s State) String() string {
@@ -168,14 +169,21 @@ func (k FlowKey) String() string {
 
 // Flow is struct stag_flow, the value of a flow entry.
 type Flow struct {
-	ID        FlowID
-	Kind      Kind
-	State     State
-	Owner     uint16 // queue whose engine owns the flow, or NoOwner
-	PID       uint32 // process that made the entry
-	Longest   uint32 // octets of the longest packet that the sockets take, Ethernet header included; 0: any
-	Created   uint64 // CLOCK_MONOTONIC, nanoseconds
-	Reserved1 uint64
+	ID       FlowID
+	Kind     Kind
+	State    State
+	Owner    uint16 // queue whose engine owns the flow, or NoOwner
+	PID      uint32 // process that made the entry
+	Longest  uint32 // octets of the longest packet that the sockets take, Ethernet header included; 0: any
+	Created  uint64 // CLOCK_MONOTONIC, nanoseconds
+	Orphaned uint64 // likewise: the first packet that found the owner's engine gone; 0: none
+}
+
+// Options is struct stag_options, the one entry of MapOptions.
+type Options struct {
+	// OrphanWait is how long, in nanoseconds, the program keeps a flow's packets
+	// from the kernel once they find the engine gone. Then it gives the flow up.
+	OrphanWait uint64
 }
 
 // EntryLen is the length in octets of struct stag_entry, an entry of MapTable.

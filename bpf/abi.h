@@ -13,7 +13,7 @@
 #include <linux/types.h>
 #include <stddef.h>
 
-#define STAG_VERSION 4 /* of all layouts here; a change of any raises it */
+#define STAG_VERSION 5 /* of all layouts here; a change of any raises it */
 
 #define STAG_MAGIC (0x53544700u | STAG_VERSION) /* "STG" and the version */
 
@@ -34,7 +34,7 @@ enum stag_kind {
 enum stag_state {
 	STAG_PARK = 1,   /* being taken over: the engine holds segments back */
 	STAG_LIVE = 2,   /* the engine is the connection */
-	STAG_ORPHAN = 3, /* reserved: left behind by an engine that died */
+	STAG_ORPHAN = 3, /* reserved: what tools call a flow whose engine died */
 };
 
 /* Record flags. */
@@ -72,9 +72,12 @@ struct stag_flow {
 	__u32 pid;   /* process that made the entry */
 	__u32 longest; /* octets of the longest packet that the sockets take, from the Ethernet header on; 0: any */
 	__u64 created; /* CLOCK_MONOTONIC, nanoseconds */
-	__u64 reserved1;
+	__u64 orphaned; /* likewise: the first packet that found the owner's engine gone; 0: none */
 };
 STAG_SIZE(struct stag_flow, 32);
+
+/* The owner of a flow that no queue's engine owns yet. */
+#define STAG_NO_OWNER 0xffff
 STAG_AT(struct stag_flow, flow, 0);
 STAG_AT(struct stag_flow, kind, 4);
 STAG_AT(struct stag_flow, state, 5);
@@ -82,7 +85,7 @@ STAG_AT(struct stag_flow, owner, 6);
 STAG_AT(struct stag_flow, pid, 8);
 STAG_AT(struct stag_flow, longest, 12);
 STAG_AT(struct stag_flow, created, 16);
-STAG_AT(struct stag_flow, reserved1, 24);
+STAG_AT(struct stag_flow, orphaned, 24);
 
 /*
  * The steering record, directly in front of a steered packet. A hint: where
@@ -216,6 +219,16 @@ STAG_AT(struct stag_config, reasons, 10);
 STAG_AT(struct stag_config, entry_size, 12);
 STAG_AT(struct stag_config, reserved, 14);
 
+/* The one entry of `options`: what the program is told when it is loaded, or later. */
+struct stag_options {
+	/* Nanoseconds from the first packet that finds the owner of its flow gone
+	 * until the flow is given up, and its packets are the kernel's again, which
+	 * resets the peer. */
+	__u64 orphan_wait;
+};
+STAG_SIZE(struct stag_options, 8);
+STAG_AT(struct stag_options, orphan_wait, 0);
+
 /*
  * Why the program let a packet go: the index into `stats`. Every packet counts
  * exactly one. Steered first, then dropped, then passed to the kernel.
@@ -225,6 +238,7 @@ enum stag_reason {
 	STAG_STEERED_BARE, /* no room for the record */
 	STAG_NO_SOCKET,    /* flow known, no socket at this queue: dropped */
 	STAG_TOO_LONG,     /* flow known, longer than its sockets take: dropped */
+	STAG_ORPHANED,     /* flow given up, as its engine is gone: passed */
 
 	STAG_SHORT_ETHERNET, /* the frame ends within the header named */
 	STAG_SHORT_VLAN,

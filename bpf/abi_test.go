@@ -67,6 +67,7 @@ func TestLayoutsMatchC(t *testing.T) {
 		"stag_flow_key": FlowKey{},
 		"stag_flow":     Flow{},
 		"stag_config":   Config{},
+		"stag_options":  Options{},
 	} {
 		if c, g := layoutInC(t, name), layoutInGo(mirror); !reflect.DeepEqual(c, g) {
 			t.Errorf("%s in C: %v\nin Go: %v", name, c, g)
@@ -108,12 +109,13 @@ func TestMapsInObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, size := range map[string][2]uint32{
-		MapFlows:  {uint32(binary.Size(FlowKey{})), uint32(binary.Size(Flow{}))},
-		MapSocks:  {4, 4},
-		MapStats:  {4, 8},
-		MapConfig: {4, uint32(binary.Size(Config{}))},
-		MapTable:  {4, EntryLen},
-		MapPages:  {4, 8},
+		MapFlows:   {uint32(binary.Size(FlowKey{})), uint32(binary.Size(Flow{}))},
+		MapSocks:   {4, 4},
+		MapStats:   {4, 8},
+		MapConfig:  {4, uint32(binary.Size(Config{}))},
+		MapOptions: {4, uint32(binary.Size(Options{}))},
+		MapTable:   {4, EntryLen},
+		MapPages:   {4, 8},
 	} {
 		m := spec.Maps[name]
 		if m == nil {
@@ -124,8 +126,8 @@ func TestMapsInObject(t *testing.T) {
 			t.Errorf("%s: key %d, value %d octets, BTF %v and %v", name, m.KeySize, m.ValueSize, m.Key, m.Value)
 		}
 	}
-	if len(spec.Maps) != 6 {
-		t.Errorf("%d maps, want 6", len(spec.Maps))
+	if len(spec.Maps) != 7 {
+		t.Errorf("%d maps, want 7", len(spec.Maps))
 	}
 	for _, name := range []string{MapTable, MapPages} {
 		if m := spec.Maps[name]; m.Type != ebpf.Array || m.Flags&unix.BPF_F_MMAPABLE == 0 {

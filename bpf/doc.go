@@ -5,7 +5,7 @@
 // that clang made of the program are committed; `go generate` makes them anew.
 //
 // Maps: flows (FlowKey to Flow), xsks (receive queue to AF_XDP socket), stats
-// (Reason to a count per CPU) and config (one Config), and the adapter's: tpt, its
+// (Reason to a count per CPU), options (one Options) and config (one Config), and the adapter's: tpt, its
 // translation and protection table (package tpt has the entry), and att, which
 // that table's entries may point into. The program does not read these two.
 package bpf

@@ -12,6 +12,7 @@ const (
 	SteeredBare               // no room in front of the packet for the record
 	NoSocket                  // flow known, no socket at this queue: dropped
 	TooLong                   // flow known, longer than its sockets take: dropped
+	Orphaned                  // flow given up, as its engine is gone: passed to the kernel, which resets the peer
 
 	ShortEthernet // the frame ends within its Ethernet header
 	ShortVLAN     // the frame ends within its VLAN tag
@@ -37,6 +38,7 @@ var reasonNames = [Reasons]string{
 	SteeredBare:   "steered_bare",
 	NoSocket:      "no_socket",
 	TooLong:       "too_long",
+	Orphaned:      "orphaned",
 	ShortEthernet: "short_ethernet",
 	ShortVLAN:     "short_vlan",
 	ShortIP4:      "short_ip4",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -45,15 +46,25 @@ func newBench(t testing.TB) *bench {
 	return &bench{t: t, prog: coll.Programs[bpf.Program], maps: coll.Maps}
 }
 
+// orphanWait sets how long the flows of an engine that is gone are kept.
+func (b *bench) orphanWait(d time.Duration) {
+	b.t.Helper()
+	if err := b.maps[bpf.MapOptions].Put(uint32(0), bpf.Options{OrphanWait: uint64(d)}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 // plug puts a socket into the slot of queue 0.
-func (b *bench) plug() {
+func (b *bench) plug() { b.plugAt(0) }
+
+func (b *bench) plugAt(queue uint32) {
 	b.t.Helper()
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { unix.Close(fd) })
-	if err := b.maps[bpf.MapSocks].Put(uint32(0), uint32(fd)); err != nil {
+	if err := b.maps[bpf.MapSocks].Put(queue, uint32(fd)); err != nil {
 		b.t.Fatal(err)
 	}
 }

@@ -63,6 +63,14 @@ struct {
 	__type(value, __u64); /* enum stag_space and an offset, or an index */
 } att SEC(".maps");
 
+/* Read only when a packet finds no socket. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct stag_options);
+} options SEC(".maps");
+
 /* Not read here: it says which layouts this program was built with. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -169,11 +177,46 @@ static __noinline int leave(enum stag_reason why, int verdict)
 }
 
 /*
+ * stranded decides on a packet of a flow whose queue has no socket. While the
+ * owner's engine has one the packet is lost, and the kernel must not see it. The
+ * kernel empties the owner's slot when the engine's process ends, however it
+ * does; an engine that only stands still keeps it. Then nobody answers the peer
+ * any more: after a while the flow is given up, and the kernel, which has no
+ * such connection, resets it. A process that ends closes the sockets that hold
+ * its connections' ports a little later than those of its queues: hence the wait.
+ */
+static __noinline int stranded(const struct stag_flow_key *key)
+{
+	struct stag_flow *f = bpf_map_lookup_elem(&flows, key);
+	const struct stag_options *o;
+	__u32 owner = 0, zero = 0;
+	__u64 now;
+
+	if (!f)
+		return leave(STAG_NO_SOCKET, XDP_DROP);
+	if (f->owner != STAG_NO_OWNER)
+		owner = f->owner;
+	o = bpf_map_lookup_elem(&options, &zero);
+	if (!o || bpf_map_lookup_elem(&xsks, &owner)) {
+		f->orphaned = 0;
+		return leave(STAG_NO_SOCKET, XDP_DROP);
+	}
+	now = bpf_ktime_get_ns();
+	if (!f->orphaned)
+		f->orphaned = now;
+	if (now - f->orphaned < o->orphan_wait)
+		return leave(STAG_NO_SOCKET, XDP_DROP);
+	bpf_map_delete_elem(&flows, key);
+	return leave(STAG_ORPHANED, XDP_PASS);
+}
+
+/*
  * steer writes the record and hands the packet to this queue's socket. A packet
  * in several pieces arrives there in one, if it is not too long for that: then
  * it must not pass, for the same reason as below.
  */
-static __always_inline int steer(struct xdp_md *ctx, const struct stag_record *r, __u32 longest)
+static __always_inline int steer(struct xdp_md *ctx, const struct stag_record *r,
+				 const struct stag_flow_key *key, __u32 longest)
 {
 	enum stag_reason why = STAG_STEERED_BARE;
 
@@ -189,18 +232,19 @@ static __always_inline int steer(struct xdp_md *ctx, const struct stag_record *r
 			why = STAG_STEERED;
 		}
 	}
-	/* An empty slot must not pass: the kernel would answer for a connection
-	 * that is not its own any more. */
+	/* With an empty slot the packet must not pass while the engine lives: the
+	 * kernel would answer for a connection that is not its own any more. */
 	if (bpf_redirect_map(&xsks, ctx->rx_queue_index, XDP_DROP) != XDP_REDIRECT)
-		return leave(STAG_NO_SOCKET, XDP_DROP);
+		return stranded(key);
 	count(why);
 	return XDP_REDIRECT;
 }
 
 /* steer_rare is steer as a real function, for the same reason as leave. */
-static __noinline int steer_rare(struct xdp_md *ctx, const struct stag_record *r, __u32 longest)
+static __noinline int steer_rare(struct xdp_md *ctx, const struct stag_record *r,
+				 const struct stag_flow_key *key, __u32 longest)
 {
-	return steer(ctx, r, longest);
+	return steer(ctx, r, key, longest);
 }
 
 /* look_up finds the flow and enters what its entry says into the record. */
@@ -254,7 +298,7 @@ static __always_inline int tcp(struct xdp_md *ctx, struct cursor *c, __u32 len,
 	r->payload = r->l4 + header;
 	r->payload_len = len - header;
 	note_fpdu(c, r);
-	return steer(ctx, r, f->longest);
+	return steer(ctx, r, key, f->longest);
 }
 
 /*
@@ -275,7 +319,7 @@ static __always_inline int quoted(struct xdp_md *ctx, struct cursor *c,
 	if (!f)
 		return leave(STAG_ICMP_NO_FLOW, XDP_PASS);
 	r->kind = STAG_KIND_ICMP;
-	return steer_rare(ctx, r, f->longest);
+	return steer_rare(ctx, r, key, f->longest);
 }
 
 static __always_inline int icmp4(struct xdp_md *ctx, struct cursor *c, __u32 len,

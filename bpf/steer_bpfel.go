@@ -19,6 +19,7 @@ const (
 	steerMapAtt        = "att"
 	steerMapConfig     = "config"
 	steerMapFlows      = "flows"
+	steerMapOptions    = "options"
 	steerMapStats      = "stats"
 	steerMapTpt        = "tpt"
 	steerMapXsks       = "xsks"
@@ -74,12 +75,13 @@ type steerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type steerMapSpecs struct {
-	Att    *ebpf.MapSpec `ebpf:"att"`
-	Config *ebpf.MapSpec `ebpf:"config"`
-	Flows  *ebpf.MapSpec `ebpf:"flows"`
-	Stats  *ebpf.MapSpec `ebpf:"stats"`
-	Tpt    *ebpf.MapSpec `ebpf:"tpt"`
-	Xsks   *ebpf.MapSpec `ebpf:"xsks"`
+	Att     *ebpf.MapSpec `ebpf:"att"`
+	Config  *ebpf.MapSpec `ebpf:"config"`
+	Flows   *ebpf.MapSpec `ebpf:"flows"`
+	Options *ebpf.MapSpec `ebpf:"options"`
+	Stats   *ebpf.MapSpec `ebpf:"stats"`
+	Tpt     *ebpf.MapSpec `ebpf:"tpt"`
+	Xsks    *ebpf.MapSpec `ebpf:"xsks"`
 }
 
 // steerVariableSpecs contains global variables before they are loaded into the kernel.
@@ -108,12 +110,13 @@ func (o *steerObjects) Close() error {
 //
 // It can be passed to loadSteerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type steerMaps struct {
-	Att    *ebpf.Map `ebpf:"att"`
-	Config *ebpf.Map `ebpf:"config"`
-	Flows  *ebpf.Map `ebpf:"flows"`
-	Stats  *ebpf.Map `ebpf:"stats"`
-	Tpt    *ebpf.Map `ebpf:"tpt"`
-	Xsks   *ebpf.Map `ebpf:"xsks"`
+	Att     *ebpf.Map `ebpf:"att"`
+	Config  *ebpf.Map `ebpf:"config"`
+	Flows   *ebpf.Map `ebpf:"flows"`
+	Options *ebpf.Map `ebpf:"options"`
+	Stats   *ebpf.Map `ebpf:"stats"`
+	Tpt     *ebpf.Map `ebpf:"tpt"`
+	Xsks    *ebpf.Map `ebpf:"xsks"`
 }
 
 func (m *steerMaps) Close() error {
@@ -121,6 +124,7 @@ func (m *steerMaps) Close() error {
 		m.Att,
 		m.Config,
 		m.Flows,
+		m.Options,
 		m.Stats,
 		m.Tpt,
 		m.Xsks,

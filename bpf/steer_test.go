@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -189,6 +190,7 @@ func TestShortBehindIP(t *testing.T) {
 
 func TestEmptySlotDrops(t *testing.T) {
 	b := newBench(t)
+	b.orphanWait(time.Hour)
 	b.flow(packet.Peer4, packet.Our4, 0, bpf.Flow{ID: idRDMA, Kind: bpf.KindRDMA, State: bpf.Live})
 	for name, frame := range map[string][]byte{
 		"segment": to4(packet.TCP{}),
@@ -204,6 +206,50 @@ func TestEmptySlotDrops(t *testing.T) {
 	}
 	if verdict, _, _, why, err := b.run(packet.TCP{IP: packet.IP{Src: "192.0.2.9:1"}}.Bytes(), 0); err != nil || verdict != pass {
 		t.Errorf("another flow: verdict %d for %v, %v", verdict, why, err)
+	}
+}
+
+// TestOrphanIsGivenUp: a flow whose engine is gone is dropped for a while, and
+// then it is the kernel's, which resets the peer.
+func TestOrphanIsGivenUp(t *testing.T) {
+	for name, frame := range map[string][]byte{
+		"segment": to4(packet.TCP{}),
+		"too big": packet.TooBig{Quote: ours(false).Bytes()}.Bytes(),
+	} {
+		for _, owner := range []uint16{0, 3, bpf.NoOwner} {
+			b := newBench(t)
+			b.flow(packet.Peer4, packet.Our4, 0, bpf.Flow{ID: idRDMA, Kind: bpf.KindRDMA, State: bpf.Live, Owner: owner})
+			decided := func(verdict uint32, why bpf.Reason) {
+				t.Helper()
+				got, _, _, reason, err := b.run(frame, 0)
+				if err != nil || got != verdict || reason != why {
+					t.Errorf("%s, owner %d: verdict %d for %v, %v; want %d for %v", name, owner, got, reason, err, verdict, why)
+				}
+			}
+			b.orphanWait(time.Hour)
+			decided(drop, bpf.NoSocket)
+			decided(drop, bpf.NoSocket)
+			b.orphanWait(0)
+			decided(pass, bpf.Orphaned)
+			if verdict, _, _, _, err := b.run(frame, 0); err != nil || verdict != pass {
+				t.Errorf("%s, owner %d: verdict %d, %v for a flow that is not there any more", name, owner, verdict, err)
+			}
+		}
+	}
+}
+
+// TestLivingEngineKeepsItsFlows: a queue without a socket loses packets, but not
+// the flows of an engine that has one at its own.
+func TestLivingEngineKeepsItsFlows(t *testing.T) {
+	b := newBench(t)
+	b.orphanWait(0)
+	b.plugAt(2)
+	b.flow(packet.Peer4, packet.Our4, 0, bpf.Flow{ID: idRDMA, Kind: bpf.KindRDMA, State: bpf.Live, Owner: 2})
+	for range 3 {
+		verdict, _, _, why, err := b.run(to4(packet.TCP{}), 0) // at queue 0
+		if err != nil || verdict != drop || why != bpf.NoSocket {
+			t.Errorf("verdict %d for %v, %v", verdict, why, err)
+		}
 	}
 }
 
