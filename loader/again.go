@@ -5,12 +5,17 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/stag-rdma/stag/bpf"
 )
 
 // LoadAgain makes sure that the program that is pinned for o.Link is as Load
-// would make it, and changes the settings that o.Tune asks for. Nothing else is
+// would make it, and sets OrphanWait and what o.Tune asks for. Nothing else is
 // changed, and whoever uses the interface is not disturbed. What o leaves open,
-// Pin, MaxFlows and Queues, is right as it is.
+// Pin, MaxFlows, Queues and OrphanWait, is right as it is.
 //
 // Errors: ErrNotPinned when there is no such program, so that Load can make one;
 // ErrAlreadyLoaded when it is another than asked for; ErrLayout when another
@@ -46,8 +51,26 @@ func LoadAgain(o Options) (p PinnedPort, changes []Change, err error) {
 	if err := o.differs(l, &p); err != nil {
 		return p, nil, err
 	}
+	if err := p.setOrphanWait(o.OrphanWait); err != nil {
+		return p, nil, err
+	}
 	changes, err = n.tuneAgain(l, o)
 	return p, changes, err
+}
+
+// setOrphanWait tells the program another time; 0: as it is.
+func (p *PinnedPort) setOrphanWait(wait time.Duration) error {
+	if wait == 0 {
+		return nil
+	}
+	path := filepath.Join(p.Dir, bpf.MapOptions)
+	m, err := ebpf.LoadPinnedMap(path, nil)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	defer m.Close()
+	p.OrphanWait = max(0, wait)
+	return setOrphanWait(m, wait)
 }
 
 // differs is why the program at p is not what o asks for.

@@ -3,6 +3,7 @@ package loader_test
 import (
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/loader/pair"
@@ -48,6 +49,12 @@ func TestLoadAgain(t *testing.T) {
 		}
 		if got := threaded(t, p); got != turn.want {
 			t.Errorf("tuned for %s, threaded is %s", turn.tune, got)
+		}
+	}
+	for wait, want := range map[time.Duration]time.Duration{3 * time.Second: 3 * time.Second, loader.NoOrphanWait: 0} {
+		again(loader.Options{OrphanWait: wait})
+		if found, _, err := again(loader.Options{}); err != nil || found.OrphanWait != want {
+			t.Errorf("told to wait %v, waits %v: %v", wait, found.OrphanWait, err)
 		}
 	}
 	in(t, p, pair.A, unload)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -44,8 +45,11 @@ type PinnedPort struct {
 	ProgID   uint32
 	MaxFlows uint32
 	Queues   int
-	Flows    []PinnedFlow
-	Stats    Stats
+	// OrphanWait is how long flows of an engine that has died are kept: see
+	// Options.
+	OrphanWait time.Duration
+	Flows      []PinnedFlow
+	Stats      Stats
 
 	// Owner is who uses it; the zero Owner: nobody or, with InUse, somebody who
 	// cannot be told. A process in a container that has a runtime directory of
@@ -227,6 +231,11 @@ func (p *PinnedPort) readMaps() error {
 		s.undo.add((*m).Close)
 	}
 	p.MaxFlows, p.Queues = s.MaxFlows(), s.Queues()
+	var told bpf.Options
+	if err := s.options.Lookup(uint32(0), &told); err != nil {
+		return fmt.Errorf("read %s: %w", filepath.Join(p.Dir, bpf.MapOptions), err)
+	}
+	p.OrphanWait = time.Duration(told.OrphanWait)
 	err := s.Flows(func(k bpf.FlowKey, f bpf.Flow) bool {
 		p.Flows = append(p.Flows, PinnedFlow{k, f, made(f)})
 		return true

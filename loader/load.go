@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -32,9 +33,21 @@ type Options struct {
 	// Unload puts them back: with Pin only.
 	Tune Tune
 
+	// OrphanWait is how long the program keeps the packets of an engine that has
+	// died from the kernel, counted for each flow from the first one that finds it
+	// gone. Then the kernel resets the peer. 0 means DefaultOrphanWait, NoOrphanWait
+	// none at all. An engine that lives and stands still keeps its flows.
+	OrphanWait time.Duration
+
 	MaxFlows uint32 // 0 means 65536; at most 1048576
 	Queues   int    // slots for sockets; 0 means as many as the port receives with
 }
+
+// What Options.OrphanWait can be beside a time.
+const (
+	DefaultOrphanWait = 2 * time.Second
+	NoOrphanWait      = time.Duration(-1)
+)
 
 // Limits of Options.MaxFlows. A flow id has 20 bits of index.
 const (
@@ -52,6 +65,9 @@ func (o Options) fill(l Link) (Options, error) {
 	}
 	if o.Queues == 0 {
 		o.Queues = l.RxQueues
+	}
+	if o.OrphanWait == 0 {
+		o.OrphanWait = DefaultOrphanWait
 	}
 	if o.Queues < l.RxQueues {
 		errs = append(errs, fmt.Errorf("%d queues: %s receives with %d, and packets of a queue without a slot would be lost",
@@ -125,6 +141,10 @@ func (s *Steering) put(n *Net, o Options) error {
 		return s.explainCreate(err)
 	}
 	defer prog.Close() // the link holds it
+	s.wait = max(0, o.OrphanWait)
+	if err := setOrphanWait(s.options, s.wait); err != nil {
+		return err
+	}
 	return s.attach(n, prog, o)
 }
 
@@ -148,10 +168,19 @@ func (s *Steering) create(o Options) (*ebpf.Program, error) {
 	s.flows = coll.DetachMap(bpf.MapFlows)
 	s.socks = coll.DetachMap(bpf.MapSocks)
 	s.stats = coll.DetachMap(bpf.MapStats)
-	for _, m := range []*ebpf.Map{s.flows, s.socks, s.stats} {
-		s.undo.add(m.Close)
+	s.options = coll.DetachMap(bpf.MapOptions)
+	for _, m := range s.maps() {
+		s.undo.add((*m).Close)
 	}
 	return coll.DetachProgram(bpf.Program), nil
+}
+
+// setOrphanWait tells the program how long to wait.
+func setOrphanWait(m *ebpf.Map, wait time.Duration) error {
+	if err := m.Put(uint32(0), bpf.Options{OrphanWait: uint64(max(0, wait))}); err != nil {
+		return fmt.Errorf("tell the steering program how long to keep an engine's flows that has died: %w", err)
+	}
+	return nil
 }
 
 func (s *Steering) attach(n *Net, prog *ebpf.Program, o Options) error {

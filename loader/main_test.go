@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -251,6 +252,9 @@ func in(t *testing.T, p *pair.Pair, side pair.Side, f func() error) {
 func load(p *pair.Pair, o loader.Options) (s *loader.Steering, err error) {
 	if o.Link == "" {
 		o.Link = p.Ends[pair.A].Name
+	}
+	if o.OrphanWait == 0 {
+		o.OrphanWait = time.Hour // tests make flows that no engine has
 	}
 	err = p.Do(pair.A, func() (err error) {
 		s, err = loader.Load(o)

@@ -23,6 +23,7 @@ import (
 //	<instance>/<netns cookie>-<ifindex>/flows   what one interface has
 //	                                   /xsks
 //	                                   /stats
+//	                                   /options
 //	                                   /link    holds the program on the hook
 type pinDir struct {
 	instance string
@@ -63,7 +64,7 @@ func (p *pinDir) table() string         { return filepath.Join(p.instance, bpf.M
 func (p *pinDir) link() string          { return filepath.Join(p.port, "link") }
 func (p *pinDir) of(name string) string { return filepath.Join(p.port, name) }
 func (s *Steering) maps() map[string]**ebpf.Map {
-	return map[string]**ebpf.Map{bpf.MapFlows: &s.flows, bpf.MapSocks: &s.socks, bpf.MapStats: &s.stats}
+	return map[string]**ebpf.Map{bpf.MapFlows: &s.flows, bpf.MapSocks: &s.socks, bpf.MapStats: &s.stats, bpf.MapOptions: &s.options}
 }
 
 // onBPFFS checks that dir, or the nearest directory above it that there is, can

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -41,6 +42,8 @@ type Steering struct {
 	flows    *ebpf.Map
 	socks    *ebpf.Map
 	stats    *ebpf.Map
+	options  *ebpf.Map
+	wait     time.Duration // as Load has told the program
 
 	closing sync.Once
 	undo    undo
@@ -68,6 +71,10 @@ func (s *Steering) MaxFlows() uint32 { return s.flows.MaxEntries() }
 
 // Queues is how many queues there are slots for.
 func (s *Steering) Queues() int { return int(s.socks.MaxEntries()) }
+
+// OrphanWait is how long flows of an engine that has died are kept: see Options.
+// It is known only to who has called Load.
+func (s *Steering) OrphanWait() time.Duration { return s.wait }
 
 // Insert enters a flow. From then on its packets come to the sockets. The
 // process and the time of the entry are filled in where they are zero.

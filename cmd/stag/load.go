@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,6 +15,7 @@ import (
 func loadCommand() *cobra.Command {
 	var (
 		o      load.Options
+		wait   time.Duration
 		asJSON bool
 	)
 	cmd := &cobra.Command{
@@ -22,9 +24,16 @@ func loadCommand() *cobra.Command {
 		Long: `Puts stag's XDP program on an interface so that it stays when no stag runs:
 pinned below /sys/fs/bpf/stag. It passes everything on to the kernel but the
 connections that an adapter has taken over. Whoever opens the interface then
-adopts the program, instead of one of its own; when an adapter is killed, the
-program keeps its connections from the kernel until the next one adopts it,
-which resets their peers.
+adopts the program, instead of one of its own.
+
+When the process of an adapter ends without a word (kill -9, a crash), its queues
+have no socket any more, and nobody answers its peers. The program drops what
+they send for --orphan-wait, for each connection from its first segment on, and
+then gives the connection up: the kernel knows of none and resets the peer. A peer
+that sends is reset at its first retransmission after that time; one that is
+silent, when it sends, or by its keepalive. Whoever adopts the program before has
+them reset at once. An engine that is only slow, or stopped, keeps its sockets,
+and its connections.
 
 Each interface is an instance of its own, called after it, unless they are given
 the same name with --instance: then one adapter can use them all, with a table
@@ -47,11 +56,16 @@ tuned where that is asked for.`,
 		ValidArgsFunction: completeOneInterface,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Link = args[0]
-			if err := checkLoad(cmd, o); err != nil {
+			if err := checkLoad(cmd, o, wait); err != nil {
 				return usageError{fmt.Errorf("load: %w", err)}
 			}
 			if !cmd.Flags().Changed("max-flows") {
 				o.MaxFlows = 0 // any number that is there will do
+			}
+			if cmd.Flags().Changed("orphan-wait") {
+				if o.OrphanWait = wait; wait == 0 {
+					o.OrphanWait = loader.NoOrphanWait
+				}
 			}
 			l, err := load.Load(o)
 			if err != nil {
@@ -72,6 +86,7 @@ tuned where that is asked for.`,
 	f.StringVar((*string)(&o.Tune), "tune", "", "change settings until unload: basics (plain --tune), latency or throughput")
 	f.Lookup("tune").NoOptDefVal = string(loader.TuneBasics)
 	f.IntVar(&o.MaxFlows, "max-flows", 65536, "connections that there is room for")
+	f.DurationVar(&wait, "orphan-wait", loader.DefaultOrphanWait, "how long to keep connections of an engine that has died from the kernel, which then resets the peers")
 	f.IntVar(&o.Queues, "queues", 0, "queues to have room for, if the interface shall get more; 0: as many as it has")
 	f.BoolVar(&asJSON, "json", false, "print what was done as JSON")
 	return cmd
@@ -91,12 +106,15 @@ func oneArgument(command, what string) cobra.PositionalArgs {
 const (
 	mostFlows  = 1 << 20
 	mostQueues = 1 << 12
+	mostWait   = 24 * time.Hour
 )
 
-func checkLoad(cmd *cobra.Command, o load.Options) error {
+func checkLoad(cmd *cobra.Command, o load.Options, wait time.Duration) error {
 	switch {
 	case o.MaxFlows < 1 || o.MaxFlows > mostFlows:
 		return fmt.Errorf("--max-flows %d: choose 1 to %d", o.MaxFlows, mostFlows)
+	case wait < 0 || wait > mostWait:
+		return fmt.Errorf("--orphan-wait %v: choose 0s to %v", wait, mostWait)
 	case o.Queues < 0 || o.Queues > mostQueues:
 		return fmt.Errorf("--queues %d: choose 1 to %d", o.Queues, mostQueues)
 	case cmd.Flags().Changed("tune") && (o.Tune == loader.TuneNothing || !slices.Contains(loader.Tunes, o.Tune)):

@@ -400,6 +400,7 @@ func TestLoadUsage(t *testing.T) {
 		"load eth0 --max-flows 0":         "choose 1 to",
 		"load eth0 --max-flows 2000000":   "choose 1 to",
 		"load eth0 --queues -1":           "--queues",
+		"load eth0 --orphan-wait -1s":     "choose 0s to",
 		"load eth0 --tune=speed":          "choose basics, latency or throughput",
 		"load eth0 --tune=":               "choose basics, latency or throughput",
 		"load eth0 --instance a.b":        "letters",

@@ -400,7 +400,7 @@ func TestMetricsPinned(t *testing.T) {
 	before := tracesOf(t)
 	p := newPair(t, pair.Config{})
 	h, device := newHost(t), p.Ends[pair.A].Name
-	inside(t, p, command(t, "load", device, "--instance", "metrics")).ends(t, 0)
+	inside(t, p, command(t, "load", device, "--instance", "metrics", "--orphan-wait", "1h")).ends(t, 0)
 	once := func() series {
 		r := inside(t, p, h.at(command(t, "metrics", "--once")))
 		r.ends(t, 0)

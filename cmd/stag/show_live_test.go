@@ -245,7 +245,7 @@ func TestShowPinned(t *testing.T) {
 	p := newPair(t, pair.Config{})
 	h := newHost(t)
 	name := p.Ends[pair.B].Name
-	must(t, p.Do(pair.B, func() error { run(t, h.at(command(t, "load", name))).ends(t, 0); return nil }))
+	must(t, p.Do(pair.B, func() error { run(t, h.at(command(t, "load", name, "--orphan-wait", "1h"))).ends(t, 0); return nil }))
 	text := ""
 	show := func(args ...string) (r result) { // from where the interface can be seen
 		must(t, p.Do(pair.B, func() error { r = h.show(args...); return nil }))

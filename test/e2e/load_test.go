@@ -122,11 +122,11 @@ func (r *rig) greets() {
 }
 
 // TestAdoptedKilled: an engine on a loaded interface that is killed leaves flows,
-// whose packets are dropped and counted, until the next engine adopts the
-// program: it removes them, and the peers are reset.
+// whose packets are dropped and counted for as long as was set, until the next
+// engine adopts the program: it removes them, and the peers are reset.
 func TestAdoptedKilled(t *testing.T) {
 	r := newStage(t, setup{})
-	instance := r.loaded(loader.Options{})
+	instance := r.loaded(loader.Options{OrphanWait: time.Hour})
 	l := r.listen(theirs, false)
 	v := r.startVictim(l.Addr().String())
 	busy, silent := r.accept(l), r.accept(l)

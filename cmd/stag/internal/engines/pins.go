@@ -66,7 +66,7 @@ func (r *Answer) explain(i loader.Instance, s Source) {
 		lost[Left{Device: l.Device, PID: l.PID}]++
 	}
 	for _, l := range slices.SortedFunc(maps.Keys(lost), byDevice) {
-		r.note("%s: %d of its flows were left by pid %d, which is gone: their packets are dropped until a new engine opens it or stag unload --instance %s takes the program away",
+		r.note("%s: %d of its flows were left by pid %d, which is gone: their peers are reset when they send, at the latest when a new engine opens it or stag unload --instance %s takes the program away",
 			l.Device, lost[l], l.PID, i.Name)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/stag-rdma/stag/loader"
 )
@@ -20,6 +21,8 @@ type Options struct {
 	Tune     loader.Tune
 	MaxFlows int // 0: the loader's default, or what is there
 	Queues   int // 0: as many as the interface has
+
+	OrphanWait time.Duration // 0: the loader's default, or what is there; see loader.Options
 }
 
 // instanceName is what can be a directory in a BPF file system, where a dot
@@ -36,17 +39,20 @@ func CheckInstance(name string) error {
 
 // Loaded is what Load did.
 type Loaded struct {
-	Interface string          `json:"interface"` // the port: of a VLAN interface, its parent
-	Driver    string          `json:"driver"`
-	Mode      string          `json:"mode"`
-	Instance  string          `json:"instance"`
-	Directory string          `json:"directory"` // of the instance's pins
-	Program   uint32          `json:"program"`   // the kernel's number
-	Queues    int             `json:"queues"`
-	MaxFlows  uint32          `json:"max_flows"`
-	Settings  []loader.Change `json:"settings"`
-	Cleaned   []string        `json:"cleaned"` // what was left by processes and interfaces that are gone
-	Already   bool            `json:"already"` // it was loaded before, as asked for
+	Interface string `json:"interface"` // the port: of a VLAN interface, its parent
+	Driver    string `json:"driver"`
+	Mode      string `json:"mode"`
+	Instance  string `json:"instance"`
+	Directory string `json:"directory"` // of the instance's pins
+	Program   uint32 `json:"program"`   // the kernel's number
+	Queues    int    `json:"queues"`
+	MaxFlows  uint32 `json:"max_flows"`
+	// OrphanWait is how many seconds connections of an engine that has died are kept
+	// from the kernel.
+	OrphanWait float64         `json:"orphan_wait"`
+	Settings   []loader.Change `json:"settings"`
+	Cleaned    []string        `json:"cleaned"` // what was left by processes and interfaces that are gone
+	Already    bool            `json:"already"` // it was loaded before, as asked for
 
 	asked string      // the interface that was asked for
 	tune  loader.Tune // what was asked for
@@ -66,7 +72,7 @@ func Load(o Options) (l Loaded, err error) {
 	if err != nil {
 		return l, err
 	}
-	wanted := loader.Options{Link: o.Link, Generic: o.Generic, Tune: o.Tune, MaxFlows: uint32(o.MaxFlows), Queues: o.Queues}
+	wanted := loader.Options{Link: o.Link, Generic: o.Generic, Tune: o.Tune, MaxFlows: uint32(o.MaxFlows), Queues: o.Queues, OrphanWait: o.OrphanWait}
 	if o.Instance != "" {
 		wanted.Pin = filepath.Join(loader.Root, o.Instance)
 	}
@@ -90,7 +96,7 @@ func (l *Loaded) again(link loader.Link, wanted loader.Options) error {
 	l.Directory = filepath.Dir(p.Dir)
 	l.Instance = filepath.Base(l.Directory)
 	l.Interface, l.Driver, l.Mode = link.Port, link.Driver, p.Mode.String()
-	l.Program, l.Queues, l.MaxFlows = p.ProgID, p.Queues, p.MaxFlows
+	l.Program, l.Queues, l.MaxFlows, l.OrphanWait = p.ProgID, p.Queues, p.MaxFlows, p.OrphanWait.Seconds()
 	return nil
 }
 
@@ -102,7 +108,7 @@ func (l *Loaded) load(link loader.Link, wanted loader.Options) error {
 		return err
 	}
 	l.Interface, l.Driver, l.Mode = link.Port, link.Driver, s.Mode().String()
-	l.Program, l.Queues, l.MaxFlows = s.ProgID(), s.Queues(), s.MaxFlows()
+	l.Program, l.Queues, l.MaxFlows, l.OrphanWait = s.ProgID(), s.Queues(), s.MaxFlows(), s.OrphanWait().Seconds()
 	l.Settings = append(l.Settings, s.Tuned()...)
 	return s.Close()
 }

@@ -20,6 +20,7 @@ func (l Loaded) Print(w io.Writer) error {
 		fmt.Fprintf(&b, "%s: stag is loaded%s, in %s mode, program id %d\n", l.Interface, already, l.Mode, l.Program)
 		fmt.Fprintf(&b, "  instance  %s, pinned in %s\n", l.Instance, l.Directory)
 		fmt.Fprintf(&b, "  room      %s, %d flows\n", count(l.Queues, "queue"), l.MaxFlows)
+		fmt.Fprintf(&b, "  orphans   peers of an engine that dies are reset after %g s\n", l.OrphanWait)
 		settings(&b, l.Settings)
 		if l.tune != loader.TuneNothing && len(l.Settings) == 0 {
 			fmt.Fprintln(&b, "  setting   none to change: all are as asked for")

@@ -1,0 +1,109 @@
+package e2e
+
+import (
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/octets"
+	"github.com/stag-rdma/stag/offload/stream"
+)
+
+// TestOrphansAreReset: an engine on a loaded interface is killed and nobody
+// adopts the program. A peer that sends is reset all the same, within the set
+// time and one retransmission, and the flow goes; a silent peer is reset when it
+// sends.
+func TestOrphansAreReset(t *testing.T) {
+	r := newStage(t, setup{})
+	instance := r.loaded(loader.Options{})
+	if _, p := r.pinned(instance); p.OrphanWait != loader.DefaultOrphanWait {
+		t.Errorf("orphans wait for %v", p.OrphanWait)
+	}
+	l := r.listen(theirs, false)
+	v := r.startVictim(l.Addr().String())
+	busy, silent := r.accept(l), r.accept(l)
+	k := (&talk{conn: busy, out: seedTheirs, in: seedOurs, send: 1 << 40}).start()
+	v.ready()
+	r.eventually("octets flow both ways", func() bool { return k.received.Load() > 1<<20 && k.sent.Load() > 1<<20 })
+	v.kill()
+	r.isReset(<-k.wrote)
+	<-k.read
+	_, p := r.pinned(instance)
+	if len(p.Flows) != 1 || p.InUse || p.Stats[bpf.Orphaned] != 1 || p.Stats[bpf.NoSocket] == 0 {
+		t.Errorf("left: %+v", p)
+	}
+	_, err := silent.Write([]byte("x"))
+	r.must(err)
+	r.must(silent.SetReadDeadline(time.Now().Add(30 * time.Second)))
+	_, err = silent.Read(make([]byte, 1))
+	r.isReset(err)
+	if _, p := r.pinned(instance); len(p.Flows) != 0 {
+		t.Errorf("left: %+v", p.Flows)
+	}
+}
+
+// TestOrphansOfAStagPeer: the peer of the killed engine is an engine itself.
+func TestOrphansOfAStagPeer(t *testing.T) {
+	r := newStage(t, setup{})
+	r.loaded(loader.Options{OrphanWait: loader.NoOrphanWait})
+	var n *nic.NIC
+	r.in(theirs, func() (err error) {
+		n, err = nic.Open(nic.Config{Link: r.pair.Ends[theirs].Name})
+		return err
+	})
+	r.Cleanup(func() { r.check(n.Close()) })
+	l := r.listen(theirs, false)
+	v := r.startVictim(l.Addr().String())
+	busy, _ := r.accept(l), r.accept(l)
+	ulp := octets.NewTransfer(octets.Plan{Send: 1 << 40, Seed: seedTheirs, Expect: 1 << 40, PeerSeed: seedOurs, Hold: true})
+	_, err := n.Take(r.ctx(), busy, ulp, nic.DefaultOptions)
+	r.must(err)
+	v.ready()
+	r.eventually("octets flow both ways", func() bool { return ulp.Received() > 1<<20 && ulp.Sent() > 1<<20 })
+	v.kill()
+	r.wait(ulp.Done(), "the end of the connection")
+	if err := ulp.Err(); !errors.Is(err, stream.ErrReset) {
+		r.Errorf("the peer got %v, want a reset", err)
+	}
+}
+
+// TestStoppedEngineKeepsItsFlows: an engine that only stands still, for longer
+// than orphans are kept, goes on afterwards with its connections.
+func TestStoppedEngineKeepsItsFlows(t *testing.T) {
+	r := newStage(t, setup{})
+	instance := r.loaded(loader.Options{OrphanWait: loader.NoOrphanWait})
+	l := r.listen(theirs, false)
+	v := r.startVictim(l.Addr().String())
+	busy, _ := r.accept(l), r.accept(l)
+	k := (&talk{conn: busy, out: seedTheirs, in: seedOurs, send: 1 << 40}).start()
+	v.ready()
+	r.eventually("octets flow", func() bool { return k.received.Load() > 1<<20 && k.sent.Load() > 1<<20 })
+	r.must(v.cmd.Process.Signal(unix.SIGSTOP))
+	sent := r.retransmits(busy)
+	r.eventually("the peer sends again", func() bool { return r.retransmits(busy) >= sent+3 })
+	r.must(v.cmd.Process.Signal(unix.SIGCONT))
+	before := k.received.Load()
+	r.eventually("octets flow again", func() bool { return k.received.Load() > before+1<<20 })
+	if _, p := r.pinned(instance); len(p.Flows) != 2 || p.Stats[bpf.Orphaned] != 0 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// retransmits is how often a kernel has sent something of c again.
+func (r *rig) retransmits(c *net.TCPConn) (n uint32) {
+	r.Helper()
+	r.must(control(c, func(fd int) error {
+		info, err := unix.GetsockoptTCPInfo(fd, unix.SOL_TCP, unix.TCP_INFO)
+		if err == nil {
+			n = info.Total_retrans
+		}
+		return err
+	}))
+	return n
+}
