@@ -6,10 +6,12 @@ import (
 	"net"
 	"syscall"
 
+	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/rdma"
 )
 
-const gone = "the other end is gone, or wants no more: what it says tells why"
+const gone = "the other end has ended or refused the connection: look at what it printed"
 
 // advice is what to do about what a network says, for commands that take the
 // other end's host as an argument and the port by -p.
@@ -17,6 +19,8 @@ var advice = []struct {
 	is error
 	do string
 }{
+	{loader.ErrNoRoute, ""}, // it says what to look at
+	{rdma.ErrNoPort, "on the command line that is --kernel-port, at both ends"},
 	{syscall.EADDRINUSE, "choose another -p, or end what listens there"},
 	{syscall.EACCES, "choose a -p of 1024 or more, or run as root"},
 	{syscall.EADDRNOTAVAIL, "choose an address of this host to listen at"},
@@ -39,7 +43,11 @@ func advised(err error) error {
 		if a.is == syscall.EACCES && !errors.As(err, &call) {
 			continue // not of the network: to load a program, for one
 		}
-		if errors.Is(err, a.is) {
+		switch {
+		case !errors.Is(err, a.is):
+		case a.do == "":
+			return err
+		default:
 			return fmt.Errorf("%w: %s", err, a.do)
 		}
 	}

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/rdma"
 )
 
 // TestAdvised: what to do is said of the network's errors, and of no others
@@ -22,5 +25,18 @@ func TestAdvised(t *testing.T) {
 		if said := advised(c.err).Error(); strings.Contains(said, "choose a -p") != c.ports {
 			t.Errorf("%v: %q", c.err, said)
 		}
+	}
+}
+
+// TestAdvisedOnce: an error that says what to do gets no second advice, and one in
+// the words of package rdma gets those of the command line.
+func TestAdvisedOnce(t *testing.T) {
+	way := fmt.Errorf("%w: no route to 192.0.2.2 (%w): see ip route get 192.0.2.2", loader.ErrNoRoute, syscall.ENETUNREACH)
+	if said := advised(way).Error(); strings.Count(said, "ip route get") != 1 {
+		t.Errorf("%q", said)
+	}
+	own := fmt.Errorf("%w: 192.0.2.1 is on this host", rdma.ErrNoPort)
+	if said := advised(own).Error(); !strings.Contains(said, "--kernel-port") {
+		t.Errorf("%q", said)
 	}
 }

@@ -72,7 +72,7 @@ is wrong.`,
 	addVerbose(cmd)
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if cmd.HasParent() {
-			err = fmt.Errorf("%s: %w", cmd.Name(), err)
+			err = fmt.Errorf("%s: %w", strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" "), err)
 		}
 		return usageError{fmt.Errorf("%s: see %s --help", parserTalk.ReplaceAllString(err.Error(), ""), cmd.CommandPath())}
 	})

@@ -15,6 +15,7 @@ import (
 // pingFlags are what the flags of stag ping say beside the options.
 type pingFlags struct {
 	server, client, debug, verbose, asJSON bool
+	interval                               float64 // seconds
 }
 
 func pingCommand() *cobra.Command {
@@ -32,12 +33,14 @@ offers other memory, and the server writes the data there by an RDMA Write.
 Say over what: the interface whose connections are taken over (-i), or the
 kernel's own TCP (--kernel-port), which takes no rights.
 
-The client goes on until Ctrl-C, or for -C pings. The server ends with its
+The client goes on until Ctrl-C, or for -C pings. It begins the next ping when one
+has ended, or every --interval seconds. The server ends with its
 client; with -P it serves any number of them at a time until Ctrl-C. In any case
 the last lines say what was done. Interrupted before the -C pings, or as a
 server without -P, it exits with 1.`,
 		Example: `  stag ping -s -i eth1 -v
   stag ping -c -a 192.0.2.1 -i eth1 -C 10 -V -v
+  stag ping -c -a 192.0.2.1 -i eth1 --interval 1
   stag ping -s -P --kernel-port
   stag ping -c -a 127.0.0.1 --kernel-port -C 1000 -S 65536 -V --json`,
 		Args: atMost(0),
@@ -47,6 +50,7 @@ server without -P, it exits with 1.`,
 			if err := checkPing(cmd, &o, p); err != nil {
 				return usageError{fmt.Errorf("ping: %w", err)}
 			}
+			o.Interval = seconds(p.interval)
 			return runPing(cmd, o, p)
 		},
 	}
@@ -59,10 +63,11 @@ server without -P, it exits with 1.`,
 	f.BoolVar(&o.KernelPort, "kernel-port", false, "use the kernel's TCP instead of an interface")
 	f.Uint64VarP(&o.Count, "count", "C", 0, "pings to do; of a server, the most that a client may (default without end)")
 	f.IntVarP(&o.Size, "size", "S", 0, fmt.Sprintf("octets of data (default %d); of a server, the most it takes (default %d)", ping.DefaultSize, ping.MaxSize))
+	f.Float64Var(&p.interval, "interval", 0, "seconds from ping to ping, with a line for each (default without a pause)")
 	f.BoolVarP(&o.Validate, "validate", "V", false, "compare the data: what comes back; of a server, what comes")
 	f.BoolVarP(&o.Persistent, "persistent", "P", false, "as a server, serve any number of clients until Ctrl-C")
 	f.BoolVarP(&p.debug, "debug", "d", false, "tell each step on standard error, and log")
-	f.BoolVarP(&p.verbose, "verbose", "v", false, "print the data of each ping")
+	f.BoolVarP(&p.verbose, "verbose", "v", false, "print the data of each ping, and of a client how long it took")
 	f.BoolVar(&p.asJSON, "json", false, "print the summary as JSON")
 	return cmd
 }
@@ -90,6 +95,10 @@ func checkPing(cmd *cobra.Command, o *ping.Options, p pingFlags) error {
 		return fmt.Errorf("-S %d: choose 1 to %d octets", o.Size, ping.MaxSize)
 	case cmd.Flags().Changed("count") && o.Count == 0:
 		return errors.New("-C 0: choose 1 or more, or leave it out to go on until Ctrl-C")
+	case cmd.Flags().Changed("interval") && !(p.interval >= 0.001 && p.interval <= 1e6):
+		return fmt.Errorf("--interval %v: choose 0.001 to 1000000 seconds", p.interval)
+	case p.server && p.interval != 0:
+		return errors.New("--interval is for a client: leave it out")
 	case p.verbose && p.asJSON:
 		return errors.New("-v has no meaning with --json: choose one")
 	}
@@ -105,6 +114,9 @@ func runPing(cmd *cobra.Command, o ping.Options, p pingFlags) error {
 	if p.verbose {
 		o.Data = out
 	}
+	if p.client && !p.asJSON && (p.verbose || o.Interval > 0) {
+		o.Each = out
+	}
 	run := ping.Client
 	if p.server {
 		run = ping.Server
@@ -115,6 +127,9 @@ func runPing(cmd *cobra.Command, o ping.Options, p pingFlags) error {
 	}
 	if err != nil {
 		err = fmt.Errorf("ping: %w", advised(err))
+	}
+	if err != nil && r.Path == "" && !p.asJSON {
+		return err // never connected: the error says it all
 	}
 	print := r.Print
 	if p.asJSON {

@@ -6,9 +6,11 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/ping"
 	"github.com/stag-rdma/stag/loader/pair"
@@ -125,7 +127,7 @@ func TestPingNobody(t *testing.T) {
 	port := freePort(t)
 	s := listening(t, onLoopback(t, port, "-s"))
 	must(t, s.cmd.Process.Signal(os.Interrupt))
-	contains(t, s.all(exitFailed), "never connected", "interrupted before there was a connection")
+	contains(t, s.all(exitFailed), "interrupted before there was a connection")
 	s = listening(t, onLoopback(t, port, "-s", "-d"))
 	c := launch(t, onLoopback(t, port, "-c"))
 	s.until("RDMA Write")
@@ -135,7 +137,6 @@ func TestPingNobody(t *testing.T) {
 	r := run(t, onLoopback(t, port, "-c", "-C", "1"))
 	r.ends(t, exitFailed)
 	contains(t, r.stderr, "stag: ping: dial 127.0.0.1:"+port, "refused")
-	contains(t, r.stdout, "0 pings", "never connected")
 }
 
 // TestPingUsage: what cannot be meant is one line, and exit code 2.
@@ -226,5 +227,44 @@ func TestPingOverPair(t *testing.T) {
 			must(t, p.Close())
 			before.gone(t)
 		})
+	}
+}
+
+// TestPingInterval: a line for each ping with how long it took, and a pause that
+// Ctrl-C ends.
+func TestPingInterval(t *testing.T) {
+	port := freePort(t)
+	server := listening(t, onLoopback(t, port, "-s"))
+	begin := time.Now()
+	r := run(t, onLoopback(t, port, "-c", "-C", "3", "--interval", "0.2"))
+	r.ends(t, 0)
+	if took := time.Since(begin); took < 400*time.Millisecond {
+		t.Errorf("three pings took %v, and there are two pauses of 0.2 s", took)
+	}
+	if lines := regexp.MustCompile(`(?m)^ping \d: 64 octets, \d+\.\d us$`).FindAllString(r.stdout, -1); len(lines) != 3 {
+		t.Errorf("no line for each of three pings:\n%s", r.stdout)
+	}
+	server.all(0)
+
+	server = listening(t, onLoopback(t, port, "-s"))
+	client := launch(t, onLoopback(t, port, "-c", "--interval", "1000"))
+	client.until("ping 0: ")
+	must(t, client.cmd.Process.Signal(os.Interrupt))
+	client.all(0)
+	server.all(0)
+
+	for args, says := range map[string]string{"-c -a x --interval 0": "--interval 0: choose 0.001", "-s --interval 1": "--interval is for a client"} {
+		r := run(t, command(t, append(strings.Fields("ping --kernel-port"), strings.Fields(args)...)...))
+		if r.code != exitUsage || !strings.Contains(r.stderr, says) {
+			t.Errorf("%s: %+v", args, r)
+		}
+	}
+}
+
+// TestPingUnconnected: who never had a connection is told why, and nothing else.
+func TestPingUnconnected(t *testing.T) {
+	r := run(t, onLoopback(t, freePort(t), "-c", "-C", "1"))
+	if r.code != exitFailed || r.stdout != "" || strings.Count(r.stderr, "\n") != 1 {
+		t.Errorf("%+v", r)
 	}
 }

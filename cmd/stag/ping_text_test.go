@@ -17,8 +17,10 @@ var pingVolatile = []struct {
 	mask     string
 }{
 	{regexp.MustCompile(`at 0x[0-9a-f]+, key 0x[0-9a-f]+`), "at ADDRESS, key STAG"},
-	{regexp.MustCompile(`\b\d+\.\d/\d+\.\d/\d+\.\d us`), "MIN/AVG/MAX us"},
-	{regexp.MustCompile(`"(seconds|min|avg|max)": [\d.e+-]+`), `"$1": N`},
+	{regexp.MustCompile(`\b\d+\.\d/\d+\.\d/\d+\.\d us \(min`), "MIN/AVG/MAX us (min"},
+	{regexp.MustCompile(`\b\d+\.\d/\d+\.\d/\d+\.\d us \(50%`), "P50/P99/P99.9 us (50%"},
+	{regexp.MustCompile(`octets, \d+\.\d us`), "octets, TIME us"},
+	{regexp.MustCompile(`"(seconds|min|avg|max|p50|p99|p99_9)": [\d.e+-]+`), `"$1": N`},
 	{regexp.MustCompile(`(?m)^time=.* level=.*\n`), ""},
 }
 

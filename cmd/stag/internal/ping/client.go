@@ -14,6 +14,7 @@ type client struct {
 	*end
 	o            Options
 	source, sink *rdma.MR // the data on its way there, and back
+	due          <-chan time.Time
 }
 
 // Client pings until it has done it Count times or ctx ends. The Result is what
@@ -41,6 +42,11 @@ func (o Options) ping(ctx context.Context, a *rdma.Adapter, r *Result) (err erro
 	conn := c.qp.Conn()
 	r.Path = conn.Path
 	c.step("connected to %v: %s", conn.Remote, conn.Path)
+	if o.Interval > 0 {
+		ticks := time.NewTicker(o.Interval)
+		defer ticks.Stop()
+		c.due = ticks.C
+	}
 	start := time.Now()
 	err = c.run(ctx, r)
 	r.Seconds = time.Since(start).Seconds()
@@ -70,8 +76,9 @@ func newClient(a *rdma.Adapter, o Options) (*client, error) {
 func (c *client) run(ctx context.Context, r *Result) error {
 	long, cancel := lasting(ctx)
 	defer cancel()
-	var sum time.Duration
-	for n := uint64(0); (c.o.Count == 0 || n < c.o.Count) && ctx.Err() == nil; n++ {
+	t := newTiming()
+	defer func() { r.Exchange = t.times() }()
+	for n := uint64(0); (c.o.Count == 0 || n < c.o.Count) && c.pause(ctx, n); n++ {
 		fill(c.source.Bytes(), n)
 		start := time.Now()
 		if err := c.exchange(long, n); errors.Is(err, errLeft) {
@@ -85,12 +92,39 @@ func (c *client) run(ctx context.Context, r *Result) error {
 				return err
 			}
 		}
-		sum += took
-		r.count(c.o.Size, took, sum)
-		if c.o.Data != nil {
-			if _, err := fmt.Fprintf(c.o.Data, "ping data: %s\n", printable(c.sink.Bytes())); err != nil {
-				return err
-			}
+		t.add(took)
+		r.Pings++
+		r.Octets += uint64(c.o.Size)
+		if err := c.print(n, took); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pause waits until ping n is due, and reports whether it is to be done.
+func (c *client) pause(ctx context.Context, n uint64) bool {
+	if c.o.Interval == 0 || n == 0 {
+		return ctx.Err() == nil
+	}
+	select {
+	case <-c.due:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// print prints of ping n what is wanted.
+func (c *client) print(n uint64, took time.Duration) error {
+	if c.o.Data != nil {
+		if _, err := fmt.Fprintf(c.o.Data, "ping data: %s\n", printable(c.sink.Bytes())); err != nil {
+			return err
+		}
+	}
+	if c.o.Each != nil {
+		if _, err := fmt.Fprintf(c.o.Each, "ping %d: %d octets, %.1f us\n", n, c.o.Size, micros(took)); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -109,17 +143,4 @@ func (c *client) exchange(ctx context.Context, n uint64) error {
 		c.step("received: go ahead")
 	}
 	return nil
-}
-
-// count takes a ping that took so long into account; sum is of all.
-func (r *Result) count(octets int, took, sum time.Duration) {
-	r.Pings++
-	r.Octets += uint64(octets)
-	us := float64(took) / float64(time.Microsecond)
-	if r.Exchange == nil {
-		r.Exchange = &Times{Min: us}
-	}
-	t := r.Exchange
-	t.Min, t.Max = min(t.Min, us), max(t.Max, us)
-	t.Avg = float64(sum) / float64(time.Microsecond) / float64(r.Pings)
 }

@@ -48,9 +48,12 @@ type Options struct {
 	Size     int    // octets: the client's data; what the server takes at most
 	Validate bool   // the client compares what comes back, the server what it reads
 
+	Interval time.Duration // of the client, from the beginning of a ping to that of the next; 0: no pause
+
 	Persistent bool // the server: any number of clients, until it is interrupted
 
 	Data  io.Writer // gets a line with the data of each ping; nil: nobody does
+	Each  io.Writer // of the client: gets a line with how long each ping took; nil: nobody does
 	Debug io.Writer // gets a line for each step; nil: nobody does
 	Log   io.Writer // gets a line where a server listens, and one for each client that fails
 
@@ -80,11 +83,15 @@ type Result struct {
 	Error       string  `json:"error,omitempty"`
 }
 
-// Times are how long whole pings took, microseconds.
+// Times are how long whole pings took, microseconds. The percentiles are exact to
+// three digits.
 type Times struct {
-	Min float64 `json:"min"`
-	Avg float64 `json:"avg"`
-	Max float64 `json:"max"`
+	Min  float64 `json:"min"`
+	Avg  float64 `json:"avg"`
+	Max  float64 `json:"max"`
+	P50  float64 `json:"p50"`
+	P99  float64 `json:"p99"`
+	P999 float64 `json:"p99_9"`
 }
 
 // params are rping's: see the package's comment.

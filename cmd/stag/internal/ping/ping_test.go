@@ -91,7 +91,7 @@ func TestPing(t *testing.T) {
 				t.Errorf("size %d: %+v", size, r)
 			}
 		}
-		if x := r.Exchange; x == nil || x.Min <= 0 || x.Avg < x.Min || x.Max < x.Avg {
+		if x := r.Exchange; x == nil || x.Min <= 0 || x.Avg < x.Min || x.Max < x.Avg || x.P50 > x.P99 || x.P99 > x.P999 || x.P999 > x.Max {
 			t.Errorf("%+v", x)
 		}
 		if other.Clients != 1 || other.Failed != 0 || other.Exchange != nil {

@@ -19,7 +19,8 @@ func (r Result) Print(w io.Writer) error {
 		fmt.Fprintf(&b, ", in %.3f s over %s, %s.\n", r.Seconds, r.Path, r.Address)
 	}
 	if t := r.Exchange; t != nil {
-		fmt.Fprintf(&b, "A ping took %.1f/%.1f/%.1f us (min/avg/max).\n", t.Min, t.Avg, t.Max)
+		fmt.Fprintf(&b, "A ping took %.1f/%.1f/%.1f us (min/avg/max), %.1f/%.1f/%.1f us (50%%/99%%/99.9%%).\n",
+			t.Min, t.Avg, t.Max, t.P50, t.P99, t.P999)
 	}
 	if r.Clients > 0 {
 		fmt.Fprintf(&b, "Clients: %d. Failed: %d.\n", r.Clients, r.Failed)
