@@ -3,6 +3,9 @@ package handoff
 import (
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -14,15 +17,53 @@ const (
 	maxMSS = 32767
 )
 
-// Announce makes a socket announce an MSS of at most mss to its peers: to be
-// called before it connects or listens. What it accepts does the same.
+// Window is how large a receive window can be on a connection that was announced
+// with Announce, in octets: as large as tcp.Config.RcvBuf is by default.
+const Window = 16 << 20
+
+// Announce makes a socket announce an MSS of at most mss to its peers, and a
+// window scale with which the window can reach Window, as the scale cannot be
+// changed later: to be called before it connects or listens, in its network
+// namespace. What it accepts does the same.
 func Announce(c syscall.RawConn, mss int) error {
 	var inner error
 	err := c.Control(func(fd uintptr) {
 		inner = unix.SetsockoptInt(int(fd), unix.SOL_TCP, unix.TCP_MAXSEG, max(minMSS, min(mss, maxMSS)))
+		if inner == nil {
+			inner = scaleUp(int(fd))
+		}
 	})
 	if err := errors.Join(err, inner); err != nil {
-		return fmt.Errorf("announce an MSS of %d: %w", mss, err)
+		return fmt.Errorf("announce an MSS of %d and windows of %d octets: %w", mss, Window, err)
 	}
 	return nil
+}
+
+// scaleUp gives the socket a receive buffer from which the kernel chooses a scale
+// for Window. It needs none where the namespace's default leads to that: a buffer
+// that was set does not grow with the path any more while the connection is the
+// kernel's.
+func scaleUp(fd int) error {
+	// A window of 65535 units reaches Window if the kernel's largest buffer is half
+	// of that: the unit is a power of two.
+	if largest, err := largestBuffer(); err == nil && largest >= Window/2 {
+		return nil
+	}
+	// Between a quarter and half of a buffer is for octets, and the option's value is
+	// doubled before.
+	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 2*Window)
+}
+
+// largestBuffer is the largest receive buffer that the kernel gives a connection by
+// itself in this namespace: the third number of net.ipv4.tcp_rmem.
+func largestBuffer() (int, error) {
+	text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_rmem")
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(text))
+	if len(fields) != 3 {
+		return 0, fmt.Errorf("net.ipv4.tcp_rmem is %q: want three numbers", text)
+	}
+	return strconv.Atoi(fields[2])
 }
