@@ -26,11 +26,12 @@ func nextID(i int, id FlowID) FlowID {
 // ErrFlowsFull is returned by Reserve when every slot is taken.
 var ErrFlowsFull = errors.New("flow table full")
 
-// Directory says which engine owns which flow. It is shared by all engines of
-// an adapter: Reserve, Assign and Free are called on the control path by any
+// Directory says which engine owns which flow, and has the memory that flows may
+// use besides frames. It is shared by all engines of an adapter: Reserve, Assign and Free are called on the control path by any
 // goroutine; owner is read by engines without a lock.
 type Directory struct {
 	slots []atomic.Uint64 // FlowID in the low half, owner above; 0: free
+	slabs *slabs          // what the flows of all engines may keep outside of frames
 
 	mu    sync.Mutex // guards what follows; never taken by Step
 	ids   []FlowID   // by index: the id that the slot has or gets next
@@ -44,7 +45,12 @@ func NewDirectory(n int) (*Directory, error) {
 	if n < 1 || n > MaxFlows {
 		return nil, fmt.Errorf("flow table of %d entries: choose 1 to %d", n, MaxFlows)
 	}
+	slabs, err := newSlabs(SlabMemory)
+	if err != nil {
+		return nil, err
+	}
 	d := &Directory{
+		slabs: slabs,
 		slots: make([]atomic.Uint64, n),
 		ids:   make([]FlowID, n),
 		free:  make([]int32, n),

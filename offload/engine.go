@@ -84,8 +84,10 @@ type Engine struct {
 	rxPool  int                   // receive frames that are for this engine's flows
 	rxShare int                   // of them, what one flow may hold while there are enough
 	txFair  int                   // transmit frames that one flow may hold, likewise
-	kept    int                   // receive frames that connections hold
-	scarce  int                   // how many of them are too many
+	kept    int                   // frames of this pool that this engine's connections hold
+	foreign int                   // frames of other pools that they hold
+	strain  int                   // how many are held of the pool that is the most short among those
+	scarce  int                   // how many are too many
 	lent    int                   // transmit frames that connections hold
 	flight  flight                // how many of them may be under way while flows wait
 	timers  timers
@@ -114,6 +116,10 @@ type Engine struct {
 	tapped  []*tap.Ring   // who sees this step's packets; empty: nobody
 	count   Counters
 	totals  tcp.Stats // of connections, as far as they are accounted for
+
+	// Read and written by the token's holders of all engines that are joined.
+	away     atomic.Int32 // frames of this pool that other engines' connections hold
+	keptHere atomic.Int32 // kept, as of the last step
 
 	// Filled by any goroutine, emptied by the token's holder.
 	bells doorbells
@@ -201,6 +207,9 @@ func (e *Engine) Step(now clock.Instant) (next clock.Instant) {
 	e.room = 0 // asked for when first needed
 	e.tapped = e.taps.Rings()
 	e.more = false
+	if len(e.links) != 0 {
+		e.lookAtPools()
+	}
 
 	e.receive()
 	e.hearOut(now)
@@ -269,7 +278,7 @@ func (e *Engine) serve(f *flow, frames int) {
 	case f.conn == nil:
 		return
 	}
-	f.quota, f.wants, f.refused = frames, false, false
+	f.quota, f.wants, f.refused, f.short = frames, false, false, false
 	if f.back != 0 {
 		trip, least := f.conn.Trip()
 		e.flight.acked(e.now, f.back, trip, least, e.line.n != 0)
@@ -278,7 +287,7 @@ func (e *Engine) serve(f *flow, frames int) {
 	if f.conn.Arrived() {
 		f.ulp.Receive(e.now, f.conn)
 	}
-	if e.kept >= e.scarce {
+	if e.out() >= e.scarce {
 		f.conn.Unburden()
 	}
 	f.ulp.Transmit(e.now, f.conn)
@@ -294,6 +303,9 @@ func (e *Engine) serve(f *flow, frames int) {
 	if f.refused && !f.stuck {
 		f.stuck = true
 		e.retry = append(e.retry, f)
+	}
+	if f.short {
+		e.unload(f)
 	}
 	if f.wants {
 		e.line.join(f)

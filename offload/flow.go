@@ -30,6 +30,7 @@ type flow struct {
 	lingers bool
 	linger  tcp.TimeWait
 
+	slabs   int  // slabs the connection holds
 	held    int  // transmit frames the connection holds
 	back    int  // of those it held, how many have come back since it was served
 	quota   int  // of those, how many it may take before it waits for its turn
@@ -38,6 +39,7 @@ type flow struct {
 	waits   bool // is in e.line
 	refused bool // a segment found no room, the last time that it was served
 	wants   bool // a frame was refused to it, likewise
+	short   bool // there was none, or it had its share
 
 	unsummed      bool          // the peer's last segment was refused as PartialChecksum, ...
 	unsummedSince clock.Instant // ... as was every one since then
@@ -47,17 +49,15 @@ type flow struct {
 }
 
 // minShare and maxShare bound how many receive frames a flow may hold. The
-// share is what half the pool allows among the flows that are open. The upper
-// bound keeps one flow from overrunning what commonly lies between it and its
-// peer: the ring of a veth pair has 256 places, of which some are given back
-// in bunches, late.
+// share is what half the pool allows among the flows that are open. What a window
+// has more is kept in slabs.
 //
 // leastShare is the bound when frames are short: a window of fewer would be
 // less than a segment once it is rounded to the unit that windows are told in,
 // and the peer would send by its timer only.
 const (
 	minShare   = 32
-	maxShare   = 224
+	maxShare   = 512
 	leastShare = 2
 )
 
@@ -66,12 +66,10 @@ const (
 // and no more: so something is left for flows that read, however long the
 // others hold theirs. Once three quarters are held, flows keep nothing beyond the
 // step that it came in but what fits into memory of their own (Conn.Unburden).
-// The engines of a port have a part of the pool each, as
-// each may hold any other's frames.
 func (f *flow) Share() int {
 	e := f.e
-	if e.kept >= e.rxPool/4 {
-		return min(max((e.rxPool-e.kept)/16, leastShare), maxShare)
+	if out := e.out(); out >= e.rxPool/4 {
+		return min(max((e.rxPool-out)/16, leastShare), maxShare)
 	}
 	return e.rxShare
 }
@@ -80,10 +78,43 @@ func (f *flow) Share() int {
 // shares are asked for several times for each packet.
 func (e *Engine) opened(n int) {
 	e.open += n
-	e.rxPool = int(e.limits.RxFrames) / max(1, len(e.links))
+	e.rxPool = int(e.limits.RxFrames)
 	e.scarce = e.rxPool - e.rxPool/4
 	e.rxShare = min(max(e.rxPool/2/max(1, e.open), minShare), maxShare)
 	e.txFair = max(8, pool(e.limits)/max(1, e.open))
+}
+
+// Each queue has a pool of its own, and a flow may hold frames of any: a segment
+// arrives where the card sends it. So every engine counts what is held of its pool,
+// by its own connections and by those of other engines.
+
+// keep counts n frames like fr that connections of this engine hold more, or less.
+func (e *Engine) keep(fr port.Frame, n int) {
+	if fr.Home == e.queue {
+		e.kept += n
+		return
+	}
+	e.foreign += n
+	e.links[fr.Home].peer.away.Add(int32(n))
+}
+
+// out is how many frames are held of this engine's pool or, if its connections hold
+// frames of other pools, of the pool of which most are.
+func (e *Engine) out() int { return max(e.kept+int(e.away.Load()), e.strain) }
+
+// lookAtPools tells the other engines how much is held of our pool, and looks at
+// theirs if we hold some of that.
+func (e *Engine) lookAtPools() {
+	e.strain = 0
+	e.keptHere.Store(int32(e.kept))
+	if e.foreign == 0 {
+		return
+	}
+	for i := range e.links {
+		if p := e.links[i].peer; p != nil {
+			e.strain = max(e.strain, int(p.keptHere.Load()+p.away.Load()))
+		}
+	}
 }
 
 // Take implements tcp.Memory: one transmit frame for payload, if it is the
@@ -100,6 +131,7 @@ func (f *flow) Take() (port.Frame, bool) {
 		// again by time would keep the processor busy with flows whose peers do
 		// not read.
 		f.wants = f.wants || f.held == 0
+		f.short = true
 		e.count.NoTxFrame++
 		return port.Frame{}, false
 	}
@@ -122,7 +154,7 @@ func (f *flow) Bytes(fr port.Frame) []byte { return f.e.port.Bytes(fr) }
 
 // Release implements tcp.Memory: a receive frame that the connection kept.
 func (f *flow) Release(fr port.Frame) {
-	f.e.kept--
+	f.e.keep(fr, -1)
 	f.e.release(fr)
 }
 

@@ -138,7 +138,7 @@ func (e *Engine) segment(f *flow, b []byte, fr port.Frame) {
 	kept, drop := f.conn.Receive(e.now, s)
 	e.count.tcp[drop]++
 	if kept {
-		e.kept++
+		e.keep(fr, 1)
 	} else {
 		e.release(fr)
 	}

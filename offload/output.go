@@ -11,28 +11,39 @@ import (
 // payload is copied into a frame of its own.
 func (f *flow) Send(h *wire.TCPFields, fr port.Frame, off, n int) bool {
 	e := f.e
+	switch {
+	case n == 0:
+		return f.SendCopy(h, nil)
+	case off != 0 || e.port.InFlight(fr):
+		return f.SendCopy(h, e.port.Bytes(fr)[off:off+n])
+	case !e.hasRoom():
+		f.refused = true
+		return false
+	}
+	e.transmit(f, h, fr, n)
+	return true
+}
+
+// SendCopy implements tcp.Output: the payload is copied into a frame that lasts
+// until the packet has left.
+func (f *flow) SendCopy(h *wire.TCPFields, payload []byte) bool {
+	e := f.e
 	if !e.hasRoom() {
 		f.refused = true
 		return false
 	}
-	whole := n != 0 && off == 0 && !e.port.InFlight(fr)
-	if !whole {
-		if !e.stock(0) {
-			f.refused = true
-			e.count.NoTxFrame++
-			return false
-		}
-		own := e.takeSpare()
-		if n != 0 {
-			copy(e.port.Bytes(own), e.port.Bytes(fr)[off:off+n])
-			e.count.TxCopies++
-		}
-		fr = own
+	if !e.stock(0) {
+		f.refused = true
+		e.count.NoTxFrame++
+		return false
 	}
-	e.transmit(f, h, fr, n)
-	if !whole {
-		e.freed = append(e.freed, fr)
+	own := e.takeSpare()
+	if len(payload) != 0 {
+		copy(e.port.Bytes(own), payload)
+		e.count.TxCopies++
 	}
+	e.transmit(f, h, own, len(payload))
+	e.freed = append(e.freed, own)
 	return true
 }
 

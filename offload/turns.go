@@ -84,6 +84,16 @@ func (e *Engine) allowance() int {
 	return turn
 }
 
+// unload frees frames of a flow that could fill more than it may hold: it goes on
+// when they are back. Nothing has been acknowledged by that.
+func (e *Engine) unload(f *flow) {
+	back := f.back
+	if f.conn.Unload(turn) != 0 {
+		f.wants, e.more = true, true
+	}
+	f.back = back
+}
+
 // resume serves the flows whose segments found no room, oldest first, as long
 // as there is some.
 func (e *Engine) resume() {

@@ -2,6 +2,7 @@ package handoff
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,6 +44,9 @@ func (s *Socket) readInfo(st *tcp.State, i tcpInfo) (err error) {
 		st.TSTick = time.Microsecond
 	}
 	st.SRTT = time.Duration(i.Rtt) * time.Microsecond
+	if i.Min_rtt < math.MaxUint32 { // else no round trip was measured yet
+		st.MinRTT = time.Duration(i.Min_rtt) * time.Microsecond
+	}
 	st.RTTVar = time.Duration(i.Rttvar) * time.Microsecond
 	st.RTO = time.Duration(i.Rto) * time.Microsecond
 	st.Cwnd = inOctets(i.Snd_cwnd, i.Snd_mss)

@@ -200,7 +200,7 @@ func TestTakeReadsOptions(t *testing.T) {
 			if got.KeepIdle != wantIdle || (wantIdle != 0 && (got.KeepInterval != 3*time.Second || got.KeepCount != 4)) {
 				t.Errorf("keepalive %v %v %d", got.KeepIdle, got.KeepInterval, got.KeepCount)
 			}
-			if got.SRTT <= 0 || got.RTO < 200*time.Millisecond || got.Cwnd < 1460 || got.SndWnd == 0 || got.RcvWnd == 0 {
+			if got.SRTT <= 0 || got.MinRTT <= 0 || got.MinRTT > got.SRTT || got.RTO < 200*time.Millisecond || got.Cwnd < 1460 || got.SndWnd == 0 || got.RcvWnd == 0 {
 				t.Errorf("SRTT %v, RTO %v, cwnd %d, windows %d and %d", got.SRTT, got.RTO, got.Cwnd, got.SndWnd, got.RcvWnd)
 			}
 			if ip := st.placeholder.IP(); ip != (IP{TTL: 33, TOS: 0x28, DF: true}) {

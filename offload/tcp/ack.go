@@ -119,6 +119,7 @@ func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 		c.rack.take(now, onceAt, onceEnd)
 	}
 	c.sndUna = s.Ack
+	c.unloaded = seq.Later(c.unloaded, s.Ack)
 	c.passed(s.Ack)
 	if c.path.flying {
 		c.trialAcked(now)

@@ -16,10 +16,10 @@ func (c Config) fill() (Config, error) {
 			*v = d
 		}
 	}
-	orU32(&c.RcvBuf, 1<<20)
-	orU32(&c.SndBuf, 1<<20)
-	orU32(&c.SndSegs, 1024)
-	orU32(&c.RcvSegs, 256)
+	orU32(&c.RcvBuf, 16<<20)
+	orU32(&c.SndBuf, 16<<20)
+	orU32(&c.SndSegs, 16384)
+	orU32(&c.RcvSegs, 2048)
 	if c.MinRTO == 0 {
 		c.MinRTO = 200 * time.Millisecond
 	}
@@ -76,7 +76,7 @@ func (st *State) check() error {
 	for _, d := range []struct {
 		name string
 		d    time.Duration
-	}{{"TSTick", st.TSTick}, {"SRTT", st.SRTT}, {"RTTVar", st.RTTVar}, {"RTO", st.RTO},
+	}{{"TSTick", st.TSTick}, {"SRTT", st.SRTT}, {"MinRTT", st.MinRTT}, {"RTTVar", st.RTTVar}, {"RTO", st.RTO},
 		{"KeepIdle", st.KeepIdle}, {"KeepInterval", st.KeepInterval}, {"UserTimeout", st.UserTimeout}} {
 		complain(d.d < 0, "%s is negative", d.name)
 	}

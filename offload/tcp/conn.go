@@ -63,7 +63,10 @@ type Conn struct {
 	dsack       wire.SACKBlock // of the ACK that is looked at ...
 	hasDSACK    bool           // ... if it has one
 	blocked     bool           // no room or memory in the last Transmit
-	edge        seq.Num        // right edge that hdr promises
+	edge        seq.Num        // right edge that hdr promises ...
+	edgeAt      clock.Instant  // ... and when it was made
+	unloaded    seq.Num        // what was sent before this lies in slabs (unload.go) ...
+	slabsSent   int            // ... of which it has so many
 	cc          Congestion
 	ccWas       string // the kernel's name of what cc goes on from
 	cwndLimited bool
@@ -78,6 +81,7 @@ type Conn struct {
 	rcvNxt   seq.Num
 	rcvAdv   seq.Num // right edge that was promised; only moves forward
 	rcvScale uint8
+	tune     tuner
 	rcvMSS   uint32 // largest segment seen of late
 	finAt    seq.Num
 	finKnown bool // the peer's FIN has been seen, at finAt
@@ -162,6 +166,7 @@ func (c *Conn) initSender(now clock.Instant, st *State) {
 	c.sndScale = st.SndScale
 	c.sackOK = st.SACK
 	c.recoverAt = st.SndUna.Back(1)
+	c.unloaded = st.SndUna
 	c.board.forget(st.SndUna)
 	c.rtt = newEstimator(st, &c.cfg)
 	c.rtt.next = st.SndUna
@@ -206,6 +211,7 @@ func (c *Conn) initReceiver(now clock.Instant, st *State) {
 	c.rcvAdv = seq.Later(st.RcvWup.Add(seq.Len(st.RcvWnd)), st.RcvNxt)
 	c.rcvScale = st.RcvScale
 	c.rcvMSS = min(536, c.path.peer)
+	c.tune = c.newTuner(now)
 	c.ecn.on = st.ECN
 	c.stamp = newStamps(st)
 	c.limit = newLimiter(now, c.cfg.Seed)
@@ -282,9 +288,13 @@ func (c *Conn) releaseAll() {
 	c.in.drain()
 }
 
-// free ends the hold on an entry's frame, if it is the one that has it.
+// free ends the hold on an entry's frame or slab, if it is the one that has it.
 func (c *Conn) free(e *entry) {
-	if e.store == inFrame {
+	switch e.store {
+	case inFrame:
 		c.mem.Free(e.frame)
+	case inSlab:
+		c.mem.Return(e.slab())
+		c.slabsSent--
 	}
 }

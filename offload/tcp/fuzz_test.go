@@ -20,13 +20,21 @@ type sink struct {
 }
 
 func (k *sink) Send(h *wire.TCPFields, f port.Frame, off, n int) bool {
+	if n > 0 && off+n > int(f.Len) {
+		k.t.Fatalf("sends %d octets of frame %+v from offset %d", n, f, off)
+	}
+	return k.SendCopy(h, make([]byte, n))
+}
+
+func (k *sink) SendCopy(h *wire.TCPFields, payload []byte) bool {
+	n := len(payload)
 	if k.room == 0 {
 		return false
 	}
 	k.room--
 	end := h.Seq.Add(seq.Len(n))
-	if n > 0 && (end.After(k.c.dataEnd) || off+n > int(f.Len) || uint32(n) > max(k.c.path.emss(), k.c.path.emssOf(max(k.c.path.trial, k.c.path.mtu)))) {
-		k.t.Fatalf("sends %d octets at %d of frame %+v from offset %d, data ends at %d", n, h.Seq, f, off, k.c.dataEnd)
+	if n > 0 && (end.After(k.c.dataEnd) || uint32(n) > max(k.c.path.emss(), k.c.path.emssOf(max(k.c.path.trial, k.c.path.mtu)))) {
+		k.t.Fatalf("sends %d octets at %d, data ends at %d", n, h.Seq, k.c.dataEnd)
 	}
 	for i, b := range h.SACK[:h.NSACK] {
 		if !b.Left.Before(b.Right) || (i > 0 && b.Left.Before(h.Ack)) {

@@ -49,6 +49,7 @@ type Info struct {
 	Queued, Unread           uint32 // emitted and not acknowledged; received and not consumed
 	SndSegs                  uint32 // entries of the retransmission queue
 	RcvFrames, ReorderFrames int    // receive frames held, in order and not
+	Slabs                    int    // held besides, by what was received and by what was sent
 	Recovering               bool
 	Congestion               string // name of the congestion control
 	KernelCongestion         string // of the kernel's until the take-over; "" if not known
@@ -83,7 +84,8 @@ func (c *Conn) Info() Info {
 		EMSS: c.path.emss(), MTU: uint32(c.path.mtu),
 		SRTT: c.rtt.srtt, RTTVar: c.rtt.rttvar, RTO: c.rtt.rto, Backoff: c.rtt.backoff,
 		Queued: uint32(c.Unacked()), Unread: c.in.unread,
-		SndSegs: c.q.count, RcvFrames: c.in.frames, ReorderFrames: len(c.in.ooo),
+		SndSegs: c.q.count, RcvFrames: c.in.frames, ReorderFrames: c.in.aheadFrames,
+		Slabs:      c.in.slabs + c.in.aheadSlabs + c.slabsSent,
 		Recovering: c.mode != open,
 		Congestion: c.cc.Name(), KernelCongestion: c.ccWas, ECN: c.ecn.on,
 	}

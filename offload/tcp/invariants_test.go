@@ -116,7 +116,7 @@ func (w *watch) inbox() {
 		end = end.Back(1)
 	}
 	next := end.Back(seq.Len(b.unread))
-	unread, frames := uint32(0), 0
+	unread, frames, slabs := uint32(0), 0, 0
 	for i := range b.count {
 		h := b.at(i)
 		if h.seq != next || len(h.data) == 0 {
@@ -124,18 +124,20 @@ func (w *watch) inbox() {
 		}
 		next = h.end()
 		unread += uint32(len(h.data))
-		if !h.heap {
-			frames++
-		}
+		frames += b2i(h.framed())
+		slabs += b2i(h.slab != 0)
 	}
-	if unread != b.unread || frames != b.frames {
-		w.t.Fatalf("unread %d frames %d, kept as %d and %d", unread, frames, b.unread, b.frames)
+	if unread != b.unread || frames != b.frames || slabs != b.slabs {
+		w.t.Fatalf("unread %d frames %d slabs %d, kept as %d, %d and %d", unread, frames, slabs, b.unread, b.frames, b.slabs)
 	}
 	if c.phase != Closed && next != end {
 		w.t.Fatalf("in-order octets end at %d, RCV.NXT is %d", next, end)
 	}
+	aheadFrames, aheadSlabs := 0, 0
 	for i := range b.ooo {
 		h := &b.ooo[i]
+		aheadFrames += b2i(h.framed())
+		aheadSlabs += b2i(h.slab != 0)
 		if h.seq.AtOrBefore(end) || len(h.data) == 0 {
 			w.t.Fatalf("out-of-order run %d at %d (%d octets) is not behind a hole", i, h.seq, len(h.data))
 		}
@@ -143,9 +145,34 @@ func (w *watch) inbox() {
 			w.t.Fatalf("out-of-order runs %d and %d overlap", i-1, i)
 		}
 	}
+	if aheadFrames != b.aheadFrames || aheadSlabs != b.aheadSlabs {
+		w.t.Fatalf("out of order: frames %d slabs %d, kept as %d and %d", aheadFrames, aheadSlabs, b.aheadFrames, b.aheadSlabs)
+	}
 	if w.m != nil {
-		if held := frames + len(b.ooo); held != w.m.rx.out() || held > b.max {
+		if lent := slabs + aheadSlabs + w.inSlabs(); lent != len(w.m.lent) {
+			w.t.Fatalf("inbox and queue hold %d slabs, %d are lent", lent, len(w.m.lent))
+		}
+		if held := frames + aheadFrames; held != w.m.rx.out() || held > b.max {
 			w.t.Fatalf("inbox holds %d frames of at most %d, %d are lent", held, b.max, w.m.rx.out())
 		}
 	}
+}
+
+// inSlabs is how many slabs the queue holds. What lies in them is the oldest part of
+// it, and comes before unloaded.
+func (w *watch) inSlabs() (n int) {
+	w.t.Helper()
+	c := w.c
+	for i := range c.q.count {
+		e := c.q.at(i)
+		in := e.store == inSlab || e.store == inSharedSlab
+		if in != e.seq.Before(c.unloaded) {
+			w.t.Fatalf("entry %d at %d is in a slab: %v; everything before %d should be", i, e.seq, in, c.unloaded)
+		}
+		n += b2i(e.store == inSlab)
+	}
+	if n != c.slabsSent {
+		w.t.Fatalf("queue has %d slabs, kept as %d", n, c.slabsSent)
+	}
+	return n
 }

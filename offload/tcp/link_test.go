@@ -36,14 +36,19 @@ type packet struct {
 }
 
 func (l *link) Send(h *wire.TCPFields, f port.Frame, off, n int) bool {
+	if n == 0 {
+		return l.SendCopy(h, nil)
+	}
+	return l.SendCopy(h, l.from.Bytes(f)[off:off+n])
+}
+
+func (l *link) SendCopy(h *wire.TCPFields, payload []byte) bool {
+	n := len(payload)
 	if l.full > 0 && l.rng.Float64() < l.full {
 		return false
 	}
 	l.sent++
-	var b []byte
-	if n > 0 {
-		b = append(b, l.from.Bytes(f)[off:off+n]...)
-	}
+	b := append([]byte(nil), payload...)
 	if l.mtu > 0 && n+40+12*b2i(h.HasTS) > l.mtu {
 		l.tooBig = append(l.tooBig, h.Seq)
 		return true
@@ -97,6 +102,7 @@ type end struct {
 	total, written int
 	read, want     int
 	lazy           float64 // how often it does not read
+	unload         float64 // how often its engine has too few frames
 	maxWrite       int
 }
 
@@ -106,6 +112,9 @@ func (e *end) run(t tb, now clock.Instant) {
 	rng := e.out.rng
 	if rng.Float64() >= e.lazy {
 		e.readSome(t)
+	}
+	if rng.Float64() < e.unload {
+		e.c.Unload(1 + rng.IntN(8))
 	}
 	e.w.check()
 	for e.written < e.total {
@@ -225,7 +234,8 @@ type plan struct {
 	congestion         string
 	scaleA, scaleB     uint8
 	rcvBuf             uint32
-	share              int
+	share, slabs       int
+	unload             float64 // how often transmit frames are short
 	total              int
 	maxWrite           int
 	narrow             bool
@@ -254,8 +264,8 @@ func (pl *plan) start(t tb) *pair {
 }
 
 func (pl *plan) end(t tb, name string, st State, cfg Config, rng *rand.Rand) *end {
-	m := newMemory(t, 96, 96, 2048, pl.share)
-	e := &end{name: name, m: m, total: pl.total, want: pl.total, lazy: pl.lazy, maxWrite: pl.maxWrite}
+	m := newMemory(t, 96, 96, 2048, pl.share).withSlabs(pl.slabs)
+	e := &end{name: name, m: m, total: pl.total, want: pl.total, lazy: pl.lazy, unload: pl.unload, maxWrite: pl.maxWrite}
 	if name == "A" && pl.queued > 0 {
 		st.Queue = make([]byte, pl.queued)
 		for i := range st.Queue {
@@ -321,6 +331,8 @@ func TestLossyPair(t *testing.T) {
 			scaleB:     uint8(rapid.IntRange(0, 8).Draw(rt, "scaleB")),
 			rcvBuf:     rapid.Uint32Range(1000, 100000).Draw(rt, "rcvBuf"),
 			share:      rapid.IntRange(1, 48).Draw(rt, "share"),
+			slabs:      rapid.SampledFrom([]int{0, 0, 1, 2, 8}).Draw(rt, "slabs"),
+			unload:     rapid.SampledFrom([]float64{0, 0, 0.1, 1}).Draw(rt, "unload"),
 			total:      rapid.IntRange(0, 60000).Draw(rt, "total"),
 			maxWrite:   rapid.SampledFrom([]int{1500, 100, 1448, 4000}).Draw(rt, "maxWrite"),
 			narrow:     rapid.IntRange(0, 9).Draw(rt, "narrow") == 0,

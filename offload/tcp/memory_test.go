@@ -18,6 +18,8 @@ type memory struct {
 	tx, rx pool
 	share  int
 	dry    bool // Take finds nothing
+	slabs  [][]byte
+	lent   map[uint32]bool // slabs by id, which is 1 more than their place
 }
 
 type pool struct {
@@ -75,6 +77,40 @@ func (m *memory) Take() (port.Frame, bool) {
 func (m *memory) Free(f port.Frame)    { m.tx.give(m.t, f, m.chunk) }
 func (m *memory) Release(f port.Frame) { m.rx.give(m.t, f, m.chunk) }
 func (m *memory) Share() int           { return m.share }
+func (m *memory) Spare() int           { return len(m.slabs) - len(m.lent) }
+
+func (m *memory) Borrow() (id uint32, ok bool) {
+	for i := range m.slabs {
+		if id = uint32(i + 1); !m.lent[id] {
+			m.lent[id] = true
+			return id, true
+		}
+	}
+	return 0, false
+}
+
+func (m *memory) Return(id uint32) {
+	if !m.lent[id] {
+		m.t.Fatalf("slab %d given back by somebody who does not hold it", id)
+	}
+	delete(m.lent, id)
+}
+
+func (m *memory) Slab(id uint32) []byte {
+	if !m.lent[id] {
+		m.t.Fatalf("slab %d is used by somebody who does not hold it", id)
+	}
+	return m.slabs[id-1]
+}
+
+// withSlabs gives the memory n slabs.
+func (m *memory) withSlabs(n int) *memory {
+	m.lent = map[uint32]bool{}
+	for range n {
+		m.slabs = append(m.slabs, make([]byte, SlabLen))
+	}
+	return m
+}
 
 func (m *memory) Bytes(f port.Frame) []byte {
 	at := int(f.Addr - txBase)
@@ -99,7 +135,7 @@ func (m *memory) arrive(payload []byte) (port.Frame, []byte, bool) {
 // empty demands that nobody holds a frame.
 func (m *memory) empty(t tb) {
 	t.Helper()
-	if m.tx.out() != 0 || m.rx.out() != 0 {
-		t.Fatalf("%d transmit and %d receive frames were not given back", m.tx.out(), m.rx.out())
+	if m.tx.out() != 0 || m.rx.out() != 0 || len(m.lent) != 0 {
+		t.Fatalf("%d transmit and %d receive frames and %d slabs were not given back", m.tx.out(), m.rx.out(), len(m.lent))
 	}
 }

@@ -19,9 +19,11 @@ const (
 type store uint8
 
 const (
-	inBacklog store = iota // Conn.backlog; no frame yet
-	inFrame                // frame, which this entry frees
-	inShared               // frame, which a later piece of the same frame frees
+	inBacklog    store = iota // Conn.backlog; no frame yet
+	inFrame                   // frame, which this entry frees
+	inShared                  // frame, which a later piece of the same frame frees
+	inSlab                    // slab, which this entry returns
+	inSharedSlab              // slab, which a later entry returns
 )
 
 // entry is one segment: queued, or sent and not acknowledged. It is sent and
@@ -29,14 +31,17 @@ const (
 type entry struct {
 	seq    seq.Num
 	n      uint32 // octets, never 0
-	off    uint32 // of the first one in frame
+	off    uint32 // of the first one in frame or slab
 	tx     uint8  // transmissions, saturating
 	mark   mark
 	store  store
-	push   bool // it was the last of what was queued when it was sent
-	frame  port.Frame
+	push   bool          // it was the last of what was queued when it was sent
+	frame  port.Frame    // in a slab: Addr is the slab's id
 	sentAt clock.Instant // of the last transmission
 }
+
+// slab is the id of the slab that the octets lie in, if they do.
+func (e *entry) slab() uint32 { return uint32(e.frame.Addr) }
 
 func (e *entry) end() seq.Num { return e.seq.Add(seq.Len(e.n)) }
 
@@ -177,8 +182,11 @@ func (q *queue) split(i, k uint32) bool {
 	b.seq, b.off, b.n = a.seq.Add(seq.Len(k)), a.off+k, a.n-k
 	a.n = k
 	a.push = false
-	if a.store == inFrame {
+	switch a.store {
+	case inFrame:
 		a.store = inShared
+	case inSlab:
+		a.store = inSharedSlab
 	}
 	if i < q.sent {
 		q.sent++

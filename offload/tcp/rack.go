@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/stag-rdma/stag/offload/clock"
@@ -60,7 +61,7 @@ func (m *minimum) value() time.Duration {
 
 func newRack(now clock.Instant, st *State) rack {
 	r := rack{quarters: 1, rtt: st.SRTT, end: st.SndUna}
-	r.least = minimum{now: st.SRTT, since: now}
+	r.least = minimum{now: cmp.Or(st.MinRTT, st.SRTT), since: now}
 	return r
 }
 

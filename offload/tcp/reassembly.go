@@ -11,9 +11,13 @@ type held struct {
 	seq   seq.Num
 	data  []byte     // its capacity reaches to the end of the chunk
 	frame port.Frame // released when data has been consumed
-	heap  bool       // data is not in a frame (State.Unread, or spilt)
+	slab  uint32     // that data lies in instead; 0: none
+	heap  bool       // data is in neither (State.Unread, or spilt)
 	spilt bool       // data is in inbox.spill
 }
+
+// framed reports whether the run lies in a frame.
+func (h *held) framed() bool { return !h.heap && h.slab == 0 }
 
 func (h *held) end() seq.Num { return h.seq.Add(seq.Len(len(h.data))) }
 
@@ -29,11 +33,12 @@ func (h *held) absorb(b []byte) int {
 func (h *held) room() int { return cap(h.data) - len(h.data) }
 
 // inbox is what has been received and not been consumed: the octets in order,
-// and behind them those that wait for a hole to be filled. Together they hold no
-// more than max frames.
+// and behind them those that wait for a hole to be filled. They lie in frames, as
+// many as the flow may hold, and what comes beyond is copied into slabs: then a
+// window can be larger than a port has frames for.
 type inbox struct {
 	mem   Memory
-	max   int // frames
+	max   int // frames, and runs out of order
 	shelf *shelf[held]
 
 	// In order: a ring, oldest first. No run is empty.
@@ -42,12 +47,15 @@ type inbox struct {
 	count  uint32
 	unread uint32 // octets in ring
 	frames int    // frames in ring
+	slabs  int    // slabs in ring
 	spill  []byte // where octets went that were in frames; nil: none did (unburden.go)
 	rings  *Rings // whose spill is
 	stuck  bool   // there were too many, and nothing has been consumed since
 
 	// Out of order: sorted by sequence number, disjoint, none empty.
-	ooo []held
+	ooo         []held
+	aheadFrames int // frames in ooo
+	aheadSlabs  int // slabs in ooo
 
 	// What SACK reports: an octet of each block that changed lately, newest
 	// first (RFC 2018 §4), and one duplicate (RFC 2883).
@@ -63,7 +71,7 @@ func newInbox(mem Memory, n uint32, from *shelf[held]) inbox {
 }
 
 // place makes sure that the ring has a place for one run more. It may become
-// twice as long as there are frames: one run more, on the heap, may be in front.
+// twice as long as there are frames: see spare.
 func (b *inbox) place() {
 	if b.count < uint32(len(b.ring)) {
 		return
@@ -96,6 +104,33 @@ func (b *inbox) share() int {
 	return min(b.max, b.mem.Share())
 }
 
+// spare is how many slabs more may be used. The list out of order has places for max
+// runs, and the ring for max in frames, as many in slabs and two on the heap, less
+// two.
+func (b *inbox) spare() int {
+	if b.spill != nil || b.stuck {
+		return 0
+	}
+	return max(0, min(b.mem.Spare(), b.max-len(b.ooo), b.max-2-b.slabs-b.aheadSlabs))
+}
+
+// full reports whether no frame more may be held.
+func (b *inbox) full(share int) bool { return b.frames+b.aheadFrames >= share }
+
+// copied is a run of the octets d in a slab of their own, with room for what comes
+// behind them. ok is false when there is none.
+func (b *inbox) copied(s seq.Num, d []byte) (h held, ok bool) {
+	if b.spare() == 0 || len(d) > SlabLen {
+		return h, false
+	}
+	id, ok := b.mem.Borrow()
+	if !ok {
+		return h, false
+	}
+	mem := b.mem.Slab(id)
+	return held{seq: s, data: mem[:copy(mem, d)], slab: id}, true
+}
+
 // small is the size up to which a segment is copied behind the one before it
 // although there are frames: holding a whole frame for it costs more.
 const small = 256
@@ -109,13 +144,18 @@ func (b *inbox) put(s seq.Num, d []byte, f port.Frame) (n int, kept bool) {
 		b.unread += uint32(last.absorb(d))
 		return len(d), false
 	}
-	if b.frames+len(b.ooo) >= share {
+	if b.full(share) {
+		if b.putCopy(s, d) {
+			return len(d), false
+		}
 		b.squeeze()
 	}
-	for b.frames+len(b.ooo) >= share && len(b.ooo) > 0 {
-		b.evict()
+	for b.full(share) && len(b.ooo) > 0 {
+		if slab := b.evict(); slab && b.putCopy(s, d) {
+			return len(d), false
+		}
 	}
-	if b.frames >= share {
+	if b.full(share) {
 		if last := b.newest(); last != nil {
 			n = last.absorb(d)
 			b.unread += uint32(n)
@@ -126,12 +166,24 @@ func (b *inbox) put(s seq.Num, d []byte, f port.Frame) (n int, kept bool) {
 	return len(d), true
 }
 
+// putCopy appends the octets d in a slab of their own, if there is one.
+func (b *inbox) putCopy(s seq.Num, d []byte) bool {
+	h, ok := b.copied(s, d)
+	if ok {
+		b.push(h)
+	}
+	return ok
+}
+
 func (b *inbox) push(h held) {
 	b.place()
 	*b.at(b.count) = h
 	b.count++
 	b.unread += uint32(len(h.data))
-	if !h.heap {
+	switch {
+	case h.slab != 0:
+		b.slabs++
+	case !h.heap:
 		b.frames++
 	}
 }
@@ -167,12 +219,15 @@ func (b *inbox) squeeze() {
 	}
 }
 
-// release ends the hold on the frame of a run in the ring.
+// release ends the hold on the memory of a run in the ring.
 func (b *inbox) release(h *held) {
 	switch {
 	case h.spilt:
 		b.rings.unspill(b.spill)
 		b.spill = nil
+	case h.slab != 0:
+		b.mem.Return(h.slab)
+		b.slabs--
 	case !h.heap:
 		b.mem.Release(h.frame)
 		b.frames--
@@ -239,7 +294,7 @@ func (b *inbox) trimAgainst(at int, s seq.Num, d []byte) []byte {
 	gone := at
 	for gone < len(b.ooo) && b.ooo[gone].end().AtOrBefore(end) {
 		b.duplicate(b.ooo[gone].seq, b.ooo[gone].end())
-		b.mem.Release(b.ooo[gone].frame)
+		b.releaseAhead(&b.ooo[gone])
 		gone++
 	}
 	b.cut(at, gone)
@@ -252,8 +307,7 @@ func (b *inbox) trimAgainst(at int, s seq.Num, d []byte) []byte {
 
 // insert places d between the runs at-1 and at, which it does not overlap.
 func (b *inbox) insert(at int, s seq.Num, d []byte, f port.Frame) (kept bool, why Drop) {
-	share := b.share()
-	full := b.frames+len(b.ooo) >= share
+	full := b.full(b.share())
 	if at > 0 && (full || len(d) <= small) {
 		if prev := &b.ooo[at-1]; prev.end() == s && prev.room() >= len(d) {
 			prev.absorb(d)
@@ -261,15 +315,32 @@ func (b *inbox) insert(at int, s seq.Num, d []byte, f port.Frame) (kept bool, wh
 			return false, DropNone
 		}
 	}
-	if full {
-		return false, DropReorderShare
+	h := held{seq: s, data: d, frame: f}
+	if full || len(b.ooo) >= b.max {
+		if h, full = b.copied(s, d); !full {
+			return false, DropReorderShare
+		}
+		b.aheadSlabs++
+	} else {
+		b.aheadFrames++
 	}
 	b.roomAhead()
 	b.ooo = append(b.ooo, held{})
 	copy(b.ooo[at+1:], b.ooo[at:])
-	b.ooo[at] = held{seq: s, data: d, frame: f}
+	b.ooo[at] = h
 	b.note(s)
-	return true, DropNone
+	return h.slab == 0, DropNone
+}
+
+// releaseAhead ends the hold on the memory of a run out of order.
+func (b *inbox) releaseAhead(h *held) {
+	if h.slab != 0 {
+		b.mem.Return(h.slab)
+		b.aheadSlabs--
+		return
+	}
+	b.mem.Release(h.frame)
+	b.aheadFrames--
 }
 
 // roomAhead makes sure that there is a place for one run more out of order.
@@ -284,7 +355,7 @@ func (b *inbox) roomAhead() {
 	b.ooo = list[:n]
 }
 
-// cut removes the runs [from, to), whose frames are somebody else's by now.
+// cut removes the runs [from, to), whose memory is somebody else's by now.
 func (b *inbox) cut(from, to int) {
 	if from == to {
 		return
@@ -298,12 +369,25 @@ func (b *inbox) cut(from, to int) {
 	}
 }
 
-// evict gives up the run that is farthest from being in order. The peer may
-// think that we have it; it must keep it until it is acknowledged.
-func (b *inbox) evict() {
+// evict gives up the run that is farthest from being in order, and reports whether
+// it was in a slab. The peer may think that we have it; it must keep it until it is
+// acknowledged.
+func (b *inbox) evict() (slab bool) {
 	last := len(b.ooo) - 1
-	b.mem.Release(b.ooo[last].frame)
+	slab = b.ooo[last].slab != 0
+	b.releaseAhead(&b.ooo[last])
 	b.cut(last, last+1)
+	return slab
+}
+
+// evictFrames gives up every run out of order that lies in a frame.
+func (b *inbox) evictFrames() {
+	for i := len(b.ooo) - 1; i >= 0; i-- {
+		if b.ooo[i].framed() {
+			b.releaseAhead(&b.ooo[i])
+			b.cut(i, i+1)
+		}
+	}
 }
 
 // pull moves what has come in order by now, with next the next octet expected,
@@ -314,8 +398,13 @@ func (b *inbox) pull(next seq.Num) seq.Num {
 		h := b.ooo[done]
 		done++
 		if h.end().AtOrBefore(next) {
-			b.mem.Release(h.frame)
+			b.releaseAhead(&h)
 			continue
+		}
+		if h.slab != 0 {
+			b.aheadSlabs--
+		} else {
+			b.aheadFrames--
 		}
 		h.data = h.data[h.seq.Until(next):]
 		h.seq = next
@@ -340,8 +429,9 @@ func (b *inbox) drain() {
 
 // drainAhead releases what is out of order.
 func (b *inbox) drainAhead() {
-	for len(b.ooo) > 0 {
-		b.evict()
+	for i := range b.ooo {
+		b.releaseAhead(&b.ooo[i])
 	}
+	b.cut(0, len(b.ooo))
 	b.nrecent, b.hasDup = 0, false
 }

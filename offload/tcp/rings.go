@@ -16,7 +16,7 @@ type Rings struct {
 // dozen others. One lender serves connections that run on one goroutine.
 func NewRings() *Rings {
 	r := new(Rings)
-	for at, n := range map[int]int{3: 64, 6: 16, 9: 8, 11: 2} {
+	for at, n := range map[int]int{3: 64, 6: 16, 9: 8, 12: 2} {
 		r.entries.stock(at, n)
 	}
 	for at, n := range map[int]int{3: 128, 6: 16, 8: 4, 9: 8} {
@@ -30,9 +30,9 @@ const (
 	firstRing = 8
 	// growth is how many times longer the next ring is.
 	growth = 8
-	// keptBits is the longest ring worth keeping: such as a connection comes by
-	// of itself. Longer ones are for what the kernel had queued.
-	keptBits = 12
+	// keptBits is the longest ring worth keeping: such as a connection over the
+	// longest path has. Longer ones are for what the kernel had queued.
+	keptBits = 15
 )
 
 // shelf is where rings that nobody uses lie, by the logarithm of their length.

@@ -121,6 +121,7 @@ func (c *Conn) inOrder(now clock.Instant, d []byte, s *Segment, why Drop) (kept 
 		c.dupOwed = 0
 	}
 	c.stats.OctetsIn += uint64(begin.Until(c.rcvNxt))
+	c.timeWindow(now, s)
 	c.rcvMSS = max(c.rcvMSS, min(uint32(len(s.Payload)), c.path.peer))
 	switch {
 	case c.lastAck.Until(c.rcvNxt) > seq.Len(c.rcvMSS):
@@ -145,6 +146,9 @@ func (c *Conn) answers(now clock.Instant) bool { return now.Sub(c.lastData) < de
 func (c *Conn) outOfOrder(at seq.Num, d []byte, s *Segment) (kept bool, why Drop) {
 	c.ackNow = true
 	c.stats.OutOfOrder++
+	if len(c.in.ooo) == 0 {
+		c.holeOpened()
+	}
 	if !c.sackOK {
 		c.dupOwed++
 	}

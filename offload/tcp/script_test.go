@@ -204,6 +204,15 @@ const flagLetters = "FSRPAUEC"
 
 // Send implements Output.
 func (s *script) Send(h *wire.TCPFields, f port.Frame, off, n int) bool {
+	if n == 0 {
+		return s.SendCopy(h, nil)
+	}
+	return s.SendCopy(h, s.m.Bytes(f)[off:off+n])
+}
+
+// SendCopy implements Output.
+func (s *script) SendCopy(h *wire.TCPFields, payload []byte) bool {
+	n := len(payload)
 	if s.room == 0 {
 		return false
 	}
@@ -230,7 +239,7 @@ func (s *script) Send(h *wire.TCPFields, f port.Frame, off, n int) bool {
 		b.WriteString(" ect")
 	}
 	if n > 0 {
-		for i, v := range s.m.Bytes(f)[off : off+n] {
+		for i, v := range payload {
 			if v != byte(rel+uint32(i)) {
 				s.Errorf("segment %s carries %d as octet %d", b.String(), v, rel+uint32(i))
 				break

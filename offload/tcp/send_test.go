@@ -87,6 +87,8 @@ type discards struct{}
 
 func (discards) Send(*wire.TCPFields, port.Frame, int, int) bool { return true }
 
+func (discards) SendCopy(*wire.TCPFields, []byte) bool { return true }
+
 func TestWindowLimits(t *testing.T) { // RFC 9293 §3.8.6
 	each(t, func(s *script) {
 		s.open(func(st *State, _ *Config) { st.SndWnd = 2000 })

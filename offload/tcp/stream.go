@@ -22,6 +22,7 @@ func (c *Conn) Consume(n int) {
 	if n > 0 {
 		c.in.consume(n)
 		c.consumed = true
+		c.tune.taken += uint64(n)
 	}
 }
 

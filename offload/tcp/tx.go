@@ -20,6 +20,7 @@ func (c *Conn) Transmit(now clock.Instant, out Output) {
 	}
 	if c.consumed {
 		c.consumed = false
+		c.tuneWindow(now)
 		c.lookAtWindow()
 	}
 	c.blocked = !c.send(now, out)
@@ -164,11 +165,19 @@ func (c *Conn) transmit(now clock.Instant, out Output, i uint32) bool {
 	if first && c.ecn.on {
 		c.offerECT(h)
 	}
-	if !out.Send(h, e.frame, int(e.off), int(e.n)) {
+	if !c.hand(out, h, e) {
 		return false
 	}
 	c.sentData(now, i, first, push, fin)
 	return true
+}
+
+// hand gives the octets of e to out, from where they lie.
+func (c *Conn) hand(out Output, h *wire.TCPFields, e *entry) bool {
+	if e.store == inSlab || e.store == inSharedSlab {
+		return out.SendCopy(h, c.mem.Slab(e.slab())[e.off:e.off+e.n])
+	}
+	return out.Send(h, e.frame, int(e.off), int(e.n))
 }
 
 // sentData books what transmit has sent.
@@ -337,6 +346,7 @@ func (c *Conn) header(now clock.Instant, at seq.Num, flags wire.TCPFlags) *wire.
 	h := &c.hdr
 	*h = wire.TCPFields{Seq: at, Ack: c.rcvNxt, Flags: flags}
 	h.Window, c.edge = c.offer()
+	c.edgeAt = now
 	if c.ecn.echo {
 		h.Flags |= wire.ECE
 	}
@@ -352,6 +362,7 @@ func (c *Conn) header(now clock.Instant, at seq.Num, flags wire.TCPFlags) *wire.
 // a one reports blocks and counts as a duplicate: a full segment has no room
 // for blocks, and the peer does not count segments with data.
 func (c *Conn) acknowledged(pure bool) {
+	c.promised()
 	c.lastAck, c.rcvAdv, c.ackAt = c.rcvNxt, c.edge, clock.Never
 	if c.dupOwed == 0 && (pure || !c.sackOK || !c.in.reports()) {
 		c.ackNow = false

@@ -38,7 +38,20 @@ type Memory interface {
 	Release(f port.Frame)
 	// Share is how many receive frames the flow may hold now.
 	Share() int
+
+	// Borrow lends a slab: SlabLen octets of memory that is not the port's. Its id
+	// is not 0. false when the flow's share is used up.
+	Borrow() (id uint32, ok bool)
+	// Return gives back a slab that Borrow lent.
+	Return(id uint32)
+	// Slab is the memory of a slab.
+	Slab(id uint32) []byte
+	// Spare is how many slabs more the flow may borrow now.
+	Spare() int
 }
+
+// SlabLen is how many octets a slab has.
+const SlabLen = 64 << 10
 
 // Output is where a connection's segments go.
 type Output interface {
@@ -47,6 +60,8 @@ type Output interface {
 	// filled in by the engine. false means that there is no room now: nothing
 	// was sent, and Transmit is called again.
 	Send(h *wire.TCPFields, f port.Frame, off, n int) bool
+	// SendCopy is Send for a payload that lies in no transmit frame.
+	SendCopy(h *wire.TCPFields, payload []byte) bool
 }
 
 // State is everything that makes an established connection: what TCP_REPAIR
@@ -81,6 +96,7 @@ type State struct {
 	ECN        bool
 
 	SRTT, RTTVar time.Duration // 0: no sample yet
+	MinRTT       time.Duration // the shortest round trip of late; 0: SRTT
 	RTO          time.Duration // 0: initial value of RFC 6298 §2.1
 	Cwnd         uint32        // octets; 0 means the initial window of RFC 6928
 	Ssthresh     uint32        // octets; 0 or NoThreshold: nothing was lost yet
@@ -104,10 +120,10 @@ type State struct {
 
 // Config is what the engine chooses for a connection. The zero value works.
 type Config struct {
-	RcvBuf  uint32        // octets of receive window at most; 0 means 1 MiB
-	SndBuf  uint32        // octets queued at most; 0 means 1 MiB
-	SndSegs uint32        // segments queued at most, a power of two; 0 means 1024
-	RcvSegs uint32        // segments held at most, a power of two; 0 means 256
+	RcvBuf  uint32        // octets of receive window at most; 0 means 16 MiB
+	SndBuf  uint32        // octets queued at most; 0 means 16 MiB
+	SndSegs uint32        // segments queued at most, a power of two; 0 means 16384
+	RcvSegs uint32        // segments held at most, a power of two; 0 means 2048
 	MinRTO  time.Duration // 0 means 200 ms, as Linux (departs from RFC 6298 §2.4)
 	MaxRTO  time.Duration // 0 means 120 s
 	// UserTimeout is how long the peer may acknowledge nothing (RFC 5482) where

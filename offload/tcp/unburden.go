@@ -9,11 +9,13 @@ var spillLens = [...]int{4 << 10, 64 << 10}
 
 // Unburden makes the connection hold as few receive frames as it can. Octets in
 // order that nobody has read move into a buffer of their own, if they fit. The
-// connection keeps nothing more but what fits behind them, until it consumes. Octets out of order are given up: the peer has not been told
+// connection keeps nothing more but what fits behind them, until it consumes. Octets out of order that lie in frames are given up: the peer has not been told
 // of them, or must keep them all the same (RFC 2018 §8). Views are not valid any
 // more. Nothing that was acknowledged is lost.
 func (c *Conn) Unburden() {
-	c.in.drainAhead()
+	if c.in.aheadFrames > 0 {
+		c.in.evictFrames()
+	}
 	c.in.unburden(c.cfg.Rings)
 }
 
@@ -50,7 +52,7 @@ func (b *inbox) unburden(r *Rings) {
 // inFrames is the first run that lies in a frame or has been moved out of one,
 // and how many octets it and those behind it have.
 func (b *inbox) inFrames() (first uint32, octets int) {
-	for first < b.count && b.at(first).heap && !b.at(first).spilt {
+	for first < b.count && !b.at(first).framed() && !b.at(first).spilt {
 		first++
 	}
 	for i := first; i < b.count; i++ {

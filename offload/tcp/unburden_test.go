@@ -22,6 +22,7 @@ func (p *poor) Release(f port.Frame) {
 }
 
 func (p *poor) Share() int { return 8 }
+func (p *poor) Spare() int { return 0 }
 
 // poorInbox is an inbox over it, and the rings it has from.
 func poorInbox() (*inbox, *poor, *Rings) {

@@ -3,21 +3,27 @@ package tcp
 import "github.com/stag-rdma/stag/offload/seq"
 
 // The window that we advertise. It is honest: behind every octet of it is
-// memory. It counts octets (Config.RcvBuf) and frames (Memory.Share), each
-// frame as one full segment of the peer; reassembly.go packs smaller ones.
+// memory, unless other connections take that first. It counts octets (tuner), frames
+// (Memory.Share), each as one full segment of the peer, and slabs (Memory.Spare).
+// reassembly.go packs smaller segments.
 
 // room is how many octets could be received now; negative when what was
 // promised has already exceeded it.
 func (c *Conn) room() int64 {
-	octets := int64(c.cfg.RcvBuf) - int64(c.in.unread)
+	octets := int64(c.tune.size) - int64(c.in.unread)
 	frames := int64(c.in.share()-c.in.frames) * int64(c.path.peer)
-	return min(octets, frames)
+	return min(octets, frames+c.inSlabs(c.in.spare()+c.in.aheadSlabs))
 }
 
 // fullWindow is the window when nothing is held.
 func (c *Conn) fullWindow() int64 {
-	return min(int64(c.cfg.RcvBuf), int64(c.in.share())*int64(c.path.peer))
+	frames := int64(c.in.share()) * int64(c.path.peer)
+	return min(int64(c.tune.size), frames+c.inSlabs(c.in.spare()+c.in.slabs+c.in.aheadSlabs))
 }
+
+// inSlabs is how many octets n slabs have room for at least: a segment that does not
+// fit behind the others begins the next one.
+func (c *Conn) inSlabs(n int) int64 { return int64(n) * int64(SlabLen-c.path.peer) }
 
 // worthwhile is the least by which the right edge moves: receiver silly-window
 // avoidance (RFC 9293 §3.8.6.2.2).

@@ -175,7 +175,9 @@ func TestPeerIgnoresWindow(t *testing.T) {
 	ulp := newLazy(octets.Plan{Expect: volume, PeerSeed: seedTheirs, Hold: true})
 	f := r.take(our, ulp)
 	k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: volume, halfShut: true}).start()
-	r.eventually("our window is closed", func() bool { return r.info(f).RcvWnd == 0 && r.still() })
+	// Less than the unit that windows are told in, with the largest buffers that
+	// Linux has by default, is as good as closed.
+	r.eventually("our window is closed", func() bool { return r.info(f).RcvWnd < 1<<10 && r.still() })
 
 	before, held := r.info(f), r.counters()
 	inject := r.beyondWindow(f, tupleOf(our), before)
@@ -201,7 +203,7 @@ func TestPeerIgnoresWindow(t *testing.T) {
 // else is under way, and our window is closed.
 func (r *rig) beyondWindow(f *nic.Flow, t tuple, i tcp.Info) (n uint64) {
 	r.Helper()
-	pos := uint64(i.Unread)
+	pos := uint64(i.Unread + i.RcvWnd)
 	edge := uint32(i.RcvNxt) + i.RcvWnd
 	b := make([]byte, 1400)
 	r.in(theirs, func() error {

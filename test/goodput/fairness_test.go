@@ -112,11 +112,11 @@ func TestMarksInsteadOfLosses(t *testing.T) {
 		for _, p := range []float64{0.001, 0.01} {
 			flow := world.Flow{Edit: func(_ int, st *tcp.State) { st.ECN, st.Congestion = true, control }}
 			link := simnic.Config{Latency: 5 * time.Millisecond}
-			free, _ := measure(t, link, flow)
+			free, _ := measureOf(t, 8*volume, link, flow)
 			link.Mark = p
-			marked, st := measure(t, link, flow)
+			marked, st := measureOf(t, 8*volume, link, flow)
 			link.Mark, link.Loss = 0, p
-			lossy, other := measure(t, link, flow)
+			lossy, other := measureOf(t, 8*volume, link, flow)
 			t.Logf("%s, %g%%: %.1f Mb/s free, %.1f with %d cuts, %.1f with %d recoveries", control, 100*p, free, marked, st.ECNCuts, lossy, other.Recoveries)
 			if st.ECNCuts == 0 || st.Retransmits != 0 || other.ECNCuts != 0 || other.Retransmits == 0 {
 				t.Errorf("%s, %g%%: marks %+v, losses %+v", control, 100*p, st, other)

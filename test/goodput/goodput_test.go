@@ -71,6 +71,12 @@ func TestGoodputTable(t *testing.T) {
 // of virtual time, and what the sender did.
 func measure(t *testing.T, link simnic.Config, flow world.Flow) (rate float64, st tcp.Stats) {
 	t.Helper()
+	return measureOf(t, volume, link, flow)
+}
+
+// measureOf is measure for another number of octets.
+func measureOf(t *testing.T, volume uint64, link simnic.Config, flow world.Flow) (rate float64, st tcp.Stats) {
+	t.Helper()
 	link.Seed, link.Rate, link.Frames = 7, 1e9, 2048
 	w, err := world.New(world.Config{Link: link})
 	if err != nil {
@@ -87,7 +93,7 @@ func measure(t *testing.T, link simnic.Config, flow world.Flow) (rate float64, s
 	}
 	took := w.Now().Sub(begin)
 	inspect(t, w, c, func(c *tcp.Conn) { st = c.Stats() })
-	return volume * 8 / took.Seconds() / 1e6, st
+	return float64(volume) * 8 / took.Seconds() / 1e6, st
 }
 
 // inspect looks at the sender.

@@ -176,10 +176,10 @@ func (w *Watch) bounded(i *tcp.Info) error {
 		what      string
 		got, most uint32
 	}{
-		{"receive frames held", uint32(i.RcvFrames + i.ReorderFrames), min(orElse(c.RcvSegs, 256), uint32(w.Weather.Link.Frames)/2)},
-		{"octets received and unread", i.Unread, max(orElse(c.RcvBuf, 1<<20)+unit, w.Weather.Flow.Window)},
-		{"octets sent and kept", i.Queued, orElse(c.SndBuf, 1<<20)},
-		{"segments sent and kept", i.SndSegs, 2 * orElse(c.SndSegs, 1024)},
+		{"receive frames held", uint32(i.RcvFrames + i.ReorderFrames), min(orElse(c.RcvSegs, 2048), uint32(w.Weather.Link.Frames)/2)},
+		{"octets received and unread", i.Unread, max(orElse(c.RcvBuf, 16<<20)+unit, w.Weather.Flow.Window)},
+		{"octets sent and kept", i.Queued, orElse(c.SndBuf, 16<<20)},
+		{"segments sent and kept", i.SndSegs, 2 * orElse(c.SndSegs, 16384)},
 	} {
 		if b.got > b.most {
 			return fmt.Errorf("%s: %d, more than %d", b.what, b.got, b.most)
@@ -189,9 +189,12 @@ func (w *Watch) bounded(i *tcp.Info) error {
 }
 
 // Returned demands that the ends' engines have given back every receive chunk,
-// and all but their small stock of transmit chunks.
+// all slabs, and all but their small stock of transmit chunks.
 func (w *Watch) Returned() error {
 	const stock = 64
+	if n := w.World.SlabsLent(); n != [2]int{} {
+		return fmt.Errorf("the ends still hold %d slabs", n)
+	}
 	for _, s := range []simnic.Side{simnic.A, simnic.B} {
 		if rx, tx := w.World.Link.Lent(s); rx != 0 || tx > stock {
 			return fmt.Errorf("end %v still holds %d receive and %d transmit chunks", s, rx, tx)

@@ -94,6 +94,14 @@ func (w *World) ended(side int, e offload.End) {
 	}
 }
 
+// SlabsLent is how many slabs the flows of each end hold.
+func (w *World) SlabsLent() (n [2]int) {
+	for i, d := range w.dirs {
+		n[i] = d.SlabsLent()
+	}
+	return n
+}
+
 // Now is the world's time.
 func (w *World) Now() clock.Instant { return w.now }
 

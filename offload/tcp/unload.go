@@ -1,0 +1,57 @@
+package tcp
+
+import "github.com/stag-rdma/stag/offload/port"
+
+// Unload is for when transmit frames are short: it copies the octets of sent
+// segments into slabs, oldest first, until n frames are free. The octets wait there
+// for their acknowledgement, or to be sent again. So more can be under way than
+// there are frames. It reports how many frames it freed: 0 on a short path, where
+// more under way makes nothing faster.
+func (c *Conn) Unload(n int) (freed int) {
+	if c.backlog != nil || c.rack.least.value() < nearby || c.q.sent == 0 || c.unloaded.AtOrAfter(c.q.at(c.q.sent-1).end()) {
+		return 0
+	}
+	for i := c.q.find(c.unloaded); i < c.q.sent && freed < n; i++ {
+		framed := c.q.at(i).store == inFrame
+		if !c.moveToSlab(i) {
+			break
+		}
+		if framed {
+			freed++
+		}
+		c.unloaded = c.q.at(i).end()
+	}
+	return freed
+}
+
+// moveToSlab copies the octets of entry i behind those of the entry before it, or
+// into a new slab. What lies in slabs is always the oldest part of the queue.
+func (c *Conn) moveToSlab(i uint32) bool {
+	e := c.q.at(i)
+	id, at, ok := c.behindOther(i)
+	if !ok {
+		if id, ok = c.mem.Borrow(); !ok {
+			return false
+		}
+		c.slabsSent++
+	}
+	copy(c.mem.Slab(id)[at:], c.mem.Bytes(e.frame)[e.off:e.off+e.n])
+	c.free(e)
+	e.store, e.off, e.frame = inSlab, at, port.Frame{Addr: uint64(id)}
+	return true
+}
+
+// behindOther is the place behind the octets of the entry before i in its slab, if
+// there is room for those of i: then the slab is returned with i.
+func (c *Conn) behindOther(i uint32) (id, at uint32, ok bool) {
+	if i == 0 {
+		return 0, 0, false
+	}
+	before := c.q.at(i - 1)
+	at = before.off + before.n
+	if before.store != inSlab || at+c.q.at(i).n > SlabLen {
+		return 0, 0, false
+	}
+	before.store = inSharedSlab
+	return before.slab(), at, true
+}
