@@ -76,6 +76,16 @@ func (s *Steering) Queues() int { return int(s.socks.MaxEntries()) }
 // It is known only to who has called Load.
 func (s *Steering) OrphanWait() time.Duration { return s.wait }
 
+// Attached reports whether the program is still on its interface.
+func (s *Steering) Attached() (bool, error) {
+	info, err := s.hook.Info()
+	if err != nil {
+		return false, fmt.Errorf("ask whether the program is on %s: %w", s.link.Port, err)
+	}
+	xdp := info.XDP()
+	return xdp != nil && xdp.Ifindex != 0, nil
+}
+
 // Insert enters a flow. From then on its packets come to the sockets. The
 // process and the time of the entry are filled in where they are zero.
 // ErrFlowExists when the key is taken, ErrFlowsFull when there is no room.

@@ -21,7 +21,7 @@ type UnloadOptions struct {
 	// Port is the directory of one of its interfaces. "": all of them.
 	Port string
 	// Force unloads also what is in use. Connections that are taken over are
-	// lost then, and their peers are not told: they time out.
+	// lost then: their process notices it within a second, and resets their peers.
 	Force bool
 }
 
@@ -142,7 +142,7 @@ func (p *PinnedPort) refusal(layout error) error {
 	}
 	switch {
 	case len(users) > 0:
-		return fail(ErrQueueBusy, nil, "%s is in use by %s: end that first; --force loses the connections, whose peers are not told: they time out",
+		return fail(ErrQueueBusy, nil, "%s is in use by %s: end that first; --force takes it away all the same, and resets the connections",
 			p.name(), strings.Join(users, " and "))
 	case layout != nil:
 		return fmt.Errorf("%w; --force unloads %s although its flows cannot be counted", layout, p.name())
@@ -175,7 +175,7 @@ func process(pid int) string {
 func flows(n int) string {
 	switch n {
 	case 0:
-		return ", which has no flows,"
+		return " without a connection"
 	case 1:
 		return " with 1 flow"
 	}

@@ -2,6 +2,7 @@ package offload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/stag-rdma/stag/offload/clock"
@@ -91,7 +92,10 @@ func (e *Engine) endAll(cause error) {
 	e.acquire()
 	e.reader.Enter()
 	err := stream.ErrPort
-	if cause != nil {
+	switch {
+	case errors.Is(cause, stream.ErrPort):
+		err = cause
+	case cause != nil:
 		err = fmt.Errorf("%w: %w", stream.ErrPort, cause)
 	}
 	for _, f := range e.flows {

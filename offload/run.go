@@ -2,6 +2,7 @@ package offload
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"time"
 
@@ -79,15 +80,20 @@ func (e *Engine) deliver(ended []End) {
 // sleeps without the token, and minds the deadlines and the arrivals that
 // nobody polls for.
 //
-// When it returns every flow has ended, with stream.ErrPort: the engine is of
-// no use any more. The error is the port's; nil when ctx has ended.
+// When it returns every flow has ended, with stream.ErrPort and what ended ctx if
+// that has a cause of its own: the engine is of no use any more. The error is the
+// port's; nil when ctx has ended.
 func (e *Engine) Run(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer close(e.stopped)
 	defer context.AfterFunc(ctx, e.port.Wake)()
 	err := e.loop(ctx)
-	e.endAll(err)
+	why := err
+	if cause := context.Cause(ctx); why == nil && !errors.Is(cause, context.Canceled) {
+		why = cause
+	}
+	e.endAll(why)
 	e.reader.Close() // nothing is left that could look an STag up
 	return err
 }

@@ -66,6 +66,7 @@ type Adapter struct {
 	cqs     map[*CQ]struct{}
 	loose   map[io.Closer]struct{} // listeners, and requests that have no answer yet
 	shut    bool                   // neither takes anything in any more
+	lost    int                    // ports that are of no use any more
 }
 
 // Open makes an adapter. It belongs to the network namespace of the calling

@@ -13,6 +13,7 @@ const (
 	CQOverrun                      // a CQ lost completions, its QPs are errored: Event.CQ
 	PortDown                       // a port has no carrier any more: Event.Port
 	PortUp                         // a port has its carrier again: Event.Port
+	PortLost                       // a port is of no use any more: Event.Port, Event.Err
 )
 
 func (t EventType) String() string {
@@ -25,6 +26,8 @@ func (t EventType) String() string {
 		return "port down"
 	case PortUp:
 		return "port up"
+	case PortLost:
+		return "port lost"
 	}
 	return fmt.Sprintf("event %d", uint8(t))
 }
@@ -34,8 +37,8 @@ type Event struct {
 	Type EventType
 	QP   *QP    // QPFatal
 	CQ   *CQ    // CQOverrun
-	Port string // PortDown, PortUp
-	Err  error  // QPFatal: a *QPError. CQOverrun: ErrCQOverrun
+	Port string // PortDown, PortUp, PortLost
+	Err  error  // QPFatal: a *QPError. CQOverrun: ErrCQOverrun. PortLost: why
 }
 
 // eventsKept is how many events wait for a reader.

@@ -190,13 +190,13 @@ func (l *Listener) Stats() ListenStats {
 
 // Accept returns the next request for a connection, whose MPA Request has been
 // read and is sound; peers that never send one hold nobody up. The caller
-// answers it by its Accept or Reject. It returns the cause of ctx's end, or
-// ErrClosed.
+// answers it by its Accept or Reject. It returns the cause of ctx's end,
+// ErrClosed, or, when the adapter has lost its last port, why.
 func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) {
 	for {
 		select {
 		case <-l.life.Done():
-			return nil, fmt.Errorf("accept: the listener is %w", ErrClosed)
+			return nil, l.over()
 		default:
 		}
 		select {
@@ -215,6 +215,14 @@ func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) {
 		case <-l.life.Done():
 		}
 	}
+}
+
+// over is why Accept returns nothing any more.
+func (l *Listener) over() error {
+	if cause := context.Cause(l.life); !errors.Is(cause, ErrClosed) {
+		return fmt.Errorf("accept: %w", cause)
+	}
+	return fmt.Errorf("accept: the listener is %w", ErrClosed)
 }
 
 // Close stops listening. Peers that have not been answered, and are not in the

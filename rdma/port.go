@@ -94,6 +94,7 @@ func (a *Adapter) nicConfig(name string) nic.Config {
 			}
 			a.events.add(Event{Type: t, Port: name})
 		},
+		Lost: func(err error) { a.portLost(name, err) },
 		Engine: offload.Config{
 			TCP:  tcp.Config{Congestion: tcp.Control(c.Congestion)},
 			Spin: a.engineSpin(), Table: a.table, After: a.board.Deliver,
@@ -113,6 +114,22 @@ func (a *Adapter) portFor(ctx context.Context, c *net.TCPConn) (*port, error) {
 	}
 	local, remote := a.ends(c)
 	return a.portTo(ctx, r, local.Addr(), remote.Addr())
+}
+
+// portLost tells that a port is of no use any more. When it was the last one,
+// nobody can connect any more, and Accept says so.
+func (a *Adapter) portLost(name string, err error) {
+	a.events.add(Event{Type: PortLost, Port: name, Err: err})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.lost++; a.lost < len(a.cfg.Ports) {
+		return
+	}
+	for c := range a.loose {
+		if l, ok := c.(*Listener); ok {
+			l.die(err)
+		}
+	}
 }
 
 // portTo is the port that packets of a socket that is routed as by says, from

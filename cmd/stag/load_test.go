@@ -158,15 +158,17 @@ func TestUnloadInUse(t *testing.T) {
 	must(t, s.cmd.Process.Kill())
 }
 
-// TestUnloadForced: the text says what was lost.
+// TestUnloadForced: the text says what was lost, and whoever lost it ends with an
+// error that says why, also one that only listens.
 func TestUnloadForced(t *testing.T) {
 	p := newLoadable(t, pair.Config{})
 	at(t, p, pair.A, "load", p.Ends[pair.A].Name).ends(t, 0)
-	s, _ := adopting(t, p)
+	s, c := adopting(t, p)
 	r := at(t, p, pair.A, "unload", p.Ends[pair.A].Name, "--force")
 	r.ends(t, 0)
 	golden(t, "unload_forced", told(r))
-	must(t, s.cmd.Process.Kill())
+	contains(t, s.all(exitFailed), "the steering program was taken off "+p.Ends[pair.A].Name)
+	contains(t, c.all(exitFailed), "reset by peer")
 }
 
 // TestUnloadDead: what a killed process had is removed, and counted; the next

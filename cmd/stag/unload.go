@@ -24,8 +24,9 @@ changed, unless somebody has set them since. An interface that was renamed, move
 to another network namespace or removed is unloaded by the name of its instance.
 
 Refused while a process uses the interface. With --force it is done all the same:
-the connections that were taken over are lost, and their peers are not told: they
-time out. What a process that died has left is removed in any case.
+the connections that were taken over are lost. Their process notices it within a
+second, resets their peers, and ends with an error if it is ping or perf. What a
+process that died has left is removed in any case.
 
 Also removes what interfaces that are gone, and loads that were killed, have left.`,
 		Example: `  stag unload eth1

@@ -58,6 +58,11 @@ type Config struct {
 	// through this interface again. It must not block. nil: nobody is told.
 	Diverted func(f *Flow, why error)
 
+	// Lost is told, once, why the interface is of no use any more: it is gone, or
+	// somebody has taken the steering program off. Every connection has ended then,
+	// or is about to. It must not block. nil: nobody is told.
+	Lost func(err error)
+
 	// Log gets a line when an object is born or dies, and at its debug level the
 	// steps of it. nil: no log.
 	Log *slog.Logger

@@ -40,8 +40,11 @@ type NIC struct {
 	ends    *endQueue
 	freed   chan struct{} // holds a token when a flow's id may have been freed
 
-	life context.Context // ends, with ErrClosed, when Close begins
+	life context.Context // ends when Close begins, with ErrClosed, or when the interface is lost
 	die  context.CancelCauseFunc
+
+	stop   context.CancelCauseFunc // ends the engines
+	losing sync.Once
 
 	mu     sync.Mutex // guards what follows
 	flows  map[offload.FlowID]*Flow
@@ -224,7 +227,16 @@ func (n *NIC) startEngines() error {
 			return err
 		}
 	}
+	n.run()
+	return nil
+}
+
+// run starts everything that runs until Close. The engines can end before, by
+// lose.
+func (n *NIC) run() {
 	ctx, stop := context.WithCancel(context.Background())
+	engines, stopEngines := context.WithCancelCause(ctx)
+	n.stop = stopEngines
 	n.undo.add(func() error {
 		stop()
 		n.running.Wait()
@@ -232,13 +244,14 @@ func (n *NIC) startEngines() error {
 	})
 	for _, e := range n.engines {
 		n.running.Go(func() {
-			if err := e.Run(ctx); err != nil {
+			if err := e.Run(engines); err != nil {
 				n.log.Error("engine stopped", "queue", e.Queue(), "err", err)
+				n.lose(err)
 			}
 		})
 	}
 	n.running.Go(func() { n.reap(ctx) })
-	return nil
+	n.running.Go(func() { n.guard(ctx) })
 }
 
 // closeWait bounds how long Close waits for the resets of its flows to leave.

@@ -62,8 +62,8 @@ func (n *NIC) Take(ctx context.Context, c syscall.Conn, ulp stream.ULP, o Option
 	defer sock.Close()
 	sock.Inject(o.Inject)
 	sock.Limit(n.MSS(!sock.Tuple().Remote.Addr().Is4()))
-	if n.isClosed() {
-		return nil, ErrClosed
+	if err := context.Cause(n.life); err != nil { // ErrClosed, or why the interface is lost
+		return nil, err
 	}
 	ctx, stop := n.whileOpen(ctx)
 	defer stop()

@@ -53,7 +53,7 @@ func (p Port) print(b *strings.Builder) {
 		fmt.Fprintf(b, "  removed   %s of processes that had died\n", count(p.Left, "flow"))
 	}
 	for _, l := range p.Lost {
-		fmt.Fprintf(b, "  lost      %s of pid %d: the peers are not told, they time out\n", count(l.Flows, "flow"), l.PID)
+		fmt.Fprintf(b, "  lost      %s of pid %d, which resets the peers\n", count(l.Flows, "flow"), l.PID)
 	}
 	settings(b, p.Settings)
 }

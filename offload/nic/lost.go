@@ -1,0 +1,75 @@
+package nic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/tcp"
+)
+
+// guardEvery is how often the NIC looks whether its program is still there: the
+// kernel does not tell when one is taken off.
+const guardEvery = 250 * time.Millisecond
+
+// guard looks after the program until ctx ends.
+func (n *NIC) guard(ctx context.Context) {
+	tick := time.NewTicker(guardEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		err := n.programGone()
+		if err == nil {
+			continue
+		}
+		n.lose(err)
+		return
+	}
+}
+
+// programGone says that the program is not on the interface any more, as after
+// stag unload --force. That the interface itself is gone the engines find out.
+func (n *NIC) programGone() error {
+	on, err := n.steer.Attached()
+	if err != nil || on {
+		return nil
+	}
+	if _, err := n.net.LookupLink(n.link.Port); errors.Is(err, loader.ErrNoLink) {
+		return fmt.Errorf("%s is not in this network namespace any more", n.link.Port)
+	}
+	return fmt.Errorf("the steering program was taken off %s (stag unload --force does that): open it again", n.link.Port)
+}
+
+// lose gives the interface up because of cause: every connection ends with it,
+// with a reset to the peer where packets can still be sent, and no other is taken
+// over. What was opened stays until Close.
+func (n *NIC) lose(cause error) {
+	n.losing.Do(func() {
+		cause = fmt.Errorf("%w: %w", stream.ErrPort, cause)
+		n.log.Error("interface lost", "link", n.link.Name, "err", cause)
+		n.die(cause)
+		ctx, cancel := context.WithTimeout(context.Background(), closeWait)
+		defer cancel()
+		open := n.Flows()
+		for _, f := range open {
+			f.engine.Inspect(ctx, f.id, func(c *tcp.Conn) { c.AbortFor(cause) }) // one that has ended needs none
+		}
+		for _, f := range open {
+			select {
+			case <-f.done:
+			case <-ctx.Done():
+			}
+		}
+		n.stop(cause)
+		if n.cfg.Lost != nil {
+			n.cfg.Lost(cause)
+		}
+	})
+}

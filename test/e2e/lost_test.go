@@ -1,0 +1,69 @@
+package e2e
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// TestProgramTakenAway: the engine whose program is unloaded by force says so: to
+// its QPs, by an event, to whoever waits in Accept, and to whoever dials. The
+// peer is reset.
+func TestProgramTakenAway(t *testing.T) {
+	r := newStage(t, setup{})
+	instance := r.loaded(loader.Options{})
+	a, b := r.adapter(ours, rdma.Config{}), r.adapter(theirs, rdma.Config{KernelPort: true})
+	x, y := r.newVerbs(ours, a), r.newVerbs(theirs, b)
+	r.meet(x, y, b, false, rdma.ConnParams{}, rdma.ConnParams{})
+	l, err := a.Listen(r.ctx(), r.addr(ours, false)+":0", rdma.ListenConfig{})
+	r.must(err)
+	defer l.Close()
+	accepted := make(chan error, 1)
+	go func() {
+		_, err := l.Accept(r.ctx())
+		accepted <- err
+	}()
+	if _, err := loader.Unload(loader.UnloadOptions{Instance: instance, Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	r.wait(x.qp.Done(), "our end")
+	r.wait(y.qp.Done(), "the peer")
+	if err := y.qp.Err(); !errors.Is(err, stream.ErrReset) {
+		t.Errorf("the peer: %v", err)
+	}
+	told := func(who string, err error) {
+		t.Helper()
+		if !errors.Is(err, stream.ErrPort) || !strings.Contains(err.Error(), "taken off "+r.pair.Ends[ours].Name) {
+			t.Errorf("%s: %v", who, err)
+		}
+	}
+	told("the QP", x.qp.Err())
+	told("Accept", <-accepted)
+	for found := false; !found; {
+		select {
+		case e := <-a.Events():
+			if found = e.Type == rdma.PortLost; found {
+				told("the event", e.Err)
+			}
+		case <-r.ctx().Done():
+			t.Fatal("no event tells")
+		}
+	}
+	z, w := r.newVerbs(ours, a), r.newVerbs(theirs, b)
+	far, err := b.Listen(r.ctx(), r.addr(theirs, false)+":0", rdma.ListenConfig{})
+	r.must(err)
+	defer far.Close()
+	go func() {
+		if req, err := far.Accept(r.ctx()); err == nil {
+			req.Accept(r.ctx(), w.qp, rdma.ConnParams{})
+		}
+	}()
+	told("Dial", z.qp.Dial(r.ctx(), far.Addr().String(), rdma.ConnParams{}))
+	for _, v := range []*verbs{x, y, z, w} {
+		v.close()
+	}
+}
