@@ -105,8 +105,11 @@ func TestManualPages(t *testing.T) {
 		}
 		isManualPage(t, name, string(page))
 		text := plain(string(page))
+		if odd := oddOption.FindAllString(text, -1); odd != nil {
+			t.Errorf("%s writes %q, and no user would", name, odd)
+		}
 		c.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
-			if !strings.Contains(text, "--"+f.Name) {
+			if !f.Hidden && !strings.Contains(text, "--"+f.Name) {
 				t.Errorf("%s does not name --%s", name, f.Name)
 			}
 		})
@@ -121,6 +124,15 @@ func TestManualPages(t *testing.T) {
 			}
 		}
 	}
+	for name, words := range map[string][]string{
+		"stag-load.8": {"stag-unload(8)", "\n.SH FILES\n", "/sys/fs/bpf/stag", "--tune[=MODE]"},
+		"stag-show.8": {"\n.SH ENVIRONMENT\n", "XDG_RUNTIME_DIR", "-w, --watch SECONDS"},
+		"stag-perf.8": {"\n.SH COMMANDS\n", "stag-perf-write_bw(8)"},
+	} {
+		page, err := os.ReadFile(filepath.Join(dir, name))
+		must(t, err)
+		contains(t, plain(string(page)), words...)
+	}
 	list, err := fs.Glob(os.DirFS(dir), "*")
 	must(t, err)
 	if len(list) != pages {
@@ -130,6 +142,9 @@ func TestManualPages(t *testing.T) {
 	must(t, err)
 	golden(t, "man_version", titleLine.ReplaceAllString(string(page), "$1 ..."))
 }
+
+// oddOption is an option with its default, as in --bare[=false] and --kind=[].
+var oddOption = regexp.MustCompile(`(?m)^(-., )?--\S+?(=""|=\[\]|=\d\S*|\[=(false|""|\d+)\])$`)
 
 var titleLine = regexp.MustCompile(`(?m)^(\.TH "[^"]+" "8") .*$`)
 
@@ -158,7 +173,7 @@ func isManualPage(t *testing.T, name, page string) {
 
 // plain takes out what is for the formatter.
 func plain(page string) string {
-	return strings.NewReplacer(`\-`, "-", `\&`, "", `\fB`, "", `\fP`, "", `\fI`, "", `\fR`, "", `\\`, `\`).Replace(page)
+	return strings.NewReplacer(`\-`, "-", `\&`, "", `\fB`, "", `\fP`, "", `\fI`, "", `\fR`, "", `\:`, "", `\e`, `\`).Replace(page)
 }
 
 // TestManualPagesNowhere: what is in the way is one line.

@@ -5,15 +5,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/cobra/doc"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/version"
 )
+
+// section is of the manual: commands for whoever administers the machine.
+const section = "8"
 
 // Write puts a page for root, and one for each command below it that is not
 // hidden, into dir, which it makes if need be. The pages name v and its month.
@@ -21,51 +23,87 @@ func Write(root *cobra.Command, dir string, v version.Info) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the directory for the pages: %w", err)
 	}
-	header := doc.GenManHeader{
-		Section: "8", // it is for whoever administers the machine
-		Source:  "stag " + v.Version,
-		Manual:  root.Name() + " manual",
+	at, err := month(v)
+	if err != nil {
+		return err
 	}
-	if v.Time != "" {
-		at, err := time.Parse(time.RFC3339, v.Time)
-		if err != nil {
-			return fmt.Errorf("the build's time: %w", err)
-		}
-		header.Date = &at
-	}
-	root.DisableAutoGenTag = true // a page that is made twice is the same
-	if err := tree(root, dir, header); err != nil {
+	if err := tree(root, dir, at, v); err != nil {
 		return fmt.Errorf("write the pages into %s: %w", dir, err)
 	}
 	return nil
 }
 
-// tables are the lines of a text that are indented. The generator reads Markdown,
-// and leaves lines as they are from four blanks on.
-var tables = regexp.MustCompile(`(?m)^ +\S`)
+// month is when v was built from its commit or, where the build does not know, that
+// of SOURCE_DATE_EPOCH (reproducible-builds.org), or now.
+func month(v version.Info) (time.Time, error) {
+	if v.Time != "" {
+		at, err := time.Parse(time.RFC3339, v.Time)
+		if err != nil {
+			return at, fmt.Errorf("the build's time: %w", err)
+		}
+		return at, nil
+	}
+	epoch := os.Getenv("SOURCE_DATE_EPOCH")
+	if epoch == "" {
+		return time.Now(), nil
+	}
+	seconds, err := strconv.ParseInt(epoch, 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("SOURCE_DATE_EPOCH: %q is no number of seconds", epoch)
+	}
+	return time.Unix(seconds, 0).UTC(), nil
+}
+
+// below are the commands of cmd that have pages.
+func below(cmd *cobra.Command) (list []*cobra.Command) {
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() && !c.IsAdditionalHelpTopicCommand() {
+			list = append(list, c)
+		}
+	}
+	return list
+}
 
 // tree writes the pages of cmd and of what is below it.
-func tree(cmd *cobra.Command, dir string, header doc.GenManHeader) error {
-	for _, below := range cmd.Commands() {
-		if !below.IsAvailableCommand() || below.IsAdditionalHelpTopicCommand() {
-			continue
-		}
-		if err := tree(below, dir, header); err != nil {
+func tree(cmd *cobra.Command, dir string, at time.Time, v version.Info) error {
+	for _, c := range below(cmd) {
+		if err := tree(c, dir, at, v); err != nil {
 			return err
 		}
 	}
-	cmd.Long = tables.ReplaceAllString(cmd.Long, "    $0")
-	var page strings.Builder
-	h := header // GenMan writes to it
-	if err := doc.GenMan(cmd, &h, &page); err != nil {
-		return err
-	}
-	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-") + "." + header.Section
-	return os.WriteFile(filepath.Join(dir, name), []byte(complete(page.String())), 0o644)
+	return os.WriteFile(filepath.Join(dir, name(cmd)+"."+section), []byte(page(cmd, at, v)), 0o644)
 }
 
-// exits is a section that the generator does not know. It is the same for all
-// commands.
+// name is what a command's page is called: stag-perf-write_bw.
+func name(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
+
+// page is the manual page of a command, in the sections and the order of
+// man-pages(7).
+func page(cmd *cobra.Command, at time.Time, v version.Info) string {
+	var b roff
+	b.line(`.TH "%s" "%s" "%s" "stag %s" "%s manual"`,
+		strings.ToUpper(name(cmd)), section, at.Format("Jan 2006"), v.Version, cmd.Root().Name())
+	b.line(".nh")
+	b.line(".ad l")
+	b.line(".SH NAME")
+	b.text(name(cmd) + " - " + cmd.Short)
+	b.line(".SH SYNOPSIS")
+	b.line("%s", synopsis(cmd))
+	b.line(".SH DESCRIPTION")
+	b.paragraphs(cmd.Long)
+	b.commands(below(cmd))
+	b.options(cmd)
+	b.line("%s", exits)
+	more := moreAbout(cmd)
+	b.notes("ENVIRONMENT", environment, more.environment)
+	b.notes("FILES", files, more.files)
+	b.line(".SH EXAMPLES")
+	b.verbatim(cmd.Example)
+	b.related(cmd, more.related)
+	return b.String()
+}
+
+// exits is the same for all commands.
 const exits = `.SH EXIT STATUS
 .TP
 \fB0\fP
@@ -75,16 +113,4 @@ All went well.
 Something failed, or was interrupted: the last line on standard error says what.
 .TP
 \fB2\fP
-The command line is wrong. Nothing was done.
-
-
-`
-
-// complete gives a page the sections that the manual pages of a system have.
-func complete(page string) string {
-	page = strings.Replace(page, "\n.SH EXAMPLE\n", "\n.SH EXAMPLES\n", 1)
-	if at := strings.Index(page, ".SH EXAMPLES\n"); at >= 0 {
-		return page[:at] + exits + page[at:]
-	}
-	return page + exits
-}
+The command line is wrong. Nothing was done.`
