@@ -36,6 +36,8 @@ type table struct {
 var tables = []table{
 	{title: "Steering", layer: "steer", file: "bpf/reason.go", typ: "Reason", names: "reasonNames",
 		intro: "What the XDP program made of each packet of the interface. Every packet counts\nonce. All but the first four go to the kernel. Seen in `stag show stats`, of a loaded\ninterface also while no engine runs."},
+	{title: "Placeholders", layer: "placeholder", file: "offload/nic/strays.go", typ: "Counters",
+		intro: "A placeholder is the kernel socket that holds the addresses and ports of a\nconnection that was taken over. As of the last second. Seen in `stag show stats`."},
 	{title: "Engine", layer: "engine", file: "offload/counters.go", typ: "Counters",
 		intro: "What the engine of each queue has done. Seen in `stag show stats`; in Go, summed,\n`rdma.Adapter.Counters`."},
 	{title: "Drops of the engine", layer: "engine", file: "offload/counters.go", typ: "Drop", names: "dropNames",

@@ -237,6 +237,10 @@ func (a *Adapter) reportCounters(r *report.Engine) error {
 		for why, n := range steered {
 			r.Counters = append(r.Counters, report.Counter{Device: p.name, Layer: "steer", Name: bpf.Reason(why).String(), Value: n})
 		}
+		for _, c := range report.Fields("placeholder", p.nic.Counters()) {
+			c.Device = p.name
+			r.Counters = append(r.Counters, c)
+		}
 	}
 	for fault, n := range a.table.Refusals() {
 		if fault := tpt.Fault(fault); fault != tpt.OK {

@@ -57,6 +57,21 @@ func (p *Placeholder) Err() error {
 	return nil
 }
 
+// Strays is how many segments of the tuple have reached the placeholder, and were
+// thrown away. ErrClosed after Close.
+func (p *Placeholder) Strays() (uint32, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fd < 0 {
+		return 0, ErrClosed
+	}
+	drops, err := getDrops(p.fd)
+	if err != nil {
+		return 0, fmt.Errorf("read SO_MEMINFO of the placeholder: %w", err)
+	}
+	return drops - p.drops, nil
+}
+
 // Close lets the 4-tuple go without sending anything. It may be called twice.
 func (p *Placeholder) Close() error {
 	p.mu.Lock()

@@ -24,6 +24,7 @@ type Flow struct {
 	hold      *handoff.Placeholder // set when installed
 	stall     time.Duration
 	inherited Inherited
+	strays    uint32 // that are counted; guarded by the NIC's
 
 	once  sync.Once
 	done  chan struct{} // closed when the upper layer has had its Fault

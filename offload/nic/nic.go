@@ -35,6 +35,7 @@ type NIC struct {
 	hops    *hops
 	log     *slog.Logger
 	undo    undo
+	strays  strays
 
 	running sync.WaitGroup // engines, reaper, watcher
 	ends    *endQueue
@@ -252,6 +253,7 @@ func (n *NIC) run() {
 	}
 	n.running.Go(func() { n.reap(ctx) })
 	n.running.Go(func() { n.guard(ctx) })
+	n.running.Go(func() { n.watchStrays(ctx) })
 }
 
 // closeWait bounds how long Close waits for the resets of its flows to leave.

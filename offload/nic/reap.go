@@ -70,6 +70,7 @@ func (n *NIC) ended(f *Flow, end offload.End) {
 	if !end.Gone {
 		return
 	}
+	n.lookForStrays(f, time.Now()) // the last time
 	if err := f.dissolve(); err != nil {
 		n.log.Error("flow not cleared away", "key", f.key, "err", err)
 	}

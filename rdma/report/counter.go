@@ -9,7 +9,7 @@ import (
 // Counter is something that was counted, and that only grows.
 type Counter struct {
 	Device string `json:"device,omitempty"` // "" for the whole adapter, or where the object around it says so
-	Layer  string `json:"layer"`            // steer, engine, wire, tcp, xsk, xsk_kernel, rdmap, tpt, verbs, capture
+	Layer  string `json:"layer"`            // steer, placeholder, engine, wire, tcp, xsk, xsk_kernel, rdmap, tpt, verbs, capture
 	Name   string `json:"name"`             // in snake_case, as docs/counters.md has it
 	Value  uint64 `json:"value"`
 }

@@ -3,9 +3,11 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -110,7 +112,7 @@ func TestOtherWayBackStaysKernels(t *testing.T) {
 		t.Run(w.String(), func(t *testing.T) {
 			r := newRig(t, setup{})
 			r.secondCable()
-			r.ip(theirs, "route", "add", r.addr(ours, false)+"/32", "via", "198.18.0.1", "dev", "q1", "src", r.addr(theirs, false))
+			r.otherWayBack()
 			our, peer := r.connect(w)
 			r.staysKernels(our, peer, nic.DefaultOptions, "reached the kernel")
 		})
@@ -139,6 +141,12 @@ func (r *rig) secondCable() {
 	}
 }
 
+// otherWayBack makes the peer answer over the second cable.
+func (r *rig) otherWayBack() {
+	r.Helper()
+	r.ip(theirs, "route", "add", r.addr(ours, false)+"/32", "via", "198.18.0.1", "dev", "q1", "src", r.addr(theirs, false))
+}
+
 // TestTagTakenOffStaysKernels: packets arrive without the tag of the VLAN that
 // the flow is on, as from a card that takes tags off.
 func TestTagTakenOffStaysKernels(t *testing.T) {
@@ -153,7 +161,7 @@ func TestTagTakenOffStaysKernels(t *testing.T) {
 func TestRefusedResponderKeepsItsWords(t *testing.T) {
 	r := newRig(t, setup{})
 	r.secondCable()
-	r.ip(theirs, "route", "add", r.addr(ours, false)+"/32", "via", "198.18.0.1", "dev", "q1", "src", r.addr(theirs, false))
+	r.otherWayBack()
 	our, peer := r.connect(way{accept: true})
 	o := nic.DefaultOptions
 	o.Parked = func() error {
@@ -246,4 +254,50 @@ func (r *rig) asked() (n uint64, err error) {
 		_, err = fmt.Sscan(after, &n)
 	}
 	return n, err
+}
+
+// TestStraysAreReported: the peer's segments take another way when the connection has
+// been taken over. The interface counts them, and its log names the flow once.
+func TestStraysAreReported(t *testing.T) {
+	var said lines
+	r := newRig(t, setup{nic: nic.Config{Log: slog.New(slog.NewTextHandler(&said, nil))}})
+	r.secondCable()
+	our, peer := r.connect(way{})
+	f := r.take(our, octets.NewEcho())
+	r.pingPong(peer)
+	if c := r.nic.Counters(); c.Strays != 0 {
+		t.Fatalf("%d strays before anything went astray", c.Strays)
+	}
+	r.otherWayBack()
+	_, err := peer.Write([]byte("nobody hears this"))
+	r.must(err)
+	r.eventually("the strays are counted", func() bool { return r.nic.Counters().Strays >= 3 })
+	const words = "past the XDP program"
+	if n := said.count(words); n != 1 {
+		t.Errorf("the log has %d lines about it, want 1:\n%s", n, said.String())
+	}
+	r.ip(theirs, "route", "del", r.addr(ours, false)+"/32")
+	r.eventually("the connection goes on", func() bool {
+		info, err := f.Info(r.ctx())
+		return err == nil && info.Unread == 0 && r.stats(f).OctetsIn == uint64(len("ping")+len("nobody hears this"))
+	})
+}
+
+// lines is a log that a test reads.
+type lines struct {
+	mu sync.Mutex
+	strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Builder.Write(b)
+}
+
+// count is how many lines have the words.
+func (l *lines) count(words string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.Builder.String(), words)
 }

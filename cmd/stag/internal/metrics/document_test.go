@@ -78,7 +78,7 @@ var sections = []section{
 	{"Engines", "One adapter of one process each.", []string{"engine_up", "engine_info", "engine_start", "heap_", "qps", "cqs", "mrs", "tpt_", "capture", "events_"}},
 	{"Ports", "As node_exporter's `node_infiniband_` metrics.", []string{"info", "state_id", "physical_", "rate_", "port_"}},
 	{"Steering", "What the XDP program of an interface does, whoever uses it.", []string{"steer_", "flows", "pinned_"}},
-	{"Drops", "", []string{"drops_"}},
+	{"Drops", "", []string{"drops_", "stray_"}},
 	{"Operations", "Of all queue pairs of a device since its engine began; those that are closed count\non. The kernel port is a device, too, called `kernel`.", []string{"rdma_"}},
 	{"TCP", "Of all connections of a device since its engine began; those that have ended count on.", []string{"tcp_"}},
 	{"Queues", "", []string{"queue_", "engine_"}},

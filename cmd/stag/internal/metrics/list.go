@@ -84,6 +84,8 @@ var (
 var drops = counter("drops", "Packets, or parts of them, that the engines got and did not use, by layer and reason: docs/counters.md explains them. Those of layers wire and tcp are all in it.",
 	and(ofDevice, "layer", "reason"), "engine.no_flow", "engine.park_full", "engine.pass_full", "engine.no_owner")
 
+var _ = counter("stray_segments", "Segments of taken-over connections that reached the kernel past the steering program, and were thrown away.", ofDevice, "placeholder.strays")
+
 // The engine of each queue.
 var (
 	queueFlows  = gauge("queue_flows", "Connections of the queue's engine.", ofQueue...)

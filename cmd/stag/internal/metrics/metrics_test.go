@@ -80,6 +80,7 @@ func full() report.Engine {
 		Queues: []report.Queue{{Device: "eth1", Queue: 0, Flows: 1, Asleep: true, Counters: counters(1000)}, {Device: "eth1", Queue: 1, Counters: counters(5000)}},
 		Counters: append(ops, []report.Counter{
 			{Device: "eth1", Layer: "steer", Name: "steered", Value: 12}, {Device: "eth1", Layer: "steer", Name: "no_socket", Value: 1},
+			{Device: "eth1", Layer: "placeholder", Name: "strays", Value: 9},
 			{Layer: "tpt", Name: "bad_stag", Value: 2}, {Layer: "capture", Name: "packets", Value: 8}, {Layer: "capture", Name: "lost", Value: 4},
 			{Layer: "verbs", Name: "events_lost", Value: 3}, {Layer: "warp", Name: "cores", Value: 5},
 		}...),
@@ -216,7 +217,7 @@ func TestEngine(t *testing.T) {
 		{"cqs", []string{me}, 2}, {"cqs_overrun", []string{me}, 1},
 		{"mrs", []string{me, "kind=region"}, 2}, {"mrs", []string{"kind=iscsi"}, 0}, {"mrs_registered_bytes", []string{me}, 4097}, {"mrs_max", nil, 63},
 		{"heap_size_bytes", []string{me}, 1 << 20}, {"heap_free_bytes", []string{me}, 1 << 19},
-		{"tpt_refusals_total", []string{me, "fault=bad_stag"}, 2},
+		{"tpt_refusals_total", []string{me, "fault=bad_stag"}, 2}, {"stray_segments_total", []string{me, "device=eth1"}, 9},
 		{"captured_packets_total", []string{me}, 8}, {"capture_lost_packets_total", []string{me}, 4}, {"events_lost_total", nil, 3},
 		{"other_total", []string{me, "layer=warp", "name=cores"}, 5},
 		{"qp_info", []string{me, "qp=5", "device=eth1", "local=192.0.2.1:7174", "remote=[2001:db8::2]:40000"}, 1},
@@ -368,7 +369,7 @@ func TestEveryCounter(t *testing.T) {
 		}
 	}
 	// And what families are made of is there.
-	there := map[string]bool{"verbs.events_lost": true, "capture.packets": true, "capture.lost": true}
+	there := map[string]bool{"verbs.events_lost": true, "capture.packets": true, "capture.lost": true, "placeholder.strays": true}
 	for _, c := range append(counters(0), report.Fields("rdmap", rdmap.Stats{})...) {
 		there[c.Layer+"."+c.Name] = true
 	}

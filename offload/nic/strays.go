@@ -1,0 +1,79 @@
+package nic
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// A take-over has seen that segments of the connection pass the program. Later they
+// may take another way, and reach the placeholder, which throws them away: the
+// connection is deaf then, and only the placeholder knows why.
+
+const (
+	// strayEvery is how often placeholders are asked.
+	strayEvery = time.Second
+	// strayLines is how many flows the log names in strayPeriod.
+	strayLines  = 10
+	strayPeriod = time.Minute
+)
+
+// strays counts the segments that placeholders have thrown away.
+type strays struct {
+	mu    sync.Mutex // guards what follows, and every Flow's strays
+	total uint64
+	lines int       // that the log may have until renew
+	renew time.Time // then it may have strayLines again
+}
+
+// Counters count since the interface was opened.
+type Counters struct {
+	Strays uint64 // segments of taken-over connections that reached the kernel past the XDP program and were thrown away
+}
+
+// Counters is as of the last second.
+func (n *NIC) Counters() Counters {
+	n.strays.mu.Lock()
+	defer n.strays.mu.Unlock()
+	return Counters{Strays: n.strays.total}
+}
+
+// watchStrays asks every placeholder again and again, until ctx ends.
+func (n *NIC) watchStrays(ctx context.Context) {
+	tick := time.NewTicker(strayEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			for _, f := range n.Flows() {
+				n.lookForStrays(f, now)
+			}
+		}
+	}
+}
+
+// lookForStrays asks one placeholder. The first strays of a flow are worth a line
+// of the log, unless too many flows have some.
+func (n *NIC) lookForStrays(f *Flow, now time.Time) {
+	s := &n.strays
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	have, err := f.hold.Strays()
+	if err != nil || have == f.strays {
+		return // of one that was closed meanwhile nothing is known
+	}
+	first := f.strays == 0
+	s.total += uint64(have - f.strays)
+	f.strays = have
+	if now.After(s.renew) {
+		s.lines, s.renew = strayLines, now.Add(strayPeriod)
+	}
+	if !first || s.lines == 0 {
+		return
+	}
+	s.lines--
+	n.log.Warn("segments reach the kernel past the XDP program and are lost: has a route, a tag or an address on the way changed?",
+		"flow", f.id, "key", f.key, "segments", have)
+}
