@@ -148,6 +148,10 @@ func (h *hops) now(f *Flow) offload.Heading {
 func (h *hops) installed(ctx context.Context, f *Flow, told offload.Heading) {
 	h.mu.Lock()
 	w := f.way
+	if w == nil { // the flow has ended by now: a reset was among its parked segments
+		h.mu.Unlock()
+		return
+	}
 	w.flows[f] = &told
 	h.mu.Unlock()
 	h.tell(ctx, []*way{w})

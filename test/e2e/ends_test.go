@@ -340,6 +340,25 @@ func TestPeerGoneBeforeTakeOver(t *testing.T) {
 	}
 }
 
+// TestResetWhileParked: the peer resets the connection while its segments are
+// parked. The flow ends as soon as it is installed.
+func TestResetWhileParked(t *testing.T) {
+	r := newRig(t, setup{})
+	for range 20 {
+		our, peer := r.connect(way{})
+		o := nic.DefaultOptions
+		o.Parked = func() error { return r.leave(peer, resets) }
+		ulp := octets.NewTransfer(octets.Plan{Expect: 1})
+		f, err := r.nic.Take(r.ctx(), our, ulp, o)
+		r.must(err)
+		r.wait(f.Done(), "the end")
+		if !errors.Is(f.Err(), stream.ErrReset) {
+			t.Fatalf("the flow ended with %v", f.Err())
+		}
+	}
+	r.clean()
+}
+
 // blackhole takes the peer's IPv4 address away: its kernel throws away what
 // comes for it.
 func (r *rig) blackhole() {
