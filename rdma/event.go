@@ -3,6 +3,8 @@ package rdma
 import (
 	"fmt"
 	"sync/atomic"
+
+	"github.com/stag-rdma/stag/offload/nic"
 )
 
 // EventType is what an asynchronous event is about.
@@ -14,6 +16,8 @@ const (
 	PortDown                       // a port has no carrier any more: Event.Port
 	PortUp                         // a port has its carrier again: Event.Port
 	PortLost                       // a port is of no use any more: Event.Port, Event.Err
+	RouteAway                      // the kernel would send a QP's packets another way than through its port now: Event.QP, Event.Port, Event.Err
+	RouteBack                      // that is over: Event.QP, Event.Port
 )
 
 func (t EventType) String() string {
@@ -28,17 +32,25 @@ func (t EventType) String() string {
 		return "port up"
 	case PortLost:
 		return "port lost"
+	case RouteAway:
+		return "route away"
+	case RouteBack:
+		return "route back"
 	}
 	return fmt.Sprintf("event %d", uint8(t))
 }
 
 // Event is something that no completion tells.
+//
+// RouteAway and RouteBack change nothing: the connection goes on through the port
+// that it has, which may still lead to the peer, or not. To use the new way, close
+// the QP and connect another.
 type Event struct {
 	Type EventType
-	QP   *QP    // QPFatal
+	QP   *QP    // QPFatal, RouteAway, RouteBack
 	CQ   *CQ    // CQOverrun
-	Port string // PortDown, PortUp, PortLost
-	Err  error  // QPFatal: a *QPError. CQOverrun: ErrCQOverrun. PortLost: why
+	Port string // PortDown, PortUp, PortLost, RouteAway, RouteBack
+	Err  error  // QPFatal: a *QPError. CQOverrun: ErrCQOverrun. PortLost, RouteAway: why
 }
 
 // eventsKept is how many events wait for a reader.
@@ -57,6 +69,26 @@ func (e *events) add(ev Event) {
 	case e.c <- ev:
 	default:
 		e.lost.Add(1)
+	}
+}
+
+// diverted tells of connections whose route leads elsewhere now, or, without why,
+// through the port again.
+func (a *Adapter) diverted(port string, flows []*nic.Flow, why error) {
+	of := map[*nic.Flow]*QP{}
+	for _, qp := range a.allQPs() {
+		if l := qp.line.Load(); l != nil && l.flow != nil {
+			of[l.flow] = qp
+		}
+	}
+	t := RouteAway
+	if why == nil {
+		t = RouteBack
+	}
+	for _, f := range flows {
+		if qp := of[f]; qp != nil {
+			a.events.add(Event{Type: t, QP: qp, Port: port, Err: why})
+		}
 	}
 }
 

@@ -94,7 +94,8 @@ func (a *Adapter) nicConfig(name string) nic.Config {
 			}
 			a.events.add(Event{Type: t, Port: name})
 		},
-		Lost: func(err error) { a.portLost(name, err) },
+		Lost:     func(err error) { a.portLost(name, err) },
+		Diverted: func(flows []*nic.Flow, why error) { a.diverted(name, flows, why) },
 		Engine: offload.Config{
 			TCP:  tcp.Config{Congestion: tcp.Control(c.Congestion)},
 			Spin: a.engineSpin(), Table: a.table, After: a.board.Deliver,

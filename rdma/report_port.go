@@ -81,6 +81,7 @@ func (p *port) device(d *report.Device, space *loader.Net) {
 // liveFlow is a connection that an engine runs.
 type liveFlow struct {
 	key  bpf.FlowKey
+	way  nic.Way
 	qp   *connection // nil: none that is known
 	info tcp.Info
 	done tcp.Stats
@@ -99,7 +100,7 @@ func (p *port) connections(ctx context.Context, qps []*connection, r *report.Eng
 	engines := p.nic.Engines()
 	ids, at := make([][]offload.FlowID, len(engines)), make([][]*liveFlow, len(engines))
 	for _, f := range p.nic.Flows() {
-		x, q := &liveFlow{key: f.Key(), qp: of[f]}, f.Engine().Queue()
+		x, q := &liveFlow{key: f.Key(), way: f.Way(), qp: of[f]}, f.Engine().Queue()
 		all[f.ID()] = x
 		ids[q], at[q] = append(ids[q], f.ID()), append(at[q], x)
 	}
@@ -165,6 +166,12 @@ func (p *port) flows(live map[offload.FlowID]*liveFlow) (list []report.Flow, err
 func (x *liveFlow) describe(f *report.Flow) {
 	if x.qp != nil {
 		f.QP = x.qp.qp.Number()
+	}
+	if x.way.NextHop.IsValid() {
+		f.NextHop, f.NextHopMAC = x.way.NextHop.String(), x.way.MAC.String()
+	}
+	if x.way.Err != nil {
+		f.Diverted = x.way.Err.Error()
 	}
 	if !x.seen {
 		return

@@ -301,7 +301,7 @@ var volatile = []struct {
 	{regexp.MustCompile(`"(asleep|recovering)": (true|false)`), `"$1": B`},
 	{regexp.MustCompile(`"(congestion\w*)": "[a-z]+"`), `"$1": "NAME"`}, // the host's default
 	{regexp.MustCompile(`"started": "[^"]*"`), `"started": "TIME"`},
-	{regexp.MustCompile(`"mac": "[^"]*"`), `"mac": "MAC"`},
+	{regexp.MustCompile(`"(mac|next_hop_mac)": "[^"]*"`), `"$1": "MAC"`},
 	{regexp.MustCompile(`\bs([ab])[0-9a-f]{7,}\b`), `veth-$1`},
 	{regexp.MustCompile(`,\s*"fe80:[^"]*"`), ``},
 	{regexp.MustCompile(`("(?:\d+\.){3}\d+):\d+"`), `$1:PORT"`},

@@ -29,6 +29,7 @@ var showMasks = []struct {
 	{regexp.MustCompile(`pid=\d+`), "pid=PID"},
 	{regexp.MustCompile(`fe80:\S+`), "LINKLOCAL"},
 	{regexp.MustCompile(`(?:[0-9a-f]{2}:){5}[0-9a-f]{2}`), "MAC"},
+	{regexp.MustCompile(`\bvia:(\S+)`), "via $1"}, // not a number with a name, see below
 	{regexp.MustCompile(`\b0x[0-9a-f]+`), "HEX"},
 	{regexp.MustCompile(`ESTAB +\d+ +\d+`), "ESTAB N N"},
 	{regexp.MustCompile(`(ifindex|netns_cookie|program_id|heap_free):\s+\d+`), "$1: N"},

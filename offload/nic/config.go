@@ -52,11 +52,11 @@ type Config struct {
 	// back. It must not block. nil: nobody is told.
 	Carrier func(up bool)
 
-	// Diverted is told when the kernel would not send a flow's packets this way any
-	// more, with why: the route leads through another interface, or is gone. The
-	// flow goes on as it did. With nil it is told that the route is as it was, or
-	// through this interface again. It must not block. nil: nobody is told.
-	Diverted func(f *Flow, why error)
+	// Diverted is told of flows whose packets the kernel would not send this way
+	// any more, with why: the route leads through another interface, or is gone.
+	// They go on as they did. With nil it is told that the route leads through this
+	// interface again. It must not block. nil: nobody is told.
+	Diverted func(flows []*Flow, why error)
 
 	// Lost is told, once, why the interface is of no use any more: it is gone, or
 	// somebody has taken the steering program off. Every connection has ended then,

@@ -41,7 +41,7 @@ type hops struct {
 	index    int    // of the interface
 	name     string // of the interface
 	log      *slog.Logger
-	diverted func(f *Flow, why error) // never nil
+	diverted func([]*Flow, error) // never nil
 
 	asking  sync.Mutex // held from a question to the kernel until its answer is stored
 	telling sync.Mutex // held from a look at what is true until engines were told it
@@ -80,9 +80,9 @@ type hop struct {
 	ours  bool // and keeps it fresh because we want that
 }
 
-func newHops(net network, link loader.Link, log *slog.Logger, diverted func(*Flow, error)) *hops {
+func newHops(net network, link loader.Link, log *slog.Logger, diverted func([]*Flow, error)) *hops {
 	if diverted == nil {
-		diverted = func(*Flow, error) {}
+		diverted = func([]*Flow, error) {}
 	}
 	h := &hops{net: net, index: link.Index, name: link.Name, log: log, diverted: diverted,
 		ways: map[loader.Query]*way{}, hops: map[netip.Addr]*hop{}, stale: make(chan struct{}, 1)}

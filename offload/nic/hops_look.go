@@ -67,17 +67,15 @@ func (h *hops) lookAt(w *way) {
 	case !lost && before != now.hop:
 		h.log.Info("next hop changed", "to", w.query.Dst, "next hop", now.hop, "before", before, "flows", len(now.flows))
 	}
-	if lost == now.before {
+	if lost == now.before || len(now.flows) == 0 {
 		return
 	}
-	for _, f := range now.flows {
-		if lost {
-			h.log.Warn("route leads elsewhere", "flow", f.id, "key", f.key, "err", now.err)
-		} else {
-			h.log.Info("route is back", "flow", f.id, "key", f.key)
-		}
-		h.diverted(f, now.err)
+	if lost {
+		h.log.Warn("route leads elsewhere", "to", w.query.Dst, "flows", len(now.flows), "err", now.err)
+	} else {
+		h.log.Info("route is back", "to", w.query.Dst, "flows", len(now.flows))
 	}
+	h.diverted(now.flows, now.err)
 }
 
 // state is what a survey has found of a way.

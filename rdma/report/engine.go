@@ -65,9 +65,16 @@ type Flow struct {
 	Local  netip.AddrPort `json:"local"`
 	Remote netip.AddrPort `json:"remote"`
 	VLAN   uint16         `json:"vlan,omitempty"`
-	QP     uint32         `json:"qp,omitempty"`  // 0: none
-	Age    uint64         `json:"age_seconds"`   // since it was taken over
-	TCP    *TCP           `json:"tcp,omitempty"` // nil when no engine runs it, and when its connection is gone
+	QP     uint32         `json:"qp,omitempty"` // 0: none
+	Age    uint64         `json:"age_seconds"`  // since it was taken over
+	// NextHop is where its packets go on the link, and NextHopMAC that one's Ethernet
+	// address; "" when no engine runs it.
+	NextHop    string `json:"next_hop,omitempty"`
+	NextHopMAC string `json:"next_hop_mac,omitempty"`
+	// Diverted is why the kernel would send its packets another way now; the
+	// connection goes on as it did. "": it would not.
+	Diverted string `json:"diverted,omitempty"`
+	TCP      *TCP   `json:"tcp,omitempty"` // nil when no engine runs it, and when its connection is gone
 }
 
 // TCP is the state of one connection: what `ss -tin` shows of the kernel's.

@@ -121,9 +121,14 @@ func (s sheet) table(e report.Engine, d report.Device, at labels) {
 	for _, state := range flowStates {
 		s.add(flows, 0, at.and("state", state))
 	}
+	s.add(flowsAway, 0, at)
 	for _, f := range e.Flows {
-		if f.Device == d.Name {
-			s.add(flows, 1, at.and("state", f.State))
+		if f.Device != d.Name {
+			continue
+		}
+		s.add(flows, 1, at.and("state", f.State))
+		if f.Diverted != "" {
+			s.add(flowsAway, 1, at)
 		}
 	}
 }

@@ -75,6 +75,7 @@ var (
 var (
 	steered    = counter("steer_packets", "Packets of the interface, by what the steering program made of them; each counts once.", and(ofProgram, "reason"))
 	flows      = gauge("flows", "Entries of the program's flow table, by state.", and(ofProgram, "state")...)
+	flowsAway  = gauge("flows_diverted", "Connections whose packets the kernel would send another way now than through the device.", ofProgram...)
 	flowsMax   = gauge("flows_max", "Entries that there is room for.", ofProgram...)
 	pinnedInfo = gauge("pinned_info", "A program that was loaded to stay, by the name of its instance; always 1. Its state is used (by an engine), unused or stale (of no use any more).",
 		and(ofProgram, "loaded_as", "program_id", "state")...)

@@ -68,7 +68,7 @@ func full() report.Engine {
 			{Name: report.KernelDevice, State: "PORT_DOWN", HeapSize: 1 << 20, HeapFree: 1 << 19, MaxMRs: 63},
 		},
 		Flows: []report.Flow{
-			{Device: "eth1", ID: 7, State: "live", QP: 5, TCP: &report.TCP{SRTT: 1500, RTO: 200000, Cwnd: 14480, Unacked: 11, Counters: report.Fields("tcp", tcp.Stats{Retransmits: 3})}},
+			{Device: "eth1", ID: 7, State: "live", QP: 5, Diverted: "the route leads through eth2", TCP: &report.TCP{SRTT: 1500, RTO: 200000, Cwnd: 14480, Unacked: 11, Counters: report.Fields("tcp", tcp.Stats{Retransmits: 3})}},
 			{Device: "eth1", ID: 8, State: "park"},
 		},
 		QPs: []report.QP{
@@ -211,7 +211,7 @@ func TestEngine(t *testing.T) {
 		{"xsk_rx_ring_full_total", append(eth1, "queue=0"), of(t, e.Queues[0].Counters, "xsk_kernel.rx_ring_full")},
 		{"queue_flows", append(eth1, "queue=0"), 1}, {"queue_asleep", append(eth1, "queue=0"), 1}, {"queue_asleep", append(eth1, "queue=1"), 0},
 		{"steer_packets_total", []string{"device=eth1", "netns=77", "reason=no_socket"}, 1},
-		{"flows", []string{"device=eth1", "netns=77", "state=live"}, 1}, {"flows", []string{"netns=77", "state=orphan"}, 0},
+		{"flows", []string{"device=eth1", "netns=77", "state=live"}, 1}, {"flows_diverted", []string{"device=eth1", "netns=77"}, 1}, {"flows", []string{"netns=77", "state=orphan"}, 0},
 		{"flows_max", []string{"netns=77"}, 4096},
 		{"qps", []string{me, "state=RTS"}, 1}, {"qps", []string{"state=Error"}, 0},
 		{"cqs", []string{me}, 2}, {"cqs_overrun", []string{me}, 1},

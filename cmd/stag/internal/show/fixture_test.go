@@ -47,10 +47,11 @@ func offloaded() engines.Source {
 			HeapSize: 1 << 28, HeapFree: 1 << 27, MaxMRs: 65535, Speed: 10_000_000_000,
 		}},
 		Flows: []report.Flow{
-			{Device: "eth1", Queue: 1, ID: 0x100002, Kind: "rdma", State: "live", Local: local6, Remote: remote6, QP: 3, Age: 7, TCP: &report.TCP{
-				State: "CLOSE-WAIT", Congestion: "reno", Followed: "reno", Cwnd: 14480, Ssthresh: 1<<32 - 1, SndWnd: 65536, RcvWnd: 131072, MSS: 1448, PMTU: 1500,
-				SRTT: 22, RTTVar: 11, RTO: 200000, Counters: none,
-			}},
+			{Device: "eth1", Queue: 1, ID: 0x100002, Kind: "rdma", State: "live", Local: local6, Remote: remote6, QP: 3, Age: 7, NextHop: "2001:db8::ff", NextHopMAC: "02:00:00:00:00:ff",
+				Diverted: "not this interface's connection: the route to 2001:db8::2 leads through eth2, not eth1", TCP: &report.TCP{
+					State: "CLOSE-WAIT", Congestion: "reno", Followed: "reno", Cwnd: 14480, Ssthresh: 1<<32 - 1, SndWnd: 65536, RcvWnd: 131072, MSS: 1448, PMTU: 1500,
+					SRTT: 22, RTTVar: 11, RTO: 200000, Counters: none,
+				}},
 			{Device: "eth1", ID: 0x100001, Kind: "rdma", State: "live", Local: local, Remote: remote, QP: 2, Age: 3600, VLAN: 100, TCP: &report.TCP{
 				State: "ESTABLISHED", ECN: true, Congestion: "cubic", Followed: "bbr", Cwnd: 28960, Ssthresh: 14480, SndWnd: 4194304, RcvWnd: 6291456, MSS: 1448, PMTU: 1500,
 				SRTT: 1250, RTTVar: 600, RTO: 203650, Backoff: 1, Recovering: true, InFlight: 4344, Unacked: 8688, Unread: 12, SndSegs: 6,

@@ -52,6 +52,9 @@ func (l flowList) text(p *page) {
 		p.row(f.Device, f.state(), f.queued(func(t report.TCP) uint32 { return t.Unread }), f.queued(func(t report.TCP) uint32 { return t.Unacked }),
 			f.Local.String(), f.Remote.String(), f.process())
 		p.below(words(f.tcp(), f.id()))
+		if f.Diverted != "" {
+			p.below("diverted: " + f.Diverted)
+		}
 	}
 	p.flush()
 }
@@ -90,7 +93,15 @@ func (f flow) process() string {
 
 // id is what engines and captures call the flow.
 func (f flow) id() string {
-	return words(f.Kind, fmt.Sprintf("id:%#x", f.ID), f.queue(), word("vlan:", f.VLAN), fmt.Sprintf("age:%ds", f.Age))
+	return words(f.Kind, fmt.Sprintf("id:%#x", f.ID), f.queue(), word("vlan:", f.VLAN), f.via(), fmt.Sprintf("age:%ds", f.Age))
+}
+
+// via is where its packets go on the link.
+func (f flow) via() string {
+	if f.NextHop == "" {
+		return ""
+	}
+	return "via:" + f.NextHop
 }
 
 // queue is whose engine owns the flow. It is not known from the first moment on.

@@ -1,0 +1,73 @@
+package rdma
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/loader/pair"
+)
+
+// TestRouteLeadsAway: the route to a QP's peer leads through another interface
+// from now on, or nowhere. The application is told, the report says so, and the
+// connection goes on; then all of it is as it was.
+func TestRouteLeadsAway(t *testing.T) {
+	for name, kind := range map[string]int{"elsewhere": unix.RTN_UNICAST, "nowhere": unix.RTN_UNREACHABLE} {
+		t.Run("offloaded/"+name, func(t *testing.T) {
+			r := newHosts(t, pairConfig)
+			second := secondCable(t, r.pair)
+			x, y := r.connect(wants{})
+			if got := r.diverted(x.qp); got != "" {
+				r.Fatalf("the report says %q before anything has changed", got)
+			}
+
+			to := r.pair.Ends[pair.B].V4.Addr()
+			away := &netlink.Route{Dst: &net.IPNet{IP: to.AsSlice(), Mask: net.CIDRMask(32, 32)}, Type: kind}
+			want := "no route"
+			if kind == unix.RTN_UNICAST {
+				away.Gw, want = second.hosts[pair.B].AsSlice(), second.names[pair.A]
+			}
+			r.must(r.pair.Do(pair.A, func() error { return netlink.RouteAdd(away) }))
+			e := r.event(r.a, RouteAway)
+			if e.QP != x.qp || e.Port != r.pair.Ends[pair.A].Name || !strings.Contains(e.Err.Error(), want) {
+				r.Errorf("%+v, want %q", e, want)
+			}
+			if got := r.diverted(x.qp); !strings.Contains(got, want) {
+				r.Errorf("the report says %q, want %q", got, want)
+			}
+			transferBothWays(r, x, y, 10000)
+
+			r.must(r.pair.Do(pair.A, func() error { return netlink.RouteDel(away) }))
+			if e := r.event(r.a, RouteBack); e.QP != x.qp || e.Port != r.pair.Ends[pair.A].Name || e.Err != nil {
+				r.Errorf("%+v", e)
+			}
+			if got := r.diverted(x.qp); got != "" {
+				r.Errorf("the report still says %q", got)
+			}
+			transferBothWays(r, x, y, 10000)
+		})
+	}
+}
+
+// diverted is what the report says of the way of a QP's connection, whose next
+// hop is the peer itself.
+func (r *rig) diverted(qp *QP) string {
+	r.Helper()
+	report, err := r.a.Report(r.ctx())
+	r.must(err)
+	for _, f := range report.Flows {
+		if f.QP != qp.Number() {
+			continue
+		}
+		end := r.pair.Ends[pair.B]
+		if f.NextHop != end.V4.Addr().String() || f.NextHopMAC != end.MAC.String() {
+			r.Errorf("the next hop is %s at %s, want %v at %v", f.NextHop, f.NextHopMAC, end.V4.Addr(), end.MAC)
+		}
+		return f.Diverted
+	}
+	r.Fatal("the report has no such flow")
+	return ""
+}
