@@ -10,7 +10,7 @@ PREFIX ?= /usr/local
 all: build lint test
 
 build:
-	go build -o $(BIN)/stag ./cmd/stag
+	CGO_ENABLED=0 go build -o $(BIN)/stag ./cmd/stag
 
 # The BPF objects and their Go, which are in the repository. It takes clang 14.
 generate:
@@ -40,6 +40,8 @@ man: build
 # What make man has built, at the places where people look for it. It builds
 # only if nothing is there: root often cannot, in somebody else's repository.
 AT = $(DESTDIR)$(PREFIX)
+# Where links of the documents lead whose files are not installed.
+SOURCE = https://github.com/stag-rdma/stag/blob/main
 UNITS = $(notdir $(wildcard docs/systemd/*.service))
 install: $(if $(wildcard $(BIN)/stag.fish),,man)
 	install -D -m 0755 -t $(AT)/bin $(BIN)/stag
@@ -52,6 +54,9 @@ install: $(if $(wildcard $(BIN)/stag.fish),,man)
 	install -D -m 0644 -t $(AT)/share/stag/grafana docs/grafana/*.json
 	install -D -m 0644 -t $(AT)/share/doc/stag README.md LICENSE NOTICE
 	install -D -m 0644 -t $(AT)/share/doc/stag/docs docs/*.md
+	sed -i 's|](\.\./|]($(SOURCE)/|g' $(AT)/share/doc/stag/docs/*.md
+	install -D -m 0644 -t $(AT)/share/doc/stag/docs/systemd $(UNITS:%=$(AT)/lib/systemd/system/%)
+	install -D -m 0644 -t $(AT)/share/doc/stag/docs/grafana docs/grafana/*.json
 	install -D -m 0644 -t $(AT)/share/doc/stag/docs/charts docs/charts/*.svg
 
 uninstall:

@@ -51,6 +51,7 @@ func TestInstall(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	t.Run("units", func(t *testing.T) { units(t, prefix) })
+	t.Run("links", func(t *testing.T) { installedLinks(t, filepath.Join(prefix, "share/doc/stag")) })
 	mine := filepath.Join(prefix, "share/man/man8/other.8")
 	if err := os.WriteFile(mine, []byte("another's page"), 0o644); err != nil {
 		t.Fatal(err)
@@ -58,6 +59,40 @@ func TestInstall(t *testing.T) {
 	run("uninstall")
 	if left := filesBelow(t, prefix); !slices.Equal(left, []string{mine}) {
 		t.Errorf("left behind: %q, and only another's page should be", left)
+	}
+}
+
+// inRepository begins links to what is not installed.
+const inRepository = "https://github.com/stag-rdma/stag/blob/main/"
+
+// installedLinks: what the installed documents refer to is installed, or is at its
+// place in the repository.
+func installedLinks(t *testing.T, dir string) {
+	links := 0
+	for _, page := range filesBelow(t, dir) {
+		if filepath.Ext(page) != ".md" {
+			continue
+		}
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			to, _, _ := strings.Cut(m[1], "#")
+			at := filepath.Join(filepath.Dir(page), to)
+			if source, ok := strings.CutPrefix(to, inRepository); ok {
+				at = filepath.Join("..", source)
+			} else if to == "" || strings.Contains(to, "://") {
+				continue
+			}
+			links++
+			if _, err := os.Stat(at); err != nil {
+				t.Errorf("%s refers to %s: %v", strings.TrimPrefix(page, dir), m[1], err)
+			}
+		}
+	}
+	if links < 10 {
+		t.Errorf("only %d links found", links)
 	}
 }
 
