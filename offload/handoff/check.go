@@ -56,6 +56,9 @@ func (s *Socket) checkState() error {
 	if info.State != established {
 		return fmt.Errorf("%w: it is in %s", ErrNotEstablished, stateName(info.State))
 	}
+	if info.accurateECN() {
+		return ErrAccurateECN
+	}
 	if err := s.checkSegments(info); err != nil {
 		return err
 	}
@@ -123,18 +126,29 @@ func (s *Socket) checkFilter() error {
 	return nil
 }
 
-// checkOptions refuses IPv4 options, which the engine does not send and the
-// XDP program does not steer.
+// ipOptions are the options by which a socket adds to the IP header.
+var ipOptions = map[bool][]struct {
+	level, name int
+	text        string
+}{
+	false: {{unix.SOL_IP, unix.IP_OPTIONS, "IP_OPTIONS"}},
+	true: {
+		{unix.SOL_IPV6, unix.IPV6_HOPOPTS, "IPV6_HOPOPTS"}, {unix.SOL_IPV6, unix.IPV6_RTHDR, "IPV6_RTHDR"},
+		{unix.SOL_IPV6, unix.IPV6_RTHDRDSTOPTS, "IPV6_RTHDRDSTOPTS"}, {unix.SOL_IPV6, unix.IPV6_DSTOPTS, "IPV6_DSTOPTS"},
+	},
+}
+
+// checkOptions refuses IPv4 options and IPv6 extension headers, which the engine
+// does not send and the XDP program does not steer.
 func (s *Socket) checkOptions() error {
-	if !s.tuple.Remote.Addr().Is4() {
-		return nil
-	}
-	n, err := optionLen(s.fd, unix.SOL_IP, unix.IP_OPTIONS)
-	if err != nil {
-		return fmt.Errorf("read IP_OPTIONS: %w", err)
-	}
-	if n != 0 {
-		return ErrOptions
+	for _, o := range ipOptions[!s.tuple.Remote.Addr().Is4()] {
+		n, err := optionLen(s.fd, o.level, o.name)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", o.text, err)
+		}
+		if n != 0 {
+			return fmt.Errorf("%w: %s", ErrOptions, o.text)
+		}
 	}
 	return nil
 }

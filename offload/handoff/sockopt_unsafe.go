@@ -1,7 +1,6 @@
 package handoff
 
 import (
-	"encoding/binary"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +15,7 @@ const infoLen = 228
 type tcpInfo struct {
 	unix.TCPInfo
 	sndScale, rcvScale uint8
+	ecnMode            uint8 // tcpi_ecn_mode (Linux 7.0); 0 where the kernel does not say
 }
 
 // getTCPInfo reads TCP_INFO.
@@ -31,13 +31,17 @@ func getTCPInfo(fd int) (tcpInfo, error) {
 	// tcpi_snd_wscale and tcpi_rcv_wscale share octet 6, in padding of the Go
 	// structure; the first bit field takes the low bits on a little-endian
 	// machine and the high bits on a big-endian one.
-	scales := (*[8]byte)(unsafe.Pointer(&raw))[6]
-	low, high := scales&15, scales>>4
-	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
+	all := (*[unsafe.Sizeof(raw)]byte)(unsafe.Pointer(&raw))
+	low, high := all[6]&15, all[6]>>4
+	if bigEndian {
 		low, high = high, low
 	}
-	return tcpInfo{TCPInfo: raw, sndScale: low, rcvScale: high}, nil
+	return tcpInfo{TCPInfo: raw, sndScale: low, rcvScale: high, ecnMode: ecnMode(all[:size])}, nil
 }
+
+// ecnModeAt is where the bit fields begin of which tcpi_ecn_mode is the first. x/sys
+// has no name for them.
+const ecnModeAt = unsafe.Offsetof(unix.TCPInfo{}.Received_ce_bytes) + 4
 
 // repairWindow is struct tcp_repair_window: sequence numbers and windows in
 // octets, scaled.

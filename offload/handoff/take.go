@@ -84,7 +84,7 @@ func (s *Socket) capture(ctx context.Context, st Steps, grace *Grace) (state tcp
 		state, err = s.read()
 	}
 	if err == nil {
-		err = s.inject(StepRead)
+		err = errors.Join(state.Check(), s.inject(StepRead))
 	}
 	if err == nil {
 		err = context.Cause(ctx)

@@ -50,8 +50,9 @@ func (c Config) fill() (Config, error) {
 	return c, errors.Join(bad...)
 }
 
-// check reports every field of st that cannot be.
-func (st *State) check() error {
+// Check reports every field of st that cannot be: New fails with the same. A
+// take-over asks while the connection is still the kernel's.
+func (st *State) Check() error {
 	var bad []error
 	complain := func(wrong bool, format string, args ...any) {
 		if wrong {
@@ -71,8 +72,8 @@ func (st *State) check() error {
 	complain(st.RcvWnd > 1<<30, "RcvWnd %d: at most 2^30", st.RcvWnd)
 	least := leastMTU(st.V6)
 	complain(st.MTU < least, "MTU %d: at least %d", st.MTU, least)
-	complain(st.MSS < 48, "MSS %d: at least 48, as Linux", st.MSS)
-	complain(st.LocalMSS != 0 && st.LocalMSS < 48, "LocalMSS %d: at least 48, as Linux", st.LocalMSS)
+	complain(st.MSS < LeastMSS, "MSS %d: at least %d, as Linux", st.MSS, LeastMSS)
+	complain(st.LocalMSS != 0 && st.LocalMSS < LeastMSS, "LocalMSS %d: at least %d, as Linux", st.LocalMSS, LeastMSS)
 	for _, d := range []struct {
 		name string
 		d    time.Duration

@@ -135,7 +135,7 @@ const maxQueue = 1 << 28
 // mistakes are reported at once. st.Queue and st.Unread are copied.
 func New(now clock.Instant, st State, cfg Config, mem Memory) (*Conn, error) {
 	cfg, bad := cfg.fill()
-	if err := errors.Join(bad, st.check()); err != nil {
+	if err := errors.Join(bad, st.Check()); err != nil {
 		return nil, fmt.Errorf("new connection: %w", err)
 	}
 	c := &Conn{mem: mem, cfg: cfg}

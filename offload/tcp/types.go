@@ -64,6 +64,10 @@ type Output interface {
 	SendCopy(h *wire.TCPFields, payload []byte) bool
 }
 
+// LeastMSS is the smallest MSS option that a connection works with, in octets: as
+// Linux's tcp_min_snd_mss.
+const LeastMSS = 48
+
 // State is everything that makes an established connection: what TCP_REPAIR
 // reads from a kernel socket, and what New builds a Conn from.
 type State struct {

@@ -256,6 +256,30 @@ func (r *rig) asked() (n uint64, err error) {
 	return n, err
 }
 
+// TestTinySegmentsStayKernels: a peer that announces an MSS below Linux's least is found
+// out before the kernel gives the connection up.
+func TestTinySegmentsStayKernels(t *testing.T) {
+	for _, mss := range []string{"1", "40"} {
+		t.Run(mss, func(t *testing.T) {
+			r := newRig(t, setup{})
+			r.ip(theirs, "route", "add", r.addr(ours, false)+"/32", "dev", r.pair.Ends[theirs].Name, "advmss", mss)
+			our, peer := r.connect(way{})
+			left := r.traces()
+			_, err := r.nic.Take(r.ctx(), our, octets.NewEcho(), nic.DefaultOptions)
+			var lost *handoff.LostError
+			if !errors.Is(err, handoff.ErrTiny) || errors.As(err, &lost) {
+				t.Fatalf("the take-over says %v", err)
+			}
+			r.unchanged(left)
+			k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: 4 << 10, halfShut: true}).start()
+			o := (&talk{conn: our, out: seedOurs, in: seedTheirs, send: 4 << 10, halfShut: true}).start()
+			for _, end := range []chan error{k.wrote, k.read, o.wrote, o.read} {
+				r.must(<-end)
+			}
+		})
+	}
+}
+
 // TestStraysAreReported: the peer's segments take another way when the connection has
 // been taken over. The interface counts them, and its log names the flow once.
 func TestStraysAreReported(t *testing.T) {
