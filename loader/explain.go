@@ -169,7 +169,7 @@ func (n *Net) explainAttach(l Link, err error) error {
 	case errors.Is(err, unix.EINVAL) && l.PortMTU > maxMTUNativeVeth:
 		return mtuTooLarge(l, err) // what most drivers say then
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return fail(ErrNoNative, err, "the driver of %s%s has no native XDP: ask for generic mode", l.Port, called(l.Driver))
+		return fail(ErrNoNative, err, "the driver of %s%s has no native XDP: ask for generic mode (--generic; in a program Config.Generic)", l.Port, called(l.Driver))
 	case errors.Is(err, unix.ERANGE):
 		return mtuTooLarge(l, err)
 	case errors.Is(err, unix.ENOSPC):

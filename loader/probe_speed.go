@@ -82,8 +82,8 @@ var customs = map[string]struct{ what, fix string }{
 	"mlx5_core": {"has, in some versions, its zero-copy queues numbered above its channels", "if nothing comes, switch zero copy off"},
 	"virtio_net": {"wants a pair of queues more for each processor, and receive offloads off, which the host decides",
 		"let the host give it queues (mq=on, queues=N), and guest_csum=off,guest_tso4=off,guest_tso6=off"},
-	"e1000":  {"has no native XDP", "ask for generic mode"},
-	"e1000e": {"has no native XDP", "ask for generic mode"},
+	"e1000":  {"has no native XDP", "ask for generic mode (--generic)"},
+	"e1000e": {"has no native XDP", "ask for generic mode (--generic)"},
 }
 
 // probeCustoms repeats what is said of the driver, and marks it so.

@@ -148,6 +148,7 @@ func (o *perfFlags) flags(cmd *cobra.Command) {
 	f.SortFlags = false
 	f.StringVarP(&o.Link, "ib-dev", "d", "", "interface to use")
 	f.BoolVar(&o.KernelPort, "kernel-port", false, "use the kernel's TCP instead of an interface")
+	f.BoolVar(&o.Generic, "generic", false, genericUsage)
 	f.Uint16VarP(&o.Port, "port", "p", perfPort, "TCP port of the server")
 	f.IntVarP(&o.Size, "size", "s", size, "octets of a message")
 	f.BoolVarP(&o.All, "all", "a", false, "all sizes from 2 to 2^23")

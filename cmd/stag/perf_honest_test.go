@@ -80,3 +80,24 @@ func TestPerfTakesPerftestsFlags(t *testing.T) {
 		}
 	}
 }
+
+// TestGenericOfCommands: ping and perf use an interface in generic mode when they
+// are told to, and say so.
+func TestGenericOfCommands(t *testing.T) {
+	e := perfAcrossPair(t, "write_bw", "--generic", "-n", "50")
+	r := decode[perf.Result](t, e.call("--json"), 0)
+	if said := e.server.all(0); !strings.Contains(r.Info.Path, "generic XDP") || !strings.Contains(said, "generic XDP") {
+		t.Errorf("the path is %q, and the server said\n%s", r.Info.Path, said)
+	}
+	p := pingAcrossPair(t, "--generic")
+	answer := p.client("-C", "2", "--generic")
+	answer.ends(t, 0)
+	contains(t, answer.stdout, "generic XDP")
+	contains(t, p.server.all(0), "generic XDP")
+	for _, args := range []string{"perf write_bw", "ping -s"} {
+		answer := run(t, command(t, append(strings.Fields(args), "--kernel-port", "--generic")...))
+		if answer.code != exitUsage || !strings.Contains(answer.stderr, "--generic and --kernel-port: choose one") {
+			t.Errorf("%s: %+v", args, answer)
+		}
+	}
+}

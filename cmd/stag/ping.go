@@ -12,6 +12,9 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/ping"
 )
 
+// genericUsage is of --generic where a command opens an interface.
+const genericUsage = "use XDP in generic mode instead of native: slower, for drivers without XDP"
+
 // pingFlags are what the flags of stag ping say beside the options.
 type pingFlags struct {
 	server, client, debug, verbose, asJSON bool
@@ -61,6 +64,7 @@ server without -P, it exits with 1.`,
 	f.IntVarP(&o.Port, "port", "p", ping.DefaultPort, "TCP port")
 	f.StringArrayVarP(&o.Interfaces, "port-if", "i", nil, "interface whose connections are taken over; may be repeated")
 	f.BoolVar(&o.KernelPort, "kernel-port", false, "use the kernel's TCP instead of an interface")
+	f.BoolVar(&o.Generic, "generic", false, genericUsage)
 	f.Uint64VarP(&o.Count, "count", "C", 0, "pings to do; of a server, the most that a client may (default without end)")
 	f.IntVarP(&o.Size, "size", "S", 0, fmt.Sprintf("octets of data (default %d); of a server, the most it takes (default %d)", ping.DefaultSize, ping.MaxSize))
 	f.Float64Var(&p.interval, "interval", 0, "seconds from ping to ping, with a line for each (default without a pause)")
@@ -89,6 +93,8 @@ func checkPing(cmd *cobra.Command, o *ping.Options, p pingFlags) error {
 		return errors.New("-P is for a server: leave it out, or choose -s instead of -c")
 	case o.KernelPort == (len(o.Interfaces) > 0):
 		return errors.New("choose one: -i and an interface, or --kernel-port for the kernel's TCP")
+	case o.Generic && o.KernelPort:
+		return errors.New("--generic and --kernel-port: choose one")
 	case o.Port < 1 || o.Port > 65535:
 		return fmt.Errorf("-p %d: choose 1 to 65535", o.Port)
 	case o.Size < 1 || o.Size > ping.MaxSize:

@@ -63,6 +63,8 @@ func (o Options) checkRanges() error {
 	switch {
 	case (o.Link == "") == !o.KernelPort:
 		return errors.New("choose one of -d IFACE and --kernel-port")
+	case o.Generic && o.KernelPort:
+		return errors.New("--generic and --kernel-port: choose one")
 	case o.Port == 0:
 		return errors.New("-p 0: choose 1 to 65535")
 	case o.Size < 1 || o.Size > MaxSize:

@@ -60,6 +60,7 @@ type Options struct {
 	Port       uint16
 	Link       string // the interface to use
 	KernelPort bool   // instead of Link
+	Generic    bool   // use Link in generic mode
 
 	Size       int           // octets of a message
 	All        bool          // every power of two from 2 to LastSize instead
@@ -143,7 +144,7 @@ func (s *session) run(ctx context.Context) (err error) {
 		cfg.Progress = rdma.ProgressInline
 	}
 	if !s.KernelPort {
-		cfg.Ports = []string{s.Link}
+		cfg.Ports, cfg.Generic = []string{s.Link}, s.Generic
 	}
 	if s.adapter, err = rdma.Open(cfg); err != nil {
 		return err

@@ -40,6 +40,7 @@ const (
 type Options struct {
 	Interfaces []string // whose connections are taken over
 	KernelPort bool     // the kernel's TCP instead
+	Generic    bool     // take connections over in generic mode
 
 	Address string // host name or address: the client dials it, the server listens there; empty: everywhere
 	Port    int
@@ -105,7 +106,7 @@ const patience = 2 * time.Second
 var errDeaf = fmt.Errorf("the peer has not closed its side of the connection within %v", patience)
 
 func (o Options) open() (*rdma.Adapter, error) {
-	return rdma.Open(rdma.Config{Ports: o.Interfaces, KernelPort: o.KernelPort, Log: o.Adapter})
+	return rdma.Open(rdma.Config{Ports: o.Interfaces, KernelPort: o.KernelPort, Generic: o.Generic, Log: o.Adapter})
 }
 
 func (o Options) address() string { return net.JoinHostPort(o.Address, strconv.Itoa(o.Port)) }
