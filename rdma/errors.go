@@ -49,6 +49,13 @@ var (
 	ErrUnsummed = stream.ErrUnsummed
 	// ErrTableFull: every entry of the table is in use.
 	ErrTableFull = tpt.ErrTableFull
+	// ErrNoAccess: memory is not registered with a right that the program itself
+	// has not.
+	ErrNoAccess = errors.New("the program itself has no such access to the memory")
+	// ErrMemoryGone: registered memory has been unmapped, protected or truncated,
+	// and could not be accessed. It is the cause of a QPError; the region is
+	// invalid from then on.
+	ErrMemoryGone = rdmap.ErrMemoryGone
 	// ErrCQOverrun: a CQ was full and a completion is lost.
 	ErrCQOverrun = rdmap.ErrCQOverrun
 )

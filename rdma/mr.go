@@ -64,7 +64,12 @@ func (pd *PD) allocMR(size int, access Access, o []MROptions) (*MR, error) {
 // alive. Memory of AllocMR is kept for as long as any region over it is open, of
 // whichever protection domain and adapter. From now on until the region's Close,
 // peers and work requests may change it as access says, while the program runs.
-// ErrTableFull.
+// All of its pages become present. ErrTableFull; ErrNoAccess if the program itself
+// may not write to all of it, or without LocalWrite not read it.
+//
+// The program must not unmap or protect the memory before that, nor truncate the
+// file that it maps. If it does, connections whose peers or work requests access
+// the memory end with ErrMemoryGone.
 func (pd *PD) RegMR(buf []byte, access Access, o ...MROptions) (*MR, error) {
 	done, err := pd.a.use()
 	if err != nil {
@@ -72,6 +77,9 @@ func (pd *PD) RegMR(buf []byte, access Access, o ...MROptions) (*MR, error) {
 	}
 	defer done()
 	p, err := borrow(buf)
+	if err == nil && p == nil && len(buf) != 0 {
+		err = probe(buf, access)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("register region: %w", err)
 	}

@@ -89,6 +89,17 @@ func (t *Table) StartInvalidate(s STag, pd PD, qp uint32) (Ticket, Fault) {
 	return 0, f
 }
 
+// Fail makes an entry invalid because its memory cannot be accessed any more. The
+// engine that found this out calls it, and nobody else may access the memory
+// either. It never waits. An entry that is gone or invalid already stays so.
+func (t *Table) Fail(s STag) {
+	for e, ok := t.at(s); ok; {
+		if w := e.load(); !w.known(s) || !w.valid() || e.swap(w, w.revoked()) {
+			return
+		}
+	}
+}
+
 // revocable decides whether a peer of the queue pair may invalidate the entry.
 func (e *entry) revocable(pd PD, qp uint32) Fault {
 	rights, bound := e.rights(), e.qp.Load() != 0

@@ -91,6 +91,9 @@ func (q *QP) ends(c Cause) {
 	if !q.alive() {
 		return
 	}
+	if q.gone {
+		c.Err = ErrMemoryGone
+	}
 	q.cause = c
 	q.term.due = !q.weShut
 	q.stop()

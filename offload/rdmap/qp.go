@@ -70,6 +70,7 @@ type QP struct {
 	rtrDue   bool // it must be the ready-to-receive message
 	rtrIn    bool // the peer's first FPDU must be one
 	overrun  bool // a completion has been lost
+	gone     bool // registered memory has faulted: that is why the connection ends
 	peerShut bool // the peer has said that it will send no more
 	weShut   bool // so have we
 	turn     bool // a Response left last: a work request is next

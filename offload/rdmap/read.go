@@ -72,7 +72,11 @@ func (q *QP) recvReadResponse(s *ddp.Segment) Code {
 			q.sq.at(r.pos).status = localStatus(f)
 			return ddpCode(ddp.LocalFault)
 		}
-		copy(mem, s.Payload)
+		if _, how := place([][]byte{mem}, s.Payload); how != complete {
+			q.vanished(tpt.STag(r.stag))
+			q.sq.at(r.pos).status = LocalProtErr
+			return ddpCode(ddp.LocalFault)
+		}
 	}
 	r.to, r.left = r.to+uint64(n), r.left-n
 	if s.Last {

@@ -124,7 +124,10 @@ func (q *QP) recvWrite(s *ddp.Segment) Code {
 	if f != tpt.OK {
 		return writeCode(f)
 	}
-	copy(mem, s.Payload)
+	if _, how := place([][]byte{mem}, s.Payload); how != complete {
+		q.vanished(tpt.STag(s.STag))
+		return writeCode(tpt.BadSTag)
+	}
 	return Code{}
 }
 
@@ -175,8 +178,9 @@ func (q *QP) scatter(sgl []SGE, off uint32, payload []byte) tpt.Fault {
 	if f := q.collect(sgl, off, len(payload), tpt.LocalWrite); f != tpt.OK {
 		return f
 	}
-	for _, mem := range q.out.pieces {
-		payload = payload[copy(mem, payload):]
+	if at, how := place(q.out.pieces, payload); how != complete {
+		q.vanished(element(sgl, off, at))
+		return tpt.BadSTag
 	}
 	return tpt.OK
 }

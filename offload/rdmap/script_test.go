@@ -28,6 +28,7 @@ type pipe struct {
 	shut   bool
 	killed bool
 	faulty string // what the machine did against the seam's rules
+	before func() // an Emit; may be nil
 }
 
 func (p *pipe) Views(dst [][]byte) int { return copy(dst, p.in) }
@@ -48,6 +49,9 @@ func (p *pipe) Consume(n int) {
 func (p *pipe) EOF() bool { return p.fin && len(p.in) == 0 }
 
 func (p *pipe) Emit(n int) []byte {
+	if p.before != nil {
+		p.before()
+	}
 	if n <= 0 || n > p.emss {
 		p.faulty = fmt.Sprintf("emitted %d octets, of at most %d", n, p.emss)
 	}

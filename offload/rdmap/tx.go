@@ -1,6 +1,8 @@
 package rdmap
 
 import (
+	"runtime/debug"
+
 	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/ddp"
 	"github.com/stag-rdma/stag/offload/mpa"
@@ -27,6 +29,7 @@ type outgoing struct {
 	fixed  [wire.ReadRequestLen + 32]byte // Read Request, Terminate: all of the payload
 	nfixed int                            // octets in fixed; 0: the payload comes from memory
 	pieces [][]byte                       // memory of the next segment's payload, or of a receive
+	sum    byte                           // of octets that were looked at to see that they can be
 	used   int                            // how many pieces there have been since they were forgotten
 	whole  []byte                         // all of a request's payload, as just checked: valid until send returns
 }
@@ -99,20 +102,42 @@ func (q *QP) sendSegment(s stream.Stream) bool {
 	if !q.gather(n) {
 		return false
 	}
-	b := q.tx.Begin(s, m.HeaderLen()+n)
-	if b == nil {
+	at := m.Sent()
+	if piece, how := q.emit(s, n); how != complete {
+		if how != refused {
+			q.unreadable(s, at, piece, how)
+		}
 		return false
 	}
-	at := m.Cut(b[:0], n)
-	for _, piece := range q.out.pieces {
-		at = append(at, piece...)
-	}
-	q.tx.End()
 	q.countOut.count(m.Opcode, n, !m.Open())
 	if !m.Open() {
 		q.sent()
 	}
 	return true
+}
+
+// emit puts the next segment into the stream, with the pieces as its n octets of
+// payload. If the memory of a piece faults, complete is not reached, and at is the
+// piece.
+func (q *QP) emit(s stream.Stream, n int) (at int, how access) {
+	defer guard(debug.SetPanicOnFault(true), &how)
+	o := &q.out
+	for at = range o.pieces {
+		o.sum ^= touch(o.pieces[at])
+	}
+	how = entering
+	b := q.tx.Begin(s, o.msg.HeaderLen()+n)
+	if b == nil {
+		return 0, refused
+	}
+	b = o.msg.Cut(b[:0], n)
+	how = copying
+	for at = range o.pieces {
+		b = append(b, o.pieces[at]...)
+	}
+	how = entering
+	q.tx.End()
+	return at, complete
 }
 
 // fill is how many octets of a message that does not fit a segment go first, of n

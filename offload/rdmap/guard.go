@@ -1,0 +1,111 @@
+package rdmap
+
+import (
+	"errors"
+	"runtime/debug"
+
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// ErrMemoryGone: registered memory could not be accessed when it was to be read
+// or written. The program has unmapped or protected it, or truncated the file
+// that it maps. The region is invalid from then on.
+var ErrMemoryGone = errors.New("registered memory cannot be accessed any more: it was unmapped, protected, or its file truncated, and its region is invalid now")
+
+// access is how far the access to registered memory under a guard has come. A
+// fault leaves it where it was.
+type access uint8
+
+const (
+	reaching access = iota // the memory is looked at, and nothing else
+	entering               // the stream is asked for room
+	copying                // octets are on their way to where they stay
+	refused                // there is no room: nothing has changed
+	complete
+)
+
+// place copies the payload to the memory that the pieces are. If the memory
+// faults, complete is not reached, and at is the piece that did.
+func place(pieces [][]byte, payload []byte) (at int, how access) {
+	defer guard(debug.SetPanicOnFault(true), &how)
+	for at = range pieces {
+		payload = payload[copy(pieces[at], payload):]
+	}
+	return at, complete
+}
+
+// guard is deferred, with the goroutine's setting before. A fault of the memory
+// would end the process, and the peer would choose when: it ends the access only.
+// Nothing else is caught.
+func guard(was bool, how *access) {
+	debug.SetPanicOnFault(was)
+	if *how >= refused {
+		return
+	}
+	p := recover()
+	if _, fault := p.(interface{ Addr() uintptr }); p != nil && (!fault || *how == entering) {
+		panic(p)
+	}
+}
+
+// touchEvery is at most the size of a page in octets.
+const touchEvery = 4096
+
+// touch reads an octet of each page of mem.
+func touch(mem []byte) (sum byte) {
+	for i := 0; i < len(mem); i += touchEvery {
+		sum ^= mem[i]
+	}
+	if n := len(mem); n != 0 {
+		sum ^= mem[n-1]
+	}
+	return sum
+}
+
+// vanished makes the region invalid whose memory has faulted, and notes that for
+// the cause of what follows.
+func (q *QP) vanished(s tpt.STag) {
+	q.cfg.Table.Fail(s)
+	q.gone = true
+}
+
+// element is the STag of the element that the i-th piece belongs to, of those
+// that collect found for offset off of the list.
+func element(sgl []SGE, off uint32, i int) tpt.STag {
+	for _, e := range sgl {
+		switch {
+		case off >= e.Length:
+			off -= e.Length
+		case i == 0:
+			return e.LKey
+		default:
+			off, i = 0, i-1
+		}
+	}
+	return 0
+}
+
+// unreadable ends the connection because the memory of a piece of the segment at
+// offset at of the current message has faulted: with a Terminate, or by a reset if
+// the stream has a part of the segment already.
+func (q *QP) unreadable(s stream.Stream, at uint32, piece int, how access) {
+	o := &q.out
+	switch o.what {
+	case aResponse:
+		r := q.irq.front()
+		q.vanished(tpt.STag(r.sourceSTag))
+		if how == reaching {
+			q.terminateRead(readCode(tpt.BadSTag), r, at)
+		}
+	case aRequest:
+		w := q.sq.at(o.pos)
+		q.vanished(element(q.sq.list(o.pos, int(w.sges)), at, piece))
+		if w.status = LocalProtErr; how == reaching {
+			q.failSend(w, LocalProtErr)
+		}
+	}
+	if how != reaching {
+		q.lose(s, ErrMemoryGone)
+	}
+}

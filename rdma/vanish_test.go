@@ -1,0 +1,140 @@
+package rdma
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/loader/pair"
+)
+
+// mapping maps n octets of a file, or without one of anonymous memory.
+func (r *rig) mapping(f *os.File, n, prot int) []byte {
+	r.Helper()
+	fd, flags := -1, unix.MAP_PRIVATE|unix.MAP_ANON
+	if f != nil {
+		fd, flags = int(f.Fd()), unix.MAP_SHARED
+	}
+	mem, err := unix.Mmap(fd, 0, n, prot, flags)
+	r.must(err)
+	r.Cleanup(func() { unix.Munmap(mem) })
+	return mem
+}
+
+// file is a file of n octets that differ.
+func (r *rig) file(n int) *os.File {
+	r.Helper()
+	f, err := os.Create(r.TempDir() + "/memory")
+	r.must(err)
+	r.Cleanup(func() { f.Close() })
+	b := make([]byte, n)
+	fill(b, 1)
+	_, err = f.Write(b)
+	r.must(err)
+	return f
+}
+
+// Memory is registered with those rights only that the process has, and trying
+// changes nothing of it.
+func TestRegisterWhatMayBeAccessed(t *testing.T) {
+	const rw = unix.PROT_READ | unix.PROT_WRITE
+	r := &rig{T: t}
+	a := r.open(Config{KernelPort: true})
+	pd, err := a.AllocPD()
+	r.must(err)
+	holed := r.mapping(nil, 3*page, rw)
+	r.must(unix.Mprotect(holed[page:2*page], unix.PROT_READ))
+	f := r.file(2 * page)
+	for name, c := range map[string]struct {
+		mem    []byte
+		access Access
+		refuse string
+	}{
+		"read-only, to write":        {r.mapping(nil, page, unix.PROT_READ), LocalWrite | RemoteWrite, "may not write to"},
+		"read-only, to be read":      {r.mapping(nil, page, unix.PROT_READ), RemoteRead, ""},
+		"no access, to read":         {r.mapping(nil, page, unix.PROT_NONE), 0, "may not read"},
+		"a page in the middle":       {holed, LocalWrite, "may not write to"},
+		"beside that page":           {holed[2*page : 2*page+1], LocalWrite, ""},
+		"an octet of that page":      {holed[2*page-1 : 2*page+1], LocalWrite, "may not write to"},
+		"a file":                     {r.mapping(f, 2*page, rw), LocalWrite, ""},
+		"beyond the end of the file": {r.mapping(f, 4*page, rw), LocalWrite, "as long as that"},
+		"the program's own":          {make([]byte, 10*page)[7:], LocalWrite | RemoteWrite, ""},
+		"an octet of the program's":  {make([]byte, 1), LocalWrite | RemoteWrite, ""},
+	} {
+		if c.refuse != "" {
+			_, err := pd.RegMR(c.mem, c.access)
+			r.says(err, ErrNoAccess, c.refuse)
+			continue
+		}
+		before := bytes.Clone(c.mem)
+		mr, err := pd.RegMR(c.mem, c.access)
+		if err != nil || !bytes.Equal(before, c.mem) {
+			r.Errorf("%s: registering has changed it, or %v", name, err)
+			continue
+		}
+		r.must(mr.Close())
+	}
+}
+
+// A file that is truncated under a region ends the connections that access the
+// region, and neither the process nor another connection; with engines as with
+// the program's own goroutines.
+func TestTruncatedUnderARegion(t *testing.T) {
+	accesses := map[string]func(x, y *end, mr *MR){
+		"Write":   func(x, _ *end, mr *MR) { x.post(SendWR{Op: WRWrite, Inline: []byte("boom"), RKey: mr.RKey()}) },
+		"Read":    func(x, _ *end, mr *MR) { x.post(SendWR{Op: WRRead, SGL: []SGE{x.mr.SGE(0, 4)}, RKey: mr.RKey()}) },
+		"receive": func(x, _ *end, _ *MR) { x.post(SendWR{Op: WRSend, Inline: []byte("boom")}) },
+		"Send":    func(_, y *end, mr *MR) { y.post(SendWR{Op: WRSend, SGL: []SGE{mr.SGE(0, 4)}}) },
+	}
+	inEachProgress(t, func(r *rig) {
+		for name, access := range accesses {
+			x, y := r.connect(wants{})
+			good := r.newEnd(r.a, wants{})
+			r.must(r.join(good, y.another(), wants{}))
+			f := r.file(page)
+			mr, err := y.pd.RegMR(r.mapping(f, page, unix.PROT_READ|unix.PROT_WRITE), all)
+			r.must(err)
+			y.receive(RecvWR{SGL: []SGE{mr.SGE(0, 4)}})
+			good.post(SendWR{Op: WRRead, SGL: []SGE{good.mr.SGE(0, 4)}, RKey: mr.RKey(), Flags: Signaled})
+			r.ok(good.sent(1))
+			r.must(f.Truncate(0))
+			access(x, y, mr)
+			y.done()
+			x.done()
+			r.says(y.qp.Err(), ErrMemoryGone, "truncated")
+			if x.qp.Err() == nil {
+				r.Errorf("%s: the peer has no error", name)
+			}
+			good.post(SendWR{Op: WRRead, SGL: []SGE{good.mr.SGE(0, 4)}, RKey: mr.RKey(), Flags: Signaled})
+			if c := good.sent(1)[0]; c.Status != RemoteAccessErr {
+				r.Errorf("%s: the region afterwards: %+v", name, c)
+			}
+			r.must(mr.Close())
+			if e := <-r.b.Events(); e.Type != QPFatal || !errors.Is(e.Err, ErrMemoryGone) {
+				r.Errorf("%s: event %+v", name, e)
+			}
+			<-r.b.Events() // of the other connection, which ends by its Read
+		}
+	})
+}
+
+// inEachProgress runs a test over both paths, with each kind of progress.
+func inEachProgress(t *testing.T, test func(r *rig)) {
+	for _, p := range []Progress{ProgressInline, ProgressEngine} {
+		t.Run(p.String()+", kernel port", func(t *testing.T) {
+			r := &rig{T: t, host: "127.0.0.1"}
+			r.a, r.b = r.open(Config{KernelPort: true, Progress: p}), r.open(Config{KernelPort: true, Progress: p})
+			test(r)
+		})
+		t.Run(p.String()+", offloaded", func(t *testing.T) {
+			r := newStage(t, pair.Config{})
+			r.openHosts(func(side pair.Side) Config {
+				return Config{Ports: []string{r.pair.Ends[side].Name}, Progress: p}
+			})
+			test(r)
+		})
+	}
+}
