@@ -119,15 +119,17 @@ func (pd *PD) register(mem []byte, access Access, o []MROptions) (*MR, error) {
 	if access&ZeroBased != 0 && opts.Start != 0 {
 		return nil, fmt.Errorf("zero-based and beginning at %#x: choose one", opts.Start)
 	}
-	qp, err := pd.only(opts.QP)
-	if err != nil {
+	if err := pd.enter(&pd.mrs); err != nil {
 		return nil, err
 	}
-	if err := pd.enter(&pd.mrs); err != nil {
+	qp, err := pd.bind(opts.QP)
+	if err != nil {
+		pd.leave(&pd.mrs)
 		return nil, err
 	}
 	stag, err := pd.a.table.Register(tpt.Region{PD: pd.pd, QP: qp, Memory: mem, Start: opts.Start, Rights: rights})
 	if err != nil {
+		pd.unbind(qp)
 		pd.leave(&pd.mrs)
 		return nil, err
 	}
@@ -136,15 +138,22 @@ func (pd *PD) register(mem []byte, access Access, o []MROptions) (*MR, error) {
 	return mr, nil
 }
 
-// only is the number of the QP to which a region of pd is bound; 0: to none.
-func (pd *PD) only(qp *QP) (number uint32, err error) {
+// bind returns the number of the QP to which a region of pd is bound, and keeps it
+// until unbind; 0: to none.
+func (pd *PD) bind(qp *QP) (number uint32, err error) {
 	switch {
 	case qp == nil:
 		return 0, nil
 	case qp.pd != pd:
 		return 0, fmt.Errorf("bound to QP %d, which is of another protection domain: choose a QP of this one", qp.Number())
 	}
-	return qp.Number(), nil
+	return qp.Number(), pd.a.holdNumber(qp)
+}
+
+func (pd *PD) unbind(number uint32) {
+	if number != 0 {
+		pd.a.freeNumber(number)
+	}
 }
 
 // LKey names the region in work requests.
@@ -207,9 +216,11 @@ func (m *MR) Close() error {
 	}
 	defer done()
 	m.pd.a.regions.remove(m)
+	info, _ := m.pd.a.table.Entry(m.stag.Index())
 	if err := m.pd.a.table.Deregister(m.stag, m.pd.pd); err != nil {
 		return fmt.Errorf("close region %v: %w", m.stag, err)
 	}
+	m.pd.unbind(info.QP)
 	m.pd.leave(&m.pd.mrs)
 	return m.release()
 }

@@ -1,21 +1,24 @@
 package rdma
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // maxQPNumber is the largest QP number: 24 bits, as in InfiniBand.
 const maxQPNumber = 1<<24 - 1
 
 // qpNumbers gives QPs their numbers. The zero value is ready.
 type qpNumbers struct {
-	last uint32              // given
-	used map[uint32]struct{} // by QPs that are not closed
+	last uint32         // given
+	used map[uint32]int // by QPs that are not closed, and by regions that are bound to them
 }
 
 // next reserves the next number that no QP has, 2 to maxQPNumber: 0 and 1 are
 // special in InfiniBand. A number comes again as late as possible.
 func (n *qpNumbers) next() (uint32, error) {
 	if n.used == nil {
-		n.used = map[uint32]struct{}{}
+		n.used = map[uint32]int{}
 	}
 	if len(n.used) == maxQPNumber-1 {
 		return 0, errors.New("every QP number is in use: close some QPs")
@@ -25,13 +28,18 @@ func (n *qpNumbers) next() (uint32, error) {
 			n.last = 2
 		}
 		if _, taken := n.used[n.last]; !taken && n.last > 1 {
-			n.used[n.last] = struct{}{}
+			n.used[n.last] = 1
 			return n.last, nil
 		}
 	}
 }
 
-func (n *qpNumbers) free(number uint32) { delete(n.used, number) }
+// free counts one user of the number less.
+func (n *qpNumbers) free(number uint32) {
+	if n.used[number]--; n.used[number] <= 0 {
+		delete(n.used, number)
+	}
+}
 
 func (a *Adapter) reserveNumber() (uint32, error) {
 	a.mu.Lock()
@@ -43,4 +51,16 @@ func (a *Adapter) freeNumber(number uint32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.numbers.free(number)
+}
+
+// holdNumber keeps the QP's number for a region that is bound to it: when the QP
+// is closed the region must not be another QP's. freeNumber ends that. ErrClosed.
+func (a *Adapter) holdNumber(qp *QP) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, there := a.qps[qp]; !there {
+		return fmt.Errorf("bound to QP %d, which is %w", qp.Number(), ErrClosed)
+	}
+	a.numbers.used[qp.Number()]++
+	return nil
 }

@@ -272,6 +272,17 @@ func TestRegionOfOneQP(t *testing.T) {
 		r.must(err)
 		_, err = x.pd.RegMR(make([]byte, 1), 0, MROptions{QP: y.qp})
 		r.says(err, nil, "another protection domain")
+		number := y.qp.Number()
+		r.must(y.qp.Close())
+		_, err = y.pd.RegMR(make([]byte, 1), 0, MROptions{QP: y.qp})
+		r.says(err, ErrClosed)
+		if y.a.numbers.used[number] != 1 {
+			r.Error("the number is free while a region is bound to it")
+		}
+		r.must(mr.Close())
+		if y.a.numbers.used[number] != 0 {
+			r.Error("the number is kept when the region is closed")
+		}
 	})
 }
 
