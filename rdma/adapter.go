@@ -101,7 +101,7 @@ func (a *Adapter) open() (err error) {
 	if err != nil {
 		return err
 	}
-	a.table, err = tpt.New(tpt.Config{Entries: a.cfg.entries(), Memory: memory, Heap: a.heap.mem})
+	a.table, err = tpt.New(tpt.Config{Entries: a.cfg.entries(), Memory: memory, Heap: a.heap.mem, PerPD: uint32(a.cfg.MaxRegionsPerPD)})
 	if err != nil {
 		return err
 	}

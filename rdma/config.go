@@ -34,6 +34,9 @@ type Config struct {
 	// 65535. The table has a power of two of entries, of which one is not used:
 	// Attributes says how many it came to.
 	MaxRegions int
+	// MaxRegionsPerPD is how many of them one protection domain can have, so that
+	// what serves one peer leaves entries of the table to the others. 0 means all.
+	MaxRegionsPerPD int
 
 	// Progress says who does the adapter's work. Auto is Inline, unless Spin is
 	// set and there are cores for every engine and for the program beside them.
@@ -104,6 +107,9 @@ func (c Config) fill() (Config, error) {
 	}
 	if c.MaxRegions < 1 || c.MaxRegions > maxRegions {
 		errs = append(errs, fmt.Errorf("MaxRegions is %d: choose 1 to %d", c.MaxRegions, maxRegions))
+	}
+	if c.MaxRegionsPerPD < 0 || c.MaxRegionsPerPD > maxRegions {
+		errs = append(errs, fmt.Errorf("MaxRegionsPerPD is %d: choose 1 to %d, or 0 for all", c.MaxRegionsPerPD, maxRegions))
 	}
 	if c.Spin < 0 {
 		errs = append(errs, fmt.Errorf("a Spin of %v: choose 0 or more", c.Spin))

@@ -49,6 +49,9 @@ var (
 	ErrUnsummed = stream.ErrUnsummed
 	// ErrTableFull: every entry of the table is in use.
 	ErrTableFull = tpt.ErrTableFull
+	// ErrQuota: the protection domain has all the regions that it can have
+	// (Config.MaxRegionsPerPD).
+	ErrQuota = tpt.ErrQuota
 	// ErrNoAccess: memory is not registered with a right that the program itself
 	// has not.
 	ErrNoAccess = errors.New("the program itself has no such access to the memory")

@@ -35,7 +35,7 @@ type MROptions struct {
 }
 
 // AllocMR registers size octets of the region heap, at least 1, all zero.
-// ErrHeapFull, ErrTableFull.
+// ErrHeapFull, ErrTableFull, ErrQuota.
 func (pd *PD) AllocMR(size int, access Access, o ...MROptions) (*MR, error) {
 	mr, err := pd.allocMR(size, access, o)
 	if err != nil {
@@ -64,7 +64,7 @@ func (pd *PD) allocMR(size int, access Access, o []MROptions) (*MR, error) {
 // alive. Memory of AllocMR is kept for as long as any region over it is open, of
 // whichever protection domain and adapter. From now on until the region's Close,
 // peers and work requests may change it as access says, while the program runs.
-// All of its pages become present. ErrTableFull; ErrNoAccess if the program itself
+// All of its pages become present. ErrTableFull; ErrQuota; ErrNoAccess if the program itself
 // may not write to all of it, or without LocalWrite not read it.
 //
 // The program must not unmap or protect the memory before that, nor truncate the

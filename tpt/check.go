@@ -54,6 +54,14 @@ func (m *Memo) Check(t *Table, a Access) (mem []byte, f Fault) {
 	return mem, f
 }
 
+// External reports whether what Check has returned last is outside of the region
+// heap. Then it is memory that the program may take away, and a fault must be
+// reckoned with.
+func (m *Memo) External() bool {
+	space, _ := place(m.base)
+	return space != spaceHeap
+}
+
 // find makes m about the entry that s names by its index.
 func (m *Memo) find(t *Table, s STag) bool {
 	e, ok := t.at(s)

@@ -108,7 +108,7 @@ func (t *Table) acquire(pd PD) (index uint32, key uint8, err error) {
 	case !ok:
 		return 0, 0, fail(ErrPD, "register in protection domain %d: there is none of that number: make one first", pd)
 	case used >= t.perPD:
-		return 0, 0, fail(ErrQuota, "register in protection domain %d: it has all of its %d entries: deregister some, or raise the quota", pd, used)
+		return 0, 0, fail(ErrQuota, "register in protection domain %d: it has all of its %d entries: deregister some, or raise the domain's share of the table", pd, used)
 	}
 	index, ok = t.slots.take()
 	if !ok {

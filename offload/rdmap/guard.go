@@ -25,6 +25,17 @@ const (
 	complete
 )
 
+// placeOne copies the payload to mem, which one of the QP's memos has found, and
+// reports whether all of it could be accessed.
+func placeOne(found *tpt.Memo, mem, payload []byte) bool {
+	if !found.External() {
+		copy(mem, payload)
+		return true
+	}
+	_, how := place([][]byte{mem}, payload)
+	return how == complete
+}
+
 // place copies the payload to the memory that the pieces are. If the memory
 // faults, complete is not reached, and at is the piece that did.
 func place(pieces [][]byte, payload []byte) (at int, how access) {

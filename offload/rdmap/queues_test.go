@@ -290,18 +290,21 @@ type fixed struct {
 func (f *fixed) Emit(n int) []byte { return f.memory[:n] }
 
 // BenchmarkMachine is what the machine itself costs, for each FPDU of an EMSS
-// of 1460 octets, CRC included.
+// of 1460 octets, CRC included: with memory of the region heap, and with other
+// memory, which may fault.
 func BenchmarkMachine(b *testing.B) {
-	for _, name := range []string{"receive Write", "receive Send", "serve Read", "Write", "Send", "Read"} {
-		b.Run(name, func(b *testing.B) {
-			const n = 1436 // what fits a Send's segment
-			s := open(b)
-			run := traffic[name](s, n)
-			b.SetBytes(n)
-			b.ReportAllocs()
-			for b.Loop() {
-				run()
-			}
-		})
+	for where, memory := range map[string]change{"heap": inHeap, "other": func(*setup) {}} {
+		for _, name := range []string{"receive Write", "receive Send", "serve Read", "Write", "Send", "Read"} {
+			b.Run(where+"/"+name, func(b *testing.B) {
+				const n = 1436 // what fits a Send's segment
+				s := open(b, memory)
+				run := traffic[name](s, n)
+				b.SetBytes(n)
+				b.ReportAllocs()
+				for b.Loop() {
+					run()
+				}
+			})
+		}
 	}
 }

@@ -72,7 +72,7 @@ func (q *QP) recvReadResponse(s *ddp.Segment) Code {
 			q.sq.at(r.pos).status = localStatus(f)
 			return ddpCode(ddp.LocalFault)
 		}
-		if _, how := place([][]byte{mem}, s.Payload); how != complete {
+		if !placeOne(&q.own, mem, s.Payload) {
 			q.vanished(tpt.STag(r.stag))
 			q.sq.at(r.pos).status = LocalProtErr
 			return ddpCode(ddp.LocalFault)

@@ -124,7 +124,7 @@ func (q *QP) recvWrite(s *ddp.Segment) Code {
 	if f != tpt.OK {
 		return writeCode(f)
 	}
-	if _, how := place([][]byte{mem}, s.Payload); how != complete {
+	if !placeOne(&q.peers, mem, s.Payload) {
 		q.vanished(tpt.STag(s.STag))
 		return writeCode(tpt.BadSTag)
 	}
@@ -177,6 +177,12 @@ func (q *QP) scatter(sgl []SGE, off uint32, payload []byte) tpt.Fault {
 	q.dropPieces()
 	if f := q.collect(sgl, off, len(payload), tpt.LocalWrite); f != tpt.OK {
 		return f
+	}
+	if !q.out.external {
+		for _, mem := range q.out.pieces {
+			payload = payload[copy(mem, payload):]
+		}
+		return tpt.OK
 	}
 	if at, how := place(q.out.pieces, payload); how != complete {
 		q.vanished(element(sgl, off, at))

@@ -107,7 +107,8 @@ type setup struct {
 	Config
 	agree mpa.Agreed
 	emss  int
-	depth int // of the CQ
+	depth int  // of the CQ
+	heap  bool // the region all is the region heap
 }
 
 type change func(*setup)
@@ -120,6 +121,7 @@ func withRTR(r mpa.RTR) change {
 func withDepths(ord, ird uint16) change {
 	return func(s *setup) { s.agree.ORD, s.agree.IRD = ord, ird }
 }
+func inHeap(s *setup)          { s.heap = true }
 func withEMSS(n int) change    { return func(s *setup) { s.emss = n } }
 func withCQ(depth int) change  { return func(s *setup) { s.depth = depth } }
 func withInline(n int) change  { return func(s *setup) { s.MaxInline = n } }
@@ -146,7 +148,11 @@ func open(t testing.TB, changes ...change) *script {
 		f(&set)
 	}
 	var err error
-	if s.table, err = tpt.New(tpt.Config{Entries: 64, Seed: [32]byte{1}}); err != nil {
+	table := tpt.Config{Entries: 64, Seed: [32]byte{1}}
+	if set.heap {
+		table.Heap = s.mem
+	}
+	if s.table, err = tpt.New(table); err != nil {
 		t.Fatal(err)
 	}
 	s.pd, s.other = s.newPD(), s.newPD()

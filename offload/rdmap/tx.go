@@ -23,15 +23,16 @@ const (
 
 // outgoing is the message that is on its way out.
 type outgoing struct {
-	msg    ddp.Message
-	what   carries
-	pos    uint32                         // aRequest: in the send queue
-	fixed  [wire.ReadRequestLen + 32]byte // Read Request, Terminate: all of the payload
-	nfixed int                            // octets in fixed; 0: the payload comes from memory
-	pieces [][]byte                       // memory of the next segment's payload, or of a receive
-	sum    byte                           // of octets that were looked at to see that they can be
-	used   int                            // how many pieces there have been since they were forgotten
-	whole  []byte                         // all of a request's payload, as just checked: valid until send returns
+	msg      ddp.Message
+	what     carries
+	pos      uint32                         // aRequest: in the send queue
+	fixed    [wire.ReadRequestLen + 32]byte // Read Request, Terminate: all of the payload
+	nfixed   int                            // octets in fixed; 0: the payload comes from memory
+	pieces   [][]byte                       // memory of the next segment's payload, or of a receive
+	external bool                           // some of them are outside of the region heap, and may fault
+	sum      byte                           // of octets that were looked at to see that they can be
+	used     int                            // how many pieces there have been since they were forgotten
+	whole    []byte                         // all of a request's payload, as just checked: valid until send returns
 }
 
 // Transmit implements stream.ULP: segments of messages leave while there is
@@ -120,6 +121,24 @@ func (q *QP) sendSegment(s stream.Stream) bool {
 // payload. If the memory of a piece faults, complete is not reached, and at is the
 // piece.
 func (q *QP) emit(s stream.Stream, n int) (at int, how access) {
+	o := &q.out
+	if o.external {
+		return q.emitGuarded(s, n)
+	}
+	b := q.tx.Begin(s, o.msg.HeaderLen()+n)
+	if b == nil {
+		return 0, refused
+	}
+	b = o.msg.Cut(b[:0], n)
+	for _, piece := range o.pieces {
+		b = append(b, piece...)
+	}
+	q.tx.End()
+	return 0, complete
+}
+
+// emitGuarded is emit for memory that may fault.
+func (q *QP) emitGuarded(s stream.Stream, n int) (at int, how access) {
 	defer guard(debug.SetPanicOnFault(true), &how)
 	o := &q.out
 	for at = range o.pieces {
@@ -154,7 +173,7 @@ func (q *QP) fill(s stream.Stream, room, n int) int {
 // dropPieces makes room for the pieces of another segment.
 func (q *QP) dropPieces() {
 	o := &q.out
-	o.used, o.pieces = max(o.used, len(o.pieces)), o.pieces[:0]
+	o.used, o.pieces, o.external = max(o.used, len(o.pieces)), o.pieces[:0], false
 }
 
 // forget drops memory that may be gone after this step.
@@ -181,7 +200,7 @@ func (q *QP) gather(n int) bool {
 			return true
 		}
 		if len(o.whole) == n { // which is all there is, then
-			o.pieces, o.whole = append(o.pieces, o.whole), nil
+			o.pieces, o.whole, o.external = append(o.pieces, o.whole), nil, q.own.External()
 			return true
 		}
 		if f := q.collect(q.sq.list(o.pos, int(w.sges)), at, n, tpt.LocalRead); f != tpt.OK {
@@ -208,6 +227,7 @@ func (q *QP) collect(sgl []SGE, off uint32, n int, right tpt.Rights) tpt.Fault {
 			return f
 		}
 		q.out.pieces = append(q.out.pieces, mem)
+		q.out.external = q.out.external || q.own.External()
 		off, n = 0, n-int(k)
 	}
 	return tpt.OK
@@ -223,6 +243,7 @@ func (q *QP) gatherResponse(at uint32, n int) bool {
 		return false
 	}
 	q.out.pieces = append(q.out.pieces, mem)
+	q.out.external = q.peers.External()
 	return true
 }
 
