@@ -357,36 +357,6 @@ func TestNeverPolls(t *testing.T) {
 	})
 }
 
-// One protection domain cannot take all entries of the table.
-func TestRegionsPerPD(t *testing.T) {
-	r := &rig{T: t}
-	r.checkLeaks()
-	a := r.open(Config{KernelPort: true, MaxRegions: 63, MaxRegionsPerPD: 3})
-	greedy, err := a.AllocPD()
-	r.must(err)
-	modest, err := a.AllocPD()
-	r.must(err)
-	var mrs []*MR
-	for range 3 {
-		mr, err := greedy.AllocMR(1, 0)
-		r.must(err)
-		mrs = append(mrs, mr)
-	}
-	free := a.heap.left()
-	_, err = greedy.AllocMR(1, 0)
-	r.says(err, ErrQuota, "all of its 3 entries", "deregister some")
-	_, err = greedy.RegMR(make([]byte, 1), 0)
-	r.says(err, ErrQuota)
-	if a.heap.left() != free {
-		r.Error("a region that was refused keeps its memory")
-	}
-	_, err = modest.AllocMR(1, 0)
-	r.must(err)
-	r.must(mrs[0].Close())
-	_, err = greedy.AllocMR(1, 0)
-	r.must(err)
-}
-
 func TestTableAndHeapFull(t *testing.T) {
 	r := &rig{T: t}
 	r.checkLeaks()
