@@ -23,7 +23,12 @@ import (
 // few and short calls between steps, and disturbs nobody otherwise. ErrClosed
 // from the moment when Close begins.
 func (a *Adapter) Report(ctx context.Context) (report.Engine, error) {
-	r, err := a.report(ctx)
+	return a.reportParts(ctx, report.AllParts)
+}
+
+// reportParts is Report of what is asked for: what is not costs nothing.
+func (a *Adapter) reportParts(ctx context.Context, parts report.Parts) (report.Engine, error) {
+	r, err := a.report(ctx, parts)
 	if err != nil && a.life.Err() != nil {
 		err = fmt.Errorf("the adapter is %w", ErrClosed)
 	}
@@ -33,7 +38,7 @@ func (a *Adapter) Report(ctx context.Context) (report.Engine, error) {
 	return r, nil
 }
 
-func (a *Adapter) report(ctx context.Context) (report.Engine, error) {
+func (a *Adapter) report(ctx context.Context, parts report.Parts) (report.Engine, error) {
 	if ctx.Err() != nil {
 		return report.Engine{}, context.Cause(ctx)
 	}
@@ -46,13 +51,12 @@ func (a *Adapter) report(ctx context.Context) (report.Engine, error) {
 	defer stop()
 	r := report.Engine{
 		Schema: report.Schema, PID: os.Getpid(), Program: program(), Adapter: a.number, Started: a.began, Netns: a.cookie,
-		Devices: []report.Device{}, Flows: []report.Flow{}, Queues: []report.Queue{}, QPs: []report.QP{},
-		MRs: a.reportMRs(), CQs: a.reportCQs(),
+		Devices: []report.Device{}, Flows: []report.Flow{}, Queues: []report.Queue{}, QPs: []report.QP{}, CQs: a.reportCQs(),
 	}
 	all, counted := a.census()
 	qps := connectionsOf(all)
 	for _, p := range a.ports {
-		if err := a.reportPort(ctx, p, qps, &r); err != nil {
+		if err := a.reportPort(ctx, p, qps, parts, &r); err != nil {
 			return r, err
 		}
 	}
@@ -60,7 +64,9 @@ func (a *Adapter) report(ctx context.Context) (report.Engine, error) {
 		r.Devices = append(r.Devices, a.reportKernelPort(qps))
 	}
 	for _, c := range qps {
-		r.QPs = append(r.QPs, c.report())
+		if parts.Any(report.PartQPs) {
+			r.QPs = append(r.QPs, c.report())
+		}
 		if device := c.qp.device(); device != "" {
 			counted.add(device, &c.stats)
 		}
@@ -68,7 +74,15 @@ func (a *Adapter) report(ctx context.Context) (report.Engine, error) {
 	for _, d := range r.Devices {
 		r.Counters = append(r.Counters, counted.counters(d.Name)...)
 	}
-	return r, a.reportCounters(&r)
+	if parts.Any(report.PartMRs) {
+		r.MRs = a.reportMRs()
+	}
+	if parts.Any(report.PartCounts) {
+		r.Counts = a.count(qps, &r)
+	}
+	err := a.reportCounters(&r)
+	leaveOut(&r, parts)
+	return r, err
 }
 
 // program is the name of this process.
@@ -113,23 +127,6 @@ func (a *Adapter) reportKernelPort(qps []*connection) report.Device {
 func (a *Adapter) common(d *report.Device) {
 	d.HeapSize, d.HeapFree = uint64(len(a.heap.mem)), a.heap.left()
 	d.MaxMRs = int(a.table.Stats().Entries)
-}
-
-// reportMRs walks the table until it has seen as many entries as there are.
-func (a *Adapter) reportMRs() []report.MR {
-	stats := a.table.Stats()
-	list := make([]report.MR, 0, stats.Used)
-	for i := uint32(1); i <= stats.Entries && len(list) < int(stats.Used); i++ {
-		e, ok := a.table.Entry(i)
-		if !ok {
-			continue
-		}
-		list = append(list, report.MR{
-			STag: fmt.Sprintf("%08x", uint32(e.STag)), Kind: e.Kind.String(), Valid: e.Valid, PD: uint32(e.PD), QP: e.QP,
-			Start: e.Start, Length: e.Length, Rights: e.Rights.String(), Heap: !e.External, Parent: e.Parent, Windows: e.Windows,
-		})
-	}
-	return list
 }
 
 func (a *Adapter) reportCQs() []report.CQ {
@@ -196,7 +193,7 @@ func (c *connection) report() report.QP {
 	case l.kernel != nil:
 		r.Device = report.KernelDevice
 	default:
-		r.Device, r.Flow = l.port.name, uint32(l.flow.ID())
+		r.Device, r.Flow = l.port.name, report.FlowID(l.flow.ID())
 	}
 	return r
 }
@@ -267,8 +264,8 @@ type captureCounters struct {
 type source struct{ *Adapter }
 
 // Report implements control.Source.
-func (s source) Report(ctx context.Context) (report.Engine, error) {
-	r, err := s.Adapter.Report(ctx)
+func (s source) Report(ctx context.Context, parts report.Parts) (report.Engine, error) {
+	r, err := s.reportParts(ctx, parts&^report.PartMRs)
 	if errors.Is(err, ErrClosed) {
 		err = fmt.Errorf("%w: %w", control.ErrGone, err)
 	}

@@ -3,6 +3,7 @@ package rdma
 import (
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -30,17 +31,20 @@ var noAddresses = []netip.Prefix{}
 
 // reportPort adds a port: the device, its queues, its flows. QPs get what their
 // steps have counted.
-func (a *Adapter) reportPort(ctx context.Context, p *port, qps []*connection, r *report.Engine) error {
-	live, err := p.connections(ctx, qps, r)
-	if err != nil {
-		return fmt.Errorf("%s: %w", p.name, err)
+func (a *Adapter) reportPort(ctx context.Context, p *port, qps []*connection, parts report.Parts, r *report.Engine) error {
+	var live map[offload.FlowID]*liveFlow
+	if parts.Any(report.PartFlows | report.PartQPs | report.PartQueues | report.PartCounters | report.PartCounts) {
+		var err error
+		if live, err = p.connections(ctx, qps, r); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
 	}
 	flows, err := p.flows(live)
 	if err != nil {
 		return err
 	}
 	d := report.Device{
-		Name: p.name, MaxFlows: p.nic.MaxFlows(), Flows: len(flows), Queues: len(p.nic.Engines()),
+		Name: p.name, MaxFlows: p.nic.MaxFlows(), FlowTable: int(p.nic.Steering().MaxFlows()), Flows: len(flows), Queues: len(p.nic.Engines()),
 		VLAN: max(a.cfg.VLAN, p.nic.Link().VLAN),
 	}
 	if err := a.space.Do(func() error { p.device(&d, a.net); return nil }); err != nil {
@@ -146,7 +150,7 @@ func (p *port) flows(live map[offload.FlowID]*liveFlow) (list []report.Flow, err
 	}
 	err = p.nic.Steering().Flows(func(key bpf.FlowKey, e bpf.Flow) bool {
 		f := report.Flow{
-			Device: p.name, Queue: int(e.Owner), ID: uint32(e.ID), Kind: e.Kind.String(), State: e.State.String(),
+			Device: p.name, Queue: int(e.Owner), ID: report.FlowID(e.ID), Kind: e.Kind.String(), State: e.State.String(),
 			Local: key.LocalAddr(), Remote: key.RemoteAddr(), VLAN: key.VLAN,
 			Age: uint64(max(0, now.Nano()-int64(e.Created))) / uint64(time.Second),
 		}
@@ -178,11 +182,19 @@ func (x *liveFlow) describe(f *report.Flow) {
 	}
 	i := &x.info
 	f.TCP = &report.TCP{
-		State: i.Phase.String(), ECN: i.ECN, Congestion: i.Congestion, Followed: i.KernelCongestion, Cwnd: i.Cwnd, Ssthresh: i.Ssthresh, SndWnd: i.SndWnd, RcvWnd: i.RcvWnd, MSS: i.EMSS, PMTU: i.MTU,
+		State: i.Phase.String(), ECN: i.ECN, Congestion: i.Congestion, Followed: i.KernelCongestion, Cwnd: i.Cwnd, Ssthresh: ssthresh(i.Ssthresh), SndWnd: i.SndWnd, RcvWnd: i.RcvWnd, MSS: i.EMSS, PMTU: i.MTU,
 		SRTT: micros(i.SRTT), RTTVar: micros(i.RTTVar), RTO: micros(i.RTO), Backoff: i.Backoff, Recovering: i.Recovering,
 		InFlight: i.Pipe, Unacked: i.Queued, Unread: i.Unread, SndSegs: i.SndSegs, Reordered: i.ReorderFrames, Held: i.RcvFrames,
 		Counters: report.Fields("tcp", x.done),
 	}
+}
+
+// ssthresh is nil before there was a loss.
+func ssthresh(n uint32) *uint32 {
+	if n == math.MaxUint32 {
+		return nil
+	}
+	return &n
 }
 
 func micros(d time.Duration) uint64 { return uint64(max(0, d.Microseconds())) }

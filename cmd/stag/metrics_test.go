@@ -276,7 +276,7 @@ func TestMetricsFaults(t *testing.T) {
 			}
 			s := x.scrape()
 			s.is(t, 1, "engine_up", "pid", good.pid())
-			s.is(t, 1, "info", "pid", good.pid(), "device", "act0")
+			s.is(t, 1, "device_info", "pid", good.pid(), "device", "act0")
 			s.is(t, 1, "scrape_errors_total", "reason", c.reason)
 			if up := s.of("engine_up", "pid", bad.pid()); fmt.Sprint(up) != fmt.Sprint(c.up) {
 				t.Errorf("up is %v, want %v", up, c.up)
@@ -416,7 +416,7 @@ func TestMetricsPinned(t *testing.T) {
 	ends := h.ping(p)
 	s = once()
 	s.is(t, 1, "pinned_info", "device", device, "state", "used")
-	s.is(t, 1, "info", "device", device, "loaded_as", "metrics")
+	s.is(t, 1, "device_info", "device", device, "loaded_as", "metrics")
 	s.is(t, 1, "flows", "device", device, "state", "live")
 	used := s.of("steer_packets_total", "device", device, "reason", "steered")
 	ends.end()

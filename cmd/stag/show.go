@@ -33,8 +33,10 @@ selects of them:
 
   devices  ports of adapters, as rdma link has them; with -v as ibv_devinfo
            (a name)
-  flows    connections that were taken over, as ss -tin has them; cwnd and
-           ssthresh count segments (an address, :port, address:port or id)
+  flows    connections that were taken over, as ss -tin has them, but for the
+           congestion window, which is in octets; instead_of is the kernel's
+           congestion control, where stag does not have it and goes on with
+           another (an address, :port, address:port or id)
   qps      queue pairs, as rdma resource show has them; with -v what each has
            moved (a number)
   mrs      what is registered: STag, domain, place, length, rights (an STag)
@@ -43,9 +45,13 @@ selects of them:
   stats    counters, as ethtool -S has them (a device); what each counts is in
            docs/counters.md
 
-Sizes are octets, never rounded; times in text are milliseconds, as in ss. The
-JSON is an array of flat objects, each with pid, program and adapter, which are
-null where no engine runs it; with -w an object with time and rows in each line.
+Sizes are octets, never rounded; times in text are milliseconds, as in ss. What is
+in another network namespace than this one has netns with its name, a process in
+it (pid:N), or its cookie. The JSON is an array of flat objects, each with pid,
+uid, program and adapter, which are null where no engine runs it; the state of a
+connection is in members that begin with tcp_, and a counter is one that is
+called after its layer and name. With -w there is an object with time and rows in
+each line.
 
 Nothing to show is no error. An engine that does not answer within 2 seconds is
 left out, and named on standard error; the exit code is 1 if -p asked for it.`,

@@ -49,7 +49,9 @@ func actEngine(how string) error {
 	return errors.Join(err, s.Close())
 }
 
-func (a actor) Report(ctx context.Context) (report.Engine, error) {
+func (actor) Regions(func(report.MR) bool) {}
+
+func (a actor) Report(ctx context.Context, _ report.Parts) (report.Engine, error) {
 	e := report.Engine{
 		Schema: report.Schema, PID: os.Getpid(), Program: "actor", Adapter: 1, Started: time.Unix(1, 0),
 		Devices: []report.Device{{Name: "act0", State: "PORT_ACTIVE", MTU: 1500, Path: "none", Addresses: []netip.Prefix{}}},

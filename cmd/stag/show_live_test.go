@@ -16,7 +16,6 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/show"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/loader/pair"
-	"github.com/stag-rdma/stag/rdma/report"
 	"github.com/stag-rdma/stag/test/need"
 )
 
@@ -34,10 +33,11 @@ var showMasks = []struct {
 	{regexp.MustCompile(`ESTAB +\d+ +\d+`), "ESTAB N N"},
 	{regexp.MustCompile(`(ifindex|netns_cookie|program_id|heap_free):\s+\d+`), "$1: N"},
 	{regexp.MustCompile(`\b([a-z_][a-z_0-9.]*): ?\d+(\.\d+)?(/\d+(\.\d+)?)?s?\b`), "$1:N"},
-	{regexp.MustCompile(` (backoff|unacked|retrans|dsack_dups|rcv_ooopack|timeouts|recoveries|ssthresh):N`), ""},
+	{regexp.MustCompile(` (backoff|unacked|retrans|dsack_dups|rcv_ooopack|timeouts|recoveries|ssthresh_bytes):N`), ""},
+	{regexp.MustCompile(` netns[ :](pid:N|cookie:N)`), " netns SPACE"},
 	{regexp.MustCompile(` recovering`), ""},
-	{regexp.MustCompile(`\b(cubic|reno) rto:`), "CONTROL rto:"}, // as the host's default is
-	{regexp.MustCompile(`\tspeed_bits_per_second:.*\n`), ""},    // not every kernel gives a veth one
+	{regexp.MustCompile(`\b(cubic|reno)( instead_of:\w+)? rto:`), "CONTROL rto:"}, // as the host's default is
+	{regexp.MustCompile(`\tspeed_bits_per_second:.*\n`), ""},                      // not every kernel gives a veth one
 	{regexp.MustCompile(`ready \d+`), "ready N"},
 	{regexp.MustCompile(`state (busy|asleep)`), "state STATE"},
 }
@@ -191,10 +191,15 @@ func (x pinging) which(h host, p *pair.Pair) {
 			h.Errorf("show %s: %d rows, want %d", c.args, len(rows), c.rows)
 		}
 	}
-	var flows []report.Flow
+	var flows []struct {
+		State, Local, Remote string
+		QP                   uint32
+		TCP                  string `json:"tcp_state"`
+		Segments             uint64 `json:"tcp_segs_in"`
+	}
 	must(h.T, json.Unmarshal([]byte(h.show("flows", "--json").stdout), &flows))
 	for _, f := range flows {
-		if f.TCP == nil || f.TCP.State != "ESTABLISHED" || f.QP == 0 || f.State != "live" {
+		if f.TCP != "ESTABLISHED" || f.QP == 0 || f.State != "live" || f.Segments == 0 {
 			h.Errorf("%+v", f)
 		}
 	}

@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
@@ -26,14 +25,18 @@ func sendCapture(w http.ResponseWriter, r *http.Request, source Source) {
 		http.Error(w, oneLine(err.Error()), http.StatusBadRequest)
 		return
 	}
-	w.Header().Set("Content-Type", "application/x-gob")
+	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Trailer", errTrailer)
 	out := http.NewResponseController(w)
-	enc := gob.NewEncoder(w)
 	var begun bool
-	err = source.Capture(r.Context(), filter, func(b report.Batch) error {
+	var text []byte
+	err = source.Capture(r.Context(), filter, func(b report.Batch) (err error) {
 		begun = true
-		return errors.Join(enc.Encode(b), out.Flush())
+		if text, err = appendBatch(text[:0], b); err != nil {
+			return err
+		}
+		_, err = w.Write(text)
+		return errors.Join(err, out.Flush())
 	})
 	switch {
 	case err == nil:
@@ -97,18 +100,19 @@ type Capture struct {
 	ctx  context.Context
 	from Endpoint
 	resp *http.Response
-	dec  *gob.Decoder
+	in   frames
 }
 
 // Next waits for the next batch. io.EOF when the engine has closed in good
 // order, io.ErrUnexpectedEOF and ErrGone when it died, the cause of ctx's end
 // when that was first.
 func (c *Capture) Next() (report.Batch, error) {
-	var b report.Batch
-	err := c.dec.Decode(&b)
+	b, err := c.in.next()
 	switch {
 	case err == nil:
 		return b, nil
+	case errors.Is(err, errFrame):
+		return report.Batch{}, fmt.Errorf("%w: pid %d, adapter %d: %w", ErrSchema, c.from.PID, c.from.Adapter, err)
 	case err != io.EOF:
 		return report.Batch{}, c.from.gone(c.ctx, fmt.Errorf("%w: %w", io.ErrUnexpectedEOF, err))
 	}

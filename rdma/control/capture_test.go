@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,6 +23,9 @@ func TestCapture(t *testing.T) {
 	var sent report.Batch
 	var seed uint64
 	full(reflect.ValueOf(&sent).Elem(), &seed)
+	for i := range sent.Packets {
+		sent.Packets[i].At = sent.Packets[i].At.Local()
+	}
 	for _, want := range []report.Filter{
 		{},
 		{Device: "eth0.100 &x=y", Flow: 1<<32 - 1, QP: 7, SnapLen: 1<<31 - 1},
@@ -165,7 +169,7 @@ func TestSlowReader(t *testing.T) {
 	src := saying(plain)
 	src.capture = func(ctx context.Context, filter report.Filter, f func(report.Batch) error) error {
 		for i := 0; ctx.Err() == nil; i++ {
-			if err := f(report.Batch{Packets: []report.Packet{{Length: i, Data: make([]byte, 64<<10)}}}); err != nil {
+			if err := f(report.Batch{Packets: []report.Packet{{QP: uint32(i), Length: 64 << 10, Data: make([]byte, 64<<10)}}}); err != nil {
 				return err
 			}
 			mu.Lock()
@@ -200,8 +204,8 @@ func TestSlowReader(t *testing.T) {
 	for i := range 3 * (stuck + 2) {
 		b, err := slow.Next()
 		must(t, err)
-		if b.Packets[0].Length != i {
-			t.Fatalf("packet %d in place of %d", b.Packets[0].Length, i)
+		if b.Packets[0].QP != uint32(i) {
+			t.Fatalf("packet %d in place of %d", b.Packets[0].QP, i)
 		}
 	}
 }
@@ -238,7 +242,7 @@ func TestCloseEndsCaptures(t *testing.T) {
 
 	grace = short
 	e, server = serve(t, fake{capture: func(_ context.Context, _ report.Filter, f func(report.Batch) error) error {
-		return f(report.Batch{Packets: []report.Packet{{Data: make([]byte, 64<<20)}}}) // more than a socket takes
+		return f(report.Batch{Packets: slices.Repeat([]report.Packet{{Length: 64 << 10, Data: make([]byte, 64<<10)}}, 1024)}) // more than a socket takes
 	}})
 	stuck, err := e.Capture(background(t), report.Filter{})
 	must(t, err)

@@ -1,9 +1,8 @@
 package control
 
 import (
+	"bufio"
 	"context"
-	"encoding/gob"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,42 +25,64 @@ var (
 	ErrGone       = errors.New("the engine is gone")
 	ErrPermission = errors.New("not allowed to look into the engine")
 	ErrSchema     = errors.New("the engine speaks another version")
+	ErrTooMuch    = errors.New("it tells more than there is room for")
 )
 
-// Report asks for a snapshot. ErrGone when the engine is not there any more,
-// ErrPermission, ErrSchema.
-func (e Endpoint) Report(ctx context.Context) (r report.Engine, err error) {
-	resp, err := e.get(ctx, "/v1/report")
+// Question says what a report is to tell. The zero Question: everything.
+type Question struct {
+	Parts    report.Parts
+	Budget   *Budget // of the memory that the answer may take; nil: OwnBudget, or OtherBudget
+	Progress func()  // called from time to time while the answer comes; nil: nobody is
+}
+
+// Report asks for a snapshot of everything.
+func (e Endpoint) Report(ctx context.Context) (report.Engine, error) {
+	return e.Ask(ctx, Question{})
+}
+
+// Ask asks for a snapshot. ErrGone when the engine is not there any more,
+// ErrPermission, ErrSchema; ErrTooMuch when it has more to tell than the budget
+// lets it.
+func (e Endpoint) Ask(ctx context.Context, q Question) (r report.Engine, err error) {
+	if q.Parts == 0 {
+		q.Parts = report.AllParts
+	}
+	if q.Budget == nil {
+		q.Budget = NewBudget(OtherBudget)
+		if trusted(e.UID) {
+			q.Budget = NewBudget(OwnBudget)
+		}
+	}
+	resp, err := e.get(ctx, "/v1/report?"+partsParameter+"="+q.Parts.String())
 	if err != nil {
 		return r, err
 	}
 	defer resp.Body.Close()
-	body := &io.LimitedReader{R: resp.Body, N: maxReport}
-	if err := json.NewDecoder(body).Decode(&r); err != nil {
-		return report.Engine{}, e.unread(ctx, body, err)
-	}
-	if r.Schema != report.Schema {
-		return report.Engine{}, e.wrongSchema(strconv.Itoa(r.Schema))
+	if r, err = decode(ctx, resp.Body, q); err != nil {
+		return report.Engine{}, e.unread(ctx, err)
 	}
 	return r, nil
 }
+
+// wrongSchema is a schema that is not report.Schema.
+type wrongSchema int
+
+func (s wrongSchema) Error() string { return fmt.Sprint("schema ", int(s)) }
 
 func (e Endpoint) wrongSchema(its string) error {
 	return fmt.Errorf("%w: pid %d has schema %q, this stag \"%d\": use the stag that the process was built with", ErrSchema, e.PID, its, report.Schema)
 }
 
-// maxReport is how many octets a report can have. One with all that fits into an
-// adapter stays far below: only who wants to do harm says more.
-const maxReport = 1 << 30
-
 // unread is the error for a report that could not be read.
-func (e Endpoint) unread(ctx context.Context, body *io.LimitedReader, err error) error {
-	var syntax *json.SyntaxError
-	var mismatch *json.UnmarshalTypeError
+func (e Endpoint) unread(ctx context.Context, err error) error {
+	var shape notReport
+	var schema wrongSchema
 	switch {
-	case body.N == 0:
-		return fmt.Errorf("pid %d, adapter %d: the report has more than %d octets", e.PID, e.Adapter, maxReport)
-	case errors.As(err, &syntax), errors.As(err, &mismatch):
+	case errors.As(err, &schema):
+		return e.wrongSchema(strconv.Itoa(int(schema)))
+	case errors.Is(err, ErrTooMuch):
+		return fmt.Errorf("pid %d, adapter %d, of user %d: %w: it is left out", e.PID, e.Adapter, e.UID, err)
+	case errors.As(err, &shape):
 		return fmt.Errorf("%w: pid %d, adapter %d, says what this stag does not understand (%w): use the stag that the process was built with", ErrSchema, e.PID, e.Adapter, err)
 	}
 	return e.gone(ctx, err)
@@ -78,14 +99,15 @@ func (e Endpoint) Capture(ctx context.Context, f report.Filter) (*Capture, error
 		resp.Body.Close()
 		return nil, e.wrongSchema(schema)
 	}
-	return &Capture{ctx: ctx, from: e, resp: resp, dec: gob.NewDecoder(resp.Body)}, nil
+	return &Capture{ctx: ctx, from: e, resp: resp, in: frames{from: bufio.NewReaderSize(resp.Body, 64<<10)}}, nil
 }
 
 // client speaks HTTP to this socket, whatever the host in the address.
 func (e Endpoint) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true, // one question each
-		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return e.dial(ctx) },
+		DisableKeepAlives:  true, // one question each
+		DisableCompression: true,
+		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return e.dial(ctx) },
 	}}
 }
 

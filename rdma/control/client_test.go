@@ -27,6 +27,9 @@ func full(v reflect.Value, seed *uint64) {
 		case *time.Time:
 			v.Set(reflect.ValueOf(time.Unix(int64(*seed), 5).UTC()))
 			return
+		case *report.FlowID:
+			v.SetUint(*seed)
+			return
 		}
 		if u, ok := v.Addr().Interface().(interface{ UnmarshalText([]byte) error }); ok {
 			for _, text := range []string{"192.0.2.1/24", "[2001:db8::1]:7"} { // netip.Prefix, netip.AddrPort
@@ -42,6 +45,12 @@ func full(v reflect.Value, seed *uint64) {
 		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
 		full(v.Index(0), seed)
 		full(v.Index(1), seed)
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		full(key, seed)
+		full(value, seed)
+		v.SetMapIndex(key, value)
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 		full(v.Elem(), seed)
@@ -152,9 +161,9 @@ func TestDiesInMidReport(t *testing.T) {
 	for _, said := range []string{
 		"",
 		"HTTP/1.1 200 OK\r\n",
-		"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{\"schema\": 1, \"pid\": 5",
+		"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{\"schema\": 2, \"pid\": 5",
 		"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n",
-		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n17\r\n{\"schema\": 1, \"pid\": 5,\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n17\r\n{\"schema\": 2, \"pid\": 5,\r\n",
 	} {
 		path := t.TempDir() + "/s"
 		l, err := net.Listen("unix", path)

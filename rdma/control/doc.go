@@ -8,11 +8,14 @@
 //	client.go   what an Endpoint can be asked
 //	dir.go      where the sockets are, what they are called, who has left one
 //	capture.go  packets, as a stream of batches
+//	encode.go, decode.go, frames.go   what is said, and how it is read without
+//	            believing any of it
 //
 // It is HTTP over a unix socket of mode 0600, so that curl --unix-socket works:
 //
 //	GET /v1/report            report.Engine as JSON
-//	GET /v1/capture?...       a stream of report.Batch, encoded by package gob
+//	GET /v1/report?parts=...  as much of it as is asked for, such as devices,counts
+//	GET /v1/capture?...       a stream of report.Batch, as frames.go has it
 //
 // Only root and the user that the engine runs as are answered, whatever the
 // file's mode says: the kernel tells who is at the other end (SO_PEERCRED). Tools

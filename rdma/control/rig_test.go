@@ -29,17 +29,27 @@ const patience = 30 * time.Second
 // fake is a Source made of functions. nil: what is asked for is not to be.
 type fake struct {
 	report  func(context.Context) (report.Engine, error)
+	regions []report.MR
 	capture func(context.Context, report.Filter, func(report.Batch) error) error
 }
 
-func (f fake) Report(ctx context.Context) (report.Engine, error) { return f.report(ctx) }
+func (f fake) Report(ctx context.Context, _ report.Parts) (report.Engine, error) {
+	return f.report(ctx)
+}
+func (f fake) Regions(yield func(report.MR) bool) {
+	for _, mr := range f.regions {
+		if !yield(mr) {
+			return
+		}
+	}
+}
 func (f fake) Capture(ctx context.Context, filter report.Filter, g func(report.Batch) error) error {
 	return f.capture(ctx, filter, g)
 }
 
 // saying is a Source that always says the same.
 func saying(e report.Engine) fake {
-	return fake{report: func(context.Context) (report.Engine, error) { return e, nil }}
+	return fake{report: func(context.Context) (report.Engine, error) { return e, nil }, regions: e.MRs}
 }
 
 // plain is a report of the right schema and not much else.
@@ -59,7 +69,7 @@ func sender(n int, err error) fake {
 
 // endless captures packets of 64 KiB until it may not.
 var endless = fake{capture: func(ctx context.Context, _ report.Filter, f func(report.Batch) error) error {
-	b := report.Batch{Packets: []report.Packet{{Data: make([]byte, 64<<10)}}}
+	b := report.Batch{Packets: []report.Packet{{Length: 64 << 10, Data: make([]byte, 64<<10)}}}
 	for ctx.Err() == nil {
 		if err := f(b); err != nil {
 			return err

@@ -2,9 +2,9 @@ package control
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"log"
 	"log/slog"
 	"net"
@@ -23,9 +23,12 @@ import (
 
 // Source is what a server tells about. It is used by several goroutines.
 type Source interface {
-	// Report is a snapshot. It ends with ctx. An error that wraps ErrGone says
-	// that the engine is being closed.
-	Report(ctx context.Context) (report.Engine, error)
+	// Report is a snapshot of those parts, but report.PartMRs. It ends with ctx.
+	// An error that wraps ErrGone says that the engine is being closed.
+	Report(ctx context.Context, parts report.Parts) (report.Engine, error)
+	// Regions are the entries of the table, of which there can be so many that
+	// they are told one by one. They end early when the engine is being closed.
+	Regions(yield func(report.MR) bool)
 	// Capture calls f with what engines receive and send from now on, until ctx
 	// ends, f fails, or the engine closes, which is no error. While f is at work
 	// packets are kept as far as there is room, and counted otherwise.
@@ -152,14 +155,29 @@ func (s *Server) allowed(next http.Handler) http.Handler {
 }
 
 func sendReport(w http.ResponseWriter, r *http.Request, source Source) {
-	e, err := source.Report(r.Context())
+	parts := report.AllParts
+	if v := r.URL.Query(); v.Has(partsParameter) {
+		var err error
+		if parts, err = report.ParseParts(v.Get(partsParameter)); err != nil {
+			http.Error(w, oneLine(err.Error()), http.StatusBadRequest)
+			return
+		}
+	}
+	e, err := source.Report(r.Context(), parts)
 	if err != nil {
 		http.Error(w, oneLine(err.Error()), statusOf(r, err))
 		return
 	}
+	var regions iter.Seq[report.MR]
+	if parts.Any(report.PartMRs) {
+		regions = source.Regions
+	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(e) // the caller may have gone
+	_ = encode(w, e, regions) // the caller may have gone
 }
+
+// partsParameter is the parameter of a report that says which parts of it.
+const partsParameter = "parts"
 
 // statusOf tells an engine that is going from one that cannot answer.
 func statusOf(r *http.Request, err error) int {

@@ -10,6 +10,10 @@ type Filter struct {
 	SnapLen int    // octets of each packet that are kept; 0: all of it
 }
 
+// MaxLength is the most octets that a Packet can have had: an IP packet behind an
+// Ethernet header with a VLAN tag.
+const MaxLength = 64<<10 + 18
+
 // Packet is one packet that an engine received or sent.
 type Packet struct {
 	At     time.Time // of the engine's step
@@ -18,7 +22,7 @@ type Packet struct {
 	Out    bool   // sent; otherwise received
 	Flow   uint32 // Flow.ID; 0 when the packet belongs to none
 	QP     uint32 // QP.Number of the flow; 0 when it has none
-	Length int    // octets on the wire, Ethernet header included, without the checksum behind it
+	Length int    // octets on the wire, Ethernet header included, without the checksum behind it; at most MaxLength
 	Data   []byte // the first of them
 }
 

@@ -1,15 +1,18 @@
 package report
 
 import (
+	"fmt"
 	"net/netip"
+	"strconv"
+	"strings"
 	"time"
 )
 
 // Schema is the version of everything in this package.
-const Schema = 1
+const Schema = 2
 
 // Engine is one adapter of one process, as it was at one moment; parts of it
-// may be some milliseconds apart.
+// may be some milliseconds apart. A list is nil when nobody has asked for it.
 type Engine struct {
 	Schema  int       `json:"schema"`
 	PID     int       `json:"pid"`
@@ -18,13 +21,40 @@ type Engine struct {
 	Started time.Time `json:"started"` // when the adapter was opened
 	Netns   uint64    `json:"netns"`   // cookie of the network namespace
 
-	Devices  []Device  `json:"devices"`
-	Flows    []Flow    `json:"flows"`
-	QPs      []QP      `json:"qps"`
-	MRs      []MR      `json:"mrs"`
-	CQs      []CQ      `json:"cqs"`
-	Queues   []Queue   `json:"queues"`
-	Counters []Counter `json:"counters"`
+	Counts   *Counts   `json:"counts,omitzero"`
+	Devices  []Device  `json:"devices,omitzero"`
+	Flows    []Flow    `json:"flows,omitzero"`
+	QPs      []QP      `json:"qps,omitzero"`
+	CQs      []CQ      `json:"cqs,omitzero"`
+	Queues   []Queue   `json:"queues,omitzero"`
+	Counters []Counter `json:"counters,omitzero"`
+	MRs      []MR      `json:"mrs,omitzero"`
+}
+
+// Counts is how many there are of what the lists tell one by one.
+type Counts struct {
+	Flows      map[string]map[string]int `json:"flows"`    // by device and state
+	Diverted   map[string]int            `json:"diverted"` // flows, by device
+	QPs        map[string]int            `json:"qps"`      // by state
+	CQs        int                       `json:"cqs"`
+	Overrun    int                       `json:"cqs_overrun"` // of the CQs
+	MRs        map[string]int            `json:"mrs"`         // by kind
+	Registered uint64                    `json:"registered_bytes"`
+}
+
+// FlowID is the number of a flow, which is hexadecimal in text and in JSON.
+type FlowID uint32
+
+func (f FlowID) String() string { return fmt.Sprintf("%#x", uint32(f)) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (f FlowID) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%#x", uint32(f)), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (f *FlowID) UnmarshalText(text []byte) error {
+	n, err := strconv.ParseUint(string(text), 0, 32)
+	*f = FlowID(n)
+	return err
 }
 
 // KernelDevice is the Name of the device that connections over the kernel's
@@ -48,7 +78,8 @@ type Device struct {
 	Program   uint32         `json:"program_id,omitempty"`            // number of the steering program in the kernel
 	Queues    int            `json:"queues"`                          // with an engine
 	Flows     int            `json:"flows"`                           // connections now
-	MaxFlows  int            `json:"max_flows"`                       // at most
+	MaxFlows  int            `json:"max_flows"`                       // that the adapter takes; 0 for the kernel's, and without an engine
+	FlowTable int            `json:"flow_table"`                      // entries of the steering program's map; 0 for the kernel's
 	HeapSize  uint64         `json:"heap_size"`                       // of the adapter's region heap
 	HeapFree  uint64         `json:"heap_free"`                       // likewise
 	MaxMRs    int            `json:"max_mrs"`                         // of the adapter
@@ -59,7 +90,7 @@ type Device struct {
 type Flow struct {
 	Device string         `json:"device"`
 	Queue  int            `json:"queue"` // whose engine owns it; -1: none yet
-	ID     uint32         `json:"id"`    // as in the flow entry, and in captures
+	ID     FlowID         `json:"id"`    // as in the flow entry, and in captures
 	Kind   string         `json:"kind"`  // rdma, bytes
 	State  string         `json:"state"` // park, live, orphan: of the entry in the map
 	Local  netip.AddrPort `json:"local"`
@@ -83,8 +114,8 @@ type TCP struct {
 	ECN        bool      `json:"ecn"`                  // both ends agreed on it
 	Congestion string    `json:"congestion"`           // cubic, reno
 	Followed   string    `json:"congestion_of_kernel"` // until the take-over: any name of the kernel's
-	Cwnd       uint32    `json:"cwnd"`
-	Ssthresh   uint32    `json:"ssthresh"` // 4294967295: none yet
+	Cwnd       uint32    `json:"cwnd_bytes"`
+	Ssthresh   *uint32   `json:"ssthresh_bytes,omitempty"` // nil: none yet
 	SndWnd     uint32    `json:"snd_wnd"`
 	RcvWnd     uint32    `json:"rcv_wnd"`
 	MSS        uint32    `json:"mss"`
@@ -108,7 +139,7 @@ type QP struct {
 	Number    uint32          `json:"qp"`
 	State     string          `json:"state"`            // of the RDMAC verbs: Idle, RTS, Closing, Terminate, Error
 	Device    string          `json:"device,omitempty"` // "" when it is not connected
-	Flow      uint32          `json:"flow,omitempty"`   // its Flow's ID
+	Flow      FlowID          `json:"flow,omitempty"`   // its Flow's ID
 	PD        uint32          `json:"pd"`
 	SendCQ    uint32          `json:"send_cq"`
 	RecvCQ    uint32          `json:"recv_cq"`
@@ -139,17 +170,29 @@ type CQ struct {
 
 // MR is an entry of the translation and protection table.
 type MR struct {
-	STag    string `json:"stag"` // eight hexadecimal digits
-	Kind    string `json:"kind"` // region, window, iscsi
-	Valid   bool   `json:"valid"`
-	PD      uint32 `json:"pd"`
-	QP      uint32 `json:"qp,omitempty"` // the only one that may use it; 0: all of the PD
-	Start   uint64 `json:"start"`        // tagged offset of the first octet
-	Length  uint64 `json:"length"`
-	Rights  string `json:"rights"`            // "local read, remote write"
-	Heap    bool   `json:"heap"`              // in the region heap, otherwise the application's memory
-	Parent  uint32 `json:"parent,omitempty"`  // index of a window's region
-	Windows uint32 `json:"windows,omitempty"` // bound to it
+	STag    string   `json:"stag"` // 0x and eight hexadecimal digits
+	Kind    string   `json:"kind"` // region, window, iscsi
+	Valid   bool     `json:"valid"`
+	PD      uint32   `json:"pd"`
+	QP      uint32   `json:"qp,omitempty"` // the only one that may use it; 0: all of the PD
+	Start   uint64   `json:"start"`        // tagged offset of the first octet
+	Length  uint64   `json:"length"`
+	Rights  []string `json:"rights"`            // such as local_read, remote_write
+	Heap    bool     `json:"heap"`              // in the region heap, otherwise the application's memory
+	Parent  uint32   `json:"parent,omitempty"`  // index of a window's region
+	Windows uint32   `json:"windows,omitempty"` // bound to it
+}
+
+// STag is how an STag is written.
+func STag(stag uint32) string { return fmt.Sprintf("0x%08x", stag) }
+
+// Rights are those in a list such as "local read, remote write", or "none", in
+// one word each.
+func Rights(list string) []string {
+	if list == "none" {
+		return []string{}
+	}
+	return strings.Split(strings.ReplaceAll(strings.ReplaceAll(list, ", ", ","), " ", "_"), ",")
 }
 
 // Queue is one AF_XDP queue of a device with its engine.

@@ -11,16 +11,16 @@ import (
 
 // Line is one packet, taken apart: what is printed of it.
 type Line struct {
-	Time      time.Time `json:"time"`
-	PID       int       `json:"pid"`
-	Adapter   int       `json:"adapter"` // tells the adapters of a process apart
-	Device    string    `json:"device"`
-	Queue     uint16    `json:"queue"`
-	Direction string    `json:"direction"` // in, out
-	Flow      uint32    `json:"flow"`      // 0: none
-	QP        uint32    `json:"qp"`        // 0: none that is known
-	Length    int       `json:"length"`    // of the frame, octets
-	Kind      Kind      `json:"kind"`
+	Time      time.Time     `json:"time"`
+	PID       int           `json:"pid"`
+	Adapter   int           `json:"adapter"` // tells the adapters of a process apart
+	Device    string        `json:"device"`
+	Queue     uint16        `json:"queue"`
+	Direction string        `json:"direction"`      // in, out
+	Flow      report.FlowID `json:"flow,omitempty"` // none: the packet belongs to no connection
+	QP        uint32        `json:"qp"`             // 0: none that is known
+	Length    int           `json:"length"`         // of the frame, octets
+	Kind      Kind          `json:"kind"`
 
 	VLAN        uint16     `json:"vlan,omitempty"`
 	Source      string     `json:"source,omitempty"` // address and port; of ICMP, address
@@ -67,7 +67,7 @@ const HeadLen = 256
 func (r *reader) read(p report.Packet) Line {
 	l := Line{
 		Time: p.At, Device: p.Device, Queue: p.Queue, Direction: "in",
-		Flow: p.Flow, QP: p.QP, Length: p.Length, Kind: Other,
+		Flow: report.FlowID(p.Flow), QP: p.QP, Length: p.Length, Kind: Other,
 	}
 	if p.Out {
 		l.Direction = "out"

@@ -40,7 +40,7 @@ func text(l Line, pid bool) string {
 	}
 	say("%s %s queue %d ", l.Device, way, l.Queue)
 	if l.Flow != 0 {
-		say("flow %#x ", l.Flow)
+		say("flow %v ", l.Flow)
 	}
 	if l.QP != 0 {
 		say("qp %d ", l.QP)

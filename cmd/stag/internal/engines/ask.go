@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/rdma/control"
 	"github.com/stag-rdma/stag/rdma/report"
 )
@@ -29,6 +30,7 @@ const Patience = 2 * time.Second
 type Source struct {
 	report.Engine        // of pins, PID is who is known to use them, or 0
 	UID           int    // the user that the engine runs as
+	Space         string // its network namespace, if that is not the one of who asks
 	Instance      string // directory of the pins, "" of an engine that has answered
 	Left          []Left // flows of processes that are gone
 }
@@ -36,8 +38,8 @@ type Source struct {
 // Left is a flow whose process is gone. Its Flow is among the Source's.
 type Left struct {
 	Device string
-	Flow   uint32 // Flow.ID
-	PID    int    // of the process
+	Flow   report.FlowID
+	PID    int // of the process
 }
 
 // LeftBy is the process that left a flow behind, or 0.
@@ -66,6 +68,7 @@ type Failure struct {
 type Asking struct {
 	PID      int          // one process; 0: all, and the pins
 	AllUsers bool         // engines of other users, too
+	Parts    report.Parts // what they are to tell; 0: everything
 	Log      *slog.Logger // gets who was asked, and why pins cannot be seen; nil: nobody does
 }
 
@@ -79,7 +82,7 @@ func Ask(ctx context.Context, a Asking) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	reports, errs := Reports(ctx, list, Patience)
+	reports, errs := Reports(ctx, list, Terms{Parts: a.Parts, Patience: Patience, Long: true})
 	if ctx.Err() != nil {
 		return Answer{}, context.Cause(ctx)
 	}
@@ -98,7 +101,27 @@ func Ask(ctx context.Context, a Asking) (Answer, error) {
 	if a.PID == 0 {
 		r.addPins(answered, log)
 	}
+	r.nameSpaces()
 	return r, nil
+}
+
+// nameSpaces says where the sources are that are elsewhere.
+func (r *Answer) nameSpaces() {
+	var names map[uint64]string
+	for i := range r.Sources {
+		s := &r.Sources[i]
+		if s.Netns == 0 {
+			continue // the kernel has no cookies
+		}
+		if names == nil {
+			names = loader.SpaceNames()
+		}
+		name, known := names[s.Netns]
+		if !known {
+			name = fmt.Sprint("cookie:", s.Netns)
+		}
+		s.Space = name
+	}
 }
 
 // Find is the engines of this user's or, with allUsers, of everybody's.
@@ -120,23 +143,50 @@ func None(allUsers bool) string {
 	return "no engine runs: start a program that calls rdma.Open, such as stag ping"
 }
 
-// Reports asks these at once, and waits as long as patience. Each has a report
-// or an error: ErrSilent, control's, or ctx's cause.
-func Reports(ctx context.Context, list []control.Endpoint, patience time.Duration) ([]report.Engine, []error) {
+// Terms say what engines are asked, and how long is waited for them.
+type Terms struct {
+	Parts    report.Parts // 0: everything
+	Patience time.Duration
+	// Long: an engine of this user's or root's may take longer, as long as it goes
+	// on telling: a million regions are not told within Patience.
+	Long bool
+}
+
+// Reports asks these at once. Each has a report or an error: ErrSilent,
+// control's, or ctx's cause. All engines of another user's share one budget.
+func Reports(ctx context.Context, list []control.Endpoint, t Terms) ([]report.Engine, []error) {
 	reports, errs := make([]report.Engine, len(list)), make([]error, len(list))
+	shared := map[int]*control.Budget{}
 	var all sync.WaitGroup
 	for i, e := range list {
-		all.Go(func() { reports[i], errs[i] = ask(ctx, e, patience) })
+		var budget *control.Budget // nil: one of its own
+		if !trusted(e) {
+			if shared[e.UID] == nil {
+				shared[e.UID] = control.NewBudget(control.OtherBudget)
+			}
+			budget = shared[e.UID]
+		}
+		all.Go(func() { reports[i], errs[i] = t.ask(ctx, e, budget) })
 	}
 	all.Wait()
 	return reports, errs
 }
 
-func ask(ctx context.Context, e control.Endpoint, patience time.Duration) (report.Engine, error) {
-	silent := fmt.Errorf("%w from pid %d, adapter %d, within %v: it is left out; is the process stopped?", ErrSilent, e.PID, e.Adapter, patience)
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, silent)
-	defer cancel()
-	r, err := e.Report(ctx)
+// trusted reports whether an engine has no reason to do harm to who asks it.
+func trusted(e control.Endpoint) bool { return e.UID == 0 || e.UID == os.Geteuid() }
+
+func (t Terms) ask(ctx context.Context, e control.Endpoint, budget *control.Budget) (report.Engine, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	alarm := time.AfterFunc(t.Patience, func() {
+		cancel(fmt.Errorf("%w from pid %d, adapter %d, within %v: it is left out; is the process stopped?", ErrSilent, e.PID, e.Adapter, t.Patience))
+	})
+	defer alarm.Stop()
+	q := control.Question{Parts: t.Parts, Budget: budget}
+	if t.Long && trusted(e) {
+		q.Progress = func() { alarm.Reset(t.Patience) }
+	}
+	r, err := e.Ask(ctx, q)
 	switch {
 	case ctx.Err() != nil:
 		return r, context.Cause(ctx)

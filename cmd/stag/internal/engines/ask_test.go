@@ -19,7 +19,9 @@ type adapter struct {
 	err    error
 }
 
-func (a adapter) Report(context.Context) (report.Engine, error) {
+func (adapter) Regions(func(report.MR) bool) {}
+
+func (a adapter) Report(context.Context, report.Parts) (report.Engine, error) {
 	return report.Engine{Schema: report.Schema, PID: os.Getpid(), Adapter: a.number, CQs: []report.CQ{{Number: uint32(a.number)}}}, a.err
 }
 

@@ -96,7 +96,7 @@ func idle(i loader.Instance, answered map[int]bool) (s Source, told bool, err er
 func (s *Source) addPort(i loader.Instance, p loader.PinnedPort) {
 	d := report.Device{
 		Name: DeviceName(p), State: Unused, Ifindex: p.Index, XDP: p.Mode.String(), Path: path(p),
-		Addresses: []netip.Prefix{}, Instance: i.Dir, Program: p.ProgID, Flows: len(p.Flows), MaxFlows: int(p.MaxFlows),
+		Addresses: []netip.Prefix{}, Instance: i.Dir, Program: p.ProgID, Flows: len(p.Flows), FlowTable: int(p.MaxFlows),
 	}
 	if p.InUse {
 		s.PID = p.Owner.PID
@@ -143,12 +143,12 @@ func (s *Source) addFlow(device string, f loader.PinnedFlow) {
 		queue = -1
 	}
 	row := report.Flow{
-		Device: device, Queue: queue, ID: uint32(f.ID), Kind: f.Kind.String(), State: f.State.String(),
+		Device: device, Queue: queue, ID: report.FlowID(f.ID), Kind: f.Kind.String(), State: f.State.String(),
 		Local: f.Key.LocalAddr(), Remote: f.Key.RemoteAddr(), VLAN: f.Key.VLAN, Age: age(f.Created),
 	}
 	if !f.Alive {
 		row.State = bpf.Orphan.String()
-		s.Left = append(s.Left, Left{device, uint32(f.ID), int(f.PID)})
+		s.Left = append(s.Left, Left{device, row.ID, int(f.PID)})
 	}
 	s.Flows = append(s.Flows, row)
 }
@@ -178,7 +178,7 @@ func (s *Source) addRegions(memory []byte) error {
 
 func region(i tpt.Info) report.MR {
 	return report.MR{
-		STag: fmt.Sprintf("%08x", uint32(i.STag)), Kind: i.Kind.String(), Valid: i.Valid, PD: uint32(i.PD), QP: i.QP,
-		Start: i.Start, Length: i.Length, Rights: i.Rights.String(), Heap: !i.External, Parent: i.Parent, Windows: i.Windows,
+		STag: report.STag(uint32(i.STag)), Kind: i.Kind.String(), Valid: i.Valid, PD: uint32(i.PD), QP: i.QP,
+		Start: i.Start, Length: i.Length, Rights: report.Rights(i.Rights.String()), Heap: !i.External, Parent: i.Parent, Windows: i.Windows,
 	}
 }

@@ -39,8 +39,9 @@ collector does as well:
 [the dashboard](grafana/stag.json) shows it in Grafana.
 
 Names, units and labels are those of node_exporter's ` + "`node_infiniband_`" + ` metrics where
-there are such: a dashboard for those needs another prefix only. An interface is a
-device with one port, 1.
+there are such: a dashboard for those needs another prefix only; what is called
+` + "`node_infiniband_info`" + ` there is ` + "`stag_device_info`" + ` here. An interface is a device with one
+port, 1.
 
 The labels ` + "`program`, `pid`, `uid` and `adapter`" + ` say whose a series is: several engines
 may have devices of the same name, in namespaces of their own. ` + "`pid` and `uid`" + ` are the
@@ -76,7 +77,7 @@ type section struct {
 var sections = []section{
 	{"The exporter", "", []string{"build_info", "scrape_"}},
 	{"Engines", "One adapter of one process each.", []string{"engine_up", "engine_info", "engine_start", "heap_", "qps", "cqs", "mrs", "tpt_", "capture", "events_"}},
-	{"Ports", "As node_exporter's `node_infiniband_` metrics.", []string{"info", "state_id", "physical_", "rate_", "port_"}},
+	{"Ports", "As node_exporter's `node_infiniband_` metrics.", []string{"device_info", "state_id", "physical_", "rate_", "port_"}},
 	{"Steering", "What the XDP program of an interface does, whoever uses it.", []string{"steer_", "flows", "pinned_"}},
 	{"Drops", "", []string{"drops_", "stray_"}},
 	{"Operations", "Of all queue pairs of a device since its engine began; those that are closed count\non. The kernel port is a device, too, called `kernel`.", []string{"rdma_"}},

@@ -12,7 +12,7 @@ import (
 // What there is a series of although there may be none just now.
 var (
 	qpStates   = []string{"Idle", "RTS", "Closing", "Terminate", "Error"}
-	mrKinds    = []string{"region", "window", "iscsi"}
+	mrKinds    = []string{"region", "window", "iscsi"} // but for the first one only where there are some
 	flowStates = []string{"park", "live", "orphan"}
 )
 
@@ -72,27 +72,21 @@ func (s sheet) engine(e report.Engine, of labels, tells func(report.Device) bool
 
 // objects adds how many of the verbs' objects there are.
 func (s sheet) objects(e report.Engine, of labels) {
+	n := e.Counts
+	if n == nil {
+		n = &report.Counts{} // an engine that does not say
+	}
 	for _, state := range qpStates {
-		s.add(qps, 0, of.and("state", state))
+		s.add(qps, float64(n.QPs[state]), of.and("state", state))
 	}
-	for _, qp := range e.QPs {
-		s.add(qps, 1, of.and("state", qp.State))
-	}
-	s.add(cqs, float64(len(e.CQs)), of)
-	s.add(cqsOverrun, 0, of)
-	for _, cq := range e.CQs {
-		s.add(cqsOverrun, one(cq.Overrun), of)
-	}
+	s.add(cqs, float64(n.CQs), of)
+	s.add(cqsOverrun, float64(n.Overrun), of)
 	for _, kind := range mrKinds {
-		s.add(mrs, 0, of.and("kind", kind))
-	}
-	s.add(mrBytes, 0, of)
-	for _, mr := range e.MRs {
-		s.add(mrs, 1, of.and("kind", mr.Kind))
-		if mr.Kind == "region" {
-			s.add(mrBytes, float64(mr.Length), of)
+		if n.MRs[kind] != 0 || kind == mrKinds[0] {
+			s.add(mrs, float64(n.MRs[kind]), of.and("kind", kind))
 		}
 	}
+	s.add(mrBytes, float64(n.Registered), of)
 	if len(e.Devices) > 0 { // the heap and the table are the adapter's, and each device tells of them
 		d := e.Devices[0]
 		s.set(heapSize, float64(d.HeapSize), of)
@@ -110,27 +104,28 @@ func (s sheet) device(d report.Device, at labels) {
 	if d.Speed != 0 {
 		s.set(rate, float64(d.Speed)/8, at)
 	}
+	s.set(portFlows, float64(d.Flows), at)
 	if d.Ifindex != 0 { // the kernel's is no interface
 		s.set(mtu, float64(d.MTU), at)
+		s.set(portFlowsMax, float64(d.MaxFlows), at)
 	}
 }
 
 // table adds what there is in the flow table of the program of a port.
 func (s sheet) table(e report.Engine, d report.Device, at labels) {
-	s.set(flowsMax, float64(d.MaxFlows), at)
+	s.set(flowsMax, float64(d.FlowTable), at)
 	for _, state := range flowStates {
-		s.add(flows, 0, at.and("state", state))
-	}
-	s.add(flowsAway, 0, at)
-	for _, f := range e.Flows {
-		if f.Device != d.Name {
-			continue
+		n := 0
+		if e.Counts != nil {
+			n = e.Counts.Flows[d.Name][state]
 		}
-		s.add(flows, 1, at.and("state", f.State))
-		if f.Diverted != "" {
-			s.add(flowsAway, 1, at)
-		}
+		s.set(flows, float64(n), at.and("state", state))
 	}
+	away := 0
+	if e.Counts != nil {
+		away = e.Counts.Diverted[d.Name]
+	}
+	s.set(flowsAway, float64(away), at)
 }
 
 // loadedAs is the name of an instance, whose directory is dir. The label is not

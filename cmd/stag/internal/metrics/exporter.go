@@ -86,7 +86,7 @@ func (c collector) Describe(to chan<- *prometheus.Desc) {
 // Collect asks.
 func (c collector) Collect(to chan<- prometheus.Metric) {
 	begin := time.Now()
-	f, err := host(c.ctx, c.x.AllUsers, c.patience)
+	f, err := host(c.ctx, c.x.Options, c.patience)
 	if c.ctx.Err() != nil {
 		return // whoever asked has gone
 	}

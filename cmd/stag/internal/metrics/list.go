@@ -30,11 +30,13 @@ var (
 
 // Ports, with the names and labels of node_infiniband_*.
 var (
-	info          = gauge("info", "What the device is; always 1.", and(ofDevice, "driver", "xdp", "zero_copy", "mac", "loaded_as", "netns")...)
+	info          = gauge("device_info", "What the device is; always 1.", and(ofDevice, "driver", "xdp", "zero_copy", "mac", "loaded_as", "netns")...)
 	stateID       = gauge("state_id", "State of the port, as of an InfiniBand port (1: down, 4: active).", ofPort...)
 	physicalState = gauge("physical_state_id", "Physical state of the port, as of an InfiniBand port (3: disabled, 5: link up).", ofPort...)
 	rate          = gauge("rate_bytes_per_second", "Speed of the link, where it is known.", ofPort...)
 	mtu           = gauge("port_mtu_bytes", "MTU of the interface.", ofPort...)
+	portFlows     = gauge("port_flows", "Connections of the device; the kernel port's are among them.", ofPort...)
+	portFlowsMax  = gauge("port_flows_max", "Connections that the engine takes at a time.", ofPort...)
 
 	_ = counter("port_data_received_bytes", "Octets that the engines received, Ethernet headers included.", ofPort, "engine.rx_octets")
 	_ = counter("port_data_transmitted_bytes", "Octets that the engines sent, Ethernet headers included.", ofPort, "engine.tx_octets")
@@ -67,8 +69,8 @@ var (
 	_ = counter("rdma_send_transmitted_bytes", "Payload of the Send family.", ofDevice, "rdmap.send_octets_out")
 	_ = counter("rdma_invalidates_received", "Sends with Invalidate, which are among the Sends as well.", ofDevice, "rdmap.invalidates_in")
 	_ = counter("rdma_invalidates_transmitted", "Sends with Invalidate, which are among the Sends as well.", ofDevice, "rdmap.invalidates_out")
-	_ = most("rdma_most_reads_received", "The most RDMA Reads of a peer that were outstanding at a time.", "rdmap.most_reads_in")
-	_ = most("rdma_most_reads_transmitted", "The most RDMA Reads of a queue pair that were outstanding at a time.", "rdmap.most_reads_out")
+	_ = most("rdma_outstanding_reads_received_peak", "High-water mark since the engine began: the most RDMA Reads of a peer that were outstanding at a time.", "rdmap.most_reads_in")
+	_ = most("rdma_outstanding_reads_transmitted_peak", "High-water mark since the engine began: the most RDMA Reads of a queue pair that were outstanding at a time.", "rdmap.most_reads_out")
 )
 
 // The steering program of an interface, whoever uses it.

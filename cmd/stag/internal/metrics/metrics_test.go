@@ -64,8 +64,8 @@ func full() report.Engine {
 		Schema: report.Schema, PID: 99, Program: "kv", Adapter: 9, Started: time.Unix(1700000000, 5e8), Netns: 77,
 		Devices: []report.Device{
 			{Name: "eth1", State: "PORT_ACTIVE", Ifindex: 3, MAC: "02:00:00:00:00:01", MTU: 1500, Driver: "ice", XDP: "native", ZeroCopy: true, Instance: "/sys/fs/bpf/stag/store",
-				Program: 42, MaxFlows: 4096, HeapSize: 1 << 20, HeapFree: 1 << 19, MaxMRs: 63, Speed: 25e9},
-			{Name: report.KernelDevice, State: "PORT_DOWN", HeapSize: 1 << 20, HeapFree: 1 << 19, MaxMRs: 63},
+				Program: 42, Flows: 2, MaxFlows: 4096, FlowTable: 65536, HeapSize: 1 << 20, HeapFree: 1 << 19, MaxMRs: 63, Speed: 25e9},
+			{Name: report.KernelDevice, State: "PORT_DOWN", Flows: 5, HeapSize: 1 << 20, HeapFree: 1 << 19, MaxMRs: 63},
 		},
 		Flows: []report.Flow{
 			{Device: "eth1", ID: 7, State: "live", QP: 5, Diverted: "the route leads through eth2", TCP: &report.TCP{SRTT: 1500, RTO: 200000, Cwnd: 14480, Unacked: 11, Counters: report.Fields("tcp", tcp.Stats{Retransmits: 3})}},
@@ -75,8 +75,10 @@ func full() report.Engine {
 			{Number: 5, State: "RTS", Device: "eth1", Flow: 7, Local: &local, Remote: &remote, Counters: report.Fields("rdmap", rdmap.Stats{WritesIn: 6, MostReadsOut: 4})},
 			{Number: 6, State: "Idle", Counters: report.Fields("rdmap", rdmap.Stats{})},
 		},
-		MRs:    []report.MR{{Kind: "region", Length: 4096}, {Kind: "region", Length: 1}, {Kind: "window", Length: 1}},
-		CQs:    []report.CQ{{Number: 1}, {Number: 2, Overrun: true}},
+		Counts: &report.Counts{
+			Flows: map[string]map[string]int{"eth1": {"live": 1, "park": 1}}, Diverted: map[string]int{"eth1": 1}, QPs: map[string]int{"RTS": 1, "Idle": 1}, CQs: 2, Overrun: 1,
+			MRs: map[string]int{"region": 2, "window": 1}, Registered: 4097,
+		},
 		Queues: []report.Queue{{Device: "eth1", Queue: 0, Flows: 1, Asleep: true, Counters: counters(1000)}, {Device: "eth1", Queue: 1, Counters: counters(5000)}},
 		Counters: append(ops, []report.Counter{
 			{Device: "eth1", Layer: "steer", Name: "steered", Value: 12}, {Device: "eth1", Layer: "steer", Name: "no_socket", Value: 1},
@@ -191,7 +193,7 @@ func TestEngine(t *testing.T) {
 		{"engine_up", []string{me, "program=kv", "adapter=1"}, 1},
 		{"engine_info", []string{me, "netns=77"}, 1},
 		{"engine_start_time_seconds", []string{me}, 1700000000.5},
-		{"info", append(eth1, "loaded_as=store", "driver=ice", "xdp=native", "zero_copy=true", "mac=02:00:00:00:00:01"), 1},
+		{"device_info", append(eth1, "loaded_as=store", "driver=ice", "xdp=native", "zero_copy=true", "mac=02:00:00:00:00:01"), 1},
 		{"state_id", port, 4}, {"physical_state_id", port, 5},
 		{"state_id", []string{"device=kernel"}, 1}, {"physical_state_id", []string{"device=kernel"}, 3},
 		{"rate_bytes_per_second", nil, 25e9 / 8},
@@ -205,24 +207,24 @@ func TestEngine(t *testing.T) {
 		{"drops_total", append(eth1, "layer=tcp", "reason=duplicate"), sum("tcp.duplicate")},
 		{"drops_total", append(eth1, "layer=wire", "reason=bad_tcp_checksum"), sum("wire.bad_tcp_checksum")},
 		{"rdma_writes_received_total", []string{me, "device=kernel"}, 60}, {"rdma_send_transmitted_bytes_total", []string{me, "device=kernel"}, 70},
-		{"rdma_most_reads_received", []string{"device=kernel"}, 3},
+		{"rdma_outstanding_reads_received_peak", []string{"device=kernel"}, 3},
 		{"tcp_retransmitted_segments_total", eth1, sum("tcp.retransmits")},
 		{"xsk_received_frames_total", append(eth1, "queue=1"), of(t, e.Queues[1].Counters, "xsk.rx")},
 		{"xsk_rx_ring_full_total", append(eth1, "queue=0"), of(t, e.Queues[0].Counters, "xsk_kernel.rx_ring_full")},
 		{"queue_flows", append(eth1, "queue=0"), 1}, {"queue_asleep", append(eth1, "queue=0"), 1}, {"queue_asleep", append(eth1, "queue=1"), 0},
 		{"steer_packets_total", []string{"device=eth1", "netns=77", "reason=no_socket"}, 1},
 		{"flows", []string{"device=eth1", "netns=77", "state=live"}, 1}, {"flows_diverted", []string{"device=eth1", "netns=77"}, 1}, {"flows", []string{"netns=77", "state=orphan"}, 0},
-		{"flows_max", []string{"netns=77"}, 4096},
+		{"flows_max", []string{"netns=77"}, 65536}, {"port_flows_max", port, 4096}, {"port_flows", port, 2}, {"port_flows", []string{"device=kernel"}, 5},
 		{"qps", []string{me, "state=RTS"}, 1}, {"qps", []string{"state=Error"}, 0},
 		{"cqs", []string{me}, 2}, {"cqs_overrun", []string{me}, 1},
-		{"mrs", []string{me, "kind=region"}, 2}, {"mrs", []string{"kind=iscsi"}, 0}, {"mrs_registered_bytes", []string{me}, 4097}, {"mrs_max", nil, 63},
+		{"mrs", []string{me, "kind=region"}, 2}, {"mrs", []string{"kind=window"}, 1}, {"mrs_registered_bytes", []string{me}, 4097}, {"mrs_max", nil, 63},
 		{"heap_size_bytes", []string{me}, 1 << 20}, {"heap_free_bytes", []string{me}, 1 << 19},
 		{"tpt_refusals_total", []string{me, "fault=bad_stag"}, 2}, {"stray_segments_total", []string{me, "device=eth1"}, 9},
 		{"captured_packets_total", []string{me}, 8}, {"capture_lost_packets_total", []string{me}, 4}, {"events_lost_total", nil, 3},
 		{"other_total", []string{me, "layer=warp", "name=cores"}, 5},
 		{"qp_info", []string{me, "qp=5", "device=eth1", "local=192.0.2.1:7174", "remote=[2001:db8::2]:40000"}, 1},
 		{"qp_info", []string{"qp=6", "local="}, 1},
-		{"qp_writes_received_total", []string{me, "qp=5"}, 6}, {"qp_most_reads_transmitted", []string{"qp=5"}, 4},
+		{"qp_writes_received_total", []string{me, "qp=5"}, 6}, {"qp_outstanding_reads_transmitted_peak", []string{"qp=5"}, 4},
 		{"qp_tcp_rtt_seconds", []string{"qp=5"}, 0.0015}, {"qp_tcp_rto_seconds", []string{"qp=5"}, 0.2},
 		{"qp_tcp_congestion_window_bytes", nil, 14480}, {"qp_tcp_unacknowledged_bytes", nil, 11}, {"qp_tcp_retransmitted_segments_total", nil, 3},
 	} {
@@ -274,13 +276,11 @@ func TestOtherUser(t *testing.T) {
 		t.Skip("SKIPPED: user 1000 is no other user here")
 	}
 	lies := full()
-	for range 1000 {
-		lies.Flows = append(lies.Flows, report.Flow{Device: "eth1", State: "live"})
-	}
+	lies.Counts.Flows["eth1"]["live"] = 1000
 	for i := range lies.Counters {
 		lies.Counters[i].Value = 1e15
 	}
-	lies.Devices = append(lies.Devices, report.Device{Name: "eth9", Ifindex: 9, Program: 43, MaxFlows: 1})
+	lies.Devices = append(lies.Devices, report.Device{Name: "eth9", Ifindex: 9, Program: 43, FlowTable: 1})
 	other := control.Endpoint{PID: at.PID, Adapter: at.Adapter, UID: 1000} // of a pid that was its own once
 	x := newExporter(t, true)
 	honest := scraped(t, x, found{answers: []answer{{at: at, engine: full()}}, pins: pins()}, nil)

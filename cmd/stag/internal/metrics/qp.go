@@ -29,8 +29,8 @@ var (
 	_ = qpCounter("invalidates_received", "Sends with Invalidate, which are among the Sends as well.", "rdmap.invalidates_in")
 	_ = qpCounter("invalidates_transmitted", "Sends with Invalidate, which are among the Sends as well.", "rdmap.invalidates_out")
 
-	qpReadsIn  = qpGauge("most_reads_received", "The most RDMA Reads of the peer that were outstanding at a time.")
-	qpReadsOut = qpGauge("most_reads_transmitted", "The most RDMA Reads that were outstanding at a time.")
+	qpReadsIn  = qpGauge("outstanding_reads_received_peak", "High-water mark: the most RDMA Reads of the peer that were outstanding at a time.")
+	qpReadsOut = qpGauge("outstanding_reads_transmitted_peak", "High-water mark: the most RDMA Reads that were outstanding at a time.")
 
 	_ = qpCounter("tcp_retransmitted_segments", "Segments of its connection that were sent again.", "tcp.retransmits")
 	_ = qpCounter("tcp_timeouts", "Retransmission timeouts of its connection.", "tcp.timeouts")

@@ -31,14 +31,18 @@ type answer struct {
 
 // host asks all engines, which have patience to answer, and reads all pins at
 // the same time.
-func host(ctx context.Context, allUsers bool, patience time.Duration) (f found, err error) {
+func host(ctx context.Context, o Options, patience time.Duration) (f found, err error) {
 	pins := make(chan struct{})
 	go func() {
 		defer close(pins)
 		f.pins, f.err = loader.Instances()
 	}()
-	list, err := engines.Find(0, allUsers)
-	reports, errs := engines.Reports(ctx, list, patience)
+	list, err := engines.Find(0, o.AllUsers)
+	parts := report.PartDevices | report.PartQueues | report.PartCounters | report.PartCounts
+	if o.PerQP {
+		parts |= report.PartQPs | report.PartFlows
+	}
+	reports, errs := engines.Reports(ctx, list, engines.Terms{Parts: parts, Patience: patience})
 	for i, e := range list {
 		f.answers = append(f.answers, answer{e, reports[i], errs[i]})
 	}

@@ -11,7 +11,6 @@ import (
 
 type device struct {
 	owner
-	Netns uint64 `json:"netns"` // cookie of the network namespace
 	report.Device
 }
 
@@ -22,7 +21,7 @@ func devices(sources []engines.Source, w want) list {
 	for _, s := range sources {
 		for _, d := range s.Devices {
 			if w.of(d.Name) && w.match.named(d.Name) {
-				l = append(l, device{ownerOf(s), s.Netns, d})
+				l = append(l, device{ownerOf(s), d})
 			}
 		}
 	}
@@ -59,11 +58,14 @@ func (d device) mode() string {
 	return "mode " + d.XDP + ",copy"
 }
 
+// room is how many connections there are, of how many the engine takes, and how
+// many the program's table has entries for, whoever uses it.
 func (d device) room() string {
-	if d.MaxFlows == 0 {
-		return fmt.Sprint("flows ", d.Flows)
+	flows := fmt.Sprint("flows ", d.Flows)
+	if d.MaxFlows != 0 {
+		flows += fmt.Sprint("/", d.MaxFlows)
 	}
-	return fmt.Sprintf("flows %d/%d", d.Flows, d.MaxFlows)
+	return words(flows, word("table ", d.FlowTable))
 }
 
 func (d device) block(p *page) {
@@ -88,7 +90,9 @@ func (d device) block(p *page) {
 		{"instance", d.Instance},
 		{"program_id", word("", d.Device.Program)},
 		{"queues", word("", d.Queues)},
-		{"flows", strings.TrimPrefix(d.room(), "flows ")},
+		{"flows", fmt.Sprint(d.Flows)},
+		{"max_flows", word("", d.MaxFlows)},
+		{"flow_table", word("", d.FlowTable)},
 		{"max_mr", word("", d.MaxMRs)},
 		{"heap_size", word("", d.HeapSize)},
 		{"heap_free", word("", d.HeapFree)},

@@ -36,6 +36,7 @@ func fixture() []engines.Source {
 }
 
 func offloaded() engines.Source {
+	half := uint32(14480)
 	local, remote := addrPort("192.0.2.1:7174"), addrPort("192.0.2.2:40112")
 	local6, remote6 := addrPort("[2001:db8:1:2:3:4:5:6]:7174"), addrPort("[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:61234")
 	return engines.Source{UID: os.Geteuid(), Engine: report.Engine{
@@ -43,17 +44,17 @@ func offloaded() engines.Source {
 		Devices: []report.Device{{
 			Name: "eth1", State: "PORT_ACTIVE", Ifindex: 3, MAC: "02:00:00:00:00:01", MTU: 1500, Driver: "veth",
 			Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("2001:db8:1:2:3:4:5:6/64")},
-			Path:      "XDP native, AF_XDP copy on veth", XDP: "native", Program: 12, Queues: 2, Flows: 3, MaxFlows: 1024,
+			Path:      "XDP native, AF_XDP copy on veth", XDP: "native", Program: 12, Queues: 2, Flows: 3, MaxFlows: 1024, FlowTable: 65536,
 			HeapSize: 1 << 28, HeapFree: 1 << 27, MaxMRs: 65535, Speed: 10_000_000_000,
 		}},
 		Flows: []report.Flow{
 			{Device: "eth1", Queue: 1, ID: 0x100002, Kind: "rdma", State: "live", Local: local6, Remote: remote6, QP: 3, Age: 7, NextHop: "2001:db8::ff", NextHopMAC: "02:00:00:00:00:ff",
 				Diverted: "not this interface's connection: the route to 2001:db8::2 leads through eth2, not eth1", TCP: &report.TCP{
-					State: "CLOSE-WAIT", Congestion: "reno", Followed: "reno", Cwnd: 14480, Ssthresh: 1<<32 - 1, SndWnd: 65536, RcvWnd: 131072, MSS: 1448, PMTU: 1500,
+					State: "CLOSE-WAIT", Congestion: "reno", Followed: "reno", Cwnd: 14480, SndWnd: 65536, RcvWnd: 131072, MSS: 1448, PMTU: 1500,
 					SRTT: 22, RTTVar: 11, RTO: 200000, Counters: none,
 				}},
 			{Device: "eth1", ID: 0x100001, Kind: "rdma", State: "live", Local: local, Remote: remote, QP: 2, Age: 3600, VLAN: 100, TCP: &report.TCP{
-				State: "ESTABLISHED", ECN: true, Congestion: "cubic", Followed: "bbr", Cwnd: 28960, Ssthresh: 14480, SndWnd: 4194304, RcvWnd: 6291456, MSS: 1448, PMTU: 1500,
+				State: "ESTABLISHED", ECN: true, Congestion: "cubic", Followed: "bbr", Cwnd: 28960, Ssthresh: &half, SndWnd: 4194304, RcvWnd: 6291456, MSS: 1448, PMTU: 1500,
 				SRTT: 1250, RTTVar: 600, RTO: 203650, Backoff: 1, Recovering: true, InFlight: 4344, Unacked: 8688, Unread: 12, SndSegs: 6,
 				Counters: counters("tcp", "segs_in", 5, "segs_out", 9, "octets_in", 512, "octets_out", 123456789, "octets_acked", 123448101,
 					"retransmits", 3, "timeouts", 1, "recoveries", 2, "dup_sacks", 4, "out_of_order", 8, "ecn_cuts", 7),
@@ -70,8 +71,8 @@ func offloaded() engines.Source {
 			{Number: 4, State: "Idle", PD: 2, SendCQ: 1, RecvCQ: 1, SendDepth: 1, RecvDepth: 1, MaxSGE: 1, Markers: "none", Counters: none},
 		},
 		MRs: []report.MR{
-			{STag: "00000b42", Kind: "window", Valid: false, PD: 1, QP: 2, Start: 0, Length: 4096, Rights: "remote read, remote write", Heap: true, Parent: 10},
-			{STag: "00000a41", Kind: "region", Valid: true, PD: 1, Start: 0x7f0000000000, Length: 1 << 30, Rights: "local read, local write", Windows: 1},
+			{STag: "0x00000b42", Kind: "window", Valid: false, PD: 1, QP: 2, Start: 0, Length: 4096, Rights: report.Rights("remote read, remote write"), Heap: true, Parent: 10},
+			{STag: "0x00000a41", Kind: "region", Valid: true, PD: 1, Start: 0x7f0000000000, Length: 1 << 30, Rights: report.Rights("local read, local write"), Windows: 1},
 		},
 		CQs: []report.CQ{{Number: 2, Depth: 1024, Ready: 1024, QPs: 1, Overrun: true}, {Number: 1, Depth: 16, QPs: 3}},
 		Queues: []report.Queue{
@@ -98,13 +99,14 @@ func pinned() engines.Source {
 		Engine: report.Engine{
 			Schema: report.Schema, Netns: 1,
 			Devices: []report.Device{{Name: "eth2", State: engines.Unused, Ifindex: 5, XDP: "native", Path: "pinned program, native, no engine", Addresses: []netip.Prefix{},
-				Instance: "/sys/fs/bpf/stag/eth2-1", Program: 44, Flows: 1, MaxFlows: 256}},
+				Instance: "/sys/fs/bpf/stag/eth2-1", Program: 44, Flows: 1, FlowTable: 256}},
 			Flows: []report.Flow{{Device: "eth2", Queue: 0, ID: 7, Kind: "rdma", State: "orphan", Age: 61,
 				Local: addrPort("198.51.100.1:5000"), Remote: addrPort("198.51.100.2:7174")}},
-			MRs:      []report.MR{{STag: "00000c01", Kind: "region", Valid: true, PD: 1, Length: 65536, Rights: "none", Heap: true}},
+			MRs:      []report.MR{{STag: "0x00000c01", Kind: "region", Valid: true, PD: 1, Length: 65536, Rights: report.Rights("none"), Heap: true}},
 			Counters: of("eth2", counters("steer", "steered", 0, "no_socket", 31)),
 		},
 		Instance: "/sys/fs/bpf/stag/eth2-1",
+		Space:    "blue",
 		Left:     []engines.Left{{Device: "eth2", Flow: 7, PID: 999}},
 	}
 }

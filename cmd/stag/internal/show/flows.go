@@ -3,7 +3,6 @@ package show
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -30,7 +29,7 @@ func flows(sources []engines.Source, w want) list {
 			}
 			row := flow{originOf(s), f, s.LeftBy(f)}
 			if row.LeftBy != 0 {
-				row.owner = owner{}
+				row.owner = owner{Netns: s.Netns, Space: s.Space}
 			}
 			l = append(l, row)
 		}
@@ -80,7 +79,7 @@ func (f flow) queued(octets func(report.TCP) uint32) string {
 func (f flow) process() string {
 	switch {
 	case f.LeftBy != 0:
-		return fmt.Sprintf("no engine, left by pid %d", f.LeftBy)
+		return words(fmt.Sprintf("no engine, left by pid %d", f.LeftBy), word("netns ", f.Space))
 	case f.Program == nil:
 		return f.String()
 	}
@@ -88,12 +87,13 @@ func (f flow) process() string {
 	if *f.UID != os.Geteuid() {
 		user = fmt.Sprint(",uid=", *f.UID)
 	}
-	return fmt.Sprintf("users:((%q,pid=%d%s,adapter=%d%s))", *f.Program, *f.PID, user, *f.Adapter, word(",qp=", f.QP))
+	users := fmt.Sprintf("users:((%q,pid=%d%s,adapter=%d%s))", *f.Program, *f.PID, user, *f.Adapter, word(",qp=", f.QP))
+	return words(users, word("netns:", f.Space))
 }
 
 // id is what engines and captures call the flow.
 func (f flow) id() string {
-	return words(f.Kind, fmt.Sprintf("id:%#x", f.ID), f.queue(), word("vlan:", f.VLAN), f.via(), fmt.Sprintf("age:%ds", f.Age))
+	return words(f.Kind, "id:"+f.ID.String(), f.queue(), word("vlan:", f.VLAN), f.via(), fmt.Sprintf("age:%ds", f.Age))
 }
 
 // via is where its packets go on the link.
@@ -112,7 +112,8 @@ func (f flow) queue() string {
 	return fmt.Sprint("queue:", f.Queue)
 }
 
-// tcp is in the order of ss. Windows of congestion are in segments, as there.
+// tcp is in the order of ss. Windows of congestion are in octets, and so not
+// called cwnd and ssthresh, which ss counts in segments.
 func (f flow) tcp() string {
 	t := f.TCP
 	if t == nil {
@@ -125,8 +126,8 @@ func (f flow) tcp() string {
 		}
 		return t.Counters[i].Value
 	}
-	return words(when(t.ECN, "ecn"), t.Congestion, "rto:"+ms(t.RTO), word("backoff:", t.Backoff), fmt.Sprintf("rtt:%s/%s", ms(t.SRTT), ms(t.RTTVar)),
-		fmt.Sprint("mss:", t.MSS), fmt.Sprint("pmtu:", t.PMTU), fmt.Sprint("cwnd:", segments(t.Cwnd, t.MSS)), ssthresh(t),
+	return words(when(t.ECN, "ecn"), t.Congestion, instead(t), "rto:"+ms(t.RTO), word("backoff:", t.Backoff), fmt.Sprintf("rtt:%s/%s", ms(t.SRTT), ms(t.RTTVar)),
+		fmt.Sprint("mss:", t.MSS), fmt.Sprint("pmtu:", t.PMTU), fmt.Sprint("cwnd_bytes:", t.Cwnd), ssthresh(t),
 		word("bytes_sent:", n("octets_out")), word("bytes_acked:", n("octets_acked")), word("bytes_received:", n("octets_in")),
 		word("segs_out:", n("segs_out")), word("segs_in:", n("segs_in")),
 		word("unacked:", t.SndSegs), word("retrans:", n("retransmits")), word("dsack_dups:", n("dup_sacks")),
@@ -136,13 +137,20 @@ func (f flow) tcp() string {
 
 // ssthresh is not told before there was a loss, as ss has it.
 func ssthresh(t *report.TCP) string {
-	if t.Ssthresh == math.MaxUint32 {
+	if t.Ssthresh == nil {
 		return ""
 	}
-	return fmt.Sprint("ssthresh:", segments(t.Ssthresh, t.MSS))
+	return fmt.Sprint("ssthresh_bytes:", *t.Ssthresh)
 }
 
-func segments(octets, mss uint32) uint32 { return octets / max(mss, 1) }
+// instead is the kernel's congestion control, where the connection goes on with
+// another: stag has cubic and reno only.
+func instead(t *report.TCP) string {
+	if t.Followed == t.Congestion {
+		return ""
+	}
+	return word("instead_of:", t.Followed)
+}
 
 // when is a word that is there or not.
 func when(yes bool, name string) string {

@@ -14,6 +14,9 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
+	"github.com/stag-rdma/stag/offload/rdmap"
+	"github.com/stag-rdma/stag/offload/tcp"
+	"github.com/stag-rdma/stag/rdma/report"
 )
 
 // schemaFile is where the command's tests have the schema of this name.
@@ -75,7 +78,7 @@ func TestWatchedJSON(t *testing.T) {
 				c.rates(c.rates(nil, 0), time.Second)
 			}
 			var b bytes.Buffer
-			writeJSON(&b, watched{began, l}, "")
+			writeJSON(&b, watched{began, flatten(l)}, "")
 			if strings.Count(b.String(), "\n") != 1 {
 				t.Errorf("not one line: %q", b.String())
 			}
@@ -116,11 +119,43 @@ func members(t reflect.Type) (names []string) {
 		switch {
 		case f.Anonymous && name == "":
 			names = append(names, members(f.Type)...)
+		case f.Type == reflect.TypeFor[*report.TCP]():
+			for _, of := range members(f.Type.Elem()) {
+				names = append(names, name+"_"+of)
+			}
+		case f.Type == reflect.TypeFor[[]report.Counter](): // which are a pattern
 		case name != "":
 			names = append(names, name)
 		}
 	}
 	return names
+}
+
+// TestFlat: no row has an object in it, and none has two members of one name.
+func TestFlat(t *testing.T) {
+	names := func(v any, layer string) (list []report.Counter) { return report.Fields(layer, v) }
+	a := fixture()
+	a[0].Flows[0].TCP.Counters = names(tcp.Stats{}, "tcp")
+	a[0].QPs[0].Counters = names(rdmap.Stats{}, "rdmap")
+	for _, subject := range Subjects {
+		l, err := Options{Subject: subject}.list(engines.Answer{Sources: a})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range flatten(l) {
+			seen := map[string]bool{}
+			for _, m := range row {
+				if seen[m.name] {
+					t.Errorf("%s: two members are called %s", subject, m.name)
+				}
+				seen[m.name] = true
+				text, err := json.Marshal(m.value)
+				if err != nil || strings.ContainsAny(string(text[:1]), "{") || strings.Contains(string(text), "[{") {
+					t.Errorf("%s: %s is %s, %v", subject, m.name, text, err)
+				}
+			}
+		}
+	}
 }
 
 // TestJSONOnATerminal: what a terminal would obey is escaped, and means the same.

@@ -37,7 +37,7 @@ func (l mrList) len() int { return len(l) }
 // text is like `rdma resource show mr`.
 func (l mrList) text(p *page) {
 	for _, m := range l {
-		p.row("stag 0x"+m.STag, "type "+m.Kind, m.state(), fmt.Sprint("pdn ", m.PD), word("lqpn ", m.QP), fmt.Sprintf("iova %#x", m.Start),
+		p.row("stag "+m.STag, "type "+m.Kind, m.state(), fmt.Sprint("pdn ", m.PD), word("lqpn ", m.QP), fmt.Sprintf("iova %#x", m.Start),
 			fmt.Sprint("mrlen ", m.Length), m.memory(), m.windows(), "access "+m.access(), m.String())
 	}
 	p.flush()
@@ -63,6 +63,4 @@ func (m mr) windows() string {
 }
 
 // access is one word.
-func (m mr) access() string {
-	return strings.ReplaceAll(strings.ReplaceAll(m.Rights, ", ", ","), " ", "_")
-}
+func (m mr) access() string { return cmp.Or(strings.Join(m.Rights, ","), "none") }

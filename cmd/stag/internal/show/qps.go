@@ -63,7 +63,7 @@ func (q qp) flow() string {
 	if q.Flow == 0 {
 		return ""
 	}
-	return fmt.Sprintf("flow %#x", q.Flow)
+	return "flow " + q.Flow.String()
 }
 
 // role is who asked for the connection, in MPA's words.

@@ -20,16 +20,17 @@ var Subjects = []string{"devices", "flows", "qps", "mrs", "cqs", "queues", "stat
 type subject struct {
 	match func(string) (match, error)
 	rows  func([]engines.Source, want) list
+	parts report.Parts // of engines, beside their devices
 }
 
 var subjects = map[string]subject{
-	"devices": {matchName, devices},
-	"flows":   {matchFlow, flows},
-	"qps":     {matchNumber, qps},
-	"mrs":     {matchSTag, mrs},
-	"cqs":     {matchNumber, cqs},
-	"queues":  {matchName, queues},
-	"stats":   {matchName, stats},
+	"devices": {matchName, devices, 0},
+	"flows":   {matchFlow, flows, report.PartFlows},
+	"qps":     {matchNumber, qps, report.PartQPs},
+	"mrs":     {matchSTag, mrs, report.PartMRs},
+	"cqs":     {matchNumber, cqs, report.PartCQs},
+	"queues":  {matchName, queues, report.PartQueues},
+	"stats":   {matchName, stats, report.PartQueues | report.PartCounters},
 }
 
 // list is rows of one kind. It is what JSON is made of.
@@ -45,6 +46,8 @@ type owner struct {
 	UID     *int    `json:"uid"` // the user that it runs as
 	Program *string `json:"program"`
 	Adapter *int    `json:"adapter"`
+	Netns   uint64  `json:"netns"`                // cookie of the network namespace
+	Space   string  `json:"netns_name,omitempty"` // unless it is that of who looks
 }
 
 // origin is an owner or, where there is none, the pins that tell.
@@ -54,6 +57,7 @@ type origin struct {
 }
 
 func ownerOf(s engines.Source) (o owner) {
+	o.Netns, o.Space = s.Netns, s.Space
 	if s.PID != 0 {
 		o.PID = &s.PID
 	}
@@ -67,13 +71,15 @@ func originOf(s engines.Source) origin { return origin{ownerOf(s), s.Instance} }
 
 // String is in the words of `rdma resource show`.
 func (o owner) String() string {
+	who := "no engine"
 	switch {
 	case o.PID == nil:
-		return "no engine"
 	case o.Program == nil:
-		return fmt.Sprintf("pid %d without an answer", *o.PID)
+		who = fmt.Sprintf("pid %d without an answer", *o.PID)
+	default:
+		who = words(fmt.Sprint("pid ", *o.PID), o.user(), fmt.Sprintf("adapter %d comm %s", *o.Adapter, *o.Program))
 	}
-	return words(fmt.Sprint("pid ", *o.PID), o.user(), fmt.Sprintf("adapter %d comm %s", *o.Adapter, *o.Program))
+	return words(who, word("netns ", o.Space))
 }
 
 // user says who another engine's user is than the one that looks.
@@ -118,7 +124,7 @@ func (w want) has(s engines.Source) bool {
 type match struct {
 	name   string         // of a device
 	number *uint32        // of a QP, CQ, flow
-	stag   string         // eight digits
+	stag   string         // as rows have it
 	addr   netip.Addr     // of either end
 	port   uint16         // likewise
 	both   netip.AddrPort // likewise
@@ -150,7 +156,7 @@ func matchSTag(s string) (match, error) {
 	if err != nil {
 		return match{}, fmt.Errorf("%q is no STag: give up to eight hexadecimal digits, such as 0x00000a41", s)
 	}
-	return match{stag: fmt.Sprintf("%08x", n)}, nil
+	return match{stag: report.STag(uint32(n))}, nil
 }
 
 // matchFlow takes an address, :port, address:port, or a flow's id.
@@ -178,7 +184,7 @@ func matchFlow(s string) (m match, err error) {
 
 func (m match) flow(f report.Flow) bool {
 	if m.number != nil {
-		return f.ID == *m.number
+		return uint32(f.ID) == *m.number
 	}
 	return m.end(f.Local) || m.end(f.Remote)
 }

@@ -5,7 +5,7 @@
 //	rows.go     subjects: the rows of an answer, and which of them are wanted
 //	watch.go    one answer after the other; how fast counters grow
 //	page.go     columns
-//	json.go     JSON that a terminal takes no harm from
+//	json.go     JSON that a terminal takes no harm from; flat.go its objects
 //	devices.go, flows.go, qps.go, mrs.go, cqs.go, queues.go, stats.go
 package show
 
@@ -85,7 +85,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	var b bytes.Buffer
 	if o.JSON {
-		writeJSON(&b, l, "  ")
+		writeJSON(&b, flatten(l), "  ")
 	} else {
 		o.text(&b, l)
 	}
@@ -97,7 +97,7 @@ func Run(ctx context.Context, o Options) error {
 }
 
 func ask(ctx context.Context, o Options) (engines.Answer, error) {
-	return engines.Ask(ctx, engines.Asking{PID: o.PID, AllUsers: o.AllUsers, Log: o.Log})
+	return engines.Ask(ctx, engines.Asking{PID: o.PID, AllUsers: o.AllUsers, Parts: report.PartDevices | subjects[o.Subject].parts, Log: o.Log})
 }
 
 // list is the rows that are wanted.

@@ -27,7 +27,7 @@ func rendered(t *testing.T, o Options) string {
 	}
 	var b bytes.Buffer
 	if o.JSON {
-		writeJSON(&b, l, "  ")
+		writeJSON(&b, flatten(l), "  ")
 	} else {
 		o.text(&b, l)
 	}
@@ -231,7 +231,7 @@ func TestNothing(t *testing.T) {
 			t.Errorf("%+v: %q, want %q", c.o, lines, c.says)
 		}
 		var b bytes.Buffer
-		writeJSON(&b, l, "  ")
+		writeJSON(&b, flatten(l), "  ")
 		if b.String() != "[]\n" {
 			t.Errorf("JSON of nothing: %q", b.String())
 		}

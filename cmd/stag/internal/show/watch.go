@@ -28,7 +28,7 @@ type watcher struct {
 // watched is a line of JSON.
 type watched struct {
 	Time time.Time `json:"time"`
-	Rows list      `json:"rows"`
+	Rows []flat    `json:"rows"`
 }
 
 // watch shows until ctx ends, which is how it is meant to end.
@@ -82,7 +82,7 @@ func (w *watcher) write(l list, follow []string) error {
 	var b bytes.Buffer
 	switch {
 	case w.JSON:
-		writeJSON(&b, watched{w.at, l}, "")
+		writeJSON(&b, watched{w.at, flatten(l)}, "")
 	case w.terminal:
 		fmt.Fprintf(&b, "Every %v: stag show %s   %s\n\n", w.Watch, w.Subject, w.at.Format(time.DateTime))
 		w.text(&b, l)

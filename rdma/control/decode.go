@@ -1,0 +1,272 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"reflect"
+	"sync/atomic"
+
+	"github.com/stag-rdma/stag/rdma/report"
+)
+
+// maxElement is the most octets that one element of a report may have. A queue,
+// which has most, stays below 8 KiB.
+const maxElement = 64 << 10
+
+// Budget is how much memory reports may take, together where it is shared. It is
+// safe for concurrent use.
+type Budget struct{ left atomic.Int64 }
+
+// NewBudget is one of so many octets.
+func NewBudget(octets int) *Budget {
+	b := &Budget{}
+	b.left.Store(int64(octets))
+	return b
+}
+
+// Budgets of reports: of an engine that this user or root runs, which is as
+// large as its adapter, and of all engines of any other user together, which may
+// want to do harm.
+const (
+	OwnBudget   = 2 << 30
+	OtherBudget = 32 << 20
+)
+
+var errTooLong = fmt.Errorf("%w: one of its objects has more than %d octets", ErrTooMuch, maxElement)
+
+func (b *Budget) take(octets int) error {
+	if b.left.Add(-int64(octets)) < 0 {
+		return ErrTooMuch
+	}
+	return nil
+}
+
+// notReport is that JSON is none of a report.
+type notReport struct{ what string }
+
+func (e notReport) Error() string { return e.what }
+
+// bounded reads until left octets have come, which must be less than the next
+// value of JSON needs.
+type bounded struct {
+	from io.Reader
+	left int
+	err  error // why there is no more
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errTooLong
+	}
+	n, err := b.from.Read(p[:min(len(p), b.left)])
+	b.left, b.err = b.left-n, err
+	return n, err
+}
+
+// decoder reads a report of which nothing is believed: an element after the
+// other, each no longer than maxElement, all of them within a budget.
+type decoder struct {
+	*json.Decoder
+	ctx  context.Context
+	in   *bounded
+	q    Question
+	seen int64 // octets that have been paid for
+	n    int   // elements
+}
+
+// decode reads what q asks for; it steps over the rest.
+func decode(ctx context.Context, from io.Reader, q Question) (r report.Engine, err error) {
+	d := &decoder{ctx: ctx, in: &bounded{from: from}, q: q}
+	d.Decoder = json.NewDecoder(d.in)
+	if err := d.report(&r); err != nil {
+		return report.Engine{}, err
+	}
+	if r.Schema != report.Schema {
+		return report.Engine{}, wrongSchema(r.Schema)
+	}
+	return r, nil
+}
+
+func (d *decoder) report(r *report.Engine) error {
+	if err := d.open('{'); err != nil {
+		return err
+	}
+	for d.more() {
+		name, err := d.token()
+		if err != nil {
+			return err
+		}
+		if err := d.member(name.(string), r); err != nil { // a key is a string
+			return err
+		}
+	}
+	_, err := d.token()
+	return err
+}
+
+// member reads one member of the report.
+func (d *decoder) member(name string, r *report.Engine) error {
+	switch name {
+	case "schema":
+		if err := d.value(&r.Schema); err != nil {
+			return err
+		}
+		if r.Schema != report.Schema {
+			return wrongSchema(r.Schema)
+		}
+		return nil
+	case "pid":
+		return d.value(&r.PID)
+	case "program":
+		return d.value(&r.Program)
+	case "adapter":
+		return d.value(&r.Adapter)
+	case "started":
+		return d.value(&r.Started)
+	case "netns":
+		return d.value(&r.Netns)
+	case "counts":
+		return d.value(&r.Counts)
+	}
+	return d.list(name, r)
+}
+
+// list reads one of the lists, if it is asked for.
+func (d *decoder) list(name string, r *report.Engine) error {
+	part, err := report.ParseParts(name)
+	if err != nil || !d.q.Parts.Any(part) {
+		return d.skip() // a newer engine may tell more
+	}
+	switch part {
+	case report.PartDevices:
+		return elements(d, &r.Devices, func(x *report.Device) int { return len(x.Addresses) * int(reflect.TypeFor[netip.Prefix]().Size()) })
+	case report.PartFlows:
+		return elements(d, &r.Flows, func(x *report.Flow) int {
+			if x.TCP == nil {
+				return 0
+			}
+			return int(reflect.TypeFor[report.TCP]().Size()) + memory(x.TCP.Counters)
+		})
+	case report.PartQPs:
+		return elements(d, &r.QPs, func(x *report.QP) int { return memory(x.Counters) })
+	case report.PartMRs:
+		return elements(d, &r.MRs, func(x *report.MR) int { return len(x.Rights) * int(reflect.TypeFor[string]().Size()) })
+	case report.PartCQs:
+		return elements(d, &r.CQs, func(*report.CQ) int { return 0 })
+	case report.PartQueues:
+		return elements(d, &r.Queues, func(x *report.Queue) int { return memory(x.Counters) })
+	case report.PartCounters:
+		return elements(d, &r.Counters, func(*report.Counter) int { return 0 })
+	}
+	return d.skip()
+}
+
+func memory(list []report.Counter) int {
+	return len(list) * int(reflect.TypeFor[report.Counter]().Size())
+}
+
+// elements reads a list, and pays for each element before it reads the next.
+func elements[T any](d *decoder, to *[]T, beside func(*T) int) error {
+	if err := d.open('['); err != nil {
+		return err
+	}
+	if *to == nil {
+		*to = []T{}
+	}
+	size := int(reflect.TypeFor[T]().Size())
+	for d.more() {
+		var v T
+		if err := d.value(&v); err != nil {
+			return err
+		}
+		if err := d.q.Budget.take(size + beside(&v)); err != nil {
+			return err
+		}
+		*to = append(*to, v)
+	}
+	_, err := d.token()
+	return err
+}
+
+// value reads one value.
+func (d *decoder) value(to any) error {
+	d.in.left = maxElement
+	if err := d.Decode(to); err != nil {
+		return d.failed(err)
+	}
+	return d.pay()
+}
+
+// pay pays for the text that was read since the last time, as strings of it are
+// kept, and looks up from time to time.
+func (d *decoder) pay() error {
+	read := d.InputOffset() - d.seen
+	d.seen += read
+	if d.n++; d.n%256 == 1 {
+		if d.ctx.Err() != nil {
+			return context.Cause(d.ctx)
+		}
+		if d.q.Progress != nil {
+			d.q.Progress()
+		}
+	}
+	return d.q.Budget.take(int(read))
+}
+
+func (d *decoder) more() bool {
+	d.in.left = maxElement
+	return d.More()
+}
+
+func (d *decoder) token() (json.Token, error) {
+	d.in.left = maxElement
+	t, err := d.Token()
+	return t, d.failed(err)
+}
+
+// failed tells what cannot be a report from what has not come.
+func (d *decoder) failed(err error) error {
+	switch {
+	case err == nil, errors.Is(err, ErrTooMuch), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), d.in.err != nil && errors.Is(err, d.in.err):
+		return err
+	}
+	return notReport{err.Error()}
+}
+
+// open reads the beginning of an object or a list.
+func (d *decoder) open(kind json.Delim) error {
+	switch t, err := d.token(); {
+	case err != nil:
+		return err
+	case t != kind:
+		return notReport{fmt.Sprintf("%v where %v begins a list or an object", t, kind)}
+	}
+	return nil
+}
+
+// skip steps over a value, whatever is in it, without keeping any of it.
+func (d *decoder) skip() error {
+	for depth := 0; ; {
+		t, err := d.token()
+		if err != nil {
+			return err
+		}
+		switch t {
+		case json.Delim('{'), json.Delim('['):
+			depth++
+		case json.Delim('}'), json.Delim(']'):
+			depth--
+		}
+		if d.n++; d.n%256 == 1 && d.ctx.Err() != nil {
+			return context.Cause(d.ctx)
+		}
+		if depth == 0 {
+			d.seen = d.InputOffset()
+			return nil
+		}
+	}
+}

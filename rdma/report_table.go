@@ -1,0 +1,109 @@
+package rdma
+
+import (
+	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// regionsAtOnce is how many entries of the table are read before Close, and
+// whoever else waits, gets a turn.
+const regionsAtOnce = 4096
+
+// entries appends the entries of the table from index on that are in use, at
+// most so many are looked at. next is where to go on, 0 at the end. The adapter
+// must be in use.
+func (a *Adapter) entries(index uint32, most int, to []report.MR) (list []report.MR, next uint32) {
+	last := a.table.Stats().Entries
+	for ; index <= last; index++ {
+		if most--; most < 0 {
+			return to, index
+		}
+		e, ok := a.table.Entry(index)
+		if !ok {
+			continue
+		}
+		to = append(to, report.MR{
+			STag: report.STag(uint32(e.STag)), Kind: e.Kind.String(), Valid: e.Valid, PD: uint32(e.PD), QP: e.QP, Start: e.Start, Length: e.Length,
+			Rights: report.Rights(e.Rights.String()), Heap: !e.External, Parent: e.Parent, Windows: e.Windows,
+		})
+	}
+	return to, 0
+}
+
+// reportMRs are all of them. The adapter must be in use.
+func (a *Adapter) reportMRs() []report.MR {
+	stats := a.table.Stats()
+	list, _ := a.entries(1, int(stats.Entries), make([]report.MR, 0, stats.Used))
+	return list
+}
+
+// Regions implements control.Source: the entries of the table, a piece after
+// the other, and none any more when the adapter is being closed.
+func (s source) Regions(yield func(report.MR) bool) {
+	var list []report.MR
+	for next := uint32(1); next != 0; {
+		if s.life.Err() != nil || !s.busy.TryRLock() {
+			return
+		}
+		list, next = s.entries(next, regionsAtOnce, list[:0])
+		s.busy.RUnlock()
+		for _, mr := range list {
+			if !yield(mr) {
+				return
+			}
+		}
+	}
+}
+
+// count counts what the lists of a report tell, or would tell.
+func (a *Adapter) count(qps []*connection, r *report.Engine) *report.Counts {
+	n := &report.Counts{Flows: map[string]map[string]int{}, Diverted: map[string]int{}, QPs: map[string]int{}, CQs: len(r.CQs), MRs: map[string]int{}}
+	for _, f := range r.Flows {
+		if n.Flows[f.Device] == nil {
+			n.Flows[f.Device] = map[string]int{}
+		}
+		n.Flows[f.Device][f.State]++
+		if f.Diverted != "" {
+			n.Diverted[f.Device]++
+		}
+	}
+	for _, c := range qps {
+		n.QPs[stateNames[c.qp.State()]]++
+	}
+	for _, c := range r.CQs {
+		if c.Overrun {
+			n.Overrun++
+		}
+	}
+	for i := range a.table.Stats().Entries {
+		if e, ok := a.table.Entry(i + 1); ok {
+			n.MRs[e.Kind.String()]++
+			if e.Kind == tpt.KindRegion {
+				n.Registered += e.Length
+			}
+		}
+	}
+	return n
+}
+
+// leaveOut takes away the lists that nobody has asked for.
+func leaveOut(r *report.Engine, parts report.Parts) {
+	if !parts.Any(report.PartDevices) {
+		r.Devices = nil
+	}
+	if !parts.Any(report.PartFlows) {
+		r.Flows = nil
+	}
+	if !parts.Any(report.PartQPs) {
+		r.QPs = nil
+	}
+	if !parts.Any(report.PartCQs) {
+		r.CQs = nil
+	}
+	if !parts.Any(report.PartQueues) {
+		r.Queues = nil
+	}
+	if !parts.Any(report.PartCounters) {
+		r.Counters = nil
+	}
+}
