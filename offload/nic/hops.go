@@ -10,6 +10,7 @@ import (
 
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
@@ -142,7 +143,8 @@ func (h *hops) await(ctx context.Context, w *way) error {
 		case <-late.C:
 			return h.net.NoNeighbour(hop.ip, h.index, context.DeadlineExceeded)
 		case <-ctx.Done():
-			if cause := context.Cause(ctx); errors.Is(cause, ErrClosed) {
+			// That the interface is closed, or lost, says more than that nobody has answered.
+			if cause := context.Cause(ctx); errors.Is(cause, ErrClosed) || errors.Is(cause, stream.ErrPort) {
 				return cause
 			}
 			return h.net.NoNeighbour(hop.ip, h.index, ctx.Err())

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
@@ -268,12 +269,14 @@ func TestHopThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKernel()
 		h := hopsOver(k)
-		cancelled, cancel := context.WithCancelCause(t.Context())
-		cancel(ErrClosed)
+		closed, end := context.WithCancelCause(t.Context())
+		end(ErrClosed)
+		lost, end := context.WithCancelCause(t.Context())
+		end(stream.ErrPort)
 		for _, c := range []struct {
 			ctx  context.Context
 			want error
-		}{{t.Context(), loader.ErrNoNeighbour}, {cancelled, ErrClosed}} {
+		}{{t.Context(), loader.ErrNoNeighbour}, {closed, ErrClosed}, {lost, stream.ErrPort}} {
 			if err := h.enter(c.ctx, new(Flow), loader.Query{Dst: gateA}); !errors.Is(err, c.want) {
 				t.Errorf("%v, want %v", err, c.want)
 			}
@@ -281,7 +284,7 @@ func TestHopThatDoesNotAnswer(t *testing.T) {
 		if err := h.enter(t.Context(), new(Flow), loader.Query{Dst: gateA, Mark: 1}); !errors.Is(err, ErrOtherInterface) {
 			t.Errorf("%v, want %v", err, ErrOtherInterface)
 		}
-		if len(h.ways) != 0 || len(h.hops) != 0 || len(k.released) != 2 {
+		if len(h.ways) != 0 || len(h.hops) != 0 || len(k.released) != 3 {
 			t.Errorf("%d ways and %d next hops are left, released %v", len(h.ways), len(h.hops), k.released)
 		}
 	})
