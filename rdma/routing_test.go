@@ -1,0 +1,74 @@
+package rdma
+
+import (
+	"net"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/loader/pair"
+)
+
+// TestPortOfMarkedSocket: a rule sends what is marked through another interface,
+// and a connection's mark, or the interface that it is bound to, decides its port
+// as it decides its route.
+func TestPortOfMarkedSocket(t *testing.T) {
+	t.Run("offloaded", func(t *testing.T) {
+		const mark, table = 7, 100
+		r := newHosts(t, pairConfig)
+		second := secondCable(t, r.pair)
+		near, far := r.pair.Ends[pair.A], r.pair.Ends[pair.B].V4.Addr()
+		r.must(r.pair.Do(pair.A, func() error {
+			rule := netlink.NewRule()
+			rule.Mark, rule.Table, rule.Family = mark, table, netlink.FAMILY_V4
+			if err := netlink.RuleAdd(rule); err != nil {
+				return err
+			}
+			return netlink.RouteAdd(&netlink.Route{Table: table, Gw: second.hosts[pair.B].AsSlice(),
+				Dst: &net.IPNet{IP: far.AsSlice(), Mask: net.CIDRMask(32, 32)}})
+		}))
+		c := r.plain(far.String())
+		if p, err := r.a.portFor(r.ctx(), c); err != nil || p.name != near.Name {
+			t.Fatalf("%+v, %v", p, err)
+		}
+		r.must(setOption(c, unix.SO_MARK, mark))
+		_, err := r.a.portFor(r.ctx(), c)
+		r.says(err, ErrNoPort, second.names[pair.A])
+		// The rule's route is none for what is bound to another interface.
+		r.must(setOption(c, unix.SO_BINDTOIFINDEX, near.Index))
+		if p, err := r.a.portFor(r.ctx(), c); err != nil || p.name != near.Name {
+			t.Errorf("bound to the port's interface: %+v, %v", p, err)
+		}
+	})
+}
+
+// plain is a TCP connection of side A with a listener of B's at host.
+func (r *rig) plain(host string) *net.TCPConn {
+	r.Helper()
+	var l net.Listener
+	r.must(r.pair.Do(pair.B, func() (err error) {
+		l, err = net.Listen("tcp4", net.JoinHostPort(host, "0"))
+		return err
+	}))
+	r.Cleanup(func() { l.Close() })
+	var c net.Conn
+	r.must(r.pair.Do(pair.A, func() (err error) {
+		c, err = net.Dial("tcp4", l.Addr().String())
+		return err
+	}))
+	r.Cleanup(func() { c.Close() })
+	return c.(*net.TCPConn)
+}
+
+func setOption(c *net.TCPConn, name, value int) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, name, value) }); err != nil {
+		return err
+	}
+	return failed
+}
