@@ -105,6 +105,7 @@ type Conn struct {
 	keepAt    clock.Instant
 	lossAt    clock.Instant // a segment is late (rack.go) or, if probing, a probe is due (tlp.go)
 	probing   bool
+	renegeAt  clock.Instant // the peer asks for what it has SACKed (sack.go)
 
 	// Patience (timers.go, persist.go, keepalive.go).
 	retries    uint32        // retransmission timeouts without progress

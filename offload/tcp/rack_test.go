@@ -212,6 +212,25 @@ func TestTimeoutSparesWhatIsNew(t *testing.T) { // §6.3
 	})
 }
 
+// A peer that is late to put in order what it has is not one that has thrown it away:
+// nothing is sent again.
+func TestLateOrderIsNotReneging(t *testing.T) {
+	each(t, func(s *script) {
+		s.open(withSACK)
+		s.write(4000)
+		s.c.Transmit(s.now, s)
+		s.gets(10*ms, "A 1:1 ack 1 sack 1001-4001")
+		s.sends(10*ms, "A 1:1001 ack 1")
+		s.gets(20*ms, "A 1:1 ack 1001")
+		s.sends(20 * ms)
+		s.gets(22*ms, "A 1:1 ack 4001")
+		s.sends(100 * ms)
+		if st := s.c.Stats(); st.Reneged != 0 || st.Retransmits != 1 {
+			t.Errorf("taken for reneging %d times; %d segments were sent again, want 1", st.Reneged, st.Retransmits)
+		}
+	})
+}
+
 func TestReneging(t *testing.T) { // RFC 2018 §8
 	each(t, func(s *script) {
 		s.open(withSACK)
@@ -220,13 +239,14 @@ func TestReneging(t *testing.T) { // RFC 2018 §8
 		s.gets(10*ms, "A 1:1 ack 1 sack 1001-4001")
 		s.sends(10*ms, "A 1:1001 ack 1")
 		s.gets(20*ms, "A 1:1 ack 1001") // and not 4001
-		s.sends(20*ms, "A 1001:2001 ack 1", "A 2001:3001 ack 1")
+		s.sends(29 * ms)
+		s.sends(30*ms, "A 1001:2001 ack 1", "A 2001:3001 ack 1")
 		if n := s.c.Stats().Reneged; n != 1 {
 			t.Errorf("counted %d times", n)
 		}
-		s.gets(30*ms, "A 1:1 ack 3001")
-		s.sends(30*ms, "PA 3001:4001 ack 1")
-		s.gets(40*ms, "A 1:1 ack 4001")
+		s.gets(40*ms, "A 1:1 ack 3001")
+		s.sends(40*ms, "PA 3001:4001 ack 1")
+		s.gets(50*ms, "A 1:1 ack 4001")
 		if s.c.Stats().Timeouts != 0 {
 			t.Error("it needed the timer")
 		}

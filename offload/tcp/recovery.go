@@ -69,8 +69,8 @@ func (c *Conn) assess(now clock.Instant, s *wire.TCPFields, n news) {
 		return
 	}
 	missed := c.q.pending
-	if n.advanced && c.q.sent > 0 && c.q.at(0).mark&marked != 0 {
-		c.reneged()
+	if n.advanced {
+		c.suspectReneging(now)
 	}
 	at := c.findLost(now)
 	if !c.repairLosses(now, n.delivered) && c.mode == fast && n.delivered > 0 {
@@ -266,7 +266,7 @@ func (c *Conn) timeout(now clock.Instant) {
 	}
 	c.retries++
 	c.tail = tail{}
-	c.lossAt, c.probing = clock.Never, false
+	c.lossAt, c.renegeAt, c.probing = clock.Never, clock.Never, false
 	c.rtt.backoff += b2u(c.rtt.current() < c.rtt.max)
 	c.rtoAt = now.Add(c.rtt.current())
 	c.dupAcks, c.renoOut = 0, 0

@@ -1,6 +1,8 @@
 package tcp
 
 import (
+	"time"
+
 	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/seq"
 	"github.com/stag-rdma/stag/offload/wire"
@@ -141,9 +143,32 @@ func within(a, b wire.SACKBlock) bool {
 	return a.Left.AtOrAfter(b.Left) && a.Right.AtOrBefore(b.Right)
 }
 
-// reneged gives up what the peer has SACKed and, as its ACK shows, thrown away
-// again (RFC 2018 §8): it asks for the very octets that it had reported. What it
-// has kept all the same, it will report again.
+// leastRenege is how long a peer may ask for octets that it has SACKed, at least,
+// before they are taken to be thrown away, as in Linux.
+const leastRenege = 10 * time.Millisecond
+
+// suspectReneging looks at an ACK of new data. If the peer asks for the very octets
+// that it has SACKed, it has thrown them away again (RFC 2018 §8), or it has not put
+// them in order yet: the next ACK tells, within half a round trip.
+func (c *Conn) suspectReneging(now clock.Instant) {
+	switch {
+	case c.q.sent == 0 || c.q.at(0).mark&marked == 0:
+		c.renegeAt = clock.Never
+	default:
+		c.renegeAt = now.Add(max(c.rtt.srtt/2, leastRenege))
+	}
+}
+
+// renegeExpired gives up what the peer has SACKed and thrown away.
+func (c *Conn) renegeExpired(now clock.Instant) {
+	c.renegeAt = clock.Never
+	c.reneged()
+	c.lossAt, c.probing = c.findLost(now), false
+	c.repairLosses(now, 0)
+}
+
+// reneged gives up all that the peer has SACKed. What it has kept all the same, it
+// will report again.
 func (c *Conn) reneged() {
 	c.stats.Reneged++
 	for i := range c.q.sent {

@@ -27,7 +27,7 @@ func (c *Conn) Deadline() clock.Instant {
 	at := clock.Sooner(c.ackAt, c.rtoAt)
 	at = clock.Sooner(at, c.persistAt)
 	at = clock.Sooner(at, clock.Sooner(c.keepAt, c.lossAt))
-	at = clock.Sooner(at, c.userDeadline())
+	at = clock.Sooner(at, clock.Sooner(c.renegeAt, c.userDeadline()))
 	if c.phase == InTimeWait {
 		at = clock.Sooner(at, c.wait.Deadline())
 	}
@@ -41,6 +41,9 @@ func (c *Conn) expire(now clock.Instant) {
 	}
 	if c.userDeadline().Due(now) {
 		c.giveUp()
+	}
+	if c.renegeAt.Due(now) {
+		c.renegeExpired(now)
 	}
 	switch {
 	case !c.lossAt.Due(now):
@@ -77,7 +80,7 @@ func (c *Conn) armTimers(now clock.Instant) {
 		}
 		return
 	}
-	c.rtoAt, c.lossAt = clock.Never, clock.Never
+	c.rtoAt, c.lossAt, c.renegeAt = clock.Never, clock.Never, clock.Never
 	switch {
 	case !c.unsent() || c.blocked:
 		c.persistAt = clock.Never
@@ -89,7 +92,7 @@ func (c *Conn) armTimers(now clock.Instant) {
 
 func (c *Conn) stopTimers() {
 	c.ackAt, c.rtoAt, c.persistAt = clock.Never, clock.Never, clock.Never
-	c.keepAt, c.lossAt = clock.Never, clock.Never
+	c.keepAt, c.lossAt, c.renegeAt = clock.Never, clock.Never, clock.Never
 }
 
 // heard notes that the peer is there.
