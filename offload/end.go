@@ -47,6 +47,31 @@ func (e *Engine) serveTimeWait(f *flow) {
 	e.forget(f)
 }
 
+// OldestTimeWait is when the flow in TIME-WAIT that has the least of it left would
+// end, clock.Never if there is none: what to choose the engine by for
+// ShortenTimeWait.
+func (e *Engine) OldestTimeWait(ctx context.Context) (at clock.Instant, err error) {
+	at = clock.Never
+	err = e.call(ctx, func() {
+		if f := e.oldestTimeWait(); f != nil {
+			at = f.linger.Deadline()
+		}
+	})
+	if err != nil {
+		return clock.Never, err
+	}
+	return at, nil
+}
+
+func (e *Engine) oldestTimeWait() (oldest *flow) {
+	for _, f := range e.flows {
+		if f != nil && f.lingers && (oldest == nil || f.linger.Deadline() < oldest.linger.Deadline()) {
+			oldest = f
+		}
+	}
+	return oldest
+}
+
 // ShortenTimeWait ends the flow in TIME-WAIT that has the least of it left, and
 // reports whether there was one. Its id is free when Ended has said that it is
 // gone, and whoever reserved it has freed it.
@@ -56,12 +81,7 @@ func (e *Engine) serveTimeWait(f *flow) {
 // connections ended, as a wrong STag does, could use up all the flows there are.
 func (e *Engine) ShortenTimeWait(ctx context.Context) (found bool, err error) {
 	err = e.call(ctx, func() {
-		var oldest *flow
-		for _, f := range e.flows {
-			if f != nil && f.lingers && (oldest == nil || f.linger.Deadline() < oldest.linger.Deadline()) {
-				oldest = f
-			}
-		}
+		oldest := e.oldestTimeWait()
 		if found = oldest != nil; !found {
 			return
 		}
@@ -113,8 +133,8 @@ func (e *Engine) endAll(cause error) {
 	}
 	e.giveBack()
 	e.over = true
-	ended := e.takeEnded()
 	e.reader.Leave()
+	e.deliver()
 	e.token.Store(false)
-	e.deliver(ended)
+	e.after()
 }

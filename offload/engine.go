@@ -41,12 +41,14 @@ type Config struct {
 	// the steps of this engine. nil: they use none.
 	Table *tpt.Table
 
-	// Ended is told about flows that ended. It runs between steps, on the
-	// goroutine that stepped, and must not block. nil: nobody is told.
+	// Ended is told about flows that ended, in the order in which they did. It runs
+	// between steps, on the goroutine that stepped, while nobody else can step, and
+	// must not block. nil: nobody is told.
 	Ended func(End)
 
-	// After runs after every step, like Ended: it tells the world what upper
-	// layers have raised meanwhile. nil: nothing does.
+	// After runs after every step, on the goroutine that stepped, and must not
+	// block; another one may step meanwhile. It tells the world what upper layers
+	// have raised. nil: nothing does.
 	After func()
 }
 
@@ -108,6 +110,7 @@ type Engine struct {
 	news    *flow         // parked flows of which this step has seen a first segment
 	queued  int           // packets for the port since the last flush
 	worked  bool          // this step moved something
+	vain    int           // how many steps in a row have not
 	stalled bool          // the link takes nothing now
 	next    clock.Instant // what the last step reported
 	asleep  atomic.Bool   // Run sleeps, any goroutine may know ...
@@ -147,6 +150,12 @@ const (
 	// retryAfter is how soon flows that found no memory or no room are looked at
 	// again when nothing else happens.
 	retryAfter = 200 * time.Microsecond
+
+	// retryMost is how soon at the latest, and vainMost after how many steps that
+	// moved nothing: each makes the next look twice as late. Frames that silent peers
+	// have come back by what arrives, if at all, which ends a sleep.
+	retryMost = 10 * time.Millisecond
+	vainMost  = 6
 
 	// roomAfter is the same while the link has no room: before it has sent what it
 	// has.
@@ -234,6 +243,9 @@ func (e *Engine) Step(now clock.Instant) (next clock.Instant) {
 	e.wakePeers()
 	if e.worked {
 		e.count.Steps++
+		e.vain = 0
+	} else if e.vain < vainMost {
+		e.vain++
 	}
 	return e.deadline()
 }
@@ -342,7 +354,7 @@ func (e *Engine) deadline() clock.Instant {
 	}
 	next := e.timers.next()
 	if len(e.retry) != 0 || e.line.n != 0 {
-		wait := retryAfter
+		wait := min(retryAfter<<e.vain, retryMost)
 		switch {
 		case e.stalled:
 			wait = stalledRetry

@@ -38,8 +38,9 @@ func (e *Engine) turn(now clock.Instant, keeper bool) (next clock.Instant, ok bo
 	}
 	e.next = next
 	early := next != clock.Never && e.asleep.Load() && (e.alarm == clock.Never || next < e.alarm)
-	ended, heard := e.takeEnded(), e.takeNews()
+	heard := e.takeNews()
 	e.reader.Leave()
+	e.deliver()
 	e.token.Store(false)
 	if early {
 		e.port.Wake() // the sleeper meant to sleep longer
@@ -47,28 +48,23 @@ func (e *Engine) turn(now clock.Instant, keeper bool) (next clock.Instant, ok bo
 	for _, tell := range heard {
 		tell()
 	}
-	e.deliver(ended)
+	e.after()
 	return next, true
 }
 
-// takeEnded takes what the step collected. The list is copied: rare, and the
-// receiver runs without the token.
-func (e *Engine) takeEnded() []End {
-	if len(e.ended) == 0 {
-		return nil
-	}
-	ended := append([]End(nil), e.ended...)
-	e.ended = e.ended[:0]
-	return ended
-}
-
-// deliver tells the world what a step has led to.
-func (e *Engine) deliver(ended []End) {
+// deliver tells the world which flows have ended. The caller has the token: another
+// goroutine's next step cannot overtake it.
+func (e *Engine) deliver() {
 	if e.cfg.Ended != nil {
-		for _, end := range ended {
+		for _, end := range e.ended {
 			e.cfg.Ended(end)
 		}
 	}
+	e.ended = e.ended[:0]
+}
+
+// after tells the world what else a step has led to.
+func (e *Engine) after() {
 	if e.cfg.After != nil {
 		e.cfg.After()
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/test/world"
 )
@@ -88,8 +89,12 @@ func TestShortenTimeWaitOldestFirst(t *testing.T) {
 	}
 	for side := range 2 {
 		for left := lingering(w, side); left > 0; left-- {
+			before := oldest(t, w, side)
 			if !shorten(t, w, side) || lingering(w, side) != left-1 {
 				t.Fatalf("side %d: %d flows in TIME-WAIT, want %d", side, lingering(w, side), left-1)
+			}
+			if after := oldest(t, w, side); (after == clock.Never) != (left == 1) || left > 1 && !before.Before(after) {
+				t.Errorf("side %d: the oldest would end at %d, and at %d when that has been ended", side, before, after)
 			}
 			gone := false
 			for i := len(conns) - 1; i >= 0; i-- { // the younger ones first
@@ -102,4 +107,17 @@ func TestShortenTimeWaitOldestFirst(t *testing.T) {
 			}
 		}
 	}
+}
+
+// oldest is when the oldest TIME-WAIT of a side would end.
+func oldest(t *testing.T, w *world.World, side int) (at clock.Instant) {
+	t.Helper()
+	err := w.Do(side, func(ctx context.Context) (err error) {
+		at, err = w.Engines[side].OldestTimeWait(ctx)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
 }

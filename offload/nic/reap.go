@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/handoff"
 	"github.com/stag-rdma/stag/offload/tcp"
 )
@@ -102,15 +103,21 @@ func (n *NIC) reserve(ctx context.Context) (offload.FlowID, error) {
 	}
 }
 
-// shortenTimeWait asks the engines, one after the other, for a flow in
-// TIME-WAIT to be ended.
+// shortenTimeWait has the flow in TIME-WAIT ended that has the least of it left, of
+// all engines.
 func (n *NIC) shortenTimeWait(ctx context.Context) bool {
+	var oldest *offload.Engine
+	first := clock.Never
 	for _, e := range n.engines {
-		if found, _ := e.ShortenTimeWait(ctx); found { // a stopped engine has none
-			return true
+		if at, _ := e.OldestTimeWait(ctx); at != clock.Never && (oldest == nil || at.Before(first)) { // a stopped engine has none
+			oldest, first = e, at
 		}
 	}
-	return false
+	if oldest == nil {
+		return false
+	}
+	found, _ := oldest.ShortenTimeWait(ctx)
+	return found
 }
 
 // add enters an installed flow, unless the NIC has been closed.
