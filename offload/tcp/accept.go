@@ -25,6 +25,7 @@ func (c *Conn) accept(now clock.Instant, s *Segment) (ok bool, why Drop) {
 		return false, DropPAWS
 	}
 	if why := c.inWindow(s); why != DropNone {
+		c.learnFromDuplicate(now, s)
 		c.refuse(now, s)
 		return false, why
 	}
@@ -40,6 +41,18 @@ func (c *Conn) accept(now clock.Instant, s *Segment) (ok bool, why Drop) {
 		c.stamp.learn(now, s.TSVal)
 	}
 	return true, DropNone
+}
+
+// learnFromDuplicate echoes the timestamp of the segment that was acknowledged last
+// when it comes again, because our ACK was lost. The older timestamp would make the
+// peer take its own retransmission timeout for a round trip.
+//
+// Departs from RFC 7323 §5.3 R2, as Linux (tcp_sequence).
+func (c *Conn) learnFromDuplicate(now clock.Instant, s *Segment) {
+	end := s.Seq.Add(seq.Len(len(s.Payload)))
+	if c.stamp.on && len(s.Payload) > 0 && s.Seq.Before(c.lastAck) && end.AtOrAfter(c.lastAck) && end.AtOrBefore(c.rcvNxt) {
+		c.stamp.learn(now, s.TSVal)
+	}
 }
 
 // acceptRST is RFC 5961 §3.2.

@@ -80,7 +80,7 @@ func (c *Conn) isDup(s *Segment, sameWindow bool, fresh uint32) bool {
 func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 	c.trip = 0
 	clean := true // nothing that was sent twice or SACKed before (Karn)
-	sentAt, onceAt, onceEnd := clock.Never, clock.Never, seq.Num(0)
+	sentAt, againAt, onceAt, onceEnd := clock.Never, clock.Never, clock.Never, seq.Num(0)
 	for c.q.sent > 0 {
 		e := c.q.at(0)
 		if e.seq.AtOrAfter(s.Ack) {
@@ -90,6 +90,9 @@ func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 			sentAt = e.sentAt
 		}
 		clean = clean && e.tx == 1 && e.mark&marked == 0
+		if e.tx > 1 && s.NSACK > 0 && s.SACK[0].Left == e.seq {
+			againAt = e.sentAt
+		}
 		switch {
 		case e.mark&marked != 0 || !c.sackOK:
 		case e.tx > 1:
@@ -127,7 +130,7 @@ func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 	if c.backlog != nil && c.backlogSeq.Until(s.Ack) >= seq.Len(len(c.backlog)) {
 		c.backlog = nil
 	}
-	c.measure(now, s, sentAt, clean)
+	c.measure(now, s, sentAt, againAt, clean)
 	c.retries, c.progressAt = 0, now
 	c.rtoAt = clock.Never
 	c.finLost = c.finLost && c.outstanding()
@@ -148,7 +151,11 @@ func (c *Conn) Trip() (last, least time.Duration) { return c.trip, c.rack.least.
 // measure takes a round-trip sample from an ACK of new data, once per round
 // trip, and whenever the timeout is backed off: from when the segment was
 // sent, else from the timestamp it echoes (RFC 7323 §4; Karn, RFC 6298 §3).
-func (c *Conn) measure(now clock.Instant, s *wire.TCPFields, sentAt clock.Instant, clean bool) {
+//
+// An ACK that reports a duplicate (RFC 2883) was sent for the retransmission, which
+// left at againAt, as that for the original was lost: the timestamp that it echoes
+// says when the original left, and not how long the way is.
+func (c *Conn) measure(now clock.Instant, s *wire.TCPFields, sentAt, againAt clock.Instant, clean bool) {
 	if c.tail.out && sentAt != clock.Never {
 		c.tail.trip = now.Sub(sentAt)
 	}
@@ -159,6 +166,8 @@ func (c *Conn) measure(now clock.Instant, s *wire.TCPFields, sentAt clock.Instan
 	switch {
 	case clean && sentAt != clock.Never:
 		trip = max(now.Sub(sentAt), 1)
+	case againAt != clock.Never: // the timestamp is of what the duplicate repeats
+		trip = max(now.Sub(againAt), 1)
 	case c.stamp.on:
 		trip = c.stamp.trip(now, s.TSEcr)
 	}

@@ -12,7 +12,7 @@
 //	      findLost rack.go        what is lost: sent before what has arrived
 //	      tlp.go, prr.go, spurious.go, frto.go
 //	  text         rx.go          trim, place in the inbox, FIN
-//	    inbox      reassembly.go  in-order frames, out-of-order frames
+//	    inbox      reassembly.go  in-order frames; ahead.go: those out of order
 //	Views/Consume  stream.go      the upper layer reads
 //
 // The way of an emitted segment:
@@ -39,6 +39,10 @@
 // round trips, as its program may have to wait for a processor: 40 ms at first, then
 // what was lately needed, 2 ms at least. And it allows the longest ACK delay while less than two full segments are in flight,
 // not just one segment: only two make a peer answer at once.
+//
+// Departs from RFC 7323 §5.3 R2: the timestamp of the segment that was acknowledged
+// last is echoed when that comes again, as in Linux. And §4.1: the round trip of an
+// ACK that reports a duplicate is counted from the retransmission.
 //
 // Departs from RFC 4821 §7.3: the sizes that are tried are five, not a search.
 //

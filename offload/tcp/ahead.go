@@ -1,0 +1,179 @@
+package tcp
+
+import (
+	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/seq"
+)
+
+// The part of the inbox that is out of order.
+
+// hold keeps the octets d, which lie behind a hole, and reports whether f is
+// kept. What is here already is not stored again; DropDuplicate when all is.
+func (b *inbox) hold(s seq.Num, d []byte, f port.Frame) (kept bool, why Drop) {
+	at := b.behind(s)
+	if at > 0 {
+		if prev := &b.ooo[at-1]; prev.end().After(s) {
+			over := int(s.Until(prev.end()))
+			if over >= len(d) {
+				b.duplicate(s, s.Add(seq.Len(len(d))))
+				b.note(s)
+				return false, DropDuplicate
+			}
+			b.duplicate(s, prev.end())
+			d, s = d[over:], s.Add(seq.Len(over))
+		}
+	}
+	d = b.trimAgainst(at, s, d)
+	if len(d) == 0 {
+		b.note(s)
+		return false, DropDuplicate
+	}
+	return b.insert(at, s, d, f)
+}
+
+// behind is where a run that begins at s belongs: behind every run that begins
+// at or before s.
+func (b *inbox) behind(s seq.Num) int {
+	i := len(b.ooo)
+	for i > 0 && b.ooo[i-1].seq.After(s) {
+		i--
+	}
+	return i
+}
+
+// trimAgainst makes d, which begins at s, disjoint from the runs from at on:
+// runs that d covers go, and d ends where the next one begins.
+func (b *inbox) trimAgainst(at int, s seq.Num, d []byte) []byte {
+	end := s.Add(seq.Len(len(d)))
+	gone := at
+	for gone < len(b.ooo) && b.ooo[gone].end().AtOrBefore(end) {
+		b.duplicate(b.ooo[gone].seq, b.ooo[gone].end())
+		b.releaseAhead(&b.ooo[gone])
+		gone++
+	}
+	b.cut(at, gone)
+	if at < len(b.ooo) && b.ooo[at].seq.Before(end) {
+		b.duplicate(b.ooo[at].seq, end)
+		d = d[:s.Until(b.ooo[at].seq)]
+	}
+	return d
+}
+
+// insert places d between the runs at-1 and at, which it does not overlap.
+func (b *inbox) insert(at int, s seq.Num, d []byte, f port.Frame) (kept bool, why Drop) {
+	full := b.full(b.share())
+	if at > 0 && (full || len(d) <= small) {
+		if prev := &b.ooo[at-1]; prev.end() == s && prev.room() >= len(d) {
+			prev.absorb(d)
+			b.note(s)
+			return false, DropNone
+		}
+	}
+	h := held{seq: s, data: d, frame: f}
+	if full || len(b.ooo) >= b.max {
+		if h, full = b.copied(s, d); !full {
+			return false, DropReorderShare
+		}
+		b.aheadSlabs++
+	} else {
+		b.aheadFrames++
+	}
+	b.roomAhead()
+	b.ooo = append(b.ooo, held{})
+	copy(b.ooo[at+1:], b.ooo[at:])
+	b.ooo[at] = h
+	b.note(s)
+	return h.slab == 0, DropNone
+}
+
+// releaseAhead ends the hold on the memory of a run out of order.
+func (b *inbox) releaseAhead(h *held) {
+	if h.slab != 0 {
+		b.mem.Return(h.slab)
+		b.aheadSlabs--
+		return
+	}
+	b.mem.Release(h.frame)
+	b.aheadFrames--
+}
+
+// roomAhead makes sure that there is a place for one run more out of order.
+func (b *inbox) roomAhead() {
+	if len(b.ooo) < cap(b.ooo) {
+		return
+	}
+	list := b.shelf.longer(cap(b.ooo), uint32(b.max))
+	n := copy(list, b.ooo)
+	clear(b.ooo)
+	b.shelf.back(b.ooo[:cap(b.ooo)])
+	b.ooo = list[:n]
+}
+
+// cut removes the runs [from, to), whose memory is somebody else's by now.
+func (b *inbox) cut(from, to int) {
+	if from == to {
+		return
+	}
+	n := copy(b.ooo[from:], b.ooo[to:])
+	clear(b.ooo[from+n:])
+	b.ooo = b.ooo[:from+n]
+	if len(b.ooo) == 0 {
+		b.shelf.back(b.ooo[:cap(b.ooo)])
+		b.ooo = nil
+	}
+}
+
+// evict gives up the run that is farthest from being in order, and reports whether
+// it was in a slab. The peer may think that we have it; it must keep it until it is
+// acknowledged.
+func (b *inbox) evict() (slab bool) {
+	last := len(b.ooo) - 1
+	slab = b.ooo[last].slab != 0
+	b.releaseAhead(&b.ooo[last])
+	b.cut(last, last+1)
+	return slab
+}
+
+// evictFrames gives up every run out of order that lies in a frame.
+func (b *inbox) evictFrames() {
+	for i := len(b.ooo) - 1; i >= 0; i-- {
+		if b.ooo[i].framed() {
+			b.releaseAhead(&b.ooo[i])
+			b.cut(i, i+1)
+		}
+	}
+}
+
+// pull moves what has come in order by now, with next the next octet expected,
+// and returns the next one after that.
+func (b *inbox) pull(next seq.Num) seq.Num {
+	done := 0
+	for done < len(b.ooo) && b.ooo[done].seq.AtOrBefore(next) {
+		h := b.ooo[done]
+		done++
+		if h.end().AtOrBefore(next) {
+			b.releaseAhead(&h)
+			continue
+		}
+		if h.slab != 0 {
+			b.aheadSlabs--
+		} else {
+			b.aheadFrames--
+		}
+		h.data = h.data[h.seq.Until(next):]
+		h.seq = next
+		next = h.end()
+		b.push(h)
+	}
+	b.cut(0, done)
+	return next
+}
+
+// drainAhead releases what is out of order.
+func (b *inbox) drainAhead() {
+	for i := range b.ooo {
+		b.releaseAhead(&b.ooo[i])
+	}
+	b.cut(0, len(b.ooo))
+	b.nrecent, b.hasDup = 0, false
+}
