@@ -6,6 +6,7 @@ import (
 
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/rdma"
+	"github.com/stag-rdma/stag/rdma/report"
 )
 
 // TestReportOfAdopted: a port that is loaded is told with where its program is
@@ -25,7 +26,7 @@ func TestReportOfAdopted(t *testing.T) {
 	if d := got.Devices[0]; d.Instance != instance || d.Program != p.ProgID || !strings.Contains(d.Path, "adopted") {
 		t.Errorf("%+v, and pinned is %+v", d, p)
 	}
-	if len(got.Flows) != 1 || got.Flows[0].ID != uint32(p.Flows[0].ID) || got.Flows[0].QP != from.qp.Number() || got.Flows[0].State != "live" {
+	if len(got.Flows) != 1 || got.Flows[0].ID != report.FlowID(p.Flows[0].ID) || got.Flows[0].QP != from.qp.Number() || got.Flows[0].State != "live" {
 		t.Errorf("%+v, and pinned is %+v", got.Flows, p.Flows)
 	}
 	got, err = b.Report(t.Context())
