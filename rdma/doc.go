@@ -73,6 +73,9 @@
 // A connection ends by Disconnect (both sides have said all), by an error, whose
 // Terminate message names layer, type and code (QPError), or by a reset (Abort,
 // Close). Whatever was posted completes in any case, as Flushed if not done.
+// If the peer disconnects first, Writes and Sends that are posted still leave, and
+// both ends close in good order. A Read cannot be answered then: it ends the
+// connection when its turn comes.
 // A QP is connected once; make another for another connection.
 //
 // # Rights

@@ -52,6 +52,41 @@ func TestDisconnect(t *testing.T) {
 	})
 }
 
+// A peer that closes in good order gets what had been posted to it: its own direction
+// has ended, not ours. Both ends close in good order then.
+func TestDisconnectWhileThePeerSends(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		const messages, size = 64, 128 << 10 // more than is under way at a time
+		x, y := r.connect(wants{heap: messages * size, qp: QPConfig{SendDepth: 2 * messages}})
+		fill(x.mr.Bytes(), 1)
+		for i := range messages {
+			y.receive(RecvWR{ID: uint64(i), SGL: []SGE{y.mr.SGE(i*size, size)}})
+		}
+		y.receive(RecvWR{ID: messages})
+		var all []SendWR
+		for i := range messages {
+			all = append(all, SendWR{ID: uint64(i), Op: WRSend, Flags: Signaled, SGL: []SGE{x.mr.SGE(i*size, size)}})
+		}
+		x.post(all...)
+		left := make(chan error, 1)
+		go func() { left <- y.qp.Disconnect(r.ctx()) }()
+		r.ok(x.sent(messages))
+		r.ok(y.got(messages))
+		r.must(<-left)
+		x.done()
+		r.check(x.qp.Err())
+		same(r, "sent", messages*size, x.mr.Bytes(), y.mr.Bytes())
+		if c := y.got(1)[0]; c.ID != messages || c.Status != Flushed {
+			r.Errorf("%+v", c)
+		}
+		if x.qp.State() != Idle || y.qp.State() != Idle {
+			r.Errorf("states %v, %v", x.qp.State(), y.qp.State())
+		}
+		r.noEvents(r.a)
+		r.noEvents(r.b)
+	})
+}
+
 func (r *rig) noEvents(a *Adapter) {
 	r.Helper()
 	select {

@@ -13,8 +13,8 @@ import (
 var (
 	// ErrTruncated: the peer closed the connection within a message.
 	ErrTruncated = errors.New("the peer closed the connection in the middle of a message")
-	// ErrPeerClosed: the peer closed the connection while sends or Reads of
-	// ours were outstanding.
+	// ErrPeerClosed: the peer closed its direction while Reads of ours were
+	// outstanding or posted, or before anything of ours could be sent.
 	ErrPeerClosed = errors.New("the peer closed the connection while work was outstanding")
 	// ErrReplyRefused: an initiator that had to begin, or that was to send
 	// Markers, closed the connection without a word.

@@ -91,31 +91,83 @@ func TestPeerClosesBeforeItsResponse(t *testing.T) {
 	}
 }
 
-// The peer closes, or is lost, with our work outstanding.
-func TestPeerClosesWithWorkOutstanding(t *testing.T) {
+// The peer closes while sends of ours are posted: its direction has ended, not ours
+// (RFC 5041 §6.2.1). They leave, what is posted meanwhile does as well, and then
+// our FIN.
+func TestPeerClosesBeforeOurSends(t *testing.T) {
+	s := open(t)
+	s.receives(RecvWR{ID: 9})
+	s.st.room = 0
+	s.posts(SendWR{ID: 1, Op: WRSend, Flags: Signaled, Inline: []byte("ab")}, SendWR{ID: 2, Op: WRWrite, RKey: 5, Inline: []byte("c")})
+	s.finishes()
+	s.is(Closing)
+	s.completes(flushed(9, WCRecv))
+	if s.st.shut || s.st.killed {
+		t.Fatalf("FIN %v, reset %v before what was posted", s.st.shut, s.st.killed)
+	}
+	s.posts(SendWR{ID: 3, Op: WRSend, Flags: Signaled | Fence})
+	s.st.room = -1
+	s.turn()
+	s.sends(send(1, []byte("ab")), write(5, 0, []byte("c")), send(2, nil))
+	s.completes(ok(1, WCSend), ok(3, WCSend))
+	s.is(Idle)
+	if !s.st.shut || s.st.killed || s.q.Cause() != (Cause{}) {
+		t.Errorf("FIN %v, reset %v, cause %+v", s.st.shut, s.st.killed, s.q.Cause())
+	}
+	s.posts(SendWR{ID: 4, Op: WRSend})
+	s.completes(flushed(4, WCSend))
+}
+
+// A Read cannot be answered any more. It ends the connection when its turn comes:
+// what was posted before it has left, and our FIN follows that, as a reset could take
+// what has completed.
+func TestPeerClosesBeforeOurRead(t *testing.T) {
+	s := open(t)
+	s.st.room = 0
+	s.posts(SendWR{ID: 1, Op: WRSend}, s.reads(2, 0, 1), SendWR{ID: 3, Op: WRSend, Flags: Signaled})
+	s.finishes()
+	s.is(Closing)
+	s.st.room, s.st.afloat = -1, 1
+	s.turn()
+	s.sends(send(1, nil))
+	s.completes(flushed(2, WCRead), flushed(3, WCSend))
+	if !s.st.shut || s.st.killed || s.q.Cause() != (Cause{Err: ErrPeerClosed}) {
+		t.Errorf("FIN %v, reset %v, cause %+v", s.st.shut, s.st.killed, s.q.Cause())
+	}
+	s.is(Errored)
+}
+
+// The same for Reads that are outstanding, the one of nothing by which we have begun
+// among them.
+func TestPeerClosesWithReadsOutstanding(t *testing.T) {
 	for _, rtr := range []mpa.RTR{mpa.NoRTR, mpa.RTRRead} {
-		for _, send := range []bool{false, true} {
-			s := open(t, withRTR(rtr))
-			s.receives(RecvWR{ID: 9})
-			var want []Completion
-			switch {
-			case send:
-				s.st.room = 0
-				s.posts(SendWR{ID: 1, Op: WRSend})
-				want = []Completion{flushed(1, WCSend), flushed(9, WCRecv)}
-			case rtr == mpa.NoRTR:
-				s.posts(s.reads(1, 0, 1), SendWR{ID: 2, Op: WRSend, Flags: Signaled})
-				want = []Completion{flushed(1, WCRead), flushed(2, WCSend), flushed(9, WCRecv)}
-			default: // its answer to the RTR is missing
-				want = []Completion{flushed(9, WCRecv)}
-			}
-			s.finishes()
-			s.is(Errored)
-			s.completes(want...)
-			if !s.st.killed || s.q.Cause() != (Cause{Err: ErrPeerClosed}) {
-				t.Errorf("reset %v, cause %+v", s.st.killed, s.q.Cause())
-			}
+		s := open(t, withRTR(rtr))
+		s.receives(RecvWR{ID: 9})
+		want := []Completion{flushed(9, WCRecv)} // its answer to the RTR is missing
+		if rtr == mpa.NoRTR {
+			s.posts(SendWR{ID: 1, Op: WRSend, Flags: Signaled}, s.reads(2, 0, 1), SendWR{ID: 3, Op: WRSend, Flags: Signaled})
+			want = []Completion{ok(1, WCSend), flushed(2, WCRead), flushed(3, WCSend), flushed(9, WCRecv)}
 		}
+		s.finishes()
+		s.is(Errored)
+		s.completes(want...)
+		if !s.st.shut || s.st.killed || s.q.Cause() != (Cause{Err: ErrPeerClosed}) {
+			t.Errorf("FIN %v, reset %v, cause %+v", s.st.shut, s.st.killed, s.q.Cause())
+		}
+	}
+}
+
+// A responder whose peer closes before it has begun may never send: RFC 5044
+// §7.1.2.
+func TestPeerClosesBeforeWeMaySend(t *testing.T) {
+	s := open(t, asResponder)
+	s.posts(SendWR{ID: 1, Op: WRSend})
+	s.finishes()
+	s.sends()
+	s.completes(flushed(1, WCSend))
+	s.is(Errored)
+	if s.q.Cause() != (Cause{Err: ErrPeerClosed}) {
+		t.Errorf("cause %+v", s.q.Cause())
 	}
 }
 

@@ -99,6 +99,14 @@ func (q *QP) ends(c Cause) {
 	q.stop()
 }
 
+// unanswered ends the connection because the peer has closed its direction, and work
+// of ours needs something from it. Nothing is wrong that a Terminate could tell. Our
+// FIN follows what has left: a reset could take what has completed.
+func (q *QP) unanswered() {
+	q.cause = Cause{Err: ErrPeerClosed}
+	q.stop()
+}
+
 // terminated moves the QP to Terminate with a message of the peer's.
 func (q *QP) terminated(t *wire.TerminateFields) {
 	q.cause = Cause{Code: Code{t.Layer, t.Type, t.Code}, Remote: true, Swapped: t.Swapped}
@@ -107,7 +115,7 @@ func (q *QP) terminated(t *wire.TerminateFields) {
 	q.stop()
 }
 
-// stop is what both ways to Terminate have in common.
+// stop is what the ways to Terminate have in common.
 func (q *QP) stop() {
 	q.term.deadline, q.term.limit = q.now.Add(lingerTime), q.now.Add(lingerMost)
 	q.held.active = false

@@ -290,7 +290,10 @@ func (q *QP) refused() bool {
 }
 
 // peerClosed is what the end of the peer's direction means: a close in good
-// order if nothing is missing, neither of its messages nor of our work.
+// order if nothing is missing of its messages. Our direction goes on (RFC 5041
+// §6.2.1): Responses that we owe, and what is posted that needs no answer, still
+// leave before shut closes it. RDMAC's verbs and Linux siw end the connection in
+// error when work is posted, and lose it.
 func (q *QP) peerClosed(s stream.Stream) {
 	switch {
 	case !q.alive():
@@ -298,9 +301,9 @@ func (q *QP) peerClosed(s stream.Stream) {
 		q.lose(s, ErrTruncated)
 	case q.replyRefused() != nil:
 		q.lose(s, q.replyRefused())
-	case !q.orq.empty() || !q.sq.empty() && !q.weShut:
-		q.lose(s, ErrPeerClosed)
-	default: // Responses that we owe may still leave
+	case !q.orq.empty(), !q.open && !q.sq.empty() && !q.weShut:
+		q.unanswered()
+	default:
 		q.move(evClosing)
 		q.flushReceives()
 	}

@@ -8,7 +8,7 @@ const (
 	Idle      State = iota // not connected, or closed in good order
 	RTS                    // connected
 	Closing                // one or both ends have said that they will send no more
-	Terminate              // a Terminate has been sent or received; the connection is being closed
+	Terminate              // an error has ended it, as a rule with a Terminate sent or received; it is being closed
 	Errored                // the connection is gone; everything has been or will be flushed
 )
 

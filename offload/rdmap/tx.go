@@ -340,6 +340,10 @@ func (q *QP) beginRequest() bool {
 	o.pos, o.what, o.nfixed, o.whole = q.sq.next, aRequest, 0, nil
 	w := q.sq.at(o.pos)
 	q.sq.next++
+	if w.op == WRRead && q.peerShut {
+		q.unanswered()
+		return false
+	}
 	if f := q.checkList(w, o.pos); f != tpt.OK {
 		q.failSend(w, localStatus(f))
 		return false

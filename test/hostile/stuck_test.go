@@ -139,6 +139,57 @@ func TestPeerClosesBeforeResponse(t *testing.T) {
 	})
 }
 
+// A peer that closes its side goes on listening: it gets all that was posted to it, and
+// a FIN. Only a Read, which it cannot answer any more, ends the connection in error,
+// when its turn has come; what has completed before arrives all the same.
+func TestPeerClosesBeforeOurMessages(t *testing.T) {
+	const writes, each = 15, 4 * regionLen // together more than all buffers hold
+	onBothPaths(t, func(r *rig) {
+		for _, reads := range []bool{false, true} {
+			v := newVictim(r)
+			_, err := v.call(usualParams, replies(usualReply.Bytes()))
+			v.must(err)
+			v.must(v.peer.Conn.SetReadBuffer(64 << 10))
+			var posted []rdma.SendWR
+			var ends []rdma.Status
+			whole := v.open.SGE(0, regionLen)
+			for range writes {
+				posted = append(posted, rdma.SendWR{Op: rdma.WRWrite, Flags: rdma.Signaled, SGL: []rdma.SGE{whole, whole, whole, whole}, RKey: 5})
+				ends = append(ends, rdma.Success)
+			}
+			if reads {
+				posted = append(posted, rdma.SendWR{Op: rdma.WRRead, SGL: []rdma.SGE{v.writable.SGE(0, 100)}, RKey: 1})
+				ends = append(ends, rdma.Flushed)
+			}
+			_, err = v.qp.PostSend(posted...)
+			v.must(err)
+			v.must(v.peer.Conn.CloseWrite())
+			image := bytes.Repeat(v.images[v.open], 2)
+			for got := 0; got < writes*each; {
+				ulpdu, err := v.peer.FPDU()
+				v.must(err)
+				h, payload, ok := wire.ParseTagged(ulpdu)
+				if from := got % regionLen; !ok || h.Opcode() != wire.OpWrite || !bytes.Equal(payload, image[from:from+len(payload)]) {
+					v.Fatalf("after %d octets: %x", got, ulpdu[:14])
+				}
+				got += len(payload)
+			}
+			if end, err := v.peer.End(); err != nil || end != rawpeer.FIN {
+				v.Errorf("the end is %v, %v; want a FIN", end, err)
+			}
+			v.over()
+			if reads {
+				v.lost(rdmap.ErrPeerClosed)
+			} else {
+				v.check(v.qp.Err())
+			}
+			v.completed(ends, flushed)
+			v.intact()
+			v.bury()
+		}
+	})
+}
+
 // An RTR message must be the one that the Reply names, and empty: else the peer gets
 // a Terminate at once, and nothing is placed.
 func TestWrongRTR(t *testing.T) {
