@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -174,8 +176,16 @@ func TestPeerClosesBeforeOurMessages(t *testing.T) {
 				}
 				got += len(payload)
 			}
-			if end, err := v.peer.End(); err != nil || end != rawpeer.FIN {
-				v.Errorf("the end is %v, %v; want a FIN", end, err)
+			ulpdu, err := v.peer.FPDU()
+			if reads && err == nil { // it left before the FIN was seen
+				h, _, ok := wire.ParseUntagged(ulpdu)
+				if !ok || h.Opcode() != wire.OpReadRequest {
+					v.Errorf("behind the Writes comes %x", ulpdu)
+				}
+				_, err = v.peer.FPDU()
+			}
+			if !errors.Is(err, io.EOF) {
+				v.Errorf("the end is %v, want a FIN", err)
 			}
 			v.over()
 			if reads {
@@ -187,6 +197,33 @@ func TestPeerClosesBeforeOurMessages(t *testing.T) {
 			v.intact()
 			v.bury()
 		}
+	})
+}
+
+// A peer that closes both sides answers what we still send with a reset: nobody waits
+// for anything.
+func TestPeerIsGoneBeforeOurMessages(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		v := newVictim(r)
+		_, err := v.call(usualParams, replies(usualReply.Bytes()))
+		v.must(err)
+		v.must(v.peer.Conn.SetReadBuffer(64 << 10))
+		whole := v.open.SGE(0, regionLen)
+		for range 15 {
+			_, err = v.qp.PostSend(rdma.SendWR{Op: rdma.WRWrite, Flags: rdma.Signaled, SGL: []rdma.SGE{whole, whole, whole, whole}, RKey: 5})
+			v.must(err)
+		}
+		v.must(v.peer.Conn.CloseWrite())
+		v.must(v.peer.Conn.Close())
+		v.over()
+		v.lost(stream.ErrReset)
+		all := statuses(v.sends)
+		if i := slices.Index(all, rdma.Flushed); len(all) != 15 || i >= 0 && slices.Contains(all[i:], rdma.Success) {
+			v.Errorf("sends completed with %v", all)
+		}
+		v.completed(nil, flushed)
+		v.intact()
+		v.bury()
 	})
 }
 
