@@ -4,15 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
@@ -203,132 +197,6 @@ func TestCloseUnconnected(t *testing.T) {
 		r.Errorf("%+v", c)
 	}
 	r.says(e.qp.Dial(r.ctx(), "127.0.0.1:1", ConnParams{}), ErrClosed)
-}
-
-// A Close ends an attempt that has come as far as the take-over: it does not wait for
-// what that waits for.
-func TestCloseEndsATakeOver(t *testing.T) {
-	r := newLoopback(t)
-	x := r.newEnd(r.a, wants{})
-	ctx, err := x.qp.begin(context.Background())
-	r.must(err)
-	c, err := net.Dial("tcp", r.plainPeer(func(c net.Conn) { r.Cleanup(func() { c.Close() }) }))
-	r.must(err)
-	s := &socket{TCPConn: c.(*net.TCPConn), a: r.a}
-	defer s.Close()
-	r.must(x.qp.start(s, mpa.Agreed{Initiator: true}))
-	closed := make(chan error, 1)
-	go func() { closed <- x.qp.Close() }()
-	select {
-	case <-ctx.Done():
-		r.says(context.Cause(ctx), ErrClosed)
-	case <-time.After(patience):
-		t.Error("Close waits for the take-over")
-	}
-	x.qp.kill(context.Cause(ctx)) // as run does when the take-over has failed
-	x.qp.settle()
-	r.must(<-closed)
-	if !errors.Is(x.qp.Err(), ErrClosed) {
-		t.Error(x.qp.Err())
-	}
-}
-
-// When any Close of a QP has returned, what the QP used can be closed.
-func TestEveryCloseOfAQPIsWhole(t *testing.T) {
-	r := newLoopback(t)
-	for range 200 {
-		e := r.newEnd(r.a, wants{heap: 1})
-		r.must(e.mr.Close())
-		var closing sync.WaitGroup
-		for range 3 {
-			closing.Go(func() {
-				r.check(e.qp.Close())
-				r.check(e.pd.Close())
-				r.check(e.send.Close())
-				r.check(e.recv.Close())
-			})
-		}
-		closing.Wait()
-	}
-}
-
-// late is a log that notes what it gets when the adapter is closed.
-type late struct {
-	slog.Handler
-	closed, lines atomic.Int32
-}
-
-func (l *late) Enabled(context.Context, slog.Level) bool { return true }
-func (l *late) Handle(_ context.Context, rec slog.Record) error {
-	if rec.Message == "QP fatal" && l.closed.Load() != 0 {
-		l.lines.Add(1)
-	}
-	return nil
-}
-
-// Two goroutines deliver the same news beside the adapter's Close: what one of them
-// has begun to say is said when Close returns.
-func TestNewsBesideClose(t *testing.T) {
-	r := &rig{T: t}
-	r.checkLeaks()
-	why := errors.New("lost")
-	for range 200 {
-		l := &late{}
-		a, err := Open(Config{KernelPort: true, NoControl: true, RegionHeap: 4096, MaxRegions: 63, Log: slog.New(l)})
-		r.must(err)
-		qp := r.newEnd(a, wants{heap: 1}).qp
-		qp.m.Kill(why)
-		var telling sync.WaitGroup
-		for range 2 {
-			telling.Go(qp.news)
-		}
-		r.must(a.Close())
-		l.closed.Store(1)
-		telling.Wait()
-		runtime.Gosched()
-		if l.lines.Load() != 0 {
-			t.Fatal("a QP's end was logged when the adapter was closed")
-		}
-	}
-}
-
-// QP numbers are 24 bits and come round. One that is in use is not given again: two
-// QPs of a CQ would complete under one number.
-func TestQPNumbersComeOnce(t *testing.T) {
-	r := newLoopback(t)
-	e := r.newEnd(r.a, wants{})
-	make := func() *QP {
-		t.Helper()
-		qp, err := e.pd.CreateQP(QPConfig{SendCQ: e.send, RecvCQ: e.recv})
-		r.must(err)
-		return qp
-	}
-	second := make()
-	r.a.mu.Lock()
-	r.a.numbers.last = maxQPNumber - 1 // as if 16 million had come and gone
-	r.a.mu.Unlock()
-	seen := map[uint32]bool{e.qp.Number(): true, second.Number(): true}
-	for range 4 {
-		qp := make()
-		if n := qp.Number(); seen[n] || n < 2 || n >= 1<<24 {
-			t.Errorf("QP %d", n)
-		}
-		seen[qp.Number()] = true
-	}
-	// A number comes again when its QP is closed, and when it never came to be.
-	free := second.Number()
-	r.must(second.Close())
-	_, err := e.pd.CreateQP(QPConfig{SendCQ: e.send, RecvCQ: r.newEnd(r.b, wants{}).recv})
-	r.says(err, nil, "another adapter")
-	r.a.mu.Lock()
-	r.a.numbers.last = free - 1
-	r.a.mu.Unlock()
-	if n := make().Number(); n != free {
-		t.Errorf("QP %d, want %d again", n, free)
-	}
-	if n := len(r.a.numbers.used); n != len(r.a.allQPs()) {
-		t.Errorf("%d numbers in use by %d QPs", n, len(r.a.allQPs()))
-	}
 }
 
 // A CQ that is not polled is overrun: its QPs end, an event says so, and QPs of

@@ -1,0 +1,102 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/offload/mpa"
+)
+
+// A Close ends an attempt that has come as far as the take-over: it does not wait for
+// what that waits for.
+func TestCloseEndsATakeOver(t *testing.T) {
+	r := newLoopback(t)
+	x := r.newEnd(r.a, wants{})
+	ctx, err := x.qp.begin(context.Background())
+	r.must(err)
+	c, err := net.Dial("tcp", r.plainPeer(func(c net.Conn) { r.Cleanup(func() { c.Close() }) }))
+	r.must(err)
+	s := &socket{TCPConn: c.(*net.TCPConn), a: r.a}
+	defer s.Close()
+	r.must(x.qp.start(s, mpa.Agreed{Initiator: true}))
+	closed := make(chan error, 1)
+	go func() { closed <- x.qp.Close() }()
+	select {
+	case <-ctx.Done():
+		r.says(context.Cause(ctx), ErrClosed)
+	case <-time.After(patience):
+		t.Error("Close waits for the take-over")
+	}
+	x.qp.kill(context.Cause(ctx)) // as run does when the take-over has failed
+	x.qp.settle()
+	r.must(<-closed)
+	if !errors.Is(x.qp.Err(), ErrClosed) {
+		t.Error(x.qp.Err())
+	}
+}
+
+// When any Close of a QP has returned, what the QP used can be closed.
+func TestEveryCloseOfAQPIsWhole(t *testing.T) {
+	r := newLoopback(t)
+	for range 200 {
+		e := r.newEnd(r.a, wants{heap: 1})
+		r.must(e.mr.Close())
+		var closing sync.WaitGroup
+		for range 3 {
+			closing.Go(func() {
+				r.check(e.qp.Close())
+				r.check(e.pd.Close())
+				r.check(e.send.Close())
+				r.check(e.recv.Close())
+			})
+		}
+		closing.Wait()
+	}
+}
+
+// late is a log that notes what it gets when the adapter is closed.
+type late struct {
+	slog.Handler
+	closed, lines atomic.Int32
+}
+
+func (l *late) Enabled(context.Context, slog.Level) bool { return true }
+func (l *late) Handle(_ context.Context, rec slog.Record) error {
+	if rec.Message == "QP fatal" && l.closed.Load() != 0 {
+		l.lines.Add(1)
+	}
+	return nil
+}
+
+// Two goroutines deliver the same news beside the adapter's Close: what one of them
+// has begun to say is said when Close returns.
+func TestNewsBesideClose(t *testing.T) {
+	r := &rig{T: t}
+	r.checkLeaks()
+	why := errors.New("lost")
+	for range 200 {
+		l := &late{}
+		a, err := Open(Config{KernelPort: true, NoControl: true, RegionHeap: 4096, MaxRegions: 63, Log: slog.New(l)})
+		r.must(err)
+		qp := r.newEnd(a, wants{heap: 1}).qp
+		qp.m.Kill(why)
+		var telling sync.WaitGroup
+		for range 2 {
+			telling.Go(qp.news)
+		}
+		r.must(a.Close())
+		l.closed.Store(1)
+		telling.Wait()
+		runtime.Gosched()
+		if l.lines.Load() != 0 {
+			t.Fatal("a QP's end was logged when the adapter was closed")
+		}
+	}
+}
