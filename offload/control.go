@@ -61,7 +61,7 @@ func (e *Engine) install(id FlowID, st tcp.State, head wire.HeaderTemplate, ulp 
 		f.ulp = nil
 		return fmt.Errorf("install flow %#x: %w", uint32(id), err)
 	}
-	f.conn = conn
+	f.conn, f.heard = conn, nil // nobody waits any more
 	e.replay(f)
 	e.mark(f)
 	return nil
@@ -83,6 +83,7 @@ func (e *Engine) configOf(id FlowID) tcp.Config {
 func (e *Engine) Forward(ctx context.Context, id FlowID) error {
 	return e.call(ctx, func() {
 		if f := e.flow(id); f != nil && f.conn == nil {
+			f.heard = nil
 			e.replay(f)
 		}
 	})

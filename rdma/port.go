@@ -229,7 +229,7 @@ func (s *socket) takeOver(ctx context.Context, qp *QP, words []byte) (err error)
 			l.kernel, err = s.runKernelPort(qp)
 		}
 	} else {
-		o := nic.Options{Kind: bpf.KindRDMA, Queue: nic.AnyQueue, Parked: say}
+		o := nic.Options{Kind: bpf.KindRDMA, Queue: nic.AnyQueue, Parked: say, Accepted: !qp.conn.Initiator}
 		l.flow, err = s.p.nic.Take(ctx, s.TCPConn, qp.m, o)
 	}
 	if errors.Is(err, handoff.ErrNotEstablished) || errors.Is(err, syscall.ENOTCONN) {

@@ -9,7 +9,6 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/offload"
 	"github.com/stag-rdma/stag/offload/handoff"
-	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
@@ -18,13 +17,13 @@ type Flow struct {
 	nic       *NIC
 	id        offload.FlowID
 	key       bpf.FlowKey
-	ulp       stream.ULP
 	way       *way                 // guarded by hops
 	engine    *offload.Engine      // set when installed
 	hold      *handoff.Placeholder // set when installed
 	stall     time.Duration
 	inherited Inherited
 	strays    uint32 // that are counted; guarded by the NIC's
+	accepted  bool   // Options.Accepted
 
 	once  sync.Once
 	done  chan struct{} // closed when the upper layer has had its Fault

@@ -68,10 +68,16 @@ func (n *NIC) ended(f *Flow, end offload.End) {
 		f.final = &end.Stats
 	}
 	f.finish(end.Err)
-	if !end.Gone {
+	if !end.Gone && !f.accepted {
 		return
 	}
 	n.lookForStrays(f, time.Now()) // the last time
+	if !end.Gone {
+		if err := f.hold.Close(); err != nil {
+			n.log.Error("placeholder not closed", "key", f.key, "err", err)
+		}
+		return
+	}
 	if err := f.dissolve(); err != nil {
 		n.log.Error("flow not cleared away", "key", f.key, "err", err)
 	}
