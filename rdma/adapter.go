@@ -34,7 +34,6 @@ type Adapter struct {
 	ports   []*port // none with KernelPort
 	table   *tpt.Table
 	heap    *heap
-	regions regions // by index of their STag
 	board   *signal.Board
 	events  *events
 	tapped  *captures
@@ -105,7 +104,6 @@ func (a *Adapter) open() (err error) {
 	if err != nil {
 		return err
 	}
-	a.regions = make(regions, a.cfg.entries())
 	if err := a.openPorts(); err != nil {
 		return err
 	}

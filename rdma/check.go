@@ -1,6 +1,10 @@
 package rdma
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/stag-rdma/stag/tpt"
+)
 
 func bad(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrBadWR, fmt.Sprintf(format, args...))
@@ -77,7 +81,7 @@ func (qp *QP) checkRecv(wr *RecvWR) error {
 	}
 	for i := range wr.SGL {
 		for j := range i {
-			if qp.a.regions.overlap(wr.SGL[i], wr.SGL[j]) {
+			if overlap(qp.a.table, wr.SGL[i], wr.SGL[j]) {
 				return bad("elements %d and %d of the list overlap", j, i)
 			}
 		}
@@ -87,22 +91,23 @@ func (qp *QP) checkRecv(wr *RecvWR) error {
 
 // overlap reports whether x and y have octets in common, in one region or by
 // two regions over the same memory. What no region has will fail by itself.
-func (r regions) overlap(x, y SGE) bool {
+func overlap(t *tpt.Table, x, y SGE) bool {
 	if x.Length == 0 || y.Length == 0 {
 		return false
 	}
 	if x.LKey == y.LKey {
 		return meet(x.Addr, y.Addr, x.Length, y.Length)
 	}
-	mx, my := r.find(x.LKey), r.find(y.LKey)
-	if mx == nil || my == nil {
-		return false
-	}
-	return meet(mx.place(x), my.place(y), x.Length, y.Length)
+	atX, okX := placeOf(t, x)
+	atY, okY := placeOf(t, y)
+	return okX && okY && meet(atX, atY, x.Length, y.Length)
 }
 
-// place is where e begins, as a number to compare with others.
-func (m *MR) place(e SGE) uint64 { return uint64(address(m.mem)) + (e.Addr - m.start) }
+// placeOf is where e begins, as a number to compare with others.
+func placeOf(t *tpt.Table, e SGE) (at uint64, ok bool) {
+	mem, start, ok := t.Memory(e.LKey)
+	return uint64(address(mem)) + (e.Addr - start), ok
+}
 
 // meet reports whether two stretches of n and m octets at a and b have some in
 // common. Their ends are not computed: they may lie beyond the largest number.

@@ -14,7 +14,7 @@ func TestSGEOfFourGiB(t *testing.T) {
 	mem, err := unix.Mmap(-1, 0, 1<<32+1, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	r.must(err)
 	defer unix.Munmap(mem)
-	mr := &MR{mem: mem}
+	mr := &MR{first: &mem[0], size: len(mem)}
 	if s := mr.SGE(2, 1<<32-1); s.Length != 1<<32-1 || s.Addr != 2 {
 		r.Errorf("%+v", s)
 	}

@@ -12,10 +12,11 @@ import (
 // use; what is in the memory is the application's affair.
 type MR struct {
 	pd    *PD
-	stag  STag
+	first *byte // of size octets
+	size  int
 	start uint64
-	mem   []byte
-	part  *part // of a region heap, that mem lies in; nil: in none
+	part  *part // of a region heap, that the octets lie in; nil: in none
+	stag  STag
 
 	closed atomic.Bool
 }
@@ -133,9 +134,7 @@ func (pd *PD) register(mem []byte, access Access, o []MROptions) (*MR, error) {
 		pd.leave(&pd.mrs)
 		return nil, err
 	}
-	mr := &MR{pd: pd, stag: stag, start: opts.Start, mem: mem[:len(mem):len(mem)]}
-	pd.a.regions.add(mr)
-	return mr, nil
+	return &MR{pd: pd, stag: stag, start: opts.Start, first: &mem[0], size: len(mem)}, nil
 }
 
 // bind returns the number of the QP to which a region of pd is bound, and keeps it
@@ -169,12 +168,12 @@ func (m *MR) RKey() STag { return m.stag }
 func (m *MR) Addr() uint64 { return m.start }
 
 // Len is the region's length in octets.
-func (m *MR) Len() int { return len(m.mem) }
+func (m *MR) Len() int { return m.size }
 
 // Bytes is the memory. That of AllocMR is valid until the Close of the region,
 // and of all regions that RegMR made of it, also when the adapter was closed
 // before: nobody may touch it afterwards.
-func (m *MR) Bytes() []byte { return m.mem }
+func (m *MR) Bytes() []byte { return octetsAt(m.first, m.size) }
 
 // SGE is n octets of the region, from octet off on. It panics as slicing Bytes
 // would when they are not in the region, and when they are more than an element
@@ -183,7 +182,7 @@ func (m *MR) SGE(off, n int) SGE {
 	if n > 0 && uint64(n) > maxMessage {
 		panic(fmt.Sprintf("rdma: an element of %d octets: it has at most %d", n, maxMessage))
 	}
-	_ = m.mem[off : off+n : len(m.mem)]
+	_ = m.Bytes()[off : off+n]
 	return SGE{Addr: m.start + uint64(off), Length: uint32(n), LKey: m.stag}
 }
 
@@ -215,7 +214,6 @@ func (m *MR) Close() error {
 		return m.release() // all but the memory went with the adapter
 	}
 	defer done()
-	m.pd.a.regions.remove(m)
 	info, _ := m.pd.a.table.Entry(m.stag.Index())
 	if err := m.pd.a.table.Deregister(m.stag, m.pd.pd); err != nil {
 		return fmt.Errorf("close region %v: %w", m.stag, err)
@@ -231,20 +229,4 @@ func (m *MR) release() error {
 		return nil
 	}
 	return m.part.release()
-}
-
-// regions finds an STag's region, for the checks of what is posted.
-type regions []atomic.Pointer[MR]
-
-func (r regions) add(m *MR)    { r[m.stag.Index()].Store(m) }
-func (r regions) remove(m *MR) { r[m.stag.Index()].Store(nil) }
-
-// find is the region of s; nil when there is none.
-func (r regions) find(s STag) *MR {
-	if i := s.Index(); i < uint32(len(r)) {
-		if m := r[i].Load(); m != nil && m.stag == s {
-			return m
-		}
-	}
-	return nil
 }

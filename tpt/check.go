@@ -43,15 +43,18 @@ func (m *Memo) Check(t *Table, a Access) (mem []byte, f Fault) {
 		t.refusals[BadSTag].Add(1)
 		return nil, BadSTag
 	}
-	mem, f = m.judge(t, &a)
+	where, f := m.judge(t, &a)
 	for !m.entry.unchanged(m.state) { // then it is not valid, or valid anew
 		m.read()
-		mem, f = m.judge(t, &a)
+		where, f = m.judge(t, &a)
 	}
 	if f != OK {
 		t.refusals[f].Add(1)
+		return nil, f
 	}
-	return mem, f
+	from := a.TO - m.start
+	to := from + uint64(a.Len)
+	return where.octets()[from:to:to], OK
 }
 
 // External reports whether what Check has returned last is outside of the region
@@ -82,27 +85,25 @@ func (m *Memo) read() {
 	m.direct = e.translation.Load()&translationKind == translationDirect
 }
 
-// judge decides by what is known.
-func (m *Memo) judge(t *Table, a *Access) (mem []byte, f Fault) {
+// judge decides by what is known, and finds all of the entry's octets.
+func (m *Memo) judge(t *Table, a *Access) (where memory, f Fault) {
 	switch {
 	case !m.state.serves(a):
-		return nil, BadSTag
+		return memory{}, BadSTag
 	case m.pd != a.PD || m.qp != 0 && m.qp != a.QP:
-		return nil, WrongPD
+		return memory{}, WrongPD
 	case a.Right == 0 || m.rights&a.Right != a.Right:
-		return nil, NoRight
+		return memory{}, NoRight
 	case a.TO > math.MaxUint64-uint64(a.Len-1):
-		return nil, Wrap
+		return memory{}, Wrap
 	case a.TO < m.start || !inside(a.TO-m.start, uint64(a.Len), m.length):
-		return nil, OutOfBounds
+		return memory{}, OutOfBounds
 	}
-	whole, ok := m.memory(t)
+	where, ok := m.memory(t)
 	if !ok {
-		return nil, BadSTag
+		return memory{}, BadSTag
 	}
-	from := a.TO - m.start
-	to := from + uint64(a.Len)
-	return whole[from:to:to], OK
+	return where, OK
 }
 
 // serves reports whether key, validity and type are right. Windows are for
@@ -114,25 +115,32 @@ func (w word) serves(a *Access) bool {
 	return w.kind() == KindRegion || w.kind() == KindWindow && a.Right&^remote == 0
 }
 
-// memory is all of the entry's octets. ok is false where they are not within
-// this process's reach, and where the entry is being written.
-func (m *Memo) memory(t *Table) (mem []byte, ok bool) {
+// memory is where octets lie: not a slice yet, as what it was read from may be
+// another entry's by now, whose memory is shorter.
+type memory struct {
+	first     *byte
+	off, size uint64 // octets, behind first
+}
+
+// octets may be called when the entry's state has been the same before and after.
+func (w memory) octets() []byte { return octetsAt(w.first, w.off+w.size)[w.off:] }
+
+// memory finds the entry's octets. ok is false where they are not within this
+// process's reach, and where the entry is being written.
+func (m *Memo) memory(t *Table) (where memory, ok bool) {
 	if !m.direct {
-		return nil, false
+		return memory{}, false
 	}
 	space, off := place(m.base)
+	var whole uint64
 	switch space {
 	case spaceHeap:
-		mem = t.heap
+		where.first, whole = firstOf(t.heap), uint64(len(t.heap))
 	case spaceExternal:
-		if p := t.external[m.stag.Index()].Load(); p != nil {
-			mem = *p
-		}
+		where.first, whole = t.external.at(m.stag.Index())
 	}
-	if !inside(off, m.length, uint64(len(mem))) {
-		return nil, false
-	}
-	return mem[off : off+m.length], true
+	where.off, where.size = off, m.length
+	return where, where.first != nil && inside(off, m.length, whole)
 }
 
 // belongs reports whether the entry is in the protection domain and, if it is

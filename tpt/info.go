@@ -56,6 +56,29 @@ func (e *entry) info(index uint32, w word) Info {
 	}
 }
 
+// Memory is what an entry stands for at this moment, and the tagged offset of its
+// first octet: for comparisons, as the entry may be gone when it returns. ok is
+// false if there is no such entry, or this process cannot reach it.
+func (t *Table) Memory(s STag) (mem []byte, start uint64, ok bool) {
+	e, ok := t.at(s)
+	if !ok {
+		return nil, 0, false
+	}
+	m := Memo{stag: s, entry: e}
+	for {
+		m.read()
+		where, ok := m.memory(t)
+		known := m.state.known(s)
+		switch {
+		case !e.unchanged(m.state):
+		case !ok || !known:
+			return nil, 0, false
+		default:
+			return where.octets(), m.start, true
+		}
+	}
+}
+
 // Stats is how full the table is.
 type Stats struct {
 	Entries uint32 // that can be used: all but entry 0

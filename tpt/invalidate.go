@@ -24,7 +24,7 @@ func (t *Table) Deregister(s STag, pd PD) error {
 	index := s.Index()
 	e := &t.entries[index]
 	e.fill(fields{})
-	t.external[index].Store(nil)
+	t.external.drop(index)
 	e.publish(e.load().freed())
 	t.release(index, pd)
 	return nil

@@ -44,7 +44,7 @@ func TestLife(t *testing.T) {
 			}
 			oneLine(t, s.Invalidate(stag, s.pd), ErrSTag, stag.String())
 			oneLine(t, s.Deregister(stag, s.pd), ErrSTag, stag.String())
-			if s.external[stag.Index()].Load() != nil {
+			if first, _ := s.external.at(stag.Index()); first != nil {
 				t.Error("deregistered memory is kept alive")
 			}
 		}

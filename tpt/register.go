@@ -50,9 +50,8 @@ func (t *Table) Register(r Region) (STag, error) {
 	if off, ok := offsetIn(t.heap, r.Memory); ok {
 		f.space, f.offset = spaceHeap, off
 	} else {
-		mem := r.Memory[:len(r.Memory):len(r.Memory)]
 		f.space = spaceExternal
-		t.external[index].Store(&mem)
+		t.external.keep(index, r.Memory)
 	}
 	e.fill(f)
 	e.publish(taken.next(key, KindRegion, t.owner, wordValid))

@@ -13,7 +13,7 @@ import (
 type Table struct {
 	// Fixed after New.
 	entries  []entry
-	external []atomic.Pointer[[]byte] // by index: the memory of entries in spaceExternal
+	external outside
 	heap     []byte
 	owner    uint16
 	perPD    uint32
@@ -36,7 +36,7 @@ func New(c Config) (*Table, error) {
 		return nil, fmt.Errorf("translation and protection table: %w", err)
 	}
 	t := &Table{
-		external: make([]atomic.Pointer[[]byte], c.Entries),
+		external: newOutside(c.Entries),
 		heap:     c.Heap,
 		owner:    c.Owner,
 		perPD:    c.PerPD,
