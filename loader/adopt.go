@@ -188,7 +188,7 @@ func (s *Steering) claim(p *pinDir) error {
 		return err
 	}
 	if c == nil {
-		return fail(ErrQueueBusy, nil, "stag on %s is in use by %s: end that process first", s.link.Port, owner.name())
+		return fail(ErrQueueBusy, nil, "%s is in use by %s: %s", s.link.Port, owner.name(), oneProcess)
 	}
 	s.undo.add(c.Close)
 	if info, err = s.hook.Info(); err != nil {

@@ -42,18 +42,17 @@ func NewClaim(link Link, queue int) (*Claim, error) {
 		return nil, err
 	}
 	if c == nil {
-		return nil, fail(ErrQueueBusy, nil, "%s queue %d is in use by %s", link.Port, queue, owner.name())
+		return nil, fail(ErrQueueBusy, nil, "%s queue %d is in use by %s: %s", link.Port, queue, owner.name(), oneProcess)
 	}
 	return c, nil
 }
 
-// name is how a message calls the owner, who may not have signed yet.
-func (o Owner) name() string {
-	if o.PID == 0 {
-		return "another process"
-	}
-	return fmt.Sprintf("pid %d", o.PID)
-}
+// oneProcess is the rule that a claim keeps, and what to do about it.
+const oneProcess = "an interface belongs to one process at a time: end that one first, or use another interface"
+
+// name is how a message calls the owner, who may not have signed yet: pid 12
+// (stag).
+func (o Owner) name() string { return process(o.PID) }
 
 // claim takes what on link's port. When another has it, claim is nil and owner
 // says who.

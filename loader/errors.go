@@ -9,6 +9,7 @@ import (
 // causes answers errors.Is for it, and is one line that says what to do.
 var (
 	ErrNoLink         = errors.New("no such network interface")
+	ErrLinkDown       = errors.New("the network interface is down")
 	ErrBond           = errors.New("the network interface is a bond")
 	ErrVLANParent     = errors.New("the VLAN interface's parent is out of reach")
 	ErrAlreadyLoaded  = errors.New("stag's program is on the interface already")
@@ -18,7 +19,7 @@ var (
 	ErrNoBPFFS        = errors.New("not a BPF file system")
 	ErrNoNative       = errors.New("the driver has no native XDP")
 	ErrMTU            = errors.New("the MTU is too large")
-	ErrOffload        = errors.New("an offload joins packets into larger ones")
+	ErrOffload        = errors.New("an offload joins packets, or takes their tags off")
 	ErrChannels       = errors.New("too few receive queues")
 	ErrPermission     = errors.New("a capability is missing")
 	ErrQueueBusy      = errors.New("the queue is in use")

@@ -78,7 +78,7 @@ func (n *Net) hookFree(l Link) error {
 	}
 	// Whoever opens an interface has claimed its queues before it comes here.
 	if _, owner, found := owners(l); found && (p != nil || owner.PID != os.Getpid()) {
-		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d, in use by %s: end that process first",
+		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d, in use by %s: an interface belongs to one process at a time: end that one first",
 			l.Port, xdp.ProgId, owner.name())
 	}
 	if p == nil {

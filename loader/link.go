@@ -104,6 +104,22 @@ func (n *Net) describe(l netlink.Link) (Link, error) {
 	return out, nil
 }
 
+// CheckUp refuses an interface that is down, or whose parent is. ErrLinkDown,
+// ErrNoLink.
+func (n *Net) CheckUp(name string) error {
+	l, err := n.LookupLink(name)
+	if err != nil {
+		return err
+	}
+	for _, part := range []string{l.Port, l.Name} {
+		at, err := n.nl.LinkByName(part)
+		if err == nil && at.Attrs().Flags&net.FlagUp == 0 {
+			return fail(ErrLinkDown, nil, "%s is down: ip link set %s up", part, part)
+		}
+	}
+	return nil
+}
+
 // links is what resolving needs of netlink.
 type links interface {
 	LinkByIndex(int) (netlink.Link, error)

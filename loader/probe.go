@@ -210,10 +210,10 @@ func ProbeLink(name string, needs Needs) ([]Probe, error) {
 // interface's.
 func ProbeUnusable(name string, err error) (Probe, bool) {
 	const row = "link"
-	fix := ""
+	fix, note := "", ""
 	switch {
 	case errors.Is(err, ErrNoLink):
-		fix = elsewhere(name)
+		fix, note = elsewhere(name)
 	case errors.Is(err, ErrBond):
 		fix = "stag doctor MEMBER; what it says applies to each"
 	case errors.Is(err, ErrVLANParent):
@@ -221,13 +221,14 @@ func ProbeUnusable(name string, err error) (Probe, bool) {
 	default:
 		return Probe{}, false
 	}
-	p := bad(row, fix, "%v", err)
+	p := bad(row, fix, "%v%s", err, note)
 	p.Topic = TopicInterface
 	return p, true
 }
 
-// elsewhere is the command that looks at the interface where it is.
-func elsewhere(name string) string {
+// elsewhere is the command that looks at the interface where it is, or at what
+// there is, and what else is known.
+func elsewhere(name string) (fix, note string) {
 	finder := newFinder()
 	defer finder.close()
 	var commands []string
@@ -240,12 +241,12 @@ func elsewhere(name string) string {
 		})
 	}
 	if len(commands) > 0 {
-		return "it is in another network namespace: " + strings.Join(commands, ", or ")
+		return strings.Join(commands, ", or "), "; it is in another network namespace"
 	}
 	if len(lacking([]capability{capSysAdmin})) > 0 {
-		return "ip link; ip netns: run stag doctor as root to have all network namespaces searched"
+		return "ip link show, and run stag doctor as root to have all network namespaces searched", ""
 	}
-	return "ip link: no network namespace with a name or a process has it"
+	return "ip link show", "; no other network namespace with a name or a process has it"
 }
 
 // others are the namespaces but the calling thread's.

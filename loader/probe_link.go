@@ -120,7 +120,7 @@ func (n *Net) probeHook(l Link) (Probe, netlink.LinkXdp) {
 	if program == "" {
 		// It may not be looked at, but claims may.
 		if owner, found := claimed(l); found {
-			return ok(name, "stag's, by the claims on %s: program id %d, in use by %s", l.Port, xdp.ProgId, owner.name()), xdp
+			return inUse(name, owner, "stag's, by the claims on %s: program id %d", l.Port, xdp.ProgId), xdp
 		}
 	}
 	if program != bpf.Program {
@@ -131,10 +131,16 @@ func (n *Net) probeHook(l Link) (Probe, netlink.LinkXdp) {
 		}
 		return p, xdp
 	}
-	if queue, owner, found := owners(l); found {
-		return ok(name, "stag is on it, program id %d; queue %s is in use by %s", xdp.ProgId, queue, owner.name()), xdp
+	if _, owner, found := owners(l); found {
+		return inUse(name, owner, "stag is on it, program id %d", xdp.ProgId), xdp
 	}
 	return ok(name, "stag is on it, program id %d", xdp.ProgId), xdp
+}
+
+// inUse: whoever would open the interface now is refused.
+func inUse(name string, owner Owner, format string, args ...any) Probe {
+	return bad(name, fmt.Sprintf("end %s first, or use another interface: one belongs to one process at a time", owner.name()),
+		"in use by %s: %s", owner.name(), fmt.Sprintf(format, args...))
 }
 
 // claimed is who has claimed the hook or a queue of l's port.
@@ -191,7 +197,7 @@ func (n *Net) noDriver(name string, l Link, err error) Probe {
 	why := n.explainAttach(l, err)
 	switch {
 	case errors.Is(why, ErrNoNative):
-		return bad(name, "ask for generic mode: slow, but it works", "%v", why)
+		return bad(name, "stag load --generic "+l.Port+": slow, but it works", "the driver of %s%s has no native XDP", l.Port, called(l.Driver))
 	case errors.Is(why, ErrChannels):
 		return bad(name, fmt.Sprintf("ethtool -L %s rx N, with N the peer's number of tx queues", l.Port), "%v", why)
 	case errors.Is(why, ErrMTU):
@@ -199,7 +205,7 @@ func (n *Net) noDriver(name string, l Link, err error) Probe {
 	case errors.Is(why, ErrPermission):
 		return bad(name, "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON", "%v", why).wants(loadCaps...)
 	}
-	return bad(name, "see the driver's documentation on XDP, or ask for generic mode", "%v", why)
+	return bad(name, "see the driver's documentation on XDP, or stag load --generic "+l.Port, "%v", why)
 }
 
 // tryNative attaches a program that passes everything on, and detaches it.

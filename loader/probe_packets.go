@@ -28,10 +28,8 @@ func probeMTU(l Link, needs Needs) Probe {
 func (n *Net) probeVLANOffload(l Link) Probe {
 	const name = "VLAN tags"
 	flags, err := n.eth.value(l.Port, unix.ETHTOOL_GFLAGS, 0)
-	on := err == nil && flags&ethFlagRxVLAN != 0
+	on := err == nil && hidesTags(l, flags)
 	switch {
-	case on && l.Driver == "veth": // the peer writes tags out before the program runs
-		return ok(name, "left in place by veth")
 	case on && l.VLAN != 0:
 		return bad(name, fmt.Sprintf("ethtool -K %s rxvlan off", l.Port), "%s takes tags off packets before the program sees them", l.Port)
 	case on:
@@ -40,6 +38,27 @@ func (n *Net) probeVLANOffload(l Link) Probe {
 		return p
 	}
 	return ok(name, "left in place")
+}
+
+// hidesTags reports whether the card takes tags off. At a veth the other end writes
+// them out before the program runs.
+func hidesTags(l Link, flags uint32) bool { return flags&ethFlagRxVLAN != 0 && l.Driver != "veth" }
+
+// CheckTags refuses an interface whose packets have tags that its card takes off:
+// the program would not find their connections. ErrOffload.
+func (n *Net) CheckTags(l Link) error {
+	flags, err := n.eth.value(l.Port, unix.ETHTOOL_GFLAGS, 0)
+	if err != nil {
+		return nil // a driver that cannot say does not do it
+	}
+	return tagsHidden(l, flags)
+}
+
+func tagsHidden(l Link, flags uint32) error {
+	if !hidesTags(l, flags) {
+		return nil
+	}
+	return fail(ErrOffload, nil, "%s takes VLAN tags off packets before the program sees them: ethtool -K %s rxvlan off", l.Port, l.Port)
 }
 
 // probeChecksum: the kernel at the other end of a veth leaves checksums to a

@@ -30,11 +30,21 @@ var allCaps = []capability{capNetAdmin, capNetRaw, capBPF, capIPCLock, capSysAdm
 // engineCaps is what it takes to have an engine on an interface.
 var engineCaps = allCaps[:3]
 
+// adapterCaps is engineCaps, and what it takes to lock the memory of frames where
+// the limit is too low for that.
+func adapterCaps() []capability {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil && limit.Cur >= defaultMemory {
+		return engineCaps
+	}
+	return allCaps[:4]
+}
+
 func probeCapabilities() Probe {
 	const name = "capabilities"
 	if lack := lacking(engineCaps); len(lack) > 0 {
 		var all []string // setcap takes away those that it does not name
-		for _, c := range engineCaps {
+		for _, c := range adapterCaps() {
 			all = append(all, strings.ToLower(c.name))
 		}
 		return bad(name, "run as root, or grant them: setcap "+strings.Join(all, ",")+"+ep on the stag binary",

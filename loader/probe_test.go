@@ -179,7 +179,7 @@ func TestProbeLeavesARunningStagAlone(t *testing.T) {
 	mustClaim(t, s.Link(), 0)
 	probes := probeLink(t, p, p.Ends[pair.A].Name, loader.Needs{})
 	wellFormed(t, probes)
-	if h := named(t, probes, "XDP hook"); !h.OK || !strings.Contains(h.Detail, "pid ") {
+	if h := named(t, probes, "XDP hook"); h.OK || !strings.Contains(h.Detail, "in use by pid ") || !strings.Contains(h.Fix, "one process at a time") {
 		t.Errorf("%+v", h)
 	}
 	if d := named(t, probes, "driver mode"); !d.OK || !strings.Contains(d.Detail, "native") {

@@ -22,6 +22,7 @@ func Sweep() (done []string, err error) {
 	f := newFinder()
 	defer f.close()
 	pins, err := sweepPins(f)
+	leaveRoot()
 	kept, err2 := sweepSettings(f)
 	claims, err3 := sweepClaims()
 	return slices.Concat(pins, kept, claims), errors.Join(err, err2, err3)
@@ -135,6 +136,12 @@ func sweepSetting(path string, l Link, f *finder) ([]string, error) {
 	}
 	changes, err := kept.restore(f, whereabouts{}, false)
 	return append([]string{fmt.Sprintf("removed %s: no stag is loaded there", path)}, lines(changes)...), err
+}
+
+// SweepClaims removes the files of claims whose processes are gone, as far as it
+// may: they are in nobody's way, but look as if something were in use.
+func SweepClaims() {
+	_, _ = sweepClaims() // what is another user's stays
 }
 
 // claimName is what the files of claims are called, and no other file is.

@@ -83,7 +83,7 @@ func createTable(entries uint32) (*ebpf.Map, error) {
 	table.MaxEntries = entries
 	m, err := ebpf.NewMap(table)
 	if errors.Is(err, unix.EPERM) {
-		return nil, fail(ErrPermission, err, "make the table: run as root, or with CAP_BPF")
+		return nil, missing(adapterCaps(), "open an adapter on an interface", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make the table of %d entries: %w", entries, err)
@@ -184,12 +184,12 @@ func (t *Table) claim() error {
 	if err != nil {
 		return err
 	}
-	claim, owner, err := claimFile(path, "the table")
+	claim, owner, err := claimFile(path, "the table of registered memory")
 	if err != nil {
 		return err
 	}
 	if claim == nil {
-		return fail(ErrTableBusy, nil, "the table is in use by %s: end that process first, or load the interfaces as instances of their own", owner.name())
+		return fail(ErrTableBusy, nil, "what is loaded here is in use by %s: %s", owner.name(), oneProcess)
 	}
 	t.undo.add(claim.Close)
 	return nil

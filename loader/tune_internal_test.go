@@ -1,7 +1,9 @@
 package loader
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -60,6 +62,19 @@ func TestKnobsTurn(t *testing.T) {
 		t.Error("a setting that did not change was taken for changed")
 	}
 	if err := stuck.turn(ethtool{}, "eth0", on); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTagsHidden: a card that takes tags off is refused where they are needed; a
+// veth's other end writes them out.
+func TestTagsHidden(t *testing.T) {
+	card := Link{Port: "eth0", Driver: "ice", VLAN: 100}
+	veth := Link{Port: "eth0", Driver: "veth", VLAN: 100}
+	if err := tagsHidden(card, ethFlagRxVLAN); !errors.Is(err, ErrOffload) || !strings.Contains(err.Error(), "ethtool -K eth0 rxvlan off") {
+		t.Errorf("a card that takes them off: %v", err)
+	}
+	if err := errors.Join(tagsHidden(card, ethFlagLRO), tagsHidden(veth, ethFlagRxVLAN)); err != nil {
 		t.Error(err)
 	}
 }

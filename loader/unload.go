@@ -77,10 +77,14 @@ func Unload(o UnloadOptions) (done []Unloaded, err error) {
 		done = append(done, u)
 	}
 	if o.Port == "" {
-		return done, os.RemoveAll(o.Instance)
+		err = os.RemoveAll(o.Instance)
 	}
-	return done, nil
+	leaveRoot()
+	return done, err
 }
+
+// leaveRoot removes the directory of all instances when none is left.
+func leaveRoot() { os.Remove(Root) } // fails while there is one
 
 // of is the interface that has that directory, or all for "".
 func (i Instance) of(dir string) []PinnedPort {
@@ -157,7 +161,7 @@ func (t *PinnedTable) refusal() error {
 	if t == nil || !t.InUse {
 		return nil
 	}
-	return fail(ErrQueueBusy, nil, "the table is in use by %s: end that process first; --force removes it from the file system", process(t.Owner.PID))
+	return fail(ErrQueueBusy, nil, "the table of registered memory is in use by %s: end that process first; --force removes it from the file system", process(t.Owner.PID))
 }
 
 // process is how a message calls a process: pid 12 (stag).

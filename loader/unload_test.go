@@ -62,7 +62,7 @@ func TestUnloadAdopted(t *testing.T) {
 		t.Fatal(o.said)
 	}
 	pid := fmt.Sprintf("pid %d", o.Process.Pid)
-	oneLine(t, unload(), loader.ErrQueueBusy, pid, "no flows", "--force")
+	oneLine(t, unload(), loader.ErrQueueBusy, pid, "without a connection: end that first", "--force")
 	_, err := adopt(p)
 	oneLine(t, err, loader.ErrQueueBusy, pid)
 	if i := onePort(t, instanceIn(t, p, pair.A)); !i.InUse || i.Owner.PID != o.Process.Pid {

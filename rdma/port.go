@@ -143,7 +143,7 @@ func (a *Adapter) portTo(ctx context.Context, by handoff.Routing, local, remote 
 			ErrNoPort, remote, strings.Join(a.cfg.Ports, ", "))
 	}
 	if err != nil {
-		return nil, err
+		return nil, a.downInstead(err)
 	}
 	for _, p := range a.ports {
 		if p.nic.Link().Index == r.OutIf {
@@ -152,6 +152,19 @@ func (a *Adapter) portTo(ctx context.Context, by handoff.Routing, local, remote 
 	}
 	return nil, fmt.Errorf("%w: packets to %v leave through %s, and the ports are %s: open that one too, or an adapter with KernelPort",
 		ErrNoPort, remote, a.linkName(r.OutIf, fmt.Sprint("interface ", r.OutIf)), strings.Join(a.cfg.Ports, ", "))
+}
+
+// downInstead is that a port is down, where there is no route, or else err.
+func (a *Adapter) downInstead(err error) error {
+	if !errors.Is(err, loader.ErrNoRoute) {
+		return err
+	}
+	for _, p := range a.ports {
+		if down := a.net.CheckUp(p.name); errors.Is(down, loader.ErrLinkDown) {
+			return down
+		}
+	}
+	return err
 }
 
 // linkName is the name of an interface of the adapter's namespace, or otherwise

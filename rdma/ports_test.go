@@ -285,3 +285,13 @@ func TestPortEvents(t *testing.T) {
 		}
 	})
 }
+
+// A port that is down is called down, by Dial too.
+func TestDialOverDownPort(t *testing.T) {
+	t.Run("offloaded", func(t *testing.T) {
+		r := newHosts(t, pairConfig)
+		near, x := r.pair.Ends[0].Name, r.newEnd(r.a, wants{})
+		r.must(r.pair.Do(0, func() error { return setLink(near, false) }))
+		r.says(x.qp.Dial(r.ctx(), r.host+":1", ConnParams{}), loader.ErrLinkDown, near+" is down: ip link set "+near+" up")
+	})
+}

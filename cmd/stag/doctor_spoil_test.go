@@ -43,7 +43,7 @@ var misfortunes = map[string]misfortune{
 	"generic":   {args: []string{"--generic"}, spoil: spoilGRO, code: exitFailed, failed: "driver mode"},
 	"down":      {spoil: spoilDown, code: exitFailed, failed: "link"},
 	"foreign":   {spoil: spoilForeign, code: exitFailed, failed: "XDP hook"},
-	"stag":      {spoil: spoilStag},
+	"stag":      {spoil: spoilStag, code: exitFailed, failed: "XDP hook"},
 	"checksums": {spoil: spoilChecksums, link: "near"},
 	"missing":   {link: "eth77", code: exitFailed, failed: "link"},
 	"rights":    {guest: true, code: exitFailed, failed: "capabilities"},

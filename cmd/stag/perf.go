@@ -249,6 +249,9 @@ func (o *perfFlags) run(cmd *cobra.Command) error {
 		o.Out = cmd.OutOrStdout()
 	}
 	o.Progress, o.Log = os.Stderr, logger(cmd.Context())
+	if err := areUp([]string{o.Link}); o.Link != "" && err != nil {
+		return fmt.Errorf("perf %s: %w", o.Test, err)
+	}
 	report, err := o.create()
 	if err != nil {
 		return err

@@ -123,6 +123,9 @@ func runPing(cmd *cobra.Command, o ping.Options, p pingFlags) error {
 	if p.client && !p.asJSON && (p.verbose || o.Interval > 0) {
 		o.Each = out
 	}
+	if err := areUp(o.Interfaces); err != nil {
+		return fmt.Errorf("ping: %w", err)
+	}
 	run := ping.Client
 	if p.server {
 		run = ping.Server

@@ -89,7 +89,7 @@ func (n *NIC) open() (err error) {
 		n.cfg.VLAN = n.link.VLAN
 	}
 	n.hops = newHops(n.net, n.link, n.log, n.cfg.Diverted)
-	for _, step := range []func() error{n.checkQueues, n.claim, n.attach, n.openQueues, n.clear, n.startEngines, n.watch} {
+	for _, step := range []func() error{n.checkQueues, n.checkTags, n.claim, n.attach, n.openQueues, n.clear, n.startEngines, n.watch} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -111,8 +111,18 @@ func (n *NIC) checkQueues() error {
 	return nil
 }
 
+// checkTags makes sure that the program sees the tags by which it is to know
+// connections.
+func (n *NIC) checkTags() error {
+	if n.cfg.VLAN == 0 {
+		return nil
+	}
+	return n.net.CheckTags(n.link)
+}
+
 // claim records us as the owner of every queue.
 func (n *NIC) claim() error {
+	loader.SweepClaims()
 	for q := range n.cfg.Queues {
 		c, err := loader.NewClaim(n.link, q)
 		if err != nil {
