@@ -148,6 +148,7 @@ func inMounts(kind, at string) error {
 // dropCapabilities takes from every thread what loading needs. Called before
 // anything else, while other threads only wait.
 func dropCapabilities() {
+	runtime.LockOSThread() // capabilities are a thread's
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	err := unix.Capget(&header, &data[0])
