@@ -28,8 +28,9 @@ const (
 	captureBatch = 2 << 20
 
 	// captureSettle is how long packets of several queues wait to be put in
-	// order: more than a step takes, which has one time from end to end. What a
-	// step that was kept from running brings later than that counts as of then.
+	// order: more than there is between reading the clock and having put a packet
+	// into the ring. What an engine that was kept from running brings later than
+	// that counts as of then.
 	captureSettle = 2 * time.Millisecond
 
 	// captureClose bounds how long Close waits for captures to hand over what
@@ -165,7 +166,7 @@ func (a *Adapter) newCapture(filter report.Filter) (*capture, error) {
 		return nil, err
 	}
 	for _, p := range ports {
-		t, err := p.nic.Tap(tap.Config{Flow: id, SnapLen: filter.SnapLen})
+		t, err := p.nic.Tap(tap.Config{Flow: id, SnapLen: filter.SnapLen, Clock: clock.Now})
 		if err != nil {
 			c.end()
 			return nil, err

@@ -1,12 +1,50 @@
 package rdma
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"github.com/stag-rdma/stag/loader/pair"
 	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/tap"
+	"github.com/stag-rdma/stag/rdma/report"
 )
+
+// TestCaptureTimes: each packet has a time of its own, also where one step moves
+// many of them.
+func TestCaptureTimes(t *testing.T) {
+	r := newHosts(t, pair.Config{})
+	x, y := r.connect(wants{heap: 1 << 20})
+	ctx, stop := context.WithCancel(r.ctx())
+	begun, ended := make(chan struct{}), make(chan error)
+	var all []report.Packet
+	go func() {
+		ended <- x.a.Capture(ctx, report.Filter{SnapLen: 64}, func(b report.Batch) error {
+			if all == nil {
+				all = []report.Packet{}
+				close(begun)
+			}
+			all = append(all, b.Packets...)
+			return nil
+		})
+	}()
+	<-begun
+	for range 4 {
+		x.post(SendWR{Op: WRWrite, Flags: Signaled, SGL: []SGE{x.mr.SGE(0, 512<<10)}, RKey: y.mr.RKey()})
+		r.ok(x.sent(1))
+	}
+	r.must(x.a.Close()) // it hands over what there is
+	r.must(<-ended)
+	stop()
+	times := map[time.Time]bool{}
+	for _, p := range all {
+		times[p.At] = true
+	}
+	if len(all) < 1000 || len(times) < len(all)*9/10 {
+		t.Errorf("%d packets have %d times", len(all), len(times))
+	}
+}
 
 // TestCaptureLateStep: what a queue brings after others have handed over later
 // packets does not go back in time.

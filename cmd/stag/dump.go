@@ -40,6 +40,10 @@ packet of each connection, two that stand for them; their comments say so, they
 do not count, and --bare leaves them out, as they are for connections with
 Markers. Short Sends are taken for RPC: tshark --disable-protocol rpcordma.
 
+The time of a packet is when the engine took it from the interface, or had it
+ready to be sent: packets that came while it slept or did something else have
+later times than on the wire, by as long as it took to come to them.
+
 It captures on this user's engines of this host; with --all-users also on those
 of others, into which root alone may look; on those that run now, not on any that
 begin later. An engine that ends is told on standard error, and the others go on. Payload is shown to

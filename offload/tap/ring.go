@@ -13,7 +13,7 @@ import (
 
 // Record is one packet.
 type Record struct {
-	At     clock.Instant // of the engine's step
+	At     clock.Instant // by Config.Clock, or of the engine's step
 	Flow   bpf.FlowID    // 0 when it belongs to none
 	Out    bool          // sent; otherwise received
 	Length int           // octets on the wire, from the Ethernet header on
@@ -25,6 +25,10 @@ type Config struct {
 	Size    int        // octets of memory, rounded up to a power of two; 0 means 8 MiB
 	Flow    bpf.FlowID // whose packets; 0: everybody's
 	SnapLen int        // octets of each packet that are kept; 0: all
+
+	// Clock is asked when each packet is put in, on the engine's goroutine. nil: a
+	// packet has the time of its step, which many share.
+	Clock func() clock.Instant
 }
 
 const (
@@ -46,9 +50,10 @@ const (
 // All in host order. The top bit of length: it was sent.
 type Ring struct {
 	// Fixed after New.
-	mem  []byte
-	flow bpf.FlowID
-	snap int
+	mem   []byte
+	flow  bpf.FlowID
+	snap  int
+	clock func() clock.Instant
 
 	_    [64]byte      // what engine and reader write lies on different cache lines
 	tail atomic.Uint64 // octets ever put; the engine's
@@ -81,7 +86,7 @@ func New(c Config) (*Ring, error) {
 	if c.SnapLen < 0 {
 		return nil, fmt.Errorf("snap length %d: choose 1 or more, or 0 for whole packets", c.SnapLen)
 	}
-	r := &Ring{mem: make([]byte, 1<<bits.Len(uint(c.Size-1))), flow: c.Flow, snap: c.SnapLen}
+	r := &Ring{mem: make([]byte, 1<<bits.Len(uint(c.Size-1))), flow: c.Flow, snap: c.SnapLen, clock: c.Clock}
 	for i := 0; i < len(r.mem); i += 4096 {
 		r.mem[i] = 1 // the kernel finds the memory now, not when the engine writes
 	}
@@ -103,6 +108,9 @@ func (r *Ring) Put(at clock.Instant, out bool, flow bpf.FlowID, packet []byte) {
 	if b == nil {
 		r.lost.Store(r.lost.Load() + 1) // nobody else writes it
 		return
+	}
+	if r.clock != nil {
+		at = r.clock()
 	}
 	length := uint32(len(packet))
 	if out {

@@ -16,7 +16,7 @@ const MaxLength = 64<<10 + 18
 
 // Packet is one packet that an engine received or sent.
 type Packet struct {
-	At     time.Time // of the engine's step
+	At     time.Time // when the engine took it from the interface, or had it ready to be sent
 	Device string
 	Queue  uint16 // whose engine saw it
 	Out    bool   // sent; otherwise received
