@@ -35,6 +35,9 @@ type actor struct{ how string }
 
 // actEngine has the socket of an engine until its standard input ends.
 func actEngine(how string) error {
+	if how == "hostile" {
+		return actHostile()
+	}
 	number := control.Number()
 	path, err := control.Name(number)
 	if err != nil {

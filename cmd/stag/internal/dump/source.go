@@ -67,7 +67,7 @@ func find(ctx context.Context, o Options) (sources []*source, err error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := engines.Ask(ctx, engines.Asking{PID: o.PID, AllUsers: o.All, Log: o.Log})
+	answer, err := engines.Ask(ctx, engines.Asking{PID: o.PID, AllUsers: o.All, Parts: report.PartDevices, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}
