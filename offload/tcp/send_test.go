@@ -357,55 +357,6 @@ func TestNoRoomInOutput(t *testing.T) {
 	})
 }
 
-func TestTooBig(t *testing.T) { // RFC 1191 §6.5, RFC 5927 §4
-	each(t, func(s *script) {
-		s.open()
-		s.write(3000)
-		s.sends(0, "A 1:1001 ack 1", "A 1001:2001 ack 1", "PA 2001:3001 ack 1")
-		for _, x := range []struct {
-			at   int
-			mtu  uint16
-			want Drop
-		}{
-			{0, 700, DropTooBigSeq}, {3001, 700, DropTooBigSeq}, {1, 1500, DropTooBigMTU}, {1, 1501, DropTooBigMTU},
-			{2500, 640, DropNone}, {1, 640, DropTooBigMTU},
-		} {
-			if got := s.c.TooBig(s.now, s.iss+seqOf(x.at), x.mtu); got != x.want {
-				t.Errorf("too big, quoting %d, MTU %d: %v, want %v", x.at, x.mtu, got, x.want)
-			}
-			s.w.check()
-		}
-		if s.c.MaxEmit() != 600 {
-			t.Errorf("MaxEmit is %d", s.c.MaxEmit())
-		}
-		// Sent again in pieces, without waiting and without a smaller cwnd.
-		s.sends(1*ms, "A 1:601 ack 1", "A 601:1001 ack 1", "A 1001:1601 ack 1", "A 1601:2001 ack 1",
-			"A 2001:2601 ack 1", "PA 2601:3001 ack 1")
-		if w := s.c.Info().Cwnd; w != 10000 {
-			t.Errorf("congestion window is %d", w)
-		}
-		s.gets(2*ms, "A 1:1 ack 1601")
-		s.gets(2*ms, "A 1:1 ack 3001")
-		s.write(700)
-		s.sends(2*ms, "A 3001:3601 ack 1", "PA 3601:3701 ack 1")
-		if got := s.c.TooBig(s.now, s.iss+3001, 0); got != DropNone || s.c.MaxEmit() != 512 {
-			t.Errorf("too big without MTU: %v, MaxEmit %d, want the floor's 512", got, s.c.MaxEmit())
-		}
-	})
-}
-
-func TestTooBigFloorV6(t *testing.T) { // RFC 8200 §5
-	each(t, func(s *script) {
-		s.open(func(st *State, _ *Config) { st.V6, st.MSS = true, 1440 })
-		s.write(1000)
-		s.sends(0, "PA 1:1001 ack 1")
-		s.c.TooBig(s.now, s.iss+1, 600)
-		if s.c.MaxEmit() != 1220 {
-			t.Errorf("MaxEmit is %d, want 1220", s.c.MaxEmit())
-		}
-	})
-}
-
 func TestTakenOverQueue(t *testing.T) { // DESIGN 5: unacknowledged and unsent octets
 	each(t, func(s *script) {
 		s.open(func(st *State, _ *Config) {

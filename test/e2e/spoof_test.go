@@ -135,15 +135,27 @@ func TestSpoofedTooBig(t *testing.T) {
 	if now := r.info(x.flow); now.EMSS != before.EMSS {
 		t.Fatalf("forged reports made segments of %d octets ones of %d", before.EMSS, now.EMSS)
 	}
-	r.eventually("a report about a segment in flight is believed", func() bool {
-		i := r.info(x.flow)
-		report(uint32(i.SndNxt)-1, 1000)
-		return r.info(x.flow).MTU == 1000
+	var longest atomic.Int64 // packet of ours on the cable
+	r.listenIn(theirs, func(p *wire.Packet, outgoing bool) bool {
+		if !outgoing && p.TCP.DstPort == x.flow.Key().RemoteAddr().Port() {
+			longest.Store(max(longest.Load(), int64(p.End-p.L3)))
+		}
+		return false
 	})
-	n := max(x.ulp.Received(), x.peer.received.Load())
-	x.reach(n + 8<<20)
-	if now := r.info(x.flow); now.EMSS >= before.EMSS || now.EMSS > 1000-40 {
-		t.Errorf("segments of %d octets after a report of 1000", now.EMSS)
+	for _, mtu := range []uint32{1400, 1000, 576, 552} {
+		r.eventually("a report about a segment in flight is believed", func() bool {
+			i := r.info(x.flow)
+			report(uint32(i.SndNxt)-1, mtu)
+			return r.info(x.flow).MTU == mtu
+		})
+		n := max(x.ulp.Received(), x.peer.received.Load())
+		x.reach(n + 1<<20) // what was in the rings has come
+		longest.Store(0)
+		x.reach(n + 4<<20)
+		now, seen := r.info(x.flow), longest.Load()
+		if now.EMSS > mtu-40 || seen > int64(mtu) || seen < int64(mtu)-100 {
+			t.Errorf("segments of %d octets, packets of up to %d after a report of %d", now.EMSS, seen, mtu)
+		}
 	}
 	r.Logf("EMSS %d, then %d; %s", before.EMSS, r.info(x.flow).EMSS, r.drops())
 }
