@@ -10,7 +10,7 @@ PREFIX ?= /usr/local
 all: build lint test
 
 build:
-	CGO_ENABLED=0 go build -o $(BIN)/stag ./cmd/stag
+	CGO_ENABLED=0 go build -trimpath -o $(BIN)/stag ./cmd/stag
 
 # The BPF objects and their Go, which are in the repository. It takes clang 14.
 generate:

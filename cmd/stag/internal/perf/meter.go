@@ -18,7 +18,7 @@ type meter struct {
 	clock    func() time.Time
 	begun    time.Time
 	from, to time.Time // what counts; zero: all of it
-	window   uint64    // messages between two looks at the peak; 0: never
+	window   uint64    // messages between two looks at the peak, at least; 0: never
 
 	posted atomic.Uint64 // messages
 	due    atomic.Uint64 // of them, after how many there is the next mark
@@ -26,6 +26,8 @@ type meter struct {
 	mu       sync.Mutex
 	total    uint64 // messages that have completed
 	inside   uint64 // of them, those that count
+	last     time.Time // when the last of those that count completed
+	until    uint64    // messages that had completed then
 	finished time.Time
 
 	marks   []mark  // of the posts, the oldest first
@@ -92,18 +94,20 @@ func (m *meter) completed(n uint64, now time.Time) bool {
 		return false
 	}
 	m.inside += n
-	if m.window > 0 && (m.total >= m.next || m.total == m.posted.Load()) {
-		m.look(now)
+	m.last, m.until = now, m.total
+	if m.window > 0 && m.total >= m.next {
+		m.look()
 	}
 	return true
 }
 
-// look looks for a better peak that ends now.
-func (m *meter) look(now time.Time) {
-	m.next = m.total + m.window
+// look looks for a better peak that ends with the last completion. It is done as
+// rarely as there are marks, so that its cost is no message's.
+func (m *meter) look() {
+	m.next = m.until + m.spacing
 	for _, k := range m.marks {
-		if m.total > k.posted && now.After(k.at) {
-			m.peak = max(m.peak, float64(m.total-k.posted)/now.Sub(k.at).Seconds())
+		if m.until > k.posted && m.last.After(k.at) {
+			m.peak = max(m.peak, float64(m.until-k.posted)/m.last.Sub(k.at).Seconds())
 		}
 	}
 }
@@ -137,6 +141,7 @@ func (m *meter) ended(now time.Time) {
 func (m *meter) best() float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.look()
 	return m.peak
 }
 

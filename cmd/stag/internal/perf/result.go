@@ -146,7 +146,8 @@ func (s *session) bandwidth(m *meter, size int) (b Bandwidth) {
 		b.Seconds = took.Seconds()
 		rate = float64(n) / b.Seconds
 	}
-	peak := max(m.peak, rate)
+	own := m.best()
+	peak := max(own, rate)
 	theirs, took, theirPeak := uint64(0), 0.0, 0.0
 	for _, l := range s.lanes {
 		theirs += l.peer.measured
@@ -160,7 +161,7 @@ func (s *session) bandwidth(m *meter, size int) (b Bandwidth) {
 	}
 	gigabits := 8 * float64(size) / 1e9
 	b.Mpps, b.Gbps = rate/1e6, rate*gigabits
-	looked := m.peak > 0 || !s.drives()
+	looked := own > 0 || !s.drives()
 	if theirs > 0 {
 		looked, peak = looked && theirPeak > 0, peak+theirPeak
 	}
