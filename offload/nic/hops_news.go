@@ -143,8 +143,8 @@ func (h *hops) now(f *Flow) offload.Heading {
 	return h.heading(f.way, offload.Heading{Flow: f.id, Dst: f.way.hop.mac})
 }
 
-// installed makes news of f's way f's, whose engine knows what told says. What has
-// become known meanwhile it gets at once.
+// installed gives f, whose engine knows what told says, the news of its way from
+// now on, and at once what has become known meanwhile.
 func (h *hops) installed(ctx context.Context, f *Flow, told offload.Heading) {
 	h.mu.Lock()
 	w := f.way

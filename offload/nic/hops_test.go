@@ -239,7 +239,8 @@ func TestNewsWhileAsking(t *testing.T) {
 	}
 }
 
-// Who needs a next hop that is not known waits for it, and nobody else does.
+// A take-over waits for a next hop that is not known if it needs that one, and for
+// no other.
 func TestOnlyItsUsersWaitForAHop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKernel()

@@ -41,7 +41,7 @@ func TestLimit(t *testing.T) {
 	})
 }
 
-// What a router has said holds where it is less than the interface allows, and
+// A router's report holds where it is less than the interface allows, and
 // an interface with an MTU that cannot be is taken for one with the least.
 func TestLimitBesideReports(t *testing.T) {
 	each(t, func(s *script) {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestOwnAddressChanges: our interface gets another Ethernet address, as in a
-// failover of bonded links. What we send comes from the new one, and after
+// failover of bonded links. Our segments come from the new one, and after
 // another change of the next hop, too.
 func TestOwnAddressChanges(t *testing.T) {
 	r := newRig(t, setup{})
