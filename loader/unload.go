@@ -63,7 +63,7 @@ func Unload(o UnloadOptions) (done []Unloaded, err error) {
 	for n := range ports {
 		refusals = append(refusals, ports[n].hold(&claims), ports[n].refusal(i.Err))
 	}
-	if o.Port == "" {
+	if o.Port == "" && !i.Table.usedBy(ports) { // that is said of the port
 		refusals = append(refusals, i.Table.refusal())
 	}
 	if err := errors.Join(refusals...); err != nil && !o.Force {
@@ -154,6 +154,11 @@ func (p *PinnedPort) refusal(layout error) error {
 		return fmt.Errorf("%w; --force unloads %s all the same", p.Err, p.name())
 	}
 	return nil
+}
+
+// usedBy reports whether the table's user has one of the ports, too.
+func (t *PinnedTable) usedBy(ports []PinnedPort) bool {
+	return t != nil && t.InUse && slices.ContainsFunc(ports, func(p PinnedPort) bool { return p.InUse && p.Owner == t.Owner })
 }
 
 // refusal is why the table should not be removed now.

@@ -149,6 +149,11 @@ func TestUnloadInUse(t *testing.T) {
 	r.ends(t, exitFailed)
 	contains(t, r.stderr, fmt.Sprintf("pid %d (stag) with 1 flow", s.cmd.Process.Pid))
 	golden(t, "unload_used", told(r))
+	r = at(t, p, pair.A, "unload", "--all")
+	r.ends(t, exitFailed)
+	if said := strings.Count(r.stderr, "in use by"); said != 1 {
+		t.Errorf("one process is named %d times: %q", said, r.stderr)
+	}
 	r = at(t, p, pair.A, "unload", near, "--force", "--json")
 	schema(t, "unload", r.stdout)
 	u := decode[load.Result](t, r, 0)
