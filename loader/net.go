@@ -13,6 +13,7 @@ import (
 type Net struct {
 	nl     *netlink.Handle
 	direct *nl.SocketHandle // for what the handle has no call for
+	xfrm   *netlink.Handle  // for IPsec; nil where the kernel has none
 	eth    ethtool
 	cookie uint64
 }
@@ -36,6 +37,10 @@ func Open() (*Net, error) {
 		return nil, err
 	}
 	n := &Net{nl: handle, direct: &nl.SocketHandle{Socket: direct}, eth: eth}
+	if n.xfrm, err = openXfrm(); err != nil {
+		n.Close()
+		return nil, err
+	}
 	if n.cookie, err = unix.GetsockoptUint64(eth.fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE); err != nil {
 		n.Close()
 		return nil, fmt.Errorf("identify the network namespace (SO_NETNS_COOKIE, Linux 5.14): %w", err)
@@ -50,5 +55,8 @@ func (n *Net) Cookie() uint64 { return n.cookie }
 func (n *Net) Close() error {
 	n.nl.Close()
 	n.direct.Socket.Close()
+	if n.xfrm != nil {
+		n.xfrm.Close()
+	}
 	return n.eth.close()
 }

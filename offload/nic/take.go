@@ -121,6 +121,9 @@ func (n *NIC) prepare(ctx context.Context, sock *handoff.Socket, ulp stream.ULP,
 	if err != nil {
 		return nil, err
 	}
+	if err := n.net.Policy(tuple.Local, tuple.Remote, sock.Routing().Mark); err != nil {
+		return nil, err
+	}
 	f := &Flow{nic: n, key: key, accepted: o.Accepted, done: make(chan struct{})}
 	if err := n.hops.enter(ctx, f, query(tuple, sock.Routing())); err != nil {
 		return nil, err

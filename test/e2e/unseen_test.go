@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/loader/pair"
 	"github.com/stag-rdma/stag/offload/handoff"
 	"github.com/stag-rdma/stag/offload/nic"
@@ -276,6 +277,31 @@ func TestTinySegmentsStayKernels(t *testing.T) {
 			for _, end := range []chan error{k.wrote, k.read, o.wrote, o.read} {
 				r.must(<-end)
 			}
+		})
+	}
+}
+
+// TestPolicedStaysKernels: an IPsec policy wants the connection's packets encrypted. In
+// clear text they must not leave.
+func TestPolicedStaysKernels(t *testing.T) {
+	for _, dir := range []string{"out", "in"} {
+		t.Run(dir, func(t *testing.T) {
+			r := newRig(t, setup{})
+			our, peer := r.connect(way{})
+			src, dst := r.addr(ours, false), r.addr(theirs, false)
+			if dir == "in" {
+				src, dst = dst, src
+			}
+			policy := []string{"src", src, "dst", dst, "dir", dir}
+			r.ip(ours, append(append([]string{"xfrm", "policy", "add"}, policy...), "tmpl", "src", src, "dst", dst, "proto", "esp", "mode", "transport")...)
+			_, err := r.nic.Take(r.ctx(), our, octets.NewEcho(), nic.DefaultOptions)
+			if !errors.Is(err, loader.ErrPolicy) {
+				t.Fatalf("the take-over says %v", err)
+			}
+			r.clean()
+			r.ip(ours, append([]string{"xfrm", "policy", "delete"}, policy...)...)
+			r.take(our, octets.NewEcho())
+			r.pingPong(peer)
 		})
 	}
 }

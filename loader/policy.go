@@ -1,0 +1,74 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// ErrPolicy says that an IPsec policy of the kernel wants packets to be encrypted,
+// or blocks them. What does not pass the kernel would go in clear text.
+var ErrPolicy = errors.New("an IPsec policy of this host covers the connection (ip xfrm policy), and the engine would send in clear text: use the kernel port (KernelPort), or take the policy away")
+
+// Policy reports, with ErrPolicy, whether an IPsec policy covers the TCP segments of
+// a connection in either direction. mark is the socket's. Policies of single sockets
+// (IP_XFRM_POLICY) and of xfrm interfaces are not seen.
+func (n *Net) Policy(local, remote netip.AddrPort, mark uint32) error {
+	if n.xfrm == nil {
+		return nil // the kernel has no IPsec
+	}
+	family := netlink.FAMILY_V6
+	if remote.Addr().Is4() {
+		family = netlink.FAMILY_V4
+	}
+	list, err := n.xfrm.XfrmPolicyList(family)
+	if err != nil {
+		return fmt.Errorf("ask for IPsec policies: %w", err)
+	}
+	slices.SortStableFunc(list, func(a, b netlink.XfrmPolicy) int { return a.Priority - b.Priority })
+	if policed(list, netlink.XFRM_DIR_OUT, local, remote, mark) || policed(list, netlink.XFRM_DIR_IN, remote, local, mark) {
+		return ErrPolicy
+	}
+	return nil
+}
+
+// policed reports whether the first policy of a direction that covers packets from
+// src to dst does anything to them. The list is in the order of priority.
+func policed(list []netlink.XfrmPolicy, dir netlink.Dir, src, dst netip.AddrPort, mark uint32) bool {
+	for _, p := range list {
+		if p.Dir == dir && covers(&p, src, dst, mark) {
+			return len(p.Tmpls) != 0 || p.Action == netlink.XFRM_POLICY_BLOCK
+		}
+	}
+	return false
+}
+
+func covers(p *netlink.XfrmPolicy, src, dst netip.AddrPort, mark uint32) bool {
+	switch {
+	case p.Ifid != 0,
+		p.Proto != 0 && p.Proto != unix.IPPROTO_TCP,
+		p.SrcPort != 0 && p.SrcPort != int(src.Port()),
+		p.DstPort != 0 && p.DstPort != int(dst.Port()),
+		p.Mark != nil && mark&p.Mark.Mask != p.Mark.Value,
+		p.Src != nil && !p.Src.Contains(src.Addr().AsSlice()),
+		p.Dst != nil && !p.Dst.Contains(dst.Addr().AsSlice()):
+		return false
+	}
+	return true
+}
+
+// openXfrm opens a socket for IPsec; nil where the kernel has none of it.
+func openXfrm() (*netlink.Handle, error) {
+	h, err := netlink.NewHandle(unix.NETLINK_XFRM)
+	switch {
+	case errors.Is(err, unix.EPROTONOSUPPORT):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("open a netlink socket for IPsec policies: %w", err)
+	}
+	return h, nil
+}
