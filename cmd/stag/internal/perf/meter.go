@@ -24,8 +24,8 @@ type meter struct {
 	due    atomic.Uint64 // of them, after how many there is the next mark
 
 	mu       sync.Mutex
-	total    uint64 // messages that have completed
-	inside   uint64 // of them, those that count
+	total    uint64    // messages that have completed
+	inside   uint64    // of them, those that count
 	last     time.Time // when the last of those that count completed
 	until    uint64    // messages that had completed then
 	finished time.Time
