@@ -3,6 +3,7 @@ package faults
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -14,6 +15,10 @@ import (
 type Config struct {
 	MTU  int    // octets; 0 means 1500
 	Seed uint64 // of its luck
+
+	// Delay is how long a late segment takes more, if it is not by chance and at most
+	// MostLate. With Late at 100% it is the length of the cable.
+	Delay time.Duration
 
 	// Routed puts a router between the hosts, which are in two networks then:
 	// the kernel sends packets on, and says so when they are too big. It can
@@ -118,7 +123,7 @@ func (k *Cable) splice(c Config) (err error) {
 	if c.Routed {
 		return nil
 	}
-	late, err := newLatecomers(k.inner[pair.A], k.inner[pair.B], c.Seed)
+	late, err := newLatecomers(k.inner[pair.A], k.inner[pair.B], c)
 	if err == nil {
 		k.undo = append(k.undo, late.close)
 	}

@@ -23,7 +23,7 @@ type latecomers struct {
 	sending sync.WaitGroup
 }
 
-func newLatecomers(a, b place, seed uint64) (l *latecomers, err error) {
+func newLatecomers(a, b place, c Config) (l *latecomers, err error) {
 	l = &latecomers{}
 	for i, p := range []place{a, b} {
 		if l.doors[i], err = openDoor(p); err != nil {
@@ -31,10 +31,42 @@ func newLatecomers(a, b place, seed uint64) (l *latecomers, err error) {
 		}
 	}
 	for i := range l.doors {
-		luck := rand.New(rand.NewPCG(seed, uint64(i)))
-		l.reading.Go(func() { l.pass(l.doors[i], l.doors[1-i], luck) })
+		in, out, luck := l.doors[i], l.doors[1-i], rand.New(rand.NewPCG(c.Seed, uint64(i)))
+		if c.Delay == 0 {
+			l.reading.Go(func() { l.pass(in, func(frame []byte) { l.sendByChance(out, frame, luck) }) })
+			continue
+		}
+		way := make(chan delayed, 1<<16)
+		l.sending.Go(func() { sendInOrder(out, way) })
+		l.reading.Go(func() {
+			defer close(way)
+			l.pass(in, func(frame []byte) { way <- delayed{time.Now().Add(c.Delay), frame} })
+		})
 	}
 	return l, nil
+}
+
+// delayed is a segment on a long way, and when it arrives.
+type delayed struct {
+	at    time.Time
+	frame []byte
+}
+
+// sendInOrder sends each segment when it is due.
+func sendInOrder(out *os.File, way <-chan delayed) {
+	for d := range way {
+		time.Sleep(time.Until(d.at))
+		out.Write(d.frame) // a full cable loses it, as it may
+	}
+}
+
+// sendByChance sends a segment up to MostLate later.
+func (l *latecomers) sendByChance(out *os.File, frame []byte, luck *rand.Rand) {
+	l.sending.Add(1)
+	time.AfterFunc(time.Duration(luck.Int64N(int64(MostLate))), func() {
+		defer l.sending.Done()
+		out.Write(frame) // a full cable loses it, as it may
+	})
 }
 
 // openDoor makes a socket that gets what arrives at an interface and is left to
@@ -65,8 +97,8 @@ func openDoor(p place) (door *os.File, err error) {
 
 func bigEndian(n uint16) uint16 { return n<<8 | n>>8 }
 
-// pass sends on what comes in, until close.
-func (l *latecomers) pass(in, out *os.File, luck *rand.Rand) {
+// pass gives what comes in to send, until close.
+func (l *latecomers) pass(in *os.File, send func(frame []byte)) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := in.Read(buf)
@@ -77,12 +109,7 @@ func (l *latecomers) pass(in, out *os.File, luck *rand.Rand) {
 			time.Sleep(time.Millisecond)
 			continue
 		}
-		frame := append([]byte(nil), buf[:n]...)
-		l.sending.Add(1)
-		time.AfterFunc(time.Duration(luck.Int64N(int64(MostLate))), func() {
-			defer l.sending.Done()
-			out.Write(frame) // a full cable loses it, as it may
-		})
+		send(append([]byte(nil), buf[:n]...))
 	}
 }
 
