@@ -118,7 +118,7 @@ func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 		c.q.pop()
 	}
 	if onceAt != clock.Never {
-		c.rack.least.take(now, now.Sub(onceAt))
+		c.tripped(now, now.Sub(onceAt))
 		c.rack.take(now, onceAt, onceEnd)
 	}
 	c.sndUna = s.Ack

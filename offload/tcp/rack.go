@@ -35,7 +35,7 @@ type rack struct {
 // (RACK.reo_wnd_persist).
 const reorderPersist = 16
 
-// minimum is the least of the values of the last five to ten minutes.
+// minimum is the least of the values of late: of one to two times an age.
 type minimum struct {
 	now, before time.Duration // 0: none
 	since       clock.Instant
@@ -43,8 +43,8 @@ type minimum struct {
 
 const minimumAge = 5 * time.Minute
 
-func (m *minimum) take(at clock.Instant, d time.Duration) {
-	if at.Sub(m.since) > minimumAge {
+func (m *minimum) take(at clock.Instant, d, age time.Duration) {
+	if at.Sub(m.since) > age {
 		m.before, m.now, m.since = m.now, 0, at
 	}
 	if m.now == 0 || d < m.now {
@@ -70,11 +70,17 @@ func newRack(now clock.Instant, st *State) rack {
 // is of the original, and says nothing.
 func (c *Conn) arrivedAt(now clock.Instant, s *wire.TCPFields, e *entry) {
 	if e.tx == 1 {
-		c.rack.least.take(now, now.Sub(e.sentAt))
+		c.tripped(now, now.Sub(e.sentAt))
 	} else if now.Sub(e.sentAt) < c.rack.least.value() || (c.stamp.on && int32(s.TSEcr-c.stamp.now(e.sentAt)) < 0) {
 		return
 	}
 	c.rack.take(now, e.sentAt, e.end())
+}
+
+// tripped takes the round trip of a segment that was sent once into account.
+func (c *Conn) tripped(now clock.Instant, d time.Duration) {
+	c.rack.least.take(now, d, minimumAge)
+	c.tune.trip.take(now, d, tripAge)
 }
 
 // take notes that a segment has arrived.

@@ -261,7 +261,7 @@ func TestMinimum(t *testing.T) { // of the last five to ten minutes
 		take, want time.Duration
 	}{{0, 5, 5}, {time.Minute, 9, 5}, {5 * time.Minute, 7, 5}, {time.Minute, 8, 5}, {5 * time.Minute, 9, 7}, {6 * time.Minute, 20, 9}} {
 		at = at.Add(x.after)
-		m.take(at, x.take)
+		m.take(at, x.take, minimumAge)
 		if m.value() != x.want {
 			t.Errorf("after %v: %d, want %d", at.Sub(scriptStart), m.value(), x.want)
 		}

@@ -178,3 +178,26 @@ func TestLossNearbyBoundsTheWindow(t *testing.T) {
 		})
 	}
 }
+
+// A path that has become longer is seen after some seconds, though the connection
+// began with a short one.
+func TestWindowFollowsALongerPath(t *testing.T) {
+	each(t, func(s *script) {
+		s.open(withSACK, func(st *State, cfg *Config) {
+			st.RcvScale, st.RcvWnd, st.MinRTT, cfg.RcvBuf, s.m.share = 7, 20000, 100*time.Microsecond, 4<<20, 64
+			s.m.withSlabs(100)
+		})
+		first := s.c.tune.size
+		s.feed(3, 10*ms)
+		if s.c.tune.size != first {
+			t.Errorf("the window is %d octets at once, and was %d", s.c.tune.size, first)
+		}
+		for range 3 {
+			s.now = s.now.Add(tripAge)
+			s.feed(4, 10*ms)
+		}
+		if s.c.tune.size < 2*first {
+			t.Errorf("the window is %d octets on a longer path, and was %d", s.c.tune.size, first)
+		}
+	})
+}

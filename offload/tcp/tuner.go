@@ -9,7 +9,7 @@ import (
 
 // tuner sizes the receive window: twice what a round trip brings (dynamic
 // right-sizing, Fisk and Feng 2001, as Linux). It takes the shortest round trip of
-// the last minutes, so the window follows the path and not the queue on it. The two
+// the last seconds, so the window follows the path and not the queue on it. The two
 // ends of a veth pair, whose ring has 256 places, or of a switch would otherwise
 // fill what lies between them until it overflows.
 type tuner struct {
@@ -35,13 +35,18 @@ const (
 	// right here.
 	nearby = time.Millisecond
 
+	// tripAge is how long a round trip counts, and up to twice that: no longer than it
+	// takes to see that packets go a longer way now.
+	tripAge = 5 * time.Second
+
 	// calmAfter is how many segments come without a loss on such a path until the
 	// window may have one more.
 	calmAfter = 1 << 16
 )
 
 func (c *Conn) newTuner(now clock.Instant) tuner {
-	return tuner{size: c.leastWindow(), most: c.cfg.RcvBuf, begin: now}
+	trip := minimum{now: c.rack.least.value(), since: now}
+	return tuner{size: c.leastWindow(), most: c.cfg.RcvBuf, begin: now, trip: trip}
 }
 
 func (c *Conn) leastWindow() uint32 { return min(c.cfg.RcvBuf, firstWindow*c.path.peer) }
@@ -53,11 +58,11 @@ func (c *Conn) timeWindow(now clock.Instant, s *Segment) {
 	t := &c.tune
 	if t.timing && c.rcvNxt.AtOrAfter(t.edge) {
 		t.timing = false
-		t.trip.take(now, now.Sub(t.edgeAt))
+		t.trip.take(now, now.Sub(t.edgeAt), tripAge)
 	}
 	if c.stamp.on && t.stampAt.Due(now) {
 		if d := c.stamp.trip(now, s.TSEcr); d != 0 {
-			t.trip.take(now, d+c.stamp.tick)
+			t.trip.take(now, d+c.stamp.tick, tripAge)
 		}
 		t.stampAt = now.Add(max(t.trip.value(), nearby))
 	}
@@ -72,13 +77,7 @@ func (c *Conn) promised() {
 }
 
 // roundTrip is the shortest one that is known of; 0: none.
-func (c *Conn) roundTrip() time.Duration {
-	trip, least := c.tune.trip.value(), c.rack.least.value()
-	if trip == 0 || (least != 0 && least < trip) {
-		return least
-	}
-	return trip
-}
+func (c *Conn) roundTrip() time.Duration { return c.tune.trip.value() }
 
 // tuneWindow lets the window grow to twice what was consumed in a round trip, and
 // to twice more by what that was more than the time before: a sender in slow start is

@@ -8,7 +8,7 @@ import "github.com/stag-rdma/stag/offload/port"
 // there are frames. It reports how many frames it freed: 0 on a short path, where
 // more under way makes nothing faster.
 func (c *Conn) Unload(n int) (freed int) {
-	if c.backlog != nil || c.rack.least.value() < nearby || c.q.sent == 0 || c.unloaded.AtOrAfter(c.q.at(c.q.sent-1).end()) {
+	if c.backlog != nil || c.roundTrip() < nearby || c.q.sent == 0 || c.unloaded.AtOrAfter(c.q.at(c.q.sent-1).end()) {
 		return 0
 	}
 	for i := c.q.find(c.unloaded); i < c.q.sent && freed < n; i++ {
