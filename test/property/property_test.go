@@ -198,15 +198,23 @@ func (r *rig) judgeFaulty(p *plan, side int, d *direction) error {
 
 // judgeSent looks at the completions of a side's requests, in a connection that
 // has ended by a fault: each at most once, in order, and none missing that had
-// to come. It returns the Reads that were flushed. cut: what was not sent may
-// be flushed, too.
+// to come. The first request that fails ends the successes: what is behind it
+// fails too, by an error of its own or flushed, even if it has left (RFC 5040
+// §6.2.1), and says so even if it asked for no completion. judgeSent returns the
+// Reads that were flushed. cut: any request may be the first to be flushed, as it
+// may not have left. If not, only a Read may be, and a Send that was refused
+// before all of it was sent.
 func (r *rig) judgeSent(side int, requests []request, cut bool) (flushed []int, err error) {
-	got, over := r.ends[side].sent, false
+	got, failed := r.ends[side].sent, false
 	for i := range requests {
 		q := &requests[i]
 		want := r.success(side, i, q)
+		if want.Status = outcomes[q.fault].status; want.Status != rdmap.Success {
+			want.Length = 0
+		}
+		fails := failed || want.Status != rdmap.Success
 		if len(got) == 0 || got[0].ID != uint64(i) {
-			if q.has(rdmap.Signaled) || outcomes[q.fault].status != rdmap.Success || over && q.op != rdmap.WRRead && cut {
+			if fails || q.has(rdmap.Signaled) {
 				return nil, fmt.Errorf("request %d has not completed", i)
 			}
 			continue
@@ -214,24 +222,19 @@ func (r *rig) judgeSent(side int, requests []request, cut bool) (flushed []int, 
 		c := got[0]
 		got = got[1:]
 		bad := want
-		bad.Length = 0
-		switch bad.Status = rdmap.Flushed; {
-		case q.fault != none && outcomes[q.fault].status != rdmap.Success:
-			if bad.Status = outcomes[q.fault].status; c == bad {
-				continue
+		bad.Status, bad.Length = rdmap.Flushed, 0
+		switch {
+		case c == want && want.Status != rdmap.Success:
+			failed = true
+		case c == want && q.has(rdmap.Signaled) && !failed:
+		case c == bad && want.Status == rdmap.Success && (failed || cut || q.op == rdmap.WRRead || q.fault == sendTooLong):
+			failed = true // nothing behind it succeeds
+			if q.op == rdmap.WRRead {
+				flushed = append(flushed, i)
 			}
-		case c == want && q.has(rdmap.Signaled) && !(over && cut):
-			continue
-		case c == bad && q.fault == sendTooLong: // refused before all of it was sent
-			continue
-		case c == bad && q.op == rdmap.WRRead:
-			flushed = append(flushed, i)
-			continue
-		case c == bad && cut:
-			over = true // nothing behind it can have been sent
-			continue
+		default:
+			return nil, fmt.Errorf("completion of request %d is %+v", i, c)
 		}
-		return nil, fmt.Errorf("completion of request %d is %+v", i, c)
 	}
 	if len(got) != 0 {
 		return nil, fmt.Errorf("completions of nothing: %v", got)
