@@ -283,7 +283,7 @@ func TestPerfWithoutRights(t *testing.T) {
 	}
 	x := launch(t, anyone("-d", "lo", "127.0.0.1"))
 	x.all(exitFailed)
-	complaint(t, x.said, "perf send_bw: ", "run as root", "CAP_BPF")
+	complaint(t, x.said, "perf send_bw: ", "CAP_BPF", "or as root")
 	port := freePort(t)
 	s := launch(t, anyone("--kernel-port", "-p", port, "-n", "10"))
 	s.until("Waiting for client")

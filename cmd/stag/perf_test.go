@@ -273,7 +273,7 @@ func TestPerfUsage(t *testing.T) {
 		"write_bw --kernel-port --run_infinitely -f 1":  "-f has no meaning",
 		"read_lat --kernel-port -U -D 1":                "-U keeps",
 		"read_lat --kernel-port -l 2":                   "'l'",
-		"write_bw --kernel-port -x 0":                   "'x'",
+		"write_bw --kernel-port -x 256":                 "-x 256: choose 0 to 255",
 		"read_lat --kernel-port --out_json_file x":      "--out_json",
 	} {
 		r := run(t, command(t, append([]string{"perf"}, strings.Fields(args)...)...))

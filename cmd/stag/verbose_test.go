@@ -45,14 +45,14 @@ func TestVeryVerbose(t *testing.T) {
 			t.Fatalf("the server's exit code is %d: %q", code, e.server.said)
 		}
 		for what, in := range map[string]string{
-			`level=DEBUG msg="queue claimed" link=` + e.pair.Ends[pair.A].Name + " queue=0": r.stderr,
-			`level=DEBUG msg="program is there"`:                                            r.stderr,
-			`level=DEBUG msg="socket bound"`:                                                r.stderr,
-			`level=DEBUG msg="control socket opened" path=` + control.Dir():                 r.stderr,
-			`level=DEBUG msg="take-over: way found"`:                                        r.stderr,
-			`level=DEBUG msg="take-over: state installed" flow=0x100000`:                    r.stderr,
-			`level=DEBUG msg="engine asked" socket=`:                                        show.stderr,
-			`level=DEBUG msg="control socket: asked" path=/v1/report query="" pid=`:         strings.Join(e.server.said, "\n"),
+			`level=DEBUG msg="queue claimed" link=` + e.pair.Ends[pair.A].Name + " queue=0":      r.stderr,
+			`level=DEBUG msg="program is there"`:                                                 r.stderr,
+			`level=DEBUG msg="socket bound"`:                                                     r.stderr,
+			`level=DEBUG msg="control socket opened" path=` + control.Dir():                      r.stderr,
+			`level=DEBUG msg="take-over: way found"`:                                             r.stderr,
+			`level=DEBUG msg="take-over: state installed" flow=0x100000`:                         r.stderr,
+			`level=DEBUG msg="engine asked" socket=`:                                             show.stderr,
+			`level=DEBUG msg="control socket: asked" path=/v1/report query="parts=devices" pid=`: strings.Join(e.server.said, "\n"),
 		} {
 			if n := strings.Count(in, what); n != want {
 				t.Errorf("%s: %s is there %d times, want %d:\n%s", flag, what, n, want, in)
