@@ -14,15 +14,17 @@ import (
 
 // Conn is one established connection. It implements stream.Stream. All methods
 // belong to the goroutine that runs the connection. After New nothing
-// allocates but Rings.
+// allocates but Rings. What takes one octet stands together: there are many idle
+// connections (TestConnIsSmall).
 type Conn struct {
 	mem   Memory
 	cfg   Config // filled
 	stats Stats
 	hdr   wire.TCPFields // handed to Output.Send
 
-	phase Phase
-	err   error // why it ended; nil after an orderly close
+	err error // why it ended; nil after an orderly close
+
+	flags
 
 	// Sending. Octets from sndUna to dataEnd are in q; a FIN follows them.
 	sndUna, sndNxt seq.Num // sndNxt counts our FIN when it has been sent
@@ -30,73 +32,52 @@ type Conn struct {
 	q              queue
 	backlog        []byte  // octets from State.Queue that have no frame yet
 	backlogSeq     seq.Num // of its first octet
-	finQueued      bool
-	finSent        bool
-	finLost        bool
 
 	// What the peer lets us send.
 	sndWnd, maxWnd uint32
 	wl1, wl2       seq.Num
-	sndScale       uint8
 	path           path
 
 	// Loss and congestion (recovery.go, rack.go, tlp.go, prr.go, spurious.go,
 	// sack.go, rto.go).
-	sackOK      bool
-	board       scoreboard
-	mode        mode
-	recoverAt   seq.Num // recovery ends when this has been acknowledged
-	dupAcks     uint32
-	renoOut     uint32        // octets that duplicate ACKs say have left (no SACK)
-	forced      bool          // the next retransmission ignores cwnd
-	cut         bool          // this fast recovery has reduced cwnd
-	lostFrom    seq.Num       // where the first entry to be resent is looked for
-	cutAt       clock.Instant // when that was, or the last timeout
-	lostTwice   bool          // a retransmission since then is lost
-	rack        rack
-	tail        tail
-	slack       slack // of the probe timer
-	armTail     bool  // the probe timer is to be started again
-	prr         prr
-	undo        undo
-	frto        frto
-	dsack       wire.SACKBlock // of the ACK that is looked at ...
-	hasDSACK    bool           // ... if it has one
-	blocked     bool           // no room or memory in the last Transmit
-	edge        seq.Num        // right edge that hdr promises ...
-	edgeAt      clock.Instant  // ... and when it was made
-	unloaded    seq.Num        // what was sent before this lies in slabs (unload.go) ...
-	slabsSent   int            // ... of which it has so many
-	cc          Congestion
-	ccWas       string // the kernel's name of what cc goes on from
-	cwndLimited bool
-	flown       uint32        // octets of data outstanding after the last Transmit
-	trip        time.Duration // of the last segment acknowledged; 0: not known
-	lastData    clock.Instant // when data was last sent
-	idled       int           // timeouts since then that cc has been told of
-	rtt         estimator
+	board     scoreboard
+	recoverAt seq.Num // recovery ends when this has been acknowledged
+	dupAcks   uint32
+	renoOut   uint32        // octets that duplicate ACKs say have left (no SACK)
+	lostFrom  seq.Num       // where the first entry to be resent is looked for
+	cutAt     clock.Instant // when cwnd was reduced, or the last timeout
+	rack      rack
+	tail      tail
+	slack     slack // of the probe timer
+	prr       prr
+	undo      undo
+	dsack     wire.SACKBlock // of the ACK that is looked at, if hasDSACK
+	edge      seq.Num        // right edge that hdr promises ...
+	unloaded  seq.Num        // what was sent before this lies in slabs (unload.go)
+	edgeAt    clock.Instant  // when edge was made
+	slabsSent int            // how many slabs there are of what was sent
+	cc        Congestion
+	ccWas     string        // the kernel's name of what cc goes on from
+	trip      time.Duration // of the last segment acknowledged; 0: not known
+	lastData  clock.Instant // when data was last sent
+	idled     int           // timeouts since then that cc has been told of
+	rtt       estimator
+	flown     uint32 // octets of data outstanding after the last Transmit
 
 	// Receiving.
-	in       inbox
-	rcvNxt   seq.Num
-	rcvAdv   seq.Num // right edge that was promised; only moves forward
-	rcvScale uint8
-	tune     tuner
-	rcvMSS   uint32 // largest segment seen of late
-	finAt    seq.Num
-	finKnown bool // the peer's FIN has been seen, at finAt
-	peerFin  bool // ... and is in order
-	arrived  bool // octets or FIN that Arrived has not reported
-	paused   bool // Emit refused, because enough waits to be sent
+	rcvNxt seq.Num
+	in     inbox
+	rcvAdv seq.Num // right edge that was promised; only moves forward
+	rcvMSS uint32  // largest segment seen of late
+	tune   tuner
+	finAt  seq.Num // the peer's FIN, if finKnown
 
 	// Acknowledging.
-	ackNow   bool
-	dupOwed  uint32 // duplicate ACKs owed to a peer without SACK
-	lastAck  seq.Num
-	consumed bool // Consume was called since the window was last looked at
-	ecn      ecn
-	stamp    stamps
-	limit    limiter
+	dupOwed uint32 // duplicate ACKs owed to a peer without SACK
+	lastAck seq.Num
+	ecn     ecn
+	stamp   stamps
+	limit   limiter
 
 	// Timers; clock.Never when not running (timers.go).
 	ackAt     clock.Instant
@@ -104,26 +85,55 @@ type Conn struct {
 	persistAt clock.Instant
 	keepAt    clock.Instant
 	lossAt    clock.Instant // a segment is late (rack.go) or, if probing, a probe is due (tlp.go)
-	probing   bool
 	renegeAt  clock.Instant // the peer asks for what it has SACKed (sack.go)
+	waitUntil clock.Instant // the end of TIME-WAIT, if InTimeWait
 
 	// Patience (timers.go, persist.go, keepalive.go).
 	retries    uint32        // retransmission timeouts without progress
+	probes     uint32        // unanswered probes of either kind
 	progressAt clock.Instant // when something was first outstanding, or acknowledged
 	lastHeard  clock.Instant
-	probes     uint32        // unanswered probes of either kind
-	backoff    uint8         // of the persist timer
 	stalledAt  clock.Instant // when the window closed on us
-	answer     bool          // ended by a RST of ours: answer what still comes
-	probe      bool          // send one
-	pushSome   bool          // override sender SWS avoidance once
 	keep       keepalive
 	userLimit  time.Duration
-	noDelay    bool
+	rstSeq     seq.Num // of the RST to be sent, if rst
+}
 
-	rst    bool // send one
-	rstSeq seq.Num
-	wait   TimeWait
+// flags is what takes one octet of a connection.
+type flags struct {
+	phase    Phase
+	sndScale uint8
+	rcvScale uint8
+	backoff  uint8 // of the persist timer
+	mode     mode
+	frto     frto
+
+	// Sending.
+	finQueued   bool
+	finSent     bool
+	finLost     bool
+	sackOK      bool
+	noDelay     bool
+	forced      bool // the next retransmission ignores cwnd
+	cut         bool // this fast recovery has reduced cwnd
+	lostTwice   bool // a retransmission since cutAt is lost
+	hasDSACK    bool // the ACK that is looked at reports a duplicate
+	armTail     bool // the probe timer is to be started again
+	probing     bool // lossAt is when a probe is due
+	blocked     bool // no room or memory in the last Transmit
+	paused      bool // Emit refused, because enough waits to be sent
+	cwndLimited bool
+	answer      bool // ended by a RST of ours: answer what still comes
+	probe       bool // send one
+	pushSome    bool // override sender SWS avoidance once
+	rst         bool // send one
+
+	// Receiving.
+	finKnown bool // the peer's FIN has been seen
+	peerFin  bool // ... and is in order
+	arrived  bool // octets or FIN that Arrived has not reported
+	ackNow   bool
+	consumed bool // Consume was called since the window was last looked at
 }
 
 var _ stream.Stream = (*Conn)(nil)

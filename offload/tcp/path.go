@@ -22,9 +22,9 @@ type path struct {
 	tryAt    clock.Instant // when to try a larger size; Never: no need
 	pause    time.Duration // after a size that got lost
 	trial    uint16        // the size that Emit may use for one segment; 0: none
-	flying   bool          // that segment has been emitted ...
-	trialEnd seq.Num       // ... and ends here
+	flying   bool          // that segment has been emitted
 	failed   bool          // it is lost
+	trialEnd seq.Num       // where it ends, if flying
 }
 
 const (

@@ -24,8 +24,8 @@ type rack struct {
 	reordered bool    // the path reorders (RACK.reordering_seen)
 	quarters  uint8   // of the least round trip (RACK.reo_wnd_mult)
 	persist   uint8   // recoveries until it is 1 again
-	round     seq.Num // the window has grown; once until this is acknowledged
-	inRound   bool
+	inRound   bool    // the window has grown; once until ...
+	round     seq.Num // ... this is acknowledged
 
 	// No retransmission that is still under way was sent before this.
 	again clock.Instant

@@ -46,11 +46,11 @@ type inbox struct {
 	head   uint32
 	count  uint32
 	unread uint32 // octets in ring
+	stuck  bool   // there were too many, and nothing has been consumed since
 	frames int    // frames in ring
 	slabs  int    // slabs in ring
 	spill  []byte // where octets went that were in frames; nil: none did (unburden.go)
 	rings  *Rings // whose spill is
-	stuck  bool   // there were too many, and nothing has been consumed since
 
 	// Out of order: sorted by sequence number, disjoint, none empty.
 	ooo         []held

@@ -16,9 +16,9 @@ func (c *Conn) Receive(now clock.Instant, s *Segment) (kept bool, why Drop) {
 		c.receiveClosed(s)
 		return false, DropClosed
 	case InTimeWait:
-		if c.wait.judge(now, s) {
-			c.ackNow = true
-		}
+		w, _ := c.TimeWait()
+		c.ackNow = w.judge(now, s) || c.ackNow
+		c.waitUntil, c.limit = w.until, w.limit
 		return false, DropTimeWait
 	}
 	ok, why := c.accept(now, s)

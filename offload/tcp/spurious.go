@@ -15,10 +15,10 @@ import (
 type undo struct {
 	on       bool
 	timeout  bool    // it was a timeout
+	stamped  bool    // there has been a retransmission
 	from, to seq.Num // what was outstanding
-	octets   int64   // sent again, less those that came twice
 	stamp    uint32  // of the first retransmission
-	stamped  bool    // there has been one
+	octets   int64   // sent again, less those that came twice
 }
 
 // begin remembers a reduction that is just being made; on says that it is. What

@@ -183,7 +183,3 @@ func (c *Conn) Done() (finished bool, err error) {
 	}
 	return false, nil
 }
-
-// TimeWait returns the record that stands in for the connection in TIME-WAIT;
-// ok is false in any other state.
-func (c *Conn) TimeWait() (w TimeWait, ok bool) { return c.wait, c.phase == InTimeWait }

@@ -29,7 +29,7 @@ func (c *Conn) Deadline() clock.Instant {
 	at = clock.Sooner(at, clock.Sooner(c.keepAt, c.lossAt))
 	at = clock.Sooner(at, clock.Sooner(c.renegeAt, c.userDeadline()))
 	if c.phase == InTimeWait {
-		at = clock.Sooner(at, c.wait.Deadline())
+		at = clock.Sooner(at, c.waitUntil)
 	}
 	return at
 }
@@ -61,7 +61,7 @@ func (c *Conn) expire(now clock.Instant) {
 	if c.keepAt.Due(now) {
 		c.keepExpired(now)
 	}
-	if c.phase == InTimeWait && c.wait.Deadline().Due(now) {
+	if c.phase == InTimeWait && c.waitUntil.Due(now) {
 		c.enter(now, evExpire)
 	}
 }

@@ -23,13 +23,22 @@ type TimeWait struct {
 	hdr            wire.TCPFields
 }
 
-// startTimeWait makes the record when the connection enters TIME-WAIT.
+// startTimeWait is for when the connection enters TIME-WAIT.
 func (c *Conn) startTimeWait(now clock.Instant) {
 	c.stopTimers()
-	c.wait = TimeWait{
-		sndNxt: c.sndNxt, rcvNxt: c.rcvNxt, edge: c.rcvAdv, scale: c.rcvScale,
-		stamp: c.stamp, limit: c.limit, until: now.Add(timeWait),
+	c.waitUntil = now.Add(timeWait)
+}
+
+// TimeWait makes the record that stands in for the connection in TIME-WAIT;
+// ok is false in any other state.
+func (c *Conn) TimeWait() (w TimeWait, ok bool) {
+	if c.phase != InTimeWait {
+		return TimeWait{}, false
 	}
+	return TimeWait{
+		sndNxt: c.sndNxt, rcvNxt: c.rcvNxt, edge: c.rcvAdv, scale: c.rcvScale,
+		stamp: c.stamp, limit: c.limit, until: c.waitUntil,
+	}, true
 }
 
 // Deadline is when the record may be forgotten.

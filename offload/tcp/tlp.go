@@ -15,8 +15,8 @@ import (
 type tail struct {
 	want   bool    // it is due, and has not been sent
 	out    bool    // it has been sent, and what it found is not known
-	end    seq.Num // SND.NXT when it was sent (TLP.end_seq)
 	again  bool    // it was a retransmission (TLP.is_retrans)
+	end    seq.Num // SND.NXT when it was sent (TLP.end_seq)
 	flight uint32  // octets, when it was sent
 	n      uint32  // octets of the probe
 

@@ -13,11 +13,11 @@ import (
 // ends of a veth pair, whose ring has 256 places, or of a switch would otherwise
 // fill what lies between them until it overflows.
 type tuner struct {
-	size, most uint32  // octets: what the window may be, and the bound of that
-	trip       minimum // round trip, or longer
-	edge       seq.Num // once this has arrived, a round trip has passed ...
-	edgeAt     clock.Instant
-	timing     bool          // ... since then, if timing
+	size, most uint32        // octets: what the window may be, and the bound of that
+	trip       minimum       // round trip, or longer
+	timing     bool          // once ...
+	edge       seq.Num       // ... this has arrived, a round trip has passed ...
+	edgeAt     clock.Instant // ... since then
 	stampAt    clock.Instant // when a timestamp is looked at again
 	begin      clock.Instant // of the round trip that is counted
 	taken      uint64        // octets consumed in it ...
