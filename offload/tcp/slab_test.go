@@ -201,3 +201,28 @@ func TestWindowFollowsALongerPath(t *testing.T) {
 		}
 	})
 }
+
+// A loss while the path was short bounds the window for as long as the path is short.
+func TestLossNearbyIsForgottenOnALongerPath(t *testing.T) {
+	each(t, func(s *script) {
+		s.open(withSACK, func(st *State, cfg *Config) {
+			st.RcvScale, st.RcvWnd, st.MinRTT, cfg.RcvBuf, s.m.share = 7, 20000, 500*time.Microsecond, 4<<20, 64
+			s.m.withSlabs(100)
+		})
+		s.feed(3, 500*time.Microsecond)
+		at, now := int(s.c.rcvNxt-s.irs), s.now.Sub(scriptStart)
+		s.gets(now, "A "+itoa(at+1000)+":"+itoa(at+2000)+" ack 1")
+		s.gets(now, "A "+itoa(at)+":"+itoa(at+1000)+" ack 1")
+		s.read(2000)
+		if s.c.tune.most == 4<<20 {
+			t.Fatal("the loss has not bounded the window")
+		}
+		for range 3 {
+			s.now = s.now.Add(tripAge)
+			s.feed(8, 10*ms)
+		}
+		if s.c.tune.size != 4<<20 {
+			t.Errorf("the window is %d octets on a longer path that it fills", s.c.tune.size)
+		}
+	})
+}

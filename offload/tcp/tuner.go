@@ -93,9 +93,11 @@ func (c *Conn) tuneWindow(now clock.Instant) {
 	if per > t.before {
 		want += 2 * (per - t.before)
 	}
-	if t.calm += t.taken; t.calm >= calmAfter*uint64(c.path.peer) {
-		t.calm = 0
-		t.most = min(t.most+c.path.peer, c.cfg.RcvBuf)
+	switch t.calm += t.taken; {
+	case trip >= nearby: // losses of before say nothing about the path of now
+		t.most, t.calm = c.cfg.RcvBuf, 0
+	case t.calm >= calmAfter*uint64(c.path.peer):
+		t.most, t.calm = min(t.most+c.path.peer, c.cfg.RcvBuf), 0
 	}
 	t.begin, t.taken, t.before = now, 0, per
 	t.size = max(t.size, uint32(min(want, uint64(t.most))))
