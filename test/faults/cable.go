@@ -20,6 +20,11 @@ type Config struct {
 	// MostLate. With Late at 100% it is the length of the cable.
 	Delay time.Duration
 
+	// Rate is how many bits a second a cable with Delay takes, Ethernet headers
+	// included. A segment that would wait for longer than two Delays and 10 ms is
+	// lost. 0: as many as this process can.
+	Rate float64
+
 	// Routed puts a router between the hosts, which are in two networks then:
 	// the kernel sends packets on, and says so when they are too big. It can
 	// deliver nothing twice or late.

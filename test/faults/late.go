@@ -36,14 +36,21 @@ func newLatecomers(a, b place, c Config) (l *latecomers, err error) {
 			l.reading.Go(func() { l.pass(in, func(frame []byte) { l.sendByChance(out, frame, luck) }) })
 			continue
 		}
-		way := make(chan delayed, 1<<16)
-		l.sending.Go(func() { sendInOrder(out, way) })
+		way := &longWay{Config: c, packets: make(chan delayed, 1<<16)}
+		l.sending.Go(func() { way.sendInOrder(out) })
 		l.reading.Go(func() {
-			defer close(way)
-			l.pass(in, func(frame []byte) { way <- delayed{time.Now().Add(c.Delay), frame} })
+			defer close(way.packets)
+			l.pass(in, func(frame []byte) { way.take(time.Now(), frame) })
 		})
 	}
 	return l, nil
+}
+
+// longWay is one direction of a long cable.
+type longWay struct {
+	Config
+	free    time.Time // when everything that came will have left
+	packets chan delayed
 }
 
 // delayed is a segment on a long way, and when it arrives.
@@ -52,9 +59,26 @@ type delayed struct {
 	frame []byte
 }
 
+// take queues a segment that has come, if there is room.
+func (w *longWay) take(now time.Time, frame []byte) {
+	wait := max(0, w.free.Sub(now))
+	if wait > w.room() {
+		return
+	}
+	if w.Rate > 0 {
+		wait += time.Duration(float64(8*len(frame)) / w.Rate * 1e9)
+	}
+	w.free = now.Add(wait)
+	w.packets <- delayed{w.free.Add(w.Delay), frame}
+}
+
+// room is how long a segment waits at most until it leaves: a round trip, and 10 ms
+// as this process does not always run.
+func (w *longWay) room() time.Duration { return 2*w.Delay + 10*time.Millisecond }
+
 // sendInOrder sends each segment when it is due.
-func sendInOrder(out *os.File, way <-chan delayed) {
-	for d := range way {
+func (w *longWay) sendInOrder(out *os.File) {
+	for d := range w.packets {
 		time.Sleep(time.Until(d.at))
 		out.Write(d.frame) // a full cable loses it, as it may
 	}
