@@ -101,28 +101,45 @@ func (h *hops) tellAll(ctx context.Context) int {
 }
 
 // tell gives the flows of ways the addresses that are true now, where they have
-// others, and returns how many those are. An engine that has stopped needs none.
+// others, and returns how many those are.
 func (h *hops) tell(ctx context.Context, ways []*way) (n int) {
 	h.telling.Lock()
 	defer h.telling.Unlock()
-	lists := map[*offload.Engine][]offload.Heading{}
+	news := headings{}
 	h.mu.Lock()
 	for _, w := range ways {
-		for f, told := range w.flows {
-			if now := h.heading(w, *told); now != *told {
-				*told = now
-				lists[f.engine] = append(lists[f.engine], now)
-				n++
-			}
+		for f := range w.flows {
+			n += news.of(h, f)
 		}
 	}
 	h.mu.Unlock()
-	for e, list := range lists {
+	h.redirect(ctx, news)
+	return n
+}
+
+// headings are what engines are to be told.
+type headings map[*offload.Engine][]offload.Heading
+
+// of adds f, which an engine runs, if it was told otherwise than is true now, and
+// returns 1 then. mu is held.
+func (l headings) of(h *hops, f *Flow) int {
+	told := f.way.flows[f]
+	now := h.heading(f.way, *told)
+	if now == *told {
+		return 0
+	}
+	*told = now
+	l[f.engine] = append(l[f.engine], now)
+	return 1
+}
+
+// redirect tells engines. One that has stopped needs no news.
+func (h *hops) redirect(ctx context.Context, news headings) {
+	for e, list := range news {
 		if err := e.Redirect(ctx, list); err != nil {
 			h.log.Debug("engine not told of addresses", "queue", e.Queue(), "err", err)
 		}
 	}
-	return n
 }
 
 // heading is where frames on a way go, for a flow whose frames go as told. mu is
@@ -144,17 +161,19 @@ func (h *hops) now(f *Flow) offload.Heading {
 }
 
 // installed gives f, whose engine knows what told says, the news of its way from
-// now on, and at once what has become known meanwhile.
+// now on, and at once what has become known meanwhile. The other flows of its way
+// are not looked at: there can be thousands, and as many take-overs.
 func (h *hops) installed(ctx context.Context, f *Flow, told offload.Heading) {
+	h.telling.Lock()
+	defer h.telling.Unlock()
+	news := headings{}
 	h.mu.Lock()
-	w := f.way
-	if w == nil { // the flow has ended by now: a reset was among its parked segments
-		h.mu.Unlock()
-		return
+	if w := f.way; w != nil { // else the flow has ended by now: a reset was among its parked segments
+		w.flows[f] = &told
+		news.of(h, f)
 	}
-	w.flows[f] = &told
 	h.mu.Unlock()
-	h.tell(ctx, []*way{w})
+	h.redirect(ctx, news)
 }
 
 // Way is how a flow's packets leave the host.
