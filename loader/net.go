@@ -16,6 +16,8 @@ type Net struct {
 	xfrm   *netlink.Handle  // for IPsec; nil where the kernel has none
 	eth    ethtool
 	cookie uint64
+
+	policies4, policies6 Fresh[[]netlink.XfrmPolicy] // by priority
 }
 
 // Open opens the network namespace that the calling OS thread is in. The Net

@@ -21,19 +21,25 @@ func (n *Net) Policy(local, remote netip.AddrPort, mark uint32) error {
 	if n.xfrm == nil {
 		return nil // the kernel has no IPsec
 	}
-	family := netlink.FAMILY_V6
+	family, now := netlink.FAMILY_V6, &n.policies6
 	if remote.Addr().Is4() {
-		family = netlink.FAMILY_V4
+		family, now = netlink.FAMILY_V4, &n.policies4
 	}
-	list, err := n.xfrm.XfrmPolicyList(family)
+	list, err := now.Get(func() ([]netlink.XfrmPolicy, error) { return n.listPolicies(family) })
 	if err != nil {
 		return fmt.Errorf("ask for IPsec policies: %w", err)
 	}
-	slices.SortStableFunc(list, func(a, b netlink.XfrmPolicy) int { return a.Priority - b.Priority })
 	if policed(list, netlink.XFRM_DIR_OUT, local, remote, mark) || policed(list, netlink.XFRM_DIR_IN, remote, local, mark) {
 		return ErrPolicy
 	}
 	return nil
+}
+
+// listPolicies is what the kernel has, in the order of priority.
+func (n *Net) listPolicies(family int) ([]netlink.XfrmPolicy, error) {
+	list, err := n.xfrm.XfrmPolicyList(family)
+	slices.SortStableFunc(list, func(a, b netlink.XfrmPolicy) int { return a.Priority - b.Priority })
+	return list, err
 }
 
 // policed reports whether the first policy of a direction that covers packets from
