@@ -31,6 +31,7 @@ type NIC struct {
 	engines []*offload.Engine
 	dir     *offload.Directory
 	grace   *handoff.Grace
+	pace    *pace
 	diag    *handoff.Diagnosis
 	hops    *hops
 	log     *slog.Logger
@@ -64,7 +65,7 @@ func Open(cfg Config) (*NIC, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open interface: %w", err)
 	}
-	n := &NIC{cfg: cfg, log: cfg.Log, grace: new(handoff.Grace), ends: newEndQueue(), freed: make(chan struct{}, 1), flows: map[offload.FlowID]*Flow{}}
+	n := &NIC{cfg: cfg, log: cfg.Log, grace: new(handoff.Grace), pace: newPace(unheardMost), ends: newEndQueue(), freed: make(chan struct{}, 1), flows: map[offload.FlowID]*Flow{}}
 	n.life, n.die = context.WithCancelCause(context.Background())
 	if err := n.open(); err != nil {
 		return nil, fmt.Errorf("open %s: %w", cfg.Link, errors.Join(err, n.undo.run()))

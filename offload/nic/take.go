@@ -76,6 +76,7 @@ func (n *NIC) Take(ctx context.Context, c syscall.Conn, ulp stream.ULP, o Option
 	if err != nil {
 		return nil, fmt.Errorf("take over %v: %w", sock.Tuple().Remote, err)
 	}
+	defer t.asked()
 	if err := sock.Take(ctx, t, n.grace); err != nil {
 		n.hops.leave(t.flow)
 		return nil, err
@@ -106,6 +107,7 @@ type takeover struct {
 	tuple handoff.Tuple
 	began time.Time
 
+	asked func()        // ends the turn to ask the peer
 	heard chan struct{} // closed when a segment has arrived at any engine
 	once  sync.Once     // for that
 }
@@ -128,9 +130,14 @@ func (n *NIC) prepare(ctx context.Context, sock *handoff.Socket, ulp stream.ULP,
 	if err := n.hops.enter(ctx, f, query(tuple, sock.Routing())); err != nil {
 		return nil, err
 	}
+	asked, err := n.pace.enter(ctx)
+	if err != nil {
+		n.hops.leave(f)
+		return nil, err
+	}
 	at := f.Way()
 	n.log.Debug("take-over: way found", "key", key, "next hop", at.NextHop, "mac", at.MAC)
-	return &takeover{ctx: context.WithoutCancel(ctx), nic: n, flow: f, ulp: ulp, opts: o, tuple: tuple, heard: make(chan struct{})}, nil
+	return &takeover{ctx: context.WithoutCancel(ctx), nic: n, flow: f, ulp: ulp, opts: o, tuple: tuple, asked: asked, heard: make(chan struct{})}, nil
 }
 
 // query is what the kernel's route for a connection's packets depends on.
@@ -165,6 +172,7 @@ func (t *takeover) Park() error {
 		t.forget()
 		return err
 	}
+	time.AfterFunc(unheardLong, t.asked) // whatever the peer does
 	if t.opts.Parked == nil {
 		return nil
 	}
@@ -176,7 +184,10 @@ func (t *takeover) Park() error {
 }
 
 // hear is what an engine calls that has got a segment.
-func (t *takeover) hear() { t.once.Do(func() { close(t.heard) }) }
+func (t *takeover) hear() {
+	t.once.Do(func() { close(t.heard) })
+	t.asked()
+}
 
 // Heard implements handoff.Steps.
 func (t *takeover) Heard() <-chan struct{} { return t.heard }
