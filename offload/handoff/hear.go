@@ -20,8 +20,8 @@ import (
 type patience struct {
 	within time.Duration // in all
 	past   time.Duration // once the kernel has got one instead
-	again  time.Duration // between two questions to the peer, at least
-	look   time.Duration // between two looks at the kernel's connection
+	again  time.Duration // between two questions to the peer that both get an answer
+	look   time.Duration // between two looks at the kernel's connection, at first
 }
 
 // usual is it but for tests. Linux answers probes of one connection no more often
@@ -81,7 +81,8 @@ func (s *Socket) hear(ctx context.Context, heard <-chan struct{}) error {
 	if err != nil {
 		return err
 	}
-	tick := time.NewTicker(s.patience.look)
+	pause := s.patience.look
+	tick := time.NewTimer(pause)
 	defer tick.Stop()
 	for {
 		select {
@@ -93,6 +94,9 @@ func (s *Socket) hear(ctx context.Context, heard <-chan struct{}) error {
 			if err := h.look(now, heard); err != nil {
 				return err
 			}
+			// Thousands may wait: who has waited for long looks less often.
+			pause = min(2*pause, 8*s.patience.look)
+			tick.Reset(min(pause, time.Until(sooner(h.next, h.end))))
 		}
 	}
 }
@@ -102,7 +106,7 @@ type hearing struct {
 	s     *Socket
 	began time.Time
 	end   time.Time // when it is given up
-	every time.Duration
+	rto   time.Duration
 	next  time.Time // when the peer is asked again
 	asked int
 	had   uint32 // segments that the kernel had got when the peer was asked again
@@ -116,8 +120,7 @@ func (s *Socket) newHearing(now time.Time) (*hearing, error) {
 	}
 	rto := min(max(time.Duration(info.Rto)*time.Microsecond, leastRTO), mostRTO)
 	return &hearing{
-		s: s, began: now, end: now.Add(s.patience.within),
-		every: max(rto, s.patience.again), next: now.Add(min(rto, s.patience.again)), asked: 1,
+		s: s, began: now, end: now.Add(s.patience.within), rto: rto, next: now.Add(min(rto, s.patience.again)), asked: 1,
 	}, nil
 }
 
@@ -147,9 +150,19 @@ func (h *hearing) look(now time.Time, heard <-chan struct{}) error {
 	if h.asked == 1 {
 		h.had = info.Segs_in
 	}
+	h.next = h.after(now)
 	h.asked++
-	h.next = now.Add(h.every)
 	return h.s.ask(heard)
+}
+
+// after is when the peer is asked again that is being asked now. The second
+// question comes so soon for the case that the first was lost. If the answer was
+// lost, the third is the one that can get another: it counts from the first.
+func (h *hearing) after(now time.Time) time.Time {
+	if h.asked == 1 {
+		return later(now.Add(h.rto), h.began.Add(h.s.patience.again))
+	}
+	return now.Add(max(h.rto, h.s.patience.again))
 }
 
 // unseen says what is known of a connection of which nothing was heard.
@@ -163,6 +176,13 @@ func (h *hearing) unseen() error {
 		"the way back leads through another interface, the card takes the VLAN tag off, or a tunnel or IPsec is in between; "+
 		"dial the peer's own address, mend the route or the VLAN, or use the kernel port (KernelPort)",
 		ErrUnseen, waited, h.past)
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 func sooner(a, b time.Time) time.Time {

@@ -169,3 +169,27 @@ func TestQuestion(t *testing.T) {
 func setReuse(fd, v int) error {
 	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, v)
 }
+
+// Linux answers a connection's probes every 500 ms only. The second question is for a
+// first one that was lost; the third comes as soon as it can be answered when the
+// first answer was lost.
+func TestQuestionsAreSpaced(t *testing.T) {
+	began := time.Unix(100, 0)
+	for _, c := range []struct {
+		rto  time.Duration
+		want []time.Duration // after began
+	}{
+		{200 * time.Millisecond, []time.Duration{200 * time.Millisecond, 600 * time.Millisecond, 1200 * time.Millisecond}},
+		{500 * time.Millisecond, []time.Duration{500 * time.Millisecond, time.Second, 1600 * time.Millisecond}},
+		{2 * time.Second, []time.Duration{600 * time.Millisecond, 2600 * time.Millisecond, 4600 * time.Millisecond}},
+	} {
+		h := &hearing{s: &Socket{patience: usual}, began: began, rto: c.rto, next: began.Add(min(c.rto, usual.again)), asked: 1}
+		for i, want := range c.want {
+			if got := h.next.Sub(began); got != want {
+				t.Errorf("timeout %v: question %d comes after %v, want %v", c.rto, i+2, got, want)
+			}
+			h.next = h.after(h.next)
+			h.asked++
+		}
+	}
+}
