@@ -28,6 +28,7 @@ const busyPollTime = 200 * time.Microsecond
 type talker struct {
 	looker
 	file *os.File
+	fd   int // of file, asked for once: File.Fd makes the descriptor blocking
 	buf  []byte
 }
 
@@ -41,7 +42,7 @@ func tcpVolley(how reading) lineUp {
 		v := new(volley)
 		for side, c := range [2]*net.TCPConn{from: a, to: b} {
 			t := &talker{looker: looker{v: v}, buf: make([]byte, size)}
-			if t.file, err = descriptor(c, how); err != nil {
+			if t.file, t.fd, err = descriptor(c, how); err != nil {
 				return nil, errors.Join(err, a.Close(), b.Close())
 			}
 			v.players[side] = t
@@ -54,28 +55,28 @@ func tcpVolley(how reading) lineUp {
 
 // descriptor returns a descriptor of c for calls that the runtime's poller does
 // not serve. It closes c.
-func descriptor(c *net.TCPConn, how reading) (*os.File, error) {
+func descriptor(c *net.TCPConn, how reading) (f *os.File, fd int, err error) {
 	defer c.Close()
 	if err := c.SetNoDelay(true); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	f, err := c.File()
-	if err != nil {
-		return nil, err
+	if f, err = c.File(); err != nil {
+		return nil, 0, err
 	}
-	err = unix.SetNonblock(int(f.Fd()), how == polls)
+	fd = int(f.Fd())
+	err = unix.SetNonblock(fd, how == polls)
 	if how == busyPolls {
 		err = errors.Join(err, os.NewSyscallError("setsockopt SO_BUSY_POLL",
-			unix.SetsockoptInt(int(f.Fd()), unix.SOL_SOCKET, unix.SO_BUSY_POLL, int(busyPollTime.Microseconds()))))
+			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BUSY_POLL, int(busyPollTime.Microseconds()))))
 	}
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, 0, errors.Join(err, f.Close())
 	}
-	return f, nil
+	return f, fd, nil
 }
 
 func (t *talker) hit(uint64) error {
-	for fd, b := int(t.file.Fd()), t.buf; len(b) > 0; {
+	for fd, b := t.fd, t.buf; len(b) > 0; {
 		n, err := unix.Write(fd, b)
 		if err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
 			return fmt.Errorf("write: %w", err)
@@ -86,7 +87,7 @@ func (t *talker) hit(uint64) error {
 }
 
 func (t *talker) await(uint64) error {
-	for fd, b := int(t.file.Fd()), t.buf; len(b) > 0; {
+	for fd, b := t.fd, t.buf; len(b) > 0; {
 		n, err := unix.Read(fd, b)
 		switch {
 		case n == 0 && err == nil && t.v.over.Load():
@@ -108,7 +109,7 @@ func (t *talker) await(uint64) error {
 
 // end shuts the connection, so that a blocked call returns.
 func (t *talker) end() error {
-	err := unix.Shutdown(int(t.file.Fd()), unix.SHUT_RDWR)
+	err := unix.Shutdown(t.fd, unix.SHUT_RDWR)
 	if errors.Is(err, unix.ENOTCONN) { // the other side was faster
 		return nil
 	}
