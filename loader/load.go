@@ -43,7 +43,7 @@ type Options struct {
 	Queues   int    // slots for sockets; 0 means as many as the port receives with
 }
 
-// What Options.OrphanWait can be beside a time.
+// Values of Options.OrphanWait.
 const (
 	DefaultOrphanWait = 2 * time.Second
 	NoOrphanWait      = time.Duration(-1)

@@ -6,7 +6,7 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 )
 
-// What a flow may hold does not depend on how many queues the port has: each has a
+// A flow's share does not depend on how many queues the port has: each queue has a
 // pool of its own.
 func TestShareByQueues(t *testing.T) {
 	const frames = 4096

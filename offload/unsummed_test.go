@@ -109,8 +109,8 @@ func TestPartialChecksums(t *testing.T) {
 	}
 }
 
-// Who does not know the next sequence number cannot end a connection with
-// segments that nobody has summed.
+// A sender that does not know the next sequence number cannot end a connection with
+// segments whose checksum is not computed.
 func TestUnsummedByAGuess(t *testing.T) {
 	w := unsummedWorld(t, false, func(b []byte) {
 		if p := unsum(t, b); p.TCP.Seq != 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// What is closed says so in the words of package net too.
+// ErrClosed is net.ErrClosed for errors.Is.
 func TestClosedIsNetClosed(t *testing.T) {
 	r := newLoopback(t)
 	x := r.newEnd(r.a, wants{})
@@ -30,7 +30,7 @@ func TestClosedIsNetClosed(t *testing.T) {
 	}
 }
 
-// What took too long is a net.Error with Timeout, whoever set the limit.
+// Every timeout is a net.Error with Timeout, whoever set the limit.
 func TestTimeoutIsNetTimeout(t *testing.T) {
 	r := newLoopback(t)
 	x := r.newEnd(r.a, wants{})
@@ -61,7 +61,7 @@ func TestTimeoutIsNetTimeout(t *testing.T) {
 	}
 }
 
-// What is wrong with a peer's Reply can be asked for by this package's names.
+// This package's errors name each fault of a peer's Reply.
 func TestReplyErrors(t *testing.T) {
 	r := newLoopback(t)
 	x := r.newEnd(r.a, wants{})

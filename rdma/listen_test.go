@@ -139,8 +139,8 @@ func TestListenerSilentPeers(t *testing.T) {
 	r.eventually("all but four are gone", func() bool { return p.l.Stats().Silent == 8 })
 }
 
-// Who says nothing is given up by a reset: a close would leave a socket in FIN-WAIT-2
-// for each peer that keeps its side open.
+// A silent peer is reset: a close would leave a socket in FIN-WAIT-2 for each peer that
+// keeps its side open.
 func TestSilentPeersAreReset(t *testing.T) {
 	r := newLoopback(t)
 	reset := func(c net.Conn) {

@@ -7,7 +7,7 @@ import (
 )
 
 // areUp refuses interfaces that are down: a server there would wait for nobody.
-// What else is wrong with them is told where they are opened.
+// Opening them tells what else is wrong.
 func areUp(interfaces []string) error {
 	n, err := loader.Open()
 	if err != nil {

@@ -326,8 +326,8 @@ func TestEagerResponderIsNot(t *testing.T) {
 	s.silent() // the peer has promised to begin
 }
 
-// What the Reply did not name is no RTR, nor is what has octets: the Terminate
-// says that (RFC 6581 §8), and nothing is placed, answered or completed.
+// A message that the Reply did not name, or that has octets, is no RTR. The Terminate
+// says so (RFC 6581 §8), and nothing is placed, answered or completed.
 func TestWrongRTR(t *testing.T) {
 	empty, full := []byte(nil), []byte("12345678")
 	for _, c := range []struct {

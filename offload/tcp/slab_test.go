@@ -56,7 +56,7 @@ func TestInOrderInSlabs(t *testing.T) {
 	})
 }
 
-// What was sent moves into slabs when frames are short, oldest first, and is sent
+// Sent octets move into slabs when frames are short, oldest first. They are sent
 // again from there.
 func TestUnload(t *testing.T) {
 	each(t, func(s *script) {

@@ -69,7 +69,7 @@ func TestHostileReport(t *testing.T) {
 			t.Errorf("%s: %d octets were allocated", what, used)
 		}
 	}
-	// What nobody has asked for is stepped over, and takes nothing.
+	// The decoder steps over parts that nobody asked for. They take no memory.
 	text := repeating(begins+`,"qps":[{}`, `,{}`, 1<<20, `],"unheard":{"a":[1,{"b":null}]},"cqs":[]}`)
 	var r report.Engine
 	var err error

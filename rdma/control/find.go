@@ -65,7 +65,7 @@ type place struct {
 	most  int // names that are looked at; 0: all
 }
 
-// What is looked at of other users', so that nobody can keep root busy.
+// Bounds of the search among other users' files, so that nobody can keep root busy.
 const (
 	mostPlaces = 16   // directories of one user
 	mostNames  = 1024 // in each of them
