@@ -34,6 +34,13 @@ func (r *rig) transfer(volume uint64) running {
 	return t
 }
 
+// peerReaches waits until so many octets have arrived at the peer. The other
+// direction may be a gigabyte behind: the two share one core.
+func (t running) peerReaches(n uint64) {
+	t.Helper()
+	t.eventually("octets arrive at the peer", func() bool { return t.peer.received.Load() > n })
+}
+
 // reach waits until so many octets have arrived at both ends.
 func (t running) reach(n uint64) {
 	t.Helper()
