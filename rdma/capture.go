@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/stag-rdma/stag/offload"
 	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/tap"
 	"github.com/stag-rdma/stag/rdma/report"
@@ -149,13 +149,13 @@ type tappedQueue struct {
 	ring   *tap.Ring
 	port   *port
 	queue  uint16
-	engine *offload.Engine
+	engine *engine.Engine
 }
 
 // flowOf is a flow: its id alone can be that of several ports' flows.
 type flowOf struct {
 	port *port
-	id   offload.FlowID
+	id   engine.FlowID
 }
 
 func (a *Adapter) newCapture(filter report.Filter) (*capture, error) {
@@ -186,11 +186,11 @@ func (c *capture) end() {
 }
 
 // choose is what the filter means: the ports, and the flow unless it is 0.
-func (c *capture) choose(filter report.Filter) (ports []*port, id offload.FlowID, err error) {
+func (c *capture) choose(filter report.Filter) (ports []*port, id engine.FlowID, err error) {
 	if c.a.cfg.KernelPort {
 		return nil, 0, errors.New("the adapter uses the kernel port: its packets are the kernel's, so use tcpdump")
 	}
-	ports, id = c.a.ports, offload.FlowID(filter.Flow)
+	ports, id = c.a.ports, engine.FlowID(filter.Flow)
 	if filter.Device != "" {
 		ports = slices.DeleteFunc(slices.Clone(ports), func(p *port) bool { return p.name != filter.Device })
 		if len(ports) == 0 {

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/tap"
 	"github.com/stag-rdma/stag/offload/wire"
 	"github.com/stag-rdma/stag/rdma/report"
@@ -79,7 +79,7 @@ func (c *captures) departed(f flowOf) (s report.Stream, known bool) {
 }
 
 // portOf is the port that an engine belongs to.
-func (a *Adapter) portOf(e *offload.Engine) *port {
+func (a *Adapter) portOf(e *engine.Engine) *port {
 	for _, p := range a.ports {
 		if slices.Contains(p.nic.Engines(), e) {
 			return p

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 )
 
 // Counters are what the engines of an adapter's ports have counted since Open.
-type Counters = offload.Counters
+type Counters = engine.Counters
 
 // Counters sums what the engines of all ports have counted. With KernelPort
 // there are none, and everything is 0: the packets are the kernel's.

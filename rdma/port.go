@@ -12,8 +12,8 @@ import (
 
 	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/offload"
 	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/handoff"
 	"github.com/stag-rdma/stag/offload/kernelport"
 	"github.com/stag-rdma/stag/offload/nic"
@@ -96,7 +96,7 @@ func (a *Adapter) nicConfig(name string) nic.Config {
 		},
 		Lost:     func(err error) { a.portLost(name, err) },
 		Diverted: func(flows []*nic.Flow, why error) { a.diverted(name, flows, why) },
-		Engine: offload.Config{
+		Engine: engine.Config{
 			TCP:  tcp.Config{Congestion: tcp.Control(c.Congestion)},
 			Spin: a.engineSpin(), Table: a.table, After: a.board.Deliver,
 		},

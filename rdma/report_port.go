@@ -14,7 +14,7 @@ import (
 	"github.com/stag-rdma/stag/afxdp"
 	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/tcp"
 	"github.com/stag-rdma/stag/rdma/report"
@@ -32,7 +32,7 @@ var noAddresses = []netip.Prefix{}
 // reportPort adds a port: the device, its queues, its flows. QPs get what their
 // steps have counted.
 func (a *Adapter) reportPort(ctx context.Context, p *port, qps []*connection, parts report.Parts, r *report.Engine) error {
-	var live map[offload.FlowID]*liveFlow
+	var live map[engine.FlowID]*liveFlow
 	if parts.Any(report.PartFlows | report.PartQPs | report.PartQueues | report.PartCounters | report.PartCounts) {
 		var err error
 		if live, err = p.connections(ctx, qps, r); err != nil {
@@ -93,16 +93,16 @@ type liveFlow struct {
 }
 
 // connections asks the engines about themselves and about their connections.
-func (p *port) connections(ctx context.Context, qps []*connection, r *report.Engine) (map[offload.FlowID]*liveFlow, error) {
+func (p *port) connections(ctx context.Context, qps []*connection, r *report.Engine) (map[engine.FlowID]*liveFlow, error) {
 	of := map[*nic.Flow]*connection{}
 	for _, c := range qps {
 		if c.line != nil && c.line.flow != nil {
 			of[c.line.flow] = c
 		}
 	}
-	all := map[offload.FlowID]*liveFlow{}
+	all := map[engine.FlowID]*liveFlow{}
 	engines := p.nic.Engines()
-	ids, at := make([][]offload.FlowID, len(engines)), make([][]*liveFlow, len(engines))
+	ids, at := make([][]engine.FlowID, len(engines)), make([][]*liveFlow, len(engines))
 	for _, f := range p.nic.Flows() {
 		x, q := &liveFlow{key: f.Key(), way: f.Way(), qp: of[f]}, f.Engine().Queue()
 		all[f.ID()] = x
@@ -143,7 +143,7 @@ func reportQueue(device string, g *nic.Glance) report.Queue {
 
 // flows are the entries in the map, by id, with what is known of their
 // connections.
-func (p *port) flows(live map[offload.FlowID]*liveFlow) (list []report.Flow, err error) {
+func (p *port) flows(live map[engine.FlowID]*liveFlow) (list []report.Flow, err error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return nil, fmt.Errorf("read the clock: %w", err)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/stag-rdma/stag/afxdp"
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
@@ -20,7 +20,7 @@ func (qp *QP) TCPStats(ctx context.Context) (tcp.Stats, error) {
 	}
 	var s tcp.Stats
 	err := l.flow.Engine().Inspect(ctx, l.flow.ID(), func(c *tcp.Conn) { s = c.Stats() })
-	if errors.Is(err, offload.ErrNoFlow) || errors.Is(err, offload.ErrStopped) {
+	if errors.Is(err, engine.ErrNoFlow) || errors.Is(err, engine.ErrStopped) {
 		select {
 		case <-l.flow.Done(): // at once, or as soon as its last trace is swept up
 			return l.flow.Final(), nil

@@ -3,7 +3,7 @@ package nic
 import (
 	"fmt"
 
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/tap"
 )
 
@@ -18,7 +18,7 @@ const (
 // Tap is a capture of one interface: a ring for each queue.
 type Tap struct {
 	Rings   []*tap.Ring // by queue
-	engines []*offload.Engine
+	engines []*engine.Engine
 }
 
 // Tap begins a capture of what the engines receive and send. c.Size, if it is 0,
@@ -52,4 +52,4 @@ func (t *Tap) End() {
 }
 
 // HasFlow reports whether the interface has a flow of this id now.
-func (n *NIC) HasFlow(id offload.FlowID) bool { return n.flow(id) != nil }
+func (n *NIC) HasFlow(id engine.FlowID) bool { return n.flow(id) != nil }

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/stag-rdma/stag/afxdp"
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 )
 
 // Config says which interface to use and how. Only Link must be set.
@@ -46,7 +46,7 @@ type Config struct {
 
 	// Engine is passed on to every queue's engine, but for Ended, AcceptPartial
 	// and Unsummed.
-	Engine offload.Config
+	Engine engine.Config
 
 	// Carrier is told when the port loses its carrier and when it gets it
 	// back. It must not block. nil: nobody is told.
@@ -83,8 +83,8 @@ func (c Config) fill() (Config, error) {
 	if c.Queues < 0 {
 		errs = append(errs, fmt.Errorf("%d queues: choose 1 or more", c.Queues))
 	}
-	if c.MaxFlows < 0 || c.MaxFlows > offload.MaxFlows {
-		errs = append(errs, fmt.Errorf("%d flows: choose 1 to %d", c.MaxFlows, offload.MaxFlows))
+	if c.MaxFlows < 0 || c.MaxFlows > engine.MaxFlows {
+		errs = append(errs, fmt.Errorf("%d flows: choose 1 to %d", c.MaxFlows, engine.MaxFlows))
 	}
 	if c.Engine.Ended != nil {
 		errs = append(errs, errors.New("Engine.Ended is the interface's own: use Flow.Done"))

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/bpf"
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/handoff"
 	"github.com/stag-rdma/stag/offload/tcp"
 )
@@ -15,10 +15,10 @@ import (
 // Flow is a connection that was taken over. It is safe for concurrent use.
 type Flow struct {
 	nic       *NIC
-	id        offload.FlowID
+	id        engine.FlowID
 	key       bpf.FlowKey
 	way       *way                 // guarded by hops
-	engine    *offload.Engine      // set when installed
+	engine    *engine.Engine       // set when installed
 	hold      *handoff.Placeholder // set when installed
 	stall     time.Duration
 	inherited Inherited
@@ -32,13 +32,13 @@ type Flow struct {
 }
 
 // ID is the flow's id, as in the flow entry and the steering record.
-func (f *Flow) ID() offload.FlowID { return f.id }
+func (f *Flow) ID() engine.FlowID { return f.id }
 
 // Key is the flow's 4-tuple and VLAN.
 func (f *Flow) Key() bpf.FlowKey { return f.key }
 
 // Engine is the engine that owns the flow.
-func (f *Flow) Engine() *offload.Engine { return f.engine }
+func (f *Flow) Engine() *engine.Engine { return f.engine }
 
 // Held is how long the take-over held the connection's segments back.
 func (f *Flow) Held() time.Duration { return f.stall }
@@ -79,7 +79,7 @@ func (f *Flow) Err() error {
 	}
 }
 
-// Info is the state of the flow's connection. offload.ErrNoFlow when it has
+// Info is the state of the flow's connection. engine.ErrNoFlow when it has
 // ended.
 func (f *Flow) Info(ctx context.Context) (tcp.Info, error) {
 	var info tcp.Info
@@ -128,7 +128,7 @@ func (f *Flow) Abort(ctx context.Context) error {
 // hasEnded reports whether err says that the connection has ended by itself:
 // alone, or with its engine, which ended all that it had.
 func hasEnded(err error) bool {
-	return errors.Is(err, offload.ErrNoFlow) || errors.Is(err, offload.ErrStopped)
+	return errors.Is(err, engine.ErrNoFlow) || errors.Is(err, engine.ErrStopped)
 }
 
 // finish marks the connection as ended.

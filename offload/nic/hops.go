@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/offload/wire"
 )
@@ -60,14 +60,14 @@ type hops struct {
 // way is the way of all packets that the kernel routes alike.
 type way struct {
 	query   loader.Query
-	users   int                        // flows that entered and have not left
-	flows   map[*Flow]*offload.Heading // those that an engine runs, with what it was told
-	found   bool                       // the kernel has been asked
-	stale   bool                       // and may answer otherwise now
-	err     error                      // why its last answer is of no use
-	lost    bool                       // its flows have heard of that
-	hop     *hop                       // of its last answer of use; nil: there was none
-	changed chan struct{}              // closed, and replaced, when hop or its address is another
+	users   int                       // flows that entered and have not left
+	flows   map[*Flow]*engine.Heading // those that an engine runs, with what it was told
+	found   bool                      // the kernel has been asked
+	stale   bool                      // and may answer otherwise now
+	err     error                     // why its last answer is of no use
+	lost    bool                      // its flows have heard of that
+	hop     *hop                      // of its last answer of use; nil: there was none
+	changed chan struct{}             // closed, and replaced, when hop or its address is another
 }
 
 // hop is the next hop of some ways.
@@ -99,7 +99,7 @@ func (h *hops) enter(ctx context.Context, f *Flow, q loader.Query) error {
 	h.mu.Lock()
 	w := h.ways[q]
 	if w == nil {
-		w = &way{query: q, flows: map[*Flow]*offload.Heading{}, changed: make(chan struct{})}
+		w = &way{query: q, flows: map[*Flow]*engine.Heading{}, changed: make(chan struct{})}
 		h.ways[q] = w
 	}
 	w.users++

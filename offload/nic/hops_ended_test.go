@@ -3,7 +3,7 @@ package nic
 import (
 	"testing"
 
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 )
 
 // TestInstalledAndEnded: a flow whose parked segments end it has left its way before
@@ -11,7 +11,7 @@ import (
 func TestInstalledAndEnded(t *testing.T) {
 	var h hops
 	f := &Flow{}
-	h.installed(t.Context(), f, offload.Heading{})
+	h.installed(t.Context(), f, engine.Heading{})
 	if at := h.wayOf(f); at != (Way{}) {
 		t.Errorf("the flow has the way %+v", at)
 	}

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
@@ -118,7 +118,7 @@ func (h *hops) tell(ctx context.Context, ways []*way) (n int) {
 }
 
 // headings are what engines are to be told.
-type headings map[*offload.Engine][]offload.Heading
+type headings map[*engine.Engine][]engine.Heading
 
 // of adds f, which an engine runs, if it was told otherwise than is true now, and
 // returns 1 then. mu is held.
@@ -144,7 +144,7 @@ func (h *hops) redirect(ctx context.Context, news headings) {
 
 // heading is where frames on a way go, for a flow whose frames go as told. mu is
 // held.
-func (h *hops) heading(w *way, told offload.Heading) offload.Heading {
+func (h *hops) heading(w *way, told engine.Heading) engine.Heading {
 	told.Src, told.MTU = h.src, h.mtu
 	if w.hop != nil && w.hop.known {
 		told.Dst = w.hop.mac
@@ -153,17 +153,17 @@ func (h *hops) heading(w *way, told offload.Heading) offload.Heading {
 }
 
 // now is where a flow's first frames go: enter has found its way.
-func (h *hops) now(f *Flow) offload.Heading {
+func (h *hops) now(f *Flow) engine.Heading {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	// An address that is not known at this moment is better than none.
-	return h.heading(f.way, offload.Heading{Flow: f.id, Dst: f.way.hop.mac})
+	return h.heading(f.way, engine.Heading{Flow: f.id, Dst: f.way.hop.mac})
 }
 
 // installed gives f, whose engine knows what told says, the news of its way from
 // now on, and at once what has become known meanwhile. The other flows of its way
 // are not looked at: there can be thousands, and as many take-overs.
-func (h *hops) installed(ctx context.Context, f *Flow, told offload.Heading) {
+func (h *hops) installed(ctx context.Context, f *Flow, told engine.Heading) {
 	h.telling.Lock()
 	defer h.telling.Unlock()
 	news := headings{}

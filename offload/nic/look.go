@@ -4,14 +4,14 @@ import (
 	"context"
 
 	"github.com/stag-rdma/stag/afxdp"
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/port"
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
 // Glance is what a queue and its engine say at one moment.
 type Glance struct {
-	offload.Glance
+	engine.Glance
 	Queue  int
 	Mode   afxdp.Mode
 	Limits port.Limits
@@ -20,9 +20,9 @@ type Glance struct {
 }
 
 // Look reads one queue, and calls fn with the index in ids of each flow that
-// has its connection there, as offload.Engine.Look does: what fn writes to is
+// has its connection there, as engine.Engine.Look does: what fn writes to is
 // its own again only where Look returns no error.
-func (n *NIC) Look(ctx context.Context, queue int, ids []offload.FlowID, fn func(i int, c *tcp.Conn)) (Glance, error) {
+func (n *NIC) Look(ctx context.Context, queue int, ids []engine.FlowID, fn func(i int, c *tcp.Conn)) (Glance, error) {
 	q, e := n.queues[queue], n.engines[queue]
 	g := Glance{Queue: queue, Mode: q.Mode(), Limits: q.Limits(), Asleep: e.Asleep()}
 	var failed error

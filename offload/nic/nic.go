@@ -11,7 +11,7 @@ import (
 
 	"github.com/stag-rdma/stag/afxdp"
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/handoff"
 )
 
@@ -28,8 +28,8 @@ type NIC struct {
 	link    loader.Link
 	steer   *loader.Steering
 	queues  []*afxdp.Queue
-	engines []*offload.Engine
-	dir     *offload.Directory
+	engines []*engine.Engine
+	dir     *engine.Directory
 	grace   *handoff.Grace
 	pace    *pace
 	diag    *handoff.Diagnosis
@@ -49,7 +49,7 @@ type NIC struct {
 	losing sync.Once
 
 	mu     sync.Mutex // guards what follows
-	flows  map[offload.FlowID]*Flow
+	flows  map[engine.FlowID]*Flow
 	closed bool
 }
 
@@ -65,7 +65,7 @@ func Open(cfg Config) (*NIC, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open interface: %w", err)
 	}
-	n := &NIC{cfg: cfg, log: cfg.Log, grace: new(handoff.Grace), pace: newPace(unheardMost), ends: newEndQueue(), freed: make(chan struct{}, 1), flows: map[offload.FlowID]*Flow{}}
+	n := &NIC{cfg: cfg, log: cfg.Log, grace: new(handoff.Grace), pace: newPace(unheardMost), ends: newEndQueue(), freed: make(chan struct{}, 1), flows: map[engine.FlowID]*Flow{}}
 	n.life, n.die = context.WithCancelCause(context.Background())
 	if err := n.open(); err != nil {
 		return nil, fmt.Errorf("open %s: %w", cfg.Link, errors.Join(err, n.undo.run()))
@@ -166,7 +166,7 @@ func (n *NIC) makeRoom() (err error) {
 		return fmt.Errorf("%d flows asked for, and stag was loaded on %s with room for %d: ask for fewer, or stag unload %s and stag load %s --max-flows %d",
 			n.cfg.MaxFlows, n.link.Port, room, n.link.Port, n.link.Port, n.cfg.MaxFlows)
 	}
-	n.dir, err = offload.NewDirectory(n.cfg.MaxFlows)
+	n.dir, err = engine.NewDirectory(n.cfg.MaxFlows)
 	return err
 }
 
@@ -228,14 +228,14 @@ func (n *NIC) startEngines() error {
 	ec.AcceptPartial = n.cfg.Partial.accepts(n.link.Driver)
 	ec.Unsummed = n.unsummed()
 	for _, q := range n.queues {
-		e, err := offload.New(q, n.dir, ec)
+		e, err := engine.New(q, n.dir, ec)
 		if err != nil {
 			return err
 		}
 		n.engines = append(n.engines, e)
 	}
 	if len(n.engines) > 1 {
-		if err := offload.Join(n.engines...); err != nil {
+		if err := engine.Join(n.engines...); err != nil {
 			return err
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stag-rdma/stag/afxdp"
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 )
 
 // Path is how packets get between the interface and the engines.
@@ -72,4 +72,4 @@ func (n *NIC) Link() loader.Link { return n.link }
 func (n *NIC) Steering() *loader.Steering { return n.steer }
 
 // Engines are the engines, by queue.
-func (n *NIC) Engines() []*offload.Engine { return n.engines }
+func (n *NIC) Engines() []*engine.Engine { return n.engines }

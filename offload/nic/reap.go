@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stag-rdma/stag/offload"
 	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/handoff"
 	"github.com/stag-rdma/stag/offload/tcp"
 )
@@ -16,13 +16,13 @@ import (
 // never blocks: an engine does it between two steps.
 type endQueue struct {
 	mu    sync.Mutex
-	list  []offload.End
+	list  []engine.End
 	ready chan struct{} // holds one token while list is not empty
 }
 
 func newEndQueue() *endQueue { return &endQueue{ready: make(chan struct{}, 1)} }
 
-func (q *endQueue) add(end offload.End) {
+func (q *endQueue) add(end engine.End) {
 	q.mu.Lock()
 	q.list = append(q.list, end)
 	q.mu.Unlock()
@@ -32,7 +32,7 @@ func (q *endQueue) add(end offload.End) {
 	}
 }
 
-func (q *endQueue) take() []offload.End {
+func (q *endQueue) take() []engine.End {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	list := q.list
@@ -63,7 +63,7 @@ func (n *NIC) reapAll() {
 
 // ended lets a flow's owner know, and takes its last traces away when the
 // 4-tuple is free.
-func (n *NIC) ended(f *Flow, end offload.End) {
+func (n *NIC) ended(f *Flow, end engine.End) {
 	if end.Stats != (tcp.Stats{}) {
 		f.final = &end.Stats
 	}
@@ -95,11 +95,11 @@ func (n *NIC) ended(f *Flow, end offload.End) {
 const tryAgain = 5 * time.Millisecond
 
 // reserve takes a flow id. When none is free, flows in TIME-WAIT make room,
-// the oldest first. offload.ErrFlowsFull: all flows are open.
-func (n *NIC) reserve(ctx context.Context) (offload.FlowID, error) {
+// the oldest first. engine.ErrFlowsFull: all flows are open.
+func (n *NIC) reserve(ctx context.Context) (engine.FlowID, error) {
 	for {
 		id, err := n.dir.Reserve()
-		if !errors.Is(err, offload.ErrFlowsFull) || !n.shortenTimeWait(ctx) {
+		if !errors.Is(err, engine.ErrFlowsFull) || !n.shortenTimeWait(ctx) {
 			return id, err
 		}
 		select {
@@ -112,7 +112,7 @@ func (n *NIC) reserve(ctx context.Context) (offload.FlowID, error) {
 // shortenTimeWait has the flow in TIME-WAIT ended that has the least of it left, of
 // all engines.
 func (n *NIC) shortenTimeWait(ctx context.Context) bool {
-	var oldest *offload.Engine
+	var oldest *engine.Engine
 	first := clock.Never
 	for _, e := range n.engines {
 		if at, _ := e.OldestTimeWait(ctx); at != clock.Never && (oldest == nil || at.Before(first)) { // a stopped engine has none
@@ -144,7 +144,7 @@ func (n *NIC) drop(f *Flow) {
 	delete(n.flows, f.id)
 }
 
-func (n *NIC) flow(id offload.FlowID) *Flow {
+func (n *NIC) flow(id engine.FlowID) *Flow {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.flows[id]
@@ -168,7 +168,7 @@ func (n *NIC) Flows() []*Flow {
 }
 
 // leastLoaded is the engine with the fewest flows.
-func (n *NIC) leastLoaded() *offload.Engine {
+func (n *NIC) leastLoaded() *engine.Engine {
 	load := make([]int, len(n.engines))
 	for _, f := range n.Flows() {
 		load[f.engine.Queue()]++

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/handoff"
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/offload/tcp"
@@ -207,7 +207,7 @@ func (t *takeover) forget() {
 }
 
 // forget makes every engine forget a flow, and frees its id.
-func (n *NIC) forget(id offload.FlowID, err error) {
+func (n *NIC) forget(id engine.FlowID, err error) {
 	for _, e := range n.engines {
 		e.Remove(context.Background(), id, err) // a stopped engine has forgotten everything
 	}
@@ -256,7 +256,7 @@ func (t *takeover) Install(st tcp.State, p *handoff.Placeholder) error {
 
 // choose picks the engine: where most segments arrived, else the one that was
 // named, else the one with the fewest flows.
-func (t *takeover) choose() (best *offload.Engine, err error) {
+func (t *takeover) choose() (best *engine.Engine, err error) {
 	most := 0
 	for _, e := range t.nic.engines {
 		parked, err := e.Parked(t.ctx, t.flow.id)
@@ -276,7 +276,7 @@ func (t *takeover) choose() (best *offload.Engine, err error) {
 	return t.nic.leastLoaded(), nil
 }
 
-func (t *takeover) headers(p *handoff.Placeholder, h offload.Heading) (wire.HeaderTemplate, error) {
+func (t *takeover) headers(p *handoff.Placeholder, h engine.Heading) (wire.HeaderTemplate, error) {
 	ip := p.IP()
 	return wire.NewHeaderTemplate(wire.HeaderFields{
 		DstMAC: h.Dst,

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/handoff"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/octets"
@@ -185,7 +185,7 @@ func (r *rig) fillsUp(w way, room int) {
 	left := r.traces()
 	_, err := r.nic.Take(r.ctx(), our, octets.NewEcho(), nic.DefaultOptions)
 	var lost *handoff.LostError
-	if !errors.Is(err, offload.ErrFlowsFull) || errors.As(err, &lost) {
+	if !errors.Is(err, engine.ErrFlowsFull) || errors.As(err, &lost) {
 		r.Fatalf("the take-over beyond %d flows: %v", room, err)
 	}
 	r.unchanged(left)

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stag-rdma/stag/offload"
 	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/octets"
 )
@@ -27,7 +27,7 @@ func TestProgressModes(t *testing.T) {
 		{"inline from three goroutines", 0, 3},
 	} {
 		t.Run(m.name, func(t *testing.T) {
-			r := newRig(t, setup{nic: nic.Config{Engine: offload.Config{Spin: m.spin}}})
+			r := newRig(t, setup{nic: nic.Config{Engine: engine.Config{Spin: m.spin}}})
 			const volume = 8 << 20
 			our, peer := r.connect(way{})
 			k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: volume, halfShut: true}).start()
@@ -50,7 +50,7 @@ func TestProgressModes(t *testing.T) {
 }
 
 // progress is what a user of the inline mode does while it waits.
-func progress(e *offload.Engine, done chan struct{}) {
+func progress(e *engine.Engine, done chan struct{}) {
 	for {
 		select {
 		case <-done:

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/loader/pair"
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/octets"
 )
@@ -80,7 +80,7 @@ func writeAt(dir *os.File, name, value string) error {
 }
 
 // queueCounters are each queue's.
-func (r *rig) queueCounters() (all []offload.Counters) {
+func (r *rig) queueCounters() (all []engine.Counters) {
 	r.Helper()
 	for _, e := range r.nic.Engines() {
 		c, err := e.Counters(r.ctx())
@@ -166,7 +166,7 @@ func TestSlotAndChunkReused(t *testing.T) {
 	c := scarce
 	c.MaxFlows = 1
 	r := newRig(t, setup{nic: c})
-	var last offload.FlowID
+	var last engine.FlowID
 	for range 10 {
 		our, peer := r.connect(way{})
 		ulp := newGoodbye(octets.Plan{Send: 256 << 10, Seed: seedOurs, Expect: 256 << 10, PeerSeed: seedTheirs, Hold: true})

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/loader/pair"
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/test/need"
@@ -222,7 +222,7 @@ func (r *rig) ctx() context.Context {
 }
 
 // counters are all engines' together.
-func (r *rig) counters() (sum offload.Counters) {
+func (r *rig) counters() (sum engine.Counters) {
 	r.Helper()
 	for _, e := range r.nic.Engines() {
 		c, err := e.Counters(r.ctx())

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/offload/seq"
@@ -237,7 +237,7 @@ func addrPort(a *net.TCPAddr) string {
 }
 
 // dropped is how many segments the connections have not used for a reason.
-func dropped(c offload.Counters, why string) (n uint64) {
+func dropped(c engine.Counters, why string) (n uint64) {
 	c.Drops(func(layer, reason string, count uint64) {
 		if layer == "tcp" && reason == why {
 			n += count

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/loader/pair"
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/test/need"
@@ -190,7 +190,7 @@ func (r *rig) congestion(c *net.TCPConn, name string) {
 // drops are the segments that our engine did not use, by reason.
 func (r *rig) drops() map[string]uint64 {
 	r.Helper()
-	var sum offload.Counters
+	var sum engine.Counters
 	for _, e := range r.nic.Engines() {
 		c, err := e.Counters(r.ctx())
 		r.must(err)

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/offload/tcp"
 	"github.com/stag-rdma/stag/test/simnic"
@@ -57,7 +57,7 @@ func (l *long) receiver() (i tcp.Info, dropped map[string]uint64) {
 	e := l.w.Engines[1]
 	dropped = map[string]uint64{}
 	err := l.w.Do(1, func(ctx context.Context) error {
-		var count offload.Counters
+		var count engine.Counters
 		err := e.Inspect(ctx, l.conn.ID[1], func(c *tcp.Conn) { i = c.Info() })
 		if err == nil {
 			count, err = e.Counters(ctx)

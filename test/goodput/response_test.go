@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/offload/tcp"
 	"github.com/stag-rdma/stag/test/simnic"
@@ -118,7 +118,7 @@ func respond(t *testing.T, control string, p float64, delay time.Duration) (rate
 	volume := uint64(100/p) * mss
 	w, err := world.New(world.Config{
 		Link:   simnic.Config{Seed: 11, Latency: delay, Rate: 100e9, Loss: p, Frames: 2048},
-		Engine: offload.Config{TCP: tcp.Config{RcvBuf: 16 << 20, SndBuf: 16 << 20}},
+		Engine: engine.Config{TCP: tcp.Config{RcvBuf: 16 << 20, SndBuf: 16 << 20}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/rdmap"
 	"github.com/stag-rdma/stag/offload/signal"
@@ -72,7 +72,7 @@ func newRig(seed uint64, weather *scenario.Weather) (*rig, error) {
 		}
 	}
 	var err error
-	r.w, err = world.New(world.Config{Link: weather.Link, Edit: func(side int, c *offload.Config) {
+	r.w, err = world.New(world.Config{Link: weather.Link, Edit: func(side int, c *engine.Config) {
 		c.TCP, c.Table, c.After = weather.TCP, r.tables[side], r.boards[side].Deliver
 	}})
 	return r, err

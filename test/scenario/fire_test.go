@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stag-rdma/stag/offload"
 	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/offload/seq"
 	"github.com/stag-rdma/stag/offload/stream"
@@ -46,7 +46,7 @@ func newFire(t *testing.T, flows int) *fire {
 	link := simnic.Config{Seed: 1, Latency: 50 * time.Microsecond, Rate: 10e9, Frames: fireFrames}
 	link.Drop = func(from simnic.Side, packet []byte) bool { return f.hole != nil && f.hole(from, packet) }
 	var err error
-	if f.w, err = world.New(world.Config{Link: link, Engine: offload.Config{}, Flows: flows + 8}); err != nil {
+	if f.w, err = world.New(world.Config{Link: link, Engine: engine.Config{}, Flows: flows + 8}); err != nil {
 		t.Fatal(err)
 	}
 	return f
@@ -86,7 +86,7 @@ func (f *fire) useful() float64 {
 // waits is how often a flow of end A has wanted a transmit frame in vain.
 func (f *fire) waits() uint64 {
 	f.Helper()
-	var g offload.Glance
+	var g engine.Glance
 	err := f.w.Do(0, func(ctx context.Context) (err error) {
 		g, err = f.w.Engines[0].Look(ctx, nil, nil, nil)
 		return err
@@ -188,7 +188,7 @@ func TestMemoryPeerNeverReads(t *testing.T) {
 func TestMemoryThousandNeverRead(t *testing.T) {
 	const flows = 1000
 	f := newFire(t, flows)
-	late, ids := make([]*sleeper, flows), make([]offload.FlowID, flows)
+	late, ids := make([]*sleeper, flows), make([]engine.FlowID, flows)
 	for i := range late {
 		late[i] = &sleeper{Transfer: octets.NewSink(fireLate, 1)}
 		ids[i] = f.connect(world.Flow{}, octets.NewSource(fireLate, 1), late[i]).ID[1]

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/test/world"
@@ -56,7 +56,7 @@ type speaker interface {
 func octetsThrough(seed uint64) error {
 	r := rand.New(rand.NewPCG(seed, 3))
 	weather := Draw(r)
-	w, err := world.New(world.Config{Link: weather.Link, Engine: offload.Config{TCP: weather.TCP}, Flows: 4})
+	w, err := world.New(world.Config{Link: weather.Link, Engine: engine.Config{TCP: weather.TCP}, Flows: 4})
 	if err != nil {
 		return err
 	}

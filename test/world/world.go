@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/bpf"
-	"github.com/stag-rdma/stag/offload"
 	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/port"
 	"github.com/stag-rdma/stag/offload/seq"
 	"github.com/stag-rdma/stag/offload/stream"
@@ -24,9 +24,9 @@ import (
 // Config describes a world. The zero value works.
 type Config struct {
 	Link   simnic.Config
-	Engine offload.Config                    // of both ends; Ended must be nil
-	Edit   func(side int, c *offload.Config) // what differs between them; may be nil
-	Flows  int                               // most flows at a time; 0 means 64
+	Engine engine.Config                    // of both ends; Ended must be nil
+	Edit   func(side int, c *engine.Config) // what differs between them; may be nil
+	Flows  int                              // most flows at a time; 0 means 64
 
 	// Arrive is called with every packet that arrives at a side, which it may
 	// change but not make longer. nil: packets arrive as they are.
@@ -36,13 +36,13 @@ type Config struct {
 // World is the two ends and their link. It belongs to one goroutine.
 type World struct {
 	Link    *simnic.Link
-	Engines [2]*offload.Engine
-	Ends    [2]map[offload.FlowID][]offload.End // what the engines said of ended flows
+	Engines [2]*engine.Engine
+	Ends    [2]map[engine.FlowID][]engine.End // what the engines said of ended flows
 
 	now     clock.Instant
-	dirs    [2]*offload.Directory
+	dirs    [2]*engine.Directory
 	kernels [2]*kernel
-	keys    [2]map[offload.FlowID]bpf.FlowKey
+	keys    [2]map[engine.FlowID]bpf.FlowKey
 	mtu     uint32
 	next    uint16 // port of the next flow
 }
@@ -66,17 +66,17 @@ func New(c Config) (*World, error) {
 			c.Edit(i, &ec)
 		}
 		ec.TCP.Seed = cmp.Or(ec.TCP.Seed, 1) // nothing here happens by chance
-		w.Ends[i] = map[offload.FlowID][]offload.End{}
-		w.keys[i] = map[offload.FlowID]bpf.FlowKey{}
-		ec.Ended = func(e offload.End) { w.ended(i, e) }
+		w.Ends[i] = map[engine.FlowID][]engine.End{}
+		w.keys[i] = map[engine.FlowID]bpf.FlowKey{}
+		ec.Ended = func(e engine.End) { w.ended(i, e) }
 		w.kernels[i] = &kernel{Port: p, open: map[bpf.FlowKey]bool{}}
 		if c.Arrive != nil {
 			w.kernels[i].arrive = func(packet []byte) { c.Arrive(i, packet) }
 		}
-		if w.dirs[i], err = offload.NewDirectory(c.Flows); err != nil {
+		if w.dirs[i], err = engine.NewDirectory(c.Flows); err != nil {
 			return nil, err
 		}
-		if w.Engines[i], err = offload.New(w.kernels[i], w.dirs[i], ec); err != nil {
+		if w.Engines[i], err = engine.New(w.kernels[i], w.dirs[i], ec); err != nil {
 			return nil, err
 		}
 	}
@@ -85,7 +85,7 @@ func New(c Config) (*World, error) {
 
 // ended notes that a flow has ended, and lets its segments go to the kernel
 // when the engine needs them no longer.
-func (w *World) ended(side int, e offload.End) {
+func (w *World) ended(side int, e engine.End) {
 	w.Ends[side][e.ID] = append(w.Ends[side][e.ID], e)
 	if e.Gone {
 		delete(w.kernels[side].open, w.keys[side][e.ID])
@@ -119,7 +119,7 @@ type Flow struct {
 
 // Conn is a connection of the world: its two flows.
 type Conn struct {
-	ID [2]offload.FlowID
+	ID [2]engine.FlowID
 }
 
 // Connect makes a connection as if both ends had been taken over in the middle
@@ -147,7 +147,7 @@ func (w *World) addresses(v6 bool) (addrs [2]netip.AddrPort) {
 }
 
 // install does what a take-over does, without a kernel.
-func (w *World) install(side int, addrs [2]netip.AddrPort, st tcp.State, ulp stream.ULP) (offload.FlowID, error) {
+func (w *World) install(side int, addrs [2]netip.AddrPort, st tcp.State, ulp stream.ULP) (engine.FlowID, error) {
 	local, remote := addrs[side], addrs[1-side]
 	key, err := bpf.NewFlowKey(remote, local, 0)
 	if err != nil {

@@ -28,7 +28,7 @@ const maxCrowd = 1 << 14
 
 // newCrowd opens adapters with room for many connections.
 func newCrowd(ctx context.Context) (c *crowd, err error) {
-	s, err := newStage(setting{stacks: [2]stack{engine, engine}, verb: send, mtu: 1500, flows: maxCrowd})
+	s, err := newStage(setting{stacks: [2]stack{offload, offload}, verb: send, mtu: 1500, flows: maxCrowd})
 	if err != nil {
 		return nil, err
 	}

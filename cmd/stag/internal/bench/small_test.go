@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/rdmap"
 	"github.com/stag-rdma/stag/test/simnic"
@@ -34,7 +34,7 @@ func benchmarkSmall(b *testing.B, op rdmap.WROp) {
 	}
 	w, err := world.New(world.Config{
 		Link: simnic.Config{Latency: 20 * time.Microsecond, Frames: 4096},
-		Edit: func(side int, c *offload.Config) { c.Table = tables[side] },
+		Edit: func(side int, c *engine.Config) { c.Table = tables[side] },
 	})
 	if err != nil {
 		b.Fatal(err)

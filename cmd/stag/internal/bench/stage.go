@@ -9,7 +9,7 @@ import (
 
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/loader/pair"
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/rdma"
@@ -19,8 +19,8 @@ import (
 type stack string
 
 const (
-	kernel stack = "kernel"
-	engine stack = "engine"
+	kernel  stack = "kernel"
+	offload stack = "engine"
 )
 
 // program says what is attached to both ends of a pair between two kernels.
@@ -93,7 +93,7 @@ func newStage(s setting) (_ *stage, err error) {
 		return st, st.openAdapters()
 	}
 	for side := range st.nics {
-		if s.stacks[side] == engine {
+		if s.stacks[side] == offload {
 			if err := st.open(pair.Side(side)); err != nil {
 				return nil, err
 			}
@@ -123,7 +123,7 @@ func (s *stage) open(side pair.Side) error {
 	return s.pair.Do(side, func() (err error) {
 		s.nics[side], err = nic.Open(nic.Config{
 			Link:   s.pair.Ends[side].Name,
-			Engine: offload.Config{Spin: s.spin}, MaxFlows: s.flows,
+			Engine: engine.Config{Spin: s.spin}, MaxFlows: s.flows,
 		})
 		return err
 	})

@@ -40,7 +40,7 @@ verbs: rdma Dial and Accept, which is both with the MPA exchange, for both ends.
 }
 
 func measureBurst(ctx context.Context, n int) (v Values, err error) {
-	s, err := newStage(setting{stacks: [2]stack{kernel, engine}, mtu: 1500, flows: maxCrowd})
+	s, err := newStage(setting{stacks: [2]stack{kernel, offload}, mtu: 1500, flows: maxCrowd})
 	if err != nil {
 		return nil, err
 	}

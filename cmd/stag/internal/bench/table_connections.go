@@ -25,7 +25,7 @@ both ends of the kernel's connections is a program that passes everything, or no
 	}
 	for _, mtu := range o.MTUs {
 		for _, s := range []setting{
-			{stacks: [2]stack{engine, engine}, verb: write},
+			{stacks: [2]stack{offload, offload}, verb: write},
 			{stacks: [2]stack{kernel, kernel}},
 			{stacks: [2]stack{kernel, kernel}, program: noXDP},
 			{stacks: [2]stack{kernel, kernel}, verb: write},

@@ -90,7 +90,7 @@ type contest struct {
 // contend lets flows with one congestion control share the bottleneck, and
 // counts what arrives of each in d, after warm.
 func contend(ctx context.Context, control string, warm, d time.Duration) (v Values, err error) {
-	st, err := newStage(setting{stacks: [2]stack{engine, kernel}, mtu: 1500, router: &bottleneck})
+	st, err := newStage(setting{stacks: [2]stack{offload, kernel}, mtu: 1500, router: &bottleneck})
 	if err != nil {
 		return nil, err
 	}

@@ -31,21 +31,21 @@ var latencyCases = []latencyCase{
 	// Both ends sleep until something comes.
 	{name: kernelTCP, of: kernels, make: tcpVolley(blocks)},
 	{name: kernelTCP + ", no XDP", of: noXDPKernels, make: tcpVolley(blocks)},
-	{name: sendWait, of: setting{stacks: [2]stack{engine, engine}, verb: send}, make: verbVolley(send, true)},
+	{name: sendWait, of: setting{stacks: [2]stack{offload, offload}, verb: send}, make: verbVolley(send, true)},
 	{name: "send kernel port, wait", of: setting{stacks: [2]stack{kernel, kernel}, verb: send}, make: verbVolley(send, true)},
 	// Both ends look all the time.
 	{name: kernelTCP + ", SO_BUSY_POLL", of: kernels, make: tcpVolley(busyPolls)},
 	{name: kernelTCPPolling, of: kernels, make: tcpVolley(polls)},
 	{name: kernelTCP + ", no XDP, polling", of: noXDPKernels, make: tcpVolley(polls)},
 	{name: string(rawBare), of: setting{raw: rawBare}, make: rawVolley, most: small},
-	{name: writeInline, of: setting{stacks: [2]stack{engine, engine}, verb: write, progress: rdma.ProgressInline}, make: verbVolley(write, false)},
-	{name: "send inline", of: setting{stacks: [2]stack{engine, engine}, verb: send, progress: rdma.ProgressInline}, make: verbVolley(send, false)},
+	{name: writeInline, of: setting{stacks: [2]stack{offload, offload}, verb: write, progress: rdma.ProgressInline}, make: verbVolley(write, false)},
+	{name: "send inline", of: setting{stacks: [2]stack{offload, offload}, verb: send, progress: rdma.ProgressInline}, make: verbVolley(send, false)},
 	{name: "write kernel port", of: setting{stacks: [2]stack{kernel, kernel}, verb: write, progress: rdma.ProgressInline}, make: verbVolley(write, false)},
 	{name: "kernel port, no XDP", of: setting{stacks: [2]stack{kernel, kernel}, verb: write, progress: rdma.ProgressInline, program: noXDP}, make: verbVolley(write, false)},
 	// The programs look at memory; a goroutine of the adapter does the work.
-	{name: "write engine", of: setting{stacks: [2]stack{engine, engine}, verb: write, progress: rdma.ProgressEngine}, make: verbVolley(write, false)},
+	{name: "write engine", of: setting{stacks: [2]stack{offload, offload}, verb: write, progress: rdma.ProgressEngine}, make: verbVolley(write, false)},
 	// One end looks, the other end's program does nothing.
-	{name: "read inline, whole round", of: setting{stacks: [2]stack{engine, engine}, verb: read, progress: rdma.ProgressInline}, make: verbVolley(read, false), whole: true},
+	{name: "read inline, whole round", of: setting{stacks: [2]stack{offload, offload}, verb: read, progress: rdma.ProgressInline}, make: verbVolley(read, false), whole: true},
 }
 
 // Stages of the kernel's TCP.

@@ -15,8 +15,8 @@ const Rate Figure = "mega_per_s"
 var rateCases = []setting{
 	{raw: rawBare, octets: small},
 	{raw: rawAsavie, octets: small},
-	{stacks: [2]stack{engine, engine}, verb: write},
-	{stacks: [2]stack{engine, engine}, verb: send},
+	{stacks: [2]stack{offload, offload}, verb: write},
+	{stacks: [2]stack{offload, offload}, verb: send},
 	{stacks: [2]stack{kernel, kernel}, verb: write},
 }
 

@@ -30,7 +30,7 @@ func napis(full bool) []bool {
 
 // verbCases are the verbs over both kinds of stream, and a stream of octets.
 func verbCases() (list []setting) {
-	for _, k := range []stack{engine, kernel} {
+	for _, k := range []stack{offload, kernel} {
 		for _, v := range []verb{write, read, send} {
 			list = append(list, setting{stacks: [2]stack{k, k}, verb: v})
 		}

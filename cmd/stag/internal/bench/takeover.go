@@ -39,7 +39,7 @@ type candidate struct {
 // takeOver makes n connections on a pair of its own, whose peers send and wait
 // for answers without pause, and takes them over, at of them at once.
 func takeOver(ctx context.Context, n, at int) (t takeovers, err error) {
-	s, err := newStage(setting{stacks: [2]stack{kernel, engine}, mtu: 1500})
+	s, err := newStage(setting{stacks: [2]stack{kernel, offload}, mtu: 1500})
 	if err != nil {
 		return t, err
 	}

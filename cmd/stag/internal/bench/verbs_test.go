@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/rdmap"
 	"github.com/stag-rdma/stag/offload/signal"
@@ -87,7 +87,7 @@ func benchmarkVerb(b *testing.B, op rdmap.WROp, crc bool) {
 	}
 	w, err := world.New(world.Config{
 		Link: simnic.Config{Latency: 20 * time.Microsecond, Frames: 4096},
-		Edit: func(side int, c *offload.Config) { c.Table = tables[side] },
+		Edit: func(side int, c *engine.Config) { c.Table = tables[side] },
 	})
 	if err != nil {
 		b.Fatal(err)

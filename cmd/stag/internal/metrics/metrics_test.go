@@ -19,7 +19,7 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/offload"
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/rdmap"
 	"github.com/stag-rdma/stag/offload/tcp"
 	"github.com/stag-rdma/stag/rdma/control"
@@ -28,8 +28,8 @@ import (
 
 // counters are all that a queue can have, each with another value.
 func counters(begin uint64) (list []report.Counter) {
-	list = append(list, report.Fields("engine", offload.Counters{})...)
-	new(offload.Counters).Each(func(layer, name string, _ uint64) {
+	list = append(list, report.Fields("engine", engine.Counters{})...)
+	new(engine.Counters).Each(func(layer, name string, _ uint64) {
 		list = append(list, report.Counter{Layer: layer, Name: name})
 	})
 	list = append(list, report.Fields("tcp", tcp.Stats{})...)

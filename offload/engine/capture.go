@@ -1,0 +1,61 @@
+package engine
+
+import (
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/tap"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// AddTap lets r have every packet that this engine receives at its port or
+// sends, from the next step on, until RemoveTap or the engine's end. Packets
+// that another queue's engine passes on are that one's. It fails with
+// tap.ErrTooMany.
+func (e *Engine) AddTap(r *tap.Ring) error { return e.taps.Add(r) }
+
+// RemoveTap ends what AddTap began. A step that is under way may still use r.
+func (e *Engine) RemoveTap(r *tap.Ring) {
+	e.taps.Remove(r)
+	e.port.Wake() // so that the engine lets go of the ring's memory
+}
+
+// Stopped is closed when the engine sends and receives nothing any more.
+func (e *Engine) Stopped() <-chan struct{} { return e.stopped }
+
+// tapReceived shows a packet that has just arrived to those who listen.
+func (e *Engine) tapReceived(fr port.Frame) {
+	b := e.port.Bytes(fr)
+	id := e.arrived(b, fr)
+	for _, r := range e.tapped {
+		r.Put(e.now, false, id, b)
+	}
+}
+
+// tapSent shows a packet that is ready to be sent.
+func (e *Engine) tapSent(id FlowID, fr port.Frame) {
+	b := e.port.Bytes(fr)
+	for _, r := range e.tapped {
+		r.Put(e.now, true, id, b)
+	}
+}
+
+// arrived is the flow that a packet belongs to, 0 if there is none. Of a packet
+// that cannot be parsed, the steering record alone says so.
+func (e *Engine) arrived(b []byte, fr port.Frame) FlowID {
+	var recorded *flow
+	if rec, ok := bpf.ParseRecord(e.port.Record(fr)); ok {
+		recorded = e.flow(rec.Flow())
+	}
+	var f *flow
+	if wire.ParsePacket(b, &e.pkt) != wire.OK {
+		f = recorded
+	} else if key := keyOf(&e.pkt); recorded != nil && recorded.key == key {
+		f = recorded
+	} else {
+		f = e.tuples[key]
+	}
+	if f == nil {
+		return 0
+	}
+	return f.id
+}

@@ -1,0 +1,74 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+)
+
+// ErrStopped is returned by calls to an engine that does not run any more.
+var ErrStopped = errors.New("engine stopped")
+
+// command is a piece of control work that wants the queue's goroutine.
+type command struct {
+	run  func()
+	done chan struct{} // closed when run has returned
+	next *command
+}
+
+// commands is a list filled by any goroutine and emptied, whole, by the
+// queue's. Control work is rare and may allocate; the test for an empty list
+// is one load.
+type commands struct {
+	head atomic.Pointer[command]
+}
+
+func (c *commands) add(cmd *command) {
+	for {
+		old := c.head.Load()
+		cmd.next = old
+		if c.head.CompareAndSwap(old, cmd) {
+			return
+		}
+	}
+}
+
+func (c *commands) pending() bool { return c.head.Load() != nil }
+
+// runAll runs what was added, oldest first.
+func (c *commands) runAll() {
+	if !c.pending() {
+		return
+	}
+	var first *command
+	for cmd := c.head.Swap(nil); cmd != nil; {
+		rest := cmd.next
+		cmd.next, first = first, cmd
+		cmd = rest
+	}
+	for cmd := first; cmd != nil; cmd = cmd.next {
+		cmd.run()
+		close(cmd.done)
+	}
+}
+
+// call runs fn on the queue's goroutine and waits for it. When ctx ends first,
+// fn still runs later unless the engine stops.
+func (e *Engine) call(ctx context.Context, fn func()) error {
+	cmd := &command{run: fn, done: make(chan struct{})}
+	e.cmds.add(cmd)
+	e.port.Wake()
+	select {
+	case <-cmd.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-e.stopped:
+		select {
+		case <-cmd.done:
+			return nil
+		default:
+			return ErrStopped
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package engine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/test/contract"
+	"github.com/stag-rdma/stag/test/simnic"
+	"github.com/stag-rdma/stag/test/world"
+)
+
+// TestContract: what every stream owes its upper layer, on a perfect link and
+// on one that loses, reorders and doubles.
+func TestContract(t *testing.T) {
+	links := map[string]simnic.Config{
+		"perfect link": {Latency: 50 * time.Microsecond},
+		"bad link":     {Latency: time.Millisecond, Loss: 0.02, Reorder: 0.02, Duplicate: 0.02, Seed: 5},
+	}
+	for name, link := range links {
+		t.Run(name, func(t *testing.T) {
+			link.Check = true
+			contract.Run(t, func(t testing.TB) contract.Pair {
+				w, err := world.New(world.Config{Link: link})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return &virtual{t: t, w: w}
+			})
+		})
+	}
+}
+
+// virtual is a contract.Pair in virtual time.
+type virtual struct {
+	t testing.TB
+	w *world.World
+	c world.Conn
+}
+
+func (v *virtual) Start(a, b stream.ULP) {
+	var err error
+	if v.c, err = v.w.Connect(world.Flow{}, a, b); err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+func (v *virtual) Doorbell(e contract.End) { v.w.Engines[e].Ring(v.c.ID[e]) }
+
+// Until gives up after ten minutes in which nothing comes of it.
+func (v *virtual) Until(cond func() bool) bool {
+	for limit := v.w.Now().Add(10 * time.Minute); v.w.Now().Before(limit); {
+		if cond() {
+			return true
+		}
+		if !v.w.Step(limit) {
+			v.w.Pass(time.Millisecond) // nothing happens of itself: cond may want time to pass
+		}
+	}
+	return cond()
+}

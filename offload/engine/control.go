@@ -1,0 +1,140 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/tcp"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// ErrNoFlow is returned for a flow id that the engine does not know.
+var ErrNoFlow = errors.New("no such flow")
+
+// Park makes room for a flow that is about to be taken over: from now on its
+// segments are kept, up to a limit, instead of dropped. Every engine of the
+// port parks it, since nobody knows yet where its segments will arrive.
+//
+// heard, if set, is called once, after the step in which the first segment of
+// the flow has arrived here, kept or not. It must not block.
+func (e *Engine) Park(ctx context.Context, id FlowID, key bpf.FlowKey, heard func()) error {
+	return e.call(ctx, func() {
+		f := &flow{e: e, id: id, key: key, place: -1, quota: turn, heard: heard, parked: make([]port.Frame, 0, parkMax)}
+		e.flows[id.Index()] = f
+		e.tuples[key] = f
+	})
+}
+
+// Parked reports how many segments of the flow this engine holds.
+func (e *Engine) Parked(ctx context.Context, id FlowID) (n int, err error) {
+	err = e.call(ctx, func() {
+		if f := e.flow(id); f != nil {
+			n = len(f.parked)
+		}
+	})
+	return n, err
+}
+
+// Install gives a parked flow its connection. The directory names this engine
+// as its owner by now. The parked segments are the first that it receives.
+func (e *Engine) Install(ctx context.Context, id FlowID, st tcp.State, head wire.HeaderTemplate, ulp stream.ULP) error {
+	var failed error
+	err := e.call(ctx, func() { failed = e.install(id, st, head, ulp) })
+	return errors.Join(err, failed)
+}
+
+func (e *Engine) install(id FlowID, st tcp.State, head wire.HeaderTemplate, ulp stream.ULP) error {
+	f := e.flow(id)
+	if f == nil {
+		return fmt.Errorf("install flow %#x: %w", uint32(id), ErrNoFlow)
+	}
+	e.opened(1)
+	f.head, f.ulp = head, ulp
+	conn, err := tcp.New(e.now, st, e.configOf(id), f)
+	if err != nil {
+		e.opened(-1)
+		f.ulp = nil
+		return fmt.Errorf("install flow %#x: %w", uint32(id), err)
+	}
+	f.conn, f.heard = conn, nil // nobody waits any more
+	e.replay(f)
+	e.mark(f)
+	return nil
+}
+
+// configOf is what the connection of flow id starts with. Its seed is by chance,
+// unless the engine was given one: then it follows from that and the flow.
+func (e *Engine) configOf(id FlowID) tcp.Config {
+	c := e.cfg.TCP
+	if c.Seed == 0 {
+		c.Seed = rand.Uint64()
+	} else {
+		c.Seed ^= uint64(id) << 32
+	}
+	return c
+}
+
+// Forward sends the segments that this engine parked to the flow's owner.
+func (e *Engine) Forward(ctx context.Context, id FlowID) error {
+	return e.call(ctx, func() {
+		if f := e.flow(id); f != nil && f.conn == nil {
+			f.heard = nil
+			e.replay(f)
+		}
+	})
+}
+
+// Remove forgets a flow without a word to its peer: one that was not taken
+// over after all, or, at every engine but its owner, one that is gone. A live
+// connection's upper layer gets err.
+func (e *Engine) Remove(ctx context.Context, id FlowID, err error) error {
+	return e.call(ctx, func() { e.remove(id, err) })
+}
+
+func (e *Engine) remove(id FlowID, err error) {
+	f := e.flow(id)
+	if f == nil {
+		return
+	}
+	if f.conn != nil {
+		e.account(f)
+		f.conn.Close()
+		f.ulp.Fault(e.now, err)
+		f.conn, f.ulp = nil, nil
+		e.opened(-1)
+	}
+	e.forget(f)
+}
+
+// Inspect runs fn with the flow's connection, between two steps. fn must not
+// keep it. ErrNoFlow when there is none.
+func (e *Engine) Inspect(ctx context.Context, id FlowID, fn func(*tcp.Conn)) error {
+	found := false
+	err := e.call(ctx, func() {
+		if f := e.flow(id); f != nil && f.conn != nil {
+			found = true
+			fn(f.conn)
+			e.mark(f)
+		}
+	})
+	if err == nil && !found {
+		err = ErrNoFlow
+	}
+	return err
+}
+
+// Between runs fn between two steps, on the queue's goroutine: for what belongs
+// to that, such as the port's own counters.
+func (e *Engine) Between(ctx context.Context, fn func()) error { return e.call(ctx, fn) }
+
+func (e *Engine) flow(id FlowID) *flow {
+	if i := int(id.Index()); i < len(e.flows) && e.flows[i] != nil && e.flows[i].id == id {
+		return e.flows[i]
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/stag-rdma/stag/offload/tcp"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// Drop is why the engine itself did not deliver a packet. The parser and the
+// connection have reasons of their own: wire.Reason and tcp.Drop.
+type Drop uint8
+
+const (
+	_            Drop = iota
+	DropNoFlow        // no flow has this tuple
+	DropParkFull      // too many segments are parked already
+	DropPassFull      // the ring to the owner's engine is full
+	DropNoOwner       // the owner's queue has no engine
+	numDrops
+)
+
+var dropNames = [numDrops]string{
+	DropNoFlow:   "no_flow",
+	DropParkFull: "park_full",
+	DropPassFull: "pass_full",
+	DropNoOwner:  "no_owner",
+}
+
+func (d Drop) String() string { return dropNames[d] }
+
+// Counters count since the engine was made: packets, octets, or events.
+type Counters struct {
+	Steps               uint64 // that moved something
+	RxPackets, RxOctets uint64 // arrived at the port, Ethernet headers included
+	TxPackets, TxOctets uint64 // queued for transmission
+	Parked              uint64 // segments held for a take-over
+	PassedOut, PassedIn uint64 // segments to and from other engines
+	PartialSums         uint64 // TCP checksum fields that held the pseudo-header's sum
+	StaleRecords        uint64 // steering records that did not fit their packet
+	Unrecorded          uint64 // packets whose flow was found by their tuple
+	TxCopies            uint64 // payloads copied because the kernel still read the frame
+	TxRingFull          uint64 // a segment had to wait for the transmit ring
+	NoTxFrame           uint64 // a segment had to wait for a transmit frame
+	FlushErrors         uint64 // the link took nothing
+
+	drops [numDrops]uint64
+	parse [wire.NumReasons]uint64
+	tcp   [tcp.NumDrops]uint64
+}
+
+// Drops calls fn for every reason for which packets were dropped or ignored.
+func (c *Counters) Drops(fn func(layer, reason string, n uint64)) {
+	c.Each(func(layer, reason string, n uint64) {
+		if n != 0 {
+			fn(layer, reason, n)
+		}
+	})
+}
+
+// Each calls fn for every reason for which packets can be dropped or ignored,
+// those that did not occur among them, always in the same order.
+func (c *Counters) Each(fn func(layer, reason string, n uint64)) {
+	for i, n := range c.drops {
+		if i != 0 {
+			fn("engine", Drop(i).String(), n)
+		}
+	}
+	for i, n := range c.parse {
+		if wire.Reason(i) != wire.OK {
+			fn("wire", wire.Reason(i).String(), n)
+		}
+	}
+	for i, n := range c.tcp {
+		if tcp.Drop(i) != tcp.DropNone { // that is what was used
+			fn("tcp", tcp.Drop(i).String(), n)
+		}
+	}
+}
+
+// Counters reads the engine's counters between two steps.
+func (e *Engine) Counters(ctx context.Context) (Counters, error) {
+	var c Counters
+	if err := e.call(ctx, func() { c = e.count }); err != nil {
+		return Counters{}, err // c may still be written to
+	}
+	return c, nil
+}
+
+// Add adds what another engine has counted.
+func (c *Counters) Add(o *Counters) {
+	for _, f := range []struct {
+		sum *uint64
+		n   uint64
+	}{
+		{&c.Steps, o.Steps},
+		{&c.RxPackets, o.RxPackets}, {&c.RxOctets, o.RxOctets},
+		{&c.TxPackets, o.TxPackets}, {&c.TxOctets, o.TxOctets},
+		{&c.Parked, o.Parked}, {&c.PassedOut, o.PassedOut}, {&c.PassedIn, o.PassedIn},
+		{&c.PartialSums, o.PartialSums}, {&c.StaleRecords, o.StaleRecords}, {&c.Unrecorded, o.Unrecorded},
+		{&c.TxCopies, o.TxCopies}, {&c.TxRingFull, o.TxRingFull}, {&c.NoTxFrame, o.NoTxFrame},
+		{&c.FlushErrors, o.FlushErrors},
+	} {
+		*f.sum += f.n
+	}
+	add(c.drops[:], o.drops[:])
+	add(c.parse[:], o.parse[:])
+	add(c.tcp[:], o.tcp[:])
+}
+
+func add(sum, n []uint64) {
+	for i := range sum {
+		sum[i] += n[i]
+	}
+}

@@ -1,0 +1,140 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/tcp"
+)
+
+// finish ends a flow whose connection is done. The upper layer hears of it
+// last; what must be remembered for TIME-WAIT is a small record.
+func (e *Engine) finish(f *flow, err error) {
+	linger, lingers := f.conn.TimeWait()
+	stats := f.conn.Stats()
+	e.account(f)
+	f.conn.Close()
+	f.ulp.Fault(e.now, err)
+	f.conn, f.ulp = nil, nil
+	e.opened(-1)
+	e.worked = true
+	e.ended = append(e.ended, End{ID: f.id, Err: err, Gone: !lingers, Stats: stats})
+	if lingers {
+		f.linger, f.lingers = linger, true
+		e.timers.set(f, f.linger.Deadline())
+		return
+	}
+	e.forget(f)
+}
+
+// lingering answers a segment that reaches a flow in TIME-WAIT.
+func (e *Engine) lingering(f *flow, s *tcp.Segment) {
+	if why := f.linger.Receive(e.now, s, f); why != 0 {
+		e.count.tcp[why]++
+	}
+}
+
+// serveTimeWait lets a flow in TIME-WAIT end when its time is over.
+func (e *Engine) serveTimeWait(f *flow) {
+	if !f.linger.Deadline().Due(e.now) {
+		e.timers.set(f, f.linger.Deadline())
+		return
+	}
+	e.ended = append(e.ended, End{ID: f.id, Gone: true})
+	e.forget(f)
+}
+
+// OldestTimeWait is when the flow in TIME-WAIT that has the least of it left would
+// end, clock.Never if there is none: what to choose the engine by for
+// ShortenTimeWait.
+func (e *Engine) OldestTimeWait(ctx context.Context) (at clock.Instant, err error) {
+	at = clock.Never
+	err = e.call(ctx, func() {
+		if f := e.oldestTimeWait(); f != nil {
+			at = f.linger.Deadline()
+		}
+	})
+	if err != nil {
+		return clock.Never, err
+	}
+	return at, nil
+}
+
+func (e *Engine) oldestTimeWait() (oldest *flow) {
+	for _, f := range e.flows {
+		if f != nil && f.lingers && (oldest == nil || f.linger.Deadline() < oldest.linger.Deadline()) {
+			oldest = f
+		}
+	}
+	return oldest
+}
+
+// ShortenTimeWait ends the flow in TIME-WAIT that has the least of it left, and
+// reports whether there was one. Its id is free when Ended has said that it is
+// gone, and whoever reserved it has freed it.
+//
+// Departs from RFC 9293 §3.6.1, as Linux does beyond tcp_max_tw_buckets: for
+// when there is no room for another flow. Otherwise a peer that has its
+// connections ended, as a wrong STag does, could use up all the flows there are.
+func (e *Engine) ShortenTimeWait(ctx context.Context) (found bool, err error) {
+	err = e.call(ctx, func() {
+		oldest := e.oldestTimeWait()
+		if found = oldest != nil; !found {
+			return
+		}
+		oldest.lingers = false
+		e.ended = append(e.ended, End{ID: oldest.id, Gone: true})
+		e.forget(oldest)
+	})
+	return found && err == nil, err
+}
+
+// forget takes a flow out of every table of this engine. Whoever reserved its
+// id frees it, after the flow entry is gone.
+func (e *Engine) forget(f *flow) {
+	e.unpark(f)
+	e.timers.set(f, clock.Never)
+	e.line.leave(f)
+	e.bells.clear(int(f.id.Index()))
+	if e.tuples[f.key] == f {
+		delete(e.tuples, f.key)
+	}
+	if e.flows[f.id.Index()] == f {
+		e.flows[f.id.Index()] = nil
+	}
+}
+
+// endAll ends every flow because the port is of no use any more.
+func (e *Engine) endAll(cause error) {
+	e.acquire()
+	e.reader.Enter()
+	err := stream.ErrPort
+	switch {
+	case errors.Is(cause, stream.ErrPort):
+		err = cause
+	case cause != nil:
+		err = fmt.Errorf("%w: %w", stream.ErrPort, cause)
+	}
+	for _, f := range e.flows {
+		if f == nil {
+			continue
+		}
+		end := End{ID: f.id, Err: err, Gone: true}
+		if f.conn != nil {
+			end.Stats = f.conn.Stats()
+		}
+		if f.conn != nil || f.lingers {
+			e.ended = append(e.ended, end)
+		}
+		e.remove(f.id, err)
+	}
+	e.giveBack()
+	e.over = true
+	e.reader.Leave()
+	e.deliver()
+	e.token.Store(false)
+	e.after()
+}

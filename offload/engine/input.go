@@ -1,0 +1,177 @@
+package engine
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// ahead is how many packets before its turn a packet's headers are asked for. The
+// kernel has written them on another processor: to wait for them costs as much as
+// to parse them.
+const ahead = 2
+
+// receive takes in what has arrived at the port since the last step.
+func (e *Engine) receive() {
+	got := e.batch[:e.port.Receive(e.batch)]
+	for i, fr := range got {
+		if i+ahead < len(got) {
+			e.prefetch(got[i+ahead])
+		}
+		e.count.RxPackets++
+		e.count.RxOctets += uint64(fr.Len)
+		if len(e.tapped) != 0 {
+			e.tapReceived(fr)
+		}
+		e.input(fr)
+	}
+	if len(got) != 0 {
+		e.worked = true
+	}
+}
+
+func (e *Engine) prefetch(fr port.Frame) {
+	wire.Prefetch(e.port.Record(fr))
+	wire.Prefetch(e.port.Bytes(fr))
+}
+
+// input brings one packet to its flow. The frame is the flow's afterwards, or
+// on its way to another engine, or spent.
+func (e *Engine) input(fr port.Frame) {
+	b := e.port.Bytes(fr)
+	if why := wire.ParsePacket(b, &e.pkt); why != wire.OK {
+		e.count.parse[why]++
+		e.release(fr)
+		return
+	}
+	f, owner, why := e.find(fr)
+	switch {
+	case why != 0:
+		e.count.drops[why]++
+		e.release(fr)
+	case owner == bpf.NoOwner || (owner == e.queue && f.conn == nil && !f.lingers):
+		e.park(f, fr)
+	case owner != e.queue:
+		e.passTo(owner, fr)
+	case e.pkt.ICMP:
+		e.tooBig(f, b, fr)
+	default:
+		e.segment(f, b, fr)
+	}
+}
+
+// find looks up the flow that e.pkt belongs to and its owner's queue. The
+// steering record saves the hash; it is believed only where it agrees with the
+// packet itself.
+func (e *Engine) find(fr port.Frame) (f *flow, owner uint16, why Drop) {
+	key := keyOf(&e.pkt)
+	if rec, ok := bpf.ParseRecord(e.port.Record(fr)); ok {
+		if f = e.flow(rec.Flow()); f == nil || f.key != key {
+			e.count.StaleRecords++
+			f = nil
+		}
+	}
+	if f == nil {
+		e.count.Unrecorded++
+		if f = e.tuples[key]; f == nil {
+			return nil, 0, DropNoFlow
+		}
+	}
+	owner, ok := e.dir.owner(f.id)
+	if !ok {
+		return nil, 0, DropNoFlow
+	}
+	return f, owner, 0
+}
+
+// keyOf is the flow key of a received packet or, for an ICMP error, of the
+// flow whose segment it quotes: that one we sent.
+func keyOf(p *wire.Packet) (k bpf.FlowKey) {
+	remote, local := p.Src, p.Dst
+	remotePort, localPort := p.TCP.SrcPort, p.TCP.DstPort
+	if p.ICMP {
+		remote, local = p.TooBig.Dst, p.TooBig.Src
+		remotePort, localPort = p.TooBig.DstPort, p.TooBig.SrcPort
+	}
+	copy(k.Remote[:], remote)
+	copy(k.Local[:], local)
+	binary.BigEndian.PutUint16(k.RemotePort[:], remotePort)
+	binary.BigEndian.PutUint16(k.LocalPort[:], localPort)
+	k.VLAN = p.VLAN
+	k.Family = uint8(p.Family)
+	return k
+}
+
+// segment gives a TCP segment to its connection.
+func (e *Engine) segment(f *flow, b []byte, fr port.Frame) {
+	why := e.pkt.VerifyChecksum(b, e.cfg.AcceptPartial)
+	if e.pkt.Partial {
+		e.count.PartialSums++
+	}
+	if why == wire.PartialChecksum {
+		e.refusePartial(f)
+	}
+	if why != wire.OK {
+		e.count.parse[why]++
+		e.release(fr)
+		return
+	}
+	f.unsummed = false
+	s := &e.seg
+	s.TCPFields = e.pkt.TCP
+	s.Payload = e.pkt.Data(b)
+	s.Frame = fr
+	s.CE = e.pkt.CE
+
+	e.mark(f)
+	if f.lingers {
+		e.lingering(f, s)
+		e.release(fr)
+		return
+	}
+	if s.Flags&wire.RST != 0 && f.conn.Arrived() {
+		f.ulp.Receive(e.now, f.conn) // what came before may say why, and a reset takes it away
+	}
+	kept, drop := f.conn.Receive(e.now, s)
+	e.count.tcp[drop]++
+	if kept {
+		e.keep(fr, 1)
+	} else {
+		e.release(fr)
+	}
+}
+
+// unsummedAfter is how long a peer may send nothing but segments whose checksum
+// nobody has computed: less than Linux waits before it sends one again.
+const unsummedAfter = 100 * time.Millisecond
+
+// refusePartial ends f if its peer has sent nothing else for some time. It would
+// otherwise go on until a timeout, and neither end would say why. Segments count
+// that begin with the very octet that is due: a peer repeats those, and who only
+// guesses cannot end a connection with two packets.
+func (e *Engine) refusePartial(f *flow) {
+	switch {
+	case f.conn == nil || !f.conn.Expects(e.pkt.TCP.Seq):
+	case !f.unsummed:
+		f.unsummed, f.unsummedSince = true, e.now
+	case e.now.Sub(f.unsummedSince) >= unsummedAfter:
+		f.conn.AbortFor(e.cfg.Unsummed)
+		e.mark(f)
+	}
+}
+
+// tooBig hands a path MTU report to the connection it is about.
+func (e *Engine) tooBig(f *flow, b []byte, fr port.Frame) {
+	why := e.pkt.VerifyChecksum(b, false)
+	if why != wire.OK {
+		e.count.parse[why]++
+	} else if f.conn != nil {
+		t := &e.pkt.TooBig
+		e.count.tcp[f.conn.TooBig(e.now, t.Seq, uint16(min(t.MTU, 0xffff)))]++
+		e.mark(f)
+	}
+	e.release(fr)
+}

@@ -1,0 +1,88 @@
+package engine
+
+import (
+	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// Send implements tcp.Output: one segment of this flow, onto the port. The
+// headers go in front of the payload in the frame that holds it, unless the
+// kernel still reads that frame, or the segment is a piece of it: then the
+// payload is copied into a frame of its own.
+func (f *flow) Send(h *wire.TCPFields, fr port.Frame, off, n int) bool {
+	e := f.e
+	switch {
+	case n == 0:
+		return f.SendCopy(h, nil)
+	case off != 0 || e.port.InFlight(fr):
+		return f.SendCopy(h, e.port.Bytes(fr)[off:off+n])
+	case !e.hasRoom():
+		f.refused = true
+		return false
+	}
+	e.transmit(f, h, fr, n)
+	return true
+}
+
+// SendCopy implements tcp.Output: the payload is copied into a frame that lasts
+// until the packet has left.
+func (f *flow) SendCopy(h *wire.TCPFields, payload []byte) bool {
+	e := f.e
+	if !e.hasRoom() {
+		f.refused = true
+		return false
+	}
+	if !e.stock(0) {
+		f.refused = true
+		e.count.NoTxFrame++
+		return false
+	}
+	own := e.takeSpare()
+	if len(payload) != 0 {
+		copy(e.port.Bytes(own), payload)
+		e.count.TxCopies++
+	}
+	e.transmit(f, h, own, len(payload))
+	e.freed = append(e.freed, own)
+	return true
+}
+
+// transmit writes the headers in front of the n octets of payload in fr and
+// queues the packet. There is room.
+func (e *Engine) transmit(f *flow, h *wire.TCPFields, fr port.Frame, n int) {
+	mem := e.port.Bytes(port.Frame{Addr: fr.Addr - port.Headroom, Len: uint32(port.Headroom + n), Home: fr.Home})
+	length := f.head.Write(mem, port.Headroom, h)
+	e.one[0] = port.Frame{Addr: fr.Addr - uint64(length), Len: uint32(length + n), Home: fr.Home}
+	if len(e.tapped) != 0 {
+		e.tapSent(f.id, e.one[0])
+	}
+	e.room -= e.port.Send(e.one[:])
+	e.count.TxPackets++
+	e.count.TxOctets += uint64(length + n)
+	e.worked = true
+	if e.queued++; e.queued == flushEvery {
+		e.flush()
+	}
+}
+
+// flushEvery is how many packets at most wait for the kernel to be told. The
+// other end begins with the first ones while we make the next, and what the
+// kernel copies is still in the processor's cache.
+const flushEvery = 32
+
+// hasRoom reports whether the transmit ring takes another packet.
+func (e *Engine) hasRoom() bool {
+	if !e.roomy() {
+		e.count.TxRingFull++
+		return false
+	}
+	return true
+}
+
+// roomy is hasRoom for who has no packet yet.
+func (e *Engine) roomy() bool {
+	if e.room <= 0 {
+		e.room = e.port.Room()
+	}
+	return e.room > 0
+}

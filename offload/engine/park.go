@@ -1,0 +1,54 @@
+package engine
+
+import "github.com/stag-rdma/stag/offload/port"
+
+// parkMax is how many frames one flow may park. What comes beyond is dropped,
+// and the peer sends it again.
+const parkMax = 128
+
+// park keeps a frame until its flow's connection is installed.
+func (e *Engine) park(f *flow, fr port.Frame) {
+	if f.heard != nil && !e.pkt.ICMP && !f.isNews {
+		f.isNews, f.news = true, e.news
+		e.news = f
+	}
+	if len(f.parked) == cap(f.parked) || e.parked >= int(e.limits.RxFrames)/2 {
+		e.count.drops[DropParkFull]++
+		e.release(fr)
+		return
+	}
+	f.parked = append(f.parked, fr)
+	e.parked++
+	e.count.Parked++
+}
+
+// replay looks at f's parked frames again, in their order of arrival: they go
+// to the connection, which is installed by now, or to the engine that owns it.
+func (e *Engine) replay(f *flow) {
+	parked := f.parked
+	f.parked = nil
+	e.parked -= len(parked)
+	for _, fr := range parked {
+		e.input(fr)
+	}
+}
+
+// unpark gives f's parked frames back unread.
+func (e *Engine) unpark(f *flow) {
+	for _, fr := range f.parked {
+		e.release(fr)
+	}
+	e.parked -= len(f.parked)
+	f.parked = nil
+}
+
+// takeNews takes the functions to be called about flows of which a first segment
+// has arrived. Rare, so it may allocate; the functions run without the token.
+func (e *Engine) takeNews() (heard []func()) {
+	for f := e.news; f != nil; f = e.news {
+		heard = append(heard, f.heard)
+		e.news = f.news
+		f.heard, f.news = nil, nil
+	}
+	return heard
+}

@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/stag-rdma/stag/offload/clock"
+)
+
+// Flows that have more to send than there is room for take turns: each sends
+// a bunch, and then waits until all others had theirs. Segments that come in
+// bunches cost both ends less: the state of their connection and the memory that
+// they go to are in the caches for all but the first, and one ACK is enough for
+// many.
+
+const (
+	// turn is how many frames a flow may fill before others have their turn.
+	turn = 32
+
+	// turnsMost is about how many packets a step sends in turns. Then what has
+	// arrived meanwhile is looked at: the frames that it acknowledges are still
+	// in the caches.
+	turnsMost = 256
+
+	// slack is how much longer than twice the least round trip a segment may be
+	// under way before too much is.
+	slack = 250 * time.Microsecond
+
+	// patience is how long turns wait for frames to come back.
+	patience = time.Millisecond
+)
+
+// flight bounds how many frames all flows together have under way while some
+// wait for their turn. The peers' windows are for far more than they keep up with:
+// it would wait in their receive rings, go cold there, and be lost when these are
+// full.
+//
+// The bound rises by a quarter of what comes back in time, and falls by a quarter
+// of what comes back late. When nothing comes back at all, because it is all with
+// peers that are silent, it rises by a bunch.
+type flight struct {
+	least, all int // frames; between them is the bound
+	most       int
+	quarters   int           // that it has to rise yet
+	since      clock.Instant // when a frame last came back, or it rose because none did
+}
+
+func newFlight(pool int) flight { return flight{least: pool / 8, most: pool / 8, all: pool} }
+
+// acked learns that n frames have come back, the last one after trip, where the
+// least round trip was so long. Nothing is known of a trip of 0.
+func (l *flight) acked(now clock.Instant, n int, trip, least time.Duration, waiting bool) {
+	l.since = now
+	if !waiting || trip == 0 {
+		return
+	}
+	if trip > 2*least+slack {
+		n = -n
+	}
+	l.quarters += n
+	l.most = max(min(l.most+l.quarters/4, l.all), l.least)
+	l.quarters %= 4
+}
+
+// look raises the bound, if nobody can go on otherwise.
+func (l *flight) look(now clock.Instant, lent int, waiting bool) {
+	switch {
+	case !waiting:
+		l.since = now
+	case lent >= l.most && now.Sub(l.since) >= patience:
+		l.most, l.since = lent+turn, now
+	}
+}
+
+// mayLend reports whether more frames may get under way. A flow that is alone is
+// bounded by its peer and the network.
+func (e *Engine) mayLend() bool { return (e.open == 1 || e.lent < e.flight.most) && e.roomy() }
+
+// allowance is how many frames a flow may fill that is served out of turn,
+// because something has happened to it: none while others wait.
+func (e *Engine) allowance() int {
+	if e.line.n != 0 || len(e.retry) != 0 || !e.mayLend() {
+		return 0
+	}
+	return turn
+}
+
+// unload frees frames of a flow that could fill more than it may hold: it goes on
+// when they are back. Nothing has been acknowledged by that.
+func (e *Engine) unload(f *flow) {
+	back := f.back
+	if f.conn.Unload(turn) != 0 {
+		f.wants, e.more = true, true
+	}
+	f.back = back
+}
+
+// resume serves the flows whose segments found no room, oldest first, as long
+// as there is some.
+func (e *Engine) resume() {
+	stuck := e.retry
+	e.retry = e.retry[:0] // never longer than what was read of stuck, which it overwrites
+	for i, f := range stuck {
+		if !e.roomy() {
+			e.retry = append(e.retry, stuck[i:]...)
+			return
+		}
+		f.stuck = false
+		e.serve(f, 0)
+	}
+}
+
+// takeTurns lets the flows that wait fill frames and send them, in order.
+func (e *Engine) takeTurns() {
+	e.flight.look(e.now, e.lent, e.line.n != 0)
+	begin := e.count.TxPackets
+	for e.line.n != 0 && len(e.retry) == 0 && e.mayLend() && e.stock(reserve) {
+		if e.count.TxPackets-begin >= turnsMost {
+			e.more = true
+			return
+		}
+		e.serve(e.line.next(), turn)
+	}
+}
