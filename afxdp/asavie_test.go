@@ -5,7 +5,7 @@ import (
 
 	"github.com/asavie/xdp"
 	"github.com/stag-rdma/stag/afxdp"
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
 // foreign is an AF_XDP socket that is not of our making.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/afxdp"
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
 // TestBusyPoll: frames arrive when the socket drives the interface.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"golang.org/x/sys/unix"
 )
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/afxdp"
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/port"
 	"golang.org/x/sys/unix"
 )

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/afxdp"
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"golang.org/x/sys/unix"
 )
 

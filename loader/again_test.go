@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/loader/pair"
 )
 
 // TestLoadAgain: what is loaded as asked for is left as it is, and tuned where

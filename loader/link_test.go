@@ -5,8 +5,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/loader/pair"
 )
 
 func setMTU(name string, mtu int) error {

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/loader/pair"
 )
 
 // where names the network namespace of the calling thread.

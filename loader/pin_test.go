@@ -9,8 +9,8 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/loader/pair"
 	"github.com/stag-rdma/stag/test/need"
 )
 

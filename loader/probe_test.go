@@ -6,8 +6,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/loader/pair"
 	"github.com/stag-rdma/stag/test/need"
 )
 

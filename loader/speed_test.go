@@ -3,8 +3,8 @@ package loader_test
 import (
 	"testing"
 
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/loader/pair"
 	"github.com/stag-rdma/stag/test/need"
 )
 

@@ -9,8 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/loader/pair"
 )
 
 // await returns the first event that fits, which must come soon.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/tap"
 	"github.com/stag-rdma/stag/offload/wire"
 	"github.com/stag-rdma/stag/rdma/report"

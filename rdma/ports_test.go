@@ -12,8 +12,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/loader/pair"
 )
 
 // linkLocal is the link-local address of a side's interface.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
 func (r *rig) openLoopback(c Config) {

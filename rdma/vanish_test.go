@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
 // mapping maps n octets of a file, or without one of anonymous memory.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/perf"
 	"github.com/stag-rdma/stag/cmd/stag/internal/ping"
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
 // TestDefaultVeth: on a veth as `ip link add` makes it, between an interface and

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/dump"
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/rdma"
 	"github.com/stag-rdma/stag/test/need"
 )

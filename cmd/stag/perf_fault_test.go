@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/perf"
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
 // complaint demands that a command that has said these lines has ended with one

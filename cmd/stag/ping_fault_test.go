@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
 // TestPingPeerDies: an end that is killed in the middle is one line of the

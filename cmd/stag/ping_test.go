@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/ping"
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/test/need"
 )
 

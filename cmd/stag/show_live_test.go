@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/show"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/loader/pair"
 	"github.com/stag-rdma/stag/test/need"
 )
 

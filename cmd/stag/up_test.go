@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
 // TestDownInterface: ping and perf, at either end, call a down interface down,

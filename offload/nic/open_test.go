@@ -3,7 +3,7 @@ package nic_test
 import (
 	"testing"
 
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/test/need"
 )

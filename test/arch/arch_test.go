@@ -17,7 +17,6 @@ var order = []string{
 	"afxdp/ring",
 	"afxdp",
 	"loader",
-	"loader/pair",
 	"offload/clock",
 	"offload/signal",
 	"offload/seq",

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
 // TestBig moves 4 GiB each way at once between an engine and a plain kernel

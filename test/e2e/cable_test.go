@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
 // injector puts frames on the cable as they are, from one side's end. It goes

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/rdma"
 	"github.com/stag-rdma/stag/rdma/report"

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/bpf"
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/handoff"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/octets"

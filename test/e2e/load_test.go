@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/loader/pair"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/rdma"

@@ -7,7 +7,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/wire"
 	"github.com/stag-rdma/stag/rdma"
 )

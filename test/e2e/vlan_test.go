@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/offload/wire"

@@ -7,8 +7,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/loader/pair"
 )
 
 // Config says what a cable is like. The zero value is a good one.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/offload/tcp"

@@ -6,8 +6,8 @@ import (
 
 	"github.com/cilium/ebpf/link"
 
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/loader/pair"
 )
 
 // place is an interface, and how to get into its namespace.

@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/rdma"
 	"github.com/stag-rdma/stag/test/need"
 	"github.com/stag-rdma/stag/test/rawpeer"

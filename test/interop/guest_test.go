@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
 // patience is far more than any command takes that is not told to wait.

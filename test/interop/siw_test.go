@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/rdma"
 )
 

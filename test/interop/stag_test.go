@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
 // command is a stag command that runs in our namespace.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
 // Where our side and the guest are.

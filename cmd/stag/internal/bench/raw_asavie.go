@@ -7,7 +7,7 @@ import (
 	"github.com/asavie/xdp"
 	"golang.org/x/sys/unix"
 
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
 // asavieEnd is a raw end over the rings of another library. What that leaves

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/stag-rdma/stag/afxdp"
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/port"
 	"github.com/stag-rdma/stag/offload/wire"
 )

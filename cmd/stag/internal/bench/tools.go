@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
 // tool is a program that others measure with: its rows show whether our own

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/stag-rdma/stag/loader/pair"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/rdma"
 )

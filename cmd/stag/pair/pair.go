@@ -1,5 +1,10 @@
-// Package pair makes two network namespaces of its own with a veth pair, or a
-// router, between them: where the demonstration and every privileged test run their traffic.
+// Package pair makes two network namespaces of its own, joined by a veth pair or
+// by a router. `stag demo` runs its traffic between them, and so does every test
+// that needs privileges.
+//
+// The package belongs to the command, as only the demonstration needs it in the
+// product. It is not below cmd/stag/internal, because tests of every package
+// import it.
 //
 // The namespaces have no names. They live as long as the Pair, or a thread or
 // socket inside them, so nothing is left behind when the process is killed.
