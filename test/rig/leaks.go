@@ -1,0 +1,65 @@
+package rig
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// NoLeaks demands that the process has no more goroutines and no more open files
+// at the end of the test than now. Call it first: it looks after all cleanup
+// functions that are registered later.
+func NoLeaks(t testing.TB) {
+	t.Helper()
+	noLeaks(t, Patience)
+}
+
+func noLeaks(t testing.TB, within time.Duration) {
+	t.Helper()
+	pollster(t)
+	runtime.GC() // finalizers close what earlier tests have left
+	goroutines, files := runtime.NumGoroutine(), Files(t)
+	t.Cleanup(func() {
+		t.Helper()
+		var now []string
+		defer func() {
+			if len(now) > len(files) {
+				t.Logf("open files are %q, were %q", now, files)
+			}
+		}()
+		eventually(t, "files are closed", func() bool {
+			now = Files(t)
+			return len(now) <= len(files)
+		}, within)
+		eventually(t, "goroutines have ended", func() bool { return runtime.NumGoroutine() <= goroutines }, within)
+	})
+}
+
+// pollster makes the runtime open its own descriptors, which stay open.
+func pollster(t testing.TB) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	Must(t, err)
+	Check(t, r.Close())
+	Check(t, w.Close())
+}
+
+// Files returns what the open descriptors of this process refer to, sorted.
+func Files(t testing.TB) (all []string) {
+	t.Helper()
+	const dir = "/proc/self/fd"
+	entries, err := os.ReadDir(dir)
+	Must(t, err)
+	for _, e := range entries {
+		to, err := os.Readlink(filepath.Join(dir, e.Name()))
+		if err == nil && !strings.HasPrefix(to, "/proc/") { // not the directory itself
+			all = append(all, to)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
