@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -183,18 +182,6 @@ func TestRegionUsedAgain(t *testing.T) {
 		t.Error("an old record")
 	}
 	must(t, release())
-}
-
-func TestUndoRunsBackwardsAndOnce(t *testing.T) {
-	var u undo
-	var did []int
-	for i := range 3 {
-		u.add(func() error { did = append(did, i); return nil })
-	}
-	must(t, errors.Join(u.run(), u.run()))
-	if !slices.Equal(did, []int{2, 1, 0}) {
-		t.Errorf("order %v", did)
-	}
 }
 
 // TestViews checks what Bytes and Record show, at every place where a packet

@@ -110,7 +110,7 @@ func (q *Queue) claim(r *Region) error {
 	if err != nil {
 		return err
 	}
-	q.undo.add(release)
+	q.undo.Add(release)
 	q.info.Pages = r.arena.pages
 	q.mem = r.arena.mem
 	q.base, q.size = r.base, c.regionSize()
@@ -140,7 +140,7 @@ func (q *Queue) hang() error {
 	if err := q.bell.open(); err != nil {
 		return err
 	}
-	q.undo.add(q.bell.close)
+	q.undo.Add(q.bell.close)
 	return nil
 }
 
@@ -150,7 +150,7 @@ func (q *Queue) socket() error {
 		return err
 	}
 	q.fd, q.sys = fd, q.trap
-	q.undo.add(func() error { return unix.Close(fd) })
+	q.undo.Add(func() error { return unix.Close(fd) })
 	return nil
 }
 
@@ -186,7 +186,7 @@ func (q *Queue) mapRings() error {
 		if err != nil {
 			return fmt.Errorf("map ring at %#x, %d slots: %w", r.page, r.slots, err)
 		}
-		q.undo.add(func() error { return unix.Munmap(m) })
+		q.undo.Add(func() error { return unix.Munmap(m) })
 		mem[i] = m
 	}
 	return errors.Join(

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stag-rdma/stag/afxdp/ring"
 	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/undo"
 	"golang.org/x/sys/unix"
 )
 
@@ -55,7 +56,7 @@ type Queue struct {
 	down  error  // what to return for ErrLinkDown and ErrGone
 	gone  error
 	sys   func(nr uintptr) unix.Errno // trap; tests put a script in its place
-	undo  undo
+	undo  undo.Stack
 
 	// Owned by the queue's goroutine.
 	fill   ring.Producer[uint64]
@@ -139,5 +140,5 @@ func (q *Queue) detach() error {
 	q.comp, _ = ring.NewConsumer(ring.OnHeap[uint64](1, 0))
 	q.rx, _ = ring.NewConsumer(ring.OnHeap[unix.XDPDesc](1, 0))
 	q.tx, _ = ring.NewProducer(ring.OnHeap[unix.XDPDesc](1, 0))
-	return q.undo.run()
+	return q.undo.Run()
 }

@@ -122,7 +122,7 @@ func Adopt(name string) (*Steering, error) {
 	}
 	s := &Steering{link: l, instance: p.instance}
 	if err := s.adopt(n, p); err != nil {
-		s.undo.run()
+		s.undo.Run()
 		return nil, err
 	}
 	return s, nil
@@ -154,7 +154,7 @@ func (s *Steering) open(p *pinDir) (err error) {
 	if err != nil {
 		return fmt.Errorf("open %s: %w", p.link(), err)
 	}
-	s.undo.add(s.hook.Close)
+	s.undo.Add(s.hook.Close)
 	if err := s.claim(p); err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (s *Steering) open(p *pinDir) (err error) {
 		if err != nil {
 			return fmt.Errorf("open %s: %w", p.of(name), err)
 		}
-		s.undo.add((*m).Close)
+		s.undo.Add((*m).Close)
 	}
 	return nil
 }
@@ -190,7 +190,7 @@ func (s *Steering) claim(p *pinDir) error {
 	if c == nil {
 		return fail(ErrQueueBusy, nil, "%s is in use by %s: %s", s.link.Port, owner.name(), oneProcess)
 	}
-	s.undo.add(c.Close)
+	s.undo.Add(c.Close)
 	if info, err = s.hook.Info(); err != nil {
 		return fmt.Errorf("ask what is pinned at %s: %w", p.link(), err)
 	}

@@ -221,14 +221,14 @@ func (p *PinnedPort) claimedProgram() {
 
 func (p *PinnedPort) readMaps() error {
 	s := &Steering{link: Link{Name: p.Name, Port: p.Name}}
-	defer s.undo.run()
+	defer s.undo.Run()
 	for name, m := range s.maps() {
 		path := filepath.Join(p.Dir, name)
 		var err error
 		if *m, err = ebpf.LoadPinnedMap(path, &ebpf.LoadPinOptions{ReadOnly: true}); err != nil {
 			return fmt.Errorf("open %s: %w", path, err)
 		}
-		s.undo.add((*m).Close)
+		s.undo.Add((*m).Close)
 	}
 	p.MaxFlows, p.Queues = s.MaxFlows(), s.Queues()
 	var told bpf.Options

@@ -103,7 +103,7 @@ func Load(o Options) (*Steering, error) {
 	}
 	s := &Steering{link: l}
 	if err := s.load(n, o); err != nil {
-		s.undo.run()
+		s.undo.Run()
 		return nil, err
 	}
 	return s, nil
@@ -117,7 +117,7 @@ func (s *Steering) load(n *Net, o Options) error {
 	if claim == nil {
 		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, loaded by %s: end that process first", s.link.Port, owner.name())
 	}
-	s.undo.add(claim.Close)
+	s.undo.Add(claim.Close)
 	if o.Pin == "" {
 		return s.put(n, o)
 	}
@@ -170,7 +170,7 @@ func (s *Steering) create(o Options) (*ebpf.Program, error) {
 	s.stats = coll.DetachMap(bpf.MapStats)
 	s.options = coll.DetachMap(bpf.MapOptions)
 	for _, m := range s.maps() {
-		s.undo.add((*m).Close)
+		s.undo.Add((*m).Close)
 	}
 	return coll.DetachProgram(bpf.Program), nil
 }
@@ -193,7 +193,7 @@ func (s *Steering) attach(n *Net, prog *ebpf.Program, o Options) error {
 		return n.explainAttach(s.link, err)
 	}
 	s.hook = hook
-	s.undo.add(hook.Close)
+	s.undo.Add(hook.Close)
 	info, err := prog.Info()
 	if err != nil {
 		return fmt.Errorf("ask for the number of the steering program: %w", err)

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/offload/undo"
 )
 
 // triedLinux is the series that stag is developed and tested on.
@@ -50,7 +51,7 @@ func tried(name, release string) Probe {
 func probeProgram() Probe {
 	const name = "XDP program"
 	s := &Steering{}
-	defer s.undo.run()
+	defer s.undo.Run()
 	prog, err := s.create(Options{MaxFlows: 1, Queues: 1})
 	if err != nil {
 		if refused := s.explainCreate(err); errors.Is(refused, ErrPermission) {
@@ -148,16 +149,16 @@ func probeRepair() Probe {
 // loopbackConnection is the dialling end of a connection that this process has
 // with itself.
 func loopbackConnection() (fd int, closeAll func() error, err error) {
-	var undo undo
+	var steps undo.Stack
 	defer func() {
 		if err != nil {
-			undo.run()
+			steps.Run()
 		}
 	}()
 	socket := func() (int, error) {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err == nil {
-			undo.add(func() error { return unix.Close(fd) })
+			steps.Add(func() error { return unix.Close(fd) })
 		}
 		return fd, err
 	}
@@ -184,7 +185,7 @@ func loopbackConnection() (fd int, closeAll func() error, err error) {
 	if err = unix.Connect(fd, at); err != nil {
 		return 0, nil, err
 	}
-	return fd, undo.run, nil
+	return fd, steps.Run, nil
 }
 
 // Commands of membarrier(2).

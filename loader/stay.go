@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"github.com/stag-rdma/stag/offload/undo"
 )
 
 // stay puts the program on the interface so that it stays there. Whoever calls
@@ -21,17 +23,17 @@ func (s *Steering) stay(n *Net, o Options) (err error) {
 	if err := n.hookFree(s.link); err != nil {
 		return err
 	}
-	var undo undo
+	var steps undo.Stack
 	defer func() {
 		if err != nil {
-			undo.run()
+			steps.Run()
 		}
 	}()
 	if err := dropSettings(s.link); err != nil {
 		return err
 	}
 	p := pinsOf(o.Pin, s.link)
-	undo.add(p.remove)
+	steps.Add(p.remove)
 	if err := p.prepare(); err != nil {
 		return err
 	}
@@ -41,7 +43,7 @@ func (s *Steering) stay(n *Net, o Options) (err error) {
 		if t, err = n.newTuner(s.link, o.Generic, o.Tune); err != nil {
 			return err
 		}
-		undo.add(t.undo)
+		steps.Add(t.undo)
 	}
 	if err := s.put(n, o); err != nil {
 		return err

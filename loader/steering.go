@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/offload/undo"
 )
 
 // Mode is where in the receive path the program runs.
@@ -46,7 +47,7 @@ type Steering struct {
 	wait     time.Duration // as Load has told the program
 
 	closing sync.Once
-	undo    undo
+	undo    undo.Stack
 	closed  error
 }
 
@@ -233,6 +234,6 @@ func (s *Steering) Stats() (sum Stats, err error) {
 // belongs to it; a pinned one stays and goes on steering. Further calls return
 // the first one's result.
 func (s *Steering) Close() error {
-	s.closing.Do(func() { s.closed = s.undo.run() })
+	s.closing.Do(func() { s.closed = s.undo.Run() })
 	return s.closed
 }

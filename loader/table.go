@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/offload/undo"
 )
 
 // Table is the memory of an adapter's translation and protection table: a BPF
@@ -21,7 +22,7 @@ type Table struct {
 	memory []byte
 
 	closing sync.Once
-	undo    undo
+	undo    undo.Stack
 	closed  error
 }
 
@@ -48,7 +49,7 @@ func NewTable(entries uint32, pin string) (*Table, error) {
 	}
 	t := &Table{}
 	if err := t.open(entries, pin); err != nil {
-		t.undo.run()
+		t.undo.Run()
 		return nil, err
 	}
 	return t, nil
@@ -57,7 +58,7 @@ func NewTable(entries uint32, pin string) (*Table, error) {
 func (t *Table) open(entries uint32, pin string) (err error) {
 	if pin == "" {
 		if t.array, err = createTable(entries); err == nil {
-			t.undo.add(t.array.Close)
+			t.undo.Add(t.array.Close)
 		}
 	} else {
 		err = t.openPinned(entries, pin)
@@ -70,7 +71,7 @@ func (t *Table) open(entries uint32, pin string) (err error) {
 	if err != nil {
 		return fmt.Errorf("map the table of %d octets: %w", size, err)
 	}
-	t.undo.add(func() error { return unix.Munmap(t.memory) })
+	t.undo.Add(func() error { return unix.Munmap(t.memory) })
 	return nil
 }
 
@@ -106,7 +107,7 @@ func (t *Table) openPinned(entries uint32, instance string) error {
 	if err != nil {
 		return err
 	}
-	t.undo.add(t.array.Close)
+	t.undo.Add(t.array.Close)
 	if err := t.claim(); err != nil {
 		return err
 	}
@@ -114,7 +115,7 @@ func (t *Table) openPinned(entries uint32, instance string) error {
 		return nil
 	}
 	// Nobody uses it. Its claim goes with the array that it is for.
-	if err := t.undo.run(); err != nil {
+	if err := t.undo.Run(); err != nil {
 		return err
 	}
 	if err := os.Remove(p.table()); err != nil {
@@ -123,7 +124,7 @@ func (t *Table) openPinned(entries uint32, instance string) error {
 	if t.array, err = p.makeTable(entries); err != nil {
 		return err
 	}
-	t.undo.add(t.array.Close)
+	t.undo.Add(t.array.Close)
 	return t.claim()
 }
 
@@ -191,7 +192,7 @@ func (t *Table) claim() error {
 	if claim == nil {
 		return fail(ErrTableBusy, nil, "what is loaded here is in use by %s: %s", owner.name(), oneProcess)
 	}
-	t.undo.add(claim.Close)
+	t.undo.Add(claim.Close)
 	return nil
 }
 
@@ -220,6 +221,6 @@ func (t *Table) FD() int { return t.array.FD() }
 // Close lets go: nothing may use the memory any more. A pinned array stays.
 // Further calls return the first one's result.
 func (t *Table) Close() error {
-	t.closing.Do(func() { t.closed = t.undo.run() })
+	t.closing.Do(func() { t.closed = t.undo.Run() })
 	return t.closed
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/offload/undo"
 )
 
 // UnloadOptions say what to take away.
@@ -57,8 +59,8 @@ func Unload(o UnloadOptions) (done []Unloaded, err error) {
 	if o.Port != "" && len(ports) == 0 {
 		return nil, fail(ErrNotPinned, nil, "nothing is pinned at %s", o.Port)
 	}
-	var claims undo
-	defer claims.run()
+	var claims undo.Stack
+	defer claims.Run()
 	var refusals []error
 	for n := range ports {
 		refusals = append(refusals, ports[n].hold(&claims), ports[n].refusal(i.Err))
@@ -100,7 +102,7 @@ func (i Instance) of(dir string) []PinnedPort {
 
 // hold keeps others from adopting the program meanwhile. Where somebody has done
 // so already, refusal tells.
-func (p *PinnedPort) hold(claims *undo) error {
+func (p *PinnedPort) hold(claims *undo.Stack) error {
 	if p.Stale != "" {
 		return nil
 	}
@@ -112,7 +114,7 @@ func (p *PinnedPort) hold(claims *undo) error {
 		p.Owner, p.InUse = owner, true
 		return nil
 	}
-	claims.add(c.Close)
+	claims.Add(c.Close)
 	if p.InUse || len(p.Flows) == 0 {
 		return nil
 	}

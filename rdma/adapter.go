@@ -12,6 +12,7 @@ import (
 
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload/signal"
+	"github.com/stag-rdma/stag/offload/undo"
 	"github.com/stag-rdma/stag/rdma/control"
 	"github.com/stag-rdma/stag/tpt"
 )
@@ -37,7 +38,7 @@ type Adapter struct {
 	board   *signal.Board
 	events  *events
 	tapped  *captures
-	undo    undo
+	undo    undo.Stack
 	control *control.Server // nil with NoControl
 	number  int             // tells the process's adapters apart
 	inline  bool            // who posts and polls does the work
@@ -82,7 +83,7 @@ func Open(cfg Config) (*Adapter, error) {
 	}
 	a.life, a.die = context.WithCancelCause(context.Background())
 	if err := a.open(); err != nil {
-		return nil, fmt.Errorf("open adapter: %w", errors.Join(err, a.undo.run()))
+		return nil, fmt.Errorf("open adapter: %w", errors.Join(err, a.undo.Run()))
 	}
 	return a, nil
 }
@@ -91,11 +92,11 @@ func (a *Adapter) open() (err error) {
 	if a.space, err = loader.CurrentNamespace(); err != nil {
 		return err
 	}
-	a.undo.add(a.space.Close)
+	a.undo.Add(a.space.Close)
 	if a.heap, err = newHeap(a.cfg.RegionHeap); err != nil {
 		return err
 	}
-	a.undo.add(a.heap.close)
+	a.undo.Add(a.heap.close)
 	memory, err := a.tableMemory()
 	if err != nil {
 		return err
@@ -125,7 +126,7 @@ func (a *Adapter) tableMemory() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.undo.add(t.Close)
+	a.undo.Add(t.Close)
 	return t.Memory(), nil
 }
 
@@ -151,7 +152,7 @@ func (a *Adapter) Close() error {
 		return nil
 	}
 	a.closed = true
-	return errors.Join(err, a.undo.run())
+	return errors.Join(err, a.undo.Run())
 }
 
 // use lets a verb use the table and the heap until it calls done. ErrClosed.
@@ -204,20 +205,4 @@ func (a *Adapter) while(ctx context.Context) (context.Context, context.CancelFun
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(a.life, func() { cancel(context.Cause(a.life)) })
 	return ctx, func() { stop(); cancel(nil) }
-}
-
-// undo is a stack of what takes back the steps done so far. Failure and Close
-// run it backwards.
-type undo []func() error
-
-func (u *undo) add(f func() error) { *u = append(*u, f) }
-
-// run takes everything back and reports every complaint.
-func (u *undo) run() error {
-	var errs []error
-	for i := len(*u) - 1; i >= 0; i-- {
-		errs = append(errs, (*u)[i]())
-	}
-	*u = nil
-	return errors.Join(errs...)
 }

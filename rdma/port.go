@@ -60,7 +60,7 @@ func (a *Adapter) openPorts() (err error) {
 	if a.net, err = loader.Open(); err != nil {
 		return err
 	}
-	a.undo.add(a.net.Close)
+	a.undo.Add(a.net.Close)
 	queues := 0
 	for _, name := range a.cfg.Ports {
 		link, err := a.net.LookupLink(name)
@@ -75,7 +75,7 @@ func (a *Adapter) openPorts() (err error) {
 		if err != nil {
 			return err
 		}
-		a.undo.add(n.Close)
+		a.undo.Add(n.Close)
 		a.ports = append(a.ports, &port{name, n})
 	}
 	return nil

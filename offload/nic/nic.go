@@ -13,6 +13,7 @@ import (
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/handoff"
+	"github.com/stag-rdma/stag/offload/undo"
 )
 
 // ErrClosed is what a NIC answers after Close.
@@ -35,7 +36,7 @@ type NIC struct {
 	diag    *handoff.Diagnosis
 	hops    *hops
 	log     *slog.Logger
-	undo    undo
+	undo    undo.Stack
 	strays  strays
 
 	running sync.WaitGroup // engines, reaper, watcher
@@ -68,7 +69,7 @@ func Open(cfg Config) (*NIC, error) {
 	n := &NIC{cfg: cfg, log: cfg.Log, grace: new(handoff.Grace), pace: newPace(unheardMost), ends: newEndQueue(), freed: make(chan struct{}, 1), flows: map[engine.FlowID]*Flow{}}
 	n.life, n.die = context.WithCancelCause(context.Background())
 	if err := n.open(); err != nil {
-		return nil, fmt.Errorf("open %s: %w", cfg.Link, errors.Join(err, n.undo.run()))
+		return nil, fmt.Errorf("open %s: %w", cfg.Link, errors.Join(err, n.undo.Run()))
 	}
 	n.log.Info("interface opened", "link", n.link.Name, "path", n.Path().String())
 	return n, nil
@@ -78,11 +79,11 @@ func (n *NIC) open() (err error) {
 	if n.net, err = loader.Open(); err != nil {
 		return err
 	}
-	n.undo.add(n.net.Close)
+	n.undo.Add(n.net.Close)
 	if n.diag, err = handoff.OpenDiagnosis(); err != nil {
 		return err
 	}
-	n.undo.add(n.diag.Close)
+	n.undo.Add(n.diag.Close)
 	if n.link, err = n.net.LookupLink(n.cfg.Link); err != nil {
 		return err
 	}
@@ -129,7 +130,7 @@ func (n *NIC) claim() error {
 		if err != nil {
 			return err
 		}
-		n.undo.add(c.Close)
+		n.undo.Add(c.Close)
 		n.log.Debug("queue claimed", "link", n.link.Port, "queue", q)
 	}
 	return nil
@@ -150,7 +151,7 @@ func (n *NIC) attach() (err error) {
 	if err != nil {
 		return err
 	}
-	n.undo.add(n.steer.Close)
+	n.undo.Add(n.steer.Close)
 	n.log.Debug("program is there", "link", n.link.Port, "program", n.steer.ProgID(), "mode", n.steer.Mode().String(), "room for flows", n.steer.MaxFlows())
 	return n.makeRoom()
 }
@@ -201,7 +202,7 @@ func (n *NIC) openQueues() error {
 	if err != nil {
 		return err
 	}
-	n.undo.add(arena.Close)
+	n.undo.Add(arena.Close)
 	for i := range n.cfg.Queues {
 		region, err := arena.Cut(size)
 		if err != nil {
@@ -212,7 +213,7 @@ func (n *NIC) openQueues() error {
 		if err != nil {
 			return err
 		}
-		n.undo.add(q.Close)
+		n.undo.Add(q.Close)
 		n.queues = append(n.queues, q)
 		if err := n.steer.SetSocket(i, q.FD()); err != nil {
 			return err
@@ -249,7 +250,7 @@ func (n *NIC) run() {
 	ctx, stop := context.WithCancel(context.Background())
 	engines, stopEngines := context.WithCancelCause(ctx)
 	n.stop = stopEngines
-	n.undo.add(func() error {
+	n.undo.Add(func() error {
 		stop()
 		n.running.Wait()
 		return n.dissolveAll()
@@ -297,7 +298,7 @@ func (n *NIC) Close() error {
 		case <-ctx.Done():
 		}
 	}
-	err := n.undo.run()
+	err := n.undo.Run()
 	n.log.Info("interface closed", "link", n.link.Name)
 	return err
 }

@@ -20,7 +20,7 @@ func (n *NIC) watch() error {
 		cancel()
 		return err
 	}
-	n.undo.add(func() error { cancel(); return nil })
+	n.undo.Add(func() error { cancel(); return nil })
 	link, err := n.net.LinkAt(n.link.Index) // what changed before the watch began
 	if err != nil {
 		return err

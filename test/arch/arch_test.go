@@ -12,6 +12,7 @@ import (
 // Rooms that are still to be built have their place already.
 var order = []string{
 	"offload/port",
+	"offload/undo",
 	"bpf",
 	"tpt",
 	"afxdp/ring",
