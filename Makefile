@@ -31,7 +31,7 @@ fuzz:
 	bash test/fuzz.sh $(FUZZTIME)
 
 bench:
-	go test -p 1 -run '^$$' -bench . -benchmem ./... && go run ./cmd/stag bench
+	go test -p 1 -run '^$$' -bench . -benchmem ./... && go run ./test/bench
 
 # Manual pages of section 8, and what shells complete the command line with.
 man: build

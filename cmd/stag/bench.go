@@ -2,183 +2,25 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"io"
-	"os"
-	"runtime"
-	"runtime/pprof"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/stag-rdma/stag/cmd/stag/internal/bench"
 )
 
-// benchFlags are the options of a benchmark beside those that bench.Options
-// has.
-type benchFlags struct {
-	bench.Options
-	json    bool
-	out     string
-	plot    string
-	from    string
-	profile string
-}
+// errBenchMoved says where the benchmark is. The second command needs Go, and no checkout.
+var errBenchMoved = errors.New(`bench: stag has no benchmark any more, it is a program of its own: ` +
+	`run "make bench" or "go run ./test/bench" in a checkout, or "go run github.com/stag-rdma/stag/test/bench@latest" anywhere`)
 
+// benchCommand only says where the benchmark is now. It takes any flag and any argument,
+// because old scripts give them. Remove it with the next release.
 func benchCommand() *cobra.Command {
-	var o benchFlags
-	cmd := &cobra.Command{
-		Use:   "bench [TABLE...]",
-		Short: "Measure stag beside the kernel's TCP and AF_XDP alone, on this machine",
-		Long: `Makes network namespaces and veth pairs of its own, and measures every case once
-in each round, in turn, so that whatever else the machine does meets all of them
-alike. Prints ratios, then medians, then the conditions. Needs root, but for the
-table micro alone.
-
-Tables: ` + strings.Join(bench.TableNames(), ", ") + `; all of them if none is named.
-
-An interrupted run prints what the rounds that were over have found.
-
---plot draws charts: medians, and the lowest and highest round. With --from nothing
-is measured: what --json printed once is printed and drawn again. That needs no root.`,
-		Example: `  stag bench
-  stag bench goodput --mtu 1500 --rounds 9
-  stag bench goodput --only "write offloaded;kernel TCP" --json
-  stag bench --full --json --plot charts > results.json
-  stag bench --from results.json --plot charts --out results.txt`,
-		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: cobra.FixedCompletions(bench.TableNames(), cobra.ShellCompDirectiveNoFileComp),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Tables = args
-			if err := o.check(cmd); err != nil {
-				return usageError{fmt.Errorf("bench: %w", err)}
-			}
-			if err := o.run(cmd); err != nil {
-				return fmt.Errorf("bench: %w", err)
-			}
-			return nil
-		},
+	return &cobra.Command{
+		Use:                "bench",
+		Short:              "Say where the benchmark is",
+		Hidden:             true,
+		DisableFlagParsing: true,
+		Long:               `Says where the benchmark is, which is a program of its own, and exits with 2.`,
+		Example:            `  stag bench`,
+		ValidArgsFunction:  cobra.NoFileCompletions,
+		RunE:               func(*cobra.Command, []string) error { return usageError{errBenchMoved} },
 	}
-	f := cmd.Flags()
-	f.IntVar(&o.Rounds, "rounds", 5, "measure every row `N` times")
-	f.DurationVar(&o.Time, "time", 600*time.Millisecond, "measure each stream for so `LONG` in each round")
-	f.DurationVar(&o.Warm, "warm", 250*time.Millisecond, "let each stream run for so `LONG` before that")
-	f.IntSliceVar(&o.MTUs, "mtu", []int{1500, 3506, 9000}, "measure with these MTUs: `OCTETS`, with commas between")
-	f.StringVar(&o.Only, "only", "", "measure rows with one of these `WORDS` in their name, with semicolons between")
-	f.BoolVar(&o.Full, "full", false, "measure every message size and number of connections, not a selection")
-	f.BoolVar(&o.json, "json", false, "print everything as JSON")
-	f.StringVar(&o.out, "out", "", "write the text to `FILE` too")
-	f.StringVar(&o.plot, "plot", "", "draw charts as SVG files in directory `DIR`")
-	f.StringVar(&o.from, "from", "", "measure nothing: take `FILE`, which --json has printed")
-	f.StringVar(&o.profile, "cpuprofile", "", "write a processor profile of the whole run to `FILE`")
-	return cmd
-}
-
-// check says what is wrong with the command line.
-func (o *benchFlags) check(cmd *cobra.Command) error {
-	if o.from == "" {
-		return o.Check()
-	}
-	if len(o.Tables) != 0 {
-		return errors.New("--from takes every table of its file: name none")
-	}
-	for _, other := range []string{"rounds", "time", "warm", "mtu", "only", "full", "cpuprofile"} {
-		if cmd.Flags().Changed(other) {
-			return fmt.Errorf("--%s has no meaning with --from: choose one", other)
-		}
-	}
-	return nil
-}
-
-// run measures and prints. What an interrupted run has found is printed too.
-func (o *benchFlags) run(cmd *cobra.Command) error {
-	if o.from != "" {
-		r, err := readBench(o.from)
-		if err != nil {
-			return err
-		}
-		return o.publish(r, cmd.OutOrStdout())
-	}
-	if o.NeedsRoot() && os.Geteuid() != 0 {
-		return errors.New("namespaces and AF_XDP need root: run it with sudo")
-	}
-	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(2 * runtime.NumCPU()) // two hosts
-	}
-	if o.profile != "" {
-		stop, err := startProfile(o.profile)
-		if err != nil {
-			return err
-		}
-		defer stop()
-	}
-	r, failed := bench.Run(cmd.Context(), o.Options, cmd.ErrOrStderr())
-	if r == nil {
-		return failed
-	}
-	return errors.Join(failed, o.publish(r, cmd.OutOrStdout()))
-}
-
-// readBench reads what a run has printed as JSON.
-func readBench(name string) (*bench.Report, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	r, err := bench.ReadReport(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return r, nil
-}
-
-func startProfile(name string) (stop func(), err error) {
-	f, err := os.Create(name)
-	if err != nil {
-		return nil, err
-	}
-	if err := pprof.StartCPUProfile(f); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return func() {
-		pprof.StopCPUProfile()
-		f.Close()
-	}, nil
-}
-
-// publish prints the report, and writes and draws it where that is wanted. What
-// can be printed is, also when the rest fails.
-func (o *benchFlags) publish(r *bench.Report, w io.Writer) error {
-	return errors.Join(o.print(r, w), o.draw(r))
-}
-
-func (o *benchFlags) draw(r *bench.Report) error {
-	if o.plot == "" {
-		return nil
-	}
-	_, err := r.Plot(o.plot)
-	return err
-}
-
-func (o *benchFlags) print(r *bench.Report, w io.Writer) error {
-	var kept error
-	if o.out != "" {
-		kept = o.keep(r)
-	}
-	if o.json {
-		return errors.Join(kept, r.PrintJSON(w))
-	}
-	return errors.Join(kept, r.Print(w))
-}
-
-// keep writes the text into a file.
-func (o *benchFlags) keep(r *bench.Report) error {
-	f, err := os.Create(o.out)
-	if err != nil {
-		return err
-	}
-	return errors.Join(r.Print(f), f.Close())
 }

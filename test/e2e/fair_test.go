@@ -12,7 +12,7 @@ import (
 
 // TestBottleneck lets four connections of ours and four of the kernel's share a
 // router's narrow link for ten seconds: nobody starves, every octet is right,
-// and the link is in use. How fair it is in the long run is for stag bench to
+// and the link is in use. How fair it is in the long run is for test/bench to
 // say.
 func TestBottleneck(t *testing.T) {
 	for _, control := range []string{"cubic", "reno"} {

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stag-rdma/stag/test/bench/measure"
+)
+
+// flags are the flags of the command line.
+type flags struct {
+	measure.Options
+	json    bool
+	out     string
+	plot    string
+	from    string
+	profile string
+}
+
+// command is the command line of the benchmark.
+func command() *cobra.Command {
+	var o flags
+	cmd := &cobra.Command{
+		Use:   "bench [TABLE...]",
+		Short: "Measure stag beside the kernel's TCP and AF_XDP alone, on this machine",
+		Long: `Makes network namespaces and veth pairs of its own, and measures every case once
+in each round, in turn, so that whatever else the machine does meets all of them
+alike. Prints ratios, then medians, then the conditions. Needs root, but for the
+table micro alone.
+
+Tables: ` + strings.Join(measure.TableNames(), ", ") + `; all of them if none is named.
+
+An interrupted run prints what the rounds that were over have found.
+
+--plot draws charts: medians, and the lowest and highest round. With --from nothing
+is measured: what --json printed once is printed and drawn again. That needs no root.`,
+		Example: `  go run ./test/bench
+  go run ./test/bench goodput --mtu 1500 --rounds 9
+  go run ./test/bench goodput --only "write offloaded;kernel TCP" --json
+  go run ./test/bench --full --json --plot charts > results.json
+  go run ./test/bench --from results.json --plot charts --out results.txt`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Tables = args
+			if err := o.check(cmd); err != nil {
+				return usageError{err}
+			}
+			return o.run(cmd)
+		},
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	cmd.CompletionOptions.DisableDefaultCmd = true
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w: see --help", err)}
+	})
+	f := cmd.Flags()
+	f.IntVar(&o.Rounds, "rounds", 5, "measure every row `N` times")
+	f.DurationVar(&o.Time, "time", 600*time.Millisecond, "measure each stream for so `LONG` in each round")
+	f.DurationVar(&o.Warm, "warm", 250*time.Millisecond, "let each stream run for so `LONG` before that")
+	f.IntSliceVar(&o.MTUs, "mtu", []int{1500, 3506, 9000}, "measure with these MTUs: `OCTETS`, with commas between")
+	f.StringVar(&o.Only, "only", "", "measure rows with one of these `WORDS` in their name, with semicolons between")
+	f.BoolVar(&o.Full, "full", false, "measure every message size and number of connections, not a selection")
+	f.BoolVar(&o.json, "json", false, "print everything as JSON")
+	f.StringVar(&o.out, "out", "", "write the text to `FILE` too")
+	f.StringVar(&o.plot, "plot", "", "draw charts as SVG files in directory `DIR`")
+	f.StringVar(&o.from, "from", "", "measure nothing: take `FILE`, which --json has printed")
+	f.StringVar(&o.profile, "cpuprofile", "", "write a processor profile of the whole run to `FILE`")
+	return cmd
+}
+
+// check says what is wrong with the command line.
+func (o *flags) check(cmd *cobra.Command) error {
+	if o.from == "" {
+		return o.Check()
+	}
+	if len(o.Tables) != 0 {
+		return errors.New("--from takes every table of its file: name none")
+	}
+	for _, other := range []string{"rounds", "time", "warm", "mtu", "only", "full", "cpuprofile"} {
+		if cmd.Flags().Changed(other) {
+			return fmt.Errorf("--%s has no meaning with --from: choose one", other)
+		}
+	}
+	return nil
+}
+
+// run measures and prints. What an interrupted run has found is printed too.
+func (o *flags) run(cmd *cobra.Command) error {
+	if o.from != "" {
+		r, err := readReport(o.from)
+		if err != nil {
+			return err
+		}
+		return o.publish(r, cmd.OutOrStdout())
+	}
+	if o.NeedsRoot() && os.Geteuid() != 0 {
+		return errors.New("namespaces and AF_XDP need root: run it as root, or only the table micro")
+	}
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(2 * runtime.NumCPU()) // two hosts
+	}
+	if o.profile != "" {
+		stop, err := startProfile(o.profile)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	r, failed := measure.Run(cmd.Context(), o.Options, cmd.ErrOrStderr())
+	if r == nil {
+		return failed
+	}
+	return errors.Join(failed, o.publish(r, cmd.OutOrStdout()))
+}
+
+// readReport reads what a run has printed as JSON.
+func readReport(name string) (*measure.Report, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	r, err := measure.ReadReport(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return r, nil
+}
+
+func startProfile(name string) (stop func(), err error) {
+	f, err := os.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		f.Close()
+	}, nil
+}
+
+// publish prints the report, and writes and draws it where that is wanted. What
+// can be printed is, also when the rest fails.
+func (o *flags) publish(r *measure.Report, w io.Writer) error {
+	return errors.Join(o.print(r, w), o.draw(r))
+}
+
+func (o *flags) draw(r *measure.Report) error {
+	if o.plot == "" {
+		return nil
+	}
+	_, err := r.Plot(o.plot)
+	return err
+}
+
+func (o *flags) print(r *measure.Report, w io.Writer) error {
+	var kept error
+	if o.out != "" {
+		kept = o.keep(r)
+	}
+	if o.json {
+		return errors.Join(kept, r.PrintJSON(w))
+	}
+	return errors.Join(kept, r.Print(w))
+}
+
+// keep writes the text into a file.
+func (o *flags) keep(r *measure.Report) error {
+	f, err := os.Create(o.out)
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.Print(f), f.Close())
+}

@@ -1,0 +1,104 @@
+package measure
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// messageLen is what a pinger sends and waits for, in octets.
+const messageLen = 64
+
+// pinger is a peer that is in the middle of something all the time: it sends a
+// message, waits until all of it has come back, and does so again. The longest
+// wait is how long a take-over stalled it.
+type pinger struct {
+	conn    *net.TCPConn
+	rounds  atomic.Int64
+	longest atomic.Int64 // ns
+	done    chan error
+}
+
+func startPinger(c *net.TCPConn) *pinger {
+	p := &pinger{conn: c, done: make(chan error, 1)}
+	go func() { p.done <- p.run() }()
+	return p
+}
+
+func (p *pinger) run() error {
+	buf := make([]byte, messageLen)
+	for {
+		start := time.Now()
+		if _, err := p.conn.Write(buf); err != nil {
+			return fmt.Errorf("peer: %w", err)
+		}
+		if _, err := io.ReadFull(p.conn, buf); err != nil {
+			return fmt.Errorf("peer: %w", err)
+		}
+		p.longest.Store(max(p.longest.Load(), int64(time.Since(start))))
+		p.rounds.Add(1)
+	}
+}
+
+// pingPatience bounds how long the messages of a connection may take.
+const pingPatience = 10 * time.Second
+
+// await returns when n more messages have come back.
+func (p *pinger) await(n int64) error {
+	want := p.rounds.Load() + n
+	for end := time.Now().Add(pingPatience); p.rounds.Load() < want; time.Sleep(100 * time.Microsecond) {
+		select {
+		case err := <-p.done:
+			p.done <- err
+			return err
+		default:
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("peer: no answer for %v", pingPatience)
+		}
+	}
+	return nil
+}
+
+func (p *pinger) stop() {
+	p.conn.Close()
+	<-p.done
+}
+
+// ponger is our side before its take-over: it sends back what it reads.
+type ponger struct {
+	conn *net.TCPConn
+	done chan error
+}
+
+func startPonger(c *net.TCPConn) *ponger {
+	p := &ponger{conn: c, done: make(chan error, 1)}
+	go func() { p.done <- p.run() }()
+	return p
+}
+
+func (p *ponger) run() error {
+	buf := make([]byte, messageLen)
+	for {
+		n, err := p.conn.Read(buf)
+		if err != nil {
+			return err
+		}
+		if _, err := p.conn.Write(buf[:n]); err != nil {
+			return err
+		}
+	}
+}
+
+// interrupt ends the ponger between two messages.
+func (p *ponger) interrupt() error {
+	p.conn.SetReadDeadline(time.Unix(1, 0))
+	if err := <-p.done; !errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("our side, before the take-over: %w", err)
+	}
+	return p.conn.SetReadDeadline(time.Time{})
+}

@@ -1,0 +1,210 @@
+package measure
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Report is everything that a run has found.
+type Report struct {
+	Goals      []Goal        `json:"goals"`
+	Tables     []*Table      `json:"tables"`
+	Rounds     int           `json:"rounds"`
+	Time       time.Duration `json:"time_ns"` // per stream and round
+	Conditions conditions    `json:"conditions"`
+}
+
+// conclude computes what the samples come to.
+func (r *Report) conclude() {
+	for _, t := range r.Tables {
+		t.conclude()
+	}
+	r.Goals = goals(r)
+}
+
+// table is the one of that name; nil if it was not measured.
+func (r *Report) table(name string) *Table {
+	for _, t := range r.Tables {
+		if t.Name == name {
+			return t
+		}
+	}
+	return nil
+}
+
+// PrintJSON writes everything, the single samples too.
+func (r *Report) PrintJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+// Print writes ratios, then absolutes, then conditions.
+func (r *Report) Print(w io.Writer) error {
+	p := &page{w: w}
+	if len(r.Goals) != 0 {
+		p.goals(r.Goals)
+	}
+	for _, t := range r.Tables {
+		p.table(t)
+	}
+	p.conditions(r)
+	return p.err
+}
+
+// page writes until that fails once.
+type page struct {
+	w   io.Writer
+	err error
+}
+
+func (p *page) printf(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format, args...)
+	}
+}
+
+func (p *page) goals(list []Goal) {
+	p.printf("Goals: ratios of medians\n\n%-72s %9s %7s\n", "", "wanted", "found")
+	for _, g := range list {
+		sign, verdict := "≥", ""
+		if g.Most {
+			sign = "≤"
+		}
+		switch {
+		case g.Hoped:
+			verdict = " (hoped for, no goal)"
+		case !g.met():
+			verdict = " missed"
+		}
+		p.printf("%-72s %s %7.2f %7.2f%s\n", g.What, sign, g.Want, g.Have, verdict)
+	}
+	p.printf("\n")
+}
+
+func (p *page) table(t *Table) {
+	p.printf("%s\n%s\n\n", t.Title, t.About)
+	var g grid
+	before := Case{MTU: -1}
+	for _, r := range t.Rows {
+		if r.MTU != before.MTU {
+			g = append(g, t.heads(r.MTU))
+		}
+		before = r.Case
+		g = append(g, t.cells(r))
+	}
+	p.grid(g)
+	p.printf("\n")
+}
+
+// shape says which of a case's details differ within the table, and are
+// columns.
+func (t *Table) shape() (napi, message, connections bool) {
+	for _, r := range t.Rows {
+		napi = napi || r.NAPI != t.Rows[0].NAPI
+		message = message || r.Message != t.Rows[0].Message
+		connections = connections || r.Connections != t.Rows[0].Connections
+	}
+	return napi, message, connections
+}
+
+// heads are what stands above the rows of an MTU. The first column comes with
+// the range that its rounds span.
+func (t *Table) heads(mtu int) (line []string) {
+	line = append(line, "")
+	if mtu != 0 {
+		line[0] = fmt.Sprintf("MTU %d", mtu)
+	}
+	napi, message, connections := t.shape()
+	for _, c := range []struct {
+		there bool
+		head  string
+	}{{napi, "NAPI"}, {message, "octets"}, {connections, "conns"}} {
+		if c.there {
+			line = append(line, c.head)
+		}
+	}
+	for i, c := range t.Columns {
+		line = append(line, c.Head)
+		if c.Ratio {
+			line = append(line, "ratio")
+		}
+		if i == 0 {
+			line = append(line, "low..high")
+		}
+	}
+	return line
+}
+
+// cells are a row.
+func (t *Table) cells(r *Row) (line []string) {
+	line = append(line, r.Name)
+	napi, message, connections := t.shape()
+	if napi {
+		line = append(line, r.NAPI)
+	}
+	if message {
+		line = append(line, fmt.Sprint(r.Message))
+	}
+	if connections {
+		line = append(line, fmt.Sprint(r.Connections))
+	}
+	for i, c := range t.Columns {
+		line = append(line, number(r.Median, c.Figure, c.Digits))
+		if c.Ratio {
+			line = append(line, number(r.Ratio, c.Figure, 2))
+		}
+		if i == 0 {
+			line = append(line, number(r.Low, c.Figure, c.Digits)+".."+number(r.High, c.Figure, c.Digits))
+		}
+	}
+	return line
+}
+
+// number is v's f, or a dash where there is none.
+func number(v Values, f Figure, digits int) string {
+	x, there := v[f]
+	if !there {
+		return "-"
+	}
+	return strconv.FormatFloat(x, 'f', digits, 64)
+}
+
+// grid is lines of cells, the first of each to the left, the others to the
+// right.
+type grid [][]string
+
+func (p *page) grid(g grid) {
+	var widths []int
+	for _, line := range g {
+		for i, cell := range line {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, line := range g {
+		p.printf("%-*s", widths[0], line[0])
+		for i, cell := range line[1:] {
+			p.printf("  %*s", widths[i+1], cell)
+		}
+		p.printf("\n")
+	}
+}
+
+func (p *page) conditions(r *Report) {
+	c := r.Conditions
+	p.printf("Medians of %d interleaved rounds of %v%s.\n", r.Rounds, r.Time, c.begun())
+	p.printf("Linux %s, %s, %d cores shared by both ends, %s, commit %s.\n", c.Kernel, c.CPU, c.Cores, c.Go, c.Commit)
+	p.printf("Load average %s before, %s after.\n", c.Load[0], c.Load[1])
+	if len(c.Missing) != 0 {
+		p.printf("Not installed: %s.\n", strings.Join(c.Missing, ", "))
+	}
+	p.printf("veth pairs, native XDP, copy mode, CRC on unless a row says otherwise, GOMAXPROCS %d.\n", c.Threads)
+}

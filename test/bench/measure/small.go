@@ -1,0 +1,157 @@
+package measure
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// Small messages are posted rateBatch with a call, of which the last has a
+// completion. rateBatches of them are outstanding: 240 segments, about as many
+// as frames without a TCP have under way (rawWindow).
+const (
+	rateBatch   = 64
+	rateBatches = 64
+)
+
+// startSmall connects and lets side A's small messages come to side B.
+func startSmall(ctx context.Context, st *stage) (v *verbs, err error) {
+	v = &verbs{stage: st}
+	for side := range v.parties {
+		p, err := newSmallParty(st.adapters[side])
+		if err != nil {
+			return nil, err
+		}
+		v.parties[side] = []*party{p}
+	}
+	f := &flood{party: v.parties[from][0], moved: &v.received}
+	f.work = f.requests(st.verb, v.parties[to][0])
+	roles := [2]role{from: f}
+	if st.verb == send {
+		f.granting = true
+		v.parties[from][0].sparing, v.parties[to][0].sparing = true, true
+		roles[to] = &drain{party: v.parties[to][0]}
+	}
+	return v, v.run(ctx, [][2]role{roles})
+}
+
+func newSmallParty(a *rdma.Adapter) (p *party, err error) {
+	p = &party{hub: new(hub)}
+	if p.pd, err = a.AllocPD(); err != nil {
+		return nil, err
+	}
+	if p.cq, err = a.CreateCQ(4 * rateBatch * rateBatches); err != nil {
+		return nil, err
+	}
+	depth := 2 * rateBatch * rateBatches
+	p.qp, err = p.pd.CreateQP(rdma.QPConfig{SendCQ: p.cq, RecvCQ: p.cq, SendDepth: depth, RecvDepth: depth, MaxSGE: 1})
+	if err != nil {
+		return nil, err
+	}
+	p.mr, err = p.pd.AllocMR(rateBatch*small, rdma.LocalWrite|rdma.RemoteWrite)
+	return p, err
+}
+
+// flood posts batch after batch, as many as may be outstanding.
+type flood struct {
+	*party
+	work     []rdma.SendWR // a batch
+	granting bool          // Sends: the receiver says when it has had a batch
+	posted   int           // batches
+	sent     int           // of them, those that have completed
+	granted  int           // and those that the receiver has had
+	moved    *atomic.Uint64
+}
+
+func (f *flood) requests(v verb, peer *party) (list []rdma.SendWR) {
+	for i := range rateBatch {
+		wr := rdma.SendWR{Op: rdma.WRSend, SGL: []rdma.SGE{f.mr.SGE(i*small, small)}}
+		if v == write {
+			there := peer.mr.SGE(i*small, small)
+			wr.Op, wr.RemoteAddr, wr.RKey = rdma.WRWrite, there.Addr, peer.mr.RKey()
+		}
+		list = append(list, wr)
+	}
+	list[rateBatch-1].Flags = v.lastOfBatch()
+	return list
+}
+
+func (f *flood) prepare() error {
+	if f.granting {
+		return f.expect(2 * rateBatches)
+	}
+	return nil
+}
+
+func (f *flood) begin() error { return f.post() }
+
+func (f *flood) completed(c rdma.Completion) error {
+	if c.Op == rdma.WCRecv {
+		f.granted++
+		if err := f.expect(1); err != nil {
+			return err
+		}
+	} else {
+		f.sent++
+	}
+	return f.post()
+}
+
+// post posts what may be. A batch has moved when it has completed, and when the
+// receiver has had it if it says so.
+func (f *flood) post() error {
+	done := f.sent
+	if f.granting {
+		done = min(done, f.granted)
+	}
+	f.moved.Store(uint64(done) * rateBatch * small)
+	for ; f.posted < done+rateBatches; f.posted++ {
+		if _, err := f.qp.PostSend(f.work...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drain gets the flood's Sends, and says so after each batch.
+type drain struct {
+	*party
+	got int
+}
+
+func (d *drain) prepare() error {
+	for range rateBatches {
+		if err := d.offer(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *drain) begin() error { return nil }
+
+func (d *drain) completed(c rdma.Completion) error {
+	if c.Op != rdma.WCRecv {
+		return nil
+	}
+	if d.got++; d.got%rateBatch != 0 {
+		return nil
+	}
+	if err := d.offer(); err != nil {
+		return err
+	}
+	return d.thanks()
+}
+
+// offer posts the receives of a batch.
+func (d *drain) offer() error {
+	var wrs [rateBatch]rdma.RecvWR
+	var sgl [rateBatch]rdma.SGE
+	for i := range wrs {
+		sgl[i] = d.mr.SGE(i*small, small)
+		wrs[i].SGL = sgl[i : i+1]
+	}
+	_, err := d.qp.PostRecv(wrs[:]...)
+	return err
+}

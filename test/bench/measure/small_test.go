@@ -1,0 +1,73 @@
+package measure
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/offload/engine"
+	"github.com/stag-rdma/stag/offload/mpa"
+	"github.com/stag-rdma/stag/offload/rdmap"
+	"github.com/stag-rdma/stag/test/simnic"
+	"github.com/stag-rdma/stag/test/world"
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// BenchmarkSmall is what both ends and the simulated link between cost for each
+// message of 64 octets, posted in lists, without a kernel.
+func BenchmarkSmall(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		op   rdmap.WROp
+	}{{"write", rdmap.WRWrite}, {"send", rdmap.WRSend}} {
+		b.Run(c.name, func(b *testing.B) { benchmarkSmall(b, c.op) })
+	}
+}
+
+func benchmarkSmall(b *testing.B, op rdmap.WROp) {
+	var tables [2]*tpt.Table
+	for i := range tables {
+		var err error
+		if tables[i], err = tpt.New(tpt.Config{Entries: 64}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	w, err := world.New(world.Config{
+		Link: simnic.Config{Latency: 20 * time.Microsecond, Frames: 4096},
+		Edit: func(side int, c *engine.Config) { c.Table = tables[side] },
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	agreed := mpa.Agreed{Initiator: true, Revision: 2, CRC: true, IRD: depth, ORD: depth}
+	x := newMachine(b, tables[0], agreed)
+	agreed.Initiator = false
+	y := newMachine(b, tables[1], agreed)
+	id, err := w.Connect(world.Flow{Window: 1 << 18}, x.qp, y.qp)
+	if err != nil {
+		b.Fatal(err)
+	}
+	wrs := slices.Repeat([]rdmap.SendWR{{Op: op, SGL: []rdmap.SGE{{Length: small, LKey: x.stag}}, RKey: y.stag}}, depth)
+	wrs[depth-1].Flags = rdmap.Signaled
+	recvs := slices.Repeat([]rdmap.RecvWR{{SGL: []rdmap.SGE{{Length: small, LKey: y.stag}}}}, depth)
+	var done [depth]rdmap.Completion
+	b.ReportAllocs()
+	b.SetBytes(small)
+	for left := 0; b.Loop(); left-- {
+		if left > 0 {
+			continue // of a list that has been done
+		}
+		if op == rdmap.WRSend {
+			y.qp.PostRecv(recvs...)
+		}
+		left = x.qp.PostSend(wrs...)
+		w.Engines[0].Ring(id.ID[0])
+		for sent, got := 0, 0; sent == 0 || op == rdmap.WRSend && got < depth; {
+			if !w.Step(w.Now().Add(time.Second)) {
+				b.Fatal("nothing happens any more")
+			}
+			sent += x.cq.Poll(done[:1])
+			got += y.cq.Poll(done[:])
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/offload/engine"
+	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// stack says who runs a side's TCP.
+type stack string
+
+const (
+	kernel  stack = "kernel"
+	offload stack = "engine"
+)
+
+// program says what is attached to both ends of a pair between two kernels.
+type program string
+
+const (
+	passAll  program = ""         // a program that passes everything: packets take the same way through the driver as ours
+	steering program = "steering" // stag's, without a flow
+	noXDP    program = "no XDP"   // none: the fastest that the kernel's TCP can be on that pair
+)
+
+// setting is what a stage is made of.
+type setting struct {
+	stacks   [2]stack // by pair.Side
+	verb     verb     // what adapters do; plain: a stream without RDMA
+	noCRC    bool     // verbs: FPDUs without CRC
+	raw      raw      // frames without a TCP, whose stacks do not matter
+	load              // what verbs and kernel's streams move; none: what is usual
+	program           // between two kernels: what is attached
+	mtu      int      // octets
+	threaded bool     // NAPI in threads
+	spin     time.Duration
+	progress rdma.Progress
+	octets   int          // raw: of payload in a frame; 0: as many as fit
+	flows    int          // connections that a side can have; 0: the default
+	router   *pair.Router // between the sides; nil: one cable
+}
+
+// stage is a veth pair with a NIC of ours on each side whose TCP we run; for
+// verbs with an adapter on each side instead. Between two kernels the setting
+// says which XDP program is attached.
+type stage struct {
+	setting
+	pair     *pair.Pair
+	nics     [2]*nic.NIC
+	adapters [2]*rdma.Adapter
+	pass     *passer
+	programs []*loader.Steering
+	redirect *redirector
+}
+
+func newStage(s setting) (_ *stage, err error) {
+	if s.load == (load{}) {
+		s.load = usual
+	}
+	st := &stage{setting: s}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, st.close())
+		}
+	}()
+	plainOnly := s.raw == notRaw && s.stacks == [2]stack{kernel, kernel}
+	st.pair, err = pair.New(pair.Config{MTU: s.mtu, ThreadedNAPI: s.threaded, ChecksumOffload: plainOnly, Router: s.router})
+	if err != nil {
+		return nil, err
+	}
+	if plainOnly && s.program == steering {
+		return st, st.steer()
+	}
+	if plainOnly && s.program == passAll {
+		if st.pass, err = attachPass(st.pair); err != nil {
+			return nil, err
+		}
+	}
+	if s.raw != notRaw {
+		st.redirect, err = attachRedirect(st.pair)
+		return st, err
+	}
+	if s.verb != plainStream {
+		return st, st.openAdapters()
+	}
+	for side := range st.nics {
+		if s.stacks[side] == offload {
+			if err := st.open(pair.Side(side)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return st, nil
+}
+
+// steer puts stag's program on both ends, with no flow to steer.
+func (s *stage) steer() error {
+	for _, side := range []pair.Side{pair.A, pair.B} {
+		err := s.pair.Do(side, func() error {
+			p, err := loader.Load(loader.Options{Link: s.pair.Ends[side].Name})
+			if err == nil {
+				s.programs = append(s.programs, p)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *stage) open(side pair.Side) error {
+	return s.pair.Do(side, func() (err error) {
+		s.nics[side], err = nic.Open(nic.Config{
+			Link:   s.pair.Ends[side].Name,
+			Engine: engine.Config{Spin: s.spin}, MaxFlows: s.flows,
+		})
+		return err
+	})
+}
+
+// openAdapters opens one on each side: over its end of the pair, or over the
+// kernel's TCP.
+func (s *stage) openAdapters() error {
+	for side := range s.adapters {
+		c := rdma.Config{Ports: []string{s.pair.Ends[side].Name}, Spin: s.spin, Progress: s.progress, MaxFlows: s.flows}
+		if s.stacks[side] == kernel {
+			c = rdma.Config{KernelPort: true, Progress: s.progress}
+		}
+		err := s.pair.Do(pair.Side(side), func() (err error) {
+			s.adapters[side], err = rdma.Open(c)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *stage) close() error {
+	var errs []error
+	for _, n := range s.nics {
+		if n != nil {
+			errs = append(errs, n.Close())
+		}
+	}
+	for _, a := range s.adapters {
+		if a != nil {
+			errs = append(errs, a.Close())
+		}
+	}
+	if s.pass != nil {
+		s.pass.close()
+	}
+	for _, p := range s.programs {
+		errs = append(errs, p.Close())
+	}
+	if s.redirect != nil {
+		s.redirect.close()
+	}
+	if s.pair != nil {
+		errs = append(errs, s.pair.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// connect opens a connection from side A to side B, both the kernel's.
+func (s *stage) connect(ctx context.Context) (a, b *net.TCPConn, err error) {
+	var l net.Listener
+	err = s.pair.Do(pair.B, func() (err error) {
+		var lc net.ListenConfig
+		lc.SetMultipathTCP(false) // nothing can take that over
+		if n := s.nics[pair.B]; n != nil {
+			lc.Control = n.Control
+		}
+		l, err = lc.Listen(ctx, "tcp", net.JoinHostPort(s.pair.Ends[pair.B].V4.Addr().String(), "0"))
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer l.Close()
+	var dialled net.Conn
+	err = s.pair.Do(pair.A, func() (err error) {
+		var d net.Dialer
+		if n := s.nics[pair.A]; n != nil {
+			d.Control = n.Control
+		}
+		dialled, err = d.DialContext(ctx, "tcp", l.Addr().String())
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	accepted, err := l.Accept()
+	if err != nil {
+		dialled.Close()
+		return nil, nil, err
+	}
+	return dialled.(*net.TCPConn), accepted.(*net.TCPConn), nil
+}
+
+// take moves a side's connection into its engine.
+func (s *stage) take(ctx context.Context, side pair.Side, c *net.TCPConn, ulp stream.ULP) (*nic.Flow, error) {
+	f, err := s.nics[side].Take(ctx, c, ulp, nic.DefaultOptions)
+	if err != nil {
+		c.Close()
+		return nil, fmt.Errorf("side %v: %w", side, err)
+	}
+	return f, nil
+}

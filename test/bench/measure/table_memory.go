@@ -1,0 +1,118 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Figures of memory. KiB for each end of a connection.
+const (
+	ResidentKiB Figure = "resident_kib_per_end"
+	SlabKiB     Figure = "slab_kib_per_end"
+	OpenedPerS  Figure = "connected_per_s" // connections, both ends of each taken over
+)
+
+// crowdAtOnce is how many connections are made at a time.
+const crowdAtOnce = 256
+
+// memoryTable shows what idle connections cost. Both ends of each are in this
+// process, so that n QPs are n/2 connections.
+func memoryTable(Options) *Table {
+	t := &Table{
+		Name:  "memory",
+		Title: "Memory for each end of an idle connection: growth from before they were made",
+		About: `QPs of depth 16, one CQ for all, both ends of every connection in this process: the
+growth is divided by the number of ends. resident: of this process, garbage collected
+before and after. slab: of the kernel, of the whole machine.`,
+		Columns: []Column{{ResidentKiB, "resident", 2, false}, {SlabKiB, "slab", 2, false}, {OpenedPerS, "made/s", 0, false}},
+	}
+	const ends = 10000
+	t.Rows = append(t.Rows, &Row{
+		Case: Case{Name: fmt.Sprintf("%d idle QPs", ends), MTU: 1500, Connections: ends / 2},
+		run:  func(ctx context.Context) (Values, error) { return measureMemory(ctx, ends/2) },
+	})
+	return t
+}
+
+// warmCrowd is how many connections there are before memory is looked at: the
+// first ones touch what all share.
+const warmCrowd = 64
+
+func measureMemory(ctx context.Context, connections int) (v Values, err error) {
+	c, err := newCrowd(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	if err := c.grow(ctx, warmCrowd, warmCrowd); err != nil {
+		return nil, err
+	}
+	before, err := readMemory()
+	if err != nil {
+		return nil, err
+	}
+	ends, begin := c.ends(), time.Now()
+	if err := c.grow(ctx, connections, crowdAtOnce); err != nil {
+		return nil, err
+	}
+	took := time.Since(begin)
+	after, err := readMemory()
+	if err := errors.Join(err, c.broken()); err != nil {
+		return nil, err
+	}
+	ends = c.ends() - ends
+	return Values{
+		ResidentKiB: float64(after.resident-before.resident) / float64(ends),
+		SlabKiB:     float64(after.slab-before.slab) / float64(ends),
+		OpenedPerS:  float64(connections) / took.Seconds(),
+	}, nil
+}
+
+// memory is what is in use, in KiB.
+type memory struct{ resident, slab int }
+
+// readMemory looks after it has collected the garbage, and given what it can to
+// the kernel.
+func readMemory() (m memory, err error) {
+	debug.FreeOSMemory()
+	m.resident, err = kibibytes("/proc/self/status", "VmRSS:")
+	if err != nil {
+		return m, err
+	}
+	m.slab, err = kibibytes("/proc/meminfo", "Slab:")
+	return m, err
+}
+
+// kibibytes reads the line of a file of the kernel's that begins with name.
+func kibibytes(file, name string) (int, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == name {
+			return strconv.Atoi(f[1])
+		}
+	}
+	return 0, fmt.Errorf("%s has no line %s", file, name)
+}
+
+// memoryGoals bounds what an idle connection takes.
+func memoryGoals(r *Report) (list []Goal) {
+	t := r.table("memory")
+	if t == nil {
+		return nil
+	}
+	for _, row := range t.Rows {
+		if v, ok := row.Median[ResidentKiB]; ok {
+			list = append(list, Goal{What: fmt.Sprintf("KiB resident for each of %s", row.Name), Want: 8, Most: true, Have: v})
+		}
+	}
+	return list
+}

@@ -1,0 +1,251 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/stag-rdma/stag/offload/mpa"
+	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// microName is the table that any user may measure.
+const microName = "micro"
+
+// Figures of stages.
+const (
+	PerPacketNs Figure = "ns_per_packet"
+	PerOctetNs  Figure = "ns_per_octet" // of payload
+)
+
+// NeedsRoot reports whether something is asked for that makes namespaces.
+func (o Options) NeedsRoot() bool {
+	return !slices.Equal(o.Tables, []string{microName})
+}
+
+// everything is the row that does what the others do, one after the other.
+const everything = "all of these"
+
+func microTable(o Options) *Table {
+	t := &Table{
+		Name:  microName,
+		Title: "Stages: what a full segment of a Write costs in our code, from memory that is warm",
+		About: `Receiving, then sending; the ratio is to all of them in turn, where one overlaps with
+the next, so that shares come to a little more than 1. Not here: the TCP machine, QPs
+and completions, which need a connection (go test -bench . ./offload/tcp
+./offload/rdmap), rings, which need root (go test -bench . ./afxdp), and the kernel.`,
+		Columns: []Column{{PerPacketNs, "ns", 1, true}, {PerOctetNs, "ns/octet", 4, false}},
+		Base:    everything,
+	}
+	for _, mtu := range o.MTUs {
+		for _, name := range append(stageNames(), everything) {
+			t.Rows = append(t.Rows, &Row{
+				Case: Case{Name: name, MTU: mtu},
+				run:  func(ctx context.Context) (Values, error) { return runStage(ctx, name, mtu, o.Time/10) },
+			})
+		}
+	}
+	return t
+}
+
+// stages are what is done with a packet, in order.
+var stages = []struct {
+	name string
+	do   func(*bench) error
+}{
+	{"headers in, checksum", (*bench).headersIn},
+	{"FPDU in, CRC", (*bench).fpduIn},
+	{"tagged header in", (*bench).taggedIn},
+	{"table entry checked", (*bench).check},
+	{"payload placed", (*bench).place},
+	{"payload gathered", (*bench).gather},
+	{"FPDU out, CRC", (*bench).fpduOut},
+	{"headers out, checksum", (*bench).headersOut},
+}
+
+func stageNames() (names []string) {
+	for _, s := range stages {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// runStage does a stage, or all of them, again and again for d.
+func runStage(ctx context.Context, name string, mtu int, d time.Duration) (Values, error) {
+	b, err := newBench(mtu)
+	if err != nil {
+		return nil, err
+	}
+	ns, err := b.time(ctx, name, d)
+	return Values{PerPacketNs: ns, PerOctetNs: ns / float64(len(b.memory))}, err
+}
+
+// bench is one packet on its way in, and one on its way out. It stands for the
+// stream of its segment.
+type bench struct {
+	stream.Stream // what the stages do not use
+
+	frame    []byte // that has come: headers and an FPDU
+	packet   wire.Packet
+	deframer *mpa.Deframer
+	table    *tpt.Table
+	access   tpt.Access
+	memory   []byte // the user's
+	placed   []byte // memory, once checked
+	ulpdu    []byte // within frame
+
+	chunk    []byte // of the frame that goes out
+	template wire.HeaderTemplate
+	fields   wire.TCPFields
+	framer   *mpa.Framer
+	payload  []byte // of the FPDU within chunk: tagged header and data
+}
+
+// newBench makes the packet to go out, and lets it come in.
+func newBench(mtu int) (*bench, error) {
+	b := &bench{
+		deframer: mpa.NewDeframer(true, false), framer: mpa.NewFramer(true, false),
+		chunk: make([]byte, port.Headroom+mtu), fields: wire.TCPFields{Flags: wire.ACK, HasTS: true},
+	}
+	var err error
+	b.template, err = wire.NewHeaderTemplate(wire.HeaderFields{
+		Src: netip.MustParseAddrPort("192.0.2.1:1"), Dst: netip.MustParseAddrPort("192.0.2.2:2"), TTL: 64,
+	})
+	if err != nil {
+		return nil, err
+	}
+	headers := b.template.Len(&b.fields)
+	segment := (mtu + wire.EthernetLen - headers) &^ 3 // FPDUs are multiples of 4
+	b.chunk = b.chunk[:port.Headroom+segment]
+	b.memory = make([]byte, b.framer.MaxULPDU(segment)-wire.TaggedLen)
+	b.payload = b.chunk[port.Headroom+wire.FPDUHeadLen:][:wire.TaggedLen+len(b.memory)]
+	if err := b.register(); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(b.gather(), b.fpduOut(), b.headersOut()); err != nil {
+		return nil, err
+	}
+	b.frame = slices.Clone(b.chunk[port.Headroom-headers:])
+	if err := errors.Join(b.headersIn(), b.fpduIn(), b.taggedIn(), b.check(), b.place()); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// register makes the table, with an entry for the memory.
+func (b *bench) register() (err error) {
+	if b.table, err = tpt.New(tpt.Config{Entries: 64}); err != nil {
+		return err
+	}
+	pd, err := b.table.NewPD()
+	if err != nil {
+		return err
+	}
+	stag, err := b.table.Register(tpt.Region{PD: pd, Memory: b.memory, Rights: tpt.LocalWrite | tpt.RemoteWrite})
+	if err != nil {
+		return err
+	}
+	b.access = tpt.Access{STag: stag, PD: pd, QP: 1, Right: tpt.RemoteWrite, Len: uint32(len(b.memory))}
+	return nil
+}
+
+// time does a stage again and again, and returns what it took each time.
+func (b *bench) time(ctx context.Context, name string, d time.Duration) (ns float64, err error) {
+	var todo []func(*bench) error
+	for _, s := range stages {
+		if name == s.name || name == everything {
+			todo = append(todo, s.do)
+		}
+	}
+	for begin, n := time.Now(), 0; ; {
+		for range 256 {
+			for _, do := range todo {
+				if err := do(b); err != nil {
+					return 0, err
+				}
+			}
+		}
+		n += 256
+		if took := time.Since(begin); took >= d || ctx.Err() != nil {
+			return float64(took) / float64(n), ctx.Err()
+		}
+	}
+}
+
+func (b *bench) headersIn() error {
+	if why := wire.ParsePacket(b.frame, &b.packet); why != wire.OK {
+		return errors.New("headers: " + why.String())
+	}
+	if why := b.packet.VerifyChecksum(b.frame, false); why != wire.OK {
+		return errors.New("checksum: " + why.String())
+	}
+	return nil
+}
+
+func (b *bench) fpduIn() error {
+	ulpdu, fault := b.deframer.Next(b)
+	if fault != mpa.OK || ulpdu == nil {
+		return errors.New("the FPDU was refused")
+	}
+	b.ulpdu = ulpdu
+	b.deframer.Done(b)
+	return nil
+}
+
+func (b *bench) taggedIn() error {
+	h, payload, ok := wire.ParseTagged(b.ulpdu)
+	if !ok || h.STag() != wire.STag(b.access.STag) || h.TO() != b.access.TO || len(payload) != len(b.memory) {
+		return errors.New("the tagged header was refused")
+	}
+	return nil
+}
+
+func (b *bench) check() error {
+	mem, fault := b.table.Check(b.access)
+	if fault != tpt.OK {
+		return errors.New("the access was refused")
+	}
+	b.placed = mem
+	return nil
+}
+
+func (b *bench) place() error {
+	copy(b.placed, b.ulpdu[wire.TaggedLen:])
+	return nil
+}
+
+// gather fills the ULPDU of the FPDU that fpduOut makes.
+func (b *bench) gather() error {
+	h := wire.TaggedFields{Last: true, Opcode: wire.OpWrite, STag: wire.STag(b.access.STag)}.Append(b.payload[:0])
+	copy(b.payload[len(h):], b.memory)
+	return nil
+}
+
+func (b *bench) fpduOut() error {
+	if b.framer.Begin(b, len(b.payload)) == nil {
+		return errors.New("no room for the FPDU")
+	}
+	b.framer.End()
+	return nil
+}
+
+func (b *bench) headersOut() error {
+	b.template.Write(b.chunk, port.Headroom, &b.fields)
+	return nil
+}
+
+// Views is the segment that came; Consume leaves it there.
+func (b *bench) Views(dst [][]byte) int {
+	dst[0] = b.packet.Data(b.frame)
+	return 1
+}
+
+func (b *bench) Consume(int) {}
+
+// Emit is the memory of the segment that goes out.
+func (b *bench) Emit(n int) []byte { return b.chunk[port.Headroom : port.Headroom+n : port.Headroom+n] }

@@ -1,0 +1,85 @@
+package measure
+
+import (
+	"context"
+	"fmt"
+)
+
+// small is the size of the messages whose rate is measured, in octets.
+const small = 64
+
+// Rate is in millions a second.
+const Rate Figure = "mega_per_s"
+
+// rateCases are what there is to compare, for each NAPI setting.
+var rateCases = []setting{
+	{raw: rawBare, octets: small},
+	{raw: rawAsavie, octets: small},
+	{stacks: [2]stack{offload, offload}, verb: write},
+	{stacks: [2]stack{offload, offload}, verb: send},
+	{stacks: [2]stack{kernel, kernel}, verb: write},
+}
+
+func rateTable(o Options) *Table {
+	t := &Table{
+		Name:  "rate",
+		Title: "Rate: messages of 64 octets, one connection, one direction",
+		About: fmt.Sprintf(`Millions a second. raw: frames with 64 octets of payload. Verbs post %d messages with
+one call, of which the last has a completion, and wakes who receives Sends; %d are
+outstanding: as many segments as raw frames are under way. packets: of the receiver,
+for each message.`, rateBatch, rateBatch*rateBatches),
+		Columns: []Column{{Rate, "M/s", 2, true}, {Busy, "busy", 2, false}, {PerMessage, "packets", 3, false}, {Resent, "resent", 1, false}, {PerCall, "/call", 1, false}},
+		Base:    string(rawBare),
+	}
+	for _, threaded := range []bool{false, true} {
+		for _, s := range rateCases {
+			s.mtu, s.threaded = 1500, threaded
+			t.Rows = append(t.Rows, s.rateRow(o))
+		}
+	}
+	return t
+}
+
+// PerMessage is packets that the receiver got for each message.
+const PerMessage Figure = "packets_per_message"
+
+func (s setting) rateRow(o Options) *Row {
+	c := Case{Name: s.name(), MTU: s.mtu, NAPI: napiName(s.threaded), Message: small, Connections: 1}
+	return &Row{Case: c, run: func(ctx context.Context) (Values, error) {
+		found, err := runStream(ctx, s, o.Warm, o.Time, startRate)
+		if err != nil {
+			return nil, err
+		}
+		v := found.values(s)
+		messages := float64(found.Octets) / small
+		sent, got := found.Sides[from], found.Sides[to]
+		all := Values{Rate: found.Gbps * 1e3 / 8 / small, Busy: found.Busy, Resent: v[Resent], PerCall: per(sent.TxPackets, sent.Kicks)}
+		if got.RxPackets != 0 {
+			all[PerMessage] = float64(got.RxPackets) / messages
+		}
+		return all, nil
+	}}
+}
+
+// startRate lets side A send small messages to side B.
+func startRate(ctx context.Context, st *stage) (traffic, error) {
+	if st.raw != notRaw {
+		return startRaw(st)
+	}
+	return startSmall(ctx, st)
+}
+
+// rateGoals compare verbs with frames, each at its best NAPI setting.
+func rateGoals(r *Report) (list []Goal) {
+	t := r.table("rate")
+	if t == nil {
+		return nil
+	}
+	named := func(name string) func(Case) bool { return func(c Case) bool { return c.Name == name } }
+	base, there := t.best(Rate, named(string(rawBare)))
+	have, too := t.best(Rate, named("write offloaded"))
+	if !there || !too || base == 0 {
+		return nil
+	}
+	return []Goal{{What: fmt.Sprintf("write, %d octets, messages against packets of %s", small, rawBare), Want: 3, Have: have / base}}
+}

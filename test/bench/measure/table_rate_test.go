@@ -1,0 +1,63 @@
+package measure
+
+import (
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/stag-rdma/stag/test/need"
+)
+
+// Frames of the table that counts packets with as many octets as messages have
+// are so long on the wire, whatever the MTU. The link says how long they were.
+func TestRawRateFrames(t *testing.T) {
+	for _, s := range rateCases {
+		if s.raw == notRaw {
+			continue
+		}
+		t.Run(string(s.raw), func(t *testing.T) {
+			need.Netns(t)
+			s.mtu = 3506
+			st, err := newStage(s)
+			must(t, err)
+			defer func() { must(t, st.close()) }()
+			stream, err := startRate(t.Context(), st)
+			must(t, err)
+			const enough = 10000
+			for end := time.Now().Add(20 * time.Second); stream.octets() < enough*small; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Errorf("only %d octets have come", stream.octets())
+					break
+				}
+			}
+			must(t, stream.stop())
+			octets, frames := arrived(t, st)
+			// Neighbours that look for each other are the rest.
+			if n := float64(octets) / float64(frames); frames < enough || n < rawRoom+small-1 || n > rawRoom+small+1 {
+				t.Errorf("%d frames with %d octets, %.1f each: want %d or more, of %d", frames, octets, n, enough, rawHeader+small)
+			}
+		})
+	}
+}
+
+// arrived is what the receiving end's link has counted, Ethernet headers left out.
+func arrived(t *testing.T, st *stage) (octets, frames uint64) {
+	t.Helper()
+	must(t, st.pair.Do(to, func() error {
+		l, err := netlink.LinkByName(st.pair.Ends[to].Name)
+		if err != nil {
+			return err
+		}
+		octets, frames = l.Attrs().Statistics.RxBytes, l.Attrs().Statistics.RxPackets
+		return nil
+	}))
+	return octets, frames
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

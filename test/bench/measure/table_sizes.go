@@ -1,0 +1,76 @@
+package measure
+
+import "context"
+
+// sizes are octets of messages, from the shortest to the longest.
+func sizes(full bool) (list []int) {
+	if !full {
+		return []int{64, 4 << 10, 64 << 10, 1 << 20}
+	}
+	for n := 64; n <= 1<<20; n *= 4 {
+		list = append(list, n)
+	}
+	return list
+}
+
+// sized is the load of messages of n octets: 64 KiB to 4 MiB of them are
+// outstanding, in four batches.
+func sized(n int) load {
+	depth := max(4, min(1024, 4<<20/n))
+	return load{message: n, depth: depth, batch: depth / 4, connections: 1}
+}
+
+// both NAPI settings, or the one that streams are faster with.
+func napis(full bool) []bool {
+	if full {
+		return []bool{false, true}
+	}
+	return []bool{true}
+}
+
+// verbCases are the verbs over both kinds of stream, and a stream of octets.
+func verbCases() (list []setting) {
+	for _, k := range []stack{offload, kernel} {
+		for _, v := range []verb{write, read, send} {
+			list = append(list, setting{stacks: [2]stack{k, k}, verb: v})
+		}
+	}
+	return append(list, setting{stacks: [2]stack{kernel, kernel}})
+}
+
+func sizesTable(o Options) *Table {
+	t := &Table{
+		Name:  "sizes",
+		Title: "Message sizes: one connection, one direction",
+		About: `64 KiB to 4 MiB of messages are outstanding, in four batches, each posted with one
+call and with one completion. kernel TCP: writes of as many octets.`,
+		Columns: []Column{{Gbps, "Gb/s", 2, true}, {Messages, "msgs/s", 0, false}, {PerCore, "per core", 2, false},
+			{CPUPerGB, "CPU s/GB", 2, false}, {Busy, "busy", 2, false}, {Resent, "resent", 1, false}},
+		Base: kernelTCP,
+	}
+	for _, mtu := range o.MTUs {
+		for _, s := range verbCases() {
+			for _, n := range sizes(o.Full) {
+				for _, threaded := range napis(o.Full) {
+					s.mtu, s.threaded, s.load = mtu, threaded, sized(n)
+					t.Rows = append(t.Rows, s.messageRow(o))
+				}
+			}
+		}
+	}
+	return t
+}
+
+// messageRow is row, and counts messages.
+func (s setting) messageRow(o Options) *Row {
+	r := s.row(o)
+	measure := r.run
+	r.run = func(ctx context.Context) (Values, error) {
+		v, err := measure(ctx)
+		if err == nil {
+			v[Messages] = v[Gbps] * 1e9 / 8 / float64(s.message)
+		}
+		return v, err
+	}
+	return r
+}

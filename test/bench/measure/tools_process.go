@@ -1,0 +1,131 @@
+package measure
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/cmd/stag/pair"
+)
+
+// process is a tool that runs on a side of a pair. It is killed when its
+// context ends, and when this process does.
+type process struct {
+	name     string
+	cmd      *exec.Cmd
+	out, err bytes.Buffer // to be read after done
+	done     chan struct{}
+	failed   error // after done
+}
+
+// ownSys shows a program the interfaces of its own network namespace in /sys,
+// where some look for them.
+const ownSys = `mount -t sysfs sysfs /sys && exec "$0" "$@"`
+
+// startProcess starts the tool called name, with mounts of its own.
+func startProcess(ctx context.Context, p *pair.Pair, side pair.Side, name string, args []string) (*process, error) {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return nil, err
+	}
+	x := &process{name: name, done: make(chan struct{})}
+	x.cmd = exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", ownSys, path}, args...)...)
+	x.cmd.Dir = "/"
+	x.cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "UCX_TLS=tcp", "UCX_NET_DEVICES=" + p.Ends[side].Name}
+	x.cmd.Stdout, x.cmd.Stderr = &x.out, &x.err
+	x.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
+	x.cmd.WaitDelay = time.Second
+	if err := p.Do(side, x.cmd.Start); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	go func() {
+		x.failed = x.cmd.Wait()
+		close(x.done)
+	}()
+	return x, nil
+}
+
+// stop kills the process if it still runs, and waits for its end.
+func (x *process) stop() {
+	x.cmd.Process.Kill()
+	<-x.done
+}
+
+// output waits for the end and returns what was printed.
+func (x *process) output(ctx context.Context) ([]byte, error) {
+	<-x.done
+	if x.failed != nil || ctx.Err() != nil {
+		return nil, x.complaint(ctx)
+	}
+	return x.out.Bytes(), nil
+}
+
+// complaint says how the process ended, and its last line about that.
+func (x *process) complaint(ctx context.Context) error {
+	err := x.failed
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+		if err == context.DeadlineExceeded {
+			return fmt.Errorf("%s: has not finished in time and was killed", x.name)
+		}
+	}
+	said := strings.TrimSpace(x.err.String())
+	if said == "" {
+		said = strings.TrimSpace(x.out.String())
+	}
+	last := said[strings.LastIndexByte(said, '\n')+1:]
+	if err == nil {
+		return fmt.Errorf("%s: has ended: %q", x.name, last)
+	}
+	return fmt.Errorf("%s: %w: %q", x.name, err, last)
+}
+
+// awaitListening returns when somebody listens at toolPort on the process's
+// side.
+func (x *process) awaitListening(ctx context.Context, p *pair.Pair) error {
+	for {
+		listens, err := listening(p)
+		if err != nil || listens {
+			return err
+		}
+		select {
+		case <-x.done:
+			return x.complaint(ctx)
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+// listening reports whether somebody listens at toolPort on the receiving side.
+func listening(p *pair.Pair) (yes bool, err error) {
+	err = p.Do(to, func() error {
+		for _, table := range []string{"tcp", "tcp6"} {
+			text, err := os.ReadFile("/proc/thread-self/net/" + table)
+			if err != nil {
+				return err
+			}
+			yes = yes || listensIn(string(text))
+		}
+		return nil
+	})
+	return yes, err
+}
+
+// listensIn looks for a listener at toolPort in the kernel's list: number,
+// address:port in hexadecimal, the peer's, state, and more.
+func listensIn(list string) bool {
+	for line := range strings.Lines(list) {
+		f := strings.Fields(line)
+		if len(f) > 3 && f[3] == "0A" && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", toolPort)) {
+			return true
+		}
+	}
+	return false
+}

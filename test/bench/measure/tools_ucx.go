@@ -1,0 +1,93 @@
+package measure
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"fmt"
+	"strconv"
+)
+
+const ucxName = "ucx put"
+
+// ucxPerftest puts into the memory of its peer, over the kernel's TCP.
+var ucxPerftest = tool{name: "ucx_perftest", rows: map[string]func(tool, Case, Options) *Row{
+	"goodput": ucxGoodputRow, "latency": ucxLatencyRow,
+}}
+
+// What UCX is to do. It knows no times: at 3 Gb/s and 20 µs that takes less
+// than a second, and much longer where both ends share a core with others.
+const (
+	ucxPuts      = 4000
+	ucxPingPongs = 5000
+	ucxSeconds   = 40
+)
+
+// ucx is a match of a test of the client's choice.
+func (t tool) ucx(alike Case, test string, size, count, percentile int) match {
+	return match{
+		tool: t, alike: alike,
+		server: []string{"-p", toolPortText},
+		client: []string{
+			addressOf, "-p", toolPortText, "-t", test, "-s", strconv.Itoa(size), "-n", strconv.Itoa(count), "-w", strconv.Itoa(count / 10),
+			"-R", strconv.Itoa(percentile), "-f", "-v",
+		},
+		patience: within(ucxSeconds),
+	}
+}
+
+func ucxGoodputRow(t tool, alike Case, _ Options) *Row {
+	m := t.ucx(alike, "ucp_put_bw", message, ucxPuts, 50)
+	alike.Name = ucxName
+	return &Row{Case: alike, run: func(ctx context.Context) (Values, error) {
+		return m.result(ctx, func(printed []byte) (Values, error) {
+			mib, err := readUCX(printed, "overall_bw")
+			return Values{Gbps: mib * (1 << 20) * 8 / 1e9}, err
+		})
+	}}
+}
+
+// ucxLatencyRow runs once for each percentile: UCX prints one.
+func ucxLatencyRow(t tool, alike Case, _ Options) *Row {
+	size := alike.Message
+	row := &Row{Case: alike}
+	row.Name = ucxName
+	row.run = func(ctx context.Context) (Values, error) {
+		found := Values{}
+		for f, percentile := range map[Figure]int{"p50_us": 50, "p99_us": 99} {
+			m := t.ucx(alike, "ucp_put_lat", size, ucxPingPongs, percentile)
+			v, err := m.result(ctx, func(printed []byte) (Values, error) {
+				us, err := readUCX(printed, fmt.Sprintf("%d.0_percentile_lat", percentile))
+				return Values{f: us}, err
+			})
+			if err != nil {
+				return nil, err
+			}
+			found[f] = v[f]
+		}
+		return found, nil
+	}
+	return row
+}
+
+// readUCX reads a column of what -f -v prints: a line of names, one of numbers.
+func readUCX(printed []byte, column string) (float64, error) {
+	lines, err := csv.NewReader(bytes.NewReader(printed)).ReadAll()
+	if err != nil {
+		return 0, err
+	}
+	if len(lines) != 2 {
+		return 0, fmt.Errorf("%d lines of numbers, not 1", len(lines)-1)
+	}
+	for i, name := range lines[0] {
+		if name != column {
+			continue
+		}
+		v, err := strconv.ParseFloat(lines[1][i], 64)
+		if err != nil || v <= 0 {
+			return 0, fmt.Errorf("%s is %q", column, lines[1][i])
+		}
+		return v, nil
+	}
+	return 0, fmt.Errorf("no column %s", column)
+}

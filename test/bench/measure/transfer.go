@@ -1,0 +1,114 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+
+	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/tcp"
+)
+
+// The sending and the receiving side.
+const (
+	from = pair.A
+	to   = pair.B
+)
+
+// transfer is streams of octets in one direction, running. An engine's is one.
+type transfer struct {
+	*stage
+	received []*atomic.Uint64 // octets, by connection
+	flows    [2]*nic.Flow     // by side; nil where the kernel runs the connections
+	plain    []*plain
+}
+
+// startTransfer connects and lets side A send to side B.
+func startTransfer(ctx context.Context, st *stage) (*transfer, error) {
+	t := &transfer{stage: st}
+	var conns [2][]*net.TCPConn // by side
+	for range st.connections {
+		// All before any is used: a handshake gets lost among full streams.
+		a, b, err := t.connect(ctx)
+		if err != nil {
+			closeAll(conns[from], conns[to])
+			return nil, err
+		}
+		conns[from], conns[to] = append(conns[from], a), append(conns[to], b)
+	}
+	// The receivers first: what comes before they are ready would be parked.
+	for _, side := range []pair.Side{to, from} {
+		for i, c := range conns[side] {
+			if err := t.begin(ctx, side, c); err != nil {
+				closeAll(conns[side][i:], conns[from]) // closing again does nothing
+				return nil, errors.Join(err, t.stop())
+			}
+		}
+	}
+	return t, nil
+}
+
+// begin gives a side's connection to whoever runs it.
+func (t *transfer) begin(ctx context.Context, side pair.Side, c *net.TCPConn) error {
+	if t.stacks[side] == kernel {
+		p, err := startSized(c, side == from, t.message, t.connections == 1)
+		if err != nil {
+			return fmt.Errorf("side %v: %w", side, err)
+		}
+		t.plain = append(t.plain, p)
+		if side == to {
+			t.received = append(t.received, &p.received)
+		}
+		return nil
+	}
+	ulp := &blaster{sends: side == from}
+	f, err := t.take(ctx, side, c, ulp)
+	if err != nil {
+		return err
+	}
+	t.flows[side] = f
+	if side == to {
+		t.received = append(t.received, &ulp.received)
+	}
+	return nil
+}
+
+func (t *transfer) stop() error {
+	var errs []error
+	for _, p := range t.plain {
+		errs = append(errs, p.stop())
+	}
+	return errors.Join(errs...)
+}
+
+func (t *transfer) octets() (sum uint64) {
+	for _, r := range t.received {
+		sum += r.Load()
+	}
+	return sum
+}
+
+// work reads what the engines have counted so far.
+func (t *transfer) work(ctx context.Context) (all [2]work, err error) {
+	for side, f := range t.flows {
+		if f == nil {
+			continue
+		}
+		c, err1 := f.Engine().Counters(ctx)
+		p, err2 := t.nics[side].PortStats(ctx)
+		var st tcp.Stats
+		err3 := f.Engine().Inspect(ctx, f.ID(), func(c *tcp.Conn) { st = c.Stats() })
+		if err := errors.Join(err1, err2, err3); err != nil {
+			return all, err
+		}
+		all[side] = work{
+			Steps: c.Steps, RxPackets: c.RxPackets, TxPackets: c.TxPackets,
+			Acks: st.AcksOut, Retransmits: st.Retransmits, Timeouts: st.Timeouts,
+			Kicks: p[0].Kicks, Lost: dropped(p[0]),
+		}
+	}
+	return all, nil
+}

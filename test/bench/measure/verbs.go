@@ -1,0 +1,267 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// verb is what the payload of a stream travels by.
+type verb string
+
+const (
+	plainStream verb = ""
+	write       verb = "write"
+	read        verb = "read"
+	send        verb = "send"
+)
+
+// load is how messages travel: posted in batches, each with one call, and with
+// one completion. Outstanding are those that are posted and not completed; of
+// Sends, those that the receiver's application has not said that it has. On
+// each connection they go from the same memory to the same memory again and
+// again, as in perftest, and as much of it as a plain stream has. Who receives Sends
+// is woken by the last of a batch, which is solicited, and who sends them by the
+// answer to a batch.
+type load struct {
+	message     int // octets
+	batch       int // messages
+	depth       int // messages outstanding on each connection, in whole batches
+	connections int
+}
+
+// What is usual.
+const (
+	message = 64 << 10
+	batch   = 16
+	depth   = 64
+)
+
+var usual = load{message, batch, depth, 1}
+
+// memory is how many octets each connection has on either side.
+func (l load) memory() int { return max(plainBuffer, l.message) }
+
+// batches is how many can be outstanding on a connection.
+func (l load) batches() int { return l.depth / l.batch }
+
+// hub is what the connections of one side share.
+type hub struct {
+	load
+	pd *rdma.PD
+	cq *rdma.CQ
+	mr *rdma.MR
+
+	sparing bool // it is woken by what is solicited only, and polls the rest then
+}
+
+func newHub(a *rdma.Adapter, l load) (h *hub, err error) {
+	h = &hub{load: l}
+	if h.pd, err = a.AllocPD(); err != nil {
+		return nil, err
+	}
+	if h.cq, err = a.CreateCQ(8 * l.depth * l.connections); err != nil {
+		return nil, err
+	}
+	h.mr, err = h.pd.AllocMR(l.connections*l.memory(), rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
+	return h, err
+}
+
+// party is one side of a connection: a QP, and its part of the memory.
+type party struct {
+	*hub
+	qp *rdma.QP
+	at int // where its memory begins
+}
+
+// party makes the i-th party.
+func (h *hub) party(i int) (p *party, err error) {
+	p = &party{hub: h, at: i * h.memory()}
+	p.qp, err = h.pd.CreateQP(rdma.QPConfig{
+		SendCQ: h.cq, RecvCQ: h.cq, SendDepth: 4 * h.depth, RecvDepth: 4 * h.depth, MaxSGE: 1,
+	})
+	return p, err
+}
+
+// slot is the memory of message i.
+func (p *party) slot(i int) rdma.SGE {
+	return p.mr.SGE(p.at+i%(p.memory()/p.message)*p.message, p.message)
+}
+
+// verbs is streams of messages in one direction, running.
+type verbs struct {
+	*stage
+	parties  [2][]*party // by side, then connection; those of a side share a hub
+	received atomic.Uint64
+	running  []chan error // one for each goroutine
+}
+
+// startVerbs connects and lets side A's messages come to side B.
+func startVerbs(ctx context.Context, st *stage) (v *verbs, err error) {
+	v = &verbs{stage: st}
+	for side, a := range st.adapters {
+		h, err := newHub(a, st.load)
+		if err != nil {
+			return nil, err
+		}
+		for i := range st.connections {
+			p, err := h.party(i)
+			if err != nil {
+				return nil, err
+			}
+			v.parties[side] = append(v.parties[side], p)
+		}
+	}
+	roles := make([][2]role, st.connections)
+	for i := range roles {
+		roles[i] = newRoles(st.verb, [2]*party{v.parties[from][i], v.parties[to][i]}, &v.received)
+	}
+	return v, v.run(ctx, roles)
+}
+
+// run connects, and lets the roles of each connection be played.
+func (v *verbs) run(ctx context.Context, roles [][2]role) error {
+	var casts [2]cast
+	var qps [2][]*rdma.QP
+	for i := range roles {
+		for side, r := range roles[i] {
+			p := v.parties[side][i]
+			qps[side] = append(qps[side], p.qp)
+			if r == nil {
+				continue
+			}
+			if err := r.prepare(); err != nil {
+				return err
+			}
+			casts[side].add(p.qp.Number(), r)
+		}
+	}
+	if err := v.joinAll(ctx, qps[from], qps[to]); err != nil {
+		return err
+	}
+	for side, c := range casts {
+		if len(c.roles) != 0 {
+			done := make(chan error, 1)
+			v.running = append(v.running, done)
+			go func() { done <- v.parties[side][0].play(ctx, c) }()
+		}
+	}
+	return nil
+}
+
+// join connects two QPs: side A's dials.
+func (s *stage) join(ctx context.Context, a, b *rdma.QP) error {
+	return s.joinAll(ctx, []*rdma.QP{a}, []*rdma.QP{b})
+}
+
+// dialling is how many connections are made at a time.
+const dialling = 64
+
+// maxReads is how many Reads a connection may have under way.
+const maxReads = 128
+
+// joinAll connects as many QPs of side A with as many of side B, in whatever
+// order they come.
+func (s *stage) joinAll(ctx context.Context, a, b []*rdma.QP) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	l, err := s.adapters[to].Listen(ctx, net.JoinHostPort(s.pair.Ends[to].V4.Addr().String(), "0"), rdma.ListenConfig{Backlog: 2 * dialling})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	reads := min(s.depth, maxReads)
+	params := rdma.ConnParams{NoCRC: s.noCRC, IRD: reads, ORD: reads}
+	attempt := func(f func() error) {
+		if err := f(); err != nil {
+			cancel(err)
+		}
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		attempt(func() error {
+			for _, qp := range b {
+				r, err := l.Accept(ctx)
+				if err != nil {
+					return err
+				}
+				wg.Go(func() { attempt(func() error { return r.Accept(ctx, qp, params) }) })
+			}
+			return nil
+		})
+	})
+	places := make(chan struct{}, dialling)
+	for _, qp := range a {
+		places <- struct{}{}
+		wg.Go(func() {
+			attempt(func() error { return qp.Dial(ctx, l.Addr().String(), params) })
+			<-places
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+func (v *verbs) octets() uint64 { return v.received.Load() }
+
+// work reads what the engines have counted so far.
+func (v *verbs) work(ctx context.Context) (all [2]work, err error) {
+	for side, a := range v.adapters {
+		if v.stacks[side] == kernel {
+			continue
+		}
+		c, err1 := a.Counters(ctx)
+		p, err2 := a.SocketStats(ctx, v.pair.Ends[side].Name)
+		if err := errors.Join(err1, err2); err != nil {
+			return all, err
+		}
+		all[side] = work{
+			Steps: c.Steps, RxPackets: c.RxPackets, TxPackets: c.TxPackets,
+			Kicks: p[0].Kicks, Lost: dropped(p[0]),
+		}
+		for _, p := range v.parties[side] {
+			s, err := p.qp.TCPStats(ctx)
+			if err != nil {
+				return all, err
+			}
+			all[side].Acks += s.AcksOut
+			all[side].Retransmits += s.Retransmits
+			all[side].Timeouts += s.Timeouts
+		}
+	}
+	return all, nil
+}
+
+// stop ends the connections and the goroutines. A connection that broke before
+// is an error: its measurement would be of something else.
+func (v *verbs) stop() error {
+	var errs []error
+	for side, all := range v.parties {
+		for _, p := range all {
+			if err := p.qp.Err(); err != nil {
+				errs = append(errs, fmt.Errorf("side %v: %w", pair.Side(side), err))
+				break // one tells enough
+			}
+		}
+	}
+	for _, all := range v.parties {
+		for _, p := range all {
+			p.qp.Close()
+		}
+		if len(all) != 0 {
+			all[0].cq.Close()
+		}
+	}
+	for _, done := range v.running {
+		if err := <-done; err != nil && !errors.Is(err, rdma.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,126 @@
+package measure
+
+import (
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/offload/engine"
+	"github.com/stag-rdma/stag/offload/mpa"
+	"github.com/stag-rdma/stag/offload/rdmap"
+	"github.com/stag-rdma/stag/offload/signal"
+	"github.com/stag-rdma/stag/test/simnic"
+	"github.com/stag-rdma/stag/test/world"
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// machine is one end of a connection of the simulated world: a QP as it is
+// below the verbs, with a region.
+type machine struct {
+	qp   *rdmap.QP
+	cq   *rdmap.CQ
+	stag tpt.STag
+}
+
+func newMachine(b *testing.B, table *tpt.Table, a mpa.Agreed) *machine {
+	b.Helper()
+	pd, err := table.NewPD()
+	if err != nil {
+		b.Fatal(err)
+	}
+	board := new(signal.Board)
+	m := &machine{cq: rdmap.NewCQ(4*depth, board)}
+	m.cq.News.Fire = func() {}
+	m.stag, err = table.Register(tpt.Region{
+		PD: pd, Memory: make([]byte, depth*message), Rights: tpt.LocalWrite | tpt.RemoteWrite | tpt.RemoteRead,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	m.qp = rdmap.New(rdmap.Config{
+		Number: 2, PD: pd, Table: table, Board: board, SendCQ: m.cq, RecvCQ: m.cq,
+		SendDepth: depth, RecvDepth: depth, MaxSGE: 1,
+	})
+	m.qp.News.Fire = func() {}
+	m.qp.Start(a)
+	return m
+}
+
+// processorTime is what this process has used. Other work on the machine adds
+// less to it than to the time that passes.
+func processorTime(b *testing.B) time.Duration {
+	var ru unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &ru); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
+}
+
+func (m *machine) slot(i int) []rdmap.SGE {
+	return []rdmap.SGE{{Addr: uint64(i%depth) * message, Length: message, LKey: m.stag}}
+}
+
+// BenchmarkVerbs is what two engines, the QPs on them and the simulated link
+// between cost for each message of 64 KiB, without a kernel: for comparing
+// changes where other work makes streams vary.
+func BenchmarkVerbs(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		op   rdmap.WROp
+		crc  bool
+	}{
+		{"write", rdmap.WRWrite, true}, {"write no CRC", rdmap.WRWrite, false},
+		{"read", rdmap.WRRead, true}, {"send", rdmap.WRSend, true},
+	} {
+		b.Run(c.name, func(b *testing.B) { benchmarkVerb(b, c.op, c.crc) })
+	}
+}
+
+func benchmarkVerb(b *testing.B, op rdmap.WROp, crc bool) {
+	var tables [2]*tpt.Table
+	for i := range tables {
+		var err error
+		if tables[i], err = tpt.New(tpt.Config{Entries: 64}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	w, err := world.New(world.Config{
+		Link: simnic.Config{Latency: 20 * time.Microsecond, Frames: 4096},
+		Edit: func(side int, c *engine.Config) { c.Table = tables[side] },
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	agreed := mpa.Agreed{Initiator: true, Revision: 2, CRC: crc, IRD: depth, ORD: depth}
+	x := newMachine(b, tables[0], agreed)
+	agreed.Initiator = false
+	y := newMachine(b, tables[1], agreed)
+	id, err := w.Connect(world.Flow{Window: 1 << 18}, x.qp, y.qp)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	b.SetBytes(message)
+	var done [depth]rdmap.Completion
+	before := processorTime(b)
+	defer func() { b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op") }()
+	for posted, got := 0, 0; b.Loop(); got++ {
+		for ; posted < got+depth/2; posted++ {
+			x.qp.PostSend(rdmap.SendWR{
+				Op: op, Flags: rdmap.Signaled, SGL: x.slot(posted), RemoteAddr: y.slot(posted)[0].Addr, RKey: y.stag,
+			})
+			y.qp.PostRecv(rdmap.RecvWR{SGL: y.slot(posted)})
+		}
+		w.Engines[0].Ring(id.ID[0])
+		for x.cq.Poll(done[:1]) == 0 {
+			if !w.Step(w.Now().Add(time.Second)) {
+				b.Fatal("nothing happens any more")
+			}
+		}
+		if done[0].Status != rdmap.Success {
+			b.Fatal(done[0].Status, x.qp.Cause(), y.qp.Cause())
+		}
+		y.cq.Poll(done[:])
+	}
+}

@@ -1,0 +1,29 @@
+package measure
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/test/need"
+)
+
+// A frame goes back and forth, and the volley ends in good order: nobody waits
+// for a frame that does not come.
+func TestRawVolley(t *testing.T) {
+	need.Netns(t)
+	h, err := playOn(t.Context(), setting{raw: rawBare, mtu: 1500}, small, rawVolley, 10*time.Millisecond, 100*time.Millisecond)
+	must(t, err)
+	if h.TotalCount() == 0 || h.Min() <= 0 {
+		t.Errorf("%d rounds, the shortest of %d ns", h.TotalCount(), h.Min())
+	}
+}
+
+// What does not fit a frame is refused, and nothing is left open.
+func TestRawVolleyTooLong(t *testing.T) {
+	need.Netns(t)
+	_, err := playOn(t.Context(), setting{raw: rawBare, mtu: 1500}, maxRawMTU, rawVolley, 0, time.Millisecond)
+	const want = "raw frames carry 3454 octets at most, not 3506"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
