@@ -234,10 +234,10 @@ func (c *capture) flowOfQP(number uint32) (flowOf, error) {
 
 func (c *capture) flow(qp *QP) (flowOf, bool) {
 	l := qp.line.Load()
-	if l == nil || l.flow == nil {
+	if l == nil {
 		return flowOf{}, false
 	}
-	return flowOf{c.a.portOf(l.flow.Engine()), l.flow.ID()}, true
+	return l.flowID()
 }
 
 // run hands packets over until something ends it.

@@ -2,9 +2,7 @@ package rdma
 
 import (
 	"net/netip"
-	"slices"
 
-	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/tap"
 	"github.com/stag-rdma/stag/offload/wire"
 	"github.com/stag-rdma/stag/rdma/report"
@@ -55,7 +53,11 @@ const maxDeparted = 4096
 // depart keeps what captures that run may want to know of a QP that is closed.
 func (c *captures) depart(qp *QP) {
 	l := qp.line.Load()
-	if l == nil || l.flow == nil {
+	if l == nil {
+		return
+	}
+	f, ok := l.flowID()
+	if !ok {
 		return
 	}
 	c.mu.Lock()
@@ -66,7 +68,6 @@ func (c *captures) depart(qp *QP) {
 	if c.past == nil || len(c.past) == maxDeparted {
 		c.past = map[flowOf]report.Stream{}
 	}
-	f := flowOf{qp.a.portOf(l.flow.Engine()), l.flow.ID()}
 	c.past[f] = qp.stream(f)
 }
 
@@ -76,16 +77,6 @@ func (c *captures) departed(f flowOf) (s report.Stream, known bool) {
 	defer c.mu.Unlock()
 	s, known = c.past[f]
 	return s, known
-}
-
-// portOf is the port that an engine belongs to.
-func (a *Adapter) portOf(e *engine.Engine) *port {
-	for _, p := range a.ports {
-		if slices.Contains(p.nic.Engines(), e) {
-			return p
-		}
-	}
-	return nil
 }
 
 // learn notes the flows of all QPs, and which QPs are about to get theirs. What

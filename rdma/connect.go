@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/offload/mpa"
 )
 
@@ -74,11 +75,15 @@ func (qp *QP) run(ctx context.Context, s *socket, a mpa.Agreed, reply []byte) er
 		s.Close()
 		return err
 	}
-	if err := s.takeOver(ctx, qp, reply); err != nil {
+	l, err := s.takeOver(ctx, qp.m, takeOver{kind: bpf.KindRDMA, accepted: !a.Initiator, words: reply})
+	if err != nil {
 		err = reason(ctx, err)
 		qp.kill(err)
 		return err
 	}
+	qp.line.Store(l)
+	qp.attach(l.runner)
+	l.wake() // for what was posted meanwhile
 	qp.a.log.Info("QP connected", "qp", qp.Number(), "remote", qp.conn.Remote, "path", qp.conn.Path)
 	return nil
 }

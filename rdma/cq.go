@@ -23,14 +23,14 @@ type CQ struct {
 	number uint32 // for tools
 	notify chan struct{}
 
-	polling sync.Mutex             // held by who polls
-	motors  atomic.Pointer[motors] // what the CQ's users run; nil unless progress is inline
+	polling sync.Mutex              // held by who polls
+	runners atomic.Pointer[runners] // what the CQ's users run; nil unless progress is inline
 
 	mu      sync.Mutex // guards what follows; held briefly, by engines as well
 	wake    chan struct{}
-	users   map[*QP]int   // how often each QP uses it: once or twice
-	driven  map[motor]int // how often its QPs use each, likewise
-	told    bool          // of the overrun
+	users   map[*QP]int    // how often each QP uses it: once or twice
+	driven  map[runner]int // how often its QPs use each, likewise
+	told    bool           // of the overrun
 	closed  bool
 	closing atomic.Bool
 }
@@ -67,7 +67,7 @@ func (c *CQ) Depth() int { return c.c.Cap() }
 // nothing, also what the connections of the CQ's QPs have to do just now.
 func (c *CQ) Poll(dst []Completion) int {
 	n := c.take(dst)
-	if n == 0 && c.motors.Load().visit() {
+	if n == 0 && c.runners.Load().visit() {
 		n = c.take(dst)
 	}
 	return n
@@ -122,7 +122,7 @@ func (c *CQ) look(ctx context.Context) bool {
 	if c.c.Ready() {
 		return true
 	}
-	m := c.motors.Load()
+	m := c.runners.Load()
 	if m == nil {
 		return false
 	}
@@ -181,7 +181,7 @@ func (c *CQ) sleeper() <-chan struct{} {
 // once more after Arm, and before sleeping.
 func (c *CQ) Arm(solicitedOnly bool) {
 	c.c.Arm(solicitedOnly)
-	c.motors.Load().watch()
+	c.runners.Load().watch()
 }
 
 // Notify is the channel on which an armed CQ says that there is news, for a

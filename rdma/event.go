@@ -75,10 +75,10 @@ func (e *events) add(ev Event) {
 // diverted tells of connections whose route leads elsewhere now, or, without why,
 // through the port again.
 func (a *Adapter) diverted(port string, flows []*nic.Flow, why error) {
-	of := map[*nic.Flow]*QP{}
+	of := map[carrier]*QP{}
 	for _, qp := range a.allQPs() {
-		if l := qp.line.Load(); l != nil && l.flow != nil {
-			of[l.flow] = qp
+		if l := qp.line.Load(); l != nil {
+			of[l.carrier] = qp
 		}
 	}
 	t := RouteAway

@@ -12,11 +12,11 @@ import (
 
 	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/handoff"
 	"github.com/stag-rdma/stag/offload/kernelport"
 	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
@@ -180,84 +180,46 @@ func (a *Adapter) linkName(index int, otherwise string) (name string) {
 	return name
 }
 
-// line is how a connected QP is told that there is something to send: one of
-// the two is set.
-type line struct {
-	flow   *nic.Flow
-	kernel *kernelport.Conn
-	port   *port // of flow
-	motor  motor // nil unless progress is inline
-}
-
-// ring is for everything but posts: it wakes who does the work, and who watches
-// what the peer says to it.
-func (l *line) ring() {
-	if l.kernel != nil {
-		l.kernel.Doorbell()
-	} else {
-		l.flow.Ring()
-	}
-	if l.motor != nil {
-		l.motor.Watch()
-	}
-}
-
-// post does what there is to do for what was posted, or wakes who does.
-func (l *line) post(inline bool) {
-	switch {
-	case l.motor == nil || !inline:
-		l.ring()
-		return
-	case l.kernel != nil:
-		l.kernel.RingSilently()
-	default:
-		l.flow.RingSilently()
-	}
-	if !l.motor.Awake() {
-		l.motor.Visit(clock.Now())
-	}
-}
-
 // socket is an established connection that is still the kernel's, with what
-// is needed to give it to a QP.
+// is needed to give it to a ULP.
 type socket struct {
 	*net.TCPConn
 	a *Adapter
 	p *port
 }
 
-// takeOver makes qp's machine, which is started, the owner of the connection,
-// having written last words, a responder's Reply, to it. The socket is closed
-// either way. On error the connection is lost.
+// takeOver says how a connection is taken over.
+type takeOver struct {
+	kind     bpf.Kind // what the flow entry says about the ULP
+	accepted bool     // a listener has accepted the connection
+	words    []byte   // last words to write to the socket, such as a responder's Reply
+}
+
+// takeOver makes the ULP the owner of the connection. The socket is closed either
+// way. On error the connection is lost. The caller wakes the line for what the ULP
+// has to send already.
 //
-// On a port the words are written only when the peer's segments are kept for
+// On a port the last words are written only when the peer's segments are kept for
 // the engine: an initiator may send all it has and close before we have taken
 // over, and a connection that is half closed cannot be.
-func (s *socket) takeOver(ctx context.Context, qp *QP, words []byte) (err error) {
+func (s *socket) takeOver(ctx context.Context, ulp stream.ULP, how takeOver) (l *line, err error) {
 	defer s.Close()
-	say := func() error { return s.say(ctx, words) }
-	l := line{port: s.p}
+	say := func() error { return s.say(ctx, how.words) }
 	if s.p == nil {
-		if err = say(); err == nil {
-			l.kernel, err = s.runKernelPort(qp)
-		}
+		l, err = s.runKernelPort(ulp, say)
 	} else {
-		o := nic.Options{Kind: bpf.KindRDMA, Queue: nic.AnyQueue, Parked: say, Accepted: !qp.conn.Initiator}
-		l.flow, err = s.p.nic.Take(ctx, s.TCPConn, qp.m, o)
+		l, err = s.takeFlow(ctx, ulp, how, say)
 	}
 	if errors.Is(err, handoff.ErrNotEstablished) || errors.Is(err, syscall.ENOTCONN) {
-		return fmt.Errorf("the peer ended the connection before it was taken over: %w", err)
+		return nil, fmt.Errorf("the peer ended the connection before it was taken over: %w", err)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if s.a.inline {
-		l.motor = l.steps()
+	if !s.a.inline {
+		l.runner = nil
 	}
-	qp.line.Store(&l)
-	qp.attach(l.motor)
-	l.ring() // for what was posted meanwhile
-	return nil
+	return l, nil
 }
 
 func (s *socket) say(ctx context.Context, words []byte) error {
@@ -271,15 +233,28 @@ func (s *socket) say(ctx context.Context, words []byte) error {
 	return nil
 }
 
-func (s *socket) runKernelPort(qp *QP) (*kernelport.Conn, error) {
-	k, err := kernelport.New(s.TCPConn, qp.m, kernelport.Config{Table: s.a.table, After: s.a.board.Deliver})
+// takeFlow takes the connection over from the kernel.
+func (s *socket) takeFlow(ctx context.Context, ulp stream.ULP, how takeOver, say func() error) (*line, error) {
+	f, err := s.p.nic.Take(ctx, s.TCPConn, ulp, nic.Options{Kind: how.kind, Queue: nic.AnyQueue, Parked: say, Accepted: how.accepted})
+	if err != nil {
+		return nil, err
+	}
+	return &line{carrier: f, runner: f.Engine(), port: s.p, flow: f.ID()}, nil
+}
+
+// runKernelPort leaves the connection to the kernel's TCP.
+func (s *socket) runKernelPort(ulp stream.ULP, say func() error) (*line, error) {
+	if err := say(); err != nil {
+		return nil, err
+	}
+	k, err := kernelport.New(s.TCPConn, ulp, kernelport.Config{Table: s.a.table, After: s.a.board.Deliver})
 	if err != nil {
 		return nil, err
 	}
 	s.a.running.Go(func() {
-		// What ends it is told to the QP. It has its own descriptor: ours is
+		// The ULP is told what ends the connection. It has its own descriptor: ours is
 		// closed by now, or soon.
 		_ = k.Run(context.Background())
 	})
-	return k, nil
+	return &line{carrier: k, runner: k}, nil
 }

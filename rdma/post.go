@@ -76,6 +76,6 @@ func (qp *QP) posted(send bool) {
 		return
 	}
 	if l := qp.line.Load(); l != nil {
-		l.post(qp.cfg.SendCQ.motors.Load() != nil)
+		l.post(qp.cfg.SendCQ.runners.Load() != nil)
 	}
 }

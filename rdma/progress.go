@@ -81,27 +81,16 @@ func (a *Adapter) waitSpin() time.Duration {
 	return a.cfg.Spin
 }
 
-// motor is what runs the steps of connections: an engine, or a connection over
-// the kernel's TCP. Any goroutine may call it, holding no lock of this package.
-type motor interface {
-	// Visit does what there is to do now.
-	Visit(now clock.Instant)
-	// Awake reports whether its own goroutine is doing so.
-	Awake() bool
-	// Watch says that the caller goes to sleep.
-	Watch()
-}
+// runners are those of a CQ's QPs. Lists are never changed, but replaced.
+type runners []runner
 
-// motors are those of a CQ's QPs. Lists are never changed, but replaced.
-type motors []motor
-
-// mostMotors is how many a CQ can have for its users to run them. A Poll of more,
+// mostRunners is how many a CQ can have for its users to run them. A Poll of more,
 // which are connections over the kernel's TCP, would take too long: they are left
 // to their own goroutines, as with ProgressEngine.
-const mostMotors = 8
+const mostRunners = 8
 
 // visit lets all of them work, and reports whether there are any.
-func (m *motors) visit() bool {
+func (m *runners) visit() bool {
 	if m == nil {
 		return false
 	}
@@ -114,7 +103,7 @@ func (m *motors) visit() bool {
 
 // awake reports whether all of them work by themselves: to join in would cost
 // more than it brings.
-func (m *motors) awake() bool {
+func (m *runners) awake() bool {
 	for _, x := range *m {
 		if !x.Awake() {
 			return false
@@ -123,7 +112,7 @@ func (m *motors) awake() bool {
 	return true
 }
 
-func (m *motors) watch() {
+func (m *runners) watch() {
 	if m == nil {
 		return
 	}
@@ -132,26 +121,26 @@ func (m *motors) watch() {
 	}
 }
 
-// drive adds n users to a motor of the CQ, or takes them away.
-func (c *CQ) drive(m motor, n int) {
+// drive adds n users to a runner of the CQ, or takes them away.
+func (c *CQ) drive(m runner, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.driven == nil {
-		c.driven = map[motor]int{}
+		c.driven = map[runner]int{}
 	}
 	if c.driven[m] += n; c.driven[m] <= 0 {
 		delete(c.driven, m)
 	}
-	if len(c.driven) == 0 || len(c.driven) > mostMotors {
-		c.motors.Store(nil)
+	if len(c.driven) == 0 || len(c.driven) > mostRunners {
+		c.runners.Store(nil)
 		return
 	}
-	list := motors(slices.Collect(maps.Keys(c.driven)))
-	c.motors.Store(&list)
+	list := runners(slices.Collect(maps.Keys(c.driven)))
+	c.runners.Store(&list)
 }
 
 // attach lets the QP's CQs work for its connection.
-func (qp *QP) attach(m motor) {
+func (qp *QP) attach(m runner) {
 	if m != nil {
 		qp.cfg.SendCQ.drive(m, 1)
 		qp.cfg.RecvCQ.drive(m, 1)
@@ -160,16 +149,8 @@ func (qp *QP) attach(m motor) {
 
 // detach is the end of that.
 func (qp *QP) detach() {
-	if l := qp.line.Load(); l != nil && l.motor != nil {
-		qp.cfg.SendCQ.drive(l.motor, -1)
-		qp.cfg.RecvCQ.drive(l.motor, -1)
+	if l := qp.line.Load(); l != nil && l.runner != nil {
+		qp.cfg.SendCQ.drive(l.runner, -1)
+		qp.cfg.RecvCQ.drive(l.runner, -1)
 	}
-}
-
-// steps is what runs the line's connection.
-func (l *line) steps() motor {
-	if l.kernel != nil {
-		return l.kernel
-	}
-	return l.flow.Engine()
 }

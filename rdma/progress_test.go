@@ -85,35 +85,35 @@ func TestMotorsComeAndGo(t *testing.T) {
 		}
 		x, _ := r.connect(wants{})
 		count := func(cq *CQ) int {
-			if m := cq.motors.Load(); m != nil {
+			if m := cq.runners.Load(); m != nil {
 				return len(*m)
 			}
 			return 0
 		}
 		if count(x.send) != 1 || count(x.recv) != 1 {
-			r.Errorf("a connection has %d and %d motors", count(x.send), count(x.recv))
+			r.Errorf("a connection has %d and %d runners", count(x.send), count(x.recv))
 		}
 		var more []*QP
-		for n := 2; n <= mostMotors+1; n++ {
+		for n := 2; n <= mostRunners+1; n++ {
 			qp := r.another(x)
 			more = append(more, qp)
 			want := n
 			switch {
 			case !r.a.cfg.KernelPort:
 				want = 1 // queue
-			case n > mostMotors:
+			case n > mostRunners:
 				want = 0
 			}
 			if count(x.send) != want {
-				r.Errorf("%d connections have %d motors, want %d", n, count(x.send), want)
+				r.Errorf("%d connections have %d runners, want %d", n, count(x.send), want)
 			}
 		}
 		for _, qp := range more {
 			r.check(qp.Close())
 		}
 		r.check(x.qp.Close())
-		if x.send.motors.Load() != nil || x.recv.motors.Load() != nil {
-			r.Error("a closed connection has motors")
+		if x.send.runners.Load() != nil || x.recv.runners.Load() != nil {
+			r.Error("a closed connection has runners")
 		}
 	})
 }

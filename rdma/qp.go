@@ -239,7 +239,7 @@ func (qp *QP) news() {
 // ring tells the connection, if there is one, that there is something to do.
 func (qp *QP) ring() {
 	if l := qp.line.Load(); l != nil {
-		l.ring()
+		l.wake()
 	}
 }
 

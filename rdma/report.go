@@ -159,8 +159,10 @@ func connectionsOf(qps []*QP) []*connection {
 	var list []*connection
 	for _, qp := range qps {
 		c := &connection{qp: qp, line: qp.line.Load()}
-		if c.line != nil && c.line.kernel != nil {
-			c.line.kernel.Between(func() { c.stats = qp.m.Stats() })
+		if c.line != nil {
+			if k, ok := c.line.carrier.(interruptible); ok {
+				k.Between(func() { c.stats = qp.m.Stats() })
+			}
 		}
 		list = append(list, c)
 	}
@@ -188,12 +190,8 @@ func (c *connection) report() report.QP {
 		r.Initiator, r.Revision, r.CRC, r.IRD, r.ORD = conn.Initiator, conn.Revision, conn.CRC, conn.IRD, conn.ORD
 		r.Markers = markers(conn)
 	}
-	switch l := c.line; {
-	case l == nil:
-	case l.kernel != nil:
-		r.Device = report.KernelDevice
-	default:
-		r.Device, r.Flow = l.port.name, report.FlowID(l.flow.ID())
+	if c.line != nil {
+		r.Device, r.Flow = c.line.device(), report.FlowID(c.line.flow)
 	}
 	return r
 }

@@ -94,10 +94,10 @@ type liveFlow struct {
 
 // connections asks the engines about themselves and about their connections.
 func (p *port) connections(ctx context.Context, qps []*connection, r *report.Engine) (map[engine.FlowID]*liveFlow, error) {
-	of := map[*nic.Flow]*connection{}
+	of := map[carrier]*connection{}
 	for _, c := range qps {
-		if c.line != nil && c.line.flow != nil {
-			of[c.line.flow] = c
+		if c.line != nil {
+			of[c.line.carrier] = c
 		}
 	}
 	all := map[engine.FlowID]*liveFlow{}

@@ -2,11 +2,9 @@ package rdma
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/stag-rdma/stag/afxdp"
-	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
@@ -15,20 +13,15 @@ import (
 // was counted at its end.
 func (qp *QP) TCPStats(ctx context.Context) (tcp.Stats, error) {
 	l := qp.line.Load()
-	if l == nil || l.flow == nil {
+	if l == nil {
 		return tcp.Stats{}, nil
 	}
-	var s tcp.Stats
-	err := l.flow.Engine().Inspect(ctx, l.flow.ID(), func(c *tcp.Conn) { s = c.Stats() })
-	if errors.Is(err, engine.ErrNoFlow) || errors.Is(err, engine.ErrStopped) {
-		select {
-		case <-l.flow.Done(): // at once, or as soon as its last trace is swept up
-			return l.flow.Final(), nil
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
+	c, ok := l.carrier.(counting)
+	if !ok {
+		return tcp.Stats{}, nil
 	}
-	if err != nil { // s may still be written to
+	s, err := c.Stats(ctx)
+	if err != nil {
 		return tcp.Stats{}, fmt.Errorf("TCP counters of QP %d: %w", qp.Number(), err)
 	}
 	return s, nil

@@ -40,14 +40,10 @@ func (t totals) counters(device string) []report.Counter {
 // device is what the QP's connection goes, or went, through; "" before it has
 // been connected.
 func (qp *QP) device() string {
-	switch l := qp.line.Load(); {
-	case l == nil:
-		return ""
-	case l.kernel != nil:
-		return report.KernelDevice
-	default:
-		return l.port.name
+	if l := qp.line.Load(); l != nil {
+		return l.device()
 	}
+	return ""
 }
 
 // retire takes a QP that is closed out of the adapter, which goes on counting

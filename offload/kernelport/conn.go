@@ -61,7 +61,7 @@ type Conn struct {
 	stepping sync.Mutex
 	visits   visits.Book
 
-	// mu guards the life of the descriptors against Doorbell and Close.
+	// mu guards the life of the descriptors against Ring and Close.
 	mu      sync.Mutex
 	eventFD int  // -1 when closed
 	begun   bool // Run, or Close instead of it
@@ -126,14 +126,14 @@ func (c *Conn) segmentSize() (int, error) {
 	return min(n, c.limit), nil
 }
 
-// Doorbell makes Run call the ULP's Transmit. Any goroutine may ring it, at
-// any time; it does not block or allocate.
-func (c *Conn) Doorbell() {
+// Ring makes Run call the ULP's Transmit. Any goroutine may call it at any time.
+// It does not block or allocate.
+func (c *Conn) Ring() {
 	c.bell.Store(true)
 	c.rouse()
 }
 
-// RingSilently is Doorbell for who calls Visit after it: nobody is woken.
+// RingSilently rings without waking Run. The caller must call Visit next.
 func (c *Conn) RingSilently() { c.bell.Store(true) }
 
 // rouse wakes Run, if it sleeps.
@@ -182,7 +182,7 @@ func (c *Conn) Close(ctx context.Context) error {
 		return nil
 	}
 	c.wantClose.Store(true)
-	c.Doorbell()
+	c.Ring()
 	select {
 	case <-c.done:
 	case <-ctx.Done():
@@ -200,7 +200,7 @@ func (c *Conn) abortFor(cause error) {
 	}
 	c.mu.Unlock()
 	c.wantAbort.Store(true)
-	c.Doorbell()
+	c.Ring()
 }
 
 // finish ends the connection, with a reset unless err is nil, and says so.

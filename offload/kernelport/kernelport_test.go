@@ -81,7 +81,7 @@ func run(k *Conn) {
 	}
 }
 
-func (p *realPair) Doorbell(e contract.End) { p.ends[e].Doorbell() }
+func (p *realPair) Doorbell(e contract.End) { p.ends[e].Ring() }
 
 func (p *realPair) Until(cond func() bool) bool {
 	end := time.Now().Add(30 * time.Second)
@@ -164,7 +164,7 @@ func TestCloseBeforeRun(t *testing.T) {
 	if err := k.Close(context.Background()); err != nil {
 		t.Error(err)
 	}
-	k.Doorbell()
+	k.Ring()
 	if err := k.Run(context.Background()); !errors.Is(err, ErrRunning) {
 		t.Errorf("Run: %v", err)
 	}

@@ -62,7 +62,7 @@ func (f *Flow) Way() Way { return f.nic.hops.wayOf(f) }
 // Ring tells the flow's upper layer that it may have something to transmit.
 func (f *Flow) Ring() { f.engine.Ring(f.id) }
 
-// RingSilently is Ring for who visits the engine after it: nobody is woken.
+// RingSilently rings without waking the engine. The caller must visit the engine next.
 func (f *Flow) RingSilently() { f.engine.RingSilently(f.id) }
 
 // Done is closed when the connection has ended and its upper layer knows.
@@ -88,6 +88,26 @@ func (f *Flow) Info(ctx context.Context) (tcp.Info, error) {
 		return tcp.Info{}, err // info may still be written to
 	}
 	return info, nil
+}
+
+// Stats is what the connection has counted since it was taken over. If the
+// connection has ended, it is what was counted at the end. An error is the cause of
+// ctx's end, or the engine's.
+func (f *Flow) Stats(ctx context.Context) (tcp.Stats, error) {
+	var s tcp.Stats
+	err := f.engine.Inspect(ctx, f.id, func(c *tcp.Conn) { s = c.Stats() })
+	if hasEnded(err) {
+		select {
+		case <-f.done: // at once, or as soon as its last trace is swept up
+			return f.Final(), nil
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	if err != nil {
+		return tcp.Stats{}, err // s may still be written to
+	}
+	return s, nil
 }
 
 // Final is what the connection had counted when it ended. Valid once Done is
