@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/stag-rdma/stag/offload/clock"
-	"github.com/stag-rdma/stag/offload/rdmap"
+	"github.com/stag-rdma/stag/offload/work"
 )
 
 // CQ is a completion queue, for any number of QPs of its adapter. It is safe
@@ -19,7 +19,7 @@ import (
 // all queues that use it cannot be overrun.
 type CQ struct {
 	a      *Adapter
-	c      *rdmap.CQ
+	c      *work.CQ
 	number uint32 // for tools
 	notify chan struct{}
 
@@ -46,7 +46,7 @@ func (a *Adapter) CreateCQ(depth int) (*CQ, error) {
 		return nil, fmt.Errorf("create CQ: depth %d: choose 1 to %d", depth, maxCQDepth)
 	}
 	c := &CQ{
-		a: a, c: rdmap.NewCQ(depth, a.board), number: a.lastCQ.Add(1),
+		a: a, c: work.NewCQ(depth, a.board), number: a.lastCQ.Add(1),
 		notify: make(chan struct{}, 1), users: map[*QP]int{},
 	}
 	c.c.News.Fire = c.news

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/stag-rdma/stag/offload/rdmap"
+	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -18,7 +19,7 @@ type STag = tpt.STag
 //		Length uint32 // in octets
 //		LKey   STag   // the region's
 //	}
-type SGE = rdmap.SGE
+type SGE = work.SGE
 
 // SendWR is a work request for PostSend. PostSend copies the lists and the inline
 // data. The memory that SGL names belongs to the adapter until the completion.
@@ -33,7 +34,7 @@ type SGE = rdmap.SGE
 //		RKey       STag      // Write, Read: names the peer's memory
 //		Invalidate STag      // WRSendInvalidate: the peer's STag to invalidate
 //	}
-type SendWR = rdmap.SendWR
+type SendWR = work.SendWR
 
 // RecvWR is a work request for PostRecv. The memory that SGL names belongs to the
 // adapter until the completion. An empty SGL receives a message of length 0.
@@ -42,27 +43,27 @@ type SendWR = rdmap.SendWR
 //		ID  uint64 // comes back in the Completion; the adapter does not look at it
 //		SGL []SGE  // filled in order
 //	}
-type RecvWR = rdmap.RecvWR
+type RecvWR = work.RecvWR
 
 // WROp is what a SendWR asks for. The numbers are libibverbs'.
-type WROp = rdmap.WROp
+type WROp = work.WROp
 
 // Operations of a SendWR.
 const (
-	WRWrite          = rdmap.WRWrite
-	WRSend           = rdmap.WRSend
-	WRRead           = rdmap.WRRead
-	WRSendInvalidate = rdmap.WRSendInvalidate
+	WRWrite          = work.WRWrite
+	WRSend           = work.WRSend
+	WRRead           = work.WRRead
+	WRSendInvalidate = work.WRSendInvalidate
 )
 
 // SendFlags modify a SendWR.
-type SendFlags = rdmap.SendFlags
+type SendFlags = work.SendFlags
 
 // Flags of a SendWR.
 const (
-	Fence     = rdmap.Fence     // start only when all earlier Reads have completed
-	Signaled  = rdmap.Signaled  // a completion also for success
-	Solicited = rdmap.Solicited // Sends: the peer's completion wakes WaitSolicited
+	Fence     = work.Fence     // start only when all earlier Reads have completed
+	Signaled  = work.Signaled  // a completion also for success
+	Solicited = work.Solicited // Sends: the peer's completion wakes WaitSolicited
 
 	allFlags = Fence | Signaled | Solicited
 )
@@ -79,34 +80,34 @@ const (
 //		Length      uint32 // receive, Read: octets that were placed
 //		QP          uint32 // number of the QP
 //	}
-type Completion = rdmap.Completion
+type Completion = work.Completion
 
 // Status is how a work request ended. The numbers are libibverbs'.
-type Status = rdmap.Status
+type Status = work.Status
 
 // Statuses of a Completion.
 const (
-	Success            = rdmap.Success
-	LocalLengthErr     = rdmap.LocalLengthErr
-	LocalQPOpErr       = rdmap.LocalQPOpErr
-	LocalProtErr       = rdmap.LocalProtErr
-	Flushed            = rdmap.Flushed
-	BadResponseErr     = rdmap.BadResponseErr
-	LocalAccessErr     = rdmap.LocalAccessErr
-	RemoteInvalidErr   = rdmap.RemoteInvalidErr
-	RemoteAccessErr    = rdmap.RemoteAccessErr
-	RemoteOperationErr = rdmap.RemoteOperationErr
+	Success            = work.Success
+	LocalLengthErr     = work.LocalLengthErr
+	LocalQPOpErr       = work.LocalQPOpErr
+	LocalProtErr       = work.LocalProtErr
+	Flushed            = work.Flushed
+	BadResponseErr     = work.BadResponseErr
+	LocalAccessErr     = work.LocalAccessErr
+	RemoteInvalidErr   = work.RemoteInvalidErr
+	RemoteAccessErr    = work.RemoteAccessErr
+	RemoteOperationErr = work.RemoteOperationErr
 )
 
 // WCOp is what a Completion completes. The numbers are libibverbs'.
-type WCOp = rdmap.WCOp
+type WCOp = work.WCOp
 
 // Operations of a Completion.
 const (
-	WCSend  = rdmap.WCSend
-	WCWrite = rdmap.WCWrite
-	WCRead  = rdmap.WCRead
-	WCRecv  = rdmap.WCRecv
+	WCSend  = work.WCSend
+	WCWrite = work.WCWrite
+	WCRead  = work.WCRead
+	WCRecv  = work.WCRecv
 )
 
 // State is a QP's state.

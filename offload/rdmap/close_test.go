@@ -7,14 +7,15 @@ import (
 	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/offload/work"
 )
 
 // We close: what is posted completes first, then a FIN; the peer may go on
 // sending until it closes, too.
 func TestDisconnect(t *testing.T) { // RFC 5040 §6.2
 	s := open(t)
-	s.receives(RecvWR{ID: 1, SGL: []SGE{s.at(0, 4)}}, RecvWR{ID: 2})
-	s.posts(s.reads(3, 8, 1), SendWR{ID: 4, Op: WRSend, Flags: Fence | Signaled})
+	s.receives(work.RecvWR{ID: 1, SGL: []work.SGE{s.at(0, 4)}}, work.RecvWR{ID: 2})
+	s.posts(s.reads(3, 8, 1), work.SendWR{ID: 4, Op: work.WRSend, Flags: work.Fence | work.Signaled})
 	s.q.Disconnect()
 	s.turn()
 	s.sends(s.request(1, 8, 1))
@@ -28,14 +29,14 @@ func TestDisconnect(t *testing.T) { // RFC 5040 §6.2
 	if !s.st.shut {
 		t.Fatal("no FIN")
 	}
-	s.completes(read(3, 1), ok(4, WCSend))
-	s.posts(SendWR{ID: 5, Op: WRSend}) // too late
-	s.completes(flushed(5, WCSend))
+	s.completes(read(3, 1), ok(4, work.WCSend))
+	s.posts(work.SendWR{ID: 5, Op: work.WRSend}) // too late
+	s.completes(flushed(5, work.WCSend))
 	s.gets(send(1, []byte("more")))
 	s.completes(received(1, 4))
 	s.finishes()
 	s.is(Idle)
-	s.completes(flushed(2, WCRecv))
+	s.completes(flushed(2, work.WCRecv))
 	if s.st.killed || !s.q.Dead() || s.q.Cause() != (Cause{}) {
 		t.Errorf("reset %v, dead %v, cause %+v", s.st.killed, s.q.Dead(), s.q.Cause())
 	}
@@ -60,16 +61,16 @@ func TestDisconnectAnswersFirst(t *testing.T) {
 // The peer closes with nothing outstanding: so do we.
 func TestPeerCloses(t *testing.T) {
 	s := open(t)
-	s.receives(RecvWR{ID: 1, SGL: []SGE{s.at(0, 4)}}, RecvWR{ID: 2})
+	s.receives(work.RecvWR{ID: 1, SGL: []work.SGE{s.at(0, 4)}}, work.RecvWR{ID: 2})
 	s.finishes(send(1, []byte("last")))
-	s.completes(received(1, 4), flushed(2, WCRecv))
+	s.completes(received(1, 4), flushed(2, work.WCRecv))
 	s.is(Idle)
 	if s.st.killed || !s.st.shut {
 		t.Errorf("reset %v, FIN %v", s.st.killed, s.st.shut)
 	}
-	s.posts(SendWR{ID: 3, Op: WRSend})
-	s.receives(RecvWR{ID: 4})
-	s.completes(flushed(3, WCSend), flushed(4, WCRecv))
+	s.posts(work.SendWR{ID: 3, Op: work.WRSend})
+	s.receives(work.RecvWR{ID: 4})
+	s.completes(flushed(3, work.WCSend), flushed(4, work.WCRecv))
 }
 
 // ... after the Responses that it still waits for have left.
@@ -82,8 +83,8 @@ func TestPeerClosesBeforeItsResponse(t *testing.T) {
 		s.gets(readRequest(1, 1, 0, 200, uint32(s.all), regionStart))
 		s.finishes()
 		s.is(Closing)
-		s.receives(RecvWR{ID: 1}) // nothing will arrive any more
-		s.completes(flushed(1, WCRecv))
+		s.receives(work.RecvWR{ID: 1}) // nothing will arrive any more
+		s.completes(flushed(1, work.WCRecv))
 		s.st.room = -1
 		s.turn()
 		s.sends(tagged(wire.OpReadResponse, false, 1, 0, pattern(0, 108)), tagged(wire.OpReadResponse, true, 1, 108, pattern(108, 92)))
@@ -96,26 +97,26 @@ func TestPeerClosesBeforeItsResponse(t *testing.T) {
 // our FIN.
 func TestPeerClosesBeforeOurSends(t *testing.T) {
 	s := open(t)
-	s.receives(RecvWR{ID: 9})
+	s.receives(work.RecvWR{ID: 9})
 	s.st.room = 0
-	s.posts(SendWR{ID: 1, Op: WRSend, Flags: Signaled, Inline: []byte("ab")}, SendWR{ID: 2, Op: WRWrite, RKey: 5, Inline: []byte("c")})
+	s.posts(work.SendWR{ID: 1, Op: work.WRSend, Flags: work.Signaled, Inline: []byte("ab")}, work.SendWR{ID: 2, Op: work.WRWrite, RKey: 5, Inline: []byte("c")})
 	s.finishes()
 	s.is(Closing)
-	s.completes(flushed(9, WCRecv))
+	s.completes(flushed(9, work.WCRecv))
 	if s.st.shut || s.st.killed {
 		t.Fatalf("FIN %v, reset %v before what was posted", s.st.shut, s.st.killed)
 	}
-	s.posts(SendWR{ID: 3, Op: WRSend, Flags: Signaled | Fence})
+	s.posts(work.SendWR{ID: 3, Op: work.WRSend, Flags: work.Signaled | work.Fence})
 	s.st.room = -1
 	s.turn()
 	s.sends(send(1, []byte("ab")), write(5, 0, []byte("c")), send(2, nil))
-	s.completes(ok(1, WCSend), ok(3, WCSend))
+	s.completes(ok(1, work.WCSend), ok(3, work.WCSend))
 	s.is(Idle)
 	if !s.st.shut || s.st.killed || s.q.Cause() != (Cause{}) {
 		t.Errorf("FIN %v, reset %v, cause %+v", s.st.shut, s.st.killed, s.q.Cause())
 	}
-	s.posts(SendWR{ID: 4, Op: WRSend})
-	s.completes(flushed(4, WCSend))
+	s.posts(work.SendWR{ID: 4, Op: work.WRSend})
+	s.completes(flushed(4, work.WCSend))
 }
 
 // A Read cannot be answered any more. It ends the connection when its turn comes:
@@ -124,13 +125,13 @@ func TestPeerClosesBeforeOurSends(t *testing.T) {
 func TestPeerClosesBeforeOurRead(t *testing.T) {
 	s := open(t)
 	s.st.room = 0
-	s.posts(SendWR{ID: 1, Op: WRSend}, s.reads(2, 0, 1), SendWR{ID: 3, Op: WRSend, Flags: Signaled})
+	s.posts(work.SendWR{ID: 1, Op: work.WRSend}, s.reads(2, 0, 1), work.SendWR{ID: 3, Op: work.WRSend, Flags: work.Signaled})
 	s.finishes()
 	s.is(Closing)
 	s.st.room, s.st.afloat = -1, 1
 	s.turn()
 	s.sends(send(1, nil))
-	s.completes(flushed(2, WCRead), flushed(3, WCSend))
+	s.completes(flushed(2, work.WCRead), flushed(3, work.WCSend))
 	if !s.st.shut || s.st.killed || s.q.Cause() != (Cause{Err: ErrPeerClosed}) {
 		t.Errorf("FIN %v, reset %v, cause %+v", s.st.shut, s.st.killed, s.q.Cause())
 	}
@@ -142,11 +143,11 @@ func TestPeerClosesBeforeOurRead(t *testing.T) {
 func TestPeerClosesWithReadsOutstanding(t *testing.T) {
 	for _, rtr := range []mpa.RTR{mpa.NoRTR, mpa.RTRRead} {
 		s := open(t, withRTR(rtr))
-		s.receives(RecvWR{ID: 9})
-		want := []Completion{flushed(9, WCRecv)} // its answer to the RTR is missing
+		s.receives(work.RecvWR{ID: 9})
+		want := []work.Completion{flushed(9, work.WCRecv)} // its answer to the RTR is missing
 		if rtr == mpa.NoRTR {
-			s.posts(SendWR{ID: 1, Op: WRSend, Flags: Signaled}, s.reads(2, 0, 1), SendWR{ID: 3, Op: WRSend, Flags: Signaled})
-			want = []Completion{ok(1, WCSend), flushed(2, WCRead), flushed(3, WCSend), flushed(9, WCRecv)}
+			s.posts(work.SendWR{ID: 1, Op: work.WRSend, Flags: work.Signaled}, s.reads(2, 0, 1), work.SendWR{ID: 3, Op: work.WRSend, Flags: work.Signaled})
+			want = []work.Completion{ok(1, work.WCSend), flushed(2, work.WCRead), flushed(3, work.WCSend), flushed(9, work.WCRecv)}
 		}
 		s.finishes()
 		s.is(Errored)
@@ -161,10 +162,10 @@ func TestPeerClosesWithReadsOutstanding(t *testing.T) {
 // §7.1.2.
 func TestPeerClosesBeforeWeMaySend(t *testing.T) {
 	s := open(t, asResponder)
-	s.posts(SendWR{ID: 1, Op: WRSend})
+	s.posts(work.SendWR{ID: 1, Op: work.WRSend})
 	s.finishes()
 	s.sends()
-	s.completes(flushed(1, WCSend))
+	s.completes(flushed(1, work.WCSend))
 	s.is(Errored)
 	if s.q.Cause() != (Cause{Err: ErrPeerClosed}) {
 		t.Errorf("cause %+v", s.q.Cause())
@@ -176,15 +177,15 @@ func TestPeerClosesBeforeWeMaySend(t *testing.T) {
 // found an error of its own says which.
 func TestNothingSucceedsBehindAnError(t *testing.T) {
 	s := open(t)
-	s.posts(s.reads(1, 0, 10), SendWR{ID: 2, Op: WRWrite, Flags: Signaled, Inline: []byte("x"), RKey: 0xbad00}, SendWR{ID: 3, Op: WRSend})
+	s.posts(s.reads(1, 0, 10), work.SendWR{ID: 2, Op: work.WRWrite, Flags: work.Signaled, Inline: []byte("x"), RKey: 0xbad00}, work.SendWR{ID: 3, Op: work.WRSend})
 	w := tagged(wire.OpWrite, true, 0xbad00, 0, []byte("x"))
 	s.sends(s.request(1, 0, 10), w, send(1, nil))
 	s.gets(terminateFPDU(Code{1, 1, 0}, w))
-	s.completes(flushed(1, WCRead), flushed(2, WCWrite), flushed(3, WCSend))
+	s.completes(flushed(1, work.WCRead), flushed(2, work.WCWrite), flushed(3, work.WCSend))
 
 	s = open(t)
-	s.posts(s.reads(1, 0, 10), SendWR{ID: 2, Op: WRSend, Flags: Signaled}, SendWR{ID: 3, Op: WRSend, SGL: []SGE{{LKey: 3, Length: 1}}})
-	s.completes(flushed(1, WCRead), flushed(2, WCSend), failed(3, WCSend, LocalProtErr))
+	s.posts(s.reads(1, 0, 10), work.SendWR{ID: 2, Op: work.WRSend, Flags: work.Signaled}, work.SendWR{ID: 3, Op: work.WRSend, SGL: []work.SGE{{LKey: 3, Length: 1}}})
+	s.completes(flushed(1, work.WCRead), flushed(2, work.WCSend), failed(3, work.WCSend, work.LocalProtErr))
 }
 
 // The peer closes in the middle of an FPDU, or of a message.
@@ -201,15 +202,15 @@ func TestTruncated(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t)
-			s.receives(RecvWR{ID: 1, SGL: []SGE{s.at(100, 8)}})
+			s.receives(work.RecvWR{ID: 1, SGL: []work.SGE{s.at(100, 8)}})
 			s.finishes(fpdu(s))
 			s.is(Errored)
 			if !s.st.killed || s.q.Cause() != (Cause{Err: ErrTruncated}) {
 				t.Errorf("reset %v, cause %+v", s.st.killed, s.q.Cause())
 			}
 			s.sends()
-			got := make([]Completion, 2)
-			want := flushed(1, WCRecv)
+			got := make([]work.Completion, 2)
+			want := flushed(1, work.WCRecv)
 			if want.QP = qpNumber; name == "after a whole one" {
 				want = received(1, 0)
 				want.QP = qpNumber
@@ -225,13 +226,13 @@ func TestTruncated(t *testing.T) {
 // sends, then receives.
 func TestLost(t *testing.T) {
 	s := open(t)
-	s.receives(RecvWR{ID: 1}, RecvWR{ID: 2})
-	s.posts(s.reads(3, 0, 1), SendWR{ID: 4, Op: WRWrite}, SendWR{ID: 5, Op: WRSend, Flags: Signaled}, SendWR{ID: 6, Op: WRSend, Flags: Fence})
+	s.receives(work.RecvWR{ID: 1}, work.RecvWR{ID: 2})
+	s.posts(s.reads(3, 0, 1), work.SendWR{ID: 4, Op: work.WRWrite}, work.SendWR{ID: 5, Op: work.WRSend, Flags: work.Signaled}, work.SendWR{ID: 6, Op: work.WRSend, Flags: work.Fence})
 	s.gets(untagged(wire.OpSend, false, 0, 0, 1, 0, nil))
 	s.fault(stream.ErrReset)
 	s.is(Errored)
 	// 4 and 5 have left, but a request that failed is before them.
-	s.completes(flushed(3, WCRead), flushed(4, WCWrite), flushed(5, WCSend), flushed(6, WCSend), flushed(1, WCRecv), flushed(2, WCRecv))
+	s.completes(flushed(3, work.WCRead), flushed(4, work.WCWrite), flushed(5, work.WCSend), flushed(6, work.WCSend), flushed(1, work.WCRecv), flushed(2, work.WCRecv))
 	if got := s.q.Cause(); got != (Cause{Err: stream.ErrReset}) {
 		t.Errorf("cause %+v", got)
 	}
@@ -239,20 +240,20 @@ func TestLost(t *testing.T) {
 	if !errors.Is(e, stream.ErrReset) || e.Error() != "QP 7: connection reset by peer" {
 		t.Errorf("error %q", e)
 	}
-	s.posts(SendWR{ID: 7, Op: WRWrite})
-	s.receives(RecvWR{ID: 8})
-	s.completes(flushed(7, WCWrite), flushed(8, WCRecv))
+	s.posts(work.SendWR{ID: 7, Op: work.WRWrite})
+	s.receives(work.RecvWR{ID: 8})
+	s.completes(flushed(7, work.WCWrite), flushed(8, work.WCRecv))
 }
 
 func TestAbort(t *testing.T) {
 	s := open(t)
-	s.receives(RecvWR{ID: 1})
+	s.receives(work.RecvWR{ID: 1})
 	s.st.room = 0
-	s.posts(SendWR{ID: 2, Op: WRSend})
+	s.posts(work.SendWR{ID: 2, Op: work.WRSend})
 	s.q.Abort()
 	s.turn()
 	s.is(Errored)
-	s.completes(flushed(2, WCSend), flushed(1, WCRecv))
+	s.completes(flushed(2, work.WCSend), flushed(1, work.WCRecv))
 	if !s.st.killed || s.q.Cause() != (Cause{Err: stream.ErrAborted}) {
 		t.Errorf("reset %v, cause %+v", s.st.killed, s.q.Cause())
 	}
@@ -296,11 +297,11 @@ func TestFaultWhileHeld(t *testing.T) {
 	defer other.Close()
 	other.Enter()
 	a, _ := s.region(8, s.pd, every)
-	s.receives(RecvWR{ID: 1})
+	s.receives(work.RecvWR{ID: 1})
 	s.gets(untagged(wire.OpSendInvalidate, true, uint32(a), 0, 1, 0, nil), send(2, nil))
-	s.posts(SendWR{ID: 2, Op: WRSend, SGL: []SGE{{LKey: 3, Length: 1}}})
+	s.posts(work.SendWR{ID: 2, Op: work.WRSend, SGL: []work.SGE{{LKey: 3, Length: 1}}})
 	s.sends(terminateFPDU(LocalCatastrophic))
-	s.completes(failed(2, WCSend, LocalProtErr), flushed(1, WCRecv))
+	s.completes(failed(2, work.WCSend, work.LocalProtErr), flushed(1, work.WCRecv))
 	other.Leave()
 	s.pass(settleAgain)
 	s.completes()
@@ -317,13 +318,13 @@ func TestKill(t *testing.T) {
 	q := New(s.q.cfg)
 	q.News.Fire = func() {}
 	for id := range uint64(2) {
-		if q.PostRecv(RecvWR{ID: id}) == 0 {
+		if q.PostRecv(work.RecvWR{ID: id}) == 0 {
 			t.Fatal("no room")
 		}
 	}
 	why := errors.New("refused")
 	q.Kill(why)
-	s.completes(flushed(0, WCRecv), flushed(1, WCRecv))
+	s.completes(flushed(0, work.WCRecv), flushed(1, work.WCRecv))
 	if q.State() != Errored || !q.Dead() || q.Cause() != (Cause{Err: why}) {
 		t.Errorf("state %v, dead %v, cause %+v", q.State(), q.Dead(), q.Cause())
 	}
@@ -333,7 +334,7 @@ func TestKill(t *testing.T) {
 func TestCQOverrun(t *testing.T) {
 	s := open(t, withCQ(4))
 	for i := range uint64(5) {
-		s.receives(RecvWR{ID: i})
+		s.receives(work.RecvWR{ID: i})
 	}
 	news := 0
 	s.cq.News.Fire = func() { news++ }
@@ -357,10 +358,10 @@ func TestCQOverrun(t *testing.T) {
 func TestCQOverrunBySends(t *testing.T) {
 	s := open(t, withCQ(2))
 	for i := range uint64(3) {
-		s.posts(SendWR{ID: i, Op: WRSend, Flags: Signaled})
+		s.posts(work.SendWR{ID: i, Op: work.WRSend, Flags: work.Signaled})
 	}
 	s.sends(send(1, nil), send(2, nil), send(3, nil), terminateFPDU(LocalCatastrophic))
-	s.completes(ok(0, WCSend), ok(1, WCSend))
+	s.completes(ok(0, work.WCSend), ok(1, work.WCSend))
 	s.is(Terminate)
 }
 
@@ -403,9 +404,9 @@ func TestReplyRefused(t *testing.T) {
 		{"neither", func(*setup) {}, nil},
 	} {
 		s := open(t, asResponder, c.change)
-		s.receives(RecvWR{ID: 1})
+		s.receives(work.RecvWR{ID: 1})
 		s.finishes()
-		s.completes(flushed(1, WCRecv))
+		s.completes(flushed(1, work.WCRecv))
 		if got := s.q.Cause().Err; !errors.Is(got, c.want) || (c.want == nil) != (got == nil) {
 			t.Errorf("%s: the cause is %v, want %v", c.name, got, c.want)
 		}
@@ -426,12 +427,12 @@ func TestPostBetweenTheFINs(t *testing.T) {
 	s := open(t)
 	s.q.Disconnect()
 	s.turn()
-	if s.q.PostSend(SendWR{ID: 1, Op: WRSend}) == 0 {
+	if s.q.PostSend(work.SendWR{ID: 1, Op: work.WRSend}) == 0 {
 		t.Fatal("no room")
 	}
 	s.finishes()
 	s.is(Idle)
-	s.completes(flushed(1, WCSend))
+	s.completes(flushed(1, work.WCSend))
 }
 
 // An initiator whose Read of nothing has not been answered does not close.
@@ -453,11 +454,11 @@ func TestFaultWhileHeldAndFIN(t *testing.T) {
 	defer other.Close()
 	other.Enter()
 	a, _ := s.region(8, s.pd, every)
-	s.receives(RecvWR{ID: 1})
+	s.receives(work.RecvWR{ID: 1})
 	s.finishes(untagged(wire.OpSendInvalidate, true, uint32(a), 0, 1, 0, nil), send(2, nil))
-	s.posts(SendWR{ID: 2, Op: WRSend, SGL: []SGE{{LKey: 3, Length: 1}}})
+	s.posts(work.SendWR{ID: 2, Op: work.WRSend, SGL: []work.SGE{{LKey: 3, Length: 1}}})
 	s.sends(terminateFPDU(LocalCatastrophic))
-	s.completes(failed(2, WCSend, LocalProtErr), flushed(1, WCRecv))
+	s.completes(failed(2, work.WCSend, work.LocalProtErr), flushed(1, work.WCRecv))
 	s.is(Errored)
 	if !s.ended || s.st.killed {
 		t.Errorf("ended %v, reset %v", s.ended, s.st.killed)

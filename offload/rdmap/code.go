@@ -5,6 +5,7 @@ import (
 
 	"github.com/stag-rdma/stag/offload/ddp"
 	"github.com/stag-rdma/stag/offload/mpa"
+	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -138,9 +139,9 @@ func readCode(f tpt.Fault) Code {
 
 // localStatus is how a work request ends when the table refuses one of its
 // SGEs.
-func localStatus(f tpt.Fault) Status {
+func localStatus(f tpt.Fault) work.Status {
 	if f == tpt.NoRight {
-		return LocalAccessErr
+		return work.LocalAccessErr
 	}
-	return LocalProtErr
+	return work.LocalProtErr
 }

@@ -5,6 +5,7 @@ import (
 	"github.com/stag-rdma/stag/offload/ddp"
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/offload/work"
 )
 
 // ending is the Terminate that we send, and how long its aftermath may last.
@@ -62,8 +63,8 @@ func (q *QP) terminateRead(code Code, r *inRead, at uint32) {
 // failSend ends the connection because the work request w names memory that it
 // may not use. The peer learns no more than that something is wrong here
 // (RFC 5040 §6.3.1: there is no header to show).
-func (q *QP) failSend(w *sendWQE, status Status) {
-	w.status = status
+func (q *QP) failSend(w *work.SendWQE, status work.Status) {
+	w.Status = status
 	q.term.fields = wire.TerminateFields{Type: LocalCatastrophic.Type, Code: LocalCatastrophic.Code}
 	q.ends(Cause{Code: LocalCatastrophic, Err: ErrLocalAccess})
 }
@@ -72,7 +73,7 @@ func (q *QP) failSend(w *sendWQE, status Status) {
 // segment (RFC 5040 §4.4), does not fit into the connection's.
 func (q *QP) tooNarrow() {
 	if q.out.what == aRequest {
-		q.sq.at(q.out.pos).status = LocalQPOpErr
+		q.sq.At(q.out.pos).Status = work.LocalQPOpErr
 	}
 	q.term.fields = wire.TerminateFields{Type: LocalCatastrophic.Type, Code: LocalCatastrophic.Code}
 	q.ends(Cause{Code: LocalCatastrophic, Err: ErrNarrow})
@@ -132,10 +133,10 @@ func (q *QP) blameRead(t *wire.TerminateFields) {
 	}
 	for i := range q.orq.count {
 		if o := q.orq.at(i); !o.rtr && q.asked(o, &r) {
-			w := q.sq.at(o.pos)
-			w.status = RemoteOperationErr
+			w := q.sq.At(o.pos)
+			w.Status = work.RemoteOperationErr
 			if t.Type == 1 {
-				w.status = RemoteAccessErr
+				w.Status = work.RemoteAccessErr
 			}
 			return
 		}
@@ -145,11 +146,11 @@ func (q *QP) blameRead(t *wire.TerminateFields) {
 // asked reports whether r is what o asked for, or what was left of it when the
 // peer had answered a part (RFC 5040 §4.8).
 func (q *QP) asked(o *outRead, r *wire.ReadRequestFields) bool {
-	w := q.sq.at(o.pos)
+	w := q.sq.At(o.pos)
 	begin := o.to - uint64(o.size-o.left)
 	answered := r.SinkTO - begin
 	return wire.STag(o.stag) == r.SinkSTag && answered <= uint64(o.size) && uint64(r.Size) == uint64(o.size)-answered &&
-		wire.STag(w.rkey) == r.SourceSTag && r.SourceTO == w.remote+answered
+		wire.STag(w.RKey) == r.SourceSTag && r.SourceTO == w.Remote+answered
 }
 
 // sendTerminate sends our Terminate as the last message, closes our direction
@@ -202,18 +203,18 @@ func (q *QP) lose(s stream.Stream, err error) {
 // retire completes work requests that are done, in order. Places of which nobody
 // hears are given back together: each time costs as much as the rest.
 func (q *QP) retire() {
-	from := q.sq.head.Load()
+	from := q.sq.Head.Load()
 	for at := from; ; at++ {
-		w := q.sq.at(at)
-		done := at != q.sq.next && w.done
-		if done && w.silent(w.status) {
+		w := q.sq.At(at)
+		done := at != q.sq.Next && w.Done
+		if done && w.Silent(w.Status) {
 			continue
 		}
-		q.sq.giveBack(from, at)
+		q.sq.GiveBack(from, at)
 		if !done {
 			return
 		}
-		q.completeSend(at, w.status)
+		q.completeSend(at, w.Status)
 		from = at + 1
 	}
 }
@@ -221,30 +222,30 @@ func (q *QP) retire() {
 // completeSend completes the send at head, the oldest. Its completion is
 // pushed unless it succeeded and nobody wants to know. Its place is free before
 // that: who polls the completion finds room.
-func (q *QP) completeSend(head uint32, status Status) {
-	w := q.sq.at(head)
-	if w.silent(status) {
-		q.sq.giveBack(head, head+1)
+func (q *QP) completeSend(head uint32, status work.Status) {
+	w := q.sq.At(head)
+	if w.Silent(status) {
+		q.sq.GiveBack(head, head+1)
 		return
 	}
-	c := Completion{ID: w.id, Op: w.op.op(), Status: status, QP: q.cfg.Number}
-	if status == Success && w.op == WRRead {
-		c.Length = w.length
+	c := work.Completion{ID: w.ID, Op: w.Op.Completes(), Status: status, QP: q.cfg.Number}
+	if status == work.Success && w.Op == work.WRRead {
+		c.Length = w.Length
 	}
-	q.sq.head.Store(head + 1)
-	q.push(q.cfg.SendCQ, q.sq.places, c, status != Success)
+	q.sq.Head.Store(head + 1)
+	q.push(q.cfg.SendCQ, q.sq.Places, c, status != work.Success)
 }
 
 // completeReceive completes the oldest receive, likewise.
-func (q *QP) completeReceive(c Completion, event bool) {
-	q.rq.head.Add(1)
-	q.push(q.cfg.RecvCQ, q.rq.places, c, event)
+func (q *QP) completeReceive(c work.Completion, event bool) {
+	q.rq.Head.Add(1)
+	q.push(q.cfg.RecvCQ, q.rq.Places, c, event)
 }
 
 // push adds a completion to cq. What is lost ends the connection, later.
-func (q *QP) push(cq *CQ, from *places, c Completion, event bool) {
-	if !cq.push(from, c, event) {
-		from.returned.Add(1) // nobody will ever poll it
+func (q *QP) push(cq *work.CQ, from *work.Places, c work.Completion, event bool) {
+	if !cq.Push(from, c, event) {
+		from.Return() // nobody will ever poll it
 		q.overrun = true
 	}
 }
@@ -272,22 +273,22 @@ func (q *QP) flushUnwanted() {
 // and programs rely on it, as on cxgb4's flush in rdma-core.
 func (q *QP) flushSends() {
 	failed := false
-	for head := q.sq.head.Load(); head != q.sq.tail.Load(); head++ {
-		w := q.sq.at(head)
-		status := w.status
-		if status == Success && (failed || !w.done) {
-			status = Flushed
+	for head := q.sq.Head.Load(); head != q.sq.Tail.Load(); head++ {
+		w := q.sq.At(head)
+		status := w.Status
+		if status == work.Success && (failed || !w.Done) {
+			status = work.Flushed
 		}
-		failed = failed || status != Success
+		failed = failed || status != work.Success
 		q.completeSend(head, status)
 	}
-	q.sq.next = q.sq.head.Load()
+	q.sq.Next = q.sq.Head.Load()
 }
 
 // flushReceives completes every posted receive.
 func (q *QP) flushReceives() {
-	for head := q.rq.head.Load(); head != q.rq.tail.Load(); head++ {
-		w := q.rq.at(head)
-		q.completeReceive(Completion{ID: w.id, Op: WCRecv, Status: Flushed, QP: q.cfg.Number}, true)
+	for head := q.rq.Head.Load(); head != q.rq.Tail.Load(); head++ {
+		w := q.rq.At(head)
+		q.completeReceive(work.Completion{ID: w.ID, Op: work.WCRecv, Status: work.Flushed, QP: q.cfg.Number}, true)
 	}
 }

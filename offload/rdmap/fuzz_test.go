@@ -7,6 +7,7 @@ import (
 
 	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -32,9 +33,9 @@ func besiege(t testing.TB) *besieged {
 	b.all = b.register(tpt.Region{PD: b.pd, Memory: mem, Start: regionStart, Rights: every})
 	var stag tpt.STag
 	stag, b.private = b.region(1000, b.pd, tpt.LocalWrite)
-	b.receives(RecvWR{ID: 0, SGL: []SGE{b.at(0, 500)}}, RecvWR{ID: 1, SGL: []SGE{b.at(600, 10), b.at(700, 90)}}, RecvWR{ID: 2})
-	b.posts(b.reads(10, 100, 50), b.reads(11, 200, 0), b.reads(12, 300, 5), SendWR{ID: 13, Op: WRSend, Flags: Fence},
-		SendWR{ID: 14, Op: WRWrite, SGL: []SGE{{LKey: stag, Length: 1000}}})
+	b.receives(work.RecvWR{ID: 0, SGL: []work.SGE{b.at(0, 500)}}, work.RecvWR{ID: 1, SGL: []work.SGE{b.at(600, 10), b.at(700, 90)}}, work.RecvWR{ID: 2})
+	b.posts(b.reads(10, 100, 50), b.reads(11, 200, 0), b.reads(12, 300, 5), work.SendWR{ID: 13, Op: work.WRSend, Flags: work.Fence},
+		work.SendWR{ID: 14, Op: work.WRWrite, SGL: []work.SGE{{LKey: stag, Length: 1000}}})
 	b.posted = 8
 	return b
 }
@@ -76,7 +77,7 @@ func (b *besieged) survives() {
 // which must be seen have completed.
 func (b *besieged) counted() {
 	b.Helper()
-	got := make([]Completion, 64)
+	got := make([]work.Completion, 64)
 	got = got[:b.cq.Poll(got)]
 	seen := map[uint64]bool{}
 	for _, c := range got {
@@ -145,7 +146,7 @@ func FuzzCut(f *testing.F) {
 	f.Fuzz(func(t *testing.T, cuts []byte, markers bool) {
 		s := open(t, func(s *setup) { s.agree.ReceiveMarkers = markers })
 		stag := uint32(s.all)
-		s.receives(RecvWR{ID: 1, SGL: []SGE{s.at(0, 700)}}, RecvWR{ID: 2})
+		s.receives(work.RecvWR{ID: 1, SGL: []work.SGE{s.at(0, 700)}}, work.RecvWR{ID: 2})
 		s.posts(s.reads(3, 2000, 600))
 		stream := [][]byte{
 			write(stag, regionStart+1000, pattern(9, 333)), untagged(wire.OpSend, false, 0, 0, 1, 0, pattern(1, 301)),
@@ -164,7 +165,7 @@ func FuzzCut(f *testing.F) {
 			s.gets(octets[:n])
 			octets = octets[n:]
 		}
-		s.completes(received(1, 700), read(3, 600), Completion{ID: 2, Op: WCRecv, Solicited: true})
+		s.completes(received(1, 700), read(3, 600), work.Completion{ID: 2, Op: work.WCRecv, Solicited: true})
 		s.untouched(s.mem, 0, pattern(1, 700), 1000, pattern(9, 333), 2000, pattern(5, 600))
 		s.is(RTS)
 	})

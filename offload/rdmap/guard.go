@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 
 	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -83,7 +84,7 @@ func (q *QP) vanished(s tpt.STag) {
 
 // element is the STag of the element that the i-th piece belongs to, of those
 // that collect found for offset off of the list.
-func element(sgl []SGE, off uint32, i int) tpt.STag {
+func element(sgl []work.SGE, off uint32, i int) tpt.STag {
 	for _, e := range sgl {
 		switch {
 		case off >= e.Length:
@@ -110,10 +111,10 @@ func (q *QP) unreadable(s stream.Stream, at uint32, piece int, how access) {
 			q.terminateRead(readCode(tpt.BadSTag), r, at)
 		}
 	case aRequest:
-		w := q.sq.at(o.pos)
-		q.vanished(element(q.sq.list(o.pos, int(w.sges)), at, piece))
-		if w.status = LocalProtErr; how == reaching {
-			q.failSend(w, LocalProtErr)
+		w := q.sq.At(o.pos)
+		q.vanished(element(q.sq.List(o.pos, int(w.SGEs)), at, piece))
+		if w.Status = work.LocalProtErr; how == reaching {
+			q.failSend(w, work.LocalProtErr)
 		}
 	}
 	if how != reaching {

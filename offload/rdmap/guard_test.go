@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -35,8 +36,8 @@ func (d doomed) lose() {
 }
 
 // across is n octets on either side of where the second page begins.
-func (d doomed) across(n int) SGE {
-	return SGE{Addr: uint64(len(d.mem)/2 - n), Length: uint32(2 * n), LKey: d.stag}
+func (d doomed) across(n int) work.SGE {
+	return work.SGE{Addr: uint64(len(d.mem)/2 - n), Length: uint32(2 * n), LKey: d.stag}
 }
 
 // Memory that is gone when it is accessed ends the connection and the region,
@@ -45,7 +46,7 @@ func TestMemoryGone(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(d doomed) // before it goes
 		access  func(d doomed)
-		ends    Completion // zero: none before the flush
+		ends    work.Completion // zero: none before the flush
 		code    Code
 	}{
 		"a peer's Write": {access: func(d doomed) {
@@ -55,22 +56,22 @@ func TestMemoryGone(t *testing.T) {
 			e := d.across(4)
 			d.gets(readRequest(1, 9, 8, e.Length, uint32(d.stag), e.Addr))
 		}, code: ProtInvalidSTag},
-		"a receive": {prepare: func(d doomed) { d.receives(RecvWR{ID: 1, SGL: []SGE{d.at(0, 2), d.across(4)}}) },
+		"a receive": {prepare: func(d doomed) { d.receives(work.RecvWR{ID: 1, SGL: []work.SGE{d.at(0, 2), d.across(4)}}) },
 			access: func(d doomed) { d.gets(send(1, []byte("1234567890"))) },
-			ends:   failed(1, WCRecv, LocalProtErr), code: Code{1, 0, 0}},
+			ends:   failed(1, work.WCRecv, work.LocalProtErr), code: Code{1, 0, 0}},
 		"a Send": {access: func(d doomed) {
-			d.posts(SendWR{ID: 1, Op: WRSend, SGL: []SGE{d.at(0, 2), d.across(4)}})
-		}, ends: failed(1, WCSend, LocalProtErr), code: LocalCatastrophic},
+			d.posts(work.SendWR{ID: 1, Op: work.WRSend, SGL: []work.SGE{d.at(0, 2), d.across(4)}})
+		}, ends: failed(1, work.WCSend, work.LocalProtErr), code: LocalCatastrophic},
 		"the sink of a Read": {
 			prepare: func(d doomed) {
-				d.posts(SendWR{ID: 1, Op: WRRead, SGL: []SGE{d.across(4)}, RKey: 5})
+				d.posts(work.SendWR{ID: 1, Op: work.WRRead, SGL: []work.SGE{d.across(4)}, RKey: 5})
 				d.st.out = nil
 			},
 			access: func(d doomed) {
 				e := d.across(4)
 				d.gets(tagged(2, true, uint32(d.stag), e.Addr, []byte("12345678")))
 			},
-			ends: failed(1, WCRead, LocalProtErr), code: Code{1, 0, 0}},
+			ends: failed(1, work.WCRead, work.LocalProtErr), code: Code{1, 0, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := open(t).doomed()
@@ -79,7 +80,7 @@ func TestMemoryGone(t *testing.T) {
 			}
 			d.lose()
 			c.access(d)
-			if c.ends != (Completion{}) {
+			if c.ends != (work.Completion{}) {
 				d.completes(c.ends)
 			}
 			if got := d.q.Cause(); got.Code != c.code || got.Err != ErrMemoryGone || d.q.State() != Terminate {
@@ -104,16 +105,16 @@ func (d doomed) isInvalid() {
 // Memory that goes while a segment is half in the stream: nothing of that may
 // reach the peer, so the connection is reset.
 func TestMemoryGoneWithinASegment(t *testing.T) {
-	for name, access := range map[string]func(d doomed) Completion{
-		"a Write": func(d doomed) Completion {
-			d.posts(SendWR{ID: 1, Op: WRWrite, SGL: []SGE{d.across(4)}, RKey: 5})
-			return failed(1, WCWrite, LocalProtErr)
+	for name, access := range map[string]func(d doomed) work.Completion{
+		"a Write": func(d doomed) work.Completion {
+			d.posts(work.SendWR{ID: 1, Op: work.WRWrite, SGL: []work.SGE{d.across(4)}, RKey: 5})
+			return failed(1, work.WCWrite, work.LocalProtErr)
 		},
-		"a Response": func(d doomed) Completion {
+		"a Response": func(d doomed) work.Completion {
 			e := d.across(4)
-			d.receives(RecvWR{ID: 1})
+			d.receives(work.RecvWR{ID: 1})
 			d.gets(readRequest(1, 9, 8, e.Length, uint32(d.stag), e.Addr))
-			return flushed(1, WCRecv)
+			return flushed(1, work.WCRecv)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -145,7 +146,7 @@ func TestGuardCatchesNothingElse(t *testing.T) {
 					t.Error("it was caught")
 				}
 			}()
-			s.posts(SendWR{Op: WRSend, SGL: []SGE{s.at(0, 8)}})
+			s.posts(work.SendWR{Op: work.WRSend, SGL: []work.SGE{s.at(0, 8)}})
 		})
 	}
 }

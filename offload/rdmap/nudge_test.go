@@ -6,6 +6,7 @@ import (
 
 	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/mpa"
+	"github.com/stag-rdma/stag/offload/work"
 )
 
 const ms = time.Millisecond
@@ -29,7 +30,7 @@ func (s *script) noMore() {
 // is woken a few times, less and less often.
 func TestNudges(t *testing.T) {
 	s := open(t)
-	s.posts(SendWR{ID: 1, Op: WRSend, Flags: Signaled})
+	s.posts(work.SendWR{ID: 1, Op: work.WRSend, Flags: work.Signaled})
 	s.sends(send(1, nil))
 	for _, quiet := range []time.Duration{50 * ms, 100 * ms, 200 * ms, 400 * ms} {
 		s.pass(quiet - ms)
@@ -39,7 +40,7 @@ func TestNudges(t *testing.T) {
 	}
 	s.noMore()
 	s.is(RTS)
-	s.completes(ok(1, WCSend)) // nobody hears of the nudges
+	s.completes(ok(1, work.WCSend)) // nobody hears of the nudges
 	if st := s.q.Stats(); st.WritesOut != 4 || st.SendsOut != 1 || st.FPDUsOut != 5 {
 		t.Errorf("%+v", st)
 	}
@@ -55,14 +56,14 @@ func TestNudgesStop(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t)
-			s.receives(RecvWR{ID: 9})
-			s.posts(SendWR{Op: WRSend})
+			s.receives(work.RecvWR{ID: 9})
+			s.posts(work.SendWR{Op: work.WRSend})
 			s.pass(50 * ms)
 			s.sends(send(1, nil), empty())
 			s.pass(60 * ms)
 			comes(s)
 			s.noMore()
-			s.posts(SendWR{Op: WRSend})
+			s.posts(work.SendWR{Op: work.WRSend})
 			s.sends(send(2, nil))
 			s.noMore()
 		})
@@ -93,7 +94,7 @@ func TestNoNudges(t *testing.T) {
 		"by a responder":           {asResponder, func(s *script) { s.turn() }},
 		"by a responder that has heard": {asResponder, func(s *script) {
 			s.gets(empty())
-			s.posts(SendWR{Op: WRSend})
+			s.posts(work.SendWR{Op: work.WRSend})
 			s.sends(send(1, nil))
 		}},
 		"behind a FIN": {func(*setup) {}, func(s *script) {
@@ -102,7 +103,7 @@ func TestNoNudges(t *testing.T) {
 			s.is(Closing)
 		}},
 		"behind the peer's FIN": {func(*setup) {}, func(s *script) {
-			s.posts(SendWR{Op: WRSend})
+			s.posts(work.SendWR{Op: work.WRSend})
 			s.finishes()
 			s.sends(send(1, nil))
 		}},
@@ -126,7 +127,7 @@ func TestNudgesEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t)
-			s.posts(SendWR{Op: WRSend})
+			s.posts(work.SendWR{Op: work.WRSend})
 			ends(s)
 			s.st.out = nil
 			for range 40 {
@@ -141,7 +142,7 @@ func TestNudgesEnd(t *testing.T) {
 // begins anew with everything that leaves.
 func TestNudgeWaits(t *testing.T) {
 	s := open(t)
-	s.posts(SendWR{Op: WRSend})
+	s.posts(work.SendWR{Op: work.WRSend})
 	s.sends(send(1, nil))
 	s.st.afloat = 1
 	s.pass(50 * ms)
@@ -152,7 +153,7 @@ func TestNudgeWaits(t *testing.T) {
 	s.sends(empty())
 
 	s.pass(99 * ms)
-	s.posts(SendWR{Op: WRSend})
+	s.posts(work.SendWR{Op: work.WRSend})
 	s.pass(99 * ms)
 	s.sends(send(2, nil))
 	s.pass(ms)
@@ -164,7 +165,7 @@ func TestNudgeWaits(t *testing.T) {
 func TestNudgeBetweenMessages(t *testing.T) {
 	s := open(t, withEMSS(128))
 	s.st.room = 1
-	s.posts(SendWR{Op: WRWrite, SGL: []SGE{s.at(0, 200)}, RKey: 4})
+	s.posts(work.SendWR{Op: work.WRWrite, SGL: []work.SGE{s.at(0, 200)}, RKey: 4})
 	s.sends(tagged(0, false, 4, 0, pattern(0, 108)))
 	s.pass(50 * ms)
 	s.sends()
@@ -175,7 +176,7 @@ func TestNudgeBetweenMessages(t *testing.T) {
 	s.sends()
 	s.pass(time.Second)
 	s.sends()
-	s.posts(SendWR{Op: WRSend})
+	s.posts(work.SendWR{Op: work.WRSend})
 	s.st.room = -1
 	s.turn()
 	s.sends(empty(), send(1, nil))
@@ -185,7 +186,7 @@ func TestNudgeBetweenMessages(t *testing.T) {
 // come back, also to a Read, and else does not.
 func TestNudgeBeforeTheFIN(t *testing.T) {
 	s := open(t)
-	s.posts(SendWR{Op: WRSend})
+	s.posts(work.SendWR{Op: work.WRSend})
 	s.q.Disconnect()
 	s.turn()
 	s.sends(send(1, nil))
@@ -210,7 +211,7 @@ func TestNudgeBeforeTheFIN(t *testing.T) {
 	s.noMore()
 
 	s = open(t)
-	s.posts(SendWR{Op: WRSend})
+	s.posts(work.SendWR{Op: work.WRSend})
 	s.pass(50 * ms)
 	s.q.Disconnect()
 	s.turn()

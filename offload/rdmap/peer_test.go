@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/offload/work"
 )
 
 // swapped is a Terminate's payload as Linux siw sends it: the bits of the
@@ -34,38 +35,38 @@ func TestTerminateReceived(t *testing.T) {
 		name   string
 		body   func(s *script) []byte
 		code   Code
-		status Status // of the second Read
+		status work.Status // of the second Read
 		text   string
 	}{
-		{"Read refused", func(s *script) []byte { return terminateBody(ProtInvalidSTag, asked(s), request(s, 0)) }, ProtInvalidSTag, RemoteAccessErr,
+		{"Read refused", func(s *script) []byte { return terminateBody(ProtInvalidSTag, asked(s), request(s, 0)) }, ProtInvalidSTag, work.RemoteAccessErr,
 			"QP 7: terminated by the peer: RDMAP remote protection error: invalid STag (0/1/00), for RDMA Read Request of 0x00005500 at offset 153"},
-		{"Read refused half-way", func(s *script) []byte { return terminateBody(ProtBounds, asked(s), request(s, 4)) }, ProtBounds, RemoteAccessErr,
+		{"Read refused half-way", func(s *script) []byte { return terminateBody(ProtBounds, asked(s), request(s, 4)) }, ProtBounds, work.RemoteAccessErr,
 			"base or bounds violation (0/1/01), for RDMA Read Request of 0x00005500 at offset 157"},
-		{"Read refused for another reason", func(s *script) []byte { return terminateBody(OpStream, asked(s), request(s, 0)) }, OpStream, RemoteOperationErr, "0/2/07"},
+		{"Read refused for another reason", func(s *script) []byte { return terminateBody(OpStream, asked(s), request(s, 0)) }, OpStream, work.RemoteOperationErr, "0/2/07"},
 		{"Read of a sink we do not know", func(s *script) []byte {
 			return terminateBody(ProtAccess, asked(s), readHeader(1, 2, 3, 4, 5))
-		}, ProtAccess, Flushed, "of 0x00000004 at offset 5"},
-		{"Write refused", func(s *script) []byte { return terminateBody(Code{1, 1, 1}, write(0x77, 3, []byte("x"))) }, Code{1, 1, 1}, Flushed,
+		}, ProtAccess, work.Flushed, "of 0x00000004 at offset 5"},
+		{"Write refused", func(s *script) []byte { return terminateBody(Code{1, 1, 1}, write(0x77, 3, []byte("x"))) }, Code{1, 1, 1}, work.Flushed,
 			"DDP tagged buffer error: base or bounds violation (1/1/01), for RDMA Write to 0x00000077 at offset 3"},
-		{"Send without receive", func(s *script) []byte { return terminateBody(Code{1, 2, 2}, send(1, nil)) }, Code{1, 2, 2}, Flushed,
+		{"Send without receive", func(s *script) []byte { return terminateBody(Code{1, 2, 2}, send(1, nil)) }, Code{1, 2, 2}, work.Flushed,
 			"DDP untagged buffer error: no buffer for the message (1/2/02), for Send"},
 		{"Send with Invalidate refused", func(s *script) []byte {
 			return terminateBody(ProtInvalidate, untagged(wire.OpSendInvalidate, true, 0x99, 0, 1, 0, nil))
-		}, ProtInvalidate, Flushed, "STag cannot be invalidated (0/1/09), for Send with Invalidate of 0x00000099"},
-		{"CRC", func(s *script) []byte { return terminateBody(CRCError) }, CRCError, Flushed, "MPA: CRC error (2/0/02)"},
-		{"CRC, as some adapters number it", func(s *script) []byte { return terminateBody(Code{2, 3, 2}) }, Code{2, 3, 2}, Flushed, "MPA: CRC error (2/3/02)"},
-		{"0/0/ff", func(s *script) []byte { return terminateBody(LocalCatastrophic) }, LocalCatastrophic, Flushed, "RDMAP: local catastrophic error (0/0/ff)"},
-		{"0/0/00", func(s *script) []byte { return terminateBody(Code{}) }, Code{}, Flushed, "local catastrophic error (0/0/00)"},
-		{"nothing we know", func(s *script) []byte { return terminateBody(Code{5, 6, 7}) }, Code{5, 6, 7}, Flushed, "unknown error (5/6/07)"},
-		{"M, D and R, but half of it", func(s *script) []byte { return terminateBody(ProtAccess, asked(s), request(s, 0))[:30] }, ProtAccess, Flushed,
+		}, ProtInvalidate, work.Flushed, "STag cannot be invalidated (0/1/09), for Send with Invalidate of 0x00000099"},
+		{"CRC", func(s *script) []byte { return terminateBody(CRCError) }, CRCError, work.Flushed, "MPA: CRC error (2/0/02)"},
+		{"CRC, as some adapters number it", func(s *script) []byte { return terminateBody(Code{2, 3, 2}) }, Code{2, 3, 2}, work.Flushed, "MPA: CRC error (2/3/02)"},
+		{"0/0/ff", func(s *script) []byte { return terminateBody(LocalCatastrophic) }, LocalCatastrophic, work.Flushed, "RDMAP: local catastrophic error (0/0/ff)"},
+		{"0/0/00", func(s *script) []byte { return terminateBody(Code{}) }, Code{}, work.Flushed, "local catastrophic error (0/0/00)"},
+		{"nothing we know", func(s *script) []byte { return terminateBody(Code{5, 6, 7}) }, Code{5, 6, 7}, work.Flushed, "unknown error (5/6/07)"},
+		{"M, D and R, but half of it", func(s *script) []byte { return terminateBody(ProtAccess, asked(s), request(s, 0))[:30] }, ProtAccess, work.Flushed,
 			"access rights violation (0/1/02), for RDMA Read Request"},
-		{"M, D and R, but nothing", func(s *script) []byte { return terminateBody(ProtAccess, asked(s), request(s, 0))[:4] }, ProtAccess, Flushed, "(0/1/02)"},
+		{"M, D and R, but nothing", func(s *script) []byte { return terminateBody(ProtAccess, asked(s), request(s, 0))[:4] }, ProtAccess, work.Flushed, "(0/1/02)"},
 	} {
 		for _, siw := range []bool{false, true} {
 			t.Run(c.name, func(t *testing.T) {
 				s := open(t)
-				s.receives(RecvWR{ID: 9})
-				s.posts(s.reads(1, 0, 5), s.reads(2, 20, 10), s.reads(3, 40, 10), SendWR{ID: 4, Op: WRSend, Flags: Signaled}, SendWR{ID: 5, Op: WRSend, Flags: Fence})
+				s.receives(work.RecvWR{ID: 9})
+				s.posts(s.reads(1, 0, 5), s.reads(2, 20, 10), s.reads(3, 40, 10), work.SendWR{ID: 4, Op: work.WRSend, Flags: work.Signaled}, work.SendWR{ID: 5, Op: work.WRSend, Flags: work.Fence})
 				s.sends(s.request(1, 0, 5), s.request(2, 20, 10), s.request(3, 40, 10), send(1, nil))
 				s.gets(s.answer(true, 0, pattern(0, 5)), s.answer(false, 20, pattern(20, 4)))
 				s.completes(read(1, 5))
@@ -77,7 +78,7 @@ func TestTerminateReceived(t *testing.T) {
 				s.gets(untagged(wire.OpTerminate, true, 0, 2, 1, 0, body))
 				s.sends()
 				s.is(Terminate)
-				s.completes(failed(2, WCRead, c.status), flushed(3, WCRead), flushed(4, WCSend), flushed(5, WCSend), flushed(9, WCRecv))
+				s.completes(failed(2, work.WCRead, c.status), flushed(3, work.WCRead), flushed(4, work.WCSend), flushed(5, work.WCSend), flushed(9, work.WCRecv))
 				got := s.q.Cause()
 				if got.Code != c.code || !got.Remote || got.Err != nil {
 					t.Errorf("cause %+v, want the peer's %v", got, c.code)
@@ -173,7 +174,7 @@ func TestTerminateWithoutCRC(t *testing.T) {
 	} {
 		for _, cut := range []int{len(c.fpdu), 13} {
 			s := open(t, c.begins)
-			s.receives(RecvWR{ID: 1})
+			s.receives(work.RecvWR{ID: 1})
 			if c.before != nil {
 				s.gets(c.before)
 			}
@@ -184,7 +185,7 @@ func TestTerminateWithoutCRC(t *testing.T) {
 			if got := s.q.Cause(); got != c.want {
 				t.Errorf("%s, cut at %d: %+v, want %+v", name, cut, got, c.want)
 			}
-			s.completes(flushed(1, WCRecv))
+			s.completes(flushed(1, work.WCRecv))
 			s.is(Terminate)
 		}
 	}
@@ -193,15 +194,15 @@ func TestTerminateWithoutCRC(t *testing.T) {
 // A Terminate in the middle of the peer's own message, and of ours.
 func TestTerminateWithinMessages(t *testing.T) {
 	s := open(t, withEMSS(128))
-	s.receives(RecvWR{ID: 1, SGL: []SGE{s.at(0, 8)}})
+	s.receives(work.RecvWR{ID: 1, SGL: []work.SGE{s.at(0, 8)}})
 	s.st.room = 1
-	s.posts(SendWR{ID: 2, Op: WRWrite, SGL: []SGE{s.at(0, 200)}, RKey: 4})
+	s.posts(work.SendWR{ID: 2, Op: work.WRWrite, SGL: []work.SGE{s.at(0, 200)}, RKey: 4})
 	s.sends(tagged(wire.OpWrite, false, 4, 0, pattern(0, 108)))
 	s.gets(untagged(wire.OpSend, false, 0, 0, 1, 0, []byte("ab")), terminateFPDU(OpStream))
 	s.st.room = -1
 	s.turn()
 	s.sends()
-	s.completes(flushed(2, WCWrite), flushed(1, WCRecv))
+	s.completes(flushed(2, work.WCWrite), flushed(1, work.WCRecv))
 	s.finishes()
 	s.is(Errored)
 }

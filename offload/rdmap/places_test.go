@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/offload/signal"
+	"github.com/stag-rdma/stag/offload/work"
 )
 
 // Who has polled a completion has room for another work request, at any moment:
@@ -12,10 +13,10 @@ import (
 func TestPolledPlaceIsFree(t *testing.T) {
 	const depth, rounds = 4, 100000
 	board := new(signal.Board)
-	cq := NewCQ(depth, board)
+	cq := work.NewCQ(depth, board)
 	q := New(Config{Board: board, SendCQ: cq, RecvCQ: cq, SendDepth: depth, RecvDepth: depth, MaxSGE: 1})
 	for range depth {
-		if q.PostRecv(RecvWR{}) == 0 {
+		if q.PostRecv(work.RecvWR{}) == 0 {
 			t.Fatal("an empty queue is full")
 		}
 	}
@@ -23,17 +24,17 @@ func TestPolledPlaceIsFree(t *testing.T) {
 	go func() { // the step
 		defer close(done)
 		for range rounds {
-			for q.rq.empty() {
+			for q.rq.Empty() {
 				runtime.Gosched()
 			}
-			q.completeReceive(Completion{Op: WCRecv}, false)
+			q.completeReceive(work.Completion{Op: work.WCRecv}, false)
 		}
 	}()
-	var some [depth]Completion
+	var some [depth]work.Completion
 	for polled := 0; polled < rounds; {
 		n := cq.Poll(some[:])
 		for range n {
-			if q.PostRecv(RecvWR{}) == 0 {
+			if q.PostRecv(work.RecvWR{}) == 0 {
 				t.Fatalf("after %d completions: no room for a receive whose place has been polled", polled)
 			}
 		}
@@ -51,13 +52,13 @@ func TestPolledPlaceIsFree(t *testing.T) {
 func TestDepthIsExact(t *testing.T) {
 	for _, depth := range []int{1, 2, 3, 5, 8, 100} {
 		board := new(signal.Board)
-		cq := NewCQ(2*depth, board)
+		cq := work.NewCQ(2*depth, board)
 		q := New(Config{Board: board, SendCQ: cq, RecvCQ: cq, SendDepth: depth, RecvDepth: depth, MaxSGE: 1})
 		var sends, recvs int
-		for q.PostSend(SendWR{Op: WRSend}) == 1 {
+		for q.PostSend(work.SendWR{Op: work.WRSend}) == 1 {
 			sends++
 		}
-		for q.PostRecv(RecvWR{}) == 1 {
+		for q.PostRecv(work.RecvWR{}) == 1 {
 			recvs++
 		}
 		if sends != depth || recvs != depth {

@@ -9,6 +9,7 @@ import (
 	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/signal"
 	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -19,10 +20,10 @@ type Config struct {
 	Table  *tpt.Table
 	Board  *signal.Board
 
-	SendCQ, RecvCQ       *CQ // may be the same
-	SendDepth, RecvDepth int // work requests at a time, at least 1
-	MaxSGE               int // elements of a work request, 1 to 255
-	MaxInline            int // octets
+	SendCQ, RecvCQ       *work.CQ // may be the same
+	SendDepth, RecvDepth int      // work requests at a time, at least 1
+	MaxSGE               int      // elements of a work request, 1 to 255
+	MaxInline            int      // octets
 }
 
 // QP is one end of a reliable connection: the machine between work queues and
@@ -36,8 +37,8 @@ type QP struct {
 	News signal.Signal
 
 	// Filled by any goroutine, one at a time for each queue; emptied by Step.
-	sq        sendQueue
-	rq        recvQueue
+	sq        work.SendQueue
+	rq        work.RecvQueue
 	wantClose atomic.Bool
 	wantAbort atomic.Pointer[error] // set: why
 	spilt     atomic.Bool           // a CQ of it is known to be overrun
@@ -96,8 +97,8 @@ const (
 func New(c Config) *QP {
 	return &QP{
 		cfg:      c,
-		sq:       newSendQueue(c.SendDepth, c.MaxSGE, c.MaxInline),
-		rq:       newRecvQueue(c.RecvDepth, c.MaxSGE),
+		sq:       work.NewSendQueue(c.SendDepth, c.MaxSGE, c.MaxInline),
+		rq:       work.NewRecvQueue(c.RecvDepth, c.MaxSGE),
 		out:      outgoing{pieces: make([][]byte, 0, c.MaxSGE+1)},
 		sends:    ddp.NewQueue(),
 		requests: ddp.NewQueue(),
@@ -158,14 +159,14 @@ func (q *QP) Depths() (ord, ird int) { return int(q.agree.ORD), int(q.agree.IRD)
 // PostSend copies work requests into the send queue, as many as there is room
 // for, and reports how many. Step sees them all at once. The caller has checked
 // them, holds the queue's post lock, and rings the stream's doorbell afterwards.
-func (q *QP) PostSend(wrs ...SendWR) int { return q.sq.post(wrs) }
+func (q *QP) PostSend(wrs ...work.SendWR) int { return q.sq.Post(wrs) }
 
 // PostRecv copies work requests into the receive queue likewise. The caller has
 // checked them and holds the queue's post lock.
-func (q *QP) PostRecv(wrs ...RecvWR) int { return q.rq.post(wrs) }
+func (q *QP) PostRecv(wrs ...work.RecvWR) int { return q.rq.Post(wrs) }
 
 // Drained reports whether every send that was posted has completed.
-func (q *QP) Drained() bool { return q.sq.empty() }
+func (q *QP) Drained() bool { return q.sq.Empty() }
 
 // Disconnect asks for a close in good order: when all posted sends have
 // completed, a FIN follows them. Ring the doorbell afterwards.
@@ -234,7 +235,7 @@ func (q *QP) die() {
 // FlushDead completes what was posted to a dead QP. Who posts calls it after
 // having found the QP dead; so does the last step itself. It may raise signals.
 func (q *QP) FlushDead() {
-	for q.dead.Load() && !(q.sq.empty() && q.rq.empty()) {
+	for q.dead.Load() && !(q.sq.Empty() && q.rq.Empty()) {
 		if !q.flushing.CompareAndSwap(false, true) {
 			return // whoever holds it looks once more
 		}

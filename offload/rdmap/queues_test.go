@@ -9,6 +9,7 @@ import (
 
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/offload/work"
 )
 
 // A queue is full when it has as many as it says, and has room again when the
@@ -17,23 +18,23 @@ func TestQueueFull(t *testing.T) {
 	s := open(t, withQueues(4), withCQ(64))
 	s.st.room = 0
 	for id := range uint64(4) {
-		s.posts(SendWR{ID: id, Op: WRSend})
-		s.receives(RecvWR{ID: id})
+		s.posts(work.SendWR{ID: id, Op: work.WRSend})
+		s.receives(work.RecvWR{ID: id})
 	}
-	if s.q.PostSend(SendWR{}) != 0 || s.q.PostRecv(RecvWR{}) != 0 {
+	if s.q.PostSend(work.SendWR{}) != 0 || s.q.PostRecv(work.RecvWR{}) != 0 {
 		t.Fatal("a fifth was taken")
 	}
 	s.st.room = 1
 	s.turn()
 	s.gets(send(1, nil))
-	if s.q.PostSend(SendWR{ID: 4, Op: WRSend, Flags: Signaled}) == 0 {
+	if s.q.PostSend(work.SendWR{ID: 4, Op: work.WRSend, Flags: work.Signaled}) == 0 {
 		t.Fatal("no room again")
 	}
-	if s.q.PostRecv(RecvWR{ID: 4}) != 0 {
+	if s.q.PostRecv(work.RecvWR{ID: 4}) != 0 {
 		t.Fatal("the place of a completion that nobody has polled was given out")
 	}
 	s.completes(received(0, 0))
-	if s.q.PostRecv(RecvWR{ID: 4}) == 0 {
+	if s.q.PostRecv(work.RecvWR{ID: 4}) == 0 {
 		t.Fatal("no room again")
 	}
 }
@@ -42,11 +43,11 @@ func TestQueueFull(t *testing.T) {
 // a word leave their places at once, also behind and before one that does not.
 func TestListIsPostedAtOnce(t *testing.T) {
 	s := open(t, withQueues(4), withCQ(64))
-	list := func(id uint64) (wrs []SendWR) {
+	list := func(id uint64) (wrs []work.SendWR) {
 		for i := range uint64(6) {
-			wrs = append(wrs, SendWR{ID: id + i, Op: WRSend})
+			wrs = append(wrs, work.SendWR{ID: id + i, Op: work.WRSend})
 		}
-		wrs[1].Flags = Signaled
+		wrs[1].Flags = work.Signaled
 		return wrs
 	}
 	if n := s.q.PostSend(list(0)...); n != 4 {
@@ -57,7 +58,7 @@ func TestListIsPostedAtOnce(t *testing.T) {
 		t.Fatalf("%d of 6 were taken while one of 4 completions waits to be polled", n)
 	}
 	s.turn()
-	s.completes(ok(1, WCSend), ok(11, WCSend))
+	s.completes(ok(1, work.WCSend), ok(11, work.WCSend))
 	if n := s.q.PostSend(list(20)...); n != 4 {
 		t.Fatalf("%d of 6 were taken where all places are free again", n)
 	}
@@ -68,20 +69,15 @@ func TestWrap(t *testing.T) {
 	s := open(t, withQueues(4))
 	const start = 1<<32 - 2
 	q := s.q
-	q.sq.head.Store(start)
-	q.sq.places.returned.Store(start)
-	q.sq.tail.Store(start)
-	q.sq.next = start
-	q.rq.head.Store(start)
-	q.rq.places.returned.Store(start)
-	q.rq.tail.Store(start)
+	q.sq.Start(start)
+	q.rq.Start(start)
 	q.sendMSN, q.readMSN = start, start
 	for i := range uint32(6) {
-		s.posts(SendWR{ID: uint64(i), Op: WRSend, Flags: Signaled}, s.reads(100+uint64(i), 0, 1))
-		s.receives(RecvWR{ID: uint64(i)})
+		s.posts(work.SendWR{ID: uint64(i), Op: work.WRSend, Flags: work.Signaled}, s.reads(100+uint64(i), 0, 1))
+		s.receives(work.RecvWR{ID: uint64(i)})
 		s.sends(send(start+i, nil), s.request(start+i, 0, 1))
 		s.gets(send(1+i, nil), s.answer(true, 0, pattern(0, 1)))
-		s.completes(ok(uint64(i), WCSend), received(uint64(i), 0), read(100+uint64(i), 1))
+		s.completes(ok(uint64(i), work.WCSend), received(uint64(i), 0), read(100+uint64(i), 1))
 	}
 }
 
@@ -97,34 +93,34 @@ func TestPostersAndStepper(t *testing.T) {
 		b := make([]byte, 8)
 		for id := range uint64(posts) {
 			be.PutUint64(b, id)
-			for s.q.PostSend(SendWR{ID: id, Op: WRSend, Flags: Signaled, Inline: b}) == 0 {
+			for s.q.PostSend(work.SendWR{ID: id, Op: work.WRSend, Flags: work.Signaled, Inline: b}) == 0 {
 				runtime.Gosched()
 			}
 		}
 	})
 	wg.Go(func() {
 		for id := range uint64(posts) {
-			for s.q.PostRecv(RecvWR{ID: id, SGL: []SGE{s.at(0, 4), s.at(int(id%100)*8, 8)}}) == 0 {
+			for s.q.PostRecv(work.RecvWR{ID: id, SGL: []work.SGE{s.at(0, 4), s.at(int(id%100)*8, 8)}}) == 0 {
 				runtime.Gosched()
 			}
 		}
 	})
 	go func() { wg.Wait(); posted.Store(true) }()
 	var sent, got uint64
-	var cs [8]Completion
+	var cs [8]work.Completion
 	for arrived := uint32(0); sent < posts || got < posts; {
 		s.st.room = 4 // a step ends, however fast the posters are
-		if s.q.rq.head.Load() != s.q.rq.tail.Load() {
+		if s.q.rq.Head.Load() != s.q.rq.Tail.Load() {
 			arrived++
 			s.gets(send(arrived, []byte("0123456789")))
 		}
 		s.turn()
 		for _, c := range cs[:s.cq.Poll(cs[:])] {
 			next := &sent
-			if c.Op == WCRecv {
+			if c.Op == work.WCRecv {
 				next = &got
 			}
-			if c.ID != *next || c.Status != Success {
+			if c.ID != *next || c.Status != work.Success {
 				t.Fatalf("completion %+v, want %d", c, *next)
 			}
 			*next++
@@ -156,13 +152,13 @@ func TestPostsWhileDying(t *testing.T) {
 		}
 		wg.Go(func() {
 			for id := range uint64(each) {
-				s.q.PostSend(SendWR{ID: id, Op: WRSend})
+				s.q.PostSend(work.SendWR{ID: id, Op: work.WRSend})
 				after()
 			}
 		})
 		wg.Go(func() {
 			for id := range uint64(each) {
-				s.q.PostRecv(RecvWR{ID: id})
+				s.q.PostRecv(work.RecvWR{ID: id})
 				after()
 			}
 		})
@@ -175,13 +171,13 @@ func TestPostsWhileDying(t *testing.T) {
 		})
 		wg.Wait()
 		var next [2]uint64
-		got := make([]Completion, 256)
+		got := make([]work.Completion, 256)
 		for _, c := range got[:s.cq.Poll(got)] {
 			kind := 0
-			if c.Op == WCRecv {
+			if c.Op == work.WCRecv {
 				kind = 1
 			}
-			if c.Status != Flushed || c.ID != next[kind] {
+			if c.Status != work.Flushed || c.ID != next[kind] {
 				t.Fatalf("round %d: completion %+v, want the flush of %d", round, c, next[kind])
 			}
 			next[kind]++
@@ -217,7 +213,7 @@ var traffic = map[string]func(s *script, n int) func(){
 		msn := uint32(0)
 		got := s.arrival(f)
 		return func() {
-			s.q.PostRecv(RecvWR{SGL: []SGE{s.at(0, n)}})
+			s.q.PostRecv(work.RecvWR{SGL: []work.SGE{s.at(0, n)}})
 			msn++
 			renumber(f, msn)
 			got()
@@ -234,14 +230,14 @@ var traffic = map[string]func(s *script, n int) func(){
 		}
 	},
 	"Write": func(s *script, n int) func() {
-		return s.departure(SendWR{Op: WRWrite, Flags: Signaled, SGL: []SGE{s.at(0, n)}})
+		return s.departure(work.SendWR{Op: work.WRWrite, Flags: work.Signaled, SGL: []work.SGE{s.at(0, n)}})
 	},
 	"Send": func(s *script, n int) func() {
-		return s.departure(SendWR{Op: WRSend, Flags: Signaled, SGL: []SGE{s.at(0, n/2), s.at(0, n-n/2)}})
+		return s.departure(work.SendWR{Op: work.WRSend, Flags: work.Signaled, SGL: []work.SGE{s.at(0, n/2), s.at(0, n-n/2)}})
 	},
 	"Read": func(s *script, n int) func() {
 		f := response(uint32(s.all), regionStart, pattern(0, n))
-		post, got := s.departure(SendWR{Op: WRRead, Flags: Signaled, SGL: []SGE{s.at(0, n)}}), s.arrival(f)
+		post, got := s.departure(work.SendWR{Op: work.WRRead, Flags: work.Signaled, SGL: []work.SGE{s.at(0, n)}}), s.arrival(f)
 		return func() { post(); got() }
 	},
 }
@@ -254,7 +250,7 @@ func renumber(f []byte, msn uint32) {
 
 // arrival is a step in which the FPDU f arrives. What is emitted is forgotten.
 func (s *script) arrival(f []byte) func() {
-	views, memory, cs := [][]byte{f}, make([]byte, 2048), make([]Completion, 4)
+	views, memory, cs := [][]byte{f}, make([]byte, 2048), make([]work.Completion, 4)
 	st := &fixed{pipe: s.st, memory: memory}
 	return func() {
 		views[0] = f
@@ -268,8 +264,8 @@ func (s *script) arrival(f []byte) func() {
 }
 
 // departure is a step in which wr is posted and leaves.
-func (s *script) departure(wr ...SendWR) func() {
-	st, cs := &fixed{pipe: s.st, memory: make([]byte, 2048)}, make([]Completion, 4)
+func (s *script) departure(wr ...work.SendWR) func() {
+	st, cs := &fixed{pipe: s.st, memory: make([]byte, 2048)}, make([]work.Completion, 4)
 	return func() {
 		if s.q.PostSend(wr...) == 0 {
 			s.Fatal("the send queue is full")

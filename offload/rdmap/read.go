@@ -3,6 +3,7 @@ package rdmap
 import (
 	"github.com/stag-rdma/stag/offload/ddp"
 	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -69,12 +70,12 @@ func (q *QP) recvReadResponse(s *ddp.Segment) Code {
 			STag: tpt.STag(r.stag), PD: q.cfg.PD, QP: q.cfg.Number, Right: tpt.LocalWrite, TO: r.to, Len: n,
 		})
 		if f != tpt.OK {
-			q.sq.at(r.pos).status = localStatus(f)
+			q.sq.At(r.pos).Status = localStatus(f)
 			return ddpCode(ddp.LocalFault)
 		}
 		if !placeOne(&q.own, mem, s.Payload) {
 			q.vanished(tpt.STag(r.stag))
-			q.sq.at(r.pos).status = LocalProtErr
+			q.sq.At(r.pos).Status = work.LocalProtErr
 			return ddpCode(ddp.LocalFault)
 		}
 	}
@@ -88,7 +89,7 @@ func (q *QP) recvReadResponse(s *ddp.Segment) Code {
 // failRead notes that the Response to r is wrong.
 func (q *QP) failRead(r *outRead, code Code) Code {
 	if !r.rtr {
-		q.sq.at(r.pos).status = BadResponseErr
+		q.sq.At(r.pos).Status = work.BadResponseErr
 	}
 	return code
 }
@@ -96,7 +97,7 @@ func (q *QP) failRead(r *outRead, code Code) Code {
 // readDone completes the oldest Read.
 func (q *QP) readDone(r *outRead) {
 	if !r.rtr {
-		q.sq.at(r.pos).done = true
+		q.sq.At(r.pos).Done = true
 	}
 	q.orq.pop()
 	q.retire()

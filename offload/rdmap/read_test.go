@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -11,10 +12,10 @@ const peerSTag = 0x5500
 
 // reads is a signalled Read of n octets of the peer's, into off octets behind
 // the region's begin.
-func (s *script) reads(id uint64, off, n int) SendWR {
-	wr := SendWR{ID: id, Op: WRRead, Flags: Signaled, RKey: peerSTag, RemoteAddr: 0x99}
+func (s *script) reads(id uint64, off, n int) work.SendWR {
+	wr := work.SendWR{ID: id, Op: work.WRRead, Flags: work.Signaled, RKey: peerSTag, RemoteAddr: 0x99}
 	if n != 0 {
-		wr.SGL = []SGE{s.at(off, n)}
+		wr.SGL = []work.SGE{s.at(off, n)}
 	}
 	return wr
 }
@@ -31,7 +32,7 @@ func (s *script) answer(last bool, off int, payload []byte) []byte {
 
 func TestRead(t *testing.T) { // RFC 5040 §5.2
 	s := open(t)
-	s.posts(s.reads(1, 10, 5), SendWR{ID: 2, Op: WRRead, Flags: Signaled, RKey: 77, RemoteAddr: 88}, s.reads(3, 20, 1))
+	s.posts(s.reads(1, 10, 5), work.SendWR{ID: 2, Op: work.WRRead, Flags: work.Signaled, RKey: 77, RemoteAddr: 88}, s.reads(3, 20, 1))
 	s.sends(s.request(1, 10, 5), readRequest(2, 0, 0, 0, 77, 88), s.request(3, 20, 1))
 	s.gets(s.answer(false, 10, []byte("abc")))
 	s.silent()
@@ -48,31 +49,31 @@ func TestRead(t *testing.T) { // RFC 5040 §5.2
 // the Response came.
 func TestReadHoldsCompletions(t *testing.T) { // RFC 5040 §5.5
 	s := open(t)
-	s.posts(SendWR{ID: 1, Op: WRSend, Flags: Signaled}, s.reads(2, 0, 1), SendWR{ID: 3, Op: WRWrite, Flags: Signaled},
-		SendWR{ID: 4, Op: WRSend}, s.reads(5, 1, 1), SendWR{ID: 6, Op: WRSend, Flags: Signaled})
+	s.posts(work.SendWR{ID: 1, Op: work.WRSend, Flags: work.Signaled}, s.reads(2, 0, 1), work.SendWR{ID: 3, Op: work.WRWrite, Flags: work.Signaled},
+		work.SendWR{ID: 4, Op: work.WRSend}, s.reads(5, 1, 1), work.SendWR{ID: 6, Op: work.WRSend, Flags: work.Signaled})
 	s.sends(send(1, nil), s.request(1, 0, 1), write(0, 0, nil), send(2, nil), s.request(2, 1, 1), send(3, nil))
-	s.completes(ok(1, WCSend))
+	s.completes(ok(1, work.WCSend))
 	s.gets(s.answer(true, 0, []byte("a")))
-	s.completes(read(2, 1), ok(3, WCWrite))
+	s.completes(read(2, 1), ok(3, work.WCWrite))
 	s.gets(s.answer(true, 1, []byte("b")))
-	s.completes(read(5, 1), ok(6, WCSend))
+	s.completes(read(5, 1), ok(6, work.WCSend))
 }
 
 func TestUnsignaledRead(t *testing.T) {
 	s := open(t)
 	wr := s.reads(1, 0, 1)
 	wr.Flags = 0
-	s.posts(wr, SendWR{ID: 2, Op: WRSend, Flags: Signaled})
+	s.posts(wr, work.SendWR{ID: 2, Op: work.WRSend, Flags: work.Signaled})
 	s.sends(s.request(1, 0, 1), send(1, nil))
 	s.gets(s.answer(true, 0, []byte("a")))
-	s.completes(ok(2, WCSend))
+	s.completes(ok(2, work.WCSend))
 }
 
 // A fence holds a request, and all behind it, until the Reads before it have
 // completed. Without one they leave.
 func TestFence(t *testing.T) { // RFC 5040 §5.5
 	s := open(t)
-	s.posts(s.reads(1, 0, 1), s.reads(2, 1, 1), SendWR{ID: 3, Op: WRSend, Flags: Fence | Signaled}, SendWR{ID: 4, Op: WRWrite})
+	s.posts(s.reads(1, 0, 1), s.reads(2, 1, 1), work.SendWR{ID: 3, Op: work.WRSend, Flags: work.Fence | work.Signaled}, work.SendWR{ID: 4, Op: work.WRWrite})
 	s.sends(s.request(1, 0, 1), s.request(2, 1, 1))
 	s.gets(s.answer(true, 0, []byte("a")))
 	s.sends()
@@ -80,22 +81,22 @@ func TestFence(t *testing.T) { // RFC 5040 §5.5
 	s.sends()
 	s.gets(s.answer(true, 1, []byte("b")))
 	s.sends(send(1, nil), write(0, 0, nil))
-	s.completes(read(1, 1), read(2, 1), ok(3, WCSend))
-	s.posts(SendWR{ID: 5, Op: WRSend, Flags: Fence}) // nothing to wait for
+	s.completes(read(1, 1), read(2, 1), ok(3, work.WCSend))
+	s.posts(work.SendWR{ID: 5, Op: work.WRSend, Flags: work.Fence}) // nothing to wait for
 	s.sends(send(2, nil))
 }
 
 // More Reads than ORD wait, and everything posted behind them (RFC 5040 §5.2.1).
 func TestORD(t *testing.T) {
 	s := open(t, withDepths(2, 0))
-	s.posts(s.reads(1, 0, 1), s.reads(2, 1, 1), s.reads(3, 2, 1), SendWR{ID: 4, Op: WRSend, Flags: Signaled}, s.reads(5, 3, 1))
+	s.posts(s.reads(1, 0, 1), s.reads(2, 1, 1), s.reads(3, 2, 1), work.SendWR{ID: 4, Op: work.WRSend, Flags: work.Signaled}, s.reads(5, 3, 1))
 	s.sends(s.request(1, 0, 1), s.request(2, 1, 1))
 	s.gets(s.answer(true, 0, []byte("a")))
 	s.sends(s.request(3, 2, 1), send(1, nil))
 	s.gets(s.answer(true, 1, []byte("b")), s.answer(true, 2, []byte("c")))
 	s.sends(s.request(4, 3, 1))
 	s.gets(s.answer(true, 3, []byte("d")))
-	s.completes(read(1, 1), read(2, 1), read(3, 1), ok(4, WCSend), read(5, 1))
+	s.completes(read(1, 1), read(2, 1), read(3, 1), ok(4, work.WCSend), read(5, 1))
 }
 
 // The peer reads from us: Responses in the order of the Requests, cut as any
@@ -123,7 +124,7 @@ func TestReadResponses(t *testing.T) {
 func TestReadAfterWrite(t *testing.T) { // RFC 5040 §5.5
 	s := open(t)
 	all := uint32(s.all)
-	s.receives(RecvWR{ID: 1, SGL: []SGE{s.at(2, 2)}})
+	s.receives(work.RecvWR{ID: 1, SGL: []work.SGE{s.at(2, 2)}})
 	s.gets(write(all, regionStart, []byte("ab")), send(1, []byte("cd")), readRequest(1, 1, 0, 4, all, regionStart))
 	s.sends(response(1, 0, []byte("abcd")))
 	s.completes(received(1, 2))
@@ -135,7 +136,7 @@ func TestTurns(t *testing.T) {
 	all := uint32(s.all)
 	s.st.room = 0
 	for i := range uint64(4) {
-		s.posts(SendWR{ID: i, Op: WRSend})
+		s.posts(work.SendWR{ID: i, Op: work.WRSend})
 	}
 	s.gets(readRequest(1, 1, 0, 1, all, regionStart), readRequest(2, 2, 0, 1, all, regionStart), readRequest(3, 3, 0, 1, all, regionStart))
 	s.st.room = -1
@@ -148,7 +149,7 @@ func TestTurns(t *testing.T) {
 // Responses leave although our own queue is held by a fence.
 func TestResponsesPassAFence(t *testing.T) {
 	s := open(t)
-	s.posts(s.reads(1, 0, 1), SendWR{ID: 2, Op: WRSend, Flags: Fence})
+	s.posts(s.reads(1, 0, 1), work.SendWR{ID: 2, Op: work.WRSend, Flags: work.Fence})
 	s.sends(s.request(1, 0, 1))
 	s.gets(readRequest(1, 1, 0, 1, uint32(s.all), regionStart))
 	s.sends(response(1, 0, pattern(0, 1)))
@@ -214,14 +215,14 @@ func TestSourceRevokedBeforeResponse(t *testing.T) {
 func TestSinkRevoked(t *testing.T) {
 	s := open(t)
 	sink, mem := s.region(8, s.pd, tpt.LocalWrite)
-	s.posts(SendWR{ID: 1, Op: WRRead, SGL: []SGE{{LKey: sink, Length: 8}}, RKey: 5}, SendWR{ID: 2, Op: WRSend, Flags: Signaled})
+	s.posts(work.SendWR{ID: 1, Op: work.WRRead, SGL: []work.SGE{{LKey: sink, Length: 8}}, RKey: 5}, work.SendWR{ID: 2, Op: work.WRSend, Flags: work.Signaled})
 	s.sends(readRequest(1, uint32(sink), 0, 8, 5, 0), send(1, nil))
 	if err := s.table.Invalidate(sink, s.pd); err != nil {
 		t.Fatal(err)
 	}
 	a := response(uint32(sink), 0, []byte("12345678"))
 	s.gets(a)
-	s.completes(failed(1, WCRead, LocalProtErr), flushed(2, WCSend))
+	s.completes(failed(1, work.WCRead, work.LocalProtErr), flushed(2, work.WCSend))
 	s.hasTerminated(Code{1, 0, 0}) // which quotes nothing (RFC 5040 §4.8)
 	s.untouched(mem)
 }
@@ -246,11 +247,11 @@ func TestWrongResponses(t *testing.T) { // RFC 5040 §5.2.2
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := open(t)
-			s.posts(SendWR{ID: 1, Op: WRSend, Flags: Signaled}, s.reads(2, 10, 5), SendWR{ID: 3, Op: WRWrite, Flags: Signaled}, s.reads(4, 20, 5))
+			s.posts(work.SendWR{ID: 1, Op: work.WRSend, Flags: work.Signaled}, s.reads(2, 10, 5), work.SendWR{ID: 3, Op: work.WRWrite, Flags: work.Signaled}, s.reads(4, 20, 5))
 			s.st.out = nil
 			f := c.fpdu(s)
 			s.gets(f)
-			s.completes(ok(1, WCSend), failed(2, WCRead, BadResponseErr), flushed(3, WCWrite), flushed(4, WCRead))
+			s.completes(ok(1, work.WCSend), failed(2, work.WCRead, work.BadResponseErr), flushed(3, work.WCWrite), flushed(4, work.WCRead))
 			s.untouched(s.mem)
 			s.hasTerminated(c.code, f)
 		})
@@ -264,7 +265,7 @@ func TestResponseToAnEmptyRead(t *testing.T) {
 	s.st.out = nil
 	f := response(0, 0, []byte("x"))
 	s.gets(f)
-	s.completes(failed(1, WCRead, BadResponseErr))
+	s.completes(failed(1, work.WCRead, work.BadResponseErr))
 	s.hasTerminated(Code{1, 1, 1}, f)
 }
 

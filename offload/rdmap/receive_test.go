@@ -5,6 +5,7 @@ import (
 
 	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -27,7 +28,7 @@ func TestReceiveWrites(t *testing.T) { // RFC 5040 §5.1
 func TestInterleaved(t *testing.T) {
 	s := open(t)
 	all := uint32(s.all)
-	s.receives(RecvWR{ID: 1, SGL: []SGE{s.at(0, 10)}})
+	s.receives(work.RecvWR{ID: 1, SGL: []work.SGE{s.at(0, 10)}})
 	s.gets(
 		tagged(wire.OpWrite, false, all, regionStart+103, []byte("de")),
 		untagged(wire.OpSend, false, 0, 0, 1, 0, []byte("pi")),
@@ -42,11 +43,11 @@ func TestInterleaved(t *testing.T) {
 func TestReceiveSends(t *testing.T) { // RFC 5040 §5.3
 	s := open(t)
 	s.receives(
-		RecvWR{ID: 1, SGL: []SGE{s.at(0, 3), {LKey: 1, Addr: 5}, s.at(100, 2), s.at(200, 10)}},
-		RecvWR{ID: 2},
-		RecvWR{ID: 3, SGL: []SGE{s.at(300, 4)}},
-		RecvWR{ID: 4, SGL: []SGE{s.at(400, 4)}},
-		RecvWR{ID: 5, SGL: []SGE{s.at(500, 4)}},
+		work.RecvWR{ID: 1, SGL: []work.SGE{s.at(0, 3), {LKey: 1, Addr: 5}, s.at(100, 2), s.at(200, 10)}},
+		work.RecvWR{ID: 2},
+		work.RecvWR{ID: 3, SGL: []work.SGE{s.at(300, 4)}},
+		work.RecvWR{ID: 4, SGL: []work.SGE{s.at(400, 4)}},
+		work.RecvWR{ID: 5, SGL: []work.SGE{s.at(500, 4)}},
 	)
 	s.gets(untagged(wire.OpSend, false, 0, 0, 1, 0, []byte("abcd")))
 	s.silent()
@@ -58,8 +59,8 @@ func TestReceiveSends(t *testing.T) { // RFC 5040 §5.3
 		untagged(wire.OpSend, false, 0, 0, 4, 0, nil),           // odd, but not wrong
 		untagged(wire.OpSend, true, 0, 0, 4, 0, []byte("!")),
 	)
-	s.completes(received(1, 7), Completion{ID: 2, Op: WCRecv, Solicited: true},
-		Completion{ID: 3, Op: WCRecv, Length: 4, Solicited: true}, received(4, 1))
+	s.completes(received(1, 7), work.Completion{ID: 2, Op: work.WCRecv, Solicited: true},
+		work.Completion{ID: 3, Op: work.WCRecv, Length: 4, Solicited: true}, received(4, 1))
 	s.untouched(s.mem, 0, []byte("abc"), 100, []byte("de"), 200, []byte("fg"), 300, []byte("wxyz"), 400, []byte("!"))
 	s.is(RTS)
 }
@@ -67,7 +68,7 @@ func TestReceiveSends(t *testing.T) { // RFC 5040 §5.3
 // Reserved bits do not count (RFC 5041 §4.1, RFC 5040 §4.1).
 func TestReservedBits(t *testing.T) {
 	s := open(t)
-	s.receives(RecvWR{ID: 1})
+	s.receives(work.RecvWR{ID: 1})
 	s.gets(
 		again(write(uint32(s.all), regionStart, []byte("x")), func(u []byte) { u[0] |= 0x3c; u[1] |= 0x30 }),
 		again(send(1, nil), func(u []byte) { u[0] |= 0x3c; u[1] |= 0x30 }),
@@ -83,7 +84,7 @@ func TestNoCRC(t *testing.T) { // RFC 5044 §4.4
 	copy(f[len(f)-4:], "crc?")
 	s.gets(f)
 	s.untouched(s.mem, 0, []byte("x"))
-	s.posts(SendWR{Op: WRSend})
+	s.posts(work.SendWR{Op: work.WRSend})
 	want := send(1, nil)
 	clear(want[len(want)-4:])
 	s.sends(want)
@@ -95,7 +96,7 @@ func TestReceiveInvalidate(t *testing.T) {
 	s := open(t)
 	a, _ := s.region(8, s.pd, every)
 	b, _ := s.region(8, s.pd, every)
-	s.receives(RecvWR{ID: 1}, RecvWR{ID: 2, SGL: []SGE{s.at(0, 2)}}, RecvWR{ID: 3})
+	s.receives(work.RecvWR{ID: 1}, work.RecvWR{ID: 2, SGL: []work.SGE{s.at(0, 2)}}, work.RecvWR{ID: 3})
 	again := untagged(wire.OpSendInvalidate, true, uint32(a), 0, 3, 0, nil)
 	s.gets(
 		untagged(wire.OpSendInvalidate, true, uint32(a), 0, 1, 0, nil),
@@ -103,9 +104,9 @@ func TestReceiveInvalidate(t *testing.T) {
 		again, // already invalid: no fault
 	)
 	s.completes(
-		Completion{ID: 1, Op: WCRecv, Invalidated: a},
-		Completion{ID: 2, Op: WCRecv, Length: 2, Invalidated: b, Solicited: true},
-		Completion{ID: 3, Op: WCRecv, Invalidated: a})
+		work.Completion{ID: 1, Op: work.WCRecv, Invalidated: a},
+		work.Completion{ID: 2, Op: work.WCRecv, Length: 2, Invalidated: b, Solicited: true},
+		work.Completion{ID: 3, Op: work.WCRecv, Invalidated: a})
 	for _, stag := range []tpt.STag{a, b} {
 		if _, f := s.table.Check(tpt.Access{STag: stag, PD: s.pd, Right: tpt.LocalRead, Len: 1}); f != tpt.BadSTag {
 			t.Errorf("STag %v after its invalidation: %v", stag, f)
@@ -121,9 +122,9 @@ func TestReceiveInvalidate(t *testing.T) {
 func TestBoundRegion(t *testing.T) {
 	s := open(t)
 	mine := s.bound(s.q.Number(), tpt.LocalWrite|tpt.RemoteWrite)
-	s.receives(RecvWR{ID: 1})
+	s.receives(work.RecvWR{ID: 1})
 	s.gets(write(mine, 0, []byte("hi")), untagged(wire.OpSendInvalidate, true, mine, 0, 1, 0, nil))
-	s.completes(Completion{ID: 1, Op: WCRecv, Invalidated: tpt.STag(mine)})
+	s.completes(work.Completion{ID: 1, Op: work.WCRecv, Invalidated: tpt.STag(mine)})
 	w := write(mine, 0, []byte("x"))
 	s.gets(w)
 	s.hasTerminated(Code{1, 1, 0}, w)
@@ -138,7 +139,7 @@ func TestInvalidateWaitsForReaders(t *testing.T) {
 		defer other.Close()
 		other.Enter()
 		a, _ := s.region(8, s.pd, every)
-		s.receives(RecvWR{ID: 1}, RecvWR{ID: 2, SGL: []SGE{s.at(0, 8)}})
+		s.receives(work.RecvWR{ID: 1}, work.RecvWR{ID: 2, SGL: []work.SGE{s.at(0, 8)}})
 		fpdus := [][]byte{
 			untagged(wire.OpSendInvalidate, true, uint32(a), 0, 1, 0, nil),
 			send(2, []byte("later")),
@@ -155,13 +156,13 @@ func TestInvalidateWaitsForReaders(t *testing.T) {
 		s.pass(1)
 		s.silent()
 		// Sending goes on meanwhile.
-		s.posts(SendWR{ID: 3, Op: WRSend, Flags: Signaled})
+		s.posts(work.SendWR{ID: 3, Op: work.WRSend, Flags: work.Signaled})
 		s.sends(send(1, nil))
-		s.completes(ok(3, WCSend))
+		s.completes(ok(3, work.WCSend))
 		other.Leave()
 		s.completes()
 		s.pass(settleAgain)
-		s.completes(Completion{ID: 1, Op: WCRecv, Invalidated: a}, received(2, 5))
+		s.completes(work.Completion{ID: 1, Op: work.WCRecv, Invalidated: a}, received(2, 5))
 		s.untouched(s.mem, 0, []byte("later"), 100, []byte("later"))
 		if d := s.q.Deadline(); d != 0 {
 			t.Errorf("a deadline at %v with nothing to wait for", d)
@@ -179,7 +180,7 @@ func TestHeldDeliveryAndClose(t *testing.T) {
 			defer other.Close()
 			other.Enter()
 			a, _ := s.region(8, s.pd, every)
-			s.receives(RecvWR{ID: 1}, RecvWR{ID: 2})
+			s.receives(work.RecvWR{ID: 1}, work.RecvWR{ID: 2})
 			if weToo {
 				s.q.Disconnect()
 				s.turn()
@@ -196,7 +197,7 @@ func TestHeldDeliveryAndClose(t *testing.T) {
 			}
 			other.Leave()
 			s.pass(settleAgain)
-			s.completes(Completion{ID: 1, Op: WCRecv, Invalidated: a}, flushed(2, WCRecv))
+			s.completes(work.Completion{ID: 1, Op: work.WCRecv, Invalidated: a}, flushed(2, work.WCRecv))
 			s.is(Idle)
 		}
 	}
@@ -209,7 +210,7 @@ func TestOwnReader(t *testing.T) {
 	own := s.table.Join()
 	defer own.Close()
 	a, _ := s.region(8, s.pd, every)
-	s.receives(RecvWR{ID: 1})
+	s.receives(work.RecvWR{ID: 1})
 	own.Enter()
 	s.gets(untagged(wire.OpSendInvalidate, true, uint32(a), 0, 1, 0, nil))
 	own.Leave()
@@ -217,7 +218,7 @@ func TestOwnReader(t *testing.T) {
 	own.Enter()
 	s.turn()
 	own.Leave()
-	s.completes(Completion{ID: 1, Op: WCRecv, Invalidated: a})
+	s.completes(work.Completion{ID: 1, Op: work.WCRecv, Invalidated: a})
 }
 
 // mark puts FPDUs into a stream with Markers that begins with them (RFC 5044
@@ -254,8 +255,8 @@ func TestRTRSent(t *testing.T) {
 	} {
 		t.Run(c.rtr.String(), func(t *testing.T) {
 			s := open(t, withRTR(c.rtr), withDepths(1, 1))
-			s.posts(SendWR{ID: 1, Op: WRSend, Flags: Signaled},
-				SendWR{ID: 2, Op: WRRead, Flags: Signaled, SGL: []SGE{s.at(0, 1)}, RKey: 2})
+			s.posts(work.SendWR{ID: 1, Op: work.WRSend, Flags: work.Signaled},
+				work.SendWR{ID: 2, Op: work.WRRead, Flags: work.Signaled, SGL: []work.SGE{s.at(0, 1)}, RKey: 2})
 			want := [][]byte{c.want, send(c.next, nil)}
 			if c.want == nil {
 				want = want[1:]
@@ -264,7 +265,7 @@ func TestRTRSent(t *testing.T) {
 				want = append(want, readRequest(1, uint32(s.all), regionStart, 1, 2, 0))
 			}
 			s.sends(want...)
-			s.completes(ok(1, WCSend))
+			s.completes(ok(1, work.WCSend))
 			if c.rtr == mpa.RTRRead { // it has taken the only place for a Read
 				s.gets(response(0, 0, nil))
 				s.sends(readRequest(2, uint32(s.all), regionStart, 1, 2, 0))
@@ -289,12 +290,12 @@ func TestRTRReceived(t *testing.T) {
 	} {
 		t.Run(c.rtr.String(), func(t *testing.T) {
 			s := open(t, asResponder, withRTR(c.rtr), withDepths(0, 0)) // the Read has a place where no other has
-			s.receives(RecvWR{ID: 1})
-			s.posts(SendWR{ID: 2, Op: WRWrite, Flags: Signaled, RKey: 3})
+			s.receives(work.RecvWR{ID: 1})
+			s.posts(work.SendWR{ID: 2, Op: work.WRWrite, Flags: work.Signaled, RKey: 3})
 			s.silent() // RFC 5044 §7.1.2: nothing before the first FPDU
 			s.gets(c.fpdu)
 			s.sends(append(c.sends, write(3, 0, nil))...)
-			s.completes(ok(2, WCWrite))
+			s.completes(ok(2, work.WCWrite))
 			s.gets(send(c.next, nil))
 			s.completes(received(1, 0))
 			s.is(RTS)
@@ -305,24 +306,24 @@ func TestRTRReceived(t *testing.T) {
 // A responder without RTR waits for any FPDU.
 func TestResponderIsSilent(t *testing.T) { // RFC 5044 §7.1.2
 	s := open(t, asResponder)
-	s.posts(SendWR{ID: 1, Op: WRSend, Flags: Signaled})
+	s.posts(work.SendWR{ID: 1, Op: work.WRSend, Flags: work.Signaled})
 	f := write(uint32(s.all), regionStart, []byte("x"))
 	s.gets(f[:len(f)-1])
 	s.silent()
 	s.gets(f[len(f)-1:])
 	s.sends(send(1, nil))
-	s.completes(ok(1, WCSend))
+	s.completes(ok(1, work.WCSend))
 }
 
 // Unless its application says that the peer need not begin.
 func TestEagerResponderIsNot(t *testing.T) {
 	s := open(t, asResponder, func(s *setup) { s.agree.Eager = true })
-	s.posts(SendWR{ID: 1, Op: WRSend, Flags: Signaled})
+	s.posts(work.SendWR{ID: 1, Op: work.WRSend, Flags: work.Signaled})
 	s.sends(send(1, nil))
-	s.completes(ok(1, WCSend))
+	s.completes(ok(1, work.WCSend))
 
 	s = open(t, asResponder, withRTR(mpa.RTRWrite), func(s *setup) { s.agree.Eager = true })
-	s.posts(SendWR{ID: 1, Op: WRSend, Flags: Signaled})
+	s.posts(work.SendWR{ID: 1, Op: work.WRSend, Flags: work.Signaled})
 	s.silent() // the peer has promised to begin
 }
 
@@ -348,9 +349,9 @@ func TestWrongRTR(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := open(t, asResponder, withRTR(c.rtr))
-			s.receives(RecvWR{ID: 1, SGL: []SGE{s.at(0, 8)}})
+			s.receives(work.RecvWR{ID: 1, SGL: []work.SGE{s.at(0, 8)}})
 			s.gets(c.fpdu(uint32(s.all)))
-			s.completes(flushed(1, WCRecv))
+			s.completes(flushed(1, work.WCRecv))
 			s.untouched(s.mem)
 			s.hasTerminated(NoMatchingRTR)
 		})

@@ -8,6 +8,7 @@ import (
 	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -147,21 +148,21 @@ func (q *QP) recvSend(s *ddp.Segment) Code {
 		q.sends.Accept(s)
 		return Code{}
 	}
-	head := q.rq.head.Load()
-	if head == q.rq.tail.Load() {
+	head := q.rq.Head.Load()
+	if head == q.rq.Tail.Load() {
 		return ddpCode(ddp.NoBuffer)
 	}
-	w := q.rq.at(head)
+	w := q.rq.At(head)
 	first := !q.sends.Begun()
 	if first {
 		q.arriving = arrival{s.Opcode, s.Invalidate}
 	} else if q.arriving != (arrival{s.Opcode, s.Invalidate}) {
 		return OpUnexpected // all segments of a message repeat it
 	}
-	if uint64(s.MO)+uint64(len(s.Payload)) > uint64(w.length) {
-		return q.failReceive(LocalLengthErr, ddpCode(ddp.TooLong))
+	if uint64(s.MO)+uint64(len(s.Payload)) > uint64(w.Length) {
+		return q.failReceive(work.LocalLengthErr, ddpCode(ddp.TooLong))
 	}
-	if f := q.scatter(q.rq.list(head, int(w.sges)), s.MO, s.Payload); f != tpt.OK {
+	if f := q.scatter(q.rq.List(head, int(w.SGEs)), s.MO, s.Payload); f != tpt.OK {
 		return q.failReceive(localStatus(f), ddpCode(ddp.LocalFault))
 	}
 	length, complete := q.sends.Accept(s)
@@ -173,7 +174,7 @@ func (q *QP) recvSend(s *ddp.Segment) Code {
 
 // scatter places payload at offset off of the buffers in sgl, which have room
 // for it. Nothing is placed unless all of it may be.
-func (q *QP) scatter(sgl []SGE, off uint32, payload []byte) tpt.Fault {
+func (q *QP) scatter(sgl []work.SGE, off uint32, payload []byte) tpt.Fault {
 	q.dropPieces()
 	if f := q.collect(sgl, off, len(payload), tpt.LocalWrite); f != tpt.OK {
 		return f
@@ -192,9 +193,9 @@ func (q *QP) scatter(sgl []SGE, off uint32, payload []byte) tpt.Fault {
 }
 
 // deliver completes the receive w, of which length octets are used.
-func (q *QP) deliver(w *recvWQE, length uint32) Code {
-	c := Completion{
-		ID: w.id, Op: WCRecv, Length: length, QP: q.cfg.Number,
+func (q *QP) deliver(w *work.RecvWQE, length uint32) Code {
+	c := work.Completion{
+		ID: w.ID, Op: work.WCRecv, Length: length, QP: q.cfg.Number,
 		Solicited: q.arriving.opcode == wire.OpSendSE || q.arriving.opcode == wire.OpSendSEInvalidate,
 	}
 	if q.arriving.opcode != wire.OpSendInvalidate && q.arriving.opcode != wire.OpSendSEInvalidate {
@@ -206,9 +207,9 @@ func (q *QP) deliver(w *recvWQE, length uint32) Code {
 	switch f {
 	case tpt.OK:
 	case tpt.WrongPD, tpt.NoRight:
-		return q.failReceive(RemoteInvalidErr, ProtInvalidate)
+		return q.failReceive(work.RemoteInvalidErr, ProtInvalidate)
 	default:
-		return q.failReceive(RemoteInvalidErr, OpInvalidate)
+		return q.failReceive(work.RemoteInvalidErr, OpInvalidate)
 	}
 	c.Invalidated = stag
 	if q.cfg.Table.Passed(ticket) {
@@ -220,14 +221,14 @@ func (q *QP) deliver(w *recvWQE, length uint32) Code {
 }
 
 // received pushes the completion of the oldest receive.
-func (q *QP) received(c Completion) {
+func (q *QP) received(c work.Completion) {
 	q.completeReceive(c, c.Solicited)
 }
 
 // failReceive completes the oldest receive with status, because of code.
-func (q *QP) failReceive(status Status, code Code) Code {
-	w := q.rq.at(q.rq.head.Load())
-	q.completeReceive(Completion{ID: w.id, Op: WCRecv, Status: status, QP: q.cfg.Number}, true)
+func (q *QP) failReceive(status work.Status, code Code) Code {
+	w := q.rq.At(q.rq.Head.Load())
+	q.completeReceive(work.Completion{ID: w.ID, Op: work.WCRecv, Status: status, QP: q.cfg.Number}, true)
 	return code
 }
 
@@ -236,7 +237,7 @@ func (q *QP) failReceive(status Status, code Code) Code {
 type delivery struct {
 	active bool
 	ticket tpt.Ticket
-	c      Completion
+	c      work.Completion
 }
 
 // settleAgain is how soon the machine looks again whether others have gone on:
@@ -301,7 +302,7 @@ func (q *QP) peerClosed(s stream.Stream) {
 		q.lose(s, ErrTruncated)
 	case q.replyRefused() != nil:
 		q.lose(s, q.replyRefused())
-	case !q.orq.empty(), !q.open && !q.sq.empty() && !q.weShut:
+	case !q.orq.empty(), !q.open && !q.sq.Empty() && !q.weShut:
 		q.unanswered()
 	default:
 		q.move(evClosing)

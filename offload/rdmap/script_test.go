@@ -12,6 +12,7 @@ import (
 	"github.com/stag-rdma/stag/offload/signal"
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -86,7 +87,7 @@ type script struct {
 	now   clock.Instant
 	table *tpt.Table
 	board *signal.Board
-	cq    *CQ
+	cq    *work.CQ
 	pd    tpt.PD
 	other tpt.PD // a PD that is not the QP's
 	all   tpt.STag
@@ -157,7 +158,7 @@ func open(t testing.TB, changes ...change) *script {
 	}
 	s.pd, s.other = s.newPD(), s.newPD()
 	s.all = s.register(tpt.Region{PD: s.pd, Memory: s.mem, Start: regionStart, Rights: every})
-	s.cq = NewCQ(set.depth, s.board)
+	s.cq = work.NewCQ(set.depth, s.board)
 	s.cq.News.Fire = func() {}
 	set.PD, set.Table, set.Board, set.SendCQ, set.RecvCQ = s.pd, s.table, s.board, s.cq, s.cq
 	s.st.emss, s.agree = set.emss, set.agree
@@ -250,7 +251,7 @@ func (s *script) pass(d time.Duration) {
 }
 
 // posts posts work requests and rings the doorbell.
-func (s *script) posts(wrs ...SendWR) {
+func (s *script) posts(wrs ...work.SendWR) {
 	s.Helper()
 	for i := range wrs {
 		if s.q.PostSend(wrs[i]) == 0 {
@@ -260,7 +261,7 @@ func (s *script) posts(wrs ...SendWR) {
 	s.afterPost()
 }
 
-func (s *script) receives(wrs ...RecvWR) {
+func (s *script) receives(wrs ...work.RecvWR) {
 	s.Helper()
 	for i := range wrs {
 		if s.q.PostRecv(wrs[i]) == 0 {
@@ -301,12 +302,12 @@ func (s *script) sends(want ...[]byte) {
 }
 
 // completes demands exactly these completions, in this order. QP is filled in.
-func (s *script) completes(want ...Completion) {
+func (s *script) completes(want ...work.Completion) {
 	s.Helper()
 	for i := range want {
 		want[i].QP = qpNumber
 	}
-	got := make([]Completion, 128)
+	got := make([]work.Completion, 128)
 	got = got[:s.cq.Poll(got)]
 	if !slices.Equal(got, want) {
 		s.Fatalf("completions:\n got %v\nwant %v", got, want)
@@ -346,16 +347,22 @@ func (s *script) silent() {
 }
 
 // at is an element of the region named all, off octets into it.
-func (s *script) at(off, n int) SGE {
-	return SGE{Addr: regionStart + uint64(off), Length: uint32(n), LKey: s.all}
+func (s *script) at(off, n int) work.SGE {
+	return work.SGE{Addr: regionStart + uint64(off), Length: uint32(n), LKey: s.all}
 }
 
-func ok(id uint64, op WCOp) Completion        { return Completion{ID: id, Op: op} }
-func flushed(id uint64, op WCOp) Completion   { return Completion{ID: id, Op: op, Status: Flushed} }
-func received(id uint64, n uint32) Completion { return Completion{ID: id, Op: WCRecv, Length: n} }
-func read(id uint64, n uint32) Completion     { return Completion{ID: id, Op: WCRead, Length: n} }
-func failed(id uint64, o WCOp, s Status) Completion {
-	return Completion{ID: id, Op: o, Status: s}
+func ok(id uint64, op work.WCOp) work.Completion { return work.Completion{ID: id, Op: op} }
+func flushed(id uint64, op work.WCOp) work.Completion {
+	return work.Completion{ID: id, Op: op, Status: work.Flushed}
+}
+func received(id uint64, n uint32) work.Completion {
+	return work.Completion{ID: id, Op: work.WCRecv, Length: n}
+}
+func read(id uint64, n uint32) work.Completion {
+	return work.Completion{ID: id, Op: work.WCRead, Length: n}
+}
+func failed(id uint64, o work.WCOp, s work.Status) work.Completion {
+	return work.Completion{ID: id, Op: o, Status: s}
 }
 
 // terminated demands that the QP has sent exactly this Terminate and a FIN,

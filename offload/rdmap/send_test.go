@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -16,14 +17,14 @@ func TestSegmentationOfWrites(t *testing.T) { // RFC 5041 §5.1
 		for _, n := range []int{0, 1, room - 1, room, room + 1, 2 * room, 2*room + 1, 3*room - 1} {
 			t.Run(fmt.Sprintf("%d-%d", emss, n), func(t *testing.T) {
 				s := open(t, withEMSS(emss))
-				s.posts(SendWR{ID: 1, Op: WRWrite, Flags: Signaled, SGL: []SGE{s.at(100, n)}, RKey: 0xabc, RemoteAddr: 5})
+				s.posts(work.SendWR{ID: 1, Op: work.WRWrite, Flags: work.Signaled, SGL: []work.SGE{s.at(100, n)}, RKey: 0xabc, RemoteAddr: 5})
 				var want [][]byte
 				for at := 0; at == 0 || at < n; at += room {
 					k := min(room, n-at)
 					want = append(want, tagged(wire.OpWrite, at+k == n, 0xabc, uint64(5+at), pattern(100+at, k)))
 				}
 				s.sends(want...)
-				s.completes(ok(1, WCWrite))
+				s.completes(ok(1, work.WCWrite))
 			})
 		}
 	}
@@ -35,14 +36,14 @@ func TestSegmentationOfSends(t *testing.T) {
 		for _, n := range []int{0, 1, room - 1, room, room + 1, 2 * room, 2*room + 1} {
 			t.Run(fmt.Sprintf("%d-%d", emss, n), func(t *testing.T) {
 				s := open(t, withEMSS(emss))
-				s.posts(SendWR{ID: 1, Op: WRSendInvalidate, Flags: Signaled | Solicited, SGL: []SGE{s.at(3, n)}, Invalidate: 0x77})
+				s.posts(work.SendWR{ID: 1, Op: work.WRSendInvalidate, Flags: work.Signaled | work.Solicited, SGL: []work.SGE{s.at(3, n)}, Invalidate: 0x77})
 				var want [][]byte
 				for at := 0; at == 0 || at < n; at += room {
 					k := min(room, n-at)
 					want = append(want, untagged(wire.OpSendSEInvalidate, at+k == n, 0x77, 0, 1, uint32(at), pattern(3+at, k)))
 				}
 				s.sends(want...)
-				s.completes(ok(1, WCSend))
+				s.completes(ok(1, work.WCSend))
 			})
 		}
 	}
@@ -52,7 +53,7 @@ func TestSegmentationOfSends(t *testing.T) {
 func TestEMSSChangesWithinMessage(t *testing.T) {
 	s := open(t, withEMSS(200))
 	s.st.room = 1
-	s.posts(SendWR{ID: 1, Op: WRWrite, SGL: []SGE{s.at(0, 300)}, RKey: 1})
+	s.posts(work.SendWR{ID: 1, Op: work.WRWrite, SGL: []work.SGE{s.at(0, 300)}, RKey: 1})
 	s.sends(tagged(wire.OpWrite, false, 1, 0, pattern(0, 180)))
 	s.st.emss, s.st.room = 120, 1
 	s.turn()
@@ -67,11 +68,11 @@ func TestEMSSChangesWithinMessage(t *testing.T) {
 func TestEverySend(t *testing.T) {
 	s := open(t)
 	s.posts(
-		SendWR{ID: 1, Op: WRSend, Flags: Signaled, Inline: []byte("a")},
-		SendWR{ID: 2, Op: WRSend, Flags: Signaled | Solicited, Inline: []byte("b")},
-		SendWR{ID: 3, Op: WRWrite, Flags: Signaled, Inline: []byte("c"), RKey: 9, RemoteAddr: 1 << 63},
-		SendWR{ID: 4, Op: WRSendInvalidate, Flags: Signaled, Inline: []byte("d"), Invalidate: 0x1001},
-		SendWR{ID: 5, Op: WRSendInvalidate, Flags: Signaled | Solicited, Invalidate: 0x1002},
+		work.SendWR{ID: 1, Op: work.WRSend, Flags: work.Signaled, Inline: []byte("a")},
+		work.SendWR{ID: 2, Op: work.WRSend, Flags: work.Signaled | work.Solicited, Inline: []byte("b")},
+		work.SendWR{ID: 3, Op: work.WRWrite, Flags: work.Signaled, Inline: []byte("c"), RKey: 9, RemoteAddr: 1 << 63},
+		work.SendWR{ID: 4, Op: work.WRSendInvalidate, Flags: work.Signaled, Inline: []byte("d"), Invalidate: 0x1001},
+		work.SendWR{ID: 5, Op: work.WRSendInvalidate, Flags: work.Signaled | work.Solicited, Invalidate: 0x1002},
 	)
 	s.sends(
 		untagged(wire.OpSend, true, 0, 0, 1, 0, []byte("a")),
@@ -80,7 +81,7 @@ func TestEverySend(t *testing.T) {
 		untagged(wire.OpSendInvalidate, true, 0x1001, 0, 3, 0, []byte("d")),
 		untagged(wire.OpSendSEInvalidate, true, 0x1002, 0, 4, 0, nil),
 	)
-	s.completes(ok(1, WCSend), ok(2, WCSend), ok(3, WCWrite), ok(4, WCSend), ok(5, WCSend))
+	s.completes(ok(1, work.WCSend), ok(2, work.WCSend), ok(3, work.WCWrite), ok(4, work.WCSend), ok(5, work.WCSend))
 	s.is(RTS)
 }
 
@@ -88,7 +89,7 @@ func TestEverySend(t *testing.T) {
 // end where they must, not where elements do.
 func TestGather(t *testing.T) {
 	s := open(t, withEMSS(128)) // 104 octets in a segment of a Send
-	s.posts(SendWR{ID: 1, Op: WRSend, SGL: []SGE{s.at(500, 100), {Addr: 1, LKey: 2}, s.at(10, 7), s.at(4000, 103)}})
+	s.posts(work.SendWR{ID: 1, Op: work.WRSend, SGL: []work.SGE{s.at(500, 100), {Addr: 1, LKey: 2}, s.at(10, 7), s.at(4000, 103)}})
 	all := append(append(pattern(500, 100), pattern(10, 7)...), pattern(4000, 103)...)
 	s.sends(
 		untagged(wire.OpSend, false, 0, 0, 1, 0, all[:104]),
@@ -102,7 +103,7 @@ func TestInlineIsCopied(t *testing.T) {
 	s := open(t)
 	s.st.room = 0
 	b := []byte("mine")
-	s.posts(SendWR{Op: WRSend, Inline: b})
+	s.posts(work.SendWR{Op: work.WRSend, Inline: b})
 	copy(b, "gone")
 	s.st.room = -1
 	s.turn()
@@ -113,7 +114,7 @@ func TestInlineIsCopied(t *testing.T) {
 func TestNoRoom(t *testing.T) {
 	s := open(t, withEMSS(128))
 	s.st.room = 0
-	s.posts(SendWR{ID: 1, Op: WRSend, Flags: Signaled, SGL: []SGE{s.at(0, 250)}}, SendWR{ID: 2, Op: WRSend, Flags: Signaled})
+	s.posts(work.SendWR{ID: 1, Op: work.WRSend, Flags: work.Signaled, SGL: []work.SGE{s.at(0, 250)}}, work.SendWR{ID: 2, Op: work.WRSend, Flags: work.Signaled})
 	s.silent()
 	for _, want := range [][]byte{
 		untagged(wire.OpSend, false, 0, 0, 1, 0, pattern(0, 104)),
@@ -125,18 +126,18 @@ func TestNoRoom(t *testing.T) {
 		s.turn()
 		s.sends(want)
 	}
-	s.completes(ok(1, WCSend))
+	s.completes(ok(1, work.WCSend))
 	s.st.room = 1
 	s.turn()
 	s.sends(send(2, nil))
-	s.completes(ok(2, WCSend))
+	s.completes(ok(2, work.WCSend))
 }
 
 // A successful request completes visibly only when it is signalled.
 func TestUnsignaled(t *testing.T) {
 	s := open(t)
 	for round := range uint32(40) { // more than the queue holds
-		s.posts(SendWR{ID: 1, Op: WRSend})
+		s.posts(work.SendWR{ID: 1, Op: work.WRSend})
 		s.sends(send(round+1, nil))
 	}
 	s.completes()
@@ -150,31 +151,34 @@ func TestUnsignaled(t *testing.T) {
 func TestLocalFaults(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		sge  func(s *script) SGE
-		op   WROp
-		want Status
+		sge  func(s *script) work.SGE
+		op   work.WROp
+		want work.Status
 	}{
-		{"unknown key", func(*script) SGE { return SGE{LKey: 0x12300, Length: 1} }, WRSend, LocalProtErr},
-		{"entry 0", func(*script) SGE { return SGE{LKey: 5, Length: 1} }, WRSend, LocalProtErr},
-		{"wrong key octet", func(s *script) SGE { e := s.at(0, 1); e.LKey ^= 1; return e }, WRWrite, LocalProtErr},
-		{"other PD", func(s *script) SGE { r, _ := s.region(8, s.other, every); return SGE{LKey: r, Length: 1} }, WRSend, LocalProtErr},
-		{"before the region", func(s *script) SGE { return SGE{Addr: regionStart - 1, LKey: s.all, Length: 2} }, WRSend, LocalProtErr},
-		{"beyond the region", func(s *script) SGE { return s.at(regionLen-3, 4) }, WRWrite, LocalProtErr},
-		{"wraps", func(s *script) SGE { return SGE{Addr: 1<<64 - 1, LKey: s.all, Length: 2} }, WRWrite, LocalProtErr},
-		{"read sink without local write", func(s *script) SGE { r, _ := s.region(8, s.pd, tpt.RemoteRead); return SGE{LKey: r, Length: 8} }, WRRead, LocalAccessErr},
-		{"read sink beyond", func(s *script) SGE { return s.at(regionLen, 1) }, WRRead, LocalProtErr},
+		{"unknown key", func(*script) work.SGE { return work.SGE{LKey: 0x12300, Length: 1} }, work.WRSend, work.LocalProtErr},
+		{"entry 0", func(*script) work.SGE { return work.SGE{LKey: 5, Length: 1} }, work.WRSend, work.LocalProtErr},
+		{"wrong key octet", func(s *script) work.SGE { e := s.at(0, 1); e.LKey ^= 1; return e }, work.WRWrite, work.LocalProtErr},
+		{"other PD", func(s *script) work.SGE { r, _ := s.region(8, s.other, every); return work.SGE{LKey: r, Length: 1} }, work.WRSend, work.LocalProtErr},
+		{"before the region", func(s *script) work.SGE { return work.SGE{Addr: regionStart - 1, LKey: s.all, Length: 2} }, work.WRSend, work.LocalProtErr},
+		{"beyond the region", func(s *script) work.SGE { return s.at(regionLen-3, 4) }, work.WRWrite, work.LocalProtErr},
+		{"wraps", func(s *script) work.SGE { return work.SGE{Addr: 1<<64 - 1, LKey: s.all, Length: 2} }, work.WRWrite, work.LocalProtErr},
+		{"read sink without local write", func(s *script) work.SGE {
+			r, _ := s.region(8, s.pd, tpt.RemoteRead)
+			return work.SGE{LKey: r, Length: 8}
+		}, work.WRRead, work.LocalAccessErr},
+		{"read sink beyond", func(s *script) work.SGE { return s.at(regionLen, 1) }, work.WRRead, work.LocalProtErr},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := open(t)
-			op := map[WROp]WCOp{WRSend: WCSend, WRWrite: WCWrite, WRRead: WCRead}[c.op]
-			s.receives(RecvWR{ID: 9})
-			sgl := []SGE{s.at(0, 4), c.sge(s)}
-			if c.op == WRRead {
+			op := map[work.WROp]work.WCOp{work.WRSend: work.WCSend, work.WRWrite: work.WCWrite, work.WRRead: work.WCRead}[c.op]
+			s.receives(work.RecvWR{ID: 9})
+			sgl := []work.SGE{s.at(0, 4), c.sge(s)}
+			if c.op == work.WRRead {
 				sgl = sgl[1:]
 			}
-			s.posts(SendWR{ID: 1, Op: WRSend, Flags: Signaled}, SendWR{ID: 2, Op: c.op, SGL: sgl}, SendWR{ID: 3, Op: WRSend})
+			s.posts(work.SendWR{ID: 1, Op: work.WRSend, Flags: work.Signaled}, work.SendWR{ID: 2, Op: c.op, SGL: sgl}, work.SendWR{ID: 3, Op: work.WRSend})
 			s.sends(send(1, nil), terminateFPDU(LocalCatastrophic))
-			s.completes(ok(1, WCSend), failed(2, op, c.want), flushed(3, WCSend), flushed(9, WCRecv))
+			s.completes(ok(1, work.WCSend), failed(2, op, c.want), flushed(3, work.WCSend), flushed(9, work.WCRecv))
 			if c := s.q.Cause(); c != (Cause{Code: LocalCatastrophic, Err: ErrLocalAccess}) {
 				t.Errorf("cause %+v", c)
 			}
@@ -189,7 +193,7 @@ func TestSourceRevokedWithinSend(t *testing.T) {
 	s := open(t, withEMSS(128))
 	r, _ := s.region(300, s.pd, 0)
 	s.st.room = 1
-	s.posts(SendWR{ID: 1, Op: WRWrite, SGL: []SGE{{LKey: r, Length: 300}}, RKey: 5})
+	s.posts(work.SendWR{ID: 1, Op: work.WRWrite, SGL: []work.SGE{{LKey: r, Length: 300}}, RKey: 5})
 	s.sends(tagged(wire.OpWrite, false, 5, 0, pattern(0, 108)))
 	if err := s.table.Invalidate(r, s.pd); err != nil {
 		t.Fatal(err)
@@ -197,7 +201,7 @@ func TestSourceRevokedWithinSend(t *testing.T) {
 	s.st.room = -1
 	s.turn()
 	s.sends(terminateFPDU(LocalCatastrophic))
-	s.completes(failed(1, WCWrite, LocalProtErr))
+	s.completes(failed(1, work.WCWrite, work.LocalProtErr))
 	s.deafAfter(LocalCatastrophic)
 }
 
@@ -217,7 +221,7 @@ func TestLongMessageFillsSegment(t *testing.T) {
 	} {
 		s := open(t, withEMSS(200))
 		s.st.left = c.left
-		s.posts(SendWR{ID: 1, Op: WRWrite, Flags: Signaled, SGL: []SGE{s.at(0, c.n)}, RKey: 1})
+		s.posts(work.SendWR{ID: 1, Op: work.WRWrite, Flags: work.Signaled, SGL: []work.SGE{s.at(0, c.n)}, RKey: 1})
 		var want [][]byte
 		at := 0
 		for _, n := range c.lengths {
@@ -225,7 +229,7 @@ func TestLongMessageFillsSegment(t *testing.T) {
 			at += n
 		}
 		s.sends(want...)
-		s.completes(ok(1, WCWrite))
+		s.completes(ok(1, work.WCWrite))
 	}
 }
 
@@ -233,6 +237,6 @@ func TestLongMessageFillsSegment(t *testing.T) {
 func TestReadRequestIsNotCutToFill(t *testing.T) {
 	s := open(t, withEMSS(200))
 	s.st.left = 40
-	s.posts(SendWR{ID: 1, Op: WRRead, SGL: []SGE{s.at(0, 8)}, RKey: 3, RemoteAddr: 9})
+	s.posts(work.SendWR{ID: 1, Op: work.WRRead, SGL: []work.SGE{s.at(0, 8)}, RKey: 3, RemoteAddr: 9})
 	s.sends(readRequest(1, uint32(s.all), regionStart, 8, 3, 9))
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/offload/work"
 )
 
 // counts demands exactly these counters.
@@ -20,13 +21,13 @@ func (s *script) counts(want Stats) {
 func TestStats(t *testing.T) {
 	s := open(t, withEMSS(100)) // 64 octets in a Write's segment, 60 in a Send's at most
 	s.counts(Stats{})
-	s.posts(SendWR{Op: WRWrite, SGL: []SGE{s.at(0, 150)}, RKey: peerSTag})
+	s.posts(work.SendWR{Op: work.WRWrite, SGL: []work.SGE{s.at(0, 150)}, RKey: peerSTag})
 	if len(s.st.out) != 2 {
 		t.Fatalf("%d FPDUs", len(s.st.out))
 	}
 	want := Stats{FPDUsOut: 2, WritesOut: 1, WriteOctetsOut: 150}
 	s.counts(want)
-	s.posts(SendWR{Op: WRSend, SGL: []SGE{s.at(0, 10)}}, SendWR{Op: WRSendInvalidate, Flags: Solicited, Invalidate: 5}, SendWR{Op: WRSendInvalidate, Invalidate: 5})
+	s.posts(work.SendWR{Op: work.WRSend, SGL: []work.SGE{s.at(0, 10)}}, work.SendWR{Op: work.WRSendInvalidate, Flags: work.Solicited, Invalidate: 5}, work.SendWR{Op: work.WRSendInvalidate, Invalidate: 5})
 	want.FPDUsOut, want.SendsOut, want.SendOctetsOut, want.InvalidatesOut = 5, 3, 10, 2
 	s.counts(want)
 
@@ -36,7 +37,7 @@ func TestStats(t *testing.T) {
 	s.gets(tagged(wire.OpWrite, true, uint32(s.all), regionStart, []byte("de")))
 	want.FPDUsIn, want.WritesIn, want.WriteOctetsIn = 2, 1, 5
 	s.counts(want)
-	s.receives(RecvWR{SGL: []SGE{s.at(0, 10)}}, RecvWR{}, RecvWR{})
+	s.receives(work.RecvWR{SGL: []work.SGE{s.at(0, 10)}}, work.RecvWR{}, work.RecvWR{})
 	spare, _ := s.region(1, s.pd, every)
 	s.gets(send(1, []byte("1234")), untagged(wire.OpSendSE, true, 0, 0, 2, 0, nil), untagged(wire.OpSendInvalidate, true, uint32(spare), 0, 3, 0, nil))
 	want.FPDUsIn, want.SendsIn, want.SendOctetsIn, want.InvalidatesIn = 5, 3, 4, 1

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -128,14 +129,14 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := open(t, withDepths(1, 1)).tries()
-			s.receives(RecvWR{ID: 1, SGL: []SGE{s.at(0, 64)}}, RecvWR{ID: 2})
-			s.posts(s.reads(3, 0, 8), s.reads(4, 0, 8), SendWR{ID: 5, Op: WRSend, Flags: Signaled})
+			s.receives(work.RecvWR{ID: 1, SGL: []work.SGE{s.at(0, 64)}}, work.RecvWR{ID: 2})
+			s.posts(s.reads(3, 0, 8), s.reads(4, 0, 8), work.SendWR{ID: 5, Op: work.WRSend, Flags: work.Signaled})
 			s.gets(s.answer(true, 0, pattern(0, 8))) // Read 3 is done, Read 4 outstanding
 			s.sends(s.request(1, 0, 8), s.request(2, 0, 8), send(1, nil))
 			s.completes(read(3, 8))
 			f := c.fpdu(s)
 			s.gets(f, write(s.all, regionStart, []byte("behind it")))
-			s.completes(flushed(4, WCRead), flushed(5, WCSend), flushed(1, WCRecv), flushed(2, WCRecv))
+			s.completes(flushed(4, work.WCRead), flushed(5, work.WCSend), flushed(1, work.WCRecv), flushed(2, work.WCRecv))
 			s.untouched(s.mem)
 			quotes := [][]byte{f, nil}
 			if c.quote == 2 {
@@ -186,43 +187,43 @@ func TestRefusedSends(t *testing.T) {
 		name   string
 		before func(s tries) [][]byte // arrives first
 		fpdu   func(s tries) []byte
-		recv   func(s tries) []SGE
-		status Status
+		recv   func(s tries) []work.SGE
+		status work.Status
 		code   Code
 		placed []any
 	}{
 		{"longer than its receive", nil, func(s tries) []byte { return send(1, []byte("12345")) },
-			func(s tries) []SGE { return []SGE{s.at(0, 2), s.at(8, 2)} }, LocalLengthErr, Code{1, 2, 5}, nil},
+			func(s tries) []work.SGE { return []work.SGE{s.at(0, 2), s.at(8, 2)} }, work.LocalLengthErr, Code{1, 2, 5}, nil},
 		{"longer by its second segment", func(s tries) [][]byte { return [][]byte{untagged(wire.OpSend, false, 0, 0, 1, 0, []byte("abc"))} },
 			func(s tries) []byte { return untagged(wire.OpSend, true, 0, 0, 1, 3, []byte("de")) },
-			func(s tries) []SGE { return []SGE{s.at(0, 4)} }, LocalLengthErr, Code{1, 2, 5}, []any{0, []byte("abc")}},
+			func(s tries) []work.SGE { return []work.SGE{s.at(0, 4)} }, work.LocalLengthErr, Code{1, 2, 5}, []any{0, []byte("abc")}},
 		{"receive of nothing", nil, func(s tries) []byte { return send(1, []byte("1")) },
-			func(s tries) []SGE { return nil }, LocalLengthErr, Code{1, 2, 5}, nil},
+			func(s tries) []work.SGE { return nil }, work.LocalLengthErr, Code{1, 2, 5}, nil},
 		{"receive with an unknown key", nil, func(s tries) []byte { return send(1, []byte("12345")) },
-			func(s tries) []SGE { return []SGE{s.at(0, 4), {LKey: 0x7700, Length: 4}} }, LocalProtErr, Code{1, 0, 0}, nil},
+			func(s tries) []work.SGE { return []work.SGE{s.at(0, 4), {LKey: 0x7700, Length: 4}} }, work.LocalProtErr, Code{1, 0, 0}, nil},
 		{"receive into another PD", nil, func(s tries) []byte { return send(1, []byte("12345")) },
-			func(s tries) []SGE { return []SGE{{LKey: tpt.STag(s.foreign), Length: 8}} }, LocalProtErr, Code{1, 0, 0}, nil},
+			func(s tries) []work.SGE { return []work.SGE{{LKey: tpt.STag(s.foreign), Length: 8}} }, work.LocalProtErr, Code{1, 0, 0}, nil},
 		{"receive into read-only", nil, func(s tries) []byte { return send(1, []byte("12345")) },
-			func(s tries) []SGE { return []SGE{{LKey: tpt.STag(s.readOnly), Length: 8}} }, LocalAccessErr, Code{1, 0, 0}, nil},
+			func(s tries) []work.SGE { return []work.SGE{{LKey: tpt.STag(s.readOnly), Length: 8}} }, work.LocalAccessErr, Code{1, 0, 0}, nil},
 		{"receive beyond its region", nil, func(s tries) []byte { return send(1, []byte("12345")) },
-			func(s tries) []SGE { return []SGE{s.at(regionLen-4, 5)} }, LocalProtErr, Code{1, 0, 0}, nil},
+			func(s tries) []work.SGE { return []work.SGE{s.at(regionLen-4, 5)} }, work.LocalProtErr, Code{1, 0, 0}, nil},
 		{"invalidate: unknown", nil, func(s tries) []byte { return untagged(wire.OpSendInvalidate, true, 0x7700, 0, 1, 0, []byte("abc")) },
-			func(s tries) []SGE { return []SGE{s.at(0, 4)} }, RemoteInvalidErr, OpInvalidate, []any{0, []byte("abc")}},
+			func(s tries) []work.SGE { return []work.SGE{s.at(0, 4)} }, work.RemoteInvalidErr, OpInvalidate, []any{0, []byte("abc")}},
 		{"invalidate: wrong key", nil, func(s tries) []byte { return untagged(wire.OpSendSEInvalidate, true, s.all+1, 0, 1, 0, nil) },
-			func(s tries) []SGE { return nil }, RemoteInvalidErr, OpInvalidate, nil},
+			func(s tries) []work.SGE { return nil }, work.RemoteInvalidErr, OpInvalidate, nil},
 		{"invalidate: foreign", nil, func(s tries) []byte { return untagged(wire.OpSendInvalidate, true, s.foreign, 0, 1, 0, nil) },
-			func(s tries) []SGE { return nil }, RemoteInvalidErr, ProtInvalidate, nil},
+			func(s tries) []work.SGE { return nil }, work.RemoteInvalidErr, ProtInvalidate, nil},
 		{"invalidate: for nobody but us", nil, func(s tries) []byte { return untagged(wire.OpSendInvalidate, true, s.localOnly, 0, 1, 0, nil) },
-			func(s tries) []SGE { return nil }, RemoteInvalidErr, ProtInvalidate, nil},
+			func(s tries) []work.SGE { return nil }, work.RemoteInvalidErr, ProtInvalidate, nil},
 		{"invalidate: of several streams", nil, func(s tries) []byte { return untagged(wire.OpSendInvalidate, true, s.readOnly, 0, 1, 0, nil) },
-			func(s tries) []SGE { return nil }, RemoteInvalidErr, ProtInvalidate, nil},
+			func(s tries) []work.SGE { return nil }, work.RemoteInvalidErr, ProtInvalidate, nil},
 		{"invalidate: bound to another QP", nil, func(s tries) []byte { return untagged(wire.OpSendInvalidate, true, s.others, 0, 1, 0, nil) },
-			func(s tries) []SGE { return nil }, RemoteInvalidErr, ProtInvalidate, nil},
+			func(s tries) []work.SGE { return nil }, work.RemoteInvalidErr, ProtInvalidate, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := open(t).tries()
-			s.receives(RecvWR{ID: 1, SGL: c.recv(s)}, RecvWR{ID: 2})
-			s.posts(SendWR{ID: 3, Op: WRRead, RKey: 1})
+			s.receives(work.RecvWR{ID: 1, SGL: c.recv(s)}, work.RecvWR{ID: 2})
+			s.posts(work.SendWR{ID: 3, Op: work.WRRead, RKey: 1})
 			s.st.out = nil
 			if c.before != nil {
 				s.gets(c.before(s)...)
@@ -230,7 +231,7 @@ func TestRefusedSends(t *testing.T) {
 			}
 			f := c.fpdu(s)
 			s.gets(f)
-			s.completes(failed(1, WCRecv, c.status), flushed(3, WCRead), flushed(2, WCRecv))
+			s.completes(failed(1, work.WCRecv, c.status), flushed(3, work.WCRead), flushed(2, work.WCRecv))
 			quote := [][]byte{f}
 			if c.code.Type == typeLocal {
 				quote = nil // RFC 5040 §4.8; the cause says here what it was for
@@ -250,7 +251,7 @@ func TestRefusedSends(t *testing.T) {
 func TestSendWithoutReceive(t *testing.T) {
 	for _, payload := range [][]byte{nil, []byte("x")} {
 		s := open(t)
-		s.receives(RecvWR{ID: 1, SGL: []SGE{s.at(0, 1)}})
+		s.receives(work.RecvWR{ID: 1, SGL: []work.SGE{s.at(0, 1)}})
 		s.gets(send(1, payload))
 		s.completes(received(1, uint32(len(payload))))
 		f := send(2, payload)
@@ -267,9 +268,9 @@ func TestMessageChangesItsMind(t *testing.T) {
 		untagged(wire.OpSend, true, 5, 0, 1, 2, []byte("cd")),
 	} {
 		s := open(t)
-		s.receives(RecvWR{ID: 1, SGL: []SGE{s.at(0, 4)}})
+		s.receives(work.RecvWR{ID: 1, SGL: []work.SGE{s.at(0, 4)}})
 		s.gets(untagged(wire.OpSend, false, 0, 0, 1, 0, []byte("ab")), f)
-		s.completes(flushed(1, WCRecv))
+		s.completes(flushed(1, work.WCRecv))
 		s.hasTerminated(OpUnexpected, f)
 	}
 }
@@ -278,10 +279,10 @@ func TestMessageChangesItsMind(t *testing.T) {
 func TestWrongOffsetWithinMessage(t *testing.T) {
 	for _, mo := range []uint32{0, 1, 3, 1<<32 - 1} {
 		s := open(t)
-		s.receives(RecvWR{ID: 1, SGL: []SGE{s.at(0, 8)}})
+		s.receives(work.RecvWR{ID: 1, SGL: []work.SGE{s.at(0, 8)}})
 		f := untagged(wire.OpSend, true, 0, 0, 1, mo, []byte("cd"))
 		s.gets(untagged(wire.OpSend, false, 0, 0, 1, 0, []byte("ab")), f)
-		s.completes(flushed(1, WCRecv))
+		s.completes(flushed(1, work.WCRecv))
 		s.hasTerminated(Code{1, 2, 4}, f)
 		s.untouched(s.mem, 0, []byte("ab"))
 	}
@@ -301,12 +302,12 @@ func TestBadMarker(t *testing.T) {
 func TestTerminateWithinOurMessage(t *testing.T) {
 	s := open(t, withEMSS(128))
 	s.st.room = 1
-	s.posts(SendWR{ID: 1, Op: WRWrite, SGL: []SGE{s.at(0, 300)}})
+	s.posts(work.SendWR{ID: 1, Op: work.WRWrite, SGL: []work.SGE{s.at(0, 300)}})
 	s.st.out = nil
 	f := write(1, 0, []byte("x"))
 	s.gets(f)
 	s.sends()
-	s.completes(flushed(1, WCWrite))
+	s.completes(flushed(1, work.WCWrite))
 	s.st.room = -1
 	s.turn()
 	s.hasTerminated(Code{1, 1, 0}, f)
@@ -383,11 +384,11 @@ func TestTerminateInShortSegments(t *testing.T) {
 // ... or a Read Request none at all.
 func TestReadInShortSegments(t *testing.T) {
 	s := open(t, withEMSS(52)) // 46 octets: just enough
-	s.posts(s.reads(1, 0, 1), SendWR{ID: 2, Op: WRSend, Flags: Signaled, Inline: pattern(0, 30)})
+	s.posts(s.reads(1, 0, 1), work.SendWR{ID: 2, Op: work.WRSend, Flags: work.Signaled, Inline: pattern(0, 30)})
 	s.sends(s.request(1, 0, 1), untagged(wire.OpSend, false, 0, 0, 1, 0, pattern(0, 28)), untagged(wire.OpSend, true, 0, 0, 1, 28, pattern(28, 2)))
 	s.st.emss = 51
-	s.posts(s.reads(3, 0, 1), SendWR{ID: 4, Op: WRSend})
-	s.completes(flushed(1, WCRead), flushed(2, WCSend), failed(3, WCRead, LocalQPOpErr), flushed(4, WCSend))
+	s.posts(s.reads(3, 0, 1), work.SendWR{ID: 4, Op: work.WRSend})
+	s.completes(flushed(1, work.WCRead), flushed(2, work.WCSend), failed(3, work.WCRead, work.LocalQPOpErr), flushed(4, work.WCSend))
 	if c := s.q.Cause(); c != (Cause{Code: LocalCatastrophic, Err: ErrNarrow}) {
 		t.Errorf("cause %+v", c)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -194,16 +195,16 @@ func (q *QP) gather(n int) bool {
 	case o.what == aResponse:
 		return q.gatherResponse(at, n)
 	default:
-		w := q.sq.at(o.pos)
-		if w.inline {
-			o.pieces = append(o.pieces, q.sq.small(o.pos, w.length)[at:int(at)+n])
+		w := q.sq.At(o.pos)
+		if w.Inline {
+			o.pieces = append(o.pieces, q.sq.Small(o.pos, w.Length)[at:int(at)+n])
 			return true
 		}
 		if len(o.whole) == n { // which is all there is, then
 			o.pieces, o.whole, o.external = append(o.pieces, o.whole), nil, q.own.External()
 			return true
 		}
-		if f := q.collect(q.sq.list(o.pos, int(w.sges)), at, n, tpt.LocalRead); f != tpt.OK {
+		if f := q.collect(q.sq.List(o.pos, int(w.SGEs)), at, n, tpt.LocalRead); f != tpt.OK {
 			q.failSend(w, localStatus(f))
 			return false
 		}
@@ -212,7 +213,7 @@ func (q *QP) gather(n int) bool {
 }
 
 // collect adds the memory of n octets at offset off of sgl to the pieces.
-func (q *QP) collect(sgl []SGE, off uint32, n int, right tpt.Rights) tpt.Fault {
+func (q *QP) collect(sgl []work.SGE, off uint32, n int, right tpt.Rights) tpt.Fault {
 	for i := 0; n > 0; i++ {
 		e := &sgl[i]
 		if off >= e.Length {
@@ -251,12 +252,12 @@ func (q *QP) gatherResponse(at uint32, n int) bool {
 func (q *QP) sent() {
 	switch q.out.what {
 	case aRequest:
-		w := q.sq.at(q.out.pos)
-		if w.op == WRRead {
+		w := q.sq.At(q.out.pos)
+		if w.Op == work.WRRead {
 			return
 		}
-		w.done = true
-		if w.flags&Signaled != 0 {
+		w.Done = true
+		if w.Flags&work.Signaled != 0 {
 			q.retire() // the others when all have left that can
 		}
 	case aResponse:
@@ -321,14 +322,14 @@ func (q *QP) beginResponse() {
 // ORD Reads outstanding holds back everything behind it, and so does a fence
 // (RFC 5040 §5.5).
 func (q *QP) mayStart() bool {
-	if !q.sq.posted() {
+	if !q.sq.Posted() {
 		return false
 	}
-	w := q.sq.at(q.sq.next)
+	w := q.sq.At(q.sq.Next)
 	switch {
-	case w.flags&Fence != 0 && !q.orq.empty():
+	case w.Flags&work.Fence != 0 && !q.orq.empty():
 		return false
-	case w.op == WRRead:
+	case w.Op == work.WRRead:
 		return q.orq.count < int(q.agree.ORD)
 	}
 	return true
@@ -337,10 +338,10 @@ func (q *QP) mayStart() bool {
 // beginRequest starts the next work request, if its memory may be used.
 func (q *QP) beginRequest() bool {
 	o := &q.out
-	o.pos, o.what, o.nfixed, o.whole = q.sq.next, aRequest, 0, nil
-	w := q.sq.at(o.pos)
-	q.sq.next++
-	if w.op == WRRead && q.peerShut {
+	o.pos, o.what, o.nfixed, o.whole = q.sq.Next, aRequest, 0, nil
+	w := q.sq.At(o.pos)
+	q.sq.Next++
+	if w.Op == work.WRRead && q.peerShut {
 		q.unanswered()
 		return false
 	}
@@ -348,19 +349,19 @@ func (q *QP) beginRequest() bool {
 		q.failSend(w, localStatus(f))
 		return false
 	}
-	switch w.op {
-	case WRWrite:
+	switch w.Op {
+	case work.WRWrite:
 		o.msg = ddp.Message{
-			Tagged: true, Opcode: wire.OpWrite, STag: wire.STag(w.rkey), TO: w.remote, Len: w.length,
+			Tagged: true, Opcode: wire.OpWrite, STag: wire.STag(w.RKey), TO: w.Remote, Len: w.Length,
 		}
-	case WRRead:
+	case work.WRRead:
 		if !q.beginRead(w) {
 			return false
 		}
 	default:
-		o.msg = ddp.Message{Opcode: sendOpcode(w), Queue: wire.QueueSend, MSN: q.sendMSN, Len: w.length}
-		if w.op == WRSendInvalidate {
-			o.msg.Invalidate = wire.STag(w.invalidate)
+		o.msg = ddp.Message{Opcode: sendOpcode(w), Queue: wire.QueueSend, MSN: q.sendMSN, Len: w.Length}
+		if w.Op == work.WRSendInvalidate {
+			o.msg.Invalidate = wire.STag(w.Invalidate)
 		}
 		q.sendMSN++
 	}
@@ -371,22 +372,22 @@ func (q *QP) beginRequest() bool {
 // checkList checks every SGE of w before anything of it is sent (the local
 // access check of the memory-management design). What a list of one names is
 // whole, so that a short message is looked up once.
-func (q *QP) checkList(w *sendWQE, pos uint32) tpt.Fault {
+func (q *QP) checkList(w *work.SendWQE, pos uint32) tpt.Fault {
 	right := tpt.LocalRead
-	if w.op == WRRead {
+	if w.Op == work.WRRead {
 		right = tpt.LocalWrite
 	}
-	if w.inline {
+	if w.Inline {
 		return tpt.OK
 	}
-	for _, e := range q.sq.list(pos, int(w.sges)) {
+	for _, e := range q.sq.List(pos, int(w.SGEs)) {
 		mem, f := q.own.Check(q.cfg.Table, tpt.Access{
 			STag: e.LKey, PD: q.cfg.PD, QP: q.cfg.Number, Right: right, TO: e.Addr, Len: e.Length,
 		})
 		if f != tpt.OK {
 			return f
 		}
-		if w.sges == 1 {
+		if w.SGEs == 1 {
 			q.out.whole = mem
 		}
 	}
@@ -394,12 +395,12 @@ func (q *QP) checkList(w *sendWQE, pos uint32) tpt.Fault {
 }
 
 // beginRead makes the Read Request of w, and remembers what must come back.
-func (q *QP) beginRead(w *sendWQE) bool {
+func (q *QP) beginRead(w *work.SendWQE) bool {
 	r := wire.ReadRequestFields{
-		Size: w.length, SourceSTag: wire.STag(w.rkey), SourceTO: w.remote,
+		Size: w.Length, SourceSTag: wire.STag(w.RKey), SourceTO: w.Remote,
 	}
-	if w.sges != 0 {
-		e := &q.sq.list(q.out.pos, 1)[0]
+	if w.SGEs != 0 {
+		e := &q.sq.List(q.out.pos, 1)[0]
 		r.SinkSTag, r.SinkTO = wire.STag(e.LKey), e.Addr
 	}
 	q.orq.push(outRead{
@@ -421,11 +422,11 @@ func (q *QP) readRequest(r wire.ReadRequestFields) {
 }
 
 // sendOpcode is the opcode of the Send family that w asks for.
-func sendOpcode(w *sendWQE) wire.Opcode {
-	switch solicited := w.flags&Solicited != 0; {
-	case w.op == WRSendInvalidate && solicited:
+func sendOpcode(w *work.SendWQE) wire.Opcode {
+	switch solicited := w.Flags&work.Solicited != 0; {
+	case w.Op == work.WRSendInvalidate && solicited:
 		return wire.OpSendSEInvalidate
-	case w.op == WRSendInvalidate:
+	case w.Op == work.WRSendInvalidate:
 		return wire.OpSendInvalidate
 	case solicited:
 		return wire.OpSendSE
@@ -439,7 +440,7 @@ func (q *QP) shut(s stream.Stream) {
 	if q.weShut || !(q.wantClose.Load() || q.peerShut) {
 		return
 	}
-	if q.out.msg.Open() || !q.sq.empty() || !q.orq.empty() || !q.irq.empty() {
+	if q.out.msg.Open() || !q.sq.Empty() || !q.orq.empty() || !q.irq.empty() {
 		return
 	}
 	if !q.open && q.agree.RTR != mpa.NoRTR && !q.peerShut {

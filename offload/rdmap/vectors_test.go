@@ -6,6 +6,7 @@ import (
 
 	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/offload/work"
 )
 
 // The golden vectors of FPDUs that tshark has decoded with a good CRC.
@@ -45,12 +46,12 @@ func TestFPDUsByHand(t *testing.T) {
 func TestGoldenOut(t *testing.T) {
 	t.Run("Write", func(t *testing.T) {
 		s := open(t)
-		s.posts(SendWR{Op: WRWrite, Inline: []byte("hello"), RKey: 0x12345678, RemoteAddr: 0x1000})
+		s.posts(work.SendWR{Op: work.WRWrite, Inline: []byte("hello"), RKey: 0x12345678, RemoteAddr: 0x1000})
 		s.sends(unhex(t, vecWrite))
 	})
 	t.Run("Sends", func(t *testing.T) {
 		s := open(t)
-		s.posts(SendWR{Op: WRSend, Inline: []byte("ping")}, SendWR{Op: WRSendInvalidate, Invalidate: 0xabcdef01})
+		s.posts(work.SendWR{Op: work.WRSend, Inline: []byte("ping")}, work.SendWR{Op: work.WRSendInvalidate, Invalidate: 0xabcdef01})
 		s.sends(unhex(t, vecSend), unhex(t, vecInv))
 	})
 	t.Run("CRC error", func(t *testing.T) {
@@ -65,7 +66,7 @@ func TestGoldenOut(t *testing.T) {
 // ... and takes them.
 func TestGoldenIn(t *testing.T) {
 	s := open(t, asResponder, withRTR(mpa.RTRWrite))
-	s.receives(RecvWR{ID: 1, SGL: []SGE{s.at(0, 16)}})
+	s.receives(work.RecvWR{ID: 1, SGL: []work.SGE{s.at(0, 16)}})
 	s.gets(unhex(t, vecRTR), unhex(t, vecSend))
 	s.completes(received(1, 4))
 	s.untouched(s.mem, 0, []byte("ping"))
@@ -78,7 +79,7 @@ func TestGoldenIn(t *testing.T) {
 func TestGoldenRead(t *testing.T) {
 	s := open(t)
 	sink, mem := uint32(s.all), s.mem
-	s.posts(SendWR{ID: 1, Op: WRRead, Flags: Signaled, SGL: []SGE{s.at(0x1000, 4)}, RKey: 0x200, RemoteAddr: 0x3000})
+	s.posts(work.SendWR{ID: 1, Op: work.WRRead, Flags: work.Signaled, SGL: []work.SGE{s.at(0x1000, 4)}, RKey: 0x200, RemoteAddr: 0x3000})
 	s.sends(readRequest(1, sink, 0x2000, 4, 0x200, 0x3000))
 	s.gets(response(sink, 0x2000, []byte{0xde, 0xad, 0xbe, 0xef}))
 	s.completes(read(1, 4))

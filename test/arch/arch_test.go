@@ -23,6 +23,7 @@ var order = []string{
 	"offload/seq",
 	"offload/wire",
 	"offload/stream",
+	"offload/work",
 	"offload/octets",
 	"offload/tcp",
 	"offload/mpa",
@@ -126,7 +127,7 @@ func TestUnsafeOnlyWhereNamed(t *testing.T) {
 // machines are the packages that do no I/O: they are given the time and their
 // luck, and run on their caller's goroutine.
 var machines = []string{
-	"offload/wire", "offload/signal", "offload/tcp", "offload/mpa", "offload/ddp", "offload/rdmap", "iscsi/pdu", "iscsi/flow", "tpt",
+	"offload/wire", "offload/signal", "offload/work", "offload/tcp", "offload/mpa", "offload/ddp", "offload/rdmap", "iscsi/pdu", "iscsi/flow", "tpt",
 }
 
 // Packages that machines do not import, and why.

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"slices"
 
-	"github.com/stag-rdma/stag/offload/rdmap"
+	"github.com/stag-rdma/stag/offload/work"
 )
 
 // memory is the octets of a side's regions.
@@ -50,20 +50,20 @@ func model(p *plan, side int, mine, theirs memory) (d direction) {
 			break
 		}
 		payload := r.inline
-		if payload == nil && r.op != rdmap.WRRead {
+		if payload == nil && r.op != work.WRRead {
 			for _, e := range r.list {
 				payload = append(payload, now.mine.at(e)...)
 			}
 		}
 		switch r.op {
-		case rdmap.WRWrite:
+		case work.WRWrite:
 			copy(now.theirs.at(r.remote), payload)
-		case rdmap.WRRead:
+		case work.WRRead:
 			if r.list != nil {
 				copy(now.mine.at(r.list[0]), now.theirs.at(r.remote))
 			}
 		default:
-			d.receipts = append(d.receipts, receipt{len(payload), r.has(rdmap.Solicited), r.victim})
+			d.receipts = append(d.receipts, receipt{len(payload), r.has(work.Solicited), r.victim})
 			for _, e := range receives[now.received] {
 				payload = payload[copy(now.theirs.at(e), payload):]
 			}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/stag-rdma/stag/offload/rdmap"
+	"github.com/stag-rdma/stag/offload/work"
 )
 
 // Regions of a side. The peer may do everything with all but the local one;
@@ -41,8 +42,8 @@ func total(list []place) (n int) {
 
 // request is a work request of a side's send queue. Its ID is its index.
 type request struct {
-	op     rdmap.WROp
-	flags  rdmap.SendFlags
+	op     work.WROp
+	flags  work.SendFlags
 	list   []place // local: gathered, or the Read's sink
 	inline []byte  // instead of list
 	remote place   // Write: where to. Read: where from
@@ -50,9 +51,9 @@ type request struct {
 	fault  fault
 }
 
-func (r *request) has(f rdmap.SendFlags) bool { return r.flags&f != 0 }
-func (r *request) sends() bool                { return r.op == rdmap.WRSend || r.op == rdmap.WRSendInvalidate }
-func (r *request) length() int                { return max(len(r.inline), total(r.list)) }
+func (r *request) has(f work.SendFlags) bool { return r.flags&f != 0 }
+func (r *request) sends() bool               { return r.op == work.WRSend || r.op == work.WRSendInvalidate }
+func (r *request) length() int               { return max(len(r.inline), total(r.list)) }
 
 func (r *request) String() string {
 	return fmt.Sprintf("%v flags %b list %v inline %d remote %v victim %d fault %d", r.op, r.flags, r.list, len(r.inline), r.remote, r.victim, r.fault)
@@ -78,21 +79,21 @@ const (
 // outcome is what a fault leads to.
 type outcome struct {
 	code   rdmap.Code
-	local  bool         // found by the side that posted it
-	status rdmap.Status // of the request
-	recv   rdmap.Status // of the receive that meets it; Success: none does
+	local  bool        // found by the side that posted it
+	status work.Status // of the request
+	recv   work.Status // of the receive that meets it; Success: none does
 }
 
 var outcomes = [faults]outcome{
 	writeUnknown:      {code: rdmap.Code{Layer: 1, Type: 1, Code: 0}},
 	writeOutside:      {code: rdmap.Code{Layer: 1, Type: 1, Code: 1}},
 	writeForeign:      {code: rdmap.Code{Layer: 1, Type: 1, Code: 2}},
-	readUnknown:       {code: rdmap.Code{Layer: 0, Type: 1, Code: 0}, status: rdmap.RemoteAccessErr},
-	readOutside:       {code: rdmap.Code{Layer: 0, Type: 1, Code: 1}, status: rdmap.RemoteAccessErr},
-	sendTooLong:       {code: rdmap.Code{Layer: 1, Type: 2, Code: 5}, recv: rdmap.LocalLengthErr},
+	readUnknown:       {code: rdmap.Code{Layer: 0, Type: 1, Code: 0}, status: work.RemoteAccessErr},
+	readOutside:       {code: rdmap.Code{Layer: 0, Type: 1, Code: 1}, status: work.RemoteAccessErr},
+	sendTooLong:       {code: rdmap.Code{Layer: 1, Type: 2, Code: 5}, recv: work.LocalLengthErr},
 	sendNoReceive:     {code: rdmap.Code{Layer: 1, Type: 2, Code: 2}},
-	invalidateUnknown: {code: rdmap.Code{Layer: 0, Type: 2, Code: 9}, recv: rdmap.RemoteInvalidErr},
-	localUnknown:      {code: rdmap.Code{Layer: 0, Type: 0, Code: 0xff}, local: true, status: rdmap.LocalProtErr},
+	invalidateUnknown: {code: rdmap.Code{Layer: 0, Type: 2, Code: 9}, recv: work.RemoteInvalidErr},
+	localUnknown:      {code: rdmap.Code{Layer: 0, Type: 0, Code: 0xff}, local: true, status: work.LocalProtErr},
 }
 
 // half is what one side posts.
@@ -179,13 +180,13 @@ func (g *generator) size() int {
 }
 
 func (g *generator) request() request {
-	ops := [...]rdmap.WROp{rdmap.WRSend, rdmap.WRWrite, rdmap.WRWrite, rdmap.WRRead, rdmap.WRRead, rdmap.WRSendInvalidate, rdmap.WRSend}
-	r := request{op: ops[g.IntN(len(ops))], flags: rdmap.SendFlags(g.IntN(8))}
+	ops := [...]work.WROp{work.WRSend, work.WRWrite, work.WRWrite, work.WRRead, work.WRRead, work.WRSendInvalidate, work.WRSend}
+	r := request{op: ops[g.IntN(len(ops))], flags: work.SendFlags(g.IntN(8))}
 	if !g.chance(4) {
-		r.flags &^= rdmap.Fence
+		r.flags &^= work.Fence
 	}
 	switch {
-	case r.op == rdmap.WRRead:
+	case r.op == work.WRRead:
 		r.list = []place{g.within(local, g.size())}
 	case g.chance(3):
 		r.inline = g.octets(1 + g.IntN(maxInline))
@@ -196,16 +197,16 @@ func (g *generator) request() request {
 		r.shorten(mainLen)
 	}
 	switch r.op {
-	case rdmap.WRRead:
+	case work.WRRead:
 		r.remote = g.within(main, r.list[0].n)
 		r.list[0].n = r.remote.n
 		if r.remote.n == 0 && g.chance(2) {
 			r.list = nil
 		}
-	case rdmap.WRWrite:
+	case work.WRWrite:
 		r.remote = g.within(main, r.length())
 		r.shorten(r.remote.n)
-	case rdmap.WRSendInvalidate:
+	case work.WRSendInvalidate:
 		r.victim = 2 + g.IntN(regions-2)
 	}
 	return r
@@ -259,20 +260,20 @@ func appendApart(list []place, p place) []place {
 func (g *generator) fence(r *request, peer *half) {
 	for i := range g.reads {
 		if g.depends(r, &g.reads[i], peer) {
-			r.flags |= rdmap.Fence
+			r.flags |= work.Fence
 		}
 	}
-	if r.has(rdmap.Fence) {
+	if r.has(work.Fence) {
 		g.reads = g.reads[:0]
 	}
-	if r.op == rdmap.WRRead {
+	if r.op == work.WRRead {
 		g.reads = append(g.reads, *r)
 	}
 }
 
 // depends reports whether r uses what the Read brings, or changes what it reads.
 func (g *generator) depends(r, read *request, peer *half) bool {
-	if r.op == rdmap.WRRead {
+	if r.op == work.WRRead {
 		return false // Responses come in order
 	}
 	for _, p := range r.list {
@@ -282,7 +283,7 @@ func (g *generator) depends(r, read *request, peer *half) bool {
 			}
 		}
 	}
-	if r.op == rdmap.WRWrite {
+	if r.op == work.WRWrite {
 		return r.remote.overlaps(read.remote)
 	}
 	for _, p := range peer.receives[len(peer.receives)-1] {
@@ -295,37 +296,37 @@ func (g *generator) depends(r, read *request, peer *half) bool {
 
 // faulty is a request that ends the connection.
 func (g *generator) faulty(peer *half) request {
-	r := request{fault: fault(1 + g.IntN(int(faults)-1)), flags: rdmap.SendFlags(g.IntN(8))}
+	r := request{fault: fault(1 + g.IntN(int(faults)-1)), flags: work.SendFlags(g.IntN(8))}
 	switch r.fault {
 	case writeUnknown, writeOutside, writeForeign:
-		r.op, r.inline, r.remote = rdmap.WRWrite, g.octets(8), place{main, 0, 8}
+		r.op, r.inline, r.remote = work.WRWrite, g.octets(8), place{main, 0, 8}
 	case readUnknown, readOutside:
-		r.op, r.list, r.remote = rdmap.WRRead, []place{g.within(local, 8)}, place{main, 0, 8}
+		r.op, r.list, r.remote = work.WRRead, []place{g.within(local, 8)}, place{main, 0, 8}
 	case sendTooLong:
-		r.op, r.list = rdmap.WRSend, []place{g.within(local, 1000)}
+		r.op, r.list = work.WRSend, []place{g.within(local, 1000)}
 		peer.receives = append(peer.receives, []place{g.within(main, g.IntN(1000))})
 	case sendNoReceive:
-		r.op, r.inline = rdmap.WRSend, g.octets(8)
+		r.op, r.inline = work.WRSend, g.octets(8)
 	case invalidateUnknown:
-		r.op = rdmap.WRSendInvalidate
+		r.op = work.WRSendInvalidate
 		peer.receives = append(peer.receives, nil)
 	case localUnknown:
-		r.op, r.list = rdmap.WRWrite, []place{{local, 0, 8}}
+		r.op, r.list = work.WRWrite, []place{{local, 0, 8}}
 	}
 	g.fence(&r, &half{receives: append(peer.receives, nil)})
 	if len(g.reads) > 0 && r.sends() {
-		r.flags |= rdmap.Fence // what it places, or not, no Read is to see
+		r.flags |= work.Fence // what it places, or not, no Read is to see
 	}
 	return r
 }
 
 // kind is the completion of a request.
-func kind(op rdmap.WROp) rdmap.WCOp {
+func kind(op work.WROp) work.WCOp {
 	switch op {
-	case rdmap.WRWrite:
-		return rdmap.WCWrite
-	case rdmap.WRRead:
-		return rdmap.WCRead
+	case work.WRWrite:
+		return work.WCWrite
+	case work.WRRead:
+		return work.WCRead
 	}
-	return rdmap.WCSend
+	return work.WCSend
 }

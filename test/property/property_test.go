@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/offload/rdmap"
+	"github.com/stag-rdma/stag/offload/work"
 )
 
 var (
@@ -112,22 +113,22 @@ func (r *rig) judgeAll(p *plan, side int, d *direction) error {
 	if g, o, bad := differs(&peer.mem, &d.last().theirs, nil, theirRegions...); bad {
 		return fmt.Errorf("the peer's region %d is wrong at octet %d", g, o)
 	}
-	var want []rdmap.Completion
+	var want []work.Completion
 	for i := range p.halves[side].requests {
-		if q := &p.halves[side].requests[i]; q.has(rdmap.Signaled) {
+		if q := &p.halves[side].requests[i]; q.has(work.Signaled) {
 			want = append(want, r.success(side, i, q))
 		}
 	}
 	if !slices.Equal(me.sent, want) {
 		return fmt.Errorf("its completions are not %v", want)
 	}
-	return r.judgeReceived(p, side, d.receipts, rdmap.Success)
+	return r.judgeReceived(p, side, d.receipts, work.Success)
 }
 
 // success is the completion of request i of side when all is well.
-func (r *rig) success(side, i int, q *request) rdmap.Completion {
-	c := rdmap.Completion{ID: uint64(i), Op: kind(q.op), QP: r.ends[side].q.Number()}
-	if q.op == rdmap.WRRead {
+func (r *rig) success(side, i int, q *request) work.Completion {
+	c := work.Completion{ID: uint64(i), Op: kind(q.op), QP: r.ends[side].q.Number()}
+	if q.op == work.WRRead {
 		c.Length = uint32(q.length())
 	}
 	return c
@@ -136,19 +137,19 @@ func (r *rig) success(side, i int, q *request) rdmap.Completion {
 // judgeReceived demands that side's peer has received what the receipts say,
 // then one with that status (if it is not Success), and that all other receives
 // were flushed, in order.
-func (r *rig) judgeReceived(p *plan, side int, receipts []receipt, next rdmap.Status) error {
+func (r *rig) judgeReceived(p *plan, side int, receipts []receipt, next work.Status) error {
 	peer := &r.ends[1-side]
-	var want []rdmap.Completion
+	var want []work.Completion
 	for i := range p.halves[1-side].receives {
-		c := rdmap.Completion{ID: uint64(i), Op: rdmap.WCRecv, Status: rdmap.Flushed, QP: peer.q.Number()}
+		c := work.Completion{ID: uint64(i), Op: work.WCRecv, Status: work.Flushed, QP: peer.q.Number()}
 		switch {
 		case i < len(receipts):
 			got := receipts[i]
-			c.Status, c.Length, c.Solicited = rdmap.Success, uint32(got.length), got.solicited
+			c.Status, c.Length, c.Solicited = work.Success, uint32(got.length), got.solicited
 			if got.victim != 0 {
 				c.Invalidated = peer.stags[got.victim]
 			}
-		case i == len(receipts) && next != rdmap.Success:
+		case i == len(receipts) && next != work.Success:
 			c.Status = next
 		}
 		want = append(want, c)
@@ -209,12 +210,12 @@ func (r *rig) judgeSent(side int, requests []request, cut bool) (flushed []int, 
 	for i := range requests {
 		q := &requests[i]
 		want := r.success(side, i, q)
-		if want.Status = outcomes[q.fault].status; want.Status != rdmap.Success {
+		if want.Status = outcomes[q.fault].status; want.Status != work.Success {
 			want.Length = 0
 		}
-		fails := failed || want.Status != rdmap.Success
+		fails := failed || want.Status != work.Success
 		if len(got) == 0 || got[0].ID != uint64(i) {
-			if fails || q.has(rdmap.Signaled) {
+			if fails || q.has(work.Signaled) {
 				return nil, fmt.Errorf("request %d has not completed", i)
 			}
 			continue
@@ -222,14 +223,14 @@ func (r *rig) judgeSent(side int, requests []request, cut bool) (flushed []int, 
 		c := got[0]
 		got = got[1:]
 		bad := want
-		bad.Status, bad.Length = rdmap.Flushed, 0
+		bad.Status, bad.Length = work.Flushed, 0
 		switch {
-		case c == want && want.Status != rdmap.Success:
+		case c == want && want.Status != work.Success:
 			failed = true
-		case c == want && q.has(rdmap.Signaled) && !failed:
-		case c == bad && want.Status == rdmap.Success && (failed || cut || q.op == rdmap.WRRead || q.fault == sendTooLong):
+		case c == want && q.has(work.Signaled) && !failed:
+		case c == bad && want.Status == work.Success && (failed || cut || q.op == work.WRRead || q.fault == sendTooLong):
 			failed = true // nothing behind it succeeds
-			if q.op == rdmap.WRRead {
+			if q.op == work.WRRead {
 				flushed = append(flushed, i)
 			}
 		default:
@@ -256,7 +257,7 @@ func (r *rig) judgeCut(p *plan, side int, d *direction) error {
 		}
 	}
 	n := 0
-	for n < len(peer.received) && peer.received[n].Status == rdmap.Success {
+	for n < len(peer.received) && peer.received[n].Status == work.Success {
 		n++
 	}
 	if n > len(d.receipts) {
@@ -265,7 +266,7 @@ func (r *rig) judgeCut(p *plan, side int, d *direction) error {
 	if !d.somewhere(&peer.mem, n) {
 		return fmt.Errorf("the peer's memory is not what any prefix of the requests leaves")
 	}
-	return r.judgeReceived(p, side, d.receipts[:n], rdmap.Success)
+	return r.judgeReceived(p, side, d.receipts[:n], work.Success)
 }
 
 // judgeEnds looks at how the two QPs have ended.

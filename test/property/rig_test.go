@@ -10,6 +10,7 @@ import (
 	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/rdmap"
 	"github.com/stag-rdma/stag/offload/signal"
+	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/test/scenario"
 	"github.com/stag-rdma/stag/test/simnic"
 	"github.com/stag-rdma/stag/test/world"
@@ -34,12 +35,12 @@ type rig struct {
 // end is one side of a connection.
 type end struct {
 	q        *rdmap.QP
-	scq, rcq *rdmap.CQ
+	scq, rcq *work.CQ
 	mem      memory
 	stags    [regions]tpt.STag
 	foreign  tpt.STag
-	sent     []rdmap.Completion // polled
-	received []rdmap.Completion
+	sent     []work.Completion // polled
+	received []work.Completion
 }
 
 // mild is the weather of a seed's world. Every other one has a link that loses,
@@ -98,7 +99,7 @@ func (r *rig) open(p *plan) (how string, err error) {
 			return "", err
 		}
 		for k, list := range p.halves[i].receives {
-			if r.ends[i].q.PostRecv(rdmap.RecvWR{ID: uint64(k), SGL: r.ends[i].list(list)}) == 0 {
+			if r.ends[i].q.PostRecv(work.RecvWR{ID: uint64(k), SGL: r.ends[i].list(list)}) == 0 {
 				return "", fmt.Errorf("no room for receive %d", k)
 			}
 		}
@@ -117,7 +118,7 @@ func (p *plan) speaks(side int) bool { return len(p.halves[side].requests) > 0 }
 
 // make gives an end its QP, and memory filled by chance.
 func (e *end) make(r *rig, side int, a mpa.Agreed) error {
-	*e = end{scq: rdmap.NewCQ(64, &r.boards[side]), rcq: rdmap.NewCQ(64, &r.boards[side])}
+	*e = end{scq: work.NewCQ(64, &r.boards[side]), rcq: work.NewCQ(64, &r.boards[side])}
 	e.scq.News.Fire, e.rcq.News.Fire = func() {}, func() {}
 	e.q = rdmap.New(rdmap.Config{
 		Number: uint32(100 + side), PD: r.pds[side], Table: r.tables[side], Board: &r.boards[side],
@@ -164,9 +165,9 @@ func (r *rig) close() error {
 
 func (e *end) addr(p place) uint64 { return uint64(p.region)<<40 + uint64(p.off) }
 
-func (e *end) list(places []place) (sgl []rdmap.SGE) {
+func (e *end) list(places []place) (sgl []work.SGE) {
 	for _, p := range places {
-		sgl = append(sgl, rdmap.SGE{Addr: e.addr(p), Length: uint32(p.n), LKey: e.stags[p.region]})
+		sgl = append(sgl, work.SGE{Addr: e.addr(p), Length: uint32(p.n), LKey: e.stags[p.region]})
 	}
 	return sgl
 }
@@ -175,8 +176,8 @@ func (e *end) list(places []place) (sgl []rdmap.SGE) {
 const unknown = 0x00fffff7
 
 // wr is a request as its side posts it to its peer.
-func (e *end) wr(id int, r *request, peer *end) *rdmap.SendWR {
-	wr := &rdmap.SendWR{
+func (e *end) wr(id int, r *request, peer *end) *work.SendWR {
+	wr := &work.SendWR{
 		ID: uint64(id), Op: r.op, Flags: r.flags, SGL: e.list(r.list), Inline: r.inline,
 		RemoteAddr: peer.addr(r.remote), RKey: peer.stags[r.remote.region], Invalidate: peer.stags[r.victim],
 	}
@@ -275,7 +276,7 @@ func (r *rig) quiet(p *plan) bool {
 func (r *rig) until(done func() bool) error { return r.watch.Run(done) }
 
 func (r *rig) poll() {
-	var some [16]rdmap.Completion
+	var some [16]work.Completion
 	for i := range r.ends {
 		e := &r.ends[i]
 		for n := e.scq.Poll(some[:]); n > 0; n = e.scq.Poll(some[:]) {
@@ -289,7 +290,7 @@ func (r *rig) poll() {
 
 // gone reports whether the STag that a completion says was invalidated is of no
 // use any more.
-func (r *rig) gone(side int, c rdmap.Completion) bool {
+func (r *rig) gone(side int, c work.Completion) bool {
 	if c.Invalidated == 0 {
 		return true
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/mpa"
-	"github.com/stag-rdma/stag/offload/rdmap"
+	wq "github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/test/simnic"
 	"github.com/stag-rdma/stag/test/world"
 	"github.com/stag-rdma/stag/tpt"
@@ -18,13 +18,13 @@ import (
 func BenchmarkSmall(b *testing.B) {
 	for _, c := range []struct {
 		name string
-		op   rdmap.WROp
-	}{{"write", rdmap.WRWrite}, {"send", rdmap.WRSend}} {
+		op   wq.WROp
+	}{{"write", wq.WRWrite}, {"send", wq.WRSend}} {
 		b.Run(c.name, func(b *testing.B) { benchmarkSmall(b, c.op) })
 	}
 }
 
-func benchmarkSmall(b *testing.B, op rdmap.WROp) {
+func benchmarkSmall(b *testing.B, op wq.WROp) {
 	var tables [2]*tpt.Table
 	for i := range tables {
 		var err error
@@ -47,22 +47,22 @@ func benchmarkSmall(b *testing.B, op rdmap.WROp) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	wrs := slices.Repeat([]rdmap.SendWR{{Op: op, SGL: []rdmap.SGE{{Length: small, LKey: x.stag}}, RKey: y.stag}}, depth)
-	wrs[depth-1].Flags = rdmap.Signaled
-	recvs := slices.Repeat([]rdmap.RecvWR{{SGL: []rdmap.SGE{{Length: small, LKey: y.stag}}}}, depth)
-	var done [depth]rdmap.Completion
+	wrs := slices.Repeat([]wq.SendWR{{Op: op, SGL: []wq.SGE{{Length: small, LKey: x.stag}}, RKey: y.stag}}, depth)
+	wrs[depth-1].Flags = wq.Signaled
+	recvs := slices.Repeat([]wq.RecvWR{{SGL: []wq.SGE{{Length: small, LKey: y.stag}}}}, depth)
+	var done [depth]wq.Completion
 	b.ReportAllocs()
 	b.SetBytes(small)
 	for left := 0; b.Loop(); left-- {
 		if left > 0 {
 			continue // of a list that has been done
 		}
-		if op == rdmap.WRSend {
+		if op == wq.WRSend {
 			y.qp.PostRecv(recvs...)
 		}
 		left = x.qp.PostSend(wrs...)
 		w.Engines[0].Ring(id.ID[0])
-		for sent, got := 0, 0; sent == 0 || op == rdmap.WRSend && got < depth; {
+		for sent, got := 0, 0; sent == 0 || op == wq.WRSend && got < depth; {
 			if !w.Step(w.Now().Add(time.Second)) {
 				b.Fatal("nothing happens any more")
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/rdmap"
 	"github.com/stag-rdma/stag/offload/signal"
+	wq "github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/test/simnic"
 	"github.com/stag-rdma/stag/test/world"
 	"github.com/stag-rdma/stag/tpt"
@@ -19,7 +20,7 @@ import (
 // below the verbs, with a region.
 type machine struct {
 	qp   *rdmap.QP
-	cq   *rdmap.CQ
+	cq   *wq.CQ
 	stag tpt.STag
 }
 
@@ -30,7 +31,7 @@ func newMachine(b *testing.B, table *tpt.Table, a mpa.Agreed) *machine {
 		b.Fatal(err)
 	}
 	board := new(signal.Board)
-	m := &machine{cq: rdmap.NewCQ(4*depth, board)}
+	m := &machine{cq: wq.NewCQ(4*depth, board)}
 	m.cq.News.Fire = func() {}
 	m.stag, err = table.Register(tpt.Region{
 		PD: pd, Memory: make([]byte, depth*message), Rights: tpt.LocalWrite | tpt.RemoteWrite | tpt.RemoteRead,
@@ -57,8 +58,8 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
 }
 
-func (m *machine) slot(i int) []rdmap.SGE {
-	return []rdmap.SGE{{Addr: uint64(i%depth) * message, Length: message, LKey: m.stag}}
+func (m *machine) slot(i int) []wq.SGE {
+	return []wq.SGE{{Addr: uint64(i%depth) * message, Length: message, LKey: m.stag}}
 }
 
 // BenchmarkVerbs is what two engines, the QPs on them and the simulated link
@@ -67,17 +68,17 @@ func (m *machine) slot(i int) []rdmap.SGE {
 func BenchmarkVerbs(b *testing.B) {
 	for _, c := range []struct {
 		name string
-		op   rdmap.WROp
+		op   wq.WROp
 		crc  bool
 	}{
-		{"write", rdmap.WRWrite, true}, {"write no CRC", rdmap.WRWrite, false},
-		{"read", rdmap.WRRead, true}, {"send", rdmap.WRSend, true},
+		{"write", wq.WRWrite, true}, {"write no CRC", wq.WRWrite, false},
+		{"read", wq.WRRead, true}, {"send", wq.WRSend, true},
 	} {
 		b.Run(c.name, func(b *testing.B) { benchmarkVerb(b, c.op, c.crc) })
 	}
 }
 
-func benchmarkVerb(b *testing.B, op rdmap.WROp, crc bool) {
+func benchmarkVerb(b *testing.B, op wq.WROp, crc bool) {
 	var tables [2]*tpt.Table
 	for i := range tables {
 		var err error
@@ -102,15 +103,15 @@ func benchmarkVerb(b *testing.B, op rdmap.WROp, crc bool) {
 	}
 	b.ReportAllocs()
 	b.SetBytes(message)
-	var done [depth]rdmap.Completion
+	var done [depth]wq.Completion
 	before := processorTime(b)
 	defer func() { b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op") }()
 	for posted, got := 0, 0; b.Loop(); got++ {
 		for ; posted < got+depth/2; posted++ {
-			x.qp.PostSend(rdmap.SendWR{
-				Op: op, Flags: rdmap.Signaled, SGL: x.slot(posted), RemoteAddr: y.slot(posted)[0].Addr, RKey: y.stag,
+			x.qp.PostSend(wq.SendWR{
+				Op: op, Flags: wq.Signaled, SGL: x.slot(posted), RemoteAddr: y.slot(posted)[0].Addr, RKey: y.stag,
 			})
-			y.qp.PostRecv(rdmap.RecvWR{SGL: y.slot(posted)})
+			y.qp.PostRecv(wq.RecvWR{SGL: y.slot(posted)})
 		}
 		w.Engines[0].Ring(id.ID[0])
 		for x.cq.Poll(done[:1]) == 0 {
@@ -118,7 +119,7 @@ func benchmarkVerb(b *testing.B, op rdmap.WROp, crc bool) {
 				b.Fatal("nothing happens any more")
 			}
 		}
-		if done[0].Status != rdmap.Success {
+		if done[0].Status != wq.Success {
 			b.Fatal(done[0].Status, x.qp.Cause(), y.qp.Cause())
 		}
 		y.cq.Poll(done[:])

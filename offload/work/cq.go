@@ -1,4 +1,4 @@
-package rdmap
+package work
 
 import (
 	"math/bits"
@@ -31,15 +31,18 @@ type CQ struct {
 type cell struct {
 	seq  atomic.Uint64
 	c    Completion
-	from *places // of the queue that it comes from
+	from *Places // of the queue that it comes from
 }
 
-// places counts the places of a work queue that have been given back. One is
+// Places counts the places of a work queue that have been given back. One is
 // free again when its completion has been polled, as with other adapters, or
 // when it has completed without one: so a CQ that has room for the depths of all
 // its queues cannot be overrun. It is the only count that says whether a queue
 // is full: two, read one after the other, would at times count a place twice.
-type places struct{ returned atomic.Uint32 }
+type Places struct{ returned atomic.Uint32 }
+
+// Return gives a place back whose completion nobody will ever poll.
+func (p *Places) Return() { p.returned.Add(1) }
 
 // What a CQ can be armed for.
 const (
@@ -67,10 +70,10 @@ func (c *CQ) Cap() int { return len(c.cells) }
 // Overrun reports whether a completion has been lost.
 func (c *CQ) Overrun() bool { return c.overrun.Load() }
 
-// push adds a completion of the queue that from counts for. event: it counts
+// Push adds a completion of the queue that from counts for. event: it counts
 // for those who wait for solicited events. It reports false when the completion
 // is lost.
-func (c *CQ) push(from *places, w Completion, event bool) bool {
+func (c *CQ) Push(from *Places, w Completion, event bool) bool {
 	pos := c.tail.Load()
 	for {
 		cl := &c.cells[pos&uint64(len(c.cells)-1)]

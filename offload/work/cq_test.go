@@ -1,4 +1,4 @@
-package rdmap
+package work
 
 import (
 	"runtime"
@@ -29,7 +29,7 @@ func TestCQSizes(t *testing.T) {
 			n := 1 + round%c.Cap()
 			first := id
 			for range n {
-				if !c.push(new(places), Completion{ID: id}, true) {
+				if !c.Push(new(Places), Completion{ID: id}, true) {
 					t.Fatalf("depth %d: completion %d was lost", depth, id)
 				}
 				id++
@@ -44,12 +44,12 @@ func TestCQSizes(t *testing.T) {
 			}
 		}
 		for range c.Cap() {
-			c.push(new(places), Completion{ID: 1}, true)
+			c.Push(new(Places), Completion{ID: 1}, true)
 		}
 		if board.Deliver(); c.Overrun() || fired.Load() != 0 {
 			t.Fatalf("depth %d: overrun when full, or news without being armed", depth)
 		}
-		if c.push(new(places), Completion{ID: 2}, true) || !c.Overrun() {
+		if c.Push(new(Places), Completion{ID: 2}, true) || !c.Overrun() {
 			t.Fatalf("depth %d: no overrun", depth)
 		}
 		if board.Deliver(); fired.Load() != 1 {
@@ -82,37 +82,11 @@ func TestArm(t *testing.T) {
 			q.Arm(solicited)
 		}
 		for _, e := range c.pushes {
-			q.push(new(places), Completion{}, e)
+			q.Push(new(Places), Completion{}, e)
 			board.Deliver()
 		}
 		if fired.Load() != c.fires {
 			t.Errorf("%s: fired %d times, want %d", c.name, fired.Load(), c.fires)
-		}
-	}
-}
-
-// What counts as an event: solicited receives and all failures.
-func TestEvents(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		do   func(s *script)
-		want int
-	}{
-		{"Send", func(s *script) { s.gets(send(1, nil)) }, 0},
-		{"signalled Send of our own", func(s *script) { s.posts(SendWR{Op: WRSend, Flags: Signaled | Solicited}) }, 0},
-		{"solicited Send", func(s *script) { s.gets(untagged(5, true, 0, 0, 1, 0, nil)) }, 1},
-		{"flush", func(s *script) { s.finishes() }, 1},
-		{"failed Send of our own", func(s *script) { s.posts(SendWR{Op: WRSend, SGL: []SGE{{Length: 1}}}) }, 1},
-	} {
-		s := open(t)
-		fired := 0
-		s.cq.News.Fire = func() { fired++ }
-		s.receives(RecvWR{ID: 1})
-		s.cq.Arm(true)
-		c.do(s)
-		s.board.Deliver()
-		if fired != c.want {
-			t.Errorf("%s: told %d times, want %d", c.name, fired, c.want)
 		}
 	}
 }
@@ -132,7 +106,7 @@ func TestCQRace(t *testing.T) {
 				for c.tail.Load()-c.head.Load() >= 64-pushers {
 					runtime.Gosched()
 				}
-				if !c.push(new(places), Completion{ID: id, QP: p}, true) {
+				if !c.Push(new(Places), Completion{ID: id, QP: p}, true) {
 					t.Error("a completion was lost")
 					return
 				}
@@ -169,7 +143,7 @@ func TestCQOverrunRace(t *testing.T) {
 		for range 4 {
 			wg.Go(func() {
 				for range 4 {
-					if c.push(new(places), Completion{ID: 1}, true) {
+					if c.Push(new(Places), Completion{ID: 1}, true) {
 						kept.Add(1)
 					}
 				}
@@ -200,7 +174,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 			for id-polled.Load() >= 4 {
 				runtime.Gosched()
 			}
-			c.push(new(places), Completion{ID: id}, id%3 == 0)
+			c.Push(new(Places), Completion{ID: id}, id%3 == 0)
 			board.Deliver()
 		}
 	}()

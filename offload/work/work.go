@@ -1,4 +1,4 @@
-package rdmap
+package work
 
 import (
 	"fmt"
@@ -143,8 +143,8 @@ type Completion struct {
 	QP          uint32   // number of the QP
 }
 
-// op is what the completion of a send work request says it was.
-func (o WROp) op() WCOp {
+// Completes is what the completion of a send work request says it was.
+func (o WROp) Completes() WCOp {
 	switch o {
 	case WRWrite:
 		return WCWrite

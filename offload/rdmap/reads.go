@@ -1,0 +1,49 @@
+package rdmap
+
+// outRead is a Read Request that waits for its Response.
+type outRead struct {
+	pos  uint32 // of its WQE in the send queue; meaningless for the RTR
+	rtr  bool
+	stag uint32 // sink, as on the wire
+	to   uint64 // of the next octet of the Response
+	left uint32 // octets still to come
+	size uint32
+}
+
+// inRead is a Read Request of the peer that waits to be answered.
+type inRead struct {
+	sinkSTag   uint32
+	sinkTO     uint64
+	size       uint32
+	sourceSTag uint32
+	sourceTO   uint64
+	header     [18]byte // its DDP header, for a Terminate
+}
+
+// fifo is a ring of fixed size that only Step uses. It is made with the first
+// push, once in a connection's life: most connections never read.
+type fifo[T any] struct {
+	ring        []T
+	size        int
+	head, count int
+}
+
+func newFIFO[T any](n int) fifo[T] { return fifo[T]{size: n} }
+
+func (f *fifo[T]) full() bool  { return f.count == f.size }
+func (f *fifo[T]) empty() bool { return f.count == 0 }
+func (f *fifo[T]) front() *T   { return &f.ring[f.head] }
+func (f *fifo[T]) at(i int) *T { return &f.ring[(f.head+i)%len(f.ring)] }
+
+func (f *fifo[T]) push(v T) {
+	if f.ring == nil {
+		f.ring = make([]T, f.size)
+	}
+	f.ring[(f.head+f.count)%len(f.ring)] = v
+	f.count++
+}
+
+func (f *fifo[T]) pop() {
+	f.head = (f.head + 1) % len(f.ring)
+	f.count--
+}
