@@ -10,7 +10,7 @@ import (
 )
 
 // Version is the version of every layout in abi.h (STAG_VERSION).
-const Version = 5
+const Version = 6
 
 // Magic is the first word of a steering record that may be believed.
 const Magic = 0x53544700 | Version

@@ -13,7 +13,7 @@
 #include <linux/types.h>
 #include <stddef.h>
 
-#define STAG_VERSION 5 /* of all layouts here; a change of any raises it */
+#define STAG_VERSION 6 /* of all layouts here; a change of any raises it */
 
 #define STAG_MAGIC (0x53544700u | STAG_VERSION) /* "STG" and the version */
 
@@ -39,9 +39,7 @@ enum stag_state {
 
 /* Record flags. */
 enum stag_flags {
-	STAG_FPDU = 1 << 0, /* payload begins with a tagged FPDU; its STag follows */
-	STAG_IP6 = 1 << 1,
-	STAG_VLAN = 1 << 2,
+	STAG_FPDU = 1 << 0, /* the payload begins with a tagged FPDU: see stag */
 };
 
 /* The key of `flows`: the ends and VLAN as packets that arrive have them. */
@@ -90,8 +88,9 @@ STAG_AT(struct stag_flow, orphaned, 24);
 /*
  * The steering record, directly in front of a steered packet. A hint: where
  * there is no room for it the packet comes without, and the engine parses. The
- * engine zeroes the first word before a chunk is filled again. Offsets count
- * from the first octet of the packet.
+ * engine zeroes the first word before a chunk is filled again. It says only what
+ * the engine reads: offsets of headers and payload were tried, and cost as much to
+ * write as they save.
  */
 struct stag_record {
 	__u32 magic; /* STAG_MAGIC */
@@ -99,25 +98,15 @@ struct stag_record {
 	__u8 kind;   /* enum stag_kind */
 	__u8 flags;  /* enum stag_flags */
 	__u16 owner; /* the flow entry's */
-	__u16 l3;    /* IP header */
-	__u16 l4;    /* TCP or ICMP header */
-	__u16 payload;     /* TCP payload; ICMP: the quoted IP header */
-	__u16 payload_len; /* octets, by the IP header's length */
-	__u32 stag;        /* with STAG_FPDU, else 0 */
-	__u64 reserved;
+	__u32 stag;  /* with STAG_FPDU, else 0 */
 };
-STAG_SIZE(struct stag_record, 32);
+STAG_SIZE(struct stag_record, 16);
 STAG_AT(struct stag_record, magic, 0);
 STAG_AT(struct stag_record, flow, 4);
 STAG_AT(struct stag_record, kind, 8);
 STAG_AT(struct stag_record, flags, 9);
 STAG_AT(struct stag_record, owner, 10);
-STAG_AT(struct stag_record, l3, 12);
-STAG_AT(struct stag_record, l4, 14);
-STAG_AT(struct stag_record, payload, 16);
-STAG_AT(struct stag_record, payload_len, 18);
-STAG_AT(struct stag_record, stag, 20);
-STAG_AT(struct stag_record, reserved, 24);
+STAG_AT(struct stag_record, stag, 12);
 
 /* What an entry of the table stands for. */
 enum stag_entry_kind {

@@ -7,33 +7,27 @@ import "encoding/binary"
 // itself. Only ParseRecord makes one, so its methods cannot fail. It is valid as
 // long as the frame that it lies in.
 //
-//	0       4      8      9       10      12   14   16        18    20     24
-//	| magic | flow | kind | flags | owner | l3 | l4 | payload | len | stag | zero |
+//	0       4      8      9       10      12     16
+//	| magic | flow | kind | flags | owner | stag |
 //
 // All in host order (abi.h).
 type Record struct{ b []byte }
 
 const (
-	recMagic   = 0
-	recFlow    = 4
-	recKind    = 8
-	recFlags   = 9
-	recOwner   = 10
-	recL3      = 12
-	recL4      = 14
-	recPayload = 16
-	recLen     = 18
-	recSTag    = 20
+	recMagic = 0
+	recFlow  = 4
+	recKind  = 8
+	recFlags = 9
+	recOwner = 10
+	recSTag  = 12
 
 	// RecordLen is the size of a record in octets.
-	RecordLen = 32
+	RecordLen = 16
 )
 
 // Flags of a record (enum stag_flags).
 const (
 	FlagFPDU uint8 = 1 << iota // the payload begins with a tagged FPDU: see STag
-	FlagIP6
-	FlagVLAN
 )
 
 // ParseRecord views b, the RecordLen octets in front of a packet, as a record.
@@ -61,19 +55,6 @@ func (r Record) Flags() uint8 { return r.b[recFlags] }
 
 // Owner is the queue whose engine owns the flow, or NoOwner.
 func (r Record) Owner() uint16 { return binary.NativeEndian.Uint16(r.b[recOwner:]) }
-
-// L3 is where the IP header begins, in octets from the packet's first.
-func (r Record) L3() int { return int(binary.NativeEndian.Uint16(r.b[recL3:])) }
-
-// L4 is where the TCP or ICMP header begins.
-func (r Record) L4() int { return int(binary.NativeEndian.Uint16(r.b[recL4:])) }
-
-// Payload is where the TCP payload begins; of KindICMP, the quoted IP header.
-func (r Record) Payload() int { return int(binary.NativeEndian.Uint16(r.b[recPayload:])) }
-
-// PayloadLen is the length of what begins at Payload, by the IP header, so that
-// Ethernet padding does not count.
-func (r Record) PayloadLen() int { return int(binary.NativeEndian.Uint16(r.b[recLen:])) }
 
 // STag is the steering tag of the tagged FPDU that the payload begins with.
 // false when it does not begin with one, or the flow is not KindRDMA.

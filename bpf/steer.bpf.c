@@ -261,12 +261,12 @@ static __always_inline const struct stag_flow *look_up(const struct stag_flow_ke
 	return f;
 }
 
-/* note_fpdu records the STag when the payload begins with a tagged FPDU. */
-static __always_inline void note_fpdu(struct cursor *c, struct stag_record *r)
+/* note_fpdu records the STag if the payload, len octets, begins with a tagged FPDU. */
+static __always_inline void note_fpdu(struct cursor *c, __u32 len, struct stag_record *r)
 {
 	const struct tagged_fpdu *f;
 
-	if (r->kind != STAG_KIND_RDMA || r->payload_len < sizeof(*f))
+	if (r->kind != STAG_KIND_RDMA || len < sizeof(*f))
 		return;
 	if (!TAKE(c, f) || (f->ddp & 0x83) != 0x81 || (f->rdmap & 0xc0) != 0x40 ||
 	    bpf_ntohs(f->ulpdu_len) < TAGGED_ULPDU_MIN)
@@ -295,9 +295,7 @@ static __always_inline int tcp(struct xdp_md *ctx, struct cursor *c, __u32 len,
 		return leave(STAG_BAD_TCP, XDP_PASS);
 	if (!step_words(c, tcp->doff - sizeof(*tcp) / 4))
 		return leave(STAG_SHORT_TCP, XDP_PASS);
-	r->payload = r->l4 + header;
-	r->payload_len = len - header;
-	note_fpdu(c, r);
+	note_fpdu(c, len - header, r);
 	return steer(ctx, r, key, f->longest);
 }
 
@@ -334,8 +332,6 @@ static __always_inline int icmp4(struct xdp_md *ctx, struct cursor *c, __u32 len
 		return leave(STAG_ICMP_OTHER, XDP_PASS);
 	if (len < sizeof(*icmp) + sizeof(*ip) + sizeof(struct quoted_ports))
 		return leave(STAG_SHORT_ICMP, XDP_PASS);
-	r->payload = c->offset;
-	r->payload_len = len - sizeof(*icmp);
 	if (!TAKE(c, ip))
 		return leave(STAG_SHORT_ICMP, XDP_PASS);
 	/* Our segments have no IP options and are never fragments. */
@@ -359,8 +355,6 @@ static __always_inline int icmp6(struct xdp_md *ctx, struct cursor *c, __u32 len
 		return leave(STAG_ICMP_OTHER, XDP_PASS);
 	if (len < sizeof(*icmp) + sizeof(*ip) + sizeof(struct quoted_ports))
 		return leave(STAG_SHORT_ICMP, XDP_PASS);
-	r->payload = c->offset;
-	r->payload_len = len - sizeof(*icmp);
 	if (!TAKE(c, ip))
 		return leave(STAG_SHORT_ICMP, XDP_PASS);
 	if (ip->version != 6 || ip->nexthdr != IPPROTO_TCP)
@@ -381,20 +375,18 @@ static __always_inline int ip4(struct xdp_md *ctx, struct cursor *c,
 			       struct stag_flow_key *key, struct stag_record *r)
 {
 	const struct iphdr *ip;
-	__u32 len;
+	__u32 len, l3 = c->offset;
 
-	r->l3 = c->offset;
 	if (!TAKE(c, ip))
 		return leave(STAG_SHORT_IP4, XDP_PASS);
 	len = bpf_ntohs(ip->tot_len);
-	if (ip->version != 4 || ip->ihl < 5 || len < ip->ihl * 4 || !whole(ctx, r->l3, len))
+	if (ip->version != 4 || ip->ihl < 5 || len < ip->ihl * 4 || !whole(ctx, l3, len))
 		return leave(STAG_BAD_IP, XDP_PASS);
 	if (ip->ihl != 5)
 		return leave(STAG_IP_OPTIONS, XDP_PASS);
 	if (ip->frag_off & bpf_htons(0x3fff)) /* more to come, or not the first */
 		return leave(STAG_FRAGMENT, XDP_PASS);
 	key->family = 4;
-	r->l4 = c->offset;
 	len -= sizeof(*ip);
 	if (ip->protocol == IPPROTO_ICMP)
 		return icmp4(ctx, c, len, key, r);
@@ -416,21 +408,18 @@ static __always_inline int ip6(struct xdp_md *ctx, struct cursor *c,
 			       struct stag_flow_key *key, struct stag_record *r)
 {
 	const struct ipv6hdr *ip;
-	__u32 len;
+	__u32 len, l3 = c->offset;
 
-	r->l3 = c->offset;
 	if (!TAKE(c, ip))
 		return leave(STAG_SHORT_IP6, XDP_PASS);
 	len = bpf_ntohs(ip->payload_len);
-	if (ip->version != 6 || !whole(ctx, r->l3, sizeof(*ip) + len))
+	if (ip->version != 6 || !whole(ctx, l3, sizeof(*ip) + len))
 		return leave(STAG_BAD_IP, XDP_PASS);
 	if (ip->nexthdr == IPPROTO_FRAGMENT)
 		return leave(STAG_FRAGMENT, XDP_PASS);
 	if (extended(ip->nexthdr))
 		return leave(STAG_IP_OPTIONS, XDP_PASS);
 	key->family = 6;
-	r->flags |= STAG_IP6;
-	r->l4 = c->offset;
 	if (ip->nexthdr == IPPROTO_ICMPV6)
 		return icmp6(ctx, c, len, key, r);
 	if (ip->nexthdr != IPPROTO_TCP)
@@ -461,7 +450,6 @@ int stag_steer(struct xdp_md *ctx)
 		if (!TAKE(&c, tag))
 			return leave(STAG_SHORT_VLAN, XDP_PASS);
 		key.vlan = bpf_ntohs(tag->tci) & 0x0fff;
-		r.flags |= STAG_VLAN;
 		proto = tag->proto;
 	}
 	if (proto == bpf_htons(ETH_P_IP))

@@ -132,8 +132,8 @@ func checkArrived(t *testing.T, sock *xdp.Socket, id bpf.FlowID) {
 	if !ok {
 		t.Fatalf("no record in front of the packet: % x", front)
 	}
-	if r.Flow() != id || r.Kind() != bpf.KindRDMA || r.L3() != 14 || r.L4() != 34 || r.PayloadLen() != 0 {
-		t.Errorf("record: flow %#x kind %v l3 %d l4 %d length %d", uint32(r.Flow()), r.Kind(), r.L3(), r.L4(), r.PayloadLen())
+	if r.Flow() != id || r.Kind() != bpf.KindRDMA {
+		t.Errorf("record: flow %#x kind %v", uint32(r.Flow()), r.Kind())
 	}
 }
 

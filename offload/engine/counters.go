@@ -39,6 +39,7 @@ type Counters struct {
 	PartialSums         uint64 // TCP checksum fields that held the pseudo-header's sum
 	StaleRecords        uint64 // steering records that did not fit their packet
 	Unrecorded          uint64 // packets whose flow was found by their tuple
+	Tagged              uint64 // segments that begin with a tagged FPDU, by their steering record
 	TxCopies            uint64 // payloads copied because the kernel still read the frame
 	TxRingFull          uint64 // a segment had to wait for the transmit ring
 	NoTxFrame           uint64 // a segment had to wait for a transmit frame
@@ -98,6 +99,7 @@ func (c *Counters) Add(o *Counters) {
 		{&c.TxPackets, o.TxPackets}, {&c.TxOctets, o.TxOctets},
 		{&c.Parked, o.Parked}, {&c.PassedOut, o.PassedOut}, {&c.PassedIn, o.PassedIn},
 		{&c.PartialSums, o.PartialSums}, {&c.StaleRecords, o.StaleRecords}, {&c.Unrecorded, o.Unrecorded},
+		{&c.Tagged, o.Tagged},
 		{&c.TxCopies, o.TxCopies}, {&c.TxRingFull, o.TxRingFull}, {&c.NoTxFrame, o.NoTxFrame},
 		{&c.FlushErrors, o.FlushErrors},
 	} {

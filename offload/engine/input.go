@@ -72,6 +72,8 @@ func (e *Engine) find(fr port.Frame) (f *flow, owner uint16, why Drop) {
 		if f = e.flow(rec.Flow()); f == nil || f.key != key {
 			e.count.StaleRecords++
 			f = nil
+		} else if _, tagged := rec.STag(); tagged {
+			e.count.Tagged++
 		}
 	}
 	if f == nil {

@@ -21,6 +21,13 @@ func record(magic uint32, id engine.FlowID) []byte {
 	return b
 }
 
+// tagged is a record about a segment that begins with a tagged FPDU.
+func tagged(id engine.FlowID) []byte {
+	b := record(bpf.Magic, id)
+	b[9] = bpf.FlagFPDU
+	return b
+}
+
 // A record that does not fit its packet is counted and not believed: the
 // packet's own flow gets it, and no other.
 func TestStaleRecords(t *testing.T) {
@@ -32,6 +39,7 @@ func TestStaleRecords(t *testing.T) {
 		found bool // by the record
 	}{
 		{"right", func(i ids) []byte { return record(bpf.Magic, i.own) }, false, true},
+		{"tagged", func(i ids) []byte { return tagged(i.own) }, false, true},
 		{"none", func(ids) []byte { return nil }, false, false},
 		{"another flow's", func(i ids) []byte { return record(bpf.Magic, i.other) }, true, false},
 		{"of the slot's last flow", func(i ids) []byte {
@@ -67,13 +75,13 @@ func TestStaleRecords(t *testing.T) {
 			if a.Err() != nil || b.Err() != nil {
 				t.Errorf("side A: %v; side B: %v", a.Err(), b.Err())
 			}
-			judge(t, w, c.stale, c.found)
+			judge(t, w, c.stale, c.found, c.name == "tagged")
 		})
 	}
 }
 
 // judge looks at what the receiving engine has counted of its packets.
-func judge(t *testing.T, w *world.World, stale, found bool) {
+func judge(t *testing.T, w *world.World, stale, found, tagged bool) {
 	t.Helper()
 	var c engine.Counters
 	if err := w.Do(1, func(ctx context.Context) (err error) {
@@ -90,6 +98,9 @@ func judge(t *testing.T, w *world.World, stale, found bool) {
 	}
 	if c.StaleRecords != want(stale) || c.Unrecorded != want(!found) {
 		t.Errorf("of %d packets %d had a stale record, and %d were found by their tuple", c.RxPackets, c.StaleRecords, c.Unrecorded)
+	}
+	if c.Tagged != want(tagged) {
+		t.Errorf("of %d packets %d began with a tagged FPDU", c.RxPackets, c.Tagged)
 	}
 	if len(w.Ends[0])+len(w.Ends[1]) != 2 {
 		t.Errorf("ended: %v", w.Ends)

@@ -24,7 +24,7 @@ type Frame struct {
 
 // RecordLen is the size in octets of the steering record that the XDP program
 // writes directly in front of a packet (bpf/abi.h, struct stag_record).
-const RecordLen = 32
+const RecordLen = 16
 
 // Headroom is the number of octets in front of a transmit frame's Addr, as
 // Take lends it, in which the engine writes Ethernet, IP and TCP headers: 14 +
