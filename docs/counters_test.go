@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 var update = flag.Bool("update", false, "rewrite the generated documents")

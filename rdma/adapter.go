@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/offload/control"
 	"github.com/stag-rdma/stag/offload/signal"
 	"github.com/stag-rdma/stag/offload/undo"
-	"github.com/stag-rdma/stag/rdma/control"
 	"github.com/stag-rdma/stag/tpt"
 )
 

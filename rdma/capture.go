@@ -13,8 +13,8 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/offload/tap"
-	"github.com/stag-rdma/stag/rdma/report"
 )
 
 const (

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/offload/tap"
-	"github.com/stag-rdma/stag/rdma/report"
 )
 
 // TestCaptureTimes: each packet has a time of its own, also where one step moves

@@ -3,9 +3,9 @@ package rdma
 import (
 	"net/netip"
 
+	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/offload/tap"
 	"github.com/stag-rdma/stag/offload/wire"
-	"github.com/stag-rdma/stag/rdma/report"
 )
 
 // stream is what there is to know of the flow of a packet: nothing when it has no

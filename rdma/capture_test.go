@@ -10,9 +10,9 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/offload/tap"
 	"github.com/stag-rdma/stag/offload/wire"
-	"github.com/stag-rdma/stag/rdma/report"
 )
 
 // listener is a capture that has begun.

@@ -7,8 +7,8 @@ import (
 	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/kernelport"
 	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/offload/tcp"
-	"github.com/stag-rdma/stag/rdma/report"
 )
 
 // carrier moves the octets of a connection between its ULP and the peer.

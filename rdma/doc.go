@@ -67,7 +67,7 @@
 //
 // Every adapter serves a unix socket, of mode 0600, from Open to Close: it is
 // how `stag show`, `stag dump` and `stag metrics` see what is going on (package
-// rdma/control; Config.NoControl makes none). Adapter.Report and
+// offload/control; Config.NoControl makes none). Adapter.Report and
 // Adapter.Capture give a program the same.
 //
 // A connection ends by Disconnect (both sides have said all), by an error, whose

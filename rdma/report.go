@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/offload/control"
 	"github.com/stag-rdma/stag/offload/rdmap"
-	"github.com/stag-rdma/stag/rdma/control"
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/tpt"
 )
 

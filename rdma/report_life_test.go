@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
-	"github.com/stag-rdma/stag/rdma/control"
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/control"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 // growing is all counters of a report, by what they are of; those of things that

@@ -16,8 +16,8 @@ import (
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/offload/tcp"
-	"github.com/stag-rdma/stag/rdma/report"
 )
 
 // States of a device, in the words of ibv_devinfo.

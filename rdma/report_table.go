@@ -1,7 +1,7 @@
 package rdma
 
 import (
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/tpt"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/stag-rdma/stag/rdma/control"
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/control"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -43,7 +43,7 @@ func (r *rig) asked(a *Adapter) report.Engine {
 
 func (r *rig) schema(text string) {
 	r.Helper()
-	s, err := jsonschema.NewCompiler().Compile("report/schema.json")
+	s, err := jsonschema.NewCompiler().Compile("../offload/report/schema.json")
 	r.must(err)
 	v, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
 	r.must(err)

@@ -2,7 +2,7 @@ package rdma
 
 import (
 	"github.com/stag-rdma/stag/offload/rdmap"
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 // totals is what QPs have counted, by the device of their connection.

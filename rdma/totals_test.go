@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 // rdmapOf is a counter of all QPs of the adapter's one device.

@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/stag-rdma/stag/rdma/control"
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/control"
+	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/test/need"
 )
 

@@ -19,8 +19,8 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/rdma/control"
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/control"
+	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/test/need"
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/show"
-	"github.com/stag-rdma/stag/rdma/control"
+	"github.com/stag-rdma/stag/offload/control"
 )
 
 func showCommand() *cobra.Command {

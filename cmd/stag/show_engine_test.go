@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stag-rdma/stag/rdma/control"
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/control"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 // engineVariable makes a process of the test program an engine that behaves as

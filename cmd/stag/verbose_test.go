@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
-	"github.com/stag-rdma/stag/rdma/control"
+	"github.com/stag-rdma/stag/offload/control"
 )
 
 // TestVerbose: -v logs what is born and dies to standard error, before and

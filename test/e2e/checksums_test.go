@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/rdma"
-	"github.com/stag-rdma/stag/rdma/report"
 )
 
 // TestDefaultVeth: a veth as `ip link add` makes it, with its transmit checksum

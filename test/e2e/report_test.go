@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/rdma"
-	"github.com/stag-rdma/stag/rdma/report"
 )
 
 // TestReportOfAdopted: a port that is loaded is told with where its program is

@@ -23,7 +23,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 // DefaultSnapLen is more than any packet has.

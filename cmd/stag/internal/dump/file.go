@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/version"
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 // file writes packets as pcapng: one interface for each device of each adapter.

@@ -13,8 +13,8 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 
+	"github.com/stag-rdma/stag/offload/control"
 	"github.com/stag-rdma/stag/offload/wire"
-	"github.com/stag-rdma/stag/rdma/control"
 )
 
 func must(t testing.TB, err error) {

@@ -4,9 +4,9 @@ import (
 	"net/netip"
 
 	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/offload/seq"
 	"github.com/stag-rdma/stag/offload/wire"
-	"github.com/stag-rdma/stag/rdma/report"
 )
 
 // Dissectors find RDMA in a connection only behind the MPA Request and Reply,

@@ -9,9 +9,9 @@ import (
 
 	"github.com/gopacket/gopacket/pcapgo"
 
+	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/offload/seq"
 	"github.com/stag-rdma/stag/offload/wire"
-	"github.com/stag-rdma/stag/rdma/report"
 )
 
 // TestHandshake: whoever sent the first captured packet, the Request comes from

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/offload/wire"
-	"github.com/stag-rdma/stag/rdma/report"
 )
 
 // Line is one packet, taken apart: what is printed of it.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/offload/wire"
-	"github.com/stag-rdma/stag/rdma/report"
 	packets "github.com/stag-rdma/stag/test/packet"
 )
 

@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/rdma/control"
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/control"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 // Patience is how long an engine may take to answer.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stag-rdma/stag/rdma/control"
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/control"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 // adapter answers as one of this process.

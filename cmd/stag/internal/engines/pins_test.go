@@ -8,7 +8,7 @@ import (
 
 	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 // entry is a flow entry of a process.

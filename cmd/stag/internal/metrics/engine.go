@@ -4,9 +4,9 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/offload/tcp"
 	"github.com/stag-rdma/stag/offload/wire"
-	"github.com/stag-rdma/stag/rdma/report"
 )
 
 // What there is a series of although there may be none just now.

@@ -15,7 +15,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
 	"github.com/stag-rdma/stag/cmd/stag/internal/version"
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/rdma/control"
+	"github.com/stag-rdma/stag/offload/control"
 )
 
 // Options say what is exported.

@@ -19,11 +19,11 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/offload/control"
 	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/rdmap"
+	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/offload/tcp"
-	"github.com/stag-rdma/stag/rdma/control"
-	"github.com/stag-rdma/stag/rdma/report"
 )
 
 // counters are all that a queue can have, each with another value.

@@ -3,7 +3,7 @@ package metrics
 import (
 	"strconv"
 
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 // Queue pairs, with --per-qp.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/rdma/control"
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/control"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 // found is what a scrape has found on this host.

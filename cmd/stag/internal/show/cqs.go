@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 type cq struct {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 func addrPort(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }

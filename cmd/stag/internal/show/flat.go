@@ -6,7 +6,7 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 // flat is a row as JSON has it: an object whose members are numbers, texts, truth

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 type flow struct {

@@ -15,8 +15,8 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
 	"github.com/stag-rdma/stag/offload/rdmap"
+	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/offload/tcp"
-	"github.com/stag-rdma/stag/rdma/report"
 )
 
 // schemaFile is where the command's tests have the schema of this name.

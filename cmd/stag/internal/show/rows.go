@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 // Subjects are what can be shown.

@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 // Options say what to show, and where.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 // counter is one thing that was counted: by a device, by one of its queues, or

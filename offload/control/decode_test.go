@@ -16,7 +16,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 // repeating reads a head, a piece again and again, and a tail.

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 // full sets every field of v to something.

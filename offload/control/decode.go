@@ -10,7 +10,7 @@ import (
 	"reflect"
 	"sync/atomic"
 
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 // maxElement is the most octets that one element of a report may have. A queue,

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 // TestCapture: filters get to the engine, and packets to the caller, with all

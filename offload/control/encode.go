@@ -6,7 +6,7 @@ import (
 	"io"
 	"iter"
 
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 // encode writes a report as JSON, one element after the other, so that it need

@@ -9,7 +9,7 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 // schemaHeader is where every answer says what its contents are,

@@ -8,7 +8,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/stag-rdma/stag/rdma/report"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 // A capture is a stream of frames. Each begins with its kind and the length of
