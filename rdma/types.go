@@ -132,7 +132,7 @@ const (
 //		Swapped    bool          // the Terminate had the bit order of Linux siw, not RFC 5040's
 //		HasSegment bool          // the Terminate names a segment: the next three are valid
 //		Opcode     wire.Opcode   // of the refused segment
-//		STag       wire.STag     // target of a tagged segment, or source of a Read Request
+//		STag       STag          // target of a tagged segment, or source of a Read Request
 //		TO         uint64        // tagged offset there
 //		Err        error         // what ended the stream, or what is wrong on this side
 //	}

@@ -4,7 +4,7 @@ import "testing"
 
 func TestSTag(t *testing.T) {
 	s := NewSTag(0xabcdef, 0x12)
-	if s != 0xabcdef12 || s.Index() != 0xabcdef || s.Key() != 0x12 || s.String() != "0xabcdef12" {
+	if s != 0xabcdef12 || s.Index() != 0xabcdef || s.Key() != 0x12 || s.String() != "0xabcdef12" || STag(0xabc).String() != "0x00000abc" {
 		t.Errorf("%v: index %#x, key %#x", s, s.Index(), s.Key())
 	}
 	if s := NewSTag(1<<24|5, 7); s.Index() != 5 {

@@ -1,6 +1,9 @@
 package ddp
 
-import "github.com/stag-rdma/stag/offload/wire"
+import (
+	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/tpt"
+)
 
 // Segment is a DDP segment that has arrived: its header in host form and its
 // payload in place. It is valid as long as the ULPDU is.
@@ -10,11 +13,11 @@ type Segment struct {
 	Opcode  wire.Opcode
 	Version uint8 // of RDMAP
 
-	STag wire.STag // tagged
+	STag tpt.STag // tagged
 	TO   uint64
 
 	Queue, MSN, MO uint32 // untagged
-	Invalidate     wire.STag
+	Invalidate     tpt.STag
 
 	Payload []byte
 	Header  []byte // the DDP header as it came: 14 or 18 octets

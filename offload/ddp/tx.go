@@ -1,6 +1,9 @@
 package ddp
 
-import "github.com/stag-rdma/stag/offload/wire"
+import (
+	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/tpt"
+)
 
 // Message is a message on its way out, cut into segments as the stream has
 // room. The zero Message is finished.
@@ -8,11 +11,11 @@ type Message struct {
 	Tagged bool
 	Opcode wire.Opcode
 
-	STag wire.STag // tagged
+	STag tpt.STag // tagged
 	TO   uint64
 
 	Queue, MSN uint32 // untagged
-	Invalidate wire.STag
+	Invalidate tpt.STag
 
 	Len uint32 // octets of payload
 

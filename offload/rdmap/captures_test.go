@@ -12,6 +12,7 @@ import (
 	"github.com/stag-rdma/stag/offload/ddp"
 	"github.com/stag-rdma/stag/offload/wire"
 	"github.com/stag-rdma/stag/test/captures"
+	"github.com/stag-rdma/stag/tpt"
 )
 
 // talk is one direction of a captured connection, as messages.
@@ -26,7 +27,7 @@ type talk struct {
 
 // answer is a whole RDMA Read Response.
 type answer struct {
-	stag wire.STag
+	stag tpt.STag
 	to   uint64
 	size uint32
 }

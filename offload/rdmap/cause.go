@@ -7,6 +7,7 @@ import (
 
 	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/tpt"
 )
 
 // What can end a connection beside a Terminate and the stream's own errors.
@@ -39,8 +40,8 @@ type Cause struct {
 	// The segment that was refused, when the Terminate shows one.
 	HasSegment bool
 	Opcode     wire.Opcode
-	STag       wire.STag // tagged segments: of the target. Read Requests: of the source
-	TO         uint64    // likewise
+	STag       tpt.STag // tagged segments: of the target. Read Requests: of the source
+	TO         uint64   // likewise
 
 	Err error // what ended the stream, or what is wrong on this side
 }

@@ -46,8 +46,8 @@ func (q *QP) terminateRead(code Code, r *inRead, at uint32) {
 	t := &q.term
 	t.header = r.header
 	rest := wire.ReadRequestFields{
-		SinkSTag: wire.STag(r.sinkSTag), SinkTO: r.sinkTO + uint64(at), Size: r.size - at,
-		SourceSTag: wire.STag(r.sourceSTag), SourceTO: r.sourceTO + uint64(at),
+		SinkSTag: r.sinkSTag, SinkTO: r.sinkTO + uint64(at), Size: r.size - at,
+		SourceSTag: r.sourceSTag, SourceTO: r.sourceTO + uint64(at),
 	}
 	rest.Append(t.request[:0])
 	t.fields = wire.TerminateFields{
@@ -149,8 +149,8 @@ func (q *QP) asked(o *outRead, r *wire.ReadRequestFields) bool {
 	w := q.sq.At(o.pos)
 	begin := o.to - uint64(o.size-o.left)
 	answered := r.SinkTO - begin
-	return wire.STag(o.stag) == r.SinkSTag && answered <= uint64(o.size) && uint64(r.Size) == uint64(o.size)-answered &&
-		wire.STag(w.RKey) == r.SourceSTag && r.SourceTO == w.Remote+answered
+	return o.stag == r.SinkSTag && answered <= uint64(o.size) && uint64(r.Size) == uint64(o.size)-answered &&
+		w.RKey == r.SourceSTag && r.SourceTO == w.Remote+answered
 }
 
 // sendTerminate sends our Terminate as the last message, closes our direction

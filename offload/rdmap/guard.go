@@ -106,7 +106,7 @@ func (q *QP) unreadable(s stream.Stream, at uint32, piece int, how access) {
 	switch o.what {
 	case aResponse:
 		r := q.irq.front()
-		q.vanished(tpt.STag(r.sourceSTag))
+		q.vanished(r.sourceSTag)
 		if how == reaching {
 			q.terminateRead(readCode(tpt.BadSTag), r, at)
 		}

@@ -25,7 +25,7 @@ func (q *QP) recvReadRequest(s *ddp.Segment) Code {
 		return ddpCode(ddp.NoBuffer)
 	}
 	if r.Size > 0 {
-		if _, f := q.source(tpt.STag(r.SourceSTag), r.SourceTO, r.Size); f != tpt.OK {
+		if _, f := q.source(r.SourceSTag, r.SourceTO, r.Size); f != tpt.OK {
 			return readCode(f)
 		}
 	}
@@ -34,8 +34,8 @@ func (q *QP) recvReadRequest(s *ddp.Segment) Code {
 	}
 	q.requests.Accept(s)
 	q.irq.push(inRead{
-		sinkSTag: uint32(r.SinkSTag), sinkTO: r.SinkTO, size: r.Size,
-		sourceSTag: uint32(r.SourceSTag), sourceTO: r.SourceTO,
+		sinkSTag: r.SinkSTag, sinkTO: r.SinkTO, size: r.Size,
+		sourceSTag: r.SourceSTag, sourceTO: r.SourceTO,
 		header: [18]byte(s.Header),
 	})
 	q.countIn.reads = max(q.countIn.reads, q.irq.count)
@@ -60,21 +60,21 @@ func (q *QP) recvReadResponse(s *ddp.Segment) Code {
 	n := uint32(len(s.Payload))
 	switch {
 	case r.size == 0 && n == 0 && s.Last: // STag and offset do not count
-	case s.STag != wire.STag(r.stag):
+	case s.STag != r.stag:
 		return q.failRead(r, ddpCode(ddp.BadSTag))
 	case s.TO != r.to || n > r.left || s.Last != (n == r.left):
 		return q.failRead(r, ddpCode(ddp.OutOfBounds))
 	}
 	if n > 0 {
 		mem, f := q.own.Check(q.cfg.Table, tpt.Access{
-			STag: tpt.STag(r.stag), PD: q.cfg.PD, QP: q.cfg.Number, Right: tpt.LocalWrite, TO: r.to, Len: n,
+			STag: r.stag, PD: q.cfg.PD, QP: q.cfg.Number, Right: tpt.LocalWrite, TO: r.to, Len: n,
 		})
 		if f != tpt.OK {
 			q.sq.At(r.pos).Status = localStatus(f)
 			return ddpCode(ddp.LocalFault)
 		}
 		if !placeOne(&q.own, mem, s.Payload) {
-			q.vanished(tpt.STag(r.stag))
+			q.vanished(r.stag)
 			q.sq.At(r.pos).Status = work.LocalProtErr
 			return ddpCode(ddp.LocalFault)
 		}

@@ -1,21 +1,23 @@
 package rdmap
 
+import "github.com/stag-rdma/stag/tpt"
+
 // outRead is a Read Request that waits for its Response.
 type outRead struct {
 	pos  uint32 // of its WQE in the send queue; meaningless for the RTR
 	rtr  bool
-	stag uint32 // sink, as on the wire
-	to   uint64 // of the next octet of the Response
-	left uint32 // octets still to come
+	stag tpt.STag // of the sink
+	to   uint64   // of the next octet of the Response
+	left uint32   // octets still to come
 	size uint32
 }
 
 // inRead is a Read Request of the peer that waits to be answered.
 type inRead struct {
-	sinkSTag   uint32
+	sinkSTag   tpt.STag
 	sinkTO     uint64
 	size       uint32
-	sourceSTag uint32
+	sourceSTag tpt.STag
 	sourceTO   uint64
 	header     [18]byte // its DDP header, for a Terminate
 }

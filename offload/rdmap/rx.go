@@ -119,14 +119,14 @@ func (q *QP) recvWrite(s *ddp.Segment) Code {
 		return Code{} // RFC 5041 §5.2: the STag is not looked at
 	}
 	mem, f := q.peers.Check(q.cfg.Table, tpt.Access{
-		STag: tpt.STag(s.STag), PD: q.cfg.PD, QP: q.cfg.Number,
+		STag: s.STag, PD: q.cfg.PD, QP: q.cfg.Number,
 		Right: tpt.RemoteWrite, TO: s.TO, Len: uint32(len(s.Payload)),
 	})
 	if f != tpt.OK {
 		return writeCode(f)
 	}
 	if !placeOne(&q.peers, mem, s.Payload) {
-		q.vanished(tpt.STag(s.STag))
+		q.vanished(s.STag)
 		return writeCode(tpt.BadSTag)
 	}
 	return Code{}
@@ -135,7 +135,7 @@ func (q *QP) recvWrite(s *ddp.Segment) Code {
 // arrival is the Send that is under way: what its first segment said.
 type arrival struct {
 	opcode     wire.Opcode
-	invalidate wire.STag
+	invalidate tpt.STag
 }
 
 // recvSend places a segment of a message of the Send family into the receive
@@ -202,7 +202,7 @@ func (q *QP) deliver(w *work.RecvWQE, length uint32) Code {
 		q.received(c)
 		return Code{}
 	}
-	stag := tpt.STag(q.arriving.invalidate)
+	stag := q.arriving.invalidate
 	ticket, f := q.cfg.Table.StartInvalidate(stag, q.cfg.PD, q.cfg.Number)
 	switch f {
 	case tpt.OK:

@@ -156,12 +156,12 @@ func (s *script) refused(f []byte, code Code, quote int) {
 	want := Cause{Code: code, HasSegment: quote > 0}
 	if u := ulpduOf(f); quote > 0 {
 		want.Opcode = wire.Opcode(u[1] & 15)
-		want.STag = wire.STag(be.Uint32(u[2:]))
+		want.STag = tpt.STag(be.Uint32(u[2:]))
 		if u[0]&0x80 != 0 {
 			want.TO = be.Uint64(u[6:])
 		}
 		if quote == 2 {
-			want.STag, want.TO = wire.STag(be.Uint32(u[18+16:])), be.Uint64(u[18+20:])
+			want.STag, want.TO = tpt.STag(be.Uint32(u[18+16:])), be.Uint64(u[18+20:])
 		}
 	}
 	if got != want {

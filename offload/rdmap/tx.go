@@ -238,7 +238,7 @@ func (q *QP) collect(sgl []work.SGE, off uint32, n int, right tpt.Rights) tpt.Fa
 // Read was accepted: then the Terminate carries the Request as it stands now.
 func (q *QP) gatherResponse(at uint32, n int) bool {
 	r := q.irq.front()
-	mem, f := q.source(tpt.STag(r.sourceSTag), r.sourceTO+uint64(at), uint32(n))
+	mem, f := q.source(r.sourceSTag, r.sourceTO+uint64(at), uint32(n))
 	if f != tpt.OK {
 		q.terminateRead(readCode(f), r, at)
 		return false
@@ -313,7 +313,7 @@ func (q *QP) beginResponse() {
 	o.what, o.nfixed = aResponse, 0
 	o.msg = ddp.Message{
 		Tagged: true, Opcode: wire.OpReadResponse,
-		STag: wire.STag(r.sinkSTag), TO: r.sinkTO, Len: r.size,
+		STag: r.sinkSTag, TO: r.sinkTO, Len: r.size,
 	}
 	o.msg.Begin()
 }
@@ -352,7 +352,7 @@ func (q *QP) beginRequest() bool {
 	switch w.Op {
 	case work.WRWrite:
 		o.msg = ddp.Message{
-			Tagged: true, Opcode: wire.OpWrite, STag: wire.STag(w.RKey), TO: w.Remote, Len: w.Length,
+			Tagged: true, Opcode: wire.OpWrite, STag: w.RKey, TO: w.Remote, Len: w.Length,
 		}
 	case work.WRRead:
 		if !q.beginRead(w) {
@@ -361,7 +361,7 @@ func (q *QP) beginRequest() bool {
 	default:
 		o.msg = ddp.Message{Opcode: sendOpcode(w), Queue: wire.QueueSend, MSN: q.sendMSN, Len: w.Length}
 		if w.Op == work.WRSendInvalidate {
-			o.msg.Invalidate = wire.STag(w.Invalidate)
+			o.msg.Invalidate = w.Invalidate
 		}
 		q.sendMSN++
 	}
@@ -397,14 +397,14 @@ func (q *QP) checkList(w *work.SendWQE, pos uint32) tpt.Fault {
 // beginRead makes the Read Request of w, and remembers what must come back.
 func (q *QP) beginRead(w *work.SendWQE) bool {
 	r := wire.ReadRequestFields{
-		Size: w.Length, SourceSTag: wire.STag(w.RKey), SourceTO: w.Remote,
+		Size: w.Length, SourceSTag: w.RKey, SourceTO: w.Remote,
 	}
 	if w.SGEs != 0 {
 		e := &q.sq.List(q.out.pos, 1)[0]
-		r.SinkSTag, r.SinkTO = wire.STag(e.LKey), e.Addr
+		r.SinkSTag, r.SinkTO = e.LKey, e.Addr
 	}
 	q.orq.push(outRead{
-		pos: q.out.pos, stag: uint32(r.SinkSTag), to: r.SinkTO, left: r.Size, size: r.Size,
+		pos: q.out.pos, stag: r.SinkSTag, to: r.SinkTO, left: r.Size, size: r.Size,
 	})
 	q.countOut.reads = max(q.countOut.reads, q.orq.count)
 	q.readRequest(r)

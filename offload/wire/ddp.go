@@ -2,7 +2,8 @@ package wire
 
 import (
 	"encoding/binary"
-	"fmt"
+
+	"github.com/stag-rdma/stag/tpt"
 )
 
 // DDPVersion is the only version of DDP that RFC 5041 knows. 0 was RDMAC's.
@@ -51,12 +52,6 @@ const (
 	QueueTerminate   = 2
 )
 
-// STag names a region or window: an index in its upper 24 bits, a key in its
-// lowest 8.
-type STag uint32
-
-func (s STag) String() string { return fmt.Sprintf("0x%08x", uint32(s)) }
-
 // IsTagged reports whether a ULPDU says that it has the tagged header.
 func IsTagged(ulpdu []byte) bool { return len(ulpdu) > 0 && ulpdu[tagCtrl]&ddpTagged != 0 }
 
@@ -77,7 +72,7 @@ func (h Tagged) Last() bool          { return h.b[tagCtrl]&ddpLast != 0 }
 func (h Tagged) DDPVersion() uint8   { return h.b[tagCtrl] & ddpVersionMask }
 func (h Tagged) RDMAPVersion() uint8 { return h.b[tagULP] >> rdmapVersionShift }
 func (h Tagged) Opcode() Opcode      { return Opcode(h.b[tagULP] & opcodeMask) }
-func (h Tagged) STag() STag          { return STag(binary.BigEndian.Uint32(h.b[tagSTag:])) }
+func (h Tagged) STag() tpt.STag      { return tpt.STag(binary.BigEndian.Uint32(h.b[tagSTag:])) }
 
 // TO is the tagged offset of the payload's first octet.
 func (h Tagged) TO() uint64 { return binary.BigEndian.Uint64(h.b[tagTO:]) }
@@ -105,8 +100,8 @@ func (h Untagged) RDMAPVersion() uint8 { return h.b[untULP] >> rdmapVersionShift
 func (h Untagged) Opcode() Opcode      { return Opcode(h.b[untULP] & opcodeMask) }
 
 // Invalidate is the STag to invalidate, if the opcode asks for that.
-func (h Untagged) Invalidate() STag { return STag(binary.BigEndian.Uint32(h.b[untULPRest:])) }
-func (h Untagged) Queue() uint32    { return binary.BigEndian.Uint32(h.b[untQueue:]) }
+func (h Untagged) Invalidate() tpt.STag { return tpt.STag(binary.BigEndian.Uint32(h.b[untULPRest:])) }
+func (h Untagged) Queue() uint32        { return binary.BigEndian.Uint32(h.b[untQueue:]) }
 
 // MSN is the message's number on its queue; the first is 1.
 func (h Untagged) MSN() uint32 { return binary.BigEndian.Uint32(h.b[untMSN:]) }
@@ -121,7 +116,7 @@ func (h Untagged) Bytes() []byte { return h.b }
 type TaggedFields struct {
 	Last   bool
 	Opcode Opcode
-	STag   STag
+	STag   tpt.STag
 	TO     uint64
 }
 
@@ -137,7 +132,7 @@ func (f TaggedFields) Append(b []byte) []byte {
 type UntaggedFields struct {
 	Last       bool
 	Opcode     Opcode
-	Invalidate STag // 0 where the opcode has none
+	Invalidate tpt.STag // 0 where the opcode has none
 	Queue      uint32
 	MSN        uint32
 	MO         uint32

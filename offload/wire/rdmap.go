@@ -3,6 +3,8 @@ package wire
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/stag-rdma/stag/tpt"
 )
 
 // RDMAPVersion is the only version of RDMAP that RFC 5040 knows. 0 was RDMAC's.
@@ -73,10 +75,10 @@ const (
 
 // ReadRequestFields is the header of an RDMA Read Request.
 type ReadRequestFields struct {
-	SinkSTag   STag // where the requester wants the octets
+	SinkSTag   tpt.STag // where the requester wants the octets
 	SinkTO     uint64
-	Size       uint32 // octets
-	SourceSTag STag   // where the responder has them
+	Size       uint32   // octets
+	SourceSTag tpt.STag // where the responder has them
 	SourceTO   uint64
 }
 
@@ -96,10 +98,10 @@ func ParseReadRequest(payload []byte) (f ReadRequestFields, ok bool) {
 		return ReadRequestFields{}, false
 	}
 	return ReadRequestFields{
-		SinkSTag:   STag(binary.BigEndian.Uint32(payload[readSinkSTag:])),
+		SinkSTag:   tpt.STag(binary.BigEndian.Uint32(payload[readSinkSTag:])),
 		SinkTO:     binary.BigEndian.Uint64(payload[readSinkTO:]),
 		Size:       binary.BigEndian.Uint32(payload[readSize:]),
-		SourceSTag: STag(binary.BigEndian.Uint32(payload[readSourceSTag:])),
+		SourceSTag: tpt.STag(binary.BigEndian.Uint32(payload[readSourceSTag:])),
 		SourceTO:   binary.BigEndian.Uint64(payload[readSourceTO:]),
 	}, true
 }

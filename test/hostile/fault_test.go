@@ -8,6 +8,7 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 	"github.com/stag-rdma/stag/rdma"
 	"github.com/stag-rdma/stag/test/rawpeer"
+	"github.com/stag-rdma/stag/tpt"
 )
 
 // fault is something that no peer may send.
@@ -160,7 +161,7 @@ func writeFaults() (all []fault) {
 func readFaults() (all []fault) {
 	request := func(v *victim, msn, stag uint32, to uint64, n int) []byte {
 		return rawpeer.ReadRequest(msn, rawpeer.Read{
-			SinkSTag: 0x100, SinkTO: 7, Size: uint32(n), SourceSTag: wire.STag(stag), SourceTO: to,
+			SinkSTag: 0x100, SinkTO: 7, Size: uint32(n), SourceSTag: tpt.STag(stag), SourceTO: to,
 		})
 	}
 	for _, x := range targets() {

@@ -79,7 +79,7 @@ func (v *victim) marked(demand, asking bool) {
 		n = min(n, len(data)-at)
 		put(rawpeer.Write(uint32(v.open.RKey()), uint64(at), data[at:at+n]))
 	}
-	put(rawpeer.ReadRequest(1, rawpeer.Read{SinkSTag: 9, Size: uint32(len(data)), SourceSTag: wire.STag(v.open.RKey())}))
+	put(rawpeer.ReadRequest(1, rawpeer.Read{SinkSTag: 9, Size: uint32(len(data)), SourceSTag: v.open.RKey()}))
 	v.must(v.peer.Pieces(out, 777, 0))
 	v.unmarked(demand, data)
 	v.must(v.peer.Conn.CloseWrite())

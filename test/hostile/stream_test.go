@@ -11,6 +11,7 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 	"github.com/stag-rdma/stag/rdma"
 	"github.com/stag-rdma/stag/test/rawpeer"
+	"github.com/stag-rdma/stag/tpt"
 )
 
 // framing is a stream in which an FPDU is not what it says.
@@ -119,7 +120,7 @@ func traffic(v *victim) (out []byte, answer []byte) {
 		rawpeer.Untagged{Op: wire.OpSend, MSN: 1, More: true}.With(data[:63]),
 		rawpeer.Untagged{Op: wire.OpSend, MSN: 1, MO: 63}.With(data[63:64]),
 		rawpeer.Send(2, data[:1]),
-		rawpeer.ReadRequest(1, rawpeer.Read{SinkSTag: 77, SinkTO: 1 << 40, Size: 3000, SourceSTag: wire.STag(stag), SourceTO: 5}),
+		rawpeer.ReadRequest(1, rawpeer.Read{SinkSTag: 77, SinkTO: 1 << 40, Size: 3000, SourceSTag: tpt.STag(stag), SourceTO: 5}),
 	)
 	return out, data
 }
@@ -203,7 +204,7 @@ func TestReadsBeyondIRD(t *testing.T) {
 		v.accept(usual, usualParams)
 		var all []byte
 		request := func(msn uint32) []byte {
-			return rawpeer.ReadRequest(msn, rawpeer.Read{Size: regionLen, SourceSTag: wire.STag(v.open.RKey())})
+			return rawpeer.ReadRequest(msn, rawpeer.Read{Size: regionLen, SourceSTag: v.open.RKey()})
 		}
 		const reads = 64 // of 64 KiB each: more than any send buffer takes
 		for i := range uint32(reads) {
@@ -251,7 +252,7 @@ func TestReadsUpToIRD(t *testing.T) {
 			for i := range uint32(4) {
 				msn++
 				all = append(all, rawpeer.FPDU(rawpeer.ReadRequest(msn, rawpeer.Read{
-					SinkSTag: wire.STag(i), Size: 5000, SourceSTag: wire.STag(v.open.RKey()), SourceTO: uint64(i),
+					SinkSTag: tpt.STag(i), Size: 5000, SourceSTag: v.open.RKey(), SourceTO: uint64(i),
 				}))...)
 			}
 			v.must(v.peer.Octets(all))

@@ -24,7 +24,7 @@ func (v *victim) stuff() {
 	var all []byte
 	for i := range uint32(100) {
 		all = append(all, rawpeer.FPDU(rawpeer.ReadRequest(i+1, rawpeer.Read{
-			Size: regionLen, SourceSTag: wire.STag(v.open.RKey()),
+			Size: regionLen, SourceSTag: v.open.RKey(),
 		}))...)
 	}
 	v.must(v.peer.Octets(all))

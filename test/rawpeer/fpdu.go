@@ -5,6 +5,7 @@ import (
 	"hash/crc32"
 
 	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/tpt"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -53,7 +54,7 @@ func ReadResponse(stag uint32, to uint64, payload []byte) []byte {
 
 // TaggedSegment is a tagged ULPDU.
 func TaggedSegment(op wire.Opcode, last bool, stag uint32, to uint64, payload []byte) []byte {
-	b := wire.TaggedFields{Last: last, Opcode: op, STag: wire.STag(stag), TO: to}.Append(nil)
+	b := wire.TaggedFields{Last: last, Opcode: op, STag: tpt.STag(stag), TO: to}.Append(nil)
 	return append(b, payload...)
 }
 
@@ -69,7 +70,7 @@ type Untagged struct {
 // With is the ULPDU with this payload.
 func (u Untagged) With(payload []byte) []byte {
 	b := wire.UntaggedFields{
-		Last: !u.More, Opcode: u.Op, Invalidate: wire.STag(u.Invalidate), Queue: u.Queue, MSN: u.MSN, MO: u.MO,
+		Last: !u.More, Opcode: u.Op, Invalidate: tpt.STag(u.Invalidate), Queue: u.Queue, MSN: u.MSN, MO: u.MO,
 	}.Append(nil)
 	return append(b, payload...)
 }

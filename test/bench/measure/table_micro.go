@@ -199,7 +199,7 @@ func (b *bench) fpduIn() error {
 
 func (b *bench) taggedIn() error {
 	h, payload, ok := wire.ParseTagged(b.ulpdu)
-	if !ok || h.STag() != wire.STag(b.access.STag) || h.TO() != b.access.TO || len(payload) != len(b.memory) {
+	if !ok || h.STag() != b.access.STag || h.TO() != b.access.TO || len(payload) != len(b.memory) {
 		return errors.New("the tagged header was refused")
 	}
 	return nil
@@ -221,7 +221,7 @@ func (b *bench) place() error {
 
 // gather fills the ULPDU of the FPDU that fpduOut makes.
 func (b *bench) gather() error {
-	h := wire.TaggedFields{Last: true, Opcode: wire.OpWrite, STag: wire.STag(b.access.STag)}.Append(b.payload[:0])
+	h := wire.TaggedFields{Last: true, Opcode: wire.OpWrite, STag: b.access.STag}.Append(b.payload[:0])
 	copy(b.payload[len(h):], b.memory)
 	return nil
 }
