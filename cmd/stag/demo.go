@@ -27,15 +27,14 @@ func demoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show RDMA between two hosts, and what is refused",
-		Long: `Makes two network namespaces with a veth pair between them and an RDMA adapter
-on each end. The kernels open a TCP connection, which is taken over on both
-ends; then RDMA Writes, RDMA Reads and Sends move octets through AF_XDP from
-memory to memory, and every octet is compared where it arrives. After that it
-tries what must be refused, and shows how it is. Nothing is left behind,
-whatever ends it. With -v it also says why zero copy is not used.
+		Long: `Makes two network namespaces with a veth pair between them and an RDMA adapter at
+each end. Moves octets by RDMA Write, RDMA Read and Send, and compares every octet
+where it arrives. Then tries operations that must be refused, and shows the errors.
+Removes everything at its end, and after Ctrl-C.
 
-Without the rights for that it does the same over the kernel's TCP on loopback,
-and says so in its first line.`,
+Without the rights for that, the command does the same over the kernel's TCP on
+loopback, and its first line says so.`,
+		Annotations: manual(demoManual),
 		Example: `  stag demo
   stag demo --size 64 --mtu 3506
   stag demo --json`,
@@ -60,8 +59,8 @@ and says so in its first line.`,
 		},
 	}
 	f := cmd.Flags()
-	f.Uint64Var(&mib, "size", defaultSize, "MiB to move by each operation")
-	f.Uint64Var(&kib, "msg", demo.DefaultMessage>>10, "KiB of a message")
+	f.Uint64Var(&mib, "size", defaultSize, "MiB to move with each operation")
+	f.Uint64Var(&kib, "msg", demo.DefaultMessage>>10, "message size in KiB")
 	f.IntVar(&o.MTU, "mtu", 1500, "MTU of the veth pair, octets")
 	f.BoolVar(&o.V6, "ipv6", false, "use IPv6")
 	f.BoolVar(&o.Generic, "generic", false, "attach in generic mode instead of native")

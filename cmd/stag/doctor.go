@@ -18,17 +18,14 @@ func doctorCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "doctor [IFACE]",
-		Short: "Say what this machine, or an interface, lacks for stag, and the command that fixes it",
+		Short: "Tell what this machine or an interface lacks for stag, and the command that fixes it",
 		Long: `Tries everything that stag needs, or reads what the kernel says about it, and
-says how to put right what is missing. Nothing stays changed, and a stag that
-runs on the interface is not disturbed.
+prints the command that fixes what is missing. The command leaves nothing changed,
+and does not disturb a stag that runs on the interface. A hint needs no action. Without
+root the command tries what it can, and names the rights that it lacks for the rest.
 
-Rows are grouped by topic. Those that are OK are only counted; -v shows them,
-and --json has all. A hint works as it is. Without root it tries what it can,
-and names the rights that it lacks for the rest. On a terminal the words OK,
-hint and FAIL are coloured, unless NO_COLOR is set.
-
-Exits with 0 when everything that is required is there, else with 1.`,
+The exit code is 0 if everything that is required is there, else 1.`,
+		Annotations: manual(doctorManual),
 		Example: `  stag doctor
   stag doctor -v eth1
   stag doctor eth1 --queues 2
@@ -46,9 +43,9 @@ Exits with 0 when everything that is required is there, else with 1.`,
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.Engines, "queues", 0, "queues that will have an engine; 0: all that the interface has")
+	f.IntVar(&o.Engines, "queues", 0, "queues that will have an engine; 0 means all queues of the interface")
 	f.IntVar(&o.Chunk, "chunk", 4096, "octets of a chunk of the ring, 2048 or 4096")
-	f.BoolVar(&o.Generic, "generic", false, "for generic mode instead of native")
+	f.BoolVar(&o.Generic, "generic", false, "check for generic mode instead of native")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	return cmd
 }

@@ -25,46 +25,15 @@ func dumpCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "dump",
-		Short: "Capture what engines receive and send, which tcpdump cannot see",
-		Long: `Packets of connections that were taken over pass the kernel by, and tcpdump with
-it. This shows both directions of them as engines see them: received ones as
-they arrived, sent ones as they go on the wire, retransmissions and checksums
-included. Without -w it prints a line for each packet, with the operation where
-the segment begins with an FPDU; with -w it writes pcapng for Wireshark, with
-direction, queue, flow and QP as a comment, and the queue and the direction as
-fields. Packets over the kernel port are the kernel's: use tcpdump for them.
+		Short: "Capture the packets of engines, which tcpdump cannot see",
+		Long: `Captures packets of connections that were taken over, in both directions, as the
+engines see them. Prints a line for each packet, with the RDMA operation if the
+segment begins with an FPDU. With -w it writes pcapng for Wireshark.
 
-Wireshark finds RDMA only behind the MPA Request and Reply, which the kernels
-exchange before a connection is taken over. So -w writes, in front of the first
-packet of each connection, two that stand for them; their comments say so, they
-do not count, and --bare leaves them out, as they are for connections with
-Markers. Short Sends are taken for RPC: tshark --disable-protocol rpcordma.
-
-The time of a packet is when the engine took it from the interface, or had it
-ready to be sent: packets that came while it slept or did something else have
-later times than on the wire, by as long as it took to come to them.
-
-It captures on this user's engines of this host; with --all-users also on those
-of others, into which root alone may look; on those that run now, not on any that
-begin later. An engine that ends is told on standard error, and the others go on. Payload is shown to
-whoever may look: files are made for their owner alone.
-
-Engines wait for nobody. Each queue keeps up to 8 MiB for a capture (64 MiB for
-an interface); what does not fit because dump, or who reads its output, is slow,
-is lost and counted, in the last line and in the file. At most 8 captures at a
-time look at one engine. Packets of several engines, or interfaces, come in the
-order in which they were handed over.
-
-The kinds for --kind: write, read-request, read-response, send and terminate are
-judged by the header of the FPDU that a segment begins with, others in the same
-segment are not looked at; ack is a segment without payload, also a FIN or RST;
-data is payload that begins with no FPDU, as when FPDUs are cut; icmp is a
-router's word that a packet was too big; other is what cannot be taken apart.
-
-It goes on until Ctrl-C, for -c packets, until no engine is left or nobody reads
-its output, and then says how many packets it captured and lost. It exits with 1
-when an engine died, or when the output could not be written: what is in the
-file by then is whole.`,
+Captures on the engines of this user on this host, until Ctrl-C. With --all-users
+root also captures on the engines of other users. Packets that do not fit into the
+buffers are lost and counted; no engine waits.`,
+		Annotations: manual(dumpManual),
 		Example: `  stag dump -i eth1
   stag dump -w trace.pcapng --qp 7
   stag dump -w - | tshark -r -
@@ -80,12 +49,12 @@ file by then is whole.`,
 	f := cmd.Flags()
 	f.StringVarP(&o.Device, "interface", "i", "", "only packets of this interface")
 	f.IntVarP(&o.PID, "pid", "p", 0, "only engines of this process")
-	f.BoolVar(&o.All, "all-users", false, "also engines of other users, which tell what they like")
-	f.StringVarP(&o.File, "write", "w", "", "write pcapng to this file; -: to standard output")
-	f.IntVarP(&o.SnapLen, "snaplen", "s", dump.DefaultSnapLen, "octets of each packet that -w writes; 0: all")
-	f.BoolVar(&o.Bare, "bare", false, "write nothing but what was captured: see above")
-	f.Uint64VarP(&o.Count, "count", "c", 0, "end after so many packets (default without end)")
-	f.StringVar(&p.flow, "flow", "", "only packets of this flow: an id of stag show flows")
+	f.BoolVar(&o.All, "all-users", false, "also ask engines of other users, whose reports cannot be verified")
+	f.StringVarP(&o.File, "write", "w", "", "write pcapng to this file; - is standard output")
+	f.IntVarP(&o.SnapLen, "snaplen", "s", dump.DefaultSnapLen, "octets of each packet that -w writes; 0 means all")
+	f.BoolVar(&o.Bare, "bare", false, "write only captured packets, without the two that stand for the MPA handshake")
+	f.Uint64VarP(&o.Count, "count", "c", 0, "end after this many packets (default no limit)")
+	f.StringVar(&p.flow, "flow", "", "only packets of this flow, by its id in stag show flows")
 	f.Uint32Var(&o.QP, "qp", 0, "only packets of the QP with this number, which must be connected")
 	f.StringSliceVar(&p.kinds, "kind", nil, "only packets of these kinds: "+dump.KindNames())
 	f.BoolVar(&o.JSON, "json", false, "print a JSON object for each packet")

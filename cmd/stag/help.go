@@ -5,14 +5,53 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/man"
 )
 
-// helpCommand is cobra's, but a command that there is not is a mistake.
+// helpTemplate has the examples first, then at most a few lines about the command.
+// The manual page has the rest.
+const helpTemplate = `{{if .HasExample}}Examples:
+{{.Example}}
+
+{{end}}Usage:{{if .Runnable}}
+  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
+  {{.CommandPath}} [command]{{end}}
+
+{{.Long | trimTrailingWhitespaces}}
+{{if .HasAvailableSubCommands}}
+Commands:{{range .Commands}}{{if .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
+{{end}}{{if .HasAvailableLocalFlags}}
+Flags:
+{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}
+{{end}}{{if .HasAvailableInheritedFlags}}
+Global Flags:
+{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}
+{{end}}{{if .HasAvailableSubCommands}}
+"{{.CommandPath}} COMMAND --help" describes a command.
+{{end}}{{with manualPage .}}
+More: man {{.}}
+{{end}}`
+
+// addHelp gives the template to cmd and to all commands below it.
+func addHelp(cmd *cobra.Command) {
+	cobra.AddTemplateFunc("manualPage", func(c *cobra.Command) string {
+		if c.Annotations[man.More] == "" {
+			return ""
+		}
+		return man.Name(c)
+	})
+	cmd.SetHelpTemplate(helpTemplate)
+}
+
+// helpCommand is the one of cobra, but rejects the name of a command that does not exist.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
-		Short: "Say what a command does, and its flags",
-		Long:  `Prints what --help of the command prints; without one, what stag --help does.`,
+		Short: "Describe a command and its flags",
+		Long: `Prints what --help of the command prints. Without a command it prints what
+stag --help prints.`,
 		Example: `  stag help show
   stag help perf write_bw`,
 		Args: func(cmd *cobra.Command, args []string) error {

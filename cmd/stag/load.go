@@ -20,34 +20,14 @@ func loadCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "load IFACE",
-		Short: "Put the steering program on an interface, to stay there",
-		Long: `Puts stag's XDP program on an interface so that it stays when no stag runs:
-pinned below /sys/fs/bpf/stag. It passes everything on to the kernel but the
-connections that an adapter has taken over. Whoever opens the interface then
-adopts the program, instead of one of its own.
+		Short: "Attach the XDP program to an interface, so that it stays",
+		Long: `Attaches the XDP program to an interface so that it stays when no stag runs. It is
+pinned below /sys/fs/bpf/stag. The program passes all packets to the kernel except
+those of connections that an adapter has taken over. The next process that opens
+the interface adopts the program, instead of attaching one of its own.
 
-When the process of an adapter ends without a word (kill -9, a crash), its queues
-have no socket any more, and nobody answers its peers. The program drops what
-they send for --orphan-wait, for each connection from its first segment on, and
-then gives the connection up: the kernel knows of none and resets the peer. A peer
-that sends is reset at its first retransmission after that time; one that is
-silent, when it sends, or by its keepalive. Whoever adopts the program before has
-them reset at once. An engine that is only slow, or stopped, keeps its sockets,
-and its connections.
-
-Each interface is an instance of its own, called after it, unless they are given
-the same name with --instance: then one adapter can use them all, with a table
-that can be read while it runs.
-
-With --tune it also changes settings of the interface. Plain --tune turns off what
-stag cannot work with. --tune=throughput also moves NAPI into kernel threads:
-another processor than the engine's takes packets in, and a message that comes
-alone waits for that thread, for more than 100 us on a small machine.
---tune=latency moves NAPI out of them. What settings were is kept in /run/stag, and
-stag unload puts them back. The number of queues and the MTU are not changed.
-
-An interface that is loaded as asked for stays as it is, with exit code 0, and is
-tuned where that is asked for.`,
+--tune also changes settings of the interface. stag unload restores them.`,
+		Annotations: manual(loadManual),
 		Example: `  stag load eth1
   stag load eth1 --tune=throughput --max-flows 1024
   stag load eth2 --generic --instance storage
@@ -81,13 +61,13 @@ tuned where that is asked for.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Instance, "instance", "", "name for what is loaded together (default the interface's name and its namespace's number)")
-	f.BoolVar(&o.Generic, "generic", false, "in generic mode instead of native: slower, for drivers without XDP")
+	f.StringVar(&o.Instance, "instance", "", "name of the instance (default the interface's name and its namespace's number)")
+	f.BoolVar(&o.Generic, "generic", false, "use generic mode instead of native: slower, for drivers without XDP")
 	f.StringVar((*string)(&o.Tune), "tune", "", "change settings until unload: basics (plain --tune), latency or throughput")
 	f.Lookup("tune").NoOptDefVal = string(loader.TuneBasics)
-	f.IntVar(&o.MaxFlows, "max-flows", 65536, "connections that there is room for")
-	f.DurationVar(&wait, "orphan-wait", loader.DefaultOrphanWait, "how long to keep connections of an engine that has died from the kernel, which then resets the peers")
-	f.IntVar(&o.Queues, "queues", 0, "queues to have room for, if the interface shall get more; 0: as many as it has")
+	f.IntVar(&o.MaxFlows, "max-flows", 65536, "most connections at a time")
+	f.DurationVar(&wait, "orphan-wait", loader.DefaultOrphanWait, "how long to drop segments of a dead engine's connections before the kernel resets the peers")
+	f.IntVar(&o.Queues, "queues", 0, "queues to have room for, if the interface will get more; 0 means as many as it has")
 	f.BoolVar(&asJSON, "json", false, "print what was done as JSON")
 	return cmd
 }

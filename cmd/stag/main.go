@@ -50,12 +50,13 @@ func root() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stag",
 		Short: "A software RNIC: RDMA over live TCP connections, moved from the kernel into AF_XDP",
-		Long: `Stag is an RDMA NIC in software. It speaks iWARP over TCP connections that the
-kernel opens and that it takes over, live, into AF_XDP. Applications use it
-through its Go package; this command shows it, and says what a machine lacks.
+		Long: `stag is an RDMA NIC in software. It speaks iWARP over TCP connections. The kernel
+opens the connections, and stag takes them over into AF_XDP while they run.
+Applications use the Go package rdma. This command shows and tests stag, and tells
+what a machine lacks.
 
-It exits with 0, with 1 when something failed, and with 2 when the command line
-is wrong.`,
+The exit code is 0 if all went well, 1 if something failed, and 2 if the command
+line is wrong.`,
 		Example: `  stag doctor eth1
   stag demo
   stag help demo`,
@@ -76,6 +77,7 @@ is wrong.`,
 		}
 		return usageError{fmt.Errorf("%s: see %s --help", parserTalk.ReplaceAllString(err.Error(), ""), cmd.CommandPath())}
 	})
+	addHelp(cmd)
 	cmd.SetHelpCommand(helpCommand())
 	cmd.AddCommand(doctorCommand(), demoCommand(), perfCommand(), benchCommand(), versionCommand(), completionCommand(), manCommand(), pingCommand(), showCommand(), metricsCommand(), loadCommand(), unloadCommand(), dumpCommand())
 	return cmd

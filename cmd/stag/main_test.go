@@ -14,8 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/stag-rdma/stag/cmd/stag/internal/man"
 	"github.com/stag-rdma/stag/loader"
 )
 
@@ -171,6 +173,46 @@ func TestUsage(t *testing.T) {
 	}
 	r := run(t, command(t, "doctor", ""))
 	r.ends(t, exitUsage)
+}
+
+// mostHelpLines is how long the text of --help before the flags may be. Empty lines and
+// the list of commands do not count.
+const mostHelpLines = 15
+
+// TestHelpIsShort: the help of every command begins with an example, and is short. What
+// is longer stands on the manual page.
+func TestHelpIsShort(t *testing.T) {
+	commands := []*cobra.Command{root()}
+	for len(commands) > 0 {
+		cmd := commands[0]
+		commands = append(commands[1:], cmd.Commands()...)
+		var out strings.Builder
+		cmd.SetOut(&out)
+		if err := cmd.Help(); err != nil {
+			t.Fatal(err)
+		}
+		text, _, _ := strings.Cut(out.String(), "\nFlags:")
+		text, _, _ = strings.Cut(text, "\nGlobal Flags:")
+		text, _, _ = strings.Cut(text, "\nCommands:")
+		if !strings.HasPrefix(text, "Examples:\n  ") {
+			t.Errorf("%s --help does not begin with an example:\n%s", cmd.CommandPath(), text)
+		}
+		lines := 0
+		for line := range strings.Lines(text) {
+			if len(line) > 89 {
+				t.Errorf("%s --help has a line of %d octets: %s", cmd.CommandPath(), len(line)-1, line)
+			}
+			if strings.TrimSpace(line) != "" {
+				lines++
+			}
+		}
+		if lines > mostHelpLines {
+			t.Errorf("%s --help has %d lines of text before the flags, %d at most:\n%s", cmd.CommandPath(), lines, mostHelpLines, text)
+		}
+		if text := cmd.Annotations[man.More]; text != "" && !strings.Contains(out.String(), "More: man "+man.Name(cmd)) {
+			t.Errorf("%s --help does not name the manual page", cmd.CommandPath())
+		}
+	}
 }
 
 func TestHelp(t *testing.T) {

@@ -16,10 +16,10 @@ func manCommand() *cobra.Command {
 		Use:    "man",
 		Short:  "Write a manual page for each command",
 		Hidden: true,
-		Long: `Writes a manual page of section 8 for stag and for each of its commands, from
-what --help says. The pages bear the month of the commit that stag was built
-from, so that they are the same whenever they are made; where the build does not
-know it, that of SOURCE_DATE_EPOCH, or this one.`,
+		Long: `Writes a manual page of section 8 for stag and for each of its commands. The pages
+have the month of the commit that stag was built from, so that every build of that
+commit writes the same pages. If the build does not know its commit, the pages have
+the month of SOURCE_DATE_EPOCH, or else this month.`,
 		Example: `  stag man -o bin/man
   man bin/man/stag-doctor.8`,
 		Args: atMost(0),

@@ -23,16 +23,14 @@ func metricsCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "metrics",
-		Short: "Export what engines count to Prometheus",
-		Long: `Answers Prometheus at ` + metrics.Path + ` until Ctrl-C. At each scrape it asks every engine
-that this user runs on this host, with --all-users as root those of others, too,
-and as root also reads the programs that were loaded to stay and have no engine. An engine that does not answer
-within 2 s is left out, and stag_engine_up is 0 for it. The names are those of
-node_exporter's node_infiniband_ metrics where there are such.
+		Short: "Export the counters of engines to Prometheus",
+		Long: `Answers Prometheus at ` + metrics.Path + ` until Ctrl-C. Each scrape asks every engine of
+this user on this host. Root also reads programs that were loaded to stay and have
+no engine; with --all-users root also asks the engines of other users.
 
-With --once it prints the metrics and ends: for node_exporter's textfile
-collector. There is neither encryption nor a password: listen at other addresses
-than the loopback's only where everybody may read along.`,
+With --once the command prints the metrics and ends. Use it with node_exporter's
+textfile collector.`,
+		Annotations: manual(metricsManual),
 		Example: `  stag metrics
   stag metrics --listen 192.0.2.1:17174 --per-qp
   stag metrics --once > /var/lib/node_exporter/stag.prom`,
@@ -50,9 +48,9 @@ than the loopback's only where everybody may read along.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&listen, "listen", metricsAddress, "address and port for scrapes; without an address, all of this host")
-	f.BoolVar(&o.AllUsers, "all-users", false, "also engines of other users: their series have their uid")
-	f.BoolVar(&o.PerQP, "per-qp", false, "also export series of each queue pair, of which there may be many")
+	f.StringVar(&listen, "listen", metricsAddress, "address and port for scrapes; without an address, all addresses of this host")
+	f.BoolVar(&o.AllUsers, "all-users", false, "also ask engines of other users; their series have their uid")
+	f.BoolVar(&o.PerQP, "per-qp", false, "also export series of each queue pair; there may be many")
 	f.BoolVar(&once, "once", false, "print the metrics once and end")
 	return cmd
 }

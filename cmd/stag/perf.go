@@ -31,21 +31,12 @@ func perfCommand() *cobra.Command {
 		Use:   "perf",
 		Short: "Measure bandwidth and latency between two machines, as perftest does",
 		Long: `Measures RDMA Writes, RDMA Reads and Sends between two machines. Options, header
-and columns are perftest's. Start a test without an address on one machine, the
-server, and then with the server's address on the other; give both the same
-options, which are compared.
+and columns are those of perftest. Start a test without an address on one machine:
+this is the server. Then start it with the server's address on the other machine.
+Give both the same options; the two ends compare them.
 
-Three things are not as in perftest. Whoever waits looks for a completion, and
-does the connection's work, for some 40 us, and then sleeps: to look for longer
-would take the processor from others, the other end perhaps. -D goes together with -a and -e, and its rows of latencies have all
-columns. -e goes together with Writes, which complete here at both ends.
-
-With --perftest the other end is perftest itself, at either end: ib_write_bw -R
-and so on, over iWARP. It was tried over Linux siw with Debian's 4.5+0.17, with
-24.07, and with the sources of July 2026, whose exchanges call themselves 6.06,
-6.22 and 6.29. Those before 5.70 and from 7 on are refused. perftest is not told
-the options here: give both ends the same, -s, -n, -q, -r, -a, -b and -D above
-all. Its server prints what the client has measured, and so does this one.`,
+With --perftest the other end is one of perftest's own programs.`,
+		Annotations: manual(perfManual),
 		Example: `  stag perf write_bw -d eth1
   stag perf write_bw -d eth1 192.0.2.1
   stag perf write_bw --perftest -d eth1
@@ -108,24 +99,24 @@ var perfShort = map[perf.Test]string{
 }
 
 const perfServerToo = `
-The server measures as well, from its answer to the next message.`
+The server measures too: from its answer to the client's next message.`
 
 func perfLong(t perf.Test) string {
 	switch t {
 	case perf.WriteLat:
-		return `The latency is half of the time until the server's Write in answer has come.
-Each Write has a Send of no octets behind it that says so: where perftest polls
-memory, this waits for a completion. With --perftest it polls memory as well:
-the server begins, and there is one latency fewer than messages.` + perfServerToo
+		return `The latency is half of the time until the server's Write in answer has arrived.
+perftest polls memory to see the Write. This command posts an empty Send behind each
+Write instead, and waits for its completion. With --perftest it polls memory as
+well; then the server begins, and there is one latency fewer than messages.` + perfServerToo
 	case perf.ReadLat:
-		return `The latency is the whole time until the Read has completed.`
+		return `The latency is the whole time until the Read completes.`
 	case perf.SendLat:
-		return `The latency is half of the time until the server's Send in answer has come.` + perfServerToo
+		return `The latency is half of the time until the server's Send in answer has arrived.` + perfServerToo
 	}
-	return `The time ends when the peer has had all messages; with -D a margin at both ends
-of it does not count. MB are 2^20 octets, Gb 10^9 bits. The peak is the best that
-messages came to from the moment when the first was posted to the completion of
-the last. It is 0 where nobody looked for it: with -N at either end, and at the
+	return `The time ends when the peer has received all messages. With -D a margin at both
+ends of the time does not count. MB are 2^20 octets, and Gb are 10^9 bits. The peak
+is the best rate of a run of messages, from the post of its first to the completion
+of its last. It is 0 if it is not measured: with -N at either end, and at the
 server of send_bw --perftest, as in perftest.`
 }
 
@@ -152,12 +143,12 @@ func (o *perfFlags) flags(cmd *cobra.Command) {
 	f.Uint16VarP(&o.Port, "port", "p", perfPort, "TCP port of the server")
 	f.IntVarP(&o.Size, "size", "s", size, "octets of a message")
 	f.BoolVarP(&o.All, "all", "a", false, "all sizes from 2 to 2^23")
-	f.Uint64VarP(&o.Iterations, "iters", "n", rounds, "messages of each QP and size")
+	f.Uint64VarP(&o.Iterations, "iters", "n", rounds, "messages for each QP and size")
 	f.Float64VarP(&o.seconds, "duration", "D", 0, "seconds for each size, instead of -n")
-	f.Float64VarP(&o.margin, "margin", "f", 0, "seconds at both ends of -D that do not count (default a quarter of it)")
-	f.IntVarP(&o.Inline, "inline_size", "I", 0, "octets; messages up to it are posted inline")
-	f.BoolVarP(&o.Events, "events", "e", false, "sleep until there is a completion, instead of polling for a while first")
-	f.BoolVar(&o.Verify, "verify", false, "compare the octets: all that are sent or read, and what the last Writes left")
+	f.Float64VarP(&o.margin, "margin", "f", 0, "seconds at the beginning and end of -D that do not count (default a quarter of -D)")
+	f.IntVarP(&o.Inline, "inline_size", "I", 0, "post messages of up to this many octets inline")
+	f.BoolVarP(&o.Events, "events", "e", false, "sleep until there is a completion, without polling first")
+	f.BoolVar(&o.Verify, "verify", false, "compare the octets: all octets of Sends and Reads, and what the last Writes left")
 	f.BoolVar(&o.Perftest, "perftest", false, "the other end is perftest's ib_"+string(o.Test)+", started with -R")
 	f.BoolVar(&o.json, "json", false, "print the result as JSON")
 	f.BoolVar(&o.save, "out_json", false, "also write the result to a file, as JSON")
@@ -173,21 +164,21 @@ func (o *perfFlags) flags(cmd *cobra.Command) {
 
 func (o *perfFlags) latencyFlags(f *pflag.FlagSet) {
 	f.BoolVarP(&o.Histogram, "report-histogram", "H", false, "print the distribution of latencies as well")
-	f.BoolVarP(&o.Unsorted, "report-unsorted", "U", false, "print every latency as well, in the order in which they came")
+	f.BoolVarP(&o.Unsorted, "report-unsorted", "U", false, "print every latency as well, in the order of measurement")
 }
 
 func (o *perfFlags) bandwidthFlags(f *pflag.FlagSet) {
 	f.IntVarP(&o.QPs, "qp", "q", 1, "QPs")
-	f.IntVarP(&o.TxDepth, "tx-depth", "t", perfTxDepth, "messages of a QP that are under way")
+	f.IntVarP(&o.TxDepth, "tx-depth", "t", perfTxDepth, "outstanding messages of a QP")
 	if o.Test == perf.SendBW {
 		f.IntVarP(&o.RxDepth, "rx-depth", "r", perfRxDepth, "receives of a QP")
 	}
-	f.IntVarP(&o.List, "post_list", "l", 1, "messages that are posted with one call")
-	f.IntVarP(&o.Moderation, "cq-mod", "Q", 0, "messages to a completion (default -l; without it 100 or -t, and 1 above 8192 octets)")
-	f.BoolVarP(&o.Both, "bidirectional", "b", false, "messages of both ends")
-	f.BoolVarP(&o.NoPeak, "noPeak", "N", false, "do not look for the peak, and print 0")
+	f.IntVarP(&o.List, "post_list", "l", 1, "messages to post with one call")
+	f.IntVarP(&o.Moderation, "cq-mod", "Q", 0, "messages for each completion (default -l; without it 100 or -t, and 1 above 8192 octets)")
+	f.BoolVarP(&o.Both, "bidirectional", "b", false, "send messages from both ends")
+	f.BoolVarP(&o.NoPeak, "noPeak", "N", false, "do not measure the peak, and print 0")
 	f.BoolVar(&o.Gbits, "report_gbits", false, "print Gb/s instead of MB/s")
-	f.BoolVar(&o.Endless, "run_infinitely", false, "go on until Ctrl-C, with a row each 5 s, or each -D")
+	f.BoolVar(&o.Endless, "run_infinitely", false, "run until Ctrl-C, with a row every 5 s, or every -D")
 }
 
 // check finds mistakes on the command line, and fills in what others imply.

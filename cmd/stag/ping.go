@@ -29,22 +29,16 @@ func pingCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ping -s|-c -a HOST",
 		Short: "Ping by RDMA Read and RDMA Write, as rping does",
-		Long: `The exchange of rping, with either end: the other may be rping itself. For each
-ping the client offers memory, the server reads it by an RDMA Read, the client
-offers other memory, and the server writes the data there by an RDMA Write.
+		Long: `Pings by RDMA Read and RDMA Write, with the exchange of rping. The other end may be
+rping. Choose an interface with -i, or the kernel's own TCP with --kernel-port,
+which needs no rights.
 
-Say over what: the interface whose connections are taken over (-i), or the
-kernel's own TCP (--kernel-port), which takes no rights.
-
-The client goes on until Ctrl-C, or for -C pings. It begins the next ping when one
-has ended, or every --interval seconds. The server ends with its
-client; with -P it serves any number of them at a time until Ctrl-C. In any case
-the last lines say what was done. Interrupted before the -C pings, or as a
-server without -P, it exits with 1.`,
+The client pings until Ctrl-C, or -C times. The server ends with its client. With
+-P it serves any number of clients at the same time, until Ctrl-C.`,
+		Annotations: manual(pingManual),
 		Example: `  stag ping -s -i eth1 -v
   stag ping -c -a 192.0.2.1 -i eth1 -C 10 -V -v
   stag ping -c -a 192.0.2.1 -i eth1 --interval 1
-  stag ping -s -P --kernel-port
   stag ping -c -a 127.0.0.1 --kernel-port -C 1000 -S 65536 -V --json`,
 		Args: atMost(0),
 
@@ -58,19 +52,19 @@ server without -P, it exits with 1.`,
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVarP(&p.server, "server", "s", false, "answer pings")
-	f.BoolVarP(&p.client, "client", "c", false, "ping")
+	f.BoolVarP(&p.server, "server", "s", false, "be the server: answer pings")
+	f.BoolVarP(&p.client, "client", "c", false, "be the client: ping")
 	f.StringVarP(&o.Address, "address", "a", "", "host to ping; of a server, where to listen (default everywhere)")
 	f.IntVarP(&o.Port, "port", "p", ping.DefaultPort, "TCP port")
 	f.StringArrayVarP(&o.Interfaces, "port-if", "i", nil, "interface whose connections are taken over; may be repeated")
 	f.BoolVar(&o.KernelPort, "kernel-port", false, "use the kernel's TCP instead of an interface")
 	f.BoolVar(&o.Generic, "generic", false, genericUsage)
-	f.Uint64VarP(&o.Count, "count", "C", 0, "pings to do; of a server, the most that a client may (default without end)")
-	f.IntVarP(&o.Size, "size", "S", 0, fmt.Sprintf("octets of data (default %d); of a server, the most it takes (default %d)", ping.DefaultSize, ping.MaxSize))
-	f.Float64Var(&p.interval, "interval", 0, "seconds from ping to ping, with a line for each (default without a pause)")
-	f.BoolVarP(&o.Validate, "validate", "V", false, "compare the data: what comes back; of a server, what comes")
+	f.Uint64VarP(&o.Count, "count", "C", 0, "number of pings; of a server, the most that a client may do (default no limit)")
+	f.IntVarP(&o.Size, "size", "S", 0, fmt.Sprintf("octets of data (default %d); of a server, the most that it accepts (default %d)", ping.DefaultSize, ping.MaxSize))
+	f.Float64Var(&p.interval, "interval", 0, "seconds from ping to ping, with a line for each (default no pause)")
+	f.BoolVarP(&o.Validate, "validate", "V", false, "compare the data that comes back; of a server, the data that arrives")
 	f.BoolVarP(&o.Persistent, "persistent", "P", false, "as a server, serve any number of clients until Ctrl-C")
-	f.BoolVarP(&p.debug, "debug", "d", false, "tell each step on standard error, and log")
+	f.BoolVarP(&p.debug, "debug", "d", false, "print each step on standard error, and log")
 	f.BoolVarP(&p.verbose, "verbose", "v", false, "print the data of each ping, and of a client how long it took")
 	f.BoolVar(&p.asJSON, "json", false, "print the summary as JSON")
 	return cmd

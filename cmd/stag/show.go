@@ -25,36 +25,13 @@ func showCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show SUBJECT [WHICH]",
 		Short: "Show devices, flows, QPs, memory, queues and counters of running engines",
-		Long: `Asks this user's engines on this host; with --all-users those of others, too,
-into which root alone may look: who runs an engine is shown by uid, and what it
-tells is its user's word. What is pinned and has no engine is shown to root, and
-that it has none. The subjects, of whose names the beginning is enough, and what WHICH
-selects of them:
-
-  devices  ports of adapters, as rdma link has them; with -v as ibv_devinfo
-           (a name)
-  flows    connections that were taken over, as ss -tin has them, but for the
-           congestion window, which is in octets; instead_of is the kernel's
-           congestion control, where stag does not have it and goes on with
-           another (an address, :port, address:port or id)
-  qps      queue pairs, as rdma resource show has them; with -v what each has
-           moved (a number)
-  mrs      what is registered: STag, domain, place, length, rights (an STag)
-  cqs      completion queues (a number)
-  queues   AF_XDP queues and their sockets' counters (a device)
-  stats    counters, as ethtool -S has them (a device); what each counts is in
-           docs/counters.md
-
-Sizes are octets, never rounded; times in text are milliseconds, as in ss. What is
-in another network namespace than this one has netns with its name, a process in
-it (pid:N), or its cookie. The JSON is an array of flat objects, each with pid,
-uid, program and adapter, which are null where no engine runs it; the state of a
-connection is in members that begin with tcp_, and a counter is one that is
-called after its layer and name. With -w there is an object with time and rows in
-each line.
-
-Nothing to show is no error. An engine that does not answer within 2 seconds is
-left out, and named on standard error; the exit code is 1 if -p asked for it.`,
+		Long: `Asks the engines of this user on this host; with --all-users root asks those of
+other users too. If a program is loaded but no engine runs, root sees the pinned
+state. SUBJECT is one of these, or the beginning of one: devices (ports of
+adapters), flows (connections that were taken over), qps (queue pairs), mrs
+(registered memory), cqs (completion queues), queues (AF_XDP queues and their
+sockets), stats (counters). WHICH selects a device, address, :port, number, id or STag.`,
+		Annotations: manual(showManual),
 		Example: `  stag show devices -v
   stag show flows :7174
   stag show qps -p 4711 --json
@@ -78,10 +55,10 @@ left out, and named on standard error; the exit code is 1 if -p asked for it.`,
 	}
 	f := cmd.Flags()
 	f.IntVarP(&o.PID, "pid", "p", 0, "only engines of this process")
-	f.BoolVar(&o.AllUsers, "all-users", false, "also engines of other users, which tell what they like")
-	f.StringVarP(&o.Interface, "interface", "i", "", "only what belongs to this interface; of mrs and cqs, to its adapters")
-	f.BoolVarP(&o.All, "all", "a", false, "also counters that are 0, which JSON always has")
-	f.Float64VarP(&seconds, "watch", "w", 0, "show again every so many seconds until Ctrl-C; stats then with rates")
+	f.BoolVar(&o.AllUsers, "all-users", false, "also ask engines of other users, whose reports cannot be verified")
+	f.StringVarP(&o.Interface, "interface", "i", "", "only what belongs to this interface; for mrs and cqs, to its adapters")
+	f.BoolVarP(&o.All, "all", "a", false, "also print counters that are 0; JSON always has them")
+	f.Float64VarP(&seconds, "watch", "w", 0, "print again every `SECONDS` until Ctrl-C; stats then have rates")
 	f.BoolVar(&o.JSON, "json", false, "print JSON; with -w one object per line")
 	return cmd
 }

@@ -17,18 +17,15 @@ func unloadCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "unload IFACE | --instance NAME | --all",
-		Short: "Take what stag load has put on an interface off again",
-		Long: `Takes the program off an interface, or off all interfaces of an instance,
-removes what is pinned, and puts the settings back that stag load --tune has
-changed, unless somebody has set them since. An interface that was renamed, moved
-to another network namespace or removed is unloaded by the name of its instance.
+		Short: "Take the XDP program that stag load has attached off an interface",
+		Long: `Takes the XDP program off an interface, or off all interfaces of an instance, and
+removes what is pinned. Restores the settings that stag load --tune has changed,
+unless somebody has set them since. If an interface was renamed, moved to another
+network namespace or removed, unload it by the name of its instance.
 
-Refused while a process uses the interface. With --force it is done all the same:
-the connections that were taken over are lost. Their process notices it within a
-second, resets their peers, and ends with an error if it is ping or perf. What a
-process that died has left is removed in any case.
-
-Also removes what interfaces that are gone, and loads that were killed, have left.`,
+The command refuses to unload while a process uses the interface. With --force it
+unloads all the same, and the connections that were taken over are lost.`,
+		Annotations: manual(unloadManual),
 		Example: `  stag unload eth1
   stag unload --instance storage --force
   stag unload --all --json`,
@@ -54,7 +51,7 @@ Also removes what interfaces that are gone, and loads that were killed, have lef
 	f := cmd.Flags()
 	f.StringVar(&w.Instance, "instance", "", "unload all interfaces of the instance of that name")
 	f.BoolVar(&w.All, "all", false, "unload all instances")
-	f.BoolVar(&force, "force", false, "also what is in use: its connections are lost")
+	f.BoolVar(&force, "force", false, "unload even if a process uses the interface: its connections are lost")
 	f.BoolVar(&asJSON, "json", false, "print what was done as JSON")
 	return cmd
 }

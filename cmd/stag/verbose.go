@@ -15,7 +15,7 @@ const verboseFlag = "verbose"
 // addVerbose gives -v to cmd and to all below it. Once is for what is born and
 // dies, twice for everything; the lines go to standard error.
 func addVerbose(cmd *cobra.Command) {
-	cmd.PersistentFlags().CountP(verboseFlag, "v", "say more, and log to standard error; -vv: debug messages, too")
+	cmd.PersistentFlags().CountP(verboseFlag, "v", "print more, and log to standard error; -vv also logs debug messages")
 	cmd.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
 		cmd.SetContext(withLogger(cmd.Context(), newLogger(cmd.ErrOrStderr(), verbosity(cmd))))
 	}

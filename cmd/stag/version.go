@@ -12,11 +12,11 @@ func versionCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Say which stag this is: version, commit, Go and kernel",
-		Long: `Prints the version of the module, the commit that it was built from, and whether
-there were changes that are not in it; the version of Go; and the release of the
-running kernel; with -v, also the modules that it is built with. A report of a
-mistake should begin with that.`,
+		Short: "Print the version and commit of stag, and the versions of Go and the kernel",
+		Long: `Prints the version of the module, the commit that it was built from, whether the
+build had changes that are not in the commit, the version of Go, and the release of
+the running kernel. With -v it also prints the modules in the build. Put this output
+at the beginning of a bug report.`,
 		Example: `  stag version
   stag version -v
   stag version --json`,

@@ -1,4 +1,5 @@
-// Package man writes the manual pages of a command from what its help says.
+// Package man writes the manual pages of a command: from its help, and from what its
+// annotation More adds.
 package man
 
 import (
@@ -16,6 +17,10 @@ import (
 
 // section is of the manual: commands for whoever administers the machine.
 const section = "8"
+
+// More is the annotation of a command with text that its manual page has after the
+// text of --help.
+const More = "manual"
 
 // Write puts a page for root, and one for each command below it that is not
 // hidden, into dir, which it makes if need be. The pages name v and its month.
@@ -71,26 +76,30 @@ func tree(cmd *cobra.Command, dir string, at time.Time, v version.Info) error {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(dir, name(cmd)+"."+section), []byte(page(cmd, at, v)), 0o644)
+	return os.WriteFile(filepath.Join(dir, Name(cmd)+"."+section), []byte(page(cmd, at, v)), 0o644)
 }
 
-// name is what a command's page is called: stag-perf-write_bw.
-func name(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
+// Name is what a command's page is called: stag-perf-write_bw.
+func Name(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
 // page is the manual page of a command, in the sections and the order of
 // man-pages(7).
 func page(cmd *cobra.Command, at time.Time, v version.Info) string {
 	var b roff
 	b.line(`.TH "%s" "%s" "%s" "stag %s" "%s manual"`,
-		strings.ToUpper(name(cmd)), section, at.Format("Jan 2006"), v.Version, cmd.Root().Name())
+		strings.ToUpper(Name(cmd)), section, at.Format("Jan 2006"), v.Version, cmd.Root().Name())
 	b.line(".nh")
 	b.line(".ad l")
 	b.line(".SH NAME")
-	b.text(name(cmd) + " - " + cmd.Short)
+	b.text(Name(cmd) + " - " + cmd.Short)
 	b.line(".SH SYNOPSIS")
 	b.line("%s", synopsis(cmd))
 	b.line(".SH DESCRIPTION")
 	b.paragraphs(cmd.Long)
+	if more := cmd.Annotations[More]; more != "" {
+		b.line(".PP")
+		b.paragraphs(more)
+	}
 	b.commands(below(cmd))
 	b.options(cmd)
 	b.line("%s", exits)

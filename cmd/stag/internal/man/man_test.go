@@ -41,7 +41,8 @@ func TestPages(t *testing.T) {
 func TestPage(t *testing.T) {
 	cmd := &cobra.Command{
 		Use: "tool FILE", Short: "Does things", Long: ".dot and \\back\n  a table\n  of two lines\nand on\n\nnext", Example: "  tool x",
-		Run: func(*cobra.Command, []string) {},
+		Annotations: map[string]string{More: "and more"},
+		Run:         func(*cobra.Command, []string) {},
 	}
 	f := cmd.Flags()
 	f.BoolP("bare", "b", false, "no more")
@@ -53,7 +54,7 @@ func TestPage(t *testing.T) {
 	for _, want := range []string{
 		".TH \"TOOL\" \"8\" \"Jan 1970\" \"stag v1\" \"tool manual\"\n",
 		"\\fBtool\\fP \\fIFILE\\fP [\\fIOPTION\\fP]...\n",
-		"\n\\&.dot and \\eback\n.EX\n  a table\n  of two lines\n.EE\nand on\n.PP\nnext\n",
+		"\n\\&.dot and \\eback\n.EX\n  a table\n  of two lines\n.EE\nand on\n.PP\nnext\n.PP\nand more\n",
 		".TP\n\\fB\\-b\\fP, \\fB\\-\\-bare\\fP\nNo more.\n",
 		".TP\n\\fB\\-c\\fP, \\fB\\-\\-count\\fP \\fIN\\fP\nSo many (default 7).\n",
 		".TP\n\\fB\\-\\-kind\\fP \\fIKIND[,KIND]...\\fP\nOf this kind.\n",

@@ -89,7 +89,7 @@ func (b *roff) commands(list []*cobra.Command) {
 	}
 	b.line(".SH COMMANDS")
 	for _, c := range list {
-		b.line(".TP\n\\fB%s\\fP(%s)", escaped(name(c)), section)
+		b.line(".TP\n\\fB%s\\fP(%s)", escaped(Name(c)), section)
 		b.text(c.Short + ".")
 	}
 }
@@ -172,10 +172,10 @@ func (b *roff) related(cmd *cobra.Command, list []string) {
 		all = append(all, cmd.Root().Name())
 	}
 	if p := cmd.Parent(); p != nil && p.HasParent() {
-		all = append(all, name(p))
+		all = append(all, Name(p))
 		for _, c := range below(p) {
 			if c != cmd {
-				all = append(all, name(c))
+				all = append(all, Name(c))
 			}
 		}
 	}
@@ -186,8 +186,8 @@ func (b *roff) related(cmd *cobra.Command, list []string) {
 		all = append(all, page)
 	}
 	for _, c := range below(cmd) {
-		if !slices.Contains(all, name(c)) {
-			all = append(all, name(c))
+		if !slices.Contains(all, Name(c)) {
+			all = append(all, Name(c))
 		}
 	}
 	for i, page := range all {
