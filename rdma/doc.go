@@ -9,6 +9,8 @@
 //	 ├ CQ      a completion queue, where QPs say what has been done
 //	 └ Listener, ConnRequest    connections that peers ask for
 //
+// Adapter.CreateEndpoint makes a PD, two CQs, a QP and a region by one call: an Endpoint.
+//
 // # What happens to a work request
 //
 //	PostSend(WRWrite, SGL, RemoteAddr, RKey)                       the peer

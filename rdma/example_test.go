@@ -9,31 +9,20 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// side is what both ends of the examples need.
+// side is one end: an adapter, and an endpoint with a region of 64 KiB.
 type side struct {
-	a  *rdma.Adapter
-	pd *rdma.PD
-	cq *rdma.CQ
-	qp *rdma.QP
-	mr *rdma.MR // 4096 octets
+	a *rdma.Adapter
+	*rdma.Endpoint
 }
 
 // newSide makes one end over the kernel's TCP, which any user may. Over a
 // network card it is rdma.Config{Ports: []string{"eth1"}}, and nothing else.
 func newSide() *side {
-	s := &side{}
-	var err error
-	s.a, err = rdma.Open(rdma.Config{KernelPort: true})
+	a, err := rdma.Open(rdma.Config{KernelPort: true})
 	check(err)
-	s.pd, err = s.a.AllocPD()
+	e, err := a.CreateEndpoint(rdma.EndpointConfig{Access: rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead})
 	check(err)
-	s.cq, err = s.a.CreateCQ(256)
-	check(err)
-	s.qp, err = s.pd.CreateQP(rdma.QPConfig{SendCQ: s.cq, RecvCQ: s.cq})
-	check(err)
-	s.mr, err = s.pd.AllocMR(4096, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
-	check(err)
-	return s
+	return &side{a, e}
 }
 
 func check(err error) {
@@ -52,11 +41,11 @@ func connect(client, server *side) {
 	go func() {
 		req, err := l.Accept(ctx)
 		if err == nil {
-			err = req.Accept(ctx, server.qp, rdma.ConnParams{})
+			err = server.Accept(ctx, req, rdma.ConnParams{})
 		}
 		accepted <- err
 	}()
-	check(client.qp.Dial(ctx, l.Addr().String(), rdma.ConnParams{}))
+	check(client.Dial(ctx, l.Addr().String(), rdma.ConnParams{}))
 	check(<-accepted)
 }
 
@@ -66,15 +55,15 @@ func Example() {
 	defer client.a.Close()
 	defer server.a.Close()
 
-	_, err := server.qp.PostRecv(rdma.RecvWR{ID: 1, SGL: []rdma.SGE{server.mr.SGE(0, 100)}})
+	_, err := server.QP.PostRecv(rdma.RecvWR{ID: 1, SGL: []rdma.SGE{server.MR.SGE(0, 100)}})
 	check(err)
 	connect(client, server)
-	_, err = client.qp.PostSend(rdma.SendWR{ID: 2, Op: rdma.WRSend, Inline: []byte("hello")})
+	_, err = client.QP.PostSend(rdma.SendWR{ID: 2, Op: rdma.WRSend, Inline: []byte("hello")})
 	check(err)
 
-	c, err := server.cq.Next(context.Background())
+	c, err := server.Received(context.Background())
 	check(err)
-	fmt.Printf("%v %d: %v, %q\n", c.Op, c.ID, c.Status, server.mr.Bytes()[:c.Length])
+	fmt.Printf("%v %d: %v, %q\n", c.Op, c.ID, c.Status, server.MR.Bytes()[:c.Length])
 	// Output: Receive 1: success, "hello"
 }
 
@@ -86,17 +75,17 @@ func ExampleQP_PostSend() {
 	defer server.a.Close()
 	connect(client, server)
 
-	n := copy(client.mr.Bytes(), "written from afar")
-	_, err := client.qp.PostSend(
-		rdma.SendWR{Op: rdma.WRWrite, SGL: []rdma.SGE{client.mr.SGE(0, n)}, RemoteAddr: 1000, RKey: server.mr.RKey()},
-		rdma.SendWR{ID: 2, Op: rdma.WRRead, Flags: rdma.Signaled, SGL: []rdma.SGE{client.mr.SGE(2000, n)},
-			RemoteAddr: 1000, RKey: server.mr.RKey()})
+	n := copy(client.MR.Bytes(), "written from afar")
+	_, err := client.QP.PostSend(
+		rdma.SendWR{Op: rdma.WRWrite, SGL: []rdma.SGE{client.MR.SGE(0, n)}, RemoteAddr: 1000, RKey: server.MR.RKey()},
+		rdma.SendWR{ID: 2, Op: rdma.WRRead, Flags: rdma.Signaled, SGL: []rdma.SGE{client.MR.SGE(2000, n)},
+			RemoteAddr: 1000, RKey: server.MR.RKey()})
 	check(err)
 
-	c, err := client.cq.Next(context.Background()) // of the Read, which sees the Write before it
+	c, err := client.Sent(context.Background()) // of the Read, which sees the Write before it
 	check(err)
-	fmt.Printf("%v: %v, %d octets: %q\n", c.Op, c.Status, c.Length, client.mr.Bytes()[2000:2000+n])
-	fmt.Printf("at the other end: %q\n", server.mr.Bytes()[1000:1000+n])
+	fmt.Printf("%v: %v, %d octets: %q\n", c.Op, c.Status, c.Length, client.MR.Bytes()[2000:2000+n])
+	fmt.Printf("at the other end: %q\n", server.MR.Bytes()[1000:1000+n])
 	// Output:
 	// RDMA Read: success, 17 octets: "written from afar"
 	// at the other end: "written from afar"
@@ -116,16 +105,16 @@ func ExampleQP_Dial() {
 		req, err := l.Accept(ctx)
 		check(err)
 		fmt.Printf("asked: %s\n", req.PrivateData())
-		check(req.Accept(ctx, server.qp, rdma.ConnParams{PrivateData: []byte("welcome"), IRD: 8}))
+		check(server.Accept(ctx, req, rdma.ConnParams{PrivateData: []byte("welcome"), IRD: 8}))
 		close(done)
 	}()
-	check(client.qp.Dial(ctx, l.Addr().String(), rdma.ConnParams{PrivateData: []byte("is anybody there?")}))
+	check(client.Dial(ctx, l.Addr().String(), rdma.ConnParams{PrivateData: []byte("is anybody there?")}))
 	<-done
 
-	conn := client.qp.Conn()
+	conn := client.QP.Conn()
 	fmt.Printf("answered: %s; %d Reads at a time\n", conn.PrivateData, conn.ORD)
-	check(client.qp.Disconnect(ctx))
-	fmt.Println("closed:", client.qp.Err())
+	check(client.QP.Disconnect(ctx))
+	fmt.Println("closed:", client.QP.Err())
 	// Output:
 	// asked: is anybody there?
 	// answered: welcome; 8 Reads at a time
@@ -146,7 +135,7 @@ func ExampleConnRequest_Reject() {
 		check(err)
 		check(req.Reject([]byte("come back tomorrow")))
 	}()
-	err = client.qp.Dial(ctx, l.Addr().String(), rdma.ConnParams{})
+	err = client.Dial(ctx, l.Addr().String(), rdma.ConnParams{})
 	var rejected *rdma.RejectedError
 	if errors.As(err, &rejected) {
 		fmt.Printf("rejected: %s\n", rejected.PrivateData)
@@ -160,29 +149,29 @@ func ExampleCQ_Arm() {
 	defer client.a.Close()
 	defer server.a.Close()
 	for id := range uint64(3) {
-		_, err := server.qp.PostRecv(rdma.RecvWR{ID: id})
+		_, err := server.QP.PostRecv(rdma.RecvWR{ID: id})
 		check(err)
 	}
 	connect(client, server)
 	done := make(chan bool)
 	go func() {
-		_, err := client.qp.PostSend(rdma.SendWR{Op: rdma.WRSend}, rdma.SendWR{Op: rdma.WRSend})
+		_, err := client.QP.PostSend(rdma.SendWR{Op: rdma.WRSend}, rdma.SendWR{Op: rdma.WRSend})
 		check(err)
-		check(client.qp.Disconnect(context.Background()))
+		check(client.QP.Disconnect(context.Background()))
 		close(done)
 	}()
 
 	var dst [16]rdma.Completion
 	for over := false; !over; {
-		server.cq.Arm(false)
+		server.RecvCQ.Arm(false)
 		// Once more, for what came before Arm.
-		n := server.cq.Poll(dst[:])
+		n := server.RecvCQ.Poll(dst[:])
 		for _, c := range dst[:n] {
 			fmt.Println(c.ID, c.Status)
 			over = over || c.Status != rdma.Success
 		}
 		if n == 0 {
-			<-server.cq.Notify()
+			<-server.RecvCQ.Notify()
 		}
 	}
 	<-done

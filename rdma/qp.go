@@ -28,6 +28,9 @@ type QPConfig struct {
 // NoInline is for QPConfig.MaxInline: a QP that takes no inline data.
 const NoInline = -1
 
+// presetDepth is the depth of a queue unless its QPConfig says another.
+const presetDepth = 128
+
 // fill completes c, or says everything that is wrong with it.
 func (c QPConfig) fill() (QPConfig, error) {
 	var errs []error
@@ -39,8 +42,8 @@ func (c QPConfig) fill() (QPConfig, error) {
 		value        *int
 		preset, most int
 	}{
-		{"SendDepth", &c.SendDepth, 128, maxQPDepth},
-		{"RecvDepth", &c.RecvDepth, 128, maxQPDepth},
+		{"SendDepth", &c.SendDepth, presetDepth, maxQPDepth},
+		{"RecvDepth", &c.RecvDepth, presetDepth, maxQPDepth},
 		{"MaxSGE", &c.MaxSGE, 4, maxSGE},
 		{"MaxInline", &c.MaxInline, 64, maxInline},
 	} {

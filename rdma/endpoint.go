@@ -1,0 +1,243 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// endpointMemory is the size of an Endpoint's own region, in octets, unless the
+// EndpointConfig says another.
+const endpointMemory = 64 << 10
+
+// EndpointConfig says what an Endpoint is made of. The zero value works: a PD, two CQs, a
+// QP and a region of 64 KiB, which only this end may write to. What the caller hands in
+// (MR, PD, CQs) stays the caller's: the Endpoint's Close leaves it open.
+type EndpointConfig struct {
+	// PD is the protection domain. nil means the PD of MR or, without MR, a new one.
+	// Endpoints whose peers may use the same regions share a PD.
+	PD *PD
+
+	// MR is a region that the Endpoint uses instead of one of its own. It must be of
+	// PD. Memory, Size and Access must be zero then.
+	MR *MR
+
+	// Memory becomes the Endpoint's region (PD.RegMR). It may be any memory of the
+	// program. Nobody may unmap it before Close. Size must be 0 then.
+	Memory []byte
+
+	// Size is the length of the Endpoint's region in octets. The octets come from the
+	// region heap and are zero (PD.AllocMR). 0 means 65536.
+	Size int
+
+	// Access says what may be done with the Endpoint's region. 0 means LocalWrite:
+	// receives and Reads of this end may write to it, and the peer has no access.
+	Access Access
+
+	// OneCQ makes one CQ for both queues: SendCQ and RecvCQ of the Endpoint are the
+	// same then.
+	OneCQ bool
+
+	// QP says what the QP is like. A CQ that is nil is made, as deep as its queues.
+	QP QPConfig
+}
+
+// Endpoint is one end of one connection with everything that it needs: PD, CQs, QP and
+// a region of registered memory, made by one call. It is what rdma_create_ep makes in
+// librdmacm. The parts are there to be used; a program that needs more than one
+// region or several QPs makes these of the same parts.
+//
+//	ep, err := adapter.CreateEndpoint(rdma.EndpointConfig{})
+//	...
+//	defer ep.Close()
+//	ep.QP.PostRecv(...)                                     // before the peer sends
+//	err = ep.Dial(ctx, address, rdma.ConnParams{})          // the one end
+//	err = ep.Accept(ctx, request, rdma.ConnParams{})        // the other
+//	ep.QP.PostSend(...)
+//	completion, err := ep.Sent(ctx)
+//	err = ep.QP.Disconnect(ctx)
+//
+// An Endpoint is safe for concurrent use. Do not change its fields.
+type Endpoint struct {
+	PD     *PD
+	SendCQ *CQ // where requests of PostSend complete
+	RecvCQ *CQ // where requests of PostRecv complete
+	QP     *QP
+	MR     *MR
+
+	own []io.Closer // the parts that Close closes, in this order
+}
+
+// CreateEndpoint makes an Endpoint that is not connected yet. Post receives to it before
+// Dial or Accept: a message that finds none ends the connection.
+//
+// If a step fails, CreateEndpoint closes what the steps before it have made. Errors: those
+// of AllocPD, CreateCQ, AllocMR, RegMR and CreateQP, and one that says which fields of cfg
+// contradict each other.
+func (a *Adapter) CreateEndpoint(cfg EndpointConfig) (*Endpoint, error) {
+	cfg, err := cfg.fill()
+	if err != nil {
+		return nil, fmt.Errorf("create endpoint: %w", err)
+	}
+	e := &Endpoint{PD: cfg.PD, SendCQ: cfg.QP.SendCQ, RecvCQ: cfg.QP.RecvCQ, MR: cfg.MR}
+	if err := e.make(a, cfg); err != nil {
+		return nil, fmt.Errorf("create endpoint: %w", errors.Join(err, e.Close()))
+	}
+	return e, nil
+}
+
+// fill completes c, or says everything that is wrong with it.
+func (c EndpointConfig) fill() (EndpointConfig, error) {
+	var errs []error
+	wrong := func(bad bool, what string) {
+		if bad {
+			errs = append(errs, errors.New(what))
+		}
+	}
+	if c.MR != nil {
+		wrong(c.Memory != nil || c.Size != 0 || c.Access != 0, "MR is set: leave Memory, Size and Access out")
+		wrong(c.PD != nil && c.PD != c.MR.pd, "MR is of another protection domain than PD: leave PD out")
+		c.PD = c.MR.pd
+	}
+	wrong(c.Memory != nil && c.Size != 0, "Memory and Size are set: choose one")
+	wrong(c.OneCQ && (c.QP.SendCQ != nil || c.QP.RecvCQ != nil), "OneCQ and a CQ are set: choose one")
+	if c.Size == 0 {
+		c.Size = endpointMemory
+	}
+	if c.Access == 0 {
+		c.Access = LocalWrite
+	}
+	return c, errors.Join(errs...)
+}
+
+// make makes what is missing. On an error, Close closes what has been made.
+func (e *Endpoint) make(a *Adapter, cfg EndpointConfig) (err error) {
+	if e.PD == nil {
+		if e.PD, err = a.AllocPD(); err != nil {
+			return err
+		}
+		e.owns(e.PD)
+	}
+	if e.MR == nil {
+		if e.MR, err = cfg.register(e.PD); err != nil {
+			return err
+		}
+		e.owns(e.MR)
+	}
+	if err := e.makeCQs(a, cfg); err != nil {
+		return err
+	}
+	cfg.QP.SendCQ, cfg.QP.RecvCQ = e.SendCQ, e.RecvCQ
+	if e.QP, err = e.PD.CreateQP(cfg.QP); err != nil {
+		return err
+	}
+	e.owns(e.QP)
+	return nil
+}
+
+// register makes the region.
+func (c EndpointConfig) register(pd *PD) (*MR, error) {
+	if c.Memory != nil {
+		return pd.RegMR(c.Memory, c.Access)
+	}
+	return pd.AllocMR(c.Size, c.Access)
+}
+
+func (e *Endpoint) makeCQs(a *Adapter, cfg EndpointConfig) (err error) {
+	sends, receives := depthOr(cfg.QP.SendDepth), depthOr(cfg.QP.RecvDepth)
+	if cfg.OneCQ {
+		sends += receives
+	}
+	if e.SendCQ == nil {
+		if e.SendCQ, err = a.CreateCQ(sends); err != nil {
+			return err
+		}
+		e.owns(e.SendCQ)
+	}
+	if cfg.OneCQ {
+		e.RecvCQ = e.SendCQ
+	}
+	if e.RecvCQ == nil {
+		if e.RecvCQ, err = a.CreateCQ(receives); err != nil {
+			return err
+		}
+		e.owns(e.RecvCQ)
+	}
+	return nil
+}
+
+// depthOr is the depth of a queue for which QPConfig says n.
+func depthOr(n int) int {
+	if n == 0 {
+		return presetDepth
+	}
+	return n
+}
+
+// owns adds a part that Close closes before all that were made earlier.
+func (e *Endpoint) owns(part io.Closer) { e.own = append([]io.Closer{part}, e.own...) }
+
+// Dial connects the Endpoint to a Listener at address, "host:port". It is QP.Dial, with
+// its errors.
+func (e *Endpoint) Dial(ctx context.Context, address string, p ConnParams) error {
+	return e.QP.Dial(ctx, address, p)
+}
+
+// Accept connects the Endpoint to the peer that asks. It is ConnRequest.Accept, with its
+// errors.
+func (e *Endpoint) Accept(ctx context.Context, r *ConnRequest, p ConnParams) error {
+	return r.Accept(ctx, e.QP, p)
+}
+
+// Sent waits for the next completion of a request that was posted with PostSend, and
+// removes it from SendCQ. An error with the completion says that the request failed:
+// Completion.Status is not Success, and the error wraps the *QPError that ended the
+// connection, if there is one. An error without a completion is one of CQ.Wait's, and
+// nothing has been removed.
+//
+// Sent is for an Endpoint that shares SendCQ with nobody, RecvCQ included: it returns
+// whatever completes there first.
+func (e *Endpoint) Sent(ctx context.Context) (Completion, error) { return e.next(ctx, e.SendCQ) }
+
+// Received waits for the next completion of a request that was posted with PostRecv, as
+// Sent does for PostSend. When the connection was closed in good order, by either
+// end, and nothing more comes, the error is io.EOF.
+func (e *Endpoint) Received(ctx context.Context) (Completion, error) { return e.next(ctx, e.RecvCQ) }
+
+// next removes the next completion, and says why its request failed.
+func (e *Endpoint) next(ctx context.Context, cq *CQ) (Completion, error) {
+	c, err := cq.Next(ctx)
+	if err != nil || c.Status == Success {
+		return c, err
+	}
+	select { // the QP knows why only when it is done
+	case <-e.QP.Done():
+	case <-ctx.Done():
+		return c, fmt.Errorf("%v: %v: %w", c.Op, c.Status, context.Cause(ctx))
+	}
+	switch err := e.QP.Err(); {
+	case err != nil:
+		return c, fmt.Errorf("%v: %v: %w", c.Op, c.Status, err)
+	case c.Op == WCRecv && c.Status == Flushed:
+		return c, io.EOF
+	}
+	return c, fmt.Errorf("%v: %v", c.Op, c.Status)
+}
+
+// Close closes the QP, then the CQs, the region and the PD, as far as CreateEndpoint has
+// made them. A connection that is still there is reset: call QP.Disconnect first to end
+// it in good order. When Close returns, neither the peer nor a request has access to
+// memory that was registered for the Endpoint. Other QPs lose the region with it.
+//
+// If the program uses a CQ or the PD for something else, Close returns ErrInUse and leaves
+// that part and those behind it open: close the other users, then call Close again. Close
+// may be called several times, and after the adapter's Close.
+func (e *Endpoint) Close() error {
+	for _, part := range e.own {
+		if err := part.Close(); err != nil {
+			return fmt.Errorf("close endpoint: %w", err)
+		}
+	}
+	return nil
+}
