@@ -12,6 +12,7 @@ import (
 
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload/control"
+	"github.com/stag-rdma/stag/offload/heap"
 	"github.com/stag-rdma/stag/offload/signal"
 	"github.com/stag-rdma/stag/offload/undo"
 	"github.com/stag-rdma/stag/tpt"
@@ -23,7 +24,7 @@ import (
 //
 // The order of locks: Adapter.busy comes first, and no goroutine takes it a
 // second time, because a Close that waits in between would stop both. PD.mu,
-// QP.mu, CQ.mu, Adapter.mu and heap.mu come last: a goroutine that holds one of
+// QP.mu, CQ.mu, Adapter.mu and that of the heap come last: a goroutine that holds one of
 // them takes no other lock of this package.
 type Adapter struct {
 	// Fixed after Open.
@@ -34,7 +35,7 @@ type Adapter struct {
 	ways    loader.Recent[loader.Query, loader.Route]
 	ports   []*port // none with KernelPort
 	table   *tpt.Table
-	heap    *heap
+	heap    *heap.Heap
 	board   *signal.Board
 	events  *events
 	tapped  *captures
@@ -93,15 +94,15 @@ func (a *Adapter) open() (err error) {
 		return err
 	}
 	a.undo.Add(a.space.Close)
-	if a.heap, err = newHeap(a.cfg.RegionHeap); err != nil {
+	if a.heap, err = heap.New(a.cfg.RegionHeap); err != nil {
 		return err
 	}
-	a.undo.Add(a.heap.close)
+	a.undo.Add(a.heap.Close)
 	memory, err := a.tableMemory()
 	if err != nil {
 		return err
 	}
-	a.table, err = tpt.New(tpt.Config{Entries: a.cfg.entries(), Memory: memory, Heap: a.heap.mem, PerPD: uint32(a.cfg.MaxRegionsPerPD)})
+	a.table, err = tpt.New(tpt.Config{Entries: a.cfg.entries(), Memory: memory, Heap: a.heap.Memory(), PerPD: uint32(a.cfg.MaxRegionsPerPD)})
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,10 @@ package rdma
 import (
 	"errors"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/offload/heap"
 )
 
 // A region that RegMR made of another region's memory keeps that memory: when
@@ -11,16 +15,16 @@ import (
 func TestRegionOverAnother(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
-		free := y.a.heap.left()
-		owner, err := y.pd.AllocMR(3*page, LocalWrite)
+		free := y.a.heap.Left()
+		owner, err := y.pd.AllocMR(3*heap.PageSize, LocalWrite)
 		r.must(err)
-		copy(owner.Bytes()[page:], "still here")
-		alias, err := y.pd.RegMR(owner.Bytes()[page:page+100], LocalWrite|RemoteRead)
+		copy(owner.Bytes()[heap.PageSize:], "still here")
+		alias, err := y.pd.RegMR(owner.Bytes()[heap.PageSize:heap.PageSize+100], LocalWrite|RemoteRead)
 		r.must(err)
 		r.must(owner.Close())
 		stranger, err := y.a.AllocPD()
 		r.must(err)
-		secret, err := stranger.AllocMR(3*page, LocalWrite)
+		secret, err := stranger.AllocMR(3*heap.PageSize, LocalWrite)
 		r.must(err)
 		for i := range secret.Bytes() {
 			secret.Bytes()[i] = 0xee
@@ -32,7 +36,7 @@ func TestRegionOverAnother(t *testing.T) {
 		}
 		r.must(secret.Close())
 		r.must(alias.Close())
-		if left := y.a.heap.left(); left != free {
+		if left := y.a.heap.Left(); left != free {
 			r.Errorf("%d octets of the heap are free, %d were", left, free)
 		}
 	})
@@ -46,7 +50,7 @@ func TestRegionOverAnotherAdapters(t *testing.T) {
 	third := r.open(Config{KernelPort: true})
 	pd, err := third.AllocPD()
 	r.must(err)
-	owner, err := pd.AllocMR(page, LocalWrite)
+	owner, err := pd.AllocMR(heap.PageSize, LocalWrite)
 	r.must(err)
 	copy(owner.Bytes(), "still here")
 	alias, err := y.pd.RegMR(owner.Bytes(), LocalWrite|RemoteRead)
@@ -71,29 +75,39 @@ func TestRegionOverAnotherAdapters(t *testing.T) {
 // reaches from one region into another.
 func TestRegisterNobodysMemory(t *testing.T) {
 	r := &rig{T: t}
-	a := r.open(Config{KernelPort: true, RegionHeap: 16 * page})
+	a := r.open(Config{KernelPort: true, RegionHeap: 16 * heap.PageSize})
 	pd, err := a.AllocPD()
 	r.must(err)
-	one, err := pd.AllocMR(page, 0)
+	one, err := pd.AllocMR(heap.PageSize, 0)
 	r.must(err)
-	two, err := pd.AllocMR(page, 0)
+	two, err := pd.AllocMR(heap.PageSize, 0)
 	r.must(err)
-	both := a.heap.mem[a.heap.offset(one.Bytes()):][:2*page]
+	both := a.heap.Memory()[heap.Address(one.Bytes())-heap.Address(a.heap.Memory()):][:2*heap.PageSize]
 	closed := two.Bytes()
-	for name, mem := range map[string][]byte{"two regions": both, "free memory": a.heap.mem[8*page:][:1], "the end of one, and more": both[page-1 : page+1]} {
-		if _, err := pd.RegMR(mem, 0); !errors.Is(err, errNobodys) {
+	for name, mem := range map[string][]byte{"two regions": both, "free memory": a.heap.Memory()[8*heap.PageSize:][:1], "the end of one, and more": both[heap.PageSize-1 : heap.PageSize+1]} {
+		if _, err := pd.RegMR(mem, 0); !errors.Is(err, heap.ErrNotAllocated) {
 			r.Errorf("%s: %v", name, err)
 		}
 	}
-	alias, err := pd.RegMR(two.Bytes()[page-1:], 0)
+	alias, err := pd.RegMR(two.Bytes()[heap.PageSize-1:], 0)
 	r.must(err)
 	r.must(errors.Join(alias.Close(), two.Close()))
 	_, err = pd.RegMR(closed, 0)
-	r.says(err, errNobodys, "register what its Bytes are")
+	r.says(err, heap.ErrNotAllocated, "register what its Bytes are")
 	_, err = pd.RegMR(one.Bytes(), RemoteWrite) // without local write
 	r.says(err, nil, "local write")
 	r.must(one.Close())
-	if left := a.heap.left(); left != 16*page {
+	if left := a.heap.Left(); left != 16*heap.PageSize {
 		r.Errorf("%d octets are free: a region that was refused has kept some", left)
 	}
+}
+
+// mapped tells whether mem is in the process's address space.
+func mapped(t *testing.T, mem []byte) bool {
+	t.Helper()
+	err := unix.Msync(mem[:heap.PageSize], unix.MS_ASYNC)
+	if err != nil && err != unix.ENOMEM {
+		t.Fatal(err)
+	}
+	return err == nil
 }

@@ -3,6 +3,7 @@ package rdma
 import (
 	"fmt"
 
+	"github.com/stag-rdma/stag/offload/heap"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -106,7 +107,7 @@ func overlap(t *tpt.Table, x, y SGE) bool {
 // placeOf is where e begins, as a number to compare with others.
 func placeOf(t *tpt.Table, e SGE) (at uint64, ok bool) {
 	mem, start, ok := t.Memory(e.LKey)
-	return uint64(address(mem)) + (e.Addr - start), ok
+	return uint64(heap.Address(mem)) + (e.Addr - start), ok
 }
 
 // meet reports whether two stretches of n and m octets at a and b have some in

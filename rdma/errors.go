@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 
+	"github.com/stag-rdma/stag/offload/heap"
 	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/rdmap"
 	"github.com/stag-rdma/stag/offload/stream"
@@ -31,7 +32,7 @@ var (
 	// ErrNoReads: the two ends agreed that this one sends no RDMA Reads.
 	ErrNoReads = errors.New("no RDMA Reads on this connection: give both ends a read depth (ORD here, IRD there)")
 	// ErrHeapFull: the region heap has no room of that size.
-	ErrHeapFull = errors.New("the region heap is full")
+	ErrHeapFull = heap.ErrFull
 	// ErrNoPort: no port of the adapter leads to the destination.
 	ErrNoPort = errors.New("no port leads there")
 	// ErrAnswered: a ConnRequest is answered once, by Accept, Reject or Close.
@@ -54,7 +55,7 @@ var (
 	ErrQuota = tpt.ErrQuota
 	// ErrNoAccess: memory is not registered with a right that the program itself
 	// has not.
-	ErrNoAccess = errors.New("the program itself has no such access to the memory")
+	ErrNoAccess = heap.ErrNoAccess
 	// ErrMemoryGone: registered memory has been unmapped, protected or truncated,
 	// and could not be accessed. It is the cause of a QPError; the region is
 	// invalid from then on.

@@ -69,7 +69,7 @@ func (a *Adapter) Attributes() (Attributes, error) {
 			MaxQPDepth: maxQPDepth, MaxCQDepth: maxCQDepth, MaxSGE: maxSGE, MaxReadSGE: 1, MaxInline: maxInline,
 			MaxReadDepth: maxReadDepth, MaxPrivateData: maxPrivate, MaxMessageSize: maxMessage, MaxRegions: int(table.Entries),
 		},
-		HeapSize: uint64(len(a.heap.mem)), HeapFree: a.heap.left(),
+		HeapSize: a.heap.Size(), HeapFree: a.heap.Left(),
 		Regions: int(table.Used), QPs: len(a.allQPs()),
 	}
 	if a.cfg.KernelPort {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/stag-rdma/stag/offload/heap"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -15,7 +16,7 @@ type MR struct {
 	first *byte // of size octets
 	size  int
 	start uint64
-	part  *part // of a region heap, that the octets lie in; nil: in none
+	part  *heap.Part // of a region heap, that the octets lie in; nil: in none
 	stag  STag
 
 	closed atomic.Bool
@@ -54,7 +55,7 @@ func (pd *PD) allocMR(size int, access Access, o []MROptions) (*MR, error) {
 		return nil, err
 	}
 	defer done()
-	mem, p, err := pd.a.heap.alloc(uint64(size))
+	mem, p, err := pd.a.heap.Alloc(uint64(size))
 	if err != nil {
 		return nil, err
 	}
@@ -77,9 +78,9 @@ func (pd *PD) RegMR(buf []byte, access Access, o ...MROptions) (*MR, error) {
 		return nil, fmt.Errorf("register region: %w", err)
 	}
 	defer done()
-	p, err := borrow(buf)
+	p, err := heap.Borrow(buf)
 	if err == nil && p == nil && len(buf) != 0 {
-		err = probe(buf, access)
+		err = heap.Populate(buf, access&LocalWrite != 0)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("register region: %w", err)
@@ -93,14 +94,14 @@ func (pd *PD) RegMR(buf []byte, access Access, o ...MROptions) (*MR, error) {
 
 // registerPart registers mem, which lies in p if p is set. The region, or the
 // error, takes over the caller's use of p.
-func (pd *PD) registerPart(mem []byte, p *part, access Access, o []MROptions) (*MR, error) {
+func (pd *PD) registerPart(mem []byte, p *heap.Part, access Access, o []MROptions) (*MR, error) {
 	mr, err := pd.register(mem, access, o)
 	if err == nil {
 		mr.part = p
 		return mr, nil
 	}
 	if p != nil {
-		err = errors.Join(err, p.release())
+		err = errors.Join(err, p.Release())
 	}
 	return nil, err
 }
@@ -228,5 +229,5 @@ func (m *MR) release() error {
 	if m.part == nil {
 		return nil
 	}
-	return m.part.release()
+	return m.part.Release()
 }

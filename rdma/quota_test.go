@@ -17,12 +17,12 @@ func TestRegionsPerPD(t *testing.T) {
 		r.must(err)
 		mrs = append(mrs, mr)
 	}
-	free := a.heap.left()
+	free := a.heap.Left()
 	_, err = greedy.AllocMR(1, 0)
 	r.says(err, ErrQuota, "all of its 3 entries", "deregister some")
 	_, err = greedy.RegMR(make([]byte, 1), 0)
 	r.says(err, ErrQuota)
-	if a.heap.left() != free {
+	if a.heap.Left() != free {
 		r.Error("a region that was refused keeps its memory")
 	}
 	_, err = modest.AllocMR(1, 0)

@@ -125,7 +125,7 @@ func (a *Adapter) reportKernelPort(qps []*connection) report.Device {
 
 // common is what all devices of the adapter say alike.
 func (a *Adapter) common(d *report.Device) {
-	d.HeapSize, d.HeapFree = uint64(len(a.heap.mem)), a.heap.left()
+	d.HeapSize, d.HeapFree = a.heap.Size(), a.heap.Left()
 	d.MaxMRs = int(a.table.Stats().Entries)
 }
 

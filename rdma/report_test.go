@@ -199,7 +199,7 @@ func TestReport(t *testing.T) {
 func (r *rig) memory(e *end, got report.Engine, n int) {
 	r.Helper()
 	d := got.Devices[0]
-	if d.HeapSize != defaultHeap || d.HeapFree != e.a.heap.left() || d.MaxMRs != defaultRegions {
+	if d.HeapSize != defaultHeap || d.HeapFree != e.a.heap.Left() || d.MaxMRs != defaultRegions {
 		r.Errorf("%+v", d)
 	}
 	seen := false

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/offload/heap"
 )
 
 // mapping maps n octets of a file, or without one of anonymous memory.
@@ -45,24 +46,24 @@ func TestRegisterWhatMayBeAccessed(t *testing.T) {
 	a := r.open(Config{KernelPort: true})
 	pd, err := a.AllocPD()
 	r.must(err)
-	holed := r.mapping(nil, 3*page, rw)
-	r.must(unix.Mprotect(holed[page:2*page], unix.PROT_READ))
-	f := r.file(2 * page)
+	holed := r.mapping(nil, 3*heap.PageSize, rw)
+	r.must(unix.Mprotect(holed[heap.PageSize:2*heap.PageSize], unix.PROT_READ))
+	f := r.file(2 * heap.PageSize)
 	for name, c := range map[string]struct {
 		mem    []byte
 		access Access
 		refuse string
 	}{
-		"read-only, to write":        {r.mapping(nil, page, unix.PROT_READ), LocalWrite | RemoteWrite, "may not write to"},
-		"read-only, to be read":      {r.mapping(nil, page, unix.PROT_READ), RemoteRead, ""},
-		"no access, to read":         {r.mapping(nil, page, unix.PROT_NONE), 0, "may not read"},
-		"a page in the middle":       {holed, LocalWrite, "may not write to"},
-		"beside that page":           {holed[2*page : 2*page+1], LocalWrite, ""},
-		"an octet of that page":      {holed[2*page-1 : 2*page+1], LocalWrite, "may not write to"},
-		"a file":                     {r.mapping(f, 2*page, rw), LocalWrite, ""},
-		"beyond the end of the file": {r.mapping(f, 4*page, rw), LocalWrite, "as long as that"},
-		"the program's own":          {make([]byte, 10*page)[7:], LocalWrite | RemoteWrite, ""},
-		"an octet of the program's":  {make([]byte, 1), LocalWrite | RemoteWrite, ""},
+		"read-only, to write":            {r.mapping(nil, heap.PageSize, unix.PROT_READ), LocalWrite | RemoteWrite, "may not write to"},
+		"read-only, to be read":          {r.mapping(nil, heap.PageSize, unix.PROT_READ), RemoteRead, ""},
+		"no access, to read":             {r.mapping(nil, heap.PageSize, unix.PROT_NONE), 0, "may not read"},
+		"a heap.PageSize in the middle":  {holed, LocalWrite, "may not write to"},
+		"beside that heap.PageSize":      {holed[2*heap.PageSize : 2*heap.PageSize+1], LocalWrite, ""},
+		"an octet of that heap.PageSize": {holed[2*heap.PageSize-1 : 2*heap.PageSize+1], LocalWrite, "may not write to"},
+		"a file":                         {r.mapping(f, 2*heap.PageSize, rw), LocalWrite, ""},
+		"beyond the end of the file":     {r.mapping(f, 4*heap.PageSize, rw), LocalWrite, "as long as that"},
+		"the program's own":              {make([]byte, 10*heap.PageSize)[7:], LocalWrite | RemoteWrite, ""},
+		"an octet of the program's":      {make([]byte, 1), LocalWrite | RemoteWrite, ""},
 	} {
 		if c.refuse != "" {
 			_, err := pd.RegMR(c.mem, c.access)
@@ -94,8 +95,8 @@ func TestTruncatedUnderARegion(t *testing.T) {
 			x, y := r.connect(wants{})
 			good := r.newEnd(r.a, wants{})
 			r.must(r.join(good, y.another(), wants{}))
-			f := r.file(page)
-			mr, err := y.pd.RegMR(r.mapping(f, page, unix.PROT_READ|unix.PROT_WRITE), all)
+			f := r.file(heap.PageSize)
+			mr, err := y.pd.RegMR(r.mapping(f, heap.PageSize, unix.PROT_READ|unix.PROT_WRITE), all)
 			r.must(err)
 			y.receive(RecvWR{SGL: []SGE{mr.SGE(0, 4)}})
 			good.post(SendWR{Op: WRRead, SGL: []SGE{good.mr.SGE(0, 4)}, RKey: mr.RKey(), Flags: Signaled})

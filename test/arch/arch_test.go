@@ -35,6 +35,7 @@ var order = []string{
 	"offload/tap",
 	"offload/engine",
 	"offload/nic",
+	"offload/heap",
 	"iscsi/pdu",
 	"iscsi/flow",
 	"offload/report",

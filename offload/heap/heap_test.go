@@ -1,4 +1,4 @@
-package rdma
+package heap
 
 import (
 	"errors"
@@ -12,29 +12,29 @@ import (
 // Parts of the heap never overlap, are zero, and all of it is one part again in
 // the end.
 func TestHeap(t *testing.T) {
-	const size = 64 * page
+	const size = 64 * PageSize
 	rapid.Check(t, func(t *rapid.T) {
-		h, err := newHeap(size)
+		h, err := New(size)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var held [][]byte
-		var parts []*part
+		var parts []*Part
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			if len(held) > 0 && rapid.Bool().Draw(t, "release") {
 				i := rapid.IntRange(0, len(held)-1).Draw(t, "which")
-				if err := parts[i].release(); err != nil {
+				if err := parts[i].Release(); err != nil {
 					t.Fatal(err)
 				}
 				held, parts = slices.Delete(held, i, i+1), slices.Delete(parts, i, i+1)
 				continue
 			}
-			n := rapid.IntRange(1, 20*page).Draw(t, "octets")
-			mem, p, err := h.alloc(uint64(n))
+			n := rapid.IntRange(1, 20*PageSize).Draw(t, "octets")
+			mem, p, err := h.Alloc(uint64(n))
 			if err != nil {
 				continue
 			}
-			if len(mem) != n || cap(mem) != n || h.offset(mem)%page != 0 {
+			if len(mem) != n || cap(mem) != n || h.offset(mem)%PageSize != 0 {
 				t.Fatalf("asked for %d, got %d of %d at %d", n, len(mem), cap(mem), h.offset(mem))
 			}
 			for i, b := range mem {
@@ -51,18 +51,18 @@ func TestHeap(t *testing.T) {
 					t.Fatal("parts overlap")
 				}
 			}
-			if err := parts[i].release(); err != nil {
+			if err := parts[i].Release(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if len(h.free) != 1 || h.left() != size {
+		if len(h.free) != 1 || h.Left() != size {
 			t.Fatalf("left: %v", h.free)
 		}
-		_, all, err := h.alloc(size)
+		_, all, err := h.Alloc(size)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(h.close(), all.release()); err != nil {
+		if err := errors.Join(h.Close(), all.Release()); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -71,29 +71,29 @@ func TestHeap(t *testing.T) {
 // What is handed out outlives the heap's end, and the mapping ends with the
 // last part.
 func TestHeapOutlived(t *testing.T) {
-	h, err := newHeap(4 * page)
+	h, err := New(4 * PageSize)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var held [2][]byte
-	var parts [2]*part
+	var parts [2]*Part
 	for i := range held {
-		if held[i], parts[i], err = h.alloc(page); err != nil {
+		if held[i], parts[i], err = h.Alloc(PageSize); err != nil {
 			t.Fatal(err)
 		}
 		held[i][0] = byte(i + 1)
 	}
-	if err := h.close(); err != nil {
+	if err := h.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := h.alloc(1); !errors.Is(err, ErrHeapFull) {
+	if _, _, err := h.Alloc(1); !errors.Is(err, ErrFull) {
 		t.Errorf("a heap that is closed hands out memory: %v", err)
 	}
 	for i := range held {
 		if !mapped(t, held[i]) || held[i][0] != byte(i+1) {
 			t.Fatalf("part %d went with the heap", i)
 		}
-		if err := parts[i].release(); err != nil {
+		if err := parts[i].Release(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -105,7 +105,7 @@ func TestHeapOutlived(t *testing.T) {
 // mapped tells whether mem is in the process's address space.
 func mapped(t *testing.T, mem []byte) bool {
 	t.Helper()
-	err := unix.Msync(mem[:page], unix.MS_ASYNC)
+	err := unix.Msync(mem[:PageSize], unix.MS_ASYNC)
 	if err != nil && err != unix.ENOMEM {
 		t.Fatal(err)
 	}

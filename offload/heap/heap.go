@@ -1,7 +1,8 @@
-package rdma
+package heap
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -9,29 +10,34 @@ import (
 	"github.com/stag-rdma/stag/afxdp"
 )
 
-// page is the unit of the heap in octets: regions of different owners never
-// share one.
-const page = 4096
+// PageSize is the unit of the heap in octets: regions of different owners never
+// share a page.
+const PageSize = 4096
 
-// heap hands out parts of one mapping outside of the Go heap, first fit. The
-// mapping outlives close while anything of it is handed out: an application that
-// still reads what it received must not be killed by an adapter that goes. It is
-// safe for concurrent use.
-type heap struct {
+// ErrFull is returned when the heap has no free part of the size that is asked for.
+var ErrFull = errors.New("the region heap is full")
+
+// Heap hands out parts of one mapping outside of the Go heap, first fit. The
+// mapping outlives Close while a part of it is handed out: an application that
+// still reads what it received must not be killed when its adapter is closed. A
+// Heap is safe for concurrent use.
+type Heap struct {
 	arena *afxdp.Arena
 	mem   []byte
 
 	mu     sync.Mutex
 	free   []span  // in order of their place, none next to another
 	fresh  uint64  // octets from here on have never been used: the kernel has zeroed them
-	parts  []*part // handed out, in order of their place
+	parts  []*Part // handed out, in order of their place
 	closed bool    // it is unmapped, or will be with the last part
 }
 
-// span is a free part of the heap: page aligned, octets.
+// span is a free part of the heap in octets. Both numbers are whole pages.
 type span struct{ at, size uint64 }
 
-func newHeap(size uint64) (*heap, error) {
+// New maps a heap of size octets. The pages take memory when they are used. The
+// caller closes the heap.
+func New(size uint64) (*Heap, error) {
 	arena, err := afxdp.NewArena(size)
 	if err != nil {
 		return nil, fmt.Errorf("region heap: %w", err)
@@ -42,17 +48,17 @@ func newHeap(size uint64) (*heap, error) {
 		return nil, fmt.Errorf("region heap: %w", err)
 	}
 	mem := region.Bytes()
-	h := &heap{arena: arena, mem: mem, free: []span{{0, uint64(len(mem)) &^ (page - 1)}}}
+	h := &Heap{arena: arena, mem: mem, free: []span{{0, uint64(len(mem)) &^ (PageSize - 1)}}}
 	h.enrol()
 	return h, nil
 }
 
-// pages is n rounded up to whole pages.
-func pages(n uint64) uint64 { return (n + page - 1) &^ (page - 1) }
+// wholePages returns n rounded up to whole pages.
+func wholePages(n uint64) uint64 { return (n + PageSize - 1) &^ (PageSize - 1) }
 
-// alloc returns n octets, all zero, at least 1, and the part that they are.
-// ErrHeapFull when no free part is large enough.
-func (h *heap) alloc(n uint64) ([]byte, *part, error) {
+// Alloc returns n octets, at least 1, all zero, and the part that they are. The
+// caller releases the part. Alloc returns ErrFull if no free part is large enough.
+func (h *Heap) Alloc(n uint64) ([]byte, *Part, error) {
 	p, used, err := h.take(n)
 	if err != nil {
 		return nil, nil, err
@@ -64,17 +70,17 @@ func (h *heap) alloc(n uint64) ([]byte, *part, error) {
 
 // take hands out a part for n octets. Its first used octets have been used
 // before.
-func (h *heap) take(n uint64) (p *part, used uint64, err error) {
+func (h *Heap) take(n uint64) (p *Part, used uint64, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var most uint64
 	for i := range h.free {
 		s := &h.free[i]
 		most = max(most, s.size)
-		if n > s.size || pages(n) > s.size {
+		if n > s.size || wholePages(n) > s.size {
 			continue
 		}
-		p = &part{h: h, at: s.at, size: pages(n), regions: 1}
+		p = &Part{h: h, at: s.at, size: wholePages(n), regions: 1}
 		s.at, s.size = s.at+p.size, s.size-p.size
 		if s.size == 0 {
 			h.free = slices.Delete(h.free, i, i+1)
@@ -88,11 +94,11 @@ func (h *heap) take(n uint64) (p *part, used uint64, err error) {
 		return p, used, nil
 	}
 	return nil, 0, fmt.Errorf("%w: %d octets asked for, and the largest free part has %d of %d: close regions, or give Open a larger RegionHeap",
-		ErrHeapFull, n, most, len(h.mem))
+		ErrFull, n, most, len(h.mem))
 }
 
 // giveBack makes size octets free. The caller holds mu.
-func (h *heap) giveBack(at, size uint64) {
+func (h *Heap) giveBack(at, size uint64) {
 	i, _ := slices.BinarySearchFunc(h.free, at, func(s span, at uint64) int { return cmp.Compare(s.at, at) })
 	h.free = slices.Insert(h.free, i, span{at, size})
 	if i+1 < len(h.free) && at+size == h.free[i+1].at {
@@ -105,9 +111,9 @@ func (h *heap) giveBack(at, size uint64) {
 	}
 }
 
-// close unmaps the heap as soon as nothing of it is handed out. Nothing is
-// handed out any more afterwards.
-func (h *heap) close() error {
+// Close unmaps the heap as soon as no part of it is handed out. Alloc hands out
+// nothing after Close.
+func (h *Heap) Close() error {
 	h.mu.Lock()
 	h.closed, h.free = true, nil
 	over := h.over()
@@ -117,9 +123,9 @@ func (h *heap) close() error {
 
 // over reports whether it is time to unmap. The caller holds mu, and calls unmap
 // without it. Nothing can be handed out any more.
-func (h *heap) over() bool { return h.closed && len(h.parts) == 0 }
+func (h *Heap) over() bool { return h.closed && len(h.parts) == 0 }
 
-func (h *heap) unmap(over bool) error {
+func (h *Heap) unmap(over bool) error {
 	if !over {
 		return nil
 	}
@@ -127,11 +133,17 @@ func (h *heap) unmap(over bool) error {
 	return h.arena.Close()
 }
 
-// offset is where mem begins in the heap.
-func (h *heap) offset(mem []byte) uint64 { return uint64(address(mem) - address(h.mem)) }
+// Memory is all of the heap. It is valid until the heap is unmapped.
+func (h *Heap) Memory() []byte { return h.mem }
 
-// left is how many octets are free, in however many parts.
-func (h *heap) left() (sum uint64) {
+// Size is the size of the heap in octets.
+func (h *Heap) Size() uint64 { return uint64(len(h.mem)) }
+
+// offset is where mem begins in the heap.
+func (h *Heap) offset(mem []byte) uint64 { return uint64(Address(mem) - Address(h.mem)) }
+
+// Left is how many octets are free, in however many parts.
+func (h *Heap) Left() (sum uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.free {

@@ -1,24 +1,28 @@
-package rdma
+package heap
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 
 	"golang.org/x/sys/unix"
 )
 
-// probe makes sure that the process itself may do with mem what the access asks
-// for, and changes no octet of it: what it may not do would fault in an engine
-// when a peer does it (RFC 5042: only memory that the program may access is
-// registered). It makes all pages present, as the pinning of an RNIC's driver
-// does. ErrNoAccess.
-func probe(mem []byte, a Access) error {
+// ErrNoAccess is returned for memory that the program itself may not access.
+var ErrNoAccess = errors.New("the program itself has no such access to the memory")
+
+// Populate checks that the process itself may read mem, or write to it if write is
+// set. It changes no octet. An access that the process does not have would fault in
+// an engine when a peer asks for it (RFC 5042: only memory that the program may
+// access is registered). Populate makes all pages present, as the pinning of an
+// RNIC's driver does. It returns ErrNoAccess.
+func Populate(mem []byte, write bool) error {
 	advice, verb := unix.MADV_POPULATE_READ, "read"
-	if a&LocalWrite != 0 {
+	if write {
 		advice, verb = unix.MADV_POPULATE_WRITE, "write to"
 	}
-	first := uint64(address(mem)) &^ (page - 1)
-	size := pages(uint64(address(mem)) - first + uint64(len(mem)))
+	first := uint64(Address(mem)) &^ (PageSize - 1)
+	size := wholePages(uint64(Address(mem)) - first + uint64(len(mem)))
 	err := unix.EINTR
 	for err == unix.EINTR {
 		_, _, err = unix.Syscall(unix.SYS_MADVISE, uintptr(first), uintptr(size), uintptr(advice))
