@@ -142,7 +142,7 @@ func (s *Steering) adopt(n *Net, p *pinDir) (err error) {
 		return fail(ErrChannels, nil, "%s receives with %d queues, and was loaded for %d: stag unload %s, then stag load %s; or ethtool -L back to %d",
 			s.link.Port, has, s.Queues(), s.link.Port, s.link.Port, s.Queues())
 	}
-	return n.checkOffloads(s.link, s.mode == Generic)
+	return n.CheckOffloads(s.link, s.mode == Generic)
 }
 
 // open opens what is pinned, and makes it this process's own.
@@ -188,7 +188,7 @@ func (s *Steering) claim(p *pinDir) error {
 		return err
 	}
 	if c == nil {
-		return fail(ErrQueueBusy, nil, "%s is in use by %s: %s", s.link.Port, owner.name(), oneProcess)
+		return fail(ErrQueueBusy, nil, "%s is in use by %s: %s", s.link.Port, owner, oneProcess)
 	}
 	s.undo.Add(c.Close)
 	if info, err = s.hook.Info(); err != nil {

@@ -1,6 +1,8 @@
 package loader
 
 import (
+	"slices"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -10,16 +12,54 @@ type capability struct {
 	bit  int
 }
 
-// Capabilities, and what each is for.
+// The capabilities, and what each is for. An engine takes the first three.
 var (
 	capNetAdmin = capability{"CAP_NET_ADMIN", unix.CAP_NET_ADMIN} // attach programs; TCP_REPAIR; neighbours
 	capNetRaw   = capability{"CAP_NET_RAW", unix.CAP_NET_RAW}     // AF_XDP sockets
 	capBPF      = capability{"CAP_BPF", unix.CAP_BPF}             // programs and maps
 	capIPCLock  = capability{"CAP_IPC_LOCK", unix.CAP_IPC_LOCK}   // frames beyond the memlock limit
+	capSysAdmin = capability{"CAP_SYS_ADMIN", unix.CAP_SYS_ADMIN} // enter and make namespaces; see what others have loaded
 )
 
-// loadCaps is what it takes to load the program.
+var allCaps = []capability{capNetAdmin, capNetRaw, capBPF, capIPCLock, capSysAdmin}
+
+// loadCaps are the capabilities that loading the program takes.
 var loadCaps = []capability{capBPF, capNetAdmin}
+
+// usualFrames is the memory of the frames of one queue with the usual settings, in
+// octets.
+const usualFrames = 32 << 20
+
+// adapterCaps are the capabilities that an engine takes and, if the limit on locked
+// memory is too low for its frames, the one that lifts the limit.
+func adapterCaps() []capability {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil && limit.Cur >= usualFrames {
+		return allCaps[:3]
+	}
+	return allCaps[:4]
+}
+
+// AdapterCaps returns the names of the capabilities that opening an adapter on an
+// interface takes, with the present limit on locked memory.
+func AdapterCaps() (names []string) {
+	for _, c := range adapterCaps() {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// Lacking returns those of the named capabilities that the calling thread does not
+// have. A name that stag does not use is always among them.
+func Lacking(names ...string) (lack []string) {
+	for _, name := range names {
+		i := slices.IndexFunc(allCaps, func(c capability) bool { return c.name == name })
+		if i < 0 || len(lacking(allCaps[i:i+1])) > 0 {
+			lack = append(lack, name)
+		}
+	}
+	return lack
+}
 
 // lacking is the names of those capabilities that the calling thread does not
 // have. CAP_SYS_ADMIN stands for CAP_BPF, as in the kernel.

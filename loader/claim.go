@@ -42,7 +42,7 @@ func NewClaim(link Link, queue int) (*Claim, error) {
 		return nil, err
 	}
 	if c == nil {
-		return nil, fail(ErrQueueBusy, nil, "%s queue %d is in use by %s: %s", link.Port, queue, owner.name(), oneProcess)
+		return nil, fail(ErrQueueBusy, nil, "%s queue %d is in use by %s: %s", link.Port, queue, owner, oneProcess)
 	}
 	return c, nil
 }
@@ -50,9 +50,9 @@ func NewClaim(link Link, queue int) (*Claim, error) {
 // oneProcess is the rule that a claim keeps, and what to do about it.
 const oneProcess = "an interface belongs to one process at a time: end that one first, or use another interface"
 
-// name is how a message calls the owner, who may not have signed yet: pid 12
-// (stag).
-func (o Owner) name() string { return process(o.PID) }
+// String names the process for a message: "pid 12 (stag)", or "another process" for
+// an owner whose signature cannot be read.
+func (o Owner) String() string { return process(o.PID) }
 
 // claim takes what on link's port. When another has it, claim is nil and owner
 // says who.
@@ -226,32 +226,4 @@ func (c *Claim) Close() error {
 		c.ended = errors.Join(err, c.file.Close())
 	})
 	return c.ended
-}
-
-// owners finds who holds a claim on any queue of link's port.
-func owners(link Link) (queue string, owner Owner, found bool) {
-	paths, err := filepath.Glob(claimPath(link, "[0-9]*"))
-	if err != nil {
-		return "", Owner{}, false
-	}
-	for _, path := range paths {
-		if owner, found := claimant(path); found {
-			return path[strings.LastIndexByte(path, '-')+1:], owner, true
-		}
-	}
-	return "", Owner{}, false
-}
-
-// claimant is who holds the claim at path. The zero Owner is one that cannot be
-// told.
-func claimant(path string) (owner Owner, found bool) {
-	file, err := os.Open(path)
-	if err != nil {
-		return Owner{}, false // nobody, or ended meanwhile
-	}
-	defer file.Close()
-	if !locked(file) {
-		return Owner{}, false
-	}
-	return readOwner(file), true
 }

@@ -27,37 +27,24 @@ const (
 	maxMTUNativeVeth = onePieceOfVeth - ethernetLen
 )
 
-// onePiece is the limit for a port with chunks of that many octets.
-func onePiece(l Link, generic bool, chunk int) int {
+// Longest returns the length of the longest frame that reaches a socket on l's port
+// in one piece, in octets with the Ethernet header, when a chunk of the ring has
+// chunk octets.
+func (l Link) Longest(generic bool, chunk int) int {
 	if l.Driver == "veth" && !generic {
 		return min(chunk-chunkFront, onePieceOfVeth)
 	}
 	return chunk - chunkFront
 }
 
-// Longest is the length of the longest frame that reaches a socket in one piece,
-// Ethernet header included, where chunks have that many octets. An MTU that
-// allows more is the affair of whoever announces a connection's MSS.
-func (s *Steering) Longest(chunk int) int { return onePiece(s.link, s.mode == Generic, chunk) }
-
-// checkOffloads refuses generic mode behind receive offload: the program would
-// get segments joined to up to 64 KiB, which fit no chunk. In native mode it
-// runs before that.
-func (n *Net) checkOffloads(l Link, generic bool) error {
-	if !generic {
-		return nil
-	}
-	on, err := n.eth.value(l.Port, unix.ETHTOOL_GGRO, 0)
-	if err != nil || on == 0 {
-		return nil // a driver that cannot say has none to turn off
-	}
-	return fail(ErrOffload, nil, "generic mode would get segments of %s joined to up to 64 KiB: ethtool -K %s gro off lro off", l.Port, l.Port)
-}
+// NativeMTU returns the largest MTU at which the driver of l's port takes a program in
+// native mode, as far as that is known. Octets.
+func (l Link) NativeMTU() int { return maxMTUNativeVeth }
 
 // mtuTooLarge is the error of a driver that takes no program at this MTU.
 func mtuTooLarge(l Link, cause error) error {
 	return fail(ErrMTU, cause, "%s has MTU %d, and its driver takes no program with that: ip link set %s mtu %d, at both ends",
-		l.Port, l.PortMTU, l.Port, maxMTUNativeVeth)
+		l.Port, l.PortMTU, l.Port, l.NativeMTU())
 }
 
 // hookFree checks that no XDP program is on link's port, and says whose it is
@@ -79,7 +66,7 @@ func (n *Net) hookFree(l Link) error {
 	// Whoever opens an interface has claimed its queues before it comes here.
 	if _, owner, found := owners(l); found && (p != nil || owner.PID != os.Getpid()) {
 		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d, in use by %s: an interface belongs to one process at a time: end that one first",
-			l.Port, xdp.ProgId, owner.name())
+			l.Port, xdp.ProgId, owner)
 	}
 	if p == nil {
 		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d, and its pins cannot be seen from here: run as root, and where they were made (ip netns exec hides /sys/fs/bpf, nsenter --net does not), or end the process that holds it",
@@ -92,7 +79,7 @@ func (n *Net) hookFree(l Link) error {
 // notOurs is the error for a program on l that is not stag's, or that cannot be
 // looked at: it takes CAP_SYS_ADMIN to open a program by its number.
 func notOurs(l Link, id ebpf.ProgramID) error {
-	switch name := programName(id); name {
+	switch name := ProgramName(id); name {
 	case bpf.Program:
 		return nil
 	case "":
@@ -144,8 +131,9 @@ func called(name string) string {
 	return fmt.Sprintf(" called %q", name)
 }
 
-// programName is the name of a program in the kernel, "" when it cannot be told.
-func programName(id ebpf.ProgramID) string {
+// ProgramName returns the name of a program in the kernel, "" when it cannot be
+// told. It takes CAP_SYS_ADMIN.
+func ProgramName(id ebpf.ProgramID) string {
 	prog, err := ebpf.NewProgramFromID(id)
 	if err != nil {
 		return ""
@@ -158,15 +146,17 @@ func programName(id ebpf.ProgramID) string {
 	return info.Name
 }
 
-// explainAttach turns what the kernel says about attaching to l into what to do.
-func (n *Net) explainAttach(l Link, err error) error {
+// ExplainAttach turns the error that the kernel gave for attaching a program to l
+// into one that says what to do: ErrNoNative, ErrMTU, ErrChannels, ErrPermission,
+// ErrNoLink, ErrAlreadyLoaded, ErrForeignProgram, or the error itself.
+func (n *Net) ExplainAttach(l Link, err error) error {
 	switch {
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
 		// Somebody was faster.
 		if taken := n.hookFree(l); taken != nil {
 			return taken
 		}
-	case errors.Is(err, unix.EINVAL) && l.PortMTU > maxMTUNativeVeth:
+	case errors.Is(err, unix.EINVAL) && l.PortMTU > l.NativeMTU():
 		return mtuTooLarge(l, err) // what most drivers say then
 	case errors.Is(err, unix.EOPNOTSUPP):
 		return fail(ErrNoNative, err, "the driver of %s%s has no native XDP: ask for generic mode (--generic; in a program Config.Generic)", l.Port, called(l.Driver))

@@ -25,7 +25,7 @@ func TestExplainAttach(t *testing.T) {
 		{unix.EPERM, ErrPermission, "attach a program to eth1"},
 		{unix.EIO, unix.EIO, "eth1"},
 	} {
-		err := n.explainAttach(l, fmt.Errorf("failed to attach link: %w", row.errno))
+		err := n.ExplainAttach(l, fmt.Errorf("failed to attach link: %w", row.errno))
 		if !errors.Is(err, row.is) || !errors.Is(err, row.errno) {
 			t.Errorf("%v: %v is not %v", row.errno, err, row.is)
 		}

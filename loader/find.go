@@ -150,7 +150,7 @@ func (f *finder) steers(l Link) (on bool) {
 		}
 		defer n.Close()
 		xdp, _, err := n.programOn(l.PortIndex)
-		on = err == nil && xdp.Attached && programName(ebpf.ProgramID(xdp.ProgId)) == bpf.Program
+		on = err == nil && xdp.Attached && ProgramName(ebpf.ProgramID(xdp.ProgId)) == bpf.Program
 		return err
 	})
 	return on

@@ -81,7 +81,7 @@ type PinnedTable struct {
 // no lock and disturbs nobody. It needs the rights of root: ErrPermission.
 // ErrNoBPFFS where pins cannot be seen at all, which is not the same as none.
 func Instances() ([]Instance, error) {
-	if err := onBPFFS(Root); err != nil {
+	if err := CheckBPFFS(Root); err != nil {
 		return nil, err
 	}
 	dirs, err := os.ReadDir(Root)

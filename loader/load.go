@@ -115,7 +115,7 @@ func (s *Steering) load(n *Net, o Options) error {
 		return err
 	}
 	if claim == nil {
-		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, loaded by %s: end that process first", s.link.Port, owner.name())
+		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, loaded by %s: end that process first", s.link.Port, owner)
 	}
 	s.undo.Add(claim.Close)
 	if o.Pin == "" {
@@ -133,7 +133,7 @@ func (s *Steering) put(n *Net, o Options) error {
 	if err := n.hookFree(s.link); err != nil {
 		return err
 	}
-	if err := n.checkOffloads(s.link, o.Generic); err != nil {
+	if err := n.CheckOffloads(s.link, o.Generic); err != nil {
 		return err
 	}
 	prog, err := s.create(o)
@@ -190,7 +190,7 @@ func (s *Steering) attach(n *Net, prog *ebpf.Program, o Options) error {
 	}
 	hook, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: s.link.PortIndex, Flags: flags})
 	if err != nil {
-		return n.explainAttach(s.link, err)
+		return n.ExplainAttach(s.link, err)
 	}
 	s.hook = hook
 	s.undo.Add(hook.Close)
@@ -200,4 +200,19 @@ func (s *Steering) attach(n *Net, prog *ebpf.Program, o Options) error {
 	}
 	s.id, _ = info.ID()
 	return nil
+}
+
+// TryProgram has the kernel verify the steering program and make its maps, and keeps
+// neither. ErrPermission, or what the kernel says against it.
+func TryProgram() error {
+	s := &Steering{}
+	defer s.undo.Run()
+	prog, err := s.create(Options{MaxFlows: 1, Queues: 1})
+	if err == nil {
+		return prog.Close()
+	}
+	if refused := s.explainCreate(err); errors.Is(refused, ErrPermission) {
+		return refused
+	}
+	return err
 }

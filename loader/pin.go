@@ -33,7 +33,7 @@ type pinDir struct {
 // lockInstance lets one process at a time add to the pins of an instance, or
 // take from them. It waits for one that does so now.
 func lockInstance(dir string) (*Claim, error) {
-	if err := onBPFFS(dir); err != nil {
+	if err := CheckBPFFS(dir); err != nil {
 		return nil, err
 	}
 	path := filepath.Join(RuntimeDir, "instance-"+filepath.Base(dir))
@@ -43,7 +43,7 @@ func lockInstance(dir string) (*Claim, error) {
 			return c, err
 		}
 		if time.Now().After(deadline) {
-			return nil, fail(ErrInstanceBusy, nil, "%s is being changed by %s for more than %v: end that process first", dir, owner.name(), lockWait)
+			return nil, fail(ErrInstanceBusy, nil, "%s is being changed by %s for more than %v: end that process first", dir, owner, lockWait)
 		}
 	}
 }
@@ -67,9 +67,9 @@ func (s *Steering) maps() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{bpf.MapFlows: &s.flows, bpf.MapSocks: &s.socks, bpf.MapStats: &s.stats, bpf.MapOptions: &s.options}
 }
 
-// onBPFFS checks that dir, or the nearest directory above it that there is, can
-// hold pins.
-func onBPFFS(dir string) error {
+// CheckBPFFS checks that dir, or the nearest directory above it that exists, is in a
+// BPF file system, which alone can hold pins. ErrNoBPFFS.
+func CheckBPFFS(dir string) error {
 	var fs unix.Statfs_t
 	err := unix.Statfs(dir, &fs)
 	for up := dir; err == unix.ENOENT && up != filepath.Dir(up); {

@@ -1,6 +1,11 @@
 package loader
 
-import "strings"
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // SpaceNames are the network namespaces that have a name or a process and may be
 // entered, by their cookies: "" for that of the calling thread, the name that `ip
@@ -31,4 +36,37 @@ func (s namedSpace) short() string {
 		return "pid:" + pid
 	}
 	return strings.TrimPrefix(s.name, "network namespace ")
+}
+
+// SpacesWith returns the commands, such as nsenter --net=FILE, that enter the other
+// network namespaces in which there is an interface called link. It looks in those
+// that have a name or a process and may be entered.
+func SpacesWith(link string) (enter []string) {
+	f := newFinder()
+	defer f.close()
+	for _, s := range f.others() {
+		s.Do(func() error {
+			if _, err := LookupLink(link); err == nil || !errors.Is(err, ErrNoLink) {
+				enter = append(enter, s.enter())
+			}
+			return nil
+		})
+	}
+	return enter
+}
+
+// others are the namespaces except that of the calling thread.
+func (f *finder) others() []namedSpace {
+	return slices.DeleteFunc(slices.Clone(f.spaces), func(s namedSpace) bool { return s.name == "" })
+}
+
+// enter is the command that runs another command in the namespace. It is not `ip
+// netns exec`, which hides what is mounted below /sys.
+func (s namedSpace) enter() string {
+	if name, named := strings.CutPrefix(s.name, "network namespace "); named {
+		return "nsenter --net=" + namedSpaces + "/" + name
+	}
+	var pid int
+	fmt.Sscanf(s.name, "the network namespace of pid %d", &pid)
+	return fmt.Sprintf("nsenter --net=/proc/%d/ns/net", pid)
 }

@@ -237,3 +237,8 @@ func (s *Steering) Close() error {
 	s.closing.Do(func() { s.closed = s.undo.Run() })
 	return s.closed
 }
+
+// Longest returns the length of the longest frame that reaches a socket in one
+// piece, as Link.Longest does. If the MTU allows longer frames, the MSS that a
+// connection announces must keep its segments shorter.
+func (s *Steering) Longest(chunk int) int { return s.link.Longest(s.mode == Generic, chunk) }

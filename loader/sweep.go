@@ -16,7 +16,7 @@ import (
 // what it did. It needs the rights of root: ErrPermission; and ErrNoBPFFS where
 // pins cannot be seen, as nothing can be told from what is left then.
 func Sweep() (done []string, err error) {
-	if err := onBPFFS(Root); err != nil {
+	if err := CheckBPFFS(Root); err != nil {
 		return nil, err
 	}
 	f := newFinder()

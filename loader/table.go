@@ -190,7 +190,7 @@ func (t *Table) claim() error {
 		return err
 	}
 	if claim == nil {
-		return fail(ErrTableBusy, nil, "what is loaded here is in use by %s: %s", owner.name(), oneProcess)
+		return fail(ErrTableBusy, nil, "what is loaded here is in use by %s: %s", owner, oneProcess)
 	}
 	t.undo.Add(claim.Close)
 	return nil

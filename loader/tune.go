@@ -74,26 +74,6 @@ func tuning(l Link, generic bool, t Tune, peer *netlink.LinkAttrs) (before, afte
 	return before, after
 }
 
-// otherEnd is what must be set where this process does not change anything: at
-// a veth's other end in another namespace.
-func otherEnd() []Change {
-	return []Change{{Link: "the other end", Setting: "tso and gso", Why: whySegments, Run: "ethtool -K PEER tso off gso off, there"}}
-}
-
-// vethPeer is the other end of a veth, nil where there is none to be seen.
-func (n *Net) vethPeer(l Link) *netlink.LinkAttrs {
-	port, err := n.nl.LinkByIndex(l.PortIndex)
-	// A namespace's number means that the index is in that namespace.
-	if err != nil || l.Driver != "veth" || port.Attrs().NetNsID >= 0 {
-		return nil
-	}
-	peer, err := n.nl.LinkByIndex(port.Attrs().ParentIndex)
-	if err != nil {
-		return nil
-	}
-	return peer.Attrs()
-}
-
 // tuner changes settings for one load.
 type tuner struct {
 	net   *Net

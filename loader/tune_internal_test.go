@@ -71,10 +71,10 @@ func TestKnobsTurn(t *testing.T) {
 func TestTagsHidden(t *testing.T) {
 	card := Link{Port: "eth0", Driver: "ice", VLAN: 100}
 	veth := Link{Port: "eth0", Driver: "veth", VLAN: 100}
-	if err := tagsHidden(card, ethFlagRxVLAN); !errors.Is(err, ErrOffload) || !strings.Contains(err.Error(), "ethtool -K eth0 rxvlan off") {
+	if err := (Offloads{RxVLAN: true}).checkTags(card); !errors.Is(err, ErrOffload) || !strings.Contains(err.Error(), "ethtool -K eth0 rxvlan off") {
 		t.Errorf("a card that takes them off: %v", err)
 	}
-	if err := errors.Join(tagsHidden(card, ethFlagLRO), tagsHidden(veth, ethFlagRxVLAN)); err != nil {
+	if err := errors.Join(Offloads{LRO: true}.checkTags(card), Offloads{RxVLAN: true}.checkTags(veth)); err != nil {
 		t.Error(err)
 	}
 }

@@ -18,6 +18,7 @@ var order = []string{
 	"afxdp/ring",
 	"afxdp",
 	"loader",
+	"loader/doctor",
 	"offload/clock",
 	"offload/signal",
 	"offload/seq",

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stag-rdma/stag/afxdp"
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/doctor"
 )
 
 // Options say what is to be opened later.
@@ -30,7 +31,7 @@ const (
 
 // Row is one requirement.
 type Row struct {
-	Topic  loader.Topic `json:"topic"`
+	Topic  doctor.Topic `json:"topic"`
 	Name   string       `json:"name"`
 	Status Status       `json:"status"`
 	Detail string       `json:"detail"`
@@ -64,12 +65,12 @@ var notes = []string{
 // namespace of the process. Nothing stays changed.
 func Run(o Options) (Report, error) {
 	r := Report{Interface: o.Link, Notes: notes}
-	needs := loader.Needs{Engines: o.Engines, Chunk: o.Chunk, Generic: o.Generic}
+	needs := doctor.Needs{Engines: o.Engines, Chunk: o.Chunk, Generic: o.Generic}
 	var err error
 	if needs.Memory, err = o.memory(); err != nil {
 		return r, err
 	}
-	host, err := loader.ProbeHost(needs)
+	host, err := doctor.Host(needs)
 	if err != nil {
 		return r, err
 	}
@@ -102,13 +103,13 @@ func (o Options) memory() (uint64, error) {
 }
 
 // link asks about an interface. That it cannot be used at all is a finding.
-func link(name string, needs loader.Needs) ([]Row, string, error) {
-	probes, err := loader.ProbeLink(name, needs)
+func link(name string, needs doctor.Needs) ([]Row, string, error) {
+	probes, err := doctor.Interface(name, needs)
 	if err == nil {
 		return rows(probes), "", nil
 	}
-	if p, known := loader.ProbeUnusable(name, err); known {
-		return rows([]loader.Probe{p}), err.Error(), nil
+	if p, known := doctor.Unusable(name, err); known {
+		return rows([]doctor.Probe{p}), err.Error(), nil
 	}
 	return nil, "", err
 }
@@ -124,7 +125,7 @@ func Interfaces() (names []string, err error) {
 	return names, err
 }
 
-func rows(probes []loader.Probe) []Row {
+func rows(probes []doctor.Probe) []Row {
 	list := make([]Row, len(probes))
 	for i, p := range probes {
 		list[i] = Row{Topic: p.Topic, Name: p.Name, Status: status(p), Detail: p.Detail, Fix: p.Fix, Lacks: p.Lacks}
@@ -132,7 +133,7 @@ func rows(probes []loader.Probe) []Row {
 	return list
 }
 
-func status(p loader.Probe) Status {
+func status(p doctor.Probe) Status {
 	switch {
 	case !p.OK:
 		return Fail

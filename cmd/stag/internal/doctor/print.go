@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/doctor"
 )
 
 // Style says how a report is printed.
@@ -85,7 +85,7 @@ func (s Style) table(b *strings.Builder, title string, rows []Row) {
 			width = max(width, len(row.Name))
 		}
 	}
-	for _, topic := range loader.Topics {
+	for _, topic := range doctor.Topics {
 		s.topic(b, topic, rows, width)
 	}
 	fmt.Fprintln(b)
@@ -101,7 +101,7 @@ func plural(st Status, n int) string {
 
 func (s Style) shows(row Row) bool { return s.All || row.Status != OK }
 
-func (s Style) topic(b *strings.Builder, topic loader.Topic, rows []Row, width int) {
+func (s Style) topic(b *strings.Builder, topic doctor.Topic, rows []Row, width int) {
 	count := map[Status]int{}
 	for _, row := range rows {
 		if row.Topic == topic {

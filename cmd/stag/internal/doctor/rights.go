@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/doctor"
 )
 
 // commands is what takes rights, by trying each with only those. The others, and
@@ -35,7 +36,7 @@ func commandsRow() Row {
 			missing[w] = true
 		}
 	}
-	row := Row{Topic: loader.TopicRights, Name: name, Status: OK, Detail: "rights are there for " + strings.Join(may, ", ")}
+	row := Row{Topic: doctor.TopicRights, Name: name, Status: OK, Detail: "rights are there for " + strings.Join(may, ", ")}
 	if len(lack) > 0 {
 		row.Status, row.Fix = Hint, "run as root; ping, perf and demo with --kernel-port take no rights; show, dump and metrics take the user whose the engines are"
 		row.Detail = "rights are missing for " + strings.Join(lack, ", ")

@@ -1,4 +1,4 @@
-package loader
+package doctor
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload/undo"
 )
 
@@ -50,16 +51,13 @@ func tried(name, release string) Probe {
 // probeProgram has the kernel verify the steering program itself.
 func probeProgram() Probe {
 	const name = "XDP program"
-	s := &Steering{}
-	defer s.undo.Run()
-	prog, err := s.create(Options{MaxFlows: 1, Queues: 1})
-	if err != nil {
-		if refused := s.explainCreate(err); errors.Is(refused, ErrPermission) {
-			return bad(name, "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON", "%v", refused).wants(loadCaps...)
-		}
+	err := loader.TryProgram()
+	switch {
+	case errors.Is(err, loader.ErrPermission):
+		return bad(name, "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON", "%v", err).wants(loadCaps...)
+	case err != nil:
 		return bad(name, "use Linux 5.18 or later, with CONFIG_BPF_SYSCALL and CONFIG_XDP_SOCKETS", "the kernel does not take it: %v", err)
 	}
-	prog.Close()
 	return ok(name, "the kernel takes the steering program")
 }
 
@@ -108,7 +106,7 @@ func probeBudget() Probe {
 	const name = "transmit budget"
 	fd, err := xdpSocket()
 	if err != nil {
-		return untried(name, []capability{capNetRaw}, err)
+		return untried(name, []string{capNetRaw}, err)
 	}
 	defer unix.Close(fd)
 	// The option is measured against the ring, which must be there.

@@ -1,4 +1,4 @@
-package loader
+package doctor
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"github.com/stag-rdma/stag/loader"
 )
 
 // metadata is the drivers known to leave room in front of a packet for the
@@ -18,7 +20,7 @@ var metadata = map[string]bool{
 }
 
 // probeMetadata is not a requirement: without records the engine parses.
-func probeMetadata(l Link) Probe {
+func probeMetadata(l loader.Link) Probe {
 	const name = "metadata"
 	if metadata[l.Driver] {
 		return ok(name, "driver %s has room for steering records", l.Driver)
@@ -34,7 +36,7 @@ var zeroCopy = []string{"i40e", "ice", "igb", "igc", "ixgbe", "mlx5_core", "stmm
 
 // probeZeroCopy asks the kernel what the driver offers. Whether it works shows
 // when a queue is opened.
-func probeZeroCopy(l Link, generic bool) Probe {
+func probeZeroCopy(l loader.Link, generic bool) Probe {
 	const name = "zero copy"
 	if generic {
 		return ok(name, "never in generic mode")
@@ -44,7 +46,7 @@ func probeZeroCopy(l Link, generic bool) Probe {
 }
 
 // offersZeroCopy judges what the kernel has said of the driver, or has not.
-func offersZeroCopy(name string, l Link, features xdpFeatures, err error) Probe {
+func offersZeroCopy(name string, l loader.Link, features xdpFeatures, err error) Probe {
 	switch {
 	case err != nil && slices.Contains(zeroCopy, l.Driver):
 		return ok(name, "driver %s is said to have it; this kernel does not tell", l.Driver)
@@ -58,7 +60,7 @@ func offersZeroCopy(name string, l Link, features xdpFeatures, err error) Probe 
 
 // probeExpectation says what kind of speed there will be. Numbers are in the
 // README, with the conditions of their measurement.
-func probeExpectation(l Link, generic bool) Probe {
+func probeExpectation(l loader.Link, generic bool) Probe {
 	const name = "what to expect"
 	features, err := featuresOf(l)
 	switch {
@@ -87,7 +89,7 @@ var customs = map[string]struct{ what, fix string }{
 }
 
 // probeCustoms repeats what is said of the driver, and marks it so.
-func probeCustoms(l Link) Probe {
+func probeCustoms(l loader.Link) Probe {
 	const name = "driver's customs"
 	c, known := customs[l.Driver]
 	if !known {
@@ -98,7 +100,7 @@ func probeCustoms(l Link) Probe {
 
 // probeNAPI: NAPI in threads lets two processors work on one direction, and
 // costs a message that comes alone the time in which a thread is woken.
-func probeNAPI(l Link) Probe {
+func probeNAPI(l loader.Link) Probe {
 	const name = "NAPI"
 	list, err := napisOf(l)
 	if err != nil || len(list) == 0 {
@@ -108,7 +110,7 @@ func probeNAPI(l Link) Probe {
 }
 
 // judgeNAPI says what the setting is good for, and how to have the other.
-func judgeNAPI(name string, l Link, threaded bool) Probe {
+func judgeNAPI(name string, l loader.Link, threaded bool) Probe {
 	if threaded {
 		return hint(name, "for latency: stag load --tune=latency "+l.Port, "in threads, which is for throughput: a small message waits until its thread is woken")
 	}
@@ -116,7 +118,7 @@ func judgeNAPI(name string, l Link, threaded bool) Probe {
 }
 
 // probeNAPISysfs is for kernels, and interfaces, that name no NAPI.
-func probeNAPISysfs(name string, l Link) Probe {
+func probeNAPISysfs(name string, l loader.Link) Probe {
 	at := filepath.Join(sysClassNet, l.Port)
 	if index, err := readNumber(filepath.Join(at, "ifindex")); err != nil || index != uint64(l.PortIndex) {
 		return hint(name, "stag load --tune=throughput "+l.Port+", or --tune=latency: stag load -h says which", "none is known: /sys shows another network namespace, and the kernel names none")
@@ -129,7 +131,7 @@ func probeNAPISysfs(name string, l Link) Probe {
 }
 
 // probeInterrupts: queues whose interrupts all end on one processor share it.
-func probeInterrupts(l Link) Probe {
+func probeInterrupts(l loader.Link) Probe {
 	const name = "interrupts"
 	list, err := napisOf(l)
 	if err != nil {
@@ -149,7 +151,7 @@ func probeInterrupts(l Link) Probe {
 }
 
 // interruptsOn judges how many interrupts end on which processors.
-func interruptsOn(name string, l Link, places map[string]int) Probe {
+func interruptsOn(name string, l loader.Link, places map[string]int) Probe {
 	for where, n := range places {
 		if len(places) == 1 && n > 1 {
 			return hint(name, "spread them: /proc/irq/N/smp_affinity_list, or irqbalance", "all %d of %s end on processor %s", n, l.Port, where)

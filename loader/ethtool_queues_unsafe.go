@@ -9,18 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rulesLen is the size of struct ethtool_rxnfc without locations, and where the
-// count of rules is in it.
+// rulesLen is the size of struct ethtool_rxnfc without locations, in octets.
+// rulesCount is the offset of the count of rules in it.
 const (
 	rulesLen   = 192
 	rulesCount = 184
 )
 
-// rules is how many rules for received packets the card has.
-func (e ethtool) rules(name string) (int, error) {
+// FlowRules returns how many rules l's port has that direct received packets to
+// queues, or drop them (ethtool -n). The error is that of a driver that has none.
+func (n *Net) FlowRules(l Link) (int, error) {
 	var buf [rulesLen]byte
 	binary.NativeEndian.PutUint32(buf[:], unix.ETHTOOL_GRXCLSRLCNT)
-	err := e.ioctl(name, unsafe.Pointer(&buf))
+	err := n.eth.ioctl(l.Port, unsafe.Pointer(&buf))
 	return int(binary.NativeEndian.Uint32(buf[rulesCount:])), err
 }
 
@@ -33,11 +34,12 @@ const (
 	spreadMost  = 1 << 16 // entries
 )
 
-// spread is the card's table from hashes to receive queues.
-func (e ethtool) spread(name string) ([]uint32, error) {
+// SpreadTable returns the table of l's port from hashes of packets to receive queues
+// (ethtool -x). The error is that of a driver that has none.
+func (n *Net) SpreadTable(l Link) ([]uint32, error) {
 	var head [spreadHead]byte
 	binary.NativeEndian.PutUint32(head[:], unix.ETHTOOL_GRSSH)
-	if err := e.ioctl(name, unsafe.Pointer(&head)); err != nil {
+	if err := n.eth.ioctl(l.Port, unsafe.Pointer(&head)); err != nil {
 		return nil, err
 	}
 	entries := binary.NativeEndian.Uint32(head[spreadTable:])
@@ -49,7 +51,7 @@ func (e ethtool) spread(name string) ([]uint32, error) {
 	binary.NativeEndian.PutUint32(buf, unix.ETHTOOL_GRSSH)
 	binary.NativeEndian.PutUint32(buf[spreadTable:], entries)
 	binary.NativeEndian.PutUint32(buf[spreadKey:], 0)
-	if err := e.ioctl(name, unsafe.Pointer(&buf[0])); err != nil {
+	if err := n.eth.ioctl(l.Port, unsafe.Pointer(&buf[0])); err != nil {
 		return nil, err
 	}
 	table := make([]uint32, entries)

@@ -1,4 +1,4 @@
-package loader
+package doctor
 
 import (
 	"errors"
@@ -13,17 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// threadSpace is the network namespace of the calling OS thread.
+const threadSpace = "/proc/thread-self/ns/net"
+
+// namedSpaces is the directory in which `ip netns` keeps the names.
+const namedSpaces = "/run/netns"
+
 // probeSpace says where it looks: an interface is in one network namespace only.
 func probeSpace() Probe {
 	const name = "network namespace"
-	here, err := CurrentNamespace()
+	here, err := os.Stat(threadSpace)
 	if err != nil {
 		return hint(name, "mount -t proc proc /proc", "cannot be told: %v", err)
 	}
-	defer here.Close()
 	is := func(path string) bool {
 		st, err := os.Stat(path)
-		return err == nil && here.same(st)
+		return err == nil && os.SameFile(here, st)
 	}
 	named, _ := filepath.Glob(filepath.Join(namedSpaces, "*"))
 	if i := slices.IndexFunc(named, is); i >= 0 {
@@ -81,7 +86,7 @@ func probeFilters() Probe {
 	const name = "packet filters"
 	nft, err := nftTables()
 	if err != nil {
-		return untried(name, []capability{capNetAdmin}, err)
+		return untried(name, []string{capNetAdmin}, err)
 	}
 	var all []string
 	if len(nft) > 0 {
@@ -90,7 +95,7 @@ func probeFilters() Probe {
 	for _, family := range []string{"ip", "ip6"} {
 		text, err := os.ReadFile("/proc/thread-self/net/" + family + "_tables_names")
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return untried(name, []capability{capNetAdmin}, err)
+			return untried(name, []string{capNetAdmin}, err)
 		}
 		if tables := strings.Fields(string(text)); len(tables) > 0 {
 			all = append(all, family+"tables: "+strings.Join(tables, ", "))

@@ -1,4 +1,4 @@
-package loader
+package doctor
 
 import (
 	"errors"
@@ -15,9 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/loader"
 )
 
-func probeUp(l Link) Probe {
+func probeUp(l loader.Link) Probe {
 	const name = "link"
 	switch {
 	case !l.Up:
@@ -29,13 +30,13 @@ func probeUp(l Link) Probe {
 }
 
 // probeAddress: connections come and go by an address of the interface.
-func (n *Net) probeAddress(l Link) Probe {
+func (v *view) probeAddress(l loader.Link) Probe {
 	const name = "address"
-	link, err := n.nl.LinkByIndex(l.Index)
+	link, err := v.nl.LinkByIndex(l.Index)
 	if err != nil {
 		return bad(name, "look at "+l.Name+" again", "%v", err)
 	}
-	all, err := n.nl.AddrList(link, netlink.FAMILY_ALL)
+	all, err := v.nl.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {
 		return bad(name, "look at "+l.Name+" again", "%v", err)
 	}
@@ -53,9 +54,9 @@ func (n *Net) probeAddress(l Link) Probe {
 
 // probeMember: routes lead over the master of an interface, and stag takes over
 // what leaves through the interface itself.
-func (n *Net) probeMember(l Link) Probe {
+func (v *view) probeMember(l loader.Link) Probe {
 	const name = "master"
-	link, err := n.nl.LinkByIndex(l.PortIndex)
+	link, err := v.nl.LinkByIndex(l.PortIndex)
 	if err != nil {
 		return bad(name, "look at "+l.Port+" again", "%v", err)
 	}
@@ -63,7 +64,7 @@ func (n *Net) probeMember(l Link) Probe {
 	if index == 0 {
 		return ok(name, "none")
 	}
-	master, err := n.nl.LinkByIndex(index)
+	master, err := v.nl.LinkByIndex(index)
 	if err != nil {
 		return bad(name, fmt.Sprintf("ip link set %s nomaster", l.Port), "%s belongs to interface %d, which cannot be looked at: %v", l.Port, index, err)
 	}
@@ -78,7 +79,7 @@ func (n *Net) probeMember(l Link) Probe {
 const sysInfiniband = "/sys/class/infiniband"
 
 // probeRDMA looks for another RDMA device on the interface, such as siw or rxe.
-func probeRDMA(l Link) Probe {
+func probeRDMA(l loader.Link) Probe {
 	const name = "other RDMA devices"
 	files, _ := filepath.Glob(sysInfiniband + "/*/ports/*/gid_attrs/ndevs/0")
 	var found []string
@@ -95,7 +96,7 @@ func probeRDMA(l Link) Probe {
 	return ok(name, "none on %s", l.Port)
 }
 
-func describe(l Link) string {
+func describe(l loader.Link) string {
 	s := l.Name
 	if l.VLAN != 0 {
 		s += fmt.Sprintf(" (VLAN %d of %s)", l.VLAN, l.Port)
@@ -106,17 +107,20 @@ func describe(l Link) string {
 	return s
 }
 
-// probeHook looks for a program on the hook, and hands on what it found.
-func (n *Net) probeHook(l Link) (Probe, netlink.LinkXdp) {
+// probeHook looks for a program on the hook, and returns what it found there as well.
+func (v *view) probeHook(l loader.Link) (p Probe, xdp netlink.LinkXdp) {
 	const name = "XDP hook"
-	xdp, err := n.hook(l)
+	port, err := v.nl.LinkByIndex(l.PortIndex)
 	if err != nil {
-		return bad(name, "look at "+l.Port+" again", "%v", err), xdp
+		return bad(name, "look at "+l.Port+" again", "look interface %s up: %v", l.Port, err), xdp
+	}
+	if port.Attrs().Xdp != nil {
+		xdp = *port.Attrs().Xdp
 	}
 	if !xdp.Attached {
 		return ok(name, "free"), xdp
 	}
-	program := programName(ebpf.ProgramID(xdp.ProgId))
+	program := loader.ProgramName(ebpf.ProgramID(xdp.ProgId))
 	if program == "" {
 		// It may not be looked at, but claims may.
 		if owner, found := claimed(l); found {
@@ -131,33 +135,32 @@ func (n *Net) probeHook(l Link) (Probe, netlink.LinkXdp) {
 		}
 		return p, xdp
 	}
-	if _, owner, found := owners(l); found {
+	if owner, found := loader.PortOwner(l); found {
 		return inUse(name, owner, "stag is on it, program id %d", xdp.ProgId), xdp
 	}
 	return ok(name, "stag is on it, program id %d", xdp.ProgId), xdp
 }
 
 // inUse: whoever would open the interface now is refused.
-func inUse(name string, owner Owner, format string, args ...any) Probe {
-	return bad(name, fmt.Sprintf("end %s first, or use another interface: one belongs to one process at a time", owner.name()),
-		"in use by %s: %s", owner.name(), fmt.Sprintf(format, args...))
+func inUse(name string, owner loader.Owner, format string, args ...any) Probe {
+	return bad(name, fmt.Sprintf("end %s first, or use another interface: one belongs to one process at a time", owner),
+		"in use by %s: %s", owner, fmt.Sprintf(format, args...))
 }
 
-// claimed is who has claimed the hook or a queue of l's port.
-func claimed(l Link) (owner Owner, found bool) {
-	if owner, found = claimant(claimPath(l, hookClaim)); found {
+// claimed returns the process that has claimed the hook or a queue of l's port.
+func claimed(l loader.Link) (owner loader.Owner, found bool) {
+	if owner, found = loader.HookOwner(l); found {
 		return owner, true
 	}
-	_, owner, found = owners(l)
-	return owner, found
+	return loader.PortOwner(l)
 }
 
 // probeDriver attaches a program in native mode for a moment, unless one is
 // there already or generic mode will do.
-func (n *Net) probeDriver(l Link, there netlink.LinkXdp, generic bool) Probe {
+func (v *view) probeDriver(l loader.Link, there netlink.LinkXdp, generic bool) Probe {
 	const name = "driver mode"
 	if generic {
-		return n.probeGeneric(name, l)
+		return v.probeGeneric(name, l)
 	}
 	if there.Attached {
 		if there.AttachMode == nl.XDP_ATTACHED_SKB {
@@ -166,23 +169,23 @@ func (n *Net) probeDriver(l Link, there netlink.LinkXdp, generic bool) Probe {
 		return ok(name, "native: what is on the hook is")
 	}
 	// Whoever loads has this claim, and must not find the hook in use.
-	claim, owner, err := claim(l, hookClaim)
+	claim, owner, err := loader.ClaimHook(l)
 	if err != nil {
 		return bad(name, "run as root", "not tried: %v", err)
 	}
 	if claim == nil {
-		return ok(name, "unknown: %s is loading just now", owner.name())
+		return ok(name, "unknown: %s is loading just now", owner)
 	}
 	defer claim.Close()
 	if err := tryNative(l); err != nil {
-		return n.noDriver(name, l, err)
+		return v.noDriver(name, l, err)
 	}
 	return ok(name, "native")
 }
 
 // probeGeneric: every driver has generic mode, but not every setting suits it.
-func (n *Net) probeGeneric(name string, l Link) Probe {
-	if err := n.checkOffloads(l, true); err != nil {
+func (v *view) probeGeneric(name string, l loader.Link) Probe {
+	if err := v.net.CheckOffloads(l, true); err != nil {
 		return bad(name, fmt.Sprintf("ethtool -K %s gro off lro off", l.Port), "generic, as asked for, but receive offload would join segments to up to 64 KiB")
 	}
 	p := ok(name, "generic, as asked for: slower than native")
@@ -193,23 +196,23 @@ func (n *Net) probeGeneric(name string, l Link) Probe {
 }
 
 // noDriver says what to do when even a program that does nothing is refused.
-func (n *Net) noDriver(name string, l Link, err error) Probe {
-	why := n.explainAttach(l, err)
+func (v *view) noDriver(name string, l loader.Link, err error) Probe {
+	why := v.net.ExplainAttach(l, err)
 	switch {
-	case errors.Is(why, ErrNoNative):
+	case errors.Is(why, loader.ErrNoNative):
 		return bad(name, "stag load --generic "+l.Port+": slow, but it works", "the driver of %s%s has no native XDP", l.Port, called(l.Driver))
-	case errors.Is(why, ErrChannels):
+	case errors.Is(why, loader.ErrChannels):
 		return bad(name, fmt.Sprintf("ethtool -L %s rx N, with N the peer's number of tx queues", l.Port), "%v", why)
-	case errors.Is(why, ErrMTU):
-		return bad(name, fmt.Sprintf("ip link set %s mtu %d, at both ends", l.Port, maxMTUNativeVeth), "%v", why)
-	case errors.Is(why, ErrPermission):
+	case errors.Is(why, loader.ErrMTU):
+		return bad(name, fmt.Sprintf("ip link set %s mtu %d, at both ends", l.Port, l.NativeMTU()), "%v", why)
+	case errors.Is(why, loader.ErrPermission):
 		return bad(name, "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON", "%v", why).wants(loadCaps...)
 	}
 	return bad(name, "see the driver's documentation on XDP, or stag load --generic "+l.Port, "%v", why)
 }
 
 // tryNative attaches a program that passes everything on, and detaches it.
-func tryNative(l Link) error {
+func tryNative(l loader.Link) error {
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "stag_probe", Type: ebpf.XDP, License: "Dual BSD/GPL",
 		Flags:        unix.BPF_F_XDP_HAS_FRAGS,
@@ -227,3 +230,11 @@ func tryNative(l Link) error {
 }
 
 const xdpPass = 2 // XDP_PASS
+
+// called is a name as a message gives it, "" for one that is not known.
+func called(name string) string {
+	if name == "" {
+		return ""
+	}
+	return fmt.Sprintf(" called %q", name)
+}

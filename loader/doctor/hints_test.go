@@ -1,8 +1,9 @@
-package loader_test
+package doctor_test
 
 import (
 	"encoding/binary"
 	"errors"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -14,18 +15,20 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/doctor"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // TestTopics: every row has a topic, and the host's are not the interface's.
 func TestTopics(t *testing.T) {
 	need.XDP(t)
 	p := newPair(t, pair.Config{})
-	var host []loader.Probe
-	in(t, p, pair.A, func() (err error) { host, err = loader.ProbeHost(loader.Needs{}); return err })
-	link := probeLink(t, p, p.Ends[pair.A].Name, loader.Needs{})
-	seen := map[loader.Topic]int{} // bits: of the host, of the interface
-	for bit, list := range [][]loader.Probe{host, link} {
+	var host []doctor.Probe
+	in(t, p, pair.A, func() (err error) { host, err = doctor.Host(doctor.Needs{}); return err })
+	link := probeLink(t, p, p.Ends[pair.A].Name, doctor.Needs{})
+	seen := map[doctor.Topic]int{} // bits: of the host, of the interface
+	for bit, list := range [][]doctor.Probe{host, link} {
 		names := map[string]bool{}
 		for _, probe := range list {
 			seen[probe.Topic] |= 1 << bit
@@ -35,7 +38,7 @@ func TestTopics(t *testing.T) {
 			names[probe.Name] = true
 		}
 	}
-	for i, topic := range loader.Topics {
+	for i, topic := range doctor.Topics {
 		want := 1
 		if i >= 4 {
 			want = 2
@@ -55,8 +58,8 @@ func TestProbeSockets(t *testing.T) {
 	need.XDP(t)
 	const name = "queue sockets"
 	p := newPair(t, pair.Config{Queues: 2})
-	look := func() loader.Probe {
-		return named(t, probeLink(t, p, p.Ends[pair.A].Name, loader.Needs{}), name)
+	look := func() doctor.Probe {
+		return named(t, probeLink(t, p, p.Ends[pair.A].Name, doctor.Needs{}), name)
 	}
 	if got := look(); !got.OK || got.Fix != "" {
 		t.Errorf("before any socket: %+v", got)
@@ -77,13 +80,14 @@ func TestProbeLost(t *testing.T) {
 	const name = "packets without a socket"
 	p := newPair(t, pair.Config{})
 	s := mustLoad(t, p, loader.Options{})
-	look := func() loader.Probe {
-		return named(t, probeLink(t, p, p.Ends[pair.A].Name, loader.Needs{}), name)
+	look := func() doctor.Probe {
+		return named(t, probeLink(t, p, p.Ends[pair.A].Name, doctor.Needs{}), name)
 	}
 	if got := look(); !got.OK || got.Fix != "" || got.Detail != "none" {
 		t.Errorf("before any packet: %+v", got)
 	}
-	k := key(t, "192.0.2.2:40000", "192.0.2.1:4420")
+	k, err := bpf.NewFlowKey(netip.MustParseAddrPort("192.0.2.2:40000"), netip.MustParseAddrPort("192.0.2.1:4420"), 0)
+	rig.Must(t, err)
 	if err := s.Insert(k, bpf.Flow{ID: 1, Kind: bpf.KindRDMA, State: bpf.Live}); err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +142,7 @@ func TestProbeHints(t *testing.T) {
 				}
 				return row.spoil(t, p, l)
 			})
-			probes := probeLink(t, p, p.Ends[pair.A].Name, loader.Needs{})
+			probes := probeLink(t, p, p.Ends[pair.A].Name, doctor.Needs{})
 			wellFormed(t, probes)
 			if got := named(t, probes, row.probe); !got.OK || !strings.Contains(got.Detail+got.Fix, row.says) {
 				t.Errorf("%+v, want a hint that says %q", got, row.says)
@@ -151,9 +155,9 @@ func TestProbeHints(t *testing.T) {
 func TestProbeFilters(t *testing.T) {
 	const name = "packet filters"
 	p := newPair(t, pair.Config{})
-	look := func() (got loader.Probe) {
+	look := func() (got doctor.Probe) {
 		in(t, p, pair.A, func() error {
-			probes, err := loader.ProbeHost(loader.Needs{})
+			probes, err := doctor.Host(doctor.Needs{})
 			got = named(t, probes, name)
 			return err
 		})
@@ -214,7 +218,7 @@ func nfMessage(kind, flags uint16, family uint8, resource uint16, attrs []byte) 
 
 // TestProbeMemory: more than any machine has is not there.
 func TestProbeMemory(t *testing.T) {
-	probes, err := loader.ProbeHost(loader.Needs{Memory: 1 << 50})
+	probes, err := doctor.Host(doctor.Needs{Memory: 1 << 50})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,12 +230,12 @@ func TestProbeMemory(t *testing.T) {
 // TestProbeUnusable: only what is wrong with the interface becomes a row.
 func TestProbeUnusable(t *testing.T) {
 	for _, is := range []error{loader.ErrNoLink, loader.ErrBond, loader.ErrVLANParent} {
-		p, known := loader.ProbeUnusable("eth77", is)
-		if !known || p.OK || p.Fix == "" || p.Detail == "" || p.Topic != loader.TopicInterface {
+		p, known := doctor.Unusable("eth77", is)
+		if !known || p.OK || p.Fix == "" || p.Detail == "" || p.Topic != doctor.TopicInterface {
 			t.Errorf("%v: %+v, %v", is, p, known)
 		}
 	}
-	if p, known := loader.ProbeUnusable("eth77", os.ErrClosed); known {
+	if p, known := doctor.Unusable("eth77", os.ErrClosed); known {
 		t.Errorf("%+v", p)
 	}
 }
@@ -244,7 +248,7 @@ func TestBindQueues(t *testing.T) {
 		in(t, p, pair.A, func() error {
 			l, failed := loader.LookupLink(p.Ends[pair.A].Name)
 			if failed == nil {
-				taken, err = loader.BindQueues(l, hooked)
+				taken, err = doctor.BindQueues(l, hooked)
 			}
 			return failed
 		})
@@ -265,10 +269,10 @@ func TestBindQueues(t *testing.T) {
 }
 
 // leftover picks a row about the machine.
-func leftover(t *testing.T, p *pair.Pair, name string) (got loader.Probe) {
+func leftover(t *testing.T, p *pair.Pair, name string) (got doctor.Probe) {
 	t.Helper()
 	in(t, p, pair.A, func() error {
-		probes, err := loader.ProbeHost(loader.Needs{})
+		probes, err := doctor.Host(doctor.Needs{})
 		got = named(t, probes, name)
 		return err
 	})
@@ -278,11 +282,11 @@ func leftover(t *testing.T, p *pair.Pair, name string) (got loader.Probe) {
 // TestProbeClaims: what a process leaves behind that is killed is named.
 func TestProbeClaims(t *testing.T) {
 	p := newPair(t, pair.Config{})
-	o := startOther(t, p, pair.A, "claim")
+	kill := claimElsewhere(t, p)
 	if got := leftover(t, p, "claims"); !got.OK || got.Fix != "" || !strings.HasPrefix(got.Detail, "1 held") {
 		t.Errorf("while it lives: %+v", got)
 	}
-	o.kill(t)
+	kill()
 	got := leftover(t, p, "claims")
 	file, ok := strings.CutPrefix(got.Fix, "rm "+loader.RuntimeDir+"/")
 	if !got.OK || !ok || !strings.HasSuffix(file, "-0") || !strings.HasPrefix(got.Detail, "0 held, 1 left") {

@@ -1,4 +1,4 @@
-package loader
+package doctor
 
 import (
 	"errors"
@@ -14,9 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/loader"
 )
 
-func probeQueues(l Link, engines int) Probe {
+func probeQueues(l loader.Link, engines int) Probe {
 	const name = "queues"
 	if l.RxQueues == engines {
 		return ok(name, "%d to receive with, an engine for each", l.RxQueues)
@@ -25,7 +26,7 @@ func probeQueues(l Link, engines int) Probe {
 		l.RxQueues, engines)
 }
 
-func setQueues(l Link, n int) string {
+func setQueues(l loader.Link, n int) string {
 	if l.Driver == "veth" {
 		return fmt.Sprintf("ethtool -L %s rx %d, and tx %d on its peer", l.Port, n, n)
 	}
@@ -34,7 +35,7 @@ func setQueues(l Link, n int) string {
 
 // probeSockets: a queue has one AF_XDP socket, and one that is somebody else's
 // is what bind says EBUSY for.
-func probeSockets(l Link, there netlink.LinkXdp) Probe {
+func probeSockets(l loader.Link, there netlink.LinkXdp) Probe {
 	const name = "queue sockets"
 	taken, told, err := socketQueues(l)
 	if err != nil || !told {
@@ -46,7 +47,7 @@ func probeSockets(l Link, there netlink.LinkXdp) Probe {
 	}
 	var foreign, mine []int
 	for _, q := range taken {
-		if _, found := claimant(claimPath(l, strconv.Itoa(q))); found {
+		if _, found := loader.QueueOwner(l, q); found {
 			mine = append(mine, q)
 		} else {
 			foreign = append(foreign, q)
@@ -64,7 +65,7 @@ func probeSockets(l Link, there netlink.LinkXdp) Probe {
 	return ok(name, "none: all queues are free")
 }
 
-func foreignSocket(name string, l Link, queues []int) Probe {
+func foreignSocket(name string, l loader.Link, queues []int) Probe {
 	holders, whole := socketHolders()
 	fix := "end the process that has an AF_XDP socket: "
 	switch {
@@ -90,11 +91,10 @@ func numbers(list []int) string {
 // namespace, of whichever interface: which one is not to be seen from outside.
 // It is false when the descriptors of some process may not be looked at.
 func socketHolders() (holders []string, whole bool) {
-	here, err := CurrentNamespace()
+	here, err := os.Stat(threadSpace)
 	if err != nil {
 		return nil, false
 	}
-	defer here.Close()
 	whole = true
 	processes, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range processes {
@@ -103,7 +103,7 @@ func socketHolders() (holders []string, whole bool) {
 			whole = false
 		}
 		holds := func(f os.DirEntry) bool {
-			return isXDPSocket(filepath.Join(p, "fd", f.Name())) && here.mayHave(filepath.Base(p), f.Name())
+			return isXDPSocket(filepath.Join(p, "fd", f.Name())) && mayBeOf(here, filepath.Base(p), f.Name())
 		}
 		if slices.ContainsFunc(files, holds) {
 			name, _ := os.ReadFile(filepath.Join(p, "comm"))
@@ -113,16 +113,17 @@ func socketHolders() (holders []string, whole bool) {
 	return holders, whole
 }
 
-// isXDPSocket asks the kernel for the protocol of what is open there.
+// isXDPSocket asks the kernel for the protocol of the socket that is open there.
 func isXDPSocket(path string) bool {
 	var protocol [8]byte
 	n, err := unix.Getxattr(path, "system.sockprotoname", protocol[:])
 	return err == nil && unix.ByteSliceToString(protocol[:n]) == "XDP"
 }
 
-// mayHave reports whether a socket of another process is of the namespace, as
-// far as that may be asked. For a moment the socket is open here, too.
-func (n *Namespace) mayHave(pid, fd string) bool {
+// mayBeOf reports whether a socket of another process belongs to the network namespace
+// here. It is true if the kernel does not let the caller see. For a moment the socket is
+// open in this process, too.
+func mayBeOf(here os.FileInfo, pid, fd string) bool {
 	process, err1 := strconv.Atoi(pid)
 	number, err2 := strconv.Atoi(fd)
 	pidfd, err3 := unix.PidfdOpen(process, 0)
@@ -135,13 +136,14 @@ func (n *Namespace) mayHave(pid, fd string) bool {
 		return true
 	}
 	defer unix.Close(socket)
-	space, err := unix.IoctlRetInt(socket, unix.SIOCGSKNS)
+	fdOfSpace, err := unix.IoctlRetInt(socket, unix.SIOCGSKNS)
 	if err != nil {
 		return true
 	}
-	defer unix.Close(space)
-	var st unix.Stat_t
-	return unix.Fstat(space, &st) != nil || st.Dev == n.dev && st.Ino == n.ino
+	space := os.NewFile(uintptr(fdOfSpace), "network namespace")
+	defer space.Close()
+	its, err := space.Stat()
+	return err != nil || os.SameFile(here, its)
 }
 
 // probeLost reads what stag's program on the hook has dropped for want of a
@@ -153,12 +155,12 @@ func probeLost(there netlink.LinkXdp) Probe {
 	}
 	prog, err := ebpf.NewProgramFromID(ebpf.ProgramID(there.ProgId))
 	if err != nil {
-		return untried(name, []capability{capSysAdmin}, err)
+		return untried(name, []string{capSysAdmin}, err)
 	}
 	defer prog.Close()
 	info, err := prog.Info()
 	if err != nil {
-		return untried(name, []capability{capSysAdmin}, err)
+		return untried(name, []string{capSysAdmin}, err)
 	}
 	if info.Name != bpf.Program {
 		return ok(name, "the program on the hook is not stag's")
@@ -166,7 +168,7 @@ func probeLost(there netlink.LinkXdp) Probe {
 	lost, err := countNoSocket(info)
 	switch {
 	case err != nil:
-		return untried(name, []capability{capSysAdmin}, err)
+		return untried(name, []string{capSysAdmin}, err)
 	case lost > 0:
 		return hint(name, "give every receive queue an engine; after a crash, open the interface again or stag unload",
 			"packets of taken-over connections that came to a queue without one: %d", lost)
@@ -205,12 +207,12 @@ func countNoSocket(info *ebpf.ProgramInfo) (sum uint64, err error) {
 
 // probeSpread: a queue that the card spreads nothing to has an engine for
 // nothing.
-func (n *Net) probeSpread(l Link) Probe {
+func (v *view) probeSpread(l loader.Link) Probe {
 	const name = "spread"
 	if l.RxQueues < 2 {
 		return ok(name, "one queue: nothing to spread")
 	}
-	table, err := n.eth.spread(l.Port)
+	table, err := v.net.SpreadTable(l)
 	if err != nil {
 		return ok(name, "the driver has no table to be read (%v)", err)
 	}
@@ -218,7 +220,7 @@ func (n *Net) probeSpread(l Link) Probe {
 }
 
 // spreadOver judges the card's table.
-func spreadOver(name string, l Link, table []uint32) Probe {
+func spreadOver(name string, l loader.Link, table []uint32) Probe {
 	reached := map[uint32]bool{}
 	for _, q := range table {
 		reached[q] = true
@@ -231,9 +233,9 @@ func spreadOver(name string, l Link, table []uint32) Probe {
 
 // probeRules: a rule of the card's sends packets to another queue than the
 // spread would, or drops them.
-func (n *Net) probeRules(l Link) Probe {
+func (v *view) probeRules(l loader.Link) Probe {
 	const name = "card's rules"
-	count, err := n.eth.rules(l.Port)
+	count, err := v.net.FlowRules(l)
 	if err != nil {
 		return ok(name, "the driver has none (%v)", err)
 	}
@@ -244,9 +246,9 @@ func (n *Net) probeRules(l Link) Probe {
 }
 
 // probeMAC: a card passes on what is for its own address.
-func (n *Net) probeMAC(l Link) Probe {
+func (v *view) probeMAC(l loader.Link) Probe {
 	const name = "MAC address"
-	port, err := n.nl.LinkByIndex(l.PortIndex)
+	port, err := v.nl.LinkByIndex(l.PortIndex)
 	if err != nil {
 		return bad(name, "look at "+l.Port+" again", "%v", err)
 	}
@@ -254,7 +256,7 @@ func (n *Net) probeMAC(l Link) Probe {
 }
 
 // takes compares the interface's address with that of its port.
-func takes(name string, l Link, at *netlink.LinkAttrs) Probe {
+func takes(name string, l loader.Link, at *netlink.LinkAttrs) Probe {
 	promiscuous := at.Promisc > 0
 	if l.MAC.String() != at.HardwareAddr.String() && !promiscuous {
 		return hint(name, fmt.Sprintf("ip link set %s address %s, or ip link set %s promisc on", l.Name, at.HardwareAddr, l.Port),

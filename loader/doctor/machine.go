@@ -1,15 +1,16 @@
-package loader
+package doctor
 
 import (
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/loader"
 )
 
 // regionHeap is what an adapter maps for regions when it is not told otherwise.
@@ -125,12 +126,12 @@ const bpffsRoot = "/sys/fs/bpf"
 
 func probeBPFFS() Probe {
 	const name = "BPF file system"
-	err := onBPFFS(bpffsRoot)
+	err := loader.CheckBPFFS(bpffsRoot)
 	switch {
 	case err == nil:
 		return ok(name, "mounted at %s", bpffsRoot)
-	case !errors.Is(err, ErrNoBPFFS):
-		return untried(name, []capability{capSysAdmin}, err)
+	case !errors.Is(err, loader.ErrNoBPFFS):
+		return untried(name, []string{capSysAdmin}, err)
 	case mountedOutside(bpffsRoot):
 		return hint(name, "enter the network namespace by nsenter --net=FILE instead of ip netns exec, which mounts a /sys of its own",
 			"hidden: the machine has one at %s, and this mount namespace has not", bpffsRoot)
@@ -154,38 +155,23 @@ func mountedOutside(at string) bool {
 
 func probeRuntimeDir() Probe {
 	const name = "runtime directory"
-	err := os.MkdirAll(RuntimeDir, 0o755)
+	err := os.MkdirAll(loader.RuntimeDir, 0o755)
 	if err == nil {
-		err = unix.Access(RuntimeDir, unix.W_OK)
+		err = unix.Access(loader.RuntimeDir, unix.W_OK)
 	}
 	if err != nil {
-		return bad(name, fmt.Sprintf("install -d -o %d %s as root", os.Getuid(), RuntimeDir), "%s cannot be written to: %v", RuntimeDir, err)
+		return bad(name, fmt.Sprintf("install -d -o %d %s as root", os.Getuid(), loader.RuntimeDir), "%s cannot be written to: %v", loader.RuntimeDir, err)
 	}
-	return ok(name, "%s", RuntimeDir)
+	return ok(name, "%s", loader.RuntimeDir)
 }
-
-// claimFiles are what claims on queues and programs look like.
-var claimFiles = regexp.MustCompile(`^\d+-\d+-(\d+|` + hookClaim + `)$`)
 
 // probeClaims: a process that is killed leaves its files. Nobody is kept out by
 // them, as the lock went with the process.
 func probeClaims() Probe {
 	const name = "claims"
-	entries, err := os.ReadDir(RuntimeDir)
+	held, stale, err := loader.Claims()
 	if err != nil {
-		return ok(name, "none: there is no %s", RuntimeDir)
-	}
-	held, stale := 0, []string(nil)
-	for _, e := range entries {
-		if !claimFiles.MatchString(e.Name()) {
-			continue
-		}
-		path := filepath.Join(RuntimeDir, e.Name())
-		if _, found := claimant(path); found {
-			held++
-		} else if _, err := os.Stat(path); err == nil {
-			stale = append(stale, path)
-		}
+		return ok(name, "none: there is no %s", loader.RuntimeDir)
 	}
 	if len(stale) > 0 {
 		fix := "rm " + strings.Join(stale[:min(3, len(stale))], " ")
@@ -200,12 +186,12 @@ func probeClaims() Probe {
 // probePins looks at programs that were loaded to stay.
 func probePins() Probe {
 	const name = "pins"
-	all, err := Instances()
+	all, err := loader.Instances()
 	switch {
-	case errors.Is(err, ErrNoBPFFS):
+	case errors.Is(err, loader.ErrNoBPFFS):
 		return ok(name, "none: there is no BPF file system")
 	case err != nil:
-		return untried(name, []capability{capSysAdmin}, err)
+		return untried(name, []string{capSysAdmin}, err)
 	}
 	var good int
 	var stale []string

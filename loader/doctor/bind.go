@@ -1,9 +1,11 @@
-package loader
+package doctor
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/stag-rdma/stag/afxdp"
+	"github.com/stag-rdma/stag/loader"
 )
 
 // bindFrames is as few as a queue can have.
@@ -13,16 +15,16 @@ const bindFrames = 64
 // for a moment each, and returns those that another socket has. It is for
 // kernels that do not tell. Nothing must be on the hook: whoever loads is kept
 // out meanwhile.
-func bindQueues(l Link, hooked bool) (taken []int, err error) {
+func bindQueues(l loader.Link, hooked bool) (taken []int, err error) {
 	if hooked {
 		return nil, errors.New("this kernel does not say it, and with a program on the hook it was not tried")
 	}
-	hold, owner, err := claim(l, hookClaim)
+	hold, owner, err := loader.ClaimHook(l)
 	if err != nil {
 		return nil, err
 	}
 	if hold == nil {
-		return nil, errors.New(owner.name() + " is loading just now")
+		return nil, fmt.Errorf("%v is loading just now", owner)
 	}
 	defer hold.Close()
 	config := afxdp.Config{

@@ -1,53 +1,27 @@
-package loader
+package doctor
 
 import (
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/loader"
 )
 
-// capSysAdmin is not needed by an engine: it is for entering and making
-// namespaces, and for looking at what others have loaded.
-var capSysAdmin = capability{"CAP_SYS_ADMIN", unix.CAP_SYS_ADMIN}
-
-// Lacking is those of the named capabilities that the calling thread does not
-// have. A name that stag has no use for is lacking.
-func Lacking(names ...string) (lack []string) {
-	for _, name := range names {
-		i := slices.IndexFunc(allCaps, func(c capability) bool { return c.name == name })
-		if i < 0 || len(lacking(allCaps[i:i+1])) > 0 {
-			lack = append(lack, name)
-		}
-	}
-	return lack
-}
-
-var allCaps = []capability{capNetAdmin, capNetRaw, capBPF, capIPCLock, capSysAdmin}
-
-// engineCaps is what it takes to have an engine on an interface.
-var engineCaps = allCaps[:3]
-
-// adapterCaps is engineCaps, and what it takes to lock the memory of frames where
-// the limit is too low for that.
-func adapterCaps() []capability {
-	var limit unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil && limit.Cur >= defaultMemory {
-		return engineCaps
-	}
-	return allCaps[:4]
-}
+// The capabilities that loading the program takes, and an engine.
+var (
+	loadCaps   = []string{capBPF, capNetAdmin}
+	engineCaps = []string{capNetAdmin, capNetRaw, capBPF}
+)
 
 func probeCapabilities() Probe {
 	const name = "capabilities"
-	if lack := lacking(engineCaps); len(lack) > 0 {
-		var all []string // setcap takes away those that it does not name
-		for _, c := range adapterCaps() {
-			all = append(all, strings.ToLower(c.name))
-		}
-		return bad(name, "run as root, or grant them: setcap "+strings.Join(all, ",")+"+ep on the stag binary",
+	if lack := loader.Lacking(engineCaps...); len(lack) > 0 {
+		// All of them are named, as setcap takes away those that it does not name.
+		all := strings.ToLower(strings.Join(loader.AdapterCaps(), ","))
+		return bad(name, "run as root, or grant them: setcap "+all+"+ep on the stag binary",
 			"%s missing", strings.Join(lack, ", ")).wants(engineCaps...)
 	}
 	return ok(name, "CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF")
@@ -57,7 +31,7 @@ func probeCapabilities() Probe {
 // limit does not count for whoever has CAP_IPC_LOCK.
 func probeMemlock(needed uint64) Probe {
 	const name = "locked memory"
-	if len(lacking([]capability{capIPCLock})) == 0 {
+	if len(loader.Lacking(capIPCLock)) == 0 {
 		return ok(name, "no limit, by CAP_IPC_LOCK")
 	}
 	var limit unix.Rlimit
@@ -137,7 +111,7 @@ func probeConfinement() Probe {
 		return ""
 	}
 	filtered := field("Seccomp") == "2"
-	switch lack := lacking(engineCaps); {
+	switch lack := loader.Lacking(engineCaps...); {
 	case field("NoNewPrivs") == "1" && len(lack) > 0:
 		return hint(name, "run without no_new_privs (NoNewPrivileges= of systemd, allowPrivilegeEscalation of Kubernetes), or start with the capabilities",
 			"no_new_privs is set: capabilities of the stag binary (setcap) have no effect")

@@ -1,4 +1,4 @@
-package loader
+package doctor
 
 import (
 	"encoding/binary"
@@ -7,6 +7,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/loader"
 )
 
 // The generic netlink family "netdev" (include/uapi/linux/netdev.h): what the
@@ -92,7 +94,7 @@ func netdev(command uint8, flags int, attr int, ifindex int) ([]attributes, erro
 }
 
 // featuresOf is what the driver behind l's port can do, as the kernel says.
-func featuresOf(l Link) (xdpFeatures, error) {
+func featuresOf(l loader.Link) (xdpFeatures, error) {
 	answers, err := netdev(netdevDevGet, 0, devIfindex, l.PortIndex)
 	if err != nil {
 		return 0, err
@@ -107,7 +109,7 @@ func featuresOf(l Link) (xdpFeatures, error) {
 
 // socketQueues are the receive queues of l's port that have an AF_XDP socket,
 // whoever's. Kernels before 6.14 do not tell, which is told false.
-func socketQueues(l Link) (queues []int, told bool, err error) {
+func socketQueues(l loader.Link) (queues []int, told bool, err error) {
 	answers, err := netdev(netdevQueueGet, unix.NLM_F_DUMP, queueIfindex, l.PortIndex)
 	if err != nil {
 		return nil, false, err
@@ -137,7 +139,7 @@ type napi struct {
 
 // napisOf are those of l's port. None is no error: a virtual interface may have
 // none that it names.
-func napisOf(l Link) (list []napi, err error) {
+func napisOf(l loader.Link) (list []napi, err error) {
 	answers, err := netdev(netdevNAPIGet, unix.NLM_F_DUMP, napiIfindex, l.PortIndex)
 	for _, a := range answers {
 		irq, _ := a.u32(napiIRQ)

@@ -1,4 +1,4 @@
-package loader_test
+package doctor_test
 
 import (
 	"strings"
@@ -8,11 +8,13 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/doctor"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // named picks one probe.
-func named(t *testing.T, probes []loader.Probe, name string) loader.Probe {
+func named(t *testing.T, probes []doctor.Probe, name string) doctor.Probe {
 	t.Helper()
 	for _, p := range probes {
 		if p.Name == name {
@@ -20,19 +22,19 @@ func named(t *testing.T, probes []loader.Probe, name string) loader.Probe {
 		}
 	}
 	t.Fatalf("no probe %q", name)
-	return loader.Probe{}
+	return doctor.Probe{}
 }
 
-func probeLink(t *testing.T, p *pair.Pair, name string, needs loader.Needs) (probes []loader.Probe) {
+func probeLink(t *testing.T, p *pair.Pair, name string, needs doctor.Needs) (probes []doctor.Probe) {
 	t.Helper()
 	in(t, p, pair.A, func() (err error) {
-		probes, err = loader.ProbeLink(name, needs)
+		probes, err = doctor.Interface(name, needs)
 		return err
 	})
 	return probes
 }
 
-func wellFormed(t *testing.T, probes []loader.Probe) {
+func wellFormed(t *testing.T, probes []doctor.Probe) {
 	t.Helper()
 	for _, p := range probes {
 		if p.Name == "" || p.Detail == "" || strings.Contains(p.Detail+p.Fix, "\n") || !p.OK && p.Fix == "" {
@@ -44,8 +46,8 @@ func wellFormed(t *testing.T, probes []loader.Probe) {
 func TestProbeHost(t *testing.T) {
 	need.XDP(t)
 	p := newPair(t, pair.Config{})
-	var probes []loader.Probe
-	in(t, p, pair.A, func() (err error) { probes, err = loader.ProbeHost(loader.Needs{}); return err })
+	var probes []doctor.Probe
+	in(t, p, pair.A, func() (err error) { probes, err = doctor.Host(doctor.Needs{}); return err })
 	wellFormed(t, probes)
 	for _, probe := range probes { // as root, with the mounts of TestMain
 		if !probe.OK {
@@ -56,7 +58,7 @@ func TestProbeHost(t *testing.T) {
 		if err := setUp("lo", false); err != nil {
 			return err
 		}
-		probes, err = loader.ProbeHost(loader.Needs{})
+		probes, err = doctor.Host(doctor.Needs{})
 		return err
 	})
 	if r := named(t, probes, "TCP_REPAIR"); r.OK || !strings.Contains(r.Fix, "lo up") {
@@ -67,7 +69,7 @@ func TestProbeHost(t *testing.T) {
 func TestProbeLinkAllWell(t *testing.T) {
 	need.XDP(t)
 	p := newPair(t, pair.Config{Queues: 2})
-	probes := probeLink(t, p, p.Ends[pair.A].Name, loader.Needs{Engines: 2})
+	probes := probeLink(t, p, p.Ends[pair.A].Name, doctor.Needs{Engines: 2})
 	wellFormed(t, probes)
 	for _, probe := range probes {
 		if !probe.OK {
@@ -85,12 +87,12 @@ func TestProbeLinkFaults(t *testing.T) {
 	for name, row := range map[string]struct {
 		config pair.Config
 		spoil  func(*testing.T, *pair.Pair) error // in A's namespace
-		needs  loader.Needs
+		needs  doctor.Needs
 		probe  string
 		says   string // detail or fix
 	}{
-		"engines": {probe: "queues", needs: loader.Needs{Engines: 3}, says: "ethtool -L"},
-		"receive offload in generic mode": {probe: "driver mode", says: "gro off", needs: loader.Needs{Generic: true},
+		"engines": {probe: "queues", needs: doctor.Needs{Engines: 3}, says: "ethtool -L"},
+		"receive offload in generic mode": {probe: "driver mode", says: "gro off", needs: doctor.Needs{Generic: true},
 			spoil: func(t *testing.T, p *pair.Pair) error { return loader.SetGRO(p.Ends[pair.A].Name, true) }},
 		"down": {probe: "link", says: "set",
 			spoil: func(t *testing.T, p *pair.Pair) error { return setUp(p.Ends[pair.A].Name, false) }},
@@ -122,13 +124,13 @@ func TestProbeMTU(t *testing.T) {
 	need.XDP(t)
 	for name, c := range map[string]struct {
 		mtu   int
-		needs loader.Needs
+		needs doctor.Needs
 		says  string
 	}{
-		"fits":         {1500, loader.Needs{}, "1500"},
-		"jumbo":        {9000, loader.Needs{}, "9000, and connections that are taken over use packets of up to 3502"},
-		"generic mode": {9000, loader.Needs{Generic: true}, "packets of up to 3822"},
-		"small chunks": {3000, loader.Needs{Chunk: 2048}, "packets of up to 1774"},
+		"fits":         {1500, doctor.Needs{}, "1500"},
+		"jumbo":        {9000, doctor.Needs{}, "9000, and connections that are taken over use packets of up to 3502"},
+		"generic mode": {9000, doctor.Needs{Generic: true}, "packets of up to 3822"},
+		"small chunks": {3000, doctor.Needs{Chunk: 2048}, "packets of up to 1774"},
 	} {
 		p := newPair(t, pair.Config{MTU: c.mtu})
 		probes := probeLink(t, p, p.Ends[pair.A].Name, c.needs)
@@ -145,7 +147,7 @@ func TestProbeMTU(t *testing.T) {
 func TestProbeNoNative(t *testing.T) {
 	need.XDP(t)
 	p := newPair(t, pair.Config{})
-	probes := probeLink(t, p, "lo", loader.Needs{})
+	probes := probeLink(t, p, "lo", doctor.Needs{})
 	wellFormed(t, probes)
 	if d := named(t, probes, "driver mode"); d.OK || !strings.Contains(d.Fix, "generic") {
 		t.Errorf("%+v", d)
@@ -164,11 +166,11 @@ func TestProbeVisiblePeer(t *testing.T) {
 		return netlink.LinkAdd(v)
 	})
 	const name = "checksums of the veth peer"
-	if c := named(t, probeLink(t, p, "near", loader.Needs{}), name); !c.OK || c.Fix != "" || !strings.Contains(c.Detail, "far leaves them out, which is accepted") {
+	if c := named(t, probeLink(t, p, "near", doctor.Needs{}), name); !c.OK || c.Fix != "" || !strings.Contains(c.Detail, "far leaves them out, which is accepted") {
 		t.Errorf("with the offload on: %+v", c)
 	}
 	in(t, p, pair.A, func() error { return loader.SetTxChecksum("far", false) })
-	if c := named(t, probeLink(t, p, "near", loader.Needs{}), name); !c.OK || !strings.Contains(c.Detail, "far computes them") {
+	if c := named(t, probeLink(t, p, "near", doctor.Needs{}), name); !c.OK || !strings.Contains(c.Detail, "far computes them") {
 		t.Errorf("with the offload off: %+v", c)
 	}
 }
@@ -177,7 +179,7 @@ func TestProbeLeavesARunningStagAlone(t *testing.T) {
 	p := newPair(t, pair.Config{})
 	s := mustLoad(t, p, loader.Options{})
 	mustClaim(t, s.Link(), 0)
-	probes := probeLink(t, p, p.Ends[pair.A].Name, loader.Needs{})
+	probes := probeLink(t, p, p.Ends[pair.A].Name, doctor.Needs{})
 	wellFormed(t, probes)
 	if h := named(t, probes, "XDP hook"); h.OK || !strings.Contains(h.Detail, "in use by pid ") || !strings.Contains(h.Fix, "one process at a time") {
 		t.Errorf("%+v", h)
@@ -197,8 +199,8 @@ func TestProbeLeavesARunningStagAlone(t *testing.T) {
 func TestProbeMissingLink(t *testing.T) {
 	p := newPair(t, pair.Config{})
 	in(t, p, pair.A, func() error {
-		_, err := loader.ProbeLink("eth77", loader.Needs{})
-		oneLine(t, err, loader.ErrNoLink, "eth77")
+		_, err := doctor.Interface("eth77", doctor.Needs{})
+		rig.Says(t, err, loader.ErrNoLink, "eth77")
 		return nil
 	})
 }
@@ -207,7 +209,7 @@ func TestProbeMissingLink(t *testing.T) {
 func TestProbeGeneric(t *testing.T) {
 	need.XDP(t)
 	p := newPair(t, pair.Config{MTU: 3600})
-	probes := probeLink(t, p, p.Ends[pair.A].Name, loader.Needs{Generic: true})
+	probes := probeLink(t, p, p.Ends[pair.A].Name, doctor.Needs{Generic: true})
 	wellFormed(t, probes)
 	for _, probe := range probes {
 		if !probe.OK {
@@ -220,11 +222,11 @@ func TestProbeGeneric(t *testing.T) {
 }
 
 func TestProbeNeeds(t *testing.T) {
-	for _, needs := range []loader.Needs{{Engines: -1}, {Chunk: 1000}} {
-		if _, err := loader.ProbeHost(needs); err == nil {
+	for _, needs := range []doctor.Needs{{Engines: -1}, {Chunk: 1000}} {
+		if _, err := doctor.Host(needs); err == nil {
 			t.Errorf("%+v was taken", needs)
 		}
-		if _, err := loader.ProbeLink("lo", needs); err == nil {
+		if _, err := doctor.Interface("lo", needs); err == nil {
 			t.Errorf("%+v was taken", needs)
 		}
 	}

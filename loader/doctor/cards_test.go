@@ -1,4 +1,4 @@
-package loader
+package doctor
 
 import (
 	"errors"
@@ -9,11 +9,13 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/stag-rdma/stag/loader"
 )
 
 // TestSpread: a table that leaves queues out is told from one that does not.
 func TestSpread(t *testing.T) {
-	l := Link{Port: "eth1", RxQueues: 4}
+	l := loader.Link{Port: "eth1", RxQueues: 4}
 	if p := spreadOver("spread", l, []uint32{0, 1, 2, 3, 0, 1, 2, 3}); !p.OK || p.Fix != "" {
 		t.Errorf("over all: %+v", p)
 	}
@@ -52,42 +54,20 @@ func TestGroupRoom(t *testing.T) {
 // TestCustoms: what is said of drivers is marked, and names the interface.
 func TestCustoms(t *testing.T) {
 	for driver := range customs {
-		p := probeCustoms(Link{Port: "eth1", Driver: driver})
+		p := probeCustoms(loader.Link{Port: "eth1", Driver: driver})
 		if !p.OK || p.Fix == "" || strings.Contains(p.Fix, "IFACE") || !strings.Contains(p.Detail, "not tried here") {
 			t.Errorf("%+v", p)
 		}
 	}
-	if p := probeCustoms(Link{Port: "eth1", Driver: "veth"}); !p.OK || p.Fix != "" {
+	if p := probeCustoms(loader.Link{Port: "eth1", Driver: "veth"}); !p.OK || p.Fix != "" {
 		t.Errorf("%+v", p)
-	}
-}
-
-// TestEnter: every namespace that is found can be entered by a command.
-func TestEnter(t *testing.T) {
-	for name, want := range map[string]string{
-		"network namespace blue":           "nsenter --net=/run/netns/blue",
-		"the network namespace of pid 471": "nsenter --net=/proc/471/ns/net",
-	} {
-		if got := (namedSpace{name: name}).enter(); got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
-		}
-	}
-}
-
-// TestLacking: a capability that nobody has heard of is missing.
-func TestLacking(t *testing.T) {
-	if lack := Lacking("CAP_UNHEARD_OF"); len(lack) != 1 {
-		t.Errorf("lacking %q", lack)
-	}
-	if lack := Lacking(); lack != nil {
-		t.Errorf("lacking %q", lack)
 	}
 }
 
 // TestCards: what veth cannot show, as it would be judged.
 func TestCards(t *testing.T) {
 	const name = "row"
-	l := Link{Name: "eth1.7", Port: "eth1", Driver: "ice", MAC: net.HardwareAddr{2, 0, 0, 0, 0, 7}}
+	l := loader.Link{Name: "eth1.7", Port: "eth1", Driver: "ice", MAC: net.HardwareAddr{2, 0, 0, 0, 0, 7}}
 	other := net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	silent := errors.New("the kernel does not tell")
 	for _, c := range []struct {
@@ -105,14 +85,14 @@ func TestCards(t *testing.T) {
 		{offersZeroCopy(name, l, xdpZeroCopy, nil), false, "ice offers it"},
 		{offersZeroCopy(name, l, xdpPieces, nil), false, "ice has none"},
 		{offersZeroCopy(name, l, 0, silent), false, "is said to have it; this kernel does not tell"},
-		{offersZeroCopy(name, Link{Driver: "e1000"}, 0, silent), false, "not known"},
+		{offersZeroCopy(name, loader.Link{Driver: "e1000"}, 0, silent), false, "not known"},
 		{interruptsOn(name, l, map[string]int{"0": 4}), true, "all 4 of eth1 end on processor 0"},
 		{interruptsOn(name, l, map[string]int{"0": 2, "1": 2}), false, "take them: 2"},
 		{interruptsOn(name, l, map[string]int{"0": 1}), false, "take them: 1"},
 		{interruptsOn(name, l, nil), false, "none"},
-		{joins(name, l, ethFlagLRO, 1), true, "ethtool -K eth1 lro off"},
-		{joins(name, l, 0, 1), false, "GRO, "},
-		{joins(name, l, 0, 0), false, "off"},
+		{joins(name, l, loader.Offloads{LRO: true, GRO: true}), true, "ethtool -K eth1 lro off"},
+		{joins(name, l, loader.Offloads{GRO: true}), false, "GRO, "},
+		{joins(name, l, loader.Offloads{}), false, "off"},
 	} {
 		if !c.got.OK || (c.got.Fix != "") != c.hinted || !strings.Contains(c.got.Detail+" "+c.got.Fix, c.says) {
 			t.Errorf("%+v, want one that says %q, a hint: %v", c.got, c.says, c.hinted)
