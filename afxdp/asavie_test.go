@@ -6,6 +6,7 @@ import (
 	"github.com/asavie/xdp"
 	"github.com/stag-rdma/stag/afxdp"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // foreign is an AF_XDP socket that is not of our making.
@@ -18,7 +19,7 @@ type foreign struct {
 func openForeign(t testing.TB, p *pair.Pair, side pair.Side) *foreign {
 	t.Helper()
 	var f foreign
-	must(t, p.Do(side, func() (err error) {
+	rig.Must(t, p.Do(side, func() (err error) {
 		f.x, err = xdp.NewSocket(p.Ends[side].Index, 0, &xdp.SocketOptions{
 			NumFrames: 512, FrameSize: 4096,
 			FillRingNumDescs: 256, CompletionRingNumDescs: 256,
@@ -26,7 +27,7 @@ func openForeign(t testing.TB, p *pair.Pair, side pair.Side) *foreign {
 		})
 		return err
 	}))
-	t.Cleanup(func() { must(t, f.x.Close()) })
+	t.Cleanup(func() { rig.Must(t, f.x.Close()) })
 	return &f
 }
 
@@ -92,25 +93,25 @@ func TestAgainstAsavie(t *testing.T) {
 			sb.to(t, 0, them.x.FD())
 			for us.sent < c.total || them.sent < c.total {
 				_, err := receive(us.q, us.got.see)
-				must(t, err)
-				must(t, them.receive())
+				rig.Must(t, err)
+				rig.Must(t, them.receive())
 				if us.sent < c.total {
 					n, err := transmit(us.q, us.sent, 64, c.size)
-					must(t, err)
+					rig.Must(t, err)
 					us.sent += uint64(n)
 				}
 				if them.sent < c.total {
 					them.transmit(64, c.size)
 				}
 			}
-			eventually(t, "they have transmitted all", func() bool {
+			rig.Eventually(t, "they have transmitted all", func() bool {
 				them.transmit(0, c.size) // one call moves 32 frames
 				_, err := receive(us.q, us.got.see)
-				must(t, err)
+				rig.Must(t, err)
 				return them.x.NumTransmitted() == 0
 			})
 			settle(t, us)
-			must(t, them.receive())
+			rig.Must(t, them.receive())
 			compare(t, us, them)
 		})
 	}
@@ -121,9 +122,9 @@ func TestAgainstAsavie(t *testing.T) {
 func compare(t *testing.T, us *end, them *foreign) {
 	t.Helper()
 	s, err := us.q.Stats()
-	must(t, err)
+	rig.Must(t, err)
 	f, err := them.x.Stats()
-	must(t, err)
+	rig.Must(t, err)
 	our := them.sent - uint64(us.got.count)
 	their := us.sent - uint64(them.got.count)
 	theirDrops := s.Lost + f.KernelStats.Rx_dropped + f.KernelStats.Rx_ring_full + f.KernelStats.Rx_fill_ring_empty_descs

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // readable reports whether a sleeper on the bell would get up, waiting for
@@ -24,7 +26,7 @@ func readable(b *bell, ms int) bool {
 // once.
 func TestBellCosts(t *testing.T) {
 	var b bell
-	must(t, b.open())
+	rig.Must(t, b.open())
 	defer b.close()
 	b.ring()
 	if readable(&b, 0) {
@@ -57,7 +59,7 @@ func TestBellCosts(t *testing.T) {
 func TestBellLosesNothing(t *testing.T) {
 	const rounds = 100_000
 	var b bell
-	must(t, b.open())
+	rig.Must(t, b.open())
 	defer b.close()
 	var posted, seen atomic.Int64
 	var stop atomic.Bool

@@ -10,6 +10,7 @@ import (
 	"github.com/stag-rdma/stag/afxdp"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 const (
@@ -34,7 +35,7 @@ func BenchmarkTx(b *testing.B) {
 			}
 			n = q.Send(lent[:n])
 			q.Free(lent[:n])
-			must(b, q.Flush())
+			rig.Must(b, q.Flush())
 			return n
 		})
 	})
@@ -111,7 +112,7 @@ func perArrival(b *testing.B, src *afxdp.Queue, f func() int) {
 	var spent time.Duration
 	for b.Loop() {
 		n, err := transmit(src, number, benchBatch, func(uint64) int { return benchLen })
-		must(b, err)
+		rig.Must(b, err)
 		number += uint64(n)
 		begin := time.Now()
 		frames += f()
@@ -127,11 +128,11 @@ func openUnchecked(b *testing.B, p *pair.Pair, side pair.Side) (q *afxdp.Queue) 
 	c := afxdp.Config{RxFrames: 256, TxFrames: 256, RxRing: 256, TxRing: 256, FillRing: 256, CompRing: 256}
 	c.IfName = p.Ends[side].Name
 	_, r := newRegion(b, c)
-	must(b, p.Do(side, func() (err error) {
+	rig.Must(b, p.Do(side, func() (err error) {
 		q, err = afxdp.Open(c, r)
 		return err
 	}))
-	b.Cleanup(func() { must(b, q.Close()) })
+	b.Cleanup(func() { rig.Must(b, q.Close()) })
 	return q
 }
 
@@ -142,9 +143,9 @@ func drop(b *testing.B, p *pair.Pair, side pair.Side) {
 		Type: ebpf.XDP, License: "Dual BSD/GPL",
 		Instructions: asm.Instructions{asm.LoadImm(asm.R0, 1, asm.DWord), asm.Return()}, // XDP_DROP
 	})
-	must(b, err)
+	rig.Must(b, err)
 	b.Cleanup(func() { prog.Close() })
-	must(b, p.Do(side, func() error {
+	rig.Must(b, p.Do(side, func() error {
 		l, err := link.AttachXDP(link.XDPOptions{
 			Program: prog, Interface: p.Ends[side].Index, Flags: link.XDPDriverMode,
 		})

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // sendSome puts n packets into the transmit ring and tells the kernel.
@@ -22,7 +23,7 @@ func (f *fake) sendSome(t *testing.T, n int) {
 		t.Fatalf("sent %d frames, want %d", got, n)
 	}
 	f.Free(frames)
-	must(t, f.Flush())
+	rig.Must(t, f.Flush())
 }
 
 // TestBrim: the first packet that the driver drops says how long its queue is.
@@ -67,7 +68,7 @@ func TestBrim(t *testing.T) {
 			t.Errorf("%d more have left: room for %d packets, want %d", c.complete, got, c.want)
 		}
 	}
-	must(t, f.Flush())
+	rig.Must(t, f.Flush())
 	if f.tx.Ready() != 0 {
 		t.Errorf("%d packets are left in the ring", f.tx.Ready())
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stag-rdma/stag/afxdp"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // TestBusyPoll: frames arrive when the socket drives the interface.
@@ -18,12 +19,12 @@ func TestBusyPoll(t *testing.T) {
 	rx.Receive(nil)
 	var got rising
 	var number uint64
-	eventually(t, "frames arrive", func() bool {
+	rig.Eventually(t, "frames arrive", func() bool {
 		n, err := transmit(tx, number, 8, func(uint64) int { return 60 })
-		must(t, err)
+		rig.Must(t, err)
 		number += uint64(n)
 		_, err = receive(rx, got.see)
-		must(t, err)
+		rig.Must(t, err)
 		return got.count > 500
 	})
 	if s, err := rx.Stats(); err != nil || s.RxKicks == 0 {

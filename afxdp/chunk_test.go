@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/test/rig"
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 )
@@ -162,26 +163,26 @@ func TestNapsAreShortWhileACompletionIsAwaited(t *testing.T) {
 // TestRegionUsedAgain: nothing of an earlier queue is left in it.
 func TestRegionUsedAgain(t *testing.T) {
 	a, err := NewArena(1 << 16)
-	must(t, err)
+	rig.Must(t, err)
 	defer a.Close()
 	r, err := a.Cut(1 << 15)
-	must(t, err)
+	rig.Must(t, err)
 	release, err := r.claim(4096)
-	must(t, err)
+	rig.Must(t, err)
 	r.Bytes()[256-port.RecordLen] = 1
 	if _, err := r.claim(4096); !errors.Is(err, unix.EBUSY) {
 		t.Errorf("claimed twice: %v", err)
 	}
-	must(t, release())
+	rig.Must(t, release())
 	if _, err := r.claim(2048); err == nil || !strings.Contains(err.Error(), "make them equal") {
 		t.Errorf("two chunk sizes in an arena: %v", err)
 	}
 	release, err = r.claim(4096)
-	must(t, err)
+	rig.Must(t, err)
 	if r.Bytes()[256-port.RecordLen] != 0 {
 		t.Error("an old record")
 	}
-	must(t, release())
+	rig.Must(t, release())
 }
 
 // TestViews checks what Bytes and Record show, at every place where a packet

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stag-rdma/stag/afxdp"
 	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/test/rig"
 	"golang.org/x/sys/unix"
 )
 
@@ -70,14 +71,14 @@ func TestArena(t *testing.T) {
 		t.Errorf("an arena larger than the address space: %v", err)
 	}
 	a, err := afxdp.NewArena(3*4096 - 1)
-	must(t, err)
+	rig.Must(t, err)
 	if a.Size() != 3*4096 || a.Pages() != afxdp.PagesSmall {
 		t.Errorf("%d octets of %v", a.Size(), a.Pages())
 	}
 	one, err := a.Cut(1)
-	must(t, err)
+	rig.Must(t, err)
 	two, err := a.Cut(4097)
-	must(t, err)
+	rig.Must(t, err)
 	if one.Base() != 0 || two.Base() != 4096 || one.Size() != 1 || len(two.Bytes()) != 4097 || cap(two.Bytes()) != 4097 {
 		t.Errorf("regions %d+%d, %d+%d", one.Base(), one.Size(), two.Base(), two.Size())
 	}
@@ -90,8 +91,8 @@ func TestArena(t *testing.T) {
 			t.Errorf("cut %d octets from a used-up arena", size)
 		}
 	}
-	must(t, a.Close())
-	must(t, a.Close())
+	rig.Must(t, a.Close())
+	rig.Must(t, a.Close())
 	if _, err := a.Cut(1); err == nil {
 		t.Error("cut a closed arena")
 	}
@@ -108,7 +109,7 @@ func TestRegionClaims(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	must(t, a.Close())
+	rig.Must(t, a.Close())
 	if _, err := afxdp.Open(c, r); err == nil || !strings.Contains(err.Error(), "arena is closed") {
 		t.Errorf("closed: %v", err)
 	}

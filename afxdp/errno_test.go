@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/test/rig"
 	"golang.org/x/sys/unix"
 )
 
@@ -145,7 +146,7 @@ func TestFlushGoesOnWhileThereIsProgress(t *testing.T) {
 		takes(7, unix.EAGAIN), takes(1, unix.EBUSY), takes(1, unix.EBUSY),
 		takes(0, unix.EINTR), takes(12, unix.EAGAIN), takes(1, unix.ENOBUFS), takes(10, 0),
 	}
-	must(t, f.Flush())
+	rig.Must(t, f.Flush())
 	if len(f.answers) != 0 || f.Queue.tx.Pending() != 0 {
 		t.Fatalf("%d answers left, %d frames pending", len(f.answers), f.Queue.tx.Pending())
 	}
@@ -168,7 +169,7 @@ func TestFlushAfterLinkDown(t *testing.T) {
 	if err := f.Flush(); !errors.Is(err, ErrLinkDown) {
 		t.Fatalf("error %v", err)
 	}
-	must(t, f.Flush())
+	rig.Must(t, f.Flush())
 	if f.Queue.tx.Pending() != 0 {
 		t.Error("frames left")
 	}

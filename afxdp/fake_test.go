@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/afxdp/ring"
+	"github.com/stag-rdma/stag/test/rig"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,29 +27,22 @@ type answer struct {
 	act   func()
 }
 
-// fatal is what both *testing.T and *rapid.T can do.
-type fatal interface {
-	Helper()
-	Fatal(...any)
-	Fatalf(string, ...any)
-}
-
-func newFake(t fatal, c Config) *fake {
+func newFake(t rig.T, c Config) *fake {
 	t.Helper()
 	c.IfName, c.Ifindex = "test0", 1
 	c, err := c.fill()
-	must(t, err)
+	rig.Must(t, err)
 	f := &fake{Queue: &Queue{cfg: c, fd: 1 << 20}}
 	f.Queue.bell.fd = -1
-	must(t, f.resolve())
+	rig.Must(t, f.resolve())
 	f.arena, err = NewArena(3 * c.regionSize())
-	must(t, err)
+	rig.Must(t, err)
 	// The region begins somewhere within the arena, so that offsets differ.
 	_, err = f.arena.Cut(c.regionSize())
-	must(t, err)
+	rig.Must(t, err)
 	r, err := f.arena.Cut(c.regionSize())
-	must(t, err)
-	must(t, f.claim(r))
+	rig.Must(t, err)
+	rig.Must(t, f.claim(r))
 
 	start := ^uint32(0) - 5 // the indices wrap soon
 	fill := ring.OnHeap[uint64](int(c.FillRing), start)
@@ -64,9 +58,9 @@ func newFake(t fatal, c Config) *fake {
 	return f
 }
 
-func (f *fake) close(t fatal) {
-	must(t, f.Queue.Close())
-	must(t, f.arena.Close())
+func (f *fake) close(t rig.T) {
+	rig.Must(t, f.Queue.Close())
+	rig.Must(t, f.arena.Close())
 }
 
 func (f *fake) answer(nr uintptr) unix.Errno {
@@ -117,20 +111,13 @@ func (f *fake) deliver(at, n uint32) (unix.XDPDesc, bool) {
 	return d, true
 }
 
-func ends[T any](t fatal, m ring.Memory[T]) (p ring.Producer[T], c ring.Consumer[T]) {
+func ends[T any](t rig.T, m ring.Memory[T]) (p ring.Producer[T], c ring.Consumer[T]) {
 	t.Helper()
 	p, err := ring.NewProducer(m)
-	must(t, err)
+	rig.Must(t, err)
 	c, err = ring.NewConsumer(m)
-	must(t, err)
+	rig.Must(t, err)
 	return p, c
-}
-
-func must(t fatal, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // small is a configuration whose pools and rings run out soon.

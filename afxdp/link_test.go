@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -15,6 +14,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/port"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 	"golang.org/x/sys/unix"
 )
 
@@ -24,10 +24,10 @@ func newPair(t testing.TB, c pair.Config) *pair.Pair {
 	need.Root(t)
 	need.Netns(t)
 	need.XDP(t)
-	must(t, rlimit.RemoveMemlock())
+	rig.Must(t, rlimit.RemoveMemlock())
 	p, err := pair.New(c)
-	must(t, err)
-	t.Cleanup(func() { must(t, p.Close()) })
+	rig.Must(t, err)
+	t.Cleanup(func() { rig.Must(t, p.Close()) })
 	return p
 }
 
@@ -41,7 +41,7 @@ type steering struct {
 func steer(t testing.TB, p *pair.Pair, side pair.Side, record bool) steering {
 	t.Helper()
 	socks, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: 8})
-	must(t, err)
+	rig.Must(t, err)
 	t.Cleanup(func() { socks.Close() })
 	code := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}
 	if record {
@@ -55,9 +55,9 @@ func steer(t testing.TB, p *pair.Pair, side pair.Side, record bool) steering {
 		asm.Return(),
 	)
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Dual BSD/GPL", Instructions: code})
-	must(t, err)
+	rig.Must(t, err)
 	t.Cleanup(func() { prog.Close() })
-	must(t, p.Do(side, func() error {
+	rig.Must(t, p.Do(side, func() error {
 		l, err := link.AttachXDP(link.XDPOptions{
 			Program: prog, Interface: p.Ends[side].Index, Flags: link.XDPDriverMode,
 		})
@@ -92,7 +92,7 @@ func writeRecord() asm.Instructions {
 
 func (s steering) to(t testing.TB, queue uint32, fd int) {
 	t.Helper()
-	must(t, s.socks.Put(queue, uint32(fd)))
+	rig.Must(t, s.socks.Put(queue, uint32(fd)))
 }
 
 // openIn opens a queue on one side over a new region of a new arena.
@@ -100,21 +100,21 @@ func openIn(t testing.TB, p *pair.Pair, side pair.Side, c afxdp.Config) *afxdp.Q
 	t.Helper()
 	a, r := newRegion(t, c)
 	q, err := tryOpen(p, side, c, r)
-	must(t, err)
-	t.Cleanup(func() { must(t, q.Close()) })
-	must(t, a.Close()) // the queue keeps it
+	rig.Must(t, err)
+	t.Cleanup(func() { rig.Must(t, q.Close()) })
+	rig.Must(t, a.Close()) // the queue keeps it
 	return q
 }
 
 func newRegion(t testing.TB, c afxdp.Config) (*afxdp.Arena, *afxdp.Region) {
 	t.Helper()
 	size, err := c.RegionSize()
-	must(t, err)
+	rig.Must(t, err)
 	a, err := afxdp.NewArena(size)
-	must(t, err)
-	t.Cleanup(func() { must(t, a.Close()) })
+	rig.Must(t, err)
+	t.Cleanup(func() { rig.Must(t, a.Close()) })
 	r, err := a.Cut(size)
-	must(t, err)
+	rig.Must(t, err)
 	return a, r
 }
 
@@ -228,27 +228,10 @@ func (r *rising) see(number uint64) error {
 	return nil
 }
 
-// eventually repeats f until it says true.
-func eventually(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !f(); time.Sleep(50 * time.Microsecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not within 10 s", what)
-		}
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // setUp sets an end of the cable up or down.
 func setUp(t testing.TB, p *pair.Pair, side pair.Side, up bool) {
 	t.Helper()
-	must(t, p.Do(side, func() error {
+	rig.Must(t, p.Do(side, func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return err

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // TestRingAt: offsets that do not fit the mapping are refused, the others are
@@ -39,7 +41,7 @@ func TestRingAt(t *testing.T) {
 		t.Error("no memory: accepted")
 	}
 	m, err := ringAt[unix.XDPDesc](mem, good, fits)
-	must(t, err)
+	rig.Must(t, err)
 	m.Producer.Store(0x01010101)
 	m.Consumer.Store(0x02020202)
 	m.Flags.Store(0x03030303)

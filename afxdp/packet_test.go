@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/rig"
 	"golang.org/x/sys/unix"
 )
 
@@ -27,16 +28,16 @@ func TestAgainstPacketSocket(t *testing.T) {
 		if sent < total {
 			frame := buf[:size(sent)]
 			write(frame, sent)
-			must(t, unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: p.Ends[pair.A].Index}))
+			rig.Must(t, unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: p.Ends[pair.A].Index}))
 			sent++
 		}
 		if us.sent < total {
 			n, err := transmit(us.q, us.sent, 2, size)
-			must(t, err)
+			rig.Must(t, err)
 			us.sent += uint64(n)
 		}
 		_, err := receive(us.q, us.got.see)
-		must(t, err)
+		rig.Must(t, err)
 		drainPackets(t, fd, buf, &seen)
 	}
 	settle(t, us)
@@ -50,7 +51,7 @@ func TestAgainstPacketSocket(t *testing.T) {
 func packetSocket(t *testing.T, p *pair.Pair, side pair.Side) (fd int) {
 	t.Helper()
 	const big = etherType>>8 | etherType&0xff<<8
-	must(t, p.Do(side, func() (err error) {
+	rig.Must(t, p.Do(side, func() (err error) {
 		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, big)
 		if err != nil {
 			return err
@@ -75,11 +76,11 @@ func drainPackets(t *testing.T, fd int, buf []byte, seen *rising) {
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
-		must(t, err)
+		rig.Must(t, err)
 		number, ours, err := read(buf[:n])
-		must(t, err)
+		rig.Must(t, err)
 		if ours {
-			must(t, seen.see(number))
+			rig.Must(t, seen.see(number))
 		}
 	}
 }

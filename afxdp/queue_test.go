@@ -10,6 +10,7 @@ import (
 	"github.com/stag-rdma/stag/afxdp"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/test/rig"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,7 +39,7 @@ func TestBothWays(t *testing.T) {
 			}
 			for ends[0].got.count < 20_000 || ends[1].got.count < 20_000 {
 				for _, e := range ends {
-					must(t, e.step())
+					rig.Must(t, e.step())
 				}
 			}
 			settle(t, ends[0], ends[1])
@@ -53,8 +54,8 @@ func TestBothWays(t *testing.T) {
 func settle(t *testing.T, ends ...*end) {
 	t.Helper()
 	for _, e := range ends {
-		eventually(t, "all is transmitted", func() bool {
-			must(t, e.q.Flush())
+		rig.Eventually(t, "all is transmitted", func() bool {
+			rig.Must(t, e.q.Flush())
 			all := make([]port.Frame, e.q.Limits().TxFrames)
 			n := e.q.Take(all)
 			e.q.Free(all[:n])
@@ -64,7 +65,7 @@ func settle(t *testing.T, ends ...*end) {
 	for _, e := range ends {
 		for quiet := 0; quiet < 20; quiet++ {
 			n, err := receive(e.q, e.got.see)
-			must(t, err)
+			rig.Must(t, err)
 			if n > 0 {
 				quiet = 0
 			}
@@ -78,9 +79,9 @@ func settle(t *testing.T, ends ...*end) {
 func accounted(t *testing.T, e, far *end) {
 	t.Helper()
 	s, err := e.q.Stats()
-	must(t, err)
+	rig.Must(t, err)
 	f, err := far.q.Stats()
-	must(t, err)
+	rig.Must(t, err)
 	if s.Rx < uint64(e.got.count) || s.RxBad+s.Misused+s.Kernel.TxInvalid+s.Kernel.RxInvalid != 0 {
 		t.Errorf("%d seen: %+v", e.got.count, s)
 	}
@@ -121,9 +122,9 @@ func TestNothingIsLostAtEase(t *testing.T) {
 		if n != 1 || err != nil {
 			t.Fatalf("frame %d: sent %d, %v", number, n, err)
 		}
-		eventually(t, "the frame arrives", func() bool {
+		rig.Eventually(t, "the frame arrives", func() bool {
 			_, err := receive(rx, got.see)
-			must(t, err)
+			rig.Must(t, err)
 			return got.next == number+1
 		})
 	}
@@ -141,9 +142,9 @@ func TestRecord(t *testing.T) {
 	rx.Receive(nil)
 	for number := range uint64(200) {
 		_, err := transmit(tx, number, 1, func(uint64) int { return 100 })
-		must(t, err)
+		rig.Must(t, err)
 		var f [1]port.Frame
-		eventually(t, "a frame arrives", func() bool { return rx.Receive(f[:]) == 1 })
+		rig.Eventually(t, "a frame arrives", func() bool { return rx.Receive(f[:]) == 1 })
 		if at := f[0].Addr % 4096; at != 256 {
 			t.Fatalf("the packet begins at octet %d", at)
 		}
@@ -183,8 +184,8 @@ func TestTxPoolExhausted(t *testing.T) {
 	if q.Room() != 0 {
 		t.Error("room in a full ring")
 	}
-	must(t, q.Flush())
-	eventually(t, "all 32 are completed", func() bool {
+	rig.Must(t, q.Flush())
+	rig.Eventually(t, "all 32 are completed", func() bool {
 		for _, f := range all[:32] {
 			if q.InFlight(f) {
 				return false
@@ -200,8 +201,8 @@ func TestTxPoolExhausted(t *testing.T) {
 		t.Fatalf("%d frames sent again", n)
 	}
 	q.Free(all[:48])
-	must(t, q.Flush())
-	eventually(t, "the pool is whole", func() bool {
+	rig.Must(t, q.Flush())
+	rig.Eventually(t, "the pool is whole", func() bool {
 		n := q.Take(all)
 		q.Free(all[:n])
 		return n == 48
@@ -219,20 +220,20 @@ func TestRxPoolExhausted(t *testing.T) {
 	number := uint64(0)
 	send := func() {
 		n, err := transmit(tx, number, 8, func(uint64) int { return 60 })
-		must(t, err)
+		rig.Must(t, err)
 		number += uint64(n)
 	}
 	hoard := make([]port.Frame, 0, 64)
-	eventually(t, "all 64 chunks are with the caller", func() bool {
+	rig.Eventually(t, "all 64 chunks are with the caller", func() bool {
 		send()
 		n := rx.Receive(hoard[len(hoard):cap(hoard)])
 		hoard = hoard[:len(hoard)+n]
 		return len(hoard) == 64
 	})
-	eventually(t, "the kernel finds no chunk", func() bool {
+	rig.Eventually(t, "the kernel finds no chunk", func() bool {
 		send()
 		s, err := rx.Stats()
-		must(t, err)
+		rig.Must(t, err)
 		return s.Kernel.FillEmpty > 0
 	})
 	if n := rx.Receive(make([]port.Frame, 1)); n != 0 {
@@ -248,9 +249,9 @@ func TestRxPoolExhausted(t *testing.T) {
 	}
 	rx.Recycle(hoard)
 	got := rising{next: last + 1}
-	eventually(t, "frames arrive again", func() bool {
+	rig.Eventually(t, "frames arrive again", func() bool {
 		_, err := receive(rx, got.see)
-		must(t, err)
+		rig.Must(t, err)
 		send()
 		return got.count > 100
 	})
@@ -280,17 +281,17 @@ func TestLinkDownAndUp(t *testing.T) {
 		}
 		setUp(t, p, side, true)
 		var got rising
-		eventually(t, "frames arrive again", func() bool {
+		rig.Eventually(t, "frames arrive again", func() bool {
 			n, err := transmit(tx, number, 4, func(uint64) int { return 60 })
-			must(t, err)
+			rig.Must(t, err)
 			number += uint64(n)
 			_, err = receive(rx, got.see)
-			must(t, err)
+			rig.Must(t, err)
 			return got.next > 20+8
 		})
 	}
 	s2, err := tx.Stats()
-	must(t, err)
+	rig.Must(t, err)
 	if s2.Lost < 20 {
 		t.Errorf("%d counted as lost while the far end was down, want 20", s2.Lost)
 	}
@@ -304,7 +305,7 @@ func TestInterfaceRemoved(t *testing.T) {
 	go func() { // the queue's goroutine, while it sleeps
 		waited <- q.Wait(-1)
 	}()
-	must(t, p.Close())
+	rig.Must(t, p.Close())
 	select {
 	case err := <-waited:
 		if !errors.Is(err, afxdp.ErrGone) || !errors.Is(err, unix.ENXIO) {
@@ -316,24 +317,24 @@ func TestInterfaceRemoved(t *testing.T) {
 	if _, err := transmit(q, 0, 1, func(uint64) int { return 60 }); !errors.Is(err, afxdp.ErrGone) {
 		t.Errorf("Flush: %v", err)
 	}
-	must(t, q.Close())
+	rig.Must(t, q.Close())
 }
 
 // TestQueues: frames of one queue can be read through the other.
 func TestQueues(t *testing.T) {
 	p := newPair(t, pair.Config{Queues: 2})
 	size, err := scant.RegionSize()
-	must(t, err)
+	rig.Must(t, err)
 	a, err := afxdp.NewArena(2 * size)
-	must(t, err)
+	rig.Must(t, err)
 	var q [2]*afxdp.Queue
 	for i := range q {
 		c := scant
 		c.Queue = uint16(i)
 		r, err := a.Cut(size)
-		must(t, err)
+		rig.Must(t, err)
 		q[i], err = tryOpen(p, pair.A, c, r)
-		must(t, err)
+		rig.Must(t, err)
 	}
 	var f [1]port.Frame
 	if q[1].Take(f[:]) != 1 || f[0].Home != 1 {
@@ -344,12 +345,12 @@ func TestQueues(t *testing.T) {
 	if n, ours, err := read(q[0].Bytes(f[0])); n != 42 || !ours || err != nil {
 		t.Errorf("through queue 0: %d %v %v", n, ours, err)
 	}
-	must(t, a.Close())
-	must(t, q[0].Close())
+	rig.Must(t, a.Close())
+	rig.Must(t, q[0].Close())
 	if n, ours, err := read(q[1].Bytes(f[0])); n != 42 || !ours || err != nil { // the last one keeps the arena
 		t.Errorf("after the other's end: %d %v %v", n, ours, err)
 	}
-	must(t, q[1].Close())
+	rig.Must(t, q[1].Close())
 }
 
 func TestHundredCycles(t *testing.T) {
@@ -368,19 +369,19 @@ func TestHundredCycles(t *testing.T) {
 		}
 		if i%10 == 0 { // the queue works, with frames held and in flight at the end
 			var got rising
-			eventually(t, "a frame arrives", func() bool {
+			rig.Eventually(t, "a frame arrives", func() bool {
 				_, err := receive(q, got.see)
-				must(t, err)
+				rig.Must(t, err)
 				return got.count > 0
 			})
 			_, err := transmit(q, 0, 8, func(uint64) int { return 60 })
-			must(t, err)
+			rig.Must(t, err)
 			q.Take(make([]port.Frame, 3))
 		}
-		must(t, q.Close())
-		must(t, q.Close())
+		rig.Must(t, q.Close())
+		rig.Must(t, q.Close())
 	}
-	must(t, a.Close())
+	rig.Must(t, a.Close())
 }
 
 func TestOpenErrors(t *testing.T) {
@@ -435,7 +436,7 @@ func with(c afxdp.Config, change func(*afxdp.Config)) afxdp.Config {
 func TestClosed(t *testing.T) {
 	p := newPair(t, pair.Config{})
 	q := openIn(t, p, pair.A, scant)
-	must(t, q.Close())
+	rig.Must(t, q.Close())
 	var f [4]port.Frame
 	if q.Receive(f[:])+q.Take(f[:])+q.Send(nil) != 0 {
 		t.Error("a closed queue moves frames")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stag-rdma/stag/afxdp"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/rig"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,12 +21,12 @@ func without(t *testing.T, capability int, f func() error) error {
 	defer runtime.UnlockOSThread()
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var all, less [2]unix.CapUserData
-	must(t, unix.Capget(&head, &all[0]))
+	rig.Must(t, unix.Capget(&head, &all[0]))
 	less = all
 	less[capability/32].Effective &^= 1 << (capability % 32)
-	must(t, unix.Capset(&head, &less[0]))
+	rig.Must(t, unix.Capset(&head, &less[0]))
 	err := f()
-	must(t, unix.Capset(&head, &all[0]))
+	rig.Must(t, unix.Capset(&head, &all[0]))
 	return err
 }
 
@@ -33,7 +34,7 @@ func without(t *testing.T, capability int, f func() error) error {
 func TestMissingRights(t *testing.T) {
 	p := newPair(t, pairDefault)
 	var limit unix.Rlimit
-	must(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit))
+	rig.Must(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit))
 	low := limit
 	low.Cur = 64 << 10
 	for _, c := range []struct {
@@ -49,7 +50,7 @@ func TestMissingRights(t *testing.T) {
 		_, r := newRegion(t, c.conf)
 		c.conf.IfName, c.conf.Ifindex = p.Ends[pair.A].Name, p.Ends[pair.A].Index
 		err := p.Do(pair.A, func() error {
-			must(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &low))
+			rig.Must(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &low))
 			defer unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit)
 			return without(t, c.capability, func() error {
 				q, err := afxdp.Open(c.conf, r)

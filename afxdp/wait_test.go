@@ -8,6 +8,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // returns fails when f does not return.
@@ -28,11 +29,11 @@ func TestWakeBeforeWait(t *testing.T) {
 	for range 100 {
 		q.Wake()
 		q.Wake()
-		returns(t, "Wait after Wake", func() { must(t, q.Wait(-1)) })
+		returns(t, "Wait after Wake", func() { rig.Must(t, q.Wait(-1)) })
 	}
 	// Two rings of the bell were one; the next Wait has to sleep.
 	begin := time.Now()
-	must(t, q.Wait(5*time.Millisecond))
+	rig.Must(t, q.Wait(5*time.Millisecond))
 	if slept := time.Since(begin); slept < 4*time.Millisecond {
 		t.Errorf("Wait returned after %v for a Wake that was used up", slept)
 	}
@@ -89,11 +90,11 @@ func TestWaitReturnsForFrames(t *testing.T) {
 		}()
 		var got rising
 		for got.count == 0 {
-			returns(t, "Wait for a frame", func() { must(t, rx.Wait(-1)) })
+			returns(t, "Wait for a frame", func() { rig.Must(t, rx.Wait(-1)) })
 			_, err := receive(rx, got.see)
-			must(t, err)
+			rig.Must(t, err)
 		}
-		must(t, <-done)
+		rig.Must(t, <-done)
 	}
 }
 
@@ -115,7 +116,7 @@ func TestWaitEndsAShortage(t *testing.T) {
 		number += uint64(sent)
 		// No Flush: in copy mode Wait has to transmit.
 		if sent == 0 {
-			returns(t, "Wait for room", func() { must(t, q.Wait(-1)) })
+			returns(t, "Wait for room", func() { rig.Must(t, q.Wait(-1)) })
 		}
 	}
 }
@@ -132,11 +133,11 @@ func TestWaitTransmits(t *testing.T) {
 	f[0].Len = 60
 	write(tx.Bytes(f[0]), 7)
 	tx.Send(f[:])
-	must(t, tx.Wait(10*time.Millisecond))
+	rig.Must(t, tx.Wait(10*time.Millisecond))
 	var got rising
-	eventually(t, "the frame arrives", func() bool {
+	rig.Eventually(t, "the frame arrives", func() bool {
 		_, err := receive(rx, got.see)
-		must(t, err)
+		rig.Must(t, err)
 		return got.next == 8
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // TestLoadAgain: what is loaded as asked for is left as it is, and tuned where
@@ -24,7 +25,7 @@ func TestLoadAgain(t *testing.T) {
 		return found, changes, err
 	}
 	_, _, err := again(loader.Options{})
-	oneLine(t, err, loader.ErrNotPinned)
+	rig.Says(t, err, loader.ErrNotPinned)
 
 	s := mustLoad(t, p, loader.Options{Pin: instance, MaxFlows: 100})
 	for _, o := range []loader.Options{{}, {Pin: instance}, {MaxFlows: 100}, {Queues: 1}} {
@@ -38,7 +39,7 @@ func TestLoadAgain(t *testing.T) {
 		"as instance " + filepath.Base(instance): {Pin: instance + "2"},
 	} {
 		_, _, err := again(o)
-		oneLine(t, err, loader.ErrAlreadyLoaded, says, "stag unload "+p.Ends[pair.A].Name+" first")
+		rig.Says(t, err, loader.ErrAlreadyLoaded, says, "stag unload "+p.Ends[pair.A].Name+" first")
 	}
 	for _, turn := range []struct {
 		tune loader.Tune

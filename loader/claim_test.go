@@ -8,6 +8,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 func lookup(t *testing.T, p *pair.Pair, side pair.Side) (l loader.Link) {
@@ -34,7 +35,7 @@ func TestClaimExcludes(t *testing.T) {
 	a, b := lookup(t, p, pair.A), lookup(t, p, pair.B)
 	c := mustClaim(t, a, 0)
 	_, err := loader.NewClaim(a, 0)
-	oneLine(t, err, loader.ErrQueueBusy, fmt.Sprintf("%s queue 0 is in use by pid %d", a.Port, os.Getpid()))
+	rig.Says(t, err, loader.ErrQueueBusy, fmt.Sprintf("%s queue 0 is in use by pid %d", a.Port, os.Getpid()))
 	mustClaim(t, a, 1) // another queue
 	mustClaim(t, b, 0) // another namespace, the same index perhaps
 	for range 2 {
@@ -53,7 +54,7 @@ func TestClaimOfAnotherProcessThatDies(t *testing.T) {
 		t.Fatal(o.said)
 	}
 	_, err := loader.NewClaim(l, 0)
-	oneLine(t, err, loader.ErrQueueBusy, fmt.Sprintf("pid %d", o.Process.Pid))
+	rig.Says(t, err, loader.ErrQueueBusy, fmt.Sprintf("pid %d", o.Process.Pid))
 	o.kill(t)
 	left := fmt.Sprintf("%s/%d-%d-0", loader.RuntimeDir, l.Netns, l.PortIndex)
 	if _, err := os.Stat(left); err != nil {

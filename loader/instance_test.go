@@ -13,6 +13,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -192,7 +193,7 @@ func TestInstanceOfAnotherLayout(t *testing.T) {
 	mustLoad(t, p, loader.Options{Pin: instance}).Close()
 	otherLayout(t)
 	i := instanceIn(t, p, pair.A)
-	oneLine(t, i.Err, loader.ErrLayout, "version 77")
+	rig.Says(t, i.Err, loader.ErrLayout, "version 77")
 	if len(i.Ports) != 1 || !i.Ports[0].Found || i.Ports[0].Flows != nil {
 		t.Errorf("%+v", i)
 	}

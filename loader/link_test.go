@@ -7,6 +7,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 func setMTU(name string, mtu int) error {
@@ -56,7 +57,7 @@ func TestNetStaysInItsNamespace(t *testing.T) {
 		t.Errorf("%+v, %v", l, err)
 	}
 	_, err := n.LinkAt(4711)
-	oneLine(t, err, loader.ErrNoLink, "4711")
+	rig.Says(t, err, loader.ErrNoLink, "4711")
 	if _, err := n.Resolve(t.Context(), loader.Query{Dst: p.Ends[pair.B].V4.Addr()}); err != nil {
 		t.Error(err)
 	}

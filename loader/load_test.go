@@ -21,6 +21,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 func key(t *testing.T, remote, local string) bpf.FlowKey {
@@ -146,10 +147,10 @@ func TestFlowEntries(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	oneLine(t, s.Insert(a, bpf.Flow{}), loader.ErrFlowExists, "192.0.2.2:1")
-	oneLine(t, s.Insert(c, bpf.Flow{}), loader.ErrFlowsFull, "2 flows")
-	oneLine(t, s.Update(c, bpf.Flow{}), loader.ErrNoFlow, "2001:db8::2")
-	oneLine(t, s.Delete(c), loader.ErrNoFlow)
+	rig.Says(t, s.Insert(a, bpf.Flow{}), loader.ErrFlowExists, "192.0.2.2:1")
+	rig.Says(t, s.Insert(c, bpf.Flow{}), loader.ErrFlowsFull, "2 flows")
+	rig.Says(t, s.Update(c, bpf.Flow{}), loader.ErrNoFlow, "2001:db8::2")
+	rig.Says(t, s.Delete(c), loader.ErrNoFlow)
 	f, err := s.Lookup(b)
 	if err != nil || f.PID != uint32(os.Getpid()) || f.Created == 0 || f.State != bpf.Park {
 		t.Fatalf("%+v, %v", f, err)
@@ -172,7 +173,7 @@ func TestFlowEntries(t *testing.T) {
 		}
 	}
 	_, err = s.Lookup(b)
-	oneLine(t, err, loader.ErrNoFlow)
+	rig.Says(t, err, loader.ErrNoFlow)
 	// The room of removed flows is there again.
 	if err := s.Insert(c, bpf.Flow{}); err != nil {
 		t.Error(err)
@@ -234,9 +235,9 @@ func gone(id uint32) bool {
 func TestNoLink(t *testing.T) {
 	p := newPair(t, pair.Config{})
 	_, err := load(p, loader.Options{Link: "eth77"})
-	oneLine(t, err, loader.ErrNoLink, "eth77", p.Ends[pair.A].Name)
+	rig.Says(t, err, loader.ErrNoLink, "eth77", p.Ends[pair.A].Name)
 	_, err = load(p, loader.Options{Link: "a-name-that-is-too-long-for-an-interface"})
-	oneLine(t, err, loader.ErrNoLink)
+	rig.Says(t, err, loader.ErrNoLink)
 }
 
 func TestNoNative(t *testing.T) {
@@ -245,7 +246,7 @@ func TestNoNative(t *testing.T) {
 	// The loopback's MTU would be the first objection.
 	in(t, p, pair.A, func() error { return setMTU("lo", 1500) })
 	_, err := load(p, loader.Options{Link: "lo"})
-	oneLine(t, err, loader.ErrNoNative, "lo", "generic")
+	rig.Says(t, err, loader.ErrNoNative, "lo", "generic")
 	in(t, p, pair.A, func() error { return loader.SetGRO("lo", false) })
 	s, err := load(p, loader.Options{Link: "lo", Generic: true})
 	if err != nil {
@@ -282,7 +283,7 @@ func TestGenericBehindReceiveOffload(t *testing.T) {
 	name := p.Ends[pair.A].Name
 	in(t, p, pair.A, func() error { return loader.SetGRO(name, true) })
 	_, err := load(p, loader.Options{Generic: true})
-	oneLine(t, err, loader.ErrOffload, "ethtool -K "+name+" gro off")
+	rig.Says(t, err, loader.ErrOffload, "ethtool -K "+name+" gro off")
 	mustLoad(t, p, loader.Options{}).Close()
 	in(t, p, pair.A, func() error { return loader.SetGRO(name, false) })
 	mustLoad(t, p, loader.Options{Generic: true})
@@ -293,14 +294,14 @@ func TestTooFewQueues(t *testing.T) {
 	p := newPair(t, pair.Config{Queues: 2})
 	in(t, p, pair.A, func() error { return loader.SetChannels(p.Ends[pair.A].Name, 1, 2) })
 	_, err := load(p, loader.Options{})
-	oneLine(t, err, loader.ErrChannels, "1 queues", "ethtool -L")
+	rig.Says(t, err, loader.ErrChannels, "1 queues", "ethtool -L")
 }
 
 func TestNoPermission(t *testing.T) {
 	p := newPair(t, pair.Config{})
 	o := startOther(t, p, pair.A, "load without capabilities")
 	for _, want := range []string{"CAP_BPF", "CAP_NET_ADMIN", "not permitted"} {
-		oneLine(t, errors.New(o.said), nil, want)
+		rig.Says(t, errors.New(o.said), nil, want)
 	}
 }
 
@@ -329,16 +330,16 @@ func TestForeignProgram(t *testing.T) {
 	p := newPair(t, pair.Config{})
 	foreign(t, p)
 	_, err := load(p, loader.Options{})
-	oneLine(t, err, loader.ErrForeignProgram, `"somebody"`, "id ", p.Ends[pair.A].Name)
+	rig.Says(t, err, loader.ErrForeignProgram, `"somebody"`, "id ", p.Ends[pair.A].Name)
 }
 
 func TestSecondLoad(t *testing.T) {
 	p := newPair(t, pair.Config{})
 	mustLoad(t, p, loader.Options{})
 	_, err := load(p, loader.Options{})
-	oneLine(t, err, loader.ErrAlreadyLoaded, fmt.Sprintf("pid %d", os.Getpid()))
+	rig.Says(t, err, loader.ErrAlreadyLoaded, fmt.Sprintf("pid %d", os.Getpid()))
 	_, err = load(p, loader.Options{Generic: true})
-	oneLine(t, err, loader.ErrAlreadyLoaded)
+	rig.Says(t, err, loader.ErrAlreadyLoaded)
 }
 
 func TestSecondLoadOfAnotherProcessThatDies(t *testing.T) {
@@ -349,7 +350,7 @@ func TestSecondLoadOfAnotherProcessThatDies(t *testing.T) {
 		t.Fatal(o.said)
 	}
 	_, err := load(p, loader.Options{})
-	oneLine(t, err, loader.ErrAlreadyLoaded, fmt.Sprintf("pid %d", o.Process.Pid))
+	rig.Says(t, err, loader.ErrAlreadyLoaded, fmt.Sprintf("pid %d", o.Process.Pid))
 	o.kill(t)
 	mustLoad(t, p, loader.Options{}) // nothing stays attached
 }

@@ -22,47 +22,17 @@ import (
 
 // Variables that turn this test program into something else.
 const (
-	mountsVariable = "STAG_TEST_MOUNTS" // set in the copy that has its own mounts
 	helperVariable = "STAG_TEST_HELPER" // what to do as another process
 	linkVariable   = "STAG_TEST_LINK"   // which interface to do it with
 )
 
-// TestMain runs the tests in a copy of the process with mounts of its own: a
-// BPF file system and a runtime directory that vanish with it and that nobody
-// else on the machine sees.
+// TestMain gives the tests mounts of their own, or is another process for them.
 func TestMain(m *testing.M) {
-	switch {
-	case os.Getenv(helperVariable) != "":
-		helper(os.Getenv(helperVariable), os.Getenv(linkVariable))
-	case os.Geteuid() != 0:
-		os.Exit(m.Run()) // tests that need mounts need root, and say so
-	case os.Getenv(mountsVariable) == "":
-		os.Exit(again())
+	if what := os.Getenv(helperVariable); what != "" {
+		helper(what, os.Getenv(linkVariable))
 	}
-	for _, mount := range []struct{ kind, at string }{{"bpf", "/sys/fs/bpf"}, {"tmpfs", "/run"}} {
-		if err := unix.Mount(mount.kind, mount.at, mount.kind, 0, ""); err != nil {
-			fmt.Fprintf(os.Stderr, "mount %s on %s: %v\n", mount.kind, mount.at, err)
-			os.Exit(1)
-		}
-	}
+	need.OwnMounts()
 	os.Exit(m.Run())
-}
-
-// again runs this program in a mount namespace of its own. Where that is not
-// permitted it runs without.
-func again() int {
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), mountsVariable+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		fmt.Fprintf(os.Stderr, "run the tests in a mount namespace: %v\n", err)
-		return 1
-	}
-	if err := cmd.Wait(); err != nil {
-		return 1
-	}
-	return 0
 }
 
 // helper is what another process does: it says one line and then waits to be
@@ -277,24 +247,4 @@ func mustLoad(t *testing.T, p *pair.Pair, o loader.Options) *loader.Steering {
 		}
 	})
 	return s
-}
-
-// oneLine demands that err is, that it is one line, and that it says all of
-// what.
-func oneLine(t *testing.T, err error, is error, what ...string) {
-	t.Helper()
-	if err == nil {
-		t.Fatalf("no error, want %v", is)
-	}
-	if is != nil && !errors.Is(err, is) {
-		t.Errorf("%q is not %q", err, is)
-	}
-	if strings.Contains(err.Error(), "\n") {
-		t.Errorf("several lines: %q", err)
-	}
-	for _, w := range what {
-		if !strings.Contains(err.Error(), w) {
-			t.Errorf("%q does not say %q", err, w)
-		}
-	}
 }

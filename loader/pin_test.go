@@ -12,6 +12,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // instance is where these tests pin. TestMain has mounted a BPF file system
@@ -69,10 +70,10 @@ func TestPinnedStays(t *testing.T) {
 		t.Errorf("counters: %v, %v", stats, err)
 	}
 	_, err = load(p, loader.Options{Pin: instance})
-	oneLine(t, err, loader.ErrAlreadyLoaded, "unload")
+	rig.Says(t, err, loader.ErrAlreadyLoaded, "unload")
 	_, err = load(p, loader.Options{})
-	oneLine(t, err, loader.ErrAlreadyLoaded)
-	oneLine(t, unload(), loader.ErrQueueBusy, fmt.Sprintf("pid %d ", os.Getpid()), "1 flow", "--force")
+	rig.Says(t, err, loader.ErrAlreadyLoaded)
+	rig.Says(t, unload(), loader.ErrQueueBusy, fmt.Sprintf("pid %d ", os.Getpid()), "1 flow", "--force")
 	done, err := loader.Unload(loader.UnloadOptions{Instance: instance, Force: true})
 	if err != nil || len(done) != 1 || done[0].Lost != 1 || done[0].Left != 0 || done[0].Port.ProgID != id {
 		t.Fatalf("%+v, %v", done, err)
@@ -139,13 +140,13 @@ func TestLayoutMismatch(t *testing.T) {
 	mustLoad(t, p, loader.Options{Pin: instance}).Close()
 	otherLayout(t)
 	_, err := adopt(p)
-	oneLine(t, err, loader.ErrLayout, "version 77", fmt.Sprintf("version %d", bpf.Version))
+	rig.Says(t, err, loader.ErrLayout, "version 77", fmt.Sprintf("version %d", bpf.Version))
 	// Another interface of the same instance.
 	err = p.Do(pair.B, func() error {
 		_, err := loader.Load(loader.Options{Link: p.Ends[pair.B].Name, Pin: instance})
 		return err
 	})
-	oneLine(t, err, loader.ErrLayout, "version 77", fmt.Sprintf("version %d", bpf.Version))
+	rig.Says(t, err, loader.ErrLayout, "version 77", fmt.Sprintf("version %d", bpf.Version))
 }
 
 // otherLayout makes the instance one of another version.
@@ -179,7 +180,7 @@ func TestUnknownLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = load(p, loader.Options{Pin: instance})
-	oneLine(t, err, loader.ErrLayout, "version")
+	rig.Says(t, err, loader.ErrLayout, "version")
 }
 
 func TestLeftoversOfAnInterruptedLoad(t *testing.T) {
@@ -207,7 +208,7 @@ func TestPinElsewhere(t *testing.T) {
 	need.XDP(t)
 	dir := filepath.Join(t.TempDir(), "stag")
 	_, err := load(p, loader.Options{Pin: dir})
-	oneLine(t, err, loader.ErrNoBPFFS, dir, "mount -t bpf")
+	rig.Says(t, err, loader.ErrNoBPFFS, dir, "mount -t bpf")
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("a directory was made all the same: %v", err)
 	}
@@ -217,8 +218,8 @@ func TestPinElsewhere(t *testing.T) {
 func TestNothingPinned(t *testing.T) {
 	p := newPair(t, pair.Config{})
 	_, err := adopt(p)
-	oneLine(t, err, loader.ErrNotPinned, "stag load "+p.Ends[pair.A].Name)
-	oneLine(t, unload(), loader.ErrNotPinned, instance)
+	rig.Says(t, err, loader.ErrNotPinned, "stag load "+p.Ends[pair.A].Name)
+	rig.Says(t, unload(), loader.ErrNotPinned, instance)
 }
 
 func TestUnloadWhileInUse(t *testing.T) {
@@ -226,9 +227,9 @@ func TestUnloadWhileInUse(t *testing.T) {
 	unloadAfter(t)
 	s := mustLoad(t, p, loader.Options{Pin: instance})
 	c := mustClaim(t, s.Link(), 0)
-	oneLine(t, unload(), loader.ErrQueueBusy, fmt.Sprintf("pid %d", os.Getpid()))
+	rig.Says(t, unload(), loader.ErrQueueBusy, fmt.Sprintf("pid %d", os.Getpid()))
 	_, err := load(p, loader.Options{})
-	oneLine(t, err, loader.ErrAlreadyLoaded, fmt.Sprintf("pid %d", os.Getpid()))
+	rig.Says(t, err, loader.ErrAlreadyLoaded, fmt.Sprintf("pid %d", os.Getpid()))
 	c.Close()
 	if err := unload(); err != nil {
 		t.Error(err)
@@ -260,5 +261,5 @@ func TestAdoptAfterDetach(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := adopt(p)
-	oneLine(t, err, loader.ErrNotPinned, p.Ends[pair.A].Name)
+	rig.Says(t, err, loader.ErrNotPinned, p.Ends[pair.A].Name)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 func openNet(t *testing.T, p *pair.Pair, side pair.Side) (n *loader.Net) {
@@ -71,10 +72,10 @@ func TestResolveLinkLocal(t *testing.T) {
 		}
 	}
 	_, err := n.Resolve(t.Context(), loader.Query{Dst: far})
-	oneLine(t, err, loader.ErrNoRoute, far.String()+"%eth1")
+	rig.Says(t, err, loader.ErrNoRoute, far.String()+"%eth1")
 	for _, zone := range []string{"nowhere", "4711"} {
 		_, err := n.Resolve(t.Context(), loader.Query{Dst: far.WithZone(zone)})
-		oneLine(t, err, loader.ErrNoRoute, zone)
+		rig.Says(t, err, loader.ErrNoRoute, zone)
 	}
 }
 
@@ -117,9 +118,9 @@ func TestResolveByMark(t *testing.T) {
 		return netlink.RuleAdd(rule)
 	})
 	_, err := n.Resolve(t.Context(), loader.Query{Dst: dst})
-	oneLine(t, err, loader.ErrNoRoute, dst.String())
+	rig.Says(t, err, loader.ErrNoRoute, dst.String())
 	_, err = n.Resolve(t.Context(), loader.Query{Dst: dst, Mark: 41})
-	oneLine(t, err, loader.ErrNoRoute, dst.String()+" with mark 0x29")
+	rig.Says(t, err, loader.ErrNoRoute, dst.String()+" with mark 0x29")
 	if r, err := n.Resolve(t.Context(), loader.Query{Dst: dst, Mark: 42}); err != nil || r.NextHop != p.Ends[pair.B].V4.Addr() {
 		t.Errorf("with the mark: %+v, %v", r, err)
 	}
@@ -135,7 +136,7 @@ func TestResolveByDevice(t *testing.T) {
 		t.Errorf("bound to the way that the packets go: %+v, %v", r, err)
 	}
 	_, err := n.Resolve(t.Context(), loader.Query{Dst: dst, Device: 4711})
-	oneLine(t, err, loader.ErrNoRoute, dst.String()+" through interface 4711")
+	rig.Says(t, err, loader.ErrNoRoute, dst.String()+" through interface 4711")
 }
 
 func TestResolveRefusals(t *testing.T) {
@@ -167,7 +168,7 @@ func TestResolveRefusals(t *testing.T) {
 			t.Errorf("%v from %v: %+v", c.dst, c.src, r)
 			continue
 		}
-		oneLine(t, err, c.is)
+		rig.Says(t, err, c.is)
 	}
 }
 
@@ -177,8 +178,8 @@ func TestResolveNobodyAnswers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err := n.Resolve(ctx, loader.Query{Dst: netip.MustParseAddr("192.0.2.77")})
-	oneLine(t, err, loader.ErrNoNeighbour, "192.0.2.77", p.Ends[pair.A].Name)
-	oneLine(t, err, context.DeadlineExceeded)
+	rig.Says(t, err, loader.ErrNoNeighbour, "192.0.2.77", p.Ends[pair.A].Name)
+	rig.Says(t, err, context.DeadlineExceeded)
 }
 
 // entry is side A's neighbour entry of ip.

@@ -13,6 +13,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 func mustTable(t *testing.T, entries uint32, pin string) *loader.Table {
@@ -73,12 +74,12 @@ func TestPinnedTable(t *testing.T) {
 	need.Root(t)
 	t.Cleanup(func() { os.RemoveAll(instance) })
 	_, err := loader.NewTable(0, instance)
-	oneLine(t, err, loader.ErrNotPinned, instance)
+	rig.Says(t, err, loader.ErrNotPinned, instance)
 
 	table := mustTable(t, 128, instance)
 	table.Memory()[64] = 7
 	_, err = loader.NewTable(128, instance)
-	oneLine(t, err, loader.ErrTableBusy, fmt.Sprintf("pid %d", os.Getpid()))
+	rig.Says(t, err, loader.ErrTableBusy, fmt.Sprintf("pid %d", os.Getpid()))
 	if err := table.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -94,8 +95,8 @@ func TestPinnedTable(t *testing.T) {
 		t.Errorf("%d entries, octet 64 is %d", larger.Entries(), larger.Memory()[64])
 	}
 	_, err = loader.NewTable(128, instance)
-	oneLine(t, err, loader.ErrTableBusy, fmt.Sprintf("pid %d", os.Getpid()))
-	oneLine(t, unload(), loader.ErrQueueBusy, fmt.Sprintf("pid %d", os.Getpid()))
+	rig.Says(t, err, loader.ErrTableBusy, fmt.Sprintf("pid %d", os.Getpid()))
+	rig.Says(t, unload(), loader.ErrQueueBusy, fmt.Sprintf("pid %d", os.Getpid()))
 	larger.Close()
 	if err := unload(); err != nil {
 		t.Fatal(err)
@@ -121,7 +122,7 @@ func TestPinnedTableOfAnotherLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = loader.NewTable(64, instance)
-	oneLine(t, err, loader.ErrLayout, "version 77", fmt.Sprintf("version %d", bpf.Version))
+	rig.Says(t, err, loader.ErrLayout, "version 77", fmt.Sprintf("version %d", bpf.Version))
 }
 
 // TestPinnedTableIsATable: something else under its name is not written to.
@@ -149,7 +150,7 @@ func TestPinnedTableIsATable(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = loader.NewTable(0, instance)
-			oneLine(t, err, loader.ErrLayout, instance+"/tpt")
+			rig.Says(t, err, loader.ErrLayout, instance+"/tpt")
 		})
 	}
 }
@@ -158,7 +159,7 @@ func TestPinnedTableIsATable(t *testing.T) {
 func TestTableNotInABPFFS(t *testing.T) {
 	need.Root(t)
 	_, err := loader.NewTable(64, t.TempDir()+"/x")
-	oneLine(t, err, loader.ErrNoBPFFS)
+	rig.Says(t, err, loader.ErrNoBPFFS)
 }
 
 // TestLoadMakesNoTable: the table is the adapter's, not one for each interface.

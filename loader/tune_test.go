@@ -13,6 +13,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // gro and threaded read settings of side A's interface, whatever its name is.
@@ -212,7 +213,7 @@ func TestTuneLost(t *testing.T) {
 func TestTuneWithoutPin(t *testing.T) {
 	p := newPair(t, pair.Config{})
 	_, err := load(p, loader.Options{Tune: loader.TuneThroughput})
-	oneLine(t, err, nil, "pin it")
+	rig.Says(t, err, nil, "pin it")
 }
 
 // TestTuneOfFailedLoad: a load that fails leaves everything as it was.
@@ -223,7 +224,7 @@ func TestTuneOfFailedLoad(t *testing.T) {
 	setGRO(t, p, true)
 	foreign(t, p)
 	_, err := load(p, loader.Options{Pin: instance, Generic: true, Tune: loader.TuneThroughput})
-	oneLine(t, err, loader.ErrForeignProgram)
+	rig.Says(t, err, loader.ErrForeignProgram)
 	if got := gro(t, p); got != "on" {
 		t.Errorf("gro is %s", got)
 	}
@@ -340,9 +341,9 @@ func TestSettingsUnreadable(t *testing.T) {
 	}
 	defer os.Remove(file)
 	_, err := load(p, loader.Options{Pin: instance})
-	oneLine(t, err, nil, file)
+	rig.Says(t, err, nil, file)
 	_, err = loader.Sweep()
-	oneLine(t, err, nil, file)
+	rig.Says(t, err, nil, file)
 	if _, err := os.Stat(file); err != nil {
 		t.Error(err)
 	}
@@ -362,7 +363,7 @@ func TestSettingsUnwritable(t *testing.T) {
 	}
 	defer os.RemoveAll(inTheWay)
 	_, err := load(p, loader.Options{Pin: instance, Generic: true, Tune: loader.TuneThroughput})
-	oneLine(t, err, nil, "settings-")
+	rig.Says(t, err, nil, "settings-")
 	if got := gro(t, p); got != "on" {
 		t.Errorf("gro is %s", got)
 	}

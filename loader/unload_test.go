@@ -14,6 +14,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // portDir is the directory of side A's pins, as it was loaded.
@@ -41,7 +42,7 @@ func TestUnloadDeadFlows(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	oneLine(t, unload(), loader.ErrQueueBusy, fmt.Sprintf("pid %d (exe) with 3 flows", o.Process.Pid))
+	rig.Says(t, unload(), loader.ErrQueueBusy, fmt.Sprintf("pid %d (exe) with 3 flows", o.Process.Pid))
 	o.kill(t)
 	done, err := loader.Unload(loader.UnloadOptions{Instance: instance})
 	if err != nil || len(done) != 1 || done[0].Left != 3 || done[0].Lost != 0 {
@@ -62,9 +63,9 @@ func TestUnloadAdopted(t *testing.T) {
 		t.Fatal(o.said)
 	}
 	pid := fmt.Sprintf("pid %d", o.Process.Pid)
-	oneLine(t, unload(), loader.ErrQueueBusy, pid, "without a connection: end that first", "--force")
+	rig.Says(t, unload(), loader.ErrQueueBusy, pid, "without a connection: end that first", "--force")
 	_, err := adopt(p)
-	oneLine(t, err, loader.ErrQueueBusy, pid)
+	rig.Says(t, err, loader.ErrQueueBusy, pid)
 	if i := onePort(t, instanceIn(t, p, pair.A)); !i.InUse || i.Owner.PID != o.Process.Pid {
 		t.Errorf("in use %v, by %+v", i.InUse, i.Owner)
 	}
@@ -94,7 +95,7 @@ func TestUnloadOfContainer(t *testing.T) {
 	if i := onePort(t, instanceIn(t, p, pair.A)); len(i.Flows) != 1 || i.Flows[0].PID != 1 || i.InUse {
 		t.Fatalf("not as in a container, so this proves nothing: %+v", i)
 	}
-	oneLine(t, unload(), loader.ErrQueueBusy, fmt.Sprintf("pid %d (exe) with 1 flow", o.Process.Pid))
+	rig.Says(t, unload(), loader.ErrQueueBusy, fmt.Sprintf("pid %d (exe) with 1 flow", o.Process.Pid))
 	done, err := loader.Unload(loader.UnloadOptions{Instance: instance, Force: true})
 	if err != nil || len(done) != 1 || done[0].Lost != 1 || done[0].Port.Users()[o.Process.Pid] != 1 {
 		t.Errorf("%+v, %v", done, err)
@@ -121,7 +122,7 @@ func TestUnloadOneOfTwo(t *testing.T) {
 		t.Errorf("left: %+v", left)
 	}
 	_, err = loader.Unload(loader.UnloadOptions{Instance: instance, Port: portDir(a.Link())})
-	oneLine(t, err, loader.ErrNotPinned)
+	rig.Says(t, err, loader.ErrNotPinned)
 	if err := unload(); err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +143,7 @@ func TestUnloadRefusesForAll(t *testing.T) {
 		return err
 	})
 	mustClaim(t, a.Link(), 0)
-	oneLine(t, unload(), loader.ErrQueueBusy)
+	rig.Says(t, unload(), loader.ErrQueueBusy)
 	if i := instanceIn(t, p, pair.A); len(i.Ports) != 2 || i.Ports[0].Stale+i.Ports[1].Stale != "" {
 		t.Errorf("%+v", i)
 	}
@@ -153,7 +154,7 @@ func TestUnloadOtherLayout(t *testing.T) {
 	unloadAfter(t)
 	mustLoad(t, p, loader.Options{Pin: instance}).Close()
 	otherLayout(t)
-	oneLine(t, unload(), loader.ErrLayout, "version 77", "--force")
+	rig.Says(t, unload(), loader.ErrLayout, "version 77", "--force")
 	if _, err := loader.Unload(loader.UnloadOptions{Instance: instance, Force: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +233,7 @@ func TestLoadsAtOnce(t *testing.T) {
 				p.Do(side, func() error {
 					s, err := loader.Load(loader.Options{Link: p.Ends[side].Name, Pin: instance})
 					if err != nil {
-						oneLine(t, err, loader.ErrAlreadyLoaded)
+						rig.Says(t, err, loader.ErrAlreadyLoaded)
 						return nil
 					}
 					mu.Lock()
@@ -263,7 +264,7 @@ func TestAdoptChanged(t *testing.T) {
 	mustLoad(t, p, loader.Options{Pin: instance}).Close()
 	in(t, p, pair.A, func() error { return loader.SetChannels(p.Ends[pair.A].Name, 3, 4) })
 	_, err := adopt(p)
-	oneLine(t, err, loader.ErrChannels, "3 queues", "loaded for 2", "stag unload")
+	rig.Says(t, err, loader.ErrChannels, "3 queues", "loaded for 2", "stag unload")
 	in(t, p, pair.A, func() error { return loader.SetChannels(p.Ends[pair.A].Name, 2, 4) })
 	s, err := adopt(p)
 	if err != nil {
@@ -279,7 +280,7 @@ func TestUnloadWithoutRights(t *testing.T) {
 	unloadAfter(t)
 	mustLoad(t, p, loader.Options{Pin: instance}).Close()
 	o := startOther(t, p, pair.A, "unload as nobody")
-	oneLine(t, errors.New(o.said), nil, "root")
+	rig.Says(t, errors.New(o.said), nil, "root")
 	if got := onePort(t, instanceIn(t, p, pair.A)); got.Stale != "" {
 		t.Errorf("%+v", got)
 	}

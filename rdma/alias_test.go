@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/offload/heap"
+	common "github.com/stag-rdma/stag/test/rig"
 )
 
 // A region that RegMR made of another region's memory keeps that memory: when
@@ -17,15 +18,15 @@ func TestRegionOverAnother(t *testing.T) {
 		x, y := r.connect(wants{})
 		free := y.a.heap.Left()
 		owner, err := y.pd.AllocMR(3*heap.PageSize, LocalWrite)
-		r.must(err)
+		r.Must(err)
 		copy(owner.Bytes()[heap.PageSize:], "still here")
 		alias, err := y.pd.RegMR(owner.Bytes()[heap.PageSize:heap.PageSize+100], LocalWrite|RemoteRead)
-		r.must(err)
-		r.must(owner.Close())
+		r.Must(err)
+		r.Must(owner.Close())
 		stranger, err := y.a.AllocPD()
-		r.must(err)
+		r.Must(err)
 		secret, err := stranger.AllocMR(3*heap.PageSize, LocalWrite)
-		r.must(err)
+		r.Must(err)
 		for i := range secret.Bytes() {
 			secret.Bytes()[i] = 0xee
 		}
@@ -34,8 +35,8 @@ func TestRegionOverAnother(t *testing.T) {
 		if got := string(x.mr.Bytes()[:10]); got != "still here" {
 			r.Errorf("a peer has read %q", got)
 		}
-		r.must(secret.Close())
-		r.must(alias.Close())
+		r.Must(secret.Close())
+		r.Must(alias.Close())
 		if left := y.a.heap.Left(); left != free {
 			r.Errorf("%d octets of the heap are free, %d were", left, free)
 		}
@@ -49,13 +50,13 @@ func TestRegionOverAnotherAdapters(t *testing.T) {
 	x, y := r.connect(wants{})
 	third := r.open(Config{KernelPort: true})
 	pd, err := third.AllocPD()
-	r.must(err)
+	r.Must(err)
 	owner, err := pd.AllocMR(heap.PageSize, LocalWrite)
-	r.must(err)
+	r.Must(err)
 	copy(owner.Bytes(), "still here")
 	alias, err := y.pd.RegMR(owner.Bytes(), LocalWrite|RemoteRead)
-	r.must(err)
-	r.must(errors.Join(third.Close(), owner.Close()))
+	r.Must(err)
+	r.Must(errors.Join(third.Close(), owner.Close()))
 	x.post(SendWR{Op: WRRead, SGL: []SGE{x.mr.SGE(0, 10)}, RKey: alias.RKey(), Flags: Signaled})
 	r.ok(x.sent(1))
 	if got := string(x.mr.Bytes()[:10]); got != "still here" {
@@ -65,7 +66,7 @@ func TestRegionOverAnotherAdapters(t *testing.T) {
 	if !mapped(t, mem) {
 		r.Error("the memory went with its adapter")
 	}
-	r.must(alias.Close())
+	r.Must(alias.Close())
 	if mapped(t, mem) {
 		r.Error("the heap is still mapped, with no region over it")
 	}
@@ -74,14 +75,14 @@ func TestRegionOverAnotherAdapters(t *testing.T) {
 // Memory of the heap that no open region has is not registered, nor is what
 // reaches from one region into another.
 func TestRegisterNobodysMemory(t *testing.T) {
-	r := &rig{T: t}
+	r := &rig{Stage: common.On(t)}
 	a := r.open(Config{KernelPort: true, RegionHeap: 16 * heap.PageSize})
 	pd, err := a.AllocPD()
-	r.must(err)
+	r.Must(err)
 	one, err := pd.AllocMR(heap.PageSize, 0)
-	r.must(err)
+	r.Must(err)
 	two, err := pd.AllocMR(heap.PageSize, 0)
-	r.must(err)
+	r.Must(err)
 	both := a.heap.Memory()[heap.Address(one.Bytes())-heap.Address(a.heap.Memory()):][:2*heap.PageSize]
 	closed := two.Bytes()
 	for name, mem := range map[string][]byte{"two regions": both, "free memory": a.heap.Memory()[8*heap.PageSize:][:1], "the end of one, and more": both[heap.PageSize-1 : heap.PageSize+1]} {
@@ -90,13 +91,13 @@ func TestRegisterNobodysMemory(t *testing.T) {
 		}
 	}
 	alias, err := pd.RegMR(two.Bytes()[heap.PageSize-1:], 0)
-	r.must(err)
-	r.must(errors.Join(alias.Close(), two.Close()))
+	r.Must(err)
+	r.Must(errors.Join(alias.Close(), two.Close()))
 	_, err = pd.RegMR(closed, 0)
-	r.says(err, heap.ErrNotAllocated, "register what its Bytes are")
+	r.Says(err, heap.ErrNotAllocated, "register what its Bytes are")
 	_, err = pd.RegMR(one.Bytes(), RemoteWrite) // without local write
-	r.says(err, nil, "local write")
-	r.must(one.Close())
+	r.Says(err, nil, "local write")
+	r.Must(one.Close())
 	if left := a.heap.Left(); left != 16*heap.PageSize {
 		r.Errorf("%d octets are free: a region that was refused has kept some", left)
 	}

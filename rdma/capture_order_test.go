@@ -16,7 +16,7 @@ import (
 func TestCaptureTimes(t *testing.T) {
 	r := newHosts(t, pair.Config{})
 	x, y := r.connect(wants{heap: 1 << 20})
-	ctx, stop := context.WithCancel(r.ctx())
+	ctx, stop := context.WithCancel(r.Ctx())
 	begun, ended := make(chan struct{}), make(chan error)
 	var all []report.Packet
 	go func() {
@@ -34,8 +34,8 @@ func TestCaptureTimes(t *testing.T) {
 		x.post(SendWR{Op: WRWrite, Flags: Signaled, SGL: []SGE{x.mr.SGE(0, 512<<10)}, RKey: y.mr.RKey()})
 		r.ok(x.sent(1))
 	}
-	r.must(x.a.Close()) // it hands over what there is
-	r.must(<-ended)
+	r.Must(x.a.Close()) // it hands over what there is
+	r.Must(<-ended)
 	stop()
 	times := map[time.Time]bool{}
 	for _, p := range all {

@@ -73,7 +73,7 @@ func (l *listener) seen() ([]report.Packet, uint64) {
 func (l *listener) settled() ([]report.Packet, uint64) {
 	l.r.Helper()
 	last, since := -1, time.Now()
-	l.r.eventually("the capture is quiet", func() bool {
+	l.r.Eventually("the capture is quiet", func() bool {
 		all, lost := l.seen()
 		if n := len(all) + int(lost); n != last {
 			last, since = n, time.Now()
@@ -169,7 +169,7 @@ func TestCapture(t *testing.T) {
 	}
 	for _, l := range []*listener{l, alone, flow} {
 		l.stop()
-		r.check(l.ended())
+		r.Check(l.ended())
 	}
 }
 
@@ -198,7 +198,7 @@ func TestCaptureStreams(t *testing.T) {
 				}
 			}
 			l.stop()
-			r.check(l.ended())
+			r.Check(l.ended())
 		}
 		for _, s := range l.streams {
 			if w, ok := want[s.QP]; !ok || s != w {
@@ -241,10 +241,10 @@ func TestCaptureLate(t *testing.T) {
 	x, y := r.connect(wants{})
 	x.post(SendWR{Op: WRWrite, SGL: []SGE{x.mr.SGE(0, 100)}, RKey: y.mr.RKey(), Flags: Signaled})
 	r.ok(x.sent(1))
-	r.must(x.qp.Close())
+	r.Must(x.qp.Close())
 	close(release)
-	r.must(r.a.Close())
-	r.check(<-done)
+	r.Must(r.a.Close())
+	r.Check(<-done)
 	if len(packets) == 0 {
 		t.Error("no packets")
 	}
@@ -292,9 +292,9 @@ func TestCaptureSlow(t *testing.T) {
 		t.Error("what has arrived is not what was sent")
 	}
 	close(release)
-	r.eventually("what was lost is told", func() bool { return r.a.tapped.lost.Load() != 0 })
-	r.check(r.a.Close()) // which hands over the rest
-	r.check(<-done)
+	r.Eventually("what was lost is told", func() bool { return r.a.tapped.lost.Load() != 0 })
+	r.Check(r.a.Close()) // which hands over the rest
+	r.Check(<-done)
 	t.Logf("%d captured, %d lost", got, lost)
 	if lost == 0 || got == 0 || got+lost < 41<<20/1460 || r.a.tapped.packets.Load() != got || r.a.tapped.lost.Load() != lost {
 		t.Errorf("%d packets and %d lost, of at least %d; the adapter says %d and %d", got, lost, 41<<20/1460, r.a.tapped.packets.Load(), r.a.tapped.lost.Load())
@@ -308,8 +308,8 @@ func TestCaptureClose(t *testing.T) {
 	x, _ := r.connect(wants{})
 	l := r.capture(r.a, report.Filter{})
 	number := x.qp.Number()
-	r.must(r.a.Close())
-	r.check(l.ended())
+	r.Must(r.a.Close())
+	r.Check(l.ended())
 	all, _ := l.seen()
 	if len(all) == 0 {
 		t.Fatal("no packets")
@@ -322,7 +322,7 @@ func TestCaptureClose(t *testing.T) {
 	if wire.ParsePacket(last.Data, &v) != wire.OK || v.TCP.Flags&wire.RST == 0 || !last.Out || last.QP != number {
 		t.Errorf("the last packet is %+v", last)
 	}
-	r.says(r.a.Capture(r.ctx(), report.Filter{}, nil), ErrClosed)
+	r.Says(r.a.Capture(r.Ctx(), report.Filter{}, nil), ErrClosed)
 }
 
 // TestCaptureClosedSlowly: a receiver that takes nothing does not keep Close.
@@ -338,23 +338,23 @@ func TestCaptureClosedSlowly(t *testing.T) {
 		})
 	}()
 	<-held
-	r.must(r.a.Close())
+	r.Must(r.a.Close())
 	close(release)
-	r.says(<-done, nil, "late")
+	r.Says(<-done, nil, "late")
 }
 
 // TestCaptureLinkGone: the interface goes, and the capture says so.
 func TestCaptureLinkGone(t *testing.T) {
 	r := newHosts(t, pairConfig)
 	l := r.capture(r.a, report.Filter{})
-	r.must(r.pair.Do(pair.A, func() error {
+	r.Must(r.pair.Do(pair.A, func() error {
 		link, err := netlink.LinkByName(r.pair.Ends[pair.A].Name)
 		if err != nil {
 			return err
 		}
 		return netlink.LinkDel(link)
 	}))
-	r.says(l.ended(), nil, "the interface is gone")
+	r.Says(l.ended(), nil, "the interface is gone")
 }
 
 // TestCaptureQueues: the packets of two queues come in the order of time, each
@@ -385,8 +385,8 @@ func TestCaptureQueues(t *testing.T) {
 	}
 	var counted uint64
 	for _, e := range r.b.ports[0].nic.Engines() {
-		c, err := e.Counters(r.ctx())
-		r.must(err)
+		c, err := e.Counters(r.Ctx())
+		r.Must(err)
 		counted += c.RxPackets + c.TxPackets
 	}
 	if counted != uint64(len(all)) {
@@ -399,7 +399,7 @@ func TestCaptureQueues(t *testing.T) {
 func TestCaptureRefused(t *testing.T) {
 	refused := func(r *rig, f report.Filter, words ...string) {
 		t.Helper()
-		r.says(r.a.Capture(r.ctx(), f, func(report.Batch) error { return errors.New("it has begun") }), nil, append(words, "capture: ")...)
+		r.Says(r.a.Capture(r.Ctx(), f, func(report.Batch) error { return errors.New("it has begun") }), nil, append(words, "capture: ")...)
 	}
 	t.Run("kernel port", func(t *testing.T) {
 		r := newLoopback(t)
@@ -420,12 +420,12 @@ func TestCaptureRefused(t *testing.T) {
 		for range tap.MaxRings {
 			r.capture(r.a, report.Filter{})
 		}
-		r.says(r.a.Capture(r.ctx(), report.Filter{}, nil), tap.ErrTooMany, "end one first")
+		r.Says(r.a.Capture(r.Ctx(), report.Filter{}, nil), tap.ErrTooMany, "end one first")
 	})
 	t.Run("receiver", func(t *testing.T) {
 		r := newHosts(t, pairConfig)
 		full := errors.New("no room")
-		r.says(r.a.Capture(r.ctx(), report.Filter{}, func(report.Batch) error { return full }), full)
+		r.Says(r.a.Capture(r.Ctx(), report.Filter{}, func(report.Batch) error { return full }), full)
 		for range tap.MaxRings { // there is room for as many as ever
 			r.capture(r.a, report.Filter{})
 		}

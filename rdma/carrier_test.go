@@ -15,7 +15,7 @@ import (
 func (r *rig) sockets() (x, y *socket) {
 	r.Helper()
 	var l net.Listener
-	r.must(r.b.space.Do(func() (err error) {
+	r.Must(r.b.space.Do(func() (err error) {
 		l, err = net.Listen("tcp", net.JoinHostPort(r.host, "0"))
 		return err
 	}))
@@ -24,14 +24,14 @@ func (r *rig) sockets() (x, y *socket) {
 	accepted := make(chan net.Conn, 1)
 	go func() {
 		c, err := l.Accept()
-		r.check(err)
+		r.Check(err)
 		accepted <- c
 	}()
-	x, err := r.a.dialHost(r.ctx(), netip.MustParseAddr(r.host), at.Port())
-	r.must(err)
+	x, err := r.a.dialHost(r.Ctx(), netip.MustParseAddr(r.host), at.Port())
+	r.Must(err)
 	c := (<-accepted).(*net.TCPConn)
-	p, err := r.b.portFor(r.ctx(), c)
-	r.must(err)
+	p, err := r.b.portFor(r.Ctx(), c)
+	r.Must(err)
 	return x, &socket{TCPConn: c, a: r.b, p: p}
 }
 
@@ -41,14 +41,14 @@ func (r *rig) sockets() (x, y *socket) {
 func TestTakeOverAnyULP(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		const size = 4 << 20
-		ctx := r.ctx()
+		ctx := r.Ctx()
 		source := octets.NewTransfer(octets.Plan{Send: size, Seed: 7, Expect: size, PeerSeed: 7})
 		echo := octets.NewEcho()
 		x, y := r.sockets()
 		begin := func(s *socket, ulp stream.ULP, accepted bool) *line {
 			t.Helper()
 			l, err := s.takeOver(ctx, ulp, takeOver{kind: bpf.KindBytes, accepted: accepted})
-			r.must(err)
+			r.Must(err)
 			l.wake()
 			return l
 		}
@@ -60,7 +60,7 @@ func TestTakeOverAnyULP(t *testing.T) {
 		}{source, echo} {
 			select {
 			case <-u.Done():
-				r.check(u.Err())
+				r.Check(u.Err())
 			case <-ctx.Done():
 				t.Fatal(context.Cause(ctx))
 			}

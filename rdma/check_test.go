@@ -26,13 +26,13 @@ func TestMalformedWorkRequests(t *testing.T) {
 		"RDMA Read complet": {Op: WRRead, Flags: Solicited},
 	} {
 		n, err := x.qp.PostSend(good, wr)
-		r.says(err, ErrBadWR, says, "request 1")
+		r.Says(err, ErrBadWR, says, "request 1")
 		if n != 0 {
 			r.Errorf("%s: %d posted", says, n)
 		}
 	}
 	again, err := x.pd.RegMR(x.mr.Bytes()[5:], LocalWrite, MROptions{Start: 1 << 40})
-	r.must(err)
+	r.Must(err)
 	for says, sgl := range map[string][]SGE{
 		"3 elements":                 {e, x.mr.SGE(10, 1), x.mr.SGE(11, 1)},
 		"at most":                    {huge, e},
@@ -42,7 +42,7 @@ func TestMalformedWorkRequests(t *testing.T) {
 		"elements 0 and 1 of the li": {x.mr.SGE(0, 6), again.SGE(0, 1)},
 	} {
 		n, err := x.qp.PostRecv(RecvWR{SGL: sgl})
-		r.says(err, ErrBadWR, says)
+		r.Says(err, ErrBadWR, says)
 		if n != 0 {
 			r.Errorf("%s: %d posted", says, n)
 		}
@@ -59,7 +59,7 @@ func TestQueueFull(t *testing.T) {
 	r := newLoopback(t)
 	x, y := r.connect(wants{qp: QPConfig{SendDepth: 4, RecvDepth: 4}})
 	n, err := y.qp.PostRecv(make([]RecvWR, 6)...)
-	r.says(err, ErrQueueFull)
+	r.Says(err, ErrQueueFull)
 	if n != 4 {
 		r.Errorf("%d posted", n)
 	}
@@ -68,7 +68,7 @@ func TestQueueFull(t *testing.T) {
 		wrs[i] = SendWR{ID: uint64(i), Op: WRSend, Flags: Signaled}
 	}
 	n, err = x.qp.PostSend(wrs...)
-	r.says(err, ErrQueueFull, "request 4 of 6")
+	r.Says(err, ErrQueueFull, "request 4 of 6")
 	if n != 4 {
 		r.Errorf("%d posted", n)
 	}
@@ -105,7 +105,7 @@ func TestConfigMistakesAreAllNamed(t *testing.T) {
 	}
 	r := newLoopback(t)
 	pd, err := r.a.AllocPD()
-	r.must(err)
+	r.Must(err)
 	_, err = pd.CreateQP(QPConfig{SendDepth: -1, RecvDepth: 1 << 20, MaxSGE: 100, MaxInline: -2})
 	if err == nil {
 		t.Fatal("accepted")
@@ -117,7 +117,7 @@ func TestConfigMistakesAreAllNamed(t *testing.T) {
 	}
 	for _, depth := range []int{0, -1, maxCQDepth + 1} {
 		_, err := r.a.CreateCQ(depth)
-		r.says(err, nil, "depth")
+		r.Says(err, nil, "depth")
 	}
 	for _, o := range []struct {
 		access Access
@@ -132,10 +132,10 @@ func TestConfigMistakesAreAllNamed(t *testing.T) {
 		{0, MROptions{}, 0, "at least 1"},
 	} {
 		_, err := pd.AllocMR(o.size, o.access, o.opts)
-		r.says(err, nil, o.says)
+		r.Says(err, nil, o.says)
 	}
 	_, err = pd.RegMR(nil, 0)
-	r.says(err, nil, "no memory")
+	r.Says(err, nil, "no memory")
 	if at, _ := r.a.Attributes(); at.HeapFree != at.HeapSize || at.Regions != 0 {
 		t.Errorf("%+v", at)
 	}
@@ -147,7 +147,7 @@ func TestRegions(t *testing.T) {
 		x, y := r.connect(wants{})
 		buf := make([]byte, 1000)
 		mr, err := y.pd.RegMR(buf, all, MROptions{Start: 1<<64 - 1000})
-		r.must(err)
+		r.Must(err)
 		if mr.Addr() != 1<<64-1000 || mr.Len() != 1000 || mr.LKey() != mr.RKey() {
 			r.Errorf("%+v", mr)
 		}
@@ -157,7 +157,7 @@ func TestRegions(t *testing.T) {
 		if string(x.mr.Bytes()[7:10]) != "end" {
 			r.Errorf("read %q", x.mr.Bytes()[:10])
 		}
-		r.must(mr.Close()) // from now on it is the program's alone
+		r.Must(mr.Close()) // from now on it is the program's alone
 		if string(buf[997:]) != "end" {
 			r.Errorf("written %q", buf[997:])
 		}

@@ -76,7 +76,7 @@ func TestPostWhileItEnds(t *testing.T) {
 			func(x, _ *end) { x.qp.Abort() },
 			func(x, _ *end) { x.qp.Close() },
 			func(_, y *end) { y.qp.Close() },
-			func(_, y *end) { y.qp.Disconnect(r.ctx()) },
+			func(_, y *end) { y.qp.Disconnect(r.Ctx()) },
 		}
 		for round := range 12 {
 			x, y := r.connect(wants{cqDepth: 1 << 15})
@@ -101,8 +101,8 @@ func TestPostWhileItEnds(t *testing.T) {
 			work.Go(func() { <-start; ends[round%len(ends)](x, y) })
 			close(start)
 			work.Wait()
-			r.check(x.qp.Close())
-			r.check(y.qp.Close())
+			r.Check(x.qp.Close())
+			r.Check(y.qp.Close())
 			for i, cq := range []*CQ{x.send, x.recv} {
 				n, dst := 0, make([]Completion, 100)
 				for k := -1; k != 0; n += k {
@@ -125,9 +125,9 @@ func TestManyConnections(t *testing.T) {
 		defer l.Close()
 		var work sync.WaitGroup
 		pd, err := r.b.AllocPD()
-		r.must(err)
+		r.Must(err)
 		mr, err := pd.AllocMR(1<<16, all)
-		r.must(err)
+		r.Must(err)
 		for range n {
 			work.Go(func() {
 				if err := serveOne(r, l, pd); err != nil {
@@ -162,11 +162,11 @@ func serveOne(r *rig, l *Listener, pd *PD) error {
 		return err
 	}
 	defer qp.Close()
-	req, err := l.Accept(r.ctx())
+	req, err := l.Accept(r.Ctx())
 	if err != nil {
 		return err
 	}
-	if err := req.Accept(r.ctx(), qp, ConnParams{}); err != nil {
+	if err := req.Accept(r.Ctx(), qp, ConnParams{}); err != nil {
 		return err
 	}
 	<-qp.Done()
@@ -176,14 +176,14 @@ func serveOne(r *rig, l *Listener, pd *PD) error {
 // writeOne writes octet i by a connection of its own.
 func writeOne(r *rig, l *Listener, i int, to STag) error {
 	e := r.newEnd(r.a, wants{heap: 1})
-	if err := e.qp.Dial(r.ctx(), l.Addr().String(), ConnParams{}); err != nil {
+	if err := e.qp.Dial(r.Ctx(), l.Addr().String(), ConnParams{}); err != nil {
 		return err
 	}
 	wr := SendWR{Op: WRWrite, Inline: []byte{byte(i + 1)}, RKey: to, RemoteAddr: uint64(i)}
 	if _, err := e.qp.PostSend(wr); err != nil {
 		return err
 	}
-	if err := e.qp.Disconnect(r.ctx()); err != nil {
+	if err := e.qp.Disconnect(r.Ctx()); err != nil {
 		return fmt.Errorf("connection %d: %w", i, err)
 	}
 	return e.qp.Close()

@@ -18,7 +18,7 @@ import (
 func (r *rig) plainPeer(serve func(c net.Conn)) (address string) {
 	r.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	r.must(err)
+	r.Must(err)
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -44,7 +44,7 @@ func (r *rig) answered(reply func(mpa.Request) []byte, then func(c net.Conn)) fu
 			return
 		}
 		request, err := mpa.ReadRequest(frame)
-		r.check(err)
+		r.Check(err)
 		c.Write(reply(request))
 		if then != nil {
 			then(c)
@@ -64,12 +64,12 @@ func (r *rig) deafPeer() (*end, net.Conn) {
 	address := r.plainPeer(func(conn net.Conn) {
 		frame, _ := readFrame(conn, "Request")
 		request, err := mpa.ReadRequest(frame)
-		r.check(err)
+		r.Check(err)
 		conn.Write(accept(request))
 		c <- conn
 	})
 	x := r.newEnd(r.a, wants{})
-	r.must(x.qp.Dial(r.ctx(), address, ConnParams{}))
+	r.Must(x.qp.Dial(r.Ctx(), address, ConnParams{}))
 	return x, <-c
 }
 
@@ -79,7 +79,7 @@ func TestRejectCarriesPrivateData(t *testing.T) {
 			for _, private := range [][]byte{nil, []byte("busy"), bytes.Repeat([]byte("x"), maxPrivate)} {
 				l := r.listen(r.b)
 				go func() {
-					req, err := l.Accept(r.ctx())
+					req, err := l.Accept(r.Ctx())
 					if err != nil {
 						r.Error(err)
 						return
@@ -87,12 +87,12 @@ func TestRejectCarriesPrivateData(t *testing.T) {
 					if string(req.PrivateData()) != "may I?" || req.Peer().Revision != revision {
 						r.Errorf("%+v %q", req.Peer(), req.PrivateData())
 					}
-					r.says(req.Reject(make([]byte, 1000)), nil, "room for")
-					r.check(req.Reject(private))
-					r.says(req.Reject(nil), ErrAnswered)
+					r.Says(req.Reject(make([]byte, 1000)), nil, "room for")
+					r.Check(req.Reject(private))
+					r.Says(req.Reject(nil), ErrAnswered)
 				}()
 				x := r.newEnd(r.a, wants{})
-				err := x.qp.Dial(r.ctx(), l.Addr().String(), ConnParams{PrivateData: []byte("may I?"), Revision: revision})
+				err := x.qp.Dial(r.Ctx(), l.Addr().String(), ConnParams{PrivateData: []byte("may I?"), Revision: revision})
 				var rejected *RejectedError
 				if !errors.As(err, &rejected) || !bytes.Equal(rejected.PrivateData, private) {
 					r.Errorf("%v: %+v", err, rejected)
@@ -101,9 +101,9 @@ func TestRejectCarriesPrivateData(t *testing.T) {
 				if x.qp.State() != Idle || x.qp.Err() != nil {
 					r.Errorf("state %v, %v", x.qp.State(), x.qp.Err())
 				}
-				r.must(l.Close())
+				r.Must(l.Close())
 				y := r.newEnd(r.b, wants{})
-				r.must(r.join(x, y, wants{}))
+				r.Must(r.join(x, y, wants{}))
 				transferBothWays(r, x, y, 1000)
 			}
 		}
@@ -124,8 +124,8 @@ func TestPrivateDataSizes(t *testing.T) {
 	}
 	x := r.newEnd(r.a, wants{})
 	for _, c := range []struct{ revision, n int }{{2, 509}, {1, 513}} {
-		err := x.qp.Dial(r.ctx(), "127.0.0.1:1", ConnParams{PrivateData: make([]byte, c.n), Revision: c.revision})
-		r.says(err, nil, "private data")
+		err := x.qp.Dial(r.Ctx(), "127.0.0.1:1", ConnParams{PrivateData: make([]byte, c.n), Revision: c.revision})
+		r.Says(err, nil, "private data")
 	}
 }
 
@@ -158,8 +158,8 @@ func TestDialBadPeers(t *testing.T) {
 		"closes":             {func(c net.Conn) { io.ReadFull(c, make([]byte, 24)); c.Close() }, false, "closed the connection after 0 octets"},
 		"closes within":      {r.answered(func(q mpa.Request) []byte { return accept(q)[:22] }, nil), false, "after 22 octets"},
 	} {
-		err := x.qp.Dial(r.ctx(), r.plainPeer(c.serve), ConnParams{})
-		r.says(err, nil, c.says)
+		err := x.qp.Dial(r.Ctx(), r.plainPeer(c.serve), ConnParams{})
+		r.Says(err, nil, c.says)
 		if errors.As(err, &frame) != c.frame {
 			r.Errorf("%s: %v", name, err)
 		}
@@ -171,7 +171,7 @@ func TestDialBadPeers(t *testing.T) {
 		b, _ := io.ReadAll(c)
 		got <- b
 	}))
-	err := x.qp.Dial(r.ctx(), address, ConnParams{IRD: 8})
+	err := x.qp.Dial(r.Ctx(), address, ConnParams{IRD: 8})
 	var mismatch *mpa.Mismatch
 	if !errors.As(err, &mismatch) || mismatch.Code != mpa.CodeInsufficientIRD {
 		r.Errorf("%v", err)
@@ -193,44 +193,44 @@ func TestDialTimeout(t *testing.T) {
 	r := newLoopback(t)
 	silent := r.plainPeer(func(c net.Conn) { r.Cleanup(func() { c.Close() }) })
 	x := r.newEnd(r.a, wants{})
-	r.says(x.qp.Dial(r.ctx(), silent, ConnParams{Timeout: 30 * time.Millisecond}), context.DeadlineExceeded, "within 30ms", silent)
+	r.Says(x.qp.Dial(r.Ctx(), silent, ConnParams{Timeout: 30 * time.Millisecond}), context.DeadlineExceeded, "within 30ms", silent)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	why := errors.New("changed my mind")
 	time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
-	r.says(x.qp.Dial(ctx, silent, ConnParams{}), why)
-	time.AfterFunc(20*time.Millisecond, func() { r.check(x.qp.Close()) })
-	r.says(x.qp.Dial(r.ctx(), silent, ConnParams{}), ErrClosed)
+	r.Says(x.qp.Dial(ctx, silent, ConnParams{}), why)
+	time.AfterFunc(20*time.Millisecond, func() { r.Check(x.qp.Close()) })
+	r.Says(x.qp.Dial(r.Ctx(), silent, ConnParams{}), ErrClosed)
 	x.done()
 
 	z := r.newEnd(r.a, wants{})
-	time.AfterFunc(20*time.Millisecond, func() { r.check(r.a.Close()) })
-	r.says(z.qp.Dial(r.ctx(), silent, ConnParams{}), ErrClosed)
+	time.AfterFunc(20*time.Millisecond, func() { r.Check(r.a.Close()) })
+	r.Says(z.qp.Dial(r.Ctx(), silent, ConnParams{}), ErrClosed)
 }
 
 func TestDialMistakes(t *testing.T) {
 	r := newLoopback(t)
 	x, _ := r.connect(wants{})
-	r.says(x.qp.Dial(r.ctx(), "127.0.0.1:1", ConnParams{}), ErrConnected)
+	r.Says(x.qp.Dial(r.Ctx(), "127.0.0.1:1", ConnParams{}), ErrConnected)
 	y := r.newEnd(r.a, wants{})
-	r.says(y.qp.Dial(r.ctx(), "127.0.0.1", ConnParams{}), nil, "missing port")
-	r.says(y.qp.Dial(r.ctx(), ":5", ConnParams{}), nil, "no host")
+	r.Says(y.qp.Dial(r.Ctx(), "127.0.0.1", ConnParams{}), nil, "missing port")
+	r.Says(y.qp.Dial(r.Ctx(), ":5", ConnParams{}), nil, "no host")
 	for _, p := range []ConnParams{{IRD: 129}, {ORD: -2}, {Revision: 3}, {Timeout: -1}} {
-		if err := y.qp.Dial(r.ctx(), "127.0.0.1:1", p); err == nil || strings.Contains(err.Error(), "refused") {
+		if err := y.qp.Dial(r.Ctx(), "127.0.0.1:1", p); err == nil || strings.Contains(err.Error(), "refused") {
 			r.Errorf("%+v: %v", p, err)
 		}
 	}
-	r.says(y.qp.Dial(r.ctx(), "127.0.0.1:1", ConnParams{}), nil, "refused")
+	r.Says(y.qp.Dial(r.Ctx(), "127.0.0.1:1", ConnParams{}), nil, "refused")
 	// By name.
 	l := r.listen(r.b)
 	defer l.Close()
 	go func() {
-		req, err := l.Accept(r.ctx())
-		r.check(err)
-		r.check(req.Reject(nil))
+		req, err := l.Accept(r.Ctx())
+		r.Check(err)
+		r.Check(req.Reject(nil))
 	}()
 	var rejected *RejectedError
 	_, service, _ := net.SplitHostPort(l.Addr().String())
-	if err := y.qp.Dial(r.ctx(), "localhost:"+service, ConnParams{}); !errors.As(err, &rejected) {
+	if err := y.qp.Dial(r.Ctx(), "localhost:"+service, ConnParams{}); !errors.As(err, &rejected) {
 		r.Error(err)
 	}
 }

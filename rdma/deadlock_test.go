@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	common "github.com/stag-rdma/stag/test/rig"
 )
 
 // Adapter.Close ends while every verb that counts something in the protection
@@ -13,7 +15,7 @@ import (
 // that took PD.mu before Adapter.busy would hang here in one of the first
 // rounds.
 func TestCloseBesideVerbs(t *testing.T) {
-	r := &rig{T: t}
+	r := &rig{Stage: common.On(t)}
 	r.checkLeaks()
 	for range 40 {
 		r.closeBesideVerbs()
@@ -23,13 +25,13 @@ func TestCloseBesideVerbs(t *testing.T) {
 func (r *rig) closeBesideVerbs() {
 	r.Helper()
 	a, err := Open(Config{KernelPort: true, NoControl: true, RegionHeap: 1 << 20})
-	r.must(err)
+	r.Must(err)
 	pd, err := a.AllocPD()
-	r.must(err)
+	r.Must(err)
 	cq, err := a.CreateCQ(16)
-	r.must(err)
+	r.Must(err)
 	_, err = pd.RegMR(make([]byte, 16), 0) // PD.Close fails as long as it is there
-	r.must(err)
+	r.Must(err)
 	buf := make([]byte, 16)
 	verbs := []func() error{
 		func() error { return closing(pd.RegMR(buf, 0)) },
@@ -58,7 +60,7 @@ func (r *rig) closeBesideVerbs() {
 	}()
 	select {
 	case err := <-over:
-		r.must(err)
+		r.Must(err)
 	case <-time.After(patience):
 		stacks := make([]byte, 1<<16)
 		r.Fatalf("Close, or a verb beside it, hangs:\n%s", stacks[:runtime.Stack(stacks, true)])

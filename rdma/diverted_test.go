@@ -30,7 +30,7 @@ func TestRouteLeadsAway(t *testing.T) {
 			if kind == unix.RTN_UNICAST {
 				away.Gw, want = second.hosts[pair.B].AsSlice(), second.names[pair.A]
 			}
-			r.must(r.pair.Do(pair.A, func() error { return netlink.RouteAdd(away) }))
+			r.Must(r.pair.Do(pair.A, func() error { return netlink.RouteAdd(away) }))
 			e := r.event(r.a, RouteAway)
 			if e.QP != x.qp || e.Port != r.pair.Ends[pair.A].Name || !strings.Contains(e.Err.Error(), want) {
 				r.Errorf("%+v, want %q", e, want)
@@ -40,7 +40,7 @@ func TestRouteLeadsAway(t *testing.T) {
 			}
 			transferBothWays(r, x, y, 10000)
 
-			r.must(r.pair.Do(pair.A, func() error { return netlink.RouteDel(away) }))
+			r.Must(r.pair.Do(pair.A, func() error { return netlink.RouteDel(away) }))
 			if e := r.event(r.a, RouteBack); e.QP != x.qp || e.Port != r.pair.Ends[pair.A].Name || e.Err != nil {
 				r.Errorf("%+v", e)
 			}
@@ -56,8 +56,8 @@ func TestRouteLeadsAway(t *testing.T) {
 // hop is the peer itself.
 func (r *rig) diverted(qp *QP) string {
 	r.Helper()
-	report, err := r.a.Report(r.ctx())
-	r.must(err)
+	report, err := r.a.Report(r.Ctx())
+	r.Must(err)
 	for _, f := range report.Flows {
 		if f.QP != qp.Number() {
 			continue

@@ -5,14 +5,16 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	common "github.com/stag-rdma/stag/test/rig"
 )
 
 // What an element cannot say is refused by MR.SGE, and not said shorter.
 func TestSGEOfFourGiB(t *testing.T) {
-	r := &rig{T: t}
+	r := &rig{Stage: common.On(t)}
 	// Address space, of which no octet is ever touched.
 	mem, err := unix.Mmap(-1, 0, 1<<32+1, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
-	r.must(err)
+	r.Must(err)
 	defer unix.Munmap(mem)
 	mr := &MR{first: &mem[0], size: len(mem)}
 	if s := mr.SGE(2, 1<<32-1); s.Length != 1<<32-1 || s.Addr != 2 {
@@ -33,17 +35,17 @@ func TestSGEOfFourGiB(t *testing.T) {
 // A QP that is made while the adapter is being closed, too late for Close to
 // see it, is not made.
 func TestCreateQPTooLate(t *testing.T) {
-	r := &rig{T: t}
+	r := &rig{Stage: common.On(t)}
 	r.checkLeaks()
 	a := r.open(Config{KernelPort: true})
 	e := r.newEnd(a, wants{})
 	a.takeLoose() // as Close begins
 	_, err := e.pd.CreateQP(QPConfig{SendCQ: e.send, RecvCQ: e.recv})
-	r.says(err, ErrClosed, "adapter")
-	r.must(e.qp.Close())
-	r.must(e.send.Close()) // nothing of it is counted
-	r.must(e.mr.Close())
-	r.must(e.pd.Close())
+	r.Says(err, ErrClosed, "adapter")
+	r.Must(e.qp.Close())
+	r.Must(e.send.Close()) // nothing of it is counted
+	r.Must(e.mr.Close())
+	r.Must(e.pd.Close())
 	if !strings.HasPrefix(err.Error(), "create QP: ") {
 		r.Error(err)
 	}

@@ -13,8 +13,8 @@ import (
 func (r *rig) newEndpoint(a *Adapter, cfg EndpointConfig) *Endpoint {
 	r.Helper()
 	e, err := a.CreateEndpoint(cfg)
-	r.must(err)
-	r.Cleanup(func() { r.check(e.Close()) })
+	r.Must(err)
+	r.Cleanup(func() { r.Check(e.Close()) })
 	return e
 }
 
@@ -25,14 +25,14 @@ func (r *rig) joinEndpoints(x, y *Endpoint) {
 	defer l.Close()
 	accepted := make(chan error, 1)
 	go func() {
-		req, err := l.Accept(r.ctx())
+		req, err := l.Accept(r.Ctx())
 		if err == nil {
-			err = y.Accept(r.ctx(), req, ConnParams{PrivateData: []byte("welcome")})
+			err = y.Accept(r.Ctx(), req, ConnParams{PrivateData: []byte("welcome")})
 		}
 		accepted <- err
 	}()
-	r.must(x.Dial(r.ctx(), l.Addr().String(), ConnParams{}))
-	r.must(<-accepted)
+	r.Must(x.Dial(r.Ctx(), l.Addr().String(), ConnParams{}))
+	r.Must(<-accepted)
 	if got := x.QP.Conn().PrivateData; string(got) != "welcome" {
 		r.Errorf("private data %q", got)
 	}
@@ -41,8 +41,8 @@ func (r *rig) joinEndpoints(x, y *Endpoint) {
 // left counts what an adapter has: CQs, QPs, regions.
 func (r *rig) left(a *Adapter) [3]int {
 	r.Helper()
-	report, err := a.Report(r.ctx())
-	r.must(err)
+	report, err := a.Report(r.Ctx())
+	r.Must(err)
 	return [3]int{len(report.CQs), len(report.QPs), len(report.MRs)}
 }
 
@@ -52,24 +52,24 @@ func TestEndpoint(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.newEndpoint(r.a, EndpointConfig{}), r.newEndpoint(r.b, EndpointConfig{})
 		_, err := y.QP.PostRecv(RecvWR{ID: 1, SGL: []SGE{y.MR.SGE(0, 100)}}, RecvWR{ID: 2})
-		r.must(err)
+		r.Must(err)
 		r.joinEndpoints(x, y)
 		n := copy(x.MR.Bytes(), "a message")
 		_, err = x.QP.PostSend(SendWR{ID: 3, Op: WRSend, Flags: Signaled, SGL: []SGE{x.MR.SGE(0, n)}})
-		r.must(err)
-		if c, err := x.Sent(r.ctx()); err != nil || c.ID != 3 || c.Op != WCSend {
+		r.Must(err)
+		if c, err := x.Sent(r.Ctx()); err != nil || c.ID != 3 || c.Op != WCSend {
 			t.Errorf("sent: %+v, %v", c, err)
 		}
-		c, err := y.Received(r.ctx())
+		c, err := y.Received(r.Ctx())
 		if err != nil || c.ID != 1 || !bytes.Equal(y.MR.Bytes()[:c.Length], []byte("a message")) {
 			t.Errorf("received: %+v, %v", c, err)
 		}
-		r.must(x.QP.Disconnect(r.ctx()))
-		if c, err := y.Received(r.ctx()); err != io.EOF || c.ID != 2 || c.Status != Flushed {
+		r.Must(x.QP.Disconnect(r.Ctx()))
+		if c, err := y.Received(r.Ctx()); err != io.EOF || c.ID != 2 || c.Status != Flushed {
 			t.Errorf("after the end: %+v, %v; want io.EOF", c, err)
 		}
 		for _, e := range []*Endpoint{x, y, x, y} {
-			r.must(e.Close())
+			r.Must(e.Close())
 		}
 		for _, a := range []*Adapter{r.a, r.b} {
 			if left := r.left(a); left != [3]int{} {
@@ -99,8 +99,8 @@ func TestEndpointDefaults(t *testing.T) {
 	if &over.MR.Bytes()[0] != &memory[0] || len(over.MR.Bytes()) != 1000 {
 		t.Error("the region is not over the memory")
 	}
-	report, err := r.a.Report(r.ctx())
-	r.must(err)
+	report, err := r.a.Report(r.Ctx())
+	r.Must(err)
 	for _, m := range report.MRs {
 		if !slices.Equal(m.Rights, []string{"local_read", "local_write"}) {
 			t.Errorf("rights %v", m.Rights)
@@ -121,14 +121,14 @@ func TestEndpointShares(t *testing.T) {
 	if third.PD != first.PD || third.MR == first.MR || len(third.MR.Bytes()) != 100 {
 		t.Error("the third Endpoint has other parts than it was given")
 	}
-	r.says(first.Close(), ErrInUse, "close endpoint: close CQ")
+	r.Says(first.Close(), ErrInUse, "close endpoint: close CQ")
 	if first.MR.closed.Load() {
 		t.Error("the region is closed before the CQ")
 	}
-	r.must(second.Close())
-	r.says(first.Close(), ErrInUse, "close endpoint: close protection domain", "by 1 regions and 1 QPs")
-	r.must(third.Close())
-	r.must(first.Close())
+	r.Must(second.Close())
+	r.Says(first.Close(), ErrInUse, "close endpoint: close protection domain", "by 1 regions and 1 QPs")
+	r.Must(third.Close())
+	r.Must(first.Close())
 	if left := r.left(r.a); left != [3]int{} {
 		t.Errorf("left: %v CQs, QPs and regions", left)
 	}
@@ -142,8 +142,8 @@ func TestEndpointShares(t *testing.T) {
 func TestEndpointUndone(t *testing.T) {
 	r := newLoopback(t)
 	gone, err := r.a.AllocPD()
-	r.must(err)
-	r.must(gone.Close())
+	r.Must(err)
+	r.Must(gone.Close())
 	other := r.newEndpoint(r.b, EndpointConfig{})
 	for name, c := range map[string]struct {
 		cfg  EndpointConfig
@@ -170,15 +170,15 @@ func TestEndpointUndone(t *testing.T) {
 		if e != nil {
 			t.Errorf("%s: there is an Endpoint", name)
 		}
-		r.says(err, c.is, "create endpoint: ", c.says)
+		r.Says(err, c.is, "create endpoint: ", c.says)
 		if left := r.left(r.a); left != [3]int{} || r.pds(r.a) != pds {
 			t.Errorf("%s: left: %v CQs, QPs and regions, %d PDs, were %d", name, left, r.pds(r.a), pds)
 		}
 	}
 	closed := r.open(Config{KernelPort: true})
-	r.must(closed.Close())
+	r.Must(closed.Close())
 	_, err = closed.CreateEndpoint(EndpointConfig{})
-	r.says(err, ErrClosed, "create endpoint: allocate protection domain")
+	r.Says(err, ErrClosed, "create endpoint: allocate protection domain")
 }
 
 // pds returns how many protection domains a's table has.
@@ -190,16 +190,16 @@ func TestEndpointSaysWhyItFailed(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.newEndpoint(r.a, EndpointConfig{}), r.newEndpoint(r.b, EndpointConfig{})
 		_, err := y.QP.PostRecv(RecvWR{ID: 7})
-		r.must(err)
+		r.Must(err)
 		r.joinEndpoints(x, y)
 		_, err = x.QP.PostSend(SendWR{ID: 8, Op: WRRead, Flags: Signaled, SGL: []SGE{x.MR.SGE(0, 8)}, RKey: y.MR.RKey()})
-		r.must(err)
-		c, err := x.Sent(r.ctx())
-		r.says(err, nil, "RDMA Read")
+		r.Must(err)
+		c, err := x.Sent(r.Ctx())
+		r.Says(err, nil, "RDMA Read")
 		if failed := new(QPError); c.ID != 8 || c.Status == Success || !errors.As(err, &failed) {
 			t.Errorf("%+v, %v: want a QPError", c, err)
 		}
-		c, err = y.Received(r.ctx())
+		c, err = y.Received(r.Ctx())
 		if failed := new(QPError); c.ID != 7 || c.Status != Flushed || !errors.As(err, &failed) {
 			t.Errorf("%+v, %v: want a QPError", c, err)
 		}
@@ -210,19 +210,19 @@ func TestEndpointSaysWhyItFailed(t *testing.T) {
 func TestEndpointWaits(t *testing.T) {
 	r := newLoopback(t)
 	e := r.newEndpoint(r.a, EndpointConfig{})
-	ctx, cancel := context.WithCancelCause(r.ctx())
+	ctx, cancel := context.WithCancelCause(r.Ctx())
 	cancel(io.ErrNoProgress)
 	ended := make(chan error)
 	for _, wait := range []func(context.Context) (Completion, error){e.Sent, e.Received} {
 		_, err := wait(ctx)
-		r.says(err, io.ErrNoProgress)
+		r.Says(err, io.ErrNoProgress)
 		go func() {
-			_, err := wait(r.ctx())
+			_, err := wait(r.Ctx())
 			ended <- err
 		}()
 	}
-	r.must(e.Close())
+	r.Must(e.Close())
 	for range 2 {
-		r.says(<-ended, ErrClosed)
+		r.Says(<-ended, ErrClosed)
 	}
 }

@@ -17,14 +17,14 @@ func TestClosedIsNetClosed(t *testing.T) {
 	r := newLoopback(t)
 	x := r.newEnd(r.a, wants{})
 	l := r.listen(r.a)
-	r.must(l.Close())
-	_, err := l.Accept(r.ctx())
-	r.says(err, net.ErrClosed)
-	r.must(x.qp.Close())
-	r.says(x.qp.Dial(r.ctx(), "127.0.0.1:1", ConnParams{}), net.ErrClosed)
-	r.must(r.a.Close())
+	r.Must(l.Close())
+	_, err := l.Accept(r.Ctx())
+	r.Says(err, net.ErrClosed)
+	r.Must(x.qp.Close())
+	r.Says(x.qp.Dial(r.Ctx(), "127.0.0.1:1", ConnParams{}), net.ErrClosed)
+	r.Must(r.a.Close())
 	_, err = r.a.AllocPD()
-	r.says(err, net.ErrClosed)
+	r.Says(err, net.ErrClosed)
 	if errors.Is(ErrInUse, net.ErrClosed) || errors.Is(ErrClosed, context.Canceled) {
 		r.Error("everything is closed")
 	}
@@ -44,7 +44,7 @@ func TestTimeoutIsNetTimeout(t *testing.T) {
 	}
 	_, accepted := l.Accept(soon())
 	for what, err := range map[string]error{
-		"Dial's own limit":   x.qp.Dial(r.ctx(), silent, ConnParams{Timeout: 10 * time.Millisecond}),
+		"Dial's own limit":   x.qp.Dial(r.Ctx(), silent, ConnParams{Timeout: 10 * time.Millisecond}),
 		"Dial's context":     x.qp.Dial(soon(), silent, ConnParams{}),
 		"Accept's context":   accepted,
 		"Wait's context":     x.send.Wait(soon()),
@@ -56,7 +56,7 @@ func TestTimeoutIsNetTimeout(t *testing.T) {
 		}
 	}
 	var e net.Error
-	if err := x.qp.Dial(r.ctx(), ":1", ConnParams{}); errors.As(err, &e) && e.Timeout() {
+	if err := x.qp.Dial(r.Ctx(), ":1", ConnParams{}); errors.As(err, &e) && e.Timeout() {
 		t.Errorf("%v is a timeout", err)
 	}
 }
@@ -72,19 +72,19 @@ func TestReplyErrors(t *testing.T) {
 			return b
 		}, nil))
 	}
-	r.says(x.qp.Dial(r.ctx(), bad(func(b []byte) { b[0] = 'X' }), ConnParams{}), ErrNotMPA, "does not speak MPA")
-	r.says(x.qp.Dial(r.ctx(), bad(func(b []byte) { b[22] |= 1 }), ConnParams{}), ErrMismatch, "wants 264 RDMA Reads")
+	r.Says(x.qp.Dial(r.Ctx(), bad(func(b []byte) { b[0] = 'X' }), ConnParams{}), ErrNotMPA, "does not speak MPA")
+	r.Says(x.qp.Dial(r.Ctx(), bad(func(b []byte) { b[22] |= 1 }), ConnParams{}), ErrMismatch, "wants 264 RDMA Reads")
 	address := r.plainPeer(r.answered(func(q mpa.Request) []byte {
 		b, err := q.Reject([]byte("full"))
-		r.check(err)
+		r.Check(err)
 		return b
 	}, nil))
-	err := x.qp.Dial(r.ctx(), address, ConnParams{})
+	err := x.qp.Dial(r.Ctx(), address, ConnParams{})
 	var rejected *RejectedError
 	if !errors.As(err, &rejected) || string(rejected.PrivateData) != "full" || errors.Is(err, ErrMarkersRefused) {
 		t.Errorf("%v: %+v", err, rejected)
 	}
-	r.says(x.qp.Dial(r.ctx(), address, ConnParams{Markers: true}), nil, "4 octets of private data")
+	r.Says(x.qp.Dial(r.Ctx(), address, ConnParams{Markers: true}), nil, "4 octets of private data")
 }
 
 // Both ends learn the read depths that the other has sent (RFC 6581 §9.1), not

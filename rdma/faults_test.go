@@ -46,11 +46,11 @@ func TestRemoteFaults(t *testing.T) {
 		} {
 			x, y := r.connect(wants{})
 			foreign, err := y.a.AllocPD()
-			r.must(err)
+			r.Must(err)
 			stranger, err := foreign.AllocMR(1000, all)
-			r.must(err)
+			r.Must(err)
 			private, err := y.pd.AllocMR(1000, LocalWrite)
-			r.must(err)
+			r.Must(err)
 			fill(x.mr.Bytes(), 1)
 			wr := f.wr(x, y, stranger, private)
 			wr.ID, wr.Flags = 77, Signaled
@@ -74,7 +74,7 @@ func TestRemoteFaults(t *testing.T) {
 			r.event(r.a, QPFatal)
 			r.event(r.b, QPFatal)
 			for _, close := range []func() error{x.qp.Close, y.qp.Close, stranger.Close, private.Close, foreign.Close} {
-				r.check(close())
+				r.Check(close())
 			}
 		}
 	})
@@ -95,7 +95,7 @@ func TestLocalFaults(t *testing.T) {
 		} {
 			x, y := r.connect(wants{})
 			readOnly, err := x.pd.AllocMR(10, RemoteRead)
-			r.must(err)
+			r.Must(err)
 			x.post(SendWR{ID: 1, Op: WRWrite, Inline: []byte("a"), RKey: y.mr.RKey()},
 				SendWR{ID: 2, Op: f.op, SGL: []SGE{f.list(x, readOnly)}, RKey: y.mr.RKey()},
 				SendWR{ID: 3, Op: WRSend})
@@ -104,9 +104,9 @@ func TestLocalFaults(t *testing.T) {
 			}
 			x.done()
 			y.done()
-			r.says(x.qp.Err(), rdmap.ErrLocalAccess)
-			r.check(x.qp.Close())
-			r.check(y.qp.Close())
+			r.Says(x.qp.Err(), rdmap.ErrLocalAccess)
+			r.Check(x.qp.Close())
+			r.Check(y.qp.Close())
 		}
 	})
 }

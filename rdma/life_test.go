@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/offload/stream"
+	common "github.com/stag-rdma/stag/test/rig"
 )
 
 // Everything that was posted before a Disconnect arrives, and both ends close
@@ -18,9 +19,9 @@ func TestDisconnect(t *testing.T) {
 		y.receive(RecvWR{ID: 1, SGL: []SGE{y.mr.SGE(0, 500000)}}, RecvWR{ID: 2})
 		fill(x.mr.Bytes(), 1)
 		x.post(SendWR{Op: WRSend, SGL: []SGE{x.mr.SGE(0, 500000)}})
-		r.must(x.qp.Disconnect(r.ctx()))
+		r.Must(x.qp.Disconnect(r.Ctx()))
 		y.done()
-		r.check(y.qp.Err())
+		r.Check(y.qp.Err())
 		if c := r.ok(y.got(1))[0]; c.Length != 500000 {
 			r.Errorf("%+v", c)
 		}
@@ -31,7 +32,7 @@ func TestDisconnect(t *testing.T) {
 		if x.qp.State() != Idle || y.qp.State() != Idle {
 			r.Errorf("states %v, %v", x.qp.State(), y.qp.State())
 		}
-		r.check(x.qp.Disconnect(r.ctx())) // again: it is closed
+		r.Check(x.qp.Disconnect(r.Ctx())) // again: it is closed
 		// What is posted now is flushed.
 		x.post(SendWR{ID: 9, Op: WRSend})
 		x.receive(RecvWR{ID: 10})
@@ -63,12 +64,12 @@ func TestDisconnectWhileThePeerSends(t *testing.T) {
 		}
 		x.post(all...)
 		left := make(chan error, 1)
-		go func() { left <- y.qp.Disconnect(r.ctx()) }()
+		go func() { left <- y.qp.Disconnect(r.Ctx()) }()
 		r.ok(x.sent(messages))
 		r.ok(y.got(messages))
-		r.must(<-left)
+		r.Must(<-left)
 		x.done()
-		r.check(x.qp.Err())
+		r.Check(x.qp.Err())
 		same(r, "sent", messages*size, x.mr.Bytes(), y.mr.Bytes())
 		if c := y.got(1)[0]; c.ID != messages || c.Status != Flushed {
 			r.Errorf("%+v", c)
@@ -113,8 +114,8 @@ func TestAbort(t *testing.T) {
 		x.qp.Abort()
 		x.done()
 		y.done()
-		r.says(x.qp.Err(), stream.ErrAborted)
-		r.says(y.qp.Err(), stream.ErrReset, fmt.Sprintf("QP %d", y.qp.Number()))
+		r.Says(x.qp.Err(), stream.ErrAborted)
+		r.Says(y.qp.Err(), stream.ErrReset, fmt.Sprintf("QP %d", y.qp.Number()))
 		for i, c := range append(y.got(2), x.got(1)...) {
 			if c.ID != uint64(i+1) || c.Status != Flushed {
 				r.Errorf("%+v", c)
@@ -138,19 +139,19 @@ func TestPeerDies(t *testing.T) {
 			x.post(SendWR{ID: uint64(i), Op: WRRead, Flags: Signaled, SGL: []SGE{x.mr.SGE(0, 8<<20)}, RKey: y.mr.RKey()})
 		}
 		r.ok(x.sent(1))
-		r.must(r.b.Close())
+		r.Must(r.b.Close())
 		x.done()
-		r.says(x.qp.Err(), nil, "connection reset by peer")
+		r.Says(x.qp.Err(), nil, "connection reset by peer")
 		last := x.sent(63)[62]
 		if last.ID != 63 || last.Status != Flushed {
 			r.Errorf("%+v", last)
 		}
-		r.check(y.qp.Close())
-		r.check(y.mr.Close())
-		r.check(y.send.Close())
-		r.check(y.pd.Close())
+		r.Check(y.qp.Close())
+		r.Check(y.mr.Close())
+		r.Check(y.send.Close())
+		r.Check(y.pd.Close())
 		_, err := y.pd.AllocMR(1, 0)
-		r.says(err, ErrClosed)
+		r.Says(err, ErrClosed)
 	})
 }
 
@@ -162,8 +163,8 @@ func TestCloseWithWorkPending(t *testing.T) {
 			x.receive(RecvWR{ID: uint64(i)})
 			x.post(SendWR{ID: uint64(i), Op: WRRead, Flags: Signaled, SGL: []SGE{x.mr.SGE(0, 4<<20)}, RKey: y.mr.RKey()})
 		}
-		r.must(x.qp.Close())
-		r.must(x.mr.Close())
+		r.Must(x.qp.Close())
+		r.Must(x.mr.Close())
 		flushed := false
 		for i, c := range x.sent(50) {
 			if c.ID != uint64(i) || c.Status != Success && c.Status != Flushed || flushed && c.Status != Flushed {
@@ -179,7 +180,7 @@ func TestCloseWithWorkPending(t *testing.T) {
 		r.none(x.send)
 		r.none(x.recv)
 		y.done()
-		r.must(x.qp.Close())
+		r.Must(x.qp.Close())
 	})
 }
 
@@ -189,14 +190,14 @@ func TestCloseUnconnected(t *testing.T) {
 	e := r.newEnd(r.a, wants{})
 	e.receive(RecvWR{ID: 1}, RecvWR{ID: 2})
 	_, err := e.qp.PostSend(SendWR{Op: WRSend})
-	r.says(err, ErrNotConnected)
-	r.says(e.qp.Disconnect(r.ctx()), ErrNotConnected)
-	r.must(e.qp.Close())
+	r.Says(err, ErrNotConnected)
+	r.Says(e.qp.Disconnect(r.Ctx()), ErrNotConnected)
+	r.Must(e.qp.Close())
 	e.done()
 	if c := e.got(2); c[0].Status != Flushed || c[1].ID != 2 {
 		r.Errorf("%+v", c)
 	}
-	r.says(e.qp.Dial(r.ctx(), "127.0.0.1:1", ConnParams{}), ErrClosed)
+	r.Says(e.qp.Dial(r.Ctx(), "127.0.0.1:1", ConnParams{}), ErrClosed)
 }
 
 // A CQ that is not polled is overrun: its QPs end, an event says so, and QPs of
@@ -206,15 +207,15 @@ func TestCQOverrun(t *testing.T) {
 		other, peer := r.connect(wants{})
 		x, y := r.connect(wants{cqDepth: 4})
 		idle, err := x.pd.CreateQP(QPConfig{SendCQ: other.send, RecvCQ: x.send})
-		r.must(err)
+		r.Must(err)
 		for range 20 {
 			x.post(SendWR{Op: WRWrite, Flags: Signaled, Inline: []byte("x"), RKey: y.mr.RKey()})
 		}
 		x.done()
 		y.done()
 		<-idle.Done()
-		r.says(x.qp.Err(), ErrCQOverrun, "poll it")
-		r.says(idle.Err(), ErrCQOverrun)
+		r.Says(x.qp.Err(), ErrCQOverrun, "poll it")
+		r.Says(idle.Err(), ErrCQOverrun)
 		seen := map[EventType]int{}
 		for range 3 {
 			select {
@@ -231,11 +232,11 @@ func TestCQOverrun(t *testing.T) {
 			r.Error("the wrong CQ is overrun")
 		}
 		r.ok(x.sent(4)) // what it holds is there
-		r.says(x.send.Wait(r.ctx()), ErrCQOverrun)
+		r.Says(x.send.Wait(r.Ctx()), ErrCQOverrun)
 		_, err = x.pd.CreateQP(QPConfig{SendCQ: x.send, RecvCQ: x.recv})
-		r.says(err, ErrCQOverrun, "SendCQ")
+		r.Says(err, ErrCQOverrun, "SendCQ")
 		transferBothWays(r, other, peer, 10000)
-		r.must(idle.Close())
+		r.Must(idle.Close())
 	})
 }
 
@@ -261,81 +262,81 @@ func TestNeverPolls(t *testing.T) {
 }
 
 func TestTableAndHeapFull(t *testing.T) {
-	r := &rig{T: t}
+	r := &rig{Stage: common.On(t)}
 	r.checkLeaks()
 	a := r.open(Config{KernelPort: true, MaxRegions: 63, RegionHeap: 1 << 20})
 	at, err := a.Attributes()
-	r.must(err)
+	r.Must(err)
 	if at.Limits.MaxRegions != 63 || at.HeapSize != 1<<20 || at.HeapFree != 1<<20 {
 		r.Errorf("%+v", at)
 	}
 	pd, err := a.AllocPD()
-	r.must(err)
+	r.Must(err)
 	var mrs []*MR
 	for range 63 {
 		mr, err := pd.RegMR(make([]byte, 1), LocalWrite)
-		r.must(err)
+		r.Must(err)
 		mrs = append(mrs, mr)
 	}
 	_, err = pd.AllocMR(1, 0)
-	r.says(err, ErrTableFull, "deregister some")
+	r.Says(err, ErrTableFull, "deregister some")
 	if at, _ := a.Attributes(); at.HeapFree != 1<<20 || at.Regions != 63 {
 		r.Errorf("%+v", at)
 	}
-	r.must(mrs[0].Close())
+	r.Must(mrs[0].Close())
 	mr, err := pd.AllocMR(1<<20, 0)
-	r.must(err)
-	r.must(mrs[1].Close())
+	r.Must(err)
+	r.Must(mrs[1].Close())
 	_, err = pd.AllocMR(1, 0)
-	r.says(err, ErrHeapFull, "RegionHeap")
-	r.must(mr.Close())
+	r.Says(err, ErrHeapFull, "RegionHeap")
+	r.Must(mr.Close())
 	_, err = pd.AllocMR(1, 0)
-	r.must(err)
+	r.Must(err)
 }
 
 // What is in use cannot be closed; everything else in any order.
 func TestCloseOrder(t *testing.T) {
 	r := newLoopback(t)
 	x, y := r.connect(wants{})
-	r.says(x.pd.Close(), ErrInUse, "1 regions", "1 QPs")
-	r.says(x.send.Close(), ErrInUse)
-	r.says(x.recv.Close(), ErrInUse)
-	r.must(x.mr.Close())
-	r.must(x.mr.Close())
-	r.says(x.mr.Invalidate(), ErrClosed)
-	r.says(x.pd.Close(), ErrInUse, "0 regions")
-	r.must(x.qp.Close())
-	r.must(x.pd.Close())
-	r.must(x.pd.Close())
-	r.must(x.send.Close())
+	r.Says(x.pd.Close(), ErrInUse, "1 regions", "1 QPs")
+	r.Says(x.send.Close(), ErrInUse)
+	r.Says(x.recv.Close(), ErrInUse)
+	r.Must(x.mr.Close())
+	r.Must(x.mr.Close())
+	r.Says(x.mr.Invalidate(), ErrClosed)
+	r.Says(x.pd.Close(), ErrInUse, "0 regions")
+	r.Must(x.qp.Close())
+	r.Must(x.pd.Close())
+	r.Must(x.pd.Close())
+	r.Must(x.send.Close())
 	_, err := x.pd.CreateQP(QPConfig{SendCQ: x.recv, RecvCQ: x.recv})
-	r.says(err, ErrClosed, "protection domain")
+	r.Says(err, ErrClosed, "protection domain")
 	pd, err := r.a.AllocPD()
-	r.must(err)
+	r.Must(err)
 	_, err = pd.CreateQP(QPConfig{SendCQ: x.send, RecvCQ: x.recv})
-	r.says(err, ErrClosed, "SendCQ")
+	r.Says(err, ErrClosed, "SendCQ")
 	_, err = pd.CreateQP(QPConfig{SendCQ: x.recv, RecvCQ: y.recv})
-	r.says(err, nil, "another adapter")
-	r.must(pd.Close())
+	r.Says(err, nil, "another adapter")
+	r.Must(pd.Close())
 	y.done()
 
 	// After the adapter: only memory is left, to be read and given back.
 	y.mr.Bytes()[0] = 7
-	r.must(r.b.Close())
+	r.Must(r.b.Close())
 	if y.mr.Bytes()[0] != 7 {
 		r.Error("the region's memory went with the adapter")
 	}
 	for _, close := range []func() error{y.qp.Close, y.mr.Close, y.recv.Close, y.pd.Close} {
-		r.check(close())
+		r.Check(close())
 	}
 	_, err = r.b.AllocPD()
-	r.says(err, ErrClosed)
+	r.Says(err, ErrClosed)
 	_, err = r.b.CreateCQ(1)
-	r.says(err, ErrClosed)
-	_, err = r.b.Listen(r.ctx(), "127.0.0.1:0", ListenConfig{})
-	r.says(err, ErrClosed)
+	r.Says(err, ErrClosed)
+	_, err = r.b.Listen(r.Ctx(), "127.0.0.1:0", ListenConfig{})
+	r.Says(err, ErrClosed)
 	_, err = r.b.Attributes()
-	r.says(err, ErrClosed)
+	r.Says(err, ErrClosed)
 }
 
 // A region that is closed, or invalid, while a peer writes to it does not
@@ -351,9 +352,9 @@ func TestCloseUnderFire(t *testing.T) {
 			time.Sleep(time.Duration(i) * time.Millisecond) // anywhere in the transfer
 			mem := y.mr.Bytes()
 			if i%2 == 0 {
-				r.must(y.mr.Invalidate())
+				r.Must(y.mr.Invalidate())
 			} else {
-				r.must(y.mr.Close())
+				r.Must(y.mr.Close())
 			}
 			clear(mem)
 			x.done()
@@ -363,7 +364,7 @@ func TestCloseUnderFire(t *testing.T) {
 				}
 			}
 			for _, close := range []func() error{x.qp.Close, y.qp.Close, x.mr.Close, y.mr.Close} {
-				r.check(close())
+				r.Check(close())
 			}
 		}
 	})
@@ -376,6 +377,6 @@ func TestDisconnectFromADeafPeer(t *testing.T) {
 	defer peer.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
-	r.says(x.qp.Disconnect(ctx), context.DeadlineExceeded, "the peer has not closed")
-	r.must(x.qp.Close())
+	r.Says(x.qp.Disconnect(ctx), context.DeadlineExceeded, "the peer has not closed")
+	r.Must(x.qp.Close())
 }

@@ -21,9 +21,9 @@ type peers struct {
 
 func (r *rig) peersOf(c ListenConfig) peers {
 	r.Helper()
-	l, err := r.b.Listen(r.ctx(), "127.0.0.1:0", c)
-	r.must(err)
-	r.Cleanup(func() { r.check(l.Close()) })
+	l, err := r.b.Listen(r.Ctx(), "127.0.0.1:0", c)
+	r.Must(err)
+	r.Cleanup(func() { r.Check(l.Close()) })
 	return peers{r, l}
 }
 
@@ -31,7 +31,7 @@ func (r *rig) peersOf(c ListenConfig) peers {
 func (p peers) send(b []byte) net.Conn {
 	p.Helper()
 	c, err := net.Dial("tcp", p.l.Addr().String())
-	p.must(err)
+	p.Must(err)
 	p.Cleanup(func() { c.Close() })
 	c.Write(b)
 	return c
@@ -49,7 +49,7 @@ func (r *rig) closed(c net.Conn) {
 // soundRequest is a Request that nothing is wrong with.
 func (r *rig) soundRequest() []byte {
 	b, err := mpa.Offer{PeerToPeer: true}.Request()
-	r.must(err)
+	r.Must(err)
 	return b
 }
 
@@ -58,20 +58,20 @@ func TestListenerNumbersPeers(t *testing.T) {
 	r := newLoopback(t)
 	p := r.peersOf(ListenConfig{})
 	first := p.send(nil)
-	r.eventually("the first is there", func() bool { p.l.mu.Lock(); defer p.l.mu.Unlock(); return p.l.silent.count == 1 })
+	r.Eventually("the first is there", func() bool { p.l.mu.Lock(); defer p.l.mu.Unlock(); return p.l.silent.count == 1 })
 	second := p.send(r.soundRequest())
 	next := func(number uint64, c net.Conn) {
 		t.Helper()
-		req, err := p.l.Accept(r.ctx())
-		r.must(err)
+		req, err := p.l.Accept(r.Ctx())
+		r.Must(err)
 		if got := req.Peer(); got.Number != number || got.Remote.String() != c.LocalAddr().String() {
 			t.Errorf("%+v, want number %d", got, number)
 		}
-		r.check(req.Close())
+		r.Check(req.Close())
 	}
 	next(2, second)
 	_, err := first.Write(r.soundRequest())
-	r.must(err)
+	r.Must(err)
 	next(1, first)
 }
 
@@ -84,27 +84,27 @@ func TestListenerMalformedPeers(t *testing.T) {
 		append([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), make([]byte, 20)...),
 	} {
 		r.closed(p.send(bad))
-		r.eventually("it is counted", func() bool { return p.l.Stats().Malformed == uint64(i+1) })
+		r.Eventually("it is counted", func() bool { return p.l.Stats().Malformed == uint64(i+1) })
 	}
 
 	// Gone before it is answered, and an FPDU behind the Request.
 	p.send(r.soundRequest()).Close()
 	early := p.send(append(r.soundRequest(), 0, 18))
-	r.eventually("both have come", func() bool { return p.l.Stats().Requests == 2 })
-	ctx, cancel := context.WithCancel(r.ctx())
+	r.Eventually("both have come", func() bool { return p.l.Stats().Requests == 2 })
+	ctx, cancel := context.WithCancel(r.Ctx())
 	accepted := make(chan error, 1)
 	go func() {
 		_, err := p.l.Accept(ctx)
 		accepted <- err
 	}()
-	r.eventually("neither is accepted", func() bool { s := p.l.Stats(); return s.Gone == 1 && s.Malformed == 7 })
+	r.Eventually("neither is accepted", func() bool { s := p.l.Stats(); return s.Gone == 1 && s.Malformed == 7 })
 	r.closed(early)
 	cancel()
 	err := <-accepted
-	r.says(err, context.Canceled)
-	r.must(p.l.Close())
-	_, err = p.l.Accept(r.ctx())
-	r.says(err, ErrClosed)
+	r.Says(err, context.Canceled)
+	r.Must(p.l.Close())
+	_, err = p.l.Accept(r.Ctx())
+	r.Says(err, ErrClosed)
 }
 
 // Peers that say nothing, or stop in the middle, hold nobody up.
@@ -113,7 +113,7 @@ func TestListenerSilentPeers(t *testing.T) {
 	hasty := r.peersOf(ListenConfig{Timeout: 20 * time.Millisecond})
 	for i, b := range [][]byte{nil, r.soundRequest()[:10], r.soundRequest()[:21]} {
 		r.closed(hasty.send(b))
-		r.eventually("it is counted", func() bool { return hasty.l.Stats().Silent == uint64(i+1) })
+		r.Eventually("it is counted", func() bool { return hasty.l.Stats().Silent == uint64(i+1) })
 	}
 
 	p := r.peersOf(ListenConfig{MaxSilent: 4})
@@ -122,21 +122,21 @@ func TestListenerSilentPeers(t *testing.T) {
 	x, y := r.newEnd(r.a, wants{}), r.newEnd(r.b, wants{})
 	accepted := make(chan error, 1)
 	go func() {
-		req, err := p.l.Accept(r.ctx())
+		req, err := p.l.Accept(r.Ctx())
 		if err == nil {
-			err = req.Accept(r.ctx(), y.qp, ConnParams{})
+			err = req.Accept(r.Ctx(), y.qp, ConnParams{})
 		}
 		accepted <- err
 	}()
-	r.must(x.qp.Dial(r.ctx(), p.l.Addr().String(), ConnParams{}))
-	r.must(<-accepted)
+	r.Must(x.qp.Dial(r.Ctx(), p.l.Addr().String(), ConnParams{}))
+	r.Must(<-accepted)
 	transferBothWays(r, x, y, 1000)
 
 	// Too many at a time: the oldest make room.
 	for range 10 {
 		p.send(nil)
 	}
-	r.eventually("all but four are gone", func() bool { return p.l.Stats().Silent == 8 })
+	r.Eventually("all but four are gone", func() bool { return p.l.Stats().Silent == 8 })
 }
 
 // A silent peer is reset: a close would leave a socket in FIN-WAIT-2 for each peer that
@@ -157,7 +157,7 @@ func TestSilentPeersAreReset(t *testing.T) {
 	first := p.send(nil)
 	second := p.send(nil)
 	reset(first)
-	r.must(p.l.Close())
+	r.Must(p.l.Close())
 	reset(second)
 }
 
@@ -166,7 +166,7 @@ func (p peers) from(host string) net.Conn {
 	p.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host)}}
 	c, err := d.Dial("tcp", p.l.Addr().String())
-	p.must(err)
+	p.Must(err)
 	p.Cleanup(func() { c.Close() })
 	return c
 }
@@ -177,20 +177,20 @@ func TestSilentFloodKeepsNobodyOut(t *testing.T) {
 	r := newLoopback(t)
 	p := r.peersOf(ListenConfig{MaxSilent: 8})
 	distant := p.from("127.0.0.2")
-	r.eventually("it is admitted", func() bool { p.l.mu.Lock(); defer p.l.mu.Unlock(); return p.l.silent.count == 1 })
+	r.Eventually("it is admitted", func() bool { p.l.mu.Lock(); defer p.l.mu.Unlock(); return p.l.silent.count == 1 })
 	for range 100 {
 		p.from("127.0.0.1")
 	}
-	r.eventually("all but seven of the flood have gone", func() bool { return p.l.Stats().Silent == 100-7 })
+	r.Eventually("all but seven of the flood have gone", func() bool { return p.l.Stats().Silent == 100-7 })
 	if _, err := distant.Write(r.soundRequest()); err != nil {
 		t.Fatal(err)
 	}
-	req, err := p.l.Accept(r.ctx())
-	r.must(err)
+	req, err := p.l.Accept(r.Ctx())
+	r.Must(err)
 	if got := req.Peer(); got.Number != 1 || got.Remote.String() != distant.LocalAddr().String() {
 		t.Errorf("%+v", got)
 	}
-	r.must(req.Reject(nil))
+	r.Must(req.Reject(nil))
 	if s := p.l.Stats(); s.Gone != 0 || s.Malformed != 0 || s.Overflow != 0 || s.Requests != 1 {
 		t.Errorf("%+v", s)
 	}
@@ -265,13 +265,13 @@ func TestListenerOverflow(t *testing.T) {
 	p := r.peersOf(ListenConfig{Backlog: 4})
 	for i := range 4 {
 		p.send(r.soundRequest())
-		r.eventually("it waits", func() bool { return p.l.Stats().Requests == uint64(i+1) })
+		r.Eventually("it waits", func() bool { return p.l.Stats().Requests == uint64(i+1) })
 	}
 	r.closed(p.send(r.soundRequest()))
-	r.eventually("it is counted", func() bool { return p.l.Stats().Overflow == 1 })
-	req, err := p.l.Accept(r.ctx())
-	r.must(err)
-	r.must(req.Reject(nil))
+	r.Eventually("it is counted", func() bool { return p.l.Stats().Overflow == 1 })
+	req, err := p.l.Accept(r.Ctx())
+	r.Must(err)
+	r.Must(req.Reject(nil))
 }
 
 // A name server that does not answer holds up nobody but the Listen that asks it:
@@ -290,7 +290,7 @@ func TestListenWaitsForItsNameAlone(t *testing.T) {
 	}}
 	r := newLoopback(t)
 	pd, err := r.a.AllocPD()
-	r.must(err)
+	r.Must(err)
 	listening := make(chan error, 1)
 	go func() {
 		_, err := r.a.Listen(context.Background(), "no-such-host.example:0", ListenConfig{})
@@ -303,12 +303,12 @@ func TestListenWaitsForItsNameAlone(t *testing.T) {
 		t.Error("Listen holds the adapter while it looks the host up")
 	}
 	mr, err := pd.RegMR(make([]byte, 1), 0)
-	r.must(err)
-	r.must(mr.Close())
-	r.must(r.a.Close())
+	r.Must(err)
+	r.Must(mr.Close())
+	r.Must(r.a.Close())
 	select {
 	case err := <-listening:
-		r.says(err, ErrClosed, "no-such-host.example")
+		r.Says(err, ErrClosed, "no-such-host.example")
 	case <-time.After(patience):
 		t.Error("the adapter's Close has not ended the look-up")
 	}
@@ -321,21 +321,21 @@ func TestEarlyOctetsAtAccept(t *testing.T) {
 	l := r.listen(r.b)
 	defer l.Close()
 	c, err := net.Dial("tcp", l.Addr().String())
-	r.must(err)
+	r.Must(err)
 	defer c.Close()
 	b, err := (mpa.Offer{}).Request()
-	r.must(err)
+	r.Must(err)
 	c.Write(b)
-	req, err := l.Accept(r.ctx())
-	r.must(err)
+	req, err := l.Accept(r.Ctx())
+	r.Must(err)
 	c.Write([]byte{0})
-	r.eventually("it is here", func() bool { octets, _, _ := early(req.s.TCPConn); return octets })
+	r.Eventually("it is here", func() bool { octets, _, _ := early(req.s.TCPConn); return octets })
 	y := r.newEnd(r.b, wants{})
 	// Mistakes of our own leave the request as it is.
-	r.says(req.Accept(r.ctx(), y.qp, ConnParams{IRD: 1000}), nil, "IRD")
-	r.says(req.Accept(r.ctx(), r.newEnd(r.a, wants{}).qp, ConnParams{}), nil, "another adapter")
-	r.says(req.Accept(r.ctx(), y.qp, ConnParams{}), errEarly)
-	r.says(req.Accept(r.ctx(), y.qp, ConnParams{}), ErrAnswered)
+	r.Says(req.Accept(r.Ctx(), y.qp, ConnParams{IRD: 1000}), nil, "IRD")
+	r.Says(req.Accept(r.Ctx(), r.newEnd(r.a, wants{}).qp, ConnParams{}), nil, "another adapter")
+	r.Says(req.Accept(r.Ctx(), y.qp, ConnParams{}), errEarly)
+	r.Says(req.Accept(r.Ctx(), y.qp, ConnParams{}), ErrAnswered)
 	if y.qp.State() != Idle {
 		r.Errorf("state %v", y.qp.State())
 	}
@@ -350,16 +350,16 @@ func TestUnansweredRequests(t *testing.T) {
 	l := r.listen(r.b)
 	x := r.newEnd(r.a, wants{})
 	dialled := make(chan error, 1)
-	go func() { dialled <- x.qp.Dial(r.ctx(), l.Addr().String(), ConnParams{}) }()
-	req, err := l.Accept(r.ctx())
-	r.must(err)
-	r.must(l.Close())
+	go func() { dialled <- x.qp.Dial(r.Ctx(), l.Addr().String(), ConnParams{}) }()
+	req, err := l.Accept(r.Ctx())
+	r.Must(err)
+	r.Must(l.Close())
 	select {
 	case err := <-dialled:
 		r.Fatalf("the listener's Close ended it: %v", err)
 	case <-time.After(10 * time.Millisecond):
 	}
-	r.must(r.b.Close())
-	r.says(<-dialled, nil, "closed the connection")
-	r.says(req.Reject(nil), ErrAnswered)
+	r.Must(r.b.Close())
+	r.Says(<-dialled, nil, "closed the connection")
+	r.Says(req.Reject(nil), ErrAnswered)
 }

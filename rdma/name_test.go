@@ -24,7 +24,7 @@ import (
 func (r *rig) names(addresses ...netip.Addr) {
 	r.Helper()
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")
-	r.must(err)
+	r.Must(err)
 	was := net.DefaultResolver
 	var serving sync.WaitGroup
 	r.Cleanup(func() { net.DefaultResolver = was; server.Close(); serving.Wait() })
@@ -71,7 +71,7 @@ func dnsAnswer(query []byte, addresses []netip.Addr) []byte {
 func (r *rig) blackHole(side pair.Side) netip.Addr {
 	r.Helper()
 	hole := net.IPv4(198, 51, 100, 7).To4()
-	r.must(r.pair.Do(side, func() error {
+	r.Must(r.pair.Do(side, func() error {
 		l, err := netlink.LinkByName(r.pair.Ends[side].Name)
 		if err != nil {
 			return err
@@ -101,17 +101,17 @@ func TestDialTriesEveryAddress(t *testing.T) {
 			defer l.Close()
 			accepted := make(chan error, 1)
 			go func() {
-				req, err := l.Accept(r.ctx())
+				req, err := l.Accept(r.Ctx())
 				if err == nil {
-					err = req.Accept(r.ctx(), y.qp, ConnParams{})
+					err = req.Accept(r.Ctx(), y.qp, ConnParams{})
 				}
 				accepted <- err
 			}()
-			err := x.qp.Dial(r.ctx(), fmt.Sprintf("two.example:%d", l.Addr().Port()), ConnParams{})
+			err := x.qp.Dial(r.Ctx(), fmt.Sprintf("two.example:%d", l.Addr().Port()), ConnParams{})
 			if err != nil {
 				l.Close()
 			}
-			r.must(errors.Join(err, <-accepted))
+			r.Must(errors.Join(err, <-accepted))
 			transferBothWays(r, x, y, 1000)
 		})
 	}

@@ -14,8 +14,8 @@ func TestNext(t *testing.T) {
 			x.post(SendWR{ID: id, Op: WRWrite, Flags: Signaled, Inline: []byte("x"), RKey: y.mr.RKey()})
 		}
 		for id := range uint64(3) {
-			c, err := x.send.Next(r.ctx())
-			r.must(err)
+			c, err := x.send.Next(r.Ctx())
+			r.Must(err)
 			if c.ID != id || c.Op != WCWrite || c.Status != Success || c.QP != x.qp.Number() {
 				r.Errorf("completion %+v, and that of request %d was due", c, id)
 			}
@@ -23,8 +23,8 @@ func TestNext(t *testing.T) {
 		r.none(x.send)
 		got := make(chan Completion)
 		go func() {
-			c, err := y.recv.Next(r.ctx())
-			r.check(err)
+			c, err := y.recv.Next(r.Ctx())
+			r.Check(err)
 			got <- c
 		}()
 		y.receive(RecvWR{ID: 7})
@@ -40,7 +40,7 @@ func TestNextOfMany(t *testing.T) {
 	const waiters, rounds = 4, 50
 	r := newLoopback(t)
 	x, y := r.connect(wants{})
-	ctx := r.ctx()
+	ctx := r.Ctx()
 	got := make(chan uint64, waiters)
 	for range waiters {
 		go func() {
@@ -77,19 +77,19 @@ func TestNextAndItsContext(t *testing.T) {
 	cancel()
 	x, y := r.connect(wants{})
 	_, err := y.recv.Next(ended)
-	r.says(err, context.Canceled)
+	r.Says(err, context.Canceled)
 	y.receive(RecvWR{ID: 1})
 	x.qp.Abort()
 	y.done()
 	c, err := y.recv.Next(ended)
-	r.must(err)
+	r.Must(err)
 	if c.ID != 1 || c.Status != Flushed {
 		r.Errorf("completion %+v, and receive 1 was to be flushed", c)
 	}
-	r.must(y.qp.Close())
-	r.must(y.recv.Close())
-	_, err = y.recv.Next(r.ctx())
-	r.says(err, ErrClosed)
+	r.Must(y.qp.Close())
+	r.Must(y.recv.Close())
+	_, err = y.recv.Next(r.Ctx())
+	r.Says(err, ErrClosed)
 }
 
 // TestNextAllocatesNothing: Next costs no more than the Poll that people write
@@ -100,14 +100,14 @@ func TestNextAllocatesNothing(t *testing.T) {
 	}
 	r := newLoopback(t)
 	e := r.newEnd(r.a, wants{})
-	r.must(r.join(e, r.newEnd(r.b, wants{}), wants{}))
+	r.Must(r.join(e, r.newEnd(r.b, wants{}), wants{}))
 	const rounds = 100
 	for range rounds + 1 { // AllocsPerRun warms up with one more
 		e.receive(RecvWR{})
 	}
 	e.qp.Abort()
 	e.done()
-	ctx := r.ctx()
+	ctx := r.Ctx()
 	n := testing.AllocsPerRun(rounds, func() {
 		if c, err := e.recv.Next(ctx); err != nil || c.Status != Flushed {
 			r.Errorf("%+v, %v", c, err)

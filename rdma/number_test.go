@@ -10,7 +10,7 @@ func TestQPNumbersComeOnce(t *testing.T) {
 	make := func() *QP {
 		t.Helper()
 		qp, err := e.pd.CreateQP(QPConfig{SendCQ: e.send, RecvCQ: e.recv})
-		r.must(err)
+		r.Must(err)
 		return qp
 	}
 	second := make()
@@ -27,9 +27,9 @@ func TestQPNumbersComeOnce(t *testing.T) {
 	}
 	// A number comes again when its QP is closed, and when it never came to be.
 	free := second.Number()
-	r.must(second.Close())
+	r.Must(second.Close())
 	_, err := e.pd.CreateQP(QPConfig{SendCQ: e.send, RecvCQ: r.newEnd(r.b, wants{}).recv})
-	r.says(err, nil, "another adapter")
+	r.Says(err, nil, "another adapter")
 	r.a.mu.Lock()
 	r.a.numbers.last = free - 1
 	r.a.mu.Unlock()

@@ -112,9 +112,9 @@ func TestUnsignaled(t *testing.T) {
 		const rounds = 200
 		for i := range rounds {
 			wr := SendWR{ID: uint64(i), Op: WRWrite, Inline: []byte{byte(i)}, RKey: y.mr.RKey(), RemoteAddr: uint64(i)}
-			r.eventually("there is room", func() bool { n, _ := x.qp.PostSend(wr); return n == 1 })
+			r.Eventually("there is room", func() bool { n, _ := x.qp.PostSend(wr); return n == 1 })
 		}
-		r.eventually("there is room", func() bool {
+		r.Eventually("there is room", func() bool {
 			n, _ := x.qp.PostSend(SendWR{ID: rounds, Op: WRRead, Flags: Signaled, SGL: []SGE{x.mr.SGE(0, rounds)}, RKey: y.mr.RKey()})
 			return n == 1
 		})
@@ -167,9 +167,9 @@ func TestSolicited(t *testing.T) {
 		default:
 		}
 		r.ok(y.got(1))
-		go func() { woken <- y.recv.WaitSolicited(r.ctx()) }()
+		go func() { woken <- y.recv.WaitSolicited(r.Ctx()) }()
 		x.post(SendWR{Op: WRSend, Flags: Solicited, Inline: []byte("two")})
-		r.must(<-woken)
+		r.Must(<-woken)
 		if c := r.ok(y.got(1))[0]; !c.Solicited || c.ID != 1 {
 			r.Errorf("%+v", c)
 		}
@@ -188,7 +188,7 @@ func TestSendWithInvalidate(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
 		lent, err := y.pd.AllocMR(100, all|RemoteInvalidate)
-		r.must(err)
+		r.Must(err)
 		y.receive(RecvWR{ID: 1, SGL: []SGE{y.mr.SGE(0, 10)}}, RecvWR{ID: 2})
 		x.post(SendWR{Op: WRWrite, Inline: []byte("before"), RKey: lent.RKey()},
 			SendWR{Op: WRSendInvalidate, Flags: Solicited, Inline: []byte("done"), Invalidate: lent.RKey()})
@@ -202,15 +202,15 @@ func TestSendWithInvalidate(t *testing.T) {
 		x.post(SendWR{Op: WRWrite, Inline: []byte("behind"), RKey: lent.RKey()})
 		x.done()
 		y.done()
-		r.says(x.qp.Err(), nil, "terminated by the peer", "invalid STag", "RDMA Write", lent.RKey().String())
-		r.says(y.qp.Err(), nil, "terminated by this side", "(1/1/00)")
+		r.Says(x.qp.Err(), nil, "terminated by the peer", "invalid STag", "RDMA Write", lent.RKey().String())
+		r.Says(y.qp.Err(), nil, "terminated by this side", "(1/1/00)")
 		if string(lent.Bytes()[:6]) != "before" {
 			r.Error("an invalid STag was written to")
 		}
 		if c := y.got(1)[0]; c.ID != 2 || c.Status != Flushed {
 			r.Errorf("%+v", c)
 		}
-		r.check(lent.Close())
+		r.Check(lent.Close())
 	})
 }
 
@@ -225,8 +225,8 @@ func TestSharedRegionStays(t *testing.T) {
 			evil, good := r.newEnd(r.a, wants{}), r.newEnd(r.a, wants{})
 			one := r.newEnd(r.b, wants{})
 			two := one.another()
-			r.must(r.join(evil, one, wants{}))
-			r.must(r.join(good, two, wants{}))
+			r.Must(r.join(evil, one, wants{}))
+			r.Must(r.join(good, two, wants{}))
 			mr := lend(one, two)
 			one.receive(RecvWR{ID: 1})
 			evil.post(SendWR{Op: WRSendInvalidate, Invalidate: mr.RKey()})
@@ -234,11 +234,11 @@ func TestSharedRegionStays(t *testing.T) {
 				r.Errorf("%s: %+v", name, c)
 			}
 			evil.done()
-			r.says(evil.qp.Err(), nil, "STag cannot be invalidated (0/1/09)")
+			r.Says(evil.qp.Err(), nil, "STag cannot be invalidated (0/1/09)")
 			good.post(SendWR{Op: WRRead, SGL: []SGE{good.mr.SGE(0, 4)}, RKey: mr.RKey(), Flags: Signaled})
 			r.ok(good.sent(1))
-			r.must(evil.qp.Close())
-			r.must(good.qp.Close())
+			r.Must(evil.qp.Close())
+			r.Must(good.qp.Close())
 		}
 	})
 }
@@ -248,7 +248,7 @@ func TestRegionOfOneQP(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
 		other, two := r.newEnd(r.a, wants{}), y.another()
-		r.must(r.join(other, two, wants{}))
+		r.Must(r.join(other, two, wants{}))
 		mr := y.lend(all, MROptions{QP: y.qp})
 		x.post(SendWR{Op: WRWrite, Inline: []byte("mine"), RKey: mr.RKey()},
 			SendWR{Op: WRRead, SGL: []SGE{x.mr.SGE(0, 4)}, RKey: mr.RKey(), Flags: Signaled})
@@ -260,26 +260,26 @@ func TestRegionOfOneQP(t *testing.T) {
 		if c := other.sent(1)[0]; c.Status != RemoteAccessErr {
 			r.Errorf("another peer's Read: %+v", c)
 		}
-		r.says(other.qp.Err(), nil, "not associated with the stream (0/1/03)")
+		r.Says(other.qp.Err(), nil, "not associated with the stream (0/1/03)")
 		local := y.another()
 		third := r.newEnd(r.a, wants{})
-		r.must(r.join(third, local, wants{}))
+		r.Must(r.join(third, local, wants{}))
 		local.post(SendWR{Op: WRSend, SGL: []SGE{mr.SGE(0, 4)}, Flags: Signaled})
 		if c := local.sent(1)[0]; c.Status != LocalProtErr {
 			r.Errorf("a Send of another QP: %+v", c)
 		}
 		_, err := x.pd.RegMR(make([]byte, 1), 0, MROptions{QP: x.another().qp})
-		r.must(err)
+		r.Must(err)
 		_, err = x.pd.RegMR(make([]byte, 1), 0, MROptions{QP: y.qp})
-		r.says(err, nil, "another protection domain")
+		r.Says(err, nil, "another protection domain")
 		number := y.qp.Number()
-		r.must(y.qp.Close())
+		r.Must(y.qp.Close())
 		_, err = y.pd.RegMR(make([]byte, 1), 0, MROptions{QP: y.qp})
-		r.says(err, ErrClosed)
+		r.Says(err, ErrClosed)
 		if y.a.numbers.used[number] != 1 {
 			r.Error("the number is free while a region is bound to it")
 		}
-		r.must(mr.Close())
+		r.Must(mr.Close())
 		if y.a.numbers.used[number] != 0 {
 			r.Error("the number is kept when the region is closed")
 		}
@@ -307,9 +307,9 @@ func TestReadDepths(t *testing.T) {
 				}
 			}
 			same(r, "read", n*100, y.mr.Bytes()[:n*100], x.mr.Bytes()[:n*100])
-			r.check(x.qp.Close())
+			r.Check(x.qp.Close())
 			y.done()
-			r.check(y.qp.Close())
+			r.Check(y.qp.Close())
 		}
 	})
 }
@@ -322,7 +322,7 @@ func TestNoReads(t *testing.T) {
 		} {
 			x, y := r.connect(w)
 			n, err := x.qp.PostSend(SendWR{Op: WRRead, SGL: []SGE{x.mr.SGE(0, 1)}, RKey: y.mr.RKey()})
-			r.says(err, ErrNoReads, "IRD")
+			r.Says(err, ErrNoReads, "IRD")
 			if n != 0 || x.qp.Conn().ORD != 0 {
 				r.Errorf("%s: %d posted, ORD %d", name, n, x.qp.Conn().ORD)
 			}
@@ -338,7 +338,7 @@ func TestResponderSendsFirst(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.newEnd(r.a, wants{}), r.newEnd(r.b, wants{})
 		x.receive(RecvWR{ID: 5, SGL: []SGE{x.mr.SGE(0, 10)}})
-		r.must(r.join(x, y, wants{}))
+		r.Must(r.join(x, y, wants{}))
 		y.post(SendWR{Op: WRSend, Inline: []byte("first")})
 		if c := r.ok(x.got(1))[0]; c.ID != 5 || c.Length != 5 {
 			r.Errorf("%+v", c)
@@ -364,12 +364,12 @@ func TestWaysToConnect(t *testing.T) {
 					r.Errorf("%s: %+v and %+v", t, got, peer)
 				}
 				transferBothWays(r, x, y, 50000)
-				r.check(x.qp.Disconnect(r.ctx()))
+				r.Check(x.qp.Disconnect(r.Ctx()))
 				y.done()
-				r.check(y.qp.Err())
+				r.Check(y.qp.Err())
 				for _, e := range []*end{x, y} {
-					r.check(e.qp.Close())
-					r.check(e.mr.Close())
+					r.Check(e.qp.Close())
+					r.Check(e.mr.Close())
 				}
 			}
 		}
@@ -386,7 +386,7 @@ func boolInt(b bool) int {
 // path is what the end's connections are to be called.
 func (e *end) path() string {
 	at, err := e.a.Attributes()
-	e.r.must(err)
+	e.r.Must(err)
 	return at.Ports[0].Path
 }
 
@@ -411,11 +411,11 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	e := r.newEnd(r.a, wants{})
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	r.says(e.send.Wait(ctx), context.Canceled)
+	r.Says(e.send.Wait(ctx), context.Canceled)
 	waiting := make(chan error, 1)
 	go func() { waiting <- e.send.Wait(context.Background()) }()
-	r.says(e.send.Close(), ErrInUse, "1 QPs")
-	r.must(e.qp.Close())
-	r.must(e.send.Close())
-	r.says(<-waiting, ErrClosed)
+	r.Says(e.send.Close(), ErrInUse, "1 QPs")
+	r.Must(e.qp.Close())
+	r.Must(e.send.Close())
+	r.Says(<-waiting, ErrClosed)
 }

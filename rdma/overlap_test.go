@@ -3,21 +3,23 @@ package rdma
 import (
 	"errors"
 	"testing"
+
+	common "github.com/stag-rdma/stag/test/rig"
 )
 
 // Elements of a receive that have octets in common are refused, also when two
 // regions are over them.
 func TestOverlappingElements(t *testing.T) {
-	r := &rig{T: t}
+	r := &rig{Stage: common.On(t)}
 	a := r.open(Config{KernelPort: true})
 	e := r.newEnd(a, wants{})
 	mem := make([]byte, 100)
 	one, err := e.pd.RegMR(mem[:60], LocalWrite)
-	r.must(err)
+	r.Must(err)
 	two, err := e.pd.RegMR(mem[40:], LocalWrite, MROptions{Start: 1000})
-	r.must(err)
+	r.Must(err)
 	inHeap, err := e.pd.RegMR(e.mr.Bytes()[100:200], LocalWrite)
-	r.must(err)
+	r.Must(err)
 	for name, c := range map[string]struct {
 		sgl     []SGE
 		overlap bool
@@ -35,5 +37,5 @@ func TestOverlappingElements(t *testing.T) {
 			r.Errorf("%s: %v", name, err)
 		}
 	}
-	r.must(errors.Join(one.Close(), two.Close(), inHeap.Close()))
+	r.Must(errors.Join(one.Close(), two.Close(), inHeap.Close()))
 }

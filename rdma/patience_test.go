@@ -36,16 +36,16 @@ func TestPeerTimeout(t *testing.T) {
 			if c.accept {
 				w = wants{accept: w.dial}
 				r.host = r.pair.Ends[pair.A].V4.Addr().String()
-				r.must(r.join(theirs, ours, w))
+				r.Must(r.join(theirs, ours, w))
 			} else {
-				r.must(r.join(ours, theirs, w))
+				r.Must(r.join(ours, theirs, w))
 			}
 			r.vanish(pair.B)
 			if c.busy {
 				ours.post(SendWR{Op: WRWrite, SGL: []SGE{ours.mr.SGE(0, 64)}, RKey: theirs.mr.RKey(), RemoteAddr: theirs.mr.Addr()})
 			}
 			ours.done()
-			r.says(ours.qp.Err(), stream.ErrTimeout)
+			r.Says(ours.qp.Err(), stream.ErrTimeout)
 		})
 	}
 }
@@ -54,7 +54,7 @@ func TestPeerTimeout(t *testing.T) {
 func (r *rig) vanish(side pair.Side) {
 	r.Helper()
 	end := r.pair.Ends[side]
-	r.must(r.pair.Do(side, func() error {
+	r.Must(r.pair.Do(side, func() error {
 		l, err := netlink.LinkByName(end.Name)
 		if err != nil {
 			return err

@@ -19,7 +19,7 @@ import (
 // linkLocal is the link-local address of a side's interface.
 func (r *rig) linkLocal(side pair.Side) (ip netip.Addr) {
 	r.Helper()
-	r.must(r.pair.Do(side, func() error {
+	r.Must(r.pair.Do(side, func() error {
 		ifc, err := net.InterfaceByName(r.pair.Ends[side].Name)
 		if err != nil {
 			return err
@@ -42,30 +42,30 @@ func TestLinkLocal(t *testing.T) {
 		near, far := r.pair.Ends[pair.A].Name, r.pair.Ends[pair.B].Name
 		to := r.linkLocal(pair.B)
 		x, y := r.newEnd(r.a, wants{}), r.newEnd(r.b, wants{})
-		r.says(x.qp.Dial(r.ctx(), netip.AddrPortFrom(to, 1).String(), ConnParams{}), loader.ErrNoRoute, "which")
-		_, err := r.b.Listen(r.ctx(), netip.AddrPortFrom(to, 0).String(), ListenConfig{})
-		r.says(err, nil, "which")
+		r.Says(x.qp.Dial(r.Ctx(), netip.AddrPortFrom(to, 1).String(), ConnParams{}), loader.ErrNoRoute, "which")
+		_, err := r.b.Listen(r.Ctx(), netip.AddrPortFrom(to, 0).String(), ListenConfig{})
+		r.Says(err, nil, "which")
 
-		l, err := r.b.Listen(r.ctx(), netip.AddrPortFrom(to.WithZone(far), 0).String(), ListenConfig{})
-		r.must(err)
+		l, err := r.b.Listen(r.Ctx(), netip.AddrPortFrom(to.WithZone(far), 0).String(), ListenConfig{})
+		r.Must(err)
 		defer l.Close()
 		if got := l.Addr().Addr(); got != to.WithZone(far) {
 			r.Errorf("listens on %v, want zone %s", got, far)
 		}
 		accepted := make(chan error, 1)
 		go func() {
-			req, err := l.Accept(r.ctx())
+			req, err := l.Accept(r.Ctx())
 			if err == nil {
-				err = req.Accept(r.ctx(), y.qp, ConnParams{})
+				err = req.Accept(r.Ctx(), y.qp, ConnParams{})
 			}
 			accepted <- err
 		}()
 		address := netip.AddrPortFrom(to.WithZone(near), l.Addr().Port())
-		err = x.qp.Dial(r.ctx(), address.String(), ConnParams{})
+		err = x.qp.Dial(r.Ctx(), address.String(), ConnParams{})
 		if err != nil {
 			l.Close()
 		}
-		r.must(errors.Join(err, <-accepted))
+		r.Must(errors.Join(err, <-accepted))
 		if got := x.qp.Conn().Remote; got != address {
 			r.Errorf("the peer is %v, want %v", got, address)
 		}
@@ -156,7 +156,7 @@ func TestTwoPorts(t *testing.T) {
 	t.Run("offloaded", func(t *testing.T) {
 		r, second := twoPorts(t)
 		at, err := r.a.Attributes()
-		r.must(err)
+		r.Must(err)
 		if len(at.Ports) != 2 || at.Ports[0].Name != r.pair.Ends[0].Name || at.Ports[1].Name != second.names[0] {
 			r.Errorf("%+v", at.Ports)
 		}
@@ -168,8 +168,8 @@ func TestTwoPorts(t *testing.T) {
 			near[i] = r.newEnd(r.a, wants{heap: 1 << 20})
 			y := *shared
 			y.qp, err = shared.pd.CreateQP(QPConfig{SendCQ: shared.send, RecvCQ: shared.recv})
-			r.must(err)
-			r.must(r.join(near[i], &y, wants{}))
+			r.Must(err)
+			r.Must(r.join(near[i], &y, wants{}))
 			far[i] = y.qp
 		}
 		for i, names := range [2][2]string{{r.pair.Ends[0].Name, r.pair.Ends[1].Name}, second.names} {
@@ -191,11 +191,11 @@ func TestTwoPorts(t *testing.T) {
 				r.Errorf("%s has %d flows, want 1", p.name, n)
 			}
 		}
-		r.must(shared.mr.Invalidate())
+		r.Must(shared.mr.Invalidate())
 		for i, x := range near {
 			x.post(SendWR{Op: WRWrite, Inline: []byte("x"), RKey: shared.mr.RKey()})
 			x.done()
-			r.says(x.qp.Err(), nil, "terminated by the peer", "invalid STag")
+			r.Says(x.qp.Err(), nil, "terminated by the peer", "invalid STag")
 			<-far[i].Done()
 		}
 	})
@@ -215,14 +215,14 @@ func TestTwoPortsOneDown(t *testing.T) {
 	t.Run("offloaded", func(t *testing.T) {
 		r, second := twoPorts(t)
 		x, y := r.connect(wants{})
-		r.must(r.pair.Do(pair.B, func() error { return setLink(second.names[1], false) }))
+		r.Must(r.pair.Do(pair.B, func() error { return setLink(second.names[1], false) }))
 		if e := r.event(r.a, PortDown); e.Port != second.names[0] {
 			r.Errorf("%+v", e)
 		}
 		transferBothWays(r, x, y, 10000)
 		z := r.newEnd(r.a, wants{})
-		err := z.qp.Dial(r.ctx(), second.hosts[1].String()+":1", ConnParams{Timeout: time.Second})
-		r.says(err, nil, second.hosts[1].String())
+		err := z.qp.Dial(r.Ctx(), second.hosts[1].String()+":1", ConnParams{Timeout: time.Second})
+		r.Says(err, nil, second.hosts[1].String())
 		r.Log(err)
 	})
 }
@@ -241,9 +241,9 @@ func TestGenericMode(t *testing.T) {
 		for _, n := range []int{1, 1000, 1 << 18} {
 			transferBothWays(r, x, y, n)
 		}
-		r.must(x.qp.Disconnect(r.ctx()))
+		r.Must(x.qp.Disconnect(r.Ctx()))
 		y.done()
-		r.check(y.qp.Err())
+		r.Check(y.qp.Err())
 	})
 }
 
@@ -254,11 +254,11 @@ func TestNoPort(t *testing.T) {
 		r = newHosts(t, pairConfig)
 		x := r.newEnd(r.a, wants{})
 		own := r.pair.Ends[0].V4.Addr().String()
-		r.says(x.qp.Dial(r.ctx(), own+":1", ConnParams{}), ErrNoPort, "KernelPort", r.pair.Ends[0].Name)
-		r.says(x.qp.Dial(r.ctx(), "127.0.0.1:1", ConnParams{}), ErrNoPort, "KernelPort")
-		r.says(x.qp.Dial(r.ctx(), "203.0.113.1:1", ConnParams{}), nil, "no route")
+		r.Says(x.qp.Dial(r.Ctx(), own+":1", ConnParams{}), ErrNoPort, "KernelPort", r.pair.Ends[0].Name)
+		r.Says(x.qp.Dial(r.Ctx(), "127.0.0.1:1", ConnParams{}), ErrNoPort, "KernelPort")
+		r.Says(x.qp.Dial(r.Ctx(), "203.0.113.1:1", ConnParams{}), nil, "no route")
 		at, err := r.a.Attributes()
-		r.must(err)
+		r.Must(err)
 		if p := at.Ports[0]; len(at.Ports) != 1 || p.MTU != 1500 || p.Name != r.pair.Ends[0].Name || !strings.Contains(p.Path, "XDP") || len(p.Addresses) < 2 {
 			r.Errorf("%+v", at.Ports)
 		}
@@ -274,7 +274,7 @@ func TestPortEvents(t *testing.T) {
 	t.Run("offloaded", func(t *testing.T) {
 		r := newHosts(t, pairConfig)
 		for _, up := range []bool{false, true} {
-			r.must(r.pair.Do(1, func() error { return setLink(r.pair.Ends[1].Name, up) }))
+			r.Must(r.pair.Do(1, func() error { return setLink(r.pair.Ends[1].Name, up) }))
 			want := PortDown
 			if up {
 				want = PortUp
@@ -291,7 +291,7 @@ func TestDialOverDownPort(t *testing.T) {
 	t.Run("offloaded", func(t *testing.T) {
 		r := newHosts(t, pairConfig)
 		near, x := r.pair.Ends[0].Name, r.newEnd(r.a, wants{})
-		r.must(r.pair.Do(0, func() error { return setLink(near, false) }))
-		r.says(x.qp.Dial(r.ctx(), r.host+":1", ConnParams{}), loader.ErrLinkDown, near+" is down: ip link set "+near+" up")
+		r.Must(r.pair.Do(0, func() error { return setLink(near, false) }))
+		r.Says(x.qp.Dial(r.Ctx(), r.host+":1", ConnParams{}), loader.ErrLinkDown, near+" is down: ip link set "+near+" up")
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	common "github.com/stag-rdma/stag/test/rig"
 )
 
 func (r *rig) openLoopback(c Config) {
@@ -22,7 +23,7 @@ func (r *rig) openLoopback(c Config) {
 func inEveryWay(t *testing.T, test func(r *rig)) {
 	for name, p := range map[string]Progress{"engine": ProgressEngine, "inline": ProgressInline} {
 		t.Run("kernel port, "+name, func(t *testing.T) {
-			r := &rig{T: t, host: "127.0.0.1"}
+			r := &rig{Stage: common.On(t), host: "127.0.0.1"}
 			r.checkLeaks()
 			r.openLoopback(Config{Progress: p})
 			test(r)
@@ -38,7 +39,7 @@ func inEveryWay(t *testing.T, test func(r *rig)) {
 // inlineOnBothPaths is inEveryWay with inline progress only.
 func inlineOnBothPaths(t *testing.T, test func(r *rig)) {
 	t.Run("kernel port", func(t *testing.T) {
-		r := &rig{T: t, host: "127.0.0.1"}
+		r := &rig{Stage: common.On(t), host: "127.0.0.1"}
 		r.checkLeaks()
 		r.openLoopback(Config{Progress: ProgressInline})
 		test(r)
@@ -72,14 +73,14 @@ func TestProgressOfEveryConfig(t *testing.T) {
 		}
 	}
 	_, err := Open(Config{KernelPort: true, Progress: ProgressInline + 1})
-	(&rig{T: t}).says(err, nil, "Progress of 3", "ProgressAuto")
+	(&rig{Stage: common.On(t)}).Says(err, nil, "Progress of 3", "ProgressAuto")
 }
 
 // CQs know what moves their QPs: each engine once, however many QPs it has.
 func TestMotorsComeAndGo(t *testing.T) {
 	inlineOnBothPaths(t, func(r *rig) {
 		at, err := r.a.Attributes()
-		r.must(err)
+		r.Must(err)
 		if at.Progress != ProgressInline {
 			r.Errorf("progress is %v", at.Progress)
 		}
@@ -109,9 +110,9 @@ func TestMotorsComeAndGo(t *testing.T) {
 			}
 		}
 		for _, qp := range more {
-			r.check(qp.Close())
+			r.Check(qp.Close())
 		}
-		r.check(x.qp.Close())
+		r.Check(x.qp.Close())
 		if x.send.runners.Load() != nil || x.recv.runners.Load() != nil {
 			r.Error("a closed connection has runners")
 		}
@@ -122,8 +123,8 @@ func TestMotorsComeAndGo(t *testing.T) {
 func (r *rig) another(e *end) *QP {
 	r.Helper()
 	qp, err := e.pd.CreateQP(QPConfig{SendCQ: e.send, RecvCQ: e.recv, SendDepth: 2, RecvDepth: 2})
-	r.must(err)
-	r.must(r.join(&end{r: r, a: e.a, qp: qp}, r.newEnd(r.b, wants{}), wants{}))
+	r.Must(err)
+	r.Must(r.join(&end{r: r, a: e.a, qp: qp}, r.newEnd(r.b, wants{}), wants{}))
 	return qp
 }
 
@@ -137,7 +138,7 @@ func TestPostAndPollAreEnough(t *testing.T) {
 			y.receive(RecvWR{ID: uint64(i), SGL: []SGE{y.mr.SGE(0, 64)}})
 			x.post(SendWR{Op: WRSend, Flags: Signaled, SGL: []SGE{x.mr.SGE(0, 64)}})
 			for _, cq := range []*CQ{x.send, y.recv} {
-				r.eventually("a completion", func() bool { return cq.Poll(dst[:]) == 1 })
+				r.Eventually("a completion", func() bool { return cq.Poll(dst[:]) == 1 })
 				r.ok(dst[:])
 			}
 		}
@@ -166,7 +167,7 @@ func TestManyStepAtOnce(t *testing.T) {
 				x.qp.PostSend(SendWR{Op: WRWrite, Inline: []byte{1}, RKey: y.mr.RKey()})
 				x.send.Poll(make([]Completion, 1))
 				for _, e := range []*end{x, y} {
-					r.check(errors.Join(e.qp.Close(), e.send.Close(), e.recv.Close()))
+					r.Check(errors.Join(e.qp.Close(), e.send.Close(), e.recv.Close()))
 				}
 			}
 		})
@@ -191,7 +192,7 @@ func TestManyStepAtOnce(t *testing.T) {
 					var dst [5]Completion
 					for done.Load() < posters*each {
 						if poller == 0 {
-							ctx, cancel := context.WithTimeout(r.ctx(), time.Millisecond)
+							ctx, cancel := context.WithTimeout(r.Ctx(), time.Millisecond)
 							if err := x.send.Wait(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 								r.Error(err)
 							}
@@ -224,21 +225,21 @@ func TestWaitAfterPolling(t *testing.T) {
 			slept := make(chan error, 1)
 			switch i % 2 {
 			case 0:
-				go func() { slept <- y.recv.Wait(r.ctx()) }()
+				go func() { slept <- y.recv.Wait(r.Ctx()) }()
 			default:
 				y.recv.Arm(false)
 				go func() {
 					select {
 					case <-y.recv.Notify():
 						slept <- nil
-					case <-r.ctx().Done():
-						slept <- r.ctx().Err()
+					case <-r.Ctx().Done():
+						slept <- r.Ctx().Err()
 					}
 				}()
 			}
 			time.Sleep(time.Duration(i) * 100 * time.Microsecond)
 			x.post(SendWR{Op: WRSend, Flags: Signaled})
-			r.must(<-slept)
+			r.Must(<-slept)
 			r.ok(r.poll(y.recv, 1))
 			r.ok(x.sent(1))
 		}
@@ -270,7 +271,7 @@ func TestKeeperTakesOver(t *testing.T) {
 			}
 		}
 		r.pollFor(y.recv, 20*time.Millisecond)
-		r.must(x.qp.Disconnect(r.ctx()))
+		r.Must(x.qp.Disconnect(r.Ctx()))
 		y.done()
 	})
 }
@@ -296,7 +297,7 @@ func (k *taker) Enabled(_ context.Context, l slog.Level) bool { return l >= slog
 
 // Who posts and polls may hold a lock that the program's log wants, too.
 func TestLogWithLockOfPoller(t *testing.T) {
-	r := &rig{T: t, host: "127.0.0.1"}
+	r := &rig{Stage: common.On(t), host: "127.0.0.1"}
 	r.checkLeaks()
 	k := &taker{Handler: slog.DiscardHandler, mu: new(sync.Mutex), said: make(chan string, 1)}
 	r.a = r.open(Config{KernelPort: true, Progress: ProgressInline, Log: slog.New(k)})
@@ -305,7 +306,7 @@ func TestLogWithLockOfPoller(t *testing.T) {
 	k.mu.Lock()
 	y.qp.Abort()
 	var dst [1]Completion
-	r.eventually("the end of the connection", func() bool {
+	r.Eventually("the end of the connection", func() bool {
 		x.send.Poll(dst[:])
 		select {
 		case <-x.qp.Done():

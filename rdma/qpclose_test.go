@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/offload/mpa"
+	common "github.com/stag-rdma/stag/test/rig"
 )
 
 // A Close ends an attempt that has come as far as the take-over: it does not wait for
@@ -20,23 +21,23 @@ func TestCloseEndsATakeOver(t *testing.T) {
 	r := newLoopback(t)
 	x := r.newEnd(r.a, wants{})
 	ctx, err := x.qp.begin(context.Background())
-	r.must(err)
+	r.Must(err)
 	c, err := net.Dial("tcp", r.plainPeer(func(c net.Conn) { r.Cleanup(func() { c.Close() }) }))
-	r.must(err)
+	r.Must(err)
 	s := &socket{TCPConn: c.(*net.TCPConn), a: r.a}
 	defer s.Close()
-	r.must(x.qp.start(s, mpa.Agreed{Initiator: true}))
+	r.Must(x.qp.start(s, mpa.Agreed{Initiator: true}))
 	closed := make(chan error, 1)
 	go func() { closed <- x.qp.Close() }()
 	select {
 	case <-ctx.Done():
-		r.says(context.Cause(ctx), ErrClosed)
+		r.Says(context.Cause(ctx), ErrClosed)
 	case <-time.After(patience):
 		t.Error("Close waits for the take-over")
 	}
 	x.qp.kill(context.Cause(ctx)) // as run does when the take-over has failed
 	x.qp.settle()
-	r.must(<-closed)
+	r.Must(<-closed)
 	if !errors.Is(x.qp.Err(), ErrClosed) {
 		t.Error(x.qp.Err())
 	}
@@ -47,14 +48,14 @@ func TestEveryCloseOfAQPIsWhole(t *testing.T) {
 	r := newLoopback(t)
 	for range 200 {
 		e := r.newEnd(r.a, wants{heap: 1})
-		r.must(e.mr.Close())
+		r.Must(e.mr.Close())
 		var closing sync.WaitGroup
 		for range 3 {
 			closing.Go(func() {
-				r.check(e.qp.Close())
-				r.check(e.pd.Close())
-				r.check(e.send.Close())
-				r.check(e.recv.Close())
+				r.Check(e.qp.Close())
+				r.Check(e.pd.Close())
+				r.Check(e.send.Close())
+				r.Check(e.recv.Close())
 			})
 		}
 		closing.Wait()
@@ -78,20 +79,20 @@ func (l *late) Handle(_ context.Context, rec slog.Record) error {
 // Two goroutines deliver the same news beside the adapter's Close: what one of them
 // has begun to say is said when Close returns.
 func TestNewsBesideClose(t *testing.T) {
-	r := &rig{T: t}
+	r := &rig{Stage: common.On(t)}
 	r.checkLeaks()
 	why := errors.New("lost")
 	for range 200 {
 		l := &late{}
 		a, err := Open(Config{KernelPort: true, NoControl: true, RegionHeap: 4096, MaxRegions: 63, Log: slog.New(l)})
-		r.must(err)
+		r.Must(err)
 		qp := r.newEnd(a, wants{heap: 1}).qp
 		qp.m.Kill(why)
 		var telling sync.WaitGroup
 		for range 2 {
 			telling.Go(qp.news)
 		}
-		r.must(a.Close())
+		r.Must(a.Close())
 		l.closed.Store(1)
 		telling.Wait()
 		runtime.Gosched()

@@ -1,33 +1,37 @@
 package rdma
 
-import "testing"
+import (
+	"testing"
+
+	common "github.com/stag-rdma/stag/test/rig"
+)
 
 // One protection domain cannot take all entries of the table.
 func TestRegionsPerPD(t *testing.T) {
-	r := &rig{T: t}
+	r := &rig{Stage: common.On(t)}
 	r.checkLeaks()
 	a := r.open(Config{KernelPort: true, MaxRegions: 63, MaxRegionsPerPD: 3})
 	greedy, err := a.AllocPD()
-	r.must(err)
+	r.Must(err)
 	modest, err := a.AllocPD()
-	r.must(err)
+	r.Must(err)
 	var mrs []*MR
 	for range 3 {
 		mr, err := greedy.AllocMR(1, 0)
-		r.must(err)
+		r.Must(err)
 		mrs = append(mrs, mr)
 	}
 	free := a.heap.Left()
 	_, err = greedy.AllocMR(1, 0)
-	r.says(err, ErrQuota, "all of its 3 entries", "deregister some")
+	r.Says(err, ErrQuota, "all of its 3 entries", "deregister some")
 	_, err = greedy.RegMR(make([]byte, 1), 0)
-	r.says(err, ErrQuota)
+	r.Says(err, ErrQuota)
 	if a.heap.Left() != free {
 		r.Error("a region that was refused keeps its memory")
 	}
 	_, err = modest.AllocMR(1, 0)
-	r.must(err)
-	r.must(mrs[0].Close())
+	r.Must(err)
+	r.Must(mrs[0].Close())
 	_, err = greedy.AllocMR(1, 0)
-	r.must(err)
+	r.Must(err)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/control"
 	"github.com/stag-rdma/stag/offload/report"
+	common "github.com/stag-rdma/stag/test/rig"
 )
 
 // growing is all counters of a report, by what they are of; those of things that
@@ -111,14 +112,14 @@ func TestReportMeanwhile(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
 		list, err := control.Engines(os.Getpid())
-		r.must(err)
+		r.Must(err)
 		var asked atomic.Int64
 		var askers sync.WaitGroup
 		ask := func(f func() error, end error) {
 			askers.Go(func() {
 				for {
 					if err := f(); err != nil {
-						r.says(err, end)
+						r.Says(err, end)
 						return
 					}
 					asked.Add(1)
@@ -126,25 +127,25 @@ func TestReportMeanwhile(t *testing.T) {
 			})
 		}
 		for _, e := range list {
-			ask(func() error { _, err := e.Report(r.ctx()); return err }, control.ErrGone)
+			ask(func() error { _, err := e.Report(r.Ctx()); return err }, control.ErrGone)
 		}
 		for _, a := range []*Adapter{r.a, r.b} {
 			ask(func() error { _, err := a.Report(context.Background()); return err }, ErrClosed)
-			ask(func() error { _, err := a.Report(r.ctx()); return err }, ErrClosed)
+			ask(func() error { _, err := a.Report(r.Ctx()); return err }, ErrClosed)
 		}
 		for i := range 5 {
 			v, w := r.connect(wants{})
 			exercise(v, w)
 			if i%2 == 0 {
-				r.must(v.qp.Disconnect(r.ctx()))
+				r.Must(v.qp.Disconnect(r.Ctx()))
 			}
-			r.must(v.qp.Close())
-			r.must(w.qp.Close())
-			r.must(w.mr.Close())
-			r.must(errors.Join(v.send.Close(), v.recv.Close()))
+			r.Must(v.qp.Close())
+			r.Must(w.qp.Close())
+			r.Must(w.mr.Close())
+			r.Must(errors.Join(v.send.Close(), v.recv.Close()))
 		}
-		r.must(x.a.Close())
-		r.must(y.a.Close())
+		r.Must(x.a.Close())
+		r.Must(y.a.Close())
 		askers.Wait()
 		if asked.Load() == 0 {
 			t.Error("nothing was asked")
@@ -160,7 +161,7 @@ func TestReportInterfaceGone(t *testing.T) {
 	exercise(x, y)
 	name := r.pair.Ends[pair.A].Name
 	before := r.asked(x.a)
-	r.must(r.pair.Do(pair.A, func() error {
+	r.Must(r.pair.Do(pair.A, func() error {
 		l, err := netlink.LinkByName(name)
 		if err != nil {
 			return err
@@ -183,7 +184,7 @@ func TestReportInterfaceGone(t *testing.T) {
 			t.Errorf("%s falls from %d to %d", name, n, now[name])
 		}
 	}
-	r.must(y.qp.Close())
+	r.Must(y.qp.Close())
 }
 
 // TestReportOfTwoQueues: each engine is asked for its own connections.
@@ -216,14 +217,14 @@ func TestCaptureEndsWithTheAdapter(t *testing.T) {
 	r := newHosts(t, pair.Config{})
 	x, y := r.connect(wants{})
 	list, err := control.Engines(os.Getpid())
-	r.must(err)
-	c, err := list[slices.IndexFunc(list, func(e control.Endpoint) bool { return e.Adapter == x.a.number })].Capture(r.ctx(), report.Filter{})
-	r.must(err)
+	r.Must(err)
+	c, err := list[slices.IndexFunc(list, func(e control.Endpoint) bool { return e.Adapter == x.a.number })].Capture(r.Ctx(), report.Filter{})
+	r.Must(err)
 	defer c.Close()
 	_, err = c.Next() // it has begun
-	r.must(err)
+	r.Must(err)
 	exercise(x, y)
-	r.must(x.a.Close())
+	r.Must(x.a.Close())
 	var last report.Packet
 	n := 0
 	for err == nil {
@@ -284,13 +285,13 @@ func again(t *testing.T, what string, as *syscall.SysProcAttr, env ...string) {
 // words, and one without can.
 func cannotOpen(t *testing.T, words ...string) {
 	t.Helper()
-	r := &rig{T: t}
+	r := &rig{Stage: common.On(t)}
 	a, err := Open(Config{KernelPort: true})
 	if err == nil {
 		a.Close()
 	}
-	r.says(err, nil, append(words, "open adapter", "control sockets", "NoControl", "stag show")...)
+	r.Says(err, nil, append(words, "open adapter", "control sockets", "NoControl", "stag show")...)
 	a, err = Open(Config{KernelPort: true, NoControl: true})
-	r.must(err)
-	r.must(a.Close())
+	r.Must(err)
+	r.Must(a.Close())
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stag-rdma/stag/offload/control"
 	"github.com/stag-rdma/stag/offload/report"
+	common "github.com/stag-rdma/stag/test/rig"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -24,15 +25,15 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 func (r *rig) asked(a *Adapter) report.Engine {
 	r.Helper()
 	all, err := control.Engines(os.Getpid())
-	r.must(err)
+	r.Must(err)
 	for _, e := range all {
 		if e.Adapter != a.number {
 			continue
 		}
-		got, err := e.Report(r.ctx())
-		r.must(err)
+		got, err := e.Report(r.Ctx())
+		r.Must(err)
 		text, err := json.Marshal(got)
-		r.must(err)
+		r.Must(err)
 		r.schema(string(text))
 		r.unique(got)
 		return got
@@ -44,9 +45,9 @@ func (r *rig) asked(a *Adapter) report.Engine {
 func (r *rig) schema(text string) {
 	r.Helper()
 	s, err := jsonschema.NewCompiler().Compile("../offload/report/schema.json")
-	r.must(err)
+	r.Must(err)
 	v, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
-	r.must(err)
+	r.Must(err)
 	if err := s.Validate(v); err != nil {
 		r.Errorf("%v\n%s", err, text)
 	}
@@ -112,7 +113,7 @@ func exercise(x, y *end) *MR {
 	r := x.r
 	r.Helper()
 	window, err := y.pd.AllocMR(4096, RemoteWrite|LocalWrite, MROptions{QP: y.qp})
-	r.must(err)
+	r.Must(err)
 	for i := range 4 {
 		y.receive(RecvWR{SGL: []SGE{y.mr.SGE(40000+100*i, 100)}})
 	}
@@ -150,7 +151,7 @@ func TestReport(t *testing.T) {
 		x, y := r.connect(wants{})
 		exercise(x, y)
 		idle, err := y.pd.CreateQP(QPConfig{SendCQ: y.send, RecvCQ: y.recv, SendDepth: 5, MaxInline: NoInline})
-		r.must(err)
+		r.Must(err)
 
 		for i, e := range []*end{x, y} {
 			got := r.asked(e.a)
@@ -176,7 +177,7 @@ func TestReport(t *testing.T) {
 		}
 		y.receive(RecvWR{SGL: []SGE{y.mr.SGE(0, 100)}})
 		x.post(SendWR{Op: WRSend, SGL: []SGE{x.mr.SGE(0, 1)}, Flags: Signaled})
-		r.eventually("a completion waits", func() bool { return y.recv.c.Ready() })
+		r.Eventually("a completion waits", func() bool { return y.recv.c.Ready() })
 		got := r.asked(y.a)
 		if q := got.QPs[1]; len(got.QPs) != 2 || q.Number != idle.Number() || q.State != "Idle" || q.Device != "" || q.Local != nil || q.SendDepth != 5 || q.MaxInline != 0 {
 			t.Errorf("not connected: %+v", q)
@@ -185,10 +186,10 @@ func TestReport(t *testing.T) {
 		if len(got.CQs) != 2 || cq.Number != y.recv.Number() || cq.Ready != 1 || cq.QPs != 2 || cq.Depth != 512 || cq.Overrun {
 			t.Errorf("CQ %+v of %d", cq, len(got.CQs))
 		}
-		r.must(idle.Close())
+		r.Must(idle.Close())
 		spare, err := y.a.CreateCQ(1)
-		r.must(err)
-		r.must(spare.Close())
+		r.Must(err)
+		r.Must(spare.Close())
 		if got := r.asked(y.a); len(got.QPs) != 1 || len(got.CQs) != 2 {
 			t.Errorf("%d QPs, %d CQs after Close", len(got.QPs), len(got.CQs))
 		}
@@ -317,21 +318,21 @@ var volatile = []struct {
 func TestReportGolden(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
-		r.must(exercise(x, y).Close())
+		r.Must(exercise(x, y).Close())
 		name := "kernel-port"
 		if r.pair != nil {
 			name = "offloaded"
 		}
 		text, err := json.MarshalIndent(r.asked(y.a), "", "  ")
-		r.must(err)
+		r.Must(err)
 		got := string(text) + "\n"
 		for _, v := range volatile {
 			got = v.what.ReplaceAllString(got, v.mask)
 		}
 		file := filepath.Join("testdata", "report-"+name+".golden")
 		if *update {
-			r.must(os.MkdirAll("testdata", 0o755))
-			r.must(os.WriteFile(file, []byte(got), 0o644))
+			r.Must(os.MkdirAll("testdata", 0o755))
+			r.Must(os.WriteFile(file, []byte(got), 0o644))
 		}
 		want, err := os.ReadFile(file)
 		if err != nil || got != string(want) {
@@ -345,25 +346,25 @@ func TestReportGolden(t *testing.T) {
 // nobody who does not listen to the end.
 func TestReportOfLargeTable(t *testing.T) {
 	const regions = 1<<18 - 1
-	r := &rig{T: t}
+	r := &rig{Stage: common.On(t)}
 	a := r.open(Config{KernelPort: true, MaxRegions: regions, RegionHeap: 1 << 20})
 	pd, err := a.AllocPD()
-	r.must(err)
+	r.Must(err)
 	mem := make([]byte, 64)
 	for range regions {
 		_, err := pd.RegMR(mem, LocalWrite|RemoteRead)
-		r.must(err)
+		r.Must(err)
 	}
 	list, err := control.Engines(os.Getpid())
-	r.must(err)
+	r.Must(err)
 	e := list[slices.IndexFunc(list, func(e control.Endpoint) bool { return e.Adapter == a.number })]
-	counts, err := e.Ask(r.ctx(), control.Question{Parts: report.PartCounts | report.PartDevices})
-	r.must(err)
+	counts, err := e.Ask(r.Ctx(), control.Question{Parts: report.PartCounts | report.PartDevices})
+	r.Must(err)
 	if n := counts.Counts; n.MRs["region"] != regions || n.Registered != 64*regions || counts.MRs != nil || counts.Devices[0].MaxMRs != regions {
 		t.Errorf("%+v, %d told one by one", n, len(counts.MRs))
 	}
-	all, err := e.Ask(r.ctx(), control.Question{Parts: report.PartMRs})
-	r.must(err)
+	all, err := e.Ask(r.Ctx(), control.Question{Parts: report.PartMRs})
+	r.Must(err)
 	seen := map[string]bool{}
 	for _, mr := range all.MRs {
 		seen[mr.STag] = true
@@ -374,7 +375,7 @@ func TestReportOfLargeTable(t *testing.T) {
 	told := 0
 	source{a}.Regions(func(report.MR) bool {
 		if told++; told == regionsAtOnce/2 {
-			r.must(a.Close())
+			r.Must(a.Close())
 		}
 		return true
 	})
@@ -392,15 +393,15 @@ func TestReportRefused(t *testing.T) {
 		enough := errors.New("enough")
 		cancel(enough)
 		_, err := x.a.Report(ctx)
-		r.says(err, enough, "report:")
+		r.Says(err, enough, "report:")
 		list, err := control.Engines(os.Getpid())
-		r.must(err)
-		r.must(x.a.Close())
-		_, err = x.a.Report(r.ctx())
-		r.says(err, ErrClosed, "report: the adapter is closed")
+		r.Must(err)
+		r.Must(x.a.Close())
+		_, err = x.a.Report(r.Ctx())
+		r.Says(err, ErrClosed, "report: the adapter is closed")
 		gone := 0
 		for _, e := range list {
-			if _, err := e.Report(r.ctx()); errors.Is(err, control.ErrGone) {
+			if _, err := e.Report(r.Ctx()); errors.Is(err, control.ErrGone) {
 				gone++
 			}
 		}
@@ -413,16 +414,16 @@ func TestReportRefused(t *testing.T) {
 // TestNoControl: an adapter that is not to be seen makes no socket, and can
 // report all the same.
 func TestNoControl(t *testing.T) {
-	r := &rig{T: t}
+	r := &rig{Stage: common.On(t)}
 	a := r.open(Config{KernelPort: true, NoControl: true})
 	list, err := control.Engines(0)
-	r.must(err)
+	r.Must(err)
 	for _, e := range list {
 		if e.PID == os.Getpid() && e.Adapter == a.number {
 			t.Errorf("there is %v", e)
 		}
 	}
-	if got, err := a.Report(r.ctx()); err != nil || got.Adapter != a.number {
+	if got, err := a.Report(r.Ctx()); err != nil || got.Adapter != a.number {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/test/need"
+	common "github.com/stag-rdma/stag/test/rig"
 )
 
 // patience bounds every wait of a test: it is never reached unless something
@@ -37,7 +38,7 @@ func onBothPaths(t *testing.T, test func(r *rig)) {
 }
 
 func newLoopback(t *testing.T) *rig {
-	r := &rig{T: t, host: "127.0.0.1"}
+	r := &rig{Stage: common.On(t), host: "127.0.0.1"}
 	r.checkLeaks()
 	r.a, r.b = r.open(Config{KernelPort: true}), r.open(Config{KernelPort: true})
 	return r
@@ -53,13 +54,13 @@ func newHosts(t *testing.T, c pair.Config) *rig {
 func newStage(t *testing.T, c pair.Config) *rig {
 	need.Root(t)
 	need.XDP(t)
-	r := &rig{T: t}
+	r := &rig{Stage: common.On(t)}
 	r.checkLeaks()
 	var err error
 	if r.pair, err = pair.New(c); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { r.check(r.pair.Close()) })
+	t.Cleanup(func() { r.Check(r.pair.Close()) })
 	r.host = r.pair.Ends[pair.B].V4.Addr().String()
 	return r
 }
@@ -68,7 +69,7 @@ func newStage(t *testing.T, c pair.Config) *rig {
 func (r *rig) openHosts(config func(pair.Side) Config) {
 	r.Helper()
 	for side, a := range map[pair.Side]**Adapter{pair.A: &r.a, pair.B: &r.b} {
-		r.must(r.pair.Do(side, func() error {
+		r.Must(r.pair.Do(side, func() error {
 			*a = r.open(config(side))
 			return nil
 		}))
@@ -79,11 +80,11 @@ func (r *rig) openHosts(config func(pair.Side) Config) {
 func (r *rig) open(c Config) *Adapter {
 	r.Helper()
 	a, err := Open(c)
-	r.must(err)
+	r.Must(err)
 	r.Cleanup(func() {
 		r.noFlows(a)
-		r.check(a.Close())
-		r.check(a.Close())
+		r.Check(a.Close())
+		r.Check(a.Close())
 	})
 	return a
 }
@@ -92,15 +93,15 @@ func (r *rig) open(c Config) *Adapter {
 // is in TIME-WAIT.
 func (r *rig) noFlows(a *Adapter) {
 	for _, qp := range a.allQPs() {
-		r.check(qp.Close())
+		r.Check(qp.Close())
 	}
 	if a.life.Err() != nil {
 		return // the test has closed it
 	}
 	for _, p := range a.ports {
-		r.eventually("flow entries are gone", func() bool {
+		r.Eventually("flow entries are gone", func() bool {
 			n := 0
-			r.check(p.nic.Steering().Flows(func(bpf.FlowKey, bpf.Flow) bool { n++; return true }))
+			r.Check(p.nic.Steering().Flows(func(bpf.FlowKey, bpf.Flow) bool { n++; return true }))
 			return n == len(p.nic.Flows()) // TIME-WAIT
 		})
 	}
@@ -112,46 +113,15 @@ func (r *rig) checkLeaks() {
 	runtime.GC()
 	goroutines, files := runtime.NumGoroutine(), r.files()
 	r.Cleanup(func() {
-		r.eventually("goroutines have ended", func() bool { return runtime.NumGoroutine() <= goroutines })
-		r.eventually("descriptors are closed", func() bool { return r.files() <= files })
+		r.Eventually("goroutines have ended", func() bool { return runtime.NumGoroutine() <= goroutines })
+		r.Eventually("descriptors are closed", func() bool { return r.files() <= files })
 	})
 }
 
 func (r *rig) files() int {
 	all, err := os.ReadDir("/proc/self/fd")
-	r.must(err)
+	r.Must(err)
 	return len(all)
-}
-
-func (r *rig) must(err error) {
-	r.Helper()
-	if err != nil {
-		r.Fatal(err)
-	}
-}
-
-func (r *rig) check(err error) {
-	r.Helper()
-	if err != nil {
-		r.Error(err)
-	}
-}
-
-// eventually fails the test unless f becomes true.
-func (r *rig) eventually(what string, f func() bool) {
-	r.Helper()
-	for end := time.Now().Add(patience); !f(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			buf := make([]byte, 1<<16)
-			r.Fatalf("%s: not within %v\n%s", what, patience, buf[:runtime.Stack(buf, true)])
-		}
-	}
-}
-
-func (r *rig) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	r.Cleanup(cancel)
-	return ctx
 }
 
 // wants is what a test may want of a connection. The zero value is the usual.
@@ -190,16 +160,16 @@ func (r *rig) newEnd(a *Adapter, w wants) *end {
 	e := &end{r: r, a: a}
 	var err error
 	e.pd, err = a.AllocPD()
-	r.must(err)
+	r.Must(err)
 	e.send, err = a.CreateCQ(w.cqDepth)
-	r.must(err)
+	r.Must(err)
 	e.recv, err = a.CreateCQ(w.cqDepth)
-	r.must(err)
+	r.Must(err)
 	w.qp.SendCQ, w.qp.RecvCQ = e.send, e.recv
 	e.qp, err = e.pd.CreateQP(w.qp)
-	r.must(err)
+	r.Must(err)
 	e.mr, err = e.pd.AllocMR(w.heap, w.access)
-	r.must(err)
+	r.Must(err)
 	return e
 }
 
@@ -209,7 +179,7 @@ func (e *end) another() *end {
 	o := *e
 	var err error
 	o.qp, err = e.pd.CreateQP(QPConfig{SendCQ: e.send, RecvCQ: e.recv})
-	e.r.must(err)
+	e.r.Must(err)
 	return &o
 }
 
@@ -217,7 +187,7 @@ func (e *end) another() *end {
 func (e *end) lend(access Access, o ...MROptions) *MR {
 	e.r.Helper()
 	mr, err := e.pd.AllocMR(4096, access, o...)
-	e.r.must(err)
+	e.r.Must(err)
 	return mr
 }
 
@@ -225,7 +195,7 @@ func (e *end) lend(access Access, o ...MROptions) *MR {
 func (r *rig) connect(w wants) (x, y *end) {
 	r.Helper()
 	x, y = r.newEnd(r.a, w), r.newEnd(r.b, w)
-	r.must(r.join(x, y, w))
+	r.Must(r.join(x, y, w))
 	return x, y
 }
 
@@ -236,13 +206,13 @@ func (r *rig) join(x, y *end, w wants) error {
 	defer l.Close()
 	accepted := make(chan error, 1)
 	go func() {
-		req, err := l.Accept(r.ctx())
+		req, err := l.Accept(r.Ctx())
 		if err == nil {
-			err = req.Accept(r.ctx(), y.qp, w.accept)
+			err = req.Accept(r.Ctx(), y.qp, w.accept)
 		}
 		accepted <- err
 	}()
-	err := x.qp.Dial(r.ctx(), l.Addr().String(), w.dial)
+	err := x.qp.Dial(r.Ctx(), l.Addr().String(), w.dial)
 	if err != nil {
 		l.Close()
 	}
@@ -251,8 +221,8 @@ func (r *rig) join(x, y *end, w wants) error {
 
 func (r *rig) listen(a *Adapter) *Listener {
 	r.Helper()
-	l, err := a.Listen(r.ctx(), r.host+":0", ListenConfig{})
-	r.must(err)
+	l, err := a.Listen(r.Ctx(), r.host+":0", ListenConfig{})
+	r.Must(err)
 	return l
 }
 
@@ -260,14 +230,14 @@ func (r *rig) listen(a *Adapter) *Listener {
 func (e *end) post(wrs ...SendWR) {
 	e.r.Helper()
 	_, err := e.qp.PostSend(wrs...)
-	e.r.must(err)
+	e.r.Must(err)
 }
 
 // receive posts receives that must be taken.
 func (e *end) receive(wrs ...RecvWR) {
 	e.r.Helper()
 	_, err := e.qp.PostRecv(wrs...)
-	e.r.must(err)
+	e.r.Must(err)
 }
 
 // sent waits for the next n completions of the send queue; got for those of
@@ -279,7 +249,7 @@ func (r *rig) poll(cq *CQ, n int) []Completion {
 	r.Helper()
 	dst := make([]Completion, n)
 	for have := 0; have < n; {
-		if err := cq.Wait(r.ctx()); err != nil {
+		if err := cq.Wait(r.Ctx()); err != nil {
 			r.Fatalf("%d of %d completions: %v", have, n, err)
 		}
 		have += cq.Poll(dst[have:])
@@ -314,26 +284,6 @@ func (e *end) done() {
 	case <-e.qp.Done():
 	case <-time.After(patience):
 		e.r.Fatalf("the QP is not done: state %v, %v", e.qp.State(), e.qp.Err())
-	}
-}
-
-// says demands an error of the kind and with the words.
-func (r *rig) says(err, is error, words ...string) {
-	r.Helper()
-	if err == nil {
-		r.Errorf("no error; want one that says %q", words)
-		return
-	}
-	if is != nil && !errors.Is(err, is) {
-		r.Errorf("error %q is not %q", err, is)
-	}
-	for _, word := range words {
-		if !strings.Contains(err.Error(), word) {
-			r.Errorf("error %q does not say %q", err, word)
-		}
-	}
-	if strings.Contains(err.Error(), "\n") {
-		r.Errorf("error %q has several lines", err)
 	}
 }
 

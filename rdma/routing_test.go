@@ -19,7 +19,7 @@ func TestPortOfMarkedSocket(t *testing.T) {
 		r := newHosts(t, pairConfig)
 		second := secondCable(t, r.pair)
 		near, far := r.pair.Ends[pair.A], r.pair.Ends[pair.B].V4.Addr()
-		r.must(r.pair.Do(pair.A, func() error {
+		r.Must(r.pair.Do(pair.A, func() error {
 			rule := netlink.NewRule()
 			rule.Mark, rule.Table, rule.Family = mark, table, netlink.FAMILY_V4
 			if err := netlink.RuleAdd(rule); err != nil {
@@ -29,15 +29,15 @@ func TestPortOfMarkedSocket(t *testing.T) {
 				Dst: &net.IPNet{IP: far.AsSlice(), Mask: net.CIDRMask(32, 32)}})
 		}))
 		c := r.plain(far.String())
-		if p, err := r.a.portFor(r.ctx(), c); err != nil || p.name != near.Name {
+		if p, err := r.a.portFor(r.Ctx(), c); err != nil || p.name != near.Name {
 			t.Fatalf("%+v, %v", p, err)
 		}
-		r.must(setOption(c, unix.SO_MARK, mark))
-		_, err := r.a.portFor(r.ctx(), c)
-		r.says(err, ErrNoPort, second.names[pair.A])
+		r.Must(setOption(c, unix.SO_MARK, mark))
+		_, err := r.a.portFor(r.Ctx(), c)
+		r.Says(err, ErrNoPort, second.names[pair.A])
 		// The rule's route is none for what is bound to another interface.
-		r.must(setOption(c, unix.SO_BINDTOIFINDEX, near.Index))
-		if p, err := r.a.portFor(r.ctx(), c); err != nil || p.name != near.Name {
+		r.Must(setOption(c, unix.SO_BINDTOIFINDEX, near.Index))
+		if p, err := r.a.portFor(r.Ctx(), c); err != nil || p.name != near.Name {
 			t.Errorf("bound to the port's interface: %+v, %v", p, err)
 		}
 	})
@@ -47,13 +47,13 @@ func TestPortOfMarkedSocket(t *testing.T) {
 func (r *rig) plain(host string) *net.TCPConn {
 	r.Helper()
 	var l net.Listener
-	r.must(r.pair.Do(pair.B, func() (err error) {
+	r.Must(r.pair.Do(pair.B, func() (err error) {
 		l, err = net.Listen("tcp4", net.JoinHostPort(host, "0"))
 		return err
 	}))
 	r.Cleanup(func() { l.Close() })
 	var c net.Conn
-	r.must(r.pair.Do(pair.A, func() (err error) {
+	r.Must(r.pair.Do(pair.A, func() (err error) {
 		c, err = net.Dial("tcp4", l.Addr().String())
 		return err
 	}))

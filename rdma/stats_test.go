@@ -14,10 +14,10 @@ func TestStats(t *testing.T) {
 		offloaded := r.pair != nil
 		check := func(when string) {
 			t.Helper()
-			sent, err := x.qp.TCPStats(r.ctx())
-			r.must(err)
-			got, err := y.qp.TCPStats(r.ctx())
-			r.must(err)
+			sent, err := x.qp.TCPStats(r.Ctx())
+			r.Must(err)
+			got, err := y.qp.TCPStats(r.Ctx())
+			r.Must(err)
 			if (sent.OctetsOut >= 1000) != offloaded || (got.OctetsIn >= 1000) != offloaded {
 				t.Errorf("%s: %d octets out, %d in", when, sent.OctetsOut, got.OctetsIn)
 			}
@@ -25,14 +25,14 @@ func TestStats(t *testing.T) {
 		check("connected")
 		if offloaded {
 			name := x.a.ports[0].name
-			s, err := x.a.SocketStats(r.ctx(), name)
-			r.must(err)
+			s, err := x.a.SocketStats(r.Ctx(), name)
+			r.Must(err)
 			if len(s) != 1 || s[0].Tx == 0 || s[0].Rx == 0 {
 				t.Errorf("sockets of %s: %+v", name, s)
 			}
 		}
-		_, err := x.a.SocketStats(r.ctx(), "nowhere")
-		r.says(err, ErrNoPort, "nowhere", "none of that name")
+		_, err := x.a.SocketStats(r.Ctx(), "nowhere")
+		r.Says(err, ErrNoPort, "nowhere", "none of that name")
 		x.qp.Abort()
 		x.done()
 		y.done()
@@ -44,7 +44,7 @@ func TestStats(t *testing.T) {
 func TestStatsUnconnected(t *testing.T) {
 	r := newLoopback(t)
 	e := r.newEnd(r.a, wants{})
-	if s, err := e.qp.TCPStats(r.ctx()); err != nil || s.OctetsIn != 0 {
+	if s, err := e.qp.TCPStats(r.Ctx()); err != nil || s.OctetsIn != 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
 }

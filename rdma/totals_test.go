@@ -10,8 +10,8 @@ import (
 // rdmapOf is a counter of all QPs of the adapter's one device.
 func (r *rig) rdmapOf(a *Adapter, name string) uint64 {
 	r.Helper()
-	e, err := a.Report(r.ctx())
-	r.must(err)
+	e, err := a.Report(r.Ctx())
+	r.Must(err)
 	return counterOf(r, e.Counters, e.Devices[0].Name, name)
 }
 
@@ -41,15 +41,15 @@ func TestTotalsOfQPs(t *testing.T) {
 			}
 			r.ok(x.sent(writes))
 			before := r.rdmapOf(r.a, "write_octets_out")
-			r.must(x.qp.Close())
-			r.must(y.qp.Close())
+			r.Must(x.qp.Close())
+			r.Must(y.qp.Close())
 			after := r.rdmapOf(r.a, "write_octets_out")
 			if n := r.rdmapOf(r.a, "writes_out"); n < round*writes || before > after || after < round*writes*100 {
 				t.Errorf("round %d: %d Writes, %d octets before it was closed and %d after", round, n, before, after)
 			}
 		}
-		e, err := r.a.Report(r.ctx())
-		r.must(err)
+		e, err := r.a.Report(r.Ctx())
+		r.Must(err)
 		if len(e.QPs) != 0 {
 			t.Errorf("%d QPs are left", len(e.QPs))
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/heap"
+	common "github.com/stag-rdma/stag/test/rig"
 )
 
 // mapping maps n octets of a file, or without one of anonymous memory.
@@ -20,7 +21,7 @@ func (r *rig) mapping(f *os.File, n, prot int) []byte {
 		fd, flags = int(f.Fd()), unix.MAP_SHARED
 	}
 	mem, err := unix.Mmap(fd, 0, n, prot, flags)
-	r.must(err)
+	r.Must(err)
 	r.Cleanup(func() { unix.Munmap(mem) })
 	return mem
 }
@@ -29,12 +30,12 @@ func (r *rig) mapping(f *os.File, n, prot int) []byte {
 func (r *rig) file(n int) *os.File {
 	r.Helper()
 	f, err := os.Create(r.TempDir() + "/memory")
-	r.must(err)
+	r.Must(err)
 	r.Cleanup(func() { f.Close() })
 	b := make([]byte, n)
 	fill(b, 1)
 	_, err = f.Write(b)
-	r.must(err)
+	r.Must(err)
 	return f
 }
 
@@ -42,12 +43,12 @@ func (r *rig) file(n int) *os.File {
 // changes nothing of it.
 func TestRegisterWhatMayBeAccessed(t *testing.T) {
 	const rw = unix.PROT_READ | unix.PROT_WRITE
-	r := &rig{T: t}
+	r := &rig{Stage: common.On(t)}
 	a := r.open(Config{KernelPort: true})
 	pd, err := a.AllocPD()
-	r.must(err)
+	r.Must(err)
 	holed := r.mapping(nil, 3*heap.PageSize, rw)
-	r.must(unix.Mprotect(holed[heap.PageSize:2*heap.PageSize], unix.PROT_READ))
+	r.Must(unix.Mprotect(holed[heap.PageSize:2*heap.PageSize], unix.PROT_READ))
 	f := r.file(2 * heap.PageSize)
 	for name, c := range map[string]struct {
 		mem    []byte
@@ -67,7 +68,7 @@ func TestRegisterWhatMayBeAccessed(t *testing.T) {
 	} {
 		if c.refuse != "" {
 			_, err := pd.RegMR(c.mem, c.access)
-			r.says(err, ErrNoAccess, c.refuse)
+			r.Says(err, ErrNoAccess, c.refuse)
 			continue
 		}
 		before := bytes.Clone(c.mem)
@@ -76,7 +77,7 @@ func TestRegisterWhatMayBeAccessed(t *testing.T) {
 			r.Errorf("%s: registering has changed it, or %v", name, err)
 			continue
 		}
-		r.must(mr.Close())
+		r.Must(mr.Close())
 	}
 }
 
@@ -94,18 +95,18 @@ func TestTruncatedUnderARegion(t *testing.T) {
 		for name, access := range accesses {
 			x, y := r.connect(wants{})
 			good := r.newEnd(r.a, wants{})
-			r.must(r.join(good, y.another(), wants{}))
+			r.Must(r.join(good, y.another(), wants{}))
 			f := r.file(heap.PageSize)
 			mr, err := y.pd.RegMR(r.mapping(f, heap.PageSize, unix.PROT_READ|unix.PROT_WRITE), all)
-			r.must(err)
+			r.Must(err)
 			y.receive(RecvWR{SGL: []SGE{mr.SGE(0, 4)}})
 			good.post(SendWR{Op: WRRead, SGL: []SGE{good.mr.SGE(0, 4)}, RKey: mr.RKey(), Flags: Signaled})
 			r.ok(good.sent(1))
-			r.must(f.Truncate(0))
+			r.Must(f.Truncate(0))
 			access(x, y, mr)
 			y.done()
 			x.done()
-			r.says(y.qp.Err(), ErrMemoryGone, "truncated")
+			r.Says(y.qp.Err(), ErrMemoryGone, "truncated")
 			if x.qp.Err() == nil {
 				r.Errorf("%s: the peer has no error", name)
 			}
@@ -113,7 +114,7 @@ func TestTruncatedUnderARegion(t *testing.T) {
 			if c := good.sent(1)[0]; c.Status != RemoteAccessErr {
 				r.Errorf("%s: the region afterwards: %+v", name, c)
 			}
-			r.must(mr.Close())
+			r.Must(mr.Close())
 			if e := <-r.b.Events(); e.Type != QPFatal || !errors.Is(e.Err, ErrMemoryGone) {
 				r.Errorf("%s: event %+v", name, e)
 			}
@@ -126,7 +127,7 @@ func TestTruncatedUnderARegion(t *testing.T) {
 func inEachProgress(t *testing.T, test func(r *rig)) {
 	for _, p := range []Progress{ProgressInline, ProgressEngine} {
 		t.Run(p.String()+", kernel port", func(t *testing.T) {
-			r := &rig{T: t, host: "127.0.0.1"}
+			r := &rig{Stage: common.On(t), host: "127.0.0.1"}
 			r.a, r.b = r.open(Config{KernelPort: true, Progress: p}), r.open(Config{KernelPort: true, Progress: p})
 			test(r)
 		})

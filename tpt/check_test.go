@@ -3,6 +3,8 @@ package tpt
 import (
 	"math"
 	"testing"
+
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // TestFirstFailureDecides makes each part of an access wrong alone, and each
@@ -127,7 +129,7 @@ func TestRights(t *testing.T) {
 	for given := Rights(0); given <= allRights; given++ {
 		stag, err := s.Register(Region{PD: s.pd, Memory: s.heap[:8], Rights: given})
 		if given&(RemoteWrite|RemoteAtomic) != 0 && given&LocalWrite == 0 {
-			oneLine(t, err, ErrRights, "local write")
+			rig.Says(t, err, ErrRights, "local write")
 			continue
 		}
 		if err != nil {

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 func TestLife(t *testing.T) {
@@ -42,8 +44,8 @@ func TestLife(t *testing.T) {
 			if _, ok := s.Entry(stag.Index()); ok {
 				t.Errorf("%s: deregistered, and shown", name)
 			}
-			oneLine(t, s.Invalidate(stag, s.pd), ErrSTag, stag.String())
-			oneLine(t, s.Deregister(stag, s.pd), ErrSTag, stag.String())
+			rig.Says(t, s.Invalidate(stag, s.pd), ErrSTag, stag.String())
+			rig.Says(t, s.Deregister(stag, s.pd), ErrSTag, stag.String())
 			if first, _ := s.external.at(stag.Index()); first != nil {
 				t.Error("deregistered memory is kept alive")
 			}
@@ -73,7 +75,7 @@ func TestRefusedRegions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			stag, err := s.Register(c.r)
-			oneLine(t, err, c.is, "register", ":")
+			rig.Says(t, err, c.is, "register", ":")
 			if stag != 0 || s.Stats().Used != 0 {
 				t.Errorf("%v, %d entries used", stag, s.Stats().Used)
 			}
@@ -86,8 +88,8 @@ func TestWrongDomain(t *testing.T) {
 	s := newStage(t, Config{Entries: 8})
 	other := s.domain()
 	stag := s.register(s.heap[:8], 0, RemoteRead)
-	oneLine(t, s.Invalidate(stag, other), ErrPD, stag.String())
-	oneLine(t, s.Deregister(stag, other), ErrPD, stag.String())
+	rig.Says(t, s.Invalidate(stag, other), ErrPD, stag.String())
+	rig.Says(t, s.Deregister(stag, other), ErrPD, stag.String())
 	for name, wrong := range map[string]STag{"key": stag ^ 0x80, "index 0": NewSTag(0, stag.Key()), "no entry": NewSTag(9, 0), "free": stag ^ 0x100} {
 		if err := s.Deregister(wrong, s.pd); err == nil {
 			t.Errorf("%s: deregistered", name)
@@ -103,7 +105,7 @@ func TestBoundRegionStays(t *testing.T) {
 	stag := s.register(s.heap[:8], 0, RemoteRead)
 	e, _ := s.at(stag)
 	e.windows.Store(2)
-	oneLine(t, s.Deregister(stag, s.pd), ErrBound, "2 windows")
+	rig.Says(t, s.Deregister(stag, s.pd), ErrBound, "2 windows")
 	if _, f := s.StartInvalidate(stag, s.pd, 1); f != BadSTag {
 		t.Errorf("a peer: %v", f)
 	}
@@ -165,7 +167,7 @@ func TestStartInvalidate(t *testing.T) {
 func TestDomains(t *testing.T) {
 	s := newStage(t, Config{Entries: 8})
 	a, b := s.register(s.heap[:8], 0, 0), s.register(s.heap[:8], 0, 0)
-	oneLine(t, s.FreePD(s.pd), ErrPDBusy, "2 entries")
+	rig.Says(t, s.FreePD(s.pd), ErrPDBusy, "2 entries")
 	for _, stag := range []STag{a, b} {
 		if err := s.Deregister(stag, s.pd); err != nil {
 			t.Fatal(err)
@@ -174,8 +176,8 @@ func TestDomains(t *testing.T) {
 	if err := s.FreePD(s.pd); err != nil {
 		t.Error(err)
 	}
-	oneLine(t, s.FreePD(s.pd), ErrPD)
-	oneLine(t, s.FreePD(0), ErrPD)
+	rig.Says(t, s.FreePD(s.pd), ErrPD)
+	rig.Says(t, s.FreePD(0), ErrPD)
 	s.lastPD = math.MaxUint32 - 1
 	if last, next := s.domain(), s.domain(); last != math.MaxUint32 || next != 1 {
 		t.Errorf("domains %d and %d: want the last and then 1", last, next)
@@ -193,7 +195,7 @@ func TestQuota(t *testing.T) {
 		stags = append(stags, s.register(s.heap[:8], 0, 0))
 	}
 	_, err := s.Register(Region{PD: s.pd, Memory: s.heap})
-	oneLine(t, err, ErrQuota, "3 entries")
+	rig.Says(t, err, ErrQuota, "3 entries")
 	if _, err := s.Register(Region{PD: s.domain(), Memory: s.heap}); err != nil {
 		t.Errorf("another domain: %v", err)
 	}
@@ -217,7 +219,7 @@ func TestFullAndRoomAgain(t *testing.T) {
 		}
 		for range 2 {
 			_, err := s.Register(Region{PD: s.pd, Memory: s.heap})
-			oneLine(t, err, ErrTableFull, "63 entries")
+			rig.Says(t, err, ErrTableFull, "63 entries")
 			if err := s.Deregister(last, s.pd); err != nil {
 				t.Fatal(err)
 			}
@@ -352,7 +354,7 @@ func TestForeignWriter(t *testing.T) {
 	s := newStage(t, Config{Entries: 2})
 	s.entries[1].publish(wordBusy)
 	_, err := s.Register(Region{PD: s.pd, Memory: s.heap})
-	oneLine(t, err, ErrForeign, "entry 1")
+	rig.Says(t, err, ErrForeign, "entry 1")
 	if s.entries[1].load() != wordBusy {
 		t.Error("written to all the same")
 	}

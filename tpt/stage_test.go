@@ -1,8 +1,6 @@
 package tpt
 
 import (
-	"errors"
-	"strings"
 	"testing"
 
 	"github.com/stag-rdma/stag/loader"
@@ -79,20 +77,4 @@ func mapped(t testing.TB, entries uint32) []byte {
 	}
 	t.Cleanup(func() { array.Close() })
 	return array.Memory()
-}
-
-// oneLine demands that err is one line, caused by is, and says what is in want.
-func oneLine(t testing.TB, err, is error, want ...string) {
-	t.Helper()
-	if !errors.Is(err, is) {
-		t.Fatalf("%v, want: %v", err, is)
-	}
-	for _, w := range want {
-		if !strings.Contains(err.Error(), w) {
-			t.Errorf("%q does not say %q", err, w)
-		}
-	}
-	if strings.Contains(err.Error(), "\n") {
-		t.Errorf("%q is more than a line", err)
-	}
 }

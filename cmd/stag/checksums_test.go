@@ -6,6 +6,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/perf"
 	"github.com/stag-rdma/stag/cmd/stag/internal/ping"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // TestDefaultVeth: on a veth as `ip link add` makes it, between an interface and
@@ -22,7 +23,7 @@ func TestDefaultVeth(t *testing.T) {
 		return []string{"-d", p.Ends[side].Name}
 	}
 	serve := func(side pair.Side, ready string, args ...string) (s *running) {
-		must(t, p.Do(side, func() error { s = launch(t, command(t, args...)); return nil }))
+		rig.Must(t, p.Do(side, func() error { s = launch(t, command(t, args...)); return nil }))
 		s.until(ready)
 		return s
 	}

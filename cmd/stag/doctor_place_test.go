@@ -16,6 +16,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/doctor"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // row picks one of a report.
@@ -33,12 +34,12 @@ func row(t *testing.T, r doctor.Report, name string) doctor.Row {
 // nameSpace gives side A's network namespace a name, as ip netns does.
 func nameSpace(t *testing.T, p *pair.Pair, name string) {
 	t.Helper()
-	must(t, os.MkdirAll("/run/netns", 0o755))
+	rig.Must(t, os.MkdirAll("/run/netns", 0o755))
 	file := filepath.Join("/run/netns", name)
-	must(t, os.WriteFile(file, nil, 0o600))
-	t.Cleanup(func() { must(t, os.Remove(file)) })
+	rig.Must(t, os.WriteFile(file, nil, 0o600))
+	t.Cleanup(func() { rig.Must(t, os.Remove(file)) })
 	in(t, p, func() error { return unix.Mount("/proc/thread-self/ns/net", file, "", unix.MS_BIND, "") })
-	t.Cleanup(func() { must(t, unix.Unmount(file, unix.MNT_DETACH)) })
+	t.Cleanup(func() { rig.Must(t, unix.Unmount(file, unix.MNT_DETACH)) })
 }
 
 // TestDoctorNamedSpace: what it says about an interface that is elsewhere is a
@@ -137,7 +138,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
 	user, program := newTerminal(t)
 	cmd.Stdout = program
-	must(t, cmd.Start())
+	rig.Must(t, cmd.Start())
 	program.Close()
 	var shown bytes.Buffer
 	for buf := make([]byte, 4096); ; {
@@ -146,7 +147,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) string {
 		if errors.Is(err, unix.EIO) { // nobody has the terminal any more
 			break
 		}
-		must(t, err)
+		rig.Must(t, err)
 	}
 	cmd.Wait()
 	return strings.ReplaceAll(shown.String(), "\r\n", "\n")

@@ -18,6 +18,7 @@ import (
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // misfortune is something that the doctor must find.
@@ -61,12 +62,12 @@ var misfortunes = map[string]misfortune{
 // engineCaps is what ping and perf on an interface need.
 var engineCaps = []uintptr{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_BPF}
 
-func spoilGRO(t *testing.T, _ *pair.Pair, name string) { must(t, loader.SetGRO(name, true)) }
+func spoilGRO(t *testing.T, _ *pair.Pair, name string) { rig.Must(t, loader.SetGRO(name, true)) }
 
 func spoilDown(t *testing.T, _ *pair.Pair, name string) {
 	l, err := netlink.LinkByName(name)
-	must(t, err)
-	must(t, netlink.LinkSetDown(l))
+	rig.Must(t, err)
+	rig.Must(t, netlink.LinkSetDown(l))
 }
 
 // spoilForeign puts somebody else's program on the hook.
@@ -75,18 +76,18 @@ func spoilForeign(t *testing.T, p *pair.Pair, _ string) {
 		Name: "somebody", Type: ebpf.XDP, License: "Dual BSD/GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}, // XDP_PASS
 	})
-	must(t, err)
+	rig.Must(t, err)
 	t.Cleanup(func() { prog.Close() })
 	hook, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: p.Ends[pair.A].Index})
-	must(t, err)
+	rig.Must(t, err)
 	t.Cleanup(func() { hook.Close() })
 }
 
 // spoilStag is no misfortune: stag itself runs there.
 func spoilStag(t *testing.T, _ *pair.Pair, name string) {
 	n, err := nic.Open(nic.Config{Link: name})
-	must(t, err)
-	t.Cleanup(func() { must(t, n.Close()) })
+	rig.Must(t, err)
+	t.Cleanup(func() { rig.Must(t, n.Close()) })
 }
 
 // spoilChecksums makes a veth with both ends in one namespace and the offloads
@@ -96,11 +97,11 @@ func spoilChecksums(t *testing.T, _ *pair.Pair, _ string) {
 	near.Name = "near"
 	v := netlink.NewVeth(near)
 	v.PeerName = "far"
-	must(t, netlink.LinkAdd(v))
+	rig.Must(t, netlink.LinkAdd(v))
 	for _, name := range []string{"near", "far"} {
 		l, err := netlink.LinkByName(name)
-		must(t, err)
-		must(t, netlink.LinkSetUp(l))
+		rig.Must(t, err)
+		rig.Must(t, netlink.LinkSetUp(l))
 	}
 }
 
@@ -108,15 +109,15 @@ func spoilChecksums(t *testing.T, _ *pair.Pair, _ string) {
 func spoilQueue(t *testing.T, p *pair.Pair, name string) {
 	c := afxdp.Config{IfName: name, RxFrames: 64, TxFrames: 64, RxRing: 64, TxRing: 64, ZeroCopy: afxdp.ZeroCopyOff}
 	size, err := c.RegionSize()
-	must(t, err)
+	rig.Must(t, err)
 	arena, err := afxdp.NewArena(size)
-	must(t, err)
-	t.Cleanup(func() { must(t, arena.Close()) })
+	rig.Must(t, err)
+	t.Cleanup(func() { rig.Must(t, arena.Close()) })
 	region, err := arena.Cut(size)
-	must(t, err)
+	rig.Must(t, err)
 	q, err := afxdp.Open(c, region)
-	must(t, err)
-	t.Cleanup(func() { must(t, q.Close()) })
+	rig.Must(t, err)
+	t.Cleanup(func() { rig.Must(t, q.Close()) })
 }
 
 // resident is a process in B's namespace, without which that has no name.
@@ -124,7 +125,7 @@ func resident(t *testing.T, p *pair.Pair) {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
-	must(t, p.Do(pair.B, cmd.Start))
+	rig.Must(t, p.Do(pair.B, cmd.Start))
 	t.Cleanup(func() {
 		cmd.Process.Kill()
 		cmd.Wait()
@@ -134,7 +135,7 @@ func resident(t *testing.T, p *pair.Pair) {
 // spoilElsewhere has the interface where B is.
 func spoilElsewhere(t *testing.T, p *pair.Pair, _ string) {
 	resident(t, p)
-	must(t, p.Do(pair.B, func() error {
+	rig.Must(t, p.Do(pair.B, func() error {
 		at := netlink.NewLinkAttrs()
 		at.Name = "away"
 		return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: at})
@@ -148,15 +149,15 @@ func spoilBridge(t *testing.T, _ *pair.Pair, name string) {
 	at := netlink.NewLinkAttrs()
 	at.Name = "bridge"
 	bridge := &netlink.Bridge{LinkAttrs: at}
-	must(t, netlink.LinkAdd(bridge))
+	rig.Must(t, netlink.LinkAdd(bridge))
 	l, err := netlink.LinkByName(name)
-	must(t, err)
-	must(t, netlink.LinkSetMaster(l, bridge))
+	rig.Must(t, err)
+	rig.Must(t, netlink.LinkSetMaster(l, bridge))
 }
 
 // spoilSettings turns off what the kernel would agree on with a peer.
 func spoilSettings(t *testing.T, _ *pair.Pair, _ string) {
-	must(t, os.WriteFile("/proc/sys/net/ipv4/tcp_sack", []byte("0"), 0))
+	rig.Must(t, os.WriteFile("/proc/sys/net/ipv4/tcp_sack", []byte("0"), 0))
 }
 
 // withoutBPFFS takes the BPF file system away from the command alone.

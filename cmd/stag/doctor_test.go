@@ -13,6 +13,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/doctor"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 func newPair(t *testing.T, c pair.Config) *pair.Pair {
@@ -45,13 +46,6 @@ func inside(t *testing.T, p *pair.Pair, cmd *exec.Cmd) (r result) {
 	t.Helper()
 	in(t, p, func() error { r = run(t, cmd); return nil })
 	return r
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestDoctor has the doctor look at each misfortune, as text and as JSON.
@@ -117,11 +111,11 @@ func steady(text string) string {
 // lowMemlock is a limit that the frames do not fit in, and undoes it.
 func lowMemlock(t *testing.T) (undo func()) {
 	var was unix.Rlimit
-	must(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &was))
+	rig.Must(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &was))
 	low := was
 	low.Cur = 8 << 20
-	must(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &low))
-	return func() { must(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &was)) }
+	rig.Must(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &low))
+	return func() { rig.Must(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &was)) }
 }
 
 // decode reads all of a command's standard output as one T, with no field that

@@ -15,6 +15,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/rdma"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // TestDumpReaderLeaves: who has seen enough ends the dump, which is no failure.
@@ -23,11 +24,11 @@ func TestDumpReaderLeaves(t *testing.T) {
 		u := newDumpUsers(t)
 		x, y := u.connect()
 		r, w, err := os.Pipe()
-		must(t, err)
+		rig.Must(t, err)
 		cmd := command(t, append(append([]string{"dump"}, own...), args...)...)
 		var says bytes.Buffer
 		cmd.Stdout, cmd.Stderr = w, &says
-		must(t, cmd.Start())
+		rig.Must(t, cmd.Start())
 		w.Close()
 		ended := make(chan error, 1)
 		go func() { ended <- cmd.Wait() }()
@@ -57,7 +58,7 @@ func TestDumpUnread(t *testing.T) {
 	u := newDumpUsers(t)
 	x, y := u.connect()
 	r, w, err := os.Pipe()
-	must(t, err)
+	rig.Must(t, err)
 	defer r.Close()
 	cmd, notes := piped(t, w, append([]string{"-w", "-", "-i", u.name(pair.A)}, own...)...)
 	copy(x.mr.Bytes(), bytes.Repeat([]byte("stag"), dumpMemory/4))
@@ -68,7 +69,7 @@ func TestDumpUnread(t *testing.T) {
 	if !bytes.Equal(x.mr.Bytes(), y.mr.Bytes()) {
 		t.Error("what has arrived is not what was sent")
 	}
-	must(t, cmd.Process.Signal(os.Interrupt))
+	rig.Must(t, cmd.Process.Signal(os.Interrupt))
 	contains(t, notes.rest(exitFailed), " captured, ", "the output takes nothing")
 }
 
@@ -79,7 +80,7 @@ func TestDumpSlow(t *testing.T) {
 	u := newDumpUsers(t)
 	x, y := u.connect()
 	r, w, err := os.Pipe()
-	must(t, err)
+	rig.Must(t, err)
 	defer r.Close()
 	cmd, notes := piped(t, w, append([]string{"-w", "-", "-i", u.name(pair.A)}, own...)...)
 	for range 64 {
@@ -87,7 +88,7 @@ func TestDumpSlow(t *testing.T) {
 	}
 	name := filepath.Join(t.TempDir(), "x.pcapng")
 	file, err := os.Create(name)
-	must(t, err)
+	rig.Must(t, err)
 	defer file.Close()
 	read := make(chan error, 1)
 	go func() {
@@ -97,9 +98,9 @@ func TestDumpSlow(t *testing.T) {
 	quiet(t, name)
 	u.talk(x, y) // which tells dump of the loss, if nothing else does
 	quiet(t, name)
-	must(t, cmd.Process.Signal(os.Interrupt))
+	rig.Must(t, cmd.Process.Signal(os.Interrupt))
 	last := notes.rest(0)
-	must(t, <-read)
+	rig.Must(t, <-read)
 	var captured, lost int
 	if n, err := fmt.Sscanf(last, "%d packets captured, %d lost", &captured, &lost); n != 2 {
 		t.Fatalf("%q: %v", last, err)
@@ -122,8 +123,8 @@ func TestDumpFullDisk(t *testing.T) {
 	u := newDumpUsers(t)
 	x, y := u.connect()
 	dir := t.TempDir()
-	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"))
-	defer func() { must(t, unix.Unmount(dir, 0)) }()
+	rig.Must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"))
+	defer func() { rig.Must(t, unix.Unmount(dir, 0)) }()
 	for _, c := range []struct {
 		name string
 		args []string
@@ -135,10 +136,10 @@ func TestDumpFullDisk(t *testing.T) {
 		}
 		cmd := command(t, args...)
 		out, err := os.Create(filepath.Join(dir, "lines"))
-		must(t, err)
+		rig.Must(t, err)
 		var says bytes.Buffer
 		cmd.Stdout, cmd.Stderr = out, &says
-		must(t, cmd.Start())
+		rig.Must(t, cmd.Start())
 		ended := make(chan error, 1)
 		go func() { ended <- cmd.Wait() }()
 		for done := false; !done; {
@@ -161,7 +162,7 @@ func TestDumpFullDisk(t *testing.T) {
 			found = len(fields(t, file, "frame.number")) - 2
 		} else {
 			text, err := os.ReadFile(file)
-			must(t, err)
+			rig.Must(t, err)
 			found = strings.Count(string(text), "}\n")
 			if len(text) > 0 && !bytes.HasSuffix(text, []byte("}\n")) {
 				t.Errorf("the last line is cut: %q", text[max(0, len(text)-100):])
@@ -170,7 +171,7 @@ func TestDumpFullDisk(t *testing.T) {
 		if captured != found || found < 100 {
 			t.Errorf("%s: %d packets said to be captured, %d found", c.name, captured, found)
 		}
-		must(t, os.Remove(file))
+		rig.Must(t, os.Remove(file))
 	}
 }
 
@@ -196,7 +197,7 @@ func TestDumpEngineEnds(t *testing.T) {
 			t.Fatal("no packets are written")
 		}
 	}
-	must(t, x.server.cmd.Process.Kill())
+	rig.Must(t, x.server.cmd.Process.Kill())
 	d.until(" of pid " + x.pid() + " (stag) ends: the engine is gone")
 	x.client.cmd.Process.Signal(os.Interrupt)
 	d.until(fmt.Sprintf(" of pid %d (stag) ends: its adapter has been closed", x.client.cmd.Process.Pid))

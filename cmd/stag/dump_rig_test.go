@@ -14,6 +14,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/rdma"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // dumpUsers are two adapters of this process, which a dump can look into, and
@@ -28,7 +29,7 @@ func newDumpUsers(t *testing.T) *dumpUsers {
 	t.Helper()
 	u := &dumpUsers{T: t, p: newPair(t, pair.Config{})}
 	for side := range u.adapters {
-		must(t, u.p.Do(pair.Side(side), func() (err error) {
+		rig.Must(t, u.p.Do(pair.Side(side), func() (err error) {
 			u.adapters[side], err = rdma.Open(rdma.Config{Ports: []string{u.name(pair.Side(side))}})
 			return err
 		}))
@@ -45,11 +46,7 @@ func (u *dumpUsers) close(side pair.Side) {
 	}
 }
 
-func (u *dumpUsers) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	u.Cleanup(cancel)
-	return ctx
-}
+func (u *dumpUsers) ctx() context.Context { return rig.Context(u) }
 
 // dumpEnd is one end of a connection.
 type dumpEnd struct {
@@ -65,13 +62,13 @@ func (u *dumpUsers) end(side pair.Side) *dumpEnd {
 	u.Helper()
 	e := &dumpEnd{u: u}
 	pd, err := u.adapters[side].AllocPD()
-	must(u.T, err)
+	rig.Must(u.T, err)
 	e.cq, err = u.adapters[side].CreateCQ(64)
-	must(u.T, err)
+	rig.Must(u.T, err)
 	e.qp, err = pd.CreateQP(rdma.QPConfig{SendCQ: e.cq, RecvCQ: e.cq})
-	must(u.T, err)
+	rig.Must(u.T, err)
 	e.mr, err = pd.AllocMR(dumpMemory, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
-	must(u.T, err)
+	rig.Must(u.T, err)
 	return e
 }
 
@@ -80,14 +77,14 @@ func (u *dumpUsers) connect() (x, y *dumpEnd) {
 	u.Helper()
 	x, y = u.end(pair.A), u.end(pair.B)
 	l, err := u.adapters[pair.B].Listen(u.ctx(), u.p.Ends[pair.B].V4.Addr().String()+":0", rdma.ListenConfig{})
-	must(u.T, err)
+	rig.Must(u.T, err)
 	defer l.Close()
 	dialled := make(chan error, 1)
 	go func() { dialled <- x.qp.Dial(u.ctx(), l.Addr().String(), rdma.ConnParams{}) }()
 	r, err := l.Accept(u.ctx())
-	must(u.T, err)
-	must(u.T, r.Accept(u.ctx(), y.qp, rdma.ConnParams{}))
-	must(u.T, <-dialled)
+	rig.Must(u.T, err)
+	rig.Must(u.T, r.Accept(u.ctx(), y.qp, rdma.ConnParams{}))
+	rig.Must(u.T, <-dialled)
 	return x, y
 }
 
@@ -96,14 +93,14 @@ func (e *dumpEnd) do(wr rdma.SendWR) {
 	e.u.Helper()
 	wr.Flags |= rdma.Signaled
 	_, err := e.qp.PostSend(wr)
-	must(e.u.T, err)
+	rig.Must(e.u.T, err)
 	e.completion()
 }
 
 func (e *dumpEnd) completion() {
 	e.u.Helper()
 	c, err := e.cq.Next(e.u.ctx())
-	must(e.u.T, err)
+	rig.Must(e.u.T, err)
 	if c.Status != rdma.Success {
 		e.u.Fatalf("%+v", c)
 	}
@@ -113,7 +110,7 @@ func (e *dumpEnd) completion() {
 func (u *dumpUsers) talk(x, y *dumpEnd) {
 	u.Helper()
 	_, err := y.qp.PostRecv(rdma.RecvWR{SGL: []rdma.SGE{y.mr.SGE(0, 4096)}})
-	must(u.T, err)
+	rig.Must(u.T, err)
 	x.do(rdma.SendWR{Op: rdma.WRWrite, SGL: []rdma.SGE{x.mr.SGE(0, 5000)}, RKey: y.mr.RKey()})
 	x.do(rdma.SendWR{Op: rdma.WRRead, SGL: []rdma.SGE{x.mr.SGE(0, 3000)}, RKey: y.mr.RKey()})
 	x.do(rdma.SendWR{Op: rdma.WRSend, SGL: []rdma.SGE{x.mr.SGE(0, 100)}})
@@ -124,7 +121,7 @@ func (u *dumpUsers) talk(x, y *dumpEnd) {
 func (u *dumpUsers) offend(x, y *dumpEnd) {
 	u.Helper()
 	_, err := x.qp.PostSend(rdma.SendWR{Op: rdma.WRWrite, SGL: []rdma.SGE{x.mr.SGE(0, 1)}, RKey: y.mr.RKey() ^ 1})
-	must(u.T, err)
+	rig.Must(u.T, err)
 	for _, e := range []*dumpEnd{x, y} {
 		select {
 		case <-e.qp.Done():
@@ -153,7 +150,7 @@ func quiet(t *testing.T, file string) {
 	size, since := int64(-1), time.Now()
 	for end := time.Now().Add(patience); time.Since(since) < 500*time.Millisecond; time.Sleep(10 * time.Millisecond) {
 		info, err := os.Stat(file)
-		must(t, err)
+		rig.Must(t, err)
 		if info.Size() != size {
 			size, since = info.Size(), time.Now()
 		}
@@ -166,7 +163,7 @@ func quiet(t *testing.T, file string) {
 // interrupt ends a dump, and gives all that it said.
 func (x *running) interrupt() string {
 	x.Helper()
-	must(x.T, x.cmd.Process.Signal(os.Interrupt))
+	rig.Must(x.T, x.cmd.Process.Signal(os.Interrupt))
 	return x.all(0)
 }
 
@@ -202,16 +199,16 @@ type notes struct {
 func piped(t *testing.T, out *os.File, args ...string) (*exec.Cmd, notes) {
 	t.Helper()
 	r, w, err := os.Pipe()
-	must(t, err)
+	rig.Must(t, err)
 	t.Cleanup(func() { r.Close() })
 	cmd := command(t, append([]string{"dump"}, args...)...)
 	cmd.Stdout, cmd.Stderr = out, w
-	must(t, cmd.Start())
+	rig.Must(t, cmd.Start())
 	out.Close()
 	w.Close()
 	n := notes{t, cmd, bufio.NewReader(r)}
 	line, err := n.in.ReadString('\n')
-	must(t, err)
+	rig.Must(t, err)
 	contains(t, line, "capturing on")
 	return cmd, n
 }
@@ -220,7 +217,7 @@ func piped(t *testing.T, out *os.File, args ...string) (*exec.Cmd, notes) {
 func (n notes) rest(code int) string {
 	n.Helper()
 	text, err := io.ReadAll(n.in)
-	must(n.T, err)
+	rig.Must(n.T, err)
 	n.cmd.Wait()
 	if got := n.cmd.ProcessState.ExitCode(); got != code {
 		n.Errorf("exit code %d, want %d: %s", got, code, text)

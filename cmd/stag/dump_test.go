@@ -16,6 +16,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/rdma"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // TestDumpFile: what is written while connections begin, work and end is for
@@ -79,7 +80,7 @@ func TestDumpFile(t *testing.T) {
 		}
 	}
 	out, err := exec.Command("tshark", "-r", file, "-n", "--disable-protocol", "rpcordma", "-O", "iwarp_mpa").Output()
-	must(t, err)
+	rig.Must(t, err)
 	fpdus, good := strings.Count(string(out), "ULPDU length"), strings.Count(string(out), "(Good CRC32)")
 	if fpdus != good || fpdus < 20 || strings.Contains(string(out), "Malformed") {
 		t.Errorf("%d FPDUs, of which %d have a good CRC", fpdus, good)
@@ -95,7 +96,7 @@ func TestDumpLive(t *testing.T) {
 	need.Tool(t, "tshark")
 	u := newDumpUsers(t)
 	r, w, err := os.Pipe()
-	must(t, err)
+	rig.Must(t, err)
 	tshark := exec.Command("tshark", "-l", "-n", "--disable-protocol", "rpcordma", "-r", "-")
 	tshark.Stdin = r
 	seen := launch(t, tshark)
@@ -108,7 +109,7 @@ func TestDumpLive(t *testing.T) {
 			seen.until(word)
 		}
 	}
-	must(t, cmd.Process.Signal(os.Interrupt))
+	rig.Must(t, cmd.Process.Signal(os.Interrupt))
 	contains(t, notes.rest(0), " packets captured, 0 lost")
 	seen.all(0)
 }
@@ -155,7 +156,7 @@ func TestDumpText(t *testing.T) {
 			continue
 		}
 		var l dump.Line
-		must(t, json.Unmarshal([]byte(line), &l))
+		rig.Must(t, json.Unmarshal([]byte(line), &l))
 		if l.Kind != dump.Ack || l.TCP == nil || l.TCP.Length != 0 {
 			t.Errorf("%s", line)
 		}
@@ -177,7 +178,7 @@ func TestDumpJSON(t *testing.T) {
 		}
 		schema(t, "dump", line)
 		var l dump.Line
-		must(t, json.Unmarshal([]byte(line), &l))
+		rig.Must(t, json.Unmarshal([]byte(line), &l))
 		kinds[l.Kind]++
 		if l.PID != os.Getpid() || l.Device != u.name(pair.A) && l.Device != u.name(pair.B) || l.Flow != 0 && l.QP == 0 {
 			t.Errorf("%s", line)
@@ -221,7 +222,7 @@ func TestDumpFilters(t *testing.T) {
 	for name := range dumps {
 		for _, row := range fields(t, file(name), "frame.comment", "frame.cap_len", "frame.len") {
 			n, err := strconv.Atoi(row[2])
-			must(t, err)
+			rig.Must(t, err)
 			if strings.HasPrefix(row[0], "not captured") {
 				stands++
 			} else if n > 90 { // acknowledgements come when they come
@@ -270,7 +271,7 @@ func TestDumpRefused(t *testing.T) {
 	one(run(t, asGuest()), "no engine runs for this user")
 	one(run(t, asGuest("-p", "1")), "process 1 has no adapter")
 	kept := filepath.Join(h.dir, "kept")
-	must(t, os.WriteFile(kept, []byte("x"), 0o666))
+	rig.Must(t, os.WriteFile(kept, []byte("x"), 0o666))
 	one(run(t, asGuest("-w", kept)), "no engine runs for this user")
 	if text, err := os.ReadFile(kept); string(text) != "x" {
 		t.Errorf("the file has become %q, %v, although there was nothing to capture", text, err)
@@ -298,7 +299,7 @@ func TestDumpRefused(t *testing.T) {
 	})
 	t.Run("kernel port", func(t *testing.T) {
 		a, err := rdma.Open(rdma.Config{KernelPort: true})
-		must(t, err)
+		rig.Must(t, err)
 		defer a.Close()
 		one(run(t, command(t, append([]string{"dump"}, own...)...)), "so use tcpdump")
 	})

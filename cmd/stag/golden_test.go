@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -20,7 +22,7 @@ func golden(t *testing.T, name, text string) {
 	t.Helper()
 	file := filepath.Join("testdata", "golden", name+".txt")
 	if *update {
-		must(t, os.WriteFile(file, []byte(text), 0o644))
+		rig.Must(t, os.WriteFile(file, []byte(text), 0o644))
 	}
 	want, err := os.ReadFile(file)
 	if err != nil {
@@ -36,7 +38,7 @@ func golden(t *testing.T, name, text string) {
 func schema(t *testing.T, name, text string) {
 	t.Helper()
 	s, err := jsonschema.NewCompiler().Compile(filepath.Join("testdata", "schema", name+".json"))
-	must(t, err)
+	rig.Must(t, err)
 	v, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
@@ -50,12 +52,12 @@ func schema(t *testing.T, name, text string) {
 // members, so that a new one is seen.
 func TestSchemas(t *testing.T) {
 	list, err := filepath.Glob("testdata/schema/*.json")
-	must(t, err)
+	rig.Must(t, err)
 	for _, file := range list {
 		text, err := os.ReadFile(file)
-		must(t, err)
+		rig.Must(t, err)
 		var v map[string]any
-		must(t, json.Unmarshal(text, &v))
+		rig.Must(t, json.Unmarshal(text, &v))
 		if v["$schema"] != "https://json-schema.org/draft/2020-12/schema" {
 			t.Errorf("%s: $schema is %v", file, v["$schema"])
 		}

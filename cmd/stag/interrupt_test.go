@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // long is more than a demonstration moves before it is interrupted, in MiB.
@@ -30,10 +31,10 @@ type running struct {
 func launch(t *testing.T, cmd *exec.Cmd) *running {
 	t.Helper()
 	r, w, err := os.Pipe()
-	must(t, err)
+	rig.Must(t, err)
 	t.Cleanup(func() { r.Close() })
 	cmd.Stdout, cmd.Stderr = w, w
-	must(t, cmd.Start())
+	rig.Must(t, cmd.Start())
 	w.Close()
 	x := &running{T: t, cmd: cmd, lines: make(chan string)}
 	go func() {
@@ -129,7 +130,7 @@ func TestDemoEndedMidway(t *testing.T) {
 // interrupted sends sig, and demands that the command says so and exits with 1.
 func (x *running) interrupted(sig os.Signal) {
 	x.Helper()
-	must(x.T, x.cmd.Process.Signal(sig))
+	rig.Must(x.T, x.cmd.Process.Signal(sig))
 	code := x.rest()
 	if last := x.said[len(x.said)-1]; code != exitFailed || last != "stag: demo: interrupted" {
 		x.Errorf("exit code %d, last line %q", code, last)
@@ -142,7 +143,7 @@ func TestDemoKilled(t *testing.T) {
 	before := tracesOf(t)
 	x := launch(t, offloaded(t, "--size", "1024"))
 	x.until("RDMA Write")
-	must(t, x.cmd.Process.Kill())
+	rig.Must(t, x.cmd.Process.Kill())
 	if code := x.rest(); code != -1 {
 		t.Errorf("exit code %d", code)
 	}
@@ -159,11 +160,11 @@ func TestDemoUnread(t *testing.T) {
 	before := tracesOf(t)
 	cmd := offloaded(t, "--size", "8")
 	r, w, err := os.Pipe()
-	must(t, err)
+	rig.Must(t, err)
 	r.Close()
 	var errs strings.Builder
 	cmd.Stdout, cmd.Stderr = w, &errs
-	must(t, cmd.Start())
+	rig.Must(t, cmd.Start())
 	w.Close()
 	cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != exitFailed || !strings.Contains(errs.String(), "broken pipe") {

@@ -19,6 +19,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // newLoadable is a pair on which something will be loaded, which goes again when
@@ -33,7 +34,7 @@ func newLoadable(t *testing.T, c pair.Config) *pair.Pair {
 // at runs the command within a side's namespace.
 func at(t *testing.T, p *pair.Pair, side pair.Side, args ...string) (r result) {
 	t.Helper()
-	must(t, p.Do(side, func() error { r = run(t, command(t, args...)); return nil }))
+	rig.Must(t, p.Do(side, func() error { r = run(t, command(t, args...)); return nil }))
 	return r
 }
 
@@ -130,7 +131,7 @@ func adopting(t *testing.T, p *pair.Pair) (s, c *running) {
 		return nil
 	})
 	client := command(t, "ping", "-c", "-i", p.Ends[pair.B].Name, "-a", p.Ends[pair.A].V4.Addr().String(), "-v")
-	must(t, p.Do(pair.B, func() error {
+	rig.Must(t, p.Do(pair.B, func() error {
 		c = launch(t, client)
 		c.until("ping data")
 		return nil
@@ -160,7 +161,7 @@ func TestUnloadInUse(t *testing.T) {
 	if len(u.Unloaded) != 1 || len(u.Unloaded[0].Lost) != 1 || u.Unloaded[0].Lost[0] != (load.Lost{PID: s.cmd.Process.Pid, Flows: 1}) {
 		t.Errorf("%+v", u)
 	}
-	must(t, s.cmd.Process.Kill())
+	rig.Must(t, s.cmd.Process.Kill())
 }
 
 // TestUnloadForced: the text says what was lost, and whoever lost it ends with an
@@ -185,7 +186,7 @@ func TestUnloadDead(t *testing.T) {
 	for range 2 {
 		s, c := adopting(t, p)
 		for _, x := range []*running{s, c} {
-			must(t, x.cmd.Process.Kill())
+			rig.Must(t, x.cmd.Process.Kill())
 			x.rest()
 		}
 	}
@@ -211,14 +212,14 @@ func TestUnloadMoved(t *testing.T) {
 			near := p.Ends[pair.A].Name
 			at(t, p, pair.A, "load", near, "--tune=throughput").ends(t, 0)
 			var there *os.File
-			must(t, p.Do(pair.B, func() (err error) {
+			rig.Must(t, p.Do(pair.B, func() (err error) {
 				there, err = os.Open("/proc/thread-self/ns/net")
 				return err
 			}))
 			defer there.Close()
 			in(t, p, func() error {
 				l, err := netlink.LinkByName(near)
-				must(t, err)
+				rig.Must(t, err)
 				return change(p, l, there)
 			})
 			r := at(t, p, pair.A, "unload", near)
@@ -235,7 +236,7 @@ func TestUnloadMoved(t *testing.T) {
 func TestLoadCleans(t *testing.T) {
 	old, p := newLoadable(t, pair.Config{}), newLoadable(t, pair.Config{})
 	at(t, old, pair.A, "load", old.Ends[pair.A].Name, "--instance", "old", "--tune=throughput").ends(t, 0)
-	must(t, old.Close())
+	rig.Must(t, old.Close())
 	r := at(t, p, pair.A, "load", p.Ends[pair.A].Name)
 	r.ends(t, 0)
 	contains(t, r.stdout, "removed the pins in /sys/fs/bpf/stag/old/", "gone")
@@ -250,7 +251,7 @@ func TestLoadKilledAnywhere(t *testing.T) {
 		cmd := command(t, "load", near, "--tune=throughput")
 		in(t, p, cmd.Start)
 		time.Sleep(time.Duration(i) * 2 * time.Millisecond)
-		must(t, cmd.Process.Kill())
+		rig.Must(t, cmd.Process.Kill())
 		cmd.Wait()
 		r := at(t, p, pair.A, "load", near, "--tune=throughput")
 		if r.code != 0 { // it was whole already
@@ -274,7 +275,7 @@ func TestUnloadKilledAnywhere(t *testing.T) {
 		cmd := command(t, "unload", near)
 		in(t, p, cmd.Start)
 		time.Sleep(time.Duration(i) * time.Millisecond)
-		must(t, cmd.Process.Kill())
+		rig.Must(t, cmd.Process.Kill())
 		cmd.Wait()
 		if i%2 == 0 { // what is left is the next load's
 			if r := at(t, p, pair.A, "load", near); r.code != 0 {
@@ -300,9 +301,9 @@ func TestLoadOldName(t *testing.T) {
 	at(t, p, pair.A, "load", near).ends(t, 0)
 	in(t, p, func() error {
 		l, err := netlink.LinkByName(near)
-		must(t, err)
-		must(t, netlink.LinkSetDown(l))
-		must(t, netlink.LinkSetName(l, "old0"))
+		rig.Must(t, err)
+		rig.Must(t, netlink.LinkSetDown(l))
+		rig.Must(t, netlink.LinkSetName(l, "old0"))
 		at := netlink.NewLinkAttrs()
 		at.Name = near
 		veth := netlink.NewVeth(at)
@@ -319,7 +320,7 @@ func TestLoadOldName(t *testing.T) {
 	at(t, p, pair.A, "unload", near).ends(t, 0)
 	in(t, p, func() error {
 		l, err := netlink.LinkByName("old0")
-		must(t, err)
+		rig.Must(t, err)
 		return netlink.LinkDel(l)
 	})
 	r = at(t, p, pair.A, "unload", near) // which is another, and the one that was is gone
@@ -350,7 +351,7 @@ func TestUnloadPrivate(t *testing.T) {
 		r.ends(t, exitFailed)
 		contains(t, r.stderr, fmt.Sprintf("pid %d", s.cmd.Process.Pid))
 	}
-	must(t, s.cmd.Process.Signal(os.Interrupt))
+	rig.Must(t, s.cmd.Process.Signal(os.Interrupt))
 	s.all(0)
 }
 

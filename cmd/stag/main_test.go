@@ -15,15 +15,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/man"
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/test/need"
 )
-
-// mountsVariable is set in the copy of the test program that has mounts of its
-// own.
-const mountsVariable = "STAG_TEST_MOUNTS"
 
 // guest is a user without rights of its own, whom nobody else on the machine
 // is: what it leaves behind can be told from what others do meanwhile.
@@ -32,15 +28,13 @@ const guest = 63271
 // binary is the command, built once.
 var binary string
 
-// TestMain builds the command. As root it first moves to mounts of its own: a
-// BPF file system and a runtime directory that nobody else sees.
+// TestMain builds the command. As root the tests have mounts of their own, with a
+// runtime directory that the guest may use.
 func TestMain(m *testing.M) {
 	flag.Parse()
+	need.OwnMounts()
 	if os.Geteuid() == 0 {
-		if os.Getenv(mountsVariable) == "" {
-			os.Exit(again())
-		}
-		orExit(ownMounts())
+		orExit(errors.Join(os.Mkdir(loader.RuntimeDir, 0o755), os.Chown(loader.RuntimeDir, guest, guest)))
 	}
 	dir, err := os.MkdirTemp("", "stag-cmd-")
 	orExit(err)
@@ -60,32 +54,6 @@ func orExit(err error) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-}
-
-// again runs this program in a mount namespace of its own.
-func again() int {
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), mountsVariable+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
-	err := cmd.Run()
-	if failed := new(exec.ExitError); err != nil && !errors.As(err, &failed) {
-		fmt.Fprintf(os.Stderr, "run the tests in a mount namespace: %v\n", err)
-	}
-	if err != nil {
-		return 1
-	}
-	return 0
-}
-
-// ownMounts gives this process a runtime directory that the guest may use.
-func ownMounts() error {
-	return errors.Join(
-		unix.Mount("bpf", "/sys/fs/bpf", "bpf", 0, ""),
-		unix.Mount("tmpfs", "/run", "tmpfs", 0, "mode=755"),
-		os.Mkdir(loader.RuntimeDir, 0o755),
-		os.Chown(loader.RuntimeDir, guest, guest),
-	)
 }
 
 // patience is how long a command may take. None comes near it.

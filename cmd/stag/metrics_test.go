@@ -22,6 +22,7 @@ import (
 	"github.com/stag-rdma/stag/offload/control"
 	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // series are what a scrape gave, by name.
@@ -93,10 +94,10 @@ func get(t *testing.T, url string) (int, string) {
 	t.Helper()
 	client := http.Client{Timeout: patience}
 	resp, err := client.Get(url)
-	must(t, err)
+	rig.Must(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	must(t, err)
+	rig.Must(t, err)
 	return resp.StatusCode, string(text)
 }
 
@@ -112,7 +113,7 @@ func (x exporter) scrape() series {
 // interrupted demands a good end.
 func (x exporter) interrupted() {
 	x.Helper()
-	must(x.T, x.cmd.Process.Signal(os.Interrupt))
+	rig.Must(x.T, x.cmd.Process.Signal(os.Interrupt))
 	x.cmd.Wait()
 	if code := x.cmd.ProcessState.ExitCode(); code != 0 {
 		x.Errorf("exit code %d after Ctrl-C", code)
@@ -179,9 +180,9 @@ func TestMetricsOverPair(t *testing.T) {
 func reportOf(t *testing.T, pid int) report.Engine {
 	t.Helper()
 	list, err := control.Engines(pid)
-	must(t, err)
+	rig.Must(t, err)
 	r, err := list[0].Report(context.Background())
-	must(t, err)
+	rig.Must(t, err)
 	return r
 }
 
@@ -264,7 +265,7 @@ func TestMetricsFaults(t *testing.T) {
 			h := newHost(t)
 			good, bad := h.act("well"), h.act(c.how)
 			if name == "stopped" {
-				must(t, bad.cmd.Process.Signal(syscall.SIGSTOP))
+				rig.Must(t, bad.cmd.Process.Signal(syscall.SIGSTOP))
 				awaitStopped(t, bad.cmd.Process.Pid)
 			}
 			x := h.export("-v")
@@ -293,13 +294,13 @@ func TestMetricsImpatient(t *testing.T) {
 	h.act("hang")
 	x := h.export()
 	req, err := http.NewRequest(http.MethodGet, x.url, nil)
-	must(t, err)
+	rig.Must(t, err)
 	req.Header.Set("X-Prometheus-Scrape-Timeout-Seconds", "0.5")
 	resp, err := http.DefaultClient.Do(req)
-	must(t, err)
+	rig.Must(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	must(t, err)
+	rig.Must(t, err)
 	s := parseSeries(t, string(text))
 	s.is(t, 1, "engine_up", "pid", good.pid())
 	if took := s.of("scrape_duration_seconds"); len(took) != 1 || took[0] >= 2 {
@@ -346,7 +347,7 @@ func TestMetricsOfAnother(t *testing.T) {
 // TestMetricsNowhere: what is in the way of listening is one line.
 func TestMetricsNowhere(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	rig.Must(t, err)
 	defer l.Close()
 	taken := l.Addr().String()
 	for name, c := range map[string]struct {
@@ -378,12 +379,12 @@ func TestMetricsNowhere(t *testing.T) {
 // TestMetricsUnread: a reader that goes away is a failure, in one line.
 func TestMetricsUnread(t *testing.T) {
 	r, w, err := os.Pipe()
-	must(t, err)
+	rig.Must(t, err)
 	r.Close()
 	cmd := newHost(t).at(command(t, "metrics", "--once"))
 	var errs strings.Builder
 	cmd.Stdout, cmd.Stderr = w, &errs
-	must(t, cmd.Start())
+	rig.Must(t, cmd.Start())
 	w.Close()
 	cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != exitFailed || strings.Count(errs.String(), "\n") != 1 || !strings.Contains(errs.String(), "broken pipe") {
@@ -396,7 +397,7 @@ func TestMetricsUnread(t *testing.T) {
 // killed has left are orphans.
 func TestMetricsPinned(t *testing.T) {
 	need.Root(t)
-	must(t, os.MkdirAll(loader.Root, 0o755)) // which stays
+	rig.Must(t, os.MkdirAll(loader.Root, 0o755)) // which stays
 	before := tracesOf(t)
 	p := newPair(t, pair.Config{})
 	h, device := newHost(t), p.Ends[pair.A].Name
@@ -427,7 +428,7 @@ func TestMetricsPinned(t *testing.T) {
 	}
 	killed := h.ping(p)
 	pid := fmt.Sprint(killed.client.cmd.Process.Pid)
-	must(t, killed.client.cmd.Process.Kill())
+	rig.Must(t, killed.client.cmd.Process.Kill())
 	killed.client.cmd.Wait()
 	s = once()
 	s.is(t, 1, "flows", "device", device, "state", "orphan")
@@ -435,7 +436,7 @@ func TestMetricsPinned(t *testing.T) {
 	if up := s.of("engine_up", "pid", pid); len(up) != 0 {
 		t.Errorf("an engine that was killed is up: %v", up)
 	}
-	must(t, killed.server.cmd.Process.Signal(os.Interrupt))
+	rig.Must(t, killed.server.cmd.Process.Signal(os.Interrupt))
 	killed.server.cmd.Wait()
 	inside(t, p, command(t, "unload", device)).ends(t, 0)
 	if s := once(); s["stag_pinned_info"] != nil || s["stag_steer_packets_total"] != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/perf"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // complaint demands that a command that has said these lines has ended with one
@@ -66,7 +67,7 @@ func onEachPath(t *testing.T, f func(*testing.T, perf.Test, perfPeers)) {
 			p := inTheMiddle(t, e)
 			f(t, test, p)
 			p.cleared(t)
-			must(t, e.pair.Close())
+			rig.Must(t, e.pair.Close())
 			before.gone(t)
 		})
 	}
@@ -90,7 +91,7 @@ var firstRow = regexp.MustCompile(`(?m)^ 2 +[1-9]\d* +[\d.]+ `)
 // what it measured until then; the server hears of it.
 func TestPerfInterruptedMidway(t *testing.T) {
 	onEachPath(t, func(t *testing.T, test perf.Test, p perfPeers) {
-		must(t, p.client.cmd.Process.Signal(os.Interrupt))
+		rig.Must(t, p.client.cmd.Process.Signal(os.Interrupt))
 		said := p.client.all(exitFailed)
 		if !firstRow.MatchString(said) || strings.Contains(said, "\n 8388608") {
 			t.Errorf("the client said %s", said)
@@ -105,7 +106,7 @@ func TestPerfInterruptedMidway(t *testing.T) {
 // keeps what it has measured, and is told.
 func TestPerfServerInterrupted(t *testing.T) {
 	onEachPath(t, func(t *testing.T, test perf.Test, p perfPeers) {
-		must(t, p.server.cmd.Process.Signal(os.Interrupt))
+		rig.Must(t, p.server.cmd.Process.Signal(os.Interrupt))
 		p.server.all(exitFailed)
 		complaint(t, p.server.said, "perf "+string(test)+": interrupted")
 		said := p.client.all(exitFailed)
@@ -125,7 +126,7 @@ func TestPerfPeerDies(t *testing.T) {
 			if victim == "server" {
 				dies, lives = p.server, p.client
 			}
-			must(t, dies.cmd.Process.Kill())
+			rig.Must(t, dies.cmd.Process.Kill())
 			dies.rest()
 			lives.all(exitFailed)
 			complaint(t, lives.said, "perf "+string(test)+": ")
@@ -139,12 +140,12 @@ func TestPerfUnread(t *testing.T) {
 		e := perfOnLoopback(t, "read_lat", "-n", "20000")
 		cmd := e.client(args...)
 		r, w, err := os.Pipe()
-		must(t, err)
-		must(t, r.Close())
+		rig.Must(t, err)
+		rig.Must(t, r.Close())
 		var errs strings.Builder
 		cmd.Stdout, cmd.Stderr = w, &errs
-		must(t, cmd.Start())
-		must(t, w.Close())
+		rig.Must(t, cmd.Start())
+		rig.Must(t, w.Close())
 		cmd.Wait()
 		if code := cmd.ProcessState.ExitCode(); code != exitFailed {
 			t.Errorf("%q: exit code %d", args, code)
@@ -160,13 +161,13 @@ func TestPerfReadOnce(t *testing.T) {
 	e := perfOnLoopback(t, "read_lat", "-n", "20000")
 	cmd := e.client("-U", "--json")
 	out, err := cmd.StdoutPipe()
-	must(t, err)
+	rig.Must(t, err)
 	var errs strings.Builder
 	cmd.Stderr = &errs
-	must(t, cmd.Start())
+	rig.Must(t, cmd.Start())
 	_, err = out.Read(make([]byte, 1))
-	must(t, err)
-	must(t, out.Close())
+	rig.Must(t, err)
+	rig.Must(t, out.Close())
 	cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != exitFailed {
 		t.Errorf("exit code %d", code)
@@ -179,12 +180,12 @@ func TestPerfReadOnce(t *testing.T) {
 func TestPerfDiskFull(t *testing.T) {
 	e := perfOnLoopback(t, "read_lat", "-n", "10")
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	must(t, err)
+	rig.Must(t, err)
 	defer full.Close()
 	cmd := e.client("--json")
 	var errs strings.Builder
 	cmd.Stdout, cmd.Stderr = full, &errs
-	must(t, cmd.Start())
+	rig.Must(t, cmd.Start())
 	cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != exitFailed {
 		t.Errorf("exit code %d", code)
@@ -244,7 +245,7 @@ func TestPerfNobody(t *testing.T) {
 func TestPerfStrangers(t *testing.T) {
 	for _, says := range []string{"", "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		must(t, err)
+		rig.Must(t, err)
 		go func() {
 			defer l.Close()
 			if c, err := l.Accept(); err == nil {
@@ -254,7 +255,7 @@ func TestPerfStrangers(t *testing.T) {
 			}
 		}()
 		_, port, err := net.SplitHostPort(l.Addr().String())
-		must(t, err)
+		rig.Must(t, err)
 		x := launch(t, command(t, "perf", "write_bw", "--kernel-port", "-p", port, "127.0.0.1"))
 		x.all(exitFailed)
 		complaint(t, x.said, "perf write_bw: call the server at 127.0.0.1:"+port)
@@ -267,7 +268,7 @@ func TestPerfPortInUse(t *testing.T) {
 	x := launch(t, command(t, e.server.cmd.Args[1:]...))
 	x.all(exitFailed)
 	complaint(t, x.said, "address already in use", "choose another -p")
-	must(t, e.server.cmd.Process.Signal(os.Interrupt))
+	rig.Must(t, e.server.cmd.Process.Signal(os.Interrupt))
 	e.server.all(exitFailed)
 	complaint(t, e.server.said, "perf write_bw: interrupted")
 }
@@ -290,7 +291,7 @@ func TestPerfWithoutRights(t *testing.T) {
 	run(t, anyone("--kernel-port", "-p", port, "-n", "10", "127.0.0.1")).ends(t, 0)
 	s.all(0)
 	dir := filepath.Join(t.TempDir(), "closed")
-	must(t, os.Mkdir(dir, 0o500))
+	rig.Must(t, os.Mkdir(dir, 0o500))
 	x = launch(t, anyone("--kernel-port", "-p", port, "--out_json", "--out_json_file", filepath.Join(dir, "x"), "127.0.0.1"))
 	x.all(exitFailed)
 	complaint(t, x.said, "--out_json_file", "permission denied", "choose another place")
@@ -310,16 +311,16 @@ func TestPerfWrongInterface(t *testing.T) {
 func TestPerfInterruptedWaiting(t *testing.T) {
 	cmd := command(t, "perf", "read_bw", "--kernel-port", "-p", freePort(t), "-q", "2", "--json")
 	out, err := cmd.StdoutPipe()
-	must(t, err)
+	rig.Must(t, err)
 	errs, err := cmd.StderrPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	rig.Must(t, err)
+	rig.Must(t, cmd.Start())
 	awaitPort(t, cmd.Args[5])
-	must(t, cmd.Process.Signal(os.Interrupt))
+	rig.Must(t, cmd.Process.Signal(os.Interrupt))
 	text, err := io.ReadAll(out)
-	must(t, err)
+	rig.Must(t, err)
 	line, err := io.ReadAll(errs)
-	must(t, err)
+	rig.Must(t, err)
 	cmd.Wait()
 	schema(t, "perf", string(text))
 	r := decode[perf.Result](t, result{code: cmd.ProcessState.ExitCode(), stdout: string(text)}, exitFailed)
@@ -334,12 +335,12 @@ func TestPerfInterruptedWaiting(t *testing.T) {
 func awaitPort(t *testing.T, port string) {
 	t.Helper()
 	n, err := strconv.Atoi(port)
-	must(t, err)
+	rig.Must(t, err)
 	listens := regexp.MustCompile(fmt.Sprintf(`(?m)^ *\d+: [0-9A-F]+:%04X [0-9A-F]+:0000 0A `, n))
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		for _, table := range []string{"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"} {
 			text, err := os.ReadFile(table)
-			must(t, err)
+			rig.Must(t, err)
 			if listens.Match(text) {
 				return
 			}

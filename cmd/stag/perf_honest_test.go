@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/perf"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // perfRowOf is a row of figures of messages of 1000 octets.
@@ -53,7 +54,7 @@ func TestPerfInterruptedInMargin(t *testing.T) {
 		client := launch(t, e.client())
 		client.until(" #bytes")
 		time.Sleep(time.Second) // of 250
-		must(t, client.cmd.Process.Signal(os.Interrupt))
+		rig.Must(t, client.cmd.Process.Signal(os.Interrupt))
 		said := client.all(exitFailed)
 		e.server.rest()
 		if len(perfRowOf.FindAllString(said, -1)) != 1 {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/perf"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // perfEnds are a server and how to call it.
@@ -47,7 +48,7 @@ func perfAcrossPair(t *testing.T, test string, args ...string) perfEnds {
 		return command(t, append(append([]string{"perf", test, "-d", p.Ends[side].Name}, args...), more...)...)
 	}
 	e := perfEnds{path: "native XDP", pair: p}
-	must(t, p.Do(pair.B, func() error { e.server = launch(t, at(pair.B)); return nil }))
+	rig.Must(t, p.Do(pair.B, func() error { e.server = launch(t, at(pair.B)); return nil }))
 	e.server.until("Waiting for client")
 	e.client = func(more ...string) *exec.Cmd { return at(pair.A, append(more, p.Ends[pair.B].V4.Addr().String())...) }
 	e.call = func(more ...string) result { return inside(t, p, e.client(more...)) }
@@ -212,7 +213,7 @@ func TestPerfReport(t *testing.T) {
 	r.ends(t, 0)
 	e.server.rest()
 	text, err := os.ReadFile(file)
-	must(t, err)
+	rig.Must(t, err)
 	schema(t, "perf", string(text))
 	measured(t, decode[perf.Result](t, result{stdout: string(text)}, 0), true, 10, 2)
 	if n := files(t, filepath.Dir(file)); n != 1 {
@@ -290,8 +291,8 @@ func TestPerfOnTerminal(t *testing.T) {
 	e := perfOnLoopback(t, "write_bw", "-D", "2.5")
 	client := command(t, append(e.server.cmd.Args[1:], "127.0.0.1")...)
 	client.Stderr = program
-	must(t, client.Run())
-	must(t, program.Close())
+	rig.Must(t, client.Run())
+	rig.Must(t, program.Close())
 	if code := e.server.rest(); code != 0 {
 		t.Errorf("the server's exit code is %d: %q", code, e.server.said)
 	}

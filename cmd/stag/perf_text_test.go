@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/perf"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // perfRow is a row of figures: octets and messages stay, what was measured goes,
@@ -108,7 +109,7 @@ func TestPerfEndless(t *testing.T) {
 	for range 3 {
 		client.until(" 64         ")
 	}
-	must(t, client.cmd.Process.Signal(os.Interrupt))
+	rig.Must(t, client.cmd.Process.Signal(os.Interrupt))
 	said := client.all(0)
 	if !strings.HasSuffix(said, strings.Repeat("-", 87)) || strings.Contains(said, "stag:") {
 		t.Errorf("the client said %s", said)

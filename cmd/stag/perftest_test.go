@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/perf"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // TestPerftest: perftest's exchange between two ends of ours, every test on every
@@ -167,7 +168,7 @@ func TestPerftestPeerGone(t *testing.T) {
 					if victim == "server" {
 						dies, lives = p.server, p.client
 					}
-					must(t, dies.cmd.Process.Signal(how))
+					rig.Must(t, dies.cmd.Process.Signal(how))
 					dies.rest()
 					lives.rest()
 					if strings.Contains(strings.Join(lives.said, "\n"), "stag: ") || how == os.Kill {

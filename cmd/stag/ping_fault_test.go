@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // TestPingPeerDies: an end that is killed in the middle is one line of the
@@ -34,11 +35,11 @@ func TestPingPeerDies(t *testing.T) {
 				return command(t, append([]string{"ping", "-i", p.Ends[side].Name, "-a", p.Ends[pair.B].V4.Addr().String()}, args...)...)
 			}
 			var s, c *running
-			must(t, p.Do(pair.B, func() error { s = listening(t, at(pair.B, "-s")); return nil }))
+			rig.Must(t, p.Do(pair.B, func() error { s = listening(t, at(pair.B, "-s")); return nil }))
 			in(t, p, func() error { c = launch(t, at(pair.A, "-c", "-v")); return nil })
 			oneDies(t, victim, s, c)
 			clearClaims(t)
-			must(t, p.Close())
+			rig.Must(t, p.Close())
 			before.gone(t)
 		})
 	}
@@ -52,7 +53,7 @@ func oneDies(t *testing.T, victim string, s, c *running) {
 	if victim == "server" {
 		dies, lives = s, c
 	}
-	must(t, dies.cmd.Process.Kill())
+	rig.Must(t, dies.cmd.Process.Kill())
 	dies.rest()
 	said := lives.all(exitFailed)
 	contains(t, said, " pings, ", "octets each way, in ")
@@ -64,7 +65,7 @@ func oneDies(t *testing.T, victim string, s, c *running) {
 func diesInOrder(t *testing.T, s, c *running) {
 	t.Helper()
 	c.until("rdma-ping-20: ")
-	must(t, c.cmd.Process.Kill())
+	rig.Must(t, c.cmd.Process.Kill())
 	c.rest()
 	if s.rest() == 0 {
 		contains(t, strings.Join(s.said, "\n"), " pings, ", "Clients: 1. Failed: 0.")
@@ -81,12 +82,12 @@ func TestPingUnread(t *testing.T) {
 		s := listening(t, onLoopback(t, port, "-s"))
 		cmd := onLoopback(t, port, append([]string{"-c", "-C", "3"}, args...)...)
 		r, w, err := os.Pipe()
-		must(t, err)
-		must(t, r.Close())
+		rig.Must(t, err)
+		rig.Must(t, r.Close())
 		var errs strings.Builder
 		cmd.Stdout, cmd.Stderr = w, &errs
-		must(t, cmd.Start())
-		must(t, w.Close())
+		rig.Must(t, cmd.Start())
+		rig.Must(t, w.Close())
 		cmd.Wait()
 		if code := cmd.ProcessState.ExitCode(); code != exitFailed {
 			t.Errorf("%q: exit code %d", args, code)
@@ -111,6 +112,6 @@ func TestPingAdvice(t *testing.T) {
 		x.all(exitFailed)
 		contains(t, strings.Join(x.said, "\n"), "stag: ping: ", says)
 	}
-	must(t, s.cmd.Process.Signal(os.Interrupt))
+	rig.Must(t, s.cmd.Process.Signal(os.Interrupt))
 	s.all(exitFailed)
 }

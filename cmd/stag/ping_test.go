@@ -15,6 +15,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/ping"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // freePort is one that nobody listens at, of the loopback. It is below those
@@ -26,7 +27,7 @@ func freePort(t *testing.T) string {
 		port := strconv.Itoa(10000 + rand.IntN(20000))
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
 		if err == nil {
-			must(t, l.Close())
+			rig.Must(t, l.Close())
 			return port
 		}
 	}
@@ -96,7 +97,7 @@ func TestPingPersistent(t *testing.T) {
 	}
 	r := decode[ping.Result](t, run(t, onLoopback(t, port, "-c", "-S", "1001", "--json")), exitFailed)
 	contains(t, r.Error, "ping 0: ", "reset by peer")
-	must(t, s.cmd.Process.Signal(os.Interrupt))
+	rig.Must(t, s.cmd.Process.Signal(os.Interrupt))
 	contains(t, s.all(0), "1001 octets, this server takes 1 to 1000", "6 pings, 6000 octets", "Clients: 4. Failed: 1.")
 }
 
@@ -115,7 +116,7 @@ func TestPingInterrupted(t *testing.T) {
 		s := listening(t, onLoopback(t, port, "-s"))
 		x := launch(t, onLoopback(t, port, append([]string{"-c", "-v"}, strings.Fields(c.args)...)...))
 		x.until("rdma-ping-20: ")
-		must(t, x.cmd.Process.Signal(os.Interrupt))
+		rig.Must(t, x.cmd.Process.Signal(os.Interrupt))
 		contains(t, x.all(c.code), c.says, "octets each way, in ", "(min/avg/max)")
 		contains(t, s.all(0), "Clients: 1. Failed: 0.")
 	}
@@ -126,12 +127,12 @@ func TestPingInterrupted(t *testing.T) {
 func TestPingNobody(t *testing.T) {
 	port := freePort(t)
 	s := listening(t, onLoopback(t, port, "-s"))
-	must(t, s.cmd.Process.Signal(os.Interrupt))
+	rig.Must(t, s.cmd.Process.Signal(os.Interrupt))
 	contains(t, s.all(exitFailed), "interrupted before there was a connection")
 	s = listening(t, onLoopback(t, port, "-s", "-d"))
 	c := launch(t, onLoopback(t, port, "-c"))
 	s.until("RDMA Write")
-	must(t, c.cmd.Process.Signal(os.Interrupt))
+	rig.Must(t, c.cmd.Process.Signal(os.Interrupt))
 	contains(t, c.all(0), " pings, ")
 	contains(t, s.all(0), "the client has left")
 	r := run(t, onLoopback(t, port, "-c", "-C", "1"))
@@ -203,7 +204,7 @@ func TestPingOverPair(t *testing.T) {
 				return []string{"ping", "-a", host, "--kernel-port"}
 			}
 			var s *running
-			must(t, p.Do(pair.B, func() error {
+			rig.Must(t, p.Do(pair.B, func() error {
 				s = listening(t, command(t, append(way(pair.B, c.server), "-s", "-P", "-V")...))
 				return nil
 			}))
@@ -215,16 +216,16 @@ func TestPingOverPair(t *testing.T) {
 				}
 			}
 			var x *running
-			must(t, p.Do(pair.A, func() error {
+			rig.Must(t, p.Do(pair.A, func() error {
 				x = launch(t, command(t, append(way(pair.A, c.client), "-c", "-v")...))
 				return nil
 			}))
 			x.until("rdma-ping-20: ")
-			must(t, x.cmd.Process.Signal(os.Interrupt))
+			rig.Must(t, x.cmd.Process.Signal(os.Interrupt))
 			contains(t, x.all(0), "octets each way, in ", "(min/avg/max)")
-			must(t, s.cmd.Process.Signal(os.Interrupt))
+			rig.Must(t, s.cmd.Process.Signal(os.Interrupt))
 			contains(t, s.all(0), "all compared", "Clients: 5. Failed: 0.")
-			must(t, p.Close())
+			rig.Must(t, p.Close())
 			before.gone(t)
 		})
 	}
@@ -249,7 +250,7 @@ func TestPingInterval(t *testing.T) {
 	server = listening(t, onLoopback(t, port, "-s"))
 	client := launch(t, onLoopback(t, port, "-c", "--interval", "1000"))
 	client.until("ping 0: ")
-	must(t, client.cmd.Process.Signal(os.Interrupt))
+	rig.Must(t, client.cmd.Process.Signal(os.Interrupt))
 	client.all(0)
 	server.all(0)
 

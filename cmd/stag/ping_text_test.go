@@ -8,6 +8,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // pingVolatile is what differs between pings: where memory is, its key, how long
@@ -51,7 +52,7 @@ func pingAcrossPair(t *testing.T, args ...string) (e pingEnds) {
 	at := func(side pair.Side, args []string) *exec.Cmd {
 		return command(t, append([]string{"ping", "-i", p.Ends[side].Name, "-a", p.Ends[pair.B].V4.Addr().String()}, args...)...)
 	}
-	must(t, p.Do(pair.B, func() error { e.server = listening(t, at(pair.B, append(args, "-s"))); return nil }))
+	rig.Must(t, p.Do(pair.B, func() error { e.server = listening(t, at(pair.B, append(args, "-s"))); return nil }))
 	e.client = func(args ...string) result { return inside(t, p, at(pair.A, append(args, "-c"))) }
 	return e
 }

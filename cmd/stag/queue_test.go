@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // TestTwoEngines: a second process on an interface whose queue is in use is told
@@ -22,11 +23,11 @@ func TestTwoEngines(t *testing.T) {
 	again.ends(t, exitFailed)
 	contains(t, again.stderr, fmt.Sprintf("%s queue 0 is in use by pid %d", p.Ends[pair.A].Name, first.cmd.Process.Pid))
 	var client result
-	must(t, p.Do(pair.B, func() error {
+	rig.Must(t, p.Do(pair.B, func() error {
 		client = run(t, at(pair.B, "-c", "-C", "2", "-V", "-a", p.Ends[pair.A].V4.Addr().String()))
 		return nil
 	}))
 	client.ends(t, 0)
-	must(t, first.cmd.Process.Signal(os.Interrupt))
+	rig.Must(t, first.cmd.Process.Signal(os.Interrupt))
 	contains(t, first.all(0), "Clients: 1. Failed: 0.")
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/stag-rdma/stag/offload/control"
 	"github.com/stag-rdma/stag/offload/report"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // engineVariable makes a process of the test program an engine that behaves as
@@ -43,7 +43,7 @@ func actEngine(how string) error {
 	if err != nil {
 		return err
 	}
-	s, err := control.Serve(path, actor{how}, slog.New(slog.DiscardHandler))
+	s, err := control.Serve(path, actor{how}, rig.Silent())
 	if err != nil {
 		return err
 	}
@@ -93,9 +93,9 @@ type host struct {
 func newHost(t *testing.T) host {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "show-")
-	must(t, err)
-	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
-	must(t, os.Chmod(dir, 0o777)) // for the guest, too
+	rig.Must(t, err)
+	t.Cleanup(func() { rig.Must(t, os.RemoveAll(dir)) })
+	rig.Must(t, os.Chmod(dir, 0o777)) // for the guest, too
 	return host{t, dir}
 }
 
@@ -127,10 +127,10 @@ func (h host) act(how string, change ...func(*exec.Cmd)) acting {
 		f(cmd)
 	}
 	in, err := cmd.StdinPipe()
-	must(h.T, err)
+	rig.Must(h.T, err)
 	out, err := cmd.StdoutPipe()
-	must(h.T, err)
-	must(h.T, cmd.Start())
+	rig.Must(h.T, err)
+	rig.Must(h.T, cmd.Start())
 	h.Cleanup(func() {
 		in.Close()
 		cmd.Process.Kill()
@@ -164,6 +164,6 @@ func (h host) sockets() (names []string) {
 		dir = control.Dir()
 	}
 	names, err := filepath.Glob(filepath.Join(dir, "engine-*"))
-	must(h.T, err)
+	rig.Must(h.T, err)
 	return names
 }

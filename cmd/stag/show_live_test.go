@@ -19,6 +19,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // showMasks are what is volatile in the text of a live engine, beside what mask
@@ -70,11 +71,11 @@ func (h host) ping(p *pair.Pair) pinging {
 	h.Helper()
 	x := pinging{host: h}
 	at := p.Ends[pair.B].V4.Addr().String()
-	must(h.T, p.Do(pair.B, func() error {
+	rig.Must(h.T, p.Do(pair.B, func() error {
 		x.server = listening(h.T, h.at(command(h.T, "ping", "-s", "-P", "-a", at, "-i", p.Ends[pair.B].Name)))
 		return nil
 	}))
-	must(h.T, p.Do(pair.A, func() error {
+	rig.Must(h.T, p.Do(pair.A, func() error {
 		x.client = launch(h.T, h.at(command(h.T, "ping", "-c", "-v", "-S", "16", "-a", at, "-i", p.Ends[pair.A].Name)))
 		return nil
 	}))
@@ -89,9 +90,9 @@ func (h host) ping(p *pair.Pair) pinging {
 // end interrupts both, and waits for them.
 func (x pinging) end() {
 	x.Helper()
-	must(x.T, x.client.cmd.Process.Signal(os.Interrupt))
+	rig.Must(x.T, x.client.cmd.Process.Signal(os.Interrupt))
 	x.client.cmd.Wait() // what it says goes nowhere
-	must(x.T, x.server.cmd.Process.Signal(os.Interrupt))
+	rig.Must(x.T, x.server.cmd.Process.Signal(os.Interrupt))
 	x.server.all(0)
 }
 
@@ -151,7 +152,7 @@ func TestShowOverPair(t *testing.T) {
 	t.Run("which", func(t *testing.T) { x.which(host{t, x.dir}, p) })
 	t.Run("watch", func(t *testing.T) { x.watch(host{t, x.dir}) })
 	x.end()
-	must(t, p.Close())
+	rig.Must(t, p.Close())
 	before.gone(t)
 }
 
@@ -163,7 +164,7 @@ func (x pinging) series(h host) {
 		Layer, Name string
 	}
 	var list []name
-	must(h.T, json.Unmarshal([]byte(h.show("stats", "--json", "-p", x.pid()).stdout), &list))
+	rig.Must(h.T, json.Unmarshal([]byte(h.show("stats", "--json", "-p", x.pid()).stdout), &list))
 	seen := map[name]bool{}
 	for _, n := range list {
 		if seen[n] {
@@ -199,7 +200,7 @@ func (x pinging) which(h host, p *pair.Pair) {
 		TCP                  string `json:"tcp_state"`
 		Segments             uint64 `json:"tcp_segs_in"`
 	}
-	must(h.T, json.Unmarshal([]byte(h.show("flows", "--json").stdout), &flows))
+	rig.Must(h.T, json.Unmarshal([]byte(h.show("flows", "--json").stdout), &flows))
 	for _, f := range flows {
 		if f.TCP != "ESTABLISHED" || f.QP == 0 || f.State != "live" || f.Segments == 0 {
 			h.Errorf("%+v", f)
@@ -224,12 +225,12 @@ func (x pinging) watch(h host) {
 				PerSecond   *float64 `json:"per_second"`
 			}
 		}
-		must(h.T, json.Unmarshal([]byte(line), &v))
+		rig.Must(h.T, json.Unmarshal([]byte(line), &v))
 		for _, r := range v.Rows {
 			grown = grown || r.Layer == "engine" && r.Name == "rx_packets" && r.PerSecond != nil && *r.PerSecond > 0
 		}
 	}
-	must(h.T, w.cmd.Process.Signal(os.Interrupt))
+	rig.Must(h.T, w.cmd.Process.Signal(os.Interrupt))
 	w.all(0)
 	if !grown {
 		h.Error("the packets have no rate")
@@ -242,7 +243,7 @@ func (x pinging) watch(h host) {
 	if last := w.said[len(w.said)-1]; !strings.HasSuffix(last, "/s") {
 		h.Errorf("no rate: %q", last)
 	}
-	must(h.T, w.cmd.Process.Signal(os.Interrupt))
+	rig.Must(h.T, w.cmd.Process.Signal(os.Interrupt))
 	w.all(0)
 }
 
@@ -253,10 +254,10 @@ func TestShowPinned(t *testing.T) {
 	p := newPair(t, pair.Config{})
 	h := newHost(t)
 	name := p.Ends[pair.B].Name
-	must(t, p.Do(pair.B, func() error { run(t, h.at(command(t, "load", name, "--orphan-wait", "1h"))).ends(t, 0); return nil }))
+	rig.Must(t, p.Do(pair.B, func() error { run(t, h.at(command(t, "load", name, "--orphan-wait", "1h"))).ends(t, 0); return nil }))
 	text := ""
 	show := func(args ...string) (r result) { // from where the interface can be seen
-		must(t, p.Do(pair.B, func() error { r = h.show(args...); return nil }))
+		rig.Must(t, p.Do(pair.B, func() error { r = h.show(args...); return nil }))
 		r.ends(t, 0)
 		return r
 	}
@@ -274,11 +275,11 @@ func TestShowPinned(t *testing.T) {
 	if strings.Count(r.stdout, "\n") != 1 || !strings.Contains(r.stdout, "pid "+x.pid()+" adapter 1 comm stag") {
 		t.Errorf("with an engine: %q, %q", r.stdout, r.stderr)
 	}
-	must(t, x.server.cmd.Process.Signal(syscall.SIGSTOP))
+	rig.Must(t, x.server.cmd.Process.Signal(syscall.SIGSTOP))
 	awaitStopped(t, x.server.cmd.Process.Pid)
 	text += "stopped\n"
 	shown("flows", "-i", name)
-	must(t, x.server.cmd.Process.Kill())
+	rig.Must(t, x.server.cmd.Process.Kill())
 	x.server.rest()
 	text += "killed\n"
 	shown("devices", name)
@@ -292,9 +293,9 @@ func TestShowPinned(t *testing.T) {
 	if len(rows) != 1 || rows[0].PID != nil || rows[0].Program != nil || rows[0].State != "orphan" || rows[0].Instance == "" {
 		t.Errorf("what was left: %+v", rows)
 	}
-	must(t, x.client.cmd.Process.Kill())
+	rig.Must(t, x.client.cmd.Process.Kill())
 	x.client.cmd.Wait() // its error is the signal
-	must(t, p.Do(pair.B, func() error { run(t, h.at(command(t, "unload", name))).ends(t, 0); return nil }))
+	rig.Must(t, p.Do(pair.B, func() error { run(t, h.at(command(t, "unload", name))).ends(t, 0); return nil }))
 	text += "unloaded\n"
 	shown("devices")
 	golden(t, "show_pinned", maskShow(pinsOf.ReplaceAllString(mask(text), "INSTANCE")))
@@ -302,7 +303,7 @@ func TestShowPinned(t *testing.T) {
 	if _, err := os.Stat(loader.Root); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s is still there: %v", loader.Root, err)
 	}
-	must(t, p.Close())
+	rig.Must(t, p.Close())
 	before.gone(t)
 }
 
@@ -314,7 +315,7 @@ func awaitStopped(t *testing.T, pid int) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-		must(t, err)
+		rig.Must(t, err)
 		running := slices.DeleteFunc(threads, func(name string) bool {
 			text, err := os.ReadFile(name)
 			_, state, found := strings.Cut(string(text), ") ") // behind the name of the program

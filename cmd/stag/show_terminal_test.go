@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // watchedOn runs the command on a terminal of so many rows until what it shows is
@@ -16,12 +18,12 @@ import (
 func watchedOn(t *testing.T, rows int, enough func(shown string) bool, args []string, env ...string) (string, int) {
 	t.Helper()
 	user, program := newTerminal(t)
-	must(t, unix.IoctlSetWinsize(int(program.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(rows), Col: 80}))
+	rig.Must(t, unix.IoctlSetWinsize(int(program.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(rows), Col: 80}))
 	cmd := command(t, args...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = program, program, program
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	must(t, cmd.Start())
+	rig.Must(t, cmd.Start())
 	program.Close()
 	var shown bytes.Buffer
 	typed := false
@@ -31,12 +33,12 @@ func watchedOn(t *testing.T, rows int, enough func(shown string) bool, args []st
 		if !typed && enough(shown.String()) {
 			typed = true
 			_, err := user.Write([]byte{3}) // Ctrl-C
-			must(t, err)
+			rig.Must(t, err)
 		}
 		if errors.Is(err, unix.EIO) { // nobody has the terminal any more
 			break
 		}
-		must(t, err)
+		rig.Must(t, err)
 	}
 	cmd.Wait() // its error is the exit code
 	if !typed {
@@ -81,7 +83,7 @@ func TestShowWatchOnTerminal(t *testing.T) {
 	if code != 0 || strings.Count(first, "link act0") != 2 || !strings.HasPrefix(note, "stag: show: what answers at") {
 		t.Errorf("exit code %d, shown %q", code, shown)
 	}
-	must(t, lying.cmd.Process.Kill())
+	rig.Must(t, lying.cmd.Process.Kill())
 
 	shown, code = watchedOn(t, 40, twice("--- 20"), args, append(where, "TERM=dumb")...)
 	if before, _, _ := strings.Cut(shown, "^C"); code != 0 || strings.Contains(before, "\x1b") {
@@ -98,7 +100,7 @@ func TestShowWatchNotes(t *testing.T) {
 	for range 4 {
 		x.until("link act0")
 	}
-	must(t, x.cmd.Process.Signal(os.Interrupt))
+	rig.Must(t, x.cmd.Process.Signal(os.Interrupt))
 	if said := x.all(0); strings.Count(said, "speaks another version") != 1 {
 		t.Errorf("said %s", said)
 	}
@@ -106,6 +108,6 @@ func TestShowWatchNotes(t *testing.T) {
 	x = launch(t, newHost(t).at(command(t, "show", "devices", "-w", "0.1", "--json", "-i", "none")))
 	x.until(`"rows":[]`)
 	x.until(`"rows":[]`)
-	must(t, x.cmd.Process.Signal(os.Interrupt))
+	rig.Must(t, x.cmd.Process.Signal(os.Interrupt))
 	x.all(0)
 }

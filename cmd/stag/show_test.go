@@ -12,6 +12,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/doctor"
 	"github.com/stag-rdma/stag/cmd/stag/internal/show"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // showRow is what all rows have.
@@ -129,7 +130,7 @@ func TestShowStopped(t *testing.T) {
 	h := newHost(t)
 	h.act("well")
 	stopped := h.act("well")
-	must(t, stopped.cmd.Process.Signal(syscall.SIGSTOP))
+	rig.Must(t, stopped.cmd.Process.Signal(syscall.SIGSTOP))
 	awaitStopped(t, stopped.cmd.Process.Pid)
 	r := h.show("devices")
 	r.ends(t, 0)
@@ -137,7 +138,7 @@ func TestShowStopped(t *testing.T) {
 		t.Errorf("printed %q and %q", r.stdout, r.stderr)
 	}
 	contains(t, r.stderr, "pid "+stopped.pid(), "is the process stopped?")
-	must(t, stopped.cmd.Process.Signal(syscall.SIGCONT))
+	rig.Must(t, stopped.cmd.Process.Signal(syscall.SIGCONT))
 	if r := h.show("devices"); strings.Count(r.stdout, "link act0") != 2 || r.stderr != "" {
 		t.Errorf("printed %q and %q", r.stdout, r.stderr)
 	}
@@ -156,7 +157,7 @@ func TestShowKilled(t *testing.T) {
 			}
 			x := launch(t, h.at(command(t, args...)))
 			dies.says(t, "asked")
-			must(t, dies.cmd.Process.Kill())
+			rig.Must(t, dies.cmd.Process.Kill())
 			said := x.all(code)
 			contains(t, said, "the engine is gone: pid "+dies.pid()+", adapter 1, ended while it was asked")
 			if strings.Contains(said, "pid "+well.pid()) == alone {
@@ -195,9 +196,9 @@ func (h host) guest(how string) acting {
 	return h.act(how, func(cmd *exec.Cmd) {
 		// What runs the tests is not for the guest to read.
 		program, err := os.ReadFile("/proc/self/exe")
-		must(h.T, err)
+		rig.Must(h.T, err)
 		cmd.Path = h.dir + "/engine"
-		must(h.T, os.WriteFile(cmd.Path, program, 0o755))
+		rig.Must(h.T, os.WriteFile(cmd.Path, program, 0o755))
 		as(cmd)
 	})
 }
@@ -244,12 +245,12 @@ func TestShowUnread(t *testing.T) {
 	for _, args := range [][]string{{}, {"--json"}, {"-w", "0.1"}, {"--json", "-w", "0.1"}} {
 		cmd := h.at(command(t, append([]string{"show", "devices"}, args...)...))
 		r, w, err := os.Pipe()
-		must(t, err)
-		must(t, r.Close())
+		rig.Must(t, err)
+		rig.Must(t, r.Close())
 		var errs strings.Builder
 		cmd.Stdout, cmd.Stderr = w, &errs
-		must(t, cmd.Start())
-		must(t, w.Close())
+		rig.Must(t, cmd.Start())
+		rig.Must(t, w.Close())
 		cmd.Wait() // its error is the exit code
 		if code := cmd.ProcessState.ExitCode(); code != exitFailed || errs.String() != "" {
 			t.Errorf("%q: exit code %d, %q", args, code, errs.String())
@@ -262,7 +263,7 @@ func TestShowFullDisk(t *testing.T) {
 	h := newHost(t)
 	h.act("well")
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	must(t, err)
+	rig.Must(t, err)
 	defer full.Close()
 	cmd := h.at(command(t, "show", "devices"))
 	var errs strings.Builder
@@ -278,7 +279,7 @@ func TestShowCompletion(t *testing.T) {
 	h := newHost(t)
 	a := h.act("well")
 	links, err := doctor.Interfaces()
-	must(t, err)
+	rig.Must(t, err)
 	for args, want := range map[string][]string{
 		"show ":          show.Subjects,
 		"show stats ":    links,
@@ -306,7 +307,7 @@ func TestShowInterrupted(t *testing.T) {
 	a := h.act("hang")
 	x := launch(t, h.at(command(t, "show", "devices")))
 	a.says(t, "asked")
-	must(t, x.cmd.Process.Signal(os.Interrupt))
+	rig.Must(t, x.cmd.Process.Signal(os.Interrupt))
 	if said := x.all(exitFailed); said != "stag: show: interrupted" {
 		t.Errorf("said %q", said)
 	}
@@ -318,7 +319,7 @@ func TestShowWatchEnds(t *testing.T) {
 	a := h.act("well")
 	x := launch(t, h.at(command(t, "show", "devices", "-w", "0.1", "-p", a.pid())))
 	x.until("link act0")
-	must(t, a.cmd.Process.Kill())
+	rig.Must(t, a.cmd.Process.Kill())
 	a.cmd.Wait() // its error is the signal
 	said := x.all(exitFailed)
 	last := said[strings.LastIndexByte(said, '\n')+1:]
@@ -354,7 +355,7 @@ func TestShowKernelPort(t *testing.T) {
 	contains(t, h.show("devices", "kernel", "-p", pid).stdout, "link kernel state ACTIVE flows 1 pid "+pid)
 	contains(t, h.show("qp", "-p", pid).stdout, "link kernel lqpn ", "state RTS", "src 127.0.0.1:"+port, "role responder")
 	contains(t, h.show("flows", "-p", pid).stderr, "over the kernel's TCP, where ss -tin shows them")
-	must(t, c.cmd.Process.Signal(os.Interrupt))
+	rig.Must(t, c.cmd.Process.Signal(os.Interrupt))
 	c.cmd.Wait() // what it says goes nowhere
 	s.all(0)
 }

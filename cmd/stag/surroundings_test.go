@@ -16,6 +16,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/doctor"
 	"github.com/stag-rdma/stag/cmd/stag/internal/version"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // commands are root and all below it, hidden ones included.
@@ -69,7 +70,7 @@ func TestVersion(t *testing.T) {
 		}
 	}
 	out, err := exec.Command("uname", "-r").Output()
-	must(t, err)
+	rig.Must(t, err)
 	if v.Kernel != strings.TrimSpace(string(out)) || v.Go != runtime.Version() || len(v.Modules) == 0 {
 		t.Errorf("%+v", v)
 	}
@@ -97,9 +98,9 @@ func TestManualPages(t *testing.T) {
 		pages++
 		name := strings.ReplaceAll(c.CommandPath(), " ", "-") + ".8"
 		page, err := os.ReadFile(filepath.Join(dir, name))
-		must(t, err)
+		rig.Must(t, err)
 		same, err := os.ReadFile(filepath.Join(again, name))
-		must(t, err)
+		rig.Must(t, err)
 		if string(page) != string(same) {
 			t.Errorf("%s is not the same when made again", name)
 		}
@@ -130,16 +131,16 @@ func TestManualPages(t *testing.T) {
 		"stag-perf.8": {"\n.SH COMMANDS\n", "stag-perf-write_bw(8)"},
 	} {
 		page, err := os.ReadFile(filepath.Join(dir, name))
-		must(t, err)
+		rig.Must(t, err)
 		contains(t, plain(string(page)), words...)
 	}
 	list, err := fs.Glob(os.DirFS(dir), "*")
-	must(t, err)
+	rig.Must(t, err)
 	if len(list) != pages {
 		t.Errorf("%d commands, and the pages %q", pages, list)
 	}
 	page, err := os.ReadFile(filepath.Join(dir, "stag-version.8"))
-	must(t, err)
+	rig.Must(t, err)
 	golden(t, "man_version", titleLine.ReplaceAllString(string(page), "$1 ..."))
 }
 
@@ -179,7 +180,7 @@ func plain(page string) string {
 // TestManualPagesNowhere: what is in the way is one line.
 func TestManualPagesNowhere(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	must(t, os.WriteFile(file, nil, 0o600))
+	rig.Must(t, os.WriteFile(file, nil, 0o600))
 	for _, c := range []struct {
 		args []string
 		code int
@@ -224,7 +225,7 @@ func TestCompletionScripts(t *testing.T) {
 // TestCompletion: what a shell is told about a word that is begun.
 func TestCompletion(t *testing.T) {
 	links, err := doctor.Interfaces()
-	must(t, err)
+	rig.Must(t, err)
 	for args, want := range map[string][]string{
 		"doc":             {"doctor"},
 		"completion ":     shells,

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // newTerminal is a terminal: what its user sees and types, and what a program
@@ -17,13 +19,13 @@ import (
 func newTerminal(t *testing.T) (user, program *os.File) {
 	t.Helper()
 	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	must(t, err)
+	rig.Must(t, err)
 	t.Cleanup(func() { user.Close() })
-	must(t, unix.IoctlSetPointerInt(int(user.Fd()), unix.TIOCSPTLCK, 0))
+	rig.Must(t, unix.IoctlSetPointerInt(int(user.Fd()), unix.TIOCSPTLCK, 0))
 	n, err := unix.IoctlGetInt(int(user.Fd()), unix.TIOCGPTN)
-	must(t, err)
+	rig.Must(t, err)
 	program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	must(t, err)
+	rig.Must(t, err)
 	t.Cleanup(func() { program.Close() })
 	return user, program
 }
@@ -38,7 +40,7 @@ func TestDemoOnTerminal(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty = true, true
-	must(t, cmd.Start())
+	rig.Must(t, cmd.Start())
 	program.Close()
 
 	var shown bytes.Buffer
@@ -49,12 +51,12 @@ func TestDemoOnTerminal(t *testing.T) {
 		if !typed && strings.Contains(shown.String(), "iB/s") {
 			typed = true
 			_, err := user.Write([]byte{3}) // Ctrl-C
-			must(t, err)
+			rig.Must(t, err)
 		}
 		if errors.Is(err, unix.EIO) { // nobody has the terminal any more
 			break
 		}
-		must(t, err)
+		rig.Must(t, err)
 	}
 	cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != exitFailed || !typed {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // traces is everything by which the command could leave something behind: of
@@ -33,7 +34,7 @@ func tracesOf(t *testing.T) traces {
 	need.Root(t)
 	need.XDP(t)
 	links, err := netlink.LinkList()
-	must(t, err)
+	rig.Must(t, err)
 	var names []string
 	for _, l := range links {
 		names = append(names, l.Attrs().Name)
@@ -45,7 +46,7 @@ func tracesOf(t *testing.T) traces {
 func files(t *testing.T, dir string) int {
 	t.Helper()
 	list, err := os.ReadDir(dir)
-	must(t, err)
+	rig.Must(t, err)
 	return len(list)
 }
 
@@ -58,15 +59,15 @@ func programs(t *testing.T) (n int) {
 		if errors.Is(err, os.ErrNotExist) {
 			return n
 		}
-		must(t, err)
+		rig.Must(t, err)
 		id = next
 		p, err := ebpf.NewProgramFromID(id)
 		if errors.Is(err, os.ErrNotExist) {
 			continue // gone meanwhile
 		}
-		must(t, err)
+		rig.Must(t, err)
 		info, err := p.Info()
-		must(t, errors.Join(err, p.Close()))
+		rig.Must(t, errors.Join(err, p.Close()))
 		if uid, ok := info.CreatedByUID(); ok && uid == guest {
 			n++
 		}
@@ -100,9 +101,9 @@ func (x traces) String() string {
 func clearClaims(t *testing.T) {
 	t.Helper()
 	list, err := os.ReadDir(loader.RuntimeDir)
-	must(t, err)
+	rig.Must(t, err)
 	for _, f := range list {
-		must(t, os.Remove(filepath.Join(loader.RuntimeDir, f.Name())))
+		rig.Must(t, os.Remove(filepath.Join(loader.RuntimeDir, f.Name())))
 	}
 }
 
@@ -111,7 +112,7 @@ func clearClaims(t *testing.T) {
 func ownSockets(t *testing.T) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "s")
-	must(t, err)
+	rig.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 }

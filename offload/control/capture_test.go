@@ -12,9 +12,9 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stag-rdma/stag/offload/report"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // TestCapture: filters get to the engine, and packets to the caller, with all
@@ -36,11 +36,11 @@ func TestCapture(t *testing.T) {
 			got = filter
 			return errors.Join(f(sent), f(report.Batch{}), f(sent))
 		}})
-		c, err := e.Capture(background(t), want)
-		must(t, err)
+		c, err := e.Capture(rig.Context(t), want)
+		rig.Must(t, err)
 		for _, want := range []report.Batch{sent, {}, sent} {
 			b, err := c.Next()
-			must(t, err)
+			rig.Must(t, err)
 			if !reflect.DeepEqual(b, want) {
 				t.Errorf("%+v, want %+v", b, want)
 			}
@@ -50,7 +50,7 @@ func TestCapture(t *testing.T) {
 				t.Errorf("at the end: %v", err)
 			}
 		}
-		must(t, c.Close())
+		rig.Must(t, c.Close())
 		if got != want {
 			t.Errorf("filter %+v, want %+v", got, want)
 		}
@@ -60,12 +60,12 @@ func TestCapture(t *testing.T) {
 // TestCaptureFails: at once, or when it has begun.
 func TestCaptureFails(t *testing.T) {
 	e, _ := serve(t, sender(0, errors.New("no such device\nat all")))
-	_, err := e.Capture(background(t), report.Filter{})
-	says(t, err, nil, "no such device; at all")
+	_, err := e.Capture(rig.Context(t), report.Filter{})
+	rig.Says(t, err, nil, "no such device; at all")
 
 	e, _ = serve(t, sender(3, errors.New("100% of it\nwent wrong \x1b[2J")))
-	c, err := e.Capture(background(t), report.Filter{})
-	must(t, err)
+	c, err := e.Capture(rig.Context(t), report.Filter{})
+	rig.Must(t, err)
 	defer c.Close()
 	for i := range 3 {
 		if b, err := c.Next(); err != nil || b.Packets[0].Length != i {
@@ -73,7 +73,7 @@ func TestCaptureFails(t *testing.T) {
 		}
 	}
 	_, err = c.Next()
-	says(t, err, nil, "100% of it", "went wrong")
+	rig.Says(t, err, nil, "100% of it", "went wrong")
 }
 
 // TestCaptureMistakes: every mistake in what is asked for is named, on one line,
@@ -91,10 +91,10 @@ func TestCaptureMistakes(t *testing.T) {
 		"flow=%1b[2J":            {"flow is"},
 		strings.Repeat("x", 1e4): {"no parameter"},
 	} {
-		_, err := e.get(background(t), "/v1/capture?"+query)
-		says(t, err, nil, words...)
+		_, err := e.get(rig.Context(t), "/v1/capture?"+query)
+		rig.Says(t, err, nil, words...)
 		resp, err := e.client().Get("http://engine/v1/capture?" + query)
-		must(t, err)
+		rig.Must(t, err)
 		said, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusBadRequest || strings.Count(string(said), "\n") != 1 {
@@ -109,18 +109,18 @@ func TestCaptureKilled(t *testing.T) {
 	path := t.TempDir() + "/s"
 	p := run(t, os.Geteuid(), "serve "+path)
 	p.line()
-	c, err := Endpoint{Path: path, PID: p.cmd.Process.Pid, Adapter: 1, UID: os.Geteuid()}.Capture(background(t), report.Filter{})
-	must(t, err)
+	c, err := Endpoint{Path: path, PID: p.cmd.Process.Pid, Adapter: 1, UID: os.Geteuid()}.Capture(rig.Context(t), report.Filter{})
+	rig.Must(t, err)
 	defer c.Close()
 	for range 10 {
 		_, err := c.Next()
-		must(t, err)
+		rig.Must(t, err)
 	}
-	must(t, p.cmd.Process.Signal(syscall.SIGKILL))
+	rig.Must(t, p.cmd.Process.Signal(syscall.SIGKILL))
 	for err == nil {
 		_, err = c.Next() // what is in the socket still
 	}
-	says(t, err, ErrGone, "pid")
+	rig.Says(t, err, ErrGone, "pid")
 	if !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("%v is not io.ErrUnexpectedEOF", err)
 	}
@@ -134,22 +134,22 @@ func TestCaptureStopped(t *testing.T) {
 		return endless.capture(ctx, filter, f)
 	}})
 	enough := errors.New("enough")
-	ctx, cancel := context.WithCancelCause(background(t))
+	ctx, cancel := context.WithCancelCause(rig.Context(t))
 	c, err := e.Capture(ctx, report.Filter{})
-	must(t, err)
+	rig.Must(t, err)
 	_, err = c.Next()
-	must(t, err)
+	rig.Must(t, err)
 	cancel(enough)
 	for err == nil {
 		_, err = c.Next()
 	}
-	says(t, err, enough)
+	rig.Says(t, err, enough)
 	c.Close()
 	<-ended
 
-	c, err = e.Capture(background(t), report.Filter{})
-	must(t, err)
-	must(t, c.Close())
+	c, err = e.Capture(rig.Context(t), report.Filter{})
+	rig.Must(t, err)
+	rig.Must(t, c.Close())
 	if _, err := c.Next(); err == nil {
 		t.Error("a batch after Close")
 	}
@@ -179,31 +179,31 @@ func TestSlowReader(t *testing.T) {
 		return nil
 	}
 	e, _ := serve(t, src)
-	slow, err := e.Capture(background(t), report.Filter{Device: "slow"})
-	must(t, err)
+	slow, err := e.Capture(rig.Context(t), report.Filter{Device: "slow"})
+	rig.Must(t, err)
 	defer slow.Close()
-	quick, err := e.Capture(background(t), report.Filter{Device: "quick"})
-	must(t, err)
+	quick, err := e.Capture(rig.Context(t), report.Filter{Device: "quick"})
+	rig.Must(t, err)
 	defer quick.Close()
 	var stuck int
-	eventually(t, "the slow one is stuck", func() bool {
+	rig.Eventually(t, "the slow one is stuck", func() bool {
 		before := count("slow")
 		for range 50 {
 			_, err := quick.Next()
-			must(t, err)
+			rig.Must(t, err)
 		}
 		stuck = count("slow")
 		return stuck == before && stuck > 0
 	})
 	for range 1000 {
 		_, err := quick.Next()
-		must(t, err)
+		rig.Must(t, err)
 	}
-	_, err = e.Report(background(t))
-	must(t, err)
+	_, err = e.Report(rig.Context(t))
+	rig.Must(t, err)
 	for i := range 3 * (stuck + 2) {
 		b, err := slow.Next()
-		must(t, err)
+		rig.Must(t, err)
 		if b.Packets[0].QP != uint32(i) {
 			t.Fatalf("packet %d in place of %d", b.Packets[0].QP, i)
 		}
@@ -215,13 +215,13 @@ func TestSlowReader(t *testing.T) {
 func TestCloseEndsCaptures(t *testing.T) {
 	short := grace
 	t.Cleanup(func() { grace = short })
-	grace = patience // readers may be slow, here
+	grace = rig.Patience // readers may be slow, here
 	e, server := serve(t, endless)
 	var wg sync.WaitGroup
 	begun := make(chan struct{}, 10)
 	for range cap(begun) {
-		c, err := e.Capture(background(t), report.Filter{})
-		must(t, err)
+		c, err := e.Capture(rig.Context(t), report.Filter{})
+		rig.Must(t, err)
 		wg.Go(func() {
 			defer c.Close()
 			_, err := c.Next()
@@ -237,29 +237,29 @@ func TestCloseEndsCaptures(t *testing.T) {
 	for range cap(begun) {
 		<-begun
 	}
-	must(t, server.Close())
+	rig.Must(t, server.Close())
 	wg.Wait()
 
 	grace = short
 	e, server = serve(t, fake{capture: func(_ context.Context, _ report.Filter, f func(report.Batch) error) error {
 		return f(report.Batch{Packets: slices.Repeat([]report.Packet{{Length: 64 << 10, Data: make([]byte, 64<<10)}}, 1024)}) // more than a socket takes
 	}})
-	stuck, err := e.Capture(background(t), report.Filter{})
-	must(t, err)
+	stuck, err := e.Capture(rig.Context(t), report.Filter{})
+	rig.Must(t, err)
 	defer stuck.Close()
-	mute, err := e.dial(background(t))
-	must(t, err)
+	mute, err := e.dial(rig.Context(t))
+	rig.Must(t, err)
 	defer mute.Close()
-	half, err := e.dial(background(t))
-	must(t, err)
+	half, err := e.dial(rig.Context(t))
+	rig.Must(t, err)
 	defer half.Close()
 	half.Write([]byte("GET /v1/rep"))
-	must(t, server.Close())
+	rig.Must(t, server.Close())
 	for err == nil {
 		_, err = stuck.Next()
 	}
-	says(t, err, ErrGone)
-	mute.SetReadDeadline(time.Now().Add(patience))
+	rig.Says(t, err, ErrGone)
+	mute.SetReadDeadline(rig.Deadline())
 	if n, err := mute.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("%d octets, %v", n, err)
 	}
@@ -276,15 +276,15 @@ func TestCloseEndsReports(t *testing.T) {
 	failed := make(chan error)
 	for range 5 {
 		go func() {
-			_, err := e.Report(background(t))
+			_, err := e.Report(rig.Context(t))
 			failed <- err
 		}()
 		<-asked
 	}
-	must(t, server.Close())
+	rig.Must(t, server.Close())
 	for range 5 {
-		says(t, <-failed, ErrGone)
+		rig.Says(t, <-failed, ErrGone)
 	}
-	_, err := e.Report(background(t))
-	says(t, err, ErrGone)
+	_, err := e.Report(rig.Context(t))
+	rig.Says(t, err, ErrGone)
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/offload/report"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // full sets every field of v to something.
@@ -74,8 +75,8 @@ func TestReport(t *testing.T) {
 	full(reflect.ValueOf(&want).Elem(), &seed)
 	want.Schema = report.Schema
 	e, _ := serve(t, saying(want))
-	got, err := e.Report(background(t))
-	must(t, err)
+	got, err := e.Report(rig.Context(t))
+	rig.Must(t, err)
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -95,8 +96,8 @@ func TestReportFails(t *testing.T) {
 		{fmt.Errorf("%w: closing", ErrGone), ErrGone, "closing"},
 	} {
 		fails = c.fails
-		r, err := e.Report(background(t))
-		says(t, err, c.is, c.words, fmt.Sprint("pid ", os.Getpid()))
+		r, err := e.Report(rig.Context(t))
+		rig.Says(t, err, c.is, c.words, fmt.Sprint("pid ", os.Getpid()))
 		if !reflect.ValueOf(r).IsZero() {
 			t.Errorf("%+v with %v", r, err)
 		}
@@ -114,28 +115,28 @@ func TestReportUntilContextEnds(t *testing.T) {
 		return report.Engine{}, ctx.Err()
 	}})
 	enough := errors.New("enough")
-	ctx, cancel := context.WithCancelCause(background(t))
+	ctx, cancel := context.WithCancelCause(rig.Context(t))
 	go func() { <-asked; cancel(enough) }()
 	_, err := e.Report(ctx)
-	says(t, err, enough)
+	rig.Says(t, err, enough)
 	<-left // the engine learns that nobody waits
 }
 
 // TestSchema: an engine of another version is told apart from one that is ill.
 func TestSchema(t *testing.T) {
 	e, _ := serve(t, saying(report.Engine{Schema: report.Schema + 1}))
-	_, err := e.Report(background(t))
-	says(t, err, ErrSchema, fmt.Sprint(report.Schema+1), "built with")
+	_, err := e.Report(rig.Context(t))
+	rig.Says(t, err, ErrSchema, fmt.Sprint(report.Schema+1), "built with")
 
 	for _, body := range []string{`{"schema": "one"}`, `{"flows": 3}`, `<html>`} {
 		e := static(t, body, nil)
-		_, err := e.Report(background(t))
-		says(t, err, ErrSchema, "built with")
+		_, err := e.Report(rig.Context(t))
+		rig.Says(t, err, ErrSchema, "built with")
 	}
 	for _, schema := range []string{"", "7 of another kind", fmt.Sprint(report.Schema + 1)} {
 		e := static(t, "", map[string]string{schemaHeader: schema})
-		_, err := e.Capture(background(t), report.Filter{})
-		says(t, err, ErrSchema, "built with")
+		_, err := e.Capture(rig.Context(t), report.Filter{})
+		rig.Says(t, err, ErrSchema, "built with")
 	}
 }
 
@@ -144,7 +145,7 @@ func static(t *testing.T, body string, header map[string]string) Endpoint {
 	t.Helper()
 	path := t.TempDir() + "/s"
 	l, err := net.Listen("unix", path)
-	must(t, err)
+	rig.Must(t, err)
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for k, v := range header {
 			w.Header().Set(k, v)
@@ -167,7 +168,7 @@ func TestDiesInMidReport(t *testing.T) {
 	} {
 		path := t.TempDir() + "/s"
 		l, err := net.Listen("unix", path)
-		must(t, err)
+		rig.Must(t, err)
 		go func() {
 			for {
 				c, err := l.Accept()
@@ -179,9 +180,9 @@ func TestDiesInMidReport(t *testing.T) {
 				c.Close()
 			}
 		}()
-		r, err := Endpoint{Path: path, PID: os.Getpid(), Adapter: 3, UID: os.Geteuid()}.Report(background(t))
+		r, err := Endpoint{Path: path, PID: os.Getpid(), Adapter: 3, UID: os.Geteuid()}.Report(rig.Context(t))
 		l.Close()
-		says(t, err, ErrGone, fmt.Sprint("pid ", os.Getpid()), "adapter 3")
+		rig.Says(t, err, ErrGone, fmt.Sprint("pid ", os.Getpid()), "adapter 3")
 		if !reflect.ValueOf(r).IsZero() {
 			t.Errorf("after %q: %+v", said, r)
 		}
@@ -198,26 +199,26 @@ func TestKilled(t *testing.T) {
 	e := Endpoint{Path: path, PID: c.cmd.Process.Pid, Adapter: 1, UID: os.Geteuid()}
 	failed := make(chan error)
 	go func() {
-		_, err := e.Report(background(t))
+		_, err := e.Report(rig.Context(t))
 		failed <- err
 	}()
 	if got := c.line(); got != "asked" {
 		t.Fatal(got)
 	}
-	must(t, c.cmd.Process.Signal(syscall.SIGKILL))
-	says(t, <-failed, ErrGone, fmt.Sprint("pid ", e.PID))
+	rig.Must(t, c.cmd.Process.Signal(syscall.SIGKILL))
+	rig.Says(t, <-failed, ErrGone, fmt.Sprint("pid ", e.PID))
 	c.kill()
 
 	if _, err := os.Lstat(path); err != nil {
 		t.Errorf("a killed process has removed its socket: %v", err)
 	}
-	_, err := e.Report(background(t))
-	says(t, err, ErrGone)
+	_, err := e.Report(rig.Context(t))
+	rig.Says(t, err, ErrGone)
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the socket of a killed process is still there after it was asked: %v", err)
 	}
-	_, err = e.Report(background(t))
-	says(t, err, ErrGone)
+	_, err = e.Report(rig.Context(t))
+	rig.Says(t, err, ErrGone)
 }
 
 // TestManyAtOnce: a thousand callers all get their answer.
@@ -230,7 +231,7 @@ func TestManyAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 1000 {
 		wg.Go(func() {
-			if r, err := e.Report(background(t)); err != nil || r.Program != plain.Program {
+			if r, err := e.Report(rig.Context(t)); err != nil || r.Program != plain.Program {
 				t.Errorf("%+v, %v", r, err)
 			}
 		})
@@ -245,11 +246,11 @@ func TestManyAtOnce(t *testing.T) {
 func TestNotThere(t *testing.T) {
 	e, _ := serve(t, saying(plain))
 	for _, what := range []string{"/", "/v2/report", "/v1/nothing"} {
-		_, err := e.get(background(t), what)
-		says(t, err, nil, "404")
+		_, err := e.get(rig.Context(t), what)
+		rig.Says(t, err, nil, "404")
 	}
 	resp, err := e.client().Post("http://engine/v1/report", "text/plain", strings.NewReader("x"))
-	must(t, err)
+	rig.Must(t, err)
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("POST: %s", resp.Status)

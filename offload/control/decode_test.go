@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/offload/report"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // repeating reads a head, a piece again and again, and a tail.
@@ -60,7 +61,7 @@ func TestHostileReport(t *testing.T) {
 		var r report.Engine
 		var err error
 		used := allocated(func() {
-			r, err = decode(background(t), text(), Question{Parts: report.AllParts, Budget: NewBudget(budget)})
+			r, err = decode(rig.Context(t), text(), Question{Parts: report.AllParts, Budget: NewBudget(budget)})
 		})
 		if !errors.Is(err, ErrTooMuch) || !reflect.ValueOf(r).IsZero() {
 			t.Errorf("%s: %v", what, err)
@@ -74,7 +75,7 @@ func TestHostileReport(t *testing.T) {
 	var r report.Engine
 	var err error
 	used := allocated(func() {
-		r, err = decode(background(t), text, Question{Parts: report.PartCQs, Budget: NewBudget(budget)})
+		r, err = decode(rig.Context(t), text, Question{Parts: report.PartCQs, Budget: NewBudget(budget)})
 	})
 	if err != nil || r.QPs != nil || r.CQs == nil {
 		t.Errorf("%+v, %v", r, err)
@@ -87,7 +88,7 @@ func TestHostileReport(t *testing.T) {
 func TestHostileReportOverSocket(t *testing.T) {
 	path := t.TempDir() + "/s"
 	l, err := net.Listen("unix", path)
-	must(t, err)
+	rig.Must(t, err)
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, begins+`,"qps":[{}`)
 		block := []byte(strings.Repeat(`,{}`, 1<<16))
@@ -101,13 +102,13 @@ func TestHostileReportOverSocket(t *testing.T) {
 	go srv.Serve(l)
 	t.Cleanup(func() { srv.Close() })
 	e := Endpoint{Path: path, PID: os.Getpid(), Adapter: 1, UID: os.Geteuid()}
-	_, err = e.Ask(background(t), Question{Budget: NewBudget(OtherBudget)})
-	says(t, err, ErrTooMuch, "it is left out", fmt.Sprint("of user ", os.Geteuid()))
+	_, err = e.Ask(rig.Context(t), Question{Budget: NewBudget(OtherBudget)})
+	rig.Says(t, err, ErrTooMuch, "it is left out", fmt.Sprint("of user ", os.Geteuid()))
 
-	ctx, cancel := context.WithCancelCause(background(t))
+	ctx, cancel := context.WithCancelCause(rig.Context(t))
 	enough := errors.New("enough")
 	_, err = e.Ask(ctx, Question{Parts: report.PartQPs, Budget: NewBudget(OwnBudget), Progress: func() { cancel(enough) }})
-	says(t, err, enough)
+	rig.Says(t, err, enough)
 }
 
 // TestParts: what is asked for comes, and nothing else.
@@ -125,13 +126,13 @@ func TestParts(t *testing.T) {
 	full(reflect.ValueOf(&whole).Elem(), &seed)
 	whole.Schema = report.Schema
 	e, _ := serve(t, saying(whole)) // which says everything whatever is asked
-	got, err := e.Ask(background(t), Question{Parts: report.PartCQs | report.PartMRs})
-	must(t, err)
+	got, err := e.Ask(rig.Context(t), Question{Parts: report.PartCQs | report.PartMRs})
+	rig.Must(t, err)
 	if !reflect.DeepEqual(got.CQs, whole.CQs) || !reflect.DeepEqual(got.MRs, whole.MRs) || got.QPs != nil || got.Devices != nil {
 		t.Errorf("%+v", got)
 	}
-	_, err = e.get(background(t), "/v1/report?parts=everything")
-	says(t, err, nil, `no part "everything"`, "devices,flows")
+	_, err = e.get(rig.Context(t), "/v1/report?parts=everything")
+	rig.Says(t, err, nil, `no part "everything"`, "devices,flows")
 }
 
 // TestHostileCapture: a packet is no longer than packets can be, and a frame is no

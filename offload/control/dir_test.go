@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // ownDirectory is where this test's engines have their sockets: an ordinary
@@ -23,7 +24,7 @@ func ownDirectory(t *testing.T) string {
 	t.Helper()
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	path, err := Name(Number())
-	must(t, err)
+	rig.Must(t, err)
 	return filepath.Dir(path)
 }
 
@@ -31,9 +32,9 @@ func ownDirectory(t *testing.T) string {
 func leaveBehind(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
-	must(t, err)
+	rig.Must(t, err)
 	l.SetUnlinkOnClose(false)
-	must(t, l.Close())
+	rig.Must(t, l.Close())
 	t.Cleanup(func() { os.Remove(path) })
 }
 
@@ -59,9 +60,9 @@ func TestEngines(t *testing.T) {
 	for range 3 {
 		n := Number()
 		path, err := Name(n)
-		must(t, err)
-		s, err := Serve(path, saying(plain), silent)
-		must(t, err)
+		rig.Must(t, err)
+		s, err := Serve(path, saying(plain), rig.Silent())
+		rig.Must(t, err)
 		defer s.Close()
 		want = append(want, Endpoint{path, os.Getpid(), n, os.Geteuid()})
 	}
@@ -71,26 +72,26 @@ func TestEngines(t *testing.T) {
 	stranger := filepath.Join(dir, fmt.Sprintf("engine-%d-%d.sock", os.Getpid(), reused))
 	leaveBehind(t, stranger)
 	precious := filepath.Join(dir, fmt.Sprintf("engine-%d-2.sock", dead))
-	must(t, os.WriteFile(precious, []byte("x"), 0o600))
+	rig.Must(t, os.WriteFile(precious, []byte("x"), 0o600))
 	defer os.Remove(precious)
 	// The name says another number than the kernel: the kernel's counts.
 	misnamed := filepath.Join(dir, fmt.Sprintf("engine-%d-%d.sock", dead, 1<<15))
-	s, err := Serve(misnamed, saying(plain), silent)
-	must(t, err)
+	s, err := Serve(misnamed, saying(plain), rig.Silent())
+	rig.Must(t, err)
 	defer s.Close()
 	want = append(want, Endpoint{misnamed, os.Getpid(), 1 << 15, os.Geteuid()})
 	for _, name := range []string{"engine-.sock", "engine-x-1.sock", "engine-0-1.sock", "engine-5.sock", "engine--5-1.sock"} {
-		must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+		rig.Must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 		defer os.Remove(filepath.Join(dir, name))
 	}
 
 	got, err := Engines(os.Getpid())
-	must(t, err)
+	rig.Must(t, err)
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	all, err := Engines(0)
-	must(t, err)
+	rig.Must(t, err)
 	if seen := fmt.Sprint(all); strings.Contains(seen, abandoned) || !strings.Contains(seen, misnamed) || !strings.Contains(seen, want[2].Path) {
 		t.Errorf("all engines: %v", seen)
 	}
@@ -101,46 +102,46 @@ func TestEngines(t *testing.T) {
 	}
 	if os.Geteuid() != 0 {
 		// One that may not be asked does not hide what is dead.
-		must(t, os.Chmod(misnamed, 0))
+		rig.Must(t, os.Chmod(misnamed, 0))
 		all, err = Engines(0)
-		must(t, err)
+		rig.Must(t, err)
 		if strings.Contains(fmt.Sprint(all), misnamed) || !isThere(misnamed) {
 			t.Errorf("one that may not be asked, and whose process is gone: %v", all)
 		}
 	}
 
 	_, err = Engines(1<<22 - 1)
-	says(t, err, ErrNoEngine, "process 4194303", "stag show devices")
+	rig.Says(t, err, ErrNoEngine, "process 4194303", "stag show devices")
 }
 
 // TestServe: what is at the path already.
 func TestServe(t *testing.T) {
 	path := t.TempDir() + "/s"
 	leaveBehind(t, path)
-	s, err := Serve(path, saying(plain), silent)
-	must(t, err)
-	_, err = Endpoint{Path: path, PID: os.Getpid(), UID: os.Geteuid()}.Report(background(t))
-	must(t, err)
+	s, err := Serve(path, saying(plain), rig.Silent())
+	rig.Must(t, err)
+	_, err = Endpoint{Path: path, PID: os.Getpid(), UID: os.Geteuid()}.Report(rig.Context(t))
+	rig.Must(t, err)
 	if info, err := os.Lstat(path); err != nil || info.Mode() != os.ModeSocket|0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
-	_, err = Serve(path, saying(plain), silent)
-	says(t, err, nil, path, "another process answers there")
-	_, err = Endpoint{Path: path, PID: os.Getpid(), UID: os.Geteuid()}.Report(background(t))
-	must(t, err) // it is none the worse
-	must(t, s.Close())
+	_, err = Serve(path, saying(plain), rig.Silent())
+	rig.Says(t, err, nil, path, "another process answers there")
+	_, err = Endpoint{Path: path, PID: os.Getpid(), UID: os.Geteuid()}.Report(rig.Context(t))
+	rig.Must(t, err) // it is none the worse
+	rig.Must(t, s.Close())
 	if isThere(path) {
 		t.Error("the socket stays")
 	}
 
-	must(t, os.WriteFile(path, []byte("x"), 0o600))
-	_, err = Serve(path, saying(plain), silent)
-	says(t, err, nil, path, "no socket", "remove")
+	rig.Must(t, os.WriteFile(path, []byte("x"), 0o600))
+	_, err = Serve(path, saying(plain), rig.Silent())
+	rig.Says(t, err, nil, path, "no socket", "remove")
 	if b, err := os.ReadFile(path); string(b) != "x" {
 		t.Errorf("the file in the way: %q, %v", b, err)
 	}
-	_, err = Serve(t.TempDir()+"/none/s", saying(plain), silent)
-	says(t, err, os.ErrNotExist, "control socket")
+	_, err = Serve(t.TempDir()+"/none/s", saying(plain), rig.Silent())
+	rig.Says(t, err, os.ErrNotExist, "control socket")
 }
 
 // TestModeFromTheBeginning: nobody finds the socket open before it is closed to
@@ -148,7 +149,7 @@ func TestServe(t *testing.T) {
 func TestModeFromTheBeginning(t *testing.T) {
 	defer unix.Umask(unix.Umask(0))
 	l, err := listen(t.TempDir() + "/s")
-	must(t, err)
+	rig.Must(t, err)
 	defer l.Close()
 	if info, err := os.Lstat(l.Addr().String()); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
@@ -158,11 +159,11 @@ func TestModeFromTheBeginning(t *testing.T) {
 // TestLongPath: a directory too deep for a socket is said, not EINVAL.
 func TestLongPath(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 100))
-	must(t, os.Mkdir(dir, 0o777))
+	rig.Must(t, os.Mkdir(dir, 0o777))
 	uid := os.Geteuid()
 	if uid == 0 { // whose directory is fixed
 		open(t, dir)
-		must(t, os.Chown(dir, nobody, nobody))
+		rig.Must(t, os.Chown(dir, nobody, nobody))
 		uid = nobody
 	}
 	said := run(t, uid, "name", "XDG_RUNTIME_DIR="+dir).all()
@@ -175,7 +176,7 @@ func TestLongPath(t *testing.T) {
 func open(t *testing.T, dir string) {
 	t.Helper()
 	for ; strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
-		must(t, os.Chmod(dir, 0o755))
+		rig.Must(t, os.Chmod(dir, 0o755))
 	}
 }
 
@@ -187,17 +188,17 @@ func TestOthersDirectory(t *testing.T) {
 	own := filepath.Join(tmp, fmt.Sprintf("stag-%d", nobody))
 	name := func(xdg string) string { return run(t, nobody, "name", "XDG_RUNTIME_DIR="+xdg, "TMPDIR="+tmp).all() }
 
-	must(t, os.Chmod(tmp, 0o755))
+	rig.Must(t, os.Chmod(tmp, 0o755))
 	if said := name(""); !strings.HasPrefix(said, "error: make the directory for control sockets: ") || !strings.Contains(said, "XDG_RUNTIME_DIR") {
 		t.Errorf("where nothing can be made: said %q", said)
 	}
-	must(t, os.Chmod(tmp, 0o1777))
+	rig.Must(t, os.Chmod(tmp, 0o1777))
 	for what, prepare := range map[string]func(){
-		"root's":    func() { must(t, os.Mkdir(own, 0o777)) },
-		"another's": func() { must(t, os.Mkdir(own, 0o700)); must(t, os.Chown(own, nobody-1, nobody-1)) },
-		"a link":    func() { must(t, os.Symlink("/tmp", own)) },
-		"a file":    func() { must(t, os.WriteFile(own, nil, 0o666)) },
-		"dangling":  func() { must(t, os.Symlink("/nowhere", own)) },
+		"root's":    func() { rig.Must(t, os.Mkdir(own, 0o777)) },
+		"another's": func() { rig.Must(t, os.Mkdir(own, 0o700)); rig.Must(t, os.Chown(own, nobody-1, nobody-1)) },
+		"a link":    func() { rig.Must(t, os.Symlink("/tmp", own)) },
+		"a file":    func() { rig.Must(t, os.WriteFile(own, nil, 0o666)) },
+		"dangling":  func() { rig.Must(t, os.Symlink("/nowhere", own)) },
 	} {
 		prepare()
 		first, second := name(""), name("")
@@ -214,8 +215,8 @@ func TestOthersDirectory(t *testing.T) {
 			t.Errorf("%s: root finds %v, %v", what, list, err)
 		}
 		c.kill()
-		must(t, os.RemoveAll(own))
-		must(t, os.RemoveAll(filepath.Dir(first)))
+		rig.Must(t, os.RemoveAll(own))
+		rig.Must(t, os.RemoveAll(filepath.Dir(first)))
 	}
 	// Another user's XDG_RUNTIME_DIR, as su leaves it there, is no place.
 	for _, xdg := range []string{"/root", "/nowhere", ""} {
@@ -235,20 +236,20 @@ func TestPermission(t *testing.T) {
 	var log bytes.Buffer
 	e := Endpoint{Path: t.TempDir() + "/s", PID: os.Getpid()}
 	s, err := Serve(e.Path, saying(plain), slog.New(slog.NewTextHandler(&log, nil)))
-	must(t, err)
+	rig.Must(t, err)
 	open(t, filepath.Dir(e.Path))
 	said := run(t, nobody, "report "+e.Path).all()
 	of := fmt.Sprintf("error: %v of pid %d: ", ErrPermission, os.Getpid())
 	if want := of + "run as root, or as the user that it runs as"; said != want {
 		t.Errorf("said %q, want %q", said, want)
 	}
-	must(t, os.Chmod(e.Path, 0o666))
+	rig.Must(t, os.Chmod(e.Path, 0o666))
 	said = run(t, nobody, "report "+e.Path).all()
 	if want := of + "only root and user 0 may look into this engine"; said != want {
 		t.Errorf("said %q, want %q", said, want)
 	}
 
-	must(t, s.Close()) // who has written the log
+	rig.Must(t, s.Close()) // who has written the log
 	if line := log.String(); strings.Count(line, "\n") != 1 || !strings.Contains(line, fmt.Sprint("Uid:", nobody)) || !strings.Contains(line, "refused") {
 		t.Errorf("the log says %q", line)
 	}
@@ -256,7 +257,7 @@ func TestPermission(t *testing.T) {
 	// Root may look into everybody's, and finds them when it asks for them.
 	tmp := t.TempDir()
 	open(t, tmp)
-	must(t, os.Chmod(tmp, 0o1777))
+	rig.Must(t, os.Chmod(tmp, 0o1777))
 	t.Setenv("TMPDIR", tmp)
 	c := run(t, nobody, "own", "XDG_RUNTIME_DIR=")
 	path := c.line()
@@ -267,7 +268,7 @@ func TestPermission(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0] != (Endpoint{path, c.cmd.Process.Pid, list[0].Adapter, nobody}) {
 		t.Fatalf("%v, %v; it is at %s", list, err, path)
 	}
-	if r, err := list[0].Report(background(t)); err != nil || r.Program != plain.Program {
+	if r, err := list[0].Report(rig.Context(t)); err != nil || r.Program != plain.Program {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if said := run(t, nobody, "report "+path).all(); said != "" {

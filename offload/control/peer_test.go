@@ -13,18 +13,19 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // TestImpostor: a socket that is called after another process is not believed.
 func TestImpostor(t *testing.T) {
 	other := os.Getppid()
 	path := filepath.Join(t.TempDir(), fmt.Sprintf("engine-%d-1.sock", other))
-	s, err := Serve(path, saying(plain), silent)
-	must(t, err)
+	s, err := Serve(path, saying(plain), rig.Silent())
+	rig.Must(t, err)
 	defer s.Close()
 	e := Endpoint{path, other, 1, os.Geteuid()}
-	_, err = e.Report(background(t))
-	says(t, err, ErrImpostor, fmt.Sprintf("pid %d, adapter 1: another process answers for the engine: pid %d of user %d, at %s: end it",
+	_, err = e.Report(rig.Context(t))
+	rig.Says(t, err, ErrImpostor, fmt.Sprintf("pid %d, adapter 1: another process answers for the engine: pid %d of user %d, at %s: end it",
 		other, os.Getpid(), os.Geteuid(), path))
 	if _, err := os.Lstat(path); err != nil {
 		t.Errorf("an impostor's file has been removed: %v", err)
@@ -38,7 +39,7 @@ func world(t *testing.T) (tmp string) {
 	need.Root(t)
 	tmp = t.TempDir()
 	open(t, tmp)
-	must(t, os.Chmod(tmp, 0o1777))
+	rig.Must(t, os.Chmod(tmp, 0o1777))
 	t.Setenv("TMPDIR", tmp)
 	return tmp
 }
@@ -48,8 +49,8 @@ func world(t *testing.T) (tmp string) {
 func TestOtherUser(t *testing.T) {
 	tmp := world(t)
 	path := run(t, nobody-1, "own", "XDG_RUNTIME_DIR=").line()
-	must(t, os.Chmod(filepath.Dir(path), 0o755))
-	must(t, os.Chmod(path, 0o666))
+	rig.Must(t, os.Chmod(filepath.Dir(path), 0o755))
+	rig.Must(t, os.Chmod(path, 0o666))
 	if said := run(t, 0, "report "+path).all(); said != "" {
 		t.Errorf("root: %q", said)
 	}
@@ -69,17 +70,17 @@ func TestContainer(t *testing.T) {
 		t.Fatalf("it is at %q, want %q", said, path)
 	}
 	list, err := AllEngines(c.cmd.Process.Pid)
-	must(t, err)
+	rig.Must(t, err)
 	if len(list) != 1 || list[0] != (Endpoint{path, c.cmd.Process.Pid, 1, nobody}) {
 		t.Fatalf("%v", list)
 	}
-	r, err := list[0].Report(background(t))
-	must(t, err)
+	r, err := list[0].Report(rig.Context(t))
+	rig.Must(t, err)
 	if r.Program != plain.Program {
 		t.Errorf("%+v", r)
 	}
-	_, err = Endpoint{path, 1, 1, nobody}.Report(background(t))
-	says(t, err, ErrImpostor)
+	_, err = Endpoint{path, 1, 1, nobody}.Report(rig.Context(t))
+	rig.Says(t, err, ErrImpostor)
 }
 
 // TestPIDOfAnother: a process that has, in a pid namespace of its own, the
@@ -89,8 +90,8 @@ func TestPIDOfAnother(t *testing.T) {
 	tmp := world(t)
 	victim := os.Getpid()
 	dir := filepath.Join(tmp, fmt.Sprintf("stag-%d", nobody))
-	must(t, os.Mkdir(dir, 0o700))
-	must(t, os.Chown(dir, nobody, nobody))
+	rig.Must(t, os.Mkdir(dir, 0o700))
+	rig.Must(t, os.Chown(dir, nobody, nobody))
 	path := filepath.Join(dir, fmt.Sprintf("engine-%d-1.sock", victim))
 	// The shell is number 1 there; what it starts gets the number that it asks for.
 	script := fmt.Sprintf("mount --make-rprivate / && mount -t proc proc /proc && echo %d > /proc/sys/kernel/ns_last_pid && { %s='called %s' setpriv --reuid %d --regid %d --clear-groups %s & wait; }",
@@ -99,8 +100,8 @@ func TestPIDOfAnother(t *testing.T) {
 	cmd.Dir, cmd.Stderr = "/", os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	rig.Must(t, err)
+	rig.Must(t, cmd.Start())
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	line := bufio.NewScanner(out)
 	if line.Scan(); line.Text() != fmt.Sprint(victim) {
@@ -110,11 +111,11 @@ func TestPIDOfAnother(t *testing.T) {
 		t.Errorf("those of pid %d: %v", victim, list)
 	}
 	for _, uid := range []int{0, nobody} {
-		_, err = Endpoint{path, victim, 1, uid}.Report(background(t))
-		says(t, err, ErrImpostor, "of user "+fmt.Sprint(nobody))
+		_, err = Endpoint{path, victim, 1, uid}.Report(rig.Context(t))
+		rig.Says(t, err, ErrImpostor, "of user "+fmt.Sprint(nobody))
 	}
 	all, err := AllEngines(0)
-	must(t, err)
+	rig.Must(t, err)
 	at := slices.IndexFunc(all, func(e Endpoint) bool { return e.Path == path })
 	if at < 0 || all[at].PID == victim || all[at].UID != nobody {
 		t.Errorf("%v", all)
@@ -125,9 +126,9 @@ func TestPIDOfAnother(t *testing.T) {
 func program(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/exe")
-	must(t, err)
+	rig.Must(t, err)
 	path := filepath.Join(t.TempDir(), "program")
-	must(t, os.WriteFile(path, text, 0o755))
+	rig.Must(t, os.WriteFile(path, text, 0o755))
 	open(t, filepath.Dir(path))
 	return path
 }
@@ -137,14 +138,14 @@ func program(t *testing.T) string {
 func TestPlaceOfAnother(t *testing.T) {
 	tmp := world(t)
 	dir := filepath.Join(tmp, fmt.Sprintf("stag-%d", nobody))
-	must(t, os.Mkdir(dir, 0o777))
-	must(t, os.Chmod(dir, 0o777))
-	must(t, os.Chown(dir, nobody, nobody))
+	rig.Must(t, os.Mkdir(dir, 0o777))
+	rig.Must(t, os.Chmod(dir, 0o777))
+	rig.Must(t, os.Chown(dir, nobody, nobody))
 	for i, uid := range []int{0, nobody - 1, nobody} {
 		path := filepath.Join(dir, fmt.Sprintf("engine-%d-%d.sock", os.Getpid(), i))
 		c := run(t, uid, "called "+path)
 		c.line()
-		must(t, os.Chmod(path, 0o666))
+		rig.Must(t, os.Chmod(path, 0o666))
 		list, err := AllEngines(c.cmd.Process.Pid)
 		if counts := uid == nobody; counts != (err == nil) || counts && (len(list) != 1 || list[0].UID != uid) {
 			t.Errorf("user %d: %v, %v", uid, list, err)
@@ -159,10 +160,10 @@ func TestSwapped(t *testing.T) {
 	c := run(t, nobody, "own", "XDG_RUNTIME_DIR=")
 	path := c.line()
 	list, err := AllEngines(c.cmd.Process.Pid)
-	must(t, err)
+	rig.Must(t, err)
 	target := filepath.Join(tmp, "target")
 	l, err := net.Listen("unix", target)
-	must(t, err)
+	rig.Must(t, err)
 	defer l.Close()
 	accepted := make(chan struct{})
 	go func() {
@@ -171,16 +172,16 @@ func TestSwapped(t *testing.T) {
 			close(accepted)
 		}
 	}()
-	must(t, os.Remove(path))
-	must(t, os.Symlink(target, path))
-	if _, err := list[0].Report(background(t)); err == nil {
+	rig.Must(t, os.Remove(path))
+	rig.Must(t, os.Symlink(target, path))
+	if _, err := list[0].Report(rig.Context(t)); err == nil {
 		t.Error("a link was asked")
 	}
-	must(t, os.Rename(filepath.Dir(path), filepath.Dir(path)+"-was"))
-	must(t, os.Mkdir(filepath.Join(tmp, "elsewhere"), 0o755))
-	must(t, os.Rename(target, filepath.Join(tmp, "elsewhere", filepath.Base(path))))
-	must(t, os.Symlink(filepath.Join(tmp, "elsewhere"), filepath.Dir(path)))
-	if _, err := list[0].Report(background(t)); err == nil {
+	rig.Must(t, os.Rename(filepath.Dir(path), filepath.Dir(path)+"-was"))
+	rig.Must(t, os.Mkdir(filepath.Join(tmp, "elsewhere"), 0o755))
+	rig.Must(t, os.Rename(target, filepath.Join(tmp, "elsewhere", filepath.Base(path))))
+	rig.Must(t, os.Symlink(filepath.Join(tmp, "elsewhere"), filepath.Dir(path)))
+	if _, err := list[0].Report(rig.Context(t)); err == nil {
 		t.Error("the directory behind a link was asked")
 	}
 	select {
@@ -197,10 +198,10 @@ func TestLinks(t *testing.T) {
 	c := run(t, nobody, "own", "XDG_RUNTIME_DIR=")
 	path, pid := c.line(), c.cmd.Process.Pid
 	dir := filepath.Dir(path)
-	must(t, os.Symlink(dir, filepath.Join(tmp, "stag-link")))
-	must(t, os.Symlink(path, filepath.Join(dir, fmt.Sprintf("engine-%d-2.sock", pid))))
+	rig.Must(t, os.Symlink(dir, filepath.Join(tmp, "stag-link")))
+	rig.Must(t, os.Symlink(path, filepath.Join(dir, fmt.Sprintf("engine-%d-2.sock", pid))))
 	list, err := AllEngines(pid)
-	must(t, err)
+	rig.Must(t, err)
 	if len(list) != 1 || list[0].Path != path {
 		t.Errorf("%v, want one at %s", list, path)
 	}
@@ -210,7 +211,7 @@ func TestLinks(t *testing.T) {
 	if err := sweep(filepath.Join(tmp, "stag-link", dead)); err == nil || !isThere(filepath.Join(dir, dead)) {
 		t.Errorf("a socket was removed through a link: %v", err)
 	}
-	must(t, sweep(filepath.Join(dir, dead)))
+	rig.Must(t, sweep(filepath.Join(dir, dead)))
 	if isThere(filepath.Join(dir, dead)) {
 		t.Error("the socket of a dead process stays")
 	}
@@ -219,13 +220,13 @@ func TestLinks(t *testing.T) {
 // TestPeerOf: whoever listens is told to who connects.
 func TestPeerOf(t *testing.T) {
 	l, err := net.Listen("unix", t.TempDir()+"/s")
-	must(t, err)
+	rig.Must(t, err)
 	defer l.Close()
 	c, err := net.Dial("unix", l.Addr().String())
-	must(t, err)
+	rig.Must(t, err)
 	defer c.Close()
 	cred, err := peerOf(c)
-	must(t, err)
+	rig.Must(t, err)
 	if int(cred.Pid) != os.Getpid() || int(cred.Uid) != os.Geteuid() {
 		t.Errorf("%+v", cred)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,16 +14,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/offload/report"
+	"github.com/stag-rdma/stag/test/rig"
 )
-
-// patience bounds every wait of a test: it is never reached unless something is
-// wrong.
-const patience = 30 * time.Second
 
 // fake is a Source made of functions. nil: what is asked for is not to be.
 type fake struct {
@@ -78,65 +73,23 @@ var endless = fake{capture: func(ctx context.Context, _ report.Filter, f func(re
 	return nil
 }}
 
-var silent = slog.New(slog.DiscardHandler)
-
 // serve answers for s at a socket of its own until the test ends, and then
 // leaves neither goroutine nor file.
 func serve(t *testing.T, s Source) (Endpoint, *Server) {
 	t.Helper()
 	goroutines := runtime.NumGoroutine()
 	e := Endpoint{Path: filepath.Join(t.TempDir(), "s"), PID: os.Getpid(), Adapter: 1, UID: os.Geteuid()}
-	server, err := Serve(e.Path, s, silent)
-	must(t, err)
+	server, err := Serve(e.Path, s, rig.Silent())
+	rig.Must(t, err)
 	t.Cleanup(func() {
-		must(t, server.Close())
-		must(t, server.Close())
+		rig.Must(t, server.Close())
+		rig.Must(t, server.Close())
 		if _, err := os.Lstat(e.Path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the socket is still there: %v", err)
 		}
-		eventually(t, "goroutines have ended", func() bool { return runtime.NumGoroutine() <= goroutines })
+		rig.Eventually(t, "goroutines have ended", func() bool { return runtime.NumGoroutine() <= goroutines })
 	})
 	return e, server
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func eventually(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !f(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			buf := make([]byte, 1<<16)
-			t.Fatalf("%s: not within %v\n%s", what, patience, buf[:runtime.Stack(buf, true)])
-		}
-	}
-}
-
-// says demands an error of the kind, with the words, on one line.
-func says(t testing.TB, err, is error, words ...string) {
-	t.Helper()
-	if err == nil || is != nil && !errors.Is(err, is) {
-		t.Errorf("error %v is not %v", err, is)
-		return
-	}
-	for _, word := range words {
-		if !strings.Contains(err.Error(), word) {
-			t.Errorf("error %q does not say %q", err, word)
-		}
-	}
-	if strings.ContainsAny(err.Error(), "\n\r\x1b") {
-		t.Errorf("error %q is not one line of text", err)
-	}
-}
-
-func background(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
 }
 
 // roles are what this program does as a child of its tests, by the variable of
@@ -152,7 +105,7 @@ var roles = map[string]func(arg string) error{
 			<-ctx.Done()
 			return report.Engine{}, ctx.Err()
 		}}
-		if _, err := Serve(path, stuck, silent); err != nil {
+		if _, err := Serve(path, stuck, rig.Silent()); err != nil {
 			return err
 		}
 		fmt.Println("serving")
@@ -162,7 +115,7 @@ var roles = map[string]func(arg string) error{
 	"own": func(string) error {
 		path, err := Name(Number())
 		if err == nil {
-			_, err = Serve(path, saying(plain), silent)
+			_, err = Serve(path, saying(plain), rig.Silent())
 		}
 		if err != nil {
 			return err
@@ -197,7 +150,7 @@ var roles = map[string]func(arg string) error{
 	},
 	// called listens under the name that it is given, with what it has for a pid.
 	"called": func(path string) error {
-		if _, err := Serve(path, saying(plain), silent); err != nil {
+		if _, err := Serve(path, saying(plain), rig.Silent()); err != nil {
 			return err
 		}
 		fmt.Println(os.Getpid())
@@ -252,9 +205,9 @@ func start(t *testing.T, uid int, role string, how *syscall.SysProcAttr, env ...
 		c.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}
 	}
 	out, err := c.cmd.StdoutPipe()
-	must(t, err)
+	rig.Must(t, err)
 	c.lines = bufio.NewScanner(out)
-	must(t, c.cmd.Start())
+	rig.Must(t, c.cmd.Start())
 	t.Cleanup(c.kill)
 	return c
 }

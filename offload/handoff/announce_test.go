@@ -23,18 +23,18 @@ func (w *world) announced(accepted bool) net.Conn {
 	lc.SetMultipathTCP(false)
 	d.SetMultipathTCP(false)
 	var l net.Listener
-	w.must(w.Do(server, func() (err error) {
+	w.Must(w.Do(server, func() (err error) {
 		l, err = lc.Listen(w.t.Context(), "tcp4", netip.AddrPortFrom(w.addr(server, false), 0).String())
 		return err
 	}))
 	defer l.Close()
 	var c net.Conn
-	w.must(w.Do(client, func() (err error) {
+	w.Must(w.Do(client, func() (err error) {
 		c, err = d.DialContext(w.t.Context(), "tcp4", l.Addr().String())
 		return err
 	}))
 	s, err := l.Accept()
-	w.must(err)
+	w.Must(err)
 	w.t.Cleanup(func() { c.Close(); s.Close() })
 	if accepted {
 		return s
@@ -50,9 +50,9 @@ func TestAnnounceScalesWindows(t *testing.T) {
 		for _, accepted := range []bool{false, true} {
 			w.sysctl("tcp_rmem", fmt.Sprintf("4096 131072 %d", largest))
 			s, err := Open(w.announced(accepted).(*net.TCPConn))
-			w.must(err)
+			w.Must(err)
 			info, err := getTCPInfo(s.fd)
-			w.must(err)
+			w.Must(err)
 			if reach := 0xffff << info.rcvScale; reach < Window-0x10000 {
 				t.Errorf("buffers of up to %d, accepted %v: scale %d, windows of up to %d octets, want %d", largest, accepted, info.rcvScale, reach, Window)
 			}

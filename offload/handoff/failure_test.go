@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // settings are socket options that a take-over touches.
@@ -50,7 +52,7 @@ func TestTakeFails(t *testing.T) {
 				}
 				before, descriptors := settings(t, a), openDescriptors(t)
 				s, err := Open(a)
-				w.must(err)
+				w.Must(err)
 				s.Inject(func(at Step) error {
 					if at == step {
 						return broken
@@ -81,7 +83,7 @@ func TestTakeFails(t *testing.T) {
 				if got := readSoon(t, a, len(unread)); string(got) != string(unread) {
 					t.Error("unread octets have changed")
 				}
-				w.must(exchange(a, b))
+				w.Must(exchange(a, b))
 				// It can be tried again.
 				w.take(a)
 			})
@@ -105,14 +107,14 @@ func TestTakeParkFails(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.connect(how{})
 	s, err := Open(a)
-	w.must(err)
+	w.Must(err)
 	defer s.Close()
 	st := &unparkable{}
 	wantErr(t, s.Take(t.Context(), st, &w.grace), io.ErrShortBuffer)
 	if st.unparked != 0 {
 		t.Error("unparked what was not parked")
 	}
-	w.must(exchange(a, b))
+	w.Must(exchange(a, b))
 }
 
 type unparkable struct{ leaky }
@@ -123,7 +125,7 @@ func TestTakeInstallFails(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.connect(how{})
 	s, err := Open(a)
-	w.must(err)
+	w.Must(err)
 	st := w.steps(s)
 	st.install = io.ErrShortBuffer
 	err = s.Take(t.Context(), st, &w.grace)
@@ -141,7 +143,7 @@ func TestTakeCancelled(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.connect(how{})
 	s, err := Open(a)
-	w.must(err)
+	w.Must(err)
 	defer s.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	block := make(chan struct{})
@@ -152,7 +154,7 @@ func TestTakeCancelled(t *testing.T) {
 	if st.unparked != 1 {
 		t.Errorf("unparked %d times", st.unparked)
 	}
-	w.must(exchange(a, b))
+	w.Must(exchange(a, b))
 }
 
 // Take-over and close, many at once, leave no descriptor and no address behind.
@@ -168,7 +170,7 @@ func TestTakeLeaksNothing(t *testing.T) {
 		})
 	}
 	all.Wait()
-	eventually(t, "descriptors closed", func() bool { return openDescriptors(t) <= before })
+	rig.Eventually(t, "descriptors closed", func() bool { return openDescriptors(t) <= before })
 }
 
 // cycle takes a connection over, checks the placeholder and closes everything.

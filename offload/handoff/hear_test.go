@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // short is for tests that wait until the end.
@@ -31,13 +32,13 @@ func TestTakeWithoutEvidence(t *testing.T) {
 	for _, h := range []how{{}, {accepted: true}, {v6: true}, {accepted: true, v6: true}} {
 		t.Run(h.String(), func(t *testing.T) {
 			a, b := w.connect(h)
-			w.must(exchange(a, b))
+			w.Must(exchange(a, b))
 			before := settings(t, a)
 			s, err := Open(a)
-			w.must(err)
+			w.Must(err)
 			defer s.Close()
 			was, err := getTCPInfo(s.fd)
-			w.must(err)
+			w.Must(err)
 			st := w.unheard(s)
 			err = s.Take(t.Context(), st, &w.grace)
 			wantErr(t, err, ErrUnseen)
@@ -45,14 +46,14 @@ func TestTakeWithoutEvidence(t *testing.T) {
 				t.Errorf("parked %d times, unparked %d times", st.parked, st.unparked)
 			}
 			now, err := getTCPInfo(s.fd)
-			w.must(err)
+			w.Must(err)
 			if n := now.Segs_out - was.Segs_out; n < 3 {
 				t.Errorf("the peer was asked %d times", n)
 			}
 			if after := settings(t, a); after != before {
 				t.Errorf("socket options %v, before %v", after, before)
 			}
-			w.must(exchange(a, b))
+			w.Must(exchange(a, b))
 		})
 	}
 }
@@ -62,7 +63,7 @@ func TestTakeWithEvidencePastTheProgram(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.connect(how{})
 	s, err := Open(a)
-	w.must(err)
+	w.Must(err)
 	defer s.Close()
 	s.patience = short
 	s.patience.within = time.Hour
@@ -73,7 +74,7 @@ func TestTakeWithEvidencePastTheProgram(t *testing.T) {
 	if err != nil && !strings.Contains(err.Error(), "past the XDP program") {
 		t.Errorf("the error does not say where the segments are: %v", err)
 	}
-	w.must(exchange(a, b))
+	w.Must(exchange(a, b))
 }
 
 // A segment that comes while the kernel gets some, too, is evidence enough.
@@ -81,16 +82,16 @@ func TestTakeHearsAtLast(t *testing.T) {
 	w := newWorld(t)
 	a, _ := w.connect(how{})
 	s, err := Open(a)
-	w.must(err)
+	w.Must(err)
 	st := w.unheard(s)
 	s.patience.within = time.Hour
 	go func() {
 		time.Sleep(500 * time.Millisecond)
 		close(st.heard)
 	}()
-	w.must(s.Take(t.Context(), st, &w.grace))
-	w.must(st.placeholder.Err())
-	w.must(st.placeholder.Close())
+	w.Must(s.Take(t.Context(), st, &w.grace))
+	w.Must(st.placeholder.Err())
+	w.Must(st.placeholder.Close())
 }
 
 // The context ends the wait, and the error says what was waited for.
@@ -98,7 +99,7 @@ func TestTakeCancelledWhileUnheard(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.connect(how{})
 	s, err := Open(a)
-	w.must(err)
+	w.Must(err)
 	defer s.Close()
 	st := w.unheard(s)
 	s.patience.within = time.Hour
@@ -107,7 +108,7 @@ func TestTakeCancelledWhileUnheard(t *testing.T) {
 	err = s.Take(ctx, st, &w.grace)
 	wantErr(t, err, ErrUnseen)
 	wantErr(t, err, context.DeadlineExceeded)
-	w.must(exchange(a, b))
+	w.Must(exchange(a, b))
 }
 
 // A connection that ends while nothing of it is heard is not waited for.
@@ -115,7 +116,7 @@ func TestTakeOfConnectionThatEndsUnheard(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.connect(how{})
 	s, err := Open(a)
-	w.must(err)
+	w.Must(err)
 	defer s.Close()
 	s.patience = short
 	s.patience.within = time.Hour
@@ -129,15 +130,15 @@ func TestTakeOfConnectionThatEndsUnheard(t *testing.T) {
 func TestQuestion(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.connect(how{})
-	w.must(exchange(a, b))
+	w.Must(exchange(a, b))
 	sniffer := w.sniff(pair.A)
 	s, err := Open(a)
-	w.must(err)
+	w.Must(err)
 	defer s.Close()
-	w.must(setReuse(s.fd, 1))
-	w.must(s.ask(make(chan struct{})))
+	w.Must(setReuse(s.fd, 1))
+	w.Must(s.ask(make(chan struct{})))
 	var frame []byte
-	eventually(t, "the question", func() bool {
+	rig.Eventually(t, "the question", func() bool {
 		if all := captured(t, sniffer, uint16(a.LocalAddr().(*net.TCPAddr).Port)); len(all) != 0 {
 			frame = all[len(all)-1]
 		}
@@ -149,19 +150,19 @@ func TestQuestion(t *testing.T) {
 	if reuse, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR); err != nil || reuse != 1 {
 		t.Errorf("SO_REUSEADDR is %d afterwards, %v", reuse, err)
 	}
-	w.must(s.enterRepair())
+	w.Must(s.enterRepair())
 	defer s.leaveRepair()
 	next, err := s.queueSeq(sendQueue)
-	w.must(err)
+	w.Must(err)
 	if seq != uint32(next)-1 || length != 0 {
 		t.Errorf("the question has sequence number %d and %d octets, the next octet is %d", seq, length, next)
 	}
 	// A socket that has been heard of is not asked.
 	before, err := getTCPInfo(s.fd)
-	w.must(err)
-	w.must(s.ask(closedChannel()))
+	w.Must(err)
+	w.Must(s.ask(closedChannel()))
 	after, err := getTCPInfo(s.fd)
-	if w.must(err); after.Segs_out != before.Segs_out {
+	if w.Must(err); after.Segs_out != before.Segs_out {
 		t.Error("a segment was sent although one of the peer's had been heard")
 	}
 }

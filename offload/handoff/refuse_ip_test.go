@@ -35,7 +35,7 @@ func TestOpenRefusesExtensionHeaders(t *testing.T) {
 			wantErr(t, err, ErrOptions)
 			set("")
 			st := w.take(a)
-			w.must(st.placeholder.Close())
+			w.Must(st.placeholder.Close())
 			b.Close()
 		})
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // control runs f on the connection's descriptor.
@@ -42,7 +43,7 @@ func TestOpenRefuses(t *testing.T) {
 		}, ErrMD5, "", false},
 		{"urgent", func(t *testing.T, a, b *net.TCPConn) {
 			control(t, b, func(fd int) error { return unix.Sendto(fd, []byte{1}, unix.MSG_OOB, nil) })
-			eventually(t, "urgent data", func() bool {
+			rig.Eventually(t, "urgent data", func() bool {
 				var events int16
 				control(t, a, func(fd int) (err error) {
 					events, err = (&Socket{fd: fd}).poll(unix.POLLPRI)
@@ -89,7 +90,7 @@ func TestOpenRefuses(t *testing.T) {
 				t.Errorf("%d descriptors, before %d", now, before)
 			}
 			if c.alive {
-				w.must(exchange(a, b))
+				w.Must(exchange(a, b))
 			}
 		})
 	}
@@ -98,7 +99,7 @@ func TestOpenRefuses(t *testing.T) {
 // awaitState waits until the kernel's connection is in a state.
 func awaitState(t *testing.T, c *net.TCPConn, state uint8) {
 	t.Helper()
-	eventually(t, stateName(state), func() bool {
+	rig.Eventually(t, stateName(state), func() bool {
 		var info tcpInfo
 		control(t, c, func(fd int) (err error) {
 			info, err = getTCPInfo(fd)
@@ -137,7 +138,7 @@ func TestTakeRefusesUrgentHole(t *testing.T) {
 		}
 	})
 	s, err := Open(a)
-	w.must(err)
+	w.Must(err)
 	defer s.Close()
 	st := w.steps(s)
 	wantErr(t, s.Take(t.Context(), st, &w.grace), ErrUrgent)
@@ -147,7 +148,7 @@ func TestTakeRefusesUrgentHole(t *testing.T) {
 	if got := readSoon(t, a, 6); string(got) != "before" {
 		t.Errorf("read %q", got)
 	}
-	w.must(exchange(a, b))
+	w.Must(exchange(a, b))
 }
 
 func TestOpenRefusesOtherSockets(t *testing.T) {
@@ -184,7 +185,7 @@ func TestOpenRefusesMultipath(t *testing.T) {
 	}
 	_, err := Open(a)
 	wantErr(t, err, ErrMPTCP)
-	w.must(exchange(a, b))
+	w.Must(exchange(a, b))
 }
 
 // Without CAP_NET_ADMIN the error says so, before anything is parked.
@@ -206,7 +207,7 @@ func TestOpenWithoutCapability(t *testing.T) {
 		done <- err
 	}()
 	wantErr(t, <-done, ErrPermission)
-	w.must(exchange(a, b))
+	w.Must(exchange(a, b))
 }
 
 // dropCapabilities takes the effective capabilities off the running thread.
@@ -226,21 +227,21 @@ func TestTakeGivesUpWhileSegmentsArrive(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.connect(how{})
 	sniffer := w.sniff(pair.B)
-	w.must(exchange(a, b))
+	w.Must(exchange(a, b))
 	segment := lastFrom(t, sniffer, uint16(b.LocalAddr().(*net.TCPAddr).Port))
 	before := settings(t, a)
 	s, err := Open(a)
-	w.must(err)
+	w.Must(err)
 	defer s.Close()
 	rounds := 0
 	s.settling = func() {
 		rounds++
 		was, err := getTCPInfo(s.fd)
-		w.must(err)
+		w.Must(err)
 		if _, err := unix.Write(sniffer, segment); err != nil { // an old one, again
 			t.Error(err)
 		}
-		eventually(t, "the segment", func() bool {
+		rig.Eventually(t, "the segment", func() bool {
 			now, err := getTCPInfo(s.fd)
 			return err == nil && now.Segs_in != was.Segs_in
 		})
@@ -256,7 +257,7 @@ func TestTakeGivesUpWhileSegmentsArrive(t *testing.T) {
 	if after := settings(t, a); after != before {
 		t.Errorf("socket options %v, before %v", after, before)
 	}
-	w.must(exchange(a, b))
+	w.Must(exchange(a, b))
 }
 
 // leaky is an engine whose steering does nothing.

@@ -17,24 +17,24 @@ import (
 // can the kernel carry on. The placeholder goes.
 func (w *world) restore(st *steps, s *Socket) *net.TCPConn {
 	w.t.Helper()
-	w.must(st.placeholder.Close())
+	w.Must(st.placeholder.Close())
 	var fd int
-	w.must(w.Do(pair.A, func() (err error) {
+	w.Must(w.Do(pair.A, func() (err error) {
 		fd, err = unix.Socket(s.domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
 		return err
 	}))
 	f := os.NewFile(uintptr(fd), "restored")
 	defer f.Close()
-	w.must(refill(fd, s, st.state))
+	w.Must(refill(fd, s, st.state))
 	w.rule(st.port, passAll)
-	w.must(unix.SetNonblock(fd, true))
-	w.must(unix.SetsockoptInt(fd, unix.SOL_TCP, unix.TCP_REPAIR, unix.TCP_REPAIR_OFF))
+	w.Must(unix.SetNonblock(fd, true))
+	w.Must(unix.SetsockoptInt(fd, unix.SOL_TCP, unix.TCP_REPAIR, unix.TCP_REPAIR_OFF))
 	c, err := net.FileConn(f)
-	w.must(err)
+	w.Must(err)
 	w.t.Cleanup(func() { c.Close() })
 	if unsent := st.state.Queue[st.state.SndUna.Until(st.state.SndNxt):]; len(unsent) > 0 {
 		_, err := c.Write(unsent)
-		w.must(err)
+		w.Must(err)
 	}
 	return c.(*net.TCPConn)
 }

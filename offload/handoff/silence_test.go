@@ -9,13 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // sniff opens a packet socket on a side's interface.
 func (w *world) sniff(side pair.Side) int {
 	w.t.Helper()
 	fd := -1
-	w.must(w.Do(side, func() (err error) {
+	w.Must(w.Do(side, func() (err error) {
 		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, int(htons(unix.ETH_P_ALL)))
 		if err != nil {
 			return err
@@ -74,14 +75,14 @@ func TestTakenConnectionIsSilent(t *testing.T) {
 			unix.SetsockoptInt(fd, unix.SOL_TCP, unix.TCP_KEEPINTVL, 1))
 	})
 	s, err := Open(a)
-	w.must(err)
+	w.Must(err)
 	st := w.steps(s)
 	w.rule(st.port, dropAll) // nothing is acknowledged
 	a.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 	if n, _ := a.Write(pattern(100_000)); n == 0 {
 		t.Fatal("nothing written")
 	}
-	w.must(s.Take(t.Context(), st, &w.grace))
+	w.Must(s.Take(t.Context(), st, &w.grace))
 	if len(st.state.Queue) == 0 || st.state.SndUna.Until(st.state.SndNxt) == 0 {
 		t.Fatal("nothing is unacknowledged")
 	}
@@ -90,10 +91,10 @@ func TestTakenConnectionIsSilent(t *testing.T) {
 	if _, err := a.Write([]byte("x")); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("a write to the taken socket: %v", err)
 	}
-	w.must(a.Close())
+	w.Must(a.Close())
 	time.Sleep(2500 * time.Millisecond)
-	w.must(st.placeholder.Err())
-	w.must(st.placeholder.Close())
+	w.Must(st.placeholder.Err())
+	w.Must(st.placeholder.Close())
 	time.Sleep(50 * time.Millisecond)
 	if n := len(captured(t, sniffer, st.port)); n != 0 {
 		t.Errorf("%d segments have left", n)
@@ -117,7 +118,7 @@ func TestPlaceholderTellsWhenTouched(t *testing.T) {
 	if _, err := b.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "an error of the placeholder", func() bool { return st.placeholder.Err() != nil })
+	rig.Eventually(t, "an error of the placeholder", func() bool { return st.placeholder.Err() != nil })
 	time.Sleep(100 * time.Millisecond) // longer than an ACK may be delayed
 	if n := len(captured(t, sniffer, st.port)); n != 0 {
 		t.Errorf("the placeholder has sent %d segments", n)

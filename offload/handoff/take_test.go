@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // pattern is n octets, each place different from its neighbourhood.
@@ -30,18 +32,6 @@ func readSoon(t testing.TB, c net.Conn, n int) []byte {
 		t.Fatalf("%d of %d octets: %v", got, n, err)
 	}
 	return b
-}
-
-// eventually waits for a condition of the kernel's.
-func eventually(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	for range 5000 {
-		if cond() {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-	t.Fatalf("never came: %s", what)
 }
 
 func queued(t testing.TB, c *net.TCPConn, request uint) int {
@@ -68,16 +58,16 @@ func TestTakeWithFullQueues(t *testing.T) {
 			if _, err := b.Write(fromB); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "unread octets", func() bool { return queued(t, a, unix.SIOCINQ) == len(fromB) })
+			rig.Eventually(t, "unread octets", func() bool { return queued(t, a, unix.SIOCINQ) == len(fromB) })
 			// Side B does not read: its window closes.
 			a.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
 			written, _ := a.Write(fromA)
 			fromA = fromA[:written]
 
 			s, err := Open(a)
-			w.must(err)
+			w.Must(err)
 			st := w.steps(s)
-			w.must(s.Take(t.Context(), st, &w.grace))
+			w.Must(s.Take(t.Context(), st, &w.grace))
 			state := st.state
 			if !bytes.Equal(state.Unread, fromB) {
 				t.Errorf("%d unread octets, want %d", len(state.Unread), len(fromB))
@@ -98,7 +88,7 @@ func TestTakeWithFullQueues(t *testing.T) {
 			if !bytes.Equal(<-rest, fromB) {
 				t.Error("what was received has changed on the way")
 			}
-			w.must(exchange(again, b))
+			w.Must(exchange(again, b))
 		})
 	}
 }
@@ -108,7 +98,7 @@ func TestTakeWithLostAcknowledgements(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.connect(how{})
 	s, err := Open(a)
-	w.must(err)
+	w.Must(err)
 	st := w.steps(s)
 	w.rule(st.port, dropAll) // acknowledgements of side B go nowhere
 	sent := pattern(8000)
@@ -118,7 +108,7 @@ func TestTakeWithLostAcknowledgements(t *testing.T) {
 	if _, err := b.Write(sent); err != nil {
 		t.Fatal(err)
 	}
-	w.must(s.Take(t.Context(), st, &w.grace))
+	w.Must(s.Take(t.Context(), st, &w.grace))
 	if !bytes.Equal(st.state.Queue, sent) || st.state.SndUna.Until(st.state.SndNxt) == 0 {
 		t.Errorf("%d octets queued, %d sent, want %d", len(st.state.Queue), st.state.SndUna.Until(st.state.SndNxt), len(sent))
 	}
@@ -137,7 +127,7 @@ func TestTakeWithOutOfOrderData(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.connect(how{})
 	s, err := Open(a)
-	w.must(err)
+	w.Must(err)
 	st := w.steps(s)
 	w.rule(st.port, dropLarge)
 	large, small := pattern(1200), pattern(100)
@@ -146,11 +136,11 @@ func TestTakeWithOutOfOrderData(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "out-of-order data", func() bool {
+	rig.Eventually(t, "out-of-order data", func() bool {
 		info, err := getTCPInfo(s.fd)
 		return err == nil && info.Rcv_ooopack > 0
 	})
-	w.must(s.Take(t.Context(), st, &w.grace))
+	w.Must(s.Take(t.Context(), st, &w.grace))
 	if len(st.state.Unread) != 0 {
 		t.Errorf("%d octets unread", len(st.state.Unread))
 	}
@@ -158,7 +148,7 @@ func TestTakeWithOutOfOrderData(t *testing.T) {
 	if got := readSoon(t, again, 1300); !bytes.Equal(got, append(large, small...)) {
 		t.Error("octets have changed on the way")
 	}
-	w.must(exchange(again, b))
+	w.Must(exchange(again, b))
 }
 
 func TestTakeReadsOptions(t *testing.T) {
@@ -175,17 +165,17 @@ func TestTakeReadsOptions(t *testing.T) {
 			w.sysctl("tcp_sack", c.sack)
 			w.sysctl("tcp_window_scaling", c.scale)
 			a, b := w.connect(how{})
-			w.must(a.SetNoDelay(c.ts == "1"))
+			w.Must(a.SetNoDelay(c.ts == "1"))
 			s, err := Open(a)
-			w.must(err)
-			w.must(unix.SetsockoptInt(s.fd, unix.SOL_IP, unix.IP_TTL, 33))
-			w.must(unix.SetsockoptInt(s.fd, unix.SOL_IP, unix.IP_TOS, 0x28))
-			w.must(unix.SetsockoptInt(s.fd, unix.SOL_TCP, unix.TCP_USER_TIMEOUT, 12345))
-			w.must(unix.SetsockoptString(s.fd, unix.SOL_TCP, unix.TCP_CONGESTION, "reno"))
-			w.must(a.SetKeepAliveConfig(net.KeepAliveConfig{Enable: c.sack == "1", Idle: 7 * time.Second, Interval: 3 * time.Second, Count: 4}))
-			w.must(exchange(a, b))
+			w.Must(err)
+			w.Must(unix.SetsockoptInt(s.fd, unix.SOL_IP, unix.IP_TTL, 33))
+			w.Must(unix.SetsockoptInt(s.fd, unix.SOL_IP, unix.IP_TOS, 0x28))
+			w.Must(unix.SetsockoptInt(s.fd, unix.SOL_TCP, unix.TCP_USER_TIMEOUT, 12345))
+			w.Must(unix.SetsockoptString(s.fd, unix.SOL_TCP, unix.TCP_CONGESTION, "reno"))
+			w.Must(a.SetKeepAliveConfig(net.KeepAliveConfig{Enable: c.sack == "1", Idle: 7 * time.Second, Interval: 3 * time.Second, Count: 4}))
+			w.Must(exchange(a, b))
 			st := w.steps(s)
-			w.must(s.Take(t.Context(), st, &w.grace))
+			w.Must(s.Take(t.Context(), st, &w.grace))
 			got := st.state
 			if got.Timestamps != (c.ts == "1") || got.SACK != (c.sack == "1") || (got.RcvScale != 0) != (c.scale == "1") || (got.SndScale != 0) != (c.scale == "1") {
 				t.Errorf("timestamps %v, SACK %v, scales %d and %d", got.Timestamps, got.SACK, got.SndScale, got.RcvScale)
@@ -209,7 +199,7 @@ func TestTakeReadsOptions(t *testing.T) {
 			if got.Congestion != "reno" || got.Ssthresh != 0 || got.ECN {
 				t.Errorf("congestion control %q, threshold %d, ECN %v", got.Congestion, got.Ssthresh, got.ECN)
 			}
-			w.must(exchange(w.restore(st, s), b))
+			w.Must(exchange(w.restore(st, s), b))
 		})
 	}
 }
@@ -231,7 +221,7 @@ func TestTakeReadsLateSegments(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.connect(how{})
 	s, err := Open(a)
-	w.must(err)
+	w.Must(err)
 	st := w.steps(s)
 	rounds := 0
 	s.settling = func() {
@@ -243,13 +233,13 @@ func TestTakeReadsLateSegments(t *testing.T) {
 		if _, err := b.Write([]byte{byte(rounds)}); err != nil {
 			t.Error(err)
 		}
-		eventually(t, "the octet", func() bool {
+		rig.Eventually(t, "the octet", func() bool {
 			n, err := unix.IoctlGetInt(s.fd, unix.SIOCINQ)
 			return err == nil && n == rounds
 		})
 		w.rule(st.port, dropAll)
 	}
-	w.must(s.Take(t.Context(), st, &w.grace))
+	w.Must(s.Take(t.Context(), st, &w.grace))
 	if rounds != 4 || !bytes.Equal(st.state.Unread, []byte{1, 2, 3}) {
 		t.Errorf("%d rounds, unread %v", rounds, st.state.Unread)
 	}
@@ -257,7 +247,7 @@ func TestTakeReadsLateSegments(t *testing.T) {
 	if got := readSoon(t, again, 3); !bytes.Equal(got, []byte{1, 2, 3}) {
 		t.Errorf("read %v", got)
 	}
-	w.must(exchange(again, b))
+	w.Must(exchange(again, b))
 }
 
 // An application that writes on during its take-over gets an error here, not
@@ -266,7 +256,7 @@ func TestTakeNoticesWriters(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.connect(how{})
 	s, err := Open(a)
-	w.must(err)
+	w.Must(err)
 	defer s.Close()
 	st := w.steps(s)
 	s.settling = func() {
@@ -278,5 +268,5 @@ func TestTakeNoticesWriters(t *testing.T) {
 	if got := readSoon(t, b, 4); string(got) != "late" {
 		t.Errorf("the peer read %q", got)
 	}
-	w.must(exchange(a, b))
+	w.Must(exchange(a, b))
 }

@@ -161,7 +161,7 @@ func (w *world) connect(h how) (a, b *net.TCPConn) {
 	}
 	network := map[bool]string{true: "tcp6", false: "tcp4"}[h.v6]
 	var l net.Listener
-	w.must(w.Do(server, func() (err error) {
+	w.Must(w.Do(server, func() (err error) {
 		lc := net.ListenConfig{}
 		lc.SetMultipathTCP(h.mptcp)
 		listen, addr := network, w.addr(server, h.v6).String()
@@ -174,7 +174,7 @@ func (w *world) connect(h how) (a, b *net.TCPConn) {
 	defer l.Close()
 	to := netip.AddrPortFrom(w.addr(server, h.v6), l.Addr().(*net.TCPAddr).AddrPort().Port())
 	var c net.Conn
-	w.must(w.Do(client, func() (err error) {
+	w.Must(w.Do(client, func() (err error) {
 		d := net.Dialer{}
 		d.SetMultipathTCP(h.mptcp)
 		if h.bindPort {
@@ -184,7 +184,7 @@ func (w *world) connect(h how) (a, b *net.TCPConn) {
 		return err
 	}))
 	s, err := l.Accept()
-	w.must(err)
+	w.Must(err)
 	w.t.Cleanup(func() { c.Close(); s.Close() })
 	if h.accepted {
 		return s.(*net.TCPConn), c.(*net.TCPConn)
@@ -197,13 +197,6 @@ func (w *world) addr(side pair.Side, v6 bool) netip.Addr {
 		return w.Ends[side].V6.Addr()
 	}
 	return w.Ends[side].V4.Addr()
-}
-
-func (w *world) must(err error) {
-	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
 }
 
 // steps is an engine's part as tests play it: parked segments are dropped.
@@ -243,14 +236,14 @@ func (s *steps) Install(state tcp.State, p *Placeholder) error {
 func (w *world) take(c *net.TCPConn) *steps {
 	w.t.Helper()
 	s, err := Open(c)
-	w.must(err)
+	w.Must(err)
 	st := w.steps(s)
-	w.must(s.Take(w.t.Context(), st, &w.grace))
+	w.Must(s.Take(w.t.Context(), st, &w.grace))
 	w.t.Cleanup(func() { st.placeholder.Close() })
 	if st.parked != 1 || st.unparked != 0 {
 		w.t.Fatalf("parked %d times, unparked %d times", st.parked, st.unparked)
 	}
-	w.must(st.placeholder.Err())
+	w.Must(st.placeholder.Err())
 	return st
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // kernel is a network that remembers what it was asked. All destinations are
@@ -105,7 +105,7 @@ func destination(i int) netip.Addr { return netip.AddrFrom4([4]byte{203, 0, byte
 
 func hopsOver(k *kernel) *hops {
 	link := loader.Link{Index: ownIndex, Name: "eth3", MAC: ownMAC, MTU: 1500}
-	return newHops(k, link, slog.New(slog.DiscardHandler), nil)
+	return newHops(k, link, rig.Silent(), nil)
 }
 
 func (k *kernel) learn(ip netip.Addr, mac net.HardwareAddr) { k.table[ip] = loader.Neighbour{MAC: mac} }

@@ -39,7 +39,7 @@ func TestBig(t *testing.T) {
 			shown++
 		}
 		if time.Since(began) > 8*time.Minute {
-			info, err := x.flow.Info(r.ctx())
+			info, err := x.flow.Info(r.Ctx())
 			t.Fatalf("not within 8 minutes: %d octets out, %d in; %+v, %v", out, in, info, err)
 		}
 	}
@@ -65,8 +65,8 @@ func (r *rig) lost() (l losses) {
 	for _, side := range []pair.Side{ours, theirs} {
 		l.cable[side] = r.link(side).Attrs().Statistics.TxDropped
 	}
-	queues, err := r.nic.PortStats(r.ctx())
-	r.must(err)
+	queues, err := r.nic.PortStats(r.Ctx())
+	r.Must(err)
 	for _, q := range queues {
 		l.ring += q.Kernel.RxRingFull + q.Kernel.RxDropped
 		l.noFrames += q.Kernel.FillEmpty

@@ -38,7 +38,7 @@ func TestCaptured(t *testing.T) {
 			r := newRig(t, setup{sysctl: noGuesses})
 			d := r.dumpAt(theirs)
 			our, peer := r.connect(w)
-			r.must(smallBuffer(peer))
+			r.Must(smallBuffer(peer))
 			x := running{rig: r, volume: 64 << 20}
 			x.ulp = octets.NewTransfer(octets.Plan{Send: x.volume, Seed: seedOurs, Expect: x.volume, PeerSeed: seedTheirs})
 			x.flow = r.take(our, x.ulp)
@@ -61,12 +61,12 @@ func capturedFire(t *testing.T) bool {
 	r := newRig(t, setup{sysctl: noGuesses})
 	d := r.dumpAt(theirs)
 	our, peer := r.connect(way{})
-	r.must(smallBuffer(peer))
+	r.Must(smallBuffer(peer))
 	gate := make(chan struct{})
 	x := running{rig: r, volume: volume}
 	x.peer = (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: volume, halfShut: true, pace: slowlyFrom(2*early, gate)}).start()
 	before := &talk{conn: our, out: seedOurs, in: seedTheirs, send: 2 * early}
-	r.must(before.upTo(early))
+	r.Must(before.upTo(early))
 	x.ulp = octets.NewTransfer(octets.Plan{
 		Send: volume, Seed: seedOurs, Sent: before.sent.Load(),
 		Expect: volume, PeerSeed: seedTheirs, Received: before.received.Load(),

@@ -28,8 +28,8 @@ func TestDefaultVeth(t *testing.T) {
 				r.meet(x, y, b, w.v6, rdma.ConnParams{}, rdma.ConnParams{})
 			}
 			x.work(y)
-			rep, err := a.Report(r.ctx())
-			r.must(err)
+			rep, err := a.Report(r.Ctx())
+			r.Must(err)
 			if n := counted(rep.Queues[0], "partial_sums"); n == 0 {
 				r.Error("no segment came without its checksum: the test shows nothing")
 			}
@@ -58,11 +58,11 @@ func TestUnsummedRefused(t *testing.T) {
 			for _, v := range [][2]*verbs{{x, y}, {y, x}} {
 				for _, j := range v[0].jobs {
 					_, err := v[0].qp.PostSend(v[0].request(j, v[1]))
-					r.must(err)
+					r.Must(err)
 				}
 			}
-			r.wait(x.qp.Done(), "our end")
-			r.wait(y.qp.Done(), "the peer")
+			r.Wait(x.qp.Done(), "our end")
+			r.Wait(y.qp.Done(), "the peer")
 			err := x.qp.Err()
 			if !errors.Is(err, rdma.ErrUnsummed) || !strings.Contains(err.Error(), " tx off") {
 				r.Errorf("our end: %v", err)

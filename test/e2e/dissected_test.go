@@ -267,9 +267,9 @@ func terminatesDissected(t *testing.T) bool {
 func (r *rig) offend(o offence, v, peer *verbs) {
 	r.Helper()
 	_, err := v.qp.PostSend(o.wr(v, peer))
-	r.must(err)
-	r.wait(v.qp.Done(), o.name)
-	r.wait(peer.qp.Done(), o.name)
+	r.Must(err)
+	r.Wait(v.qp.Done(), o.name)
+	r.Wait(peer.qp.Done(), o.name)
 	for _, end := range []*verbs{v, peer} {
 		var e *rdma.QPError
 		if remote := (end == v) != o.local; !errors.As(end.qp.Err(), &e) || e.Code != o.code || e.Remote != remote {

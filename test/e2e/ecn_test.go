@@ -31,14 +31,14 @@ func (r *rig) marks(to ebpf.AttachType) {
 		asm.Return(),
 	}}
 	prog, err := ebpf.NewProgram(spec)
-	r.must(err)
-	r.Cleanup(func() { r.check(prog.Close()) })
+	r.Must(err)
+	r.Cleanup(func() { r.Check(prog.Close()) })
 	var l link.Link
 	r.in(theirs, func() (err error) {
 		l, err = link.AttachTCX(link.TCXOptions{Interface: r.pair.Ends[theirs].Index, Program: prog, Attach: to})
 		return err
 	})
-	r.Cleanup(func() { r.check(l.Close()) })
+	r.Cleanup(func() { r.Check(l.Close()) })
 }
 
 // TestECN: a connection for which the kernels agreed on ECN has it after the
@@ -53,12 +53,12 @@ func TestECN(t *testing.T) {
 				r.marks(ebpf.AttachTCXIngress)
 				r.marks(ebpf.AttachTCXEgress)
 				our, peer := r.connect(w)
-				r.must(need.Congestion(t, name, setCongestion(our, name)))
+				r.Must(need.Congestion(t, name, setCongestion(our, name)))
 				const volume = 8 << 20
 				far := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: volume}).start()
 				ulp := octets.NewTransfer(octets.Plan{Send: volume, Seed: seedOurs, Expect: volume, PeerSeed: seedTheirs, Hold: true})
 				f := r.take(our, ulp)
-				r.eventually("all octets have arrived", func() bool {
+				r.Eventually("all octets have arrived", func() bool {
 					return far.received.Load() == volume && ulp.Received() == volume
 				})
 				if i := r.info(f); !i.ECN || i.Congestion != name || i.KernelCongestion != name {
@@ -68,7 +68,7 @@ func TestECN(t *testing.T) {
 					t.Errorf("marks %d, echoes %d, cuts %d", s.CEIn, s.ECEIn, s.ECNCuts)
 				}
 				var k *unix.TCPInfo
-				r.must(control(peer, func(fd int) (err error) {
+				r.Must(control(peer, func(fd int) (err error) {
 					k, err = unix.GetsockoptTCPInfo(fd, unix.SOL_TCP, unix.TCP_INFO)
 					return err
 				}))
@@ -92,7 +92,7 @@ func TestNoECN(t *testing.T) {
 	far := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: volume}).start()
 	ulp := octets.NewTransfer(octets.Plan{Send: volume, Seed: seedOurs, Expect: volume, PeerSeed: seedTheirs, Hold: true})
 	f := r.take(our, ulp)
-	r.eventually("all octets have arrived", func() bool {
+	r.Eventually("all octets have arrived", func() bool {
 		return far.received.Load() == volume && ulp.Received() == volume
 	})
 	if i, s := r.info(f), r.stats(f); i.ECN || s.CEIn+s.ECEIn+s.ECNCuts != 0 {
@@ -110,8 +110,8 @@ func TestNoECN(t *testing.T) {
 // TIME-WAIT.
 func (r *rig) ends(f *nic.Flow, ulp *octets.Transfer, peer *net.TCPConn) {
 	r.Helper()
-	r.check(peer.CloseWrite())
-	r.eventually("the end is known", func() bool { return r.info(f).Phase == tcp.CloseWait })
+	r.Check(peer.CloseWrite())
+	r.Eventually("the end is known", func() bool { return r.info(f).Phase == tcp.CloseWait })
 	ulp.Release()
 	f.Ring()
 	r.endsWith(f, ulp, nil)

@@ -72,24 +72,24 @@ func TestPeerLeavesBefore(t *testing.T) {
 		t.Run(a.String(), func(t *testing.T) {
 			r := newRig(t, setup{})
 			our, peer := r.connect(way{})
-			r.must(r.leave(peer, a))
+			r.Must(r.leave(peer, a))
 			want := handoff.ErrNotEstablished
 			if a == dies {
 				want = loader.ErrNoNeighbour
 				hop := r.pair.Ends[theirs].V4.Addr()
-				r.eventually("our kernel knows", func() bool { return r.neighbour(hop).HardwareAddr == nil })
+				r.Eventually("our kernel knows", func() bool { return r.neighbour(hop).HardwareAddr == nil })
 			} else {
-				r.eventually("our kernel knows", func() bool { return stateOf(r, our) != unix.BPF_TCP_ESTABLISHED })
+				r.Eventually("our kernel knows", func() bool { return stateOf(r, our) != unix.BPF_TCP_ESTABLISHED })
 			}
 			left := r.traces()
-			_, err := r.nic.Take(r.ctx(), our, octets.NewEcho(), nic.DefaultOptions)
+			_, err := r.nic.Take(r.Ctx(), our, octets.NewEcho(), nic.DefaultOptions)
 			if !errors.Is(err, want) {
 				t.Fatalf("the error is %v", err)
 			}
 			r.unchanged(left)
 			if a == halfCloses { // the other direction works on
 				_, err := our.Write([]byte("octets"))
-				r.must(err)
+				r.Must(err)
 				got := make([]byte, 6)
 				if _, err := readFull(peer, got); err != nil || string(got) != "octets" {
 					t.Errorf("through the kernel: %q, %v", got, err)
@@ -102,7 +102,7 @@ func TestPeerLeavesBefore(t *testing.T) {
 // stateOf is the state of a kernel socket.
 func stateOf(r *rig, c *net.TCPConn) (state uint8) {
 	r.Helper()
-	r.must(control(c, func(fd int) error {
+	r.Must(control(c, func(fd int) error {
 		info, err := unix.GetsockoptTCPInfo(fd, unix.SOL_TCP, unix.TCP_INFO)
 		if err == nil {
 			state = info.State
@@ -143,7 +143,7 @@ func (l *leaving) start() {
 	b := make([]byte, early)
 	seedTheirs.Fill(b, 0)
 	_, err := l.peer.Write(b)
-	l.must(err)
+	l.Must(err)
 }
 
 // plan is what our side does: it has something to say only to a peer that
@@ -161,9 +161,9 @@ func (l *leaving) within(step handoff.Step) {
 	l.start()
 	left := l.traces()
 	ulp := newGoodbye(l.plan())
-	f, err := l.nic.Take(l.ctx(), l.our, ulp, injecting(hookAt(step, func() error { return l.leaveNoticed(step) })))
+	f, err := l.nic.Take(l.Ctx(), l.our, ulp, injecting(hookAt(step, func() error { return l.leaveNoticed(step) })))
 	if step > handoff.StepCheck {
-		l.must(err)
+		l.Must(err)
 		l.ends(f, ulp.Transfer)
 		return
 	}
@@ -207,11 +207,11 @@ func (l *leaving) ends(f *nic.Flow, ulp *octets.Transfer) {
 	}
 	if l.act == halfCloses {
 		k := (&talk{conn: l.peer, in: seedOurs}).start()
-		l.must(<-k.read)
+		l.Must(<-k.read)
 		if n := k.received.Load(); n != 1<<20 {
 			l.Errorf("the peer got %d octets after it had closed its side, want %d", n, 1<<20)
 		}
-		l.must(<-k.wrote)
+		l.Must(<-k.wrote)
 	}
 	l.endsWith(f, ulp, nil)
 }
@@ -219,7 +219,7 @@ func (l *leaving) ends(f *nic.Flow, ulp *octets.Transfer) {
 // endsWith waits for a flow's end and demands the same of both who hear of it.
 func (r *rig) endsWith(f *nic.Flow, ulp interface{ Err() error }, want error) {
 	r.Helper()
-	r.wait(f.Done(), "the end of the flow")
+	r.Wait(f.Done(), "the end of the flow")
 	for _, err := range []error{f.Err(), ulp.Err()} {
 		if !errors.Is(err, want) || want == nil && err != nil {
 			r.Errorf("the connection ended with %v, want %v", err, want)
@@ -247,12 +247,12 @@ func TestPeerLeavesIdle(t *testing.T) {
 				{unix.SOL_TCP, unix.TCP_USER_TIMEOUT, int(patience.Milliseconds())},
 				{unix.SOL_TCP, unix.TCP_KEEPIDLE, 1}, {unix.SOL_TCP, unix.TCP_KEEPINTVL, 1},
 			} {
-				l.must(setOption(l.our, o[0], o[1], o[2]))
+				l.Must(setOption(l.our, o[0], o[1], o[2]))
 			}
 			ulp := newGoodbye(l.plan())
 			f := l.take(l.our, ulp)
-			l.eventually("what was unread is read", func() bool { return ulp.Received() == early })
-			l.must(l.leave(l.peer, a))
+			l.Eventually("what was unread is read", func() bool { return ulp.Received() == early })
+			l.Must(l.leave(l.peer, a))
 			if a == dies {
 				l.endsWith(f, ulp, stream.ErrTimeout) // keepalive
 				return
@@ -277,12 +277,12 @@ func TestPeerLeavesInTransfer(t *testing.T) {
 func (r *rig) leavesInTransfer(a act, late bool) {
 	r.Helper()
 	our, peer := r.connect(way{})
-	r.must(setOption(our, unix.SOL_TCP, unix.TCP_USER_TIMEOUT, int(patience.Milliseconds())))
+	r.Must(setOption(our, unix.SOL_TCP, unix.TCP_USER_TIMEOUT, int(patience.Milliseconds())))
 	k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: 1 << 40}).start()
 	plan := octets.Plan{Send: 1 << 40, Seed: seedOurs, Expect: 1 << 40, PeerSeed: seedTheirs}
 	if a == halfCloses {
 		plan.Send, plan.Expect, plan.Hold = 8<<20, 0, true
-		r.must(k.interrupt())
+		r.Must(k.interrupt())
 		plan.Expect = k.sent.Load()
 		k = (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: plan.Expect + 4<<20, halfShut: true}).after(k)
 		plan.Expect += 4 << 20
@@ -294,15 +294,15 @@ func (r *rig) leavesInTransfer(a act, late bool) {
 	}
 	f := r.take(our, taker)
 	if late {
-		r.eventually("octets flow both ways", func() bool { return ulp.Received() > 1<<20 && k.received.Load() > 1<<20 })
+		r.Eventually("octets flow both ways", func() bool { return ulp.Received() > 1<<20 && k.received.Load() > 1<<20 })
 	}
 	if a == halfCloses {
-		r.must(<-k.wrote)
-		r.must(<-k.read)
+		r.Must(<-k.wrote)
+		r.Must(<-k.read)
 		r.endsWith(f, ulp, nil)
 		return
 	}
-	r.must(r.leave(peer, a))
+	r.Must(r.leave(peer, a))
 	r.endsWith(f, ulp, map[act]error{closes: stream.ErrReset, resets: stream.ErrReset, dies: stream.ErrTimeout}[a])
 }
 
@@ -311,11 +311,11 @@ func (r *rig) leavesInTransfer(a act, late bool) {
 func TestPeerBlackhole(t *testing.T) {
 	r := newRig(t, setup{})
 	our, peer := r.connect(way{})
-	r.must(setOption(our, unix.SOL_TCP, unix.TCP_USER_TIMEOUT, int(patience.Milliseconds())))
+	r.Must(setOption(our, unix.SOL_TCP, unix.TCP_USER_TIMEOUT, int(patience.Milliseconds())))
 	k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: 1 << 40}).start()
 	ulp := octets.NewTransfer(octets.Plan{Send: 1 << 40, Seed: seedOurs, Expect: 1 << 40, PeerSeed: seedTheirs})
 	f := r.take(our, ulp)
-	r.eventually("octets flow both ways", func() bool { return ulp.Received() > 1<<20 && k.received.Load() > 1<<20 })
+	r.Eventually("octets flow both ways", func() bool { return ulp.Received() > 1<<20 && k.received.Load() > 1<<20 })
 	r.blackhole()
 	r.endsWith(f, ulp, stream.ErrTimeout)
 	if n := f.Final().Retransmits; n == 0 {
@@ -330,7 +330,7 @@ func TestPeerGoneBeforeTakeOver(t *testing.T) {
 	our, _ := r.connect(way{})
 	r.blackhole()
 	left := r.traces()
-	_, err := r.nic.Take(r.ctx(), our, octets.NewEcho(), nic.DefaultOptions)
+	_, err := r.nic.Take(r.Ctx(), our, octets.NewEcho(), nic.DefaultOptions)
 	if !errors.Is(err, handoff.ErrUnseen) {
 		t.Fatalf("the take-over says %v", err)
 	}
@@ -349,9 +349,9 @@ func TestResetWhileParked(t *testing.T) {
 		o := nic.DefaultOptions
 		o.Parked = func() error { return r.leave(peer, resets) }
 		ulp := octets.NewTransfer(octets.Plan{Expect: 1})
-		f, err := r.nic.Take(r.ctx(), our, ulp, o)
-		r.must(err)
-		r.wait(f.Done(), "the end")
+		f, err := r.nic.Take(r.Ctx(), our, ulp, o)
+		r.Must(err)
+		r.Wait(f.Done(), "the end")
 		if !errors.Is(f.Err(), stream.ErrReset) {
 			t.Fatalf("the flow ended with %v", f.Err())
 		}
@@ -383,18 +383,18 @@ func TestOurEnd(t *testing.T) {
 	k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: 1 << 40}).start()
 	ulp := octets.NewTransfer(octets.Plan{Send: 1 << 40, Seed: seedOurs, Expect: 1 << 40, PeerSeed: seedTheirs})
 	f := r.take(our, ulp)
-	r.eventually("octets arrive", func() bool { return ulp.Received() > 1<<20 })
-	ctx, cancel := context.WithTimeout(r.ctx(), 100*time.Millisecond)
+	r.Eventually("octets arrive", func() bool { return ulp.Received() > 1<<20 })
+	ctx, cancel := context.WithTimeout(r.Ctx(), 100*time.Millisecond)
 	defer cancel()
 	if err := f.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Close while the peer does not close: %v", err)
 	}
-	r.must(f.Engine().Inspect(r.ctx(), f.ID(), func(c *tcp.Conn) {
+	r.Must(f.Engine().Inspect(r.Ctx(), f.ID(), func(c *tcp.Conn) {
 		if p := c.State(); p == tcp.Established {
 			t.Errorf("the connection is in %v after Close", p)
 		}
 	}))
-	r.must(f.Abort(r.ctx()))
+	r.Must(f.Abort(r.Ctx()))
 	r.isReset(<-k.wrote)
 	r.endsWith(f, ulp, stream.ErrAborted)
 }

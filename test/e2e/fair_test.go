@@ -22,7 +22,7 @@ func TestBottleneck(t *testing.T) {
 			var peers [2 * each]*talk // even: ours
 			for i := range peers {
 				our, peer := r.connect(way{})
-				r.must(need.Congestion(t, control, setCongestion(our, control)))
+				r.Must(need.Congestion(t, control, setCongestion(our, control)))
 				peers[i] = (&talk{conn: peer, in: octets.Pattern(i)}).start()
 				r.send(our, octets.Pattern(i), i%2 == 0)
 			}

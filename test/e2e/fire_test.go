@@ -163,7 +163,7 @@ func (f fire) one(barrier func()) (b burnt, err error) {
 		Send: total, Seed: seedOurs, Expect: total, PeerSeed: seedTheirs, Hold: true,
 		Sent: before.sent.Load(), Received: before.received.Load(),
 	})
-	if b.flow, err = f.r.nic.Take(f.r.ctx(), our, b.ulp, nic.DefaultOptions); err != nil {
+	if b.flow, err = f.r.nic.Take(f.r.Ctx(), our, b.ulp, nic.DefaultOptions); err != nil {
 		return b, err
 	}
 	for end := time.Now().Add(20 * time.Second); b.peer.received.Load() < total || b.ulp.Received() < total; {
@@ -175,7 +175,7 @@ func (f fire) one(barrier func()) (b burnt, err error) {
 		case <-time.After(time.Millisecond):
 		}
 		if time.Now().After(end) {
-			info, err := b.flow.Info(f.r.ctx())
+			info, err := b.flow.Info(f.r.Ctx())
 			return b, fmt.Errorf("not within 20 s: peer has %d, we %d of %d octets; %+v %v; engine %+v",
 				b.peer.received.Load(), b.ulp.Received(), total, info, err, f.r.counters())
 		}
@@ -210,11 +210,11 @@ func (f fire) finish(done []burnt) {
 		}
 		b.ulp.Release()
 		b.flow.Ring()
-		f.r.check(b.peer.conn.CloseWrite())
-		f.r.wait(b.ulp.Done(), "the end of our side")
-		f.r.check(b.ulp.Err())
-		f.r.check(<-b.peer.read)
-		f.r.check(b.peer.conn.Close())
+		f.r.Check(b.peer.conn.CloseWrite())
+		f.r.Wait(b.ulp.Done(), "the end of our side")
+		f.r.Check(b.ulp.Err())
+		f.r.Check(<-b.peer.read)
+		f.r.Check(b.peer.conn.Close())
 	}
 }
 

@@ -18,7 +18,7 @@ func TestFewFrames(t *testing.T) {
 	r := newRig(t, setup{nic: scarce})
 	const volume = 1 << 20
 	all := r.lazyFlows(8, volume)
-	r.eventually("nothing moves any more", r.still)
+	r.Eventually("nothing moves any more", r.still)
 	r.Logf("while nobody read: %s", r.drops())
 	for _, x := range all {
 		x.read()
@@ -39,7 +39,7 @@ func TestReadersAreNotStarved(t *testing.T) {
 			r := newRig(t, setup{nic: c})
 			const volume = 1 << 20
 			idle := r.lazyFlows(n, volume)
-			r.eventually("nothing moves any more", r.still)
+			r.Eventually("nothing moves any more", r.still)
 			r.transfer(volume).finish()
 			for _, x := range idle {
 				if got := x.ulp.Received(); got != 0 {
@@ -64,12 +64,12 @@ func TestSendersAreNotStarved(t *testing.T) {
 			for range n {
 				stuck = append(stuck, r.stuckFlow(8<<20))
 			}
-			r.eventually("nothing moves any more", r.still)
+			r.Eventually("nothing moves any more", r.still)
 			r.transfer(1 << 20).finish()
 			for _, x := range stuck {
 				x.peer.start()
-				r.must(<-x.peer.wrote)
-				r.must(x.peer.conn.CloseWrite())
+				r.Must(<-x.peer.wrote)
+				r.Must(x.peer.conn.CloseWrite())
 			}
 			for _, x := range stuck {
 				x.finishReading()
@@ -91,9 +91,9 @@ func (r *rig) stuckFlow(volume uint64) running {
 // finishReading demands that the peer, which reads by now, gets everything.
 func (x running) finishReading() {
 	x.Helper()
-	x.wait(x.ulp.Done(), "the transfer")
-	x.must(x.ulp.Err())
-	x.must(<-x.peer.read)
+	x.Wait(x.ulp.Done(), "the transfer")
+	x.Must(x.ulp.Err())
+	x.Must(<-x.peer.read)
 	if n := x.peer.received.Load(); n != x.volume {
 		x.Fatalf("the peer got %d octets of %d", n, x.volume)
 	}

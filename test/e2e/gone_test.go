@@ -19,7 +19,7 @@ func TestInterfaceRemoved(t *testing.T) {
 	k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: volume}).start()
 	ulp := octets.NewTransfer(octets.Plan{Send: volume, Seed: seedOurs, Expect: volume, PeerSeed: seedTheirs})
 	f := r.take(our, ulp)
-	r.eventually("octets arrive", func() bool { return ulp.Received() > 1<<20 && k.received.Load() > 1<<20 })
+	r.Eventually("octets arrive", func() bool { return ulp.Received() > 1<<20 && k.received.Load() > 1<<20 })
 	r.in(ours, func() error {
 		l, err := netlink.LinkByIndex(r.pair.Ends[ours].Index)
 		if err != nil {
@@ -27,8 +27,8 @@ func TestInterfaceRemoved(t *testing.T) {
 		}
 		return netlink.LinkDel(l)
 	})
-	r.wait(ulp.Done(), "the upper layer's fault")
-	r.wait(f.Done(), "the flow's end")
+	r.Wait(ulp.Done(), "the upper layer's fault")
+	r.Wait(f.Done(), "the flow's end")
 	if !errors.Is(ulp.Err(), stream.ErrPort) || !errors.Is(f.Err(), stream.ErrPort) {
 		t.Errorf("upper layer: %v; flow: %v; want ErrPort", ulp.Err(), f.Err())
 	}

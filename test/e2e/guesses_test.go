@@ -83,11 +83,11 @@ func (s *spoofer) spray() {
 	s.Helper()
 	for n := uint64(0); n < spoofs; n++ {
 		if n%spoofsEach == 0 {
-			s.eventually("the transfer proceeds", func() bool { return s.ended() || s.x.ulp.Received() >= n*(s.x.volume-2*lead)/spoofs })
+			s.Eventually("the transfer proceeds", func() bool { return s.ended() || s.x.ulp.Received() >= n*(s.x.volume-2*lead)/spoofs })
 			s.look()
-			s.must(s.cable.send(s.tooBig()))
+			s.Must(s.cable.send(s.tooBig()))
 		}
-		s.must(s.cable.send(s.segment().Bytes()))
+		s.Must(s.cable.send(s.segment().Bytes()))
 		s.fired.Add(1)
 	}
 	s.fired.Store(2 * spoofs) // nothing holds the peer any more
@@ -105,7 +105,7 @@ func (s *spoofer) ended() bool {
 // look is what makes the guesses good.
 func (s *spoofer) look() {
 	s.Helper()
-	info, err := s.x.flow.Info(s.ctx())
+	info, err := s.x.flow.Info(s.Ctx())
 	if err != nil {
 		s.Fatalf("after %d segments: %v; %v", s.fired.Load(), err, s.x.flow.Err())
 	}

@@ -19,7 +19,7 @@ func TestRouterFailsOverAfterRouteChange(t *testing.T) {
 	x := s.transfer(nil)
 	x.reach(1 << 20)
 	s.route(farAway, s.addr[1], 0)
-	s.eventually("the second router is kept", func() bool { return s.managed(s.addr[1]) })
+	s.Eventually("the second router is kept", func() bool { return s.managed(s.addr[1]) })
 	x.goesOn()
 	s.failOver(1)
 	x.goesOn()
@@ -32,7 +32,7 @@ func TestFormerRouterIsLetGo(t *testing.T) {
 	x := s.transfer(nil)
 	x.reach(1 << 20)
 	s.route(farAway, s.addr[1], 0)
-	s.eventually("only the second router is kept", func() bool { return s.managed(s.addr[1]) && !s.managed(s.addr[0]) })
+	s.Eventually("only the second router is kept", func() bool { return s.managed(s.addr[1]) && !s.managed(s.addr[0]) })
 	x.goesOn()
 	s.in(ours, func() error {
 		return netlink.NeighSet(&netlink.Neigh{LinkIndex: s.pair.Ends[ours].Index, IP: s.addr[0].AsSlice(),
@@ -68,7 +68,7 @@ func TestRoutedByMarkOrDevice(t *testing.T) {
 			x := s.transfer(prepare)
 			x.goesOn()
 			s.route(farAway, s.addr[0], table)
-			s.eventually("the first router is kept", func() bool { return s.managed(s.addr[0]) })
+			s.Eventually("the first router is kept", func() bool { return s.managed(s.addr[0]) })
 			x.goesOn()
 			s.failOver(0)
 			x.goesOn()
@@ -86,12 +86,12 @@ func TestNeighbourMovesInTakeOver(t *testing.T) {
 			const volume = 8 << 20
 			far := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: volume, halfShut: true}).start()
 			ulp := octets.NewTransfer(octets.Plan{Send: volume, Seed: seedOurs, Expect: volume, PeerSeed: seedTheirs})
-			f, err := r.nic.Take(r.ctx(), our, ulp, injecting(hookAt(step, func() error {
+			f, err := r.nic.Take(r.Ctx(), our, ulp, injecting(hookAt(step, func() error {
 				r.moveMAC(theirs, true)
 				time.Sleep(50 * time.Millisecond) // the news is there
 				return nil
 			})))
-			r.must(err)
+			r.Must(err)
 			running{rig: r, volume: volume, peer: far, ulp: ulp, flow: f}.finish()
 		})
 	}
@@ -141,7 +141,7 @@ func TestCloseWithDeadRouter(t *testing.T) {
 	s.nic = nil
 	go func() {
 		defer close(closed)
-		s.check(n.Close())
+		s.Check(n.Close())
 	}()
 	select {
 	case <-closed:
@@ -175,7 +175,7 @@ func TestNeighbourIsReleased(t *testing.T) {
 			}
 			our, _ := r.connect(way{})
 			r.take(our, octets.NewEcho())
-			r.must(r.nic.Close())
+			r.Must(r.nic.Close())
 			r.nic = nil
 			if r.managed(hop) != before {
 				t.Errorf("kept after Close: %v", !before)
@@ -192,8 +192,8 @@ func (r *rig) oneShort(during func()) {
 	f := r.take(our, octets.NewEcho())
 	r.pingPong(peer)
 	during()
-	r.must(peer.Close())
-	r.wait(f.Done(), "the end of the flow")
+	r.Must(peer.Close())
+	r.Wait(f.Done(), "the end of the flow")
 	r.clean()
 }
 
@@ -204,7 +204,7 @@ func TestNeighbourIsReleasedWhenRefused(t *testing.T) {
 	hop := r.pair.Ends[theirs].V4.Addr()
 	for _, step := range []handoff.Step{handoff.StepCheck, handoff.StepRead, handoff.StepInstall} {
 		our, _ := r.connect(way{})
-		if _, err := r.nic.Take(r.ctx(), our, octets.NewEcho(), injecting(failAt(step))); err == nil {
+		if _, err := r.nic.Take(r.Ctx(), our, octets.NewEcho(), injecting(failAt(step))); err == nil {
 			t.Fatal("taken over")
 		}
 		if r.managed(hop) {

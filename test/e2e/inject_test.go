@@ -68,12 +68,12 @@ func (r *rig) failsEarly(w way, step handoff.Step) {
 	r.Helper()
 	const total = 2 << 20
 	our, peer := r.connect(w)
-	r.must(setOption(our, unix.SOL_TCP, unix.TCP_USER_TIMEOUT, 54321))
+	r.Must(setOption(our, unix.SOL_TCP, unix.TCP_USER_TIMEOUT, 54321))
 	k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: total}).start()
 	before := r.talkUntil(our, total/8, total)
 	settings, left := liveness(r, our), r.traces()
 
-	_, err := r.nic.Take(r.ctx(), our, octets.NewSink(0, 0), injecting(failAt(step)))
+	_, err := r.nic.Take(r.Ctx(), our, octets.NewSink(0, 0), injecting(failAt(step)))
 	r.failed(err, step, false)
 	r.unchanged(left)
 	if now := liveness(r, our); now != settings {
@@ -83,15 +83,15 @@ func (r *rig) failsEarly(w way, step handoff.Step) {
 		r.Fatalf("%v: %d sockets have the tuple, want the kernel's connection", step, n)
 	}
 	after := (&talk{conn: our, out: seedOurs, in: seedTheirs, send: total, halfShut: true}).after(before)
-	r.must(<-k.wrote)
-	r.must(peer.CloseWrite())
+	r.Must(<-k.wrote)
+	r.Must(peer.CloseWrite())
 	for _, end := range []chan error{after.wrote, after.read, k.read} {
-		r.must(<-end)
+		r.Must(<-end)
 	}
 	if ours, theirs := after.received.Load(), k.received.Load(); ours != total || theirs != total {
 		r.Fatalf("%d and %d octets came through the kernel, want %d", ours, theirs, total)
 	}
-	r.must(errors.Join(our.Close(), peer.Close()))
+	r.Must(errors.Join(our.Close(), peer.Close()))
 }
 
 // failsLate is a failure that loses the connection.
@@ -102,7 +102,7 @@ func (r *rig) failsLate(w way, step handoff.Step) {
 	r.talkUntil(our, 64<<10, 1<<40)
 	left := r.traces()
 
-	_, err := r.nic.Take(r.ctx(), our, octets.NewSink(0, 0), injecting(failAt(step)))
+	_, err := r.nic.Take(r.Ctx(), our, octets.NewSink(0, 0), injecting(failAt(step)))
 	r.failed(err, step, true)
 	r.unchanged(left)
 	if n := r.sockets(tupleOf(our)); n != 0 {
@@ -111,7 +111,7 @@ func (r *rig) failsLate(w way, step handoff.Step) {
 	// It sends all the time, so the kernel resets it.
 	r.isReset(<-k.wrote)
 	<-k.read
-	r.must(errors.Join(our.Close(), peer.Close()))
+	r.Must(errors.Join(our.Close(), peer.Close()))
 }
 
 // failed checks what Take said.
@@ -131,8 +131,8 @@ func (r *rig) failed(err error, step handoff.Step, lost bool) {
 func (r *rig) talkUntil(our *net.TCPConn, enough, total uint64) *talk {
 	r.Helper()
 	k := (&talk{conn: our, out: seedOurs, in: seedTheirs, send: total}).start()
-	r.eventually("the peer's octets arrive", func() bool { return k.received.Load() >= enough })
-	r.must(k.interrupt())
+	r.Eventually("the peer's octets arrive", func() bool { return k.received.Load() >= enough })
+	r.Must(k.interrupt())
 	return k
 }
 
@@ -154,7 +154,7 @@ func (r *rig) isReset(err error) {
 // liveness are the settings by which a socket finds out that its peer is gone.
 func liveness(r *rig, c *net.TCPConn) (v [3]int) {
 	r.Helper()
-	r.must(control(c, func(fd int) (err error) {
+	r.Must(control(c, func(fd int) (err error) {
 		for i, o := range [][2]int{
 			{unix.SOL_SOCKET, unix.SO_KEEPALIVE}, {unix.SOL_TCP, unix.TCP_KEEPIDLE}, {unix.SOL_TCP, unix.TCP_USER_TIMEOUT},
 		} {
@@ -183,7 +183,7 @@ func (r *rig) fillsUp(w way, room int) {
 	}
 	our, peer := r.connect(w)
 	left := r.traces()
-	_, err := r.nic.Take(r.ctx(), our, octets.NewEcho(), nic.DefaultOptions)
+	_, err := r.nic.Take(r.Ctx(), our, octets.NewEcho(), nic.DefaultOptions)
 	var lost *handoff.LostError
 	if !errors.Is(err, engine.ErrFlowsFull) || errors.As(err, &lost) {
 		r.Fatalf("the take-over beyond %d flows: %v", room, err)
@@ -196,13 +196,13 @@ func (r *rig) fillsUp(w way, room int) {
 	}()
 	r.pingPong(peer)
 
-	r.must(peers[0].Close())
-	r.wait(flows[0].Done(), "the first flow's end")
-	r.eventually("the first flow is gone", func() bool { return len(r.nic.Flows()) == room-1 })
+	r.Must(peers[0].Close())
+	r.Wait(flows[0].Done(), "the first flow's end")
+	r.Eventually("the first flow is gone", func() bool { return len(r.nic.Flows()) == room-1 })
 	r.take(our, octets.NewEcho())
 	r.pingPong(peer)
 	for _, p := range append(peers[1:], peer) {
-		r.must(p.Close())
+		r.Must(p.Close())
 	}
 	r.clean()
 }
@@ -227,7 +227,7 @@ func TestTakeCancelled(t *testing.T) {
 		t.Run(fmt.Sprint(step), func(t *testing.T) {
 			our, peer := r.connect(way{})
 			left := r.traces()
-			ctx, cancel := context.WithCancel(r.ctx())
+			ctx, cancel := context.WithCancel(r.Ctx())
 			defer cancel()
 			_, err := r.nic.Take(ctx, our, octets.NewEcho(), injecting(hookAt(step, func() error { cancel(); return nil })))
 			if step < handoff.StepReplace {
@@ -237,10 +237,10 @@ func TestTakeCancelled(t *testing.T) {
 				r.unchanged(left)
 				r.take(our, octets.NewEcho()) // another try succeeds
 			} else {
-				r.must(err)
+				r.Must(err)
 			}
 			r.pingPong(peer)
-			r.must(peer.Close())
+			r.Must(peer.Close())
 			r.clean()
 		})
 	}
@@ -254,7 +254,7 @@ func TestTakeWhileClosing(t *testing.T) {
 		t.Run(fmt.Sprint(step), func(t *testing.T) {
 			r := newRig(t, setup{})
 			our, peer := r.connect(way{})
-			_, err := r.nic.Take(r.ctx(), our, octets.NewEcho(), injecting(hookAt(step, r.nic.Close)))
+			_, err := r.nic.Take(r.Ctx(), our, octets.NewEcho(), injecting(hookAt(step, r.nic.Close)))
 			var lost *handoff.LostError
 			if isLost := errors.As(err, &lost); err == nil || isLost != (step >= handoff.StepReplace) {
 				t.Fatalf("the error is %v", err)

@@ -63,8 +63,8 @@ func (d *dump) judge(r *rig) *judged {
 	said := new(strings.Builder)
 	tshark.Stderr = said
 	out, err := tshark.StdoutPipe()
-	r.must(err)
-	r.must(tshark.Start())
+	r.Must(err)
+	r.Must(tshark.Start())
 	var p printed
 	for i := range p.sides {
 		p.sides[i] = fpdus{messages: map[wire.Opcode]int{}, octets: map[wire.Opcode]int{}}
@@ -74,7 +74,7 @@ func (d *dump) judge(r *rig) *judged {
 	for lines.Scan() {
 		p.line(r, lines.Text())
 	}
-	r.must(lines.Err())
+	r.Must(lines.Err())
 	if err := tshark.Wait(); err != nil {
 		r.Fatalf("tshark: %v: %s", err, said)
 	}
@@ -86,7 +86,7 @@ func (d *dump) judge(r *rig) *judged {
 func (d *dump) streams(r *rig) (b [2][]byte) {
 	r.Helper()
 	out, err := exec.Command("tshark", "-r", d.file, "-n", "-q", "-z", "follow,tcp,raw,0").Output()
-	r.must(err)
+	r.Must(err)
 	for line := range strings.Lines(string(out)) {
 		from := 0
 		if strings.HasPrefix(line, "\t") { // the other's
@@ -112,7 +112,7 @@ func readMarked(r *rig, b []byte) *fpdus {
 	f.markers = (stream.Len() + wire.MarkerSpacing - 1) / wire.MarkerSpacing
 	for m := new(rawpeer.Marked); stream.Len() > 0; {
 		ulpdu, err := m.Read(stream)
-		r.must(err)
+		r.Must(err)
 		f.all++
 		f.good++
 		if h, payload, ok := wire.ParseTagged(ulpdu); ok {

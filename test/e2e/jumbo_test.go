@@ -22,7 +22,7 @@ const jumbo = 9000 // octets: frames that a chunk does not hold
 func (r *rig) steered() (n [bpf.Reasons]uint64) {
 	r.Helper()
 	s, err := r.nic.Steering().Stats()
-	r.must(err)
+	r.Must(err)
 	return s
 }
 
@@ -81,7 +81,7 @@ func TestJumboUnannounced(t *testing.T) {
 	r := newStage(t, setup{pair: pair.Config{MTU: jumbo}})
 	our, peer := r.connect(way{}) // there is no interface yet that could say more
 	r.open(nic.Config{})
-	_, err := r.nic.Take(r.ctx(), our, octets.NewEcho(), nic.DefaultOptions)
+	_, err := r.nic.Take(r.Ctx(), our, octets.NewEcho(), nic.DefaultOptions)
 	if !errors.Is(err, handoff.ErrSegments) || !strings.Contains(err.Error(), "told an MSS of 8960") || !strings.HasSuffix(err.Error(), "set TCP_MAXSEG to 3466 before connect or listen") {
 		t.Errorf("%v", err)
 	}
@@ -89,7 +89,7 @@ func TestJumboUnannounced(t *testing.T) {
 	k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: 1 << 20, halfShut: true}).start()
 	o := (&talk{conn: our, out: seedOurs, in: seedTheirs, send: 1 << 20, halfShut: true}).start()
 	for _, c := range []chan error{k.read, k.wrote, o.read, o.wrote} {
-		r.check(<-c)
+		r.Check(<-c)
 	}
 }
 
@@ -106,9 +106,9 @@ func TestJumboTooLong(t *testing.T) {
 	p.Payload = make([]byte, 5000)
 	cable := r.injectFrom(theirs)
 	for range 3 {
-		r.must(cable.send(p.Bytes()))
+		r.Must(cable.send(p.Bytes()))
 	}
-	r.eventually("three packets that are too long", func() bool {
+	r.Eventually("three packets that are too long", func() bool {
 		n := r.steered()
 		return n[bpf.TooLong] == before[bpf.TooLong]+3
 	})
@@ -129,7 +129,7 @@ func TestJumboOthers(t *testing.T) {
 			k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: volume, halfShut: true}).start()
 			o := (&talk{conn: our, out: seedOurs, in: seedTheirs, send: volume, halfShut: true}).start()
 			for _, c := range []chan error{k.read, k.wrote, o.read, o.wrote} {
-				r.check(<-c)
+				r.Check(<-c)
 			}
 			// Packets of 3,520 octets would be twice as many, acknowledgements apart.
 			if n := r.steered(); n[bpf.NoFlow] < volume/jumbo || n[bpf.Steered] != 0 {
@@ -169,11 +169,11 @@ func TestJumboVerbs(t *testing.T) {
 func TestJumboAnyAddress(t *testing.T) {
 	r := newStage(t, setup{pair: pair.Config{MTU: jumbo}})
 	a, b := r.adapter(ours, rdma.Config{}), r.adapter(theirs, rdma.Config{})
-	l, err := a.Listen(r.ctx(), ":0", rdma.ListenConfig{})
-	r.must(err)
+	l, err := a.Listen(r.Ctx(), ":0", rdma.ListenConfig{})
+	r.Must(err)
 	defer l.Close()
 	_, service, err := net.SplitHostPort(l.Addr().String())
-	r.must(err)
+	r.Must(err)
 	for _, v6 := range []bool{false, true} {
 		x, y := r.newVerbs(ours, a), r.newVerbs(theirs, b)
 		x.receives(verbsRecs)
@@ -182,10 +182,10 @@ func TestJumboAnyAddress(t *testing.T) {
 		go func() {
 			dialled <- y.qp.Dial(context.Background(), net.JoinHostPort(r.addr(ours, v6), service), rdma.ConnParams{})
 		}()
-		req, err := l.Accept(r.ctx())
-		r.must(err)
-		r.must(req.Accept(r.ctx(), x.qp, rdma.ConnParams{}))
-		r.must(<-dialled)
+		req, err := l.Accept(r.Ctx())
+		r.Must(err)
+		r.Must(req.Accept(r.Ctx(), x.qp, rdma.ConnParams{}))
+		r.Must(<-dialled)
 		y.work(x)
 		y.part(x)
 	}

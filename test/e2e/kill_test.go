@@ -65,7 +65,7 @@ func TestKilled(t *testing.T) {
 	busy, silent := r.accept(l), r.accept(l)
 	k := (&talk{conn: busy, out: seedTheirs, in: seedOurs, send: 1 << 40}).start()
 	v.ready()
-	r.eventually("octets flow both ways", func() bool { return k.received.Load() > 1<<20 && k.sent.Load() > 1<<20 })
+	r.Eventually("octets flow both ways", func() bool { return k.received.Load() > 1<<20 && k.sent.Load() > 1<<20 })
 	link := r.lookup()
 	if x := r.link(ours).Attrs().Xdp; x == nil || !x.Attached {
 		t.Fatal("no program is on the interface while the process runs")
@@ -74,7 +74,7 @@ func TestKilled(t *testing.T) {
 
 	r.isReset(<-k.wrote)
 	<-k.read
-	r.eventually("the program is gone", func() bool {
+	r.Eventually("the program is gone", func() bool {
 		x := r.link(ours).Attrs().Xdp
 		return x == nil || !x.Attached
 	})
@@ -85,8 +85,8 @@ func TestKilled(t *testing.T) {
 
 	// A silent peer finds out when it sends.
 	_, err := silent.Write([]byte("x"))
-	r.must(err)
-	r.must(silent.SetReadDeadline(time.Now().Add(30 * time.Second)))
+	r.Must(err)
+	r.Must(silent.SetReadDeadline(time.Now().Add(30 * time.Second)))
 	_, err = silent.Read(make([]byte, 1))
 	r.isReset(err)
 
@@ -98,9 +98,9 @@ func TestKilled(t *testing.T) {
 // accept takes a connection in.
 func (r *rig) accept(l *net.TCPListener) *net.TCPConn {
 	r.Helper()
-	r.must(l.SetDeadline(time.Now().Add(30 * time.Second)))
+	r.Must(l.SetDeadline(time.Now().Add(30 * time.Second)))
 	c, err := l.AcceptTCP()
-	r.must(err)
+	r.Must(err)
 	r.Cleanup(func() { c.Close() })
 	return c
 }
@@ -141,10 +141,10 @@ func (r *rig) startVictim(peer string) *process {
 	cmd.ExtraFiles = []*os.File{space}
 	cmd.Stderr = os.Stderr
 	_, err := cmd.StdinPipe() // closed when we end, however we do
-	r.must(err)
+	r.Must(err)
 	out, err := cmd.StdoutPipe()
-	r.must(err)
-	r.must(cmd.Start())
+	r.Must(err)
+	r.Must(cmd.Start())
 	r.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	return &process{r, cmd, bufio.NewReader(out)}
 }
@@ -161,6 +161,6 @@ func (p *process) ready() {
 // kill ends it as kill -9 does, and returns when it is gone.
 func (p *process) kill() {
 	p.Helper()
-	p.must(p.cmd.Process.Kill())
+	p.Must(p.cmd.Process.Kill())
 	p.cmd.Wait() // its error is the signal
 }

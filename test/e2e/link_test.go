@@ -38,13 +38,13 @@ func (r *rig) transfer(volume uint64) running {
 // direction may be a gigabyte behind: the two share one core.
 func (t running) peerReaches(n uint64) {
 	t.Helper()
-	t.eventually("octets arrive at the peer", func() bool { return t.peer.received.Load() > n })
+	t.Eventually("octets arrive at the peer", func() bool { return t.peer.received.Load() > n })
 }
 
 // reach waits until so many octets have arrived at both ends.
 func (t running) reach(n uint64) {
 	t.Helper()
-	t.eventually("octets arrive", func() bool {
+	t.Eventually("octets arrive", func() bool {
 		select {
 		case <-t.ulp.Done():
 			t.Fatalf("the transfer has ended: %v", t.ulp.Err())
@@ -57,10 +57,10 @@ func (t running) reach(n uint64) {
 // finish demands that every octet has arrived, and nothing else.
 func (t running) finish() {
 	t.Helper()
-	t.wait(t.ulp.Done(), "the transfer")
-	t.must(t.ulp.Err())
-	t.must(<-t.peer.wrote)
-	t.must(<-t.peer.read)
+	t.Wait(t.ulp.Done(), "the transfer")
+	t.Must(t.ulp.Err())
+	t.Must(<-t.peer.wrote)
+	t.Must(<-t.peer.read)
 	if n := t.peer.received.Load(); n != t.volume {
 		t.Fatalf("the peer got %d octets of %d", n, t.volume)
 	}
@@ -75,9 +75,9 @@ func TestLinkDownAndUp(t *testing.T) {
 			x := r.transfer(64 << 20)
 			for i := range uint64(3) {
 				x.reach((i + 1) << 20)
-				r.must(r.setLink(side, false))
+				r.Must(r.setLink(side, false))
 				time.Sleep(50 * time.Millisecond)
-				r.must(r.setLink(side, true))
+				r.Must(r.setLink(side, true))
 			}
 			x.reach(4 << 20)
 			r.isKept()
@@ -143,7 +143,7 @@ func (r *rig) forgetNeighbours() {
 // by itself.
 func (r *rig) isKept() {
 	r.Helper()
-	r.eventually("the kernel keeps the neighbour fresh", func() (kept bool) {
+	r.Eventually("the kernel keeps the neighbour fresh", func() (kept bool) {
 		r.in(ours, func() error {
 			all, err := netlink.NeighList(r.pair.Ends[ours].Index, netlink.FAMILY_V4)
 			for _, n := range all {
@@ -181,7 +181,7 @@ func TestInterfaceRemovedInTransfer(t *testing.T) {
 	}
 	closing := make(chan error, len(all))
 	for _, x := range all {
-		go func() { closing <- x.flow.Close(r.ctx()) }()
+		go func() { closing <- x.flow.Close(r.Ctx()) }()
 	}
 	r.in(theirs, func() error { // the other end of the cable goes with it
 		l, err := netlink.LinkByName(r.pair.Ends[theirs].Name)
@@ -191,7 +191,7 @@ func TestInterfaceRemovedInTransfer(t *testing.T) {
 		return netlink.LinkDel(l)
 	})
 	for _, x := range all {
-		r.wait(x.flow.Done(), "the end of the flow")
+		r.Wait(x.flow.Done(), "the end of the flow")
 		for _, err := range []error{x.flow.Err(), x.ulp.Err(), <-closing} {
 			if !errors.Is(err, stream.ErrPort) {
 				t.Errorf("the connection ended with %v", err)
@@ -201,13 +201,13 @@ func TestInterfaceRemovedInTransfer(t *testing.T) {
 			t.Error("what the connection had counted is lost")
 		}
 	}
-	r.eventually("no flow is left", func() bool { return len(r.nic.Flows()) == 0 })
+	r.Eventually("no flow is left", func() bool { return len(r.nic.Flows()) == 0 })
 	x := all[0].flow
-	if err := x.Abort(r.ctx()); err != nil {
+	if err := x.Abort(r.Ctx()); err != nil {
 		t.Errorf("Abort afterwards: %v", err)
 	}
-	if err := x.Close(r.ctx()); !errors.Is(err, stream.ErrPort) {
+	if err := x.Close(r.Ctx()); !errors.Is(err, stream.ErrPort) {
 		t.Errorf("Close afterwards: %v", err)
 	}
-	r.must(r.nic.Close())
+	r.Must(r.nic.Close())
 }

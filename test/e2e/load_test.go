@@ -58,7 +58,7 @@ func (r *rig) registered(i loader.Instance) (n int) {
 	if i.Table == nil {
 		r.Fatal("no table is pinned")
 	}
-	r.must(i.Table.Read(func(memory []byte) error {
+	r.Must(i.Table.Read(func(memory []byte) error {
 		v, err := tpt.NewView(memory)
 		for e := range v.Len() {
 			if _, ok := v.Entry(e); ok {
@@ -100,7 +100,7 @@ func TestAdopted(t *testing.T) {
 			t.Errorf("%d entries of the table are in use", n)
 		}
 		from.part(to)
-		r.must(a.Close())
+		r.Must(a.Close())
 		i, p = r.pinned(instance)
 		if x := r.link(ours).Attrs().Xdp; x == nil || x.ProgId != program || p.InUse || len(p.Flows) != 0 || i.Table == nil || i.Table.InUse {
 			t.Errorf("after Close: %+v", i)
@@ -116,9 +116,9 @@ func (r *rig) greets() {
 	defer our.Close()
 	defer peer.Close()
 	_, err := our.Write([]byte("hello"))
-	r.must(err)
+	r.Must(err)
 	_, err = readFull(peer, make([]byte, 5))
-	r.must(err)
+	r.Must(err)
 }
 
 // TestAdoptedKilled: an engine on a loaded interface that is killed leaves flows,
@@ -132,9 +132,9 @@ func TestAdoptedKilled(t *testing.T) {
 	busy, silent := r.accept(l), r.accept(l)
 	k := (&talk{conn: busy, out: seedTheirs, in: seedOurs, send: 1 << 40}).start()
 	v.ready()
-	r.eventually("octets flow both ways", func() bool { return k.received.Load() > 1<<20 && k.sent.Load() > 1<<20 })
+	r.Eventually("octets flow both ways", func() bool { return k.received.Load() > 1<<20 && k.sent.Load() > 1<<20 })
 	v.kill()
-	r.eventually("packets of the flows are dropped", func() bool {
+	r.Eventually("packets of the flows are dropped", func() bool {
 		_, p := r.pinned(instance)
 		return p.Stats[bpf.NoSocket] > 0
 	})
@@ -153,8 +153,8 @@ func TestAdoptedKilled(t *testing.T) {
 	r.isReset(<-k.wrote)
 	<-k.read
 	_, err := silent.Write([]byte("x"))
-	r.must(err)
-	r.must(silent.SetReadDeadline(time.Now().Add(30 * time.Second)))
+	r.Must(err)
+	r.Must(silent.SetReadDeadline(time.Now().Add(30 * time.Second)))
 	_, err = silent.Read(make([]byte, 1))
 	r.isReset(err)
 	our, peer := r.connect(way{})
@@ -177,7 +177,7 @@ func TestUnloadLive(t *testing.T) {
 		t.Fatalf("unload: %v", err)
 	}
 	before := k.received.Load()
-	r.eventually("octets still flow", func() bool { return k.received.Load() > before+1<<20 })
+	r.Eventually("octets still flow", func() bool { return k.received.Load() > before+1<<20 })
 	done, err := loader.Unload(loader.UnloadOptions{Instance: instance, Force: true})
 	if err != nil || len(done) != 1 || done[0].Lost != 2 || done[0].Port.Owner.PID != v.cmd.Process.Pid {
 		t.Fatalf("forced: %+v, %v", done, err)

@@ -19,19 +19,19 @@ func TestProgramTakenAway(t *testing.T) {
 	a, b := r.adapter(ours, rdma.Config{}), r.adapter(theirs, rdma.Config{KernelPort: true})
 	x, y := r.newVerbs(ours, a), r.newVerbs(theirs, b)
 	r.meet(x, y, b, false, rdma.ConnParams{}, rdma.ConnParams{})
-	l, err := a.Listen(r.ctx(), r.addr(ours, false)+":0", rdma.ListenConfig{})
-	r.must(err)
+	l, err := a.Listen(r.Ctx(), r.addr(ours, false)+":0", rdma.ListenConfig{})
+	r.Must(err)
 	defer l.Close()
 	accepted := make(chan error, 1)
 	go func() {
-		_, err := l.Accept(r.ctx())
+		_, err := l.Accept(r.Ctx())
 		accepted <- err
 	}()
 	if _, err := loader.Unload(loader.UnloadOptions{Instance: instance, Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	r.wait(x.qp.Done(), "our end")
-	r.wait(y.qp.Done(), "the peer")
+	r.Wait(x.qp.Done(), "our end")
+	r.Wait(y.qp.Done(), "the peer")
 	if err := y.qp.Err(); !errors.Is(err, stream.ErrReset) {
 		t.Errorf("the peer: %v", err)
 	}
@@ -49,20 +49,20 @@ func TestProgramTakenAway(t *testing.T) {
 			if found = e.Type == rdma.PortLost; found {
 				told("the event", e.Err)
 			}
-		case <-r.ctx().Done():
+		case <-r.Ctx().Done():
 			t.Fatal("no event tells")
 		}
 	}
 	z, w := r.newVerbs(ours, a), r.newVerbs(theirs, b)
-	far, err := b.Listen(r.ctx(), r.addr(theirs, false)+":0", rdma.ListenConfig{})
-	r.must(err)
+	far, err := b.Listen(r.Ctx(), r.addr(theirs, false)+":0", rdma.ListenConfig{})
+	r.Must(err)
 	defer far.Close()
 	go func() {
-		if req, err := far.Accept(r.ctx()); err == nil {
-			req.Accept(r.ctx(), w.qp, rdma.ConnParams{})
+		if req, err := far.Accept(r.Ctx()); err == nil {
+			req.Accept(r.Ctx(), w.qp, rdma.ConnParams{})
 		}
 	}()
-	told("Dial", z.qp.Dial(r.ctx(), far.Addr().String(), rdma.ConnParams{}))
+	told("Dial", z.qp.Dial(r.Ctx(), far.Addr().String(), rdma.ConnParams{}))
 	for _, v := range []*verbs{x, y, z, w} {
 		v.close()
 	}

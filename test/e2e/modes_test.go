@@ -39,12 +39,12 @@ func TestProgressModes(t *testing.T) {
 			for range m.inline {
 				users.Go(func() { progress(f.Engine(), done) })
 			}
-			r.wait(ulp.Done(), "the transfer")
+			r.Wait(ulp.Done(), "the transfer")
 			close(done)
 			users.Wait()
-			r.check(ulp.Err())
-			r.check(<-k.read)
-			r.check(<-k.wrote)
+			r.Check(ulp.Err())
+			r.Check(<-k.read)
+			r.Check(<-k.wrote)
 		})
 	}
 }
@@ -73,6 +73,6 @@ func TestInlineDeadline(t *testing.T) {
 	ulp.set(clock.Now().Add(50 * time.Millisecond))
 	f.Ring()
 	f.Engine().Progress(clock.Now()) // whoever gets the token serves the bell
-	r.wait(ulp.rang, "the upper layer's deadline")
-	r.check(peer.Close())
+	r.Wait(ulp.rang, "the upper layer's deadline")
+	r.Check(peer.Close())
 }

@@ -44,16 +44,16 @@ func TestInterfaceMoved(t *testing.T) {
 		}
 		return netlink.LinkSetNsFd(l, int(elsewhere))
 	})
-	r.wait(x.flow.Done(), "the flow's end")
+	r.Wait(x.flow.Done(), "the flow's end")
 	if !errors.Is(x.flow.Err(), stream.ErrPort) || !errors.Is(x.ulp.Err(), stream.ErrPort) {
 		t.Errorf("flow: %v; upper layer: %v; want ErrPort", x.flow.Err(), x.ulp.Err())
 	}
-	r.must(r.nic.Close())
+	r.Must(r.nic.Close())
 	there, err := netlink.NewHandleAt(elsewhere)
-	r.must(err)
+	r.Must(err)
 	defer there.Close()
 	links, err := there.LinkList()
-	r.must(err)
+	r.Must(err)
 	for _, l := range links {
 		if a := l.Attrs(); a.Xdp != nil && a.Xdp.Attached {
 			t.Errorf("%s still has a program", a.Name)
@@ -75,7 +75,7 @@ func (r *rig) anotherSpace() netns.NsHandle {
 		space, err = netns.New()
 		made <- err
 	}()
-	r.must(<-made)
+	r.Must(<-made)
 	r.Cleanup(func() { space.Close() })
 	return space
 }

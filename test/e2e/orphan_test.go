@@ -30,7 +30,7 @@ func TestOrphansAreReset(t *testing.T) {
 	busy, silent := r.accept(l), r.accept(l)
 	k := (&talk{conn: busy, out: seedTheirs, in: seedOurs, send: 1 << 40}).start()
 	v.ready()
-	r.eventually("octets flow both ways", func() bool { return k.received.Load() > 1<<20 && k.sent.Load() > 1<<20 })
+	r.Eventually("octets flow both ways", func() bool { return k.received.Load() > 1<<20 && k.sent.Load() > 1<<20 })
 	v.kill()
 	r.isReset(<-k.wrote)
 	<-k.read
@@ -39,8 +39,8 @@ func TestOrphansAreReset(t *testing.T) {
 		t.Errorf("left: %+v", p)
 	}
 	_, err := silent.Write([]byte("x"))
-	r.must(err)
-	r.must(silent.SetReadDeadline(time.Now().Add(30 * time.Second)))
+	r.Must(err)
+	r.Must(silent.SetReadDeadline(time.Now().Add(30 * time.Second)))
 	_, err = silent.Read(make([]byte, 1))
 	r.isReset(err)
 	if _, p := r.pinned(instance); len(p.Flows) != 0 {
@@ -57,17 +57,17 @@ func TestOrphansOfAStagPeer(t *testing.T) {
 		n, err = nic.Open(nic.Config{Link: r.pair.Ends[theirs].Name})
 		return err
 	})
-	r.Cleanup(func() { r.check(n.Close()) })
+	r.Cleanup(func() { r.Check(n.Close()) })
 	l := r.listen(theirs, false)
 	v := r.startVictim(l.Addr().String())
 	busy, _ := r.accept(l), r.accept(l)
 	ulp := octets.NewTransfer(octets.Plan{Send: 1 << 40, Seed: seedTheirs, Expect: 1 << 40, PeerSeed: seedOurs, Hold: true})
-	_, err := n.Take(r.ctx(), busy, ulp, nic.DefaultOptions)
-	r.must(err)
+	_, err := n.Take(r.Ctx(), busy, ulp, nic.DefaultOptions)
+	r.Must(err)
 	v.ready()
-	r.eventually("octets flow both ways", func() bool { return ulp.Received() > 1<<20 && ulp.Sent() > 1<<20 })
+	r.Eventually("octets flow both ways", func() bool { return ulp.Received() > 1<<20 && ulp.Sent() > 1<<20 })
 	v.kill()
-	r.wait(ulp.Done(), "the end of the connection")
+	r.Wait(ulp.Done(), "the end of the connection")
 	if err := ulp.Err(); !errors.Is(err, stream.ErrReset) {
 		r.Errorf("the peer got %v, want a reset", err)
 	}
@@ -83,13 +83,13 @@ func TestStoppedEngineKeepsItsFlows(t *testing.T) {
 	busy, _ := r.accept(l), r.accept(l)
 	k := (&talk{conn: busy, out: seedTheirs, in: seedOurs, send: 1 << 40}).start()
 	v.ready()
-	r.eventually("octets flow", func() bool { return k.received.Load() > 1<<20 && k.sent.Load() > 1<<20 })
-	r.must(v.cmd.Process.Signal(unix.SIGSTOP))
+	r.Eventually("octets flow", func() bool { return k.received.Load() > 1<<20 && k.sent.Load() > 1<<20 })
+	r.Must(v.cmd.Process.Signal(unix.SIGSTOP))
 	sent := r.retransmits(busy)
-	r.eventually("the peer sends again", func() bool { return r.retransmits(busy) >= sent+3 })
-	r.must(v.cmd.Process.Signal(unix.SIGCONT))
+	r.Eventually("the peer sends again", func() bool { return r.retransmits(busy) >= sent+3 })
+	r.Must(v.cmd.Process.Signal(unix.SIGCONT))
 	before := k.received.Load()
-	r.eventually("octets flow again", func() bool { return k.received.Load() > before+1<<20 })
+	r.Eventually("octets flow again", func() bool { return k.received.Load() > before+1<<20 })
 	if _, p := r.pinned(instance); len(p.Flows) != 2 || p.Stats[bpf.Orphaned] != 0 {
 		t.Errorf("%+v", p)
 	}
@@ -98,7 +98,7 @@ func TestStoppedEngineKeepsItsFlows(t *testing.T) {
 // retransmits is how often a kernel has sent something of c again.
 func (r *rig) retransmits(c *net.TCPConn) (n uint32) {
 	r.Helper()
-	r.must(control(c, func(fd int) error {
+	r.Must(control(c, func(fd int) error {
 		info, err := unix.GetsockoptTCPInfo(fd, unix.SOL_TCP, unix.TCP_INFO)
 		if err == nil {
 			n = info.Total_retrans

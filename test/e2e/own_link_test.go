@@ -87,7 +87,7 @@ func TestLinkMTUChanges(t *testing.T) {
 			l := r.link(side)
 			r.in(side, func() error { return netlink.LinkSetMTU(l, mtu) })
 		}
-		r.eventually("the path is as wide as the link", func() bool { return r.info(x.flow).MTU == uint32(mtu) })
+		r.Eventually("the path is as wide as the link", func() bool { return r.info(x.flow).MTU == uint32(mtu) })
 		x.goesOn()
 	}
 	if s := r.stats(x.flow); s.BlackHoles != 0 {

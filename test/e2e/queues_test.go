@@ -44,7 +44,7 @@ func (r *rig) steerTo(side pair.Side, queue int) {
 func numCPU(r *rig) int {
 	r.Helper()
 	found, err := filepath.Glob("/sys/devices/system/cpu/cpu[0-9]*")
-	r.must(err)
+	r.Must(err)
 	return len(found)
 }
 
@@ -83,8 +83,8 @@ func writeAt(dir *os.File, name, value string) error {
 func (r *rig) queueCounters() (all []engine.Counters) {
 	r.Helper()
 	for _, e := range r.nic.Engines() {
-		c, err := e.Counters(r.ctx())
-		r.must(err)
+		c, err := e.Counters(r.Ctx())
+		r.Must(err)
 		all = append(all, c)
 	}
 	return all
@@ -99,8 +99,8 @@ func TestOtherQueue(t *testing.T) {
 	o.Queue = 0
 	our, peer := r.connect(way{})
 	ulp := octets.NewEcho()
-	f, err := r.nic.Take(r.ctx(), our, ulp, o)
-	r.must(err)
+	f, err := r.nic.Take(r.Ctx(), our, ulp, o)
+	r.Must(err)
 	if q := f.Engine().Queue(); q != 0 {
 		t.Fatalf("queue %d has the flow, want 0", q)
 	}
@@ -117,7 +117,7 @@ func TestOtherQueue(t *testing.T) {
 			t.Errorf("round %d: queue 1 passed %d segments on, queue 0 was passed %d", round, out, in)
 		}
 	}
-	r.must(peer.Close())
+	r.Must(peer.Close())
 	r.endsWith(f, ulp, nil)
 }
 
@@ -176,8 +176,8 @@ func TestSlotAndChunkReused(t *testing.T) {
 		}
 		last = f.ID()
 		k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: 256 << 10, halfShut: true}).start()
-		r.must(<-k.read)
-		r.must(<-k.wrote)
+		r.Must(<-k.read)
+		r.Must(<-k.wrote)
 		r.endsWith(f, ulp, nil)
 	}
 	sum := r.counters()

@@ -21,7 +21,7 @@ func TestReportOfAdopted(t *testing.T) {
 	r.meet(from, to, b, false, rdma.ConnParams{}, rdma.ConnParams{})
 	from.work(to)
 	got, err := a.Report(t.Context())
-	r.must(err)
+	r.Must(err)
 	_, p := r.pinned(instance)
 	if d := got.Devices[0]; d.Instance != instance || d.Program != p.ProgID || !strings.Contains(d.Path, "adopted") {
 		t.Errorf("%+v, and pinned is %+v", d, p)
@@ -30,7 +30,7 @@ func TestReportOfAdopted(t *testing.T) {
 		t.Errorf("%+v, and pinned is %+v", got.Flows, p.Flows)
 	}
 	got, err = b.Report(t.Context())
-	r.must(err)
+	r.Must(err)
 	if d := got.Devices[0]; d.Instance != "" {
 		t.Errorf("not loaded: %+v", d)
 	}

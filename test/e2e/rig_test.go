@@ -14,6 +14,7 @@ import (
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/test/need"
+	common "github.com/stag-rdma/stag/test/rig"
 )
 
 // ours and theirs are the two sides: an interface of ours on A, a plain kernel
@@ -56,12 +57,12 @@ func newStage(t testing.TB, s setup) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{TB: t, pair: p}
+	r := &rig{Stage: common.On(t), pair: p}
 	t.Cleanup(func() {
 		if r.nic != nil {
-			r.check(r.nic.Close())
+			r.Check(r.nic.Close())
 		}
-		r.check(p.Close())
+		r.Check(p.Close())
 	})
 	for name, value := range s.sysctl {
 		r.in(theirs, func() error { return setSysctl(name, value) })
@@ -87,26 +88,10 @@ func setSysctl(name, value string) error {
 	return os.WriteFile(filepath.Join("/proc/sys/net", name), []byte(value), 0)
 }
 
-// check fails the test, and goes on, when err is not nil.
-func (r *rig) check(err error) {
-	r.Helper()
-	if err != nil {
-		r.Error(err)
-	}
-}
-
-// must ends the test when err is not nil.
-func (r *rig) must(err error) {
-	r.Helper()
-	if err != nil {
-		r.Fatal(err)
-	}
-}
-
 // in runs f inside a side's namespace.
 func (r *rig) in(side pair.Side, f func() error) {
 	r.Helper()
-	r.must(r.pair.Do(side, f))
+	r.Must(r.pair.Do(side, f))
 }
 
 // listen listens on a side, as a plain kernel program would.
@@ -155,7 +140,7 @@ var ways = []way{{}, {accept: true}, {v6: true}, {accept: true, v6: true}}
 func (r *rig) connect(w way) (our, peer *net.TCPConn) {
 	r.Helper()
 	our, peer, err := r.tryConnect(w)
-	r.must(err)
+	r.Must(err)
 	return our, peer
 }
 
@@ -209,59 +194,32 @@ func (r *rig) tryConnect(w way) (our, peer *net.TCPConn, err error) {
 // take takes our end over, or ends the test.
 func (r *rig) take(c *net.TCPConn, ulp stream.ULP) *nic.Flow {
 	r.Helper()
-	f, err := r.nic.Take(r.ctx(), c, ulp, nic.DefaultOptions)
-	r.must(err)
+	f, err := r.nic.Take(r.Ctx(), c, ulp, nic.DefaultOptions)
+	r.Must(err)
 	return f
-}
-
-// ctx ends when the test should have.
-func (r *rig) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	r.Cleanup(cancel)
-	return ctx
 }
 
 // counters are all engines' together.
 func (r *rig) counters() (sum engine.Counters) {
 	r.Helper()
 	for _, e := range r.nic.Engines() {
-		c, err := e.Counters(r.ctx())
-		r.must(err)
+		c, err := e.Counters(r.Ctx())
+		r.Must(err)
 		sum.Add(&c)
 	}
 	return sum
-}
-
-// wait waits until c is closed, or ends the test.
-func (r *rig) wait(c <-chan struct{}, what string) {
-	r.Helper()
-	select {
-	case <-c:
-	case <-time.After(60 * time.Second):
-		r.Fatalf("%s: not within 60 s", what)
-	}
-}
-
-// eventually waits until f reports true, or ends the test.
-func (r *rig) eventually(what string, f func() bool) {
-	r.Helper()
-	for end := time.Now().Add(30 * time.Second); !f(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			r.Fatalf("%s: not within 30 s", what)
-		}
-	}
 }
 
 // clean fails the test if anything of a flow is left: entries of the steering
 // program, or flows of the interface. Flows in TIME-WAIT are not left over.
 func (r *rig) clean() {
 	r.Helper()
-	r.eventually("no flow is left", func() bool { return len(r.nic.Flows()) == 0 && r.entries() == 0 })
+	r.Eventually("no flow is left", func() bool { return len(r.nic.Flows()) == 0 && r.entries() == 0 })
 }
 
 // entries is how many flows the steering program knows.
 func (r *rig) entries() (n int) {
 	r.Helper()
-	r.must(r.nic.Steering().Flows(func(bpfFlowKey, bpfFlow) bool { n++; return true }))
+	r.Must(r.nic.Steering().Flows(func(bpfFlowKey, bpfFlow) bool { n++; return true }))
 	return n
 }

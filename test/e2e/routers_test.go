@@ -172,7 +172,7 @@ func (s *routers) connect(prepare func(fd int) error) (our, peer *net.TCPConn) {
 		return err
 	})
 	p, err := l.Accept()
-	s.must(err)
+	s.Must(err)
 	s.Cleanup(func() { c.Close(); p.Close() })
 	return c.(*net.TCPConn), p.(*net.TCPConn)
 }
@@ -194,7 +194,7 @@ func (x running) goesOn() {
 	x.Helper()
 	const more = 8 << 20
 	at := x.peer.received.Load()
-	x.eventually("the flow goes on", func() bool { return x.peer.received.Load() >= at+more })
+	x.Eventually("the flow goes on", func() bool { return x.peer.received.Load() >= at+more })
 }
 
 // idle takes a connection with farAway over that says nothing.

@@ -88,14 +88,14 @@ func TestSpoofedNear(t *testing.T) {
 			})
 			r.pingPong(peer)
 			if o.on {
-				r.eventually("a timestamp of the peer", func() bool { return last.Load() != 0 })
+				r.Eventually("a timestamp of the peer", func() bool { return last.Load() != 0 })
 			}
-			r.eventually("our octets are acknowledged", func() bool { return r.info(x.flow).Queued == 0 })
+			r.Eventually("our octets are acknowledged", func() bool { return r.info(x.flow).Queued == 0 })
 			info, ts := r.info(x.flow), last.Load()
 			f, cable := r.forgerOf(x, 2, o.on), r.injectFrom(theirs)
 			for range 20_000 {
 				p := f.near(info, packet.TS{Val: uint32(ts >> 32), Ecr: uint32(ts)})
-				r.must(cable.send(p.Bytes()))
+				r.Must(cable.send(p.Bytes()))
 			}
 			r.settled()
 			now := r.info(x.flow)
@@ -125,7 +125,7 @@ func TestSpoofedTooBig(t *testing.T) {
 		quoted.IP.Src, quoted.IP.Dst = quoted.IP.Dst, quoted.IP.Src
 		quoted.Seq, quoted.Payload = seq, make([]byte, 1000)
 		host := packet.IP{Src: f.base.IP.Src, Dst: f.base.IP.Dst}
-		r.must(cable.send(packet.TooBig{Link: f.base.Link, IP: host, MTU: mtu, Quote: quoted.Bytes()}.Bytes()))
+		r.Must(cable.send(packet.TooBig{Link: f.base.Link, IP: host, MTU: mtu, Quote: quoted.Bytes()}.Bytes()))
 	}
 	before := r.info(x.flow)
 	for range 500 {
@@ -143,7 +143,7 @@ func TestSpoofedTooBig(t *testing.T) {
 		return false
 	})
 	for _, mtu := range []uint32{1400, 1000, 576, 552} {
-		r.eventually("a report about a segment in flight is believed", func() bool {
+		r.Eventually("a report about a segment in flight is believed", func() bool {
 			i := r.info(x.flow)
 			report(uint32(i.SndNxt)-1, mtu)
 			return r.info(x.flow).MTU == mtu

@@ -44,7 +44,7 @@ func TestTimeWaitIsSmall(t *testing.T) {
 			if !w.accept {
 				open += flows
 			}
-			r.eventually(fmt.Sprintf("%d descriptors or fewer are open", open), func() bool { return r.traces().descriptors <= open })
+			r.Eventually(fmt.Sprintf("%d descriptors or fewer are open", open), func() bool { return r.traces().descriptors <= open })
 		})
 	}
 }
@@ -58,12 +58,12 @@ func (r *rig) closeFirst(w way, n, ballast int) {
 	for range n {
 		our, peer := r.connect(w)
 		u := &weighty{octets.NewTransfer(octets.Plan{Send: 1000, Seed: seedOurs}), make([]byte, ballast)}
-		f, err := r.nic.Take(r.ctx(), our, u, o)
-		r.must(err)
+		f, err := r.nic.Take(r.Ctx(), our, u, o)
+		r.Must(err)
 		_, err = io.Copy(io.Discard, peer)
-		r.must(errors.Join(err, peer.Close()))
-		r.wait(f.Done(), "the end")
-		r.must(f.Err())
+		r.Must(errors.Join(err, peer.Close()))
+		r.Wait(f.Done(), "the end")
+		r.Must(f.Err())
 	}
 }
 

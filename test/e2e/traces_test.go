@@ -26,7 +26,7 @@ func (r *rig) traces() (now traces) {
 	r.Helper()
 	now = traces{entries: r.entries(), flows: len(r.nic.Flows())}
 	all, err := os.ReadDir("/proc/self/fd")
-	r.must(err)
+	r.Must(err)
 	now.descriptors = len(all)
 	link := r.nic.Link()
 	now.pins = r.pins(fmt.Sprintf("%d-%d", link.Netns, link.PortIndex))
@@ -38,7 +38,7 @@ func (r *rig) traces() (now traces) {
 func (r *rig) pins(port string) int {
 	r.Helper()
 	found, err := filepath.Glob(filepath.Join("/sys/fs/bpf/stag/*", port))
-	r.must(err)
+	r.Must(err)
 	return len(found)
 }
 

@@ -34,7 +34,7 @@ func (r *rig) dumpAt(side pair.Side) *dump {
 	d.cmd = exec.Command("dumpcap", "-q", "-i", r.pair.Ends[side].Name, "-f", "tcp", "-w", d.file,
 		"-B", strconv.Itoa(captureOctets>>20))
 	out, err := d.cmd.StderrPipe()
-	r.must(err)
+	r.Must(err)
 	d.says = bufio.NewReader(out)
 	r.in(side, d.cmd.Start)
 	r.Cleanup(func() { d.cmd.Process.Kill(); d.cmd.Wait() })
@@ -62,9 +62,9 @@ func (d *dump) settled(r *rig) {
 	r.Helper()
 	const quiet = 750 * time.Millisecond // it looks every 250 ms
 	size, since := int64(-1), time.Now()
-	r.eventually("the capture is written", func() bool {
+	r.Eventually("the capture is written", func() bool {
 		now, err := os.Stat(d.file)
-		r.must(err)
+		r.Must(err)
 		if now.Size() != size {
 			size, since = now.Size(), time.Now()
 		}
@@ -76,13 +76,13 @@ func (d *dump) settled(r *rig) {
 func (d *dump) end(r *rig) {
 	r.Helper()
 	d.settled(r)
-	r.must(d.cmd.Process.Signal(os.Interrupt))
+	r.Must(d.cmd.Process.Signal(os.Interrupt))
 	said, err := d.until("Packets received/dropped")
 	if err != nil {
 		r.Fatalf("dumpcap ends without its count: %v: %s", err, said)
 	}
 	io.Copy(io.Discard, d.says)
-	r.must(d.cmd.Wait())
+	r.Must(d.cmd.Wait())
 	var got, missed int
 	_, tail, _ := strings.Cut(said, "': ")
 	if _, err := fmt.Sscanf(tail, "%d/%d", &got, &missed); err != nil || got == 0 || missed != 0 {
@@ -128,15 +128,15 @@ func (d *dump) read(r *rig, after time.Time) (found [2]finding) {
 	said := new(strings.Builder)
 	tshark.Stderr = said
 	out, err := tshark.StdoutPipe()
-	r.must(err)
-	r.must(tshark.Start())
+	r.Must(err)
+	r.Must(tshark.Start())
 	for side := range found {
 		found[side].remarks = map[string]int{}
 	}
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		columns := strings.Split(lines.Text(), ",")
 		at, err := strconv.ParseFloat(columns[0], 64)
-		r.must(err)
+		r.Must(err)
 		if at < float64(after.UnixMicro())/1e6 {
 			continue
 		}

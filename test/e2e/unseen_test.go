@@ -60,7 +60,7 @@ func (r *rig) staysKernels(our, peer *net.TCPConn, o nic.Options, words ...strin
 	before := r.talkUntil(our, total/8, total)
 	time.Sleep(50 * time.Millisecond) // the peer's window is full, and it is silent
 	settings, left := liveness(r, our), r.traces()
-	_, err := r.nic.Take(r.ctx(), our, octets.NewSink(0, 0), o)
+	_, err := r.nic.Take(r.Ctx(), our, octets.NewSink(0, 0), o)
 	if !errors.Is(err, handoff.ErrUnseen) {
 		r.Fatalf("the take-over says %v", err)
 	}
@@ -74,10 +74,10 @@ func (r *rig) staysKernels(our, peer *net.TCPConn, o nic.Options, words ...strin
 		r.Errorf("keepalive, its idle time and the user timeout are %v, they were %v", now, settings)
 	}
 	after := (&talk{conn: our, out: seedOurs, in: seedTheirs, send: total, halfShut: true}).after(before)
-	r.must(<-k.wrote)
-	r.must(peer.CloseWrite())
+	r.Must(<-k.wrote)
+	r.Must(peer.CloseWrite())
 	for _, end := range []chan error{after.wrote, after.read, k.read} {
-		r.must(<-end)
+		r.Must(<-end)
 	}
 	if ours, theirs := after.received.Load(), k.received.Load(); ours != total || theirs != total {
 		r.Fatalf("%d and %d octets came through the kernel, want %d", ours, theirs, total)
@@ -128,7 +128,7 @@ func (r *rig) secondCable() {
 	there := exec.Command("sleep", "300") // names the namespace
 	r.in(theirs, there.Start)
 	defer func() {
-		r.check(there.Process.Kill())
+		r.Check(there.Process.Kill())
 		there.Wait()
 	}()
 	r.ip(ours, "link", "add", "q0", "type", "veth", "peer", "name", "q1", "netns", fmt.Sprint(there.Process.Pid))
@@ -169,14 +169,14 @@ func TestRefusedResponderKeepsItsWords(t *testing.T) {
 		_, err := our.Write([]byte("words"))
 		return err
 	}
-	_, err := r.nic.Take(r.ctx(), our, octets.NewSink(0, 0), o)
+	_, err := r.nic.Take(r.Ctx(), our, octets.NewSink(0, 0), o)
 	if !errors.Is(err, handoff.ErrUnseen) {
 		t.Fatalf("the take-over says %v", err)
 	}
-	r.must(our.CloseWrite())
+	r.Must(our.CloseWrite())
 	read := make([]byte, 16)
 	n, err := peer.Read(read)
-	r.must(err)
+	r.Must(err)
 	if string(read[:n]) != "words" {
 		t.Errorf("the peer got %q", read[:n])
 	}
@@ -189,19 +189,19 @@ func TestSilentPeerStaysKernels(t *testing.T) {
 	r := newRig(t, setup{})
 	our, peer := r.connect(way{})
 	r.mute(peer)
-	_, err := r.nic.Take(r.ctx(), our, octets.NewSink(0, 0), nic.DefaultOptions)
+	_, err := r.nic.Take(r.Ctx(), our, octets.NewSink(0, 0), nic.DefaultOptions)
 	if !errors.Is(err, handoff.ErrUnseen) {
 		t.Fatalf("the take-over says %v", err)
 	}
 	if n, err := r.asked(); err != nil || n < 3 {
 		t.Errorf("the peer, whose answers were dropped, was asked %d times; %v", n, err)
 	}
-	r.must(r.unmute())
+	r.Must(r.unmute())
 	r.clean()
 	k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: 1 << 20, halfShut: true}).start()
 	o := (&talk{conn: our, out: seedOurs, in: seedTheirs, send: 1 << 20, halfShut: true}).start()
 	for _, end := range []chan error{k.wrote, k.read, o.wrote, o.read} {
-		r.must(<-end)
+		r.Must(<-end)
 	}
 }
 
@@ -222,9 +222,9 @@ func TestLostAnswersAreAskedForAgain(t *testing.T) {
 				freed <- errors.Join(err, r.unmute())
 			}()
 			f := r.take(our, octets.NewEcho())
-			r.must(<-freed)
+			r.Must(<-freed)
 			r.pingPong(peer)
-			r.must(f.Placeholder().Err())
+			r.Must(f.Placeholder().Err())
 		})
 	}
 }
@@ -266,7 +266,7 @@ func TestTinySegmentsStayKernels(t *testing.T) {
 			r.ip(theirs, "route", "add", r.addr(ours, false)+"/32", "dev", r.pair.Ends[theirs].Name, "advmss", mss)
 			our, peer := r.connect(way{})
 			left := r.traces()
-			_, err := r.nic.Take(r.ctx(), our, octets.NewEcho(), nic.DefaultOptions)
+			_, err := r.nic.Take(r.Ctx(), our, octets.NewEcho(), nic.DefaultOptions)
 			var lost *handoff.LostError
 			if !errors.Is(err, handoff.ErrTiny) || errors.As(err, &lost) {
 				t.Fatalf("the take-over says %v", err)
@@ -275,7 +275,7 @@ func TestTinySegmentsStayKernels(t *testing.T) {
 			k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: 4 << 10, halfShut: true}).start()
 			o := (&talk{conn: our, out: seedOurs, in: seedTheirs, send: 4 << 10, halfShut: true}).start()
 			for _, end := range []chan error{k.wrote, k.read, o.wrote, o.read} {
-				r.must(<-end)
+				r.Must(<-end)
 			}
 		})
 	}
@@ -294,7 +294,7 @@ func TestPolicedStaysKernels(t *testing.T) {
 			}
 			policy := []string{"src", src, "dst", dst, "dir", dir}
 			r.ip(ours, append(append([]string{"xfrm", "policy", "add"}, policy...), "tmpl", "src", src, "dst", dst, "proto", "esp", "mode", "transport")...)
-			_, err := r.nic.Take(r.ctx(), our, octets.NewEcho(), nic.DefaultOptions)
+			_, err := r.nic.Take(r.Ctx(), our, octets.NewEcho(), nic.DefaultOptions)
 			if !errors.Is(err, loader.ErrPolicy) {
 				t.Fatalf("the take-over says %v", err)
 			}
@@ -320,15 +320,15 @@ func TestStraysAreReported(t *testing.T) {
 	}
 	r.otherWayBack()
 	_, err := peer.Write([]byte("nobody hears this"))
-	r.must(err)
-	r.eventually("the strays are counted", func() bool { return r.nic.Counters().Strays >= 3 })
+	r.Must(err)
+	r.Eventually("the strays are counted", func() bool { return r.nic.Counters().Strays >= 3 })
 	const words = "past the XDP program"
 	if n := said.count(words); n != 1 {
 		t.Errorf("the log has %d lines about it, want 1:\n%s", n, said.String())
 	}
 	r.ip(theirs, "route", "del", r.addr(ours, false)+"/32")
-	r.eventually("the connection goes on", func() bool {
-		info, err := f.Info(r.ctx())
+	r.Eventually("the connection goes on", func() bool {
+		info, err := f.Info(r.Ctx())
 		return err == nil && info.Unread == 0 && r.stats(f).OctetsIn == uint64(len("ping")+len("nobody hears this"))
 	})
 }

@@ -24,7 +24,7 @@ func (r *rig) adapter(side pair.Side, c rdma.Config) (a *rdma.Adapter) {
 		a, err = rdma.Open(c)
 		return err
 	})
-	r.Cleanup(func() { r.check(a.Close()) })
+	r.Cleanup(func() { r.Check(a.Close()) })
 	return a
 }
 
@@ -56,11 +56,11 @@ func (r *rig) newVerbs(side pair.Side, a *rdma.Adapter) *verbs {
 	v := &verbs{rig: r, side: side, jobs: jobs}
 	var err error
 	v.pd, err = a.AllocPD()
-	r.must(err)
+	r.Must(err)
 	v.cq, err = a.CreateCQ(512)
-	r.must(err)
+	r.Must(err)
 	v.qp, err = v.pd.CreateQP(rdma.QPConfig{SendCQ: v.cq, RecvCQ: v.cq, SendDepth: 128, RecvDepth: verbsRecs})
-	r.must(err)
+	r.Must(err)
 	for _, m := range []struct {
 		mr     **rdma.MR
 		access rdma.Access
@@ -69,7 +69,7 @@ func (r *rig) newVerbs(side pair.Side, a *rdma.Adapter) *verbs {
 		{&v.sink, rdma.LocalWrite}, {&v.recv, rdma.LocalWrite},
 	} {
 		*m.mr, err = v.pd.AllocMR(verbsLen, m.access)
-		r.must(err)
+		r.Must(err)
 	}
 	seed := [32]byte{byte(side)}
 	rand.NewChaCha8(seed).Read(v.src.Bytes())
@@ -81,36 +81,36 @@ func (v *verbs) receives(n int) {
 	v.Helper()
 	for i := range n {
 		_, err := v.qp.PostRecv(rdma.RecvWR{ID: uint64(i), SGL: []rdma.SGE{v.recv.SGE(i*verbsRecv, verbsRecv)}})
-		v.must(err)
+		v.Must(err)
 	}
 }
 
 // close closes everything, which must go without complaint.
 func (v *verbs) close() {
 	v.Helper()
-	v.check(v.qp.Close())
-	v.check(v.cq.Close())
+	v.Check(v.qp.Close())
+	v.Check(v.cq.Close())
 	for _, mr := range append(v.once, v.src, v.dst, v.sink, v.recv) {
-		v.check(mr.Close())
+		v.Check(mr.Close())
 	}
-	v.check(v.pd.Close())
+	v.Check(v.pd.Close())
 }
 
 // meet connects from to to.
 func (r *rig) meet(from, to *verbs, a *rdma.Adapter, v6 bool, p, answer rdma.ConnParams) {
 	r.Helper()
-	l, err := a.Listen(r.ctx(), net.JoinHostPort(r.addr(to.side, v6), "0"), rdma.ListenConfig{})
-	r.must(err)
+	l, err := a.Listen(r.Ctx(), net.JoinHostPort(r.addr(to.side, v6), "0"), rdma.ListenConfig{})
+	r.Must(err)
 	defer l.Close()
 	dialled := make(chan error, 1)
-	go func() { dialled <- from.qp.Dial(r.ctx(), l.Addr().String(), p) }()
-	req, err := l.Accept(r.ctx())
-	r.must(err)
+	go func() { dialled <- from.qp.Dial(r.Ctx(), l.Addr().String(), p) }()
+	req, err := l.Accept(r.Ctx())
+	r.Must(err)
 	if !bytes.Equal(req.PrivateData(), p.PrivateData) {
 		r.Errorf("the Request's private data is %x", req.PrivateData())
 	}
-	r.must(req.Accept(r.ctx(), to.qp, answer))
-	r.must(<-dialled)
+	r.Must(req.Accept(r.Ctx(), to.qp, answer))
+	r.Must(<-dialled)
 	if got := from.qp.Conn().PrivateData; !bytes.Equal(got, answer.PrivateData) {
 		r.Errorf("the Reply's private data is %x", got)
 	}
@@ -147,7 +147,7 @@ func (v *verbs) request(j job, peer *verbs) rdma.SendWR {
 	default:
 		wr.Op = rdma.WRSendInvalidate
 		once, err := peer.pd.AllocMR(1, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteInvalidate)
-		v.must(err)
+		v.Must(err)
 		peer.once = append(peer.once, once)
 		wr.Invalidate = once.RKey()
 	}
@@ -177,7 +177,7 @@ func (v *verbs) work(peer *verbs) {
 	for _, way := range [][2]*verbs{{v, peer}, {peer, v}} {
 		for _, j := range way[0].jobs {
 			_, err := way[0].qp.PostSend(way[0].request(j, way[1]))
-			v.must(err)
+			v.Must(err)
 		}
 	}
 	v.complete(v.jobs, peer.jobs)
@@ -190,7 +190,7 @@ func (v *verbs) pace(peer *verbs) {
 	for _, way := range [][2]*verbs{{v, peer}, {peer, v}} {
 		for _, j := range way[0].jobs {
 			_, err := way[0].qp.PostSend(way[0].request(j, way[1]))
-			v.must(err)
+			v.Must(err)
 			way[0].complete([]job{j}, nil)
 			way[1].complete(nil, []job{j})
 			if j.op == wire.OpWrite { // which is not done when it has completed
@@ -211,7 +211,7 @@ func (v *verbs) complete(own, others []job) {
 	}
 	var some [16]rdma.Completion
 	for sends > 0 || recvs > 0 {
-		v.must(v.cq.Wait(v.ctx()))
+		v.Must(v.cq.Wait(v.Ctx()))
 		for _, c := range some[:v.cq.Poll(some[:])] {
 			if c.Status != rdma.Success {
 				v.Fatalf("side %v: %+v: %v", v.side, c, v.qp.Err())
@@ -256,9 +256,9 @@ func (v *verbs) verify(peer *verbs) {
 // part closes the connection in good order, and everything of both ends.
 func (v *verbs) part(peer *verbs) {
 	v.Helper()
-	v.must(v.qp.Disconnect(v.ctx()))
-	v.wait(peer.qp.Done(), "the other end")
-	v.check(errors.Join(v.qp.Err(), peer.qp.Err()))
+	v.Must(v.qp.Disconnect(v.Ctx()))
+	v.Wait(peer.qp.Done(), "the other end")
+	v.Check(errors.Join(v.qp.Err(), peer.qp.Err()))
 	v.verify(peer)
 	peer.verify(v)
 	v.close()

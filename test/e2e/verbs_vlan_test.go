@@ -22,8 +22,8 @@ func TestVerbsVLAN(t *testing.T) {
 			}
 			r.meet(from, to, listens, w.v6, rdma.ConnParams{}, rdma.ConnParams{})
 			from.work(to)
-			stats, err := x.qp.TCPStats(r.ctx())
-			r.must(err)
+			stats, err := x.qp.TCPStats(r.Ctx())
+			r.Must(err)
 			if stats.SegsIn < 100 || stats.SegsOut < 100 {
 				r.Errorf("the engine had %d segments in and %d out: the work went elsewhere", stats.SegsIn, stats.SegsOut)
 			}

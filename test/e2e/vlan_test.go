@@ -45,7 +45,7 @@ func TestVLANTags(t *testing.T) {
 			r.mistagged(w)
 			x.finish()
 			for _, side := range []pair.Side{ours, theirs} {
-				r.eventually("tagged segments of side "+side.String(), func() bool { return tags.of(side)[vlan] > 1000 })
+				r.Eventually("tagged segments of side "+side.String(), func() bool { return tags.of(side)[vlan] > 1000 })
 				seen := tags.of(side)
 				t.Logf("segments of side %v by tag: %v", side, seen)
 				if len(seen) != 1 {
@@ -64,22 +64,22 @@ func (r *rig) mistagged(w way) {
 	our, peer := r.connect(w)
 	f := r.take(our, octets.NewEcho())
 	r.pingPong(peer)
-	info, err := f.Info(r.ctx())
-	r.must(err)
+	info, err := f.Info(r.Ctx())
+	r.Must(err)
 	cable, p := r.injectFrom(theirs), r.segmentOf(f)
 	p.Flags, p.Seq, p.Ack = "RA", uint32(info.RcvNxt), uint32(info.SndNxt)
 	for _, wrong := range [][]uint16{nil, {0}, {vlan + 1}, {vlan, vlan}} {
 		p.VLAN = wrong
-		r.must(cable.send(p.Bytes()))
+		r.Must(cable.send(p.Bytes()))
 		r.settled()
-		if _, err := f.Info(r.ctx()); err != nil {
+		if _, err := f.Info(r.Ctx()); err != nil {
 			r.Fatalf("a reset with the tags %v has ended a flow of VLAN %d: %v", wrong, vlan, f.Err())
 		}
-		r.must(f.Placeholder().Err())
+		r.Must(f.Placeholder().Err())
 	}
 	p.VLAN = []uint16{vlan}
-	r.must(cable.send(p.Bytes()))
-	r.wait(f.Done(), "the end of a flow that was reset with the right tag")
+	r.Must(cable.send(p.Bytes()))
+	r.Wait(f.Done(), "the end of a flow that was reset with the right tag")
 }
 
 // settled returns when everything that was on the cable has been looked at: a
@@ -87,8 +87,8 @@ func (r *rig) mistagged(w way) {
 func (r *rig) settled() {
 	r.Helper()
 	our, peer := r.connect(way{})
-	r.check(our.Close())
-	r.check(peer.Close())
+	r.Check(our.Close())
+	r.Check(peer.Close())
 	for range 2 { // an engine answers questions before it looks at packets
 		r.counters()
 	}

@@ -27,20 +27,20 @@ func TestOneOctetSegments(t *testing.T) {
 	pos := uint64(0)
 	trickle := func(n uint64) {
 		for end := pos + n; pos < end; pos++ {
-			r.must(writeOctet(peer, seedTheirs, pos))
+			r.Must(writeOctet(peer, seedTheirs, pos))
 		}
 	}
 	trickle(volume / 2)
-	r.eventually("all of it has arrived", func() bool { return r.info(f).Unread == volume/2 })
+	r.Eventually("all of it has arrived", func() bool { return r.info(f).Unread == volume/2 })
 	if i := r.info(f); i.RcvFrames > 16 {
 		t.Errorf("%d octets hold %d frames", i.Unread, i.RcvFrames)
 	}
 	ulp.reads.Store(true)
 	f.Ring()
 	trickle(volume / 2)
-	r.eventually("all of it is read", func() bool { return ulp.Received() == volume })
-	r.must(peer.CloseWrite())
-	r.eventually("the end is known", func() bool { return r.info(f).Phase == tcp.CloseWait })
+	r.Eventually("all of it is read", func() bool { return ulp.Received() == volume })
+	r.Must(peer.CloseWrite())
+	r.Eventually("the end is known", func() bool { return r.info(f).Phase == tcp.CloseWait })
 	ulp.Release()
 	f.Ring()
 	r.endsWith(f, ulp, nil)
@@ -70,14 +70,14 @@ func writeOctet(c *net.TCPConn, p octets.Pattern, pos uint64) error {
 
 func (r *rig) info(f *nic.Flow) tcp.Info {
 	r.Helper()
-	i, err := f.Info(r.ctx())
-	r.must(err)
+	i, err := f.Info(r.Ctx())
+	r.Must(err)
 	return i
 }
 
 func (r *rig) stats(f *nic.Flow) (s tcp.Stats) {
 	r.Helper()
-	r.must(f.Engine().Inspect(r.ctx(), f.ID(), func(c *tcp.Conn) { s = c.Stats() }))
+	r.Must(f.Engine().Inspect(r.Ctx(), f.ID(), func(c *tcp.Conn) { s = c.Stats() }))
 	return s
 }
 
@@ -88,7 +88,7 @@ func TestPeerNeverReads(t *testing.T) {
 	x := r.stuckFlow(16 << 20)
 	r.windowCloses(x)
 	probes := r.stats(x.flow).ProbesOut
-	r.eventually("the window is probed", func() bool { return r.stats(x.flow).ProbesOut >= probes+2 })
+	r.Eventually("the window is probed", func() bool { return r.stats(x.flow).ProbesOut >= probes+2 })
 	if i := r.info(x.flow); i.Phase != tcp.Established || i.Queued == 0 {
 		t.Errorf("%+v", i)
 	}
@@ -98,7 +98,7 @@ func TestPeerNeverReads(t *testing.T) {
 // windowCloses waits until the peer takes nothing any more.
 func (r *rig) windowCloses(x running) {
 	r.Helper()
-	r.eventually("the peer's window is too small for a segment", func() bool {
+	r.Eventually("the peer's window is too small for a segment", func() bool {
 		i := r.info(x.flow)
 		return i.SndWnd < i.EMSS
 	})
@@ -108,8 +108,8 @@ func (r *rig) windowCloses(x running) {
 func (r *rig) readAtLast(x running) {
 	r.Helper()
 	x.peer.start()
-	r.must(<-x.peer.wrote)
-	r.must(x.peer.conn.CloseWrite())
+	r.Must(<-x.peer.wrote)
+	r.Must(x.peer.conn.CloseWrite())
 	x.finishReading()
 }
 
@@ -120,15 +120,15 @@ func TestPeerShrinksWindow(t *testing.T) {
 	r := newRig(t, setup{sysctl: map[string]string{"ipv4/tcp_shrink_window": "1"}})
 	const volume = 16 << 20
 	x := r.stuckFlow(volume)
-	r.must(x.peer.conn.SetReadBuffer(256 << 10))
+	r.Must(x.peer.conn.SetReadBuffer(256 << 10))
 	r.windowCloses(x)
 
 	slow := &reader{conn: x.peer.conn}
 	shrunk := 0
 	for range 10 {
-		r.must(x.peer.conn.SetReadBuffer(1 << 20))
-		r.must(slow.read(128 << 10))
-		r.must(x.peer.conn.SetReadBuffer(4 << 10))
+		r.Must(x.peer.conn.SetReadBuffer(1 << 20))
+		r.Must(slow.read(128 << 10))
+		r.Must(x.peer.conn.SetReadBuffer(4 << 10))
 		before := r.info(x.flow)
 		r.windowCloses(x)
 		if after := r.info(x.flow); edge(after).Before(edge(before)) {
@@ -177,25 +177,25 @@ func TestPeerIgnoresWindow(t *testing.T) {
 	k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: volume, halfShut: true}).start()
 	// Less than the unit that windows are told in, with the largest buffers that
 	// Linux has by default, is as good as closed.
-	r.eventually("our window is closed", func() bool { return r.info(f).RcvWnd < 1<<10 && r.still() })
+	r.Eventually("our window is closed", func() bool { return r.info(f).RcvWnd < 1<<10 && r.still() })
 
 	before, held := r.info(f), r.counters()
 	inject := r.beyondWindow(f, tupleOf(our), before)
-	r.eventually("the engine has seen it", func() bool { return dropped(r.counters(), "outside_window") >= dropped(held, "outside_window")+inject })
+	r.Eventually("the engine has seen it", func() bool { return dropped(r.counters(), "outside_window") >= dropped(held, "outside_window")+inject })
 	after := r.info(f)
 	if after.RcvNxt != before.RcvNxt || after.Unread != before.Unread || after.RcvFrames != before.RcvFrames || after.ReorderFrames != 0 {
 		t.Errorf("taken from beyond the window: %+v, before %+v", after, before)
 	}
 	ulp.reads.Store(true)
 	f.Ring()
-	r.must(<-k.wrote)
-	r.eventually("everything has arrived", func() bool { return ulp.Received() == volume })
+	r.Must(<-k.wrote)
+	r.Eventually("everything has arrived", func() bool { return ulp.Received() == volume })
 	ulp.Release()
 	f.Ring()
-	r.must(<-k.read)
-	r.wait(f.Done(), "the end")
-	r.must(f.Err())
-	r.must(ulp.Err())
+	r.Must(<-k.read)
+	r.Wait(f.Done(), "the end")
+	r.Must(f.Err())
+	r.Must(ulp.Err())
 }
 
 // beyondWindow sends segments of the running connection from the peer's end of

@@ -41,18 +41,18 @@ func (r *rig) newCannon() *cannon {
 	r.Helper()
 	config := afxdp.Config{IfName: r.Intruder.Name}
 	size, err := config.RegionSize()
-	r.must(err)
+	r.Must(err)
 	arena, err := afxdp.NewArena(size)
-	r.must(err)
-	r.Cleanup(func() { r.check(arena.Close()) })
+	r.Must(err)
+	r.Cleanup(func() { r.Check(arena.Close()) })
 	region, err := arena.Cut(size)
-	r.must(err)
+	r.Must(err)
 	c := &cannon{rig: r}
-	r.must(r.DoIntruder(func() (err error) {
+	r.Must(r.DoIntruder(func() (err error) {
 		c.queue, err = afxdp.Open(config, region)
 		return err
 	}))
-	r.Cleanup(func() { r.check(c.queue.Close()) })
+	r.Cleanup(func() { r.Check(c.queue.Close()) })
 	return c
 }
 
@@ -67,7 +67,7 @@ func (c *cannon) fire(n int, rate time.Duration, write func(b []byte) int) {
 		}
 		n -= c.queue.Send(lent)
 		c.queue.Free(lent)
-		c.must(c.queue.Flush())
+		c.Must(c.queue.Flush())
 	}
 }
 
@@ -234,20 +234,20 @@ func TestFlood(t *testing.T) {
 	peer := (&plain{conn: conn, send: 1 << 50, out: seedTheirs, in: seedTheirs}).start()
 	ulp := octets.NewEcho()
 	const long = 4 * patience
-	r.must(conn.SetDeadline(time.Now().Add(long)))
+	r.Must(conn.SetDeadline(time.Now().Add(long)))
 	ctx, cancel := context.WithTimeout(context.Background(), long)
 	defer cancel()
 	flow, err := r.nic.Take(ctx, our, ulp, nic.DefaultOptions)
-	r.must(err)
+	r.Must(err)
 	link := packet.Link{SrcMAC: r.Intruder.MAC.String(), DstMAC: r.Ends[ours].MAC.String()}
 	gun, forger := r.newCannon(), newForger(conn.RemoteAddr(), conn.LocalAddr(), link)
-	r.eventually("the echo runs", func() bool { return peer.received.Load() > 16<<20 })
+	r.Eventually("the echo runs", func() bool { return peer.received.Load() > 16<<20 })
 
 	var silence, harmless, aimed, stray phase
 	looking, stop := context.WithCancel(ctx)
 	defer stop()
 	go forger.look(looking, flow)
-	r.eventually("the forger knows the connection", func() bool { return forger.seen.Load() != nil })
+	r.Eventually("the forger knows the connection", func() bool { return forger.seen.Load() != nil })
 	fire := func(rate time.Duration, write func([]byte) int) func() {
 		return func() { gun.fire(each/rounds, rate, write) }
 	}
@@ -260,11 +260,11 @@ func TestFlood(t *testing.T) {
 
 	stop()
 	peer.stop.Store(true)
-	r.must(<-peer.wrote)
-	r.must(conn.CloseWrite())
-	r.must(<-peer.read)
-	r.wait(ulp.Done(), "the end of our side")
-	r.must(ulp.Err())
+	r.Must(<-peer.wrote)
+	r.Must(conn.CloseWrite())
+	r.Must(<-peer.read)
+	r.Wait(ulp.Done(), "the end of our side")
+	r.Must(ulp.Err())
 	if peer.sent.Load() != peer.received.Load() {
 		t.Errorf("%d octets were sent, and %d came back", peer.sent.Load(), peer.received.Load())
 	}

@@ -46,8 +46,8 @@ func (m *match) start(our, peer *net.TCPConn, p Plan) {
 	m.peer = (&plain{conn: peer, send: m.expect, out: seedTheirs, in: seedOurs}).start()
 	m.ulp = octets.NewTransfer(octets.Plan{Send: m.send, Seed: seedOurs, Expect: m.expect, PeerSeed: seedTheirs, Hold: true})
 	var err error
-	m.flow, err = m.nic.Take(m.ctx(), our, m.ulp, nic.DefaultOptions)
-	m.must(err)
+	m.flow, err = m.nic.Take(m.Ctx(), our, m.ulp, nic.DefaultOptions)
+	m.Must(err)
 	m.begun = time.Now()
 }
 
@@ -71,11 +71,11 @@ func (m *match) arrives() {
 		case <-time.After(time.Millisecond):
 		}
 		if time.Now().After(end) {
-			info, err := m.flow.Info(m.ctx())
+			info, err := m.flow.Info(m.Ctx())
 			m.Fatalf("not within %v: the peer has %d octets, we have %d; %+v %v", patience, m.peer.received.Load(), m.ulp.Received(), info, err)
 		}
 	}
-	m.must(<-m.peer.wrote)
+	m.Must(<-m.peer.wrote)
 }
 
 // close ends both directions, in the order of the match, and demands that both
@@ -85,26 +85,26 @@ func (m *match) close() {
 	if m.first == ours {
 		m.ulp.Release()
 		m.flow.Ring()
-		m.must(<-m.peer.read)
+		m.Must(<-m.peer.read)
 	} else {
-		m.must(m.peer.conn.CloseWrite())
-		m.eventually("our side knows that the peer has closed", func() bool {
-			info, err := m.flow.Info(m.ctx())
-			m.must(err)
+		m.Must(m.peer.conn.CloseWrite())
+		m.Eventually("our side knows that the peer has closed", func() bool {
+			info, err := m.flow.Info(m.Ctx())
+			m.Must(err)
 			return info.Phase == tcp.CloseWait
 		})
 		m.ulp.Release()
 		m.flow.Ring()
-		m.must(<-m.peer.read)
+		m.Must(<-m.peer.read)
 	}
-	m.must(m.peer.conn.Close())
-	m.wait(m.ulp.Done(), "the end of our side")
-	m.must(m.ulp.Err())
+	m.Must(m.peer.conn.Close())
+	m.Wait(m.ulp.Done(), "the end of our side")
+	m.Must(m.ulp.Err())
 	if n := m.peer.received.Load(); n != m.send {
 		m.Errorf("the peer got %d octets of %d", n, m.send)
 	}
 	if m.first == theirs { // or it stays in TIME-WAIT
-		m.eventually("no flow is left", func() bool { return len(m.nic.Flows()) == 0 })
+		m.Eventually("no flow is left", func() bool { return len(m.nic.Flows()) == 0 })
 	}
 }
 

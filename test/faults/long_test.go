@@ -29,7 +29,7 @@ func TestLongCable(t *testing.T) {
 				defer close(done)
 				for m.ulp.Received() < c.expect || m.peer.received.Load() < c.send {
 					time.Sleep(50 * time.Millisecond)
-					if i, err := m.flow.Info(m.ctx()); err == nil {
+					if i, err := m.flow.Info(m.Ctx()); err == nil {
 						most.RcvWnd, most.Queued, most.SndWnd = max(most.RcvWnd, i.RcvWnd), max(most.Queued, i.Queued), max(most.SndWnd, i.SndWnd)
 					} else {
 						return

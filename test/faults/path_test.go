@@ -25,7 +25,7 @@ const timeouts = 4
 // midway waits until a part of what we send has arrived.
 func (m *match) midway() {
 	m.Helper()
-	m.eventually("the transfer runs", func() bool { return m.peer.received.Load() > volume/32 })
+	m.Eventually("the transfer runs", func() bool { return m.peer.received.Load() > volume/32 })
 	if n := m.peer.received.Load(); n > volume/2 {
 		m.Fatalf("%d of %d octets have arrived already: the transfer is too short", n, volume)
 	}
@@ -45,7 +45,7 @@ func TestPathNarrows(t *testing.T) {
 			m.start(our, peer, drizzle)
 			before := m.info()
 			m.midway()
-			r.must(r.Narrow(f.mtu))
+			r.Must(r.Narrow(f.mtu))
 			m.arrives()
 			after := m.info()
 			m.close()
@@ -74,7 +74,7 @@ func TestPathSwallows(t *testing.T) {
 			m.midway()
 			hole := drizzle
 			hole.Largest = largest
-			r.must(r.Set(ours, hole))
+			r.Must(r.Set(ours, hole))
 			m.arrives()
 			after := m.info()
 			m.close()
@@ -92,7 +92,7 @@ func TestPathSwallows(t *testing.T) {
 // info is the connection now.
 func (m *match) info() tcp.Info {
 	m.Helper()
-	i, err := m.flow.Info(m.ctx())
-	m.must(err)
+	i, err := m.flow.Info(m.Ctx())
+	m.Must(err)
 	return i
 }

@@ -45,10 +45,10 @@ func (r *rig) newWriter(side pair.Side, n int) *writer {
 	w.closes(w.adapter.Close)
 	var err error
 	w.pd, err = w.adapter.AllocPD()
-	r.must(err)
+	r.Must(err)
 	w.closes(w.pd.Close)
 	w.cq, err = w.adapter.CreateCQ(256)
-	r.must(err)
+	r.Must(err)
 	w.closes(w.cq.Close)
 	for _, m := range []struct {
 		mr     **rdma.MR
@@ -56,21 +56,21 @@ func (r *rig) newWriter(side pair.Side, n int) *writer {
 		access rdma.Access
 	}{{&w.src, n, 0}, {&w.dst, n, rdma.LocalWrite | rdma.RemoteWrite}, {&w.recv, 64, rdma.LocalWrite}} {
 		*m.mr, err = w.pd.AllocMR(m.n, m.access)
-		r.must(err)
+		r.Must(err)
 		w.closes((*m.mr).Close)
 	}
 	w.qp, err = w.pd.CreateQP(rdma.QPConfig{SendCQ: w.cq, RecvCQ: w.cq, SendDepth: 2 * writesUp, RecvDepth: 4})
-	r.must(err)
+	r.Must(err)
 	w.closes(w.qp.Close)
 	w.seed.Fill(w.src.Bytes(), 0)
 	_, err = w.qp.PostRecv(rdma.RecvWR{SGL: []rdma.SGE{w.recv.SGE(0, 64)}})
-	r.must(err)
+	r.Must(err)
 	return w
 }
 
 // closes lets something be closed when the test ends, before what was made
 // earlier.
-func (w *writer) closes(f func() error) { w.Cleanup(func() { w.check(f()) }) }
+func (w *writer) closes(f func() error) { w.Cleanup(func() { w.Check(f()) }) }
 
 // newWriters makes both ends and connects them.
 func (r *rig) newWriters(n int, v6 bool, p rdma.ConnParams) (a, b *writer) {
@@ -80,15 +80,15 @@ func (r *rig) newWriters(n int, v6 bool, p rdma.ConnParams) (a, b *writer) {
 	if v6 {
 		host = r.Ends[theirs].V6.Addr().String()
 	}
-	l, err := b.adapter.Listen(r.ctx(), net.JoinHostPort(host, "0"), rdma.ListenConfig{})
-	r.must(err)
+	l, err := b.adapter.Listen(r.Ctx(), net.JoinHostPort(host, "0"), rdma.ListenConfig{})
+	r.Must(err)
 	defer l.Close()
 	dialled := make(chan error, 1)
-	go func() { dialled <- a.qp.Dial(r.ctx(), l.Addr().String(), p) }()
-	req, err := l.Accept(r.ctx())
-	r.must(err)
-	r.must(req.Accept(r.ctx(), b.qp, p))
-	r.must(<-dialled)
+	go func() { dialled <- a.qp.Dial(r.Ctx(), l.Addr().String(), p) }()
+	req, err := l.Accept(r.Ctx())
+	r.Must(err)
+	r.Must(req.Accept(r.Ctx(), b.qp, p))
+	r.Must(<-dialled)
 	if got := a.qp.Conn().CRC; got == p.NoCRC {
 		r.Fatalf("the connection has CRCs: %v", got)
 	}
@@ -151,8 +151,8 @@ func exchange(a, b *writer) (errA, errB error) {
 // retransmits is how many segments an end has sent again.
 func (w *writer) retransmits() uint64 {
 	w.Helper()
-	s, err := w.qp.TCPStats(w.ctx())
-	w.must(err)
+	s, err := w.qp.TCPStats(w.Ctx())
+	w.Must(err)
 	w.Logf("%+v", s)
 	return s.Retransmits
 }
@@ -160,9 +160,9 @@ func (w *writer) retransmits() uint64 {
 // part closes the connection in good order.
 func (w *writer) part(other *writer) {
 	w.Helper()
-	w.must(w.qp.Disconnect(w.ctx()))
-	w.wait(other.qp.Done(), "the other end")
-	w.must(errors.Join(w.qp.Err(), other.qp.Err()))
+	w.Must(w.qp.Disconnect(w.Ctx()))
+	w.Wait(other.qp.Done(), "the other end")
+	w.Must(errors.Join(w.qp.Err(), other.qp.Err()))
 }
 
 // got demands that an end's memory is what the other wrote.
@@ -185,7 +185,7 @@ func TestRDMA(t *testing.T) {
 			a, b := r.newWriters(volume, v6, rdma.ConnParams{})
 			r.both(weather)
 			errA, errB := exchange(a, b)
-			r.must(errors.Join(errA, errB))
+			r.Must(errors.Join(errA, errB))
 			for side, w := range []*writer{a, b} {
 				t := r.tally(pair.Side(side))
 				r.Log(t)
@@ -207,22 +207,22 @@ func TestRDMAPathNarrows(t *testing.T) {
 		t.Run(fmt.Sprintf("silent %v", silent), func(t *testing.T) {
 			r := newRig(t, Config{Routed: !silent})
 			a, b := r.newWriters(volume, false, rdma.ConnParams{})
-			r.must(r.Set(ours, drizzle))
+			r.Must(r.Set(ours, drizzle))
 			b.writes = 0 // it answers only
 			over := make(chan error, 1)
 			go func() {
 				errA, errB := exchange(a, b)
 				over <- errors.Join(errA, errB)
 			}()
-			r.eventually("the Writes run", func() bool { return r.tally(ours).Segments > 2000 })
+			r.Eventually("the Writes run", func() bool { return r.tally(ours).Segments > 2000 })
 			if silent {
-				r.must(r.Set(ours, Plan{Drop: drizzle.Drop, Largest: 1300}))
+				r.Must(r.Set(ours, Plan{Drop: drizzle.Drop, Largest: 1300}))
 			} else {
-				r.must(r.Narrow(1000))
+				r.Must(r.Narrow(1000))
 			}
-			r.must(<-over)
-			s, err := a.qp.TCPStats(r.ctx())
-			r.must(err)
+			r.Must(<-over)
+			s, err := a.qp.TCPStats(r.Ctx())
+			r.Must(err)
 			r.Logf("%v; %+v", r.tally(ours), s)
 			if silent && (s.BlackHoles == 0 || r.tally(ours).Vanished < timeouts) || !silent && s.TooBigs == 0 {
 				t.Errorf("%d black holes, %d reports; %v", s.BlackHoles, s.TooBigs, r.tally(ours))
@@ -241,10 +241,10 @@ func TestRDMASwapped(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := newRig(t, Config{Seed: seed})
 			a, b := r.newWriters(volume/8, false, rdma.ConnParams{})
-			r.must(r.Set(ours, Plan{Swap: Percent(0.2), Swaps: 1}))
+			r.Must(r.Set(ours, Plan{Swap: Percent(0.2), Swaps: 1}))
 			errA, errB := exchange(a, b)
-			r.wait(a.qp.Done(), "the end of the one side")
-			r.wait(b.qp.Done(), "the end of the other side")
+			r.Wait(a.qp.Done(), "the end of the one side")
+			r.Wait(b.qp.Done(), "the end of the other side")
 			for _, err := range []error{errA, errB, a.qp.Err(), b.qp.Err()} {
 				if err == nil || !strings.Contains(err.Error(), "CRC") {
 					t.Errorf("the error is %v, want a CRC error", err)
@@ -270,9 +270,9 @@ func TestRDMASwapped(t *testing.T) {
 func TestRDMASwappedWithoutCRC(t *testing.T) {
 	r := newRig(t, Config{Seed: 1})
 	a, b := r.newWriters(volume/8, false, rdma.ConnParams{NoCRC: true})
-	r.must(r.Set(ours, Plan{Swap: Percent(0.2), Swaps: 1}))
+	r.Must(r.Set(ours, Plan{Swap: Percent(0.2), Swaps: 1}))
 	errA, errB := exchange(a, b)
-	r.must(errors.Join(errA, errB))
+	r.Must(errors.Join(errA, errB))
 	if n := r.tally(ours).Swapped; n != 1 || !b.told {
 		t.Fatalf("%d segments were changed; told: %v", n, b.told)
 	}

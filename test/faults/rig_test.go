@@ -22,6 +22,7 @@ import (
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/test/need"
+	common "github.com/stag-rdma/stag/test/rig"
 )
 
 // ours and theirs are the two sides of a cable: an interface of ours on A, a
@@ -58,12 +59,12 @@ func newRig(t testing.TB, c Config) *rig {
 		t.Fatal(err)
 	}
 	t.Logf("seed %d", c.Seed)
-	r := &rig{TB: t, Cable: k}
+	r := &rig{Stage: common.On(t), Cable: k}
 	t.Cleanup(func() {
 		if r.nic != nil {
-			r.check(r.nic.Close())
+			r.Check(r.nic.Close())
 		}
-		r.check(k.Close())
+		r.Check(k.Close())
 	})
 	return r
 }
@@ -77,39 +78,23 @@ func (r *rig) open() {
 	})
 }
 
-// check fails the test, and goes on, when err is not nil.
-func (r *rig) check(err error) {
-	r.Helper()
-	if err != nil {
-		r.Error(err)
-	}
-}
-
-// must ends the test when err is not nil.
-func (r *rig) must(err error) {
-	r.Helper()
-	if err != nil {
-		r.Fatal(err)
-	}
-}
-
 // in runs f inside a side's namespace.
 func (r *rig) in(side pair.Side, f func() error) {
 	r.Helper()
-	r.must(r.Do(side, f))
+	r.Must(r.Do(side, f))
 }
 
 // both makes p the plan of both directions.
 func (r *rig) both(p Plan) {
 	r.Helper()
-	r.must(errors.Join(r.Set(ours, p), r.Set(theirs, p)))
+	r.Must(errors.Join(r.Set(ours, p), r.Set(theirs, p)))
 }
 
 // tally is what has happened to what a side sent.
 func (r *rig) tally(side pair.Side) Tally {
 	r.Helper()
 	t, err := r.Tally(side)
-	r.must(err)
+	r.Must(err)
 	return t
 }
 
@@ -117,33 +102,6 @@ func (r *rig) tally(side pair.Side) Tally {
 func (r *rig) setSysctl(side pair.Side, name, value string) {
 	r.Helper()
 	r.in(side, func() error { return os.WriteFile(filepath.Join("/proc/sys/net", name), []byte(value), 0) })
-}
-
-// ctx ends when the test should have.
-func (r *rig) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	r.Cleanup(cancel)
-	return ctx
-}
-
-// wait waits until c is closed, or ends the test.
-func (r *rig) wait(c <-chan struct{}, what string) {
-	r.Helper()
-	select {
-	case <-c:
-	case <-time.After(patience):
-		r.Fatalf("%s: not within %v", what, patience)
-	}
-}
-
-// eventually waits until f reports true, or ends the test.
-func (r *rig) eventually(what string, f func() bool) {
-	r.Helper()
-	for end := time.Now().Add(patience); !f(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			r.Fatalf("%s: not within %v", what, patience)
-		}
-	}
 }
 
 // connect opens a connection from our side, and returns both ends.
@@ -157,21 +115,21 @@ func (r *rig) connect(v6 bool) (our, peer *net.TCPConn) {
 	lc.SetMultipathTCP(false) // nothing can take that over
 	var l net.Listener
 	r.in(theirs, func() (err error) {
-		l, err = lc.Listen(r.ctx(), "tcp", net.JoinHostPort(addr, "0"))
+		l, err = lc.Listen(r.Ctx(), "tcp", net.JoinHostPort(addr, "0"))
 		return err
 	})
 	defer l.Close()
 	var dialled net.Conn
 	r.in(ours, func() (err error) {
-		dialled, err = (&net.Dialer{}).DialContext(r.ctx(), "tcp", l.Addr().String())
+		dialled, err = (&net.Dialer{}).DialContext(r.Ctx(), "tcp", l.Addr().String())
 		return err
 	})
 	r.Cleanup(func() { dialled.Close() })
-	r.must(l.(*net.TCPListener).SetDeadline(time.Now().Add(patience)))
+	r.Must(l.(*net.TCPListener).SetDeadline(time.Now().Add(patience)))
 	accepted, err := l.Accept()
-	r.must(err)
+	r.Must(err)
 	r.Cleanup(func() { accepted.Close() })
-	r.must(accepted.SetDeadline(time.Now().Add(patience)))
+	r.Must(accepted.SetDeadline(time.Now().Add(patience)))
 	return dialled.(*net.TCPConn), accepted.(*net.TCPConn)
 }
 
@@ -179,12 +137,12 @@ func (r *rig) connect(v6 bool) (our, peer *net.TCPConn) {
 func (r *rig) congestion(c *net.TCPConn, name string) {
 	r.Helper()
 	raw, err := c.SyscallConn()
-	r.must(err)
+	r.Must(err)
 	var failed error
 	err = raw.Control(func(fd uintptr) {
 		failed = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, name)
 	})
-	r.must(errors.Join(err, failed))
+	r.Must(errors.Join(err, failed))
 }
 
 // drops are the segments that our engine did not use, by reason.
@@ -192,8 +150,8 @@ func (r *rig) drops() map[string]uint64 {
 	r.Helper()
 	var sum engine.Counters
 	for _, e := range r.nic.Engines() {
-		c, err := e.Counters(r.ctx())
-		r.must(err)
+		c, err := e.Counters(r.Ctx())
+		r.Must(err)
 		sum.Add(&c)
 	}
 	all := map[string]uint64{}

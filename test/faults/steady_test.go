@@ -70,8 +70,8 @@ func (s *steady) offloaded(p octets.Plan) {
 	s.peer = (&plain{conn: peer, send: p.Expect, out: seedTheirs, in: seedOurs}).start()
 	s.ulp = octets.NewTransfer(p)
 	var err error
-	s.flow, err = s.nic.Take(s.ctx(), our, s.ulp, nic.DefaultOptions)
-	s.must(err)
+	s.flow, err = s.nic.Take(s.Ctx(), our, s.ulp, nic.DefaultOptions)
+	s.Must(err)
 }
 
 // rate is the Mb/s that arrive in a time, after as long for slow start. It prints what
@@ -90,8 +90,8 @@ func (s *steady) rate(d time.Duration) float64 {
 			is.Snd_cwnd*is.Snd_mss>>10, time.Duration(is.Rtt)*time.Microsecond, was.Total_retrans, is.Total_retrans-was.Total_retrans, window, buffer)
 	}
 	if s.flow != nil {
-		i, err := s.flow.Info(s.ctx())
-		s.must(err)
+		i, err := s.flow.Info(s.Ctx())
+		s.Must(err)
 		s.Logf("our end: congestion window %d KiB, its peer's receive window %d KiB, receive window %d KiB, round trip %v", i.Cwnd>>10, i.SndWnd>>10, i.RcvWnd>>10, i.SRTT)
 		drops := s.drops()
 		maps.DeleteFunc(drops, func(_ string, n uint64) bool { return n == 0 })
@@ -112,10 +112,10 @@ func (s *steady) info() *unix.TCPInfo {
 		return i
 	}
 	raw, err := s.sender.SyscallConn()
-	s.must(err)
+	s.Must(err)
 	var failed error
 	err = raw.Control(func(fd uintptr) { i, failed = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
-	s.must(errors.Join(err, failed))
+	s.Must(errors.Join(err, failed))
 	return i
 }
 

@@ -38,7 +38,7 @@ func TestStrays(t *testing.T) {
 			forger.seen.Store(&tcp.Info{RcvWnd: 1 << 16})
 			peer := (&plain{conn: conn, send: 1 << 50, out: seedTheirs, in: seedTheirs}).start()
 			ended := r.echo(our, engine)
-			r.eventually("the echo runs", func() bool { return peer.received.Load() > 16<<20 })
+			r.Eventually("the echo runs", func() bool { return peer.received.Load() > 16<<20 })
 
 			before := r.kernelCounter(ours, "OutRsts")
 			fired := 0
@@ -59,10 +59,10 @@ func TestStrays(t *testing.T) {
 			}
 
 			peer.stop.Store(true)
-			r.must(<-peer.wrote)
-			r.must(conn.CloseWrite())
-			r.must(<-peer.read)
-			r.must(ended())
+			r.Must(<-peer.wrote)
+			r.Must(conn.CloseWrite())
+			r.Must(<-peer.read)
+			r.Must(ended())
 			if peer.sent.Load() != peer.received.Load() {
 				t.Errorf("%d octets were sent, and %d came back", peer.sent.Load(), peer.received.Load())
 			}
@@ -79,9 +79,9 @@ func (r *rig) echo(our *net.TCPConn, engine bool) (ended func() error) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		_, err := r.nic.Take(ctx, our, ulp, nic.DefaultOptions)
-		r.must(err)
+		r.Must(err)
 		return func() error {
-			r.wait(ulp.Done(), "the end of our side")
+			r.Wait(ulp.Done(), "the end of our side")
 			return ulp.Err()
 		}
 	}

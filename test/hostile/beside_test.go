@@ -19,16 +19,16 @@ func TestFloodOfWrongSTags(t *testing.T) {
 		const attempts, messages = 150, 2000
 		from, to := r.newEnd(r.neighbour()), r.newEnd(r.a)
 		r.connect(r.l, from, to)
-		x := begin(r.ctx(), from, to, messages)
+		x := begin(r.Ctx(), from, to, messages)
 		flooded := make(chan error, 1)
 		go func() { flooded <- r.flood(attempts) }()
 		r.turnAway(attempts)
-		r.must(<-flooded)
-		r.must(x.wait())
+		r.Must(<-flooded)
+		r.Must(x.wait())
 		if err := errors.Join(from.qp.Err(), to.qp.Err()); err != nil {
 			r.Error(err)
 		}
-		r.check(to.qp.Disconnect(r.ctx()))
+		r.Check(to.qp.Disconnect(r.Ctx()))
 		r.closeEnd(from)
 		r.closeEnd(to)
 	})
@@ -67,24 +67,24 @@ func (r *rig) flood(n int) error {
 func (r *rig) turnAway(n int) {
 	r.Helper()
 	pd, err := r.a.AllocPD()
-	r.must(err)
+	r.Must(err)
 	cq, err := r.a.CreateCQ(16)
-	r.must(err)
+	r.Must(err)
 	for range n {
-		req, err := r.l.Accept(r.ctx())
-		r.must(err)
+		req, err := r.l.Accept(r.Ctx())
+		r.Must(err)
 		qp, err := pd.CreateQP(rdma.QPConfig{SendCQ: cq, RecvCQ: cq})
-		r.must(err)
-		r.must(req.Accept(r.ctx(), qp, usualParams))
+		r.Must(err)
+		r.Must(req.Accept(r.Ctx(), qp, usualParams))
 		<-qp.Done()
 		var e *rdma.QPError
 		if !errors.As(qp.Err(), &e) || e.Remote || e.Code != (rdma.TerminateCode{Layer: 1, Type: 1}) {
 			r.Fatalf("a peer with a wrong STag: %v", qp.Err())
 		}
-		r.must(qp.Close())
+		r.Must(qp.Close())
 	}
-	r.check(cq.Close())
-	r.check(pd.Close())
+	r.Check(cq.Close())
+	r.Check(pd.Close())
 }
 
 // A peer that is terminated leaves a flow in TIME-WAIT behind. However many
@@ -97,8 +97,8 @@ func TestFloodTakesNoPlaces(t *testing.T) {
 	flooded := make(chan error, 1)
 	go func() { flooded <- r.flood(attempts) }()
 	r.turnAway(attempts)
-	r.must(<-flooded)
-	r.must(begin(r.ctx(), from, to, 50).wait())
+	r.Must(<-flooded)
+	r.Must(begin(r.Ctx(), from, to, 50).wait())
 	r.works()
 	r.closeEnd(from)
 	r.closeEnd(to)
@@ -110,12 +110,12 @@ func TestNeverPolls(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		from, to := r.newEnd(r.neighbour()), r.newEnd(r.a)
 		r.connect(r.l, from, to)
-		x := begin(r.ctx(), from, to, 2000)
+		x := begin(r.Ctx(), from, to, 2000)
 		for range 5 {
 			r.overrun()
 		}
-		r.must(x.wait())
-		r.check(to.qp.Disconnect(r.ctx()))
+		r.Must(x.wait())
+		r.Check(to.qp.Disconnect(r.Ctx()))
 		r.closeEnd(from)
 		r.closeEnd(to)
 	})
@@ -126,9 +126,9 @@ func TestNeverPolls(t *testing.T) {
 func TestOverrunTerminatesAll(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		pd, err := r.a.AllocPD()
-		r.must(err)
+		r.Must(err)
 		cq, err := r.a.CreateCQ(4)
-		r.must(err)
+		r.Must(err)
 		var qps []*rdma.QP
 		var peers []*rawpeer.Peer
 		for range 3 {
@@ -136,7 +136,7 @@ func TestOverrunTerminatesAll(t *testing.T) {
 			qps, peers = append(qps, qp), append(peers, p)
 		}
 		for i := range uint32(5) {
-			r.must(peers[1].Octets(rawpeer.FPDU(rawpeer.Send(i+1, nil))))
+			r.Must(peers[1].Octets(rawpeer.FPDU(rawpeer.Send(i+1, nil))))
 		}
 		for i, p := range peers {
 			if got, err := p.Terminated(); err != nil || got.String() != "0/0/ff" {
@@ -149,10 +149,10 @@ func TestOverrunTerminatesAll(t *testing.T) {
 			if !errors.Is(qp.Err(), rdma.ErrCQOverrun) {
 				r.Errorf("the QP's error is %v; want ErrCQOverrun", qp.Err())
 			}
-			r.check(qp.Close())
+			r.Check(qp.Close())
 		}
-		r.check(cq.Close())
-		r.check(pd.Close())
+		r.Check(cq.Close())
+		r.Check(pd.Close())
 	})
 }
 
@@ -160,18 +160,18 @@ func TestOverrunTerminatesAll(t *testing.T) {
 func (r *rig) wide(pd *rdma.PD, cq *rdma.CQ) (*rdma.QP, *rawpeer.Peer) {
 	r.Helper()
 	qp, err := pd.CreateQP(rdma.QPConfig{SendCQ: cq, RecvCQ: cq})
-	r.must(err)
+	r.Must(err)
 	for i := range 8 {
 		_, err := qp.PostRecv(rdma.RecvWR{ID: uint64(i)})
-		r.must(err)
+		r.Must(err)
 	}
 	p := r.dial()
-	r.must(p.Octets(usual.Bytes()))
-	req, err := r.l.Accept(r.ctx())
-	r.must(err)
-	r.must(req.Accept(r.ctx(), qp, usualParams))
+	r.Must(p.Octets(usual.Bytes()))
+	req, err := r.l.Accept(r.Ctx())
+	r.Must(err)
+	r.Must(req.Accept(r.Ctx(), qp, usualParams))
 	_, err = p.Frame()
-	r.must(err)
+	r.Must(err)
 	return qp, p
 }
 
@@ -179,12 +179,12 @@ func (r *rig) wide(pd *rdma.PD, cq *rdma.CQ) (*rdma.QP, *rawpeer.Peer) {
 func (r *rig) overrun() {
 	r.Helper()
 	pd, err := r.a.AllocPD()
-	r.must(err)
+	r.Must(err)
 	cq, err := r.a.CreateCQ(4)
-	r.must(err)
+	r.Must(err)
 	qp, p := r.wide(pd, cq)
 	for i := range uint32(5) {
-		r.must(p.Octets(rawpeer.FPDU(rawpeer.Send(i+1, nil))))
+		r.Must(p.Octets(rawpeer.FPDU(rawpeer.Send(i+1, nil))))
 	}
 	if got, err := p.Terminated(); err != nil || got.String() != "0/0/ff" {
 		r.Errorf("the peer gets %v, %v; want 0/0/ff", got, err)
@@ -198,9 +198,9 @@ func (r *rig) overrun() {
 	if got := statuses(cq); len(got) != 4 {
 		r.Errorf("the CQ holds %v, want the first four", got)
 	}
-	r.check(qp.Close())
-	r.check(cq.Close())
-	r.check(pd.Close())
+	r.Check(qp.Close())
+	r.Check(cq.Close())
+	r.Check(pd.Close())
 }
 
 // event waits for an asynchronous event.
@@ -230,13 +230,13 @@ func TestDestroyedUnderTraffic(t *testing.T) {
 			if i%4 < 2 { // the one that is under test sends
 				from, to = to, from
 			}
-			x := begin(r.ctx(), from, to, 1<<40)
+			x := begin(r.Ctx(), from, to, 1<<40)
 			time.Sleep(time.Duration(i) * time.Millisecond)
 			doomed, other := from, to
 			if i%2 == 0 {
 				doomed, other = to, from
 			}
-			r.must(doomed.qp.Close())
+			r.Must(doomed.qp.Close())
 			if doomed == to { // whose application only reads
 				r.still(doomed)
 			}
@@ -271,20 +271,20 @@ func TestClosedUnderTraffic(t *testing.T) {
 		for range 3 {
 			from, to := r.newEnd(b), r.newEnd(r.a)
 			r.connect(r.l, from, to)
-			all = append(all, begin(r.ctx(), from, to, 1<<40))
+			all = append(all, begin(r.Ctx(), from, to, 1<<40))
 		}
 		p := r.dial() // and one that has not even said what it wants
 		time.Sleep(50 * time.Millisecond)
 		r.gone = true
-		r.must(r.a.Close())
+		r.Must(r.a.Close())
 		for _, x := range all {
 			if err := x.wait(); err == nil {
 				r.Error("a transfer ends without an error")
 			}
-			r.check(x.to.qp.Close())
-			r.check(x.to.cq.Close())
-			r.check(x.to.mr.Close())
-			r.check(x.to.pd.Close())
+			r.Check(x.to.qp.Close())
+			r.Check(x.to.cq.Close())
+			r.Check(x.to.mr.Close())
+			r.Check(x.to.pd.Close())
 			<-x.from.qp.Done()
 			if err := x.from.qp.Err(); !errors.Is(err, stream.ErrReset) {
 				r.Errorf("the other end sees %v, want a reset", err)
@@ -294,6 +294,6 @@ func TestClosedUnderTraffic(t *testing.T) {
 		if _, err := p.End(); err != nil {
 			r.Error(err)
 		}
-		r.check(r.a.Close())
+		r.Check(r.a.Close())
 	})
 }

@@ -22,29 +22,29 @@ func TestDeafResponder(t *testing.T) {
 			r.TB.(*testing.T).Run(name, func(t *testing.T) {
 				v := newVictim(r.with(t))
 				_, err := v.call(first.params, replies(first.sends.Bytes()))
-				v.must(err)
+				v.Must(err)
 				if first.first != nil {
 					v.next(first.first)
 				} else {
 					v.begin([]rdma.SendWR{{ID: 1, Op: rdma.WRSend, Inline: []byte("hello?"), Flags: rdma.Signaled}})
 				}
 				v.nudged()
-				v.must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(1, []byte("yes?")))))
+				v.Must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(1, []byte("yes?")))))
 				v.received(0, "yes?")
 				_, err = v.qp.PostSend(rdma.SendWR{ID: 2, Op: rdma.WRSend, Inline: []byte("at last"), Flags: rdma.Signaled})
-				v.must(err)
+				v.Must(err)
 				msn, done := uint32(1), []rdma.Status{rdma.Success}
 				if first.first == nil {
 					msn, done = 2, append(done, rdma.Success)
 				}
 				v.next(rawpeer.Send(msn, []byte("at last")))
 				heard := v.peer.Nudges
-				v.must(v.peer.Conn.CloseWrite())
+				v.Must(v.peer.Conn.CloseWrite())
 				if end, err := v.peer.End(); err != nil || end != rawpeer.FIN || v.peer.Nudges != heard {
 					v.Errorf("the end is %v, %v, behind %d empty Writes; want a FIN", end, err, v.peer.Nudges-heard)
 				}
 				v.over()
-				v.check(v.qp.Err())
+				v.Check(v.qp.Err())
 				v.completed(done, []rdma.Status{rdma.Flushed})
 				v.intact()
 				v.bury()
@@ -77,16 +77,16 @@ func TestCloseOfDeafResponder(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		v := newVictim(r)
 		_, err := v.call(usualParams, replies(usualReply.Bytes()))
-		v.must(err)
+		v.Must(err)
 		v.begin([]rdma.SendWR{{ID: 1, Op: rdma.WRSend, Inline: []byte("good bye"), Flags: rdma.Signaled}})
 		closed := make(chan error, 1)
-		go func() { closed <- v.qp.Disconnect(v.ctx()) }()
+		go func() { closed <- v.qp.Disconnect(v.Ctx()) }()
 		v.nudged()
 		if end, err := v.peer.End(); err != nil || end != rawpeer.FIN {
 			v.Errorf("the end is %v, %v; want a FIN", end, err)
 		}
 		v.peer.Conn.Close()
-		v.must(<-closed)
+		v.Must(<-closed)
 		v.completed([]rdma.Status{rdma.Success}, flushed)
 		v.intact()
 		v.bury()

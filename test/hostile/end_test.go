@@ -34,7 +34,7 @@ func TestPeerDies(t *testing.T) {
 				v := newVictim(r.with(t))
 				v.accept(usual, usualParams)
 				v.halfWay()
-				v.must(d.goes(v.peer))
+				v.Must(d.goes(v.peer))
 				v.over()
 				v.lost(d.want)
 				v.completed([]rdma.Status{rdma.Success, rdma.Flushed, rdma.Flushed}, []rdma.Status{rdma.Success, rdma.Flushed})
@@ -49,25 +49,25 @@ func TestPeerDies(t *testing.T) {
 // is fenced, and a Write of the peer's half way.
 func (v *victim) halfWay() {
 	v.Helper()
-	v.must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(1, nil))))
-	v.must(v.recvs.Wait(v.ctx()))
+	v.Must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(1, nil))))
+	v.Must(v.recvs.Wait(v.Ctx()))
 	_, err := v.qp.PostSend(
 		rdma.SendWR{ID: 1, Op: rdma.WRSend, Flags: rdma.Signaled},
 		rdma.SendWR{ID: 2, Op: rdma.WRRead, SGL: []rdma.SGE{v.writable.SGE(0, 100)}, RKey: 1},
 		rdma.SendWR{ID: 3, Op: rdma.WRSend, Flags: rdma.Fence},
 	)
-	v.must(err)
+	v.Must(err)
 	for range 2 {
 		_, err := v.peer.FPDU()
-		v.must(err)
+		v.Must(err)
 	}
 	v.expect(v.open, 0, []byte("half"))
 	v.expect(v.writable, 0, []byte("10 octets."))
-	v.must(v.peer.Octets(rawpeer.FPDUs(
+	v.Must(v.peer.Octets(rawpeer.FPDUs(
 		rawpeer.TaggedSegment(wire.OpReadResponse, false, uint32(v.writable.RKey()), 0, []byte("10 octets.")),
 		rawpeer.TaggedSegment(wire.OpWrite, false, uint32(v.open.RKey()), 0, []byte("half")),
 	)))
-	v.eventually("the half is there", func() bool { return bytes.Equal(v.open.Bytes()[:4], []byte("half")) })
+	v.Eventually("the half is there", func() bool { return bytes.Equal(v.open.Bytes()[:4], []byte("half")) })
 }
 
 // A peer that goes silent keeps its connection; destroying the QP flushes what
@@ -77,7 +77,7 @@ func TestSilentPeer(t *testing.T) {
 		v := newVictim(r)
 		v.accept(usual, usualParams)
 		v.halfWay()
-		v.must(v.qp.Close())
+		v.Must(v.qp.Close())
 		if end, err := v.peer.End(); err != nil || end != rawpeer.Reset {
 			v.Errorf("the end is %v, %v; want a reset", end, err)
 		}
@@ -109,12 +109,12 @@ func TestPeerTerminates(t *testing.T) {
 			r.TB.(*testing.T).Run(c.name, func(t *testing.T) {
 				v := newVictim(r.with(t))
 				_, err := v.call(usualParams, replies(usualReply.Bytes()))
-				v.must(err)
+				v.Must(err)
 				_, err = v.qp.PostSend(rdma.SendWR{ID: 2, Op: rdma.WRRead, SGL: []rdma.SGE{v.writable.SGE(0, 100)}, RKey: 1})
-				v.must(err)
+				v.Must(err)
 				request, err := v.peer.FPDU()
-				v.must(err)
-				v.must(v.peer.Octets(rawpeer.FPDU(rawpeer.Untagged{Op: wire.OpTerminate, Queue: 2, MSN: 1}.With(c.payload(request)))))
+				v.Must(err)
+				v.Must(v.peer.Octets(rawpeer.FPDU(rawpeer.Untagged{Op: wire.OpTerminate, Queue: 2, MSN: 1}.With(c.payload(request)))))
 				if end, err := v.peer.End(); err != nil || end != rawpeer.FIN {
 					v.Errorf("the end is %v, %v; want a FIN and no answer", end, err)
 				}
@@ -140,11 +140,11 @@ func TestTerminateAndReset(t *testing.T) {
 		for range 20 {
 			v := newVictim(r)
 			v.accept(usual, usualParams)
-			v.must(v.peer.Octets(rawpeer.FPDUs(
+			v.Must(v.peer.Octets(rawpeer.FPDUs(
 				rawpeer.Write(0, 0, nil),
 				rawpeer.Untagged{Op: wire.OpTerminate, Queue: 2, MSN: 1}.With([]byte{0x20, 2, 0, 0}),
 			)))
-			v.must(v.peer.Kill())
+			v.Must(v.peer.Kill())
 			v.over()
 			v.blamed(true, "2/0/02")
 			v.completed(nil, flushed)
@@ -181,17 +181,17 @@ func TestResponderWaits(t *testing.T) {
 		v := newVictim(r)
 		v.accept(usual, usualParams)
 		_, err := v.qp.PostSend(rdma.SendWR{ID: 1, Op: rdma.WRSend, Inline: []byte("patience")})
-		v.must(err)
-		v.must(v.peer.Conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond)))
+		v.Must(err)
+		v.Must(v.peer.Conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond)))
 		if ulpdu, err := v.peer.FPDU(); err == nil || errors.Is(err, io.EOF) {
 			v.Errorf("before the first FPDU: %x, %v", ulpdu, err)
 		}
-		v.must(v.peer.Conn.SetReadDeadline(time.Now().Add(rawpeer.Patience)))
-		v.must(v.peer.Octets(rawpeer.FPDU(rawpeer.Write(0, 0, nil))))
+		v.Must(v.peer.Conn.SetReadDeadline(time.Now().Add(rawpeer.Patience)))
+		v.Must(v.peer.Octets(rawpeer.FPDU(rawpeer.Write(0, 0, nil))))
 		if ulpdu, err := v.peer.FPDU(); err != nil || !bytes.Equal(ulpdu, rawpeer.Send(1, []byte("patience"))) {
 			v.Errorf("after the first FPDU: %x, %v", ulpdu, err)
 		}
-		v.must(v.peer.Kill())
+		v.Must(v.peer.Kill())
 		v.over()
 		v.completed(nil, flushed)
 		v.bury()

@@ -43,7 +43,7 @@ func (f fault) quotes(bad []byte) (header, request []byte) {
 func (f fault) run(r *rig) {
 	v := newVictim(r)
 	v.accept(usual, usualParams)
-	v.must(v.peer.Octets(rawpeer.FPDU(rawpeer.Write(0, 0, nil)))) // now the victim may send
+	v.Must(v.peer.Octets(rawpeer.FPDU(rawpeer.Write(0, 0, nil)))) // now the victim may send
 	if f.posts != nil {
 		v.begin(f.posts(v))
 	}
@@ -53,7 +53,7 @@ func (f fault) run(r *rig) {
 	}
 	bad := f.bad(v)
 	ulpdus = append(ulpdus, bad, rawpeer.Write(uint32(v.open.RKey()), later, []byte("too late")))
-	v.must(v.peer.Octets(rawpeer.FPDUs(ulpdus...)))
+	v.Must(v.peer.Octets(rawpeer.FPDUs(ulpdus...)))
 	f.answered(v, bad)
 	v.peer.Conn.Close()
 	v.over()
@@ -71,10 +71,10 @@ func (f fault) run(r *rig) {
 func (v *victim) begin(wrs []rdma.SendWR) {
 	v.Helper()
 	_, err := v.qp.PostSend(wrs...)
-	v.must(err)
+	v.Must(err)
 	for range wrs {
 		_, err := v.peer.FPDU()
-		v.must(err)
+		v.Must(err)
 	}
 }
 
@@ -82,7 +82,7 @@ func (v *victim) begin(wrs []rdma.SendWR) {
 func (f fault) answered(v *victim, bad []byte) {
 	v.Helper()
 	t, err := v.peer.Terminated()
-	v.must(err)
+	v.Must(err)
 	header, request := f.quotes(bad)
 	if t.String() != f.want {
 		v.Errorf("the Terminate says %v, want %s", t, f.want)

@@ -101,9 +101,9 @@ func (c badReply) run(r *rig) {
 		}
 		switch c.then {
 		case closes:
-			v.must(v.peer.Conn.Close())
+			v.Must(v.peer.Conn.Close())
 		case resets:
-			v.must(v.peer.Kill())
+			v.Must(v.peer.Kill())
 		}
 		return nil
 	})
@@ -125,7 +125,7 @@ func (c badReply) ended(v *victim) {
 	case c.then != waits:
 	case c.terminate != "":
 		t, err := v.peer.Terminated()
-		v.must(err)
+		v.Must(err)
 		if t.String() != c.terminate || t.Header != nil || t.Request != nil {
 			v.Errorf("the Terminate is %v, %+v; want %s", t, t, c.terminate)
 		}
@@ -141,11 +141,11 @@ func (c badReply) ended(v *victim) {
 func (v *victim) closeCalled() {
 	v.Helper()
 	_, err := v.qp.PostSend(rdma.SendWR{ID: 3, Op: rdma.WRSend, Inline: []byte("hello"), Flags: rdma.Signaled})
-	v.must(err)
+	v.Must(err)
 	if ulpdu, err := v.peer.FPDU(); err != nil || !bytes.Equal(ulpdu, rawpeer.Send(1, []byte("hello"))) {
 		v.Errorf("the first FPDU is %x, %v", ulpdu, err)
 	}
-	v.must(v.peer.Conn.CloseWrite())
+	v.Must(v.peer.Conn.CloseWrite())
 	if end, err := v.peer.End(); err != nil || end != rawpeer.FIN {
 		v.Errorf("the end is %v, %v; want a FIN", end, err)
 	}
@@ -197,8 +197,8 @@ func TestMarkersRefused(t *testing.T) {
 				v.Errorf("%v asks for no Markers", request)
 			}
 			refusal := rawpeer.Reply(request.Flags&^rawpeer.Markers|rawpeer.Reject, 2, rawpeer.Block(0, 0)...)
-			v.must(v.peer.Octets(refusal.Bytes()))
-			v.must(v.peer.Conn.CloseWrite())
+			v.Must(v.peer.Octets(refusal.Bytes()))
+			v.Must(v.peer.Conn.CloseWrite())
 			return nil
 		})
 		var e *rdma.RejectedError
@@ -207,7 +207,7 @@ func TestMarkersRefused(t *testing.T) {
 		}
 		p.Markers = false
 		_, err = v.call(p, replies(usualReply.Bytes()))
-		v.must(err)
+		v.Must(err)
 		v.closeCalled()
 	})
 }
@@ -230,7 +230,7 @@ func TestReplyRefused(t *testing.T) {
 			r.TB.(*testing.T).Run(c.name, func(t *testing.T) {
 				v := newVictim(r.with(t))
 				v.accept(c.request, c.p)
-				v.must(v.peer.Conn.CloseWrite())
+				v.Must(v.peer.Conn.CloseWrite())
 				v.over()
 				v.lost(c.want)
 				v.completed(nil, flushed)
@@ -277,7 +277,7 @@ func goodReplies() []goodReply {
 func (c goodReply) run(r *rig) {
 	v := newVictim(r)
 	_, err := v.call(c.params, replies(c.sends.Bytes()))
-	v.must(err)
+	v.Must(err)
 	if got := v.qp.Conn(); got.IRD != c.ird || got.ORD != c.ord || !got.CRC || !got.Initiator {
 		v.Errorf("agreed: %+v", got)
 	}
@@ -287,7 +287,7 @@ func (c goodReply) run(r *rig) {
 		}
 	}
 	if len(c.first) > wire.UntaggedLen { // the empty Read wants its answer
-		v.must(v.peer.Octets(rawpeer.FPDU(rawpeer.ReadResponse(0, 0, nil))))
+		v.Must(v.peer.Octets(rawpeer.FPDU(rawpeer.ReadResponse(0, 0, nil))))
 	}
 	v.closeCalled()
 }
@@ -308,19 +308,19 @@ func TestFPDUBehindReply(t *testing.T) {
 		for _, cut := range []int{len(all), 24 + 13, 24 + 33, 20} {
 			v := newVictim(r)
 			_, err := v.call(usualParams, func(rawpeer.Frame) []byte {
-				v.must(v.peer.Pieces(all, cut, 5*time.Millisecond))
+				v.Must(v.peer.Pieces(all, cut, 5*time.Millisecond))
 				return nil
 			})
-			v.must(err)
+			v.Must(err)
 			for i, word := range []string{"early", "bird"} {
 				v.received(i, word)
 			}
-			v.must(v.peer.Conn.CloseWrite())
+			v.Must(v.peer.Conn.CloseWrite())
 			if end, err := v.peer.End(); err != nil || end != rawpeer.FIN {
 				v.Errorf("the end is %v, %v; want a FIN", end, err)
 			}
 			v.over()
-			v.check(v.qp.Err())
+			v.Check(v.qp.Err())
 			v.completed(nil, nil)
 			v.intact()
 			v.bury()
@@ -331,7 +331,7 @@ func TestFPDUBehindReply(t *testing.T) {
 // received demands the next message, which lands in receive i.
 func (v *victim) received(i int, word string) {
 	v.Helper()
-	v.must(v.recvs.Wait(v.ctx()))
+	v.Must(v.recvs.Wait(v.Ctx()))
 	var got [1]rdma.Completion
 	if v.recvs.Poll(got[:]); got[0].Status != rdma.Success || int(got[0].Length) != len(word) || got[0].ID != uint64(i+1) {
 		v.Errorf("receive %d completed with %+v, want %q", i, got[0], word)
@@ -344,10 +344,10 @@ func TestReplyInPieces(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		v := newVictim(r)
 		_, err := v.call(usualParams, func(rawpeer.Frame) []byte {
-			v.must(v.peer.Pieces(usualReply.Bytes(), 1, 5*time.Millisecond))
+			v.Must(v.peer.Pieces(usualReply.Bytes(), 1, 5*time.Millisecond))
 			return nil
 		})
-		v.must(err)
+		v.Must(err)
 		v.closeCalled()
 	})
 }

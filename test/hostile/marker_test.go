@@ -47,7 +47,7 @@ func (v *victim) meet(called, demand, asking bool) {
 	if called {
 		var err error
 		theirs, err = v.call(params, replies(rawpeer.Reply(flags, 2, rawpeer.Block(4, 4)...).Bytes()))
-		v.must(err)
+		v.Must(err)
 	} else {
 		theirs = v.accept(rawpeer.Request(flags, 2, rawpeer.Block(4, 4)...), params)
 	}
@@ -80,14 +80,14 @@ func (v *victim) marked(demand, asking bool) {
 		put(rawpeer.Write(uint32(v.open.RKey()), uint64(at), data[at:at+n]))
 	}
 	put(rawpeer.ReadRequest(1, rawpeer.Read{SinkSTag: 9, Size: uint32(len(data)), SourceSTag: v.open.RKey()}))
-	v.must(v.peer.Pieces(out, 777, 0))
+	v.Must(v.peer.Pieces(out, 777, 0))
 	v.unmarked(demand, data)
-	v.must(v.peer.Conn.CloseWrite())
+	v.Must(v.peer.Conn.CloseWrite())
 	if end, err := v.peer.End(); err != nil || end != rawpeer.FIN {
 		v.Errorf("the end is %v, %v; want a FIN", end, err)
 	}
 	v.over()
-	v.check(v.qp.Err())
+	v.Check(v.qp.Err())
 	v.completed(nil, flushed)
 	v.intact()
 	v.bury()
@@ -107,7 +107,7 @@ func (v *victim) unmarked(demand bool, want []byte) {
 		} else {
 			ulpdu, err = v.peer.FPDU()
 		}
-		v.must(err)
+		v.Must(err)
 		if len(ulpdu) < wire.TaggedLen {
 			v.Fatalf("a ULPDU of %d octets", len(ulpdu))
 		}
@@ -136,12 +136,12 @@ func TestBadMarkers(t *testing.T) {
 				v.meet(false, false, true)
 				ulpdu := rawpeer.Write(uint32(v.open.RKey()), 0, make([]byte, 1000))
 				if c.m != nil {
-					v.must(v.peer.Octets(c.m.FPDU(ulpdu)))
+					v.Must(v.peer.Octets(c.m.FPDU(ulpdu)))
 				} else {
-					v.must(v.peer.Octets(rawpeer.FPDU(ulpdu)))
+					v.Must(v.peer.Octets(rawpeer.FPDU(ulpdu)))
 				}
 				got, err := v.peer.Terminated()
-				v.must(err)
+				v.Must(err)
 				if s := got.String(); s != c.want[0] && s != c.want[len(c.want)-1] {
 					t.Errorf("the Terminate is %v, want one of %v", got, c.want)
 				}
@@ -170,7 +170,7 @@ func TestNoCRC(t *testing.T) {
 		b := rawpeer.FPDU(rawpeer.Write(uint32(v.open.RKey()), 0, []byte("unchecked")))
 		copy(b[len(b)-4:], "junk")
 		v.expect(v.open, 0, []byte("unchecked"))
-		v.must(v.peer.Octets(b))
+		v.Must(v.peer.Octets(b))
 		v.echo(1)
 		v.closeInOrder()
 	})

@@ -68,15 +68,15 @@ func TestPrivateOfInitiators(t *testing.T) {
 			}
 		}
 		v.peer = v.dial()
-		v.must(v.peer.Octets(request.Bytes()))
-		req, err := v.l.Accept(v.ctx())
-		v.must(err)
+		v.Must(v.peer.Octets(request.Bytes()))
+		req, err := v.l.Accept(v.Ctx())
+		v.Must(err)
 		if got := req.PrivateData(); !bytes.Equal(got, said) {
 			v.Errorf("the application is told %x, want %x", got, said)
 		}
 		p := usualParams
 		p.PrivateData = saying(n)
-		err = req.Accept(v.ctx(), v.qp, p)
+		err = req.Accept(v.Ctx(), v.qp, p)
 		if (err != nil) != (n > room) {
 			v.Fatalf("Accept with %d octets: %v", n, err)
 		}
@@ -85,10 +85,10 @@ func TestPrivateOfInitiators(t *testing.T) {
 				v.Errorf("rejected with %d octets", n)
 			}
 			p.PrivateData = nil
-			v.must(req.Accept(v.ctx(), v.qp, p))
+			v.Must(req.Accept(v.Ctx(), v.qp, p))
 		}
 		reply, err := v.peer.Frame()
-		v.must(err)
+		v.Must(err)
 		want := p.PrivateData
 		if revision == 2 {
 			want = append(rawpeer.Block(4, 4), want...)
@@ -96,7 +96,7 @@ func TestPrivateOfInitiators(t *testing.T) {
 		if !bytes.Equal(reply.Private, want) {
 			v.Errorf("the Reply has %x, want %x", reply.Private, want)
 		}
-		v.must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(1, []byte("begun")))))
+		v.Must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(1, []byte("begun")))))
 		v.received(0, "begun")
 		v.closeInOrder()
 	})
@@ -109,7 +109,7 @@ func TestPrivateOfResponders(t *testing.T) {
 		p := usualParams
 		p.Revision, p.PrivateData = revision, saying(n)
 		if n > room {
-			if err := v.qp.Dial(v.ctx(), "192.0.2.1:1", p); err == nil || errors.Is(err, rdma.ErrNoPort) {
+			if err := v.qp.Dial(v.Ctx(), "192.0.2.1:1", p); err == nil || errors.Is(err, rdma.ErrNoPort) {
 				v.Errorf("dialled with %d octets: %v", n, err)
 			}
 			p.PrivateData = nil
@@ -131,7 +131,7 @@ func TestPrivateOfResponders(t *testing.T) {
 					v.Errorf("rejected with %d octets: %v", n, err)
 				}
 			default:
-				v.must(err)
+				v.Must(err)
 				if got := v.qp.Conn().PrivateData; !bytes.Equal(got, saying(n)) {
 					v.Errorf("the application is told %x, want %x", got, saying(n))
 				}

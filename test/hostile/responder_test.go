@@ -84,11 +84,11 @@ func (c badRequest) run(r *rig) {
 	}
 	switch c.then {
 	case shuts:
-		r.must(p.Conn.CloseWrite())
+		r.Must(p.Conn.CloseWrite())
 	case closes:
-		r.must(p.Conn.Close())
+		r.Must(p.Conn.Close())
 	case resets:
-		r.must(p.Kill())
+		r.Must(p.Kill())
 	}
 	if c.then == waits || c.then == shuts {
 		if _, err := p.End(); err != nil {
@@ -100,7 +100,7 @@ func (c badRequest) run(r *rig) {
 		Malformed: before.Malformed + c.count.Malformed, Gone: before.Gone + c.count.Gone,
 		NoPort: before.NoPort, Overflow: before.Overflow,
 	}
-	r.eventually("the peer is counted", func() bool { return r.l.Stats() != before })
+	r.Eventually("the peer is counted", func() bool { return r.l.Stats() != before })
 	if got := r.l.Stats(); got != want {
 		r.Errorf("the listener counts %+v, want %+v", got, want)
 	}
@@ -131,17 +131,17 @@ func (r *rig) works() {
 // echo has the victim receive a Send and send one.
 func (v *victim) echo(msn uint32) {
 	v.Helper()
-	v.must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(msn, []byte("hello")))))
-	v.must(v.recvs.Wait(v.ctx()))
+	v.Must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(msn, []byte("hello")))))
+	v.Must(v.recvs.Wait(v.Ctx()))
 	v.expect(v.local, int(msn-1)*recvLen, []byte("hello"))
 	var got [1]rdma.Completion
 	if n := v.recvs.Poll(got[:]); n != 1 || got[0].Status != rdma.Success || got[0].Length != 5 || got[0].ID != uint64(msn) {
 		v.Fatalf("the receive completed %d times, with %+v", n, got[0])
 	}
 	_, err := v.qp.PostSend(rdma.SendWR{ID: 9, Op: rdma.WRSend, Inline: []byte("well")})
-	v.must(err)
+	v.Must(err)
 	ulpdu, err := v.peer.FPDU()
-	v.must(err)
+	v.Must(err)
 	if want := rawpeer.Send(1, []byte("well")); !bytes.Equal(ulpdu, want) {
 		v.Errorf("the victim sent %x, want %x", ulpdu, want)
 	}
@@ -150,9 +150,9 @@ func (v *victim) echo(msn uint32) {
 // closeInOrder closes from the peer's side, after one echo.
 func (v *victim) closeInOrder() {
 	v.Helper()
-	v.must(v.peer.Conn.CloseWrite())
+	v.Must(v.peer.Conn.CloseWrite())
 	end, err := v.peer.End()
-	v.must(err)
+	v.Must(err)
 	if end != rawpeer.FIN {
 		v.Errorf("the victim closes with a %v", end)
 	}
@@ -234,7 +234,7 @@ func (c goodRequest) run(r *rig) {
 	}
 	msn := uint32(1)
 	if c.first != nil {
-		v.must(v.peer.Octets(rawpeer.FPDU(c.first)))
+		v.Must(v.peer.Octets(rawpeer.FPDU(c.first)))
 		if c.first[rawpeer.AtRDMAP] == 0x43 {
 			msn++ // the RTR was a Send; it took no receive
 		}
@@ -244,8 +244,8 @@ func (c goodRequest) run(r *rig) {
 			v.Errorf("the answer to the RTR is %x, %v; want %x", ulpdu, err, c.ready)
 		}
 	}
-	v.must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(msn, nil))))
-	v.must(v.recvs.Wait(v.ctx()))
+	v.Must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(msn, nil))))
+	v.Must(v.recvs.Wait(v.Ctx()))
 	var got [2]rdma.Completion
 	if n := v.recvs.Poll(got[:]); n != 1 || got[0].ID != 1 || got[0].Status != rdma.Success {
 		v.Errorf("the first receive completed %d times, with %+v", n, got[0])
@@ -266,12 +266,12 @@ func TestRequestInPieces(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		v := newVictim(r)
 		v.peer = v.dial()
-		v.must(v.peer.Pieces(usual.Bytes(), 1, 5*time.Millisecond))
-		req, err := v.l.Accept(v.ctx())
-		v.must(err)
-		v.must(req.Accept(v.ctx(), v.qp, usualParams))
+		v.Must(v.peer.Pieces(usual.Bytes(), 1, 5*time.Millisecond))
+		req, err := v.l.Accept(v.Ctx())
+		v.Must(err)
+		v.Must(req.Accept(v.Ctx(), v.qp, usualParams))
 		_, err = v.peer.Frame()
-		v.must(err)
+		v.Must(err)
 		v.echo(1)
 		v.closeInOrder()
 	})
@@ -282,8 +282,8 @@ func TestRequestInPieces(t *testing.T) {
 func TestFPDUWithRequest(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		p := r.dial()
-		r.must(p.Octets(append(usual.Bytes(), rawpeer.FPDU(rawpeer.Send(1, []byte("too early")))...)))
-		r.eventually("the Request is read", func() bool { return r.l.Stats().Requests == 1 })
+		r.Must(p.Octets(append(usual.Bytes(), rawpeer.FPDU(rawpeer.Send(1, []byte("too early")))...)))
+		r.Eventually("the Request is read", func() bool { return r.l.Stats().Requests == 1 })
 		r.works() // the next one is accepted
 		if _, err := p.End(); err != nil {
 			r.Error(err)
@@ -299,12 +299,12 @@ func TestFPDUBeforeReply(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		v := newVictim(r)
 		v.peer = v.dial()
-		v.must(v.peer.Octets(usual.Bytes()))
-		req, err := v.l.Accept(v.ctx())
-		v.must(err)
-		v.must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(1, []byte("too early")))))
+		v.Must(v.peer.Octets(usual.Bytes()))
+		req, err := v.l.Accept(v.Ctx())
+		v.Must(err)
+		v.Must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(1, []byte("too early")))))
 		time.Sleep(50 * time.Millisecond) // until it is here
-		if err := req.Accept(v.ctx(), v.qp, usualParams); err == nil {
+		if err := req.Accept(v.Ctx(), v.qp, usualParams); err == nil {
 			v.Error("a peer that sent an FPDU before the Reply was accepted")
 		}
 		if _, err := v.peer.End(); err != nil {
@@ -321,7 +321,7 @@ func (v *victim) closeUnused() {
 	if s := v.qp.State(); s != rdma.Idle {
 		v.Errorf("the QP is %v, want idle", s)
 	}
-	v.must(v.qp.Close())
+	v.Must(v.qp.Close())
 	v.completed(nil, flushed)
 	v.intact()
 	v.bury()
@@ -333,16 +333,16 @@ func TestGoneBeforeAccept(t *testing.T) {
 		for _, how := range []ending{closes, resets} {
 			v := newVictim(r)
 			v.peer = v.dial()
-			v.must(v.peer.Octets(usual.Bytes()))
-			req, err := v.l.Accept(v.ctx())
-			v.must(err)
+			v.Must(v.peer.Octets(usual.Bytes()))
+			req, err := v.l.Accept(v.Ctx())
+			v.Must(err)
 			if how == closes {
-				v.must(v.peer.Conn.Close())
+				v.Must(v.peer.Conn.Close())
 			} else {
-				v.must(v.peer.Kill())
+				v.Must(v.peer.Kill())
 			}
 			time.Sleep(50 * time.Millisecond)
-			if err := req.Accept(v.ctx(), v.qp, usualParams); err == nil {
+			if err := req.Accept(v.Ctx(), v.qp, usualParams); err == nil {
 				v.Error("a peer that is gone was accepted")
 			}
 			v.closeUnused()
@@ -354,12 +354,12 @@ func TestGoneBeforeAccept(t *testing.T) {
 func TestReject(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		p := r.dial()
-		r.must(p.Octets(usual.Bytes()))
-		req, err := r.l.Accept(r.ctx())
-		r.must(err)
-		r.must(req.Reject([]byte("not today")))
+		r.Must(p.Octets(usual.Bytes()))
+		req, err := r.l.Accept(r.Ctx())
+		r.Must(err)
+		r.Must(req.Reject([]byte("not today")))
 		reply, err := p.Frame()
-		r.must(err)
+		r.Must(err)
 		want := rawpeer.Reply(rawpeer.CRC|rawpeer.Enhanced|rawpeer.Reject, 2, append(rawpeer.Block(0, 0), "not today"...)...)
 		if !bytes.Equal(reply.Bytes(), want.Bytes()) {
 			r.Errorf("the Reply is %v, want %v", reply, want)

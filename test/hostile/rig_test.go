@@ -19,6 +19,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 	"github.com/stag-rdma/stag/test/need"
 	"github.com/stag-rdma/stag/test/rawpeer"
+	common "github.com/stag-rdma/stag/test/rig"
 )
 
 // rig is an adapter on one of the two paths, and where its peers are. Nothing
@@ -51,7 +52,7 @@ func kernelRig(t testing.TB) *rig {
 	t.Helper()
 	watch(t)
 	stay := func(f func() error) error { return f() }
-	r := &rig{TB: t, host: "127.0.0.1", peerHost: "127.0.0.1", there: stay, here: stay}
+	r := &rig{Stage: common.On(t), host: "127.0.0.1", peerHost: "127.0.0.1", there: stay, here: stay}
 	r.open(rdma.Config{KernelPort: true, RegionHeap: heap})
 	return r
 }
@@ -75,7 +76,7 @@ func portRig(t testing.TB, c rdma.Config) *rig {
 	}
 	t.Cleanup(func() {
 		r.noSockets()
-		r.check(p.Close())
+		r.Check(p.Close())
 	})
 	c.Ports, c.RegionHeap = []string{p.Ends[pair.A].Name}, heap
 	r.open(c)
@@ -85,7 +86,7 @@ func portRig(t testing.TB, c rdma.Config) *rig {
 // open opens the adapter and a listener, and closes them when the test ends.
 func (r *rig) open(c rdma.Config) {
 	r.Helper()
-	r.must(r.here(func() (err error) {
+	r.Must(r.here(func() (err error) {
 		r.a, err = rdma.Open(c)
 		return err
 	}))
@@ -93,18 +94,18 @@ func (r *rig) open(c rdma.Config) {
 		if !r.gone {
 			r.idle()
 		}
-		r.check(r.a.Close())
+		r.Check(r.a.Close())
 	})
 	var err error
-	r.l, err = r.a.Listen(r.ctx(), net.JoinHostPort(r.host, "0"), rdma.ListenConfig{Timeout: silence})
-	r.must(err)
+	r.l, err = r.a.Listen(r.Ctx(), net.JoinHostPort(r.host, "0"), rdma.ListenConfig{Timeout: silence})
+	r.Must(err)
 }
 
 // idle demands that the adapter has nothing any more that was made of it.
 func (r *rig) idle() {
 	r.Helper()
 	at, err := r.a.Attributes()
-	r.must(err)
+	r.Must(err)
 	if at.Regions != 0 || at.QPs != 0 || at.HeapFree != at.HeapSize {
 		r.Errorf("left behind: %d regions, %d QPs, %d octets of the heap", at.Regions, at.QPs, at.HeapSize-at.HeapFree)
 	}
@@ -114,7 +115,7 @@ func (r *rig) idle() {
 func (r *rig) noSockets() {
 	r.Helper()
 	var left []string
-	r.must(r.here(func() error {
+	r.Must(r.here(func() error {
 		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 			all, err := netlink.SocketDiagTCP(family)
 			if err != nil {
@@ -175,27 +176,6 @@ func descriptors(t testing.TB) (all []string) {
 	return all
 }
 
-func (r *rig) must(err error) {
-	r.Helper()
-	if err != nil {
-		r.Fatal(err)
-	}
-}
-
-func (r *rig) check(err error) {
-	r.Helper()
-	if err != nil {
-		r.Error(err)
-	}
-}
-
-// ctx ends when the test should have.
-func (r *rig) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	r.Cleanup(cancel)
-	return ctx
-}
-
 // with is the rig for a test of its own.
 func (r *rig) with(t *testing.T) *rig {
 	c := *r
@@ -207,7 +187,7 @@ func (r *rig) with(t *testing.T) *rig {
 func (r *rig) dial() *rawpeer.Peer {
 	r.Helper()
 	var c net.Conn
-	r.must(r.there(func() (err error) {
+	r.Must(r.there(func() (err error) {
 		c, err = net.DialTimeout("tcp", r.l.Addr().String(), 10*time.Second)
 		return err
 	}))
@@ -217,7 +197,7 @@ func (r *rig) dial() *rawpeer.Peer {
 func (r *rig) peer(c net.Conn) *rawpeer.Peer {
 	r.Helper()
 	p, err := rawpeer.New(c.(*net.TCPConn))
-	r.must(err)
+	r.Must(err)
 	r.Cleanup(func() { c.Close() })
 	return p
 }
@@ -226,21 +206,11 @@ func (r *rig) peer(c net.Conn) *rawpeer.Peer {
 func (r *rig) listen() *net.TCPListener {
 	r.Helper()
 	var l net.Listener
-	r.must(r.there(func() (err error) {
+	r.Must(r.there(func() (err error) {
 		l, err = net.Listen("tcp", net.JoinHostPort(r.peerHost, "0"))
 		return err
 	}))
 	r.Cleanup(func() { l.Close() })
-	r.must(l.(*net.TCPListener).SetDeadline(time.Now().Add(rawpeer.Patience)))
+	r.Must(l.(*net.TCPListener).SetDeadline(time.Now().Add(rawpeer.Patience)))
 	return l.(*net.TCPListener)
-}
-
-// eventually waits until f reports true.
-func (r *rig) eventually(what string, f func() bool) {
-	r.Helper()
-	for end := time.Now().Add(20 * time.Second); !f(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			r.Fatalf("%s: not within 20 s", what)
-		}
-	}
 }

@@ -42,22 +42,22 @@ func TestGoesWhileAccepted(t *testing.T) {
 		for range 60 {
 			v := newVictim(r)
 			v.peer = v.dial()
-			v.must(v.peer.Octets(usual.Bytes()))
-			req, err := v.l.Accept(v.ctx())
-			v.must(err)
+			v.Must(v.peer.Octets(usual.Bytes()))
+			req, err := v.l.Accept(v.Ctx())
+			v.Must(err)
 			gone := make(chan error, 1)
 			go func(after time.Duration, how int) {
 				time.Sleep(after)
 				gone <- goes(v.peer, how)
 			}(time.Duration(random.IntN(15000))*time.Microsecond, random.IntN(4))
-			if err := req.Accept(v.ctx(), v.qp, usualParams); err != nil {
+			if err := req.Accept(v.Ctx(), v.qp, usualParams); err != nil {
 				refused++
 			} else {
 				v.over()
 				ended++
 			}
 			<-gone // a peer that cannot say it any more is gone as well
-			v.must(v.qp.Close())
+			v.Must(v.qp.Close())
 			v.completed(nil, flushed)
 			v.bury()
 		}
@@ -76,7 +76,7 @@ func TestGoesWhileDialled(t *testing.T) {
 			after, how := time.Duration(random.IntN(15000))*time.Microsecond, random.IntN(4)
 			gone := make(chan error, 1)
 			_, err := v.call(usualParams, func(rawpeer.Frame) []byte {
-				v.must(v.peer.Octets(usualReply.Bytes()))
+				v.Must(v.peer.Octets(usualReply.Bytes()))
 				go func() {
 					time.Sleep(after)
 					gone <- goes(v.peer, how)
@@ -90,7 +90,7 @@ func TestGoesWhileDialled(t *testing.T) {
 				ended++
 			}
 			<-gone
-			v.must(v.qp.Close())
+			v.Must(v.qp.Close())
 			v.completed(nil, flushed)
 			v.bury()
 		}
@@ -117,7 +117,7 @@ func TestClosedWhileConnecting(t *testing.T) {
 				}
 				return usualReply.Bytes()
 			})
-			v.must(<-closed)
+			v.Must(<-closed)
 			if err == nil {
 				v.blamedLocally()
 			}
@@ -146,8 +146,8 @@ func TestClosesBehindReply(t *testing.T) {
 				all = append(all, rawpeer.FPDUs(rawpeer.Send(1, []byte(word)))...)
 			}
 			_, err := v.call(usualParams, func(rawpeer.Frame) []byte {
-				v.must(v.peer.Octets(all))
-				v.must(v.peer.Conn.CloseWrite())
+				v.Must(v.peer.Octets(all))
+				v.Must(v.peer.Conn.CloseWrite())
 				return nil
 			})
 			if err == nil { // the FIN came behind the take-over, or there is none
@@ -155,11 +155,11 @@ func TestClosesBehindReply(t *testing.T) {
 					v.received(0, word)
 				}
 				v.over()
-				v.check(v.qp.Err())
+				v.Check(v.qp.Err())
 			} else {
 				v.refusedHalfClosed(err)
 			}
-			v.must(v.qp.Close())
+			v.Must(v.qp.Close())
 			v.intact()
 			v.bury()
 		}
@@ -177,7 +177,7 @@ func (v *victim) refusedHalfClosed(err error) {
 		}
 	}
 	at, unknown := v.a.Attributes()
-	v.must(unknown)
+	v.Must(unknown)
 	if at.Ports[0].Name == "" {
 		v.Errorf("the kernel's connection need not be taken over: %v", err)
 	}

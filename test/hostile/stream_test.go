@@ -72,9 +72,9 @@ func framings() []framing {
 func (c framing) run(r *rig) {
 	v := newVictim(r)
 	v.accept(usual, usualParams)
-	v.must(v.peer.Octets(c.sends(v)))
+	v.Must(v.peer.Octets(c.sends(v)))
 	if c.want == "" {
-		v.must(v.peer.Conn.CloseWrite())
+		v.Must(v.peer.Conn.CloseWrite())
 		if end, err := v.peer.End(); err != nil || end != rawpeer.Reset {
 			v.Errorf("the end is %v, %v; want a reset", end, err)
 		}
@@ -82,7 +82,7 @@ func (c framing) run(r *rig) {
 		v.lost(rdmap.ErrTruncated)
 	} else {
 		t, err := v.peer.Terminated()
-		v.must(err)
+		v.Must(err)
 		if t.String() != c.want || t.Header != nil || t.Request != nil {
 			v.Errorf("the Terminate is %v, %+v; want %s", t, t, c.want)
 		}
@@ -130,7 +130,7 @@ func (v *victim) readBack(stag uint32, to uint64, want []byte) {
 	v.Helper()
 	for at := 0; at < len(want); {
 		ulpdu, err := v.peer.FPDU()
-		v.must(err)
+		v.Must(err)
 		h, payload, ok := wire.ParseTagged(ulpdu)
 		if !ok || h.Opcode() != wire.OpReadResponse || uint32(h.STag()) != stag || h.TO() != to+uint64(at) ||
 			h.Last() != (at+len(payload) == len(want)) || !bytes.Equal(payload, want[at:at+len(payload)]) {
@@ -148,14 +148,14 @@ func TestCuts(t *testing.T) {
 				v := newVictim(r.with(t))
 				v.accept(usual, usualParams)
 				out, answer := traffic(v)
-				v.must(v.peer.Pieces(out, n, 0))
+				v.Must(v.peer.Pieces(out, n, 0))
 				v.readBack(77, 1<<40, answer)
-				v.must(v.peer.Conn.CloseWrite())
+				v.Must(v.peer.Conn.CloseWrite())
 				if end, err := v.peer.End(); err != nil || end != rawpeer.FIN {
 					v.Errorf("the end is %v, %v; want a FIN", end, err)
 				}
 				v.over()
-				v.check(v.qp.Err())
+				v.Check(v.qp.Err())
 				v.completed(nil, []rdma.Status{rdma.Success, rdma.Success})
 				v.intact()
 				v.bury()
@@ -174,22 +174,22 @@ func TestLongFPDUs(t *testing.T) {
 		stag := uint32(v.open.RKey())
 		for i := range 5 {
 			rand.NewChaCha8([32]byte{byte(i)}).Read(data)
-			v.must(v.peer.Octets(rawpeer.FPDU(rawpeer.Write(stag, uint64(i), data))))
+			v.Must(v.peer.Octets(rawpeer.FPDU(rawpeer.Write(stag, uint64(i), data))))
 		}
 		for i := range 5 {
 			rand.NewChaCha8([32]byte{byte(i)}).Read(data)
 			v.expect(v.open, i, data)
 		}
-		v.must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(1, nil))))
+		v.Must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(1, nil))))
 		v.received(0, "")
-		v.must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(2, nil))))
+		v.Must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(2, nil))))
 		v.received(1, "")
-		v.must(v.peer.Conn.CloseWrite())
+		v.Must(v.peer.Conn.CloseWrite())
 		if end, err := v.peer.End(); err != nil || end != rawpeer.FIN {
 			v.Errorf("the end is %v, %v; want a FIN", end, err)
 		}
 		v.over()
-		v.check(v.qp.Err())
+		v.Check(v.qp.Err())
 		v.completed(nil, nil)
 		v.intact()
 		v.bury()
@@ -210,7 +210,7 @@ func TestReadsBeyondIRD(t *testing.T) {
 		for i := range uint32(reads) {
 			all = append(all, rawpeer.FPDU(request(i+1))...)
 		}
-		v.must(v.peer.Octets(all))
+		v.Must(v.peer.Octets(all))
 		t := v.untilTerminate()
 		if t.String() != "1/2/02" || len(t.Header) != wire.UntaggedLen || t.Request != nil {
 			v.Errorf("the Terminate is %v, %+v; want 1/2/02", t, t)
@@ -229,10 +229,10 @@ func (v *victim) untilTerminate() rawpeer.Terminate {
 	v.Helper()
 	for {
 		ulpdu, err := v.peer.FPDU()
-		v.must(err)
+		v.Must(err)
 		if rawpeer.IsTerminate(ulpdu) {
 			t, err := rawpeer.ParseTerminate(ulpdu)
-			v.must(err)
+			v.Must(err)
 			return t
 		}
 		if h, _, ok := wire.ParseTagged(ulpdu); !ok || h.Opcode() != wire.OpReadResponse {
@@ -255,12 +255,12 @@ func TestReadsUpToIRD(t *testing.T) {
 					SinkSTag: tpt.STag(i), Size: 5000, SourceSTag: v.open.RKey(), SourceTO: uint64(i),
 				}))...)
 			}
-			v.must(v.peer.Octets(all))
+			v.Must(v.peer.Octets(all))
 			for i := range 4 {
 				v.readBack(uint32(i), 0, v.images[v.open][i:i+5000])
 			}
 		}
-		v.must(v.peer.Kill())
+		v.Must(v.peer.Kill())
 		v.over()
 		v.lost(stream.ErrReset)
 		v.completed(nil, flushed)

@@ -20,14 +20,14 @@ import (
 // nothing moves any more.
 func (v *victim) stuff() {
 	v.Helper()
-	v.must(v.peer.Conn.SetReadBuffer(256 << 10))
+	v.Must(v.peer.Conn.SetReadBuffer(256 << 10))
 	var all []byte
 	for i := range uint32(100) {
 		all = append(all, rawpeer.FPDU(rawpeer.ReadRequest(i+1, rawpeer.Read{
 			Size: regionLen, SourceSTag: v.open.RKey(),
 		}))...)
 	}
-	v.must(v.peer.Octets(all))
+	v.Must(v.peer.Octets(all))
 	time.Sleep(300 * time.Millisecond)
 }
 
@@ -43,12 +43,12 @@ func TestSlowReader(t *testing.T) {
 		for range 100 {
 			v.readBack(0, 0, v.images[v.open])
 		}
-		v.must(v.peer.Conn.CloseWrite())
+		v.Must(v.peer.Conn.CloseWrite())
 		if end, err := v.peer.End(); err != nil || end != rawpeer.FIN {
 			v.Errorf("the end is %v, %v; want a FIN", end, err)
 		}
 		v.over()
-		v.check(v.qp.Err())
+		v.Check(v.qp.Err())
 		v.completed(nil, flushed)
 		v.intact()
 		v.bury()
@@ -65,14 +65,14 @@ func TestTerminatedPeersLinger(t *testing.T) {
 		stuffed.stuff()
 		lingers.accept(usual, usualParams)
 		for _, v := range []*victim{stuffed, lingers} {
-			v.must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(7, nil))))
+			v.Must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(7, nil))))
 		}
 		_, err := lingers.peer.Terminated()
-		r.must(err)
+		r.Must(err)
 		for _, v := range []*victim{stuffed, lingers} {
 			v.over()
 			v.blamed(false, "1/2/03")
-			v.eventually("the reset", func() bool { return v.peer.Octets([]byte{0}) != nil })
+			v.Eventually("the reset", func() bool { return v.peer.Octets([]byte{0}) != nil })
 			v.completed(nil, flushed)
 			v.intact()
 			v.bury()
@@ -86,7 +86,7 @@ func TestClosedWhileStuffed(t *testing.T) {
 		v := newVictim(r)
 		v.accept(usual, deep)
 		v.stuff()
-		v.must(v.qp.Close())
+		v.Must(v.qp.Close())
 		v.blamedLocally()
 		v.completed(nil, flushed)
 		v.intact()
@@ -109,7 +109,7 @@ func TestDisconnectFromStubborn(t *testing.T) {
 		v := newVictim(r)
 		v.accept(usual, usualParams)
 		v.echo(1)
-		ctx, cancel := context.WithTimeout(v.ctx(), 100*time.Millisecond)
+		ctx, cancel := context.WithTimeout(v.Ctx(), 100*time.Millisecond)
 		defer cancel()
 		if err := v.qp.Disconnect(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			v.Errorf("Disconnect returns %v", err)
@@ -117,7 +117,7 @@ func TestDisconnectFromStubborn(t *testing.T) {
 		if end, err := v.peer.End(); err != nil || end != rawpeer.FIN {
 			v.Errorf("the end is %v, %v; want a FIN", end, err)
 		}
-		v.must(v.qp.Close())
+		v.Must(v.qp.Close())
 		v.completed(nil, []rdma.Status{rdma.Flushed})
 		v.intact()
 		v.bury()
@@ -130,9 +130,9 @@ func TestPeerClosesBeforeResponse(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		v := newVictim(r)
 		_, err := v.call(usualParams, replies(usualReply.Bytes()))
-		v.must(err)
+		v.Must(err)
 		v.begin([]rdma.SendWR{{ID: 1, Op: rdma.WRRead, SGL: []rdma.SGE{v.writable.SGE(0, 100)}, RKey: 1}})
-		v.must(v.peer.Conn.CloseWrite())
+		v.Must(v.peer.Conn.CloseWrite())
 		v.over()
 		v.lost(rdmap.ErrPeerClosed)
 		v.completed([]rdma.Status{rdma.Flushed}, flushed)
@@ -150,8 +150,8 @@ func TestPeerClosesBeforeOurMessages(t *testing.T) {
 		for _, reads := range []bool{false, true} {
 			v := newVictim(r)
 			_, err := v.call(usualParams, replies(usualReply.Bytes()))
-			v.must(err)
-			v.must(v.peer.Conn.SetReadBuffer(64 << 10))
+			v.Must(err)
+			v.Must(v.peer.Conn.SetReadBuffer(64 << 10))
 			var posted []rdma.SendWR
 			var ends []rdma.Status
 			whole := v.open.SGE(0, regionLen)
@@ -164,12 +164,12 @@ func TestPeerClosesBeforeOurMessages(t *testing.T) {
 				ends = append(ends, rdma.Flushed)
 			}
 			_, err = v.qp.PostSend(posted...)
-			v.must(err)
-			v.must(v.peer.Conn.CloseWrite())
+			v.Must(err)
+			v.Must(v.peer.Conn.CloseWrite())
 			image := bytes.Repeat(v.images[v.open], 2)
 			for got := 0; got < writes*each; {
 				ulpdu, err := v.peer.FPDU()
-				v.must(err)
+				v.Must(err)
 				h, payload, ok := wire.ParseTagged(ulpdu)
 				if from := got % regionLen; !ok || h.Opcode() != wire.OpWrite || !bytes.Equal(payload, image[from:from+len(payload)]) {
 					v.Fatalf("after %d octets: %x", got, ulpdu[:14])
@@ -191,7 +191,7 @@ func TestPeerClosesBeforeOurMessages(t *testing.T) {
 			if reads {
 				v.lost(rdmap.ErrPeerClosed)
 			} else {
-				v.check(v.qp.Err())
+				v.Check(v.qp.Err())
 			}
 			v.completed(ends, flushed)
 			v.intact()
@@ -206,15 +206,15 @@ func TestPeerIsGoneBeforeOurMessages(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		v := newVictim(r)
 		_, err := v.call(usualParams, replies(usualReply.Bytes()))
-		v.must(err)
-		v.must(v.peer.Conn.SetReadBuffer(64 << 10))
+		v.Must(err)
+		v.Must(v.peer.Conn.SetReadBuffer(64 << 10))
 		whole := v.open.SGE(0, regionLen)
 		for range 15 {
 			_, err = v.qp.PostSend(rdma.SendWR{Op: rdma.WRWrite, Flags: rdma.Signaled, SGL: []rdma.SGE{whole, whole, whole, whole}, RKey: 5})
-			v.must(err)
+			v.Must(err)
 		}
-		v.must(v.peer.Conn.CloseWrite())
-		v.must(v.peer.Conn.Close())
+		v.Must(v.peer.Conn.CloseWrite())
+		v.Must(v.peer.Conn.Close())
 		v.over()
 		v.lost(stream.ErrReset)
 		all := statuses(v.sends)
@@ -246,9 +246,9 @@ func TestWrongRTR(t *testing.T) {
 			r.TB.(*testing.T).Run(c.name, func(t *testing.T) {
 				v := newVictim(r.with(t))
 				v.accept(rawpeer.Request(rawpeer.CRC|rawpeer.Enhanced, 2, rawpeer.Block(rawpeer.PeerToPeer|c.ird, c.ord)...), usualParams)
-				v.must(v.peer.Octets(rawpeer.FPDU(c.first(v))))
+				v.Must(v.peer.Octets(rawpeer.FPDU(c.first(v))))
 				got, err := v.peer.Terminated()
-				v.must(err)
+				v.Must(err)
 				if got.String() != "2/0/07" || got.Header != nil {
 					v.Errorf("the Terminate is %v, %+v; want 2/0/07", got, got)
 				}
@@ -270,13 +270,13 @@ func TestAllAtOnce(t *testing.T) {
 		v := newVictim(r)
 		v.accept(usual, usualParams)
 		v.expect(v.open, 3, []byte("last words"))
-		v.must(v.peer.Octets(rawpeer.FPDUs(
+		v.Must(v.peer.Octets(rawpeer.FPDUs(
 			rawpeer.Write(uint32(v.open.RKey()), 3, []byte("last words")),
 			rawpeer.Send(1, nil),
 			rawpeer.Untagged{Op: wire.OpTerminate, Queue: 2, MSN: 1}.With([]byte{0x02, 7, 0, 0}),
 			rawpeer.Write(uint32(v.open.RKey()), 0, bytes.Repeat([]byte{0xaa}, 100)), // after it nothing counts
 		)))
-		v.must(v.peer.Conn.CloseWrite())
+		v.Must(v.peer.Conn.CloseWrite())
 		if end, err := v.peer.End(); err != nil || end != rawpeer.FIN {
 			v.Errorf("the end is %v, %v; want a FIN", end, err)
 		}

@@ -31,15 +31,15 @@ func (r *rig) newEnd(a *rdma.Adapter) *end {
 	e := &end{a: a}
 	var err error
 	e.pd, err = a.AllocPD()
-	r.must(err)
+	r.Must(err)
 	e.mr, err = e.pd.AllocMR(slots*slotLen+2*slots*noteLen, everyone)
-	r.must(err)
+	r.Must(err)
 	e.cq, err = a.CreateCQ(256)
-	r.must(err)
+	r.Must(err)
 	e.qp, err = e.pd.CreateQP(rdma.QPConfig{SendCQ: e.cq, RecvCQ: e.cq, SendDepth: 64, RecvDepth: 2 * slots})
-	r.must(err)
+	r.Must(err)
 	for i := range 2 * slots {
-		r.must(e.receive(uint64(i)))
+		r.Must(e.receive(uint64(i)))
 	}
 	return e
 }
@@ -53,21 +53,21 @@ func (e *end) receive(i uint64) error {
 // close closes everything of e, which must go without complaint.
 func (r *rig) closeEnd(e *end) {
 	r.Helper()
-	r.check(e.qp.Close())
-	r.check(e.cq.Close())
-	r.check(e.mr.Close())
-	r.check(e.pd.Close())
+	r.Check(e.qp.Close())
+	r.Check(e.cq.Close())
+	r.Check(e.mr.Close())
+	r.Check(e.pd.Close())
 }
 
 // neighbour is another adapter, in order, where the raw peers are.
 func (r *rig) neighbour() *rdma.Adapter {
 	r.Helper()
 	var a *rdma.Adapter
-	r.must(r.there(func() (err error) {
+	r.Must(r.there(func() (err error) {
 		a, err = rdma.Open(rdma.Config{KernelPort: true, RegionHeap: heap})
 		return err
 	}))
-	r.Cleanup(func() { r.check(a.Close()) })
+	r.Cleanup(func() { r.Check(a.Close()) })
 	return a
 }
 
@@ -77,12 +77,12 @@ func (r *rig) connect(l *rdma.Listener, from, to *end) {
 	dialled := make(chan error, 1)
 	private := make([]byte, 4)
 	binary.BigEndian.PutUint32(private, uint32(from.mr.RKey()))
-	go func() { dialled <- from.qp.Dial(r.ctx(), l.Addr().String(), rdma.ConnParams{PrivateData: private}) }()
-	req, err := l.Accept(r.ctx())
-	r.must(err)
+	go func() { dialled <- from.qp.Dial(r.Ctx(), l.Addr().String(), rdma.ConnParams{PrivateData: private}) }()
+	req, err := l.Accept(r.Ctx())
+	r.Must(err)
 	binary.BigEndian.PutUint32(private, uint32(to.mr.RKey()))
-	r.must(req.Accept(r.ctx(), to.qp, rdma.ConnParams{PrivateData: private}))
-	r.must(<-dialled)
+	r.Must(req.Accept(r.Ctx(), to.qp, rdma.ConnParams{PrivateData: private}))
+	r.Must(<-dialled)
 }
 
 // next waits for completions and gives each of them to f.

@@ -42,32 +42,32 @@ func newVictim(r *rig) *victim {
 	v := &victim{rig: r, images: map[*rdma.MR][]byte{}}
 	var err error
 	v.pd, err = r.a.AllocPD()
-	r.must(err)
+	r.Must(err)
 	v.otherPD, err = r.a.AllocPD()
-	r.must(err)
+	r.Must(err)
 	v.open = v.region(v.pd, everyone)
 	v.readable = v.region(v.pd, rdma.RemoteRead)
 	v.writable = v.region(v.pd, rdma.LocalWrite|rdma.RemoteWrite)
 	v.local = v.region(v.pd, rdma.LocalWrite)
 	v.foreign = v.region(v.otherPD, everyone)
 	v.revoked = v.region(v.pd, everyone)
-	r.must(v.revoked.Invalidate())
+	r.Must(v.revoked.Invalidate())
 	gone, err := v.pd.AllocMR(regionLen, everyone)
-	r.must(err)
+	r.Must(err)
 	v.closed = gone.RKey()
-	r.must(gone.Close())
+	r.Must(gone.Close())
 	v.sends, err = r.a.CreateCQ(64)
-	r.must(err)
+	r.Must(err)
 	v.recvs, err = r.a.CreateCQ(64)
-	r.must(err)
+	r.Must(err)
 	v.qp, err = v.pd.CreateQP(rdma.QPConfig{SendCQ: v.sends, RecvCQ: v.recvs, SendDepth: 16, RecvDepth: 16})
-	r.must(err)
+	r.Must(err)
 	r.Cleanup(v.bury)
 	_, err = v.qp.PostRecv(
 		rdma.RecvWR{ID: 1, SGL: []rdma.SGE{v.local.SGE(0, recvLen)}},
 		rdma.RecvWR{ID: 2, SGL: []rdma.SGE{v.local.SGE(recvLen, recvLen)}},
 	)
-	r.must(err)
+	r.Must(err)
 	return v
 }
 
@@ -75,7 +75,7 @@ func newVictim(r *rig) *victim {
 func (v *victim) region(pd *rdma.PD, access rdma.Access) *rdma.MR {
 	v.Helper()
 	mr, err := pd.AllocMR(regionLen, access)
-	v.must(err)
+	v.Must(err)
 	for i := range mr.Bytes() {
 		mr.Bytes()[i] = byte(i*7 + len(v.images))
 	}
@@ -114,14 +114,14 @@ func (v *victim) bury() {
 		return
 	}
 	v.quit = true
-	v.check(v.qp.Close())
-	v.check(v.sends.Close())
-	v.check(v.recvs.Close())
+	v.Check(v.qp.Close())
+	v.Check(v.sends.Close())
+	v.Check(v.recvs.Close())
 	for mr := range v.images {
-		v.check(mr.Close())
+		v.Check(mr.Close())
 	}
-	v.check(v.pd.Close())
-	v.check(v.otherPD.Close())
+	v.Check(v.pd.Close())
+	v.Check(v.otherPD.Close())
 }
 
 // usual is a Request, and a Reply, that nobody can take offence at.
@@ -136,12 +136,12 @@ var (
 func (v *victim) accept(request rawpeer.Frame, p rdma.ConnParams) rawpeer.Frame {
 	v.Helper()
 	v.peer = v.dial()
-	v.must(v.peer.Octets(request.Bytes()))
-	req, err := v.l.Accept(v.ctx())
-	v.must(err)
-	v.must(req.Accept(v.ctx(), v.qp, p))
+	v.Must(v.peer.Octets(request.Bytes()))
+	req, err := v.l.Accept(v.Ctx())
+	v.Must(err)
+	v.Must(req.Accept(v.Ctx(), v.qp, p))
 	reply, err := v.peer.Frame()
-	v.must(err)
+	v.Must(err)
 	return reply
 }
 
@@ -151,14 +151,14 @@ func (v *victim) call(p rdma.ConnParams, reply func(request rawpeer.Frame) []byt
 	v.Helper()
 	l := v.listen()
 	dialled := make(chan error, 1)
-	go func() { dialled <- v.qp.Dial(v.ctx(), l.Addr().String(), p) }()
+	go func() { dialled <- v.qp.Dial(v.Ctx(), l.Addr().String(), p) }()
 	c, err := l.Accept()
-	v.must(err)
+	v.Must(err)
 	v.peer = v.rig.peer(c)
 	request, err := v.peer.Frame()
-	v.must(err)
+	v.Must(err)
 	if b := reply(request); b != nil {
-		v.must(v.peer.Octets(b))
+		v.Must(v.peer.Octets(b))
 	}
 	return request, <-dialled
 }

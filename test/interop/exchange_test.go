@@ -33,7 +33,7 @@ const infoLen = 16
 // adapter opens our interface for a row.
 func (r *rig) adapter() (a *rdma.Adapter) {
 	r.Helper()
-	r.must(r.pair.Do(pair.A, func() (err error) {
+	r.Must(r.pair.Do(pair.A, func() (err error) {
 		a, err = rdma.Open(rdma.Config{Ports: []string{r.port()}})
 		return err
 	}))
@@ -58,13 +58,13 @@ func (r *rig) newEnd(a *rdma.Adapter, size int) *end {
 	e := &end{rig: r, ctx: r.context(), a: a}
 	var err error
 	e.pd, err = a.AllocPD()
-	r.must(err)
+	r.Must(err)
 	e.send, err = a.CreateCQ(16)
-	r.must(err)
+	r.Must(err)
 	e.recv, err = a.CreateCQ(16)
-	r.must(err)
+	r.Must(err)
 	e.qp, err = e.pd.CreateQP(rdma.QPConfig{SendCQ: e.send, RecvCQ: e.recv})
-	r.must(err)
+	r.Must(err)
 	r.Cleanup(func() { e.qp.Close() })
 	e.hears = e.memory(infoLen, rdma.LocalWrite)
 	e.data = e.memory(size, rdma.LocalWrite|rdma.RemoteRead)
@@ -76,7 +76,7 @@ func (r *rig) newEnd(a *rdma.Adapter, size int) *end {
 func (e *end) memory(size int, access rdma.Access) *rdma.MR {
 	e.Helper()
 	mr, err := e.pd.RegMR(make([]byte, size), access)
-	e.must(err)
+	e.Must(err)
 	return mr
 }
 
@@ -84,7 +84,7 @@ func (e *end) memory(size int, access rdma.Access) *rdma.MR {
 func (e *end) listen() {
 	e.Helper()
 	_, err := e.qp.PostRecv(rdma.RecvWR{SGL: []rdma.SGE{e.hears.SGE(0, infoLen)}})
-	e.must(err)
+	e.Must(err)
 }
 
 // do posts a work request, and waits for its completion.
@@ -92,7 +92,7 @@ func (e *end) do(wr rdma.SendWR) {
 	e.Helper()
 	wr.Flags |= rdma.Signaled
 	_, err := e.qp.PostSend(wr)
-	e.must(err)
+	e.Must(err)
 	e.completed(e.send)
 }
 

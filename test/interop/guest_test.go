@@ -225,7 +225,7 @@ func (j *job) listens(port int) error {
 func (r *rig) inGuest(command string) string {
 	r.Helper()
 	out, code, err := r.guest.run(command, patience)
-	r.must(err)
+	r.Must(err)
 	if code != 0 {
 		r.Fatalf("guest: %s: exit code %d\n%s", command, code, out)
 	}
@@ -236,7 +236,7 @@ func (r *rig) inGuest(command string) string {
 func (r *rig) startInGuest(command string) *job {
 	r.Helper()
 	j, err := r.guest.start(command)
-	r.must(err)
+	r.Must(err)
 	return j
 }
 
@@ -244,7 +244,7 @@ func (r *rig) startInGuest(command string) *job {
 func (r *rig) serveInGuest(port int, command string) *job {
 	r.Helper()
 	j := r.startInGuest(command)
-	r.must(j.listens(port))
+	r.Must(j.listens(port))
 	return j
 }
 

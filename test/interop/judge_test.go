@@ -67,7 +67,7 @@ var harmless = []string{"Res field is NOT set to zero as required by RFC 5044", 
 func (r *rig) judge(our string, crc bool, messages map[wire.Opcode]int) {
 	r.Helper()
 	file := filepath.Join(r.TempDir(), "row.pcap")
-	r.must(os.WriteFile(file, r.sniffer.pcap(), 0o644))
+	r.Must(os.WriteFile(file, r.sniffer.pcap(), 0o644))
 	// Its guess at RPC over RDMA takes short Sends for its own.
 	out, err := exec.Command("tshark", "-r", file, "-n", "-Y", "tcp", "--disable-protocol", "rpcordma", "-O", "iwarp_mpa,iwarp_ddp_rdmap").Output()
 	if err != nil {
@@ -120,13 +120,13 @@ func read(r *rig, out []byte) map[string]*judged {
 			last = m[1] == "True"
 		} else if m := lineOpcode.FindStringSubmatch(line); m != nil && last {
 			op, err := strconv.ParseUint(m[1], 16, 8)
-			r.must(err)
+			r.Must(err)
 			f.messages[wire.Opcode(op)]++
 		} else if m := lineComplaint.FindStringSubmatch(line); m != nil && !slices.Contains(harmless, strings.TrimSpace(m[1])) {
 			f.complaints = append(f.complaints, m[1])
 		}
 	}
-	r.must(lines.Err())
+	r.Must(lines.Err())
 	if len(found) != 2 {
 		r.Errorf("tshark finds packets of %d hosts: %s", len(found), fmt.Sprint(found))
 	}

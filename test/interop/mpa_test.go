@@ -103,7 +103,7 @@ func (s startup) run(r *rig) {
 func (e *end) dialled(s startup) {
 	e.Helper()
 	server := e.serveInGuest(rpingPort, fmt.Sprintf("rping -s -a %v -S %d", s.guest, startupSize))
-	e.must(e.qp.Dial(e.ctx, netip.AddrPortFrom(s.guest, rpingPort).String(), s.p))
+	e.Must(e.qp.Dial(e.ctx, netip.AddrPortFrom(s.guest, rpingPort).String(), s.p))
 	e.asks(startupRounds)
 	e.rpingServed(server)
 }
@@ -114,7 +114,7 @@ func (e *end) accepted(s startup) {
 	if asks := slices.Contains(s.siw, siwRTR); request.Peer().PeerToPeer != asks {
 		e.Errorf("the request is %+v, want peer-to-peer %v", request.Peer(), asks)
 	}
-	e.must(request.Accept(e.ctx, e.qp, s.p))
+	e.Must(request.Accept(e.ctx, e.qp, s.p))
 	e.serves(startupRounds)
 	e.ended(client)
 }
@@ -123,11 +123,11 @@ func (e *end) accepted(s startup) {
 func (e *end) asked(command string) (*rdma.ConnRequest, *job) {
 	e.Helper()
 	l, err := e.a.Listen(e.ctx, fmt.Sprint(":", rpingPort), rdma.ListenConfig{})
-	e.must(err)
+	e.Must(err)
 	e.Cleanup(func() { l.Close() })
 	client := e.startInGuest(command)
 	request, err := l.Accept(e.ctx)
-	e.must(err)
+	e.Must(err)
 	return request, client
 }
 
@@ -140,9 +140,9 @@ func TestReject(t *testing.T) {
 			e := r.newEnd(r.adapter(), 1)
 			request, client := e.asked("rping -c -a " + ourV4)
 			private := []byte("not today, said the stag")
-			r.must(request.Reject(private))
+			r.Must(request.Reject(private))
 			out, code, err := client.end(patience)
-			r.must(err)
+			r.Must(err)
 			if code == 0 || !strings.Contains(out, "RDMA_CM_EVENT_REJECTED") {
 				r.Errorf("rping: exit code %d\n%s", code, out)
 			}
@@ -167,7 +167,7 @@ func TestRejected(t *testing.T) {
 		if err := e.qp.Dial(e.ctx, address, rdma.ConnParams{}); !errors.As(err, &no) {
 			r.Fatalf("dialled with a CRC: %v, want a rejection", err)
 		}
-		r.must(e.qp.Dial(e.ctx, address, rdma.ConnParams{NoCRC: true}))
+		r.Must(e.qp.Dial(e.ctx, address, rdma.ConnParams{NoCRC: true}))
 		e.agreed(2, false)
 		e.asks(startupRounds)
 		r.rpingServed(server)
@@ -181,11 +181,11 @@ func TestOldResponder(t *testing.T) {
 	row(t, "revision 1, dialled", about{"rping -s", "1 Send, a Read refused"}, func(r *rig) {
 		server := r.serveInGuest(rpingPort, "rping -s -d")
 		e := r.newEnd(r.adapter(), 64)
-		r.must(e.qp.Dial(e.ctx, netip.AddrPortFrom(ipv4.guest, rpingPort).String(), rdma.ConnParams{Revision: 1, IRD: 1, ORD: 1}))
+		r.Must(e.qp.Dial(e.ctx, netip.AddrPortFrom(ipv4.guest, rpingPort).String(), rdma.ConnParams{Revision: 1, IRD: 1, ORD: 1}))
 		e.agreed(1, true)
 		e.tell(e.data)
 		out, code, err := server.end(patience)
-		r.must(err)
+		r.Must(err)
 		if !strings.Contains(out, "post send error") {
 			r.Errorf("rping: exit code %d\n%s", code, out)
 		}

@@ -37,7 +37,7 @@ func (r *rig) relay(toUs, toGuest spoiler) *relay {
 	r.Helper()
 	l := r.listenBetween()
 	_, port, err := net.SplitHostPort(l.Addr().String())
-	r.must(err)
+	r.Must(err)
 	m := &relay{port: port}
 	r.Cleanup(func() {
 		l.Close()
@@ -71,7 +71,7 @@ func (r *rig) relay(toUs, toGuest spoiler) *relay {
 // from where it was, packets went to us and to nobody else.
 func (r *rig) listenBetween() (l net.Listener) {
 	r.Helper()
-	r.must(r.pair.Do(pair.B, func() error {
+	r.Must(r.pair.Do(pair.B, func() error {
 		end, err := netlink.LinkByName(r.pair.Ends[pair.B].Name)
 		if err != nil {
 			return err

@@ -79,7 +79,7 @@ func (r *rig) whole(p pings, got pinged) {
 func (r *rig) rpingServed(server *job) {
 	r.Helper()
 	out, code, err := server.end(patience)
-	r.must(err)
+	r.Must(err)
 	if !strings.Contains(out, "server DISCONNECT EVENT") {
 		r.Errorf("%s: exit code %d\n%s", server.command, code, out)
 	}

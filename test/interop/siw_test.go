@@ -127,11 +127,11 @@ func (f fault) provoked(r *rig) *rdma.QPError {
 		host, port = relayV4, r.relay(f.toUs, f.toGuest).port
 	}
 	request, _ := e.asked(fmt.Sprintf("rping -c -a %s -p %s -C 1", host, port))
-	r.must(request.Accept(e.ctx, e.qp, rdma.ConnParams{}))
+	r.Must(request.Accept(e.ctx, e.qp, rdma.ConnParams{}))
 	if f.do != nil {
 		addr, key, n := e.hear()
 		_, err := e.qp.PostSend(f.do(e, addr, key, n)...)
-		r.must(err)
+		r.Must(err)
 	}
 	select {
 	case <-e.qp.Done():
@@ -182,7 +182,7 @@ func TestTerminatesOfOurs(t *testing.T) {
 // TCP: nothing is taken over, and our first FPDU comes sooner behind the Reply.
 func (r *rig) kernelPort() (a *rdma.Adapter) {
 	r.Helper()
-	r.must(r.pair.Do(pair.A, func() (err error) {
+	r.Must(r.pair.Do(pair.A, func() (err error) {
 		a, err = rdma.Open(rdma.Config{KernelPort: true})
 		return err
 	}))
@@ -229,12 +229,12 @@ func (r *rig) race(a *rdma.Adapter, p rdma.ConnParams) (took []time.Duration) {
 	r.Helper()
 	for range raceRounds {
 		e := r.newEnd(a, 64)
-		r.must(e.qp.Dial(e.ctx, netip.AddrPortFrom(ipv4.guest, rpingPort).String(), p))
+		r.Must(e.qp.Dial(e.ctx, netip.AddrPortFrom(ipv4.guest, rpingPort).String(), p))
 		begun := time.Now()
 		e.tell(e.data)
 		e.hear()
 		took = append(took, time.Since(begun))
-		r.must(e.qp.Disconnect(e.ctx))
+		r.Must(e.qp.Disconnect(e.ctx))
 	}
 	slices.Sort(took)
 	return took
@@ -249,8 +249,8 @@ func TestCloseAtOnce(t *testing.T) {
 		a := r.kernelPort()
 		for range rounds {
 			e := r.newEnd(a, 64)
-			r.must(e.qp.Dial(e.ctx, netip.AddrPortFrom(ipv4.guest, rpingPort).String(), rdma.ConnParams{}))
-			r.must(e.qp.Disconnect(e.ctx))
+			r.Must(e.qp.Dial(e.ctx, netip.AddrPortFrom(ipv4.guest, rpingPort).String(), rdma.ConnParams{}))
+			r.Must(e.qp.Disconnect(e.ctx))
 		}
 		if said := r.inGuest("dmesg"); strings.Contains(said, "BUG") {
 			r.Errorf("the guest's kernel says:\n%s", said)
@@ -272,20 +272,20 @@ func TestMarkersRefused(t *testing.T) {
 			r.Fatalf("dialled for Markers: %v, want %v", err, rdma.ErrMarkersRefused)
 		}
 		p.Markers = false
-		r.must(e.qp.Dial(e.ctx, address, p))
+		r.Must(e.qp.Dial(e.ctx, address, p))
 		e.asks(startupRounds)
 		r.rpingServed(server)
 	})
 	row(t, "accepted", about{"rping -c", "1 connection"}, func(r *rig) {
 		e := r.newEnd(r.adapter(), 64)
 		request, client := e.asked("rping -c -a " + ourV4)
-		r.must(request.Accept(e.ctx, e.qp, rdma.ConnParams{Markers: true}))
+		r.Must(request.Accept(e.ctx, e.qp, rdma.ConnParams{Markers: true}))
 		<-e.qp.Done()
 		if err := e.qp.Err(); !errors.Is(err, rdma.ErrMarkersRefused) {
 			r.Errorf("the connection has ended by %v, want %v", err, rdma.ErrMarkersRefused)
 		}
 		out, code, err := client.end(patience)
-		r.must(err)
+		r.Must(err)
 		if code == 0 || !strings.Contains(out, "RDMA_CM_EVENT_REJECTED") {
 			r.Errorf("rping: exit code %d\n%s", code, out)
 		}
@@ -299,16 +299,16 @@ func TestHastyServer(t *testing.T) {
 	row(t, "accepted", about{"rping -c", fmt.Sprintf("%d connections", rounds)}, func(r *rig) {
 		a := r.adapter()
 		l, err := a.Listen(r.context(), fmt.Sprint(":", rpingPort), rdma.ListenConfig{})
-		r.must(err)
+		r.Must(err)
 		defer l.Close()
 		for range rounds {
 			e := r.newEnd(a, 64)
 			client := r.startInGuest("rping -c -C 1 -V -a " + ourV4)
 			request, err := l.Accept(e.ctx)
-			r.must(err)
-			r.must(request.Accept(e.ctx, e.qp, rdma.ConnParams{}))
+			r.Must(err)
+			r.Must(request.Accept(e.ctx, e.qp, rdma.ConnParams{}))
 			_, err = e.qp.PostSend(rdma.SendWR{Op: rdma.WRWrite})
-			r.must(err)
+			r.Must(err)
 			e.serves(1)
 			r.ended(client)
 		}

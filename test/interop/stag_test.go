@@ -45,7 +45,7 @@ func (r *rig) stag(args ...string) *command {
 	c := &command{cmd: exec.Command(r.bin, args...), done: make(chan error, 1)}
 	c.cmd.Stdout, c.cmd.Stderr = &c.out, &c.err
 	ended := make(chan struct{})
-	r.must(r.launch(pair.A, c.cmd, func(err error) {
+	r.Must(r.launch(pair.A, c.cmd, func(err error) {
 		c.done <- err
 		close(ended)
 	}))

@@ -217,13 +217,6 @@ func (r *rig) keep() error {
 	return err
 }
 
-func (r *rig) must(err error) {
-	r.Helper()
-	if err != nil {
-		r.Fatal(err)
-	}
-}
-
 // port is the name of our interface.
 func (r *rig) port() string { return r.pair.Ends[pair.A].Name }
 

@@ -29,7 +29,7 @@ func (r *rig) traces() (now traces) {
 	r.Helper()
 	count := func(pattern string) int {
 		found, err := filepath.Glob(pattern)
-		r.must(err)
+		r.Must(err)
 		return len(found)
 	}
 	return traces{
@@ -68,7 +68,7 @@ func TestVanished(t *testing.T) {
 			before := r.traces()
 			e := r.newEnd(r.adapter(), rpingMost)
 			request, _ := e.asked(fmt.Sprintf("rping -c -a %s -S %d", ourV4, rpingMost))
-			r.must(request.Accept(e.ctx, e.qp, rdma.ConnParams{PeerTimeout: peerTimeout}))
+			r.Must(request.Accept(e.ctx, e.qp, rdma.ConnParams{PeerTimeout: peerTimeout}))
 			wr := e.offered(c.op)
 			if c.busy {
 				e.untilFlushed(wr)
@@ -76,8 +76,8 @@ func TestVanished(t *testing.T) {
 				r.guest.kill()
 			}
 			e.givenUp()
-			r.must(e.qp.Close())
-			r.must(e.a.Close())
+			r.Must(e.qp.Close())
+			r.Must(e.a.Close())
 			r.nothingLeft(before)
 		})
 	}

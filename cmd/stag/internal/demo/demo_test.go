@@ -2,13 +2,13 @@ package demo
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/rdmap"
 	"github.com/stag-rdma/stag/rdma"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // What the demonstration says is worth something only if it can fail.
@@ -18,8 +18,8 @@ var small = Options{Octets: 3<<20 + 5, Message: 64 << 10, KernelPort: true}.fill
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	s, err := small.stage(t.Context())
-	must(t, err)
-	t.Cleanup(func() { must(t, s.close()) })
+	rig.Must(t, err)
+	t.Cleanup(func() { rig.Must(t, s.close()) })
 	return s
 }
 
@@ -27,27 +27,10 @@ func newStage(t *testing.T) *stage {
 func met(t *testing.T, s *stage) (a, b *party) {
 	t.Helper()
 	a, b, err := small.parties(s)
-	must(t, err)
-	t.Cleanup(func() { must(t, a.close()); must(t, b.close()) })
-	must(t, small.meet(t.Context(), s, a, b))
+	rig.Must(t, err)
+	t.Cleanup(func() { rig.Must(t, a.close()); rig.Must(t, b.close()) })
+	rig.Must(t, small.meet(t.Context(), s, a, b))
 	return a, b
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// says demands an error with all of these words.
-func says(t *testing.T, err error, words ...string) {
-	t.Helper()
-	for _, w := range words {
-		if err == nil || !strings.Contains(err.Error(), w) {
-			t.Fatalf("error %v, want one that says %q", err, words)
-		}
-	}
 }
 
 // TestWrongOctetsFail: by every operation.
@@ -61,9 +44,9 @@ func TestWrongOctetsFail(t *testing.T) {
 			from, to := small.plan(op), small.plan(op)
 			from.seed++
 			src, dst := &source{party: a, plan: from}, &sink{party: b, plan: to}
-			must(t, src.prepare())
-			must(t, dst.prepare())
-			says(t, small.watch(t.Context(), src, dst), "octet 0 of the "+op.String(), "side "+b.side.String())
+			rig.Must(t, src.prepare())
+			rig.Must(t, dst.prepare())
+			rig.Says(t, small.watch(t.Context(), src, dst), nil, "octet 0 of the "+op.String(), "side "+b.side.String())
 		})
 	}
 }
@@ -92,7 +75,7 @@ func TestCheck(t *testing.T) {
 			if c.spoil >= 0 {
 				slot[c.spoil] ^= 1
 			}
-			says(t, k.check(c.n, c.got), c.says)
+			rig.Says(t, k.check(c.n, c.got), nil, c.says)
 			if k.checked != 0 || k.reached.Load() != 0 {
 				t.Errorf("%d messages and %d octets count as checked", k.checked, k.reached.Load())
 			}
@@ -107,15 +90,15 @@ func TestDeadPeerFails(t *testing.T) {
 	p := small.plan(rdma.WRWrite)
 	p.octets = 1 << 40
 	src, dst := &source{party: a, plan: p}, &sink{party: b, plan: p}
-	must(t, src.prepare())
-	must(t, dst.prepare())
+	rig.Must(t, src.prepare())
+	rig.Must(t, dst.prepare())
 	go func() {
 		for dst.reached.Load() < 1<<20 {
 			time.Sleep(time.Millisecond)
 		}
 		a.qp.Abort()
 	}()
-	says(t, small.watch(t.Context(), src, dst), "side ", "QP ")
+	rig.Says(t, small.watch(t.Context(), src, dst), nil, "side ", "QP ")
 }
 
 // TestInterruptedTransfer: the end of the context ends both sides.
@@ -124,8 +107,8 @@ func TestInterruptedTransfer(t *testing.T) {
 	p := small.plan(rdma.WRSend)
 	p.octets = 1 << 40
 	src, dst := &source{party: a, plan: p}, &sink{party: b, plan: p}
-	must(t, src.prepare())
-	must(t, dst.prepare())
+	rig.Must(t, src.prepare())
+	rig.Must(t, dst.prepare())
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		for dst.reached.Load() < 1<<20 {
@@ -133,7 +116,7 @@ func TestInterruptedTransfer(t *testing.T) {
 		}
 		cancel()
 	}()
-	says(t, small.watch(ctx, src, dst), context.Canceled.Error())
+	rig.Says(t, small.watch(ctx, src, dst), nil, context.Canceled.Error())
 }
 
 // TestUnexpectedAnswersFail: a refusal that does not come, or another one than
@@ -166,7 +149,7 @@ func TestUnexpectedAnswersFail(t *testing.T) {
 				ctx = short
 			}
 			_, err := c.crime.try(ctx, s)
-			says(t, err, c.says...)
+			rig.Says(t, err, nil, c.says...)
 		})
 	}
 }
@@ -195,13 +178,13 @@ func TestTerminate(t *testing.T) {
 func TestHostClosesEverything(t *testing.T) {
 	s := newStage(t)
 	a, b, err := small.parties(s)
-	must(t, err)
-	must(t, small.meet(t.Context(), s, a, b))
-	must(t, a.close())
-	must(t, b.close())
+	rig.Must(t, err)
+	rig.Must(t, small.meet(t.Context(), s, a, b))
+	rig.Must(t, a.close())
+	rig.Must(t, b.close())
 	for _, side := range []pair.Side{pair.A, pair.B} {
 		at, err := s.adapters[side].Attributes()
-		must(t, err)
+		rig.Must(t, err)
 		if at.Regions != 0 || at.QPs != 0 || at.HeapFree != at.HeapSize {
 			t.Errorf("side %v has %d regions, %d QPs and %d of %d octets", side, at.Regions, at.QPs, at.HeapFree, at.HeapSize)
 		}
@@ -217,7 +200,7 @@ func TestTicket(t *testing.T) {
 	}
 	for _, n := range []int{0, ticketLen - 1, ticketLen + 1} {
 		_, err := parseTicket(make([]byte, n))
-		says(t, err, "private data")
+		rig.Says(t, err, nil, "private data")
 	}
 }
 

@@ -15,37 +15,31 @@ import (
 
 	"github.com/stag-rdma/stag/offload/control"
 	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/test/rig"
 )
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // writtenFile has three packets of two sources in it.
 func writtenFile(t *testing.T) (name string, frames [][]byte) {
 	t.Helper()
 	name = filepath.Join(t.TempDir(), "x.pcapng")
 	out, err := os.Create(name)
-	must(t, err)
+	rig.Must(t, err)
 	defer out.Close()
 	a := &source{Endpoint: control.Endpoint{PID: 5, Adapter: 1}, device: "eth1", program: "p", filterText: "only qp 7"}
 	b := &source{Endpoint: control.Endpoint{PID: 6, Adapter: 2}, device: "eth2", program: "q"}
 	f, err := newFile(out, []*source{a, b}, 1000)
-	must(t, err)
+	rig.Must(t, err)
 	for i, s := range []*source{a, b, a} {
 		data := frame(t, wire.HeaderFields{}, seg, make([]byte, 100*i))
 		frames = append(frames, data)
 		p := packet{Packet: captured(data)}
 		p.Out, p.missed = i != 1, uint64(2*i)
-		must(t, f.add(s, p))
+		rig.Must(t, f.add(s, p))
 	}
 	a.seen, a.lost, b.seen = 2, 4, 1
 	n, err := f.flush()
-	must(t, err)
-	must(t, f.finish([]*source{a, b}))
+	rig.Must(t, err)
+	rig.Must(t, f.finish([]*source{a, b}))
 	if n != 0 {
 		t.Errorf("%d blocks not written", n)
 	}
@@ -56,10 +50,10 @@ func writtenFile(t *testing.T) (name string, frames [][]byte) {
 func TestFile(t *testing.T) {
 	name, frames := writtenFile(t)
 	in, err := os.Open(name)
-	must(t, err)
+	rig.Must(t, err)
 	defer in.Close()
 	r, err := pcapgo.NewNgReader(in, pcapgo.NgReaderOptions{WantMixedLinkType: true})
-	must(t, err)
+	rig.Must(t, err)
 	for i := 0; ; i++ {
 		data, ci, err := r.ReadPacketData()
 		if err == io.EOF {
@@ -68,7 +62,7 @@ func TestFile(t *testing.T) {
 			}
 			break
 		}
-		must(t, err)
+		rig.Must(t, err)
 		if !bytes.Equal(data, frames[i]) || !ci.Timestamp.Equal(at) || ci.InterfaceIndex != i%2 || ci.Length != len(data) {
 			t.Errorf("packet %d: %+v", i, ci)
 		}
@@ -77,13 +71,13 @@ func TestFile(t *testing.T) {
 		{Name: "eth1", Description: "pid 5 (p), adapter 1", Comment: "only qp 7"}, {Name: "eth2", Description: "pid 6 (q), adapter 2"},
 	} {
 		got, err := r.Interface(i)
-		must(t, err)
+		rig.Must(t, err)
 		if got.Name != want.Name || got.Description != want.Description || got.Comment != want.Comment || got.LinkType != layers.LinkTypeEthernet || got.SnapLength != 1000 {
 			t.Errorf("interface %d is %+v", i, got)
 		}
 	}
 	first, err := r.Interface(0)
-	must(t, err)
+	rig.Must(t, err)
 	if s := first.Statistics; s.PacketsReceived != 6 || s.PacketsDropped != 4 || s.EndTime.IsZero() {
 		t.Errorf("statistics: %+v", s)
 	}
@@ -118,7 +112,7 @@ func TestBlocksCutOff(t *testing.T) {
 func limited(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "x")
 	out, err := os.Create(name)
-	must(t, err)
+	rig.Must(t, err)
 	defer out.Close()
 	b := blocks{out: out}
 	add := func(text string) {
@@ -129,7 +123,7 @@ func limited(t *testing.T) {
 	if n, err := b.flush(); n != 0 || err != nil {
 		t.Fatal(n, err)
 	}
-	must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 30, Max: 30}))
+	rig.Must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 30, Max: 30}))
 	add("one\n")
 	add("two\n")
 	add("this one does not fit\n")
@@ -139,7 +133,7 @@ func limited(t *testing.T) {
 		t.Errorf("%d not written, %v", n, err)
 	}
 	got, err := os.ReadFile(name)
-	must(t, err)
+	rig.Must(t, err)
 	if string(got) != "kept already\none\ntwo\n" {
 		t.Errorf("the file has %q", got)
 	}
@@ -152,7 +146,7 @@ func limited(t *testing.T) {
 // TestBlocksNoReader: of a pipe nothing can be taken back.
 func TestBlocksNoReader(t *testing.T) {
 	r, w, err := os.Pipe()
-	must(t, err)
+	rig.Must(t, err)
 	defer w.Close()
 	r.Close()
 	b := blocks{out: w}

@@ -12,6 +12,7 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/offload/seq"
 	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // TestHandshake: whoever sent the first captured packet, the Request comes from
@@ -73,32 +74,32 @@ func TestNoHandshake(t *testing.T) {
 func TestFileBegins(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "x.pcapng")
 	out, err := os.Create(name)
-	must(t, err)
+	rig.Must(t, err)
 	defer out.Close()
 	s := &source{device: "eth1", streams: map[uint32]report.Stream{0x100003: {Initiator: true, CRC: true, Revision: 1}}}
 	f, err := newFile(out, []*source{s}, DefaultSnapLen)
-	must(t, err)
+	rig.Must(t, err)
 	p := packet{Packet: captured(frame(t, wire.HeaderFields{}, seg, make([]byte, 100)))}
 	for range 3 {
-		must(t, f.add(s, p))
+		rig.Must(t, f.add(s, p))
 	}
 	if len(f.ends) != 3 {
 		t.Errorf("%d blocks for 3 packets", len(f.ends))
 	}
 	_, err = f.flush()
-	must(t, err)
+	rig.Must(t, err)
 	in, err := os.Open(name)
-	must(t, err)
+	rig.Must(t, err)
 	defer in.Close()
 	r, err := pcapgo.NewNgReader(in, pcapgo.DefaultNgReaderOptions)
-	must(t, err)
+	rig.Must(t, err)
 	var lengths []int
 	for {
 		data, _, err := r.ReadPacketData()
 		if err == io.EOF {
 			break
 		}
-		must(t, err)
+		rig.Must(t, err)
 		lengths = append(lengths, len(data))
 	}
 	if !slices.Equal(lengths, []int{74, 74, 154, 154, 154}) {

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/stag-rdma/stag/offload/control"
 	"github.com/stag-rdma/stag/offload/report"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // adapter answers as one of this process.
@@ -37,7 +37,7 @@ func serve(t *testing.T, err error) (number int) {
 	if e != nil {
 		t.Fatal(e)
 	}
-	s, e := control.Serve(path, adapter{number, err}, slog.New(slog.DiscardHandler))
+	s, e := control.Serve(path, adapter{number, err}, rig.Silent())
 	if e != nil {
 		t.Fatal(e)
 	}

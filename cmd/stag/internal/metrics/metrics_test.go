@@ -3,7 +3,6 @@ package metrics
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"os"
 	"slices"
@@ -24,6 +23,7 @@ import (
 	"github.com/stag-rdma/stag/offload/rdmap"
 	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/offload/tcp"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // counters are all that a queue can have, each with another value.
@@ -139,7 +139,7 @@ func (c filled) Collect(to chan<- prometheus.Metric) {
 
 func newExporter(t *testing.T, perQP bool) *Exporter {
 	t.Helper()
-	x, err := New(Options{PerQP: perQP, Log: slog.New(slog.DiscardHandler)})
+	x, err := New(Options{PerQP: perQP, Log: rig.Silent()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,11 +8,12 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/rdma"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // offer sends the server where memory is, and hears its answer.
 func (c *client) offer(t *testing.T, i info) error {
-	must(t, c.post(message(i)))
+	rig.Must(t, c.post(message(i)))
 	_, err := c.hear(t.Context())
 	return err
 }
@@ -31,19 +32,19 @@ var faults = map[string]struct {
 		"2147483648 octets, this server takes 1 to 65536"},
 	"a small sink": {func(t *testing.T, c *client) {
 		fill(c.source.Bytes(), 0)
-		must(t, c.offer(t, infoOf(c.source)))
+		rig.Must(t, c.offer(t, infoOf(c.source)))
 		i := infoOf(c.sink)
 		i.octets--
 		c.offer(t, i)
 	}, "the sink has 63 octets, the source had 64"},
 	"another protocol": {func(t *testing.T, c *client) {
-		must(t, c.post(rdma.SendWR{Op: rdma.WRSend, Flags: rdma.Signaled, Inline: []byte("hello")}))
+		rig.Must(t, c.post(rdma.SendWR{Op: rdma.WRSend, Flags: rdma.Signaled, Inline: []byte("hello")}))
 		c.hear(t.Context())
 	}, "a message of 5 octets came, want 16"},
 	"leaving early": {func(t *testing.T, c *client) {
 		fill(c.source.Bytes(), 0)
-		must(t, c.offer(t, infoOf(c.source)))
-		must(t, c.disconnect(t.Context()))
+		rig.Must(t, c.offer(t, infoOf(c.source)))
+		rig.Must(t, c.disconnect(t.Context()))
 	}, "left in the middle of ping 0"},
 	// Before or after it has been taken over.
 	"a reset": {func(t *testing.T, c *client) { c.qp.Abort() }, "reset|ended the connection before"},
@@ -56,7 +57,7 @@ func TestFaultsOfClients(t *testing.T) {
 			c := connected(t, s, 64)
 			f.do(t, c)
 			r, err := s.end()
-			says(t, err, "client 127.0.0.1:")
+			rig.Says(t, err, nil, "client 127.0.0.1:")
 			if !regexp.MustCompile(f.says).MatchString(err.Error()) {
 				t.Errorf("error %v, want one that says %s", err, f.says)
 			}
@@ -75,10 +76,10 @@ func TestFaultsOfClients(t *testing.T) {
 func hostile(t *testing.T, do func(context.Context, *caller) error) (*rdma.Listener, chan error) {
 	t.Helper()
 	a, err := rdma.Open(rdma.Config{KernelPort: true})
-	must(t, err)
-	t.Cleanup(func() { must(t, a.Close()) })
+	rig.Must(t, err)
+	t.Cleanup(func() { rig.Must(t, a.Close()) })
 	l, err := a.Listen(t.Context(), "127.0.0.1:0", rdma.ListenConfig{})
-	must(t, err)
+	rig.Must(t, err)
 	done := make(chan error, 1)
 	go func() {
 		done <- func() error {
@@ -124,14 +125,14 @@ func TestSpoiled(t *testing.T) {
 		l, done := hostile(t, spoils)
 		r, err := Client(t.Context(), Options{Count: 5, Size: 64, Validate: validate}.at(l.Addr()))
 		if validate {
-			says(t, err, "octet 62 of the data of ping 2 is 0x75, want 0x74")
+			rig.Says(t, err, nil, "octet 62 of the data of ping 2 is 0x75, want 0x74")
 			if r.Pings != 2 || r.Error == "" {
 				t.Errorf("%+v", r)
 			}
 		} else if err != nil || r.Pings != 5 {
 			t.Errorf("%+v: %v", r, err)
 		}
-		must(t, <-done)
+		rig.Must(t, <-done)
 	}
 }
 
@@ -147,7 +148,7 @@ func TestSilentServer(t *testing.T) {
 		return err
 	})
 	r, err := Client(ctx, Options{}.at(l.Addr()))
-	must(t, err)
+	rig.Must(t, err)
 	if !r.Interrupted || r.Pings != 0 || r.Path == "" {
 		t.Errorf("%+v", r)
 	}

@@ -10,26 +10,10 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/rdma"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // These run over the kernel port, whoever runs them.
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// says demands an error with all of these words.
-func says(t *testing.T, err error, words ...string) {
-	t.Helper()
-	for _, w := range words {
-		if err == nil || !strings.Contains(err.Error(), w) {
-			t.Fatalf("error %v, want one that says %q", err, words)
-		}
-	}
-}
 
 // told gets the lines of a server's log.
 type told chan string
@@ -61,7 +45,7 @@ func serve(t *testing.T, o Options) *service {
 	t.Cleanup(func() { stop(); <-s.ended })
 	line := <-s.log
 	at, err := netip.ParseAddrPort(strings.TrimSpace(strings.TrimPrefix(line, "listening on ")))
-	must(t, err)
+	rig.Must(t, err)
 	s.at = at
 	return s
 }
@@ -82,9 +66,9 @@ func TestPing(t *testing.T) {
 	for _, size := range []int{1, 2, 12, 13, 14, 15, 63, 64, 65, 1459, 1460, 1461, 4096, 65535, 65536} {
 		s := serve(t, Options{Count: 11, Validate: true})
 		r, err := Client(t.Context(), Options{Count: 11, Size: size, Validate: true}.at(s.at))
-		must(t, err)
+		rig.Must(t, err)
 		other, err := s.end()
-		must(t, err)
+		rig.Must(t, err)
 		for _, r := range []Result{r, other} {
 			if r.Pings != 11 || r.Octets != uint64(11*size) || r.Path != "kernel port" || r.Address != s.at.String() ||
 				!r.Validated || r.Interrupted || r.Error != "" || r.Seconds <= 0 {
@@ -106,9 +90,9 @@ func TestData(t *testing.T) {
 	var here, there bytes.Buffer
 	s := serve(t, Options{Data: &there})
 	_, err := Client(t.Context(), Options{Count: 60, Size: 20, Data: &here}.at(s.at))
-	must(t, err)
+	rig.Must(t, err)
 	_, err = s.end()
-	must(t, err)
+	rig.Must(t, err)
 	lines := strings.Split(here.String(), "\n")
 	for n, want := range map[int]string{
 		0: "ping data: rdma-ping-0: ABCDEF", 57: "ping data: rdma-ping-57: zABCD", 58: "ping data: rdma-ping-58: ABCDE", 60: "",
@@ -146,27 +130,27 @@ func TestPersistent(t *testing.T) {
 		t.Errorf("%q", line)
 	}
 	idle := connected(t, s, 64)
-	must(t, idle.exchangeOf(t, 0))
+	rig.Must(t, idle.exchangeOf(t, 0))
 	s.stop()
 	r, err := s.end()
-	must(t, err)
+	rig.Must(t, err)
 	if !r.Interrupted || r.Clients != 10 || r.Failed != 1 || r.Pings != 401 || r.Error != "" {
 		t.Errorf("%+v", r)
 	}
 	<-idle.qp.Done()
-	must(t, idle.qp.Err())
+	rig.Must(t, idle.qp.Err())
 }
 
 // TestServerCount: a client that wants more than the server was told to answer.
 func TestServerCount(t *testing.T) {
 	s := serve(t, Options{Count: 3})
 	r, err := Client(t.Context(), Options{Count: 5}.at(s.at))
-	says(t, err, "ping 3: ")
+	rig.Says(t, err, nil, "ping 3: ")
 	if r.Pings != 3 || r.Error != err.Error() {
 		t.Errorf("%+v", r)
 	}
 	r, err = s.end()
-	says(t, err, "client 127.0.0.1:", "more than the 3 pings of -C")
+	rig.Says(t, err, nil, "client 127.0.0.1:", "more than the 3 pings of -C")
 	if r.Pings != 3 || r.Failed != 1 {
 		t.Errorf("%+v", r)
 	}
@@ -187,12 +171,12 @@ func TestInterrupted(t *testing.T) {
 	}()
 	r, err := Client(ctx, Options{Data: data}.at(s.at))
 	close(data)
-	must(t, err)
+	rig.Must(t, err)
 	if !r.Interrupted || r.Pings < 10 {
 		t.Errorf("%+v", r)
 	}
 	other, err := s.end()
-	must(t, err)
+	rig.Must(t, err)
 	if other.Interrupted || other.Pings != r.Pings {
 		t.Errorf("%+v, and the client %+v", other, r)
 	}
@@ -213,7 +197,7 @@ func TestNobodyListens(t *testing.T) {
 	s.stop()
 	s.end()
 	r, err := Client(t.Context(), Options{}.at(s.at))
-	says(t, err, s.at.String(), "refused")
+	rig.Says(t, err, nil, s.at.String(), "refused")
 	if r.Pings != 0 || r.Path != "" || r.Error != err.Error() {
 		t.Errorf("%+v", r)
 	}
@@ -223,11 +207,11 @@ func TestNobodyListens(t *testing.T) {
 func connected(t *testing.T, s *service, size int) *client {
 	t.Helper()
 	a, err := rdma.Open(rdma.Config{KernelPort: true})
-	must(t, err)
-	t.Cleanup(func() { must(t, a.Close()) })
+	rig.Must(t, err)
+	t.Cleanup(func() { rig.Must(t, a.Close()) })
 	c, err := newClient(a, Options{Size: size})
-	must(t, err)
-	must(t, c.qp.Dial(t.Context(), s.at.String(), params))
+	rig.Must(t, err)
+	rig.Must(t, c.qp.Dial(t.Context(), s.at.String(), params))
 	return c
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/test/captures"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // The MPA Request and Reply of the capture: their length, with the flags and
@@ -66,7 +67,7 @@ func anonymous(ulpdu []byte) string {
 func relay(t *testing.T, to netip.AddrPort) (at netip.AddrPort, streams func() (client, server []byte)) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	rig.Must(t, err)
 	t.Cleanup(func() { l.Close() })
 	var up, down bytes.Buffer
 	done := make(chan error, 2)
@@ -90,8 +91,8 @@ func relay(t *testing.T, to netip.AddrPort) (at netip.AddrPort, streams func() (
 		pass(c, s, &down)
 	}()
 	return netip.MustParseAddrPort(l.Addr().String()), func() ([]byte, []byte) {
-		must(t, <-done)
-		must(t, <-done)
+		rig.Must(t, <-done)
+		rig.Must(t, <-done)
 		return up.Bytes(), down.Bytes()
 	}
 }
@@ -100,13 +101,13 @@ func relay(t *testing.T, to netip.AddrPort) (at netip.AddrPort, streams func() (
 // kernel's own RDMA: the same ones, in the same order, octet by octet.
 func TestAsCaptured(t *testing.T) {
 	conns, err := captures.Read("rping-siw-siw")
-	must(t, err)
+	rig.Must(t, err)
 	s := serve(t, Options{})
 	at, streams := relay(t, s.at)
 	_, err = Client(t.Context(), Options{Count: 5}.at(at))
-	must(t, err)
+	rig.Must(t, err)
 	_, err = s.end()
-	must(t, err)
+	rig.Must(t, err)
 	client, server := streams()
 	for _, way := range []struct {
 		name      string
