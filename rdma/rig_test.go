@@ -1,11 +1,9 @@
 package rdma
 
 import (
-	"context"
 	"errors"
 	"os"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -24,7 +22,7 @@ const patience = 30 * time.Second
 // rig is two adapters that reach each other. What they leave behind fails the
 // test.
 type rig struct {
-	*testing.T
+	common.Stage
 	a, b *Adapter
 	host string // of b
 	pair *pair.Pair

@@ -12,7 +12,7 @@ import (
 
 // announced is a connection whose end on side A was announced, dialled or accepted.
 func (w *world) announced(accepted bool) net.Conn {
-	w.t.Helper()
+	w.Helper()
 	control := func(_, _ string, c syscall.RawConn) error { return Announce(c, 1460) }
 	server, client := pair.B, pair.A
 	lc, d := net.ListenConfig{}, net.Dialer{Control: control}
@@ -24,18 +24,18 @@ func (w *world) announced(accepted bool) net.Conn {
 	d.SetMultipathTCP(false)
 	var l net.Listener
 	w.Must(w.Do(server, func() (err error) {
-		l, err = lc.Listen(w.t.Context(), "tcp4", netip.AddrPortFrom(w.addr(server, false), 0).String())
+		l, err = lc.Listen(w.Context(), "tcp4", netip.AddrPortFrom(w.addr(server, false), 0).String())
 		return err
 	}))
 	defer l.Close()
 	var c net.Conn
 	w.Must(w.Do(client, func() (err error) {
-		c, err = d.DialContext(w.t.Context(), "tcp4", l.Addr().String())
+		c, err = d.DialContext(w.Context(), "tcp4", l.Addr().String())
 		return err
 	}))
 	s, err := l.Accept()
 	w.Must(err)
-	w.t.Cleanup(func() { c.Close(); s.Close() })
+	w.Cleanup(func() { c.Close(); s.Close() })
 	if accepted {
 		return s
 	}

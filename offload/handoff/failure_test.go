@@ -178,26 +178,26 @@ func (w *world) cycle() {
 	a, b := w.connect(how{})
 	s, err := Open(a)
 	if err != nil {
-		w.t.Error(err)
+		w.Error(err)
 		return
 	}
 	st := w.steps(s)
-	if err := s.Take(w.t.Context(), st, &w.grace); err != nil {
-		w.t.Error(err)
+	if err := s.Take(w.Context(), st, &w.grace); err != nil {
+		w.Error(err)
 		return
 	}
 	for _, err := range []error{st.placeholder.Err(), a.Close(), st.placeholder.Close(), st.placeholder.Close(), s.Close()} {
 		if err != nil {
-			w.t.Error(err)
+			w.Error(err)
 		}
 	}
-	wantErr(w.t, st.placeholder.Err(), ErrClosed)
+	wantErr(w, st.placeholder.Err(), ErrClosed)
 	w.rule(st.port, passAll)
 	// The kernel knows nothing of the connection: the peer is reset.
 	b.SetDeadline(time.Now().Add(10 * time.Second))
 	b.Write([]byte("x"))
 	if _, err := b.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
-		w.t.Errorf("the peer got %v", err)
+		w.Errorf("the peer got %v", err)
 	}
 	b.Close()
 }

@@ -16,7 +16,7 @@ import (
 // segments through: proof that the state is complete and right, as only then
 // can the kernel carry on. The placeholder goes.
 func (w *world) restore(st *steps, s *Socket) *net.TCPConn {
-	w.t.Helper()
+	w.Helper()
 	w.Must(st.placeholder.Close())
 	var fd int
 	w.Must(w.Do(pair.A, func() (err error) {
@@ -31,7 +31,7 @@ func (w *world) restore(st *steps, s *Socket) *net.TCPConn {
 	w.Must(unix.SetsockoptInt(fd, unix.SOL_TCP, unix.TCP_REPAIR, unix.TCP_REPAIR_OFF))
 	c, err := net.FileConn(f)
 	w.Must(err)
-	w.t.Cleanup(func() { c.Close() })
+	w.Cleanup(func() { c.Close() })
 	if unsent := st.state.Queue[st.state.SndUna.Until(st.state.SndNxt):]; len(unsent) > 0 {
 		_, err := c.Write(unsent)
 		w.Must(err)

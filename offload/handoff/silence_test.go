@@ -14,7 +14,7 @@ import (
 
 // sniff opens a packet socket on a side's interface.
 func (w *world) sniff(side pair.Side) int {
-	w.t.Helper()
+	w.Helper()
 	fd := -1
 	w.Must(w.Do(side, func() (err error) {
 		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, int(htons(unix.ETH_P_ALL)))
@@ -23,7 +23,7 @@ func (w *world) sniff(side pair.Side) int {
 		}
 		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: w.Ends[side].Index})
 	}))
-	w.t.Cleanup(func() { unix.Close(fd) })
+	w.Cleanup(func() { unix.Close(fd) })
 	return fd
 }
 

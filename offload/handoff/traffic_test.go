@@ -70,7 +70,7 @@ func (w *world) takeInTraffic(h how, seed octets.Pattern) (*steps, error) {
 		return nil, err
 	}
 	st := w.steps(s)
-	if err := s.Take(w.t.Context(), st, &w.grace); err != nil {
+	if err := s.Take(w.Context(), st, &w.grace); err != nil {
 		return nil, err
 	}
 	again := w.restore(st, s)

@@ -18,6 +18,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/tcp"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // What the world's XDP program does with segments to a port of side A.
@@ -30,8 +31,8 @@ const (
 // world is a veth pair; connections are taken over on side A, where segments
 // can be kept from the kernel by their destination port.
 type world struct {
+	rig.Stage
 	*pair.Pair
-	t     testing.TB
 	rules *ebpf.Map // local port: one of the above
 	grace Grace
 }
@@ -46,36 +47,36 @@ func newWorld(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Close() })
-	w := &world{Pair: p, t: t}
+	w := &world{Stage: rig.On(t), Pair: p}
 	w.attach()
 	return w
 }
 
 func (w *world) attach() {
-	w.t.Helper()
+	w.Helper()
 	if err := rlimit.RemoveMemlock(); err != nil {
-		w.t.Fatal(err)
+		w.Fatal(err)
 	}
 	var err error
 	w.rules, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: 4096})
 	if err != nil {
-		w.t.Fatal(err)
+		w.Fatal(err)
 	}
-	w.t.Cleanup(func() { w.rules.Close() })
+	w.Cleanup(func() { w.rules.Close() })
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Dual BSD/GPL", Instructions: filter(w.rules.FD())})
 	if err != nil {
-		w.t.Fatal(err)
+		w.Fatal(err)
 	}
-	w.t.Cleanup(func() { program.Close() })
+	w.Cleanup(func() { program.Close() })
 	err = w.Do(pair.A, func() error {
 		l, err := link.AttachXDP(link.XDPOptions{Program: program, Interface: w.Ends[pair.A].Index, Flags: link.XDPDriverMode})
 		if err == nil {
-			w.t.Cleanup(func() { l.Close() })
+			w.Cleanup(func() { l.Close() })
 		}
 		return err
 	})
 	if err != nil {
-		w.t.Fatal(err)
+		w.Fatal(err)
 	}
 }
 
@@ -121,18 +122,18 @@ func filter(rules int) asm.Instructions {
 // rule says what becomes of segments to port from now on.
 func (w *world) rule(port uint16, rule uint32) {
 	if err := w.rules.Put(uint32(port), rule); err != nil {
-		w.t.Error(err)
+		w.Error(err)
 	}
 }
 
 // sysctl sets a parameter of side A's namespace.
 func (w *world) sysctl(name, value string) {
-	w.t.Helper()
+	w.Helper()
 	err := w.Do(pair.A, func() error {
 		return os.WriteFile("/proc/sys/net/ipv4/"+name, []byte(value), 0)
 	})
 	if err != nil {
-		w.t.Fatal(err)
+		w.Fatal(err)
 	}
 }
 
@@ -154,7 +155,7 @@ func (h how) String() string {
 
 // connect makes a connection and returns both ends of it.
 func (w *world) connect(h how) (a, b *net.TCPConn) {
-	w.t.Helper()
+	w.Helper()
 	server, client := pair.B, pair.A
 	if h.accepted {
 		server, client = pair.A, pair.B
@@ -168,7 +169,7 @@ func (w *world) connect(h how) (a, b *net.TCPConn) {
 		if server == pair.A && h.network != "" {
 			listen, addr = h.network, ""
 		}
-		l, err = lc.Listen(w.t.Context(), listen, net.JoinHostPort(addr, "0"))
+		l, err = lc.Listen(w.Context(), listen, net.JoinHostPort(addr, "0"))
 		return err
 	}))
 	defer l.Close()
@@ -180,12 +181,12 @@ func (w *world) connect(h how) (a, b *net.TCPConn) {
 		if h.bindPort {
 			d.LocalAddr = &net.TCPAddr{Port: 20000 + os.Getpid()%10000}
 		}
-		c, err = d.DialContext(w.t.Context(), network, to.String())
+		c, err = d.DialContext(w.Context(), network, to.String())
 		return err
 	}))
 	s, err := l.Accept()
 	w.Must(err)
-	w.t.Cleanup(func() { c.Close(); s.Close() })
+	w.Cleanup(func() { c.Close(); s.Close() })
 	if h.accepted {
 		return s.(*net.TCPConn), c.(*net.TCPConn)
 	}
@@ -234,14 +235,14 @@ func (s *steps) Install(state tcp.State, p *Placeholder) error {
 
 // take opens and takes c over.
 func (w *world) take(c *net.TCPConn) *steps {
-	w.t.Helper()
+	w.Helper()
 	s, err := Open(c)
 	w.Must(err)
 	st := w.steps(s)
-	w.Must(s.Take(w.t.Context(), st, &w.grace))
-	w.t.Cleanup(func() { st.placeholder.Close() })
+	w.Must(s.Take(w.Context(), st, &w.grace))
+	w.Cleanup(func() { st.placeholder.Close() })
 	if st.parked != 1 || st.unparked != 0 {
-		w.t.Fatalf("parked %d times, unparked %d times", st.parked, st.unparked)
+		w.Fatalf("parked %d times, unparked %d times", st.parked, st.unparked)
 	}
 	w.Must(st.placeholder.Err())
 	return st

@@ -36,7 +36,7 @@ type setup struct {
 
 // rig is the stage of a test. Everything on it goes away when the test ends.
 type rig struct {
-	testing.TB
+	common.Stage
 	pair *pair.Pair
 	nic  *nic.NIC
 }

@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -44,7 +43,7 @@ const patience = 2 * time.Minute
 
 // rig is the stage of a test. Everything on it goes away when the test ends.
 type rig struct {
-	testing.TB
+	common.Stage
 	*Cable
 	nic *nic.NIC
 }

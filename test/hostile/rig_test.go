@@ -1,7 +1,6 @@
 package hostile
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -25,7 +24,7 @@ import (
 // rig is an adapter on one of the two paths, and where its peers are. Nothing
 // of it may be left when the test ends.
 type rig struct {
-	testing.TB
+	common.Stage
 	a        *rdma.Adapter
 	l        *rdma.Listener
 	host     string                   // the adapter's address
@@ -70,7 +69,7 @@ func portRig(t testing.TB, c rdma.Config) *rig {
 		t.Fatal(err)
 	}
 	r := &rig{
-		TB: t, host: p.Ends[pair.A].V4.Addr().String(), peerHost: p.Ends[pair.B].V4.Addr().String(),
+		Stage: common.On(t), host: p.Ends[pair.A].V4.Addr().String(), peerHost: p.Ends[pair.B].V4.Addr().String(),
 		there: func(f func() error) error { return p.Do(pair.B, f) },
 		here:  func(f func() error) error { return p.Do(pair.A, f) },
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	common "github.com/stag-rdma/stag/test/rig"
 )
 
 // Where our side and the guest are.
@@ -153,7 +154,7 @@ type about struct {
 
 // rig is a row that runs.
 type rig struct {
-	*testing.T
+	common.Stage
 	*stage
 	guest *guest
 }
@@ -170,7 +171,7 @@ func row(t *testing.T, name string, a about, f func(r *rig)) bool {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := &rig{t, &theStage, g}
+		r := &rig{common.On(t), &theStage, g}
 		r.sniffer.begin()
 		defer func() {
 			if p := recover(); p != nil {
