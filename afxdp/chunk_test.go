@@ -253,7 +253,7 @@ func (p *pool) receive(t *rapid.T) {
 	dst := make([]port.Frame, rapid.IntRange(0, 12).Draw(t, "room"))
 	n := p.Receive(dst)
 	for _, f := range dst[:n] {
-		if f.Home != p.cfg.Queue || p.Bytes(f)[0] != p.mem[f.Addr] {
+		if f.Home != p.cfg.Lane || p.Bytes(f)[0] != p.mem[f.Addr] {
 			t.Fatalf("frame %+v", f)
 		}
 		p.rxHeld = append(p.rxHeld, f)

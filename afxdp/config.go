@@ -34,6 +34,11 @@ type Config struct {
 	IfName  string
 	Queue   uint16
 
+	// Port and Lane are the numbers of the interface, and of this queue of it, in
+	// the adapter: see port.Limits. A queue that is alone has 0 for both.
+	Port uint16
+	Lane port.Lane
+
 	FrameSize uint32 // octets in a chunk, 2048 or 4096; 0 means 4096
 	RxFrames  uint32 // receive chunks; 0 means 4096
 	TxFrames  uint32 // transmit chunks; 0 means 4096
@@ -138,6 +143,8 @@ func (c Config) rings() []named {
 func (c Config) limits() port.Limits {
 	return port.Limits{
 		Queue:      c.Queue,
+		Port:       c.Port,
+		Lane:       c.Lane,
 		FrameSize:  c.FrameSize,
 		RxFrames:   c.RxFrames,
 		TxFrames:   c.TxFrames,

@@ -330,7 +330,7 @@ func TestQueues(t *testing.T) {
 	var q [2]*afxdp.Queue
 	for i := range q {
 		c := scant
-		c.Queue = uint16(i)
+		c.Queue, c.Lane = uint16(i), port.Lane(i)
 		r, err := a.Cut(size)
 		rig.Must(t, err)
 		q[i], err = tryOpen(p, pair.A, c, r)

@@ -79,7 +79,7 @@ func (q *Queue) refill() bool {
 // does not name a chunk that the kernel had, and a packet within it, is counted
 // and left alone.
 func (q *Queue) accept(d unix.XDPDesc) (port.Frame, bool) {
-	f := port.Frame{Addr: q.base + d.Addr, Len: d.Len, Home: q.cfg.Queue, Options: uint16(d.Options)}
+	f := port.Frame{Addr: q.base + d.Addr, Len: d.Len, Home: q.cfg.Lane, Options: uint16(d.Options)}
 	i, ok := q.rxChunk(f.Addr)
 	at := uint32(d.Addr) & (q.cfg.FrameSize - 1)
 	if !ok || d.Addr >= q.size || q.state[i] != away || d.Len > q.cfg.FrameSize-at {

@@ -20,7 +20,7 @@ func (q *Queue) Take(dst []port.Frame) int {
 		dst[k] = port.Frame{
 			Addr: q.memory(i) + port.Headroom,
 			Len:  q.cfg.FrameSize - port.Headroom,
-			Home: q.cfg.Queue,
+			Home: q.cfg.Lane,
 		}
 	}
 	q.txPool = q.txPool[:left]

@@ -9,7 +9,7 @@ import (
 
 // AddTap lets r have every packet that this engine receives at its port or
 // sends, from the next step on, until RemoveTap or the engine's end. Packets
-// that another queue's engine passes on are that one's. It fails with
+// that another lane's engine passes on are that one's. It fails with
 // tap.ErrTooMany.
 func (e *Engine) AddTap(r *tap.Ring) error { return e.taps.Add(r) }
 
@@ -42,20 +42,23 @@ func (e *Engine) tapSent(id FlowID, fr port.Frame) {
 // arrived is the flow that a packet belongs to, 0 if there is none. Of a packet
 // that cannot be parsed, the steering record alone says so.
 func (e *Engine) arrived(b []byte, fr port.Frame) FlowID {
-	var recorded *flow
+	var recorded FlowID
+	var has bpf.FlowKey
 	if rec, ok := bpf.ParseRecord(e.port.Record(fr)); ok {
-		recorded = e.flow(rec.Flow())
+		if has, _, ok = e.dir.Find(rec.Flow()); ok {
+			recorded = rec.Flow()
+		}
 	}
-	var f *flow
 	if wire.ParsePacket(b, &e.pkt) != wire.OK {
-		f = recorded
-	} else if key := keyOf(&e.pkt); recorded != nil && recorded.key == key {
-		f = recorded
-	} else {
-		f = e.tuples[key]
+		return recorded
 	}
-	if f == nil {
-		return 0
+	key := keyOf(&e.pkt)
+	if recorded != 0 && has == key {
+		return recorded
 	}
-	return f.id
+	if f := e.tuples[key]; f != nil {
+		return f.id
+	}
+	id, _, _ := e.dir.ByKey(&key)
+	return id
 }

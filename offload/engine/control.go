@@ -17,13 +17,15 @@ import (
 var ErrNoFlow = errors.New("no such flow")
 
 // Park makes room for a flow that is about to be taken over: from now on its
-// segments are kept, up to a limit, instead of dropped. Every engine of the
-// port parks it, since nobody knows yet where its segments will arrive.
+// segments are kept, up to a limit, instead of dropped. Every engine of the flow's
+// port parks it, because nobody knows yet where its segments will arrive. Engines of
+// other ports pass them to the first one that parks it.
 //
 // heard, if set, is called once, after the step in which the first segment of
 // the flow has arrived here, kept or not. It must not block.
 func (e *Engine) Park(ctx context.Context, id FlowID, key bpf.FlowKey, heard func()) error {
 	return e.call(ctx, func() {
+		e.dir.parks(id, e.lane)
 		f := &flow{e: e, id: id, key: key, place: -1, quota: turn, heard: heard, parked: make([]port.Frame, 0, parkMax)}
 		e.flows[id.Index()] = f
 		e.tuples[key] = f
@@ -79,12 +81,14 @@ func (e *Engine) configOf(id FlowID) tcp.Config {
 	return c
 }
 
-// Forward sends the segments that this engine parked to the flow's owner.
+// Forward sends the segments that this engine parked to the flow's owner, and
+// forgets the flow: what still arrives here finds its owner in the directory.
 func (e *Engine) Forward(ctx context.Context, id FlowID) error {
 	return e.call(ctx, func() {
-		if f := e.flow(id); f != nil && f.conn == nil {
+		if f := e.flow(id); f != nil && f.conn == nil && !f.lingers {
 			f.heard = nil
 			e.replay(f)
+			e.forget(f)
 		}
 	})
 }

@@ -1,17 +1,26 @@
 package engine
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"sync"
 	"sync/atomic"
 
 	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/offload/port"
 )
 
 // FlowID names a flow of one adapter. An id is not given out again before the
 // generation of its slot has come round.
 type FlowID = bpf.FlowID
+
+// Lane numbers the engines of an adapter: see port.Lane.
+type Lane = port.Lane
+
+// noLane is the owner of a flow that no engine owns yet.
+const noLane = Lane(bpf.NoOwner)
 
 // MaxFlows is how many flows an adapter can have at a time.
 const MaxFlows = 1 << bpf.FlowIndexBits
@@ -26,11 +35,15 @@ func nextID(i int, id FlowID) FlowID {
 // ErrFlowsFull is returned by Reserve when every slot is taken.
 var ErrFlowsFull = errors.New("flow table full")
 
-// Directory says which engine owns which flow, and has the memory that flows may
-// use besides frames. It is shared by all engines of an adapter: Reserve, Assign and Free are called on the control path by any
-// goroutine; owner is read by engines without a lock.
+// Directory says which lane's engine owns which flow, and has the memory that
+// flows may use besides frames. All engines of an adapter share it. Reserve, Move
+// and Free are called on the control path by any goroutine. Find and ByKey take no
+// lock, and engines call them.
 type Directory struct {
-	slots []atomic.Uint64 // FlowID in the low half, owner above; 0: free
+	slots []slot
+	heads []atomic.Uint32 // by hash of the key: the first slot of a chain, its index plus 1
+	seed  maphash.Seed    // of that hash, so that nobody can choose keys of one chain
+	turns atomic.Uint64   // rises before and after a change of a chain
 	slabs *slabs          // what the flows of all engines may keep outside of frames
 
 	mu    sync.Mutex // guards what follows; never taken by Step
@@ -39,6 +52,25 @@ type Directory struct {
 	head  int        // next to give out
 	count int        // how many of the ring are set
 }
+
+// slot is a flow's place in the directory.
+type slot struct {
+	state atomic.Uint64             // see packed; 0: free
+	key   [keyLen / 8]atomic.Uint64 // written while state is 0
+	next  atomic.Uint32             // the next slot of its chain, its index plus 1
+}
+
+const keyLen = 40 // octets of a bpf.FlowKey
+
+// packed is a slot's state in one word: the flow's id, the lane that owns it, and
+// the lane that parks its segments as long as none does.
+func packed(id FlowID, owner, parks Lane) uint64 {
+	return uint64(parks)<<48 | uint64(owner)<<32 | uint64(id)
+}
+
+func idIn(state uint64) FlowID  { return FlowID(state) }
+func ownerIn(state uint64) Lane { return Lane(state >> 32) }
+func parksIn(state uint64) Lane { return Lane(state >> 48) }
 
 // NewDirectory makes a directory of n flows, 1 to MaxFlows.
 func NewDirectory(n int) (*Directory, error) {
@@ -51,7 +83,9 @@ func NewDirectory(n int) (*Directory, error) {
 	}
 	d := &Directory{
 		slabs: slabs,
-		slots: make([]atomic.Uint64, n),
+		slots: make([]slot, n),
+		heads: make([]atomic.Uint32, powerOfTwo(n)),
+		seed:  maphash.MakeSeed(),
 		ids:   make([]FlowID, n),
 		free:  make([]int32, n),
 		count: n,
@@ -66,24 +100,62 @@ func NewDirectory(n int) (*Directory, error) {
 // Len is how many flows the directory has room for.
 func (d *Directory) Len() int { return len(d.slots) }
 
-// Reserve takes a flow id, without an owner yet.
-func (d *Directory) Reserve() (FlowID, error) {
+// Reserve takes a flow id for the flow with this key, without an owner yet. A
+// second flow with a key hides the first one from ByKey. ErrFlowsFull.
+func (d *Directory) Reserve(key bpf.FlowKey) (FlowID, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.count == 0 {
 		return 0, fmt.Errorf("%w: %d flows are open", ErrFlowsFull, len(d.slots))
 	}
+	words := wordsOf(&key)
+	head := d.chain(&words)
 	i := d.free[d.head]
 	d.head = (d.head + 1) % len(d.free)
 	d.count--
 	id := d.ids[i]
-	d.slots[i].Store(pack(id, bpf.NoOwner))
+	s := &d.slots[i]
+	for w := range words {
+		s.key[w].Store(words[w])
+	}
+	d.turns.Add(1)
+	s.next.Store(head.Load())
+	head.Store(uint32(i) + 1)
+	d.turns.Add(1)
+	s.state.Store(packed(id, noLane, noLane))
 	return id, nil
 }
 
-// Assign makes queue the owner of id.
-func (d *Directory) Assign(id FlowID, queue uint16) {
-	d.slots[id.Index()].Store(pack(id, queue))
+// Move makes a lane's engine the owner of id, which is in use.
+func (d *Directory) Move(id FlowID, to Lane) error {
+	return d.change(id, func(state uint64) uint64 { return packed(id, to, parksIn(state)) })
+}
+
+// parks makes lane the one that parks the segments of id, unless one does already.
+func (d *Directory) parks(id FlowID, lane Lane) {
+	_ = d.change(id, func(state uint64) uint64 { // of a flow that is gone nothing comes
+		if parksIn(state) != noLane {
+			return state
+		}
+		return packed(id, ownerIn(state), lane)
+	})
+}
+
+// change replaces the state of id. ErrNoFlow.
+func (d *Directory) change(id FlowID, to func(state uint64) uint64) error {
+	if int(id.Index()) >= len(d.slots) {
+		return fmt.Errorf("flow %#x: %w", uint32(id), ErrNoFlow)
+	}
+	s := &d.slots[id.Index()].state
+	for {
+		state := s.Load()
+		if idIn(state) != id || state == 0 {
+			return fmt.Errorf("flow %#x: %w", uint32(id), ErrNoFlow)
+		}
+		if s.CompareAndSwap(state, to(state)) {
+			return nil
+		}
+	}
 }
 
 // Free gives id back.
@@ -91,23 +163,144 @@ func (d *Directory) Free(id FlowID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	i := int(id.Index())
-	if d.ids[i] != id || d.slots[i].Load() == 0 {
+	if i >= len(d.ids) || d.ids[i] != id || d.slots[i].state.Load() == 0 {
 		return
 	}
-	d.slots[i].Store(0)
+	d.slots[i].state.Store(0)
+	d.unlink(uint32(i) + 1)
 	d.ids[i] = nextID(i, id)
 	d.free[(d.head+d.count)%len(d.free)] = int32(i)
 	d.count++
 }
 
-// owner reports the queue that owns id, and whether id is in use at all.
-func (d *Directory) owner(id FlowID) (queue uint16, ok bool) {
+// unlink takes a slot out of its chain.
+func (d *Directory) unlink(place uint32) {
+	words := d.slots[place-1].words()
+	link := d.chain(&words)
+	for link.Load() != place {
+		link = &d.slots[link.Load()-1].next
+	}
+	d.turns.Add(1)
+	link.Store(d.slots[place-1].next.Load())
+	d.turns.Add(1)
+}
+
+// Find returns the key of flow id and the lane that owns it, or parks its segments
+// if none owns it yet. ok is false if no such flow is open. It takes no lock.
+func (d *Directory) Find(id FlowID) (key bpf.FlowKey, at Lane, ok bool) {
+	state, ok := d.state(id)
+	if !ok {
+		return key, 0, false
+	}
+	s := &d.slots[id.Index()]
+	words := s.words()
+	if idIn(s.state.Load()) != id {
+		return key, 0, false // its slot has been freed meanwhile
+	}
+	return keyIn(&words), placeIn(state), true
+}
+
+// ByKey returns the flow with this key and the lane that Find names. It takes no
+// lock. Engines need it for packets without a record that arrive elsewhere than at
+// their owner.
+func (d *Directory) ByKey(key *bpf.FlowKey) (id FlowID, at Lane, ok bool) {
+	words := wordsOf(key)
+	head := d.chain(&words)
+	place := d.search(head, &words)
+	if place == 0 {
+		return 0, 0, false
+	}
+	state := d.slots[place-1].state.Load()
+	if have := d.slots[place-1].words(); have != words || state == 0 {
+		return 0, 0, false // its slot has been freed meanwhile
+	}
+	return idIn(state), placeIn(state), true
+}
+
+// searches is how often search looks when chains change under its eyes.
+const searches = 4
+
+// search finds the slot with a key in a chain, its index plus 1; 0: there is none. A
+// chain that changes meanwhile may lead it elsewhere: it looks again, a few times,
+// and the peer repeats what is lost by that.
+func (d *Directory) search(head *atomic.Uint32, words *[keyLen / 8]uint64) (place uint32) {
+	for range searches {
+		before := d.turns.Load()
+		place = head.Load()
+		for steps := 0; place != 0 && steps < len(d.slots); steps++ {
+			s := &d.slots[place-1]
+			if s.words() == *words {
+				return place
+			}
+			place = s.next.Load()
+		}
+		if d.turns.Load() == before {
+			return 0
+		}
+	}
+	return 0
+}
+
+// chain is the chain for a key.
+func (d *Directory) chain(words *[keyLen / 8]uint64) *atomic.Uint32 {
+	var b [keyLen]byte
+	for i, w := range words {
+		binary.NativeEndian.PutUint64(b[8*i:], w)
+	}
+	return &d.heads[maphash.Bytes(d.seed, b[:])&uint64(len(d.heads)-1)]
+}
+
+// owner reports the lane that owns id, noLane for none yet, and whether id is in use
+// at all.
+func (d *Directory) owner(id FlowID) (lane Lane, ok bool) {
+	state, ok := d.state(id)
+	return ownerIn(state), ok
+}
+
+func (d *Directory) state(id FlowID) (state uint64, ok bool) {
 	i := int(id.Index())
 	if i >= len(d.slots) {
 		return 0, false
 	}
-	v := d.slots[i].Load()
-	return uint16(v >> 32), FlowID(v) == id && v != 0
+	state = d.slots[i].state.Load()
+	return state, idIn(state) == id && state != 0
 }
 
-func pack(id FlowID, queue uint16) uint64 { return uint64(queue)<<32 | uint64(id) }
+// placeIn is where segments of a flow go: to its owner or, if it has none yet, to the
+// lane that parks them.
+func placeIn(state uint64) Lane {
+	if owner := ownerIn(state); owner != noLane {
+		return owner
+	}
+	return parksIn(state)
+}
+
+func (s *slot) words() (words [keyLen / 8]uint64) {
+	for i := range words {
+		words[i] = s.key[i].Load()
+	}
+	return words
+}
+
+// wordsOf is a key as a slot keeps it.
+func wordsOf(k *bpf.FlowKey) (words [keyLen / 8]uint64) {
+	ne := binary.NativeEndian
+	words[0], words[1] = ne.Uint64(k.Remote[:]), ne.Uint64(k.Remote[8:])
+	words[2], words[3] = ne.Uint64(k.Local[:]), ne.Uint64(k.Local[8:])
+	words[4] = uint64(ne.Uint16(k.RemotePort[:])) | uint64(ne.Uint16(k.LocalPort[:]))<<16 |
+		uint64(k.VLAN)<<32 | uint64(k.Family)<<48 | uint64(k.Pad)<<56
+	return words
+}
+
+// keyIn is the reverse of wordsOf.
+func keyIn(words *[keyLen / 8]uint64) (k bpf.FlowKey) {
+	ne := binary.NativeEndian
+	ne.PutUint64(k.Remote[:], words[0])
+	ne.PutUint64(k.Remote[8:], words[1])
+	ne.PutUint64(k.Local[:], words[2])
+	ne.PutUint64(k.Local[8:], words[3])
+	ne.PutUint16(k.RemotePort[:], uint16(words[4]))
+	ne.PutUint16(k.LocalPort[:], uint16(words[4]>>16))
+	k.VLAN, k.Family, k.Pad = uint16(words[4]>>32), uint8(words[4]>>48), uint8(words[4]>>56)
+	return k
+}

@@ -21,5 +21,5 @@
 // (control.go, end.go). Everything on this page runs on the goroutine that
 // holds the queue's token: Run's (run.go) or a visitor's (visit.go). Others
 // reach it through doorbells (doorbell.go), commands (command.go) and, between
-// engines of one port, rings of frames (pass.go).
+// engines of one adapter, rings of frames (mail.go).
 package engine

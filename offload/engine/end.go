@@ -21,7 +21,7 @@ func (e *Engine) finish(f *flow, err error) {
 	f.conn, f.ulp = nil, nil
 	e.opened(-1)
 	e.worked = true
-	e.ended = append(e.ended, End{ID: f.id, Err: err, Gone: !lingers, Stats: stats})
+	e.ends = append(e.ends, End{ID: f.id, Err: err, Gone: !lingers, Stats: stats})
 	if lingers {
 		f.linger, f.lingers = linger, true
 		e.timers.set(f, f.linger.Deadline())
@@ -43,7 +43,7 @@ func (e *Engine) serveTimeWait(f *flow) {
 		e.timers.set(f, f.linger.Deadline())
 		return
 	}
-	e.ended = append(e.ended, End{ID: f.id, Gone: true})
+	e.ends = append(e.ends, End{ID: f.id, Gone: true})
 	e.forget(f)
 }
 
@@ -86,7 +86,7 @@ func (e *Engine) ShortenTimeWait(ctx context.Context) (found bool, err error) {
 			return
 		}
 		oldest.lingers = false
-		e.ended = append(e.ended, End{ID: oldest.id, Gone: true})
+		e.ends = append(e.ends, End{ID: oldest.id, Gone: true})
 		e.forget(oldest)
 	})
 	return found && err == nil, err
@@ -127,12 +127,15 @@ func (e *Engine) endAll(cause error) {
 			end.Stats = f.conn.Stats()
 		}
 		if f.conn != nil || f.lingers {
-			e.ended = append(e.ended, end)
+			e.ends = append(e.ends, end)
 		}
 		e.remove(f.id, err)
 	}
 	e.giveBack()
-	e.over = true
+	e.ended.Store(true)
+	if len(e.lanes) != 0 {
+		e.returnMail()
+	}
 	e.reader.Leave()
 	e.deliver()
 	e.token.Store(false)

@@ -38,7 +38,7 @@ func TestEndsAreToldInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.ended = append(e.ended, End{ID: 1}, End{ID: 1, Gone: true})
+	e.ends = append(e.ends, End{ID: 1}, End{ID: 1, Gone: true})
 	if _, ok := e.Progress(clock.Instant(1)); !ok || len(told) != 2 || told[0] || !told[1] {
 		t.Errorf("told %v, want the end and then that it is gone", told)
 	}

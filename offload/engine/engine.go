@@ -72,9 +72,12 @@ type Engine struct {
 	port   port.Port
 	limits port.Limits
 	queue  uint16
+	lane   port.Lane
+	first  port.Lane // of our port
+	span   port.Lane // how many lanes our port has
 	dir    *Directory
 	cfg    Config
-	links  []link      // by queue; empty for a port with one queue
+	lanes  []*Engine   // by lane; empty for an adapter with one lane
 	reader *tpt.Reader // of Config.Table; nil without
 
 	// Owned by the token's holder.
@@ -105,8 +108,8 @@ type Engine struct {
 	pkt     wire.Packet
 	seg     tcp.Segment
 	one     [1]port.Frame
-	ended   []End
-	wake    []uint64      // bitmap of the queues to wake after this step; empty for a port with one queue
+	ends    []End
+	wake    []uint64      // bitmap of the lanes to wake after this step; empty for an adapter with one lane
 	news    *flow         // parked flows of which this step has seen a first segment
 	queued  int           // packets for the port since the last flush
 	worked  bool          // this step moved something
@@ -115,7 +118,6 @@ type Engine struct {
 	next    clock.Instant // what the last step reported
 	asleep  atomic.Bool   // Run sleeps, any goroutine may know ...
 	alarm   clock.Instant // ... until then
-	over    bool          // every flow has ended, for good
 	tapped  []*tap.Ring   // who sees this step's packets; empty: nobody
 	count   Counters
 	totals  tcp.Stats // of connections, as far as they are accounted for
@@ -124,7 +126,10 @@ type Engine struct {
 	away     atomic.Int32 // frames of this pool that other engines' connections hold
 	keptHere atomic.Int32 // kept, as of the last step
 
+	ended atomic.Bool // every flow has ended, for good; set by the token's holder
+
 	// Filled by any goroutine, emptied by the token's holder.
+	mail  mail
 	bells doorbells
 	cmds  commands
 	taps  tap.List
@@ -165,7 +170,7 @@ const (
 	stalledRetry = 5 * time.Millisecond
 )
 
-// New makes the engine of one queue. The engines of one adapter share dir.
+// New makes the engine of one lane. The engines of one adapter share dir.
 func New(p port.Port, dir *Directory, cfg Config) (*Engine, error) {
 	l := p.Limits()
 	switch {
@@ -185,6 +190,9 @@ func New(p port.Port, dir *Directory, cfg Config) (*Engine, error) {
 		port:    p,
 		limits:  l,
 		queue:   l.Queue,
+		lane:    l.Lane,
+		first:   l.Lane,
+		span:    1,
 		dir:     dir,
 		cfg:     cfg,
 		reader:  cfg.Table.Join(),
@@ -199,7 +207,7 @@ func New(p port.Port, dir *Directory, cfg Config) (*Engine, error) {
 		spent:   make([]port.Frame, 0, l.RxFrames),
 		spare:   make([]port.Frame, 0, 2*reserve),
 		freed:   make([]port.Frame, 0, l.TxFrames),
-		ended:   make([]End, 0, n),
+		ends:    make([]End, 0, n),
 		bells:   newDoorbells(n),
 		stopped: make(chan struct{}),
 	}, nil
@@ -207,6 +215,9 @@ func New(p port.Port, dir *Directory, cfg Config) (*Engine, error) {
 
 // Queue is the port's queue that this engine serves.
 func (e *Engine) Queue() uint16 { return e.queue }
+
+// Lane is the number of this engine in its adapter.
+func (e *Engine) Lane() port.Lane { return e.lane }
 
 // Step moves every octet that can move at time now, and reports when it next
 // needs to run (clock.Never: not before something happens). It never blocks,
@@ -216,14 +227,14 @@ func (e *Engine) Step(now clock.Instant) (next clock.Instant) {
 	e.room = 0 // asked for when first needed
 	e.tapped = e.taps.Rings()
 	e.more = false
-	if len(e.links) != 0 {
+	if len(e.lanes) != 0 {
 		e.lookAtPools()
 	}
 
 	e.receive()
 	e.hearOut(now)
-	if len(e.links) != 0 && e.drainLinks() {
-		e.worked = true
+	if len(e.lanes) != 0 {
+		e.takeMail()
 	}
 	e.bells.empty(e)
 	for f := e.timers.expired(now); f != nil; f = e.timers.expired(now) {
@@ -298,6 +309,9 @@ func (e *Engine) serve(f *flow, frames int) {
 	}
 	if f.conn.Arrived() {
 		f.ulp.Receive(e.now, f.conn)
+	}
+	if f.guests != 0 {
+		f.conn.MoveOut(f)
 	}
 	if e.out() >= e.scarce {
 		f.conn.Unburden()

@@ -32,6 +32,7 @@ type flow struct {
 
 	slabs   int  // slabs the connection holds
 	held    int  // transmit frames the connection holds
+	guests  int  // receive frames of other ports that it holds
 	back    int  // of those it held, how many have come back since it was served
 	quota   int  // of those, how many it may take before it waits for its turn
 	dirty   bool // is on e.dirty
@@ -90,12 +91,12 @@ func (e *Engine) opened(n int) {
 
 // keep counts n frames like fr that connections of this engine hold more, or less.
 func (e *Engine) keep(fr port.Frame, n int) {
-	if fr.Home == e.queue {
+	if fr.Home == e.lane {
 		e.kept += n
 		return
 	}
 	e.foreign += n
-	e.links[fr.Home].peer.away.Add(int32(n))
+	e.lanes[fr.Home].away.Add(int32(n))
 }
 
 // out is how many frames are held of this engine's pool or, if its connections hold
@@ -110,8 +111,8 @@ func (e *Engine) lookAtPools() {
 	if e.foreign == 0 {
 		return
 	}
-	for i := range e.links {
-		if p := e.links[i].peer; p != nil {
+	for _, p := range e.lanes {
+		if p != e {
 			e.strain = max(e.strain, int(p.keptHere.Load()+p.away.Load()))
 		}
 	}
@@ -152,9 +153,25 @@ func (f *flow) Free(fr port.Frame) {
 // Bytes implements tcp.Memory.
 func (f *flow) Bytes(fr port.Frame) []byte { return f.e.port.Bytes(fr) }
 
+// keep notes that the connection keeps a receive frame.
+func (f *flow) keep(fr port.Frame) {
+	f.e.keep(fr, 1)
+	if !f.e.ofOurPort(fr) {
+		f.guests++
+	}
+}
+
+// Guest implements tcp.Guests: a frame of another port is used in place, and not
+// kept beyond the step. Otherwise the shares of a port's frames would shrink with
+// each port more.
+func (f *flow) Guest(fr port.Frame) bool { return !f.e.ofOurPort(fr) }
+
 // Release implements tcp.Memory: a receive frame that the connection kept.
 func (f *flow) Release(fr port.Frame) {
 	f.e.keep(fr, -1)
+	if !f.e.ofOurPort(fr) {
+		f.guests--
+	}
 	f.e.release(fr)
 }
 

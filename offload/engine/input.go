@@ -52,9 +52,9 @@ func (e *Engine) input(fr port.Frame) {
 	case why != 0:
 		e.count.drops[why]++
 		e.release(fr)
-	case owner == bpf.NoOwner || (owner == e.queue && f.conn == nil && !f.lingers):
+	case owner == noLane || (owner == e.lane && f.conn == nil && !f.lingers):
 		e.park(f, fr)
-	case owner != e.queue:
+	case owner != e.lane:
 		e.passTo(owner, fr)
 	case e.pkt.ICMP:
 		e.tooBig(f, b, fr)
@@ -63,30 +63,54 @@ func (e *Engine) input(fr port.Frame) {
 	}
 }
 
-// find looks up the flow that e.pkt belongs to and its owner's queue. The
-// steering record saves the hash; it is believed only where it agrees with the
-// packet itself.
-func (e *Engine) find(fr port.Frame) (f *flow, owner uint16, why Drop) {
+// find looks up the flow that e.pkt belongs to and the lane that owns it. The
+// steering record saves the hash. It is believed only if the packet itself agrees
+// with it, and its owner is never believed: the directory knows that. f is nil if
+// the flow is another lane's, and never for a flow without an owner.
+func (e *Engine) find(fr port.Frame) (f *flow, owner Lane, why Drop) {
 	key := keyOf(&e.pkt)
 	if rec, ok := bpf.ParseRecord(e.port.Record(fr)); ok {
-		if f = e.flow(rec.Flow()); f == nil || f.key != key {
-			e.count.StaleRecords++
-			f = nil
-		} else if _, tagged := rec.STag(); tagged {
-			e.count.Tagged++
+		id := rec.Flow()
+		if f = e.flow(id); f != nil && f.key == key {
+			if _, tagged := rec.STag(); tagged {
+				e.count.Tagged++
+			}
+			return e.ownerOf(f)
+		}
+		if at, ok := e.elsewhere(id, &key); ok {
+			return nil, at, 0
+		}
+		e.count.StaleRecords++
+	}
+	e.count.Unrecorded++
+	if f = e.tuples[key]; f != nil {
+		return e.ownerOf(f)
+	}
+	if len(e.lanes) != 0 {
+		if _, at, ok := e.dir.ByKey(&key); ok && at != e.lane {
+			return nil, at, 0
 		}
 	}
-	if f == nil {
-		e.count.Unrecorded++
-		if f = e.tuples[key]; f == nil {
-			return nil, 0, DropNoFlow
-		}
-	}
+	return nil, 0, DropNoFlow
+}
+
+// ownerOf is find for a flow that this engine knows.
+func (e *Engine) ownerOf(f *flow) (_ *flow, owner Lane, why Drop) {
 	owner, ok := e.dir.owner(f.id)
 	if !ok {
 		return nil, 0, DropNoFlow
 	}
 	return f, owner, 0
+}
+
+// elsewhere reports the other lane to which segments of flow id go, if it is a flow
+// with this key.
+func (e *Engine) elsewhere(id FlowID, key *bpf.FlowKey) (at Lane, ok bool) {
+	if len(e.lanes) == 0 {
+		return 0, false
+	}
+	k, at, ok := e.dir.Find(id)
+	return at, ok && k == *key && at != e.lane
 }
 
 // keyOf is the flow key of a received packet or, for an ICMP error, of the
@@ -140,7 +164,7 @@ func (e *Engine) segment(f *flow, b []byte, fr port.Frame) {
 	kept, drop := f.conn.Receive(e.now, s)
 	e.count.tcp[drop]++
 	if kept {
-		e.keep(fr, 1)
+		f.keep(fr)
 	} else {
 		e.release(fr)
 	}

@@ -54,6 +54,9 @@ func (e *Engine) between(ctx context.Context, fn func()) error {
 		e.acquire()
 		defer e.token.Store(false)
 		fn()
+		if len(e.lanes) != 0 {
+			e.returnMail()
+		}
 		return nil
 	}
 	return err

@@ -61,7 +61,7 @@ func (p *parking) send(frames ...[]byte) {
 // park parks a flow and returns its id.
 func (p *parking) park(key bpf.FlowKey, heard func()) engine.FlowID {
 	p.Helper()
-	id, err := p.dir.Reserve()
+	id, err := p.dir.Reserve(key)
 	if err != nil {
 		p.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func (e *Engine) turn(now clock.Instant, keeper bool) (next clock.Instant, ok bo
 	if !e.token.CompareAndSwap(false, true) {
 		return clock.Never, false
 	}
-	if e.over {
+	if e.ended.Load() {
 		e.token.Store(false)
 		return clock.Never, false
 	}
@@ -56,11 +56,11 @@ func (e *Engine) turn(now clock.Instant, keeper bool) (next clock.Instant, ok bo
 // goroutine's next step cannot overtake it.
 func (e *Engine) deliver() {
 	if e.cfg.Ended != nil {
-		for _, end := range e.ended {
+		for _, end := range e.ends {
 			e.cfg.Ended(end)
 		}
 	}
-	e.ended = e.ended[:0]
+	e.ends = e.ends[:0]
 }
 
 // after tells the world what else a step has led to.

@@ -18,7 +18,7 @@ func TestShareByQueues(t *testing.T) {
 		if n := f.Share(); n != maxShare {
 			t.Errorf("%d queues: a flow alone may hold %d frames, want %d", queues, n, maxShare)
 		}
-		e.keep(port.Frame{Home: e.queue}, frames/4)
+		e.keep(port.Frame{Home: e.lane}, frames/4)
 		if n := f.Share(); n != (frames-frames/4)/16 {
 			t.Errorf("%d queues: a flow may hold %d frames when a quarter is held, want %d", queues, n, (frames-frames/4)/16)
 		}

@@ -208,7 +208,7 @@ func (n *NIC) openQueues() error {
 		if err != nil {
 			return err
 		}
-		qc.Queue = uint16(i)
+		qc.Queue, qc.Lane = uint16(i), engine.Lane(i)
 		q, err := afxdp.Open(qc, region)
 		if err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/handoff"
@@ -96,9 +97,9 @@ const tryAgain = 5 * time.Millisecond
 
 // reserve takes a flow id. When none is free, flows in TIME-WAIT make room,
 // the oldest first. engine.ErrFlowsFull: all flows are open.
-func (n *NIC) reserve(ctx context.Context) (engine.FlowID, error) {
+func (n *NIC) reserve(ctx context.Context, key bpf.FlowKey) (engine.FlowID, error) {
 	for {
-		id, err := n.dir.Reserve()
+		id, err := n.dir.Reserve(key)
 		if !errors.Is(err, engine.ErrFlowsFull) || !n.shortenTimeWait(ctx) {
 			return id, err
 		}

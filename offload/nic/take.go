@@ -156,7 +156,7 @@ func (t *takeover) Park() error {
 	if n.isClosed() {
 		return ErrClosed
 	}
-	id, err := n.reserve(t.ctx)
+	id, err := n.reserve(t.ctx, f.key)
 	if err != nil {
 		return err
 	}
@@ -230,7 +230,10 @@ func (t *takeover) Install(st tcp.State, p *handoff.Placeholder) error {
 	if err := n.add(f, p); err != nil {
 		return err
 	}
-	n.dir.Assign(f.id, f.engine.Queue())
+	if err := n.dir.Move(f.id, f.engine.Lane()); err != nil {
+		n.drop(f)
+		return err
+	}
 	if err := f.engine.Install(t.ctx, f.id, st, head, t.ulp); err != nil {
 		n.drop(f)
 		return err
@@ -246,7 +249,7 @@ func (t *takeover) Install(st tcp.State, p *handoff.Placeholder) error {
 			e.Forward(context.Background(), f.id)
 		}
 	}
-	if err := n.steer.Update(f.key, t.entry(bpf.Live, f.engine.Queue())); err != nil {
+	if err := n.steer.Update(f.key, t.entry(bpf.Live, uint16(f.engine.Lane()))); err != nil {
 		n.log.Error("flow entry not updated", "key", f.key, "err", err)
 	}
 	n.log.Debug("take-over: state installed", "flow", f.id, "key", f.key, // only now: a log can take its time

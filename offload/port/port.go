@@ -7,6 +7,11 @@ import (
 	"time"
 )
 
+// Lane is a (port, receive queue) pair, numbered over all ports of an adapter: the
+// queues of the first port come first. Each lane has one engine and one pool of
+// receive frames.
+type Lane uint16
+
 // Frame names a packet in memory that the Port's side owns. It is a value: no
 // pointer into engine memory leaves the packages that map it.
 type Frame struct {
@@ -15,9 +20,9 @@ type Frame struct {
 	Addr uint64
 	// Len is the packet's length in octets.
 	Len uint32
-	// Home is the queue whose pool the chunk belongs to. An engine gives a
+	// Home is the lane whose pool the chunk belongs to. An engine gives a
 	// frame back only at home.
-	Home uint16
+	Home Lane
 	// Options is reserved for the driver (XDP_PKT_CONTD); zero today.
 	Options uint16
 }
@@ -110,7 +115,9 @@ type Port interface {
 
 // Limits are a Port's fixed properties.
 type Limits struct {
-	Queue      uint16 // queue id, also Frame.Home of its frames
+	Queue      uint16 // receive queue of the network port
+	Port       uint16 // number of the network port in its adapter
+	Lane       Lane   // number of the (port, queue) pair in its adapter, also Frame.Home of its frames
 	FrameSize  uint32 // octets in a chunk
 	RxFrames   uint32 // receive chunks in the pool
 	TxFrames   uint32 // transmit chunks in the pool

@@ -148,18 +148,11 @@ func (w *World) addresses(v6 bool) (addrs [2]netip.AddrPort) {
 
 // install does what a take-over does, without a kernel.
 func (w *World) install(side int, addrs [2]netip.AddrPort, st tcp.State, ulp stream.ULP) (engine.FlowID, error) {
-	local, remote := addrs[side], addrs[1-side]
-	key, err := bpf.NewFlowKey(remote, local, 0)
+	key, head, err := flowOf(side, addrs)
 	if err != nil {
 		return 0, err
 	}
-	head, err := wire.NewHeaderTemplate(wire.HeaderFields{
-		DstMAC: mac(1 - side), SrcMAC: mac(side), Src: local, Dst: remote, TTL: 64,
-	})
-	if err != nil {
-		return 0, err
-	}
-	id, err := w.dirs[side].Reserve()
+	id, err := w.dirs[side].Reserve(key)
 	if err != nil {
 		return 0, err
 	}
@@ -169,10 +162,24 @@ func (w *World) install(side int, addrs [2]netip.AddrPort, st tcp.State, ulp str
 		if err := e.Park(ctx, id, key, nil); err != nil {
 			return err
 		}
-		w.dirs[side].Assign(id, e.Queue())
+		if err := w.dirs[side].Move(id, e.Lane()); err != nil {
+			return err
+		}
 		return e.Install(ctx, id, st, head, ulp)
 	})
 	return id, err
+}
+
+// flowOf is the key of a side's flow and the headers that it sends.
+func flowOf(side int, addrs [2]netip.AddrPort) (key bpf.FlowKey, head wire.HeaderTemplate, err error) {
+	local, remote := addrs[side], addrs[1-side]
+	if key, err = bpf.NewFlowKey(remote, local, 0); err != nil {
+		return key, head, err
+	}
+	head, err = wire.NewHeaderTemplate(wire.HeaderFields{
+		DstMAC: mac(1 - side), SrcMAC: mac(side), Src: local, Dst: remote, TTL: 64,
+	})
+	return key, head, err
 }
 
 func mac(side int) wire.MAC { return wire.MAC{2, 0, 0, 0, 0, byte(1 + side)} }

@@ -1,0 +1,230 @@
+package engine
+
+import (
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/stag-rdma/stag/offload/port"
+)
+
+// passLen is how many segments can wait at a lane for its engine, from all other
+// engines together.
+const passLen = 1024
+
+// mail is what other engines leave for one engine: segments of its flows, and its
+// own frames on their way home. Any engine gives, and only the engine itself
+// takes. Nobody waits or locks.
+type mail struct {
+	pass passRing
+	home homeRing
+}
+
+// letter is a place of a passRing. turn says what the place is good for: it
+// equals the position that may be filled next, or that position plus 1 once the
+// frame is in place.
+type letter struct {
+	turn  atomic.Uint64
+	frame port.Frame
+}
+
+// passRing is a bounded queue with many givers and one taker. A giver that has
+// claimed a place and not filled it yet hides the places behind it for that
+// moment, so the taker finds an empty ring and does not wait.
+type passRing struct {
+	tail  atomic.Uint64 // next position to fill
+	_     [56]byte      // the two ends live on different cache lines
+	head  uint64        // next position to take; owned by the taker
+	_     [56]byte
+	slots []letter // a power of two
+}
+
+// init makes room for n frames, rounded up to a power of two.
+func (r *passRing) init(n int) {
+	r.slots = make([]letter, powerOfTwo(n))
+	for i := range r.slots {
+		r.slots[i].turn.Store(uint64(i))
+	}
+}
+
+// give hands f over, or reports that the ring is full. It tries again only when
+// another giver has just succeeded.
+func (r *passRing) give(f port.Frame) bool {
+	for {
+		at := r.tail.Load()
+		s := &r.slots[at&uint64(len(r.slots)-1)]
+		switch turn := s.turn.Load(); {
+		case turn == at:
+			if r.tail.CompareAndSwap(at, at+1) {
+				s.frame = f
+				s.turn.Store(at + 1)
+				return true
+			}
+		case turn < at:
+			return false // the frame of one round ago is still there
+		}
+	}
+}
+
+// take returns the oldest frame.
+func (r *passRing) take() (port.Frame, bool) {
+	s := &r.slots[r.head&uint64(len(r.slots)-1)]
+	if s.turn.Load() != r.head+1 {
+		return port.Frame{}, false
+	}
+	f := s.frame
+	s.turn.Store(r.head + uint64(len(r.slots)))
+	r.head++
+	return f, true
+}
+
+// homeRing carries frames of one pool back to it. It has a place for each frame
+// of the pool, so it is never full. A place holds the frame's address plus 1; 0
+// says that it is empty.
+type homeRing struct {
+	tail  atomic.Uint64 // next position to fill
+	_     [56]byte      // the two ends live on different cache lines
+	head  uint64        // next position to take; owned by the taker
+	_     [56]byte
+	slots []atomic.Uint64 // a power of two
+}
+
+// init makes room for every frame of a pool.
+func (r *homeRing) init(frames int) { r.slots = make([]atomic.Uint64, powerOfTwo(frames)) }
+
+// give sends the frame at addr home.
+func (r *homeRing) give(addr uint64) {
+	at := r.tail.Add(1) - 1
+	if r.slots[at&uint64(len(r.slots)-1)].Swap(addr+1) != 0 {
+		panic("stag: a home ring overflowed: a frame came back twice")
+	}
+}
+
+// take returns the address of the frame that came first.
+func (r *homeRing) take() (addr uint64, ok bool) {
+	s := &r.slots[r.head&uint64(len(r.slots)-1)]
+	v := s.Load()
+	if v == 0 {
+		return 0, false
+	}
+	s.Store(0)
+	r.head++
+	return v - 1, true
+}
+
+// powerOfTwo is the smallest power of two that is not below n.
+func powerOfTwo(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
+
+// Join connects the engines of all ports of an adapter, so that a segment which
+// arrives at one lane reaches the flow that another lane's engine owns. Call it
+// once, before any engine runs. The engines share one Directory and come in the
+// order of their lanes, those of one port next to each other.
+func Join(engines ...*Engine) error {
+	for i, e := range engines {
+		if int(e.lane) != i {
+			return fmt.Errorf("join engines: number %d serves lane %d: pass them in the order of their lanes", i, e.lane)
+		}
+		if e.dir != engines[0].dir {
+			return fmt.Errorf("join engines: lane %d has another directory: all engines of an adapter share one", i)
+		}
+	}
+	for i, e := range engines {
+		e.lanes = engines
+		e.wake = make([]uint64, (len(engines)+63)/64)
+		e.mail.pass.init(passLen)
+		e.mail.home.init(int(e.limits.RxFrames))
+		if i == 0 || engines[i-1].limits.Port != e.limits.Port {
+			e.first = e.lane
+		} else {
+			e.first = engines[i-1].first
+		}
+	}
+	for i := len(engines) - 1; i >= 0; i-- {
+		e := engines[i]
+		if i+1 < len(engines) && engines[i+1].limits.Port == e.limits.Port {
+			e.span = engines[i+1].span
+		} else {
+			e.span = e.lane + 1 - e.first
+		}
+	}
+	return nil
+}
+
+// ofOurPort reports whether the frame's pool is one of this engine's port.
+func (e *Engine) ofOurPort(f port.Frame) bool { return f.Home-e.first < e.span }
+
+// passTo gives f to the engine of a lane. The frame is gone either way: to the
+// other engine or, if its ring is full, back to the pool, counted.
+func (e *Engine) passTo(lane port.Lane, f port.Frame) {
+	if int(lane) >= len(e.lanes) || lane == e.lane || e.lanes[lane].ended.Load() {
+		e.count.drops[DropNoOwner]++
+		e.release(f)
+		return
+	}
+	to := e.lanes[lane]
+	if !to.mail.pass.give(f) {
+		e.count.drops[DropPassFull]++
+		e.release(f)
+		return
+	}
+	e.count.PassedOut++
+	e.wakeLater(lane)
+	if to.ended.Load() && to.token.CompareAndSwap(false, true) { // it ended meanwhile, and may not have seen f
+		to.returnMail()
+		to.token.Store(false)
+	}
+}
+
+// returnMail sends the frames home that wait for this engine, which has ended. The
+// caller holds the token.
+func (e *Engine) returnMail() {
+	for f, ok := e.mail.pass.take(); ok; f, ok = e.mail.pass.take() {
+		if f.Home != e.lane { // our own pool has nobody any more
+			e.release(f)
+		}
+	}
+	e.wakePeers()
+}
+
+// takeMail takes in the frames that other engines passed to us and those of
+// ours that come home, and looks at the former as at any other arrival.
+func (e *Engine) takeMail() {
+	for addr, ok := e.mail.home.take(); ok; addr, ok = e.mail.home.take() {
+		e.spent = append(e.spent, port.Frame{Addr: addr, Home: e.lane})
+	}
+	for range passLen {
+		f, ok := e.mail.pass.take()
+		if !ok {
+			return
+		}
+		e.worked = true
+		e.count.PassedIn++
+		e.input(f)
+	}
+}
+
+// release gives a receive frame back to the lane whose pool it is of.
+func (e *Engine) release(f port.Frame) {
+	if f.Home == e.lane {
+		e.spent = append(e.spent, f)
+		return
+	}
+	e.lanes[f.Home].mail.home.give(f.Addr)
+	e.wakeLater(f.Home)
+}
+
+// wakeLater has the engine of a lane woken when this step ends.
+func (e *Engine) wakeLater(lane port.Lane) { e.wake[lane/64] |= 1 << (lane % 64) }
+
+// wakePeers wakes the engines that this step left frames for.
+func (e *Engine) wakePeers() {
+	for i, set := range e.wake {
+		if set == 0 {
+			continue
+		}
+		e.wake[i] = 0
+		for ; set != 0; set &= set - 1 {
+			e.lanes[64*i+bits.TrailingZeros64(set)].port.Wake()
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package tcp
+
+import "github.com/stag-rdma/stag/offload/port"
+
+// Guests says which receive frames a connection may use and not keep.
+type Guests interface {
+	// Guest reports whether f is such a frame.
+	Guest(f port.Frame) bool
+}
+
+// MoveOut copies octets that nobody has read yet out of frames that are guests,
+// into slabs of the flow's share, and releases these frames. Octets that follow each
+// other share a slab. A frame stays if the flow may have no more slabs. Views are not
+// valid any more.
+func (c *Conn) MoveOut(g Guests) {
+	c.in.moveOut(g)
+	c.in.moveOutAhead(g)
+}
+
+// isGuest reports whether the run lies in a frame that is a guest.
+func (h *held) isGuest(g Guests) bool { return h.framed() && g.Guest(h.frame) }
+
+// moveOut is MoveOut for the octets in order.
+func (b *inbox) moveOut(g Guests) {
+	done := uint32(0)
+	for i := range b.count {
+		h := b.at(i)
+		if h.isGuest(g) {
+			if done > 0 && b.at(done-1).takes(h, g) {
+				b.release(h)
+				continue
+			}
+			if moved, ok := b.copied(h.seq, h.data); ok {
+				b.release(h)
+				*h = moved
+				b.slabs++
+			}
+		}
+		if done != i {
+			*b.at(done), *h = *h, held{}
+		}
+		done++
+	}
+	b.count = done
+}
+
+// moveOutAhead is MoveOut for the octets out of order.
+func (b *inbox) moveOutAhead(g Guests) {
+	done := 0
+	for i := range b.ooo {
+		h := b.ooo[i]
+		if h.isGuest(g) {
+			if done > 0 && b.ooo[done-1].takes(&h, g) {
+				b.releaseAhead(&h)
+				continue
+			}
+			if moved, ok := b.copied(h.seq, h.data); ok {
+				b.releaseAhead(&h)
+				h = moved
+				b.aheadSlabs++
+			}
+		}
+		b.ooo[done] = h
+		done++
+	}
+	b.cut(done, len(b.ooo))
+}
+
+// takes copies the octets of next behind h's, and reports whether it could: they
+// follow each other, all of them fit, and h itself stays where it is.
+func (h *held) takes(next *held, g Guests) bool {
+	if h.end() != next.seq || h.room() < len(next.data) || h.isGuest(g) {
+		return false
+	}
+	h.absorb(next.data)
+	return true
+}
