@@ -186,7 +186,8 @@ func (d *Directory) unlink(place uint32) {
 }
 
 // Find returns the key of flow id and the lane that owns it, or parks its segments
-// if none owns it yet. ok is false if no such flow is open. It takes no lock.
+// if none owns it yet. ok is false if no such flow is open, or no lane parks it yet. It
+// takes no lock.
 func (d *Directory) Find(id FlowID) (key bpf.FlowKey, at Lane, ok bool) {
 	state, ok := d.state(id)
 	if !ok {
@@ -197,7 +198,8 @@ func (d *Directory) Find(id FlowID) (key bpf.FlowKey, at Lane, ok bool) {
 	if idIn(s.state.Load()) != id {
 		return key, 0, false // its slot has been freed meanwhile
 	}
-	return keyIn(&words), placeIn(state), true
+	at = placeIn(state)
+	return keyIn(&words), at, at != noLane
 }
 
 // ByKey returns the flow with this key and the lane that Find names. It takes no
@@ -214,7 +216,8 @@ func (d *Directory) ByKey(key *bpf.FlowKey) (id FlowID, at Lane, ok bool) {
 	if have := d.slots[place-1].words(); have != words || state == 0 {
 		return 0, 0, false // its slot has been freed meanwhile
 	}
-	return idIn(state), placeIn(state), true
+	at = placeIn(state)
+	return idIn(state), at, at != noLane
 }
 
 // searches is how often search looks when chains change under its eyes.

@@ -91,6 +91,9 @@ func TestDirectoryFindsByIDAndKey(t *testing.T) {
 			if ids[i], err = d.Reserve(keyAt(i)); err != nil {
 				t.Fatal(err)
 			}
+			if _, _, ok := d.Find(ids[i]); ok {
+				t.Fatal("a flow that no lane parks yet is found")
+			}
 			d.parks(ids[i], Lane(i%7))
 			d.parks(ids[i], 9) // somebody parks it already
 			if i%2 == 0 {
