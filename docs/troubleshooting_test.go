@@ -143,7 +143,7 @@ func TestTroubleshooting(t *testing.T) {
 // probeFiles are where the rows come from.
 func probeFiles(t *testing.T) (names []string) {
 	t.Helper()
-	for _, pattern := range []string{"loader/probe_*.go", "cmd/stag/internal/doctor/*.go"} {
+	for _, pattern := range []string{"loader/doctor/*.go", "cmd/stag/internal/doctor/*.go"} {
 		files, err := filepath.Glob(filepath.Join("..", pattern))
 		if err != nil {
 			t.Fatal(err)
