@@ -35,41 +35,41 @@ type table struct {
 
 var tables = []table{
 	{title: "Steering", layer: "steer", file: "bpf/reason.go", typ: "Reason", names: "reasonNames",
-		intro: "What the XDP program made of each packet of the interface. Every packet counts\nonce. All but the first four go to the kernel. Seen in `stag show stats`, of a loaded\ninterface also while no engine runs."},
+		intro: "What the XDP program did with each packet of the interface. Every packet counts once. All\npackets but those of the first four counters go to the kernel. `stag show stats` shows these\ncounters; if the program is loaded to stay, also while no engine runs."},
 	{title: "Placeholders", layer: "placeholder", file: "offload/nic/strays.go", typ: "Counters",
-		intro: "A placeholder is the kernel socket that holds the addresses and ports of a\nconnection that was taken over. As of the last second. Seen in `stag show stats`."},
+		intro: "A placeholder is the kernel socket that holds the addresses and ports of a\nconnection that was taken over. The counter is updated every second. `stag show stats` shows it."},
 	{title: "Engine", layer: "engine", file: "offload/engine/counters.go", typ: "Counters",
-		intro: "What the engine of each queue has done. Seen in `stag show stats`; in Go, summed,\n`rdma.Adapter.Counters`."},
+		intro: "What the engine of each queue has done. `stag show stats` shows these counters. In Go\n`rdma.Adapter.Counters` has the sums."},
 	{title: "Drops of the engine", layer: "engine", file: "offload/engine/counters.go", typ: "Drop", names: "dropNames",
-		intro: "Packets that an engine got and did not deliver. Seen in `stag show stats`; in Go\n`Counters.Drops`."},
+		intro: "Packets that an engine received and did not deliver. `stag show stats` shows these counters; in\nGo `Counters.Drops` has them."},
 	{title: "Drops of the parser", layer: "wire", file: "offload/wire/reason.go", typ: "Reason", names: "reasonNames", but: "OK",
-		intro: "Packets that reached an engine and are not for it. Seen in `stag show stats`; in\nGo `Counters.Drops`."},
+		intro: "Packets that reached an engine and are not for it. `stag show stats` shows these counters; in Go\n`Counters.Drops` has them."},
 	{title: "Drops of TCP", layer: "tcp", file: "offload/tcp/drop.go", typ: "Drop", names: "dropNames", but: "DropNone",
-		intro: "Segments, or parts of them, that a connection did not use. The connection goes\non. Seen in `stag show stats`; in Go `Counters.Drops`."},
+		intro: "Segments, or parts of them, that a connection did not use. The connection continues. `stag show\nstats` shows these counters; in Go `Counters.Drops` has them."},
 	{title: "A connection", layer: "tcp", file: "offload/tcp/info.go", typ: "Stats",
-		intro: "What one connection has done since it was taken over. Seen in `stag show flows`;\nin Go `rdma.QP.TCPStats`. `stag show stats` has the sum over all connections of a\nqueue, those that have ended included."},
+		intro: "What one connection has done since it was taken over. `stag show flows` shows these counters; in\nGo `rdma.QP.TCPStats` has them. `stag show stats` has the sum over all connections of a queue,\nincluding ended ones."},
 	{title: "A queue pair", layer: "rdmap", file: "offload/rdmap/stats.go", typ: "Stats",
-		intro: "What one queue pair has done since it was connected, over the kernel port as\nwell. A message counts when its last segment has left, or has been placed; what\nwas refused does not. Those by which MPA revision 2 begins are among them. Seen in\n`stag show qps`; `stag show stats` has the sum over all queue pairs of a device, those\nthat are closed included."},
+		intro: "What one queue pair has done since it was connected, also over the kernel port. A message counts\nwhen its last segment has left, or has been placed. A refused message does not count. The\nready-to-receive messages of MPA revision 2 count too. `stag show qps` shows these counters.\n`stag show stats` has the sum over all queue pairs of a device, including closed ones."},
 	{title: "An AF_XDP socket", layer: "xsk", file: "afxdp/stats.go", typ: "Stats",
-		intro: "What happened to the socket of one queue. In frames unless it says otherwise. Seen\nin `stag show queues` and `stag show stats`; in Go `rdma.Adapter.SocketStats`."},
+		intro: "What happened at the socket of one queue. Counters are in frames unless they say otherwise. `stag\nshow queues` and `stag show stats` show them; in Go `rdma.Adapter.SocketStats` has them."},
 	{title: "An AF_XDP socket, by the kernel", layer: "xsk_kernel", file: "afxdp/stats.go", typ: "KernelStats",
-		intro: "What the kernel counts for the same socket. Seen in the same places."},
+		intro: "What the kernel counts for the same socket. The same commands show these counters."},
 	{title: "Refusals", layer: "tpt", file: "tpt/stag.go", typ: "Fault", names: "refusalNames", where: "rdma/report.go", but: "OK",
-		intro: "Why the translation and protection table of the adapter refused an access or an\ninvalidation. The peer is told by a Terminate, and the error of a QP says it. Seen\nin `stag show stats`."},
+		intro: "Why the translation and protection table of the adapter refused an access or an invalidation. A\nTerminate tells the peer, and the error of the QP names the reason. `stag show stats` shows these\ncounters."},
 	{title: "The application", layer: "verbs", file: "rdma/report.go", typ: "verbsCounters",
-		intro: "What the application of the adapter did not do. Seen in `stag show stats`; in Go\n`rdma.Adapter.EventsLost`."},
+		intro: "What the application of the adapter did not do. `stag show stats` shows this counter; in Go\n`rdma.Adapter.EventsLost` has it."},
 	{title: "Captures", layer: "capture", file: "rdma/report.go", typ: "captureCounters",
-		intro: "What became of the packets that `stag dump` asked the adapter for, of all captures\ntogether. Seen in `stag show stats`."},
+		intro: "What happened to the packets that `stag dump` asked the adapter for, for all captures together.\n`stag show stats` shows these counters."},
 }
 
 const head = `# Counters
 
 <!-- Generated from the code: go test ./docs -update -->
 
-Every reason for which a packet or an access goes another way than its sender
-wished has a name. All counters only grow. ` + "`stag show stats`" + ` prints them as
-layer and name with a point between, with ` + "`--all`" + ` those that are 0 as well; in JSON
-every counter has its layer and its name.
+Each reason why stag does not use a packet, or refuses an access, has a counter with a name.
+Counters never decrease. ` + "`stag show stats`" + ` prints a counter as its layer, a point, and its
+name. With ` + "`--all`" + ` it also prints counters that are 0. In JSON every counter has its layer
+and its name.
 `
 
 // TestCounters: counters.md is what the code has.

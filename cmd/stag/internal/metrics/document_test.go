@@ -20,44 +20,45 @@ const head = `# Metrics
 
 <!-- Generated from the code: go test ./cmd/stag/internal/metrics -update -->
 
-` + "`stag metrics`" + ` exports what the engines of a host count to Prometheus, by default at
-` + "`http://127.0.0.1:17174/metrics`" + `. (Prometheus' list of exporters has given out
-every port from 9100 to 9999; this one is outside of it.)
+` + "`stag metrics`" + ` exports the counters of the engines of a host to Prometheus, by default at
+` + "`http://127.0.0.1:17174/metrics`" + `. (Prometheus' list of exporters has assigned every port from
+9100 to 9999. This port is outside that range.)
 
     scrape_configs:
       - job_name: stag
         static_configs:
           - targets: ['192.0.2.1:17174']
 
-It listens at the loopback unless told otherwise, as anybody who reaches the port
-can read: ` + "`--listen 192.0.2.1:17174`" + `. Where node_exporter runs already, its textfile
-collector does as well:
+By default the command listens at the loopback only, because anyone who reaches the port can
+read the metrics. Use ` + "`--listen 192.0.2.1:17174`" + ` to listen at another address. If node_exporter
+already runs, you can use its textfile collector instead:
 
     stag metrics --once > stag.prom.new && mv stag.prom.new /var/lib/node_exporter/stag.prom
 
-[stag-metrics.service](systemd/stag-metrics.service) runs it, and
-[the dashboard](grafana/stag.json) shows it in Grafana.
+[stag-metrics.service](systemd/stag-metrics.service) runs the command, and [the
+dashboard](grafana/stag.json) shows the metrics in Grafana.
 
-Names, units and labels are those of node_exporter's ` + "`node_infiniband_`" + ` metrics where
-there are such: a dashboard for those needs another prefix only; what is called
-` + "`node_infiniband_info`" + ` there is ` + "`stag_device_info`" + ` here. An interface is a device with one
-port, 1.
+Names, units and labels are those of node_exporter's ` + "`node_infiniband_`" + ` metrics if there is such
+a metric. A dashboard for those metrics needs only another prefix. The exception is
+` + "`node_infiniband_info`" + `, which is ` + "`stag_device_info`" + ` here. An interface is a device with one port,
+1.
 
-The labels ` + "`program`, `pid`, `uid` and `adapter`" + ` say whose a series is: several engines
-may have devices of the same name, in namespaces of their own. ` + "`pid` and `uid`" + ` are the
-kernel's word. Root's ` + "`stag metrics`" + ` asks root's engines; with ` + "`--all-users`" + ` it asks those
-of others, too. The series of such an engine tell what its user likes; it cannot add
-to any other series. The series of an engine end with it, and those of its successor begin at 0, so that
+The labels ` + "`program`, `pid`, `uid` and `adapter`" + ` name the engine of a series. Several engines may
+have devices of the same name, in different network namespaces. The kernel reports ` + "`pid` and `uid`" + `,
+so an engine cannot forge them. Root's ` + "`stag metrics`" + ` asks root's engines; with ` + "`--all-users`" + ` it also
+asks engines of other users. Such an engine can report any value in its own series, but it cannot
+add to any other series. The series of an engine end with the engine, and those of its
+successor begin at 0. So this sum continues without a jump:
 
     sum by (program, device) (rate(stag_port_data_received_bytes_total[5m]))
 
-goes on evenly. What the steering program of an interface counts is the
-interface's, by ` + "`device` and `netns`" + `, and goes on when another engine adopts a program
-that was loaded to stay. An engine has about 35 series, 90 for each interface, and 31
-for each queue; ` + "`--per-qp`" + ` adds 28 for each queue pair.
+The counters of an XDP program belong to the interface (labels ` + "`device` and `netns`" + `). They
+continue when another engine adopts a program that was loaded to stay. An engine has about 35
+series, 90 for each interface, and 31 for each queue. ` + "`--per-qp`" + ` adds 28 for each QP.
 
-An engine that does not answer within 2 s has ` + "`stag_engine_up`" + ` 0 and nothing else. Of
-Prometheus' scrape timeout a fifth is kept back, so that the others are seen.
+An engine that does not answer within 2 s has ` + "`stag_engine_up`" + ` 0 and no other series. The command
+waits for no longer than four fifths of Prometheus' scrape timeout, so that the other engines
+are seen.
 
     - alert: StagEngineSilent
       expr: stag_engine_up == 0
@@ -76,14 +77,14 @@ type section struct {
 
 var sections = []section{
 	{"The exporter", "", []string{"build_info", "scrape_"}},
-	{"Engines", "One adapter of one process each.", []string{"engine_up", "engine_info", "engine_start", "heap_", "qps", "cqs", "mrs", "tpt_", "capture", "events_"}},
-	{"Ports", "As node_exporter's `node_infiniband_` metrics.", []string{"device_info", "state_id", "physical_", "rate_", "port_"}},
-	{"Steering", "What the XDP program of an interface does, whoever uses it.", []string{"steer_", "flows", "pinned_"}},
+	{"Engines", "An engine here is one adapter of one process.", []string{"engine_up", "engine_info", "engine_start", "heap_", "qps", "cqs", "mrs", "tpt_", "capture", "events_"}},
+	{"Ports", "These are like the `node_infiniband_` metrics of node_exporter.", []string{"device_info", "state_id", "physical_", "rate_", "port_"}},
+	{"Steering", "What the XDP program of an interface does, independent of the engine that uses it.", []string{"steer_", "flows", "pinned_"}},
 	{"Drops", "", []string{"drops_", "stray_"}},
-	{"Operations", "Of all queue pairs of a device since its engine began; those that are closed count\non. The kernel port is a device, too, called `kernel`.", []string{"rdma_"}},
-	{"TCP", "Of all connections of a device since its engine began; those that have ended count on.", []string{"tcp_"}},
+	{"Operations", "The sums over all queue pairs of a device since its engine started, including closed ones. The\nkernel port is a device called `kernel`.", []string{"rdma_"}},
+	{"TCP", "The sums over all connections of a device since its engine started, including ended ones.", []string{"tcp_"}},
 	{"Queues", "", []string{"queue_", "engine_"}},
-	{"AF_XDP sockets", "The last six are what the kernel counts (`XDP_STATISTICS`).", []string{"xsk_"}},
+	{"AF_XDP sockets", "The kernel counts the last six (`XDP_STATISTICS`).", []string{"xsk_"}},
 	{"Queue pairs", "With `--per-qp` only.", []string{"qp_"}},
 	{"Others", "", []string{"other_"}},
 }
