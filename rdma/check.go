@@ -14,46 +14,10 @@ func bad(format string, args ...any) error {
 // checkSend finds what can be wrong with a work request by itself. Whether its
 // memory may be used is found when it is done, which may change meanwhile.
 func (qp *QP) checkSend(wr *SendWR) error {
-	if wr.Flags&^allFlags != 0 {
-		return bad("flags %#x: leave the unknown ones out", uint8(wr.Flags))
+	if err := qp.m.CheckSend(wr); err != nil {
+		return fmt.Errorf("%w: %w", ErrBadWR, err)
 	}
-	if len(wr.SGL) > qp.cfg.MaxSGE {
-		return bad("a list of %d elements: this QP takes %d (MaxSGE)", len(wr.SGL), qp.cfg.MaxSGE)
-	}
-	if err := checkLength(wr.SGL); err != nil {
-		return err
-	}
-	switch wr.Op {
-	case WRSend, WRSendInvalidate:
-	case WRWrite:
-		if wr.Flags&Solicited != 0 {
-			return bad("an RDMA Write completes nothing at the peer: leave Solicited out")
-		}
-	case WRRead:
-		return qp.checkRead(wr)
-	default:
-		return bad("%v is none that a send queue can do", wr.Op)
-	}
-	switch {
-	case len(wr.Inline) == 0:
-	case len(wr.SGL) != 0:
-		return bad("data inline and in a list: choose one")
-	case len(wr.Inline) > qp.cfg.MaxInline:
-		return bad("%d octets inline: this QP takes %d (MaxInline)", len(wr.Inline), qp.cfg.MaxInline)
-	}
-	return nil
-}
-
-func (qp *QP) checkRead(wr *SendWR) error {
-	ord, _ := qp.m.Depths()
-	switch {
-	case len(wr.Inline) != 0:
-		return bad("an RDMA Read has no data of its own: leave Inline out")
-	case wr.Flags&Solicited != 0:
-		return bad("an RDMA Read completes nothing at the peer: leave Solicited out")
-	case len(wr.SGL) > 1:
-		return bad("an RDMA Read into %d elements: over iWARP it takes one (for length 0 none)", len(wr.SGL))
-	case ord == 0 && !qp.m.Dead():
+	if ord, _ := qp.m.Depths(); wr.Op == WRRead && ord == 0 && !qp.m.Dead() {
 		return ErrNoReads
 	}
 	return nil

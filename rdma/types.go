@@ -64,8 +64,6 @@ const (
 	Fence     = work.Fence     // start only when all earlier Reads have completed
 	Signaled  = work.Signaled  // a completion also for success
 	Solicited = work.Solicited // Sends: the peer's completion wakes WaitSolicited
-
-	allFlags = Fence | Signaled | Solicited
 )
 
 // Completion says that a work request has ended. Look at Status first: if it is

@@ -39,8 +39,8 @@ func (k *talk) hear(ulpdu []byte) error {
 	if f := ddp.Parse(ulpdu, &s); f != ddp.OK {
 		return fmt.Errorf("%v: %x", f, ulpdu[:min(len(ulpdu), wire.UntaggedLen)])
 	}
-	row := ops[s.Opcode&0xf]
-	if s.Version != wire.RDMAPVersion || row.recv == nil || row.tagged != s.Tagged || !s.Tagged && row.queue != s.Queue {
+	op := s.Opcode.Info()
+	if s.Version != wire.RDMAPVersion || receiver(s.Opcode) == nil || op.Tagged != s.Tagged || !s.Tagged && op.Queue != s.Queue {
 		return fmt.Errorf("%v, version %d, tagged %v, queue %d", s.Opcode, s.Version, s.Tagged, s.Queue)
 	}
 	if s.Tagged {

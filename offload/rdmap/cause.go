@@ -25,6 +25,8 @@ var (
 	// ErrLocalAccess: a work request named memory that its QP may not use. Its
 	// completion says which.
 	ErrLocalAccess = errors.New("a work request names local memory that this QP may not use")
+	// ErrBadRequest: a work request was posted that CheckSend refuses.
+	ErrBadRequest = errors.New("a work request that this QP cannot do: check it before it is posted")
 	// ErrNarrow: the path's segments are too short for an RDMA Read Request.
 	ErrNarrow = errors.New("the connection's TCP segments are too short for an RDMA Read Request: raise the MTU")
 	// ErrCQOverrun: a completion queue was full, and a completion was lost.

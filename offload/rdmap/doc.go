@@ -1,9 +1,10 @@
 // Package rdmap is RDMAP (RFC 5040) over DDP over MPA: one connection's QP as a
-// machine between work queues (package work) and a stream, without input or output of its own.
+// machine between work queues (package work) and a stream, without input or output
+// of its own.
 //
 // One received FPDU, one name per step:
 //
-//	mpa.Deframer.Next -> QP.segment -> ops[opcode].recv          rx.go, ops.go
+//	mpa.Deframer.Next -> QP.segment -> ops[opcode]               rx.go, ops.go
 //	    Write, Read Response: tpt.Check, copy                    rx.go, read.go
 //	    Send: receive queue, scatter, deliver -> CQ.Push         rx.go
 //	    Read Request: queue of inbound Reads                     read.go
@@ -11,7 +12,8 @@
 //
 // and one posted work request:
 //
-//	QP.PostSend -> doorbell -> QP.begin -> gather (tpt.Check)    qp.go, tx.go
+//	QP.PostSend -> doorbell -> QP.begin -> sqOps[operation]      qp.go, begin.go, requests.go
+//	    -> gather (tpt.Check)                                    gather.go
 //	    -> ddp.Message.Cut -> mpa.Framer.Begin, End              tx.go
 //	    -> retire -> CQ.Push                                     end.go
 //	nothing has come back: an empty Write                        nudge.go

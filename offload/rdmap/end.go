@@ -63,10 +63,13 @@ func (q *QP) terminateRead(code Code, r *inRead, at uint32) {
 // failSend ends the connection because the work request w names memory that it
 // may not use. The peer learns no more than that something is wrong here
 // (RFC 5040 §6.3.1: there is no header to show).
-func (q *QP) failSend(w *work.SendWQE, status work.Status) {
+func (q *QP) failSend(w *work.SendWQE, status work.Status) { q.fail(w, status, ErrLocalAccess) }
+
+// fail ends the connection because of err, which is about the work request w.
+func (q *QP) fail(w *work.SendWQE, status work.Status, err error) {
 	w.Status = status
 	q.term.fields = wire.TerminateFields{Type: LocalCatastrophic.Type, Code: LocalCatastrophic.Code}
-	q.ends(Cause{Code: LocalCatastrophic, Err: ErrLocalAccess})
+	q.ends(Cause{Code: LocalCatastrophic, Err: err})
 }
 
 // tooNarrow ends the connection because a Read Request, which must be one
@@ -167,16 +170,14 @@ func (q *QP) sendTerminate(s stream.Stream) {
 	}
 	if t.due {
 		o := &q.out
-		o.what = aTerminate
-		o.nfixed = len(t.fields.Append(o.fixed[:0]))
-		if o.nfixed > q.tx.MaxULPDU(s.MaxEmit())-wire.UntaggedLen { // it must be one segment
+		n := len(t.fields.Append(o.fixed[:0]))
+		if n > q.tx.MaxULPDU(s.MaxEmit())-wire.UntaggedLen { // it must be one segment
 			t.fields.Header, t.fields.ReadRequest = nil, nil
-			o.nfixed = len(t.fields.Append(o.fixed[:0]))
+			n = len(t.fields.Append(o.fixed[:0]))
 		}
-		o.msg = ddp.Message{
-			Opcode: wire.OpTerminate, Queue: wire.QueueTerminate, MSN: 1, Len: uint32(o.nfixed),
-		}
-		o.msg.Begin()
+		q.msn[wire.QueueTerminate] = 1 // it is made anew until the stream has room
+		q.start(aTerminate, wire.OpTerminate, uint32(n))
+		o.nfixed = n
 		if !q.sendSegment(s) {
 			return
 		}
@@ -229,7 +230,7 @@ func (q *QP) completeSend(head uint32, status work.Status) {
 		return
 	}
 	c := work.Completion{ID: w.ID, Op: w.Op.Completes(), Status: status, QP: q.cfg.Number}
-	if status == work.Success && w.Op == work.WRRead {
+	if status == work.Success && sqOpOf(w.Op).answered() {
 		c.Length = w.Length
 	}
 	q.sq.Head.Store(head + 1)

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/offload/clock"
-	"github.com/stag-rdma/stag/offload/ddp"
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/offload/wire"
 )
@@ -69,7 +68,5 @@ func (n *nudge) holdsFIN() bool { return n.left == nudges && n.at != clock.Never
 // beginNudge starts a nudge.
 func (q *QP) beginNudge() {
 	q.nudge.due = false
-	q.out.what, q.out.nfixed = aReady, 0
-	q.out.msg = ddp.Message{Tagged: true, Opcode: wire.OpWrite}
-	q.out.msg.Begin()
+	q.start(aReady, wire.OpWrite, 0)
 }

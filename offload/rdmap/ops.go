@@ -5,26 +5,31 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// op is what a QP knows about an opcode (RFC 5040 §4.1 to §4.3).
-type op struct {
-	tagged bool
-	queue  uint32 // untagged: where its messages are numbered
-	recv   func(*QP, *ddp.Segment) Code
+// rows is the length of everything that is indexed by opcode. It grows with the
+// table: the compiler refuses a row behind it.
+const rows = wire.OpTerminate + 1
+
+// ops says what a QP does with a segment that has passed the checks of its header,
+// by opcode. What the header must be is in the row of wire.Opcode.Info. An opcode
+// without a function here is unexpected.
+var ops = [rows]func(*QP, *ddp.Segment) Code{
+	wire.OpWrite:            (*QP).recvWrite,
+	wire.OpReadRequest:      (*QP).recvReadRequest,
+	wire.OpReadResponse:     (*QP).recvReadResponse,
+	wire.OpSend:             (*QP).recvSend,
+	wire.OpSendInvalidate:   (*QP).recvSend,
+	wire.OpSendSE:           (*QP).recvSend,
+	wire.OpSendSEInvalidate: (*QP).recvSend,
+	wire.OpTerminate:        (*QP).recvTerminate,
 }
 
-// ops has a row for each opcode; one without a handler is unexpected.
-var ops [16]op
-
-// The handlers refer to the table through the QP's methods, hence init.
-func init() {
-	ops = [16]op{
-		wire.OpWrite:            {tagged: true, recv: (*QP).recvWrite},
-		wire.OpReadRequest:      {queue: wire.QueueReadRequest, recv: (*QP).recvReadRequest},
-		wire.OpReadResponse:     {tagged: true, recv: (*QP).recvReadResponse},
-		wire.OpSend:             {queue: wire.QueueSend, recv: (*QP).recvSend},
-		wire.OpSendInvalidate:   {queue: wire.QueueSend, recv: (*QP).recvSend},
-		wire.OpSendSE:           {queue: wire.QueueSend, recv: (*QP).recvSend},
-		wire.OpSendSEInvalidate: {queue: wire.QueueSend, recv: (*QP).recvSend},
-		wire.OpTerminate:        {queue: wire.QueueTerminate, recv: (*QP).recvTerminate},
+// receiver returns what ops says; nil: the opcode is unexpected.
+func receiver(o wire.Opcode) func(*QP, *ddp.Segment) Code {
+	if o < rows {
+		return ops[o]
 	}
+	return nil
 }
+
+// queues is how many queues of untagged messages there are.
+const queues = wire.QueueTerminate + 1

@@ -56,25 +56,25 @@ type QP struct {
 	own      tpt.Memo    // what a list of ours named last
 	peers    tpt.Memo    // and what the peer did
 	out      outgoing
+	in       incoming
 	term     ending
 	orq      fifo[outRead] // our Reads that wait for their Response
 	irq      fifo[inRead]  // the peer's Reads that wait for theirs
 	sends    ddp.Queue     // arriving, by queue number
 	requests ddp.Queue
-	arriving arrival  // the Send that is under way
-	held     delivery // a completion that waits for an invalidation
-	sendMSN  uint32   // of the next message that leaves, by queue
-	readMSN  uint32
-	writing  bool // a Write of the peer is under way
-	open     bool // the first FPDU may leave
-	begun    bool // one of the peer's has come
-	rtrDue   bool // it must be the ready-to-receive message
-	rtrIn    bool // the peer's first FPDU must be one
-	overrun  bool // a completion has been lost
-	gone     bool // registered memory has faulted: that is why the connection ends
-	peerShut bool // the peer has said that it will send no more
-	weShut   bool // so have we
-	turn     bool // a Response left last: a work request is next
+	arriving arrival        // the Send that is under way
+	held     delivery       // a completion that waits for an invalidation
+	msn      [queues]uint32 // of the next message that leaves, by queue
+	writing  bool           // a Write of the peer is under way
+	open     bool           // the first FPDU may leave
+	begun    bool           // one of the peer's has come
+	rtrDue   bool           // it must be the ready-to-receive message
+	rtrIn    bool           // the peer's first FPDU must be one
+	overrun  bool           // a completion has been lost
+	gone     bool           // registered memory has faulted: that is why the connection ends
+	peerShut bool           // the peer has said that it will send no more
+	weShut   bool           // so have we
+	turn     bool           // a Response left last: a work request is next
 	nudge    nudge
 	now      clock.Instant
 	countIn  tally // see stats.go
@@ -99,11 +99,9 @@ func New(c Config) *QP {
 		cfg:      c,
 		sq:       work.NewSendQueue(c.SendDepth, c.MaxSGE, c.MaxInline),
 		rq:       work.NewRecvQueue(c.RecvDepth, c.MaxSGE),
-		out:      outgoing{pieces: make([][]byte, 0, c.MaxSGE+1)},
 		sends:    ddp.NewQueue(),
 		requests: ddp.NewQueue(),
-		sendMSN:  1,
-		readMSN:  1,
+		msn:      [queues]uint32{1, 1, 1},
 	}
 }
 
@@ -161,8 +159,13 @@ func (q *QP) Depths() (ord, ird int) { return int(q.agree.ORD), int(q.agree.IRD)
 // them, holds the queue's post lock, and rings the stream's doorbell afterwards.
 func (q *QP) PostSend(wrs ...work.SendWR) int { return q.sq.Post(wrs) }
 
-// PostRecv copies work requests into the receive queue likewise. The caller has
-// checked them and holds the queue's post lock.
+// CheckSend says what is wrong with a work request by itself. Whether its memory
+// may be used is found when it is done.
+func (q *QP) CheckSend(wr *work.SendWR) error { return q.cfg.checkSend(wr) }
+
+// PostRecv copies work requests into the receive queue, as many as there is room
+// for, and reports how many. The caller has checked them and holds the queue's post
+// lock.
 func (q *QP) PostRecv(wrs ...work.RecvWR) int { return q.rq.Post(wrs) }
 
 // Drained reports whether every send that was posted has completed.

@@ -71,7 +71,7 @@ func TestWrap(t *testing.T) {
 	q := s.q
 	q.sq.Start(start)
 	q.rq.Start(start)
-	q.sendMSN, q.readMSN = start, start
+	q.msn[wire.QueueSend], q.msn[wire.QueueReadRequest] = start, start
 	for i := range uint32(6) {
 		s.posts(work.SendWR{ID: uint64(i), Op: work.WRSend, Flags: work.Signaled}, s.reads(100+uint64(i), 0, 1))
 		s.receives(work.RecvWR{ID: uint64(i)})

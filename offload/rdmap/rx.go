@@ -50,7 +50,7 @@ func (q *QP) receive(s stream.Stream) {
 		}
 	}
 	q.seg = ddp.Segment{} // it borrowed an FPDU
-	q.forget()
+	q.in.mem.forget()
 	if !q.listens() {
 		q.discard(s)
 	}
@@ -69,7 +69,7 @@ func (q *QP) listens() bool {
 
 // discard consumes what nobody will look at.
 func (q *QP) discard(s stream.Stream) {
-	view := q.out.pieces[:1] // an array of its own would be allocated
+	view := q.in.view[:]
 	for s.Views(view) != 0 {
 		s.Consume(len(view[0]))
 	}
@@ -83,20 +83,20 @@ func (q *QP) segment(ulpdu []byte) Code {
 	if f := ddp.Parse(ulpdu, s); f != ddp.OK {
 		return ddpCode(f)
 	}
-	row := &ops[s.Opcode&0xf]
+	op, receive := s.Opcode.Info(), receiver(s.Opcode)
 	switch {
 	case !s.Tagged && s.Queue > wire.QueueTerminate:
 		return ddpCode(ddp.BadQueue)
 	case s.Version != wire.RDMAPVersion:
 		return OpVersion
-	case row.recv == nil || row.tagged != s.Tagged:
+	case receive == nil || op.Tagged != s.Tagged:
 		return OpUnexpected
-	case !s.Tagged && s.Queue != row.queue:
+	case !s.Tagged && s.Queue != op.Queue:
 		return ddpCode(ddp.BadQueue)
 	case q.rtrIn && s.Opcode != wire.OpTerminate && !q.isRTR(s):
 		return NoMatchingRTR
 	}
-	return row.recv(q, s)
+	return receive(q, s)
 }
 
 // isRTR reports whether s is the message that the initiator has to begin with: the
@@ -130,6 +130,12 @@ func (q *QP) recvWrite(s *ddp.Segment) Code {
 		return writeCode(tpt.BadSTag)
 	}
 	return Code{}
+}
+
+// incoming is what receiving needs within a step.
+type incoming struct {
+	view [1][]byte // of octets that nobody looks at
+	mem  pieces    // that a Send is placed in
 }
 
 // arrival is the Send that is under way: what its first segment said.
@@ -175,17 +181,18 @@ func (q *QP) recvSend(s *ddp.Segment) Code {
 // scatter places payload at offset off of the buffers in sgl, which have room
 // for it. Nothing is placed unless all of it may be.
 func (q *QP) scatter(sgl []work.SGE, off uint32, payload []byte) tpt.Fault {
-	q.dropPieces()
-	if f := q.collect(sgl, off, len(payload), tpt.LocalWrite); f != tpt.OK {
+	mem := &q.in.mem
+	mem.drop()
+	if f := q.collect(mem, sgl, off, len(payload), tpt.LocalWrite); f != tpt.OK {
 		return f
 	}
-	if !q.out.external {
-		for _, mem := range q.out.pieces {
-			payload = payload[copy(mem, payload):]
+	if !mem.external {
+		for _, piece := range mem.list {
+			payload = payload[copy(piece, payload):]
 		}
 		return tpt.OK
 	}
-	if at, how := place(q.out.pieces, payload); how != complete {
+	if at, how := place(mem.list, payload); how != complete {
 		q.vanished(element(sgl, off, at))
 		return tpt.BadSTag
 	}
@@ -194,11 +201,12 @@ func (q *QP) scatter(sgl []work.SGE, off uint32, payload []byte) tpt.Fault {
 
 // deliver completes the receive w, of which length octets are used.
 func (q *QP) deliver(w *work.RecvWQE, length uint32) Code {
+	op := q.arriving.opcode.Info()
 	c := work.Completion{
 		ID: w.ID, Op: work.WCRecv, Length: length, QP: q.cfg.Number,
-		Solicited: q.arriving.opcode == wire.OpSendSE || q.arriving.opcode == wire.OpSendSEInvalidate,
+		Solicited: op.Solicited,
 	}
-	if q.arriving.opcode != wire.OpSendInvalidate && q.arriving.opcode != wire.OpSendSEInvalidate {
+	if !op.Invalidates {
 		q.received(c)
 		return Code{}
 	}

@@ -30,9 +30,9 @@ func (q *QP) Stats() Stats {
 		ReadRequestsIn: in.messages[wire.OpReadRequest], ReadRequestsOut: out.messages[wire.OpReadRequest],
 		ReadResponsesIn: in.messages[wire.OpReadResponse], ReadResponsesOut: out.messages[wire.OpReadResponse],
 		ReadOctetsIn: in.octets[wire.OpReadResponse], ReadOctetsOut: out.octets[wire.OpReadResponse],
-		SendsIn: sends(&in.messages), SendsOut: sends(&out.messages),
-		SendOctetsIn: sends(&in.octets), SendOctetsOut: sends(&out.octets),
-		InvalidatesIn: invalidates(&in.messages), InvalidatesOut: invalidates(&out.messages),
+		SendsIn: in.messages.sum(sends), SendsOut: out.messages.sum(sends),
+		SendOctetsIn: in.octets.sum(sends), SendOctetsOut: out.octets.sum(sends),
+		InvalidatesIn: in.messages.sum(invalidates), InvalidatesOut: out.messages.sum(invalidates),
 		MostReadsIn: uint64(in.reads), MostReadsOut: uint64(out.reads),
 	}
 }
@@ -44,8 +44,9 @@ type tally struct {
 	reads            int // the most that were outstanding
 }
 
-// byOpcode has a place for each that there is.
-type byOpcode [wire.OpTerminate + 1]uint64
+// byOpcode has a place for each opcode in ops. What is sent or accepted is one of
+// them.
+type byOpcode [rows]uint64
 
 // count counts a segment with n octets of payload.
 func (t *tally) count(op wire.Opcode, n int, last bool) {
@@ -56,11 +57,17 @@ func (t *tally) count(op wire.Opcode, n int, last bool) {
 	}
 }
 
-// sends is the sum over the Send family.
-func sends(n *byOpcode) uint64 {
-	return n[wire.OpSend] + n[wire.OpSendSE] + invalidates(n)
+// sum adds up the opcodes whose row is of a kind.
+func (n *byOpcode) sum(is func(*wire.OpInfo) bool) (all uint64) {
+	for i := range n {
+		if is(wire.Opcode(i).Info()) {
+			all += n[i]
+		}
+	}
+	return all
 }
 
-func invalidates(n *byOpcode) uint64 {
-	return n[wire.OpSendInvalidate] + n[wire.OpSendSEInvalidate]
-}
+// sends reports whether such a message takes a receive of the other end.
+func sends(op *wire.OpInfo) bool { return !op.Tagged && op.Queue == wire.QueueSend }
+
+func invalidates(op *wire.OpInfo) bool { return op.Invalidates }

@@ -45,11 +45,13 @@ const (
 	ddpVersionMask = 0x03
 )
 
-// Queues of untagged messages (RFC 5040 §4.1).
+// Queues of untagged messages (RFC 5040 §4.1, RFC 7306 §5).
 const (
 	QueueSend        = 0
 	QueueReadRequest = 1
 	QueueTerminate   = 2
+
+	QueueAtomicResponse = 3 // no message of it is expected yet
 )
 
 // IsTagged reports whether a ULPDU says that it has the tagged header.

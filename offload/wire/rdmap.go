@@ -37,24 +37,45 @@ const (
 	OpAtomicResponse   Opcode = 11 // RFC 7306
 )
 
-var opcodeNames = [...]string{
-	OpWrite:            "RDMA Write",
-	OpReadRequest:      "RDMA Read Request",
-	OpReadResponse:     "RDMA Read Response",
-	OpSend:             "Send",
-	OpSendInvalidate:   "Send with Invalidate",
-	OpSendSE:           "Send with Solicited Event",
-	OpSendSEInvalidate: "Send with Solicited Event and Invalidate",
-	OpTerminate:        "Terminate",
-	OpImmediate:        "Immediate Data",
-	OpImmediateSE:      "Immediate Data with Solicited Event",
-	OpAtomicRequest:    "Atomic Request",
-	OpAtomicResponse:   "Atomic Response",
+// OpInfo is what the RFCs say of an opcode (RFC 5040 §4.3 Figure 4, RFC 7306 §5).
+type OpInfo struct {
+	Name        string
+	Tagged      bool   // its segments have the tagged header
+	Queue       uint32 // untagged: the queue that its messages are numbered on
+	Solicited   bool   // its completion at the receiver is a solicited event
+	Invalidates bool   // its header names an STag to invalidate
+	Answered    bool   // it asks for the message of opcode Response
+	Response    Opcode
+}
+
+var opcodes = [...]OpInfo{
+	OpWrite:            {Name: "RDMA Write", Tagged: true},
+	OpReadRequest:      {Name: "RDMA Read Request", Queue: QueueReadRequest, Answered: true, Response: OpReadResponse},
+	OpReadResponse:     {Name: "RDMA Read Response", Tagged: true},
+	OpSend:             {Name: "Send", Queue: QueueSend},
+	OpSendInvalidate:   {Name: "Send with Invalidate", Queue: QueueSend, Invalidates: true},
+	OpSendSE:           {Name: "Send with Solicited Event", Queue: QueueSend, Solicited: true},
+	OpSendSEInvalidate: {Name: "Send with Solicited Event and Invalidate", Queue: QueueSend, Solicited: true, Invalidates: true},
+	OpTerminate:        {Name: "Terminate", Queue: QueueTerminate},
+	OpImmediate:        {Name: "Immediate Data", Queue: QueueSend},
+	OpImmediateSE:      {Name: "Immediate Data with Solicited Event", Queue: QueueSend, Solicited: true},
+	OpAtomicRequest:    {Name: "Atomic Request", Queue: QueueReadRequest, Answered: true, Response: OpAtomicResponse},
+	OpAtomicResponse:   {Name: "Atomic Response", Queue: QueueAtomicResponse},
+}
+
+var unknownOp OpInfo
+
+// Info returns the row of op. An opcode that no RFC has defined has no Name.
+func (op Opcode) Info() *OpInfo {
+	if int(op) < len(opcodes) {
+		return &opcodes[op]
+	}
+	return &unknownOp
 }
 
 func (op Opcode) String() string {
-	if int(op) < len(opcodeNames) {
-		return opcodeNames[op]
+	if name := op.Info().Name; name != "" {
+		return name
 	}
 	return fmt.Sprintf("RDMAP opcode %d", uint8(op))
 }

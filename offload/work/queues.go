@@ -118,7 +118,7 @@ func (q *SendQueue) fill(pos uint32, wr *SendWR) {
 			q.sgl = make([]SGE, len(q.wqes)*q.maxSGE)
 		}
 		w.SGEs = uint8(copy(q.List(pos, len(wr.SGL)), wr.SGL))
-		w.Length = uint32(totalLength(wr.SGL))
+		w.Length = uint32(Length(wr.SGL))
 	}
 }
 
@@ -201,11 +201,11 @@ func (q *RecvQueue) fill(pos uint32, wr *RecvWR) {
 		}
 		n = copy(q.List(pos, len(wr.SGL)), wr.SGL)
 	}
-	*q.At(pos) = RecvWQE{ID: wr.ID, SGEs: uint8(n), Length: uint32(totalLength(wr.SGL))}
+	*q.At(pos) = RecvWQE{ID: wr.ID, SGEs: uint8(n), Length: uint32(Length(wr.SGL))}
 }
 
-// totalLength is the sum of the elements' lengths.
-func totalLength(sgl []SGE) (sum uint64) {
+// Length is the sum of the elements' lengths in octets.
+func Length(sgl []SGE) (sum uint64) {
 	for i := range sgl {
 		sum += uint64(sgl[i].Length)
 	}

@@ -24,18 +24,34 @@ const (
 	WRSendInvalidate WROp = 9
 )
 
+// sendOps is indexed by operation. A row without a name is of none.
+var sendOps = [...]struct {
+	name      string
+	completes WCOp
+}{
+	WRWrite:          {"RDMA Write", WCWrite},
+	WRSend:           {"Send", WCSend},
+	WRRead:           {"RDMA Read", WCRead},
+	WRSendInvalidate: {"Send with Invalidate", WCSend},
+}
+
+// Known reports whether there is an operation of that number.
+func (o WROp) Known() bool { return int(o) < len(sendOps) && sendOps[o].name != "" }
+
 func (o WROp) String() string {
-	switch o {
-	case WRWrite:
-		return "RDMA Write"
-	case WRSend:
-		return "Send"
-	case WRRead:
-		return "RDMA Read"
-	case WRSendInvalidate:
-		return "Send with Invalidate"
+	if o.Known() {
+		return sendOps[o].name
 	}
 	return fmt.Sprintf("operation %d", uint8(o))
+}
+
+// Completes is what the completion of such a request says that it completes;
+// NoOp if the operation is not known.
+func (o WROp) Completes() WCOp {
+	if o.Known() {
+		return sendOps[o].completes
+	}
+	return NoOp
 }
 
 // SendFlags modify a send work request. The numbers are libibverbs'.
@@ -115,6 +131,7 @@ const (
 	WCWrite WCOp = 1
 	WCRead  WCOp = 2
 	WCRecv  WCOp = 128
+	NoOp    WCOp = 255 // the request was of no operation that there is
 )
 
 func (o WCOp) String() string {
@@ -127,6 +144,8 @@ func (o WCOp) String() string {
 		return "RDMA Read"
 	case WCRecv:
 		return "Receive"
+	case NoOp:
+		return "no operation"
 	}
 	return fmt.Sprintf("operation %d", uint8(o))
 }
@@ -141,15 +160,4 @@ type Completion struct {
 	Invalidated tpt.STag // receive: the STag that the peer invalidated, 0 for none
 	Length      uint32   // octets received, or read
 	QP          uint32   // number of the QP
-}
-
-// Completes is what the completion of a send work request says it was.
-func (o WROp) Completes() WCOp {
-	switch o {
-	case WRWrite:
-		return WCWrite
-	case WRRead:
-		return WCRead
-	}
-	return WCSend
 }

@@ -1,0 +1,162 @@
+package rdmap
+
+import (
+	"github.com/stag-rdma/stag/offload/ddp"
+	"github.com/stag-rdma/stag/offload/mpa"
+	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/offload/work"
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// begin starts the next message; false when there is none. Responses and work
+// requests take turns.
+func (q *QP) begin() bool {
+	switch {
+	case !q.open || q.weShut:
+		return false
+	case q.rtrDue:
+		q.beginRTR()
+		return true
+	case q.nudge.due:
+		q.beginNudge()
+		return true
+	case !q.irq.empty() && !(q.turn && q.mayStart()):
+		q.turn = true
+		q.beginResponse()
+		return true
+	case q.mayStart():
+		q.turn = false
+		return q.beginRequest()
+	}
+	return false
+}
+
+// start makes the current message one of this kind, with n octets of payload, which
+// come from memory unless the caller says otherwise.
+func (q *QP) start(what carries, opcode wire.Opcode, n uint32) *ddp.Message {
+	o, op := &q.out, opcode.Info()
+	o.what, o.nfixed = what, 0
+	o.msg = ddp.Message{Tagged: op.Tagged, Opcode: opcode, Queue: op.Queue, Len: n}
+	if !op.Tagged {
+		o.msg.MSN = q.msn[op.Queue]
+		q.msn[op.Queue]++
+	}
+	o.msg.Begin()
+	return &o.msg
+}
+
+// beginRTR starts what shows the responder that it may send (RFC 6581 §9.2).
+func (q *QP) beginRTR() {
+	q.rtrDue = false
+	switch q.agree.RTR {
+	case mpa.RTRRead:
+		q.orq.push(outRead{rtr: true})
+		q.readRequest(aReady, wire.ReadRequestFields{})
+	case mpa.RTRSend:
+		q.start(aReady, wire.OpSend, 0)
+	default:
+		q.start(aReady, wire.OpWrite, 0)
+	}
+}
+
+// beginResponse starts to answer the oldest Read.
+func (q *QP) beginResponse() {
+	r := q.irq.front()
+	m := q.start(aResponse, wire.OpReadResponse, r.size)
+	m.STag, m.TO = r.sinkSTag, r.sinkTO
+}
+
+// mayStart reports whether the next work request can start. One that is answered
+// and finds ORD Reads outstanding holds back everything behind it, and so does a
+// fence (RFC 5040 §5.5).
+func (q *QP) mayStart() bool {
+	if !q.sq.Posted() {
+		return false
+	}
+	w := q.sq.At(q.sq.Next)
+	switch {
+	case w.Flags&work.Fence != 0 && !q.orq.empty():
+		return false
+	case sqOpOf(w.Op).answered():
+		return q.orq.count < int(q.agree.ORD)
+	}
+	return true
+}
+
+// beginRequest starts the next work request, if it is one and its memory may be
+// used.
+func (q *QP) beginRequest() bool {
+	o := &q.out
+	o.pos, o.whole = q.sq.Next, nil
+	w := q.sq.At(o.pos)
+	q.sq.Next++
+	row := sqOpOf(w.Op)
+	if !q.cfg.sound(row, w) {
+		q.fail(w, work.LocalQPOpErr, ErrBadRequest)
+		return false
+	}
+	if row.answered() && q.peerShut {
+		q.unanswered()
+		return false
+	}
+	if f := q.checkList(w, row.right); f != tpt.OK {
+		q.failSend(w, localStatus(f))
+		return false
+	}
+	row.begin(q, row, w)
+	return true
+}
+
+// checkList checks every SGE of w before anything of it is sent (the local
+// access check of the memory-management design). If a list of one names octets that
+// are contiguous, they are kept, so that a short message is looked up once.
+func (q *QP) checkList(w *work.SendWQE, right tpt.Rights) tpt.Fault {
+	if w.Inline {
+		return tpt.OK
+	}
+	for _, e := range q.sq.List(q.out.pos, int(w.SGEs)) {
+		mem, f := q.own.Check(q.cfg.Table, tpt.Access{
+			STag: e.LKey, PD: q.cfg.PD, QP: q.cfg.Number, Right: right, TO: e.Addr, Len: e.Length,
+		})
+		if f != tpt.OK {
+			return f
+		}
+		if w.SGEs == 1 {
+			q.out.whole = mem
+		}
+	}
+	return tpt.OK
+}
+
+func (q *QP) beginWrite(row *sqOp, w *work.SendWQE) {
+	m := q.start(aRequest, row.message(w.Flags), w.Length)
+	m.STag, m.TO = w.RKey, w.Remote
+}
+
+func (q *QP) beginSend(row *sqOp, w *work.SendWQE) {
+	m := q.start(aRequest, row.message(w.Flags), w.Length)
+	if m.Opcode.Info().Invalidates {
+		m.Invalidate = w.Invalidate
+	}
+}
+
+// beginRead makes the Read Request of w, and remembers what must come back.
+func (q *QP) beginRead(row *sqOp, w *work.SendWQE) {
+	r := wire.ReadRequestFields{Size: w.Length, SourceSTag: w.RKey, SourceTO: w.Remote}
+	if w.SGEs != 0 {
+		e := &q.sq.List(q.out.pos, 1)[0]
+		r.SinkSTag, r.SinkTO = e.LKey, e.Addr
+	}
+	q.orq.push(outRead{
+		pos: q.out.pos, stag: r.SinkSTag, to: r.SinkTO, left: r.Size, size: r.Size,
+	})
+	q.countOut.reads = max(q.countOut.reads, q.orq.count)
+	q.readRequest(aRequest, r)
+}
+
+// readRequest makes a Read Request the current message, and r its payload.
+func (q *QP) readRequest(what carries, r wire.ReadRequestFields) {
+	n := len(r.Append(q.out.fixed[:0]))
+	q.start(what, wire.OpReadRequest, uint32(n))
+	q.out.nfixed = n
+}

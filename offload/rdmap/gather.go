@@ -1,0 +1,95 @@
+package rdmap
+
+import (
+	"github.com/stag-rdma/stag/offload/work"
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// pieces is the memory that the payload of one segment comes from or goes to, in
+// order. The list grows when a connection first needs a longer one.
+type pieces struct {
+	list     [][]byte
+	external bool // some of it is outside of the region heap, and may fault
+	used     int  // how long the list was at most since it was forgotten
+}
+
+// drop makes the list empty, for another segment.
+func (p *pieces) drop() {
+	p.used, p.list, p.external = max(p.used, len(p.list)), p.list[:0], false
+}
+
+// forget drops memory that may be gone after this step.
+func (p *pieces) forget() {
+	p.drop()
+	clear(p.list[:p.used])
+	p.used = 0
+}
+
+// add adds a piece.
+func (p *pieces) add(mem []byte, external bool) {
+	p.list = append(p.list, mem)
+	p.external = p.external || external
+}
+
+// gather finds the memory of the next n octets of payload.
+func (q *QP) gather(n int) bool {
+	o := &q.out
+	at := o.msg.Sent()
+	switch {
+	case n == 0:
+	case o.nfixed != 0:
+		o.mem.add(o.fixed[at:int(at)+n], false)
+	case o.what == aResponse:
+		return q.gatherResponse(at, n)
+	default:
+		w := q.sq.At(o.pos)
+		if w.Inline {
+			o.mem.add(q.sq.Small(o.pos, w.Length)[at:int(at)+n], false)
+			return true
+		}
+		if len(o.whole) == n { // which is all there is, then
+			o.mem.add(o.whole, q.own.External())
+			o.whole = nil
+			return true
+		}
+		if f := q.collect(&o.mem, q.sq.List(o.pos, int(w.SGEs)), at, n, tpt.LocalRead); f != tpt.OK {
+			q.failSend(w, localStatus(f))
+			return false
+		}
+	}
+	return true
+}
+
+// collect adds the memory of n octets at offset off of sgl to p.
+func (q *QP) collect(p *pieces, sgl []work.SGE, off uint32, n int, right tpt.Rights) tpt.Fault {
+	for i := 0; n > 0; i++ {
+		e := &sgl[i]
+		if off >= e.Length {
+			off -= e.Length
+			continue
+		}
+		k := min(uint32(n), e.Length-off)
+		mem, f := q.own.Check(q.cfg.Table, tpt.Access{
+			STag: e.LKey, PD: q.cfg.PD, QP: q.cfg.Number, Right: right, TO: e.Addr + uint64(off), Len: k,
+		})
+		if f != tpt.OK {
+			return f
+		}
+		p.add(mem, q.own.External())
+		off, n = 0, n-int(k)
+	}
+	return tpt.OK
+}
+
+// gatherResponse finds what the peer reads. It may have been revoked since the
+// Read was accepted: then the Terminate carries the Request as it stands now.
+func (q *QP) gatherResponse(at uint32, n int) bool {
+	r := q.irq.front()
+	mem, f := q.source(r.sourceSTag, r.sourceTO+uint64(at), uint32(n))
+	if f != tpt.OK {
+		q.terminateRead(readCode(f), r, at)
+		return false
+	}
+	q.out.mem.add(mem, q.peers.External())
+	return true
+}

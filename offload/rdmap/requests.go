@@ -1,0 +1,105 @@
+package rdmap
+
+import (
+	"fmt"
+
+	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/offload/work"
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// sqOp is a row of the table of send work requests: what one may have, and how its
+// message begins. The zero row is of a request that a send queue cannot do.
+type sqOp struct {
+	opcode    wire.Opcode    // of its message
+	solicited wire.Opcode    // of its message if it has the flag Solicited
+	flags     work.SendFlags // that it may have
+	inline    bool           // it may have inline data instead of elements
+	elements  int            // at most; 0: as many as the QP takes
+	right     tpt.Rights     // that its elements must have
+	begin     func(*QP, *sqOp, *work.SendWQE)
+}
+
+const anyFlag = work.Fence | work.Signaled | work.Solicited
+
+// sqOps is indexed by operation.
+var sqOps = [...]sqOp{
+	work.WRWrite: {
+		opcode: wire.OpWrite, flags: anyFlag &^ work.Solicited, inline: true, right: tpt.LocalRead, begin: (*QP).beginWrite,
+	},
+	work.WRSend: {
+		opcode: wire.OpSend, solicited: wire.OpSendSE, flags: anyFlag, inline: true, right: tpt.LocalRead, begin: (*QP).beginSend,
+	},
+	work.WRRead: { // a Read Request has room for one STag (RFC 5040 §4.4)
+		opcode: wire.OpReadRequest, flags: anyFlag &^ work.Solicited, elements: 1, right: tpt.LocalWrite, begin: (*QP).beginRead,
+	},
+	work.WRSendInvalidate: {
+		opcode: wire.OpSendInvalidate, solicited: wire.OpSendSEInvalidate, flags: anyFlag, inline: true, right: tpt.LocalRead, begin: (*QP).beginSend,
+	},
+}
+
+// sqOpOf returns the row of an operation, the zero row if it has none.
+func sqOpOf(o work.WROp) *sqOp {
+	if int(o) < len(sqOps) {
+		return &sqOps[o]
+	}
+	return &noRequest
+}
+
+var noRequest sqOp
+
+// answered reports whether the request has completed only when the peer has
+// answered it.
+func (r *sqOp) answered() bool { return r.opcode.Info().Answered }
+
+// message is the opcode of the message of a request with these flags.
+func (r *sqOp) message(f work.SendFlags) wire.Opcode {
+	if f&work.Solicited != 0 {
+		return r.solicited
+	}
+	return r.opcode
+}
+
+// MaxMessage is the length of the longest message in octets.
+const MaxMessage = 1<<32 - 1
+
+// checkSend says what is wrong with a work request by itself. Whether its memory
+// may be used is found when it is done.
+func (c *Config) checkSend(wr *work.SendWR) error {
+	row, n := sqOpOf(wr.Op), len(wr.SGL)
+	switch {
+	case wr.Flags&^anyFlag != 0:
+		return fmt.Errorf("flags %#x: leave the unknown ones out", uint8(wr.Flags))
+	case n > c.MaxSGE:
+		return fmt.Errorf("a list of %d elements: this QP takes %d (MaxSGE)", n, c.MaxSGE)
+	case work.Length(wr.SGL) > MaxMessage:
+		return fmt.Errorf("%d octets: a message has at most %d", work.Length(wr.SGL), MaxMessage)
+	case row.begin == nil:
+		return fmt.Errorf("%v is none that a send queue can do", wr.Op)
+	case len(wr.Inline) != 0 && !row.inline:
+		return fmt.Errorf("an %v has no data of its own: leave Inline out", wr.Op)
+	case wr.Flags&^row.flags != 0:
+		return fmt.Errorf("an %v completes nothing at the peer: leave Solicited out", wr.Op)
+	case row.elements != 0 && n > row.elements:
+		return fmt.Errorf("an %v into %d elements: over iWARP it takes one (for length 0 none)", wr.Op, n)
+	case len(wr.Inline) != 0 && n != 0:
+		return fmt.Errorf("data inline and in a list: choose one")
+	case len(wr.Inline) > c.MaxInline:
+		return fmt.Errorf("%d octets inline: this QP takes %d (MaxInline)", len(wr.Inline), c.MaxInline)
+	}
+	return nil
+}
+
+// sound reports whether checkSend has nothing to say of a request that is in the
+// queue: who posted it may not have asked.
+func (c *Config) sound(row *sqOp, w *work.SendWQE) bool {
+	switch {
+	case row.begin == nil || w.Flags&^row.flags != 0:
+		return false
+	case w.Inline:
+		return row.inline && w.SGEs == 0 && int(w.Length) <= c.MaxInline
+	case row.elements != 0 && int(w.SGEs) > row.elements:
+		return false
+	}
+	return int(w.SGEs) <= c.MaxSGE
+}
