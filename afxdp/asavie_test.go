@@ -6,6 +6,7 @@ import (
 	"github.com/asavie/xdp"
 	"github.com/stag-rdma/stag/afxdp"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -86,7 +87,7 @@ func TestAgainstAsavie(t *testing.T) {
 		{"scant", scant, 30_000, func(i uint64) int { return sizeOf(i, 1000) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := newPair(t, pair.Config{MTU: mtu})
+			p := netns.XDPPair(t, pair.Config{MTU: mtu})
 			sa, sb := steer(t, p, pair.A, false), steer(t, p, pair.B, false)
 			us, them := &end{q: openIn(t, p, pair.A, c.conf)}, openForeign(t, p, pair.B)
 			sa.to(t, 0, us.q.FD())

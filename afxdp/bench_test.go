@@ -10,6 +10,7 @@ import (
 	"github.com/stag-rdma/stag/afxdp"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -23,7 +24,7 @@ const (
 // same for both implementations.
 func BenchmarkTx(b *testing.B) {
 	b.Run("stag", func(b *testing.B) {
-		p := newPair(b, pair.Config{})
+		p := netns.XDPPair(b, pair.Config{})
 		drop(b, p, pair.B)
 		q := openUnchecked(b, p, pair.A)
 		var lent [benchBatch]port.Frame
@@ -40,7 +41,7 @@ func BenchmarkTx(b *testing.B) {
 		})
 	})
 	b.Run("asavie", func(b *testing.B) {
-		p := newPair(b, pair.Config{})
+		p := netns.XDPPair(b, pair.Config{})
 		drop(b, p, pair.B)
 		x := openForeign(b, p, pair.A).x
 		perFrame(b, func() int {
@@ -63,7 +64,7 @@ func BenchmarkTx(b *testing.B) {
 // back; their arrival is not timed.
 func BenchmarkRx(b *testing.B) {
 	b.Run("stag", func(b *testing.B) {
-		p := newPair(b, pair.Config{})
+		p := netns.XDPPair(b, pair.Config{})
 		s := steer(b, p, pair.B, true)
 		src, q := openUnchecked(b, p, pair.A), openUnchecked(b, p, pair.B)
 		s.to(b, 0, q.FD())
@@ -80,7 +81,7 @@ func BenchmarkRx(b *testing.B) {
 		})
 	})
 	b.Run("asavie", func(b *testing.B) {
-		p := newPair(b, pair.Config{})
+		p := netns.XDPPair(b, pair.Config{})
 		s := steer(b, p, pair.B, true)
 		src, x := openUnchecked(b, p, pair.A), openForeign(b, p, pair.B).x
 		s.to(b, 0, x.FD())

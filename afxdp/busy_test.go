@@ -6,13 +6,14 @@ import (
 
 	"github.com/stag-rdma/stag/afxdp"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
 // TestBusyPoll: frames arrive when the socket drives the interface.
 func TestBusyPoll(t *testing.T) {
 	c := with(scant, func(c *afxdp.Config) { c.BusyPoll, c.BusyPollBudget = 20*time.Microsecond, 32 })
-	p := newPair(t, pairDefault)
+	p := netns.XDPPair(t, pairDefault)
 	s := steer(t, p, pair.B, false)
 	tx, rx := openIn(t, p, pair.A, c), openIn(t, p, pair.B, c)
 	s.to(t, 0, rx.FD())

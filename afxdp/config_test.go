@@ -9,6 +9,7 @@ import (
 
 	"github.com/stag-rdma/stag/afxdp"
 	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 	"golang.org/x/sys/unix"
 )
@@ -117,7 +118,7 @@ func TestRegionClaims(t *testing.T) {
 
 // TestLimits: what is promised fits.
 func TestLimits(t *testing.T) {
-	p := newPair(t, pairDefault)
+	p := netns.XDPPair(t, pairDefault)
 	q := openIn(t, p, 0, scant)
 	want := port.Limits{FrameSize: 4096, RxFrames: 64, TxFrames: 48, MaxPacket: 4096, MaxPayload: 4096 - port.Headroom}
 	if got := q.Limits(); got != want {

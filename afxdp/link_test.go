@@ -9,27 +9,11 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
-	"github.com/cilium/ebpf/rlimit"
 	"github.com/stag-rdma/stag/afxdp"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/port"
-	"github.com/stag-rdma/stag/test/need"
 	"github.com/stag-rdma/stag/test/rig"
-	"golang.org/x/sys/unix"
 )
-
-// newPair makes two namespaces with a cable between them.
-func newPair(t testing.TB, c pair.Config) *pair.Pair {
-	t.Helper()
-	need.Root(t)
-	need.Netns(t)
-	need.XDP(t)
-	rig.Must(t, rlimit.RemoveMemlock())
-	p, err := pair.New(c)
-	rig.Must(t, err)
-	t.Cleanup(func() { rig.Must(t, p.Close()) })
-	return p
-}
 
 // steering is a program on one end that redirects everything to sockets.
 type steering struct {
@@ -226,29 +210,4 @@ func (r *rising) see(number uint64) error {
 	r.next = number + 1
 	r.count++
 	return nil
-}
-
-// setUp sets an end of the cable up or down.
-func setUp(t testing.TB, p *pair.Pair, side pair.Side, up bool) {
-	t.Helper()
-	rig.Must(t, p.Do(side, func() error {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		ifr, err := unix.NewIfreq(p.Ends[side].Name)
-		if err != nil {
-			return err
-		}
-		if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, ifr); err != nil {
-			return err
-		}
-		flags := ifr.Uint16() &^ unix.IFF_UP
-		if up {
-			flags |= unix.IFF_UP
-		}
-		ifr.SetUint16(flags)
-		return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
-	}))
 }

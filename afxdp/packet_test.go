@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 	"golang.org/x/sys/unix"
 )
@@ -13,7 +14,7 @@ import (
 // packet socket of the kernel, both ways.
 func TestAgainstPacketSocket(t *testing.T) {
 	const mtu, total = 3506, 10_000
-	p := newPair(t, pair.Config{MTU: mtu})
+	p := netns.XDPPair(t, pair.Config{MTU: mtu})
 	s := steer(t, p, pair.B, false)
 	us := &end{q: openIn(t, p, pair.B, scant)}
 	s.to(t, 0, us.q.FD())

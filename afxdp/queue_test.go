@@ -10,6 +10,7 @@ import (
 	"github.com/stag-rdma/stag/afxdp"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 	"golang.org/x/sys/unix"
 )
@@ -30,7 +31,7 @@ func TestBothWays(t *testing.T) {
 		{"scant 4096", 3506, scant},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := newPair(t, pair.Config{MTU: c.mtu})
+			p := netns.XDPPair(t, pair.Config{MTU: c.mtu})
 			var ends [2]*end
 			for side := range ends {
 				s := steer(t, p, pair.Side(side), false)
@@ -111,7 +112,7 @@ func (e *end) step() error {
 
 // TestNothingIsLostAtEase: one frame at a time must arrive, every one.
 func TestNothingIsLostAtEase(t *testing.T) {
-	p := newPair(t, pair.Config{MTU: 3506})
+	p := netns.XDPPair(t, pair.Config{MTU: 3506})
 	s := steer(t, p, pair.B, false)
 	tx, rx := openIn(t, p, pair.A, scant), openIn(t, p, pair.B, scant)
 	s.to(t, 0, rx.FD())
@@ -135,7 +136,7 @@ func TestNothingIsLostAtEase(t *testing.T) {
 
 // TestRecord: the record is where the packet begins, and is wiped.
 func TestRecord(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	s := steer(t, p, pair.B, true)
 	tx, rx := openIn(t, p, pair.A, scant), openIn(t, p, pair.B, scant)
 	s.to(t, 0, rx.FD())
@@ -164,7 +165,7 @@ func TestRecord(t *testing.T) {
 // TestTxPoolExhausted: frames that the caller holds do not come back by
 // transmission, the others do.
 func TestTxPoolExhausted(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	steer(t, p, pair.B, false)
 	q := openIn(t, p, pair.A, scant)
 	all := make([]port.Frame, 100)
@@ -212,7 +213,7 @@ func TestTxPoolExhausted(t *testing.T) {
 // TestRxPoolExhausted: while the caller holds every chunk the kernel drops and
 // counts; afterwards it goes on.
 func TestRxPoolExhausted(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	s := steer(t, p, pair.B, false)
 	tx, rx := openIn(t, p, pair.A, afxdp.Config{}), openIn(t, p, pair.B, scant)
 	s.to(t, 0, rx.FD())
@@ -259,13 +260,13 @@ func TestRxPoolExhausted(t *testing.T) {
 
 // TestLinkDownAndUp, our own end: the error says so, and passes.
 func TestLinkDownAndUp(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	s := steer(t, p, pair.B, false)
 	tx, rx := openIn(t, p, pair.A, scant), openIn(t, p, pair.B, scant)
 	s.to(t, 0, rx.FD())
 	rx.Receive(nil)
 	for _, side := range []pair.Side{pair.A, pair.B} {
-		setUp(t, p, side, false)
+		netns.In(t, p, side, func() error { return netns.SetLink(p.Ends[side].Name, false) })
 		number := uint64(0)
 		var down error
 		for range 20 {
@@ -279,7 +280,7 @@ func TestLinkDownAndUp(t *testing.T) {
 		if err := rx.Wait(time.Millisecond); err != nil {
 			t.Errorf("side %v down: Wait: %v", side, err)
 		}
-		setUp(t, p, side, true)
+		netns.In(t, p, side, func() error { return netns.SetLink(p.Ends[side].Name, true) })
 		var got rising
 		rig.Eventually(t, "frames arrive again", func() bool {
 			n, err := transmit(tx, number, 4, func(uint64) int { return 60 })
@@ -299,7 +300,7 @@ func TestLinkDownAndUp(t *testing.T) {
 
 // TestInterfaceRemoved: every way to notice says the same.
 func TestInterfaceRemoved(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	q := openIn(t, p, pair.A, scant)
 	waited := make(chan error)
 	go func() { // the queue's goroutine, while it sleeps
@@ -322,7 +323,7 @@ func TestInterfaceRemoved(t *testing.T) {
 
 // TestQueues: frames of one queue can be read through the other.
 func TestQueues(t *testing.T) {
-	p := newPair(t, pair.Config{Queues: 2})
+	p := netns.XDPPair(t, pair.Config{Queues: 2})
 	size, err := scant.RegionSize()
 	rig.Must(t, err)
 	a, err := afxdp.NewArena(2 * size)
@@ -354,7 +355,7 @@ func TestQueues(t *testing.T) {
 }
 
 func TestHundredCycles(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	s := steer(t, p, pair.B, false)
 	peer := openIn(t, p, pair.A, scant)
 	a, r := newRegion(t, scant)
@@ -385,7 +386,7 @@ func TestHundredCycles(t *testing.T) {
 }
 
 func TestOpenErrors(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	first := openIn(t, p, pair.A, scant)
 	for _, c := range []struct {
 		name string
@@ -434,7 +435,7 @@ func with(c afxdp.Config, change func(*afxdp.Config)) afxdp.Config {
 
 // TestClosed: a closed queue is empty, and harmless.
 func TestClosed(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	q := openIn(t, p, pair.A, scant)
 	rig.Must(t, q.Close())
 	var f [4]port.Frame
@@ -458,7 +459,7 @@ func TestClosed(t *testing.T) {
 
 // TestNoAllocation: the data path allocates nothing.
 func TestNoAllocation(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	s := steer(t, p, pair.B, true)
 	tx, rx := openIn(t, p, pair.A, afxdp.Config{}), openIn(t, p, pair.B, afxdp.Config{})
 	s.to(t, 0, rx.FD())

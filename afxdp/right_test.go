@@ -8,6 +8,7 @@ import (
 
 	"github.com/stag-rdma/stag/afxdp"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 	"golang.org/x/sys/unix"
 )
@@ -32,7 +33,7 @@ func without(t *testing.T, capability int, f func() error) error {
 
 // TestMissingRights: each error says what to do about it.
 func TestMissingRights(t *testing.T) {
-	p := newPair(t, pairDefault)
+	p := netns.XDPPair(t, pairDefault)
 	var limit unix.Rlimit
 	rig.Must(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit))
 	low := limit

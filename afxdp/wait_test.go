@@ -8,6 +8,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -24,7 +25,7 @@ func returns(t *testing.T, what string, f func()) {
 }
 
 func TestWakeBeforeWait(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	q := openIn(t, p, pair.A, scant)
 	for range 100 {
 		q.Wake()
@@ -42,7 +43,7 @@ func TestWakeBeforeWait(t *testing.T) {
 // TestNoWakeIsLost posts one item at a time, from several goroutines; the next
 // comes only after the last was seen, so one lost Wake stops everything.
 func TestNoWakeIsLost(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	q := openIn(t, p, pair.A, scant)
 	const posters, each = 3, 5_000
 	var posted [posters]atomic.Int64
@@ -77,7 +78,7 @@ func TestNoWakeIsLost(t *testing.T) {
 }
 
 func TestWaitReturnsForFrames(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	s := steer(t, p, pair.B, false)
 	tx, rx := openIn(t, p, pair.A, scant), openIn(t, p, pair.B, scant)
 	s.to(t, 0, rx.FD())
@@ -101,7 +102,7 @@ func TestWaitReturnsForFrames(t *testing.T) {
 // TestWaitEndsAShortage: a caller that found neither frames nor room is woken
 // when they are back.
 func TestWaitEndsAShortage(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	steer(t, p, pair.B, false)
 	q := openIn(t, p, pair.A, scant)
 	for number := uint64(0); number < 5_000; {
@@ -123,7 +124,7 @@ func TestWaitEndsAShortage(t *testing.T) {
 
 // TestWaitTransmits: nobody calls Flush, and the frame still leaves.
 func TestWaitTransmits(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	s := steer(t, p, pair.B, false)
 	tx, rx := openIn(t, p, pair.A, scant), openIn(t, p, pair.B, scant)
 	s.to(t, 0, rx.FD())

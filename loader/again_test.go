@@ -7,18 +7,19 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
 // TestLoadAgain: what is loaded as asked for is left as it is, and tuned where
 // that is asked for now. The unload puts everything back.
 func TestLoadAgain(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	setGRO(t, p, true)
 	again := func(o loader.Options) (found loader.PinnedPort, changes []loader.Change, err error) {
 		o.Link = p.Ends[pair.A].Name
-		in(t, p, pair.A, func() error {
+		netns.In(t, p, pair.A, func() error {
 			found, changes, err = loader.LoadAgain(o)
 			return nil
 		})
@@ -58,7 +59,7 @@ func TestLoadAgain(t *testing.T) {
 			t.Errorf("told to wait %v, waits %v: %v", wait, found.OrphanWait, err)
 		}
 	}
-	in(t, p, pair.A, unload)
+	netns.In(t, p, pair.A, unload)
 	if got := threaded(t, p); got != "0" {
 		t.Errorf("unloaded, threaded is %s", got)
 	}

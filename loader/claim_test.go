@@ -8,12 +8,13 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
 func lookup(t *testing.T, p *pair.Pair, side pair.Side) (l loader.Link) {
 	t.Helper()
-	in(t, p, side, func() (err error) {
+	netns.In(t, p, side, func() (err error) {
 		l, err = loader.LookupLink(p.Ends[side].Name)
 		return err
 	})
@@ -31,7 +32,7 @@ func mustClaim(t *testing.T, l loader.Link, queue int) *loader.Claim {
 }
 
 func TestClaimExcludes(t *testing.T) {
-	p := newPair(t, pair.Config{Queues: 2})
+	p := netns.Pair(t, pair.Config{Queues: 2})
 	a, b := lookup(t, p, pair.A), lookup(t, p, pair.B)
 	c := mustClaim(t, a, 0)
 	_, err := loader.NewClaim(a, 0)
@@ -47,7 +48,7 @@ func TestClaimExcludes(t *testing.T) {
 }
 
 func TestClaimOfAnotherProcessThatDies(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	l := lookup(t, p, pair.A)
 	o := startOther(t, p, pair.A, "claim")
 	if o.said != "ready" {
@@ -72,7 +73,7 @@ func TestClaimOfAnotherProcessThatDies(t *testing.T) {
 // TestClaimRace has many try for one queue, again and again: there is never
 // more than one owner.
 func TestClaimRace(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	l := lookup(t, p, pair.A)
 	owned := make(chan struct{}, 1)
 	done := make(chan int)
@@ -108,7 +109,7 @@ func TestClaimRace(t *testing.T) {
 // TestClaimed: a claim is of the process that holds it and of that one's user, of
 // no interface but its own, and ends with the process.
 func TestClaimed(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	l := lookup(t, p, pair.A)
 	o := startOther(t, p, pair.A, "claim")
 	pid, uid := o.Process.Pid, os.Geteuid()

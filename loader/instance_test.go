@@ -13,6 +13,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 	"github.com/stag-rdma/stag/tpt"
 )
@@ -20,7 +21,7 @@ import (
 // instanceIn reads the tests' instance from side's namespace.
 func instanceIn(t *testing.T, p *pair.Pair, side pair.Side) (found loader.Instance) {
 	t.Helper()
-	in(t, p, side, func() error {
+	netns.In(t, p, side, func() error {
 		all, err := loader.Instances()
 		for _, i := range all {
 			if i.Dir == instance {
@@ -48,7 +49,7 @@ func onePort(t *testing.T, i loader.Instance) loader.PinnedPort {
 }
 
 func TestInstances(t *testing.T) {
-	p := newPair(t, pair.Config{Queues: 2})
+	p := netns.Pair(t, pair.Config{Queues: 2})
 	unloadAfter(t)
 	s := mustLoad(t, p, loader.Options{Pin: instance, MaxFlows: 100})
 	k := key(t, "192.0.2.2:40000", "192.0.2.1:4420")
@@ -80,7 +81,7 @@ func TestInstances(t *testing.T) {
 // TestInstanceOfDeadProcess: entries of a process that ended are told from
 // those of one that got its pid later.
 func TestInstanceOfDeadProcess(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	s := mustLoad(t, p, loader.Options{Pin: instance})
 	o := startOther(t, p, pair.A, "stay")
@@ -102,7 +103,7 @@ func TestInstanceOfDeadProcess(t *testing.T) {
 }
 
 func TestInstanceMovedRenamedGone(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	s := mustLoad(t, p, loader.Options{Pin: instance})
 	id := s.ProgID()
@@ -120,7 +121,7 @@ func TestInstanceMovedRenamedGone(t *testing.T) {
 		t.Errorf("with a process in the namespace: %+v, %v", i, err)
 	}
 	o.kill(t)
-	in(t, p, pair.A, func() error {
+	netns.In(t, p, pair.A, func() error {
 		l, err := netlink.LinkByName("renamed0")
 		if err != nil {
 			return err
@@ -135,7 +136,7 @@ func TestInstanceMovedRenamedGone(t *testing.T) {
 // rename gives side's interface another name.
 func rename(t *testing.T, p *pair.Pair, side pair.Side, name string) {
 	t.Helper()
-	in(t, p, side, func() error {
+	netns.In(t, p, side, func() error {
 		l, err := netlink.LinkByName(p.Ends[side].Name)
 		if err != nil {
 			return err
@@ -188,7 +189,7 @@ func TestInstanceTable(t *testing.T) {
 }
 
 func TestInstanceOfAnotherLayout(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	mustLoad(t, p, loader.Options{Pin: instance}).Close()
 	otherLayout(t)

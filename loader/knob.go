@@ -143,7 +143,7 @@ func writeThreaded(link, value string) error {
 // mount shows the network namespace that it was made in, so this uses a mount of
 // its own that is attached nowhere.
 func openThreaded(link string, flags int) (*os.File, error) {
-	sysfs, err := mountSysfs()
+	sysfs, err := Sysfs()
 	if errors.Is(err, unix.EPERM) {
 		return nil, errors.New("only CAP_SYS_ADMIN gets at it in every network namespace")
 	}
@@ -162,9 +162,10 @@ func openThreaded(link string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// mountSysfs is the root directory of a sysfs for the calling thread's network
-// namespace. Closing it unmounts it.
-func mountSysfs() (*os.File, error) {
+// Sysfs mounts a sysfs for the calling thread's network namespace and returns its
+// root directory. The mount is attached nowhere: closing the directory unmounts it.
+// Sysfs needs CAP_SYS_ADMIN.
+func Sysfs() (*os.File, error) {
 	fs, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("fsopen", err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -18,19 +19,8 @@ func setMTU(name string, mtu int) error {
 	return netlink.LinkSetMTU(l, mtu)
 }
 
-func setUp(name string, up bool) error {
-	l, err := netlink.LinkByName(name)
-	if err != nil {
-		return err
-	}
-	if up {
-		return netlink.LinkSetUp(l)
-	}
-	return netlink.LinkSetDown(l)
-}
-
 func TestLookupLink(t *testing.T) {
-	p := newPair(t, pair.Config{MTU: 2000, Queues: 3})
+	p := netns.Pair(t, pair.Config{MTU: 2000, Queues: 3})
 	l := lookup(t, p, pair.A)
 	end := p.Ends[pair.A]
 	if l.Name != end.Name || l.Index != end.Index || l.Port != end.Name || l.PortIndex != end.Index ||
@@ -41,14 +31,14 @@ func TestLookupLink(t *testing.T) {
 	if other := lookup(t, p, pair.B); other.Netns == l.Netns {
 		t.Error("both namespaces have one cookie")
 	}
-	in(t, p, pair.B, func() error { return setUp(p.Ends[pair.B].Name, false) })
+	netns.In(t, p, pair.B, func() error { return netns.SetLink(p.Ends[pair.B].Name, false) })
 	if l = lookup(t, p, pair.A); !l.Up || l.Running {
 		t.Errorf("with the other end down: up %v, running %v", l.Up, l.Running)
 	}
 }
 
 func TestNetStaysInItsNamespace(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	n := openNet(t, p, pair.A) // and used from here, outside
 	if _, err := n.LookupLink(p.Ends[pair.A].Name); err != nil {
 		t.Error(err)

@@ -21,6 +21,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -37,7 +38,7 @@ func key(t *testing.T, remote, local string) bpf.FlowKey {
 // came of it within a moment.
 func knock(t *testing.T, p *pair.Pair, port uint16) (err error) {
 	t.Helper()
-	in(t, p, pair.B, func() error {
+	netns.In(t, p, pair.B, func() error {
 		from := net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.Ends[pair.B].V4.Addr(), 40000))
 		d := net.Dialer{Timeout: 150 * time.Millisecond, LocalAddr: from}
 		var c net.Conn
@@ -54,7 +55,7 @@ func knock(t *testing.T, p *pair.Pair, port uint16) (err error) {
 func TestSteersToSocket(t *testing.T) {
 	for _, mode := range []loader.Mode{loader.Native, loader.Generic} {
 		t.Run(mode.String(), func(t *testing.T) {
-			p := newPair(t, pair.Config{})
+			p := netns.Pair(t, pair.Config{})
 			s := mustLoad(t, p, loader.Options{Generic: mode == loader.Generic})
 			if s.Mode() != mode || s.ProgID() == 0 || s.Queues() != 1 {
 				t.Errorf("mode %v, program %d, %d queues", s.Mode(), s.ProgID(), s.Queues())
@@ -103,7 +104,7 @@ func TestSteersToSocket(t *testing.T) {
 func openSocket(t *testing.T, p *pair.Pair) *xdp.Socket {
 	t.Helper()
 	var sock *xdp.Socket
-	in(t, p, pair.A, func() (err error) {
+	netns.In(t, p, pair.A, func() (err error) {
 		sock, err = xdp.NewSocket(p.Ends[pair.A].Index, 0, &xdp.SocketOptions{
 			NumFrames: 64, FrameSize: 4096, FillRingNumDescs: 32,
 			CompletionRingNumDescs: 32, RxRingNumDescs: 32, TxRingNumDescs: 32,
@@ -139,7 +140,7 @@ func checkArrived(t *testing.T, sock *xdp.Socket, id bpf.FlowID) {
 }
 
 func TestFlowEntries(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	s := mustLoad(t, p, loader.Options{MaxFlows: 2})
 	a, b, c := key(t, "192.0.2.2:1", "192.0.2.1:9"), key(t, "192.0.2.2:2", "192.0.2.1:9"), key(t, "[2001:db8::2]:3", "[2001:db8::1]:9")
 	for i, k := range []bpf.FlowKey{a, b} {
@@ -181,7 +182,7 @@ func TestFlowEntries(t *testing.T) {
 }
 
 func TestSocketSlots(t *testing.T) {
-	p := newPair(t, pair.Config{Queues: 2})
+	p := netns.Pair(t, pair.Config{Queues: 2})
 	s := mustLoad(t, p, loader.Options{})
 	if s.Queues() != 2 {
 		t.Fatalf("%d slots for 2 queues", s.Queues())
@@ -202,7 +203,7 @@ func TestSocketSlots(t *testing.T) {
 }
 
 func TestCloseLeavesNothing(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	for range 3 {
 		s := mustLoad(t, p, loader.Options{})
 		id := s.ProgID()
@@ -233,7 +234,7 @@ func gone(id uint32) bool {
 }
 
 func TestNoLink(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	_, err := load(p, loader.Options{Link: "eth77"})
 	rig.Says(t, err, loader.ErrNoLink, "eth77", p.Ends[pair.A].Name)
 	_, err = load(p, loader.Options{Link: "a-name-that-is-too-long-for-an-interface"})
@@ -242,12 +243,12 @@ func TestNoLink(t *testing.T) {
 
 func TestNoNative(t *testing.T) {
 	need.XDP(t)
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	// The loopback's MTU would be the first objection.
-	in(t, p, pair.A, func() error { return setMTU("lo", 1500) })
+	netns.In(t, p, pair.A, func() error { return setMTU("lo", 1500) })
 	_, err := load(p, loader.Options{Link: "lo"})
 	rig.Says(t, err, loader.ErrNoNative, "lo", "generic")
-	in(t, p, pair.A, func() error { return loader.SetGRO("lo", false) })
+	netns.In(t, p, pair.A, func() error { return loader.SetGRO("lo", false) })
 	s, err := load(p, loader.Options{Link: "lo", Generic: true})
 	if err != nil {
 		t.Fatalf("generic: %v", err)
@@ -264,7 +265,7 @@ func TestLongest(t *testing.T) {
 		{9000, 4096, 3520, 3840},
 		{65535, 2048, 1792, 1792},
 	} {
-		p := newPair(t, pair.Config{MTU: c.mtu})
+		p := netns.Pair(t, pair.Config{MTU: c.mtu})
 		for generic, want := range map[bool]int{false: c.native, true: c.generic} {
 			s := mustLoad(t, p, loader.Options{Generic: generic})
 			if got := s.Longest(c.chunk); got != want {
@@ -279,26 +280,26 @@ func TestLongest(t *testing.T) {
 
 func TestGenericBehindReceiveOffload(t *testing.T) {
 	need.XDP(t)
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	name := p.Ends[pair.A].Name
-	in(t, p, pair.A, func() error { return loader.SetGRO(name, true) })
+	netns.In(t, p, pair.A, func() error { return loader.SetGRO(name, true) })
 	_, err := load(p, loader.Options{Generic: true})
 	rig.Says(t, err, loader.ErrOffload, "ethtool -K "+name+" gro off")
 	mustLoad(t, p, loader.Options{}).Close()
-	in(t, p, pair.A, func() error { return loader.SetGRO(name, false) })
+	netns.In(t, p, pair.A, func() error { return loader.SetGRO(name, false) })
 	mustLoad(t, p, loader.Options{Generic: true})
 }
 
 func TestTooFewQueues(t *testing.T) {
 	need.XDP(t)
-	p := newPair(t, pair.Config{Queues: 2})
-	in(t, p, pair.A, func() error { return loader.SetChannels(p.Ends[pair.A].Name, 1, 2) })
+	p := netns.Pair(t, pair.Config{Queues: 2})
+	netns.In(t, p, pair.A, func() error { return loader.SetChannels(p.Ends[pair.A].Name, 1, 2) })
 	_, err := load(p, loader.Options{})
 	rig.Says(t, err, loader.ErrChannels, "1 queues", "ethtool -L")
 }
 
 func TestNoPermission(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	o := startOther(t, p, pair.A, "load without capabilities")
 	for _, want := range []string{"CAP_BPF", "CAP_NET_ADMIN", "not permitted"} {
 		rig.Says(t, errors.New(o.said), nil, want)
@@ -316,7 +317,7 @@ func foreign(t *testing.T, p *pair.Pair) {
 		t.Fatal(err)
 	}
 	defer prog.Close()
-	in(t, p, pair.A, func() error {
+	netns.In(t, p, pair.A, func() error {
 		hook, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: p.Ends[pair.A].Index, Flags: link.XDPGenericMode})
 		if err == nil {
 			t.Cleanup(func() { hook.Close() })
@@ -327,14 +328,14 @@ func foreign(t *testing.T, p *pair.Pair) {
 
 func TestForeignProgram(t *testing.T) {
 	need.XDP(t)
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	foreign(t, p)
 	_, err := load(p, loader.Options{})
 	rig.Says(t, err, loader.ErrForeignProgram, `"somebody"`, "id ", p.Ends[pair.A].Name)
 }
 
 func TestSecondLoad(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	mustLoad(t, p, loader.Options{})
 	_, err := load(p, loader.Options{})
 	rig.Says(t, err, loader.ErrAlreadyLoaded, fmt.Sprintf("pid %d", os.Getpid()))
@@ -344,7 +345,7 @@ func TestSecondLoad(t *testing.T) {
 
 func TestSecondLoadOfAnotherProcessThatDies(t *testing.T) {
 	need.XDP(t)
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	o := startOther(t, p, pair.A, "load")
 	if o.said != "ready" {
 		t.Fatal(o.said)
@@ -358,7 +359,7 @@ func TestSecondLoadOfAnotherProcessThatDies(t *testing.T) {
 // TestConcurrentFlows has many goroutines enter and remove flows while others
 // list them and read the counters.
 func TestConcurrentFlows(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	s := mustLoad(t, p, loader.Options{MaxFlows: 1024})
 	var wg sync.WaitGroup
 	for g := range 8 {
@@ -388,7 +389,7 @@ func TestConcurrentFlows(t *testing.T) {
 
 // TestLinkGoesAway removes the interface under the program.
 func TestLinkGoesAway(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	s := mustLoad(t, p, loader.Options{})
 	if err := p.Close(); err != nil {
 		t.Fatal(err)

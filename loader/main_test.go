@@ -199,26 +199,6 @@ func (o *other) kill(t *testing.T) {
 	o.Wait()
 }
 
-func newPair(t *testing.T, c pair.Config) *pair.Pair {
-	t.Helper()
-	need.Root(t)
-	need.Netns(t)
-	p, err := pair.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Close() })
-	return p
-}
-
-// in runs f inside a side's namespace, and fails the test with its error.
-func in(t *testing.T, p *pair.Pair, side pair.Side, f func() error) {
-	t.Helper()
-	if err := p.Do(side, f); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // load loads for side A's interface.
 func load(p *pair.Pair, o loader.Options) (s *loader.Steering, err error) {
 	if o.Link == "" {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/test/netns"
 )
 
 // where names the network namespace of the calling thread.
@@ -63,10 +64,10 @@ func TestNamespaceHere(t *testing.T) {
 // TestNamespaceElsewhere: f runs in the namespace, from whichever goroutine,
 // its sockets stay there, and the thread comes back, whatever f does.
 func TestNamespaceElsewhere(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	var n *loader.Namespace
 	var there string
-	in(t, p, pair.A, func() error { n, there = currentNamespace(t), where(t); return nil })
+	netns.In(t, p, pair.A, func() error { n, there = currentNamespace(t), where(t); return nil })
 
 	var all sync.WaitGroup
 	for i := range 8 {
@@ -96,7 +97,7 @@ func TestNamespaceElsewhere(t *testing.T) {
 		t.Fatal(err) // there is no such address elsewhere
 	}
 	defer l.Close()
-	in(t, p, pair.B, func() error {
+	netns.In(t, p, pair.B, func() error {
 		c, err := net.Dial("tcp", l.Addr().String())
 		if err == nil {
 			c.Close()
@@ -130,9 +131,9 @@ func do(t *testing.T, n *loader.Namespace, there string, panics bool) {
 // TestNamespaceNotPermitted: who may not enter is told what it takes, and what
 // is closed is no namespace any more.
 func TestNamespaceNotPermitted(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	var n *loader.Namespace
-	in(t, p, pair.A, func() error { n = currentNamespace(t); return nil })
+	netns.In(t, p, pair.A, func() error { n = currentNamespace(t); return nil })
 	o := startOther(t, p, pair.A, "enter another namespace without capabilities")
 	if want := "enter the network namespace (needs CAP_SYS_ADMIN): operation not permitted"; o.said != want {
 		t.Errorf("the other process said %q, want %q", o.said, want)

@@ -12,6 +12,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -39,7 +40,7 @@ func unload() error {
 }
 
 func TestPinnedStays(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	k := key(t, "192.0.2.2:40000", "192.0.2.1:4420")
 	s := mustLoad(t, p, loader.Options{Pin: instance, MaxFlows: 100})
@@ -88,7 +89,7 @@ func TestPinnedStays(t *testing.T) {
 }
 
 func TestPinnedLayoutOnDisk(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	s := mustLoad(t, p, loader.Options{Pin: instance})
 	l := s.Link()
@@ -110,10 +111,10 @@ func TestPinnedLayoutOnDisk(t *testing.T) {
 }
 
 func TestTwoInterfacesOfAnInstance(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	mustLoad(t, p, loader.Options{Pin: instance})
-	in(t, p, pair.B, func() error {
+	netns.In(t, p, pair.B, func() error {
 		s, err := loader.Load(loader.Options{Link: p.Ends[pair.B].Name, Pin: instance})
 		if err == nil {
 			s.Close()
@@ -124,7 +125,7 @@ func TestTwoInterfacesOfAnInstance(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, side := range []pair.Side{pair.A, pair.B} {
-		in(t, p, side, func() error {
+		netns.In(t, p, side, func() error {
 			s, err := loader.Load(loader.Options{Link: p.Ends[side].Name})
 			if err == nil {
 				s.Close()
@@ -135,7 +136,7 @@ func TestTwoInterfacesOfAnInstance(t *testing.T) {
 }
 
 func TestLayoutMismatch(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	mustLoad(t, p, loader.Options{Pin: instance}).Close()
 	otherLayout(t)
@@ -165,7 +166,7 @@ func otherLayout(t *testing.T) {
 }
 
 func TestUnknownLayout(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)
 	unloadAfter(t)
 	if err := os.MkdirAll(instance, 0o700); err != nil {
@@ -184,7 +185,7 @@ func TestUnknownLayout(t *testing.T) {
 }
 
 func TestLeftoversOfAnInterruptedLoad(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)
 	unloadAfter(t)
 	l := lookup(t, p, pair.A)
@@ -204,7 +205,7 @@ func TestLeftoversOfAnInterruptedLoad(t *testing.T) {
 }
 
 func TestPinElsewhere(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)
 	dir := filepath.Join(t.TempDir(), "stag")
 	_, err := load(p, loader.Options{Pin: dir})
@@ -216,14 +217,14 @@ func TestPinElsewhere(t *testing.T) {
 }
 
 func TestNothingPinned(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	_, err := adopt(p)
 	rig.Says(t, err, loader.ErrNotPinned, "stag load "+p.Ends[pair.A].Name)
 	rig.Says(t, unload(), loader.ErrNotPinned, instance)
 }
 
 func TestUnloadWhileInUse(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	s := mustLoad(t, p, loader.Options{Pin: instance})
 	c := mustClaim(t, s.Link(), 0)
@@ -237,7 +238,7 @@ func TestUnloadWhileInUse(t *testing.T) {
 }
 
 func TestPinnedOutlivesItsLoader(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)
 	unloadAfter(t)
 	o := startOther(t, p, pair.A, "load pinned")
@@ -253,7 +254,7 @@ func TestPinnedOutlivesItsLoader(t *testing.T) {
 }
 
 func TestAdoptAfterDetach(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	s := mustLoad(t, p, loader.Options{Pin: instance})
 	l := s.Link()

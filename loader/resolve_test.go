@@ -12,18 +12,19 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
 func openNet(t *testing.T, p *pair.Pair, side pair.Side) (n *loader.Net) {
 	t.Helper()
-	in(t, p, side, func() (err error) { n, err = loader.Open(); return err })
+	netns.In(t, p, side, func() (err error) { n, err = loader.Open(); return err })
 	t.Cleanup(func() { n.Close() })
 	return n
 }
 
 func TestResolve(t *testing.T) {
-	p := newPair(t, pair.Config{MTU: 2345})
+	p := netns.Pair(t, pair.Config{MTU: 2345})
 	n := openNet(t, p, pair.A)
 	a, b := p.Ends[pair.A], p.Ends[pair.B]
 	for _, c := range []struct{ dst, src netip.Addr }{
@@ -48,10 +49,10 @@ func TestResolve(t *testing.T) {
 }
 
 func TestResolveLinkLocal(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	n := openNet(t, p, pair.A)
 	var far netip.Addr
-	in(t, p, pair.B, func() error {
+	netns.In(t, p, pair.B, func() error {
 		l, err := netlink.LinkByName(p.Ends[pair.B].Name)
 		if err != nil {
 			return err
@@ -86,13 +87,13 @@ func addRoute(t *testing.T, p *pair.Pair, dst string, mtu int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in(t, p, pair.A, func() error {
+	netns.In(t, p, pair.A, func() error {
 		return netlink.RouteAdd(&netlink.Route{Dst: network, Gw: p.Ends[pair.B].V4.Addr().AsSlice(), MTU: mtu})
 	})
 }
 
 func TestResolveThroughGateway(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	n := openNet(t, p, pair.A)
 	addRoute(t, p, "198.51.100.0/24", 1400)
 	r, err := n.Resolve(t.Context(), loader.Query{Dst: netip.MustParseAddr("198.51.100.7")})
@@ -105,10 +106,10 @@ func TestResolveThroughGateway(t *testing.T) {
 }
 
 func TestResolveByMark(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	n := openNet(t, p, pair.A)
 	dst := netip.MustParseAddr("198.51.100.7")
-	in(t, p, pair.A, func() error {
+	netns.In(t, p, pair.A, func() error {
 		_, network, _ := net.ParseCIDR("198.51.100.0/24")
 		if err := netlink.RouteAdd(&netlink.Route{Dst: network, Gw: p.Ends[pair.B].V4.Addr().AsSlice(), Table: 99}); err != nil {
 			return err
@@ -129,7 +130,7 @@ func TestResolveByMark(t *testing.T) {
 // A route through another interface than the one that the socket is bound to is
 // none.
 func TestResolveByDevice(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	n := openNet(t, p, pair.A)
 	dst := p.Ends[pair.B].V4.Addr()
 	if r, err := n.Resolve(t.Context(), loader.Query{Dst: dst, Device: p.Ends[pair.A].Index}); err != nil || r.OutIf != p.Ends[pair.A].Index {
@@ -140,10 +141,10 @@ func TestResolveByDevice(t *testing.T) {
 }
 
 func TestResolveRefusals(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	n := openNet(t, p, pair.A)
 	blackhole := netip.MustParseAddr("203.0.113.5")
-	in(t, p, pair.A, func() error {
+	netns.In(t, p, pair.A, func() error {
 		_, network, _ := net.ParseCIDR("203.0.113.0/24")
 		return netlink.RouteAdd(&netlink.Route{Dst: network, Type: 6})
 	})
@@ -173,7 +174,7 @@ func TestResolveRefusals(t *testing.T) {
 }
 
 func TestResolveNobodyAnswers(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	n := openNet(t, p, pair.A)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -185,7 +186,7 @@ func TestResolveNobodyAnswers(t *testing.T) {
 // entry is side A's neighbour entry of ip.
 func entry(t *testing.T, p *pair.Pair, ip netip.Addr) (found netlink.Neigh) {
 	t.Helper()
-	in(t, p, pair.A, func() error {
+	netns.In(t, p, pair.A, func() error {
 		table, err := netlink.NeighList(p.Ends[pair.A].Index, 0)
 		for _, e := range table {
 			if at, _ := netip.AddrFromSlice(e.IP); at.Unmap() == ip {
@@ -198,7 +199,7 @@ func entry(t *testing.T, p *pair.Pair, ip netip.Addr) (found netlink.Neigh) {
 }
 
 func TestKeepNeighbour(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	n := openNet(t, p, pair.A)
 	for _, ip := range []netip.Addr{p.Ends[pair.B].V4.Addr(), p.Ends[pair.B].V6.Addr()} {
 		if _, err := n.Resolve(t.Context(), loader.Query{Dst: ip}); err != nil {
@@ -226,7 +227,7 @@ func TestKeepNeighbour(t *testing.T) {
 // An address that nobody has asked for has no entry, and to let go of it makes
 // none.
 func TestNoNeighbourEntry(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	n := openNet(t, p, pair.A)
 	ip := netip.MustParseAddr("192.0.2.77")
 	if err := n.ReleaseNeighbour(ip, p.Ends[pair.A].Index); err != nil {
@@ -243,11 +244,11 @@ func TestNoNeighbourEntry(t *testing.T) {
 }
 
 func TestFixedNeighbourIsLeftAlone(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	n := openNet(t, p, pair.A)
 	ip := netip.MustParseAddr("192.0.2.50")
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 50}
-	in(t, p, pair.A, func() error {
+	netns.In(t, p, pair.A, func() error {
 		return netlink.NeighSet(&netlink.Neigh{LinkIndex: p.Ends[pair.A].Index, IP: ip.AsSlice(), HardwareAddr: mac, State: netlink.NUD_PERMANENT})
 	})
 	if e, err := n.Neighbour(ip, p.Ends[pair.A].Index); err != nil || !e.Fixed || e.Managed || e.MAC.String() != mac.String() {

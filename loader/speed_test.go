@@ -5,19 +5,13 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 )
 
 // TestSpeed: a veth says 10 Gb/s; what has no link, or is not there, says nothing.
 func TestSpeed(t *testing.T) {
-	need.Root(t)
-	need.Netns(t)
-	p, err := pair.New(pair.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	err = p.Do(pair.A, func() error {
+	p := netns.Pair(t, pair.Config{})
+	netns.In(t, p, pair.A, func() error {
 		n, err := loader.Open()
 		if err != nil {
 			return err
@@ -30,7 +24,4 @@ func TestSpeed(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }

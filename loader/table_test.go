@@ -13,6 +13,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -164,7 +165,7 @@ func TestTableNotInABPFFS(t *testing.T) {
 
 // TestLoadMakesNoTable: the table is the adapter's, not one for each interface.
 func TestLoadMakesNoTable(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	s := mustLoad(t, p, loader.Options{})
 	for _, name := range mapsOpen(t) {
 		if name == bpf.MapTable || name == bpf.MapPages {

@@ -13,13 +13,14 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
 // gro and threaded read settings of side A's interface, whatever its name is.
 func gro(t *testing.T, p *pair.Pair) (value string) {
 	t.Helper()
-	in(t, p, pair.A, func() (err error) {
+	netns.In(t, p, pair.A, func() (err error) {
 		value, err = loader.ReadSetting(linkOf(t, p), "gro")
 		return err
 	})
@@ -28,7 +29,7 @@ func gro(t *testing.T, p *pair.Pair) (value string) {
 
 func threaded(t *testing.T, p *pair.Pair) (value string) {
 	t.Helper()
-	in(t, p, pair.A, func() (err error) {
+	netns.In(t, p, pair.A, func() (err error) {
 		value, err = loader.ReadThreaded(linkOf(t, p))
 		return err
 	})
@@ -47,7 +48,7 @@ func linkOf(t *testing.T, p *pair.Pair) string {
 
 func setGRO(t *testing.T, p *pair.Pair, on bool) {
 	t.Helper()
-	in(t, p, pair.A, func() error { return loader.SetGRO(linkOf(t, p), on) })
+	netns.In(t, p, pair.A, func() error { return loader.SetGRO(linkOf(t, p), on) })
 }
 
 // settingsFiles are the files of settings that loads have left.
@@ -71,7 +72,7 @@ func said(t *testing.T, list []loader.Change, text string) {
 // TestTune: NAPI of an interface in another namespace than /sys shows runs in
 // threads as long as stag is loaded.
 func TestTune(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	setGRO(t, p, true) // a veth without it has no NAPI once the program is gone
 	s := mustLoad(t, p, loader.Options{Pin: instance, Tune: loader.TuneThroughput})
@@ -83,7 +84,7 @@ func TestTune(t *testing.T) {
 		t.Errorf("gro is %s in native mode", got)
 	}
 	var done []loader.Unloaded
-	in(t, p, pair.A, func() (err error) {
+	netns.In(t, p, pair.A, func() (err error) {
 		done, err = loader.Unload(loader.UnloadOptions{Instance: instance})
 		return err
 	})
@@ -99,7 +100,7 @@ func TestTune(t *testing.T) {
 // TestTuneGeneric: what generic mode cannot work with is turned off, and on again
 // wherever the interface is then.
 func TestTuneGeneric(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	setGRO(t, p, true)
 	s := mustLoad(t, p, loader.Options{Pin: instance, Generic: true, Tune: loader.TuneThroughput})
@@ -124,10 +125,10 @@ func TestTuneGeneric(t *testing.T) {
 
 // TestTunePeer: the other end of a veth is tuned where it can be seen.
 func TestTunePeer(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)
 	unloadAfter(t)
-	in(t, p, pair.A, func() error {
+	netns.In(t, p, pair.A, func() error {
 		at := netlink.NewLinkAttrs()
 		at.Name = "near0"
 		veth := netlink.NewVeth(at)
@@ -161,13 +162,13 @@ func TestTunePeer(t *testing.T) {
 // TestTuneChangedSince: what somebody has set meanwhile is theirs. All settings
 // have two values here, so the third is what stag had set.
 func TestTuneChangedSince(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	setGRO(t, p, true)
 	mustLoad(t, p, loader.Options{Pin: instance, Tune: loader.TuneThroughput})
 	editSettings(t, `"is": "1"`, `"is": "2"`)
 	var done []loader.Unloaded
-	in(t, p, pair.A, func() (err error) {
+	netns.In(t, p, pair.A, func() (err error) {
 		done, err = loader.Unload(loader.UnloadOptions{Instance: instance})
 		return err
 	})
@@ -199,7 +200,7 @@ func editSettings(t *testing.T, old, next string) {
 // TestTuneLost: an interface in a namespace that nobody can find is unloaded, and
 // what was not restored is told.
 func TestTuneLost(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	mustLoad(t, p, loader.Options{Pin: instance, Tune: loader.TuneThroughput})
 	done, err := loader.Unload(loader.UnloadOptions{Instance: instance})
@@ -211,14 +212,14 @@ func TestTuneLost(t *testing.T) {
 
 // TestTuneWithoutPin: nothing would put the settings back.
 func TestTuneWithoutPin(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	_, err := load(p, loader.Options{Tune: loader.TuneThroughput})
 	rig.Says(t, err, nil, "pin it")
 }
 
 // TestTuneOfFailedLoad: a load that fails leaves everything as it was.
 func TestTuneOfFailedLoad(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)
 	unloadAfter(t)
 	setGRO(t, p, true)
@@ -247,7 +248,7 @@ func TestLoadKilled(t *testing.T) {
 }
 
 func loadKilled(t *testing.T, step string, sweep bool) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	setGRO(t, p, true)
 	dies(t, p, "load until "+step)
@@ -263,9 +264,9 @@ func loadKilled(t *testing.T, step string, sweep bool) {
 			t.Fatal(err)
 		}
 		s.Close()
-		in(t, p, pair.A, unload)
+		netns.In(t, p, pair.A, unload)
 	} else if sweep {
-		in(t, p, pair.A, func() error {
+		netns.In(t, p, pair.A, func() error {
 			done, err := loader.Sweep()
 			if text := strings.Join(done, "\n"); !strings.Contains(text, instance) || !strings.Contains(text, "interrupted") {
 				t.Errorf("swept: %q", text)
@@ -287,12 +288,12 @@ func loadKilled(t *testing.T, step string, sweep bool) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	in(t, p, pair.A, unload)
+	netns.In(t, p, pair.A, unload)
 	unpinned(t)
 	if got := gro(t, p); got != "on" {
 		t.Errorf("gro is %s", got)
 	}
-	in(t, p, pair.A, func() error {
+	netns.In(t, p, pair.A, func() error {
 		_, err := loader.Sweep()
 		return err
 	})
@@ -304,7 +305,7 @@ func loadKilled(t *testing.T, step string, sweep bool) {
 // TestSettingsOfAnotherBoot: what was set before a reboot is not touched, and the
 // file goes.
 func TestSettingsOfAnotherBoot(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)
 	unloadAfter(t)
 	setGRO(t, p, true)
@@ -314,7 +315,7 @@ func TestSettingsOfAnotherBoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	editSettings(t, strings.TrimSpace(string(boot)), "another")
-	in(t, p, pair.A, func() error {
+	netns.In(t, p, pair.A, func() error {
 		_, err := loader.Sweep()
 		return err
 	})
@@ -328,7 +329,7 @@ func TestSettingsOfAnotherBoot(t *testing.T) {
 
 // TestSettingsUnreadable: a file that says nothing is not thrown away.
 func TestSettingsUnreadable(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)
 	unloadAfter(t)
 	l := lookup(t, p, pair.A)
@@ -352,7 +353,7 @@ func TestSettingsUnreadable(t *testing.T) {
 // TestSettingsUnwritable: what cannot be written down is not changed, and nothing
 // is loaded.
 func TestSettingsUnwritable(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)
 	unloadAfter(t)
 	setGRO(t, p, true)
@@ -375,7 +376,7 @@ func TestSettingsUnwritable(t *testing.T) {
 // TestSweepBlind: where pins cannot be seen, settings of what is loaded are not
 // taken for leftovers.
 func TestSweepBlind(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	setGRO(t, p, true)
 	mustLoad(t, p, loader.Options{Pin: instance, Generic: true, Tune: loader.TuneThroughput}).Close()
@@ -388,7 +389,7 @@ func TestSweepBlind(t *testing.T) {
 	if got := gro(t, p); got != "off" || len(settingsFiles(t)) != 1 {
 		t.Errorf("gro is %s, files %v", got, settingsFiles(t))
 	}
-	in(t, p, pair.A, unload)
+	netns.In(t, p, pair.A, unload)
 	if got := gro(t, p); got != "on" {
 		t.Errorf("gro is %s", got)
 	}
@@ -397,7 +398,7 @@ func TestSweepBlind(t *testing.T) {
 // TestClaimWhileSweeping: who takes a claim over from a dead process is not
 // hindered by others that remove it just then.
 func TestClaimWhileSweeping(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	l := lookup(t, p, pair.A)
 	file := fmt.Sprintf("%s/%d-%d-3", loader.RuntimeDir, l.Netns, l.PortIndex)
 	stop := make(chan struct{})
@@ -436,10 +437,10 @@ func TestClaimWhileSweeping(t *testing.T) {
 // TestSweep: interfaces that are gone, instances without any, and claims of dead
 // processes; what is loaded, or used, stays.
 func TestSweep(t *testing.T) {
-	p, q := newPair(t, pair.Config{}), newPair(t, pair.Config{})
+	p, q := netns.Pair(t, pair.Config{}), netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	mustLoad(t, p, loader.Options{Pin: instance}).Close()
-	in(t, q, pair.A, func() error {
+	netns.In(t, q, pair.A, func() error {
 		s, err := loader.Load(loader.Options{Link: q.Ends[pair.A].Name, Pin: instance})
 		if err == nil {
 			s.Close()

@@ -14,6 +14,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -32,7 +33,7 @@ func unpinned(t *testing.T) {
 
 // TestUnloadDeadFlows: what a dead process left is in nobody's way, and counted.
 func TestUnloadDeadFlows(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	o := startOther(t, p, pair.A, "stay")
 	s := mustLoad(t, p, loader.Options{Pin: instance})
@@ -54,7 +55,7 @@ func TestUnloadDeadFlows(t *testing.T) {
 // TestUnloadAdopted: whoever has adopted the program keeps it, with and without
 // flows, and until it lets go nobody else adopts it.
 func TestUnloadAdopted(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)
 	unloadAfter(t)
 	mustLoad(t, p, loader.Options{Pin: instance}).Close()
@@ -84,7 +85,7 @@ func TestUnloadAdopted(t *testing.T) {
 // TestUnloadOfContainer: an engine whose claims and pid mean nothing here is found
 // all the same.
 func TestUnloadOfContainer(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)
 	unloadAfter(t)
 	mustLoad(t, p, loader.Options{Pin: instance}).Close()
@@ -104,10 +105,10 @@ func TestUnloadOfContainer(t *testing.T) {
 
 // TestUnloadOneOfTwo: the other interface of the instance keeps its program.
 func TestUnloadOneOfTwo(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	a := mustLoad(t, p, loader.Options{Pin: instance})
-	in(t, p, pair.B, func() error {
+	netns.In(t, p, pair.B, func() error {
 		s, err := loader.Load(loader.Options{Link: p.Ends[pair.B].Name, Pin: instance})
 		if err == nil {
 			s.Close()
@@ -132,10 +133,10 @@ func TestUnloadOneOfTwo(t *testing.T) {
 // TestUnloadRefusesForAll: an interface in use keeps the others of its instance
 // as well, and a refusal changes nothing.
 func TestUnloadRefusesForAll(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	a := mustLoad(t, p, loader.Options{Pin: instance})
-	in(t, p, pair.B, func() error {
+	netns.In(t, p, pair.B, func() error {
 		s, err := loader.Load(loader.Options{Link: p.Ends[pair.B].Name, Pin: instance})
 		if err == nil {
 			s.Close()
@@ -150,7 +151,7 @@ func TestUnloadRefusesForAll(t *testing.T) {
 }
 
 func TestUnloadOtherLayout(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	mustLoad(t, p, loader.Options{Pin: instance}).Close()
 	otherLayout(t)
@@ -165,26 +166,26 @@ func TestUnloadOtherLayout(t *testing.T) {
 // TestMovedInterface: the program goes along into another namespace and under
 // another name, is adopted there, and unloaded from anywhere.
 func TestMovedInterface(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	s := mustLoad(t, p, loader.Options{Pin: instance})
 	id := s.ProgID()
 	s.Close()
-	there := newPair(t, pair.Config{})
+	there := netns.Pair(t, pair.Config{})
 	var space *os.File
-	in(t, there, pair.B, func() (err error) {
+	netns.In(t, there, pair.B, func() (err error) {
 		space, err = os.Open("/proc/thread-self/ns/net")
 		return err
 	})
 	defer space.Close()
-	in(t, p, pair.A, func() error {
+	netns.In(t, p, pair.A, func() error {
 		l, err := netlink.LinkByName(p.Ends[pair.A].Name)
 		if err != nil {
 			return err
 		}
 		return netlink.LinkSetNsFd(l, int(space.Fd()))
 	})
-	in(t, there, pair.B, func() error {
+	netns.In(t, there, pair.B, func() error {
 		dir, err := loader.InstanceOn(p.Ends[pair.A].Name)
 		if err != nil || dir != instance {
 			t.Errorf("the instance is %q, %v", dir, err)
@@ -207,7 +208,7 @@ func TestMovedInterface(t *testing.T) {
 		t.Fatal(err)
 	}
 	unpinned(t)
-	in(t, there, pair.B, func() error {
+	netns.In(t, there, pair.B, func() error {
 		l, err := netlink.LinkByName(p.Ends[pair.A].Name)
 		if err == nil && l.Attrs().Xdp != nil && l.Attrs().Xdp.Attached {
 			t.Error("the program is still on the interface")
@@ -220,7 +221,7 @@ func TestMovedInterface(t *testing.T) {
 // say that it is loaded. Loads of different interfaces into one instance, and
 // unloads of it, do not disturb each other.
 func TestLoadsAtOnce(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)
 	unloadAfter(t)
 	for range 5 {
@@ -256,16 +257,16 @@ func TestLoadsAtOnce(t *testing.T) {
 
 // TestAdoptChanged: an interface that has other queues than it was loaded for.
 func TestAdoptChanged(t *testing.T) {
-	p := newPair(t, pair.Config{Queues: 4})
+	p := netns.Pair(t, pair.Config{Queues: 4})
 	need.XDP(t)
 	unloadAfter(t)
-	in(t, p, pair.B, func() error { return loader.SetChannels(p.Ends[pair.B].Name, 4, 2) })
-	in(t, p, pair.A, func() error { return loader.SetChannels(p.Ends[pair.A].Name, 2, 4) })
+	netns.In(t, p, pair.B, func() error { return loader.SetChannels(p.Ends[pair.B].Name, 4, 2) })
+	netns.In(t, p, pair.A, func() error { return loader.SetChannels(p.Ends[pair.A].Name, 2, 4) })
 	mustLoad(t, p, loader.Options{Pin: instance}).Close()
-	in(t, p, pair.A, func() error { return loader.SetChannels(p.Ends[pair.A].Name, 3, 4) })
+	netns.In(t, p, pair.A, func() error { return loader.SetChannels(p.Ends[pair.A].Name, 3, 4) })
 	_, err := adopt(p)
 	rig.Says(t, err, loader.ErrChannels, "3 queues", "loaded for 2", "stag unload")
-	in(t, p, pair.A, func() error { return loader.SetChannels(p.Ends[pair.A].Name, 2, 4) })
+	netns.In(t, p, pair.A, func() error { return loader.SetChannels(p.Ends[pair.A].Name, 2, 4) })
 	s, err := adopt(p)
 	if err != nil {
 		t.Fatal(err)
@@ -275,7 +276,7 @@ func TestAdoptChanged(t *testing.T) {
 
 // TestUnloadWithoutRights: one line, and nothing changes.
 func TestUnloadWithoutRights(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)
 	unloadAfter(t)
 	mustLoad(t, p, loader.Options{Pin: instance}).Close()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/test/netns"
 )
 
 // await returns the first event that fits, which must come soon.
@@ -34,12 +35,12 @@ func await[E loader.Event](t *testing.T, events <-chan loader.Event, fits func(E
 }
 
 func TestWatch(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	a, b := p.Ends[pair.A], p.Ends[pair.B]
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var events <-chan loader.Event
-	in(t, p, pair.A, func() (err error) { events, err = loader.Watch(ctx); return err })
+	netns.In(t, p, pair.A, func() (err error) { events, err = loader.Watch(ctx); return err })
 	n := openNet(t, p, pair.A)
 
 	is := func(mac net.HardwareAddr) func(loader.NeighbourEvent) bool {
@@ -54,14 +55,14 @@ func TestWatch(t *testing.T) {
 
 	// The peer takes another MAC and says so.
 	other := net.HardwareAddr{2, 0, 0, 9, 9, 9}
-	in(t, p, pair.B, func() error {
+	netns.In(t, p, pair.B, func() error {
 		l, err := netlink.LinkByName(b.Name)
 		if err != nil {
 			return err
 		}
 		return netlink.LinkSetHardwareAddr(l, other)
 	})
-	in(t, p, pair.A, func() error {
+	netns.In(t, p, pair.A, func() error {
 		return netlink.NeighSet(&netlink.Neigh{LinkIndex: a.Index, IP: b.V4.Addr().AsSlice(), HardwareAddr: other, State: netlink.NUD_REACHABLE})
 	})
 	await(t, events, is(other))
@@ -80,7 +81,7 @@ func TestWatch(t *testing.T) {
 	addRoute(t, p, "198.51.100.0/24", 0)
 	concerned, beside := netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("198.51.101.7")
 	await(t, events, func(e loader.RouteEvent) bool { return e.Concerns(concerned) && !e.Concerns(beside) })
-	in(t, p, pair.A, func() error {
+	netns.In(t, p, pair.A, func() error {
 		rule := netlink.NewRule()
 		rule.Mark, rule.Table, rule.Family = 42, 99, netlink.FAMILY_V4
 		return netlink.RuleAdd(rule)
@@ -88,7 +89,7 @@ func TestWatch(t *testing.T) {
 	await(t, events, func(e loader.RouteEvent) bool {
 		return e.Concerns(concerned) && e.Concerns(beside) && !e.Concerns(b.V6.Addr())
 	})
-	in(t, p, pair.A, func() error {
+	netns.In(t, p, pair.A, func() error {
 		_, all, _ := net.ParseCIDR("::/0")
 		return netlink.RouteAdd(&netlink.Route{Dst: all, Gw: b.V6.Addr().AsSlice()})
 	})
@@ -96,11 +97,11 @@ func TestWatch(t *testing.T) {
 		return e.Dst.IsValid() && e.Concerns(b.V6.Addr()) && !e.Concerns(concerned)
 	})
 
-	in(t, p, pair.A, func() error { return setMTU(a.Name, 1400) })
+	netns.In(t, p, pair.A, func() error { return setMTU(a.Name, 1400) })
 	await(t, events, func(e loader.LinkEvent) bool { return e.Index == a.Index && e.MTU == 1400 && e.Running })
-	in(t, p, pair.B, func() error { return setUp(b.Name, false) })
+	netns.In(t, p, pair.B, func() error { return netns.SetLink(b.Name, false) })
 	await(t, events, func(e loader.LinkEvent) bool { return e.Index == a.Index && e.Up && !e.Running })
-	in(t, p, pair.A, func() error { return setUp(a.Name, false) })
+	netns.In(t, p, pair.A, func() error { return netns.SetLink(a.Name, false) })
 	await(t, events, func(e loader.LinkEvent) bool { return e.Index == a.Index && !e.Up && e.Name == a.Name })
 	if err := p.Close(); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/test/netns"
 )
 
 // linkLocal is the link-local address of a side's interface.
@@ -215,7 +216,7 @@ func TestTwoPortsOneDown(t *testing.T) {
 	t.Run("offloaded", func(t *testing.T) {
 		r, second := twoPorts(t)
 		x, y := r.connect(wants{})
-		r.Must(r.pair.Do(pair.B, func() error { return setLink(second.names[1], false) }))
+		r.Must(r.pair.Do(pair.B, func() error { return netns.SetLink(second.names[1], false) }))
 		if e := r.event(r.a, PortDown); e.Port != second.names[0] {
 			r.Errorf("%+v", e)
 		}
@@ -274,7 +275,7 @@ func TestPortEvents(t *testing.T) {
 	t.Run("offloaded", func(t *testing.T) {
 		r := newHosts(t, pairConfig)
 		for _, up := range []bool{false, true} {
-			r.Must(r.pair.Do(1, func() error { return setLink(r.pair.Ends[1].Name, up) }))
+			r.Must(r.pair.Do(1, func() error { return netns.SetLink(r.pair.Ends[1].Name, up) }))
 			want := PortDown
 			if up {
 				want = PortUp
@@ -291,7 +292,7 @@ func TestDialOverDownPort(t *testing.T) {
 	t.Run("offloaded", func(t *testing.T) {
 		r := newHosts(t, pairConfig)
 		near, x := r.pair.Ends[0].Name, r.newEnd(r.a, wants{})
-		r.Must(r.pair.Do(0, func() error { return setLink(near, false) }))
+		r.Must(r.pair.Do(0, func() error { return netns.SetLink(near, false) }))
 		r.Says(x.qp.Dial(r.Ctx(), r.host+":1", ConnParams{}), loader.ErrLinkDown, near+" is down: ip link set "+near+" up")
 	})
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/rdma"
-	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 )
 
 // put writes memory into the memory of the server at address. Then it sends an empty
@@ -98,13 +98,7 @@ func TestREADMERuns(t *testing.T) {
 		runREADME(t, [2]rdma.Config{c, c}, "127.0.0.1", [2]func(func() error) error{here, here})
 	})
 	t.Run("offloaded", func(t *testing.T) {
-		need.Root(t)
-		need.XDP(t)
-		p, err := pair.New(pair.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.Close()
+		p := netns.XDPPair(t, pair.Config{})
 		c := [2]rdma.Config{{Ports: []string{p.Ends[pair.A].Name}}, {Ports: []string{p.Ends[pair.B].Name}}}
 		runREADME(t, c, p.Ends[pair.B].V4.Addr().String(), [2]func(func() error) error{
 			func(f func() error) error { return p.Do(pair.A, f) },

@@ -7,11 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
-
 	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
-	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 	common "github.com/stag-rdma/stag/test/rig"
 )
 
@@ -50,15 +48,9 @@ func newHosts(t *testing.T, c pair.Config) *rig {
 
 // newStage is a rig without adapters.
 func newStage(t *testing.T, c pair.Config) *rig {
-	need.Root(t)
-	need.XDP(t)
 	r := &rig{Stage: common.On(t)}
 	r.checkLeaks()
-	var err error
-	if r.pair, err = pair.New(c); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.Check(r.pair.Close()) })
+	r.pair = netns.XDPPair(t, c)
 	r.host = r.pair.Ends[pair.B].V4.Addr().String()
 	return r
 }
@@ -296,15 +288,3 @@ func fill(b []byte, seed int) {
 
 // pairConfig is the usual cable.
 var pairConfig = pair.Config{}
-
-// setLink takes an interface of the calling thread's namespace up or down.
-func setLink(name string, up bool) error {
-	l, err := netlink.LinkByName(name)
-	if err != nil {
-		return err
-	}
-	if up {
-		return netlink.LinkSetUp(l)
-	}
-	return netlink.LinkSetDown(l)
-}

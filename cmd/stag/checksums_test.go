@@ -6,13 +6,14 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/perf"
 	"github.com/stag-rdma/stag/cmd/stag/internal/ping"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
 // TestDefaultVeth: on a veth as `ip link add` makes it, between an interface and
 // the kernel's TCP, ping and all of perf do what they do anywhere.
 func TestDefaultVeth(t *testing.T) {
-	p := newPair(t, pair.Config{ChecksumOffload: true})
+	p := netns.XDPPair(t, pair.Config{ChecksumOffload: true})
 	over := func(side pair.Side, command string) []string {
 		switch {
 		case side == pair.B:

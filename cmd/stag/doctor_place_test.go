@@ -16,6 +16,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/doctor"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -46,7 +47,7 @@ func nameSpace(t *testing.T, p *pair.Pair, name string) {
 // command, and the command works.
 func TestDoctorNamedSpace(t *testing.T) {
 	need.Tool(t, "nsenter")
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	nameSpace(t, p, "blue")
 	near := p.Ends[pair.A].Name
 	r := run(t, command(t, "doctor", near))
@@ -89,7 +90,7 @@ func TestDoctorInUserSpace(t *testing.T) {
 // TestDoctorBesideStag: whoever may not look at a program is told whose it is
 // all the same.
 func TestDoctorBesideStag(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	in(t, p, func() error { spoilStag(t, p, p.Ends[pair.A].Name); return nil })
 	r := decode[doctor.Report](t, inside(t, p, as(command(t, "doctor", "--json", p.Ends[pair.A].Name))), exitFailed)
 	if got := row(t, r, "XDP hook"); got.Status != doctor.Fail || !strings.Contains(got.Detail, "by the claims") || !strings.Contains(got.Detail, "pid ") {
@@ -120,7 +121,7 @@ func TestDoctorLimits(t *testing.T) {
 // sysfs that says so is made up.
 func TestDoctorOtherRDMA(t *testing.T) {
 	need.Tool(t, "sh", "mount", "mkdir")
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	near := p.Ends[pair.A].Name
 	cmd := command(t, "doctor", "--json", near)
 	within(cmd, "sh", "-c", `d=/sys/class/infiniband/siw0/ports/1/gid_attrs/ndevs
@@ -193,7 +194,7 @@ func TestDoctorColours(t *testing.T) {
 // shell stands for the machine's first process, which has it still.
 func TestDoctorHiddenPins(t *testing.T) {
 	need.Tool(t, "unshare", "sh", "ip")
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	nameSpace(t, p, "green")
 	cmd := command(t, "doctor", "--json", p.Ends[pair.A].Name)
 	within(cmd, "unshare", "--fork", "--pid", "--mount-proc", "sh", "-c", `ip netns exec green "$0" "$@"; exit $?`)

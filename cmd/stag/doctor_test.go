@@ -12,26 +12,9 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/doctor"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
-	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
-
-func newPair(t *testing.T, c pair.Config) *pair.Pair {
-	t.Helper()
-	need.Root(t)
-	need.Netns(t)
-	need.XDP(t)
-	p, err := pair.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return p
-}
 
 // in runs f inside side A's namespace.
 func in(t *testing.T, p *pair.Pair, f func() error) {
@@ -52,7 +35,7 @@ func inside(t *testing.T, p *pair.Pair, cmd *exec.Cmd) (r result) {
 func TestDoctor(t *testing.T) {
 	for name, m := range misfortunes {
 		t.Run(name, func(t *testing.T) {
-			p := newPair(t, m.config)
+			p := netns.XDPPair(t, m.config)
 			near := p.Ends[pair.A].Name
 			if m.spoil != nil {
 				in(t, p, func() error { m.spoil(t, p, near); return nil })
@@ -173,7 +156,7 @@ func failed(r doctor.Report, name string) bool {
 // TestDoctorOfHost: without an interface it looks at the host, and says which
 // interfaces there are.
 func TestDoctorOfHost(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	text := inside(t, p, command(t, "doctor"))
 	text.ends(t, 0)
 	golden(t, "doctor", steady(text.stdout))
@@ -189,7 +172,7 @@ func TestDoctorOfHost(t *testing.T) {
 
 // TestDoctorLeavesNothing: what it tried is gone, and a demonstration runs.
 func TestDoctorLeavesNothing(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	before := tracesOf(t)
 	inside(t, p, command(t, "doctor", p.Ends[pair.A].Name)).ends(t, 0)
 	if after := tracesOf(t); after != before {

@@ -15,6 +15,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/rdma"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -181,7 +182,7 @@ func TestDumpEngineEnds(t *testing.T) {
 	need.Tool(t, "tshark")
 	u := newDumpUsers(t)
 	h := host{t, t.TempDir()}
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	x := h.ping(p) // two processes
 	defer clearClaims(t)
 	file := filepath.Join(t.TempDir(), "x.pcapng")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/rdma"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -27,7 +28,7 @@ type dumpUsers struct {
 
 func newDumpUsers(t *testing.T) *dumpUsers {
 	t.Helper()
-	u := &dumpUsers{T: t, p: newPair(t, pair.Config{})}
+	u := &dumpUsers{T: t, p: netns.XDPPair(t, pair.Config{})}
 	for side := range u.adapters {
 		rig.Must(t, u.p.Do(pair.Side(side), func() (err error) {
 			u.adapters[side], err = rdma.Open(rdma.Config{Ports: []string{u.name(pair.Side(side))}})

@@ -19,6 +19,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -26,7 +27,7 @@ import (
 // the test ends.
 func newLoadable(t *testing.T, c pair.Config) *pair.Pair {
 	t.Helper()
-	p := newPair(t, c)
+	p := netns.XDPPair(t, c)
 	t.Cleanup(func() { run(t, command(t, "unload", "--all", "--force")) })
 	return p
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/stag-rdma/stag/offload/control"
 	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -124,7 +125,7 @@ func (x exporter) interrupted() {
 // asked before and after it.
 func TestMetricsOverPair(t *testing.T) {
 	before := tracesOf(t)
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	h := newHost(t)
 	ends, x := h.ping(p), h.export("--per-qp")
 	pid := ends.server.cmd.Process.Pid
@@ -399,7 +400,7 @@ func TestMetricsPinned(t *testing.T) {
 	need.Root(t)
 	rig.Must(t, os.MkdirAll(loader.Root, 0o755)) // which stays
 	before := tracesOf(t)
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	h, device := newHost(t), p.Ends[pair.A].Name
 	inside(t, p, command(t, "load", device, "--instance", "metrics", "--orphan-wait", "1h")).ends(t, 0)
 	once := func() series {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/perf"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -299,7 +300,7 @@ func TestPerfWithoutRights(t *testing.T) {
 
 // TestPerfWrongInterface: one that is not there, and one that is gone meanwhile.
 func TestPerfWrongInterface(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	var x *running
 	in(t, p, func() error { x = launch(t, command(t, "perf", "write_bw", "-d", "eth77")); return nil })
 	x.all(exitFailed)

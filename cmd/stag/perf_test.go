@@ -15,6 +15,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/perf"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -43,7 +44,7 @@ func perfOnLoopback(t *testing.T, test string, args ...string) perfEnds {
 // perfAcrossPair serves a test on side B, for side A.
 func perfAcrossPair(t *testing.T, test string, args ...string) perfEnds {
 	t.Helper()
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	at := func(side pair.Side, more ...string) *exec.Cmd {
 		return command(t, append(append([]string{"perf", test, "-d", p.Ends[side].Name}, args...), more...)...)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -30,7 +31,7 @@ func TestPingPeerDies(t *testing.T) {
 		})
 		t.Run("pair/"+victim, func(t *testing.T) {
 			before := tracesOf(t)
-			p := newPair(t, pair.Config{})
+			p := netns.XDPPair(t, pair.Config{})
 			at := func(side pair.Side, args ...string) *exec.Cmd {
 				return command(t, append([]string{"ping", "-i", p.Ends[side].Name, "-a", p.Ends[pair.B].V4.Addr().String()}, args...)...)
 			}

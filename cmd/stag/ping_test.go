@@ -15,6 +15,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/ping"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -192,7 +193,7 @@ func TestPingOverPair(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := tracesOf(t)
-			p := newPair(t, pair.Config{})
+			p := netns.XDPPair(t, pair.Config{})
 			host := p.Ends[pair.B].V4.Addr().String()
 			if c.v6 {
 				host = p.Ends[pair.B].V6.Addr().String()

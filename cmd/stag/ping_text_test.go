@@ -8,6 +8,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -48,7 +49,7 @@ func pingOnLoopback(t *testing.T, args ...string) pingEnds {
 
 func pingAcrossPair(t *testing.T, args ...string) (e pingEnds) {
 	need.XDP(t)
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	at := func(side pair.Side, args []string) *exec.Cmd {
 		return command(t, append([]string{"ping", "-i", p.Ends[side].Name, "-a", p.Ends[pair.B].V4.Addr().String()}, args...)...)
 	}

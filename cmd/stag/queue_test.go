@@ -7,13 +7,14 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
 // TestTwoEngines: a second process on an interface whose queue is in use is told
 // by whom, in one line, and the first goes on.
 func TestTwoEngines(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	at := func(side pair.Side, args ...string) *exec.Cmd {
 		return command(t, append([]string{"ping", "-i", p.Ends[side].Name}, args...)...)
 	}

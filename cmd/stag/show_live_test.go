@@ -19,6 +19,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -111,7 +112,7 @@ func swept(t *testing.T) traces {
 // TestShowOverPair: every subject of two live engines, as text and as JSON.
 func TestShowOverPair(t *testing.T) {
 	before := swept(t)
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	x := newHost(t).ping(p)
 	for _, subject := range show.Subjects {
 		t.Run(subject, func(t *testing.T) {
@@ -251,7 +252,7 @@ func (x pinging) watch(h host) {
 // was stopped, with what it left when it was killed, and unloaded.
 func TestShowPinned(t *testing.T) {
 	before := swept(t)
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	h := newHost(t)
 	name := p.Ends[pair.B].Name
 	rig.Must(t, p.Do(pair.B, func() error { run(t, h.at(command(t, "load", name, "--orphan-wait", "1h"))).ends(t, 0); return nil }))

@@ -4,12 +4,13 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/netns"
 )
 
 // TestDownInterface: ping and perf, at either end, call a down interface down,
 // once, with the command that sets it up.
 func TestDownInterface(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.XDPPair(t, pair.Config{})
 	near, far := p.Ends[pair.A].Name, p.Ends[pair.B].V4.Addr().String()
 	in(t, p, func() error { spoilDown(t, p, near); return nil })
 	for _, args := range [][]string{

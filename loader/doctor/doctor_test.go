@@ -10,6 +10,7 @@ import (
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/loader/doctor"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -27,7 +28,7 @@ func named(t *testing.T, probes []doctor.Probe, name string) doctor.Probe {
 
 func probeLink(t *testing.T, p *pair.Pair, name string, needs doctor.Needs) (probes []doctor.Probe) {
 	t.Helper()
-	in(t, p, pair.A, func() (err error) {
+	netns.In(t, p, pair.A, func() (err error) {
 		probes, err = doctor.Interface(name, needs)
 		return err
 	})
@@ -45,17 +46,17 @@ func wellFormed(t *testing.T, probes []doctor.Probe) {
 
 func TestProbeHost(t *testing.T) {
 	need.XDP(t)
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	var probes []doctor.Probe
-	in(t, p, pair.A, func() (err error) { probes, err = doctor.Host(doctor.Needs{}); return err })
+	netns.In(t, p, pair.A, func() (err error) { probes, err = doctor.Host(doctor.Needs{}); return err })
 	wellFormed(t, probes)
 	for _, probe := range probes { // as root, with the mounts of TestMain
 		if !probe.OK {
 			t.Errorf("%+v", probe)
 		}
 	}
-	in(t, p, pair.A, func() (err error) {
-		if err := setUp("lo", false); err != nil {
+	netns.In(t, p, pair.A, func() (err error) {
+		if err := netns.SetLink("lo", false); err != nil {
 			return err
 		}
 		probes, err = doctor.Host(doctor.Needs{})
@@ -68,7 +69,7 @@ func TestProbeHost(t *testing.T) {
 
 func TestProbeLinkAllWell(t *testing.T) {
 	need.XDP(t)
-	p := newPair(t, pair.Config{Queues: 2})
+	p := netns.Pair(t, pair.Config{Queues: 2})
 	probes := probeLink(t, p, p.Ends[pair.A].Name, doctor.Needs{Engines: 2})
 	wellFormed(t, probes)
 	for _, probe := range probes {
@@ -95,10 +96,10 @@ func TestProbeLinkFaults(t *testing.T) {
 		"receive offload in generic mode": {probe: "driver mode", says: "gro off", needs: doctor.Needs{Generic: true},
 			spoil: func(t *testing.T, p *pair.Pair) error { return loader.SetGRO(p.Ends[pair.A].Name, true) }},
 		"down": {probe: "link", says: "set",
-			spoil: func(t *testing.T, p *pair.Pair) error { return setUp(p.Ends[pair.A].Name, false) }},
+			spoil: func(t *testing.T, p *pair.Pair) error { return netns.SetLink(p.Ends[pair.A].Name, false) }},
 		"no carrier": {probe: "link", says: "carrier",
 			spoil: func(t *testing.T, p *pair.Pair) error {
-				return p.Do(pair.B, func() error { return setUp(p.Ends[pair.B].Name, false) })
+				return p.Do(pair.B, func() error { return netns.SetLink(p.Ends[pair.B].Name, false) })
 			}},
 		"foreign program": {probe: "XDP hook", says: "somebody",
 			spoil: func(t *testing.T, p *pair.Pair) error { foreign(t, p); return nil }},
@@ -106,9 +107,9 @@ func TestProbeLinkFaults(t *testing.T) {
 			spoil: func(t *testing.T, p *pair.Pair) error { return loader.SetChannels(p.Ends[pair.A].Name, 1, 2) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPair(t, row.config)
+			p := netns.Pair(t, row.config)
 			if row.spoil != nil {
-				in(t, p, pair.A, func() error { return row.spoil(t, p) })
+				netns.In(t, p, pair.A, func() error { return row.spoil(t, p) })
 			}
 			probes := probeLink(t, p, p.Ends[pair.A].Name, row.needs)
 			wellFormed(t, probes)
@@ -132,7 +133,7 @@ func TestProbeMTU(t *testing.T) {
 		"generic mode": {9000, doctor.Needs{Generic: true}, "packets of up to 3822"},
 		"small chunks": {3000, doctor.Needs{Chunk: 2048}, "packets of up to 1774"},
 	} {
-		p := newPair(t, pair.Config{MTU: c.mtu})
+		p := netns.Pair(t, pair.Config{MTU: c.mtu})
 		probes := probeLink(t, p, p.Ends[pair.A].Name, c.needs)
 		wellFormed(t, probes)
 		if got := named(t, probes, "MTU"); !got.OK || !strings.HasSuffix(got.Detail, c.says) {
@@ -146,7 +147,7 @@ func TestProbeMTU(t *testing.T) {
 
 func TestProbeNoNative(t *testing.T) {
 	need.XDP(t)
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	probes := probeLink(t, p, "lo", doctor.Needs{})
 	wellFormed(t, probes)
 	if d := named(t, probes, "driver mode"); d.OK || !strings.Contains(d.Fix, "generic") {
@@ -157,8 +158,8 @@ func TestProbeNoNative(t *testing.T) {
 // TestProbeVisiblePeer has both ends of a veth in one namespace.
 func TestProbeVisiblePeer(t *testing.T) {
 	need.XDP(t)
-	p := newPair(t, pair.Config{})
-	in(t, p, pair.A, func() error {
+	p := netns.Pair(t, pair.Config{})
+	netns.In(t, p, pair.A, func() error {
 		near := netlink.NewLinkAttrs()
 		near.Name = "near"
 		v := netlink.NewVeth(near)
@@ -169,14 +170,14 @@ func TestProbeVisiblePeer(t *testing.T) {
 	if c := named(t, probeLink(t, p, "near", doctor.Needs{}), name); !c.OK || c.Fix != "" || !strings.Contains(c.Detail, "far leaves them out, which is accepted") {
 		t.Errorf("with the offload on: %+v", c)
 	}
-	in(t, p, pair.A, func() error { return loader.SetTxChecksum("far", false) })
+	netns.In(t, p, pair.A, func() error { return loader.SetTxChecksum("far", false) })
 	if c := named(t, probeLink(t, p, "near", doctor.Needs{}), name); !c.OK || !strings.Contains(c.Detail, "far computes them") {
 		t.Errorf("with the offload off: %+v", c)
 	}
 }
 
 func TestProbeLeavesARunningStagAlone(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	s := mustLoad(t, p, loader.Options{})
 	mustClaim(t, s.Link(), 0)
 	probes := probeLink(t, p, p.Ends[pair.A].Name, doctor.Needs{})
@@ -187,7 +188,7 @@ func TestProbeLeavesARunningStagAlone(t *testing.T) {
 	if d := named(t, probes, "driver mode"); !d.OK || !strings.Contains(d.Detail, "native") {
 		t.Errorf("%+v", d)
 	}
-	in(t, p, pair.A, func() error {
+	netns.In(t, p, pair.A, func() error {
 		l, err := netlink.LinkByName(p.Ends[pair.A].Name)
 		if err == nil && (l.Attrs().Xdp == nil || l.Attrs().Xdp.ProgId != s.ProgID()) {
 			t.Errorf("on the hook now: %+v", l.Attrs().Xdp)
@@ -197,8 +198,8 @@ func TestProbeLeavesARunningStagAlone(t *testing.T) {
 }
 
 func TestProbeMissingLink(t *testing.T) {
-	p := newPair(t, pair.Config{})
-	in(t, p, pair.A, func() error {
+	p := netns.Pair(t, pair.Config{})
+	netns.In(t, p, pair.A, func() error {
 		_, err := doctor.Interface("eth77", doctor.Needs{})
 		rig.Says(t, err, loader.ErrNoLink, "eth77")
 		return nil
@@ -208,7 +209,7 @@ func TestProbeMissingLink(t *testing.T) {
 // TestProbeGeneric: where native mode is not asked for it is not tried.
 func TestProbeGeneric(t *testing.T) {
 	need.XDP(t)
-	p := newPair(t, pair.Config{MTU: 3600})
+	p := netns.Pair(t, pair.Config{MTU: 3600})
 	probes := probeLink(t, p, p.Ends[pair.A].Name, doctor.Needs{Generic: true})
 	wellFormed(t, probes)
 	for _, probe := range probes {

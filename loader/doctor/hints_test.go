@@ -17,15 +17,16 @@ import (
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/loader/doctor"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
 // TestTopics: every row has a topic, and the host's are not the interface's.
 func TestTopics(t *testing.T) {
 	need.XDP(t)
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	var host []doctor.Probe
-	in(t, p, pair.A, func() (err error) { host, err = doctor.Host(doctor.Needs{}); return err })
+	netns.In(t, p, pair.A, func() (err error) { host, err = doctor.Host(doctor.Needs{}); return err })
 	link := probeLink(t, p, p.Ends[pair.A].Name, doctor.Needs{})
 	seen := map[doctor.Topic]int{} // bits: of the host, of the interface
 	for bit, list := range [][]doctor.Probe{host, link} {
@@ -57,7 +58,7 @@ func TestTopics(t *testing.T) {
 func TestProbeSockets(t *testing.T) {
 	need.XDP(t)
 	const name = "queue sockets"
-	p := newPair(t, pair.Config{Queues: 2})
+	p := netns.Pair(t, pair.Config{Queues: 2})
 	look := func() doctor.Probe {
 		return named(t, probeLink(t, p, p.Ends[pair.A].Name, doctor.Needs{}), name)
 	}
@@ -78,7 +79,7 @@ func TestProbeSockets(t *testing.T) {
 // TestProbeLost: packets that came to an empty slot are told.
 func TestProbeLost(t *testing.T) {
 	const name = "packets without a socket"
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	s := mustLoad(t, p, loader.Options{})
 	look := func() doctor.Probe {
 		return named(t, probeLink(t, p, p.Ends[pair.A].Name, doctor.Needs{}), name)
@@ -134,8 +135,8 @@ func TestProbeHints(t *testing.T) {
 		"more queues than processors": {config: pair.Config{Queues: 64}, probe: "processors", says: "leave Spin at 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPair(t, row.config)
-			in(t, p, pair.A, func() error {
+			p := netns.Pair(t, row.config)
+			netns.In(t, p, pair.A, func() error {
 				l, err := netlink.LinkByName(p.Ends[pair.A].Name)
 				if err != nil || row.spoil == nil {
 					return err
@@ -154,9 +155,9 @@ func TestProbeHints(t *testing.T) {
 // TestProbeFilters: a table of nftables is named with its family.
 func TestProbeFilters(t *testing.T) {
 	const name = "packet filters"
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	look := func() (got doctor.Probe) {
-		in(t, p, pair.A, func() error {
+		netns.In(t, p, pair.A, func() error {
 			probes, err := doctor.Host(doctor.Needs{})
 			got = named(t, probes, name)
 			return err
@@ -166,7 +167,7 @@ func TestProbeFilters(t *testing.T) {
 	if got := look(); !got.OK || got.Fix != "" {
 		t.Errorf("in a new namespace: %+v", got)
 	}
-	in(t, p, pair.A, func() error { return addTable(t, "guard") })
+	netns.In(t, p, pair.A, func() error { return addTable(t, "guard") })
 	if got := look(); !got.OK || got.Fix == "" || !strings.Contains(got.Detail, "(nftables: inet guard)") {
 		t.Errorf("with a table: %+v", got)
 	}
@@ -245,7 +246,7 @@ func TestProbeUnusable(t *testing.T) {
 func TestBindQueues(t *testing.T) {
 	need.XDP(t)
 	try := func(p *pair.Pair, hooked bool) (taken []int, err error) {
-		in(t, p, pair.A, func() error {
+		netns.In(t, p, pair.A, func() error {
 			l, failed := loader.LookupLink(p.Ends[pair.A].Name)
 			if failed == nil {
 				taken, err = doctor.BindQueues(l, hooked)
@@ -254,7 +255,7 @@ func TestBindQueues(t *testing.T) {
 		})
 		return taken, err
 	}
-	free, busy := newPair(t, pair.Config{Queues: 2}), newPair(t, pair.Config{Queues: 2})
+	free, busy := netns.Pair(t, pair.Config{Queues: 2}), netns.Pair(t, pair.Config{Queues: 2})
 	if taken, err := try(free, false); err != nil || len(taken) != 0 {
 		t.Errorf("free queues: %v, %v", taken, err)
 	}
@@ -271,7 +272,7 @@ func TestBindQueues(t *testing.T) {
 // leftover picks a row about the machine.
 func leftover(t *testing.T, p *pair.Pair, name string) (got doctor.Probe) {
 	t.Helper()
-	in(t, p, pair.A, func() error {
+	netns.In(t, p, pair.A, func() error {
 		probes, err := doctor.Host(doctor.Needs{})
 		got = named(t, probes, name)
 		return err
@@ -281,7 +282,7 @@ func leftover(t *testing.T, p *pair.Pair, name string) (got doctor.Probe) {
 
 // TestProbeClaims: what a process leaves behind that is killed is named.
 func TestProbeClaims(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	kill := claimElsewhere(t, p)
 	if got := leftover(t, p, "claims"); !got.OK || got.Fix != "" || !strings.HasPrefix(got.Detail, "1 held") {
 		t.Errorf("while it lives: %+v", got)
@@ -302,7 +303,7 @@ func TestProbeClaims(t *testing.T) {
 
 // TestProbePins: a program that stays is of use while its interface is there.
 func TestProbePins(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	s := mustLoad(t, p, loader.Options{Pin: instance})
 	if err := s.Close(); err != nil {
@@ -311,7 +312,7 @@ func TestProbePins(t *testing.T) {
 	if got := leftover(t, p, "pins"); !got.OK || got.Fix != "" || !strings.HasSuffix(got.Detail, ": 1") {
 		t.Errorf("with its interface: %+v", got)
 	}
-	in(t, p, pair.A, func() error {
+	netns.In(t, p, pair.A, func() error {
 		l, err := netlink.LinkByName(p.Ends[pair.A].Name)
 		if err != nil {
 			return err

@@ -16,12 +16,12 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -80,29 +80,13 @@ func claimElsewhere(t *testing.T, p *pair.Pair) (kill func()) {
 	return kill
 }
 
-func newPair(t *testing.T, c pair.Config) *pair.Pair {
-	t.Helper()
-	need.Root(t)
-	need.Netns(t)
-	p, err := pair.New(c)
-	rig.Must(t, err)
-	t.Cleanup(func() { p.Close() })
-	return p
-}
-
-// in runs f inside a side's namespace, and ends the test with its error.
-func in(t *testing.T, p *pair.Pair, side pair.Side, f func() error) {
-	t.Helper()
-	rig.Must(t, p.Do(side, f))
-}
-
 // mustLoad loads the steering program for side A's interface.
 func mustLoad(t *testing.T, p *pair.Pair, o loader.Options) *loader.Steering {
 	t.Helper()
 	need.XDP(t)
 	o.Link, o.OrphanWait = p.Ends[pair.A].Name, time.Hour // tests make flows that no engine has
 	var s *loader.Steering
-	in(t, p, pair.A, func() (err error) { s, err = loader.Load(o); return err })
+	netns.In(t, p, pair.A, func() (err error) { s, err = loader.Load(o); return err })
 	t.Cleanup(func() { rig.Check(t, s.Close()) })
 	return s
 }
@@ -120,22 +104,11 @@ func mustClaim(t *testing.T, l loader.Link, queue int) {
 	t.Cleanup(func() { c.Close() })
 }
 
-func setUp(name string, up bool) error {
-	l, err := netlink.LinkByName(name)
-	if err != nil {
-		return err
-	}
-	if up {
-		return netlink.LinkSetUp(l)
-	}
-	return netlink.LinkSetDown(l)
-}
-
 // knock has side B's kernel try to connect to port on side A, and returns what came
 // of it within a moment.
 func knock(t *testing.T, p *pair.Pair, port uint16) (err error) {
 	t.Helper()
-	in(t, p, pair.B, func() error {
+	netns.In(t, p, pair.B, func() error {
 		from := net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.Ends[pair.B].V4.Addr(), 40000))
 		d := net.Dialer{Timeout: 150 * time.Millisecond, LocalAddr: from}
 		var c net.Conn
@@ -151,7 +124,7 @@ func knock(t *testing.T, p *pair.Pair, port uint16) (err error) {
 func openSocket(t *testing.T, p *pair.Pair) {
 	t.Helper()
 	var sock *xdp.Socket
-	in(t, p, pair.A, func() (err error) {
+	netns.In(t, p, pair.A, func() (err error) {
 		sock, err = xdp.NewSocket(p.Ends[pair.A].Index, 0, &xdp.SocketOptions{
 			NumFrames: 64, FrameSize: 4096, FillRingNumDescs: 32,
 			CompletionRingNumDescs: 32, RxRingNumDescs: 32, TxRingNumDescs: 32,
@@ -170,7 +143,7 @@ func foreign(t *testing.T, p *pair.Pair) {
 	})
 	rig.Must(t, err)
 	defer prog.Close()
-	in(t, p, pair.A, func() error {
+	netns.In(t, p, pair.A, func() error {
 		hook, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: p.Ends[pair.A].Index, Flags: link.XDPGenericMode})
 		if err == nil {
 			t.Cleanup(func() { hook.Close() })

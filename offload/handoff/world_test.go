@@ -13,11 +13,10 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
-	"github.com/cilium/ebpf/rlimit"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/tcp"
-	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -39,45 +38,27 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	need.Root(t)
-	need.Netns(t)
-	need.XDP(t)
-	p, err := pair.New(pair.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Close() })
-	w := &world{Stage: rig.On(t), Pair: p}
+	w := &world{Stage: rig.On(t), Pair: netns.XDPPair(t, pair.Config{})}
 	w.attach()
 	return w
 }
 
 func (w *world) attach() {
 	w.Helper()
-	if err := rlimit.RemoveMemlock(); err != nil {
-		w.Fatal(err)
-	}
 	var err error
 	w.rules, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: 4096})
-	if err != nil {
-		w.Fatal(err)
-	}
+	w.Must(err)
 	w.Cleanup(func() { w.rules.Close() })
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Dual BSD/GPL", Instructions: filter(w.rules.FD())})
-	if err != nil {
-		w.Fatal(err)
-	}
+	w.Must(err)
 	w.Cleanup(func() { program.Close() })
-	err = w.Do(pair.A, func() error {
+	netns.In(w, w, pair.A, func() error {
 		l, err := link.AttachXDP(link.XDPOptions{Program: program, Interface: w.Ends[pair.A].Index, Flags: link.XDPDriverMode})
 		if err == nil {
 			w.Cleanup(func() { l.Close() })
 		}
 		return err
 	})
-	if err != nil {
-		w.Fatal(err)
-	}
 }
 
 // filter drops TCP segments over IPv4 and IPv6 by rules[destination port].
@@ -129,12 +110,7 @@ func (w *world) rule(port uint16, rule uint32) {
 // sysctl sets a parameter of side A's namespace.
 func (w *world) sysctl(name, value string) {
 	w.Helper()
-	err := w.Do(pair.A, func() error {
-		return os.WriteFile("/proc/sys/net/ipv4/"+name, []byte(value), 0)
-	})
-	if err != nil {
-		w.Fatal(err)
-	}
+	netns.In(w, w, pair.A, func() error { return netns.Sysctl("ipv4/"+name, value) })
 }
 
 // how a connection of side A comes about. The zero value is dialled over IPv4.

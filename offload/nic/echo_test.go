@@ -11,7 +11,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/octets"
-	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 )
 
 // echo connects through an interface, takes the connection over and sends back
@@ -40,27 +40,18 @@ func echo(ctx context.Context, link, address string) error {
 
 // TestEcho: the program of a newcomer to this package does what it says.
 func TestEcho(t *testing.T) {
-	need.Root(t)
-	need.XDP(t)
-	p, err := pair.New(pair.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	p := netns.XDPPair(t, pair.Config{})
 	var listener net.Listener
-	err = p.Do(pair.B, func() (err error) {
+	netns.In(t, p, pair.B, func() (err error) {
 		listener, err = net.Listen("tcp", p.Ends[pair.B].V4.Addr().String()+":0")
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	defer listener.Close()
 	peer := make(chan error, 1)
 	go func() { peer <- expectEcho(listener) }()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	err = p.Do(pair.A, func() error { return echo(ctx, p.Ends[pair.A].Name, listener.Addr().String()) })
+	err := p.Do(pair.A, func() error { return echo(ctx, p.Ends[pair.A].Name, listener.Addr().String()) })
 	if err != nil {
 		t.Errorf("the program: %v", err)
 	}

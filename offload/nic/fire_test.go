@@ -12,7 +12,8 @@ import (
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/offload/stream"
-	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 const (
@@ -37,31 +38,16 @@ type fire struct {
 
 func newFire(t *testing.T) *fire {
 	t.Helper()
-	need.Root(t)
-	need.XDP(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	t.Cleanup(cancel)
-	f := &fire{T: t, ctx: ctx}
-	var err error
-	if f.p, err = pair.New(pair.Config{}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.p.Close() })
-	err = f.p.Do(pair.A, func() (err error) {
+	f := &fire{T: t, ctx: rig.Context(t), p: netns.XDPPair(t, pair.Config{})}
+	netns.In(t, f.p, pair.A, func() (err error) {
 		f.card, err = nic.Open(nic.Config{Link: f.p.Ends[pair.A].Name, RxFrames: fireFrames, TxFrames: fireFrames})
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() { f.card.Close() })
-	err = f.p.Do(pair.B, func() (err error) {
-		f.listen, err = (&net.ListenConfig{}).Listen(ctx, "tcp4", f.p.Ends[pair.B].V4.Addr().String()+":0")
+	netns.In(t, f.p, pair.B, func() (err error) {
+		f.listen, err = (&net.ListenConfig{}).Listen(f.ctx, "tcp4", f.p.Ends[pair.B].V4.Addr().String()+":0")
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() { f.listen.Close() })
 	return f
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 )
 
 // TestMSS: whatever the MTU, a frame of a connection fits into a chunk.
@@ -24,13 +25,9 @@ func TestMSS(t *testing.T) {
 		"VLAN":         {9000, nic.Config{VLAN: 7}, 3462, 3442},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := pair.New(pair.Config{MTU: c.mtu})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer p.Close()
+			p := netns.XDPPair(t, pair.Config{MTU: c.mtu})
 			c.nic.Link = p.Ends[pair.A].Name
-			err = p.Do(pair.A, func() error {
+			netns.In(t, p, pair.A, func() error {
 				n, err := nic.Open(c.nic)
 				if err != nil {
 					return err
@@ -40,9 +37,6 @@ func TestMSS(t *testing.T) {
 				}
 				return n.Close()
 			})
-			if err != nil {
-				t.Error(err)
-			}
 		})
 	}
 }

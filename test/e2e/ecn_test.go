@@ -13,6 +13,7 @@ import (
 	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/offload/tcp"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 )
 
 // marks lets a side be a router that is congested: of the packets that may be
@@ -49,7 +50,7 @@ func TestECN(t *testing.T) {
 		for _, w := range ways {
 			t.Run(name+"/"+w.String(), func(t *testing.T) {
 				r := newRig(t, setup{sysctl: map[string]string{"ipv4/tcp_ecn": "1"}})
-				r.in(ours, func() error { return setSysctl("ipv4/tcp_ecn", "1") })
+				r.in(ours, func() error { return netns.Sysctl("ipv4/tcp_ecn", "1") })
 				r.marks(ebpf.AttachTCXIngress)
 				r.marks(ebpf.AttachTCXEgress)
 				our, peer := r.connect(w)

@@ -18,6 +18,7 @@ import (
 	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/offload/tcp"
+	"github.com/stag-rdma/stag/test/netns"
 )
 
 // act is how a peer leaves.
@@ -53,16 +54,7 @@ func (r *rig) leave(peer *net.TCPConn, a act) error {
 
 // setLink takes a side's interface up or down.
 func (r *rig) setLink(side pair.Side, up bool) error {
-	return r.pair.Do(side, func() error {
-		l, err := netlink.LinkByName(r.pair.Ends[side].Name)
-		switch {
-		case err != nil:
-			return err
-		case up:
-			return netlink.LinkSetUp(l)
-		}
-		return netlink.LinkSetDown(l)
-	})
+	return r.pair.Do(side, func() error { return netns.SetLink(r.pair.Ends[side].Name, up) })
 }
 
 // TestPeerLeavesBefore: a connection that is not whole any more, or whose next

@@ -12,6 +12,7 @@ import (
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/test/netns"
 )
 
 // running is a transfer both ways between our engine and a plain peer.
@@ -99,7 +100,7 @@ func (r *rig) moveMAC(side pair.Side, announce bool) {
 		value := map[bool]string{false: "0", true: "1"}[announce]
 		mac := append(net.HardwareAddr(nil), l.Attrs().HardwareAddr...)
 		mac[5]++
-		return errors.Join(setSysctl("ipv4/conf/"+l.Attrs().Name+"/arp_notify", value), netlink.LinkSetHardwareAddr(l, mac))
+		return errors.Join(netns.Sysctl("ipv4/conf/"+l.Attrs().Name+"/arp_notify", value), netlink.LinkSetHardwareAddr(l, mac))
 	})
 }
 
@@ -164,7 +165,7 @@ func (r *rig) hurryNeighbours() {
 		"base_reachable_time_ms": "200", "delay_first_probe_time": "0", "retrans_time_ms": "50",
 		"interval_probe_time_ms": "200", "locktime": "0",
 	} {
-		r.in(ours, func() error { return setSysctl(dir+name, value) })
+		r.in(ours, func() error { return netns.Sysctl(dir+name, value) })
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/octets"
@@ -21,7 +22,7 @@ func (r *rig) steerTo(side pair.Side, queue int) {
 	r.Helper()
 	all := fmt.Sprintf("%x", uint64(1)<<min(numCPU(r), 63)-1)
 	r.in(side, func() error {
-		sysfs, err := mountSysfs()
+		sysfs, err := loader.Sysfs()
 		if err != nil {
 			return err
 		}
@@ -46,24 +47,6 @@ func numCPU(r *rig) int {
 	found, err := filepath.Glob("/sys/devices/system/cpu/cpu[0-9]*")
 	r.Must(err)
 	return len(found)
-}
-
-// mountSysfs is the root of a sysfs for the calling thread's network namespace;
-// closing it unmounts it.
-func mountSysfs() (*os.File, error) {
-	fs, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return nil, os.NewSyscallError("fsopen", err)
-	}
-	defer unix.Close(fs)
-	if err := unix.FsconfigCreate(fs); err != nil {
-		return nil, os.NewSyscallError("fsconfig", err)
-	}
-	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("fsmount", err)
-	}
-	return os.NewFile(uintptr(mount), "sysfs"), nil
 }
 
 // writeAt writes a file below a directory.

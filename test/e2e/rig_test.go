@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -13,7 +11,7 @@ import (
 	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/stream"
-	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 	common "github.com/stag-rdma/stag/test/rig"
 )
 
@@ -51,24 +49,17 @@ func newRig(t testing.TB, s setup) *rig {
 // newStage is a rig without an interface of ours.
 func newStage(t testing.TB, s setup) *rig {
 	t.Helper()
-	need.Root(t)
-	need.XDP(t)
-	p, err := pair.New(s.pair)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &rig{Stage: common.On(t), pair: p}
+	r := &rig{Stage: common.On(t), pair: netns.XDPPair(t, s.pair)}
 	t.Cleanup(func() {
 		if r.nic != nil {
 			r.Check(r.nic.Close())
 		}
-		r.Check(p.Close())
 	})
 	for name, value := range s.sysctl {
-		r.in(theirs, func() error { return setSysctl(name, value) })
+		r.in(theirs, func() error { return netns.Sysctl(name, value) })
 	}
 	if s.before != nil {
-		s.before(p)
+		s.before(r.pair)
 	}
 	return r
 }
@@ -83,15 +74,10 @@ func (r *rig) open(c nic.Config) {
 	})
 }
 
-// setSysctl writes a setting of the calling thread's network namespace.
-func setSysctl(name, value string) error {
-	return os.WriteFile(filepath.Join("/proc/sys/net", name), []byte(value), 0)
-}
-
 // in runs f inside a side's namespace.
 func (r *rig) in(side pair.Side, f func() error) {
 	r.Helper()
-	r.Must(r.pair.Do(side, f))
+	netns.In(r, r.pair, side, f)
 }
 
 // listen listens on a side, as a plain kernel program would.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/offload/octets"
+	"github.com/stag-rdma/stag/test/netns"
 )
 
 // farAway is an address of the peer that our side reaches through routers only.
@@ -38,7 +39,7 @@ func newRouters(t *rig) *routers {
 	for name, value := range map[string]string{
 		"all/arp_ignore": "1", "all/arp_announce": "2", "all/rp_filter": "0",
 	} {
-		t.in(theirs, func() error { return setSysctl("ipv4/conf/"+name, value) })
+		t.in(theirs, func() error { return netns.Sysctl("ipv4/conf/"+name, value) })
 	}
 	for i := range s.addr {
 		s.name[i], s.addr[i] = fmt.Sprintf("gw%d", i), netip.AddrFrom4([4]byte{192, 0, 2, byte(101 + i)})
@@ -80,7 +81,7 @@ func (s *routers) add(i int, cable string) error {
 		return err
 	}
 	conf := "ipv4/conf/" + s.name[i]
-	return errors.Join(setSysctl(conf+"/rp_filter", "0"), setSysctl(conf+"/arp_notify", "1"),
+	return errors.Join(netns.Sysctl(conf+"/rp_filter", "0"), netns.Sysctl(conf+"/arp_notify", "1"),
 		netlink.AddrAdd(l, &netlink.Addr{IPNet: host(s.addr[i])}), netlink.LinkSetUp(l))
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 )
 
 // A connection whose segments do not pass the program stays the kernel's: the
@@ -137,7 +138,7 @@ func (r *rig) secondCable() {
 		r.ip(side, "link", "set", end, "up")
 		r.ip(side, "addr", "add", fmt.Sprintf("198.18.0.%d/24", 1+int(side)), "dev", end)
 		for _, name := range []string{"all", end, r.pair.Ends[side].Name} {
-			r.in(side, func() error { return setSysctl("ipv4/conf/"+name+"/rp_filter", "0") })
+			r.in(side, func() error { return netns.Sysctl("ipv4/conf/"+name+"/rp_filter", "0") })
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 	common "github.com/stag-rdma/stag/test/rig"
 )
 
@@ -80,7 +80,7 @@ func (r *rig) open() {
 // in runs f inside a side's namespace.
 func (r *rig) in(side pair.Side, f func() error) {
 	r.Helper()
-	r.Must(r.Do(side, f))
+	netns.In(r, r, side, f)
 }
 
 // both makes p the plan of both directions.
@@ -100,7 +100,7 @@ func (r *rig) tally(side pair.Side) Tally {
 // setSysctl changes a setting, below /proc/sys/net, of a side's namespace.
 func (r *rig) setSysctl(side pair.Side, name, value string) {
 	r.Helper()
-	r.in(side, func() error { return os.WriteFile(filepath.Join("/proc/sys/net", name), []byte(value), 0) })
+	r.in(side, func() error { return netns.Sysctl(name, value) })
 }
 
 // connect opens a connection from our side, and returns both ends.

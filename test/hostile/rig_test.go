@@ -16,7 +16,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/rdma"
-	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rawpeer"
 	common "github.com/stag-rdma/stag/test/rig"
 )
@@ -61,22 +61,14 @@ func offloadedRig(t testing.TB) *rig { return portRig(t, rdma.Config{}) }
 // portRig is offloadedRig with wishes; Ports and RegionHeap are filled in.
 func portRig(t testing.TB, c rdma.Config) *rig {
 	t.Helper()
-	need.Root(t)
-	need.XDP(t)
 	watch(t)
-	p, err := pair.New(pair.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := netns.XDPPair(t, pair.Config{})
 	r := &rig{
 		Stage: common.On(t), host: p.Ends[pair.A].V4.Addr().String(), peerHost: p.Ends[pair.B].V4.Addr().String(),
 		there: func(f func() error) error { return p.Do(pair.B, f) },
 		here:  func(f func() error) error { return p.Do(pair.A, f) },
 	}
-	t.Cleanup(func() {
-		r.noSockets()
-		r.Check(p.Close())
-	})
+	t.Cleanup(r.noSockets)
 	c.Ports, c.RegionHeap = []string{p.Ends[pair.A].Name}, heap
 	r.open(c)
 	return r

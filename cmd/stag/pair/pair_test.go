@@ -18,22 +18,8 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 )
-
-func newPair(t *testing.T, c pair.Config) *pair.Pair {
-	t.Helper()
-	need.Netns(t)
-	p, err := pair.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return p
-}
 
 // space identifies the network namespace of the calling thread.
 func space(t *testing.T) string {
@@ -46,7 +32,7 @@ func space(t *testing.T) string {
 }
 
 func TestTCPBothFamilies(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	for _, at := range []netip.Prefix{p.Ends[pair.B].V4, p.Ends[pair.B].V6} {
 		t.Run(at.String(), func(t *testing.T) {
 			if got := converse(t, p, at.Addr()); got != "across the cable" {
@@ -91,7 +77,7 @@ func converse(t *testing.T, p *pair.Pair, addr netip.Addr) string {
 }
 
 func TestConfigIsHonoured(t *testing.T) {
-	p := newPair(t, pair.Config{MTU: 3506, Queues: 3})
+	p := netns.Pair(t, pair.Config{MTU: 3506, Queues: 3})
 	for _, side := range []pair.Side{pair.A, pair.B} {
 		err := p.Do(side, func() error {
 			link, err := netlink.LinkByName(p.Ends[side].Name)
@@ -118,7 +104,7 @@ func TestConfigIsHonoured(t *testing.T) {
 }
 
 func TestThreadedNAPI(t *testing.T) {
-	p := newPair(t, pair.Config{ThreadedNAPI: true})
+	p := netns.Pair(t, pair.Config{ThreadedNAPI: true})
 	for _, end := range p.Ends {
 		if !kernelThread(t, "napi/"+end.Name) {
 			t.Errorf("no kernel thread runs NAPI of %s", end.Name)
@@ -143,7 +129,7 @@ func kernelThread(t *testing.T, prefix string) bool {
 }
 
 func TestChecksumOffloadKept(t *testing.T) {
-	p := newPair(t, pair.Config{ChecksumOffload: true})
+	p := netns.Pair(t, pair.Config{ChecksumOffload: true})
 	err := p.Do(pair.A, func() error {
 		on, err := loader.TxChecksum(p.Ends[pair.A].Name)
 		if !on {
@@ -157,7 +143,7 @@ func TestChecksumOffloadKept(t *testing.T) {
 }
 
 func TestDoReturnsHome(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	home := space(t)
 	boom := errors.New("boom")
 	if err := p.Do(pair.A, func() error {
@@ -185,7 +171,7 @@ func TestDoReturnsHome(t *testing.T) {
 }
 
 func TestConcurrentDo(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	var wg sync.WaitGroup
 	for i := range 32 {
 		side := pair.Side(i % 2)
@@ -203,7 +189,7 @@ func TestConcurrentDo(t *testing.T) {
 }
 
 func TestCloseTwiceAndAfter(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	// A socket keeps the namespace; the link must go all the same.
 	var fd int
 	err := p.Do(pair.B, func() (err error) {

@@ -9,13 +9,14 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/netns"
 )
 
 var narrow = &pair.Router{Rate: 1e6, Queue: 1 << 14}
 
 // TestRouter: the sides reach each other, and only through the router.
 func TestRouter(t *testing.T) {
-	p := newPair(t, pair.Config{Router: narrow})
+	p := netns.Pair(t, pair.Config{Router: narrow})
 	for _, at := range []netip.Prefix{p.Ends[pair.B].V4, p.Ends[pair.B].V6} {
 		t.Run(at.String(), func(t *testing.T) {
 			if got := converse(t, p, at.Addr()); got != "across the cable" {
@@ -37,7 +38,7 @@ func TestRouter(t *testing.T) {
 
 // TestRouterDrops: what its queue has no room for is lost.
 func TestRouterDrops(t *testing.T) {
-	p := newPair(t, pair.Config{Router: narrow})
+	p := netns.Pair(t, pair.Config{Router: narrow})
 	var in *net.UDPConn
 	var out net.Conn
 	err := p.Do(pair.B, func() (err error) {

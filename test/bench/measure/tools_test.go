@@ -14,6 +14,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 )
 
 // printed is what a tool has printed once.
@@ -112,13 +113,7 @@ func TestToolFails(t *testing.T) {
 // TestProcessEndsWithItsContext: a tool that hangs is killed when the run is
 // interrupted, and nothing of it is left.
 func TestProcessEndsWithItsContext(t *testing.T) {
-	need.Root(t)
-	need.Netns(t)
-	p, err := pair.New(pair.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	p := netns.Pair(t, pair.Config{})
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	x, err := startProcess(ctx, p, from, fake(t, "exec sleep 600").name, nil)
