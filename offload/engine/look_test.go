@@ -39,7 +39,7 @@ func TestLook(t *testing.T) {
 	e := w.Engines[0]
 	go func() {
 		g, err := e.Look(context.Background(), ids, func() { firsts++ }, func(i int, c *tcp.Conn) {
-			if c.State() == tcp.Closed {
+			if c.Phase() == tcp.Closed {
 				t.Errorf("connection %d is closed", i)
 			}
 			seen = append(seen, i)

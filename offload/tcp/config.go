@@ -59,11 +59,9 @@ func (st *State) Check() error {
 			bad = append(bad, fmt.Errorf(format, args...))
 		}
 	}
-	sent := st.SndUna.Until(st.SndNxt)
 	complain(len(st.Queue) > maxQueue, "Queue holds %d octets: at most %d", len(st.Queue), maxQueue)
 	complain(len(st.Unread) > maxQueue, "Unread holds %d octets: at most %d", len(st.Unread), maxQueue)
-	complain(sent > seq.Len(len(st.Queue)),
-		"SndNxt is %d behind SndUna, but Queue holds %d octets: all that was sent must be in it", sent, len(st.Queue))
+	bad = append(bad, st.checkPhase()...)
 	complain(st.RcvWup.After(st.RcvNxt), "RcvWup %d is after RcvNxt %d", st.RcvWup, st.RcvNxt)
 	complain(st.SndScale > 14, "SndScale %d: at most 14 (RFC 7323 §2.3)", st.SndScale)
 	complain(st.RcvScale > 14, "RcvScale %d: at most 14 (RFC 7323 §2.3)", st.RcvScale)
@@ -83,4 +81,29 @@ func (st *State) Check() error {
 	}
 	complain(st.KeepCount < 0, "KeepCount is negative")
 	return errors.Join(bad...)
+}
+
+// checkPhase reports what does not agree with how far each direction is closed.
+func (st *State) checkPhase() (bad []error) {
+	sent, queued := st.SndUna.Until(st.SndNxt), seq.Len(len(st.Queue))
+	mayFIN := st.Phase.finQueued()
+	switch {
+	case st.Phase >= Closed:
+		bad = append(bad, fmt.Errorf("Phase is %v: choose one from ESTABLISHED to LAST-ACK", st.Phase))
+	case st.FinSent && !mayFIN, !st.FinSent && st.Phase.finAcked():
+		bad = append(bad, fmt.Errorf("FinSent is %v, but Phase is %v", st.FinSent, st.Phase))
+	case st.Phase.finAcked() && (sent != 0 || queued != 0):
+		bad = append(bad, fmt.Errorf("Phase is %v, but %d octets are not acknowledged: Queue must be empty, and SndNxt SndUna", st.Phase, max(sent, queued)))
+	case st.FinSent && !st.Phase.finAcked() && sent != queued+1:
+		bad = append(bad, fmt.Errorf("SndNxt is %d behind SndUna, but Queue holds %d octets and our FIN was sent: it must be %d", sent, queued, queued+1))
+	case !st.FinSent && sent > queued:
+		bad = append(bad, fmt.Errorf("SndNxt is %d behind SndUna, but Queue holds %d octets: all that was sent must be in it", sent, queued))
+	}
+	if m := st.Moved; m != nil && (m.FirstMTU < st.MTU || m.LinkMTU < st.MTU) {
+		bad = append(bad, fmt.Errorf("MTU %d is above FirstMTU %d or LinkMTU %d", st.MTU, m.FirstMTU, m.LinkMTU))
+	}
+	if st.TSRecentAge < 0 {
+		bad = append(bad, fmt.Errorf("TSRecentAge is negative"))
+	}
+	return bad
 }

@@ -100,13 +100,17 @@ func follow(name string) func(Start) Congestion {
 }
 
 // newCongestion makes the connection's congestion control, which goes on with
-// the windows that the kernel had.
+// the windows that the kernel had, or takes over that of another Conn.
 func (c *Conn) newCongestion(now clock.Instant, st *State) Congestion {
+	mss := c.path.emss()
+	if st.Moved != nil && st.Moved.Control != nil {
+		st.Moved.Control.Resize(mss)
+		return st.Moved.Control
+	}
 	control := c.cfg.Congestion
 	if control == nil {
 		control = follow(st.Congestion)
 	}
-	mss := c.path.emss()
 	s := Start{Now: now, MSS: mss, Cwnd: st.Cwnd, Threshold: st.Ssthresh}
 	if s.Cwnd == 0 {
 		s.Cwnd = InitialWindow(mss)

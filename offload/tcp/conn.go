@@ -155,6 +155,9 @@ func New(now clock.Instant, st State, cfg Config, mem Memory) (*Conn, error) {
 		c.path.room = f.Len
 		mem.Free(f)
 	}
+	if st.Fresh {
+		st.forgetPath(c.path.emss())
+	}
 	c.initSender(now, &st)
 	c.initReceiver(now, &st)
 	c.keep = newKeepalive(&st)
@@ -165,7 +168,11 @@ func New(now clock.Instant, st State, cfg Config, mem Memory) (*Conn, error) {
 	c.noDelay = st.NoDelay
 	c.lastHeard = now
 	c.keepAt = c.keep.first(now)
-	c.armTimers(now)
+	c.resumePhase(now, &st)
+	c.resume(now, &st)
+	if c.phase != InTimeWait {
+		c.armTimers(now)
+	}
 	return c, nil
 }
 
@@ -198,11 +205,12 @@ func (c *Conn) loadQueue(st *State, mss uint32) {
 	c.q = newQueue(1<<bits.Len32(2*want-1), &c.cfg.Rings.entries)
 	c.backlog = append([]byte(nil), st.Queue...)
 	c.backlogSeq = st.SndUna
+	dataSent := st.dataSent()
 	for s := st.SndUna; s != c.dataEnd; {
 		end := c.dataEnd
-		sent := s.Before(st.SndNxt)
+		sent := s.Before(dataSent)
 		if sent {
-			end = st.SndNxt
+			end = dataSent
 		}
 		n := min(uint32(s.Until(end)), mss)
 		c.q.push(entry{seq: s, n: n})
@@ -231,8 +239,12 @@ func (c *Conn) initReceiver(now clock.Instant, st *State) {
 	c.lastAck = st.RcvWup
 	c.ackNow = c.lastAck != c.rcvNxt
 	if len(st.Unread) > 0 {
+		end := st.RcvNxt
+		if st.Phase.peerFIN() {
+			end = end.Back(1)
+		}
 		c.in.push(held{
-			seq:  st.RcvNxt.Back(seq.Len(len(st.Unread))),
+			seq:  end.Back(seq.Len(len(st.Unread))),
 			data: append([]byte(nil), st.Unread...),
 			heap: true,
 		})

@@ -25,6 +25,9 @@
 //	  sendNew      tx.go          new data: window, cwnd, SWS, Nagle
 //	  sendFIN, sendProbe, sendAck
 //
+// A connection moves: Export (export.go) is the reverse of New, whose part for it is
+// resume.go.
+//
 // Specifications: RFC 9293 (TCP), 5961 (blind attacks), 7323 (timestamps,
 // scaling), 2018 and 2883 (SACK), 8985 (RACK-TLP), 9937 (PRR), 6675 (the pipe
 // of §4), 3522, 4015, 3708 and 5682 (losses that were none), 4821 (path MTU), 5681, 6582, 3042, 3465 and 6928

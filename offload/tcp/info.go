@@ -68,8 +68,8 @@ func threshold(c Congestion) uint32 {
 	return NoThreshold
 }
 
-// State is where the connection is in its life.
-func (c *Conn) State() Phase { return c.phase }
+// Phase returns the state of RFC 9293 §3.3.2 that the connection is in.
+func (c *Conn) Phase() Phase { return c.phase }
 
 // Stats returns the counters.
 func (c *Conn) Stats() Stats { return c.stats }

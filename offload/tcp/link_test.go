@@ -103,6 +103,9 @@ type end struct {
 	read, want     int
 	lazy           float64 // how often it does not read
 	unload         float64 // how often its engine has too few frames
+	moves          float64 // how often it moves before it runs
+	other          *memory // that it moved out of
+	cfg            Config
 	maxWrite       int
 }
 
@@ -110,6 +113,9 @@ func (e *end) pattern(at int) byte { return byte(at*7 + at>>8*13) }
 
 func (e *end) run(t tb, now clock.Instant) {
 	rng := e.out.rng
+	if e.moves > 0 && rng.Float64() < e.moves {
+		e.move(t, now)
+	}
 	if rng.Float64() >= e.lazy {
 		e.readSome(t)
 	}
@@ -236,6 +242,7 @@ type plan struct {
 	rcvBuf             uint32
 	share, slabs       int
 	unload             float64 // how often transmit frames are short
+	moves              float64 // how often a connection moves
 	total              int
 	maxWrite           int
 	narrow             bool
@@ -265,7 +272,7 @@ func (pl *plan) start(t tb) *pair {
 
 func (pl *plan) end(t tb, name string, st State, cfg Config, rng *rand.Rand) *end {
 	m := newMemory(t, 96, 96, 2048, pl.share).withSlabs(pl.slabs)
-	e := &end{name: name, m: m, total: pl.total, want: pl.total, lazy: pl.lazy, unload: pl.unload, maxWrite: pl.maxWrite}
+	e := &end{name: name, m: m, total: pl.total, want: pl.total, lazy: pl.lazy, unload: pl.unload, moves: pl.moves, cfg: cfg, maxWrite: pl.maxWrite}
 	if name == "A" && pl.queued > 0 {
 		st.Queue = make([]byte, pl.queued)
 		for i := range st.Queue {

@@ -82,7 +82,7 @@ func TestRetriesEnd(t *testing.T) { // RFC 9293 §3.8.3: R2
 		s.write(100)
 		s.sends(0, "PA 1:101 ack 1")
 		n := 0
-		for s.c.State() != Closed {
+		for s.c.Phase() != Closed {
 			s.now = s.c.Deadline()
 			s.sent = s.sent[:0]
 			s.c.Transmit(s.now, s)

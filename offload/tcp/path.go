@@ -52,7 +52,10 @@ func newPath(st *State) path {
 	if st.Timestamps {
 		p.options = 12
 	}
-	p.peer = uint32(p.mtu - p.headers - p.options)
+	if st.Moved != nil {
+		p.first = st.Moved.FirstMTU
+	}
+	p.peer = uint32(p.first - p.headers - p.options)
 	if st.LocalMSS != 0 {
 		p.peer = min(p.peer, uint32(st.LocalMSS-p.options))
 	}

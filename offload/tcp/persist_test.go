@@ -100,7 +100,7 @@ func TestClosedWindowAndSilence(t *testing.T) {
 		s.open(func(st *State, _ *Config) { st.SndWnd = 0 })
 		s.write(10)
 		s.sends(0)
-		for n := 0; s.c.State() == Established; n++ {
+		for n := 0; s.c.Phase() == Established; n++ {
 			if n > 20 {
 				t.Fatal("never ends")
 			}

@@ -73,7 +73,7 @@ func (c *Conn) assess(now clock.Instant, s *wire.TCPFields, n news) {
 		c.suspectReneging(now)
 	}
 	at := c.findLost(now)
-	if !c.repairLosses(now, n.delivered) && c.mode == fast && n.delivered > 0 {
+	if !c.repairLosses(now, n.delivered) && c.mode == fast && c.cut && n.delivered > 0 {
 		c.paceRecovery(n.delivered, n.advanced && c.q.pending <= missed)
 	}
 	if at != clock.Never || !c.probing || c.mode != open || c.q.sacked > 0 {

@@ -88,6 +88,9 @@ func newStamps(st *State) stamps {
 	if t.tick == 0 {
 		t.tick = time.Millisecond
 	}
+	if st.HasTSRecent {
+		t.recent, t.known, t.heard = st.TSRecent, true, st.At.Add(-st.TSRecentAge)
+	}
 	return t
 }
 

@@ -302,8 +302,8 @@ func (s *script) scan(text, format string, into ...any) {
 // is demands a phase.
 func (s *script) is(p Phase) {
 	s.Helper()
-	if s.c.State() != p {
-		s.Fatalf("state is %v, want %v", s.c.State(), p)
+	if s.c.Phase() != p {
+		s.Fatalf("state is %v, want %v", s.c.Phase(), p)
 	}
 }
 

@@ -68,21 +68,23 @@ type Output interface {
 // Linux's tcp_min_snd_mss.
 const LeastMSS = 48
 
-// State is everything that makes an established connection: what TCP_REPAIR
-// reads from a kernel socket, and what New builds a Conn from.
+// State is everything that makes a connection whose handshake is over: what
+// TCP_REPAIR reads from a kernel socket, what Export reads from a Conn, and what
+// New builds a Conn from. The zero values of the fields from Phase on are right
+// for a connection that the kernel has had until now.
 type State struct {
 	// At is when the values were read; TSNow belongs to it.
 	At clock.Instant
 
-	SndUna seq.Num // oldest unacknowledged octet
-	SndNxt seq.Num // behind the last octet that was ever sent
+	SndUna seq.Num // oldest unacknowledged octet, or behind our FIN if that is acknowledged
+	SndNxt seq.Num // behind the last octet that was ever sent, and behind our FIN if FinSent
 	SndWnd uint32  // octets, scaled: the window the peer advertises
 	SndWL1 seq.Num // segment that last updated SndWnd (RFC 9293 §3.10.7.4)
 	MaxWnd uint32  // octets, the largest window the peer ever advertised
 
-	RcvNxt seq.Num // next octet expected
-	RcvWnd uint32  // octets: the window last advertised ...
-	RcvWup seq.Num // ... and RCV.NXT when it was; their sum is a promise
+	RcvNxt seq.Num // next octet expected, or behind the peer's FIN if Phase says that it has arrived
+	RcvWup seq.Num // RCV.NXT as of the last ACK that was sent (Last.ACK.sent of RFC 7323 §4.3)
+	RcvWnd uint32  // octets from RcvWup to the right edge of the window, which was promised
 
 	SndScale, RcvScale uint8 // window shifts (RFC 7323 §2), 0..14
 
@@ -104,8 +106,9 @@ type State struct {
 	RTO          time.Duration // 0: initial value of RFC 6298 §2.1
 	Cwnd         uint32        // octets; 0 means the initial window of RFC 6928
 	Ssthresh     uint32        // octets; 0 or NoThreshold: nothing was lost yet
-	// Congestion is the kernel's name of the congestion control that has ruled
-	// so far. "" and "reno" are NewReno; all that we do not have goes on as CUBIC.
+	// Congestion is the kernel's name of the congestion control that ruled while
+	// the kernel had the connection. "" and "reno" are NewReno. A name that we do
+	// not have goes on as CUBIC.
 	Congestion string
 
 	KeepIdle, KeepInterval time.Duration // KeepIdle 0: keepalive is off
@@ -119,7 +122,70 @@ type State struct {
 	// Unread holds the in-order octets before RcvNxt that nobody has read.
 	// New copies them; they are the first octets that Views shows.
 	Unread []byte
-	// ReadShut and WriteShut are false for everything that can be taken over.
+
+	// Phase is any but Closed. It says whether our FIN is queued, whether it is
+	// acknowledged, and whether the peer's FIN has arrived.
+	Phase   Phase
+	FinSent bool // our FIN has been sent
+
+	// TSRecent is the peer's timestamp that is echoed (RFC 7323 §4.3), if
+	// HasTSRecent. TSRecentAge is how long before At it arrived.
+	TSRecent    uint32
+	HasTSRecent bool
+	TSRecentAge time.Duration
+
+	// Lost says that all that was sent and is not acknowledged is lost: New sends
+	// it again as the congestion window allows, and waits for no timeout.
+	Lost bool
+	// Fresh says that the connection takes another path from now on: New forgets
+	// the round-trip time, bounds the congestion window by four initial windows,
+	// and keeps the slow-start threshold.
+	Fresh bool
+
+	// Moved is what a Conn knows besides, and TCP_REPAIR does not tell. nil: the
+	// connection does not come from a Conn.
+	Moved *Moved
+}
+
+// Moved is the part of a State that only another Conn can use. Instants are of the
+// clock that State.At is of.
+type Moved struct {
+	// Deadlines of the timers; clock.Never for those that do not run.
+	AckAt, RTOAt, PersistAt, KeepAt clock.Instant
+	WaitUntil                       clock.Instant // the end of TIME-WAIT, in that phase
+	ProbeTail                       bool          // a tail-loss probe was awaited (RFC 8985 §7)
+
+	// How long the peer has been silent, and how often it was asked.
+	Backoff, PersistBackoff uint8
+	Retries, Probes         uint32
+	ProgressAt, HeardAt     clock.Instant
+	StalledAt, SentAt       clock.Instant // when the peer's window closed; when data was last sent
+
+	// Recovering: fast recovery is under way, and has reduced the congestion window.
+	// Repairing: a timeout is being repaired. Hole: the peer has SACKed octets, and
+	// those before seem to be lost. FinLost: our FIN is to be sent again.
+	Recovering, Repairing, Hole, FinLost bool
+	// Missing octets from SndUna on are lost. The first Resent of them are sent again.
+	Missing, Resent uint32
+	DupAcks         uint32 // duplicate ACKs counted so far, without SACK
+
+	AckNow  bool // an ACK must leave at once
+	Arrived bool // octets or a FIN of which the upper layer has not heard
+
+	ECNEcho, ECNReduced, ECNHeld bool // RFC 3168: ECE is due, CWR is due, a reduction is not confirmed
+
+	// FirstMTU is the path MTU of the beginning and LinkMTU what the interface
+	// allows of it. WidenAt is when a larger MTU is tried next, clock.Never for not
+	// at all, and WidenPause the pause after one that fails (RFC 4821 §7).
+	FirstMTU, LinkMTU uint16
+	WidenAt           clock.Instant
+	WidenPause        time.Duration
+
+	RcvSize, RcvMost uint32 // octets that the receive window has grown to, and may grow to
+
+	// Control is the congestion control, which goes on. Its Conn is dead.
+	Control Congestion
+	Stats   Stats
 }
 
 // Config is what the engine chooses for a connection. The zero value works.

@@ -382,7 +382,7 @@ func TestOurEnd(t *testing.T) {
 		t.Errorf("Close while the peer does not close: %v", err)
 	}
 	r.Must(f.Engine().Inspect(r.Ctx(), f.ID(), func(c *tcp.Conn) {
-		if p := c.State(); p == tcp.Established {
+		if p := c.Phase(); p == tcp.Established {
 			t.Errorf("the connection is in %v after Close", p)
 		}
 	}))

@@ -256,7 +256,7 @@ func TestMemoryZeroWindows(t *testing.T) {
 	f.judge(32)
 	alive := 0
 	for _, e := range f.bad {
-		if e.Conn != nil && e.Conn.State() == tcp.Established {
+		if e.Conn != nil && e.Conn.Phase() == tcp.Established {
 			alive++
 		}
 	}
