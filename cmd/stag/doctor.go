@@ -21,10 +21,10 @@ func doctorCommand() *cobra.Command {
 		Short: "Tell what this machine or an interface lacks for stag, and the command that fixes it",
 		Long: `Tries everything that stag needs, or reads what the kernel says about it, and
 prints the command that fixes what is missing. The command leaves nothing changed,
-and does not disturb a stag that runs on the interface. A hint needs no action. Without
-root the command tries what it can, and names the rights that it lacks for the rest.
+and does not disturb a stag that runs on the interface. A hint needs no action. What
+cannot be looked at, as without root, is unknown: the row says why and what to do.
 
-The exit code is 0 if everything that is required is there, else 1.`,
+The exit code is 1 if something that is required is missing, else 0.`,
 		Annotations: manual(doctorManual),
 		Example: `  stag doctor
   stag doctor -v eth1

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/doctor"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	probes "github.com/stag-rdma/stag/loader/doctor"
 	"github.com/stag-rdma/stag/test/need"
 	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
@@ -62,7 +63,7 @@ func TestDoctorNamedSpace(t *testing.T) {
 	if got := row(t, report, "network namespace").Detail; got != `"blue"` {
 		t.Errorf("the network namespace is %s", got)
 	}
-	if got := row(t, report, "link"); got.Status != doctor.OK {
+	if got := row(t, report, "link"); got.Status != probes.OK {
 		t.Errorf("%+v", got)
 	}
 }
@@ -76,13 +77,13 @@ func TestDoctorInUserSpace(t *testing.T) {
 	self := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET, UidMappings: self, GidMappings: self}
 	r := decode[doctor.Report](t, run(t, cmd), exitFailed)
-	if got := row(t, r, "user namespace"); got.Status != doctor.Hint || !strings.Contains(got.Detail, "one of its own") {
+	if got := row(t, r, "user namespace"); got.Status != probes.Hint || !strings.Contains(got.Detail, "one of its own") {
 		t.Errorf("%+v", got)
 	}
-	if got := row(t, r, "capabilities"); got.Status != doctor.OK {
+	if got := row(t, r, "capabilities"); got.Status != probes.OK {
 		t.Errorf("%+v", got)
 	}
-	if got := row(t, r, "XDP program"); got.Status != doctor.Fail {
+	if got := row(t, r, "XDP program"); got.Status != probes.Bad {
 		t.Errorf("%+v", got)
 	}
 }
@@ -93,13 +94,13 @@ func TestDoctorBesideStag(t *testing.T) {
 	p := netns.XDPPair(t, pair.Config{})
 	in(t, p, func() error { spoilStag(t, p, p.Ends[pair.A].Name); return nil })
 	r := decode[doctor.Report](t, inside(t, p, as(command(t, "doctor", "--json", p.Ends[pair.A].Name))), exitFailed)
-	if got := row(t, r, "XDP hook"); got.Status != doctor.Fail || !strings.Contains(got.Detail, "by the claims") || !strings.Contains(got.Detail, "pid ") {
+	if got := row(t, r, "XDP hook"); got.Status != probes.Bad || !strings.Contains(got.Detail, "by the claims") || !strings.Contains(got.Detail, "pid ") {
 		t.Errorf("%+v", got)
 	}
-	if got := row(t, r, "queue sockets"); got.Status != doctor.OK || !strings.Contains(got.Detail, "stag's") {
+	if got := row(t, r, "queue sockets"); got.Status != probes.OK || !strings.Contains(got.Detail, "stag's") {
 		t.Errorf("%+v", got)
 	}
-	if got := row(t, r, "packets without a socket"); got.Status != doctor.Hint || len(got.Lacks) == 0 {
+	if got := row(t, r, "packets without a socket"); got.Status != probes.Unknown || got.Fix == "" || len(got.Lacks) == 0 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -112,7 +113,7 @@ func TestDoctorLimits(t *testing.T) {
 	asJSON := run(t, cmd)
 	schema(t, "doctor", asJSON.stdout)
 	r := decode[doctor.Report](t, result{stdout: asJSON.stdout}, 0)
-	if got := row(t, r, "open files"); got.Status != doctor.Hint || !strings.Contains(got.Detail, "256") || !strings.Contains(got.Fix, "LimitNOFILE=") {
+	if got := row(t, r, "open files"); got.Status != probes.Hint || !strings.Contains(got.Detail, "256") || !strings.Contains(got.Fix, "LimitNOFILE=") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -129,7 +130,7 @@ mount -t tmpfs tmpfs /sys/class && mkdir -p $d && echo $NEAR > $d/0 && exec "$0"
 	cmd.Env = append(os.Environ(), "NEAR="+near)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
 	r := decode[doctor.Report](t, inside(t, p, cmd), 0)
-	if got := row(t, r, "other RDMA devices"); got.Status != doctor.Hint || !strings.Contains(got.Detail, "siw0, on "+near) {
+	if got := row(t, r, "other RDMA devices"); got.Status != probes.Hint || !strings.Contains(got.Detail, "siw0, on "+near) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -171,7 +172,7 @@ func TestDoctorColours(t *testing.T) {
 		return cmd
 	}
 	coloured := onTerminal(t, plain())
-	list := regexp.MustCompile("\x1b\\[(32mOK|33mhint|31mFAIL)\x1b\\[0m").FindAllString(coloured, -1)
+	list := regexp.MustCompile("\x1b\\[(32mOK|33mhint|31mFAIL|35munknown)\x1b\\[0m").FindAllString(coloured, -1)
 	if len(list) < 20 || 2*len(list) != len(escape.FindAllString(coloured, -1)) {
 		t.Errorf("%d coloured statuses: %q", len(list), coloured)
 	}
@@ -199,10 +200,13 @@ func TestDoctorHiddenPins(t *testing.T) {
 	cmd := command(t, "doctor", "--json", p.Ends[pair.A].Name)
 	within(cmd, "unshare", "--fork", "--pid", "--mount-proc", "sh", "-c", `ip netns exec green "$0" "$@"; exit $?`)
 	r := decode[doctor.Report](t, run(t, cmd), 0)
-	if got := row(t, r, "BPF file system"); got.Status != doctor.Hint || !strings.HasPrefix(got.Detail, "hidden: ") || !strings.Contains(got.Fix, "nsenter --net=FILE") {
+	if got := row(t, r, "BPF file system"); got.Status != probes.Hint || !strings.HasPrefix(got.Detail, "hidden: ") || !strings.Contains(got.Fix, "nsenter --net=FILE") {
 		t.Errorf("%+v", got)
 	}
-	if got := row(t, r, "sysfs"); got.Status != doctor.OK {
+	if got := row(t, r, "pins"); got.Status != probes.Unknown || !strings.Contains(got.Detail, "is hidden") || !strings.Contains(got.Fix, "nsenter --net=FILE") {
+		t.Errorf("%+v", got)
+	}
+	if got := row(t, r, "sysfs"); got.Status != probes.OK {
 		t.Errorf("%+v", got)
 	}
 }

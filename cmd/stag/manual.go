@@ -6,8 +6,10 @@ import "github.com/stag-rdma/stag/cmd/stag/internal/man"
 func manual(text string) map[string]string { return map[string]string{man.More: text} }
 
 const doctorManual = `Rows are grouped by topic. A row that is OK is only counted; -v prints it, and
---json has every row. On a terminal the words OK, hint and FAIL are coloured,
-unless NO_COLOR is set.`
+--json has every row. A row is FAIL if a requirement is not met. It is unknown if
+the command cannot look: the row says why, and what makes it known. Neither a hint
+nor an unknown row changes the exit code. On a terminal the words OK, hint, FAIL and
+unknown are coloured, unless NO_COLOR is set.`
 
 const demoManual = `The kernels of the two namespaces open a TCP connection, which is taken over at
 both ends. RDMA Writes, RDMA Reads and Sends then move octets through AF_XDP from

@@ -16,10 +16,10 @@ import (
 // TestSpread: a table that leaves queues out is told from one that does not.
 func TestSpread(t *testing.T) {
 	l := loader.Link{Port: "eth1", RxQueues: 4}
-	if p := spreadOver("spread", l, []uint32{0, 1, 2, 3, 0, 1, 2, 3}); !p.OK || p.Fix != "" {
+	if p := spreadOver("spread", l, []uint32{0, 1, 2, 3, 0, 1, 2, 3}); p.Outcome != OK {
 		t.Errorf("over all: %+v", p)
 	}
-	if p := spreadOver("spread", l, []uint32{0, 1, 0, 1}); !p.OK || p.Fix != "ethtool -X eth1 equal 4" || !strings.Contains(p.Detail, "2 of 4") {
+	if p := spreadOver("spread", l, []uint32{0, 1, 0, 1}); p.Outcome != Hint || p.Fix != "ethtool -X eth1 equal 4" || !strings.Contains(p.Detail, "2 of 4") {
 		t.Errorf("over some: %+v", p)
 	}
 }
@@ -55,11 +55,11 @@ func TestGroupRoom(t *testing.T) {
 func TestCustoms(t *testing.T) {
 	for driver := range customs {
 		p := probeCustoms(loader.Link{Port: "eth1", Driver: driver})
-		if !p.OK || p.Fix == "" || strings.Contains(p.Fix, "IFACE") || !strings.Contains(p.Detail, "not tried here") {
+		if p.Outcome != Hint || strings.Contains(p.Fix, "IFACE") || !strings.Contains(p.Detail, "not tried here") {
 			t.Errorf("%+v", p)
 		}
 	}
-	if p := probeCustoms(loader.Link{Port: "eth1", Driver: "veth"}); !p.OK || p.Fix != "" {
+	if p := probeCustoms(loader.Link{Port: "eth1", Driver: "veth"}); p.Outcome != OK {
 		t.Errorf("%+v", p)
 	}
 }
@@ -71,31 +71,31 @@ func TestCards(t *testing.T) {
 	other := net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	silent := errors.New("the kernel does not tell")
 	for _, c := range []struct {
-		got    Probe
-		hinted bool
-		says   string // detail or fix
+		got  Probe
+		want Outcome
+		says string // detail or fix
 	}{
-		{tried(name, triedLinux+".1-some"), false, "that stag was tried on"},
-		{tried(name, "5.15.0"), true, "Linux 5.18 or later"},
-		{tried(name, "6.8.0-31"), true, "tried on 6.18 only"},
-		{tried(name, "unheard of"), true, "Linux 5.18 or later"},
-		{takes(name, l, &netlink.LinkAttrs{HardwareAddr: l.MAC}), false, "nothing that is for others"},
-		{takes(name, l, &netlink.LinkAttrs{HardwareAddr: other}), true, "ip link set eth1.7 address 02:00:00:00:00:01"},
-		{takes(name, l, &netlink.LinkAttrs{HardwareAddr: other, Promisc: 1}), false, "promiscuous"},
-		{offersZeroCopy(name, l, xdpZeroCopy, nil), false, "ice offers it"},
-		{offersZeroCopy(name, l, xdpPieces, nil), false, "ice has none"},
-		{offersZeroCopy(name, l, 0, silent), false, "is said to have it; this kernel does not tell"},
-		{offersZeroCopy(name, loader.Link{Driver: "e1000"}, 0, silent), false, "not known"},
-		{interruptsOn(name, l, map[string]int{"0": 4}), true, "all 4 of eth1 end on processor 0"},
-		{interruptsOn(name, l, map[string]int{"0": 2, "1": 2}), false, "take them: 2"},
-		{interruptsOn(name, l, map[string]int{"0": 1}), false, "take them: 1"},
-		{interruptsOn(name, l, nil), false, "none"},
-		{joins(name, l, loader.Offloads{LRO: true, GRO: true}), true, "ethtool -K eth1 lro off"},
-		{joins(name, l, loader.Offloads{GRO: true}), false, "GRO, "},
-		{joins(name, l, loader.Offloads{}), false, "off"},
+		{tried(name, triedLinux+".1-some"), OK, "that stag was tried on"},
+		{tried(name, "5.15.0"), Hint, "Linux 5.18 or later"},
+		{tried(name, "6.8.0-31"), Hint, "tried on 6.18 only"},
+		{tried(name, "unheard of"), Unknown, "stag is made for 5.18 and later"},
+		{takes(name, l, &netlink.LinkAttrs{HardwareAddr: l.MAC}), OK, "nothing that is for others"},
+		{takes(name, l, &netlink.LinkAttrs{HardwareAddr: other}), Hint, "ip link set eth1.7 address 02:00:00:00:00:01"},
+		{takes(name, l, &netlink.LinkAttrs{HardwareAddr: other, Promisc: 1}), OK, "promiscuous"},
+		{offersZeroCopy(name, l, xdpZeroCopy, nil), OK, "ice offers it"},
+		{offersZeroCopy(name, l, xdpPieces, nil), OK, "ice has none"},
+		{offersZeroCopy(name, l, 0, silent), Unknown, "is said to have it; this kernel does not tell"},
+		{offersZeroCopy(name, loader.Link{Driver: "e1000"}, 0, silent), Unknown, "not known"},
+		{interruptsOn(name, l, map[string]int{"0": 4}), Hint, "all 4 of eth1 end on processor 0"},
+		{interruptsOn(name, l, map[string]int{"0": 2, "1": 2}), OK, "take them: 2"},
+		{interruptsOn(name, l, map[string]int{"0": 1}), OK, "take them: 1"},
+		{interruptsOn(name, l, nil), OK, "none"},
+		{joins(name, l, loader.Offloads{LRO: true, GRO: true}), Hint, "ethtool -K eth1 lro off"},
+		{joins(name, l, loader.Offloads{GRO: true}), OK, "GRO, "},
+		{joins(name, l, loader.Offloads{}), OK, "off"},
 	} {
-		if !c.got.OK || (c.got.Fix != "") != c.hinted || !strings.Contains(c.got.Detail+" "+c.got.Fix, c.says) {
-			t.Errorf("%+v, want one that says %q, a hint: %v", c.got, c.says, c.hinted)
+		if c.got.Outcome != c.want || (c.got.Fix == "") != (c.want == OK) || !strings.Contains(c.got.Detail+" "+c.got.Fix, c.says) {
+			t.Errorf("%+v, want %s that says %q", c.got, c.want, c.says)
 		}
 	}
 }

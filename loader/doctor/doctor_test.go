@@ -38,7 +38,7 @@ func probeLink(t *testing.T, p *pair.Pair, name string, needs doctor.Needs) (pro
 func wellFormed(t *testing.T, probes []doctor.Probe) {
 	t.Helper()
 	for _, p := range probes {
-		if p.Name == "" || p.Detail == "" || strings.Contains(p.Detail+p.Fix, "\n") || !p.OK && p.Fix == "" {
+		if p.Name == "" || p.Detail == "" || strings.Contains(p.Detail+p.Fix, "\n") || (p.Outcome == doctor.OK) != (p.Fix == "") {
 			t.Errorf("malformed: %+v", p)
 		}
 	}
@@ -51,7 +51,7 @@ func TestProbeHost(t *testing.T) {
 	netns.In(t, p, pair.A, func() (err error) { probes, err = doctor.Host(doctor.Needs{}); return err })
 	wellFormed(t, probes)
 	for _, probe := range probes { // as root, with the mounts of TestMain
-		if !probe.OK {
+		if probe.Outcome == doctor.Bad {
 			t.Errorf("%+v", probe)
 		}
 	}
@@ -62,7 +62,7 @@ func TestProbeHost(t *testing.T) {
 		probes, err = doctor.Host(doctor.Needs{})
 		return err
 	})
-	if r := named(t, probes, "TCP_REPAIR"); r.OK || !strings.Contains(r.Fix, "lo up") {
+	if r := named(t, probes, "TCP_REPAIR"); r.Outcome != doctor.Bad || !strings.Contains(r.Fix, "lo up") {
 		t.Errorf("with the loopback down: %+v", r)
 	}
 }
@@ -73,11 +73,11 @@ func TestProbeLinkAllWell(t *testing.T) {
 	probes := probeLink(t, p, p.Ends[pair.A].Name, doctor.Needs{Engines: 2})
 	wellFormed(t, probes)
 	for _, probe := range probes {
-		if !probe.OK {
+		if probe.Outcome == doctor.Bad {
 			t.Errorf("%+v", probe)
 		}
 	}
-	if c := named(t, probes, "checksums of the veth peer"); !c.OK || !strings.Contains(c.Detail, "accepted") {
+	if c := named(t, probes, "checksums of the veth peer"); c.Outcome != doctor.OK || !strings.Contains(c.Detail, "accepted") {
 		t.Errorf("a peer that cannot be seen: %+v", c)
 	}
 	mustLoad(t, p, loader.Options{}) // the probes left nothing behind
@@ -113,7 +113,7 @@ func TestProbeLinkFaults(t *testing.T) {
 			}
 			probes := probeLink(t, p, p.Ends[pair.A].Name, row.needs)
 			wellFormed(t, probes)
-			if got := named(t, probes, row.probe); got.OK || !strings.Contains(got.Detail+got.Fix, row.says) {
+			if got := named(t, probes, row.probe); got.Outcome != doctor.Bad || !strings.Contains(got.Detail+got.Fix, row.says) {
 				t.Errorf("%+v, want a fault that says %q", got, row.says)
 			}
 		})
@@ -136,10 +136,10 @@ func TestProbeMTU(t *testing.T) {
 		p := netns.Pair(t, pair.Config{MTU: c.mtu})
 		probes := probeLink(t, p, p.Ends[pair.A].Name, c.needs)
 		wellFormed(t, probes)
-		if got := named(t, probes, "MTU"); !got.OK || !strings.HasSuffix(got.Detail, c.says) {
+		if got := named(t, probes, "MTU"); got.Outcome != doctor.OK || !strings.HasSuffix(got.Detail, c.says) {
 			t.Errorf("%s: %+v, want one that is met and says %q", name, got, c.says)
 		}
-		if got := named(t, probes, "driver mode"); !got.OK {
+		if got := named(t, probes, "driver mode"); got.Outcome == doctor.Bad {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -150,7 +150,7 @@ func TestProbeNoNative(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	probes := probeLink(t, p, "lo", doctor.Needs{})
 	wellFormed(t, probes)
-	if d := named(t, probes, "driver mode"); d.OK || !strings.Contains(d.Fix, "generic") {
+	if d := named(t, probes, "driver mode"); d.Outcome != doctor.Bad || !strings.Contains(d.Fix, "generic") {
 		t.Errorf("%+v", d)
 	}
 }
@@ -167,11 +167,11 @@ func TestProbeVisiblePeer(t *testing.T) {
 		return netlink.LinkAdd(v)
 	})
 	const name = "checksums of the veth peer"
-	if c := named(t, probeLink(t, p, "near", doctor.Needs{}), name); !c.OK || c.Fix != "" || !strings.Contains(c.Detail, "far leaves them out, which is accepted") {
+	if c := named(t, probeLink(t, p, "near", doctor.Needs{}), name); c.Outcome != doctor.OK || !strings.Contains(c.Detail, "far leaves them out, which is accepted") {
 		t.Errorf("with the offload on: %+v", c)
 	}
 	netns.In(t, p, pair.A, func() error { return loader.SetTxChecksum("far", false) })
-	if c := named(t, probeLink(t, p, "near", doctor.Needs{}), name); !c.OK || !strings.Contains(c.Detail, "far computes them") {
+	if c := named(t, probeLink(t, p, "near", doctor.Needs{}), name); c.Outcome != doctor.OK || !strings.Contains(c.Detail, "far computes them") {
 		t.Errorf("with the offload off: %+v", c)
 	}
 }
@@ -182,10 +182,10 @@ func TestProbeLeavesARunningStagAlone(t *testing.T) {
 	mustClaim(t, s.Link(), 0)
 	probes := probeLink(t, p, p.Ends[pair.A].Name, doctor.Needs{})
 	wellFormed(t, probes)
-	if h := named(t, probes, "XDP hook"); h.OK || !strings.Contains(h.Detail, "in use by pid ") || !strings.Contains(h.Fix, "one process at a time") {
+	if h := named(t, probes, "XDP hook"); h.Outcome != doctor.Bad || !strings.Contains(h.Detail, "in use by pid ") || !strings.Contains(h.Fix, "one process at a time") {
 		t.Errorf("%+v", h)
 	}
-	if d := named(t, probes, "driver mode"); !d.OK || !strings.Contains(d.Detail, "native") {
+	if d := named(t, probes, "driver mode"); d.Outcome != doctor.OK || !strings.Contains(d.Detail, "native") {
 		t.Errorf("%+v", d)
 	}
 	netns.In(t, p, pair.A, func() error {
@@ -213,7 +213,7 @@ func TestProbeGeneric(t *testing.T) {
 	probes := probeLink(t, p, p.Ends[pair.A].Name, doctor.Needs{Generic: true})
 	wellFormed(t, probes)
 	for _, probe := range probes {
-		if !probe.OK {
+		if probe.Outcome == doctor.Bad {
 			t.Errorf("%+v", probe)
 		}
 	}
@@ -229,6 +229,36 @@ func TestProbeNeeds(t *testing.T) {
 		}
 		if _, err := doctor.Interface("lo", needs); err == nil {
 			t.Errorf("%+v was taken", needs)
+		}
+	}
+}
+
+// TestUnknown: a probe that could not look says neither that all is well nor that
+// something is missing.
+func TestUnknown(t *testing.T) {
+	need.XDP(t)
+	for name, row := range map[string]struct {
+		keep func(*testing.T, *pair.Pair) // from looking
+		says string
+	}{
+		"a program in generic mode": {foreign, "attached in generic mode"},
+		"a load": {func(t *testing.T, p *pair.Pair) {
+			netns.In(t, p, pair.A, func() error {
+				l, err := loader.LookupLink(p.Ends[pair.A].Name)
+				rig.Must(t, err)
+				c, _, err := loader.ClaimHook(l)
+				rig.Must(t, err)
+				t.Cleanup(func() { c.Close() })
+				return nil
+			})
+		}, "is loading just now"},
+	} {
+		p := netns.Pair(t, pair.Config{})
+		row.keep(t, p)
+		probes := probeLink(t, p, p.Ends[pair.A].Name, doctor.Needs{})
+		wellFormed(t, probes)
+		if got := named(t, probes, "driver mode"); got.Outcome != doctor.Unknown || !strings.Contains(got.Detail, row.says) {
+			t.Errorf("%s: %+v, want unknown, because %q", name, got, row.says)
 		}
 	}
 }

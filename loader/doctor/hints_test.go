@@ -62,16 +62,16 @@ func TestProbeSockets(t *testing.T) {
 	look := func() doctor.Probe {
 		return named(t, probeLink(t, p, p.Ends[pair.A].Name, doctor.Needs{}), name)
 	}
-	if got := look(); !got.OK || got.Fix != "" {
+	if got := look(); got.Outcome != doctor.OK {
 		t.Errorf("before any socket: %+v", got)
 	}
 	s := mustLoad(t, p, loader.Options{})
 	openSocket(t, p) // on queue 0
-	if got := look(); got.OK || !strings.Contains(got.Detail, "queue 0") || !strings.Contains(got.Fix, "pid ") {
+	if got := look(); got.Outcome != doctor.Bad || !strings.Contains(got.Detail, "queue 0") || !strings.Contains(got.Fix, "pid ") {
 		t.Errorf("with somebody's socket: %+v", got)
 	}
 	mustClaim(t, s.Link(), 0)
-	if got := look(); !got.OK || !strings.Contains(got.Detail, "of 2 queues only 0") {
+	if got := look(); got.Outcome != doctor.Hint || !strings.Contains(got.Detail, "of 2 queues only 0") {
 		t.Errorf("with stag's socket on one of two queues: %+v", got)
 	}
 }
@@ -84,7 +84,7 @@ func TestProbeLost(t *testing.T) {
 	look := func() doctor.Probe {
 		return named(t, probeLink(t, p, p.Ends[pair.A].Name, doctor.Needs{}), name)
 	}
-	if got := look(); !got.OK || got.Fix != "" || got.Detail != "none" {
+	if got := look(); got.Outcome != doctor.OK || got.Detail != "none" {
 		t.Errorf("before any packet: %+v", got)
 	}
 	k, err := bpf.NewFlowKey(netip.MustParseAddrPort("192.0.2.2:40000"), netip.MustParseAddrPort("192.0.2.1:4420"), 0)
@@ -95,7 +95,7 @@ func TestProbeLost(t *testing.T) {
 	if err := knock(t, p, 4420); !os.IsTimeout(err) {
 		t.Fatalf("%v, want silence", err)
 	}
-	if got := look(); !got.OK || got.Fix == "" || !strings.Contains(got.Detail, "packets of taken-over connections") {
+	if got := look(); got.Outcome != doctor.Hint || !strings.Contains(got.Detail, "packets of taken-over connections") {
 		t.Errorf("after a packet: %+v", got)
 	}
 }
@@ -145,7 +145,7 @@ func TestProbeHints(t *testing.T) {
 			})
 			probes := probeLink(t, p, p.Ends[pair.A].Name, doctor.Needs{})
 			wellFormed(t, probes)
-			if got := named(t, probes, row.probe); !got.OK || !strings.Contains(got.Detail+got.Fix, row.says) {
+			if got := named(t, probes, row.probe); got.Outcome == doctor.Bad || !strings.Contains(got.Detail+got.Fix, row.says) {
 				t.Errorf("%+v, want a hint that says %q", got, row.says)
 			}
 		})
@@ -164,11 +164,11 @@ func TestProbeFilters(t *testing.T) {
 		})
 		return got
 	}
-	if got := look(); !got.OK || got.Fix != "" {
+	if got := look(); got.Outcome != doctor.OK {
 		t.Errorf("in a new namespace: %+v", got)
 	}
 	netns.In(t, p, pair.A, func() error { return addTable(t, "guard") })
-	if got := look(); !got.OK || got.Fix == "" || !strings.Contains(got.Detail, "(nftables: inet guard)") {
+	if got := look(); got.Outcome != doctor.Hint || !strings.Contains(got.Detail, "(nftables: inet guard)") {
 		t.Errorf("with a table: %+v", got)
 	}
 }
@@ -223,7 +223,7 @@ func TestProbeMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := named(t, probes, "memory"); m.OK || !strings.Contains(m.Detail, "frames take") {
+	if m := named(t, probes, "memory"); m.Outcome != doctor.Bad || !strings.Contains(m.Detail, "frames take") {
 		t.Errorf("%+v", m)
 	}
 }
@@ -232,7 +232,7 @@ func TestProbeMemory(t *testing.T) {
 func TestProbeUnusable(t *testing.T) {
 	for _, is := range []error{loader.ErrNoLink, loader.ErrBond, loader.ErrVLANParent} {
 		p, known := doctor.Unusable("eth77", is)
-		if !known || p.OK || p.Fix == "" || p.Detail == "" || p.Topic != doctor.TopicInterface {
+		if !known || p.Outcome != doctor.Bad || p.Fix == "" || p.Detail == "" || p.Topic != doctor.TopicInterface {
 			t.Errorf("%v: %+v, %v", is, p, known)
 		}
 	}
@@ -284,19 +284,19 @@ func leftover(t *testing.T, p *pair.Pair, name string) (got doctor.Probe) {
 func TestProbeClaims(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	kill := claimElsewhere(t, p)
-	if got := leftover(t, p, "claims"); !got.OK || got.Fix != "" || !strings.HasPrefix(got.Detail, "1 held") {
+	if got := leftover(t, p, "claims"); got.Outcome != doctor.OK || !strings.HasPrefix(got.Detail, "1 held") {
 		t.Errorf("while it lives: %+v", got)
 	}
 	kill()
 	got := leftover(t, p, "claims")
 	file, ok := strings.CutPrefix(got.Fix, "rm "+loader.RuntimeDir+"/")
-	if !got.OK || !ok || !strings.HasSuffix(file, "-0") || !strings.HasPrefix(got.Detail, "0 held, 1 left") {
+	if got.Outcome != doctor.Hint || !ok || !strings.HasSuffix(file, "-0") || !strings.HasPrefix(got.Detail, "0 held, 1 left") {
 		t.Fatalf("after its death: %+v", got)
 	}
 	if err := os.Remove(loader.RuntimeDir + "/" + file); err != nil {
 		t.Error(err)
 	}
-	if got := leftover(t, p, "claims"); !got.OK || got.Fix != "" {
+	if got := leftover(t, p, "claims"); got.Outcome != doctor.OK {
 		t.Errorf("after what it said was done: %+v", got)
 	}
 }
@@ -309,7 +309,7 @@ func TestProbePins(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got := leftover(t, p, "pins"); !got.OK || got.Fix != "" || !strings.HasSuffix(got.Detail, ": 1") {
+	if got := leftover(t, p, "pins"); got.Outcome != doctor.OK || !strings.HasSuffix(got.Detail, ": 1") {
 		t.Errorf("with its interface: %+v", got)
 	}
 	netns.In(t, p, pair.A, func() error {
@@ -319,7 +319,7 @@ func TestProbePins(t *testing.T) {
 		}
 		return netlink.LinkDel(l)
 	})
-	if got := leftover(t, p, "pins"); !got.OK || got.Fix != "stag unload --instance test" || !strings.Contains(got.Detail, "its interface is gone") {
+	if got := leftover(t, p, "pins"); got.Outcome != doctor.Hint || got.Fix != "stag unload --instance test" || !strings.Contains(got.Detail, "its interface is gone") {
 		t.Errorf("without: %+v", got)
 	}
 }

@@ -85,6 +85,9 @@ func probeRDMA(l loader.Link) Probe {
 	var found []string
 	for _, file := range files {
 		on, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrPermission) {
+			return unknown(name, "run as root to see it", "cannot be told: %v", err)
+		}
 		if err == nil && strings.TrimSpace(string(on)) == l.Port {
 			found = append(found, strings.Split(file, "/")[4])
 		}
@@ -164,7 +167,8 @@ func (v *view) probeDriver(l loader.Link, there netlink.LinkXdp, generic bool) P
 	}
 	if there.Attached {
 		if there.AttachMode == nl.XDP_ATTACHED_SKB {
-			return ok(name, "unknown: what is on the hook is attached in generic mode, and was left alone")
+			return unknown(name, fmt.Sprintf("stag unload %s, or end the process that holds the program, and ask again", l.Port),
+				"not tried: what is on the hook is attached in generic mode, and was left alone")
 		}
 		return ok(name, "native: what is on the hook is")
 	}
@@ -174,7 +178,7 @@ func (v *view) probeDriver(l loader.Link, there netlink.LinkXdp, generic bool) P
 		return bad(name, "run as root", "not tried: %v", err)
 	}
 	if claim == nil {
-		return ok(name, "unknown: %s is loading just now", owner)
+		return unknown(name, "ask again when it has loaded", "not tried: %s is loading just now", owner)
 	}
 	defer claim.Close()
 	if err := tryNative(l); err != nil {
@@ -188,11 +192,11 @@ func (v *view) probeGeneric(name string, l loader.Link) Probe {
 	if err := v.net.CheckOffloads(l, true); err != nil {
 		return bad(name, fmt.Sprintf("ethtool -K %s gro off lro off", l.Port), "generic, as asked for, but receive offload would join segments to up to 64 KiB")
 	}
-	p := ok(name, "generic, as asked for: slower than native")
+	const found = "generic, as asked for: slower than native"
 	if l.Driver == "veth" {
-		p.Fix = "ethtool -K PEER tso off gso off, on the other end, which sends segments of up to 64 KiB otherwise"
+		return hint(name, "ethtool -K PEER tso off gso off, on the other end, which sends segments of up to 64 KiB otherwise", found)
 	}
-	return p
+	return ok(name, found)
 }
 
 // noDriver says what to do when even a program that does nothing is refused.

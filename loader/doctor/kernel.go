@@ -40,6 +40,8 @@ func probeLinux() Probe {
 func tried(name, release string) Probe {
 	major, minor := versionOf(release)
 	switch {
+	case major == 0:
+		return unknown(name, "uname -r", "%q, from which the version cannot be told; stag is made for 5.18 and later", release)
 	case major < 5 || major == 5 && minor < 18:
 		return hint(name, "use Linux 5.18 or later", "%s, and stag is made for 5.18 and later", release)
 	case fmt.Sprintf("%d.%d", major, minor) != triedLinux:

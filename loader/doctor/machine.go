@@ -21,7 +21,7 @@ func probeMemory(frames uint64) Probe {
 	const name = "memory"
 	free, err := availableMemory()
 	if err != nil {
-		return hint(name, "mount -t proc proc /proc", "cannot be told: %v", err)
+		return unknown(name, mountProc, "cannot be told: %v", err)
 	}
 	where := "free"
 	if room, limited := cgroupRoom(); limited && room < free {
@@ -113,13 +113,16 @@ func probeFiles() Probe {
 	const name = "open files"
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return hint(name, "ulimit -n", "the limit cannot be read: %v", err)
+		return unknown(name, "ulimit -n", "the limit cannot be read: %v", err)
 	}
 	if limit.Cur < fewFiles {
 		return hint(name, "ulimit -n 65536, or LimitNOFILE= in the systemd unit", "%d, and each connection keeps one", limit.Cur)
 	}
 	return ok(name, "%d; each connection keeps one", limit.Cur)
 }
+
+// enterWithPins keeps the machine's /sys/fs/bpf in sight.
+const enterWithPins = "enter the network namespace by nsenter --net=FILE instead of ip netns exec, which mounts a /sys of its own"
 
 // bpffsRoot is where a BPF file system is looked for.
 const bpffsRoot = "/sys/fs/bpf"
@@ -133,7 +136,7 @@ func probeBPFFS() Probe {
 	case !errors.Is(err, loader.ErrNoBPFFS):
 		return untried(name, []string{capSysAdmin}, err)
 	case mountedOutside(bpffsRoot):
-		return hint(name, "enter the network namespace by nsenter --net=FILE instead of ip netns exec, which mounts a /sys of its own",
+		return hint(name, enterWithPins,
 			"hidden: the machine has one at %s, and this mount namespace has not", bpffsRoot)
 	}
 	return hint(name, "mount -t bpf bpf "+bpffsRoot, "none at %s, which matters only for programs that stay when their process ends", bpffsRoot)
@@ -170,8 +173,11 @@ func probeRuntimeDir() Probe {
 func probeClaims() Probe {
 	const name = "claims"
 	held, stale, err := loader.Claims()
-	if err != nil {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
 		return ok(name, "none: there is no %s", loader.RuntimeDir)
+	case err != nil:
+		return unknown(name, "run as root to see them", "cannot be listed: %v", err)
 	}
 	if len(stale) > 0 {
 		fix := "rm " + strings.Join(stale[:min(3, len(stale))], " ")
@@ -188,6 +194,8 @@ func probePins() Probe {
 	const name = "pins"
 	all, err := loader.Instances()
 	switch {
+	case errors.Is(err, loader.ErrNoBPFFS) && mountedOutside(bpffsRoot):
+		return unknown(name, enterWithPins, "cannot be listed: the BPF file system of the machine is hidden")
 	case errors.Is(err, loader.ErrNoBPFFS):
 		return ok(name, "none: there is no BPF file system")
 	case err != nil:

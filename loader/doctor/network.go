@@ -24,7 +24,7 @@ func probeSpace() Probe {
 	const name = "network namespace"
 	here, err := os.Stat(threadSpace)
 	if err != nil {
-		return hint(name, "mount -t proc proc /proc", "cannot be told: %v", err)
+		return unknown(name, mountProc, "cannot be told: %v", err)
 	}
 	is := func(path string) bool {
 		st, err := os.Stat(path)
@@ -38,7 +38,7 @@ func probeSpace() Probe {
 		return ok(name, "the first one; names are there for %d others", len(named))
 	}
 	if _, err := os.Stat("/proc/1/ns/net"); err != nil {
-		return ok(name, "one without a name, perhaps the first: pid 1 may not be looked at")
+		return unknown(name, "readlink /proc/1/ns/net /proc/self/ns/net, as root and outside containers: do they agree?", "one without a name, perhaps the first: pid 1 may not be looked at")
 	}
 	return ok(name, "not the first one, and without a name")
 }
@@ -47,8 +47,12 @@ func probeSpace() Probe {
 // whichever the process is in now.
 func probeSysfs() Probe {
 	const name = "sysfs"
-	if err := sysfsShows(); err != nil {
-		return hint(name, "mount -t sysfs sysfs /sys in a mount namespace of its own, to read and set NAPI there", "%v", err)
+	other, err := sysfsShowsOther()
+	switch {
+	case err != nil:
+		return unknown(name, "ls "+sysClassNet+"; ip link show: do they agree?", "cannot be told: %v", err)
+	case other != "":
+		return hint(name, "mount -t sysfs sysfs /sys in a mount namespace of its own, to read and set NAPI there", "/sys shows another network namespace: %s", other)
 	}
 	return ok(name, "shows this network namespace")
 }
@@ -56,29 +60,30 @@ func probeSysfs() Probe {
 // sysClassNet is where sysfs has interfaces.
 const sysClassNet = "/sys/class/net"
 
-// sysfsShows compares the interfaces of /sys with those that are here.
-func sysfsShows() error {
+// sysfsShowsOther compares the interfaces of /sys with those of this network
+// namespace, and returns a difference, or "".
+func sysfsShowsOther() (string, error) {
 	links, err := net.Interfaces()
 	if err != nil {
-		return err
+		return "", err
+	}
+	entries, err := os.ReadDir(sysClassNet)
+	if err != nil {
+		return "", err
 	}
 	for _, l := range links {
 		index, err := readNumber(filepath.Join(sysClassNet, l.Name, "ifindex"))
 		if err != nil || index != uint64(l.Index) {
-			return fmt.Errorf("/sys shows another network namespace: %s is not there", l.Name)
+			return l.Name + " is not there", nil
 		}
-	}
-	entries, err := os.ReadDir(sysClassNet)
-	if err != nil {
-		return err
 	}
 	for _, e := range entries {
 		known := slices.ContainsFunc(links, func(l net.Interface) bool { return l.Name == e.Name() })
 		if _, err := os.Stat(filepath.Join(sysClassNet, e.Name(), "ifindex")); err == nil && !known {
-			return fmt.Errorf("/sys shows another network namespace: %s is not here", e.Name())
+			return e.Name() + " is not here", nil
 		}
 	}
-	return nil
+	return "", nil
 }
 
 // probeFilters: what a packet does not meet any more when it is steered away.
@@ -166,7 +171,7 @@ func probeTCP() Probe {
 	} {
 		value, err := readNumber("/proc/sys/net/ipv4/" + setting.file)
 		if err != nil {
-			return hint(name, "mount -t proc proc /proc", "cannot be told: %v", err)
+			return unknown(name, mountProc, "cannot be told: %v", err)
 		}
 		if value == 0 {
 			off = append(off, fmt.Sprintf("%s is 0: %s", setting.file, setting.without))
@@ -178,7 +183,7 @@ func probeTCP() Probe {
 	}
 	idle, err := readNumber("/proc/sys/net/ipv4/tcp_keepalive_time")
 	if err != nil {
-		return hint(name, "mount -t proc proc /proc", "cannot be told: %v", err)
+		return unknown(name, mountProc, "cannot be told: %v", err)
 	}
 	return ok(name, "timestamps, SACK and window scaling on; keepalive after %d s where the program asks for it and says no time", idle)
 }

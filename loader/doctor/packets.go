@@ -34,9 +34,8 @@ func (v *view) probeVLANOffload(l loader.Link) Probe {
 	case on && l.VLAN != 0:
 		return bad(name, fmt.Sprintf("ethtool -K %s rxvlan off", l.Port), "%s takes tags off packets before the program sees them", l.Port)
 	case on:
-		p := ok(name, "taken off by %s, which matters only when VLANs are used", l.Port)
-		p.Fix = fmt.Sprintf("ethtool -K %s rxvlan off, to use VLANs", l.Port)
-		return p
+		return hint(name, fmt.Sprintf("ethtool -K %s rxvlan off, to use VLANs", l.Port),
+			"taken off by %s, which matters only when VLANs are used", l.Port)
 	}
 	return ok(name, "left in place")
 }
@@ -89,7 +88,7 @@ func (v *view) probeQdisc(l loader.Link) Probe {
 	}
 	all, err := v.nl.QdiscList(link)
 	if err != nil {
-		return hint(name, "tc qdisc show dev "+l.Port, "cannot be told: %v", err)
+		return unknown(name, "tc qdisc show dev "+l.Port, "cannot be told: %v", err)
 	}
 	var set []string
 	for _, q := range all {

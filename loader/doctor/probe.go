@@ -25,15 +25,31 @@ const (
 // Topics are all of them.
 var Topics = []Topic{TopicRights, TopicKernel, TopicMachine, TopicNetwork, TopicInterface, TopicQueues, TopicPackets, TopicSpeed}
 
+// Outcome is what looking at a requirement came to. Its text is the one of reports.
+type Outcome string
+
+const (
+	// OK: the requirement is met.
+	OK Outcome = "OK"
+	// Hint: stag works, and something could be better, or only some uses need it.
+	Hint Outcome = "hint"
+	// Bad: the requirement is not met.
+	Bad Outcome = "FAIL"
+	// Unknown: the probe could not look. The requirement may be met or not.
+	Unknown Outcome = "unknown"
+)
+
+// Outcomes are all of them.
+var Outcomes = []Outcome{OK, Hint, Bad, Unknown}
+
 // Probe is the result of looking at one requirement.
 type Probe struct {
-	Topic  Topic
-	Name   string // of the requirement
-	OK     bool
-	Detail string // what was found, one line
-	// Fix is the command or sentence that puts it right. Where OK is true it
-	// is a hint: about something that cannot be seen from here, or that only
-	// some uses need.
+	Topic   Topic
+	Name    string // of the requirement
+	Outcome Outcome
+	Detail  string // what was found, or why the probe could not look; one line
+	// Fix is the command or sentence that puts it right, or that makes it known. It
+	// is "" if and only if Outcome is OK.
 	Fix string
 	// Lacks are the capabilities without which the requirement is not met, or cannot
 	// be looked at.
@@ -50,16 +66,23 @@ const (
 )
 
 func ok(name, format string, args ...any) Probe {
-	return Probe{Name: name, OK: true, Detail: fmt.Sprintf(format, args...)}
+	return Probe{Name: name, Outcome: OK, Detail: fmt.Sprintf(format, args...)}
 }
 
 func hint(name, fix, format string, args ...any) Probe {
-	return Probe{Name: name, OK: true, Fix: fix, Detail: fmt.Sprintf(format, args...)}
+	return Probe{Name: name, Outcome: Hint, Fix: fix, Detail: fmt.Sprintf(format, args...)}
 }
 
 func bad(name, fix, format string, args ...any) Probe {
-	return Probe{Name: name, Fix: fix, Detail: fmt.Sprintf(format, args...)}
+	return Probe{Name: name, Outcome: Bad, Fix: fix, Detail: fmt.Sprintf(format, args...)}
 }
+
+func unknown(name, fix, format string, args ...any) Probe {
+	return Probe{Name: name, Outcome: Unknown, Fix: fix, Detail: fmt.Sprintf(format, args...)}
+}
+
+// The command that makes known what /proc says.
+const mountProc = "mount -t proc proc /proc"
 
 // wants sets the capabilities that the thread lacks as the reason. If the thread has
 // all of them, the reason is another one, and none is set.
@@ -70,7 +93,7 @@ func (p Probe) wants(caps ...string) Probe {
 
 // untried is a row that takes rights to fill.
 func untried(name string, caps []string, err error) Probe {
-	return hint(name, "run as root to see it", "not looked at: %v", err).wants(caps...)
+	return unknown(name, "run as root to see it", "not looked at: %v", err).wants(caps...)
 }
 
 // on puts probes under their topic.

@@ -42,7 +42,7 @@ func probeSockets(l loader.Link, there netlink.LinkXdp) Probe {
 		taken, err = bindQueues(l, there.Attached)
 	}
 	if err != nil {
-		return hint(name, "use Linux 6.14 or later, which says it, or run as root, with nothing on the hook, to have it tried",
+		return unknown(name, "use Linux 6.14 or later, which says it, or run as root, with nothing on the hook, to have it tried",
 			"which queues have an AF_XDP socket cannot be told: %v", err).wants(capNetRaw)
 	}
 	var foreign, mine []int
@@ -213,8 +213,11 @@ func (v *view) probeSpread(l loader.Link) Probe {
 		return ok(name, "one queue: nothing to spread")
 	}
 	table, err := v.net.SpreadTable(l)
-	if err != nil {
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP):
 		return ok(name, "the driver has no table to be read (%v)", err)
+	case err != nil:
+		return unknown(name, "ethtool -x "+l.Port, "the table cannot be read: %v", err)
 	}
 	return spreadOver(name, l, table)
 }
@@ -236,8 +239,11 @@ func spreadOver(name string, l loader.Link, table []uint32) Probe {
 func (v *view) probeRules(l loader.Link) Probe {
 	const name = "card's rules"
 	count, err := v.net.FlowRules(l)
-	if err != nil {
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP):
 		return ok(name, "the driver has none (%v)", err)
+	case err != nil:
+		return unknown(name, "ethtool -n "+l.Port, "cannot be counted: %v", err)
 	}
 	if count > 0 {
 		return hint(name, "ethtool -n "+l.Port+": do they concern stag's ports?", "rules that direct packets to queues of their choice, or drop them: %d", count)

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -58,7 +59,7 @@ func probeUserSpace() Probe {
 	const name = "user namespace"
 	var own unix.Stat_t
 	if err := unix.Stat("/proc/self/ns/user", &own); err != nil {
-		return hint(name, "mount -t proc proc /proc", "cannot be told: %v", err)
+		return unknown(name, mountProc, "cannot be told: %v", err)
 	}
 	if own.Ino != firstUserSpace {
 		return hint(name, "run in the host's user namespace: outside rootless containers, or with the container's user namespace off",
@@ -66,16 +67,19 @@ func probeUserSpace() Probe {
 	}
 	net, err := os.Open(threadSpace)
 	if err != nil {
-		return hint(name, "mount -t proc proc /proc", "who owns the network namespace cannot be told: %v", err)
+		return unknown(name, mountProc, "who owns the network namespace cannot be told: %v", err)
 	}
 	defer net.Close()
 	owner, err := unix.IoctlRetInt(int(net.Fd()), unix.NS_GET_USERNS)
 	if err != nil {
-		return hint(name, "run as root to see it", "the first one; who owns the network namespace cannot be told: %v", err)
+		return unknown(name, "run as root to see it", "the first one; who owns the network namespace cannot be told: %v", err)
 	}
 	defer unix.Close(owner)
 	var of unix.Stat_t
-	if err := unix.Fstat(owner, &of); err == nil && of.Ino != own.Ino {
+	if err := unix.Fstat(owner, &of); err != nil {
+		return unknown(name, "run as root to see it", "the first one; who owns the network namespace cannot be told: %v", err)
+	}
+	if of.Ino != own.Ino {
 		return ok(name, "the first one; another, which is below it, owns the network namespace")
 	}
 	return ok(name, "the first one, which owns the network namespace")
@@ -86,8 +90,11 @@ func probeUserSpace() Probe {
 func probeUnprivileged() Probe {
 	const name = "unprivileged BPF"
 	value, err := os.ReadFile("/proc/sys/kernel/unprivileged_bpf_disabled")
-	if err != nil {
+	if errors.Is(err, os.ErrNotExist) {
 		return ok(name, "the kernel has no such setting; stag takes CAP_BPF in any case")
+	}
+	if err != nil {
+		return unknown(name, "run as root to see it", "cannot be told: %v; stag takes CAP_BPF in any case", err)
 	}
 	if strings.TrimSpace(string(value)) == "0" {
 		return ok(name, "permitted for some programs, of which stag's is none: it takes CAP_BPF in any case")
@@ -100,7 +107,7 @@ func probeConfinement() Probe {
 	const name = "confinement"
 	status, err := os.ReadFile("/proc/thread-self/status")
 	if err != nil {
-		return hint(name, "mount -t proc proc /proc", "cannot be told: %v", err)
+		return unknown(name, mountProc, "cannot be told: %v", err)
 	}
 	field := func(name string) string {
 		for line := range strings.Lines(string(status)) {
@@ -118,7 +125,7 @@ func probeConfinement() Probe {
 	case filtered && len(lack) == 0:
 		return ok(name, "a seccomp filter, which must permit bpf, membarrier and AF_XDP sockets: see the kernel's rows")
 	case filtered:
-		return hint(name, "run with a seccomp profile that permits bpf, membarrier and AF_XDP sockets", "a seccomp filter, and no capabilities to try it with")
+		return unknown(name, "run with a seccomp profile that permits bpf, membarrier and AF_XDP sockets", "a seccomp filter, and no capabilities to try it with")
 	}
 	return ok(name, "no seccomp filter")
 }

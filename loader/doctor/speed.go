@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,9 +26,8 @@ func probeMetadata(l loader.Link) Probe {
 	if metadata[l.Driver] {
 		return ok(name, "driver %s has room for steering records", l.Driver)
 	}
-	p := ok(name, "not known of driver %q; without it the engine parses each packet", l.Driver)
-	p.Fix = "with stag running, compare the counters steered and steered_bare: stag show"
-	return p
+	return unknown(name, "with stag running, compare the counters steered and steered_bare: stag show",
+		"not known of driver %q; without it the engine parses each packet", l.Driver)
 }
 
 // zeroCopy is the drivers whose documentation promises zero copy, for kernels
@@ -45,13 +45,16 @@ func probeZeroCopy(l loader.Link, generic bool) Probe {
 	return offersZeroCopy(name, l, features, err)
 }
 
+// askZeroCopy makes known what a kernel does not tell.
+const askZeroCopy = "use Linux 6.3 or later, which tells it; or, with stag running: stag show devices"
+
 // offersZeroCopy judges what the kernel has said of the driver, or has not.
 func offersZeroCopy(name string, l loader.Link, features xdpFeatures, err error) Probe {
 	switch {
 	case err != nil && slices.Contains(zeroCopy, l.Driver):
-		return ok(name, "driver %s is said to have it; this kernel does not tell", l.Driver)
+		return unknown(name, askZeroCopy, "driver %s is said to have it; this kernel does not tell", l.Driver)
 	case err != nil:
-		return ok(name, "not known of driver %q, and this kernel does not tell: the kernel copies", l.Driver)
+		return unknown(name, askZeroCopy, "not known of driver %q, and this kernel does not tell", l.Driver)
 	case features&xdpZeroCopy != 0:
 		return ok(name, "driver %s offers it", l.Driver)
 	}
@@ -68,7 +71,9 @@ func probeExpectation(l loader.Link, generic bool) Probe {
 		return hint(name, "native mode, where the driver has it", "generic mode: each packet is the kernel's first, and copied then: for tests, not for speed")
 	case l.Driver == "veth":
 		return ok(name, "veth: about the kernel's TCP at MTU 1500, more with larger ones (README, Numbers); no measure of a network card")
-	case err == nil && features&xdpZeroCopy != 0:
+	case err != nil:
+		return unknown(name, askZeroCopy, "one copy by the kernel for each packet, or none: this kernel does not tell")
+	case features&xdpZeroCopy != 0:
 		return ok(name, "the driver's speed; not measured on this hardware")
 	}
 	return ok(name, "one copy by the kernel for each packet; not measured on this hardware")
@@ -121,11 +126,14 @@ func judgeNAPI(name string, l loader.Link, threaded bool) Probe {
 func probeNAPISysfs(name string, l loader.Link) Probe {
 	at := filepath.Join(sysClassNet, l.Port)
 	if index, err := readNumber(filepath.Join(at, "ifindex")); err != nil || index != uint64(l.PortIndex) {
-		return hint(name, "stag load --tune=throughput "+l.Port+", or --tune=latency: stag load -h says which", "none is known: /sys shows another network namespace, and the kernel names none")
+		return unknown(name, "stag load --tune=throughput "+l.Port+", or --tune=latency: stag load -h says which", "none is known: /sys shows another network namespace, and the kernel names none")
 	}
 	threaded, err := readNumber(filepath.Join(at, "threaded"))
-	if err != nil {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
 		return ok(name, "this kernel has no threads for it (Linux 5.12)")
+	case err != nil:
+		return unknown(name, "cat "+filepath.Join(at, "threaded"), "cannot be told: %v", err)
 	}
 	return judgeNAPI(name, l, threaded != 0)
 }
@@ -135,7 +143,7 @@ func probeInterrupts(l loader.Link) Probe {
 	const name = "interrupts"
 	list, err := napisOf(l)
 	if err != nil {
-		return ok(name, "this kernel does not tell (Linux 6.8)")
+		return unknown(name, "use Linux 6.8 or later, which tells it, or read /proc/interrupts", "this kernel does not tell")
 	}
 	places := map[string]int{}
 	for _, n := range list {
@@ -143,9 +151,10 @@ func probeInterrupts(l loader.Link) Probe {
 			continue
 		}
 		where, err := os.ReadFile(fmt.Sprintf("/proc/irq/%d/effective_affinity_list", n.irq))
-		if err == nil {
-			places[strings.TrimSpace(string(where))]++
+		if err != nil {
+			return unknown(name, "cat /proc/interrupts", "where interrupt %d ends cannot be told: %v", n.irq, err)
 		}
+		places[strings.TrimSpace(string(where))]++
 	}
 	return interruptsOn(name, l, places)
 }

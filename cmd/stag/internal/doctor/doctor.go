@@ -1,4 +1,5 @@
-// Package doctor is what `stag doctor` finds.
+// Package doctor makes and prints the report of `stag doctor`. Package loader/doctor
+// does the looking.
 package doctor
 
 import (
@@ -19,43 +20,35 @@ type Options struct {
 	Generic bool   // in generic mode
 }
 
-// Status is how serious a row is.
-type Status string
-
-// The statuses.
-const (
-	OK   Status = "OK"
-	Hint Status = "hint" // works as it is
-	Fail Status = "FAIL"
-)
-
 // Row is one requirement.
 type Row struct {
-	Topic  doctor.Topic `json:"topic"`
-	Name   string       `json:"name"`
-	Status Status       `json:"status"`
-	Detail string       `json:"detail"`
-	Fix    string       `json:"fix,omitempty"`   // the command that puts it right
-	Lacks  []string     `json:"lacks,omitempty"` // capabilities without which it could not be met, or seen
+	Topic  doctor.Topic   `json:"topic"`
+	Name   string         `json:"name"`
+	Status doctor.Outcome `json:"status"`
+	Detail string         `json:"detail"`
+	Fix    string         `json:"fix,omitempty"`   // the command that puts it right, or makes it known
+	Lacks  []string       `json:"lacks,omitempty"` // capabilities without which it is not met, or cannot be looked at
 }
 
 // Report is what was found.
 type Report struct {
-	OK        bool   `json:"ok"` // nothing that is required is missing
+	// OK: nothing that is required is known to be missing. A row that is unknown does
+	// not make it false.
+	OK        bool   `json:"ok"`
 	Interface string `json:"interface,omitempty"`
 	Host      []Row  `json:"host"`
 	Link      []Row  `json:"link,omitempty"`
-	// Error is why the interface cannot be used at all, "" if it can. Link is
-	// one row then.
+	// Error is why the interface cannot be used at all, "" if it can be used. If
+	// Error is set, Link has one row.
 	Error string `json:"error,omitempty"`
-	// Interfaces are those that could have been asked about, when none was.
+	// Interfaces are those that can be asked about. It is set if none was.
 	Interfaces []string `json:"interfaces,omitempty"`
-	// Lacks are the capabilities that rows want and the process has not.
+	// Lacks are the capabilities that rows want and the process does not have.
 	Lacks []string `json:"lacks,omitempty"`
 	Notes []string `json:"notes"`
 }
 
-// notes are what whoever opens an interface should know, and no probe can find.
+// notes are facts that no probe can find, and that matter to who opens an interface.
 var notes = []string{
 	"Connections that stag takes over bypass netfilter behind the XDP hook, conntrack, tc and the limits of cgroups.",
 	"tcpdump does not see their packets.",
@@ -89,11 +82,11 @@ func Run(o Options) (Report, error) {
 	return r, err
 }
 
-// memory is how much the kernel must lock for the frames of all queues.
+// memory returns how much the kernel must lock for the frames of all queues, in octets.
 func (o Options) memory() (uint64, error) {
 	queues := o.Engines
 	if queues == 0 && o.Link != "" {
-		// When there is no such interface, that is said later.
+		// An interface that does not exist is reported later.
 		if l, err := loader.LookupLink(o.Link); err == nil {
 			queues = l.RxQueues
 		}
@@ -102,7 +95,8 @@ func (o Options) memory() (uint64, error) {
 	return each * uint64(max(queues, 1)), err
 }
 
-// link asks about an interface. That it cannot be used at all is a finding.
+// link looks at an interface. If the interface cannot be used at all, that is a row of
+// the report and no error.
 func link(name string, needs doctor.Needs) ([]Row, string, error) {
 	probes, err := doctor.Interface(name, needs)
 	if err == nil {
@@ -114,7 +108,7 @@ func link(name string, needs doctor.Needs) ([]Row, string, error) {
 	return nil, "", err
 }
 
-// Interfaces are those that stag could be asked to use: all but the loopback.
+// Interfaces returns the interfaces that stag can use: all except the loopback.
 func Interfaces() (names []string, err error) {
 	all, err := net.Interfaces()
 	for _, i := range all {
@@ -128,22 +122,12 @@ func Interfaces() (names []string, err error) {
 func rows(probes []doctor.Probe) []Row {
 	list := make([]Row, len(probes))
 	for i, p := range probes {
-		list[i] = Row{Topic: p.Topic, Name: p.Name, Status: status(p), Detail: p.Detail, Fix: p.Fix, Lacks: p.Lacks}
+		list[i] = Row{Topic: p.Topic, Name: p.Name, Status: p.Outcome, Detail: p.Detail, Fix: p.Fix, Lacks: p.Lacks}
 	}
 	return list
 }
 
-func status(p doctor.Probe) Status {
-	switch {
-	case !p.OK:
-		return Fail
-	case p.Fix != "":
-		return Hint
-	}
-	return OK
-}
-
-// rows are all of them, the host's first.
+// rows yields all rows, those of the host first.
 func (r Report) rows() iter.Seq[Row] {
 	return func(yield func(Row) bool) {
 		for _, list := range [][]Row{r.Host, r.Link} {
@@ -156,8 +140,8 @@ func (r Report) rows() iter.Seq[Row] {
 	}
 }
 
-// with is the rows of a status.
-func (r Report) with(s Status) (list []Row) {
+// with returns the rows of a status.
+func (r Report) with(s doctor.Outcome) (list []Row) {
 	for row := range r.rows() {
 		if row.Status == s {
 			list = append(list, row)
@@ -166,5 +150,5 @@ func (r Report) with(s Status) (list []Row) {
 	return list
 }
 
-// Failures is how many requirements are not met.
-func (r Report) Failures() int { return len(r.with(Fail)) }
+// Failures returns how many requirements are not met.
+func (r Report) Failures() int { return len(r.with(doctor.Bad)) }

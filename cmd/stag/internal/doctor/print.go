@@ -11,14 +11,14 @@ import (
 // Style says how a report is printed.
 type Style struct {
 	All    bool // rows that are OK, too
-	Colour bool // of the words OK, hint and FAIL, by escape sequences
+	Colour bool // of the words OK, hint, FAIL and unknown, by escape sequences
 }
 
-// colours are those of ECMA-48: green, yellow, red.
-var colours = map[Status]string{OK: "32", Hint: "33", Fail: "31"}
+// colours are those of ECMA-48: green, yellow, red, magenta.
+var colours = map[doctor.Outcome]string{doctor.OK: "32", doctor.Hint: "33", doctor.Bad: "31", doctor.Unknown: "35"}
 
 // word is a status, at least width wide.
-func (s Style) word(st Status, width int) string {
+func (s Style) word(st doctor.Outcome, width int) string {
 	padding := strings.Repeat(" ", max(0, width-len(st)))
 	if !s.Colour {
 		return string(st) + padding
@@ -26,9 +26,9 @@ func (s Style) word(st Status, width int) string {
 	return "\x1b[" + colours[st] + "m" + string(st) + "\x1b[0m" + padding
 }
 
-// Print writes the report as text: a line for each topic, below it the rows that
-// are not OK, and below each of those the command that puts it right. What must
-// be done comes again at the end.
+// Print writes the report as text: a line for each topic, below it the rows that are
+// not OK, and below each of these the command that puts it right. The commands for the
+// requirements that are not met are repeated at the end.
 func (r Report) Print(w io.Writer, s Style) error {
 	var b strings.Builder
 	s.table(&b, "Host", r.Host)
@@ -52,14 +52,14 @@ func (r Report) Print(w io.Writer, s Style) error {
 
 // conclude says what to do.
 func (r Report) conclude(b *strings.Builder, s Style) {
-	if n := len(r.with(OK)); !s.All && n > 0 {
+	if n := len(r.with(doctor.OK)); !s.All && n > 0 {
 		fmt.Fprintf(b, "%d rows are OK and not shown: stag doctor -v shows them.\n", n)
 	}
 	if len(r.Lacks) > 0 {
 		fmt.Fprintf(b, "Not everything could be tried or seen without %s: ask again as root.\n", strings.Join(r.Lacks, ", "))
 	}
 	fmt.Fprintln(b, r.verdict())
-	for _, row := range r.with(Fail) {
+	for _, row := range r.with(doctor.Bad) {
 		fmt.Fprintf(b, "  %s: %s\n", row.Name, row.Fix)
 	}
 }
@@ -73,43 +73,53 @@ func (r Report) verdict() string {
 	case n > 1:
 		return fmt.Sprintf("%d requirements are not met:", n)
 	}
-	return "Everything that is required is there."
+	switch n := len(r.with(doctor.Unknown)); n {
+	case 0:
+		return "Everything that is required is there."
+	case 1:
+		return "Nothing that is required is known to be missing; 1 row is unknown."
+	default:
+		return fmt.Sprintf("Nothing that is required is known to be missing; %d rows are unknown.", n)
+	}
 }
+
+// widths are those of the first two columns: names and statuses.
+type widths struct{ name, status int }
 
 // table writes the rows by topic, with their columns aligned.
 func (s Style) table(b *strings.Builder, title string, rows []Row) {
 	fmt.Fprintln(b, title)
-	width := 0
+	w := widths{status: len(doctor.Hint)}
 	for _, row := range rows {
 		if s.shows(row) {
-			width = max(width, len(row.Name))
+			w = widths{max(w.name, len(row.Name)), max(w.status, len(row.Status))}
 		}
 	}
 	for _, topic := range doctor.Topics {
-		s.topic(b, topic, rows, width)
+		s.topic(b, topic, rows, w)
 	}
 	fmt.Fprintln(b)
 }
 
-// plural is for the only word that has one.
-func plural(st Status, n int) string {
-	if st == Hint && n > 1 {
+// plural is the ending of hint, the only status with a plural.
+func plural(st doctor.Outcome, n int) string {
+	if st == doctor.Hint && n > 1 {
 		return "s"
 	}
 	return ""
 }
 
-func (s Style) shows(row Row) bool { return s.All || row.Status != OK }
+func (s Style) shows(row Row) bool { return s.All || row.Status != doctor.OK }
 
-func (s Style) topic(b *strings.Builder, topic doctor.Topic, rows []Row, width int) {
-	count := map[Status]int{}
+func (s Style) topic(b *strings.Builder, topic doctor.Topic, rows []Row, w widths) {
+	count := map[doctor.Outcome]int{}
 	for _, row := range rows {
 		if row.Topic == topic {
 			count[row.Status]++
 		}
 	}
 	var sums []string
-	for _, st := range []Status{OK, Hint, Fail} {
+	for _, st := range doctor.Outcomes {
 		if n := count[st]; n > 0 {
 			sums = append(sums, fmt.Sprintf("%d %s%s", n, s.word(st, 0), plural(st, n)))
 		}
@@ -122,9 +132,9 @@ func (s Style) topic(b *strings.Builder, topic doctor.Topic, rows []Row, width i
 		if row.Topic != topic || !s.shows(row) {
 			continue
 		}
-		fmt.Fprintf(b, "    %-*s  %s  %s\n", width, row.Name, s.word(row.Status, 4), row.Detail)
+		fmt.Fprintf(b, "    %-*s  %s  %s\n", w.name, row.Name, s.word(row.Status, w.status), row.Detail)
 		if row.Fix != "" {
-			fmt.Fprintf(b, "    %-*s        -> %s\n", width, "", row.Fix)
+			fmt.Fprintf(b, "    %-*s  %-*s  -> %s\n", w.name, "", w.status, "", row.Fix)
 		}
 	}
 }

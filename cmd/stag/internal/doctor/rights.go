@@ -8,8 +8,8 @@ import (
 	"github.com/stag-rdma/stag/loader/doctor"
 )
 
-// commands is what takes rights, by trying each with only those. The others, and
-// everything with --kernel-port, take none.
+// commands are the commands that take rights, each with the fewest capabilities that
+// were found to be enough. The other commands, and all with --kernel-port, take none.
 var commands = []struct {
 	names string
 	needs []string
@@ -36,9 +36,9 @@ func commandsRow() Row {
 			missing[w] = true
 		}
 	}
-	row := Row{Topic: doctor.TopicRights, Name: name, Status: OK, Detail: "rights are there for " + strings.Join(may, ", ")}
+	row := Row{Topic: doctor.TopicRights, Name: name, Status: doctor.OK, Detail: "rights are there for " + strings.Join(may, ", ")}
 	if len(lack) > 0 {
-		row.Status, row.Fix = Hint, "run as root; ping, perf and demo with --kernel-port take no rights; show, dump and metrics take the user whose the engines are"
+		row.Status, row.Fix = doctor.Hint, "run as root; ping, perf and demo with --kernel-port take no rights; show, dump and metrics take the user whose the engines are"
 		row.Detail = "rights are missing for " + strings.Join(lack, ", ")
 		for _, need := range commands[len(commands)-1].needs { // which needs them all
 			if missing[need] {
