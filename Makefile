@@ -42,6 +42,7 @@ man: build
 AT = $(DESTDIR)$(PREFIX)
 # Where links of the documents lead whose files are not installed.
 SOURCE = https://github.com/stag-rdma/stag/blob/main
+EXAMPLES = $(filter-out %_test.go,$(wildcard docs/examples/*/*.go))
 UNITS = $(notdir $(wildcard docs/systemd/*.service))
 install: $(if $(wildcard $(BIN)/stag.fish),,man)
 	install -D -m 0755 -t $(AT)/bin $(BIN)/stag
@@ -58,6 +59,7 @@ install: $(if $(wildcard $(BIN)/stag.fish),,man)
 	install -D -m 0644 -t $(AT)/share/doc/stag/docs/systemd $(UNITS:%=$(AT)/lib/systemd/system/%)
 	install -D -m 0644 -t $(AT)/share/doc/stag/docs/grafana docs/grafana/*.json
 	install -D -m 0644 -t $(AT)/share/doc/stag/docs/charts docs/charts/*.svg
+	for f in $(EXAMPLES); do install -D -m 0644 $$f $(AT)/share/doc/stag/$$f || exit 1; done
 
 uninstall:
 	rm -f $(AT)/bin/stag $(AT)/share/man/man8/stag.8 $(AT)/share/man/man8/stag-*.8 $(UNITS:%=$(AT)/lib/systemd/system/%)

@@ -37,7 +37,7 @@ func TestInstall(t *testing.T) {
 	for _, name := range []string{"bin/stag", "share/man/man8/stag.8", "share/man/man8/stag-metrics.8",
 		"share/bash-completion/completions/stag", "share/zsh/site-functions/_stag", "share/fish/vendor_completions.d/stag.fish",
 		"lib/systemd/system/stag@.service", "lib/systemd/system/stag-metrics.service",
-		"share/stag/grafana/stag.json", "share/doc/stag/README.md", "share/doc/stag/LICENSE", "share/doc/stag/docs/metrics.md"} {
+		"share/stag/grafana/stag.json", "share/doc/stag/README.md", "share/doc/stag/LICENSE", "share/doc/stag/docs/metrics.md", "share/doc/stag/docs/examples/kv/main.go"} {
 		info, err := os.Stat(filepath.Join(prefix, name))
 		if err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v", name, err)

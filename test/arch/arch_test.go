@@ -43,14 +43,17 @@ var order = []string{
 	"offload/control",
 	"rdma",
 	"iscsi",
+	"docs/examples",
 	"cmd/stag",
 }
 
-// rank is a package's place in the order. Packages below cmd/stag share its
-// place at the top; those of test/ stand outside.
+// rank is a package's place in the order. Packages below cmd/stag share its place, and
+// so do those below docs/examples. The packages of test/ stand outside.
 func rank(pkg string) (int, bool) {
-	if under(pkg, "cmd/stag") {
-		pkg = "cmd/stag"
+	for _, top := range []string{"cmd/stag", "docs/examples"} {
+		if under(pkg, top) {
+			pkg = top
+		}
 	}
 	i := slices.Index(order, pkg)
 	return i, i >= 0
@@ -86,6 +89,27 @@ func wrongImports(pkg string, deps []string) (complaints []string) {
 		}
 	}
 	return complaints
+}
+
+// TestExamplesUseThePublicAPI: an example is a program as a user of stag writes it. It
+// imports rdma, and no package that is not promised to users.
+func TestExamplesUseThePublicAPI(t *testing.T) {
+	var examples []string
+	for _, f := range goFiles(t) {
+		if f.test || !under(f.pkg, "docs/examples") {
+			continue
+		}
+		for _, dep := range f.local() {
+			if dep != "rdma" {
+				t.Errorf("%s imports %s: an example imports rdma only", f.name, dep)
+			}
+			examples = append(examples, f.pkg)
+		}
+	}
+	slices.Sort(examples)
+	if got := slices.Compact(examples); len(got) < 3 {
+		t.Errorf("examples that import rdma are %q: looking in the wrong place", got)
+	}
 }
 
 // The rule itself must be able to fail.

@@ -1,0 +1,71 @@
+// Command filecopy copies a file to another machine. The sender puts the octets into
+// memory of the receiver by RDMA Writes, a chunk at a time, and says by a message that a
+// chunk is there. The receiver writes the chunk to its file, and says by a message
+// that the memory is free again. Several chunks are under way at the same time.
+//
+//	go run ./docs/examples/filecopy receive 127.0.0.1:7471 copy.bin
+//	go run ./docs/examples/filecopy send 127.0.0.1:7471 original.bin
+//
+// With -i IFACE it uses a network interface, as root. Without, it uses the kernel's TCP,
+// and needs no rights.
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/stag-rdma/stag/rdma"
+)
+
+const usage = "usage: filecopy [-i IFACE] receive ADDR FILE | send ADDR FILE"
+
+// The two ends share this: the memory has so many chunks of so many octets. Chunk n of
+// the file goes to chunk n modulo chunks of the memory.
+const (
+	chunks   = 8
+	chunkLen = 1 << 20
+)
+
+// A message has one of these lengths, in octets. Everything is big-endian.
+const (
+	chunkMsg = 4           // sender: a chunk of so many octets is in memory
+	endMsg   = sha256.Size // sender: that was the file, and this is its SHA-256
+	freeMsg  = 0           // receiver: the oldest chunk is in the file, its memory is free
+	doneMsg  = 1           // receiver: the file is complete
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ifc := flag.String("i", "", "network interface; empty: the kernel's TCP")
+	flag.Parse()
+	if err := run(ctx, *ifc, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "filecopy:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, ifc string, args []string) error {
+	config := rdma.Config{KernelPort: true}
+	if ifc != "" {
+		config = rdma.Config{Ports: []string{ifc}}
+	}
+	if len(args) != 3 || args[0] != "receive" && args[0] != "send" {
+		return errors.New(usage)
+	}
+	adapter, err := rdma.Open(config)
+	if err != nil {
+		return err
+	}
+	defer adapter.Close()
+	if args[0] == "receive" {
+		return receive(ctx, adapter, args[1], args[2], func(at string) { fmt.Println("listening on", at) })
+	}
+	return send(ctx, adapter, args[1], args[2])
+}

@@ -1,0 +1,298 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// Both ends must have the same window. Each has so many receives for data, of so many octets.
+const (
+	window  = 16
+	bufLen  = 16 << 10
+	grant   = window / 2 // messages that the peer may send again after one empty message
+	spare   = 4          // receives for empty messages: there are never more under way
+	closing = 5 * time.Second
+)
+
+// Conn is a stream over messages: a net.Conn.
+//
+// A message that finds no receive ends the connection, so a sender must know how many
+// the receiver has left. It starts with window, and takes one for each message of data.
+// The receiver gives back grant of them by an empty message when so many have been read.
+type Conn struct {
+	ep *rdma.Endpoint // its region: window buffers to send from, then window+spare to receive into
+
+	credits chan struct{} // a value for each message of data that may be sent
+	buffers chan int      // send buffers that are free
+	arrived chan arrival  // messages of data that have not been read
+	ended   chan struct{} // closed when nothing more arrives
+	failure error         // why, io.EOF if in good order; valid when ended is closed
+
+	reading  sync.Mutex // held by Read
+	rest     []byte     // octets of the oldest message that have not been read
+	from     int        // its buffer
+	consumed int        // messages since the last grant
+
+	writing sync.Mutex // held by Write
+
+	readEnd, writeEnd deadline
+
+	open      context.Context // ends with Close
+	shut      context.CancelFunc
+	closeOnce sync.Once
+	closeErr  error
+	workers   sync.WaitGroup
+}
+
+// arrival is a message in a buffer.
+type arrival struct{ buffer, length int }
+
+// newConn makes one end. connect connects it.
+func newConn(adapter *rdma.Adapter, connect func(*rdma.Endpoint) error) (*Conn, error) {
+	ep, err := adapter.CreateEndpoint(rdma.EndpointConfig{Size: (2*window + spare) * bufLen})
+	if err != nil {
+		return nil, err
+	}
+	c := &Conn{
+		ep: ep, credits: make(chan struct{}, window), buffers: make(chan int, window), arrived: make(chan arrival, window),
+		ended: make(chan struct{}),
+	}
+	c.open, c.shut = context.WithCancel(context.Background())
+	for i := range window + spare {
+		err = errors.Join(err, c.listen(window+i))
+	}
+	if err == nil {
+		err = connect(ep)
+	}
+	if err != nil {
+		return nil, errors.Join(err, ep.Close())
+	}
+	for i := range window {
+		c.credits <- struct{}{}
+		c.buffers <- i
+	}
+	c.workers.Go(c.receive)
+	c.workers.Go(c.reuse)
+	return c, nil
+}
+
+// memory returns the octets of a buffer.
+func (c *Conn) memory(buffer int) []byte { return c.ep.MR.Bytes()[buffer*bufLen:][:bufLen] }
+
+// listen lets the next message come into a buffer.
+func (c *Conn) listen(buffer int) error {
+	_, err := c.ep.QP.PostRecv(rdma.RecvWR{ID: uint64(buffer), SGL: []rdma.SGE{c.ep.MR.SGE(buffer*bufLen, bufLen)}})
+	return err
+}
+
+// receive takes what arrives, until the connection ends.
+func (c *Conn) receive() {
+	defer close(c.ended)
+	for {
+		m, err := c.ep.Received(c.open)
+		if err == nil && m.Length == 0 { // a grant
+			err = c.granted(int(m.ID))
+		} else if err == nil {
+			err = c.data(arrival{int(m.ID), int(m.Length)})
+		}
+		switch {
+		case c.open.Err() != nil:
+			c.failure = net.ErrClosed
+			return
+		case err != nil:
+			c.failure = err
+			return
+		}
+	}
+}
+
+// errGrants: the peer does not keep to the window.
+var errGrants = errors.New("the peer does not speak as this program does")
+
+func (c *Conn) data(a arrival) error {
+	select {
+	case c.arrived <- a:
+		return nil
+	default:
+		return errGrants
+	}
+}
+
+func (c *Conn) granted(buffer int) error {
+	for range grant {
+		select {
+		case c.credits <- struct{}{}:
+		default:
+			return errGrants
+		}
+	}
+	return c.listen(buffer)
+}
+
+// grantID is the work request ID of an empty message; others have their buffer's number.
+const grantID = window
+
+// reuse frees the buffers of messages that have been sent.
+func (c *Conn) reuse() {
+	for {
+		m, err := c.ep.Sent(c.open)
+		if err != nil {
+			return // receive says why
+		}
+		if m.ID != grantID {
+			c.buffers <- int(m.ID)
+		}
+	}
+}
+
+// Read reads what has arrived, and waits if nothing has. io.EOF: the peer has closed.
+func (c *Conn) Read(p []byte) (n int, err error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	if c.open.Err() != nil {
+		return 0, net.ErrClosed // the memory of rest may be gone
+	}
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if len(c.rest) == 0 {
+		a, err := c.next()
+		if err != nil {
+			return 0, err
+		}
+		c.from, c.rest = a.buffer, c.memory(a.buffer)[:a.length]
+	}
+	n = copy(p, c.rest)
+	if c.rest = c.rest[n:]; len(c.rest) > 0 {
+		return n, nil
+	}
+	// The whole message has been read. An error here is one of the connection: the
+	// next Read finds it.
+	if c.listen(c.from) != nil {
+		return n, nil
+	}
+	if c.consumed++; c.consumed == grant {
+		c.consumed = 0
+		c.ep.QP.PostSend(rdma.SendWR{ID: grantID, Op: rdma.WRSend, Flags: rdma.Signaled})
+	}
+	return n, nil
+}
+
+// next waits for a message of data.
+func (c *Conn) next() (a arrival, err error) {
+	expired := c.readEnd.expired()
+	if isClosed(expired) {
+		return a, os.ErrDeadlineExceeded
+	}
+	select {
+	case a = <-c.arrived:
+		return a, nil
+	case <-c.open.Done():
+		return a, net.ErrClosed
+	case <-expired:
+		return a, os.ErrDeadlineExceeded
+	case <-c.ended:
+	}
+	select { // what has arrived before the end is read first
+	case a = <-c.arrived:
+		return a, nil
+	default:
+		return a, c.failure
+	}
+}
+
+// Write sends p. It waits while the peer has no receives left.
+func (c *Conn) Write(p []byte) (n int, err error) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	for n < len(p) {
+		if err := wait(c, c.credits, nil); err != nil {
+			return n, err
+		}
+		var buffer int
+		if err := wait(c, c.buffers, &buffer); err != nil {
+			c.credits <- struct{}{}
+			return n, err
+		}
+		k := copy(c.memory(buffer), p[n:])
+		_, err := c.ep.QP.PostSend(rdma.SendWR{
+			ID: uint64(buffer), Op: rdma.WRSend, Flags: rdma.Signaled, SGL: []rdma.SGE{c.ep.MR.SGE(buffer*bufLen, k)},
+		})
+		if err != nil {
+			return n, err
+		}
+		n += k
+	}
+	return n, nil
+}
+
+// wait takes a value from from, unless the connection ends or the deadline of Write
+// passes, now or while it waits.
+func wait[T any](c *Conn, from chan T, into *T) error {
+	expired := c.writeEnd.expired()
+	if c.cannotWrite(expired) == nil {
+		select {
+		case v := <-from:
+			if into != nil {
+				*into = v
+			}
+			return nil
+		case <-expired:
+		case <-c.open.Done():
+		case <-c.ended:
+		}
+	}
+	return c.cannotWrite(expired)
+}
+
+// cannotWrite says why nothing can be written any more; nil: something can.
+func (c *Conn) cannotWrite(expired <-chan struct{}) error {
+	switch {
+	case isClosed(expired):
+		return os.ErrDeadlineExceeded
+	case c.open.Err() != nil:
+		return net.ErrClosed
+	case !isClosed(c.ended):
+		return nil
+	case c.failure == io.EOF:
+		return io.ErrClosedPipe
+	}
+	return c.failure
+}
+
+// Close sends what has been written, and ends the connection in good order. It waits
+// for the peer at most 5 seconds.
+func (c *Conn) Close() error {
+	c.closeOnce.Do(func() {
+		c.shut() // Read, Write and the workers end
+		c.reading.Lock()
+		defer c.reading.Unlock()
+		c.writing.Lock()
+		defer c.writing.Unlock()
+		c.workers.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), closing)
+		defer cancel()
+		c.closeErr = errors.Join(c.ep.QP.Disconnect(ctx), c.ep.Close())
+	})
+	return c.closeErr
+}
+
+// LocalAddr and RemoteAddr are the addresses of the TCP connection below.
+func (c *Conn) LocalAddr() net.Addr  { return net.TCPAddrFromAddrPort(c.ep.QP.Conn().Local) }
+func (c *Conn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.ep.QP.Conn().Remote) }
+
+// SetDeadline ends every Read and Write that waits at t, with os.ErrDeadlineExceeded. The
+// zero time means never.
+func (c *Conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+func (c *Conn) SetReadDeadline(t time.Time) error  { c.readEnd.set(t); return nil }
+func (c *Conn) SetWriteDeadline(t time.Time) error { c.writeEnd.set(t); return nil }

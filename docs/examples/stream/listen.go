@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"net"
+
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// Dial connects to a Listener at address.
+func Dial(ctx context.Context, adapter *rdma.Adapter, address string) (*Conn, error) {
+	return newConn(adapter, func(ep *rdma.Endpoint) error { return ep.Dial(ctx, address, rdma.ConnParams{}) })
+}
+
+// Listener is a net.Listener whose connections are of type *Conn.
+type Listener struct {
+	adapter *rdma.Adapter
+	l       *rdma.Listener
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+}
+
+// Listen listens at address until Close, or until ctx ends.
+func Listen(ctx context.Context, adapter *rdma.Adapter, address string) (*Listener, error) {
+	l, err := adapter.Listen(ctx, address, rdma.ListenConfig{})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	return &Listener{adapter, l, ctx, cancel}, nil
+}
+
+// Accept waits for the next connection. A peer that gives up before it is connected is
+// not one.
+func (l *Listener) Accept() (net.Conn, error) {
+	for {
+		request, err := l.l.Accept(l.ctx)
+		if err != nil {
+			return nil, err
+		}
+		c, err := newConn(l.adapter, func(ep *rdma.Endpoint) error { return ep.Accept(l.ctx, request, rdma.ConnParams{}) })
+		if err == nil {
+			return c, nil
+		}
+		request.Close() // unless it has been answered
+	}
+}
+
+// Addr is the address that the Listener listens on.
+func (l *Listener) Addr() net.Addr { return net.TCPAddrFromAddrPort(l.l.Addr()) }
+
+// Close ends Accept. Connections that were accepted go on.
+func (l *Listener) Close() error {
+	l.cancel()
+	return l.l.Close()
+}

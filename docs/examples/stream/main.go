@@ -1,0 +1,96 @@
+// Command stream carries a stream of octets over RDMA messages, and is used as netcat is:
+// what one end reads from its standard input, the other writes to its standard output.
+// Type Conn is a net.Conn, so that any program for TCP can use it.
+//
+//	go run ./docs/examples/stream listen 127.0.0.1:7471
+//	echo hello | go run ./docs/examples/stream dial 127.0.0.1:7471
+//
+// With -i IFACE it uses a network interface, as root. Without, it uses the kernel's TCP,
+// and needs no rights.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/stag-rdma/stag/rdma"
+)
+
+const usage = "usage: stream [-i IFACE] listen ADDR | dial ADDR"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ifc := flag.String("i", "", "network interface; empty: the kernel's TCP")
+	flag.Parse()
+	if err := run(ctx, *ifc, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "stream:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, ifc string, args []string) error {
+	config := rdma.Config{KernelPort: true}
+	if ifc != "" {
+		config = rdma.Config{Ports: []string{ifc}}
+	}
+	if len(args) != 2 {
+		return errors.New(usage)
+	}
+	adapter, err := rdma.Open(config)
+	if err != nil {
+		return err
+	}
+	defer adapter.Close()
+	var c *Conn
+	switch args[0] {
+	case "listen":
+		c, err = acceptOne(ctx, adapter, args[1])
+	case "dial":
+		c, err = Dial(ctx, adapter, args[1])
+	default:
+		return errors.New(usage)
+	}
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })() // Ctrl-C
+	return exchange(c, os.Stdin, os.Stdout)
+}
+
+// acceptOne waits for one connection.
+func acceptOne(ctx context.Context, adapter *rdma.Adapter, address string) (*Conn, error) {
+	l, err := Listen(ctx, adapter, address)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	fmt.Fprintln(os.Stderr, "listening on", l.Addr())
+	c, err := l.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return c.(*Conn), nil
+}
+
+// exchange copies both ways, until the input ends here or the peer closes.
+func exchange(c net.Conn, in io.Reader, out io.Writer) error {
+	go func() {
+		if _, err := io.Copy(c, in); err == nil {
+			c.Close()
+		}
+	}()
+	_, err := io.Copy(out, c)
+	if errors.Is(err, net.ErrClosed) {
+		err = nil
+	}
+	return errors.Join(err, c.Close())
+}
