@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/offload/seq"
+	"github.com/stag-rdma/stag/offload/socket"
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
@@ -94,7 +95,7 @@ func dissolve(fd int) error {
 // queues are emptied and all timers stopped. The error that the kernel leaves
 // on the socket is taken off.
 func disconnect(fd int) error {
-	if err := connectUnspec(fd); err != nil {
+	if err := socket.Disconnect(fd); err != nil {
 		return fmt.Errorf("disconnect the socket: %w", err)
 	}
 	_, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)

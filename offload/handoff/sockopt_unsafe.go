@@ -4,6 +4,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/offload/socket"
 )
 
 // infoLen is how much of struct tcp_info must be there: up to and with
@@ -86,31 +88,9 @@ func optionLen(fd, level, name int) (int, error) {
 // getsockopt reads at most *size octets to where value points; the caller has
 // made sure that they are there. It sets *size to what the kernel wrote.
 func getsockopt(fd, level, name int, value unsafe.Pointer, size *uint32) error {
-	for {
+	return socket.Retry(func() unix.Errno {
 		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(name),
 			uintptr(value), uintptr(unsafe.Pointer(size)), 0)
-		switch errno {
-		case 0:
-			return nil
-		case unix.EINTR:
-			continue
-		}
 		return errno
-	}
-}
-
-// connectUnspec dissolves a socket's association: connect to AF_UNSPEC, for
-// which x/sys has no address.
-func connectUnspec(fd int) error {
-	addr := unix.RawSockaddr{Family: unix.AF_UNSPEC}
-	for {
-		_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&addr)), unsafe.Sizeof(addr))
-		switch errno {
-		case 0:
-			return nil
-		case unix.EINTR:
-			continue
-		}
-		return errno
-	}
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/socket"
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
@@ -218,5 +219,5 @@ func (c *Conn) pending() error {
 func (c *Conn) reset() {
 	linger := unix.Linger{Onoff: 1}
 	_ = unix.SetsockoptLinger(c.fd, unix.SOL_SOCKET, unix.SO_LINGER, &linger)
-	_ = disconnect(c.fd)
+	_ = socket.Disconnect(c.fd)
 }

@@ -21,6 +21,7 @@ var order = []string{
 	"loader/doctor",
 	"offload/clock",
 	"offload/signal",
+	"offload/socket",
 	"offload/seq",
 	"offload/wire",
 	"offload/stream",
