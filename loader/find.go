@@ -90,50 +90,51 @@ func (f *finder) close() {
 	}
 }
 
-// find looks for the interface of that index with that program on it.
-func (f *finder) find(index int, program uint32) (at whereabouts, found bool) {
+// search opens one namespace after the other until look has found what it looks
+// for. A namespace that cannot be opened is passed over.
+func (f *finder) search(look func(s namedSpace, n *Net) (found bool)) {
 	for _, s := range f.spaces {
+		found := false
 		s.Do(func() error {
 			n, err := Open()
 			if err != nil {
 				return err
 			}
 			defer n.Close()
-			xdp, name, err := n.programOn(index)
-			if err != nil || xdp.ProgId != program {
-				return err
-			}
-			at, found = whereabouts{cookie: n.cookie, index: index, name: name, space: s.name, within: s.Namespace}, true
-			if xdp.AttachMode == nl.XDP_ATTACHED_SKB {
-				at.mode = Generic
-			}
+			found = look(s, n)
 			return nil
 		})
 		if found {
-			break
+			return
 		}
 	}
+}
+
+// find looks for the interface of that index with that program on it.
+func (f *finder) find(index int, program uint32) (at whereabouts, found bool) {
+	f.search(func(s namedSpace, n *Net) bool {
+		xdp, name, err := n.programOn(index)
+		if err != nil || xdp.ProgId != program {
+			return false
+		}
+		at = whereabouts{cookie: n.cookie, index: index, name: name, space: s.name, within: s.Namespace}
+		if xdp.AttachMode == nl.XDP_ATTACHED_SKB {
+			at.mode = Generic
+		}
+		found = true
+		return true
+	})
 	return at, found
 }
 
 // cookie is the namespace of that cookie, nil where it cannot be found.
 func (f *finder) cookie(cookie uint64) (found *Namespace) {
-	for _, s := range f.spaces {
-		s.Do(func() error {
-			n, err := Open()
-			if err != nil {
-				return err
-			}
-			defer n.Close()
-			if n.cookie == cookie {
-				found = s.Namespace
-			}
-			return nil
-		})
-		if found != nil {
-			break
+	f.search(func(s namedSpace, n *Net) bool {
+		if n.cookie == cookie {
+			found = s.Namespace
 		}
-	}
+		return found != nil
+	})
 	return found
 }
 

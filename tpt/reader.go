@@ -25,20 +25,15 @@ type Reader struct {
 // nil Table has nil Readers. Enter costs a store, and every invalidation looks at
 // the slot: that is right for engines, of which there are few.
 func (t *Table) Join() *Reader {
-	if t == nil {
-		return nil
-	}
-	p := &t.epochs
-	p.joining.Lock()
-	defer p.joining.Unlock()
-	p.joined++
-	r := &Reader{table: t}
-	if n := len(p.spare); n != 0 {
-		r.slot, p.spare = p.spare[n-1], p.spare[:n-1]
+	return t.join(func(p *epochs) *Reader {
+		r := &Reader{table: t}
+		if n := len(p.spare); n != 0 {
+			r.slot, p.spare = p.spare[n-1], p.spare[:n-1]
+			return r
+		}
+		r.slot = extend(&p.slots, new(slot))
 		return r
-	}
-	r.slot = extend(&p.slots, new(slot))
-	return r
+	})
 }
 
 // JoinShared makes a Reader that has a slot only from Enter to Leave, one of
@@ -46,6 +41,16 @@ func (t *Table) Join() *Reader {
 // themselves: of tens of thousands a few are inside at a time, and an invalidation
 // looks at no more slots than that.
 func (t *Table) JoinShared() *Reader {
+	return t.join(func(p *epochs) *Reader {
+		for len(*p.common.Load()) < 2*runtime.GOMAXPROCS(0) {
+			p.add()
+		}
+		return &Reader{table: t, shared: true, last: p.joined}
+	})
+}
+
+// join counts the Reader that reader makes. It calls reader with joining held.
+func (t *Table) join(reader func(*epochs) *Reader) *Reader {
 	if t == nil {
 		return nil
 	}
@@ -53,10 +58,7 @@ func (t *Table) JoinShared() *Reader {
 	p.joining.Lock()
 	defer p.joining.Unlock()
 	p.joined++
-	for len(*p.common.Load()) < 2*runtime.GOMAXPROCS(0) {
-		p.add()
-	}
-	return &Reader{table: t, shared: true, last: p.joined}
+	return reader(p)
 }
 
 // add makes one more common slot. The caller holds joining.
