@@ -16,7 +16,7 @@ import (
 // rounds.
 func TestCloseBesideVerbs(t *testing.T) {
 	r := &rig{Stage: common.On(t)}
-	r.checkLeaks()
+	common.NoLeaks(r)
 	for range 40 {
 		r.closeBesideVerbs()
 	}

@@ -36,7 +36,7 @@ func TestSGEOfFourGiB(t *testing.T) {
 // see it, is not made.
 func TestCreateQPTooLate(t *testing.T) {
 	r := &rig{Stage: common.On(t)}
-	r.checkLeaks()
+	common.NoLeaks(r)
 	a := r.open(Config{KernelPort: true})
 	e := r.newEnd(a, wants{})
 	a.takeLoose() // as Close begins

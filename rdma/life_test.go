@@ -263,7 +263,7 @@ func TestNeverPolls(t *testing.T) {
 
 func TestTableAndHeapFull(t *testing.T) {
 	r := &rig{Stage: common.On(t)}
-	r.checkLeaks()
+	common.NoLeaks(r)
 	a := r.open(Config{KernelPort: true, MaxRegions: 63, RegionHeap: 1 << 20})
 	at, err := a.Attributes()
 	r.Must(err)

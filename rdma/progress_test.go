@@ -24,7 +24,7 @@ func inEveryWay(t *testing.T, test func(r *rig)) {
 	for name, p := range map[string]Progress{"engine": ProgressEngine, "inline": ProgressInline} {
 		t.Run("kernel port, "+name, func(t *testing.T) {
 			r := &rig{Stage: common.On(t), host: "127.0.0.1"}
-			r.checkLeaks()
+			common.NoLeaks(r)
 			r.openLoopback(Config{Progress: p})
 			test(r)
 		})
@@ -40,7 +40,7 @@ func inEveryWay(t *testing.T, test func(r *rig)) {
 func inlineOnBothPaths(t *testing.T, test func(r *rig)) {
 	t.Run("kernel port", func(t *testing.T) {
 		r := &rig{Stage: common.On(t), host: "127.0.0.1"}
-		r.checkLeaks()
+		common.NoLeaks(r)
 		r.openLoopback(Config{Progress: ProgressInline})
 		test(r)
 	})
@@ -298,7 +298,7 @@ func (k *taker) Enabled(_ context.Context, l slog.Level) bool { return l >= slog
 // Who posts and polls may hold a lock that the program's log wants, too.
 func TestLogWithLockOfPoller(t *testing.T) {
 	r := &rig{Stage: common.On(t), host: "127.0.0.1"}
-	r.checkLeaks()
+	common.NoLeaks(r)
 	k := &taker{Handler: slog.DiscardHandler, mu: new(sync.Mutex), said: make(chan string, 1)}
 	r.a = r.open(Config{KernelPort: true, Progress: ProgressInline, Log: slog.New(k)})
 	r.b = r.open(Config{KernelPort: true, Progress: ProgressInline})

@@ -80,7 +80,7 @@ func (l *late) Handle(_ context.Context, rec slog.Record) error {
 // has begun to say is said when Close returns.
 func TestNewsBesideClose(t *testing.T) {
 	r := &rig{Stage: common.On(t)}
-	r.checkLeaks()
+	common.NoLeaks(r)
 	why := errors.New("lost")
 	for range 200 {
 		l := &late{}

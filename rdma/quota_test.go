@@ -9,7 +9,7 @@ import (
 // One protection domain cannot take all entries of the table.
 func TestRegionsPerPD(t *testing.T) {
 	r := &rig{Stage: common.On(t)}
-	r.checkLeaks()
+	common.NoLeaks(r)
 	a := r.open(Config{KernelPort: true, MaxRegions: 63, MaxRegionsPerPD: 3})
 	greedy, err := a.AllocPD()
 	r.Must(err)

@@ -2,8 +2,6 @@ package rdma
 
 import (
 	"errors"
-	"os"
-	"runtime"
 	"testing"
 	"time"
 
@@ -35,7 +33,7 @@ func onBothPaths(t *testing.T, test func(r *rig)) {
 
 func newLoopback(t *testing.T) *rig {
 	r := &rig{Stage: common.On(t), host: "127.0.0.1"}
-	r.checkLeaks()
+	common.NoLeaks(r)
 	r.a, r.b = r.open(Config{KernelPort: true}), r.open(Config{KernelPort: true})
 	return r
 }
@@ -49,7 +47,7 @@ func newHosts(t *testing.T, c pair.Config) *rig {
 // newStage is a rig without adapters.
 func newStage(t *testing.T, c pair.Config) *rig {
 	r := &rig{Stage: common.On(t)}
-	r.checkLeaks()
+	common.NoLeaks(r)
 	r.pair = netns.XDPPair(t, c)
 	r.host = r.pair.Ends[pair.B].V4.Addr().String()
 	return r
@@ -95,23 +93,6 @@ func (r *rig) noFlows(a *Adapter) {
 			return n == len(p.nic.Flows()) // TIME-WAIT
 		})
 	}
-}
-
-// checkLeaks compares goroutines and descriptors at the end of the test with
-// those of now.
-func (r *rig) checkLeaks() {
-	runtime.GC()
-	goroutines, files := runtime.NumGoroutine(), r.files()
-	r.Cleanup(func() {
-		r.Eventually("goroutines have ended", func() bool { return runtime.NumGoroutine() <= goroutines })
-		r.Eventually("descriptors are closed", func() bool { return r.files() <= files })
-	})
-}
-
-func (r *rig) files() int {
-	all, err := os.ReadDir("/proc/self/fd")
-	r.Must(err)
-	return len(all)
 }
 
 // wants is what a test may want of a connection. The zero value is the usual.

@@ -50,7 +50,7 @@ func TestTakeFails(t *testing.T) {
 				if _, err := b.Write(unread); err != nil {
 					t.Fatal(err)
 				}
-				before, descriptors := settings(t, a), openDescriptors(t)
+				before, descriptors := settings(t, a), len(rig.Files(t))
 				s, err := Open(a)
 				w.Must(err)
 				s.Inject(func(at Step) error {
@@ -70,7 +70,7 @@ func TestTakeFails(t *testing.T) {
 					t.Errorf("the error calls the connection lost: %v (%v)", isLost, err)
 				}
 				s.Close()
-				if now := openDescriptors(t); now != descriptors {
+				if now := len(rig.Files(t)); now != descriptors {
 					t.Errorf("%d descriptors, before %d", now, descriptors)
 				}
 				if step >= StepReplace {
@@ -160,7 +160,7 @@ func TestTakeCancelled(t *testing.T) {
 // Take-over and close, many at once, leave no descriptor and no address behind.
 func TestTakeLeaksNothing(t *testing.T) {
 	w := newWorld(t)
-	before := openDescriptors(t)
+	before := len(rig.Files(t))
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
@@ -170,7 +170,7 @@ func TestTakeLeaksNothing(t *testing.T) {
 		})
 	}
 	all.Wait()
-	rig.Eventually(t, "descriptors closed", func() bool { return openDescriptors(t) <= before })
+	rig.Eventually(t, "descriptors closed", func() bool { return len(rig.Files(t)) <= before })
 }
 
 // cycle takes a connection over, checks the placeholder and closes everything.

@@ -77,7 +77,7 @@ func TestOpenRefuses(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			a, b := w.connect(how{})
 			c.prepare(t, a, b)
-			before := openDescriptors(t)
+			before := len(rig.Files(t))
 			s, err := Open(a)
 			if s != nil {
 				s.Close()
@@ -86,7 +86,7 @@ func TestOpenRefuses(t *testing.T) {
 			if err != nil && !strings.Contains(err.Error(), c.text) {
 				t.Errorf("%q does not say %q", err, c.text)
 			}
-			if now := openDescriptors(t); now != before {
+			if now := len(rig.Files(t)); now != before {
 				t.Errorf("%d descriptors, before %d", now, before)
 			}
 			if c.alive {

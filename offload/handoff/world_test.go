@@ -244,16 +244,6 @@ func exchange(a, b net.Conn) error {
 	return nil
 }
 
-// openDescriptors counts this process's.
-func openDescriptors(t testing.TB) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
-}
-
 // wantErr demands an error of a kind.
 func wantErr(t testing.TB, err, want error) {
 	t.Helper()

@@ -11,18 +11,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
-
-// mountsVariable is set in the copy of the test program that has mounts of its
-// own.
-const mountsVariable = "STAG_TEST_MOUNTS"
 
 // patience bounds how long a run of the benchmark takes in a test. None comes
 // near it.
@@ -31,19 +26,13 @@ const patience = 2 * time.Minute
 // binary is the path of the benchmark, which TestMain builds.
 var binary string
 
-// TestMain builds the benchmark. If it runs as root it first moves to a BPF file
-// system and a runtime directory that no other process sees.
+// TestMain builds the benchmark. If it runs as root the tests have mounts of their
+// own.
 func TestMain(m *testing.M) {
 	flag.Parse()
+	need.OwnMounts()
 	if os.Geteuid() == 0 {
-		if os.Getenv(mountsVariable) == "" {
-			os.Exit(again())
-		}
-		orExit(errors.Join(
-			unix.Mount("bpf", "/sys/fs/bpf", "bpf", 0, ""),
-			unix.Mount("tmpfs", "/run", "tmpfs", 0, "mode=755"),
-			os.Mkdir(loader.RuntimeDir, 0o755),
-		))
+		orExit(os.Mkdir(loader.RuntimeDir, 0o755))
 	}
 	dir, err := os.MkdirTemp("", "stag-bench-")
 	orExit(err)
@@ -62,29 +51,6 @@ func orExit(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
-	}
-}
-
-// again runs this program in a mount namespace of its own.
-func again() int {
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), mountsVariable+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
-	err := cmd.Run()
-	if failed := new(exec.ExitError); err != nil && !errors.As(err, &failed) {
-		fmt.Fprintf(os.Stderr, "run the tests in a mount namespace: %v\n", err)
-	}
-	if err != nil {
-		return 1
-	}
-	return 0
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -120,17 +86,17 @@ func run(t *testing.T, code int, cmd *exec.Cmd) (r result) {
 func interrupted(t *testing.T, cmd *exec.Cmd, word string) (code int, last string) {
 	t.Helper()
 	r, w, err := os.Pipe()
-	must(t, err)
+	rig.Must(t, err)
 	defer r.Close()
 	cmd.Stdout, cmd.Stderr = w, w
-	must(t, cmd.Start())
+	rig.Must(t, cmd.Start())
 	w.Close()
 	sent := false
 	for s := bufio.NewScanner(r); s.Scan(); {
 		last = s.Text()
 		if !sent && strings.Contains(last, word) {
 			sent = true
-			must(t, cmd.Process.Signal(os.Interrupt))
+			rig.Must(t, cmd.Process.Signal(os.Interrupt))
 		}
 	}
 	if !sent {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // traces is what the benchmark could leave behind: claims and pins in mounts that only this
@@ -27,7 +28,7 @@ func tracesOf(t *testing.T) traces {
 	need.Netns(t)
 	need.XDP(t)
 	links, err := netlink.LinkList()
-	must(t, err)
+	rig.Must(t, err)
 	var names []string
 	for _, l := range links {
 		names = append(names, l.Attrs().Name)
@@ -39,7 +40,7 @@ func tracesOf(t *testing.T) traces {
 func files(t *testing.T, dir string) int {
 	t.Helper()
 	list, err := os.ReadDir(dir)
-	must(t, err)
+	rig.Must(t, err)
 	return len(list)
 }
 

@@ -3,11 +3,6 @@ package hostile
 import (
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
-	"runtime"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -49,7 +44,7 @@ func onBothPaths(t *testing.T, f func(r *rig)) {
 
 func kernelRig(t testing.TB) *rig {
 	t.Helper()
-	watch(t)
+	common.NoLeaks(t)
 	stay := func(f func() error) error { return f() }
 	r := &rig{Stage: common.On(t), host: "127.0.0.1", peerHost: "127.0.0.1", there: stay, here: stay}
 	r.open(rdma.Config{KernelPort: true, RegionHeap: heap})
@@ -61,7 +56,7 @@ func offloadedRig(t testing.TB) *rig { return portRig(t, rdma.Config{}) }
 // portRig is offloadedRig with wishes; Ports and RegionHeap are filled in.
 func portRig(t testing.TB, c rdma.Config) *rig {
 	t.Helper()
-	watch(t)
+	common.NoLeaks(t)
 	p := netns.XDPPair(t, pair.Config{})
 	r := &rig{
 		Stage: common.On(t), host: p.Ends[pair.A].V4.Addr().String(), peerHost: p.Ends[pair.B].V4.Addr().String(),
@@ -124,47 +119,6 @@ func (r *rig) noSockets() {
 	if len(left) != 0 {
 		r.Errorf("sockets left behind: %v", left)
 	}
-}
-
-// watch demands that descriptors and goroutines are as they were when the test
-// and all that it has begun are over. The runtime's own come first.
-func watch(t testing.TB) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
-	goroutines, files := runtime.NumGoroutine(), descriptors(t)
-	t.Cleanup(func() {
-		var now []string
-		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-			now = descriptors(t)
-			if runtime.NumGoroutine() <= goroutines && len(now) <= len(files) {
-				return
-			}
-		}
-		stacks := make([]byte, 1<<20)
-		stacks = stacks[:runtime.Stack(stacks, true)]
-		t.Errorf("left behind: %d goroutines, were %d; descriptors %v, were %v\n%s", runtime.NumGoroutine(), goroutines, now, files, stacks)
-	})
-}
-
-// descriptors are the files that the process has open.
-func descriptors(t testing.TB) (all []string) {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		to, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name()))
-		if err == nil && !strings.HasPrefix(to, "/proc/") { // the directory itself
-			all = append(all, to)
-		}
-	}
-	slices.Sort(all)
-	return all
 }
 
 // with is the rig for a test of its own.

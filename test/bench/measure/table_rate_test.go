@@ -7,6 +7,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // Frames of the table that counts packets with as many octets as messages have
@@ -20,10 +21,10 @@ func TestRawRateFrames(t *testing.T) {
 			need.Netns(t)
 			s.mtu = 3506
 			st, err := newStage(s)
-			must(t, err)
-			defer func() { must(t, st.close()) }()
+			rig.Must(t, err)
+			defer func() { rig.Must(t, st.close()) }()
 			stream, err := startRate(t.Context(), st)
-			must(t, err)
+			rig.Must(t, err)
 			const enough = 10000
 			for end := time.Now().Add(20 * time.Second); stream.octets() < enough*small; time.Sleep(time.Millisecond) {
 				if time.Now().After(end) {
@@ -31,7 +32,7 @@ func TestRawRateFrames(t *testing.T) {
 					break
 				}
 			}
-			must(t, stream.stop())
+			rig.Must(t, stream.stop())
 			octets, frames := arrived(t, st)
 			// Neighbours that look for each other are the rest.
 			if n := float64(octets) / float64(frames); frames < enough || n < rawRoom+small-1 || n > rawRoom+small+1 {
@@ -44,7 +45,7 @@ func TestRawRateFrames(t *testing.T) {
 // arrived is what the receiving end's link has counted, Ethernet headers left out.
 func arrived(t *testing.T, st *stage) (octets, frames uint64) {
 	t.Helper()
-	must(t, st.pair.Do(to, func() error {
+	rig.Must(t, st.pair.Do(to, func() error {
 		l, err := netlink.LinkByName(st.pair.Ends[to].Name)
 		if err != nil {
 			return err
@@ -53,11 +54,4 @@ func arrived(t *testing.T, st *stage) (octets, frames uint64) {
 		return nil
 	}))
 	return octets, frames
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // A frame goes back and forth, and the volley ends in good order: nobody waits
@@ -12,7 +13,7 @@ import (
 func TestRawVolley(t *testing.T) {
 	need.Netns(t)
 	h, err := playOn(t.Context(), setting{raw: rawBare, mtu: 1500}, small, rawVolley, 10*time.Millisecond, 100*time.Millisecond)
-	must(t, err)
+	rig.Must(t, err)
 	if h.TotalCount() == 0 || h.Min() <= 0 {
 		t.Errorf("%d rounds, the shortest of %d ns", h.TotalCount(), h.Min())
 	}
