@@ -54,11 +54,11 @@ var tables = []table{
 		intro: "What happened at the socket of one queue. Counters are in frames unless they say otherwise. `stag\nshow queues` and `stag show stats` show them; in Go `rdma.Adapter.SocketStats` has them."},
 	{title: "An AF_XDP socket, by the kernel", layer: "xsk_kernel", file: "afxdp/stats.go", typ: "KernelStats",
 		intro: "What the kernel counts for the same socket. The same commands show these counters."},
-	{title: "Refusals", layer: "tpt", file: "tpt/stag.go", typ: "Fault", names: "refusalNames", where: "rdma/report.go", but: "OK",
+	{title: "Refusals", layer: "tpt", file: "tpt/stag.go", typ: "Fault", names: "refusalNames", where: "offload/adapter/report.go", but: "OK",
 		intro: "Why the translation and protection table of the adapter refused an access or an invalidation. A\nTerminate tells the peer, and the error of the QP names the reason. `stag show stats` shows these\ncounters."},
 	{title: "The application", layer: "verbs", file: "rdma/report.go", typ: "verbsCounters",
 		intro: "What the application of the adapter did not do. `stag show stats` shows this counter; in Go\n`rdma.Adapter.EventsLost` has it."},
-	{title: "Captures", layer: "capture", file: "rdma/report.go", typ: "captureCounters",
+	{title: "Captures", layer: "capture", file: "offload/adapter/report.go", typ: "captureCounters",
 		intro: "What happened to the packets that `stag dump` asked the adapter for, for all captures together.\n`stag show stats` shows these counters."},
 }
 

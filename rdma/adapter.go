@@ -2,19 +2,14 @@ package rdma
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
-	"github.com/stag-rdma/stag/loader"
-	"github.com/stag-rdma/stag/offload/control"
-	"github.com/stag-rdma/stag/offload/heap"
+	"github.com/stag-rdma/stag/offload/adapter"
+	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/offload/signal"
-	"github.com/stag-rdma/stag/offload/undo"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -22,43 +17,21 @@ import (
 // which of it, and everything that is made of them. It is safe for concurrent
 // use.
 //
-// The order of locks: Adapter.busy comes first, and no goroutine takes it a
-// second time, because a Close that waits in between would stop both. PD.mu,
-// QP.mu, CQ.mu, Adapter.mu and that of the heap come last: a goroutine that holds one of
-// them takes no other lock of this package.
+// The order of locks: the device's, which Use takes, comes first, and no goroutine
+// takes it a second time, because a Close that waits in between would stop both.
+// PD.mu, QP.mu, CQ.mu, Adapter.mu and that of the heap come last: a goroutine that
+// holds one of them takes no other lock of this package.
 type Adapter struct {
 	// Fixed after Open.
-	cfg     Config
-	log     *slog.Logger
-	space   *loader.Namespace
-	net     *loader.Net // nil with KernelPort
-	ways    loader.Recent[loader.Query, loader.Route]
-	ports   []*port // none with KernelPort
-	table   *tpt.Table
-	heap    *heap.Heap
-	board   *signal.Board
-	events  *events
-	tapped  *captures
-	undo    undo.Stack
-	control *control.Server // nil with NoControl
-	number  int             // tells the process's adapters apart
-	inline  bool            // who posts and polls does the work
-	began   time.Time       // when it was opened
-	cookie  uint64          // of its network namespace
+	device *adapter.Adapter
+	table  *tpt.Table    // of device
+	board  *signal.Board // of device
+	log    *slog.Logger
+	cfg    Config
+	events *events
 
-	// life ends, with ErrClosed, when Close begins: whoever dials, listens or
-	// waits then stops.
-	life context.Context
-	die  context.CancelCauseFunc
-
-	running sync.WaitGroup // goroutines of kernel ports
-	lastCQ  atomic.Uint32  // number of the last CQ that was made
-	fatal   logLimit       // of lines about QPs that ended badly: peers can provoke them
-
-	// busy is held to read by every verb that uses the table or the heap, and
-	// to write when they are taken away. No engine takes it.
-	busy   sync.RWMutex
-	closed bool // under busy
+	lastCQ atomic.Uint32 // number of the last CQ that was made
+	fatal  logLimit      // of lines about QPs that ended badly: peers can provoke them
 
 	mu      sync.Mutex // guards what follows; no engine takes it
 	qps     map[*QP]struct{}
@@ -66,69 +39,25 @@ type Adapter struct {
 	retired totals // of QPs that are closed
 	cqs     map[*CQ]struct{}
 	loose   map[io.Closer]struct{} // listeners, and requests that have no answer yet
-	shut    bool                   // neither takes anything in any more
-	lost    int                    // ports that are of no use any more
+	shut    bool                   // neither qps nor loose takes anything in any more
 }
 
 // Open makes an adapter. It belongs to the network namespace of the calling
 // thread, and stays bound to it: Dial and Listen happen there, whichever
 // thread calls them. The caller closes it.
 func Open(cfg Config) (*Adapter, error) {
-	cfg, err := cfg.fill()
-	if err != nil {
-		return nil, fmt.Errorf("open adapter: %w", err)
-	}
 	a := &Adapter{
-		cfg: cfg, log: cfg.Log, board: new(signal.Board), events: newEvents(), tapped: newCaptures(),
-		qps: map[*QP]struct{}{}, retired: totals{}, cqs: map[*CQ]struct{}{}, fatal: logLimit{burst: 10}, loose: map[io.Closer]struct{}{}, began: time.Now().Round(0),
+		cfg: cfg, events: newEvents(), fatal: logLimit{burst: 10},
+		qps: map[*QP]struct{}{}, retired: totals{}, cqs: map[*CQ]struct{}{}, loose: map[io.Closer]struct{}{},
 	}
-	a.life, a.die = context.WithCancelCause(context.Background())
-	if err := a.open(); err != nil {
-		return nil, fmt.Errorf("open adapter: %w", errors.Join(err, a.undo.Run()))
+	device := cfg.device()
+	device.Notify = a.notify
+	var err error
+	if a.device, err = adapter.Open(device, layer{a}); err != nil {
+		return nil, err
 	}
+	a.table, a.board, a.log = a.device.Table(), a.device.Board(), a.device.Config().Log
 	return a, nil
-}
-
-func (a *Adapter) open() (err error) {
-	if a.space, err = loader.CurrentNamespace(); err != nil {
-		return err
-	}
-	a.undo.Add(a.space.Close)
-	if a.heap, err = heap.New(a.cfg.RegionHeap); err != nil {
-		return err
-	}
-	a.undo.Add(a.heap.Close)
-	memory, err := a.tableMemory()
-	if err != nil {
-		return err
-	}
-	a.table, err = tpt.New(tpt.Config{Entries: a.cfg.entries(), Memory: memory, Heap: a.heap.Memory(), PerPD: uint32(a.cfg.MaxRegionsPerPD)})
-	if err != nil {
-		return err
-	}
-	if err := a.openPorts(); err != nil {
-		return err
-	}
-	return a.openControl()
-}
-
-// tableMemory is what the table lies in: a BPF array, which tools and programs
-// can read, or with KernelPort memory of the table's own. The array stays in the
-// instance of a port that is loaded.
-func (a *Adapter) tableMemory() ([]byte, error) {
-	if a.cfg.KernelPort {
-		return nil, nil
-	}
-	pin, err := a.tablePin()
-	if err != nil {
-		return nil, err
-	}
-	t, err := loader.NewTable(a.cfg.entries(), pin)
-	if err != nil {
-		return nil, err
-	}
-	a.undo.Add(t.Close)
-	return t.Memory(), nil
 }
 
 // Close ends everything of the adapter: listeners, connections (with a reset),
@@ -136,34 +65,32 @@ func (a *Adapter) tableMemory() ([]byte, error) {
 // memory that was registered is accessed any more. Memory from AllocMR stays as it
 // is until its region is closed too; regions that nobody closes keep the heap
 // until the process ends. It may be called twice.
-func (a *Adapter) Close() error {
-	a.die(ErrClosed)
-	for _, c := range a.takeLoose() {
-		c.Close()
-	}
-	for _, qp := range a.allQPs() {
-		qp.Close()
-	}
-	a.running.Wait()
-	a.tapped.end() // with the resets of the connections
-	err := a.closeControl()
-	a.busy.Lock()
-	defer a.busy.Unlock()
-	if a.closed {
-		return nil
-	}
-	a.closed = true
-	return errors.Join(err, a.undo.Run())
+func (a *Adapter) Close() error { return a.device.Close() }
+
+// Report is what the adapter and everything of it is like now: what `stag show`
+// and `stag metrics` print. It asks each engine for what belongs to that, in
+// few and short calls between steps, and disturbs nobody otherwise. ErrClosed
+// from the moment when Close begins.
+func (a *Adapter) Report(ctx context.Context) (report.Engine, error) {
+	return a.device.Report(ctx, report.AllParts)
 }
 
-// use lets a verb use the table and the heap until it calls done. ErrClosed.
-func (a *Adapter) use() (done func(), err error) {
-	a.busy.RLock()
-	if a.closed || a.life.Err() != nil {
-		a.busy.RUnlock()
-		return nil, fmt.Errorf("the adapter is %w", ErrClosed)
-	}
-	return a.busy.RUnlock, nil
+// Capture calls f with the packets that the adapter's engines receive and send
+// from now on: at once with an empty batch, which says that it has begun, then
+// whenever there are some. It ends when ctx does, when f fails, or when the
+// adapter is closed; f's failure alone is an error, and that of all engines.
+//
+// While f is at work packets are kept for it, up to 8 MiB for each queue (less
+// where there are more than eight); those that do not fit are lost and counted.
+// Engines wait for nobody. The packets of several queues are in the order of
+// their time. With the first packet of a connection comes what its ends agreed on
+// before it was taken over (Batch.Streams).
+//
+// A flow's id can be that of one flow for each port; without filter.Device it
+// means all of them. Packets of an adapter with KernelPort are the kernel's, and
+// cannot be captured here. tap.ErrTooMany; ErrClosed.
+func (a *Adapter) Capture(ctx context.Context, filter report.Filter, f func(report.Batch) error) error {
+	return a.device.Capture(ctx, filter, f)
 }
 
 // hold notes something that Close must close. false: it is too late.
@@ -201,9 +128,26 @@ func (a *Adapter) allQPs() (all []*QP) {
 	return all
 }
 
-// while is ctx, but ends with ErrClosed when the adapter is being closed.
-func (a *Adapter) while(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(a.life, func() { cancel(context.Cause(a.life)) })
-	return ctx, func() { stop(); cancel(nil) }
+// layer is the verbs as the device sees them. Its methods are called from
+// adapter.Open on: they use nothing that Open sets after that.
+type layer struct{ *Adapter }
+
+// CloseConnections implements adapter.Closer.
+func (l layer) CloseConnections() {
+	for _, c := range l.takeLoose() {
+		c.Close()
+	}
+	for _, qp := range l.allQPs() {
+		qp.Close()
+	}
+}
+
+// Connections implements adapter.Reporter.
+func (l layer) Connections() []adapter.Connection {
+	qps := l.allQPs()
+	all := make([]adapter.Connection, 0, len(qps))
+	for _, qp := range qps {
+		all = append(all, qp.connection())
+	}
+	return all
 }

@@ -16,7 +16,7 @@ import (
 func TestRegionOverAnother(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
-		free := y.a.heap.Left()
+		free := y.a.device.Heap().Left()
 		owner, err := y.pd.AllocMR(3*heap.PageSize, LocalWrite)
 		r.Must(err)
 		copy(owner.Bytes()[heap.PageSize:], "still here")
@@ -37,7 +37,7 @@ func TestRegionOverAnother(t *testing.T) {
 		}
 		r.Must(secret.Close())
 		r.Must(alias.Close())
-		if left := y.a.heap.Left(); left != free {
+		if left := y.a.device.Heap().Left(); left != free {
 			r.Errorf("%d octets of the heap are free, %d were", left, free)
 		}
 	})
@@ -83,9 +83,9 @@ func TestRegisterNobodysMemory(t *testing.T) {
 	r.Must(err)
 	two, err := pd.AllocMR(heap.PageSize, 0)
 	r.Must(err)
-	both := a.heap.Memory()[heap.Address(one.Bytes())-heap.Address(a.heap.Memory()):][:2*heap.PageSize]
+	both := a.device.Heap().Memory()[heap.Address(one.Bytes())-heap.Address(a.device.Heap().Memory()):][:2*heap.PageSize]
 	closed := two.Bytes()
-	for name, mem := range map[string][]byte{"two regions": both, "free memory": a.heap.Memory()[8*heap.PageSize:][:1], "the end of one, and more": both[heap.PageSize-1 : heap.PageSize+1]} {
+	for name, mem := range map[string][]byte{"two regions": both, "free memory": a.device.Heap().Memory()[8*heap.PageSize:][:1], "the end of one, and more": both[heap.PageSize-1 : heap.PageSize+1]} {
 		if _, err := pd.RegMR(mem, 0); !errors.Is(err, heap.ErrNotAllocated) {
 			r.Errorf("%s: %v", name, err)
 		}
@@ -98,7 +98,7 @@ func TestRegisterNobodysMemory(t *testing.T) {
 	_, err = pd.RegMR(one.Bytes(), RemoteWrite) // without local write
 	r.Says(err, nil, "local write")
 	r.Must(one.Close())
-	if left := a.heap.Left(); left != 16*heap.PageSize {
+	if left := a.device.Heap().Left(); left != 16*heap.PageSize {
 		r.Errorf("%d octets are free: a region that was refused has kept some", left)
 	}
 }

@@ -114,7 +114,7 @@ func TestCapture(t *testing.T) {
 	u, v := r.connect(wants{})
 	l := r.capture(r.a, report.Filter{})
 	alone := r.capture(r.a, report.Filter{QP: x.qp.Number(), SnapLen: 60})
-	flow := r.capture(r.b, report.Filter{Flow: uint32(y.qp.line.Load().flow), Device: r.pair.Ends[pair.B].Name})
+	flow := r.capture(r.b, report.Filter{Flow: uint32(y.qp.line.Load().Flow()), Device: r.pair.Ends[pair.B].Name})
 	const n = 500000
 	x.post(SendWR{Op: WRWrite, SGL: []SGE{x.mr.SGE(0, n)}, RKey: y.mr.RKey(), Flags: Signaled})
 	r.ok(x.sent(1))
@@ -186,7 +186,7 @@ func TestCaptureStreams(t *testing.T) {
 			x.post(SendWR{Op: WRWrite, SGL: []SGE{x.mr.SGE(0, 5000)}, RKey: y.mr.RKey(), Flags: Signaled})
 			r.ok(x.sent(1))
 			want[x.qp.Number()] = report.Stream{
-				Device: r.pair.Ends[pair.A].Name, Flow: uint32(x.qp.line.Load().flow), QP: x.qp.Number(),
+				Device: r.pair.Ends[pair.A].Name, Flow: uint32(x.qp.line.Load().Flow()), QP: x.qp.Number(),
 				Initiator: true, Revision: 2, CRC: i%2 != 0, SendMarkers: i%3 == 0,
 			}
 		}
@@ -292,12 +292,13 @@ func TestCaptureSlow(t *testing.T) {
 		t.Error("what has arrived is not what was sent")
 	}
 	close(release)
-	r.Eventually("what was lost is told", func() bool { return r.a.tapped.lost.Load() != 0 })
+	r.Eventually("what was lost is told", func() bool { _, lost := r.a.device.Captured(); return lost != 0 })
 	r.Check(r.a.Close()) // which hands over the rest
 	r.Check(<-done)
 	t.Logf("%d captured, %d lost", got, lost)
-	if lost == 0 || got == 0 || got+lost < 41<<20/1460 || r.a.tapped.packets.Load() != got || r.a.tapped.lost.Load() != lost {
-		t.Errorf("%d packets and %d lost, of at least %d; the adapter says %d and %d", got, lost, 41<<20/1460, r.a.tapped.packets.Load(), r.a.tapped.lost.Load())
+	packets, dropped := r.a.device.Captured()
+	if lost == 0 || got == 0 || got+lost < 41<<20/1460 || packets != got || dropped != lost {
+		t.Errorf("%d packets and %d lost, of at least %d; the adapter says %d and %d", got, lost, 41<<20/1460, packets, dropped)
 	}
 }
 
@@ -384,7 +385,7 @@ func TestCaptureQueues(t *testing.T) {
 		}
 	}
 	var counted uint64
-	for _, e := range r.b.ports[0].nic.Engines() {
+	for _, e := range r.b.device.Ports()[0].NIC().Engines() {
 		c, err := e.Counters(r.Ctx())
 		r.Must(err)
 		counted += c.RxPackets + c.TxPackets

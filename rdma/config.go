@@ -1,16 +1,12 @@
 package rdma
 
 import (
-	"errors"
-	"fmt"
 	"log/slog"
-	"math/bits"
-	"slices"
 	"time"
 
 	"github.com/stag-rdma/stag/afxdp"
+	"github.com/stag-rdma/stag/offload/adapter"
 	"github.com/stag-rdma/stag/offload/nic"
-	"github.com/stag-rdma/stag/offload/tcp"
 )
 
 // Config says what an adapter is made of. Exactly one of Ports and KernelPort
@@ -86,67 +82,16 @@ type Config struct {
 	Log *slog.Logger
 }
 
-const (
-	defaultHeap    = 256 << 20
-	maxHeap        = 1 << 46
-	defaultRegions = 1<<16 - 1
-	maxRegions     = 1<<24 - 1
-)
-
-// fill completes c, or says everything that is wrong with it.
-func (c Config) fill() (Config, error) {
-	errs := c.portMistakes()
-	if c.RegionHeap == 0 {
-		c.RegionHeap = defaultHeap
+// device is c in the words of the device.
+func (c *Config) device() adapter.Config {
+	return adapter.Config{
+		Ports: c.Ports, KernelPort: c.KernelPort,
+		RegionHeap: c.RegionHeap, MaxRegions: c.MaxRegions, MaxRegionsPerPD: c.MaxRegionsPerPD,
+		Progress: adapter.Progress(c.Progress), Spin: c.Spin,
+		Generic: c.Generic, VLAN: c.VLAN, Queues: c.Queues, FrameSize: c.FrameSize, RxFrames: c.RxFrames, TxFrames: c.TxFrames,
+		ZeroCopy: c.ZeroCopy, MaxFlows: c.MaxFlows, Partial: c.Partial, Congestion: c.Congestion,
+		NoControl: c.NoControl, Log: c.Log,
 	}
-	if c.RegionHeap > maxHeap {
-		errs = append(errs, fmt.Errorf("RegionHeap is %d octets: choose up to 2^46", c.RegionHeap))
-	}
-	if c.MaxRegions == 0 {
-		c.MaxRegions = defaultRegions
-	}
-	if c.MaxRegions < 1 || c.MaxRegions > maxRegions {
-		errs = append(errs, fmt.Errorf("MaxRegions is %d: choose 1 to %d", c.MaxRegions, maxRegions))
-	}
-	if c.MaxRegionsPerPD < 0 || c.MaxRegionsPerPD > maxRegions {
-		errs = append(errs, fmt.Errorf("MaxRegionsPerPD is %d: choose 1 to %d, or 0 for all", c.MaxRegionsPerPD, maxRegions))
-	}
-	if c.Spin < 0 {
-		errs = append(errs, fmt.Errorf("a Spin of %v: choose 0 or more", c.Spin))
-	}
-	if c.Progress > ProgressInline {
-		errs = append(errs, fmt.Errorf("a Progress of %d: choose ProgressAuto, ProgressEngine or ProgressInline", c.Progress))
-	}
-	if c.Congestion != "" && tcp.Control(c.Congestion) == nil {
-		errs = append(errs, fmt.Errorf("a Congestion of %q: choose cubic or reno, or nothing for the kernel's choice", c.Congestion))
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
-	return c, errors.Join(errs...)
-}
-
-func (c Config) portMistakes() (errs []error) {
-	switch {
-	case len(c.Ports) == 0 && !c.KernelPort:
-		errs = append(errs, errors.New("no port: name network interfaces in Ports, or set KernelPort for the kernel's TCP"))
-	case len(c.Ports) != 0 && c.KernelPort:
-		errs = append(errs, errors.New("both Ports and KernelPort are set: choose one"))
-	}
-	for i, name := range c.Ports {
-		if name == "" {
-			errs = append(errs, fmt.Errorf("port %d has no name", i))
-		} else if slices.Contains(c.Ports[:i], name) {
-			errs = append(errs, fmt.Errorf("port %s is named twice", name))
-		}
-	}
-	if c.VLAN != 0 && len(c.Ports) != 1 {
-		errs = append(errs, fmt.Errorf("a VLAN, %d, for %d ports: it can be set for one", c.VLAN, len(c.Ports)))
-	}
-	if c.Partial > PartialRefused {
-		errs = append(errs, fmt.Errorf("a Partial of %d: choose PartialOnVeth, PartialAccepted or PartialRefused", c.Partial))
-	}
-	return errs
 }
 
 // Partial says what becomes of a segment whose TCP checksum field holds the sum
@@ -169,7 +114,3 @@ const (
 	// PartialRefused accepts them nowhere.
 	PartialRefused = nic.PartialRefused
 )
-
-// entries is the length of the table: entry 0 is never given out, and fewer
-// than 64 do not fill a page.
-func (c Config) entries() uint32 { return max(64, uint32(1)<<bits.Len(uint(c.MaxRegions))) }

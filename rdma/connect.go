@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/offload/adapter"
 	"github.com/stag-rdma/stag/offload/mpa"
 )
 
@@ -49,20 +50,20 @@ func (qp *QP) settle() {
 
 // start tells the machine what was agreed on. From now on the attempt cannot be
 // undone: it succeeds, or the QP is dead.
-func (qp *QP) start(s *socket, a mpa.Agreed) error {
+func (qp *QP) start(s *adapter.Socket, agreed mpa.Agreed) error {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
 	if qp.doomed != nil {
 		return qp.doomed
 	}
-	local, remote := qp.a.ends(s.TCPConn)
+	local, remote := s.Ends()
 	qp.conn = Conn{
-		Local: local, Remote: remote, Initiator: a.Initiator, Revision: int(a.Revision), CRC: a.CRC,
-		SendMarkers: a.SendMarkers, RecvMarkers: a.ReceiveMarkers,
-		IRD: int(a.IRD), ORD: int(a.ORD), Depths: a.Enhanced, PeerIRD: int(a.PeerIRD), PeerORD: int(a.PeerORD), PrivateData: a.Private, Path: s.p.path(),
+		Local: local, Remote: remote, Initiator: agreed.Initiator, Revision: int(agreed.Revision), CRC: agreed.CRC,
+		SendMarkers: agreed.SendMarkers, RecvMarkers: agreed.ReceiveMarkers,
+		IRD: int(agreed.IRD), ORD: int(agreed.ORD), Depths: agreed.Enhanced, PeerIRD: int(agreed.PeerIRD), PeerORD: int(agreed.PeerORD), PrivateData: agreed.Private, Path: s.Path(),
 	}
 	qp.stage = connected
-	qp.m.Start(a)
+	qp.m.Start(agreed)
 	qp.started.Store(true)
 	return nil
 }
@@ -70,20 +71,33 @@ func (qp *QP) start(s *socket, a mpa.Agreed) error {
 // run is the end of every attempt that has come so far: the machine starts, and
 // takes the connection over, in which reply, if there is one, is written. On
 // error the connection is lost, and the QP is dead if it had been started.
-func (qp *QP) run(ctx context.Context, s *socket, a mpa.Agreed, reply []byte) error {
-	if err := qp.start(s, a); err != nil {
+func (qp *QP) run(ctx context.Context, s *adapter.Socket, agreed mpa.Agreed, reply []byte) error {
+	if err := qp.start(s, agreed); err != nil {
 		s.Close()
 		return err
 	}
-	l, err := s.takeOver(ctx, qp.m, takeOver{kind: bpf.KindRDMA, accepted: !a.Initiator, words: reply})
+	how := adapter.TakeOver{Kind: bpf.KindRDMA, Accepted: !agreed.Initiator}
+	if len(reply) != 0 {
+		how.LastWords = func() error { return sendReply(ctx, s, reply) }
+	}
+	c, err := s.TakeOver(ctx, qp.m, how)
 	if err != nil {
 		err = reason(ctx, err)
 		qp.kill(err)
 		return err
 	}
-	qp.line.Store(l)
-	qp.attach(l.runner)
-	l.wake() // for what was posted meanwhile
+	qp.line.Store(c)
+	qp.attach(c.Runner())
+	c.Wake() // for what was posted meanwhile
 	qp.a.log.Info("QP connected", "qp", qp.Number(), "remote", qp.conn.Remote, "path", qp.conn.Path)
+	return nil
+}
+
+// sendReply writes a responder's Reply to the socket, as long as ctx goes on.
+func sendReply(ctx context.Context, s *adapter.Socket, reply []byte) error {
+	defer bound(ctx, s)()
+	if _, err := s.Write(reply); err != nil {
+		return fmt.Errorf("send the MPA Reply: %w", err)
+	}
 	return nil
 }

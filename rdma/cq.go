@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/stag-rdma/stag/offload/adapter"
 	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/work"
 )
@@ -28,16 +29,16 @@ type CQ struct {
 
 	mu      sync.Mutex // guards what follows; held briefly, by engines as well
 	wake    chan struct{}
-	users   map[*QP]int    // how often each QP uses it: once or twice
-	driven  map[runner]int // how often its QPs use each, likewise
-	told    bool           // of the overrun
+	users   map[*QP]int            // how often each QP uses it: once or twice
+	driven  map[adapter.Runner]int // how often its QPs use each, likewise
+	told    bool                   // of the overrun
 	closed  bool
 	closing atomic.Bool
 }
 
 // CreateCQ makes a CQ for at least depth completions, 1 to Limits.MaxCQDepth.
 func (a *Adapter) CreateCQ(depth int) (*CQ, error) {
-	done, err := a.use()
+	done, err := a.device.Use()
 	if err != nil {
 		return nil, fmt.Errorf("create CQ: %w", err)
 	}
@@ -145,7 +146,7 @@ func (c *CQ) wait(ctx context.Context, solicitedOnly bool) error {
 			return nil
 		}
 		switch {
-		case c.closing.Load() || c.a.life.Err() != nil:
+		case c.closing.Load() || c.a.device.Life().Err() != nil:
 			return fmt.Errorf("wait for a completion: the CQ is %w", ErrClosed)
 		case c.c.Overrun():
 			return fmt.Errorf("wait for a completion: %w", ErrCQOverrun)
@@ -161,7 +162,7 @@ func (c *CQ) wait(ctx context.Context, solicitedOnly bool) error {
 			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-c.a.life.Done():
+		case <-c.a.device.Life().Done():
 		}
 	}
 }

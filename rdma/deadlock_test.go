@@ -45,7 +45,7 @@ func (r *rig) closeBesideVerbs() {
 		all.Go(func() {
 			for err := error(nil); err == nil || errors.Is(err, ErrInUse); {
 				err = verb()
-				if a.life.Err() != nil {
+				if a.device.Life().Err() != nil {
 					return
 				}
 			}

@@ -4,10 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
-
-	"github.com/stag-rdma/stag/offload/handoff"
 )
 
 // Dial connects the QP to address, "host:port", in the adapter's network
@@ -40,7 +36,7 @@ func (qp *QP) dial(ctx context.Context, address string, p ConnParams) error {
 	if _, err := p.offer().Request(); err != nil {
 		return err
 	}
-	ctx, free := qp.a.while(ctx)
+	ctx, free := qp.a.device.While(ctx)
 	defer free()
 	ctx, cancel := context.WithTimeoutCause(ctx, p.Timeout,
 		fmt.Errorf("no connection within %v: %w", p.Timeout, context.DeadlineExceeded))
@@ -65,11 +61,11 @@ func reason(ctx context.Context, err error) error {
 }
 
 func (qp *QP) connect(ctx context.Context, address string, p ConnParams) error {
-	s, err := qp.a.dialTCP(ctx, address)
+	s, err := qp.a.device.Dial(ctx, address)
 	if err != nil {
 		return err
 	}
-	if err := s.patience(p.PeerTimeout); err != nil {
+	if err := s.Patience(p.PeerTimeout); err != nil {
 		s.Close()
 		return err
 	}
@@ -81,84 +77,4 @@ func (qp *QP) connect(ctx context.Context, address string, p ConnParams) error {
 		return explain(err)
 	}
 	return qp.run(ctx, s, agreed, nil)
-}
-
-// dialTCP connects to the first of address's hosts that answers: RFC 8305, known as
-// Happy Eyeballs.
-func (a *Adapter) dialTCP(ctx context.Context, address string) (*socket, error) {
-	hosts, service, err := resolve(ctx, address)
-	if err != nil {
-		return nil, err
-	}
-	return race(ctx, interleave(hosts), attemptDelay, func(ctx context.Context, host netip.Addr) (*socket, error) {
-		return a.dialHost(ctx, host, service)
-	})
-}
-
-// resolve splits an address and looks its host up, before any thread is in the
-// adapter's namespace: name servers are asked from where the program is.
-func resolve(ctx context.Context, address string) (hosts []netip.Addr, service uint16, err error) {
-	host, name, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, 0, err
-	}
-	number, err := net.DefaultResolver.LookupPort(ctx, "tcp", name)
-	if err != nil {
-		return nil, 0, err
-	}
-	if host == "" {
-		return nil, 0, errors.New("the address names no host")
-	}
-	if literal, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{literal}, uint16(number), nil
-	}
-	hosts, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	return hosts, uint16(number), err
-}
-
-// dialHost connects to one host. The way that its packets go decides which port
-// it is; what no port leads to is not tried.
-func (a *Adapter) dialHost(ctx context.Context, host netip.Addr, service uint16) (*socket, error) {
-	host = host.Unmap()
-	p, err := a.portAhead(ctx, host)
-	if err != nil {
-		return nil, err
-	}
-	var c net.Conn
-	err = a.space.Do(func() error {
-		numbered, err := numbered(host)
-		if err != nil {
-			return err
-		}
-		var d net.Dialer
-		d.SetMultipathTCP(false) // what is not plain TCP cannot be taken over
-		if p != nil {
-			d.Control = p.nic.Control
-		}
-		c, err = d.DialContext(ctx, "tcp", netip.AddrPortFrom(numbered, service).String())
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	s := &socket{TCPConn: c.(*net.TCPConn), a: a}
-	if s.p, err = a.portFor(ctx, s.TCPConn); err != nil {
-		c.Close()
-		return nil, err
-	}
-	return s, nil
-}
-
-// portAhead is the port that a connection to host will leave through, as far as
-// can be known before there is a socket.
-func (a *Adapter) portAhead(ctx context.Context, host netip.Addr) (p *port, err error) {
-	if a.cfg.KernelPort {
-		return nil, nil
-	}
-	var by handoff.Routing
-	err = a.space.Do(func() (err error) { by, err = handoff.NewRouting(); return err })
-	if err != nil {
-		return nil, err
-	}
-	return a.portTo(ctx, by, netip.Addr{}, host)
 }

@@ -2,8 +2,8 @@ package rdma
 
 import (
 	"errors"
-	"net"
 
+	"github.com/stag-rdma/stag/offload/adapter"
 	"github.com/stag-rdma/stag/offload/heap"
 	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/rdmap"
@@ -18,7 +18,7 @@ import (
 var (
 	// ErrClosed: the object, or the adapter that it belongs to, is closed.
 	// errors.Is finds net.ErrClosed too.
-	ErrClosed error = closedError{}
+	ErrClosed = adapter.ErrClosed
 	// ErrInUse: something still uses what is to be closed.
 	ErrInUse = errors.New("in use")
 	// ErrNotConnected: sends need a connection, and there has been none yet.
@@ -34,7 +34,7 @@ var (
 	// ErrHeapFull: the region heap has no room of that size.
 	ErrHeapFull = heap.ErrFull
 	// ErrNoPort: no port of the adapter leads to the destination.
-	ErrNoPort = errors.New("no port leads there")
+	ErrNoPort = adapter.ErrNoPort
 	// ErrAnswered: a ConnRequest is answered once, by Accept, Reject or Close.
 	ErrAnswered = errors.New("the request has been answered")
 	// ErrNotMPA: the peer's answer to Dial is no MPA Reply, or a malformed one.
@@ -63,12 +63,6 @@ var (
 	// ErrCQOverrun: a CQ was full and a completion is lost.
 	ErrCQOverrun = rdmap.ErrCQOverrun
 )
-
-// closedError is what ErrClosed is.
-type closedError struct{}
-
-func (closedError) Error() string        { return "closed" }
-func (closedError) Is(target error) bool { return target == net.ErrClosed }
 
 // RejectedError is what Dial returns when the peer has rejected the connection:
 // its application as a rule. errors.Is finds ErrMarkersRefused where Markers may be

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/adapter"
 )
 
 // EventType is what an asynchronous event is about.
@@ -72,22 +72,52 @@ func (e *events) add(ev Event) {
 	}
 }
 
-// diverted tells of connections whose route leads elsewhere now, or, without why,
-// through the port again.
-func (a *Adapter) diverted(port string, flows []*nic.Flow, why error) {
-	of := map[carrier]*QP{}
+// portEvents is what the device's events are called here.
+var portEvents = [...]EventType{
+	adapter.PortDown: PortDown, adapter.PortUp: PortUp, adapter.PortLost: PortLost,
+	adapter.RouteAway: RouteAway, adapter.RouteBack: RouteBack,
+}
+
+// notify is told what happens to ports and routes.
+func (a *Adapter) notify(e adapter.Event) {
+	ev := Event{Type: portEvents[e.Type], Port: e.Port, Err: e.Err}
+	switch e.Type {
+	case adapter.RouteAway, adapter.RouteBack:
+		for _, qp := range a.carriedBy(e.Carriers) {
+			ev.QP = qp
+			a.events.add(ev)
+		}
+	default:
+		a.events.add(ev)
+	}
+	if e.Last {
+		a.failListeners(e.Err)
+	}
+}
+
+// carriedBy are the QPs of connections, in their order.
+func (a *Adapter) carriedBy(carriers []adapter.Carrier) (list []*QP) {
+	of := map[adapter.Carrier]*QP{}
 	for _, qp := range a.allQPs() {
-		if l := qp.line.Load(); l != nil {
-			of[l.carrier] = qp
+		if c := qp.line.Load(); c != nil {
+			of[c.Carrier()] = qp
 		}
 	}
-	t := RouteAway
-	if why == nil {
-		t = RouteBack
+	for _, c := range carriers {
+		if qp := of[c]; qp != nil {
+			list = append(list, qp)
+		}
 	}
-	for _, f := range flows {
-		if qp := of[f]; qp != nil {
-			a.events.add(Event{Type: t, QP: qp, Port: port, Err: why})
+	return list
+}
+
+// failListeners makes Accept say why nobody can connect any more.
+func (a *Adapter) failListeners(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for c := range a.loose {
+		if l, ok := c.(*Listener); ok {
+			l.die(err)
 		}
 	}
 }

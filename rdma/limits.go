@@ -1,7 +1,6 @@
 package rdma
 
 import (
-	"net"
 	"net/netip"
 
 	"github.com/stag-rdma/stag/offload/wire"
@@ -57,7 +56,7 @@ type Limits struct {
 
 // Attributes asks for what can change; it reads the ports' addresses anew.
 func (a *Adapter) Attributes() (Attributes, error) {
-	done, err := a.use()
+	done, err := a.device.Use()
 	if err != nil {
 		return Attributes{}, err
 	}
@@ -69,41 +68,12 @@ func (a *Adapter) Attributes() (Attributes, error) {
 			MaxQPDepth: maxQPDepth, MaxCQDepth: maxCQDepth, MaxSGE: maxSGE, MaxReadSGE: 1, MaxInline: maxInline,
 			MaxReadDepth: maxReadDepth, MaxPrivateData: maxPrivate, MaxMessageSize: maxMessage, MaxRegions: int(table.Entries),
 		},
-		HeapSize: a.heap.Size(), HeapFree: a.heap.Left(),
+		HeapSize: a.device.Heap().Size(), HeapFree: a.device.Heap().Left(),
 		Regions: int(table.Used), QPs: len(a.allQPs()),
 	}
-	if a.cfg.KernelPort {
-		at.Ports = []Port{{Path: kernelPath}}
-		return at, nil
+	ports, err := a.device.Describe()
+	for _, p := range ports {
+		at.Ports = append(at.Ports, Port(p))
 	}
-	err = a.space.Do(func() error {
-		for _, p := range a.ports {
-			described, err := p.describe()
-			if err != nil {
-				return err
-			}
-			at.Ports = append(at.Ports, described)
-		}
-		return nil
-	})
 	return at, err
-}
-
-// describe must run in the adapter's namespace.
-func (p *port) describe() (Port, error) {
-	out := Port{Name: p.name, MTU: p.nic.Link().MTU, Path: p.path(), NoZeroCopy: p.nic.Path().NoZeroCopy}
-	ifc, err := net.InterfaceByIndex(p.nic.Link().Index)
-	if err != nil {
-		return Port{}, err
-	}
-	addrs, err := ifc.Addrs()
-	if err != nil {
-		return Port{}, err
-	}
-	for _, addr := range addrs {
-		if prefix, err := netip.ParsePrefix(addr.String()); err == nil {
-			out.Addresses = append(out.Addresses, prefix)
-		}
-	}
-	return out, nil
 }

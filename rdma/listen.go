@@ -11,8 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/stag-rdma/stag/offload/mpa"
 )
 
@@ -109,18 +107,14 @@ func (a *Adapter) listen(ctx context.Context, address string, cfg ListenConfig) 
 	if err != nil {
 		return nil, err
 	}
-	ctx, free := a.while(ctx)
+	ctx, free := a.device.While(ctx)
 	defer free()
-	at, err := listenAddress(ctx, address)
+	socket, err := a.device.Listen(ctx, address)
 	if err != nil {
 		return nil, reason(ctx, err)
 	}
-	l := &Listener{a: a, cfg: cfg, ready: make(chan *ConnRequest, cfg.Backlog), silent: newGreetings(cfg.MaxSilent)}
+	l := &Listener{a: a, l: socket, at: a.device.ListenerAddr(socket), cfg: cfg, ready: make(chan *ConnRequest, cfg.Backlog), silent: newGreetings(cfg.MaxSilent)}
 	l.refusals = l.count.limits()
-	if err := l.open(ctx, at); err != nil {
-		return nil, reason(ctx, err)
-	}
-	l.at = a.plain(l.l, l.l.Addr(), unix.Getsockname)
 	l.life, l.die = context.WithCancelCause(context.Background())
 	if !a.hold(l) {
 		l.l.Close()
@@ -128,52 +122,6 @@ func (a *Adapter) listen(ctx context.Context, address string, cfg ListenConfig) 
 	}
 	l.running.Go(l.admitAll)
 	return l, nil
-}
-
-// listenAddress looks address up: its host may be a name, or empty for every
-// address. It may take as long as name servers take, so that nothing of the adapter
-// may be held meanwhile.
-func listenAddress(ctx context.Context, address string) (netip.AddrPort, error) {
-	host, service, err := net.SplitHostPort(address)
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	if host == "" {
-		number, err := net.DefaultResolver.LookupPort(ctx, "tcp", service)
-		return netip.AddrPortFrom(netip.Addr{}, uint16(number)), err
-	}
-	hosts, number, err := resolve(ctx, address)
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	return netip.AddrPortFrom(hosts[0].Unmap(), number), nil
-}
-
-// open makes the socket that listens at an address, whose zero Addr means every one.
-func (l *Listener) open(ctx context.Context, at netip.AddrPort) error {
-	done, err := l.a.use()
-	if err != nil {
-		return err
-	}
-	defer done()
-	return l.a.space.Do(func() error {
-		literal := fmt.Sprintf(":%d", at.Port())
-		if at.Addr().IsValid() {
-			host, err := numbered(at.Addr())
-			if err != nil {
-				return err
-			}
-			literal = netip.AddrPortFrom(host, at.Port()).String()
-		}
-		var lc net.ListenConfig
-		lc.SetMultipathTCP(false) // what is not plain TCP cannot be taken over
-		lc.Control = l.a.announce
-		tcp, err := lc.Listen(ctx, "tcp", literal)
-		if err == nil {
-			l.l = tcp.(*net.TCPListener)
-		}
-		return err
-	})
 }
 
 // Addr is where the Listener listens.
@@ -330,12 +278,12 @@ func (l *Listener) request(c *net.TCPConn) (*ConnRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	local, remote := l.a.ends(c)
-	p, err := l.a.portFor(l.life, c)
+	s, err := l.a.device.Socket(l.life, c)
 	if err != nil {
 		return nil, err
 	}
-	return &ConnRequest{l: l, s: &socket{c, l.a, p}, r: request, local: local, remote: remote}, nil
+	local, remote := s.Ends()
+	return &ConnRequest{l: l, s: s, r: request, local: local, remote: remote}, nil
 }
 
 // errCrowded is why a peer has to go that might still have sent its Request.
@@ -346,7 +294,7 @@ var errOverflow = errors.New("too many requests wait for Accept: call it more of
 
 // refuse closes the connection of a peer that gets no answer, and counts why.
 func (l *Listener) refuse(c *net.TCPConn, err error) {
-	_, remote := l.a.ends(c)
+	_, remote := l.a.device.Ends(c)
 	count := l.count.of(err)
 	if count == &l.count.silent {
 		drop(c)

@@ -50,12 +50,12 @@ func (pd *PD) allocMR(size int, access Access, o []MROptions) (*MR, error) {
 	if size < 1 {
 		return nil, errors.New("ask for at least 1")
 	}
-	done, err := pd.a.use()
+	done, err := pd.a.device.Use()
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	mem, p, err := pd.a.heap.Alloc(uint64(size))
+	mem, p, err := pd.a.device.Heap().Alloc(uint64(size))
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (pd *PD) allocMR(size int, access Access, o []MROptions) (*MR, error) {
 // file that it maps. If it does, connections whose peers or work requests access
 // the memory end with ErrMemoryGone.
 func (pd *PD) RegMR(buf []byte, access Access, o ...MROptions) (*MR, error) {
-	done, err := pd.a.use()
+	done, err := pd.a.device.Use()
 	if err != nil {
 		return nil, fmt.Errorf("register region: %w", err)
 	}
@@ -191,7 +191,7 @@ func (m *MR) SGE(off, n int) SGE {
 // When it returns no octet of the region changes any more by what peers or work
 // requests do. The region stays to be closed. It is no error to do it twice.
 func (m *MR) Invalidate() error {
-	done, err := m.pd.a.use()
+	done, err := m.pd.a.device.Use()
 	if err != nil {
 		return fmt.Errorf("invalidate region: %w", err)
 	}
@@ -210,7 +210,7 @@ func (m *MR) Close() error {
 	if !m.closed.CompareAndSwap(false, true) {
 		return nil
 	}
-	done, err := m.pd.a.use()
+	done, err := m.pd.a.device.Use()
 	if err != nil {
 		return m.release() // all but the memory went with the adapter
 	}

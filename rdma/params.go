@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/stag-rdma/stag/offload/adapter"
 	"github.com/stag-rdma/stag/offload/mpa"
 )
 
@@ -90,8 +91,8 @@ func (p ConnParams) fill() (ConnParams, error) {
 	if p.Timeout < 0 {
 		errs = append(errs, fmt.Errorf("a Timeout of %v: choose 0 or more", p.Timeout))
 	}
-	if p.PeerTimeout != 0 && p.PeerTimeout < leastPatience {
-		errs = append(errs, fmt.Errorf("a PeerTimeout of %v: choose %v or more", p.PeerTimeout, leastPatience))
+	if p.PeerTimeout != 0 && p.PeerTimeout < adapter.LeastPatience {
+		errs = append(errs, fmt.Errorf("a PeerTimeout of %v: choose %v or more", p.PeerTimeout, adapter.LeastPatience))
 	}
 	if p.Timeout == 0 {
 		p.Timeout = defaultTimeout

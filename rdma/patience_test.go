@@ -7,6 +7,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/offload/adapter"
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
@@ -32,7 +33,7 @@ func TestPeerTimeout(t *testing.T) {
 				return Config{Ports: []string{r.pair.Ends[side].Name}}
 			})
 			ours, theirs := r.newEnd(r.a, wants{}), r.newEnd(r.b, wants{})
-			w := wants{dial: ConnParams{PeerTimeout: leastPatience}}
+			w := wants{dial: ConnParams{PeerTimeout: adapter.LeastPatience}}
 			if c.accept {
 				w = wants{accept: w.dial}
 				r.host = r.pair.Ends[pair.A].V4.Addr().String()
@@ -68,12 +69,12 @@ func (r *rig) vanish(side pair.Side) {
 }
 
 func TestPeerTimeoutTooShort(t *testing.T) {
-	for _, d := range []time.Duration{-time.Second, time.Millisecond, leastPatience - 1} {
+	for _, d := range []time.Duration{-time.Second, time.Millisecond, adapter.LeastPatience - 1} {
 		if _, err := (ConnParams{PeerTimeout: d}).fill(); err == nil {
 			t.Errorf("a PeerTimeout of %v is taken", d)
 		}
 	}
-	for _, d := range []time.Duration{0, leastPatience, time.Hour} {
+	for _, d := range []time.Duration{0, adapter.LeastPatience, time.Hour} {
 		if _, err := (ConnParams{PeerTimeout: d}).fill(); err != nil {
 			t.Error(err)
 		}

@@ -22,7 +22,7 @@ type PD struct {
 
 // AllocPD makes a protection domain.
 func (a *Adapter) AllocPD() (*PD, error) {
-	done, err := a.use()
+	done, err := a.device.Use()
 	if err != nil {
 		return nil, fmt.Errorf("allocate protection domain: %w", err)
 	}
@@ -54,7 +54,7 @@ func (pd *PD) leave(count *int) {
 // Close ends the protection domain. ErrInUse while there are regions or QPs of
 // it. It may be called twice, and after the adapter's Close.
 func (pd *PD) Close() error {
-	done, err := pd.a.use()
+	done, err := pd.a.device.Use()
 	if err != nil {
 		return nil // it went with the adapter
 	}

@@ -187,9 +187,9 @@ func TestTwoPorts(t *testing.T) {
 			r.ok(x.sent(1))
 			same(r, "written and read back", i, x.mr.Bytes()[:half], x.mr.Bytes()[half:], shared.mr.Bytes()[i*half:(i+1)*half])
 		}
-		for _, p := range r.a.ports {
-			if n := len(p.nic.Flows()); n != 1 {
-				r.Errorf("%s has %d flows, want 1", p.name, n)
+		for _, p := range r.a.device.Ports() {
+			if n := len(p.NIC().Flows()); n != 1 {
+				r.Errorf("%s has %d flows, want 1", p.Name(), n)
 			}
 		}
 		r.Must(shared.mr.Invalidate())

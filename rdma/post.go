@@ -75,7 +75,7 @@ func (qp *QP) posted(send bool) {
 	if !send && qp.State() <= RTS {
 		return
 	}
-	if l := qp.line.Load(); l != nil {
-		l.post(qp.cfg.SendCQ.runners.Load() != nil)
+	if c := qp.line.Load(); c != nil {
+		c.Post(qp.cfg.SendCQ.runners.Load() != nil)
 	}
 }

@@ -3,10 +3,10 @@ package rdma
 import (
 	"fmt"
 	"maps"
-	"runtime"
 	"slices"
 	"time"
 
+	"github.com/stag-rdma/stag/offload/adapter"
 	"github.com/stag-rdma/stag/offload/clock"
 )
 
@@ -15,12 +15,12 @@ type Progress uint8
 
 const (
 	// ProgressAuto leaves the choice to Open.
-	ProgressAuto Progress = iota
+	ProgressAuto = Progress(adapter.ProgressAuto)
 
 	// ProgressEngine has goroutines do it: one for each receive queue of a port,
 	// locked to a thread, or one for each connection over the kernel's TCP. Posts
 	// wake them, and they wake who waits.
-	ProgressEngine
+	ProgressEngine = Progress(adapter.ProgressEngine)
 
 	// ProgressInline has the program's own goroutines do it, within posts to the
 	// send queue, Polls that find nothing, and Waits: nothing that they post or
@@ -28,7 +28,7 @@ const (
 	// take over what nobody polls for, when a Wait or an Arm says that nobody
 	// will, or some milliseconds after the last Poll. They mind every deadline in
 	// any case.
-	ProgressInline
+	ProgressInline = Progress(adapter.ProgressInline)
 )
 
 func (p Progress) String() string {
@@ -46,31 +46,12 @@ func (p Progress) String() string {
 // inlineSpin is for how long a Wait looks, when Config.Spin is 0.
 const inlineSpin = 20 * time.Microsecond
 
-// chooseProgress decides for Auto; queues is how many engines there are.
-func (c *Config) chooseProgress(queues int) Progress {
-	switch {
-	case c.Progress != ProgressAuto:
-		return c.Progress
-	case c.Spin > 0 && queues < runtime.NumCPU():
-		return ProgressEngine
-	}
-	return ProgressInline
-}
-
 // progress is what Open has chosen.
 func (a *Adapter) progress() Progress {
-	if a.inline {
+	if a.device.Inline() {
 		return ProgressInline
 	}
 	return ProgressEngine
-}
-
-// engineSpin is for how long an engine looks for more work.
-func (a *Adapter) engineSpin() time.Duration {
-	if a.inline {
-		return 0
-	}
-	return a.cfg.Spin
 }
 
 // waitSpin is for how long a Wait does.
@@ -82,7 +63,7 @@ func (a *Adapter) waitSpin() time.Duration {
 }
 
 // runners are those of a CQ's QPs. Lists are never changed, but replaced.
-type runners []runner
+type runners []adapter.Runner
 
 // mostRunners is how many a CQ can have for its users to run them. A Poll of more,
 // which are connections over the kernel's TCP, would take too long: they are left
@@ -122,11 +103,11 @@ func (m *runners) watch() {
 }
 
 // drive adds n users to a runner of the CQ, or takes them away.
-func (c *CQ) drive(m runner, n int) {
+func (c *CQ) drive(m adapter.Runner, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.driven == nil {
-		c.driven = map[runner]int{}
+		c.driven = map[adapter.Runner]int{}
 	}
 	if c.driven[m] += n; c.driven[m] <= 0 {
 		delete(c.driven, m)
@@ -140,7 +121,7 @@ func (c *CQ) drive(m runner, n int) {
 }
 
 // attach lets the QP's CQs work for its connection.
-func (qp *QP) attach(m runner) {
+func (qp *QP) attach(m adapter.Runner) {
 	if m != nil {
 		qp.cfg.SendCQ.drive(m, 1)
 		qp.cfg.RecvCQ.drive(m, 1)
@@ -149,8 +130,8 @@ func (qp *QP) attach(m runner) {
 
 // detach is the end of that.
 func (qp *QP) detach() {
-	if l := qp.line.Load(); l != nil && l.runner != nil {
-		qp.cfg.SendCQ.drive(l.runner, -1)
-		qp.cfg.RecvCQ.drive(l.runner, -1)
+	if c := qp.line.Load(); c != nil && c.Runner() != nil {
+		qp.cfg.SendCQ.drive(c.Runner(), -1)
+		qp.cfg.RecvCQ.drive(c.Runner(), -1)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stag-rdma/stag/offload/adapter"
 	"github.com/stag-rdma/stag/offload/rdmap"
 	"github.com/stag-rdma/stag/offload/stream"
 )
@@ -72,10 +73,10 @@ type QP struct {
 	cfg  QPConfig
 	done chan struct{} // closed when the connection is gone
 
-	line  atomic.Pointer[line] // set when the connection is the QP's
-	over  sync.Once            // closes done
-	gone  sync.Once            // takes the QP out of what it uses
-	fatal atomic.Uint32        // untold, telling, told: the event about it
+	line  atomic.Pointer[adapter.Conn] // set when the connection is the QP's
+	over  sync.Once                    // closes done
+	gone  sync.Once                    // takes the QP out of what it uses
+	fatal atomic.Uint32                // untold, telling, told: the event about it
 
 	started atomic.Bool // it has, or had, a connection
 
@@ -120,7 +121,7 @@ type Conn struct {
 // CreateQP makes a QP that is not connected yet. Receives can be posted to it
 // already, and should be: a Send that finds none ends the connection.
 func (pd *PD) CreateQP(cfg QPConfig) (*QP, error) {
-	done, err := pd.a.use()
+	done, err := pd.a.device.Use()
 	if err != nil {
 		return nil, fmt.Errorf("create QP: %w", err)
 	}
@@ -177,7 +178,7 @@ func (qp *QP) enlist() error {
 
 func (qp *QP) delist() {
 	qp.detach()
-	qp.a.tapped.depart(qp)
+	qp.a.device.Depart(qp.connection())
 	qp.a.retire(qp)
 	qp.cfg.SendCQ.leave(qp)
 	qp.cfg.RecvCQ.leave(qp)
@@ -229,7 +230,7 @@ func (qp *QP) news() {
 	asked := errors.Is(err, ErrClosed) || errors.Is(err, stream.ErrAborted)
 	if err != nil && !asked && qp.fatal.CompareAndSwap(untold, telling) {
 		// Who steps may hold locks that a handler of the program's wants.
-		qp.a.running.Go(func() { qp.a.fatal.log(qp.a.log, slog.LevelWarn, "QP fatal", "qp", qp.Number(), "err", err) })
+		qp.a.device.Go(func() { qp.a.fatal.log(qp.a.log, slog.LevelWarn, "QP fatal", "qp", qp.Number(), "err", err) })
 		qp.a.events.add(Event{Type: QPFatal, QP: qp, Err: err})
 		qp.fatal.Store(told)
 	}
@@ -241,8 +242,8 @@ func (qp *QP) news() {
 
 // ring tells the connection, if there is one, that there is something to do.
 func (qp *QP) ring() {
-	if l := qp.line.Load(); l != nil {
-		l.wake()
+	if c := qp.line.Load(); c != nil {
+		c.Wake()
 	}
 }
 

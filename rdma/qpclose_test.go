@@ -24,7 +24,8 @@ func TestCloseEndsATakeOver(t *testing.T) {
 	r.Must(err)
 	c, err := net.Dial("tcp", r.plainPeer(func(c net.Conn) { r.Cleanup(func() { c.Close() }) }))
 	r.Must(err)
-	s := &socket{TCPConn: c.(*net.TCPConn), a: r.a}
+	s, err := r.a.device.Socket(r.Ctx(), c.(*net.TCPConn))
+	r.Must(err)
 	defer s.Close()
 	r.Must(x.qp.start(s, mpa.Agreed{Initiator: true}))
 	closed := make(chan error, 1)

@@ -21,12 +21,12 @@ func TestRegionsPerPD(t *testing.T) {
 		r.Must(err)
 		mrs = append(mrs, mr)
 	}
-	free := a.heap.Left()
+	free := a.device.Heap().Left()
 	_, err = greedy.AllocMR(1, 0)
 	r.Says(err, ErrQuota, "all of its 3 entries", "deregister some")
 	_, err = greedy.RegMR(make([]byte, 1), 0)
 	r.Says(err, ErrQuota)
-	if a.heap.Left() != free {
+	if a.device.Heap().Left() != free {
 		r.Error("a region that was refused keeps its memory")
 	}
 	_, err = modest.AllocMR(1, 0)

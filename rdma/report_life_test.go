@@ -218,7 +218,7 @@ func TestCaptureEndsWithTheAdapter(t *testing.T) {
 	x, y := r.connect(wants{})
 	list, err := control.Engines(os.Getpid())
 	r.Must(err)
-	c, err := list[slices.IndexFunc(list, func(e control.Endpoint) bool { return e.Adapter == x.a.number })].Capture(r.Ctx(), report.Filter{})
+	c, err := list[slices.IndexFunc(list, func(e control.Endpoint) bool { return e.Adapter == x.a.device.Number() })].Capture(r.Ctx(), report.Filter{})
 	r.Must(err)
 	defer c.Close()
 	_, err = c.Next() // it has begun

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/stag-rdma/stag/offload/adapter"
 	"github.com/stag-rdma/stag/offload/mpa"
 )
 
@@ -14,7 +15,7 @@ import (
 // one of Accept, Reject and Close. It is safe for concurrent use.
 type ConnRequest struct {
 	l *Listener
-	s *socket
+	s *adapter.Socket
 	r mpa.Request
 
 	local, remote netip.AddrPort
@@ -97,7 +98,7 @@ func (r *ConnRequest) accept(ctx context.Context, qp *QP, p ConnParams) error {
 		return err
 	}
 	agreed.Eager = p.Eager
-	ctx, free := qp.a.while(ctx)
+	ctx, free := qp.a.device.While(ctx)
 	defer free()
 	ctx, cancel := context.WithTimeoutCause(ctx, p.Timeout,
 		fmt.Errorf("not connected within %v: %w", p.Timeout, context.DeadlineExceeded))
@@ -111,7 +112,7 @@ func (r *ConnRequest) accept(ctx context.Context, qp *QP, p ConnParams) error {
 	}
 	err = r.check()
 	if err == nil {
-		err = r.s.patience(p.PeerTimeout)
+		err = r.s.Patience(p.PeerTimeout)
 	}
 	if err != nil {
 		r.s.Close()

@@ -83,14 +83,14 @@ func (r *rig) noFlows(a *Adapter) {
 	for _, qp := range a.allQPs() {
 		r.Check(qp.Close())
 	}
-	if a.life.Err() != nil {
+	if a.device.Life().Err() != nil {
 		return // the test has closed it
 	}
-	for _, p := range a.ports {
+	for _, p := range a.device.Ports() {
 		r.Eventually("flow entries are gone", func() bool {
 			n := 0
-			r.Check(p.nic.Steering().Flows(func(bpf.FlowKey, bpf.Flow) bool { n++; return true }))
-			return n == len(p.nic.Flows()) // TIME-WAIT
+			r.Check(p.NIC().Steering().Flows(func(bpf.FlowKey, bpf.Flow) bool { n++; return true }))
+			return n == len(p.NIC().Flows()) // TIME-WAIT
 		})
 	}
 }

@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -29,16 +30,16 @@ func TestPortOfMarkedSocket(t *testing.T) {
 				Dst: &net.IPNet{IP: far.AsSlice(), Mask: net.CIDRMask(32, 32)}})
 		}))
 		c := r.plain(far.String())
-		if p, err := r.a.portFor(r.Ctx(), c); err != nil || p.name != near.Name {
-			t.Fatalf("%+v, %v", p, err)
+		if s, err := r.a.device.Socket(r.Ctx(), c); err != nil || !strings.HasPrefix(s.Path(), near.Name+": ") {
+			t.Fatalf("%+v, %v", s, err)
 		}
 		r.Must(setOption(c, unix.SO_MARK, mark))
-		_, err := r.a.portFor(r.Ctx(), c)
+		_, err := r.a.device.Socket(r.Ctx(), c)
 		r.Says(err, ErrNoPort, second.names[pair.A])
 		// The rule's route is none for what is bound to another interface.
 		r.Must(setOption(c, unix.SO_BINDTOIFINDEX, near.Index))
-		if p, err := r.a.portFor(r.Ctx(), c); err != nil || p.name != near.Name {
-			t.Errorf("bound to the port's interface: %+v, %v", p, err)
+		if s, err := r.a.device.Socket(r.Ctx(), c); err != nil || !strings.HasPrefix(s.Path(), near.Name+": ") {
+			t.Errorf("bound to the port's interface: %+v, %v", s, err)
 		}
 	})
 }

@@ -12,12 +12,8 @@ import (
 // is zero before, and with KernelPort. When the connection is gone it is what
 // was counted at its end.
 func (qp *QP) TCPStats(ctx context.Context) (tcp.Stats, error) {
-	l := qp.line.Load()
-	if l == nil {
-		return tcp.Stats{}, nil
-	}
-	c, ok := l.carrier.(counting)
-	if !ok {
+	c := qp.line.Load()
+	if c == nil {
 		return tcp.Stats{}, nil
 	}
 	s, err := c.Stats(ctx)
@@ -30,15 +26,5 @@ func (qp *QP) TCPStats(ctx context.Context) (tcp.Stats, error) {
 // SocketStats is what the AF_XDP sockets of the port with this name, one for
 // each queue, have counted since Open. ErrNoPort.
 func (a *Adapter) SocketStats(ctx context.Context, port string) ([]afxdp.Stats, error) {
-	done, err := a.use()
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	for _, p := range a.ports {
-		if p.name == port {
-			return p.nic.PortStats(ctx)
-		}
-	}
-	return nil, fmt.Errorf("socket counters of %q: %w: the adapter has none of that name", port, ErrNoPort)
+	return a.device.SocketStats(ctx, port)
 }

@@ -24,7 +24,7 @@ func TestStats(t *testing.T) {
 		}
 		check("connected")
 		if offloaded {
-			name := x.a.ports[0].name
+			name := x.a.device.Ports()[0].Name()
 			s, err := x.a.SocketStats(r.Ctx(), name)
 			r.Must(err)
 			if len(s) != 1 || s[0].Tx == 0 || s[0].Rx == 0 {

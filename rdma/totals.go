@@ -40,8 +40,8 @@ func (t totals) counters(device string) []report.Counter {
 // device is what the QP's connection goes, or went, through; "" before it has
 // been connected.
 func (qp *QP) device() string {
-	if l := qp.line.Load(); l != nil {
-		return l.device()
+	if c := qp.line.Load(); c != nil {
+		return c.Device()
 	}
 	return ""
 }

@@ -42,6 +42,7 @@ var order = []string{
 	"iscsi/flow",
 	"offload/report",
 	"offload/control",
+	"offload/adapter",
 	"rdma",
 	"iscsi",
 	"docs/examples",

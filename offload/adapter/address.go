@@ -1,4 +1,4 @@
-package rdma
+package adapter
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ends are the addresses of a connection, IPv4 in its own form.
-func (a *Adapter) ends(c *net.TCPConn) (local, remote netip.AddrPort) {
+// Ends are the addresses of a connection, IPv4 in its own form.
+func (a *Adapter) Ends(c *net.TCPConn) (local, remote netip.AddrPort) {
 	return a.plain(c, c.LocalAddr(), unix.Getsockname), a.plain(c, c.RemoteAddr(), unix.Getpeername)
 }
 

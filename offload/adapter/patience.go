@@ -1,4 +1,4 @@
-package rdma
+package adapter
 
 import (
 	"fmt"
@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leastPatience leaves time for three probes, between which TCP waits for whole
-// seconds.
-const leastPatience = 3 * time.Second
+// LeastPatience is the least that Patience takes. It leaves time
+// for three probes, between which TCP waits for whole seconds.
+const LeastPatience = 3 * time.Second
 
-// patience has TCP give the peer up that has not been heard of for d: what was
+// Patience has TCP give the peer up that has not been heard of for d: what was
 // sent and is not acknowledged by then (RFC 5482), or, where nothing is under
 // way, probes without an answer (RFC 9293 §3.8.4). The engine takes both over
 // with the connection. 0 leaves all as it is.
-func (s *socket) patience(d time.Duration) error {
+func (s *Socket) Patience(d time.Duration) error {
 	if d == 0 {
 		return nil
 	}

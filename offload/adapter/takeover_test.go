@@ -1,9 +1,8 @@
-package rdma
+package adapter
 
 import (
 	"context"
 	"net"
-	"net/netip"
 	"testing"
 
 	"github.com/stag-rdma/stag/bpf"
@@ -12,27 +11,23 @@ import (
 )
 
 // sockets connects the two adapters of the rig by TCP: x dials, and y has accepted.
-func (r *rig) sockets() (x, y *socket) {
+func (r *rig) sockets() (x, y *Socket) {
 	r.Helper()
-	var l net.Listener
-	r.Must(r.b.space.Do(func() (err error) {
-		l, err = net.Listen("tcp", net.JoinHostPort(r.host, "0"))
-		return err
-	}))
+	ctx := r.Ctx()
+	l, err := r.b.Listen(ctx, net.JoinHostPort(r.host, "0"))
+	r.Must(err)
 	defer l.Close()
-	at := l.Addr().(*net.TCPAddr).AddrPort()
-	accepted := make(chan net.Conn, 1)
+	accepted := make(chan *net.TCPConn, 1)
 	go func() {
-		c, err := l.Accept()
+		c, err := l.AcceptTCP()
 		r.Check(err)
 		accepted <- c
 	}()
-	x, err := r.a.dialHost(r.Ctx(), netip.MustParseAddr(r.host), at.Port())
+	x, err = r.a.Dial(ctx, r.b.ListenerAddr(l).String())
 	r.Must(err)
-	c := (<-accepted).(*net.TCPConn)
-	p, err := r.b.portFor(r.Ctx(), c)
+	y, err = r.b.Socket(ctx, <-accepted)
 	r.Must(err)
-	return x, &socket{TCPConn: c, a: r.b, p: p}
+	return x, y
 }
 
 // TestTakeOverAnyULP: a connection is taken over for an upper-layer protocol that is
@@ -45,12 +40,12 @@ func TestTakeOverAnyULP(t *testing.T) {
 		source := octets.NewTransfer(octets.Plan{Send: size, Seed: 7, Expect: size, PeerSeed: 7})
 		echo := octets.NewEcho()
 		x, y := r.sockets()
-		begin := func(s *socket, ulp stream.ULP, accepted bool) *line {
+		begin := func(s *Socket, ulp stream.ULP, accepted bool) *Conn {
 			t.Helper()
-			l, err := s.takeOver(ctx, ulp, takeOver{kind: bpf.KindBytes, accepted: accepted})
+			c, err := s.TakeOver(ctx, ulp, TakeOver{Kind: bpf.KindBytes, Accepted: accepted})
 			r.Must(err)
-			l.wake()
-			return l
+			c.Wake()
+			return c
 		}
 		begin(y, echo, true)
 		begin(x, source, false)

@@ -1,4 +1,4 @@
-package rdma
+package adapter
 
 import (
 	"context"
@@ -29,13 +29,13 @@ const (
 // noAddresses is an empty list, not none, for what makes a difference of it.
 var noAddresses = []netip.Prefix{}
 
-// reportPort adds a port: the device, its queues, its flows. QPs get what their
-// steps have counted.
-func (a *Adapter) reportPort(ctx context.Context, p *port, qps []*connection, parts report.Parts, r *report.Engine) error {
+// reportPort adds a port: the device, its queues, its flows. It looks at the
+// connections that the port's engines run.
+func (a *Adapter) reportPort(ctx context.Context, p *Port, conns []*Connection, parts report.Parts, r *report.Engine) error {
 	var live map[engine.FlowID]*liveFlow
 	if parts.Any(report.PartFlows | report.PartQPs | report.PartQueues | report.PartCounters | report.PartCounts) {
 		var err error
-		if live, err = p.connections(ctx, qps, r); err != nil {
+		if live, err = p.connections(ctx, conns, r); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
@@ -57,7 +57,7 @@ func (a *Adapter) reportPort(ctx context.Context, p *port, qps []*connection, pa
 
 // device says what the interface is like now, as far as it is still there. It
 // must run in the adapter's namespace.
-func (p *port) device(d *report.Device, space *loader.Net) {
+func (p *Port) device(d *report.Device, space *loader.Net) {
 	link, path := p.nic.Link(), p.nic.Path()
 	d.State, d.Ifindex, d.MAC, d.MTU = portDown, link.Index, link.MAC.String(), link.MTU
 	d.Addresses, d.Path, d.Driver = noAddresses, path.String(), path.Driver
@@ -86,25 +86,25 @@ func (p *port) device(d *report.Device, space *loader.Net) {
 type liveFlow struct {
 	key  bpf.FlowKey
 	way  nic.Way
-	qp   *connection // nil: none that is known
+	conn *Connection // nil: none that is known
 	info tcp.Info
 	done tcp.Stats
 	seen bool // info and done are there
 }
 
 // connections asks the engines about themselves and about their connections.
-func (p *port) connections(ctx context.Context, qps []*connection, r *report.Engine) (map[engine.FlowID]*liveFlow, error) {
-	of := map[carrier]*connection{}
-	for _, c := range qps {
-		if c.line != nil {
-			of[c.line.carrier] = c
+func (p *Port) connections(ctx context.Context, conns []*Connection, r *report.Engine) (map[engine.FlowID]*liveFlow, error) {
+	of := map[Carrier]*Connection{}
+	for _, c := range conns {
+		if c.Conn != nil {
+			of[c.Conn.carrier] = c
 		}
 	}
 	all := map[engine.FlowID]*liveFlow{}
 	engines := p.nic.Engines()
 	ids, at := make([][]engine.FlowID, len(engines)), make([][]*liveFlow, len(engines))
 	for _, f := range p.nic.Flows() {
-		x, q := &liveFlow{key: f.Key(), way: f.Way(), qp: of[f]}, f.Engine().Queue()
+		x, q := &liveFlow{key: f.Key(), way: f.Way(), conn: of[f]}, f.Engine().Queue()
 		all[f.ID()] = x
 		ids[q], at[q] = append(ids[q], f.ID()), append(at[q], x)
 	}
@@ -121,8 +121,8 @@ func (p *port) connections(ctx context.Context, qps []*connection, r *report.Eng
 // look copies, on the engine's goroutine.
 func (x *liveFlow) look(c *tcp.Conn) {
 	x.info, x.done, x.seen = c.Info(), c.Stats(), true
-	if x.qp != nil {
-		x.qp.stats = x.qp.qp.m.Stats()
+	if x.conn != nil {
+		x.conn.Look()
 	}
 }
 
@@ -143,7 +143,7 @@ func reportQueue(device string, g *nic.Glance) report.Queue {
 
 // flows are the entries in the map, by id, with what is known of their
 // connections.
-func (p *port) flows(live map[engine.FlowID]*liveFlow) (list []report.Flow, err error) {
+func (p *Port) flows(live map[engine.FlowID]*liveFlow) (list []report.Flow, err error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return nil, fmt.Errorf("read the clock: %w", err)
@@ -168,8 +168,8 @@ func (p *port) flows(live map[engine.FlowID]*liveFlow) (list []report.Flow, err 
 }
 
 func (x *liveFlow) describe(f *report.Flow) {
-	if x.qp != nil {
-		f.QP = x.qp.qp.Number()
+	if x.conn != nil {
+		f.QP = x.conn.Stream.QP
 	}
 	if x.way.NextHop.IsValid() {
 		f.NextHop, f.NextHopMAC = x.way.NextHop.String(), x.way.MAC.String()

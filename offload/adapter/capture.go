@@ -1,4 +1,4 @@
-package rdma
+package adapter
 
 import (
 	"context"
@@ -47,7 +47,7 @@ type captures struct {
 	count   int // of those that run
 	running sync.WaitGroup
 	quiet   chan struct{}            // closed when there will be no more packets
-	past    map[flowOf]report.Stream // of QPs that were closed meanwhile
+	past    map[flowOf]report.Stream // of connections that layers have closed meanwhile
 }
 
 func newCaptures() *captures { return &captures{quiet: make(chan struct{})} }
@@ -125,17 +125,23 @@ func (a *Adapter) Capture(ctx context.Context, filter report.Filter, f func(repo
 	return c.run(ctx, f)
 }
 
+// Captured is how many packets captures have been handed since Open, and how many they
+// have lost.
+func (a *Adapter) Captured() (packets, lost uint64) {
+	return a.tapped.packets.Load(), a.tapped.lost.Load()
+}
+
 // capture is one under way. It belongs to one goroutine.
 type capture struct {
-	a       *Adapter
+	adapter *Adapter
 	taps    []*nic.Tap
 	queues  []tappedQueue
 	known   map[flowOf]report.Stream // what was told
-	qps     map[flowOf]*QP           // as far as they are known to have flows
+	conns   map[flowOf]report.Stream // of the layers' connections that were taken over
 	asked   bool                     // for that, in this batch
 	streams []report.Stream          // that are new in this batch
 
-	newcomers []*QP // whose connections are being taken over
+	newcomers []Connection // that are being taken over
 
 	epoch   time.Time     // the time of day ...
 	zero    clock.Instant // ... at that instant
@@ -147,19 +153,19 @@ type capture struct {
 // tappedQueue is one queue of a capture.
 type tappedQueue struct {
 	ring   *tap.Ring
-	port   *port
+	port   *Port
 	queue  uint16
 	engine *engine.Engine
 }
 
 // flowOf is a flow: its id alone can be that of several ports' flows.
 type flowOf struct {
-	port *port
+	port *Port
 	id   engine.FlowID
 }
 
 func (a *Adapter) newCapture(filter report.Filter) (*capture, error) {
-	c := &capture{a: a, known: map[flowOf]report.Stream{}, qps: map[flowOf]*QP{}, epoch: time.Now().Round(0), zero: clock.Now()}
+	c := &capture{adapter: a, known: map[flowOf]report.Stream{}, conns: map[flowOf]report.Stream{}, epoch: time.Now().Round(0), zero: clock.Now()}
 	c.learn()
 	ports, id, err := c.choose(filter)
 	if err != nil {
@@ -186,15 +192,15 @@ func (c *capture) end() {
 }
 
 // choose is what the filter means: the ports, and the flow unless it is 0.
-func (c *capture) choose(filter report.Filter) (ports []*port, id engine.FlowID, err error) {
-	if c.a.cfg.KernelPort {
+func (c *capture) choose(filter report.Filter) (ports []*Port, id engine.FlowID, err error) {
+	if c.adapter.cfg.KernelPort {
 		return nil, 0, errors.New("the adapter uses the kernel port: its packets are the kernel's, so use tcpdump")
 	}
-	ports, id = c.a.ports, engine.FlowID(filter.Flow)
+	ports, id = c.adapter.ports, engine.FlowID(filter.Flow)
 	if filter.Device != "" {
-		ports = slices.DeleteFunc(slices.Clone(ports), func(p *port) bool { return p.name != filter.Device })
+		ports = slices.DeleteFunc(slices.Clone(ports), func(p *Port) bool { return p.name != filter.Device })
 		if len(ports) == 0 {
-			return nil, 0, fmt.Errorf("no device %s: the adapter has %s", filter.Device, strings.Join(c.a.cfg.Ports, ", "))
+			return nil, 0, fmt.Errorf("no device %s: the adapter has %s", filter.Device, strings.Join(c.adapter.cfg.Ports, ", "))
 		}
 	}
 	if filter.QP != 0 {
@@ -207,10 +213,10 @@ func (c *capture) choose(filter report.Filter) (ports []*port, id engine.FlowID,
 		case !slices.Contains(ports, f.port):
 			return nil, 0, fmt.Errorf("QP %d is on %s, not %s", filter.QP, f.port.name, filter.Device)
 		}
-		return []*port{f.port}, f.id, nil
+		return []*Port{f.port}, f.id, nil
 	}
 	if id != 0 {
-		ports = slices.DeleteFunc(slices.Clone(ports), func(p *port) bool { return !p.nic.HasFlow(id) })
+		ports = slices.DeleteFunc(slices.Clone(ports), func(p *Port) bool { return !p.nic.HasFlow(id) })
 		if len(ports) == 0 {
 			return nil, 0, fmt.Errorf("no flow %#x: `stag show flows` lists those that there are", filter.Flow)
 		}
@@ -220,24 +226,16 @@ func (c *capture) choose(filter report.Filter) (ports []*port, id engine.FlowID,
 
 // flowOfQP is the flow of the QP with this number.
 func (c *capture) flowOfQP(number uint32) (flowOf, error) {
-	for _, qp := range c.a.allQPs() {
-		if qp.Number() != number {
+	for _, conn := range c.adapter.connections() {
+		if conn.Stream.QP != number {
 			continue
 		}
-		if f, ok := c.flow(qp); ok {
+		if f, ok := conn.Conn.flowID(); ok {
 			return f, nil
 		}
 		return flowOf{}, fmt.Errorf("QP %d has no connection yet: begin the capture when it has", number)
 	}
 	return flowOf{}, fmt.Errorf("no QP %d: `stag show qps` lists those that there are", number)
-}
-
-func (c *capture) flow(qp *QP) (flowOf, bool) {
-	l := qp.line.Load()
-	if l == nil {
-		return flowOf{}, false
-	}
-	return l.flowID()
 }
 
 // run hands packets over until something ends it.
@@ -266,7 +264,7 @@ func (c *capture) run(ctx context.Context, f func(report.Batch) error) error {
 		alarm.Reset(idle)
 		select {
 		case <-ctx.Done():
-		case <-c.a.tapped.quiet:
+		case <-c.adapter.tapped.quiet:
 		case <-alarm.C:
 		}
 		idle = min(2*idle, captureIdleMost)
@@ -277,7 +275,7 @@ func (c *capture) run(ctx context.Context, f func(report.Batch) error) error {
 // because its engines have failed.
 func (c *capture) ended() (closed, failed bool) {
 	select {
-	case <-c.a.tapped.quiet:
+	case <-c.adapter.tapped.quiet:
 		return true, false
 	default:
 	}
@@ -292,8 +290,8 @@ func (c *capture) ended() (closed, failed bool) {
 }
 
 func (c *capture) count(b report.Batch) {
-	c.a.tapped.packets.Add(uint64(len(b.Packets)))
-	c.a.tapped.lost.Add(b.Lost - c.lost)
+	c.adapter.tapped.packets.Add(uint64(len(b.Packets)))
+	c.adapter.tapped.lost.Add(b.Lost - c.lost)
 	c.lost = b.Lost
 }
 

@@ -1,4 +1,4 @@
-package rdma
+package adapter
 
 import (
 	"github.com/stag-rdma/stag/offload/report"
@@ -37,27 +37,10 @@ func (a *Adapter) reportMRs() []report.MR {
 	return list
 }
 
-// Regions implements control.Source: the entries of the table, a piece after
-// the other, and none any more when the adapter is being closed.
-func (s source) Regions(yield func(report.MR) bool) {
-	var list []report.MR
-	for next := uint32(1); next != 0; {
-		if s.life.Err() != nil || !s.busy.TryRLock() {
-			return
-		}
-		list, next = s.entries(next, regionsAtOnce, list[:0])
-		s.busy.RUnlock()
-		for _, mr := range list {
-			if !yield(mr) {
-				return
-			}
-		}
-	}
-}
-
-// count counts what the lists of a report tell, or would tell.
-func (a *Adapter) count(qps []*connection, r *report.Engine) *report.Counts {
-	n := &report.Counts{Flows: map[string]map[string]int{}, Diverted: map[string]int{}, QPs: map[string]int{}, CQs: len(r.CQs), MRs: map[string]int{}}
+// count counts the flows and regions that the lists of a report tell, or would tell.
+// Layers count their own objects.
+func (a *Adapter) count(r *report.Engine) *report.Counts {
+	n := &report.Counts{Flows: map[string]map[string]int{}, Diverted: map[string]int{}, QPs: map[string]int{}, MRs: map[string]int{}}
 	for _, f := range r.Flows {
 		if n.Flows[f.Device] == nil {
 			n.Flows[f.Device] = map[string]int{}
@@ -65,14 +48,6 @@ func (a *Adapter) count(qps []*connection, r *report.Engine) *report.Counts {
 		n.Flows[f.Device][f.State]++
 		if f.Diverted != "" {
 			n.Diverted[f.Device]++
-		}
-	}
-	for _, c := range qps {
-		n.QPs[stateNames[c.qp.State()]]++
-	}
-	for _, c := range r.CQs {
-		if c.Overrun {
-			n.Overrun++
 		}
 	}
 	for i := range a.table.Stats().Entries {

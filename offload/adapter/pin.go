@@ -1,4 +1,4 @@
-package rdma
+package adapter
 
 import "github.com/stag-rdma/stag/loader"
 

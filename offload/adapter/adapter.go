@@ -1,0 +1,177 @@
+package adapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/offload/control"
+	"github.com/stag-rdma/stag/offload/heap"
+	"github.com/stag-rdma/stag/offload/signal"
+	"github.com/stag-rdma/stag/offload/undo"
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// Adapter is what an RNIC is: ports, memory, a table that says who may use which of
+// it, and the connections of the layers above. It is safe for concurrent use.
+type Adapter struct {
+	// Fixed after Open.
+	cfg     Config
+	log     *slog.Logger
+	layers  []Layer
+	space   *loader.Namespace
+	net     *loader.Net // nil with KernelPort
+	ways    loader.Recent[loader.Query, loader.Route]
+	ports   []*Port // none with KernelPort
+	table   *tpt.Table
+	heap    *heap.Heap
+	board   *signal.Board
+	tapped  *captures
+	undo    undo.Stack
+	control *control.Server // nil with NoControl
+	number  int             // tells the process's adapters apart
+	inline  bool            // the program's goroutines run connections
+	began   time.Time       // when it was opened
+	cookie  uint64          // of its network namespace
+
+	// life ends, with ErrClosed, when Close begins: whoever dials, listens or
+	// waits then stops.
+	life context.Context
+	die  context.CancelCauseFunc
+
+	running sync.WaitGroup // goroutines of kernel ports, and of layers (Go)
+	lost    atomic.Int32   // ports that are of no use any more
+
+	// busy is held to read by everything that uses the table or the heap, and
+	// to write when they are taken away. No engine takes it.
+	busy   sync.RWMutex
+	closed bool // under busy
+}
+
+// Open makes an adapter with these layers. It belongs to the network namespace of
+// the calling thread, and stays bound to it: Dial and Listen happen there, whichever
+// thread calls them. The caller closes it.
+func Open(cfg Config, layers ...Layer) (*Adapter, error) {
+	cfg, err := cfg.fill()
+	if err != nil {
+		return nil, fmt.Errorf("open adapter: %w", err)
+	}
+	a := &Adapter{
+		cfg: cfg, log: cfg.Log, layers: layers, board: new(signal.Board), tapped: newCaptures(), began: time.Now().Round(0),
+	}
+	a.life, a.die = context.WithCancelCause(context.Background())
+	if err := a.open(); err != nil {
+		return nil, fmt.Errorf("open adapter: %w", errors.Join(err, a.undo.Run()))
+	}
+	return a, nil
+}
+
+func (a *Adapter) open() (err error) {
+	if a.space, err = loader.CurrentNamespace(); err != nil {
+		return err
+	}
+	a.undo.Add(a.space.Close)
+	if a.heap, err = heap.New(a.cfg.RegionHeap); err != nil {
+		return err
+	}
+	a.undo.Add(a.heap.Close)
+	memory, err := a.tableMemory()
+	if err != nil {
+		return err
+	}
+	a.table, err = tpt.New(tpt.Config{Entries: a.cfg.entries(), Memory: memory, Heap: a.heap.Memory(), PerPD: uint32(a.cfg.MaxRegionsPerPD)})
+	if err != nil {
+		return err
+	}
+	if err := a.openPorts(); err != nil {
+		return err
+	}
+	return a.openControl()
+}
+
+// tableMemory is what the table lies in: a BPF array, which tools and programs can
+// read. With KernelPort it is nil: the table allocates memory of its own. The array
+// stays in the instance of a port that is loaded.
+func (a *Adapter) tableMemory() ([]byte, error) {
+	if a.cfg.KernelPort {
+		return nil, nil
+	}
+	pin, err := a.tablePin()
+	if err != nil {
+		return nil, err
+	}
+	t, err := loader.NewTable(a.cfg.entries(), pin)
+	if err != nil {
+		return nil, err
+	}
+	a.undo.Add(t.Close)
+	return t.Memory(), nil
+}
+
+// Close ends everything of the adapter: the connections of its layers (with a
+// reset), captures, regions, ports. When it returns nothing of it runs, and no memory
+// that was registered is accessed any more. Memory of the heap stays mapped while a
+// part of it is handed out. Close may be called twice.
+func (a *Adapter) Close() error {
+	a.die(ErrClosed)
+	for _, l := range a.layers {
+		l.CloseConnections()
+	}
+	a.running.Wait()
+	a.tapped.end() // with the resets of the connections
+	err := a.closeControl()
+	a.busy.Lock()
+	defer a.busy.Unlock()
+	if a.closed {
+		return nil
+	}
+	a.closed = true
+	return errors.Join(err, a.undo.Run())
+}
+
+// Use lets the caller use the table and the heap until it calls done. ErrClosed.
+func (a *Adapter) Use() (done func(), err error) {
+	a.busy.RLock()
+	if a.closed || a.life.Err() != nil {
+		a.busy.RUnlock()
+		return nil, fmt.Errorf("the adapter is %w", ErrClosed)
+	}
+	return a.busy.RUnlock, nil
+}
+
+// Life ends, with ErrClosed, when Close begins.
+func (a *Adapter) Life() context.Context { return a.life }
+
+// While is ctx, but ends with ErrClosed when the adapter is being closed.
+func (a *Adapter) While(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(a.life, func() { cancel(context.Cause(a.life)) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// Go runs f on a goroutine that Close waits for.
+func (a *Adapter) Go(f func()) { a.running.Go(f) }
+
+// Table says who may use which memory. It is used between Use and done only, and by
+// connections that were taken over.
+func (a *Adapter) Table() *tpt.Table { return a.table }
+
+// Heap is the memory that the adapter hands out for regions.
+func (a *Adapter) Heap() *heap.Heap { return a.heap }
+
+// Board collects what the steps of a connection raise, and tells it after the step.
+func (a *Adapter) Board() *signal.Board { return a.board }
+
+// Number tells the process's adapters apart.
+func (a *Adapter) Number() int { return a.number }
+
+// Config is what the adapter was opened with, defaults filled in.
+func (a *Adapter) Config() Config { return a.cfg }
+
+// Ports are the network interfaces of the adapter: none with KernelPort.
+func (a *Adapter) Ports() []*Port { return a.ports }

@@ -1,0 +1,130 @@
+package adapter
+
+import (
+	"net/netip"
+
+	"github.com/stag-rdma/stag/offload/report"
+	"github.com/stag-rdma/stag/offload/tap"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// stream is what is known of the flow of a packet. It is zero if no connection of a
+// layer is known to have the flow.
+func (c *capture) stream(f flowOf, r tap.Record) report.Stream {
+	if s, known := c.known[f]; known || f.id == 0 {
+		return s
+	}
+	s, known := c.conns[f]
+	if !known && !c.asked {
+		c.asked = true
+		c.learn()
+		s, known = c.conns[f]
+	}
+	if !known {
+		s, known = c.connecting(f, r)
+	}
+	if !known {
+		s, known = c.adapter.tapped.departed(f)
+	}
+	if !known {
+		return s
+	}
+	c.known[f] = s
+	c.streams = append(c.streams, s)
+	return s
+}
+
+// stream is what captures tell of the connection as the flow f.
+func (c *Connection) stream(f flowOf) report.Stream {
+	s := c.Stream
+	s.Device, s.Flow = f.port.name, uint32(f.id)
+	return s
+}
+
+// maxDeparted is how many connections are remembered whose packets captures may still
+// have to hand over.
+const maxDeparted = 4096
+
+// Depart keeps what captures that run may want to know of a connection. A layer calls
+// it before it forgets the connection.
+func (a *Adapter) Depart(conn Connection) {
+	f, ok := conn.Conn.flowID()
+	if !ok {
+		return
+	}
+	c := a.tapped
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.count == 0 {
+		return
+	}
+	if c.past == nil || len(c.past) == maxDeparted {
+		c.past = map[flowOf]report.Stream{}
+	}
+	c.past[f] = conn.stream(f)
+}
+
+// departed is what Depart has kept.
+func (c *captures) departed(f flowOf) (s report.Stream, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, known = c.past[f]
+	return s, known
+}
+
+// connections lists those of all layers.
+func (a *Adapter) connections() (all []Connection) {
+	for _, l := range a.layers {
+		all = append(all, l.Connections()...)
+	}
+	return all
+}
+
+// learn notes the flows of all connections, and which connections are about to get
+// theirs. It forgets what was known of flows that are gone when that is most of it.
+func (c *capture) learn() {
+	clear(c.conns)
+	c.newcomers = c.newcomers[:0]
+	for _, conn := range c.adapter.connections() {
+		if f, ok := conn.Conn.flowID(); ok {
+			c.conns[f] = conn.stream(f)
+		} else if conn.Local.IsValid() {
+			c.newcomers = append(c.newcomers, conn)
+		}
+	}
+	if len(c.known) > 4096+2*len(c.conns) {
+		clear(c.known)
+	}
+}
+
+// connecting is the stream of the connection that is being taken over and has the
+// ends of the packet r.
+func (c *capture) connecting(f flowOf, r tap.Record) (s report.Stream, known bool) {
+	if len(c.newcomers) == 0 {
+		return s, false
+	}
+	var p wire.Packet
+	frame := append(r.Data[:len(r.Data):len(r.Data)], make([]byte, r.Length-len(r.Data))...) // the parser wants all of it
+	if wire.ParsePacket(frame, &p) != wire.OK || p.ICMP {
+		return s, false
+	}
+	from, to := plainEnd(p.Src, p.TCP.SrcPort), plainEnd(p.Dst, p.TCP.DstPort)
+	if r.Out {
+		from, to = to, from
+	}
+	for i := range c.newcomers {
+		if conn := &c.newcomers[i]; withoutZone(conn.Remote) == from && withoutZone(conn.Local) == to {
+			return conn.stream(f), true
+		}
+	}
+	return s, false
+}
+
+func plainEnd(ip []byte, port uint16) netip.AddrPort {
+	a, _ := netip.AddrFromSlice(ip) // 4 or 16 octets
+	return netip.AddrPortFrom(a, port)
+}
+
+func withoutZone(e netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(e.Addr().Unmap().WithZone(""), e.Port())
+}

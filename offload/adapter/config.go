@@ -1,0 +1,118 @@
+package adapter
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/stag-rdma/stag/afxdp"
+	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/tcp"
+)
+
+// Config says what an adapter is made of. Exactly one of Ports and KernelPort must be
+// set. Everything else works as it is.
+type Config struct {
+	Ports      []string // network interfaces whose connections are taken over; "eth0.100" is VLAN 100 of eth0
+	KernelPort bool     // every connection stays with the kernel's TCP
+
+	RegionHeap      uint64 // octets; 0 means 256 MiB
+	MaxRegions      int    // regions at a time; 0 means 65535
+	MaxRegionsPerPD int    // regions of one protection domain; 0 means all
+
+	Progress Progress
+	Spin     time.Duration // how long an engine looks for more work before it sleeps
+
+	// How ports are used: see nic.Config.
+	Generic            bool
+	VLAN               uint16
+	Queues             int
+	FrameSize          uint32 // octets
+	RxFrames, TxFrames uint32
+	ZeroCopy           afxdp.ZeroCopy
+	MaxFlows           int
+	Partial            nic.Partial
+	Congestion         string // "cubic", "reno", or "" for what the kernel has chosen for each connection
+
+	NoControl bool         // no control socket
+	Log       *slog.Logger // nil: no log
+
+	// Notify is told what happens to ports and routes. It must not block. nil:
+	// nobody is told.
+	Notify func(Event)
+}
+
+// What a Config that says nothing means.
+const (
+	DefaultHeap    = 256 << 20
+	DefaultRegions = 1<<16 - 1
+)
+
+// What a Config can ask for at most.
+const (
+	maxHeap    = 1 << 46 // octets
+	maxRegions = 1<<24 - 1
+)
+
+// fill completes c, or says everything that is wrong with it.
+func (c Config) fill() (Config, error) {
+	errs := c.portMistakes()
+	if c.RegionHeap == 0 {
+		c.RegionHeap = DefaultHeap
+	}
+	if c.RegionHeap > maxHeap {
+		errs = append(errs, fmt.Errorf("RegionHeap is %d octets: choose up to 2^46", c.RegionHeap))
+	}
+	if c.MaxRegions == 0 {
+		c.MaxRegions = DefaultRegions
+	}
+	if c.MaxRegions < 1 || c.MaxRegions > maxRegions {
+		errs = append(errs, fmt.Errorf("MaxRegions is %d: choose 1 to %d", c.MaxRegions, maxRegions))
+	}
+	if c.MaxRegionsPerPD < 0 || c.MaxRegionsPerPD > maxRegions {
+		errs = append(errs, fmt.Errorf("MaxRegionsPerPD is %d: choose 1 to %d, or 0 for all", c.MaxRegionsPerPD, maxRegions))
+	}
+	if c.Spin < 0 {
+		errs = append(errs, fmt.Errorf("a Spin of %v: choose 0 or more", c.Spin))
+	}
+	if c.Progress > ProgressInline {
+		errs = append(errs, fmt.Errorf("a Progress of %d: choose ProgressAuto, ProgressEngine or ProgressInline", c.Progress))
+	}
+	if c.Congestion != "" && tcp.Control(c.Congestion) == nil {
+		errs = append(errs, fmt.Errorf("a Congestion of %q: choose cubic or reno, or nothing for the kernel's choice", c.Congestion))
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c, errors.Join(errs...)
+}
+
+func (c Config) portMistakes() (errs []error) {
+	switch {
+	case len(c.Ports) == 0 && !c.KernelPort:
+		errs = append(errs, errors.New("no port: name network interfaces in Ports, or set KernelPort for the kernel's TCP"))
+	case len(c.Ports) != 0 && c.KernelPort:
+		errs = append(errs, errors.New("both Ports and KernelPort are set: choose one"))
+	}
+	for i, name := range c.Ports {
+		if name == "" {
+			errs = append(errs, fmt.Errorf("port %d has no name", i))
+		} else if slices.Contains(c.Ports[:i], name) {
+			errs = append(errs, fmt.Errorf("port %s is named twice", name))
+		}
+	}
+	if c.VLAN != 0 && len(c.Ports) != 1 {
+		errs = append(errs, fmt.Errorf("a VLAN, %d, for %d ports: it can be set for one", c.VLAN, len(c.Ports)))
+	}
+	if c.Partial > nic.PartialRefused {
+		errs = append(errs, fmt.Errorf("a Partial of %d: choose PartialOnVeth, PartialAccepted or PartialRefused", c.Partial))
+	}
+	return errs
+}
+
+// entries is the length of the table. Entry 0 is never given out, and fewer than 64
+// entries do not fill a page.
+func (c Config) entries() uint32 { return max(64, uint32(1)<<bits.Len(uint(c.MaxRegions))) }

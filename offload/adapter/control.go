@@ -1,0 +1,65 @@
+package adapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/stag-rdma/stag/offload/control"
+	"github.com/stag-rdma/stag/offload/report"
+)
+
+// source is the adapter as the control socket sees it.
+type source struct{ *Adapter }
+
+// Report implements control.Source.
+func (s source) Report(ctx context.Context, parts report.Parts) (report.Engine, error) {
+	r, err := s.Adapter.Report(ctx, parts&^report.PartMRs)
+	if errors.Is(err, ErrClosed) {
+		err = fmt.Errorf("%w: %w", control.ErrGone, err)
+	}
+	return r, err
+}
+
+// Regions implements control.Source. It yields the entries of the table, and ends
+// early when the adapter is being closed.
+func (s source) Regions(yield func(report.MR) bool) {
+	var list []report.MR
+	for next := uint32(1); next != 0; {
+		if s.life.Err() != nil || !s.busy.TryRLock() {
+			return
+		}
+		list, next = s.entries(next, regionsAtOnce, list[:0])
+		s.busy.RUnlock()
+		for _, mr := range list {
+			if !yield(mr) {
+				return
+			}
+		}
+	}
+}
+
+// openControl makes the socket by which tools look into the adapter.
+func (a *Adapter) openControl() (err error) {
+	a.number, a.cookie = control.Number(), a.netns()
+	if a.cfg.NoControl {
+		return nil
+	}
+	path, err := control.Name(a.number)
+	if err == nil {
+		a.control, err = control.Serve(path, source{a}, a.log)
+	}
+	if err != nil {
+		return fmt.Errorf("%w; or set NoControl in the adapter's Config, and do without `stag show`, `stag dump` and `stag metrics`", err)
+	}
+	return nil
+}
+
+// closeControl ends the socket. Answers that are under way have a moment to end in
+// good order.
+func (a *Adapter) closeControl() error {
+	if a.control == nil {
+		return nil
+	}
+	return a.control.Close()
+}

@@ -1,0 +1,55 @@
+package adapter
+
+import (
+	"net"
+	"net/netip"
+)
+
+// Description is what a port is like now.
+type Description struct {
+	Name      string         // of the interface; "" for the kernel's
+	Addresses []netip.Prefix // of the interface
+	MTU       int            // octets, of the IP packet; 0 for the kernel's
+	Path      string         // "kernel port", or how the interface is used
+
+	// NoZeroCopy is why zero copy was tried and is not used; nil otherwise.
+	NoZeroCopy error
+}
+
+// Describe reads what the ports are like. With KernelPort there is one, the kernel's.
+// The caller has called Use.
+func (a *Adapter) Describe() (list []Description, err error) {
+	if a.cfg.KernelPort {
+		return []Description{{Path: kernelPath}}, nil
+	}
+	err = a.space.Do(func() error {
+		for _, p := range a.ports {
+			d, err := p.describe()
+			if err != nil {
+				return err
+			}
+			list = append(list, d)
+		}
+		return nil
+	})
+	return list, err
+}
+
+// describe must run in the adapter's namespace.
+func (p *Port) describe() (Description, error) {
+	out := Description{Name: p.name, MTU: p.nic.Link().MTU, Path: p.path(), NoZeroCopy: p.nic.Path().NoZeroCopy}
+	ifc, err := net.InterfaceByIndex(p.nic.Link().Index)
+	if err != nil {
+		return Description{}, err
+	}
+	addrs, err := ifc.Addrs()
+	if err != nil {
+		return Description{}, err
+	}
+	for _, addr := range addrs {
+		if prefix, err := netip.ParsePrefix(addr.String()); err == nil {
+			out.Addresses = append(out.Addresses, prefix)
+		}
+	}
+	return out, nil
+}

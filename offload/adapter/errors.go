@@ -1,0 +1,20 @@
+package adapter
+
+import (
+	"errors"
+	"net"
+)
+
+var (
+	// ErrClosed is returned for what belongs to an adapter that is closed, or is
+	// closed itself. errors.Is finds net.ErrClosed too.
+	ErrClosed error = closedError{}
+	// ErrNoPort is returned if no port of the adapter leads to the destination.
+	ErrNoPort = errors.New("no port leads there")
+)
+
+// closedError is the type of ErrClosed.
+type closedError struct{}
+
+func (closedError) Error() string        { return "closed" }
+func (closedError) Is(target error) bool { return target == net.ErrClosed }

@@ -1,0 +1,93 @@
+package adapter
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/offload/handoff"
+)
+
+// Listen makes a TCP socket that listens at address, "host:port", in the adapter's
+// network namespace. An empty host means every address, port 0 any free one. What it
+// accepts can be taken over: see Socket. The caller closes the socket.
+func (a *Adapter) Listen(ctx context.Context, address string) (*net.TCPListener, error) {
+	at, err := listenAddress(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	done, err := a.Use()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	var l net.Listener
+	err = a.space.Do(func() (err error) {
+		l, err = a.listenAt(ctx, at)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return l.(*net.TCPListener), nil
+}
+
+// ListenerAddr is where a socket of Listen listens.
+func (a *Adapter) ListenerAddr(l *net.TCPListener) netip.AddrPort {
+	return a.plain(l, l.Addr(), unix.Getsockname)
+}
+
+// listenAddress looks address up: its host may be a name, or empty for every
+// address. It may take as long as name servers take, so that nothing of the adapter
+// may be held meanwhile.
+func listenAddress(ctx context.Context, address string) (netip.AddrPort, error) {
+	host, service, err := net.SplitHostPort(address)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	if host == "" {
+		number, err := net.DefaultResolver.LookupPort(ctx, "tcp", service)
+		return netip.AddrPortFrom(netip.Addr{}, uint16(number)), err
+	}
+	hosts, number, err := resolve(ctx, address)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	return netip.AddrPortFrom(hosts[0].Unmap(), number), nil
+}
+
+// listenAt makes the socket that listens at an address. The zero Addr means every
+// address. It must run in the adapter's namespace.
+func (a *Adapter) listenAt(ctx context.Context, at netip.AddrPort) (net.Listener, error) {
+	literal := fmt.Sprintf(":%d", at.Port())
+	if at.Addr().IsValid() {
+		host, err := numbered(at.Addr())
+		if err != nil {
+			return nil, err
+		}
+		literal = netip.AddrPortFrom(host, at.Port()).String()
+	}
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false) // what is not plain TCP cannot be taken over
+	lc.Control = a.announce
+	return lc.Listen(ctx, "tcp", literal)
+}
+
+// announce makes a socket that listens, on whatever port, announce an MSS that
+// the frames of all of them hold.
+func (a *Adapter) announce(network, _ string, c syscall.RawConn) error {
+	if len(a.ports) == 0 {
+		return nil // the kernel's
+	}
+	mss := math.MaxInt
+	for _, p := range a.ports {
+		mss = min(mss, p.nic.MSS(strings.HasSuffix(network, "6")))
+	}
+	return handoff.Announce(c, mss)
+}

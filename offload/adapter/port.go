@@ -1,0 +1,148 @@
+package adapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/offload/engine"
+	"github.com/stag-rdma/stag/offload/handoff"
+	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/tcp"
+)
+
+// kernelPath is what the path of a connection over the kernel's TCP is called.
+const kernelPath = "kernel port"
+
+// Port is a network interface whose connections are taken over. A nil *Port stands for
+// the kernel's TCP.
+type Port struct {
+	name string
+	nic  *nic.NIC
+}
+
+// Name is the name of the interface.
+func (p *Port) Name() string { return p.name }
+
+// NIC is the interface with its engines.
+func (p *Port) NIC() *nic.NIC { return p.nic }
+
+// path says how packets get between the wire and the ULPs.
+func (p *Port) path() string {
+	if p == nil {
+		return kernelPath
+	}
+	return p.name + ": " + p.nic.Path().String()
+}
+
+// openPorts makes every port ready to take connections over.
+func (a *Adapter) openPorts() (err error) {
+	if a.cfg.KernelPort {
+		a.inline = a.cfg.chooseProgress(0) == ProgressInline
+		return nil
+	}
+	if a.net, err = loader.Open(); err != nil {
+		return err
+	}
+	a.undo.Add(a.net.Close)
+	queues := 0
+	for _, name := range a.cfg.Ports {
+		link, err := a.net.LookupLink(name)
+		if err != nil {
+			return fmt.Errorf("open %s: %w", name, err)
+		}
+		queues += link.RxQueues
+	}
+	a.inline = a.cfg.chooseProgress(queues) == ProgressInline
+	for _, name := range a.cfg.Ports {
+		n, err := nic.Open(a.nicConfig(name))
+		if err != nil {
+			return err
+		}
+		a.undo.Add(n.Close)
+		a.ports = append(a.ports, &Port{name, n})
+	}
+	return nil
+}
+
+func (a *Adapter) nicConfig(name string) nic.Config {
+	c := &a.cfg
+	return nic.Config{
+		Link: name, VLAN: c.VLAN, Generic: c.Generic, Queues: c.Queues,
+		FrameSize: c.FrameSize, RxFrames: c.RxFrames, TxFrames: c.TxFrames,
+		ZeroCopy: c.ZeroCopy, MaxFlows: c.MaxFlows, Partial: c.Partial, Log: c.Log,
+		Carrier:  func(up bool) { a.carrierChanged(name, up) },
+		Lost:     func(err error) { a.portLost(name, err) },
+		Diverted: func(flows []*nic.Flow, why error) { a.diverted(name, flows, why) },
+		Engine: engine.Config{
+			TCP:  tcp.Config{Congestion: tcp.Control(c.Congestion)},
+			Spin: a.engineSpin(), Table: a.table, After: a.board.Deliver,
+		},
+	}
+}
+
+// portFor is the port that an established connection's packets leave through; nil,
+// which is the kernel's, with KernelPort. ErrNoPort.
+func (a *Adapter) portFor(ctx context.Context, c *net.TCPConn) (*Port, error) {
+	if a.cfg.KernelPort {
+		return nil, nil
+	}
+	r, err := handoff.RoutingOf(c)
+	if err != nil {
+		return nil, err
+	}
+	local, remote := a.Ends(c)
+	return a.portTo(ctx, r, local.Addr(), remote.Addr())
+}
+
+// portTo is the port that packets of a socket that is routed as by says, from
+// local, which may be the zero Addr, to remote leave through.
+func (a *Adapter) portTo(ctx context.Context, by handoff.Routing, local, remote netip.Addr) (*Port, error) {
+	q := loader.Query{Dst: remote, Src: local, Mark: by.Mark, Device: by.Device}
+	r, err := a.ways.Get(ctx, q, func() (loader.Route, error) { return a.net.Resolve(ctx, q) })
+	if errors.Is(err, loader.ErrLocal) {
+		return nil, fmt.Errorf("%w: %v is on this host, and connections within it pass no port (%s): open an adapter with KernelPort for them",
+			ErrNoPort, remote, strings.Join(a.cfg.Ports, ", "))
+	}
+	if err != nil {
+		return nil, a.downInstead(err)
+	}
+	for _, p := range a.ports {
+		if p.nic.Link().Index == r.OutIf {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: packets to %v leave through %s, and the ports are %s: open that one too, or an adapter with KernelPort",
+		ErrNoPort, remote, a.linkName(r.OutIf, fmt.Sprint("interface ", r.OutIf)), strings.Join(a.cfg.Ports, ", "))
+}
+
+// downInstead returns err, or, if err says that there is no route, that a port is
+// down.
+func (a *Adapter) downInstead(err error) error {
+	if !errors.Is(err, loader.ErrNoRoute) {
+		return err
+	}
+	for _, p := range a.ports {
+		if down := a.net.CheckUp(p.name); errors.Is(down, loader.ErrLinkDown) {
+			return down
+		}
+	}
+	return err
+}
+
+// linkName is the name of an interface of the adapter's namespace, or the string
+// otherwise if the interface is gone.
+func (a *Adapter) linkName(index int, otherwise string) (name string) {
+	name = otherwise
+	a.space.Do(func() error {
+		if ifc, err := net.InterfaceByIndex(index); err == nil {
+			name = ifc.Name
+		}
+		return nil
+	})
+	return name
+}

@@ -1,0 +1,37 @@
+package adapter
+
+import (
+	"runtime"
+	"time"
+)
+
+// Progress says who runs connections.
+type Progress uint8
+
+const (
+	ProgressAuto   Progress = iota // Open chooses
+	ProgressEngine                 // goroutines of the adapter
+	ProgressInline                 // the program's own goroutines, by Conn.Post and Runner.Visit
+)
+
+// chooseProgress decides for ProgressAuto; queues is how many engines there are.
+func (c *Config) chooseProgress(queues int) Progress {
+	switch {
+	case c.Progress != ProgressAuto:
+		return c.Progress
+	case c.Spin > 0 && queues < runtime.NumCPU():
+		return ProgressEngine
+	}
+	return ProgressInline
+}
+
+// Inline reports whether the program's own goroutines run connections.
+func (a *Adapter) Inline() bool { return a.inline }
+
+// engineSpin is for how long an engine looks for more work before it sleeps.
+func (a *Adapter) engineSpin() time.Duration {
+	if a.inline {
+		return 0
+	}
+	return a.cfg.Spin
+}

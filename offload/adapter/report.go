@@ -1,0 +1,177 @@
+package adapter
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/offload/report"
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// Report is what the adapter and everything of it is like now, as far as parts ask
+// for it: what nobody asks for costs nothing. It asks each engine for what belongs to
+// that, in few and short calls between steps, and disturbs nobody otherwise.
+// ErrClosed from the moment when Close begins.
+func (a *Adapter) Report(ctx context.Context, parts report.Parts) (report.Engine, error) {
+	r, err := a.report(ctx, parts)
+	if err != nil && a.life.Err() != nil {
+		err = fmt.Errorf("the adapter is %w", ErrClosed)
+	}
+	if err != nil {
+		return report.Engine{}, fmt.Errorf("report: %w", err)
+	}
+	return r, nil
+}
+
+func (a *Adapter) report(ctx context.Context, parts report.Parts) (report.Engine, error) {
+	if ctx.Err() != nil {
+		return report.Engine{}, context.Cause(ctx)
+	}
+	// Close alone writes, and must not be waited for.
+	if a.life.Err() != nil || !a.busy.TryRLock() {
+		return report.Engine{}, ErrClosed
+	}
+	defer a.busy.RUnlock()
+	ctx, stop := a.While(ctx)
+	defer stop()
+	r := report.Engine{
+		Schema: report.Schema, PID: os.Getpid(), Program: program(), Adapter: a.number, Started: a.began, Netns: a.cookie,
+		Devices: []report.Device{}, Flows: []report.Flow{}, Queues: []report.Queue{}, QPs: []report.QP{}, CQs: []report.CQ{},
+	}
+	layers, conns := a.snapshots()
+	for _, p := range a.ports {
+		if err := a.reportPort(ctx, p, conns, parts, &r); err != nil {
+			return r, err
+		}
+	}
+	if a.cfg.KernelPort {
+		r.Devices = append(r.Devices, a.reportKernelPort(conns))
+	}
+	if parts.Any(report.PartMRs) {
+		r.MRs = a.reportMRs()
+	}
+	if parts.Any(report.PartCounts) {
+		r.Counts = a.count(&r)
+	}
+	for _, l := range layers {
+		l.Describe(&r, parts)
+	}
+	err := a.reportCounters(layers, &r)
+	leaveOut(&r, parts)
+	return r, err
+}
+
+// snapshots begins a report of every layer. It looks at the connections that no
+// engine runs. Engines are asked later, and each for all of its connections at once.
+func (a *Adapter) snapshots() (layers []Snapshot, conns []*Connection) {
+	for _, l := range a.layers {
+		s := l.Snapshot()
+		layers = append(layers, s)
+		list := s.Connections()
+		for i := range list {
+			conns = append(conns, &list[i])
+		}
+	}
+	for _, c := range conns {
+		if c.Conn == nil {
+			continue
+		}
+		if k, ok := c.Conn.carrier.(interruptible); ok {
+			k.Between(c.Look)
+		}
+	}
+	return layers, conns
+}
+
+// program is the name of this process.
+func program() string {
+	if path, err := os.Executable(); err == nil {
+		return filepath.Base(path)
+	}
+	return filepath.Base(os.Args[0])
+}
+
+// netns is the cookie of the adapter's namespace; 0 where the kernel, before
+// Linux 5.14, has none.
+func (a *Adapter) netns() (cookie uint64) {
+	if a.net != nil {
+		return a.net.Cookie()
+	}
+	a.space.Do(func() error {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+		return err
+	})
+	return cookie
+}
+
+// reportKernelPort is the device that stands for the kernel's TCP.
+func (a *Adapter) reportKernelPort(conns []*Connection) report.Device {
+	d := report.Device{Name: report.KernelDevice, State: portActive, Addresses: noAddresses, Path: kernelPath}
+	for _, c := range conns {
+		if c.Conn != nil && !c.Ended {
+			d.Flows++
+		}
+	}
+	a.common(&d)
+	return d
+}
+
+// common fills in what is the same for all devices of the adapter.
+func (a *Adapter) common(d *report.Device) {
+	d.HeapSize, d.HeapFree = a.heap.Size(), a.heap.Left()
+	d.MaxMRs = int(a.table.Stats().Entries)
+}
+
+// refusalNames is what counters call the faults of the table.
+var refusalNames = [tpt.Faults]string{
+	tpt.BadSTag:     "bad_stag",
+	tpt.WrongPD:     "wrong_pd",
+	tpt.NoRight:     "no_right",
+	tpt.Wrap:        "wrap",
+	tpt.OutOfBounds: "out_of_bounds",
+}
+
+// reportCounters adds the counters that belong to no queue.
+func (a *Adapter) reportCounters(layers []Snapshot, r *report.Engine) error {
+	for _, p := range a.ports {
+		steered, err := p.nic.Steering().Stats()
+		if err != nil {
+			return err
+		}
+		for why, n := range steered {
+			r.Counters = append(r.Counters, report.Counter{Device: p.name, Layer: "steer", Name: bpf.Reason(why).String(), Value: n})
+		}
+		for _, c := range report.Fields("placeholder", p.nic.Counters()) {
+			c.Device = p.name
+			r.Counters = append(r.Counters, c)
+		}
+	}
+	for fault, n := range a.table.Refusals() {
+		if fault := tpt.Fault(fault); fault != tpt.OK {
+			r.Counters = append(r.Counters, report.Counter{Layer: "tpt", Name: refusalNames[fault], Value: n})
+		}
+	}
+	for _, l := range layers {
+		r.Counters = append(r.Counters, l.Counters()...)
+	}
+	var captured captureCounters
+	captured.Packets, captured.Lost = a.Captured()
+	r.Counters = append(r.Counters, report.Fields("capture", captured)...)
+	return nil
+}
+
+// captureCounters count all captures since Open.
+type captureCounters struct {
+	Packets uint64 // handed to captures
+	Lost    uint64 // that no capture took in time
+}

@@ -1,0 +1,104 @@
+package adapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/offload/handoff"
+	"github.com/stag-rdma/stag/offload/kernelport"
+	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/stream"
+)
+
+// Socket is an established connection that is still the kernel's, and the port that
+// its packets leave through.
+type Socket struct {
+	*net.TCPConn
+	adapter *Adapter
+	port    *Port // nil: the kernel's
+}
+
+// Socket returns what Dial returns, for a connection that was accepted. ErrNoPort if
+// its packets leave through no port of the adapter.
+func (a *Adapter) Socket(ctx context.Context, c *net.TCPConn) (*Socket, error) {
+	p, err := a.portFor(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &Socket{TCPConn: c, adapter: a, port: p}, nil
+}
+
+// Path says how the connection's packets get between the wire and the ULP.
+func (s *Socket) Path() string { return s.port.path() }
+
+// Ends are the connection's addresses, IPv4 in its own form.
+func (s *Socket) Ends() (local, remote netip.AddrPort) { return s.adapter.Ends(s.TCPConn) }
+
+// TakeOver says how a connection is taken over.
+type TakeOver struct {
+	Kind     bpf.Kind // what the flow entry says about the ULP
+	Accepted bool     // a listener has accepted the connection
+
+	// LastWords, if set, writes to the socket what must be said before the ULP has
+	// the connection, such as a responder's Reply. Its error ends the take-over.
+	LastWords func() error
+}
+
+// TakeOver makes the ULP the owner of the connection. The socket is closed either way.
+// On error the connection is lost. The caller wakes the Conn for what the ULP has to
+// send already.
+//
+// On a port the last words are written only when the peer's segments are kept for the
+// engine: an initiator may send all it has and close before we have taken over, and a
+// connection that is half closed cannot be taken over.
+func (s *Socket) TakeOver(ctx context.Context, ulp stream.ULP, how TakeOver) (c *Conn, err error) {
+	defer s.Close()
+	if s.port == nil {
+		c, err = s.runKernelPort(ulp, how)
+	} else {
+		c, err = s.takeFlow(ctx, ulp, how)
+	}
+	if errors.Is(err, handoff.ErrNotEstablished) || errors.Is(err, syscall.ENOTCONN) {
+		return nil, fmt.Errorf("the peer ended the connection before it was taken over: %w", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !s.adapter.inline {
+		c.runner = nil
+	}
+	return c, nil
+}
+
+// takeFlow takes the connection over from the kernel.
+func (s *Socket) takeFlow(ctx context.Context, ulp stream.ULP, how TakeOver) (*Conn, error) {
+	f, err := s.port.nic.Take(ctx, s.TCPConn, ulp, nic.Options{Kind: how.Kind, Queue: nic.AnyQueue, Parked: how.LastWords, Accepted: how.Accepted})
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{carrier: f, runner: f.Engine(), port: s.port, flow: f.ID()}, nil
+}
+
+// runKernelPort leaves the connection to the kernel's TCP.
+func (s *Socket) runKernelPort(ulp stream.ULP, how TakeOver) (*Conn, error) {
+	if how.LastWords != nil {
+		if err := how.LastWords(); err != nil {
+			return nil, err
+		}
+	}
+	k, err := kernelport.New(s.TCPConn, ulp, kernelport.Config{Table: s.adapter.table, After: s.adapter.board.Deliver})
+	if err != nil {
+		return nil, err
+	}
+	s.adapter.running.Go(func() {
+		// The ULP is told what ends the connection. It has its own descriptor: ours is
+		// closed by now, or soon.
+		_ = k.Run(context.Background())
+	})
+	return &Conn{carrier: k, runner: k}, nil
+}
