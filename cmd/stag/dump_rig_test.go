@@ -61,16 +61,11 @@ const dumpMemory = 1 << 20
 
 func (u *dumpUsers) end(side pair.Side) *dumpEnd {
 	u.Helper()
-	e := &dumpEnd{u: u}
-	pd, err := u.adapters[side].AllocPD()
+	ep, err := u.adapters[side].CreateEndpoint(rdma.EndpointConfig{
+		OneCQ: true, Size: dumpMemory, Access: rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead,
+	})
 	rig.Must(u.T, err)
-	e.cq, err = u.adapters[side].CreateCQ(64)
-	rig.Must(u.T, err)
-	e.qp, err = pd.CreateQP(rdma.QPConfig{SendCQ: e.cq, RecvCQ: e.cq})
-	rig.Must(u.T, err)
-	e.mr, err = pd.AllocMR(dumpMemory, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
-	rig.Must(u.T, err)
-	return e
+	return &dumpEnd{u: u, cq: ep.SendCQ, qp: ep.QP, mr: ep.MR}
 }
 
 // connect makes a connection from side A to side B.

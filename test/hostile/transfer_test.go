@@ -28,16 +28,12 @@ const (
 
 func (r *rig) newEnd(a *rdma.Adapter) *end {
 	r.Helper()
-	e := &end{a: a}
-	var err error
-	e.pd, err = a.AllocPD()
+	ep, err := a.CreateEndpoint(rdma.EndpointConfig{
+		OneCQ: true, Size: slots*slotLen + 2*slots*noteLen, Access: everyone,
+		QP: rdma.QPConfig{SendDepth: 64, RecvDepth: 2 * slots},
+	})
 	r.Must(err)
-	e.mr, err = e.pd.AllocMR(slots*slotLen+2*slots*noteLen, everyone)
-	r.Must(err)
-	e.cq, err = a.CreateCQ(256)
-	r.Must(err)
-	e.qp, err = e.pd.CreateQP(rdma.QPConfig{SendCQ: e.cq, RecvCQ: e.cq, SendDepth: 64, RecvDepth: 2 * slots})
-	r.Must(err)
+	e := &end{a: a, pd: ep.PD, mr: ep.MR, cq: ep.SendCQ, qp: ep.QP}
 	for i := range 2 * slots {
 		r.Must(e.receive(uint64(i)))
 	}

@@ -33,22 +33,12 @@ func newEnd(a *rdma.Adapter, debug io.Writer) (_ *end, err error) {
 			err = errors.Join(err, e.close())
 		}
 	}()
-	if e.pd, err = a.AllocPD(); err != nil {
-		return nil, err
-	}
-	e.closes(e.pd.Close)
-	if e.cq, err = a.CreateCQ(2 * depth); err != nil {
-		return nil, err
-	}
-	e.closes(e.cq.Close)
-	e.qp, err = e.pd.CreateQP(rdma.QPConfig{SendCQ: e.cq, RecvCQ: e.cq, SendDepth: depth, RecvDepth: depth})
+	ep, err := a.CreateEndpoint(rdma.EndpointConfig{OneCQ: true, Size: infoLen, QP: rdma.QPConfig{SendDepth: depth, RecvDepth: depth}})
 	if err != nil {
 		return nil, err
 	}
-	e.closes(e.qp.Close)
-	if e.inbox, err = e.memory(infoLen, rdma.LocalWrite); err != nil {
-		return nil, err
-	}
+	e.closes(ep.Close)
+	e.pd, e.cq, e.qp, e.inbox = ep.PD, ep.SendCQ, ep.QP, ep.MR
 	return e, e.listen()
 }
 
