@@ -73,7 +73,7 @@ func (e ethtool) setChannels(name string, rx, tx uint32) error {
 	return e.ioctl(name, unsafe.Pointer(&c))
 }
 
-// driver is the name of the driver behind name, such as "veth".
+// driver is the name of the driver behind the interface called name.
 func (e ethtool) driver(name string) (string, error) {
 	info, err := unix.IoctlGetEthtoolDrvinfo(e.fd, name)
 	if err != nil {

@@ -15,32 +15,6 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 )
 
-// How long a frame may be to reach a socket in one piece, Ethernet header
-// included. The kernel keeps 256 octets of a chunk in front of the packet. A veth
-// in native mode hands over a page at most, with as many in front of the packet
-// and 320 behind it.
-const (
-	chunkFront       = 256
-	onePieceOfVeth   = 4096 - chunkFront - 320
-	ethernetLen      = 14
-	tagLen           = 4
-	maxMTUNativeVeth = onePieceOfVeth - ethernetLen
-)
-
-// Longest returns the length of the longest frame that reaches a socket on l's port
-// in one piece, in octets with the Ethernet header, when a chunk of the ring has
-// chunk octets.
-func (l Link) Longest(generic bool, chunk int) int {
-	if l.Driver == "veth" && !generic {
-		return min(chunk-chunkFront, onePieceOfVeth)
-	}
-	return chunk - chunkFront
-}
-
-// NativeMTU returns the largest MTU at which the driver of l's port takes a program in
-// native mode, as far as that is known. Octets.
-func (l Link) NativeMTU() int { return maxMTUNativeVeth }
-
 // mtuTooLarge is the error of a driver that takes no program at this MTU.
 func mtuTooLarge(l Link, cause error) error {
 	return fail(ErrMTU, cause, "%s has MTU %d, and its driver takes no program with that: ip link set %s mtu %d, at both ends",

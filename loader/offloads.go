@@ -21,8 +21,8 @@ func (n *Net) Offloads(l Link) Offloads {
 }
 
 // HidesTags reports whether l's port takes VLAN tags off packets before the program
-// sees them. At a veth the other end writes them out before the program runs.
-func (o Offloads) HidesTags(l Link) bool { return o.RxVLAN && l.Driver != "veth" }
+// sees them.
+func (o Offloads) HidesTags(l Link) bool { return o.RxVLAN && !l.Facts().KeepsTags }
 
 // CheckTags refuses an interface whose card takes off the VLAN tags that its packets
 // have, as the program would not find their connections. ErrOffload.

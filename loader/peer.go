@@ -9,7 +9,7 @@ import (
 // ChecksumFix is the command, and where to run it, that makes the peers of l
 // compute the checksums of what they send.
 func (n *Net) ChecksumFix(l Link) string {
-	if l.Driver != "veth" {
+	if !l.Facts().Pair {
 		return "run ethtool -K IFACE tx off on the machine that sends, with its interface; where this is a virtual machine, give its device csum=off"
 	}
 	far, err := n.FarEnd(l)
@@ -81,7 +81,7 @@ func otherEnd() []Change {
 func (n *Net) vethPeer(l Link) *netlink.LinkAttrs {
 	port, err := n.nl.LinkByIndex(l.PortIndex)
 	// A namespace's number means that the index is in that namespace.
-	if err != nil || l.Driver != "veth" || port.Attrs().NetNsID >= 0 {
+	if err != nil || !l.Facts().Pair || port.Attrs().NetNsID >= 0 {
 		return nil
 	}
 	peer, err := n.nl.LinkByIndex(port.Attrs().ParentIndex)

@@ -59,7 +59,7 @@ func tuning(l Link, generic bool, t Tune, peer *netlink.LinkAttrs) (before, afte
 	} else {
 		before = append(before, port("lro", off, whyLRO))
 	}
-	if l.VLAN != 0 && l.Driver != "veth" {
+	if l.VLAN != 0 && !l.Facts().KeepsTags {
 		before = append(before, port("rxvlan", off, whyTags))
 	}
 	if peer != nil && generic {
@@ -96,7 +96,7 @@ func (n *Net) newTuner(l Link, generic bool, what Tune) (*tuner, error) {
 		t.undo()
 		return nil, err
 	}
-	if l.Driver == "veth" && peer == nil && generic {
+	if l.Facts().Pair && peer == nil && generic {
 		t.done = append(t.done, otherEnd()...)
 	}
 	return t, nil

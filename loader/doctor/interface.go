@@ -193,7 +193,7 @@ func (v *view) probeGeneric(name string, l loader.Link) Probe {
 		return bad(name, fmt.Sprintf("ethtool -K %s gro off lro off", l.Port), "generic, as asked for, but receive offload would join segments to up to 64 KiB")
 	}
 	const found = "generic, as asked for: slower than native"
-	if l.Driver == "veth" {
+	if l.Facts().Pair {
 		return hint(name, "ethtool -K PEER tso off gso off, on the other end, which sends segments of up to 64 KiB otherwise", found)
 	}
 	return ok(name, found)

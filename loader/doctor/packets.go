@@ -19,10 +19,14 @@ func probeMTU(l loader.Link, needs Needs) Probe {
 	switch {
 	case l.PortMTU <= longest:
 		return ok(name, "%d", l.PortMTU)
-	case l.Driver == "veth" || needs.Generic:
+	case l.Facts().Tried || needs.Generic:
 		return ok(name, "%d, and connections that are taken over use packets of up to %d", l.PortMTU, longest)
 	}
-	return hint(name, fmt.Sprintf("if the driver takes no program: ip link set %s mtu %d, at both ends", l.Port, longest),
+	smaller := longest
+	if mtu := l.Facts().MTU; mtu != 0 {
+		smaller = min(longest, mtu)
+	}
+	return hint(name, fmt.Sprintf("if the driver takes no program: ip link set %s mtu %d, at both ends", l.Port, smaller),
 		"%d, and connections that are taken over use packets of up to %d, which was tried on veth only", l.PortMTU, longest)
 }
 
@@ -44,7 +48,7 @@ func (v *view) probeVLANOffload(l loader.Link) Probe {
 // device that is not there. An adapter accepts that, unless it is told not to.
 func (v *view) probeChecksum(l loader.Link) Probe {
 	const name = "checksums of the veth peer"
-	if l.Driver != "veth" {
+	if !l.Facts().Pair {
 		return ok(name, "not a veth")
 	}
 	far, err := v.net.FarEnd(l)

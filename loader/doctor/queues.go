@@ -27,8 +27,12 @@ func probeQueues(l loader.Link, engines int) Probe {
 }
 
 func setQueues(l loader.Link, n int) string {
-	if l.Driver == "veth" {
+	facts := l.Facts()
+	switch {
+	case facts.QueuesApart && facts.Pair:
 		return fmt.Sprintf("ethtool -L %s rx %d, and tx %d on its peer", l.Port, n, n)
+	case facts.QueuesApart:
+		return fmt.Sprintf("ethtool -L %s rx %d tx %d", l.Port, n, n)
 	}
 	return fmt.Sprintf("ethtool -L %s combined %d", l.Port, n)
 }

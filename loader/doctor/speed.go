@@ -12,27 +12,15 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// metadata is the drivers known to leave room in front of a packet for the
-// steering record (those that prepare their buffers with valid metadata). In
-// generic mode the kernel does, for all.
-var metadata = map[string]bool{
-	"veth": true, "i40e": true, "ice": true, "igb": true, "igc": true, "ixgbe": true,
-	"mlx5_core": true, "nfp": true, "virtio_net": true, "bnxt_en": true,
-}
-
 // probeMetadata is not a requirement: without records the engine parses.
 func probeMetadata(l loader.Link) Probe {
 	const name = "metadata"
-	if metadata[l.Driver] {
+	if l.Facts().Metadata {
 		return ok(name, "driver %s has room for steering records", l.Driver)
 	}
 	return unknown(name, "with stag running, compare the counters steered and steered_bare: stag show",
 		"not known of driver %q; without it the engine parses each packet", l.Driver)
 }
-
-// zeroCopy is the drivers whose documentation promises zero copy, for kernels
-// that do not say it themselves.
-var zeroCopy = []string{"i40e", "ice", "igb", "igc", "ixgbe", "mlx5_core", "stmmac", "nfp", "virtio_net", "gve"}
 
 // probeZeroCopy asks the kernel what the driver offers. Whether it works shows
 // when a queue is opened.
@@ -51,7 +39,7 @@ const askZeroCopy = "use Linux 6.3 or later, which tells it; or, with stag runni
 // offersZeroCopy judges what the kernel has said of the driver, or has not.
 func offersZeroCopy(name string, l loader.Link, features xdpFeatures, err error) Probe {
 	switch {
-	case err != nil && slices.Contains(zeroCopy, l.Driver):
+	case err != nil && l.Facts().ZeroCopy:
 		return unknown(name, askZeroCopy, "driver %s is said to have it; this kernel does not tell", l.Driver)
 	case err != nil:
 		return unknown(name, askZeroCopy, "not known of driver %q, and this kernel does not tell", l.Driver)
@@ -69,8 +57,8 @@ func probeExpectation(l loader.Link, generic bool) Probe {
 	switch {
 	case generic:
 		return hint(name, "native mode, where the driver has it", "generic mode: each packet is the kernel's first, and copied then: for tests, not for speed")
-	case l.Driver == "veth":
-		return ok(name, "veth: about the kernel's TCP at MTU 1500, more with larger ones (README, Numbers); no measure of a network card")
+	case l.Facts().Speed != "":
+		return ok(name, "%s", l.Facts().Speed)
 	case err != nil:
 		return unknown(name, askZeroCopy, "one copy by the kernel for each packet, or none: this kernel does not tell")
 	case features&xdpZeroCopy != 0:
@@ -79,28 +67,14 @@ func probeExpectation(l loader.Link, generic bool) Probe {
 	return ok(name, "one copy by the kernel for each packet; not measured on this hardware")
 }
 
-// customs is what is said of drivers, in their documentation and by those who
-// use XDP with them. None of it was tried here.
-var customs = map[string]struct{ what, fix string }{
-	"ena":       {"takes XDP with an MTU up to about 3498 and at most half of its channels", "ethtool -l IFACE; ethtool -L IFACE combined N, with N half of the maximum"},
-	"ixgbe":     {"resets the link when a program is attached, for seconds", "wait until the link is up again"},
-	"ice":       {"received nothing in zero copy on old kernels", "if nothing comes, switch zero copy off"},
-	"i40e":      {"sends to another interface only where that has a program, too", "nothing: stag sends by sockets"},
-	"mlx5_core": {"has, in some versions, its zero-copy queues numbered above its channels", "if nothing comes, switch zero copy off"},
-	"virtio_net": {"wants a pair of queues more for each processor, and receive offloads off, which the host decides",
-		"let the host give it queues (mq=on, queues=N), and guest_csum=off,guest_tso4=off,guest_tso6=off"},
-	"e1000":  {"has no native XDP", "ask for generic mode (--generic)"},
-	"e1000e": {"has no native XDP", "ask for generic mode (--generic)"},
-}
-
 // probeCustoms repeats what is said of the driver, and marks it so.
 func probeCustoms(l loader.Link) Probe {
 	const name = "driver's customs"
-	c, known := customs[l.Driver]
-	if !known {
+	facts := l.Facts()
+	if facts.Quirk == "" {
 		return ok(name, "nothing particular is said of driver %q", l.Driver)
 	}
-	return hint(name, strings.ReplaceAll(c.fix, "IFACE", l.Port), "not tried here: driver %s is said to be one that %s", l.Driver, c.what)
+	return hint(name, strings.ReplaceAll(facts.Remedy, "IFACE", l.Port), "not tried here: driver %s is said to be one that %s", l.Driver, facts.Quirk)
 }
 
 // probeNAPI: NAPI in threads lets two processors work on one direction, and

@@ -3,6 +3,7 @@ package nic
 import (
 	"fmt"
 
+	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
@@ -37,7 +38,7 @@ const (
 // accepts reports whether such segments are accepted on an interface with that
 // driver.
 func (p Partial) accepts(driver string) bool {
-	return p == PartialAccepted || p == PartialOnVeth && driver == "veth"
+	return p == PartialAccepted || p == PartialOnVeth && loader.DriverNamed(driver).Pair
 }
 
 // unsummed is what ends a connection whose peer sends nothing but segments that
