@@ -22,16 +22,28 @@ type running struct {
 	peer   *talk
 	ulp    *octets.Transfer
 	flow   *nic.Flow
+	last   chan struct{} // closed: the peer sends its last octets; nil: it does so at once
 }
 
 // transfer starts one, with our end taken over.
 func (r *rig) transfer(volume uint64) running {
 	r.Helper()
 	our, peer := r.connect(way{})
-	t := running{rig: r, volume: volume}
-	t.peer = (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: volume, halfShut: true}).start()
-	t.ulp = octets.NewTransfer(octets.Plan{Send: volume, Seed: seedOurs, Expect: volume, PeerSeed: seedTheirs})
-	t.flow = r.take(our, t.ulp)
+	return r.transferOn(our, peer, volume)
+}
+
+// unfinished is a transfer whose peer keeps its last octets back until finish, so
+// that the connection lives until then, however fast the rest is.
+func (r *rig) unfinished(volume uint64) running {
+	r.Helper()
+	our, peer := r.connect(way{})
+	last := make(chan struct{})
+	t := r.transferBy(our, &talk{conn: peer, send: volume, pace: func(pos uint64) {
+		if pos >= volume-1<<16 {
+			<-last
+		}
+	}})
+	t.last = last
 	return t
 }
 
@@ -58,6 +70,9 @@ func (t running) reach(n uint64) {
 // finish demands that every octet has arrived, and nothing else.
 func (t running) finish() {
 	t.Helper()
+	if t.last != nil {
+		close(t.last)
+	}
 	t.Wait(t.ulp.Done(), "the transfer")
 	t.Must(t.ulp.Err())
 	t.Must(<-t.peer.wrote)
@@ -73,7 +88,7 @@ func TestLinkDownAndUp(t *testing.T) {
 	for _, side := range []pair.Side{ours, theirs} {
 		t.Run(map[pair.Side]string{ours: "ours", theirs: "the peer's"}[side], func(t *testing.T) {
 			r := newRig(t, setup{})
-			x := r.transfer(64 << 20)
+			x := r.unfinished(64 << 20)
 			for i := range uint64(3) {
 				x.reach((i + 1) << 20)
 				r.Must(r.setLink(side, false))
@@ -117,7 +132,7 @@ func TestNeighbourMoves(t *testing.T) {
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			r := newRig(t, setup{})
-			x := r.transfer(32 << 20)
+			x := r.unfinished(32 << 20)
 			for i := range uint64(2) {
 				x.reach((i + 1) << 20)
 				way.move(r)

@@ -135,10 +135,16 @@ func TestSpoofedTooBig(t *testing.T) {
 	if now := r.info(x.flow); now.EMSS != before.EMSS {
 		t.Fatalf("forged reports made segments of %d octets ones of %d", before.EMSS, now.EMSS)
 	}
-	var longest atomic.Int64 // packet of ours on the cable
+	// packets are those of ours on the cable that begin at octet from or behind it.
+	type packets struct {
+		from    uint32
+		longest atomic.Int64
+	}
+	var watched atomic.Pointer[packets]
 	r.listenIn(theirs, func(p *wire.Packet, outgoing bool) bool {
-		if !outgoing && p.TCP.DstPort == x.flow.Key().RemoteAddr().Port() {
-			longest.Store(max(longest.Load(), int64(p.End-p.L3)))
+		w := watched.Load()
+		if w != nil && !outgoing && p.TCP.DstPort == x.flow.Key().RemoteAddr().Port() && int32(uint32(p.TCP.Seq)-w.from) >= 0 {
+			w.longest.Store(max(w.longest.Load(), int64(p.End-p.L3)))
 		}
 		return false
 	})
@@ -148,12 +154,12 @@ func TestSpoofedTooBig(t *testing.T) {
 			report(uint32(i.SndNxt)-1, mtu)
 			return r.info(x.flow).MTU == mtu
 		})
-		n := x.peer.received.Load()
-		x.peerReaches(n + 1<<20) // what was in the rings has come
-		longest.Store(0)
-		x.peerReaches(n + 4<<20)
-		now, seen := r.info(x.flow), longest.Load()
-		if now.EMSS > mtu-40 || seen > int64(mtu) || seen < int64(mtu)-100 {
+		w := &packets{from: uint32(r.info(x.flow).SndNxt)} // not what was sent before the report
+		watched.Store(w)
+		x.peerReaches(x.peer.received.Load() + 4<<20)
+		r.Eventually("packets of about the size reported", func() bool { return w.longest.Load() >= int64(mtu)-100 })
+		now, seen := r.info(x.flow), w.longest.Load()
+		if now.EMSS > mtu-40 || seen > int64(mtu) {
 			t.Errorf("segments of %d octets, packets of up to %d after a report of %d", now.EMSS, seen, mtu)
 		}
 	}

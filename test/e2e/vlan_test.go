@@ -135,9 +135,17 @@ func (c *tags) of(side pair.Side) map[uint16]int {
 // transferOn is transfer over a connection that exists.
 func (r *rig) transferOn(our, peer *net.TCPConn, volume uint64) running {
 	r.Helper()
-	t := running{rig: r, volume: volume}
-	t.peer = (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: volume, halfShut: true}).start()
-	t.ulp = octets.NewTransfer(octets.Plan{Send: volume, Seed: seedOurs, Expect: volume, PeerSeed: seedTheirs})
+	return r.transferBy(our, &talk{conn: peer, send: volume})
+}
+
+// transferBy takes our end of a connection over and moves what the peer sends, and
+// as much the other way.
+func (r *rig) transferBy(our *net.TCPConn, peer *talk) running {
+	r.Helper()
+	t := running{rig: r, volume: peer.send, peer: peer}
+	peer.out, peer.in, peer.halfShut = seedTheirs, seedOurs, true
+	peer.start()
+	t.ulp = octets.NewTransfer(octets.Plan{Send: t.volume, Seed: seedOurs, Expect: t.volume, PeerSeed: seedTheirs})
 	t.flow = r.take(our, t.ulp)
 	return t
 }
