@@ -73,7 +73,7 @@ func (q *QP) mayStart() bool {
 	if !q.sq.Posted() {
 		return false
 	}
-	w := q.sq.At(q.sq.Next)
+	w := q.sq.Next()
 	switch {
 	case w.Flags&work.Fence != 0 && !q.orq.empty():
 		return false
@@ -87,12 +87,11 @@ func (q *QP) mayStart() bool {
 // used.
 func (q *QP) beginRequest() bool {
 	o := &q.out
-	o.pos, o.whole = q.sq.Next, nil
-	w := q.sq.At(o.pos)
-	q.sq.Next++
+	w := q.sq.Next()
+	o.pos, o.wr, o.whole = q.sq.Begin(), w, nil
 	row := sqOpOf(w.Op)
 	if !q.cfg.sound(row, w) {
-		q.fail(w, work.LocalQPOpErr, ErrBadRequest)
+		q.fail(o.pos, work.LocalQPOpErr, ErrBadRequest)
 		return false
 	}
 	if row.answered() && q.peerShut {
@@ -100,7 +99,7 @@ func (q *QP) beginRequest() bool {
 		return false
 	}
 	if f := q.checkList(w, row.right); f != tpt.OK {
-		q.failSend(w, localStatus(f))
+		q.failSend(o.pos, localStatus(f))
 		return false
 	}
 	row.begin(q, row, w)
@@ -114,14 +113,14 @@ func (q *QP) checkList(w *work.SendWQE, right tpt.Rights) tpt.Fault {
 	if w.Inline {
 		return tpt.OK
 	}
-	for _, e := range q.sq.List(q.out.pos, int(w.SGEs)) {
+	for _, e := range w.SGL {
 		mem, f := q.own.Check(q.cfg.Table, tpt.Access{
 			STag: e.LKey, PD: q.cfg.PD, QP: q.cfg.Number, Right: right, TO: e.Addr, Len: e.Length,
 		})
 		if f != tpt.OK {
 			return f
 		}
-		if w.SGEs == 1 {
+		if len(w.SGL) == 1 {
 			q.out.whole = mem
 		}
 	}
@@ -143,12 +142,13 @@ func (q *QP) beginSend(row *sqOp, w *work.SendWQE) {
 // beginRead makes the Read Request of w, and remembers what must come back.
 func (q *QP) beginRead(row *sqOp, w *work.SendWQE) {
 	r := wire.ReadRequestFields{Size: w.Length, SourceSTag: w.RKey, SourceTO: w.Remote}
-	if w.SGEs != 0 {
-		e := &q.sq.List(q.out.pos, 1)[0]
+	if len(w.SGL) != 0 {
+		e := &w.SGL[0]
 		r.SinkSTag, r.SinkTO = e.LKey, e.Addr
 	}
 	q.orq.push(outRead{
 		pos: q.out.pos, stag: r.SinkSTag, to: r.SinkTO, left: r.Size, size: r.Size,
+		source: w.RKey, from: w.Remote,
 	})
 	q.countOut.reads = max(q.countOut.reads, q.orq.count)
 	q.readRequest(aRequest, r)

@@ -27,6 +27,8 @@ var (
 	ErrLocalAccess = errors.New("a work request names local memory that this QP may not use")
 	// ErrBadRequest: a work request was posted that CheckSend refuses.
 	ErrBadRequest = errors.New("a work request that this QP cannot do: check it before it is posted")
+	// ErrBrokenRing: the memory of a work queue has positions that cannot be.
+	ErrBrokenRing = errors.New("the memory of a work queue is broken: its poster must not move back, nor beyond its depth")
 	// ErrNarrow: the path's segments are too short for an RDMA Read Request.
 	ErrNarrow = errors.New("the connection's TCP segments are too short for an RDMA Read Request: raise the MTU")
 	// ErrCQOverrun: a completion queue was full, and a completion was lost.

@@ -60,14 +60,14 @@ func (q *QP) terminateRead(code Code, r *inRead, at uint32) {
 	q.ends(c)
 }
 
-// failSend ends the connection because the work request w names memory that it
+// failSend ends the connection because the work request at pos names memory that it
 // may not use. The peer learns no more than that something is wrong here
 // (RFC 5040 §6.3.1: there is no header to show).
-func (q *QP) failSend(w *work.SendWQE, status work.Status) { q.fail(w, status, ErrLocalAccess) }
+func (q *QP) failSend(pos uint32, status work.Status) { q.fail(pos, status, ErrLocalAccess) }
 
-// fail ends the connection because of err, which is about the work request w.
-func (q *QP) fail(w *work.SendWQE, status work.Status, err error) {
-	w.Status = status
+// fail ends the connection because of err, which is about the work request at pos.
+func (q *QP) fail(pos uint32, status work.Status, err error) {
+	q.sq.At(pos).Status = status
 	q.term.fields = wire.TerminateFields{Type: LocalCatastrophic.Type, Code: LocalCatastrophic.Code}
 	q.ends(Cause{Code: LocalCatastrophic, Err: err})
 }
@@ -88,6 +88,12 @@ func (q *QP) overflowed() {
 		q.term.fields = wire.TerminateFields{Type: LocalCatastrophic.Type, Code: LocalCatastrophic.Code}
 		q.ends(Cause{Code: LocalCatastrophic, Err: ErrCQOverrun})
 	}
+}
+
+// torn ends the connection because a work queue's memory says what cannot be.
+func (q *QP) torn() {
+	q.term.fields = wire.TerminateFields{Type: LocalCatastrophic.Type, Code: LocalCatastrophic.Code}
+	q.ends(Cause{Code: LocalCatastrophic, Err: ErrBrokenRing})
 }
 
 // ends moves the QP to Terminate with a message of ours.
@@ -149,11 +155,10 @@ func (q *QP) blameRead(t *wire.TerminateFields) {
 // asked reports whether r is what o asked for, or what was left of it when the
 // peer had answered a part (RFC 5040 §4.8).
 func (q *QP) asked(o *outRead, r *wire.ReadRequestFields) bool {
-	w := q.sq.At(o.pos)
 	begin := o.to - uint64(o.size-o.left)
 	answered := r.SinkTO - begin
 	return o.stag == r.SinkSTag && answered <= uint64(o.size) && uint64(r.Size) == uint64(o.size)-answered &&
-		w.RKey == r.SourceSTag && r.SourceTO == w.Remote+answered
+		o.source == r.SourceSTag && r.SourceTO == o.from+answered
 }
 
 // sendTerminate sends our Terminate as the last message, closes our direction
@@ -204,17 +209,17 @@ func (q *QP) lose(s stream.Stream, err error) {
 // retire completes work requests that are done, in order. Places of which nobody
 // hears are given back together: each time costs as much as the rest.
 func (q *QP) retire() {
-	from := q.sq.Head.Load()
+	from, next := q.sq.Started()
 	for at := from; ; at++ {
+		if at == next || !q.sq.At(at).Done {
+			q.sq.GiveBack(from, at)
+			return
+		}
 		w := q.sq.At(at)
-		done := at != q.sq.Next && w.Done
-		if done && w.Silent(w.Status) {
+		if w.Silent(w.Status) {
 			continue
 		}
 		q.sq.GiveBack(from, at)
-		if !done {
-			return
-		}
 		q.completeSend(at, w.Status)
 		from = at + 1
 	}
@@ -233,13 +238,13 @@ func (q *QP) completeSend(head uint32, status work.Status) {
 	if status == work.Success && sqOpOf(w.Op).answered() {
 		c.Length = w.Length
 	}
-	q.sq.Head.Store(head + 1)
+	q.sq.Pop()
 	q.push(q.cfg.SendCQ, q.sq.Places, c, status != work.Success)
 }
 
-// completeReceive completes the oldest receive, likewise.
+// completeReceive completes the oldest receive with the completion c.
 func (q *QP) completeReceive(c work.Completion, event bool) {
-	q.rq.Head.Add(1)
+	q.rq.Pop()
 	q.push(q.cfg.RecvCQ, q.rq.Places, c, event)
 }
 
@@ -273,8 +278,11 @@ func (q *QP) flushUnwanted() {
 // has failed, even if it has left: the peer may have refused it (RFC 5040 §6.2.1),
 // and programs rely on it, as on cxgb4's flush in rdma-core.
 func (q *QP) flushSends() {
+	for q.sq.Posted() {
+		q.sq.Begin()
+	}
 	failed := false
-	for head := q.sq.Head.Load(); head != q.sq.Tail.Load(); head++ {
+	for head, next := q.sq.Started(); head != next; head++ {
 		w := q.sq.At(head)
 		status := w.Status
 		if status == work.Success && (failed || !w.Done) {
@@ -283,13 +291,12 @@ func (q *QP) flushSends() {
 		failed = failed || status != work.Success
 		q.completeSend(head, status)
 	}
-	q.sq.Next = q.sq.Head.Load()
 }
 
 // flushReceives completes every posted receive.
 func (q *QP) flushReceives() {
-	for head := q.rq.Head.Load(); head != q.rq.Tail.Load(); head++ {
-		w := q.rq.At(head)
+	for n := q.rq.Len(); n > 0; n-- {
+		w := q.rq.Front()
 		q.completeReceive(work.Completion{ID: w.ID, Op: work.WCRecv, Status: work.Flushed, QP: q.cfg.Number}, true)
 	}
 }

@@ -42,9 +42,9 @@ func (q *QP) gather(n int) bool {
 	case o.what == aResponse:
 		return q.gatherResponse(at, n)
 	default:
-		w := q.sq.At(o.pos)
+		w := o.wr
 		if w.Inline {
-			o.mem.add(q.sq.Small(o.pos, w.Length)[at:int(at)+n], false)
+			o.mem.add(q.sq.Small(o.pos, at, n), false)
 			return true
 		}
 		if len(o.whole) == n { // which is all there is, then
@@ -52,8 +52,8 @@ func (q *QP) gather(n int) bool {
 			o.whole = nil
 			return true
 		}
-		if f := q.collect(&o.mem, q.sq.List(o.pos, int(w.SGEs)), at, n, tpt.LocalRead); f != tpt.OK {
-			q.failSend(w, localStatus(f))
+		if f := q.collect(&o.mem, w.SGL, at, n, tpt.LocalRead); f != tpt.OK {
+			q.failSend(o.pos, localStatus(f))
 			return false
 		}
 	}

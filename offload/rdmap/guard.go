@@ -111,10 +111,9 @@ func (q *QP) unreadable(s stream.Stream, at uint32, piece int, how access) {
 			q.terminateRead(readCode(tpt.BadSTag), r, at)
 		}
 	case aRequest:
-		w := q.sq.At(o.pos)
-		q.vanished(element(q.sq.List(o.pos, int(w.SGEs)), at, piece))
-		if w.Status = work.LocalProtErr; how == reaching {
-			q.failSend(w, work.LocalProtErr)
+		q.vanished(element(o.wr.SGL, at, piece))
+		if q.sq.At(o.pos).Status = work.LocalProtErr; how == reaching {
+			q.failSend(o.pos, work.LocalProtErr)
 		}
 	}
 	if how != reaching {

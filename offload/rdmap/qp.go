@@ -24,6 +24,10 @@ type Config struct {
 	SendDepth, RecvDepth int      // work requests at a time, at least 1
 	MaxSGE               int      // elements of a work request, 1 to 255
 	MaxInline            int      // octets
+
+	// SendRing and RecvRing are memory that the queues lie in, laid out for the
+	// depths and limits above. nil: memory of their own.
+	SendRing, RecvRing *work.Ring
 }
 
 // QP is one end of a reliable connection: the machine between work queues and
@@ -95,14 +99,15 @@ const (
 
 // New makes a QP that is not connected. Receives can be posted already.
 func New(c Config) *QP {
-	return &QP{
+	q := &QP{
 		cfg:      c,
-		sq:       work.NewSendQueue(c.SendDepth, c.MaxSGE, c.MaxInline),
-		rq:       work.NewRecvQueue(c.RecvDepth, c.MaxSGE),
 		sends:    ddp.NewQueue(),
 		requests: ddp.NewQueue(),
 		msn:      [queues]uint32{1, 1, 1},
 	}
+	q.sq.Init(c.SendRing, c.SendDepth, c.MaxSGE, c.MaxInline)
+	q.rq.Init(c.RecvRing, c.RecvDepth, c.MaxSGE)
+	return q
 }
 
 // Start tells an unconnected QP what its two ends have agreed on. From then on
@@ -230,6 +235,8 @@ func (q *QP) Fault(now clock.Instant, err error) {
 // before, so it is news by itself.
 func (q *QP) die() {
 	q.flush()
+	q.sq.Close()
+	q.rq.Close()
 	q.dead.Store(true)
 	q.FlushDead()
 	q.cfg.Board.Raise(&q.News)

@@ -110,7 +110,7 @@ func TestPostersAndStepper(t *testing.T) {
 	var cs [8]work.Completion
 	for arrived := uint32(0); sent < posts || got < posts; {
 		s.st.room = 4 // a step ends, however fast the posters are
-		if s.q.rq.Head.Load() != s.q.rq.Tail.Load() {
+		if !s.q.rq.Empty() {
 			arrived++
 			s.gets(send(arrived, []byte("0123456789")))
 		}

@@ -10,6 +10,9 @@ type outRead struct {
 	to   uint64   // of the next octet of the Response
 	left uint32   // octets still to come
 	size uint32
+
+	source tpt.STag // at the peer
+	from   uint64
 }
 
 // inRead is a Read Request of the peer that waits to be answered.

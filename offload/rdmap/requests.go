@@ -94,7 +94,7 @@ func (c *Config) checkSend(wr *work.SendWR) error {
 // queue: who posted it may not have asked.
 func (c *Config) sound(row *sqOp, w *work.SendWQE) bool {
 	switch {
-	case row.begin == nil || w.Flags&^row.flags != 0:
+	case row.begin == nil || w.Flags&^row.flags != 0 || w.Excess:
 		return false
 	case w.Inline:
 		return row.inline && w.SGEs == 0 && int(w.Length) <= c.MaxInline

@@ -154,21 +154,23 @@ func (q *QP) recvSend(s *ddp.Segment) Code {
 		q.sends.Accept(s)
 		return Code{}
 	}
-	head := q.rq.Head.Load()
-	if head == q.rq.Tail.Load() {
+	w := q.rq.Front()
+	if w == nil {
 		return ddpCode(ddp.NoBuffer)
 	}
-	w := q.rq.At(head)
 	first := !q.sends.Begun()
 	if first {
 		q.arriving = arrival{s.Opcode, s.Invalidate}
 	} else if q.arriving != (arrival{s.Opcode, s.Invalidate}) {
 		return OpUnexpected // all segments of a message repeat it
 	}
-	if uint64(s.MO)+uint64(len(s.Payload)) > uint64(w.Length) {
+	if w.Bad {
+		return q.failReceive(work.LocalQPOpErr, ddpCode(ddp.LocalFault))
+	}
+	if uint64(s.MO)+uint64(len(s.Payload)) > w.Length {
 		return q.failReceive(work.LocalLengthErr, ddpCode(ddp.TooLong))
 	}
-	if f := q.scatter(q.rq.List(head, int(w.SGEs)), s.MO, s.Payload); f != tpt.OK {
+	if f := q.scatter(w.SGL, s.MO, s.Payload); f != tpt.OK {
 		return q.failReceive(localStatus(f), ddpCode(ddp.LocalFault))
 	}
 	length, complete := q.sends.Accept(s)
@@ -235,7 +237,7 @@ func (q *QP) received(c work.Completion) {
 
 // failReceive completes the oldest receive with status, because of code.
 func (q *QP) failReceive(status work.Status, code Code) Code {
-	w := q.rq.At(q.rq.Head.Load())
+	w := q.rq.Front()
 	q.completeReceive(work.Completion{ID: w.ID, Op: work.WCRecv, Status: status, QP: q.cfg.Number}, true)
 	return code
 }

@@ -110,6 +110,9 @@ type setup struct {
 	emss  int
 	depth int  // of the CQ
 	heap  bool // the region all is the region heap
+
+	cqMemory []byte  // that the CQ lies in
+	beside   *script // whose table it shares
 }
 
 type change func(*setup)
@@ -153,12 +156,18 @@ func open(t testing.TB, changes ...change) *script {
 	if set.heap {
 		table.Heap = s.mem
 	}
-	if s.table, err = tpt.New(table); err != nil {
+	if set.beside != nil {
+		s.table = set.beside.table
+	} else if s.table, err = tpt.New(table); err != nil {
 		t.Fatal(err)
 	}
 	s.pd, s.other = s.newPD(), s.newPD()
 	s.all = s.register(tpt.Region{PD: s.pd, Memory: s.mem, Start: regionStart, Rights: every})
-	s.cq = work.NewCQ(set.depth, s.board)
+	if s.cq = work.NewCQ(set.depth, s.board); set.cqMemory != nil {
+		if s.cq, err = work.NewCQIn(set.cqMemory, set.depth, s.board); err != nil {
+			t.Fatal(err)
+		}
+	}
 	s.cq.News.Fire = func() {}
 	set.PD, set.Table, set.Board, set.SendCQ, set.RecvCQ = s.pd, s.table, s.board, s.cq, s.cq
 	s.st.emss, s.agree = set.emss, set.agree

@@ -26,6 +26,7 @@ type outgoing struct {
 	msg    ddp.Message
 	what   carries
 	pos    uint32                         // aRequest: in the send queue
+	wr     *work.SendWQE                  // aRequest: as it was when it was begun
 	fixed  [wire.ReadRequestLen + 32]byte // Read Request, Terminate: all of the payload
 	nfixed int                            // octets in fixed; 0: the payload comes from memory
 	mem    pieces                         // of the next segment's payload
@@ -54,6 +55,9 @@ func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
 		q.send(s)
 		if q.overrun {
 			q.overflowed()
+		}
+		if q.sq.Broken() || q.rq.Broken() {
+			q.torn()
 		}
 	}
 	switch q.State() {

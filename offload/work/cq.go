@@ -1,7 +1,7 @@
 package work
 
 import (
-	"math/bits"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/stag-rdma/stag/offload/signal"
@@ -12,26 +12,20 @@ import (
 // full is lost, and the CQ is overrun for good (RFC 5042 §6.4.3.2: this hurts
 // the QPs of this CQ and nobody else).
 type CQ struct {
-	cells []cell // a power of two
+	cells area
+	size  uint64    // a power of two
+	from  []*Places // by cell: of the queue that the completion comes from
+	ends  *cqEnds   // in the ring's memory
 	board *signal.Board
 
 	// News is raised when an armed CQ gets what it was armed for, and when it
 	// is overrun. Its Fire is set by the owner before any QP uses the CQ.
 	News signal.Signal
 
+	_       [lineLen]byte // those who push do not write where the poller reads
 	tail    atomic.Uint64 // of those who push
-	_       [56]byte      // the two ends are written by different processors
-	head    atomic.Uint64 // of the one who polls
-	armed   atomic.Uint32
+	seen    atomic.Uint64 // the poller's position when they last looked
 	overrun atomic.Bool
-}
-
-// cell is a place in the ring. seq says whose turn it is: equal to the position
-// when it can be filled, one above when it has been.
-type cell struct {
-	seq  atomic.Uint64
-	c    Completion
-	from *Places // of the queue that it comes from
 }
 
 // Places counts the places of a work queue that have been given back. One is
@@ -44,6 +38,12 @@ type Places struct{ returned atomic.Uint32 }
 // Return gives a place back whose completion nobody will ever poll.
 func (p *Places) Return() { p.returned.Add(1) }
 
+// room is how many places there are for work requests behind tail. Those whose
+// completions have not been polled are taken.
+func (p *Places) room(tail, depth uint32) int {
+	return int(depth - min(depth, tail-p.returned.Load()))
+}
+
 // What a CQ can be armed for.
 const (
 	notArmed uint32 = iota
@@ -51,21 +51,37 @@ const (
 	armedNext
 )
 
-// NewCQ makes a CQ for at least depth completions.
+// NewCQ makes a CQ for at least depth completions, in memory of its own.
 func NewCQ(depth int, board *signal.Board) *CQ {
-	// Of one cell alone seq could not say whether it is filled or to be filled.
-	c := &CQ{cells: make([]cell, max(2, roundUp(depth))), board: board}
-	for i := range c.cells {
-		c.cells[i].seq.Store(uint64(i))
+	return layCQ(lines(CQRingLen(depth)), depth, board)
+}
+
+// NewCQIn makes a CQ for at least depth completions in memory that is handed in:
+// aligned to 64 octets, and exactly CQRingLen octets, which stay mapped as long as
+// the CQ is used. What was there before is cleared.
+func NewCQIn(memory []byte, depth int, board *signal.Board) (*CQ, error) {
+	if depth < 1 || depth > 1<<30 {
+		return nil, fmt.Errorf("completion ring for %d completions: want 1 to 2^30", depth)
 	}
+	if err := fits(memory, CQRingLen(depth)); err != nil {
+		return nil, fmt.Errorf("completion ring for %d completions: %w", depth, err)
+	}
+	clear(memory)
+	return layCQ(memory, depth, board), nil
+}
+
+func layCQ(memory []byte, depth int, board *signal.Board) *CQ {
+	n := cqSize(depth)
+	c := &CQ{
+		cells: areaAt(memory[slotsAt:], cellLen), size: uint64(n), from: make([]*Places, n),
+		ends: cqEndsAt(memory), board: board,
+	}
+	c.ends.shape = shape{version: LayoutVersion, depth: uint32(n), slot: cellLen}
 	return c
 }
 
-// roundUp is the least power of two that is n or more, and at least 1.
-func roundUp(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
-
 // Cap is how many completions the CQ holds.
-func (c *CQ) Cap() int { return len(c.cells) }
+func (c *CQ) Cap() int { return int(c.size) }
 
 // Overrun reports whether a completion has been lost.
 func (c *CQ) Overrun() bool { return c.overrun.Load() }
@@ -76,30 +92,43 @@ func (c *CQ) Overrun() bool { return c.overrun.Load() }
 func (c *CQ) Push(from *Places, w Completion, event bool) bool {
 	pos := c.tail.Load()
 	for {
-		cl := &c.cells[pos&uint64(len(c.cells)-1)]
-		switch seq := cl.seq.Load(); {
-		case seq == pos:
-			if !c.tail.CompareAndSwap(pos, pos+1) {
-				pos = c.tail.Load()
+		if pos-c.seen.Load() >= c.size && !c.room(pos) {
+			if now := c.tail.Load(); now != pos { // others have pushed meanwhile
+				pos = now
 				continue
 			}
-			cl.c, cl.from = w, from
-			cl.seq.Store(pos + 1)
-			c.tell(event)
-			return true
-		case seq < pos:
 			c.overrun.Store(true)
+			c.ends.overrun.Store(1)
 			c.board.Raise(&c.News)
 			return false
-		default: // somebody else has filled it
-			pos = c.tail.Load()
 		}
+		if c.tail.CompareAndSwap(pos, pos+1) {
+			break
+		}
+		pos = c.tail.Load()
 	}
+	cl := c.cells.cell(pos)
+	cl.c, c.from[pos&(c.size-1)] = w, from
+	cl.seq.Store(pos + 1)
+	c.tell(event)
+	return true
+}
+
+// room looks where the poller is, and reports whether position pos can be filled. A
+// poller that says that it is ahead of those who push, or a round behind, leaves no
+// room: that costs its own completions.
+func (c *CQ) room(pos uint64) bool {
+	head := c.ends.head.Load()
+	if pos-head >= c.size {
+		return false
+	}
+	c.seen.Store(head)
+	return true
 }
 
 // tell raises the news if that is what somebody waits for.
 func (c *CQ) tell(event bool) {
-	switch c.armed.Load() {
+	switch c.ends.armed.Load() {
 	case notArmed:
 		return
 	case armedSolicited:
@@ -107,7 +136,7 @@ func (c *CQ) tell(event bool) {
 			return
 		}
 	}
-	if c.armed.Swap(notArmed) != notArmed {
+	if c.ends.armed.Swap(notArmed) != notArmed {
 		c.board.Raise(&c.News)
 	}
 }
@@ -115,38 +144,52 @@ func (c *CQ) tell(event bool) {
 // Len is how many completions wait to be polled, those that are being written
 // just now included.
 func (c *CQ) Len() int {
-	head := c.head.Load() // first: what is polled meanwhile would make it less than none
-	return int(min(c.tail.Load()-head, uint64(len(c.cells))))
+	head := c.ends.head.Load() // first: what is polled meanwhile would make it less than none
+	return int(min(c.tail.Load()-head, c.size))
 }
 
 // Poll moves completions into dst, oldest first, and reports how many. One
-// goroutine at a time.
+// goroutine at a time. It is for a poller in this process: places are given back when
+// head is stored, so that who posts again has room here, too.
 func (c *CQ) Poll(dst []Completion) int {
-	pos, mask := c.head.Load(), uint64(len(c.cells)-1)
+	pos := c.ends.head.Load()
+	var from *Places // of the last count of them
+	count := uint32(0)
 	n := 0
-	for n < len(dst) {
-		cl := &c.cells[pos&mask]
+	for ; n < len(dst); n++ {
+		cl := c.cells.cell(pos)
 		if cl.seq.Load() != pos+1 {
 			break
 		}
 		dst[n] = cl.c
-		from := cl.from
-		cl.from = nil // its queue may be gone long before the next completion
-		cl.seq.Store(pos + mask + 1)
-		from.returned.Add(1) // last: who posts again has room here, too
+		its := &c.from[pos&(c.size-1)]
+		if *its != from {
+			c.giveBack(pos, from, count)
+			from, count = *its, 0
+		}
+		*its = nil // its queue may be gone long before the next completion
+		count++
 		pos++
-		n++
 	}
 	if n != 0 {
-		c.head.Store(pos)
+		c.giveBack(pos, from, count)
 	}
 	return n
 }
 
+// giveBack says that everything before pos has been polled, the last of it from one
+// queue.
+func (c *CQ) giveBack(pos uint64, from *Places, count uint32) {
+	if count != 0 {
+		c.ends.head.Store(pos)
+		from.returned.Add(count)
+	}
+}
+
 // Ready reports whether Poll would find something.
 func (c *CQ) Ready() bool {
-	pos := c.head.Load()
-	return c.cells[pos&uint64(len(c.cells)-1)].seq.Load() == pos+1
+	pos := c.ends.head.Load()
+	return c.cells.cell(pos).seq.Load() == pos+1
 }
 
 // Arm asks for News of the next completion, or only of the next that is
@@ -154,8 +197,8 @@ func (c *CQ) Ready() bool {
 // Look at the CQ once more after arming: what came before raises nothing.
 func (c *CQ) Arm(solicitedOnly bool) {
 	if solicitedOnly {
-		c.armed.CompareAndSwap(notArmed, armedSolicited)
+		c.ends.armed.CompareAndSwap(notArmed, armedSolicited)
 		return
 	}
-	c.armed.Store(armedNext)
+	c.ends.armed.Store(armedNext)
 }

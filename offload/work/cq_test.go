@@ -103,7 +103,7 @@ func TestCQRace(t *testing.T) {
 			defer left.Add(-1)
 			for id := range uint64(each) {
 				// Never more under way than fit: it is the poller who counts.
-				for c.tail.Load()-c.head.Load() >= 64-pushers {
+				for c.tail.Load()-c.ends.head.Load() >= 64-pushers {
 					runtime.Gosched()
 				}
 				if !c.Push(new(Places), Completion{ID: id, QP: p}, true) {

@@ -1,0 +1,190 @@
+package work
+
+import (
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+)
+
+// The rings can lie in memory that is handed in, so that another process or a C
+// library can map them. All numbers have the byte order of the machine. Offsets and
+// lengths are in octets. Fields that are not named are 0.
+//
+// A send ring or a receive ring:
+//
+//	  0  tail u32                     written by the poster
+//	 64  head u32     68  silent u32  written by the transport
+//	128  version u32  132 depth u32   136 slot u32  140 elements u32  144 inline u32
+//	192  the slots
+//
+// Positions count work requests from 0 and wrap around 2^32. The work request at
+// position p is in slot p modulo the number of slots, which is the least power of
+// two that is depth or more. The poster fills slots from tail on, then stores tail.
+// The transport has completed everything before head; silent of those requests have
+// no completion. head and silent are one aligned word of 64 bits. A request's place
+// is free when it has completed silently, or when its completion has been polled:
+// there must never be more than depth that are not free.
+//
+// A slot of a send ring:
+//
+//	0          8                16     20           24       28   29      30         31       32
+//	| id u64   | remote addr u64 | rkey | invalidate | length | op | flags | elements | inline | body
+//
+// A slot of a receive ring:
+//
+//	0        8          9       16
+//	| id u64 | elements |       | body
+//
+// The body is a list of elements:
+//
+//	0          8            12         16
+//	| addr u64 | length u32 | lkey u32 |
+//
+// or, in a send ring, if inline is 1, length octets of data. The length of a slot is in
+// the header. The numbers of op and flags are those of WROp and SendFlags.
+//
+// A completion ring:
+//
+//	  0  head u64     8   armed u32   written by the poller
+//	 64  overrun u32                  written by the transport: a completion was lost
+//	128  version u32  132 depth u32
+//	192  the cells
+//
+// Positions count completions from 0. A cell, at position p modulo depth:
+//
+//	0         8        16   17       18          20            24       28   32
+//	| seq u64 | id u64 | op | status | solicited | invalidated | length | qp |
+//
+// A cell is filled when seq is p + 1. The poller takes completions from head on, then
+// stores head. armed is 0, 1 for solicited completions and failures, or 2 for all.
+//
+// The transport trusts nothing of it. It keeps its own positions, copies a slot
+// before it checks it, and compares the poster's and the poller's positions with its
+// own. A ring whose positions cannot be is broken, and its QP or CQ with it; no other
+// is concerned.
+const (
+	LayoutVersion = 1
+
+	tailAt, headAt, shapeAt, slotsAt = 0, 64, 128, 192
+
+	lineLen     = 64
+	sendSlotLen = 32 // without the body
+	recvSlotLen = 16
+	elementLen  = 16
+	cellLen     = 32
+)
+
+// shape is the third line of every ring: what it was made for. It is written once and
+// not read again.
+type shape struct{ version, depth, slot, elements, inline uint32 }
+
+// queueEnds are the first lines of a send ring or a receive ring.
+type queueEnds struct {
+	tail atomic.Uint32
+	_    [60]byte
+	done atomic.Uint64 // head, and silent in the upper half
+	_    [56]byte
+	shape
+}
+
+// cqEnds are the first lines of a completion ring.
+type cqEnds struct {
+	head    atomic.Uint64
+	armed   atomic.Uint32
+	_       [52]byte
+	overrun atomic.Uint32
+	_       [60]byte
+	shape
+}
+
+// sendSlot is the fixed part of a slot of a send ring.
+type sendSlot struct {
+	id, remote                  uint64
+	rkey, invalidate, length    uint32
+	op, flags, elements, inline uint8
+}
+
+// recvSlot is the fixed part of a slot of a receive ring.
+type recvSlot struct {
+	id       uint64
+	elements uint8
+	_        [7]byte
+}
+
+// cell is a cell of a completion ring.
+type cell struct {
+	seq atomic.Uint64
+	c   Completion
+}
+
+// roundUp is the least power of two that is n or more, and at least 1.
+func roundUp(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
+
+// sendSlotOf is the length of a slot with a body for so much.
+func sendSlotOf(elements, inline int) int {
+	return (sendSlotLen + max(elementLen*elements, inline) + 31) &^ 31
+}
+
+func recvSlotOf(elements int) int { return recvSlotLen + elementLen*elements }
+
+// SendRingLen is the length in octets of the memory of a send ring for depth work
+// requests, each of at most so many elements or octets of inline data.
+func SendRingLen(depth, elements, inline int) int {
+	return slotsAt + roundUp(depth)*sendSlotOf(elements, inline)
+}
+
+// RecvRingLen is the length in octets of the memory of a receive ring.
+func RecvRingLen(depth, elements int) int { return slotsAt + roundUp(depth)*recvSlotOf(elements) }
+
+// CQRingLen is the length in octets of the memory of a completion ring for at least
+// depth completions.
+func CQRingLen(depth int) int { return slotsAt + cqSize(depth)*cellLen }
+
+// cqSize is how many completions a CQ holds. Programs see it, and it has never been
+// less than two.
+func cqSize(depth int) int { return max(2, roundUp(depth)) }
+
+// Ring is memory that is laid out for a send queue or a receive queue.
+type Ring struct {
+	ends     *queueEnds
+	slots    area
+	depth    int
+	elements int
+	inline   int
+}
+
+// NewSendRing lays memory out for a send queue: aligned to 64 octets, and exactly
+// SendRingLen octets, which stay mapped as long as the queue is used. What was there
+// before is cleared.
+func NewSendRing(memory []byte, depth, elements, inline int) (*Ring, error) {
+	return newRing(memory, "send", sendSlotOf(elements, inline), depth, elements, inline)
+}
+
+// NewRecvRing lays memory out for a receive queue as NewSendRing does for a send
+// queue. Its length is RecvRingLen.
+func NewRecvRing(memory []byte, depth, elements int) (*Ring, error) {
+	return newRing(memory, "receive", recvSlotOf(elements), depth, elements, 0)
+}
+
+const maxElements = 255
+
+func newRing(memory []byte, what string, slot, depth, elements, inline int) (*Ring, error) {
+	if depth < 1 || depth > 1<<30 || elements < 0 || elements > maxElements || inline < 0 {
+		return nil, fmt.Errorf("%s ring for %d requests of %d elements and %d octets inline: want 1 to 2^30 requests, and at most %d elements",
+			what, depth, elements, inline, maxElements)
+	}
+	if err := fits(memory, slotsAt+roundUp(depth)*slot); err != nil {
+		return nil, fmt.Errorf("%s ring for %d requests: %w", what, depth, err)
+	}
+	clear(memory)
+	r := &Ring{ends: queueEndsAt(memory), slots: areaAt(memory[slotsAt:], slot), depth: depth, elements: elements, inline: inline}
+	r.ends.shape = shape{LayoutVersion, uint32(depth), uint32(slot), uint32(elements), uint32(inline)}
+	return r, nil
+}
+
+func fits(memory []byte, want int) error {
+	if len(memory) != want || !aligned(memory) {
+		return fmt.Errorf("%d octets of memory: give it %d, aligned to %d", len(memory), want, lineLen)
+	}
+	return nil
+}

@@ -1,0 +1,274 @@
+package work
+
+import (
+	"encoding/binary"
+	"reflect"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/offload/signal"
+	"github.com/stag-rdma/stag/tpt"
+)
+
+var ne = binary.NativeEndian
+
+// twice maps n octets of shared memory at two places, as two processes do.
+func twice(t *testing.T, n int) (one, other []byte) {
+	t.Helper()
+	fd, err := unix.MemfdCreate("ring", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Ftruncate(fd, int64(n)); err != nil {
+		t.Fatal(err)
+	}
+	mapped := func() []byte {
+		mem, err := unix.Mmap(fd, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Munmap(mem) }) // the process ends anyway
+		return mem
+	}
+	return mapped(), mapped()
+}
+
+// The structs lie as the drawing in layout.go says.
+func TestLayout(t *testing.T) {
+	offsets := func(v any) string {
+		var b strings.Builder
+		s := reflect.TypeOf(v)
+		for i := range s.NumField() {
+			if f := s.Field(i); f.Name != "_" {
+				b.WriteString(f.Name + " ")
+				b.WriteString(string(ne.AppendUint16(nil, uint16(f.Offset))))
+			}
+		}
+		return b.String()
+	}
+	want := func(pairs ...any) string {
+		var b strings.Builder
+		for i := 0; i < len(pairs); i += 2 {
+			b.WriteString(pairs[i].(string) + " ")
+			b.WriteString(string(ne.AppendUint16(nil, uint16(pairs[i+1].(int)))))
+		}
+		return b.String()
+	}
+	for name, c := range map[string]struct {
+		v    any
+		size uintptr
+		want string
+	}{
+		"ends":       {queueEnds{}, 192, want("tail", 0, "done", 64, "shape", 128)},
+		"cq ends":    {cqEnds{}, 192, want("head", 0, "armed", 8, "overrun", 64, "shape", 128)},
+		"shape":      {shape{}, 20, want("version", 0, "depth", 4, "slot", 8, "elements", 12, "inline", 16)},
+		"send slot":  {sendSlot{}, 32, want("id", 0, "remote", 8, "rkey", 16, "invalidate", 20, "length", 24, "op", 28, "flags", 29, "elements", 30, "inline", 31)},
+		"recv slot":  {recvSlot{}, 16, want("id", 0, "elements", 8)},
+		"element":    {SGE{}, 16, want("Addr", 0, "Length", 8, "LKey", 12)},
+		"cell":       {cell{}, 32, want("seq", 0, "c", 8)},
+		"completion": {Completion{}, 24, want("ID", 0, "Op", 8, "Status", 9, "Solicited", 10, "Invalidated", 12, "Length", 16, "QP", 20)},
+	} {
+		s := reflect.TypeOf(c.v)
+		size := s.Size()
+		if name == "ends" || name == "cq ends" {
+			size = (size + lineLen - 1) &^ (lineLen - 1)
+		}
+		if size != c.size || offsets(c.v) != c.want {
+			t.Errorf("%s: %d octets, fields %q; want %d, %q", name, size, offsets(c.v), c.size, c.want)
+		}
+	}
+}
+
+// What a queue posts lies at the documented offsets, seen through another mapping.
+func TestPostedOctets(t *testing.T) {
+	n := SendRingLen(3, 2, 20)
+	if n != 192+4*64 {
+		t.Fatalf("a send ring has %d octets", n)
+	}
+	one, other := twice(t, n)
+	ring, err := NewSendRing(one, 3, 2, 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var q SendQueue
+	q.Init(ring, 3, 2, 20)
+	q.Post([]SendWR{
+		{ID: 0x1122334455667788, Op: WRWrite, Flags: Signaled, RemoteAddr: 9, RKey: 10, SGL: []SGE{{1, 2, 3}, {4, 5, 6}}},
+		{ID: 7, Op: WRSendInvalidate, Invalidate: 8, Inline: []byte("inline data")},
+	})
+	u32 := func(at int) int { return int(ne.Uint32(other[at:])) }
+	for at, want := range map[int]int{
+		0: 2, 64: 0, 68: 0, 128: LayoutVersion, 132: 3, 136: 64, 140: 2, 144: 20,
+		192: 0x55667788, 196: 0x11223344, 200: 9, 208: 10, 212: 0, 216: 0, 220: 0 | 2<<8 | 2<<16,
+		224: 1, 232: 2, 236: 3, 240: 4, 248: 5, 252: 6,
+		256: 7, 276: 8, 280: 11, 284: 9 | 1<<24,
+	} {
+		if u32(at) != want {
+			t.Errorf("at %d: %#x, want %#x", at, u32(at), want)
+		}
+	}
+	if got := string(other[288:][:11]); got != "inline data" {
+		t.Errorf("inline: %q", got)
+	}
+	for q.Posted() {
+		q.Begin()
+	}
+	q.Pop()
+	q.GiveBack(1, 2)
+	if u32(64) != 2 || u32(68) != 1 {
+		t.Errorf("head %d, silent %d", u32(64), u32(68))
+	}
+
+	one, other = twice(t, RecvRingLen(2, 3))
+	if ring, err = NewRecvRing(one, 2, 3); err != nil {
+		t.Fatal(err)
+	}
+	var r RecvQueue
+	r.Init(ring, 2, 3)
+	r.Post([]RecvWR{{ID: 1}, {ID: 2, SGL: []SGE{{3, 4, 5}}}})
+	for at, want := range map[int]int{0: 2, 136: 64, 192: 1, 200: 0, 256: 2, 264: 1, 272: 3, 280: 4, 284: 5} {
+		if u32(at) != want {
+			t.Errorf("receive ring at %d: %#x, want %#x", at, u32(at), want)
+		}
+	}
+	if r.Pop(); u32(64) != 1 {
+		t.Errorf("head %d", u32(64))
+	}
+}
+
+// A completion ring is polled through another mapping, by its octets alone.
+func TestPolledElsewhere(t *testing.T) {
+	one, other := twice(t, CQRingLen(4))
+	c, err := NewCQIn(one, 4, new(signal.Board))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fired := 0
+	c.News.Fire = func() { fired++ }
+	var p Places
+	for pos := range uint64(40) {
+		w := Completion{ID: pos * 1000, Op: WCRecv, Status: Flushed, Solicited: true, Invalidated: 7, Length: 8, QP: 9}
+		if !c.Push(&p, w, true) {
+			t.Fatalf("completion %d was lost", pos)
+		}
+		cell := other[192+pos%4*32:]
+		got := Completion{
+			ID: ne.Uint64(cell[8:]), Op: WCOp(cell[16]), Status: Status(cell[17]), Solicited: cell[18] == 1,
+			Invalidated: tpt.STag(ne.Uint32(cell[20:])), Length: ne.Uint32(cell[24:]), QP: ne.Uint32(cell[28:]),
+		}
+		if ne.Uint64(cell) != pos+1 || got != w {
+			t.Fatalf("cell %d: seq %d, %+v", pos, ne.Uint64(cell), got)
+		}
+		ne.PutUint64(other, pos+1)
+	}
+	ne.PutUint32(other[8:], 2)
+	c.Push(&p, Completion{}, false)
+	if c.board.Deliver(); fired != 1 || ne.Uint32(other[8:]) != 0 {
+		t.Errorf("armed for all: %d news, %d left", fired, ne.Uint32(other[8:]))
+	}
+	for range 3 {
+		c.Push(&p, Completion{}, false)
+	}
+	if ne.Uint32(other[64:]) != 0 || c.Push(&p, Completion{}, false) || ne.Uint32(other[64:]) != 1 || !c.Overrun() {
+		t.Errorf("overrun: %d, %v", ne.Uint32(other[64:]), c.Overrun())
+	}
+}
+
+// A poller that stores a position that cannot be has its own CQ overrun; nobody who
+// pushes waits for it.
+func TestPollerLies(t *testing.T) {
+	for _, lie := range []uint64{1, 5, 1 << 32, 1<<64 - 1, 1<<64 - 5} {
+		one, other := twice(t, CQRingLen(4))
+		c, err := NewCQIn(one, 4, new(signal.Board))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.News.Fire = func() {}
+		ne.PutUint64(other, lie)
+		kept := 0
+		for range 20 {
+			if c.Push(new(Places), Completion{}, true) {
+				kept++
+			}
+		}
+		if !c.Overrun() || kept > 5 {
+			t.Errorf("head %#x: overrun %v, %d completions kept", lie, c.Overrun(), kept)
+		}
+	}
+}
+
+// A tail that moves back, or further than the queue is deep, breaks the queue, for
+// good; nothing more of it is started, and a slot that changes after it has been
+// copied changes nothing.
+func TestPosterLies(t *testing.T) {
+	for _, c := range []struct{ tail, next uint32 }{{9, 0}, {1 << 31, 0}, {1<<32 - 1, 0}, {0, 2}, {1, 2}, {10, 2}} {
+		one, other := twice(t, SendRingLen(8, 1, 0))
+		ring, err := NewSendRing(one, 8, 1, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var q SendQueue
+		q.Init(ring, 8, 1, 0)
+		q.Post([]SendWR{{ID: 1, SGL: []SGE{{1, 2, 3}}}, {ID: 2}})
+		for range c.next {
+			w := q.Next()
+			clear(other[slotsAt:])
+			pos := q.Begin()
+			if pos == 0 && (q.At(0).ID != 1 || w.SGL[0] != SGE{1, 2, 3}) {
+				t.Errorf("the copy has changed: %+v", *w)
+			}
+			q.GiveBack(pos, pos) // nothing
+		}
+		ne.PutUint32(other, c.tail)
+		if q.Posted() || !q.Broken() {
+			t.Errorf("tail %d behind %d: posted %v, broken %v", c.tail, c.next, q.Posted(), q.Broken())
+		}
+		if ne.PutUint32(other, c.next+1); q.Posted() {
+			t.Errorf("tail %d behind %d: works again", c.tail, c.next)
+		}
+	}
+	one, other := twice(t, RecvRingLen(8, 1))
+	ring, err := NewRecvRing(one, 8, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var q RecvQueue
+	q.Init(ring, 8, 1)
+	q.Post([]RecvWR{{ID: 1}, {ID: 2}})
+	other[slotsAt+8] = 2 // elements
+	if w := q.Front(); w == nil || !w.Bad || w.ID != 1 {
+		t.Errorf("two elements where there is room for one: %+v", w)
+	}
+	q.Pop()
+	if ne.PutUint32(other, 0); q.Front() != nil || !q.Broken() {
+		t.Error("a tail behind head was believed")
+	}
+}
+
+// Memory that is too short, too long or not aligned is refused.
+func TestMemoryRefused(t *testing.T) {
+	mem := lines(SendRingLen(4, 1, 0) + lineLen)
+	n := SendRingLen(4, 1, 0)
+	for name, m := range map[string][]byte{"short": mem[:n-1], "long": mem[:n+1], "unaligned": mem[8:][:n], "none": nil} {
+		if _, err := NewSendRing(m, 4, 1, 0); err == nil || !strings.Contains(err.Error(), "give it") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := NewSendRing(mem[:n], 4, 1, 0); err != nil {
+		t.Error(err)
+	}
+	for _, bad := range [][3]int{{0, 1, 0}, {1, 256, 0}, {1, 1, -1}, {1<<30 + 1, 1, 0}} {
+		if _, err := NewSendRing(mem, bad[0], bad[1], bad[2]); err == nil {
+			t.Errorf("%v was accepted", bad)
+		}
+	}
+	if _, err := NewRecvRing(mem[:n], 4, 9); err == nil {
+		t.Error("a receive ring of another length was accepted")
+	}
+	if _, err := NewCQIn(mem[:n], 4, nil); err == nil {
+		t.Error("a completion ring of another length was accepted")
+	}
+}

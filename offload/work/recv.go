@@ -1,0 +1,148 @@
+package work
+
+import "sync/atomic"
+
+// RecvWQE is the transport's copy of a receive work request.
+type RecvWQE struct {
+	ID     uint64
+	SGL    []SGE
+	Length uint64 // octets that fit
+	Bad    bool   // it names more elements than a request may have
+}
+
+// RecvQueue is the ring of receive work requests. One goroutine at a time posts. The
+// transport uses them in order. Without memory that is handed in the poster makes
+// slots and list when it first posts, before it moves tail.
+type RecvQueue struct {
+	ring   Ring
+	list   []SGE // of wr
+	ends   *queueEnds
+	Places *Places
+
+	tail *atomic.Uint32 // by the poster
+	own  atomic.Uint32  // tail, if no memory is handed in
+	head atomic.Uint32  // by the transport: the oldest that has not completed
+
+	// The transport's.
+	loaded bool // wr is the one at head
+	broken bool // tail cannot be
+	closed atomic.Bool
+	wr     RecvWQE
+}
+
+// Init makes q an empty queue in the ring, or, if that is nil, in memory of its own
+// for depth work requests of at most so many elements.
+func (q *RecvQueue) Init(ring *Ring, depth, elements int) {
+	q.ring = Ring{depth: depth, elements: elements}
+	q.Places, q.tail = new(Places), &q.own
+	if ring != nil {
+		q.ring, q.ends, q.tail = *ring, ring.ends, &ring.ends.tail
+		q.list = make([]SGE, q.ring.elements)
+	}
+}
+
+// Start makes an empty queue begin at position pos instead of 0.
+func (q *RecvQueue) Start(pos uint32) {
+	q.head.Store(pos)
+	q.Places.returned.Store(pos)
+	q.tail.Store(pos)
+	q.publish()
+}
+
+// Empty reports whether everything that was posted has completed.
+func (q *RecvQueue) Empty() bool {
+	n := q.tail.Load() - q.head.Load()
+	return n == 0 || n > uint32(q.ring.depth) || q.closed.Load()
+}
+
+// Close ends a queue in memory that was handed in: what is posted from now on is not
+// looked at. Another queue goes on, so that it can be flushed.
+func (q *RecvQueue) Close() { q.closed.Store(q.ends != nil) }
+
+// Broken reports whether the poster has written a position that cannot be. Then
+// nothing that is posted will be used.
+func (q *RecvQueue) Broken() bool { return q.broken }
+
+// Len is how many receives are posted.
+func (q *RecvQueue) Len() uint32 {
+	n := q.tail.Load() - q.head.Load()
+	if n > uint32(q.ring.depth) {
+		q.broken = true
+	}
+	if q.broken {
+		return 0
+	}
+	return n
+}
+
+// Front is a copy of the oldest receive; nil: there is none. It stays the same until
+// Pop.
+func (q *RecvQueue) Front() *RecvWQE {
+	if !q.loaded {
+		if q.Len() == 0 {
+			return nil
+		}
+		q.load()
+	}
+	return &q.wr
+}
+
+// load copies the slot at head. From then on the poster may write to it: that changes
+// nothing.
+func (q *RecvQueue) load() {
+	head, w := q.head.Load(), &q.wr
+	s := q.ring.slots.recv(head)
+	n := int(s.elements)
+	w.ID, w.Bad = s.id, n > q.ring.elements
+	w.SGL = q.list[:copy(q.list, q.ring.slots.elements(head, recvSlotLen, min(n, q.ring.elements)))]
+	w.Length = Length(w.SGL)
+	q.loaded = true
+}
+
+// Pop says that the oldest receive has completed. Its place is free when its
+// completion is polled.
+func (q *RecvQueue) Pop() {
+	q.head.Store(q.head.Load() + 1)
+	q.loaded = false
+	if q.ends != nil {
+		q.publish()
+	}
+}
+
+// publish tells a poster elsewhere how far the transport is.
+func (q *RecvQueue) publish() {
+	if q.ends != nil {
+		q.ends.done.Store(uint64(q.head.Load()))
+	}
+}
+
+// Post copies as many of wrs into the ring as there is room for. They have been
+// checked.
+func (q *RecvQueue) Post(wrs []RecvWR) int {
+	tail := q.tail.Load()
+	wrs = wrs[:min(len(wrs), q.Places.room(tail, uint32(q.ring.depth)))]
+	if len(wrs) == 0 {
+		return 0
+	}
+	if !q.ring.slots.made() {
+		slot := recvSlotOf(q.ring.elements)
+		q.ring.slots = areaAt(lines(roundUp(q.ring.depth)*slot), slot)
+		q.list = make([]SGE, q.ring.elements)
+	}
+	for i := range wrs {
+		pos := tail + uint32(i)
+		s := q.ring.slots.recv(pos)
+		s.id = wrs[i].ID
+		s.elements = uint8(copy(q.ring.slots.elements(pos, recvSlotLen, q.ring.elements), wrs[i].SGL))
+	}
+	q.tail.Store(tail + uint32(len(wrs)))
+	return len(wrs)
+}
+
+// Length is the sum of the elements' lengths in octets.
+func Length(sgl []SGE) (sum uint64) {
+	for i := range sgl {
+		sum += uint64(sgl[i].Length)
+	}
+	return sum
+}

@@ -1,0 +1,229 @@
+package work
+
+import (
+	"sync/atomic"
+
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// SendWQE is the transport's copy of a send work request. What it says has not been
+// checked.
+type SendWQE struct {
+	ID         uint64
+	Op         WROp
+	Flags      SendFlags
+	Inline     bool   // the payload is SendQueue.Small
+	SGEs       uint8  // how many elements it names: SGL has no more than a request may have
+	Length     uint32 // octets of payload
+	Excess     bool   // it is longer than Length can say, or its inline data than a slot
+	Remote     uint64
+	RKey       tpt.STag
+	Invalidate tpt.STag
+	SGL        []SGE
+}
+
+// Record is what is kept of a request that has been started until it completes.
+type Record struct {
+	ID     uint64
+	Length uint32 // octets of payload
+	Op     WROp
+	Flags  SendFlags
+	Status Status
+	Done   bool // completed, but perhaps not yet all before it
+}
+
+// Silent reports whether completing with status needs no completion: it
+// succeeded and is unsignaled.
+func (r *Record) Silent(status Status) bool { return status == Success && r.Flags&Signaled == 0 }
+
+// SendQueue is the ring of send work requests. One goroutine at a time posts. The
+// transport, in its step, starts them (next) and completes them in order (head).
+// Without memory that is handed in the poster makes what follows when it first posts,
+// before it moves tail.
+type SendQueue struct {
+	ring    Ring
+	records []Record // as many as slots
+	list    []SGE    // of wr
+	ends    *queueEnds
+	Places  *Places
+
+	tail *atomic.Uint32 // by the poster
+	own  atomic.Uint32  // tail, if no memory is handed in
+	head atomic.Uint32  // by the transport: the oldest that has not completed
+
+	// The transport's.
+	next   uint32 // the first that has not been started
+	silent uint32 // how many have completed without a completion
+	loaded bool   // wr is the one at next
+	broken bool   // tail cannot be
+	closed atomic.Bool
+	wr     SendWQE
+}
+
+// Init makes q an empty queue in the ring, or, if that is nil, in memory of its own
+// for depth work requests of at most so many elements or octets of inline data.
+func (q *SendQueue) Init(ring *Ring, depth, elements, inline int) {
+	q.ring = Ring{depth: depth, elements: elements, inline: inline}
+	q.Places, q.tail = new(Places), &q.own
+	if ring != nil {
+		q.ring, q.ends, q.tail = *ring, ring.ends, &ring.ends.tail
+		q.keep()
+	}
+}
+
+// keep makes the transport's part.
+func (q *SendQueue) keep() {
+	q.records, q.list = make([]Record, roundUp(q.ring.depth)), make([]SGE, q.ring.elements)
+}
+
+// Start makes an empty queue begin at position pos instead of 0.
+func (q *SendQueue) Start(pos uint32) {
+	q.head.Store(pos)
+	q.Places.returned.Store(pos)
+	q.tail.Store(pos)
+	q.next = pos
+	q.publish()
+}
+
+// Empty reports whether everything that was posted has completed.
+func (q *SendQueue) Empty() bool {
+	n := q.tail.Load() - q.head.Load()
+	return n == 0 || n > uint32(q.ring.depth) || q.closed.Load()
+}
+
+// Close ends a queue in memory that was handed in: what is posted from now on is not
+// looked at. Another queue goes on, so that it can be flushed.
+func (q *SendQueue) Close() { q.closed.Store(q.ends != nil) }
+
+// Broken reports whether the poster has written a position that cannot be. Then
+// nothing that is posted will be started.
+func (q *SendQueue) Broken() bool { return q.broken }
+
+// Posted reports whether there is a request to start.
+func (q *SendQueue) Posted() bool {
+	n := q.tail.Load() - q.next
+	if n <= uint32(q.ring.depth)-(q.next-q.head.Load()) {
+		return n != 0 && !q.broken
+	}
+	q.broken = true
+	return false
+}
+
+// Next is a copy of the next request to start. There must be one: see Posted.
+func (q *SendQueue) Next() *SendWQE {
+	if !q.loaded {
+		q.load()
+	}
+	return &q.wr
+}
+
+// load copies the slot at next. From then on the poster may write to it: that changes
+// inline data, and nothing else.
+func (q *SendQueue) load() {
+	s, w := q.ring.slots.send(q.next), &q.wr
+	w.ID, w.Op, w.Flags, w.SGEs = s.id, WROp(s.op), SendFlags(s.flags), s.elements
+	w.Remote, w.RKey, w.Invalidate = s.remote, tpt.STag(s.rkey), tpt.STag(s.invalidate)
+	w.Length, w.Inline, w.Excess, w.SGL = s.length, s.inline != 0, false, nil
+	if w.Inline {
+		w.Excess = int64(w.Length) > int64(q.ring.inline)
+	} else {
+		n := min(int(w.SGEs), q.ring.elements)
+		w.SGL = q.list[:copy(q.list, q.ring.slots.elements(q.next, sendSlotLen, n))]
+		sum := Length(w.SGL)
+		w.Length, w.Excess = uint32(sum), sum > 1<<32-1
+	}
+	q.loaded = true
+}
+
+// Begin starts the next request. What Next returned stays as it is until Next is
+// called again.
+func (q *SendQueue) Begin() (pos uint32) {
+	pos, w := q.next, q.Next()
+	*q.At(pos) = Record{ID: w.ID, Length: w.Length, Op: w.Op, Flags: w.Flags}
+	q.next++
+	q.loaded = false
+	return pos
+}
+
+// At is the record of a request that has been started and has not completed.
+func (q *SendQueue) At(pos uint32) *Record { return &q.records[int(pos)&(len(q.records)-1)] }
+
+// Small is n octets of inline data of the request at pos, from octet at on. They have
+// been found to be within what a request may have.
+func (q *SendQueue) Small(pos, at uint32, n int) []byte {
+	return q.ring.slots.octets(pos, sendSlotLen, int(at)+n)[at:]
+}
+
+// Started are the positions [head, next) of the requests that have been started and
+// have not completed.
+func (q *SendQueue) Started() (head, next uint32) { return q.head.Load(), q.next }
+
+// Pop says that the oldest request has completed, with a completion, which frees its
+// place when it is polled.
+func (q *SendQueue) Pop() {
+	q.head.Store(q.head.Load() + 1)
+	if q.ends != nil {
+		q.publish()
+	}
+}
+
+// GiveBack frees the places [from, to) of the oldest requests, which complete without
+// a completion.
+func (q *SendQueue) GiveBack(from, to uint32) {
+	if from == to {
+		return
+	}
+	q.head.Store(to)
+	q.Places.returned.Add(to - from)
+	if q.ends != nil {
+		q.silent += to - from
+		q.publish()
+	}
+}
+
+// publish tells a poster elsewhere how far the transport is.
+func (q *SendQueue) publish() {
+	if q.ends != nil {
+		q.ends.done.Store(uint64(q.silent)<<32 | uint64(q.head.Load()))
+	}
+}
+
+// Post copies as many of wrs into the ring as there is room for. They have been
+// checked.
+func (q *SendQueue) Post(wrs []SendWR) int {
+	tail := q.tail.Load()
+	wrs = wrs[:min(len(wrs), q.Places.room(tail, uint32(q.ring.depth)))]
+	if len(wrs) == 0 {
+		return 0
+	}
+	if !q.ring.slots.made() {
+		q.make()
+	}
+	for i := range wrs {
+		q.fill(tail+uint32(i), &wrs[i])
+	}
+	q.tail.Store(tail + uint32(len(wrs)))
+	return len(wrs)
+}
+
+// make makes the ring. Most connections that only receive never need one.
+func (q *SendQueue) make() {
+	slot := sendSlotOf(q.ring.elements, q.ring.inline)
+	q.ring.slots = areaAt(lines(roundUp(q.ring.depth)*slot), slot)
+	q.keep()
+}
+
+// fill copies wr to its place in the ring.
+func (q *SendQueue) fill(pos uint32, wr *SendWR) {
+	s := q.ring.slots.send(pos)
+	s.id, s.remote = wr.ID, wr.RemoteAddr
+	s.rkey, s.invalidate, s.length = uint32(wr.RKey), uint32(wr.Invalidate), uint32(len(wr.Inline))
+	s.op, s.flags, s.elements, s.inline = uint8(wr.Op), uint8(wr.Flags), 0, 0
+	if n := len(wr.Inline); n != 0 {
+		s.inline = 1
+		copy(q.ring.slots.octets(pos, sendSlotLen, min(n, q.ring.inline)), wr.Inline)
+	} else {
+		n := copy(q.ring.slots.elements(pos, sendSlotLen, q.ring.elements), wr.SGL)
+		s.elements = uint8(n)
+	}
+}
