@@ -94,8 +94,9 @@ func (q *RecvQueue) load() {
 	s := q.ring.slots.recv(head)
 	n := int(s.elements)
 	w.ID, w.Bad = s.id, n > q.ring.elements
-	w.SGL = q.list[:copy(q.list, q.ring.slots.elements(head, recvSlotLen, min(n, q.ring.elements)))]
-	w.Length = Length(w.SGL)
+	n = min(n, q.ring.elements)
+	w.SGL = q.list[:n]
+	w.Length = copyList(w.SGL, q.ring.slots.elements(head, recvSlotLen, n))
 	q.loaded = true
 }
 
@@ -133,10 +134,24 @@ func (q *RecvQueue) Post(wrs []RecvWR) int {
 		pos := tail + uint32(i)
 		s := q.ring.slots.recv(pos)
 		s.id = wrs[i].ID
-		s.elements = uint8(copy(q.ring.slots.elements(pos, recvSlotLen, q.ring.elements), wrs[i].SGL))
+		n := min(len(wrs[i].SGL), q.ring.elements)
+		copyList(q.ring.slots.elements(pos, recvSlotLen, n), wrs[i].SGL)
+		s.elements = uint8(n)
 	}
 	q.tail.Store(tail + uint32(len(wrs)))
 	return len(wrs)
+}
+
+// copyList fills dst, which is no longer than src, and returns the sum of the lengths
+// in octets. Lists are short: a call of memmove costs more.
+func copyList(dst, src []SGE) (sum uint64) {
+	src = src[:len(dst)]
+	for i := range dst {
+		e := src[i]
+		dst[i] = e
+		sum += uint64(e.Length)
+	}
+	return sum
 }
 
 // Length is the sum of the elements' lengths in octets.

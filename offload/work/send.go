@@ -128,8 +128,8 @@ func (q *SendQueue) load() {
 		w.Excess = int64(w.Length) > int64(q.ring.inline)
 	} else {
 		n := min(int(w.SGEs), q.ring.elements)
-		w.SGL = q.list[:copy(q.list, q.ring.slots.elements(q.next, sendSlotLen, n))]
-		sum := Length(w.SGL)
+		w.SGL = q.list[:n]
+		sum := copyList(w.SGL, q.ring.slots.elements(q.next, sendSlotLen, n))
 		w.Length, w.Excess = uint32(sum), sum > 1<<32-1
 	}
 	q.loaded = true
@@ -223,7 +223,8 @@ func (q *SendQueue) fill(pos uint32, wr *SendWR) {
 		s.inline = 1
 		copy(q.ring.slots.octets(pos, sendSlotLen, min(n, q.ring.inline)), wr.Inline)
 	} else {
-		n := copy(q.ring.slots.elements(pos, sendSlotLen, q.ring.elements), wr.SGL)
+		n := min(len(wr.SGL), q.ring.elements)
+		copyList(q.ring.slots.elements(pos, sendSlotLen, n), wr.SGL)
 		s.elements = uint8(n)
 	}
 }

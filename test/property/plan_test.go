@@ -209,7 +209,15 @@ func (g *generator) request() request {
 	case work.WRSendInvalidate:
 		r.victim = 2 + g.IntN(regions-2)
 	}
+	r.plain()
 	return r
+}
+
+// plain takes the flag away that only Sends may have.
+func (r *request) plain() {
+	if !r.sends() {
+		r.flags &^= work.Solicited
+	}
 }
 
 func (g *generator) octets(n int) []byte {
@@ -313,6 +321,7 @@ func (g *generator) faulty(peer *half) request {
 	case localUnknown:
 		r.op, r.list = work.WRWrite, []place{{local, 0, 8}}
 	}
+	r.plain()
 	g.fence(&r, &half{receives: append(peer.receives, nil)})
 	if len(g.reads) > 0 && r.sends() {
 		r.flags |= work.Fence // what it places, or not, no Read is to see
