@@ -53,7 +53,7 @@ func Pinned(name string) (instance, port string, err error) {
 		return p.instance, p.port, nil
 	}
 	if owner, found := claimant(claimPath(l, hookClaim)); found {
-		return "", "", fail(ErrAlreadyLoaded, nil, "the program on %s is %s's own, and goes with it: end that process", l.Port, process(owner.PID))
+		return "", "", fail(ErrAlreadyLoaded, nil, "the program on %s is %s's own, and goes with it: end that process", l.Port, owner)
 	}
 	if err := n.hookFree(l); err != nil {
 		return "", "", err

@@ -1,27 +1,19 @@
 package loader
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
-	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
 
 // RuntimeDir holds a file for each claim: who uses which queue.
 const RuntimeDir = "/run/stag"
-
-// Owner is the process that holds a claim.
-type Owner struct {
-	PID   int
-	Start uint64 // when it started, in clock ticks after boot (proc(5), stat)
-}
 
 // Claim is this process's hold on a queue of an interface. It ends with Close,
 // and with the process however that ends.
@@ -49,10 +41,6 @@ func NewClaim(link Link, queue int) (*Claim, error) {
 
 // oneProcess is the rule that a claim keeps, and what to do about it.
 const oneProcess = "an interface belongs to one process at a time: end that one first, or use another interface"
-
-// String names the process for a message: "pid 12 (stag)", or "another process" for
-// an owner whose signature cannot be read.
-func (o Owner) String() string { return process(o.PID) }
 
 // claim takes what on link's port. When another has it, claim is nil and owner
 // says who.
@@ -144,6 +132,12 @@ func claimPath(link Link, what string) string {
 	return filepath.Join(RuntimeDir, fmt.Sprintf("%d-%d-%s", link.Netns, link.PortIndex, what))
 }
 
+// programClaim is the file of the claim on a pinned program. The process that uses the
+// program has it.
+func programClaim(id ebpf.ProgramID) string {
+	return filepath.Join(RuntimeDir, fmt.Sprintf("program-%d", id))
+}
+
 // lock takes the file without waiting. The lock belongs to the open file, not
 // to the process, so two claims within one process exclude each other as well.
 func lock(f *os.File) error {
@@ -165,54 +159,6 @@ func stillThere(f *os.File, path string) bool {
 	}
 	b, err := os.Stat(path)
 	return err == nil && os.SameFile(a, b)
-}
-
-// sign writes who this process is into the file.
-func sign(f *os.File) error {
-	start, err := startTime(os.Getpid())
-	if err != nil {
-		return err
-	}
-	if err := f.Truncate(0); err != nil {
-		return err
-	}
-	_, err = f.WriteAt(fmt.Appendf(nil, "%d %d\n", os.Getpid(), start), 0)
-	return err
-}
-
-// readOwner reads who holds the file. The owner signs right after it got the
-// lock, so an old signature or none is given a moment. The zero Owner means
-// that it cannot be told.
-func readOwner(f *os.File) Owner {
-	for range 20 {
-		var buf [64]byte
-		n, _ := f.ReadAt(buf[:], 0)
-		var o Owner
-		if _, err := fmt.Sscanf(string(buf[:n]), "%d %d\n", &o.PID, &o.Start); err == nil {
-			// A signature whose process is gone is the last owner's.
-			if start, err := startTime(o.PID); err == nil && start == o.Start {
-				return o
-			}
-		}
-		time.Sleep(time.Millisecond)
-	}
-	return Owner{}
-}
-
-// startTime is when process pid started, in clock ticks after boot. Together
-// with the pid it names a process for good, as pids are used again.
-func startTime(pid int) (uint64, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	// The second field is a name in parentheses, which may hold anything.
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	const start = 22 - 3 // the 22nd field; fields begins with the third
-	if len(fields) <= start {
-		return 0, errors.New("the kernel's process table cannot be read")
-	}
-	return strconv.ParseUint(fields[start], 10, 64)
 }
 
 // Close ends the claim. Further calls return the first one's result.

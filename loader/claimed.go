@@ -1,7 +1,6 @@
 package loader
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -94,20 +93,4 @@ func Claimed(netns uint64, index, pid, uid int) bool {
 		}
 	}
 	return false
-}
-
-// userOf is the effective user of a process.
-func userOf(pid int) (uid int, err error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(status)) {
-		if ids, ok := strings.CutPrefix(line, "Uid:"); ok {
-			var first int
-			_, err = fmt.Sscan(ids, &first, &uid)
-			return uid, err
-		}
-	}
-	return 0, fmt.Errorf("/proc/%d/status tells no user", pid)
 }

@@ -156,8 +156,3 @@ func (f *finder) steers(l Link) (on bool) {
 	})
 	return on
 }
-
-// programClaim is the claim of whoever uses a program that is pinned.
-func programClaim(id ebpf.ProgramID) string {
-	return filepath.Join(RuntimeDir, fmt.Sprintf("program-%d", id))
-}

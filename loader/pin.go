@@ -63,9 +63,6 @@ func (p *pinDir) config() string        { return filepath.Join(p.instance, bpf.M
 func (p *pinDir) table() string         { return filepath.Join(p.instance, bpf.MapTable) }
 func (p *pinDir) link() string          { return filepath.Join(p.port, "link") }
 func (p *pinDir) of(name string) string { return filepath.Join(p.port, name) }
-func (s *Steering) maps() map[string]**ebpf.Map {
-	return map[string]**ebpf.Map{bpf.MapFlows: &s.flows, bpf.MapSocks: &s.socks, bpf.MapStats: &s.stats, bpf.MapOptions: &s.options}
-}
 
 // CheckBPFFS checks that dir, or the nearest directory above it that exists, is in a
 // BPF file system, which alone can hold pins. ErrNoBPFFS.

@@ -242,3 +242,8 @@ func (s *Steering) Close() error {
 // piece, as Link.Longest does. If the MTU allows longer frames, the MSS that a
 // connection announces must keep its segments shorter.
 func (s *Steering) Longest(chunk int) int { return s.link.Longest(s.mode == Generic, chunk) }
+
+// maps are the maps of the program, by their names.
+func (s *Steering) maps() map[string]**ebpf.Map {
+	return map[string]**ebpf.Map{bpf.MapFlows: &s.flows, bpf.MapSocks: &s.socks, bpf.MapStats: &s.stats, bpf.MapOptions: &s.options}
+}

@@ -144,7 +144,7 @@ func (p *PinnedPort) refusal(layout error) error {
 	n := p.Users()
 	var users []string
 	for _, pid := range slices.Sorted(maps.Keys(n)) {
-		users = append(users, process(pid)+flows(n[pid]))
+		users = append(users, Owner{PID: pid}.String()+flows(n[pid]))
 	}
 	switch {
 	case len(users) > 0:
@@ -168,19 +168,7 @@ func (t *PinnedTable) refusal() error {
 	if t == nil || !t.InUse {
 		return nil
 	}
-	return fail(ErrQueueBusy, nil, "the table of registered memory is in use by %s: end that process first; --force removes it from the file system", process(t.Owner.PID))
-}
-
-// process is how a message calls a process: pid 12 (stag).
-func process(pid int) string {
-	if pid == 0 {
-		return "another process"
-	}
-	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-	if err != nil {
-		return fmt.Sprintf("pid %d", pid)
-	}
-	return fmt.Sprintf("pid %d (%s)", pid, strings.TrimSpace(string(name)))
+	return fail(ErrQueueBusy, nil, "the table of registered memory is in use by %s: end that process first; --force removes it from the file system", t.Owner)
 }
 
 func flows(n int) string {

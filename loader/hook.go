@@ -1,0 +1,106 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+
+	"github.com/stag-rdma/stag/bpf"
+)
+
+// hookFree checks that no XDP program is on link's port, and says whose it is
+// otherwise.
+func (n *Net) hookFree(l Link) error {
+	xdp, err := n.hook(l)
+	if err != nil || !xdp.Attached {
+		return err
+	}
+	p, err := n.pinned(l)
+	if err != nil {
+		return err
+	}
+	if p == nil {
+		if err := notOurs(l, ebpf.ProgramID(xdp.ProgId)); err != nil {
+			return err
+		}
+	}
+	// Whoever opens an interface has claimed its queues before it comes here.
+	if _, owner, found := owners(l); found && (p != nil || owner.PID != os.Getpid()) {
+		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d, in use by %s: an interface belongs to one process at a time: end that one first",
+			l.Port, xdp.ProgId, owner)
+	}
+	if p == nil {
+		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d, and its pins cannot be seen from here: run as root, and where they were made (ip netns exec hides /sys/fs/bpf, nsenter --net does not), or end the process that holds it",
+			l.Port, xdp.ProgId)
+	}
+	return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d, as instance %s: use it, or remove it with stag unload %s",
+		l.Port, xdp.ProgId, filepath.Base(p.instance), l.Port)
+}
+
+// notOurs is the error for a program on l that is not stag's, or that cannot be
+// looked at: it takes CAP_SYS_ADMIN to open a program by its number.
+func notOurs(l Link, id ebpf.ProgramID) error {
+	switch name := ProgramName(id); name {
+	case bpf.Program:
+		return nil
+	case "":
+		return fail(ErrForeignProgram, nil, "an XDP program is on %s, id %d, and whose cannot be seen from here: run as root to be told", l.Port, id)
+	default:
+		return fail(ErrForeignProgram, nil, "another XDP program is on %s, id %d%s: detach it first (ip link set %s xdp off, or end the process that holds its link: bpftool link)",
+			l.Port, id, called(name), l.Port)
+	}
+}
+
+// hook asks what XDP program is on link's port.
+func (n *Net) hook(l Link) (netlink.LinkXdp, error) {
+	xdp, _, err := n.programOn(l.PortIndex)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return xdp, n.noLink(l.Port, err)
+	}
+	if err != nil {
+		return xdp, fmt.Errorf("look interface %s up: %w", l.Port, err)
+	}
+	return xdp, nil
+}
+
+// programOn asks what XDP program is on the interface of that index, and what
+// the interface is called.
+func (n *Net) programOn(index int) (netlink.LinkXdp, string, error) {
+	port, err := n.nl.LinkByIndex(index)
+	if err != nil {
+		return netlink.LinkXdp{}, "", err
+	}
+	if xdp := port.Attrs().Xdp; xdp != nil {
+		return *xdp, port.Attrs().Name, nil
+	}
+	return netlink.LinkXdp{}, port.Attrs().Name, nil
+}
+
+// attachedMode is how the program on link's port runs.
+func (n *Net) attachedMode(l Link) (Mode, error) {
+	xdp, err := n.hook(l)
+	if xdp.AttachMode == nl.XDP_ATTACHED_SKB {
+		return Generic, err
+	}
+	return Native, err
+}
+
+// ProgramName returns the name of a program in the kernel, "" when it cannot be
+// told. It takes CAP_SYS_ADMIN.
+func ProgramName(id ebpf.ProgramID) string {
+	prog, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return ""
+	}
+	defer prog.Close()
+	info, err := prog.Info()
+	if err != nil {
+		return ""
+	}
+	return info.Name
+}

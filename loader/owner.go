@@ -1,0 +1,94 @@
+package loader
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Owner is the process that holds a claim.
+type Owner struct {
+	PID   int
+	Start uint64 // when it started, in clock ticks after boot (proc(5), stat)
+}
+
+// String names the process for a message: "pid 12 (stag)", or "another process" for
+// an owner whose signature cannot be read.
+func (o Owner) String() string {
+	if o.PID == 0 {
+		return "another process"
+	}
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", o.PID))
+	if err != nil {
+		return fmt.Sprintf("pid %d", o.PID)
+	}
+	return fmt.Sprintf("pid %d (%s)", o.PID, strings.TrimSpace(string(name)))
+}
+
+// sign writes who this process is into the file.
+func sign(f *os.File) error {
+	start, err := startTime(os.Getpid())
+	if err != nil {
+		return err
+	}
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	_, err = f.WriteAt(fmt.Appendf(nil, "%d %d\n", os.Getpid(), start), 0)
+	return err
+}
+
+// readOwner reads who holds the file. The owner signs right after it got the
+// lock, so an old signature or none is given a moment. The zero Owner means
+// that it cannot be told.
+func readOwner(f *os.File) Owner {
+	for range 20 {
+		var buf [64]byte
+		n, _ := f.ReadAt(buf[:], 0)
+		var o Owner
+		if _, err := fmt.Sscanf(string(buf[:n]), "%d %d\n", &o.PID, &o.Start); err == nil {
+			// A signature whose process is gone is the last owner's.
+			if start, err := startTime(o.PID); err == nil && start == o.Start {
+				return o
+			}
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return Owner{}
+}
+
+// startTime is when process pid started, in clock ticks after boot. Together
+// with the pid it names a process for good, as pids are used again.
+func startTime(pid int) (uint64, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// The second field is a name in parentheses, which may hold anything.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	const start = 22 - 3 // the 22nd field; fields begins with the third
+	if len(fields) <= start {
+		return 0, errors.New("the kernel's process table cannot be read")
+	}
+	return strconv.ParseUint(fields[start], 10, 64)
+}
+
+// userOf is the effective user of a process.
+func userOf(pid int) (uid int, err error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(status)) {
+		if ids, ok := strings.CutPrefix(line, "Uid:"); ok {
+			var first int
+			_, err = fmt.Sscan(ids, &first, &uid)
+			return uid, err
+		}
+	}
+	return 0, fmt.Errorf("/proc/%d/status tells no user", pid)
+}
