@@ -13,8 +13,8 @@ import (
 
 const gone = "the other end has ended or refused the connection: look at what it printed"
 
-// advice is what to do about what a network says, for commands that take the
-// other end's host as an argument and the port by -p.
+// advice maps a network error to what the user can do about it, for commands that take
+// the host of the other end as an argument and its port by -p.
 var advice = []struct {
 	is error
 	do string
@@ -32,7 +32,7 @@ var advice = []struct {
 	{stream.ErrReset, gone},
 }
 
-// advised adds what to do about err, if it is of the network.
+// advised adds the advice to err if err is a network error.
 func advised(err error) error {
 	var name *net.DNSError
 	if errors.As(err, &name) {

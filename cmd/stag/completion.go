@@ -11,7 +11,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/dump"
 )
 
-// shells are those that can complete stag's command line.
+// shells are the shells for which there is a completion script.
 var shells = []string{"bash", "zsh", "fish"}
 
 func completionCommand() *cobra.Command {
@@ -44,8 +44,8 @@ network interfaces. Bash needs the package bash-completion.`,
 	}
 }
 
-// values are what can be offered for the flags of these names, of whatever
-// command.
+// values completes the value of a flag, by the name of the flag. The same flag of every
+// command has the same values.
 var values = map[string]cobra.CompletionFunc{
 	"dev":       completeInterface,
 	"ib-dev":    completeInterface,
@@ -57,8 +57,7 @@ var values = map[string]cobra.CompletionFunc{
 	"chunk":     cobra.FixedCompletions([]string{"2048", "4096"}, cobra.ShellCompDirectiveNoFileComp),
 }
 
-// completeValues tells a shell what it can offer for the flags of cmd and of
-// all below it.
+// completeValues registers values for the flags of cmd and of all commands below it.
 func completeValues(cmd *cobra.Command) error {
 	for name, offer := range values {
 		if cmd.Flags().Lookup(name) == nil {
@@ -76,7 +75,7 @@ func completeValues(cmd *cobra.Command) error {
 	return nil
 }
 
-// completeInterface offers the interfaces that stag could be asked to use.
+// completeInterface offers the interfaces that stag can use.
 func completeInterface(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	names, err := doctor.Interfaces()
 	if err != nil {
@@ -85,7 +84,7 @@ func completeInterface(*cobra.Command, []string, string) ([]string, cobra.ShellC
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeOneInterface is for commands that take one as their argument.
+// completeOneInterface is for commands that take one interface as their argument.
 func completeOneInterface(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -9,13 +9,13 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/demo"
 )
 
-// The sizes that stag demo moves, in MiB.
+// Limits of --size, in MiB.
 const (
 	defaultSize = 1 << 10
 	maxSize     = 1 << 20
 )
 
-// The MTUs that it can give to a veth pair with IPv6, octets.
+// Limits of --mtu in octets: a veth pair with IPv6 accepts these MTUs.
 const minMTU, maxMTU = 1280, 65535
 
 func demoCommand() *cobra.Command {

@@ -77,8 +77,8 @@ func runDoctor(cmd *cobra.Command, o doctor.Options, asJSON bool) error {
 	return err
 }
 
-// coloured reports whether out is a terminal whose user has nothing against
-// colours (no-color.org).
+// coloured reports whether out is a terminal, and its user allows colours
+// (no-color.org).
 func coloured(out io.Writer) bool {
 	f, ok := out.(*os.File)
 	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {

@@ -12,7 +12,8 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/dump"
 )
 
-// dumpFlags are what the flags of stag dump say beside the options.
+// dumpFlags are flags of stag dump that must be parsed before they fit into
+// dump.Options.
 type dumpFlags struct {
 	flow  string
 	kinds []string
@@ -61,8 +62,7 @@ buffers are lost and counted; no engine waits.`,
 	return cmd
 }
 
-// checkDump finds what is wrong with the command line, and fills in what it says
-// in other words.
+// checkDump finds mistakes on the command line, and fills in the options that p names.
 func checkDump(cmd *cobra.Command, o *dump.Options, p dumpFlags) (err error) {
 	changed := cmd.Flags().Changed
 	switch {

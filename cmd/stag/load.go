@@ -72,7 +72,8 @@ the interface adopts the program, instead of attaching one of its own.
 	return cmd
 }
 
-// oneArgument demands one that is not empty; what says which.
+// oneArgument accepts exactly one argument, which is not empty. what names the argument
+// in the error.
 func oneArgument(command, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -82,7 +83,7 @@ func oneArgument(command, what string) cobra.PositionalArgs {
 	}
 }
 
-// Limits of the command line; the loader and the kernel know more.
+// Limits of the flags. The loader and the kernel check more.
 const (
 	mostFlows  = 1 << 20
 	mostQueues = 1 << 12

@@ -23,18 +23,21 @@ const (
 	exitUsage  = 2
 )
 
-// errFailed ends the program with exitFailed although all has been said.
+// errFailed ends the program with exitFailed and without a message: the command has
+// already printed what failed.
 var errFailed = errors.New("failed")
 
-// parserTalk is what package strconv says beside what is wrong with a number.
+// parserTalk matches the words that package strconv puts in front of the error of a
+// number.
 var parserTalk = regexp.MustCompile(`strconv\.Parse[A-Z][a-z]*: parsing "[^"]*": `)
 
 // usageError is a mistake on the command line.
 type usageError struct{ error }
 
 func main() {
-	// Whatever ends the program lets it clean up first: also a terminal that
-	// closes, and a pipe whose reader has gone, which is an error of Write then.
+	// The program cleans up before every kind of end: also when its terminal closes, and
+	// when the reader of its output has gone. The latter is an error of Write, because
+	// SIGPIPE is ignored.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	cmd := root()
@@ -83,7 +86,7 @@ line is wrong.`,
 	return cmd
 }
 
-// exitCode says on standard error what went wrong, in one line.
+// exitCode prints the error to standard error in one line, and returns the exit code.
 func exitCode(err error) int {
 	var usage usageError
 	switch {
@@ -99,12 +102,12 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// complain says several mistakes in one line, too.
+// complain prints an error, even one of several lines, in one line.
 func complain(err error) {
 	fmt.Fprintln(os.Stderr, "stag:", strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
-// atMost allows up to n arguments, none of them empty.
+// atMost accepts up to n arguments, none of them empty.
 func atMost(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > n {
@@ -117,7 +120,7 @@ func atMost(n int) cobra.PositionalArgs {
 	}
 }
 
-// writeJSON is for readers that are programs, and people who look at them.
+// writeJSON writes v as indented JSON.
 func writeJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")

@@ -9,7 +9,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/version"
 )
 
-// manCommand is hidden: it is for whoever packages stag, and make man.
+// manCommand is hidden. People who package stag use it, and make man.
 func manCommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{

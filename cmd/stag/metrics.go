@@ -11,8 +11,8 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/metrics"
 )
 
-// metricsAddress is where metrics are unless told otherwise. Prometheus' list of
-// exporters has given out all ports from 9100 to 9999, and has not this one.
+// metricsAddress is the default address. Prometheus' list of exporters has assigned all
+// ports from 9100 to 9999; this port is not among them.
 const metricsAddress = "127.0.0.1:17174"
 
 func metricsCommand() *cobra.Command {
@@ -55,7 +55,7 @@ textfile collector.`,
 	return cmd
 }
 
-// checkListen finds mistakes of writing.
+// checkListen finds mistakes in the syntax of the address.
 func checkListen(address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/perf"
 )
 
-// perftest's defaults.
+// Defaults of perftest.
 const (
 	perfPort       = 18515
 	perfBWSize     = 64 << 10
@@ -55,7 +55,7 @@ With --perftest the other end is one of perftest's own programs.`,
 	return cmd
 }
 
-// perfFlags are the options of a test beside those that perf.Options has.
+// perfFlags are the flags of a test that perf.Options does not have.
 type perfFlags struct {
 	perf.Options
 	perftestFlags
@@ -181,7 +181,8 @@ func (o *perfFlags) bandwidthFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.Endless, "run_infinitely", false, "run until Ctrl-C, with a row every 5 s, or every -D")
 }
 
-// check finds mistakes on the command line, and fills in what others imply.
+// check finds mistakes on the command line, and fills in options that other options
+// imply.
 func (o *perfFlags) check(cmd *cobra.Command) error {
 	given := func(name string) bool {
 		f := cmd.Flags().Lookup(name)
@@ -219,7 +220,7 @@ func (o *perfFlags) check(cmd *cobra.Command) error {
 	return o.Check()
 }
 
-// byClock fills in how long it takes.
+// byClock fills in the duration and the margin.
 func (o *perfFlags) byClock(given, margin bool) {
 	if !given {
 		o.seconds = perfInterval
@@ -260,7 +261,7 @@ func (o *perfFlags) run(cmd *cobra.Command) error {
 	return errors.Join(err, report.keep(r))
 }
 
-// printed says of what failed that it is the result.
+// printed says that a failed Write concerned the result.
 func (o *perfFlags) printed(err error) error {
 	if err == nil {
 		return nil
@@ -268,14 +269,14 @@ func (o *perfFlags) printed(err error) error {
 	return fmt.Errorf("perf %s: print the result: %w", o.Test, err)
 }
 
-// perfReport is the file of --out_json: it has its name when it is whole. nil:
-// none is wanted.
+// perfReport is the file of --out_json. It gets its name when it is complete. nil means
+// that no file is wanted.
 type perfReport struct {
 	*os.File
 	name string
 }
 
-// create finds out before the test whether the file can be written.
+// create creates the file before the test, so that an error does not lose a result.
 func (o *perfFlags) create() (*perfReport, error) {
 	if !o.save {
 		return nil, nil

@@ -7,9 +7,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// perftestFlags are options that perftest's users type, and that change nothing
-// here. Their values are looked at, so that a test that was asked for is the one
-// that runs.
+// perftestFlags are options that users of perftest type, and that have no effect here.
+// Their values are checked, so that no test runs with other settings than it was asked
+// for.
 type perftestFlags struct {
 	gid, mtu, port, level int
 	connection            string

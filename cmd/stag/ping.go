@@ -12,10 +12,10 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/ping"
 )
 
-// genericUsage is of --generic where a command opens an interface.
+// genericUsage describes --generic of commands that open an interface.
 const genericUsage = "use XDP in generic mode instead of native: slower, for drivers without XDP"
 
-// pingFlags are what the flags of stag ping say beside the options.
+// pingFlags are the flags of stag ping that ping.Options does not have.
 type pingFlags struct {
 	server, client, debug, verbose, asJSON bool
 	interval                               float64 // seconds
@@ -70,7 +70,7 @@ The client pings until Ctrl-C, or -C times. The server ends with its client. Wit
 	return cmd
 }
 
-// checkPing finds what is wrong with the command line, and fills in the size.
+// checkPing finds mistakes on the command line, and fills in the size.
 func checkPing(cmd *cobra.Command, o *ping.Options, p pingFlags) error {
 	if !cmd.Flags().Changed("size") {
 		o.Size = ping.DefaultSize
@@ -144,7 +144,8 @@ func runPing(cmd *cobra.Command, o ping.Options, p pingFlags) error {
 	return err
 }
 
-// endedEarly says that the interrupt was not the way in which it was to end.
+// endedEarly returns an error if an interrupt ended the command before its work was
+// complete.
 func endedEarly(ctx context.Context, o ping.Options, r ping.Result) error {
 	switch {
 	case ctx.Err() == nil || !r.Interrupted || o.Persistent:

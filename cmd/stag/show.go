@@ -63,8 +63,8 @@ sockets), stats (counters). WHICH selects a device, address, :port, number, id o
 	return cmd
 }
 
-// checkShow finds what is wrong with the command line, and fills in what it
-// says in other units.
+// checkShow finds mistakes on the command line, and fills in options from flags with
+// other units.
 func checkShow(cmd *cobra.Command, o *show.Options, args []string, seconds float64) error {
 	switch changed := cmd.Flags().Changed; {
 	case changed("watch") && !(seconds >= show.Shortest.Seconds() && seconds <= math.MaxInt32):
@@ -102,7 +102,8 @@ func runShow(cmd *cobra.Command, o show.Options) error {
 	return nil
 }
 
-// completeShow offers subjects, and interfaces where one selects.
+// completeShow offers the subjects, and the interfaces for subjects that an interface
+// selects from.
 func completeShow(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return show.Subjects, cobra.ShellCompDirectiveNoFileComp
@@ -113,7 +114,7 @@ func completeShow(cmd *cobra.Command, args []string, word string) ([]string, cob
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeEngine offers processes that have an adapter.
+// completeEngine offers the processes that have an adapter.
 func completeEngine(*cobra.Command, []string, string) (pids []string, _ cobra.ShellCompDirective) {
 	list, err := control.Engines(0)
 	if err != nil {

@@ -73,7 +73,7 @@ func checkUnload(cmd *cobra.Command, w load.What) error {
 	return nil
 }
 
-// completeInstance offers the instances that are loaded.
+// completeInstance offers the loaded instances.
 func completeInstance(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return load.Names(), cobra.ShellCompDirectiveNoFileComp
 }

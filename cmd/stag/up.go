@@ -6,8 +6,8 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// areUp refuses interfaces that are down: a server there would wait for nobody.
-// Opening them tells what else is wrong.
+// areUp returns an error if an interface is down: a server there would wait without end.
+// Opening the interfaces finds other errors.
 func areUp(interfaces []string) error {
 	n, err := loader.Open()
 	if err != nil {

@@ -8,12 +8,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// verboseFlag is the flag of every command that says more, unless a command has
-// one of its own by this name, as rping's -v of stag ping.
+// verboseFlag makes every command print more. A command may have a flag of its own by
+// this name, such as the -v of stag ping, which is rping's.
 const verboseFlag = "verbose"
 
-// addVerbose gives -v to cmd and to all below it. Once is for what is born and
-// dies, twice for everything; the lines go to standard error.
+// addVerbose gives -v to cmd and to all commands below it. One -v logs when connections,
+// QPs and interfaces come and go; two log everything. The lines go to standard error.
 func addVerbose(cmd *cobra.Command) {
 	cmd.PersistentFlags().CountP(verboseFlag, "v", "print more, and log to standard error; -vv also logs debug messages")
 	cmd.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
@@ -21,7 +21,7 @@ func addVerbose(cmd *cobra.Command) {
 	}
 }
 
-// verbosity is how often -v was given.
+// verbosity returns how many times -v was given.
 func verbosity(cmd *cobra.Command) int {
 	n, err := cmd.Flags().GetCount(verboseFlag)
 	if err != nil {
@@ -30,7 +30,7 @@ func verbosity(cmd *cobra.Command) int {
 	return n
 }
 
-// newLogger writes to w what a verbosity of 1 or more asks for.
+// newLogger returns a logger to w for this verbosity. A verbosity of 0 logs nothing.
 func newLogger(w io.Writer, verbosity int) *slog.Logger {
 	level := slog.LevelInfo
 	switch {
@@ -48,8 +48,7 @@ func withLogger(ctx context.Context, l *slog.Logger) context.Context {
 	return context.WithValue(ctx, loggerKey{}, l)
 }
 
-// logger is the one for what runs under the context of a command. Without -v it
-// drops everything.
+// logger returns the logger of a command's context. Without -v it logs nothing.
 func logger(ctx context.Context) *slog.Logger {
 	if l, ok := ctx.Value(loggerKey{}).(*slog.Logger); ok {
 		return l

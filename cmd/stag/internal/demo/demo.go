@@ -1,6 +1,5 @@
-// Package demo is what `stag demo` shows: RDMA between two hosts, what is
-// refused, and how fast it was. It is an application of package rdma as any
-// other.
+// Package demo implements `stag demo`: RDMA between two hosts, refused operations, and
+// goodput. It uses package rdma as any application does.
 package demo
 
 import (
@@ -13,7 +12,7 @@ import (
 	"runtime"
 )
 
-// Options say what is shown.
+// Options of a demonstration.
 type Options struct {
 	Octets     uint64 // to move by each operation, above 0
 	Message    int    // octets of a message; 0 means DefaultMessage
@@ -27,13 +26,13 @@ type Options struct {
 	Log      *slog.Logger // of both adapters; nil: none
 }
 
-// DefaultMessage and MaxMessage are octets.
+// DefaultMessage and MaxMessage are message sizes in octets.
 const (
 	DefaultMessage = 256 << 10
 	MaxMessage     = 16 << 20
 )
 
-// Result is what a run found.
+// Result of a demonstration.
 type Result struct {
 	Offloaded  bool        `json:"offloaded"`
 	Reason     string      `json:"reason,omitempty"` // why it was not offloaded
@@ -43,7 +42,7 @@ type Result struct {
 	Sides      [2]Side     `json:"sides"`
 }
 
-// Operation is what moving octets by one RDMA operation took.
+// Operation is the result of moving octets by one RDMA operation.
 type Operation struct {
 	Name     string    `json:"operation"`
 	From     string    `json:"from"` // the side whose octets were moved
@@ -56,13 +55,13 @@ type Operation struct {
 	Path     string    `json:"path"`
 }
 
-// Count is frames.
+// Count is a number of frames.
 type Count struct {
 	In  uint64 `json:"in"`
 	Out uint64 `json:"out"`
 }
 
-// Refusal is something that must not be done, and what was answered.
+// Refusal is an operation that must be refused, and the error that it got.
 type Refusal struct {
 	Tried     string `json:"tried"`
 	Error     string `json:"error"` // of the side that tried it
@@ -71,22 +70,22 @@ type Refusal struct {
 	Untouched bool   `json:"memory_untouched"`
 }
 
-// Side is what one end has to say.
+// Side describes one end.
 type Side struct {
 	Address    string `json:"address"`
 	Path       string `json:"path"`
 	NoZeroCopy string `json:"no_zero_copy,omitempty"`
 }
 
-// errInterrupted is what a run ends with after Ctrl-C.
+// errInterrupted is the error of a run that Ctrl-C ended.
 var errInterrupted = errors.New("interrupted")
 
-// Run makes two ends, shows everything and takes it away again, whatever
-// happened. When ctx ends it stops as soon as it can.
+// Run makes two ends, runs the demonstration, and removes everything, also after an
+// error. It stops soon after ctx ends.
 func Run(ctx context.Context, o Options) (Result, error) {
 	if os.Getenv("GOMAXPROCS") == "" {
-		// Two hosts in one process: the applications must not wait for the
-		// engines' system calls to return.
+		// Two hosts run in one process: the applications must not wait for system calls
+		// of the engines.
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2 * runtime.NumCPU()))
 	}
 	r, err := o.fill().run(ctx)

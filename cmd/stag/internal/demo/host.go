@@ -8,16 +8,16 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// host is what a side needs for one connection.
+// host has what a side needs for one connection.
 type host struct {
 	pd *rdma.PD
 	cq *rdma.CQ
 	qp *rdma.QP
-	// undo closes everything, last made first.
+	// undo closes everything in the reverse order.
 	undo []func() error
 }
 
-// newHost makes a QP that has room for depth work requests in either queue.
+// newHost makes a QP with room for depth work requests in each queue.
 func newHost(a *rdma.Adapter, depth int) (_ *host, err error) {
 	h := &host{}
 	defer func() {
@@ -43,7 +43,7 @@ func newHost(a *rdma.Adapter, depth int) (_ *host, err error) {
 
 func (h *host) closes(f func() error) { h.undo = append(h.undo, f) }
 
-// memory is a region of the host's own PD.
+// memory makes a region in the host's own PD.
 func (h *host) memory(octets int, access rdma.Access) (*rdma.MR, error) {
 	return h.memoryOf(h.pd, octets, access)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// party is one side of the connection over which octets are moved. One
-// goroutine at a time uses it.
+// party is one side of the connection over which octets are moved. Only one goroutine at
+// a time may use it.
 type party struct {
 	side pair.Side
 	*host
@@ -42,7 +42,7 @@ func newParty(a *rdma.Adapter, side pair.Side, w window, access rdma.Access) (p 
 	return p, nil
 }
 
-// says is err with the side that it is about.
+// says adds the name of the side to err.
 func (p *party) says(err error) error {
 	if err == nil {
 		return nil
@@ -50,7 +50,7 @@ func (p *party) says(err error) error {
 	return fmt.Errorf("side %v: %w", p.side, err)
 }
 
-// expect makes room for notes, of which n will come in all.
+// expect posts receives for notes, of which n will arrive in total.
 func (p *party) expect(n uint64) error {
 	room := min(n, uint64(p.inbox.Len()/noteLen))
 	p.owed = n - room
@@ -71,7 +71,7 @@ func (p *party) receive(wr rdma.RecvWR) error {
 	return err
 }
 
-// note is what the note says that has come with c. Its slot is free again.
+// note returns the note that arrived with c, and frees its slot.
 func (p *party) note(op rdma.WROp, c *rdma.Completion) (done uint64, err error) {
 	b := p.inbox.Bytes()[c.ID*noteLen:][:noteLen]
 	said := binary.BigEndian.Uint64(b)
@@ -94,8 +94,7 @@ func noteWR(op rdma.WROp, done uint64) rdma.SendWR {
 	return rdma.SendWR{Op: rdma.WRSend, Flags: rdma.Signaled, Inline: binary.BigEndian.AppendUint64(b, done)}
 }
 
-// send posts requests, the last of them signaled: it completes after the
-// others.
+// send posts requests and signals the last one: it completes after the others.
 func (p *party) send(wrs ...rdma.SendWR) error {
 	_, err := p.qp.PostSend(wrs...)
 	if err == nil {
@@ -104,7 +103,7 @@ func (p *party) send(wrs ...rdma.SendWR) error {
 	return err
 }
 
-// await sleeps until there are completions and handles them.
+// await sleeps until there are completions, and handles them.
 func (p *party) await(ctx context.Context, handle func(*rdma.Completion) error) error {
 	if err := p.cq.Wait(ctx); err != nil {
 		return err
@@ -125,7 +124,7 @@ func (p *party) await(ctx context.Context, handle func(*rdma.Completion) error) 
 	return nil
 }
 
-// failed says why c failed: the end of the connection knows more.
+// failed returns why c failed. The error of the connection says more than the status.
 func (p *party) failed(ctx context.Context, c *rdma.Completion) error {
 	select {
 	case <-p.qp.Done():

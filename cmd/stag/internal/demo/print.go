@@ -7,8 +7,8 @@ import (
 	"text/tabwriter"
 )
 
-// Print writes what was refused and a table of what was moved; with verbose,
-// also why zero copy is not used.
+// Print writes the refusals and a table of the operations. With verbose it also writes
+// why zero copy is not used.
 func (r Result) Print(w io.Writer, verbose bool) error {
 	var b strings.Builder
 	if err := r.printRefusals(&b); err != nil {

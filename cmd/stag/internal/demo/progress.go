@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// meter shows how far an operation has come.
+// meter shows the progress of an operation.
 type meter interface {
 	reach(n uint64) // octets
 	end()
@@ -35,14 +35,14 @@ func isTerminal(f *os.File) bool {
 	return err == nil
 }
 
-// bar is for terminals. It vanishes in the end.
+// bar is for terminals. It is erased at the end.
 type bar struct{ *progressbar.ProgressBar }
 
 func (b bar) reach(n uint64) { b.Set64(int64(n)) }
 func (b bar) end()           { b.Clear() }
 
-// lines is for files and pipes: a line every tenth of the way, except for
-// the last, which the result follows.
+// lines is for files and pipes: it prints a line for every tenth, except the last,
+// because the result follows.
 type lines struct {
 	w     io.Writer
 	what  string
@@ -52,7 +52,7 @@ type lines struct {
 }
 
 func (l *lines) reach(n uint64) {
-	// Divided first, as ten times the octets of a long run would not fit.
+	// Divide first: ten times the octets of a long run would overflow.
 	tenths := n / max(l.total/10, 1)
 	if tenths <= l.shown || n >= l.total {
 		return

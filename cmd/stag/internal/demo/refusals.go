@@ -11,7 +11,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// crime is something that the other side must not let happen.
+// crime is an operation that the other side must refuse.
 type crime struct {
 	name   string
 	access rdma.Access // of B's region, to which A is given the ticket
@@ -21,8 +21,8 @@ type crime struct {
 	code   rdma.TerminateCode // of B's Terminate
 }
 
-// Codes of Terminates: layer, type, code (RFC 5040 §4.8, RFC 5041 §7). For a
-// Write without the right to it they have none of DDP's: RDMAP's says it best.
+// Codes of the expected Terminates: layer, type, code (RFC 5040 §4.8, RFC 5041 §7). DDP
+// has no code for a Write without the right, so RDMAP's code is expected.
 var (
 	invalidSTag = rdma.TerminateCode{Layer: 1, Type: 1, Code: 0}
 	outOfBounds = rdma.TerminateCode{Layer: 1, Type: 1, Code: 1}
@@ -42,20 +42,21 @@ var crimes = []crime{
 		spoil: (*victim).moveAway},
 	{name: "write to a read-only region", access: rdma.RemoteRead, op: rdma.WRWrite, code: noRight},
 	{name: "read of a write-only region", access: rdma.LocalWrite | rdma.RemoteWrite, op: rdma.WRRead, code: noRight},
-	// Right behind the end, as checks are by segment: of a Write that begins
-	// within the region the first ones are placed.
+	// The Write begins directly after the end. Checks are made for each segment, so the
+	// first segments of a Write that begins within the region would be placed.
 	{name: "write out of bounds", access: anything, op: rdma.WRWrite, code: outOfBounds,
 		forge: func(t *ticket) { t.addr += uint64(t.octets) }},
 	{name: "send without a receive", access: anything, op: rdma.WRSend, code: noReceive},
 }
 
-// crimeOctets is what is written, read or sent, and the size of the region.
+// crimeOctets is the number of octets to write, read or send, and the size of the
+// region.
 const crimeOctets = 4096
 
-// patience is how long a refusal may take. None comes near it.
+// patience bounds the wait for a refusal. A refusal takes far less time.
 const patience = 10 * time.Second
 
-// refusals tries what must not be done, each on a connection of its own.
+// refusals tries the operations that must be refused, each on its own connection.
 func (o Options) refusals(ctx context.Context, s *stage) (all []Refusal, err error) {
 	for i := range crimes {
 		c := &crimes[i]
@@ -68,7 +69,7 @@ func (o Options) refusals(ctx context.Context, s *stage) (all []Refusal, err err
 	return all, nil
 }
 
-// victim is side B: its region holds a pattern that must stay.
+// victim is side B. Its region holds a pattern that must not change.
 type victim struct {
 	*host
 	a      *rdma.Adapter
@@ -89,8 +90,8 @@ func newVictim(a *rdma.Adapter, access rdma.Access) (*victim, error) {
 	return v, nil
 }
 
-// moveAway takes another region instead, of a protection domain that the
-// connection has nothing to do with.
+// moveAway replaces the region by one of another protection domain than that of the
+// connection.
 func (v *victim) moveAway() (err error) {
 	foreign, err := v.a.AllocPD()
 	if err != nil {
@@ -106,7 +107,7 @@ func (v *victim) moveAway() (err error) {
 // The patterns of B's memory, and of A's.
 const precious, evil octets.Pattern = 0x900d, 0xbad
 
-// try commits the crime from side A, and demands that B refuses it.
+// try does the operation from side A, and checks that B refuses it.
 func (c *crime) try(ctx context.Context, s *stage) (r Refusal, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not refused within %v", patience))
 	defer cancel()
@@ -139,7 +140,7 @@ func (c *crime) try(ctx context.Context, s *stage) (r Refusal, err error) {
 	return c.judge(ctx, culprit, v, loot)
 }
 
-// closing is err, with what went wrong with closing h.
+// closing joins err with the errors of closing h.
 func closing(err error, h *host) error {
 	if failed := h.close(); failed != nil {
 		return and(err, failed)
@@ -147,7 +148,7 @@ func closing(err error, h *host) error {
 	return err
 }
 
-// commit does what must be refused, with the ticket that the peer gave.
+// commit does the operation with the ticket that the peer gave.
 func (c *crime) commit(qp *rdma.QP, loot *rdma.MR) error {
 	t, err := parseTicket(qp.Conn().PrivateData)
 	if err != nil {
@@ -164,8 +165,8 @@ func (c *crime) commit(qp *rdma.QP, loot *rdma.MR) error {
 	return err
 }
 
-// judge waits until both sides know, and compares what they know with what is
-// expected.
+// judge waits until both sides have an error, and compares the errors with the expected
+// ones.
 func (c *crime) judge(ctx context.Context, culprit *host, v *victim, loot *rdma.MR) (Refusal, error) {
 	for _, qp := range []*rdma.QP{culprit.qp, v.qp} {
 		select {
@@ -192,7 +193,7 @@ func (c *crime) judge(ctx context.Context, culprit *host, v *victim, loot *rdma.
 	}, nil
 }
 
-// terminate demands that err is the Terminate that is due.
+// terminate checks that err is the expected Terminate.
 func (c *crime) terminate(err error, remote bool) (*rdma.QPError, error) {
 	var told *rdma.QPError
 	switch {
@@ -204,7 +205,7 @@ func (c *crime) terminate(err error, remote bool) (*rdma.QPError, error) {
 	return told, nil
 }
 
-// holds reports whether mr holds nothing but p.
+// holds reports whether mr holds only p.
 func holds(mr *rdma.MR, p octets.Pattern) bool {
 	return p.Differs(mr.Bytes(), 0) < 0
 }

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// missingRights says what keeps us from the offloaded path, nil if nothing
-// does. Anything else that is missing is an error when it shows, not a reason
-// to show less. CAP_SYS_ADMIN, for namespaces, stands for CAP_BPF as well.
+// missingRights returns which right for the offloaded path is missing, or nil. Other
+// missing things are errors when they occur, not a reason to show less. CAP_SYS_ADMIN,
+// which namespaces need, includes CAP_BPF.
 func missingRights() error {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

@@ -9,7 +9,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// sink compares what arrives with what it must be, while more is under way.
+// sink compares arriving octets with the pattern, while more are in flight.
 type sink struct {
 	*party
 	plan
@@ -19,8 +19,8 @@ type sink struct {
 	reached atomic.Uint64 // octets that have been checked, for whoever watches
 }
 
-// prepare posts the receives that the source relies on: for the messages, or
-// for the notes about them.
+// prepare posts the receives that the source needs: for the messages, or for the notes
+// about them.
 func (s *sink) prepare() error {
 	if s.op != rdma.WRSend {
 		return s.says(s.expect(s.messages()))
@@ -79,8 +79,8 @@ func (s *sink) fetch(n uint64) error {
 	})
 }
 
-// check compares every octet of message n, of which got have come, and tells
-// the source that its slot is free.
+// check compares the got octets of message n with the pattern, and tells the source that
+// the slot is free.
 func (s *sink) check(n uint64, got uint32) error {
 	want := s.length(n)
 	switch {

@@ -6,10 +6,9 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// source makes the octets up, and gives them to the sink: it writes or sends
-// them, or says that they are there to be read. It uses a slot again when its
-// own work request has completed and the sink says that it has checked the
-// message.
+// source fills memory with the pattern and gives it to the sink: it writes it, sends it,
+// or tells the sink to read it. It uses a slot again when its own work request has
+// completed and the sink has checked the message.
 type source struct {
 	*party
 	plan
@@ -19,8 +18,8 @@ type source struct {
 	checked uint64 // of them, those that the sink has checked
 }
 
-// prepare makes room for what the sink will say: that it begins, and each
-// message that it has checked.
+// prepare posts receives for the notes of the sink: that it begins, and that it has
+// checked a message.
 func (s *source) prepare() error { return s.says(s.expect(1 + s.messages())) }
 
 func (s *source) run(ctx context.Context) error {
@@ -39,8 +38,8 @@ func (s *source) run(ctx context.Context) error {
 	return nil
 }
 
-// offer gives message n to the sink. The sink is not told of a Write by itself:
-// the Send behind it is delivered when the Write has been placed.
+// offer gives message n to the sink. A Write does not notify the sink: the Send after it
+// is delivered when the Write has been placed.
 func (s *source) offer(n uint64) error {
 	switch s.op {
 	case rdma.WRSend:

@@ -13,7 +13,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// stage is two hosts with an adapter each, of which B listens.
+// stage is two hosts with an adapter each. B listens.
 type stage struct {
 	why      string     // it is the kernel's TCP on loopback; "": it is not
 	pair     *pair.Pair // nil on loopback
@@ -51,7 +51,8 @@ func (s *stage) build(ctx context.Context, o Options) (err error) {
 	return err
 }
 
-// loopback is two adapters of the kernel's TCP. host is where B listens.
+// loopback makes two adapters over the kernel's TCP. host is the address at which B
+// listens.
 func (s *stage) loopback(o Options) (host string, err error) {
 	if _, err = fmt.Fprintf(o.Out, "Kernel port on loopback, nothing is offloaded: %s.\n", s.why); err != nil {
 		return "", err
@@ -67,7 +68,7 @@ func (s *stage) loopback(o Options) (host string, err error) {
 	return "127.0.0.1", nil
 }
 
-// log is where a side's adapter writes.
+// log returns the logger for the adapter of a side.
 func (o Options) log(side pair.Side) *slog.Logger {
 	if o.Log == nil {
 		return nil
@@ -75,9 +76,9 @@ func (o Options) log(side pair.Side) *slog.Logger {
 	return o.Log.With("side", side.String())
 }
 
-// newPair makes the pair with NAPI in threads where that can be: two processors
-// can then work on one direction. It takes the right to write to sysfs, and
-// joins segments, which generic mode must not be given.
+// newPair makes the pair, with NAPI in threads if possible: two processors can then work
+// on one direction. NAPI threads need the right to write to sysfs. They also join
+// segments, which generic mode does not accept.
 func newPair(o Options) (p *pair.Pair, napi string, err error) {
 	if !o.Generic {
 		p, err = pair.New(pair.Config{MTU: o.MTU, ThreadedNAPI: true})
@@ -89,8 +90,8 @@ func newPair(o Options) (p *pair.Pair, napi string, err error) {
 	return p, "inline", err
 }
 
-// joinHosts is two namespaces with a veth pair between them, and an adapter on
-// each end.
+// joinHosts makes two namespaces with a veth pair between them, and an adapter at each
+// end.
 func (s *stage) joinHosts(o Options) (host string, err error) {
 	var napi string
 	if s.pair, napi, err = newPair(o); err != nil {
@@ -120,7 +121,7 @@ func (s *stage) joinHosts(o Options) (host string, err error) {
 	return ends[pair.B].V4.Addr().String(), nil
 }
 
-// describe is what the sides have to say about themselves.
+// describe returns the descriptions of the sides.
 func (s *stage) describe() (sides [2]Side, err error) {
 	for i, a := range s.adapters {
 		at, err := a.Attributes()
@@ -144,7 +145,8 @@ func (s *stage) describe() (sides [2]Side, err error) {
 	return sides, nil
 }
 
-// connect connects a QP of A's with one of B's. Each gets what the other says.
+// connect connects a QP of A with a QP of B. Each side gets the private data of the
+// other.
 func (s *stage) connect(ctx context.Context, a, b *rdma.QP, saysA, saysB []byte) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

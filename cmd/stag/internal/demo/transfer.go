@@ -10,7 +10,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// transfers moves the octets by every operation, over one connection.
+// transfers moves octets by every operation over one connection.
 func (o Options) transfers(ctx context.Context, s *stage) (all []Operation, err error) {
 	a, b, err := o.parties(s)
 	if err != nil {
@@ -47,7 +47,7 @@ func (o Options) plan(op rdma.WROp) plan {
 	return plan{window: o.window(), op: op, seed: octets.Pattern(op) + 1, octets: o.Octets}
 }
 
-// parties are both ends. Only B lets the other side use its memory.
+// parties makes both ends. Only B gives the other side access to its memory.
 func (o Options) parties(s *stage) (a, b *party, err error) {
 	if a, err = newParty(s.adapters[pair.A], pair.A, o.window(), rdma.LocalWrite); err != nil {
 		return nil, nil, err
@@ -78,7 +78,7 @@ func (o Options) meet(ctx context.Context, s *stage, a, b *party) error {
 	return err
 }
 
-// owner says whose the connections are after the handshake.
+// owner returns who runs the connections after the handshake.
 func (s *stage) owner() string {
 	if s.offloaded() {
 		return "Both ends are taken over: the connection is the engines'."
@@ -86,7 +86,7 @@ func (s *stage) owner() string {
 	return "The connection stays the kernels'."
 }
 
-// transfer moves the octets of one operation and says how it went.
+// transfer moves the octets of one operation and returns the result.
 func (o Options) transfer(ctx context.Context, s *stage, p plan, from, to *party) (Operation, error) {
 	before, err := s.counts(ctx)
 	if err != nil {
@@ -116,7 +116,7 @@ func (o Options) transfer(ctx context.Context, s *stage, p plan, from, to *party
 	}, nil
 }
 
-// counts is how many frames each side's engines have received and sent; nil
+// counts returns how many frames the engines of each side have received and sent; nil
 // for the kernel port.
 func (s *stage) counts(ctx context.Context) (*[2]Count, error) {
 	if !s.offloaded() {

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// stallLimit is how long nothing may arrive.
+// stallLimit is how long an operation may make no progress.
 const stallLimit = 30 * time.Second
 
-// watch runs both ends of an operation and shows its progress until both have
-// ended. What the first to fail says is returned.
+// watch runs both ends of an operation and shows the progress until both have ended. It
+// returns the error of the end that failed first.
 func (o Options) watch(ctx context.Context, src *source, dst *sink) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

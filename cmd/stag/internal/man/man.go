@@ -15,15 +15,15 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/version"
 )
 
-// section is of the manual: commands for whoever administers the machine.
+// section of the manual: commands for administrators.
 const section = "8"
 
 // More is the annotation of a command with text that its manual page has after the
 // text of --help.
 const More = "manual"
 
-// Write puts a page for root, and one for each command below it that is not
-// hidden, into dir, which it makes if need be. The pages name v and its month.
+// Write writes a page for root and for each command below it that is not hidden into
+// dir. It makes dir if it does not exist. The pages have the version v and its month.
 func Write(root *cobra.Command, dir string, v version.Info) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the directory for the pages: %w", err)
@@ -38,8 +38,8 @@ func Write(root *cobra.Command, dir string, v version.Info) error {
 	return nil
 }
 
-// month is when v was built from its commit or, where the build does not know, that
-// of SOURCE_DATE_EPOCH (reproducible-builds.org), or now.
+// month returns the time of the commit that v was built from. If the build does not know
+// it, the time is SOURCE_DATE_EPOCH (reproducible-builds.org), or else now.
 func month(v version.Info) (time.Time, error) {
 	if v.Time != "" {
 		at, err := time.Parse(time.RFC3339, v.Time)
@@ -59,7 +59,7 @@ func month(v version.Info) (time.Time, error) {
 	return time.Unix(seconds, 0).UTC(), nil
 }
 
-// below are the commands of cmd that have pages.
+// below returns the commands of cmd that have pages.
 func below(cmd *cobra.Command) (list []*cobra.Command) {
 	for _, c := range cmd.Commands() {
 		if c.IsAvailableCommand() && !c.IsAdditionalHelpTopicCommand() {
@@ -69,7 +69,7 @@ func below(cmd *cobra.Command) (list []*cobra.Command) {
 	return list
 }
 
-// tree writes the pages of cmd and of what is below it.
+// tree writes the pages of cmd and of all commands below it.
 func tree(cmd *cobra.Command, dir string, at time.Time, v version.Info) error {
 	for _, c := range below(cmd) {
 		if err := tree(c, dir, at, v); err != nil {
@@ -79,11 +79,11 @@ func tree(cmd *cobra.Command, dir string, at time.Time, v version.Info) error {
 	return os.WriteFile(filepath.Join(dir, Name(cmd)+"."+section), []byte(page(cmd, at, v)), 0o644)
 }
 
-// Name is what a command's page is called: stag-perf-write_bw.
+// Name returns the name of a command's page, such as stag-perf-write_bw.
 func Name(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
-// page is the manual page of a command, in the sections and the order of
-// man-pages(7).
+// page returns the manual page of a command, with the sections of man-pages(7) in their
+// order.
 func page(cmd *cobra.Command, at time.Time, v version.Info) string {
 	var b roff
 	b.line(`.TH "%s" "%s" "%s" "stag %s" "%s manual"`,
@@ -112,7 +112,7 @@ func page(cmd *cobra.Command, at time.Time, v version.Info) string {
 	return b.String()
 }
 
-// exits is the same for all commands.
+// exits is the same section for all commands.
 const exits = `.SH EXIT STATUS
 .TP
 \fB0\fP

@@ -2,14 +2,14 @@ package man
 
 import "github.com/spf13/cobra"
 
-// values is what stands for the value of flags whose type does not say it.
+// values has the placeholder for the value of a flag whose type does not say it.
 var values = map[string]string{
 	"interface": "IFACE", "ib-dev": "IFACE", "port-if": "IFACE", "instance": "NAME", "tune": "MODE", "write": "FILE",
 	"flow": "ID", "kind": "KIND[,KIND]...", "listen": "ADDRESS:PORT", "address": "HOST", "out_json_file": "FILE",
 	"connection": "TYPE", "pid": "PID", "port": "PORT",
 }
 
-// environment says what the variables do that commands look at.
+// environment describes the variables that commands read.
 var environment = map[string]string{
 	"XDG_RUNTIME_DIR": "Below it are the sockets of an ordinary user's engines. Without it they are below TMPDIR.",
 	"TMPDIR":          "Where the sockets of an ordinary user's engines are without XDG_RUNTIME_DIR (default /tmp).",
@@ -18,7 +18,7 @@ var environment = map[string]string{
 	"GOMAXPROCS":      "How many processors to use at a time. If it is not set, the command chooses.",
 }
 
-// files says what is in the files that commands read or write.
+// files describes the files that commands read or write.
 var files = map[string]string{
 	"/run/stag": "Which process uses which interface and queue, what settings were before --tune, and the sockets of " +
 		"root's engines. What is left of processes that are gone is removed by the next command that meets it.",
@@ -26,7 +26,7 @@ var files = map[string]string{
 	"$XDG_RUNTIME_DIR/stag": "The sockets of an ordinary user's engines.",
 }
 
-// about is what a page says beside what --help does.
+// about is what a page has beyond the text of --help.
 type about struct {
 	environment, files []string
 	related            []string // of stag without its section, of others with it
@@ -39,8 +39,8 @@ var (
 	looks   = []string{"/run/stag", "$XDG_RUNTIME_DIR/stag", "/sys/fs/bpf/stag"}
 )
 
-// moreAbout is what there is to say of a command. What is below one with a page of
-// its own has to do with the same files.
+// moreAbout returns the entry of a command. A command without an entry has that of the
+// command above it, without the related pages.
 func moreAbout(cmd *cobra.Command) about {
 	for c := cmd; c != nil; c = c.Parent() {
 		if a, ok := pages[c.Name()]; ok {
@@ -53,7 +53,7 @@ func moreAbout(cmd *cobra.Command) about {
 	return about{}
 }
 
-// pages is by the name of the command.
+// pages is indexed by the name of the command.
 var pages = map[string]about{
 	"stag":       {related: []string{"ip(8)", "ethtool(8)"}},
 	"doctor":     {environment: []string{"NO_COLOR", "TERM"}, files: pinned, related: []string{"load", "show", "ethtool(8)", "ip-link(8)"}},

@@ -13,18 +13,18 @@ import (
 // roff is a page in the language of man(7).
 type roff struct{ strings.Builder }
 
-// line adds a line that is roff already.
+// line adds a line of roff.
 func (b *roff) line(format string, args ...any) { fmt.Fprintf(b, format+"\n", args...) }
 
-// escaped is text as the formatter prints it unchanged.
+// escaped returns text so that the formatter prints it unchanged.
 func escaped(text string) string {
 	return strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 }
 
-// listed is a comma within what would be one word. The line may break behind it.
+// listed matches a comma within a word. The line may break after the comma.
 var listed = regexp.MustCompile(`,(\S)`)
 
-// text adds lines of text, which the formatter fills.
+// text adds lines of text. The formatter fills them.
 func (b *roff) text(text string) {
 	for line := range strings.Lines(text) {
 		line = listed.ReplaceAllString(escaped(strings.TrimSuffix(line, "\n")), `,\:$1`)
@@ -35,15 +35,15 @@ func (b *roff) text(text string) {
 	}
 }
 
-// verbatim adds lines that stay as they are.
+// verbatim adds lines that the formatter leaves unchanged.
 func (b *roff) verbatim(text string) {
 	b.line(".EX")
 	b.text(text)
 	b.line(".EE")
 }
 
-// paragraphs adds a description: paragraphs with empty lines between. Lines that
-// are indented, such as those of tables, stay as they are.
+// paragraphs adds a description: paragraphs that are separated by empty lines. Indented
+// lines, such as those of tables, stay unchanged.
 func (b *roff) paragraphs(text string) {
 	for i, paragraph := range strings.Split(strings.TrimSpace(text), "\n\n") {
 		if i > 0 {
@@ -66,8 +66,7 @@ func (b *roff) paragraphs(text string) {
 	}
 }
 
-// synopsis is how a command is called: its name in bold, what stands for something
-// else in italics.
+// synopsis returns how a command is called: its name in bold, placeholders in italics.
 func synopsis(cmd *cobra.Command) string {
 	words := []string{`\fB` + escaped(cmd.CommandPath()) + `\fP`}
 	for _, word := range strings.Fields(strings.TrimPrefix(cmd.Use, cmd.Name())) {
@@ -82,7 +81,7 @@ func synopsis(cmd *cobra.Command) string {
 	return strings.Join(append(words, `[\fIOPTION\fP]...`), " ")
 }
 
-// commands adds a list of those below a command.
+// commands adds a list of commands.
 func (b *roff) commands(list []*cobra.Command) {
 	if len(list) == 0 {
 		return
@@ -94,7 +93,7 @@ func (b *roff) commands(list []*cobra.Command) {
 	}
 }
 
-// options adds all flags, those of the commands above last.
+// options adds all flags. The flags that the command inherits come last.
 func (b *roff) options(cmd *cobra.Command) {
 	cmd.InitDefaultHelpFlag()
 	b.line(".SH OPTIONS")
@@ -107,7 +106,7 @@ func (b *roff) options(cmd *cobra.Command) {
 	}
 }
 
-// option adds a flag as people write it: -n, --iters N.
+// option adds a flag in the usual form: -n, --iters N.
 func (b *roff) option(cmd *cobra.Command, f *pflag.Flag) {
 	value, usage := pflag.UnquoteUsage(f)
 	if !strings.Contains(f.Usage, "`") {
@@ -134,8 +133,8 @@ func (b *roff) option(cmd *cobra.Command, f *pflag.Flag) {
 	b.text(strings.ToUpper(usage[:1]) + usage[1:] + ".")
 }
 
-// valueOf is what stands for the value of a flag. A flag that is only there or not
-// has none, nor has one that is counted.
+// valueOf returns the placeholder for the value of a flag. Boolean flags and counted
+// flags have none.
 func valueOf(f *pflag.Flag) string {
 	if name, ok := values[f.Name]; ok {
 		return name
@@ -153,7 +152,7 @@ func valueOf(f *pflag.Flag) string {
 	return "N"
 }
 
-// notes adds a section of things that a command has to do with.
+// notes adds a section about variables or files of the command.
 func (b *roff) notes(title string, what map[string]string, list []string) {
 	if len(list) == 0 {
 		return
