@@ -9,15 +9,15 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// What there is a series of although there may be none just now.
+// Kinds that have a series even if there are none at the moment.
 var (
 	qpStates   = []string{"Idle", "RTS", "Closing", "Terminate", "Error"}
 	mrKinds    = []string{"region", "window", "iscsi"} // but for the first one only where there are some
 	flowStates = []string{"park", "live", "orphan"}
 )
 
-// States of a port as InfiniBand numbers them. Down is disabled, too, as for
-// other iWARP devices.
+// States of a port, with the numbers of InfiniBand. A port that is down is also
+// disabled, as for other iWARP devices.
 var portStates = map[string]struct{ logical, physical float64 }{
 	"PORT_ACTIVE": {4, 5},
 	"PORT_DOWN":   {1, 3},
@@ -26,8 +26,8 @@ var portStates = map[string]struct{ logical, physical float64 }{
 // onlyPort is the number of each device's one port.
 const onlyPort = "1"
 
-// damaged are the counters of why the parser takes a packet for broken, and not
-// merely for something that stag does not speak.
+// damaged are the parser's drop counters for broken packets. Counters for packets that
+// stag does not support are not among them.
 var damaged = func() (names []string) {
 	for _, r := range []wire.Reason{wire.Short, wire.BadVersion, wire.BadLength, wire.BadQuote, wire.BadTCPHeader,
 		wire.BadIPChecksum, wire.BadTCPChecksum, wire.BadICMPChecksum, wire.PartialChecksum} {
@@ -36,7 +36,7 @@ var damaged = func() (names []string) {
 	return names
 }()
 
-// tcpDrops are the counters of the reasons for which TCP does not use segments.
+// tcpDrops are the counters of segments that TCP does not use, one for each reason.
 var tcpDrops = func() map[string]bool {
 	names := map[string]bool{}
 	for d := tcp.DropNone + 1; d < tcp.NumDrops; d++ {
@@ -45,8 +45,8 @@ var tcpDrops = func() map[string]bool {
 	return names
 }()
 
-// engine adds what the adapter of an endpoint says about itself and, as far as
-// tells lets it, about the steering programs of its ports.
+// engine adds the series of an engine and, if tells allows it, of the steering programs
+// of its ports.
 func (s sheet) engine(e report.Engine, of labels, tells func(report.Device) bool) {
 	s.set(engineInfo, 1, of.and("netns", number(e.Netns)))
 	s.set(engineStart, float64(e.Started.UnixNano())/1e9, of)
@@ -70,7 +70,7 @@ func (s sheet) engine(e report.Engine, of labels, tells func(report.Device) bool
 	}
 }
 
-// objects adds how many of the verbs' objects there are.
+// objects adds the numbers of verbs objects.
 func (s sheet) objects(e report.Engine, of labels) {
 	n := e.Counts
 	if n == nil {
@@ -111,7 +111,7 @@ func (s sheet) device(d report.Device, at labels) {
 	}
 }
 
-// table adds what there is in the flow table of the program of a port.
+// table adds the series of the flow table of a port's program.
 func (s sheet) table(e report.Engine, d report.Device, at labels) {
 	s.set(flowsMax, float64(d.FlowTable), at)
 	for _, state := range flowStates {
@@ -128,8 +128,8 @@ func (s sheet) table(e report.Engine, d report.Device, at labels) {
 	s.set(flowsAway, float64(away), at)
 }
 
-// loadedAs is the name of an instance, whose directory is dir. The label is not
-// called instance, as Prometheus calls who is scraped so.
+// loadedAs is the name of an instance with the directory dir. The label is not called
+// instance, because Prometheus uses that name for the scraped target.
 func loadedAs(dir string) string {
 	if dir == "" {
 		return ""
@@ -145,7 +145,7 @@ func (s sheet) queue(q report.Queue, at labels) {
 	}
 }
 
-// count adds a counter to all families that it is part of.
+// count adds a counter to all families that sum it.
 func (s sheet) count(c report.Counter, at labels) {
 	v := float64(c.Value)
 	named := at.and("layer", c.Layer, "reason", c.Name, "name", c.Name, "fault", c.Name)

@@ -18,7 +18,7 @@ import (
 	"github.com/stag-rdma/stag/offload/control"
 )
 
-// Options say what is exported.
+// Options of an Exporter.
 type Options struct {
 	PerQP    bool         // series of every queue pair as well
 	AllUsers bool         // engines of other users as well
@@ -62,7 +62,8 @@ func (x *Exporter) Write(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// registry is one for a single scrape, which ends with ctx and after patience.
+// registry makes a registry for one scrape. The scrape ends with ctx, and engines have
+// patience to answer.
 func (x *Exporter) registry(ctx context.Context, patience time.Duration) *prometheus.Registry {
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(collector{x, ctx, patience})
@@ -83,7 +84,7 @@ func (c collector) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect asks.
+// Collect asks the engines and sends the series.
 func (c collector) Collect(to chan<- prometheus.Metric) {
 	begin := time.Now()
 	f, err := host(c.ctx, c.x.Options, c.patience)
@@ -96,7 +97,7 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 	s.collect(to)
 }
 
-// fill makes series of what was found.
+// fill makes the series of everything that the scrape found.
 func (x *Exporter) fill(s sheet, f found, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -123,8 +124,8 @@ func (x *Exporter) fill(s sheet, f found, err error) {
 	}
 }
 
-// answered makes series of an engine's answer, or of there being none. program
-// is the name that it has given itself before.
+// answered makes the series of an engine's answer, or of its failure. program is the
+// name that the engine gave before.
 func (x *Exporter) answered(s sheet, a answer, program string) {
 	if a.err != nil {
 		x.failed(reason(a.err), a.err)
@@ -149,8 +150,8 @@ func (x *Exporter) answered(s sheet, a answer, program string) {
 	}
 }
 
-// expected are no failures: there can be no pins, or they are not for this
-// user, who was told so in the beginning.
+// expected reports whether err is no failure: there are no pins, or this user may not
+// read them and was told so at the start.
 func expected(err error) bool {
 	return errors.Is(err, loader.ErrNoBPFFS) || errors.Is(err, loader.ErrPermission) && os.Geteuid() != 0
 }

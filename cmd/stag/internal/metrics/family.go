@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// namespace begins every name.
+// namespace is the prefix of every name.
 const namespace = "stag_"
 
 // Family is one metric with all of its series.
@@ -24,17 +24,17 @@ type Family struct {
 	desc *prometheus.Desc
 }
 
-// Families are all that there are, in the order of the documentation.
+// Families are all metrics, in the order of the documentation.
 func Families() []*Family { return families }
 
 var (
 	families []*Family
 
-	// counted leads from layer.name to the families that the counter is part of.
+	// counted has the families that a counter is part of, by layer.name.
 	counted = map[string][]*Family{}
 )
 
-// Labels of families, by whose they are.
+// Labels of families, by what a series belongs to.
 var (
 	ofEngine  = []string{"program", "pid", "uid", "adapter"}
 	ofDevice  = append([]string{"device"}, ofEngine...)
@@ -44,7 +44,7 @@ var (
 	ofQP      = append([]string{"qp"}, ofEngine...)
 )
 
-// and is a list of labels with more behind it.
+// and returns a list of labels with more labels appended.
 func and(labels []string, more ...string) []string { return slices.Concat(labels, more) }
 
 func gauge(name, help string, labels ...string) *Family {
@@ -55,7 +55,7 @@ func counter(name, help string, labels []string, from ...string) *Family {
 	return define(&Family{Name: namespace + name + "_total", Help: help, Kind: prometheus.CounterValue, Labels: labels, From: from})
 }
 
-// most is of a counter that is a high-water mark.
+// most defines a family for a counter that is a high-water mark.
 func most(name, help, from string) *Family {
 	return define(&Family{Name: namespace + name, Help: help, Kind: prometheus.GaugeValue, Labels: ofDevice, From: []string{from}})
 }
@@ -72,7 +72,7 @@ func qpCounter(name, help string, from ...string) *Family {
 	return f
 }
 
-// define takes a family into the lists. Its variable is initialized with it.
+// define adds a family to the lists. The initialization of its variable calls it.
 func define(f *Family) *Family {
 	f.desc = prometheus.NewDesc(f.Name, f.Help, f.Labels, nil)
 	families = append(families, f)

@@ -1,6 +1,6 @@
 package metrics
 
-// The exporter, and what it could ask.
+// The exporter, and its scrapes.
 var (
 	buildInfo   = gauge("build_info", "The stag that exports this; always 1.", "version", "revision", "goversion")
 	scrapeTime  = gauge("scrape_duration_seconds", "How long asking all engines and reading the pins took.")
@@ -48,8 +48,8 @@ var (
 	_ = counter("port_errors_received", "Packets with a wrong checksum or a header that cannot be.", ofPort, damaged...)
 )
 
-// The operations of all queue pairs of a device since its engine began: those
-// that are closed count on. The kernel port has them, too.
+// The operations of all queue pairs of a device since its engine started, including
+// closed ones. The kernel port has them too.
 var (
 	_ = counter("rdma_fpdus_received", "Segments of messages.", ofDevice, "rdmap.fpdus_in")
 	_ = counter("rdma_fpdus_transmitted", "Segments of messages.", ofDevice, "rdmap.fpdus_out")
@@ -73,7 +73,7 @@ var (
 	_ = most("rdma_outstanding_reads_transmitted_peak", "High-water mark since the engine began: the most RDMA Reads of a queue pair that were outstanding at a time.", "rdmap.most_reads_out")
 )
 
-// The steering program of an interface, whoever uses it.
+// The XDP program of an interface, independent of the engine that uses it.
 var (
 	steered    = counter("steer_packets", "Packets of the interface, by what the steering program made of them; each counts once.", and(ofProgram, "reason"))
 	flows      = gauge("flows", "Entries of the program's flow table, by state.", and(ofProgram, "state")...)
@@ -83,7 +83,7 @@ var (
 		and(ofProgram, "loaded_as", "program_id", "state")...)
 )
 
-// Packets that did not arrive where they were meant to.
+// Packets that stag did not use.
 var drops = counter("drops", "Packets, or parts of them, that the engines got and did not use, by layer and reason: docs/counters.md explains them. Those of layers wire and tcp are all in it.",
 	and(ofDevice, "layer", "reason"), "engine.no_flow", "engine.park_full", "engine.pass_full", "engine.no_owner")
 
@@ -108,8 +108,7 @@ var (
 	_ = counter("engine_flush_errors", "Times that the link took nothing.", ofQueue, "engine.flush_errors")
 )
 
-// TCP, of all connections since the engine began: those that have ended count
-// on.
+// TCP, of all connections since the engine started, including ended ones.
 var (
 	_ = counter("tcp_segments_received", "Segments.", ofDevice, "tcp.segs_in")
 	_ = counter("tcp_segments_transmitted", "Segments, retransmissions included.", ofDevice, "tcp.segs_out")
@@ -143,7 +142,7 @@ var (
 	_ = counter("tcp_congestion_window_cuts_by_marks", "Reductions of a congestion window because of them.", ofDevice, "tcp.ecn_cuts")
 )
 
-// The AF_XDP socket of each queue; the last six are the kernel's XDP_STATISTICS.
+// The AF_XDP socket of each queue. The kernel counts the last six (XDP_STATISTICS).
 var (
 	_ = counter("xsk_received_frames", "Frames received.", ofQueue, "xsk.rx")
 	_ = counter("xsk_received_bad_descriptors", "Descriptors from the kernel that name no packet in a chunk that it had.", ofQueue, "xsk.rx_bad")

@@ -6,8 +6,8 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// pinned adds the programs that are loaded to stay. Those in reported, by their
-// number, are known from their engine already.
+// pinned adds the series of programs that are loaded to stay. The engines have already
+// reported those in reported, by number.
 func (s sheet) pinned(all []loader.Instance, reported map[uint32]bool) {
 	for _, i := range all {
 		for _, p := range i.Ports {
@@ -20,7 +20,7 @@ func (s sheet) pinned(all []loader.Instance, reported map[uint32]bool) {
 	}
 }
 
-// program adds what the maps of a pinned program say.
+// program adds the series of the maps of a pinned program.
 func (s sheet) program(p loader.PinnedPort, at labels) {
 	for why, n := range p.Stats {
 		s.add(steered, float64(n), at.and("reason", bpf.Reason(why).String()))
@@ -34,8 +34,8 @@ func (s sheet) program(p loader.PinnedPort, at labels) {
 	}
 }
 
-// flowState is how reports call the state of an entry. One whose process is
-// gone is an orphan.
+// flowState returns the name of an entry's state. An entry whose process is gone is an
+// orphan.
 func flowState(f loader.PinnedFlow) string {
 	if !f.Alive {
 		return bpf.Orphan.String()

@@ -42,8 +42,7 @@ var (
 	qpUnacked = qpGauge("tcp_unacknowledged_bytes", "Octets that were emitted and not acknowledged yet.")
 )
 
-// ofQPs leads from layer.name to what a counter of a QP, or of its connection,
-// is exported as.
+// ofQPs has the metric of a counter of a QP or of its connection, by layer.name.
 var ofQPs = func() map[string]*Family {
 	m := map[string]*Family{"rdmap.most_reads_in": qpReadsIn, "rdmap.most_reads_out": qpReadsOut}
 	for _, f := range families {
@@ -83,7 +82,7 @@ func (s sheet) connection(c report.TCP, at labels) {
 	s.countQP(c.Counters, at)
 }
 
-// countQP adds those that a QP is asked for.
+// countQP adds the counters of one QP.
 func (s sheet) countQP(list []report.Counter, at labels) {
 	for _, c := range list {
 		if f := ofQPs[c.Layer+"."+c.Name]; f != nil {

@@ -15,22 +15,22 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// found is what a scrape has found on this host.
+// found is the result of a scrape of this host.
 type found struct {
 	answers []answer
 	pins    []loader.Instance
 	err     error // why there are no pins
 }
 
-// answer is an engine's.
+// answer is the answer of one engine.
 type answer struct {
 	at     control.Endpoint
 	engine report.Engine
 	err    error
 }
 
-// host asks all engines, which have patience to answer, and reads all pins at
-// the same time.
+// host asks all engines, which have patience to answer, and reads all pins at the same
+// time.
 func host(ctx context.Context, o Options, patience time.Duration) (f found, err error) {
 	pins := make(chan struct{})
 	go func() {
@@ -50,7 +50,7 @@ func host(ctx context.Context, o Options, patience time.Duration) (f found, err 
 	return f, err
 }
 
-// reason is the label of stag_scrape_errors_total for an engine's failure.
+// reason returns the label of stag_scrape_errors_total for an engine's failure.
 func reason(err error) string {
 	switch {
 	case errors.Is(err, engines.ErrSilent):
@@ -65,21 +65,20 @@ func reason(err error) string {
 	return "other"
 }
 
-// labels are those of everything that the engine says. Pid, user and number are
-// those of the socket, whatever it says itself.
+// labels are the labels of all series of an engine. Pid, user and adapter number come
+// from its socket, not from its report.
 func (a answer) labels(program string) labels {
 	return labels{"program": program, "pid": strconv.Itoa(a.at.PID), "uid": strconv.Itoa(a.at.UID), "adapter": strconv.Itoa(a.at.Adapter)}
 }
 
-// tellsOf reports whether the engine's word on the steering program of one of its
-// ports counts, whose series are the interface's and not the engine's: that of
-// root's engines and this user's, and of whoever has claimed a queue of it.
+// tellsOf reports whether the engine may report the steering program of one of its
+// ports, because those series belong to the interface. Engines of root and of this user
+// may, and every engine that has claimed a queue of the port.
 func (a answer) tellsOf(d report.Device) bool {
 	return a.at.UID == 0 || a.at.UID == os.Geteuid() || d.Ifindex != 0 && loader.Claimed(a.engine.Netns, d.Ifindex, a.at.PID, a.at.UID)
 }
 
-// programOf is the name of a process that does not say it itself, as reports
-// have it.
+// programOf returns the name of a process that does not report its name.
 func programOf(pid int) string {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
 	if path, err := os.Readlink(filepath.Join(dir, "exe")); err == nil {

@@ -17,11 +17,11 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
 )
 
-// Path is where the series are.
+// Path is the path of the metrics.
 const Path = "/metrics"
 
-// atOnce is how many scrapes may be under way: there are a few who scrape, and
-// each asks every engine.
+// atOnce is how many scrapes may run at a time. Few clients scrape, and each scrape asks
+// every engine.
 const atOnce = 8
 
 // Listen opens address for scrapes.
@@ -40,7 +40,7 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	return nil, fmt.Errorf("listen at %s: %w", address, err)
 }
 
-// Serve answers scrapes at l until ctx ends, and then those that are under way.
+// Serve answers scrapes at l until ctx ends, and then completes those that have started.
 func (x *Exporter) Serve(ctx context.Context, l net.Listener) error {
 	server := http.Server{
 		Handler:           x.handler(),
@@ -85,8 +85,8 @@ func (x *Exporter) handler() http.Handler {
 	return mux
 }
 
-// patience is how long engines have to answer a scrape: less than Prometheus
-// waits, so that it gets what the others said.
+// patience returns how long engines may take to answer a scrape: less than Prometheus
+// waits, so that Prometheus gets the answers of the others.
 func patience(r *http.Request) time.Duration {
 	seconds, err := strconv.ParseFloat(r.Header.Get("X-Prometheus-Scrape-Timeout-Seconds"), 64)
 	if err != nil || !(seconds > 0 && seconds < 3600) {

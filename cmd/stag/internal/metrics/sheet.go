@@ -6,11 +6,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// labels are everything that is known of where a value belongs; a family takes
-// those that it has.
+// labels has every label of a value. A family uses those that it has.
 type labels map[string]string
 
-// and is l with more pairs of name and value.
+// and returns l with more pairs of name and value.
 func (l labels) and(pairs ...string) labels {
 	more := make(labels, len(l)+len(pairs)/2)
 	for name, value := range l {
@@ -22,9 +21,9 @@ func (l labels) and(pairs ...string) labels {
 	return more
 }
 
-// sheet is the series of one scrape. What is added to the same series twice is
-// summed up: so the queues of a device are, and so an engine that reports
-// something twice cannot spoil the scrape of the others.
+// sheet is the series of one scrape. Values of the same series are summed: the queues of
+// a device are, and an engine that reports something twice cannot spoil the scrape of
+// the others.
 type sheet map[*Family]map[string]*series
 
 type series struct {
@@ -34,7 +33,7 @@ type series struct {
 
 func (s sheet) add(f *Family, v float64, l labels) { s.at(f, l).value += v }
 
-// set is add for what is the same however often it is said.
+// set adds a value that is the same however often it is reported.
 func (s sheet) set(f *Family, v float64, l labels) { s.at(f, l).value = v }
 
 func (s sheet) at(f *Family, l labels) *series {

@@ -8,7 +8,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// caller is a client as the server sees it.
+// caller is a client, at the server.
 type caller struct {
 	*end
 	o    Options
@@ -31,8 +31,8 @@ func newCaller(a *rdma.Adapter, o Options) (*caller, error) {
 	return c, nil
 }
 
-// answers answers pings, up to Count of them, until the client leaves or ctx
-// ends. It calls done after each.
+// answers answers pings, up to Count of them, until the client leaves or ctx ends. It
+// calls done after each ping.
 func (c *caller) answers(ctx context.Context, done func(octets int)) error {
 	long, cancel := lasting(ctx)
 	defer cancel()
@@ -58,7 +58,7 @@ func (c *caller) answers(ctx context.Context, done func(octets int)) error {
 	}
 }
 
-// answer is one ping, of which the source has been offered.
+// answer does one ping, whose source the client has offered.
 func (c *caller) answer(ctx context.Context, n uint64, source info) error {
 	if err := c.fetch(ctx, n, source); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (c *caller) answer(ctx context.Context, n uint64, source info) error {
 	return c.giveBack(ctx, source)
 }
 
-// giveBack asks for the sink and writes there what has been fetched.
+// giveBack asks for the sink and writes the fetched data there.
 func (c *caller) giveBack(ctx context.Context, source info) error {
 	c.step("send: go ahead")
 	if err := c.post(message(info{})); err != nil {

@@ -17,8 +17,7 @@ type client struct {
 	due          <-chan time.Time
 }
 
-// Client pings until it has done it Count times or ctx ends. The Result is what
-// was done in any case.
+// Client pings Count times, or until ctx ends. The Result is valid in any case.
 func Client(ctx context.Context, o Options) (r Result, err error) {
 	r = Result{Role: roleClient, Address: o.address(), Size: o.Size, Validated: o.Validate}
 	a, err := o.open()
@@ -72,7 +71,7 @@ func newClient(a *rdma.Adapter, o Options) (*client, error) {
 	return c, nil
 }
 
-// run is the pings. A ping that has begun when ctx ends is ended.
+// run does the pings. It completes a ping that has begun when ctx ends.
 func (c *client) run(ctx context.Context, r *Result) error {
 	long, cancel := lasting(ctx)
 	defer cancel()
@@ -102,7 +101,7 @@ func (c *client) run(ctx context.Context, r *Result) error {
 	return nil
 }
 
-// pause waits until ping n is due, and reports whether it is to be done.
+// pause waits until ping n is due, and reports whether to do it.
 func (c *client) pause(ctx context.Context, n uint64) bool {
 	if c.o.Interval == 0 || n == 0 {
 		return ctx.Err() == nil
@@ -115,7 +114,7 @@ func (c *client) pause(ctx context.Context, n uint64) bool {
 	}
 }
 
-// print prints of ping n what is wanted.
+// print prints what the options ask for about ping n.
 func (c *client) print(n uint64, took time.Duration) error {
 	if c.o.Data != nil {
 		if _, err := fmt.Fprintf(c.o.Data, "ping data: %s\n", printable(c.sink.Bytes())); err != nil {
@@ -130,7 +129,7 @@ func (c *client) print(n uint64, took time.Duration) error {
 	return nil
 }
 
-// exchange is ping n: both regions offered, and their go-ahead.
+// exchange does ping n: it offers both regions, and waits for the go-ahead of each.
 func (c *client) exchange(ctx context.Context, n uint64) error {
 	for _, mr := range []*rdma.MR{c.source, c.sink} {
 		c.step("send: %v", infoOf(mr))

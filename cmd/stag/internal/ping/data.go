@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// The characters that the data is made of, in their order.
+// The characters of the data, in their order.
 const firstChar, lastChar = 'A', 'z'
 
-// fill makes b the data of ping n: its number, then characters in their order,
-// beginning with another one in each ping, and a zero. As much of it as fits.
+// fill fills b with the data of ping n, as far as it fits: its number, then the
+// characters in their order, starting with another one in each ping, and a zero.
 func fill(b []byte, n uint64) {
 	const chars = lastChar - firstChar + 1
 	i := copy(b, fmt.Sprintf("rdma-ping-%d: ", n))
@@ -20,7 +20,8 @@ func fill(b []byte, n uint64) {
 	b[len(b)-1] = 0
 }
 
-// compare says where got is not want; both are of the same length.
+// compare returns an error that names the first difference. got and want have the same
+// length.
 func compare(got, want []byte, n uint64) error {
 	if bytes.Equal(got, want) {
 		return nil
@@ -32,8 +33,8 @@ func compare(got, want []byte, n uint64) error {
 	return fmt.Errorf("octet %d of the data of ping %d is %#02x, want %#02x", i, n, got[i], want[i])
 }
 
-// printable is the data up to its zero. It is the peer's: what a terminal would
-// not show becomes a dot.
+// printable returns the data up to its zero. The data comes from the peer, so a
+// character that a terminal would not show becomes a dot.
 func printable(b []byte) string {
 	text, _, _ := bytes.Cut(b, []byte{0})
 	return strings.Map(func(r rune) rune {

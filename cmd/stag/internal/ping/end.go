@@ -9,7 +9,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// end is one end of a connection. One goroutine uses it.
+// end is one end of a connection. Only one goroutine uses it.
 type end struct {
 	pd    *rdma.PD
 	cq    *rdma.CQ
@@ -19,13 +19,13 @@ type end struct {
 	undo  []func() error // closes everything, last made first
 }
 
-// depth is more than what is posted at a time.
+// depth is more than the number of requests that are posted at a time.
 const depth = 8
 
-// errLeft: the peer has closed the connection in good order.
+// errLeft says that the peer has closed the connection in good order.
 var errLeft = errors.New("the peer has closed the connection")
 
-// newEnd makes an end that can be connected: its first receive is posted.
+// newEnd makes an end that can be connected. Its first receive is posted.
 func newEnd(a *rdma.Adapter, debug io.Writer) (_ *end, err error) {
 	e := &end{debug: debug}
 	defer func() {
@@ -61,24 +61,24 @@ func (e *end) memory(octets int, access rdma.Access) (*rdma.MR, error) {
 	return mr, err
 }
 
-// listen makes room for the next message.
+// listen posts a receive for the next message.
 func (e *end) listen() error {
 	_, err := e.qp.PostRecv(rdma.RecvWR{SGL: []rdma.SGE{e.inbox.SGE(0, infoLen)}})
 	return err
 }
 
-// message is the request that sends i.
+// message returns the request that sends i.
 func message(i info) rdma.SendWR {
 	return rdma.SendWR{Op: rdma.WRSend, Flags: rdma.Signaled, Inline: i.append(make([]byte, 0, infoLen))}
 }
 
-// post starts requests, of which the last is signaled.
+// post posts requests and signals the last one.
 func (e *end) post(wrs ...rdma.SendWR) error {
 	_, err := e.qp.PostSend(wrs...)
 	return err
 }
 
-// hear waits for the peer's next message, and makes room for the one after it.
+// hear waits for the peer's next message, and posts a receive for the one after it.
 func (e *end) hear(ctx context.Context) (info, error) {
 	c, err := e.await(ctx, rdma.WCRecv)
 	if err != nil {
@@ -91,8 +91,8 @@ func (e *end) hear(ctx context.Context) (info, error) {
 	return i, e.listen()
 }
 
-// await waits for a completion of this kind. Sends complete in between: nobody
-// waits for them.
+// await waits for a completion of this kind. Completions of Sends in between are
+// skipped.
 func (e *end) await(ctx context.Context, op rdma.WCOp) (rdma.Completion, error) {
 	for {
 		c, err := e.cq.Next(ctx)
@@ -109,7 +109,7 @@ func (e *end) await(ctx context.Context, op rdma.WCOp) (rdma.Completion, error) 
 	}
 }
 
-// failed says why c failed: the end of the connection knows more.
+// failed returns why c failed. The error of the connection says more than the status.
 func (e *end) failed(ctx context.Context, c *rdma.Completion) error {
 	select {
 	case <-e.qp.Done():
@@ -129,7 +129,7 @@ func (e *end) disconnect(ctx context.Context) error {
 	return e.qp.Disconnect(ctx)
 }
 
-// step tells who wants to know it what is being done.
+// step prints what the end does, if the options ask for it.
 func (e *end) step(format string, args ...any) {
 	if e.debug != nil {
 		fmt.Fprintf(e.debug, format+"\n", args...)

@@ -29,14 +29,14 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// What rping does when it is not told otherwise, and the most that we do.
+// Defaults of rping, and the largest values that stag accepts.
 const (
 	DefaultPort = 7174
 	DefaultSize = 64
 	MaxSize     = 64 << 10
 )
 
-// Options say what to do. Exactly one of Interfaces and KernelPort is set.
+// Options of a ping. Exactly one of Interfaces and KernelPort is set.
 type Options struct {
 	Interfaces []string // whose connections are taken over
 	KernelPort bool     // the kernel's TCP instead
@@ -61,13 +61,13 @@ type Options struct {
 	Adapter *slog.Logger // what the adapter logs; nil: nothing
 }
 
-// The two ends, as Result says them.
+// The two ends, as in Result.
 const (
 	roleClient = "client"
 	roleServer = "server"
 )
 
-// Result is what has been done, however it ended.
+// Result of pings, also of those that failed.
 type Result struct {
 	Role        string  `json:"role"`
 	Address     string  `json:"address"` // dialled, or listened at
@@ -95,14 +95,14 @@ type Times struct {
 	P999 float64 `json:"p99_9"`
 }
 
-// params are rping's: see the package's comment.
+// params are those of rping: see the package's comment.
 var params = rdma.ConnParams{IRD: 1, ORD: 1, NoPeerToPeer: true}
 
-// patience is how long a ping goes on after the interrupt, and how long the
-// peer may take to close its side.
+// patience is how long a ping may continue after the interrupt, and how long the peer
+// may take to close its side.
 const patience = 2 * time.Second
 
-// errDeaf is the end of that patience.
+// errDeaf says that patience has passed.
 var errDeaf = fmt.Errorf("the peer has not closed its side of the connection within %v", patience)
 
 func (o Options) open() (*rdma.Adapter, error) {
@@ -111,12 +111,11 @@ func (o Options) open() (*rdma.Adapter, error) {
 
 func (o Options) address() string { return net.JoinHostPort(o.Address, strconv.Itoa(o.Port)) }
 
-// finish completes r and says how it ended: err, or that it was interrupted
-// before its time.
+// finish completes r with how it ended: err, or an interrupt.
 func (r *Result) finish(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		r.Interrupted = true
-		// What the interrupt was the cause of is not told as another failure.
+		// A failure that the interrupt has caused is not reported.
 		if err == nil || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)) {
 			err = nil
 		}
@@ -127,8 +126,8 @@ func (r *Result) finish(ctx context.Context, err error) error {
 	return err
 }
 
-// lasting is a context that goes on for a while after ctx: a ping that has
-// begun can be ended in good order.
+// lasting returns a context that ends some time after ctx, so that a ping that has begun
+// can end in good order.
 func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	long, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Print writes what was done.
+// Print writes the summary.
 func (r Result) Print(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d pings, %d octets each way", r.Pings, r.Octets)

@@ -22,8 +22,8 @@ type server struct {
 	began  time.Time // the first connection
 }
 
-// Server answers one client, or with Persistent all that come until ctx ends.
-// The Result is what was done in any case.
+// Server answers one client, or with Persistent all clients until ctx ends. The Result
+// is valid in any case.
 func Server(ctx context.Context, o Options) (Result, error) {
 	o.Data, o.Debug, o.Log = shared(o.Data), shared(o.Debug), shared(o.Log)
 	s := &server{o: o}
@@ -59,7 +59,7 @@ func (s *server) run(ctx context.Context) error {
 	return s.serve(ctx, req)
 }
 
-// all serves whoever comes. Of a client that fails it tells, and goes on.
+// all serves every client. It reports a client that fails, and continues.
 func (s *server) all(ctx context.Context, l *rdma.Listener) error {
 	defer s.clients.Wait()
 	for {
@@ -75,11 +75,11 @@ func (s *server) all(ctx context.Context, l *rdma.Listener) error {
 	}
 }
 
-// serve is one client, from its request to its end. The error names it.
+// serve serves one client, from its request to its end. The error names the client.
 func (s *server) serve(ctx context.Context, req *rdma.ConnRequest) error {
 	peer := req.Peer().Remote
 	err := s.converse(ctx, req)
-	// Interrupted is not failed.
+	// An interrupt is not a failure.
 	if err != nil && ctx.Err() == nil {
 		s.mu.Lock()
 		s.result.Failed++

@@ -6,8 +6,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// timing is how long the pings took: exact times, and a histogram of them to three
-// digits. A ping that takes longer than slowest counts as slowest there.
+// timing has the durations of pings: exact times, and a histogram to three digits. The
+// histogram counts a ping that takes longer than slowest as slowest.
 type timing struct {
 	least, most, sum time.Duration
 	all              *hdrhistogram.Histogram // nanoseconds
@@ -26,7 +26,7 @@ func (t *timing) add(took time.Duration) {
 	_ = t.all.RecordValue(int64(min(max(took, 1), slowest))) // it is in the range
 }
 
-// times is nil before the first ping.
+// times returns nil before the first ping.
 func (t *timing) times() *Times {
 	n := t.all.TotalCount()
 	if n == 0 {

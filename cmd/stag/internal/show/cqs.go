@@ -31,7 +31,7 @@ func cqs(sources []engines.Source, w want) list {
 
 func (l cqList) len() int { return len(l) }
 
-// text is like `rdma resource show cq`.
+// text prints CQs as `rdma resource show cq` does.
 func (l cqList) text(p *page) {
 	for _, c := range l {
 		p.row(fmt.Sprint("cqn ", c.Number), fmt.Sprint("cqe ", c.Depth), fmt.Sprint("ready ", c.Ready), fmt.Sprint("users ", c.QPs), c.overrun(), c.String())

@@ -31,7 +31,7 @@ func devices(sources []engines.Source, w want) list {
 
 func (l deviceList) len() int { return len(l) }
 
-// text is like `rdma link`, and in detail like ibv_devinfo.
+// text prints devices as `rdma link` does, and in detail as ibv_devinfo does.
 func (l deviceList) text(p *page) {
 	for _, d := range l {
 		if p.detail {
@@ -43,7 +43,7 @@ func (l deviceList) text(p *page) {
 	p.flush()
 }
 
-// state is the port's, as rdma writes it.
+// state is the state of the port in the words of rdma.
 func (d device) state() string { return strings.TrimPrefix(d.State, "PORT_") }
 
 func (d device) mode() string {
@@ -58,8 +58,8 @@ func (d device) mode() string {
 	return "mode " + d.XDP + ",copy"
 }
 
-// room is how many connections there are, of how many the engine takes, and how
-// many the program's table has entries for, whoever uses it.
+// room is the number of connections, the most that the engine accepts, and the entries
+// of the program's table.
 func (d device) room() string {
 	flows := fmt.Sprint("flows ", d.Flows)
 	if d.MaxFlows != 0 {

@@ -9,10 +9,9 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// flat is a row as JSON has it: an object whose members are numbers, texts, truth
-// values or lists of them, in the order of the row's fields. The state of a
-// connection is its members with tcp_ before their names; a counter is a member
-// called after its layer and its name.
+// flat is a row in JSON: an object whose members are numbers, texts, booleans or lists
+// of them, in the order of the row's fields. The members of a connection's state have
+// the prefix tcp_. A counter is a member that is named after its layer and name.
 type flat []member
 
 type member struct {
@@ -43,7 +42,7 @@ func (f flat) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// flatten is a list of rows, which is a slice of structs.
+// flatten converts a list of rows, which is a slice of structs.
 func flatten(l list) []flat {
 	rows := reflect.ValueOf(l)
 	all := make([]flat, rows.Len())

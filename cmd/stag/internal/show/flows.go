@@ -42,7 +42,8 @@ func flows(sources []engines.Source, w want) list {
 
 func (l flowList) len() int { return len(l) }
 
-// text is like `ss -tin`, with its words where they mean the same.
+// text prints connections as `ss -tin` does, with its words if they have the same
+// meaning.
 func (l flowList) text(p *page) {
 	if len(l) > 0 {
 		p.row("Device", "State", "Recv-Q", "Send-Q", "Local Address:Port", "Peer Address:Port", "Process")
@@ -58,7 +59,8 @@ func (l flowList) text(p *page) {
 	p.flush()
 }
 
-// state is that of the connection, or of the entry while there is none.
+// state is the state of the connection, or of the flow entry while there is no
+// connection.
 func (f flow) state() string {
 	switch {
 	case f.TCP == nil:
@@ -91,12 +93,12 @@ func (f flow) process() string {
 	return words(users, word("netns:", f.Space))
 }
 
-// id is what engines and captures call the flow.
+// id is the flow id, which engines and captures use.
 func (f flow) id() string {
 	return words(f.Kind, "id:"+f.ID.String(), f.queue(), word("vlan:", f.VLAN), f.via(), fmt.Sprintf("age:%ds", f.Age))
 }
 
-// via is where its packets go on the link.
+// via is the next hop of the flow's packets.
 func (f flow) via() string {
 	if f.NextHop == "" {
 		return ""
@@ -104,7 +106,7 @@ func (f flow) via() string {
 	return "via:" + f.NextHop
 }
 
-// queue is whose engine owns the flow. It is not known from the first moment on.
+// queue is the queue whose engine owns the flow. A new flow has no owner for a moment.
 func (f flow) queue() string {
 	if f.Queue < 0 {
 		return ""
@@ -112,8 +114,8 @@ func (f flow) queue() string {
 	return fmt.Sprint("queue:", f.Queue)
 }
 
-// tcp is in the order of ss. Windows of congestion are in octets, and so not
-// called cwnd and ssthresh, which ss counts in segments.
+// tcp prints the fields in the order of ss. Congestion windows are in octets, so their
+// names differ from cwnd and ssthresh, which ss prints in segments.
 func (f flow) tcp() string {
 	t := f.TCP
 	if t == nil {
@@ -135,7 +137,7 @@ func (f flow) tcp() string {
 		word("timeouts:", n("timeouts")), word("recoveries:", n("recoveries")), word("ecn_cuts:", n("ecn_cuts")), when(t.Recovering, "recovering"))
 }
 
-// ssthresh is not told before there was a loss, as ss has it.
+// ssthresh is printed only after a loss, as ss does.
 func ssthresh(t *report.TCP) string {
 	if t.Ssthresh == nil {
 		return ""
@@ -143,8 +145,8 @@ func ssthresh(t *report.TCP) string {
 	return fmt.Sprint("ssthresh_bytes:", *t.Ssthresh)
 }
 
-// instead is the kernel's congestion control, where the connection goes on with
-// another: stag has cubic and reno only.
+// instead is the congestion control of the kernel, if the connection uses another one:
+// stag has cubic and reno only.
 func instead(t *report.TCP) string {
 	if t.Followed == t.Congestion {
 		return ""
@@ -152,7 +154,7 @@ func instead(t *report.TCP) string {
 	return word("instead_of:", t.Followed)
 }
 
-// when is a word that is there or not.
+// when returns the word if on is true.
 func when(yes bool, name string) string {
 	if yes {
 		return name
@@ -160,5 +162,5 @@ func when(yes bool, name string) string {
 	return ""
 }
 
-// ms is microseconds in milliseconds.
+// ms prints microseconds as milliseconds.
 func ms(us uint64) string { return strconv.FormatFloat(float64(us)/1000, 'f', -1, 64) }

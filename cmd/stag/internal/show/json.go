@@ -8,8 +8,8 @@ import (
 	"unicode/utf16"
 )
 
-// writeJSON appends v. Package json lets characters through that a terminal
-// obeys, or does not show; here they are escapes, which mean the same.
+// writeJSON appends v. Package json writes some characters that control a terminal, or
+// that it does not show. writeJSON escapes them.
 func writeJSON(b *bytes.Buffer, v any, indent string) {
 	var plain bytes.Buffer
 	enc := json.NewEncoder(&plain)

@@ -34,7 +34,7 @@ func mrs(sources []engines.Source, w want) list {
 
 func (l mrList) len() int { return len(l) }
 
-// text is like `rdma resource show mr`.
+// text prints regions as `rdma resource show mr` does.
 func (l mrList) text(p *page) {
 	for _, m := range l {
 		p.row("stag "+m.STag, "type "+m.Kind, m.state(), fmt.Sprint("pdn ", m.PD), word("lqpn ", m.QP), fmt.Sprintf("iova %#x", m.Start),
@@ -57,10 +57,10 @@ func (m mr) memory() string {
 	return "in application"
 }
 
-// windows is how a region and its windows belong together.
+// windows says how a region and its windows belong together.
 func (m mr) windows() string {
 	return words(word("windows ", m.Windows), word("region ", m.Parent))
 }
 
-// access is one word.
+// access returns the rights as one word.
 func (m mr) access() string { return cmp.Or(strings.Join(m.Rights, ","), "none") }

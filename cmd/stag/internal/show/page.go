@@ -9,8 +9,8 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
 )
 
-// page is text that is being written. What engines say gets in by cells and
-// lines only, which make it harmless.
+// page is text under construction. Reports of engines enter it only through cells and
+// lines, which escape control characters.
 type page struct {
 	*bytes.Buffer
 	all, detail bool
@@ -23,7 +23,7 @@ type row struct {
 	below []string
 }
 
-// row adds a line in columns; it shows with flush.
+// row adds a line in columns. flush prints it.
 func (p *page) row(cells ...string) {
 	for i := range cells {
 		cells[i] = engines.Clean(cells[i])
@@ -31,8 +31,7 @@ func (p *page) row(cells ...string) {
 	p.rows = append(p.rows, row{cells: cells})
 }
 
-// below adds a line to the last row, indented as ss does. An empty one is left
-// out.
+// below adds a line to the last row, indented as in ss. It skips an empty line.
 func (p *page) below(text string) {
 	if text != "" {
 		last := &p.rows[len(p.rows)-1]
@@ -66,15 +65,15 @@ func (p *page) flush() {
 	p.rows = nil
 }
 
-// section writes a line for what follows.
+// section writes a heading.
 func (p *page) section(name string) { fmt.Fprintf(p, "%s:\n", engines.Clean(name)) }
 
-// line writes one of a section, with something beside it.
+// line writes a line of a section, with an optional second column.
 func (p *page) line(text, beside string) {
 	fmt.Fprintln(p, strings.TrimRight(fmt.Sprintf("     %-40s %s", engines.Clean(text), beside), " "))
 }
 
-// words joins those that are not empty.
+// words joins the words that are not empty.
 func words(list ...string) string {
 	var b strings.Builder
 	for _, w := range list {
@@ -86,7 +85,7 @@ func words(list ...string) string {
 	return b.String()
 }
 
-// word is a name and its value, or nothing where there is no value.
+// word returns a name and its value, or nothing if there is no value.
 func word[T comparable](name string, value T) string {
 	var none T
 	if value == none {

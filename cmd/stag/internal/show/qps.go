@@ -32,8 +32,8 @@ func qps(sources []engines.Source, w want) list {
 
 func (l qpList) len() int { return len(l) }
 
-// text is like `rdma resource show qp`, with the connection below; in detail
-// also with what each has moved.
+// text prints QPs as `rdma resource show qp` does, with the connection below. In detail
+// it also prints what each QP has moved.
 func (l qpList) text(p *page) {
 	for _, q := range l {
 		p.row("link "+cmp.Or(q.Device, "-"), fmt.Sprint("lqpn ", q.Number), "type RC", "state "+strings.ToUpper(q.State), fmt.Sprint("pdn ", q.PD),
@@ -50,7 +50,7 @@ func (l qpList) text(p *page) {
 	p.flush()
 }
 
-// connection is nothing while there is none.
+// connection is empty while there is none.
 func (q qp) connection() string {
 	if q.Local == nil || q.Remote == nil {
 		return ""
@@ -66,7 +66,7 @@ func (q qp) flow() string {
 	return "flow " + q.Flow.String()
 }
 
-// role is who asked for the connection, in MPA's words.
+// role says which end asked for the connection, in the words of MPA.
 func (q qp) role() string {
 	if q.Initiator {
 		return "initiator"
@@ -85,7 +85,7 @@ func onOff(on bool) string {
 	return "off"
 }
 
-// pairs are counters in one line; those that are 0 only if all are wanted.
+// pairs prints counters in one line. Counters that are 0 are printed only with all.
 func pairs(list []report.Counter, all bool) string {
 	var b []string
 	for _, c := range list {

@@ -13,10 +13,10 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// Subjects are what can be shown.
+// Subjects are the names of what stag show can print.
 var Subjects = []string{"devices", "flows", "qps", "mrs", "cqs", "queues", "stats"}
 
-// subject is how one of them comes from sources.
+// subject says how the rows of a subject are made from sources.
 type subject struct {
 	match func(string) (match, error)
 	rows  func([]engines.Source, want) list
@@ -33,14 +33,14 @@ var subjects = map[string]subject{
 	"stats":   {matchName, stats, report.PartQueues | report.PartCounters},
 }
 
-// list is rows of one kind. It is what JSON is made of.
+// list is the rows of one subject. JSON is made from it.
 type list interface {
 	text(*page)
 	len() int
 }
 
-// owner is whom a row is from. Where no engine runs it, all is nil; the pid
-// alone is known where an engine does not answer.
+// owner is the engine of a row. All members are nil if no engine runs the device; only
+// the pid is known if the engine does not answer.
 type owner struct {
 	PID     *int    `json:"pid"`
 	UID     *int    `json:"uid"` // the user that it runs as
@@ -50,7 +50,7 @@ type owner struct {
 	Space   string  `json:"netns_name,omitempty"` // unless it is that of who looks
 }
 
-// origin is an owner or, where there is none, the pins that tell.
+// origin is an owner or, if there is none, the instance of the pinned program.
 type origin struct {
 	owner
 	Instance string `json:"instance,omitempty"` // directory
@@ -69,7 +69,7 @@ func ownerOf(s engines.Source) (o owner) {
 
 func originOf(s engines.Source) origin { return origin{ownerOf(s), s.Instance} }
 
-// String is in the words of `rdma resource show`.
+// String prints the owner in the words of `rdma resource show`.
 func (o owner) String() string {
 	who := "no engine"
 	switch {
@@ -82,7 +82,7 @@ func (o owner) String() string {
 	return words(who, word("netns ", o.Space))
 }
 
-// user says who another engine's user is than the one that looks.
+// user names the user of an engine that another user runs.
 func (o owner) user() string {
 	if *o.UID == os.Geteuid() {
 		return ""
@@ -90,7 +90,7 @@ func (o owner) user() string {
 	return fmt.Sprint("uid ", *o.UID)
 }
 
-// order sorts rows by owner, those without one last.
+// order sorts rows by owner. Rows without an owner come last.
 func (o owner) order(p owner) int {
 	if (o.PID == nil) != (p.PID == nil) {
 		return cmp.Compare(deref(p.PID), deref(o.PID))
@@ -105,22 +105,22 @@ func deref(p *int) int {
 	return *p
 }
 
-// want is which rows are asked for.
+// want says which rows are asked for.
 type want struct {
 	device string // "": all
 	match  match
 }
 
-// of reports whether something of that device is wanted.
+// of reports whether rows of that device are wanted.
 func (w want) of(device string) bool { return w.device == "" || w.device == device }
 
-// has reports whether anything of the whole adapter is wanted.
+// has reports whether rows of the whole adapter are wanted.
 func (w want) has(s engines.Source) bool {
 	return w.device == "" || slices.ContainsFunc(s.Devices, func(d report.Device) bool { return d.Name == w.device })
 }
 
-// match is what the command line says about single rows. Each subject sets what
-// it understands; the zero match is everything.
+// match is what the command line selects. Each subject sets the members that it
+// supports; the zero match selects everything.
 type match struct {
 	name   string         // of a device
 	number *uint32        // of a QP, CQ, flow
@@ -159,7 +159,7 @@ func matchSTag(s string) (match, error) {
 	return match{stag: report.STag(uint32(n))}, nil
 }
 
-// matchFlow takes an address, :port, address:port, or a flow's id.
+// matchFlow parses an address, :port, address:port, or the id of a flow.
 func matchFlow(s string) (m match, err error) {
 	if s == "" {
 		return m, nil
@@ -189,7 +189,7 @@ func (m match) flow(f report.Flow) bool {
 	return m.end(f.Local) || m.end(f.Remote)
 }
 
-// end reports whether one end of a flow is meant.
+// end reports whether the match selects one end of a flow.
 func (m match) end(a netip.AddrPort) bool {
 	switch {
 	case m.both.IsValid():

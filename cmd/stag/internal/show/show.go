@@ -1,11 +1,11 @@
-// Package show is what `stag show` prints: what engines say of themselves, as
-// text or as JSON, once or again and again.
+// Package show implements `stag show`: it prints the reports of engines as text or JSON,
+// once or repeatedly.
 //
-//	show.go     what is asked for; one answer, written
-//	rows.go     subjects: the rows of an answer, and which of them are wanted
-//	watch.go    one answer after the other; how fast counters grow
+//	show.go     the options; one answer, written
+//	rows.go     subjects: the rows of an answer, and the selection
+//	watch.go    one answer after the other; the rates of counters
 //	page.go     columns
-//	json.go     JSON that a terminal takes no harm from; flat.go its objects
+//	json.go     JSON without control characters; flat.go its objects
 //	devices.go, flows.go, qps.go, mrs.go, cqs.go, queues.go, stats.go
 package show
 
@@ -25,7 +25,7 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// Options say what to show, and where.
+// Options of a show: what to print, and where.
 type Options struct {
 	Subject   string        // one of Subjects
 	Match     string        // which rows, in the subject's own words; "": all
@@ -42,12 +42,12 @@ type Options struct {
 	Log   *slog.Logger // what else is odd; nil: nobody wants to know
 }
 
-// ErrMissing is that an engine which was asked for by its pid has not answered.
-// All has been said then.
+// ErrMissing says that an engine that was asked for by its pid has not answered. The
+// notes have the reason.
 var ErrMissing = errors.New("the engine did not answer")
 
-// Subject is the one that begins like word, as iproute2 takes its objects: a
-// whole name, qp for qps, dev for devices.
+// Subject returns the subject that begins with word, as iproute2 does with its objects:
+// a whole name, qp for qps, dev for devices.
 func Subject(word string) (string, error) {
 	var found []string
 	for _, s := range Subjects {
@@ -64,13 +64,14 @@ func Subject(word string) (string, error) {
 	return "", fmt.Errorf("%q can be %s: write more of it", word, strings.Join(found, " or "))
 }
 
-// Check finds what is wrong with the options.
+// Check finds mistakes in the options.
 func (o Options) Check() error {
 	_, err := subjects[o.Subject].match(o.Match)
 	return err
 }
 
-// Run shows. Interrupted while it watches, it ends without an error.
+// Run prints the answer. If it is interrupted while it watches, it ends without an
+// error.
 func Run(ctx context.Context, o Options) error {
 	if o.Watch > 0 {
 		return watch(ctx, o)
@@ -100,7 +101,7 @@ func ask(ctx context.Context, o Options) (engines.Answer, error) {
 	return engines.Ask(ctx, engines.Asking{PID: o.PID, AllUsers: o.AllUsers, Parts: report.PartDevices | subjects[o.Subject].parts, Log: o.Log})
 }
 
-// list is the rows that are wanted.
+// list returns the selected rows.
 func (o Options) list(a engines.Answer) (list, error) {
 	s := subjects[o.Subject]
 	match, err := s.match(o.Match)
@@ -114,7 +115,7 @@ func (o Options) text(b *bytes.Buffer, l list) {
 	l.text(&page{Buffer: b, all: o.All, detail: o.Detail})
 }
 
-// notes are what the rows do not tell.
+// notes returns what the rows do not say.
 func (o Options) notes(a engines.Answer, l list) []string {
 	var lines []string
 	for _, f := range a.Failed {
@@ -127,8 +128,8 @@ func (o Options) notes(a engines.Answer, l list) []string {
 	return lines
 }
 
-// nothing says why there is no row, and what to do. It is "" when that has been
-// said.
+// nothing says why there is no row, and what to do. It is empty if a note has already
+// said so.
 func (o Options) nothing(a engines.Answer) string {
 	switch {
 	case len(a.Sources) > 0 && o.Interface != "":

@@ -10,8 +10,8 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// counter is one thing that was counted: by a device, by one of its queues, or
-// by the whole adapter, which has neither.
+// counter is one counter: of a device, of one of its queues, or of the whole adapter,
+// which has neither.
 type counter struct {
 	origin
 	Device    string   `json:"device,omitempty"`
@@ -62,7 +62,7 @@ func ofDevice(list []report.Counter, device string) (some []report.Counter) {
 
 func (l counterList) len() int { return len(l) }
 
-// text is like `ethtool -S`, a section for each device and queue.
+// text prints counters as `ethtool -S` does, with a section for each device and queue.
 func (l counterList) text(p *page) {
 	for len(l) > 0 {
 		n := 1
@@ -86,7 +86,8 @@ func (c counter) section() string {
 	return fmt.Sprintf("%s statistics (%s)", name, c.where())
 }
 
-// where tells pins of one name apart, too.
+// where returns the heading of the section. It differs for pinned programs with the same
+// name.
 func (c counter) where() string {
 	if c.Instance == "" {
 		return c.String()
@@ -115,7 +116,7 @@ func (c counter) rate() string {
 	return fmt.Sprintf("%.1f/s", *c.PerSecond)
 }
 
-// series is what makes a counter the same as the last time.
+// series identifies a counter from one answer to the next.
 type series struct {
 	owner                         string
 	started                       int64
@@ -131,7 +132,7 @@ func (c counter) series() series {
 	return k
 }
 
-// rates are filled in from the values of the last time, which may be none.
+// rates computes rates from the values of the previous answer, if there is one.
 func (l counterList) rates(last map[series]uint64, elapsed time.Duration) map[series]uint64 {
 	now := make(map[series]uint64, len(l))
 	for i := range l {

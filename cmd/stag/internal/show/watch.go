@@ -16,7 +16,7 @@ import (
 // Shortest is the least time between two answers.
 const Shortest = 100 * time.Millisecond
 
-// watcher is what stays from one answer to the next.
+// watcher keeps what one answer needs of the previous one.
 type watcher struct {
 	Options
 	terminal bool
@@ -31,7 +31,7 @@ type watched struct {
 	Rows []flat    `json:"rows"`
 }
 
-// watch shows until ctx ends, which is how it is meant to end.
+// watch prints answers until ctx ends, which is no error.
 func watch(ctx context.Context, o Options) error {
 	w := &watcher{Options: o, terminal: !o.JSON && isTerminal(o.Out)}
 	tick := time.NewTicker(o.Watch)
@@ -77,7 +77,7 @@ func (w *watcher) once(ctx context.Context) error {
 	return w.missing(a)
 }
 
-// write shows an answer in one piece, with room for what follows on a terminal.
+// write prints an answer in one Write, and leaves room for the next on a terminal.
 func (w *watcher) write(l list, follow []string) error {
 	var b bytes.Buffer
 	switch {
@@ -95,16 +95,16 @@ func (w *watcher) write(l list, follow []string) error {
 	return err
 }
 
-// What a terminal is told (ECMA-48): go to the first column of the first line;
-// clear the rest of the line; clear the rest of the screen.
+// Control sequences for a terminal (ECMA-48): move to the first column of the first
+// line; clear the rest of the line; clear the rest of the screen.
 const (
 	home      = "\x1b[H"
 	clearLine = "\x1b[K"
 	clearRest = "\x1b[J"
 )
 
-// redraw writes text over what the terminal shows, as far as it fits above the
-// lines that follow.
+// redraw writes text over the previous text, as far as it fits above the following
+// lines.
 func redraw(text string, follow []string, f *os.File) *bytes.Buffer {
 	b := bytes.NewBufferString(home)
 	for _, line := range fit(strings.Split(strings.TrimSuffix(text, "\n"), "\n"), follow, f) {
@@ -114,8 +114,8 @@ func redraw(text string, follow []string, f *os.File) *bytes.Buffer {
 	return b
 }
 
-// fit leaves out the lines for which the terminal has no room, so that the first
-// ones do not leave it, and says how many. Two rows stay free: one to say so, one
+// fit leaves out the lines for which the terminal has no room, so that the first lines
+// stay visible, and returns how many. Two rows stay free: one for that number, and one
 // for the cursor.
 func fit(lines, follow []string, f *os.File) []string {
 	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
@@ -134,13 +134,14 @@ func fit(lines, follow []string, f *os.File) []string {
 	return lines
 }
 
-// rowsOf is how many rows a line takes that may begin with a tabulator.
+// rowsOf returns how many rows of the terminal a line needs. The line may begin with a
+// tab.
 func rowsOf(line string, columns int) int {
 	width := utf8.RuneCountInString(line) + 7*strings.Count(line, "\t")
 	return 1 + max(0, width-1)/columns
 }
 
-// isTerminal reports whether f is one that can be redrawn.
+// isTerminal reports whether f is a terminal that can be redrawn.
 func isTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil && os.Getenv("TERM") != "dumb"

@@ -1,5 +1,5 @@
-// Package version is what `stag version` says: which stag this is, and what it
-// runs on.
+// Package version implements `stag version`: the build of stag, and the system on which
+// it runs.
 package version
 
 import (
@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Info is a build and the kernel under it.
+// Info describes a build and the running kernel.
 type Info struct {
 	Version string `json:"version"`          // of the module; "(devel)" when the build does not know
 	Commit  string `json:"commit,omitempty"` // "" when the build does not know
@@ -21,11 +21,11 @@ type Info struct {
 	Go      string `json:"go"`
 	System  string `json:"system"` // operating system and processor, as Go names them
 	Kernel  string `json:"kernel"` // release
-	// Modules are those that it is built with, as path and version.
+	// Modules in the build, as path and version.
 	Modules []string `json:"modules"`
 }
 
-// Read asks the running program and its kernel.
+// Read asks the running program and the kernel.
 func Read() (Info, error) {
 	build, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -40,7 +40,7 @@ func Read() (Info, error) {
 	return v, nil
 }
 
-// of is all of it but the kernel.
+// of returns everything but the kernel.
 func of(b *debug.BuildInfo) Info {
 	v := Info{
 		Version: b.Main.Version, Go: b.GoVersion,
@@ -66,7 +66,7 @@ func of(b *debug.BuildInfo) Info {
 	return v
 }
 
-// Print writes it as text; verbose adds the modules.
+// Print writes v as text. verbose adds the modules.
 func (v Info) Print(w io.Writer, verbose bool) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "stag %s\n", v.Version)
