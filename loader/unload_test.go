@@ -52,17 +52,24 @@ func TestUnloadDeadFlows(t *testing.T) {
 	unpinned(t)
 }
 
-// TestUnloadAdopted: whoever has adopted the program keeps it, with and without
-// flows, and until it lets go nobody else adopts it.
-func TestUnloadAdopted(t *testing.T) {
+// adopted loads a program to stay, which another process adopts as what says.
+func adopted(t *testing.T, what string) (*pair.Pair, *other) {
+	t.Helper()
 	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)
 	unloadAfter(t)
 	mustLoad(t, p, loader.Options{Pin: instance}).Close()
-	o := startOther(t, p, pair.A, "adopt")
+	o := startOther(t, p, pair.A, what)
 	if o.said != "ready" {
 		t.Fatal(o.said)
 	}
+	return p, o
+}
+
+// TestUnloadAdopted: whoever has adopted the program keeps it, with and without
+// flows, and until it lets go nobody else adopts it.
+func TestUnloadAdopted(t *testing.T) {
+	p, o := adopted(t, "adopt")
 	pid := fmt.Sprintf("pid %d", o.Process.Pid)
 	rig.Says(t, unload(), loader.ErrQueueBusy, pid, "without a connection: end that first", "--force")
 	_, err := adopt(p)
@@ -85,14 +92,7 @@ func TestUnloadAdopted(t *testing.T) {
 // TestUnloadOfContainer: an engine whose claims and pid mean nothing here is found
 // all the same.
 func TestUnloadOfContainer(t *testing.T) {
-	p := netns.Pair(t, pair.Config{})
-	need.XDP(t)
-	unloadAfter(t)
-	mustLoad(t, p, loader.Options{Pin: instance}).Close()
-	o := startOther(t, p, pair.A, "adopt in a container")
-	if o.said != "ready" {
-		t.Fatal(o.said)
-	}
+	p, o := adopted(t, "adopt in a container")
 	if i := onePort(t, instanceIn(t, p, pair.A)); len(i.Flows) != 1 || i.Flows[0].PID != 1 || i.InUse {
 		t.Fatalf("not as in a container, so this proves nothing: %+v", i)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/man"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // guest is a user without rights of its own, whom nobody else on the machine
@@ -95,6 +96,26 @@ func run(t *testing.T, cmd *exec.Cmd) result {
 	}
 	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
+
+// unread runs cmd with a reader of its output who is gone, demands that it fails,
+// and returns what it says.
+func unread(t *testing.T, cmd *exec.Cmd) (said string) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	rig.Must(t, err)
+	rig.Must(t, r.Close())
+	defer w.Close()
+	var errs strings.Builder
+	cmd.Stdout, cmd.Stderr = w, &errs
+	cmd.Run() // its error is the exit code
+	if code := cmd.ProcessState.ExitCode(); code != exitFailed {
+		t.Errorf("%q: exit code %d", cmd.Args, code)
+	}
+	return errs.String()
+}
+
+// lines are the lines of a text that ends with one.
+func lines(text string) []string { return strings.Split(strings.TrimSuffix(text, "\n"), "\n") }
 
 // ends demands an exit code.
 func (r result) ends(t *testing.T, code int) {

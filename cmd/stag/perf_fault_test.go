@@ -139,19 +139,7 @@ func TestPerfPeerDies(t *testing.T) {
 func TestPerfUnread(t *testing.T) {
 	for _, args := range [][]string{{"--json"}, nil, {"-U"}} {
 		e := perfOnLoopback(t, "read_lat", "-n", "20000")
-		cmd := e.client(args...)
-		r, w, err := os.Pipe()
-		rig.Must(t, err)
-		rig.Must(t, r.Close())
-		var errs strings.Builder
-		cmd.Stdout, cmd.Stderr = w, &errs
-		rig.Must(t, cmd.Start())
-		rig.Must(t, w.Close())
-		cmd.Wait()
-		if code := cmd.ProcessState.ExitCode(); code != exitFailed {
-			t.Errorf("%q: exit code %d", args, code)
-		}
-		complaint(t, strings.Split(strings.TrimSuffix(errs.String(), "\n"), "\n"), "broken pipe")
+		complaint(t, lines(unread(t, e.client(args...))), "broken pipe")
 		e.server.rest()
 	}
 }

@@ -103,18 +103,40 @@ func measured(t *testing.T, r perf.Result, latency bool, n uint64, sizes ...int)
 	}
 }
 
-// TestPerfOptions: several QPs, both directions, all sizes, shallow queues, and
-// an end by the clock.
-func TestPerfOptions(t *testing.T) {
-	var all []int
+// perfCase is a run and what it must measure.
+type perfCase struct {
+	test, args string
+	n          uint64
+	sizes      []int
+}
+
+// allSizes are the sizes of messages that -a measures.
+func allSizes() (all []int) {
 	for size := 2; size <= perf.LastSize; size *= 2 {
 		all = append(all, size)
 	}
-	for name, c := range map[string]struct {
-		test, args string
-		n          uint64
-		sizes      []int
-	}{
+	return all
+}
+
+// measures runs each case, with more arguments, between two processes.
+func measures(t *testing.T, cases map[string]perfCase, more ...string) {
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			e := perfOnLoopback(t, c.test, append(strings.Fields(c.args), more...)...)
+			r := decode[perf.Result](t, e.call("--json"), 0)
+			measured(t, r, perf.Test(c.test).Latency(), c.n, c.sizes...)
+			if code := e.server.rest(); code != 0 {
+				t.Errorf("the server's exit code is %d: %q", code, e.server.said)
+			}
+		})
+	}
+}
+
+// TestPerfOptions: several QPs, both directions, all sizes, shallow queues, and
+// an end by the clock.
+func TestPerfOptions(t *testing.T) {
+	all := allSizes()
+	measures(t, map[string]perfCase{
 		"write, QPs":         {"write_bw", "-q 3 -n 50 -s 777 --verify", 150, []int{777}},
 		"write, both":        {"write_bw", "-b -n 50 -s 70000 --verify", 100, []int{70000}},
 		"read, both, QPs":    {"read_bw", "-b -q 2 -n 50 -s 70000 --verify", 200, []int{70000}},
@@ -133,16 +155,7 @@ func TestPerfOptions(t *testing.T) {
 		"send, events":       {"send_bw", "-e -n 300 -s 64 -b --verify", 600, []int{64}},
 		"read, events":       {"read_lat", "-e -n 30 --verify", 30, []int{2}},
 		"write, no effect":   {"write_bw", "-F -R -n 30 -s 64", 30, []int{64}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			e := perfOnLoopback(t, c.test, strings.Fields(c.args)...)
-			r := decode[perf.Result](t, e.call("--json"), 0)
-			measured(t, r, perf.Test(c.test).Latency(), c.n, c.sizes...)
-			if code := e.server.rest(); code != 0 {
-				t.Errorf("the server's exit code is %d: %q", code, e.server.said)
-			}
-		})
-	}
+	})
 }
 
 // TestPerfByClock: what is measured is the time between the margins, whatever is

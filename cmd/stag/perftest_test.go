@@ -43,15 +43,8 @@ func samplesOf(test perf.Test, n uint64) uint64 {
 // TestPerftestOptions: several QPs, both directions, all sizes, shallow queues,
 // lists, and an end by the clock.
 func TestPerftestOptions(t *testing.T) {
-	var all []int
-	for size := 2; size <= perf.LastSize; size *= 2 {
-		all = append(all, size)
-	}
-	for name, c := range map[string]struct {
-		test, args string
-		n          uint64
-		sizes      []int
-	}{
+	all := allSizes()
+	measures(t, map[string]perfCase{
 		"write, QPs":         {"write_bw", "-q 3 -n 50 -s 777", 150, []int{777}},
 		"write, both":        {"write_bw", "-b -n 50 -s 70000 -q 2", 200, []int{70000}},
 		"read, both, QPs":    {"read_bw", "-b -q 2 -n 50 -s 1000", 200, []int{1000}},
@@ -68,16 +61,7 @@ func TestPerftestOptions(t *testing.T) {
 		"write turns, many":  {"write_lat", "-n 700", 699, []int{2}}, // the last octet begins again
 		"send turns, all":    {"send_lat", "-a -n 5", 5, all},
 		"read turns, events": {"read_lat", "-e -n 30", 30, []int{2}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			e := perfOnLoopback(t, c.test, append(strings.Fields(c.args), "--perftest")...)
-			r := decode[perf.Result](t, e.call("--json"), 0)
-			measured(t, r, perf.Test(c.test).Latency(), c.n, c.sizes...)
-			if code := e.server.rest(); code != 0 {
-				t.Errorf("the server's exit code is %d: %q", code, e.server.said)
-			}
-		})
-	}
+	}, "--perftest")
 	for _, args := range []string{"write_bw -D 0.2", "read_bw -b -D 0.2", "send_bw -q 2 -D 0.2", "read_lat -D 0.2"} {
 		t.Run(args, func(t *testing.T) {
 			words := strings.Fields(args)

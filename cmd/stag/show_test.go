@@ -244,16 +244,8 @@ func TestShowUnread(t *testing.T) {
 	h.act("well")
 	for _, args := range [][]string{{}, {"--json"}, {"-w", "0.1"}, {"--json", "-w", "0.1"}} {
 		cmd := h.at(command(t, append([]string{"show", "devices"}, args...)...))
-		r, w, err := os.Pipe()
-		rig.Must(t, err)
-		rig.Must(t, r.Close())
-		var errs strings.Builder
-		cmd.Stdout, cmd.Stderr = w, &errs
-		rig.Must(t, cmd.Start())
-		rig.Must(t, w.Close())
-		cmd.Wait() // its error is the exit code
-		if code := cmd.ProcessState.ExitCode(); code != exitFailed || errs.String() != "" {
-			t.Errorf("%q: exit code %d, %q", args, code, errs.String())
+		if said := unread(t, cmd); said != "" {
+			t.Errorf("%q: %q", args, said)
 		}
 	}
 }

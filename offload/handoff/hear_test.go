@@ -25,6 +25,17 @@ func (w *world) unheard(s *Socket) *steps {
 	return st
 }
 
+// opened makes a connection and opens the socket of side A, which is a.
+func opened(t *testing.T) (w *world, s *Socket, a, b *net.TCPConn) {
+	t.Helper()
+	w = newWorld(t)
+	a, b = w.connect(how{})
+	s, err := Open(a)
+	w.Must(err)
+	t.Cleanup(func() { s.Close() })
+	return w, s, a, b
+}
+
 // The peer is asked by an empty segment in front of what it expects, and asked
 // again; without a segment of it the socket stays as it is.
 func TestTakeWithoutEvidence(t *testing.T) {
@@ -60,16 +71,12 @@ func TestTakeWithoutEvidence(t *testing.T) {
 
 // The answers reach the kernel past the steering: that is said, and soon.
 func TestTakeWithEvidencePastTheProgram(t *testing.T) {
-	w := newWorld(t)
-	a, b := w.connect(how{})
-	s, err := Open(a)
-	w.Must(err)
-	defer s.Close()
+	w, s, a, b := opened(t)
 	s.patience = short
 	s.patience.within = time.Hour
 	s.patience.again = 600 * time.Millisecond // the peer's kernel answers no more often
 	st := &leaky{steps{heard: make(chan struct{})}}
-	err = s.Take(t.Context(), st, &w.grace)
+	err := s.Take(t.Context(), st, &w.grace)
 	wantErr(t, err, ErrUnseen)
 	if err != nil && !strings.Contains(err.Error(), "past the XDP program") {
 		t.Errorf("the error does not say where the segments are: %v", err)
@@ -96,16 +103,12 @@ func TestTakeHearsAtLast(t *testing.T) {
 
 // The context ends the wait, and the error says what was waited for.
 func TestTakeCancelledWhileUnheard(t *testing.T) {
-	w := newWorld(t)
-	a, b := w.connect(how{})
-	s, err := Open(a)
-	w.Must(err)
-	defer s.Close()
+	w, s, a, b := opened(t)
 	st := w.unheard(s)
 	s.patience.within = time.Hour
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	err = s.Take(ctx, st, &w.grace)
+	err := s.Take(ctx, st, &w.grace)
 	wantErr(t, err, ErrUnseen)
 	wantErr(t, err, context.DeadlineExceeded)
 	w.Must(exchange(a, b))
@@ -113,11 +116,7 @@ func TestTakeCancelledWhileUnheard(t *testing.T) {
 
 // A connection that ends while nothing of it is heard is not waited for.
 func TestTakeOfConnectionThatEndsUnheard(t *testing.T) {
-	w := newWorld(t)
-	a, b := w.connect(how{})
-	s, err := Open(a)
-	w.Must(err)
-	defer s.Close()
+	w, s, _, b := opened(t)
 	s.patience = short
 	s.patience.within = time.Hour
 	st := &leaky{steps{heard: make(chan struct{})}}

@@ -8,6 +8,7 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/offload/wire"
 	"github.com/stag-rdma/stag/offload/work"
+	"github.com/stag-rdma/stag/tpt"
 )
 
 // We close: what is posted completes first, then a FIN; the peer may go on
@@ -289,19 +290,26 @@ func TestFaultAfterOurFIN(t *testing.T) {
 	}
 }
 
-// While an invalidation is waited for a local fault ends the connection: the
-// delivery never comes, the stream still ends.
-func TestFaultWhileHeld(t *testing.T) {
-	s := open(t)
-	other := s.table.Join()
-	defer other.Close()
+// faultWhileHeld makes a local fault while an invalidation is waited for: other
+// holds it up. The segments come by arrive.
+func faultWhileHeld(t *testing.T, arrive func(*script, ...[]byte)) (s *script, other *tpt.Reader) {
+	s = open(t)
+	other = s.table.Join()
+	t.Cleanup(other.Close)
 	other.Enter()
 	a, _ := s.region(8, s.pd, every)
 	s.receives(work.RecvWR{ID: 1})
-	s.gets(untagged(wire.OpSendInvalidate, true, uint32(a), 0, 1, 0, nil), send(2, nil))
+	arrive(s, untagged(wire.OpSendInvalidate, true, uint32(a), 0, 1, 0, nil), send(2, nil))
 	s.posts(work.SendWR{ID: 2, Op: work.WRSend, SGL: []work.SGE{{LKey: 3, Length: 1}}})
 	s.sends(terminateFPDU(LocalCatastrophic))
 	s.completes(failed(2, work.WCSend, work.LocalProtErr), flushed(1, work.WCRecv))
+	return s, other
+}
+
+// While an invalidation is waited for a local fault ends the connection: the
+// delivery never comes, the stream still ends.
+func TestFaultWhileHeld(t *testing.T) {
+	s, other := faultWhileHeld(t, (*script).gets)
 	other.Leave()
 	s.pass(settleAgain)
 	s.completes()
@@ -449,16 +457,7 @@ func TestDisconnectWaitsForTheAnswerToTheRTR(t *testing.T) {
 // The same as TestFaultWhileHeld, with the peer's FIN in already: nothing else
 // will arrive that would make the machine look at what is unread.
 func TestFaultWhileHeldAndFIN(t *testing.T) {
-	s := open(t)
-	other := s.table.Join()
-	defer other.Close()
-	other.Enter()
-	a, _ := s.region(8, s.pd, every)
-	s.receives(work.RecvWR{ID: 1})
-	s.finishes(untagged(wire.OpSendInvalidate, true, uint32(a), 0, 1, 0, nil), send(2, nil))
-	s.posts(work.SendWR{ID: 2, Op: work.WRSend, SGL: []work.SGE{{LKey: 3, Length: 1}}})
-	s.sends(terminateFPDU(LocalCatastrophic))
-	s.completes(failed(2, work.WCSend, work.LocalProtErr), flushed(1, work.WCRecv))
+	s, _ := faultWhileHeld(t, (*script).finishes)
 	s.is(Errored)
 	if !s.ended || s.st.killed {
 		t.Errorf("ended %v, reset %v", s.ended, s.st.killed)

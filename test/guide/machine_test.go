@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // machine is a host of its own as far as stag can tell: a network namespace, a
@@ -139,26 +139,8 @@ type job struct {
 	m    *machine
 	text string
 	cmd  *exec.Cmd
-	out  output
+	out  rig.Output
 	done chan error
-}
-
-// output is what a job has said so far.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
 }
 
 func (m *machine) start(t *testing.T, script string) *job {

@@ -3,40 +3,21 @@
 package interop
 
 import (
-	"bytes"
 	"encoding/json"
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	common "github.com/stag-rdma/stag/test/rig"
 )
 
 // command is a stag command that runs in our namespace.
 type command struct {
 	cmd      *exec.Cmd
-	out, err output
+	out, err common.Output
 	done     chan error
-}
-
-// output is what a command has said so far.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
 }
 
 // stag starts the stag command. It dies with the row.

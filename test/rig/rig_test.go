@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -166,5 +167,17 @@ func TestNoLeaks(t *testing.T) {
 	})
 	if len(o.failed) != 1 || !strings.Contains(o.failed[0], "goroutines have ended") {
 		t.Errorf("a goroutine was left, and it said %q", o.failed)
+	}
+}
+
+func TestOutput(t *testing.T) {
+	var o Output
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() { fmt.Fprint(&o, "word "); _ = o.String() })
+	}
+	all.Wait()
+	if got := o.String(); got != "word word word word " {
+		t.Errorf("%q", got)
 	}
 }

@@ -5,12 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stag-rdma/stag/offload/engine"
-	"github.com/stag-rdma/stag/offload/mpa"
 	wq "github.com/stag-rdma/stag/offload/work"
-	"github.com/stag-rdma/stag/test/simnic"
-	"github.com/stag-rdma/stag/test/world"
-	"github.com/stag-rdma/stag/tpt"
 )
 
 // BenchmarkSmall is what both ends and the simulated link between cost for each
@@ -25,28 +20,7 @@ func BenchmarkSmall(b *testing.B) {
 }
 
 func benchmarkSmall(b *testing.B, op wq.WROp) {
-	var tables [2]*tpt.Table
-	for i := range tables {
-		var err error
-		if tables[i], err = tpt.New(tpt.Config{Entries: 64}); err != nil {
-			b.Fatal(err)
-		}
-	}
-	w, err := world.New(world.Config{
-		Link: simnic.Config{Latency: 20 * time.Microsecond, Frames: 4096},
-		Edit: func(side int, c *engine.Config) { c.Table = tables[side] },
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	agreed := mpa.Agreed{Initiator: true, Revision: 2, CRC: true, IRD: depth, ORD: depth}
-	x := newMachine(b, tables[0], agreed)
-	agreed.Initiator = false
-	y := newMachine(b, tables[1], agreed)
-	id, err := w.Connect(world.Flow{Window: 1 << 18}, x.qp, y.qp)
-	if err != nil {
-		b.Fatal(err)
-	}
+	w, id, x, y := newMachines(b, true)
 	wrs := slices.Repeat([]wq.SendWR{{Op: op, SGL: []wq.SGE{{Length: small, LKey: x.stag}}, RKey: y.stag}}, depth)
 	wrs[depth-1].Flags = wq.Signaled
 	recvs := slices.Repeat([]wq.RecvWR{{SGL: []wq.SGE{{Length: small, LKey: y.stag}}}}, depth)

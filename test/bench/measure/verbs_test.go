@@ -48,6 +48,34 @@ func newMachine(b *testing.B, table *tpt.Table, a mpa.Agreed) *machine {
 	return m
 }
 
+// newMachines makes a simulated world with a connection between two machines.
+func newMachines(b *testing.B, crc bool) (w *world.World, id world.Conn, x, y *machine) {
+	b.Helper()
+	var err error
+	var tables [2]*tpt.Table
+	for i := range tables {
+		if tables[i], err = tpt.New(tpt.Config{Entries: 64}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	w, err = world.New(world.Config{
+		Link: simnic.Config{Latency: 20 * time.Microsecond, Frames: 4096},
+		Edit: func(side int, c *engine.Config) { c.Table = tables[side] },
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	agreed := mpa.Agreed{Initiator: true, Revision: 2, CRC: crc, IRD: depth, ORD: depth}
+	x = newMachine(b, tables[0], agreed)
+	agreed.Initiator = false
+	y = newMachine(b, tables[1], agreed)
+	id, err = w.Connect(world.Flow{Window: 1 << 18}, x.qp, y.qp)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return w, id, x, y
+}
+
 // processorTime is what this process has used. Other work on the machine adds
 // less to it than to the time that passes.
 func processorTime(b *testing.B) time.Duration {
@@ -79,28 +107,7 @@ func BenchmarkVerbs(b *testing.B) {
 }
 
 func benchmarkVerb(b *testing.B, op wq.WROp, crc bool) {
-	var tables [2]*tpt.Table
-	for i := range tables {
-		var err error
-		if tables[i], err = tpt.New(tpt.Config{Entries: 64}); err != nil {
-			b.Fatal(err)
-		}
-	}
-	w, err := world.New(world.Config{
-		Link: simnic.Config{Latency: 20 * time.Microsecond, Frames: 4096},
-		Edit: func(side int, c *engine.Config) { c.Table = tables[side] },
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	agreed := mpa.Agreed{Initiator: true, Revision: 2, CRC: crc, IRD: depth, ORD: depth}
-	x := newMachine(b, tables[0], agreed)
-	agreed.Initiator = false
-	y := newMachine(b, tables[1], agreed)
-	id, err := w.Connect(world.Flow{Window: 1 << 18}, x.qp, y.qp)
-	if err != nil {
-		b.Fatal(err)
-	}
+	w, id, x, y := newMachines(b, crc)
 	b.ReportAllocs()
 	b.SetBytes(message)
 	var done [depth]wq.Completion
