@@ -12,7 +12,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// control is the connection on which the two ends of a partner's test come to
+// control is the connection on which the two ends of a test with perftest come to
 // terms. Messages alternate: there is never more than one under way. One
 // goroutine at a time uses it.
 type control struct {
@@ -27,22 +27,15 @@ type control struct {
 const controlDepth = 4
 
 // newControl makes the end of a control connection, which can hear already.
-func (s *session) newControl() (*control, error) {
-	pd, err := s.adapter.AllocPD()
+func newControl(a *rdma.Adapter) (*control, error) {
+	ep, err := a.CreateEndpoint(rdma.EndpointConfig{
+		OneCQ: true, Size: perftest.MaxLen,
+		QP: rdma.QPConfig{SendDepth: controlDepth, RecvDepth: controlDepth, MaxSGE: 1, MaxInline: perftest.LongDest},
+	})
 	if err != nil {
 		return nil, err
 	}
-	c := &control{}
-	if c.inbox, err = pd.AllocMR(perftest.MaxLen, rdma.LocalWrite); err != nil {
-		return nil, err
-	}
-	if c.cq, err = s.adapter.CreateCQ(2 * controlDepth); err != nil {
-		return nil, err
-	}
-	c.qp, err = pd.CreateQP(rdma.QPConfig{SendCQ: c.cq, RecvCQ: c.cq, SendDepth: controlDepth, RecvDepth: controlDepth, MaxSGE: 1, MaxInline: perftest.LongDest})
-	if err != nil {
-		return nil, err
-	}
+	c := &control{cq: ep.SendCQ, qp: ep.QP, inbox: ep.MR}
 	return c, c.listen()
 }
 
@@ -112,13 +105,13 @@ const (
 )
 
 // dial connects qp to the server. The first one, for control, is dialled once.
-func (p *partner) dial(ctx context.Context, qp *rdma.QP, params rdma.ConnParams) error {
+func (p *perftestPeer) dial(ctx context.Context, qp *rdma.QP, params rdma.ConnParams) error {
 	tries := dials
 	if qp == p.control.qp {
 		tries = 1
 	}
 	for {
-		err := qp.Dial(ctx, p.at(), params)
+		err := qp.Dial(ctx, p.run.at(), params)
 		tries--
 		switch no := new(rdma.RejectedError); {
 		case err == nil:
@@ -126,7 +119,7 @@ func (p *partner) dial(ctx context.Context, qp *rdma.QP, params rdma.ConnParams)
 		case errors.As(err, &no) && bytes.Contains(no.PrivateData, []byte("stag_perf")):
 			return errors.New("the server is stag perf, and was not given --perftest")
 		case tries == 0 || !errors.Is(err, syscall.ECONNREFUSED):
-			return fmt.Errorf("call the server at %s: %w", p.at(), err)
+			return fmt.Errorf("call the server at %s: %w", p.run.at(), err)
 		}
 		select {
 		case <-time.After(dialAgain):

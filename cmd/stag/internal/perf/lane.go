@@ -6,105 +6,79 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/rdma"
 )
 
 // lane is a QP with what it needs. One goroutine at a time uses it.
 type lane struct {
-	*session
+	run    *runner
+	talk   talk
 	index  int
 	cq     *rdma.CQ
 	qp     *rdma.QP
-	out    *rdma.MR // what messages are sent from, or read from by the peer
-	in     *rdma.MR // what they come to
-	notes  *rdma.MR
-	theirs ticket
+	local  place  // what messages are sent from, or read to
+	remote target // the peer's memory for Writes and Reads
+	theirs uint32 // the number of the peer's QP
 
-	told, noted uint64 // notes
-	peerReady   uint32 // the round
-	bye         bool   // the peer says so
-	cut         bool   // and that it was interrupted
-	again       []rdma.RecvWR
-	wrs         []rdma.SendWR // of one call
+	again []rdma.RecvWR // receives that have been used
+	wrs   []rdma.SendWR // of one call
 	progress
+}
+
+// place is where a lane's part of a region begins.
+type place struct {
+	mr *rdma.MR
+	at int // octets
+}
+
+// target is memory of the peer.
+type target struct {
+	key  rdma.STag
+	addr uint64
 }
 
 // progress is how far a lane is with a round.
 type progress struct {
-	round     uint32
 	size      int    // octets of a message
 	posted    uint64 // messages of ours
 	signaled  uint64 // of them, those up to the last that has a completion
 	completed uint64 // of them
 	inside    uint64 // of them, those within the margins
-	credited  uint64 // of them, those that the peer says have arrived
-	received  uint64 // messages of the peer's: Sends, or Writes with a Send behind
-	repaid    uint64 // of them, those that we have told the peer of
+	received  uint64 // messages of the peer's that have been seen to come
 	begun     time.Time
-	stopped   bool // all have been posted
-
-	lastTold   bool
-	arrivedAll bool // says the peer
-	doneTold   bool
-	peerDone   bool
-	peer       note // done
 }
 
-func (s *session) makeLanes() error {
-	for i := range s.QPs {
-		l := &lane{session: s, index: i}
-		if err := l.make(); err != nil {
-			return err
-		}
-		s.lanes = append(s.lanes, l)
-	}
-	return nil
+// talk is what the two ends of a lane say beside the messages: notes if the peer is
+// stag perf, credits if it is perftest.
+type talk interface {
+	// offset is where message n is, in the memory that it is sent from and in that
+	// which it comes to.
+	offset(n uint64) int
+	// receive is the receive of this ID.
+	receive(id uint64) rdma.RecvWR
+	// came handles the completion of a receive, sent that of a request that is no message.
+	came(c *rdma.Completion) error
+	sent(c *rdma.Completion) error
+	// compare looks at the octets of what has completed since before.
+	compare(before uint64) error
+	// fill prepares the octets of the next message.
+	fill()
+	// failed says why c failed. nil: that is no matter any more.
+	failed(ctx context.Context, c *rdma.Completion) error
+	// check is called before each wait, news after one in which something came, and
+	// quiet after one in which nothing did.
+	check() error
+	news()
+	quiet(ctx context.Context) error
+	// turn says what is due, and posts what can be posted. over: the lane has done its
+	// part of the round. nap is how long to wait at most until the next turn, 0: until
+	// something completes.
+	turn(m *meter) (over bool, nap time.Duration, err error)
+	// measured is how many messages have been measured.
+	measured() uint64
+	// turns is a round of a test of latency.
+	turns(ctx context.Context, times *samples, m *meter) error
 }
-
-// make makes everything of a lane. The adapter's Close takes it away.
-func (l *lane) make() error {
-	pd, err := l.adapter.AllocPD()
-	if err != nil {
-		return err
-	}
-	for _, m := range []struct {
-		mr     **rdma.MR
-		octets int
-		access rdma.Access
-	}{
-		{&l.out, l.outgoing(), rdma.RemoteRead},
-		{&l.in, l.incoming(), rdma.LocalWrite | rdma.RemoteWrite},
-		{&l.notes, notesAtOnce * noteLen, rdma.LocalWrite | rdma.RemoteWrite},
-	} {
-		if *m.mr, err = pd.AllocMR(m.octets, m.access); err != nil {
-			return err
-		}
-	}
-	// A message may be a Write and a Send, a note is.
-	sends := 2*l.txDepth() + 4*notesAtOnce
-	if l.cq, err = l.adapter.CreateCQ(sends + l.receives()); err != nil {
-		return err
-	}
-	l.qp, err = pd.CreateQP(rdma.QPConfig{SendCQ: l.cq, RecvCQ: l.cq, SendDepth: sends, RecvDepth: l.receives(), MaxSGE: 1, MaxInline: max(l.Inline, noteLen)})
-	if err != nil {
-		return err
-	}
-	for i := range l.receives() {
-		l.again = append(l.again, l.receive(uint64(i)))
-	}
-	return l.repost()
-}
-
-// receive is receive i. Only Sends of messages need memory.
-func (l *lane) receive(i uint64) rdma.RecvWR {
-	if l.Test.op() != rdmaSend {
-		return rdma.RecvWR{ID: i}
-	}
-	return rdma.RecvWR{ID: i, SGL: []rdma.SGE{l.in.SGE(l.receivePlace(i), l.largest())}}
-}
-
-func (l *lane) receivePlace(i uint64) int { return int(i) % l.receiveSlots() * l.largest() }
 
 // repost posts the receives that have been used.
 func (l *lane) repost() error {
@@ -116,22 +90,52 @@ func (l *lane) repost() error {
 	return err
 }
 
-// await waits until something has happened, and takes note of it.
-func (l *lane) await(ctx context.Context) error {
+// listen posts the first n receives.
+func (l *lane) listen(n int) error {
+	for i := range n {
+		l.again = append(l.again, l.talk.receive(uint64(i)))
+	}
+	return l.repost()
+}
+
+// await waits until something has happened, and takes note of it. It waits no longer
+// than nap, unless that is 0.
+func (l *lane) await(ctx context.Context, nap time.Duration) error {
+	if err := l.talk.check(); err != nil {
+		return err
+	}
 	var got [64]rdma.Completion
-	n := l.poll(l.cq, got[:])
+	n := l.run.poll(l.cq, got[:])
 	if n == 0 {
-		if err := l.cq.Wait(ctx); err != nil {
+		if err := l.sleep(ctx, nap); err != nil {
 			return err
 		}
 		n = l.cq.Poll(got[:])
 	}
+	if n == 0 {
+		return l.talk.quiet(ctx)
+	}
+	l.talk.news()
 	for i := range got[:n] {
 		if err := l.handle(ctx, &got[i]); err != nil {
 			return err
 		}
 	}
 	return l.repost()
+}
+
+var errNap = errors.New("slept enough")
+
+func (l *lane) sleep(ctx context.Context, nap time.Duration) error {
+	if nap == 0 {
+		return l.cq.Wait(ctx)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, nap, errNap)
+	defer cancel()
+	if err := l.cq.Wait(ctx); err != nil && !errors.Is(err, errNap) {
+		return err
+	}
+	return nil
 }
 
 // polling is how long it is looked whether there is a completion, and worked for
@@ -151,85 +155,29 @@ func (o Options) poll(cq *rdma.CQ, dst []rdma.Completion) (n int) {
 	return n
 }
 
+// The IDs of requests that are no messages have this bit.
+const aside = 1 << 63
+
 func (l *lane) handle(ctx context.Context, c *rdma.Completion) error {
 	switch {
-	case c.Status == rdma.Flushed && c.Op == rdma.WCRecv && l.bye:
-		return nil // the peer has gone on to close the connection
 	case c.Status != rdma.Success:
-		return l.failed(ctx, c)
+		return l.talk.failed(ctx, c)
 	case c.Op == rdma.WCRecv:
-		var err error
-		if c.Solicited {
-			err = l.note()
-		} else {
-			err = l.arrived(c)
-		}
-		l.again = append(l.again, l.receive(c.ID))
+		err := l.talk.came(c)
+		l.again = append(l.again, l.talk.receive(c.ID))
 		return err
-	case c.ID == noteID:
-		return nil
+	case c.ID&aside != 0:
+		return l.talk.sent(c)
 	}
 	before := l.completed
 	l.completed = c.ID
-	return l.checkRead(before)
+	return l.talk.compare(before)
 }
 
-// failed says why c failed: the end of the connection knows more.
-func (l *lane) failed(ctx context.Context, c *rdma.Completion) error {
-	select {
-	case <-l.qp.Done():
-	case <-ctx.Done():
+// named says which QP an error is of, if there are several.
+func (l *lane) named(err error) error {
+	if err != nil && len(l.run.lanes) > 1 {
+		return fmt.Errorf("QP %d: %w", l.index+1, err)
 	}
-	if err := l.qp.Err(); err != nil {
-		return fmt.Errorf("%v: %v: %w", c.Op, c.Status, err)
-	}
-	return errors.New("the peer has ended the test: what it says tells why")
-}
-
-// meetRound waits until both ends are ready for a round. Bye: there will be none.
-func (l *lane) meetRound(ctx context.Context, round uint32, size int) (bye bool, err error) {
-	l.progress = progress{round: round, size: size}
-	l.fill()
-	if err := l.tell(note{kind: ready, round: round}); err != nil {
-		return false, err
-	}
-	for l.peerReady != round && !l.bye {
-		if err := l.await(ctx); err != nil {
-			return false, err
-		}
-	}
-	l.begun = time.Now()
-	return l.bye, nil
-}
-
-// leave ends the rounds, and the connection in good order. Only when the peer
-// has said goodbye it has found nothing wrong.
-func (l *lane) leave(ctx context.Context) error {
-	n := note{kind: goodbye}
-	if l.interrupted() {
-		n.count = 1
-	}
-	if err := l.tell(n); err != nil {
-		return err
-	}
-	for !l.bye {
-		if err := l.await(ctx); err != nil {
-			return err
-		}
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the connection was not closed within %v", patience))
-	defer cancel()
-	return l.qp.Disconnect(ctx)
-}
-
-// patience is how long closing may take.
-const patience = 10 * time.Second
-
-// pattern is what a round's messages of one end consist of.
-func (l *lane) pattern(ofServer bool) octets.Pattern {
-	p := octets.Pattern(2 * l.round)
-	if ofServer {
-		p++
-	}
-	return p
+	return err
 }

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
-
-	"github.com/stag-rdma/stag/rdma"
 )
 
 // A histogram has times from 1 ns to slowest, to three digits.
@@ -25,7 +23,7 @@ func newSamples() *samples {
 }
 
 // add takes a time into account, which ends now.
-func (s *session) add(x *samples, m *meter, begin, now time.Time) error {
+func (s *runner) add(x *samples, m *meter, begin, now time.Time) error {
 	took, counts := now.Sub(begin), m.completed(1, now)
 	into := x.Histogram
 	if !counts {
@@ -40,73 +38,54 @@ func (s *session) add(x *samples, m *meter, begin, now time.Time) error {
 	return nil
 }
 
-// call sends one message at a time, and measures until the answer.
-func (l *lane) call(ctx context.Context, x *samples, m *meter) error {
-	for !l.enough(l.posted, l.begun) {
+// exchange is how one message at a time goes back and forth.
+type exchange struct {
+	ping    func() error  // sends a message
+	answers bool          // a call is over when the peer's message has come
+	over    func() bool   // the server's part of the round is over
+	nap     time.Duration // as turn's
+}
+
+// call sends one message at a time, and measures until it has completed or, if there are
+// answers, until the answer.
+func (l *lane) call(ctx context.Context, times *samples, m *meter, x exchange) error {
+	for !l.run.enough(l.posted, l.begun) {
 		begin := time.Now()
-		if err := l.ping(); err != nil {
+		if err := x.ping(); err != nil {
 			return err
 		}
-		for l.completed < l.posted || l.Test.op() != rdma.WRRead && l.received < l.posted {
-			if err := l.await(ctx); err != nil {
+		for l.completed < l.posted || x.answers && l.received < l.posted {
+			if err := l.await(ctx, x.nap); err != nil {
 				return err
 			}
 		}
-		if err := l.add(x, m, begin, time.Now()); err != nil {
-			return err
-		}
-	}
-	if err := l.tell(note{kind: done, round: l.round, count: l.posted}); err != nil {
-		return err
-	}
-	return l.untilDone(ctx)
-}
-
-func (l *lane) untilDone(ctx context.Context) error {
-	for !l.peerDone {
-		if err := l.await(ctx); err != nil {
+		if err := l.run.add(times, m, begin, time.Now()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// answer sends a message back for every one that comes, and measures from its own
-// to the next of the client's. The first can be there already: it may have come
-// with the client's being ready.
-func (l *lane) answer(ctx context.Context, x *samples, m *meter) error {
+// answer sends a message back for every one that comes, and measures from its own to the
+// next of the client's.
+func (l *lane) answer(ctx context.Context, times *samples, m *meter, x exchange) error {
 	var begin time.Time
-	for !l.peerDone {
+	for !x.over() {
 		for l.posted < l.received {
 			now := time.Now()
 			if l.posted > 0 {
-				if err := l.add(x, m, begin, now); err != nil {
+				if err := l.run.add(times, m, begin, now); err != nil {
 					return err
 				}
 			}
 			begin = now
-			if err := l.ping(); err != nil {
+			if err := x.ping(); err != nil {
 				return err
 			}
 		}
-		if err := l.await(ctx); err != nil {
+		if err := l.await(ctx, x.nap); err != nil {
 			return err
 		}
 	}
-	return l.tell(note{kind: done, round: l.round, count: l.posted})
-}
-
-// ping sends one message. A Write has a Send of no octets behind it: memory that
-// a peer may write to is no place to wait at.
-func (l *lane) ping() error {
-	l.makeUp(l.posted)
-	wrs := []rdma.SendWR{l.message(l.posted)}
-	l.posted++
-	if l.Test.op() == rdma.WRWrite {
-		wrs = append(wrs, rdma.SendWR{Op: rdma.WRSend})
-	}
-	end := &wrs[len(wrs)-1]
-	end.ID, end.Flags = l.posted, rdma.Signaled
-	_, err := l.qp.PostSend(wrs...)
-	return err
+	return nil
 }

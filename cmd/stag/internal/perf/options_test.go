@@ -122,13 +122,12 @@ func TestMargins(t *testing.T) {
 func TestMarginsEmpty(t *testing.T) {
 	o := small(WriteBW)
 	o.Duration, o.Margin = time.Second, 400*time.Millisecond
-	l := newLane(t, o)
-	l.lanes = []*lane{l}
-	if err := l.nothing(64); err == nil || !strings.Contains(err.Error(), "choose a longer -D, or a smaller -f") {
+	run := newNotes(t, o).l.run
+	if err := run.nothing(64); err == nil || !strings.Contains(err.Error(), "choose a longer -D, or a smaller -f") {
 		t.Error(err)
 	}
-	l.session.interrupted = func() bool { return true }
-	if err := l.nothing(64); err != nil {
+	run.interrupted = func() bool { return true }
+	if err := run.nothing(64); err != nil {
 		t.Error(err)
 	}
 }
@@ -165,11 +164,11 @@ func TestInline(t *testing.T) {
 	for _, test := range []Test{WriteBW, SendBW, WriteLat, SendLat} {
 		o := small(test)
 		o.Inline = 100
-		l := newLane(t, o)
+		l := newNotes(t, o).l
 		if wr := l.message(1); len(wr.Inline) != 100 || wr.SGL != nil {
 			t.Errorf("%s: %+v", test, wr)
 		}
-		l.Inline = 99
+		l.run.Inline = 99
 		if wr := l.message(1); wr.Inline != nil || len(wr.SGL) != 1 {
 			t.Errorf("%s: %+v", test, wr)
 		}

@@ -11,6 +11,7 @@ import (
 	"iter"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/stag-rdma/stag/rdma"
@@ -104,7 +105,7 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	}
 	whole, cancel := o.patient(ctx)
 	defer cancel()
-	s := &session{Options: o, interrupted: func() bool { return ctx.Err() != nil }}
+	s := &runner{Options: o, interrupted: func() bool { return ctx.Err() != nil }}
 	s.result.Info = o.info()
 	err = s.run(whole)
 	if ctx.Err() != nil && !(o.Endless && err == nil) {
@@ -125,17 +126,42 @@ func (o Options) patient(ctx context.Context) (context.Context, context.CancelFu
 	return whole, func() { stop(); cancel() }
 }
 
-// session is one run.
-type session struct {
+// runner is one run. Peers of both kinds have the same one: peer says how this end and the
+// other come to terms.
+type runner struct {
 	Options
 	interrupted func() bool
 	adapter     *rdma.Adapter
 	port        rdma.Port
+	peer        peer
 	lanes       []*lane
+	aborted     atomic.Bool // this end has ended the connections of the lanes
 	result      Result
 }
 
-func (s *session) run(ctx context.Context) (err error) {
+// peer is how this end and the other come to terms: stagPeer if that is stag perf,
+// perftestPeer if it is perftest. The runner calls the methods in this order; begin,
+// during and settle for each size.
+type peer interface {
+	// meet makes the lanes, connects them, and agrees on what there is to agree on.
+	meet(ctx context.Context) error
+	// active reports whether this end has anything to do while the sizes are measured.
+	active() bool
+	// begin prepares for a size. bye: the peer wants no more rounds.
+	begin(ctx context.Context, number uint32, size int) (bye bool, err error)
+	// during runs do, which is the round, and heeds what the peer says meanwhile.
+	during(ctx context.Context, m *meter, do func(context.Context) error) error
+	// settle returns what a size of bandwidth came to in both directions.
+	settle(ctx context.Context, m *meter, size int) (Bandwidth, error)
+	// cut reports whether the peer has cut the round short.
+	cut() bool
+	// leave says goodbye and closes the connections.
+	leave(ctx context.Context) error
+	// why is err, or what the peer's end of the connections says about it.
+	why(err error) error
+}
+
+func (s *runner) run(ctx context.Context) (err error) {
 	// Latency is what inline progress is for: 3 us instead of 50. An engine beside
 	// those who post moves a few percent more, and takes in what comes in bunches,
 	// as the end that counts messages expects.
@@ -163,19 +189,35 @@ func (s *session) run(ctx context.Context) (err error) {
 	}
 	s.port = at.Ports[0]
 	if s.Perftest {
-		return s.runPartner(ctx)
+		s.peer = &perftestPeer{run: s}
+	} else {
+		s.peer = &stagPeer{run: s}
 	}
-	if err := s.makeLanes(); err != nil {
-		return err
-	}
-	if err := s.meet(ctx); err != nil {
+	return s.peer.why(s.steps(ctx))
+}
+
+// steps are those of a run, from the first connection to the last line.
+func (s *runner) steps(ctx context.Context) error {
+	if err := s.peer.meet(ctx); err != nil {
 		return err
 	}
 	s.describe()
 	if err := s.printHeader(); err != nil {
 		return err
 	}
-	if err := s.rounds(ctx); err != nil {
+	for number, size := range s.numbered() {
+		if s.interrupted() || !s.peer.active() {
+			break
+		}
+		bye, err := s.measure(ctx, number, size)
+		if err != nil {
+			return err
+		}
+		if bye {
+			break
+		}
+	}
+	if err := s.peer.leave(ctx); err != nil {
 		return err
 	}
 	if err := s.printEnd(); err != nil || !s.result.Interrupted {
@@ -184,10 +226,10 @@ func (s *session) run(ctx context.Context) (err error) {
 	return fmt.Errorf("the client was %w", ErrInterrupted)
 }
 
-func (s *session) serves() bool { return s.Address == "" }
+func (s *runner) serves() bool { return s.Address == "" }
 
 // drives says whether this end sends messages of its own.
-func (s *session) drives() bool { return !s.serves() || s.Both }
+func (s *runner) drives() bool { return !s.serves() || s.Both }
 
 // sizes are what is measured one after the other, octets.
 func (o Options) sizes() (all []int) {
@@ -224,41 +266,17 @@ func (o Options) largest() int {
 	return o.Size
 }
 
-// rounds measures each size.
-func (s *session) rounds(ctx context.Context) error {
-	for number, size := range s.numbered() {
-		if s.interrupted() {
-			break
-		}
-		bye, err := s.measure(ctx, number, size)
-		if err != nil {
-			return err
-		}
-		if bye {
-			break
-		}
-	}
-	err := s.each(func(l *lane) error { return l.leave(ctx) })
-	for _, l := range s.lanes {
-		s.result.Interrupted = s.result.Interrupted || l.cut && !s.Endless
-	}
-	return err
-}
-
 // each does something for every QP at the same time, and returns the first
 // error there was.
-func (s *session) each(do func(*lane) error) error {
+func (s *runner) each(do func(*lane) error) error {
 	ends := make(chan error, len(s.lanes))
 	for _, l := range s.lanes {
 		go func() {
 			err := do(l)
-			if err != nil && len(s.lanes) > 1 {
-				err = fmt.Errorf("QP %d: %w", l.index+1, err)
-			}
 			if err != nil {
 				s.abort()
 			}
-			ends <- err
+			ends <- l.named(err)
 		}()
 	}
 	var first error
@@ -271,7 +289,8 @@ func (s *session) each(do func(*lane) error) error {
 }
 
 // abort ends all connections, so that nobody waits for anything.
-func (s *session) abort() {
+func (s *runner) abort() {
+	s.aborted.Store(true)
 	for _, l := range s.lanes {
 		l.qp.Abort()
 	}

@@ -15,43 +15,43 @@ func small(t Test) Options {
 	return Options{Test: t, KernelPort: true, Address: "127.0.0.1", Size: 100, Iterations: 10, QPs: 1, TxDepth: 4, RxDepth: 6, Verify: true}
 }
 
-// newLane is a lane of a session that is connected to nobody.
-func newLane(t *testing.T, o Options) *lane {
+// newNotes is a lane of a runner that is connected to nobody.
+func newNotes(t *testing.T, o Options) *notes {
 	t.Helper()
 	a, err := rdma.Open(rdma.Config{KernelPort: true, RegionHeap: o.heap()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { a.Close() })
-	s := &session{Options: o, adapter: a, interrupted: func() bool { return false }}
-	if err := s.makeLanes(); err != nil {
+	p := &stagPeer{run: &runner{Options: o, adapter: a, interrupted: func() bool { return false }}}
+	p.run.peer = p
+	if err := p.makeLanes(); err != nil {
 		t.Fatal(err)
 	}
-	l := s.lanes[0]
-	l.progress = progress{round: 1, size: o.Size}
-	return l
+	p.notes[0].start(1, o.Size)
+	return p.notes[0]
 }
 
 // TestVerify: an octet that is wrong is found, wherever it is, and an old
 // message in the place of a new one.
 func TestVerify(t *testing.T) {
 	for _, test := range Tests {
-		l := newLane(t, small(test))
+		x := newNotes(t, small(test))
 		for n := range uint64(9) {
-			at := l.offset(n)
-			got := l.in.Bytes()[at:][:l.size]
-			l.pattern(true).Fill(got, l.place(n))
-			if err := l.check(n, at); err != nil {
+			at := x.offset(n)
+			got := x.in.Bytes()[at:][:x.l.size]
+			x.pattern(true).Fill(got, x.place(n))
+			if err := x.verify(n, at); err != nil {
 				t.Errorf("%s: message %d: %v", test, n, err)
 			}
-			for _, i := range []int{0, 57, l.size - 1} {
+			for _, i := range []int{0, 57, x.l.size - 1} {
 				got[i] ^= 4
-				if err := l.check(n, at); err == nil || !strings.Contains(err.Error(), "is not what was sent") {
+				if err := x.verify(n, at); err == nil || !strings.Contains(err.Error(), "is not what was sent") {
 					t.Errorf("%s: octet %d of message %d is wrong, and the check says %v", test, i, n, err)
 				}
 				got[i] ^= 4
 			}
-			if err := l.check(n+4, at); test.op() != rdma.WRRead && err == nil {
+			if err := x.verify(n+4, at); test.op() != rdma.WRRead && err == nil {
 				t.Errorf("%s: message %d passes for %d", test, n, n+4)
 			}
 		}
@@ -61,22 +61,22 @@ func TestVerify(t *testing.T) {
 // TestVerifyEndOfWrites: the slots that the last Writes left are all compared.
 func TestVerifyEndOfWrites(t *testing.T) {
 	const count = 10
-	l := newLane(t, small(WriteBW))
+	x := newNotes(t, small(WriteBW))
 	for n := range uint64(count) {
-		l.pattern(true).Fill(l.in.Bytes()[l.offset(n):][:l.size], l.place(n))
+		x.pattern(true).Fill(x.in.Bytes()[x.offset(n):][:x.l.size], x.place(n))
 	}
-	if err := l.checkWritten(count); err != nil {
+	if err := x.checkWritten(count); err != nil {
 		t.Error(err)
 	}
 	for n := uint64(count - 4); n < count; n++ {
-		b := &l.in.Bytes()[l.offset(n)+l.size/2]
+		b := &x.in.Bytes()[x.offset(n)+x.l.size/2]
 		*b++
-		if err := l.checkWritten(count); err == nil {
+		if err := x.checkWritten(count); err == nil {
 			t.Errorf("message %d is wrong, and nobody finds it", n)
 		}
 		*b--
 	}
-	if err := l.checkWritten(count - 1); err == nil {
+	if err := x.checkWritten(count - 1); err == nil {
 		t.Error("a message too many is not found")
 	}
 }
@@ -96,9 +96,9 @@ func TestNotes(t *testing.T) {
 		if n.kind == done {
 			test = WriteBW
 		}
-		l := newLane(t, small(test))
-		copy(l.notes.Bytes(), n.append(nil))
-		err := l.note()
+		x := newNotes(t, small(test))
+		copy(x.inbox.Bytes(), n.append(nil))
+		err := x.note()
 		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
 			t.Errorf("%+v: %v, want %q", n, err, says)
 		}
@@ -149,16 +149,16 @@ func TestTerms(t *testing.T) {
 
 // TestHelloFits: the largest hello goes into private data.
 func TestHelloFits(t *testing.T) {
-	l := newLane(t, small(WriteLat))
-	l.Options = Options{Test: WriteLat, Size: MaxSize, Iterations: 1 << 40, Duration: 123456789 * time.Millisecond,
+	x := newNotes(t, small(WriteLat))
+	x.l.run.Options = Options{Test: WriteLat, Size: MaxSize, Iterations: 1 << 40, Duration: 123456789 * time.Millisecond,
 		QPs: 1024, TxDepth: 4096, RxDepth: 4096, Both: true, Verify: true,
 		List: 1024, Moderation: 1024, Inline: 1024, Margin: 23456789 * time.Millisecond, Endless: true, Events: true}
-	l.index = 1023
-	b, err := l.hello()
+	x.l.index = 1023
+	b, err := x.hello()
 	if err != nil || len(b) > 508 {
 		t.Errorf("%d octets, %v: %s", len(b), err, b)
 	}
-	if h, err := parseHello(b); err != nil || h.Terms != l.terms() || h.QP != 1023 || h.Ticket.Notes != l.notes.RKey() {
+	if h, err := parseHello(b); err != nil || h.Terms != x.l.run.terms() || h.QP != 1023 || h.Ticket.Notes != x.inbox.RKey() {
 		t.Errorf("%+v, %v", h, err)
 	}
 }
@@ -166,26 +166,26 @@ func TestHelloFits(t *testing.T) {
 // TestStranger: a client that is another program is refused, and told what this
 // one is.
 func TestStranger(t *testing.T) {
-	l := newLane(t, small(WriteBW))
+	x := newNotes(t, small(WriteBW))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	listener, err := l.adapter.Listen(ctx, "127.0.0.1:0", rdma.ListenConfig{})
+	listener, err := x.l.run.adapter.Listen(ctx, "127.0.0.1:0", rdma.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	stranger := newLane(t, small(WriteBW))
+	stranger := newNotes(t, small(WriteBW))
 	told := make(chan error, 1)
 	go func() {
-		told <- stranger.qp.Dial(ctx, listener.Addr().String(), rdma.ConnParams{PrivateData: []byte("rping")})
+		told <- stranger.l.qp.Dial(ctx, listener.Addr().String(), rdma.ConnParams{PrivateData: []byte("rping")})
 	}()
-	if err := l.accept(ctx, listener); !errors.Is(err, errStranger) {
+	if err := x.accept(ctx, listener); !errors.Is(err, errStranger) {
 		t.Errorf("accepted with %v", err)
 	}
 	no := new(rdma.RejectedError)
 	if err := <-told; !errors.As(err, &no) {
 		t.Fatalf("the stranger was told %v", err)
 	}
-	if h, err := parseHello(no.PrivateData); err != nil || h.Terms != l.terms() {
+	if h, err := parseHello(no.PrivateData); err != nil || h.Terms != x.l.run.terms() {
 		t.Errorf("%q: %v", no.PrivateData, err)
 	}
 }

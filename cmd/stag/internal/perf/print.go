@@ -15,12 +15,12 @@ var titles = map[Test]string{
 	WriteLat: "RDMA_Write Latency Test", ReadLat: "RDMA_Read Latency Test", SendLat: "Send Latency Test",
 }
 
-func (s *session) printf(format string, args ...any) error {
+func (s *runner) printf(format string, args ...any) error {
 	_, err := fmt.Fprintf(s.Out, format, args...)
 	return err
 }
 
-func (s *session) printWaiting(port uint16) error {
+func (s *runner) printWaiting(port uint16) error {
 	line := fmt.Sprintf("* Waiting for client to connect to port %d... *", port)
 	stars := strings.Repeat("*", len(line))
 	return s.printf("\n%s\n%s\n%s\n", stars, line, stars)
@@ -39,7 +39,7 @@ func (o Options) title() string {
 }
 
 // printHeader says what is measured, where, and under which names.
-func (s *session) printHeader() error {
+func (s *runner) printHeader() error {
 	i := &s.result.Info
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n                    %s\n", rule, s.title())
@@ -83,7 +83,7 @@ func (s *session) printHeader() error {
 }
 
 // writeDepths says of the queues what this end uses.
-func (s *session) writeDepths(b *strings.Builder) {
+func (s *runner) writeDepths(b *strings.Builder) {
 	i := &s.result.Info
 	if s.drives() {
 		fmt.Fprintf(b, " TX depth        : %d\n", i.TxDepth)
@@ -108,7 +108,7 @@ func onOff(on bool) string {
 
 // columns are the names of the figures. A server of Reads has none: nothing tells
 // it that there are any.
-func (s *session) columns() string {
+func (s *runner) columns() string {
 	switch {
 	case s.Test == ReadLat && s.serves():
 		return ""
@@ -129,7 +129,7 @@ func (o Options) unit() float64 {
 }
 
 // printBandwidth prints a row. Of less than 0.1 Gb/s there are more digits.
-func (s *session) printBandwidth(r Bandwidth) error {
+func (s *runner) printBandwidth(r Bandwidth) error {
 	digits := 2
 	if s.Gbits && r.Gbps < 0.1 {
 		digits = 6
@@ -139,7 +139,7 @@ func (s *session) printBandwidth(r Bandwidth) error {
 }
 
 // printUnsorted prints all times, and the columns again.
-func (s *session) printUnsorted(r Latency) error {
+func (s *runner) printUnsorted(r Latency) error {
 	var b strings.Builder
 	b.WriteString("#, usec\n")
 	for i, us := range r.Unsorted {
@@ -148,7 +148,7 @@ func (s *session) printUnsorted(r Latency) error {
 	return s.printf("%s%s\n%s", b.String(), rule, s.columns())
 }
 
-func (s *session) printLatency(r Latency) error {
+func (s *runner) printLatency(r Latency) error {
 	if s.Unsorted {
 		if err := s.printUnsorted(r); err != nil {
 			return err
@@ -170,4 +170,4 @@ func (s *session) printLatency(r Latency) error {
 	return s.printf("\n")
 }
 
-func (s *session) printEnd() error { return s.printf("%s\n", rule) }
+func (s *runner) printEnd() error { return s.printf("%s\n", rule) }

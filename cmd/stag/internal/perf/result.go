@@ -1,6 +1,10 @@
 package perf
 
-import "github.com/stag-rdma/stag/rdma"
+import (
+	"time"
+
+	"github.com/stag-rdma/stag/rdma"
+)
 
 // Result is what a run was like and what it found, for programs. The names of
 // the figures are perftest's.
@@ -114,17 +118,17 @@ func (o Options) info() Info {
 }
 
 // describe adds what the connections say.
-func (s *session) describe() {
+func (s *runner) describe() {
 	s.describeConn(s.lanes[0].qp.Conn())
 	i := &s.result.Info
 	for _, l := range s.lanes {
 		c := l.qp.Conn()
-		i.Addresses = append(i.Addresses, Ends{c.Local.String(), l.qp.Number(), c.Remote.String(), l.theirs.Number})
+		i.Addresses = append(i.Addresses, Ends{c.Local.String(), l.qp.Number(), c.Remote.String(), l.theirs})
 	}
 }
 
 // describeConn adds what the first connection says of all.
-func (s *session) describeConn(first rdma.Conn) {
+func (s *runner) describeConn(first rdma.Conn) {
 	i := &s.result.Info
 	i.Device, i.Path, i.MTU, i.CRC = s.port.Name, first.Path, s.port.MTU, first.CRC
 	if s.KernelPort {
@@ -135,10 +139,17 @@ func (s *session) describeConn(first rdma.Conn) {
 	}
 }
 
+// found is what an end says of its own messages of a round.
+type found struct {
+	messages uint64
+	took     time.Duration
+	peak     float64 // messages a second; 0: it was not looked for
+}
+
 // bandwidth sums what both ends' messages came to, each over its own time. A
 // server that sends none says what the client found. The peak is 0 where one end
 // did not look for it.
-func (s *session) bandwidth(m *meter, size int) (b Bandwidth) {
+func (s *runner) bandwidth(m *meter, size int, theirs found) (b Bandwidth) {
 	b.Size = size
 	rate := 0.0 // messages a second
 	if n, took := m.measured(m.inside, m.total, m.finished); n > 0 {
@@ -148,22 +159,16 @@ func (s *session) bandwidth(m *meter, size int) (b Bandwidth) {
 	}
 	own := m.best()
 	peak := max(own, rate)
-	theirs, took, theirPeak := uint64(0), 0.0, 0.0
-	for _, l := range s.lanes {
-		theirs += l.peer.measured
-		theirPeak = max(theirPeak, l.peer.peak) // the last of them knows it
-		took = max(took, l.peer.took.Seconds())
-	}
-	if theirs > 0 {
-		b.Iterations += theirs
-		b.Seconds = max(b.Seconds, took)
-		rate += float64(theirs) / took
+	if theirs.messages > 0 {
+		b.Iterations += theirs.messages
+		b.Seconds = max(b.Seconds, theirs.took.Seconds())
+		rate += float64(theirs.messages) / theirs.took.Seconds()
 	}
 	gigabits := 8 * float64(size) / 1e9
 	b.Mpps, b.Gbps = rate/1e6, rate*gigabits
 	looked := own > 0 || !s.drives()
-	if theirs > 0 {
-		looked, peak = looked && theirPeak > 0, peak+theirPeak
+	if theirs.messages > 0 {
+		looked, peak = looked && theirs.peak > 0, peak+theirs.peak
 	}
 	if looked && m.window > 0 {
 		b.PeakGbps = peak * gigabits
@@ -173,7 +178,7 @@ func (s *session) bandwidth(m *meter, size int) (b Bandwidth) {
 
 // latency takes the figures from the samples. Of a message that was answered by
 // another, one way is half of it.
-func (s *session) latency(x *samples, size int) Latency {
+func (s *runner) latency(x *samples, size int) Latency {
 	scale := 1e-3 // from nanoseconds
 	if s.Test.op() != rdma.WRRead {
 		scale /= 2
@@ -196,13 +201,13 @@ func (s *session) latency(x *samples, size int) Latency {
 	return r
 }
 
-func (s *session) foundBandwidth(b Bandwidth) error {
+func (s *runner) foundBandwidth(b Bandwidth) error {
 	s.result.Bandwidth = append(s.result.Bandwidth, b)
 	s.result.Last = &Last{Size: b.Size, Iterations: b.Iterations, Peak: b.PeakGbps * s.unit(), Average: b.Gbps * s.unit(), Mpps: b.Mpps}
 	return s.printBandwidth(b)
 }
 
-func (s *session) foundLatency(l Latency) error {
+func (s *runner) foundLatency(l Latency) error {
 	s.result.Latency = append(s.result.Latency, l)
 	s.result.Last = &Last{
 		Size: l.Size, Iterations: l.Iterations, LatencyMin: l.Min, LatencyMax: l.Max, LatencyTypical: l.Typical,

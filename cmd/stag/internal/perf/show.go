@@ -10,7 +10,7 @@ import (
 
 // show says every second how far a round is, on a terminal only, until stop is
 // called, which takes the line away. stop may be called twice.
-func (s *session) show(m *meter, size int) (stop func()) {
+func (s *runner) show(m *meter, size int) (stop func()) {
 	if s.Progress == nil || !s.drives() {
 		return func() {}
 	}

@@ -13,24 +13,23 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// partner is a run whose other end is a program of perftest: package perftest
-// tells what is said, and in which order. What is measured and printed is the
-// session's.
-type partner struct {
-	*session
+// perftestPeer is the other end if that is a program of perftest: package perftest
+// tells what is said, and in which order.
+type perftestPeer struct {
+	run     *runner
 	control *control
 	version perftest.Version // of the peer
 	page    int              // octets, the larger of both ends'
 	line    int
 	first   perftest.Dest // of our QP 0, when all are connected
+	last    Bandwidth     // of our own messages, the last size
 
-	aborted atomic.Bool // we have ended the connections of the QPs
-	asked   atomic.Bool // the client has said that it is done with the size
+	asked atomic.Bool // the client has said that it is done with the size
 
 	// All QPs have one PD and share the regions: which of them is which is known
 	// only by the order in which they were connected.
 	out     *rdma.MR // what messages are sent from, or read to: a part for each QP
-	in      *rdma.MR // what they come to, or are read from: likewise
+	in      *rdma.MR // what they come to, or are read from: a part for each QP
 	credits *rdma.MR // of send_bw: what the peer says of our Sends: creditLen for each QP
 	strands []*strand
 }
@@ -47,53 +46,33 @@ const (
 	mostPage = 64 << 10
 )
 
-func (s *session) runPartner(ctx context.Context) (err error) {
-	p := &partner{session: s}
-	defer func() { err = p.why(err) }()
-	if err := p.meet(ctx); err != nil {
-		return err
-	}
-	if err := p.announceAll(ctx); err != nil {
-		return err
-	}
-	p.describe()
-	if err := p.printHeader(); err != nil {
-		return err
-	}
-	if err := p.rounds(ctx); err != nil {
-		return err
-	}
-	p.part(ctx)
-	return p.printEnd()
-}
-
 // why is err, or what ended a QP's connection if the control connection was all
 // that err knows of: the peer leaves when something has happened there.
-func (p *partner) why(err error) error {
-	if !errors.Is(err, errLeft) || p.aborted.Load() || p.interrupted() {
+func (p *perftestPeer) why(err error) error {
+	if !errors.Is(err, errLeft) || p.run.aborted.Load() || p.run.interrupted() {
 		return err
 	}
 	for _, x := range p.strands {
-		if failed := x.qp.Err(); failed != nil {
-			return x.named(failed)
+		if failed := x.l.qp.Err(); failed != nil {
+			return x.l.named(failed)
 		}
 	}
 	return err
 }
 
 // meet connects everything, and agrees on what there is to agree on before.
-func (p *partner) meet(ctx context.Context) (err error) {
+func (p *perftestPeer) meet(ctx context.Context) (err error) {
 	var l *rdma.Listener
-	if p.serves() {
-		if l, err = p.adapter.Listen(ctx, p.at(), rdma.ListenConfig{}); err != nil {
+	if p.run.serves() {
+		if l, err = p.run.adapter.Listen(ctx, p.run.at(), rdma.ListenConfig{}); err != nil {
 			return err
 		}
 		defer l.Close()
-		if err := p.printWaiting(l.Addr().Port()); err != nil {
+		if err := p.run.printWaiting(l.Addr().Port()); err != nil {
 			return err
 		}
 	}
-	if p.control, err = p.newControl(); err != nil {
+	if p.control, err = newControl(p.run.adapter); err != nil {
 		return err
 	}
 	if _, err := p.connect(ctx, l, p.control.qp, rdma.ConnParams{}); err != nil {
@@ -109,27 +88,32 @@ func (p *partner) meet(ctx context.Context) (err error) {
 		return err
 	}
 	for _, x := range p.strands {
-		if x.arrival, err = p.connect(ctx, l, x.qp, x.params()); err != nil {
+		if x.arrival, err = p.connect(ctx, l, x.l.qp, x.params()); err != nil {
 			return err
 		}
 	}
 	p.sort()
-	return p.sync(ctx)
+	if err := p.sync(ctx); err != nil {
+		return err
+	}
+	p.run.result.Info.Perftest = p.version.Text
+	return p.announceAll(ctx)
 }
 
 // sort numbers the QPs in the order in which the client has connected its own:
 // it makes all connections at the same time.
-func (p *partner) sort() {
+func (p *perftestPeer) sort() {
 	slices.SortStableFunc(p.strands, func(a, b *strand) int { return cmp.Compare(a.arrival, b.arrival) })
 	for i, x := range p.strands {
-		x.index = i
+		p.run.lanes[i] = x.l
+		x.place(i)
 	}
 }
 
 // connect dials, or accepts from l, the next connection. The number is the
 // client's of it, at the server.
-func (p *partner) connect(ctx context.Context, l *rdma.Listener, qp *rdma.QP, params rdma.ConnParams) (number uint64, err error) {
-	if !p.serves() {
+func (p *perftestPeer) connect(ctx context.Context, l *rdma.Listener, qp *rdma.QP, params rdma.ConnParams) (number uint64, err error) {
+	if !p.run.serves() {
 		return 0, p.dial(ctx, qp, params)
 	}
 	r, err := l.Accept(ctx)
@@ -145,7 +129,7 @@ func (p *partner) connect(ctx context.Context, l *rdma.Listener, qp *rdma.QP, pa
 var errNotPerftest = errors.New("the client is not perftest: is it stag perf without --perftest?")
 
 // agree says who we are, and hears who the peer is.
-func (p *partner) agree(ctx context.Context) error {
+func (p *perftestPeer) agree(ctx context.Context) error {
 	b, err := p.swap(ctx, perftest.AppendVersion(nil))
 	if err != nil {
 		return err
@@ -167,7 +151,7 @@ func (p *partner) agree(ctx context.Context) error {
 		}
 		*n.dst = max(n.ours, theirs)
 	}
-	if b, err = p.swap(ctx, perftest.AppendMTU(nil, p.port.MTU)); err != nil {
+	if b, err = p.swap(ctx, perftest.AppendMTU(nil, p.run.port.MTU)); err != nil {
 		return err
 	}
 	return perftest.CheckMTU(b)
@@ -175,13 +159,13 @@ func (p *partner) agree(ctx context.Context) error {
 
 // sync is a Dest each way that only says that its sender has come so far. It is
 // that of QP 0, once there is one.
-func (p *partner) sync(ctx context.Context) error {
+func (p *perftestPeer) sync(ctx context.Context) error {
 	_, err := p.announce(ctx, p.first)
 	return err
 }
 
 // announce tells the peer of one Dest, and hears its.
-func (p *partner) announce(ctx context.Context, d perftest.Dest) (perftest.Dest, error) {
+func (p *perftestPeer) announce(ctx context.Context, d perftest.Dest) (perftest.Dest, error) {
 	b, err := p.swap(ctx, d.Append(nil, p.version))
 	if err != nil {
 		return perftest.Dest{}, err
@@ -191,14 +175,14 @@ func (p *partner) announce(ctx context.Context, d perftest.Dest) (perftest.Dest,
 
 // announceAll tells the peer where the memory of all QPs is. Each is told twice,
 // with QP 0 once more in between, before, or behind.
-func (p *partner) announceAll(ctx context.Context) error {
+func (p *perftestPeer) announceAll(ctx context.Context) error {
 	every := p.strands
 	first := every[:1]
 	order := [][]*strand{every, every, first}
 	switch {
-	case p.Test.op() == rdmaSend:
+	case p.run.Test.op() == rdmaSend:
 		order = [][]*strand{every, first, every}
-	case p.Test.Latency():
+	case p.run.Test.Latency():
 		order = [][]*strand{first, every, every, first}
 	}
 	for _, some := range order {
@@ -207,7 +191,7 @@ func (p *partner) announceAll(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			x.theirs = d
+			x.hear(d)
 		}
 	}
 	p.first = p.strands[0].dest()
@@ -216,8 +200,8 @@ func (p *partner) announceAll(ctx context.Context) error {
 
 // swap sends one message on the control connection and hears one. The client
 // begins.
-func (p *partner) swap(ctx context.Context, mine []byte) (theirs []byte, err error) {
-	if p.serves() {
+func (p *perftestPeer) swap(ctx context.Context, mine []byte) (theirs []byte, err error) {
+	if p.run.serves() {
 		if theirs, err = p.control.hear(ctx); err == nil {
 			err = p.control.say(mine)
 		}
@@ -227,7 +211,7 @@ func (p *partner) swap(ctx context.Context, mine []byte) (theirs []byte, err err
 		return nil, err
 	}
 	// By the clock, the server may be that much behind.
-	ctx, cancel := context.WithTimeoutCause(ctx, stalled+p.Duration, errMute)
+	ctx, cancel := context.WithTimeoutCause(ctx, stalled+p.run.Duration, errMute)
 	defer cancel()
 	return p.control.hear(ctx)
 }
@@ -235,8 +219,8 @@ func (p *partner) swap(ctx context.Context, mine []byte) (theirs []byte, err err
 var errMute = fmt.Errorf("the server has not answered for %v: is it the same test, with the same options?", stalled)
 
 // swapReports tells the peer what we have measured, and hears what it has.
-func (p *partner) swapReports(ctx context.Context, b Bandwidth) (theirs perftest.Report, err error) {
-	mine := perftest.Report{Size: uint64(b.Size), Iterations: b.Iterations, Peak: b.PeakGbps * p.unit(), Average: b.Gbps * p.unit(), Mpps: b.Mpps}
+func (p *perftestPeer) swapReports(ctx context.Context, b Bandwidth) (theirs perftest.Report, err error) {
+	mine := perftest.Report{Size: uint64(b.Size), Iterations: b.Iterations, Peak: b.PeakGbps * p.run.unit(), Average: b.Gbps * p.run.unit(), Mpps: b.Mpps}
 	for i := range perftest.Figures {
 		figure, err := p.swap(ctx, mine.Figure(i))
 		if err != nil {
@@ -262,26 +246,15 @@ func reported(r perftest.Report) (Bandwidth, error) {
 	return b, nil
 }
 
-// describe adds what the connections say.
-func (p *partner) describe() {
-	p.describeConn(p.strands[0].qp.Conn())
-	i := &p.result.Info
-	i.Perftest = p.version.Text
-	for _, x := range p.strands {
-		c := x.qp.Conn()
-		i.Addresses = append(i.Addresses, Ends{c.Local.String(), x.qp.Number(), c.Remote.String(), x.theirs.QPN})
-	}
-}
-
 // part closes the connections when all has been said. How they end is of no
 // interest any more: perftest destroys QPs that are connected.
-func (p *partner) part(ctx context.Context) {
+func (p *perftestPeer) part(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	gone := make(chan struct{})
 	for _, x := range p.strands {
 		go func() {
-			_ = x.qp.Disconnect(ctx)
+			_ = x.l.qp.Disconnect(ctx)
 			gone <- struct{}{}
 		}()
 	}
@@ -289,14 +262,6 @@ func (p *partner) part(ctx context.Context) {
 		<-gone
 	}
 	_ = p.control.qp.Disconnect(ctx)
-}
-
-// named says which QP an error is of, if there are several.
-func (x *strand) named(err error) error {
-	if err != nil && len(x.strands) > 1 {
-		return fmt.Errorf("QP %d: %w", x.index+1, err)
-	}
-	return err
 }
 
 // stalled is how long the peer may be silent in the middle of a test. perftest

@@ -148,7 +148,7 @@ func started(t *testing.T, o Options) <-chan ended {
 // script is a program in perftest's place: it says what was captured.
 type script struct {
 	*testing.T
-	*partner
+	*perftestPeer
 }
 
 // actor is a partner that does nothing by itself.
@@ -159,8 +159,8 @@ func actor(t *testing.T, o Options) *script {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { a.Close() })
-	p := &partner{session: &session{Options: o, adapter: a, interrupted: func() bool { return false }}}
-	if p.control, err = p.newControl(); err != nil {
+	p := &perftestPeer{run: &runner{Options: o, adapter: a, interrupted: func() bool { return false }}}
+	if p.control, err = newControl(p.run.adapter); err != nil {
 		t.Fatal(err)
 	}
 	return &script{t, p}
@@ -216,7 +216,7 @@ func TestClientOfScript(t *testing.T) {
 				t.Parallel()
 				port := freePort(t)
 				a := actor(t, partnered(test, "", port))
-				l, err := a.adapter.Listen(t.Context(), a.at(), rdma.ListenConfig{})
+				l, err := a.run.adapter.Listen(t.Context(), a.run.at(), rdma.ListenConfig{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -307,7 +307,7 @@ func TestPartnerSaysAsCaptured(t *testing.T) {
 			}
 			for i, m := range words[:len(want)] {
 				if i == 5 { // the server has said that it waits for the data connection
-					if _, err := a.connect(ctx, nil, a.strands[0].qp, a.strands[0].params()); err != nil {
+					if _, err := a.connect(ctx, nil, a.strands[0].l.qp, a.strands[0].params()); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -394,7 +394,7 @@ func TestCreditsOfOld(t *testing.T) {
 		{1<<32 + 5, 1<<32 - 9, 0xffff_fffe, 7}, {1<<32 + 5, 1<<32 - 9, 1, 4}, {1<<32 + 5, 1<<32 - 9, 6, 14},
 	} {
 		x.begin(64)
-		x.posted, x.granted = c.posted, c.granted
+		x.l.posted, x.granted = c.posted, c.granted
 		binary.LittleEndian.PutUint32(x.grant(), c.said)
 		if got := x.underway(); got != c.underway {
 			t.Errorf("%+v: %d under way", c, got)

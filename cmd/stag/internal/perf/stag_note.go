@@ -47,7 +47,7 @@ const (
 	// for every share of the receives (see share), and one of each other kind.
 	notesAtOnce = 16
 	// noteID is the ID of a note's work request.
-	noteID = 1 << 63
+	noteID = aside
 )
 
 func (n note) append(b []byte) []byte {
@@ -76,50 +76,50 @@ func parseNote(b []byte) note {
 func (o Options) share() uint64 { return uint64(max(o.rxDepth()/4, 1)) }
 
 // tell sends a note.
-func (l *lane) tell(n note) error {
-	place := l.told % notesAtOnce * noteLen
-	l.told++
-	_, err := l.qp.PostSend(
-		rdma.SendWR{ID: noteID, Op: rdma.WRWrite, Inline: n.append(nil), RKey: l.theirs.Notes, RemoteAddr: place},
+func (n *notes) tell(x note) error {
+	place := n.told % notesAtOnce * noteLen
+	n.told++
+	_, err := n.l.qp.PostSend(
+		rdma.SendWR{ID: noteID, Op: rdma.WRWrite, Inline: x.append(nil), RKey: n.theirs.Notes, RemoteAddr: place},
 		rdma.SendWR{ID: noteID, Op: rdma.WRSend, Flags: rdma.Signaled | rdma.Solicited},
 	)
 	return err
 }
 
 // note takes the next note.
-func (l *lane) note() error {
-	place := l.noted % notesAtOnce * noteLen
-	l.noted++
-	n := parseNote(l.notes.Bytes()[place:][:noteLen])
-	switch n.kind {
+func (n *notes) note() error {
+	place := n.noted % notesAtOnce * noteLen
+	n.noted++
+	x := parseNote(n.inbox.Bytes()[place:][:noteLen])
+	switch x.kind {
 	case ready:
-		l.peerReady = n.round
+		n.peerReady = x.round
 		return nil
 	case goodbye:
-		l.bye, l.cut = true, n.count != 0
+		n.bye, n.cut = true, x.count != 0
 		return nil
 	case differs:
 		return errors.New("the peer found octets that differ from what was sent")
 	}
-	if n.round != l.round {
-		return fmt.Errorf("the peer speaks of round %d in round %d", n.round, l.round)
+	if x.round != n.round {
+		return fmt.Errorf("the peer speaks of round %d in round %d", x.round, n.round)
 	}
-	switch n.kind {
+	switch x.kind {
 	case credit:
-		l.credited = n.count
+		n.credited = x.count
 	case last:
-		if l.Test.op() == rdmaSend && n.count != l.received {
-			return fmt.Errorf("%d Sends arrived of %d", l.received, n.count)
+		if n.l.run.Test.op() == rdmaSend && x.count != n.l.received {
+			return fmt.Errorf("%d Sends arrived of %d", n.l.received, x.count)
 		}
-		l.repaid = l.received
-		return l.tell(note{kind: whole, round: l.round, count: n.count})
+		n.repaid = n.l.received
+		return n.tell(note{kind: whole, round: n.round, count: x.count})
 	case whole:
-		l.arrivedAll = true
+		n.arrivedAll = true
 	case done:
-		l.peerDone, l.peer = true, n
-		return l.checkWritten(n.count)
+		n.peerDone, n.peer = true, x
+		return n.checkWritten(x.count)
 	default:
-		return fmt.Errorf("the peer sent a note of kind %d: is it another version of stag?", n.kind)
+		return fmt.Errorf("the peer sent a note of kind %d: is it another version of stag?", x.kind)
 	}
 	return nil
 }

@@ -96,10 +96,10 @@ func (t terms) differs(theirs terms) error {
 	return fmt.Errorf("the two ends must be given the same options: %s", strings.Join(all, ", "))
 }
 
-func (l *lane) hello() ([]byte, error) {
+func (n *notes) hello() ([]byte, error) {
 	return json.Marshal(hello{
-		Version: version, Terms: l.terms(), QP: l.index,
-		Ticket: ticket{l.qp.Number(), l.in.RKey(), l.out.RKey(), l.notes.RKey()},
+		Version: version, Terms: n.l.run.terms(), QP: n.l.index,
+		Ticket: ticket{n.l.qp.Number(), n.in.RKey(), n.out.RKey(), n.inbox.RKey()},
 	})
 }
 
@@ -115,13 +115,17 @@ func parseHello(b []byte) (h hello, err error) {
 }
 
 // agree takes what the peer says of its QP.
-func (l *lane) agree(h hello) error {
-	if err := l.terms().differs(h.Terms); err != nil {
+func (n *notes) agree(h hello) error {
+	if err := n.l.run.terms().differs(h.Terms); err != nil {
 		return err
 	}
-	if h.QP != l.index {
-		return fmt.Errorf("QP %d of the peer came where %d was due: are there two clients?", h.QP+1, l.index+1)
+	if h.QP != n.l.index {
+		return fmt.Errorf("QP %d of the peer came where %d was due: are there two clients?", h.QP+1, n.l.index+1)
 	}
-	l.theirs = h.Ticket
+	n.theirs, n.l.theirs = h.Ticket, h.Ticket.Number
+	n.l.remote.key = h.Ticket.Incoming
+	if n.l.run.Test.op() == rdma.WRRead {
+		n.l.remote.key = h.Ticket.Outgoing
+	}
 	return nil
 }

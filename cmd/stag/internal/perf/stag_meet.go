@@ -10,26 +10,29 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// meet connects all QPs, one after the other.
-func (s *session) meet(ctx context.Context) error {
-	if !s.serves() {
-		for _, l := range s.lanes {
-			if err := l.dial(ctx); err != nil {
+// meet makes all QPs, and connects them one after the other.
+func (p *stagPeer) meet(ctx context.Context) error {
+	if err := p.makeLanes(); err != nil {
+		return err
+	}
+	if !p.run.serves() {
+		for _, n := range p.notes {
+			if err := n.dial(ctx); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	listener, err := s.adapter.Listen(ctx, s.at(), rdma.ListenConfig{})
+	listener, err := p.run.adapter.Listen(ctx, p.run.at(), rdma.ListenConfig{})
 	if err != nil {
 		return err
 	}
 	defer listener.Close()
-	if err := s.printWaiting(listener.Addr().Port()); err != nil {
+	if err := p.run.printWaiting(listener.Addr().Port()); err != nil {
 		return err
 	}
-	for _, l := range s.lanes {
-		if err := l.accept(ctx, listener); err != nil {
+	for _, n := range p.notes {
+		if err := n.accept(ctx, listener); err != nil {
 			return err
 		}
 	}
@@ -37,13 +40,13 @@ func (s *session) meet(ctx context.Context) error {
 }
 
 // at is where the server listens.
-func (s *session) at() string { return net.JoinHostPort(s.Address, strconv.Itoa(int(s.Port))) }
+func (s *runner) at() string { return net.JoinHostPort(s.Address, strconv.Itoa(int(s.Port))) }
 
 // params has room for the Reads that are to be under way.
-func (l *lane) params(private []byte) rdma.ConnParams {
+func (n *notes) params(private []byte) rdma.ConnParams {
 	p := rdma.ConnParams{PrivateData: private}
-	if l.Test.op() == rdma.WRRead {
-		p.IRD = min(l.txDepth(), mostReads)
+	if n.l.run.Test.op() == rdma.WRRead {
+		p.IRD = min(n.l.run.txDepth(), mostReads)
 		p.ORD = p.IRD
 	}
 	return p
@@ -52,22 +55,22 @@ func (l *lane) params(private []byte) rdma.ConnParams {
 // mostReads is how many Reads a connection can have under way.
 const mostReads = 128
 
-func (l *lane) dial(ctx context.Context) error {
-	private, err := l.hello()
+func (n *notes) dial(ctx context.Context) error {
+	private, err := n.hello()
 	if err != nil {
 		return err
 	}
-	if err := l.qp.Dial(ctx, l.at(), l.params(private)); err != nil {
+	if err := n.l.qp.Dial(ctx, n.l.run.at(), n.params(private)); err != nil {
 		if no := new(rdma.RejectedError); errors.As(err, &no) {
-			return refusal(no, l.terms())
+			return refusal(no, n.l.run.terms())
 		}
-		return fmt.Errorf("call the server at %s: %w", l.at(), err)
+		return fmt.Errorf("call the server at %s: %w", n.l.run.at(), err)
 	}
-	h, err := parseHello(l.qp.Conn().PrivateData)
+	h, err := parseHello(n.l.qp.Conn().PrivateData)
 	if err != nil {
 		return err
 	}
-	return l.agree(h)
+	return n.agree(h)
 }
 
 // refusal is why the server does not want us: it says what it was given.
@@ -84,21 +87,21 @@ func refusal(no *rdma.RejectedError, mine terms) error {
 
 // accept waits for the client's next QP. What it refuses is the end: it was
 // started for this test only.
-func (l *lane) accept(ctx context.Context, listener *rdma.Listener) error {
+func (n *notes) accept(ctx context.Context, listener *rdma.Listener) error {
 	r, err := listener.Accept(ctx)
 	if err != nil {
 		return err
 	}
-	private, err := l.hello()
+	private, err := n.hello()
 	if err != nil {
 		return err
 	}
 	h, err := parseHello(r.PrivateData())
 	if err == nil {
-		err = l.agree(h)
+		err = n.agree(h)
 	}
 	if err != nil {
 		return errors.Join(err, r.Reject(private))
 	}
-	return r.Accept(ctx, l.qp, l.params(private))
+	return r.Accept(ctx, n.l.qp, n.params(private))
 }

@@ -1,0 +1,281 @@
+package perf
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/perftest"
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// strand is a lane whose peer is perftest. Its memory is its part of the peer's regions.
+type strand struct {
+	l       *lane
+	peer    *perftestPeer
+	arrival uint64        // at the server: the number of its connection
+	theirs  perftest.Dest // what the peer has said of its end
+	strandRound
+}
+
+// strandRound is how far what is said beside the messages is with a size.
+type strandRound struct {
+	stride    int       // octets from one place in the memory to the next
+	places    uint64    // in the memory
+	granted   uint64    // Sends that the peer says have arrived
+	credited  uint64    // Sends of the peer's that it has been told of
+	crediting bool      // it is being told
+	idle      bool      // nothing has come for a while
+	heard     time.Time // when something came
+}
+
+// creditID is the ID of the work request that tells the peer of its Sends.
+const creditID = aside
+
+// spare is how many work requests there are beside messages, at most.
+const spare = 4
+
+func (p *perftestPeer) makeStrands() (err error) {
+	pd, err := p.run.adapter.AllocPD()
+	if err != nil {
+		return err
+	}
+	in, out := p.run.rights()
+	if p.in, err = pd.AllocMR(p.run.QPs*p.run.area(p.page), in); err != nil {
+		return err
+	}
+	if p.out, err = pd.AllocMR(p.run.QPs*p.run.area(p.page), out); err != nil {
+		return err
+	}
+	if p.credits, err = pd.AllocMR(p.run.QPs*creditLen, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
+		return err
+	}
+	for i := range p.run.QPs {
+		x := &strand{l: &lane{run: p.run}, peer: p}
+		x.l.talk = x
+		x.place(i)
+		if err := x.make(); err != nil {
+			return err
+		}
+		p.strands, p.run.lanes = append(p.strands, x), append(p.run.lanes, x.l)
+	}
+	return nil
+}
+
+// place gives the strand the parts of the regions that belong to QP i.
+func (x *strand) place(i int) {
+	x.l.index = i
+	x.l.local = place{mr: x.peer.out, at: i * x.l.run.area(x.peer.page)}
+}
+
+// area is how many octets of each region a QP has.
+func (o Options) area(page int) int { return max(o.largest(), page) }
+
+// rights are what may be done with the two regions.
+func (o Options) rights() (in, out rdma.Access) {
+	switch o.Test.op() {
+	case rdma.WRWrite:
+		return rdma.LocalWrite | rdma.RemoteWrite, 0
+	case rdma.WRRead:
+		return rdma.RemoteRead, rdma.LocalWrite
+	}
+	return rdma.LocalWrite, 0
+}
+
+// make makes the QP, with its first receives. The adapter's Close takes it away.
+func (x *strand) make() error {
+	o := x.l.run.Options
+	receives := o.strandReceives()
+	ep, err := x.l.run.adapter.CreateEndpoint(rdma.EndpointConfig{
+		OneCQ: true, MR: x.peer.in,
+		QP: rdma.QPConfig{SendDepth: o.txDepth() + spare, RecvDepth: max(receives, 1), MaxSGE: 1, MaxInline: max(o.Inline, creditLen)},
+	})
+	if err != nil {
+		return err
+	}
+	x.l.qp, x.l.cq = ep.QP, ep.SendCQ
+	return x.l.listen(receives)
+}
+
+// takes says whether this end gets Sends.
+func (o Options) takes() bool {
+	return o.Test.op() == rdmaSend && (o.Test.Latency() || o.Both || o.Address == "")
+}
+
+// strandReceives is how many receives are posted. perftest makes an odd number
+// of them even.
+func (o Options) strandReceives() int {
+	if !o.takes() {
+		return 0
+	}
+	return o.rxDepth() + 1
+}
+
+// receive is a receive. All have the same memory: what comes is not looked at.
+func (x *strand) receive(uint64) rdma.RecvWR {
+	n := x.l.run.area(x.peer.page)
+	return rdma.RecvWR{SGL: []rdma.SGE{x.peer.in.SGE(x.l.index*n, n)}}
+}
+
+// params has room for the Reads that are to be under way.
+func (x *strand) params() (p rdma.ConnParams) {
+	if x.l.run.Test.op() == rdma.WRRead {
+		p.IRD, p.ORD = mostReads, mostReads
+	}
+	// The client of write_lat waits for the server's first Write, which the
+	// server sends only when the client has said by the control connection that
+	// it is connected.
+	p.Eager = x.l.run.Test == WriteLat
+	return p
+}
+
+// dest is what the peer must know.
+func (x *strand) dest() perftest.Dest {
+	in, credits, i := x.peer.in, x.peer.credits, x.l.index
+	d := perftest.Dest{OutReads: 1, QPN: x.l.qp.Number(), Key: uint32(in.RKey()), Address: in.Addr() + uint64(i*x.l.run.area(x.peer.page))}
+	switch x.l.run.Test.op() {
+	case rdma.WRRead:
+		d.OutReads = mostReads
+	case rdmaSend:
+		d.Key, d.Address = uint32(credits.RKey()), credits.Addr()+uint64(i*creditLen)
+	}
+	return d
+}
+
+// hear takes what the peer says of its end.
+func (x *strand) hear(d perftest.Dest) {
+	x.theirs, x.l.theirs = d, d.QPN
+	x.l.remote = target{rdma.STag(d.Key), d.Address}
+}
+
+// begin prepares for a size. The peer has sent nothing of it yet.
+func (x *strand) begin(size int) {
+	now := time.Now()
+	x.l.progress = progress{size: size, begun: now}
+	x.strandRound = strandRound{places: 1, heard: now}
+	if !x.l.run.Test.Latency() {
+		octets, places := perftest.Stride(size, x.peer.page, x.peer.line)
+		x.stride, x.places = octets, uint64(places)
+	}
+	clear(x.grant())
+}
+
+// grant is the memory where the peer says how many Sends it has had.
+func (x *strand) grant() []byte { return x.peer.credits.Bytes()[x.l.index*creditLen:][:creditLen] }
+
+// offset goes through the places of the memory in turn.
+func (x *strand) offset(n uint64) int { return int(n%x.places) * x.stride }
+
+// fill and compare: the octets of messages do not matter.
+func (x *strand) fill()                {}
+func (x *strand) compare(uint64) error { return nil }
+
+// news remembers when something came.
+func (x *strand) news() { x.idle, x.heard = false, time.Now() }
+
+// check is called before each wait.
+func (x *strand) check() error {
+	if x.cutShort() {
+		return ErrInterrupted
+	}
+	return nil
+}
+
+// quiet looks, while nothing happens, for what no completion tells.
+func (x *strand) quiet(ctx context.Context) error {
+	x.idle = true
+	select {
+	case <-x.l.qp.Done():
+		return x.failed(ctx, nil)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	default:
+	}
+	switch {
+	case x.cutShort():
+		return ErrInterrupted
+	case time.Since(x.heard) > stalled:
+		return fmt.Errorf("nothing has come for %v, with %d messages sent and %d received: were both ends given the same -n, -s and -r?", stalled, x.l.posted, x.l.received)
+	}
+	return nil
+}
+
+// cutShort says whether we were interrupted in a test that has no end then.
+func (x *strand) cutShort() bool { return x.l.run.interrupted() && !x.l.run.stoppable() }
+
+// stoppable says whether the peer goes along with fewer messages than -n.
+func (o Options) stoppable() bool { return o.Test.op() != rdmaSend && o.Test != WriteLat }
+
+// sent: the peer has been told of its Sends.
+func (x *strand) sent(*rdma.Completion) error {
+	x.crediting = false
+	return nil
+}
+
+// came takes a Send of the peer's into account.
+func (x *strand) came(c *rdma.Completion) error {
+	x.l.received++
+	o := x.l.run.Options
+	switch {
+	case int(c.Length) != x.l.size:
+		return fmt.Errorf("a message of %d octets came, want %d: was the peer given another -s?", c.Length, x.l.size)
+	case o.Duration == 0 && x.l.received > o.Iterations:
+		return fmt.Errorf("more than %d messages came: was the peer given another -n?", o.Iterations)
+	}
+	return nil
+}
+
+// failed says why the connection ended.
+func (x *strand) failed(ctx context.Context, _ *rdma.Completion) error {
+	select {
+	case <-x.l.qp.Done():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err := x.l.qp.Err(); err != nil {
+		return err
+	}
+	return errLeft
+}
+
+// credit tells the peer how many of its Sends have come: after a third of the
+// receives, as perftest does, and when nothing comes any more, since the peer
+// may have fewer. The last are not told: nobody waits for it.
+func (x *strand) credit() error {
+	run, received := x.l.run, x.l.received
+	due := received - x.credited
+	switch {
+	case due == 0 || x.crediting || run.Test.Latency():
+		return nil
+	case run.Duration == 0 && received == run.Iterations:
+		return nil
+	case due < max(run.window()/3, 1) && !x.idle:
+		return nil
+	}
+	x.credited, x.crediting = received, true
+	_, err := x.l.qp.PostSend(rdma.SendWR{
+		ID: creditID, Op: rdma.WRWrite, Flags: rdma.Signaled, RKey: x.l.remote.key, RemoteAddr: x.l.remote.addr,
+		Inline: binary.LittleEndian.AppendUint32(nil, uint32(received)),
+	})
+	return err
+}
+
+// window is how many Sends the receiver has room for, as perftest counts them.
+func (o Options) window() uint64 {
+	w := uint64(o.rxDepth())
+	if o.Duration == 0 {
+		w = min(w, o.Iterations)
+	}
+	return w
+}
+
+// underway is how many of our Sends the peer has not said to have had. It says
+// so in memory: a number that cannot be is an old one.
+func (x *strand) underway() uint64 {
+	said := binary.LittleEndian.Uint32(x.grant())
+	if n := uint64(uint32(x.l.posted) - said); n < x.l.posted-x.granted {
+		x.granted = x.l.posted - n
+	}
+	return x.l.posted - x.granted
+}

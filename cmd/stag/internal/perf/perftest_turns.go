@@ -1,0 +1,181 @@
+package perf
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// How long a strand sleeps at most, when nothing completes: until something may
+// be in memory that no completion tells of, or until the peer is told that
+// nothing comes any more, or to look whether the peer is still there.
+const (
+	creditNap = 200 * time.Microsecond
+	idleNap   = 10 * time.Millisecond
+	longNap   = 100 * time.Millisecond
+)
+
+// turn credits and posts what can be, and says how long to sleep afterwards.
+func (x *strand) turn(m *meter) (over bool, nap time.Duration, err error) {
+	if err := x.credit(); err != nil {
+		return false, 0, err
+	}
+	if nap, err = x.push(m); err != nil {
+		return false, 0, err
+	}
+	if x.through() {
+		m.ended(time.Now())
+		return true, 0, nil
+	}
+	return false, nap, nil
+}
+
+// measured counts our messages, or those that come.
+func (x *strand) measured() uint64 {
+	if x.l.run.drives() {
+		return x.l.completed
+	}
+	return x.l.received
+}
+
+// push posts what can be posted, and says how long to sleep afterwards.
+func (x *strand) push(m *meter) (nap time.Duration, err error) {
+	l, run := x.l, x.l.run
+	nap = longNap
+	if l.received > x.credited {
+		nap = idleNap
+	}
+	if !run.drives() {
+		return nap, nil
+	}
+	for !run.enough(l.posted, l.begun) {
+		n := l.room()
+		if n == 0 {
+			return nap, nil
+		}
+		if run.Test.op() == rdmaSend && x.underway()+n >= run.window() {
+			return creditNap, nil
+		}
+		m.posting(n)
+		if err := l.post(n); err != nil {
+			return nap, err
+		}
+	}
+	return nap, l.mark()
+}
+
+// through says whether this end has done its part of the size.
+func (x *strand) through() bool {
+	l, run := x.l, x.l.run
+	if run.drives() && (l.completed < l.posted || !run.enough(l.posted, l.begun)) {
+		return false
+	}
+	if !run.takes() {
+		return true
+	}
+	if run.Duration > 0 { // the client's time
+		return x.peer.asked.Load()
+	}
+	return l.received >= run.Iterations
+}
+
+// turns is a size of a test of latency: write_lat bounces, the others call and answer.
+func (x *strand) turns(ctx context.Context, times *samples, m *meter) error {
+	l := x.l
+	how := exchange{ping: x.ping, answers: l.run.takes(), over: func() bool { return l.completed >= l.run.Iterations }, nap: longNap}
+	switch {
+	case l.run.Test == WriteLat:
+		return x.bounce(ctx, times, m)
+	case l.run.serves():
+		return l.answer(ctx, times, m, how)
+	}
+	return l.call(ctx, times, m, how)
+}
+
+func (x *strand) ping() error { return x.l.post(1) }
+
+// bounce is a size of write_lat. Both ends Write in turn; the server begins. A
+// message's last octet is its number, and the peer waits for that. The times are
+// from a message to the next of the peer's.
+func (x *strand) bounce(ctx context.Context, times *samples, m *meter) error {
+	last := x.l.local.mr.Bytes()[:x.l.size][x.l.size-1:]
+	begin := time.Time{}
+	for n := range x.l.run.Iterations {
+		if n > 0 || !x.l.run.serves() {
+			if err := x.look(ctx, byte(n+uint64(x.lead()))); err != nil {
+				return err
+			}
+		}
+		now := time.Now()
+		if n > 0 {
+			if err := x.l.run.add(times, m, begin, now); err != nil {
+				return err
+			}
+		}
+		last[0] = byte(n + 1)
+		begin = now
+		if err := x.ping(); err != nil {
+			return err
+		}
+		for x.l.completed < x.l.posted {
+			if err := x.l.await(ctx, longNap); err != nil {
+				return err
+			}
+		}
+	}
+	if x.l.run.serves() {
+		return x.look(ctx, byte(x.l.run.Iterations))
+	}
+	return nil
+}
+
+// lead is how far the peer's number is ahead when it is our turn.
+func (x *strand) lead() int {
+	if x.l.run.serves() {
+		return 0
+	}
+	return 1
+}
+
+// How long memory is looked at without a pause, and the pauses after that.
+const (
+	looking  = time.Millisecond
+	lookNap  = 50 * time.Microsecond
+	lookWell = 1 << 10 // looks between two checks of the connection
+)
+
+// look waits until the last octet of the peer's message is want. The memory is
+// not the Go heap's, and changes as the peer pleases: no completion tells. To
+// poll the CQ in between lets the connection work.
+func (x *strand) look(ctx context.Context, want byte) error {
+	octet := x.peer.in.Bytes()[x.l.size-1 : x.l.size]
+	x.heard = time.Now()
+	for n := 1; octet[0] != want; n++ {
+		if n%lookWell == 0 {
+			if err := x.quiet(ctx); err != nil && octet[0] != want {
+				return err
+			}
+		}
+		if err := x.peek(ctx); err != nil && octet[0] != want {
+			return err
+		}
+		if time.Since(x.heard) < looking {
+			runtime.Gosched()
+		} else {
+			time.Sleep(lookNap)
+		}
+	}
+	x.l.received++
+	return nil
+}
+
+// peek takes a completion, if there is one.
+func (x *strand) peek(ctx context.Context) error {
+	var got [1]rdma.Completion
+	if x.l.cq.Poll(got[:]) == 0 {
+		return nil
+	}
+	return x.l.handle(ctx, &got[0])
+}
