@@ -24,4 +24,6 @@
 // what each error of the kernel means; open.go is how a queue comes to be and
 // ends. The socket belongs to the network namespace of the thread that calls
 // Open. Putting it into the XDP program's map is the loader's work: see FD.
+//
+// Part of the API of stag: Stats, KernelStats. Package rdma has aliases of them.
 package afxdp

@@ -59,7 +59,7 @@ type Config struct {
 	// 0 means 4096.
 	RxFrames, TxFrames uint32
 	// ZeroCopy says whether the driver's zero-copy mode is used.
-	ZeroCopy afxdp.ZeroCopy
+	ZeroCopy ZeroCopy
 	// MaxFlows is how many connections a port can have. 0 means 4096, or fewer
 	// where the port was loaded with room for fewer.
 	MaxFlows int
@@ -89,7 +89,7 @@ func (c *Config) device() adapter.Config {
 		RegionHeap: c.RegionHeap, MaxRegions: c.MaxRegions, MaxRegionsPerPD: c.MaxRegionsPerPD,
 		Progress: adapter.Progress(c.Progress), Spin: c.Spin,
 		Generic: c.Generic, VLAN: c.VLAN, Queues: c.Queues, FrameSize: c.FrameSize, RxFrames: c.RxFrames, TxFrames: c.TxFrames,
-		ZeroCopy: c.ZeroCopy, MaxFlows: c.MaxFlows, Partial: c.Partial, Congestion: c.Congestion,
+		ZeroCopy: afxdp.ZeroCopy(c.ZeroCopy), MaxFlows: c.MaxFlows, Partial: nic.Partial(c.Partial), Congestion: c.Congestion,
 		NoControl: c.NoControl, Log: c.Log,
 	}
 }
@@ -100,17 +100,29 @@ func (c *Config) device() adapter.Config {
 //
 // A peer that sends nothing else where they are refused ends the connection
 // within a second: ErrUnsummed.
-type Partial = nic.Partial
+type Partial uint8
 
 const (
 	// PartialOnVeth accepts them on a veth, whose other end is on this host: they
 	// come from its memory as they are, and Linux takes them for verified, too.
 	// Everywhere else they are refused. The CRC of MPA protects the payload in
 	// any case.
-	PartialOnVeth = nic.PartialOnVeth
+	PartialOnVeth = Partial(nic.PartialOnVeth)
 	// PartialAccepted accepts them on every port: the CRC of MPA is then all that
 	// protects the payload, and nothing protects the TCP header.
-	PartialAccepted = nic.PartialAccepted
+	PartialAccepted = Partial(nic.PartialAccepted)
 	// PartialRefused accepts them nowhere.
-	PartialRefused = nic.PartialRefused
+	PartialRefused = Partial(nic.PartialRefused)
 )
+
+// ZeroCopy says whether the driver's zero-copy mode is used: the card writes into and
+// reads from the frames of AF_XDP itself.
+type ZeroCopy uint8
+
+const (
+	ZeroCopyAuto    = ZeroCopy(afxdp.ZeroCopyAuto)    // if the driver can; Port.Path tells what came of it
+	ZeroCopyRequire = ZeroCopy(afxdp.ZeroCopyRequire) // or Open fails
+	ZeroCopyOff     = ZeroCopy(afxdp.ZeroCopyOff)     // the kernel copies
+)
+
+func (z ZeroCopy) String() string { return afxdp.ZeroCopy(z).String() }

@@ -6,7 +6,8 @@ import (
 	"github.com/stag-rdma/stag/offload/engine"
 )
 
-// Counters are what the engines of an adapter's ports have counted since Open.
+// Counters are what the engines of an adapter's ports have counted since Open: packets,
+// octets and events by field, and by Drops the reasons for which packets were dropped.
 type Counters = engine.Counters
 
 // Counters sums what the engines of all ports have counted. With KernelPort

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/stag-rdma/stag/offload/rdmap"
+	"github.com/stag-rdma/stag/offload/wire"
 	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/tpt"
 )
@@ -129,12 +130,18 @@ const (
 //		Remote     bool          // the peer sent the Terminate
 //		Swapped    bool          // the Terminate had the bit order of Linux siw, not RFC 5040's
 //		HasSegment bool          // the Terminate names a segment: the next three are valid
-//		Opcode     wire.Opcode   // of the refused segment
+//		Opcode     Opcode        // of the refused segment
 //		STag       STag          // target of a tagged segment, or source of a Read Request
 //		TO         uint64        // tagged offset there
 //		Err        error         // what ended the stream, or what is wrong on this side
 //	}
 type QPError = rdmap.Error
+
+// Cause is the part of a QPError that is the same whichever QP it is.
+type Cause = rdmap.Cause
+
+// Opcode is the opcode of an RDMAP message (RFC 5040 §4.3). String names it.
+type Opcode = wire.Opcode
 
 // TerminateCode is the cause in a Terminate message (RFC 5040 §4.8). The zero value
 // means that there is none. String says it in words.

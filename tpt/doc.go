@@ -20,6 +20,8 @@
 // Therefore engines are Readers. What Check returned holds until the Reader's
 // Leave, and an invalidation has ended when every Reader has been quiet since.
 //
+// Part of the API of stag: STag. Package rdma has an alias of it.
+//
 // The table does no I/O, and gets the memory that it lies in from its caller.
 // Only one process may write to it.
 package tpt

@@ -22,4 +22,6 @@
 // holds the queue's token: Run's (run.go) or a visitor's (visit.go). Others
 // reach it through doorbells (doorbell.go), commands (command.go) and, between
 // engines of one adapter, rings of frames (mail.go).
+//
+// Part of the API of stag: Counters. Package rdma has an alias of it.
 package engine

@@ -34,7 +34,7 @@ func (q *QP) begin() bool {
 // start makes the current message one of this kind, with n octets of payload, which
 // come from memory unless the caller says otherwise.
 func (q *QP) start(what carries, opcode wire.Opcode, n uint32) *ddp.Message {
-	o, op := &q.out, opcode.Info()
+	o, op := &q.out, wire.InfoOf(opcode)
 	o.what, o.nfixed = what, 0
 	o.msg = ddp.Message{Tagged: op.Tagged, Opcode: opcode, Queue: op.Queue, Len: n}
 	if !op.Tagged {
@@ -134,7 +134,7 @@ func (q *QP) beginWrite(row *sqOp, w *work.SendWQE) {
 
 func (q *QP) beginSend(row *sqOp, w *work.SendWQE) {
 	m := q.start(aRequest, row.message(w.Flags), w.Length)
-	if m.Opcode.Info().Invalidates {
+	if wire.InfoOf(m.Opcode).Invalidates {
 		m.Invalidate = w.Invalidate
 	}
 }

@@ -39,7 +39,7 @@ func (k *talk) hear(ulpdu []byte) error {
 	if f := ddp.Parse(ulpdu, &s); f != ddp.OK {
 		return fmt.Errorf("%v: %x", f, ulpdu[:min(len(ulpdu), wire.UntaggedLen)])
 	}
-	op := s.Opcode.Info()
+	op := wire.InfoOf(s.Opcode)
 	if s.Version != wire.RDMAPVersion || receiver(s.Opcode) == nil || op.Tagged != s.Tagged || !s.Tagged && op.Queue != s.Queue {
 		return fmt.Errorf("%v, version %d, tagged %v, queue %d", s.Opcode, s.Version, s.Tagged, s.Queue)
 	}

@@ -22,4 +22,6 @@
 // the stream (everything in stream.ULP), those that post (PostSend, PostRecv;
 // one at a time for each queue), and those that poll a CQ (one at a time).
 // They meet in rings and atomic words only.
+//
+// Part of the API of stag: Error, Cause, Code, State. Package rdma has aliases of them.
 package rdmap

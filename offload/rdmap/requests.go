@@ -50,7 +50,7 @@ var noRequest sqOp
 
 // answered reports whether the request has completed only when the peer has
 // answered it.
-func (r *sqOp) answered() bool { return r.opcode.Info().Answered }
+func (r *sqOp) answered() bool { return wire.InfoOf(r.opcode).Answered }
 
 // message is the opcode of the message of a request with these flags.
 func (r *sqOp) message(f work.SendFlags) wire.Opcode {

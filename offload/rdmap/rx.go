@@ -83,7 +83,7 @@ func (q *QP) segment(ulpdu []byte) Code {
 	if f := ddp.Parse(ulpdu, s); f != ddp.OK {
 		return ddpCode(f)
 	}
-	op, receive := s.Opcode.Info(), receiver(s.Opcode)
+	op, receive := wire.InfoOf(s.Opcode), receiver(s.Opcode)
 	switch {
 	case !s.Tagged && s.Queue > wire.QueueTerminate:
 		return ddpCode(ddp.BadQueue)
@@ -203,7 +203,7 @@ func (q *QP) scatter(sgl []work.SGE, off uint32, payload []byte) tpt.Fault {
 
 // deliver completes the receive w, of which length octets are used.
 func (q *QP) deliver(w *work.RecvWQE, length uint32) Code {
-	op := q.arriving.opcode.Info()
+	op := wire.InfoOf(q.arriving.opcode)
 	c := work.Completion{
 		ID: w.ID, Op: work.WCRecv, Length: length, QP: q.cfg.Number,
 		Solicited: op.Solicited,

@@ -60,7 +60,7 @@ func (t *tally) count(op wire.Opcode, n int, last bool) {
 // sum adds up the opcodes whose row is of a kind.
 func (n *byOpcode) sum(is func(*wire.OpInfo) bool) (all uint64) {
 	for i := range n {
-		if is(wire.Opcode(i).Info()) {
+		if is(wire.InfoOf(wire.Opcode(i))) {
 			all += n[i]
 		}
 	}

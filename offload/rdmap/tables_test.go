@@ -59,10 +59,10 @@ func TestEveryRequestHasAPlace(t *testing.T) {
 			}
 			continue
 		}
-		if op.Completes() == work.NoOp || row.right == 0 || row.flags&work.Signaled == 0 || row.opcode.Info().Solicited {
+		if op.Completes() == work.NoOp || row.right == 0 || row.flags&work.Signaled == 0 || wire.InfoOf(row.opcode).Solicited {
 			t.Errorf("%v: %+v", op, *row)
 		}
-		if asks := row.flags&work.Solicited != 0; asks != (row.solicited != 0) || asks && !row.solicited.Info().Solicited {
+		if asks := row.flags&work.Solicited != 0; asks != (row.solicited != 0) || asks && !wire.InfoOf(row.solicited).Solicited {
 			t.Errorf("%v with Solicited is %v", op, row.solicited)
 		}
 		if reads := row.right == tpt.LocalWrite; reads != row.answered() {

@@ -82,4 +82,6 @@
 // What TCP_REPAIR does not tell of ECN is forgotten at a take-over: a mark that
 // the kernel was still echoing, and a reduction that it had yet to tell of. The
 // peer has heard the first once, and asks again for the second.
+//
+// Part of the API of stag: Stats. Package rdma has an alias of it.
 package tcp

@@ -8,4 +8,6 @@
 // On the path of a received frame ParsePacket is the first step of the
 // engine's input; on the way out HeaderTemplate.Write is the last step before
 // the frame is sent.
+//
+// Part of the API of stag: Opcode. Package rdma has an alias of it.
 package wire

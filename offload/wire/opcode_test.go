@@ -22,7 +22,7 @@ func TestOpcodeRows(t *testing.T) {
 		8: {header: "0"}, 9: {header: "0", solicited: true}, 10: {header: "1", response: 11}, 11: {header: "3"},
 	}
 	for op := wire.Opcode(0); op < 255; op++ {
-		got := op.Info()
+		got := wire.InfoOf(op)
 		w, defined := want[op]
 		if (got.Name != "") != defined {
 			t.Errorf("opcode %d is called %q", uint8(op), got.Name)

@@ -65,8 +65,8 @@ var opcodes = [...]OpInfo{
 
 var unknownOp OpInfo
 
-// Info returns the row of op. An opcode that no RFC has defined has no Name.
-func (op Opcode) Info() *OpInfo {
+// InfoOf returns the row of op. An opcode that no RFC has defined has no Name.
+func InfoOf(op Opcode) *OpInfo {
 	if int(op) < len(opcodes) {
 		return &opcodes[op]
 	}
@@ -74,7 +74,7 @@ func (op Opcode) Info() *OpInfo {
 }
 
 func (op Opcode) String() string {
-	if name := op.Info().Name; name != "" {
+	if name := InfoOf(op).Name; name != "" {
 		return name
 	}
 	return fmt.Sprintf("RDMAP opcode %d", uint8(op))

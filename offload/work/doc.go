@@ -10,6 +10,6 @@
 // The rings can lie in memory that is handed in, which another process maps:
 // layout.go has the layout, and what the transport relies on.
 //
-// The types SGE, SendWR, RecvWR and Completion, and the constants of this
-// package, are part of the public API: package rdma has aliases for them.
+// Part of the API of stag: SGE, SendWR, RecvWR, WROp, SendFlags, Completion, WCOp,
+// Status, and their constants. Package rdma has aliases of them.
 package work

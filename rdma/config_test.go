@@ -1,0 +1,44 @@
+package rdma
+
+import (
+	"log/slog"
+	"reflect"
+	"testing"
+	"time"
+)
+
+// TestConfigReachesTheDevice: every field of a Config has a field of the device's, and
+// arrives there.
+func TestConfigReachesTheDevice(t *testing.T) {
+	var c Config
+	v := reflect.ValueOf(&c).Elem()
+	for i := range v.NumField() {
+		switch f := v.Field(i); f.Kind() {
+		case reflect.Bool:
+			f.SetBool(true)
+		case reflect.String:
+			f.SetString("some")
+		case reflect.Slice:
+			f.Set(reflect.ValueOf([]string{"eth7"}))
+		case reflect.Pointer:
+			f.Set(reflect.ValueOf(slog.New(slog.DiscardHandler)))
+		case reflect.Int, reflect.Int64:
+			f.SetInt(int64(i + 1))
+		default:
+			f.SetUint(uint64(i + 1))
+		}
+	}
+	c.Spin = time.Second
+	got := reflect.ValueOf(c.device())
+	for i := range v.NumField() {
+		name := v.Type().Field(i).Name
+		f := got.FieldByName(name)
+		if !f.IsValid() {
+			t.Errorf("the device has no %s", name)
+			continue
+		}
+		if want := v.Field(i).Convert(f.Type()); !reflect.DeepEqual(f.Interface(), want.Interface()) {
+			t.Errorf("%s is %v at the device, want %v", name, f, want)
+		}
+	}
+}
