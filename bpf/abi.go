@@ -10,7 +10,7 @@ import (
 )
 
 // Version is the version of every layout in abi.h (STAG_VERSION).
-const Version = 6
+const Version = 7
 
 // Magic is the first word of a steering record that may be believed.
 const Magic = 0x53544700 | Version
@@ -19,6 +19,7 @@ const Magic = 0x53544700 | Version
 const (
 	MapFlows   = steerMapFlows
 	MapSocks   = steerMapXsks
+	MapLanes   = steerMapLanes
 	MapStats   = steerMapStats
 	MapConfig  = steerMapConfig
 	MapOptions = steerMapOptions
@@ -108,8 +109,11 @@ func (f FlowID) Generation() uint32 { return uint32(f) >> FlowIndexBits }
 // LogValue is the id as the tools write it.
 func (f FlowID) LogValue() slog.Value { return slog.StringValue(fmt.Sprintf("%#x", uint32(f))) }
 
-// NoOwner is the Owner of a flow that no queue's engine owns yet.
+// NoOwner is the Owner, and the Queue, of a flow that no lane's engine owns yet.
 const NoOwner uint16 = 0xffff
+
+// Lanes is how many lanes an adapter can have (STAG_LANES).
+const Lanes = 1024
 
 // FlowKey is struct stag_flow_key: the ends and VLAN of a connection as packets
 // that arrive have them. Make it with NewFlowKey; it can be compared.
@@ -172,11 +176,14 @@ type Flow struct {
 	ID       FlowID
 	Kind     Kind
 	State    State
-	Owner    uint16 // queue whose engine owns the flow, or NoOwner
+	Owner    uint16 // lane whose engine owns the flow, or NoOwner
 	PID      uint32 // process that made the entry
 	Longest  uint32 // octets of the longest packet that the sockets take, Ethernet header included; 0: any
 	Created  uint64 // CLOCK_MONOTONIC, nanoseconds
-	Orphaned uint64 // likewise: the first packet that found the owner's engine gone; 0: none
+	Orphaned uint64 // CLOCK_MONOTONIC, nanoseconds, at the first packet that found the owner's engine gone; 0: none
+	Program  uint32 // number of the program on the flow's own port
+	Queue    uint16 // of that port, whose engine owns the flow, or NoOwner
+	Reserved uint16
 }
 
 // Options is struct stag_options, the one entry of MapOptions.

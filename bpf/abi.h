@@ -13,7 +13,7 @@
 #include <linux/types.h>
 #include <stddef.h>
 
-#define STAG_VERSION 6 /* of all layouts here; a change of any raises it */
+#define STAG_VERSION 7 /* of all layouts here; a change of any raises it */
 
 #define STAG_MAGIC (0x53544700u | STAG_VERSION) /* "STG" and the version */
 
@@ -66,15 +66,21 @@ struct stag_flow {
 	__u32 flow;  /* 20-bit index below, 12-bit generation above */
 	__u8 kind;   /* enum stag_kind, not ICMP */
 	__u8 state;  /* enum stag_state */
-	__u16 owner; /* queue whose engine owns it; 0xffff: none yet */
+	__u16 owner; /* lane whose engine owns it; 0xffff: none yet */
 	__u32 pid;   /* process that made the entry */
 	__u32 longest; /* octets of the longest packet that the sockets take, from the Ethernet header on; 0: any */
 	__u64 created; /* CLOCK_MONOTONIC, nanoseconds */
-	__u64 orphaned; /* likewise: the first packet that found the owner's engine gone; 0: none */
+	__u64 orphaned; /* CLOCK_MONOTONIC, nanoseconds, at the first packet that found the owner's engine gone; 0: none */
+	__u32 program; /* number of the program on the flow's own port; tools read it */
+	__u16 queue; /* queue of that port whose engine owns the flow; 0xffff: none yet */
+	__u16 reserved;
 };
-STAG_SIZE(struct stag_flow, 32);
+STAG_SIZE(struct stag_flow, 40);
 
-/* The owner of a flow that no queue's engine owns yet. */
+/* How many lanes an adapter can have: (port, receive queue) pairs, numbered over it. */
+#define STAG_LANES 1024
+
+/* The owner of a flow that no lane's engine owns yet. */
 #define STAG_NO_OWNER 0xffff
 STAG_AT(struct stag_flow, flow, 0);
 STAG_AT(struct stag_flow, kind, 4);
@@ -84,6 +90,9 @@ STAG_AT(struct stag_flow, pid, 8);
 STAG_AT(struct stag_flow, longest, 12);
 STAG_AT(struct stag_flow, created, 16);
 STAG_AT(struct stag_flow, orphaned, 24);
+STAG_AT(struct stag_flow, program, 32);
+STAG_AT(struct stag_flow, queue, 36);
+STAG_AT(struct stag_flow, reserved, 38);
 
 /*
  * The steering record, directly in front of a steered packet. A hint: where

@@ -111,6 +111,7 @@ func TestMapsInObject(t *testing.T) {
 	for name, size := range map[string][2]uint32{
 		MapFlows:   {uint32(binary.Size(FlowKey{})), uint32(binary.Size(Flow{}))},
 		MapSocks:   {4, 4},
+		MapLanes:   {4, 4},
 		MapStats:   {4, 8},
 		MapConfig:  {4, uint32(binary.Size(Config{}))},
 		MapOptions: {4, uint32(binary.Size(Options{}))},
@@ -126,8 +127,11 @@ func TestMapsInObject(t *testing.T) {
 			t.Errorf("%s: key %d, value %d octets, BTF %v and %v", name, m.KeySize, m.ValueSize, m.Key, m.Value)
 		}
 	}
-	if len(spec.Maps) != 7 {
-		t.Errorf("%d maps, want 7", len(spec.Maps))
+	if n := spec.Maps[MapLanes].MaxEntries; n != Lanes {
+		t.Errorf("room for %d lanes in C, %d in Go", n, Lanes)
+	}
+	if len(spec.Maps) != 8 {
+		t.Errorf("%d maps, want 8", len(spec.Maps))
 	}
 	for _, name := range []string{MapTable, MapPages} {
 		if m := spec.Maps[name]; m.Type != ebpf.Array || m.Flags&unix.BPF_F_MMAPABLE == 0 {

@@ -69,6 +69,19 @@ func (b *bench) plugAt(queue uint32) {
 	}
 }
 
+// live puts a socket into the slot of a lane: its engine lives.
+func (b *bench) live(lane uint32) {
+	b.t.Helper()
+	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { unix.Close(fd) })
+	if err := b.maps[bpf.MapLanes].Put(lane, uint32(fd)); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 // flow enters a flow between two ends, as packets that arrive have them.
 func (b *bench) flow(remote, local string, vlan uint16, f bpf.Flow) {
 	b.t.Helper()

@@ -21,7 +21,10 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* max_entries of flows and xsks are the loader's to set. */
+/*
+ * The flows of an adapter, which the programs on all of its ports read. max_entries
+ * of flows and xsks are the loader's to set.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -35,6 +38,17 @@ struct {
 	__type(key, __u32); /* receive queue */
 	__type(value, __u32);
 } xsks SEC(".maps");
+
+/*
+ * The socket of each lane of the adapter, on whichever port. Nothing is redirected by
+ * this map: a slot says that the lane's engine lives.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, STAG_LANES);
+	__type(key, __u32); /* lane */
+	__type(value, __u32);
+} lanes SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -178,9 +192,9 @@ static __noinline int leave(enum stag_reason why, int verdict)
 
 /*
  * stranded decides on a packet of a flow whose queue has no socket. While the
- * owner's engine has one the packet is lost, and the kernel must not see it. The
- * kernel empties the owner's slot when the engine's process ends, however it
- * does; an engine that only stands still keeps it. Then nobody answers the peer
+ * owner's engine has one, on whichever port, the packet is lost, and the kernel must
+ * not see it. The kernel empties the owner's slot when the engine's process ends,
+ * however it does; an engine that only stands still keeps it. Then nobody answers the peer
  * any more: after a while the flow is given up, and the kernel, which has no
  * such connection, resets it. A process that ends closes the sockets that hold
  * its connections' ports a little later than those of its queues: hence the wait.
@@ -197,7 +211,7 @@ static __noinline int stranded(const struct stag_flow_key *key)
 	if (f->owner != STAG_NO_OWNER)
 		owner = f->owner;
 	o = bpf_map_lookup_elem(&options, &zero);
-	if (!o || bpf_map_lookup_elem(&xsks, &owner)) {
+	if (!o || bpf_map_lookup_elem(&lanes, &owner)) {
 		f->orphaned = 0;
 		return leave(STAG_NO_SOCKET, XDP_DROP);
 	}

@@ -19,6 +19,7 @@ const (
 	steerMapAtt        = "att"
 	steerMapConfig     = "config"
 	steerMapFlows      = "flows"
+	steerMapLanes      = "lanes"
 	steerMapOptions    = "options"
 	steerMapStats      = "stats"
 	steerMapTpt        = "tpt"
@@ -78,6 +79,7 @@ type steerMapSpecs struct {
 	Att     *ebpf.MapSpec `ebpf:"att"`
 	Config  *ebpf.MapSpec `ebpf:"config"`
 	Flows   *ebpf.MapSpec `ebpf:"flows"`
+	Lanes   *ebpf.MapSpec `ebpf:"lanes"`
 	Options *ebpf.MapSpec `ebpf:"options"`
 	Stats   *ebpf.MapSpec `ebpf:"stats"`
 	Tpt     *ebpf.MapSpec `ebpf:"tpt"`
@@ -113,6 +115,7 @@ type steerMaps struct {
 	Att     *ebpf.Map `ebpf:"att"`
 	Config  *ebpf.Map `ebpf:"config"`
 	Flows   *ebpf.Map `ebpf:"flows"`
+	Lanes   *ebpf.Map `ebpf:"lanes"`
 	Options *ebpf.Map `ebpf:"options"`
 	Stats   *ebpf.Map `ebpf:"stats"`
 	Tpt     *ebpf.Map `ebpf:"tpt"`
@@ -124,6 +127,7 @@ func (m *steerMaps) Close() error {
 		m.Att,
 		m.Config,
 		m.Flows,
+		m.Lanes,
 		m.Options,
 		m.Stats,
 		m.Tpt,

@@ -238,18 +238,50 @@ func TestOrphanIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestLivingEngineKeepsItsFlows: a queue without a socket loses packets, but not
-// the flows of an engine that has one at its own.
+// TestLivingEngineKeepsItsFlows: a queue without a socket loses packets, but not the
+// flows of an engine that lives, be its lane one of this port or of another.
 func TestLivingEngineKeepsItsFlows(t *testing.T) {
-	b := newBench(t)
-	b.orphanWait(0)
-	b.plugAt(2)
-	b.flow(packet.Peer4, packet.Our4, 0, bpf.Flow{ID: idRDMA, Kind: bpf.KindRDMA, State: bpf.Live, Owner: 2})
-	for range 3 {
-		verdict, _, _, why, err := b.run(to4(packet.TCP{}), 0) // at queue 0
-		if err != nil || verdict != drop || why != bpf.NoSocket {
-			t.Errorf("verdict %d for %v, %v", verdict, why, err)
+	for _, lane := range []uint16{2, 77, bpf.Lanes - 1} {
+		b := newBench(t)
+		b.orphanWait(0)
+		b.live(uint32(lane))
+		b.flow(packet.Peer4, packet.Our4, 0, bpf.Flow{ID: idRDMA, Kind: bpf.KindRDMA, State: bpf.Live, Owner: lane})
+		for range 3 {
+			verdict, _, _, why, err := b.run(to4(packet.TCP{}), 0)
+			if err != nil || verdict != drop || why != bpf.NoSocket {
+				t.Errorf("lane %d: verdict %d for %v, %v", lane, verdict, why, err)
+			}
 		}
+	}
+}
+
+// TestOwnerThatCannotBe: a flow entry with an owner beyond all lanes is one whose
+// engine is gone.
+func TestOwnerThatCannotBe(t *testing.T) {
+	for _, lane := range []uint16{bpf.Lanes, 0xfffe} {
+		b := newBench(t)
+		b.orphanWait(0)
+		b.live(0)
+		b.flow(packet.Peer4, packet.Our4, 0, bpf.Flow{ID: idRDMA, Kind: bpf.KindRDMA, State: bpf.Live, Owner: lane})
+		verdict, _, _, why, err := b.run(to4(packet.TCP{}), 0)
+		if err != nil || verdict != pass || why != bpf.Orphaned {
+			t.Errorf("lane %d: verdict %d for %v, %v", lane, verdict, why, err)
+		}
+	}
+}
+
+// TestFlowOfAnotherPort: a segment is steered to the socket of the queue where it
+// arrives, and its record names the lane that owns the flow.
+func TestFlowOfAnotherPort(t *testing.T) {
+	b := newBench(t)
+	b.plug()
+	b.flow(packet.Peer4, packet.Our4, 0, bpf.Flow{ID: idRDMA, Kind: bpf.KindRDMA, State: bpf.Live, Owner: 77})
+	verdict, rec, _, why, err := b.run(to4(packet.TCP{}), 0)
+	if err != nil || verdict != redirect || why != bpf.Steered {
+		t.Fatalf("verdict %d for %v, %v", verdict, why, err)
+	}
+	if r, ok := bpf.ParseRecord(rec); !ok || r.Owner() != 77 || r.Flow() != idRDMA {
+		t.Errorf("record %x", rec)
 	}
 }
 

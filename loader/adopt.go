@@ -158,13 +158,14 @@ func (s *Steering) open(p *pinDir) (err error) {
 	if err := s.claim(p); err != nil {
 		return err
 	}
-	for name, m := range s.maps() {
-		*m, err = ebpf.LoadPinnedMap(p.of(name), nil)
+	for name, m := range s.allMaps() {
+		path := p.pathOf(name)
+		*m, err = ebpf.LoadPinnedMap(path, nil)
 		if errors.Is(err, os.ErrNotExist) {
 			return p.unloaded(s.link)
 		}
 		if err != nil {
-			return fmt.Errorf("open %s: %w", p.of(name), err)
+			return fmt.Errorf("open %s: %w", path, err)
 		}
 		s.undo.Add((*m).Close)
 	}

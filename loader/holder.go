@@ -8,14 +8,16 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/bpf"
 )
 
-// holder is the process, other than this, that has the map of flows open to
+// holder is the process, other than this, that has the map of sockets open to
 // write, 0 if there is none. It finds an engine in a container, whose claims
 // are in a runtime directory of its own and whose pid in its flow entries means
 // another process here. It looks at every process: not for what is done often.
 func (p *PinnedPort) holder() int {
-	path := filepath.Join(p.Dir, "flows")
+	path := filepath.Join(p.Dir, bpf.MapSocks)
 	m, err := ebpf.LoadPinnedMap(path, &ebpf.LoadPinOptions{ReadOnly: true})
 	if err != nil {
 		return 0

@@ -43,7 +43,7 @@ type PinnedPort struct {
 	Mode  Mode
 
 	ProgID   uint32
-	MaxFlows uint32
+	MaxFlows uint32 // of all interfaces of the instance together
 	Queues   int
 	// OrphanWait is how long flows of an engine that has died are kept: see
 	// Options.
@@ -220,10 +220,11 @@ func (p *PinnedPort) claimedProgram() {
 }
 
 func (p *PinnedPort) readMaps() error {
-	s := &Steering{link: Link{Name: p.Name, Port: p.Name}}
+	s := &Steering{link: Link{Name: p.Name, Port: p.Name}, id: ebpf.ProgramID(p.ProgID)}
 	defer s.undo.Run()
-	for name, m := range s.maps() {
-		path := filepath.Join(p.Dir, name)
+	at := &pinDir{filepath.Dir(p.Dir), p.Dir}
+	for name, m := range s.allMaps() {
+		path := at.pathOf(name)
 		var err error
 		if *m, err = ebpf.LoadPinnedMap(path, &ebpf.LoadPinOptions{ReadOnly: true}); err != nil {
 			return fmt.Errorf("open %s: %w", path, err)

@@ -39,8 +39,15 @@ type Options struct {
 	// none at all. An engine that lives and stands still keeps its flows.
 	OrphanWait time.Duration
 
-	MaxFlows uint32 // 0 means 65536; at most 1048576
-	Queues   int    // slots for sockets; 0 means as many as the port receives with
+	// With is the program of another interface of the same adapter, whose map of flows
+	// this one reads as well: for a private program. A pinned one reads that of its
+	// instance.
+	With *Steering
+
+	// MaxFlows is how many flows all interfaces that share a map of flows have room
+	// for together. 0 means as many as the map that is there, or 65536; at most 1048576.
+	MaxFlows uint32
+	Queues   int // slots for sockets; 0 means as many as the port receives with
 }
 
 // Values of Options.OrphanWait.
@@ -57,9 +64,6 @@ const (
 
 func (o Options) fill(l Link) (Options, error) {
 	var errs []error
-	if o.MaxFlows == 0 {
-		o.MaxFlows = defaultFlows
-	}
 	if o.MaxFlows > maxFlows {
 		errs = append(errs, fmt.Errorf("room for %d flows: want at most %d", o.MaxFlows, maxFlows))
 	}
@@ -72,6 +76,9 @@ func (o Options) fill(l Link) (Options, error) {
 	if o.Queues < l.RxQueues {
 		errs = append(errs, fmt.Errorf("%d queues: %s receives with %d, and packets of a queue without a slot would be lost",
 			o.Queues, l.Port, l.RxQueues))
+	}
+	if o.With != nil && o.Pin != "" {
+		errs = append(errs, errors.New("a pinned program shares the flows of its instance, not those of another interface"))
 	}
 	if o.Tune != TuneNothing && o.Pin == "" {
 		errs = append(errs, errors.New("tune an interface for a program that goes with the process: pin it"))
@@ -119,7 +126,7 @@ func (s *Steering) load(n *Net, o Options) error {
 	}
 	s.undo.Add(claim.Close)
 	if o.Pin == "" {
-		return s.put(n, o)
+		return s.put(n, o, o.With.shares())
 	}
 	if err := s.stay(n, o); err != nil {
 		return err
@@ -129,14 +136,14 @@ func (s *Steering) load(n *Net, o Options) error {
 }
 
 // put makes the program and attaches it.
-func (s *Steering) put(n *Net, o Options) error {
+func (s *Steering) put(n *Net, o Options, with shared) error {
 	if err := n.hookFree(s.link); err != nil {
 		return err
 	}
 	if err := n.CheckOffloads(s.link, o.Generic); err != nil {
 		return err
 	}
-	prog, err := s.create(o)
+	prog, err := s.create(o, with)
 	if err != nil {
 		return s.explainCreate(err)
 	}
@@ -148,8 +155,9 @@ func (s *Steering) put(n *Net, o Options) error {
 	return s.attach(n, prog, o)
 }
 
-// create makes program and maps from the object.
-func (s *Steering) create(o Options) (*ebpf.Program, error) {
+// create makes program and maps from the object, and takes those that are there in
+// with.
+func (s *Steering) create(o Options, with shared) (*ebpf.Program, error) {
 	spec, err := bpf.Spec()
 	if err != nil {
 		return nil, err
@@ -157,19 +165,24 @@ func (s *Steering) create(o Options) (*ebpf.Program, error) {
 	// The adapter's: NewTable makes them, once for all interfaces.
 	delete(spec.Maps, bpf.MapTable)
 	delete(spec.Maps, bpf.MapPages)
-	spec.Maps[bpf.MapFlows].MaxEntries = o.MaxFlows
+	room, err := with.room(o.MaxFlows)
+	if err != nil {
+		return nil, err
+	}
+	spec.Maps[bpf.MapFlows].MaxEntries = room
 	spec.Maps[bpf.MapSocks].MaxEntries = uint32(o.Queues)
-	coll, err := ebpf.NewCollection(spec)
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: with.replacements()})
 	if err != nil {
 		return nil, err
 	}
 	config := coll.DetachMap(bpf.MapConfig)
 	defer config.Close() // the instance's, when there is one, is made apart
 	s.flows = coll.DetachMap(bpf.MapFlows)
+	s.lanes = coll.DetachMap(bpf.MapLanes)
 	s.socks = coll.DetachMap(bpf.MapSocks)
 	s.stats = coll.DetachMap(bpf.MapStats)
 	s.options = coll.DetachMap(bpf.MapOptions)
-	for _, m := range s.maps() {
+	for _, m := range s.allMaps() {
 		s.undo.Add((*m).Close)
 	}
 	return coll.DetachProgram(bpf.Program), nil
@@ -207,7 +220,7 @@ func (s *Steering) attach(n *Net, prog *ebpf.Program, o Options) error {
 func TryProgram() error {
 	s := &Steering{}
 	defer s.undo.Run()
-	prog, err := s.create(Options{MaxFlows: 1, Queues: 1})
+	prog, err := s.create(Options{MaxFlows: 1, Queues: 1}, shared{})
 	if err == nil {
 		return prog.Close()
 	}

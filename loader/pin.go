@@ -20,8 +20,9 @@ import (
 //
 //	<instance>/config                           which layouts the maps have
 //	<instance>/tpt                              the adapter's table
-//	<instance>/<netns cookie>-<ifindex>/flows   what one interface has
-//	                                   /xsks
+//	<instance>/flows                            the flows of all interfaces
+//	<instance>/lanes                            the sockets of all interfaces
+//	<instance>/<netns cookie>-<ifindex>/xsks    what one interface has
 //	                                   /stats
 //	                                   /options
 //	                                   /link    holds the program on the hook
@@ -99,15 +100,15 @@ func (p *pinDir) checkLayout() error {
 	// A map of another size has a layout of which not even the version word
 	// can be read.
 	if m.ValueSize() != uint32(binary.Size(have)) {
-		return fail(ErrLayout, nil, "the maps pinned at %s were made by a stag of an unknown layout version, this one has version %d: unload them with the stag that made them",
-			p.instance, want.Version)
+		return fail(ErrLayout, nil, "the maps pinned at %s were made by a stag of an unknown layout version, this one has version %d: end what uses them, then stag unload --force --instance %s",
+			p.instance, want.Version, filepath.Base(p.instance))
 	}
 	if err := m.Lookup(uint32(0), &have); err != nil {
 		return fmt.Errorf("read %s: %w", p.config(), err)
 	}
 	if have != want {
-		return fail(ErrLayout, nil, "the maps pinned at %s have layout version %d, this stag has version %d: unload them with the stag that made them, or use its version",
-			p.instance, have.Version, want.Version)
+		return fail(ErrLayout, nil, "the maps pinned at %s have layout version %d, this stag has version %d: end what uses them, then stag unload --force --instance %s",
+			p.instance, have.Version, want.Version, filepath.Base(p.instance))
 	}
 	return nil
 }

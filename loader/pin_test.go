@@ -94,7 +94,7 @@ func TestPinnedLayoutOnDisk(t *testing.T) {
 	s := mustLoad(t, p, loader.Options{Pin: instance})
 	l := s.Link()
 	dir := fmt.Sprintf("%s/%d-%d", instance, l.Netns, l.PortIndex)
-	for _, pin := range []string{instance + "/config", dir + "/flows", dir + "/xsks", dir + "/stats", dir + "/link"} {
+	for _, pin := range []string{instance + "/config", instance + "/flows", instance + "/lanes", dir + "/xsks", dir + "/stats", dir + "/link"} {
 		if _, err := os.Stat(pin); err != nil {
 			t.Error(err)
 		}
@@ -141,7 +141,7 @@ func TestLayoutMismatch(t *testing.T) {
 	mustLoad(t, p, loader.Options{Pin: instance}).Close()
 	otherLayout(t)
 	_, err := adopt(p)
-	rig.Says(t, err, loader.ErrLayout, "version 77", fmt.Sprintf("version %d", bpf.Version))
+	rig.Says(t, err, loader.ErrLayout, "version 77", fmt.Sprintf("version %d", bpf.Version), "stag unload --force --instance test")
 	// Another interface of the same instance.
 	err = p.Do(pair.B, func() error {
 		_, err := loader.Load(loader.Options{Link: p.Ends[pair.B].Name, Pin: instance})

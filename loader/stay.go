@@ -45,7 +45,12 @@ func (s *Steering) stay(n *Net, o Options) (err error) {
 		}
 		steps.Add(t.undo)
 	}
-	if err := s.put(n, o); err != nil {
+	with, err := p.openShared(nil)
+	if err != nil {
+		return err
+	}
+	defer with.close()
+	if err := s.put(n, o, with); err != nil {
 		return err
 	}
 	loadStep("attached")
@@ -110,6 +115,10 @@ func (s *Steering) pin(p *pinDir) error {
 		return err
 	}
 	loadStep("config")
+	if err := s.pinShared(p); err != nil {
+		return err
+	}
+	loadStep("shared maps")
 	for name, m := range s.maps() {
 		if err := (*m).Pin(p.of(name)); err != nil {
 			return fmt.Errorf("pin map %s: %w", name, err)

@@ -40,7 +40,8 @@ type Steering struct {
 	instance string // directory; "" for a private program
 	tuned    []Change
 	hook     link.Link
-	flows    *ebpf.Map
+	flows    *ebpf.Map // of all interfaces of the adapter, as lanes
+	lanes    *ebpf.Map
 	socks    *ebpf.Map
 	stats    *ebpf.Map
 	options  *ebpf.Map
@@ -67,7 +68,8 @@ func (s *Steering) Instance() string { return s.instance }
 // Tuned is what Load has changed, or advises to change, because of Options.Tune.
 func (s *Steering) Tuned() []Change { return s.tuned }
 
-// MaxFlows is how many flows there is room for.
+// MaxFlows is how many flows there is room for, on all interfaces that share the map
+// of flows.
 func (s *Steering) MaxFlows() uint32 { return s.flows.MaxEntries() }
 
 // Queues is how many queues there are slots for.
@@ -87,11 +89,12 @@ func (s *Steering) Attached() (bool, error) {
 	return xdp != nil && xdp.Ifindex != 0, nil
 }
 
-// Insert enters a flow. From then on its packets come to the sockets. The
-// process and the time of the entry are filled in where they are zero.
+// Insert enters a flow. From then on its packets come to the sockets, on whichever
+// interface that shares the map of flows they arrive. Insert fills in the process, the
+// time and the program of the entry if they are zero.
 // ErrFlowExists when the key is taken, ErrFlowsFull when there is no room.
 func (s *Steering) Insert(key bpf.FlowKey, f bpf.Flow) error {
-	f, err := stamp(f)
+	f, err := s.stamp(f)
 	if err != nil {
 		return err
 	}
@@ -107,8 +110,11 @@ func (s *Steering) Insert(key bpf.FlowKey, f bpf.Flow) error {
 	return nil
 }
 
-// stamp fills in who makes an entry, and when.
-func stamp(f bpf.Flow) (bpf.Flow, error) {
+// stamp fills in who makes an entry, when, and for which interface.
+func (s *Steering) stamp(f bpf.Flow) (bpf.Flow, error) {
+	if f.Program == 0 {
+		f.Program = uint32(s.id)
+	}
 	if f.PID == 0 {
 		f.PID = uint32(os.Getpid())
 	}
@@ -124,7 +130,7 @@ func stamp(f bpf.Flow) (bpf.Flow, error) {
 
 // Update replaces the entry of a flow, all of it. ErrNoFlow when there is none.
 func (s *Steering) Update(key bpf.FlowKey, f bpf.Flow) error {
-	f, err := stamp(f)
+	f, err := s.stamp(f)
 	if err != nil {
 		return err
 	}
@@ -152,9 +158,16 @@ func (s *Steering) outcome(what string, key bpf.FlowKey, err error) error {
 	return nil
 }
 
-// Flows calls f for each flow until it returns false. Flows that come or go
-// meanwhile may be missed or, rarely, seen twice.
+// Flows calls f for each flow of this interface until it returns false. Flows that
+// come or go meanwhile may be missed or, rarely, seen twice.
 func (s *Steering) Flows(f func(bpf.FlowKey, bpf.Flow) bool) error {
+	return s.allFlows(func(k bpf.FlowKey, flow bpf.Flow) bool {
+		return flow.Program != uint32(s.id) || f(k, flow)
+	})
+}
+
+// allFlows is Flows for all interfaces that share the map of flows.
+func (s *Steering) allFlows(f func(bpf.FlowKey, bpf.Flow) bool) error {
 	var key bpf.FlowKey
 	var flow bpf.Flow
 	it := s.flows.Iterate()
@@ -170,13 +183,21 @@ func (s *Steering) Flows(f func(bpf.FlowKey, bpf.Flow) bool) error {
 	return nil
 }
 
-// Clear removes every flow, and says how many there were. They must be left over
-// from processes that have died: who has adopted the program and got sockets
-// of its own for every queue can be sure of that.
+// Clear removes every flow that is left over in the map of flows, and says how many
+// there were. The caller has adopted the program and has sockets of its own for every
+// queue, so each flow of this interface is left over. A flow of another interface is
+// left over if its process has died.
 func (s *Steering) Clear() (n int, err error) {
+	return s.remove(func(f bpf.Flow) bool { return f.Program == uint32(s.id) || !made(f) })
+}
+
+// remove removes the flows that which chooses, and says how many there were.
+func (s *Steering) remove(which func(bpf.Flow) bool) (n int, err error) {
 	var keys []bpf.FlowKey
-	err = s.Flows(func(k bpf.FlowKey, _ bpf.Flow) bool {
-		keys = append(keys, k)
+	err = s.allFlows(func(k bpf.FlowKey, f bpf.Flow) bool {
+		if which(f) {
+			keys = append(keys, k)
+		}
 		return true
 	})
 	for _, k := range keys {
@@ -243,7 +264,7 @@ func (s *Steering) Close() error {
 // connection announces must keep its segments shorter.
 func (s *Steering) Longest(chunk int) int { return s.link.Longest(s.mode == Generic, chunk) }
 
-// maps are the maps of the program, by their names.
+// maps are the maps of the interface alone, by their names: see allMaps.
 func (s *Steering) maps() map[string]**ebpf.Map {
-	return map[string]**ebpf.Map{bpf.MapFlows: &s.flows, bpf.MapSocks: &s.socks, bpf.MapStats: &s.stats, bpf.MapOptions: &s.options}
+	return map[string]**ebpf.Map{bpf.MapSocks: &s.socks, bpf.MapStats: &s.stats, bpf.MapOptions: &s.options}
 }

@@ -66,6 +66,9 @@ func sweepInstance(dir string, f *finder) (done []string, err error) {
 		if err != nil {
 			return done, err
 		}
+		if err := p.dropFlows(); err != nil {
+			return done, err
+		}
 		if err := os.RemoveAll(p.Dir); err != nil {
 			return done, fmt.Errorf("remove stale pins: %w", err)
 		}

@@ -240,7 +240,7 @@ func TestTuneOfFailedLoad(t *testing.T) {
 func TestLoadKilled(t *testing.T) {
 	need.Root(t)
 	need.XDP(t)
-	for _, step := range []string{"directories", "noted gro", "attached", "config", "maps", "link"} {
+	for _, step := range []string{"directories", "noted gro", "attached", "config", "shared maps", "maps", "link"} {
 		for _, sweep := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, swept %v", step, sweep), func(t *testing.T) { loadKilled(t, step, sweep) })
 		}

@@ -206,6 +206,9 @@ func (p PinnedPort) unload(f *finder) (u Unloaded, err error) {
 	if err := detach(p.Dir); err != nil {
 		return u, err
 	}
+	if err := p.dropFlows(); err != nil {
+		return u, err
+	}
 	return u, (&pinDir{filepath.Dir(p.Dir), p.Dir}).remove()
 }
 

@@ -1,0 +1,156 @@
+package loader
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/stag-rdma/stag/bpf"
+)
+
+// shared are the maps that the programs on all interfaces of an adapter use: the
+// flows, and the sockets of the lanes. The zero value is none.
+type shared struct{ flows, lanes *ebpf.Map }
+
+// shares are the maps that s shares, none of nil.
+func (s *Steering) shares() shared {
+	if s == nil {
+		return shared{}
+	}
+	return shared{s.flows, s.lanes}
+}
+
+// SharesFlows reports whether both programs read the same map of flows.
+func (s *Steering) SharesFlows(with *Steering) bool {
+	a, err1 := s.flows.Info()
+	b, err2 := with.flows.Info()
+	if err1 != nil || err2 != nil {
+		return false
+	}
+	m, ok1 := a.ID()
+	n, ok2 := b.ID()
+	return ok1 && ok2 && m == n
+}
+
+// SetLane says that the AF_XDP socket fd is that of a lane of the adapter, and so that
+// the lane's engine lives as long as the socket is open. The socket may be one of
+// another interface.
+func (s *Steering) SetLane(lane uint16, fd int) error {
+	if lane >= bpf.Lanes {
+		return fmt.Errorf("%s queue %d of an adapter: there is room for %d over all its interfaces: use fewer queues (ethtool -L) or fewer interfaces",
+			s.link.Port, lane, bpf.Lanes)
+	}
+	if err := s.lanes.Put(uint32(lane), uint32(fd)); err != nil {
+		return fmt.Errorf("enter the socket of lane %d on %s: %w", lane, s.link.Port, err)
+	}
+	return nil
+}
+
+// allMaps are the maps of one interface and those that it shares.
+func (s *Steering) allMaps() map[string]**ebpf.Map {
+	all := s.maps()
+	all[bpf.MapFlows], all[bpf.MapLanes] = &s.flows, &s.lanes
+	return all
+}
+
+// room is how many flows the map of flows has room for, of so many asked for; 0: any
+// number.
+func (h shared) room(asked uint32) (uint32, error) {
+	switch {
+	case h.flows == nil && asked == 0:
+		return defaultFlows, nil
+	case h.flows == nil:
+		return asked, nil
+	case asked != 0 && asked != h.flows.MaxEntries():
+		return 0, fail(ErrAlreadyLoaded, nil, "room for %d flows is asked for, and the interfaces that are loaded with it share room for %d: leave the number out, or unload these first",
+			asked, h.flows.MaxEntries())
+	}
+	return h.flows.MaxEntries(), nil
+}
+
+// replacements are the maps for a collection that is being made.
+func (h shared) replacements() map[string]*ebpf.Map {
+	if h.flows == nil {
+		return nil
+	}
+	return map[string]*ebpf.Map{bpf.MapFlows: h.flows, bpf.MapLanes: h.lanes}
+}
+
+func (h shared) close() {
+	if h.flows != nil {
+		h.flows.Close()
+	}
+	if h.lanes != nil {
+		h.lanes.Close()
+	}
+}
+
+// inInstance is where a map is pinned that all interfaces of the instance share.
+func (p *pinDir) inInstance(name string) string { return filepath.Join(p.instance, name) }
+
+// pathOf is where a map is pinned.
+func (p *pinDir) pathOf(name string) string {
+	if name == bpf.MapFlows || name == bpf.MapLanes {
+		return p.inInstance(name)
+	}
+	return p.of(name)
+}
+
+// openShared opens the maps that the instance's interfaces share; none if it has
+// none. The caller closes them.
+func (p *pinDir) openShared(o *ebpf.LoadPinOptions) (h shared, err error) {
+	for name, m := range map[string]**ebpf.Map{bpf.MapFlows: &h.flows, bpf.MapLanes: &h.lanes} {
+		*m, err = ebpf.LoadPinnedMap(p.inInstance(name), o)
+		if errors.Is(err, os.ErrNotExist) {
+			h.close()
+			return shared{}, nil
+		}
+		if err != nil {
+			h.close()
+			return shared{}, fmt.Errorf("open %s: %w", p.inInstance(name), err)
+		}
+	}
+	return h, nil
+}
+
+// pinShared makes the shared maps stay, unless another interface has done so. Half of
+// a pair is of a load that was interrupted: nobody uses it, as no interface is loaded.
+func (s *Steering) pinShared(p *pinDir) error {
+	h, err := p.openShared(nil)
+	if err != nil {
+		return err
+	}
+	if h.flows != nil {
+		h.close()
+		return nil
+	}
+	for name, m := range map[string]*ebpf.Map{bpf.MapFlows: s.flows, bpf.MapLanes: s.lanes} {
+		if err := os.RemoveAll(p.inInstance(name)); err != nil {
+			return fmt.Errorf("remove what an interrupted load left behind: %w", err)
+		}
+		if err := m.Pin(p.inInstance(name)); err != nil {
+			return fmt.Errorf("pin map %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// dropFlows removes the flows of an interface that is being unloaded from the map that
+// others go on using. It leaves a map of another layout alone.
+func (p *PinnedPort) dropFlows() error {
+	h, err := (&pinDir{instance: filepath.Dir(p.Dir)}).openShared(nil)
+	if err != nil || h.flows == nil {
+		return err
+	}
+	defer h.close()
+	if h.flows.KeySize() != uint32(binary.Size(bpf.FlowKey{})) || h.flows.ValueSize() != uint32(binary.Size(bpf.Flow{})) {
+		return nil
+	}
+	s := &Steering{link: Link{Name: p.Name, Port: p.Name}, id: ebpf.ProgramID(p.ProgID), flows: h.flows}
+	_, err = s.remove(func(f bpf.Flow) bool { return f.Program == p.ProgID })
+	return err
+}
