@@ -12,6 +12,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/test/need"
+	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -48,7 +49,7 @@ func lookups(t *testing.T, k bpf.FlowKey, there bool, all ...*loader.Steering) {
 func TestInterfacesShareFlows(t *testing.T) {
 	for _, pinned := range []bool{true, false} {
 		t.Run(fmt.Sprintf("pinned %v", pinned), func(t *testing.T) {
-			p := newPair(t, pair.Config{})
+			p := netns.Pair(t, pair.Config{})
 			unloadAfter(t)
 			o := loader.Options{MaxFlows: 10}
 			if pinned {
@@ -91,7 +92,7 @@ func TestInterfacesShareFlows(t *testing.T) {
 
 // A private program of another process, or of another adapter, has flows of its own.
 func TestInterfacesOfTwoAdaptersShareNothing(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	a := mustLoad(t, p, loader.Options{})
 	b, err := loadB(t, p, loader.Options{})
 	if err != nil {
@@ -110,7 +111,7 @@ func TestInterfacesOfTwoAdaptersShareNothing(t *testing.T) {
 // The second interface of an instance has the room that the first one was loaded with,
 // or says so.
 func TestRoomIsTheInstances(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	mustLoad(t, p, loader.Options{Pin: instance, MaxFlows: 10})
 	_, err := loadB(t, p, loader.Options{Pin: instance, MaxFlows: 11})
@@ -123,7 +124,7 @@ func TestRoomIsTheInstances(t *testing.T) {
 // Unloading one interface takes its flows out of the map that the other one goes on
 // reading, and leaves the other's.
 func TestUnloadKeepsTheOthersFlows(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	o := startOther(t, p, pair.A, "stay")
 	a := mustLoad(t, p, loader.Options{Pin: instance})
@@ -162,7 +163,7 @@ func TestUnloadKeepsTheOthersFlows(t *testing.T) {
 // Who adopts one interface of an instance removes what dead processes have left on
 // all, and leaves what living ones have.
 func TestClearLeavesFlowsOfLivingProcesses(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)
 	unloadAfter(t)
 	lives, died := startOther(t, p, pair.A, "stay"), startOther(t, p, pair.A, "stay")
@@ -194,7 +195,7 @@ func TestClearLeavesFlowsOfLivingProcesses(t *testing.T) {
 // The maps of a layout of another version are left alone, and the interface can still be
 // unloaded.
 func TestUnloadOfAnotherLayout(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
 	mustLoad(t, p, loader.Options{Pin: instance}).Close()
 	otherLayout(t)
@@ -209,7 +210,7 @@ func TestUnloadOfAnotherLayout(t *testing.T) {
 
 // A lane beyond all that there can be is refused with what helps.
 func TestSetLane(t *testing.T) {
-	p := newPair(t, pair.Config{})
+	p := netns.Pair(t, pair.Config{})
 	s := mustLoad(t, p, loader.Options{})
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

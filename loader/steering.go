@@ -191,6 +191,12 @@ func (s *Steering) Clear() (n int, err error) {
 	return s.remove(func(f bpf.Flow) bool { return f.Program == uint32(s.id) || !made(f) })
 }
 
+// ClearOthers removes the flows that this process has entered for other interfaces.
+func (s *Steering) ClearOthers() error {
+	_, err := s.remove(func(f bpf.Flow) bool { return f.Program != uint32(s.id) && int(f.PID) == os.Getpid() })
+	return err
+}
+
 // remove removes the flows that which chooses, and says how many there were.
 func (s *Steering) remove(which func(bpf.Flow) bool) (n int, err error) {
 	var keys []bpf.FlowKey

@@ -58,13 +58,17 @@ func (a *Adapter) openPorts() (err error) {
 		queues += link.RxQueues
 	}
 	a.inline = a.cfg.chooseProgress(queues) == ProgressInline
+	var cfgs []nic.Config
 	for _, name := range a.cfg.Ports {
-		n, err := nic.Open(a.nicConfig(name))
-		if err != nil {
-			return err
-		}
+		cfgs = append(cfgs, a.nicConfig(name))
+	}
+	nics, err := nic.OpenAll(cfgs...)
+	if err != nil {
+		return err
+	}
+	for i, n := range nics {
 		a.undo.Add(n.Close)
-		a.ports = append(a.ports, &Port{name, n})
+		a.ports = append(a.ports, &Port{a.cfg.Ports[i], n})
 	}
 	return nil
 }

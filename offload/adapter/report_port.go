@@ -150,11 +150,11 @@ func (p *Port) flows(live map[engine.FlowID]*liveFlow) (list []report.Flow, err 
 	}
 	err = p.nic.Steering().Flows(func(key bpf.FlowKey, e bpf.Flow) bool {
 		f := report.Flow{
-			Device: p.name, Queue: int(e.Owner), ID: report.FlowID(e.ID), Kind: e.Kind.String(), State: e.State.String(),
+			Device: p.name, Queue: int(e.Queue), ID: report.FlowID(e.ID), Kind: e.Kind.String(), State: e.State.String(),
 			Local: key.LocalAddr(), Remote: key.RemoteAddr(), VLAN: key.VLAN,
 			Age: uint64(max(0, now.Nano()-int64(e.Created))) / uint64(time.Second),
 		}
-		if e.Owner == bpf.NoOwner {
+		if e.Queue == bpf.NoOwner {
 			f.Queue = -1
 		}
 		if x := live[e.ID]; x != nil && x.key == key {

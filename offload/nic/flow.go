@@ -164,5 +164,5 @@ func (f *Flow) finish(err error) {
 // hop may be forgotten.
 func (f *Flow) dissolve() error {
 	f.nic.hops.leave(f)
-	return errors.Join(f.hold.Close(), f.nic.steer.Delete(f.key))
+	return errors.Join(f.hold.Close(), f.nic.remove(f.key))
 }

@@ -35,4 +35,4 @@ func (n *NIC) Look(ctx context.Context, queue int, ids []engine.FlowID, fn func(
 }
 
 // MaxFlows is how many connections the interface can have.
-func (n *NIC) MaxFlows() int { return n.dir.Len() }
+func (n *NIC) MaxFlows() int { return n.cfg.MaxFlows }

@@ -1,7 +1,6 @@
 package nic
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +29,10 @@ type NIC struct {
 	steer   *loader.Steering
 	queues  []*afxdp.Queue
 	engines []*engine.Engine
-	dir     *engine.Directory
+	set     *set
+	number  int         // in the set
+	first   engine.Lane // of queue 0
+	maps    []*NIC      // through whose programs each map of flows is reached: ours first
 	grace   *handoff.Grace
 	pace    *pace
 	diag    *handoff.Diagnosis
@@ -51,31 +53,12 @@ type NIC struct {
 
 	mu     sync.Mutex // guards what follows
 	flows  map[engine.FlowID]*Flow
+	ids    int // that are reserved for flows of this interface
 	closed bool
 }
 
-// Open makes the interface ready to take connections over. It belongs to the
-// network namespace of the calling thread, and stays bound to it. It needs
-// CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, and CAP_IPC_LOCK or enough memlock.
-//
-// A program that `stag load` has put there is adopted, and stays when the NIC
-// is closed. What else is on the interface is left alone: a foreign XDP program,
-// or a queue that another process owns, is an error of package loader or afxdp.
-func Open(cfg Config) (*NIC, error) {
-	cfg, err := cfg.fill()
-	if err != nil {
-		return nil, fmt.Errorf("open interface: %w", err)
-	}
-	n := &NIC{cfg: cfg, log: cfg.Log, grace: new(handoff.Grace), pace: newPace(unheardMost), ends: newEndQueue(), freed: make(chan struct{}, 1), flows: map[engine.FlowID]*Flow{}}
-	n.life, n.die = context.WithCancelCause(context.Background())
-	if err := n.open(); err != nil {
-		return nil, fmt.Errorf("open %s: %w", cfg.Link, errors.Join(err, n.undo.Run()))
-	}
-	n.log.Info("interface opened", "link", n.link.Name, "path", n.Path().String())
-	return n, nil
-}
-
-func (n *NIC) open() (err error) {
+// find looks the interface up.
+func (n *NIC) find() (err error) {
 	if n.net, err = loader.Open(); err != nil {
 		return err
 	}
@@ -91,11 +74,6 @@ func (n *NIC) open() (err error) {
 		n.cfg.VLAN = n.link.VLAN
 	}
 	n.hops = newHops(n.net, n.link, n.log, n.cfg.Diverted)
-	for _, step := range []func() error{n.checkQueues, n.checkTags, n.claim, n.attach, n.openQueues, n.clear, n.startEngines, n.watch} {
-		if err := step(); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 
@@ -144,7 +122,8 @@ func (n *NIC) attach() (err error) {
 		n.steer, err = loader.Load(loader.Options{
 			Link:     n.link.Port,
 			Generic:  n.cfg.Generic,
-			MaxFlows: uint32(cmp.Or(n.cfg.MaxFlows, defaultFlows)),
+			MaxFlows: n.roomToLoad(),
+			With:     n.with(),
 			Queues:   n.cfg.Queues,
 		})
 	}
@@ -152,13 +131,14 @@ func (n *NIC) attach() (err error) {
 		return err
 	}
 	n.undo.Add(n.steer.Close)
+	n.undo.Add(n.leaveMaps)
 	n.log.Debug("program is there", "link", n.link.Port, "program", n.steer.ProgID(), "mode", n.steer.Mode().String(), "room for flows", n.steer.MaxFlows())
 	return n.makeRoom()
 }
 
-// makeRoom makes the directory of flows. An adopted program has room for as many
-// as it was loaded for.
-func (n *NIC) makeRoom() (err error) {
+// makeRoom sees how many flows there is room for. An adopted program has room for as
+// many as it was loaded for.
+func (n *NIC) makeRoom() error {
 	room := int(n.steer.MaxFlows())
 	if n.cfg.MaxFlows == 0 {
 		n.cfg.MaxFlows = min(defaultFlows, room)
@@ -167,8 +147,16 @@ func (n *NIC) makeRoom() (err error) {
 		return fmt.Errorf("%d flows asked for, and stag was loaded on %s with room for %d: ask for fewer, or stag unload %s and stag load %s --max-flows %d",
 			n.cfg.MaxFlows, n.link.Port, room, n.link.Port, n.link.Port, n.cfg.MaxFlows)
 	}
-	n.dir, err = engine.NewDirectory(n.cfg.MaxFlows)
-	return err
+	return nil
+}
+
+// roomToLoad is how much room for flows a private program gets: that of all
+// interfaces. 0, as much as there is, for one that shares another's.
+func (n *NIC) roomToLoad() uint32 {
+	if n.with() != nil {
+		return 0
+	}
+	return uint32(n.set.room())
 }
 
 // clear removes the flows that an engine before us has left in the program: their
@@ -183,39 +171,39 @@ func (n *NIC) clear() error {
 	return err
 }
 
-// openQueues makes the arena and a socket for every queue, and puts the
-// sockets where the program looks for them.
-func (n *NIC) openQueues() error {
-	qc := afxdp.Config{
+func (n *NIC) queueConfig() afxdp.Config {
+	return afxdp.Config{
 		Ifindex:   n.link.PortIndex,
 		IfName:    n.link.Port,
+		Port:      uint16(n.number),
 		FrameSize: n.cfg.FrameSize,
 		RxFrames:  n.cfg.RxFrames,
 		TxFrames:  n.cfg.TxFrames,
 		ZeroCopy:  n.cfg.ZeroCopy,
 	}
+}
+
+// openQueues makes a socket for every queue, and puts the sockets where the programs
+// look for them.
+func (n *NIC) openQueues() error {
+	qc := n.queueConfig()
 	size, err := qc.RegionSize()
 	if err != nil {
 		return err
 	}
-	arena, err := afxdp.NewArena(size * uint64(n.cfg.Queues))
-	if err != nil {
-		return err
-	}
-	n.undo.Add(arena.Close)
 	for i := range n.cfg.Queues {
-		region, err := arena.Cut(size)
+		region, err := n.set.arena.Cut(size)
 		if err != nil {
 			return err
 		}
-		qc.Queue, qc.Lane = uint16(i), engine.Lane(i)
+		qc.Queue, qc.Lane = uint16(i), n.first+engine.Lane(i)
 		q, err := afxdp.Open(qc, region)
 		if err != nil {
 			return err
 		}
 		n.undo.Add(q.Close)
 		n.queues = append(n.queues, q)
-		if err := n.steer.SetSocket(i, q.FD()); err != nil {
+		if err := n.plug(i, qc.Lane, q.FD()); err != nil {
 			return err
 		}
 		n.log.Debug("socket bound", "link", n.link.Port, "queue", i, "frame size", qc.FrameSize)
@@ -223,25 +211,39 @@ func (n *NIC) openQueues() error {
 	return nil
 }
 
-func (n *NIC) startEngines() error {
+// plug gives the socket of a queue to our program, and tells all programs that the
+// lane's engine lives.
+func (n *NIC) plug(queue int, lane engine.Lane, fd int) error {
+	if err := n.steer.SetSocket(queue, fd); err != nil {
+		return err
+	}
+	for _, at := range n.maps {
+		if err := at.steer.SetLane(uint16(lane), fd); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *NIC) makeEngines() error {
 	ec := n.cfg.Engine
 	ec.Ended = n.ends.add
 	ec.AcceptPartial = n.cfg.Partial.accepts(n.link.Driver)
 	ec.Unsummed = n.unsummed()
 	for _, q := range n.queues {
-		e, err := engine.New(q, n.dir, ec)
+		e, err := engine.New(q, n.set.dir, ec)
 		if err != nil {
 			return err
 		}
 		n.engines = append(n.engines, e)
 	}
-	if len(n.engines) > 1 {
-		if err := engine.Join(n.engines...); err != nil {
-			return err
-		}
-	}
-	n.run()
 	return nil
+}
+
+// start lets the interface work.
+func (n *NIC) start() error {
+	n.run()
+	return n.watch()
 }
 
 // run starts everything that runs until Close. The engines can end before, by

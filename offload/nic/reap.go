@@ -3,6 +3,7 @@ package nic
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -99,7 +100,7 @@ const tryAgain = 5 * time.Millisecond
 // the oldest first. engine.ErrFlowsFull: all flows are open.
 func (n *NIC) reserve(ctx context.Context, key bpf.FlowKey) (engine.FlowID, error) {
 	for {
-		id, err := n.dir.Reserve(key)
+		id, err := n.newID(key)
 		if !errors.Is(err, engine.ErrFlowsFull) || !n.shortenTimeWait(ctx) {
 			return id, err
 		}
@@ -108,6 +109,20 @@ func (n *NIC) reserve(ctx context.Context, key bpf.FlowKey) (engine.FlowID, erro
 		case <-time.After(tryAgain):
 		}
 	}
+}
+
+// newID takes a flow id, as long as the interface may have one more.
+func (n *NIC) newID(key bpf.FlowKey) (engine.FlowID, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ids >= n.cfg.MaxFlows {
+		return 0, fmt.Errorf("%w: %d flows are open", engine.ErrFlowsFull, n.ids)
+	}
+	id, err := n.set.dir.Reserve(key)
+	if err == nil {
+		n.ids++
+	}
+	return id, err
 }
 
 // shortenTimeWait has the flow in TIME-WAIT ended that has the least of it left, of

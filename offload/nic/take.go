@@ -168,7 +168,7 @@ func (t *takeover) Park() error {
 		}
 	}
 	t.began = time.Now()
-	if err := n.steer.Insert(f.key, t.entry(bpf.Park, bpf.NoOwner)); err != nil {
+	if err := n.insert(f.key, t.entry(bpf.Park, nil)); err != nil {
 		t.forget()
 		return err
 	}
@@ -194,7 +194,7 @@ func (t *takeover) Heard() <-chan struct{} { return t.heard }
 
 // Unpark implements handoff.Steps.
 func (t *takeover) Unpark() {
-	if err := t.nic.steer.Delete(t.flow.key); err != nil {
+	if err := t.nic.remove(t.flow.key); err != nil {
 		t.nic.log.Error("flow entry not deleted", "key", t.flow.key, "err", err)
 	}
 	t.forget()
@@ -211,7 +211,10 @@ func (n *NIC) forget(id engine.FlowID, err error) {
 	for _, e := range n.engines {
 		e.Remove(context.Background(), id, err) // a stopped engine has forgotten everything
 	}
-	n.dir.Free(id)
+	n.set.dir.Free(id)
+	n.mu.Lock()
+	n.ids--
+	n.mu.Unlock()
 }
 
 // Install implements handoff.Steps: the engine where the segments arrive gets
@@ -230,7 +233,7 @@ func (t *takeover) Install(st tcp.State, p *handoff.Placeholder) error {
 	if err := n.add(f, p); err != nil {
 		return err
 	}
-	if err := n.dir.Move(f.id, f.engine.Lane()); err != nil {
+	if err := n.set.dir.Move(f.id, f.engine.Lane()); err != nil {
 		n.drop(f)
 		return err
 	}
@@ -249,7 +252,7 @@ func (t *takeover) Install(st tcp.State, p *handoff.Placeholder) error {
 			e.Forward(context.Background(), f.id)
 		}
 	}
-	if err := n.steer.Update(f.key, t.entry(bpf.Live, uint16(f.engine.Lane()))); err != nil {
+	if err := n.update(f.key, t.entry(bpf.Live, f.engine)); err != nil {
 		n.log.Error("flow entry not updated", "key", f.key, "err", err)
 	}
 	n.log.Debug("take-over: state installed", "flow", f.id, "key", f.key, // only now: a log can take its time
@@ -292,6 +295,11 @@ func (t *takeover) headers(p *handoff.Placeholder, h engine.Heading) (wire.Heade
 	})
 }
 
-func (t *takeover) entry(state bpf.State, owner uint16) bpf.Flow {
-	return bpf.Flow{ID: t.flow.id, Kind: t.opts.Kind, State: state, Owner: owner, Longest: uint32(t.nic.longest())}
+// entry is what the programs are told of the flow. owner is nil before there is one.
+func (t *takeover) entry(state bpf.State, owner *engine.Engine) bpf.Flow {
+	f := bpf.Flow{ID: t.flow.id, Kind: t.opts.Kind, State: state, Owner: bpf.NoOwner, Queue: bpf.NoOwner, Longest: uint32(t.nic.longest())}
+	if owner != nil {
+		f.Owner, f.Queue = uint16(owner.Lane()), owner.Queue()
+	}
+	return f
 }

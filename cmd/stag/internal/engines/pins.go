@@ -138,8 +138,8 @@ func path(p loader.PinnedPort) string {
 }
 
 func (s *Source) addFlow(device string, f loader.PinnedFlow) {
-	queue := int(f.Owner)
-	if f.Owner == bpf.NoOwner {
+	queue := int(f.Queue)
+	if f.Queue == bpf.NoOwner {
 		queue = -1
 	}
 	row := report.Flow{

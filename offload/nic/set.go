@@ -1,0 +1,224 @@
+package nic
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/stag-rdma/stag/afxdp"
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/offload/engine"
+	"github.com/stag-rdma/stag/offload/handoff"
+)
+
+// set is what the interfaces of one adapter share: the memory of all frames, the
+// directory of flows, and the numbering of lanes.
+type set struct {
+	nics  []*NIC
+	dir   *engine.Directory
+	arena *afxdp.Arena
+}
+
+// Open makes one interface ready to take connections over: see OpenAll.
+func Open(cfg Config) (*NIC, error) {
+	all, err := OpenAll(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+// OpenAll makes the interfaces of one adapter ready to take connections over. They
+// belong to the network namespace of the calling thread, and stay bound to it. It
+// needs CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, and CAP_IPC_LOCK or enough memlock.
+//
+// A segment reaches its connection by whichever of the interfaces it arrives. All of
+// them have frames of one size.
+//
+// A program that `stag load` has put there is adopted, and stays when the NIC
+// is closed. What else is on an interface is left alone: a foreign XDP program,
+// or a queue that another process owns, is an error of package loader or afxdp.
+//
+// The caller closes each NIC.
+func OpenAll(cfgs ...Config) ([]*NIC, error) {
+	s := &set{}
+	for i, cfg := range cfgs {
+		cfg, err := cfg.fill()
+		if err != nil {
+			return nil, fmt.Errorf("open interface: %w", err)
+		}
+		n := &NIC{cfg: cfg, set: s, number: i, log: cfg.Log, grace: new(handoff.Grace), pace: newPace(unheardMost), ends: newEndQueue(), freed: make(chan struct{}, 1), flows: map[engine.FlowID]*Flow{}}
+		n.life, n.die = context.WithCancelCause(context.Background())
+		s.nics = append(s.nics, n)
+	}
+	if at, err := s.open(); err != nil {
+		errs := []error{err}
+		for i := len(s.nics) - 1; i >= 0; i-- {
+			errs = append(errs, s.nics[i].undo.Run())
+		}
+		return nil, fmt.Errorf("open %s: %w", at.cfg.Link, errors.Join(errs...))
+	}
+	for _, n := range s.nics {
+		n.log.Info("interface opened", "link", n.link.Name, "path", n.Path().String())
+	}
+	return s.nics, nil
+}
+
+// open does step by step what all interfaces need. An error is of the interface at.
+func (s *set) open() (at *NIC, err error) {
+	for _, step := range []func(*NIC) error{
+		(*NIC).find, (*NIC).checkQueues, (*NIC).checkTags, (*NIC).count, (*NIC).claim, (*NIC).attach, (*NIC).share,
+		(*NIC).openQueues, (*NIC).clear, (*NIC).makeEngines, (*NIC).join, (*NIC).start,
+	} {
+		for _, n := range s.nics {
+			if err := step(n); err != nil {
+				return n, err
+			}
+		}
+	}
+	return nil, nil
+}
+
+// count numbers the lanes of n, behind those of the interfaces before it.
+func (n *NIC) count() error {
+	for _, before := range n.set.nics[:n.number] {
+		n.first += engine.Lane(before.cfg.Queues)
+	}
+	if end := int(n.first) + n.cfg.Queues; end > bpf.Lanes {
+		return fmt.Errorf("an adapter of %d receive queues over all its interfaces: it can have %d: use fewer interfaces, or fewer queues (ethtool -L)", end, bpf.Lanes)
+	}
+	return nil
+}
+
+// with is the program whose map of flows a private one of n shares, nil for none:
+// that of the first interface.
+func (n *NIC) with() *loader.Steering {
+	if n.number == 0 {
+		return nil
+	}
+	return n.set.nics[0].steer
+}
+
+// room is how many flows all interfaces of the set together may have.
+func (s *set) room() (flows int) {
+	for _, n := range s.nics {
+		flows += cmp.Or(n.cfg.MaxFlows, defaultFlows)
+	}
+	return min(flows, engine.MaxFlows)
+}
+
+// share makes what the interfaces share when the last one has its program.
+func (n *NIC) share() (err error) {
+	s := n.set
+	if n.number != len(s.nics)-1 {
+		return nil
+	}
+	if s.dir, err = engine.NewDirectory(s.room()); err != nil {
+		return err
+	}
+	size := uint64(0)
+	for _, n := range s.nics {
+		one, err := n.queueConfig().RegionSize()
+		if err != nil {
+			return err
+		}
+		size += one * uint64(n.cfg.Queues)
+	}
+	if s.arena, err = afxdp.NewArena(size); err != nil {
+		return err
+	}
+	n.undo.Add(s.arena.Close) // it stays until the last queue is closed
+	for _, n := range s.nics {
+		n.maps = n.set.mapsFor(n)
+	}
+	return nil
+}
+
+// mapsFor is through which program each map of flows is reached: n's own first. There
+// is more than one if the interfaces are loaded as several instances.
+func (s *set) mapsFor(n *NIC) (maps []*NIC) {
+	maps = []*NIC{n}
+	for _, other := range s.nics {
+		known := false
+		for _, m := range maps {
+			known = known || m.steer.SharesFlows(other.steer)
+		}
+		if !known {
+			maps = append(maps, other)
+		}
+	}
+	return maps
+}
+
+// join connects the engines of all interfaces when the last one has its own.
+func (n *NIC) join() error {
+	if n.number != len(n.set.nics)-1 {
+		return nil
+	}
+	var all []*engine.Engine
+	for _, n := range n.set.nics {
+		all = append(all, n.engines...)
+	}
+	if len(all) == 1 {
+		return nil
+	}
+	return engine.Join(all...)
+}
+
+// insert enters a flow in every map of flows. A map of another instance may have no
+// room: then segments that arrive at that interface do not reach the connection, as
+// ever before.
+func (n *NIC) insert(key bpf.FlowKey, f bpf.Flow) error {
+	f.Program = n.steer.ProgID()
+	for i, at := range n.maps {
+		err := at.steer.Insert(key, f)
+		switch {
+		case err == nil:
+		case i > 0 && at.isClosed():
+		case i > 0 && errors.Is(err, loader.ErrFlowsFull):
+			n.log.Warn("flow not known to another interface", "key", key, "link", at.link.Port, "err", err)
+		default:
+			for _, done := range n.maps[:i] {
+				err = errors.Join(err, done.steer.Delete(key))
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// update replaces a flow's entry in every map of flows.
+func (n *NIC) update(key bpf.FlowKey, f bpf.Flow) error {
+	f.Program = n.steer.ProgID()
+	return n.eachMap(func(s *loader.Steering) error { return s.Update(key, f) })
+}
+
+// remove takes a flow out of every map of flows.
+func (n *NIC) remove(key bpf.FlowKey) error {
+	return n.eachMap(func(s *loader.Steering) error { return s.Delete(key) })
+}
+
+// eachMap calls do for n's own map of flows, and then for the others. Of these one may
+// be closed, and one may not have had room for the flow.
+func (n *NIC) eachMap(do func(*loader.Steering) error) error {
+	errs := []error{do(n.steer)}
+	for _, at := range n.maps[1:] {
+		if err := do(at.steer); !at.isClosed() && !errors.Is(err, loader.ErrNoFlow) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// leaveMaps takes flows of the other interfaces out of a map of flows that only n
+// keeps, when n is closed: nobody would do so later.
+func (n *NIC) leaveMaps() error {
+	for _, other := range n.set.nics {
+		if other != n && other.steer != nil && n.steer.SharesFlows(other.steer) {
+			return nil
+		}
+	}
+	return n.steer.ClearOthers()
+}
