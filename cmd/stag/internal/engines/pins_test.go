@@ -18,7 +18,7 @@ func entry(t *testing.T, id bpf.FlowID, pid uint32, alive bool) loader.PinnedFlo
 	if err != nil {
 		t.Fatal(err)
 	}
-	return loader.PinnedFlow{Key: key, Flow: bpf.Flow{ID: id, Kind: bpf.KindRDMA, State: bpf.Live, Owner: bpf.NoOwner, PID: pid}, Alive: alive}
+	return loader.PinnedFlow{Key: key, Flow: bpf.Flow{ID: id, Kind: bpf.KindRDMA, State: bpf.Live, Owner: bpf.NoOwner, Queue: bpf.NoOwner, PID: pid}, Alive: alive}
 }
 
 // TestPins: what an instance tells depends on who has answered already.
