@@ -2,89 +2,25 @@ package e2e
 
 import (
 	"context"
-	"net"
-	"os"
 	"testing"
 
-	"github.com/vishvananda/netlink"
-
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/nic"
 )
 
-// secondCable lays another veth pair between the two sides, without addresses, and
-// returns the names of its ends.
-func (r *rig) secondCable() (names [2]string) {
+// peerSends makes the peer send what is for us through its interface of that name.
+func (r *rig) peerSends(by string) {
 	r.Helper()
-	for side := range names {
-		name := r.pair.Ends[side].Name
-		names[side] = name[:len(name)-2] + "x2"
-	}
-	var far *os.File
-	r.in(theirs, func() (err error) {
-		far, err = os.Open("/proc/thread-self/ns/net")
-		return err
-	})
-	defer far.Close()
-	r.in(ours, func() error {
-		veth := netlink.NewVeth(netlink.NewLinkAttrs())
-		veth.Name, veth.PeerName, veth.PeerNamespace = names[0], names[1], netlink.NsFd(far.Fd())
-		return netlink.LinkAdd(veth)
-	})
-	for side, name := range names {
-		r.in(pair.Side(side), func() error {
-			l, err := netlink.LinkByName(name)
-			if err != nil {
-				return err
-			}
-			return netlink.LinkSetUp(l)
-		})
-	}
-	for side, name := range names {
-		r.Eventually(name+" has its carrier", func() (up bool) {
-			r.in(pair.Side(side), func() error {
-				l, err := netlink.LinkByName(name)
-				up = err == nil && l.Attrs().OperState == netlink.OperUp
-				return err
-			})
-			return up
-		})
-	}
-	return names
-}
-
-// sendBy makes the peer send what is for us through its interface of that name, to the
-// other end of that cable.
-func (r *rig) sendBy(peers, other string) {
-	r.Helper()
-	var mac net.HardwareAddr
-	r.in(ours, func() error {
-		ifc, err := net.InterfaceByName(other)
-		if err == nil {
-			mac = ifc.HardwareAddr
-		}
-		return err
-	})
-	to := r.pair.Ends[ours].V4.Addr()
-	r.in(theirs, func() error {
-		l, err := netlink.LinkByName(peers)
-		if err != nil {
-			return err
-		}
-		host := &net.IPNet{IP: to.AsSlice(), Mask: net.CIDRMask(32, 32)}
-		if err := netlink.NeighSet(&netlink.Neigh{LinkIndex: l.Attrs().Index, IP: to.AsSlice(), HardwareAddr: mac, State: netlink.NUD_PERMANENT}); err != nil {
-			return err
-		}
-		return netlink.RouteReplace(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: host, Scope: netlink.SCOPE_LINK})
-	})
+	r.ip(theirs, "route", "replace", r.addr(ours, false)+"/32", "dev", by, "src", r.addr(theirs, false))
 }
 
 // openBoth makes both of our interfaces ours, as one adapter.
-func (r *rig) openBoth(second string) (other *nic.NIC) {
+func (r *rig) openBoth() (other *nic.NIC) {
 	r.Helper()
 	r.in(ours, func() error {
-		all, err := nic.OpenAll(nic.Config{Link: r.pair.Ends[ours].Name, RxFrames: 512}, nic.Config{Link: second, RxFrames: 512})
+		all, err := nic.OpenAll(nic.Config{Link: r.pair.Ends[ours].Name, RxFrames: 512}, nic.Config{Link: "q0", RxFrames: 512})
 		if err != nil {
 			return err
 		}
@@ -111,16 +47,19 @@ func (r *rig) countersOf(n *nic.NIC) (sum engine.Counters) {
 // cable, not afterwards, and not when it changes back. The frames of the other
 // interface come home: it receives many times as many as it has.
 func TestPeerSendsByAnotherCable(t *testing.T) {
-	r := newStage(t, setup{pair: pair.Config{Queues: 2}})
-	second := r.secondCable()
-	other := r.openBoth(second[ours])
+	r := newStage(t, setup{})
+	r.secondCable()
+	for side, end := range []string{"q0", "q1"} {
+		r.in(pair.Side(side), func() error { return loader.SetTxChecksum(end, false) })
+	}
+	other := r.openBoth()
 	x := r.transfer(96 << 20)
 	x.reach(1 << 20)
-	r.sendBy(second[theirs], second[ours])
+	r.peerSends("q1")
 	x.reach(40 << 20)
-	r.sendBy(r.pair.Ends[theirs].Name, r.pair.Ends[ours].Name)
+	r.peerSends(r.pair.Ends[theirs].Name)
 	x.reach(60 << 20)
-	r.sendBy(second[theirs], second[ours])
+	r.peerSends("q1")
 	x.finish()
 	there, here := r.countersOf(other), r.countersOf(r.nic)
 	if there.RxPackets < 5000 || there.PassedOut < 5000 || here.PassedIn < 5000 {
@@ -143,8 +82,11 @@ func TestPeerSendsByAnotherCable(t *testing.T) {
 // different numbers, and each is known to both programs, until it ends.
 func TestFlowsOfAnAdapterHaveOneNumber(t *testing.T) {
 	r := newStage(t, setup{})
-	second := r.secondCable()
-	other := r.openBoth(second[ours])
+	r.secondCable()
+	for side, end := range []string{"q0", "q1"} {
+		r.in(pair.Side(side), func() error { return loader.SetTxChecksum(end, false) })
+	}
+	other := r.openBoth()
 	if !r.nic.Steering().SharesFlows(other.Steering()) {
 		t.Error("the two interfaces do not share flows")
 	}
