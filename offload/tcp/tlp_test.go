@@ -7,6 +7,17 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 )
 
+// probesTail sends two segments, a tail-loss probe that repeats the second one, and
+// a third segment.
+func (s *script) probesTail() {
+	s.open(withSACK)
+	s.write(2000)
+	s.sends(0, "A 1:1001 ack 1", "PA 1001:2001 ack 1")
+	s.sends(60*ms, "PA 1001:2001 ack 1")
+	s.write(1000)
+	s.sends(61*ms, "PA 2001:3001 ack 1")
+}
+
 func TestProbeTimeout(t *testing.T) { // RFC 8985 §7.2
 	each(t, func(s *script) {
 		s.open(withSACK)
@@ -114,12 +125,7 @@ func TestProbeFindsARepairedLoss(t *testing.T) { // §7.4.2
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			each(t, func(s *script) {
-				s.open(withSACK)
-				s.write(2000)
-				s.sends(0, "A 1:1001 ack 1", "PA 1001:2001 ack 1")
-				s.sends(60*ms, "PA 1001:2001 ack 1")
-				s.write(1000)
-				s.sends(61*ms, "PA 2001:3001 ack 1")
+				s.probesTail()
 				for _, a := range x.acks {
 					s.gets(70*ms, a)
 				}
@@ -235,12 +241,7 @@ func TestProbeForNothing(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			each(t, func(s *script) {
-				s.open(withSACK)
-				s.write(2000)
-				s.sends(0, "A 1:1001 ack 1", "PA 1001:2001 ack 1")
-				s.sends(60*ms, "PA 1001:2001 ack 1")
-				s.write(1000)
-				s.sends(61*ms, "PA 2001:3001 ack 1")
+				s.probesTail()
 				for _, a := range x.acks {
 					s.gets(64*ms, a)
 				}
