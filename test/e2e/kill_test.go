@@ -11,13 +11,13 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/octets"
+	common "github.com/stag-rdma/stag/test/rig"
 )
 
 // What a victim is told: its interface, and whom to connect to. Descriptor
@@ -60,12 +60,7 @@ func victim(link, peer string) error {
 // and the interface can be opened again at once.
 func TestKilled(t *testing.T) {
 	r := newStage(t, setup{})
-	l := r.listen(theirs, false)
-	v := r.startVictim(l.Addr().String())
-	busy, silent := r.accept(l), r.accept(l)
-	k := (&talk{conn: busy, out: seedTheirs, in: seedOurs, send: 1 << 40}).start()
-	v.ready()
-	r.Eventually("octets flow both ways", func() bool { return k.received.Load() > 1<<20 && k.sent.Load() > 1<<20 })
+	v, k, silent := r.startBusyVictim()
 	link := r.lookup()
 	if x := r.link(ours).Attrs().Xdp; x == nil || !x.Attached {
 		t.Fatal("no program is on the interface while the process runs")
@@ -83,22 +78,40 @@ func TestKilled(t *testing.T) {
 	}
 	r.open(nic.Config{}) // the claim is stale, and the queue may still be closing
 
-	// A silent peer finds out when it sends.
-	_, err := silent.Write([]byte("x"))
-	r.Must(err)
-	r.Must(silent.SetReadDeadline(time.Now().Add(30 * time.Second)))
-	_, err = silent.Read(make([]byte, 1))
-	r.isReset(err)
+	r.isResetAtLast(silent)
 
 	our, peer := r.connect(way{})
 	r.take(our, octets.NewEcho())
 	r.pingPong(peer)
 }
 
+// startBusyVictim starts a victim and waits until octets flow both ways between it
+// and k. Nobody uses its other connection, to silent.
+func (r *rig) startBusyVictim() (v *process, k *talk, silent *net.TCPConn) {
+	r.Helper()
+	l := r.listen(theirs, false)
+	v = r.startVictim(l.Addr().String())
+	k = (&talk{conn: r.accept(l), out: seedTheirs, in: seedOurs, send: 1 << 40}).start()
+	silent = r.accept(l)
+	v.ready()
+	r.Eventually("octets flow both ways", func() bool { return k.received.Load() > 1<<20 && k.sent.Load() > 1<<20 })
+	return v, k, silent
+}
+
+// isResetAtLast demands that a peer that was silent is reset when it sends.
+func (r *rig) isResetAtLast(silent *net.TCPConn) {
+	r.Helper()
+	_, err := silent.Write([]byte("x"))
+	r.Must(err)
+	r.Must(silent.SetReadDeadline(common.Deadline()))
+	_, err = silent.Read(make([]byte, 1))
+	r.isReset(err)
+}
+
 // accept takes a connection in.
 func (r *rig) accept(l *net.TCPListener) *net.TCPConn {
 	r.Helper()
-	r.Must(l.SetDeadline(time.Now().Add(30 * time.Second)))
+	r.Must(l.SetDeadline(common.Deadline()))
 	c, err := l.AcceptTCP()
 	r.Must(err)
 	r.Cleanup(func() { c.Close() })

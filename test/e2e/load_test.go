@@ -127,12 +127,7 @@ func (r *rig) greets() {
 func TestAdoptedKilled(t *testing.T) {
 	r := newStage(t, setup{})
 	instance := r.loaded(loader.Options{OrphanWait: time.Hour})
-	l := r.listen(theirs, false)
-	v := r.startVictim(l.Addr().String())
-	busy, silent := r.accept(l), r.accept(l)
-	k := (&talk{conn: busy, out: seedTheirs, in: seedOurs, send: 1 << 40}).start()
-	v.ready()
-	r.Eventually("octets flow both ways", func() bool { return k.received.Load() > 1<<20 && k.sent.Load() > 1<<20 })
+	v, k, silent := r.startBusyVictim()
 	v.kill()
 	r.Eventually("packets of the flows are dropped", func() bool {
 		_, p := r.pinned(instance)
@@ -152,11 +147,7 @@ func TestAdoptedKilled(t *testing.T) {
 	}
 	r.isReset(<-k.wrote)
 	<-k.read
-	_, err := silent.Write([]byte("x"))
-	r.Must(err)
-	r.Must(silent.SetReadDeadline(time.Now().Add(30 * time.Second)))
-	_, err = silent.Read(make([]byte, 1))
-	r.isReset(err)
+	r.isResetAtLast(silent)
 	our, peer := r.connect(way{})
 	r.take(our, octets.NewEcho())
 	r.pingPong(peer)
@@ -167,11 +158,7 @@ func TestAdoptedKilled(t *testing.T) {
 func TestUnloadLive(t *testing.T) {
 	r := newStage(t, setup{})
 	instance := r.loaded(loader.Options{})
-	l := r.listen(theirs, false)
-	v := r.startVictim(l.Addr().String())
-	busy, _ := r.accept(l), r.accept(l)
-	k := (&talk{conn: busy, out: seedTheirs, in: seedOurs, send: 1 << 40}).start()
-	v.ready()
+	v, k, _ := r.startBusyVictim()
 	_, err := loader.Unload(loader.UnloadOptions{Instance: instance})
 	if !errors.Is(err, loader.ErrQueueBusy) || !strings.Contains(err.Error(), "with 2 flows") {
 		t.Fatalf("unload: %v", err)
@@ -186,7 +173,7 @@ func TestUnloadLive(t *testing.T) {
 		t.Error("the program is still there")
 	}
 	v.kill()
-	busy.Close()
+	k.conn.Close()
 	<-k.wrote
 	<-k.read
 	r.open(nic.Config{}) // privately

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,12 +24,7 @@ func TestOrphansAreReset(t *testing.T) {
 	if _, p := r.pinned(instance); p.OrphanWait != loader.DefaultOrphanWait {
 		t.Errorf("orphans wait for %v", p.OrphanWait)
 	}
-	l := r.listen(theirs, false)
-	v := r.startVictim(l.Addr().String())
-	busy, silent := r.accept(l), r.accept(l)
-	k := (&talk{conn: busy, out: seedTheirs, in: seedOurs, send: 1 << 40}).start()
-	v.ready()
-	r.Eventually("octets flow both ways", func() bool { return k.received.Load() > 1<<20 && k.sent.Load() > 1<<20 })
+	v, k, silent := r.startBusyVictim()
 	v.kill()
 	r.isReset(<-k.wrote)
 	<-k.read
@@ -38,11 +32,7 @@ func TestOrphansAreReset(t *testing.T) {
 	if len(p.Flows) != 1 || p.InUse || p.Stats[bpf.Orphaned] != 1 || p.Stats[bpf.NoSocket] == 0 {
 		t.Errorf("left: %+v", p)
 	}
-	_, err := silent.Write([]byte("x"))
-	r.Must(err)
-	r.Must(silent.SetReadDeadline(time.Now().Add(30 * time.Second)))
-	_, err = silent.Read(make([]byte, 1))
-	r.isReset(err)
+	r.isResetAtLast(silent)
 	if _, p := r.pinned(instance); len(p.Flows) != 0 {
 		t.Errorf("left: %+v", p.Flows)
 	}
@@ -78,12 +68,8 @@ func TestOrphansOfAStagPeer(t *testing.T) {
 func TestStoppedEngineKeepsItsFlows(t *testing.T) {
 	r := newStage(t, setup{})
 	instance := r.loaded(loader.Options{OrphanWait: loader.NoOrphanWait})
-	l := r.listen(theirs, false)
-	v := r.startVictim(l.Addr().String())
-	busy, _ := r.accept(l), r.accept(l)
-	k := (&talk{conn: busy, out: seedTheirs, in: seedOurs, send: 1 << 40}).start()
-	v.ready()
-	r.Eventually("octets flow", func() bool { return k.received.Load() > 1<<20 && k.sent.Load() > 1<<20 })
+	v, k, _ := r.startBusyVictim()
+	busy := k.conn
 	r.Must(v.cmd.Process.Signal(unix.SIGSTOP))
 	sent := r.retransmits(busy)
 	r.Eventually("the peer sends again", func() bool { return r.retransmits(busy) >= sent+3 })
