@@ -2,11 +2,11 @@ package tpt
 
 import "math"
 
-// Check decides about one access, over the whole of its octets, and returns
-// them as far as they are contiguous: today always all. They may be touched
-// until the Reader of the calling engine calls Leave: an invalidation waits for
-// that. An access of no octets is allowed without a look at the STag (RFC 5041
-// §7).
+// Check decides about one access, over the whole of its octets, and returns the
+// first piece of them: those that are contiguous. If that is shorter than the access,
+// a Memo has the others. The octets may be touched until the Reader of the calling
+// engine calls Leave: an invalidation waits for that. An access of no octets is
+// allowed without a look at the STag (RFC 5041 §7).
 //
 // The order is index, key, valid, type, protection domain and queue pair,
 // rights, wrap, bounds, and the first that fails decides.
@@ -15,10 +15,12 @@ func (t *Table) Check(a Access) (mem []byte, f Fault) {
 	return m.Check(t, a)
 }
 
-// Memo is Check for who asks about the same entry again and again: it keeps what
-// the entry said. That counts as long as the entry's state word is the same, which
-// every change of an entry changes. One goroutine at a time, and one table, may
-// use it. The zero Memo knows nothing.
+// Memo checks accesses, and keeps what the entry said for the next access to it.
+// That counts as long as the entry's state word is the same, which every change of an
+// entry changes. One goroutine at a time, and one table, may use it. The zero Memo
+// knows nothing.
+//
+//	for mem, f := m.Check(t, access); len(mem) != 0; mem = m.Next() {
 type Memo struct {
 	stag  STag
 	entry *entry // nil: nothing is known
@@ -32,14 +34,21 @@ type Memo struct {
 	qp     uint32
 	rights Rights
 	direct bool
+
+	// Of the last access.
+	rest     []byte // its octets behind the piece that was returned last; nil: none
+	maxPiece uint32
 }
 
-// Check is Table.Check.
+// Check decides about one access as Table.Check does, and returns its first piece.
+// Next returns the others.
 func (m *Memo) Check(t *Table, a Access) (mem []byte, f Fault) {
 	if a.Len == 0 {
+		m.rest = nil
 		return nil, OK
 	}
 	if (m.entry == nil || m.stag != a.STag) && !m.find(t, a.STag) {
+		m.rest = nil
 		t.refusals[BadSTag].Add(1)
 		return nil, BadSTag
 	}
@@ -49,12 +58,43 @@ func (m *Memo) Check(t *Table, a Access) (mem []byte, f Fault) {
 		where, f = m.judge(t, &a)
 	}
 	if f != OK {
+		m.rest = nil
 		t.refusals[f].Add(1)
 		return nil, f
 	}
 	from := a.TO - m.start
 	to := from + uint64(a.Len)
-	return where.octets()[from:to:to], OK
+	mem = where.octets()[from:to:to]
+	if t.maxPiece != 0 {
+		mem = m.first(mem, t.maxPiece)
+	}
+	return mem, OK
+}
+
+// first cuts octets into pieces of at most so many octets, and returns the first.
+func (m *Memo) first(octets []byte, most uint32) []byte {
+	m.rest, m.maxPiece = octets, most
+	return m.cut()
+}
+
+// Next returns the piece of the last access behind the one that Check or Next has
+// returned last; nil if there is none. It has been decided about, and may be touched
+// as long as the first.
+func (m *Memo) Next() []byte {
+	if m.rest == nil {
+		return nil
+	}
+	return m.cut()
+}
+
+// cut takes the next piece off the rest.
+func (m *Memo) cut() []byte {
+	n := min(len(m.rest), int(m.maxPiece))
+	piece := m.rest[:n:n]
+	if m.rest = m.rest[n:]; len(m.rest) == 0 {
+		m.rest = nil
+	}
+	return piece
 }
 
 // External reports whether what Check has returned last is outside of the region

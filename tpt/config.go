@@ -23,6 +23,10 @@ type Config struct {
 	// the same offsets for whoever else maps it. nil: there is none.
 	Heap []byte
 
+	// MaxPiece bounds the pieces that Check and Next return, in octets, for tests of
+	// those who call them. 0: a piece is as long as its octets are contiguous.
+	MaxPiece uint32
+
 	PerPD uint32 // entries that one protection domain may have; 0: all
 	Owner uint16 // who writes this table's entries, for tools
 

@@ -17,6 +17,7 @@ type Table struct {
 	heap     []byte
 	owner    uint16
 	perPD    uint32
+	maxPiece uint32
 
 	// Written by whoever does it.
 	epochs   epochs
@@ -40,6 +41,7 @@ func New(c Config) (*Table, error) {
 		heap:     c.Heap,
 		owner:    c.Owner,
 		perPD:    c.PerPD,
+		maxPiece: c.MaxPiece,
 		slots:    newSlots(c.Entries, c.Seed),
 		pds:      map[PD]uint32{},
 	}

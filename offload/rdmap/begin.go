@@ -120,7 +120,7 @@ func (q *QP) checkList(w *work.SendWQE, right tpt.Rights) tpt.Fault {
 		if f != tpt.OK {
 			return f
 		}
-		if len(w.SGL) == 1 {
+		if len(w.SGL) == 1 && len(mem) == int(e.Length) {
 			q.out.whole = mem
 		}
 	}

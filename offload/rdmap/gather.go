@@ -25,10 +25,23 @@ func (p *pieces) forget() {
 	p.used = 0
 }
 
-// add adds a piece.
-func (p *pieces) add(mem []byte, external bool) {
-	p.list = append(p.list, mem)
-	p.external = p.external || external
+// add adds octets of our own.
+func (p *pieces) add(mem []byte) { p.list = append(p.list, mem) }
+
+// found adds the pieces of the access that m has checked, of which mem is the first.
+func (p *pieces) found(m *tpt.Memo, mem []byte) {
+	p.external = p.external || m.External()
+	for ; len(mem) != 0; mem = m.Next() {
+		p.list = append(p.list, mem)
+	}
+}
+
+// before is how many octets there are before the i-th piece.
+func (p *pieces) before(i int) (n uint32) {
+	for _, mem := range p.list[:i] {
+		n += uint32(len(mem))
+	}
+	return n
 }
 
 // gather finds the memory of the next n octets of payload.
@@ -38,17 +51,17 @@ func (q *QP) gather(n int) bool {
 	switch {
 	case n == 0:
 	case o.nfixed != 0:
-		o.mem.add(o.fixed[at:int(at)+n], false)
+		o.mem.add(o.fixed[at : int(at)+n])
 	case o.what == aResponse:
 		return q.gatherResponse(at, n)
 	default:
 		w := o.wr
 		if w.Inline {
-			o.mem.add(q.sq.Small(o.pos, at, n), false)
+			o.mem.add(q.sq.Small(o.pos, at, n))
 			return true
 		}
 		if len(o.whole) == n { // which is all there is, then
-			o.mem.add(o.whole, q.own.External())
+			o.mem.found(&q.own, o.whole)
 			o.whole = nil
 			return true
 		}
@@ -75,7 +88,7 @@ func (q *QP) collect(p *pieces, sgl []work.SGE, off uint32, n int, right tpt.Rig
 		if f != tpt.OK {
 			return f
 		}
-		p.add(mem, q.own.External())
+		p.found(&q.own, mem)
 		off, n = 0, n-int(k)
 	}
 	return tpt.OK
@@ -90,6 +103,6 @@ func (q *QP) gatherResponse(at uint32, n int) bool {
 		q.terminateRead(readCode(f), r, at)
 		return false
 	}
-	q.out.mem.add(mem, q.peers.External())
+	q.out.mem.found(&q.peers, mem)
 	return true
 }

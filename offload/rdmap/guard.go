@@ -26,15 +26,19 @@ const (
 	complete
 )
 
-// placeOne copies the payload to mem, which one of the QP's memos has found, and
-// reports whether all of it could be accessed.
-func placeOne(found *tpt.Memo, mem, payload []byte) bool {
-	if !found.External() {
-		copy(mem, payload)
-		return true
+// placeAll copies the payload to the pieces of the access that m has checked, of which
+// mem is the first, and reports whether all of them could be accessed.
+func placeAll(m *tpt.Memo, mem, payload []byte) bool {
+	external := m.External()
+	for ; len(mem) != 0; mem = m.Next() {
+		if !external {
+			copy(mem, payload)
+		} else if _, how := place([][]byte{mem}, payload); how != complete {
+			return false
+		}
+		payload = payload[len(mem):]
 	}
-	_, how := place([][]byte{mem}, payload)
-	return how == complete
+	return true
 }
 
 // place copies the payload to the memory that the pieces are. If the memory
@@ -82,18 +86,13 @@ func (q *QP) vanished(s tpt.STag) {
 	q.gone = true
 }
 
-// element is the STag of the element that the i-th piece belongs to, of those
-// that collect found for offset off of the list.
-func element(sgl []work.SGE, off uint32, i int) tpt.STag {
+// element is the STag of the element that has the octet at offset off of the list.
+func element(sgl []work.SGE, off uint32) tpt.STag {
 	for _, e := range sgl {
-		switch {
-		case off >= e.Length:
-			off -= e.Length
-		case i == 0:
+		if off < e.Length {
 			return e.LKey
-		default:
-			off, i = 0, i-1
 		}
+		off -= e.Length
 	}
 	return 0
 }
@@ -111,7 +110,7 @@ func (q *QP) unreadable(s stream.Stream, at uint32, piece int, how access) {
 			q.terminateRead(readCode(tpt.BadSTag), r, at)
 		}
 	case aRequest:
-		q.vanished(element(o.wr.SGL, at, piece))
+		q.vanished(element(o.wr.SGL, at+o.mem.before(piece)))
 		if q.sq.At(o.pos).Status = work.LocalProtErr; how == reaching {
 			q.failSend(o.pos, work.LocalProtErr)
 		}

@@ -1,6 +1,7 @@
 package rdmap
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -73,21 +74,23 @@ func TestMemoryGone(t *testing.T) {
 			},
 			ends: failed(1, work.WCRead, work.LocalProtErr), code: Code{1, 0, 0}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			d := open(t).doomed()
-			if c.prepare != nil {
-				c.prepare(d)
-			}
-			d.lose()
-			c.access(d)
-			if c.ends != (work.Completion{}) {
-				d.completes(c.ends)
-			}
-			if got := d.q.Cause(); got.Code != c.code || got.Err != ErrMemoryGone || d.q.State() != Terminate {
-				t.Errorf("state %v, cause %+v", d.q.State(), got)
-			}
-			d.isInvalid()
-		})
+		for _, piece := range []int{0, 3} {
+			t.Run(fmt.Sprintf("%s, pieces of %d", name, piece), func(t *testing.T) {
+				d := open(t, inPieces(piece)).doomed()
+				if c.prepare != nil {
+					c.prepare(d)
+				}
+				d.lose()
+				c.access(d)
+				if c.ends != (work.Completion{}) {
+					d.completes(c.ends)
+				}
+				if got := d.q.Cause(); got.Code != c.code || got.Err != ErrMemoryGone || d.q.State() != Terminate {
+					t.Errorf("state %v, cause %+v", d.q.State(), got)
+				}
+				d.isInvalid()
+			})
+		}
 	}
 }
 

@@ -73,7 +73,7 @@ func (q *QP) recvReadResponse(s *ddp.Segment) Code {
 			q.sq.At(r.pos).Status = localStatus(f)
 			return ddpCode(ddp.LocalFault)
 		}
-		if !placeOne(&q.own, mem, s.Payload) {
+		if !placeAll(&q.own, mem, s.Payload) {
 			q.vanished(r.stag)
 			q.sq.At(r.pos).Status = work.LocalProtErr
 			return ddpCode(ddp.LocalFault)

@@ -125,7 +125,7 @@ func (q *QP) recvWrite(s *ddp.Segment) Code {
 	if f != tpt.OK {
 		return writeCode(f)
 	}
-	if !placeOne(&q.peers, mem, s.Payload) {
+	if !placeAll(&q.peers, mem, s.Payload) {
 		q.vanished(s.STag)
 		return writeCode(tpt.BadSTag)
 	}
@@ -195,7 +195,7 @@ func (q *QP) scatter(sgl []work.SGE, off uint32, payload []byte) tpt.Fault {
 		return tpt.OK
 	}
 	if at, how := place(mem.list, payload); how != complete {
-		q.vanished(element(sgl, off, at))
+		q.vanished(element(sgl, off+mem.before(at)))
 		return tpt.BadSTag
 	}
 	return tpt.OK

@@ -110,6 +110,7 @@ type setup struct {
 	emss  int
 	depth int  // of the CQ
 	heap  bool // the region all is the region heap
+	piece int  // octets that a piece of memory has at most; 0: as many as there are
 
 	cqMemory []byte  // that the CQ lies in
 	beside   *script // whose table it shares
@@ -126,6 +127,7 @@ func withDepths(ord, ird uint16) change {
 	return func(s *setup) { s.agree.ORD, s.agree.IRD = ord, ird }
 }
 func inHeap(s *setup)          { s.heap = true }
+func inPieces(n int) change    { return func(s *setup) { s.piece = n } }
 func withEMSS(n int) change    { return func(s *setup) { s.emss = n } }
 func withCQ(depth int) change  { return func(s *setup) { s.depth = depth } }
 func withInline(n int) change  { return func(s *setup) { s.MaxInline = n } }
@@ -152,7 +154,7 @@ func open(t testing.TB, changes ...change) *script {
 		f(&set)
 	}
 	var err error
-	table := tpt.Config{Entries: 64, Seed: [32]byte{1}}
+	table := tpt.Config{Entries: 64, Seed: [32]byte{1}, MaxPiece: uint32(set.piece)}
 	if set.heap {
 		table.Heap = s.mem
 	}
