@@ -3,47 +3,66 @@ package main
 import (
 	"fmt"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/man"
 )
 
-// helpTemplate has the examples first, then at most a few lines about the command.
-// The manual page has the rest.
-const helpTemplate = `{{if .HasExample}}Examples:
-{{.Example}}
-
-{{end}}Usage:{{if .Runnable}}
-  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
-  {{.CommandPath}} [command]{{end}}
-
-{{.Long | trimTrailingWhitespaces}}
-{{if .HasAvailableSubCommands}}
-Commands:{{range .Commands}}{{if .IsAvailableCommand}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
-{{end}}{{if .HasAvailableLocalFlags}}
-Flags:
-{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}
-{{end}}{{if .HasAvailableInheritedFlags}}
-Global Flags:
-{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}
-{{end}}{{if .HasAvailableSubCommands}}
-"{{.CommandPath}} COMMAND --help" describes a command.
-{{end}}{{with manualPage .}}
-More: man {{.}}
-{{end}}`
-
-// addHelp gives the template to cmd and to all commands below it.
+// addHelp gives the help text to cmd and to all commands below it. It is no template:
+// package text/template finds methods by their names, so that the linker could leave no
+// exported method out of the program, which would be 5 MB larger.
 func addHelp(cmd *cobra.Command) {
-	cobra.AddTemplateFunc("manualPage", func(c *cobra.Command) string {
-		if c.Annotations[man.More] == "" {
-			return ""
-		}
-		return man.Name(c)
-	})
-	cmd.SetHelpTemplate(helpTemplate)
+	cmd.SetHelpFunc(func(c *cobra.Command, _ []string) { fmt.Fprint(c.OutOrStdout(), helpText(c)) })
 }
+
+// helpText has the examples first, then at most a few lines about the command.
+// The manual page has the rest.
+func helpText(c *cobra.Command) string {
+	var b strings.Builder
+	if c.HasExample() {
+		fmt.Fprintf(&b, "Examples:\n%s\n\n", c.Example)
+	}
+	b.WriteString("Usage:")
+	if c.Runnable() {
+		fmt.Fprintf(&b, "\n  %s", c.UseLine())
+	}
+	if c.HasAvailableSubCommands() {
+		fmt.Fprintf(&b, "\n  %s [command]", c.CommandPath())
+	}
+	fmt.Fprintf(&b, "\n\n%s\n", trimmed(c.Long))
+	if c.HasAvailableSubCommands() {
+		fmt.Fprintf(&b, "\nCommands:%s\n", commandLines(c))
+	}
+	if c.HasAvailableLocalFlags() {
+		fmt.Fprintf(&b, "\nFlags:\n%s\n", trimmed(c.LocalFlags().FlagUsages()))
+	}
+	if c.HasAvailableInheritedFlags() {
+		fmt.Fprintf(&b, "\nGlobal Flags:\n%s\n", trimmed(c.InheritedFlags().FlagUsages()))
+	}
+	if c.HasAvailableSubCommands() {
+		fmt.Fprintf(&b, "\n\"%s COMMAND --help\" describes a command.\n", c.CommandPath())
+	}
+	if c.Annotations[man.More] != "" {
+		fmt.Fprintf(&b, "\nMore: man %s\n", man.Name(c))
+	}
+	return b.String()
+}
+
+// commandLines has a line for each command below c.
+func commandLines(c *cobra.Command) string {
+	var b strings.Builder
+	for _, below := range c.Commands() {
+		if below.IsAvailableCommand() {
+			fmt.Fprintf(&b, "\n  %-*s %s", below.NamePadding(), below.Name(), below.Short)
+		}
+	}
+	return b.String()
+}
+
+// trimmed is s without the white space at its end.
+func trimmed(s string) string { return strings.TrimRightFunc(s, unicode.IsSpace) }
 
 // helpCommand is the one of cobra, but rejects the name of a command that does not exist.
 func helpCommand() *cobra.Command {

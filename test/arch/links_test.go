@@ -1,6 +1,9 @@
 package arch
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os/exec"
 	"slices"
 	"strings"
@@ -64,5 +67,48 @@ func TestBarredLinks(t *testing.T) {
 		if !slices.Contains(found, want) {
 			t.Errorf("%s is not among the packages that the benchmark links", want)
 		}
+	}
+}
+
+// TestStagHasNoTemplates: a program that links text/template finds methods by their names
+// while it runs, so that the linker keeps every exported method of every type: 5 MB of stag.
+func TestStagHasNoTemplates(t *testing.T) {
+	for _, f := range goFiles(t) {
+		if f.test || !under(f.pkg, "cmd/stag") {
+			continue
+		}
+		for _, use := range templates(f.ast) {
+			t.Errorf("%s uses %s: write text with fmt", f.name, use)
+		}
+	}
+}
+
+// templates finds imports of template packages, and the functions of cobra that need them.
+func templates(tree *ast.File) (found []string) {
+	for _, imp := range tree.Imports {
+		if strings.HasSuffix(imp.Path.Value, `/template"`) {
+			found = append(found, imp.Path.Value)
+		}
+	}
+	ast.Inspect(tree, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok && strings.HasPrefix(s.Sel.Name, "Set") && strings.HasSuffix(s.Sel.Name, "Template") {
+			found = append(found, s.Sel.Name)
+		}
+		return true
+	})
+	return found
+}
+
+// The finder of templates must find them.
+func TestTemplates(t *testing.T) {
+	const source = `package p
+import ("text/template"; "github.com/spf13/cobra")
+func f(c *cobra.Command) { c.SetHelpTemplate(""); c.SetHelpFunc(nil); template.New("") }`
+	tree, err := parser.ParseFile(token.NewFileSet(), "p.go", source, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := templates(tree); !slices.Equal(got, []string{`"text/template"`, "SetHelpTemplate"}) {
+		t.Errorf("found %q", got)
 	}
 }
