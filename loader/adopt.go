@@ -31,10 +31,10 @@ func InstanceOn(name string) (string, error) {
 }
 
 // Pinned finds the pins of the program on the interface called name, in the
-// network namespace of the calling OS thread: the directories of the instance,
-// and of the interface within it. Errors: ErrNoLink; ErrNotPinned where there is
-// no program; ErrForeignProgram and ErrAlreadyLoaded where there is another than
-// one that is pinned and can be seen.
+// network namespace of the calling OS thread. It returns the directories of the instance
+// and of the interface within it. Errors: ErrNoLink; ErrNotPinned if there is no program;
+// ErrForeignProgram if the program is not stag's; ErrAlreadyLoaded if the program is
+// stag's, and is not pinned or its pins cannot be seen.
 func Pinned(name string) (instance, port string, err error) {
 	n, err := Open()
 	if err != nil {
@@ -61,8 +61,8 @@ func Pinned(name string) (instance, port string, err error) {
 	return "", "", fail(ErrNotPinned, nil, "no stag is loaded on %s", l.Port)
 }
 
-// pinned finds the pins of the program on link's port by its number, which stays
-// the same when the interface is renamed or moved. nil when there are none to be
+// pinned finds the pins of the program on link's port by the program's number, which
+// stays the same when the interface is renamed or moved. It returns nil if no pins can be
 // seen.
 func (n *Net) pinned(l Link) (*pinDir, error) {
 	xdp, err := n.hook(l)
@@ -176,8 +176,8 @@ func (p *pinDir) unloaded(l Link) error {
 	return fail(ErrNotPinned, nil, "%s has been unloaded just now: stag load %s", l.Port, l.Port)
 }
 
-// claim takes the program for this process. Whoever unloads does so as well, and
-// had it before if the link is on no interface any more.
+// claim takes the program for this process. A process that unloads the program takes
+// the same claim: if the link is on no interface any more, that process had it before.
 func (s *Steering) claim(p *pinDir) error {
 	info, err := s.hook.Info()
 	if err != nil {

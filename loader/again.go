@@ -13,9 +13,9 @@ import (
 )
 
 // LoadAgain makes sure that the program that is pinned for o.Link is as Load
-// would make it, and sets OrphanWait and what o.Tune asks for. Nothing else is
-// changed, and whoever uses the interface is not disturbed. What o leaves open,
-// Pin, MaxFlows, Queues and OrphanWait, is right as it is.
+// would make it, and sets OrphanWait and what o.Tune asks for. It changes nothing else,
+// and does not disturb the process that uses the interface. A zero value of Pin, MaxFlows,
+// Queues or OrphanWait in o accepts what is there.
 //
 // Errors: ErrNotPinned when there is no such program, so that Load can make one;
 // ErrAlreadyLoaded when it is another than asked for; ErrLayout when another

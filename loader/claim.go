@@ -56,8 +56,8 @@ func claimFile(path, name string) (*Claim, Owner, error) {
 	for unsigned := 0; ; {
 		file, err := takeFile(path)
 		if err == errHeld {
-			// Whoever holds it and does not say so may only be removing what a
-			// dead process has left.
+			// A process that has the lock and has not signed may only be removing
+			// what a dead process left.
 			owner := readOwner(file)
 			file.Close()
 			if unsigned++; owner == (Owner{}) && unsigned < 3 {
@@ -79,14 +79,14 @@ func claimFile(path, name string) (*Claim, Owner, error) {
 	}
 }
 
-// What may come of taking a file.
+// The errors of takeFile that are no failures.
 var (
 	errHeld    = errors.New("another has the lock")
 	errRemoved = errors.New("removed by its last owner meanwhile")
 )
 
-// takeFile opens the file at path and locks it. With errHeld the file is open all
-// the same, to read whose it is.
+// takeFile opens the file at path and locks it. With errHeld it returns the open file,
+// too, so that the caller can read who has the lock.
 func takeFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {

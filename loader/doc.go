@@ -1,9 +1,8 @@
 // Package loader loads the steering program and owns its maps: it attaches the
-// program to a network interface, enters and removes flows, fills the socket
-// slots, and answers what else the control plane must know about interfaces,
-// routes and neighbours. The data path never comes here.
+// program to a network interface, enters and removes flows, and fills the socket
+// slots. It also tells the control plane about interfaces, routes and neighbours. The
+// data path does not call it.
 //
-// Everything works in the network namespace that the calling OS thread is in
-// when the object is made, and stays bound to it whichever thread uses it
-// later.
+// An object works in the network namespace in which the calling OS thread was when the
+// object was made, whichever thread uses it later.
 package loader

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// What can be in the way. Every error of this package that has one of these
-// causes answers errors.Is for it, and is one line that says what to do.
+// The causes of this package's errors. errors.Is finds the cause of an error. The text
+// of every such error is one line that says what to do.
 var (
 	ErrNoLink         = errors.New("no such network interface")
 	ErrLinkDown       = errors.New("the network interface is down")
@@ -33,8 +33,8 @@ var (
 	ErrNoNeighbour    = errors.New("the next hop does not answer")
 )
 
-// problem is an error whose text stands alone: neither what it is an instance
-// of nor what caused it shows unless the text says so.
+// problem is an error with a cause from the list above. Its text does not contain the
+// texts of the cause and of the kernel's error unless it was written so.
 type problem struct {
 	is    error // one of the above
 	cause error // what the kernel said, or nil

@@ -138,7 +138,7 @@ func (f *finder) cookie(cookie uint64) (found *Namespace) {
 	return found
 }
 
-// steers reports whether stag's program is on the port, whoever has pinned it.
+// steers reports whether stag's program is on the port, pinned or not.
 func (f *finder) steers(l Link) (on bool) {
 	space := f.cookie(l.Netns)
 	if space == nil {

@@ -2,25 +2,25 @@ package loader
 
 import "sync"
 
-// Fresh shares answers among those who ask at the same time, without an answer
-// being older than a question: everybody gets one that was begun to be found after
-// they had asked. So many at once cost two questions at a time, not one each. The
-// zero Fresh is ready; it is safe for concurrent use.
+// Fresh shares answers among callers that ask at the same time. No answer is older than
+// the question: a caller gets an answer whose search began after the call of Get. Many
+// callers at once cost at most two searches, not one each. The zero Fresh is ready for
+// use. A Fresh is safe for concurrent use.
 type Fresh[V any] struct {
 	mu      sync.Mutex
 	next    *inquiry[V] // of those who came since the one under way began
 	running bool
 }
 
-// inquiry is one question to the kernel and everybody who waits for its answer.
+// inquiry is one question to the kernel, with the answer for all who wait for it.
 type inquiry[V any] struct {
 	done chan struct{}
 	v    V // valid when done is closed, as is err
 	err  error
 }
 
-// Get is what ask answers that is called after Get was. One of those who wait has
-// it called; all of them get the same V.
+// Get returns what a call of ask returns that begins after Get was called. Callers that
+// wait at the same time share one call of ask, and get the same V.
 func (f *Fresh[V]) Get(ask func() (V, error)) (V, error) {
 	q := f.join(ask)
 	<-q.done

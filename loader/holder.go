@@ -12,10 +12,10 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 )
 
-// holder is the process, other than this, that has the map of sockets open to
-// write, 0 if there is none. It finds an engine in a container, whose claims
-// are in a runtime directory of its own and whose pid in its flow entries means
-// another process here. It looks at every process: not for what is done often.
+// holder returns the pid of another process that has the map of sockets open for writing,
+// or 0. It finds an engine in a container: such an engine has its claims in a runtime
+// directory of its own, and its flow entries have a pid that means another process here.
+// It looks at every process, so it is slow.
 func (p *PinnedPort) holder() int {
 	path := filepath.Join(p.Dir, bpf.MapSocks)
 	m, err := ebpf.LoadPinnedMap(path, &ebpf.LoadPinOptions{ReadOnly: true})

@@ -13,8 +13,8 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 )
 
-// hookFree checks that no XDP program is on link's port, and says whose it is
-// otherwise.
+// hookFree checks that no XDP program is on link's port. If there is one, the error says
+// whose program it is.
 func (n *Net) hookFree(l Link) error {
 	xdp, err := n.hook(l)
 	if err != nil || !xdp.Attached {
@@ -29,7 +29,8 @@ func (n *Net) hookFree(l Link) error {
 			return err
 		}
 	}
-	// Whoever opens an interface has claimed its queues before it comes here.
+	// A process claims the queues of an interface before it loads, so an owner may be
+	// this process.
 	if _, owner, found := owners(l); found && (p != nil || owner.PID != os.Getpid()) {
 		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d, in use by %s: an interface belongs to one process at a time: end that one first",
 			l.Port, xdp.ProgId, owner)
@@ -42,8 +43,8 @@ func (n *Net) hookFree(l Link) error {
 		l.Port, xdp.ProgId, filepath.Base(p.instance), l.Port)
 }
 
-// notOurs is the error for a program on l that is not stag's, or that cannot be
-// looked at: it takes CAP_SYS_ADMIN to open a program by its number.
+// notOurs returns the error for a program on l that is not stag's, or that cannot be
+// looked at: opening a program by its number takes CAP_SYS_ADMIN.
 func notOurs(l Link, id ebpf.ProgramID) error {
 	switch name := ProgramName(id); name {
 	case bpf.Program:

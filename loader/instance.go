@@ -34,9 +34,9 @@ type PinnedPort struct {
 	Netns uint64 // cookie of the namespace that it was loaded in
 	Index int    // of the interface, then
 
-	// Where the interface is now. It may have been renamed or moved; Found is
-	// false where it is gone (see Stale), or in a namespace that has no name and
-	// no process, or that this process may not enter.
+	// Found: the place of the interface is known. It may have been renamed or moved.
+	// Found is false if the interface is gone (see Stale), or is in a network namespace
+	// that has neither a name nor a process, or that this process may not enter.
 	Found bool
 	Name  string
 	Space string // "" in the namespace of the calling thread; else what it is called
@@ -51,9 +51,9 @@ type PinnedPort struct {
 	Flows      []PinnedFlow
 	Stats      Stats
 
-	// Owner is who uses it; the zero Owner: nobody or, with InUse, somebody who
-	// cannot be told. A process in a container that has a runtime directory of
-	// its own is not seen here: Unload looks harder.
+	// Owner is the process that uses it. The zero Owner means no process or, with
+	// InUse, a process that cannot be told. A process in a container with a runtime
+	// directory of its own is not seen here; Unload finds it.
 	Owner Owner
 	InUse bool
 
@@ -77,9 +77,9 @@ type PinnedTable struct {
 	path string
 }
 
-// Instances reads everything that is pinned, in the order of names. It takes
-// no lock and disturbs nobody. It needs the rights of root: ErrPermission.
-// ErrNoBPFFS where pins cannot be seen at all, which is not the same as none.
+// Instances reads everything that is pinned, in the order of names. It takes no lock.
+// It needs the rights of root (ErrPermission). ErrNoBPFFS means that pins cannot be seen;
+// there may be some in another mount namespace.
 func Instances() ([]Instance, error) {
 	if err := CheckBPFFS(Root); err != nil {
 		return nil, err
@@ -184,8 +184,8 @@ func (p *PinnedPort) read(f *finder, known bool) {
 	}
 }
 
-// unfinished: a directory without a link is of a load that goes on just now, or
-// that was killed.
+// unfinished handles a directory without a link, which belongs to a load that is under
+// way or that was killed.
 func (p *PinnedPort) unfinished() {
 	if owner, found := claimant(claimPath(Link{Netns: p.Netns, PortIndex: p.Index}, hookClaim)); found {
 		p.Owner, p.InUse = owner, true
@@ -248,8 +248,8 @@ func (p *PinnedPort) readMaps() error {
 	return err
 }
 
-// Live is how many flows have a process, by its pid. The others are left over
-// from one that died.
+// Live counts the flows of live processes, by pid. All other flows are left over from
+// processes that died.
 func (p *PinnedPort) Live() map[int]int {
 	live := map[int]int{}
 	for _, f := range p.Flows {
@@ -260,8 +260,8 @@ func (p *PinnedPort) Live() map[int]int {
 	return live
 }
 
-// made reports whether the process that made the entry runs still, and is not
-// another that got its pid later.
+// made reports whether the process that made the entry still runs. A process that got
+// the same pid later is not taken for it.
 func made(f bpf.Flow) bool {
 	start, err := startTime(int(f.PID))
 	if err != nil {

@@ -85,8 +85,8 @@ func position(set bool) string {
 	return off
 }
 
-// turn sets a knob and looks whether it has turned: a driver may keep what it
-// does not let go of, without a word.
+// turn changes a setting and reads it again, because a driver may keep the old value
+// without an error.
 func (k knob) turn(e ethtool, link, value string) error {
 	if err := k.set(e, link, value); err != nil {
 		return err

@@ -18,10 +18,10 @@ type Options struct {
 	// the calling OS thread. A VLAN interface means its parent.
 	Link string
 
-	// Generic attaches behind the driver. Otherwise it is native mode or an
-	// error, ErrNoNative. Receive offload must be off (ErrOffload), and of a
-	// veth's other end the segmentation offloads, which cannot be seen from
-	// here: ethtool -K PEER tso off gso off.
+	// Generic attaches behind the driver. Without it the mode is native, and a driver
+	// without native XDP is an error, ErrNoNative. In generic mode receive offload must
+	// be off (ErrOffload). At a veth's other end the segmentation offloads must be off,
+	// which cannot be checked from here: ethtool -K PEER tso off gso off.
 	Generic bool
 
 	// Pin is the instance's directory in a BPF file system, for a program

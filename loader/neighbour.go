@@ -24,7 +24,7 @@ const usable = netlink.NUD_PERMANENT | netlink.NUD_NOARP | netlink.NUD_REACHABLE
 type Neighbour struct {
 	MAC     net.HardwareAddr // nil: not known, or not to be used
 	Fixed   bool             // set by hand: it never expires
-	Managed bool             // the kernel keeps it fresh, whoever wanted that
+	Managed bool             // the kernel keeps it fresh (NTF_EXT_MANAGED)
 }
 
 // Neighbour looks ip up in the kernel's table of the interface. It asks nobody
@@ -107,12 +107,12 @@ func (n *Net) setNeighbour(ip netip.Addr, ifindex, flags, extended int) error {
 }
 
 // KeepNeighbour makes the kernel find out the Ethernet address of ip on the
-// interface, and keep it fresh by asking before it expires. managed says that it
-// does so by itself until ReleaseNeighbour; without (before Linux 5.16) this was
-// one question, and the caller repeats it now and then, every 15 s or so.
+// interface, and keep it fresh by asking before it expires. If managed is true, the kernel
+// does so by itself until ReleaseNeighbour. If managed is false (before Linux 5.16), the
+// kernel asked once, and the caller must call KeepNeighbour again about every 15 s.
 //
-// The caller has seen (Neighbour) that the entry is not fixed by hand: those need
-// no refreshing, and are to be left as they are.
+// The caller must have seen by Neighbour that the entry is not permanent: a permanent
+// entry needs no refreshing and must not be changed.
 func (n *Net) KeepNeighbour(ip netip.Addr, ifindex int) (managed bool, err error) {
 	ip = ip.Unmap()
 	err = n.setNeighbour(ip, ifindex, 0, netlink.NTF_EXT_MANAGED)
@@ -129,8 +129,8 @@ func (n *Net) KeepNeighbour(ip netip.Addr, ifindex int) (managed bool, err error
 	return false, nil
 }
 
-// ReleaseNeighbour ends what KeepNeighbour began: the entry may expire again.
-// One that is gone, or that somebody has fixed by hand meanwhile, stays so.
+// ReleaseNeighbour ends what KeepNeighbour began: the entry may expire again. An entry
+// that is gone stays gone, and one that was made permanent meanwhile stays permanent.
 func (n *Net) ReleaseNeighbour(ip netip.Addr, ifindex int) error {
 	ip = ip.Unmap()
 	if e, err := n.Neighbour(ip, ifindex); err != nil || e.Fixed || !e.Managed {

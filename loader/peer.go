@@ -71,8 +71,8 @@ func (n *Net) farEndHere(index int, enter string) FarEnd {
 	return far
 }
 
-// otherEnd is what must be set where this process does not change anything: at
-// a veth's other end in another namespace.
+// otherEnd is what a person must set at a veth's other end in another network namespace,
+// where this process changes nothing.
 func otherEnd() []Change {
 	return []Change{{Link: "the other end", Setting: "tso and gso", Why: whySegments, Run: "ethtool -K PEER tso off gso off, there"}}
 }

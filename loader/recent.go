@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// recency is how long an answer of the kernel's is taken for the present: so
-// short that nobody who changes a route has turned round, and long enough that
-// two thousand connections made at once do not ask two thousand times.
+// recency is how long an answer of the kernel is used again. It is short beside the time in
+// which a person changes a route, and long enough that two thousand
+// connections made together do not ask two thousand times.
 const recency = 50 * time.Millisecond
 
-// Recent remembers answers for a moment. Who asks the same while somebody does
-// waits for that one's answer. The zero Recent is ready; it is safe for
-// concurrent use.
+// Recent remembers answers for recency. A caller that asks a question while another
+// caller asks the same one waits for that answer. The zero Recent is ready for use. A
+// Recent is safe for concurrent use.
 type Recent[K comparable, V any] struct {
 	mu      sync.Mutex
 	answers map[K]*answer[V]
@@ -29,9 +29,8 @@ type answer[V any] struct {
 	at   time.Time
 }
 
-// Get is what ask has answered for k within the last moment or, if nobody has
-// asked, what it answers now. Errors are shared by those who wait, but not
-// remembered.
+// Get returns the answer for k that ask gave within recency, or calls ask. Callers that
+// wait for the same call of ask share its error, but errors are not remembered.
 func (r *Recent[K, V]) Get(ctx context.Context, k K, ask func() (V, error)) (V, error) {
 	for {
 		a, mine := r.join(k)
@@ -47,7 +46,7 @@ func (r *Recent[K, V]) Get(ctx context.Context, k K, ask func() (V, error)) (V, 
 			var none V
 			return none, context.Cause(ctx)
 		}
-		// Who asked may have given up, which is no answer.
+		// The caller that asked may have given up. That is no answer for this caller.
 		if !errors.Is(a.err, context.Canceled) && !errors.Is(a.err, context.DeadlineExceeded) {
 			return a.v, a.err
 		}
@@ -57,7 +56,7 @@ func (r *Recent[K, V]) Get(ctx context.Context, k K, ask func() (V, error)) (V, 
 // rememberMost bounds what is remembered.
 const rememberMost = 1024
 
-// join is the answer for k, which is mine to find if nobody has asked lately.
+// join returns the answer for k. If mine is true, the caller must find it.
 func (r *Recent[K, V]) join(k K) (a *answer[V], mine bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

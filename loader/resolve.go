@@ -43,11 +43,11 @@ type Route struct {
 // gives up after three requests, a second apart.
 const ResolveWait = 3500 * time.Millisecond
 
-// Resolve finds the route that q asks for. Where the next hop's Ethernet address
-// is not known it asks for it and waits, until ctx ends or for ResolveWait.
+// Resolve finds the route that q asks for. If the Ethernet address of the next hop is not
+// known, Resolve asks for it and waits until ctx ends, and at most for ResolveWait.
 //
-// ErrLocal when q.Dst is an address of this host: such packets never reach an
-// interface. ErrNoRoute, ErrNoNeighbour.
+// Errors: ErrLocal if q.Dst is an address of this host, as such packets never reach an
+// interface; ErrNoRoute; ErrNoNeighbour.
 func (n *Net) Resolve(ctx context.Context, q Query) (Route, error) {
 	r, err := n.Route(q)
 	if err != nil {
@@ -85,9 +85,9 @@ func (n *Net) Route(q Query) (Route, error) {
 	return r, nil
 }
 
-// Next is Route without what the interface says: SrcMAC and OutName are empty, and
-// MTU is 0 unless the route has one of its own. It is for who knows the interface,
-// and asks often.
+// Next is Route without what the interface says: SrcMAC and OutName are empty, and MTU is
+// 0 unless the route has one of its own. It is cheaper than Route, for callers that know
+// the interface and ask often.
 func (n *Net) Next(q Query) (Route, error) {
 	q = q.unmap()
 	if err := oneHost(q.Dst); err != nil {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Change is a setting that was changed, or left alone for a reason.
+// Change is a setting that was changed, or that was left as it is for a reason.
 type Change struct {
 	Link    string `json:"interface"`      // its name then
 	Setting string `json:"setting"`        // as ethtool -K, or sysfs, calls it
@@ -33,9 +33,9 @@ func (c Change) String() string {
 	return fmt.Sprintf("%s of %s: %s -> %s  (%s)", c.Setting, c.Link, c.Was, c.Is, c.Why)
 }
 
-// settings are those that a load has changed, with what they were: kept in a
-// file for the unload. It is written before a setting is changed, so what it
-// says may not have happened, but nothing happens that it does not say.
+// settings are the settings that a load has changed, with their old values. A file keeps
+// them for the unload. The file is written before a setting is changed: it may name a
+// change that did not happen, but every change that happened is in it.
 type settings struct {
 	Boot    string   `json:"boot"` // id of the kernel's run that they were changed in
 	Netns   uint64   `json:"netns"`

@@ -8,12 +8,12 @@ import (
 	"github.com/stag-rdma/stag/offload/undo"
 )
 
-// stay puts the program on the interface so that it stays there. Whoever calls
-// holds the claim on the hook.
+// stay puts the program on the interface so that it stays there. The caller must hold the
+// claim on the hook.
 //
-// Each step leaves something behind when the process is killed at it, which the
-// next load, unload or Sweep takes away: directories without a link, a file of
-// settings without pins. The link comes last: with it the pins are whole.
+// If the process is killed, the steps so far leave directories without a link, or a file of
+// settings without pins. The next load, unload or Sweep removes them. The link is pinned
+// last: with it the pins are complete.
 func (s *Steering) stay(n *Net, o Options) (err error) {
 	lock, err := lockInstance(o.Pin)
 	if err != nil {
@@ -79,8 +79,8 @@ func dropSettings(l Link) error {
 	return err
 }
 
-// prepare makes the directories, and checks that what is there was made with the
-// same layouts. What a load before was interrupted at goes.
+// prepare makes the directories, and checks that existing maps were made with the same
+// layouts. It removes what an interrupted load left.
 func (p *pinDir) prepare() error {
 	if err := os.MkdirAll(p.instance, 0o700); err != nil {
 		return fmt.Errorf("make the directory for pins: %w", err)

@@ -75,8 +75,8 @@ func (s *Steering) MaxFlows() uint32 { return s.flows.MaxEntries() }
 // Queues is how many queues there are slots for.
 func (s *Steering) Queues() int { return int(s.socks.MaxEntries()) }
 
-// OrphanWait is how long flows of an engine that has died are kept: see Options.
-// It is known only to who has called Load.
+// OrphanWait is how long flows of an engine that has died are kept: see Options. Only a
+// Steering that Load made knows it.
 func (s *Steering) OrphanWait() time.Duration { return s.wait }
 
 // Attached reports whether the program is still on its interface.
@@ -217,9 +217,8 @@ func (s *Steering) remove(which func(bpf.Flow) bool) (n int, err error) {
 	return n, err
 }
 
-// SetSocket makes the AF_XDP socket fd, which is bound to queue of the port,
-// the one that gets the queue's packets. The kernel clears the slot when the
-// socket closes.
+// SetSocket makes the AF_XDP socket fd receive the packets of a queue. The socket must be
+// bound to that queue of the port. The kernel clears the slot when the socket closes.
 func (s *Steering) SetSocket(queue int, fd int) error {
 	if queue < 0 || queue >= s.Queues() {
 		return fmt.Errorf("%s has no queue %d: the program was loaded for %d", s.link.Port, queue, s.Queues())
@@ -230,8 +229,8 @@ func (s *Steering) SetSocket(queue int, fd int) error {
 	return nil
 }
 
-// ClearSocket empties a queue's slot. Packets of flows are dropped there, the
-// rest is not affected. An empty slot is no error.
+// ClearSocket empties a queue's slot. From then on the program drops packets of flows
+// that arrive on the queue; other packets go to the kernel. An empty slot is no error.
 func (s *Steering) ClearSocket(queue int) error {
 	err := s.socks.Delete(uint32(queue))
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -257,9 +256,9 @@ func (s *Steering) Stats() (sum Stats, err error) {
 	return sum, nil
 }
 
-// Close lets go. A private program leaves the interface with everything that
-// belongs to it; a pinned one stays and goes on steering. Further calls return
-// the first one's result.
+// Close ends the use of the program. A private program is detached, and its maps go. A
+// pinned program stays on the interface and goes on steering. Further calls return the
+// result of the first.
 func (s *Steering) Close() error {
 	s.closing.Do(func() { s.closed = s.undo.Run() })
 	return s.closed

@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// Sweep takes away what processes and interfaces that are gone have left behind:
-// pins that hold nothing any more, settings of loads that were killed, claims of
-// nobody. What is in use, or could be adopted, stays. It says in a line each
-// what it did. It needs the rights of root: ErrPermission; and ErrNoBPFFS where
-// pins cannot be seen, as nothing can be told from what is left then.
+// Sweep removes what processes and interfaces left that are gone: pins that hold nothing
+// any more, settings of loads that were killed, and claims of processes that ended. It
+// keeps what is in use or can be adopted. It returns a line for each thing that it did. It
+// needs the rights of root (ErrPermission). ErrNoBPFFS if pins cannot be seen: then it
+// cannot tell what is left over.
 func Sweep() (done []string, err error) {
 	if err := CheckBPFFS(Root); err != nil {
 		return nil, err
@@ -46,8 +46,8 @@ func sweepPins(f *finder) (done []string, err error) {
 	return done, err
 }
 
-// sweepInstance looks without the lock first: most of the time there is nothing
-// to do, and nobody has to wait.
+// sweepInstance first looks without the lock: most of the time there is nothing to do,
+// and then no other process has to wait.
 func sweepInstance(dir string, f *finder) (done []string, err error) {
 	if !readInstance(dir, f).stale() {
 		return nil, nil
@@ -141,8 +141,8 @@ func sweepSetting(path string, l Link, f *finder) ([]string, error) {
 	return append([]string{fmt.Sprintf("removed %s: no stag is loaded there", path)}, lines(changes)...), err
 }
 
-// SweepClaims removes the files of claims whose processes are gone, as far as it
-// may: they are in nobody's way, but look as if something were in use.
+// SweepClaims removes the files of claims whose processes are gone, as far as the caller
+// has the rights. Such files keep no process out, but look as if something were in use.
 func SweepClaims() {
 	_, _ = sweepClaims() // what is another user's stays
 }
@@ -150,8 +150,8 @@ func SweepClaims() {
 // claimName is what the files of claims are called, and no other file is.
 var claimName = regexp.MustCompile(`^(\d+-\d+-(\d+|` + hookClaim + `)|(program|table)-\d+|instance-.*)$`)
 
-// sweepClaims removes the files of claims that nobody holds. They are in
-// nobody's way: the next owner would take them over.
+// sweepClaims removes the files of claims that no process holds. Such a file keeps no
+// process out: the next owner takes it over.
 func sweepClaims() ([]string, error) {
 	files, err := os.ReadDir(RuntimeDir)
 	if err != nil {

@@ -34,14 +34,13 @@ const (
 )
 
 // NewTable makes the array for a table of entries, a power of two from 64 to
-// 16777216, and maps it. With pin, an instance's directory in a BPF file
-// system, it stays there when the process has ended, and the array that is
-// there already is taken over, or replaced if it has another size; entries may
-// be 0 for as many as it has. With "" it goes with the Table, or the process. It
-// needs CAP_BPF.
+// 16777216, and maps it. If pin is "", the array goes with the Table or the process.
+// Otherwise pin is an instance's directory in a BPF file system, and the array stays there
+// when the process ends. NewTable takes over an array that is already there, and replaces
+// it if it has another size; with entries 0 any size is right. NewTable needs CAP_BPF.
 //
-// Errors: ErrLayout when what is pinned was made with other layouts, ErrTableBusy
-// while another process has it. The caller closes the Table.
+// Errors: ErrLayout if the pinned array was made with other layouts, ErrTableBusy while
+// another process has it. The caller must close the Table.
 func NewTable(entries uint32, pin string) (*Table, error) {
 	found := entries == 0 && pin != ""
 	if !found && (entries < minEntries || entries > maxEntries || bits.OnesCount32(entries) != 1) {
@@ -114,7 +113,7 @@ func (t *Table) openPinned(entries uint32, instance string) error {
 	if entries == 0 || entries == t.Entries() {
 		return nil
 	}
-	// Nobody uses it. Its claim goes with the array that it is for.
+	// No process uses the old array. Its claim ends with it.
 	if err := t.undo.Run(); err != nil {
 		return err
 	}
@@ -196,7 +195,8 @@ func (t *Table) claim() error {
 	return nil
 }
 
-// tableClaim is the claim of whoever writes to a table.
+// tableClaim is the file of the claim on a table. The process that writes to the table
+// has it.
 func tableClaim(array *ebpf.Map) (string, error) {
 	info, err := array.Info()
 	if err != nil {
@@ -218,8 +218,8 @@ func (t *Table) Entries() uint32 { return t.array.MaxEntries() }
 // FD is the array's descriptor, valid until Close.
 func (t *Table) FD() int { return t.array.FD() }
 
-// Close lets go: nothing may use the memory any more. A pinned array stays.
-// Further calls return the first one's result.
+// Close unmaps the table. Nothing may use the memory any more. A pinned array stays.
+// Further calls return the result of the first.
 func (t *Table) Close() error {
 	t.closing.Do(func() { t.closed = t.undo.Run() })
 	return t.closed

@@ -15,15 +15,15 @@ type Tune string
 const (
 	// TuneNothing changes none.
 	TuneNothing Tune = ""
-	// TuneBasics changes what stag cannot work with, or works badly with: offloads
-	// that join packets, and tags that the card takes off. It costs nothing.
+	// TuneBasics turns off what keeps stag from working, or from working well: offloads
+	// that join packets, and the removal of VLAN tags by the card. It costs nothing.
 	TuneBasics Tune = "basics"
-	// TuneLatency is TuneBasics, and NAPI out of kernel threads: whoever sends a
-	// small message, or waits for one, does not wait for a thread to be woken.
+	// TuneLatency is TuneBasics, and NAPI out of kernel threads: a small message does
+	// not wait until a thread is woken.
 	TuneLatency Tune = "latency"
-	// TuneThroughput is TuneBasics, and NAPI in kernel threads of its own: packets
-	// are taken in on one processor while the engine works on another. A message
-	// that comes alone then waits for the thread to be woken.
+	// TuneThroughput is TuneBasics, and NAPI in kernel threads of its own: one processor
+	// receives packets while the engine works on another. A message that arrives alone
+	// then waits until the thread is woken.
 	TuneThroughput Tune = "throughput"
 )
 
@@ -102,8 +102,8 @@ func (n *Net) newTuner(l Link, generic bool, what Tune) (*tuner, error) {
 	return t, nil
 }
 
-// apply changes those settings that are not as wanted, having written down what
-// they were. A setting that cannot be changed is told and left.
+// apply changes the settings that are not as wanted. It writes down the old value of each
+// before. A setting that cannot be changed is reported and left as it is.
 func (t *tuner) apply(list []wanted) error {
 	for _, w := range list {
 		k := knobs[w.setting]

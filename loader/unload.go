@@ -22,8 +22,8 @@ type UnloadOptions struct {
 	Instance string
 	// Port is the directory of one of its interfaces. "": all of them.
 	Port string
-	// Force unloads also what is in use. Connections that are taken over are
-	// lost then: their process notices it within a second, and resets their peers.
+	// Force unloads also what is in use. Connections that were taken over are then lost:
+	// their process notices it within a second, and resets their peers.
 	Force bool
 }
 
@@ -35,14 +35,13 @@ type Unloaded struct {
 	Settings []Change   // that were put back
 }
 
-// Unload takes an instance, or one interface of it, off the hook, wherever it
-// is now, and removes the pins; and puts settings back that Load has tuned. It
-// does so for all of them or, with an error, for none.
+// Unload detaches the programs of an instance, or of one interface of it, wherever the
+// interfaces are now, removes the pins, and puts back the settings that Load has tuned. It
+// unloads all of them or, with an error, none.
 //
-// Errors: ErrQueueBusy while a process uses one, or has flows there, unless
-// forced: it says how many flows of which process would be lost. ErrLayout when
-// that cannot be read, as another version made it. ErrNotPinned when there is
-// nothing.
+// Errors: ErrQueueBusy while a process uses an interface or has flows there, unless forced;
+// the text says how many flows of which process would be lost. ErrLayout if another version
+// made the maps, so that the flows cannot be counted. ErrNotPinned if nothing is there.
 func Unload(o UnloadOptions) (done []Unloaded, err error) {
 	if err := isPinned(o.Instance); err != nil {
 		return nil, err
@@ -100,8 +99,8 @@ func (i Instance) of(dir string) []PinnedPort {
 	return i.Ports[at : at+1]
 }
 
-// hold keeps others from adopting the program meanwhile. Where somebody has done
-// so already, refusal tells.
+// hold keeps other processes from adopting the program while it is unloaded. If a process
+// has already adopted it, refusal reports that.
 func (p *PinnedPort) hold(claims *undo.Stack) error {
 	if p.Stale != "" {
 		return nil
@@ -125,9 +124,9 @@ func (p *PinnedPort) hold(claims *undo.Stack) error {
 	return nil
 }
 
-// Users is who would lose how many flows if the program went, by pid; 0 is a
-// process that cannot be told. All other flows are left over. Who uses a program
-// does so alone, and has cleared what was left before.
+// Users counts the flows that processes would lose if the program were detached, by pid. 0
+// stands for a process that cannot be told. All other flows are left over. One process at a
+// time uses a program, and it has cleared what was left before.
 func (p *PinnedPort) Users() map[int]int {
 	if p.InUse {
 		return map[int]int{p.Owner.PID: len(p.Flows)}

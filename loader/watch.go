@@ -27,8 +27,8 @@ type LinkEvent struct {
 	Gone    bool // it does not exist any more here
 }
 
-// NeighbourEvent is a neighbour whose Ethernet address changed, came or went, or
-// that the kernel keeps fresh from now on, or not any more.
+// NeighbourEvent says that the Ethernet address of a neighbour changed, came or went, or
+// that the kernel began or stopped to keep the neighbour fresh.
 type NeighbourEvent struct {
 	Index   int // of the interface
 	IP      netip.Addr
@@ -36,8 +36,8 @@ type NeighbourEvent struct {
 	Managed bool             // the kernel keeps it fresh, as KeepNeighbour asks it to
 }
 
-// RouteEvent says that a unicast route came, went or changed, or what decides
-// among routes. Which way a destination takes now only Resolve tells.
+// RouteEvent says that a unicast route came, went or changed, or that a rule that chooses
+// among routes did. Resolve tells which route a destination has now.
 type RouteEvent struct {
 	V6 bool
 	// Dst is the destinations that it may matter to; the zero Prefix is all: a rule
@@ -51,8 +51,8 @@ func (e RouteEvent) Concerns(dst netip.Addr) bool {
 	return dst.Is6() == e.V6 && (!e.Dst.IsValid() || e.Dst.Contains(dst))
 }
 
-// LostEvent says that the kernel had more to tell than there was room for:
-// everything may have changed.
+// LostEvent says that the kernel reported more changes than there was room for. Anything
+// may have changed.
 type LostEvent struct{}
 
 func (LinkEvent) event()      {}
@@ -63,9 +63,9 @@ func (LostEvent) event()      {}
 // watchBuffer is the room for changes that nobody has read yet, in octets.
 const watchBuffer = 1 << 20
 
-// Watch follows changes of links, neighbours, routes, rules and next hops in the network namespace of the calling OS thread until
-// ctx ends, which closes the channel. Changes that happen after it returned are
-// all reported, in order.
+// Watch follows changes of links, neighbours, routes, rules and next hops in the network
+// namespace of the calling OS thread until ctx ends, which closes the channel. It reports
+// all changes that happen after it returned, in order.
 func Watch(ctx context.Context) (<-chan Event, error) {
 	s, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
 		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
@@ -124,7 +124,7 @@ func (w *watch) run(s *nl.NetlinkSocket) {
 			continue
 		}
 		if err != nil {
-			// Nothing will come any more; better said than silent.
+			// No more reports will come.
 			w.send(LostEvent{})
 			return
 		}

@@ -11,10 +11,9 @@ import (
 // bindFrames is as few as a queue can have.
 const bindFrames = 64
 
-// bindQueues binds a socket to one receive queue of l's port after the other,
-// for a moment each, and returns those that another socket has. It is for
-// kernels that do not tell. Nothing must be on the hook: whoever loads is kept
-// out meanwhile.
+// bindQueues binds a socket to each receive queue of l's port for a moment, one after the
+// other, and returns the queues that have another socket. It is for kernels that do not tell
+// it. The hook must be free. Meanwhile bindQueues keeps other processes from loading.
 func bindQueues(l loader.Link, hooked bool) (taken []int, err error) {
 	if hooked {
 		return nil, errors.New("this kernel does not say it, and with a program on the hook it was not tried")

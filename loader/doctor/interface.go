@@ -144,7 +144,7 @@ func (v *view) probeHook(l loader.Link) (p Probe, xdp netlink.LinkXdp) {
 	return ok(name, "stag is on it, program id %d", xdp.ProgId), xdp
 }
 
-// inUse: whoever would open the interface now is refused.
+// inUse is the row for an interface that another process uses, so that it cannot be opened.
 func inUse(name string, owner loader.Owner, format string, args ...any) Probe {
 	return bad(name, fmt.Sprintf("end %s first, or use another interface: one belongs to one process at a time", owner),
 		"in use by %s: %s", owner, fmt.Sprintf(format, args...))
@@ -172,7 +172,7 @@ func (v *view) probeDriver(l loader.Link, there netlink.LinkXdp, generic bool) P
 		}
 		return ok(name, "native: what is on the hook is")
 	}
-	// Whoever loads has this claim, and must not find the hook in use.
+	// A process that loads has this claim, and must not find the hook in use.
 	claim, owner, err := loader.ClaimHook(l)
 	if err != nil {
 		return bad(name, "run as root", "not tried: %v", err)

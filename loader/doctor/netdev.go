@@ -107,8 +107,8 @@ func featuresOf(l loader.Link) (xdpFeatures, error) {
 	return 0, fmt.Errorf("netlink family %s says nothing of %s", netdevFamily, l.Port)
 }
 
-// socketQueues are the receive queues of l's port that have an AF_XDP socket,
-// whoever's. Kernels before 6.14 do not tell, which is told false.
+// socketQueues returns the receive queues of l's port that have an AF_XDP socket of any
+// process. told is false if the kernel does not tell it (before Linux 6.14).
 func socketQueues(l loader.Link) (queues []int, told bool, err error) {
 	answers, err := netdev(netdevQueueGet, unix.NLM_F_DUMP, queueIfindex, l.PortIndex)
 	if err != nil {

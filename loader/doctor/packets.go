@@ -11,8 +11,9 @@ import (
 // headers are an Ethernet header and a VLAN tag, in octets.
 const headers = 14 + 4
 
-// probeMTU: what is longer than a chunk holds is never for a connection, as that
-// announces shorter segments; but the driver must take a program all the same.
+// probeMTU compares the MTU with what a chunk holds. A longer packet never belongs to a
+// connection, because connections announce shorter segments. But some drivers take no
+// program at such an MTU.
 func probeMTU(l loader.Link, needs Needs) Probe {
 	const name = "MTU"
 	longest := l.Longest(needs.Generic, needs.Chunk) - headers

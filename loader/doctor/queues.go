@@ -37,8 +37,8 @@ func setQueues(l loader.Link, n int) string {
 	return fmt.Sprintf("ethtool -L %s combined %d", l.Port, n)
 }
 
-// probeSockets: a queue has one AF_XDP socket, and one that is somebody else's
-// is what bind says EBUSY for.
+// probeSockets looks for queues that have an AF_XDP socket already: bind fails on them
+// with EBUSY.
 func probeSockets(l loader.Link, there netlink.LinkXdp) Probe {
 	const name = "queue sockets"
 	taken, told, err := socketQueues(l)

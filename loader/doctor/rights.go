@@ -28,8 +28,8 @@ func probeCapabilities() Probe {
 	return ok(name, "CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF")
 }
 
-// probeMemlock compares the limit on locked memory with what frames take. The
-// limit does not count for whoever has CAP_IPC_LOCK.
+// probeMemlock compares the limit on locked memory with what frames take. A process with
+// CAP_IPC_LOCK has no limit.
 func probeMemlock(needed uint64) Probe {
 	const name = "locked memory"
 	if len(loader.Lacking(capIPCLock)) == 0 {

@@ -1,4 +1,5 @@
-// Package load is what `stag load` and `stag unload` do.
+// Package load loads the steering program so that it stays on an interface, and unloads
+// it: the commands `stag load` and `stag unload`.
 package load
 
 import (
@@ -25,8 +26,8 @@ type Options struct {
 	OrphanWait time.Duration // 0: the loader's default, or what is there; see loader.Options
 }
 
-// instanceName is what can be a directory in a BPF file system, where a dot
-// has another meaning.
+// instanceName matches the names that a directory in a BPF file system can have. A dot is
+// not allowed there.
 var instanceName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // CheckInstance says what is wrong with the name of an instance.
@@ -59,8 +60,8 @@ type Loaded struct {
 }
 
 // Load puts the steering program on an interface of the calling thread's network
-// namespace, to stay. One that is there as asked for is left as it is, but for
-// its settings. What was cleaned is told also with an error.
+// namespace, to stay. If such a program is there already, Load changes only its settings.
+// With an error, too, l says what was removed that earlier processes had left.
 func Load(o Options) (l Loaded, err error) {
 	l.Settings, l.Cleaned, l.asked, l.tune = []loader.Change{}, []string{}, o.Link, o.Tune
 	link, err := loader.LookupLink(o.Link)
@@ -113,9 +114,8 @@ func (l *Loaded) load(link loader.Link, wanted loader.Options) error {
 	return s.Close()
 }
 
-// directory is where the pins of an instance are. One that has a name because
-// of its interface is not shared: it may be another's by now, which was called
-// so before.
+// directory returns where the pins of an instance are. An instance that is named after its
+// interface is not shared: the name may belong to another interface by now.
 func directory(instance string, link loader.Link) (string, error) {
 	if instance != "" {
 		return filepath.Join(loader.Root, instance), nil

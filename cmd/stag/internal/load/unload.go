@@ -10,7 +10,7 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// What says what to unload: one of the three.
+// What says what to unload. One of the three fields is set.
 type What struct {
 	Link     string // an interface
 	Instance string // all interfaces of one
@@ -43,8 +43,8 @@ type Lost struct {
 	Flows int `json:"flows"`
 }
 
-// Unload takes programs off their interfaces. What was done is told also with an
-// error, and of several instances those that could be unloaded are.
+// Unload detaches programs from their interfaces. With an error, too, r says what was done:
+// Unload goes on with the other instances if one cannot be unloaded.
 func Unload(w What, force bool) (r Result, err error) {
 	r.Unloaded, r.Cleaned = []Port{}, []string{}
 	targets, err := w.targets()
@@ -91,9 +91,9 @@ func (w What) targets() ([]loader.UnloadOptions, error) {
 	return nil, fmt.Errorf("%w%s", err, instead())
 }
 
-// formerly is the instance of an interface that was loaded under this name, and
-// is elsewhere or gone; "" where there is none. Where another interface has the
-// name now, what was loaded must be gone: otherwise it is not meant.
+// formerly returns the instance that was loaded for an interface called link which has been
+// moved, renamed or removed since, or "". If free is false, another interface has the name
+// now, and formerly returns only an instance whose interface is gone.
 func formerly(link string, free bool) (string, error) {
 	dir, err := ownInstance(link)
 	if dir == "" || free {
