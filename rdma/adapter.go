@@ -86,9 +86,9 @@ func (a *Adapter) Report(ctx context.Context) (report.Engine, error) {
 // their time. With the first packet of a connection comes what its ends agreed on
 // before it was taken over (Batch.Streams).
 //
-// A flow's id can be that of one flow for each port; without filter.Device it
-// means all of them. Packets of an adapter with KernelPort are the kernel's, and
-// cannot be captured here. tap.ErrTooMany; ErrClosed.
+// With filter.Flow or filter.QP, the packets of that flow are captured at whichever
+// port they arrive, unless filter.Device names one. Packets of an adapter with
+// KernelPort are the kernel's, and cannot be captured here. tap.ErrTooMany; ErrClosed.
 func (a *Adapter) Capture(ctx context.Context, filter report.Filter, f func(report.Batch) error) error {
 	return a.device.Capture(ctx, filter, f)
 }

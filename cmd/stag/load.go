@@ -65,7 +65,7 @@ the interface adopts the program, instead of attaching one of its own.
 	f.BoolVar(&o.Generic, "generic", false, "use generic mode instead of native: slower, for drivers without XDP")
 	f.StringVar((*string)(&o.Tune), "tune", "", "change settings until unload: basics (plain --tune), latency or throughput")
 	f.Lookup("tune").NoOptDefVal = string(loader.TuneBasics)
-	f.IntVar(&o.MaxFlows, "max-flows", 65536, "most connections at a time")
+	f.IntVar(&o.MaxFlows, "max-flows", 65536, "most connections at a time, of all interfaces of the instance")
 	f.DurationVar(&wait, "orphan-wait", loader.DefaultOrphanWait, "how long to drop segments of a dead engine's connections before the kernel resets the peers")
 	f.IntVar(&o.Queues, "queues", 0, "queues to have room for, if the interface will get more; 0 means as many as it has")
 	f.BoolVar(&asJSON, "json", false, "print what was done as JSON")

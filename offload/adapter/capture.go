@@ -46,8 +46,8 @@ type captures struct {
 	ended   bool
 	count   int // of those that run
 	running sync.WaitGroup
-	quiet   chan struct{}            // closed when there will be no more packets
-	past    map[flowOf]report.Stream // of connections that layers have closed meanwhile
+	quiet   chan struct{}                   // closed when there will be no more packets
+	past    map[engine.FlowID]report.Stream // of connections that layers have closed meanwhile
 }
 
 func newCaptures() *captures { return &captures{quiet: make(chan struct{})} }
@@ -104,9 +104,9 @@ func (c *captures) end() {
 // their time. With the first packet of a connection comes what its ends agreed on
 // before it was taken over (Batch.Streams).
 //
-// A flow's id can be that of one flow for each port; without filter.Device it
-// means all of them. Packets of an adapter with KernelPort are the kernel's, and
-// cannot be captured here. tap.ErrTooMany; ErrClosed.
+// With filter.Flow or filter.QP, the packets of that flow are captured at whichever
+// port they arrive, unless filter.Device names one. Packets of an adapter with
+// KernelPort are the kernel's, and cannot be captured here. tap.ErrTooMany; ErrClosed.
 func (a *Adapter) Capture(ctx context.Context, filter report.Filter, f func(report.Batch) error) error {
 	if !a.tapped.begin() {
 		return fmt.Errorf("capture: the adapter is %w", ErrClosed)
@@ -136,10 +136,10 @@ type capture struct {
 	adapter *Adapter
 	taps    []*nic.Tap
 	queues  []tappedQueue
-	known   map[flowOf]report.Stream // what was told
-	conns   map[flowOf]report.Stream // of the layers' connections that were taken over
-	asked   bool                     // for that, in this batch
-	streams []report.Stream          // that are new in this batch
+	known   map[engine.FlowID]report.Stream // what was told
+	conns   map[engine.FlowID]report.Stream // of the layers' connections that were taken over
+	asked   bool                            // for that, in this batch
+	streams []report.Stream                 // that are new in this batch
 
 	newcomers []Connection // that are being taken over
 
@@ -158,14 +158,14 @@ type tappedQueue struct {
 	engine *engine.Engine
 }
 
-// flowOf is a flow: its id alone can be that of several ports' flows.
+// flowOf is a flow and the port that it is on. Its packets can arrive at other ports.
 type flowOf struct {
 	port *Port
 	id   engine.FlowID
 }
 
 func (a *Adapter) newCapture(filter report.Filter) (*capture, error) {
-	c := &capture{adapter: a, known: map[flowOf]report.Stream{}, conns: map[flowOf]report.Stream{}, epoch: time.Now().Round(0), zero: clock.Now()}
+	c := &capture{adapter: a, known: map[engine.FlowID]report.Stream{}, conns: map[engine.FlowID]report.Stream{}, epoch: time.Now().Round(0), zero: clock.Now()}
 	c.learn()
 	ports, id, err := c.choose(filter)
 	if err != nil {
@@ -213,11 +213,10 @@ func (c *capture) choose(filter report.Filter) (ports []*Port, id engine.FlowID,
 		case !slices.Contains(ports, f.port):
 			return nil, 0, fmt.Errorf("QP %d is on %s, not %s", filter.QP, f.port.name, filter.Device)
 		}
-		return []*Port{f.port}, f.id, nil
+		return ports, f.id, nil
 	}
 	if id != 0 {
-		ports = slices.DeleteFunc(slices.Clone(ports), func(p *Port) bool { return !p.nic.HasFlow(id) })
-		if len(ports) == 0 {
+		if !slices.ContainsFunc(ports, func(p *Port) bool { return p.nic.HasFlow(id) }) {
 			return nil, 0, fmt.Errorf("no flow %#x: `stag show flows` lists those that there are", filter.Flow)
 		}
 	}

@@ -3,6 +3,7 @@ package adapter
 import (
 	"net/netip"
 
+	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/offload/tap"
 	"github.com/stag-rdma/stag/offload/wire"
@@ -11,14 +12,14 @@ import (
 // stream is what is known of the flow of a packet. It is zero if no connection of a
 // layer is known to have the flow.
 func (c *capture) stream(f flowOf, r tap.Record) report.Stream {
-	if s, known := c.known[f]; known || f.id == 0 {
+	if s, known := c.known[f.id]; known || f.id == 0 {
 		return s
 	}
-	s, known := c.conns[f]
+	s, known := c.conns[f.id]
 	if !known && !c.asked {
 		c.asked = true
 		c.learn()
-		s, known = c.conns[f]
+		s, known = c.conns[f.id]
 	}
 	if !known {
 		s, known = c.connecting(f, r)
@@ -29,7 +30,7 @@ func (c *capture) stream(f flowOf, r tap.Record) report.Stream {
 	if !known {
 		return s
 	}
-	c.known[f] = s
+	c.known[f.id] = s
 	c.streams = append(c.streams, s)
 	return s
 }
@@ -59,16 +60,16 @@ func (a *Adapter) Depart(conn Connection) {
 		return
 	}
 	if c.past == nil || len(c.past) == maxDeparted {
-		c.past = map[flowOf]report.Stream{}
+		c.past = map[engine.FlowID]report.Stream{}
 	}
-	c.past[f] = conn.stream(f)
+	c.past[f.id] = conn.stream(f)
 }
 
 // departed is what Depart has kept.
 func (c *captures) departed(f flowOf) (s report.Stream, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s, known = c.past[f]
+	s, known = c.past[f.id]
 	return s, known
 }
 
@@ -87,7 +88,7 @@ func (c *capture) learn() {
 	c.newcomers = c.newcomers[:0]
 	for _, conn := range c.adapter.connections() {
 		if f, ok := conn.Conn.flowID(); ok {
-			c.conns[f] = conn.stream(f)
+			c.conns[f.id] = conn.stream(f)
 		} else if conn.Local.IsValid() {
 			c.newcomers = append(c.newcomers, conn)
 		}

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"context"
+	"errors"
+	"path/filepath"
 	"testing"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
@@ -42,18 +44,55 @@ func (r *rig) countersOf(n *nic.NIC) (sum engine.Counters) {
 	return sum
 }
 
+// stayOn loads an interface of ours to stay, as the instance of that name.
+func (r *rig) stayOn(link, instance string) {
+	r.Helper()
+	dir := filepath.Join(loader.Root, instance)
+	r.in(ours, func() error {
+		s, err := loader.Load(loader.Options{Link: link, Pin: dir})
+		if err != nil {
+			return err
+		}
+		return s.Close()
+	})
+	r.Cleanup(func() {
+		_, err := loader.Unload(loader.UnloadOptions{Instance: dir})
+		if !errors.Is(err, loader.ErrNotPinned) { // two interfaces of one instance
+			r.Check(err)
+		}
+	})
+}
+
 // TestPeerSendsByAnotherCable: what the peer sends by another cable than ours goes by
 // reaches the connection, and nothing of it is lost: not when it changes to that
 // cable, not afterwards, and not when it changes back. The frames of the other
-// interface come home: it receives many times as many as it has.
+// interface come home: it receives many times as many as it has. It does not matter
+// whether the interfaces are loaded to stay, and as one instance or two.
 func TestPeerSendsByAnotherCable(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		instances []string
+	}{
+		{"private", nil},
+		{"of one instance", []string{"cables", "cables"}},
+		{"of two instances", []string{"cables", "cables2"}},
+	} {
+		t.Run(c.name, func(t *testing.T) { peerSendsByAnotherCable(t, c.instances) })
+	}
+}
+
+func peerSendsByAnotherCable(t *testing.T, instances []string) {
 	r := newStage(t, setup{})
 	r.secondCable()
 	for side, end := range []string{"q0", "q1"} {
 		r.in(pair.Side(side), func() error { return loader.SetTxChecksum(end, false) })
 	}
+	for i, name := range instances {
+		r.stayOn([]string{r.pair.Ends[ours].Name, "q0"}[i], name)
+	}
 	other := r.openBoth()
-	x := r.transfer(96 << 20)
+	const volume = 96 << 20
+	x := r.transfer(volume)
 	x.reach(1 << 20)
 	r.peerSends("q1")
 	x.reach(40 << 20)
@@ -76,6 +115,27 @@ func TestPeerSendsByAnotherCable(t *testing.T) {
 		t.Errorf("%d segments reached the kernel", n)
 	}
 	r.transfer(1 << 20).finish()
+	r.flowsGoWithTheirInterface(other, instances)
+}
+
+// flowsGoWithTheirInterface closes the other interface while a connection is open that
+// both know, and looks for what is left of it.
+func (r *rig) flowsGoWithTheirInterface(other *nic.NIC, instances []string) {
+	r.Helper()
+	x := r.transfer(8 << 20)
+	r.Must(other.Close())
+	r.peerSends(r.pair.Ends[theirs].Name)
+	x.finish()
+	r.Must(r.nic.Close())
+	for _, name := range instances {
+		i, err := loader.ReadInstance(filepath.Join(loader.Root, name))
+		r.Must(errors.Join(err, i.Err))
+		for _, p := range i.Ports {
+			if r.Check(p.Err); len(p.Flows) != 0 {
+				r.Errorf("%s has %d flows when all is closed", p.Dir, len(p.Flows))
+			}
+		}
+	}
 }
 
 // TestFlowsOfAnAdapterHaveOneNumber: flows of one interface and of another have
