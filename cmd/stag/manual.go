@@ -131,10 +131,10 @@ With -w each line is an object with time and rows.
 
 An empty result is not an error. An engine that does not answer within 2 seconds is
 left out, and named on standard error. The exit code is then 1 if -p asked for that
-engine. What an engine of another user reports cannot be verified; its uid is the
-kernel's word.`
+engine. The reports of another user's engine cannot be verified; its uid comes from
+the kernel.`
 
 const unloadManual = `After --force the process that used the interface notices within a second, resets
-its peers, and ends with an error if it is ping or perf. What a dead process has
-left is removed even without --force. So is what interfaces that are gone, and
-interrupted loads, have left.`
+its peers, and ends with an error if it is ping or perf. The leftovers of dead
+processes, of interfaces that are gone, and of interrupted loads are removed even
+without --force.`

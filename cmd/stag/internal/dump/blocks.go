@@ -7,23 +7,23 @@ import (
 	"os"
 )
 
-// blocks writes lines, or blocks of a file, so that what it writes ends with a
-// whole one whatever happens, as far as the operating system lets it.
+// blocks writes lines, or blocks of a file. Its output ends with a complete line or
+// block after any error, as far as the operating system allows.
 type blocks struct {
 	out  *os.File
 	buf  bytes.Buffer // what is not written yet
 	ends []int        // where in it each of them ends
 }
 
-// Write implements io.Writer: part of a block. It does not fail.
+// Write implements io.Writer: it adds a part of a block. It does not fail.
 func (b *blocks) Write(p []byte) (int, error) { return b.buf.Write(p) }
 
-// end notes that a block ends here.
+// end marks the end of a block.
 func (b *blocks) end() { b.ends = append(b.ends, b.buf.Len()) }
 
-// flush writes what there is, and reports how many blocks it could not. When it
-// fails in the middle of one, the part is taken away again where that is
-// possible: in a regular file.
+// flush writes the complete blocks, and returns how many it could not write. If it fails
+// within a block, it removes the part that it has written. This is possible in a regular
+// file only.
 func (b *blocks) flush() (unwritten int, err error) {
 	n, err := b.out.Write(b.buf.Bytes())
 	if err != nil {
@@ -40,7 +40,7 @@ func (b *blocks) flush() (unwritten int, err error) {
 	return unwritten, err
 }
 
-// takeBack shortens a regular file by its last n octets.
+// takeBack removes the last n octets of a regular file.
 func (b *blocks) takeBack(n int64) error {
 	info, err := b.out.Stat()
 	if n == 0 || err != nil || !info.Mode().IsRegular() {

@@ -26,10 +26,10 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// DefaultSnapLen is more than any packet has.
+// DefaultSnapLen is longer than any packet.
 const DefaultSnapLen = 262144
 
-// Options say what to capture and where to put it.
+// Options of a capture: which packets, and where they go.
 type Options struct {
 	Device string // interface; "": all
 	PID    int    // process; 0: all
@@ -49,8 +49,8 @@ type Options struct {
 	Log   *slog.Logger // what else there is to know; nil: nobody wants to
 }
 
-// filter is what an engine is asked for: at least the headers, which say what
-// kind a packet is and where its stream begins.
+// filter returns what the capture asks an engine for: at least the headers, which tell
+// the kind of a packet and the beginning of its stream.
 func (o Options) filter(device string) report.Filter {
 	f := report.Filter{Device: device, Flow: o.Flow, QP: o.QP, SnapLen: HeadLen}
 	if o.File != "" {
@@ -59,7 +59,7 @@ func (o Options) filter(device string) report.Filter {
 	return f
 }
 
-// filterText is what is captured, for people; "": all.
+// filterText describes the selection for users; "" means all packets.
 func (o Options) filterText() string {
 	var parts []string
 	if o.Flow != 0 {
@@ -81,25 +81,25 @@ func (o Options) note(format string, args ...any) {
 	fmt.Fprintf(o.Notes, "stag: dump: "+format+"\n", args...)
 }
 
-// packet is one on its way to the output.
+// packet is a packet on its way to the output.
 type packet struct {
 	report.Packet
 	line   Line   // valid for printers, and where kinds matter
 	missed uint64 // packets that were lost since the one before
 }
 
-// output is where packets go.
+// output writes packets.
 type output interface {
 	add(*source, packet) error
 	flush() (unwritten int, err error) // packets that could not be written
 	finish([]*source) error            // the last call
 }
 
-// ErrEngineGone says that the capture ended because no engine was left, and not
-// all of them ended in good order. It has been told.
+// ErrEngineGone says that the capture ended because no engine was left, and that an
+// engine died. The notes have the reason.
 var ErrEngineGone = errors.New("an engine has gone")
 
-// run is a capture under way. It belongs to the goroutine of loop.
+// run is a running capture. It belongs to the goroutine of loop.
 type run struct {
 	Options
 	sources []*source
@@ -111,9 +111,9 @@ type run struct {
 	captured, lost atomic.Uint64 // also for who says so in the end
 }
 
-// Run captures until ctx ends, o.Count packets have come, whoever reads the
-// output is gone, or no engine is left; none of these is an error, but
-// ErrEngineGone. It ends with a note of how many packets there were.
+// Run captures until ctx ends, o.Count packets have arrived, the reader of the output
+// has gone, or no engine is left. Only ErrEngineGone is an error among these. At its end
+// it notes how many packets there were.
 func Run(ctx context.Context, o Options) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -146,17 +146,15 @@ func Run(ctx context.Context, o Options) error {
 	return err
 }
 
-// create makes a file that nobody else reads unless its owner wants: payload is
-// in it.
+// create makes a file that only its owner can read, because it contains payload.
 func create(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 }
 
-// grace is how long an output may take to take what it was given, when the
-// capture is to end.
+// grace bounds how long an output may take for its last Write at the end of a capture.
 const grace = 2 * time.Second
 
-// wait waits for the end of a run, but not for ever for an output that nobody
+// wait waits for the end of a run. It does not wait forever for an output that nobody
 // reads.
 func wait(ctx context.Context, done <-chan error) error {
 	select {
@@ -172,7 +170,7 @@ func wait(ctx context.Context, done <-chan error) error {
 	}
 }
 
-// do is all of it but the waiting for outputs.
+// do does the capture, except waiting for outputs.
 func (r *run) do(ctx context.Context) (err error) {
 	if r.File != "" {
 		r.out, err = newFile(r.file, r.sources, r.SnapLen)
@@ -198,7 +196,7 @@ func (r *run) severalPIDs() bool {
 	return slices.ContainsFunc(r.sources, func(s *source) bool { return s.PID != r.sources[0].PID })
 }
 
-// loop takes what comes until there is no more, or enough.
+// loop takes batches until there are no more, or enough.
 func (r *run) loop(ctx context.Context) error {
 	events := make(chan event)
 	for _, s := range r.sources {
@@ -259,8 +257,7 @@ func (r *run) take(s *source, b report.Batch) error {
 	return err
 }
 
-// look takes a packet apart, if anybody wants to know, and reports whether it is
-// one of those that were asked for.
+// look parses a packet if that is needed, and reports whether the packet is selected.
 func (r *run) look(s *source, p report.Packet) (packet, bool) {
 	pk := packet{Packet: p}
 	if r.File == "" || len(r.Kinds) != 0 {

@@ -24,7 +24,7 @@ type file struct {
 	snapLen int
 }
 
-// newFile writes the headers for these sources, which get their numbers.
+// newFile writes the headers for these sources, which get their interface numbers.
 func newFile(out *os.File, sources []*source, snapLen int) (*file, error) {
 	f := &file{blocks: blocks{out: out}, start: time.Now(), snapLen: snapLen}
 	for i, s := range sources {
@@ -50,7 +50,7 @@ func newFile(out *os.File, sources []*source, snapLen int) (*file, error) {
 	return f, err
 }
 
-// section is what the file says of its origin.
+// section describes the origin of the file.
 func section() pcapgo.NgSectionInfo {
 	info := pcapgo.NgSectionInfo{Hardware: runtime.GOARCH, OS: runtime.GOOS, Application: "stag dump"}
 	if v, err := version.Read(); err == nil {
@@ -60,14 +60,14 @@ func section() pcapgo.NgSectionInfo {
 	return info
 }
 
-// block notes that what was written so far ends with a whole block.
+// block marks that the output ends with a complete block.
 func (f *file) block() error {
 	defer f.end()
 	return f.ng.Flush() // to blocks
 }
 
-// add takes one packet, with those that stand for the handshake before it if it
-// is the first of its connection.
+// add writes a packet. Before the first packet of a connection it writes the two that
+// stand for the handshake.
 func (f *file) add(s *source, p packet) error {
 	if st, ok := s.streams[p.Flow]; ok && p.Flow != 0 {
 		if frames, ok := handshake(p.Packet, st); ok {
@@ -84,7 +84,8 @@ func (f *file) add(s *source, p packet) error {
 	return nil
 }
 
-// addHandshake writes what stands for the handshake: part of the block that p is.
+// addHandshake writes the packets that stand for the handshake. They are part of the
+// same block as p.
 func (f *file) addHandshake(s *source, p packet, st report.Stream, frames [2][]byte) error {
 	p.missed = 0
 	for i, what := range []string{"Request", "Reply"} {
@@ -115,7 +116,7 @@ func (f *file) write(s *source, p packet, comment string) error {
 	return errors.Join(f.ng.WritePacketWithOptions(ci, data, o), f.ng.Flush())
 }
 
-// comment is what the frame itself does not say.
+// comment has the facts that the frame itself does not have.
 func comment(p packet) string {
 	text := "in"
 	if p.Out {
@@ -131,7 +132,7 @@ func comment(p packet) string {
 	return text
 }
 
-// finish adds what was counted for each source.
+// finish adds the counters of each source.
 func (f *file) finish(sources []*source) error {
 	now := time.Now()
 	for _, s := range sources {
@@ -147,7 +148,7 @@ func (f *file) finish(sources []*source) error {
 	return err
 }
 
-// IsTerminal reports whether f is one: no place for a capture.
+// IsTerminal reports whether f is a terminal, which cannot show a capture.
 func IsTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil

@@ -9,16 +9,16 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Dissectors find RDMA in a connection only behind the MPA Request and Reply,
-// which the kernel exchanged before the engine had it. So two packets stand for
-// them in a file, in front of the first that was captured.
+// Dissectors find RDMA in a connection only after the MPA Request and Reply. The kernel
+// exchanged these before the engine had the connection. So a file has two packets that
+// stand for them, before the first captured packet.
 
 // standsFor is the comment of such a packet.
 const standsFor = "not captured: stands for the MPA %s that the kernel exchanged before the engine had the connection, so that what follows can be dissected; its private data is left out, and sequence numbers end where the capture begins"
 
-// handshake makes both packets, the Request's first, to go in front of p, the
-// first packet of a connection. ok is false when p is no segment that tells both
-// sequence numbers, or the streams have Markers, whose places nobody can know.
+// handshake makes both packets, the Request first, to be written before p, the first
+// packet of a connection. ok is false if p does not have both sequence numbers, or if
+// the streams have Markers, because their places are unknown.
 func handshake(p report.Packet, s report.Stream) (frames [2][]byte, ok bool) {
 	var v wire.Packet
 	whole := append(p.Data[:len(p.Data):len(p.Data)], make([]byte, max(0, p.Length-len(p.Data)))...)
@@ -53,7 +53,7 @@ func handshake(p report.Packet, s report.Stream) (frames [2][]byte, ok bool) {
 	return frames, ok
 }
 
-// assemble is a whole frame.
+// assemble returns a complete frame.
 func assemble(f wire.HeaderFields, h wire.TCPFields, payload []byte) ([]byte, bool) {
 	head, err := wire.NewHeaderTemplate(f)
 	if err != nil {

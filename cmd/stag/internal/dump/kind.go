@@ -8,7 +8,7 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Kind is what sort of packet one is, by what its payload begins with.
+// Kind of a packet, by the beginning of its payload.
 type Kind string
 
 const (
@@ -23,10 +23,10 @@ const (
 	Other        Kind = "other" // what cannot be taken apart
 )
 
-// Kinds are all there are.
+// Kinds are all kinds.
 var Kinds = []Kind{Write, ReadRequest, ReadResponse, Send, Terminate, Ack, Data, ICMP, Other}
 
-// ParseKinds reads a list of kinds with commas between them.
+// ParseKinds parses a list of kinds.
 func ParseKinds(list []string) (kinds []Kind, err error) {
 	for _, name := range list {
 		k := Kind(strings.TrimSpace(name))
@@ -38,7 +38,7 @@ func ParseKinds(list []string) (kinds []Kind, err error) {
 	return kinds, nil
 }
 
-// KindNames are all kinds, with commas between them.
+// KindNames returns all kinds, separated by commas.
 func KindNames() string {
 	names := make([]string, len(Kinds))
 	for i, k := range Kinds {
@@ -47,7 +47,7 @@ func KindNames() string {
 	return strings.Join(names, ",")
 }
 
-// kindOf is the kind of an operation. ok is false for those that stag does not
+// kindOf returns the kind of an operation. ok is false for operations that stag does not
 // have.
 func kindOf(op wire.Opcode) (k Kind, ok bool) {
 	switch op {

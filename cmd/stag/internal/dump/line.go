@@ -9,7 +9,7 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Line is one packet, taken apart: what is printed of it.
+// Line is a parsed packet: everything that is printed of it.
 type Line struct {
 	Time      time.Time     `json:"time"`
 	PID       int           `json:"pid"`
@@ -45,7 +45,7 @@ type TCP struct {
 	Length int         `json:"length"`         // of the payload, octets
 }
 
-// TooBig is a router's word about a segment of ours.
+// TooBig is a router's message about a segment that stag sent.
 type TooBig struct {
 	MTU         uint32 `json:"mtu"` // octets; 0: it did not say
 	Source      string `json:"source"`
@@ -53,17 +53,17 @@ type TooBig struct {
 	Seq         uint32 `json:"seq"`
 }
 
-// reader takes packets apart. It belongs to one goroutine.
+// reader parses packets. It belongs to one goroutine.
 type reader struct {
 	frame []byte
 	pkt   wire.Packet
 }
 
-// HeadLen is how many octets of a packet are looked at: all headers, from
-// Ethernet to that of a Read Request, with room to spare.
+// HeadLen is how many octets of a packet are parsed: all headers, from Ethernet to that
+// of a Read Request, and some more.
 const HeadLen = 256
 
-// read takes p apart, as far as it is there.
+// read parses p, as far as it was captured.
 func (r *reader) read(p report.Packet) Line {
 	l := Line{
 		Time: p.At, Device: p.Device, Queue: p.Queue, Direction: "in",
@@ -72,7 +72,8 @@ func (r *reader) read(p report.Packet) Line {
 	if p.Out {
 		l.Direction = "out"
 	}
-	// Parsers want the packet in its full length: what was cut off is zeros.
+	// The parsers need the packet in its full length, so zeros replace the octets that
+	// were cut off.
 	r.frame = append(append(r.frame[:0], p.Data...), make([]byte, max(0, p.Length-len(p.Data)))...)
 	if why := wire.ParsePacket(r.frame, &r.pkt); why != wire.OK {
 		l.Problem = why.String()
@@ -93,7 +94,7 @@ func (r *reader) readTooBig(l *Line) {
 	l.TooBig = &TooBig{MTU: t.MTU, Source: end(t.Src, t.SrcPort), Destination: end(t.Dst, t.DstPort), Seq: uint32(t.Seq)}
 }
 
-// readTCP looks at a segment of whose frame the first captured octets are there.
+// readTCP parses a segment of which the first octets were captured.
 func (r *reader) readTCP(l *Line, captured int) {
 	p, h := &r.pkt, &r.pkt.TCP
 	l.Source, l.Destination = end(p.Src, h.SrcPort), end(p.Dst, h.DstPort)
@@ -120,7 +121,7 @@ func (r *reader) readTCP(l *Line, captured int) {
 	}
 }
 
-// letters are how tcpdump writes flags, in its order.
+// letters are the flags as tcpdump prints them, in its order.
 var letters = []struct {
 	flag   wire.TCPFlags
 	letter string

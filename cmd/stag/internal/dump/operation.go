@@ -21,7 +21,7 @@ type Operation struct {
 	Error      *ErrorCode `json:"error,omitempty"`
 }
 
-// ReadWords is what an RDMA Read Request asks for.
+// ReadWords are the fields of an RDMA Read Request.
 type ReadWords struct {
 	SinkSTag     string `json:"sink_stag"`
 	SinkOffset   uint64 `json:"sink_offset"`
@@ -30,16 +30,16 @@ type ReadWords struct {
 	Length       uint32 `json:"length"` // octets
 }
 
-// ErrorCode is what a Terminate says.
+// ErrorCode is the error of a Terminate.
 type ErrorCode struct {
 	Layer uint8 `json:"layer"`
 	Type  uint8 `json:"type"`
 	Code  uint8 `json:"code"`
 }
 
-// parseOperation looks at the beginning of a payload, of which b is what there
-// is. ok is false when it does not look like an FPDU: nothing there but the
-// values of a few fields tells one from the middle of another.
+// parseOperation parses the beginning of a payload, of which b was captured. ok is false
+// if it does not look like an FPDU. Only the values of a few fields tell the beginning
+// of an FPDU from its middle.
 func parseOperation(b []byte) (op *Operation, kind Kind, ok bool) {
 	if len(b) > wire.MarkerLen && binary.BigEndian.Uint32(b) == 0 {
 		b = b[wire.MarkerLen:] // a Marker that an FPDU begins behind
@@ -58,8 +58,8 @@ func parseOperation(b []byte) (op *Operation, kind Kind, ok bool) {
 	return parseUntagged(ulpdu, length)
 }
 
-// plausible reports whether the first two octets of a ULPDU are DDP's and RDMAP's
-// of version 1, with all reserved bits 0.
+// plausible reports whether the first two octets of a ULPDU are control octets of DDP
+// and RDMAP version 1, with all reserved bits 0.
 func plausible(ulpdu []byte) bool {
 	const ddpRest, ddp, rdmapRest, rdmap = 0x3f, wire.DDPVersion, 0xf0, wire.RDMAPVersion << 6
 	return ulpdu[0]&ddpRest == ddp && ulpdu[1]&rdmapRest == rdmap
@@ -106,7 +106,7 @@ func parseUntagged(ulpdu []byte, length int) (*Operation, Kind, bool) {
 	return op, kind, true
 }
 
-// parseRead is what a Read Request asks for; nil when not all of it is there.
+// parseRead parses a Read Request; nil if not all of it was captured.
 func parseRead(payload []byte) *ReadWords {
 	f, ok := wire.ParseReadRequest(payload)
 	if !ok {

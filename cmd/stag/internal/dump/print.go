@@ -13,7 +13,7 @@ type printer struct {
 	pids   bool // text says whose packet it is
 }
 
-// add takes one packet.
+// add prints a packet.
 func (p *printer) add(_ *source, pk packet) error {
 	defer p.end()
 	if p.asJSON {
@@ -26,7 +26,7 @@ func (p *printer) add(_ *source, pk packet) error {
 // finish has nothing to add.
 func (p *printer) finish([]*source) error { return nil }
 
-// text is a line as tcpdump would write it, with what an engine knows in front.
+// text returns a line as tcpdump prints it, with the engine's facts in front.
 func text(l Line, pid bool) string {
 	var b strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }

@@ -14,8 +14,7 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// source is one device of one adapter, whose packets come as a stream of their
-// own.
+// source is one device of one adapter. Its packets arrive as one stream.
 type source struct {
 	control.Endpoint
 	device     string
@@ -24,7 +23,7 @@ type source struct {
 	stream     *control.Capture
 	number     int // of the interface in a file
 
-	// Owned by who writes.
+	// Owned by the writer.
 	streams map[uint32]report.Stream // by flow: those of which the file has nothing yet
 	seen    uint64                   // packets that came
 	lost    uint64                   // packets that were lost before they came
@@ -38,14 +37,14 @@ func (s *source) String() string {
 	return fmt.Sprintf("%s of pid %d (%s)", s.device, s.PID, s.program)
 }
 
-// event is what a source has to say: a batch, or why it has ended.
+// event is a batch of a source, or the reason why it has ended.
 type event struct {
 	from  *source
 	batch report.Batch
 	err   error
 }
 
-// read hands over what comes, until the source ends.
+// read passes batches on until the source ends.
 func (s *source) read(ctx context.Context, to chan<- event) {
 	for {
 		b, err := s.stream.Next()
@@ -60,8 +59,8 @@ func (s *source) read(ctx context.Context, to chan<- event) {
 	}
 }
 
-// find begins a capture on every device that was asked for. notes get a line
-// for every engine that did not answer.
+// find starts a capture on every selected device. notes get a line for every engine that
+// did not answer.
 func find(ctx context.Context, o Options) (sources []*source, err error) {
 	list, err := engines.Find(o.PID, o.All)
 	if err != nil {
@@ -98,7 +97,7 @@ func find(ctx context.Context, o Options) (sources []*source, err error) {
 	return sources, nil
 }
 
-// begin begins a capture on the devices of one adapter.
+// begin starts a capture on the devices of one adapter.
 func begin(ctx context.Context, e control.Endpoint, r report.Engine, o Options, why *refusals) (sources []*source, err error) {
 	for _, d := range r.Devices {
 		name := engines.Clean(d.Name)
@@ -130,7 +129,7 @@ func closeAll(sources []*source) {
 	}
 }
 
-// refusals are why engines are not captured.
+// refusals are the reasons why engines are not captured.
 type refusals struct {
 	failed  []error  // they do not answer
 	refused []error  // they do, but not so
@@ -138,7 +137,7 @@ type refusals struct {
 	devices []string // which are not those asked for
 }
 
-// err is what is in the way when there is nothing to capture.
+// err returns why there is nothing to capture.
 func (r refusals) err(o Options) error {
 	switch {
 	case len(r.refused) > 0:
@@ -153,7 +152,7 @@ func (r refusals) err(o Options) error {
 	return errors.New(engines.None(o.All))
 }
 
-// oneLine says what several have said.
+// oneLine joins the errors in one line.
 func oneLine(errs []error) error {
 	if len(errs) == 1 {
 		return errs[0]
@@ -165,7 +164,7 @@ func oneLine(errs []error) error {
 	return fmt.Errorf("no engine can do it: %s", strings.Join(texts, "; "))
 }
 
-// ending says how a source ended.
+// ending describes how a source ended.
 func ending(err error) string {
 	if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return "its adapter has been closed"

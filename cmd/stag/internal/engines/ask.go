@@ -26,7 +26,7 @@ import (
 // Patience is how long an engine may take to answer.
 const Patience = 2 * time.Second
 
-// Source is one engine that has answered, or pins that no engine tells about.
+// Source is an engine that has answered, or pinned objects that no engine reports.
 type Source struct {
 	report.Engine        // of pins, PID is who is known to use them, or 0
 	UID           int    // the user that the engine runs as
@@ -42,7 +42,7 @@ type Left struct {
 	PID    int // of the process
 }
 
-// LeftBy is the process that left a flow behind, or 0.
+// LeftBy returns the process that left a flow behind, or 0.
 func (s Source) LeftBy(f report.Flow) int {
 	i := slices.IndexFunc(s.Left, func(l Left) bool { return l.Device == f.Device && l.Flow == f.ID })
 	if i < 0 {
@@ -51,7 +51,7 @@ func (s Source) LeftBy(f report.Flow) int {
 	return s.Left[i].PID
 }
 
-// Answer is what was found at one moment.
+// Answer is the state of the host at one moment.
 type Answer struct {
 	Sources []Source  // engines by pid and adapter, then pins by directory
 	Failed  []Failure // engines that did not answer, in the same order
@@ -64,7 +64,7 @@ type Failure struct {
 	Err          error // one line
 }
 
-// Asking says whom to ask.
+// Asking says which engines to ask.
 type Asking struct {
 	PID      int          // one process; 0: all, and the pins
 	AllUsers bool         // engines of other users, too
@@ -75,8 +75,9 @@ type Asking struct {
 // ErrSilent is why an engine that does not answer in time is left out.
 var ErrSilent = errors.New("no answer")
 
-// Ask asks all at once. control.ErrNoEngine when the process has none; ctx's
-// cause when it has ended. An engine that fails is no error of Ask.
+// Ask asks all engines at the same time. It returns control.ErrNoEngine if the process
+// has none, and the cause of ctx if ctx has ended. An engine that fails is no error of
+// Ask.
 func Ask(ctx context.Context, a Asking) (Answer, error) {
 	list, err := Find(a.PID, a.AllUsers)
 	if err != nil {
@@ -105,7 +106,7 @@ func Ask(ctx context.Context, a Asking) (Answer, error) {
 	return r, nil
 }
 
-// nameSpaces says where the sources are that are elsewhere.
+// nameSpaces fills in the names of network namespaces of sources in other namespaces.
 func (r *Answer) nameSpaces() {
 	var names map[uint64]string
 	for i := range r.Sources {
@@ -124,7 +125,7 @@ func (r *Answer) nameSpaces() {
 	}
 }
 
-// Find is the engines of this user's or, with allUsers, of everybody's.
+// Find returns the engines of this user or, with allUsers, of all users.
 func Find(pid int, allUsers bool) ([]control.Endpoint, error) {
 	if allUsers {
 		return control.AllEngines(pid)
@@ -132,7 +133,7 @@ func Find(pid int, allUsers bool) ([]control.Endpoint, error) {
 	return control.Engines(pid)
 }
 
-// None says that there is no engine, and what to do.
+// None returns an error that says that there is no engine, and what to do.
 func None(allUsers bool) string {
 	switch {
 	case os.Geteuid() != 0:
@@ -143,17 +144,18 @@ func None(allUsers bool) string {
 	return "no engine runs: start a program that calls rdma.Open, such as stag ping"
 }
 
-// Terms say what engines are asked, and how long is waited for them.
+// Terms say which engines are asked, and how long to wait for them.
 type Terms struct {
 	Parts    report.Parts // 0: everything
 	Patience time.Duration
-	// Long: an engine of this user's or root's may take longer, as long as it goes
-	// on telling: a million regions are not told within Patience.
+	// Long lets an engine of this user or of root take longer than Patience while it
+	// continues to send: a report of a million regions takes longer.
 	Long bool
 }
 
-// Reports asks these at once. Each has a report or an error: ErrSilent,
-// control's, or ctx's cause. All engines of another user's share one budget.
+// Reports asks these engines at the same time. Each gets a report or an error:
+// ErrSilent, an error of control, or the cause of ctx. All engines of other users share
+// one budget.
 func Reports(ctx context.Context, list []control.Endpoint, t Terms) ([]report.Engine, []error) {
 	reports, errs := make([]report.Engine, len(list)), make([]error, len(list))
 	shared := map[int]*control.Budget{}
@@ -172,7 +174,8 @@ func Reports(ctx context.Context, list []control.Endpoint, t Terms) ([]report.En
 	return reports, errs
 }
 
-// trusted reports whether an engine has no reason to do harm to who asks it.
+// trusted reports whether the engine belongs to a user who has no reason to harm the one
+// who asks.
 func trusted(e control.Endpoint) bool { return e.UID == 0 || e.UID == os.Geteuid() }
 
 func (t Terms) ask(ctx context.Context, e control.Endpoint, budget *control.Budget) (report.Engine, error) {
@@ -199,7 +202,7 @@ func (t Terms) ask(ctx context.Context, e control.Endpoint, budget *control.Budg
 	return r, nil
 }
 
-// oneLine makes harmless what an engine has said.
+// oneLine makes the text of an engine harmless for a terminal.
 func oneLine(err error) error { return &said{err} }
 
 type said struct{ error }

@@ -7,9 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Clean makes text that somebody else has written fit for one line of a
-// terminal: what would move the cursor, end the line or turn the direction of
-// writing shows as an escape.
+// Clean makes foreign text fit for one line of a terminal. Characters that move the
+// cursor, end the line or change the direction of writing become escapes.
 func Clean(s string) string {
 	if strings.IndexFunc(s, odd) < 0 {
 		return s
@@ -30,7 +29,7 @@ func Clean(s string) string {
 	return b.String()
 }
 
-// odd reports whether a terminal would do something else than show r.
+// odd reports whether a terminal would not simply show r.
 func odd(r rune) bool {
 	return r == utf8.RuneError || r != ' ' && !unicode.IsGraphic(r) || unicode.In(r, unicode.Zl, unicode.Zp)
 }

@@ -21,7 +21,7 @@ import (
 // Unused is the State of a device whose pinned program no engine runs.
 const Unused = "UNUSED"
 
-// addPins adds what is pinned and not told by the processes that have answered.
+// addPins adds pinned objects that the engines that answered do not report.
 func (r *Answer) addPins(answered map[int]bool, log *slog.Logger) {
 	list, err := loader.Instances()
 	switch {
@@ -51,7 +51,7 @@ func (r *Answer) note(format string, args ...any) {
 	r.Notes = append(r.Notes, Clean(fmt.Sprintf(format, args...)))
 }
 
-// explain says what to do about that which is of no use, or left over.
+// explain says what to do about leftovers and useless pins.
 func (r *Answer) explain(i loader.Instance, s Source) {
 	for _, p := range i.Ports {
 		switch {
@@ -75,8 +75,8 @@ func byDevice(x, y Left) int {
 	return cmp.Or(cmp.Compare(x.Device, y.Device), cmp.Compare(x.PID, y.PID))
 }
 
-// idle is an instance in the words of package report, as far as it could be
-// read. told is true when all of it is somebody's who has answered.
+// idle describes an instance in the types of package report, as far as it could be read.
+// told is true if an engine that answered uses all of it.
 func idle(i loader.Instance, answered map[int]bool) (s Source, told bool, err error) {
 	s = Source{Engine: report.Engine{Schema: report.Schema}, Instance: i.Dir}
 	told = true
@@ -111,8 +111,8 @@ func (s *Source) addPort(i loader.Instance, p loader.PinnedPort) {
 	}
 }
 
-// DeviceName is what people call the interface, or its number at the time of the
-// load where it cannot be found.
+// DeviceName returns the name of the interface, or its number at the time of the load if
+// it cannot be found.
 func DeviceName(p loader.PinnedPort) string {
 	if p.Found {
 		return p.Name
@@ -120,7 +120,7 @@ func DeviceName(p loader.PinnedPort) string {
 	return fmt.Sprintf("if%d", p.Index)
 }
 
-// path says in one line what there is instead of an engine.
+// path describes in one line what there is instead of an engine.
 func path(p loader.PinnedPort) string {
 	s := "pinned program, " + p.Mode.String() + ", no engine"
 	if p.InUse {
@@ -153,7 +153,7 @@ func (s *Source) addFlow(device string, f loader.PinnedFlow) {
 	s.Flows = append(s.Flows, row)
 }
 
-// age is how many seconds ago the monotonic clock showed created.
+// age returns how many seconds have passed since the monotonic clock showed created.
 func age(created uint64) uint64 {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil || uint64(now.Nano()) < created {
@@ -162,7 +162,7 @@ func age(created uint64) uint64 {
 	return (uint64(now.Nano()) - created) / uint64(time.Second)
 }
 
-// addRegions lists the entries of a table.
+// addRegions adds the entries of a table.
 func (s *Source) addRegions(memory []byte) error {
 	view, err := tpt.NewView(memory)
 	if err != nil {

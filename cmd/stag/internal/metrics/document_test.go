@@ -79,7 +79,7 @@ var sections = []section{
 	{"The exporter", "", []string{"build_info", "scrape_"}},
 	{"Engines", "An engine here is one adapter of one process.", []string{"engine_up", "engine_info", "engine_start", "heap_", "qps", "cqs", "mrs", "tpt_", "capture", "events_"}},
 	{"Ports", "These are like the `node_infiniband_` metrics of node_exporter.", []string{"device_info", "state_id", "physical_", "rate_", "port_"}},
-	{"Steering", "What the XDP program of an interface does, independent of the engine that uses it.", []string{"steer_", "flows", "pinned_"}},
+	{"Steering", "The XDP program of an interface counts these, independent of the engine that uses it.", []string{"steer_", "flows", "pinned_"}},
 	{"Drops", "", []string{"drops_", "stray_"}},
 	{"Operations", "The sums over all queue pairs of a device since its engine started, including closed ones. The\nkernel port is a device called `kernel`.", []string{"rdma_"}},
 	{"TCP", "The sums over all connections of a device since its engine started, including ended ones.", []string{"tcp_"}},
