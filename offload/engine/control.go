@@ -64,6 +64,7 @@ func (e *Engine) install(id FlowID, st tcp.State, head wire.HeaderTemplate, ulp 
 		return fmt.Errorf("install flow %#x: %w", uint32(id), err)
 	}
 	f.conn, f.heard = conn, nil // nobody waits any more
+	f.told = conn.Stats()       // of one that has moved, other engines have counted them
 	e.replay(f)
 	e.mark(f)
 	return nil
@@ -88,7 +89,11 @@ func (e *Engine) Forward(ctx context.Context, id FlowID) error {
 		if f := e.flow(id); f != nil && f.conn == nil && !f.lingers {
 			f.heard = nil
 			e.replay(f)
+			rung := e.bells.clear(int(id.Index()))
 			e.forget(f)
+			if rung {
+				e.passBell(int(id.Index()))
+			}
 		}
 	})
 }

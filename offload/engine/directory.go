@@ -260,6 +260,12 @@ func (d *Directory) owner(id FlowID) (lane Lane, ok bool) {
 	return ownerIn(state), ok
 }
 
+// ownerAt is owner for whatever flow has the slot now.
+func (d *Directory) ownerAt(index int) (lane Lane, ok bool) {
+	state := d.slots[index].state.Load()
+	return ownerIn(state), state != 0 && ownerIn(state) != noLane
+}
+
 func (d *Directory) state(id FlowID) (state uint64, ok bool) {
 	i := int(id.Index())
 	if i >= len(d.slots) {

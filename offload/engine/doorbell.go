@@ -30,8 +30,11 @@ func (d *doorbells) ring(i int) bool {
 	return true
 }
 
-// clear forgets flow i's bit.
-func (d *doorbells) clear(i int) { d.words[i/64].And(^(uint64(1) << (i % 64))) }
+// clear forgets flow i's bit, and reports whether it was set.
+func (d *doorbells) clear(i int) bool {
+	bit := uint64(1) << (i % 64)
+	return d.words[i/64].And(^bit)&bit != 0
+}
 
 // empty calls e.rung for every set bit and clears it. The summary is cleared
 // before the word is read, so a bell that rings meanwhile is found next time.

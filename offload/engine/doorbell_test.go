@@ -3,6 +3,8 @@ package engine
 import (
 	"sync"
 	"testing"
+
+	"github.com/stag-rdma/stag/offload/tcp"
 )
 
 // TestDoorbellsLoseNothing rings from several goroutines while another one
@@ -11,8 +13,9 @@ func TestDoorbellsLoseNothing(t *testing.T) {
 	const flows, rings = 5000, 20
 	e := &Engine{flows: make([]*flow, flows), bells: newDoorbells(flows)}
 	served := make([]int, flows)
+	conn := new(tcp.Conn)
 	for i := range e.flows {
-		e.flows[i] = &flow{e: e, place: -1, id: FlowID(i)}
+		e.flows[i] = &flow{e: e, place: -1, id: FlowID(i), conn: conn}
 	}
 	var wg sync.WaitGroup
 	for g := range 4 {

@@ -284,10 +284,13 @@ func (e *Engine) mark(f *flow) {
 
 // rung is called for every doorbell that rang.
 func (e *Engine) rung(index int) {
-	if f := e.flows[index]; f != nil {
-		e.worked = true
-		e.mark(f)
+	f := e.flows[index]
+	if f == nil || f.conn == nil && !f.lingers {
+		e.passBell(index)
+		return
 	}
+	e.worked = true
+	e.mark(f)
 }
 
 // serve lets f's upper layer and its connection do what they can, in the order

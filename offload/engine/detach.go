@@ -1,0 +1,118 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/port"
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/tcp"
+	"github.com/stag-rdma/stag/offload/wire"
+)
+
+// Parted is a connection that no engine runs: what Detach takes out of one engine
+// and Install puts into another.
+type Parted struct {
+	State tcp.State
+	ULP   stream.ULP
+	Head  wire.HeaderTemplate // addresses on the link, TTL and TOS; Redirect changes it
+}
+
+// Detach takes a running connection out of this engine, without a word to its peer or
+// to its upper layer. The flow stays parked here: its segments are kept until Forward
+// sends them to the new owner, or Install puts the connection back. ErrNoFlow if the
+// flow has no connection, and tcp.ErrEnded if it has ended and its last segment has
+// not left yet.
+//
+// The caller must install the connection or tell its upper layer by Fault.
+func (e *Engine) Detach(ctx context.Context, id FlowID) (p Parted, err error) {
+	var failed error
+	err = e.call(ctx, func() { p, failed = e.detach(id) })
+	if err = errors.Join(err, failed); err != nil {
+		return Parted{}, err
+	}
+	return p, nil
+}
+
+func (e *Engine) detach(id FlowID) (Parted, error) {
+	f := e.flow(id)
+	if f == nil || f.conn == nil {
+		return Parted{}, fmt.Errorf("detach flow %#x: %w", uint32(id), ErrNoFlow)
+	}
+	st, err := f.conn.Export(e.now)
+	if err != nil {
+		return Parted{}, fmt.Errorf("detach flow %#x: %w", uint32(id), err)
+	}
+	e.account(f)
+	p := Parted{State: st, ULP: f.ulp, Head: f.head}
+	f.conn, f.ulp, f.told = nil, nil, tcp.Stats{}
+	f.back, f.unsummed = 0, false
+	f.parked = make([]port.Frame, 0, parkMax)
+	e.timers.set(f, clock.Never)
+	e.line.leave(f)
+	e.opened(-1)
+	return p, nil
+}
+
+// Move gives a running connection to another engine of the adapter, or takes it out
+// of the engine and puts it back if from is to. Segments that arrive meanwhile wait
+// at either engine. A bell that rings at from later is passed on.
+//
+// After an error the connection is where it was. If from cannot run it either, as
+// both have stopped, it is lost: Move tells its upper layer, and gone is what Ended
+// would have said. gone is nil otherwise.
+func Move(ctx context.Context, id FlowID, from, to *Engine) (gone *End, err error) {
+	ctx = context.WithoutCancel(ctx) // half a move would be worse
+	key, _, ok := from.dir.Find(id)
+	if !ok {
+		return nil, fmt.Errorf("move flow %#x: %w", uint32(id), ErrNoFlow)
+	}
+	if from != to {
+		if err := to.Park(ctx, id, key, nil); err != nil {
+			return nil, fmt.Errorf("move flow %#x: %w", uint32(id), err)
+		}
+	}
+	p, err := from.Detach(ctx, id)
+	if err == nil {
+		err = to.adopt(ctx, id, p)
+		if err != nil && from.adopt(ctx, id, p) != nil {
+			return from.lost(ctx, id, p, err), err
+		}
+	}
+	idle := from
+	if err != nil {
+		idle = to
+	}
+	if from != to {
+		_ = idle.Forward(ctx, id) // one that has stopped parks nothing
+	}
+	return nil, err
+}
+
+// adopt makes this engine the owner of a flow that it has parked, and runs it.
+func (e *Engine) adopt(ctx context.Context, id FlowID, p Parted) error {
+	if err := e.dir.Move(id, e.lane); err != nil {
+		return err
+	}
+	return e.Install(ctx, id, p.State, p.Head, p.ULP)
+}
+
+// lost tells the upper layer of a connection that no engine runs what has ended it,
+// between two steps of this engine if it still makes any.
+func (e *Engine) lost(ctx context.Context, id FlowID, p Parted, err error) *End {
+	if e.call(ctx, func() { p.ULP.Fault(e.now, err) }) != nil {
+		p.ULP.Fault(clock.Now(), err)
+	}
+	return &End{ID: id, Err: err, Gone: true, Stats: p.State.Moved.Stats}
+}
+
+// passBell rings for a flow that another engine owns. The bell of a flow without an
+// owner, or that is parked here, is answered when the connection is installed.
+func (e *Engine) passBell(index int) {
+	if at, ok := e.dir.ownerAt(index); ok && at != e.lane && int(at) < len(e.lanes) {
+		e.lanes[at].bells.ring(index)
+		e.wakeLater(at)
+	}
+}
