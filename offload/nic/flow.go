@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stag-rdma/stag/bpf"
@@ -17,13 +18,16 @@ type Flow struct {
 	nic       *NIC
 	id        engine.FlowID
 	key       bpf.FlowKey
-	way       *way                 // guarded by hops
-	engine    *engine.Engine       // set when installed
-	hold      *handoff.Placeholder // set when installed
+	way       *way // guarded by hops
+	kind      bpf.Kind
+	moving    sync.RWMutex                  // held for writing while no engine runs the connection
+	at        atomic.Pointer[engine.Engine] // that owns it; set when installed, and by Move
+	hold      *handoff.Placeholder          // set when installed
 	stall     time.Duration
 	inherited Inherited
 	strays    uint32 // that are counted; guarded by the NIC's
 	accepted  bool   // Options.Accepted
+	moved     atomic.Bool
 
 	once  sync.Once
 	done  chan struct{} // closed when the upper layer has had its Fault
@@ -37,8 +41,8 @@ func (f *Flow) ID() engine.FlowID { return f.id }
 // Key is the flow's 4-tuple and VLAN.
 func (f *Flow) Key() bpf.FlowKey { return f.key }
 
-// Engine is the engine that owns the flow.
-func (f *Flow) Engine() *engine.Engine { return f.engine }
+// Engine is the engine that owns the flow. Move changes it.
+func (f *Flow) Engine() *engine.Engine { return f.at.Load() }
 
 // Held is how long the take-over held the connection's segments back.
 func (f *Flow) Held() time.Duration { return f.stall }
@@ -60,10 +64,18 @@ func (f *Flow) Placeholder() *handoff.Placeholder { return f.hold }
 func (f *Flow) Way() Way { return f.nic.hops.wayOf(f) }
 
 // Ring tells the flow's upper layer that it may have something to transmit.
-func (f *Flow) Ring() { f.engine.Ring(f.id) }
+func (f *Flow) Ring() { f.Engine().Ring(f.id) }
 
-// RingSilently rings without waking the engine. The caller must visit the engine next.
-func (f *Flow) RingSilently() { f.engine.RingSilently(f.id) }
+// RingSilently rings without waking the engine. The caller must visit the engine
+// next: the one that the flow was taken over by. If the flow has moved to another
+// one, that is woken.
+func (f *Flow) RingSilently() {
+	if f.moved.Load() {
+		f.Ring()
+		return
+	}
+	f.Engine().RingSilently(f.id)
+}
 
 // Done is closed when the connection has ended and its upper layer knows.
 func (f *Flow) Done() <-chan struct{} { return f.done }
@@ -83,7 +95,7 @@ func (f *Flow) Err() error {
 // ended.
 func (f *Flow) Info(ctx context.Context) (tcp.Info, error) {
 	var info tcp.Info
-	err := f.engine.Inspect(ctx, f.id, func(c *tcp.Conn) { info = c.Info() })
+	err := f.inspect(ctx, func(c *tcp.Conn) { info = c.Info() })
 	if err != nil {
 		return tcp.Info{}, err // info may still be written to
 	}
@@ -95,7 +107,7 @@ func (f *Flow) Info(ctx context.Context) (tcp.Info, error) {
 // ctx's end, or the engine's.
 func (f *Flow) Stats(ctx context.Context) (tcp.Stats, error) {
 	var s tcp.Stats
-	err := f.engine.Inspect(ctx, f.id, func(c *tcp.Conn) { s = c.Stats() })
+	err := f.inspect(ctx, func(c *tcp.Conn) { s = c.Stats() })
 	if hasEnded(err) {
 		select {
 		case <-f.done: // at once, or as soon as its last trace is swept up
@@ -124,7 +136,7 @@ func (f *Flow) Final() tcp.Stats {
 // directions are closed; not for TIME-WAIT. It returns what ended the
 // connection.
 func (f *Flow) Close(ctx context.Context) error {
-	err := f.engine.Inspect(ctx, f.id, func(c *tcp.Conn) { c.CloseWrite() })
+	err := f.inspect(ctx, func(c *tcp.Conn) { c.CloseWrite() })
 	if err != nil && !hasEnded(err) {
 		return err
 	}
@@ -138,11 +150,19 @@ func (f *Flow) Close(ctx context.Context) error {
 
 // Abort resets the connection.
 func (f *Flow) Abort(ctx context.Context) error {
-	err := f.engine.Inspect(ctx, f.id, func(c *tcp.Conn) { c.Abort() })
+	err := f.inspect(ctx, func(c *tcp.Conn) { c.Abort() })
 	if hasEnded(err) {
 		return nil
 	}
 	return err
+}
+
+// inspect runs fn with the flow's connection, at the engine that owns it.
+// engine.ErrNoFlow when it has ended. It waits for a move that is under way.
+func (f *Flow) inspect(ctx context.Context, fn func(*tcp.Conn)) error {
+	f.moving.RLock()
+	defer f.moving.RUnlock()
+	return f.Engine().Inspect(ctx, f.id, fn)
 }
 
 // hasEnded reports whether err says that the connection has ended by itself:

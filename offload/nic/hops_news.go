@@ -129,7 +129,7 @@ func (l headings) of(h *hops, f *Flow) int {
 		return 0
 	}
 	*told = now
-	l[f.engine] = append(l[f.engine], now)
+	l[f.Engine()] = append(l[f.Engine()], now)
 	return 1
 }
 

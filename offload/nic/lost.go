@@ -59,7 +59,7 @@ func (n *NIC) lose(cause error) {
 		defer cancel()
 		open := n.Flows()
 		for _, f := range open {
-			f.engine.Inspect(ctx, f.id, func(c *tcp.Conn) { c.AbortFor(cause) }) // one that has ended needs none
+			f.inspect(ctx, func(c *tcp.Conn) { c.AbortFor(cause) }) // one that has ended needs none
 		}
 		for _, f := range open {
 			select {

@@ -187,7 +187,7 @@ func (n *NIC) Flows() []*Flow {
 func (n *NIC) leastLoaded() *engine.Engine {
 	load := make([]int, len(n.engines))
 	for _, f := range n.Flows() {
-		load[f.engine.Queue()]++
+		load[f.Engine().Queue()]++
 	}
 	best := n.engines[0]
 	for q, e := range n.engines {

@@ -84,7 +84,7 @@ func (n *NIC) Take(ctx context.Context, c syscall.Conn, ulp stream.ULP, o Option
 	if closer, ok := c.(io.Closer); ok {
 		closer.Close() // only a descriptor: the socket is the placeholder now
 	}
-	n.log.Info("flow taken over", "flow", t.flow.id, "key", t.flow.key, "queue", t.flow.engine.Queue(), "held", t.flow.stall,
+	n.log.Info("flow taken over", "flow", t.flow.id, "key", t.flow.key, "queue", t.flow.Engine().Queue(), "held", t.flow.stall,
 		"unread", t.flow.inherited.Unread, "queued", t.flow.inherited.Queued)
 	return t.flow, nil
 }
@@ -126,7 +126,7 @@ func (n *NIC) prepare(ctx context.Context, sock *handoff.Socket, ulp stream.ULP,
 	if err := n.net.Policy(tuple.Local, tuple.Remote, sock.Routing().Mark); err != nil {
 		return nil, err
 	}
-	f := &Flow{nic: n, key: key, accepted: o.Accepted, done: make(chan struct{})}
+	f := &Flow{nic: n, key: key, kind: o.Kind, accepted: o.Accepted, done: make(chan struct{})}
 	if err := n.hops.enter(ctx, f, query(tuple, sock.Routing())); err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (t *takeover) Park() error {
 		}
 	}
 	t.began = time.Now()
-	if err := n.insert(f.key, t.entry(bpf.Park, nil)); err != nil {
+	if err := n.insert(f.key, f.entry(bpf.Park, nil)); err != nil {
 		t.forget()
 		return err
 	}
@@ -226,18 +226,19 @@ func (t *takeover) Install(st tcp.State, p *handoff.Placeholder) error {
 	if err != nil {
 		return err
 	}
-	f.engine, err = t.choose()
+	at, err := t.choose()
 	if err != nil {
 		return err
 	}
+	f.at.Store(at)
 	if err := n.add(f, p); err != nil {
 		return err
 	}
-	if err := n.set.dir.Move(f.id, f.engine.Lane()); err != nil {
+	if err := n.set.dir.Move(f.id, at.Lane()); err != nil {
 		n.drop(f)
 		return err
 	}
-	if err := f.engine.Install(t.ctx, f.id, st, head, t.ulp); err != nil {
+	if err := at.Install(t.ctx, f.id, st, head, t.ulp); err != nil {
 		n.drop(f)
 		return err
 	}
@@ -248,11 +249,11 @@ func (t *takeover) Install(st tcp.State, p *handoff.Placeholder) error {
 	f.stall = time.Since(t.began)
 	f.inherited = Inherited{Unread: len(st.Unread), Queued: len(st.Queue), Unacked: int(st.SndUna.Until(st.SndNxt))}
 	for _, e := range n.engines {
-		if e != f.engine {
+		if e != at {
 			e.Forward(context.Background(), f.id)
 		}
 	}
-	if err := n.update(f.key, t.entry(bpf.Live, f.engine)); err != nil {
+	if err := n.update(f.key, f.entry(bpf.Live, at)); err != nil {
 		n.log.Error("flow entry not updated", "key", f.key, "err", err)
 	}
 	n.log.Debug("take-over: state installed", "flow", f.id, "key", f.key, // only now: a log can take its time
@@ -293,13 +294,4 @@ func (t *takeover) headers(p *handoff.Placeholder, h engine.Heading) (wire.Heade
 		TTL:    ip.TTL,
 		TOS:    ip.TOS,
 	})
-}
-
-// entry is what the programs are told of the flow. owner is nil before there is one.
-func (t *takeover) entry(state bpf.State, owner *engine.Engine) bpf.Flow {
-	f := bpf.Flow{ID: t.flow.id, Kind: t.opts.Kind, State: state, Owner: bpf.NoOwner, Queue: bpf.NoOwner, Longest: uint32(t.nic.longest())}
-	if owner != nil {
-		f.Owner, f.Queue = uint16(owner.Lane()), owner.Queue()
-	}
-	return f
 }

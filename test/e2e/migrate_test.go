@@ -1,0 +1,62 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/offload/tcp"
+)
+
+// TestFlowMovedUnderFire: a connection that sends and receives without pause moves 20
+// times between the engines of two queues, while the peer's segments arrive at one
+// queue, then at the other. The peer is the kernel's TCP. Every octet is right in both
+// directions, both close in order, and the counters have gone on.
+func TestFlowMovedUnderFire(t *testing.T) {
+	const volume, moves = 192 << 20, 20
+	for _, w := range ways {
+		t.Run(w.String(), func(t *testing.T) {
+			r := newRig(t, setup{pair: pair.Config{Queues: 2}})
+			our, peer := r.connect(w)
+			x := r.transferOn(our, peer, volume)
+			for i := range uint64(moves) {
+				x.reach((i + 1) * (volume / (moves + 4)))
+				if i%5 == 0 {
+					r.steerTo(theirs, int(i/5)%2)
+				}
+				to := 1 - queue(x)
+				if i%7 == 6 {
+					to = 1 - to // taken out and put back
+				}
+				r.Must(x.flow.Move(r.Ctx(), to))
+				if q := queue(x); q != to {
+					t.Fatalf("queue %d has the flow, want %d", q, to)
+				}
+				if _, err := x.flow.Info(r.Ctx()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			x.finish()
+			s := x.flow.Final()
+			if in := s.OctetsIn + uint64(x.flow.Inherited().Unread); in != volume || s.OctetsAcked != volume || s.ResetsIn+s.ResetsOut != 0 {
+				t.Errorf("%d octets in, %d acknowledged, resets %d and %d; want %d of each and no reset", in, s.OctetsAcked, s.ResetsIn, s.ResetsOut, volume)
+			}
+			if sum := r.tcpTotals(); sum != s {
+				t.Errorf("the engines have counted\n%+v\nthe connection\n%+v", sum, s)
+			}
+		})
+	}
+}
+
+// queue is the one whose engine has the connection.
+func queue(x running) int { return int(x.flow.Engine().Queue()) }
+
+// tcpTotals are what the connections of all engines have counted.
+func (r *rig) tcpTotals() (sum tcp.Stats) {
+	r.Helper()
+	for q := range r.nic.Engines() {
+		g, err := r.nic.Look(r.Ctx(), q, nil, nil)
+		r.Must(err)
+		sum.AddSince(&g.TCP, &tcp.Stats{})
+	}
+	return sum
+}
