@@ -31,7 +31,6 @@ type journey struct {
 	total uint64
 	at    int // the lane that owns the adapter's end
 	goal  []uint64
-	gone  [2]bool
 	moves int
 }
 
