@@ -20,8 +20,9 @@ type lane struct {
 	remote target // the peer's memory for Writes and Reads
 	theirs uint32 // the number of the peer's QP
 
-	again []rdma.RecvWR // receives that have been used
-	wrs   []rdma.SendWR // of one call
+	again []rdma.RecvWR       // receives that have been used
+	wrs   []rdma.SendWR       // of one call
+	got   [64]rdma.Completion // of one call; not on the stack, because talk sees them
 	progress
 }
 
@@ -104,20 +105,19 @@ func (l *lane) await(ctx context.Context, nap time.Duration) error {
 	if err := l.talk.check(); err != nil {
 		return err
 	}
-	var got [64]rdma.Completion
-	n := l.run.poll(l.cq, got[:])
+	n := l.run.poll(l.cq, l.got[:])
 	if n == 0 {
 		if err := l.sleep(ctx, nap); err != nil {
 			return err
 		}
-		n = l.cq.Poll(got[:])
+		n = l.cq.Poll(l.got[:])
 	}
 	if n == 0 {
 		return l.talk.quiet(ctx)
 	}
 	l.talk.news()
-	for i := range got[:n] {
-		if err := l.handle(ctx, &got[i]); err != nil {
+	for i := range l.got[:n] {
+		if err := l.handle(ctx, &l.got[i]); err != nil {
 			return err
 		}
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"runtime"
 	"time"
-
-	"github.com/stag-rdma/stag/rdma"
 )
 
 // How long a strand sleeps at most, when nothing completes: until something may
@@ -173,8 +171,8 @@ func (x *strand) look(ctx context.Context, want byte) error {
 
 // peek takes a completion, if there is one.
 func (x *strand) peek(ctx context.Context) error {
-	var got [1]rdma.Completion
-	if x.l.cq.Poll(got[:]) == 0 {
+	got := x.l.got[:1]
+	if x.l.cq.Poll(got) == 0 {
 		return nil
 	}
 	return x.l.handle(ctx, &got[0])
