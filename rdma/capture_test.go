@@ -114,7 +114,7 @@ func TestCapture(t *testing.T) {
 	u, v := r.connect(wants{})
 	l := r.capture(r.a, report.Filter{})
 	alone := r.capture(r.a, report.Filter{QP: x.qp.Number(), SnapLen: 60})
-	flow := r.capture(r.b, report.Filter{Flow: uint32(y.qp.line.Load().Flow()), Device: r.pair.Ends[pair.B].Name})
+	flow := r.capture(r.b, report.Filter{Flow: uint32(y.qp.conn.Load().Flow()), Device: r.pair.Ends[pair.B].Name})
 	const n = 500000
 	x.post(SendWR{Op: WRWrite, SGL: []SGE{x.mr.SGE(0, n)}, RKey: y.mr.RKey(), Flags: Signaled})
 	r.ok(x.sent(1))
@@ -186,7 +186,7 @@ func TestCaptureStreams(t *testing.T) {
 			x.post(SendWR{Op: WRWrite, SGL: []SGE{x.mr.SGE(0, 5000)}, RKey: y.mr.RKey(), Flags: Signaled})
 			r.ok(x.sent(1))
 			want[x.qp.Number()] = report.Stream{
-				Device: r.pair.Ends[pair.A].Name, Flow: uint32(x.qp.line.Load().Flow()), QP: x.qp.Number(),
+				Device: r.pair.Ends[pair.A].Name, Flow: uint32(x.qp.conn.Load().Flow()), QP: x.qp.Number(),
 				Initiator: true, Revision: 2, CRC: i%2 != 0, SendMarkers: i%3 == 0,
 			}
 		}

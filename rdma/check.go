@@ -14,10 +14,10 @@ func bad(format string, args ...any) error {
 // checkSend finds what can be wrong with a work request by itself. Whether its
 // memory may be used is found when it is done, which may change meanwhile.
 func (qp *QP) checkSend(wr *SendWR) error {
-	if err := qp.m.CheckSend(wr); err != nil {
+	if err := qp.machine.CheckSend(wr); err != nil {
 		return fmt.Errorf("%w: %w", ErrBadWR, err)
 	}
-	if ord, _ := qp.m.Depths(); wr.Op == WRRead && ord == 0 && !qp.m.Dead() {
+	if ord, _ := qp.machine.Depths(); wr.Op == WRRead && ord == 0 && !qp.machine.Dead() {
 		return ErrNoReads
 	}
 	return nil
@@ -46,7 +46,7 @@ func (qp *QP) checkRecv(wr *RecvWR) error {
 	}
 	for i := range wr.SGL {
 		for j := range i {
-			if overlap(qp.a.table, wr.SGL[i], wr.SGL[j]) {
+			if overlap(qp.adapter.table, wr.SGL[i], wr.SGL[j]) {
 				return bad("elements %d and %d of the list overlap", j, i)
 			}
 		}

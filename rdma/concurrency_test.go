@@ -153,7 +153,7 @@ func TestManyConnections(t *testing.T) {
 
 // serveOne accepts a connection and waits for its end.
 func serveOne(r *rig, l *Listener, pd *PD) error {
-	cq, err := pd.a.CreateCQ(8)
+	cq, err := pd.adapter.CreateCQ(8)
 	if err != nil {
 		return err
 	}

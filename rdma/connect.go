@@ -57,13 +57,13 @@ func (qp *QP) start(s *adapter.Socket, agreed mpa.Agreed) error {
 		return qp.doomed
 	}
 	local, remote := s.Ends()
-	qp.conn = Conn{
+	qp.agreed = Conn{
 		Local: local, Remote: remote, Initiator: agreed.Initiator, Revision: int(agreed.Revision), CRC: agreed.CRC,
 		SendMarkers: agreed.SendMarkers, RecvMarkers: agreed.ReceiveMarkers,
 		IRD: int(agreed.IRD), ORD: int(agreed.ORD), Depths: agreed.Enhanced, PeerIRD: int(agreed.PeerIRD), PeerORD: int(agreed.PeerORD), PrivateData: agreed.Private, Path: s.Path(),
 	}
 	qp.stage = connected
-	qp.m.Start(agreed)
+	qp.machine.Start(agreed)
 	qp.started.Store(true)
 	return nil
 }
@@ -80,16 +80,16 @@ func (qp *QP) run(ctx context.Context, s *adapter.Socket, agreed mpa.Agreed, rep
 	if len(reply) != 0 {
 		how.LastWords = func() error { return sendReply(ctx, s, reply) }
 	}
-	c, err := s.TakeOver(ctx, qp.m, how)
+	c, err := s.TakeOver(ctx, qp.machine, how)
 	if err != nil {
 		err = reason(ctx, err)
 		qp.kill(err)
 		return err
 	}
-	qp.line.Store(c)
+	qp.conn.Store(c)
 	qp.attach(c.Runner())
 	c.Wake() // for what was posted meanwhile
-	qp.a.log.Info("QP connected", "qp", qp.Number(), "remote", qp.conn.Remote, "path", qp.conn.Path)
+	qp.adapter.log.Info("QP connected", "qp", qp.Number(), "remote", qp.agreed.Remote, "path", qp.agreed.Path)
 	return nil
 }
 

@@ -19,10 +19,10 @@ import (
 // unpolled completions than it is deep, so a CQ that has room for the depths of
 // all queues that use it cannot be overrun.
 type CQ struct {
-	a      *Adapter
-	c      *work.CQ
-	number uint32 // for tools
-	notify chan struct{}
+	adapter *Adapter
+	queue   *work.CQ
+	number  uint32 // for tools
+	notify  chan struct{}
 
 	polling sync.Mutex              // held by who polls
 	runners atomic.Pointer[runners] // what the CQ's users run; nil unless progress is inline
@@ -47,10 +47,10 @@ func (a *Adapter) CreateCQ(depth int) (*CQ, error) {
 		return nil, fmt.Errorf("create CQ: depth %d: choose 1 to %d", depth, maxCQDepth)
 	}
 	c := &CQ{
-		a: a, c: work.NewCQ(depth, a.board), number: a.lastCQ.Add(1),
+		adapter: a, queue: work.NewCQ(depth, a.board), number: a.lastCQ.Add(1),
 		notify: make(chan struct{}, 1), users: map[*QP]int{},
 	}
-	c.c.News.Fire = c.news
+	c.queue.News.Fire = c.news
 	a.mu.Lock()
 	a.cqs[c] = struct{}{}
 	a.mu.Unlock()
@@ -61,7 +61,7 @@ func (a *Adapter) CreateCQ(depth int) (*CQ, error) {
 func (c *CQ) Number() uint32 { return c.number }
 
 // Depth is how many completions the CQ holds.
-func (c *CQ) Depth() int { return c.c.Cap() }
+func (c *CQ) Depth() int { return c.queue.Cap() }
 
 // Poll moves completions into dst, oldest first, and reports how many there
 // were. It costs a few memory accesses; with inline progress, when it finds
@@ -76,7 +76,7 @@ func (c *CQ) Poll(dst []Completion) int {
 
 func (c *CQ) take(dst []Completion) int {
 	c.polling.Lock()
-	n := c.c.Poll(dst)
+	n := c.queue.Poll(dst)
 	c.polling.Unlock()
 	return n
 }
@@ -120,16 +120,16 @@ func (c *CQ) WaitSolicited(ctx context.Context) error { return c.wait(ctx, true)
 
 // look works for a while, and reports whether there is something to poll.
 func (c *CQ) look(ctx context.Context) bool {
-	if c.c.Ready() {
+	if c.queue.Ready() {
 		return true
 	}
 	m := c.runners.Load()
 	if m == nil {
 		return false
 	}
-	for end := clock.Now().Add(c.a.waitSpin()); !m.awake() && clock.Now() < end; {
+	for end := clock.Now().Add(c.adapter.waitSpin()); !m.awake() && clock.Now() < end; {
 		m.visit()
-		if c.c.Ready() {
+		if c.queue.Ready() {
 			return true
 		}
 		if c.closing.Load() || ctx.Err() != nil {
@@ -142,27 +142,27 @@ func (c *CQ) look(ctx context.Context) bool {
 func (c *CQ) wait(ctx context.Context, solicitedOnly bool) error {
 	for {
 		wake := c.sleeper()
-		if c.c.Ready() {
+		if c.queue.Ready() {
 			return nil
 		}
 		switch {
-		case c.closing.Load() || c.a.device.Life().Err() != nil:
+		case c.closing.Load() || c.adapter.device.Life().Err() != nil:
 			return fmt.Errorf("wait for a completion: the CQ is %w", ErrClosed)
-		case c.c.Overrun():
+		case c.queue.Overrun():
 			return fmt.Errorf("wait for a completion: %w", ErrCQOverrun)
 		}
 		c.Arm(solicitedOnly)
-		if c.c.Ready() {
+		if c.queue.Ready() {
 			return nil
 		}
 		select {
 		case <-wake:
-			if c.c.Ready() {
+			if c.queue.Ready() {
 				return nil
 			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-c.a.device.Life().Done():
+		case <-c.adapter.device.Life().Done():
 		}
 	}
 }
@@ -181,7 +181,7 @@ func (c *CQ) sleeper() <-chan struct{} {
 // next that is solicited or has failed. What came before does not count: poll
 // once more after Arm, and before sleeping.
 func (c *CQ) Arm(solicitedOnly bool) {
-	c.c.Arm(solicitedOnly)
+	c.queue.Arm(solicitedOnly)
 	c.runners.Load().watch()
 }
 
@@ -192,7 +192,7 @@ func (c *CQ) Notify() <-chan struct{} { return c.notify }
 
 // Overrun reports whether a completion has been lost because the CQ was full.
 // It stays so: what is in the CQ can still be polled, and its QPs are errored.
-func (c *CQ) Overrun() bool { return c.c.Overrun() }
+func (c *CQ) Overrun() bool { return c.queue.Overrun() }
 
 // news runs, after a step, when an armed CQ has got what it was armed for, and
 // when it is overrun. It does not block.
@@ -207,12 +207,12 @@ func (c *CQ) news() {
 		c.wake = nil
 	}
 	var doomed []*QP
-	if c.c.Overrun() && !c.told {
+	if c.queue.Overrun() && !c.told {
 		c.told = true
 		for qp := range c.users {
 			doomed = append(doomed, qp)
 		}
-		c.a.events.add(Event{Type: CQOverrun, CQ: c, Err: ErrCQOverrun})
+		c.adapter.events.add(Event{Type: CQOverrun, CQ: c, Err: ErrCQOverrun})
 	}
 	c.mu.Unlock()
 	for _, qp := range doomed {
@@ -225,11 +225,11 @@ func (c *CQ) join(qp *QP) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.a != qp.a:
+	case c.adapter != qp.adapter:
 		return fmt.Errorf("the CQ is another adapter's")
 	case c.closed:
 		return fmt.Errorf("the CQ is %w", ErrClosed)
-	case c.c.Overrun():
+	case c.queue.Overrun():
 		return ErrCQOverrun
 	}
 	c.users[qp]++
@@ -255,9 +255,9 @@ func (c *CQ) Close() error {
 	c.closed = true
 	c.closing.Store(true)
 	c.mu.Unlock()
-	c.a.mu.Lock()
-	delete(c.a.cqs, c)
-	c.a.mu.Unlock()
+	c.adapter.mu.Lock()
+	delete(c.adapter.cqs, c)
+	c.adapter.mu.Unlock()
 	c.news()
 	return nil
 }

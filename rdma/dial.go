@@ -36,7 +36,7 @@ func (qp *QP) dial(ctx context.Context, address string, p ConnParams) error {
 	if _, err := p.offer().Request(); err != nil {
 		return err
 	}
-	ctx, free := qp.a.device.While(ctx)
+	ctx, free := qp.adapter.device.While(ctx)
 	defer free()
 	ctx, cancel := context.WithTimeoutCause(ctx, p.Timeout,
 		fmt.Errorf("no connection within %v: %w", p.Timeout, context.DeadlineExceeded))
@@ -61,7 +61,7 @@ func reason(ctx context.Context, err error) error {
 }
 
 func (qp *QP) connect(ctx context.Context, address string, p ConnParams) error {
-	s, err := qp.a.device.Dial(ctx, address)
+	s, err := qp.adapter.device.Dial(ctx, address)
 	if err != nil {
 		return err
 	}

@@ -99,7 +99,7 @@ func (a *Adapter) notify(e adapter.Event) {
 func (a *Adapter) carriedBy(carriers []adapter.Carrier) (list []*QP) {
 	of := map[adapter.Carrier]*QP{}
 	for _, qp := range a.allQPs() {
-		if c := qp.line.Load(); c != nil {
+		if c := qp.conn.Load(); c != nil {
 			of[c.Carrier()] = qp
 		}
 	}

@@ -53,10 +53,10 @@ func (c ListenConfig) fill() (ListenConfig, error) {
 // Listener waits for peers that want to be connected. It is safe for
 // concurrent use.
 type Listener struct {
-	a   *Adapter
-	l   *net.TCPListener
-	at  netip.AddrPort
-	cfg ListenConfig
+	adapter *Adapter
+	socket  *net.TCPListener
+	at      netip.AddrPort
+	cfg     ListenConfig
 
 	life    context.Context // ends when Close begins
 	die     context.CancelCauseFunc
@@ -113,11 +113,11 @@ func (a *Adapter) listen(ctx context.Context, address string, cfg ListenConfig) 
 	if err != nil {
 		return nil, reason(ctx, err)
 	}
-	l := &Listener{a: a, l: socket, at: a.device.ListenerAddr(socket), cfg: cfg, ready: make(chan *ConnRequest, cfg.Backlog), silent: newGreetings(cfg.MaxSilent)}
+	l := &Listener{adapter: a, socket: socket, at: a.device.ListenerAddr(socket), cfg: cfg, ready: make(chan *ConnRequest, cfg.Backlog), silent: newGreetings(cfg.MaxSilent)}
 	l.refusals = l.count.limits()
 	l.life, l.die = context.WithCancelCause(context.Background())
 	if !a.hold(l) {
-		l.l.Close()
+		l.socket.Close()
 		return nil, fmt.Errorf("the adapter is %w", ErrClosed)
 	}
 	l.running.Go(l.admitAll)
@@ -150,10 +150,10 @@ func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) {
 		select {
 		case r := <-l.ready:
 			if err := r.check(); err != nil {
-				l.refuse(r.s.TCPConn, err)
+				l.refuse(r.socket.TCPConn, err)
 				continue
 			}
-			if !l.a.hold(r) {
+			if !l.adapter.hold(r) {
 				r.Close()
 				continue
 			}
@@ -177,8 +177,8 @@ func (l *Listener) over() error {
 // hands of the application, are closed. It may be called twice.
 func (l *Listener) Close() error {
 	l.die(ErrClosed)
-	l.a.letGo(l)
-	err := l.l.Close()
+	l.adapter.letGo(l)
+	err := l.socket.Close()
 	if errors.Is(err, net.ErrClosed) {
 		err = nil
 	}
@@ -189,7 +189,7 @@ func (l *Listener) Close() error {
 	for {
 		select {
 		case r := <-l.ready:
-			r.s.Close()
+			r.socket.Close()
 		default:
 			return err
 		}
@@ -203,7 +203,7 @@ const acceptAgain = 50 * time.Millisecond
 // admitAll accepts peers, and talks to each in a goroutine of its own.
 func (l *Listener) admitAll() {
 	for number := uint64(1); ; {
-		c, err := l.l.AcceptTCP()
+		c, err := l.socket.AcceptTCP()
 		switch {
 		case err == nil:
 			g := l.admit(c, number)
@@ -216,7 +216,7 @@ func (l *Listener) admitAll() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			l.trouble.log(l.a.log, slog.LevelError, "cannot accept", "listener", l.Addr(), "err", err)
+			l.trouble.log(l.adapter.log, slog.LevelError, "cannot accept", "listener", l.Addr(), "err", err)
 			select {
 			case <-time.After(acceptAgain):
 			case <-l.life.Done():
@@ -278,12 +278,12 @@ func (l *Listener) request(c *net.TCPConn) (*ConnRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := l.a.device.Socket(l.life, c)
+	s, err := l.adapter.device.Socket(l.life, c)
 	if err != nil {
 		return nil, err
 	}
 	local, remote := s.Ends()
-	return &ConnRequest{l: l, s: s, r: request, local: local, remote: remote}, nil
+	return &ConnRequest{listener: l, socket: s, request: request, local: local, remote: remote}, nil
 }
 
 // errCrowded is why a peer has to go that might still have sent its Request.
@@ -294,7 +294,7 @@ var errOverflow = errors.New("too many requests wait for Accept: call it more of
 
 // refuse closes the connection of a peer that gets no answer, and counts why.
 func (l *Listener) refuse(c *net.TCPConn, err error) {
-	_, remote := l.a.device.Ends(c)
+	_, remote := l.adapter.device.Ends(c)
 	count := l.count.of(err)
 	if count == &l.count.silent {
 		drop(c)
@@ -305,7 +305,7 @@ func (l *Listener) refuse(c *net.TCPConn, err error) {
 		return
 	}
 	count.Add(1)
-	l.refusals[count].log(l.a.log, slog.LevelWarn, "peer refused", "listener", l.Addr(), "peer", remote, "err", err)
+	l.refusals[count].log(l.adapter.log, slog.LevelWarn, "peer refused", "listener", l.Addr(), "peer", remote, "err", err)
 }
 
 // of is the counter of a reason to refuse a peer.

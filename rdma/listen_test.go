@@ -324,7 +324,7 @@ func TestEarlyOctetsAtAccept(t *testing.T) {
 	req, err := l.Accept(r.Ctx())
 	r.Must(err)
 	c.Write([]byte{0})
-	r.Eventually("it is here", func() bool { octets, _, _ := early(req.s.TCPConn); return octets })
+	r.Eventually("it is here", func() bool { octets, _, _ := early(req.socket.TCPConn); return octets })
 	y := r.newEnd(r.b, wants{})
 	// Mistakes of our own leave the request as it is.
 	r.Says(req.Accept(r.Ctx(), y.qp, ConnParams{IRD: 1000}), nil, "IRD")

@@ -50,12 +50,12 @@ func (pd *PD) allocMR(size int, access Access, o []MROptions) (*MR, error) {
 	if size < 1 {
 		return nil, errors.New("ask for at least 1")
 	}
-	done, err := pd.a.device.Use()
+	done, err := pd.adapter.device.Use()
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	mem, p, err := pd.a.device.Heap().Alloc(uint64(size))
+	mem, p, err := pd.adapter.device.Heap().Alloc(uint64(size))
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (pd *PD) allocMR(size int, access Access, o []MROptions) (*MR, error) {
 // file that it maps. If it does, connections whose peers or work requests access
 // the memory end with ErrMemoryGone.
 func (pd *PD) RegMR(buf []byte, access Access, o ...MROptions) (*MR, error) {
-	done, err := pd.a.device.Use()
+	done, err := pd.adapter.device.Use()
 	if err != nil {
 		return nil, fmt.Errorf("register region: %w", err)
 	}
@@ -129,7 +129,7 @@ func (pd *PD) register(mem []byte, access Access, o []MROptions) (*MR, error) {
 		pd.leave(&pd.mrs)
 		return nil, err
 	}
-	stag, err := pd.a.table.Register(tpt.Region{PD: pd.pd, QP: qp, Memory: mem, Start: opts.Start, Rights: rights})
+	stag, err := pd.adapter.table.Register(tpt.Region{PD: pd.domain, QP: qp, Memory: mem, Start: opts.Start, Rights: rights})
 	if err != nil {
 		pd.unbind(qp)
 		pd.leave(&pd.mrs)
@@ -147,12 +147,12 @@ func (pd *PD) bind(qp *QP) (number uint32, err error) {
 	case qp.pd != pd:
 		return 0, fmt.Errorf("bound to QP %d, which is of another protection domain: choose a QP of this one", qp.Number())
 	}
-	return qp.Number(), pd.a.holdNumber(qp)
+	return qp.Number(), pd.adapter.holdNumber(qp)
 }
 
 func (pd *PD) unbind(number uint32) {
 	if number != 0 {
-		pd.a.freeNumber(number)
+		pd.adapter.freeNumber(number)
 	}
 }
 
@@ -191,7 +191,7 @@ func (m *MR) SGE(off, n int) SGE {
 // When it returns no octet of the region changes any more by what peers or work
 // requests do. The region stays to be closed. It is no error to do it twice.
 func (m *MR) Invalidate() error {
-	done, err := m.pd.a.device.Use()
+	done, err := m.pd.adapter.device.Use()
 	if err != nil {
 		return fmt.Errorf("invalidate region: %w", err)
 	}
@@ -199,7 +199,7 @@ func (m *MR) Invalidate() error {
 	if m.closed.Load() {
 		return fmt.Errorf("invalidate region %v: it is %w", m.stag, ErrClosed)
 	}
-	return m.pd.a.table.Invalidate(m.stag, m.pd.pd)
+	return m.pd.adapter.table.Invalidate(m.stag, m.pd.domain)
 }
 
 // Close deregisters the region. It waits for the engines: when it returns no
@@ -210,13 +210,13 @@ func (m *MR) Close() error {
 	if !m.closed.CompareAndSwap(false, true) {
 		return nil
 	}
-	done, err := m.pd.a.device.Use()
+	done, err := m.pd.adapter.device.Use()
 	if err != nil {
 		return m.release() // all but the memory went with the adapter
 	}
 	defer done()
-	info, _ := m.pd.a.table.Entry(m.stag.Index())
-	if err := m.pd.a.table.Deregister(m.stag, m.pd.pd); err != nil {
+	info, _ := m.pd.adapter.table.Entry(m.stag.Index())
+	if err := m.pd.adapter.table.Deregister(m.stag, m.pd.domain); err != nil {
 		return fmt.Errorf("close region %v: %w", m.stag, err)
 	}
 	m.pd.unbind(info.QP)

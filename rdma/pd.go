@@ -11,8 +11,8 @@ import (
 // behalf of the application as of the peer. Peers that do not trust each other
 // belong in different ones.
 type PD struct {
-	a  *Adapter
-	pd tpt.PD
+	adapter *Adapter
+	domain  tpt.PD
 
 	mu     sync.Mutex // guards what follows; no engine takes it
 	mrs    int
@@ -31,7 +31,7 @@ func (a *Adapter) AllocPD() (*PD, error) {
 	if err != nil {
 		return nil, fmt.Errorf("allocate protection domain: %w", err)
 	}
-	return &PD{a: a, pd: pd}, nil
+	return &PD{adapter: a, domain: pd}, nil
 }
 
 // enter counts a region or a QP in; leave counts it out.
@@ -54,7 +54,7 @@ func (pd *PD) leave(count *int) {
 // Close ends the protection domain. ErrInUse while there are regions or QPs of
 // it. It may be called twice, and after the adapter's Close.
 func (pd *PD) Close() error {
-	done, err := pd.a.device.Use()
+	done, err := pd.adapter.device.Use()
 	if err != nil {
 		return nil // it went with the adapter
 	}
@@ -67,7 +67,7 @@ func (pd *PD) Close() error {
 	if pd.mrs != 0 || pd.qps != 0 {
 		return fmt.Errorf("close protection domain: %w by %d regions and %d QPs: close them first", ErrInUse, pd.mrs, pd.qps)
 	}
-	if err := pd.a.table.FreePD(pd.pd); err != nil {
+	if err := pd.adapter.table.FreePD(pd.domain); err != nil {
 		return fmt.Errorf("close protection domain: %w", err)
 	}
 	pd.closed = true

@@ -20,7 +20,7 @@ import "fmt"
 // requests are taken, and completed as Flushed.
 func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	qp.sending.Lock()
-	if !qp.started.Load() && !qp.m.Dead() {
+	if !qp.started.Load() && !qp.machine.Dead() {
 		qp.sending.Unlock()
 		return 0, fmt.Errorf("post to QP %d: %w", qp.Number(), ErrNotConnected)
 	}
@@ -30,7 +30,7 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 			return 0, fmt.Errorf("post to QP %d: request %d: %w", qp.Number(), i, err)
 		}
 	}
-	n = qp.m.PostSend(wrs...)
+	n = qp.machine.PostSend(wrs...)
 	qp.sending.Unlock()
 	qp.posted(true)
 	if n < len(wrs) {
@@ -55,7 +55,7 @@ func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 			return 0, fmt.Errorf("post receive to QP %d: request %d: %w", qp.Number(), i, err)
 		}
 	}
-	n = qp.m.PostRecv(wrs...)
+	n = qp.machine.PostRecv(wrs...)
 	qp.receiving.Unlock()
 	qp.posted(false)
 	if n < len(wrs) {
@@ -67,15 +67,15 @@ func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 // posted tells whoever is concerned. A receive needs nobody to look at it
 // unless the connection is ending, and it is to be flushed.
 func (qp *QP) posted(send bool) {
-	if qp.m.Dead() {
-		qp.m.FlushDead()
-		qp.a.board.Deliver()
+	if qp.machine.Dead() {
+		qp.machine.FlushDead()
+		qp.adapter.board.Deliver()
 		return
 	}
 	if !send && qp.State() <= RTS {
 		return
 	}
-	if c := qp.line.Load(); c != nil {
+	if c := qp.conn.Load(); c != nil {
 		c.Post(qp.cfg.SendCQ.runners.Load() != nil)
 	}
 }

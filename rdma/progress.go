@@ -130,7 +130,7 @@ func (qp *QP) attach(m adapter.Runner) {
 
 // detach is the end of that.
 func (qp *QP) detach() {
-	if c := qp.line.Load(); c != nil && c.Runner() != nil {
+	if c := qp.conn.Load(); c != nil && c.Runner() != nil {
 		qp.cfg.SendCQ.drive(c.Runner(), -1)
 		qp.cfg.RecvCQ.drive(c.Runner(), -1)
 	}

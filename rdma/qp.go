@@ -67,13 +67,13 @@ func (c QPConfig) fill() (QPConfig, error) {
 // done in the order in which their calls come to pass.
 type QP struct {
 	// Fixed after CreateQP.
-	a    *Adapter
-	pd   *PD
-	m    *rdmap.QP
-	cfg  QPConfig
-	done chan struct{} // closed when the connection is gone
+	adapter *Adapter
+	pd      *PD
+	machine *rdmap.QP
+	cfg     QPConfig
+	done    chan struct{} // closed when the connection is gone
 
-	line  atomic.Pointer[adapter.Conn] // set when the connection is the QP's
+	conn  atomic.Pointer[adapter.Conn] // set when the connection is the QP's
 	over  sync.Once                    // closes done
 	gone  sync.Once                    // takes the QP out of what it uses
 	fatal atomic.Uint32                // untold, telling, told: the event about it
@@ -87,7 +87,7 @@ type QP struct {
 	stage   stage
 	cancel  context.CancelCauseFunc // ends the attempt to connect that is under way; nil: none is
 	settled chan struct{}           // closed when that attempt is over
-	conn    Conn
+	agreed  Conn
 	doomed  error // stage connecting: why it must not succeed
 	closed  bool
 }
@@ -121,7 +121,7 @@ type Conn struct {
 // CreateQP makes a QP that is not connected yet. Receives can be posted to it
 // already, and should be: a Send that finds none ends the connection.
 func (pd *PD) CreateQP(cfg QPConfig) (*QP, error) {
-	done, err := pd.a.device.Use()
+	done, err := pd.adapter.device.Use()
 	if err != nil {
 		return nil, fmt.Errorf("create QP: %w", err)
 	}
@@ -130,22 +130,22 @@ func (pd *PD) CreateQP(cfg QPConfig) (*QP, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create QP: %w", err)
 	}
-	number, err := pd.a.reserveNumber()
+	number, err := pd.adapter.reserveNumber()
 	if err != nil {
 		return nil, fmt.Errorf("create QP: %w", err)
 	}
-	qp := &QP{a: pd.a, pd: pd, cfg: cfg, done: make(chan struct{})}
-	qp.m = rdmap.New(rdmap.Config{
-		Number: number, PD: pd.pd, Table: pd.a.table, Board: pd.a.board,
-		SendCQ: cfg.SendCQ.c, RecvCQ: cfg.RecvCQ.c, SendDepth: cfg.SendDepth, RecvDepth: cfg.RecvDepth,
+	qp := &QP{adapter: pd.adapter, pd: pd, cfg: cfg, done: make(chan struct{})}
+	qp.machine = rdmap.New(rdmap.Config{
+		Number: number, PD: pd.domain, Table: pd.adapter.table, Board: pd.adapter.board,
+		SendCQ: cfg.SendCQ.queue, RecvCQ: cfg.RecvCQ.queue, SendDepth: cfg.SendDepth, RecvDepth: cfg.RecvDepth,
 		MaxSGE: cfg.MaxSGE, MaxInline: cfg.MaxInline,
 	})
-	qp.m.News.Fire = qp.news
+	qp.machine.News.Fire = qp.news
 	if err := qp.enlist(); err != nil {
-		pd.a.freeNumber(number)
+		pd.adapter.freeNumber(number)
 		return nil, fmt.Errorf("create QP: %w", err)
 	}
-	pd.a.log.Info("QP created", "qp", qp.Number())
+	pd.adapter.log.Info("QP created", "qp", qp.Number())
 	return qp, nil
 }
 
@@ -163,12 +163,12 @@ func (qp *QP) enlist() error {
 		qp.pd.leave(&qp.pd.qps)
 		return fmt.Errorf("RecvCQ: %w", err)
 	}
-	qp.a.mu.Lock()
-	tooLate := qp.a.shut // Close would not see it
+	qp.adapter.mu.Lock()
+	tooLate := qp.adapter.shut // Close would not see it
 	if !tooLate {
-		qp.a.qps[qp] = struct{}{}
+		qp.adapter.qps[qp] = struct{}{}
 	}
-	qp.a.mu.Unlock()
+	qp.adapter.mu.Unlock()
 	if tooLate {
 		qp.delist()
 		return fmt.Errorf("the adapter is %w", ErrClosed)
@@ -178,18 +178,18 @@ func (qp *QP) enlist() error {
 
 func (qp *QP) delist() {
 	qp.detach()
-	qp.a.device.Depart(qp.connection())
-	qp.a.retire(qp)
+	qp.adapter.device.Depart(qp.connection())
+	qp.adapter.retire(qp)
 	qp.cfg.SendCQ.leave(qp)
 	qp.cfg.RecvCQ.leave(qp)
 	qp.pd.leave(&qp.pd.qps)
 }
 
 // Number is the QP's number, which its completions carry.
-func (qp *QP) Number() uint32 { return qp.m.Number() }
+func (qp *QP) Number() uint32 { return qp.machine.Number() }
 
 // State is the QP's state now.
-func (qp *QP) State() State { return qp.m.State() }
+func (qp *QP) State() State { return qp.machine.State() }
 
 // Config is what the QP was made with, defaults filled in.
 func (qp *QP) Config() QPConfig { return qp.cfg }
@@ -199,7 +199,7 @@ func (qp *QP) Config() QPConfig { return qp.cfg }
 func (qp *QP) Conn() Conn {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
-	return qp.conn
+	return qp.agreed
 }
 
 // Done is closed when the connection is gone, everything posted has completed,
@@ -209,7 +209,7 @@ func (qp *QP) Done() <-chan struct{} { return qp.done }
 // Err is why the connection ended, or is ending, in bad order: a *QPError. nil
 // while all is well, and after a close in good order.
 func (qp *QP) Err() error {
-	if c := qp.m.Cause(); c != (rdmap.Cause{}) {
+	if c := qp.machine.Cause(); c != (rdmap.Cause{}) {
 		return &QPError{QP: qp.Number(), Cause: c}
 	}
 	return nil
@@ -230,19 +230,21 @@ func (qp *QP) news() {
 	asked := errors.Is(err, ErrClosed) || errors.Is(err, stream.ErrAborted)
 	if err != nil && !asked && qp.fatal.CompareAndSwap(untold, telling) {
 		// Who steps may hold locks that a handler of the program's wants.
-		qp.a.device.Go(func() { qp.a.fatal.log(qp.a.log, slog.LevelWarn, "QP fatal", "qp", qp.Number(), "err", err) })
-		qp.a.events.add(Event{Type: QPFatal, QP: qp, Err: err})
+		qp.adapter.device.Go(func() {
+			qp.adapter.fatal.log(qp.adapter.log, slog.LevelWarn, "QP fatal", "qp", qp.Number(), "err", err)
+		})
+		qp.adapter.events.add(Event{Type: QPFatal, QP: qp, Err: err})
 		qp.fatal.Store(told)
 	}
 	// Whoever tells looks again afterwards.
-	if qp.m.Dead() && qp.fatal.Load() != telling {
+	if qp.machine.Dead() && qp.fatal.Load() != telling {
 		qp.over.Do(func() { close(qp.done) })
 	}
 }
 
 // ring tells the connection, if there is one, that there is something to do.
 func (qp *QP) ring() {
-	if c := qp.line.Load(); c != nil {
+	if c := qp.conn.Load(); c != nil {
 		c.Wake()
 	}
 }
@@ -256,10 +258,10 @@ func (qp *QP) ring() {
 // ends first its cause is returned and the connection goes on closing: Abort
 // or Close ends it at once.
 func (qp *QP) Disconnect(ctx context.Context) error {
-	if !qp.started.Load() && !qp.m.Dead() {
+	if !qp.started.Load() && !qp.machine.Dead() {
 		return fmt.Errorf("disconnect QP %d: %w", qp.Number(), ErrNotConnected)
 	}
-	qp.m.Disconnect()
+	qp.machine.Disconnect()
 	qp.ring()
 	select {
 	case <-qp.done:
@@ -271,7 +273,7 @@ func (qp *QP) Disconnect(ctx context.Context) error {
 
 // Abort ends the connection with a reset. What was posted is flushed, soon.
 func (qp *QP) Abort() {
-	qp.m.Abort()
+	qp.machine.Abort()
 	qp.ring()
 }
 
@@ -296,17 +298,17 @@ func (qp *QP) doom(err error) {
 	}
 	qp.mu.Unlock()
 	if overrun {
-		qp.m.Overrun() // a reset could overtake the Terminate
+		qp.machine.Overrun() // a reset could overtake the Terminate
 	} else {
-		qp.m.AbortFor(err)
+		qp.machine.AbortFor(err)
 	}
 	qp.ring()
 }
 
 // kill ends a QP that no stream runs: everything posted is flushed.
 func (qp *QP) kill(err error) {
-	qp.m.Kill(err)
-	qp.a.board.Deliver()
+	qp.machine.Kill(err)
+	qp.adapter.board.Deliver()
 }
 
 // Close destroys the QP. A connection that is still there is reset, an attempt
@@ -326,7 +328,7 @@ func (qp *QP) Close() error {
 	<-qp.done
 	qp.gone.Do(func() { // every Close returns after it
 		qp.delist()
-		qp.a.log.Info("QP closed", "qp", qp.Number())
+		qp.adapter.log.Info("QP closed", "qp", qp.Number())
 	})
 	return nil
 }

@@ -88,7 +88,7 @@ func TestNewsBesideClose(t *testing.T) {
 		a, err := Open(Config{KernelPort: true, NoControl: true, RegionHeap: 4096, MaxRegions: 63, Log: slog.New(l)})
 		r.Must(err)
 		qp := r.newEnd(a, wants{heap: 1}).qp
-		qp.m.Kill(why)
+		qp.machine.Kill(why)
 		var telling sync.WaitGroup
 		for range 2 {
 			telling.Go(qp.news)

@@ -13,7 +13,7 @@ import (
 func (qp *QP) connection() adapter.Connection {
 	conn := qp.Conn()
 	return adapter.Connection{
-		Conn: qp.line.Load(), Local: conn.Local, Remote: conn.Remote, Ended: qp.m.Dead(),
+		Conn: qp.conn.Load(), Local: conn.Local, Remote: conn.Remote, Ended: qp.machine.Dead(),
 		Stream: report.Stream{
 			QP: qp.Number(), Initiator: conn.Initiator, Revision: conn.Revision,
 			CRC: conn.CRC, SendMarkers: conn.SendMarkers, RecvMarkers: conn.RecvMarkers,
@@ -51,7 +51,7 @@ func (s *snapshot) Connections() []adapter.Connection {
 	list := make([]adapter.Connection, len(s.qps))
 	for i, r := range s.qps {
 		list[i] = r.qp.connection()
-		list[i].Look = func() { r.stats = r.qp.m.Stats() }
+		list[i].Look = func() { r.stats = r.qp.machine.Stats() }
 		r.conn = list[i].Conn
 	}
 	return list
@@ -110,7 +110,7 @@ func (a *Adapter) reportCQs() []report.CQ {
 		users := len(c.users)
 		c.mu.Unlock()
 		list = append(list, report.CQ{
-			Number: c.number, Depth: c.c.Cap(), Ready: c.c.Len(), QPs: users, Overrun: c.c.Overrun(),
+			Number: c.number, Depth: c.queue.Cap(), Ready: c.queue.Len(), QPs: users, Overrun: c.queue.Overrun(),
 		})
 	}
 	slices.SortFunc(list, func(x, y report.CQ) int { return int(x.Number) - int(y.Number) })
@@ -121,11 +121,11 @@ func (a *Adapter) reportCQs() []report.CQ {
 // No step uses a dead QP any more, so its counters are read here.
 func (q *reportedQP) report() report.QP {
 	qp, cfg, conn := q.qp, q.qp.cfg, q.qp.Conn()
-	if qp.m.Dead() {
-		q.stats = qp.m.Stats()
+	if qp.machine.Dead() {
+		q.stats = qp.machine.Stats()
 	}
 	r := report.QP{
-		Number: qp.Number(), State: stateNames[qp.State()], PD: uint32(qp.pd.pd), SendCQ: cfg.SendCQ.number, RecvCQ: cfg.RecvCQ.number,
+		Number: qp.Number(), State: stateNames[qp.State()], PD: uint32(qp.pd.domain), SendCQ: cfg.SendCQ.number, RecvCQ: cfg.RecvCQ.number,
 		SendDepth: cfg.SendDepth, RecvDepth: cfg.RecvDepth, MaxSGE: cfg.MaxSGE, MaxInline: cfg.MaxInline,
 		Markers: "none", Counters: report.Fields("rdmap", q.stats),
 	}

@@ -178,7 +178,7 @@ func TestReport(t *testing.T) {
 		}
 		y.receive(RecvWR{SGL: []SGE{y.mr.SGE(0, 100)}})
 		x.post(SendWR{Op: WRSend, SGL: []SGE{x.mr.SGE(0, 1)}, Flags: Signaled})
-		r.Eventually("a completion waits", func() bool { return y.recv.c.Ready() })
+		r.Eventually("a completion waits", func() bool { return y.recv.queue.Ready() })
 		got := r.asked(y.a)
 		if q := got.QPs[1]; len(got.QPs) != 2 || q.Number != idle.Number() || q.State != "Idle" || q.Device != "" || q.Local != nil || q.SendDepth != 5 || q.MaxInline != 0 {
 			t.Errorf("not connected: %+v", q)
@@ -208,7 +208,7 @@ func (r *rig) memory(e *end, got report.Engine, n int) {
 	for _, m := range got.MRs {
 		mine := m.STag == report.STag(uint32(e.mr.LKey()))
 		seen = seen || mine
-		if m.Kind != "region" || m.Valid != mine || m.PD != uint32(e.pd.pd) || !m.Heap {
+		if m.Kind != "region" || m.Valid != mine || m.PD != uint32(e.pd.domain) || !m.Heap {
 			r.Errorf("%+v", m)
 		}
 		if mine && (m.Start != e.mr.Addr() || m.Length != uint64(e.mr.Len()) || !slices.Equal(m.Rights, report.Rights("local read, local write, remote read, remote write"))) {

@@ -14,9 +14,9 @@ import (
 // ConnRequest is a peer that wants to be connected and waits for the answer:
 // one of Accept, Reject and Close. It is safe for concurrent use.
 type ConnRequest struct {
-	l *Listener
-	s *adapter.Socket
-	r mpa.Request
+	listener *Listener
+	socket   *adapter.Socket
+	request  mpa.Request
 
 	local, remote netip.AddrPort
 	number        uint64 // of the Listener's TCP connections, from 1
@@ -46,20 +46,20 @@ type Peer struct {
 func (r *ConnRequest) Peer() Peer {
 	return Peer{
 		Local: r.local, Remote: r.remote, Number: r.number,
-		Revision: int(r.r.Revision), CRC: r.r.CRC, Markers: r.r.Markers,
-		PeerToPeer: r.r.PeerToPeer, Depths: r.r.Enhanced, IRD: int(r.r.IRD), ORD: int(r.r.ORD),
+		Revision: int(r.request.Revision), CRC: r.request.CRC, Markers: r.request.Markers,
+		PeerToPeer: r.request.PeerToPeer, Depths: r.request.Enhanced, IRD: int(r.request.IRD), ORD: int(r.request.ORD),
 	}
 }
 
 // PrivateData is what the peer's application has to say.
-func (r *ConnRequest) PrivateData() []byte { return r.r.Private }
+func (r *ConnRequest) PrivateData() []byte { return r.request.Private }
 
 // errEarly is a peer that cannot wait (RFC 5044 §7.1.2).
 var errEarly = errors.New("the peer sent something behind its MPA Request, before there was a Reply")
 
 // check reports whether the peer still waits for its answer, as it should.
 func (r *ConnRequest) check() error {
-	octets, closed, err := early(r.s.TCPConn)
+	octets, closed, err := early(r.socket.TCPConn)
 	switch {
 	case octets:
 		return errEarly
@@ -90,15 +90,15 @@ func (r *ConnRequest) accept(ctx context.Context, qp *QP, p ConnParams) error {
 	if err != nil {
 		return err
 	}
-	if qp.a != r.l.a {
+	if qp.adapter != r.listener.adapter {
 		return errors.New("the QP is another adapter's")
 	}
-	reply, agreed, err := r.r.Accept(p.offer())
+	reply, agreed, err := r.request.Accept(p.offer())
 	if err != nil {
 		return err
 	}
 	agreed.Eager = p.Eager
-	ctx, free := qp.a.device.While(ctx)
+	ctx, free := qp.adapter.device.While(ctx)
 	defer free()
 	ctx, cancel := context.WithTimeoutCause(ctx, p.Timeout,
 		fmt.Errorf("not connected within %v: %w", p.Timeout, context.DeadlineExceeded))
@@ -112,13 +112,13 @@ func (r *ConnRequest) accept(ctx context.Context, qp *QP, p ConnParams) error {
 	}
 	err = r.check()
 	if err == nil {
-		err = r.s.Patience(p.PeerTimeout)
+		err = r.socket.Patience(p.PeerTimeout)
 	}
 	if err != nil {
-		r.s.Close()
+		r.socket.Close()
 		return err
 	}
-	return reason(ctx, qp.run(ctx, r.s, agreed, reply))
+	return reason(ctx, qp.run(ctx, r.socket, agreed, reply))
 }
 
 // answer makes sure that there is one answer only.
@@ -129,7 +129,7 @@ func (r *ConnRequest) answer() error {
 		return ErrAnswered
 	}
 	r.answered = true
-	r.l.a.letGo(r)
+	r.listener.adapter.letGo(r)
 	return nil
 }
 
@@ -137,15 +137,15 @@ func (r *ConnRequest) answer() error {
 // for its application: as much as ConnParams.PrivateData. The error says why
 // the peer cannot be told; the connection is closed anyway.
 func (r *ConnRequest) Reject(private []byte) error {
-	reply, err := r.r.Reject(private)
+	reply, err := r.request.Reject(private)
 	if err != nil {
 		return fmt.Errorf("reject %v: %w", r.remote, err) // it can be tried again with less
 	}
 	if err := r.answer(); err != nil {
 		return fmt.Errorf("reject %v: %w", r.remote, err)
 	}
-	defer r.s.Close()
-	if _, err := r.s.Write(reply); err != nil {
+	defer r.socket.Close()
+	if _, err := r.socket.Write(reply); err != nil {
 		return fmt.Errorf("reject %v: %w", r.remote, err)
 	}
 	return nil
@@ -157,5 +157,5 @@ func (r *ConnRequest) Close() error {
 	if r.answer() != nil {
 		return nil
 	}
-	return r.s.Close()
+	return r.socket.Close()
 }

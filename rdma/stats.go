@@ -22,7 +22,7 @@ type KernelSocketStats = afxdp.KernelStats
 // is zero before, and with KernelPort. When the connection is gone it is what
 // was counted at its end.
 func (qp *QP) TCPStats(ctx context.Context) (TCPStats, error) {
-	c := qp.line.Load()
+	c := qp.conn.Load()
 	if c == nil {
 		return TCPStats{}, nil
 	}

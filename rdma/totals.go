@@ -40,7 +40,7 @@ func (t totals) counters(device string) []report.Counter {
 // device is what the QP's connection goes, or went, through; "" before it has
 // been connected.
 func (qp *QP) device() string {
-	if c := qp.line.Load(); c != nil {
+	if c := qp.conn.Load(); c != nil {
 		return c.Device()
 	}
 	return ""
@@ -58,7 +58,7 @@ func (a *Adapter) retire(qp *QP) {
 	delete(a.qps, qp)
 	a.numbers.free(qp.Number())
 	if device := qp.device(); device != "" {
-		s := qp.m.Stats()
+		s := qp.machine.Stats()
 		a.retired.add(device, &s)
 	}
 }
