@@ -35,8 +35,8 @@ func checkLength(sgl []SGE) error {
 	return nil
 }
 
-// checkRecv likewise. Where elements overlap it would depend on how the message
-// is cut what the memory holds in the end.
+// checkRecv finds what can be wrong with a receive by itself. If elements overlapped,
+// the contents of the memory would depend on how the message is cut.
 func (qp *QP) checkRecv(wr *RecvWR) error {
 	if len(wr.SGL) > qp.cfg.MaxSGE {
 		return bad("a list of %d elements: this QP takes %d (MaxSGE)", len(wr.SGL), qp.cfg.MaxSGE)

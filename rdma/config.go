@@ -107,12 +107,12 @@ const (
 	// come from its memory as they are, and Linux takes them for verified, too.
 	// Everywhere else they are refused. The CRC of MPA protects the payload in
 	// any case.
-	PartialOnVeth = Partial(nic.PartialOnVeth)
+	PartialOnVeth Partial = iota
 	// PartialAccepted accepts them on every port: the CRC of MPA is then all that
 	// protects the payload, and nothing protects the TCP header.
-	PartialAccepted = Partial(nic.PartialAccepted)
+	PartialAccepted
 	// PartialRefused accepts them nowhere.
-	PartialRefused = Partial(nic.PartialRefused)
+	PartialRefused
 )
 
 // ZeroCopy says whether the driver's zero-copy mode is used: the card writes into and
@@ -120,9 +120,9 @@ const (
 type ZeroCopy uint8
 
 const (
-	ZeroCopyAuto    = ZeroCopy(afxdp.ZeroCopyAuto)    // if the driver can; Port.Path tells what came of it
-	ZeroCopyRequire = ZeroCopy(afxdp.ZeroCopyRequire) // or Open fails
-	ZeroCopyOff     = ZeroCopy(afxdp.ZeroCopyOff)     // the kernel copies
+	ZeroCopyAuto    ZeroCopy = iota // if the driver can; Port.Path tells what came of it
+	ZeroCopyRequire                 // or Open fails
+	ZeroCopyOff                     // the kernel copies
 )
 
 func (z ZeroCopy) String() string { return afxdp.ZeroCopy(z).String() }

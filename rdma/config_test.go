@@ -5,6 +5,10 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/stag-rdma/stag/afxdp"
+	"github.com/stag-rdma/stag/offload/adapter"
+	"github.com/stag-rdma/stag/offload/nic"
 )
 
 // TestConfigReachesTheDevice: every field of a Config has a field of the device's, and
@@ -40,5 +44,21 @@ func TestConfigReachesTheDevice(t *testing.T) {
 		if want := v.Field(i).Convert(f.Type()); !reflect.DeepEqual(f.Interface(), want.Interface()) {
 			t.Errorf("%s is %v at the device, want %v", name, f, want)
 		}
+	}
+}
+
+// TestChoicesMeanTheSame: the choices of a Config have the device's numbers.
+func TestChoicesMeanTheSame(t *testing.T) {
+	for ours, theirs := range map[any]any{
+		ProgressAuto: adapter.ProgressAuto, ProgressEngine: adapter.ProgressEngine, ProgressInline: adapter.ProgressInline,
+		PartialOnVeth: nic.PartialOnVeth, PartialAccepted: nic.PartialAccepted, PartialRefused: nic.PartialRefused,
+		ZeroCopyAuto: afxdp.ZeroCopyAuto, ZeroCopyRequire: afxdp.ZeroCopyRequire, ZeroCopyOff: afxdp.ZeroCopyOff,
+	} {
+		if got, want := reflect.ValueOf(ours).Uint(), reflect.ValueOf(theirs).Uint(); got != want {
+			t.Errorf("%T %d is %T %d", ours, got, theirs, want)
+		}
+	}
+	if got := ZeroCopyRequire.String(); got != "require" {
+		t.Errorf("ZeroCopyRequire is called %q", got)
 	}
 }

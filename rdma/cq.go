@@ -14,7 +14,7 @@ import (
 // CQ is a completion queue, for any number of QPs of its adapter. It is safe
 // for concurrent use.
 //
-// It never blocks who fills it: a completion that finds it full is lost, and
+// Filling it never blocks: a completion that finds it full is lost, and
 // with it the CQ and its QPs (Overrun). A work queue has no more requests and
 // unpolled completions than it is deep, so a CQ that has room for the depths of
 // all queues that use it cannot be overrun.
@@ -24,13 +24,13 @@ type CQ struct {
 	number  uint32 // for tools
 	notify  chan struct{}
 
-	polling sync.Mutex              // held by who polls
+	polling sync.Mutex              // held while polling
 	runners atomic.Pointer[runners] // what the CQ's users run; nil unless progress is inline
 
 	mu      sync.Mutex // guards what follows; held briefly, by engines as well
 	wake    chan struct{}
 	users   map[*QP]int            // how often each QP uses it: once or twice
-	driven  map[adapter.Runner]int // how often its QPs use each, likewise
+	driven  map[adapter.Runner]int // how often its QPs use each: once or twice
 	told    bool                   // of the overrun
 	closed  bool
 	closing atomic.Bool

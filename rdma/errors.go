@@ -11,10 +11,10 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// What can be in the way. Every error of this package that has one of these
-// causes answers errors.Is for it. An error that is due to time, the caller's, the
-// configured, or the peer's that acknowledges nothing, is also a net.Error whose
-// Timeout is true: errors.As finds it.
+// Causes of errors. errors.Is finds them in every error of this package that has one
+// of them. An error because of a time limit (the caller's, a configured one, or that of
+// a peer that acknowledges nothing) is also a net.Error whose Timeout is true: errors.As
+// finds it.
 var (
 	// ErrClosed: the object, or the adapter that it belongs to, is closed.
 	// errors.Is finds net.ErrClosed too.

@@ -56,7 +56,7 @@ type Event struct {
 // eventsKept is how many events wait for a reader.
 const eventsKept = 256
 
-// events is a queue that never blocks who adds.
+// events is a queue; adding to it never blocks.
 type events struct {
 	c    chan Event
 	lost atomic.Uint64
@@ -111,7 +111,7 @@ func (a *Adapter) carriedBy(carriers []adapter.Carrier) (list []*QP) {
 	return list
 }
 
-// failListeners makes Accept say why nobody can connect any more.
+// failListeners makes Accept return err from now on.
 func (a *Adapter) failListeners(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 var errSilent = errors.New("the peer was silent")
 
 // readFrame reads one MPA Request or Reply, called what in errors, and not an
-// octet more: what follows it is for whoever owns the connection next.
+// octet more: what follows belongs to the next owner of the connection.
 func readFrame(c net.Conn, what string) ([]byte, error) {
 	frame := make([]byte, wire.MPAFrameLen)
 	if n, err := io.ReadFull(c, frame); err != nil {

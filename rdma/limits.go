@@ -6,7 +6,7 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// What this implementation can do at most.
+// Limits of this implementation.
 const (
 	maxQPDepth   = 1 << 14
 	maxCQDepth   = 1 << 22

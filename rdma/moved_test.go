@@ -43,4 +43,4 @@ func TestConnectionMoved(t *testing.T) {
 }
 
 // flow is the engine's connection of the end.
-func (e *end) flow() *nic.Flow { return e.qp.line.Load().Carrier().(*nic.Flow) }
+func (e *end) flow() *nic.Flow { return e.qp.conn.Load().Carrier().(*nic.Flow) }

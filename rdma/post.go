@@ -64,8 +64,8 @@ func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 	return n, nil
 }
 
-// posted tells whoever is concerned. A receive needs nobody to look at it
-// unless the connection is ending, and it is to be flushed.
+// posted rings for what was posted. A receive needs no step, unless the connection is
+// ending and the receive is to be flushed.
 func (qp *QP) posted(send bool) {
 	if qp.machine.Dead() {
 		qp.machine.FlushDead()

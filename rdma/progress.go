@@ -15,12 +15,12 @@ type Progress uint8
 
 const (
 	// ProgressAuto leaves the choice to Open.
-	ProgressAuto = Progress(adapter.ProgressAuto)
+	ProgressAuto Progress = iota
 
 	// ProgressEngine has goroutines do it: one for each receive queue of a port,
 	// locked to a thread, or one for each connection over the kernel's TCP. Posts
 	// wake them, and they wake who waits.
-	ProgressEngine = Progress(adapter.ProgressEngine)
+	ProgressEngine
 
 	// ProgressInline has the program's own goroutines do it, within posts to the
 	// send queue, Polls that find nothing, and Waits: nothing that they post or
@@ -28,7 +28,7 @@ const (
 	// take over what nobody polls for, when a Wait or an Arm says that nobody
 	// will, or some milliseconds after the last Poll. They mind every deadline in
 	// any case.
-	ProgressInline = Progress(adapter.ProgressInline)
+	ProgressInline
 )
 
 func (p Progress) String() string {

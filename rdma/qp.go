@@ -21,7 +21,7 @@ type QPConfig struct {
 	SendCQ, RecvCQ *CQ // may be the same
 
 	SendDepth int // send work requests at a time; 0 means 128
-	RecvDepth int // receive work requests likewise; 0 means 128
+	RecvDepth int // receive work requests at a time; 0 means 128
 	MaxSGE    int // elements of a work request's list; 0 means 4
 	MaxInline int // octets of inline data; 0 means 64, NoInline none
 }
@@ -80,7 +80,7 @@ type QP struct {
 
 	started atomic.Bool // it has, or had, a connection
 
-	// Held by who posts. No engine takes them.
+	// Held while posting. No engine takes them.
 	sending, receiving sync.Mutex
 
 	mu      sync.Mutex // guards what follows; held briefly
@@ -229,14 +229,14 @@ func (qp *QP) news() {
 	err := qp.Err()
 	asked := errors.Is(err, ErrClosed) || errors.Is(err, stream.ErrAborted)
 	if err != nil && !asked && qp.fatal.CompareAndSwap(untold, telling) {
-		// Who steps may hold locks that a handler of the program's wants.
+		// The goroutine that steps may hold locks that a handler of the program wants.
 		qp.adapter.device.Go(func() {
 			qp.adapter.fatal.log(qp.adapter.log, slog.LevelWarn, "QP fatal", "qp", qp.Number(), "err", err)
 		})
 		qp.adapter.events.add(Event{Type: QPFatal, QP: qp, Err: err})
 		qp.fatal.Store(told)
 	}
-	// Whoever tells looks again afterwards.
+	// The goroutine that tells looks again afterwards.
 	if qp.machine.Dead() && qp.fatal.Load() != telling {
 		qp.over.Do(func() { close(qp.done) })
 	}

@@ -164,7 +164,7 @@ const (
 	RemoteWrite  Access = 0x02 // peers may write to it; needs LocalWrite
 	RemoteRead   Access = 0x04 // peers may read it
 	RemoteAtomic Access = 0x08 // recorded in the table; there are no atomic operations yet
-	MWBind       Access = 0x10 // likewise; there are no memory windows yet
+	MWBind       Access = 0x10 // recorded in the table; there are no memory windows yet
 	ZeroBased    Access = 0x20 // tagged offsets begin at 0: the default
 
 	// RemoteInvalidate lets every peer of the PD make the region's STag invalid

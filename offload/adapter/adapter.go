@@ -39,8 +39,8 @@ type Adapter struct {
 	began   time.Time       // when it was opened
 	cookie  uint64          // of its network namespace
 
-	// life ends, with ErrClosed, when Close begins: whoever dials, listens or
-	// waits then stops.
+	// life ends, with ErrClosed, when Close begins. Dial, Listen and waits end with
+	// it.
 	life context.Context
 	die  context.CancelCauseFunc
 

@@ -13,7 +13,7 @@ import (
 
 // Carrier moves the octets of a connection between its ULP and the peer.
 type Carrier interface {
-	// Ring makes whoever runs the carrier call the ULP's Transmit.
+	// Ring makes the carrier's runner call the ULP's Transmit.
 	Ring()
 	// RingSilently rings without waking anybody. The caller must visit the
 	// carrier's runner next.
@@ -31,8 +31,8 @@ type counting interface {
 	Stats(ctx context.Context) (tcp.Stats, error)
 }
 
-// interruptible is a carrier that no engine runs: it is asked by itself, between
-// two of its steps.
+// interruptible is a carrier that no engine runs. Between runs fn between two of its
+// steps.
 type interruptible interface{ Between(fn func()) }
 
 // Runner runs the steps of connections: an engine, or a connection over the
@@ -55,7 +55,7 @@ type Conn struct {
 	flow    engine.FlowID // of the port; 0: none
 }
 
-// Wake wakes whoever runs the connection, and watches what the peer says to it. It
+// Wake wakes the connection's runner, and makes it watch for what the peer sends. It
 // is for everything but posts.
 func (c *Conn) Wake() {
 	c.carrier.Ring()
@@ -65,7 +65,7 @@ func (c *Conn) Wake() {
 }
 
 // Post does the work that there is after something was posted, if inline is set and
-// progress is inline. Otherwise it wakes who does the work.
+// progress is inline. Otherwise it wakes the runner.
 func (c *Conn) Post(inline bool) {
 	if c.runner == nil || !inline {
 		c.Wake()

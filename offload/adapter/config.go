@@ -45,13 +45,13 @@ type Config struct {
 	Notify func(Event)
 }
 
-// What a Config that says nothing means.
+// Defaults of a Config.
 const (
 	DefaultHeap    = 256 << 20
 	DefaultRegions = 1<<16 - 1
 )
 
-// What a Config can ask for at most.
+// Largest values of a Config.
 const (
 	maxHeap    = 1 << 46 // octets
 	maxRegions = 1<<24 - 1

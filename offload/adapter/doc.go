@@ -7,7 +7,7 @@
 //	layer.go      what an adapter must know of a layer: two interfaces
 //	config.go     Config
 //	port.go       ports, and which port leads to a peer
-//	progress.go   who runs connections
+//	progress.go   the runner of connections: the adapter or the program
 //	dial.go, listen.go, race.go, address.go, patience.go
 //	              connections, while they are the kernel's
 //	carrier.go, takeover.go

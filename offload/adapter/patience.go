@@ -12,10 +12,10 @@ import (
 // for three probes, between which TCP waits for whole seconds.
 const LeastPatience = 3 * time.Second
 
-// Patience has TCP give the peer up that has not been heard of for d: what was
-// sent and is not acknowledged by then (RFC 5482), or, where nothing is under
-// way, probes without an answer (RFC 9293 §3.8.4). The engine takes both over
-// with the connection. 0 leaves all as it is.
+// Patience makes TCP end the connection when nothing has come from the peer for d:
+// octets are not acknowledged by then (RFC 5482) or, if nothing is under way, probes
+// are not answered (RFC 9293 §3.8.4). The engine takes both settings over with the
+// connection. 0 changes nothing.
 func (s *Socket) Patience(d time.Duration) error {
 	if d == 0 {
 		return nil

@@ -31,7 +31,7 @@ func (p *Port) Name() string { return p.name }
 // NIC is the interface with its engines.
 func (p *Port) NIC() *nic.NIC { return p.nic }
 
-// path says how packets get between the wire and the ULPs.
+// path names the way of packets between the wire and the ULPs.
 func (p *Port) path() string {
 	if p == nil {
 		return kernelPath

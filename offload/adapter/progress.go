@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Progress says who runs connections.
+// Progress says which goroutines run connections.
 type Progress uint8
 
 const (

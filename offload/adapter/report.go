@@ -13,9 +13,8 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Report is what the adapter and everything of it is like now, as far as parts ask
-// for it: what nobody asks for costs nothing. It asks each engine for what belongs to
-// that, in few and short calls between steps, and disturbs nobody otherwise.
+// Report describes the adapter and its objects as they are now. Parts that are not
+// asked for cost nothing. It asks each engine in few and short calls between steps.
 // ErrClosed from the moment when Close begins.
 func (a *Adapter) Report(ctx context.Context, parts report.Parts) (report.Engine, error) {
 	r, err := a.report(ctx, parts)

@@ -26,7 +26,7 @@ const (
 	portDown   = "PORT_DOWN"
 )
 
-// noAddresses is an empty list, not none, for what makes a difference of it.
+// noAddresses is an empty list that is not nil: JSON has [] then, not null.
 var noAddresses = []netip.Prefix{}
 
 // reportPort adds a port: the device, its queues, its flows. It looks at the
@@ -55,8 +55,8 @@ func (a *Adapter) reportPort(ctx context.Context, p *Port, conns []*Connection, 
 	return nil
 }
 
-// device says what the interface is like now, as far as it is still there. It
-// must run in the adapter's namespace.
+// device fills in what the interface is like now, if it still exists. It must run in
+// the adapter's namespace.
 func (p *Port) device(d *report.Device, space *loader.Net) {
 	link, path := p.nic.Link(), p.nic.Path()
 	d.State, d.Ifindex, d.MAC, d.MTU = portDown, link.Index, link.MAC.String(), link.MTU
@@ -141,8 +141,7 @@ func reportQueue(device string, g *nic.Glance) report.Queue {
 	return q
 }
 
-// flows are the entries in the map, by id, with what is known of their
-// connections.
+// flows lists the entries of the map by id, with what is known of their connections.
 func (p *Port) flows(live map[engine.FlowID]*liveFlow) (list []report.Flow, err error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {

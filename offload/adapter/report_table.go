@@ -5,13 +5,13 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// regionsAtOnce is how many entries of the table are read before Close, and
-// whoever else waits, gets a turn.
+// regionsAtOnce is how many entries of the table are read before Close and other
+// callers that wait get a turn.
 const regionsAtOnce = 4096
 
-// entries appends the entries of the table from index on that are in use, at
-// most so many are looked at. next is where to go on, 0 at the end. The adapter
-// must be in use.
+// entries appends the entries of the table that are in use. It looks at up to most
+// entries, from index on. next is the index to go on with, 0 at the end. The caller
+// has called Use, or holds busy.
 func (a *Adapter) entries(index uint32, most int, to []report.MR) (list []report.MR, next uint32) {
 	last := a.table.Stats().Entries
 	for ; index <= last; index++ {
@@ -30,7 +30,7 @@ func (a *Adapter) entries(index uint32, most int, to []report.MR) (list []report
 	return to, 0
 }
 
-// reportMRs are all of them. The adapter must be in use.
+// reportMRs lists all entries of the table. The caller has called Use, or holds busy.
 func (a *Adapter) reportMRs() []report.MR {
 	stats := a.table.Stats()
 	list, _ := a.entries(1, int(stats.Entries), make([]report.MR, 0, stats.Used))
@@ -61,7 +61,7 @@ func (a *Adapter) count(r *report.Engine) *report.Counts {
 	return n
 }
 
-// leaveOut takes away the lists that nobody has asked for.
+// leaveOut removes the lists that parts do not ask for.
 func leaveOut(r *report.Engine, parts report.Parts) {
 	if !parts.Any(report.PartDevices) {
 		r.Devices = nil
