@@ -77,7 +77,7 @@ func (q *QP) mayStart() bool {
 	switch {
 	case w.Flags&work.Fence != 0 && !q.orq.empty():
 		return false
-	case sqOpOf(w.Op).answered():
+	case sqOpOf(w.Op).answered:
 		return q.orq.count < int(q.agree.ORD)
 	}
 	return true
@@ -94,7 +94,7 @@ func (q *QP) beginRequest() bool {
 		q.fail(o.pos, work.LocalQPOpErr, ErrBadRequest)
 		return false
 	}
-	if row.answered() && q.peerShut {
+	if row.answered && q.peerShut {
 		q.unanswered()
 		return false
 	}

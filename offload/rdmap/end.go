@@ -211,15 +211,16 @@ func (q *QP) lose(s stream.Stream, err error) {
 func (q *QP) retire() {
 	from, next := q.sq.Started()
 	for at := from; ; at++ {
-		if at == next || !q.sq.At(at).Done {
-			q.sq.GiveBack(from, at)
-			return
-		}
-		w := q.sq.At(at)
-		if w.Silent(w.Status) {
-			continue
+		var w *work.Record
+		if at != next {
+			if w = q.sq.At(at); w.Done && w.Silent(w.Status) {
+				continue
+			}
 		}
 		q.sq.GiveBack(from, at)
+		if w == nil || !w.Done {
+			return
+		}
 		q.completeSend(at, w.Status)
 		from = at + 1
 	}
@@ -235,7 +236,7 @@ func (q *QP) completeSend(head uint32, status work.Status) {
 		return
 	}
 	c := work.Completion{ID: w.ID, Op: w.Op.Completes(), Status: status, QP: q.cfg.Number}
-	if status == work.Success && sqOpOf(w.Op).answered() {
+	if status == work.Success && sqOpOf(w.Op).answered {
 		c.Length = w.Length
 	}
 	q.sq.Pop()

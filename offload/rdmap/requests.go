@@ -17,6 +17,7 @@ type sqOp struct {
 	inline    bool           // it may have inline data instead of elements
 	elements  int            // at most; 0: as many as the QP takes
 	right     tpt.Rights     // that its elements must have
+	answered  bool           // it has completed only when the peer has answered it
 	begin     func(*QP, *sqOp, *work.SendWQE)
 }
 
@@ -31,7 +32,7 @@ var sqOps = [...]sqOp{
 		opcode: wire.OpSend, solicited: wire.OpSendSE, flags: anyFlag, inline: true, right: tpt.LocalRead, begin: (*QP).beginSend,
 	},
 	work.WRRead: { // a Read Request has room for one STag (RFC 5040 §4.4)
-		opcode: wire.OpReadRequest, flags: anyFlag &^ work.Solicited, elements: 1, right: tpt.LocalWrite, begin: (*QP).beginRead,
+		opcode: wire.OpReadRequest, flags: anyFlag &^ work.Solicited, elements: 1, right: tpt.LocalWrite, answered: true, begin: (*QP).beginRead,
 	},
 	work.WRSendInvalidate: {
 		opcode: wire.OpSendInvalidate, solicited: wire.OpSendSEInvalidate, flags: anyFlag, inline: true, right: tpt.LocalRead, begin: (*QP).beginSend,
@@ -47,10 +48,6 @@ func sqOpOf(o work.WROp) *sqOp {
 }
 
 var noRequest sqOp
-
-// answered reports whether the request has completed only when the peer has
-// answered it.
-func (r *sqOp) answered() bool { return wire.InfoOf(r.opcode).Answered }
 
 // message is the opcode of the message of a request with these flags.
 func (r *sqOp) message(f work.SendFlags) wire.Opcode {

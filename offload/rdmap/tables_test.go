@@ -65,8 +65,8 @@ func TestEveryRequestHasAPlace(t *testing.T) {
 		if asks := row.flags&work.Solicited != 0; asks != (row.solicited != 0) || asks && !wire.InfoOf(row.solicited).Solicited {
 			t.Errorf("%v with Solicited is %v", op, row.solicited)
 		}
-		if reads := row.right == tpt.LocalWrite; reads != row.answered() {
-			t.Errorf("%v: its memory is written %v, it is answered %v", op, reads, row.answered())
+		if reads := row.right == tpt.LocalWrite; reads != row.answered || reads != wire.InfoOf(row.opcode).Answered {
+			t.Errorf("%v: its memory is written %v, it is answered %v", op, reads, row.answered)
 		}
 	}
 }

@@ -178,7 +178,7 @@ func (q *QP) sent() {
 	switch q.out.what {
 	case aRequest:
 		w := q.sq.At(q.out.pos)
-		if sqOpOf(w.Op).answered() {
+		if sqOpOf(w.Op).answered {
 			return
 		}
 		w.Done = true
