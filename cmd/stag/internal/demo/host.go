@@ -2,9 +2,9 @@ package demo
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 
+	"github.com/stag-rdma/stag/offload/undo"
 	"github.com/stag-rdma/stag/rdma"
 )
 
@@ -14,7 +14,7 @@ type host struct {
 	cq *rdma.CQ
 	qp *rdma.QP
 	// undo closes everything in the reverse order.
-	undo []func() error
+	undo undo.Stack
 }
 
 // newHost makes a QP with room for depth work requests in each queue.
@@ -41,7 +41,7 @@ func newHost(a *rdma.Adapter, depth int) (_ *host, err error) {
 	return h, nil
 }
 
-func (h *host) closes(f func() error) { h.undo = append(h.undo, f) }
+func (h *host) closes(f func() error) { h.undo.Add(f) }
 
 // memory makes a region in the host's own PD.
 func (h *host) memory(octets int, access rdma.Access) (*rdma.MR, error) {
@@ -57,12 +57,7 @@ func (h *host) memoryOf(pd *rdma.PD, octets int, access rdma.Access) (*rdma.MR, 
 }
 
 func (h *host) close() error {
-	var errs []error
-	for i := len(h.undo) - 1; i >= 0; i-- {
-		errs = append(errs, h.undo[i]())
-	}
-	h.undo = nil
-	return errors.Join(errs...)
+	return h.undo.Run()
 }
 
 // ticket is what a peer must know of a region to use it. It travels as private

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/stag-rdma/stag/offload/undo"
 	"github.com/stag-rdma/stag/rdma"
 )
 
@@ -16,7 +17,7 @@ type end struct {
 	qp    *rdma.QP
 	inbox *rdma.MR // for the one message that can be under way
 	debug io.Writer
-	undo  []func() error // closes everything, last made first
+	undo  undo.Stack
 }
 
 // depth is more than the number of requests that are posted at a time.
@@ -42,15 +43,10 @@ func newEnd(a *rdma.Adapter, debug io.Writer) (_ *end, err error) {
 	return e, e.listen()
 }
 
-func (e *end) closes(f func() error) { e.undo = append(e.undo, f) }
+func (e *end) closes(f func() error) { e.undo.Add(f) }
 
 func (e *end) close() error {
-	var errs []error
-	for i := len(e.undo) - 1; i >= 0; i-- {
-		errs = append(errs, e.undo[i]())
-	}
-	e.undo = nil
-	return errors.Join(errs...)
+	return e.undo.Run()
 }
 
 func (e *end) memory(octets int, access rdma.Access) (*rdma.MR, error) {
