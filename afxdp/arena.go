@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pages is what kind of memory an arena got.
+// Pages is the kind of memory that an arena got.
 type Pages uint8
 
 const (
 	PagesSmall       Pages = iota // the machine's ordinary pages
-	PagesTransparent              // ordinary ones that the kernel may merge into huge ones
+	PagesTransparent              // ordinary pages that the kernel may merge into huge pages
 	PagesHuge                     // 2 MiB pages set aside (vm.nr_hugepages)
 )
 
@@ -42,9 +42,9 @@ type Arena struct {
 	shut  bool
 }
 
-// NewArena maps size octets, rounded up to whole pages: huge ones where at
-// least size octets of them are set aside and free, else small ones, which the
-// kernel is asked to merge.
+// NewArena maps size octets, rounded up to whole pages. It uses huge pages if
+// at least size octets of them are set aside and free. Otherwise it uses small
+// pages and asks the kernel to merge them.
 func NewArena(size uint64) (*Arena, error) {
 	if size == 0 || size > math.MaxInt64-hugePage {
 		return nil, fmt.Errorf("afxdp: arena of %d octets: ask for at least one and fewer than 2^63", size)
@@ -84,18 +84,18 @@ func transparentHugePages() bool {
 var pageSize = uint64(os.Getpagesize())
 
 // roundUp returns the smallest multiple of unit, a power of two, that is not
-// below n. The caller knows that it does not overflow.
+// below n. The caller makes sure that the result does not overflow.
 func roundUp(n, unit uint64) uint64 { return (n + unit - 1) &^ (unit - 1) }
 
 // Size is the length of the mapping in octets.
 func (a *Arena) Size() uint64 { return uint64(len(a.mem)) }
 
-// Pages tells what kind of memory the arena got.
+// Pages returns the kind of memory that the arena got.
 func (a *Arena) Pages() Pages { return a.pages }
 
-// Cut sets size octets apart, rounded up to whole pages, that nobody else gets.
-// Cuts are for the life of the arena; a region is used again by opening the
-// next queue over it.
+// Cut reserves size octets, rounded up to whole pages, for one region. A region
+// exists as long as its arena. After its queue is closed, another queue may be
+// opened over it.
 func (a *Arena) Cut(size uint64) (*Region, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -114,8 +114,9 @@ func (a *Arena) Cut(size uint64) (*Region, error) {
 	return r, nil
 }
 
-// Close lets go of the arena. The memory is unmapped now or, when queues are
-// open over it, by the last one's Close. Nobody may touch it afterwards.
+// Close releases the arena. If no queue is open over the arena, Close unmaps
+// the memory; otherwise the Close of the last queue does. Do not touch the
+// memory after it is unmapped.
 func (a *Arena) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -126,7 +127,7 @@ func (a *Arena) Close() error {
 	return a.leave()
 }
 
-// leave ends one use, with mu held.
+// leave ends one use of the arena. The caller holds mu.
 func (a *Arena) leave() error {
 	if a.users--; a.users > 0 {
 		return nil
@@ -145,10 +146,10 @@ type Region struct {
 
 	// Under arena.mu.
 	busy   bool // a queue is open over it
-	soiled bool // a queue was
+	soiled bool // a queue was open over it before
 }
 
-// Base is where the region begins, in octets from the arena's start.
+// Base is the offset of the region from the arena's start, in octets.
 func (r *Region) Base() uint64 { return r.base }
 
 // Size is the region's length in octets.
@@ -174,7 +175,7 @@ func (r *Region) claim(chunk uint32) (release func() error, err error) {
 	case a.chunk != 0 && a.chunk != chunk:
 		return nil, fmt.Errorf("FrameSize is %d, the arena's other queues have %d: make them equal", chunk, a.chunk)
 	}
-	if r.soiled { // no record of an earlier queue may be believed
+	if r.soiled { // a steering record of an earlier queue must not count for a new packet
 		clear(r.Bytes())
 	}
 	a.chunk, r.busy, r.soiled = chunk, true, true

@@ -10,7 +10,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// foreign is an AF_XDP socket that is not of our making.
+// foreign is an AF_XDP socket of another implementation.
 type foreign struct {
 	x    *xdp.Socket
 	sent uint64

@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bell wakes the queue's goroutine. Ringing costs a system call only when that
-// goroutine has said that it is going to sleep.
+// bell wakes the queue's goroutine. Ringing costs a system call only if that
+// goroutine has announced that it is going to sleep.
 //
-// Nothing is lost, in this order: the sleeper announces itself, then looks at
-// rung, then polls; a ringer sets rung, then looks for the announcement. One of
-// the two sees the other.
+// The order of the steps prevents a lost wake-up. The sleeper announces itself,
+// then looks at rung, then polls. The ringer sets rung, then looks for the
+// announcement. At least one of the two sees the other.
 type bell struct {
-	rung   atomic.Bool // since the last Wait that ended because of it
-	asleep atomic.Bool // announced, and not yet written for
+	rung   atomic.Bool // the bell was rung and the sleeper has not seen it yet
+	asleep atomic.Bool // a sleep is announced, and no ringer has written to fd for it
 
 	mu sync.Mutex // keeps the descriptor open during a write
 	fd int        // an eventfd; -1 when there is none
@@ -39,8 +39,8 @@ func (b *bell) close() error {
 	return err
 }
 
-// ring ends the sleep in progress or the next one. When rung is set already,
-// whoever set it does the rest, and the sleeper has yet to look.
+// ring ends the sleep in progress or the next one. If rung is already set, the
+// goroutine that set it does the rest, and the sleeper has yet to look.
 func (b *bell) ring() {
 	if b.rung.Load() || b.rung.Swap(true) || !b.asleep.Swap(false) {
 		return
@@ -49,25 +49,26 @@ func (b *bell) ring() {
 	defer b.mu.Unlock()
 	one := [8]byte{0: 1, 7: 1} // not zero and not all ones in either byte order
 	for b.fd >= 0 {
-		// EAGAIN means that the counter is full, hence readable already.
+		// EAGAIN means that the counter is full and therefore already readable.
 		if _, err := unix.Write(b.fd, one[:]); !errors.Is(err, unix.EINTR) {
 			return
 		}
 	}
 }
 
-// announce says that the caller is about to sleep, and reports whether it
-// should not because the bell was rung. It ends with awake.
+// announce tells ringers that the caller is about to sleep. It returns true if
+// the bell was rung already and the caller must not sleep. awake ends the
+// announcement.
 func (b *bell) announce() (rung bool) {
 	b.asleep.Store(true)
 	return b.heard()
 }
 
-// awake takes the announcement back.
+// awake withdraws the announcement.
 func (b *bell) awake() { b.asleep.Store(false) }
 
-// drain makes the eventfd unreadable again. A late write leaves it readable
-// without rung, which costs the sleeper one round.
+// drain makes the eventfd unreadable again. A late write may leave it readable
+// while rung is false; then the next poll returns once for nothing.
 func (b *bell) drain() {
 	var n [8]byte
 	for {
@@ -77,5 +78,5 @@ func (b *bell) drain() {
 	}
 }
 
-// heard reports whether the bell was rung, and forgets it.
+// heard reports whether the bell was rung, and clears rung.
 func (b *bell) heard() bool { return b.rung.Load() && b.rung.Swap(false) }

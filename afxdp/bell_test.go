@@ -11,8 +11,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// readable reports whether a sleeper on the bell would get up, waiting for
-// that for as many milliseconds, or without limit if negative.
+// readable reports whether the bell ends a poll within so many milliseconds, or
+// ever if negative.
 func readable(b *bell, ms int) bool {
 	for {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(b.fd), Events: unix.POLLIN}}, ms)

@@ -107,7 +107,7 @@ func perFrame(b *testing.B, f func() int) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(frames), "ns/frame")
 }
 
-// perArrival times f alone, after a batch has been sent from src.
+// perArrival sends a batch from src, untimed, and then times f.
 func perArrival(b *testing.B, src *afxdp.Queue, f func() int) {
 	frames, number := 0, uint64(0)
 	var spent time.Duration

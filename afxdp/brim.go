@@ -2,31 +2,32 @@ package afxdp
 
 import "math"
 
-// brim is how many packets we leave with the device at a time in copy mode. The
-// kernel hands each to the driver at once, and a driver whose queue is full drops
-// it: it says so (EBUSY), but nobody says beforehand how long that queue is. On a veth
-// it is a ring of 256 places, some of which are given back in bunches, late. So the
-// first packet lost teaches it; from then on fewer are sent, and none is lost.
+// brim limits how many packets the device has at a time in copy mode. The kernel
+// hands each packet to the driver at once. A driver whose queue is full drops the
+// packet and returns EBUSY; the kernel does not report the length of that queue
+// beforehand. On a veth the queue is a ring of 256 places, some of which come back
+// late and in batches. brim learns the limit from the first lost packet; from then on
+// the queue sends fewer at a time, and none is lost.
 //
-// The zero value knows of no limit.
+// The zero value has no limit.
 type brim struct {
 	most  int  // packets with the device; 0: not known
-	full  bool // it was reached, and too few have left since
+	full  bool // most was reached, and too few packets have left the device since
 	since int  // packets completed since most was last set
 }
 
 const (
-	// leastBrim is how few packets with the device say nothing about its queue:
-	// what is lost then is lost for another reason.
+	// leastBrim is the lowest limit. A packet that is lost while the device has fewer
+	// packets than this is lost for a reason other than a full queue.
 	leastBrim = 64
 
-	// brimAfter is how many packets go without a loss until one more is tried: the
-	// queue may have been full of what others sent.
+	// brimAfter is how many packets must complete without a loss before the limit
+	// rises by one: the queue may have been full of packets of other senders.
 	brimAfter = 1 << 16
 )
 
-// overflown learns that a packet was lost while so many were with the device,
-// or some fewer: those whose completion was not seen yet count.
+// overflown lowers the limit after a packet was lost. with is how many packets
+// the device had, including those whose completion was not reaped yet.
 func (b *brim) overflown(with int) {
 	if with >= leastBrim {
 		b.most, b.since = max(with-with/8, leastBrim), 0
@@ -43,11 +44,11 @@ func (b *brim) completed(n int) {
 	}
 }
 
-// reached reports whether the device has as many as it takes.
+// reached reports whether a device with so many packets is at the limit.
 func (b *brim) reached(with int) bool { return b.most != 0 && with >= b.most }
 
-// room is how many packets more the device takes. Once it has none, an eighth
-// must have left: packets in bunches are cheaper for everybody.
+// room returns how many more packets the device takes. After room was 0, it
+// stays 0 until an eighth of the limit has left: sending in batches is cheaper.
 func (b *brim) room(with int) int {
 	if b.most == 0 {
 		return math.MaxInt

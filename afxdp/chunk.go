@@ -7,7 +7,7 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 )
 
-// holders says who has a chunk. None set: it is in its pool.
+// holders is the set of owners of a chunk. A chunk without any is in its pool.
 type holders uint8
 
 const (
@@ -19,7 +19,7 @@ func (h holders) String() string {
 	return [...]string{"in the pool", "held by the caller", "with the kernel", "held and with the kernel"}[h&3]
 }
 
-// deed is something that happens to a chunk.
+// deed is an event in the life of a chunk.
 type deed uint8
 
 const (
@@ -37,8 +37,8 @@ func (d deed) String() string {
 	return [...]string{"filled", "received", "recycled", "taken", "sent", "completed", "freed", "viewed"}[d]
 }
 
-// chunkOf is the number of the chunk in which the octet at addr of the arena
-// lies. ok is false for an address outside this queue's region.
+// chunkOf returns the number of the chunk that contains the octet at addr of the
+// arena. ok is false for an address outside this queue's region.
 func (q *Queue) chunkOf(addr uint64) (i uint32, ok bool) {
 	off := addr - q.base // wraps to something large below base
 	return uint32(off >> q.shift), off < q.size
@@ -59,15 +59,15 @@ func (q *Queue) txChunk(addr uint64) (i uint32, ok bool) {
 // memory is the arena offset of chunk i.
 func (q *Queue) memory(i uint32) uint64 { return q.base + uint64(i)<<q.shift }
 
-// note remembers what happened to chunk i, when that is wanted.
+// note adds d to the history of chunk i, if the queue keeps histories.
 func (q *Queue) note(d deed, i uint32) {
 	if q.trace != nil {
 		q.trace.add(d, i)
 	}
 }
 
-// misused is called when a frame is not the caller's to do d with: a mistake in
-// the engine. With Config.Check it panics, else the frame is counted and left.
+// misused handles an engine that does d with a frame although it may not. With
+// Config.Check it panics; otherwise it counts the frame and leaves it alone.
 func (q *Queue) misused(d deed, f port.Frame) {
 	q.count.Misused++
 	if q.trace != nil {
@@ -89,9 +89,9 @@ func (q *Queue) accuse(d deed, f port.Frame) {
 		q.name, f, d, kind, i, q.state[i], q.trace.story(i)))
 }
 
-const memorable = 8 // deeds that are remembered per chunk
+const memorable = 8 // deeds that a trace keeps per chunk
 
-// trace is what happened to each chunk of late. Only with Config.Check.
+// trace is the recent history of each chunk. It exists only with Config.Check.
 type trace struct {
 	deeds []entry // memorable per chunk, a ring
 	next  []uint8
@@ -99,7 +99,7 @@ type trace struct {
 }
 
 type entry struct {
-	at uint64 // count of all deeds of the queue
+	at uint64 // the deed's number among all deeds of the queue, from 1
 	deed
 }
 
@@ -113,7 +113,7 @@ func (t *trace) add(d deed, i uint32) {
 	t.next[i] = (t.next[i] + 1) % memorable
 }
 
-// story is the history of chunk i, oldest first.
+// story describes the history of chunk i, oldest deed first.
 func (t *trace) story(i uint32) string {
 	var b strings.Builder
 	for k := range uint32(memorable) {

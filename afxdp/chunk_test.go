@@ -84,7 +84,7 @@ func TestBytesOfAFrameNotHeld(t *testing.T) {
 	}
 }
 
-// TestBadDescriptors: what the kernel cannot have meant is not believed.
+// TestBadDescriptors: a descriptor that the kernel cannot have meant is refused.
 func TestBadDescriptors(t *testing.T) {
 	c := small
 	c.Check = false
@@ -117,7 +117,7 @@ func TestBadDescriptors(t *testing.T) {
 	}
 }
 
-// TestInFlight: it looks for completions itself.
+// TestInFlight: InFlight reaps completions itself.
 func TestInFlight(t *testing.T) {
 	q := newFake(t, small)
 	defer q.close(t)
@@ -224,8 +224,8 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// pool plays random calls, of engine and kernel, against a model of who has
-// which chunk. The queue's own checks are on; the model has its own.
+// pool plays random calls, of engine and kernel, against a model of the owner of
+// each chunk. The queue's own checks are on; the model has its own.
 type pool struct {
 	*fake
 	rxHeld []port.Frame          // received, not recycled

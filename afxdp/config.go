@@ -9,12 +9,12 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 )
 
-// ZeroCopy says whether the driver shall read and write the frames itself.
+// ZeroCopy selects whether the driver reads and writes the frames itself.
 type ZeroCopy uint8
 
 const (
-	ZeroCopyAuto    ZeroCopy = iota // if the driver can; Mode tells what came of it
-	ZeroCopyRequire                 // or fail
+	ZeroCopyAuto    ZeroCopy = iota // zero copy if the driver can; Queue.Mode returns the result
+	ZeroCopyRequire                 // zero copy, or Open fails
 	ZeroCopyOff                     // the kernel copies
 )
 
@@ -25,8 +25,8 @@ func (z ZeroCopy) String() string {
 	return [...]string{"auto", "require", "off"}[z]
 }
 
-// Config describes a queue. Only the interface must be named; a zero elsewhere
-// means the default.
+// Config describes a queue. Only the interface is required; a zero in any other
+// field means the default.
 type Config struct {
 	// The interface by index, name or both, in the network namespace of the
 	// thread that calls Open.
@@ -34,8 +34,8 @@ type Config struct {
 	IfName  string
 	Queue   uint16
 
-	// Port and Lane are the numbers of the interface, and of this queue of it, in
-	// the adapter: see port.Limits. A queue that is alone has 0 for both.
+	// Port and Lane are the adapter's numbers for the interface and for this queue:
+	// see port.Limits. An adapter's only queue has 0 for both.
 	Port uint16
 	Lane port.Lane
 
@@ -43,39 +43,40 @@ type Config struct {
 	RxFrames  uint32 // receive chunks; 0 means 4096
 	TxFrames  uint32 // transmit chunks; 0 means 4096
 
-	// Slots of the rings, powers of two. 0 means 2048 for TxRing, and room for
-	// every chunk of the pool for the others, but 2048 at least for RxRing.
+	// Slots of the rings, powers of two. 0 means 2048 for TxRing. For the other
+	// rings 0 means room for every chunk of their pool, but at least 2048 for RxRing
+	// and at least TxRing for CompRing.
 	RxRing, TxRing, FillRing, CompRing uint32
 
 	ZeroCopy ZeroCopy
 
-	// SendBuffer bounds what the kernel holds for transmission in copy mode,
-	// in octets of its own bookkeeping; 0 means enough for TxFrames.
+	// SendBuffer limits what the kernel holds for transmission in copy mode, in
+	// octets as the kernel accounts for them; 0 means enough for TxFrames.
 	SendBuffer uint32
 
-	// BusyPoll, when above zero, makes the socket drive the interface's NAPI:
-	// how long one system call may poll, in whole microseconds. It wants
+	// BusyPoll is how long one system call may busy poll, in whole microseconds.
+	// Above zero it makes the socket drive the interface's NAPI, which needs
 	// napi_defer_hard_irqs and gro_flush_timeout set on the interface.
 	BusyPoll time.Duration
-	// BusyPollBudget is how many frames one such poll may take; 0 means 64.
+	// BusyPollBudget is how many frames one busy poll may take; 0 means 64.
 	BusyPollBudget uint16
 
-	// Check asserts the single ownership of every chunk and panics with the
-	// chunk's history when it is broken. Without it, what would break it is
-	// refused and counted. The build tag stagdebug turns it on everywhere.
+	// Check makes the queue panic, with the chunk's history, when a chunk would
+	// get a second owner. Without Check the queue refuses the frame and counts it.
+	// The build tag stagdebug turns Check on for every queue.
 	Check bool
 }
 
 const (
 	defaultFrames = 4096
 	defaultRing   = 2048
-	minRing       = 32 // what one kick of the oldest kernels moves
+	minRing       = 32 // frames that one kick moves on the oldest kernels
 	maxRing       = 1 << 20
 	maxFrames     = 1 << 20
 )
 
-// RegionSize is how many octets of the arena a queue with this configuration
-// needs.
+// RegionSize returns how many octets of the arena a queue with this
+// configuration needs. It returns an error for a configuration that Open refuses.
 func (c Config) RegionSize() (uint64, error) {
 	c, err := c.fill()
 	if err != nil {
@@ -88,7 +89,7 @@ func (c Config) regionSize() uint64 {
 	return (uint64(c.RxFrames) + uint64(c.TxFrames)) * uint64(c.FrameSize)
 }
 
-// fill returns c with the defaults in place, or every complaint about it.
+// fill returns c with its defaults set, or an error with every fault of c.
 func (c Config) fill() (Config, error) {
 	setDefault(&c.FrameSize, 4096)
 	setDefault(&c.RxFrames, defaultFrames)
@@ -126,7 +127,7 @@ func (c Config) fill() (Config, error) {
 	return c, nil
 }
 
-// named is a number of the configuration with its name, for complaints.
+// named is a number of the configuration and its name, for error messages.
 type named struct {
 	name string
 	n    uint32
@@ -159,13 +160,13 @@ func setDefault(v *uint32, n uint32) {
 	}
 }
 
-// ringFor is the smallest ring that holds n entries.
+// ringFor returns the size of the smallest ring that holds n entries.
 func ringFor(n uint32) uint32 {
 	if n <= minRing {
 		return minRing
 	}
 	if n > maxFrames {
-		return maxRing // n itself is complained about
+		return maxRing // fill reports n itself
 	}
 	return 1 << bits.Len32(n-1)
 }

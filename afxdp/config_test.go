@@ -99,7 +99,7 @@ func TestArena(t *testing.T) {
 	}
 }
 
-// TestRegionClaims: what Open says before it touches the kernel.
+// TestRegionClaims: Open refuses a bad region before it calls the kernel.
 func TestRegionClaims(t *testing.T) {
 	c := afxdp.Config{IfName: "lo", Ifindex: 1, RxFrames: 8, TxFrames: 8}
 	a, r := newRegion(t, c)

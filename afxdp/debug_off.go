@@ -2,5 +2,5 @@
 
 package afxdp
 
-// debug turns Config.Check on everywhere.
+// debug turns Config.Check on for every queue.
 const debug = false

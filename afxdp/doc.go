@@ -1,6 +1,6 @@
-// Package afxdp gives an engine frames from one queue of a network interface,
-// and takes frames for it, through an AF_XDP socket: an implementation of
-// port.Port over golang.org/x/sys/unix alone.
+// Package afxdp receives and transmits frames on one queue of a network
+// interface through an AF_XDP socket. It implements port.Port and uses
+// golang.org/x/sys/unix alone.
 //
 // One Arena holds the frames of every queue of an adapter. It is cut into
 // regions; a queue registers its own region, and no more, with the kernel:
@@ -9,21 +9,21 @@
 //	       | rx chunk … | tx chunk …        | rx chunk … | tx …  | region heap
 //	       ^ base                            port.Frame.Addr counts from here ^
 //
-// A chunk goes round and has one owner at a time:
+// A chunk circulates and has one owner at a time:
 //
 //	receive:  pool → fill ring → kernel → rx ring → engine (Receive) → pool (Recycle)
 //	transmit: pool → engine (Take) → tx ring → kernel → completion ring → pool
-//	          the engine keeps its own hold from Take to Free, so that a segment
-//	          can be sent again; pool means neither held nor in flight
+//	          the engine holds the chunk from Take to Free, so that it can send a
+//	          segment again; a chunk in the pool is neither held nor in flight
 //
-// Receive and transmit pools are disjoint: a slow consumer cannot take the
-// frames away that acknowledgements travel in.
+// Receive and transmit pools are disjoint: a slow consumer cannot use up the
+// frames that carry acknowledgements.
 //
-// The way down: rx.go and tx.go are the data path and allocate nothing; wait.go
-// and bell.go are how the queue's goroutine sleeps and is woken; errno.go is
-// what each error of the kernel means; open.go is how a queue comes to be and
-// ends. The socket belongs to the network namespace of the thread that calls
-// Open. Putting it into the XDP program's map is the loader's work: see FD.
+// The files: rx.go and tx.go are the data path and allocate nothing; wait.go
+// and bell.go put the queue's goroutine to sleep and wake it; errno.go maps the
+// kernel's errors to actions; open.go opens a queue. The socket belongs to the
+// network namespace of the thread that calls Open. The loader puts the socket
+// into the XDP program's map: see FD.
 //
 // Part of the API of stag: Stats, KernelStats. Package rdma has aliases of them.
 package afxdp

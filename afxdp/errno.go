@@ -2,41 +2,41 @@ package afxdp
 
 import "golang.org/x/sys/unix"
 
-// call is a system call on the socket, told apart where the same error means
-// different things.
+// call is a system call on the socket. One system call has several values if
+// the same error means different things in different modes.
 type call uint8
 
 const (
 	sendCopy call = iota // sendto in copy mode: the kernel transmits within the call
 	sendZero             // sendto in zero-copy mode: it wakes the driver
-	recv                 // recvfrom: it wakes the driver's receive side, and probes
+	recv                 // recvfrom: it wakes the driver's receive side, or asks whether the interface exists
 	poll                 // ppoll on socket and eventfd
 	bindCopy             // bind with XDP_COPY
 	bindZero             // bind with XDP_ZEROCOPY
 )
 
-// action is what to do about the outcome of a call.
+// action is the caller's reaction to the outcome of a call.
 type action uint8
 
 const (
 	done        action = iota // nothing
-	retry                     // the same again at once
-	again                     // no progress now; the work stays where it is for the next time
-	lost                      // one frame was consumed and dropped by the driver; go on
-	linkDown                  // report ErrLinkDown; the queue stays usable
-	gone                      // report ErrGone; the queue is of no use any more
-	interrupted               // return early as if something had happened
-	wait                      // pause, then the same again, for about a second
-	noZero                    // this driver or queue does no zero copy
-	fail                      // report
+	retry                     // repeat the call at once
+	again                     // no progress now; leave the work in the ring for the next call
+	lost                      // the driver consumed one frame and dropped it; go on
+	linkDown                  // return ErrLinkDown; the queue stays usable
+	gone                      // return ErrGone; only Close is left
+	interrupted               // return early, as after an event
+	wait                      // pause and repeat the call, for about a second
+	noZero                    // this driver or queue cannot do zero copy
+	fail                      // return the error
 )
 
-// other stands for every error number without a row of its own. A call without
-// it fails.
+// other stands for every error number without a row of its own. If a call has no
+// row for other, such an error means fail.
 const other = unix.Errno(1 << 16)
 
-// outcomes is what the errors of the kernel mean, as its sources have it
-// (net/xdp/xsk.c, net/core/dev.c, drivers' ndo_xsk_wakeup).
+// outcomes maps the kernel's errors to actions. The meanings are from the
+// sources of Linux (net/xdp/xsk.c, net/core/dev.c, drivers' ndo_xsk_wakeup).
 var outcomes = []struct {
 	call  call
 	errno unix.Errno
@@ -44,7 +44,7 @@ var outcomes = []struct {
 }{
 	{sendCopy, 0, done},
 	{sendCopy, unix.EINTR, retry},
-	{sendCopy, unix.EAGAIN, again},      // budget of the call used, driver busy, or send buffer full
+	{sendCopy, unix.EAGAIN, again},      // the call's budget is used up, the driver is busy, or the send buffer is full
 	{sendCopy, unix.ENOBUFS, again},     // no memory for a packet buffer
 	{sendCopy, unix.ENOMEM, again},      // the same
 	{sendCopy, unix.EBUSY, lost},        // NET_XMIT_DROP: the descriptor is consumed
@@ -53,7 +53,7 @@ var outcomes = []struct {
 
 	{sendZero, 0, done},
 	{sendZero, unix.EINTR, retry},
-	{sendZero, unix.EAGAIN, again}, // driver is being reconfigured
+	{sendZero, unix.EAGAIN, again}, // the driver is being reconfigured
 	{sendZero, unix.EBUSY, again},  // the same; no descriptor is consumed
 	{sendZero, unix.ENOBUFS, again},
 	{sendZero, unix.ENETDOWN, linkDown},
@@ -73,18 +73,18 @@ var outcomes = []struct {
 
 	{bindCopy, 0, done},
 	{bindCopy, unix.EINTR, retry},
-	{bindCopy, unix.EBUSY, wait}, // in use, or a closed socket not yet released
+	{bindCopy, unix.EBUSY, wait}, // the queue is in use, or the kernel has not released a closed socket yet
 
 	{bindZero, 0, done},
 	{bindZero, unix.EINTR, retry},
 	{bindZero, unix.EBUSY, wait},
-	{bindZero, unix.ENODEV, fail}, // these fail in copy mode too, and say more there
+	{bindZero, unix.ENODEV, fail}, // this error and the next two occur in copy mode too
 	{bindZero, unix.ENETDOWN, fail},
 	{bindZero, unix.EPERM, fail},
-	{bindZero, other, noZero}, // EOPNOTSUPP, EINVAL and whatever a driver answers
+	{bindZero, other, noZero}, // EOPNOTSUPP, EINVAL and any other answer of a driver
 }
 
-// decide looks an outcome up.
+// decide returns the action for the result errno of call c.
 func decide(c call, errno unix.Errno) action {
 	act := fail
 	for i := range outcomes {

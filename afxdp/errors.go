@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// condition is an error of this package that is also one of the kernel's:
+// condition is an error of this package that wraps an error of the kernel.
 // errors.Is finds either.
 type condition struct {
 	text  string
@@ -17,20 +17,21 @@ type condition struct {
 func (c *condition) Error() string { return c.text }
 func (c *condition) Unwrap() error { return c.errno }
 
-// What can be wrong with a queue as a whole.
+// Errors of a queue as a whole.
 var (
-	// ErrLinkDown: the interface is not up. The queue stays usable; what was
-	// sent leaves when the link is back. Is unix.ENETDOWN.
+	// ErrLinkDown means that the interface is not up. The queue stays usable;
+	// queued frames leave when the link is back. It wraps unix.ENETDOWN.
 	ErrLinkDown error = &condition{"link is down", unix.ENETDOWN}
-	// ErrGone: the interface was removed. Only Close is left. Is unix.ENXIO.
+	// ErrGone means that the interface was removed. The only useful method is
+	// Close. It wraps unix.ENXIO.
 	ErrGone error = &condition{"interface is gone", unix.ENXIO}
-	// ErrInUse: another socket holds the queue. Is unix.EBUSY.
+	// ErrInUse means that another socket is bound to the queue. It wraps unix.EBUSY.
 	ErrInUse error = &condition{"queue in use", unix.EBUSY}
-	// ErrClosed: Close was called. Is unix.EBADF.
+	// ErrClosed means that Close was called. It wraps unix.EBADF.
 	ErrClosed error = &condition{"queue is closed", unix.EBADF}
 )
 
-// hints say what to do about an error of a step of Open.
+// hints lists what an operator can do about an error of a step of Open.
 var hints = []struct {
 	step  string
 	errno unix.Errno
@@ -49,7 +50,7 @@ var hints = []struct {
 	{stepBuffer, unix.EPERM, "grant CAP_NET_ADMIN or set SendBuffer within net.core.wmem_max"},
 }
 
-// explain adds the step that failed and, where one is known, the way out.
+// explain adds the step that failed and, if hints has one, the remedy.
 func explain(step string, err error) error {
 	for _, h := range hints {
 		if h.step == step && errors.Is(err, h.errno) {

@@ -135,7 +135,7 @@ func body(number uint64, n int) []byte {
 	return pattern[at : at+n]
 }
 
-// write makes b the frame of that number, for whoever is on the other side.
+// write makes b the frame of that number.
 func write(b []byte, number uint64) {
 	copy(b, "\xff\xff\xff\xff\xff\xff\x02stag!")
 	binary.BigEndian.PutUint16(b[12:], etherType)
@@ -145,7 +145,7 @@ func write(b []byte, number uint64) {
 
 var errContent = errors.New("a frame's octets are not those that were sent")
 
-// read tells the number of a frame of ours. Other traffic is not ours.
+// read returns the number of a frame of these tests. ours is false for other traffic.
 func read(b []byte) (number uint64, ours bool, err error) {
 	if len(b) < leastLen || binary.BigEndian.Uint16(b[12:]) != etherType {
 		return 0, false, nil

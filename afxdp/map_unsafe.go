@@ -10,7 +10,7 @@ import (
 )
 
 // ringAt views mem, a mapping from the kernel, as a ring of n slots of type T
-// at the given offsets. Everything is checked, because the offsets are not ours.
+// at the given offsets. It checks every offset, because the kernel supplies them.
 func ringAt[T any](mem []byte, at unix.XDPRingOffset, n uint32) (ring.Memory[T], error) {
 	var none ring.Memory[T]
 	var slot T
@@ -31,8 +31,9 @@ func ringAt[T any](mem []byte, at unix.XDPRingOffset, n uint32) (ring.Memory[T],
 	}, nil
 }
 
-// registerUmem tells the socket where its chunks are. mem is mapped, page
-// aligned and not empty; it must stay mapped while the socket is open.
+// registerUmem registers mem with the socket as chunks of the given size in
+// octets. mem must be page aligned and must stay mapped while the socket is open.
+// If mem is empty, registerUmem returns EINVAL.
 func registerUmem(fd int, mem []byte, chunk uint32) error {
 	if len(mem) == 0 {
 		return unix.EINVAL
@@ -48,7 +49,7 @@ func registerUmem(fd int, mem []byte, chunk uint32) error {
 }
 
 // option reads an option of the socket into v, a structure without pointers. A
-// kernel that knows fewer fields leaves the rest as they are.
+// kernel that knows fewer fields leaves the others unchanged.
 func option[T unix.XDPMmapOffsets | unix.XDPStatistics | uint32](fd, opt int, v *T) error {
 	size := uint32(unsafe.Sizeof(*v))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_XDP, uintptr(opt),

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The steps of Open, as its errors name them.
+// The steps of Open, as its errors spell them.
 const (
 	stepName     = "find the interface"
 	stepRegion   = "claim the region"
@@ -26,13 +26,13 @@ const (
 	stepBusyPoll = "set busy polling"
 )
 
-// Open takes a queue of an interface over, with the frames in region r, which
-// must hold at least c.RegionSize octets. Frames arrive once the XDP program's
-// map has the socket (FD), which is the loader's work.
+// Open binds an AF_XDP socket to a queue of an interface. The frames lie in
+// region r, which must hold at least c.RegionSize octets. Frames arrive after the
+// loader has put the socket (FD) into the XDP program's map.
 //
-// A queue that another socket holds is tried for about a second, because the
-// kernel lets go of a closed one late; then the error is ErrInUse. The calling
-// goroutine must be locked to its thread if the thread is in a network
+// If another socket is bound to the queue, Open tries again for about a second,
+// because the kernel releases a closed socket late; then it returns ErrInUse. The
+// calling goroutine must be locked to its thread if the thread is in a network
 // namespace of its own.
 func Open(c Config, r *Region) (*Queue, error) {
 	c, err := c.fill()
@@ -66,7 +66,7 @@ func Open(c Config, r *Region) (*Queue, error) {
 	return q, nil
 }
 
-// label names the interface before and after it is resolved.
+// label returns the interface's name or, if that is not known yet, its index.
 func (c Config) label() string {
 	if c.IfName == "" {
 		return fmt.Sprintf("interface %d", c.Ifindex)
@@ -74,7 +74,7 @@ func (c Config) label() string {
 	return c.IfName
 }
 
-// resolve completes name and index from each other.
+// resolve looks up whichever of the interface's name and index is missing.
 func (q *Queue) resolve() error {
 	c := &q.cfg
 	var dev *net.Interface
@@ -100,7 +100,7 @@ func (q *Queue) resolve() error {
 	return nil
 }
 
-// claim takes the region and lays the pools out in it.
+// claim takes the region and divides it into the chunks of the two pools.
 func (q *Queue) claim(r *Region) error {
 	c := q.cfg
 	if need := c.regionSize(); r == nil || r.size < need {
@@ -127,7 +127,7 @@ func (q *Queue) claim(r *Region) error {
 	return nil
 }
 
-// countdown is a pool of the chunks [from, to), the first one on top.
+// countdown returns a pool of the chunks [from, to), with from on top.
 func countdown(from, to uint32) []uint32 {
 	pool := make([]uint32, 0, to-from)
 	for i := to; i > from; i-- {
@@ -154,8 +154,8 @@ func (q *Queue) socket() error {
 	return nil
 }
 
-// mapRings makes and maps the four rings. They are unmapped before the socket
-// is closed: a mapping keeps the interface's queue taken.
+// mapRings creates and maps the four rings. The undo stack unmaps them before it
+// closes the socket: a mapping keeps the interface's queue bound.
 func (q *Queue) mapRings() error {
 	c := q.cfg
 	var mem [4][]byte
@@ -164,7 +164,7 @@ func (q *Queue) mapRings() error {
 		option int
 		slots  uint32
 		width  uint64 // octets in a slot
-		page   int64  // which ring, to mmap
+		page   int64  // offset that selects the ring in mmap
 		at     *unix.XDPRingOffset
 	}{
 		{unix.XDP_UMEM_FILL_RING, c.FillRing, 8, unix.XDP_UMEM_PGOFF_FILL_RING, &at.Fr},
@@ -213,8 +213,8 @@ func consume[T any](dst *ring.Consumer[T], mem []byte, at unix.XDPRingOffset, n 
 	return err
 }
 
-// bind attaches the socket to the interface's queue, in zero-copy mode where
-// that is wanted and possible.
+// bind binds the socket to the interface's queue, in zero-copy mode if the
+// configuration allows it and the driver supports it.
 func (q *Queue) bind() error {
 	q.refill() // so that the first packets find chunks
 	if q.cfg.ZeroCopy != ZeroCopyOff {
@@ -231,15 +231,15 @@ func (q *Queue) bind() error {
 	return err
 }
 
-// tryBind binds in one mode. It waits for a queue that is in use for about a
-// second.
+// tryBind binds in one mode. If the queue is in use, tryBind tries again for
+// about a second.
 func (q *Queue) tryBind(c call, mode uint16) (action, error) {
 	sa := &unix.SockaddrXDP{
 		Flags:   mode | unix.XDP_USE_NEED_WAKEUP,
 		Ifindex: uint32(q.cfg.Ifindex),
 		QueueID: uint32(q.cfg.Queue),
 	}
-	const longest = 256 * time.Millisecond // 4 + 8 + … + 256, twice 256: a second
+	const longest = 256 * time.Millisecond // 4 + 8 + … + 256 + 256 + 256 ms: about a second
 	for pause, waited := 4*time.Millisecond, time.Duration(0); ; pause = min(2*pause, longest) {
 		err := unix.Bind(q.fd, sa)
 		switch act := decide(c, errnoOf(err)); {
@@ -255,7 +255,7 @@ func (q *Queue) tryBind(c call, mode uint16) (action, error) {
 	}
 }
 
-// readMode asks the kernel which mode the bind came out in.
+// readMode asks the kernel whether the socket is in zero-copy mode.
 func (q *Queue) readMode() error {
 	var flags uint32
 	if err := option(q.fd, unix.XDP_OPTIONS, &flags); err != nil {

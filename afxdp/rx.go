@@ -27,15 +27,14 @@ func (q *Queue) Receive(dst []port.Frame) int {
 	return n
 }
 
-// copyLevel is how many chunks the kernel has to fill in copy mode, at first.
-// It takes them in turn, so that the fewer they are the more of them are still
-// in the processors' caches when their turn comes. A driver that fills them
-// itself gets all.
+// copyLevel is how many chunks the fill ring holds at first in copy mode. The
+// kernel uses chunks in turn: the fewer there are, the more of them are still in
+// the processor's caches at their next turn. In zero-copy mode the fill ring gets
+// all chunks.
 const copyLevel = 512
 
-// wanted is how many chunks are missing in the fill ring. A ring that was found
-// empty was too small for what arrived meanwhile, and the next one is twice as
-// large.
+// wanted returns how many chunks to add to the fill ring. If the ring is empty,
+// its level was too low for the frames that arrived, and wanted doubles it.
 func (q *Queue) wanted() int {
 	if q.info.Mode == ModeZeroCopy {
 		return len(q.rxPool)
@@ -50,9 +49,8 @@ func (q *Queue) wanted() int {
 	return min(q.level-there, len(q.rxPool))
 }
 
-// refill gives the kernel receive chunks from the pool and reports whether
-// there was one to give. An empty fill ring means that arriving frames are
-// dropped.
+// refill gives the kernel receive chunks from the pool and reports whether it
+// gave any. While the fill ring is empty, the kernel drops arriving frames.
 func (q *Queue) refill() bool {
 	if len(q.rxPool) == 0 {
 		return false
@@ -75,9 +73,9 @@ func (q *Queue) refill() bool {
 	return true
 }
 
-// accept turns what the kernel put into the receive ring into a frame. What
-// does not name a chunk that the kernel had, and a packet within it, is counted
-// and left alone.
+// accept turns a descriptor from the receive ring into a frame. If the
+// descriptor does not name a packet within a chunk that the kernel had, accept
+// counts it and returns false.
 func (q *Queue) accept(d unix.XDPDesc) (port.Frame, bool) {
 	f := port.Frame{Addr: q.base + d.Addr, Len: d.Len, Home: q.cfg.Lane, Options: uint16(d.Options)}
 	i, ok := q.rxChunk(f.Addr)
@@ -95,8 +93,8 @@ func (q *Queue) accept(d unix.XDPDesc) (port.Frame, bool) {
 	return f, true
 }
 
-// Recycle is part of port.Port. f.Len does not matter, nor where in the chunk
-// f.Addr points.
+// Recycle is part of port.Port. It ignores a frame's Len; Addr may point
+// anywhere into the chunk.
 func (q *Queue) Recycle(frames []port.Frame) {
 	for _, f := range frames {
 		i, ok := q.rxChunk(f.Addr)
@@ -111,19 +109,19 @@ func (q *Queue) Recycle(frames []port.Frame) {
 	}
 }
 
-// wipe zeroes the first word of the steering record in front of the packet that
-// chunk i was filled with, so that nobody takes it for the next one's.
+// wipe zeroes the first 8 octets of the steering record in front of the packet in
+// chunk i, so that the engine does not take it for the record of the next packet.
 func (q *Queue) wipe(i uint32) {
 	at := uint64(q.begin[i])
 	if at < port.RecordLen {
-		return // no record fits
+		return // there is no room for a record
 	}
 	binary.NativeEndian.PutUint64(q.mem[q.memory(i)+at-port.RecordLen:], 0)
 }
 
-// wakeRx makes the system call that the driver's receive side needs, if it
-// needs one: a driver that ran out of chunks asks for it, and busy polling
-// happens within it. In copy mode there is nothing to wake.
+// wakeRx calls recvfrom if the receive side needs it. A driver that ran out of
+// chunks asks for the call, and busy polling happens within the call. In copy
+// mode without busy polling wakeRx does nothing.
 func (q *Queue) wakeRx(refilled, empty bool) {
 	asked := (refilled || empty) && q.fill.NeedsWakeup()
 	if asked || empty && q.cfg.BusyPoll > 0 {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stats is what happened to a queue since Open, in frames unless it says
+// Stats holds the counters of a queue since Open, in frames unless a field says
 // otherwise.
 type Stats struct {
 	Rx      uint64 // received
@@ -27,7 +27,7 @@ type Stats struct {
 	Kernel KernelStats
 }
 
-// KernelStats is what the kernel counts for the socket (XDP_STATISTICS).
+// KernelStats holds the kernel's counters of the socket (XDP_STATISTICS).
 type KernelStats struct {
 	RxDropped   uint64 // for other reasons: too large for a chunk; in copy mode also those that FillEmpty counts
 	RxInvalid   uint64 // fill ring entries that name no chunk
@@ -37,8 +37,8 @@ type KernelStats struct {
 	TxRingEmpty uint64 // times the transmit ring was found empty
 }
 
-// Stats reads the counters. Like everything else it belongs to the queue's
-// goroutine. After Close the kernel's are zero.
+// Stats returns the counters. Only the queue's goroutine may call it. After Close
+// the field Kernel is zero.
 func (q *Queue) Stats() (Stats, error) {
 	s := q.count
 	if q.fd < 0 {

@@ -31,8 +31,8 @@ func (q *Queue) Take(dst []port.Frame) int {
 	return n
 }
 
-// Free is part of port.Port. f.Len does not matter, nor where in the chunk
-// f.Addr points.
+// Free is part of port.Port. It ignores a frame's Len; Addr may point anywhere
+// into the chunk.
 func (q *Queue) Free(frames []port.Frame) {
 	for _, f := range frames {
 		i, ok := q.txChunk(f.Addr)
@@ -45,7 +45,8 @@ func (q *Queue) Free(frames []port.Frame) {
 	}
 }
 
-// drop ends one hold on transmit chunk i. With the last one it is in the pool.
+// drop removes holder h of transmit chunk i. A chunk without holders returns to
+// the pool.
 func (q *Queue) drop(i uint32, h holders) {
 	q.state[i] &^= h
 	if q.state[i] == 0 {
@@ -53,8 +54,8 @@ func (q *Queue) drop(i uint32, h holders) {
 	}
 }
 
-// Room is part of port.Port. It is none, too, while the device's own queue is full
-// as far as we know.
+// Room is part of port.Port. It is also limited by brim, the estimate of the
+// device's own queue.
 func (q *Queue) Room() int {
 	q.reap()
 	n := min(q.tx.Room(q.tx.Size()), q.brim.room(q.flying))
@@ -64,7 +65,7 @@ func (q *Queue) Room() int {
 	return n
 }
 
-// InFlight is part of port.Port. It reaps completions before it says yes.
+// InFlight is part of port.Port. It reaps completions before it returns true.
 func (q *Queue) InFlight(f port.Frame) bool {
 	i, ok := q.txChunk(f.Addr)
 	if !ok || q.state[i]&away == 0 {
@@ -74,8 +75,8 @@ func (q *Queue) InFlight(f port.Frame) bool {
 	return q.state[i]&away != 0
 }
 
-// Send is part of port.Port. It stops at a frame that is not the caller's to
-// send: one not held, in flight, empty, or reaching beyond its chunk.
+// Send is part of port.Port. It stops at a frame that the caller may not send:
+// one that is not held, in flight, empty, or longer than the rest of its chunk.
 func (q *Queue) Send(frames []port.Frame) int {
 	n := 0
 	for n < len(frames) && q.send(frames[n]) {
@@ -106,8 +107,8 @@ func (q *Queue) send(f port.Frame) bool {
 	return true
 }
 
-// reap takes what the kernel has finished with out of the completion ring. The
-// order need not be that of Send.
+// reap empties the completion ring and ends the kernel's hold on those chunks.
+// Their order may differ from that of Send.
 func (q *Queue) reap() {
 	n := 0
 	for ; ; n++ {
@@ -133,12 +134,12 @@ func (q *Queue) reap() {
 	}
 }
 
-// Flush is part of port.Port. In copy mode the kernel transmits within the call
-// and stops for several reasons, so Flush calls until the ring is empty, nothing
-// moves any more, or the device's own queue is full; what is left goes with the next
-// Flush or Wait.
+// Flush is part of port.Port. In copy mode the kernel transmits within the
+// system call and may stop early. Flush repeats the call until the ring is empty,
+// a call moves nothing, or the device's own queue is full. The next Flush or Wait
+// transmits the frames that are left.
 //
-// ErrLinkDown leaves the frames queued, ErrGone is for good.
+// After ErrLinkDown the frames stay queued. ErrGone is permanent.
 func (q *Queue) Flush() error {
 	if q.fd < 0 {
 		return ErrClosed
@@ -166,7 +167,7 @@ func (q *Queue) Flush() error {
 	return nil
 }
 
-// kick makes the system call that gets the transmit ring going.
+// kick makes the system call that starts transmission.
 func (q *Queue) kick(c call) error {
 	q.count.Kicks++
 	act, errno := q.call(c)
@@ -184,8 +185,8 @@ func (q *Queue) kick(c call) error {
 	return nil
 }
 
-// call makes one of the system calls that only say something, and repeats it
-// when a signal came between.
+// call makes a system call without data, c, and repeats it if a signal
+// interrupts it.
 func (q *Queue) call(c call) (action, unix.Errno) {
 	trap := uintptr(unix.SYS_SENDTO)
 	if c == recv {
@@ -199,8 +200,8 @@ func (q *Queue) call(c call) (action, unix.Errno) {
 	}
 }
 
-// trap is sendto or recvfrom with nothing to send or receive: without
-// MSG_DONTWAIT the kernel refuses.
+// trap calls sendto or recvfrom with an empty buffer. Without MSG_DONTWAIT the
+// kernel refuses the call.
 func (q *Queue) trap(nr uintptr) unix.Errno {
 	_, _, errno := unix.Syscall6(nr, uintptr(q.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	return errno

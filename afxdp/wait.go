@@ -10,30 +10,30 @@ import (
 
 const (
 	// probeEvery is how often a sleeper asks whether the interface still
-	// exists: its removal wakes nobody.
+	// exists: its removal does not end a poll.
 	probeEvery = time.Second
-	// firstNap is how long a sleeper with transmissions pending sleeps before
-	// it looks again, at first: completions wake nobody either, and in copy
-	// mode what is left in the transmit ring moves only when poll is called.
+	// firstNap is the length of the first sleep while transmissions are pending.
+	// Completions do not end a poll, and in copy mode the frames left in the
+	// transmit ring move only when poll is called.
 	firstNap = time.Millisecond
 )
 
-// naps is what a sleeper needs from one sleep to the next. The arguments of
-// ppoll lie in memory that stays put.
+// naps is the state that a sleeper keeps between sleeps. It holds the arguments of
+// ppoll, so that a sleep allocates nothing.
 type naps struct {
 	fds  [2]unix.PollFd // the socket, the bell
 	ts   unix.Timespec
-	next time.Duration // how long the next sleep may take; 0: as for the first
-	seen uint64        // frames in and out when that was decided
-	idle atomic.Bool   // the last sleep ended without anything happening
+	next time.Duration // lower bound of the next sleep's limit; 0: none
+	seen uint64        // frames received and completed when next was last reset
+	idle atomic.Bool   // the last sleep timed out or saw an error event: Arm probes the interface
 }
 
-// Wait is Arm and Sleep, as often as it takes, for an owner who keeps the
-// queue to itself: it sleeps until frames have arrived, Wake was called, d has
-// passed (negative: no limit), or a signal came.
+// Wait sleeps until frames have arrived, Wake was called, d has passed (negative:
+// no limit), or a signal came. It repeats Arm and Sleep, for an owner that does not
+// share the queue with other goroutines.
 //
-// A link that is down is no error here; an interface that was removed is
-// ErrGone, after at most a second.
+// A link that is down is not an error here. If the interface was removed, Wait
+// returns ErrGone after at most a second.
 func (q *Queue) Wait(d time.Duration) error {
 	var end time.Time
 	if d >= 0 {
@@ -54,9 +54,8 @@ func (q *Queue) Wait(d time.Duration) error {
 	}
 }
 
-// Arm is part of port.Port. Sleep then also ends when frames of the transmit
-// pool or slots of its ring have come back after Take, Send or Room fell
-// short.
+// Arm is part of port.Port. If Take, Send or Room fell short, the limit is short
+// enough that the owner soon sees frames or slots that have come back.
 func (q *Queue) Arm(d time.Duration) (limit time.Duration, err error) {
 	if q.fd < 0 {
 		return 0, ErrClosed
@@ -82,8 +81,8 @@ func (q *Queue) Arm(d time.Duration) (limit time.Duration, err error) {
 	return limit, nil
 }
 
-// Sleep is part of port.Port. It touches nothing of the queue but its
-// descriptors, so the owner may be another goroutine meanwhile.
+// Sleep is part of port.Port. It uses only the queue's descriptors, so another
+// goroutine may own the queue meanwhile.
 func (q *Queue) Sleep(limit time.Duration) error {
 	_, err := q.sleep(limit, q.fd)
 	return err
@@ -102,7 +101,7 @@ func (q *Queue) Nap(limit time.Duration) error {
 // Wake is part of port.Port. After Close it does nothing.
 func (q *Queue) Wake() { q.bell.ring() }
 
-// nap is how long the first sleep may take.
+// nap returns the limit of the first sleep.
 func (q *Queue) nap() time.Duration {
 	if q.tx.Pending() > 0 || q.short && q.flying > 0 {
 		return firstNap
@@ -110,14 +109,15 @@ func (q *Queue) nap() time.Duration {
 	return probeEvery
 }
 
-// due reports whether there is something to get up for.
+// due reports whether the owner has a reason not to sleep.
 func (q *Queue) due() bool {
 	heard := q.bell.heard()
 	return heard || q.rx.Ready() > 0 || q.short && q.comp.Ready() > 0
 }
 
-// sleep sleeps once, for at most limit, or until socket, which may be none (-1),
-// has arrivals. early: a signal or an odd event ended it.
+// sleep calls ppoll once, for at most limit. The sleep ends when socket (-1: none)
+// has frames or the bell is rung. early is true if a signal, lack of memory or an
+// event other than POLLIN ended it.
 func (q *Queue) sleep(limit time.Duration, socket int) (early bool, err error) {
 	defer q.bell.asleep.Store(false)
 	n := &q.naps
@@ -141,7 +141,7 @@ func (q *Queue) sleep(limit time.Duration, socket int) (early bool, err error) {
 	return odd, nil
 }
 
-// probe reports whether the interface still exists.
+// probe returns an error if the interface no longer exists.
 func (q *Queue) probe() error {
 	switch act, errno := q.call(recv); act {
 	case gone:
@@ -152,8 +152,8 @@ func (q *Queue) probe() error {
 	return nil
 }
 
-// errnoOf is the error number in an error of package unix, which returns them
-// as they are. errors.As would allocate, for each sleep.
+// errnoOf returns the error number in an error of package unix, which does not
+// wrap its error numbers. errors.As would allocate at each sleep.
 func errnoOf(err error) unix.Errno {
 	errno, _ := err.(unix.Errno)
 	return errno

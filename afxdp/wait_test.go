@@ -122,7 +122,7 @@ func TestWaitEndsAShortage(t *testing.T) {
 	}
 }
 
-// TestWaitTransmits: nobody calls Flush, and the frame still leaves.
+// TestWaitTransmits: a frame leaves although the test does not call Flush.
 func TestWaitTransmits(t *testing.T) {
 	p := netns.XDPPair(t, pair.Config{})
 	s := steer(t, p, pair.B, false)

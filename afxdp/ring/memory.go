@@ -6,11 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// NeedWakeup is the bit in a ring's flags word with which the kernel asks for
-// a system call before it goes on (XDP_RING_NEED_WAKEUP).
+// NeedWakeup is the bit in a ring's flags word that is set while the kernel waits
+// for a system call before it goes on (XDP_RING_NEED_WAKEUP).
 const NeedWakeup = 1
 
-// Memory is where a ring lies. Whoever made it keeps it mapped for as long as a
+// Memory is the memory of a ring. Its creator keeps it mapped as long as a
 // Producer or Consumer over it is in use.
 type Memory[T any] struct {
 	Producer *atomic.Uint32
@@ -33,7 +33,7 @@ func OnHeap[T any](n int, start uint32) Memory[T] {
 	return m
 }
 
-// check reports why no ring can lie here.
+// check returns an error if the memory cannot hold a ring.
 func (m Memory[T]) check() error {
 	switch n := len(m.Slots); {
 	case m.Producer == nil || m.Consumer == nil || m.Flags == nil:

@@ -4,13 +4,13 @@ package ring
 type Producer[T any] struct {
 	mem    Memory[T]
 	mask   uint32
-	next   uint32 // slot of the next Put
-	shown  uint32 // what the consumer has been told
+	next   uint32 // index that the next Put writes
+	shown  uint32 // the producer's index as last published
 	behind uint32 // the consumer's index as last read
 }
 
-// NewProducer returns the producer of the ring in m, going on from the index
-// that it finds there.
+// NewProducer returns the producer of the ring in m. It starts at the index that
+// it finds there.
 func NewProducer[T any](m Memory[T]) (Producer[T], error) {
 	if err := m.check(); err != nil {
 		return Producer[T]{}, err
@@ -25,8 +25,9 @@ func NewProducer[T any](m Memory[T]) (Producer[T], error) {
 // Size is the number of slots.
 func (p *Producer[T]) Size() int { return len(p.mem.Slots) }
 
-// Room reports how many Puts would succeed, and at least whether want would: it
-// looks at the consumer's index only when the last look does not suffice.
+// Room returns how many Puts will succeed. It reads the consumer's index only if
+// the index as last read leaves room for fewer than want; the result may therefore
+// be too low, but not below want if there is room for want.
 func (p *Producer[T]) Room(want int) int {
 	free := p.free()
 	if free < want {
@@ -36,8 +37,8 @@ func (p *Producer[T]) Room(want int) int {
 	return free
 }
 
-// free is the room by the copied index. A consumer's index that is ahead of
-// ours would make the difference huge, which counts as no room.
+// free returns the room by the consumer's index as last read. If that index is
+// ahead of next, the difference is huge and free returns 0.
 func (p *Producer[T]) free() int {
 	used := p.next - p.behind
 	if used > p.mask {
@@ -46,7 +47,7 @@ func (p *Producer[T]) free() int {
 	return int(p.mask + 1 - used)
 }
 
-// Put writes v into the next slot. It returns false when the ring is full. The
+// Put writes v into the next slot. It returns false if the ring is full. The
 // consumer sees v after Publish.
 func (p *Producer[T]) Put(v T) bool {
 	if p.next-p.behind > p.mask && p.Room(1) == 0 {
@@ -57,7 +58,7 @@ func (p *Producer[T]) Put(v T) bool {
 	return true
 }
 
-// Publish shows the consumer what was Put since the last time.
+// Publish shows the consumer the values that were Put since the last Publish.
 func (p *Producer[T]) Publish() {
 	if p.shown != p.next {
 		p.shown = p.next
@@ -65,11 +66,11 @@ func (p *Producer[T]) Publish() {
 	}
 }
 
-// Pending is how many published values the consumer has not taken.
+// Pending returns how many published values the consumer has not taken.
 func (p *Producer[T]) Pending() int {
 	p.behind = p.mem.Consumer.Load()
 	return int(p.shown - p.behind)
 }
 
-// NeedsWakeup reports that the kernel asks for a system call.
+// NeedsWakeup reports whether the kernel waits for a system call.
 func (p *Producer[T]) NeedsWakeup() bool { return p.mem.Flags.Load()&NeedWakeup != 0 }
