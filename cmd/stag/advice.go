@@ -19,7 +19,7 @@ var advice = []struct {
 	is error
 	do string
 }{
-	{loader.ErrNoRoute, ""}, // it says what to look at
+	{loader.ErrNoRoute, ""}, // its text already says what to look at
 	{rdma.ErrNoPort, "on the command line that is --kernel-port, at both ends"},
 	{syscall.EADDRINUSE, "choose another -p, or end what listens there"},
 	{syscall.EACCES, "choose a -p of 1024 or more, or run as root"},
@@ -41,7 +41,7 @@ func advised(err error) error {
 	var call *net.OpError
 	for _, a := range advice {
 		if a.is == syscall.EACCES && !errors.As(err, &call) {
-			continue // not of the network: to load a program, for one
+			continue // not a network error: loading a program failed, for example
 		}
 		switch {
 		case !errors.Is(err, a.is):

@@ -11,8 +11,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// TestAdvised: what to do is said of the network's errors, and of no others
-// that have the same number.
+// TestAdvised: network errors get advice, and other errors with the same number get none.
 func TestAdvised(t *testing.T) {
 	denied := &net.OpError{Op: "listen", Err: syscall.EACCES}
 	for _, c := range []struct {
@@ -28,8 +27,8 @@ func TestAdvised(t *testing.T) {
 	}
 }
 
-// TestAdvisedOnce: an error that says what to do gets no second advice, and one in
-// the words of package rdma gets those of the command line.
+// TestAdvisedOnce: an error that already has advice gets no second one. An error of package rdma
+// gets advice that names the flag of the command line.
 func TestAdvisedOnce(t *testing.T) {
 	way := fmt.Errorf("%w: no route to 192.0.2.2 (%w): see ip route get 192.0.2.2", loader.ErrNoRoute, syscall.ENETUNREACH)
 	if said := advised(way).Error(); strings.Count(said, "ip route get") != 1 {

@@ -10,8 +10,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// TestDefaultVeth: on a veth as `ip link add` makes it, between an interface and
-// the kernel's TCP, ping and all of perf do what they do anywhere.
+// TestDefaultVeth: ping and every perf test work on a veth with the default settings of `ip link add`, between an
+// offloaded interface and the kernel's TCP.
 func TestDefaultVeth(t *testing.T) {
 	p := netns.XDPPair(t, pair.Config{ChecksumOffload: true})
 	over := func(side pair.Side, command string) []string {
@@ -28,7 +28,7 @@ func TestDefaultVeth(t *testing.T) {
 		s.until(ready)
 		return s
 	}
-	for _, side := range []pair.Side{pair.A, pair.B} { // the server's
+	for _, side := range []pair.Side{pair.A, pair.B} { // the server's side
 		host := p.Ends[side].V4.Addr().String()
 		s := serve(side, "listening on ", append([]string{"ping", "-s", "-V"}, over(side, "ping")...)...)
 		r := at(t, p, 1-side, append([]string{"ping", "-c", "-C", "20", "-S", "60000", "-V", "--json", "-a", host}, over(1-side, "ping")...)...)

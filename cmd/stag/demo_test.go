@@ -14,10 +14,10 @@ import (
 	"github.com/stag-rdma/stag/test/need"
 )
 
-// demoCaps are what the demonstration takes to go the offloaded path.
+// demoCaps are the capabilities that the demonstration needs for the offloaded path.
 var demoCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_IPC_LOCK}
 
-// offloaded is a demonstration by the guest, with just enough rights.
+// offloaded returns a demonstration command run by the guest with demoCaps only.
 func offloaded(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	need.Root(t)
@@ -26,7 +26,7 @@ func offloaded(t *testing.T, args ...string) *exec.Cmd {
 	return as(command(t, append([]string{"demo"}, args...)...), demoCaps...)
 }
 
-// frames differ between runs: how many acknowledgements there are does.
+// frames matches the frame counts. They differ between runs because the number of acknowledgements does.
 var frames = regexp.MustCompile(` \d+  \d+  veth-`)
 
 func maskedDemo(s string) string {
@@ -41,8 +41,7 @@ func TestDemo(t *testing.T) {
 	before.gone(t)
 }
 
-// TestDemoPaths: each path says which one it is, moves what it should, and says
-// it as JSON.
+// TestDemoPaths: each path names itself, moves the expected octets, and reports the same as JSON.
 func TestDemoPaths(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string
@@ -80,8 +79,8 @@ func TestDemoPaths(t *testing.T) {
 	}
 }
 
-// moved demands that r has every operation, with so many octets in messages of
-// the default size, and every refusal.
+// moved demands that r has every operation, each with the given octets in messages of the default size, and every
+// refusal.
 func moved(t *testing.T, r demo.Result, octets uint64) {
 	t.Helper()
 	ways := []string{}
@@ -107,8 +106,8 @@ func moved(t *testing.T, r demo.Result, octets uint64) {
 	}
 }
 
-// carried demands that the frames of an operation went the way of its octets,
-// at least so many.
+// carried demands that the interfaces counted at least least frames in the direction in which the operation's octets
+// went.
 func carried(t *testing.T, op demo.Operation, least uint64) {
 	t.Helper()
 	if op.Frames == nil {
@@ -120,8 +119,8 @@ func carried(t *testing.T, op demo.Operation, least uint64) {
 	}
 }
 
-// TestDemoMessages: messages of other sizes, also one that does not divide the
-// octets, and one that is more than all of them.
+// TestDemoMessages: other message sizes work, also one that does not divide the number of octets, and one larger than
+// all octets together.
 func TestDemoMessages(t *testing.T) {
 	for kib, messages := range map[string]uint64{"1": 2048, "300": 7, "16384": 1} {
 		r := decode[demo.Result](t, run(t, anyone(t, "--size", "2", "--msg", kib, "--json")), 0)
@@ -133,7 +132,7 @@ func TestDemoMessages(t *testing.T) {
 	}
 }
 
-// anyone is a demonstration without rights, whoever runs the tests.
+// anyone returns a demonstration command without rights, whichever user runs the tests.
 func anyone(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := command(t, append([]string{"demo"}, args...)...)
@@ -167,7 +166,7 @@ func TestDemoWithoutRights(t *testing.T) {
 	}
 }
 
-// TestDemoKernelPort: asked for, it is used whatever the rights.
+// TestDemoKernelPort: --kernel-port is honoured, whatever rights the process has.
 func TestDemoKernelPort(t *testing.T) {
 	r := run(t, command(t, "demo", "--kernel-port", "--size", "1"))
 	r.ends(t, 0)
@@ -176,8 +175,7 @@ func TestDemoKernelPort(t *testing.T) {
 	}
 }
 
-// TestDemoLines: where there is no terminal, progress is lines, one every tenth
-// of the way at most.
+// TestDemoLines: without a terminal, progress is printed as lines, at most one for each tenth.
 func TestDemoLines(t *testing.T) {
 	r := run(t, anyone(t, "--size", "256"))
 	r.ends(t, 0)

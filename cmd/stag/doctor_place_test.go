@@ -21,7 +21,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// row picks one of a report.
+// row returns the row of a report with this name.
 func row(t *testing.T, r doctor.Report, name string) doctor.Row {
 	t.Helper()
 	for _, row := range append(r.Host, r.Link...) {
@@ -33,7 +33,7 @@ func row(t *testing.T, r doctor.Report, name string) doctor.Row {
 	return doctor.Row{}
 }
 
-// nameSpace gives side A's network namespace a name, as ip netns does.
+// nameSpace gives the network namespace of side A a name, as ip netns does.
 func nameSpace(t *testing.T, p *pair.Pair, name string) {
 	t.Helper()
 	rig.Must(t, os.MkdirAll("/run/netns", 0o755))
@@ -44,8 +44,7 @@ func nameSpace(t *testing.T, p *pair.Pair, name string) {
 	t.Cleanup(func() { rig.Must(t, unix.Unmount(file, unix.MNT_DETACH)) })
 }
 
-// TestDoctorNamedSpace: what it says about an interface that is elsewhere is a
-// command, and the command works.
+// TestDoctorNamedSpace: for an interface in another namespace, doctor prints a command, and the command works.
 func TestDoctorNamedSpace(t *testing.T) {
 	need.Tool(t, "nsenter")
 	p := netns.XDPPair(t, pair.Config{})
@@ -68,8 +67,8 @@ func TestDoctorNamedSpace(t *testing.T) {
 	}
 }
 
-// TestDoctorInUserSpace: capabilities of a user namespace are there, and load
-// nothing.
+// TestDoctorInUserSpace: capabilities of a user namespace are reported as present, but not as enough to load a
+// program.
 func TestDoctorInUserSpace(t *testing.T) {
 	need.Root(t)
 	need.Netns(t)
@@ -88,8 +87,7 @@ func TestDoctorInUserSpace(t *testing.T) {
 	}
 }
 
-// TestDoctorBesideStag: whoever may not look at a program is told whose it is
-// all the same.
+// TestDoctorBesideStag: a user without the right to inspect a program still learns which process it belongs to.
 func TestDoctorBesideStag(t *testing.T) {
 	p := netns.XDPPair(t, pair.Config{})
 	in(t, p, func() error { spoilStag(t, p, p.Ends[pair.A].Name); return nil })
@@ -105,7 +103,7 @@ func TestDoctorBesideStag(t *testing.T) {
 	}
 }
 
-// TestDoctorLimits: few descriptors are a hint.
+// TestDoctorLimits: a low limit of open files gives a hint.
 func TestDoctorLimits(t *testing.T) {
 	need.Tool(t, "sh")
 	cmd := command(t, "doctor", "--json")
@@ -118,8 +116,8 @@ func TestDoctorLimits(t *testing.T) {
 	}
 }
 
-// TestDoctorOtherRDMA: a device of the kernel's on the interface is named. The
-// sysfs that says so is made up.
+// TestDoctorOtherRDMA: doctor names an RDMA device of the kernel on the same interface. The test provides the sysfs
+// that lists it.
 func TestDoctorOtherRDMA(t *testing.T) {
 	need.Tool(t, "sh", "mount", "mkdir")
 	p := netns.XDPPair(t, pair.Config{})
@@ -135,7 +133,7 @@ mount -t tmpfs tmpfs /sys/class && mkdir -p $d && echo $NEAR > $d/0 && exec "$0"
 	}
 }
 
-// onTerminal is what a terminal shows of cmd.
+// onTerminal returns what a terminal shows while cmd runs.
 func onTerminal(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
 	user, program := newTerminal(t)
@@ -146,7 +144,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) string {
 	for buf := make([]byte, 4096); ; {
 		n, err := user.Read(buf)
 		shown.Write(buf[:n])
-		if errors.Is(err, unix.EIO) { // nobody has the terminal any more
+		if errors.Is(err, unix.EIO) { // no process has the terminal open any more
 			break
 		}
 		rig.Must(t, err)
@@ -155,11 +153,11 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) string {
 	return strings.ReplaceAll(shown.String(), "\r\n", "\n")
 }
 
-// escape is a sequence that a terminal does not show.
+// escape matches an escape sequence, which a terminal does not show.
 var escape = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// TestDoctorColours: on a terminal the statuses are coloured, and nothing else
-// is; nowhere else, and for nobody who does not want it.
+// TestDoctorColours: on a terminal the statuses are coloured, and nothing else is. Without a terminal, or if the user
+// has turned colours off, nothing is coloured.
 func TestDoctorColours(t *testing.T) {
 	plain := func(more ...string) *exec.Cmd {
 		cmd := command(t, "doctor", "-v")
@@ -191,8 +189,8 @@ func TestDoctorColours(t *testing.T) {
 	}
 }
 
-// TestDoctorHiddenPins: ip netns exec takes away what is mounted below /sys. The
-// shell stands for the machine's first process, which has it still.
+// TestDoctorHiddenPins: ip netns exec hides what is mounted below /sys. The shell stands for the machine's first
+// process, which still sees the mounts.
 func TestDoctorHiddenPins(t *testing.T) {
 	need.Tool(t, "unshare", "sh", "ip")
 	p := netns.XDPPair(t, pair.Config{})

@@ -21,18 +21,18 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// misfortune is something that the doctor must find.
+// misfortune is a fault that doctor must find.
 type misfortune struct {
 	config pair.Config
-	spoil  func(*testing.T, *pair.Pair, string) // in A's namespace, with A's interface
-	args   []string                             // beside the interface
+	spoil  func(*testing.T, *pair.Pair, string) // spoil runs in A's namespace and gets A's interface
+	args   []string                             // arguments in addition to the interface
 	link   string                               // another interface than A's
-	guest  bool                                 // asked by a user without rights
-	caps   []uintptr                            // of that user, all the same
-	wrap   func(*testing.T, *exec.Cmd)          // changes how it is asked
+	guest  bool                                 // doctor runs as a user without rights
+	caps   []uintptr                            // capabilities that this user has nevertheless
+	wrap   func(*testing.T, *exec.Cmd)          // changes how doctor is run
 	code   int
 	failed string // the requirement that is not met; "": none, or the interface itself
-	hinted string // the row with a hint, and what it says
+	hinted string // the row with a hint, and the text of the hint
 	says   string
 }
 
@@ -70,7 +70,7 @@ func spoilDown(t *testing.T, _ *pair.Pair, name string) {
 	rig.Must(t, netlink.LinkSetDown(l))
 }
 
-// spoilForeign puts somebody else's program on the hook.
+// spoilForeign attaches an XDP program that is not stag's.
 func spoilForeign(t *testing.T, p *pair.Pair, _ string) {
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "somebody", Type: ebpf.XDP, License: "Dual BSD/GPL",
@@ -83,7 +83,7 @@ func spoilForeign(t *testing.T, p *pair.Pair, _ string) {
 	t.Cleanup(func() { hook.Close() })
 }
 
-// spoilStag is no misfortune: stag itself runs there.
+// spoilStag spoils nothing: stag itself runs on the interface.
 func spoilStag(t *testing.T, _ *pair.Pair, name string) {
 	n, err := nic.Open(nic.Config{Link: name})
 	rig.Must(t, err)
@@ -105,7 +105,7 @@ func spoilChecksums(t *testing.T, _ *pair.Pair, _ string) {
 	}
 }
 
-// spoilQueue has this process bind a socket to the queue, and claim nothing.
+// spoilQueue binds a socket of this process to the queue, without a claim file.
 func spoilQueue(t *testing.T, p *pair.Pair, name string) {
 	c := afxdp.Config{IfName: name, RxFrames: 64, TxFrames: 64, RxRing: 64, TxRing: 64, ZeroCopy: afxdp.ZeroCopyOff}
 	size, err := c.RegionSize()
@@ -120,7 +120,7 @@ func spoilQueue(t *testing.T, p *pair.Pair, name string) {
 	t.Cleanup(func() { rig.Must(t, q.Close()) })
 }
 
-// resident is a process in B's namespace, without which that has no name.
+// resident keeps a process in B's namespace. Without a process the namespace has no path.
 func resident(t *testing.T, p *pair.Pair) {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
@@ -132,7 +132,7 @@ func resident(t *testing.T, p *pair.Pair) {
 	})
 }
 
-// spoilElsewhere has the interface where B is.
+// spoilElsewhere asks for an interface that is in B's namespace.
 func spoilElsewhere(t *testing.T, p *pair.Pair, _ string) {
 	resident(t, p)
 	rig.Must(t, p.Do(pair.B, func() error {
@@ -142,7 +142,7 @@ func spoilElsewhere(t *testing.T, p *pair.Pair, _ string) {
 	}))
 }
 
-// spoilFar lets the peer be seen, which leaves its checksums to nobody.
+// spoilFar only starts a process in the namespace of B. The peer keeps its checksum offloads.
 func spoilFar(t *testing.T, p *pair.Pair, _ string) { resident(t, p) }
 
 func spoilBridge(t *testing.T, _ *pair.Pair, name string) {
@@ -155,12 +155,12 @@ func spoilBridge(t *testing.T, _ *pair.Pair, name string) {
 	rig.Must(t, netlink.LinkSetMaster(l, bridge))
 }
 
-// spoilSettings turns off what the kernel would agree on with a peer.
+// spoilSettings turns off the TCP options that the kernel would negotiate with a peer.
 func spoilSettings(t *testing.T, _ *pair.Pair, _ string) {
 	rig.Must(t, os.WriteFile("/proc/sys/net/ipv4/tcp_sack", []byte("0"), 0))
 }
 
-// withoutBPFFS takes the BPF file system away from the command alone.
+// withoutBPFFS hides the BPF file system from cmd only.
 func withoutBPFFS(t *testing.T, cmd *exec.Cmd) {
 	need.Tool(t, "sh", "umount")
 	within(cmd, "sh", "-c", `umount /sys/fs/bpf && exec "$0" "$@"`)
@@ -172,7 +172,7 @@ func withoutNewPrivs(t *testing.T, cmd *exec.Cmd) {
 	within(cmd, "setpriv", "--no-new-privs")
 }
 
-// within has cmd run by another program.
+// within runs cmd by another program.
 func within(cmd *exec.Cmd, by ...string) {
 	path, err := exec.LookPath(by[0])
 	if err != nil {

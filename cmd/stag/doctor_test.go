@@ -32,7 +32,7 @@ func inside(t *testing.T, p *pair.Pair, cmd *exec.Cmd) (r result) {
 	return r
 }
 
-// TestDoctor has the doctor look at each misfortune, as text and as JSON.
+// TestDoctor runs doctor against each misfortune, with text and with JSON output.
 func TestDoctor(t *testing.T) {
 	for name, m := range misfortunes {
 		t.Run(name, func(t *testing.T) {
@@ -73,13 +73,13 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// volatile are rows that say how the machine is on which the tests run.
+// volatile matches rows that describe the machine on which the tests run.
 var volatile = regexp.MustCompile(`(?m)^    (Linux|network namespace|memory|open files|unprivileged BPF|confinement|transmit budget|claims|pins|processors) .*\n( +-> .*\n)?`)
 
-// counts are how many rows there are of a status.
+// counts matches how many rows have a status.
 var counts = regexp.MustCompile(`\b\d+ (OK|hints?)\b`)
 
-// steady takes out what depends on the machine.
+// steady masks what depends on the machine.
 func steady(text string) string {
 	text = volatile.ReplaceAllString(text, "")
 	text = counts.ReplaceAllString(text, "N $1")
@@ -94,7 +94,7 @@ func steady(text string) string {
 	return unaligned(text)
 }
 
-// lowMemlock is a limit that the frames do not fit in, and undoes it.
+// lowMemlock sets a memory limit that is too low for the frames. undo restores it.
 func lowMemlock(t *testing.T) (undo func()) {
 	var was unix.Rlimit
 	rig.Must(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &was))
@@ -120,8 +120,7 @@ func decode[T any](t *testing.T, r result, code int) (v T) {
 	return v
 }
 
-// agree demands that text says all that the report does: of rows that are OK
-// only if it is to be whole.
+// agree demands that text has every row of the report. Rows that are OK must be in the text only if whole is true.
 func agree(t *testing.T, r doctor.Report, text string, whole bool) {
 	t.Helper()
 	for _, row := range append(r.Host, r.Link...) {
@@ -156,8 +155,7 @@ func failed(r doctor.Report, name string) bool {
 	return false
 }
 
-// TestDoctorOfHost: without an interface it looks at the host, and says which
-// interfaces there are.
+// TestDoctorOfHost: without an interface, doctor looks at the host and lists its interfaces.
 func TestDoctorOfHost(t *testing.T) {
 	p := netns.XDPPair(t, pair.Config{})
 	text := inside(t, p, command(t, "doctor"))
@@ -173,7 +171,7 @@ func TestDoctorOfHost(t *testing.T) {
 	}
 }
 
-// TestDoctorLeavesNothing: what it tried is gone, and a demonstration runs.
+// TestDoctorLeavesNothing: doctor removes everything that it tried, and a demonstration runs afterwards.
 func TestDoctorLeavesNothing(t *testing.T) {
 	p := netns.XDPPair(t, pair.Config{})
 	before := tracesOf(t)
@@ -184,7 +182,7 @@ func TestDoctorLeavesNothing(t *testing.T) {
 	in(t, p, func() error { spoilStag(t, p, p.Ends[pair.A].Name); return nil })
 }
 
-// TestDoctorAsAnyone must work whoever runs the tests.
+// TestDoctorAsAnyone: doctor works for every user that runs the tests.
 func TestDoctorAsAnyone(t *testing.T) {
 	asJSON := run(t, command(t, "doctor", "--json"))
 	schema(t, "doctor", asJSON.stdout)

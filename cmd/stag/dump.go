@@ -112,9 +112,9 @@ func runDump(cmd *cobra.Command, o dump.Options) error {
 	err := dump.Run(ctx, o)
 	switch {
 	case errors.Is(err, dump.ErrEngineGone):
-		return errFailed // all has been said
+		return errFailed // everything has been printed
 	case ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))):
-		return nil // interrupted before it had begun
+		return nil // interrupted before the dump began
 	case err != nil:
 		return fmt.Errorf("dump: %w", err)
 	}

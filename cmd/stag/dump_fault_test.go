@@ -19,7 +19,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// TestDumpReaderLeaves: who has seen enough ends the dump, which is no failure.
+// TestDumpReaderLeaves: a reader that closes the pipe ends the dump. The dump does not call that a failure.
 func TestDumpReaderLeaves(t *testing.T) {
 	for _, args := range [][]string{{"-w", "-"}, {"--json"}, nil} {
 		u := newDumpUsers(t)
@@ -52,9 +52,8 @@ func TestDumpReaderLeaves(t *testing.T) {
 	}
 }
 
-// TestDumpUnread: who does not read loses packets, which are counted; what is
-// transferred arrives all the same. When nothing at all is read in the end, dump
-// does not wait for ever.
+// TestDumpUnread: a reader that does not read loses packets, and they are counted. The transfer itself still
+// completes. If nothing is read until the end, dump does not wait for ever.
 func TestDumpUnread(t *testing.T) {
 	u := newDumpUsers(t)
 	x, y := u.connect()
@@ -74,8 +73,8 @@ func TestDumpUnread(t *testing.T) {
 	contains(t, notes.rest(exitFailed), " captured, ", "the output takes nothing")
 }
 
-// TestDumpSlow: who reads late gets what there was room for, and the number of
-// those that there was none for.
+// TestDumpSlow: a reader that starts late gets the packets that the buffers had room for, and the number of packets
+// that were lost.
 func TestDumpSlow(t *testing.T) {
 	need.Tool(t, "tshark")
 	u := newDumpUsers(t)
@@ -97,7 +96,7 @@ func TestDumpSlow(t *testing.T) {
 		read <- err
 	}()
 	quiet(t, name)
-	u.talk(x, y) // which tells dump of the loss, if nothing else does
+	u.talk(x, y) // tells dump of the loss, if no earlier packet did
 	quiet(t, name)
 	rig.Must(t, cmd.Process.Signal(os.Interrupt))
 	last := notes.rest(0)
@@ -118,7 +117,7 @@ func TestDumpSlow(t *testing.T) {
 	}
 }
 
-// TestDumpFullDisk: the file ends with a whole packet, and dump says why.
+// TestDumpFullDisk: the file ends with a whole packet, and dump reports the reason.
 func TestDumpFullDisk(t *testing.T) {
 	need.Tool(t, "tshark")
 	u := newDumpUsers(t)
@@ -176,8 +175,8 @@ func TestDumpFullDisk(t *testing.T) {
 	}
 }
 
-// TestDumpEngineEnds: an engine that dies, and one that closes, are told of; the
-// others go on; in the end none is left.
+// TestDumpEngineEnds: dump reports an engine that is killed and one that closes, and continues with the others until
+// none is left.
 func TestDumpEngineEnds(t *testing.T) {
 	need.Tool(t, "tshark")
 	u := newDumpUsers(t)
@@ -225,7 +224,7 @@ func TestDumpEngineEnds(t *testing.T) {
 	}
 }
 
-// TestDumpEnds: when the last engine closes in good order, so does the dump.
+// TestDumpEnds: the dump ends when the last engine has closed normally.
 func TestDumpEnds(t *testing.T) {
 	u := newDumpUsers(t)
 	x, y := u.connect()
@@ -236,8 +235,8 @@ func TestDumpEnds(t *testing.T) {
 	contains(t, said, "Flags [R", "ends: its adapter has been closed", " captured, 0 lost")
 }
 
-// TestDumpInterruptedEarly: Ctrl-C while an engine is asked, which does not
-// answer, is no failure. One that answers otherwise is named, in one line.
+// TestDumpInterruptedEarly: Ctrl-C while dump waits for an engine that does not answer is no failure. An engine that
+// gives a wrong answer is named in one line.
 func TestDumpInterruptedEarly(t *testing.T) {
 	h := newHost(t)
 	a := h.act("hang")

@@ -18,8 +18,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// dumpUsers are two adapters of this process, which a dump can look into, and
-// connections between them.
+// dumpUsers are two adapters of this process, connections between them, and what a dump can capture of both.
 type dumpUsers struct {
 	*testing.T
 	p        *pair.Pair
@@ -84,7 +83,7 @@ func (u *dumpUsers) connect() (x, y *dumpEnd) {
 	return x, y
 }
 
-// do does one work request to its completion.
+// do posts one work request and waits for its completion.
 func (e *dumpEnd) do(wr rdma.SendWR) {
 	e.u.Helper()
 	wr.Flags |= rdma.Signaled
@@ -102,7 +101,7 @@ func (e *dumpEnd) completion() {
 	}
 }
 
-// talk is a message of every kind, from x to y.
+// talk sends a message of every kind from x to y.
 func (u *dumpUsers) talk(x, y *dumpEnd) {
 	u.Helper()
 	_, err := y.qp.PostRecv(rdma.RecvWR{SGL: []rdma.SGE{y.mr.SGE(0, 4096)}})
@@ -113,7 +112,7 @@ func (u *dumpUsers) talk(x, y *dumpEnd) {
 	y.completion()
 }
 
-// offend has y end the connection with a Terminate.
+// offend makes y end the connection with a Terminate.
 func (u *dumpUsers) offend(x, y *dumpEnd) {
 	u.Helper()
 	_, err := x.qp.PostSend(rdma.SendWR{Op: rdma.WRWrite, SGL: []rdma.SGE{x.mr.SGE(0, 1)}, RKey: y.mr.RKey() ^ 1})
@@ -127,7 +126,7 @@ func (u *dumpUsers) offend(x, y *dumpEnd) {
 	}
 }
 
-// dumping is a dump that has begun on n devices.
+// dumping starts a dump and waits until it captures on n devices.
 func dumping(t *testing.T, n int, args ...string) *running {
 	t.Helper()
 	x := launch(t, command(t, append([]string{"dump"}, args...)...))
@@ -137,10 +136,10 @@ func dumping(t *testing.T, n int, args ...string) *running {
 	return x
 }
 
-// own limits a dump to this process.
+// own limits a dump to the engines of this process.
 var own = []string{"-p", strconv.Itoa(os.Getpid())}
 
-// quiet waits until a file has not grown for a while.
+// quiet waits until a file has stopped growing.
 func quiet(t *testing.T, file string) {
 	t.Helper()
 	size, since := int64(-1), time.Now()
@@ -156,14 +155,14 @@ func quiet(t *testing.T, file string) {
 	}
 }
 
-// interrupt ends a dump, and gives all that it said.
+// interrupt ends a dump with Ctrl-C and returns everything that it printed.
 func (x *running) interrupt() string {
 	x.Helper()
 	rig.Must(x.T, x.cmd.Process.Signal(os.Interrupt))
 	return x.all(0)
 }
 
-// fields are what tshark finds in a file, a row for each packet.
+// fields returns the named fields that tshark reads from a file, one row for each packet.
 func fields(t *testing.T, file string, names ...string) (rows [][]string) {
 	t.Helper()
 	args := []string{"-r", file, "-n", "--disable-protocol", "rpcordma", "-o", "tcp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE", "-T", "fields", "-E", "occurrence=a"}
@@ -183,15 +182,14 @@ func fields(t *testing.T, file string, names ...string) (rows [][]string) {
 	return rows
 }
 
-// notes is what a dump says on standard error while its output goes elsewhere.
+// notes is the standard error of a dump whose output goes to a file or pipe.
 type notes struct {
 	*testing.T
 	cmd *exec.Cmd
 	in  *bufio.Reader
 }
 
-// piped is a dump whose output goes to out, which is closed here, and that has
-// begun.
+// piped starts a dump with out as its standard output, and waits until it captures. It closes out in this process.
 func piped(t *testing.T, out *os.File, args ...string) (*exec.Cmd, notes) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -209,7 +207,7 @@ func piped(t *testing.T, out *os.File, args ...string) (*exec.Cmd, notes) {
 	return cmd, n
 }
 
-// rest is what it says from then on, when it has ended with this code.
+// rest demands that the dump ends with this exit code, and returns the remaining notes.
 func (n notes) rest(code int) string {
 	n.Helper()
 	text, err := io.ReadAll(n.in)

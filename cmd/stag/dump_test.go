@@ -19,13 +19,13 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// TestDumpFile: what is written while connections begin, work and end is for
-// tshark a capture as any other: nothing is malformed, every checksum and CRC is
-// good, both directions have every kind of message, and comments say where.
+// TestDumpFile: tshark reads a file that was written while connections began, worked and ended. Nothing is malformed,
+// every checksum and CRC is good, both directions have every kind of message, and comments name the device and the
+// connection.
 func TestDumpFile(t *testing.T) {
 	need.Tool(t, "tshark")
 	u := newDumpUsers(t)
-	x, y := u.connect() // under way when the capture begins
+	x, y := u.connect() // open before the capture begins
 	file := filepath.Join(t.TempDir(), "x.pcapng")
 	d := dumping(t, 1, append(own, "-i", u.name(pair.A), "-w", file)...)
 	v, w := u.connect()
@@ -53,7 +53,7 @@ func TestDumpFile(t *testing.T) {
 			continue
 		}
 		if row[2] == "in queue 0" && row[3] == "" {
-			continue // an acknowledgement that comes when its flow is gone
+			continue // an acknowledgement that arrived after its flow had ended
 		}
 		m := comment.FindStringSubmatch(row[2])
 		if m == nil || (m[1] == "in") != in {
@@ -86,12 +86,12 @@ func TestDumpFile(t *testing.T) {
 		t.Errorf("%d FPDUs, of which %d have a good CRC", fpdus, good)
 	}
 	stats, err := exec.Command("capinfos", "-T", "-r", "-c", file).Output()
-	if err == nil { // it is not everywhere that tshark is
+	if err == nil { // tshark is not installed on every machine
 		t.Logf("capinfos: %s", stats)
 	}
 }
 
-// TestDumpLive: tshark has the packets while the capture goes on.
+// TestDumpLive: tshark reads packets while the capture is still running.
 func TestDumpLive(t *testing.T) {
 	need.Tool(t, "tshark")
 	u := newDumpUsers(t)
@@ -114,7 +114,7 @@ func TestDumpLive(t *testing.T) {
 	seen.all(0)
 }
 
-// dumpMasks are what is volatile in a line beside what mask takes out.
+// dumpMasks are the volatile parts of a line that mask does not cover.
 var dumpMasks = []struct {
 	volatile *regexp.Regexp
 	mask     string
@@ -130,13 +130,12 @@ var dumpMasks = []struct {
 	{regexp.MustCompile(`(?m)^stag: dump: capturing on .*$`), "stag: dump: capturing on veth-a of pid PID (PROGRAM)"},
 }
 
-// TestDumpText: a line for each packet, of every kind that the talk has, and no
-// others when they are asked for alone.
+// TestDumpText: each packet of every kind has a line, and --kind selects kinds.
 func TestDumpText(t *testing.T) {
 	u := newDumpUsers(t)
 	x, y := u.connect()
 	args := append(own, "-i", u.name(pair.A))
-	// Which segments are acknowledged at once depends.
+	// Which segments are acknowledged at once differs between runs.
 	all := dumping(t, 1, append(args, "--kind", "write,read-request,read-response,send,terminate")...)
 	acks := dumping(t, 1, append(args, "--kind", "ack", "-c", "1", "--json")...)
 	u.talk(x, y)
@@ -148,7 +147,7 @@ func TestDumpText(t *testing.T) {
 		text = m.volatile.ReplaceAllString(text, m.mask)
 	}
 	text = regexp.MustCompile(`\d+ packets captured`).ReplaceAllString(text, "N packets captured")
-	// The empty Write to a peer that keeps silent comes when it comes.
+	// The time at which the empty Write to a silent peer is sent differs between runs.
 	text = regexp.MustCompile(`(?m)^.* RDMA Write stag STAG offset 0 length 0 last\n`).ReplaceAllString(text, "")
 	golden(t, "dump", text)
 	for line := range strings.Lines(acks.all(0)) {
@@ -163,7 +162,7 @@ func TestDumpText(t *testing.T) {
 	}
 }
 
-// TestDumpJSON: an object for each packet, as the schema has it.
+// TestDumpJSON: each packet is a JSON object that matches the schema.
 func TestDumpJSON(t *testing.T) {
 	u := newDumpUsers(t)
 	x, y := u.connect()
@@ -191,8 +190,8 @@ func TestDumpJSON(t *testing.T) {
 	}
 }
 
-// TestDumpFilters: a QP, its flow, a number of packets, the first octets; and
-// several dumps at once, which do not disturb each other.
+// TestDumpFilters: dump can select a QP, its flow, a number of packets and the first octets. Several dumps at once do
+// not disturb each other.
 func TestDumpFilters(t *testing.T) {
 	need.Tool(t, "tshark")
 	u := newDumpUsers(t)
@@ -225,7 +224,7 @@ func TestDumpFilters(t *testing.T) {
 			rig.Must(t, err)
 			if strings.HasPrefix(row[0], "not captured") {
 				stands++
-			} else if n > 90 { // acknowledgements come when they come
+			} else if n > 90 { // how many acknowledgements there are differs between runs
 				rows[name] = append(rows[name], row)
 			}
 		}
@@ -247,7 +246,7 @@ func TestDumpFilters(t *testing.T) {
 	}
 }
 
-// TestDumpRefused: what is not there to be captured is one line.
+// TestDumpRefused: asking for something that cannot be captured gives one line.
 func TestDumpRefused(t *testing.T) {
 	one := func(r result, words ...string) {
 		t.Helper()
@@ -259,7 +258,7 @@ func TestDumpRefused(t *testing.T) {
 	}
 	h := newHost(t)
 	if os.Geteuid() == 0 {
-		h.act("well") // another user's engine beside
+		h.act("well") // an engine of another user exists at the same time
 	}
 	asGuest := func(args ...string) *exec.Cmd {
 		cmd := h.at(command(t, append([]string{"dump"}, args...)...))
@@ -305,7 +304,7 @@ func TestDumpRefused(t *testing.T) {
 	})
 }
 
-// TestDumpNotAllowed: root's engines are not for others to look into.
+// TestDumpNotAllowed: other users cannot capture from the engines of root.
 func TestDumpNotAllowed(t *testing.T) {
 	newDumpUsers(t)
 	r := run(t, as(command(t, append([]string{"dump", "--all-users"}, own...)...)))
@@ -316,7 +315,7 @@ func TestDumpNotAllowed(t *testing.T) {
 	}
 }
 
-// TestDumpUsage: what cannot be meant is one line, and exit code 2.
+// TestDumpUsage: a wrong command line gives one line and exit code 2.
 func TestDumpUsage(t *testing.T) {
 	for args, says := range map[string]string{
 		"eth1":                 `"eth1"`,
@@ -351,7 +350,7 @@ func TestDumpUsage(t *testing.T) {
 	}
 }
 
-// TestDumpTerminal: no binary on a terminal.
+// TestDumpTerminal: dump does not write binary to a terminal.
 func TestDumpTerminal(t *testing.T) {
 	_, program := newTerminal(t)
 	cmd := command(t, "dump", "-w", "-")

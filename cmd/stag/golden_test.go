@@ -16,8 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// golden compares text with testdata/golden/<name>.txt. What is volatile has
-// been masked in it.
+// golden compares text, in which volatile parts are already masked, with testdata/golden/<name>.txt.
 func golden(t *testing.T, name, text string) {
 	t.Helper()
 	file := filepath.Join("testdata", "golden", name+".txt")
@@ -33,8 +32,7 @@ func golden(t *testing.T, name, text string) {
 	}
 }
 
-// schema demands that text is one JSON value, and as testdata/schema/<name>.json
-// says.
+// schema demands that text is one JSON value that matches testdata/schema/<name>.json.
 func schema(t *testing.T, name, text string) {
 	t.Helper()
 	s, err := jsonschema.NewCompiler().Compile(filepath.Join("testdata", "schema", name+".json"))
@@ -48,8 +46,8 @@ func schema(t *testing.T, name, text string) {
 	}
 }
 
-// TestSchemas: each is of draft 2020-12, and every object in it lists all of its
-// members, so that a new one is seen.
+// TestSchemas: each schema is of draft 2020-12, and every object in it lists all of its members, so that a test
+// notices a new member.
 func TestSchemas(t *testing.T) {
 	list, err := filepath.Glob("testdata/schema/*.json")
 	rig.Must(t, err)
@@ -68,7 +66,7 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// closed looks for objects that would take any member.
+// closed fails if a schema has an object that accepts unlisted members.
 func closed(t *testing.T, where string, v any) {
 	t.Helper()
 	switch v := v.(type) {
@@ -87,7 +85,7 @@ func closed(t *testing.T, where string, v any) {
 	}
 }
 
-// masks are what differs between machines and runs.
+// masks are the parts of output that differ between machines and runs.
 var masks = []struct {
 	volatile *regexp.Regexp
 	mask     string
@@ -106,8 +104,8 @@ var masks = []struct {
 	{regexp.MustCompile(`\b(?:\d+(?:\.\d+)?(?:h|m|s|ms|µs|us|ns))+\b`), "DURATION"},
 }
 
-// mask takes out what all commands have that is volatile: names and numbers
-// that the machine gives, STags, ports behind addresses, times and rates.
+// mask replaces the volatile parts that all commands print: names and numbers that the machine gives, STags, ports
+// behind addresses, times and rates.
 func mask(text string) string {
 	for _, m := range masks {
 		text = m.volatile.ReplaceAllString(text, m.mask)
@@ -117,10 +115,10 @@ func mask(text string) string {
 
 var spaces = regexp.MustCompile(` {2,}`)
 
-// unaligned takes out how wide columns are, where it depends on numbers.
+// unaligned removes the widths of columns, which depend on numbers.
 func unaligned(text string) string { return spaces.ReplaceAllString(text, "  ") }
 
-// TestMask: what is volatile goes, what is asked for stays.
+// TestMask: mask replaces volatile text and leaves the rest.
 func TestMask(t *testing.T) {
 	for text, want := range map[string]string{
 		"sa01234abc to 192.0.2.2:40123":         "veth-a to 192.0.2.2:PORT",

@@ -61,7 +61,6 @@ func commandLines(c *cobra.Command) string {
 	return b.String()
 }
 
-// trimmed is s without the white space at its end.
 func trimmed(s string) string { return strings.TrimRightFunc(s, unicode.IsSpace) }
 
 // helpCommand is the one of cobra, but rejects the name of a command that does not exist.
@@ -94,7 +93,7 @@ stag --help prints.`,
 			if err != nil {
 				return usageError{err}
 			}
-			about.InitDefaultHelpFlag() // which Execute does for the command that it runs only
+			about.InitDefaultHelpFlag() // Execute does this only for the command that it runs
 			return about.Help()
 		},
 	}

@@ -17,9 +17,8 @@ import (
 	"github.com/stag-rdma/stag/test/need"
 )
 
-// actHostile has the socket of an engine that says what its user likes, until its
-// standard input ends: 18 MB of empty queue pairs, and a packet that is longer
-// than any.
+// actHostile serves a control socket with false answers until its standard input ends: a report of 18 MB of empty
+// queue pairs, and a packet longer than any that can exist.
 func actHostile() error {
 	path, err := control.Name(1)
 	if err != nil {
@@ -55,9 +54,9 @@ func actHostile() error {
 	return err
 }
 
-// TestHostileEngine: what another user's process says as an engine neither
-// exhausts nor ends root's show, metrics and dump, nor adds to what root's engine
-// says; and nobody hears it who has not asked for it.
+// TestHostileEngine: the false answers of another user's process neither exhaust nor end root's show, metrics and
+// dump, nor add to the report of root's engine. A command that does not ask for other users' engines does not see
+// them.
 func TestHostileEngine(t *testing.T) {
 	need.Root(t)
 	h := newHost(t)

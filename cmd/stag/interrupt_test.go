@@ -15,19 +15,18 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// long is more than a demonstration moves before it is interrupted, in MiB.
+// long is a size in MiB that a demonstration cannot finish before it is interrupted.
 const long = "65536"
 
-// running is a command whose lines are read as they come.
+// running is a command whose output is read line by line while it runs.
 type running struct {
 	*testing.T
 	cmd   *exec.Cmd
-	lines chan string // of standard output and error; closed when both are
+	lines chan string // of standard output and error; closed when both have ended
 	said  []string
 }
 
-// launch starts cmd with out as its standard output and error, and reads from
-// in what it writes there.
+// launch starts cmd with out as its standard output and error, and reads its lines from in.
 func launch(t *testing.T, cmd *exec.Cmd) *running {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -46,7 +45,7 @@ func launch(t *testing.T, cmd *exec.Cmd) *running {
 	return x
 }
 
-// until reads lines until one has the word, and fails the test if none does.
+// until reads lines until one contains word. It fails the test if the output ends first.
 func (x *running) until(word string) {
 	x.Helper()
 	for line := range x.lines {
@@ -58,7 +57,7 @@ func (x *running) until(word string) {
 	x.Fatalf("never said %q, but %q", word, x.said)
 }
 
-// untilClaims waits until the command has claimed n things.
+// untilClaims waits until the command holds n claims.
 func (x *running) untilClaims(n int) {
 	x.Helper()
 	for end := time.Now().Add(30 * time.Second); files(x.T, loader.RuntimeDir) < n; {
@@ -69,7 +68,7 @@ func (x *running) untilClaims(n int) {
 	}
 }
 
-// rest reads the remaining lines and waits for the end.
+// rest reads the remaining lines, waits for the command to end, and returns its exit code.
 func (x *running) rest() (code int) {
 	for line := range x.lines {
 		x.said = append(x.said, line)
@@ -78,7 +77,7 @@ func (x *running) rest() (code int) {
 	return x.cmd.ProcessState.ExitCode()
 }
 
-// moments are when a demonstration is interrupted.
+// moments are the points at which a demonstration is interrupted.
 var moments = map[string]func(*running){
 	"as the first end is claimed":  func(x *running) { x.untilClaims(1) },
 	"as the first end is opened":   func(x *running) { x.untilClaims(2) },
@@ -97,7 +96,7 @@ var moments = map[string]func(*running){
 	"when both ends are taken over": func(x *running) { x.until("are taken over") },
 }
 
-// TestDemoInterrupted: Ctrl-C at any moment leaves nothing behind.
+// TestDemoInterrupted: Ctrl-C leaves nothing behind, at whichever moment it comes.
 func TestDemoInterrupted(t *testing.T) {
 	for name, moment := range moments {
 		t.Run(name, func(t *testing.T) {
@@ -110,8 +109,8 @@ func TestDemoInterrupted(t *testing.T) {
 	}
 }
 
-// TestDemoEndedMidway: whatever politely ends it in the middle of its transfer,
-// while there is something to clean up.
+// TestDemoEndedMidway: each signal that asks the process to end is sent in the middle of its transfer. The
+// demonstration cleans up.
 func TestDemoEndedMidway(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(unix.SignalName(sig), func(t *testing.T) {
@@ -137,8 +136,7 @@ func (x *running) interrupted(sig os.Signal) {
 	}
 }
 
-// TestDemoKilled: of a process that could not clean up, only the files of its
-// claims stay, which hold nothing.
+// TestDemoKilled: a killed process leaves only the files of its claims, and these files keep no resource busy.
 func TestDemoKilled(t *testing.T) {
 	before := tracesOf(t)
 	x := launch(t, offloaded(t, "--size", "1024"))
@@ -155,7 +153,7 @@ func TestDemoKilled(t *testing.T) {
 	}
 }
 
-// TestDemoUnread: a reader that goes away ends the demonstration.
+// TestDemoUnread: a demonstration ends when the reader of its output goes away.
 func TestDemoUnread(t *testing.T) {
 	before := tracesOf(t)
 	cmd := offloaded(t, "--size", "8")
@@ -173,7 +171,7 @@ func TestDemoUnread(t *testing.T) {
 	before.gone(t)
 }
 
-// TestDemoInterruptedLate: in another operation than the first.
+// TestDemoInterruptedLate: the interrupt comes in a later operation than the first.
 func TestDemoInterruptedLate(t *testing.T) {
 	for _, word := range []string{"RDMA Read", "Send"} {
 		t.Run(word, func(t *testing.T) {
@@ -186,7 +184,7 @@ func TestDemoInterruptedLate(t *testing.T) {
 	}
 }
 
-// TestDemoInterruptedWithoutRights: the same over the loopback.
+// TestDemoInterruptedWithoutRights: an interrupt ends a demonstration over the loopback.
 func TestDemoInterruptedWithoutRights(t *testing.T) {
 	for _, word := range []string{"Kernel port", "Side A dials", "RDMA Write"} {
 		t.Run(word, func(t *testing.T) {

@@ -40,7 +40,7 @@ the interface adopts the program, instead of attaching one of its own.
 				return usageError{fmt.Errorf("load: %w", err)}
 			}
 			if !cmd.Flags().Changed("max-flows") {
-				o.MaxFlows = 0 // any number that is there will do
+				o.MaxFlows = 0 // any number that is already there is accepted
 			}
 			if cmd.Flags().Changed("orphan-wait") {
 				if o.OrphanWait = wait; wait == 0 {

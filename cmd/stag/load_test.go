@@ -23,8 +23,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// newLoadable is a pair on which something will be loaded, which goes again when
-// the test ends.
+// newLoadable returns a pair on which the test will load programs. They are unloaded when the test ends.
 func newLoadable(t *testing.T, c pair.Config) *pair.Pair {
 	t.Helper()
 	p := netns.XDPPair(t, c)
@@ -44,13 +43,13 @@ var (
 	volatileOwner    = regexp.MustCompile(`pid PID \([^)]*\)`)
 )
 
-// told is what r said, without what is volatile.
+// told returns the output of r with its volatile parts masked.
 func told(r result) string {
 	text := volatileInstance.ReplaceAllString(mask(r.stdout+r.stderr), "$1-NETNS")
 	return volatileOwner.ReplaceAllString(text, "pid PID (NAME)")
 }
 
-// TestLoadUnload: what is said, in order, as text and as JSON.
+// TestLoadUnload: load and unload print the expected text and JSON.
 func TestLoadUnload(t *testing.T) {
 	p := newLoadable(t, pair.Config{})
 	near := p.Ends[pair.A].Name
@@ -86,7 +85,7 @@ func TestLoadUnload(t *testing.T) {
 	}
 }
 
-// TestLoadGeneric: with and without tuning behind receive offload.
+// TestLoadGeneric: load works in generic mode with receive offload, with and without tuning.
 func TestLoadGeneric(t *testing.T) {
 	p := newLoadable(t, pair.Config{})
 	near := p.Ends[pair.A].Name
@@ -102,7 +101,7 @@ func TestLoadGeneric(t *testing.T) {
 	golden(t, "unload_generic", told(r))
 }
 
-// TestLoadOneInstance: two interfaces of one name, unloaded by it.
+// TestLoadOneInstance: two interfaces are loaded under one instance name, and that name unloads both.
 func TestLoadOneInstance(t *testing.T) {
 	p := newLoadable(t, pair.Config{})
 	for _, side := range []pair.Side{pair.A, pair.B} {
@@ -110,7 +109,7 @@ func TestLoadOneInstance(t *testing.T) {
 	}
 	r := at(t, p, pair.A, "__completeNoDesc", "unload", "--instance", "")
 	contains(t, r.stdout, "storage\n")
-	r = at(t, p, pair.A, "unload", p.Ends[pair.B].Name) // which is not here
+	r = at(t, p, pair.A, "unload", p.Ends[pair.B].Name) // this interface is not in this namespace
 	r.ends(t, exitFailed)
 	contains(t, r.stderr, "no network interface", "storage", "--instance")
 	at(t, p, pair.A, "unload", p.Ends[pair.A].Name).ends(t, 0)
@@ -123,8 +122,7 @@ func TestLoadOneInstance(t *testing.T) {
 	at(t, p, pair.A, "unload", "--all").ends(t, 0)
 }
 
-// adopting is a server on side A's loaded interface with a client that pings it
-// from side B for as long as it can.
+// adopting starts a server on the loaded interface of side A, and a client on side B that pings it without end.
 func adopting(t *testing.T, p *pair.Pair) (s, c *running) {
 	t.Helper()
 	in(t, p, func() error {
@@ -141,7 +139,7 @@ func adopting(t *testing.T, p *pair.Pair) (s, c *running) {
 	return s, c
 }
 
-// TestUnloadInUse: refused, and then forced, with a connection.
+// TestUnloadInUse: unload refuses while a process uses the program, and --force ends its connection.
 func TestUnloadInUse(t *testing.T) {
 	p := newLoadable(t, pair.Config{})
 	near := p.Ends[pair.A].Name
@@ -165,8 +163,8 @@ func TestUnloadInUse(t *testing.T) {
 	rig.Must(t, s.cmd.Process.Kill())
 }
 
-// TestUnloadForced: the text says what was lost, and whoever lost it ends with an
-// error that says why, also one that only listens.
+// TestUnloadForced: the text says what was lost. A process that lost a connection or a listener ends with an error
+// that gives the reason.
 func TestUnloadForced(t *testing.T) {
 	p := newLoadable(t, pair.Config{})
 	at(t, p, pair.A, "load", p.Ends[pair.A].Name).ends(t, 0)
@@ -178,8 +176,8 @@ func TestUnloadForced(t *testing.T) {
 	contains(t, c.all(exitFailed), "reset by peer")
 }
 
-// TestUnloadDead: what a killed process had is removed, and counted; the next
-// one adopts the program all the same.
+// TestUnloadDead: unload removes and counts the entries of a killed process. The next process can still adopt the
+// program.
 func TestUnloadDead(t *testing.T) {
 	p := newLoadable(t, pair.Config{})
 	near := p.Ends[pair.A].Name
@@ -196,8 +194,7 @@ func TestUnloadDead(t *testing.T) {
 	golden(t, "unload_dead", told(r))
 }
 
-// TestUnloadMoved: renamed, moved and removed interfaces, by the name that they
-// were loaded under.
+// TestUnloadMoved: unload finds renamed, moved and removed interfaces by the name under which they were loaded.
 func TestUnloadMoved(t *testing.T) {
 	for name, change := range map[string]func(p *pair.Pair, l netlink.Link, there *os.File) error{
 		"renamed": func(_ *pair.Pair, l netlink.Link, _ *os.File) error {
@@ -233,7 +230,7 @@ func TestUnloadMoved(t *testing.T) {
 	}
 }
 
-// TestLoadCleans: the next load says what it took away.
+// TestLoadCleans: the next load says what it removed.
 func TestLoadCleans(t *testing.T) {
 	old, p := newLoadable(t, pair.Config{}), newLoadable(t, pair.Config{})
 	at(t, old, pair.A, "load", old.Ends[pair.A].Name, "--instance", "old", "--tune=throughput").ends(t, 0)
@@ -243,8 +240,7 @@ func TestLoadCleans(t *testing.T) {
 	contains(t, r.stdout, "removed the pins in /sys/fs/bpf/stag/old/", "gone")
 }
 
-// TestLoadKilledAnywhere: however far a load has come when it is killed, the next
-// one works, and after its unload nothing is left.
+// TestLoadKilledAnywhere: if load is killed at any point, the next load works, and nothing is left after its unload.
 func TestLoadKilledAnywhere(t *testing.T) {
 	p := newLoadable(t, pair.Config{})
 	near := p.Ends[pair.A].Name
@@ -255,19 +251,19 @@ func TestLoadKilledAnywhere(t *testing.T) {
 		rig.Must(t, cmd.Process.Kill())
 		cmd.Wait()
 		r := at(t, p, pair.A, "load", near, "--tune=throughput")
-		if r.code != 0 { // it was whole already
+		if r.code != 0 { // the load had completed before the kill
 			contains(t, r.stderr, "already")
 		}
 		at(t, p, pair.A, "unload", near).ends(t, 0)
 		left, _ := filepath.Glob(loader.Root + "/*")
-		files, _ := filepath.Glob(loader.RuntimeDir + "/[^e]*") // but the sockets of engines
+		files, _ := filepath.Glob(loader.RuntimeDir + "/[^e]*") // except the sockets of engines
 		if len(left)+len(files) != 0 {
 			t.Fatalf("killed after %d ms, left: %v %v", 2*i, left, files)
 		}
 	}
 }
 
-// TestUnloadKilledAnywhere: the same of an unload.
+// TestUnloadKilledAnywhere: if unload is killed at any point, the next load or unload removes what is left.
 func TestUnloadKilledAnywhere(t *testing.T) {
 	p := newLoadable(t, pair.Config{})
 	near := p.Ends[pair.A].Name
@@ -278,7 +274,7 @@ func TestUnloadKilledAnywhere(t *testing.T) {
 		time.Sleep(time.Duration(i) * time.Millisecond)
 		rig.Must(t, cmd.Process.Kill())
 		cmd.Wait()
-		if i%2 == 0 { // what is left is the next load's
+		if i%2 == 0 { // the next load removes what is left
 			if r := at(t, p, pair.A, "load", near); r.code != 0 {
 				contains(t, r.stderr, "already")
 			}
@@ -287,15 +283,15 @@ func TestUnloadKilledAnywhere(t *testing.T) {
 			contains(t, r.stderr, "no stag is loaded")
 		}
 		left, _ := filepath.Glob(loader.Root + "/*")
-		files, _ := filepath.Glob(loader.RuntimeDir + "/[^e]*") // but the sockets of engines
+		files, _ := filepath.Glob(loader.RuntimeDir + "/[^e]*") // except the sockets of engines
 		if len(left)+len(files) != 0 {
 			t.Fatalf("killed after %d ms, left: %v %v", i, left, files)
 		}
 	}
 }
 
-// TestLoadOldName: an interface that has got the name of one that is loaded does
-// not become part of its instance.
+// TestLoadOldName: an interface renamed to the name of a loaded interface does not become part of that interface's
+// instance.
 func TestLoadOldName(t *testing.T) {
 	p := newLoadable(t, pair.Config{})
 	near := p.Ends[pair.A].Name
@@ -324,12 +320,12 @@ func TestLoadOldName(t *testing.T) {
 		rig.Must(t, err)
 		return netlink.LinkDel(l)
 	})
-	r = at(t, p, pair.A, "unload", near) // which is another, and the one that was is gone
+	r = at(t, p, pair.A, "unload", near) // this is another interface, and the one of this name is gone
 	r.ends(t, 0)
 	contains(t, r.stdout, "pins removed")
 }
 
-// TestLoadForeign: another program is left alone.
+// TestLoadForeign: load leaves a foreign program alone.
 func TestLoadForeign(t *testing.T) {
 	p := newLoadable(t, pair.Config{})
 	near := p.Ends[pair.A].Name
@@ -341,7 +337,7 @@ func TestLoadForeign(t *testing.T) {
 	}
 }
 
-// TestUnloadPrivate: a program of a process's own is not stag unload's.
+// TestUnloadPrivate: unload does not remove a program that a process loaded for itself.
 func TestUnloadPrivate(t *testing.T) {
 	p := newLoadable(t, pair.Config{})
 	near := p.Ends[pair.A].Name
@@ -356,7 +352,7 @@ func TestUnloadPrivate(t *testing.T) {
 	s.all(0)
 }
 
-// TestLoadWithoutRights: one line that says what to do, and nothing is left.
+// TestLoadWithoutRights: load prints one line that says what to do, and leaves nothing.
 func TestLoadWithoutRights(t *testing.T) {
 	p := newLoadable(t, pair.Config{})
 	near := p.Ends[pair.A].Name
@@ -369,7 +365,7 @@ func TestLoadWithoutRights(t *testing.T) {
 		for _, who := range []*exec.Cmd{
 			nobody(command(t, args...)),
 			as(command(t, args...), unix.CAP_NET_ADMIN),
-			as(command(t, args...), unix.CAP_NET_ADMIN, unix.CAP_BPF, unix.CAP_NET_RAW), // may load, and not see whose program is there
+			as(command(t, args...), unix.CAP_NET_ADMIN, unix.CAP_BPF, unix.CAP_NET_RAW), // may load, but not see which process has a program
 		} {
 			r := inside(t, p, who)
 			r.ends(t, exitFailed)
@@ -384,7 +380,7 @@ func TestLoadWithoutRights(t *testing.T) {
 	golden(t, "load_rights", told(r))
 }
 
-// TestLoadNoBPFFS: pins need their file system, which `ip netns exec` hides.
+// TestLoadNoBPFFS: load needs a BPF file system for its pins, and `ip netns exec` hides that file system.
 func TestLoadNoBPFFS(t *testing.T) {
 	p := newLoadable(t, pair.Config{})
 	near := p.Ends[pair.A].Name

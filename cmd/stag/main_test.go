@@ -22,15 +22,15 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// guest is a user without rights of its own, whom nobody else on the machine
-// is: what it leaves behind can be told from what others do meanwhile.
+// guest is a user without rights. No other process on the machine runs as this user, so that a test can tell what its
+// commands leave behind.
 const guest = 63271
 
-// binary is the command, built once.
+// binary is the path of the command, which TestMain builds once.
 var binary string
 
-// TestMain builds the command. As root the tests have mounts of their own, with a
-// runtime directory that the guest may use.
+// TestMain builds the command. As root, the tests have mounts of their own, with a runtime directory that the guest
+// may use.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	need.OwnMounts()
@@ -57,10 +57,10 @@ func orExit(err error) {
 	}
 }
 
-// patience is how long a command may take. None comes near it.
+// patience is an upper bound for every command, against hangs. No command comes near it.
 const patience = 2 * time.Minute
 
-// command is the program with its arguments, killed when the test ends.
+// command returns the program with these arguments. It is killed when the test ends.
 func command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -70,7 +70,7 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// as makes cmd run as the guest, with these capabilities only.
+// as makes cmd run as the guest with these capabilities only.
 func as(cmd *exec.Cmd, caps ...uintptr) *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Credential:  &syscall.Credential{Uid: guest, Gid: guest},
@@ -79,7 +79,7 @@ func as(cmd *exec.Cmd, caps ...uintptr) *exec.Cmd {
 	return cmd
 }
 
-// result is what a command did.
+// result is the output and the exit code of a command.
 type result struct {
 	code           int // -1: ended by a signal
 	stdout, stderr string
@@ -97,8 +97,8 @@ func run(t *testing.T, cmd *exec.Cmd) result {
 	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
-// unread runs cmd with a reader of its output who is gone, demands that it fails,
-// and returns what it says.
+// unread runs cmd with a standard output whose reader has gone, demands that cmd fails, and returns its standard
+// error.
 func unread(t *testing.T, cmd *exec.Cmd) (said string) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -114,7 +114,7 @@ func unread(t *testing.T, cmd *exec.Cmd) (said string) {
 	return errs.String()
 }
 
-// lines are the lines of a text that ends with one.
+// lines returns the lines of a text that ends with a newline.
 func lines(text string) []string { return strings.Split(strings.TrimSuffix(text, "\n"), "\n") }
 
 // ends demands an exit code.
@@ -125,7 +125,7 @@ func (r result) ends(t *testing.T, code int) {
 	}
 }
 
-// TestUsage: a wrong command line is one line, and exit code 2.
+// TestUsage: a wrong command line gives one line and exit code 2.
 func TestUsage(t *testing.T) {
 	for args, says := range map[string]string{
 		"pong":                             "unknown command",
@@ -164,12 +164,11 @@ func TestUsage(t *testing.T) {
 	r.ends(t, exitUsage)
 }
 
-// mostHelpLines is how long the text of --help before the flags may be. Empty lines and
-// the list of commands do not count.
+// mostHelpLines is the limit for the text of --help before the flags. Empty lines and the list of commands do not
+// count.
 const mostHelpLines = 15
 
-// TestHelpIsShort: the help of every command begins with an example, and is short. What
-// is longer stands on the manual page.
+// TestHelpIsShort: the help of every command begins with an example and is short. The manual page has the rest.
 func TestHelpIsShort(t *testing.T) {
 	commands := []*cobra.Command{root()}
 	for len(commands) > 0 {

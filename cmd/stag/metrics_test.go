@@ -26,10 +26,10 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// series are what a scrape gave, by name.
+// series are the metrics of a scrape by name.
 type series map[string]*dto.MetricFamily
 
-// parseSeries reads what Prometheus would.
+// parseSeries parses text as Prometheus does.
 func parseSeries(t *testing.T, text string) series {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.LegacyValidation)
@@ -40,8 +40,7 @@ func parseSeries(t *testing.T, text string) series {
 	return all
 }
 
-// of are the values of a metric whose series have these labels, in pairs of
-// name and value.
+// of returns the values of a metric's series that have these labels. labels alternates names and values.
 func (s series) of(name string, labels ...string) (values []float64) {
 	for _, m := range s["stag_"+name].GetMetric() {
 		have := map[string]string{}
@@ -59,7 +58,7 @@ func (s series) of(name string, labels ...string) (values []float64) {
 	return values
 }
 
-// is demands one series, with this value.
+// is demands exactly one series with these labels, and this value.
 func (s series) is(t *testing.T, want float64, name string, labels ...string) {
 	t.Helper()
 	if got := s.of(name, labels...); len(got) != 1 || got[0] != want {
@@ -67,7 +66,7 @@ func (s series) is(t *testing.T, want float64, name string, labels ...string) {
 	}
 }
 
-// exporter is `stag metrics` that serves.
+// exporter is a running `stag metrics` server.
 type exporter struct {
 	*running
 	url string
@@ -83,14 +82,14 @@ func (h host) exporting(cmd *exec.Cmd) exporter {
 	x := launch(h.T, h.at(cmd))
 	x.until("Metrics at ")
 	last := x.said[len(x.said)-1]
-	go func() { // what -v says
+	go func() { // the output of -v
 		for range x.lines {
 		}
 	}()
 	return exporter{x, regexp.MustCompile(`http://\S+`).FindString(last)}
 }
 
-// get is a page, and its status.
+// get returns the body and the status of a page.
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
 	client := http.Client{Timeout: patience}
@@ -111,7 +110,7 @@ func (x exporter) scrape() series {
 	return parseSeries(x.T, text)
 }
 
-// interrupted demands a good end.
+// interrupted sends an interrupt and demands exit code 0.
 func (x exporter) interrupted() {
 	x.Helper()
 	rig.Must(x.T, x.cmd.Process.Signal(os.Interrupt))
@@ -121,8 +120,7 @@ func (x exporter) interrupted() {
 	}
 }
 
-// TestMetricsOverPair: a scrape over HTTP says what the engines do, which are
-// asked before and after it.
+// TestMetricsOverPair: the values of a scrape over HTTP lie between reports of the engines taken before and after it.
 func TestMetricsOverPair(t *testing.T) {
 	before := tracesOf(t)
 	p := netns.XDPPair(t, pair.Config{})
@@ -177,7 +175,7 @@ func TestMetricsOverPair(t *testing.T) {
 	before.gone(t)
 }
 
-// reportOf asks the engine itself.
+// reportOf asks the engine directly for its report.
 func reportOf(t *testing.T, pid int) report.Engine {
 	t.Helper()
 	list, err := control.Engines(pid)
@@ -187,7 +185,7 @@ func reportOf(t *testing.T, pid int) report.Engine {
 	return r
 }
 
-// total is a counter, summed over the queues of an engine's one device.
+// total returns a counter, summed over the queues of the engine's only device.
 func total(e report.Engine, name string) (n float64) {
 	all := e.Counters
 	for _, q := range e.Queues {
@@ -201,7 +199,7 @@ func total(e report.Engine, name string) (n float64) {
 	return n
 }
 
-// metricsMasks are what is volatile in the text of --once.
+// metricsMasks are the volatile parts of the text of --once.
 var metricsMasks = []struct {
 	volatile *regexp.Regexp
 	mask     string
@@ -212,7 +210,7 @@ var metricsMasks = []struct {
 	{regexp.MustCompile(`(?m)^stag_scrape_duration_seconds .*`), "stag_scrape_duration_seconds N"},
 }
 
-// TestMetricsOnce: the text for the textfile collector.
+// TestMetricsOnce: --once prints the text for the textfile collector.
 func TestMetricsOnce(t *testing.T) {
 	h := newHost(t)
 	h.act("well")
@@ -226,7 +224,7 @@ func TestMetricsOnce(t *testing.T) {
 	golden(t, "metrics", text)
 }
 
-// TestMetricsNobody: no engine is no failure.
+// TestMetricsNobody: metrics without an engine succeeds.
 func TestMetricsNobody(t *testing.T) {
 	h := newHost(t)
 	x := h.export()
@@ -249,8 +247,7 @@ func TestMetricsNobody(t *testing.T) {
 	x.interrupted()
 }
 
-// TestMetricsFaults: an engine that does not answer, for whatever reason, does
-// not hide the others.
+// TestMetricsFaults: an engine that does not answer, for any reason, does not hide the others.
 func TestMetricsFaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		how, reason string
@@ -272,7 +269,7 @@ func TestMetricsFaults(t *testing.T) {
 			x := h.export("-v")
 			if name == "killed" {
 				go func() {
-					bad.out.ReadString('\n') // it is being asked
+					bad.out.ReadString('\n') // metrics is waiting for its answer
 					bad.cmd.Process.Kill()
 				}()
 			}
@@ -288,7 +285,7 @@ func TestMetricsFaults(t *testing.T) {
 	}
 }
 
-// TestMetricsImpatient: Prometheus gets an answer before it gives up.
+// TestMetricsImpatient: Prometheus gets an answer before its timeout.
 func TestMetricsImpatient(t *testing.T) {
 	h := newHost(t)
 	good := h.act("well")
@@ -310,7 +307,7 @@ func TestMetricsImpatient(t *testing.T) {
 	x.interrupted()
 }
 
-// TestMetricsInterrupted: a scrape that is under way is answered first.
+// TestMetricsInterrupted: an interrupted exporter first answers a scrape that is in progress.
 func TestMetricsInterrupted(t *testing.T) {
 	h := newHost(t)
 	slow := h.act("hang")
@@ -327,8 +324,8 @@ func TestMetricsInterrupted(t *testing.T) {
 	}
 }
 
-// TestMetricsOfAnother: root's engines are seen, and not asked, by others who
-// want those of all users; they are told so.
+// TestMetricsOfAnother: a user that asks for all users' engines sees that root has engines, gets none of their
+// metrics, and is told so.
 func TestMetricsOfAnother(t *testing.T) {
 	need.Root(t)
 	h := newHost(t)
@@ -345,7 +342,7 @@ func TestMetricsOfAnother(t *testing.T) {
 	e.interrupted()
 }
 
-// TestMetricsNowhere: what is in the way of listening is one line.
+// TestMetricsNowhere: an address that metrics cannot listen on gives one line.
 func TestMetricsNowhere(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	rig.Must(t, err)
@@ -377,7 +374,7 @@ func TestMetricsNowhere(t *testing.T) {
 	}
 }
 
-// TestMetricsUnread: a reader that goes away is a failure, in one line.
+// TestMetricsUnread: metrics fails with one line when the reader of its output has gone.
 func TestMetricsUnread(t *testing.T) {
 	r, w, err := os.Pipe()
 	rig.Must(t, err)
@@ -393,12 +390,11 @@ func TestMetricsUnread(t *testing.T) {
 	}
 }
 
-// TestMetricsPinned: a program that was loaded to stay counts without an engine,
-// and goes on counting when one adopts it and leaves it again. What one that was
-// killed has left are orphans.
+// TestMetricsPinned: a program that was loaded to stay has metrics without an engine, and keeps counting when an
+// engine adopts it and leaves it again. The entries of a killed engine are counted as orphans.
 func TestMetricsPinned(t *testing.T) {
 	need.Root(t)
-	rig.Must(t, os.MkdirAll(loader.Root, 0o755)) // which stays
+	rig.Must(t, os.MkdirAll(loader.Root, 0o755)) // the directory stays
 	before := tracesOf(t)
 	p := netns.XDPPair(t, pair.Config{})
 	h, device := newHost(t), p.Ends[pair.A].Name
@@ -446,8 +442,7 @@ func TestMetricsPinned(t *testing.T) {
 	before.gone(t)
 }
 
-// TestMetricsCrowd: scrapes that come while many are under way are sent away,
-// and those are answered.
+// TestMetricsCrowd: while many scrapes are in progress further ones are refused, and those in progress are answered.
 func TestMetricsCrowd(t *testing.T) {
 	const atOnce = 8
 	h := newHost(t)

@@ -22,7 +22,7 @@ const (
 	perfLatRounds  = 1000
 	perfTxDepth    = 128
 	perfRxDepth    = 512
-	perfInterval   = 5 // seconds, of --run_infinitely
+	perfInterval   = 5 // seconds, the default with --run_infinitely
 	perfReportFile = "perftest_out.json"
 )
 
@@ -261,7 +261,7 @@ func (o *perfFlags) run(cmd *cobra.Command) error {
 	return errors.Join(err, report.keep(r))
 }
 
-// printed says that a failed Write concerned the result.
+// printed adds to the error of a failed Write that the result could not be printed.
 func (o *perfFlags) printed(err error) error {
 	if err == nil {
 		return nil

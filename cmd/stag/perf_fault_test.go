@@ -20,8 +20,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// complaint demands that a command that has said these lines has ended with one
-// line of error, the last, with all of the words.
+// complaint demands that a command has ended with exactly one line of error, the last of said, and that this line has
+// all of the words.
 func complaint(t *testing.T, said []string, words ...string) {
 	t.Helper()
 	errors := 0
@@ -39,11 +39,10 @@ func complaint(t *testing.T, said []string, words ...string) {
 	contains(t, said[len(said)-1], words...)
 }
 
-// perfPeers are a server and a client in the middle of a test: the client has
-// printed the row of the first size.
+// perfPeers are a server and a client in the middle of a test: the client has printed the row of the first size.
 type perfPeers struct{ server, client *running }
 
-// cleared removes what an end that was killed could not.
+// cleared removes what a killed end could not remove.
 func (p perfPeers) cleared(t *testing.T) {
 	t.Helper()
 	killed := func(x *running) bool { return x.cmd.ProcessState.ExitCode() == -1 }
@@ -52,12 +51,11 @@ func (p perfPeers) cleared(t *testing.T) {
 	}
 }
 
-// onEachPath runs f with peers of each test, over the kernel's TCP and
-// offloaded.
+// onEachPath runs f with peers of each test, over the kernel's TCP and offloaded.
 func onEachPath(t *testing.T, f func(*testing.T, perf.Test, perfPeers)) {
 	for _, test := range perf.Tests {
 		t.Run("kernel/"+string(test), func(t *testing.T) {
-			ownSockets(t) // for what killed users leave
+			ownSockets(t) // for the sockets that killed processes leave
 			p := inTheMiddle(t, perfOnLoopback(t, string(test), "-a", "-D", "0.5"))
 			f(t, test, p)
 			p.cleared(t)
@@ -88,8 +86,8 @@ func inTheMiddle(t *testing.T, e perfEnds) perfPeers {
 
 var firstRow = regexp.MustCompile(`(?m)^ 2 +[1-9]\d* +[\d.]+ `)
 
-// TestPerfInterruptedMidway: Ctrl-C in the middle of each test. The client says
-// what it measured until then; the server hears of it.
+// TestPerfInterruptedMidway: Ctrl-C at the client in the middle of each test. The client prints what it has measured
+// until then, and the server is told.
 func TestPerfInterruptedMidway(t *testing.T) {
 	onEachPath(t, func(t *testing.T, test perf.Test, p perfPeers) {
 		rig.Must(t, p.client.cmd.Process.Signal(os.Interrupt))
@@ -103,8 +101,8 @@ func TestPerfInterruptedMidway(t *testing.T) {
 	})
 }
 
-// TestPerfServerInterrupted: the same at the server, which says so; the client
-// keeps what it has measured, and is told.
+// TestPerfServerInterrupted: Ctrl-C at the server in the middle of each test. The server says so. The client prints
+// what it has measured, and is told.
 func TestPerfServerInterrupted(t *testing.T) {
 	onEachPath(t, func(t *testing.T, test perf.Test, p perfPeers) {
 		rig.Must(t, p.server.cmd.Process.Signal(os.Interrupt))
@@ -118,8 +116,7 @@ func TestPerfServerInterrupted(t *testing.T) {
 	})
 }
 
-// TestPerfPeerDies: an end that is killed in the middle is one line of the other,
-// whichever it is.
+// TestPerfPeerDies: if either end is killed in the middle of a test, the other prints one line.
 func TestPerfPeerDies(t *testing.T) {
 	for _, victim := range []string{"client", "server"} {
 		onEachPath(t, func(t *testing.T, test perf.Test, p perfPeers) {
@@ -135,7 +132,7 @@ func TestPerfPeerDies(t *testing.T) {
 	}
 }
 
-// TestPerfUnread: a reader that is gone is one line; nobody waits for it.
+// TestPerfUnread: a perf whose reader has gone ends with one line, and no process waits for that reader.
 func TestPerfUnread(t *testing.T) {
 	for _, args := range [][]string{{"--json"}, nil, {"-U"}} {
 		e := perfOnLoopback(t, "read_lat", "-n", "20000")
@@ -144,8 +141,7 @@ func TestPerfUnread(t *testing.T) {
 	}
 }
 
-// TestPerfReadOnce: the same where the reader goes in the middle of what it is
-// given, as head does.
+// TestPerfReadOnce: a perf ends with one line if its reader goes away in the middle of the output, as head does.
 func TestPerfReadOnce(t *testing.T) {
 	e := perfOnLoopback(t, "read_lat", "-n", "20000")
 	cmd := e.client("-U", "--json")
@@ -165,7 +161,7 @@ func TestPerfReadOnce(t *testing.T) {
 	e.server.all(0)
 }
 
-// TestPerfDiskFull: a result that cannot be written is one line.
+// TestPerfDiskFull: perf ends with one line if it cannot write a result.
 func TestPerfDiskFull(t *testing.T) {
 	e := perfOnLoopback(t, "read_lat", "-n", "10")
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -183,7 +179,7 @@ func TestPerfDiskFull(t *testing.T) {
 	e.server.all(0)
 }
 
-// TestPerfDiffers: each option that must be the same is named by both ends.
+// TestPerfDiffers: both ends name each option that must be the same at both and is not.
 func TestPerfDiffers(t *testing.T) {
 	for _, c := range []struct{ test, args, client, server string }{
 		{"write_bw", "-Q 5", "-Q is 5 here and 1 there", "-Q is 1 here and 5 there"},
@@ -215,7 +211,7 @@ func TestPerfDiffers(t *testing.T) {
 	s.all(exitFailed)
 }
 
-// TestPerfNobody: an address at which there is no server, and one that is none.
+// TestPerfNobody: perf ends with one line if no server listens at the address, and if the address is invalid.
 func TestPerfNobody(t *testing.T) {
 	port := freePort(t)
 	for server, words := range map[string][]string{
@@ -230,7 +226,7 @@ func TestPerfNobody(t *testing.T) {
 	}
 }
 
-// TestPerfStrangers: a server that is something else, and hangs up or talks.
+// TestPerfStrangers: the server is another program, which hangs up or sends something else.
 func TestPerfStrangers(t *testing.T) {
 	for _, says := range []string{"", "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -251,7 +247,7 @@ func TestPerfStrangers(t *testing.T) {
 	}
 }
 
-// TestPerfPortInUse: a second server at the same port says what to do.
+// TestPerfPortInUse: a second server at the same port prints what to do.
 func TestPerfPortInUse(t *testing.T) {
 	e := perfOnLoopback(t, "write_bw")
 	x := launch(t, command(t, e.server.cmd.Args[1:]...))
@@ -262,7 +258,7 @@ func TestPerfPortInUse(t *testing.T) {
 	complaint(t, e.server.said, "perf write_bw: interrupted")
 }
 
-// TestPerfWithoutRights: what takes rights says which, and what takes none runs.
+// TestPerfWithoutRights: perf names the right that a test lacks, and runs a test that needs none.
 func TestPerfWithoutRights(t *testing.T) {
 	anyone := func(args ...string) *exec.Cmd {
 		cmd := command(t, append([]string{"perf", "send_bw"}, args...)...)
@@ -286,7 +282,7 @@ func TestPerfWithoutRights(t *testing.T) {
 	complaint(t, x.said, "--out_json_file", "permission denied", "choose another place")
 }
 
-// TestPerfWrongInterface: one that is not there, and one that is gone meanwhile.
+// TestPerfWrongInterface: perf rejects an interface that does not exist, and names those that exist.
 func TestPerfWrongInterface(t *testing.T) {
 	p := netns.XDPPair(t, pair.Config{})
 	var x *running
@@ -295,8 +291,8 @@ func TestPerfWrongInterface(t *testing.T) {
 	complaint(t, x.said, "eth77", p.Ends[pair.A].Name)
 }
 
-// TestPerfInterruptedWaiting: a server that nobody has called says as JSON what
-// it was to measure, and that it was interrupted.
+// TestPerfInterruptedWaiting: a server that no client has called prints as JSON the test that it was started for, and
+// that it was interrupted.
 func TestPerfInterruptedWaiting(t *testing.T) {
 	cmd := command(t, "perf", "read_bw", "--kernel-port", "-p", freePort(t), "-q", "2", "--json")
 	out, err := cmd.StdoutPipe()
@@ -318,9 +314,9 @@ func TestPerfInterruptedWaiting(t *testing.T) {
 	}
 }
 
-// awaitPort waits until somebody listens at a port of the loopback. It is the
-// kernel that knows: a connection would be taken for a client. It is asked about
-// this thread: the first one may be in another namespace for good.
+// awaitPort waits until a socket listens at a port of the loopback. It asks the kernel, because the server would take
+// a connection for a client. It asks about the namespace of this thread, because the first thread may have moved to
+// another one.
 func awaitPort(t *testing.T, port string) {
 	t.Helper()
 	n, err := strconv.Atoi(port)

@@ -11,11 +11,11 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// perfRowOf is a row of figures of messages of 1000 octets.
+// perfRowOf matches a row of figures for messages of 1000 octets.
 var perfRowOf = regexp.MustCompile(`(?m)^ 1000 +(\d+) +(\d+\.\d+) +(\d+\.\d+) .*$`)
 
-// TestPerfServerPeak: a server that sends nothing prints the peak that the client
-// has found, and none if the client has not looked.
+// TestPerfServerPeak: a server that sends nothing prints the peak that the client has measured, and none if the
+// client has not measured one.
 func TestPerfServerPeak(t *testing.T) {
 	for args, look := range map[string]bool{"": true, "-N": false} {
 		e := perfOnLoopback(t, "write_bw", "-n", "100", "-s", "1000", "-q", "4", "--report_gbits")
@@ -32,8 +32,8 @@ func TestPerfServerPeak(t *testing.T) {
 	}
 }
 
-// TestPerfLatencyOfServer: the server of write_lat and send_lat has a row of its
-// own, that of read_lat has none.
+// TestPerfLatencyOfServer: the server of write_lat and send_lat prints a row of its own, and that of read_lat prints
+// none.
 func TestPerfLatencyOfServer(t *testing.T) {
 	for test, rows := range map[perf.Test]int{perf.WriteLat: 1, perf.SendLat: 1, perf.ReadLat: 0} {
 		e := perfOnLoopback(t, string(test), "-n", "50", "-s", "1000")
@@ -46,14 +46,13 @@ func TestPerfLatencyOfServer(t *testing.T) {
 	}
 }
 
-// TestPerfInterruptedInMargin: Ctrl-C in the margin at the beginning leaves the
-// row of what has been measured.
+// TestPerfInterruptedInMargin: Ctrl-C in the margin at the beginning leaves the row of what has been measured.
 func TestPerfInterruptedInMargin(t *testing.T) {
 	for _, test := range []string{"write_lat", "write_bw"} {
 		e := perfOnLoopback(t, test, "-D", "1000", "-s", "1000")
 		client := launch(t, e.client())
 		client.until(" #bytes")
-		time.Sleep(time.Second) // of 250
+		time.Sleep(time.Second) // of a margin of 250 s
 		rig.Must(t, client.cmd.Process.Signal(os.Interrupt))
 		said := client.all(exitFailed)
 		e.server.rest()
@@ -63,8 +62,8 @@ func TestPerfInterruptedInMargin(t *testing.T) {
 	}
 }
 
-// TestPerfTakesPerftestsFlags: what scripts for perftest give is taken, in both
-// spellings, and a value that would mean another test is refused.
+// TestPerfTakesPerftestsFlags: perf accepts the flags of scripts for perftest in both spellings, and refuses a value
+// that would mean another test.
 func TestPerfTakesPerftestsFlags(t *testing.T) {
 	for _, args := range []string{"-x 3 -m 1024 -i 1 -c RC -S 4", "--gid-index=3 --mtu=4096 --ib-port=1 --connection=RC --sl=15"} {
 		e := perfOnLoopback(t, "write_bw", append([]string{"-n", "10"}, strings.Fields(args)...)...)
@@ -82,8 +81,7 @@ func TestPerfTakesPerftestsFlags(t *testing.T) {
 	}
 }
 
-// TestGenericOfCommands: ping and perf use an interface in generic mode when they
-// are told to, and say so.
+// TestGenericOfCommands: with --generic, ping and perf use an interface in generic mode and say so.
 func TestGenericOfCommands(t *testing.T) {
 	e := perfAcrossPair(t, "write_bw", "--generic", "-n", "50")
 	r := decode[perf.Result](t, e.call("--json"), 0)

@@ -19,16 +19,16 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// perfEnds are a server and how to call it.
+// perfEnds are a server and the arguments that call it.
 type perfEnds struct {
 	server *running
-	client func(more ...string) *exec.Cmd // to be run where call does
+	client func(more ...string) *exec.Cmd // the caller starts it where call does
 	call   func(more ...string) result
 	path   string
 	pair   *pair.Pair // nil: the loopback
 }
 
-// perfOnLoopback serves a test over the kernel's TCP.
+// perfOnLoopback starts a server of a test over the kernel's TCP.
 func perfOnLoopback(t *testing.T, test string, args ...string) perfEnds {
 	t.Helper()
 	args = append([]string{"perf", test, "--kernel-port", "-p", freePort(t)}, args...)
@@ -41,7 +41,7 @@ func perfOnLoopback(t *testing.T, test string, args ...string) perfEnds {
 	return e
 }
 
-// perfAcrossPair serves a test on side B, for side A.
+// perfAcrossPair starts a server of a test on side B, for clients on side A.
 func perfAcrossPair(t *testing.T, test string, args ...string) perfEnds {
 	t.Helper()
 	p := netns.XDPPair(t, pair.Config{})
@@ -58,7 +58,7 @@ func perfAcrossPair(t *testing.T, test string, args ...string) perfEnds {
 
 var perfPaths = map[string]func(*testing.T, string, ...string) perfEnds{"kernel": perfOnLoopback, "pair": perfAcrossPair}
 
-// TestPerf: every test on every path, with every octet compared, as JSON.
+// TestPerf: every test runs on every path, compares every octet, and prints JSON.
 func TestPerf(t *testing.T) {
 	for name, serve := range perfPaths {
 		for _, test := range perf.Tests {
@@ -79,7 +79,7 @@ func TestPerf(t *testing.T) {
 	}
 }
 
-// measured demands one row of figures that can be.
+// measured demands one row for each size, with figures that are possible.
 func measured(t *testing.T, r perf.Result, latency bool, n uint64, sizes ...int) {
 	t.Helper()
 	if latency {
@@ -110,7 +110,7 @@ type perfCase struct {
 	sizes      []int
 }
 
-// allSizes are the sizes of messages that -a measures.
+// allSizes returns the message sizes that -a measures.
 func allSizes() (all []int) {
 	for size := 2; size <= perf.LastSize; size *= 2 {
 		all = append(all, size)
@@ -118,7 +118,7 @@ func allSizes() (all []int) {
 	return all
 }
 
-// measures runs each case, with more arguments, between two processes.
+// measures runs each case between two processes, with more appended to its arguments.
 func measures(t *testing.T, cases map[string]perfCase, more ...string) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -132,8 +132,7 @@ func measures(t *testing.T, cases map[string]perfCase, more ...string) {
 	}
 }
 
-// TestPerfOptions: several QPs, both directions, all sizes, shallow queues, and
-// an end by the clock.
+// TestPerfOptions: several QPs, both directions, all sizes, shallow queues, and a limit by time.
 func TestPerfOptions(t *testing.T) {
 	all := allSizes()
 	measures(t, map[string]perfCase{
@@ -158,14 +157,13 @@ func TestPerfOptions(t *testing.T) {
 	})
 }
 
-// TestPerfByClock: what is measured is the time between the margins, whatever is
-// under way at the end.
+// TestPerfByClock: perf measures the time between the margins, whatever is outstanding at the end.
 func TestPerfByClock(t *testing.T) {
 	for _, c := range []struct {
 		test, args      string
 		seconds, margin float64
 	}{
-		{"write_bw", "-D 2", 2, 0.5}, // long enough for a machine with much else to do
+		{"write_bw", "-D 2", 2, 0.5}, // long enough for a busy machine
 		{"write_bw", "-D 2 -f 0 -Q 100 -s 64 --verify", 2, 0},
 		{"read_bw", "-D 2 -f 0.1 -Q 100 -s 64 -b --verify", 2, 0.1},
 		{"send_bw", "-D 2 -f 0.1 -l 9 -s 64 -q 2 -b --verify", 2, 0.1},
@@ -191,8 +189,7 @@ func TestPerfByClock(t *testing.T) {
 	}
 }
 
-// TestPerfAdapterLimit: more inline than the adapter takes is one line, which
-// says how much that is.
+// TestPerfAdapterLimit: an inline size above the adapter's limit gives one line with that limit.
 func TestPerfAdapterLimit(t *testing.T) {
 	r := run(t, command(t, "perf", "write_bw", "--kernel-port", "-I", "1025"))
 	r.ends(t, exitFailed)
@@ -201,7 +198,7 @@ func TestPerfAdapterLimit(t *testing.T) {
 	}
 }
 
-// TestPerfMismatch: each end says which options are not the same.
+// TestPerfMismatch: each end names the options that differ.
 func TestPerfMismatch(t *testing.T) {
 	for args, says := range map[string][2]string{
 		"-n 7":        {"-n is 7 here and 5000 there", "-n is 5000 here and 7 there"},
@@ -219,7 +216,7 @@ func TestPerfMismatch(t *testing.T) {
 	}
 }
 
-// TestPerfReport: --out_json_file has what --json prints.
+// TestPerfReport: --out_json_file writes what --json prints.
 func TestPerfReport(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "report.json")
 	e := perfOnLoopback(t, "read_lat", "-n", "10")
@@ -235,7 +232,7 @@ func TestPerfReport(t *testing.T) {
 	}
 }
 
-// TestPerfWithoutServer: one line, and no report.
+// TestPerfWithoutServer: without a server, perf prints one line and writes no report.
 func TestPerfWithoutServer(t *testing.T) {
 	dir := t.TempDir()
 	port := freePort(t)
@@ -251,7 +248,7 @@ func TestPerfWithoutServer(t *testing.T) {
 	}
 }
 
-// TestPerfUsage: a wrong command line is one line, and exit code 2.
+// TestPerfUsage: a wrong command line gives one line and exit code 2.
 func TestPerfUsage(t *testing.T) {
 	for args, says := range map[string]string{
 		"fast":                                          `"fast"`,
@@ -299,7 +296,7 @@ func TestPerfUsage(t *testing.T) {
 	}
 }
 
-// TestPerfOnTerminal: a long run says how far it is, and takes that away.
+// TestPerfOnTerminal: a long run shows its progress on a terminal, and erases it at the end.
 func TestPerfOnTerminal(t *testing.T) {
 	user, program := newTerminal(t)
 	e := perfOnLoopback(t, "write_bw", "-D", "2.5")
@@ -311,7 +308,7 @@ func TestPerfOnTerminal(t *testing.T) {
 		t.Errorf("the server's exit code is %d: %q", code, e.server.said)
 	}
 	text, err := io.ReadAll(user)
-	if !errors.Is(err, unix.EIO) { // nobody has the terminal any more
+	if !errors.Is(err, unix.EIO) { // no process has the terminal open any more
 		t.Error(err)
 	}
 	if shown := string(text); !strings.Contains(shown, "65536 bytes: ") || !strings.HasSuffix(shown, "\r\033[K") {

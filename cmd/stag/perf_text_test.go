@@ -10,8 +10,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// perfRow is a row of figures: octets and messages stay, what was measured goes,
-// and with it how wide columns are.
+// perfRow matches a row of figures. Octets and messages stay. Measured values and the widths of columns are masked.
 var (
 	perfRow    = regexp.MustCompile(`(?m)^ (\d+) +(\d+)((?: +\d+\.\d+)+)$`)
 	perfFigure = regexp.MustCompile(` +\d+\.\d+`)
@@ -25,8 +24,7 @@ func maskedPerf(text string) string {
 	}))
 }
 
-// TestPerfText: header, columns and rows of every test, at both ends, over the
-// kernel's TCP and offloaded.
+// TestPerfText: header, columns and rows of every test, at both ends, over the kernel's TCP and offloaded.
 func TestPerfText(t *testing.T) {
 	for name, serve := range perfPaths {
 		for _, test := range perf.Tests {
@@ -40,7 +38,7 @@ func TestPerfText(t *testing.T) {
 	}
 }
 
-// both compares what the server and the client print with one golden file.
+// both compares the output of the server and of the client with one golden file.
 func both(t *testing.T, e perfEnds, name string) {
 	t.Helper()
 	r := e.call()
@@ -52,7 +50,7 @@ func both(t *testing.T, e perfEnds, name string) {
 	golden(t, name, maskedPerf("The server:\n"+served+"\n\nThe client:\n"+r.stdout))
 }
 
-// TestPerfTextOptions: what options add to the text.
+// TestPerfTextOptions: the lines that options add to the text.
 func TestPerfTextOptions(t *testing.T) {
 	for name, c := range map[string]struct{ test, args string }{
 		"both":     {"send_bw", "--report_gbits -b -n 20 -s 1000"},
@@ -71,8 +69,7 @@ func TestPerfTextOptions(t *testing.T) {
 	e.server.rest()
 }
 
-// TestPerfUnsorted: there are as many latencies as messages, and they are those
-// of the row.
+// TestPerfUnsorted: there are as many latencies as messages, and they agree with the row.
 func TestPerfUnsorted(t *testing.T) {
 	e := perfOnLoopback(t, "write_lat", "-n", "50", "-H")
 	answer := e.call("-U", "--json")
@@ -90,7 +87,7 @@ func TestPerfUnsorted(t *testing.T) {
 	}
 }
 
-// TestPerfNoPeak: it is 0 in the text, and not in the JSON.
+// TestPerfNoPeak: without a peak, the text has 0 and the JSON has no member for it.
 func TestPerfNoPeak(t *testing.T) {
 	e := perfOnLoopback(t, "send_bw", "-N", "-n", "50", "--report_gbits")
 	answer := e.call("--json")
@@ -101,8 +98,7 @@ func TestPerfNoPeak(t *testing.T) {
 	}
 }
 
-// TestPerfEndless: a row for each interval until Ctrl-C, which is how it ends at
-// both ends.
+// TestPerfEndless: perf prints a row for each interval until Ctrl-C, which ends both ends normally.
 func TestPerfEndless(t *testing.T) {
 	e := perfOnLoopback(t, "send_bw", "--run_infinitely", "-D", "0.1", "-s", "64")
 	client := launch(t, command(t, append(e.server.cmd.Args[1:], "127.0.0.1")...))

@@ -9,8 +9,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// TestPerftest: perftest's exchange between two ends of ours, every test on every
-// path. That perftest itself takes it test/interop shows.
+// TestPerftest: two ends of stag speak perftest's exchange, every test on every path. Package test/interop shows the
+// exchange with perftest itself.
 func TestPerftest(t *testing.T) {
 	for name, serve := range perfPaths {
 		for _, test := range perf.Tests {
@@ -31,8 +31,7 @@ func TestPerftest(t *testing.T) {
 	}
 }
 
-// samplesOf is how many latencies n messages have: those of write_lat are from one
-// message to the next.
+// samplesOf returns how many latencies n messages have. Those of write_lat are from one message to the next.
 func samplesOf(test perf.Test, n uint64) uint64 {
 	if test == perf.WriteLat {
 		return n - 1
@@ -40,8 +39,7 @@ func samplesOf(test perf.Test, n uint64) uint64 {
 	return n
 }
 
-// TestPerftestOptions: several QPs, both directions, all sizes, shallow queues,
-// lists, and an end by the clock.
+// TestPerftestOptions: several QPs, both directions, all sizes, shallow queues, lists, and a limit by time.
 func TestPerftestOptions(t *testing.T) {
 	all := allSizes()
 	measures(t, map[string]perfCase{
@@ -58,7 +56,7 @@ func TestPerftestOptions(t *testing.T) {
 		"send, all, both":    {"send_bw", "-a -b -n 5", 10, all},
 		"send, all":          {"send_bw", "-a -n 5", 5, all},
 		"write turns, all":   {"write_lat", "-a -n 5", 4, all},
-		"write turns, many":  {"write_lat", "-n 700", 699, []int{2}}, // the last octet begins again
+		"write turns, many":  {"write_lat", "-n 700", 699, []int{2}}, // the last octet, a counter, wraps
 		"send turns, all":    {"send_lat", "-a -n 5", 5, all},
 		"read turns, events": {"read_lat", "-e -n 30", 30, []int{2}},
 	}, "--perftest")
@@ -74,16 +72,15 @@ func TestPerftestOptions(t *testing.T) {
 	}
 }
 
-// TestPerftestText: what is printed is what is printed without perftest, and who
-// the peer is.
+// TestPerftestText: the text is that of a run without --perftest, and names the peer.
 func TestPerftestText(t *testing.T) {
 	for _, test := range []string{"write_bw", "write_lat"} {
 		both(t, perfOnLoopback(t, test, "--perftest", "-n", "20", "-s", "1000"), "perftest_"+test)
 	}
 }
 
-// TestPerftestRefused: what perftest cannot do, or cannot be told of, is refused
-// before anything is done.
+// TestPerftestRefused: perf refuses at the start what perftest cannot do, and what perftest's exchange cannot tell
+// the peer.
 func TestPerftestRefused(t *testing.T) {
 	for args, says := range map[string]string{
 		"write_bw --verify":         "--verify and --perftest: perftest's octets follow no pattern: leave --verify out",
@@ -106,8 +103,8 @@ func TestPerftestRefused(t *testing.T) {
 	}
 }
 
-// TestPerftestStrangers: one end without --perftest is told so, whichever it is,
-// and so is an end of another test, or with other options.
+// TestPerftestStrangers: both ends are told if only one has --perftest, if their tests differ, and if their options
+// differ.
 func TestPerftestStrangers(t *testing.T) {
 	for name, c := range map[string]struct {
 		server, client   string
@@ -139,14 +136,13 @@ func TestPerftestStrangers(t *testing.T) {
 	}
 }
 
-// TestPerftestPeerGone: an end that is killed, or interrupted, in the middle is
-// one line of the other, whichever it is.
+// TestPerftestPeerGone: if either end is killed or interrupted in the middle, the other prints one line.
 func TestPerftestPeerGone(t *testing.T) {
 	for _, test := range perf.Tests {
 		for _, victim := range []string{"client", "server"} {
 			for _, how := range []os.Signal{os.Kill, os.Interrupt} {
 				t.Run(string(test)+"/"+victim+"/"+how.String(), func(t *testing.T) {
-					ownSockets(t) // for what killed users leave
+					ownSockets(t) // for the sockets that killed processes leave
 					p := inTheMiddle(t, perfOnLoopback(t, string(test), "--perftest", "-a", "-n", "1000"))
 					dies, lives := p.client, p.server
 					if victim == "server" {

@@ -11,12 +11,11 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// TestPingPeerDies: an end that is killed in the middle is one line of the
-// other, behind the summary of what was done.
+// TestPingPeerDies: if an end is killed in the middle, the other prints the summary and then one line of error.
 func TestPingPeerDies(t *testing.T) {
 	for _, victim := range []string{"client", "server"} {
 		t.Run("kernel/"+victim, func(t *testing.T) {
-			ownSockets(t) // for what killed users leave
+			ownSockets(t) // for the sockets that killed processes leave
 			port := freePort(t)
 			s := listening(t, onLoopback(t, port, "-s"))
 			c := launch(t, onLoopback(t, port, "-c", "-v"))
@@ -61,8 +60,8 @@ func oneDies(t *testing.T, victim string, s, c *running) {
 	complaint(t, lives.said, "stag: ping: ")
 }
 
-// diesInOrder: a kernel closes the connection of a process that is killed. When
-// there was no ping under way that is what a client does that has done its work.
+// diesInOrder kills the client over the kernel's TCP. The kernel closes the connection of a killed process. If no
+// ping was outstanding, the server sees what it sees of a client that has finished.
 func diesInOrder(t *testing.T, s, c *running) {
 	t.Helper()
 	c.until("rdma-ping-20: ")
@@ -76,7 +75,7 @@ func diesInOrder(t *testing.T, s, c *running) {
 	complaint(t, s.said, "stag: ping: client ")
 }
 
-// TestPingUnread: a reader that is gone is one line.
+// TestPingUnread: ping ends with one line if the reader of its output has gone.
 func TestPingUnread(t *testing.T) {
 	for _, args := range [][]string{{"--json"}, {"-v"}, nil} {
 		port := freePort(t)
@@ -87,7 +86,7 @@ func TestPingUnread(t *testing.T) {
 	}
 }
 
-// TestPingAdvice: what a network says comes with what to do.
+// TestPingAdvice: a network error is printed with advice.
 func TestPingAdvice(t *testing.T) {
 	port := freePort(t)
 	s := listening(t, onLoopback(t, port, "-s"))

@@ -19,9 +19,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// freePort is one that nobody listens at, of the loopback. It is below those
-// that the kernel gives to whoever asks for any: one of them could be taken
-// again before it is used.
+// freePort returns a loopback port at which no socket listens. It is below the range from which the kernel assigns
+// ports, so that no other process gets the port before the test uses it.
 func freePort(t *testing.T) string {
 	t.Helper()
 	for range 100 {
@@ -36,7 +35,7 @@ func freePort(t *testing.T) string {
 	return ""
 }
 
-// onLoopback is stag ping over the kernel's TCP, by anyone.
+// onLoopback returns a stag ping over the kernel's TCP, run by the guest.
 func onLoopback(t *testing.T, port string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := command(t, append([]string{"ping", "--kernel-port", "-a", "127.0.0.1", "-p", port}, args...)...)
@@ -46,7 +45,7 @@ func onLoopback(t *testing.T, port string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// listening is a server that has said so.
+// listening starts a server and waits until it listens.
 func listening(t *testing.T, cmd *exec.Cmd) *running {
 	t.Helper()
 	x := launch(t, cmd)
@@ -54,7 +53,7 @@ func listening(t *testing.T, cmd *exec.Cmd) *running {
 	return x
 }
 
-// all is what a command has said, when it has ended with this code.
+// all demands that a command ends with this exit code, and returns its output.
 func (x *running) all(code int) string {
 	x.Helper()
 	got := x.rest()
@@ -65,7 +64,7 @@ func (x *running) all(code int) string {
 	return said
 }
 
-// contains demands all of these words.
+// contains demands that text has all of the words.
 func contains(t *testing.T, text string, words ...string) {
 	t.Helper()
 	for _, w := range words {
@@ -86,7 +85,7 @@ func TestPing(t *testing.T) {
 	contains(t, s.all(0), "server ping data: rdma-ping-2: CDE", "3 pings, 192 octets", "Clients: 1. Failed: 0.")
 }
 
-// TestPingPersistent: one client after another, and Ctrl-C is how it ends.
+// TestPingPersistent: the server takes one client after another, and Ctrl-C ends it normally.
 func TestPingPersistent(t *testing.T) {
 	port := freePort(t)
 	s := listening(t, onLoopback(t, port, "-s", "-P", "-S", "1000"))
@@ -102,8 +101,7 @@ func TestPingPersistent(t *testing.T) {
 	contains(t, s.all(0), "1001 octets, this server takes 1 to 1000", "6 pings, 6000 octets", "Clients: 4. Failed: 1.")
 }
 
-// TestPingInterrupted: Ctrl-C prints the summary. Whether it is a failure
-// depends on what was asked for: see the help.
+// TestPingInterrupted: Ctrl-C prints the summary. Whether it is a failure depends on the options: see the help.
 func TestPingInterrupted(t *testing.T) {
 	for _, c := range []struct {
 		args string
@@ -123,8 +121,7 @@ func TestPingInterrupted(t *testing.T) {
 	}
 }
 
-// TestPingNobody: a server that is interrupted before a client came, and a
-// client without a server.
+// TestPingNobody: a server is interrupted before a client connects, and a client has no server.
 func TestPingNobody(t *testing.T) {
 	port := freePort(t)
 	s := listening(t, onLoopback(t, port, "-s"))
@@ -141,7 +138,7 @@ func TestPingNobody(t *testing.T) {
 	contains(t, r.stderr, "stag: ping: dial 127.0.0.1:"+port, "refused")
 }
 
-// TestPingUsage: what cannot be meant is one line, and exit code 2.
+// TestPingUsage: a wrong command line gives one line and exit code 2.
 func TestPingUsage(t *testing.T) {
 	for args, says := range map[string]string{
 		"":                                   "choose one: -s",
@@ -170,21 +167,21 @@ func TestPingUsage(t *testing.T) {
 	}
 }
 
-// TestPingWrongInterface: an interface that is not there is not passed over.
+// TestPingWrongInterface: ping fails if one of its interfaces does not exist.
 func TestPingWrongInterface(t *testing.T) {
 	r := run(t, command(t, "ping", "-s", "-i", "eth77"))
 	r.ends(t, exitFailed)
 	contains(t, r.stderr, "stag: ping: ", "eth77")
 }
 
-// TestPingOverPair: both ends taken over from the kernel, IPv4 and IPv6, and
-// one end only: then the other is the kernel's TCP. Both are interrupted.
+// TestPingOverPair: ping over IPv4 and IPv6, with both ends offloaded, and with one end offloaded and the other on
+// the kernel's TCP. Both ends are interrupted.
 func TestPingOverPair(t *testing.T) {
 	need.XDP(t)
 	for _, c := range []struct {
 		name           string
 		v6             bool
-		server, client bool // taken over
+		server, client bool // offloaded
 	}{
 		{"both", false, true, true},
 		{"both, IPv6", true, true, true},
@@ -232,8 +229,7 @@ func TestPingOverPair(t *testing.T) {
 	}
 }
 
-// TestPingInterval: a line for each ping with how long it took, and a pause that
-// Ctrl-C ends.
+// TestPingInterval: ping prints a line with the duration of each ping, and Ctrl-C ends a pause.
 func TestPingInterval(t *testing.T) {
 	port := freePort(t)
 	server := listening(t, onLoopback(t, port, "-s"))
@@ -263,7 +259,7 @@ func TestPingInterval(t *testing.T) {
 	}
 }
 
-// TestPingUnconnected: who never had a connection is told why, and nothing else.
+// TestPingUnconnected: an end that never had a connection prints the reason and nothing else.
 func TestPingUnconnected(t *testing.T) {
 	r := run(t, onLoopback(t, freePort(t), "-c", "-C", "1"))
 	if r.code != exitFailed || r.stdout != "" || strings.Count(r.stderr, "\n") != 1 {

@@ -12,8 +12,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// pingVolatile is what differs between pings: where memory is, its key, how long
-// it took, and what the adapter logs because of -v.
+// pingVolatile are the parts that differ between pings: addresses and keys of memory, durations, and what the adapter
+// logs with -v.
 var pingVolatile = []struct {
 	volatile *regexp.Regexp
 	mask     string
@@ -33,7 +33,7 @@ func maskedPing(text string) string {
 	return mask(text)
 }
 
-// pingEnds are a server that listens, and a client of it.
+// pingEnds are a listening server and a client of it.
 type pingEnds struct {
 	server *running
 	client func(args ...string) result
@@ -58,16 +58,14 @@ func pingAcrossPair(t *testing.T, args ...string) (e pingEnds) {
 	return e
 }
 
-// TestPingText: what both ends print with everything told, over the kernel's TCP
-// and offloaded, and the summary as JSON.
+// TestPingText: the full text of both ends, over the kernel's TCP and offloaded, and the summary as JSON.
 func TestPingText(t *testing.T) {
 	for name, serve := range map[string]func(*testing.T, ...string) pingEnds{"kernel": pingOnLoopback, "pair": pingAcrossPair} {
 		t.Run(name, func(t *testing.T) {
 			e := serve(t, "-V", "-d", "-v")
 			r := e.client("-C", "2", "-S", "24", "-V", "-d", "-v")
 			r.ends(t, 0)
-			// The server's lines are of two streams that become one here; the
-			// client's are kept apart.
+			// The server's lines come from two streams, which are joined here. The client's streams are kept apart.
 			golden(t, "ping_server_"+name, maskedPing(e.server.all(0)+"\n"))
 			golden(t, "ping_client_"+name, maskedPing(r.stdout))
 			golden(t, "ping_client_steps_"+name, maskedPing(r.stderr))
@@ -83,7 +81,7 @@ func TestPingText(t *testing.T) {
 	}
 }
 
-// jsonOf is the JSON behind lines that are not.
+// jsonOf returns the JSON that follows lines of text.
 func jsonOf(said []string) string {
 	for i, line := range said {
 		if line == "{" {

@@ -11,8 +11,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// TestTwoEngines: a second process on an interface whose queue is in use is told
-// by whom, in one line, and the first goes on.
+// TestTwoEngines: a second process on an interface whose queue is in use prints one line that names the user of the
+// queue, and the first process continues.
 func TestTwoEngines(t *testing.T) {
 	p := netns.XDPPair(t, pair.Config{})
 	at := func(side pair.Side, args ...string) *exec.Cmd {

@@ -93,7 +93,7 @@ func runShow(cmd *cobra.Command, o show.Options) error {
 	err := show.Run(cmd.Context(), o)
 	switch {
 	case errors.Is(err, syscall.EPIPE), errors.Is(err, show.ErrMissing):
-		return errFailed // who reads has seen enough; all has been said
+		return errFailed // the reader has closed the output; everything is printed
 	case cmd.Context().Err() != nil && err != nil:
 		return errors.New("show: interrupted")
 	case err != nil:

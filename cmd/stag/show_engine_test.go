@@ -19,8 +19,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// engineVariable makes a process of the test program an engine that behaves as
-// its value says.
+// engineVariable is the environment variable that makes a process of the test program act as an engine. Its value
+// selects the behaviour.
 const engineVariable = "STAG_TEST_ENGINE"
 
 func init() {
@@ -30,10 +30,10 @@ func init() {
 	}
 }
 
-// actor is what an engine says of itself that is not one.
+// actor answers at a control socket as how selects, without being an engine.
 type actor struct{ how string }
 
-// actEngine has the socket of an engine until its standard input ends.
+// actEngine serves a control socket until its standard input ends.
 func actEngine(how string) error {
 	if how == "hostile" {
 		return actHostile()
@@ -83,8 +83,7 @@ func (actor) Capture(context.Context, report.Filter, func(report.Batch) error) e
 	return errors.New("an actor has no packets")
 }
 
-// host is where engines are that no other test sees, nor anybody's on this
-// machine.
+// host is a directory of control sockets that no other test and no other process on this machine uses.
 type host struct {
 	*testing.T
 	dir string
@@ -95,11 +94,11 @@ func newHost(t *testing.T) host {
 	dir, err := os.MkdirTemp("", "show-")
 	rig.Must(t, err)
 	t.Cleanup(func() { rig.Must(t, os.RemoveAll(dir)) })
-	rig.Must(t, os.Chmod(dir, 0o777)) // for the guest, too
+	rig.Must(t, os.Chmod(dir, 0o777)) // also for the guest
 	return host{t, dir}
 }
 
-// at lets cmd see the engines of this host, and be seen there.
+// at makes cmd use the control sockets of this host.
 func (h host) at(cmd *exec.Cmd) *exec.Cmd {
 	cmd.Env = append(os.Environ(), "TMPDIR="+h.dir, "XDG_RUNTIME_DIR=")
 	return cmd
@@ -111,13 +110,13 @@ func (h host) show(args ...string) result {
 	return run(h.T, h.at(command(h.T, append([]string{"show"}, args...)...)))
 }
 
-// acting is an actor's process.
+// acting is the process of an actor.
 type acting struct {
 	cmd *exec.Cmd
 	out *bufio.Reader
 }
 
-// act starts one, and waits until it can be asked.
+// act starts an actor, and waits until it answers.
 func (h host) act(how string, change ...func(*exec.Cmd)) acting {
 	h.Helper()
 	cmd := h.at(exec.Command("/proc/self/exe"))
@@ -134,10 +133,10 @@ func (h host) act(how string, change ...func(*exec.Cmd)) acting {
 	h.Cleanup(func() {
 		in.Close()
 		cmd.Process.Kill()
-		cmd.Wait() // its error is the signal
+		cmd.Wait() // the error is the signal
 		for _, path := range h.sockets() {
 			if strings.Contains(path, fmt.Sprintf("engine-%d-", cmd.Process.Pid)) {
-				os.Remove(path) // nobody else would look for it
+				os.Remove(path) // no other process would remove it
 			}
 		}
 	})
@@ -156,7 +155,7 @@ func (a acting) says(t *testing.T, want string) {
 
 func (a acting) pid() string { return fmt.Sprint(a.cmd.Process.Pid) }
 
-// sockets are those of engines of this user.
+// sockets returns the names of the control sockets of this user's engines.
 func (h host) sockets() (names []string) {
 	h.Helper()
 	dir := filepath.Join(h.dir, fmt.Sprintf("stag-%d", os.Geteuid()))

@@ -23,8 +23,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// showMasks are what is volatile in the text of a live engine, beside what mask
-// takes out. Numbers of which ss tells only those that are not 0 go altogether.
+// showMasks are the volatile parts of the text of a live engine that mask does not cover. Numbers that ss prints only
+// if they are not 0 are removed.
 var showMasks = []struct {
 	volatile *regexp.Regexp
 	mask     string
@@ -40,13 +40,13 @@ var showMasks = []struct {
 	{regexp.MustCompile(` (backoff|unacked|retrans|dsack_dups|rcv_ooopack|timeouts|recoveries|ssthresh_bytes):N`), ""},
 	{regexp.MustCompile(` netns[ :](pid:N|cookie:N)`), " netns SPACE"},
 	{regexp.MustCompile(` recovering`), ""},
-	{regexp.MustCompile(`\b(cubic|reno)( instead_of:\w+)? rto:`), "CONTROL rto:"}, // as the host's default is
-	{regexp.MustCompile(`\tspeed_bits_per_second:.*\n`), ""},                      // not every kernel gives a veth one
+	{regexp.MustCompile(`\b(cubic|reno)( instead_of:\w+)? rto:`), "CONTROL rto:"}, // depends on the host's default
+	{regexp.MustCompile(`\tspeed_bits_per_second:.*\n`), ""},                      // some kernels report no speed for a veth
 	{regexp.MustCompile(`ready \d+`), "ready N"},
 	{regexp.MustCompile(`state (busy|asleep)`), "state STATE"},
 }
 
-// counted is a line of stats. Which names a layer has is in docs/counters.md.
+// counted matches a line of stats. docs/counters.md lists the names of each layer.
 var counted = regexp.MustCompile(`^  ([a-z_]+)\.[a-z_0-9]+:N$`)
 
 func maskShow(text string) string {
@@ -61,7 +61,7 @@ func maskShow(text string) string {
 	return strings.Join(slices.Compact(lines), "\n")
 }
 
-// pinging is a server and a client that goes on until it is interrupted.
+// pinging is a server, and a client that pings until it is interrupted.
 type pinging struct {
 	host
 	server, client *running
@@ -82,7 +82,7 @@ func (h host) ping(p *pair.Pair) pinging {
 	}))
 	x.client.until("rdma-ping-5: ")
 	go func() {
-		for range x.client.lines { // it shall not stand still because nobody reads
+		for range x.client.lines { // keep reading, so that the client does not block
 		}
 	}()
 	return x
@@ -92,20 +92,20 @@ func (h host) ping(p *pair.Pair) pinging {
 func (x pinging) end() {
 	x.Helper()
 	rig.Must(x.T, x.client.cmd.Process.Signal(os.Interrupt))
-	x.client.cmd.Wait() // what it says goes nowhere
+	x.client.cmd.Wait() // its output is not read
 	rig.Must(x.T, x.server.cmd.Process.Signal(os.Interrupt))
 	x.server.all(0)
 }
 
 func (x pinging) pid() string { return strconv.Itoa(x.server.cmd.Process.Pid) }
 
-// swept is what there is when nothing is left of processes that earlier tests
-// killed: an adapter that is opened would sweep it up.
+// swept returns the traces after a sweep of what earlier tests' killed processes left. Opening an adapter would sweep
+// it too.
 func swept(t *testing.T) traces {
 	t.Helper()
 	need.Root(t)
 	clearClaims(t)
-	os.Remove(loader.Root) // where it is, and empty
+	os.Remove(loader.Root) // only if it exists and is empty
 	return tracesOf(t)
 }
 
@@ -128,7 +128,7 @@ func TestShowOverPair(t *testing.T) {
 			text := ""
 			for _, args := range [][]string{nil, {"-v", "-a"}} {
 				if len(args) == 0 && (subject == "queues" || subject == "stats") {
-					continue // which are not 0 depends
+					continue // which counters are not 0 differs between runs
 				}
 				r := h.show(append([]string{subject, "-p", x.pid()}, args...)...)
 				r.ends(t, 0)
@@ -136,12 +136,12 @@ func TestShowOverPair(t *testing.T) {
 					t.Errorf("printed %q", r.stderr)
 				}
 				if len(args) > 0 && (subject == "flows" || subject == "mrs" || subject == "cqs") {
-					continue // there is no more to say
+					continue // there is nothing more to compare
 				}
 				text += strings.TrimSpace("$ stag show "+subject+" "+strings.Join(args, " ")) + "\n" + r.stdout
 			}
 			text = maskShow(text)
-			if subject == "mrs" { // their order is that of random STags
+			if subject == "mrs" { // STags are random, so their order is too
 				lines := strings.SplitAfter(text, "\n")
 				slices.Sort(lines)
 				text = strings.Join(slices.Compact(lines), "")
@@ -157,7 +157,7 @@ func TestShowOverPair(t *testing.T) {
 	before.gone(t)
 }
 
-// series: no two counters of an engine are called the same.
+// series demands that no two counters of an engine have the same name.
 func (x pinging) series(h host) {
 	type name struct {
 		Device      string
@@ -175,8 +175,8 @@ func (x pinging) series(h host) {
 	}
 }
 
-// which: both ends of one connection are found by what they have in common, and
-// by what they have not.
+// which demands that show finds both ends of one connection by what they share, and each end by what they do not
+// share.
 func (x pinging) which(h host, p *pair.Pair) {
 	for _, c := range []struct {
 		args string
@@ -212,7 +212,7 @@ func (x pinging) which(h host, p *pair.Pair) {
 	}
 }
 
-// watch: lines of JSON, and text with rates, until Ctrl-C, which is no failure.
+// watch demands lines of JSON, and text with rates, until Ctrl-C, which is no failure.
 func (x pinging) watch(h host) {
 	w := launch(h.T, h.at(command(h.T, "show", "stats", "--json", "-w", "0.1", "-p", x.pid())))
 	grown := false
@@ -248,8 +248,8 @@ func (x pinging) watch(h host) {
 	w.all(0)
 }
 
-// TestShowPinned: a loaded interface without an engine, with one, with one that
-// was stopped, with what it left when it was killed, and unloaded.
+// TestShowPinned: show prints a loaded interface without an engine, with one, with a stopped one, with the entries of
+// a killed one, and after unload.
 func TestShowPinned(t *testing.T) {
 	before := swept(t)
 	p := netns.XDPPair(t, pair.Config{})
@@ -257,7 +257,7 @@ func TestShowPinned(t *testing.T) {
 	name := p.Ends[pair.B].Name
 	rig.Must(t, p.Do(pair.B, func() error { run(t, h.at(command(t, "load", name, "--orphan-wait", "1h"))).ends(t, 0); return nil }))
 	text := ""
-	show := func(args ...string) (r result) { // from where the interface can be seen
+	show := func(args ...string) (r result) { // runs where the interface is visible
 		rig.Must(t, p.Do(pair.B, func() error { r = h.show(args...); return nil }))
 		r.ends(t, 0)
 		return r
@@ -285,7 +285,7 @@ func TestShowPinned(t *testing.T) {
 	text += "killed\n"
 	shown("devices", name)
 	shown("flows", "-i", name)
-	r = show("mrs", "-i", name) // in the order of random STags
+	r = show("mrs", "-i", name) // STags are random, so their order is too
 	if strings.Count(r.stdout, "type region state valid") != 2 || strings.Count(r.stdout, " no engine\n") != 2 {
 		t.Errorf("the table: %q", r.stdout)
 	}
@@ -295,7 +295,7 @@ func TestShowPinned(t *testing.T) {
 		t.Errorf("what was left: %+v", rows)
 	}
 	rig.Must(t, x.client.cmd.Process.Kill())
-	x.client.cmd.Wait() // its error is the signal
+	x.client.cmd.Wait() // the error is the signal
 	rig.Must(t, p.Do(pair.B, func() error { run(t, h.at(command(t, "unload", name))).ends(t, 0); return nil }))
 	text += "unloaded\n"
 	shown("devices")
@@ -310,8 +310,8 @@ func TestShowPinned(t *testing.T) {
 
 var pinsOf = regexp.MustCompile(`/sys/fs/bpf/stag/[^\s)]*|veth-b-\d+`)
 
-// awaitStopped waits until every thread of a process has stopped: one that has
-// not yet been told would still answer.
+// awaitStopped waits until every thread of a process has stopped: a thread that has not stopped yet would still
+// answer.
 func awaitStopped(t *testing.T, pid int) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
@@ -319,7 +319,7 @@ func awaitStopped(t *testing.T, pid int) {
 		rig.Must(t, err)
 		running := slices.DeleteFunc(threads, func(name string) bool {
 			text, err := os.ReadFile(name)
-			_, state, found := strings.Cut(string(text), ") ") // behind the name of the program
+			_, state, found := strings.Cut(string(text), ") ") // after the program's name
 			return err != nil || found && strings.HasPrefix(state, "T")
 		})
 		if len(running) == 0 {

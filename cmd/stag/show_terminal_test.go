@@ -13,8 +13,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// watchedOn runs the command on a terminal of so many rows until what it shows is
-// enough; then Ctrl-C is typed. It returns what was shown, and the exit code.
+// watchedOn runs the command on a terminal of so many rows until enough accepts what it shows, and then types Ctrl-C.
+// It returns what was shown, and the exit code.
 func watchedOn(t *testing.T, rows int, enough func(shown string) bool, args []string, env ...string) (string, int) {
 	t.Helper()
 	user, program := newTerminal(t)
@@ -35,20 +35,20 @@ func watchedOn(t *testing.T, rows int, enough func(shown string) bool, args []st
 			_, err := user.Write([]byte{3}) // Ctrl-C
 			rig.Must(t, err)
 		}
-		if errors.Is(err, unix.EIO) { // nobody has the terminal any more
+		if errors.Is(err, unix.EIO) { // no process has the terminal open any more
 			break
 		}
 		rig.Must(t, err)
 	}
-	cmd.Wait() // its error is the exit code
+	cmd.Wait() // the error is the exit code
 	if !typed {
 		t.Errorf("ended by itself: %q", shown.String())
 	}
 	return shown.String(), cmd.ProcessState.ExitCode()
 }
 
-// TestShowWatchOnTerminal: each answer is drawn over the last one, as far as it
-// fits; a terminal that cannot do that gets it like a file.
+// TestShowWatchOnTerminal: each answer is drawn over the last one, as far as it fits. A terminal that cannot move its
+// cursor gets the answers as a file does.
 func TestShowWatchOnTerminal(t *testing.T) {
 	h := newHost(t)
 	for range 9 {
@@ -76,7 +76,7 @@ func TestShowWatchOnTerminal(t *testing.T) {
 		t.Errorf("%d lines on a terminal of 8", n)
 	}
 
-	// A note below takes two rows, so that two rows less are shown above it.
+	// A note below takes two rows, so that two fewer are shown above it.
 	lying := h.act("lie")
 	shown, code = watchedOn(t, 8, twice("it is left out"), args, append(where, "TERM=xterm")...)
 	first, note, _ := strings.Cut(shown, clearRest)
@@ -91,7 +91,7 @@ func TestShowWatchOnTerminal(t *testing.T) {
 	}
 }
 
-// TestShowWatchNotes: a note is told once, as long as it stays the same.
+// TestShowWatchNotes: a note is printed once, as long as it stays the same.
 func TestShowWatchNotes(t *testing.T) {
 	h := newHost(t)
 	h.act("well")
@@ -104,7 +104,7 @@ func TestShowWatchNotes(t *testing.T) {
 	if said := x.all(0); strings.Count(said, "speaks another version") != 1 {
 		t.Errorf("said %s", said)
 	}
-	// Without any engine it goes on, as one may come.
+	// Without any engine, show continues, because an engine may start.
 	x = launch(t, newHost(t).at(command(t, "show", "devices", "-w", "0.1", "--json", "-i", "none")))
 	x.until(`"rows":[]`)
 	x.until(`"rows":[]`)

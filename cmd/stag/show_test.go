@@ -15,7 +15,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// showRow is what all rows have.
+// showRow has the members that all rows have.
 type showRow struct {
 	PID      *int    `json:"pid"`
 	Program  *string `json:"program"`
@@ -33,7 +33,7 @@ func showRows(t *testing.T, r result) (rows []showRow) {
 	return rows
 }
 
-// TestShowUsage: what cannot be meant is one line, and exit code 2.
+// TestShowUsage: a wrong command line gives one line and exit code 2.
 func TestShowUsage(t *testing.T) {
 	for args, says := range map[string]string{
 		"":                     "choose one of devices, flows, qps, mrs, cqs, queues, stats",
@@ -66,8 +66,8 @@ func TestShowUsage(t *testing.T) {
 	r.ends(t, exitUsage)
 }
 
-// TestShowNothing: without engines there is nothing, which is said and no
-// failure. A process that is none is.
+// TestShowNothing: without engines, show says so and succeeds. If --pid names a process that is no engine, show
+// fails.
 func TestShowNothing(t *testing.T) {
 	h := newHost(t)
 	for _, subject := range show.Subjects {
@@ -90,8 +90,8 @@ func TestShowNothing(t *testing.T) {
 	}
 }
 
-// TestShowOthersBeside: whatever one engine does, the others are shown, with a
-// line about it. It fails only who asks for that one.
+// TestShowOthersBeside: whatever one engine does, show prints the others, and a line about that one. show fails only
+// if that engine was asked for by its pid.
 func TestShowOthersBeside(t *testing.T) {
 	for how, says := range map[string]string{
 		"hang":   "no answer from pid PID, adapter 1, within 2s",
@@ -124,8 +124,7 @@ func TestShowOthersBeside(t *testing.T) {
 	}
 }
 
-// TestShowStopped: a process that was stopped is left out after a while, and is
-// there again when it goes on.
+// TestShowStopped: show leaves out a stopped process after a while, and shows it again when it continues.
 func TestShowStopped(t *testing.T) {
 	h := newHost(t)
 	h.act("well")
@@ -144,8 +143,8 @@ func TestShowStopped(t *testing.T) {
 	}
 }
 
-// TestShowKilled: an engine that dies while it is asked is a line, and its
-// socket is gone the next time.
+// TestShowKilled: show prints a line about an engine that is killed while show asks it. The next run finds the socket
+// removed.
 func TestShowKilled(t *testing.T) {
 	for _, alone := range []bool{false, true} {
 		t.Run(map[bool]string{false: "among others", true: "asked for"}[alone], func(t *testing.T) {
@@ -163,7 +162,7 @@ func TestShowKilled(t *testing.T) {
 			if strings.Contains(said, "pid "+well.pid()) == alone {
 				t.Errorf("the other: %s", said)
 			}
-			dies.cmd.Wait() // its error is the signal
+			dies.cmd.Wait() // the error is the signal
 			r := h.show("devices")
 			r.ends(t, 0)
 			if r.stderr != "" || len(h.sockets()) != 1 {
@@ -173,8 +172,7 @@ func TestShowKilled(t *testing.T) {
 	}
 }
 
-// TestShowEscapes: what an engine says does not reach the terminal as it is, nor
-// makes a line of its own.
+// TestShowEscapes: show escapes what an engine says, so that it neither controls the terminal nor adds a line.
 func TestShowEscapes(t *testing.T) {
 	h := newHost(t)
 	h.act("escapes")
@@ -190,11 +188,11 @@ func TestShowEscapes(t *testing.T) {
 	}
 }
 
-// guest starts an actor of another user's.
+// guest starts an actor that another user runs.
 func (h host) guest(how string) acting {
 	h.Helper()
 	return h.act(how, func(cmd *exec.Cmd) {
-		// What runs the tests is not for the guest to read.
+		// The guest may not read the test program where it is.
 		program, err := os.ReadFile("/proc/self/exe")
 		rig.Must(h.T, err)
 		cmd.Path = h.dir + "/engine"
@@ -203,8 +201,8 @@ func (h host) guest(how string) acting {
 	})
 }
 
-// TestShowOtherUsers: each sees what is the user's own. Root sees others' when it
-// asks for them, and whose they are; a user sees that root has some.
+// TestShowOtherUsers: each user sees the user's own engines. Root sees those of others if it asks for them, with
+// their users. Other users see that root has engines.
 func TestShowOtherUsers(t *testing.T) {
 	need.Root(t)
 	h := newHost(t)
@@ -238,7 +236,7 @@ func TestShowOtherUsers(t *testing.T) {
 	}
 }
 
-// TestShowUnread: whoever reads and goes away is the end, without a word.
+// TestShowUnread: show ends without a message when its reader goes away.
 func TestShowUnread(t *testing.T) {
 	h := newHost(t)
 	h.act("well")
@@ -250,7 +248,7 @@ func TestShowUnread(t *testing.T) {
 	}
 }
 
-// TestShowFullDisk: what cannot be written is a line.
+// TestShowFullDisk: show prints one line if it cannot write.
 func TestShowFullDisk(t *testing.T) {
 	h := newHost(t)
 	h.act("well")
@@ -260,13 +258,13 @@ func TestShowFullDisk(t *testing.T) {
 	cmd := h.at(command(t, "show", "devices"))
 	var errs strings.Builder
 	cmd.Stdout, cmd.Stderr = full, &errs
-	cmd.Run() // its error is the exit code
+	cmd.Run() // the error is the exit code
 	if code := cmd.ProcessState.ExitCode(); code != exitFailed || !strings.Contains(errs.String(), "no space left on device") || strings.Count(errs.String(), "\n") != 1 {
 		t.Errorf("exit code %d, %q", code, errs.String())
 	}
 }
 
-// TestShowCompletion: subjects, interfaces and processes are offered.
+// TestShowCompletion: completion offers subjects, interfaces and processes.
 func TestShowCompletion(t *testing.T) {
 	h := newHost(t)
 	a := h.act("well")
@@ -293,7 +291,7 @@ func TestShowCompletion(t *testing.T) {
 	}
 }
 
-// TestShowInterrupted: Ctrl-C while an engine does not answer.
+// TestShowInterrupted: Ctrl-C ends show while an engine does not answer.
 func TestShowInterrupted(t *testing.T) {
 	h := newHost(t)
 	a := h.act("hang")
@@ -305,14 +303,14 @@ func TestShowInterrupted(t *testing.T) {
 	}
 }
 
-// TestShowWatchEnds: who watches one process is told when it is gone.
+// TestShowWatchEnds: a watch of one process ends with a message when that process has gone.
 func TestShowWatchEnds(t *testing.T) {
 	h := newHost(t)
 	a := h.act("well")
 	x := launch(t, h.at(command(t, "show", "devices", "-w", "0.1", "-p", a.pid())))
 	x.until("link act0")
 	rig.Must(t, a.cmd.Process.Kill())
-	a.cmd.Wait() // its error is the signal
+	a.cmd.Wait() // the error is the signal
 	said := x.all(exitFailed)
 	last := said[strings.LastIndexByte(said, '\n')+1:]
 	if !strings.HasPrefix(last, "stag: show: ") || !strings.Contains(last, a.pid()) {
@@ -320,8 +318,7 @@ func TestShowWatchEnds(t *testing.T) {
 	}
 }
 
-// TestShowKernelPort: what goes over the kernel's TCP, by anyone. Its flows are
-// the kernel's.
+// TestShowKernelPort: any user sees an adapter over the kernel's TCP. Its flows belong to the kernel.
 func TestShowKernelPort(t *testing.T) {
 	h := newHost(t)
 	port := freePort(t)
@@ -332,7 +329,7 @@ func TestShowKernelPort(t *testing.T) {
 	c := launch(t, ping("-c", "-v"))
 	c.until("rdma-ping-5: ")
 	go func() {
-		for range c.lines { // it shall not stand still because nobody reads
+		for range c.lines { // keep reading, so that the client does not block
 		}
 	}()
 	pid := strconv.Itoa(s.cmd.Process.Pid)
@@ -348,6 +345,6 @@ func TestShowKernelPort(t *testing.T) {
 	contains(t, h.show("qp", "-p", pid).stdout, "link kernel lqpn ", "state RTS", "src 127.0.0.1:"+port, "role responder")
 	contains(t, h.show("flows", "-p", pid).stderr, "over the kernel's TCP, where ss -tin shows them")
 	rig.Must(t, c.cmd.Process.Signal(os.Interrupt))
-	c.cmd.Wait() // what it says goes nowhere
+	c.cmd.Wait() // its output is not read
 	s.all(0)
 }

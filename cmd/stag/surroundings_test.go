@@ -19,7 +19,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// commands are root and all below it, hidden ones included.
+// commands returns root and all commands below it, hidden ones included.
 func commands(root *cobra.Command) []*cobra.Command {
 	list := []*cobra.Command{root}
 	for _, c := range root.Commands() {
@@ -28,8 +28,7 @@ func commands(root *cobra.Command) []*cobra.Command {
 	return list
 }
 
-// TestHelpIsThere: every command says at length what it does, shows examples
-// of itself, and explains each flag.
+// TestHelpIsThere: every command has a long description, examples that use it, and a text for each flag.
 func TestHelpIsThere(t *testing.T) {
 	stag := root()
 	stag.InitDefaultHelpCmd() // as Execute does
@@ -53,10 +52,10 @@ func TestHelpIsThere(t *testing.T) {
 	}
 }
 
-// versionLine is a line of which only the first word is the same everywhere.
+// versionLine matches a line of which only the first word is the same on every machine.
 var versionLine = regexp.MustCompile(`(?m)^(stag|commit |go     |kernel ) .*$`)
 
-// TestVersion: the text and the JSON say the same, which is true of this build.
+// TestVersion: the text and the JSON agree, and describe this build.
 func TestVersion(t *testing.T) {
 	r := run(t, command(t, "version"))
 	r.ends(t, 0)
@@ -79,8 +78,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestManualPages: every command has a page that names its flags and shows its
-// examples, and a second run makes the same.
+// TestManualPages: every command has a page that names its flags and shows its examples. A second run writes the same
+// pages.
 func TestManualPages(t *testing.T) {
 	dir, again := filepath.Join(t.TempDir(), "man"), t.TempDir()
 	for _, d := range []string{dir, again} {
@@ -144,13 +143,13 @@ func TestManualPages(t *testing.T) {
 	golden(t, "man_version", titleLine.ReplaceAllString(string(page), "$1 ..."))
 }
 
-// oddOption is an option with its default, as in --bare[=false] and --kind=[].
+// oddOption matches an option with a default, as in --bare[=false] and --kind=[].
 var oddOption = regexp.MustCompile(`(?m)^(-., )?--\S+?(=""|=\[\]|=\d\S*|\[=(false|""|\d+)\])$`)
 
 var titleLine = regexp.MustCompile(`(?m)^(\.TH "[^"]+" "8") .*$`)
 
-// isManualPage demands the sections that one has, in their order, and that the
-// formatter has nothing to say, where there is one.
+// isManualPage demands the sections of a manual page in their order, and that the formatter, if it is installed,
+// prints no warning.
 func isManualPage(t *testing.T, name, page string) {
 	t.Helper()
 	at := 0
@@ -172,12 +171,12 @@ func isManualPage(t *testing.T, name, page string) {
 	}
 }
 
-// plain takes out what is for the formatter.
+// plain removes the formatter's requests.
 func plain(page string) string {
 	return strings.NewReplacer(`\-`, "-", `\&`, "", `\fB`, "", `\fP`, "", `\fI`, "", `\fR`, "", `\:`, "", `\e`, `\`).Replace(page)
 }
 
-// TestManualPagesNowhere: what is in the way is one line.
+// TestManualPagesNowhere: man prints one line if it cannot write the pages.
 func TestManualPagesNowhere(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	rig.Must(t, os.WriteFile(file, nil, 0o600))
@@ -193,7 +192,7 @@ func TestManualPagesNowhere(t *testing.T) {
 	}
 }
 
-// TestCompletionScripts: each shell that is installed reads its script.
+// TestCompletionScripts: each installed shell reads its script.
 func TestCompletionScripts(t *testing.T) {
 	for _, shell := range shells {
 		r := run(t, command(t, "completion", shell))
@@ -222,7 +221,7 @@ func TestCompletionScripts(t *testing.T) {
 	}
 }
 
-// TestCompletion: what a shell is told about a word that is begun.
+// TestCompletion: what completion offers for the beginning of a word.
 func TestCompletion(t *testing.T) {
 	links, err := doctor.Interfaces()
 	rig.Must(t, err)
@@ -247,7 +246,7 @@ func TestCompletion(t *testing.T) {
 			}
 		}
 	}
-	// A second interface is not offered, nor the files that are there.
+	// Completion offers neither a second interface nor files.
 	for _, args := range []string{"doctor eth0 ", "perf write_bw ", "ping ", "version "} {
 		r := run(t, command(t, append([]string{"__completeNoDesc"}, strings.Split(args, " ")...)...))
 		if !strings.HasPrefix(r.stdout, ":4\n") {

@@ -14,8 +14,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// newTerminal is a terminal: what its user sees and types, and what a program
-// has.
+// newTerminal returns both ends of a terminal: user sees and types, program is what a command opens.
 func newTerminal(t *testing.T) (user, program *os.File) {
 	t.Helper()
 	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -30,8 +29,7 @@ func newTerminal(t *testing.T) (user, program *os.File) {
 	return user, program
 }
 
-// TestDemoOnTerminal: progress is a bar, and Ctrl-C on the keyboard takes it
-// away and ends the demonstration.
+// TestDemoOnTerminal: progress is a bar. Ctrl-C on the keyboard erases it and ends the demonstration.
 func TestDemoOnTerminal(t *testing.T) {
 	user, program := newTerminal(t)
 	cmd := anyone(t, "--size", long)
@@ -53,7 +51,7 @@ func TestDemoOnTerminal(t *testing.T) {
 			_, err := user.Write([]byte{3}) // Ctrl-C
 			rig.Must(t, err)
 		}
-		if errors.Is(err, unix.EIO) { // nobody has the terminal any more
+		if errors.Is(err, unix.EIO) { // no process has the terminal open any more
 			break
 		}
 		rig.Must(t, err)
@@ -62,14 +60,13 @@ func TestDemoOnTerminal(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != exitFailed || !typed {
 		t.Errorf("exit code %d, Ctrl-C typed %v", code, typed)
 	}
-	// The terminal shows what was written over the last line.
+	// The terminal shows the text written last to each line.
 	lines := strings.Split(strings.TrimRight(shown.String(), "\r\n"), "\n")
 	last := lines[len(lines)-1]
 	if !strings.Contains(shown.String(), "RDMA Write") || !strings.HasSuffix(last, "stag: demo: interrupted") {
 		t.Errorf("shown: %q", shown.String())
 	}
-	// Colours and other escape sequences are not used, so that NO_COLOR has its
-	// way without being asked.
+	// Colours and other escape sequences are not used, so NO_COLOR needs no check.
 	if strings.Contains(shown.String(), "\x1b") {
 		t.Errorf("an escape sequence: %q", shown.String())
 	}

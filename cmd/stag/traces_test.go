@@ -18,9 +18,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// traces is everything by which the command could leave something behind: of
-// programs, the guest's; of files, those in mounts that only this test has; of
-// interfaces, those of the namespace that it was started in.
+// traces is everything that the command could leave behind: BPF programs of the guest, files in mounts that only this
+// test has, and interfaces of the namespace in which it was started.
 type traces struct {
 	programs int
 	claims   int
@@ -28,7 +27,7 @@ type traces struct {
 	links    string
 }
 
-// tracesOf is what there is now, in the namespace of the calling thread.
+// tracesOf returns the traces that exist now, in the namespace of the calling thread.
 func tracesOf(t *testing.T) traces {
 	t.Helper()
 	need.Root(t)
@@ -50,7 +49,7 @@ func files(t *testing.T, dir string) int {
 	return len(list)
 }
 
-// programs is how many BPF programs of the guest the kernel has.
+// programs returns how many BPF programs of the guest the kernel has.
 func programs(t *testing.T) (n int) {
 	t.Helper()
 	id := ebpf.ProgramID(0)
@@ -74,14 +73,13 @@ func programs(t *testing.T) (n int) {
 	}
 }
 
-// in reports whether nothing is there that was not before. There may be less:
-// commands sweep what killed ones have left.
+// in reports whether every trace of now was in before. now may have fewer, because commands remove what killed ones
+// left.
 func (now traces) in(before traces) bool {
 	return now.programs <= before.programs && now.claims <= before.claims && now.pins <= before.pins && now.links == before.links
 }
 
-// gone waits until everything is as it was before: the kernel frees programs a
-// little after their process.
+// gone waits until the traces are as before. The kernel frees programs a little after their process.
 func (before traces) gone(t *testing.T) {
 	t.Helper()
 	var now traces
@@ -97,7 +95,7 @@ func (x traces) String() string {
 	return fmt.Sprintf("%d programs, %d claims, %d pins, interfaces %s", x.programs, x.claims, x.pins, x.links)
 }
 
-// clearClaims removes what a killed process could not.
+// clearClaims removes the claims that a killed process left.
 func clearClaims(t *testing.T) {
 	t.Helper()
 	list, err := os.ReadDir(loader.RuntimeDir)
@@ -107,8 +105,8 @@ func clearClaims(t *testing.T) {
 	}
 }
 
-// ownSockets gives the commands that the test starts a directory of its own for
-// control sockets, with a name short enough for one.
+// ownSockets gives the commands of this test a directory of their own for control sockets, with a name short enough
+// for a socket address.
 func ownSockets(t *testing.T) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "s")

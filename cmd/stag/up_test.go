@@ -7,8 +7,7 @@ import (
 	"github.com/stag-rdma/stag/test/netns"
 )
 
-// TestDownInterface: ping and perf, at either end, call a down interface down,
-// once, with the command that sets it up.
+// TestDownInterface: at either end, ping and perf report a down interface once, with the command that sets it up.
 func TestDownInterface(t *testing.T) {
 	p := netns.XDPPair(t, pair.Config{})
 	near, far := p.Ends[pair.A].Name, p.Ends[pair.B].V4.Addr().String()

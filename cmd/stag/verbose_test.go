@@ -9,8 +9,8 @@ import (
 	"github.com/stag-rdma/stag/offload/control"
 )
 
-// TestVerbose: -v logs what is born and dies to standard error, before and
-// behind the command's name, and changes nothing of what is printed without.
+// TestVerbose: with -v, before or after the command's name, connections, QPs and interfaces are logged to standard
+// error, and the other output stays the same.
 func TestVerbose(t *testing.T) {
 	demo := []string{"demo", "--kernel-port", "--size", "1", "--json"}
 	quiet := run(t, command(t, demo...))
@@ -32,8 +32,8 @@ func TestVerbose(t *testing.T) {
 	}
 }
 
-// TestVeryVerbose: with -vv an expert reads the steps of opening an interface, of
-// a take-over, and who asks at the control socket; with -v none of them.
+// TestVeryVerbose: -vv logs the steps of opening an interface and of a take-over, and the users of the control
+// socket. -v logs none of these.
 func TestVeryVerbose(t *testing.T) {
 	for flag, want := range map[string]int{"-v": 0, "-vv": 1} {
 		e := perfAcrossPair(t, "write_bw", "-n", "10", "-s", "64", flag)
@@ -64,7 +64,7 @@ func TestVeryVerbose(t *testing.T) {
 	}
 }
 
-// TestNewLogger: each level is there from its verbosity on.
+// TestNewLogger: each level is logged from its verbosity on.
 func TestNewLogger(t *testing.T) {
 	for verbosity, want := range []string{"", "level=INFO", "level=DEBUG level=INFO", "level=DEBUG level=INFO"} {
 		var b strings.Builder
@@ -83,7 +83,7 @@ func TestNewLogger(t *testing.T) {
 	}
 }
 
-// TestLoggerAnywhere: a context without one has one that drops everything.
+// TestLoggerAnywhere: a context without a logger gets one that drops everything.
 func TestLoggerAnywhere(t *testing.T) {
 	logger(t.Context()).Error("dropped")
 	var b strings.Builder
@@ -93,7 +93,7 @@ func TestLoggerAnywhere(t *testing.T) {
 	}
 }
 
-// TestPingDebug: rping's -d has the log, too, and rping's -v prints data.
+// TestPingDebug: rping's -d also enables the log, and rping's -v prints data.
 func TestPingDebug(t *testing.T) {
 	r := run(t, command(t, "ping", "-c", "-a", "127.0.0.1", "-p", "1", "--kernel-port", "-C", "1", "-d", "-v"))
 	r.ends(t, exitFailed)
