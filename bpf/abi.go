@@ -12,10 +12,10 @@ import (
 // Version is the version of every layout in abi.h (STAG_VERSION).
 const Version = 7
 
-// Magic is the first word of a steering record that may be believed.
+// Magic is the first word of a valid steering record.
 const Magic = 0x53544700 | Version
 
-// Names in the object, and of the pins.
+// Names of the maps and of the program in the object; pins have the same names.
 const (
 	MapFlows   = steerMapFlows
 	MapSocks   = steerMapXsks
@@ -28,9 +28,9 @@ const (
 	Program    = steerProgStagSteer
 )
 
-// Spec is the steering program and its maps, as compiled. The caller sets the
+// Spec returns the steering program and its maps as compiled. The caller sets the
 // sizes of MapFlows, MapSocks, MapTable and MapPages, which have one entry each.
-// The program needs neither of the last two.
+// The program does not use MapTable and MapPages.
 func Spec() (*ebpf.CollectionSpec, error) {
 	spec, err := loadSteer()
 	if err != nil {
@@ -39,7 +39,8 @@ func Spec() (*ebpf.CollectionSpec, error) {
 	return spec, nil
 }
 
-// Kind is what a flow carries, or what kind of packet a record describes.
+// Kind is the protocol that a flow carries, or the kind of packet that a record
+// describes.
 type Kind uint8
 
 // Kinds (enum stag_kind).
@@ -47,7 +48,7 @@ const (
 	KindRDMA  Kind = 1
 	KindISCSI Kind = 2
 	KindBytes Kind = 3 // any other upper-layer protocol
-	KindICMP  Kind = 4 // of records only: "too big" about a segment of the flow
+	KindICMP  Kind = 4 // in records only: an ICMP "too big" about a segment of the flow
 )
 
 func (k Kind) String() string {
@@ -64,15 +65,15 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-// State is how far a flow has moved into the engine. The program steers in
-// every state.
+// State is the progress of a flow's take-over by the engine. The program steers
+// in every state.
 type State uint8
 
 // States (enum stag_state).
 const (
 	Park   State = 1 // being taken over: the engine holds segments back
-	Live   State = 2 // the engine is the connection
-	Orphan State = 3 // reserved: what tools call a flow whose engine died
+	Live   State = 2 // the engine runs the connection
+	Orphan State = 3 // reserved: the name that tools give a flow whose engine died
 )
 
 func (s State) String() string {
@@ -87,15 +88,14 @@ func (s State) String() string {
 	return fmt.Sprintf("state %d", uint8(s))
 }
 
-// FlowID names a flow, unique per adapter: a 20-bit index below a 12-bit
-// generation.
+// FlowID identifies a flow within its adapter: a 20-bit index in the low bits, a
+// 12-bit generation above it.
 type FlowID uint32
 
 // FlowIndexBits is how many bits of a FlowID are its index.
 const FlowIndexBits = 20
 
-// NewFlowID joins an index and a generation, of which the low 20 and 12 bits
-// count.
+// NewFlowID combines the low 20 bits of index and the low 12 bits of generation.
 func NewFlowID(index, generation uint32) FlowID {
 	return FlowID(generation<<FlowIndexBits | index&(1<<FlowIndexBits-1))
 }
@@ -103,10 +103,10 @@ func NewFlowID(index, generation uint32) FlowID {
 // Index is the flow's slot.
 func (f FlowID) Index() uint32 { return uint32(f) & (1<<FlowIndexBits - 1) }
 
-// Generation tells users of the same slot apart.
+// Generation distinguishes successive flows in the same slot.
 func (f FlowID) Generation() uint32 { return uint32(f) >> FlowIndexBits }
 
-// LogValue is the id as the tools write it.
+// LogValue formats the id as the tools do: hexadecimal with 0x.
 func (f FlowID) LogValue() slog.Value { return slog.StringValue(fmt.Sprintf("%#x", uint32(f))) }
 
 // NoOwner is the Owner, and the Queue, of a flow that no lane's engine owns yet.
@@ -115,8 +115,8 @@ const NoOwner uint16 = 0xffff
 // Lanes is how many lanes an adapter can have (STAG_LANES).
 const Lanes = 1024
 
-// FlowKey is struct stag_flow_key: the ends and VLAN of a connection as packets
-// that arrive have them. Make it with NewFlowKey; it can be compared.
+// FlowKey is struct stag_flow_key: the addresses, ports and VLAN of a connection as
+// arriving packets carry them. NewFlowKey makes one. Keys can be compared with ==.
 type FlowKey struct {
 	Remote     [16]byte // IPv4: the first 4 octets, the rest zero
 	Local      [16]byte
@@ -127,9 +127,9 @@ type FlowKey struct {
 	Pad        uint8   // zero
 }
 
-// NewFlowKey is the key of the connection between two ends, which must be of
-// one family. IPv4 addresses mapped into IPv6 count as IPv4, and a zone is left
-// out, as packets have neither. vlan is 0 for untagged packets.
+// NewFlowKey returns the key of the connection between two ends, which must be of
+// one family. It converts IPv4 addresses mapped into IPv6 to IPv4 and drops a zone,
+// because packets have neither. vlan is 0 for untagged packets, otherwise 1 to 4094.
 func NewFlowKey(remote, local netip.AddrPort, vlan uint16) (FlowKey, error) {
 	r, l := remote.Addr().Unmap(), local.Addr().Unmap()
 	if !r.IsValid() || !l.IsValid() || r.Is4() != l.Is4() {
@@ -149,10 +149,10 @@ func NewFlowKey(remote, local netip.AddrPort, vlan uint16) (FlowKey, error) {
 	return k, nil
 }
 
-// RemoteAddr is the peer's end.
+// RemoteAddr is the peer's address and port.
 func (k FlowKey) RemoteAddr() netip.AddrPort { return k.end(k.Remote, k.RemotePort) }
 
-// LocalAddr is our end.
+// LocalAddr is the local address and port.
 func (k FlowKey) LocalAddr() netip.AddrPort { return k.end(k.Local, k.LocalPort) }
 
 func (k FlowKey) end(addr [16]byte, port [2]byte) netip.AddrPort {
@@ -182,7 +182,7 @@ type Flow struct {
 	Created  uint64 // CLOCK_MONOTONIC, nanoseconds
 	Orphaned uint64 // CLOCK_MONOTONIC, nanoseconds, at the first packet that found the owner's engine gone; 0: none
 	Program  uint32 // number of the program on the flow's own port
-	Queue    uint16 // of that port, whose engine owns the flow, or NoOwner
+	Queue    uint16 // queue of that port whose engine owns the flow, or NoOwner
 	Reserved uint16
 }
 
@@ -196,8 +196,8 @@ type Options struct {
 // EntryLen is the length in octets of struct stag_entry, an entry of MapTable.
 const EntryLen = 64
 
-// Config is struct stag_config, the one entry of MapConfig: which layouts the
-// maps beside it have.
+// Config is struct stag_config, the one entry of MapConfig. It describes the
+// layouts of the other maps.
 type Config struct {
 	Version    uint32
 	KeySize    uint16 // octets
@@ -208,7 +208,7 @@ type Config struct {
 	Reserved   uint16
 }
 
-// Layout is the Config of this build.
+// Layout returns the Config of this build.
 func Layout() Config {
 	return Config{
 		Version:    Version,

@@ -13,7 +13,7 @@
 #include <linux/types.h>
 #include <stddef.h>
 
-#define STAG_VERSION 7 /* of all layouts here; a change of any raises it */
+#define STAG_VERSION 7 /* version of all layouts here; raise it when one of them changes */
 
 #define STAG_MAGIC (0x53544700u | STAG_VERSION) /* "STG" and the version */
 
@@ -22,19 +22,19 @@
 #define STAG_SIZE(type, size) \
 	_Static_assert(sizeof(type) == (size), #type " has another size")
 
-/* What a flow carries, and what kind of packet a record stands in front of. */
+/* The protocol that a flow carries, or the kind of packet that a record describes. */
 enum stag_kind {
 	STAG_KIND_RDMA = 1,
 	STAG_KIND_ISCSI = 2,
 	STAG_KIND_BYTES = 3, /* any other upper-layer protocol */
-	STAG_KIND_ICMP = 4,  /* records only: "too big" about a segment of the flow */
+	STAG_KIND_ICMP = 4,  /* in records only: an ICMP "too big" about a segment of the flow */
 };
 
 /* Whether the engine has the connection. The program steers in every state. */
 enum stag_state {
 	STAG_PARK = 1,   /* being taken over: the engine holds segments back */
-	STAG_LIVE = 2,   /* the engine is the connection */
-	STAG_ORPHAN = 3, /* reserved: what tools call a flow whose engine died */
+	STAG_LIVE = 2,   /* the engine runs the connection */
+	STAG_ORPHAN = 3, /* reserved: the name that tools give a flow whose engine died */
 };
 
 /* Record flags. */
@@ -42,7 +42,7 @@ enum stag_flags {
 	STAG_FPDU = 1 << 0, /* the payload begins with a tagged FPDU: see stag */
 };
 
-/* The key of `flows`: the ends and VLAN as packets that arrive have them. */
+/* The key of `flows`: addresses, ports and VLAN as arriving packets carry them. */
 struct stag_flow_key {
 	__u8 remote[16]; /* IPv4: the first 4 octets, the rest zero */
 	__u8 local[16];
@@ -61,12 +61,12 @@ STAG_AT(struct stag_flow_key, vlan, 36);
 STAG_AT(struct stag_flow_key, family, 38);
 STAG_AT(struct stag_flow_key, pad, 39);
 
-/* The value of `flows`. Written by the loader, read by the program. */
+/* The value of `flows`. Go code writes it; the program reads it and writes orphaned. */
 struct stag_flow {
 	__u32 flow;  /* 20-bit index below, 12-bit generation above */
 	__u8 kind;   /* enum stag_kind, not ICMP */
 	__u8 state;  /* enum stag_state */
-	__u16 owner; /* lane whose engine owns it; 0xffff: none yet */
+	__u16 owner; /* lane whose engine owns the flow; 0xffff: none yet */
 	__u32 pid;   /* process that made the entry */
 	__u32 longest; /* octets of the longest packet that the sockets take, from the Ethernet header on; 0: any */
 	__u64 created; /* CLOCK_MONOTONIC, nanoseconds */
@@ -77,7 +77,7 @@ struct stag_flow {
 };
 STAG_SIZE(struct stag_flow, 40);
 
-/* How many lanes an adapter can have: (port, receive queue) pairs, numbered over it. */
+/* How many lanes an adapter can have. A lane is a (port, receive queue) pair. */
 #define STAG_LANES 1024
 
 /* The owner of a flow that no lane's engine owns yet. */
@@ -95,18 +95,18 @@ STAG_AT(struct stag_flow, queue, 36);
 STAG_AT(struct stag_flow, reserved, 38);
 
 /*
- * The steering record, directly in front of a steered packet. A hint: where
- * there is no room for it the packet comes without, and the engine parses. The
- * engine zeroes the first word before a chunk is filled again. It says only what
- * the engine reads: offsets of headers and payload were tried, and cost as much to
- * write as they save.
+ * The steering record, directly in front of a steered packet. It is a hint: if
+ * there is no room for it, the packet comes without one, and the engine parses the
+ * packet. The engine zeroes the first word before a chunk is filled again. A record
+ * has only fields that the engine reads: offsets of headers and payload cost as much
+ * to write as they save.
  */
 struct stag_record {
 	__u32 magic; /* STAG_MAGIC */
 	__u32 flow;
 	__u8 kind;   /* enum stag_kind */
 	__u8 flags;  /* enum stag_flags */
-	__u16 owner; /* the flow entry's */
+	__u16 owner; /* owner of the flow entry */
 	__u32 stag;  /* with STAG_FPDU, else 0 */
 };
 STAG_SIZE(struct stag_record, 16);
@@ -117,7 +117,7 @@ STAG_AT(struct stag_record, flags, 9);
 STAG_AT(struct stag_record, owner, 10);
 STAG_AT(struct stag_record, stag, 12);
 
-/* What an entry of the table stands for. */
+/* The kind of object that an entry of the table describes. */
 enum stag_entry_kind {
 	STAG_ENTRY_FREE = 0, /* nothing */
 	STAG_ENTRY_REGION = 1,
@@ -126,21 +126,21 @@ enum stag_entry_kind {
 };
 
 /*
- * The state of an entry: where in its 64 bits each part begins. It is written
- * last, and each time under another generation; a reader looks at it before
- * and after it reads the rest. While BUSY is set somebody writes the entry, and
- * it is not valid. A state of 0: never used.
+ * The state of an entry: the first bit of each part of its 64 bits. A writer stores
+ * the state last, each time with another generation. A reader reads the state before
+ * and after it reads the other fields. While BUSY is set, a writer is at work and
+ * the entry is not valid. The state of an entry that was never used is 0.
  */
 enum stag_entry_state {
 	STAG_STATE_KEY = 0,         /* 8 bits; the STag's lower 8 */
 	STAG_STATE_KIND = 8,        /* 4 bits; enum stag_entry_kind */
 	STAG_STATE_VALID = 12,      /* 1 bit */
 	STAG_STATE_BUSY = 13,       /* 1 bit */
-	STAG_STATE_OWNER = 16,      /* 16 bits; who registered it */
+	STAG_STATE_OWNER = 16,      /* 16 bits; the user that registered it */
 	STAG_STATE_GENERATION = 32, /* 32 bits */
 };
 
-/* The access of an entry: which bit is which. */
+/* The access of an entry: the number of each bit. */
 enum stag_entry_access {
 	STAG_ACCESS_LOCAL_READ = 0,
 	STAG_ACCESS_LOCAL_WRITE = 1,
@@ -149,11 +149,11 @@ enum stag_entry_access {
 	STAG_ACCESS_REMOTE_ATOMIC = 4,
 	STAG_ACCESS_BIND = 5,              /* windows may be bound to the region */
 	STAG_ACCESS_REMOTE_INVALIDATE = 6, /* any peer of the domain may invalidate */
-	STAG_ACCESS_ONE_TOUCH = 8,         /* gone after one use */
-	STAG_ACCESS_TOUCHED = 9,           /* used; goes when the stream is at `sequence` */
+	STAG_ACCESS_ONE_TOUCH = 8,         /* invalidated after one use */
+	STAG_ACCESS_TOUCHED = 9,           /* used; invalidated when the stream is at `sequence` */
 };
 
-/* The translation of an entry: 2 bits of kind, and where the rest begins. */
+/* The translation of an entry: 2 bits of kind, and the first bit of the page size. */
 enum stag_entry_translation {
 	STAG_TRANSLATION_DIRECT = 0, /* base is a space and an offset */
 	STAG_TRANSLATION_FIRST = 1,  /* base is an index of `att`: pages */
@@ -161,11 +161,11 @@ enum stag_entry_translation {
 	STAG_TRANSLATION_PAGE = 8,   /* 8 bits; page size, binary logarithm */
 };
 
-/* Spaces: what the lower 56 bits of a base, or of an entry of `att`, count from. */
+/* Spaces: the origin of the offset in the lower 56 bits of a base or of an `att` entry. */
 enum stag_space {
 	STAG_SPACE_HEAP = 0,     /* the adapter's region heap */
 	STAG_SPACE_EXTERNAL = 1, /* memory that the owner alone can reach */
-	STAG_SPACE_SHIFT = 56,   /* where in the word the space stands */
+	STAG_SPACE_SHIFT = 56,   /* first bit of the space in the word */
 };
 
 /*
@@ -180,7 +180,7 @@ struct stag_entry {
 	__u32 pd;          /* protection domain, not 0 */
 	__u32 qp;          /* the only queue pair that may use it; 0: all of pd */
 	__u32 parent;      /* index of a window's region; 0: none */
-	__u32 windows;     /* how many are bound to this region */
+	__u32 windows;     /* how many windows are bound to this region */
 	__u64 sequence;    /* DDP sequence number stored for one touch */
 	__u32 access;      /* enum stag_entry_access */
 	__u32 translation; /* enum stag_entry_translation */
@@ -198,7 +198,7 @@ STAG_AT(struct stag_entry, sequence, 48);
 STAG_AT(struct stag_entry, access, 56);
 STAG_AT(struct stag_entry, translation, 60);
 
-/* The one entry of `config`: what a process checks before it trusts a pin. */
+/* The one entry of `config`. A process checks it before it trusts a pinned map. */
 struct stag_config {
 	__u32 version; /* STAG_VERSION */
 	__u16 key_size;
@@ -217,19 +217,19 @@ STAG_AT(struct stag_config, reasons, 10);
 STAG_AT(struct stag_config, entry_size, 12);
 STAG_AT(struct stag_config, reserved, 14);
 
-/* The one entry of `options`: what the program is told when it is loaded, or later. */
+/* The one entry of `options`. The loader writes it when it loads the program, or later. */
 struct stag_options {
 	/* Nanoseconds from the first packet that finds the owner of its flow gone
-	 * until the flow is given up, and its packets are the kernel's again, which
-	 * resets the peer. */
+	 * until the program gives the flow up. From then on the kernel gets the
+	 * flow's packets and resets the peer. */
 	__u64 orphan_wait;
 };
 STAG_SIZE(struct stag_options, 8);
 STAG_AT(struct stag_options, orphan_wait, 0);
 
 /*
- * Why the program let a packet go: the index into `stats`. Every packet counts
- * exactly one. Steered first, then dropped, then passed to the kernel.
+ * The reason for the verdict on a packet: the index into `stats`. The program counts
+ * one for each packet. The order is steered, dropped, passed to the kernel.
  */
 enum stag_reason {
 	STAG_STEERED,      /* with its record */
@@ -254,7 +254,7 @@ enum stag_reason {
 	STAG_ICMP_OTHER,   /* not "too big", or not about a TCP segment */
 	STAG_ICMP_NO_FLOW, /* "too big", about a segment that is not ours */
 
-	STAG_REASONS, /* how many there are */
+	STAG_REASONS, /* the number of reasons */
 };
 
 #endif

@@ -6,9 +6,9 @@ import (
 	"github.com/stag-rdma/stag/test/packet"
 )
 
-// BenchmarkSteer is what the program costs for a packet of a flow and for one
-// that is nobody's, without what the kernel does about its verdict. All but the
-// first few of a flow find no room for another record in front of them.
+// BenchmarkSteer measures the program alone, without the kernel's work for its
+// verdict, for a packet of a flow and for a packet of no flow. All but the first
+// few packets of the flow have no room for another record in front of them.
 func BenchmarkSteer(b *testing.B) {
 	p := standard(b)
 	payload := make([]byte, 1448)

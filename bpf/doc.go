@@ -1,13 +1,15 @@
-// Package bpf is the steering program and the layouts that it shares with Go.
+// Package bpf contains the steering program and the layouts that it shares with Go.
 //
-// steer.bpf.c decides, for every packet that arrives, whether the kernel gets
-// it or the engine. abi.h has the layouts, abi.go mirrors them. The objects
-// that clang made of the program are committed; `go generate` makes them anew.
+// steer.bpf.c decides, for every packet that arrives, whether the kernel or the
+// engine gets it. abi.h defines the layouts, and abi.go mirrors them. The compiled
+// objects are committed; `go generate` compiles them again with clang.
 //
 // Maps: flows (FlowKey to Flow), xsks (receive queue to AF_XDP socket), stats
-// (Reason to a count per CPU), options (one Options) and config (one Config), and the adapter's: tpt, its
-// translation and protection table (package tpt has the entry), and att, which
-// that table's entries may point into. The program does not read these two.
+// (Reason to a count per CPU), lanes (lane to the AF_XDP socket of its engine),
+// options (one Options) and config (one Config). Two more belong to the adapter:
+// tpt, its translation and protection table (package tpt describes the entry), and
+// att, which entries of that table may point into. The program does not read these
+// two.
 package bpf
 
 // The two include directories are where Debian keeps asm/types.h.

@@ -10,9 +10,9 @@ import (
 	"github.com/stag-rdma/stag/test/packet"
 )
 
-// FuzzSteer gives the program any frame. Whatever it is: one reason is counted,
-// the verdict is the reason's, the packet stays as it was, and only what is
-// addressed to a flow is steered, with a record that points into the frame.
+// FuzzSteer gives the program any frame. It checks that one reason is counted, that
+// the verdict belongs to the reason, that the packet is unchanged, and that only a
+// packet of a flow is steered, with a record that matches the frame.
 func FuzzSteer(f *testing.F) {
 	b := standard(f)
 	for _, frame := range [][]byte{
@@ -53,8 +53,8 @@ func FuzzSteer(f *testing.F) {
 	})
 }
 
-// checkRecord demands that a record says what the engine finds in the frame: a
-// segment that was steered and that the engine refuses would be lost to both.
+// checkRecord demands that a record agrees with the engine's parser: neither the
+// engine nor the kernel would handle a steered segment that the engine refuses.
 func checkRecord(t *testing.T, frame, record []byte) {
 	t.Helper()
 	r, ok := bpf.ParseRecord(record)

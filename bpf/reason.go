@@ -2,8 +2,8 @@ package bpf
 
 import "fmt"
 
-// Reason is why the program let a packet go, and the index of MapStats. Every
-// packet counts exactly one.
+// Reason is the program's reason for its verdict on a packet, and the index into
+// MapStats. The program counts exactly one reason for each packet.
 type Reason uint32
 
 // Reasons (enum stag_reason).
@@ -30,7 +30,7 @@ const (
 	ICMPOther     // not "too big", or not about a TCP segment
 	ICMPNoFlow    // "too big" about a segment that is not ours
 
-	Reasons // how many there are
+	Reasons // the number of reasons
 )
 
 var reasonNames = [Reasons]string{
@@ -56,7 +56,7 @@ var reasonNames = [Reasons]string{
 	ICMPNoFlow:    "icmp_no_flow",
 }
 
-// String is the reason's name as counters show it: lower case, underscores.
+// String returns the reason's name as counters show it: lower case, underscores.
 func (r Reason) String() string {
 	if r < Reasons {
 		return reasonNames[r]

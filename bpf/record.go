@@ -2,15 +2,15 @@ package bpf
 
 import "encoding/binary"
 
-// Record is a view of a steering record (struct stag_record), in front of a
-// packet that the program steered. It is a hint: what matters the engine checks
-// itself. Only ParseRecord makes one, so its methods cannot fail. It is valid as
-// long as the frame that it lies in.
+// Record is a view of a steering record (struct stag_record), which lies in front
+// of a packet that the program steered. A record is a hint: the engine itself checks
+// every value that matters. ParseRecord checks the length, so the methods cannot
+// fail. A Record is valid as long as the frame that contains it.
 //
 //	0       4      8      9       10      12     16
 //	| magic | flow | kind | flags | owner | stag |
 //
-// All in host order (abi.h).
+// All fields are in host order (abi.h).
 type Record struct{ b []byte }
 
 const (
@@ -30,9 +30,9 @@ const (
 	FlagFPDU uint8 = 1 << iota // the payload begins with a tagged FPDU: see STag
 )
 
-// ParseRecord views b, the RecordLen octets in front of a packet, as a record.
-// false when they are too few or do not begin with Magic: the packet came
-// without a record, or it was wiped, or another version wrote it.
+// ParseRecord views b, the RecordLen octets in front of a packet, as a record. It
+// returns false if b is too short or does not begin with Magic: the packet came
+// without a record, the record was wiped, or a program of another version wrote it.
 func ParseRecord(b []byte) (Record, bool) {
 	if len(b) < RecordLen || binary.NativeEndian.Uint32(b[recMagic:]) != Magic {
 		return Record{}, false
@@ -40,8 +40,8 @@ func ParseRecord(b []byte) (Record, bool) {
 	return Record{b[:RecordLen:RecordLen]}, true
 }
 
-// Wipe zeroes the first word of the record in b, so that ParseRecord will not
-// believe it again. b has at least 4 octets.
+// Wipe zeroes the first word of the record in b, so that ParseRecord refuses the
+// record afterwards. b must have at least 4 octets.
 func Wipe(b []byte) { binary.NativeEndian.PutUint32(b[recMagic:], 0) }
 
 // Flow is the flow that the packet belongs to.
@@ -53,11 +53,11 @@ func (r Record) Kind() Kind { return Kind(r.b[recKind]) }
 // Flags is the record's Flag bits.
 func (r Record) Flags() uint8 { return r.b[recFlags] }
 
-// Owner is the queue whose engine owns the flow, or NoOwner.
+// Owner is the lane whose engine owns the flow, or NoOwner.
 func (r Record) Owner() uint16 { return binary.NativeEndian.Uint16(r.b[recOwner:]) }
 
-// STag is the steering tag of the tagged FPDU that the payload begins with.
-// false when it does not begin with one, or the flow is not KindRDMA.
+// STag returns the steering tag of the tagged FPDU at the start of the payload. It
+// returns false if the payload does not start with one, or the flow is not KindRDMA.
 func (r Record) STag() (uint32, bool) {
 	return binary.NativeEndian.Uint32(r.b[recSTag:]), r.b[recFlags]&FlagFPDU != 0
 }

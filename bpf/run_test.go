@@ -69,7 +69,7 @@ func (b *bench) plugAt(queue uint32) {
 	}
 }
 
-// live puts a socket into the slot of a lane: its engine lives.
+// live puts a socket into the slot of a lane: the program takes its engine for alive.
 func (b *bench) live(lane uint32) {
 	b.t.Helper()
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
@@ -180,7 +180,7 @@ func fpdu(length uint16, ddp, rdmap byte, stag uint32) []byte {
 	return append(b, "payload."...)
 }
 
-// ours is a segment that we sent to the peer of the default tuple.
+// ours is a segment that the local end sent to the peer of the default tuple.
 func ours(v6 bool) packet.TCP {
 	src, dst := packet.Our4, packet.Peer4
 	if v6 {

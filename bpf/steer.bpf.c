@@ -4,8 +4,8 @@
 /*
  * The steering program. It finds the flow of a packet that arrives, writes a
  * steering record in front of it and redirects it to the socket of its queue.
- * Whatever is not a whole TCP segment of a known flow, or an ICMP "too big"
- * about one, is the kernel's: XDP_PASS.
+ * It passes every other packet to the kernel (XDP_PASS): all but whole TCP
+ * segments of a known flow and ICMP "too big" messages about one.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -22,8 +22,8 @@
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /*
- * The flows of an adapter, which the programs on all of its ports read. max_entries
- * of flows and xsks are the loader's to set.
+ * The flows of an adapter. The programs on all of its ports read them. The loader
+ * sets max_entries of flows and xsks.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -40,8 +40,8 @@ struct {
 } xsks SEC(".maps");
 
 /*
- * The socket of each lane of the adapter, on whichever port. Nothing is redirected by
- * this map: a slot says that the lane's engine lives.
+ * The socket of each lane of the adapter, on any port. The program does not redirect
+ * by this map: a filled slot means that the lane's engine lives.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
@@ -58,8 +58,8 @@ struct {
 } stats SEC(".maps");
 
 /*
- * The adapter's table and its translations. Not read here, and not loaded with
- * the program: they are the adapter's, made apart, and as long as it says.
+ * The adapter's table and its translations. The program neither reads them nor is
+ * loaded with them: the adapter creates them and chooses their sizes.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -85,7 +85,7 @@ struct {
 	__type(value, struct stag_options);
 } options SEC(".maps");
 
-/* Not read here: it says which layouts this program was built with. */
+/* The layouts that this program was built with. The program does not read it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -126,7 +126,7 @@ struct quoted_ports {
 	__be32 seq;
 };
 
-/* A packet while it is being read. Everything above `pos` is proven to exist. */
+/* A packet while the program reads it. Every octet before `pos` is proven to exist. */
 struct cursor {
 	void *pos;
 	void *end;
@@ -134,9 +134,9 @@ struct cursor {
 };
 
 /*
- * TAKE points at the next header and steps over it; 0 when it is cut off. It
- * does not yield NULL then: comparing a packet's pointer with that takes a right
- * of its own (CAP_PERFMON), which loading this program shall not need.
+ * TAKE points header at the next header and steps over it. It is 0 if the header is
+ * cut off. It does not yield NULL then: the comparison of a packet's pointer with
+ * NULL needs CAP_PERFMON, and this program must load without that.
  */
 #define TAKE(c, header) ((header) = (c)->pos, step((c), sizeof(*(header))))
 
@@ -151,7 +151,7 @@ static __always_inline int step(struct cursor *c, __u32 size)
 
 /*
  * step_words steps over TCP options, which are up to 10 words. Adding a variable
- * to a packet's pointer takes CAP_PERFMON as well; constants do not.
+ * to a packet's pointer needs CAP_PERFMON; adding a constant does not.
  */
 static __always_inline int step_words(struct cursor *c, __u32 words)
 {
@@ -180,9 +180,9 @@ static __always_inline void count(enum stag_reason why)
 }
 
 /*
- * leave counts why and returns the verdict: the way out of a packet that is not
- * steered. It is a real function, which also keeps its types in the object's
- * BTF.
+ * leave counts why and returns the verdict on a packet that is not steered. It
+ * must not be inlined: a function keeps the types of its parameters in the
+ * object's BTF.
  */
 static __noinline int leave(enum stag_reason why, int verdict)
 {
@@ -191,13 +191,13 @@ static __noinline int leave(enum stag_reason why, int verdict)
 }
 
 /*
- * stranded decides on a packet of a flow whose queue has no socket. While the
- * owner's engine has one, on whichever port, the packet is lost, and the kernel must
- * not see it. The kernel empties the owner's slot when the engine's process ends,
- * however it does; an engine that only stands still keeps it. Then nobody answers the peer
- * any more: after a while the flow is given up, and the kernel, which has no
- * such connection, resets it. A process that ends closes the sockets that hold
- * its connections' ports a little later than those of its queues: hence the wait.
+ * stranded decides on a packet of a flow whose queue has no socket. While the owner's
+ * engine has a socket, on any port, stranded drops the packet: the kernel must not see
+ * it. The kernel empties the owner's slot when the engine's process ends for any cause.
+ * An engine that is stopped keeps its slot. After orphan_wait the program gives the flow
+ * of an ended engine up; the kernel, which has no such connection, then resets the peer.
+ * The wait is needed because a process that ends closes the sockets that hold the ports
+ * of its connections a little later than the sockets of its queues.
  */
 static __noinline int stranded(const struct stag_flow_key *key)
 {
@@ -225,9 +225,9 @@ static __noinline int stranded(const struct stag_flow_key *key)
 }
 
 /*
- * steer writes the record and hands the packet to this queue's socket. A packet
- * in several pieces arrives there in one, if it is not too long for that: then
- * it must not pass, for the same reason as below.
+ * steer writes the record and redirects the packet to this queue's socket. A packet
+ * in several fragments arrives there as one. If it is too long for the socket, steer
+ * drops it: it must not pass, for the reason given before the redirect.
  */
 static __always_inline int steer(struct xdp_md *ctx, const struct stag_record *r,
 				 const struct stag_flow_key *key, __u32 longest)
@@ -237,7 +237,7 @@ static __always_inline int steer(struct xdp_md *ctx, const struct stag_record *r
 	if (longest && bpf_xdp_get_buff_len(ctx) > longest)
 		return leave(STAG_TOO_LONG, XDP_DROP);
 
-	/* Some drivers have no room in front of the packet, and say so here. */
+	/* This call fails for drivers without room in front of the packet. */
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*r)) == 0) {
 		struct stag_record *front = (void *)(long)ctx->data_meta;
 
@@ -246,22 +246,22 @@ static __always_inline int steer(struct xdp_md *ctx, const struct stag_record *r
 			why = STAG_STEERED;
 		}
 	}
-	/* With an empty slot the packet must not pass while the engine lives: the
-	 * kernel would answer for a connection that is not its own any more. */
+	/* If the slot is empty, the packet must not pass while the engine lives: the
+	 * kernel would answer for a connection that it no longer has. */
 	if (bpf_redirect_map(&xsks, ctx->rx_queue_index, XDP_DROP) != XDP_REDIRECT)
 		return stranded(key);
 	count(why);
 	return XDP_REDIRECT;
 }
 
-/* steer_rare is steer as a real function, for the same reason as leave. */
+/* steer_rare is steer, but not inlined, for the same reason as leave. */
 static __noinline int steer_rare(struct xdp_md *ctx, const struct stag_record *r,
 				 const struct stag_flow_key *key, __u32 longest)
 {
 	return steer(ctx, r, key, longest);
 }
 
-/* look_up finds the flow and enters what its entry says into the record. */
+/* look_up finds the flow and copies magic, flow, kind and owner into the record. */
 static __always_inline const struct stag_flow *look_up(const struct stag_flow_key *key, struct stag_record *r)
 {
 	const struct stag_flow *f = bpf_map_lookup_elem(&flows, key);
@@ -314,8 +314,8 @@ static __always_inline int tcp(struct xdp_md *ctx, struct cursor *c, __u32 len,
 }
 
 /*
- * quoted decides on a "too big". The quotation is one of our own segments, so
- * its source is our end.
+ * quoted decides on a "too big". The quotation is a segment that this machine sent,
+ * so its source is the local end.
  */
 static __always_inline int quoted(struct xdp_md *ctx, struct cursor *c,
 				  struct stag_flow_key *key, struct stag_record *r)
@@ -348,7 +348,7 @@ static __always_inline int icmp4(struct xdp_md *ctx, struct cursor *c, __u32 len
 		return leave(STAG_SHORT_ICMP, XDP_PASS);
 	if (!TAKE(c, ip))
 		return leave(STAG_SHORT_ICMP, XDP_PASS);
-	/* Our segments have no IP options and are never fragments. */
+	/* The engine's segments have no IP options and are never fragments. */
 	if (ip->version != 4 || ip->ihl != 5 || ip->protocol != IPPROTO_TCP ||
 	    ip->frag_off & bpf_htons(0x3fff))
 		return leave(STAG_ICMP_OTHER, XDP_PASS);
@@ -378,7 +378,7 @@ static __always_inline int icmp6(struct xdp_md *ctx, struct cursor *c, __u32 len
 	return quoted(ctx, c, key, r);
 }
 
-/* whole reports that the packet holds what its IP header promises. */
+/* whole reports whether the packet is as long as its IP header says. */
 static __always_inline int whole(struct xdp_md *ctx, __u32 l3, __u32 ip_len)
 {
 	/* The length with fragments: the cursor sees the linear part only. */
@@ -411,7 +411,7 @@ static __always_inline int ip4(struct xdp_md *ctx, struct cursor *c,
 	return tcp(ctx, c, len, key, r);
 }
 
-/* extended reports that next says an extension header, not a protocol. */
+/* extended reports whether next is an extension header, not a protocol. */
 static __always_inline int extended(__u8 next)
 {
 	return next == IPPROTO_HOPOPTS || next == IPPROTO_ROUTING || next == IPPROTO_DSTOPTS ||

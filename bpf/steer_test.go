@@ -292,8 +292,8 @@ func TestNoRoomForRecord(t *testing.T) {
 	}
 }
 
-// TestTooLong: what is longer than a flow's sockets take is dropped; all else
-// passes and is steered as ever, however many pieces it comes in.
+// TestTooLong: a packet that is longer than its flow's sockets take is dropped.
+// Every other packet is steered or passed, in any number of fragments.
 func TestTooLong(t *testing.T) {
 	b := newBench(t)
 	b.plug()
