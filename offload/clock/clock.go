@@ -1,7 +1,7 @@
-// Package clock is the time that protocol machines are given.
+// Package clock defines the time that protocol machines work with.
 //
-// A machine never asks what time it is: every entry point takes an Instant, so
-// tests run on virtual time and give the same result every time.
+// A protocol machine never reads a clock. Every entry point takes an Instant, so
+// tests run on virtual time and are repeatable.
 package clock
 
 import (
@@ -9,11 +9,11 @@ import (
 )
 
 // Instant is a point in time in nanoseconds since an arbitrary origin that is
-// fixed for the life of the process. The zero Instant means "never" where a
-// deadline is asked for, so real clocks start above it.
+// fixed for the life of the process. As a deadline the zero Instant means "never",
+// so real clocks start above it.
 type Instant int64
 
-// Never is the deadline of something that has nothing pending.
+// Never means that there is no deadline.
 const Never Instant = 0
 
 // Add returns the instant d after t.
@@ -25,11 +25,10 @@ func (t Instant) Sub(u Instant) time.Duration { return time.Duration(t - u) }
 // Before reports whether t is earlier than u.
 func (t Instant) Before(u Instant) bool { return t < u }
 
-// Due reports whether a deadline t has been reached at time now. Never is
-// never due.
+// Due reports whether the deadline t is reached at time now. It is false for Never.
 func (t Instant) Due(now Instant) bool { return t != Never && t <= now }
 
-// Sooner returns the earlier of two deadlines, of which either may be Never.
+// Sooner returns the earlier of two deadlines. Either may be Never.
 func Sooner(a, b Instant) Instant {
 	switch {
 	case a == Never:
@@ -43,6 +42,6 @@ func Sooner(a, b Instant) Instant {
 // origin is taken once, so that Now is monotonic.
 var origin = time.Now()
 
-// Now reads the process's monotonic clock. Only the edges of the program (the
-// engine's loop, the kernel port's loop) call it; protocol machines do not.
+// Now reads the process's monotonic clock. Loops that run protocol machines (of the
+// engine, of the kernel port) call it; protocol machines do not.
 func Now() Instant { return Instant(time.Since(origin)) + 1 }

@@ -167,7 +167,8 @@ func TestQueueLongest(t *testing.T) {
 	}
 }
 
-// Messages are cut into as few segments as can be, contiguous, the last marked.
+// A message is cut into as few segments as possible. They are contiguous, and the
+// last one is marked.
 func TestMessage(t *testing.T) { // RFC 5041 §5.1
 	for _, isTagged := range []bool{true, false} {
 		head := 18
@@ -206,7 +207,7 @@ func TestMessage(t *testing.T) { // RFC 5041 §5.1
 	}
 }
 
-// FuzzParse: what is parsed and written again is the same but for reserved bits.
+// FuzzParse: a parsed and rewritten header is the same except for reserved bits.
 func FuzzParse(f *testing.F) {
 	f.Add(tagged(0xc1, 0x40, 1, 2, "abc"))
 	f.Add(untagged(0x41, 0x44, 1, 0, 1, 0, "abc"))

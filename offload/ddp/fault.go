@@ -6,22 +6,22 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Fault is why a segment is refused.
+// Fault is the reason for refusing a segment.
 type Fault uint8
 
 const (
 	OK    Fault = iota
 	Short       // the ULPDU ends within its header; reported as an MPA error
 
-	LocalFault // our own buffer cannot be used
+	LocalFault // a local buffer cannot be used
 
-	BadSTag // tagged
+	BadSTag // from here on faults of tagged segments
 	OutOfBounds
 	WrongStream
 	Wrap
 	TaggedVersion
 
-	BadQueue // untagged
+	BadQueue // from here on faults of untagged segments
 	NoBuffer
 	BadMSN
 	BadMO
@@ -29,8 +29,8 @@ const (
 	UntaggedVersion
 )
 
-// What an error code of DDP means (RFC 5041 §7): the error type in the high
-// octet, the code in the low one.
+// codes lists DDP's error codes (RFC 5041 §7): the error type in the high octet, the
+// error code in the low one.
 var codes = [...]struct {
 	code uint16
 	name string
@@ -51,8 +51,8 @@ var codes = [...]struct {
 	UntaggedVersion: {0x206, "invalid DDP version"},
 }
 
-// Code is the error type and the error code that a Terminate carries for f
-// (RFC 5041 §7). Short has none here: it is MPA's 2/0/03.
+// Code returns the error type and the error code that a Terminate carries for f
+// (RFC 5041 §7). Short has no code of DDP: it is reported as MPA's 2/0/03.
 func (f Fault) Code() (errType, code uint8) {
 	c := codes[f].code
 	return uint8(c >> 8), uint8(c)
@@ -65,8 +65,8 @@ func (f Fault) String() string {
 	return fmt.Sprintf("fault %d", uint8(f))
 }
 
-// Tagged is the fault of a tagged segment that the table refuses. DDP has no
-// code for a missing right; the caller asks before.
+// Tagged returns the fault of a tagged segment that the table refuses with f. DDP
+// has no code for a missing right: the caller handles tpt.NoRight itself.
 func Tagged(f tpt.Fault) Fault {
 	switch f {
 	case tpt.OK:

@@ -9,26 +9,26 @@ import (
 // payload in place. It is valid as long as the ULPDU is.
 type Segment struct {
 	Tagged  bool
-	Last    bool // of its message
+	Last    bool // the last segment of its message
 	Opcode  wire.Opcode
-	Version uint8 // of RDMAP
+	Version uint8 // RDMAP version
 
-	STag tpt.STag // tagged
+	STag tpt.STag // STag and TO: tagged segments only
 	TO   uint64
 
-	Queue, MSN, MO uint32 // untagged
+	Queue, MSN, MO uint32 // these and Invalidate: untagged segments only
 	Invalidate     tpt.STag
 
 	Payload []byte
-	Header  []byte // the DDP header as it came: 14 or 18 octets
+	Header  []byte // the DDP header as it arrived: 14 or 18 octets
 }
 
 // Len is the segment's length as a Terminate gives it: header and payload,
 // octets (RFC 5040 §4.8).
 func (s *Segment) Len() int { return len(s.Header) + len(s.Payload) }
 
-// Parse reads the segment that a ULPDU is. It looks at what every segment must
-// have right; numbers are Expect's.
+// Parse reads a ULPDU as a DDP segment. It checks the length and the DDP version;
+// Queue.Expect checks the numbers of an untagged segment.
 func Parse(ulpdu []byte, s *Segment) Fault {
 	if wire.IsTagged(ulpdu) {
 		return parseTagged(ulpdu, s)
@@ -47,8 +47,8 @@ func Parse(ulpdu []byte, s *Segment) Fault {
 	return OK
 }
 
-// parseTagged, like Parse, writes field by field: to make a Segment and copy it
-// costs more than to read the header.
+// parseTagged writes s field by field, as Parse does: building a Segment and copying
+// it costs more than reading the header.
 func parseTagged(ulpdu []byte, s *Segment) Fault {
 	h, payload, ok := wire.ParseTagged(ulpdu)
 	if !ok {
@@ -64,23 +64,22 @@ func parseTagged(ulpdu []byte, s *Segment) Fault {
 	return OK
 }
 
-// Queue is the receiving end of one untagged queue: which segment must come
-// next (RFC 5041 §4.3, §5.3). Segments of a message are taken in order only,
-// as the stream delivers them.
+// Queue is the receiving end of one untagged queue. It knows which segment must come
+// next (RFC 5041 §4.3, §5.3). Segments must arrive in order, as the stream delivers
+// them.
 type Queue struct {
-	msn   uint32 // of the message that is under way, or comes next
-	mo    uint32 // octets of it that have come
-	begun bool   // a segment of it has come
+	msn   uint32 // MSN of the message that is under way, or comes next
+	mo    uint32 // octets of that message that have arrived
+	begun bool   // a segment of that message has arrived
 }
 
-// NewQueue is a queue before its first message, whose MSN is 1.
+// NewQueue returns a queue before its first message, whose MSN is 1.
 func NewQueue() Queue { return Queue{msn: 1} }
 
-// Begun reports whether a message is under way: the end of the stream would
-// cut it.
+// Begun reports whether a message has begun and its last segment has not arrived.
 func (q *Queue) Begun() bool { return q.begun }
 
-// Expect reports whether s is the segment that must come next.
+// Expect returns OK if s is the segment that must come next, otherwise the fault.
 func (q *Queue) Expect(s *Segment) Fault {
 	switch {
 	case s.MSN != q.msn:
@@ -93,8 +92,8 @@ func (q *Queue) Expect(s *Segment) Fault {
 	return OK
 }
 
-// Accept counts s, which Expect let pass, and reports the message's length
-// when s was its last.
+// Accept counts s, for which Expect has returned OK. If s is the last segment of its
+// message, Accept returns the message's length in octets and true.
 func (q *Queue) Accept(s *Segment) (length uint32, complete bool) {
 	q.mo += uint32(len(s.Payload))
 	if q.begun = !s.Last; q.begun {

@@ -5,16 +5,16 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Message is a message on its way out, cut into segments as the stream has
-// room. The zero Message is finished.
+// Message is a message to send. It is cut into segments as the stream has room. The
+// zero Message is finished.
 type Message struct {
 	Tagged bool
 	Opcode wire.Opcode
 
-	STag tpt.STag // tagged
+	STag tpt.STag // STag and TO: tagged messages only
 	TO   uint64
 
-	Queue, MSN uint32 // untagged
+	Queue, MSN uint32 // these and Invalidate: untagged messages only
 	Invalidate tpt.STag
 
 	Len uint32 // octets of payload
@@ -23,7 +23,7 @@ type Message struct {
 	open bool // the last segment has not been cut
 }
 
-// Begin makes m ready for its first segment.
+// Begin prepares m for its first segment.
 func (m *Message) Begin() { m.sent, m.open = 0, true }
 
 // Open reports whether there are segments left to send.
@@ -40,14 +40,14 @@ func (m *Message) HeaderLen() int {
 	return wire.UntaggedLen
 }
 
-// Next is how many octets of payload the next segment carries when a ULPDU has
-// room for maxULPDU octets, which is more than a header.
+// Next returns how many octets of payload the next segment carries if a ULPDU has
+// room for maxULPDU octets. maxULPDU must be more than HeaderLen.
 func (m *Message) Next(maxULPDU int) int {
 	return int(min(uint64(m.Len-m.sent), uint64(maxULPDU-m.HeaderLen())))
 }
 
-// Cut appends the header of a segment with n octets of payload to b, and moves
-// on behind it.
+// Cut appends the header of the next segment, with n octets of payload, to b, and
+// advances m behind that segment.
 func (m *Message) Cut(b []byte, n int) []byte {
 	at := m.sent
 	m.sent += uint32(n)

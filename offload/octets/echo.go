@@ -7,14 +7,14 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// Echo sends back what it receives, and closes when the peer has closed and
-// everything is back. It takes no more than it can send.
+// Echo sends every received octet back. It closes when the peer has closed and
+// every octet is sent back. It consumes no more than it can send.
 type Echo struct {
 	end
 
 	// Owned by the connection's goroutine.
 	closed bool
-	view   [1][]byte // here, as an array of Transmit's would be allocated
+	view   [1][]byte // a field, because a local array of Transmit would escape to the heap
 
 	echoed atomic.Uint64
 }
@@ -22,7 +22,7 @@ type Echo struct {
 // NewEcho returns a ULP for one connection.
 func NewEcho() *Echo { return &Echo{end: newEnd()} }
 
-// Echoed is how many octets have been sent back. Any goroutine may ask.
+// Echoed is how many octets have been sent back. Any goroutine may call it.
 func (e *Echo) Echoed() uint64 { return e.echoed.Load() }
 
 // Receive implements stream.ULP.

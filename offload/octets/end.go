@@ -2,8 +2,8 @@ package octets
 
 import "sync"
 
-// end is what is left when a connection has ended. Fault sets it, anybody
-// waits for it.
+// end is the end of a connection and its cause. Fault sets it, and any goroutine may
+// wait for it.
 type end struct {
 	once sync.Once
 	done chan struct{}
@@ -22,8 +22,8 @@ func (e *end) finish(err error) {
 // Done is closed when the connection has ended.
 func (e *end) Done() <-chan struct{} { return e.done }
 
-// Err says how the connection ended: nil when everything has arrived and both
-// sides have closed. Valid when Done is closed.
+// Err returns the cause of the end: nil if every octet has arrived and both sides
+// have closed. Before Done is closed, Err returns an error that says so.
 func (e *end) Err() error {
 	select {
 	case <-e.done:

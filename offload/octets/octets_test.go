@@ -12,7 +12,7 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// wire is a Stream with little room; turn makes its output its input.
+// wire is a Stream with little room; turn moves its output to its input.
 type wire struct {
 	in, out     []byte
 	room, max   int

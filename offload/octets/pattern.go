@@ -2,9 +2,9 @@ package octets
 
 import "encoding/binary"
 
-// Pattern is an endless sequence of octets that looks random and is fixed by
-// the seed. Any part of it can be computed on its own, so a receiver names the
-// first octet that is wrong, wherever it was lost, doubled or moved.
+// Pattern is an endless pseudo-random sequence of octets; its value is the seed. Any
+// part of the sequence can be computed alone, so a receiver can name the first octet
+// that was lost, duplicated, moved or changed.
 type Pattern uint64
 
 // word is the i-th group of eight octets: the i-th output of SplitMix64.
@@ -35,8 +35,8 @@ func (p Pattern) Fill(b []byte, pos uint64) {
 	}
 }
 
-// Differs returns the index of the first octet of b that is not the pattern's
-// from position pos on, or -1.
+// Differs compares b with the pattern from position pos on. It returns the index of
+// the first octet of b that differs, or -1.
 func (p Pattern) Differs(b []byte, pos uint64) int {
 	i := 0
 	for ; i < len(b) && (pos+uint64(i))%8 != 0; i++ {

@@ -2,15 +2,14 @@ package octets
 
 import "hash/crc32"
 
-// Sum is a running checksum of 64 bits over a stream: CRC-32C in the upper
-// half and CRC-32 (IEEE 802.3) in the lower. Both are computed by machine
-// instructions, so that checking costs little beside moving. The zero Sum is
-// that of no octets.
+// Sum is a running 64-bit checksum of a stream: CRC-32C in the upper half and
+// CRC-32 (IEEE 802.3) in the lower. Processors have instructions for both, so the
+// checksum costs little compared with the copy. The zero Sum is the sum of no octets.
 type Sum struct{ c, ieee uint32 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Add takes further octets into account.
+// Add adds octets at the end of the stream.
 func (s *Sum) Add(b []byte) {
 	s.c = crc32.Update(s.c, castagnoli, b)
 	s.ieee = crc32.Update(s.ieee, crc32.IEEETable, b)

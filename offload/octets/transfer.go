@@ -11,25 +11,25 @@ import (
 
 var errRunning = errors.New("the connection has not ended")
 
-// Plan is what a Transfer does. The zero Plan sends nothing, demands nothing
-// but the peer's close, and closes at once.
+// Plan describes a Transfer. The zero Plan sends nothing, closes at once and expects
+// that the peer closes without sending.
 type Plan struct {
-	Send     uint64  // octets to send, then CloseWrite
-	Seed     Pattern // of what is sent
+	Send     uint64  // octets to send before CloseWrite
+	Seed     Pattern // pattern of the sent octets
 	Expect   uint64  // octets that the peer must send before it closes
-	PeerSeed Pattern // of what it must send
+	PeerSeed Pattern // pattern of the expected octets
 	Chunk    int     // octets per Emit at most; 0 means MaxEmit
 
-	// Sent and Received are how much of Send and Expect went before the
-	// Transfer got the connection: it goes on from there.
+	// Sent and Received are how many octets of Send and Expect were transferred
+	// before the Transfer got the connection. It continues from there.
 	Sent, Received uint64
 	// Hold keeps the sending direction open until Release.
 	Hold bool
 }
 
-// Transfer is a source and a sink at once: it sends a pattern in one direction
-// and demands one in the other. It ends with an error when an octet is missing,
-// too many or wrong, and then resets the connection at once.
+// Transfer is a source and a sink: it sends a pattern in one direction and checks a
+// pattern in the other. If a received octet is missing, too many or wrong, the
+// Transfer resets the connection at once and ends with an error.
 type Transfer struct {
 	end
 
@@ -38,7 +38,7 @@ type Transfer struct {
 	out, in   Sum
 	closed    bool
 	complaint error
-	views     [8][]byte // here, as an array of Receive's would be allocated
+	views     [8][]byte // a field, because a local array of Receive would escape to the heap
 
 	sent, received atomic.Uint64
 	released       atomic.Bool
@@ -53,27 +53,29 @@ func NewTransfer(p Plan) *Transfer {
 	return t
 }
 
-// NewSource sends n octets and demands that the peer closes without sending.
+// NewSource returns a ULP that sends n octets and expects that the peer closes
+// without sending.
 func NewSource(n uint64, seed Pattern) *Transfer {
 	return NewTransfer(Plan{Send: n, Seed: seed})
 }
 
-// NewSink demands n octets and sends none.
+// NewSink returns a ULP that expects n octets and sends none.
 func NewSink(n uint64, seed Pattern) *Transfer {
 	return NewTransfer(Plan{Expect: n, PeerSeed: seed})
 }
 
-// Release lets a Transfer with Plan.Hold close once everything is sent. The
-// caller rings the connection's doorbell afterwards.
+// Release allows a Transfer with Plan.Hold to close when every octet is sent. The
+// caller must ring the connection's doorbell afterwards.
 func (t *Transfer) Release() { t.released.Store(true) }
 
-// Sent is how many octets have been handed to the stream. Any goroutine may ask.
+// Sent is how many octets have been handed to the stream. Any goroutine may call it.
 func (t *Transfer) Sent() uint64 { return t.sent.Load() }
 
-// Received is how many octets have arrived and are right. Any goroutine may ask.
+// Received is how many correct octets have arrived. Any goroutine may call it.
 func (t *Transfer) Received() uint64 { return t.received.Load() }
 
-// Sums are the checksums of what was sent and received. Valid after Done.
+// Sums returns the checksums of the sent and the received octets. They are valid
+// after Done is closed.
 func (t *Transfer) Sums() (sent, received uint64) { return t.out.Value(), t.in.Value() }
 
 // Receive implements stream.ULP.
@@ -98,7 +100,7 @@ func (t *Transfer) Receive(_ clock.Instant, s stream.Stream) {
 	}
 }
 
-// take checks received octets.
+// take checks received octets and counts them if they are correct.
 func (t *Transfer) take(b []byte) {
 	pos := t.received.Load()
 	switch i := t.plan.PeerSeed.Differs(b, pos); {

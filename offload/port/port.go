@@ -1,6 +1,6 @@
-// Package port is the frame seam: what a source and sink of Ethernet frames
-// offers an engine. afxdp implements it over an AF_XDP queue, test/simnic over
-// a simulated link, the capture tap and the fault injector over another Port.
+// Package port defines Port, the interface between an engine and a source and sink
+// of Ethernet frames. afxdp implements it over an AF_XDP queue, test/simnic over a
+// simulated link, and the fault injector over another Port.
 package port
 
 import (
@@ -16,12 +16,12 @@ type Lane uint16
 // pointer into engine memory leaves the packages that map it.
 type Frame struct {
 	// Addr is the offset of the packet's first octet in the adapter's arena.
-	// The chunk it lies in follows from Addr alone.
+	// Addr alone determines the chunk.
 	Addr uint64
 	// Len is the packet's length in octets.
 	Len uint32
-	// Home is the lane whose pool the chunk belongs to. An engine gives a
-	// frame back only at home.
+	// Home is the lane whose pool the chunk belongs to. Only the engine of that
+	// lane gives the frame back.
 	Home Lane
 	// Options is reserved for the driver (XDP_PKT_CONTD); zero today.
 	Options uint16
@@ -31,85 +31,83 @@ type Frame struct {
 // writes directly in front of a packet (bpf/abi.h, struct stag_record).
 const RecordLen = 16
 
-// Headroom is the number of octets in front of a transmit frame's Addr, as
-// Take lends it, in which the engine writes Ethernet, IP and TCP headers: 14 +
-// 4 (VLAN) + 40 + 60, rounded up. Addr itself is where TCP payload begins.
+// Headroom is the number of octets in front of the Addr of a frame from Take. The
+// engine writes Ethernet, IP and TCP headers there: 14 + 4 (VLAN) + 40 + 60, rounded
+// up. TCP payload begins at Addr.
 const Headroom = 128
 
 // Port is one queue of frames in and out. All methods belong to the queue's
 // own goroutine (the holder of its ownership token), except Sleep, Nap and Wake.
 //
-// A frame has exactly one owner at a time. Receive lends a frame to the
-// caller, Recycle gives it back. Take lends a transmit frame to the caller;
-// Send lends it on to the kernel while the caller keeps its own hold, and Free
-// ends the caller's hold. The frame returns to the pool when the caller has
-// freed it and no transmission of it is in flight.
+// Receive lends a frame to the caller; Recycle gives it back. Take lends a transmit
+// frame to the caller; Free gives it back. Send lends the frame to the kernel as
+// well, until its transmission completes. The frame returns to the pool when the
+// caller has freed it and no transmission of it is in flight.
 type Port interface {
-	// Receive fills dst with frames that have arrived and reports how many.
-	// Each stays the caller's until Recycle. It refills the fill ring first.
+	// Receive refills the fill ring, fills dst with frames that have arrived and
+	// returns how many. The caller holds each frame until Recycle.
 	Receive(dst []Frame) int
 
-	// Bytes is the packet that f names, of f.Len octets, with capacity to the
-	// end of its chunk. Valid while the caller holds f. It also serves frames
-	// of another queue of the same arena.
+	// Bytes returns the f.Len octets of packet f, with capacity to the end of its
+	// chunk. They are valid while the caller holds f. f may also be a frame of
+	// another queue of the same arena.
 	Bytes(f Frame) []byte
 
-	// Record is the steering record in front of a received packet, RecordLen
-	// octets, or nil where the driver has no metadata support. It may be
-	// stale: the reader checks the magic and everything that matters.
+	// Record returns the steering record in front of a received packet, RecordLen
+	// octets, or nil if there is no room for one in the chunk. The record may be
+	// stale: the reader must check the magic and every value that matters.
 	Record(f Frame) []byte
 
-	// Recycle gives received frames of this queue back. Their records are
-	// wiped before the chunks can be filled again.
+	// Recycle gives received frames of this queue back. It wipes their records
+	// before the chunks can be filled again.
 	Recycle(frames []Frame)
 
-	// Take lends transmit frames to the caller, at most len(dst), and reports
-	// how many: fewer when the pool is low. Addr is at Headroom octets into
-	// the chunk, Len is the room behind it.
+	// Take lends at most len(dst) transmit frames to the caller and returns how
+	// many: fewer if the pool is low. Addr is Headroom octets into the chunk, and
+	// Len is the room behind it.
 	Take(dst []Frame) int
 
 	// Free ends the caller's hold on transmit frames.
 	Free(frames []Frame)
 
-	// Room is how many frames Send would accept now. It reaps completions.
+	// Room returns how many frames Send would take now. It reaps completions.
 	Room() int
 
-	// InFlight reports whether a transmission of the chunk that f lies in has
-	// not completed. Such a chunk must not be written to.
+	// InFlight reports whether a transmission of f's chunk has not completed yet.
+	// The caller must not write to such a chunk.
 	InFlight(f Frame) bool
 
-	// Send queues packets for transmission and reports how many of them it
-	// took: fewer when the transmit ring is full. Each f's Addr and Len cover
-	// the whole packet, within a chunk that came from Take. A chunk may be in
-	// flight only once at a time.
+	// Send queues packets for transmission and returns how many of them it took:
+	// fewer if the transmit ring is full. Addr and Len of each frame cover the
+	// whole packet, within a chunk that came from Take. A chunk may be in flight
+	// only once at a time.
 	Send(frames []Frame) int
 
-	// Flush tells the kernel about what was sent. The engine calls it once per
-	// step. Errors that concern the link as a whole (ENETDOWN) come back.
+	// Flush makes the kernel transmit the queued packets. The engine calls it once
+	// per step. Flush returns errors of the link as a whole (ENETDOWN).
 	Flush() error
 
-	// Arm prepares for Sleep: it announces the sleeper, so that Wake costs a
-	// system call from now on, looks at the rings once more, and reports how
-	// long Sleep may take: at most d (negative: no limit of the caller's), 0
-	// if there is something to do already. It reports an interface that was
-	// removed.
+	// Arm prepares for Sleep. It announces the sleeper, so that Wake makes a system
+	// call from now on, and looks at the rings once more. It returns how long Sleep
+	// may take: at most d (negative: the caller sets no limit), or 0 if there is
+	// something to do already. It returns an error if the interface was removed.
 	Arm(d time.Duration) (limit time.Duration, err error)
 
-	// Sleep sleeps until frames have arrived, Wake was called, or limit, as
-	// Arm reported it, has passed. It also returns early on signals. Like Nap and
-	// Wake it needs no token: whoever sleeps may give the token away, and
-	// another goroutine may do the queue's work meanwhile.
+	// Sleep sleeps until frames have arrived, Wake was called, or the limit that Arm
+	// returned has passed. It also returns early on signals. Sleep, Nap and Wake
+	// need no token: the sleeper may give the token away, and another goroutine may
+	// do the queue's work meanwhile.
 	Sleep(limit time.Duration) error
 
-	// Nap is Sleep for who leaves arrivals to others: they do not end it. It
-	// needs no Arm.
+	// Nap is Sleep for a sleeper that leaves arrivals to other goroutines: arrivals
+	// do not end it. It needs no Arm.
 	Nap(limit time.Duration) error
 
 	// Wake ends a Sleep or Nap in progress or, if none is, the next one. Any
 	// goroutine may call it.
 	Wake()
 
-	// Limits says what the port can carry.
+	// Limits returns the port's fixed properties.
 	Limits() Limits
 }
 

@@ -1,5 +1,5 @@
-// Package seq is TCP sequence arithmetic (RFC 9293 §3.4): numbers modulo 2^32
-// and distances between them, as types that cannot be confused.
+// Package seq implements TCP sequence arithmetic (RFC 9293 §3.4). Numbers modulo
+// 2^32 and distances between them are two types, which cannot be confused.
 package seq
 
 // Num is a sequence or acknowledgement number.
@@ -14,7 +14,8 @@ func (a Num) Add(n Len) Num { return a + Num(n) }
 // Back returns the number n octets before a.
 func (a Num) Back(n Len) Num { return a - Num(n) }
 
-// Before reports a < b. Meaningful while the two are less than 2^31 apart.
+// Before reports a < b. All comparisons are valid only if the two numbers are less
+// than 2^31 apart.
 func (a Num) Before(b Num) bool { return int32(a-b) < 0 }
 
 // After reports a > b.
@@ -26,8 +27,8 @@ func (a Num) AtOrBefore(b Num) bool { return int32(a-b) <= 0 }
 // AtOrAfter reports a >= b.
 func (a Num) AtOrAfter(b Num) bool { return int32(a-b) >= 0 }
 
-// Until returns the distance from a forward to b. The caller knows that b is
-// not before a; otherwise the result is the distance around the circle.
+// Until returns the distance from a forward to b. If b is before a, the result is
+// the distance modulo 2^32.
 func (a Num) Until(b Num) Len { return Len(b - a) }
 
 // Within reports whether a lies in the half-open range [from, from+n).

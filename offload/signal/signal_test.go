@@ -42,8 +42,8 @@ func TestRaisedWhileFiring(t *testing.T) {
 	}
 }
 
-// TestNothingIsLost: what is written before Raise is seen by a Fire after it,
-// whoever delivers.
+// TestNothingIsLost: a Fire after Raise sees the writes before Raise, whichever
+// goroutine delivers.
 func TestNothingIsLost(t *testing.T) {
 	var b Board
 	const signals, rounds = 8, 2000

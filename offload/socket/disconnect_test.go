@@ -10,8 +10,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// TestDisconnect: the peer of a socket that is dissolved gets an RST, and the
-// socket has no peer any more.
+// TestDisconnect: the peer of a disconnected socket gets an RST, and the socket has
+// no peer any more.
 func TestDisconnect(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	rig.Must(t, err)
@@ -39,7 +39,7 @@ func TestDisconnectOfNothing(t *testing.T) {
 	rig.Says(t, Disconnect(-1), unix.EBADF)
 }
 
-// TestRetry: only an interrupted call is made again.
+// TestRetry: Retry repeats only an interrupted call.
 func TestRetry(t *testing.T) {
 	for _, c := range []struct {
 		answers []unix.Errno

@@ -1,4 +1,4 @@
-// Package socket has calls on sockets that x/sys does not offer.
+// Package socket contains system calls on sockets that x/sys does not offer.
 package socket
 
 import (
@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Disconnect dissolves a TCP socket's association: it connects the socket to
-// AF_UNSPEC. If the connection lives, the kernel sends an RST.
+// Disconnect disconnects a TCP socket from its peer by connect to AF_UNSPEC. If the
+// connection still exists, the kernel sends an RST.
 func Disconnect(fd int) error {
 	addr := unix.RawSockaddr{Family: unix.AF_UNSPEC}
 	return Retry(func() unix.Errno {
@@ -17,8 +17,8 @@ func Disconnect(fd int) error {
 	})
 }
 
-// Retry makes a system call again as long as a signal interrupts it. The error is
-// nil or a unix.Errno.
+// Retry makes a system call and repeats it as long as a signal interrupts it. The
+// error is nil or a unix.Errno.
 func Retry(call func() unix.Errno) error {
 	for {
 		switch errno := call(); errno {

@@ -1,9 +1,9 @@
-// Package tap is how a capture sees what an engine receives and sends: rings
-// that the engine fills and never waits for.
+// Package tap copies the packets of an engine to captures. The engine fills rings
+// and never waits for their readers.
 //
 //	Engine.Step -> List.Rings -> Ring.Put      copies, or counts as lost
 //	                             Ring.Take  -> the capture, on its own goroutine
 //
-// Nothing wakes the reader of a ring: that would cost the engine something. It
-// looks from time to time.
+// The engine does not wake the reader of a ring, to save the cost. The reader polls
+// the ring.
 package tap

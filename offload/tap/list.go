@@ -10,17 +10,17 @@ import (
 // MaxRings is how many captures can look at one engine at a time.
 const MaxRings = 8
 
-// ErrTooMany is returned by Add when MaxRings are there.
+// ErrTooMany is returned by Add if the List has MaxRings already.
 var ErrTooMany = errors.New("too many captures at a time")
 
-// List is the rings that get what an engine sees: none, most of the time. The
-// zero List is empty. Anybody may add and remove; the engine looks once for
-// each step.
+// List holds the rings that get an engine's packets: none, most of the time. The
+// zero List is empty. Any goroutine may add and remove rings; the engine reads the
+// list once per step.
 type List struct {
-	rings atomic.Pointer[[]*Ring] // copied to be changed; nil: none
+	rings atomic.Pointer[[]*Ring] // copied on write; nil: none
 }
 
-// Rings are those that are there now. They are not to be changed.
+// Rings returns the current rings. The caller must not change the slice.
 func (l *List) Rings() []*Ring {
 	if p := l.rings.Load(); p != nil {
 		return *p
@@ -28,7 +28,7 @@ func (l *List) Rings() []*Ring {
 	return nil
 }
 
-// Add makes r one of them.
+// Add adds r, or returns ErrTooMany.
 func (l *List) Add(r *Ring) error {
 	for {
 		old := l.rings.Load()
@@ -46,7 +46,7 @@ func (l *List) Add(r *Ring) error {
 	}
 }
 
-// Remove takes r out. A step that is under way may still put packets into it.
+// Remove removes r. A step that is under way may still put packets into it.
 func (l *List) Remove(r *Ring) {
 	for {
 		old := l.rings.Load()

@@ -13,21 +13,21 @@ import (
 
 // Record is one packet.
 type Record struct {
-	At     clock.Instant // by Config.Clock, or of the engine's step
-	Flow   bpf.FlowID    // 0 when it belongs to none
+	At     clock.Instant // by Config.Clock, or the time of the engine's step
+	Flow   bpf.FlowID    // 0 if the packet belongs to none
 	Out    bool          // sent; otherwise received
 	Length int           // octets on the wire, from the Ethernet header on
-	Data   []byte        // the first of them
+	Data   []byte        // the octets that the ring kept, from the first on
 }
 
-// Config says what a ring takes. The zero value works.
+// Config describes a ring. The zero value works.
 type Config struct {
 	Size    int        // octets of memory, rounded up to a power of two; 0 means 8 MiB
-	Flow    bpf.FlowID // whose packets; 0: everybody's
+	Flow    bpf.FlowID // keep only packets of this flow; 0: all packets
 	SnapLen int        // octets of each packet that are kept; 0: all
 
-	// Clock is asked when each packet is put in, on the engine's goroutine. nil: a
-	// packet has the time of its step, which many share.
+	// Clock gives the time of each packet. Put calls it, on the engine's goroutine.
+	// nil: the time of a packet is that of its step, which several packets share.
 	Clock func() clock.Instant
 }
 
@@ -36,18 +36,17 @@ const (
 	leastSize   = 64 << 10 // a few of the largest packets
 )
 
-// Ring holds records between exactly one engine, which puts them in, and
-// exactly one reader, who takes them out. Neither waits for the other: a record
-// that finds no room is lost, and counted.
+// Ring is a queue of records from exactly one engine to exactly one reader. Neither
+// waits for the other: if a record finds no room, Put drops it and counts it as lost.
 //
-// A record is a header and the packet's octets, together a multiple of 8. One
-// that would go beyond the end of the memory begins at its start, and a header
-// with no size fills the gap.
+// A record is a header and the packet's octets, together a multiple of 8. A record
+// that would cross the end of the memory begins at the start of the memory, and a
+// header of size 0 marks the gap.
 //
 //	0      4          8    16     20       24
 //	| size | captured | at | flow | length | octets
 //
-// All in host order. The top bit of length: it was sent.
+// All fields are in host order. The top bit of length is set if the packet was sent.
 type Ring struct {
 	// Fixed after New.
 	mem   []byte
@@ -55,12 +54,12 @@ type Ring struct {
 	snap  int
 	clock func() clock.Instant
 
-	_    [64]byte      // what engine and reader write lies on different cache lines
-	tail atomic.Uint64 // octets ever put; the engine's
-	lost atomic.Uint64 // records that found no room; the engine's
-	seen uint64        // head as the engine last saw it; the engine's
+	_    [64]byte      // separates the fields that engine and reader write into different cache lines
+	tail atomic.Uint64 // octets ever put; the engine writes it
+	lost atomic.Uint64 // records that found no room; the engine writes it
+	seen uint64        // head as the engine last read it; the engine writes it
 	_    [64]byte
-	head atomic.Uint64 // octets ever taken; the reader's
+	head atomic.Uint64 // octets ever taken; the reader writes it
 	_    [64]byte
 }
 
@@ -75,7 +74,7 @@ const (
 	recOut      = 1 << 31
 )
 
-// New makes a ring.
+// New makes a ring. It returns an error if a number of c is out of range.
 func New(c Config) (*Ring, error) {
 	if c.Size == 0 {
 		c.Size = defaultSize
@@ -88,13 +87,13 @@ func New(c Config) (*Ring, error) {
 	}
 	r := &Ring{mem: make([]byte, 1<<bits.Len(uint(c.Size-1))), flow: c.Flow, snap: c.SnapLen, clock: c.Clock}
 	for i := 0; i < len(r.mem); i += 4096 {
-		r.mem[i] = 1 // the kernel finds the memory now, not when the engine writes
+		r.mem[i] = 1 // page faults happen now, not when the engine writes
 	}
 	return r, nil
 }
 
-// Put adds a packet, if it is one of those that the ring is for. It copies what
-// it keeps. Only the engine calls it.
+// Put adds a packet if the ring is for its flow. It copies the octets that the ring
+// keeps. Only the engine calls it.
 func (r *Ring) Put(at clock.Instant, out bool, flow bpf.FlowID, packet []byte) {
 	if r.flow != 0 && r.flow != flow {
 		return
@@ -106,7 +105,7 @@ func (r *Ring) Put(at clock.Instant, out bool, flow bpf.FlowID, packet []byte) {
 	size := (recLen + len(keep) + recAlign - 1) &^ (recAlign - 1)
 	b := r.room(size)
 	if b == nil {
-		r.lost.Store(r.lost.Load() + 1) // nobody else writes it
+		r.lost.Store(r.lost.Load() + 1) // only the engine writes it
 		return
 	}
 	if r.clock != nil {
@@ -125,8 +124,8 @@ func (r *Ring) Put(at clock.Instant, out bool, flow bpf.FlowID, packet []byte) {
 	r.tail.Store(r.tail.Load() + uint64(size))
 }
 
-// room is where a record of so many octets can be written; nil: nowhere. It
-// steps over the end of the memory.
+// room returns memory for a record of size octets, or nil if there is none. If the
+// record would cross the end of the memory, room marks the gap and returns the start.
 func (r *Ring) room(size int) []byte {
 	tail := r.tail.Load()
 	at := int(tail) & (len(r.mem) - 1)
@@ -145,8 +144,8 @@ func (r *Ring) room(size int) []byte {
 	return r.mem[:size]
 }
 
-// fits reports whether need octets behind tail are free. It asks the reader's
-// word only when it must.
+// fits reports whether need octets behind tail are free. It reads the reader's head
+// only if seen leaves too little room.
 func (r *Ring) fits(tail, need uint64) bool {
 	if tail+need-r.seen <= uint64(len(r.mem)) {
 		return true
@@ -155,22 +154,22 @@ func (r *Ring) fits(tail, need uint64) bool {
 	return tail+need-r.seen <= uint64(len(r.mem))
 }
 
-// Reach says how late the last of the records is that hold limit octets of
-// packets together, as Take understands it. more reports whether there are
-// others behind them. ok is false when the ring is empty. Only the reader calls
-// it.
+// Reach returns the time of the last record that Take with the same limit would
+// take. more reports whether there are records behind it. ok is false if the ring is
+// empty. Only the reader calls it.
 func (r *Ring) Reach(limit int) (at clock.Instant, more, ok bool) {
 	head, tail := r.head.Load(), r.tail.Load()
 	end, _, last, n := r.measure(head, tail, limit, latest)
 	return last, end != tail, n != 0
 }
 
-// latest is after every instant.
+// latest is the largest instant.
 const latest = clock.Instant(1<<63 - 1)
 
-// Take appends the oldest records to dst: those up to and including the instant
-// until, as many as hold limit octets of packets together, but one at least.
-// Their Data belongs to the caller. Only the reader calls it.
+// Take removes the oldest records and appends them to dst. It takes records up to
+// and including the instant until whose packets have at most limit octets together;
+// a first record longer than limit is taken too. Their Data belongs to the caller.
+// Only the reader calls it.
 func (r *Ring) Take(dst []Record, until clock.Instant, limit int) []Record {
 	head := r.head.Load()
 	end, octets, _, n := r.measure(head, r.tail.Load(), limit, until)
@@ -196,8 +195,8 @@ func (r *Ring) Take(dst []Record, until clock.Instant, limit int) []Record {
 	return dst
 }
 
-// measure says where the records end that Take takes, how many octets of
-// packets they hold, how late the last one is, and how many they are.
+// measure returns the end of the records that Take takes, how many octets of packets
+// they hold, the time of the last record, and the number of records.
 func (r *Ring) measure(head, tail uint64, limit int, until clock.Instant) (end uint64, octets int, last clock.Instant, n int) {
 	for head != tail {
 		b, size := r.record(head)
@@ -213,7 +212,7 @@ func (r *Ring) measure(head, tail uint64, limit int, until clock.Instant) (end u
 	return head, octets, last, n
 }
 
-// record is the record at pos and its size, or nil and the size of the gap.
+// record returns the record at pos and its size, or nil and the size of the gap.
 func (r *Ring) record(pos uint64) (b []byte, size int) {
 	b = r.mem[int(pos)&(len(r.mem)-1):]
 	if size = int(binary.NativeEndian.Uint32(b[recSize:])); size == 0 {
@@ -226,6 +225,6 @@ func at(record []byte) clock.Instant {
 	return clock.Instant(binary.NativeEndian.Uint64(record[recAt:]))
 }
 
-// Lost is how many packets found no room, since the ring was made. Anybody may
-// ask.
+// Lost is how many packets found no room since the ring was made. Any goroutine may
+// call it.
 func (r *Ring) Lost() uint64 { return r.lost.Load() }

@@ -21,14 +21,14 @@ func newRing(t testing.TB, c Config) *Ring {
 	return r
 }
 
-// packet is one of n octets that can be told from others.
+// packet returns a packet of n octets whose contents identify it.
 func packet(seed, n int) []byte {
 	b := make([]byte, n)
 	rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16)}).Read(b)
 	return b
 }
 
-// all takes whatever there is.
+// all takes every record.
 func all(r *Ring) []Record { return r.Take(nil, latest, 1<<30) }
 
 func TestRecordsComeOutAsTheyWentIn(t *testing.T) {
@@ -64,8 +64,8 @@ func TestSnapLenAndFlow(t *testing.T) {
 	}
 }
 
-// TestFullRingLoses: what finds no room is counted, what is in stays whole, and
-// there is room again when something was taken.
+// TestFullRingLoses: a record that finds no room is counted as lost, the records in
+// the ring stay whole, and Take makes room again.
 func TestFullRingLoses(t *testing.T) {
 	r := newRing(t, Config{Size: leastSize})
 	put := 0
@@ -215,7 +215,7 @@ func TestList(t *testing.T) {
 	before := l.Rings()
 	for i, r := range rings {
 		l.Remove(r)
-		l.Remove(r) // not there: nothing happens
+		l.Remove(r) // r is not in the list: Remove does nothing
 		if got := len(l.Rings()); got != MaxRings-i-1 {
 			t.Errorf("%d rings after %d were removed", got, i+1)
 		}
@@ -225,7 +225,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestListAcrossGoroutines: whoever adds and removes at once, nothing is lost.
+// TestListAcrossGoroutines: concurrent Add and Remove lose no ring.
 func TestListAcrossGoroutines(t *testing.T) {
 	var l List
 	kept := newRing(t, Config{Size: leastSize})

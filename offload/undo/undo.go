@@ -1,19 +1,18 @@
-// Package undo takes back the steps of something that is half built, or closes
-// something that is finished, in the reverse order of its making.
+// Package undo keeps a stack of clean-up functions and runs them in reverse order.
+// A constructor that fails runs it, and so does Close.
 package undo
 
 import "errors"
 
-// Stack is what takes back the steps done so far. The zero Stack is empty. A Stack
-// is not safe for concurrent use.
+// Stack holds one clean-up function for each completed step. The zero Stack is
+// empty. A Stack is not safe for concurrent use.
 type Stack []func() error
 
 // Add puts f on the stack. Run calls it before everything that was added earlier.
 func (s *Stack) Add(f func() error) { *s = append(*s, f) }
 
-// Run calls every function on the stack, the last one first, and leaves the stack
-// empty. A function that fails does not keep the others from being called. The
-// error joins theirs.
+// Run calls every function on the stack, the last one first, and empties the stack.
+// It calls the others even if one fails, and returns all errors joined.
 func (s *Stack) Run() error {
 	var errs []error
 	for i := len(*s) - 1; i >= 0; i-- {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestRun: the last step is taken back first, a failure stops nothing, every error
-// is reported, and a second Run has nothing left to do.
+// TestRun: the last step is undone first, Run goes on after a failure and returns
+// every error, and a second Run does nothing.
 func TestRun(t *testing.T) {
 	var s Stack
 	var order []int

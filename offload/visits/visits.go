@@ -1,12 +1,14 @@
-// Package visits is how a keeper, the goroutine that sees to it that an engine
-// or a connection goes on, knows whether others do its work.
+// Package visits tells the keeper of an engine or a connection whether other
+// goroutines do its work. The keeper is the goroutine that makes sure that the
+// engine or connection makes progress. A visitor is a goroutine that posts or polls
+// and runs steps itself.
 //
-//	who posts or polls   Enter, and steps
-//	... and goes to sleep   Leave
-//	keeper   Nap: for how long it may sleep without waiting for arrivals
+//	visitor before its steps    Enter
+//	visitor that goes to sleep  Leave
+//	keeper                      Nap: how long it may sleep without waiting for arrivals
 //
-// As long as visitors come often, the keeper does not wait for arrivals: each
-// would wake it for nothing, and it would take a core from those who work.
+// While visitors come often, the keeper does not wait for arrivals: each arrival
+// would wake it for nothing, and it would take a core from the visitors.
 package visits
 
 import (
@@ -16,20 +18,20 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 )
 
-// A nap is as long as firstNap after the first count that has found visitors,
-// and up to lastNap when they keep coming: for so long arrivals may lie there
-// when visitors stop without a word.
+// The first nap after a count that has found visitors takes firstNap. Each further
+// nap is twice as long, up to lastNap. If visitors stop without calling Leave,
+// arrivals wait at most that long.
 const (
 	firstNap = time.Millisecond
 	lastNap  = 8 * time.Millisecond
 
-	// Visitors come often when it is no longer than often from one to the next,
-	// on the average of at least atLeast.
+	// Visitors come often if the average time between two visits is at most often,
+	// counted over at least atLeast.
 	often   = 50 * time.Microsecond
 	atLeast = 4 * often
 
-	// longest is for how long naps follow each other. Only who waits for arrivals
-	// is told that an interface is gone.
+	// longest limits a sequence of naps. Only a goroutine that waits for arrivals
+	// learns that an interface is gone.
 	longest = time.Second
 )
 
@@ -39,23 +41,23 @@ type Book struct {
 	left    atomic.Bool   // a visitor has gone to sleep
 	napping atomic.Bool   // the keeper sleeps, and arrivals do not wake it
 
-	// The keeper's own.
+	// Owned by the keeper.
 	counted clock.Instant // when it last counted
-	since   clock.Instant // when the first of these naps began
-	nap     time.Duration // how long the last one was; 0: it waited for arrivals
+	since   clock.Instant // when the first of the current sequence of naps began
+	nap     time.Duration // length of the last nap; 0: the keeper waited for arrivals
 }
 
-// Enter is a visit.
+// Enter counts a visit.
 func (b *Book) Enter() { b.visits.Add(1) }
 
-// Leave says that a visitor goes to sleep, and reports whether the keeper must be
-// woken to wait for arrivals.
+// Leave notes that a visitor goes to sleep. It returns true if the caller must wake
+// the keeper, so that the keeper waits for arrivals.
 func (b *Book) Leave() (wake bool) {
 	b.left.Store(true)
 	return b.napping.Load()
 }
 
-// Nap is for how long the keeper can leave arrivals to visitors; 0: it cannot.
+// Nap returns how long the keeper may leave arrivals to visitors; 0: not at all.
 func (b *Book) Nap(now clock.Instant) time.Duration {
 	if b.left.Load() {
 		b.left.Store(false)
@@ -80,8 +82,8 @@ func (b *Book) Nap(now clock.Instant) time.Duration {
 	return b.nap
 }
 
-// LieDown says that the keeper naps from now on, and reports whether it may: not
-// when a visitor has left meanwhile. It ends with GetUp.
+// LieDown begins a nap of the keeper. It returns false if a visitor has left since
+// Nap, and the keeper must not nap. The caller must call GetUp in either case.
 func (b *Book) LieDown() bool {
 	b.napping.Store(true)
 	return !b.left.Load()

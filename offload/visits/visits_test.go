@@ -9,7 +9,7 @@ import (
 
 const ms = time.Millisecond
 
-// keeper counts at moments of its own.
+// keeper is a keeper with a clock that the test sets.
 type keeper struct {
 	*testing.T
 	Book
