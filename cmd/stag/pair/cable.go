@@ -25,8 +25,7 @@ var addresses = [2]struct{ v4, v6 netip.Prefix }{
 // milliseconds unless the machine is very busy.
 const usableWait = 5 * time.Second
 
-// newEnd is an end that there is no link of yet. which tells those of a pair
-// apart.
+// newEnd returns an end without a link yet. which tells the two ends of a pair apart.
 func (p *Pair) newEnd(which byte, at struct{ v4, v6 netip.Prefix }) End {
 	pid := os.Getpid()
 	return End{
@@ -37,8 +36,7 @@ func (p *Pair) newEnd(which byte, at struct{ v4, v6 netip.Prefix }) End {
 	}
 }
 
-// cable makes a link in the caller's namespace, with its other end in the one
-// that there gives.
+// cable makes a link in the caller's namespace, with its other end in the namespace that there returns.
 func cable(near, far *End, there func() (*os.File, error), c Config) error {
 	space, err := there()
 	if err != nil {
@@ -58,7 +56,7 @@ func cable(near, far *End, there func() (*os.File, error), c Config) error {
 	return nil
 }
 
-// configure brings an end up; the caller's thread is in its namespace.
+// configure brings an end up. The caller's thread must be in the end's namespace.
 func configure(end *End, c Config) error {
 	if err := loopbackUp(); err != nil {
 		return err
@@ -120,9 +118,8 @@ func addAddresses(link netlink.Link, end *End) error {
 	return nil
 }
 
-// awaitUsable returns when an end's link can carry packets to all of its
-// addresses; the caller's thread is in its namespace. The kernel brings IPv6 addresses into use a little later than it
-// says, from a queue of work.
+// awaitUsable returns when an end's link can carry packets to all of its addresses. The caller's thread must be in
+// the end's namespace. The kernel applies IPv6 addresses from a work queue, a little later than it reports them.
 func awaitUsable(end End) error {
 	for deadline := time.Now().Add(usableWait); ; time.Sleep(time.Millisecond) {
 		ok, err := usable(end.Index)
@@ -135,8 +132,8 @@ func awaitUsable(end End) error {
 	}
 }
 
-// usable reports whether a link is running, with all three of its addresses
-// routed to this host: the two that it was given and IPv6's own.
+// usable reports whether a link is running, and all three of its addresses are routed to this host: the two that it
+// was given and its IPv6 link-local one.
 func usable(index int) (bool, error) {
 	link, err := netlink.LinkByIndex(index)
 	if err != nil {
@@ -162,8 +159,7 @@ func usable(index int) (bool, error) {
 	return true, nil
 }
 
-// removeLink deletes the cable, both ends of it. One that is gone already is
-// no error.
+// removeLink deletes the cable, both ends of it. If the cable is already gone, that is no error.
 func removeLink(index int) error {
 	link, err := netlink.LinkByIndex(index)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {

@@ -1,13 +1,11 @@
-// Package pair makes two network namespaces of its own, joined by a veth pair or
-// by a router. `stag demo` runs its traffic between them, and so does every test
-// that needs privileges.
+// Package pair makes two network namespaces of its own, joined by a veth pair or by a router. `stag demo` and every
+// test that needs privileges run their traffic between them.
 //
-// The package belongs to the command, as only the demonstration needs it in the
-// product. It is not below cmd/stag/internal, because tests of every package
-// import it.
+// The package belongs to the command, because only the demonstration needs it in the product. It is not below
+// cmd/stag/internal, because tests of every package import it.
 //
-// The namespaces have no names. They live as long as the Pair, or a thread or
-// socket inside them, so nothing is left behind when the process is killed.
+// The namespaces have no names. They live as long as the Pair, or a thread or socket inside them, so nothing is left
+// behind when the process is killed.
 package pair
 
 import (
@@ -31,10 +29,10 @@ const (
 
 func (s Side) String() string { return string(rune('A' + s)) }
 
-// Other is the opposite side.
+// Other returns the opposite side.
 func (s Side) Other() Side { return 1 - s }
 
-// Config says what the pair is like. The zero value works.
+// Config describes a pair. The zero value works.
 type Config struct {
 	MTU    int // octets, 68 (1280 for IPv6) to 65535; 0 means 1500
 	Queues int // receive and transmit queues of each end; 0 means 1
@@ -44,12 +42,11 @@ type Config struct {
 	// end's kernel with incomplete checksums.
 	ChecksumOffload bool
 
-	// ThreadedNAPI runs the packet processing of each end in kernel threads
-	// instead of on the back of the sender. It turns generic receive offload
-	// on, as veth has no NAPI without that or an XDP program.
+	// ThreadedNAPI runs the packet processing of each end in kernel threads instead of in the context of the sender.
+	// It turns generic receive offload on, because veth has NAPI only with that or with an XDP program.
 	ThreadedNAPI bool
 
-	// Router is what is between the sides; nil: one cable.
+	// Router is the router between the sides; nil: one cable.
 	Router *Router
 }
 
@@ -82,8 +79,7 @@ type End struct {
 	V6    netip.Prefix
 }
 
-// Pair is two namespaces and what is between them. It is safe for concurrent
-// use.
+// Pair is two namespaces and the cables or the router between them. It is safe for concurrent use.
 type Pair struct {
 	Ends  [2]End // by Side
 	Ports [2]End // the router's, by the side that they lead to
@@ -91,15 +87,15 @@ type Pair struct {
 	id [3]byte // of this pair in this process
 
 	mu     sync.Mutex
-	spaces [2]*os.File // nil once closed
+	spaces [2]*os.File // nil after Close
 	middle *os.File    // the router's; nil without one
 }
 
-// ErrClosed is what a Pair answers after Close.
+// ErrClosed is the error of a Pair's methods after Close.
 var ErrClosed = errors.New("the pair of namespaces has been closed")
 
-// New makes a pair: both links and the loopbacks up, with IPv4 and IPv6
-// addresses that are usable at once. It needs CAP_SYS_ADMIN and CAP_NET_ADMIN.
+// New makes a pair. Both links and the loopbacks are up, and the IPv4 and IPv6 addresses are usable at once. New
+// needs CAP_SYS_ADMIN and CAP_NET_ADMIN.
 func New(c Config) (*Pair, error) {
 	c, err := c.fill()
 	if err != nil {
@@ -130,7 +126,7 @@ func (p *Pair) build(c Config) (err error) {
 	if err != nil {
 		return err
 	}
-	// Last, when all ends exist: a link runs when its peer is up.
+	// This is done last, when all ends exist: a link runs only when its peer is up.
 	for _, side := range []Side{A, B} {
 		if err := p.Do(side, func() error { return awaitUsable(p.Ends[side]) }); err != nil {
 			return err
@@ -139,7 +135,7 @@ func (p *Pair) build(c Config) (err error) {
 	return nil
 }
 
-// buildDirect lays one cable between the sides.
+// buildDirect connects the sides with one cable.
 func (p *Pair) buildDirect(c Config) error {
 	for side := range p.Ends {
 		p.Ends[side] = p.newEnd('a'+byte(side), addresses[side])
@@ -156,15 +152,14 @@ func (p *Pair) buildDirect(c Config) error {
 	return nil
 }
 
-// Do runs f on the calling goroutine, whose OS thread is inside side's network
-// namespace for as long as f runs. Sockets that f opens and processes that it
-// starts belong to the namespace from then on; goroutines that it starts do
-// not. It returns f's error.
+// Do runs f on the calling goroutine, whose OS thread is in the network namespace of side while f runs. Sockets that
+// f opens and processes that it starts stay in that namespace. Goroutines that f starts do not run in it. Do returns
+// f's error.
 func (p *Pair) Do(side Side, f func() error) error {
 	return within(func() (*os.File, error) { return p.space(side) }, f)
 }
 
-// DoRouter is Do for the router's namespace.
+// DoRouter runs f in the router's namespace, as Do does in a side's.
 func (p *Pair) DoRouter(f func() error) error {
 	return within(func() (*os.File, error) {
 		p.mu.Lock()
@@ -176,7 +171,7 @@ func (p *Pair) DoRouter(f func() error) error {
 	}, f)
 }
 
-// space is a descriptor of its own for side's namespace; the caller closes it.
+// space returns a new descriptor of side's namespace. The caller closes it.
 func (p *Pair) space(side Side) (*os.File, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -186,7 +181,7 @@ func (p *Pair) space(side Side) (*os.File, error) {
 	return dup(p.spaces[side])
 }
 
-// Close removes the cables and lets the namespaces go. It may be called twice.
+// Close removes the cables and releases the namespaces. It may be called twice.
 func (p *Pair) Close() error {
 	var errs []error
 	for _, side := range []Side{A, B} {

@@ -42,7 +42,7 @@ func TestTCPBothFamilies(t *testing.T) {
 	}
 }
 
-// converse sends a line from side A to addr on side B and returns what came.
+// converse sends a line from side A to addr on side B and returns what arrived.
 func converse(t *testing.T, p *pair.Pair, addr netip.Addr) string {
 	t.Helper()
 	var lis net.Listener
@@ -190,7 +190,7 @@ func TestConcurrentDo(t *testing.T) {
 
 func TestCloseTwiceAndAfter(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
-	// A socket keeps the namespace; the link must go all the same.
+	// A socket keeps the namespace, but Close must remove the link.
 	var fd int
 	err := p.Do(pair.B, func() (err error) {
 		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)

@@ -11,24 +11,22 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Router is a host between the two sides, with a cable to either. Towards side
-// B it forwards no faster than it is told, and drops what its queue has no room
-// for (tbf): a bottleneck.
+// Router is a host between the two sides, with a cable to each. Towards side B it is a bottleneck: it forwards at
+// Rate at most, and drops what its queue has no room for (tbf).
 type Router struct {
 	Rate  uint64 // bits of frames a second towards side B
-	Queue uint32 // octets of frames that can wait for that
+	Queue uint32 // octets of frames that can wait in the queue
 }
 
 func (r *Router) check() error {
-	const least, most = 1e6, 2e9 // the kernel is told how long a bucket lasts, in microseconds
+	const least, most = 1e6, 2e9 // the kernel gets the duration of a bucket in microseconds
 	if r.Rate < least || r.Rate > most || r.Queue < 1<<14 {
 		return fmt.Errorf("a router of %d bits a second and a queue of %d octets: want 10^6 to 2 x 10^9, and at least 16384", r.Rate, r.Queue)
 	}
 	return nil
 }
 
-// The addresses of the two sides where a router is between them, and the
-// router's own.
+// The addresses of the two sides with a router between them, and those of the router.
 var (
 	farAddresses = [2]struct{ v4, v6 netip.Prefix }{
 		addresses[A],
@@ -40,7 +38,7 @@ var (
 	}
 )
 
-// buildRouted is build for sides that do not share a cable.
+// buildRouted connects the sides by a router.
 func (p *Pair) buildRouted(c Config) (err error) {
 	if p.middle, err = newNamespace(); err != nil {
 		return err
@@ -87,9 +85,8 @@ func (p *Pair) route(c Config) error {
 	return c.Router.narrow(p.Ports[B].Index, c.MTU)
 }
 
-// narrow puts the bottleneck before a link. Its bucket holds less than two
-// frames, so that what a sender leaves to its link to cut into segments is cut
-// here, and every segment waits or is dropped by itself.
+// narrow sets the bottleneck on a link. Its bucket holds less than two frames, so that segments that a sender leaves
+// to segmentation offload are cut here, and every segment waits or is dropped separately.
 func (r *Router) narrow(link, mtu int) error {
 	const header = 14
 	burst := uint32(3 * (mtu + header) / 2)
@@ -104,8 +101,7 @@ func (r *Router) narrow(link, mtu int) error {
 	return nil
 }
 
-// leadThrough lets everything that is not on the caller's link go through the
-// router's port on it.
+// leadThrough routes everything that is not on the caller's link through the router's port on that link.
 func leadThrough(port End) error {
 	for _, gw := range []netip.Prefix{port.V4, port.V6} {
 		bits := gw.Addr().BitLen()

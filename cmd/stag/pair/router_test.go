@@ -36,7 +36,7 @@ func TestRouter(t *testing.T) {
 	}
 }
 
-// TestRouterDrops: what its queue has no room for is lost.
+// TestRouterDrops: packets for which the queue has no room are lost.
 func TestRouterDrops(t *testing.T) {
 	p := netns.Pair(t, pair.Config{Router: narrow})
 	var in *net.UDPConn

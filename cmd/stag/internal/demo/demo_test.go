@@ -11,7 +11,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// What the demonstration says is worth something only if it can fail.
+// The demonstration must fail whenever an operation does not do what it should. These tests make operations go wrong.
 
 var small = Options{Octets: 3<<20 + 5, Message: 64 << 10, KernelPort: true}.fill()
 
@@ -23,7 +23,7 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// met is two connected parties.
+// met returns two connected parties.
 func met(t *testing.T, s *stage) (a, b *party) {
 	t.Helper()
 	a, b, err := small.parties(s)
@@ -33,7 +33,7 @@ func met(t *testing.T, s *stage) (a, b *party) {
 	return a, b
 }
 
-// TestWrongOctetsFail: by every operation.
+// TestWrongOctetsFail: every operation fails if an octet is wrong.
 func TestWrongOctetsFail(t *testing.T) {
 	for _, op := range []rdma.WROp{rdma.WRWrite, rdma.WRRead, rdma.WRSend} {
 		t.Run(op.String(), func(t *testing.T) {
@@ -51,15 +51,15 @@ func TestWrongOctetsFail(t *testing.T) {
 	}
 }
 
-// TestCheck: whatever is not the message that is due, whole and in its place.
+// TestCheck: check accepts only the message that is due, whole and in its place.
 func TestCheck(t *testing.T) {
 	s := newStage(t)
 	_, b := met(t, s)
 	p := small.plan(rdma.WRWrite)
 	for name, c := range map[string]struct {
-		n, holds uint64 // the message that is said to be there, and the one that is
+		n, holds uint64 // the message that is announced, and the message that is in the slot
 		got      uint32
-		spoil    int // an octet that is wrong, below 0: none
+		spoil    int // the index of a wrong octet; below 0: none
 		says     string
 	}{
 		"one octet":         {0, 0, 64 << 10, 65535, "octet 65535"},
@@ -83,8 +83,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestDeadPeerFails: a connection that ends in the middle is an error of both
-// sides, and says why.
+// TestDeadPeerFails: if a connection ends in the middle, both sides return an error with the reason.
 func TestDeadPeerFails(t *testing.T) {
 	a, b := met(t, newStage(t))
 	p := small.plan(rdma.WRWrite)
@@ -101,7 +100,7 @@ func TestDeadPeerFails(t *testing.T) {
 	rig.Says(t, small.watch(t.Context(), src, dst), nil, "side ", "QP ")
 }
 
-// TestInterruptedTransfer: the end of the context ends both sides.
+// TestInterruptedTransfer: both sides end when the context ends.
 func TestInterruptedTransfer(t *testing.T) {
 	a, b := met(t, newStage(t))
 	p := small.plan(rdma.WRSend)
@@ -119,8 +118,8 @@ func TestInterruptedTransfer(t *testing.T) {
 	rig.Says(t, small.watch(ctx, src, dst), nil, context.Canceled.Error())
 }
 
-// TestUnexpectedAnswersFail: a refusal that does not come, or another one than
-// is due, and memory that changed.
+// TestUnexpectedAnswersFail: a refusal that does not come, a refusal with another code, and changed memory are
+// failures.
 func TestUnexpectedAnswersFail(t *testing.T) {
 	s := newStage(t)
 	for name, c := range map[string]struct {
@@ -143,7 +142,7 @@ func TestUnexpectedAnswersFail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
-			if name == "allowed" { // and so nothing comes
+			if name == "allowed" { // so no Terminate comes
 				short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 				defer cancel()
 				ctx = short
@@ -154,7 +153,7 @@ func TestUnexpectedAnswersFail(t *testing.T) {
 	}
 }
 
-// TestTerminate: the ends of a connection that are none of the one that is due.
+// TestTerminate: terminate rejects every error that is not the expected Terminate.
 func TestTerminate(t *testing.T) {
 	c := &crime{code: noRight}
 	due := &rdma.QPError{Cause: rdmap.Cause{Code: noRight, Remote: true}}
@@ -165,7 +164,7 @@ func TestTerminate(t *testing.T) {
 		nil,
 		rdma.ErrClosed,
 		&rdma.QPError{Cause: rdmap.Cause{Err: rdma.ErrClosed}},
-		&rdma.QPError{Cause: rdmap.Cause{Code: noRight}}, // by the wrong side
+		&rdma.QPError{Cause: rdmap.Cause{Code: noRight}}, // from the wrong side
 		&rdma.QPError{Cause: rdmap.Cause{Code: outOfBounds, Remote: true}},
 	} {
 		if _, complaint := c.terminate(err, true); complaint == nil {
@@ -174,7 +173,7 @@ func TestTerminate(t *testing.T) {
 	}
 }
 
-// TestHostClosesEverything: regions, QPs and their memory.
+// TestHostClosesEverything: closing a host closes its regions and QPs and frees their memory.
 func TestHostClosesEverything(t *testing.T) {
 	s := newStage(t)
 	a, b, err := small.parties(s)

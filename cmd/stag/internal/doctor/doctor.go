@@ -48,7 +48,7 @@ type Report struct {
 	Notes []string `json:"notes"`
 }
 
-// notes are facts that no probe can find, and that matter to who opens an interface.
+// notes are facts that no probe can find and that matter before an interface is opened.
 var notes = []string{
 	"Connections that stag takes over bypass netfilter behind the XDP hook, conntrack, tc and the limits of cgroups.",
 	"tcpdump does not see their packets.",

@@ -125,7 +125,7 @@ func (s Style) topic(b *strings.Builder, topic doctor.Topic, rows []Row, w width
 		}
 	}
 	if len(sums) == 0 {
-		return // a topic of the other table
+		return // the other table has this topic
 	}
 	fmt.Fprintf(b, "  %-9s  %s\n", topic, strings.Join(sums, ", "))
 	for _, row := range rows {

@@ -8,8 +8,8 @@ import (
 	"github.com/stag-rdma/stag/loader/doctor"
 )
 
-// commands are the commands that take rights, each with the fewest capabilities that
-// were found to be enough. The other commands, and all with --kernel-port, take none.
+// commands are the commands that need rights, each with the fewest capabilities with which it was found to work. The
+// other commands need none, and neither do these with --kernel-port.
 var commands = []struct {
 	names string
 	needs []string
@@ -40,7 +40,7 @@ func commandsRow() Row {
 	if len(lack) > 0 {
 		row.Status, row.Fix = doctor.Hint, "run as root; ping, perf and demo with --kernel-port take no rights; show, dump and metrics take the user whose the engines are"
 		row.Detail = "rights are missing for " + strings.Join(lack, ", ")
-		for _, need := range commands[len(commands)-1].needs { // which needs them all
+		for _, need := range commands[len(commands)-1].needs { // this command needs all of them
 			if missing[need] {
 				row.Lacks = append(row.Lacks, need)
 			}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// inChild runs a test in a process of its own, which it may spoil for others.
+// inChild runs a test in a process of its own, because the test changes settings of its process.
 func inChild(t *testing.T, name string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^"+name+"$", "-test.v")

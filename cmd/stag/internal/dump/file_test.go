@@ -18,7 +18,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// writtenFile has three packets of two sources in it.
+// writtenFile writes a file with three packets of two sources.
 func writtenFile(t *testing.T) (name string, frames [][]byte) {
 	t.Helper()
 	name = filepath.Join(t.TempDir(), "x.pcapng")
@@ -46,7 +46,7 @@ func writtenFile(t *testing.T) (name string, frames [][]byte) {
 	return name, frames
 }
 
-// TestFile: another reader finds what was written.
+// TestFile: another pcapng reader reads what was written.
 func TestFile(t *testing.T) {
 	name, frames := writtenFile(t)
 	in, err := os.Open(name)
@@ -99,8 +99,8 @@ func TestComment(t *testing.T) {
 	}
 }
 
-// TestBlocksCutOff: a file-size limit in the middle of a block leaves whole ones,
-// and says how many are missing.
+// TestBlocksCutOff: a file-size limit in the middle of a block leaves whole blocks. flush returns how many are
+// missing.
 func TestBlocksCutOff(t *testing.T) {
 	if os.Getenv("STAG_TEST_LIMIT") != "" {
 		limited(t)
@@ -137,13 +137,13 @@ func limited(t *testing.T) {
 	if string(got) != "kept already\none\ntwo\n" {
 		t.Errorf("the file has %q", got)
 	}
-	add("more\n") // there is room for this
+	add("more\n") // this still fits
 	if n, err := b.flush(); n != 0 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 }
 
-// TestBlocksNoReader: of a pipe nothing can be taken back.
+// TestBlocksNoReader: nothing can be removed from a pipe.
 func TestBlocksNoReader(t *testing.T) {
 	r, w, err := os.Pipe()
 	rig.Must(t, err)

@@ -15,8 +15,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// TestHandshake: whoever sent the first captured packet, the Request comes from
-// the initiator, and both streams go on where the two packets end.
+// TestHandshake: whichever side sent the first captured packet, the Request comes from the initiator, and both
+// streams continue where the two packets end.
 func TestHandshake(t *testing.T) {
 	for _, initiator := range []bool{true, false} {
 		for _, out := range []bool{true, false} {
@@ -69,8 +69,8 @@ func TestNoHandshake(t *testing.T) {
 	}
 }
 
-// TestFileBegins: the two packets are in front of the first of their connection,
-// once, and part of its block, so that they are never there alone.
+// TestFileBegins: the two packets come once, before the first packet of their connection and in the same block, so
+// that they are never in a file alone.
 func TestFileBegins(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "x.pcapng")
 	out, err := os.Create(name)

@@ -15,10 +15,10 @@ import (
 	packets "github.com/stag-rdma/stag/test/packet"
 )
 
-// at is when all packets of these tests come.
+// at is the time of every packet in these tests.
 var at = time.Date(2026, 11, 21, 17, 4, 5, 123456000, time.Local)
 
-// frame is a segment from one address to another.
+// frame returns a segment from one address to another.
 func frame(t testing.TB, f wire.HeaderFields, h wire.TCPFields, payload []byte) []byte {
 	t.Helper()
 	if !f.Src.IsValid() {
@@ -33,18 +33,18 @@ func frame(t testing.TB, f wire.HeaderFields, h wire.TCPFields, payload []byte) 
 	return b[port.Headroom-head.Write(b, port.Headroom, &h):]
 }
 
-// captured is a frame as an engine hands it over.
+// captured returns a frame as an engine passes it to a capture.
 func captured(b []byte) report.Packet {
 	return report.Packet{At: at, Device: "eth1", Queue: 3, Out: true, Flow: 0x100003, QP: 7, Length: len(b), Data: b}
 }
 
-// fpdu is one, with a CRC of zeros: nobody here looks at it.
+// fpdu returns an FPDU with a CRC of zeros. These tests do not check the CRC.
 func fpdu(ulpdu []byte) []byte {
 	b := append([]byte{byte(len(ulpdu) >> 8), byte(len(ulpdu))}, ulpdu...)
 	return append(b, make([]byte, wire.FPDULen(len(ulpdu))-len(b))...)
 }
 
-// tagged and untagged are FPDUs with n octets of payload, or with this one.
+// tagged and untagged return FPDUs with n octets of payload, or with the given payload.
 func tagged(f wire.TaggedFields, n int) []byte {
 	return fpdu(append(f.Append(nil), make([]byte, n)...))
 }
@@ -104,7 +104,7 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestSegments: what TCP says, and what is in front of it.
+// TestSegments: read parses TCP segments and the headers in front of them.
 func TestSegments(t *testing.T) {
 	v6 := wire.HeaderFields{VLAN: 100, Src: netip.MustParseAddrPort("[2001:db8::1]:7174"), Dst: netip.MustParseAddrPort("[2001:db8::2]:40000")}
 	for want, c := range map[string]struct {
@@ -131,7 +131,7 @@ func TestSegments(t *testing.T) {
 	}
 }
 
-// TestStrange: what is no segment.
+// TestStrange: read handles packets that are no TCP segments.
 func TestStrange(t *testing.T) {
 	var r reader
 	l := r.read(captured(make([]byte, 60)))
@@ -153,8 +153,7 @@ func TestStrange(t *testing.T) {
 	}
 }
 
-// TestCutShort: what a snap length cuts off is not there, and nothing else is
-// made of the rest.
+// TestCutShort: read reports nothing about octets beyond the snap length.
 func TestCutShort(t *testing.T) {
 	whole := frame(t, wire.HeaderFields{}, seg, untagged(wire.UntaggedFields{Last: true, Opcode: wire.OpReadRequest, Queue: 1, MSN: 5}, make([]byte, 28)))
 	var r reader
@@ -184,7 +183,7 @@ func TestCutShort(t *testing.T) {
 	}
 }
 
-// TestNoise: payload that is no FPDU is rarely taken for one.
+// TestNoise: random payload is rarely taken for an FPDU.
 func TestNoise(t *testing.T) {
 	noise := rand.NewChaCha8([32]byte{1})
 	b := make([]byte, 64)

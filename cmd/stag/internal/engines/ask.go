@@ -1,5 +1,5 @@
-// Package engines asks what there is on this host: every engine that this user
-// may look into, and the pinned programs that no engine tells about.
+// Package engines asks what there is on this host: every engine that this user may query, and the pinned programs
+// that no engine reports.
 //
 //	ask.go    all engines at once, none longer than Patience
 //	pins.go   what is pinned, in the words of package report
@@ -28,9 +28,9 @@ const Patience = 2 * time.Second
 
 // Source is an engine that has answered, or pinned objects that no engine reports.
 type Source struct {
-	report.Engine        // of pins, PID is who is known to use them, or 0
+	report.Engine        // of pins, PID is the process that is known to use them, or 0
 	UID           int    // the user that the engine runs as
-	Space         string // its network namespace, if that is not the one of who asks
+	Space         string // its network namespace, if it is not that of the process that asks
 	Instance      string // directory of the pins, "" of an engine that has answered
 	Left          []Left // flows of processes that are gone
 }
@@ -69,7 +69,7 @@ type Asking struct {
 	PID      int          // one process; 0: all, and the pins
 	AllUsers bool         // engines of other users, too
 	Parts    report.Parts // what they are to tell; 0: everything
-	Log      *slog.Logger // gets who was asked, and why pins cannot be seen; nil: nobody does
+	Log      *slog.Logger // gets the engines that were asked, and why pins cannot be seen; nil: no log
 }
 
 // ErrSilent is why an engine that does not answer in time is left out.
@@ -174,8 +174,7 @@ func Reports(ctx context.Context, list []control.Endpoint, t Terms) ([]report.En
 	return reports, errs
 }
 
-// trusted reports whether the engine belongs to a user who has no reason to harm the one
-// who asks.
+// trusted reports whether the engine runs as root or as the user of this process.
 func trusted(e control.Endpoint) bool { return e.UID == 0 || e.UID == os.Geteuid() }
 
 func (t Terms) ask(ctx context.Context, e control.Endpoint, budget *control.Budget) (report.Engine, error) {
@@ -198,7 +197,7 @@ func (t Terms) ask(ctx context.Context, e control.Endpoint, budget *control.Budg
 	case r.Adapter != e.Adapter:
 		return r, fmt.Errorf("what answers at %s says that it is adapter %d: it is left out", e.Path, r.Adapter)
 	}
-	r.PID = e.PID // in a pid namespace of its own it calls itself otherwise
+	r.PID = e.PID // an engine in a pid namespace reports another pid
 	return r, nil
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// adapter answers as one of this process.
+// adapter answers requests as an adapter of this process.
 type adapter struct {
 	number int
 	err    error
@@ -29,7 +29,7 @@ func (adapter) Capture(context.Context, report.Filter, func(report.Batch) error)
 	return errors.New("nothing to capture")
 }
 
-// serve makes an adapter that can be asked until the test ends.
+// serve makes an adapter that answers until the test ends.
 func serve(t *testing.T, err error) (number int) {
 	t.Helper()
 	number = control.Number()
@@ -49,7 +49,7 @@ func serve(t *testing.T, err error) (number int) {
 	return number
 }
 
-// TestAsk: all adapters of a process, those that fail beside, in order.
+// TestAsk: Ask returns all adapters of a process in order, and the failures in a list of their own.
 func TestAsk(t *testing.T) {
 	var well, ill []int
 	for i := range 30 {
@@ -78,7 +78,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestAskNobody: a process without an adapter is an error, and so is an end.
+// TestAskNobody: Ask returns an error for a process without an adapter, and if its context has ended.
 func TestAskNobody(t *testing.T) {
 	if _, err := Ask(t.Context(), Asking{PID: os.Getpid()}); !errors.Is(err, control.ErrNoEngine) {
 		t.Errorf("the error is %v", err)

@@ -23,7 +23,7 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// FuzzClean: whatever comes, a terminal gets nothing to obey.
+// FuzzClean: Clean leaves nothing that a terminal would interpret.
 func FuzzClean(f *testing.F) {
 	f.Add("a\x1b[0mb\u202e\xff")
 	f.Fuzz(func(t *testing.T, s string) {

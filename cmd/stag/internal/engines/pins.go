@@ -120,7 +120,7 @@ func DeviceName(p loader.PinnedPort) string {
 	return fmt.Sprintf("if%d", p.Index)
 }
 
-// path describes in one line what there is instead of an engine.
+// path describes in one line the pinned program of a port without an engine.
 func path(p loader.PinnedPort) string {
 	s := "pinned program, " + p.Mode.String() + ", no engine"
 	if p.InUse {

@@ -11,7 +11,7 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// entry is a flow entry of a process.
+// entry returns a flow entry of a process.
 func entry(t *testing.T, id bpf.FlowID, pid uint32, alive bool) loader.PinnedFlow {
 	t.Helper()
 	key, err := bpf.NewFlowKey(netip.MustParseAddrPort("192.0.2.2:7174"), netip.MustParseAddrPort("192.0.2.1:99"), 100)
@@ -21,7 +21,7 @@ func entry(t *testing.T, id bpf.FlowID, pid uint32, alive bool) loader.PinnedFlo
 	return loader.PinnedFlow{Key: key, Flow: bpf.Flow{ID: id, Kind: bpf.KindRDMA, State: bpf.Live, Owner: bpf.NoOwner, Queue: bpf.NoOwner, PID: pid}, Alive: alive}
 }
 
-// TestPins: what an instance tells depends on who has answered already.
+// TestPins: an instance becomes a source only as far as no engine has already reported it.
 func TestPins(t *testing.T) {
 	used := loader.PinnedPort{Index: 3, Found: true, Name: "eth1", ProgID: 12, MaxFlows: 64, Owner: loader.Owner{PID: 7}, InUse: true,
 		Flows: []loader.PinnedFlow{entry(t, 1, 7, true)}}

@@ -53,15 +53,15 @@ type Loaded struct {
 	OrphanWait float64         `json:"orphan_wait"`
 	Settings   []loader.Change `json:"settings"`
 	Cleaned    []string        `json:"cleaned"` // what was left by processes and interfaces that are gone
-	Already    bool            `json:"already"` // it was loaded before, as asked for
+	Already    bool            `json:"already"` // it was already loaded with these options
 
 	asked string      // the interface that was asked for
 	tune  loader.Tune // what was asked for
 }
 
-// Load puts the steering program on an interface of the calling thread's network
-// namespace, to stay. If such a program is there already, Load changes only its settings.
-// With an error, too, l says what was removed that earlier processes had left.
+// Load puts the steering program on an interface of the calling thread's network namespace, to stay. If such a
+// program is there already, Load changes only its settings. l also says, even with an error, what Load removed that
+// earlier processes had left.
 func Load(o Options) (l Loaded, err error) {
 	l.Settings, l.Cleaned, l.asked, l.tune = []loader.Change{}, []string{}, o.Link, o.Tune
 	link, err := loader.LookupLink(o.Link)
@@ -86,7 +86,7 @@ func Load(o Options) (l Loaded, err error) {
 	return l, l.load(link, wanted)
 }
 
-// again is Load of what is loaded already.
+// again does Load's work if the program is already loaded.
 func (l *Loaded) again(link loader.Link, wanted loader.Options) error {
 	p, changes, err := loader.LoadAgain(wanted)
 	l.Settings = append(l.Settings, changes...)
@@ -101,7 +101,7 @@ func (l *Loaded) again(link loader.Link, wanted loader.Options) error {
 	return nil
 }
 
-// load is Load of what is not loaded yet.
+// load does Load's work if the program is not loaded yet.
 func (l *Loaded) load(link loader.Link, wanted loader.Options) error {
 	l.Directory, l.Instance = wanted.Pin, filepath.Base(wanted.Pin)
 	s, err := loader.Load(wanted)
@@ -137,13 +137,13 @@ func directory(instance string, link loader.Link) (string, error) {
 	return dir, nil
 }
 
-// ownName is the name of the instance of one interface: unique on the machine.
+// ownName returns the name of the instance of one interface. It is unique on the machine.
 func ownName(link string, netns uint64) string {
 	return fmt.Sprintf("%s-%d", strings.ReplaceAll(link, ".", "_"), netns)
 }
 
-// ownInstance is the directory of the instance that an interface called link
-// has got by default, "" if there is none.
+// ownInstance returns the directory of the instance that an interface called link gets by default, "" if there is
+// none.
 func ownInstance(link string) (string, error) {
 	n, err := loader.Open()
 	if err != nil {

@@ -58,7 +58,7 @@ func (p Port) print(b *strings.Builder) {
 	settings(b, p.Settings)
 }
 
-// name is what the interface is called now, and where.
+// name returns the interface's present name, and where the interface is.
 func (p Port) name() string {
 	switch {
 	case p.Interface == "":

@@ -10,7 +10,7 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// What says what to unload. One of the three fields is set.
+// What says what to unload. Exactly one of the three fields is set.
 type What struct {
 	Link     string // an interface
 	Instance string // all interfaces of one
@@ -25,11 +25,11 @@ type Result struct {
 
 // Port is an interface that was unloaded.
 type Port struct {
-	Interface string          `json:"interface"` // its name now, "" where that cannot be told
+	Interface string          `json:"interface"` // its name now, "" if it cannot be found
 	Where     string          `json:"where"`     // "" in the namespace of the process
 	Instance  string          `json:"instance"`
 	Program   uint32          `json:"program"` // the kernel's number; 0: there was none
-	Stale     string          `json:"stale"`   // why it was of no use any more, "" if it was
+	Stale     string          `json:"stale"`   // why the program was useless, "" if it was in use
 	Lost      []Lost          `json:"lost"`    // what was taken from processes
 	Left      int             `json:"left"`    // flows of processes that had died
 	Settings  []loader.Change `json:"settings"`
@@ -43,8 +43,8 @@ type Lost struct {
 	Flows int `json:"flows"`
 }
 
-// Unload detaches programs from their interfaces. With an error, too, r says what was done:
-// Unload goes on with the other instances if one cannot be unloaded.
+// Unload detaches programs from their interfaces. r says what was done, even with an error: Unload continues with the
+// other instances if one cannot be unloaded.
 func Unload(w What, force bool) (r Result, err error) {
 	r.Unloaded, r.Cleaned = []Port{}, []string{}
 	targets, err := w.targets()
@@ -57,11 +57,11 @@ func Unload(w What, force bool) (r Result, err error) {
 		err = errors.Join(err, failed)
 	}
 	if errors.Is(err, loader.ErrPermission) || errors.Is(err, loader.ErrNoBPFFS) {
-		return r, err // which is in the way of the rest as well
+		return r, err // the cause would stop the rest as well
 	}
 	cleaned, failed := loader.Sweep()
 	if err != nil && errors.Is(failed, loader.ErrNoBPFFS) {
-		return r, err // which has said so
+		return r, err // the error already says so
 	}
 	r.Cleaned = append(r.Cleaned, cleaned...)
 	return r, errors.Join(err, failed)
@@ -114,11 +114,11 @@ func everything() (list []loader.UnloadOptions, err error) {
 	return list, err
 }
 
-// instead names what there is to unload.
+// instead returns a text that names what can be unloaded.
 func instead() string {
 	all, err := loader.Instances()
 	if err != nil {
-		return "" // the other error says what was wrong
+		return "" // the other error already gives the reason
 	}
 	var names []string
 	for _, i := range all {
@@ -144,7 +144,7 @@ func port(instance string, u loader.Unloaded) Port {
 	return p
 }
 
-// Names are the instances that there are, as far as they can be seen.
+// Names returns the instances that this process can see.
 func Names() (names []string) {
 	dirs, _ := filepath.Glob(filepath.Join(loader.Root, "*"))
 	for _, d := range dirs {

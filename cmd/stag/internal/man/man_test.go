@@ -10,7 +10,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/version"
 )
 
-// TestPages: what the table of pages names is explained, and nothing else is.
+// TestPages: the table of pages explains every variable and file that it names, and no other.
 func TestPages(t *testing.T) {
 	used := map[string]bool{}
 	for page, a := range pages {
@@ -36,8 +36,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestPage: text that looks like the formatter's own language stays text, tables
-// keep their lines, and options look as people write them.
+// TestPage: text that looks like formatter requests stays text, tables keep their lines, and options are printed as
+// users type them.
 func TestPage(t *testing.T) {
 	cmd := &cobra.Command{
 		Use: "tool FILE", Short: "Does things", Long: ".dot and \\back\n  a table\n  of two lines\nand on\n\nnext", Example: "  tool x",

@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the generated document")
 
-// document is where the list of metrics is.
+// document is the path of the list of metrics.
 const document = "../../../../docs/metrics.md"
 
 const head = `# Metrics
@@ -69,7 +69,7 @@ are seen.
       expr: rate(stag_tcp_retransmitted_segments_total[5m]) > 0.01 * rate(stag_tcp_segments_transmitted_total[5m])
 `
 
-// section is a part of the document: the families whose names begin so.
+// section is a part of the document: the families whose names begin with the same prefix.
 type section struct {
 	title, intro string
 	begins       []string
@@ -93,7 +93,7 @@ func (s section) has(f *Family) bool {
 	return slices.ContainsFunc(s.begins, func(b string) bool { return strings.HasPrefix(f.Name, namespace+b) })
 }
 
-// TestDocument: metrics.md is what the code has.
+// TestDocument: metrics.md agrees with the code.
 func TestDocument(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(head)
@@ -138,7 +138,7 @@ func kindName(k prometheus.ValueType) string {
 	return "gauge"
 }
 
-// what is the help, and which counters of docs/counters.md it is made of.
+// what returns the help text, and the counters of docs/counters.md that the family sums.
 func what(f *Family) string {
 	if len(f.From) == 0 {
 		return f.Help

@@ -26,7 +26,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// counters are all that a queue can have, each with another value.
+// counters returns all counters that a queue can have, each with another value.
 func counters(begin uint64) (list []report.Counter) {
 	list = append(list, report.Fields("engine", engine.Counters{})...)
 	new(engine.Counters).Each(func(layer, name string, _ uint64) {
@@ -41,7 +41,7 @@ func counters(begin uint64) (list []report.Counter) {
 	return list
 }
 
-// of is the value of one of them.
+// of returns the value of one counter.
 func of(t *testing.T, list []report.Counter, name string) float64 {
 	t.Helper()
 	for _, c := range list {
@@ -53,7 +53,7 @@ func of(t *testing.T, list []report.Counter, name string) float64 {
 	return 0
 }
 
-// full is an engine that has something of everything: two queues, a connection.
+// full returns an engine with two queues, a connection and one of every other object.
 func full() report.Engine {
 	ops := report.Fields("rdmap", rdmap.Stats{WritesIn: 60, SendOctetsOut: 70, MostReadsIn: 3})
 	for i := range ops {
@@ -89,7 +89,7 @@ func full() report.Engine {
 	}
 }
 
-// pins are a program of the engine's, one that nobody uses, and a stale one.
+// pins returns three programs: one of the engine's, an unused one and a stale one.
 func pins() []loader.Instance {
 	var stats loader.Stats
 	stats[bpf.Steered], stats[bpf.NoFlow] = 3, 4
@@ -102,7 +102,7 @@ func pins() []loader.Instance {
 	}}}
 }
 
-// scraped is what a registry makes of what was found.
+// scraped returns the families that a registry makes of what was found.
 func scraped(t *testing.T, x *Exporter, f found, err error) map[string]*dto.MetricFamily {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
@@ -121,7 +121,7 @@ func scraped(t *testing.T, x *Exporter, f found, err error) map[string]*dto.Metr
 	return all
 }
 
-// filled collects what was found, without looking for it.
+// filled is a collector of what was found before.
 type filled struct {
 	x   *Exporter
 	f   found
@@ -146,7 +146,7 @@ func newExporter(t *testing.T, perQP bool) *Exporter {
 	return x
 }
 
-// value is that of the series that has all these labels, as name=value.
+// value returns the value of the series that has all these labels, as name=value.
 func value(t *testing.T, all map[string]*dto.MetricFamily, name string, with ...string) float64 {
 	t.Helper()
 	var values []float64
@@ -170,8 +170,7 @@ const me = "pid=12"
 
 var at = control.Endpoint{Path: "engine-12-1.sock", PID: 12, Adapter: 1}
 
-// TestEngine: what an engine says is where it should be, under the labels of
-// its socket.
+// TestEngine: each value that an engine reports is in its series, under the labels of the engine's socket.
 func TestEngine(t *testing.T) {
 	e := full()
 	all := scraped(t, newExporter(t, true), found{answers: []answer{{at: at, engine: e}}, pins: pins()}, nil)
@@ -239,8 +238,8 @@ func TestEngine(t *testing.T) {
 	}
 }
 
-// TestPinned: programs without an engine count by themselves; one whose engine
-// has told of it does not count twice.
+// TestPinned: programs without an engine have series of their own. A program that an engine has reported is not
+// counted twice.
 func TestPinned(t *testing.T) {
 	all := scraped(t, newExporter(t, false), found{answers: []answer{{at: at, engine: full()}}, pins: pins()}, nil)
 	for _, c := range []struct {
@@ -268,9 +267,8 @@ func TestPinned(t *testing.T) {
 	}
 }
 
-// TestOtherUser: what another user's engine says adds to no series but its own
-// user's, whatever device, namespace and program it claims to have: neither to
-// what root's engine counts nor to what pins tell.
+// TestOtherUser: the report of another user's engine adds only to that user's series, whatever device, namespace and
+// program it claims: neither to those of root's engine nor to those of pins.
 func TestOtherUser(t *testing.T) {
 	if os.Geteuid() == 1000 {
 		t.Skip("SKIPPED: user 1000 is no other user here")
@@ -281,7 +279,7 @@ func TestOtherUser(t *testing.T) {
 		lies.Counters[i].Value = 1e15
 	}
 	lies.Devices = append(lies.Devices, report.Device{Name: "eth9", Ifindex: 9, Program: 43, FlowTable: 1})
-	other := control.Endpoint{PID: at.PID, Adapter: at.Adapter, UID: 1000} // of a pid that was its own once
+	other := control.Endpoint{PID: at.PID, Adapter: at.Adapter, UID: 1000} // with a pid that was its own before
 	x := newExporter(t, true)
 	honest := scraped(t, x, found{answers: []answer{{at: at, engine: full()}}, pins: pins()}, nil)
 	both := scraped(t, x, found{answers: []answer{{at: at, engine: full()}, {at: other, engine: lies}}, pins: pins()}, nil)
@@ -307,7 +305,7 @@ func TestOtherUser(t *testing.T) {
 	}
 }
 
-// labelsOf is the labels of a series, each between blanks.
+// labelsOf returns the labels of a series, each between blanks.
 func labelsOf(m *dto.Metric) string {
 	text := " "
 	for _, l := range m.GetLabel() {
@@ -316,8 +314,8 @@ func labelsOf(m *dto.Metric) string {
 	return text
 }
 
-// TestSilent: an engine that does not answer is down under the name that it had;
-// one that is gone has no series; both are counted, and the others stay.
+// TestSilent: an engine that does not answer is down under the name that it had, and an engine that is gone has no
+// series. Both are counted as errors, and the other engines keep their series.
 func TestSilent(t *testing.T) {
 	x := newExporter(t, false)
 	second := control.Endpoint{PID: 13, Adapter: 1}
@@ -341,8 +339,7 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// TestTwice: an engine that says things twice, or what is no label, does not
-// spoil the scrape.
+// TestTwice: an engine that reports something twice, or text that is no valid label, does not spoil the scrape.
 func TestTwice(t *testing.T) {
 	e := full()
 	e.Program = "k\"v\n\\ \u202e"
@@ -353,7 +350,7 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// TestEveryCounter: there is none that would be exported as one nobody knows.
+// TestEveryCounter: every counter has a family, and none would be exported as an unknown one.
 func TestEveryCounter(t *testing.T) {
 	known := func(c report.Counter) bool {
 		return len(counted[c.Layer+"."+c.Name]) > 0 || c.Layer == "wire" || c.Layer == "tcp" && tcpDrops[c.Name]
@@ -368,7 +365,7 @@ func TestEveryCounter(t *testing.T) {
 			t.Errorf("%s.%s is no metric of a queue pair, or none of a device", c.Layer, c.Name)
 		}
 	}
-	// And what families are made of is there.
+	// Every counter that a family sums exists.
 	there := map[string]bool{"verbs.events_lost": true, "capture.packets": true, "capture.lost": true, "placeholder.strays": true}
 	for _, c := range append(counters(0), report.Fields("rdmap", rdmap.Stats{})...) {
 		there[c.Layer+"."+c.Name] = true
@@ -385,7 +382,7 @@ func TestEveryCounter(t *testing.T) {
 	}
 }
 
-// TestLabels: none is called as those that Prometheus adds.
+// TestLabels: no label has the name of one that Prometheus adds.
 func TestLabels(t *testing.T) {
 	for _, f := range Families() {
 		for _, l := range f.Labels {

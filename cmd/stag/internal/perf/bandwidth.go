@@ -7,7 +7,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// flow is a round of a lane in a test of bandwidth.
+// flow runs one round of a bandwidth test on a lane.
 func (l *lane) flow(ctx context.Context, m *meter) error {
 	for {
 		over, nap, err := l.talk.turn(m)
@@ -24,7 +24,7 @@ func (l *lane) flow(ctx context.Context, m *meter) error {
 	}
 }
 
-// enough says whether a lane that has posted so many messages posts no more.
+// enough reports whether a lane that has posted this many messages is done posting.
 func (s *runner) enough(posted uint64, begun time.Time) bool {
 	if s.Duration > 0 {
 		return time.Since(begun) >= s.Duration || s.interrupted()
@@ -32,7 +32,8 @@ func (s *runner) enough(posted uint64, begun time.Time) bool {
 	return posted >= s.Iterations || s.interrupted()
 }
 
-// room is how many messages the send queue has room for now: a list, or the rest, or 0.
+// room returns how many messages to post now: a list, or the rest of the messages, or 0 if the send queue has no room
+// for them.
 func (l *lane) room() uint64 {
 	n := l.run.list()
 	if l.run.Duration == 0 {
@@ -44,7 +45,7 @@ func (l *lane) room() uint64 {
 	return n
 }
 
-// post posts the next n messages. A completion says how many there were.
+// post posts the next n messages. The ID of a signaled one is the number of messages posted up to it.
 func (l *lane) post(n uint64) error {
 	l.wrs = l.wrs[:0]
 	for range n {
@@ -61,8 +62,8 @@ func (l *lane) post(n uint64) error {
 	return err
 }
 
-// mark asks for a completion behind the last messages, if none of theirs will
-// come: it was not known that they would be the last.
+// mark requests a completion for the last messages if none of them is signaled: they were posted before it was known
+// that they would be the last.
 func (l *lane) mark() error {
 	if l.signaled == l.posted {
 		return nil
@@ -72,7 +73,7 @@ func (l *lane) mark() error {
 	return err
 }
 
-// message is the work request of message n.
+// message returns the work request of message n.
 func (l *lane) message(n uint64) rdma.SendWR {
 	offset := l.talk.offset(n)
 	at := l.local.at + offset

@@ -12,21 +12,20 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// control is the connection on which the two ends of a test with perftest come to
-// terms. Messages alternate: there is never more than one under way. One
-// goroutine at a time uses it.
+// control is the connection over which the two ends of a test with perftest exchange parameters. Messages alternate,
+// so at most one is outstanding. Only one goroutine at a time uses it.
 type control struct {
 	cq    *rdma.CQ
 	qp    *rdma.QP
 	inbox *rdma.MR
 
-	heard []byte // a message that has come before somebody wanted it; nil: none
+	heard []byte // a message that arrived before hear was called; nil: none
 }
 
-// controlDepth is more than what is posted at a time.
+// controlDepth is more than the number of requests that are posted at a time.
 const controlDepth = 4
 
-// newControl makes the end of a control connection, which can hear already.
+// newControl makes the end of a control connection. Its first receive is posted.
 func newControl(a *rdma.Adapter) (*control, error) {
 	ep, err := a.CreateEndpoint(rdma.EndpointConfig{
 		OneCQ: true, Size: perftest.MaxLen,
@@ -39,7 +38,7 @@ func newControl(a *rdma.Adapter) (*control, error) {
 	return c, c.listen()
 }
 
-// listen makes room for the next message.
+// listen posts a receive for the next message.
 func (c *control) listen() error {
 	_, err := c.qp.PostRecv(rdma.RecvWR{SGL: []rdma.SGE{c.inbox.SGE(0, perftest.MaxLen)}})
 	return err
@@ -51,8 +50,8 @@ func (c *control) say(b []byte) error {
 	return err
 }
 
-// hear waits for the peer's next message. There is room for the one after it
-// then, which the peer needs before it gets an answer.
+// hear waits for the peer's next message. It posts the receive for the following message before it returns, because
+// the peer may send that message as soon as it gets an answer.
 func (c *control) hear(ctx context.Context) ([]byte, error) {
 	if err := c.overhear(ctx); err != nil {
 		return nil, err
@@ -62,8 +61,7 @@ func (c *control) hear(ctx context.Context) ([]byte, error) {
 	return b, nil
 }
 
-// overhear waits until there is something to hear. What has been sent completes
-// in between.
+// overhear waits until a message has arrived. It also takes the completions of earlier Sends.
 func (c *control) overhear(ctx context.Context) error {
 	for c.heard == nil {
 		got, err := c.cq.Next(ctx)
@@ -84,7 +82,7 @@ func (c *control) overhear(ctx context.Context) error {
 
 var errLeft = errors.New("the peer has left in the middle of the test: what it says tells why; is it the same test, with the same options?")
 
-// failed says why the connection ended.
+// failed returns why the connection ended.
 func (c *control) failed(ctx context.Context) error {
 	select {
 	case <-c.qp.Done():
@@ -97,14 +95,13 @@ func (c *control) failed(ctx context.Context) error {
 	return errLeft
 }
 
-// A server listens for the connections of data a moment after it has said that
-// the client may come.
+// A server starts to listen for data connections a moment after it has told the client to connect.
 const (
 	dials     = 50
 	dialAgain = 100 * time.Millisecond
 )
 
-// dial connects qp to the server. The first one, for control, is dialled once.
+// dial connects qp to the server. It tries the first connection, that for control, only once.
 func (p *perftestPeer) dial(ctx context.Context, qp *rdma.QP, params rdma.ConnParams) error {
 	tries := dials
 	if qp == p.control.qp {

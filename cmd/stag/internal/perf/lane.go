@@ -9,24 +9,24 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// lane is a QP with what it needs. One goroutine at a time uses it.
+// lane is a QP with its memory and its progress. Only one goroutine at a time uses it.
 type lane struct {
 	run    *runner
 	talk   talk
 	index  int
 	cq     *rdma.CQ
 	qp     *rdma.QP
-	local  place  // what messages are sent from, or read to
+	local  place  // where messages are sent from, or read to
 	remote target // the peer's memory for Writes and Reads
 	theirs uint32 // the number of the peer's QP
 
-	again []rdma.RecvWR       // receives that have been used
+	again []rdma.RecvWR       // receives to post again
 	wrs   []rdma.SendWR       // of one call
 	got   [64]rdma.Completion // of one call; not on the stack, because talk sees them
 	progress
 }
 
-// place is where a lane's part of a region begins.
+// place is the beginning of a lane's part of a region.
 type place struct {
 	mr *rdma.MR
 	at int // octets
@@ -38,50 +38,49 @@ type target struct {
 	addr uint64
 }
 
-// progress is how far a lane is with a round.
+// progress is the state of a lane in a round.
 type progress struct {
 	size      int    // octets of a message
-	posted    uint64 // messages of ours
-	signaled  uint64 // of them, those up to the last that has a completion
+	posted    uint64 // this end's messages
+	signaled  uint64 // of them, those up to the last signaled one
 	completed uint64 // of them
 	inside    uint64 // of them, those within the margins
-	received  uint64 // messages of the peer's that have been seen to come
+	received  uint64 // messages of the peer that are known to have arrived
 	begun     time.Time
 }
 
-// talk is what the two ends of a lane say beside the messages: notes if the peer is
-// stag perf, credits if it is perftest.
+// talk is what the two ends of a lane exchange in addition to the messages: notes if the peer is stag perf, credits
+// if the peer is perftest.
 type talk interface {
-	// offset is where message n is, in the memory that it is sent from and in that
-	// which it comes to.
+	// offset returns where message n begins, both in the memory that it is sent from and in the memory that it is
+	// written to.
 	offset(n uint64) int
-	// receive is the receive of this ID.
+	// receive returns the receive request with this ID.
 	receive(id uint64) rdma.RecvWR
-	// came handles the completion of a receive, sent that of a request that is no message.
+	// came handles the completion of a receive. sent handles the completion of a request that is no message.
 	came(c *rdma.Completion) error
 	sent(c *rdma.Completion) error
-	// compare looks at the octets of what has completed since before.
+	// compare compares the octets of the messages that have completed since before.
 	compare(before uint64) error
 	// fill prepares the octets of the next message.
 	fill()
-	// failed says why c failed. nil: that is no matter any more.
+	// failed returns why c failed, or nil if that failure no longer matters.
 	failed(ctx context.Context, c *rdma.Completion) error
-	// check is called before each wait, news after one in which something came, and
-	// quiet after one in which nothing did.
+	// check is called before each wait, news after a wait in which something arrived, and quiet after a wait in which
+	// nothing arrived.
 	check() error
 	news()
 	quiet(ctx context.Context) error
-	// turn says what is due, and posts what can be posted. over: the lane has done its
-	// part of the round. nap is how long to wait at most until the next turn, 0: until
-	// something completes.
+	// turn does what is due and posts what can be posted. over reports that the lane has done its part of the round.
+	// nap is the longest time to wait before the next turn; 0: until something completes.
 	turn(m *meter) (over bool, nap time.Duration, err error)
-	// measured is how many messages have been measured.
+	// measured returns how many messages have been measured.
 	measured() uint64
-	// turns is a round of a test of latency.
+	// turns runs one round of a latency test.
 	turns(ctx context.Context, times *samples, m *meter) error
 }
 
-// repost posts the receives that have been used.
+// repost posts the used receives again.
 func (l *lane) repost() error {
 	if len(l.again) == 0 {
 		return nil
@@ -99,8 +98,7 @@ func (l *lane) listen(n int) error {
 	return l.repost()
 }
 
-// await waits until something has happened, and takes note of it. It waits no longer
-// than nap, unless that is 0.
+// await waits until something completes, and handles it. It waits no longer than nap, unless nap is 0.
 func (l *lane) await(ctx context.Context, nap time.Duration) error {
 	if err := l.talk.check(); err != nil {
 		return err
@@ -138,13 +136,12 @@ func (l *lane) sleep(ctx context.Context, nap time.Duration) error {
 	return nil
 }
 
-// polling is how long it is looked whether there is a completion, and worked for
-// the connection, before a Wait, which does the same: about what falling asleep
-// and waking up cost. Whoever looks for longer takes the processor from others,
-// where there are few.
+// polling is how long poll looks for a completion and makes progress on the connection before Wait, which does the
+// same. It is about the cost of one sleep and wake-up. Longer polling takes the processor from other threads on
+// machines with few processors.
 const polling = 20 * time.Microsecond
 
-// poll looks for completions, but with Events leaves that to Wait.
+// poll polls for completions. With Events it leaves that to Wait.
 func (o Options) poll(cq *rdma.CQ, dst []rdma.Completion) (n int) {
 	if o.Events {
 		return 0
@@ -155,7 +152,7 @@ func (o Options) poll(cq *rdma.CQ, dst []rdma.Completion) (n int) {
 	return n
 }
 
-// The IDs of requests that are no messages have this bit.
+// aside is the bit in the IDs of requests that are no messages.
 const aside = 1 << 63
 
 func (l *lane) handle(ctx context.Context, c *rdma.Completion) error {
@@ -174,7 +171,7 @@ func (l *lane) handle(ctx context.Context, c *rdma.Completion) error {
 	return l.talk.compare(before)
 }
 
-// named says which QP an error is of, if there are several.
+// named adds the QP to err if there are several QPs.
 func (l *lane) named(err error) error {
 	if err != nil && len(l.run.lanes) > 1 {
 		return fmt.Errorf("QP %d: %w", l.index+1, err)

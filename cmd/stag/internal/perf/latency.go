@@ -8,13 +8,13 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// A histogram has times from 1 ns to slowest, to three digits.
+// A histogram holds times from 1 ns to slowest, to three digits.
 const slowest = 100 * time.Second
 
-// samples are the times of a round.
+// samples are the latencies of a round.
 type samples struct {
 	*hdrhistogram.Histogram
-	early *hdrhistogram.Histogram // what the margin at the beginning leaves out
+	early *hdrhistogram.Histogram // times within the margin at the beginning
 	all   []time.Duration         // with Unsorted
 }
 
@@ -22,7 +22,7 @@ func newSamples() *samples {
 	return &samples{Histogram: hdrhistogram.New(1, int64(slowest), 3), early: hdrhistogram.New(1, int64(slowest), 3)}
 }
 
-// add takes a time into account, which ends now.
+// add records the time from begin to now.
 func (s *runner) add(x *samples, m *meter, begin, now time.Time) error {
 	took, counts := now.Sub(begin), m.completed(1, now)
 	into := x.Histogram
@@ -38,16 +38,16 @@ func (s *runner) add(x *samples, m *meter, begin, now time.Time) error {
 	return nil
 }
 
-// exchange is how one message at a time goes back and forth.
+// exchange describes how single messages go back and forth.
 type exchange struct {
 	ping    func() error  // sends a message
-	answers bool          // a call is over when the peer's message has come
-	over    func() bool   // the server's part of the round is over
-	nap     time.Duration // as turn's
+	answers bool          // a call ends when the peer's message has arrived
+	over    func() bool   // reports whether the server's part of the round is over
+	nap     time.Duration // as in turn
 }
 
-// call sends one message at a time, and measures until it has completed or, if there are
-// answers, until the answer.
+// call sends one message at a time. It measures until the message has completed or, with answers, until the answer
+// has arrived.
 func (l *lane) call(ctx context.Context, times *samples, m *meter, x exchange) error {
 	for !l.run.enough(l.posted, l.begun) {
 		begin := time.Now()
@@ -66,8 +66,7 @@ func (l *lane) call(ctx context.Context, times *samples, m *meter, x exchange) e
 	return nil
 }
 
-// answer sends a message back for every one that comes, and measures from its own to the
-// next of the client's.
+// answer sends one message for each that arrives. It measures from its own message to the client's next one.
 func (l *lane) answer(ctx context.Context, times *samples, m *meter, x exchange) error {
 	var begin time.Time
 	for !x.over() {

@@ -2,15 +2,14 @@ package perf
 
 import "fmt"
 
-// Memory that a QP's messages come from and go to. As in perftest it is used
-// again and again, and is small enough for a cache; unless octets are compared,
-// when each message that can be under way has its own.
+// cached is the size of a QP's message memory. As in perftest that memory is used again and again, and fits into a
+// cache. With Verify each message that can be outstanding has memory of its own instead.
 const cached = 256 << 10 // octets
 
-// maxMemory is how much a run asks for at most, octets.
+// maxMemory is the most memory that a run may use, in octets.
 const maxMemory = 2 << 30
 
-// slots is how many messages of a size there is memory for.
+// slots returns for how many messages of a size there is memory.
 func (o Options) slots(size int) int {
 	switch {
 	case o.Test.Latency():
@@ -21,7 +20,7 @@ func (o Options) slots(size int) int {
 	return min(max(cached/size, 1), o.TxDepth)
 }
 
-// receives is how many receives a QP posts: for the messages, and for notes.
+// receives returns how many receives a QP posts: for the messages, and for notes.
 func (o Options) receives() int {
 	if o.Test.op() != rdmaSend {
 		return notesAtOnce
@@ -36,7 +35,7 @@ func (o Options) rxDepth() int {
 	return o.RxDepth
 }
 
-// txDepth is how many messages are under way.
+// txDepth returns how many messages may be outstanding.
 func (o Options) txDepth() int {
 	if o.Test.Latency() {
 		return 1
@@ -44,7 +43,7 @@ func (o Options) txDepth() int {
 	return o.TxDepth
 }
 
-// receiveSlots is how many receives have memory of their own.
+// receiveSlots returns how many receives have memory of their own.
 func (o Options) receiveSlots() int {
 	if o.Verify {
 		return o.receives()
@@ -52,7 +51,7 @@ func (o Options) receiveSlots() int {
 	return min(max(cached/o.largest(), 1), o.receives())
 }
 
-// outgoing and incoming are octets of a QP's memory.
+// outgoing and incoming return the octets of a QP's memory in each direction.
 func (o Options) outgoing() (most int) {
 	for _, size := range o.sizes() {
 		most = max(most, size*o.slots(size))
@@ -67,7 +66,7 @@ func (o Options) incoming() int {
 	return o.outgoing()
 }
 
-// heap is enough for the regions of all QPs: each of their parts begins a page.
+// heap returns enough memory for the regions of all QPs. Each QP's part begins on a page boundary.
 func (o Options) heap() uint64 {
 	const slack = 1 << 20
 	if o.Perftest {
@@ -76,7 +75,7 @@ func (o Options) heap() uint64 {
 	return uint64(o.QPs)*uint64(o.outgoing()+o.incoming()+slack) + slack
 }
 
-// checkMemory refuses what no machine should be asked for.
+// checkMemory returns an error if the options need more than maxMemory.
 func (o Options) checkMemory() error {
 	if need := o.heap(); need > maxMemory {
 		return fmt.Errorf("%d MiB of memory would be needed, and %d is the limit: choose a smaller -s, -q, -t or -r", need>>20, maxMemory>>20)

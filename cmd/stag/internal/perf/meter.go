@@ -6,46 +6,44 @@ import (
 	"time"
 )
 
-// meter counts what all lanes have completed in a round. It is safe for
-// concurrent use.
+// meter counts what all lanes have completed in a round. It is safe for concurrent use.
 //
-// The peak is perftest's: the best, over moments before a post and completions
-// after it, of the messages that were both posted and completed in between, by the
-// time in between. Completions come in bunches, so the time between two of them
-// would say nothing.
+// The peak is defined as in perftest. Take any moment before a post and any later completion: the rate is the number
+// of messages that were both posted and completed in between, divided by the time in between. The peak is the highest
+// such rate. The time between two completions would say nothing, because completions come in bunches.
 type meter struct {
-	// Fixed.
+	// Not changed after newMeter.
 	clock    func() time.Time
 	begun    time.Time
-	from, to time.Time // what counts; zero: all of it
-	window   uint64    // messages between two looks at the peak, at least; 0: never
+	from, to time.Time // only messages completed in this interval count; zero: all do
+	window   uint64    // messages between two computations of the peak, at least; 0: never
 
 	posted atomic.Uint64 // messages
-	due    atomic.Uint64 // of them, after how many there is the next mark
+	due    atomic.Uint64 // of them, the number at which the next mark is set
 
 	mu       sync.Mutex
 	total    uint64    // messages that have completed
 	inside   uint64    // of them, those that count
-	last     time.Time // when the last of those that count completed
-	until    uint64    // messages that had completed then
+	last     time.Time // when the last of inside completed
+	until    uint64    // total at that time
 	finished time.Time
 
-	marks   []mark  // of the posts, the oldest first
+	marks   []mark  // of posts, the oldest first
 	spacing uint64  // messages from one mark to the next, at least
-	next    uint64  // completions after which to look at the peak again
+	next    uint64  // completions after which to compute the peak again
 	peak    float64 // messages a second
 }
 
-// mark is a moment before a post: no more messages than posted had been posted.
+// mark is a moment before a post. At that moment posted messages had been posted, and no more.
 type mark struct {
 	at     time.Time
 	posted uint64
 }
 
-// mostMarks bounds what a look at the peak costs.
+// mostMarks bounds the cost of computing the peak.
 const mostMarks = 64
 
-// newMeter begins to measure a round with these options.
+// newMeter starts to measure a round with these options.
 func (o Options) newMeter() *meter {
 	now := time.Now()
 	m := &meter{clock: time.Now, begun: now}
@@ -76,7 +74,7 @@ func (m *meter) posting(n uint64) {
 	}
 }
 
-// thin forgets every second mark.
+// thin drops every second mark.
 func (m *meter) thin() {
 	for i := range mostMarks / 2 {
 		m.marks[i] = m.marks[2*i]
@@ -85,7 +83,7 @@ func (m *meter) thin() {
 	m.spacing *= 2
 }
 
-// completed takes n messages into account, and reports whether they count.
+// completed counts n messages, and reports whether they are within the margins.
 func (m *meter) completed(n uint64, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -101,8 +99,8 @@ func (m *meter) completed(n uint64, now time.Time) bool {
 	return true
 }
 
-// look looks for a better peak that ends with the last completion. It is done as
-// rarely as there are marks, so that its cost is no message's.
+// look computes the rates that end with the last completion, and keeps the highest as the peak. It runs as rarely as
+// marks are set, so that its cost does not add to each message.
 func (m *meter) look() {
 	m.next = m.until + m.spacing
 	for _, k := range m.marks {
@@ -112,14 +110,13 @@ func (m *meter) look() {
 	}
 }
 
-// counts reports whether what is completed now is within the margins.
+// counts reports whether a message that completes now is within the margins.
 func (m *meter) counts(now time.Time) bool {
 	return m.to.IsZero() || !now.Before(m.from) && now.Before(m.to)
 }
 
-// measured chooses from the messages inside of the margins and all of them
-// those that are the result at the end, and says how long they took. Of a round
-// that was cut before there was anything to count, it is all of them.
+// measured chooses the result at the end: the messages within the margins, or all messages if the round was cut short
+// before any was within them. It also returns the time that they took.
 func (m *meter) measured(inside, total uint64, end time.Time) (uint64, time.Duration) {
 	switch {
 	case m.to.IsZero() || end.Before(m.from):
@@ -130,14 +127,14 @@ func (m *meter) measured(inside, total uint64, end time.Time) (uint64, time.Dura
 	return inside, m.to.Sub(m.from)
 }
 
-// ended is told when a lane is done.
+// ended records that a lane is done.
 func (m *meter) ended(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.finished = now
 }
 
-// best is the peak so far, messages a second; 0: it was not looked for.
+// best returns the peak so far in messages a second; 0: the peak is not computed.
 func (m *meter) best() float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -145,7 +142,7 @@ func (m *meter) best() float64 {
 	return m.peak
 }
 
-// sofar is what has been completed.
+// sofar returns how many messages have completed.
 func (m *meter) sofar() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// scriptedMeter is a meter, and a clock in milliseconds.
+// scriptedMeter is a meter with a clock in milliseconds that the test sets.
 type scriptedMeter struct {
 	*meter
 	ms float64
@@ -32,8 +32,8 @@ func (m *scriptedMeter) peakIs(t *testing.T, what string, want float64) {
 	}
 }
 
-// TestPeakOfBunches: completions of four QPs that come within 30 us do not make the
-// peak. The messages took 36 ms from the first post.
+// TestPeakOfBunches: completions of four QPs within 30 us do not make the peak. The messages took 36 ms from the
+// first post.
 func TestPeakOfBunches(t *testing.T) {
 	o := plain(WriteBW)
 	o.TxDepth = 100
@@ -47,7 +47,7 @@ func TestPeakOfBunches(t *testing.T) {
 	m.peakIs(t, "bunches", 400/0.03603)
 }
 
-// TestPeakOfFastPart: the peak is that of the part that was fast, not of the whole.
+// TestPeakOfFastPart: the peak is the rate of the fast part, not of the whole.
 func TestPeakOfFastPart(t *testing.T) {
 	o := plain(WriteBW)
 	o.TxDepth = 10
@@ -67,7 +67,7 @@ func TestPeakOfFastPart(t *testing.T) {
 	}
 }
 
-// TestPeakWithinMargins: what is posted or completed in the margins makes no peak.
+// TestPeakWithinMargins: messages posted or completed in the margins do not make the peak.
 func TestPeakWithinMargins(t *testing.T) {
 	o := plain(WriteBW)
 	o.Duration, o.Margin, o.TxDepth = 100*time.Millisecond, 20*time.Millisecond, 10

@@ -8,7 +8,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// The most that can be asked for.
+// Upper limits of options.
 const (
 	maxQPs        = 1024
 	maxDepth      = 4096
@@ -17,17 +17,17 @@ const (
 	maxIterations = 1 << 40
 )
 
-// Moderation as perftest has it: so many messages to a completion, or as many as
-// the TX depth; but large messages have a completion each.
+// Moderation as in perftest: a fixed number of messages for each completion, or the TX depth if that is smaller. Each
+// large message has a completion of its own.
 const (
 	presetModeration = 100
-	largeMessage     = 8 << 10 // octets; what is larger
+	largeMessage     = 8 << 10 // octets; larger messages are large
 )
 
-// list is how many messages are posted with one call.
+// list returns how many messages are posted with one call.
 func (o Options) list() uint64 { return uint64(max(o.List, 1)) }
 
-// moderation is how many messages of a size have one completion together.
+// moderation returns how many messages of a size share one completion.
 func (o Options) moderation(size int) uint64 {
 	switch {
 	case o.Test.Latency():
@@ -42,7 +42,7 @@ func (o Options) moderation(size int) uint64 {
 	return uint64(min(presetModeration, o.TxDepth))
 }
 
-// Check finds what is wrong with the options. Each is named by its flag.
+// Check returns an error for wrong options, and names them by their flags.
 func (o Options) Check() error {
 	if err := o.checkRanges(); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (o Options) checkRanges() error {
 	return nil
 }
 
-// checkTime looks at how long a size is measured.
+// checkTime checks the options for how long a size is measured.
 func (o Options) checkTime() error {
 	byClock := o.Duration != 0
 	switch {
@@ -109,7 +109,7 @@ func (o Options) checkTime() error {
 	return nil
 }
 
-// checkPosting looks at how the messages of a bandwidth go to the queue.
+// checkPosting checks the options for how a bandwidth test posts messages.
 func (o Options) checkPosting() error {
 	switch most := o.longestList(); {
 	case o.List < 0:
@@ -130,8 +130,7 @@ func (o Options) checkPosting() error {
 	return nil
 }
 
-// longestList is the longest that fits while fewer receives are free than the
-// peer would speak of.
+// longestList returns the longest list for which the peer always reports enough free receives.
 func (o Options) longestList() int {
 	if o.Test.op() != rdmaSend {
 		return o.TxDepth
@@ -142,14 +141,13 @@ func (o Options) longestList() int {
 	return o.RxDepth - int(o.share()) + 1
 }
 
-// What perftest takes at least.
+// Lower limits of perftest.
 const (
 	leastIterations = 5
-	leastRxDepth    = 4 // a third of it must not be nothing, and an odd number becomes even
+	leastRxDepth    = 4 // a third of it must not be 0, and perftest makes an odd number even
 )
 
-// checkPartner looks at what cannot be, or not be told, when the other end is a
-// program of perftest: it is not told the options.
+// checkPartner rejects options that perftest does not support, or that its exchange cannot tell the peer.
 func (o Options) checkPartner() error {
 	if !o.Perftest {
 		return nil

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// plain is a test of bandwidth with perftest's defaults.
+// plain returns a bandwidth test with perftest's defaults.
 func plain(t Test) Options {
 	return Options{Test: t, KernelPort: true, Port: 18515, Size: 64, Iterations: 5000, QPs: 1, TxDepth: 128, RxDepth: 512}
 }
 
-// TestCheck: what does not go together is refused, and what to do is said.
+// TestCheck: Check refuses options that contradict each other, and says what to do.
 func TestCheck(t *testing.T) {
 	for says, change := range map[string]func(*Options){
 		"-Q 1025: choose 1 to 1024":          func(o *Options) { o.TxDepth, o.Moderation = 4096, 1025 },
@@ -58,7 +58,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestModeration: perftest's defaults, as messages to a completion.
+// TestModeration: perftest's defaults, in messages for each completion.
 func TestModeration(t *testing.T) {
 	for _, c := range []struct {
 		change func(*Options)
@@ -82,8 +82,8 @@ func TestModeration(t *testing.T) {
 	}
 }
 
-// TestMargins: what is completed within the margins counts, over the time
-// between them; of a round that was cut before, everything.
+// TestMargins: messages that complete within the margins count, over the time between the margins. If the round was
+// cut short before the margin ended, all messages count.
 func TestMargins(t *testing.T) {
 	o := plain(WriteBW)
 	o.Duration, o.Margin, o.TxDepth = 10*time.Second, 2*time.Second, 10
@@ -117,8 +117,7 @@ func TestMargins(t *testing.T) {
 	}
 }
 
-// TestMarginsEmpty: nothing to go by is an error, but not where the round was
-// cut.
+// TestMarginsEmpty: a round without a message that counts is an error, unless the round was cut short.
 func TestMarginsEmpty(t *testing.T) {
 	o := small(WriteBW)
 	o.Duration, o.Margin = time.Second, 400*time.Millisecond
@@ -132,7 +131,7 @@ func TestMarginsEmpty(t *testing.T) {
 	}
 }
 
-// TestNumbered: sizes follow each other, and begin anew only when endless.
+// TestNumbered: sizes follow each other, and start again only if the run is endless.
 func TestNumbered(t *testing.T) {
 	o := plain(WriteBW)
 	count := func() (rounds uint32) {
@@ -159,7 +158,7 @@ func TestNumbered(t *testing.T) {
 	}
 }
 
-// TestInline: messages up to the limit carry their octets with them.
+// TestInline: messages up to the limit are sent inline.
 func TestInline(t *testing.T) {
 	for _, test := range []Test{WriteBW, SendBW, WriteLat, SendLat} {
 		o := small(test)

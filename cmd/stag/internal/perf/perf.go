@@ -1,6 +1,5 @@
-// Package perf measures what RDMA Writes, Reads and Sends do between two
-// machines: what `stag perf` runs, in the shape of perftest. One end serves,
-// the other calls it; both are given the same options, and compare them.
+// Package perf implements `stag perf`: it measures RDMA Writes, Reads and Sends between two machines, with the tests
+// and output of perftest. One end is the server, and the other calls it. Both get the same options, and compare them.
 package perf
 
 import (
@@ -17,11 +16,10 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// Test is what is measured, by perftest's name.
+// Test is the name of a test, as in perftest.
 type Test string
 
-// The tests. Bandwidths are of messages under way at the same time, latencies
-// of one at a time.
+// The tests. A bandwidth test has many messages outstanding, a latency test one at a time.
 const (
 	WriteBW  Test = "write_bw"
 	ReadBW   Test = "read_bw"
@@ -31,16 +29,16 @@ const (
 	SendLat  Test = "send_lat"
 )
 
-// Tests are all of them.
+// Tests are all tests.
 var Tests = []Test{WriteBW, ReadBW, SendBW, WriteLat, ReadLat, SendLat}
 
-// MaxSize is the largest message, octets; LastSize is where -a ends.
+// MaxSize is the largest message in octets; LastSize is the last size of -a.
 const (
 	MaxSize  = 1 << 30
 	LastSize = 1 << 23
 )
 
-// op is what the messages travel by.
+// op returns the operation that carries the messages.
 func (t Test) op() rdma.WROp {
 	switch t {
 	case WriteBW, WriteLat:
@@ -51,10 +49,10 @@ func (t Test) op() rdma.WROp {
 	return rdma.WRSend
 }
 
-// Latency reports whether the test is of latency.
+// Latency reports whether the test measures latency.
 func (t Test) Latency() bool { return t == WriteLat || t == ReadLat || t == SendLat }
 
-// Options say what is measured, and how.
+// Options say what to measure, and how.
 type Options struct {
 	Test       Test
 	Address    string // of the server, without the port; "": be the server
@@ -67,13 +65,13 @@ type Options struct {
 	All        bool          // every power of two from 2 to LastSize instead
 	Iterations uint64        // messages of each QP and size
 	Duration   time.Duration // of each size, instead of Iterations
-	Margin     time.Duration // at both ends of Duration, not counted
+	Margin     time.Duration // at both ends of Duration, and not counted
 	Endless    bool          // Duration after Duration, until Ctrl-C
 	QPs        int
-	TxDepth    int  // messages of a QP that are under way
-	RxDepth    int  // Sends that a QP has room for
+	TxDepth    int  // outstanding messages of a QP
+	RxDepth    int  // receives that a QP posts for Sends
 	List       int  // messages posted with one call; 0 means 1
-	Moderation int  // messages to a completion; 0: as perftest has it
+	Moderation int  // messages for each completion; 0: as in perftest
 	Inline     int  // octets; messages up to it go inline
 	Events     bool // sleep until there is a completion, instead of polling
 	Both       bool
@@ -85,20 +83,18 @@ type Options struct {
 	Histogram bool // with the distribution of latencies
 	Unsorted  bool // with all latencies, in their order
 
-	Out      io.Writer    // text as it goes; nil: none
-	Progress *os.File     // one line that changes, if it is a terminal; nil: none
-	Log      *slog.Logger // what the adapter logs; nil: nothing
+	Out      io.Writer    // gets the text during the run; nil: none
+	Progress *os.File     // a progress line, if it is a terminal; nil: none
+	Log      *slog.Logger // the adapter's log; nil: none
 }
 
-// ErrInterrupted is what a run ends with after Ctrl-C. What it measured until
-// then is in its result.
+// ErrInterrupted is the error of a run that Ctrl-C ended. The result has what was measured until then.
 var ErrInterrupted = errors.New("interrupted")
 
-// grace is how long an interrupted client waits for what is under way.
+// grace is how long an interrupted client waits for outstanding messages.
 const grace = 3 * time.Second
 
-// Run measures, and takes down everything that it made. The result is what was
-// measured, also where there is an error.
+// Run runs a test, and closes everything that it made. The result is valid even if there is an error.
 func Run(ctx context.Context, o Options) (r Result, err error) {
 	if o.Out == nil {
 		o.Out = io.Discard
@@ -109,14 +105,14 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	s.result.Info = o.info()
 	err = s.run(whole)
 	if ctx.Err() != nil && !(o.Endless && err == nil) {
-		err = ErrInterrupted // whatever it made of the steps that it met
+		err = ErrInterrupted // replaces errors that the interrupt caused
 		s.result.Interrupted = true
 	}
 	return s.result, err
 }
 
-// patient is a context for the waiting. A client that is interrupted ends the
-// size that it is at, and says what it found; a server has nothing to say.
+// patient returns the context for waits. An interrupted client first ends its current size and prints what it has
+// measured. An interrupted server has nothing more to print.
 func (o Options) patient(ctx context.Context) (context.Context, context.CancelFunc) {
 	if o.Address == "" {
 		return context.WithCancel(ctx)
@@ -126,8 +122,7 @@ func (o Options) patient(ctx context.Context) (context.Context, context.CancelFu
 	return whole, func() { stop(); cancel() }
 }
 
-// runner is one run. Peers of both kinds have the same one: peer says how this end and the
-// other come to terms.
+// runner is one run. It is the same for both kinds of peer. peer is the exchange with the other end.
 type runner struct {
 	Options
 	interrupted func() bool
@@ -139,32 +134,30 @@ type runner struct {
 	result      Result
 }
 
-// peer is how this end and the other come to terms: stagPeer if that is stag perf,
-// perftestPeer if it is perftest. The runner calls the methods in this order; begin,
-// during and settle for each size.
+// peer is the exchange with the other end: stagPeer if that end is stag perf, perftestPeer if it is perftest. The
+// runner calls the methods in this order, and begin, during and settle for each size.
 type peer interface {
-	// meet makes the lanes, connects them, and agrees on what there is to agree on.
+	// meet makes the lanes, connects them, and exchanges the parameters of the test.
 	meet(ctx context.Context) error
-	// active reports whether this end has anything to do while the sizes are measured.
+	// active reports whether this end takes part while the sizes are measured.
 	active() bool
-	// begin prepares for a size. bye: the peer wants no more rounds.
+	// begin prepares for a size. bye reports that the peer wants no more rounds.
 	begin(ctx context.Context, number uint32, size int) (bye bool, err error)
-	// during runs do, which is the round, and heeds what the peer says meanwhile.
+	// during runs do, which is the round, and handles what the peer sends meanwhile.
 	during(ctx context.Context, m *meter, do func(context.Context) error) error
-	// settle returns what a size of bandwidth came to in both directions.
+	// settle returns the result of one size in a bandwidth test, for both directions.
 	settle(ctx context.Context, m *meter, size int) (Bandwidth, error)
 	// cut reports whether the peer has cut the round short.
 	cut() bool
-	// leave says goodbye and closes the connections.
+	// leave takes leave of the peer and closes the connections.
 	leave(ctx context.Context) error
-	// why is err, or what the peer's end of the connections says about it.
+	// why returns err, or the reason that the peer's end of the connections gives for it.
 	why(err error) error
 }
 
 func (s *runner) run(ctx context.Context) (err error) {
-	// Latency is what inline progress is for: 3 us instead of 50. An engine beside
-	// those who post moves a few percent more, and takes in what comes in bunches,
-	// as the end that counts messages expects.
+	// Inline progress is for latency: 3 us instead of 50. For bandwidth an engine beside the posting goroutines moves
+	// a few percent more, and processes arrivals in bunches, as the end that counts messages expects.
 	cfg := rdma.Config{KernelPort: s.KernelPort, RegionHeap: s.heap(), Log: s.Log, Progress: rdma.ProgressEngine}
 	if s.Test.Latency() {
 		cfg.Progress = rdma.ProgressInline
@@ -196,7 +189,7 @@ func (s *runner) run(ctx context.Context) (err error) {
 	return s.peer.why(s.steps(ctx))
 }
 
-// steps are those of a run, from the first connection to the last line.
+// steps runs the test from the first connection to the last line.
 func (s *runner) steps(ctx context.Context) error {
 	if err := s.peer.meet(ctx); err != nil {
 		return err
@@ -228,10 +221,10 @@ func (s *runner) steps(ctx context.Context) error {
 
 func (s *runner) serves() bool { return s.Address == "" }
 
-// drives says whether this end sends messages of its own.
+// drives reports whether this end sends messages of its own.
 func (s *runner) drives() bool { return !s.serves() || s.Both }
 
-// sizes are what is measured one after the other, octets.
+// sizes returns the sizes to measure, in order, in octets.
 func (o Options) sizes() (all []int) {
 	if !o.All {
 		return []int{o.Size}
@@ -242,7 +235,7 @@ func (o Options) sizes() (all []int) {
 	return all
 }
 
-// numbered are the rounds, from 1, and their sizes.
+// numbered yields the rounds, numbered from 1, and their sizes.
 func (o Options) numbered() iter.Seq2[uint32, int] {
 	return func(yield func(uint32, int) bool) {
 		for number := uint32(0); ; {
@@ -258,7 +251,7 @@ func (o Options) numbered() iter.Seq2[uint32, int] {
 	}
 }
 
-// largest is the largest message.
+// largest returns the size of the largest message.
 func (o Options) largest() int {
 	if o.All {
 		return LastSize
@@ -266,8 +259,7 @@ func (o Options) largest() int {
 	return o.Size
 }
 
-// each does something for every QP at the same time, and returns the first
-// error there was.
+// each calls do for every lane concurrently, and returns the first error.
 func (s *runner) each(do func(*lane) error) error {
 	ends := make(chan error, len(s.lanes))
 	for _, l := range s.lanes {
@@ -288,7 +280,7 @@ func (s *runner) each(do func(*lane) error) error {
 	return first
 }
 
-// abort ends all connections, so that nobody waits for anything.
+// abort ends all connections, so that no goroutine waits any longer.
 func (s *runner) abort() {
 	s.aborted.Store(true)
 	for _, l := range s.lanes {

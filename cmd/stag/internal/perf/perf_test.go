@@ -10,12 +10,12 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// small is a test that every case begins with.
+// small returns the test with which every case begins.
 func small(t Test) Options {
 	return Options{Test: t, KernelPort: true, Address: "127.0.0.1", Size: 100, Iterations: 10, QPs: 1, TxDepth: 4, RxDepth: 6, Verify: true}
 }
 
-// newNotes is a lane of a runner that is connected to nobody.
+// newNotes returns a lane of a runner that is not connected.
 func newNotes(t *testing.T, o Options) *notes {
 	t.Helper()
 	a, err := rdma.Open(rdma.Config{KernelPort: true, RegionHeap: o.heap()})
@@ -32,8 +32,7 @@ func newNotes(t *testing.T, o Options) *notes {
 	return p.notes[0]
 }
 
-// TestVerify: an octet that is wrong is found, wherever it is, and an old
-// message in the place of a new one.
+// TestVerify: verify finds a wrong octet anywhere, and an old message in the place of a new one.
 func TestVerify(t *testing.T) {
 	for _, test := range Tests {
 		x := newNotes(t, small(test))
@@ -58,7 +57,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestVerifyEndOfWrites: the slots that the last Writes left are all compared.
+// TestVerifyEndOfWrites: all slots that the last Writes left are compared.
 func TestVerifyEndOfWrites(t *testing.T) {
 	const count = 10
 	x := newNotes(t, small(WriteBW))
@@ -81,7 +80,7 @@ func TestVerifyEndOfWrites(t *testing.T) {
 	}
 }
 
-// TestNotes: what the peer must not say is an error.
+// TestNotes: a note that the peer must not send is an error.
 func TestNotes(t *testing.T) {
 	for says, n := range map[string]note{
 		"octets that differ":         {kind: differs},
@@ -90,7 +89,7 @@ func TestNotes(t *testing.T) {
 		"0 Sends arrived of 7":       {kind: last, round: 1, count: 7},
 		"is not what was sent":       {kind: done, round: 1, count: 7},
 		"":                           {kind: ready, round: 2},
-		rdma.ErrNotConnected.Error(): {kind: last, round: 1}, // it would answer
+		rdma.ErrNotConnected.Error(): {kind: last, round: 1}, // this end would answer
 	} {
 		test := SendBW
 		if n.kind == done {
@@ -109,7 +108,7 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestTerms: each option that differs is named, and what is no hello is refused.
+// TestTerms: each differing option is named, and an invalid hello is refused.
 func TestTerms(t *testing.T) {
 	mine := Options{Test: WriteBW, Size: 1, Iterations: 2, QPs: 3, TxDepth: 4, RxDepth: 5}
 	for flag, change := range map[string]func(*Options){
@@ -147,7 +146,7 @@ func TestTerms(t *testing.T) {
 	}
 }
 
-// TestHelloFits: the largest hello goes into private data.
+// TestHelloFits: the largest hello fits into private data.
 func TestHelloFits(t *testing.T) {
 	x := newNotes(t, small(WriteLat))
 	x.l.run.Options = Options{Test: WriteLat, Size: MaxSize, Iterations: 1 << 40, Duration: 123456789 * time.Millisecond,
@@ -163,8 +162,7 @@ func TestHelloFits(t *testing.T) {
 	}
 }
 
-// TestStranger: a client that is another program is refused, and told what this
-// one is.
+// TestStranger: a client that is another program is refused, and told what this program is.
 func TestStranger(t *testing.T) {
 	x := newNotes(t, small(WriteBW))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -13,41 +13,40 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// perftestPeer is the other end if that is a program of perftest: package perftest
-// tells what is said, and in which order.
+// perftestPeer is the other end if it is a program of perftest. Package perftest describes the messages and their
+// order.
 type perftestPeer struct {
 	run     *runner
 	control *control
 	version perftest.Version // of the peer
-	page    int              // octets, the larger of both ends'
+	page    int              // octets, the larger of both ends
 	line    int
-	first   perftest.Dest // of our QP 0, when all are connected
-	last    Bandwidth     // of our own messages, the last size
+	first   perftest.Dest // this end's QP 0, once all are connected
+	last    Bandwidth     // of this end's messages, of the last size
 
 	asked atomic.Bool // the client has said that it is done with the size
 
-	// All QPs have one PD and share the regions: which of them is which is known
-	// only by the order in which they were connected.
-	out     *rdma.MR // what messages are sent from, or read to: a part for each QP
-	in      *rdma.MR // what they come to, or are read from: a part for each QP
-	credits *rdma.MR // of send_bw: what the peer says of our Sends: creditLen for each QP
+	// All QPs share one PD and the regions: only the order of the connections tells which connection belongs to which
+	// QP.
+	out     *rdma.MR // where messages are sent from, or read to: a part for each QP
+	in      *rdma.MR // where messages arrive, or are read from: a part for each QP
+	credits *rdma.MR // for send_bw: the peer's count of this end's Sends, creditLen octets for each QP
 	strands []*strand
 }
 
 const (
-	// creditLen is the length of a credit: octets, in the peer's byte order.
+	// creditLen is the length of a credit in octets. It is in the peer's byte order.
 	creditLen = 4
-	// ourPage and ourLine are what we say of this machine. They decide nothing
-	// but where messages go.
+	// ourPage and ourLine are the page size and the cache line that this end announces. They only decide where
+	// messages are in memory.
 	ourPage = 4096
 	ourLine = 64
-	// mostPage is the largest page of any machine that Linux runs on, and more
-	// than any cache line.
+	// mostPage is the largest page size of any machine that Linux runs on, and larger than any cache line.
 	mostPage = 64 << 10
 )
 
-// why is err, or what ended a QP's connection if the control connection was all
-// that err knows of: the peer leaves when something has happened there.
+// why returns err. If err is about the control connection only, why returns what ended a QP's connection: the peer
+// closes the control connection after a failure there.
 func (p *perftestPeer) why(err error) error {
 	if !errors.Is(err, errLeft) || p.run.aborted.Load() || p.run.interrupted() {
 		return err
@@ -60,7 +59,7 @@ func (p *perftestPeer) why(err error) error {
 	return err
 }
 
-// meet connects everything, and agrees on what there is to agree on before.
+// meet connects everything, and first exchanges what must be known before that.
 func (p *perftestPeer) meet(ctx context.Context) (err error) {
 	var l *rdma.Listener
 	if p.run.serves() {
@@ -100,8 +99,8 @@ func (p *perftestPeer) meet(ctx context.Context) (err error) {
 	return p.announceAll(ctx)
 }
 
-// sort numbers the QPs in the order in which the client has connected its own:
-// it makes all connections at the same time.
+// sort numbers the QPs in the order in which the client connected its own. The client makes all connections at the
+// same time.
 func (p *perftestPeer) sort() {
 	slices.SortStableFunc(p.strands, func(a, b *strand) int { return cmp.Compare(a.arrival, b.arrival) })
 	for i, x := range p.strands {
@@ -110,8 +109,8 @@ func (p *perftestPeer) sort() {
 	}
 }
 
-// connect dials, or accepts from l, the next connection. The number is the
-// client's of it, at the server.
+// connect dials the next connection, or accepts it from l. At the server it returns the client's number of the
+// connection.
 func (p *perftestPeer) connect(ctx context.Context, l *rdma.Listener, qp *rdma.QP, params rdma.ConnParams) (number uint64, err error) {
 	if !p.run.serves() {
 		return 0, p.dial(ctx, qp, params)
@@ -128,7 +127,7 @@ func (p *perftestPeer) connect(ctx context.Context, l *rdma.Listener, qp *rdma.Q
 
 var errNotPerftest = errors.New("the client is not perftest: is it stag perf without --perftest?")
 
-// agree says who we are, and hears who the peer is.
+// agree exchanges versions and the other parameters with the peer.
 func (p *perftestPeer) agree(ctx context.Context) error {
 	b, err := p.swap(ctx, perftest.AppendVersion(nil))
 	if err != nil {
@@ -157,14 +156,14 @@ func (p *perftestPeer) agree(ctx context.Context) error {
 	return perftest.CheckMTU(b)
 }
 
-// sync is a Dest each way that only says that its sender has come so far. It is
-// that of QP 0, once there is one.
+// sync exchanges a Dest with the peer only to show that both ends have reached this step. It is the Dest of QP 0,
+// once there is one.
 func (p *perftestPeer) sync(ctx context.Context) error {
 	_, err := p.announce(ctx, p.first)
 	return err
 }
 
-// announce tells the peer of one Dest, and hears its.
+// announce sends one Dest to the peer, and returns the peer's.
 func (p *perftestPeer) announce(ctx context.Context, d perftest.Dest) (perftest.Dest, error) {
 	b, err := p.swap(ctx, d.Append(nil, p.version))
 	if err != nil {
@@ -173,8 +172,8 @@ func (p *perftestPeer) announce(ctx context.Context, d perftest.Dest) (perftest.
 	return perftest.ParseDest(b, p.version)
 }
 
-// announceAll tells the peer where the memory of all QPs is. Each is told twice,
-// with QP 0 once more in between, before, or behind.
+// announceAll tells the peer where the memory of all QPs is. Each Dest is sent twice, with that of QP 0 once more
+// before, in between or after.
 func (p *perftestPeer) announceAll(ctx context.Context) error {
 	every := p.strands
 	first := every[:1]
@@ -198,8 +197,7 @@ func (p *perftestPeer) announceAll(ctx context.Context) error {
 	return nil
 }
 
-// swap sends one message on the control connection and hears one. The client
-// begins.
+// swap sends one message on the control connection and receives one. The client sends first.
 func (p *perftestPeer) swap(ctx context.Context, mine []byte) (theirs []byte, err error) {
 	if p.run.serves() {
 		if theirs, err = p.control.hear(ctx); err == nil {
@@ -210,7 +208,7 @@ func (p *perftestPeer) swap(ctx context.Context, mine []byte) (theirs []byte, er
 	if err := p.control.say(mine); err != nil {
 		return nil, err
 	}
-	// By the clock, the server may be that much behind.
+	// In a test by time, the server may be that much later.
 	ctx, cancel := context.WithTimeoutCause(ctx, stalled+p.run.Duration, errMute)
 	defer cancel()
 	return p.control.hear(ctx)
@@ -218,7 +216,7 @@ func (p *perftestPeer) swap(ctx context.Context, mine []byte) (theirs []byte, er
 
 var errMute = fmt.Errorf("the server has not answered for %v: is it the same test, with the same options?", stalled)
 
-// swapReports tells the peer what we have measured, and hears what it has.
+// swapReports sends the peer this end's result, and returns the peer's.
 func (p *perftestPeer) swapReports(ctx context.Context, b Bandwidth) (theirs perftest.Report, err error) {
 	mine := perftest.Report{Size: uint64(b.Size), Iterations: b.Iterations, Peak: b.PeakGbps * p.run.unit(), Average: b.Gbps * p.run.unit(), Mpps: b.Mpps}
 	for i := range perftest.Figures {
@@ -233,8 +231,7 @@ func (p *perftestPeer) swapReports(ctx context.Context, b Bandwidth) (theirs per
 	return theirs, nil
 }
 
-// reported is what a peer's report says. It has no time; the message rate and
-// the number of messages do.
+// reported converts a peer's report. A report has no time, but the message rate and the number of messages give it.
 func reported(r perftest.Report) (Bandwidth, error) {
 	if r.Size < 1 || r.Size > MaxSize || r.Iterations < 1 || r.Iterations > maxIterations {
 		return Bandwidth{}, fmt.Errorf("the peer reports %d messages of %d octets: is it perftest, and the same test?", r.Iterations, r.Size)
@@ -246,8 +243,8 @@ func reported(r perftest.Report) (Bandwidth, error) {
 	return b, nil
 }
 
-// part closes the connections when all has been said. How they end is of no
-// interest any more: perftest destroys QPs that are connected.
+// part closes the connections after the exchange. How they end does not matter any more: perftest destroys connected
+// QPs.
 func (p *perftestPeer) part(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -264,6 +261,5 @@ func (p *perftestPeer) part(ctx context.Context) {
 	_ = p.control.qp.Disconnect(ctx)
 }
 
-// stalled is how long the peer may be silent in the middle of a test. perftest
-// has the same.
+// stalled is how long the peer may be silent in the middle of a test. It is the same in perftest.
 const stalled = time.Minute

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// active says whether this end has anything to do while the test goes on.
+// active reports whether this end takes part while the test runs.
 func (p *perftestPeer) active() bool {
 	return p.run.drives() || p.run.Test.op() == rdmaSend || p.run.Test == WriteLat
 }
 
-// cut: perftest cannot say that it was interrupted.
+// cut returns false: perftest cannot say that it was interrupted.
 func (p *perftestPeer) cut() bool { return false }
 
-// begin prepares for a size. The peer has sent nothing of it yet.
+// begin prepares for a size. The peer has not sent anything of that size yet.
 func (p *perftestPeer) begin(ctx context.Context, _ uint32, size int) (bye bool, err error) {
 	for _, x := range p.strands {
 		x.begin(size)
@@ -26,8 +26,7 @@ func (p *perftestPeer) begin(ctx context.Context, _ uint32, size int) (bye bool,
 	return false, nil
 }
 
-// leave says goodbye, and closes the connections. What is said depends on the test: see
-// package perftest.
+// leave takes leave of the peer, and closes the connections. The messages depend on the test: see package perftest.
 func (p *perftestPeer) leave(ctx context.Context) error {
 	if err := p.farewell(ctx); err != nil {
 		return err
@@ -62,8 +61,7 @@ func (p *perftestPeer) farewell(ctx context.Context) error {
 	return p.sync(ctx)
 }
 
-// settle is what is said behind a size of bandwidth, and what it came to in both
-// directions.
+// settle does the exchange after a size of a bandwidth test, and returns the result for both directions.
 func (p *perftestPeer) settle(ctx context.Context, m *meter, size int) (Bandwidth, error) {
 	b := p.run.bandwidth(m, size, found{})
 	if b.Iterations == 0 {
@@ -93,7 +91,7 @@ func (p *perftestPeer) settle(ctx context.Context, m *meter, size int) (Bandwidt
 	return b, nil
 }
 
-// add adds the other direction.
+// add adds the result of the other direction.
 func (b *Bandwidth) add(theirs Bandwidth) {
 	b.Iterations += theirs.Iterations
 	b.Seconds = max(b.Seconds, theirs.Seconds)
@@ -102,12 +100,11 @@ func (b *Bandwidth) add(theirs Bandwidth) {
 	b.Mpps += theirs.Mpps
 }
 
-// during does something while the peer may say by the control connection that
-// it is done. It has sent all that it sends then, and what is under way arrives
-// soon, or never. Only a client speaks unasked.
+// during runs do while the peer may say on the control connection that it is done. The peer has then sent everything,
+// and what is outstanding arrives soon or never. Only a client sends this unasked.
 func (p *perftestPeer) during(ctx context.Context, m *meter, do func(context.Context) error) error {
 	if !p.run.drives() {
-		m.window = 0 // what comes at once has not been sent at once
+		m.window = 0 // messages that arrive together have not been sent together
 	}
 	p.asked.Store(false)
 	if !p.run.serves() || p.run.Test.op() != rdmaSend {

@@ -10,30 +10,30 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// strand is a lane whose peer is perftest. Its memory is its part of the peer's regions.
+// strand is a lane whose peer is perftest. Its memory is a part of the regions of perftestPeer.
 type strand struct {
 	l       *lane
 	peer    *perftestPeer
 	arrival uint64        // at the server: the number of its connection
-	theirs  perftest.Dest // what the peer has said of its end
+	theirs  perftest.Dest // the peer's end
 	strandRound
 }
 
-// strandRound is how far what is said beside the messages is with a size.
+// strandRound is the state of a strand's credits in a size.
 type strandRound struct {
-	stride    int       // octets from one place in the memory to the next
-	places    uint64    // in the memory
-	granted   uint64    // Sends that the peer says have arrived
-	credited  uint64    // Sends of the peer's that it has been told of
-	crediting bool      // it is being told
-	idle      bool      // nothing has come for a while
-	heard     time.Time // when something came
+	stride    int       // octets from one message to the next in memory
+	places    uint64    // number of messages in memory
+	granted   uint64    // Sends that the peer has reported as arrived
+	credited  uint64    // Sends of the peer that have been reported to it
+	crediting bool      // a report to the peer is outstanding
+	idle      bool      // nothing has arrived for a while
+	heard     time.Time // when something last arrived
 }
 
-// creditID is the ID of the work request that tells the peer of its Sends.
+// creditID is the ID of the work request that reports to the peer how many of its Sends have arrived.
 const creditID = aside
 
-// spare is how many work requests there are beside messages, at most.
+// spare is how many work requests other than messages can be posted at a time.
 const spare = 4
 
 func (p *perftestPeer) makeStrands() (err error) {
@@ -69,10 +69,10 @@ func (x *strand) place(i int) {
 	x.l.local = place{mr: x.peer.out, at: i * x.l.run.area(x.peer.page)}
 }
 
-// area is how many octets of each region a QP has.
+// area returns how many octets of each region a QP has.
 func (o Options) area(page int) int { return max(o.largest(), page) }
 
-// rights are what may be done with the two regions.
+// rights returns the access rights of the two regions.
 func (o Options) rights() (in, out rdma.Access) {
 	switch o.Test.op() {
 	case rdma.WRWrite:
@@ -83,7 +83,7 @@ func (o Options) rights() (in, out rdma.Access) {
 	return rdma.LocalWrite, 0
 }
 
-// make makes the QP, with its first receives. The adapter's Close takes it away.
+// make makes the QP and posts its first receives. The adapter's Close closes it.
 func (x *strand) make() error {
 	o := x.l.run.Options
 	receives := o.strandReceives()
@@ -98,13 +98,12 @@ func (x *strand) make() error {
 	return x.l.listen(receives)
 }
 
-// takes says whether this end gets Sends.
+// takes reports whether this end receives Sends.
 func (o Options) takes() bool {
 	return o.Test.op() == rdmaSend && (o.Test.Latency() || o.Both || o.Address == "")
 }
 
-// strandReceives is how many receives are posted. perftest makes an odd number
-// of them even.
+// strandReceives returns how many receives are posted. perftest makes an odd number even.
 func (o Options) strandReceives() int {
 	if !o.takes() {
 		return 0
@@ -112,25 +111,24 @@ func (o Options) strandReceives() int {
 	return o.rxDepth() + 1
 }
 
-// receive is a receive. All have the same memory: what comes is not looked at.
+// receive returns a receive. All receives share the same memory, because the messages are not compared.
 func (x *strand) receive(uint64) rdma.RecvWR {
 	n := x.l.run.area(x.peer.page)
 	return rdma.RecvWR{SGL: []rdma.SGE{x.peer.in.SGE(x.l.index*n, n)}}
 }
 
-// params has room for the Reads that are to be under way.
+// params returns parameters with room for the outstanding Reads.
 func (x *strand) params() (p rdma.ConnParams) {
 	if x.l.run.Test.op() == rdma.WRRead {
 		p.IRD, p.ORD = mostReads, mostReads
 	}
-	// The client of write_lat waits for the server's first Write, which the
-	// server sends only when the client has said by the control connection that
-	// it is connected.
+	// The client of write_lat waits for the server's first Write. The server sends it only after the client has said
+	// on the control connection that it is connected.
 	p.Eager = x.l.run.Test == WriteLat
 	return p
 }
 
-// dest is what the peer must know.
+// dest returns what the peer must know of this end.
 func (x *strand) dest() perftest.Dest {
 	in, credits, i := x.peer.in, x.peer.credits, x.l.index
 	d := perftest.Dest{OutReads: 1, QPN: x.l.qp.Number(), Key: uint32(in.RKey()), Address: in.Addr() + uint64(i*x.l.run.area(x.peer.page))}
@@ -143,13 +141,13 @@ func (x *strand) dest() perftest.Dest {
 	return d
 }
 
-// hear takes what the peer says of its end.
+// hear stores what the peer sends of its end.
 func (x *strand) hear(d perftest.Dest) {
 	x.theirs, x.l.theirs = d, d.QPN
 	x.l.remote = target{rdma.STag(d.Key), d.Address}
 }
 
-// begin prepares for a size. The peer has sent nothing of it yet.
+// begin prepares for a size. The peer has not sent anything of that size yet.
 func (x *strand) begin(size int) {
 	now := time.Now()
 	x.l.progress = progress{size: size, begun: now}
@@ -161,17 +159,17 @@ func (x *strand) begin(size int) {
 	clear(x.grant())
 }
 
-// grant is the memory where the peer says how many Sends it has had.
+// grant returns the memory into which the peer writes how many Sends have arrived there.
 func (x *strand) grant() []byte { return x.peer.credits.Bytes()[x.l.index*creditLen:][:creditLen] }
 
-// offset goes through the places of the memory in turn.
+// offset returns where message n begins. Messages use the places in memory in turn.
 func (x *strand) offset(n uint64) int { return int(n%x.places) * x.stride }
 
-// fill and compare: the octets of messages do not matter.
+// fill and compare do nothing: with perftest, the octets of messages do not matter.
 func (x *strand) fill()                {}
 func (x *strand) compare(uint64) error { return nil }
 
-// news remembers when something came.
+// news records that something has arrived.
 func (x *strand) news() { x.idle, x.heard = false, time.Now() }
 
 // check is called before each wait.
@@ -182,7 +180,7 @@ func (x *strand) check() error {
 	return nil
 }
 
-// quiet looks, while nothing happens, for what no completion tells.
+// quiet looks, after a wait without a completion, for what no completion reports.
 func (x *strand) quiet(ctx context.Context) error {
 	x.idle = true
 	select {
@@ -201,19 +199,19 @@ func (x *strand) quiet(ctx context.Context) error {
 	return nil
 }
 
-// cutShort says whether we were interrupted in a test that has no end then.
+// cutShort reports whether this end was interrupted in a test that cannot end early.
 func (x *strand) cutShort() bool { return x.l.run.interrupted() && !x.l.run.stoppable() }
 
-// stoppable says whether the peer goes along with fewer messages than -n.
+// stoppable reports whether the peer accepts fewer messages than -n.
 func (o Options) stoppable() bool { return o.Test.op() != rdmaSend && o.Test != WriteLat }
 
-// sent: the peer has been told of its Sends.
+// sent records that the peer has been told of its Sends.
 func (x *strand) sent(*rdma.Completion) error {
 	x.crediting = false
 	return nil
 }
 
-// came takes a Send of the peer's into account.
+// came counts a Send of the peer.
 func (x *strand) came(c *rdma.Completion) error {
 	x.l.received++
 	o := x.l.run.Options
@@ -226,7 +224,7 @@ func (x *strand) came(c *rdma.Completion) error {
 	return nil
 }
 
-// failed says why the connection ended.
+// failed returns why the connection ended.
 func (x *strand) failed(ctx context.Context, _ *rdma.Completion) error {
 	select {
 	case <-x.l.qp.Done():
@@ -239,9 +237,9 @@ func (x *strand) failed(ctx context.Context, _ *rdma.Completion) error {
 	return errLeft
 }
 
-// credit tells the peer how many of its Sends have come: after a third of the
-// receives, as perftest does, and when nothing comes any more, since the peer
-// may have fewer. The last are not told: nobody waits for it.
+// credit tells the peer how many of its Sends have arrived: after a third of the receives, as perftest does, and when
+// nothing arrives any more, because the peer may have fewer receives. It does not report the last Sends, because the
+// peer does not wait for that.
 func (x *strand) credit() error {
 	run, received := x.l.run, x.l.received
 	due := received - x.credited
@@ -261,7 +259,7 @@ func (x *strand) credit() error {
 	return err
 }
 
-// window is how many Sends the receiver has room for, as perftest counts them.
+// window returns for how many Sends the receiver has room, as perftest counts them.
 func (o Options) window() uint64 {
 	w := uint64(o.rxDepth())
 	if o.Duration == 0 {
@@ -270,8 +268,8 @@ func (o Options) window() uint64 {
 	return w
 }
 
-// underway is how many of our Sends the peer has not said to have had. It says
-// so in memory: a number that cannot be is an old one.
+// underway returns how many of this end's Sends the peer has not reported as arrived. The peer writes its report into
+// memory. An impossible number there is an old one.
 func (x *strand) underway() uint64 {
 	said := binary.LittleEndian.Uint32(x.grant())
 	if n := uint64(uint32(x.l.posted) - said); n < x.l.posted-x.granted {

@@ -16,17 +16,16 @@ import (
 	"github.com/stag-rdma/stag/test/captures"
 )
 
-// theSeen are the tests of which there are captures, 20 messages of 65,536
-// octets.
+// theSeen are the tests of which there are captures, with 20 messages of 65,536 octets.
 var theSeen = []Test{WriteBW, ReadBW, SendBW}
 
-// Lengths of MPA's frame and of the headers of ULPDUs; see package wire, which is
-// not used here on purpose.
+// Lengths of MPA's frame and of the headers of ULPDUs. Package wire is not used here on purpose, so that these tests
+// are independent of it.
 const (
 	mpaLen, taggedLen, untaggedLen = 24, 14, 18
 )
 
-// ulpdus takes a stream apart, up to where the capture ends.
+// ulpdus returns the ULPDUs of a stream up to the end of the capture.
 func ulpdus(stream []byte) (list [][]byte) {
 	for b := stream[min(mpaLen, len(stream)):]; len(b) > 2; {
 		n := 2 + int(binary.BigEndian.Uint16(b))
@@ -40,7 +39,7 @@ func ulpdus(stream []byte) (list [][]byte) {
 	return list
 }
 
-// said are the control messages of one end in a capture.
+// said returns the control messages of one end in a capture.
 func said(stream []byte) (list [][]byte) {
 	for _, u := range ulpdus(stream) {
 		list = append(list, u[untaggedLen:])
@@ -48,7 +47,7 @@ func said(stream []byte) (list [][]byte) {
 	return list
 }
 
-// captured is what was seen of a test.
+// captured returns the connections of a captured test.
 func captured(t *testing.T, test Test) (control, data captures.Conn) {
 	t.Helper()
 	conns, err := captures.Read("ib_" + string(test) + "-head")
@@ -58,7 +57,7 @@ func captured(t *testing.T, test Test) (control, data captures.Conn) {
 	return conns[0], conns[1]
 }
 
-// TestCapturedDest: what perftest says of its memory is what its peer uses.
+// TestCapturedDest: the peer uses the memory that perftest announces.
 func TestCapturedDest(t *testing.T) {
 	control, data := captured(t, WriteBW)
 	server, client := said(control.Server.Bytes()), said(control.Client.Bytes())
@@ -93,7 +92,7 @@ func TestCapturedDest(t *testing.T) {
 	}
 }
 
-// partnered is a test of this package with perftest as the other end.
+// partnered returns a test with perftest as the other end.
 func partnered(test Test, address string, port uint16) Options {
 	return Options{
 		Test: test, KernelPort: true, Perftest: true, Address: address, Port: port,
@@ -111,7 +110,7 @@ func freePort(t *testing.T) uint16 {
 	return uint16(l.Addr().(*net.TCPAddr).Port)
 }
 
-// waiting is where a server says that it waits for its client.
+// waiting is a writer that is closed when a server prints that it waits for its client.
 type waiting chan struct{}
 
 func (w waiting) Write(b []byte) (int, error) {
@@ -126,7 +125,7 @@ type ended struct {
 	err error
 }
 
-// started runs o, and returns when it listens.
+// started runs o, and returns when the server listens.
 func started(t *testing.T, o Options) <-chan ended {
 	t.Helper()
 	ready, end := make(waiting), make(chan ended, 1)
@@ -145,13 +144,13 @@ func started(t *testing.T, o Options) <-chan ended {
 	return end
 }
 
-// script is a program in perftest's place: it says what was captured.
+// script takes perftest's place and sends captured messages.
 type script struct {
 	*testing.T
 	*perftestPeer
 }
 
-// actor is a partner that does nothing by itself.
+// actor is a peer that does nothing by itself.
 func actor(t *testing.T, o Options) *script {
 	t.Helper()
 	a, err := rdma.Open(rdma.Config{KernelPort: true, RegionHeap: o.heap()})
@@ -166,8 +165,8 @@ func actor(t *testing.T, o Options) *script {
 	return &script{t, p}
 }
 
-// speak makes the control connection, from l if there is one, and says the
-// messages, each in its turn. It stops when nobody answers.
+// speak makes the control connection, from l if it is set, and sends each message in its turn. It stops when the
+// other end does not answer.
 func (s *script) speak(l *rdma.Listener, messages [][]byte) error {
 	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()
@@ -179,15 +178,15 @@ func (s *script) speak(l *rdma.Listener, messages [][]byte) error {
 			return err
 		}
 	}
-	if l != nil { // it is the client's turn, unless it has ended
+	if l != nil { // the client is next, unless it has ended
 		_, err := s.control.hear(ctx)
 		return err
 	}
 	return nil
 }
 
-// TestServerOfScript: a server that hears what was captured of a client, and
-// what can be wrong with it: each is one line, and the end.
+// TestServerOfScript: a server gets the captured messages of a client, and altered ones. Each alteration ends it with
+// one line.
 func TestServerOfScript(t *testing.T) {
 	for _, test := range theSeen {
 		control, _ := captured(t, test)
@@ -206,7 +205,8 @@ func TestServerOfScript(t *testing.T) {
 	}
 }
 
-// TestClientOfScript: a client likewise.
+// TestClientOfScript: a client gets the captured messages of a server, and altered ones. Each alteration ends it with
+// one line.
 func TestClientOfScript(t *testing.T) {
 	for _, test := range theSeen {
 		control, _ := captured(t, test)
@@ -238,14 +238,13 @@ func TestClientOfScript(t *testing.T) {
 	}
 }
 
-// lines are messages, and what is said about them.
+// lines are messages, and the error that they cause.
 type lines struct {
 	words [][]byte
 	says  string
 }
 
-// spoilt are ways to end the exchange too early, or to say something else. It
-// ends before the data connections.
+// spoilt returns exchanges that end too early or have another message. They end before the data connections.
 func spoilt(words [][]byte) map[string]lines {
 	all := map[string]lines{}
 	changed := func(i int, b []byte) [][]byte {
@@ -258,7 +257,7 @@ func spoilt(words [][]byte) map[string]lines {
 		all["long "+name] = lines{changed(i, append(append([]byte{}, words[i]...), 0)), "came where the peer's " + name + " was due"}
 		all["empty "+name] = lines{changed(i, nil), "a message of 0 octets came where the peer's " + name + " was due"}
 	}
-	all["leaves before its version"] = lines{nil, ""} // it may be gone before it has been connected
+	all["leaves before its version"] = lines{nil, ""} // it may be gone before this end has connected
 	all["old"] = lines{changed(0, []byte("5.33\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00")), "the peer's perftest speaks version 5.33"}
 	all["new"] = lines{changed(0, []byte("7.01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00")), "the peer's perftest speaks version 7.01"}
 	all["another program"] = lines{changed(0, []byte("GET / HTTP/1.1\r\n")), "is it perftest?"}
@@ -269,7 +268,7 @@ func spoilt(words [][]byte) map[string]lines {
 	return all
 }
 
-// judge demands that a run ends with one line that says so.
+// judge demands that a run ends with one line that contains says.
 func judge(t *testing.T, end <-chan ended, says string) {
 	t.Helper()
 	select {
@@ -282,8 +281,8 @@ func judge(t *testing.T, end <-chan ended, says string) {
 	}
 }
 
-// TestPartnerSaysAsCaptured: what we say to a peer that says what was captured
-// is what perftest said to it, but for names, keys and addresses.
+// TestPartnerSaysAsCaptured: against captured messages, this end sends what perftest sent, except for names, keys and
+// addresses.
 func TestPartnerSaysAsCaptured(t *testing.T) {
 	for _, test := range theSeen {
 		t.Run(string(test), func(t *testing.T) {
@@ -325,8 +324,8 @@ func TestPartnerSaysAsCaptured(t *testing.T) {
 	}
 }
 
-// masked is message i without what differs from run to run: that a Dest names a
-// QP, a key and an address stays, and its number of Reads.
+// masked returns message i without what differs between runs. It keeps the number of Reads of a Dest, and that the
+// Dest has a QP, a key and an address.
 func masked(i int, b []byte) string {
 	if i == 3 {
 		return fmt.Sprintf("an MTU of %d octets", len(b))
@@ -341,7 +340,7 @@ func masked(i int, b []byte) string {
 	return fmt.Sprintf("%d octets, %d reads, QP %v, key %v", len(b), d.OutReads, d.QPN != 0, d.Key != 0)
 }
 
-// TestPartners: two ends of ours find the same, whatever the test.
+// TestPartners: both ends of a test with --perftest get the same result, in every test.
 func TestPartners(t *testing.T) {
 	for _, test := range Tests {
 		for _, both := range []bool{false, true} {
@@ -375,8 +374,8 @@ func TestPartners(t *testing.T) {
 	}
 }
 
-// TestCreditsOfOld: what the peer has said of an earlier size is not taken for
-// the room that there is, nor is the number after 2^32 messages.
+// TestCreditsOfOld: a count that the peer wrote in an earlier size is not taken for the present one, and neither is a
+// count after 2^32 messages.
 func TestCreditsOfOld(t *testing.T) {
 	a := actor(t, partnered(SendBW, "127.0.0.1", 1))
 	a.page, a.line = ourPage, ourLine

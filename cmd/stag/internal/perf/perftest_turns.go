@@ -6,16 +6,15 @@ import (
 	"time"
 )
 
-// How long a strand sleeps at most, when nothing completes: until something may
-// be in memory that no completion tells of, or until the peer is told that
-// nothing comes any more, or to look whether the peer is still there.
+// The longest sleeps of a strand while nothing completes: until memory may have changed without a completion, until
+// it is time to tell the peer that nothing arrives any more, and until the next check that the peer still exists.
 const (
 	creditNap = 200 * time.Microsecond
 	idleNap   = 10 * time.Millisecond
 	longNap   = 100 * time.Millisecond
 )
 
-// turn credits and posts what can be, and says how long to sleep afterwards.
+// turn sends credits, posts what can be posted, and returns how long to sleep afterwards.
 func (x *strand) turn(m *meter) (over bool, nap time.Duration, err error) {
 	if err := x.credit(); err != nil {
 		return false, 0, err
@@ -30,7 +29,7 @@ func (x *strand) turn(m *meter) (over bool, nap time.Duration, err error) {
 	return false, nap, nil
 }
 
-// measured counts our messages, or those that come.
+// measured returns the number of this end's messages, or of the messages that arrive.
 func (x *strand) measured() uint64 {
 	if x.l.run.drives() {
 		return x.l.completed
@@ -38,7 +37,7 @@ func (x *strand) measured() uint64 {
 	return x.l.received
 }
 
-// push posts what can be posted, and says how long to sleep afterwards.
+// push posts what can be posted, and returns how long to sleep afterwards.
 func (x *strand) push(m *meter) (nap time.Duration, err error) {
 	l, run := x.l, x.l.run
 	nap = longNap
@@ -64,7 +63,7 @@ func (x *strand) push(m *meter) (nap time.Duration, err error) {
 	return nap, l.mark()
 }
 
-// through says whether this end has done its part of the size.
+// through reports whether this end has done its part of the size.
 func (x *strand) through() bool {
 	l, run := x.l, x.l.run
 	if run.drives() && (l.completed < l.posted || !run.enough(l.posted, l.begun)) {
@@ -73,13 +72,13 @@ func (x *strand) through() bool {
 	if !run.takes() {
 		return true
 	}
-	if run.Duration > 0 { // the client's time
+	if run.Duration > 0 { // the client decides when the time is over
 		return x.peer.asked.Load()
 	}
 	return l.received >= run.Iterations
 }
 
-// turns is a size of a test of latency: write_lat bounces, the others call and answer.
+// turns runs one size of a latency test: bounce for write_lat, call and answer for the others.
 func (x *strand) turns(ctx context.Context, times *samples, m *meter) error {
 	l := x.l
 	how := exchange{ping: x.ping, answers: l.run.takes(), over: func() bool { return l.completed >= l.run.Iterations }, nap: longNap}
@@ -94,9 +93,8 @@ func (x *strand) turns(ctx context.Context, times *samples, m *meter) error {
 
 func (x *strand) ping() error { return x.l.post(1) }
 
-// bounce is a size of write_lat. Both ends Write in turn; the server begins. A
-// message's last octet is its number, and the peer waits for that. The times are
-// from a message to the next of the peer's.
+// bounce runs one size of write_lat. Both ends Write in turn, and the server begins. The last octet of a message is
+// its number, and the peer polls that octet. A sample is the time from one message of the peer to the next.
 func (x *strand) bounce(ctx context.Context, times *samples, m *meter) error {
 	last := x.l.local.mr.Bytes()[:x.l.size][x.l.size-1:]
 	begin := time.Time{}
@@ -129,7 +127,7 @@ func (x *strand) bounce(ctx context.Context, times *samples, m *meter) error {
 	return nil
 }
 
-// lead is how far the peer's number is ahead when it is our turn.
+// lead returns how far the peer's number is ahead when it is this end's turn.
 func (x *strand) lead() int {
 	if x.l.run.serves() {
 		return 0
@@ -137,16 +135,15 @@ func (x *strand) lead() int {
 	return 1
 }
 
-// How long memory is looked at without a pause, and the pauses after that.
+// How long memory is polled without a sleep, and the sleeps after that.
 const (
 	looking  = time.Millisecond
 	lookNap  = 50 * time.Microsecond
-	lookWell = 1 << 10 // looks between two checks of the connection
+	lookWell = 1 << 10 // polls between two checks of the connection
 )
 
-// look waits until the last octet of the peer's message is want. The memory is
-// not the Go heap's, and changes as the peer pleases: no completion tells. To
-// poll the CQ in between lets the connection work.
+// look waits until the last octet of the peer's message is want. The memory is not Go heap, and the peer changes it
+// at any time, without a completion. Polling the CQ in between lets the connection make progress.
 func (x *strand) look(ctx context.Context, want byte) error {
 	octet := x.peer.in.Bytes()[x.l.size-1 : x.l.size]
 	x.heard = time.Now()

@@ -7,7 +7,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// rule is perftest's.
+// rule is perftest's separator line.
 var rule = strings.Repeat("-", 87)
 
 var titles = map[Test]string{
@@ -26,7 +26,7 @@ func (s *runner) printWaiting(port uint16) error {
 	return s.printf("\n%s\n%s\n%s\n", stars, line, stars)
 }
 
-// title names the test as perftest does.
+// title returns the title that perftest prints for the test.
 func (o Options) title() string {
 	title := titles[o.Test]
 	if o.List > 1 {
@@ -38,7 +38,7 @@ func (o Options) title() string {
 	return title
 }
 
-// printHeader says what is measured, where, and under which names.
+// printHeader prints what is measured, where, and the names of the columns.
 func (s *runner) printHeader() error {
 	i := &s.result.Info
 	var b strings.Builder
@@ -76,13 +76,13 @@ func (s *runner) printHeader() error {
 		fmt.Fprintf(&b, " remote address: QPN 0x%06x %s\n", a.RemoteQPN, a.Remote)
 	}
 	fmt.Fprintf(&b, "%s\n", rule)
-	if !s.Unsorted { // else they stand behind what is not sorted
+	if !s.Unsorted { // with Unsorted they follow the unsorted times
 		b.WriteString(s.columns())
 	}
 	return s.printf("%s", b.String())
 }
 
-// writeDepths says of the queues what this end uses.
+// writeDepths writes the depths of the queues that this end uses.
 func (s *runner) writeDepths(b *strings.Builder) {
 	i := &s.result.Info
 	if s.drives() {
@@ -106,8 +106,7 @@ func onOff(on bool) string {
 	return "OFF"
 }
 
-// columns are the names of the figures. A server of Reads has none: nothing tells
-// it that there are any.
+// columns returns the names of the figures. A server of Reads has none, because no completion tells it of Reads.
 func (s *runner) columns() string {
 	switch {
 	case s.Test == ReadLat && s.serves():
@@ -120,7 +119,7 @@ func (s *runner) columns() string {
 	return " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n"
 }
 
-// unit is what a Gb/s is in the text. It says MB for MiB, as perftest does.
+// unit returns how many of the text's units a Gb/s is. The text says MB for MiB, as perftest does.
 func (o Options) unit() float64 {
 	if o.Gbits {
 		return 1
@@ -128,7 +127,7 @@ func (o Options) unit() float64 {
 	return 1e9 / 8 / (1 << 20)
 }
 
-// printBandwidth prints a row. Of less than 0.1 Gb/s there are more digits.
+// printBandwidth prints a row. A rate below 0.1 Gb/s is printed with more digits.
 func (s *runner) printBandwidth(r Bandwidth) error {
 	digits := 2
 	if s.Gbits && r.Gbps < 0.1 {

@@ -6,20 +6,18 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// Result is what a run was like and what it found, for programs. The names of
-// the figures are perftest's.
+// Result describes a run and its figures, for JSON. The figures have perftest's names.
 type Result struct {
 	Info        Info        `json:"test_info"`
 	Bandwidth   []Bandwidth `json:"bandwidth,omitempty"` // by size
 	Latency     []Latency   `json:"latency,omitempty"`   // by size
 	Interrupted bool        `json:"interrupted,omitempty"`
 
-	// Last is the last size once more, as perftest's files have it.
+	// Last is the last size once more, as in perftest's files.
 	Last *Last `json:"results,omitempty"`
 }
 
-// Info is what was to be measured, and between whom. Until both ends have been
-// connected it does not say the latter.
+// Info describes the test and its two ends. The ends are known after both have connected.
 type Info struct {
 	Test      Test    `json:"test"`
 	Server    bool    `json:"server"`
@@ -29,21 +27,21 @@ type Info struct {
 	CRC       bool    `json:"crc"`
 	QPs       int     `json:"qps"`
 	TxDepth   int     `json:"tx_depth"`
-	RxDepth   int     `json:"rx_depth,omitempty"`          // of Sends
-	List      int     `json:"post_list,omitempty"`         // of tests of bandwidth
-	Moderated int     `json:"cq_moderation,omitempty"`     // likewise; of the smallest size
-	Reads     int     `json:"outstanding_reads,omitempty"` // at most, of tests of Reads
+	RxDepth   int     `json:"rx_depth,omitempty"`          // for Sends
+	List      int     `json:"post_list,omitempty"`         // of bandwidth tests
+	Moderated int     `json:"cq_moderation,omitempty"`     // of bandwidth tests, for the smallest size
+	Reads     int     `json:"outstanding_reads,omitempty"` // at most, in tests of Reads
 	Inline    int     `json:"max_inline_data"`             // octets
 	Events    bool    `json:"events"`                      // slept until there were completions
 	Seconds   float64 `json:"duration,omitempty"`          // of each size
-	Margin    float64 `json:"margin,omitempty"`            // seconds at both ends of it that do not count
+	Margin    float64 `json:"margin,omitempty"`            // seconds at both ends of the duration that do not count
 	Both      bool    `json:"bidirectional"`
 	Verified  bool    `json:"verify"`
-	Perftest  string  `json:"perftest,omitempty"` // what the peer says that it speaks, with Options.Perftest
+	Perftest  string  `json:"perftest,omitempty"` // the peer's version of the exchange, with Options.Perftest
 	Addresses []Ends  `json:"connections"`
 }
 
-// Ends are where a QP's connection begins and ends.
+// Ends are the two ends of a QP's connection.
 type Ends struct {
 	Local     string `json:"local"`
 	LocalQPN  uint32 `json:"local_qpn"`
@@ -51,17 +49,17 @@ type Ends struct {
 	RemoteQPN uint32 `json:"remote_qpn"`
 }
 
-// Bandwidth is what messages of one size came to, of both directions together.
+// Bandwidth is the result for messages of one size, of both directions together.
 type Bandwidth struct {
 	Size       int     `json:"MsgSize"`      // octets
 	Iterations uint64  `json:"n_iterations"` // messages
 	Seconds    float64 `json:"seconds"`
-	PeakGbps   float64 `json:"BW_peak_gbps,omitempty"` // at best, from a post to a completion; 0: it was not looked for
+	PeakGbps   float64 `json:"BW_peak_gbps,omitempty"` // the highest, from a post to a completion; 0: not computed
 	Gbps       float64 `json:"BW_average_gbps"`
 	Mpps       float64 `json:"MsgRate"` // millions of messages a second
 }
 
-// Last has perftest's names and units: those of the text.
+// Last has the names and units of perftest's text.
 type Last struct {
 	Size       int     `json:"MsgSize"` // octets
 	Iterations uint64  `json:"n_iterations"`
@@ -78,7 +76,7 @@ type Last struct {
 	LatencyP999      float64 `json:"percentile_99.9,omitempty"`
 }
 
-// Latency is how long messages of one size took, in microseconds.
+// Latency is the result for messages of one size, in microseconds.
 type Latency struct {
 	Size       int     `json:"MsgSize"` // octets
 	Iterations uint64  `json:"n_iterations"`
@@ -91,7 +89,7 @@ type Latency struct {
 	P999       float64 `json:"t_99_9"`
 	Histogram  []Step  `json:"histogram,omitempty"`
 
-	// Unsorted are all of them, in the order in which they came.
+	// Unsorted are all latencies, in the order of the messages.
 	Unsorted []float64 `json:"unsorted,omitempty"`
 }
 
@@ -102,7 +100,7 @@ type Step struct {
 	Count      int64   `json:"count"` // messages that took no longer
 }
 
-// info is what the options say.
+// info returns what the options determine.
 func (o Options) info() Info {
 	i := Info{
 		Test: o.Test, Server: o.Address == "", QPs: o.QPs, TxDepth: o.txDepth(), Inline: o.Inline, Events: o.Events,
@@ -117,7 +115,7 @@ func (o Options) info() Info {
 	return i
 }
 
-// describe adds what the connections say.
+// describe adds what the connections determine.
 func (s *runner) describe() {
 	s.describeConn(s.lanes[0].qp.Conn())
 	i := &s.result.Info
@@ -127,7 +125,7 @@ func (s *runner) describe() {
 	}
 }
 
-// describeConn adds what the first connection says of all.
+// describeConn adds what the first connection determines for all of them.
 func (s *runner) describeConn(first rdma.Conn) {
 	i := &s.result.Info
 	i.Device, i.Path, i.MTU, i.CRC = s.port.Name, first.Path, s.port.MTU, first.CRC
@@ -139,16 +137,15 @@ func (s *runner) describeConn(first rdma.Conn) {
 	}
 }
 
-// found is what an end says of its own messages of a round.
+// found is the result of one end's own messages in a round.
 type found struct {
 	messages uint64
 	took     time.Duration
-	peak     float64 // messages a second; 0: it was not looked for
+	peak     float64 // messages a second; 0: not computed
 }
 
-// bandwidth sums what both ends' messages came to, each over its own time. A
-// server that sends none says what the client found. The peak is 0 where one end
-// did not look for it.
+// bandwidth sums the results of both ends' messages, each over its own time. A server that sends no messages reports
+// what the client measured. The peak is 0 if one end did not compute it.
 func (s *runner) bandwidth(m *meter, size int, theirs found) (b Bandwidth) {
 	b.Size = size
 	rate := 0.0 // messages a second
@@ -176,8 +173,8 @@ func (s *runner) bandwidth(m *meter, size int, theirs found) (b Bandwidth) {
 	return b
 }
 
-// latency takes the figures from the samples. Of a message that was answered by
-// another, one way is half of it.
+// latency computes the figures from the samples. For a message that was answered by another, the latency is half of
+// the round trip.
 func (s *runner) latency(x *samples, size int) Latency {
 	scale := 1e-3 // from nanoseconds
 	if s.Test.op() != rdma.WRRead {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// measure measures one size with all QPs. bye: the peer wants no more rounds.
+// measure measures one size with all QPs. bye reports that the peer wants no more rounds.
 func (s *runner) measure(ctx context.Context, number uint32, size int) (bye bool, err error) {
 	if bye, err = s.peer.begin(ctx, number, size); bye || err != nil {
 		return bye, err
@@ -34,7 +34,7 @@ func (s *runner) measure(ctx context.Context, number uint32, size int) (bye bool
 	return false, s.foundBandwidth(b)
 }
 
-// turns is a round of a test of latency, which has one QP.
+// turns runs one round of a latency test, which has one QP.
 func (s *runner) turns(ctx context.Context, m *meter, size int, stop func()) error {
 	l := s.lanes[0]
 	times := newSamples()
@@ -43,9 +43,8 @@ func (s *runner) turns(ctx context.Context, m *meter, size int, stop func()) err
 	return s.timed(times, size, err, s.interrupted() || s.peer.cut())
 }
 
-// timed is the end of a round of latency, with the error that it ended with. If it
-// was cut, what was measured until then counts, and if need be also what the
-// margin would have left out.
+// timed returns the result of a latency round that ended with err. If the round was cut short, what was measured
+// until then counts. If nothing was, the samples of the margin at the beginning are used instead.
 func (s *runner) timed(x *samples, size int, err error, cut bool) error {
 	if err != nil && !s.interrupted() {
 		return err
@@ -62,8 +61,8 @@ func (s *runner) timed(x *samples, size int, err error, cut bool) error {
 	return s.nothing(size)
 }
 
-// nothing is what a round has found without a message to go by. Either end may
-// have cut it short before there was one.
+// nothing returns the error of a round without a message that counts. It is nil if either end has cut the round
+// short, and if there is no margin.
 func (s *runner) nothing(size int) error {
 	if s.Margin == 0 || s.interrupted() || s.peer.cut() {
 		return nil

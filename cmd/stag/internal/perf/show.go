@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// show says every second how far a round is, on a terminal only, until stop is
-// called, which takes the line away. stop may be called twice.
+// show prints the progress of a round every second, on a terminal only. stop erases it and may be called twice.
 func (s *runner) show(m *meter, size int) (stop func()) {
 	if s.Progress == nil || !s.drives() {
 		return func() {}

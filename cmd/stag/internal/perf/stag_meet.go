@@ -39,10 +39,10 @@ func (p *stagPeer) meet(ctx context.Context) error {
 	return nil
 }
 
-// at is where the server listens.
+// at returns the address at which the server listens.
 func (s *runner) at() string { return net.JoinHostPort(s.Address, strconv.Itoa(int(s.Port))) }
 
-// params has room for the Reads that are to be under way.
+// params returns parameters with room for the outstanding Reads.
 func (n *notes) params(private []byte) rdma.ConnParams {
 	p := rdma.ConnParams{PrivateData: private}
 	if n.l.run.Test.op() == rdma.WRRead {
@@ -52,7 +52,7 @@ func (n *notes) params(private []byte) rdma.ConnParams {
 	return p
 }
 
-// mostReads is how many Reads a connection can have under way.
+// mostReads is the limit for outstanding Reads of a connection.
 const mostReads = 128
 
 func (n *notes) dial(ctx context.Context) error {
@@ -73,7 +73,7 @@ func (n *notes) dial(ctx context.Context) error {
 	return n.agree(h)
 }
 
-// refusal is why the server does not want us: it says what it was given.
+// refusal returns the reason for which the server refuses the options of this end.
 func refusal(no *rdma.RejectedError, mine terms) error {
 	h, err := parseHello(no.PrivateData)
 	if err != nil {
@@ -85,8 +85,8 @@ func refusal(no *rdma.RejectedError, mine terms) error {
 	return errors.New("the server has another client: try again when it is done")
 }
 
-// accept waits for the client's next QP. What it refuses is the end: it was
-// started for this test only.
+// accept waits for the client's next QP. If it refuses the client, the server ends: it was started for this test
+// only.
 func (n *notes) accept(ctx context.Context, listener *rdma.Listener) error {
 	r, err := listener.Accept(ctx)
 	if err != nil {

@@ -13,9 +13,8 @@ import (
 // rdmaSend is the operation whose messages need receives.
 const rdmaSend = rdma.WRSend
 
-// A note is what the two ends of a QP tell each other beside the messages. It is
-// written into the peer's memory, the next of notesAtOnce places, and announced
-// by a Send of no octets. That is solicited, which messages are not.
+// A note is a message between the two ends of a QP that is not measured. It is written into the next of notesAtOnce
+// places in the peer's memory, and announced by a Send without payload. That Send is solicited; messages are not.
 //
 //	0      4       8       16      24         32     40
 //	| kind | round | count | nanos | measured | peak |
@@ -23,10 +22,10 @@ type note struct {
 	kind  kind
 	round uint32
 	count uint64        // messages of this round
-	took  time.Duration // done: those that were measured
-	// measured is how many those are.
+	took  time.Duration // done: the time that the measured messages took
+	// measured is the number of the measured messages.
 	measured uint64
-	peak     float64 // messages a second, of all QPs; 0: it was not looked for
+	peak     float64 // messages a second, of all QPs; 0: not computed
 }
 
 type kind uint32
@@ -34,17 +33,17 @@ type kind uint32
 const (
 	ready   kind = iota + 1 // the round may begin
 	credit                  // count messages have arrived
-	last                    // there were count messages, and there will be no more
+	last                    // there were count messages, and no more will follow
 	whole                   // the answer to last: all of them have arrived
-	done                    // likewise, and they have arrived
+	done                    // there were count messages, no more will follow, and all have arrived
 	goodbye                 // there will be no more rounds; count is 1 after an interrupt
-	differs                 // octets were not what they should be; the end
+	differs                 // octets were wrong; the test ends
 )
 
 const (
 	noteLen = 40
-	// notesAtOnce is more notes than the rules let be on their way: a credit
-	// for every share of the receives (see share), and one of each other kind.
+	// notesAtOnce is more than the number of notes that can be outstanding: a credit for every share of the receives
+	// (see share), and one note of each other kind.
 	notesAtOnce = 16
 	// noteID is the ID of a note's work request.
 	noteID = aside
@@ -59,7 +58,7 @@ func (n note) append(b []byte) []byte {
 	return binary.BigEndian.AppendUint64(b, math.Float64bits(n.peak))
 }
 
-// parseNote takes noteLen octets.
+// parseNote parses noteLen octets.
 func parseNote(b []byte) note {
 	return note{
 		kind:  kind(binary.BigEndian.Uint32(b)),
@@ -72,7 +71,7 @@ func parseNote(b []byte) note {
 	}
 }
 
-// share is how many Sends arrive before there is a credit for them.
+// share returns how many Sends must arrive before a credit is sent for them.
 func (o Options) share() uint64 { return uint64(max(o.rxDepth()/4, 1)) }
 
 // tell sends a note.
@@ -86,7 +85,7 @@ func (n *notes) tell(x note) error {
 	return err
 }
 
-// note takes the next note.
+// note handles the next note.
 func (n *notes) note() error {
 	place := n.noted % notesAtOnce * noteLen
 	n.noted++

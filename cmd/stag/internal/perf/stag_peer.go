@@ -9,8 +9,8 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// stagPeer is the other end if that is stag perf: each lane has its own memory, and a
-// pair of hellos and notes to come to terms by.
+// stagPeer is the other end if it is stag perf. Each lane has its own memory, and exchanges a pair of hellos and then
+// notes.
 type stagPeer struct {
 	run   *runner
 	notes []*notes
@@ -19,29 +19,29 @@ type stagPeer struct {
 // notes is a lane whose peer is stag perf.
 type notes struct {
 	l       *lane
-	out, in *rdma.MR // what messages are sent from, or read from by the peer; what they come to
-	inbox   *rdma.MR // where the peer's notes come to
+	out, in *rdma.MR // where messages are sent from or read by the peer; where they arrive
+	inbox   *rdma.MR // where the peer's notes arrive
 	theirs  ticket
 
 	told, noted uint64 // notes
 	peerReady   uint32 // the round
-	bye         bool   // the peer says so
-	cut         bool   // and that it was interrupted
+	bye         bool   // the peer has taken leave
+	cut         bool   // the peer was interrupted
 	notesRound
 }
 
-// notesRound is how far the notes are with a round.
+// notesRound is the state of a lane's notes in a round.
 type notesRound struct {
 	round    uint32
-	credited uint64 // messages that the peer says have arrived
-	repaid   uint64 // messages of the peer's that it has been told of
+	credited uint64 // messages that the peer has reported as arrived
+	repaid   uint64 // messages of the peer that have been reported to it
 	stopped  bool   // all have been posted
 
 	lastTold   bool
-	arrivedAll bool // says the peer
+	arrivedAll bool // reported by the peer
 	doneTold   bool
 	peerDone   bool
-	peer       note // done
+	peer       note // the peer's note of kind done
 }
 
 func (p *stagPeer) makeLanes() error {
@@ -56,10 +56,10 @@ func (p *stagPeer) makeLanes() error {
 	return nil
 }
 
-// make makes everything of a lane. The adapter's Close takes it away.
+// make makes the QP, the regions and the receives of a lane. The adapter's Close closes them.
 func (n *notes) make() error {
 	o := n.l.run.Options
-	// A message may be a Write and a Send, a note is.
+	// A message may need a Write and a Send, and a note always does.
 	sends := 2*o.txDepth() + 4*notesAtOnce
 	ep, err := n.l.run.adapter.CreateEndpoint(rdma.EndpointConfig{
 		OneCQ: true, Size: notesAtOnce * noteLen, Access: rdma.LocalWrite | rdma.RemoteWrite,
@@ -99,7 +99,7 @@ func (p *stagPeer) begin(ctx context.Context, number uint32, size int) (bye bool
 	return byes.Load(), err
 }
 
-// each does something for every lane at the same time.
+// each calls do for every lane concurrently.
 func (p *stagPeer) each(do func(*notes) error) error {
 	return p.run.each(func(l *lane) error { return do(p.notes[l.index]) })
 }
@@ -108,20 +108,20 @@ func (p *stagPeer) during(ctx context.Context, _ *meter, do func(context.Context
 	return do(ctx)
 }
 
-// settle adds what the peer's notes say of its own messages.
+// settle adds the results that the peer's notes report for its own messages.
 func (p *stagPeer) settle(_ context.Context, m *meter, size int) (Bandwidth, error) {
 	var theirs found
 	for _, n := range p.notes {
 		theirs.messages += n.peer.measured
 		theirs.took = max(theirs.took, n.peer.took)
-		theirs.peak = max(theirs.peak, n.peer.peak) // the last of them knows it
+		theirs.peak = max(theirs.peak, n.peer.peak) // the last lane reports it
 	}
 	return p.run.bandwidth(m, size, theirs), nil
 }
 
 func (p *stagPeer) cut() bool { return p.notes[0].peerDone && p.run.serves() }
 
-// leave ends the rounds. It remembers whether the peer was interrupted.
+// leave ends the rounds. It records whether the peer was interrupted.
 func (p *stagPeer) leave(ctx context.Context) error {
 	err := p.each(func(n *notes) error { return n.leave(ctx) })
 	for _, n := range p.notes {
@@ -130,7 +130,7 @@ func (p *stagPeer) leave(ctx context.Context) error {
 	return err
 }
 
-// meetRound waits until both ends are ready for a round. bye: there will be none.
+// meetRound waits until both ends are ready for a round. bye reports that there are no more rounds.
 func (n *notes) meetRound(ctx context.Context, round uint32, size int) (bye bool, err error) {
 	n.start(round, size)
 	n.pattern(n.l.run.serves()).Fill(n.out.Bytes()[:n.l.run.slots(size)*size], 0)
@@ -146,14 +146,14 @@ func (n *notes) meetRound(ctx context.Context, round uint32, size int) (bye bool
 	return n.bye, nil
 }
 
-// start forgets the round before.
+// start resets the state for a round.
 func (n *notes) start(round uint32, size int) {
 	n.l.progress = progress{size: size}
 	n.notesRound = notesRound{round: round}
 }
 
-// leave ends the rounds, and the connection in good order. Only when the peer
-// has said goodbye it has found nothing wrong.
+// leave ends the rounds, and closes the connection normally. Only the peer's goodbye says that the peer has found
+// nothing wrong.
 func (n *notes) leave(ctx context.Context) error {
 	last := note{kind: goodbye}
 	if n.l.run.interrupted() {

@@ -10,18 +10,18 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// version is of the exchange between the two ends.
+// version is the version of the exchange between the two ends.
 const version = 3
 
-// hello is what an end says of itself with the Request or the Reply, as JSON.
+// hello describes an end. It travels with the MPA Request or Reply, as JSON.
 type hello struct {
 	Version int    `json:"stag_perf"`
 	Terms   terms  `json:"terms"`
-	QP      int    `json:"qp"` // the how manieth of the run, from 0
+	QP      int    `json:"qp"` // the number of the QP in the run, from 0
 	Ticket  ticket `json:"keys"`
 }
 
-// terms are the options that must be the same on both ends.
+// terms are the options that must be the same at both ends.
 type terms struct {
 	Test       Test    `json:"T"`
 	Size       int     `json:"s"` // 0 with All
@@ -62,7 +62,7 @@ func (o Options) terms() terms {
 	return t
 }
 
-// differs says which options are not the same, nil if all are.
+// differs returns an error that names the differing options, or nil if all are the same.
 func (t terms) differs(theirs terms) error {
 	var all []string
 	for _, x := range []struct {
@@ -114,7 +114,7 @@ func parseHello(b []byte) (h hello, err error) {
 	return h, nil
 }
 
-// agree takes what the peer says of its QP.
+// agree stores what the peer's hello says of its QP.
 func (n *notes) agree(h hello) error {
 	if err := n.l.run.terms().differs(h.Terms); err != nil {
 		return err

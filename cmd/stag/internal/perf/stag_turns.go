@@ -9,7 +9,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// receive is receive i. Only Sends of messages need memory.
+// receive returns receive i. Only Sends of messages need memory.
 func (n *notes) receive(i uint64) rdma.RecvWR {
 	if n.l.run.Test.op() != rdmaSend {
 		return rdma.RecvWR{ID: i}
@@ -21,7 +21,7 @@ func (n *notes) receivePlace(i uint64) int {
 	return int(i) % n.l.run.receiveSlots() * n.l.run.largest()
 }
 
-// came takes a note, which is solicited, or a message.
+// came handles an arrived note, whose Send is solicited, or a message.
 func (n *notes) came(c *rdma.Completion) error {
 	if c.Solicited {
 		return n.note()
@@ -29,19 +29,19 @@ func (n *notes) came(c *rdma.Completion) error {
 	return n.arrived(c)
 }
 
-// sent: nobody waits for a note to leave.
+// sent does nothing: no step waits for the completion of a note.
 func (n *notes) sent(*rdma.Completion) error { return nil }
 
 func (n *notes) check() error { return nil }
 func (n *notes) news()        {}
 
-// quiet: a wait without a limit ends with a completion, which another may have taken.
+// quiet does nothing: a wait without a limit ends with a completion, which another goroutine may have taken.
 func (n *notes) quiet(context.Context) error { return nil }
 
-// failed says why c failed: the end of the connection knows more.
+// failed returns why c failed. The error of the connection says more than the status.
 func (n *notes) failed(ctx context.Context, c *rdma.Completion) error {
 	if c.Status == rdma.Flushed && c.Op == rdma.WCRecv && n.bye {
-		return nil // the peer has gone on to close the connection
+		return nil // the peer has already begun to close the connection
 	}
 	select {
 	case <-n.l.qp.Done():
@@ -53,10 +53,10 @@ func (n *notes) failed(ctx context.Context, c *rdma.Completion) error {
 	return errors.New("the peer has ended the test: what it says tells why")
 }
 
-// measured counts our messages. The peer tells of its own.
+// measured returns the number of this end's messages. The peer reports its own.
 func (n *notes) measured() uint64 { return n.l.completed }
 
-// turn posts what can be posted, and says when that was all.
+// turn posts what can be posted, and reports when everything has been posted.
 func (n *notes) turn(m *meter) (over bool, nap time.Duration, err error) {
 	if err := n.repay(); err != nil {
 		return false, 0, err
@@ -99,7 +99,7 @@ func (n *notes) push(m *meter) error {
 	return n.tellDone(m)
 }
 
-// tellDone tells the peer what was measured.
+// tellDone sends the peer this end's result.
 func (n *notes) tellDone(m *meter) error {
 	n.doneTold = true
 	now := time.Now()
@@ -108,13 +108,13 @@ func (n *notes) tellDone(m *meter) error {
 	return n.tell(note{kind: done, round: n.round, count: n.l.posted, took: took, measured: k, peak: m.best()})
 }
 
-// peerGaveUp says whether the peer has stopped sending before it should have:
-// it was interrupted. By the clock, it stops when we do.
+// peerGaveUp reports whether the peer has stopped sending too early, because it was interrupted. In a test by time,
+// the peer stops when this end does.
 func (n *notes) peerGaveUp() bool {
 	return n.peerDone && (n.l.run.Duration > 0 || n.peer.count < n.l.run.Iterations)
 }
 
-// repay tells the peer of the Sends for which there are receives again.
+// repay reports to the peer the Sends whose receives have been posted again.
 func (n *notes) repay() error {
 	if n.l.run.Test.op() != rdmaSend || n.l.received-n.repaid < n.l.run.share() {
 		return nil
@@ -123,7 +123,7 @@ func (n *notes) repay() error {
 	return n.tell(note{kind: credit, round: n.round, count: n.l.received})
 }
 
-// turns: the client calls, and the server answers.
+// turns runs the client's call or the server's answer.
 func (n *notes) turns(ctx context.Context, times *samples, m *meter) error {
 	if n.l.run.serves() {
 		return n.answer(ctx, times, m)
@@ -131,7 +131,7 @@ func (n *notes) turns(ctx context.Context, times *samples, m *meter) error {
 	return n.call(ctx, times, m)
 }
 
-// call sends one message at a time, and measures until the answer.
+// call sends one message at a time, and measures until the answer arrives.
 func (n *notes) call(ctx context.Context, times *samples, m *meter) error {
 	if err := n.l.call(ctx, times, m, exchange{ping: n.ping, answers: n.l.run.Test.op() != rdma.WRRead}); err != nil {
 		return err
@@ -147,8 +147,8 @@ func (n *notes) call(ctx context.Context, times *samples, m *meter) error {
 	return nil
 }
 
-// answer sends a message back for every one that comes. The first can be there already:
-// it may have come with the client's being ready.
+// answer sends one message for each that arrives. The first may already have arrived, together with the client's note
+// that it is ready.
 func (n *notes) answer(ctx context.Context, times *samples, m *meter) error {
 	over := func() bool { return n.peerDone }
 	if err := n.l.answer(ctx, times, m, exchange{ping: n.ping, over: over}); err != nil {
@@ -157,8 +157,8 @@ func (n *notes) answer(ctx context.Context, times *samples, m *meter) error {
 	return n.tell(note{kind: done, round: n.round, count: n.l.posted})
 }
 
-// ping sends one message. A Write has a Send of no octets behind it: memory that
-// a peer may write to is no place to wait at.
+// ping sends one message. After a Write it sends a Send without payload, so that the peer can wait for a completion
+// instead of polling memory.
 func (n *notes) ping() error {
 	l := n.l
 	n.fill()

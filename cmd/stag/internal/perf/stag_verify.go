@@ -8,11 +8,11 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// offset is where message i is in the memory that it is sent from, and for
-// Writes and Reads in that which it comes to.
+// offset returns where message i begins in the memory that it is sent from. For Writes and Reads it is also where
+// message i begins in the memory that it arrives in.
 func (n *notes) offset(i uint64) int { return int(i%uint64(n.l.run.slots(n.l.size))) * n.l.size }
 
-// place is where message i begins in the pattern. What is read does not change.
+// place returns where message i begins in the pattern. Data for Reads does not change.
 func (n *notes) place(i uint64) uint64 {
 	if n.l.run.Test.op() == rdma.WRRead {
 		i %= uint64(n.l.run.slots(n.l.size))
@@ -20,7 +20,7 @@ func (n *notes) place(i uint64) uint64 {
 	return i * uint64(n.l.size)
 }
 
-// pattern is what a round's messages of one end consist of.
+// pattern returns the pattern of the messages that one end sends in a round.
 func (n *notes) pattern(ofServer bool) octets.Pattern {
 	p := octets.Pattern(2 * n.round)
 	if ofServer {
@@ -29,7 +29,7 @@ func (n *notes) pattern(ofServer bool) octets.Pattern {
 	return p
 }
 
-// fill gives the next message its own octets.
+// fill writes the octets of the next message.
 func (n *notes) fill() {
 	i := n.l.posted
 	switch {
@@ -41,7 +41,7 @@ func (n *notes) fill() {
 	}
 }
 
-// arrived is told of a message of the peer's.
+// arrived handles a message of the peer.
 func (n *notes) arrived(c *rdma.Completion) error {
 	i := n.l.received
 	n.l.received++
@@ -51,7 +51,7 @@ func (n *notes) arrived(c *rdma.Completion) error {
 		}
 		return n.verify(i, n.receivePlace(c.ID))
 	}
-	return n.verify(i, n.offset(i)) // of write_lat
+	return n.verify(i, n.offset(i)) // for write_lat
 }
 
 // compare compares the messages that have been read since before.
@@ -67,8 +67,8 @@ func (n *notes) compare(before uint64) error {
 	return nil
 }
 
-// checkWritten compares what the last of the peer's Writes have left. Of earlier
-// ones nothing is there any more, and nobody was told when they came.
+// checkWritten compares the messages that the peer's last Writes left. Earlier ones have been overwritten, and no
+// completion reported them.
 func (n *notes) checkWritten(count uint64) error {
 	if n.l.run.Test != WriteBW {
 		return nil
@@ -81,8 +81,7 @@ func (n *notes) checkWritten(count uint64) error {
 	return nil
 }
 
-// verify compares the octets of the peer's message i, which are at offset at. It
-// tells the peer when they are wrong.
+// verify compares the octets of the peer's message i, which begin at offset at. If they are wrong, it tells the peer.
 func (n *notes) verify(i uint64, at int) error {
 	if !n.l.run.Verify {
 		return nil

@@ -17,16 +17,15 @@ const (
 	LongDest   = 64 // of a Dest from 6.29 on
 	FigureLen  = 8  // of each message of a Report
 
-	// MaxLen is more than any message has, of whatever version.
+	// MaxLen is longer than any message of any version.
 	MaxLen = 1024
 )
 
-// Ours is the version that we say we are: the one that this package was made to
-// speak with.
+// Ours is the version that stag announces: the one for which this package was written.
 const Ours = "6.06"
 
-// Version is the number by which a program of perftest says what it speaks. It
-// is a decimal fraction: 6.1 is more than 6.06.
+// Version is the version of perftest's exchange that a program announces. It is a decimal fraction: 6.1 is more than
+// 6.06.
 type Version struct {
 	Text   string
 	number float64
@@ -35,16 +34,16 @@ type Version struct {
 // The versions whose exchange is known, and the first with a longer Dest.
 const (
 	oldest   = 5.70
-	newest   = 7 // is the first that is not
+	newest   = 7 // the first that is not known
 	longDest = 6.29
 )
 
-// AppendVersion appends the message that says Ours: the text, and zeros.
+// AppendVersion appends the message that announces Ours: the text, padded with zeros.
 func AppendVersion(b []byte) []byte {
 	return append(append(b, Ours...), make([]byte, VersionLen-len(Ours))...)
 }
 
-// ParseVersion takes a peer's. It refuses those that speak another exchange.
+// ParseVersion parses a peer's message. It refuses versions with another exchange.
 func ParseVersion(b []byte) (Version, error) {
 	if len(b) != VersionLen {
 		return Version{}, wrong(b, "version", VersionLen)
@@ -69,7 +68,7 @@ func digits(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// DestLen is how long a Dest is between us and a peer of this version.
+// DestLen returns the length of a Dest between stag and a peer of this version, in octets.
 func (v Version) DestLen() int {
 	if v.number >= longDest {
 		return LongDest
@@ -77,10 +76,10 @@ func (v Version) DestLen() int {
 	return DestLen
 }
 
-// AppendNumber appends a page size or a cache line, octets.
+// AppendNumber appends a page size or the size of a cache line, in octets.
 func AppendNumber(b []byte, n int) []byte { return binary.BigEndian.AppendUint32(b, uint32(n)) }
 
-// ParseNumber takes what must be called what in errors, 1 to most.
+// ParseNumber parses a number from 1 to most. what names the number in errors.
 func ParseNumber(b []byte, what string, most int) (int, error) {
 	if len(b) != NumberLen {
 		return 0, wrong(b, what, NumberLen)
@@ -92,8 +91,8 @@ func ParseNumber(b []byte, what string, most int) (int, error) {
 	return int(n), nil
 }
 
-// AppendMTU appends libibverbs' number for the largest InfiniBand MTU that is no
-// more than octets, as a digit and a zero. Over iWARP it has no meaning.
+// AppendMTU appends libibverbs' number for the largest InfiniBand MTU that is at most octets, as a digit and a zero.
+// It has no meaning over iWARP.
 func AppendMTU(b []byte, octets int) []byte {
 	digit := byte('1')
 	for mtu := 512; mtu <= 4096 && mtu <= octets; mtu *= 2 {
@@ -102,7 +101,7 @@ func AppendMTU(b []byte, octets int) []byte {
 	return append(b, digit, 0)
 }
 
-// CheckMTU takes a peer's, of which only that it is one is of interest.
+// CheckMTU returns an error if a peer's message is no MTU. The value does not matter.
 func CheckMTU(b []byte) error {
 	if len(b) != MTULen {
 		return wrong(b, "MTU", MTULen)
@@ -113,13 +112,13 @@ func CheckMTU(b []byte) error {
 	return nil
 }
 
-// A Dest says where an end of a QP is, and its memory. The other fields are
-// InfiniBand's. From 6.29 on there are eight octets more behind the address.
+// A Dest says where an end of a QP and its memory are. The other fields are for InfiniBand. From 6.29 on, eight more
+// octets follow the address.
 //
 //	0     4           8     12    16    20    24        32    48     52
 //	| LID | out reads | QPN | PSN | key | pad | address | GID | SRQN | GID index |
 type Dest struct {
-	OutReads uint32 // Reads at a time
+	OutReads uint32 // outstanding Reads
 	QPN      uint32
 	Key      uint32
 	Address  uint64
@@ -132,7 +131,7 @@ const (
 	destAddress = 24
 )
 
-// Append appends d as a peer of version v takes it.
+// Append appends d in the format for a peer of version v.
 func (d Dest) Append(b []byte, v Version) []byte {
 	at := len(b)
 	b = append(b, make([]byte, v.DestLen())...)
@@ -143,7 +142,7 @@ func (d Dest) Append(b []byte, v Version) []byte {
 	return b
 }
 
-// ParseDest takes that of a peer of version v.
+// ParseDest parses a Dest from a peer of version v.
 func ParseDest(b []byte, v Version) (Dest, error) {
 	if len(b) != v.DestLen() {
 		return Dest{}, wrong(b, "memory", v.DestLen())
@@ -156,27 +155,27 @@ func ParseDest(b []byte, v Version) (Dest, error) {
 	}, nil
 }
 
-// A Report is what an end has measured, of all its QPs: five messages of eight
-// octets, big-endian, of which the last three are floating point.
+// A Report is what an end has measured, of all its QPs: five messages of eight octets, big-endian. The last three are
+// floating point.
 type Report struct {
 	Size       uint64  // octets of a message
 	Iterations uint64  // messages
-	Peak       float64 // bandwidth, MiB or Gb a second, as options of that end say
-	Average    float64 // likewise
+	Peak       float64 // bandwidth in MiB or Gb a second, as options of that end say
+	Average    float64 // bandwidth in the same unit as Peak
 	Mpps       float64 // millions of messages a second
 }
 
-// Figures are how many messages a Report has.
+// Figures is the number of messages in a Report.
 const Figures = 5
 
-// Figure is the message i of r.
+// Figure returns message i of r.
 func (r Report) Figure(i int) []byte {
 	v := [Figures]uint64{r.Size, r.Iterations, math.Float64bits(r.Peak), math.Float64bits(r.Average), math.Float64bits(r.Mpps)}
 	return binary.BigEndian.AppendUint64(nil, v[i])
 }
 
-// SetFigure takes message i of a peer's Report. Floating point numbers that
-// cannot be are 0: perftest divides by times of which some are.
+// SetFigure parses message i of a peer's Report. It stores 0 for an impossible floating-point number: perftest
+// divides by times that may be 0.
 func (r *Report) SetFigure(i int, b []byte) error {
 	if len(b) != FigureLen {
 		return wrong(b, "result", FigureLen)
@@ -205,11 +204,11 @@ func figure(bits uint64) float64 {
 	return f
 }
 
-// Gbps is the average in gigabits a second, whatever unit the peer has: its
-// message rate has none.
+// Gbps returns the average in gigabits a second. It uses the message rate, so that the unit of the peer does not
+// matter.
 func (r Report) Gbps() float64 { return r.Mpps * 8e-3 * float64(r.Size) }
 
-// PeakGbps is the peak likewise.
+// PeakGbps returns the peak in gigabits a second, whatever unit the peer has.
 func (r Report) PeakGbps() float64 {
 	if r.Average == 0 {
 		return 0
@@ -221,8 +220,8 @@ func wrong(b []byte, what string, want int) error {
 	return fmt.Errorf("a message of %d octets came where the peer's %s was due, which has %d: is it perftest, and the same test?", len(b), what, want)
 }
 
-// Stride is how far apart messages of a size begin in a QP's memory, and how many
-// places there are, when both ends have agreed on a page size and a cache line.
+// Stride returns how far apart messages of a size begin in a QP's memory, in octets, and how many places there are.
+// Both ends must have agreed on a page size and a cache line.
 func Stride(size, page, line int) (octets, places int) {
 	if size > page/2 {
 		return 0, 1

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// What Linux' perftest 4.5+0.17 was seen to send: see test/testdata/captures,
-// whose octets the tests of package perf compare as well.
+// What perftest 4.5+0.17 of Linux was seen to send: see test/testdata/captures. The tests of package perf compare
+// those octets as well.
 var seen = []byte("6.06\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00")
 
 func TestVersion(t *testing.T) {
@@ -38,7 +38,7 @@ func padded(text string) []byte {
 	return b
 }
 
-// TestLengths: a message that is shorter or longer than it can be is none.
+// TestLengths: a message of a wrong length is refused.
 func TestLengths(t *testing.T) {
 	v := Version{Text: "6.06", number: 6.06}
 	for name, p := range map[string]struct {
@@ -95,7 +95,7 @@ func TestMTU(t *testing.T) {
 	}
 }
 
-// TestDest: the octets are where they were seen.
+// TestDest: the fields of a Dest are at the captured offsets.
 func TestDest(t *testing.T) {
 	d := Dest{OutReads: 0x80, QPN: 0x2a, Key: 0x23af3300, Address: 0x7f37516a0000}
 	const want = "00000000" + "00000080" + "0000002a" + "00000000" + "23af3300" + "00000000" + "00007f37516a0000"
@@ -106,7 +106,7 @@ func TestDest(t *testing.T) {
 		}
 		for i := range b {
 			if i < 4 || i >= 12 && i < 16 || i >= 20 && i < 24 || i >= 32 {
-				b[i] = 0xff // of no interest
+				b[i] = 0xff // not used by stag
 			}
 		}
 		if got, err := ParseDest(b, v); got != d || err != nil {
@@ -142,7 +142,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestStride: as many places as fit, none beyond the page.
+// TestStride: as many places as fit into a page.
 func TestStride(t *testing.T) {
 	for _, c := range []struct{ size, page, line, octets, places int }{
 		{2, 4096, 64, 64, 64}, {64, 4096, 64, 64, 64}, {65, 4096, 64, 128, 32}, {2048, 4096, 64, 2048, 2},
@@ -159,8 +159,8 @@ func TestStride(t *testing.T) {
 	}
 }
 
-// FuzzMessage: whatever comes is parsed or refused in one line, and what was
-// parsed is the same when it has been written and parsed again.
+// FuzzMessage: any input is parsed or refused in one line. A parsed message is the same after it has been written and
+// parsed again.
 func FuzzMessage(f *testing.F) {
 	f.Add(seen)
 	f.Add(AppendNumber(nil, 4096))

@@ -11,14 +11,14 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// offer sends the server where memory is, and hears its answer.
+// offer tells the server where memory is, and waits for its answer.
 func (c *client) offer(t *testing.T, i info) error {
 	rig.Must(t, c.post(message(i)))
 	_, err := c.hear(t.Context())
 	return err
 }
 
-// faults are what clients can do wrong, and what the server says to that.
+// faults are errors of clients, and the server's messages about them.
 var faults = map[string]struct {
 	do   func(*testing.T, *client)
 	says string
@@ -46,7 +46,7 @@ var faults = map[string]struct {
 		rig.Must(t, c.offer(t, infoOf(c.source)))
 		rig.Must(t, c.disconnect(t.Context()))
 	}, "left in the middle of ping 0"},
-	// Before or after it has been taken over.
+	// Before or after the connection has been taken over.
 	"a reset": {func(t *testing.T, c *client) { c.qp.Abort() }, "reset|ended the connection before"},
 }
 
@@ -63,7 +63,7 @@ func TestFaultsOfClients(t *testing.T) {
 			}
 			clients := uint64(1)
 			if strings.Contains(err.Error(), "before it was taken over") {
-				clients = 0 // it has not become one
+				clients = 0 // it has not become a client
 			}
 			if r.Failed != 1 || r.Clients != clients || r.Pings != 0 || r.Error != err.Error() {
 				t.Errorf("%+v", r)
@@ -72,7 +72,7 @@ func TestFaultsOfClients(t *testing.T) {
 	}
 }
 
-// hostile is a server whose steps a test takes, once for one client.
+// hostile is a server that runs the test's steps for one client.
 func hostile(t *testing.T, do func(context.Context, *caller) error) (*rdma.Listener, chan error) {
 	t.Helper()
 	a, err := rdma.Open(rdma.Config{KernelPort: true})
@@ -119,7 +119,7 @@ func spoils(ctx context.Context, c *caller) error {
 	}
 }
 
-// TestSpoiled: the client finds it with -V, and does not without.
+// TestSpoiled: the client finds the changed octet with -V, and not without.
 func TestSpoiled(t *testing.T) {
 	for _, validate := range []bool{true, false} {
 		l, done := hostile(t, spoils)
@@ -136,7 +136,7 @@ func TestSpoiled(t *testing.T) {
 	}
 }
 
-// TestSilentServer: the interrupt ends a ping that has no answer, too.
+// TestSilentServer: an interrupt also ends a ping that gets no answer.
 func TestSilentServer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	l, done := hostile(t, func(ctx context.Context, c *caller) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// These run over the kernel port, whoever runs them.
+// These tests use the kernel port and need no rights.
 
 // told gets the lines of a server's log.
 type told chan string
@@ -52,7 +52,7 @@ func serve(t *testing.T, o Options) *service {
 
 func (s *service) end() (Result, error) { <-s.ended; return s.result, s.err }
 
-// at is o for a client of whoever listens there.
+// at returns o for a client of the server at a.
 func (o Options) at(a netip.AddrPort) Options {
 	o.KernelPort, o.Address, o.Port = true, a.Addr().String(), int(a.Port())
 	if o.Size == 0 {
@@ -61,7 +61,7 @@ func (o Options) at(a netip.AddrPort) Options {
 	return o
 }
 
-// TestPing: any size goes there and back, and both ends compare it.
+// TestPing: data of any size goes there and back, and both ends compare it.
 func TestPing(t *testing.T) {
 	for _, size := range []int{1, 2, 12, 13, 14, 15, 63, 64, 65, 1459, 1460, 1461, 4096, 65535, 65536} {
 		s := serve(t, Options{Count: 11, Validate: true})
@@ -84,8 +84,8 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// TestData: what is printed with -v, beginning with another character each time
-// and, after all of them, the first again.
+// TestData: -v prints the data, which begins with another character in each ping and with the first one again after
+// the last.
 func TestData(t *testing.T) {
 	var here, there bytes.Buffer
 	s := serve(t, Options{Data: &there})
@@ -109,8 +109,8 @@ func TestData(t *testing.T) {
 	}
 }
 
-// TestPersistent: several clients at a time, one of which fails; the interrupt
-// ends it in good order, also for a client that is connected.
+// TestPersistent: a server has several clients at a time, and one of them fails. An interrupt ends the server
+// normally, also while a client is connected.
 func TestPersistent(t *testing.T) {
 	s := serve(t, Options{Persistent: true, Size: 1000})
 	var clients sync.WaitGroup
@@ -141,7 +141,7 @@ func TestPersistent(t *testing.T) {
 	rig.Must(t, idle.qp.Err())
 }
 
-// TestServerCount: a client that wants more than the server was told to answer.
+// TestServerCount: a client asks for more pings than the server answers.
 func TestServerCount(t *testing.T) {
 	s := serve(t, Options{Count: 3})
 	r, err := Client(t.Context(), Options{Count: 5}.at(s.at))
@@ -156,7 +156,7 @@ func TestServerCount(t *testing.T) {
 	}
 }
 
-// TestInterrupted: a client without a count ends in good order.
+// TestInterrupted: a client without a count ends normally when it is interrupted.
 func TestInterrupted(t *testing.T) {
 	s := serve(t, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -182,7 +182,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestInterruptedWaiting: a server that nobody has come to.
+// TestInterruptedWaiting: a server is interrupted before a client connects.
 func TestInterruptedWaiting(t *testing.T) {
 	s := serve(t, Options{})
 	s.stop()
@@ -191,7 +191,7 @@ func TestInterruptedWaiting(t *testing.T) {
 	}
 }
 
-// TestNobodyListens: the error names who was asked, and nothing was done.
+// TestNobodyListens: the error names the address, and no ping is counted.
 func TestNobodyListens(t *testing.T) {
 	s := serve(t, Options{})
 	s.stop()
@@ -203,7 +203,7 @@ func TestNobodyListens(t *testing.T) {
 	}
 }
 
-// connected is a client whose steps a test takes.
+// connected returns a connected client whose steps the test runs.
 func connected(t *testing.T, s *service, size int) *client {
 	t.Helper()
 	a, err := rdma.Open(rdma.Config{KernelPort: true})
@@ -215,7 +215,7 @@ func connected(t *testing.T, s *service, size int) *client {
 	return c
 }
 
-// exchangeOf is ping n.
+// exchangeOf does ping n.
 func (c *client) exchangeOf(t *testing.T, n uint64) error {
 	fill(c.source.Bytes(), n)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

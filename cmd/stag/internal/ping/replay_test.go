@@ -14,17 +14,16 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// The MPA Request and Reply of the capture: their length, with the flags and
-// the CRC flag in them. Of ULPDUs the headers; see package wire, which is not
-// used here on purpose.
+// Lengths of the MPA Request and Reply of the capture, with the flags and the CRC flag in them, and of the headers of
+// ULPDUs. Package wire is not used here on purpose, so that this test is independent of it.
 const (
 	mpaLen, mpaFlags, mpaCRC = 24, 16, 0x40
 	taggedLen, untaggedLen   = 14, 18
 	opReadRequest, opSend    = 1, 3
 )
 
-// messages takes a stream apart: the MPA frame, without its CRC flag, and each
-// ULPDU, without the addresses and keys that every run has others of.
+// messages returns the messages of a stream: the MPA frame without its CRC flag, and each ULPDU without the addresses
+// and keys, which differ between runs.
 func messages(t *testing.T, stream []byte) (list []string) {
 	t.Helper()
 	if len(stream) < mpaLen {
@@ -45,8 +44,8 @@ func messages(t *testing.T, stream []byte) (list []string) {
 	return list
 }
 
-// anonymous is a ULPDU with zeros for addresses and keys. A Send without an
-// address stays one.
+// anonymous returns a ULPDU with zeros for addresses and keys. The zero address of a Send without an address stays
+// zero.
 func anonymous(ulpdu []byte) string {
 	u := bytes.Clone(ulpdu)
 	if u[0]&0x80 != 0 {
@@ -63,7 +62,7 @@ func anonymous(ulpdu []byte) string {
 	return fmt.Sprintf("%q", u)
 }
 
-// relay is a connection to the server that keeps what goes each way.
+// relay forwards a connection to the server and keeps the octets of each direction.
 func relay(t *testing.T, to netip.AddrPort) (at netip.AddrPort, streams func() (client, server []byte)) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -97,8 +96,8 @@ func relay(t *testing.T, to netip.AddrPort) (at netip.AddrPort, streams func() (
 	}
 }
 
-// TestAsCaptured: five pings are, each way, the messages of two rpings over the
-// kernel's own RDMA: the same ones, in the same order, octet by octet.
+// TestAsCaptured: five pings are, in each direction, the messages of two rpings over the kernel's RDMA: the same
+// messages in the same order, octet by octet.
 func TestAsCaptured(t *testing.T) {
 	conns, err := captures.Read("rping-siw-siw")
 	rig.Must(t, err)

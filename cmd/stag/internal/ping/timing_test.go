@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// TestTiming: percentiles are those of the times, to three digits and no longer
-// than the longest.
+// TestTiming: the percentiles are exact to three digits, and none is longer than the longest time.
 func TestTiming(t *testing.T) {
 	x := newTiming()
 	if x.times() != nil {

@@ -29,8 +29,8 @@ var none = []report.Counter{}
 
 var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// fixture is an engine with an interface, one over the kernel's TCP, and a
-// pinned program whose engine was killed.
+// fixture returns an engine with an interface, an engine over the kernel's TCP, and a pinned program whose engine was
+// killed.
 func fixture() []engines.Source {
 	return []engines.Source{offloaded(), kernels(), pinned()}
 }

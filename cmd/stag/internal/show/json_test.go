@@ -19,7 +19,7 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// schemaFile is where the command's tests have the schema of this name.
+// schemaFile returns the path of a schema in the command's test data.
 func schemaFile(name string) string {
 	return filepath.Join("..", "..", "testdata", "schema", name+".json")
 }
@@ -37,8 +37,7 @@ func valid(t *testing.T, name, text string) error {
 	return s.Validate(v)
 }
 
-// TestJSON: the rows of the fixture are as their schema says, and a row with one
-// member less or more is not.
+// TestJSON: the rows of the fixture match their schema. A row with one member fewer or more does not.
 func TestJSON(t *testing.T) {
 	for _, subject := range Subjects {
 		text := rendered(t, Options{Subject: subject, JSON: true})
@@ -66,7 +65,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestWatchedJSON: a line of each subject, and of nothing.
+// TestWatchedJSON: an answer of a watch is one line that matches the schema, for each subject, also without rows.
 func TestWatchedJSON(t *testing.T) {
 	for _, subject := range Subjects {
 		for _, sources := range [][]engines.Source{nil, fixture()} {
@@ -89,7 +88,7 @@ func TestWatchedJSON(t *testing.T) {
 	}
 }
 
-// TestSchemasAreWhole: a schema lists what a row can have, and nothing else.
+// TestSchemasAreWhole: a schema lists exactly the members that a row can have.
 func TestSchemasAreWhole(t *testing.T) {
 	for subject, row := range map[string]any{
 		"devices": device{}, "flows": flow{}, "qps": qp{}, "mrs": mr{}, "cqs": cq{}, "queues": queue{}, "stats": counter{},
@@ -111,7 +110,7 @@ func TestSchemasAreWhole(t *testing.T) {
 	}
 }
 
-// members are the names that a struct has in JSON, those of embedded ones too.
+// members returns the JSON names of a struct's fields, including those of embedded structs.
 func members(t reflect.Type) (names []string) {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -123,7 +122,7 @@ func members(t reflect.Type) (names []string) {
 			for _, of := range members(f.Type.Elem()) {
 				names = append(names, name+"_"+of)
 			}
-		case f.Type == reflect.TypeFor[[]report.Counter](): // which are a pattern
+		case f.Type == reflect.TypeFor[[]report.Counter](): // the schema has a pattern for counters
 		case name != "":
 			names = append(names, name)
 		}
@@ -131,7 +130,7 @@ func members(t reflect.Type) (names []string) {
 	return names
 }
 
-// TestFlat: no row has an object in it, and none has two members of one name.
+// TestFlat: no row contains an object, and none has two members of the same name.
 func TestFlat(t *testing.T) {
 	names := func(v any, layer string) (list []report.Counter) { return report.Fields(layer, v) }
 	a := fixture()
@@ -158,7 +157,7 @@ func TestFlat(t *testing.T) {
 	}
 }
 
-// TestJSONOnATerminal: what a terminal would obey is escaped, and means the same.
+// TestJSONOnATerminal: characters that a terminal would interpret are escaped, and the value stays the same.
 func TestJSONOnATerminal(t *testing.T) {
 	in := "a\x1b[2J\u009b1m\u202e\x7f\n\u2028\U000e0001é"
 	var b bytes.Buffer

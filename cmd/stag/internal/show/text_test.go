@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// rendered is what an option makes of the fixture.
+// rendered returns the output for the fixture with these options.
 func rendered(t *testing.T, o Options) string {
 	t.Helper()
 	if err := o.Check(); err != nil {
@@ -34,7 +34,7 @@ func rendered(t *testing.T, o Options) string {
 	return b.String()
 }
 
-// TestText: each subject in short, in detail, and with what is 0.
+// TestText: each subject in short, in detail, and with counters that are 0.
 func TestText(t *testing.T) {
 	for _, subject := range Subjects {
 		t.Run(subject, func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestText(t *testing.T) {
 				o.Subject = subject
 				one := rendered(t, o)
 				if strings.HasSuffix(text, one) {
-					continue // it has no more to say
+					continue // it has no more to print
 				}
 				text += map[bool]string{true: "-v"}[o.Detail] + map[bool]string{true: " -a"}[o.All] + "\n" + one
 			}
@@ -67,7 +67,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestWhich: rows are selected by name, interface and their subject's own words.
+// TestWhich: rows are selected by name, by interface and in the way of their subject.
 func TestWhich(t *testing.T) {
 	for _, c := range []struct {
 		subject, iface, match string
@@ -118,7 +118,7 @@ func TestWhich(t *testing.T) {
 	}
 }
 
-// TestSubject: the beginning of a word is enough if there is no other.
+// TestSubject: an unambiguous prefix of a subject's name is enough.
 func TestSubject(t *testing.T) {
 	for word, want := range map[string]string{
 		"devices": "devices", "dev": "devices", "d": "devices", "flow": "flows", "qp": "qps", "qps": "qps", "mr": "mrs", "cq": "cqs", "queue": "queues", "s": "stats",
@@ -136,7 +136,7 @@ func TestSubject(t *testing.T) {
 	}
 }
 
-// TestWrongWhich: what selects nothing ever is an error that says what would.
+// TestWrongWhich: a selector that can never match gives an error that says what can.
 func TestWrongWhich(t *testing.T) {
 	for _, c := range [][3]string{
 		{"flows", "eth1", "give an address"},
@@ -156,8 +156,7 @@ func TestWrongWhich(t *testing.T) {
 	}
 }
 
-// TestRates: how fast a counter has grown; none for one that was not there, or
-// that an engine with the same pid counts anew.
+// TestRates: a counter has a rate, unless the counter is new or a new engine with the same pid counts from 0.
 func TestRates(t *testing.T) {
 	take := func(change func(*engines.Source)) counterList {
 		s := offloaded()
@@ -204,7 +203,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestNothing: why there is nothing to see, and what to do.
+// TestNothing: show says why there are no rows, and what to do.
 func TestNothing(t *testing.T) {
 	some := engines.Answer{Sources: fixture()}
 	busy := kernels()
@@ -243,7 +242,7 @@ func TestNothing(t *testing.T) {
 	}
 }
 
-// TestUser: whose an engine is shows where it is not the one that looks.
+// TestUser: show names the user of an engine that another user runs.
 func TestUser(t *testing.T) {
 	a := fixture()
 	for i := range a {

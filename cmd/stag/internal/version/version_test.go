@@ -17,8 +17,7 @@ func text(t *testing.T, v Info, verbose bool) string {
 	return b.String()
 }
 
-// TestOf: what a build says of itself is told, and what it does not say is not
-// made up.
+// TestOf: of returns what the build records, and leaves the rest empty.
 func TestOf(t *testing.T) {
 	v := of(&debug.BuildInfo{
 		GoVersion: "go1.26.0",
