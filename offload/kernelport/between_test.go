@@ -10,8 +10,8 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// counting is a ULP that takes everything, and notes without any care for others
-// what happens.
+// counting is a ULP that consumes every octet and counts events without any
+// synchronization.
 type counting struct {
 	steps  int
 	octets int
@@ -34,8 +34,8 @@ func (c *counting) Transmit(clock.Instant, stream.Stream) {}
 func (c *counting) Fault(clock.Instant, error)            { c.ended = true }
 func (c *counting) Deadline() clock.Instant               { return clock.Never }
 
-// TestBetween: who looks between two steps sees whole ones, and the end, and
-// wakes nobody (under the race detector this says more).
+// TestBetween: fn of Between sees only whole steps, and also the end, and Between
+// does not wake Run. The race detector makes this test stronger.
 func TestBetween(t *testing.T) {
 	a, b := sockets(t)
 	ulp := new(counting)

@@ -103,8 +103,8 @@ func TestStepAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A peer that closes while our ULP does not consume costs no processor time:
-// poll is not asked for what it would say at once, again and again.
+// A peer that closes while the ULP does not consume costs no processor time: poll
+// does not wait for an event that would end it at once, again and again.
 func TestBackPressureDoesNotSpin(t *testing.T) {
 	sa, sb := sockets(t)
 	u := &lazy{deadline: clock.Now().Add(10e6)}

@@ -7,18 +7,18 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Config is what a connection is given. The zero value works.
+// Config describes a connection. The zero value works.
 type Config struct {
 	RcvBuf  int // octets held for the ULP at most, 4 KiB to 1 GiB; 0 means 256 KiB
 	SndBuf  int // octets emitted that the kernel has not taken, 64 KiB to 1 GiB; 0 means 256 KiB
 	Segment int // largest MaxEmit, octets, 64 to 65535; 0 means the kernel's segment size
 
-	// Table is what the ULP looks STags up in: an invalidation waits for the
-	// steps of this connection. nil: it uses none.
+	// Table is the table in which the ULP looks up STags. Its invalidations wait for
+	// the steps of this connection. nil: the ULP uses no table.
 	Table *tpt.Table
 
-	// After runs after every step, and after Fault: it tells the world what
-	// the ULP has raised meanwhile. nil: nothing does.
+	// After runs after every step and after Fault. It delivers the signals that the
+	// ULP has raised meanwhile. nil: nothing runs.
 	After func()
 }
 

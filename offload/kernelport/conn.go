@@ -18,7 +18,7 @@ import (
 
 // Conn is one connection and its ULP.
 type Conn struct {
-	// Owned by who steps, and holds stepping: the goroutine of Run or a visitor.
+	// Owned by the goroutine that holds stepping: that of Run or a visitor.
 	ulp      stream.ULP
 	fd       int
 	rx       ring
@@ -27,16 +27,16 @@ type Conn struct {
 	limit    int           // Config.Segment
 	segment  int           // MaxEmit
 	measured clock.Instant // when segment was read
-	readable bool          // reading is worth a try
-	writable bool          // writing is worth a try
+	readable bool          // the socket may have octets to read
+	writable bool          // the socket may have room to write
 	drained  bool          // octets have left tx since Transmit was called
 	hung     bool          // poll says that both directions are shut
 	eof      bool          // the peer's FIN has been read
 	eofSeen  bool          // the ULP has been called since EOF holds
 	closing  bool          // CloseWrite was called
-	shut     bool          // our FIN has been handed to the kernel
+	shut     bool          // the local FIN has been handed to the kernel
 	aborted  bool          // Abort was called
-	ended    error         // what ended the connection, if not a close
+	ended    error         // the cause of the connection's end, if it is not a close
 	running  bool          // Run has begun, and has not finished
 	alarm    clock.Instant // until when Run sleeps at most
 	wanted   int16         // what it waits for on the socket
@@ -68,8 +68,8 @@ type Conn struct {
 }
 
 // New prepares a connection over an established TCP socket. It duplicates the
-// descriptor: the caller closes c, at once if it likes, and must not use it
-// otherwise. The ULP is called from Run on only.
+// descriptor. The caller must close c, at any time, and must not use it otherwise.
+// No method of the ULP is called before Run.
 func New(c syscall.Conn, ulp stream.ULP, cfg Config) (*Conn, error) {
 	cfg, err := cfg.fill()
 	if err != nil {
@@ -85,7 +85,7 @@ func New(c syscall.Conn, ulp stream.ULP, cfg Config) (*Conn, error) {
 	}
 	k.rx.buf = make([]byte, cfg.RcvBuf)
 	k.tx.buf = make([]byte, cfg.SndBuf)
-	k.bell.Store(true) // Transmit is called once without being asked for
+	k.bell.Store(true) // Transmit is called once at the start
 	return k, nil
 }
 
@@ -144,23 +144,23 @@ func (c *Conn) rouse() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.eventFD >= 0 {
-		// EAGAIN would mean that the counter is full: awake already.
+		// EAGAIN means that the counter is full: Run is awake already.
 		_, _ = unix.Write(c.eventFD, one[:])
 	}
 }
 
-// one is the number 1 as an eventfd wants it; any order of octets is positive.
+// one is a number for an eventfd, positive in either byte order.
 var one = [8]byte{1}
 
-// Between runs fn on the calling goroutine between two steps, and nobody is
-// woken for it: for what belongs to the steps, such as what the ULP counts. fn
-// must only look, and be short. When the connection has ended it runs all the
-// same.
+// Between runs fn on the calling goroutine between two steps and wakes no other
+// goroutine. fn may read data that belongs to the steps, such as the ULP's counters.
+// It must not change any, and must be short. After the end of the connection fn runs
+// as well.
 func (c *Conn) Between(fn func()) {
 	c.stepping.Lock()
 	fn()
 	c.stepping.Unlock()
-	if c.bell.Load() { // a visitor may have rung silently, and left it to us
+	if c.bell.Load() { // a visitor may have rung silently while fn ran
 		c.rouse()
 	}
 }
@@ -168,10 +168,10 @@ func (c *Conn) Between(fn func()) {
 // Done is closed when the connection has ended and Fault has returned.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Close closes our direction behind what has been emitted and waits for the
-// peer to close its own; the ULP must go on consuming. When ctx ends first the
-// connection is reset. It returns what Run returns. A connection that Run has
-// not been called for is reset at once, and Fault is called by Close.
+// Close closes the local direction behind the emitted octets and waits until the
+// peer has closed its direction. The ULP must go on consuming. If ctx ends first,
+// Close resets the connection. Close returns the error that Run returns. If Run was
+// not called, Close resets the connection at once and calls Fault.
 func (c *Conn) Close(ctx context.Context) error {
 	c.mu.Lock()
 	fresh := !c.begun
@@ -203,8 +203,8 @@ func (c *Conn) abortFor(cause error) {
 	c.Ring()
 }
 
-// finish ends the connection, with a reset unless err is nil, and says so.
-// Only the goroutine that set running calls it, once.
+// finish ends the connection, with a reset unless err is nil, and calls Fault. Only
+// the goroutine that set running calls it, once.
 func (c *Conn) finish(err error) {
 	c.stepping.Lock()
 	c.running = false
@@ -234,7 +234,7 @@ func (c *Conn) release() {
 	c.eventFD, c.fd = -1, -1
 }
 
-// tell runs what is to run after a step.
+// tell runs Config.After.
 func (c *Conn) tell() {
 	if c.after != nil {
 		c.after()

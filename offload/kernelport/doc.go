@@ -1,5 +1,5 @@
-// Package kernelport runs an upper-layer protocol over an ordinary kernel
-// socket: the stream seam for hosts without XDP, or without the right to use
+// Package kernelport runs an upper-layer protocol over an ordinary kernel socket. It
+// implements stream.Stream for hosts without XDP, or without the privilege to use
 // it. It is slower than the engine and needs no privilege.
 //
 //	c, err := kernelport.New(conn, ulp, kernelport.Config{})

@@ -16,7 +16,7 @@ var (
 	ErrRunning = errors.New("the kernel port's connection is running or has ended: Run is called once")
 )
 
-// faults are the stream's words for what ends a socket.
+// faults maps the kernel's errors to the errors of package stream.
 var faults = map[unix.Errno]error{
 	unix.ECONNRESET:   stream.ErrReset,
 	unix.EPIPE:        stream.ErrReset,

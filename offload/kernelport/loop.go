@@ -13,10 +13,10 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// Run moves octets between socket and ULP until the connection has ended, and
-// returns what Fault got: nil after a close in both directions. When ctx ends
-// first the connection is reset. It may be called once, and not after Close:
-// ErrRunning. While it waits it occupies a thread in poll.
+// Run moves octets between socket and ULP until the connection has ended. It returns
+// the error that Fault got: nil after a close in both directions. If ctx ends first,
+// Run resets the connection. A second Run, or a Run after Close, returns ErrRunning.
+// While Run waits, it occupies a thread in poll.
 func (c *Conn) Run(ctx context.Context) error {
 	c.mu.Lock()
 	if c.begun {
@@ -60,7 +60,7 @@ func (c *Conn) loop() error {
 	}
 }
 
-// pace is a step that invalidations wait for.
+// pace makes a step that invalidations of the table wait for.
 func (c *Conn) pace(now clock.Instant) (moved bool) {
 	c.reader.Enter()
 	moved = c.step(now)
@@ -68,8 +68,9 @@ func (c *Conn) pace(now clock.Instant) (moved bool) {
 	return moved
 }
 
-// step moves every octet that one call each can move, and lets the ULP work.
-// It reports whether anything happened, so that another step is worth it.
+// step reads the socket once, calls the ULP, and writes emitted octets until the
+// socket is full. It reports whether anything happened, so that the caller makes
+// another step.
 func (c *Conn) step(now clock.Instant) (moved bool) {
 	rung := c.bell.Swap(false)
 	if c.wantClose.Load() {
@@ -94,7 +95,7 @@ func (c *Conn) step(now clock.Instant) (moved bool) {
 	return arrived || c.drained || rung
 }
 
-// over reports whether the connection has ended, and with what.
+// over reports whether the connection has ended, and the cause.
 func (c *Conn) over(now clock.Instant) (bool, error) {
 	switch {
 	case c.aborted:
@@ -111,7 +112,7 @@ func (c *Conn) over(now clock.Instant) (bool, error) {
 	return false, nil
 }
 
-// read takes octets from the socket if there may be some.
+// read reads octets from the socket if there may be some.
 func (c *Conn) read() (arrived bool) {
 	space := c.rx.space()
 	if !c.readable || c.eof || c.ended != nil || len(space) == 0 {
@@ -156,8 +157,8 @@ func (c *Conn) flush() {
 	}
 }
 
-// lost ends the connection because nothing can be sent any more. What the peer
-// sent before may say why, and is in the socket still: it is delivered first.
+// lost ends the connection because nothing can be sent any more. The socket may
+// still hold octets of the peer, which may say why: lost delivers them first.
 func (c *Conn) lost(call string, err error) {
 	for c.ended == nil && !c.eof {
 		c.readable = true
@@ -165,7 +166,7 @@ func (c *Conn) lost(call string, err error) {
 			break
 		}
 		if c.eof && errors.Is(err, unix.ECONNRESET) {
-			c.eof = false // the end of what was there; the peer has not closed
+			c.eof = false // the socket is empty, but the peer has not closed
 			break
 		}
 		c.ulp.Receive(clock.Now(), c)
@@ -175,7 +176,7 @@ func (c *Conn) lost(call string, err error) {
 	}
 }
 
-// measure learns the segment size anew, not more often than once a second.
+// measure reads the segment size again, at most once a second.
 func (c *Conn) measure(now clock.Instant) {
 	if now.Sub(c.measured) < time.Second {
 		return
@@ -189,7 +190,7 @@ func (c *Conn) measure(now clock.Instant) {
 	c.segment = n
 }
 
-// acknowledged reports whether the peer has acknowledged our FIN. poll has no
+// acknowledged reports whether the peer has acknowledged the local FIN. poll has no
 // event for that.
 func (c *Conn) acknowledged(now clock.Instant) (bool, error) {
 	if err := c.pending(); err != nil {
@@ -202,7 +203,7 @@ func (c *Conn) acknowledged(now clock.Instant) (bool, error) {
 	return left == 0, nil
 }
 
-// pending takes an error off the socket.
+// pending reads and clears the socket's error (SO_ERROR).
 func (c *Conn) pending() error {
 	errno, err := unix.GetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if err != nil {
@@ -214,8 +215,8 @@ func (c *Conn) pending() error {
 	return nil
 }
 
-// reset ends the connection with an RST, whoever else has a descriptor of it.
-// Where that fails the connection is gone already.
+// reset ends the connection with an RST, even if another process has a descriptor of
+// the socket. If the call fails, the connection has ended already.
 func (c *Conn) reset() {
 	linger := unix.Linger{Onoff: 1}
 	_ = unix.SetsockoptLinger(c.fd, unix.SOL_SOCKET, unix.SO_LINGER, &linger)

@@ -1,8 +1,8 @@
 package kernelport
 
-// outbox holds emitted octets in their order. Each piece is contiguous, and
-// none moves once it has been lent: when the end of the buffer is too short
-// for a piece, it goes to the front, and the end stays unused for that round.
+// outbox is a queue of emitted octets. Each piece is contiguous and does not move
+// after it was lent. If the end of the buffer is too short for a piece, the piece
+// goes to the front, and the rest of the end stays unused for that round.
 //
 //	front: [0, wrapped)            filled after the end, empty if wrapped is 0
 //	free:  [wrapped, head)
@@ -15,7 +15,8 @@ type outbox struct {
 // used is how many octets are held.
 func (o *outbox) used() int { return o.tail - o.head + o.wrapped }
 
-// add lends n octets at the end of the queue, or nil when there is no room.
+// add returns memory for n octets at the end of the queue, or nil if there is no
+// room.
 func (o *outbox) add(n int) []byte {
 	switch {
 	case o.wrapped == 0 && n <= len(o.buf)-o.tail:
@@ -28,7 +29,7 @@ func (o *outbox) add(n int) []byte {
 	return nil
 }
 
-// next is the oldest octets, as far as they are contiguous.
+// next returns the oldest octets, as far as they are contiguous.
 func (o *outbox) next() []byte { return o.buf[o.head:o.tail] }
 
 // drop releases the first n octets of next.

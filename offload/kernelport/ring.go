@@ -1,14 +1,14 @@
 package kernelport
 
-// ring holds received octets in their order.
+// ring is a queue of received octets.
 type ring struct {
 	buf  []byte
-	head int // of the oldest octet
+	head int // index of the oldest octet
 	used int
 }
 
-// space is free memory for further octets, up to where the ring wraps. Empty
-// when the ring is full.
+// space returns free memory for further octets, up to the end of the buffer. It is
+// empty if the ring is full.
 func (r *ring) space() []byte {
 	if r.used == 0 {
 		r.head = 0
@@ -20,10 +20,10 @@ func (r *ring) space() []byte {
 	return r.buf[tail:]
 }
 
-// grow says that the first n octets of space have been filled.
+// grow appends the first n octets of space, which the caller has filled.
 func (r *ring) grow(n int) { r.used += n }
 
-// views fills dst with what is held, oldest first.
+// views fills dst with views of the held octets, oldest first, and returns how many.
 func (r *ring) views(dst [][]byte) int {
 	n := 0
 	at, left := r.head, r.used
@@ -36,7 +36,7 @@ func (r *ring) views(dst [][]byte) int {
 	return n
 }
 
-// drop releases the oldest n octets, which are there.
+// drop releases the oldest n octets. The ring must hold at least n.
 func (r *ring) drop(n int) {
 	if n < 0 || n > r.used {
 		panic("kernelport: Consume of more than Views shows")

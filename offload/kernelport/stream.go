@@ -1,6 +1,6 @@
 package kernelport
 
-// The methods of stream.Stream. The ULP calls them on Run's goroutine.
+// The methods of stream.Stream. The ULP calls them within a step.
 
 // Views implements stream.Stream.
 func (c *Conn) Views(dst [][]byte) int {
@@ -16,8 +16,8 @@ func (c *Conn) Consume(n int) { c.rx.drop(n) }
 // EOF implements stream.Stream.
 func (c *Conn) EOF() bool { return c.eof && c.rx.used == 0 }
 
-// Emit implements stream.Stream. Where the segment's borders fall is up to the
-// kernel; a segment that is not retransmitted usually ends with an Emit.
+// Emit implements stream.Stream. The kernel decides where segments end; a segment
+// that is not retransmitted usually ends with an Emit.
 func (c *Conn) Emit(n int) []byte {
 	if c.closing || c.aborted {
 		return nil
@@ -31,10 +31,10 @@ func (c *Conn) Emit(n int) []byte {
 // MaxEmit implements stream.Stream: the kernel's effective segment size.
 func (c *Conn) MaxEmit() int { return c.segment }
 
-// Room implements stream.Stream: where segments end is the kernel's business.
+// Room implements stream.Stream. It is 0 because the kernel decides where segments end.
 func (c *Conn) Room() int { return 0 }
 
-// Unacked implements stream.Stream: what the kernel has not taken.
+// Unacked implements stream.Stream: octets that the kernel has not accepted.
 func (c *Conn) Unacked() int { return c.tx.used() }
 
 // CloseWrite implements stream.Stream.

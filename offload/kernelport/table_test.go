@@ -10,8 +10,8 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// revoker invalidates an STag from within its first step, and asks there and
-// then whether that is over.
+// revoker invalidates an STag within its first step and checks at once whether the
+// invalidation is complete.
 type revoker struct {
 	stream.ULP
 	table  *tpt.Table
@@ -34,8 +34,8 @@ func (r *revoker) Transmit(now clock.Instant, s stream.Stream) {
 	r.ULP.Transmit(now, s)
 }
 
-// TestStepsHoldInvalidationsUp: what is invalidated while the connection steps
-// may be in use until the step ends, and no longer.
+// TestStepsHoldInvalidationsUp: memory that is invalidated during a step may be in
+// use until the step ends, and no longer.
 func TestStepsHoldInvalidationsUp(t *testing.T) {
 	table, err := tpt.New(tpt.Config{Entries: 64})
 	if err != nil {

@@ -4,29 +4,30 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 )
 
-// turns is how often a visitor does the work of those who came meanwhile and
-// found somebody stepping, before it leaves the rest to Run.
+// turns is how many steps a visitor makes at most for rings of other goroutines that
+// found it stepping. Then it leaves the rest to Run.
 const turns = 8
 
-// Visit makes one step, if nobody else is at it: the inline mode. Whoever posts
-// or polls calls it, and no message waits for Run's goroutine to be scheduled.
-// Whose bell rang silently before is served when it returns, or another goroutine
-// is at it.
+// Visit makes a step on the calling goroutine, if no other goroutine is stepping (the
+// inline mode). A goroutine that posts or polls calls it, so that no message waits
+// until Run's goroutine is scheduled. A doorbell that was rung with RingSilently
+// before the call has been served when Visit returns, or is being served by another
+// goroutine.
 //
-// Run minds deadlines meanwhile; arrivals too, unless visitors come so often that
-// it need not (package visits). Who has visited and goes to sleep calls Watch.
+// Run still handles deadlines. It also handles arrivals, unless visitors come often
+// enough (package visits). A visitor must call Watch before it goes to sleep.
 func (c *Conn) Visit(now clock.Instant) {
 	c.visits.Enter()
 	for turn := range turns {
 		if !c.stepping.TryLock() {
-			return // whoever steps looks at the bell after that
+			return // the goroutine that steps looks at the bell afterwards
 		}
 		if !c.running {
 			c.stepping.Unlock()
 			return
 		}
 		before := c.standing()
-		c.readable = c.readable || turn == 0 // nobody has asked poll for us
+		c.readable = c.readable || turn == 0 // no poll has looked at the socket before
 		c.writable = c.writable || c.tx.used() > 0
 		c.pace(now)
 		more := c.drained
@@ -43,29 +44,30 @@ func (c *Conn) Visit(now clock.Instant) {
 	c.rouse()
 }
 
-// Awake reports whether Run is at work. A bell that rang before, silently, it
-// will find: then nobody need visit for it.
+// Awake reports whether Run is awake. Then Run finds a bell that was rung silently
+// before the call, and no goroutine need call Visit for it.
 func (c *Conn) Awake() bool { return !c.asleep.Load() }
 
-// Watch makes Run wait for arrivals, if it leaves them to visitors. A visitor
-// that goes to sleep calls it before, and then looks once more whether there is
-// something for it.
+// Watch makes Run wait for arrivals, if it leaves them to visitors. A visitor calls
+// Watch before it goes to sleep, and then checks once more whether there is
+// something to do.
 func (c *Conn) Watch() {
 	if c.visits.Leave() {
 		c.rouse()
 	}
 }
 
-// standing is what Run must know of at once when it changes: it ends the
-// connection.
+// standing is the state that decides about the end of the connection. Run must learn
+// at once when it changes.
 type standing struct{ eof, shut, aborted, ended bool }
 
 func (c *Conn) standing() standing {
 	return standing{c.eof, c.shut, c.aborted || c.wantAbort.Load(), c.ended != nil}
 }
 
-// oversleeps reports whether Run sleeps too long for what a step has led to: a
-// deadline, octets that the socket did not take, or room for some more of it.
+// oversleeps reports whether Run sleeps too long after a visitor's step: the step has
+// led to an earlier deadline, to octets that the socket did not take, or to room for
+// further received octets.
 func (c *Conn) oversleeps() bool {
 	next := c.ulp.Deadline()
 	return next != clock.Never && (c.alarm == clock.Never || next < c.alarm) ||

@@ -10,13 +10,13 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 )
 
-// recheck is how often the state of a socket is looked at that poll cannot
-// tell about: one whose both directions are shut.
+// recheck is the interval at which Run reads the state of a socket with both
+// directions shut: poll does not report its changes.
 const recheck = 2 * time.Millisecond
 
-// wait sleeps until the socket can move octets, the doorbell rings or the ULP
-// wants to run. With a nap it sleeps for that long at most, and the socket is
-// left to visitors.
+// wait sleeps until the socket can move octets, the doorbell rings or the ULP's
+// deadline is due. If nap is not 0, wait sleeps at most that long and leaves the
+// socket to visitors.
 func (c *Conn) wait(now clock.Instant, nap time.Duration) error {
 	c.prepare(now, nap)
 	ready := nap == 0 || c.visits.LieDown()
@@ -34,7 +34,7 @@ func (c *Conn) wait(now clock.Instant, nap time.Duration) error {
 	return c.wake()
 }
 
-// prepare decides what to wait for, and until when.
+// prepare sets the events to wait for and the time until which to wait.
 func (c *Conn) prepare(now clock.Instant, nap time.Duration) {
 	c.stepping.Lock()
 	defer c.stepping.Unlock()
@@ -53,7 +53,7 @@ func (c *Conn) prepare(now clock.Instant, nap time.Duration) {
 	}
 }
 
-// events is what the socket should tell.
+// events returns the poll events of the socket to wait for.
 func (c *Conn) events() (events int16) {
 	if !c.eof && len(c.rx.space()) > 0 {
 		events |= unix.POLLIN
@@ -64,7 +64,7 @@ func (c *Conn) events() (events int16) {
 	return events
 }
 
-// poll waits until the instant, or for ever if it is Never. Signals end it.
+// poll waits until the instant until, or without limit if it is Never. Signals end it.
 func (c *Conn) poll(until clock.Instant) error {
 	timeout := (*unix.Timespec)(nil)
 	if until != clock.Never {
@@ -78,7 +78,7 @@ func (c *Conn) poll(until clock.Instant) error {
 	return nil
 }
 
-// wake notes what poll has told.
+// wake records the events that poll returned.
 func (c *Conn) wake() error {
 	got := c.pollFDs[0].Revents
 	if got&(unix.POLLIN|unix.POLLHUP|unix.POLLERR) != 0 {
@@ -89,10 +89,10 @@ func (c *Conn) wake() error {
 	}
 	c.hung = c.hung || got&unix.POLLHUP != 0
 	if c.pollFDs[1].Revents != 0 {
-		// Errors cannot be: the counter was positive.
+		// Read cannot fail: the counter was positive.
 		_, _ = unix.Read(c.eventFD, c.counter[:])
 	}
-	// What the next read will not report must be asked for.
+	// If no read follows that would report the error, read the error here.
 	if got&unix.POLLERR != 0 && (c.eof || len(c.rx.space()) == 0) {
 		return c.pending()
 	}

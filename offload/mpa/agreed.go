@@ -7,34 +7,34 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// MaxDepth is the largest read depth. The next value means "not negotiated",
-// which is never offered, as Linux siw and Chelsio's driver do not know it.
+// MaxDepth is the largest read depth. The next value means "not negotiated". This
+// package never offers that value: Linux siw and Chelsio's driver do not know it.
 const MaxDepth = wire.NoDepth - 1
 
-// Offer is what one end wants of a connection. The zero Offer is revision 2,
-// with the CRC, without Markers, without RDMA Reads in either direction.
+// Offer holds the parameters that one end offers for a connection. The zero Offer is
+// revision 2, with the CRC, without Markers, without RDMA Reads in either direction.
 type Offer struct {
-	// Revision of the Request: 1 or 2; 0 means 2. A responder's Reply has
-	// the Request's.
+	// Revision is the revision of the Request: 1 or 2; 0 means 2. A responder's
+	// Reply has the revision of the Request.
 	Revision uint8
 
-	NoCRC   bool // do without the CRC if the peer does, too
+	NoCRC   bool // use no CRC if the peer does not want it either
 	Markers bool // ask the peer to send Markers
 
-	IRD uint16 // RDMA Reads of the peer's that we serve at a time, 0 to MaxDepth
-	ORD uint16 // RDMA Reads of ours under way at a time, 0 to MaxDepth
+	IRD uint16 // incoming RDMA Reads that this end serves at a time, 0 to MaxDepth
+	ORD uint16 // RDMA Reads that this end has outstanding at a time, 0 to MaxDepth
 
 	// PeerToPeer lets the responder's application send first: the initiator
 	// begins with an RTR message, an empty Write, or an empty Read if ORD is
-	// not 0. It needs revision 2. A responder does as the Request says.
+	// not 0. It needs revision 2. A responder follows the Request and ignores it.
 	PeerToPeer bool
 
-	// Private data for the peer's application: at most 508 octets, with
-	// revision 1 at most 512. Some peers take less (siw and cxgb4: 252).
+	// Private is private data for the peer's application: at most 508 octets, with
+	// revision 1 at most 512. Some peers accept less (siw and cxgb4: 252).
 	Private []byte
 }
 
-// check returns all complaints.
+// check returns an error with every fault of o.
 func (o Offer) check() error {
 	var complaints []error
 	if o.IRD > MaxDepth || o.ORD > MaxDepth {
@@ -72,21 +72,21 @@ func (r RTR) String() string {
 	return "none"
 }
 
-// Agreed is what a connection begins with.
+// Agreed holds the parameters that both ends agreed on.
 type Agreed struct {
-	Initiator bool // we sent the Request: we send the first FPDU
+	Initiator bool // this end sent the Request and sends the first FPDU
 	Eager     bool // the responder need not wait for it: the application knows that the peer is there
 	Revision  uint8
 	CRC       bool // in both directions
 
-	SendMarkers    bool // because the peer asked for them
-	ReceiveMarkers bool // because we did
+	SendMarkers    bool // the peer asked for Markers
+	ReceiveMarkers bool // this end asked for Markers
 
-	// IRD and ORD are our depths after the negotiation; without an Enhanced
-	// block there is none, and they are the Offer's.
+	// IRD and ORD are this end's depths after the negotiation. Without an Enhanced
+	// block there is no negotiation, and they are those of the Offer.
 	IRD, ORD uint16
-	// Enhanced says that the peer has sent its depths. PeerIRD and PeerORD are
-	// what it sent, wire.NoDepth included.
+	// Enhanced is true if the peer has sent its depths. PeerIRD and PeerORD are the
+	// depths that it sent, possibly wire.NoDepth.
 	Enhanced         bool
 	PeerIRD, PeerORD uint16
 

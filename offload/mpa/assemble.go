@@ -6,44 +6,44 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// minULPDU is the shortest ULPDU that can be DDP's: a tagged header alone.
+// minULPDU is the length of the shortest DDP segment: a tagged header alone.
 const minULPDU = wire.TaggedLen
 
-// sizes are the lengths of buffers that FPDUs are moved together in: what fits
-// a segment, what fits a jumbo frame, and anything.
+// sizes are the lengths of assembly buffers: for an FPDU that fits a segment, for
+// one that fits a jumbo frame, and for any FPDU.
 var sizes = [...]int{2048, 16384, wire.MaxFPDULen}
 
-// assembly is where an FPDU is moved together, its Markers taken out, while its
-// octets come in. It has no buffer until it needs one.
+// assembly collects the octets of an FPDU in one buffer as they arrive, and leaves
+// its Markers out. It has no buffer until it needs one.
 type assembly struct {
 	crcOn, markersOn bool
 
 	buf   []byte // length, ULPDU, padding, CRC: the first have octets are there
 	have  int
 	need  int    // octets of the whole FPDU; 0 until its length is known
-	short bool   // its length is known, and impossible
-	crc   uint32 // of all that came, Markers too, but for the CRC itself
+	short bool   // its length is known and too short for DDP
+	crc   uint32 // CRC of the octets that came, Markers included, the CRC field excluded
 
 	// The place in the stream, for Markers.
-	taken     int                  // octets of this FPDU that came, Markers too
+	taken     int                  // octets of this FPDU that came, Markers included
 	begun     int                  // how many of them came before the length field
 	phase     int                  // octets since the last place of a Marker; below MarkerLen: within it
-	marker    [wire.MarkerLen]byte // the one that is coming in
-	badMarker bool                 // one of this FPDU's pointed elsewhere
+	marker    [wire.MarkerLen]byte // the Marker that is arriving
+	badMarker bool                 // a Marker of this FPDU had a wrong pointer
 }
 
-// empty reports whether nothing of an FPDU is there, not even a Marker before
-// it.
+// empty reports whether no octet of an FPDU has come, not even of a Marker before it.
 func (a *assembly) empty() bool { return a.taken == 0 }
 
 func (a *assembly) whole() bool { return a.need != 0 && a.have == a.need }
 
-// reset makes room for the next FPDU. There is none behind a misplaced Marker.
+// reset prepares for the next FPDU. It leaves badMarker alone: a bad Marker is a
+// permanent fault, and no FPDU follows it.
 func (a *assembly) reset() {
 	a.have, a.need, a.crc, a.taken, a.begun = 0, 0, 0, 0, 0
 }
 
-// take moves as much of b as belongs to the FPDU and says how much that was.
+// take moves the octets of b that belong to the FPDU and returns how many.
 func (a *assembly) take(b []byte) int {
 	before := len(b)
 	for len(b) > 0 && !a.whole() && !a.short {
@@ -56,7 +56,7 @@ func (a *assembly) take(b []byte) int {
 	return before - len(b)
 }
 
-// takeMarker takes octets of a Marker.
+// takeMarker moves octets of a Marker and returns how many.
 func (a *assembly) takeMarker(b []byte) int {
 	n := copy(a.marker[a.phase:], b)
 	a.sum(b[:n])
@@ -76,8 +76,8 @@ func (a *assembly) takeMarker(b []byte) int {
 	return n
 }
 
-// takePlain takes other octets, up to the next Marker, the end of the length
-// field or that of the FPDU.
+// takePlain moves other octets, up to the next Marker, the end of the length field or
+// the end of the FPDU, and returns how many.
 func (a *assembly) takePlain(b []byte) int {
 	until := a.need
 	if a.need == 0 {
@@ -133,7 +133,8 @@ func (a *assembly) sum(b []byte) {
 	}
 }
 
-// ulpdu is what the whole FPDU holds, to be used if it is in order.
+// ulpdu returns the ULPDU of the complete FPDU, and its Fault. The caller may use the
+// ULPDU only if the Fault is OK.
 func (a *assembly) ulpdu() ([]byte, Fault) {
 	end := wire.FPDUHeadLen + int(binary.BigEndian.Uint16(a.buf))
 	ulpdu := a.buf[wire.FPDUHeadLen:end:end]

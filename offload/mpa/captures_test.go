@@ -96,7 +96,7 @@ func asked(request []byte) string {
 	return shown(request, err)
 }
 
-// answered is a Reply likewise, as the sender of the Request would see it.
+// answered is a Reply from its flags on, as the sender of the Request would see it.
 func answered(reply, request []byte) string {
 	o := mpa.Offer{}
 	if r, err := mpa.ReadRequest(request); err == nil {
@@ -222,8 +222,8 @@ func afterGreeting(s captures.Stream, n int) (segments [][]byte) {
 	return segments
 }
 
-// TestWeAnswerAsSiw: to siw's Requests our Replies are siw's, if we offer what
-// it did.
+// TestWeAnswerAsSiw: this package answers siw's Requests with the same Replies as siw
+// if it offers the same.
 func TestWeAnswerAsSiw(t *testing.T) {
 	compared := 0
 	eachCapture(t, func(name string, i int, c captures.Conn) {

@@ -5,27 +5,27 @@ import (
 	"fmt"
 )
 
-// FrameError is a Request or Reply that cannot be worked with. The connection
-// is closed without an answer (RFC 5044 §7.1.2).
+// FrameError is the error of a malformed Request or Reply. The caller must close the
+// connection without an answer (RFC 5044 §7.1.2).
 type FrameError struct{ Problem string }
 
 func (e *FrameError) Error() string { return "MPA: " + e.Problem }
 
-// ErrMarkersRefused: Markers were asked for, and the peer rejected the
-// connection without a word. Linux siw and other peers that have no Markers do
-// so; an application that has no reason to give does it as well.
+// ErrMarkersRefused means that the Request asked for Markers and the peer rejected
+// the connection without private data. Linux siw and other peers without Markers do
+// so; an application that gives no reason does so as well.
 var ErrMarkersRefused = errors.New("it may have no Markers: try without them")
 
-// Rejected says that the responder does not want the connection:
-// its application as a rule.
+// Rejected is the error of a Reply that refuses the connection. Usually the
+// responder's application has refused it.
 type Rejected struct {
-	Private []byte // what it has to say about it; may be empty
+	Private []byte // private data of the responder's application; may be empty
 
-	// What it could have offered, as sent; 0 where it says nothing.
+	// PeerIRD and PeerORD are the depths in the Reply; 0 if it has none.
 	PeerIRD, PeerORD uint16
 
-	// Markers says that the Request asked for them, and that nothing is said
-	// about another reason: the error is ErrMarkersRefused.
+	// Markers is true if the Request asked for Markers and the Reply gives no other
+	// reason. Then the error wraps ErrMarkersRefused.
 	Markers bool
 }
 
@@ -37,7 +37,7 @@ func (e *Rejected) Error() string {
 	return what
 }
 
-// Unwrap is ErrMarkersRefused where that may be the reason.
+// Unwrap returns ErrMarkersRefused if that may be the reason, otherwise nil.
 func (e *Rejected) Unwrap() error {
 	if e.Markers {
 		return ErrMarkersRefused
@@ -45,11 +45,11 @@ func (e *Rejected) Unwrap() error {
 	return nil
 }
 
-// Mismatch is a sound Reply that the initiator cannot agree to. It sends a
-// Terminate (layer 2, type 0, Code) and closes (RFC 6581 §8).
+// Mismatch is the error of a well-formed Reply that the initiator cannot accept. The
+// initiator sends a Terminate (layer 2, type 0, Code) and closes (RFC 6581 §8).
 type Mismatch struct {
 	Code uint8 // CodeInsufficientIRD or CodeNoRTR
-	// Peer and Ours are what was compared, in words.
+	// Peer and Ours describe in words what the two ends offered.
 	Peer, Ours string
 }
 

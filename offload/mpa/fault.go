@@ -1,17 +1,17 @@
 package mpa
 
-// Fault is what is wrong with the received stream of FPDUs. It is for the
-// Terminate: layer 2, type 0 (RFC 5044 §8).
+// Fault is an error in the received stream of FPDUs. A Terminate reports it with
+// layer 2, type 0 (RFC 5044 §8).
 type Fault uint8
 
 const (
 	OK        Fault = iota
-	BadCRC          // the CRC does not fit
-	BadMarker       // a Marker does not point at the FPDU that it is in
+	BadCRC          // the CRC is wrong
+	BadMarker       // a Marker does not point at its FPDU
 	BadLength       // ULPDU_Length is too short for any DDP header
 )
 
-// The error codes of MPA that it sends, layer 2 and type 0 (RFC 5044 §8, RFC 6581 §8).
+// MPA error codes in Terminates, layer 2 and type 0 (RFC 5044 §8, RFC 6581 §8).
 const (
 	CodeCRC             = 2
 	CodeMarker          = 3 // Markers and lengths contradict each other
@@ -29,7 +29,7 @@ var faults = [...]struct {
 	BadLength: {"FPDU too short", CodeMarker},
 }
 
-// Code is the error code on the wire; 0 for OK.
+// Code returns the error code on the wire; 0 for OK.
 func (f Fault) Code() uint8 { return faults[f].code }
 
 func (f Fault) String() string { return faults[f].name }

@@ -12,9 +12,9 @@ const (
 	revisionEnhanced = 2 // RFC 6581
 )
 
-// FrameLength says how long a Request or Reply is, given its first
-// wire.MPAFrameLen octets. The error is a *FrameError: no MPA frame, or one
-// that announces more private data than the 512 octets that there may be.
+// FrameLength returns the length of a Request or Reply in octets, given its first
+// wire.MPAFrameLen octets. The error is a *FrameError: first is not an MPA frame, or
+// the frame announces more than 512 octets of private data.
 func FrameLength(first []byte) (total int, err error) {
 	h, _, ok := wire.ParseMPA(first)
 	if !ok {
@@ -33,7 +33,7 @@ func noFrame(b []byte) error {
 	return frameError("the peer does not speak MPA: it begins with %q", b[:len(wire.MPARequestKey)])
 }
 
-// parsed is a frame taken apart.
+// parsed holds the fields of a frame.
 type parsed struct {
 	flags    wire.MPAFlags
 	revision uint8
@@ -42,7 +42,7 @@ type parsed struct {
 	private  []byte // the application's; borrowed
 }
 
-// parse takes a whole frame of the expected kind apart.
+// parse parses a whole frame, which must be a Reply if reply is set, else a Request.
 func parse(frame []byte, reply bool) (p parsed, err error) {
 	total, err := FrameLength(frame)
 	if err != nil {
@@ -59,7 +59,7 @@ func parse(frame []byte, reply bool) (p parsed, err error) {
 		return p, frameError("the peer sent a Request instead of a Reply: both ends are initiators")
 	}
 	p = parsed{flags: h.Flags(), revision: h.Revision(), private: private}
-	// In other revisions the flag is a reserved bit, or nobody knows what.
+	// In other revisions the flag is a reserved bit or has no known meaning.
 	p.enhanced = p.revision == revisionEnhanced && p.flags.Has(wire.MPAEnhanced)
 	if p.enhanced {
 		var ok bool
@@ -70,7 +70,7 @@ func parse(frame []byte, reply bool) (p parsed, err error) {
 	return p, nil
 }
 
-// build makes a frame. block is nil where the frame has none.
+// build returns a frame. block is nil if the frame has no Enhanced block.
 func build(h wire.MPAFields, block *wire.MPAEnhancedFields, private []byte) ([]byte, error) {
 	room := wire.MPAMaxPrivate
 	if block != nil {

@@ -7,8 +7,7 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Request is the frame that offers o. The error says what of the Offer is
-// impossible.
+// Request returns the frame that offers o. The error describes every fault of o.
 func (o Offer) Request() ([]byte, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -37,9 +36,9 @@ func (o Offer) revision() uint8 {
 // which would be one more than ORD 0 allows.
 func (o Offer) offersRead() bool { return o.PeerToPeer && o.ORD > 0 }
 
-// ReadReply is what the peer's whole Reply makes of the Offer that was sent.
-// The error is a *Rejected, a *FrameError, or a *Mismatch, which the caller
-// owes the peer a Terminate for.
+// ReadReply reads the peer's whole Reply to the Offer o and returns the agreement.
+// The error is a *Rejected, a *FrameError or a *Mismatch. After a *Mismatch the
+// caller must send the peer a Terminate.
 func (o Offer) ReadReply(frame []byte) (Agreed, error) {
 	p, err := parse(frame, true)
 	if err != nil {
@@ -92,7 +91,7 @@ func (o Offer) settle(a *Agreed, reply wire.MPAEnhancedFields) (err error) {
 	return nil
 }
 
-// chooseRTR takes the message that both want, a Write rather than a Read.
+// chooseRTR chooses an RTR message that both ends accept, a Write before a Read.
 func (o Offer) chooseRTR(reply wire.MPAEnhancedFields) (RTR, error) {
 	switch {
 	case !o.PeerToPeer && !reply.PeerToPeer:

@@ -6,22 +6,22 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Request is what an initiator asks for, as the responder sees it.
+// Request is an initiator's Request as the responder reads it.
 type Request struct {
 	Revision uint8 // 1 or 2
-	Markers  bool  // we are to send Markers
-	CRC      bool  // it wants the CRC; without, ours decides
+	Markers  bool  // the initiator asks the responder to send Markers
+	CRC      bool  // the initiator wants the CRC; if not, the responder's Offer decides
 
-	// Enhanced says that the Request has read depths; the fields up to ORD
-	// mean something only with it.
+	// Enhanced is true if the Request has read depths. The fields up to ORD are valid
+	// only then.
 	Enhanced   bool
 	PeerToPeer bool // it will begin with one of the RTR messages that it offers
 	OfferWrite bool
 	OfferRead  bool
 	OfferSend  bool
-	IRD, ORD   uint16 // its own, as sent: wire.NoDepth says "not negotiated"
+	IRD, ORD   uint16 // the initiator's depths as sent: wire.NoDepth means "not negotiated"
 
-	Private []byte // from its application
+	Private []byte // from the initiator's application
 }
 
 // ReadRequest reads a whole Request. The error is a *FrameError.
@@ -42,15 +42,15 @@ func ReadRequest(frame []byte) (Request, error) {
 		Enhanced: p.enhanced, PeerToPeer: p.block.PeerToPeer, IRD: p.block.IRD, ORD: p.block.ORD,
 		Private: bytes.Clone(p.private),
 	}
-	if r.PeerToPeer { // else these bits mean nothing
+	if r.PeerToPeer { // otherwise these bits have no meaning
 		r.OfferWrite, r.OfferRead, r.OfferSend = p.block.Write, p.block.Read, p.block.Send
 	}
 	return r, nil
 }
 
-// chooseRTR is the message that a peer-to-peer connection begins with: a Write
-// costs nothing, a Read a place among the reads, a Send a receive buffer. An
-// initiator that offers none of them is told of the Write: the Reply must name one
+// chooseRTR chooses the message that a peer-to-peer connection begins with. A Write
+// costs nothing, a Read costs one of the IRD, a Send costs a receive buffer. If the
+// initiator offers none, chooseRTR returns the Write: the Reply must name one
 // (RFC 6581 §9.2), and the initiator decides whether it can begin with that.
 func (r Request) chooseRTR() RTR {
 	switch {
@@ -66,10 +66,9 @@ func (r Request) chooseRTR() RTR {
 	return RTRWrite
 }
 
-// Accept is the Reply that accepts the Request, and what is agreed with it. Of
-// the Offer, Revision and PeerToPeer are the initiator's matter and not looked
-// at beyond their soundness. The error says what of the Offer is impossible;
-// the Request can still be rejected then.
+// Accept returns the Reply that accepts the Request, and the agreement. It checks
+// Revision and PeerToPeer of the Offer, but follows the Request in both. The error
+// describes every fault of the Offer; the caller can still call Reject then.
 func (r Request) Accept(o Offer) (reply []byte, a Agreed, err error) {
 	o.Revision, o.PeerToPeer = 0, false
 	if err := o.check(); err != nil {
@@ -95,9 +94,9 @@ func (r Request) Accept(o Offer) (reply []byte, a Agreed, err error) {
 	return reply, a, nil
 }
 
-// settle decides the depths and the RTR message, and makes the Reply's block of
-// them (RFC 6581 §9.1, §9.2). A depth that the initiator does not negotiate is
-// answered likewise and stays ours.
+// settle decides the depths and the RTR message and returns the Reply's Enhanced
+// block with them (RFC 6581 §9.1, §9.2). If the initiator does not negotiate a depth,
+// the Reply does not negotiate it either, and the responder keeps that of its Offer.
 func (r Request) settle(a *Agreed) *wire.MPAEnhancedFields {
 	if a.RTR = r.chooseRTR(); a.RTR == RTRRead {
 		a.IRD = max(a.IRD, 1) // the empty Read takes a place
@@ -114,16 +113,16 @@ func (r Request) settle(a *Agreed) *wire.MPAEnhancedFields {
 	return block
 }
 
-// block is a Reply's Enhanced block with exactly one RTR message: more confuse
-// Chelsio's driver.
+// block returns a Reply's Enhanced block with exactly one RTR message: more than one
+// confuse Chelsio's driver.
 func (r Request) block(rtr RTR) *wire.MPAEnhancedFields {
 	return &wire.MPAEnhancedFields{PeerToPeer: r.PeerToPeer,
 		Write: rtr == RTRWrite, Read: rtr == RTRRead, Send: rtr == RTRSend}
 }
 
-// Reject is the Reply that refuses the connection, with private data for the
-// initiator's application: as much as Offer.Private may have. If the Request
-// has read depths, so has the Reply, both 0.
+// Reject returns the Reply that refuses the connection, with private data for the
+// initiator's application. private is limited as Offer.Private is. If the Request has
+// read depths, the Reply has them too, both 0.
 func (r Request) Reject(private []byte) ([]byte, error) {
 	h := wire.MPAFields{Reply: true, Revision: r.Revision, Flags: wire.MPAReject | flag(wire.MPACRC, r.CRC)}
 	if !r.Enhanced {

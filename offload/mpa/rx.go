@@ -10,21 +10,21 @@ import (
 // Deframer finds the FPDUs of one direction of a connection. Only the goroutine
 // that runs the connection may use it.
 //
-// An FPDU that lies within one view is handed out where it is. Any other is
-// moved together, and consumed meanwhile but for its last octet, so that the
-// receive window need not hold it. The last octet is consumed by Done in either
-// case: no stream ends before its last FPDU has been given up.
+// Next returns an FPDU that lies within one view in place. It assembles any other in
+// a buffer and consumes all but the last octet meanwhile, so that the receive window
+// need not hold the FPDU. Done consumes the last octet in either case: the stream's
+// EOF is not true before Done was called for its last FPDU.
 type Deframer struct {
 	crc, markers bool
 	fault        Fault // the first: nothing is delivered after it
 
-	// sound is how long the FPDU at the head of the stream is that has been
-	// found to be in order and not been given up. 0: none.
+	// sound is the length of the FPDU at the head of the stream that was checked and
+	// found correct, until Done. 0: none.
 	sound int
 
 	unsummed []byte // see Unsummed
 	assembly assembly
-	views    [4][]byte // here, as an array of Next's would be allocated
+	views    [4][]byte // a field, because a local array of Next would escape to the heap
 }
 
 // NewDeframer returns a Deframer at the beginning of full operation, when
@@ -34,15 +34,15 @@ func NewDeframer(crc, markers bool) *Deframer {
 	return &Deframer{crc: crc, markers: markers, assembly: assembly{crcOn: crc, markersOn: markers}}
 }
 
-// Next returns the ULPDU of the oldest FPDU that has not been given up by Done.
-// nil and OK: more octets are needed, and those that are there have been
-// consumed. The ULPDU is valid until Done, or until the ULP method returns;
-// asked again, Next returns it again.
+// Next returns the ULPDU of the oldest FPDU for which Done was not called. If it
+// returns nil and OK, it needs more octets and has consumed those that are there. The
+// ULPDU is valid until Done, or until the ULP method returns. Called again before
+// Done, Next returns the same ULPDU.
 //
-// A Fault is for ever: the stream's framing is lost with it.
+// A Fault is permanent: the framing of the stream is lost.
 //
-// Next allocates when an FPDU must be moved together that is longer than any
-// before: at most once for each of the assembly's sizes in a connection's life.
+// Next allocates if it must assemble an FPDU that is longer than every one before: at
+// most once for each of the assembly's sizes in a connection's life.
 func (d *Deframer) Next(s stream.Stream) (ulpdu []byte, f Fault) {
 	if d.fault != OK {
 		return nil, d.fault
@@ -57,8 +57,7 @@ func (d *Deframer) Next(s stream.Stream) (ulpdu []byte, f Fault) {
 	return ulpdu, d.fault
 }
 
-// Done gives up the FPDU that Next returned. All of its octets are consumed
-// then.
+// Done releases the FPDU that Next returned and consumes the rest of its octets.
 func (d *Deframer) Done(s stream.Stream) {
 	if d.sound != 0 {
 		s.Consume(d.sound)
@@ -72,8 +71,8 @@ func (d *Deframer) Done(s stream.Stream) {
 	d.assembly.reset()
 }
 
-// Partial reports whether octets of an FPDU have arrived whose rest has not: the
-// end of the stream is an error there. To be asked when Next has returned nil.
+// Partial reports whether an FPDU has arrived in part: the end of the stream is an
+// error then. It is valid after Next has returned nil.
 func (d *Deframer) Partial(stream.Stream) bool {
 	return !d.assembly.empty() && !d.assembly.whole()
 }
@@ -102,20 +101,20 @@ func (d *Deframer) inPlace(s stream.Stream) ([]byte, Fault) {
 	return ulpdu, OK
 }
 
-// suspect keeps the ULPDU of an FPDU with a bad CRC if that is 0.
+// suspect keeps the ULPDU of an FPDU with a bad CRC if its CRC field is 0.
 func (d *Deframer) suspect(ulpdu, crc []byte) {
 	if binary.BigEndian.Uint32(crc) == 0 {
 		d.unsummed = ulpdu
 	}
 }
 
-// Unsummed is the ULPDU of the FPDU for which Next has returned BadCRC, if it
-// has 0 instead of a CRC: its sender may not have been told that there is one.
-// nil: it has not. Nothing but a reason to give up the connection may be taken
-// from it. It is valid until the ULP method returns.
+// Unsummed returns the ULPDU of the FPDU for which Next has returned BadCRC, if its
+// CRC field is 0; otherwise nil. The sender of such an FPDU may not know that the CRC
+// is in use. The caller may use the ULPDU only to find a reason for the end of the
+// connection. It is valid until the ULP method returns.
 func (d *Deframer) Unsummed() []byte { return d.unsummed }
 
-// assemble moves octets from the stream into the assembly until that has an
+// assemble moves octets from the stream into the assembly until it holds a whole
 // FPDU.
 func (d *Deframer) assemble(s stream.Stream) ([]byte, Fault) {
 	a := &d.assembly
@@ -130,7 +129,7 @@ func (d *Deframer) assemble(s stream.Stream) ([]byte, Fault) {
 			taken += a.take(v)
 		}
 		if a.whole() {
-			taken-- // Done's
+			taken-- // Done consumes the last octet
 		}
 		s.Consume(taken)
 		if a.short {

@@ -4,8 +4,8 @@ import "github.com/stag-rdma/stag/offload/wire"
 
 // Emitter is the part of a stream.Stream that a Framer needs.
 type Emitter interface {
-	// Emit queues n octets and returns the memory to write them to, or nil
-	// when there is no room for them now.
+	// Emit queues n octets and returns the memory to write them to, or nil if there
+	// is no room now.
 	Emit(n int) []byte
 }
 
@@ -14,25 +14,24 @@ type Emitter interface {
 type Framer struct {
 	crc, markers bool
 
-	// phase is how far the next octet is behind the last place of a Marker:
-	// 0 when the next octet is a Marker's. Counted with Markers only.
+	// phase is the distance of the next octet from the start of the last Marker. 0
+	// means that the next octet begins a Marker. It is used with Markers only.
 	phase int
 
-	fpdu  []byte // begun: all of it, as emitted
-	plain []byte // begun: its length, ULPDU, padding and CRC at fpdu's end
+	fpdu  []byte // between Begin and End: the memory of the whole FPDU
+	plain []byte // between Begin and End: length, ULPDU, padding and CRC at fpdu's end
 }
 
-// NewFramer returns a Framer at the beginning of full operation, when nothing
-// but the Request or Reply has been sent. Markers are sent because the peer
-// asked for them.
+// NewFramer returns a Framer at the beginning of full operation, when nothing but the
+// Request or Reply has been sent. markers is true if the peer asked for Markers.
 func NewFramer(crc, markers bool) *Framer { return &Framer{crc: crc, markers: markers} }
 
-// MaxULPDU is how long a ULPDU can be so that its FPDU fits into maxEmit
-// octets, wherever Markers fall (MULPDU, RFC 5044 §4.5 and appendix A). It is 0
-// when nothing fits.
+// MaxULPDU returns the length of the longest ULPDU whose FPDU fits into maxEmit
+// octets, wherever Markers fall (MULPDU, RFC 5044 §4.5 and appendix A). It is 0 if
+// nothing fits.
 //
-// Departs from RFC 5044 §4.5, which never goes below 128: where 128 do not fit,
-// it is what fits.
+// It departs from RFC 5044 §4.5, which never goes below 128: if 128 octets do not
+// fit, MaxULPDU returns as many as fit.
 func (f *Framer) MaxULPDU(maxEmit int) int {
 	n := maxEmit - wire.FPDUHeadLen - wire.CRCLen - maxEmit%4
 	if f.markers {
@@ -42,9 +41,9 @@ func (f *Framer) MaxULPDU(maxEmit int) int {
 }
 
 // Begin emits an FPDU with a ULPDU of n octets, at most MaxULPDU, and returns
-// the memory for the ULPDU. The caller fills it completely and calls End before
-// it does anything else with the Framer or the stream. nil: there is no room
-// now, and nothing has changed.
+// the memory for the ULPDU. The caller must fill the memory and call End before it
+// does anything else with the Framer or the stream. If there is no room now, Begin
+// returns nil and changes nothing.
 func (f *Framer) Begin(s Emitter, n int) []byte {
 	plain := wire.FPDULen(n)
 	total := plain + f.markersIn(plain)*wire.MarkerLen
@@ -52,8 +51,8 @@ func (f *Framer) Begin(s Emitter, n int) []byte {
 	if b == nil {
 		return nil
 	}
-	// The FPDU is built at the end of its memory. End moves it forward from
-	// between the Markers, so that it needs no memory of its own.
+	// The caller builds the FPDU at the end of its memory. End moves it forward and
+	// inserts the Markers, so it needs no other memory.
 	f.fpdu, f.plain = b, b[total-plain:]
 	f.plain[0], f.plain[1] = byte(n>>8), byte(n)
 	clear(f.plain[wire.FPDUHeadLen+n:])
@@ -71,8 +70,8 @@ func (f *Framer) End() {
 	f.fpdu, f.plain = nil, nil
 }
 
-// markersIn is how many Markers an FPDU that has plain octets without them gets
-// here. One that would come right behind its end is the next FPDU's (RFC 5044
+// markersIn returns how many Markers an FPDU of plain octets without Markers gets if
+// it begins here. A Marker directly behind its end belongs to the next FPDU (RFC 5044
 // §4.3).
 func (f *Framer) markersIn(plain int) int {
 	rest := plain - f.untilMarker()
@@ -83,7 +82,7 @@ func (f *Framer) markersIn(plain int) int {
 	return (rest + between - 1) / between
 }
 
-// untilMarker is how many octets come before the next Marker.
+// untilMarker returns how many octets come before the next Marker.
 func (f *Framer) untilMarker() int {
 	if f.phase == 0 {
 		return 0
@@ -91,8 +90,8 @@ func (f *Framer) untilMarker() int {
 	return wire.MarkerSpacing - f.phase
 }
 
-// mark moves the FPDU forward to where it belongs and writes its Markers
-// between.
+// mark moves the parts of the FPDU forward to their places and writes the Markers
+// between them.
 func (f *Framer) mark() {
 	dst, src := f.fpdu, f.plain
 	begun := 0 // octets of fpdu before the length field, once that has been moved
@@ -100,7 +99,7 @@ func (f *Framer) mark() {
 		if f.phase == 0 {
 			at := len(f.fpdu) - len(dst)
 			if len(src) == len(f.plain) {
-				begun = wire.MarkerLen // this one points at what is right behind it
+				begun = wire.MarkerLen // this Marker points at the length field behind it
 				at = begun
 			}
 			wire.PutMarker(dst, at-begun)
