@@ -9,8 +9,8 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// accept is RFC 9293 §3.10.7.4 up to the ACK field, with RFC 5961 and RFC 7323
-// §5. ok is false for a segment of which nothing more is used.
+// accept implements RFC 9293 §3.10.7.4 up to the check of the ACK field, with RFC 5961 and RFC 7323 §5. ok is false
+// if the rest of the segment must not be processed.
 func (c *Conn) accept(now clock.Instant, s *Segment) (ok bool, why Drop) {
 	switch {
 	case s.Flags&wire.RST != 0:
@@ -32,7 +32,7 @@ func (c *Conn) accept(now clock.Instant, s *Segment) (ok bool, why Drop) {
 	if s.Flags&wire.ACK == 0 {
 		return false, DropNoACK
 	}
-	// RFC 5961 §5.2. Above SND.NXT it is what RFC 9293 asks for anyway.
+	// RFC 5961 §5.2. Above SND.NXT the same check is that of RFC 9293.
 	if s.Ack.After(c.sndNxt) || s.Ack.Before(c.sndUna.Back(seq.Len(c.maxWnd))) {
 		c.challenge(now)
 		return false, DropBadACK
@@ -43,9 +43,9 @@ func (c *Conn) accept(now clock.Instant, s *Segment) (ok bool, why Drop) {
 	return true, DropNone
 }
 
-// learnFromDuplicate echoes the timestamp of the segment that was acknowledged last
-// when it comes again, because our ACK was lost. The older timestamp would make the
-// peer take its own retransmission timeout for a round trip.
+// learnFromDuplicate echoes the timestamp of the segment that was acknowledged last if that segment comes again
+// because our ACK was lost. With the older timestamp the peer would take its own retransmission timeout for a round
+// trip.
 //
 // Departs from RFC 7323 §5.3 R2, as Linux (tcp_sequence).
 func (c *Conn) learnFromDuplicate(now clock.Instant, s *Segment) {
@@ -55,7 +55,7 @@ func (c *Conn) learnFromDuplicate(now clock.Instant, s *Segment) {
 	}
 }
 
-// acceptRST is RFC 5961 §3.2.
+// acceptRST implements RFC 5961 §3.2.
 func (c *Conn) acceptRST(now clock.Instant, s *Segment) Drop {
 	switch {
 	case s.Seq == c.rcvNxt:
@@ -69,9 +69,8 @@ func (c *Conn) acceptRST(now clock.Instant, s *Segment) Drop {
 	return DropRSTWindow
 }
 
-// peerReset ends the connection. Where both directions were closed already
-// nobody misses anything (RFC 9293 §3.10.7.4, second), unless octets of ours
-// were not acknowledged.
+// peerReset ends the connection. If both directions were closed already and all our octets are acknowledged, nothing
+// is lost and the end is no error (RFC 9293 §3.10.7.4, second).
 func (c *Conn) peerReset() {
 	closing := c.phase == Closing || c.phase == LastAck
 	if closing && c.sndUna.AtOrAfter(c.dataEnd) {
@@ -82,7 +81,7 @@ func (c *Conn) peerReset() {
 	c.fail(stream.ErrReset)
 }
 
-// inWindow is the acceptability test, with the departures that doc.go lists.
+// inWindow does the acceptability test, with the departures that doc.go lists.
 func (c *Conn) inWindow(s *Segment) Drop {
 	n := seq.Len(len(s.Payload))
 	fin := s.Flags&wire.FIN != 0
@@ -97,8 +96,7 @@ func (c *Conn) inWindow(s *Segment) Drop {
 	case n == 0:
 		return DropWindow
 	case s.Seq == c.rcvNxt:
-		// Also with a closed window: its ACK field counts (RFC 9293
-		// §3.10.7.4), its text does not.
+		// Also with a closed window: the ACK field counts (RFC 9293 §3.10.7.4), the text does not.
 		return DropNone
 	case end.AtOrBefore(c.rcvNxt):
 		return DropDuplicate
@@ -108,10 +106,9 @@ func (c *Conn) inWindow(s *Segment) Drop {
 	return DropWindow
 }
 
-// refuse answers an unacceptable segment. One that carries octets, and one
-// that looks like a probe (RFC 9293 §3.8.4, §3.8.6.1), is always answered: the
-// peer needs it. Two machines that disagree about where they are must not
-// answer each other for ever, so the rest is limited.
+// refuse answers an unacceptable segment. It always answers a segment that carries octets, and one that looks like a
+// probe (RFC 9293 §3.8.4, §3.8.6.1), because the peer needs the answer. It limits the other answers, because two
+// hosts that disagree about their sequence numbers would otherwise answer each other for ever.
 func (c *Conn) refuse(now clock.Instant, s *Segment) {
 	fin := s.Flags&wire.FIN != 0
 	if n := len(s.Payload); n > 0 {
@@ -127,8 +124,8 @@ func (c *Conn) refuse(now clock.Instant, s *Segment) {
 	}
 }
 
-// challenge answers with an ACK that a genuine peer resynchronises by, if the
-// limit allows it (RFC 5961 §7).
+// challenge requests a challenge ACK, with which a genuine peer resynchronises, if the limit allows one (RFC 5961
+// §7).
 func (c *Conn) challenge(now clock.Instant) {
 	if c.limit.challenge(now) {
 		c.stats.Challenges++
@@ -136,9 +133,8 @@ func (c *Conn) challenge(now clock.Instant) {
 	}
 }
 
-// limiter bounds the answers to segments that should not be. How many
-// challenges a period allows is not predictable, so that counting them tells
-// nobody anything about this connection.
+// limiter bounds the answers to unacceptable segments. The number of challenge ACKs in a period is not predictable,
+// so that an attacker who counts them learns nothing about this connection.
 type limiter struct {
 	state   uint64
 	left    int
@@ -156,8 +152,7 @@ func newLimiter(now clock.Instant, seed uint64) limiter {
 	return l
 }
 
-// challenge reports whether one more challenge ACK may go: 5 to 10 in each
-// period.
+// challenge reports whether one more challenge ACK may be sent: 5 to 10 in each period.
 func (l *limiter) challenge(now clock.Instant) bool {
 	if l.renewAt <= now {
 		l.renewAt = now.Add(limitPeriod)
@@ -179,7 +174,7 @@ func (l *limiter) pure(now clock.Instant) bool {
 	return true
 }
 
-// random is splitmix64.
+// random returns the next number of splitmix64.
 func (l *limiter) random() uint64 {
 	l.state += 0x9e3779b97f4a7c15
 	z := l.state

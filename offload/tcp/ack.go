@@ -8,7 +8,7 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// ack is RFC 9293 §3.10.7.4, fifth: the ACK field of an acceptable segment.
+// ack implements RFC 9293 §3.10.7.4, fifth, for the ACK field of an acceptable segment.
 func (c *Conn) ack(now clock.Instant, s *Segment) {
 	if s.Ack.Before(c.sndUna) {
 		c.stats.OldAcks++
@@ -33,11 +33,10 @@ func (c *Conn) ack(now clock.Instant, s *Segment) {
 	}
 }
 
-// updateWindow takes SEG.WND over unless the segment is older than the one
-// that last updated it. One that acknowledges new octets is not old, also when
-// it is a retransmission whose SEG.SEQ is: its window counts from SEG.ACK, and
-// the one that we have would move on with SND.UNA, beyond what was promised. An
-// end that sends there is not heard, and two such ends never get out of it.
+// updateWindow takes over SEG.WND unless the segment is older than the one that last updated the window. A segment
+// that acknowledges new octets is not old, even if it is a retransmission with an old SEG.SEQ. Its window counts from
+// SEG.ACK. Our present window would move on with SND.UNA, beyond what the peer promised. The peer would not accept
+// segments sent there, and two ends in that state would never leave it.
 func (c *Conn) updateWindow(s *wire.TCPFields) {
 	if s.Ack.After(c.sndUna) || c.wl1.Before(s.Seq) || (c.wl1 == s.Seq && c.wl2.AtOrBefore(s.Ack)) {
 		c.sndWnd = uint32(s.Window) << c.sndScale
@@ -46,10 +45,9 @@ func (c *Conn) updateWindow(s *wire.TCPFields) {
 	}
 }
 
-// reopened sends the oldest segment again as soon as it fits into the window,
-// when it did not since the peer had shrunk that to old: what was sent of it
-// meanwhile was the probe (RFC 9293 §3.8.6.1), and its timeouts say nothing
-// about the network.
+// reopened retransmits the oldest segment as soon as it fits into the window again, after the peer had shrunk the
+// window to old, below that segment. The retransmissions in between were window probes (RFC 9293 §3.8.6.1), and their
+// timeouts say nothing about the network.
 func (c *Conn) reopened(now clock.Instant, old uint32) {
 	if c.mode != repair || c.q.sent == 0 {
 		return
@@ -65,9 +63,8 @@ func (c *Conn) reopened(now clock.Instant, old uint32) {
 	c.rtoAt = now.Add(c.rtt.current())
 }
 
-// isDup reports whether a segment that acknowledges nothing new is a duplicate
-// ACK: with SACK one that reports something new (RFC 6675 §2), without it
-// RFC 5681 §2's five conditions.
+// isDup reports whether a segment that acknowledges nothing new is a duplicate ACK. With SACK it must report
+// something new (RFC 6675 §2), without SACK it must meet the five conditions of RFC 5681 §2.
 func (c *Conn) isDup(s *Segment, sameWindow bool, fresh uint32) bool {
 	if c.sackOK {
 		return fresh > 0
@@ -75,11 +72,11 @@ func (c *Conn) isDup(s *Segment, sameWindow bool, fresh uint32) bool {
 	return len(s.Payload) == 0 && s.Flags&wire.FIN == 0 && sameWindow
 }
 
-// advance moves SND.UNA to SEG.ACK, which is later, frees what was
-// acknowledged and reports how many octets of data that was.
+// advance moves SND.UNA to SEG.ACK, which must be later, frees what was acknowledged, and returns how many octets of
+// data that was.
 func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 	c.trip = 0
-	clean := true // nothing that was sent twice or SACKed before (Karn)
+	clean := true // nothing acknowledged was sent twice or SACKed before (Karn)
 	sentAt, againAt, onceAt, onceEnd := clock.Never, clock.Never, clock.Never, seq.Num(0)
 	for c.q.sent > 0 {
 		e := c.q.at(0)
@@ -97,7 +94,7 @@ func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 		case e.mark&marked != 0 || !c.sackOK:
 		case e.tx > 1:
 			c.arrivedAt(now, s, e)
-		default: // of those sent once the last one counts
+		default: // of the segments sent once, the last one counts
 			onceAt, onceEnd = e.sentAt, e.end()
 			if c.board.any && onceEnd.Before(c.board.high) {
 				c.overtaken()
@@ -144,17 +141,16 @@ func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 	return octets
 }
 
-// Trip is how long the segment that was acknowledged last was under way, and the
-// least round trip of late; 0 where that is not known.
+// Trip returns the round trip of the segment that was acknowledged last, and the recent minimum; 0 for a value that
+// is not known.
 func (c *Conn) Trip() (last, least time.Duration) { return c.trip, c.rack.least.value() }
 
-// measure takes a round-trip sample from an ACK of new data, once per round
-// trip, and whenever the timeout is backed off: from when the segment was
-// sent, else from the timestamp it echoes (RFC 7323 §4; Karn, RFC 6298 §3).
+// measure takes a round-trip sample from an ACK of new data, once per round trip and whenever the timeout is backed
+// off. The sample counts from the transmission of the segment, or else from the timestamp that the ACK echoes (RFC
+// 7323 §4; Karn, RFC 6298 §3).
 //
-// An ACK that reports a duplicate (RFC 2883) was sent for the retransmission, which
-// left at againAt, as that for the original was lost: the timestamp that it echoes
-// says when the original left, and not how long the way is.
+// An ACK that reports a duplicate (RFC 2883) was sent for the retransmission, which left at againAt, because the ACK
+// of the original was lost. The timestamp in it is that of the original and does not give the round trip.
 func (c *Conn) measure(now clock.Instant, s *wire.TCPFields, sentAt, againAt clock.Instant, clean bool) {
 	if c.tail.out && sentAt != clock.Never {
 		c.tail.trip = now.Sub(sentAt)
@@ -166,7 +162,7 @@ func (c *Conn) measure(now clock.Instant, s *wire.TCPFields, sentAt, againAt clo
 	switch {
 	case clean && sentAt != clock.Never:
 		trip = max(now.Sub(sentAt), 1)
-	case againAt != clock.Never: // the timestamp is of what the duplicate repeats
+	case againAt != clock.Never: // the timestamp is that of the original
 		trip = max(now.Sub(againAt), 1)
 	case c.stamp.on:
 		trip = c.stamp.trip(now, s.TSEcr)
@@ -175,7 +171,7 @@ func (c *Conn) measure(now clock.Instant, s *wire.TCPFields, sentAt, againAt clo
 		c.rtt.next = s.Ack // stays comparable over 2^31 octets
 		return
 	}
-	if c.mode == open && !c.tail.out { // else it may be late because we have waited
+	if c.mode == open && !c.tail.out { // otherwise it may be late because this end has waited
 		c.slack.learn(now, trip, c.rtt.srtt)
 	}
 	c.rtt.sample(trip)

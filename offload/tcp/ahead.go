@@ -5,10 +5,10 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// The part of the inbox that is out of order.
+// This file handles the out-of-order part of the inbox.
 
-// hold keeps the octets d, which lie behind a hole, and reports whether f is
-// kept. What is here already is not stored again; DropDuplicate when all is.
+// hold stores the octets d, which lie behind a hole, and reports whether f is kept. It does not store octets again
+// that are already held. why is DropDuplicate if all of d is already held.
 func (b *inbox) hold(s seq.Num, d []byte, f port.Frame) (kept bool, why Drop) {
 	at := b.behind(s)
 	if at > 0 {
@@ -31,8 +31,7 @@ func (b *inbox) hold(s seq.Num, d []byte, f port.Frame) (kept bool, why Drop) {
 	return b.insert(at, s, d, f)
 }
 
-// behind is where a run that begins at s belongs: behind every run that begins
-// at or before s.
+// behind returns the index for a run that begins at s: after every run that begins at or before s.
 func (b *inbox) behind(s seq.Num) int {
 	i := len(b.ooo)
 	for i > 0 && b.ooo[i-1].seq.After(s) {
@@ -41,8 +40,8 @@ func (b *inbox) behind(s seq.Num) int {
 	return i
 }
 
-// trimAgainst makes d, which begins at s, disjoint from the runs from at on:
-// runs that d covers go, and d ends where the next one begins.
+// trimAgainst makes d, which begins at s, disjoint from the runs from index at on. It removes runs that d covers, and
+// cuts d where the next run begins.
 func (b *inbox) trimAgainst(at int, s seq.Num, d []byte) []byte {
 	end := s.Add(seq.Len(len(d)))
 	gone := at
@@ -59,7 +58,7 @@ func (b *inbox) trimAgainst(at int, s seq.Num, d []byte) []byte {
 	return d
 }
 
-// insert places d between the runs at-1 and at, which it does not overlap.
+// insert puts d between the runs at-1 and at, which must not overlap d.
 func (b *inbox) insert(at int, s seq.Num, d []byte, f port.Frame) (kept bool, why Drop) {
 	full := b.full(b.share())
 	if at > 0 && (full || len(d) <= small) {
@@ -86,7 +85,7 @@ func (b *inbox) insert(at int, s seq.Num, d []byte, f port.Frame) (kept bool, wh
 	return h.slab == 0, DropNone
 }
 
-// releaseAhead ends the hold on the memory of a run out of order.
+// releaseAhead releases the memory of an out-of-order run.
 func (b *inbox) releaseAhead(h *held) {
 	if h.slab != 0 {
 		b.mem.Return(h.slab)
@@ -97,7 +96,7 @@ func (b *inbox) releaseAhead(h *held) {
 	b.aheadFrames--
 }
 
-// roomAhead makes sure that there is a place for one run more out of order.
+// roomAhead makes sure that there is room for one more out-of-order run.
 func (b *inbox) roomAhead() {
 	if len(b.ooo) < cap(b.ooo) {
 		return
@@ -109,7 +108,7 @@ func (b *inbox) roomAhead() {
 	b.ooo = list[:n]
 }
 
-// cut removes the runs [from, to), whose memory is somebody else's by now.
+// cut removes the runs [from, to). Their memory must already have another owner.
 func (b *inbox) cut(from, to int) {
 	if from == to {
 		return
@@ -123,9 +122,8 @@ func (b *inbox) cut(from, to int) {
 	}
 }
 
-// evict gives up the run that is farthest from being in order, and reports whether
-// it was in a slab. The peer may think that we have it; it must keep it until it is
-// acknowledged.
+// evict drops the out-of-order run with the highest sequence number, and reports whether it was in a slab. The peer
+// may have got a SACK for the run. It must keep the octets until they are acknowledged (RFC 2018 §8).
 func (b *inbox) evict() (slab bool) {
 	last := len(b.ooo) - 1
 	slab = b.ooo[last].slab != 0
@@ -134,7 +132,7 @@ func (b *inbox) evict() (slab bool) {
 	return slab
 }
 
-// evictFrames gives up every run out of order that lies in a frame.
+// evictFrames drops every out-of-order run that lies in a frame.
 func (b *inbox) evictFrames() {
 	for i := len(b.ooo) - 1; i >= 0; i-- {
 		if b.ooo[i].framed() {
@@ -144,8 +142,7 @@ func (b *inbox) evictFrames() {
 	}
 }
 
-// pull moves what has come in order by now, with next the next octet expected,
-// and returns the next one after that.
+// pull moves runs that are now in order. next is the next octet expected, and pull returns the new value.
 func (b *inbox) pull(next seq.Num) seq.Num {
 	done := 0
 	for done < len(b.ooo) && b.ooo[done].seq.AtOrBefore(next) {
@@ -169,7 +166,7 @@ func (b *inbox) pull(next seq.Num) seq.Num {
 	return next
 }
 
-// drainAhead releases what is out of order.
+// drainAhead releases all out-of-order runs.
 func (b *inbox) drainAhead() {
 	for i := range b.ooo {
 		b.releaseAhead(&b.ooo[i])

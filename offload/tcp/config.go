@@ -9,7 +9,7 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// fill puts defaults where c is zero and reports every mistake at once.
+// fill replaces zero fields of c by defaults, and reports every mistake at once.
 func (c Config) fill() (Config, error) {
 	orU32 := func(v *uint32, d uint32) {
 		if *v == 0 {
@@ -50,8 +50,8 @@ func (c Config) fill() (Config, error) {
 	return c, errors.Join(bad...)
 }
 
-// Check reports every field of st that cannot be: New fails with the same. A
-// take-over asks while the connection is still the kernel's.
+// Check reports every impossible field of st. New fails with the same errors. A take-over calls Check while the
+// kernel still owns the connection.
 func (st *State) Check() error {
 	var bad []error
 	complain := func(wrong bool, format string, args ...any) {
@@ -83,7 +83,7 @@ func (st *State) Check() error {
 	return errors.Join(bad...)
 }
 
-// checkPhase reports what does not agree with how far each direction is closed.
+// checkPhase reports fields that contradict the Phase.
 func (st *State) checkPhase() (bad []error) {
 	sent, queued := st.SndUna.Until(st.SndNxt), seq.Len(len(st.Queue))
 	mayFIN := st.Phase.finQueued()

@@ -7,40 +7,36 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// Congestion decides how many octets may be in flight. Which octets are in
-// flight, and what was lost, is the connection's business (recovery.go). All
-// methods belong to the goroutine that runs the connection.
+// Congestion decides how many octets may be in flight. The connection itself tracks which octets are in flight and
+// which were lost (recovery.go). All methods are called on the goroutine that runs the connection.
 type Congestion interface {
-	// Name is the kernel's name of this congestion control.
+	// Name returns the kernel's name of this congestion control.
 	Name() string
-	// Window is the congestion window in octets, at least one segment.
+	// Window returns the congestion window in octets, at least one segment.
 	Window() uint32
-	// Threshold is the slow-start threshold in octets.
+	// Threshold returns the slow-start threshold in octets.
 	Threshold() uint32
-	// Acked is called for acknowledgements of new data, except during fast
-	// recovery and for those that report congestion.
+	// Acked is called for acknowledgements of new data, except during fast recovery and for those that report
+	// congestion.
 	Acked(a Ack)
-	// Loss is called once when fast recovery begins, and when the peer reports
-	// that a router has marked a packet; flight is what was outstanding, in
-	// octets, without what limited transmit added.
+	// Loss is called once when fast recovery begins, and when the peer reports that a router has marked a packet.
+	// flight is the outstanding data in octets, without what limited transmit added.
 	Loss(now clock.Instant, flight uint32)
 	// Recovered is called when fast recovery ends.
 	Recovered(now clock.Instant, flight uint32)
-	// Timeout is called on each retransmission timeout; repeated says that
-	// the previous one has not been repaired yet.
+	// Timeout is called on each retransmission timeout. repeated says that the losses of the previous one have not
+	// been repaired yet.
 	Timeout(now clock.Instant, flight uint32, repeated bool)
-	// Undo takes back the last Loss, or Timeout and its repetitions: nothing
-	// had been lost.
+	// Undo takes back the last Loss, or the last Timeout and its repetitions, because nothing had been lost.
 	Undo(now clock.Instant)
-	// Idle is called before data is sent when nothing is outstanding, perhaps
-	// several times; periods is how many retransmission timeouts have passed since
-	// data was last sent or Idle was last called.
+	// Idle is called before data is sent when nothing is outstanding, perhaps several times. periods is how many
+	// retransmission timeouts have passed since data was last sent or Idle was last called.
 	Idle(now clock.Instant, periods int)
 	// Resize is called when the effective send MSS has changed.
 	Resize(mss uint32)
 }
 
-// Start is what a congestion control begins with.
+// Start is the initial state of a congestion control.
 type Start struct {
 	Now       clock.Instant
 	MSS       uint32 // effective send MSS, octets
@@ -53,12 +49,12 @@ type Ack struct {
 	Now    clock.Instant
 	Octets uint32        // newly acknowledged
 	SRTT   time.Duration // 0: no sample yet
-	// RTT is how long ago the last segment that this acknowledges was sent; 0
-	// if it was sent more than once.
+	// RTT is the time since the last segment that this acknowledges was sent; 0 if that segment was sent more than
+	// once.
 	RTT      time.Duration
-	Una, Nxt seq.Num // SND.UNA, behind what is acknowledged, and SND.NXT
-	// Limited says that the congestion window was what held the sender back.
-	// If it was not, its size has not been proven and must not grow (RFC 7661).
+	Una, Nxt seq.Num // SND.UNA, after this acknowledgement, and SND.NXT
+	// Limited says that the congestion window limited the sender. If it did not, its size has not been proven and
+	// must not grow (RFC 7661).
 	Limited bool
 	// Repair says that the octets were acknowledged while the losses of a
 	// retransmission timeout were being repaired (RFC 3465 §2.3).
@@ -74,8 +70,7 @@ const slowStartLimit = 8
 // InitialWindow is the initial congestion window of RFC 6928 §2 in octets.
 func InitialWindow(mss uint32) uint32 { return min(10*mss, max(2*mss, 14600)) }
 
-// Control finds a congestion control by the kernel's name of it; nil for one
-// that is not there.
+// Control returns the constructor of a congestion control by the kernel's name of it; nil if stag does not have it.
 func Control(name string) func(Start) Congestion {
 	switch name {
 	case "reno":
@@ -86,9 +81,8 @@ func Control(name string) func(Start) Congestion {
 	return nil
 }
 
-// follow is the congestion control for a connection that the kernel has run
-// under name. Its others are more like CUBIC than like NewReno: they are for
-// paths with more in flight than NewReno can fill.
+// follow returns the congestion control for a connection that the kernel has run under name. A name that stag does
+// not have gets CUBIC: those congestion controls are for paths with more in flight than NewReno can fill.
 func follow(name string) func(Start) Congestion {
 	if name == "" {
 		return NewReno
@@ -99,8 +93,8 @@ func follow(name string) func(Start) Congestion {
 	return NewCubic
 }
 
-// newCongestion makes the connection's congestion control, which goes on with
-// the windows that the kernel had, or takes over that of another Conn.
+// newCongestion makes the connection's congestion control. It continues with the windows that the kernel had, or
+// takes over the congestion control of another Conn.
 func (c *Conn) newCongestion(now clock.Instant, st *State) Congestion {
 	mss := c.path.emss()
 	if st.Moved != nil && st.Moved.Control != nil {
@@ -122,18 +116,17 @@ func (c *Conn) newCongestion(now clock.Instant, st *State) Congestion {
 	return control(s)
 }
 
-// flightSize is the FlightSize of RFC 5681 §2 that a reduction starts from: as it
-// was before the ACKs of this moment, which come in batches and of which none
-// has been answered with data yet. What limited transmit has sent beyond cwnd
-// does not count (§3.2).
+// flightSize returns the FlightSize of RFC 5681 §2 from which a reduction starts: the value after the last Transmit,
+// because the ACKs since then come in a batch and have not been answered with data yet. Octets that limited transmit
+// sent beyond cwnd do not count (§3.2).
 func (c *Conn) flightSize() uint32 { return min(c.flown, c.cc.Window()) }
 
-// decayed is cwnd after a pause: half of it for each retransmission timeout,
-// but no less than a connection begins with (RFC 2861 §3.1; see doc.go).
+// decayed returns cwnd after an idle period: half of it for each retransmission timeout, but at least the initial
+// window (RFC 2861 §3.1; see doc.go).
 func decayed(cwnd, mss uint32, periods int) uint32 {
 	return max(cwnd>>min(periods, 31), min(cwnd, InitialWindow(mss)))
 }
 
-// remembered is the threshold after a pause: slow start shall find three
-// quarters of the old window again (RFC 2861 §3.1).
+// remembered returns the threshold after an idle period, so that slow start reaches three quarters of the old window
+// again (RFC 2861 §3.1).
 func remembered(ssthresh, cwnd uint32) uint32 { return max(ssthresh, cwnd-cwnd/4) }

@@ -12,28 +12,27 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Conn is one established connection. It implements stream.Stream. All methods
-// belong to the goroutine that runs the connection. After New nothing
-// allocates but Rings. What takes one octet stands together: there are many idle
+// Conn is one established connection. It implements stream.Stream. All methods must be called on the goroutine that
+// runs the connection. After New only Rings allocates. Fields of one octet are grouped, because there are many idle
 // connections (TestConnIsSmall).
 type Conn struct {
 	mem   Memory
-	cfg   Config // filled
+	cfg   Config // with defaults filled in
 	stats Stats
 	hdr   wire.TCPFields // handed to Output.Send
 
-	err error // why it ended; nil after an orderly close
+	err error // why the connection ended; nil after a normal close
 
 	flags
 
 	// Sending. Octets from sndUna to dataEnd are in q; a FIN follows them.
-	sndUna, sndNxt seq.Num // sndNxt counts our FIN when it has been sent
-	dataEnd        seq.Num // behind the last octet that was emitted
+	sndUna, sndNxt seq.Num // includes our FIN once it has been sent
+	dataEnd        seq.Num // the octet after the last one that was emitted
 	q              queue
 	backlog        []byte  // octets from State.Queue that have no frame yet
-	backlogSeq     seq.Num // of its first octet
+	backlogSeq     seq.Num // of the first octet in backlog
 
-	// What the peer lets us send.
+	// The peer's window.
 	sndWnd, maxWnd uint32
 	wl1, wl2       seq.Num
 	path           path
@@ -44,31 +43,31 @@ type Conn struct {
 	recoverAt seq.Num // recovery ends when this has been acknowledged
 	dupAcks   uint32
 	renoOut   uint32        // octets that duplicate ACKs say have left (no SACK)
-	lostFrom  seq.Num       // where the first entry to be resent is looked for
+	lostFrom  seq.Num       // where the search for the first entry to be resent begins
 	cutAt     clock.Instant // when cwnd was reduced, or the last timeout
 	rack      rack
 	tail      tail
 	slack     slack // of the probe timer
 	prr       prr
 	undo      undo
-	dsack     wire.SACKBlock // of the ACK that is looked at, if hasDSACK
-	edge      seq.Num        // right edge that hdr promises ...
-	unloaded  seq.Num        // what was sent before this lies in slabs (unload.go)
+	dsack     wire.SACKBlock // of the ACK that is being processed, if hasDSACK
+	edge      seq.Num        // right edge that hdr advertises ...
+	unloaded  seq.Num        // octets sent before this lie in slabs (unload.go)
 	edgeAt    clock.Instant  // when edge was made
-	slabsSent int            // how many slabs there are of what was sent
+	slabsSent int            // number of slabs with sent octets
 	cc        Congestion
-	ccWas     string        // the kernel's name of what cc goes on from
+	ccWas     string        // the kernel's name of the congestion control that cc continues
 	trip      time.Duration // of the last segment acknowledged; 0: not known
 	lastData  clock.Instant // when data was last sent
-	idled     int           // timeouts since then that cc has been told of
+	idled     int           // timeouts since then that were reported to cc
 	rtt       estimator
 	flown     uint32 // octets of data outstanding after the last Transmit
 
 	// Receiving.
 	rcvNxt seq.Num
 	in     inbox
-	rcvAdv seq.Num // right edge that was promised; only moves forward
-	rcvMSS uint32  // largest segment seen of late
+	rcvAdv seq.Num // right edge that was advertised; only moves forward
+	rcvMSS uint32  // largest recent segment
 	tune   tuner
 	finAt  seq.Num // the peer's FIN, if finKnown
 
@@ -85,7 +84,7 @@ type Conn struct {
 	persistAt clock.Instant
 	keepAt    clock.Instant
 	lossAt    clock.Instant // a segment is late (rack.go) or, if probing, a probe is due (tlp.go)
-	renegeAt  clock.Instant // the peer asks for what it has SACKed (sack.go)
+	renegeAt  clock.Instant // the peer requests octets that it has SACKed (sack.go)
 	waitUntil clock.Instant // the end of TIME-WAIT, if InTimeWait
 
 	// Patience (timers.go, persist.go, keepalive.go).
@@ -93,13 +92,13 @@ type Conn struct {
 	probes     uint32        // unanswered probes of either kind
 	progressAt clock.Instant // when something was first outstanding, or acknowledged
 	lastHeard  clock.Instant
-	stalledAt  clock.Instant // when the window closed on us
+	stalledAt  clock.Instant // when the peer closed its window
 	keep       keepalive
 	userLimit  time.Duration
 	rstSeq     seq.Num // of the RST to be sent, if rst
 }
 
-// flags is what takes one octet of a connection.
+// flags are the fields of a connection that take one octet each.
 type flags struct {
 	phase    Phase
 	sndScale uint8
@@ -116,34 +115,34 @@ type flags struct {
 	noDelay     bool
 	forced      bool // the next retransmission ignores cwnd
 	cut         bool // this fast recovery has reduced cwnd
-	lostTwice   bool // a retransmission since cutAt is lost
-	hasDSACK    bool // the ACK that is looked at reports a duplicate
-	armTail     bool // the probe timer is to be started again
-	probing     bool // lossAt is when a probe is due
-	blocked     bool // no room or memory in the last Transmit
-	paused      bool // Emit refused, because enough waits to be sent
+	lostTwice   bool // a retransmission sent since cutAt is lost
+	hasDSACK    bool // the ACK that is being processed reports a duplicate
+	armTail     bool // the probe timer must be started again
+	probing     bool // lossAt is the time of a probe
+	blocked     bool // the last Transmit found no room or memory
+	paused      bool // Emit refused, because enough octets wait to be sent
 	cwndLimited bool
-	answer      bool // ended by a RST of ours: answer what still comes
+	answer      bool // ended by our RST: later segments are answered
 	probe       bool // send one
 	pushSome    bool // override sender SWS avoidance once
 	rst         bool // send one
 
 	// Receiving.
 	finKnown bool // the peer's FIN has been seen
-	peerFin  bool // ... and is in order
+	peerFin  bool // ... and all octets before it have arrived
 	arrived  bool // octets or FIN that Arrived has not reported
 	ackNow   bool
-	consumed bool // Consume was called since the window was last looked at
+	consumed bool // Consume was called since the window was last updated
 }
 
 var _ stream.Stream = (*Conn)(nil)
 
-// maxQueue bounds State.Queue and State.Unread: sequence arithmetic needs
-// room, and no kernel queue is larger.
+// maxQueue bounds State.Queue and State.Unread in octets: sequence arithmetic needs room, and no kernel queue is
+// larger.
 const maxQueue = 1 << 28
 
-// New makes a connection of st at time now. Everything in st is checked; all
-// mistakes are reported at once. st.Queue and st.Unread are copied.
+// New makes a connection from st at time now. It checks everything in st, and reports all mistakes at once. It copies
+// st.Queue and st.Unread.
 func New(now clock.Instant, st State, cfg Config, mem Memory) (*Conn, error) {
 	cfg, bad := cfg.fill()
 	if err := errors.Join(bad, st.Check()); err != nil {
@@ -151,7 +150,7 @@ func New(now clock.Instant, st State, cfg Config, mem Memory) (*Conn, error) {
 	}
 	c := &Conn{mem: mem, cfg: cfg}
 	c.path = newPath(&st)
-	if f, ok := mem.Take(); ok { // what a frame has room for
+	if f, ok := mem.Take(); ok { // the room of a frame
 		c.path.room = f.Len
 		mem.Free(f)
 	}
@@ -197,9 +196,9 @@ func (c *Conn) initSender(now clock.Instant, st *State) {
 	c.flown = c.q.flight
 }
 
-// loadQueue makes entries of what the application had written: a boundary
-// where the sent octets end, every mss octets besides. The octets stay on the
-// heap until they are sent from here: most are acknowledged before.
+// loadQueue makes entries for what the application had written. There is a boundary where the sent octets end, and
+// otherwise after every mss octets. The octets stay on the heap until they are sent from here, because most of the
+// sent ones are acknowledged before that.
 func (c *Conn) loadQueue(st *State, mss uint32) {
 	want := max(c.cfg.SndSegs, uint32(len(st.Queue))/mss+2)
 	c.q = newQueue(1<<bits.Len32(2*want-1), &c.cfg.Rings.entries)
@@ -215,7 +214,7 @@ func (c *Conn) loadQueue(st *State, mss uint32) {
 		n := min(uint32(s.Until(end)), mss)
 		c.q.push(entry{seq: s, n: n})
 		if sent {
-			// When it was sent is not known, nor how often: no sample (Karn).
+			// The time and the number of transmissions are not known: no sample (Karn).
 			e := c.q.last()
 			e.tx, e.sentAt = 2, st.At
 			c.q.sentFirst()
@@ -234,8 +233,8 @@ func (c *Conn) initReceiver(now clock.Instant, st *State) {
 	c.ecn.on = st.ECN
 	c.stamp = newStamps(st)
 	c.limit = newLimiter(now, c.cfg.Seed)
-	// RCV.WUP is RCV.NXT as of the last ACK: what came later is still owed
-	// one, and a peer that sends has waited for it during the take-over.
+	// RCV.WUP is RCV.NXT as of the last ACK. Octets that arrived later have not been acknowledged yet, and a sending
+	// peer has waited for the ACK during the take-over.
 	c.lastAck = st.RcvWup
 	c.ackNow = c.lastAck != c.rcvNxt
 	if len(st.Unread) > 0 {
@@ -252,7 +251,7 @@ func (c *Conn) initReceiver(now clock.Instant, st *State) {
 	}
 }
 
-// dataNxt is behind the last octet that was sent, without our FIN.
+// dataNxt returns the sequence number after the last octet that was sent, without our FIN.
 func (c *Conn) dataNxt() seq.Num {
 	if c.finSent {
 		return c.dataEnd
@@ -260,13 +259,13 @@ func (c *Conn) dataNxt() seq.Num {
 	return c.sndNxt
 }
 
-// outstanding reports whether anything that was sent is not acknowledged.
+// outstanding reports whether anything that was sent is unacknowledged.
 func (c *Conn) outstanding() bool { return c.sndNxt != c.sndUna }
 
 // unsent reports whether octets or a FIN wait for their first transmission.
 func (c *Conn) unsent() bool { return c.q.sent < c.q.count || (c.finQueued && !c.finSent) }
 
-// enter moves the connection along its life cycle, if ev means anything now.
+// enter changes the phase of the connection for ev, if ev has a meaning in the present phase.
 func (c *Conn) enter(now clock.Instant, ev event) {
 	next, ok := c.phase.next(ev)
 	if !ok {
@@ -281,7 +280,7 @@ func (c *Conn) enter(now clock.Instant, ev event) {
 	}
 }
 
-// fail ends the connection because of err and lets go of everything.
+// fail ends the connection with err and releases all its memory.
 func (c *Conn) fail(err error) {
 	if c.phase == Closed {
 		return
@@ -311,7 +310,7 @@ func (c *Conn) releaseAll() {
 	c.in.drain()
 }
 
-// free ends the hold on an entry's frame or slab, if it is the one that has it.
+// free releases an entry's frame or slab, if the entry owns it.
 func (c *Conn) free(e *entry) {
 	switch e.store {
 	case inFrame:

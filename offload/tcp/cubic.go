@@ -7,8 +7,8 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 )
 
-// The constants of RFC 9438 §4.1 and §4.3, and what one period of growth at
-// most makes of a window (§4.2).
+// The constants of RFC 9438 §4.1 and §4.3, and the largest factor by which a window may grow in one round trip
+// (§4.2).
 const (
 	cubicC      = 0.4 // segments per second cubed
 	cubicBeta   = 0.7
@@ -35,17 +35,17 @@ type cubic struct {
 // cubicState is what a reduction changes. A stage is a period of congestion
 // avoidance: between two reductions, without slow start.
 type cubicState struct {
-	cwnd     float64 // octets, and what an ACK has added to the next one
+	cwnd     float64 // octets, with the fraction that ACKs have added so far
 	ssthresh uint32
 	prior    float64 // cwnd_prior: cwnd before the last reduction; 0: none yet
-	wMax     float64 // where the curve is flat; 0: where the stage begins
+	wMax     float64 // window at which the curve is flat; 0: that at the beginning of the stage
 
-	staged bool          // the following are those of a stage
-	epoch  clock.Instant // when it began, or would have without the pauses
-	last   clock.Instant // when the time of the stage was last looked at
+	staged bool          // the following fields are those of a stage
+	epoch  clock.Instant // when the stage began, or would have without idle periods
+	last   clock.Instant // when the time of the stage was last read
 	origin float64       // its W_max ...
-	k      float64       // ... and when it gets there, seconds from epoch on
-	wEst   float64       // what NewReno would have by now
+	k      float64       // ... and when the curve reaches it, in seconds after epoch
+	wEst   float64       // the window that NewReno would have now
 }
 
 func (c *cubic) Name() string      { return "cubic" }
@@ -71,8 +71,7 @@ func (c *cubic) Acked(a Ack) {
 	c.cwnd = min(c.cwnd, maxCwnd)
 }
 
-// start grows the window in slow start and reports how many octets are left
-// for congestion avoidance.
+// start grows the window in slow start, and returns how many octets are left for congestion avoidance.
 func (c *cubic) start(a *Ack) uint32 {
 	limit := uint32(slowStartLimit)
 	if a.Repair {
@@ -89,7 +88,7 @@ func (c *cubic) start(a *Ack) uint32 {
 	return grow - room
 }
 
-// avoid is congestion avoidance: RFC 9438 §4.3 to §4.5.
+// avoid does congestion avoidance: RFC 9438 §4.3 to §4.5.
 func (c *cubic) avoid(a *Ack, n float64) {
 	if !c.staged {
 		c.begin(a.Now)
@@ -109,9 +108,8 @@ func (c *cubic) avoid(a *Ack, n float64) {
 	c.cwnd += (target - c.cwnd) / c.cwnd * n
 }
 
-// begin begins a stage (RFC 9438 §4.2). Its curve has its flat part at once
-// where nothing says that there was more before: after slow start without a
-// loss (§4.10), and after a timeout (§4.8).
+// begin begins a stage (RFC 9438 §4.2). The curve starts at its flat part if no larger window is known: after slow
+// start without a loss (§4.10), and after a timeout (§4.8).
 func (c *cubic) begin(now clock.Instant) {
 	c.staged, c.epoch = true, now
 	c.wEst, c.origin, c.k = c.cwnd, c.cwnd, 0
@@ -121,14 +119,14 @@ func (c *cubic) begin(now clock.Instant) {
 	}
 }
 
-// curve is W_cubic(t), equation 1 of RFC 9438 §4.2.
+// curve returns W_cubic(t), equation 1 of RFC 9438 §4.2.
 func (c *cubic) curve(t time.Duration) float64 {
 	d := t.Seconds() - c.k
 	return c.origin + cubicC*float64(c.mss)*d*d*d
 }
 
-// pause takes the time since the last growth out of the stage: the window had
-// no need to grow (RFC 9438 §5.8).
+// pause excludes the time since the last growth from the stage, because the window had no need to grow then (RFC 9438
+// §5.8).
 func (c *cubic) pause(now clock.Instant) {
 	if c.staged {
 		c.epoch = c.epoch.Add(now.Sub(c.last))
@@ -136,7 +134,8 @@ func (c *cubic) pause(now clock.Instant) {
 	}
 }
 
-// cut is RFC 9438 §4.6, and §4.7: who has lost ground leaves room for others.
+// cut implements RFC 9438 §4.6, and the fast convergence of §4.7: a flow whose window has not reached the previous
+// W_max again leaves room for others.
 func (c *cubic) cut(flight uint32) {
 	c.before = c.cubicState
 	c.slow.over = true
@@ -155,12 +154,12 @@ func (c *cubic) Loss(_ clock.Instant, flight uint32) {
 	c.cwnd = float64(c.ssthresh)
 }
 
-// Recovered is RFC 6582 §3.2 step 3, full acknowledgement, option 1.
+// Recovered implements RFC 6582 §3.2 step 3, full acknowledgement, option 1.
 func (c *cubic) Recovered(_ clock.Instant, flight uint32) {
 	c.cwnd = float64(min(c.ssthresh, max(flight, c.mss)+c.mss))
 }
 
-// Timeout is RFC 9438 §4.8.
+// Timeout implements RFC 9438 §4.8.
 func (c *cubic) Timeout(_ clock.Instant, flight uint32, repeated bool) {
 	if !repeated {
 		c.cut(flight)
@@ -168,7 +167,7 @@ func (c *cubic) Timeout(_ clock.Instant, flight uint32, repeated bool) {
 	c.cwnd, c.wMax, c.staged = float64(c.mss), 0, false
 }
 
-// Undo is RFC 9438 §4.9; what has grown since stays.
+// Undo implements RFC 9438 §4.9. Growth since the reduction stays.
 func (c *cubic) Undo(clock.Instant) {
 	cwnd := c.cwnd
 	c.cubicState = c.before
@@ -176,7 +175,7 @@ func (c *cubic) Undo(clock.Instant) {
 	c.slow.over = c.ssthresh < maxCwnd
 }
 
-// Idle is RFC 9438 §5.8, and RFC 5681 §4.1 in the way of RFC 2861.
+// Idle implements RFC 9438 §5.8, and RFC 5681 §4.1 with the decay of RFC 2861.
 func (c *cubic) Idle(now clock.Instant, periods int) {
 	c.pause(now)
 	if periods > 0 {

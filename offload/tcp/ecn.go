@@ -6,22 +6,21 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// ecn is explicit congestion notification (RFC 3168) of a connection whose
-// ends agreed on it when it was made. A router marks a packet (CE) instead of
-// dropping it; its receiver says so in every ACK (ECE) until the sender says
-// that it has reduced its window (CWR).
+// ecn is the state of explicit congestion notification (RFC 3168) of a connection whose ends negotiated it in the
+// handshake. A router marks a packet (CE) instead of dropping it. The receiver says so in every ACK (ECE) until the
+// sender says that it has reduced its window (CWR).
 type ecn struct {
-	on bool // negotiated; nothing below ever changes otherwise
+	on bool // negotiated; otherwise the fields below never change
 
 	echo bool // receiver: a mark was seen, and no CWR since
 
-	told  bool    // sender: the ACK in hand has ECE
-	cwr   bool    // the next new data says that the window was reduced ...
-	held  bool    // ... and until it has been heard, ECE is about the same
+	told  bool    // sender: the ACK being processed has ECE
+	cwr   bool    // the next new data has CWR ...
+	held  bool    // ... and until that is acknowledged, ECE reports the same
 	until seq.Num // congestion; SND.NXT at the reduction, valid if held
 }
 
-// markECN is RFC 3168 §6.1.3 for the receiver of data.
+// markECN implements RFC 3168 §6.1.3 for the receiver of data.
 func (c *Conn) markECN(s *Segment) {
 	if !c.ecn.on || len(s.Payload) == 0 {
 		return
@@ -36,7 +35,7 @@ func (c *Conn) markECN(s *Segment) {
 	}
 }
 
-// readECE looks whether an acceptable ACK reports congestion.
+// readECE records whether an acceptable ACK reports congestion.
 func (c *Conn) readECE(s *wire.TCPFields) {
 	if !c.ecn.on {
 		return
@@ -50,8 +49,8 @@ func (c *Conn) readECE(s *wire.TCPFields) {
 	}
 }
 
-// react treats a report like a loss, once per window of data (RFC 3168 §6.1.2).
-// A recovery under way has reduced the window already.
+// react treats a report like a loss, once per window of data (RFC 3168 §6.1.2). A recovery in progress has already
+// reduced the window.
 func (c *Conn) react(now clock.Instant) {
 	if c.ecn.told && !c.ecn.held && c.mode == open && c.flown > 0 {
 		c.stats.ECNCuts++
@@ -61,22 +60,21 @@ func (c *Conn) react(now clock.Instant) {
 	}
 }
 
-// reduced books that the congestion window was reduced, whatever for: the peer
-// must hear of it, or it goes on echoing (RFC 3168 §6.1.2).
+// reduced records that the congestion window was reduced, for any reason. The peer must be told, or it continues to
+// echo (RFC 3168 §6.1.2).
 func (c *Conn) reduced() {
 	if c.ecn.on {
 		c.ecn.cwr, c.ecn.held, c.ecn.until = true, true, c.sndNxt
 	}
 }
 
-// mayGrow reports whether an ACK of new data can widen the window. One that
-// reports congestion cannot; after a timeout, which was the answer to it, slow
-// start goes on nevertheless.
+// mayGrow reports whether an ACK of new data may widen the window. An ACK that reports congestion may not, except
+// after a timeout: the timeout was the answer to the congestion, and slow start continues.
 func (c *Conn) mayGrow(was mode) bool { return was != fast && (was == repair || !c.ecn.told) }
 
-// offerECT makes a segment of new data one that routers may mark instead of
-// dropping. Retransmissions, probes and segments without data are not (§6.1.4
-// to §6.1.6): their marks would not be reliable signals.
+// offerECT marks a segment of new data as ECN-capable, so that routers may mark it instead of dropping it.
+// Retransmissions, probes and segments without data are not ECN-capable (§6.1.4 to §6.1.6), because their marks would
+// not be reliable signals.
 func (c *Conn) offerECT(h *wire.TCPFields) {
 	h.ECT = true
 	if c.ecn.cwr {

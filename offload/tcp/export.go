@@ -9,23 +9,21 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// ErrExported is what Done reports of a connection that Export has ended here.
+// ErrExported is the error of Done for a connection that Export has ended here.
 var ErrExported = errors.New("the connection was moved")
 
 // ErrEnded is returned by Export for a connection that has ended.
 var ErrEnded = errors.New("the connection has ended")
 
-// Export is the reverse of New: it reads the connection at time now, gives every
-// frame and slab back, and ends the connection here. The peer hears nothing. The
-// octets of the State are copies, which the caller owns. Export works in every
-// phase but Closed.
+// Export is the reverse of New. It reads the connection at time now, gives every frame and slab back, and ends the
+// connection here without sending anything to the peer. The octets of the State are copies, which the caller owns.
+// Export works in every phase but Closed.
 //
-// New makes a connection of the State that goes on where this one ended. The
-// State does not hold the SACK scoreboard, when each segment was sent, and what was
-// received out of order: the peer keeps such octets until they are acknowledged
-// (RFC 2018 §8). docs/tcp.md lists what a move keeps and what it drops.
+// New makes a connection from the State that continues where this one ended. The State does not hold the SACK
+// scoreboard, the time at which each segment was sent, or out-of-order octets: the peer keeps such octets until they
+// are acknowledged (RFC 2018 §8). docs/tcp.md lists what a move keeps and what it drops.
 //
-// An error leaves the connection as it was.
+// After an error the connection is unchanged.
 func (c *Conn) Export(now clock.Instant) (State, error) {
 	if c.phase == Closed {
 		return State{}, fmt.Errorf("export connection: %w", ErrEnded)
@@ -58,8 +56,7 @@ func (c *Conn) exportSender(st *State) {
 	st.KeepIdle, st.KeepInterval, st.KeepCount = c.keep.idle, c.keep.interval, int(c.keep.count)
 }
 
-// exportReceiver reads the clock of the timestamps at its last tick: it does not
-// lose a part of a tick with each move.
+// exportReceiver reads the timestamp clock at its last tick, so that a move does not lose a part of a tick.
 func (c *Conn) exportReceiver(now clock.Instant, st *State) {
 	st.At = now
 	st.RcvNxt, st.RcvWup, st.RcvWnd = c.rcvNxt, c.lastAck, uint32(c.lastAck.Until(c.rcvAdv))
@@ -104,9 +101,9 @@ func (c *Conn) exportMoved(now clock.Instant) *Moved {
 	}
 }
 
-// lostOctets counts from SND.UNA on: how many octets go up to the last segment that
-// is lost, as far as all are lost or SACKed, and how many of them need not be sent
-// again, as they have been, or are SACKed.
+// lostOctets counts octets from SND.UNA on. missing is the length up to the end of the last lost segment, as far as
+// all octets are lost or SACKed. again is how many of these octets need not be sent again, because they have been
+// sent again or are SACKed.
 func (c *Conn) lostOctets() (missing, again uint32) {
 	octets, gap := uint32(0), false
 	for i := range c.q.sent {
@@ -125,7 +122,7 @@ func (c *Conn) lostOctets() (missing, again uint32) {
 	return missing, again
 }
 
-// copyQueue copies the octets that the peer has not acknowledged.
+// copyQueue returns a copy of the octets that the peer has not acknowledged.
 func (c *Conn) copyQueue() []byte {
 	if c.q.count == 0 {
 		return nil
@@ -146,7 +143,7 @@ func (c *Conn) copyQueue() []byte {
 	return b
 }
 
-// copyUnread copies the octets in order that nobody has read.
+// copyUnread returns a copy of the in-order octets that the upper layer has not consumed.
 func (c *Conn) copyUnread() []byte {
 	if c.in.count == 0 {
 		return nil

@@ -5,20 +5,19 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// frto is F-RTO (RFC 5682 §2.1): where a timeout stands in turning out to have
-// been for nothing. Only without timestamps: with them Eifel knows at once. What
-// was SACKed is forgotten by then (queue.go), so the version with SACK is the
-// same.
+// frto is the state of F-RTO (RFC 5682 §2.1), which finds out whether a timeout was spurious. It is used only without
+// timestamps: with them Eifel knows at once. The timeout has cleared the SACK marks (queue.go), so the version with
+// SACK is the same.
 type frto uint8
 
 const (
 	frtoOff   frto = iota
-	frtoWaits      // the oldest segment alone was sent again; the first ACK is awaited
-	frtoAsks       // it has come, and new data is to be sent in place of what is given up
-	frtoTries      // that was sent; the second ACK decides
+	frtoWaits      // only the oldest segment was sent again; the first ACK is awaited
+	frtoAsks       // the first ACK has come; new data must be sent instead of retransmissions
+	frtoTries      // new data was sent; the second ACK decides
 )
 
-// suspectTimeout is step 1: the first timeout of a recovery is being made.
+// suspectTimeout is step 1. It is called while the first timeout of a recovery is processed.
 func (c *Conn) suspectTimeout() {
 	c.frto = frtoOff
 	if !c.stamp.on && c.mode != repair && c.undo.on {
@@ -26,9 +25,8 @@ func (c *Conn) suspectTimeout() {
 	}
 }
 
-// judgeTimeout is steps 2 and 3 for an ACK. If the octets that it acknowledges
-// were not sent again, they were only late. A duplicate says that there is a
-// hole: one segment of it goes at once, as the new data fills the window.
+// judgeTimeout is steps 2 and 3 for an ACK. If the acknowledged octets were not sent again, the originals were only
+// late. A duplicate ACK shows a hole: one segment of it is sent at once, because the new data fills the window.
 func (c *Conn) judgeTimeout(now clock.Instant, ack seq.Num, n news) {
 	switch {
 	case c.frto == frtoOff:
@@ -45,8 +43,7 @@ func (c *Conn) judgeTimeout(now clock.Instant, ack seq.Num, n news) {
 	}
 }
 
-// sendInstead sends the new data of step 2b, or goes back to what is lost if
-// there is none.
+// sendInstead sends the new data of step 2b, or returns to retransmission if there is no new data.
 func (c *Conn) sendInstead(now clock.Instant, out Output) bool {
 	before := c.sndNxt
 	done := c.sendNew(now, out)

@@ -16,23 +16,23 @@ const (
 	cssRounds   = 5                     // CSS_ROUNDS
 )
 
-// hystart is HyStart++ (RFC 9406): it ends the first slow start when round
-// trips grow longer, before the queue that makes them so overflows. Conservative
-// slow start (CSS) comes between, in case they had grown for another reason.
+// hystart is HyStart++ (RFC 9406). It ends the first slow start when round trips grow longer, before the queue that
+// lengthens them overflows. Conservative slow start (CSS) comes in between, in case the round trips grew for another
+// reason.
 type hystart struct {
-	over  bool // the first slow start is
+	over  bool // the first slow start has ended
 	begun bool
 	css   bool
-	left  int     // rounds of CSS to come, this one included
+	left  int     // remaining rounds of CSS, this one included
 	end   seq.Num // windowEnd: the round ends when this is acknowledged
 
 	samples  int           // of this round
 	trip     time.Duration // the shortest of this round; 0: none
-	previous time.Duration // of the round before
+	previous time.Duration // of the previous round
 	baseline time.Duration // of the round that began CSS
 }
 
-// divisor is what growth is divided by.
+// divisor returns the number by which growth is divided.
 func (h *hystart) divisor() uint32 {
 	if h.css {
 		return cssDivisor
@@ -40,8 +40,7 @@ func (h *hystart) divisor() uint32 {
 	return 1
 }
 
-// observe takes an acknowledgement in slow start into account. It reports true
-// once: when slow start shall end.
+// observe handles an acknowledgement in slow start. It returns true once, when slow start must end.
 func (h *hystart) observe(a *Ack) (end bool) {
 	if h.over {
 		return false
@@ -64,7 +63,7 @@ func (h *hystart) observe(a *Ack) (end bool) {
 	return false
 }
 
-// round begins one.
+// round begins a round.
 func (h *hystart) round(end seq.Num) {
 	if h.css {
 		h.left--
@@ -77,8 +76,7 @@ func (h *hystart) round(end seq.Num) {
 	h.previous, h.trip, h.samples = h.trip, 0, 0
 }
 
-// judge enters CSS, and leaves it again when round trips are as short as
-// before.
+// judge enters CSS, and leaves it when round trips are as short as before.
 func (h *hystart) judge() {
 	switch {
 	case h.css && h.trip < h.baseline:

@@ -37,7 +37,7 @@ type Stats struct {
 	ECNCuts             uint64 // reductions of the congestion window because of them
 }
 
-// Info is a connection at one moment. Windows and sizes are octets.
+// Info is a snapshot of a connection. Windows and sizes are in octets.
 type Info struct {
 	Phase                    Phase
 	SndUna, SndNxt, RcvNxt   seq.Num
@@ -49,18 +49,17 @@ type Info struct {
 	Queued, Unread           uint32 // emitted and not acknowledged; received and not consumed
 	SndSegs                  uint32 // entries of the retransmission queue
 	RcvFrames, ReorderFrames int    // receive frames held, in order and not
-	Slabs                    int    // held besides, by what was received and by what was sent
+	Slabs                    int    // slabs held by received and by sent octets
 	Recovering               bool
 	Congestion               string // name of the congestion control
-	KernelCongestion         string // of the kernel's until the take-over; "" if not known
+	KernelCongestion         string // of the kernel until the take-over; "" if not known
 	ECN                      bool   // was negotiated
 }
 
-// NoThreshold is the slow start threshold of a connection that has not lost
-// anything yet: there is none.
+// NoThreshold is the slow-start threshold before the first loss: no limit.
 const NoThreshold = math.MaxUint32
 
-// threshold is the congestion control's, as others show it.
+// threshold returns the slow-start threshold of c, or NoThreshold.
 func threshold(c Congestion) uint32 {
 	if t := c.Threshold(); t < maxCwnd {
 		return t
@@ -91,7 +90,7 @@ func (c *Conn) Info() Info {
 	}
 }
 
-// AddSince adds to s what now has counted and before had not.
+// AddSince adds to s what was counted between before and now.
 func (s *Stats) AddSince(now, before *Stats) {
 	for _, c := range []struct{ sum, now, before *uint64 }{
 		{&s.SegsIn, &now.SegsIn, &before.SegsIn}, {&s.SegsOut, &now.SegsOut, &before.SegsOut},

@@ -7,7 +7,7 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// keepalive is RFC 9293 §3.8.4; off while idle is 0.
+// keepalive is the state of RFC 9293 §3.8.4. It is off while idle is 0.
 type keepalive struct {
 	idle, interval time.Duration
 	count          uint32
@@ -31,9 +31,9 @@ func (k *keepalive) first(now clock.Instant) clock.Instant {
 	return now.Add(k.idle)
 }
 
-// keepExpired looks whether the connection has really been idle, which the
-// timer is not reset for on each segment, and probes the peer or gives it up.
-// A single probe without answer proves nothing.
+// keepExpired runs when the keepalive timer expires. It first checks whether the connection has been idle, because
+// segments do not reset the timer. Then it probes the peer, or gives it up. A single probe without an answer proves
+// nothing.
 func (c *Conn) keepExpired(now clock.Instant) {
 	quiet := now.Sub(c.lastHeard)
 	dead := c.probes >= c.keep.count
@@ -41,7 +41,7 @@ func (c *Conn) keepExpired(now clock.Instant) {
 		dead = c.probes > 0 && quiet >= c.userLimit
 	}
 	switch {
-	case c.outstanding() || c.unsent(): // other timers look after the peer
+	case c.outstanding() || c.unsent(): // other timers detect a peer that does not answer
 		c.keepAt = now.Add(c.keep.idle)
 	case quiet < c.keep.idle:
 		c.keepAt = c.lastHeard.Add(c.keep.idle)

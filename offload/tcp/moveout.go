@@ -2,16 +2,15 @@ package tcp
 
 import "github.com/stag-rdma/stag/offload/port"
 
-// Guests says which receive frames a connection may use and not keep.
+// Guests tells which receive frames a connection may use but not keep.
 type Guests interface {
 	// Guest reports whether f is such a frame.
 	Guest(f port.Frame) bool
 }
 
-// MoveOut copies octets that nobody has read yet out of frames that are guests,
-// into slabs of the flow's share, and releases these frames. Octets that follow each
-// other share a slab. A frame stays if the flow may have no more slabs. Views are not
-// valid any more.
+// MoveOut copies octets that the upper layer has not consumed out of frames that are guests, into slabs of the flow's
+// share, and releases these frames. Consecutive octets share a slab. A frame stays if the flow may have no more
+// slabs. Slices from Views are not valid after it.
 func (c *Conn) MoveOut(g Guests) {
 	c.in.moveOut(g)
 	c.in.moveOutAhead(g)
@@ -20,7 +19,7 @@ func (c *Conn) MoveOut(g Guests) {
 // isGuest reports whether the run lies in a frame that is a guest.
 func (h *held) isGuest(g Guests) bool { return h.framed() && g.Guest(h.frame) }
 
-// moveOut is MoveOut for the octets in order.
+// moveOut does MoveOut for in-order octets.
 func (b *inbox) moveOut(g Guests) {
 	done := uint32(0)
 	for i := range b.count {
@@ -44,7 +43,7 @@ func (b *inbox) moveOut(g Guests) {
 	b.count = done
 }
 
-// moveOutAhead is MoveOut for the octets out of order.
+// moveOutAhead does MoveOut for out-of-order octets.
 func (b *inbox) moveOutAhead(g Guests) {
 	done := 0
 	for i := range b.ooo {
@@ -66,8 +65,8 @@ func (b *inbox) moveOutAhead(g Guests) {
 	b.cut(done, len(b.ooo))
 }
 
-// takes copies the octets of next behind h's, and reports whether it could: they
-// follow each other, all of them fit, and h itself stays where it is.
+// takes copies the octets of next after those of h, and reports whether it could: the octets must be consecutive, all
+// of them must fit, and h itself must not be in a guest frame.
 func (h *held) takes(next *held, g Guests) bool {
 	if h.end() != next.seq || h.room() < len(next.data) || h.isGuest(g) {
 		return false

@@ -46,7 +46,7 @@ func (r *newReno) Acked(a Ack) {
 	r.cwnd = min(r.cwnd, maxCwnd)
 }
 
-// cut is RFC 5681 §3.1 equation 4.
+// cut implements RFC 5681 §3.1 equation 4.
 func (r *newReno) cut(flight uint32) {
 	r.before = r.renoState
 	r.ssthresh = max(flight/2, 2*r.mss)
@@ -57,7 +57,7 @@ func (r *newReno) Loss(_ clock.Instant, flight uint32) {
 	r.cwnd, r.acked = r.ssthresh, 0
 }
 
-// Recovered is RFC 6582 §3.2 step 3, full acknowledgement, option 1.
+// Recovered implements RFC 6582 §3.2 step 3, full acknowledgement, option 1.
 func (r *newReno) Recovered(_ clock.Instant, flight uint32) {
 	r.cwnd = min(r.ssthresh, max(flight, r.mss)+r.mss)
 }
@@ -69,13 +69,13 @@ func (r *newReno) Timeout(_ clock.Instant, flight uint32, repeated bool) {
 	r.cwnd, r.acked = r.mss, 0
 }
 
-// Undo goes back to the windows as they were; what has grown since stays.
+// Undo restores the windows before the reduction. Growth since then stays.
 func (r *newReno) Undo(clock.Instant) {
 	r.cwnd = max(r.cwnd, r.before.cwnd)
 	r.ssthresh, r.acked = r.before.ssthresh, r.before.acked
 }
 
-// Idle is RFC 5681 §4.1, in the way of RFC 2861.
+// Idle implements RFC 5681 §4.1 with the decay of RFC 2861.
 func (r *newReno) Idle(_ clock.Instant, periods int) {
 	if periods > 0 {
 		r.ssthresh = remembered(r.ssthresh, r.cwnd)

@@ -7,41 +7,40 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// path is what decides how many octets a segment can carry.
+// path is what determines how many octets a segment can carry.
 type path struct {
 	mss     uint16 // the peer's MSS option
 	mtu     uint16 // octets, IP header included
 	headers uint16 // IP and TCP without options
 	options uint16 // in every segment
 	room    uint32 // in a transmit frame; 0: not known
-	peer    uint32 // octets in the peer's segments, if its path is as wide as ours was
+	peer    uint32 // octets in the peer's segments, if the peer's path is as wide as ours was at first
 
-	// The way back to a wider path, once mtu was lowered (RFC 4821 §7).
-	first    uint16        // mtu as it was in the beginning
-	widest   uint16        // of what the interface allows, and first, the smaller
-	tryAt    clock.Instant // when to try a larger size; Never: no need
-	pause    time.Duration // after a size that got lost
+	// The search for a wider path after mtu was lowered (RFC 4821 §7).
+	first    uint16        // mtu at the beginning
+	widest   uint16        // the smaller of what the interface allows and first
+	tryAt    clock.Instant // when to try a larger size; Never: not needed
+	pause    time.Duration // after a trial that was lost
 	trial    uint16        // the size that Emit may use for one segment; 0: none
 	flying   bool          // that segment has been emitted
-	failed   bool          // it is lost
-	trialEnd seq.Num       // where it ends, if flying
+	failed   bool          // the trial is lost
+	trialEnd seq.Num       // the end of the trial, if flying
 }
 
 const (
-	// tryAfterReport is how long a router's report is taken to be true
-	// (RFC 1191 §6.3), and the longest pause between two trials.
+	// tryAfterReport is how long a router's report is believed (RFC 1191 §6.3), and the longest pause between two
+	// trials.
 	tryAfterReport = 10 * time.Minute
-	// tryAfterHole is the first pause when what looked like a black hole may
-	// have been bad luck or an interruption. Each trial that gets lost makes it
-	// four times as long.
+	// tryAfterHole is the first pause after a suspected black hole, which may have been an interruption. Each lost
+	// trial makes the pause four times as long.
 	tryAfterHole = time.Second
-	// holeTimeouts is how many timeouts in a row make smaller segments worth a
-	// try: 3 s with the shortest RTO, as Linux (tcp_retries1).
+	// holeTimeouts is the number of consecutive timeouts after which smaller segments are tried: 3 s with the
+	// shortest RTO, as Linux (tcp_retries1).
 	holeTimeouts = 4
 )
 
-// sizes are the path MTUs that are tried: jumbo frames, FDDI, Ethernet, what
-// every IPv6 path has, and the least that is believed of an IPv4 path.
+// sizes are the path MTUs to try: jumbo frames, FDDI, Ethernet, the minimum of IPv6, and the least that is believed
+// for an IPv4 path.
 var sizes = [...]uint16{9000, 4352, 1500, 1280, 552}
 
 func newPath(st *State) path {
@@ -71,8 +70,8 @@ func (p *path) floor() uint16 {
 	return 552
 }
 
-// narrower is the next size below what segments have now that a segment of n
-// octets does not fit; 0 if there is none.
+// narrower returns the next size below the present one into which a segment of n octets does not fit; 0 if there is
+// none.
 func (p *path) narrower(n uint32) uint16 {
 	have := min(int(p.mtu), int(p.mss)+int(p.headers))
 	for _, s := range sizes {
@@ -83,7 +82,7 @@ func (p *path) narrower(n uint32) uint16 {
 	return 0
 }
 
-// wider is the next size above mtu, at most the widest.
+// wider returns the next size above mtu, at most widest.
 func (p *path) wider() uint16 {
 	next := p.widest
 	for _, s := range sizes {
@@ -94,23 +93,23 @@ func (p *path) wider() uint16 {
 	return next
 }
 
-// change makes mtu the path's.
+// change sets the path MTU.
 func (c *Conn) change(mtu uint16) {
 	c.path.mtu = mtu
 	c.path.trial, c.path.flying, c.path.failed = 0, false, false
 	c.cc.Resize(c.path.emss())
 }
 
-// pauseTrials lets d pass before a larger size is tried.
+// pauseTrials sets the next trial of a larger size to d after now.
 func (p *path) pauseTrials(now clock.Instant, d time.Duration) {
 	p.tryAt, p.pause = now.Add(d), min(4*d, tryAfterReport)
 }
 
-// emss is the effective send MSS: the most octets of data in a segment
-// (RFC 6691 §2: the MSS option counts our options, path MTU all headers).
+// emss returns the effective send MSS: the most octets of data in a segment (RFC 6691 §2: the MSS option includes our
+// TCP options, the path MTU includes all headers).
 func (p *path) emss() uint32 { return p.emssOf(p.mtu) }
 
-// emssOf is what it would be with another MTU.
+// emssOf returns the effective send MSS for another MTU.
 func (p *path) emssOf(mtu uint16) uint32 {
 	n := uint32(min(p.mss, mtu-p.headers) - p.options)
 	if p.room != 0 {
@@ -119,10 +118,9 @@ func (p *path) emssOf(mtu uint16) uint32 {
 	return n
 }
 
-// TooBig takes an ICMP "fragmentation needed" or "packet too big" into account
-// that quotes a segment of ours with sequence number quoted. It is believed
-// only when that segment is in flight (RFC 5927 §4). mtu is the next hop's,
-// 0 if the router did not say: then the floor is assumed.
+// TooBig handles an ICMP "fragmentation needed" or "packet too big" that quotes our segment with sequence number
+// quoted. It is believed only if that segment is in flight (RFC 5927 §4). mtu is that of the next hop, or 0 if the
+// router did not give it: then the floor is assumed.
 func (c *Conn) TooBig(now clock.Instant, quoted seq.Num, mtu uint16) Drop {
 	if c.phase == Closed {
 		return DropClosed
@@ -145,10 +143,9 @@ func (c *Conn) TooBig(now clock.Instant, quoted seq.Num, mtu uint16) Drop {
 	return DropNone
 }
 
-// Limit makes mtu, the interface's, the bound of what segments are as long as.
-// Segments under way that are longer are sent again in smaller ones, as after
-// TooBig: the interface drops them. Where mtu allows more again, larger segments
-// are tried, up to what the path was in the beginning.
+// Limit makes mtu, that of the interface, the upper limit for segments. Longer segments in flight are sent again in
+// smaller ones, as after TooBig, because the interface drops them. If mtu allows more again, larger segments are
+// tried, up to the path MTU at the beginning.
 func (c *Conn) Limit(now clock.Instant, mtu uint16) {
 	p := &c.path
 	widest := min(p.first, max(mtu, leastMTU(p.headers == 60)))
@@ -173,7 +170,7 @@ func (c *Conn) Limit(now clock.Instant, mtu uint16) {
 	}
 }
 
-// leastMTU is the smallest that there is: RFC 791 §3.2, RFC 8200 §5.
+// leastMTU returns the smallest MTU of the IP version: RFC 791 §3.2, RFC 8200 §5.
 func leastMTU(v6 bool) uint16 {
 	if v6 {
 		return 1280
@@ -181,9 +178,8 @@ func leastMTU(v6 bool) uint16 {
 	return 68
 }
 
-// suspectHole tries smaller segments when full ones are met by nothing but
-// timeouts: a router may drop what is too big for it without saying so, or its
-// report may get lost (RFC 4821 §7.7, as Linux's tcp_mtu_probing).
+// suspectHole tries smaller segments when full ones only time out: a router may drop segments that are too large
+// without a report, or its report may get lost (RFC 4821 §7.7, as Linux's tcp_mtu_probing).
 func (c *Conn) suspectHole(now clock.Instant) {
 	if c.retries < holeTimeouts-1 || c.q.sent == 0 {
 		return
@@ -191,15 +187,15 @@ func (c *Conn) suspectHole(now clock.Instant) {
 	n := c.q.at(0).n
 	mtu := c.path.narrower(n)
 	if mtu == 0 || n > c.sndWnd {
-		return // small as it is, or the probe of a window that has shrunk
+		return // already small, or the probe of a shrunk window
 	}
 	c.stats.BlackHoles++
 	c.change(mtu)
 	c.path.pauseTrials(now, tryAfterHole)
 }
 
-// tryWider lets the next segment be larger, after a time. Only data that the
-// upper layer has to send anyway is at stake, and only when nothing else is.
+// tryWider allows the next segment to be larger, when it is time for a trial. The trial uses only data that the upper
+// layer sends anyway, and only while nothing else needs repair.
 func (c *Conn) tryWider() {
 	if c.mode != open || c.finQueued {
 		return
@@ -208,21 +204,21 @@ func (c *Conn) tryWider() {
 	c.path.trial = c.path.wider()
 }
 
-// endTrial stays with the size that is known to work.
+// endTrial keeps the size that is known to work.
 func (c *Conn) endTrial(now clock.Instant) {
 	c.path.trial, c.path.flying, c.path.failed = 0, false, false
 	c.path.pauseTrials(now, c.path.pause)
 }
 
-// trialSent looks whether the segment is as large as it was meant to be: the
-// peer's window may have had room for a part of it only.
+// trialSent checks whether the segment is as large as intended: the peer's window may have had room for only a part
+// of it.
 func (c *Conn) trialSent(now clock.Instant, e *entry) {
 	if c.isTrial(e) && e.n <= c.path.emss() {
 		c.endTrial(now)
 	}
 }
 
-// trialAcked takes the larger size over when its segment has arrived.
+// trialAcked takes over the larger size when its segment has arrived.
 func (c *Conn) trialAcked(now clock.Instant) {
 	if c.sndUna.Before(c.path.trialEnd) {
 		return
@@ -237,8 +233,8 @@ func (c *Conn) trialAcked(now clock.Instant) {
 // isTrial reports whether e is the segment that tries a larger size.
 func (c *Conn) isTrial(e *entry) bool { return c.path.flying && e.end() == c.path.trialEnd }
 
-// trialLost sends the octets of a lost trial again in smaller segments. If
-// nothing else is lost, that says nothing about congestion (RFC 4821 §7.6.2).
+// trialLost sends the octets of a lost trial again in smaller segments. If nothing else is lost, the loss says
+// nothing about congestion (RFC 4821 §7.6.2).
 func (c *Conn) trialLost(now clock.Instant) (alone bool) {
 	alone = c.mode == open && c.q.missing <= c.path.emssOf(c.path.trial) && c.q.missing > c.path.emss()
 	c.endTrial(now)

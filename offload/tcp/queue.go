@@ -6,28 +6,28 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// mark is what the scoreboard (RFC 6675 §3) says about an entry.
+// mark is the scoreboard's state (RFC 6675 §3) of an entry.
 type mark uint8
 
 const (
 	marked mark = 1 << iota // SACKed by the peer
-	lost                    // given up for lost
+	lost                    // considered lost
 	resent                  // retransmitted since the recovery began
 )
 
-// store says where an entry's octets are.
+// store tells where an entry's octets are.
 type store uint8
 
 const (
 	inBacklog    store = iota // Conn.backlog; no frame yet
-	inFrame                   // frame, which this entry frees
-	inShared                  // frame, which a later piece of the same frame frees
-	inSlab                    // slab, which this entry returns
-	inSharedSlab              // slab, which a later entry returns
+	inFrame                   // frame, which this entry owns
+	inShared                  // frame, which a later entry with a part of it owns
+	inSlab                    // slab, which this entry owns
+	inSharedSlab              // slab, which a later entry owns
 )
 
-// entry is one segment: queued, or sent and not acknowledged. It is sent and
-// sent again with the same boundaries, unless it must be split.
+// entry is one segment: queued, or sent and not acknowledged. It is sent and retransmitted with the same boundaries,
+// unless it must be split.
 type entry struct {
 	seq    seq.Num
 	n      uint32 // octets, never 0
@@ -35,22 +35,21 @@ type entry struct {
 	tx     uint8  // transmissions, saturating
 	mark   mark
 	store  store
-	push   bool          // it was the last of what was queued when it was sent
+	push   bool          // it was the last queued entry when it was sent
 	frame  port.Frame    // in a slab: Addr is the slab's id
 	sentAt clock.Instant // of the last transmission
 }
 
-// slab is the id of the slab that the octets lie in, if they do.
+// slab returns the id of the slab that holds the octets. The entry's octets must be in a slab.
 func (e *entry) slab() uint32 { return uint32(e.frame.Addr) }
 
 func (e *entry) end() seq.Num { return e.seq.Add(seq.Len(e.n)) }
 
-// queue is the retransmission queue with the unsent segments behind it: a ring
-// that grows up to a limit. The first sent entries have been sent; entries are
-// never empty and follow each other without gap.
+// queue is the retransmission queue, followed by the unsent segments, in a ring that grows up to a limit. The first
+// sent entries have been sent. Entries are never empty and follow each other without gaps.
 type queue struct {
 	ring  []entry // a power of two; nil while there is no entry
-	limit uint32  // how long it may become, a power of two
+	limit uint32  // the largest length of ring, a power of two
 	shelf *shelf[entry]
 	head  uint32
 	count uint32
@@ -58,22 +57,21 @@ type queue struct {
 
 	// Sums of octets over the sent entries.
 	flight  uint32 // all
-	sacked  uint32 // marked
-	missing uint32 // lost
+	sacked  uint32 // SACKed
+	missing uint32 // considered lost
 	again   uint32 // resent and not SACKed
-	pending uint32 // lost and not resent: what sendLost has to do
-	marks   uint32 // how many entries are SACKed
+	pending uint32 // lost and not resent: what sendLost must send
+	marks   uint32 // number of SACKed entries
 }
 
 func newQueue(limit uint32, from *shelf[entry]) queue { return queue{limit: limit, shelf: from} }
 
 func (q *queue) at(i uint32) *entry { return &q.ring[(q.head+i)&uint32(len(q.ring)-1)] }
 
-// spare is how many entries more there is room for.
+// spare returns how many more entries fit.
 func (q *queue) spare() uint32 { return q.limit - q.count }
 
-// room makes sure that the ring has a place for one entry more. The caller has
-// looked at spare.
+// room makes sure that the ring has a place for one more entry. The caller must have checked spare.
 func (q *queue) room() {
 	if q.count < uint32(len(q.ring)) {
 		return
@@ -86,13 +84,13 @@ func (q *queue) room() {
 	q.ring, q.head = ring, 0
 }
 
-// vacant gives the ring of an empty queue back.
+// vacant returns the ring of an empty queue.
 func (q *queue) vacant() {
 	q.shelf.back(q.ring)
 	q.ring = nil
 }
 
-// last is the newest entry; nil when the queue is empty.
+// last returns the newest entry; nil if the queue is empty.
 func (q *queue) last() *entry {
 	if q.count == 0 {
 		return nil
@@ -100,7 +98,7 @@ func (q *queue) last() *entry {
 	return q.at(q.count - 1)
 }
 
-// push appends an unsent entry. The caller has looked at spare.
+// push appends an unsent entry. The caller must have checked spare.
 func (q *queue) push(e entry) {
 	q.room()
 	*q.at(q.count) = e
@@ -139,7 +137,7 @@ func (q *queue) trim(k uint32) {
 	q.remark(e, m)
 }
 
-// remark changes what the scoreboard says about a sent entry.
+// remark changes the scoreboard's state of a sent entry.
 func (q *queue) remark(e *entry, m mark) {
 	add := func(sum *uint32, of mark) {
 		if e.mark&of != 0 {
@@ -164,10 +162,8 @@ func (q *queue) remark(e *entry, m mark) {
 	e.mark = m
 }
 
-// split makes two entries of entry i: its first k octets and the rest. Both
-// keep everything else; the second one frees the frame. It refuses when the
-// ring is full, and keeps one slot for the oldest entry, on which all progress
-// depends.
+// split divides entry i into its first k octets and the rest. Both keep the other fields, and the second one owns the
+// frame. It returns false if the ring is full. It keeps one slot for the oldest entry, on which all progress depends.
 func (q *queue) split(i, k uint32) bool {
 	if q.spare() == 0 || (i > 0 && q.spare() == 1) {
 		return false
@@ -194,8 +190,7 @@ func (q *queue) split(i, k uint32) bool {
 	return true
 }
 
-// find returns the index of the sent entry that holds octet s. The caller
-// knows that one does.
+// find returns the index of the sent entry that holds octet s. There must be one.
 func (q *queue) find(s seq.Num) uint32 {
 	lo, hi := uint32(0), q.sent
 	for hi-lo > 1 {
@@ -209,8 +204,8 @@ func (q *queue) find(s seq.Num) uint32 {
 	return lo
 }
 
-// loseAll forgets the scoreboard (RFC 2018 §8: the receiver may have reneged)
-// and gives up for lost the oldest entry and all that were sent before.
+// loseAll clears the scoreboard (RFC 2018 §8: the receiver may have reneged), and marks as lost the oldest entry and
+// all entries that were sent before the given instant.
 func (q *queue) loseAll(before clock.Instant) {
 	for i := range q.sent {
 		e := q.at(i)

@@ -9,33 +9,32 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// RACK (RFC 8985 §6): a segment is lost when one that was sent sufficiently
-// later has arrived. Only with SACK: without, nobody knows what has arrived.
+// RACK (RFC 8985 §6): a segment is lost if one that was sent sufficiently later has arrived. This needs SACK, because
+// the ACK field alone does not tell which segments have arrived.
 
-// rack is what is remembered of the segments that have arrived.
+// rack is what RACK remembers of the segments that have arrived.
 type rack struct {
-	// Of those the one that was sent last: RACK.xmit_ts and RACK.end_seq.
+	// Of the arrived segment that was sent last: RACK.xmit_ts and RACK.end_seq.
 	sentAt clock.Instant
 	end    seq.Num
-	rtt    time.Duration // of the one that arrived last (RACK.rtt); 0: none yet
+	rtt    time.Duration // of the segment that arrived last (RACK.rtt); 0: none yet
 	least  minimum       // round-trip time
 
 	// The reordering window (§6.2 step 4).
 	reordered bool    // the path reorders (RACK.reordering_seen)
 	quarters  uint8   // of the least round trip (RACK.reo_wnd_mult)
-	persist   uint8   // recoveries until it is 1 again
-	inRound   bool    // the window has grown; once until ...
+	persist   uint8   // recoveries until quarters is 1 again
+	inRound   bool    // the window has been widened; once per round trip, until ...
 	round     seq.Num // ... this is acknowledged
 
-	// No retransmission that is still under way was sent before this.
+	// Every retransmission in flight was sent at this instant or later.
 	again clock.Instant
 }
 
-// reorderPersist is how many recoveries a wider reordering window outlives
-// (RACK.reo_wnd_persist).
+// reorderPersist is the number of recoveries after which a wider reordering window ends (RACK.reo_wnd_persist).
 const reorderPersist = 16
 
-// minimum is the least of the values of late: of one to two times an age.
+// minimum is the least of recent values: those of the last one to two periods.
 type minimum struct {
 	now, before time.Duration // 0: none
 	since       clock.Instant
@@ -65,9 +64,8 @@ func newRack(now clock.Instant, st *State) rack {
 	return r
 }
 
-// arrivedAt is §6.2 steps 1 and 2 for an entry that s acknowledges or SACKs for
-// the first time. The ACK of a retransmission that comes too early to be one
-// is of the original, and says nothing.
+// arrivedAt implements §6.2 steps 1 and 2 for an entry that s acknowledges or SACKs for the first time. An ACK that
+// comes too early for a retransmission is for the original, and is ignored.
 func (c *Conn) arrivedAt(now clock.Instant, s *wire.TCPFields, e *entry) {
 	if e.tx == 1 {
 		c.tripped(now, now.Sub(e.sentAt))
@@ -77,13 +75,13 @@ func (c *Conn) arrivedAt(now clock.Instant, s *wire.TCPFields, e *entry) {
 	c.rack.take(now, e.sentAt, e.end())
 }
 
-// tripped takes the round trip of a segment that was sent once into account.
+// tripped records the round trip of a segment that was sent once.
 func (c *Conn) tripped(now clock.Instant, d time.Duration) {
 	c.rack.least.take(now, d, minimumAge)
 	c.tune.trip.take(now, d, tripAge)
 }
 
-// take notes that a segment has arrived.
+// take records that a segment has arrived.
 func (r *rack) take(now, sentAt clock.Instant, end seq.Num) {
 	r.rtt = max(now.Sub(sentAt), 1)
 	if sentAt > r.sentAt || (sentAt == r.sentAt && end.After(r.end)) {
@@ -91,20 +89,19 @@ func (r *rack) take(now, sentAt clock.Instant, end seq.Num) {
 	}
 }
 
-// sentAfter reports whether what arrived was sent after e.
+// sentAfter reports whether the last-sent arrived segment was sent after e.
 func (r *rack) sentAfter(e *entry) bool {
 	return r.sentAt > e.sentAt || (r.sentAt == e.sentAt && r.end.After(e.end()))
 }
 
-// overtaken is §6.2 step 3: a segment that was sent once has arrived after one
-// that was sent later.
+// overtaken implements §6.2 step 3: a segment that was sent once has arrived after one that was sent later.
 func (c *Conn) overtaken() {
 	c.stats.Reordered++
 	c.rack.reordered = true
 }
 
-// duplicated is the first part of §6.2 step 4: the peer has reported octets
-// twice, so something was given up too early. Once per round trip.
+// duplicated implements the first part of §6.2 step 4: the peer has reported octets twice, so a segment was
+// considered lost too early. It widens the window once per round trip.
 func (r *rack) duplicated(next seq.Num) {
 	if r.inRound {
 		return
@@ -114,8 +111,7 @@ func (r *rack) duplicated(next seq.Num) {
 	r.persist = reorderPersist
 }
 
-// recovered is the second part: the window narrows again when many recoveries
-// have gone by without a duplicate.
+// recovered implements the second part of step 4: the window narrows again after many recoveries without a duplicate.
 func (r *rack) recovered() {
 	if r.persist > 0 {
 		r.persist--
@@ -125,9 +121,9 @@ func (r *rack) recovered() {
 	}
 }
 
-// reorderWindow is the third part: how much later than usual a segment may arrive. As
-// long as the path has not been seen to reorder, three SACKed segments are
-// enough, and nothing is waited for while losses are being repaired.
+// reorderWindow implements the third part of step 4. It returns how much later than usual a segment may arrive. As
+// long as the path has not been seen to reorder, three SACKed segments are enough, and there is no delay while losses
+// are being repaired.
 func (c *Conn) reorderWindow() time.Duration {
 	r := &c.rack
 	if !r.reordered && (c.mode != open || c.q.marks >= dupThresh) {
@@ -136,14 +132,14 @@ func (c *Conn) reorderWindow() time.Duration {
 	return min(time.Duration(r.quarters)*r.least.value()/4, c.rtt.srtt)
 }
 
-// findLost is §6.2 step 5. It reports when to look again, because a segment
-// may still be late and not lost; Never if there is none.
+// findLost implements §6.2 step 5. It returns when to run again, because a segment may be late and not yet lost;
+// Never if there is none.
 //
-// Departs from §6.2 step 5: it looks again when the first of them is due, not
-// the last. Each is so repaired as early as can be.
+// Departs from §6.2 step 5: it runs again when the first of these segments is due, not the last. Each segment is thus
+// repaired as early as possible.
 func (c *Conn) findLost(now clock.Instant) (next clock.Instant) {
 	if !c.board.any && c.q.again == 0 {
-		return clock.Never // nothing that is under way was overtaken
+		return clock.Never // no outstanding segment was overtaken
 	}
 	wait := c.rack.rtt + c.reorderWindow()
 	next = c.findLostOnce(now, wait)
@@ -153,8 +149,8 @@ func (c *Conn) findLost(now clock.Instant) (next clock.Instant) {
 	return next
 }
 
-// findLostOnce looks at what was sent once. Such entries are in the order in
-// which they were sent, so it goes on from where it last stopped.
+// findLostOnce looks at entries that were sent once. They are in the order of transmission, so it continues where it
+// last stopped.
 func (c *Conn) findLostOnce(now clock.Instant, wait time.Duration) (next clock.Instant) {
 	for i := c.q.find(c.board.lostTo); i < c.q.sent; i++ {
 		e := c.q.at(i)
@@ -172,7 +168,7 @@ func (c *Conn) findLostOnce(now clock.Instant, wait time.Duration) (next clock.I
 	return clock.Never
 }
 
-// findLostAgain looks at the retransmissions under way, which are in no order.
+// findLostAgain looks at outstanding retransmissions, which are in no order.
 func (c *Conn) findLostAgain(now clock.Instant, wait time.Duration) (next clock.Instant) {
 	left, oldest := c.q.again, clock.Never
 	for i := uint32(0); left > 0; i++ {
@@ -195,15 +191,15 @@ func (c *Conn) findLostAgain(now clock.Instant, wait time.Duration) (next clock.
 	return next
 }
 
-// loseAgain gives up a retransmission. One that was sent after the window was
-// last reduced shows that this was not enough (RFC 5681 §4.3).
+// loseAgain marks a retransmission as lost. If it was sent after the last reduction of the window, that reduction was
+// not enough (RFC 5681 §4.3).
 func (c *Conn) loseAgain(e *entry) {
 	c.stats.LostRetransmits++
 	c.lostTwice = c.lostTwice || e.sentAt >= c.cutAt
 	c.lose(e)
 }
 
-// lateExpired looks for losses when a segment has been late for too long.
+// lateExpired runs findLost when a segment has been late for too long.
 func (c *Conn) lateExpired(now clock.Instant) {
 	c.lossAt = c.findLost(now)
 	c.repairLosses(now, 0)
