@@ -111,8 +111,8 @@ func (e *Engine) lost(ctx context.Context, id FlowID, p Parted, err error) *End 
 // passBell rings for a flow that another engine owns. The bell of a flow without an
 // owner, or that is parked here, is answered when the connection is installed.
 func (e *Engine) passBell(index int) {
-	if at, ok := e.dir.ownerAt(index); ok && at != e.lane && int(at) < len(e.lanes) {
-		e.lanes[at].bells.ring(index)
+	if at, ok := e.dir.ownerAt(index); ok && at != e.lane && int(at) < len(e.lanes.engines) {
+		e.lanes.engines[at].bells.ring(index)
 		e.wakeLater(at)
 	}
 }

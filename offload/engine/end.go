@@ -131,9 +131,9 @@ func (e *Engine) endAll(cause error) {
 		}
 		e.remove(f.id, err)
 	}
-	e.giveBack()
+	e.frames.giveBack()
 	e.ended.Store(true)
-	if len(e.lanes) != 0 {
+	if len(e.lanes.engines) != 0 {
 		e.returnMail()
 	}
 	e.reader.Leave()

@@ -62,7 +62,7 @@ func TestLooksForFramesLessOften(t *testing.T) {
 	waiting := &flow{e: e, place: -1}
 	e.line.join(waiting)
 	all := make([]port.Frame, e.limits.TxFrames)
-	e.open, e.lent = 2, link.A().Take(all) // all with others
+	e.open, e.frames.lent = 2, link.A().Take(all) // all with others
 	now, looks := clock.Instant(1), 0
 	for end := now.Add(time.Second); now.Before(end); looks++ {
 		next := e.Step(now)
@@ -74,7 +74,7 @@ func TestLooksForFramesLessOften(t *testing.T) {
 	if looks > 120 {
 		t.Errorf("it looks %d times in a second, for nothing", looks)
 	}
-	e.vain = 0 // as a step that moves something leaves it
+	e.rest.vain = 0 // as a step that moves something leaves it
 	if next := e.Step(now); next.Sub(now) > 2*retryAfter {
 		t.Errorf("it looks again only after %v, behind something that arrived", next.Sub(now))
 	}

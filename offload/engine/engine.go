@@ -73,58 +73,34 @@ type Engine struct {
 	limits port.Limits
 	queue  uint16
 	lane   port.Lane
-	first  port.Lane // of our port
-	span   port.Lane // how many lanes our port has
+	lanes  lanes
 	dir    *Directory
 	cfg    Config
-	lanes  []*Engine   // by lane; empty for an adapter with one lane
 	reader *tpt.Reader // of Config.Table; nil without
 
 	// Owned by the token's holder.
-	now     clock.Instant
-	flows   []*flow               // by index of the flow's id
-	tuples  map[bpf.FlowKey]*flow // for packets without a record
-	open    int                   // flows that have a connection
-	parked  int                   // frames that wait for their flow's connection
-	rxPool  int                   // receive frames that are for this engine's flows
-	rxShare int                   // of them, what one flow may hold while there are enough
-	txFair  int                   // transmit frames that one flow may hold, likewise
-	kept    int                   // frames of this pool that this engine's connections hold
-	foreign int                   // frames of other pools that they hold
-	strain  int                   // how many are held of the pool that is the most short among those
-	scarce  int                   // how many are too many
-	lent    int                   // transmit frames that connections hold
-	flight  flight                // how many of them may be under way while flows wait
-	timers  timers
-	dirty   []*flow      // to be served in this step
-	retry   []*flow      // to be served again: their segments found no room
-	line    line         // those that wait until they may fill frames
-	more    bool         // some of them could go on at once
-	batch   []port.Frame // arrivals of one step
-	spent   []port.Frame // receive frames to give back
-	spare   []port.Frame // transmit frames nobody uses
-	freed   []port.Frame // transmit frames to give back
-	room    int          // free places in the transmit ring, at least
-	pkt     wire.Packet
-	seg     tcp.Segment
-	one     [1]port.Frame
-	ends    []End
-	wake    []uint64      // bitmap of the lanes to wake after this step; empty for an adapter with one lane
-	news    *flow         // parked flows of which this step has seen a first segment
-	queued  int           // packets for the port since the last flush
-	worked  bool          // this step moved something
-	vain    int           // how many steps in a row have not
-	stalled bool          // the link takes nothing now
-	next    clock.Instant // what the last step reported
-	asleep  atomic.Bool   // Run sleeps, any goroutine may know ...
-	alarm   clock.Instant // ... until then
-	tapped  []*tap.Ring   // who sees this step's packets; empty: nobody
-	count   Counters
-	totals  tcp.Stats // of connections, as far as they are accounted for
-
-	// Read and written by the token's holders of all engines that are joined.
-	away     atomic.Int32 // frames of this pool that other engines' connections hold
-	keptHere atomic.Int32 // kept, as of the last step
+	now    clock.Instant
+	flows  []*flow               // by index of the flow's id
+	tuples map[bpf.FlowKey]*flow // for packets without a record
+	open   int                   // flows that have a connection
+	frames frames
+	flight flight // how many transmit frames may be lent while flows wait
+	timers timers
+	dirty  []*flow      // to be served in this step
+	retry  []*flow      // to be served again: their segments found no room
+	line   line         // those that wait until they may fill frames
+	more   bool         // some of them could go on at once
+	batch  []port.Frame // arrivals of one step
+	tx     outbox
+	pkt    wire.Packet
+	seg    tcp.Segment
+	ends   []End
+	news   *flow // parked flows of which this step has seen a first segment
+	worked bool  // this step moved something
+	rest   rest
+	tapped []*tap.Ring // captures that see this step's packets
+	count  Counters
+	totals tcp.Stats // of connections, as far as they are accounted for
 
 	ended atomic.Bool // every flow has ended, for good; set by the token's holder
 
@@ -136,7 +112,6 @@ type Engine struct {
 
 	token   atomic.Bool
 	visits  visits.Book
-	rested  uint64 // packets moved when Run last looked for rest; Run's own
 	stopped chan struct{}
 }
 
@@ -191,8 +166,7 @@ func New(p port.Port, dir *Directory, cfg Config) (*Engine, error) {
 		limits:  l,
 		queue:   l.Queue,
 		lane:    l.Lane,
-		first:   l.Lane,
-		span:    1,
+		lanes:   lanes{first: l.Lane, span: 1},
 		dir:     dir,
 		cfg:     cfg,
 		reader:  cfg.Table.Join(),
@@ -204,9 +178,7 @@ func New(p port.Port, dir *Directory, cfg Config) (*Engine, error) {
 		line:    newLine(n),
 		flight:  newFlight(pool(l)),
 		batch:   make([]port.Frame, min(batchLen, l.RxFrames)),
-		spent:   make([]port.Frame, 0, l.RxFrames),
-		spare:   make([]port.Frame, 0, 2*reserve),
-		freed:   make([]port.Frame, 0, l.TxFrames),
+		frames:  newFrames(p, l),
 		ends:    make([]End, 0, n),
 		bells:   newDoorbells(n),
 		stopped: make(chan struct{}),
@@ -224,16 +196,16 @@ func (e *Engine) Lane() port.Lane { return e.lane }
 // allocates or locks, and runs only while the token is held.
 func (e *Engine) Step(now clock.Instant) (next clock.Instant) {
 	e.now, e.worked = now, false
-	e.room = 0 // asked for when first needed
+	e.tx.room = 0 // asked for when first needed
 	e.tapped = e.taps.Rings()
 	e.more = false
-	if len(e.lanes) != 0 {
-		e.lookAtPools()
+	if len(e.lanes.engines) != 0 {
+		e.frames.compare()
 	}
 
 	e.receive()
 	e.hearOut(now)
-	if len(e.lanes) != 0 {
+	if len(e.lanes.engines) != 0 {
 		e.takeMail()
 	}
 	e.bells.empty(e)
@@ -249,14 +221,14 @@ func (e *Engine) Step(now clock.Instant) (next clock.Instant) {
 	e.dirty = e.dirty[:0]
 	e.takeTurns()
 
-	e.giveBack()
+	e.frames.giveBack()
 	e.flush()
 	e.wakePeers()
 	if e.worked {
 		e.count.Steps++
-		e.vain = 0
-	} else if e.vain < vainMost {
-		e.vain++
+		e.rest.vain = 0
+	} else if e.rest.vain < vainMost {
+		e.rest.vain++
 	}
 	return e.deadline()
 }
@@ -316,7 +288,7 @@ func (e *Engine) serve(f *flow, frames int) {
 	if f.guests != 0 {
 		f.conn.MoveOut(f)
 	}
-	if e.out() >= e.scarce {
+	if e.frames.scarce() {
 		f.conn.Unburden()
 	}
 	f.ulp.Transmit(e.now, f.conn)
@@ -342,24 +314,12 @@ func (e *Engine) serve(f *flow, frames int) {
 	e.timers.set(f, clock.Sooner(f.conn.Deadline(), f.ulp.Deadline()))
 }
 
-// giveBack returns the frames that this step has finished with.
-func (e *Engine) giveBack() {
-	if len(e.spent) != 0 {
-		e.port.Recycle(e.spent)
-		e.spent = e.spent[:0]
-	}
-	if len(e.freed) != 0 {
-		e.port.Free(e.freed)
-		e.freed = e.freed[:0]
-	}
-}
-
 // flush tells the kernel about this step's packets. While the link is down
 // the packets are lost, as on any link, and TCP retransmits them.
 func (e *Engine) flush() {
-	e.queued = 0
+	e.tx.queued = 0
 	err := e.port.Flush()
-	e.stalled = err != nil
+	e.tx.stalled = err != nil
 	if err != nil {
 		e.count.FlushErrors++
 	}
@@ -371,11 +331,11 @@ func (e *Engine) deadline() clock.Instant {
 	}
 	next := e.timers.next()
 	if len(e.retry) != 0 || e.line.n != 0 {
-		wait := min(retryAfter<<e.vain, retryMost)
+		wait := min(retryAfter<<e.rest.vain, retryMost)
 		switch {
-		case e.stalled:
+		case e.tx.stalled:
 			wait = stalledRetry
-		case e.room <= 0:
+		case e.tx.room <= 0:
 			wait = roomAfter
 		}
 		next = clock.Sooner(next, e.now.Add(wait))

@@ -86,7 +86,7 @@ func (e *Engine) find(fr port.Frame) (f *flow, owner Lane, why Drop) {
 	if f = e.tuples[key]; f != nil {
 		return e.ownerOf(f)
 	}
-	if len(e.lanes) != 0 {
+	if len(e.lanes.engines) != 0 {
 		if _, at, ok := e.dir.ByKey(&key); ok && at != e.lane {
 			return nil, at, 0
 		}
@@ -106,7 +106,7 @@ func (e *Engine) ownerOf(f *flow) (_ *flow, owner Lane, why Drop) {
 // elsewhere reports the other lane to which segments of flow id go, if it is a flow
 // with this key.
 func (e *Engine) elsewhere(id FlowID, key *bpf.FlowKey) (at Lane, ok bool) {
-	if len(e.lanes) == 0 {
+	if len(e.lanes.engines) == 0 {
 		return 0, false
 	}
 	k, at, ok := e.dir.Find(id)

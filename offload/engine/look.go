@@ -54,7 +54,7 @@ func (e *Engine) between(ctx context.Context, fn func()) error {
 		e.acquire()
 		defer e.token.Store(false)
 		fn()
-		if len(e.lanes) != 0 {
+		if len(e.lanes.engines) != 0 {
 			e.returnMail()
 		}
 		return nil
@@ -74,4 +74,4 @@ func (e *Engine) lookAt(ids []FlowID, at int, fn func(int, *tcp.Conn)) {
 
 // Asleep reports whether the engine waits in its port. Any goroutine may ask,
 // and nobody is woken for it.
-func (e *Engine) Asleep() bool { return e.asleep.Load() }
+func (e *Engine) Asleep() bool { return e.rest.asleep.Load() }

@@ -115,6 +115,14 @@ func (r *homeRing) take() (addr uint64, ok bool) {
 // powerOfTwo is the smallest power of two that is not below n.
 func powerOfTwo(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
 
+// lanes is an engine's place among the engines of its adapter. Join sets it.
+type lanes struct {
+	engines []*Engine // by lane; empty for an adapter with one lane
+	first   port.Lane // of our port
+	span    port.Lane // how many lanes our port has
+	wake    []uint64  // bitmap of the lanes to wake after this step
+}
+
 // Join connects the engines of all ports of an adapter, so that a segment which
 // arrives at one lane reaches the flow that another lane's engine owns. Call it
 // once, before any engine runs. The engines share one Directory and come in the
@@ -128,40 +136,44 @@ func Join(engines ...*Engine) error {
 			return fmt.Errorf("join engines: lane %d has another directory: all engines of an adapter share one", i)
 		}
 	}
+	pools := make([]*frames, len(engines))
 	for i, e := range engines {
-		e.lanes = engines
-		e.wake = make([]uint64, (len(engines)+63)/64)
+		pools[i] = &e.frames
+	}
+	for i, e := range engines {
+		e.lanes.engines, e.frames.all = engines, pools
+		e.lanes.wake = make([]uint64, (len(engines)+63)/64)
 		e.mail.pass.init(passLen)
 		e.mail.home.init(int(e.limits.RxFrames))
 		if i == 0 || engines[i-1].limits.Port != e.limits.Port {
-			e.first = e.lane
+			e.lanes.first = e.lane
 		} else {
-			e.first = engines[i-1].first
+			e.lanes.first = engines[i-1].lanes.first
 		}
 	}
 	for i := len(engines) - 1; i >= 0; i-- {
 		e := engines[i]
 		if i+1 < len(engines) && engines[i+1].limits.Port == e.limits.Port {
-			e.span = engines[i+1].span
+			e.lanes.span = engines[i+1].lanes.span
 		} else {
-			e.span = e.lane + 1 - e.first
+			e.lanes.span = e.lane + 1 - e.lanes.first
 		}
 	}
 	return nil
 }
 
 // ofOurPort reports whether the frame's pool is one of this engine's port.
-func (e *Engine) ofOurPort(f port.Frame) bool { return f.Home-e.first < e.span }
+func (e *Engine) ofOurPort(f port.Frame) bool { return f.Home-e.lanes.first < e.lanes.span }
 
 // passTo gives f to the engine of a lane. The frame is gone either way: to the
 // other engine or, if its ring is full, back to the pool, counted.
 func (e *Engine) passTo(lane port.Lane, f port.Frame) {
-	if int(lane) >= len(e.lanes) || lane == e.lane || e.lanes[lane].ended.Load() {
+	if int(lane) >= len(e.lanes.engines) || lane == e.lane || e.lanes.engines[lane].ended.Load() {
 		e.count.drops[DropNoOwner]++
 		e.release(f)
 		return
 	}
-	to := e.lanes[lane]
+	to := e.lanes.engines[lane]
 	if !to.mail.pass.give(f) {
 		e.count.drops[DropPassFull]++
 		e.release(f)
@@ -190,7 +202,7 @@ func (e *Engine) returnMail() {
 // ours that come home, and looks at the former as at any other arrival.
 func (e *Engine) takeMail() {
 	for addr, ok := e.mail.home.take(); ok; addr, ok = e.mail.home.take() {
-		e.spent = append(e.spent, port.Frame{Addr: addr, Home: e.lane})
+		e.frames.spent = append(e.frames.spent, port.Frame{Addr: addr, Home: e.lane})
 	}
 	for range passLen {
 		f, ok := e.mail.pass.take()
@@ -206,25 +218,25 @@ func (e *Engine) takeMail() {
 // release gives a receive frame back to the lane whose pool it is of.
 func (e *Engine) release(f port.Frame) {
 	if f.Home == e.lane {
-		e.spent = append(e.spent, f)
+		e.frames.spent = append(e.frames.spent, f)
 		return
 	}
-	e.lanes[f.Home].mail.home.give(f.Addr)
+	e.lanes.engines[f.Home].mail.home.give(f.Addr)
 	e.wakeLater(f.Home)
 }
 
 // wakeLater has the engine of a lane woken when this step ends.
-func (e *Engine) wakeLater(lane port.Lane) { e.wake[lane/64] |= 1 << (lane % 64) }
+func (e *Engine) wakeLater(lane port.Lane) { e.lanes.wake[lane/64] |= 1 << (lane % 64) }
 
 // wakePeers wakes the engines that this step left frames for.
 func (e *Engine) wakePeers() {
-	for i, set := range e.wake {
+	for i, set := range e.lanes.wake {
 		if set == 0 {
 			continue
 		}
-		e.wake[i] = 0
+		e.lanes.wake[i] = 0
 		for ; set != 0; set &= set - 1 {
-			e.lanes[64*i+bits.TrailingZeros64(set)].port.Wake()
+			e.lanes.engines[64*i+bits.TrailingZeros64(set)].port.Wake()
 		}
 	}
 }

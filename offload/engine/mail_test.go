@@ -145,7 +145,7 @@ func TestPassToNoSuchLane(t *testing.T) {
 	engines, _ := joined(t, 2, 128)
 	for i, lane := range []port.Lane{2, 64, 0xfffe, noLane, 0} {
 		engines[0].passTo(lane, port.Frame{Home: 0})
-		if n := len(engines[0].spent); n != i+1 {
+		if n := len(engines[0].frames.spent); n != i+1 {
 			t.Errorf("lane %d: %d frames are to be given back, want %d", lane, n, i+1)
 		}
 		if n := engines[0].count.drops[DropNoOwner]; n != uint64(i+1) {
@@ -169,8 +169,8 @@ func TestMailOfAnEngineThatEnds(t *testing.T) {
 	if addr, ok := engines[1].mail.home.take(); !ok || addr != 8192 {
 		t.Errorf("another lane's frame: %d %v", addr, ok)
 	}
-	if len(giver.spent) != 1 || giver.spent[0].Addr != 12288 || giver.count.drops[DropNoOwner] != 1 {
-		t.Errorf("a frame for an engine that has ended: %v, %d without an owner", giver.spent, giver.count.drops[DropNoOwner])
+	if len(giver.frames.spent) != 1 || giver.frames.spent[0].Addr != 12288 || giver.count.drops[DropNoOwner] != 1 {
+		t.Errorf("a frame for an engine that has ended: %v, %d without an owner", giver.frames.spent, giver.count.drops[DropNoOwner])
 	}
 }
 

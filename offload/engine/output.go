@@ -5,6 +5,14 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
+// outbox is what an engine knows of its port's transmit side.
+type outbox struct {
+	room    int  // free places in the transmit ring, at least
+	queued  int  // packets for the port since the last flush
+	stalled bool // the link takes nothing now
+	one     [1]port.Frame
+}
+
 // Send implements tcp.Output: one segment of this flow, onto the port. The
 // headers go in front of the payload in the frame that holds it, unless the
 // kernel still reads that frame, or the segment is a piece of it: then the
@@ -32,18 +40,18 @@ func (f *flow) SendCopy(h *wire.TCPFields, payload []byte) bool {
 		f.refused = true
 		return false
 	}
-	if !e.stock(0) {
+	if !e.frames.stock(0) {
 		f.refused = true
 		e.count.NoTxFrame++
 		return false
 	}
-	own := e.takeSpare()
+	own := e.frames.takeSpare()
 	if len(payload) != 0 {
 		copy(e.port.Bytes(own), payload)
 		e.count.TxCopies++
 	}
 	e.transmit(f, h, own, len(payload))
-	e.freed = append(e.freed, own)
+	e.frames.freed = append(e.frames.freed, own)
 	return true
 }
 
@@ -52,15 +60,15 @@ func (f *flow) SendCopy(h *wire.TCPFields, payload []byte) bool {
 func (e *Engine) transmit(f *flow, h *wire.TCPFields, fr port.Frame, n int) {
 	mem := e.port.Bytes(port.Frame{Addr: fr.Addr - port.Headroom, Len: uint32(port.Headroom + n), Home: fr.Home})
 	length := f.head.Write(mem, port.Headroom, h)
-	e.one[0] = port.Frame{Addr: fr.Addr - uint64(length), Len: uint32(length + n), Home: fr.Home}
+	e.tx.one[0] = port.Frame{Addr: fr.Addr - uint64(length), Len: uint32(length + n), Home: fr.Home}
 	if len(e.tapped) != 0 {
-		e.tapSent(f.id, e.one[0])
+		e.tapSent(f.id, e.tx.one[0])
 	}
-	e.room -= e.port.Send(e.one[:])
+	e.tx.room -= e.port.Send(e.tx.one[:])
 	e.count.TxPackets++
 	e.count.TxOctets += uint64(length + n)
 	e.worked = true
-	if e.queued++; e.queued == flushEvery {
+	if e.tx.queued++; e.tx.queued == flushEvery {
 		e.flush()
 	}
 }
@@ -81,8 +89,8 @@ func (e *Engine) hasRoom() bool {
 
 // roomy is hasRoom for who has no packet yet.
 func (e *Engine) roomy() bool {
-	if e.room <= 0 {
-		e.room = e.port.Room()
+	if e.tx.room <= 0 {
+		e.tx.room = e.port.Room()
 	}
-	return e.room > 0
+	return e.tx.room > 0
 }

@@ -12,13 +12,13 @@ func (e *Engine) park(f *flow, fr port.Frame) {
 		f.isNews, f.news = true, e.news
 		e.news = f
 	}
-	if len(f.parked) == cap(f.parked) || e.parked >= int(e.limits.RxFrames)/2 {
+	if len(f.parked) == cap(f.parked) || e.frames.parked >= int(e.limits.RxFrames)/2 {
 		e.count.drops[DropParkFull]++
 		e.release(fr)
 		return
 	}
 	f.parked = append(f.parked, fr)
-	e.parked++
+	e.frames.parked++
 	e.count.Parked++
 }
 
@@ -27,7 +27,7 @@ func (e *Engine) park(f *flow, fr port.Frame) {
 func (e *Engine) replay(f *flow) {
 	parked := f.parked
 	f.parked = nil
-	e.parked -= len(parked)
+	e.frames.parked -= len(parked)
 	for _, fr := range parked {
 		e.input(fr)
 	}
@@ -38,7 +38,7 @@ func (e *Engine) unpark(f *flow) {
 	for _, fr := range f.parked {
 		e.release(fr)
 	}
-	e.parked -= len(f.parked)
+	e.frames.parked -= len(f.parked)
 	f.parked = nil
 }
 

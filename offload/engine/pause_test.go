@@ -55,7 +55,7 @@ func TestPauseKeepsDeadlinesAndBells(t *testing.T) {
 		{"a bell rang silently", clock.Never, true, 0},
 	} {
 		p := new(restless)
-		e := &Engine{port: p, next: c.next, bells: newDoorbells(64)}
+		e := &Engine{port: p, rest: rest{next: c.next}, bells: newDoorbells(64)}
 		if c.bell {
 			e.bells.ring(5)
 		}

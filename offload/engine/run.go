@@ -4,12 +4,22 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/offload/clock"
 )
+
+// rest is when an engine next needs to run, and until when Run sleeps.
+type rest struct {
+	next   clock.Instant // what the last step reported
+	vain   int           // steps in a row that moved nothing
+	asleep atomic.Bool   // Run sleeps, which any goroutine may read ...
+	alarm  clock.Instant // ... until then
+	moved  uint64        // packets moved when Run last looked for rest; Run's own
+}
 
 // Progress runs commands and one step at time now, if nobody else is doing so,
 // and reports when the engine next needs to run. ok is false when another
@@ -36,8 +46,8 @@ func (e *Engine) turn(now clock.Instant, keeper bool) (next clock.Instant, ok bo
 	if e.worked && keeper {
 		next = now // there may be more
 	}
-	e.next = next
-	early := next != clock.Never && e.asleep.Load() && (e.alarm == clock.Never || next < e.alarm)
+	e.rest.next = next
+	early := next != clock.Never && e.rest.asleep.Load() && (e.rest.alarm == clock.Never || next < e.rest.alarm)
 	heard := e.takeNews()
 	e.reader.Leave()
 	e.deliver()
@@ -164,8 +174,8 @@ func (e *Engine) streams() bool {
 	e.acquire()
 	moved := e.count.RxPackets + e.count.TxPackets
 	e.token.Store(false)
-	before := e.rested
-	e.rested = moved
+	before := e.rest.moved
+	e.rest.moved = moved
 	return moved-before >= streaming
 }
 
@@ -173,7 +183,7 @@ func (e *Engine) streams() bool {
 // sooner.
 func (e *Engine) pause(now clock.Instant) error {
 	e.acquire()
-	next := e.next
+	next := e.rest.next
 	e.token.Store(false)
 	limit := min(pause, until(now, clock.Sooner(next, now.Add(pause))))
 	if limit == 0 || e.bells.any() {
@@ -187,17 +197,17 @@ func (e *Engine) pause(now clock.Instant) error {
 func (e *Engine) lieDown(now clock.Instant) (time.Duration, error) {
 	e.acquire()
 	defer e.token.Store(false)
-	limit, err := e.port.Arm(until(now, e.next))
+	limit, err := e.port.Arm(until(now, e.rest.next))
 	if limit != 0 {
-		e.alarm = e.next
-		e.asleep.Store(true)
+		e.rest.alarm = e.rest.next
+		e.rest.asleep.Store(true)
 	}
 	return limit, err
 }
 
 func (e *Engine) getUp() {
 	e.acquire()
-	e.asleep.Store(false)
+	e.rest.asleep.Store(false)
 	e.token.Store(false)
 }
 

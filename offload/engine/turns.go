@@ -73,7 +73,7 @@ func (l *flight) look(now clock.Instant, lent int, waiting bool) {
 
 // mayLend reports whether more frames may get under way. A flow that is alone is
 // bounded by its peer and the network.
-func (e *Engine) mayLend() bool { return (e.open == 1 || e.lent < e.flight.most) && e.roomy() }
+func (e *Engine) mayLend() bool { return (e.open == 1 || e.frames.lent < e.flight.most) && e.roomy() }
 
 // allowance is how many frames a flow may fill that is served out of turn,
 // because something has happened to it: none while others wait.
@@ -111,9 +111,9 @@ func (e *Engine) resume() {
 
 // takeTurns lets the flows that wait fill frames and send them, in order.
 func (e *Engine) takeTurns() {
-	e.flight.look(e.now, e.lent, e.line.n != 0)
+	e.flight.look(e.now, e.frames.lent, e.line.n != 0)
 	begin := e.count.TxPackets
-	for e.line.n != 0 && len(e.retry) == 0 && e.mayLend() && e.stock(reserve) {
+	for e.line.n != 0 && len(e.retry) == 0 && e.mayLend() && e.frames.stock(reserve) {
 		if e.count.TxPackets-begin >= turnsMost {
 			e.more = true
 			return

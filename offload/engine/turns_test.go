@@ -82,7 +82,7 @@ func TestFlightOfTheSilent(t *testing.T) {
 // TestFlightOfOne: a flow that is alone is not held up by the bound, since
 // nobody else's frames are under way.
 func TestFlightOfOne(t *testing.T) {
-	e := &Engine{flight: newFlight(800), lent: 700, room: 1, open: 1}
+	e := &Engine{flight: newFlight(800), frames: frames{lent: 700}, tx: outbox{room: 1}, open: 1}
 	if !e.mayLend() {
 		t.Error("a flow that is alone waits")
 	}

@@ -33,7 +33,7 @@ func (e *Engine) Visit(now clock.Instant) {
 
 // Awake reports whether the keeper is at work. A bell that rang before, silently,
 // it will find: then nobody need visit for it.
-func (e *Engine) Awake() bool { return !e.asleep.Load() }
+func (e *Engine) Awake() bool { return !e.rest.asleep.Load() }
 
 // Watch makes the keeper wait for arrivals, if it leaves them to visitors. A
 // visitor that goes to sleep calls it before, and then looks once more whether
@@ -48,9 +48,9 @@ func (e *Engine) Watch() {
 // sooner.
 func (e *Engine) doze(now clock.Instant, limit time.Duration) (err error) {
 	e.acquire()
-	e.alarm = clock.Sooner(e.next, now.Add(limit))
-	limit = until(now, e.alarm)
-	e.asleep.Store(true)
+	e.rest.alarm = clock.Sooner(e.rest.next, now.Add(limit))
+	limit = until(now, e.rest.alarm)
+	e.rest.asleep.Store(true)
 	e.token.Store(false)
 	if e.visits.LieDown() && !e.bells.any() {
 		err = e.port.Nap(limit)

@@ -1,0 +1,160 @@
+package engine
+
+import (
+	"sync/atomic"
+
+	"github.com/stag-rdma/stag/offload/port"
+)
+
+// frames accounts for the frames that the connections of one engine hold, and
+// says how many one flow may hold. Each lane has a pool of its own, and a flow may
+// hold receive frames of any: a segment arrives where the card sends it. So every
+// engine counts what is held of its pool, by its own connections and by those of
+// other engines. All of it belongs to the holder of the engine's token, but for
+// the two counts at the end.
+type frames struct {
+	port   port.Port
+	limits port.Limits
+	lane   port.Lane
+	all    []*frames // of all joined engines, by lane; empty for an adapter with one lane
+
+	kept    int          // frames of this pool that this engine's connections hold
+	foreign int          // frames of other pools that they hold
+	strain  int          // held frames of the pool that is the most short among those
+	parked  int          // receive frames that wait for their flow's connection
+	rxShare int          // what one flow may hold while there are enough
+	spent   []port.Frame // receive frames to give back after this step
+
+	lent   int          // transmit frames that connections hold
+	txFair int          // what one flow may hold in any case while there are enough
+	spare  []port.Frame // taken from the port, and not in use
+	freed  []port.Frame // transmit frames to give back after this step
+
+	// Read and written by the token's holders of all joined engines.
+	away     atomic.Int32 // frames of this pool that other engines' connections hold
+	keptHere atomic.Int32 // kept, as of the last step
+}
+
+// minShare and maxShare bound how many receive frames a flow may hold. The
+// share is what half the pool allows among the flows that are open. What a window
+// has more is kept in slabs.
+//
+// leastShare is the bound when frames are short: a window of fewer would be
+// less than a segment once it is rounded to the unit that windows are told in,
+// and the peer would send by its timer only.
+const (
+	minShare   = 32
+	maxShare   = 512
+	leastShare = 2
+)
+
+func newFrames(p port.Port, l port.Limits) frames {
+	return frames{
+		port: p, limits: l, lane: l.Lane,
+		spent: make([]port.Frame, 0, l.RxFrames),
+		spare: make([]port.Frame, 0, 2*reserve),
+		freed: make([]port.Frame, 0, l.TxFrames),
+	}
+}
+
+// divide sets the shares of the flows that are open. Shares are asked for several
+// times for each packet, so they are computed when the number of flows changes.
+func (p *frames) divide(flows int) {
+	p.rxShare = min(max(p.receive()/2/max(1, flows), minShare), maxShare)
+	p.txFair = max(8, pool(p.limits)/max(1, flows))
+}
+
+// receive is how many receive frames there are for this engine's flows.
+func (p *frames) receive() int { return int(p.limits.RxFrames) }
+
+// pool is how many transmit frames there are for payload.
+func pool(l port.Limits) int { return int(l.TxFrames) - 2*reserve }
+
+// share is how many receive frames one flow may hold now. Once a quarter of the
+// pool is held, by flows whose upper layers do not read, a flow may hold a
+// sixteenth of what is left and no more. So something is left for flows that read,
+// however long the others hold theirs.
+func (p *frames) share() int {
+	if out := p.out(); out >= p.receive()/4 {
+		return min(max((p.receive()-out)/16, leastShare), maxShare)
+	}
+	return p.rxShare
+}
+
+// scarce reports whether three quarters are held. Then flows keep nothing beyond
+// the step that it came in but what fits into memory of their own
+// (tcp.Conn.Unburden).
+func (p *frames) scarce() bool { return p.out() >= p.receive()-p.receive()/4 }
+
+// keep counts n frames like fr that connections of this engine hold more, or
+// fewer if n is negative.
+func (p *frames) keep(fr port.Frame, n int) {
+	if fr.Home == p.lane {
+		p.kept += n
+		return
+	}
+	p.foreign += n
+	p.all[fr.Home].away.Add(int32(n))
+}
+
+// out is how many frames are held of this engine's pool or, if its connections hold
+// frames of other pools, of the pool of which most are.
+func (p *frames) out() int { return max(p.kept+int(p.away.Load()), p.strain) }
+
+// compare tells the other engines how much is held of our pool, and looks at
+// theirs if we hold some of that.
+func (p *frames) compare() {
+	p.strain = 0
+	p.keptHere.Store(int32(p.kept))
+	if p.foreign == 0 {
+		return
+	}
+	for _, other := range p.all {
+		if other != p {
+			p.strain = max(p.strain, int(other.keptHere.Load()+other.away.Load()))
+		}
+	}
+}
+
+// txShare is how many transmit frames one flow may hold: a sixteenth of what
+// is left, so that many flows can send a bunch each, one after the other. It may
+// hold its part of the pool in any case, until three quarters are lent, to flows
+// whose peers do not read.
+func (p *frames) txShare() int {
+	all := pool(p.limits)
+	share := (all - p.lent) / 16
+	if p.lent < all-all/4 {
+		return max(share, p.txFair)
+	}
+	return max(share, 1)
+}
+
+// stock makes sure that more than above transmit frames are spare, and reports
+// whether they are.
+func (p *frames) stock(above int) bool {
+	if len(p.spare) <= above {
+		n := len(p.spare)
+		p.spare = p.spare[:n+p.port.Take(p.spare[n:cap(p.spare)])]
+	}
+	return len(p.spare) > above
+}
+
+// takeSpare takes one of the spare frames; stock has said that there is one.
+func (p *frames) takeSpare() port.Frame {
+	n := len(p.spare) - 1
+	fr := p.spare[n]
+	p.spare = p.spare[:n]
+	return fr
+}
+
+// giveBack returns the frames that this step has finished with.
+func (p *frames) giveBack() {
+	if len(p.spent) != 0 {
+		p.port.Recycle(p.spent)
+		p.spent = p.spent[:0]
+	}
+	if len(p.freed) != 0 {
+		p.port.Free(p.freed)
+		p.freed = p.freed[:0]
+	}
+}
