@@ -5,12 +5,12 @@ import (
 	"math/bits"
 )
 
-// Sum is an Internet checksum in the making (RFC 1071): the sum of big-endian
-// 16-bit words, carries not yet folded in. The zero Sum is of nothing.
+// Sum is an unfinished Internet checksum (RFC 1071): the sum of big-endian 16-bit
+// words, with carries not yet folded in. The zero Sum is the sum of no octets.
 //
-// A correct packet is recognised by summing it with its checksum field to
-// 0xffff, never by computing the field again and comparing: 0x0000 and 0xffff
-// both stand for zero, and senders differ in which one they write.
+// A packet is correct if its sum, checksum field included, folds to 0xffff. Do not
+// compute the field again and compare: 0x0000 and 0xffff both stand for zero, and
+// senders differ in which one they write.
 type Sum uint64
 
 // Good is the folded sum of data that holds its own correct checksum. A folded
@@ -20,7 +20,7 @@ const Good = 0xffff
 // Add16 adds one word.
 func (s Sum) Add16(v uint16) Sum { return s + Sum(v) }
 
-// Fold brings the carries home: the one's complement sum in 16 bits.
+// Fold adds the carries and returns the one's complement sum in 16 bits.
 func (s Sum) Fold() uint16 {
 	s = s>>32 + s&0xffffffff
 	s = s>>32 + s&0xffffffff
@@ -29,16 +29,16 @@ func (s Sum) Fold() uint16 {
 	return uint16(s)
 }
 
-// Checksum is what goes into the checksum field, if the field counted as zero.
+// Checksum returns the value for the checksum field. The field must have counted as
+// zero in the sum.
 func (s Sum) Checksum() uint16 { return ^s.Fold() }
 
 // Add adds octets that start at an even offset of the covered data. An odd
 // last octet is the high half of a word whose low half is zero, so b can be of
 // odd length only where it is the last.
 //
-// The words are added as 64-bit little-endian ones with end-around carry and
-// the result is turned round at the end (RFC 1071 §2, items B and C). Where b
-// lies in memory does not matter.
+// Add adds 64-bit little-endian words with end-around carry and swaps the octets of
+// the result (RFC 1071 §2, items B and C). The address of b may have any alignment.
 func (s Sum) Add(b []byte) Sum {
 	if canAddWide && len(b) >= wideLeast {
 		return s + turned(addWide(b))
@@ -65,10 +65,10 @@ func (s Sum) Add(b []byte) Sum {
 	return s + turned(acc+carry)
 }
 
-// turned is a sum of little-endian words as one of big-endian ones.
+// turned converts a sum of little-endian words to a sum of big-endian words.
 func turned(acc uint64) Sum { return Sum(bits.ReverseBytes16(Sum(acc).Fold())) }
 
-// wideLeast is from how many octets on addWide is worth it.
+// wideLeast is the smallest number of octets for which addWide is faster.
 const wideLeast = 64
 
 // add128 is the bulk of Add where addWide is not, for a multiple of 128 octets. Two sums at a time:
@@ -100,7 +100,7 @@ func add128(b []byte) (acc, carry uint64) {
 	return bits.Add64(acc, cy, carry)
 }
 
-// tail is the last at most 7 octets as a little-endian number.
+// tail returns up to 7 octets as a little-endian number.
 func tail(b []byte) (v uint64) {
 	shift := 0
 	if len(b) >= 4 {
@@ -114,9 +114,9 @@ func tail(b []byte) (v uint64) {
 	return v
 }
 
-// pseudo is the sum of the pseudo-header of RFC 9293 §3.1 and RFC 8200 §8.1
-// but for the length, which is added per segment. The layouts differ between
-// the IP versions; the sums do not.
+// pseudo returns the sum of the pseudo-header of RFC 9293 §3.1 and RFC 8200 §8.1
+// without the length, which the caller adds per segment. The layouts of the two IP
+// versions differ, but the sums are equal.
 func pseudo(src, dst []byte, proto uint8) Sum {
 	return Sum(proto).Add(src).Add(dst)
 }

@@ -14,8 +14,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // (RFC 7143 §13.1) use it.
 func CRC32C(b []byte) uint32 { return UpdateCRC32C(0, b) }
 
-// UpdateCRC32C is the CRC of what crc is the CRC of, with b behind it. Nothing
-// at all has the CRC 0.
+// UpdateCRC32C appends b to octets whose CRC is crc and returns the new CRC. The CRC
+// of no octets is 0.
 func UpdateCRC32C(crc uint32, b []byte) uint32 {
 	if n := len(b) &^ (foldUnit - 1); canFold && n >= foldLeast {
 		crc = ^fold(^crc, b[:n])
@@ -24,14 +24,14 @@ func UpdateCRC32C(crc uint32, b []byte) uint32 {
 	return crc32.Update(crc, castagnoli, b)
 }
 
-// What fold can do: whole units only, and at least so many octets.
+// fold takes a multiple of foldUnit octets, and at least foldLeast.
 const (
 	foldUnit  = 64
 	foldLeast = 256
 )
 
-// PutCRC32C writes crc to the first 4 octets of b, lowest octet first: the one
-// field of these protocols that travels this way round.
+// PutCRC32C writes crc to the first 4 octets of b, lowest octet first. All other
+// fields of these protocols are in network order.
 func PutCRC32C(b []byte, crc uint32) { binary.LittleEndian.PutUint32(b, crc) }
 
 // ReadCRC32C reads what PutCRC32C wrote.

@@ -11,8 +11,9 @@ import (
 // segment holds one after the other: that was a quarter of what a message cost.
 var canFold = cpu.X86.HasAVX512F && cpu.X86.HasAVX512VPCLMULQDQ && cpu.X86.HasSSE42
 
-// fold is the remainder of a message, not inverted, whose remainder before b
-// is state. b is a multiple of foldUnit octets, foldLeast or more.
+// fold returns the remainder, not inverted, of a message that ends with b. state is
+// the remainder before b. The length of b must be a multiple of foldUnit and at least
+// foldLeast.
 func fold(state uint32, b []byte) uint32 { return foldWith(&folds, state, b) }
 
 //go:noescape

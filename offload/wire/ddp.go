@@ -6,7 +6,7 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// DDPVersion is the only version of DDP that RFC 5041 knows. 0 was RDMAC's.
+// DDPVersion is the only version of DDP in RFC 5041. Version 0 was RDMAC's.
 const DDPVersion = 1
 
 // A tagged DDP header (RFC 5041 §4.2), offsets from the start of the ULPDU:
@@ -37,8 +37,8 @@ const (
 	UntaggedLen = 18
 )
 
-// The control octet of both. The four bits between are reserved: sent as 0 and
-// not looked at.
+// The control octet of both headers. The four bits between flags and version are
+// reserved: sent as 0 and ignored on receipt.
 const (
 	ddpTagged      = 0x80
 	ddpLast        = 0x40
@@ -54,14 +54,14 @@ const (
 	QueueAtomicResponse = 3 // no message of it is expected yet
 )
 
-// IsTagged reports whether a ULPDU says that it has the tagged header.
+// IsTagged reports whether the T flag of a ULPDU is set: it has the tagged header.
 func IsTagged(ulpdu []byte) bool { return len(ulpdu) > 0 && ulpdu[tagCtrl]&ddpTagged != 0 }
 
 // Tagged is a view of a tagged DDP header with RDMAP's control octet in it.
 type Tagged struct{ b []byte }
 
-// ParseTagged cuts a ULPDU into its tagged header and its payload. ok is false
-// when it is too short or untagged; versions and opcode are not looked at.
+// ParseTagged splits a ULPDU into its tagged header and its payload. ok is false if
+// it is too short or untagged. ParseTagged does not check versions and opcode.
 func ParseTagged(ulpdu []byte) (h Tagged, payload []byte, ok bool) {
 	if len(ulpdu) < TaggedLen || !IsTagged(ulpdu) {
 		return Tagged{}, nil, false
@@ -86,8 +86,8 @@ func (h Tagged) Bytes() []byte { return h.b }
 // it.
 type Untagged struct{ b []byte }
 
-// ParseUntagged cuts a ULPDU into its untagged header and its payload. ok is
-// false when it is too short or tagged; versions and opcode are not looked at.
+// ParseUntagged splits a ULPDU into its untagged header and its payload. ok is false
+// if it is too short or tagged. ParseUntagged does not check versions and opcode.
 func ParseUntagged(ulpdu []byte) (h Untagged, payload []byte, ok bool) {
 	if len(ulpdu) < UntaggedLen || IsTagged(ulpdu) {
 		return Untagged{}, nil, false
@@ -114,7 +114,7 @@ func (h Untagged) MO() uint32 { return binary.BigEndian.Uint32(h.b[untMO:]) }
 // Bytes is the header as it arrived, for the Terminate that quotes it.
 func (h Untagged) Bytes() []byte { return h.b }
 
-// TaggedFields is what varies in a tagged header of DDP and RDMAP version 1.
+// TaggedFields holds the variable fields of a tagged header of DDP and RDMAP version 1.
 type TaggedFields struct {
 	Last   bool
 	Opcode Opcode
@@ -129,8 +129,8 @@ func (f TaggedFields) Append(b []byte) []byte {
 	return binary.BigEndian.AppendUint64(b, f.TO)
 }
 
-// UntaggedFields is what varies in an untagged header of DDP and RDMAP version
-// 1.
+// UntaggedFields holds the variable fields of an untagged header of DDP and RDMAP
+// version 1.
 type UntaggedFields struct {
 	Last       bool
 	Opcode     Opcode

@@ -28,13 +28,13 @@ const (
 // sequence number (RFC 792, "Internet Header + 64 bits").
 const quotedTCP = 8
 
-// TooBig is what a router says about a segment of ours that was too long for
-// its next link.
+// TooBig is a router's message about a segment of this host that was too long for the
+// router's next link.
 type TooBig struct {
-	// MTU of that link in octets, IP header included, as the router claims. 0
-	// from routers older than RFC 1191, and in ICMPv4 only.
+	// MTU is that link's MTU in octets, IP header included, as the router claims. It
+	// is 0 from routers older than RFC 1191, in ICMPv4 only.
 	MTU uint32
-	// The segment, as we sent it: Src is our side. Views into the frame.
+	// The segment as this host sent it: Src is the local side. Views into the frame.
 	Src, Dst         []byte
 	SrcPort, DstPort uint16
 	Seq              seq.Num

@@ -24,8 +24,8 @@ const (
 type MPAFlags uint8
 
 const (
-	MPAMarkers  MPAFlags = 0x80 // M: send me Markers
-	MPACRC      MPAFlags = 0x40 // C: I want the CRC checked
+	MPAMarkers  MPAFlags = 0x80 // M: the sender of the frame asks for Markers
+	MPACRC      MPAFlags = 0x40 // C: the sender of the frame wants the CRC
 	MPAReject   MPAFlags = 0x20 // R: in a Reply, the connection is refused
 	MPAEnhanced MPAFlags = 0x10 // S: the private data begins with an Enhanced block
 )
@@ -93,10 +93,10 @@ const (
 	enhDepth      = 0x3fff
 )
 
-// NoDepth instead of a read depth says that it is not negotiated.
+// NoDepth in the place of a read depth means that the depth is not negotiated.
 const NoDepth = enhDepth
 
-// MPAEnhancedFields is what two ends tell one another before they begin.
+// MPAEnhancedFields holds the fields of an Enhanced block.
 type MPAEnhancedFields struct {
 	PeerToPeer bool // A: the initiator begins with an RTR message
 	Send       bool // B: which may be an empty Send
@@ -105,7 +105,7 @@ type MPAEnhancedFields struct {
 	IRD, ORD   uint16
 }
 
-// Append appends the block's 4 octets. Of the depths 14 bits travel.
+// Append appends the block's 4 octets. It writes the low 14 bits of each depth.
 func (f MPAEnhancedFields) Append(b []byte) []byte {
 	ird, ord := f.IRD&enhDepth, f.ORD&enhDepth
 	for _, bit := range [...]struct {

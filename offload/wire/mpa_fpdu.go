@@ -12,14 +12,14 @@ const (
 	fpduAlign   = 4
 
 	// MaxULPDU is the longest ULPDU that a sender may make (RFC 5044 §4.1).
-	// Receivers take what the length field can say.
+	// Receivers accept any value of the length field.
 	MaxULPDU = 64768
 
-	// MaxFPDULen is how long an FPDU can be, Markers left out.
+	// MaxFPDULen is the length of the longest FPDU in octets, Markers left out.
 	MaxFPDULen = 65544
 )
 
-// FPDULen is how long the FPDU of a ULPDU of n octets is, Markers left out.
+// FPDULen returns the length of the FPDU of a ULPDU of n octets, Markers left out.
 func FPDULen(n int) int {
 	return (FPDUHeadLen+n+fpduAlign-1)/fpduAlign*fpduAlign + CRCLen
 }
@@ -35,16 +35,16 @@ const (
 	MarkerSpacing = 512
 )
 
-// PutMarker writes a Marker to the first 4 octets of b. back is how many octets
-// before it its FPDU began, 0 when the FPDU begins right behind it. 16 bits of
-// back travel.
+// PutMarker writes a Marker to the first 4 octets of b. back is the distance in octets
+// from the start of the FPDU to the Marker, or 0 if the FPDU begins directly behind the
+// Marker. PutMarker writes the low 16 bits of back.
 func PutMarker(b []byte, back int) {
 	binary.BigEndian.PutUint16(b, 0)
 	binary.BigEndian.PutUint16(b[markerPointer:], uint16(back))
 }
 
-// MarkerPointer reads what PutMarker wrote. The lowest two bits, which
-// no FPDU can need, are taken for 0.
+// MarkerPointer returns the distance in a Marker. It takes the lowest two bits as 0,
+// because FPDUs are multiples of 4 octets.
 func MarkerPointer(b []byte) uint16 {
 	return binary.BigEndian.Uint16(b[markerPointer:]) &^ (fpduAlign - 1)
 }

@@ -2,10 +2,9 @@ package wire
 
 import "encoding/binary"
 
-// Packet is everything that an engine wants to know about one received frame,
-// parsed in one go: a TCP segment, or a router's word that one of ours was too
-// big. Offsets count from the frame's first octet. ParsePacket fills it; it
-// borrows the frame's memory, and an engine uses one Packet for all frames.
+// Packet is a parsed received frame: a TCP segment, or an ICMP "too big" about a
+// segment of this host. Offsets count from the frame's first octet. ParsePacket fills
+// it. A Packet borrows the frame's memory. An engine uses one Packet for all frames.
 type Packet struct {
 	Family Family
 	ICMP   bool   // TooBig is set, not TCP
@@ -23,8 +22,8 @@ type Packet struct {
 	BadOptions bool // TCP options malformed: some of them were not read
 	TooBig     TooBig
 
-	// Partial is set by VerifyChecksum: the sender left the TCP checksum to a
-	// device that never completed it.
+	// Partial is set by VerifyChecksum if the sender left the TCP checksum to a
+	// device, which has not completed it.
 	Partial bool
 }
 
@@ -37,10 +36,10 @@ func (p *Packet) SrcMAC(b []byte) []byte { return b[ethSrc:ethType:ethType] }
 // is that of b.
 func (p *Packet) Data(b []byte) []byte { return b[p.Payload:p.End] }
 
-// ParsePacket parses the frame b into p. Whatever it returns but OK, p is not
-// to be used. Checksums are left to VerifyChecksum.
+// ParsePacket parses the frame b into p. The caller may use p only if the result is
+// OK. ParsePacket does not verify checksums: see VerifyChecksum.
 func ParsePacket(b []byte, p *Packet) Reason {
-	// What is not set below is not looked at: TCP with ICMP, TooBig without.
+	// Fields that are not set below are not valid: TCP if ICMP is set, TooBig if not.
 	p.ICMP, p.VLAN, p.Partial, p.BadOptions = false, 0, false, false
 	eth, rest, ok := ParseEthernet(b)
 	if !ok {
@@ -119,11 +118,10 @@ func (p *Packet) parseTCP(b []byte) Reason {
 
 // VerifyChecksum checks all checksums of the frame b that p was parsed from.
 //
-// The TCP checksum field may hold the folded sum of the pseudo-header alone:
-// the sender's kernel left the rest to a device, and on veth there is none.
-// Then p.Partial is set, and the packet is refused as PartialChecksum unless
-// acceptPartial says that such a sender is trusted; its payload is then
-// protected by nothing.
+// The TCP checksum field may hold the folded sum of the pseudo-header alone: the
+// sender's kernel left the rest to a device, and a veth does not complete it. Then
+// VerifyChecksum sets p.Partial and returns PartialChecksum, unless acceptPartial is
+// set. If the caller accepts such a packet, no checksum protects its payload.
 func (p *Packet) VerifyChecksum(b []byte, acceptPartial bool) Reason {
 	if p.Family == V4 && Sum(0).Add(b[p.L3:p.L4]).Fold() != Good {
 		return BadIPChecksum

@@ -7,7 +7,7 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// RDMAPVersion is the only version of RDMAP that RFC 5040 knows. 0 was RDMAC's.
+// RDMAPVersion is the only version of RDMAP in RFC 5040. Version 0 was RDMAC's.
 const RDMAPVersion = 1
 
 // RDMAP's control octet is the second of every DDP segment (RFC 5040 §4.1):
@@ -37,7 +37,7 @@ const (
 	OpAtomicResponse   Opcode = 11 // RFC 7306
 )
 
-// OpInfo is what the RFCs say of an opcode (RFC 5040 §4.3 Figure 4, RFC 7306 §5).
+// OpInfo holds the properties of an opcode (RFC 5040 §4.3 Figure 4, RFC 7306 §5).
 type OpInfo struct {
 	Name        string
 	Tagged      bool   // its segments have the tagged header

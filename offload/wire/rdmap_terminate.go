@@ -2,8 +2,8 @@ package wire
 
 import "encoding/binary"
 
-// A Terminate, behind the untagged header (RFC 5040 §4.8). What the flags do
-// not announce is not there, and what follows moves up:
+// A Terminate, behind the untagged header (RFC 5040 §4.8). Fields that the flags do
+// not announce are absent, and later fields move up:
 //
 //	0            1      2       4                6            20 or 24
 //	| layer+type | code | flags | segment length | DDP header | Read Request |
@@ -33,8 +33,8 @@ const (
 	LayerLLP   = 2 // MPA
 )
 
-// TerminateFields is the payload of a Terminate: what went wrong, and as much
-// as its sender quotes of the segment that was to blame.
+// TerminateFields is the payload of a Terminate: the error, and the part of the
+// faulty segment that the sender quotes.
 type TerminateFields struct {
 	Layer, Type uint8 // four bits each
 	Code        uint8
@@ -44,11 +44,11 @@ type TerminateFields struct {
 	Header      []byte // its DDP header, 14 or 18 octets; nil: not quoted
 	ReadRequest []byte // its Read Request header, 28 octets; nil: not quoted
 
-	// Swapped says that the control word came in siw's bit order. Append always
-	// writes the RFC's.
+	// Swapped is true if the control word came in siw's bit order. Append always
+	// writes the RFC's order.
 	Swapped bool
-	// Ambiguous says that the control word means something in both orders, and
-	// that nothing is quoted by which they could be told apart.
+	// Ambiguous is true if the control word has a meaning in both orders and the
+	// Terminate quotes nothing that decides between them.
 	Ambiguous bool
 }
 
@@ -80,17 +80,16 @@ func (f TerminateFields) segment() uint16 {
 	return 0
 }
 
-// ParseTerminate reads the payload of a Terminate. It takes what the flags
-// announce as far as it is there: there are senders that announce more than
-// they quote. Header and ReadRequest borrow payload. ok is false when not even
-// the control word is there.
+// ParseTerminate reads the payload of a Terminate. It reads the fields that the flags
+// announce as far as they are present: some senders announce more than they quote.
+// Header and ReadRequest borrow payload. ok is false if the control word is cut off.
 //
-// Linux siw on little-endian machines writes the control word with the bits of
-// each octet in another order. Its flags give it away where it quotes
-// something. Where it does not, a word that means something as the RFC has it
-// is read so, else one that means something in siw's order is read so. Six words
-// of those that siw sends so mean something in both: 0/2/05 to 07 are 2/0/05 to
-// 07 in the other order. They are read as the RFC has it, and Ambiguous.
+// Linux siw on little-endian machines writes the control word with the bits of each
+// octet in another order. If such a Terminate quotes a segment, its flags show the
+// order. Otherwise ParseTerminate reads a word in the RFC's order if it has a meaning
+// there, else in siw's order if it has a meaning there. Six words have a meaning in
+// both orders: 0/2/05 to 07 are 2/0/05 to 07 in the other order. ParseTerminate reads
+// them in the RFC's order and sets Ambiguous.
 func ParseTerminate(payload []byte) (f TerminateFields, ok bool) {
 	if len(payload) < termControlLen {
 		return TerminateFields{}, false
@@ -107,14 +106,13 @@ func ParseTerminate(payload []byte) (f TerminateFields, ok bool) {
 	return f, true
 }
 
-// Reread is f with its control word read in the other order. It is for those
-// that are Ambiguous.
+// Reread returns f with its control word read in the other order. f must be Ambiguous.
 func (f TerminateFields) Reread() TerminateFields {
 	f.Layer, f.Type, f.Swapped = f.Type, f.Layer, !f.Swapped
 	return f
 }
 
-// quote takes what the flags announce and rest holds.
+// quote reads the quoted fields that the flags announce and rest holds.
 func (f *TerminateFields) quote(rest []byte, flags uint8) {
 	if flags&termHasHeader != 0 {
 		if len(rest) < termSegmentLen {

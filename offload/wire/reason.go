@@ -1,6 +1,7 @@
 package wire
 
-// Reason says why a frame is not for an engine. Zero is "it is".
+// Reason is the reason for which an engine cannot use a frame. OK, zero, means that it
+// can.
 type Reason uint8
 
 const (

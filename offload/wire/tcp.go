@@ -63,9 +63,9 @@ func (h TCP) Fields(f *TCPFields) (sound bool) {
 	return f.parseOptions(h.Options())
 }
 
-// Append writes the header behind b with a checksum of zero. Of SACK blocks it
-// writes the first as many as fit; HeaderLen tells how long it gets. The
-// urgent pointer is zero: stag sends no urgent data.
+// Append appends the header to b with a checksum of zero. It writes as many SACK
+// blocks as fit, from the first on. HeaderLen returns the header's length. The urgent
+// pointer is zero: stag sends no urgent data.
 func (f *TCPFields) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint16(b, f.SrcPort)
 	b = binary.BigEndian.AppendUint16(b, f.DstPort)

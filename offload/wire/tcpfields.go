@@ -23,8 +23,8 @@ type SACKBlock struct{ Left, Right seq.Num }
 // MaxSACK is how many blocks fit into one option field without timestamps.
 const MaxSACK = 4
 
-// TCPFields is a TCP header in host form: what a parsed header said, or what
-// Append shall write. It carries the options that appear outside SYN segments.
+// TCPFields is a TCP header in host form: a parsed header, or one for Append to write.
+// It has the options that appear outside SYN segments.
 type TCPFields struct {
 	SrcPort, DstPort uint16
 	Seq, Ack         seq.Num
@@ -36,8 +36,7 @@ type TCPFields struct {
 	SACK         [MaxSACK]SACKBlock
 	NSACK        uint8 // how many of SACK count
 
-	// ECT says that the IP header in front shall carry ECT(0): routers may mark
-	// the packet (RFC 3168 §5). HeaderTemplate looks at it; a parsed header has
-	// it never.
+	// ECT makes HeaderTemplate write ECT(0) into the IP header: routers may mark the
+	// packet (RFC 3168 §5). A parsed header never has it.
 	ECT bool
 }

@@ -30,8 +30,8 @@ const (
 // tsWord is how the timestamps option begins in nearly every segment.
 const tsWord = optNOP<<24 | optNOP<<16 | optTS<<8 | optTSLen
 
-// parseOptions reads an option list. false: a length is impossible, and what
-// followed was not read. An option given twice counts as it was given last.
+// parseOptions reads an option list. If the length of an option is impossible, it
+// returns false and does not read the rest. If an option is repeated, the last counts.
 func (f *TCPFields) parseOptions(b []byte) (sound bool) {
 	if len(b) >= optTSPadded && binary.BigEndian.Uint32(b) == tsWord {
 		f.setTS(b[2:])
@@ -54,8 +54,8 @@ func (f *TCPFields) parseOptions(b []byte) (sound bool) {
 	return true
 }
 
-// option reads one option of any kind but end and NOP. A known one of the
-// wrong length is as good as absent.
+// option reads one option of any kind except end and NOP. It ignores a known option of
+// the wrong length.
 func (f *TCPFields) option(o []byte) {
 	switch {
 	case o[0] == optTS && len(o) == optTSLen:
@@ -79,8 +79,8 @@ func (f *TCPFields) setTS(o []byte) {
 	f.TSEcr = binary.BigEndian.Uint32(o[6:])
 }
 
-// sackFit is how many SACK blocks go out: one less when timestamps take their
-// place (RFC 2018 §3).
+// sackFit returns how many SACK blocks Append writes: one fewer if there are
+// timestamps (RFC 2018 §3).
 func (f *TCPFields) sackFit() int {
 	most := uint8(MaxSACK)
 	if f.HasTS {

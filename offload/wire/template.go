@@ -7,14 +7,14 @@ import (
 	"net/netip"
 )
 
-// HeaderFields is what all segments of a flow have in common.
+// HeaderFields holds the header fields that all segments of a flow share.
 type HeaderFields struct {
 	DstMAC, SrcMAC MAC
 	VLAN           uint16 // id; 0 means untagged
 	Priority       uint8  // of the VLAN tag, 0 to 7
 
-	// Our side is Src. Both of one family; an IPv4 address in an IPv6 one is
-	// refused.
+	// Src is the local side. Both must be of one family; an IPv4 address mapped into
+	// IPv6 is refused.
 	Src, Dst netip.AddrPort
 
 	TTL       uint8  // hop limit in IPv6; not 0
@@ -45,8 +45,8 @@ func (h HeaderFields) check() error {
 	return errors.Join(bad...)
 }
 
-// HeaderTemplate holds the headers of a flow's segments as far as they never
-// change, and the sums over them. It belongs to whoever owns the flow.
+// HeaderTemplate holds the constant parts of the headers of a flow's segments, and
+// the sums over them. Only the owner of the flow may use it.
 //
 // IPv4 packets carry "don't fragment" and an identification that counts up per
 // flow. RFC 6864 §4.1 allows any value there, but networks exist that clear
@@ -120,8 +120,8 @@ func (t *HeaderTemplate) Len(f *TCPFields) int { return int(t.l4) + f.HeaderLen(
 // b[at-n:]. The payload is b[at:]; at must be at least Len(f), which
 // port.Headroom always is. The ports in f are not used, the flow's own are.
 //
-// What lies in front of the payload is overwritten: a payload that begins
-// behind other octets of the same chunk that are still needed must be moved.
+// Write overwrites the octets in front of the payload. If other octets of the same
+// chunk there are still needed, the caller must move the payload first.
 func (t *HeaderTemplate) Write(b []byte, at int, f *TCPFields) (n int) {
 	n = t.Len(f)
 	frame := b[at-n:]
