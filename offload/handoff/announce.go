@@ -21,10 +21,10 @@ const (
 // with Announce, in octets: as large as tcp.Config.RcvBuf is by default.
 const Window = 16 << 20
 
-// Announce makes a socket announce an MSS of at most mss to its peers, and a
-// window scale with which the window can reach Window, as the scale cannot be
-// changed later: to be called before it connects or listens, in its network
-// namespace. What it accepts does the same.
+// Announce makes a socket announce an MSS of at most mss to its peers, and a window
+// scale with which the window can reach Window. The scale cannot change later, so the
+// caller must call Announce before the socket connects or listens, in the socket's
+// network namespace. Connections that the socket accepts inherit both.
 func Announce(c syscall.RawConn, mss int) error {
 	var inner error
 	err := c.Control(func(fd uintptr) {

@@ -46,8 +46,8 @@ func (s *Socket) check() error {
 	return nil
 }
 
-// checkState wants ESTABLISHED and no pending error. poll tells about the
-// latter without taking it away from whoever should read it.
+// checkState requires ESTABLISHED and no pending error. poll reports a pending error
+// without clearing it, so the application can still read it.
 func (s *Socket) checkState() error {
 	info, err := getTCPInfo(s.fd)
 	if err != nil {
@@ -153,8 +153,8 @@ func (s *Socket) checkOptions() error {
 	return nil
 }
 
-// checkUrgent refuses urgent data that has been announced or has arrived. One
-// octet that has been read out of turn and left a hole shows later, in unread.
+// checkUrgent refuses urgent data that has been announced or has arrived. An urgent
+// octet that was read out of order and left a gap is detected later, by unread.
 func (s *Socket) checkUrgent() error {
 	var octet [1]byte
 	_, _, err := unix.Recvfrom(s.fd, octet[:], unix.MSG_OOB|unix.MSG_PEEK|unix.MSG_DONTWAIT)

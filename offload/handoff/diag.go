@@ -21,11 +21,11 @@ const (
 	diagInfo = 1 << 1
 )
 
-// checkSignature refuses TCP-AO (RFC 5925) and TCP-MD5 (RFC 2385). The engine
-// would send unsigned segments, which the peer drops without a word. A socket
-// can be asked for the former; the latter only socket diagnosis tells.
+// checkSignature refuses TCP-AO (RFC 5925) and TCP-MD5 (RFC 2385). The engine would
+// send unsigned segments, which the peer drops silently. A socket option reports
+// TCP-AO; only socket diagnosis reports TCP-MD5.
 //
-// It asks once: nobody may use the socket between Open and Take.
+// checkSignature asks once: the program must not use the socket between Open and Take.
 func (s *Socket) checkSignature() error {
 	if s.unsigned {
 		return nil
@@ -204,8 +204,8 @@ func hasAttribute(b []byte, kind uint16) (bool, error) {
 	return false, nil
 }
 
-// ownDiagnosis opens one in the network namespace of s, whose cookie is space
-// and which need not be that of the running thread.
+// ownDiagnosis opens a Diagnosis in the network namespace of s, whose cookie is space.
+// The running thread may be in another namespace.
 func (s *Socket) ownDiagnosis(space uint64) (*Diagnosis, error) {
 	d, err := OpenDiagnosis()
 	if err != nil || d.space == space {
@@ -237,7 +237,7 @@ func (s *Socket) diagnosisThere() (d *Diagnosis, err error) {
 	return d, err
 }
 
-// receive is recv that goes on when a signal comes.
+// receive is recv, repeated if a signal interrupts it.
 func receive(fd int, b []byte, flags int) (int, error) {
 	for {
 		n, _, err := unix.Recvfrom(fd, b, flags)

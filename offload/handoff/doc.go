@@ -6,19 +6,18 @@
 //	s, err := handoff.Open(conn)      // can it be moved at all?
 //	err = s.Take(ctx, steps, grace)   // moved, or left as it was
 //
-// and from then on an engine is that connection: steps.Install received its
-// state as a tcp.State, and a Placeholder that holds the 4-tuple in the kernel.
+// and from then on an engine runs that connection: steps.Install received its state
+// as a tcp.State, and a Placeholder that holds the 4-tuple in the kernel.
 //
-// A socket in repair mode is not inert. It acknowledges segments that reach
-// it, and its retransmission and keepalive timers run on and reset the peer in
-// the end. So segments are steered away first and the socket is replaced by one
-// with empty queues and no timers; nothing of the kernel's connection is left
-// that could speak.
+// A socket in repair mode is not inert. It acknowledges segments that reach it, and
+// its retransmission and keepalive timers run on and reset the peer in the end.
+// Therefore Take first steers segments away and then replaces the socket by one with
+// empty queues and no timers. The kernel's connection then cannot send.
 //
 // The socket is replaced only when a segment of its connection has reached the
 // engine: a route says which way segments leave, and nothing about those that
 // come. hear.go asks the peer for one.
 //
-// The package knows no engine: what a take-over does to the steering table and
-// to the engine is the caller's Steps.
+// The package does not depend on the engine: the caller's Steps change the steering
+// table and the engine.
 package handoff

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Why a connection cannot be taken over. In all these cases the kernel's
-// connection has not been touched, or has been put back as it was.
+// Reasons for which a connection cannot be taken over. In all these cases the kernel's
+// connection is unchanged, or restored as it was.
 var (
 	ErrNotTCP         = errors.New("not a TCP socket")
 	ErrMPTCP          = errors.New("a Multipath TCP socket cannot be taken over: call SetMultipathTCP(false) on the net.Dialer or net.ListenConfig")
@@ -31,9 +31,9 @@ var (
 	ErrClosed         = errors.New("the socket has been closed or handed over")
 )
 
-// LostError says that a take-over failed after the kernel had given its
-// connection up: it exists nowhere any more. The peer is reset by the kernel
-// when it sends its next segment.
+// LostError is the error of a take-over that failed after the kernel had given its
+// connection up. The connection no longer exists. The kernel resets the peer when the
+// peer sends its next segment.
 type LostError struct {
 	Tuple Tuple
 	Err   error

@@ -8,20 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Grace waits until packets that had passed the XDP program when the wait
-// began have gone through the kernel's stack. One barrier serves everybody who
-// was waiting when it began, so that many take-overs at once cost little more
-// than one. The zero Grace is ready; it is safe for concurrent use.
+// Grace waits until packets that had passed the XDP program when the wait began have
+// gone through the kernel's stack. One barrier serves all waits that began before it,
+// so that many take-overs at once cost little more than one. The zero Grace is ready
+// to use. It is safe for concurrent use.
 type Grace struct {
 	mu      sync.Mutex
-	next    *round // of those who came since the running barrier began
+	next    *round // for the waits that began since the running barrier began
 	running bool
 
 	// barrier replaces the kernel's in tests.
 	barrier func() error
 }
 
-// round is one barrier and everybody who waits for it.
+// round is one barrier and the goroutines that wait for it.
 type round struct {
 	done chan struct{}
 	err  error // valid when done is closed
@@ -53,7 +53,7 @@ func (g *Grace) join() *round {
 	return g.next
 }
 
-// run serves rounds until nobody waits.
+// run runs rounds until no goroutine waits.
 func (g *Grace) run() {
 	for {
 		g.mu.Lock()

@@ -9,23 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A route that leads through an interface does not show that the peer's segments
-// come in there, with the addresses that the socket knows. They do not where
-// this host translates addresses, where the way back is another one, where the
-// card takes a VLAN tag off, or behind a tunnel. A placeholder would make such a
-// connection silent. So no socket is given up before a segment of its
-// connection has reached an engine.
+// A route through an interface does not show that the peer's segments arrive at that
+// interface with the addresses of the socket. They do not if this host translates
+// addresses, if the route back is another one, if the card strips a VLAN tag, or
+// behind a tunnel. A placeholder would silence such a connection. Therefore Take does
+// not give a socket up before a segment of its connection has reached an engine.
 
 // patience is how long a take-over waits for such a segment.
 type patience struct {
 	within time.Duration // in all
-	past   time.Duration // once the kernel has got one instead
-	again  time.Duration // between two questions to the peer that both get an answer
-	look   time.Duration // between two looks at the kernel's connection, at first
+	past   time.Duration // after the kernel has received a segment instead
+	again  time.Duration // shortest time between two probes that the peer both answers
+	look   time.Duration // interval of reading the state of the kernel's connection, at first
 }
 
-// usual is it but for tests. Linux answers probes of one connection no more often
-// than every 500 ms (tcp_invalid_ratelimit).
+// usual is the patience of every Socket except in tests. Linux answers probes of one
+// connection at most every 500 ms (tcp_invalid_ratelimit).
 var usual = patience{within: 6 * time.Second, past: 500 * time.Millisecond, again: 600 * time.Millisecond, look: 20 * time.Millisecond}
 
 // The second question waits for the retransmission timeout of the kernel, which
@@ -47,9 +46,9 @@ func (s *Socket) ask(heard <-chan struct{}) error {
 	}
 }
 
-// repairOff leaves repair mode, in which the socket is not: with
-// TCP_REPAIR_OFF that sends a window probe. A side effect, SO_REUSEADDR cleared,
-// is put right.
+// repairOff leaves repair mode although the socket is not in it: with TCP_REPAIR_OFF
+// the kernel then sends a window probe. The call clears SO_REUSEADDR, and repairOff
+// restores it.
 func (s *Socket) repairOff(mode int) error {
 	reuse, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR)
 	if err != nil {
@@ -94,7 +93,7 @@ func (s *Socket) hear(ctx context.Context, heard <-chan struct{}) error {
 			if err := h.look(now, heard); err != nil {
 				return err
 			}
-			// Thousands may wait: who has waited for long looks less often.
+			// Thousands of sockets may wait: look less often after a long wait.
 			pause = min(2*pause, 8*s.patience.look)
 			tick.Reset(min(pause, time.Until(sooner(h.next, h.end))))
 		}
@@ -105,12 +104,12 @@ func (s *Socket) hear(ctx context.Context, heard <-chan struct{}) error {
 type hearing struct {
 	s     *Socket
 	began time.Time
-	end   time.Time // when it is given up
+	end   time.Time // when the take-over gives up
 	rto   time.Duration
-	next  time.Time // when the peer is asked again
+	next  time.Time // time of the next probe
 	asked int
-	had   uint32 // segments that the kernel had got when the peer was asked again
-	past  uint32 // those that it has got since: they came past the program
+	had   uint32 // segments that the kernel had received at the last probe
+	past  uint32 // segments that it has received since: they bypassed the XDP program
 }
 
 func (s *Socket) newHearing(now time.Time) (*hearing, error) {
@@ -124,9 +123,9 @@ func (s *Socket) newHearing(now time.Time) (*hearing, error) {
 	}, nil
 }
 
-// look sees what has become of the kernel's connection, and asks the peer again
-// when it is time. What the kernel gets long after the grace period has not
-// been held up on its way to it: it came past the program.
+// look reads the state of the kernel's connection, and probes the peer again when it
+// is time. A segment that the kernel receives long after the grace period was not
+// delayed in the stack: it bypassed the XDP program.
 func (h *hearing) look(now time.Time, heard <-chan struct{}) error {
 	info, err := getTCPInfo(h.s.fd)
 	if err != nil {
@@ -165,7 +164,7 @@ func (h *hearing) after(now time.Time) time.Time {
 	return now.Add(max(h.rto, h.s.patience.again))
 }
 
-// unseen says what is known of a connection of which nothing was heard.
+// unseen returns the error for a connection of which no segment reached an engine.
 func (h *hearing) unseen() error {
 	waited := time.Since(h.began).Round(100 * time.Millisecond)
 	if h.past == 0 {

@@ -12,16 +12,16 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// Placeholder keeps a connection's 4-tuple in the kernel while an engine runs
-// the connection: an ESTABLISHED socket with empty queues and no timers, in
-// repair mode for life. No segment of the tuple should reach it. Some do while
-// the XDP program does not run although it is attached, as on a veth interface
-// that is just coming up; they are thrown away, since an answer could
-// acknowledge what the engine has never seen. It is safe for concurrent use.
+// Placeholder keeps a connection's 4-tuple in the kernel while an engine runs the
+// connection. It is an ESTABLISHED socket with empty queues and no timers, always in
+// repair mode. No segment of the tuple should reach it. Some do while the XDP program
+// is attached but does not run, as on a veth interface that is just coming up. The
+// placeholder drops them, since an answer could acknowledge octets that the engine has
+// not received. It is safe for concurrent use.
 type Placeholder struct {
 	tuple Tuple
 	ip    IP
-	drops uint32 // segments thrown away before it was made
+	drops uint32 // segments dropped before the placeholder was made
 
 	mu sync.Mutex
 	fd int // -1 when closed
@@ -33,8 +33,8 @@ func (p *Placeholder) Tuple() Tuple { return p.tuple }
 // IP is what the kernel put into IP headers until now.
 func (p *Placeholder) IP() IP { return p.ip }
 
-// Err is nil as long as the kernel has seen no segment of the tuple and the
-// placeholder stands.
+// Err returns nil as long as the kernel has received no segment of the tuple and the
+// placeholder is in place.
 func (p *Placeholder) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -58,8 +58,8 @@ func (p *Placeholder) Err() error {
 	return nil
 }
 
-// Strays is how many segments of the tuple have reached the placeholder, and were
-// thrown away. ErrClosed after Close.
+// Strays returns how many segments of the tuple have reached the placeholder and were
+// dropped. After Close it returns ErrClosed.
 func (p *Placeholder) Strays() (uint32, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +73,7 @@ func (p *Placeholder) Strays() (uint32, error) {
 	return drops - p.drops, nil
 }
 
-// Close lets the 4-tuple go without sending anything. It may be called twice.
+// Close releases the 4-tuple without sending anything. It may be called twice.
 func (p *Placeholder) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,8 +85,8 @@ func (p *Placeholder) Close() error {
 	return dissolve(fd)
 }
 
-// dissolve disconnects a socket in repair mode, which is silent, and closes
-// our descriptor. The socket ends even if others still have descriptors of it.
+// dissolve disconnects a socket in repair mode, which sends nothing, and closes the
+// descriptor. The connection ends even if other descriptors of the socket are open.
 func dissolve(fd int) error {
 	return errors.Join(disconnect(fd), unix.Close(fd))
 }
@@ -164,8 +164,8 @@ func (s *Socket) bind(fd int) error {
 	return err
 }
 
-// refuseAll has the kernel throw away every segment for the socket, unanswered:
-// a filter whose only instruction returns 0, the octets to keep.
+// refuseAll makes the kernel drop every segment for the socket without an answer. It
+// attaches a filter whose only instruction returns 0, the number of octets to keep.
 func refuseAll(fd int) error {
 	none := [1]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,

@@ -19,9 +19,9 @@ const (
 	sendQueue
 )
 
-// settle is how long the kernel must see no segment for the state to count as
-// standing still. Receive offload and packet steering between CPUs can hold a
-// segment beyond the grace period; maxRounds bounds the wait.
+// settle is how long the kernel must receive no segment before the state counts as
+// stable. Receive offload and packet steering between CPUs can hold a segment beyond
+// the grace period. maxRounds limits the wait.
 const (
 	settle    = time.Millisecond
 	maxRounds = 50
@@ -31,9 +31,9 @@ const (
 // peer has acknowledged already: a buffer of one segment is not trimmed.
 const peekSlack = 64 << 10
 
-// read fills a state from a socket in repair mode whose segments are parked.
-// The send queue is left selected, which keeps the kernel from transmitting
-// unsent octets; so what was sent stays what was sent.
+// read fills a state from a socket in repair mode whose segments are parked. It leaves
+// the send queue selected, so that the kernel transmits no unsent octets and SND.NXT
+// does not change.
 func (s *Socket) read() (tcp.State, error) {
 	for range maxRounds {
 		before, err := getTCPInfo(s.fd)
@@ -60,7 +60,7 @@ func (s *Socket) read() (tcp.State, error) {
 	return tcp.State{}, ErrMoving
 }
 
-// settle lets the time pass in which a held segment would come.
+// settle waits for the time in which a held segment would arrive.
 func (s *Socket) settle() {
 	if s.settling != nil {
 		s.settling()
@@ -88,7 +88,7 @@ func (s *Socket) still(st *tcp.State, before tcpInfo) (bool, error) {
 	return after.Segs_in == before.Segs_in, nil
 }
 
-// readReceived reads RCV.NXT and the octets that nobody has read.
+// readReceived reads RCV.NXT and the octets that the application has not read.
 func (s *Socket) readReceived(st *tcp.State) error {
 	next, err := s.queueSeq(receiveQueue)
 	if err != nil {
@@ -200,8 +200,8 @@ func (s *Socket) readWindows(st *tcp.State) error {
 	return nil
 }
 
-// readClock reads our timestamp clock. The instant is taken first and the
-// kernel's lowest bit, which it uses as a flag, is set: both can only put our
+// readClock reads the local timestamp clock. It takes the instant first and sets the
+// lowest bit, which the kernel uses as a flag: both can only put the engine's
 // timestamps ahead of the kernel's last one, never behind (RFC 7323 §5.3).
 func (s *Socket) readClock(st *tcp.State) error {
 	st.At = clock.Now()

@@ -83,7 +83,7 @@ const noThreshold = 0x7fffffff
 // inOctets is a window that the kernel counts in segments of its MSS.
 func inOctets(segments, mss uint32) uint32 { return uint32(min(uint64(segments)*uint64(mss), 1<<30)) }
 
-// readSettings takes over what the application has asked of the connection.
+// readSettings reads the socket options that the application has set.
 // Keepalive and user timeout have been switched off by now and are in s.saved.
 func (s *Socket) readSettings(st *tcp.State) error {
 	var idle, interval, count, noDelay int
@@ -112,13 +112,13 @@ func (s *Socket) readSettings(st *tcp.State) error {
 	return nil
 }
 
-// saved is what entering repair mode takes away from a socket.
+// saved holds the settings of a socket that entering repair mode changes.
 type saved struct {
 	keepalive, userTimeout, reuse int
 }
 
-// enterRepair switches off what could end the connection while it stands
-// still, then enters repair mode. On failure everything is as before.
+// enterRepair switches off keepalive and user timeout, which could end the connection
+// during the take-over, and enters repair mode. On failure it restores the socket.
 func (s *Socket) enterRepair() error {
 	for _, o := range s.savedOptions() {
 		v, err := unix.GetsockoptInt(s.fd, o.level, o.name)
@@ -145,8 +145,8 @@ func (s *Socket) stopTimers() error {
 	return unix.SetsockoptInt(s.fd, unix.SOL_TCP, unix.TCP_USER_TIMEOUT, 0)
 }
 
-// leaveRepair puts the connection back into the kernel's hands, without the
-// window probe that leaving repair mode sends by itself.
+// leaveRepair returns the connection to the kernel, without the window probe that
+// leaving repair mode normally sends.
 func (s *Socket) leaveRepair() error {
 	err := unix.SetsockoptInt(s.fd, unix.SOL_TCP, unix.TCP_REPAIR, unix.TCP_REPAIR_OFF_NO_WP)
 	if err != nil {

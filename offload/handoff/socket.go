@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tuple is what tells a connection from all others. It is comparable.
+// Tuple identifies a connection. It is comparable.
 type Tuple struct {
 	Local, Remote netip.AddrPort // IPv4 in its own form, IPv6 without zone
 	Scope         int            // interface index that a link-local address belongs to, or 0
@@ -51,7 +51,8 @@ type Socket struct {
 // closes it unless Take succeeds.
 func Open(c syscall.Conn) (*Socket, error) { return OpenWith(c, nil) }
 
-// OpenWith is Open for who takes many over and has a Diagnosis for them.
+// OpenWith is Open with a Diagnosis that several sockets share. If d is nil, the
+// Socket opens its own.
 func OpenWith(c syscall.Conn, d *Diagnosis) (*Socket, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -85,16 +86,16 @@ func (s *Socket) open() error {
 // Tuple is the connection's 4-tuple and interface.
 func (s *Socket) Tuple() Tuple { return s.tuple }
 
-// Routing is what the route of the connection's packets depends on beside the
-// addresses.
+// Routing returns the inputs to the kernel's choice of the connection's route other
+// than the addresses.
 func (s *Socket) Routing() Routing { return s.routing }
 
-// Limit makes Take refuse, with ErrSegments, a connection whose peer was told a
-// larger MSS: its segments could be longer than the engine's frames.
+// Limit makes Take refuse, with ErrSegments, a connection on which the kernel has
+// announced a larger MSS: its segments could be longer than the engine's frames.
 func (s *Socket) Limit(mss int) { s.mss = mss }
 
-// Inject makes the take-over call fail within each step, and fail where it
-// returns an error: for tests of what is left then.
+// Inject makes the take-over call fail within each step. If fail returns an error, the
+// step fails. Tests use it to check the clean-up.
 func (s *Socket) Inject(fail func(Step) error) { s.fail = fail }
 
 // inject is called within each step, when the step has had its effects.
@@ -105,8 +106,8 @@ func (s *Socket) inject(step Step) error {
 	return s.fail(step)
 }
 
-// Close gives the descriptor up. The connection lives on in the kernel unless
-// it was handed over. It may be called twice.
+// Close closes the descriptor. The connection stays with the kernel unless it was
+// handed over. Close may be called twice.
 func (s *Socket) Close() error {
 	if s.fd < 0 {
 		return nil

@@ -15,15 +15,16 @@ type Steps interface {
 	// (bounded; beyond, they are dropped and the peer retransmits). On error
 	// nothing may be left of it.
 	Park() error
-	// Heard is closed when a segment of the connection has reached an engine
-	// since Park: only then its segments are known to pass the XDP program.
+	// Heard returns a channel that is closed when a segment of the connection has
+	// reached an engine since Park. This proves that its segments pass the XDP
+	// program.
 	Heard() <-chan struct{}
 	// Unpark undoes Park: segments reach the kernel again. What is parked is
 	// dropped.
 	Unpark()
-	// Install makes the engine run the connection from this state, beginning
-	// with what is parked. It owns p from then on. On error nothing may be
-	// left of it but what Unpark undoes; p is closed by Take.
+	// Install makes the engine run the connection from this state, beginning with
+	// the parked segments. It owns p from then on. If it returns an error, it must
+	// leave nothing but what Unpark undoes, and Take closes p.
 	Install(state tcp.State, p *Placeholder) error
 }
 
@@ -33,8 +34,8 @@ type Steps interface {
 // be tried again, unless the error is a *LostError: then the connection is
 // gone and the Socket used up.
 //
-// Nobody may read, write or close the connection's socket meanwhile. ctx ends
-// the waits: for the grace period, and for a segment of the peer's. The rest
+// The program must not read, write or close the connection's socket meanwhile. ctx
+// ends the two waits: for the grace period, and for a segment of the peer. The rest
 // takes milliseconds.
 func (s *Socket) Take(ctx context.Context, st Steps, grace *Grace) (err error) {
 	if err := s.check(); err != nil {
@@ -54,7 +55,7 @@ func (s *Socket) Take(ctx context.Context, st Steps, grace *Grace) (err error) {
 	return s.replace(state, st)
 }
 
-// failed names the step and the connection.
+// failed adds the step and the connection to err.
 func (s *Socket) failed(step Step, err error) error {
 	return fmt.Errorf("take over %v to %v: %v: %w", s.tuple.Local, s.tuple.Remote, step, err)
 }
