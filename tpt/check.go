@@ -15,10 +15,10 @@ func (t *Table) Check(a Access) (mem []byte, f Fault) {
 	return m.Check(t, a)
 }
 
-// Memo checks accesses, and keeps what the entry said for the next access to it.
-// That counts as long as the entry's state word is the same, which every change of an
-// entry changes. One goroutine at a time, and one table, may use it. The zero Memo
-// knows nothing.
+// Memo checks accesses and caches the fields of the last entry. The cache is valid as
+// long as the entry's state word is the same; every change of an entry changes that
+// word. A Memo is for one goroutine at a time and for one table. The zero Memo is
+// empty.
 //
 //	for mem, f := m.Check(t, access); len(mem) != 0; mem = m.Next() {
 type Memo struct {
@@ -77,9 +77,9 @@ func (m *Memo) first(octets []byte, most uint32) []byte {
 	return m.cut()
 }
 
-// Next returns the piece of the last access behind the one that Check or Next has
-// returned last; nil if there is none. It has been decided about, and may be touched
-// as long as the first.
+// Next returns the next piece of the last access, behind the one that Check or Next
+// returned last; nil if there is none. Check has allowed it already. It may be touched
+// as long as the first piece.
 func (m *Memo) Next() []byte {
 	if m.rest == nil {
 		return nil
@@ -97,15 +97,14 @@ func (m *Memo) cut() []byte {
 	return piece
 }
 
-// External reports whether what Check has returned last is outside of the region
-// heap. Then it is memory that the program may take away, and a fault must be
-// reckoned with.
+// External reports whether the octets that Check returned last are outside of the
+// region heap. The program may unmap such memory, so access to it may fault.
 func (m *Memo) External() bool {
 	space, _ := place(m.base)
 	return space != spaceHeap
 }
 
-// find makes m about the entry that s names by its index.
+// find points m at the entry that s names by its index.
 func (m *Memo) find(t *Table, s STag) bool {
 	e, ok := t.at(s)
 	if !ok {
@@ -116,7 +115,8 @@ func (m *Memo) find(t *Table, s STag) bool {
 	return true
 }
 
-// read copies the entry's fields, which are true if the state is the same after.
+// read copies the entry's fields. The copy is valid if the state is the same
+// afterwards.
 func (m *Memo) read() {
 	e := m.entry
 	m.state = e.load()
@@ -125,7 +125,7 @@ func (m *Memo) read() {
 	m.direct = e.translation.Load()&translationKind == translationDirect
 }
 
-// judge decides by what is known, and finds all of the entry's octets.
+// judge decides about the access by the cached fields, and finds its octets.
 func (m *Memo) judge(t *Table, a *Access) (where memory, f Fault) {
 	switch {
 	case !m.state.serves(a):
@@ -155,14 +155,15 @@ func (w word) serves(a *Access) bool {
 	return w.kind() == KindRegion || w.kind() == KindWindow && a.Right&^remote == 0
 }
 
-// memory is where octets lie: not a slice yet, as what it was read from may be
-// another entry's by now, whose memory is shorter.
+// memory is the place of octets. It is not a slice yet: its parts may belong to
+// different entries until the state has been compared again, and a slice could then be
+// too long.
 type memory struct {
 	first     *byte
 	off, size uint64 // octets, behind first
 }
 
-// octets may be called when the entry's state has been the same before and after.
+// octets returns the slice. The caller must have found the entry's state unchanged.
 func (w memory) octets() []byte { return octetsAt(w.first, w.off+w.size)[w.off:] }
 
 // memory finds the entry's octets. ok is false where they are not within this

@@ -13,14 +13,14 @@ type Config struct {
 	// means as many as Memory has, or 65536. Entry 0 is never given out.
 	Entries uint32
 
-	// Memory is what the table lies in: a mapped BPF array, page aligned, of
-	// exactly Entries * EntryLen octets, which stays mapped as long as the
-	// table is used. What an owner before left there is taken out, and its
-	// STags do not come back soon. nil: memory of the table's own.
+	// Memory is the memory of the table: a mapped BPF array, page aligned, of
+	// exactly Entries * EntryLen octets, which stays mapped as long as the table is
+	// used. New frees the entries that an earlier owner left there; their STags are
+	// not used again soon. nil: New allocates memory.
 	Memory []byte
 
-	// Heap is the region heap: regions within it need no side table, and are
-	// the same offsets for whoever else maps it. nil: there is none.
+	// Heap is the region heap. Regions within it need no side table, and their
+	// offsets are the same in every process that maps it. nil: there is none.
 	Heap []byte
 
 	// MaxPiece bounds the pieces that Check and Next return, in octets, for tests of
@@ -28,7 +28,7 @@ type Config struct {
 	MaxPiece uint32
 
 	PerPD uint32 // entries that one protection domain may have; 0: all
-	Owner uint16 // who writes this table's entries, for tools
+	Owner uint16 // number of the writer of this table's entries, for tools
 
 	// Seed is what keys and the order of the entries come from. All zero: from
 	// the system's randomness, as it should be outside of tests.

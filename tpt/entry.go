@@ -33,7 +33,7 @@ type entry struct {
 	translation atomic.Uint32
 }
 
-// Kind is what an entry stands for (enum stag_entry_kind).
+// Kind is the kind of object that an entry describes (enum stag_entry_kind).
 type Kind uint8
 
 // Kinds of entries.
@@ -124,8 +124,8 @@ func place(base uint64) (space uint8, off uint64) {
 // The word access (enum stag_entry_access): rights, then one touch.
 const (
 	accessRights   = 0xff
-	accessOneTouch = 1 << 8 // gone after one use
-	accessTouched  = 1 << 9 // used, and to go when the stream has come so far
+	accessOneTouch = 1 << 8 // invalidated after one use
+	accessTouched  = 1 << 9 // used; invalidated when the stream is at the stored sequence
 )
 
 // The word translation (enum stag_entry_translation): how base is meant, and

@@ -6,14 +6,14 @@ import (
 	"sync/atomic"
 )
 
-// Ticket is a moment after which something is not to be used any more. The zero
-// Ticket has always passed.
+// Ticket identifies an invalidation. It has passed when no Reader can use the
+// invalidated memory any more. The zero Ticket has always passed.
 type Ticket uint64
 
-// epochs find out when nobody can be using what was taken away. The number of
-// the current epoch goes up with every ticket; each Reader shows in its slot in
-// which epoch it began what it is doing. A Reader that began in the ticket's epoch
-// or later has seen that the entry is not valid.
+// epochs finds out when no Reader can use invalidated memory any more. Every ticket
+// increments the number of the current epoch. Each Reader stores in its slot the epoch
+// in which its step began. A Reader whose step began in the ticket's epoch or later
+// has seen that the entry is not valid.
 type epochs struct {
 	now     atomic.Uint64
 	settled atomic.Uint64 // tickets up to this have passed
@@ -33,8 +33,7 @@ func (p *epochs) init() {
 	p.common.Store(new([]*slot))
 }
 
-// ticket begins a new epoch. The caller has taken away before what the ticket
-// is about.
+// ticket begins a new epoch. The caller has made the entry invalid before.
 func (p *epochs) ticket() Ticket { return Ticket(p.now.Add(1)) }
 
 func (p *epochs) passed(k Ticket) bool {
@@ -42,7 +41,7 @@ func (p *epochs) passed(k Ticket) bool {
 		return true
 	}
 	if uint64(k) > p.now.Load() {
-		return false // nobody has that ticket
+		return false // ticket has not given out k
 	}
 	for _, s := range *p.slots.Load() {
 		if in := s.epoch.Load(); in != 0 && in < uint64(k) {
@@ -57,8 +56,8 @@ func (p *epochs) passed(k Ticket) bool {
 	return true
 }
 
-// spins is how often wait gives its processor away before it lies down: a step
-// of an engine is short.
+// spins is how often wait yields its processor before it sleeps: a step of an engine
+// is short.
 const spins = 16
 
 // wait returns when k has passed. It sleeps until Readers leave.
@@ -96,7 +95,7 @@ func (p *epochs) enlist(w *waiter) {
 	}
 }
 
-// wake lets everybody who waits look again. It costs one load when nobody does.
+// wake wakes every waiter, which then checks again. It costs one load if there is none.
 func (p *epochs) wake() {
 	if p.waiting.Load() == nil {
 		return

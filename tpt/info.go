@@ -11,7 +11,7 @@ type Info struct {
 	Start      uint64 // tagged offset of the first octet
 	Length     uint64 // octets
 	Rights     Rights
-	OneTouch   bool // gone after one use
+	OneTouch   bool // invalidated after one use
 	Touched    bool
 	Sequence   uint64 // stored for one touch
 	External   bool   // outside of the region heap
@@ -56,9 +56,9 @@ func (e *entry) info(index uint32, w word) Info {
 	}
 }
 
-// Memory is what an entry stands for at this moment, and the tagged offset of its
-// first octet: for comparisons, as the entry may be gone when it returns. ok is
-// false if there is no such entry, or this process cannot reach it.
+// Memory returns the octets of an entry and the tagged offset of the first one. The
+// entry may be invalid when Memory returns, so the result is for comparisons only. ok
+// is false if there is no such entry, or this process cannot reach its memory.
 func (t *Table) Memory(s STag) (mem []byte, start uint64, ok bool) {
 	e, ok := t.at(s)
 	if !ok {

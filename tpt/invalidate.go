@@ -8,14 +8,14 @@ func (t *Table) Invalidate(s STag, pd PD) error {
 	if err := t.revoke(s, pd, word.revoked); err != nil {
 		return err
 	}
-	// Whoever made it invalid before may be waiting still.
+	// Another caller made it invalid before, and engines may still use the memory.
 	t.epochs.wait(t.epochs.ticket())
 	return nil
 }
 
-// Deregister is Invalidate, and gives the entry up. It will be used again when
-// half of those that are free have been, with another key. Errors as Invalidate;
-// of several calls for one STag, one succeeds.
+// Deregister does what Invalidate does and frees the entry. The table uses the entry
+// again, with another key, after half of the free entries have been used. Errors are
+// those of Invalidate. If several calls name one STag, one of them succeeds.
 func (t *Table) Deregister(s STag, pd PD) error {
 	if err := t.revoke(s, pd, word.taken); err != nil {
 		return err
@@ -54,9 +54,9 @@ func (t *Table) revoke(s STag, pd PD, change func(word) word) error {
 	return fail(ErrSTag, "invalidate STag %v: there is none, or it has been deregistered", s)
 }
 
-// StartInvalidate makes an entry invalid because a peer or a work request says
-// so (Send with Invalidate), and never waits: memory may still be accessed by
-// other engines until Passed says of the ticket that it has ended.
+// StartInvalidate makes an entry invalid for a peer or a work request (Send with
+// Invalidate). It never waits: other engines may still access the memory until Passed
+// returns true for the ticket.
 //
 // The fault is BadSTag if there is no such entry or windows are bound to it, and
 // WrongPD if it is in another protection domain or bound to another queue pair.
@@ -90,8 +90,8 @@ func (t *Table) StartInvalidate(s STag, pd PD, qp uint32) (Ticket, Fault) {
 }
 
 // Fail makes an entry invalid because its memory cannot be accessed any more. The
-// engine that found this out calls it, and nobody else may access the memory
-// either. It never waits. An entry that is gone or invalid already stays so.
+// engine that found this out calls Fail. Fail never waits. It leaves an entry that is
+// free or invalid already unchanged.
 func (t *Table) Fail(s STag) {
 	for e, ok := t.at(s); ok; {
 		if w := e.load(); !w.known(s) || !w.valid() || e.swap(w, w.revoked()) {
@@ -114,6 +114,6 @@ func (e *entry) revocable(pd PD, qp uint32) Fault {
 	return OK
 }
 
-// Passed reports whether every Reader has been quiet since the ticket was
-// given: nobody accesses the entry's memory any more, or will.
+// Passed reports whether every Reader has been quiet since the ticket was given out.
+// If so, no Reader accesses the entry's memory any more, or will.
 func (t *Table) Passed(k Ticket) bool { return t.epochs.passed(k) }

@@ -2,17 +2,18 @@ package tpt
 
 import "sync/atomic"
 
-// outside is where the memory of entries in spaceExternal lies, by index, in
-// blocks that are made when they are first needed. The entry alone would not do:
-// others may write to the table's memory, and what they say there must not become
-// an address.
+// outside holds the addresses of the memory of entries in spaceExternal, by index, in
+// blocks that are made when they are first needed. The entry itself holds no address:
+// other processes may be able to write to the table's memory, and their values must
+// not become addresses.
 type outside []atomic.Pointer[block]
 
 const blockLen = 1024
 
 type block [blockLen]extent
 
-// extent is memory, which it keeps alive. Its owner has the entry BUSY.
+// extent is an entry's memory, and keeps it alive. Only a writer that has set the
+// entry to BUSY may change it.
 type extent struct {
 	first atomic.Pointer[byte]
 	size  atomic.Uint64 // octets
@@ -31,15 +32,15 @@ func (o outside) keep(index uint32, mem []byte) {
 	x.first.Store(&mem[0])
 }
 
-// drop forgets it.
+// drop forgets the memory of an entry.
 func (o outside) drop(index uint32) {
 	if b := o[index/blockLen].Load(); b != nil {
 		b[index%blockLen].first.Store(nil)
 	}
 }
 
-// at is what keep was told of the entry; nil: nothing. The two are of one memory
-// if the entry's state is the same before and after.
+// at returns the memory that keep stored for the entry; nil: none. first and size
+// belong together only if the entry's state is the same before and after the call.
 func (o outside) at(index uint32) (first *byte, size uint64) {
 	if b := o[index/blockLen].Load(); b != nil {
 		x := &b[index%blockLen]

@@ -86,8 +86,7 @@ func (r *Reader) Enter() {
 	}
 }
 
-// occupy enters by a common slot that is quiet. The one at *last was so the last
-// time.
+// occupy enters through a common slot that is quiet. It tries the slot at *last first.
 func (p *epochs) occupy(last *int) *slot {
 	for {
 		common := *p.common.Load()
@@ -102,7 +101,7 @@ func (p *epochs) occupy(last *int) *slot {
 	}
 }
 
-// widen makes one more common slot, unless there are more than so many by now.
+// widen makes one more common slot, unless there are more than that many.
 func (p *epochs) widen(than int) {
 	p.joining.Lock()
 	defer p.joining.Unlock()
@@ -119,12 +118,12 @@ func (r *Reader) Leave() {
 	}
 	r.slot.epoch.Store(0)
 	if r.shared {
-		r.slot = nil // somebody else's, from now on
+		r.slot = nil // from now on another Reader may use the slot
 	}
 	r.table.epochs.wake()
 }
 
-// Close ends the Reader, which then is quiet for good. Further calls do nothing.
+// Close ends the Reader, which is quiet from then on. Further calls do nothing.
 func (r *Reader) Close() {
 	if r == nil || r.table == nil {
 		return

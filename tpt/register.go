@@ -27,10 +27,9 @@ func (r Region) check() error {
 	return nil
 }
 
-// Register makes an entry for the region and returns what names it. From then
-// on the memory may be accessed as the rights say, until Invalidate or
-// Deregister returns; it is kept alive so long. Errors: ErrPD, ErrRights,
-// ErrMemory, ErrQuota, ErrTableFull.
+// Register makes an entry for the region and returns its STag. The memory may be
+// accessed as the rights allow until Invalidate or Deregister returns; the table keeps
+// it alive until then. Errors: ErrPD, ErrRights, ErrMemory, ErrQuota, ErrTableFull.
 func (t *Table) Register(r Region) (STag, error) {
 	if err := r.check(); err != nil {
 		return 0, err
@@ -58,7 +57,7 @@ func (t *Table) Register(r Region) (STag, error) {
 	return NewSTag(index, key), nil
 }
 
-// disown forgets an entry that somebody else writes to. It is not given out
+// disown drops an entry that another writer has set to BUSY. The table does not use it
 // again.
 func (t *Table) disown(pd PD) {
 	t.mu.Lock()

@@ -63,8 +63,8 @@ func (r Rights) String() string {
 	return strings.Join(names, ", ")
 }
 
-// Fault is why an access was refused. Which code a peer is told is the
-// protocol's business.
+// Fault is the reason for refusing an access. The protocol decides which error code
+// the peer gets.
 type Fault uint8
 
 // Faults, in the order of the checks: the first that fails decides.
@@ -76,7 +76,7 @@ const (
 	Wrap              // the access would go on past offset 2^64-1
 	OutOfBounds       // not wholly within the entry
 
-	Faults // how many there are, OK included
+	Faults // the number of faults, OK included
 )
 
 var faultNames = [Faults]string{
@@ -95,7 +95,7 @@ func (f Fault) String() string {
 	return fmt.Sprintf("fault %d", uint8(f))
 }
 
-// Access is what somebody wants to do.
+// Access describes an access for Check to decide about.
 type Access struct {
 	STag  STag
 	PD    PD     // of the queue pair

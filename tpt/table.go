@@ -19,7 +19,7 @@ type Table struct {
 	perPD    uint32
 	maxPiece uint32
 
-	// Written by whoever does it.
+	// Any goroutine uses these; they do their own synchronization.
 	epochs   epochs
 	refusals [Faults]atomic.Uint64
 
@@ -30,7 +30,7 @@ type Table struct {
 	lastPD PD
 }
 
-// New makes a table. Every complaint about c is in the error.
+// New makes a table. The error describes every fault of c.
 func New(c Config) (*Table, error) {
 	c, err := c.fill()
 	if err != nil {
@@ -57,8 +57,8 @@ func New(c Config) (*Table, error) {
 	return t, nil
 }
 
-// inherit frees what an owner before left in the memory. Its regions are gone
-// with it, and a write that it was in the middle of will not be ended.
+// inherit frees the entries that an earlier owner left in the memory. The regions
+// ended with that owner, and it will not finish an entry that it was writing.
 func (t *Table) inherit() {
 	for i := range t.entries {
 		e := &t.entries[i]
@@ -120,7 +120,7 @@ func (t *Table) acquire(pd PD) (index uint32, key uint8, err error) {
 	return index, t.slots.key(t.entries[index].load()), nil
 }
 
-// release gives an entry of pd back, which no engine can be using.
+// release frees an entry of pd. No engine may be using it.
 func (t *Table) release(index uint32, pd PD) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,7 +1,7 @@
 package tpt
 
-// View reads a table that another process writes to. It takes nothing from the
-// memory but copies, and disturbs nobody. It is safe for concurrent use.
+// View reads a table that another process writes to. It only reads the memory and
+// returns copies. It is safe for concurrent use.
 type View struct {
 	entries []entry
 }

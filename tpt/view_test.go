@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestView: who maps the table to read only sees what its owner sees, and
-// nothing in memory that is no table.
+// TestView: a View of the table that is mapped read-only shows what its owner sees.
+// NewView and Entry show nothing in memory that is not a table.
 func TestView(t *testing.T) {
 	const entries = 64
 	fd, err := unix.MemfdCreate("table", unix.MFD_CLOEXEC)
