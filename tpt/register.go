@@ -57,7 +57,7 @@ func (t *Table) Register(r Region) (STag, error) {
 	return NewSTag(index, key), nil
 }
 
-// disown drops an entry that another writer has set to BUSY. The table does not use it
+// disown drops an entry that another process writes to. The table does not use it
 // again.
 func (t *Table) disown(pd PD) {
 	t.mu.Lock()
