@@ -6,13 +6,13 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// held is a run of received octets and the frame that they lie in.
+// held is a run of received octets, with the frame or slab that holds them.
 type held struct {
 	seq   seq.Num
-	data  []byte     // its capacity reaches to the end of the chunk
+	data  []byte     // its capacity extends to the end of the chunk
 	frame port.Frame // released when data has been consumed
-	slab  uint32     // that data lies in instead; 0: none
-	heap  bool       // data is in neither (State.Unread, or spilt)
+	slab  uint32     // the slab that holds data; 0: none
+	heap  bool       // data is neither in a frame nor in a slab (State.Unread, or spilt)
 	spilt bool       // data is in inbox.spill
 }
 
@@ -21,8 +21,7 @@ func (h *held) framed() bool { return !h.heap && h.slab == 0 }
 
 func (h *held) end() seq.Num { return h.seq.Add(seq.Len(len(h.data))) }
 
-// absorb copies as much of b behind h's octets as there is room for in h's
-// chunk, and reports how much that was.
+// absorb copies as much of b after h's octets as there is room for in h's chunk, and returns how much that was.
 func (h *held) absorb(b []byte) int {
 	n := len(h.data)
 	k := copy(h.data[n:cap(h.data)], b)
@@ -32,13 +31,12 @@ func (h *held) absorb(b []byte) int {
 
 func (h *held) room() int { return cap(h.data) - len(h.data) }
 
-// inbox is what has been received and not been consumed: the octets in order,
-// and behind them those that wait for a hole to be filled. They lie in frames, as
-// many as the flow may hold, and what comes beyond is copied into slabs: then a
+// inbox holds what has been received and not been consumed: the in-order octets, and the out-of-order octets after a
+// hole. The octets lie in frames, as many as the flow may hold. Further octets are copied into slabs, so that a
 // window can be larger than a port has frames for.
 type inbox struct {
 	mem   Memory
-	max   int // frames, and runs out of order
+	max   int // limit of frames, and of out-of-order runs
 	shelf *shelf[held]
 
 	// In order: a ring, oldest first. No run is empty.
@@ -46,32 +44,31 @@ type inbox struct {
 	head   uint32
 	count  uint32
 	unread uint32 // octets in ring
-	stuck  bool   // there were too many, and nothing has been consumed since
+	stuck  bool   // there were too many octets for spill, and nothing has been consumed since
 	frames int    // frames in ring
 	slabs  int    // slabs in ring
-	spill  []byte // where octets went that were in frames; nil: none did (unburden.go)
-	rings  *Rings // whose spill is
+	spill  []byte // buffer of octets that were in frames; nil: none (unburden.go)
+	rings  *Rings // owner of spill
 
-	// Out of order: sorted by sequence number, disjoint, none empty.
+	// Out of order: sorted by sequence number, disjoint, not empty.
 	ooo         []held
 	aheadFrames int // frames in ooo
 	aheadSlabs  int // slabs in ooo
 
-	// What SACK reports: an octet of each block that changed lately, newest
-	// first (RFC 2018 §4), and one duplicate (RFC 2883).
+	// For SACK: an octet of each recently changed block, newest first (RFC 2018 §4), and one duplicate (RFC 2883).
 	recent  [wire.MaxSACK]seq.Num
 	nrecent int
 	dup     wire.SACKBlock
 	hasDup  bool
 }
 
-// newInbox makes an inbox for n frames, a power of two.
+// newInbox makes an inbox for n frames. n must be a power of two.
 func newInbox(mem Memory, n uint32, from *shelf[held]) inbox {
 	return inbox{mem: mem, max: int(n), shelf: from}
 }
 
-// place makes sure that the ring has a place for one run more. It may become
-// twice as long as there are frames: see spare.
+// place makes sure that the ring has a place for one more run. The ring may have twice as many places as there are
+// frames: see spare.
 func (b *inbox) place() {
 	if b.count < uint32(len(b.ring)) {
 		return
@@ -85,7 +82,7 @@ func (b *inbox) place() {
 	b.ring, b.head = ring, 0
 }
 
-// vacant gives the ring back when nothing in order is held.
+// vacant returns the ring to the shelf if no in-order octets are held.
 func (b *inbox) vacant() {
 	if b.count == 0 {
 		b.shelf.back(b.ring)
@@ -95,8 +92,7 @@ func (b *inbox) vacant() {
 
 func (b *inbox) at(i uint32) *held { return &b.ring[(b.head+i)&uint32(len(b.ring)-1)] }
 
-// share is how many frames may be held now: none while octets wait that had to
-// leave theirs, or were too many for that.
+// share returns how many frames may be held now: none while octets wait in spill, or were too many for it.
 func (b *inbox) share() int {
 	if b.spill != nil || b.stuck {
 		return 0
@@ -104,9 +100,9 @@ func (b *inbox) share() int {
 	return min(b.max, b.mem.Share())
 }
 
-// spare is how many slabs more may be used. The list out of order has places for max
-// runs, and the ring for max in frames, as many in slabs and two on the heap, less
-// two.
+// spare returns how many more slabs may be used. The out-of-order list has places for max runs. The ring has places
+// for max runs in frames and for as many in slabs and on the heap together. Two runs on the heap are possible, so two
+// slabs fewer are allowed.
 func (b *inbox) spare() int {
 	if b.spill != nil || b.stuck {
 		return 0
@@ -114,11 +110,10 @@ func (b *inbox) spare() int {
 	return max(0, min(b.mem.Spare(), b.max-len(b.ooo), b.max-2-b.slabs-b.aheadSlabs))
 }
 
-// full reports whether no frame more may be held.
+// full reports whether no further frame may be held.
 func (b *inbox) full(share int) bool { return b.frames+b.aheadFrames >= share }
 
-// copied is a run of the octets d in a slab of their own, with room for what comes
-// behind them. ok is false when there is none.
+// copied copies the octets d into a new slab, with room after them. ok is false if there is no slab.
 func (b *inbox) copied(s seq.Num, d []byte) (h held, ok bool) {
 	if b.spare() == 0 || len(d) > SlabLen {
 		return h, false
@@ -131,13 +126,13 @@ func (b *inbox) copied(s seq.Num, d []byte) (h held, ok bool) {
 	return held{seq: s, data: mem[:copy(mem, d)], slab: id}, true
 }
 
-// small is the size up to which a segment is copied behind the one before it
-// although there are frames: holding a whole frame for it costs more.
+// small is the size up to which a segment is copied after the one before it even if there are frames: holding a whole
+// frame for it costs more.
 const small = 256
 
-// put appends the octets d, which are next in order, and reports how many of
-// them there was room for and whether f is kept. In-order octets never lose
-// to out-of-order ones: those are given up, farthest first (RFC 2018 §8).
+// put appends the octets d, which are next in order, and returns how many of them it had room for and whether f is
+// kept. In-order octets have priority: out-of-order octets are dropped for them, those with the highest sequence
+// numbers first (RFC 2018 §8).
 func (b *inbox) put(s seq.Num, d []byte, f port.Frame) (n int, kept bool) {
 	share := b.share()
 	if last := b.newest(); last != nil && last.room() >= len(d) && (len(d) <= small || 2*b.frames >= share) {
@@ -166,7 +161,7 @@ func (b *inbox) put(s seq.Num, d []byte, f port.Frame) (n int, kept bool) {
 	return len(d), true
 }
 
-// putCopy appends the octets d in a slab of their own, if there is one.
+// putCopy appends the octets d in a new slab, if there is one.
 func (b *inbox) putCopy(s seq.Num, d []byte) bool {
 	h, ok := b.copied(s, d)
 	if ok {
@@ -195,8 +190,8 @@ func (b *inbox) newest() *held {
 	return b.at(b.count - 1)
 }
 
-// squeeze moves the octets in order together, so that frames which are only
-// partly used become free. It runs when the share is used up.
+// squeeze moves the in-order octets together, so that partly used frames become free. It runs when the share is used
+// up.
 func (b *inbox) squeeze() {
 	to := uint32(0)
 	for from := uint32(1); from < b.count; from++ {
@@ -206,7 +201,7 @@ func (b *inbox) squeeze() {
 			b.release(src)
 			continue
 		}
-		if k > 0 { // the rest moves to the front, so that the room is behind it
+		if k > 0 { // the rest moves to the front, so that the free room is after it
 			src.seq, src.data = src.seq.Add(seq.Len(k)), src.data[:copy(src.data, src.data[k:])]
 		}
 		if to++; to != from {
@@ -219,7 +214,7 @@ func (b *inbox) squeeze() {
 	}
 }
 
-// release ends the hold on the memory of a run in the ring.
+// release releases the memory of a run in the ring.
 func (b *inbox) release(h *held) {
 	switch {
 	case h.spilt:
@@ -235,7 +230,7 @@ func (b *inbox) release(h *held) {
 	*h = held{}
 }
 
-// consume drops the first n octets in order, which are there.
+// consume drops the first n in-order octets. There must be that many.
 func (b *inbox) consume(n int) {
 	b.unread -= uint32(n)
 	b.stuck = false

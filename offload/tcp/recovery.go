@@ -6,13 +6,11 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Recovery: what follows from losses. With SACK they are found by rack.go and
-// tlp.go, and prr.go says how much may be sent meanwhile; without it, it is all
-// RFC 6582. What turns out not to have been lost is in spurious.go. What is in
-// flight is counted from the marks of the queue's entries (the pipe of
-// RFC 6675); sending is tx.go's business.
+// Loss recovery. With SACK, rack.go and tlp.go find losses, and prr.go limits what may be sent during recovery.
+// Without SACK, RFC 6582 does both. spurious.go takes back reductions for losses that were none. The octets in flight
+// are counted from the marks of the queue's entries (the pipe of RFC 6675). tx.go sends.
 
-// mode is where the sender is in repairing a loss.
+// mode is the sender's state in repairing a loss.
 type mode uint8
 
 const (
@@ -21,28 +19,28 @@ const (
 	repair      // after a timeout, until recoverAt is acknowledged
 )
 
-// dupThresh is how many duplicate ACKs make a segment lost (RFC 5681 §3.2), or
-// SACKed segments, if the path does not reorder (RFC 8985 §6.2).
+// dupThresh is how many duplicate ACKs make a segment lost (RFC 5681 §3.2), or how many SACKed segments do, if the
+// path does not reorder (RFC 8985 §6.2).
 const dupThresh = 3
 
-// pipe estimates how many octets are in the network (RFC 6675 §4). Without
-// SACK each duplicate ACK says that one segment has left it.
+// pipe returns an estimate of how many octets are in the network (RFC 6675 §4). Without SACK each duplicate ACK says
+// that one segment has left the network.
 func (c *Conn) pipe() uint32 {
 	out := int64(c.q.flight) - int64(c.q.sacked) - int64(c.q.missing) +
 		int64(c.q.again) - int64(c.renoOut)
 	return uint32(max(out, 0))
 }
 
-// news is what an ACK has brought.
+// news is what an ACK has told.
 type news struct {
-	octets    uint32 // of data that SND.UNA has moved over
+	octets    uint32 // of data that SND.UNA has passed
 	delivered uint32 // octets acknowledged or SACKed for the first time
 	advanced  bool   // SND.UNA has moved
-	dup       bool   // it was a duplicate
-	plain     bool   // it was nothing but an ACK, without SACK
+	dup       bool   // it was a duplicate ACK
+	plain     bool   // it had nothing but an ACK, without SACK
 }
 
-// assess draws the conclusions from an ACK.
+// assess processes what an ACK has told.
 func (c *Conn) assess(now clock.Instant, s *wire.TCPFields, n news) {
 	if c.frto != frtoOff {
 		c.judgeTimeout(now, s.Ack, n)
@@ -85,8 +83,8 @@ func (c *Conn) assess(now clock.Instant, s *wire.TCPFields, n news) {
 	c.armTail = c.armTail || n.advanced
 }
 
-// repairLosses begins a recovery if something has turned out to be lost, and says
-// whether it did. The ACK has delivered octets.
+// repairLosses begins a recovery if segments are lost, and reports whether it did. delivered is what the ACK has
+// delivered, in octets.
 func (c *Conn) repairLosses(now clock.Instant, delivered uint32) bool {
 	if !c.sackOK && c.q.sent > 0 && c.isTrial(c.q.at(0)) && c.mode == open && c.lossSeen() {
 		c.lose(c.q.at(0))
@@ -106,7 +104,7 @@ func (c *Conn) repairLosses(now clock.Instant, delivered uint32) bool {
 	return true
 }
 
-// progress is what an ACK of new data means to the recovery under way.
+// progress processes an ACK of new data during a recovery.
 func (c *Conn) progress(now clock.Instant, octets uint32) {
 	was := c.mode
 	switch {
@@ -126,9 +124,8 @@ func (c *Conn) progress(now clock.Instant, octets uint32) {
 	}
 }
 
-// lossSeen reports whether fast recovery must begin (RFC 6582 §3.2 step 2).
-// Without SACK, duplicates that our own retransmissions of the last recovery
-// caused are not to be taken for a loss.
+// lossSeen reports whether fast recovery must begin (RFC 6582 §3.2 step 2). Without SACK, duplicate ACKs that our own
+// retransmissions of the last recovery caused must not be taken for a loss.
 func (c *Conn) lossSeen() bool {
 	if c.sackOK {
 		return c.q.missing > 0
@@ -136,8 +133,8 @@ func (c *Conn) lossSeen() bool {
 	return c.dupAcks >= dupThresh && c.sndUna.After(c.recoverAt)
 }
 
-// startRecovery is RFC 6582 §3.2 step 2. again says that it is because of the
-// recovery under way, which has lost a retransmission (RFC 5681 §4.3).
+// startRecovery implements RFC 6582 §3.2 step 2. again says that the recovery in progress has lost a retransmission
+// (RFC 5681 §4.3).
 func (c *Conn) startRecovery(now clock.Instant, again bool) {
 	c.stats.Recoveries++
 	c.mode, c.recoverAt = fast, c.sndNxt
@@ -147,7 +144,7 @@ func (c *Conn) startRecovery(now clock.Instant, again bool) {
 	if !c.ecn.held || again { // RFC 3168 §6.1.2: one reduction for a loss and a mark of one window
 		c.cc.Loss(now, c.flightSize())
 		c.reduced()
-		c.undo.on = !again // what is taken back is one reduction
+		c.undo.on = !again // only one reduction is taken back
 	}
 	if e := c.q.at(0); e.mark == 0 && !c.sackOK {
 		c.lose(e)
@@ -164,8 +161,8 @@ func (c *Conn) endRecovery(now clock.Instant) {
 	c.dupAcks, c.renoOut = 0, 0
 }
 
-// partialAck is RFC 6582 §3.2 step 3, for an ACK below recoverAt: the next
-// segment is lost too, and one more may be in flight.
+// partialAck implements RFC 6582 §3.2 step 3, for an ACK below recoverAt: the next segment is lost too, and one more
+// may be in flight.
 func (c *Conn) partialAck(octets uint32) {
 	c.renoOut -= min(c.renoOut, octets)
 	if octets >= c.path.emss() {
@@ -178,7 +175,7 @@ func (c *Conn) partialAck(octets uint32) {
 	}
 }
 
-// lose gives a sent entry up for lost, or the retransmission of one.
+// lose marks a sent entry, or its retransmission, as lost.
 func (c *Conn) lose(e *entry) {
 	if c.q.pending == 0 || e.seq.Before(c.lostFrom) {
 		c.lostFrom = e.seq
@@ -195,7 +192,7 @@ func (b *scoreboard) passed(una seq.Num) {
 	}
 }
 
-// passed does the same for the probe and for what may be taken back.
+// passed tells the tail-loss probe and undo that everything below una is acknowledged.
 func (c *Conn) passed(una seq.Num) {
 	c.board.passed(una)
 	if c.rack.inRound && una.AtOrAfter(c.rack.round) {
@@ -204,8 +201,8 @@ func (c *Conn) passed(una seq.Num) {
 	c.undo.passed(una)
 }
 
-// loseOversize gives up every segment that the path has turned out to be too
-// narrow for. That says nothing about congestion: no window is reduced.
+// loseOversize marks every segment as lost that is too large for the path. These losses say nothing about congestion,
+// so the window is not reduced.
 func (c *Conn) loseOversize() {
 	found := false
 	for i := range c.q.sent {
@@ -232,11 +229,11 @@ func (c *Conn) repairOversize() {
 	}
 }
 
-// timeout is RFC 6298 §5.4 to §5.6 and RFC 5681 §3.1: what is in flight is
-// given up, and sent again as the window grows from one segment.
+// timeout implements RFC 6298 §5.4 to §5.6 and RFC 5681 §3.1: what is in flight is considered lost, and is sent again
+// while the window grows from one segment.
 func (c *Conn) timeout(now clock.Instant) {
 	if c.forced && c.q.pending > 0 {
-		// The last retransmission has not left yet: there was no room for it.
+		// The last retransmission has not been sent yet, because there was no room for it.
 		c.rtoAt = now.Add(c.rtt.current())
 		if now.Sub(c.progressAt) >= maxStall {
 			c.giveUp()
@@ -276,8 +273,8 @@ func (c *Conn) timeout(now clock.Instant) {
 	c.finLost = c.finSent
 }
 
-// tooLate is the instant before which a segment must have been sent to be given
-// up by a timeout (RFC 8985 §6.3): an answer to later ones can still come.
+// tooLate returns the instant before which a segment must have been sent for a timeout to consider it lost (RFC 8985
+// §6.3): later ones can still be acknowledged.
 func (c *Conn) tooLate(now clock.Instant) clock.Instant {
 	if !c.sackOK || c.rack.rtt == 0 {
 		return now.Add(1)

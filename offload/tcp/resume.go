@@ -5,10 +5,9 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// The part of New that continues what another Conn has begun.
+// This file has the part of New that continues another Conn.
 
-// forgetPath makes the estimates of a connection that takes another path those of
-// one that has just been made.
+// forgetPath resets the estimates of a connection that takes another path to those of a new connection.
 func (st *State) forgetPath(mss uint32) {
 	st.SRTT, st.RTTVar, st.MinRTT, st.RTO = 0, 0, 0, 0
 	if st.Cwnd != 0 {
@@ -32,7 +31,7 @@ func (s Phase) peerFIN() bool {
 	return s == CloseWait || s == Closing || s == LastAck || s == InTimeWait
 }
 
-// resumePhase takes over how far each direction is closed.
+// resumePhase takes over the phase: which directions are closed.
 func (c *Conn) resumePhase(now clock.Instant, st *State) {
 	c.phase = st.Phase
 	c.finQueued, c.finSent = st.Phase.finQueued(), st.FinSent
@@ -47,8 +46,7 @@ func (c *Conn) resumePhase(now clock.Instant, st *State) {
 	}
 }
 
-// resume takes over what the Conn before knew. It runs last in New, before the
-// timers are armed.
+// resume takes over the state of the previous Conn. It runs last in New, before the timers are armed.
 func (c *Conn) resume(now clock.Instant, st *State) {
 	m := st.Moved
 	if m != nil {
@@ -80,9 +78,9 @@ func (c *Conn) resumePath(m *Moved) {
 	p.first, p.widest, p.tryAt, p.pause = m.FirstMTU, m.LinkMTU, m.WidenAt, m.WidenPause
 }
 
-// resumeRecovery goes on to repair what was being repaired. The congestion window
-// is not reduced twice, and nothing is sent again because of the move alone: two ends
-// that move often would send nothing but duplicates, whose ACK field nobody reads.
+// resumeRecovery continues a recovery. It does not reduce the congestion window again, and it sends nothing again
+// because of the move alone: two ends that move often would otherwise send nothing but duplicates, and their ACK
+// fields are not processed.
 func (c *Conn) resumeRecovery(now clock.Instant, m *Moved) {
 	switch {
 	case m.Repairing && c.outstanding():
@@ -101,8 +99,7 @@ func (c *Conn) resumeRecovery(now clock.Instant, m *Moved) {
 	c.markResent(m.Resent)
 }
 
-// loseFirst gives up the octets that were lost, or the first segment where all that
-// is known is that there is a hole.
+// loseFirst marks the lost octets. If it is only known that there is a hole, it marks the first segment.
 func (c *Conn) loseFirst(m *Moved) {
 	missing := m.Missing
 	if missing == 0 && m.Hole {
@@ -115,7 +112,7 @@ func (c *Conn) loseFirst(m *Moved) {
 	c.forced = c.q.pending > 0
 }
 
-// markResent books that the first octets of the queue have been sent again.
+// markResent records that the first octets of the queue have been sent again.
 func (c *Conn) markResent(octets uint32) {
 	for i := range c.q.sent {
 		e := c.q.at(i)
@@ -128,9 +125,8 @@ func (c *Conn) markResent(octets uint32) {
 	}
 }
 
-// giveUpSent gives up all that was sent, as a timeout does. It does not reduce the
-// congestion window: that something was lost with a path says nothing about how
-// much the network can carry.
+// giveUpSent marks all sent octets as lost, as a timeout does. It does not reduce the congestion window: a loss of
+// the whole path says nothing about how much the network can carry.
 func (c *Conn) giveUpSent(now clock.Instant) {
 	c.mode, c.recoverAt, c.cut, c.cutAt = repair, c.sndNxt, false, now
 	c.forced, c.armTail = c.q.sent > 0, false
@@ -140,7 +136,7 @@ func (c *Conn) giveUpSent(now clock.Instant) {
 	c.finLost = c.finSent
 }
 
-// dataSent is behind the last octet of Queue that was sent.
+// dataSent returns the sequence number after the last octet of Queue that was sent.
 func (st *State) dataSent() seq.Num {
 	return seq.Earlier(st.SndNxt, st.SndUna.Add(seq.Len(len(st.Queue))))
 }

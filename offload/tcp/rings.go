@@ -2,18 +2,17 @@ package tcp
 
 import "math/bits"
 
-// Rings lends connections the rings that their queues grow into, and takes them
-// back when the queues are empty: ten thousand connections that are idle hold
-// none. Where there are too few it makes more, which ends when there are enough
-// for all that the connections have ever had queued together.
+// Rings lends rings to the queues of connections, and takes them back when the queues are empty, so that idle
+// connections hold none. If there are too few rings, it allocates more. Allocation ends when there are enough for all
+// that the connections have ever queued at the same time.
 type Rings struct {
 	entries shelf[entry]
 	runs    shelf[held]
 	spills  [len(spillLens)][][]byte // see unburden.go
 }
 
-// NewRings makes a lender with rings for a few busy connections and for some
-// dozen others. One lender serves connections that run on one goroutine.
+// NewRings makes a Rings with rings for a few busy connections and for some dozen others. Only connections that run
+// on one goroutine may share it.
 func NewRings() *Rings {
 	r := new(Rings)
 	for at, n := range map[int]int{3: 64, 6: 16, 9: 8, 12: 2} {
@@ -28,19 +27,19 @@ func NewRings() *Rings {
 const (
 	// firstRing is the shortest ring.
 	firstRing = 8
-	// growth is how many times longer the next ring is.
+	// growth is the factor from one ring size to the next.
 	growth = 8
-	// keptBits is the longest ring worth keeping: such as a connection over the
-	// longest path has. Longer ones are for what the kernel had queued.
+	// keptBits is the logarithm of the longest ring that is kept. A connection over the longest path has a ring of
+	// that length. Longer ones are for what the kernel had queued.
 	keptBits = 15
 )
 
-// shelf is where rings that nobody uses lie, by the logarithm of their length.
+// shelf has the unused rings, by the logarithm of their length.
 type shelf[T any] struct {
 	free [keptBits + 1][][]T
 }
 
-// stock makes n rings of 2^at.
+// stock allocates n rings of length 2^at.
 func (s *shelf[T]) stock(at, n int) {
 	s.free[at] = make([][]T, 0, 4*n)
 	for range n {
@@ -48,8 +47,8 @@ func (s *shelf[T]) stock(at, n int) {
 	}
 }
 
-// longer lends the next longer ring than one of n, of a power of two and at most
-// limit, which is a power of two as well.
+// longer lends the next longer ring after one of length n, of at most limit. The lengths are powers of two, and limit
+// must be one.
 func (s *shelf[T]) longer(n int, limit uint32) []T {
 	size := min(max(firstRing, growth*n), int(limit))
 	at := bits.Len(uint(size)) - 1
@@ -62,7 +61,7 @@ func (s *shelf[T]) longer(n int, limit uint32) []T {
 	return ring
 }
 
-// back takes a ring that longer has lent. Nothing in it refers to memory.
+// back takes back a ring that longer has lent. Its elements must not refer to memory.
 func (s *shelf[T]) back(ring []T) {
 	if at := bits.Len(uint(len(ring))) - 1; at >= 0 && at <= keptBits {
 		s.free[at] = append(s.free[at], ring)

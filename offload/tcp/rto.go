@@ -7,8 +7,8 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// estimator is the round-trip time and the retransmission timeout (RFC 6298).
-// It takes one sample per round trip, as that RFC's constants expect.
+// estimator has the round-trip time and the retransmission timeout (RFC 6298). It takes one sample per round trip, as
+// the constants of that RFC expect.
 type estimator struct {
 	srtt, rttvar time.Duration // srtt 0: no sample yet
 	rto          time.Duration // without backoff
@@ -39,8 +39,7 @@ func (r *estimator) derive() {
 	r.rto = r.clamp(r.srtt + max(granularity, 4*r.rttvar))
 }
 
-// sample takes a measured round trip into account (§2.2, §2.3) and ends the
-// backoff (§5.7).
+// sample adds a measured round trip (§2.2, §2.3) and ends the backoff (§5.7).
 func (r *estimator) sample(d time.Duration) {
 	d = max(d, 1)
 	if r.srtt == 0 {
@@ -53,10 +52,10 @@ func (r *estimator) sample(d time.Duration) {
 	r.derive()
 }
 
-// current is the timeout with its backoff (§5.5).
+// current returns the timeout with its backoff (§5.5).
 func (r *estimator) current() time.Duration { return doubled(r.rto, r.backoff, r.max) }
 
-// doubled is d doubled n times, but at most limit.
+// doubled returns d doubled n times, but at most limit.
 func doubled(d time.Duration, n uint8, limit time.Duration) time.Duration {
 	for ; n > 0 && d < limit; n-- {
 		d *= 2
@@ -78,9 +77,9 @@ type stamps struct {
 // staleAfter is the longest time that TS.Recent is believed (RFC 7323 §5.5).
 const staleAfter = 24 * 24 * time.Hour
 
-// stale is how long TS.Recent is believed: never longer than 2^31 ticks of the
-// timestamp clock, as the peer's timestamp then no longer compares with it. Both
-// ends have the same tick (TCP_PAWS_WRAP in Linux for microseconds).
+// stale returns how long TS.Recent is believed: at most 2^31 ticks of the timestamp clock, because later timestamps
+// of the peer cannot be compared with it. Both ends are assumed to have the same tick (TCP_PAWS_WRAP in Linux for
+// microseconds).
 func (t *stamps) stale() time.Duration { return min(staleAfter, t.tick<<31) }
 
 func newStamps(st *State) stamps {
@@ -94,7 +93,7 @@ func newStamps(st *State) stamps {
 	return t
 }
 
-// now is our timestamp clock at time t.
+// now returns our timestamp clock at the given instant.
 func (t *stamps) now(at clock.Instant) uint32 {
 	return t.base + uint32(at.Sub(t.at)/t.tick)
 }
@@ -104,14 +103,12 @@ func (t *stamps) old(at clock.Instant, val uint32) bool {
 	return t.known && int32(val-t.recent) < 0 && at.Sub(t.heard) <= t.stale()
 }
 
-// learn is §4.3 (2) and §5.3 R3 for a segment that has passed old and begins
-// at or before the last ACK sent.
+// learn implements §4.3 (2) and §5.3 R3 for a segment that has passed old and begins at or before the last ACK sent.
 func (t *stamps) learn(at clock.Instant, val uint32) {
 	t.recent, t.known, t.heard = val, true, at
 }
 
-// trip is the round trip that an echoed timestamp shows, at least one tick;
-// 0 if the echo cannot be ours.
+// trip returns the round trip that an echoed timestamp shows, at least one tick; 0 if the echo cannot be ours.
 func (t *stamps) trip(at clock.Instant, echo uint32) time.Duration {
 	ticks := int32(t.now(at) - echo)
 	if echo == 0 || ticks < 0 || time.Duration(ticks) > 10*time.Minute/t.tick {

@@ -6,9 +6,8 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Receive takes in one segment. kept says that the connection holds s.Frame
-// now and will Release it exactly once; otherwise it stays the caller's. why
-// is for counting: not DropNone when something of the segment was not used.
+// Receive processes one segment. If kept is true, the connection owns s.Frame and will Release it exactly once.
+// Otherwise the caller keeps it. why is for counting: it is not DropNone if a part of the segment was not used.
 func (c *Conn) Receive(now clock.Instant, s *Segment) (kept bool, why Drop) {
 	c.stats.SegsIn++
 	switch c.phase {
@@ -31,15 +30,15 @@ func (c *Conn) Receive(now clock.Instant, s *Segment) (kept bool, why Drop) {
 	return c.text(now, s)
 }
 
-// receiveClosed answers what still comes for a connection that we have reset:
-// the RST may have been lost, or the peer challenges it (RFC 9293 §3.10.7.1).
+// receiveClosed answers segments for a connection that we have reset: the RST may have been lost, or the peer
+// challenges it (RFC 9293 §3.10.7.1).
 func (c *Conn) receiveClosed(s *Segment) {
 	if c.answer && s.Flags&(wire.RST|wire.ACK) == wire.ACK {
 		c.rst, c.rstSeq = true, s.Ack
 	}
 }
 
-// text is RFC 9293 §3.10.7.4, seventh and eighth: payload and FIN.
+// text implements RFC 9293 §3.10.7.4, seventh and eighth: payload and FIN.
 func (c *Conn) text(now clock.Instant, s *Segment) (kept bool, why Drop) {
 	at, d, fin := s.Seq, s.Payload, s.Flags&wire.FIN != 0
 	if len(d) == 0 && !fin {
@@ -51,7 +50,7 @@ func (c *Conn) text(now clock.Instant, s *Segment) (kept bool, why Drop) {
 	at, d, fin, why = c.trim(at, d, fin)
 	if fin && !c.finKnown {
 		c.finKnown, c.finAt = true, at.Add(seq.Len(len(d)))
-		if c.finAt.Before(c.highestHeld()) { // contradicts what it sent before
+		if c.finAt.Before(c.highestHeld()) { // contradicts octets that the peer sent before
 			c.in.drainAhead()
 		}
 	}
@@ -67,8 +66,8 @@ func (c *Conn) text(now clock.Instant, s *Segment) (kept bool, why Drop) {
 	return kept, why
 }
 
-// trim cuts off what was received before and what lies beyond the right edge
-// that we promised or behind the peer's own FIN.
+// trim cuts off octets that were received before, and octets beyond the right edge that we advertised or after the
+// peer's FIN.
 func (c *Conn) trim(at seq.Num, d []byte, fin bool) (seq.Num, []byte, bool, Drop) {
 	why := DropNone
 	if end := at.Add(seq.Len(len(d))); len(d) > 0 && end.After(c.rcvAdv) {
@@ -94,7 +93,7 @@ func (c *Conn) trim(at seq.Num, d []byte, fin bool) (seq.Num, []byte, bool, Drop
 	return at, d, fin, why
 }
 
-// highestHeld is behind the last octet that was received, in order or not.
+// highestHeld returns the sequence number after the last octet that was received, in order or not.
 func (c *Conn) highestHeld() seq.Num {
 	if n := len(c.in.ooo); n > 0 {
 		return c.in.ooo[n-1].end()
@@ -102,7 +101,7 @@ func (c *Conn) highestHeld() seq.Num {
 	return c.rcvNxt
 }
 
-// inOrder places octets that are next, and what they make next in turn.
+// inOrder stores octets that are next in order, and moves the out-of-order octets that follow them.
 func (c *Conn) inOrder(now clock.Instant, d []byte, s *Segment, why Drop) (kept bool, _ Drop) {
 	n, kept := c.in.put(c.rcvNxt, d, s.Frame)
 	if n < len(d) {
@@ -134,15 +133,14 @@ func (c *Conn) inOrder(now clock.Instant, d []byte, s *Segment, why Drop) (kept 
 	return kept, why
 }
 
-// answers reports whether data of ours is likely to take an ACK along soon. Where
-// it is not, what the peer has pushed is acknowledged at once, as Linux does: the
-// peer has no more for now, and its memory and its completions wait for us.
+// answers reports whether data of ours will probably carry an ACK soon. If it will not, pushed data is acknowledged
+// at once, as in Linux: the peer sends no more for now, and its memory and completions wait for the ACK.
 //
-// Departs from RFC 9293 §3.8.6.3, which would have it wait.
+// Departs from RFC 9293 §3.8.6.3, which delays that ACK.
 func (c *Conn) answers(now clock.Instant) bool { return now.Sub(c.lastData) < delayedAck }
 
-// outOfOrder places octets that lie behind a hole; the peer hears of the hole
-// at once (RFC 5681 §4.2), once per segment if it cannot hear which.
+// outOfOrder stores octets after a hole. It requests an ACK at once (RFC 5681 §4.2), and without SACK one for each
+// segment.
 func (c *Conn) outOfOrder(at seq.Num, d []byte, s *Segment) (kept bool, why Drop) {
 	c.ackNow = true
 	c.stats.OutOfOrder++
@@ -155,7 +153,7 @@ func (c *Conn) outOfOrder(at seq.Num, d []byte, s *Segment) (kept bool, why Drop
 	return c.in.hold(at, d, s.Frame)
 }
 
-// takeFIN lets the peer's FIN take effect once everything before it is here.
+// takeFIN processes the peer's FIN once everything before it has arrived.
 func (c *Conn) takeFIN(now clock.Instant) {
 	if !c.finKnown || c.peerFin || c.rcvNxt != c.finAt {
 		return

@@ -8,9 +8,9 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Receiving side: which blocks to report.
+// Receiving side: the blocks to report.
 
-// note remembers that the block which holds octet s has changed last.
+// note records that the block with octet s was the last to change.
 func (b *inbox) note(s seq.Num) {
 	i := 0
 	for i < b.nrecent && b.recent[i] != s {
@@ -26,17 +26,17 @@ func (b *inbox) note(s seq.Num) {
 	b.recent[0] = s
 }
 
-// duplicate remembers octets that came twice, for one D-SACK block. Of several
-// between two ACKs the last one is reported (RFC 2883 §4: at most one).
+// duplicate records octets that arrived twice, for one D-SACK block. If there are several between two ACKs, only the
+// last is reported (RFC 2883 §4: at most one).
 func (b *inbox) duplicate(from, to seq.Num) {
 	b.dup, b.hasDup = wire.SACKBlock{Left: from, Right: to}, true
 }
 
-// reports says whether there is anything for a SACK option.
+// reports returns whether a SACK option has anything to report.
 func (b *inbox) reports() bool { return len(b.ooo) > 0 || b.hasDup }
 
-// blocks writes up to limit SACK blocks to h: the duplicate first, then the
-// block that changed last, then those before it (RFC 2018 §4, RFC 2883 §4).
+// blocks writes up to limit SACK blocks to h: first the duplicate, then the block that changed last, then the blocks
+// that changed before it (RFC 2018 §4, RFC 2883 §4).
 func (b *inbox) blocks(h *wire.TCPFields, limit int) {
 	h.NSACK = 0
 	if b.hasDup {
@@ -46,7 +46,7 @@ func (b *inbox) blocks(h *wire.TCPFields, limit int) {
 	fresh := int(h.NSACK) // blocks from here on are distinct
 	for i := 0; i < b.nrecent && int(h.NSACK) < limit; {
 		blk, ok := b.blockAt(b.recent[i])
-		if !ok { // delivered or given up by now
+		if !ok { // delivered or dropped meanwhile
 			b.nrecent--
 			copy(b.recent[i:], b.recent[i+1:])
 			continue
@@ -68,7 +68,7 @@ func contains(blocks []wire.SACKBlock, x wire.SACKBlock) bool {
 	return false
 }
 
-// blockAt is the longest range of held octets without a hole that holds s.
+// blockAt returns the longest range of held octets without a hole that contains s.
 func (b *inbox) blockAt(s seq.Num) (blk wire.SACKBlock, ok bool) {
 	i := b.behind(s) - 1
 	if i < 0 || b.ooo[i].end().AtOrBefore(s) {
@@ -84,29 +84,26 @@ func (b *inbox) blockAt(s seq.Num) (blk wire.SACKBlock, ok bool) {
 	return wire.SACKBlock{Left: b.ooo[lo].seq, Right: b.ooo[hi].end()}, true
 }
 
-// Sending side: what the peer reports.
+// Sending side: the peer's reports.
 
-// scoreboard is what is remembered of the peer's SACKs besides the marks of
-// the queue's entries.
+// scoreboard is the state of the peer's SACKs in addition to the marks of the queue's entries.
 type scoreboard struct {
-	high   seq.Num // behind the highest octet that was ever SACKed
+	high   seq.Num // the sequence number after the highest octet that was ever SACKed
 	any    bool    // high is valid
 	lostTo seq.Num // everything before it is SACKed, lost or resent
 
-	// The blocks of the last ACK, so that a block which only grew is not
-	// walked again from its beginning.
+	// The blocks of the last ACK, so that a block that has only grown is not processed again from its beginning.
 	seen  [wire.MaxSACK]wire.SACKBlock
 	nseen int
 }
 
-// forget empties the scoreboard; una is the oldest unacknowledged octet.
+// forget clears the scoreboard. una is the oldest unacknowledged octet.
 func (b *scoreboard) forget(una seq.Num) {
 	b.any, b.nseen, b.lostTo = false, 0, una
 }
 
-// sackIn takes the SACK option of s into account and reports how many octets
-// were SACKed for the first time. Blocks that say something impossible are
-// ignored.
+// sackIn processes the SACK option of s, and returns how many octets were SACKed for the first time. It ignores
+// impossible blocks.
 func (c *Conn) sackIn(now clock.Instant, s *wire.TCPFields) (fresh uint32) {
 	c.hasDSACK = false
 	if !c.sackOK || s.NSACK == 0 {
@@ -143,13 +140,12 @@ func within(a, b wire.SACKBlock) bool {
 	return a.Left.AtOrAfter(b.Left) && a.Right.AtOrBefore(b.Right)
 }
 
-// leastRenege is how long a peer may ask for octets that it has SACKed, at least,
-// before they are taken to be thrown away, as in Linux.
+// leastRenege is the shortest time for which a peer must request octets that it has SACKed before they count as
+// discarded, as in Linux.
 const leastRenege = 10 * time.Millisecond
 
-// suspectReneging looks at an ACK of new data. If the peer asks for the very octets
-// that it has SACKed, it has thrown them away again (RFC 2018 §8), or it has not put
-// them in order yet: the next ACK tells, within half a round trip.
+// suspectReneging checks an ACK of new data. If the peer requests octets that it has SACKed, it has either discarded
+// them (RFC 2018 §8) or not yet put them in order: the next ACK tells which, within half a round trip.
 func (c *Conn) suspectReneging(now clock.Instant) {
 	switch {
 	case c.q.sent == 0 || c.q.at(0).mark&marked == 0:
@@ -159,7 +155,7 @@ func (c *Conn) suspectReneging(now clock.Instant) {
 	}
 }
 
-// renegeExpired gives up what the peer has SACKed and thrown away.
+// renegeExpired marks as lost what the peer has SACKed and discarded.
 func (c *Conn) renegeExpired(now clock.Instant) {
 	c.renegeAt = clock.Never
 	c.reneged()
@@ -167,8 +163,7 @@ func (c *Conn) renegeExpired(now clock.Instant) {
 	c.repairLosses(now, 0)
 }
 
-// reneged gives up all that the peer has SACKed. What it has kept all the same, it
-// will report again.
+// reneged marks as lost everything that the peer has SACKed. The peer will report again what it has kept.
 func (c *Conn) reneged() {
 	c.stats.Reneged++
 	for i := range c.q.sent {
@@ -179,9 +174,8 @@ func (c *Conn) reneged() {
 	c.board.forget(c.sndUna)
 }
 
-// sackBlock marks the entries that lie within b, which is in flight. was is the
-// scoreboard before s: what is below its highest octet and arrives only now,
-// though sent once, was overtaken.
+// sackBlock marks the entries within b, which must be in flight. was is the scoreboard before s: an entry below its
+// highest octet that was sent once and arrives only now was overtaken.
 func (c *Conn) sackBlock(now clock.Instant, s *wire.TCPFields, b wire.SACKBlock, was *scoreboard) (fresh uint32) {
 	from := b.Left
 	for _, old := range c.board.seen[:c.board.nseen] {

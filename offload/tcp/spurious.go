@@ -6,24 +6,22 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Losses that were none: a timeout or a recovery is taken back when the
-// originals turn out to have arrived. With timestamps the first ACK shows it
-// (Eifel, RFC 3522), else duplicates that the peer reports for everything that
-// was sent again (RFC 3708). The window is as before then (RFC 4015 §3.2).
+// Spurious losses: a timeout or a recovery is taken back if the originals turn out to have arrived. With timestamps
+// the first ACK shows it (Eifel, RFC 3522). Without them, the peer reports duplicates for everything that was sent
+// again (RFC 3708). The window is then restored (RFC 4015 §3.2).
 
-// undo is what the reduction was made for.
+// undo is what must be known to take back the last reduction.
 type undo struct {
 	on       bool
-	timeout  bool    // it was a timeout
+	timeout  bool    // the reduction was for a timeout
 	stamped  bool    // there has been a retransmission
 	from, to seq.Num // what was outstanding
 	stamp    uint32  // of the first retransmission
-	octets   int64   // sent again, less those that came twice
+	octets   int64   // sent again, minus those reported as duplicates
 }
 
-// begin remembers a reduction that is just being made; on says that it is. What
-// is on its way a second time already, such as a probe of the tail, can come
-// twice too.
+// begin records the reduction that is being made. on says that it may be taken back. Octets that are in flight a
+// second time already, such as those of a tail-loss probe, can be reported twice as well.
 func (u *undo) begin(c *Conn, on, timeout bool) {
 	*u = undo{on: on, timeout: timeout, from: c.sndUna, to: c.sndNxt, octets: int64(c.q.again)}
 	if c.tail.out && c.tail.again {
@@ -31,8 +29,8 @@ func (u *undo) begin(c *Conn, on, timeout bool) {
 	}
 }
 
-// passed forgets it when the duplicates of what was sent again must have been
-// reported: everything is acknowledged that was sent within two windows after.
+// passed forgets the reduction when the duplicates of all retransmissions must have been reported: when everything is
+// acknowledged that was sent within two windows after it.
 func (u *undo) passed(una seq.Num) {
 	if u.on && u.from.Until(una) > 2*u.from.Until(u.to)+1<<20 {
 		u.on = false
@@ -47,8 +45,8 @@ func (u *undo) resent(stamp, n uint32) {
 	u.octets += int64(n)
 }
 
-// wasSpurious is RFC 3522 §3.2 for an ACK of new data: it echoes a timestamp
-// from before the first retransmission, so the original caused it.
+// wasSpurious implements RFC 3522 §3.2 for an ACK of new data. If it echoes a timestamp from before the first
+// retransmission, the original caused it.
 func (c *Conn) wasSpurious(now clock.Instant, s *wire.TCPFields) {
 	u := &c.undo
 	if u.on && u.stamped && c.mode != open && c.stamp.on && s.TSEcr != 0 && int32(s.TSEcr-u.stamp) < 0 {
@@ -56,9 +54,9 @@ func (c *Conn) wasSpurious(now clock.Instant, s *wire.TCPFields) {
 	}
 }
 
-// reportedTwice takes a report of duplicate octets (D-SACK) into account. When
-// everything that was sent again came twice, none of it had been lost. A probe
-// of the tail says nothing about reordering: nothing had arrived before it.
+// reportedTwice processes a report of duplicate octets (D-SACK). If everything that was sent again arrived twice,
+// nothing had been lost. A duplicate of a tail-loss probe says nothing about reordering, because nothing had arrived
+// before it.
 func (c *Conn) reportedTwice(now clock.Instant) {
 	u, b := &c.undo, c.dsack
 	if !c.tail.again || b.Right != c.tail.end {
@@ -73,7 +71,7 @@ func (c *Conn) reportedTwice(now clock.Instant) {
 	}
 }
 
-// takeBack restores the congestion window, and goes on with new data.
+// takeBack restores the congestion window and continues with new data.
 func (c *Conn) takeBack(now clock.Instant) {
 	c.undo.on, c.frto = false, frtoOff
 	if c.undo.timeout {

@@ -1,7 +1,7 @@
 package tcp
 
-// Phase is a connection's place in its life: the states of RFC 9293 §3.3.2
-// that a connection can be in once it is established.
+// Phase is the state of a connection: those states of RFC 9293 §3.3.2 that an established connection can have, and
+// Closed.
 type Phase uint8
 
 const (
@@ -27,7 +27,7 @@ func (p Phase) String() string {
 	return "?"
 }
 
-// event is what moves a connection from one phase to another.
+// event is a cause for a connection to change its phase.
 type event uint8
 
 const (
@@ -40,8 +40,8 @@ const (
 	events
 )
 
-// next is the state diagram of RFC 9293 §3.3.2 from ESTABLISHED on. allowed is
-// false for an event that cannot happen in s or means nothing there; s stays.
+// next returns the phase after ev by the state diagram of RFC 9293 §3.3.2, from ESTABLISHED on. For an event that
+// cannot happen in s or has no effect there, it returns s, and allowed is false.
 func (s Phase) next(ev event) (_ Phase, allowed bool) {
 	switch {
 	case s == Closed:

@@ -29,8 +29,7 @@ func (c *Conn) Consume(n int) {
 // EOF implements stream.Stream.
 func (c *Conn) EOF() bool { return c.peerFin && c.in.count == 0 }
 
-// Arrived reports, once, that octets or the end of the stream have arrived
-// since it was last asked.
+// Arrived reports whether octets or the end of the stream have arrived since the last call.
 func (c *Conn) Arrived() bool {
 	a := c.arrived
 	c.arrived = false
@@ -65,9 +64,8 @@ func (c *Conn) Unacked() int {
 	return int(c.sndUna.Until(c.dataEnd))
 }
 
-// Emit implements stream.Stream. The octets go behind those of the last
-// segment, if it has not been sent and has room for them all, else into a new
-// one.
+// Emit implements stream.Stream. It appends the octets to the last segment if that has not been sent and has room for
+// all of them. Otherwise it begins a new segment.
 func (c *Conn) Emit(n int) []byte {
 	mss := c.path.emss()
 	open := c.phase == Established || c.phase == CloseWait
@@ -75,7 +73,7 @@ func (c *Conn) Emit(n int) []byte {
 		return nil
 	}
 	if c.backlog != nil {
-		return nil // it goes first: its entries need the frames that n would take
+		return nil // the backlog goes first: its entries need the frames that n would take
 	}
 	if n <= c.Room() {
 		e := c.q.last()
@@ -86,8 +84,8 @@ func (c *Conn) Emit(n int) []byte {
 	if c.q.count >= c.q.limit/2 {
 		return nil
 	}
-	// Behind what the window leaves one segment is enough to probe for: a thousand
-	// peers that do not read must not hold the frames that others need.
+	// Beyond the peer's window, one segment is enough for a probe: a thousand peers that do not read must not hold
+	// the frames that others need.
 	unsent := int32(c.dataEnd - c.sndNxt)
 	if ahead := c.q.count - c.q.sent; ahead >= aheadMost || ahead > 0 && unsent > c.usable() {
 		c.paused = true
@@ -109,14 +107,12 @@ func (c *Conn) Emit(n int) []byte {
 	return c.emitted(c.q.last(), 0, uint32(n))
 }
 
-// aheadMost is how many segments can be emitted and not sent. More would leave
-// the processor's nearest caches before their turn to be summed and sent comes,
-// and nothing would be under way while they are made.
+// aheadMost is how many segments can be emitted and not sent. More would leave the processor's caches before they are
+// summed and sent, and nothing would be in flight while they are made.
 const aheadMost = 32
 
-// Paused reports, once, that Emit refused because enough was waiting to be
-// sent, and that all of it has been sent meanwhile: the upper layer can go on
-// at once.
+// Paused reports, once, that Emit refused because enough was waiting to be sent, and that all of it has been sent
+// since. The upper layer can then continue at once.
 func (c *Conn) Paused() bool {
 	p := c.paused && c.q.sent == c.q.count
 	if p {
@@ -144,35 +140,33 @@ func (c *Conn) Abort() {
 		c.reset(stream.ErrAborted)
 		return
 	}
-	c.in.drain() // an orderly end with octets that nobody wants
+	c.in.drain() // a normal end with octets that the upper layer does not want
 }
 
-// AbortFor is Abort with a cause of its own, which Done reports.
+// AbortFor does Abort with a cause, which Done returns.
 func (c *Conn) AbortFor(cause error) {
 	if c.phase != Closed {
 		c.reset(cause)
 	}
 }
 
-// Expects reports whether at is the next octet that the peer may send, which
-// somebody who only guesses does not know (RFC 5961 §3).
+// Expects reports whether at is the next octet that the peer may send. An attacker who only guesses does not know it
+// (RFC 5961 §3).
 func (c *Conn) Expects(at seq.Num) bool { return c.phase != Closed && at == c.rcvNxt }
 
-// Close destroys the connection here: every frame is released, and the peer
-// hears nothing.
+// Close ends the connection here: it releases every frame, and sends nothing to the peer.
 func (c *Conn) Close() {
 	c.fail(stream.ErrAborted)
 	c.rst, c.answer = false, false
 	c.releaseAll()
 }
 
-// Done reports whether the connection has ended: both directions closed and
-// everything consumed (an upper layer that does not want the rest consumes it
-// unread, or calls Abort), or err says why not. What remains to be done in
-// TIME-WAIT is in TimeWait's record; the Conn can be closed then.
+// Done reports whether the connection has ended: both directions are closed and everything is consumed, or err gives
+// the reason. An upper layer that does not want the remaining octets consumes them unread, or calls Abort. The work
+// that remains in TIME-WAIT is in the record of TimeWait; the Conn can be closed then.
 func (c *Conn) Done() (finished bool, err error) {
 	switch {
-	case c.rst: // still to be sent
+	case c.rst: // the RST has not been sent yet
 		return false, nil
 	case c.phase == Closed && c.err != nil:
 		return true, c.err

@@ -9,8 +9,7 @@ import (
 )
 
 const (
-	// delayedAck is how long an ACK may wait for company, as in Linux
-	// (RFC 9293 §3.8.6.3 allows less than 500 ms).
+	// delayedAck is how long an ACK may be delayed, as in Linux (RFC 9293 §3.8.6.3 allows less than 500 ms).
 	delayedAck = 40 * time.Millisecond
 
 	// maxRetries is R2 (RFC 9293 §3.8.3) in retransmissions: 924 s from the
@@ -21,8 +20,7 @@ const (
 	maxStall = 15 * time.Minute
 )
 
-// Deadline is when Transmit must be called although nothing else happened;
-// clock.Never for not at all.
+// Deadline returns when Transmit must be called even if nothing else happens; clock.Never if it need not be called.
 func (c *Conn) Deadline() clock.Instant {
 	at := clock.Sooner(c.ackAt, c.rtoAt)
 	at = clock.Sooner(at, c.persistAt)
@@ -34,7 +32,7 @@ func (c *Conn) Deadline() clock.Instant {
 	return at
 }
 
-// expire does what has become due at now.
+// expire runs the timers that are due at now.
 func (c *Conn) expire(now clock.Instant) {
 	if c.ackAt.Due(now) {
 		c.ackAt, c.ackNow = clock.Never, true
@@ -66,9 +64,8 @@ func (c *Conn) expire(now clock.Instant) {
 	}
 }
 
-// armTimers starts and stops the two timers of the sender: RTO while anything
-// is outstanding (RFC 6298 §5.1, §5.2), else persist while the peer's window
-// holds something back (RFC 9293 §3.8.6.1).
+// armTimers starts and stops the two timers of the sender: RTO while anything is outstanding (RFC 6298 §5.1, §5.2),
+// otherwise persist while the peer's window holds data back (RFC 9293 §3.8.6.1).
 func (c *Conn) armTimers(now clock.Instant) {
 	if c.outstanding() {
 		if c.rtoAt == clock.Never {
@@ -95,16 +92,16 @@ func (c *Conn) stopTimers() {
 	c.keepAt, c.lossAt, c.renegeAt = clock.Never, clock.Never, clock.Never
 }
 
-// heard notes that the peer is there.
+// heard records that the peer has sent a segment.
 func (c *Conn) heard(now clock.Instant) {
 	c.lastHeard = now
 	c.probes = 0
 	if c.sndWnd == 0 {
-		c.retries = 0 // RFC 9293 §3.8.6.1: it may keep us waiting for ever
+		c.retries = 0 // RFC 9293 §3.8.6.1: the peer may keep its window closed for ever
 	}
 }
 
-// userDeadline is when the user timeout (RFC 5482) ends the connection.
+// userDeadline returns when the user timeout (RFC 5482) ends the connection.
 func (c *Conn) userDeadline() clock.Instant {
 	if c.userLimit == 0 || !c.outstanding() || c.phase == Closed {
 		return clock.Never
@@ -116,15 +113,14 @@ func (c *Conn) userDeadline() clock.Instant {
 	return since.Add(c.userLimit)
 }
 
-// outOfPatience reports whether R2 is reached. A user timeout replaces it.
+// outOfPatience reports whether R2 is reached. A user timeout replaces R2.
 func (c *Conn) outOfPatience() bool { return c.userLimit == 0 && c.retries >= maxRetries }
 
-// giveUp ends the connection without a word: the peer does not answer.
+// giveUp ends the connection without a RST: the peer does not answer.
 func (c *Conn) giveUp() { c.fail(stream.ErrTimeout) }
 
-// persistExpired pushes against a window that lets nothing through: a piece
-// that fits, against silly-window avoidance on both sides (RFC 9293
-// §3.8.6.2.1), or else a probe.
+// persistExpired sends despite a closed or small window: a piece that fits, against silly-window avoidance on both
+// sides (RFC 9293 §3.8.6.2.1), or otherwise a probe.
 func (c *Conn) persistExpired(now clock.Instant) {
 	quiet := now.Sub(max(c.stalledAt, c.lastHeard))
 	if (c.userLimit > 0 && quiet >= c.userLimit) || (c.userLimit == 0 && c.probes > maxRetries) {
@@ -144,8 +140,8 @@ func (c *Conn) persistExpired(now clock.Instant) {
 	}
 }
 
-// usable is how many octets of sequence space the peer's window leaves; not
-// positive when it is closed, or was shrunk below what is in flight.
+// usable returns how many octets of sequence space the peer's window has left. It is not positive if the window is
+// closed, or was shrunk below what is in flight.
 func (c *Conn) usable() int32 {
 	return int32(c.sndUna.Add(seq.Len(c.sndWnd)) - c.sndNxt)
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// timeWait is 2 MSL as Linux has it (RFC 9293 §3.4.2: four minutes).
+// timeWait is 2 MSL as in Linux (RFC 9293 §3.4.2: four minutes).
 const timeWait = 60 * time.Second
 
-// TimeWait is all that must be remembered of a connection in TIME-WAIT.
+// TimeWait is the state of a connection in TIME-WAIT.
 type TimeWait struct {
 	sndNxt, rcvNxt seq.Num
-	edge           seq.Num // right edge of the window that was promised
+	edge           seq.Num // right edge of the window that was advertised
 	scale          uint8
 	stamp          stamps
 	limit          limiter
@@ -23,14 +23,13 @@ type TimeWait struct {
 	hdr            wire.TCPFields
 }
 
-// startTimeWait is for when the connection enters TIME-WAIT.
+// startTimeWait must be called when the connection enters TIME-WAIT.
 func (c *Conn) startTimeWait(now clock.Instant) {
 	c.stopTimers()
 	c.waitUntil = now.Add(timeWait)
 }
 
-// TimeWait makes the record that stands in for the connection in TIME-WAIT;
-// ok is false in any other state.
+// TimeWait returns the record that replaces the connection in TIME-WAIT; ok is false in any other state.
 func (c *Conn) TimeWait() (w TimeWait, ok bool) {
 	if c.phase != InTimeWait {
 		return TimeWait{}, false
@@ -41,14 +40,12 @@ func (c *Conn) TimeWait() (w TimeWait, ok bool) {
 	}, true
 }
 
-// Deadline is when the record may be forgotten.
+// Deadline returns when the record may be dropped.
 func (w *TimeWait) Deadline() clock.Instant { return w.until }
 
-// Receive answers one segment. A SYN of a new connection of the same peer that
-// cannot be confused with this one (RFC 6191 §2, RFC 9293 §3.6.1) ends the
-// record at once: its Deadline is now, and the SYN, when the peer repeats it,
-// finds the way free. An answer that out has no room for is not sent; the peer
-// asks again.
+// Receive answers one segment. A SYN of a new connection from the same peer that cannot be confused with this one
+// (RFC 6191 §2, RFC 9293 §3.6.1) ends the record: Deadline is then now, and the SYN is accepted when the peer repeats
+// it. An answer for which out has no room is not sent; the peer repeats its segment.
 func (w *TimeWait) Receive(now clock.Instant, s *Segment, out Output) Drop {
 	if w.judge(now, s) {
 		units := min(w.rcvNxt.Until(seq.Later(w.edge, w.rcvNxt))>>w.scale, 0xffff)
@@ -70,10 +67,10 @@ func (w *TimeWait) judge(now clock.Instant, s *Segment) bool {
 		w.until = now
 		return false
 	case s.Flags&wire.FIN != 0 && s.Seq.Add(seq.Len(len(s.Payload)+1)) == w.rcvNxt:
-		w.until = now.Add(timeWait) // its FIN again: our ACK was lost
+		w.until = now.Add(timeWait) // a repeated FIN: our ACK was lost
 		return true
 	case s.Flags&wire.SYN == 0 && len(s.Payload) == 0 && s.Flags&wire.FIN == 0 && s.Seq == w.rcvNxt:
-		return false // an ACK as it should be
+		return false // an ACK as expected
 	}
 	return w.limit.pure(now)
 }

@@ -7,54 +7,50 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// Tail loss probes (RFC 8985 §7): nothing that arrives shows the loss of the
-// last segments before a pause. One segment more makes the peer speak long
-// before the retransmission timeout.
+// Tail-loss probes (RFC 8985 §7): no ACK shows the loss of the last segments before a pause. One more segment makes
+// the peer answer long before the retransmission timeout.
 
-// tail is the probe of the current tail.
+// tail is the state of the tail-loss probe.
 type tail struct {
 	want   bool    // it is due, and has not been sent
-	out    bool    // it has been sent, and what it found is not known
+	out    bool    // it has been sent, and its result is not known
 	again  bool    // it was a retransmission (TLP.is_retrans)
 	end    seq.Num // SND.NXT when it was sent (TLP.end_seq)
 	flight uint32  // octets, when it was sent
 	n      uint32  // octets of the probe
 
-	trip time.Duration // of what was acknowledged since, if that was not the probe
+	trip time.Duration // of what was acknowledged since, unless that was the probe
 }
 
-// maxAckDelay is how long a peer may keep an ACK back (TLP.max_ack_delay).
+// maxAckDelay is how long a peer may delay an ACK (TLP.max_ack_delay).
 const maxAckDelay = 200 * time.Millisecond
 
-// slack is what a probe allows besides two round trips, which may be a matter of
-// microseconds: the peer's engine or kernel, or ours, may be kept from running for
-// longer. It follows what has lately been needed: a round trip that was late
-// widens it, so does a probe for nothing, and time narrows it.
+// slack is the time that a probe waits in addition to two round trips. Two round trips may be only microseconds, and
+// the peer's engine or kernel, or ours, may not run for longer than that. slack follows what was recently needed: a
+// late round trip and an unnecessary probe widen it, and time narrows it.
 //
-// Departs from RFC 8985 §7.2, which has none, and Linux has two ticks of its timer.
+// Departs from RFC 8985 §7.2, which has no slack. Linux has two ticks of its timer.
 type slack struct {
 	d     time.Duration
 	since clock.Instant // when it was last changed
 }
 
 const (
-	// firstSlack is for a path of which nothing is known: as long as Linux
-	// delays an ACK at least. On a machine with two processors, four times as
-	// many busy threads and nothing lost, 10 ms were too few.
+	// firstSlack is for an unknown path: at least the time for which Linux delays an ACK. 10 ms were too few on a
+	// machine with two processors, four times as many busy threads and no loss.
 	firstSlack = 40 * time.Millisecond
 
 	leastSlack = 2 * time.Millisecond
 
-	// slackHalves is how long it takes to believe that half will do.
+	// slackHalves is the time after which slack may halve.
 	slackHalves = 500 * time.Millisecond
 )
 
-// needs is how much it must be for a round trip that takes trip where srtt is
-// usual. Twice as late shall not be too late: srtt + 2 (trip - srtt) is within
-// 2 srtt and this.
+// needs returns the slack that keeps a probe from firing when a round trip takes trip instead of srtt. It allows for
+// twice that delay: srtt + 2 (trip - srtt) is at most 2 srtt and the slack.
 func needs(trip, srtt time.Duration) time.Duration { return min(2*trip-3*srtt, maxAckDelay) }
 
-// learn takes a round trip into account.
+// learn adapts the slack to a round trip.
 func (s *slack) learn(now clock.Instant, trip, srtt time.Duration) {
 	if srtt == 0 {
 		return
@@ -66,14 +62,13 @@ func (s *slack) learn(now clock.Instant, trip, srtt time.Duration) {
 	}
 }
 
-// tooLittle takes into account that a probe came too soon, as trip would have been
-// in time.
+// tooLittle widens the slack after a probe that came too soon, because the ACK arrived after trip.
 func (s *slack) tooLittle(now clock.Instant, trip, srtt time.Duration) {
 	s.d, s.since = min(max(2*s.d, needs(trip, srtt)), maxAckDelay), now
 }
 
-// probeTimeout is §7.2's TLP_calc_PTO. A peer must acknowledge two full
-// segments at once (RFC 9293 §3.8.6.3), anything less it may keep waiting.
+// probeTimeout implements TLP_calc_PTO of §7.2. A peer must acknowledge two full segments at once (RFC 9293
+// §3.8.6.3), and may delay the ACK of less.
 func (c *Conn) probeTimeout() time.Duration {
 	if c.rtt.srtt == 0 {
 		return time.Second
@@ -85,9 +80,8 @@ func (c *Conn) probeTimeout() time.Duration {
 	return pto
 }
 
-// armProbe starts the probe timer again (§7.2) when Transmit ends in which new
-// data was sent, or before which some was acknowledged. There is one probe for a tail, and none while something shows
-// what is lost.
+// armProbe starts the probe timer again (§7.2) at the end of a Transmit in which new data was sent, or before which
+// data was acknowledged. There is one probe for each tail, and none while SACKs or retransmissions show what is lost.
 func (c *Conn) armProbe(now clock.Instant) {
 	c.armTail = false
 	if !c.sackOK || c.mode != open || c.q.sent == 0 || c.q.sacked > 0 || c.q.again > 0 || c.tail.out {
@@ -99,16 +93,15 @@ func (c *Conn) armProbe(now clock.Instant) {
 	}
 }
 
-// probeExpired asks for a probe. The retransmission timeout is for what the
-// probe does not find out (§7.3).
+// probeExpired requests a probe. The retransmission timeout finds what the probe does not (§7.3).
 func (c *Conn) probeExpired(now clock.Instant) {
 	c.lossAt, c.probing = clock.Never, false
 	c.tail.want = true
 	c.rtoAt = now.Add(c.rtt.current())
 }
 
-// sendTail is §7.3: something new if there is any, whatever the
-// congestion window says, else the last segment again.
+// sendTail implements §7.3: it sends new data if there is any, whatever the congestion window is, and otherwise the
+// last segment again.
 func (c *Conn) sendTail(now clock.Instant, out Output) bool {
 	if c.mode != open || c.q.sent == 0 {
 		c.tail.want = false
@@ -118,7 +111,7 @@ func (c *Conn) sendTail(now clock.Instant, out Output) bool {
 	fresh := i < c.q.count && c.fits(i) && c.windowAllows(i)
 	if !fresh {
 		i--
-		if c.isTrial(c.q.at(i)) { // its size may be why nothing comes back
+		if c.isTrial(c.q.at(i)) { // its size may be why no ACK arrives
 			c.tail.want = false
 			c.endTrial(now)
 			c.loseOversize()
@@ -137,11 +130,10 @@ func (c *Conn) sendTail(now clock.Instant, out Output) bool {
 	return true
 }
 
-// tailAcked is §7.4's TLP_process_ack: n may tell what the probe was good for.
-// If it was the last segment again and the peer has had that, the ACK shows a
-// duplicate; if it shows none, the probe has repaired a loss, and the window is
-// reduced for it. Where all was acknowledged before the duplicate is reported,
-// nothing was lost at all, and the probe came too soon.
+// tailAcked implements TLP_process_ack of §7.4: n may show the result of the probe. If the probe was a retransmission
+// and the peer already had the original, the ACK reports a duplicate. If it reports none, the probe has repaired a
+// loss, and the window is reduced for it. If everything was acknowledged before the duplicate is reported, nothing
+// was lost, and the probe came too soon.
 func (c *Conn) tailAcked(now clock.Instant, ack seq.Num, n news) {
 	twice := c.dsack.Right == c.tail.end && c.hasDSACK || n.plain && !n.advanced && ack == c.tail.end
 	switch {

@@ -7,40 +7,37 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// tuner sizes the receive window: twice what a round trip brings (dynamic
-// right-sizing, Fisk and Feng 2001, as Linux). It takes the shortest round trip of
-// the last seconds, so the window follows the path and not the queue on it. The two
-// ends of a veth pair, whose ring has 256 places, or of a switch would otherwise
-// fill what lies between them until it overflows.
+// tuner sizes the receive window: twice what arrives in a round trip (dynamic right-sizing, Fisk and Feng 2001, as
+// Linux). It uses the shortest round trip of the last seconds, so the window follows the path and not the queue on
+// it. Otherwise the two ends of a veth pair, whose ring has 256 places, or of a switch would fill the queue between
+// them until it overflows.
 type tuner struct {
-	size, most uint32        // octets: what the window may be, and the bound of that
-	trip       minimum       // round trip, or longer
-	timing     bool          // once ...
+	size, most uint32        // octets: the window, and its upper bound
+	trip       minimum       // round trip, or an upper bound of it
+	timing     bool          // measuring: once ...
 	edge       seq.Num       // ... this has arrived, a round trip has passed ...
 	edgeAt     clock.Instant // ... since then
-	stampAt    clock.Instant // when a timestamp is looked at again
-	begin      clock.Instant // of the round trip that is counted
-	taken      uint64        // octets consumed in it ...
+	stampAt    clock.Instant // when the next timestamp is used
+	begin      clock.Instant // of the round trip that is being counted
+	taken      uint64        // octets consumed in that round trip ...
 	before     uint64        // ... and in the one before
 	calm       uint64        // octets consumed since most was last set
 }
 
 const (
-	// firstWindow is the window in segments while nothing is known of the path, and
-	// the least that losses on a short path make of it. It fits into the ring of a
-	// veth pair, some of whose 256 places are given back in bunches, late.
+	// firstWindow is the window in segments on an unknown path, and the smallest window after losses on a short path.
+	// It fits into the ring of a veth pair: some of its 256 places are returned in batches, late.
 	firstWindow = 224
 
-	// nearby is a round trip so short that losses are those of a ring or a switch
-	// right here.
+	// nearby is the round trip below which losses are those of a ring or a switch on this machine or next to it.
 	nearby = time.Millisecond
 
-	// tripAge is how long a round trip counts, and up to twice that: no longer than it
-	// takes to see that packets go a longer way now.
+	// tripAge is how long a round trip counts at least; it counts for up to twice that. It is short enough to notice
+	// soon that packets take a longer path.
 	tripAge = 5 * time.Second
 
-	// calmAfter is how many segments come without a loss on such a path until the
-	// window may have one more.
+	// calmAfter is the number of segments without a loss on a short path after which the window may grow by one
+	// segment.
 	calmAfter = 1 << 16
 )
 
@@ -51,9 +48,8 @@ func (c *Conn) newTuner(now clock.Instant) tuner {
 
 func (c *Conn) leastWindow() uint32 { return min(c.cfg.RcvBuf, firstWindow*c.path.peer) }
 
-// timeWindow measures the round trip when octets have arrived in order: it is how
-// long a window takes to arrive, or less by the timestamp that the peer echoes.
-// Neither is shorter than the round trip.
+// timeWindow measures the round trip when octets have arrived in order: the time in which a whole window arrives, or
+// a shorter one by the timestamp that the peer echoes. Neither is shorter than the round trip.
 func (c *Conn) timeWindow(now clock.Instant, s *Segment) {
 	t := &c.tune
 	if t.timing && c.rcvNxt.AtOrAfter(t.edge) {
@@ -68,20 +64,19 @@ func (c *Conn) timeWindow(now clock.Instant, s *Segment) {
 	}
 }
 
-// promised starts the measurement when the last header moves the right edge: the
-// peer can send what lies before that only when it has heard of it.
+// promised starts the measurement when the last header moves the right edge: the peer can send octets up to the new
+// edge only after it has received that header.
 func (c *Conn) promised() {
 	if t := &c.tune; !t.timing && c.edge.After(c.rcvAdv) {
 		t.timing, t.edge, t.edgeAt = true, c.edge, c.edgeAt
 	}
 }
 
-// roundTrip is the shortest one that is known of; 0: none.
+// roundTrip returns the shortest known round trip; 0: none.
 func (c *Conn) roundTrip() time.Duration { return c.tune.trip.value() }
 
-// tuneWindow lets the window grow to twice what was consumed in a round trip, and
-// to twice more by what that was more than the time before: a sender in slow start is
-// not held up.
+// tuneWindow lets the window grow to twice what was consumed in a round trip, plus twice the increase since the round
+// trip before, so that a sender in slow start is not limited.
 func (c *Conn) tuneWindow(now clock.Instant) {
 	t, trip := &c.tune, c.roundTrip()
 	took := now.Sub(t.begin)
@@ -94,7 +89,7 @@ func (c *Conn) tuneWindow(now clock.Instant) {
 		want += 2 * (per - t.before)
 	}
 	switch t.calm += t.taken; {
-	case trip >= nearby: // losses of before say nothing about the path of now
+	case trip >= nearby: // earlier losses say nothing about the present path
 		t.most, t.calm = c.cfg.RcvBuf, 0
 	case t.calm >= calmAfter*uint64(c.path.peer):
 		t.most, t.calm = min(t.most+c.path.peer, c.cfg.RcvBuf), 0
@@ -103,8 +98,7 @@ func (c *Conn) tuneWindow(now clock.Instant) {
 	t.size = max(t.size, uint32(min(want, uint64(t.most))))
 }
 
-// holeOpened bounds the window by what it was when a segment got lost, if that
-// happened nearby.
+// holeOpened bounds the window by its size at a loss, if the path is short.
 func (c *Conn) holeOpened() {
 	least := c.leastWindow()
 	if t := &c.tune; t.size > least && c.roundTrip() < nearby {

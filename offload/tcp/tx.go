@@ -7,8 +7,8 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Transmit does what is due at now and sends what may be sent, until out or
-// the transmit pool has no room; it is called again when there is some.
+// Transmit runs the timers that are due at now and sends what may be sent, until out or the transmit pool has no
+// room. The caller must call it again when there is room.
 func (c *Conn) Transmit(now clock.Instant, out Output) {
 	c.expire(now)
 	if c.path.tryAt.Due(now) {
@@ -28,8 +28,7 @@ func (c *Conn) Transmit(now clock.Instant, out Output) {
 	c.armTimers(now)
 }
 
-// send goes through everything that could leave, most urgent first. It reports
-// false when there was no room.
+// send sends everything that may leave, most urgent first. It returns false if there was no room.
 func (c *Conn) send(now clock.Instant, out Output) bool {
 	if c.frto == frtoAsks && !c.sendInstead(now, out) {
 		return false
@@ -42,8 +41,7 @@ func (c *Conn) send(now clock.Instant, out Output) bool {
 		(!c.ackNow || c.sendAcks(now, out))
 }
 
-// sendLost retransmits what is lost, oldest first.
-// The first segment of a recovery goes regardless of cwnd.
+// sendLost retransmits lost segments, oldest first. The first segment of a recovery is sent regardless of cwnd.
 func (c *Conn) sendLost(now clock.Instant, out Output) bool {
 	for i := c.q.find(seq.Later(c.lostFrom, c.sndUna)); i < c.q.sent && c.q.pending > 0; i++ {
 		e := c.q.at(i)
@@ -63,8 +61,8 @@ func (c *Conn) sendLost(now clock.Instant, out Output) bool {
 	return true
 }
 
-// mayResend reports whether the windows allow sending entry i again. The
-// oldest one is sent even if the peer has shrunk its window: it is the probe.
+// mayResend reports whether the windows allow sending entry i again. The oldest entry is sent even if the peer has
+// shrunk its window, as the window probe.
 func (c *Conn) mayResend(i uint32) bool {
 	e := c.q.at(i)
 	if i > 0 && e.end().After(c.sndUna.Add(seq.Len(c.sndWnd))) {
@@ -73,14 +71,14 @@ func (c *Conn) mayResend(i uint32) bool {
 	return c.cwndAllows(e.n)
 }
 
-// cwndAllows reports whether n octets more may be in flight. One segment
-// always may, or nothing would ever move again.
+// cwndAllows reports whether n more octets may be in flight. One segment always may, because otherwise nothing would
+// ever be sent again.
 func (c *Conn) cwndAllows(n uint32) bool {
 	pipe := c.pipe()
 	return pipe == 0 || pipe+n <= c.window()
 }
 
-// sendNew sends what has not been sent yet.
+// sendNew sends data for the first time.
 func (c *Conn) sendNew(now clock.Instant, out Output) bool {
 	if c.q.sent < c.q.count && !c.outstanding() {
 		c.pausedFor(now)
@@ -103,26 +101,24 @@ func (c *Conn) sendNew(now clock.Instant, out Output) bool {
 	return true
 }
 
-// pausedFor tells the congestion control how long nothing was outstanding. It may
-// be asked for several times before data leaves, as the transmit ring can be full
-// or the window closed: each period of the pause counts once.
+// pausedFor tells the congestion control how long nothing was outstanding. It may run several times before data
+// leaves, because the transmit ring can be full or the window closed. Each period of the pause is reported once.
 func (c *Conn) pausedFor(now clock.Instant) {
 	periods := int(now.Sub(c.lastData) / c.rtt.rto)
 	c.cc.Idle(now, max(0, periods-c.idled))
 	c.idled = max(c.idled, periods)
 }
 
-// nagle reports whether entry i, the next to be sent, must wait for company
-// (RFC 9293 §3.7.4): it is short, may still grow, and something is in flight.
+// nagle reports whether Nagle's algorithm (RFC 9293 §3.7.4) delays entry i, the next to be sent: it is short, may
+// still grow, and something is in flight.
 func (c *Conn) nagle(i uint32) bool {
 	return !c.noDelay && !c.finQueued && i == c.q.count-1 &&
 		c.outstanding() && c.q.at(i).n < c.path.emss()
 }
 
-// windowAllows reports whether the peer's window has room for entry i, the
-// next to be sent. Too little room is used only if it is half of the most the
-// peer ever offered, or when waiting has not helped: then i is split (sender
-// silly-window avoidance, RFC 9293 §3.8.6.2.1).
+// windowAllows reports whether the peer's window has room for entry i, the next to be sent. Less room than the entry
+// needs is used only if it is half of the largest window that the peer ever offered, or if waiting has not helped.
+// The entry is then split (sender silly-window avoidance, RFC 9293 §3.8.6.2.1).
 func (c *Conn) windowAllows(i uint32) bool {
 	room := c.usable()
 	switch {
@@ -136,15 +132,15 @@ func (c *Conn) windowAllows(i uint32) bool {
 	return false
 }
 
-// fits makes sure that entry i is no larger than a segment can be by now.
+// fits splits entry i if it is larger than a segment may now be. It returns false if that is not possible.
 func (c *Conn) fits(i uint32) bool {
 	mss := c.path.emss()
 	e := c.q.at(i)
 	return e.n <= mss || (i == c.q.sent && c.isTrial(e)) || c.q.split(i, mss)
 }
 
-// transmit sends entry i, for the first time or again. It reports false when
-// there was no frame or no room, and nothing has changed then.
+// transmit sends entry i, for the first time or again. If there is no frame or no room, it returns false and has
+// changed nothing.
 func (c *Conn) transmit(now clock.Instant, out Output, i uint32) bool {
 	if c.q.at(i).store == inBacklog && !c.fetch(i) {
 		return false
@@ -172,7 +168,7 @@ func (c *Conn) transmit(now clock.Instant, out Output, i uint32) bool {
 	return true
 }
 
-// hand gives the octets of e to out, from where they lie.
+// hand passes the octets of e to out, from the memory that holds them.
 func (c *Conn) hand(out Output, h *wire.TCPFields, e *entry) bool {
 	if e.store == inSlab || e.store == inSharedSlab {
 		return out.SendCopy(h, c.mem.Slab(e.slab())[e.off:e.off+e.n])
@@ -180,7 +176,7 @@ func (c *Conn) hand(out Output, h *wire.TCPFields, e *entry) bool {
 	return out.Send(h, e.frame, int(e.off), int(e.n))
 }
 
-// sentData books what transmit has sent.
+// sentData records what transmit has sent.
 func (c *Conn) sentData(now clock.Instant, i uint32, first, push, fin bool) {
 	c.acknowledged(false)
 	e := c.q.at(i)
@@ -218,7 +214,7 @@ func (c *Conn) sentData(now clock.Instant, i uint32, first, push, fin bool) {
 	}
 }
 
-// resentData books a retransmission.
+// resentData records a retransmission.
 func (c *Conn) resentData(now clock.Instant, i uint32, e *entry) {
 	c.stats.Retransmits++
 	if c.q.again == 0 {
@@ -253,8 +249,8 @@ func (c *Conn) fetch(i uint32) bool {
 	return true
 }
 
-// sendFIN sends our FIN in a segment of its own, if none of data has taken it
-// along (RFC 9293 §3.10.4), or again when it is lost.
+// sendFIN sends our FIN in a segment of its own if no data segment has carried it (RFC 9293 §3.10.4), or again if it
+// is lost.
 func (c *Conn) sendFIN(now clock.Instant, out Output) bool {
 	due := (c.finLost && c.q.pending == 0) || (!c.finSent && c.q.sent == c.q.count && c.usable() > 0)
 	if !due {
@@ -276,8 +272,8 @@ func (c *Conn) sendFIN(now clock.Instant, out Output) bool {
 	return true
 }
 
-// sendProbe sends a segment that the peer must answer because it is not
-// acceptable: keepalive (RFC 9293 §3.8.4) and zero-window probe.
+// sendProbe sends a segment that the peer must answer because it is not acceptable: for keepalive (RFC 9293 §3.8.4)
+// and as a zero-window probe.
 func (c *Conn) sendProbe(now clock.Instant, out Output) bool {
 	if c.outstanding() {
 		c.probe = false
@@ -289,14 +285,14 @@ func (c *Conn) sendProbe(now clock.Instant, out Output) bool {
 	c.probe = false
 	c.stats.ProbesOut++
 	c.stats.SegsOut++
-	// It is no answer: the peer does not look at the ACK and the window of what
-	// is not acceptable. Two ends that probe each other in step, each taking its
-	// probe for the answer to the other's, would never hear of an open window.
+	// A probe does not count as an answer: the peer ignores the ACK and the window of an unacceptable segment.
+	// Otherwise two ends that probe each other at the same time would each take their probe for the answer to the
+	// other's, and would never learn of an open window.
 	c.rcvAdv = c.edge
 	return true
 }
 
-// sendAcks sends a pure ACK, and as many duplicates as are owed.
+// sendAcks sends a pure ACK, and all duplicate ACKs that are owed.
 func (c *Conn) sendAcks(now clock.Instant, out Output) bool {
 	if c.dupOwed == 0 || c.rcvNxt != c.lastAck {
 		if !c.sendAck(now, out) {
@@ -341,7 +337,7 @@ func (c *Conn) sendReset(now clock.Instant, out Output) {
 	}
 }
 
-// header fills in the header that every segment of ours begins with.
+// header fills in the header of a segment.
 func (c *Conn) header(now clock.Instant, at seq.Num, flags wire.TCPFlags) *wire.TCPFields {
 	h := &c.hdr
 	*h = wire.TCPFields{Seq: at, Ack: c.rcvNxt, Flags: flags}
@@ -357,10 +353,9 @@ func (c *Conn) header(now clock.Instant, at seq.Num, flags wire.TCPFlags) *wire.
 	return h
 }
 
-// acknowledged books that the segment which header made has left: its ACK
-// field and its window are out. pure says that it was an ACK alone. Only such
-// a one reports blocks and counts as a duplicate: a full segment has no room
-// for blocks, and the peer does not count segments with data.
+// acknowledged records that the segment with the header of the last call of header has been sent, with its ACK field
+// and its window. pure says that it was an ACK alone. Only a pure ACK reports SACK blocks and counts as a duplicate
+// ACK: a full segment has no room for blocks, and the peer does not count segments with data.
 func (c *Conn) acknowledged(pure bool) {
 	c.promised()
 	c.lastAck, c.rcvAdv, c.ackAt = c.rcvNxt, c.edge, clock.Never

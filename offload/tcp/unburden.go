@@ -1,17 +1,16 @@
 package tcp
 
-// Unburdening is for when receive frames are short: what nobody reads moves into
-// memory that is not the port's, a little for each connection.
+// Unburdening is for a shortage of receive frames: octets that the upper layer does not consume move into memory
+// outside of the port, a limited amount for each connection.
 
-// spillLens are how many octets a connection may have there: commonly, and where
-// more came before it was seen that nobody reads.
+// spillLens are the sizes of a spill buffer in octets: the usual one, and one for a connection that received more
+// before it was known not to consume.
 var spillLens = [...]int{4 << 10, 64 << 10}
 
-// Unburden makes the connection hold as few receive frames as it can. Octets in
-// order that nobody has read move into a buffer of their own, if they fit. The
-// connection keeps nothing more but what fits behind them, until it consumes. Octets out of order that lie in frames are given up: the peer has not been told
-// of them, or must keep them all the same (RFC 2018 §8). Views are not valid any
-// more. Nothing that was acknowledged is lost.
+// Unburden makes the connection hold as few receive frames as possible. In-order octets that the upper layer has not
+// consumed move into a separate buffer, if they fit. Until it consumes, the connection keeps further octets only if
+// they fit after these. Out-of-order octets in frames are dropped: the peer has not been told of them, or must keep
+// them nevertheless (RFC 2018 §8). Slices from Views are not valid after it. No acknowledged octet is lost.
 func (c *Conn) Unburden() {
 	if c.in.aheadFrames > 0 {
 		c.in.evictFrames()
@@ -19,7 +18,7 @@ func (c *Conn) Unburden() {
 	c.in.unburden(c.cfg.Rings)
 }
 
-// unburden moves the runs in frames into one that is not.
+// unburden moves the runs in frames into one run in a spill buffer.
 func (b *inbox) unburden(r *Rings) {
 	if b.frames == 0 {
 		return
@@ -49,8 +48,8 @@ func (b *inbox) unburden(r *Rings) {
 	b.count = first + 1
 }
 
-// inFrames is the first run that lies in a frame or has been moved out of one,
-// and how many octets it and those behind it have.
+// inFrames returns the first run that lies in a frame or has been moved out of one, and how many octets that run and
+// those after it have.
 func (b *inbox) inFrames() (first uint32, octets int) {
 	for first < b.count && !b.at(first).framed() && !b.at(first).spilt {
 		first++
@@ -61,9 +60,8 @@ func (b *inbox) inFrames() (first uint32, octets int) {
 	return first, octets
 }
 
-// spill lends a buffer for n octets, at most the largest of spillLens. There are
-// never more of them than there have been connections that needed one at the
-// same time.
+// spill lends a buffer for n octets, at most the largest of spillLens. There are never more buffers than connections
+// have needed at the same time.
 func (r *Rings) spill(n int) []byte {
 	size := 0
 	for spillLens[size] < n {
@@ -77,7 +75,7 @@ func (r *Rings) spill(n int) []byte {
 	return free[len(free)-1]
 }
 
-// unspill takes back what spill has lent.
+// unspill takes back a buffer that spill has lent.
 func (r *Rings) unspill(buf []byte) {
 	size := 0
 	for spillLens[size] != len(buf) {
