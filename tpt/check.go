@@ -25,7 +25,7 @@ type Memo struct {
 	stag  STag
 	entry *entry // nil: nothing is known
 
-	// Of the entry, while its state was this.
+	// Fields of the entry, copied while its state was this.
 	state  word
 	start  uint64
 	length uint64
@@ -35,7 +35,7 @@ type Memo struct {
 	rights Rights
 	direct bool
 
-	// Of the last access.
+	// State of the last access.
 	rest     []byte // its octets behind the piece that was returned last; nil: none
 	maxPiece uint32
 }

@@ -7,7 +7,7 @@
 //	Check    -> the octets, or a Fault    check.go
 //	Invalidate, StartInvalidate, Deregister
 //	         -> the entry is not valid    invalidate.go
-//	         -> and nobody uses it still  epoch.go
+//	         -> and no Reader uses it     epoch.go
 //
 // An entry is 64 octets, one cache line, laid out in bpf/abi.h (struct
 // stag_entry), so that the table can be a BPF array that tools and programs

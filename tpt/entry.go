@@ -83,7 +83,7 @@ func (w word) generation() uint32 { return uint32(w >> wordGen) }
 // fresh: the entry has never been used.
 func (w word) fresh() bool { return w.generation() == 0 }
 
-// known reports whether the word is of an entry that s names and nobody is
+// known reports whether the word is of an entry that s names and no writer is
 // writing, valid or not.
 func (w word) known(s STag) bool {
 	return w.kind() != KindFree && !w.busy() && w.key() == s.Key()

@@ -144,7 +144,7 @@ func TestVerbWaits(t *testing.T) {
 	}
 }
 
-// TestManyWait: whoever waits is woken, and not lost when several do.
+// TestManyWait: every waiter is woken, also if there are several.
 func TestManyWait(t *testing.T) {
 	s := newStage(t, Config{})
 	const n = 20

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// What can be in the way on the control path. Every error that has one of these
+// Causes of errors on the control path. Every error that has one of these
 // causes answers errors.Is for it, and is one line that says what to do.
 var (
 	ErrTableFull = errors.New("the table is full")

@@ -349,7 +349,7 @@ func TestInherit(t *testing.T) {
 	})
 }
 
-// TestForeignWriter: an entry that somebody else has taken is left alone.
+// TestForeignWriter: an entry that another process has taken is left alone.
 func TestForeignWriter(t *testing.T) {
 	s := newStage(t, Config{Entries: 2})
 	s.entries[1].publish(wordBusy)

@@ -121,7 +121,7 @@ func TestTakeWithLostAcknowledgements(t *testing.T) {
 	}
 }
 
-// What the kernel holds out of order is given up: the peer sends it again
+// Octets that the kernel holds out of order are dropped: the peer sends them again
 // although it has been selectively acknowledged (RFC 2018 §8).
 func TestTakeWithOutOfOrderData(t *testing.T) {
 	w := newWorld(t)

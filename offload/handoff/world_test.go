@@ -20,7 +20,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// What the world's XDP program does with segments to a port of side A.
+// Verdicts of the world's XDP program on segments to a port of side A.
 const (
 	passAll   uint32 = iota
 	dropAll          // as if they were steered to an engine that drops them
