@@ -53,11 +53,11 @@ func TestACKRows(t *testing.T) { // RFC 5961 §5.2
 		s.write(2000)
 		s.c.Transmit(s.now, s)
 		s.gets(0, "A 1:1 ack 2001 win 5000")
-		s.drops(0, "A 1:101 ack 2002", DropBadACK) // of octets that were never sent
+		s.drops(0, "A 1:101 ack 2002", DropBadACK) // acknowledges octets that were never sent
 		s.sends(0, "A 2001:2001 ack 1")
 		s.drops(1*ms, "A 1:101 ack -3000", DropBadACK) // below SND.UNA - MAX.SND.WND
 		s.sends(1*ms, "A 2001:2001 ack 1")
-		s.drops(2*ms, "A 1:101 ack -2999", DropNone) // the edge: text is taken
+		s.drops(2*ms, "A 1:101 ack -2999", DropNone) // the edge: text is accepted
 		s.drops(2*ms, "A 101:201 ack 2001", DropNone)
 		s.drops(2*ms, "P 201:301 ack 0", DropNoACK)
 		s.read(200)
@@ -92,7 +92,7 @@ func TestUnacceptableIsAnswered(t *testing.T) { // RFC 9293 §3.10.7.4, first
 		s.sends(0, "A 1:1 ack 1")
 		s.drops(1*ms, "A -500:-400 ack 1", DropDuplicate)
 		s.sends(1*ms, "A 1:1 ack 1")
-		// Without text: rarely, or two confused ends answer each other for ever.
+		// Without text: rarely, because two confused ends would otherwise answer each other for ever.
 		s.drops(2*ms, "A 25000:25000 ack 1", DropWindow)
 		s.sends(2*ms, "A 1:1 ack 1")
 		s.drops(3*ms, "A 25000:25000 ack 1", DropWindow)
@@ -115,7 +115,7 @@ func TestACKAtRightEdge(t *testing.T) { // doc.go, departures
 		s.open(func(st *State, cfg *Config) { st.RcvWnd, cfg.RcvBuf = 2000, 2000 })
 		s.write(10)
 		s.c.Transmit(s.now, s)
-		s.gets(0, "A 1001:2001 ack 1") // behind a hole; the peer has filled our window
+		s.gets(0, "A 1001:2001 ack 1") // after a hole; the peer has filled our window
 		s.gets(0, "A 2001:2001 ack 11")
 		if s.c.Unacked() != 0 {
 			t.Error("the ACK field was not looked at")

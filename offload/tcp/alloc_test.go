@@ -9,8 +9,8 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// loop carries segments from one connection straight into another, without a
-// copy of anything but the payload. Every lose-th segment with data is lost.
+// loop passes segments from one connection directly to another and copies only the payload. One in lose segments with
+// data is lost.
 type loop struct {
 	from, to *memory
 	peer     *Conn
@@ -47,7 +47,7 @@ func (l *loop) SendCopy(h *wire.TCPFields, payload []byte) bool {
 	return true
 }
 
-// deliver hands over what was sent.
+// deliver passes on what was sent.
 func (l *loop) deliver() {
 	for i := range l.n {
 		if kept, _ := l.peer.Receive(l.now, &l.seg[i]); !kept {
@@ -85,7 +85,7 @@ func newLooped(t testing.TB, lose int, change ...func(*State, *Config)) *looped 
 	return l
 }
 
-// round is one trip: A fills its window, B reads and acknowledges.
+// round does one round trip: A fills its window, B reads and acknowledges. It returns how many octets arrived.
 func (l *looped) round() (octets int) {
 	l.now = l.now.Add(time.Millisecond)
 	l.ab.now, l.ba.now = l.now, l.now
@@ -104,7 +104,7 @@ func (l *looped) round() (octets int) {
 	return octets
 }
 
-// TestNothingAllocates: STYLE, zero allocations is a test.
+// TestNothingAllocates: a running connection allocates nothing.
 func TestNothingAllocates(t *testing.T) {
 	for _, x := range []struct {
 		name    string
@@ -147,15 +147,14 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// nowhere takes every segment.
+// nowhere is an Output that accepts and drops every segment.
 type nowhere struct{}
 
 func (nowhere) Send(*wire.TCPFields, port.Frame, int, int) bool { return true }
 
 func (nowhere) SendCopy(*wire.TCPFields, []byte) bool { return true }
 
-// BenchmarkReceive is one in-order segment in, half an ACK out, and the octets
-// consumed.
+// BenchmarkReceive receives and consumes one in-order segment, with an ACK for every second one.
 func BenchmarkReceive(b *testing.B) {
 	l := newLooped(b, 0)
 	fr, data, _ := l.ab.to.arrive(make([]byte, 1448))
@@ -176,7 +175,7 @@ func BenchmarkReceive(b *testing.B) {
 	}
 }
 
-// BenchmarkTransmit is one full segment emitted and sent, and half an ACK in.
+// BenchmarkTransmit emits and sends one full segment, with an ACK for every second one.
 func BenchmarkTransmit(b *testing.B) {
 	l := newLooped(b, 0)
 	s := Segment{TCPFields: wire.TCPFields{Seq: 1, Flags: wire.ACK, Window: 4000, HasTS: true, TSVal: 1}}

@@ -43,7 +43,7 @@ func TestActiveClose(t *testing.T) { // RFC 9293 §3.6, figure 12
 		s.sends(0, "FPA 1:11 ack 1")
 		s.gets(1*ms, "A 1:1 ack 12")
 		s.is(FinWait2)
-		s.gets(2*ms, "PA 1:101 ack 12") // half closed: it may still send
+		s.gets(2*ms, "PA 1:101 ack 12") // half closed: the peer may still send
 		s.gets(2*ms, "FA 101:101 ack 12")
 		s.is(InTimeWait)
 		s.sends(2*ms, "A 12:12 ack 102")
@@ -77,7 +77,7 @@ func TestPassiveClose(t *testing.T) { // RFC 9293 §3.6, case 2
 		if !s.c.EOF() {
 			t.Error("no end of stream")
 		}
-		s.write(500) // our half goes on
+		s.write(500) // our direction stays open
 		s.sends(0, "PA 1:501 ack 12")
 		s.drops(1*ms, "FPA 1:11 ack 501", DropDuplicate)
 		s.sends(1*ms, "A 501:501 ack 12")
@@ -151,7 +151,7 @@ func TestTextAfterFIN(t *testing.T) { // RFC 9293 §3.10.7.4, seventh: should no
 		s.is(CloseWait)
 		s.read(50)
 	})
-	each(t, func(s *script) { // a FIN amid them: the stream ends there all the same
+	each(t, func(s *script) { // a FIN amid held octets: the stream ends at the FIN
 		s.open()
 		s.gets(0, "A 101:201 ack 1")
 		s.gets(0, "FA 151:151 ack 1")
@@ -176,7 +176,7 @@ func TestAbort(t *testing.T) { // RFC 9293 §3.10.5
 		}
 		s.sends(0, "RA 3001:3001 ack 101") // exactly SND.NXT
 		s.ended(stream.ErrAborted)
-		// The peer may have been elsewhere, and challenges it (RFC 5961 §3.2).
+		// The peer may have another RCV.NXT, and challenges the RST (RFC 5961 §3.2).
 		s.drops(1*ms, "A 101:101 ack 1001", DropClosed)
 		s.sends(1*ms, "RA 1001:1001 ack 101")
 		s.drops(2*ms, "RA 101:101 ack 1001", DropClosed)
@@ -204,7 +204,7 @@ func TestResetWhileClosing(t *testing.T) { // RFC 9293 §3.10.7.4, second
 	})
 }
 
-// waiting is a connection that has just entered TIME-WAIT.
+// waiting returns the record of a connection that has just entered TIME-WAIT.
 func waiting(s *script, change ...func(*State, *Config)) TimeWait {
 	s.open(change...)
 	s.c.CloseWrite()
@@ -242,9 +242,9 @@ func TestTimeWaitRecord(t *testing.T) { // RFC 9293 §3.10.7.4, RFC 1337, RFC 61
 			t.Error("a repeated FIN does not restart the wait")
 		}
 		ask(11*time.Second, "A 1:1 ack 2", "A 2:2 ack 2")    // old
-		ask(11*time.Second+ms, "A 1:1 ack 2")                // not too often
+		ask(11*time.Second+ms, "A 1:1 ack 2")                // limited
 		ask(20*time.Second, "S 1:1 ack 0", "A 2:2 ack 2")    // an old SYN
-		ask(21*time.Second, "SA 90:90 ack 2", "A 2:2 ack 2") // not a new connection's
+		ask(21*time.Second, "SA 90:90 ack 2", "A 2:2 ack 2") // does not begin a new connection
 		if !s.now.Before(w.Deadline()) {
 			t.Error("the record is over too early")
 		}
@@ -253,7 +253,7 @@ func TestTimeWaitRecord(t *testing.T) { // RFC 9293 §3.10.7.4, RFC 1337, RFC 61
 			t.Error("a new connection's SYN does not end the record")
 		}
 	})
-	each(t, func(s *script) { // RFC 6191: timestamps decide, where there are any
+	each(t, func(s *script) { // RFC 6191: timestamps decide if both have them
 		w := waiting(s, withTS)
 		seg, _ := s.parse("S 3:3 ack 0 ts 49/0")
 		w.Receive(s.now, &seg, s)
@@ -268,7 +268,7 @@ func TestTimeWaitRecord(t *testing.T) { // RFC 9293 §3.10.7.4, RFC 1337, RFC 61
 	})
 }
 
-func TestTimeWaitInConn(t *testing.T) { // the record does not depend on who keeps it
+func TestTimeWaitInConn(t *testing.T) { // a Conn in TIME-WAIT behaves as the record does
 	each(t, func(s *script) {
 		waiting(s)
 		s.drops(10*time.Second, "FA 1:1 ack 2", DropTimeWait)

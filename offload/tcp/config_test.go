@@ -45,7 +45,7 @@ func TestFramesSmallerThanSegments(t *testing.T) {
 		s.open(func(st *State, _ *Config) {
 			st.Queue = make([]byte, 2500)
 			st.MTU, st.MSS = 9000, 8000
-			s.m.dry = true // New cannot find out
+			s.m.dry = true // New cannot learn the room of a frame
 		})
 		if s.c.MaxEmit() != 8000 {
 			t.Errorf("MaxEmit %d", s.c.MaxEmit())

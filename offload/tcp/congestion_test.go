@@ -2,9 +2,8 @@ package tcp
 
 import "testing"
 
-// TestReductionStartsFromWhatWasInFlight: ACKs that come in one batch, before
-// anything could be sent in answer to the first of them, do not make the flight
-// smaller that is halved.
+// TestReductionStartsFromWhatWasInFlight: ACKs of one batch, received before data could be sent in answer to the
+// first, do not reduce the flight size that is halved.
 func TestReductionStartsFromWhatWasInFlight(t *testing.T) { // RFC 5681 §3.1 equation 4
 	for name, acks := range map[string][]string{
 		"loss, SACK":    {"A 1:1 ack 6001", "A 1:1 ack 6001 sack 7001-10001"},
@@ -25,7 +24,7 @@ func TestReductionStartsFromWhatWasInFlight(t *testing.T) { // RFC 5681 §3.1 eq
 			})
 		})
 	}
-	// But what was not in use is not kept either.
+	// Window that was not in use is not kept.
 	each(t, func(s *script) {
 		s.open(withSACK)
 		s.write(6000)

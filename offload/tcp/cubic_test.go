@@ -11,9 +11,8 @@ import (
 
 const segment = 1000 // octets, in tests of congestion controls
 
-// clocked drives a congestion control as a sender does whose window is always
-// full: a whole window is acknowledged in each round trip, evenly spread, one
-// segment by each ACK.
+// clocked drives a congestion control as a sender whose window is always full does: in each round trip a whole window
+// is acknowledged, evenly spread, one segment by each ACK.
 type clocked struct {
 	Congestion
 	now clock.Instant
@@ -26,8 +25,7 @@ func newClocked(control func(Start) Congestion, s Start, rtt time.Duration) *clo
 	return &clocked{Congestion: control(s), now: scriptStart, rtt: rtt}
 }
 
-// trip is one round trip in which the window is full, or, if limited is false,
-// not needed.
+// trip does one round trip. limited says whether the window limited the sender.
 func (c *clocked) trip(limited bool) {
 	n := max(int(c.Window())/segment, 1)
 	for range n {
@@ -38,10 +36,10 @@ func (c *clocked) trip(limited bool) {
 	}
 }
 
-// segments is the window.
+// segments returns the window in segments.
 func (c *clocked) segments() float64 { return float64(c.Window()) / segment }
 
-// near demands that got is want but for a part of it.
+// near demands that got differs from want by at most part of want.
 func near(t *testing.T, what string, got, want, part float64) {
 	t.Helper()
 	if math.Abs(got-want) > part*want {
@@ -71,9 +69,8 @@ func TestCubicCurve(t *testing.T) { // RFC 9438 §4.2, equations 1 and 2
 	}
 }
 
-// Where its curve is flatter than NewReno, CUBIC is as fast as that: on short
-// paths it gains 3(1-β)/(1+β) of a segment in each round trip, and a whole one
-// above the window that was too much.
+// If its curve is flatter than NewReno, CUBIC grows as fast as NewReno: on short paths it gains 3(1-β)/(1+β) of a
+// segment in each round trip, and a whole segment above the window of the last loss.
 func TestCubicRenoFriendly(t *testing.T) { // RFC 9438 §4.3
 	c := newClocked(NewCubic, Start{Cwnd: 100 * segment, Threshold: NoThreshold}, ms)
 	c.Loss(c.now, c.Window())
@@ -101,7 +98,7 @@ func TestCubicFastConvergence(t *testing.T) { // RFC 9438 §4.7
 	near(t, "W_max after the first loss", inner.wMax, 1000*segment, 0)
 	c.trip(true)
 	cwnd := c.segments()
-	c.Loss(c.now, c.Window()) // has not been at W_max again
+	c.Loss(c.now, c.Window()) // has not reached W_max again
 	near(t, "W_max after the second", inner.wMax/segment, cwnd*0.85, 0.001)
 	near(t, "the window", c.segments(), cwnd*0.7, 0.001)
 	near(t, "cwnd_prior", inner.prior/segment, cwnd, 0.001)
@@ -114,7 +111,7 @@ func TestCubicGrowthIsBounded(t *testing.T) { // RFC 9438 §4.2: target is at mo
 	c.now = c.now.Add(time.Minute) // the curve is far above
 	from := c.segments()
 	c.trip(true)
-	if g := c.segments() / from; g < 1.3 || g > 1.651 { // e^(1/2) would be all of it
+	if g := c.segments() / from; g < 1.3 || g > 1.651 { // the unbounded growth would be e^(1/2)
 		t.Errorf("grew %.3f times in a round trip", g)
 	}
 }
@@ -133,7 +130,7 @@ func TestCubicTimeout(t *testing.T) { // RFC 9438 §4.8
 			t.Fatalf("slow start from %v to %v segments in a round trip", before, c.segments())
 		}
 	}
-	// K is 0: convex at once, from where slow start ended.
+	// K is 0: the curve is convex at once, from the end of slow start.
 	inner := c.Congestion.(*cubic)
 	begin, from := c.now, c.segments()
 	for range 50 {
@@ -144,7 +141,7 @@ func TestCubicTimeout(t *testing.T) { // RFC 9438 §4.8
 	}
 }
 
-// TestCubicPauses: time in which the window was not needed does not count.
+// TestCubicPauses: time in which the window did not limit the sender does not count.
 func TestCubicPauses(t *testing.T) { // RFC 9438 §5.8
 	for name, pause := range map[string]func(c *clocked){
 		"application-limited": func(c *clocked) {
@@ -216,7 +213,7 @@ func TestCubicSlowStart(t *testing.T) { // RFC 3465 §2, as NewReno
 	}
 	step(2000, true, false, 12000)
 	step(50000, true, false, 20000) // at most L segments
-	step(5000, false, false, 20000) // not proven: RFC 7661
+	step(5000, false, false, 20000) // not proven to be usable: RFC 7661
 	step(5000, true, true, 21000)   // L is 1 after a timeout
 	step(8000, true, false, 29000)
 	step(1000, true, false, 30000)

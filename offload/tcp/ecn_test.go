@@ -16,11 +16,11 @@ func TestECNEcho(t *testing.T) { // RFC 3168 §6.1.3
 		s.sends(41*ms, "AE 1:1 ack 201") // until CWR
 		s.gets(50*ms, "AC 201:301 ack 1")
 		s.sends(90*ms, "A 1:1 ack 301")
-		s.gets(100*ms, "AC 301:401 ack 1 ce") // the reduction is older than the mark
+		s.gets(100*ms, "AC 301:401 ack 1 ce") // the reduction is earlier than the mark
 		s.sends(100*ms, "AE 1:1 ack 401")
 		s.write(10)
 		s.sends(101*ms, "PAE 1:11 ack 401 ect") // on every segment, with data too
-		s.gets(110*ms, "A 401:401 ack 11 ce")   // §6.1.4: an ACK that is marked says nothing
+		s.gets(110*ms, "A 401:401 ack 11 ce")   // §6.1.4: a mark on a pure ACK is ignored
 		if n := s.c.Stats().CEIn; n != 2 {
 			t.Errorf("%d marked segments counted", n)
 		}
@@ -90,13 +90,13 @@ func TestECECutsOncePerWindow(t *testing.T) { // RFC 3168 §6.1.2
 			s.sends(11 * ms)
 		}
 		s.gets(12*ms, "AE 1:1 ack 5001")
-		s.sends(12*ms, "AC 8001:9001 ack 1 ect") // the first new data says so ...
+		s.sends(12*ms, "AC 8001:9001 ack 1 ect") // the first new data reports the reduction ...
 		s.gets(13*ms, "AE 1:1 ack 8001")
-		s.sends(13*ms, "A 9001:10001 ack 1 ect", "A 10001:11001 ack 1 ect", "A 11001:12001 ack 1 ect") // ... and no other
+		s.sends(13*ms, "A 9001:10001 ack 1 ect", "A 10001:11001 ack 1 ect", "A 11001:12001 ack 1 ect") // ... and no other does
 		if i, st := s.c.Info(), s.c.Stats(); i.Cwnd != 4000 || st.ECNCuts != 1 || st.ECEIn != 6 {
 			t.Errorf("in the same window: %+v, %d cuts for %d reports", i, st.ECNCuts, st.ECEIn)
 		}
-		s.gets(22*ms, "A 1:1 ack 9001")   // the peer has heard it
+		s.gets(22*ms, "A 1:1 ack 9001")   // the peer has received the report
 		s.gets(23*ms, "AE 1:1 ack 10001") // a mark of the new window
 		if i, st := s.c.Info(), s.c.Stats(); i.Cwnd != 2000 || st.ECNCuts != 2 {
 			t.Errorf("in the next window: %+v, %d cuts", i, st.ECNCuts)
@@ -114,7 +114,7 @@ func TestECEDoesNotGrow(t *testing.T) { // RFC 3168 §6.1.2
 			t.Errorf("window %d, want half of what was in flight", w)
 		}
 		s.sends(10*ms, "AC 4001:5001 ack 1 ect", "A 5001:6001 ack 1 ect")
-		s.gets(20*ms, "AE 1:1 ack 6001") // CWR was lost on its way, say: a reduction, no growth
+		s.gets(20*ms, "AE 1:1 ack 6001") // as if CWR was lost: a reduction, no growth
 		if w := s.c.Info().Cwnd; w != 2000 {
 			t.Errorf("window %d: the floor is two segments", w)
 		}
@@ -122,7 +122,7 @@ func TestECEDoesNotGrow(t *testing.T) { // RFC 3168 §6.1.2
 	})
 }
 
-// The signal is ignored where nobody agreed on it.
+// The signal is ignored if ECN was not negotiated.
 func TestECEWithoutECN(t *testing.T) {
 	each(t, func(s *script) {
 		s.open()
@@ -136,8 +136,7 @@ func TestECEWithoutECN(t *testing.T) {
 	})
 }
 
-// A loss is a reduction of which the peer hears too, and what it reports of the
-// same window is no other.
+// A loss is a reduction that is reported to the peer, and a mark in the same window causes no second reduction.
 func TestLossAndECE(t *testing.T) { // RFC 3168 §6.1.2: for any reason
 	each(t, func(s *script) {
 		s.open(withECN, func(st *State, _ *Config) { st.Cwnd = 8000 })
@@ -176,8 +175,8 @@ func TestLossAndECE(t *testing.T) { // RFC 3168 §6.1.2: for any reason
 	})
 }
 
-// Slow start after a timeout goes on although the peer has not heard of the
-// reduction: only new data can tell it, and that comes last.
+// Slow start after a timeout continues although the peer has not received the report of the reduction: only new data
+// can carry it, and new data comes last.
 func TestECEDuringRepair(t *testing.T) {
 	each(t, func(s *script) {
 		s.open(withECN)
@@ -189,7 +188,7 @@ func TestECEDuringRepair(t *testing.T) {
 	})
 }
 
-// A refused transmission does not use the flag up.
+// A transmission that the output refuses does not clear the flag.
 func TestCWRWaitsForRoom(t *testing.T) {
 	each(t, func(s *script) {
 		s.open(withECN, func(st *State, _ *Config) { st.Cwnd = 4000 })

@@ -8,8 +8,7 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// move takes the connection out of its memory at time d and makes it anew in other
-// memory, as another engine does.
+// move exports the connection at time d and makes it again with other memory, as a move to another engine does.
 func (s *script) move(d time.Duration, change ...func(*State)) {
 	s.Helper()
 	s.at(d)
@@ -31,15 +30,14 @@ func (s *script) move(d time.Duration, change ...func(*State)) {
 	s.w.check()
 }
 
-// openMovable is open with what the end of the script needs of a connection that
-// moves: only the last one holds memory.
+// openMovable is open, with checks at the end for a connection that moves: only its last memory holds anything.
 func (s *script) openMovable(change ...func(*State, *Config)) {
 	s.Helper()
 	s.open(change...)
 	s.Cleanup(func() { s.c.Close(); s.m.empty(s.T) })
 }
 
-// What was sent, what was not, and what nobody has read go on where they were.
+// Unacknowledged, unsent and unread octets continue where they were.
 func TestMoveKeepsOctets(t *testing.T) {
 	each(t, func(s *script) {
 		s.openMovable(func(st *State, _ *Config) { st.Cwnd = 2000 })
@@ -59,7 +57,7 @@ func TestMoveKeepsOctets(t *testing.T) {
 	})
 }
 
-// A connection moves in every phase, and ends as one that stays.
+// A connection can move in every phase, and ends as one that does not move.
 func TestMoveInEveryPhase(t *testing.T) {
 	each(t, func(s *script) { // the active close
 		s.openMovable()
@@ -125,7 +123,7 @@ func TestMoveInEveryPhase(t *testing.T) {
 	})
 }
 
-// Timers go on: a move postpones none of them, and hides no silence of the peer.
+// Timers continue: a move postpones none of them, and the silence of the peer still counts.
 func TestMoveKeepsTimers(t *testing.T) {
 	each(t, func(s *script) { // a delayed ACK
 		s.openMovable()
@@ -168,7 +166,7 @@ func TestMoveKeepsTimers(t *testing.T) {
 		s.sends(3*time.Second, "RA 1:1 ack 1")
 		s.ended(stream.ErrTimeout)
 	})
-	each(t, func(s *script) { // a silent peer is given up, however often the connection moves
+	each(t, func(s *script) { // a silent peer is given up however often the connection moves
 		s.openMovable(func(st *State, _ *Config) { st.UserTimeout = time.Second })
 		s.write(10)
 		for at := time.Duration(0); at < time.Second; at += 50 * ms {
@@ -181,7 +179,7 @@ func TestMoveKeepsTimers(t *testing.T) {
 	})
 }
 
-// The right edge of the window stays, and one that may open opens.
+// The right edge of the window stays, and the window can still open.
 func TestMoveKeepsTheWindow(t *testing.T) {
 	each(t, func(s *script) {
 		s.openMovable(func(st *State, _ *Config) { st.RcvWnd = 2000 })
@@ -190,7 +188,7 @@ func TestMoveKeepsTheWindow(t *testing.T) {
 		s.move(0)
 		s.sends(0, "A 1:1 ack 2001 win 18000")
 	})
-	each(t, func(s *script) { // what was read, but not told of
+	each(t, func(s *script) { // read, and not yet advertised
 		s.openMovable(func(st *State, cfg *Config) { st.RcvWnd, cfg.RcvBuf = 2000, 2000 })
 		s.gets(0, "A 1:1001 ack 1")
 		s.gets(0, "A 1001:2001 ack 1")
@@ -199,7 +197,7 @@ func TestMoveKeepsTheWindow(t *testing.T) {
 		s.move(1 * ms)
 		s.sends(1*ms, "A 1:1 ack 2001 win 2000")
 	})
-	each(t, func(s *script) { // out of order: given up, and taken when it comes again
+	each(t, func(s *script) { // out of order: dropped by the move, accepted when it is sent again
 		s.openMovable(withSACK)
 		s.gets(0, "A 1001:2001 ack 1")
 		s.sends(0, "A 1:1 ack 1 sack 1001-2001")
@@ -211,7 +209,7 @@ func TestMoveKeepsTheWindow(t *testing.T) {
 	})
 }
 
-// Timestamps go on: ours without a step back, the peer's with PAWS.
+// Timestamps continue: ours never go back, and PAWS works for the peer's.
 func TestMoveKeepsTimestamps(t *testing.T) {
 	each(t, func(s *script) {
 		s.openMovable(withTS)
@@ -228,8 +226,7 @@ func TestMoveKeepsTimestamps(t *testing.T) {
 	})
 }
 
-// ECN goes on: marks are echoed until the peer has reduced its window, and a
-// reduction of ours is told of.
+// ECN continues: marks are echoed until the peer has reduced its window, and a reduction here is reported.
 func TestMoveKeepsECN(t *testing.T) {
 	each(t, func(s *script) {
 		s.openMovable(withECN)
@@ -254,8 +251,7 @@ func TestMoveKeepsECN(t *testing.T) {
 	})
 }
 
-// A recovery goes on: what was sent again is not sent once more, and the next hole is
-// repaired.
+// A recovery continues: what was sent again is not sent once more, and the next hole is repaired.
 func TestMoveInRecovery(t *testing.T) {
 	each(t, func(s *script) {
 		s.openMovable()
@@ -278,7 +274,7 @@ func TestMoveInRecovery(t *testing.T) {
 			t.Error("still recovering")
 		}
 	})
-	each(t, func(s *script) { // with SACK: what the peer has reported shows a loss
+	each(t, func(s *script) { // with SACK: the peer's reports show a loss
 		s.openMovable(withSACK)
 		s.write(5000)
 		s.c.Transmit(s.now, s)
@@ -290,8 +286,7 @@ func TestMoveInRecovery(t *testing.T) {
 	})
 }
 
-// Lost: all that was sent goes again at once, without a smaller window, and a FIN
-// with it.
+// Lost: everything sent is sent again at once, without a smaller window, and so is a FIN.
 func TestMoveWithLoss(t *testing.T) {
 	each(t, func(s *script) {
 		s.openMovable()
@@ -311,7 +306,7 @@ func TestMoveWithLoss(t *testing.T) {
 	})
 }
 
-// Fresh: nothing is known of the other path.
+// Fresh: nothing is known about the other path.
 func TestMoveToAnotherPath(t *testing.T) {
 	each(t, func(s *script) {
 		s.openMovable(func(st *State, _ *Config) { st.Cwnd, st.Ssthresh = 100000, 70000 })
@@ -326,7 +321,7 @@ func TestMoveToAnotherPath(t *testing.T) {
 	})
 }
 
-// A path that was narrowed is tried again at the time at which it would have been.
+// A narrowed path is tried again at the time at which it would have been without the move.
 func TestMoveKeepsThePath(t *testing.T) {
 	each(t, func(s *script) {
 		s.openMovable(func(st *State, _ *Config) { st.MSS = 1460 })
@@ -350,7 +345,7 @@ func TestMoveKeepsThePath(t *testing.T) {
 	})
 }
 
-// New refuses what cannot be.
+// New refuses an impossible State.
 func TestPhaseChecks(t *testing.T) {
 	for _, st := range []State{
 		{Phase: Closed}, {FinSent: true}, {Phase: FinWait2}, {Phase: FinWait2, FinSent: true, Queue: []byte{1}},

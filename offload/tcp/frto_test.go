@@ -2,8 +2,8 @@ package tcp
 
 import "testing"
 
-// frto opens a connection that sends ten segments of twelve, and times out. Of
-// the others one at least is written, the last when there is room for it.
+// frto opens a connection with twelve segments, sends ten of them, and times out. At least one of the other segments
+// is written, the last one when there is room for it.
 func (s *script) frto(change ...func(*State, *Config)) {
 	s.Helper()
 	s.open(change...)
@@ -15,7 +15,7 @@ func (s *script) frto(change ...func(*State, *Config)) {
 	s.now = s.c.rtoAt
 	s.sent = s.sent[:0]
 	s.c.Transmit(s.now, s)
-	for len(s.sent) > 0 && s.c.Stats().Timeouts == 0 { // the probe of the tail was sooner
+	for len(s.sent) > 0 && s.c.Stats().Timeouts == 0 { // the tail-loss probe came before the timeout
 		s.now = s.c.rtoAt
 		s.sent = s.sent[:0]
 		s.c.Transmit(s.now, s)
@@ -45,7 +45,7 @@ func TestFRTO(t *testing.T) { // RFC 5682 §2.1 step 3b: the originals were late
 	})
 }
 
-func TestFRTOWithSACK(t *testing.T) { // what the late ones' SACKs say of the new data changes nothing
+func TestFRTOWithSACK(t *testing.T) { // the SACKs that the late segments cause do not change the result
 	each(t, func(s *script) {
 		s.frto(withSACK, func(st *State, _ *Config) { st.SndWnd = 10000 })
 		d := s.now.Sub(scriptStart) + 10*ms
@@ -60,7 +60,7 @@ func TestFRTOWithSACK(t *testing.T) { // what the late ones' SACKs say of the ne
 	})
 }
 
-func TestFRTOFindsALoss(t *testing.T) { // step 3a: what the new data causes are duplicates
+func TestFRTOFindsALoss(t *testing.T) { // step 3a: the new data causes duplicate ACKs
 	for _, x := range []struct {
 		name string
 		open []func(*State, *Config)
@@ -89,7 +89,7 @@ func TestFRTOFindsALoss(t *testing.T) { // step 3a: what the new data causes are
 	}
 }
 
-func TestFRTOGivesWay(t *testing.T) { // step 2a, and where there is nothing new to send
+func TestFRTOGivesWay(t *testing.T) { // step 2a, and if there is no new data to send
 	for _, x := range []struct {
 		name  string
 		state func(*State, *Config)
@@ -114,7 +114,7 @@ func TestFRTOGivesWay(t *testing.T) { // step 2a, and where there is nothing new
 	}
 }
 
-func TestFRTOAllAcknowledged(t *testing.T) { // step 2a: the hole was filled, and nothing shows what with
+func TestFRTOAllAcknowledged(t *testing.T) { // step 2a: the hole was filled, and no ACK shows by which transmission
 	each(t, func(s *script) {
 		s.frto()
 		s.gets(210*ms, "A 1:1 ack 10001")

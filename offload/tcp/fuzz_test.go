@@ -12,7 +12,7 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// sink takes segments, until room is used up, and checks what may never leave.
+// sink accepts segments until room is used up, and fails for segments that must never be sent.
 type sink struct {
 	t    *testing.T
 	c    *Conn
@@ -44,7 +44,7 @@ func (k *sink) SendCopy(h *wire.TCPFields, payload []byte) bool {
 	return true
 }
 
-// tape hands out the fuzzer's octets; zeros when they are used up.
+// tape returns the fuzzer's octets, and zeros when they are used up.
 type tape []byte
 
 func (p *tape) u8() byte {
@@ -58,7 +58,7 @@ func (p *tape) u8() byte {
 
 func (p *tape) u16() uint16 { return binary.BigEndian.Uint16([]byte{p.u8(), p.u8()}) }
 
-// near is a number around a: mostly close, sometimes anywhere.
+// near returns a number around a: mostly close, sometimes anywhere.
 func (p *tape) near(a seq.Num) seq.Num {
 	switch d := p.u8(); d & 3 {
 	case 0:
@@ -98,9 +98,8 @@ func (p *tape) segment(c *Conn) (s Segment, n int) {
 	return s, int(p.u16()) % 1400
 }
 
-// FuzzConn feeds an established connection arbitrary segments, between
-// arbitrary calls of everything else: no panic, no frame lost or given back
-// twice, and every invariant holds after every call.
+// FuzzConn feeds an established connection arbitrary segments between arbitrary calls of all its methods: it must not
+// panic, lose a frame or return one twice, and every invariant must hold after every call.
 func FuzzConn(f *testing.F) {
 	for _, seed := range []string{
 		"", "\x00\x01\x00\x00\x00\x00\xff\xff\x00\x00\x00\x05\x78",
@@ -113,7 +112,7 @@ func FuzzConn(f *testing.F) {
 	f.Fuzz(play)
 }
 
-// TestRandomTapes plays tapes that are longer than a fuzzer finds in minutes.
+// TestRandomTapes plays longer tapes than a fuzzer finds in minutes.
 func TestRandomTapes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	data := make([]byte, 3000)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// rounds runs n round trips that take rtt each.
+// rounds does n round trips that take rtt each.
 func (c *clocked) rounds(n int, rtt time.Duration) {
 	c.rtt = rtt
 	for range n {

@@ -5,12 +5,12 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// watch checks after every call what must hold at any moment.
+// watch checks after every call what must always hold.
 type watch struct {
 	t    tb
 	c    *Conn
 	m    *memory
-	edge seq.Num // rcvAdv last time
+	edge seq.Num // rcvAdv after the last call
 	una  seq.Num
 }
 
@@ -34,7 +34,7 @@ func (w *watch) check() {
 	w.edge, w.una = c.rcvAdv, c.sndUna
 }
 
-// afterTransmit is what holds besides when Transmit has run.
+// afterTransmit checks what must also hold after Transmit.
 func (w *watch) afterTransmit() {
 	w.t.Helper()
 	w.check()
@@ -158,8 +158,8 @@ func (w *watch) inbox() {
 	}
 }
 
-// inSlabs is how many slabs the queue holds. What lies in them is the oldest part of
-// it, and comes before unloaded.
+// inSlabs returns how many slabs the queue holds. It demands that the octets in slabs are the oldest part of the
+// queue, and come before unloaded.
 func (w *watch) inSlabs() (n int) {
 	w.t.Helper()
 	c := w.c

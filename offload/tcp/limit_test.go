@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// The interface's MTU becomes smaller, and what is under way is sent again in
-// pieces that it lets through. When it becomes larger again larger segments are
-// tried, up to what the path was in the beginning.
+// When the interface's MTU becomes smaller, outstanding segments are sent again in pieces that fit. When it becomes
+// larger again, larger segments are tried, up to the path MTU at the beginning.
 func TestLimit(t *testing.T) {
 	each(t, func(s *script) {
 		s.open(wide)
@@ -41,8 +40,8 @@ func TestLimit(t *testing.T) {
 	})
 }
 
-// A router's report holds where it is less than the interface allows, and
-// an interface with an MTU that cannot be is taken for one with the least.
+// A router's report below the interface's MTU still holds, and an impossible interface MTU is treated as the smallest
+// possible one.
 func TestLimitBesideReports(t *testing.T) {
 	each(t, func(s *script) {
 		s.narrowed()
@@ -64,7 +63,7 @@ func TestLimitBesideReports(t *testing.T) {
 	})
 }
 
-// A trial under way is longer than the interface lets through from now on.
+// A trial in flight is longer than the interface's new MTU.
 func TestLimitInTrial(t *testing.T) {
 	each(t, func(s *script) {
 		s.narrowed(withSACK)

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// link carries segments one way, with delay, loss, reordering, duplication.
+// link carries segments one way, with delay, loss, reordering and duplication.
 type link struct {
 	rng               *rand.Rand
 	delay             time.Duration
@@ -22,9 +22,9 @@ type link struct {
 	now               clock.Instant
 	from              *memory
 	full              float64   // how often Send finds no room
-	mtu               int       // larger packets vanish; reported by ICMP
-	tooBig            []seq.Num // what ICMP would quote
-	mark              float64   // how often a packet that may be marked is (ECN)
+	mtu               int       // larger packets are dropped and reported by ICMP
+	tooBig            []seq.Num // sequence numbers that ICMP quotes
+	mark              float64   // how often an ECN-capable packet is marked
 	sent              int
 }
 
@@ -91,8 +91,8 @@ func b2i(b bool) int {
 	return 0
 }
 
-// end is one connection of a pair with its application: it emits total octets
-// of a pattern, and checks the pattern of what it reads.
+// end is one connection of a pair with its application. The application emits total octets of a pattern, and checks
+// the pattern of what it reads.
 type end struct {
 	name           string
 	c              *Conn
@@ -104,7 +104,7 @@ type end struct {
 	lazy           float64 // how often it does not read
 	unload         float64 // how often its engine has too few frames
 	moves          float64 // how often it moves before it runs
-	other          *memory // that it moved out of
+	other          *memory // memory that it has moved out of
 	cfg            Config
 	maxWrite       int
 }
@@ -218,7 +218,7 @@ func (p *pair) step() bool {
 	return true
 }
 
-// over reports whether an end has ended well.
+// over reports whether an end has ended normally.
 func (e *end) over(t tb) bool {
 	done, err := e.c.Done()
 	if done && err != nil {
@@ -260,8 +260,8 @@ func (pl *plan) start(t tb) *pair {
 		SACK: pl.sack, Timestamps: pl.ts, TSNow: 0xfffffff0, NoDelay: pl.noDelay,
 		ECN: pl.ecn, Congestion: pl.congestion,
 	}
-	// The longest RTO is well below TIME-WAIT, or the end that waits there can be
-	// gone before the other one has asked again.
+	// The longest RTO is well below TIME-WAIT. Otherwise the end in TIME-WAIT can be gone before the other one has
+	// repeated its segment.
 	cfg := Config{MaxRTO: 2 * time.Second, RcvBuf: pl.rcvBuf, SndBuf: 64 << 10, SndSegs: 64, RcvSegs: 64}
 	p.a = pl.end(t, "A", st, cfg, rng)
 	st.SndUna, st.SndNxt, st.RcvNxt, st.RcvWup, st.SndWL1 = pl.isnB, pl.isnB, pl.isnA, pl.isnA, pl.isnA
@@ -295,7 +295,7 @@ func (pl *plan) end(t tb, name string, st State, cfg Config, rng *rand.Rand) *en
 	return e
 }
 
-// finish runs p until both ends have ended, and demands that all arrived.
+// finish runs p until both ends have ended, and demands that everything arrived.
 func (p *pair) finish(limit int) {
 	p.t.Helper()
 	for i := 0; !(p.a.over(p.t) && p.b.over(p.t)); i++ {
@@ -314,8 +314,7 @@ func (p *pair) finish(limit int) {
 	}
 }
 
-// TestLossyPair is the machine against itself over a bad network: the stream
-// arrives complete, in order, once, whatever happens below.
+// TestLossyPair runs two connections over a bad network: the stream arrives completely, in order and once.
 func TestLossyPair(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		pl := &plan{

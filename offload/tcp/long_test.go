@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// TestSequenceSpaceGoesRound moves more than the sequence space holds, with a
-// loss now and then: whatever the machine remembers of long ago must not be
-// taken for the future (RFC 9293 §3.4).
+// TestSequenceSpaceGoesRound moves more octets than the sequence space holds, with some losses: old sequence numbers
+// that the machine remembers must not be taken for later ones (RFC 9293 §3.4).
 func TestSequenceSpaceGoesRound(t *testing.T) {
 	const gib = 1 << 30
 	for _, sack := range []bool{true, false} {
@@ -31,9 +30,8 @@ func TestSequenceSpaceGoesRound(t *testing.T) {
 	}
 }
 
-// TestRecoveryRarelyWaits demands that scattered losses are repaired without
-// the timer: with SACK, over a path of 20 ms that loses one segment in a
-// hundred, only a lost retransmission or the tail may need it.
+// TestRecoveryRarelyWaits demands that scattered losses are repaired without the timer: with SACK, over a path of 20
+// ms that loses one segment in a hundred, only a lost retransmission or the tail may need it.
 func TestRecoveryRarelyWaits(t *testing.T) {
 	pl := &plan{seed: 7, loss: 0.01, delay: 10 * time.Millisecond, sack: true, ts: true, noDelay: true,
 		scaleA: 4, scaleB: 4, rcvBuf: 1 << 20, share: 64, total: 3 << 20, maxWrite: 1448, mssA: 1460, mssB: 1460}

@@ -130,7 +130,7 @@ func TestFastRetransmitNewReno(t *testing.T) { // RFC 5681 §3.2, RFC 3042, RFC 
 		s.gets(12*ms, "A 1:1 ack 1")
 		s.sends(12*ms, "A 1:1001 ack 1")
 		s.deadline(212 * ms)                     // the timer starts again with the retransmission
-		if i := s.c.Info(); i.Ssthresh != 4000 { // flight without what limited transmit added
+		if i := s.c.Info(); i.Ssthresh != 4000 { // flight size without limited transmit
 			t.Errorf("threshold %d, want 4000", i.Ssthresh)
 		}
 		for i := 13; i < 16; i++ { // three more duplicates: the pipe drains to half
@@ -139,7 +139,7 @@ func TestFastRetransmitNewReno(t *testing.T) { // RFC 5681 §3.2, RFC 3042, RFC 
 		}
 		s.gets(17*ms, "A 1:1 ack 1")
 		s.sends(17*ms, "A 10001:11001 ack 1")
-		// Partial ACK: the next hole at once, and one segment for it.
+		// Partial ACK: the next hole is sent at once, and one more segment for it.
 		s.gets(20*ms, "A 1:1 ack 3001")
 		s.sends(20*ms, "A 3001:4001 ack 1", "A 11001:12001 ack 1")
 		if !s.c.Info().Recovering {
@@ -251,7 +251,7 @@ func TestSACKLossByOctets(t *testing.T) { // RFC 6675 §4 IsLost: more than (Dup
 	})
 }
 
-func TestSACKOfPieces(t *testing.T) { // what is SACKed in part is sent again whole
+func TestSACKOfPieces(t *testing.T) { // a partly SACKed segment is sent again as a whole
 	each(t, func(s *script) {
 		s.open(withSACK)
 		s.write(5000)
@@ -279,7 +279,7 @@ func TestSACKRule3(t *testing.T) { // RFC 6675 §4 NextSeg (3): not lost, nothin
 	})
 }
 
-func TestSACKNonsense(t *testing.T) { // RFC 2018 §5, RFC 2883: blocks that say nothing
+func TestSACKNonsense(t *testing.T) { // RFC 2018 §5, RFC 2883: invalid blocks
 	each(t, func(s *script) {
 		s.open(withSACK)
 		s.write(5000)
@@ -305,7 +305,7 @@ func TestTimeoutForgetsSACK(t *testing.T) { // RFC 2018 §8: reneging
 		if p := s.c.Info().Pipe; p != 1000 {
 			t.Errorf("pipe %d: SACKed octets are remembered", p)
 		}
-		s.gets(222*ms, "A 1:1 ack 1001") // it has thrown the SACKed octets away
+		s.gets(222*ms, "A 1:1 ack 1001") // the peer has discarded the SACKed octets
 		s.sends(222*ms, "A 1001:2001 ack 1", "A 2001:3001 ack 1")
 		s.gets(232*ms, "A 1:1 ack 3001")
 		s.sends(232*ms, "PA 3001:4001 ack 1")
@@ -322,7 +322,7 @@ func TestSACKAfterTimeoutSavesRetransmissions(t *testing.T) { // RFC 6675 §5.1
 		s.open(withSACK)
 		s.write(4000)
 		s.c.Transmit(s.now, s)
-		s.sends(60*ms, "PA 3001:4001 ack 1") // a probe of the tail, lost as well
+		s.sends(60*ms, "PA 3001:4001 ack 1") // a tail-loss probe, lost as well
 		s.sends(260*ms, "A 1:1001 ack 1")
 		s.gets(270*ms, "A 1:1 ack 1001 sack 2001-4001")
 		s.sends(270*ms, "A 1001:2001 ack 1")
@@ -351,7 +351,7 @@ func TestFINPiggybackRetransmitted(t *testing.T) {
 		s.c.CloseWrite()
 		s.sends(0, "FPA 1:101 ack 1")
 		s.sends(200*ms, "FPA 1:101 ack 1") // boundaries and flags are kept
-		s.gets(210*ms, "A 1:1 ack 101")    // a strange peer: without the FIN
+		s.gets(210*ms, "A 1:1 ack 101")    // a peer that does not acknowledge the FIN
 		s.sends(609 * ms)
 		s.sends(610*ms, "FA 101:101 ack 1")
 		s.gets(620*ms, "A 1:1 ack 102")

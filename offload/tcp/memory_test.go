@@ -4,22 +4,22 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 )
 
-// tb is what testing.T, testing.B, testing.F and rapid.T have in common.
+// tb is the common part of testing.T, testing.B, testing.F and rapid.T.
 type tb interface {
 	Helper()
 	Fatal(args ...any)
 	Fatalf(format string, args ...any)
 }
 
-// memory is a Memory that knows at every moment who holds what.
+// memory is a Memory that records which frames and slabs are lent.
 type memory struct {
 	t      tb
 	chunk  int
 	tx, rx pool
 	share  int
-	dry    bool // Take finds nothing
+	dry    bool // Take returns no frame
 	slabs  [][]byte
-	lent   map[uint32]bool // slabs by id, which is 1 more than their place
+	lent   map[uint32]bool // slabs by id, which is their index plus 1
 }
 
 type pool struct {
@@ -117,7 +117,7 @@ func (m *memory) Bytes(f port.Frame) []byte {
 	return m.tx.mem[at : at+int(f.Len)]
 }
 
-// arrive puts payload into a receive frame, behind a made-up header.
+// arrive puts payload into a receive frame, after a made-up header.
 func (m *memory) arrive(payload []byte) (port.Frame, []byte, bool) {
 	f, ok := m.rx.take(m.chunk)
 	if !ok {
@@ -132,7 +132,7 @@ func (m *memory) arrive(payload []byte) (port.Frame, []byte, bool) {
 	return f, m.rx.mem[at : at+n : int(f.Addr)+m.chunk], true
 }
 
-// empty demands that nobody holds a frame.
+// empty demands that no frame is held.
 func (m *memory) empty(t tb) {
 	t.Helper()
 	if m.tx.out() != 0 || m.rx.out() != 0 || len(m.lent) != 0 {

@@ -11,9 +11,8 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// move exports the end's connection and makes it anew, in other memory. Nothing that
-// was lent to the first is kept, and what is exported from the second at once is
-// what it was made of.
+// move exports the end's connection and makes it again with other memory. It demands that nothing lent by the first
+// memory is kept, and that an export of the second connection equals the State that it was made from.
 func (e *end) move(t tb, now clock.Instant) {
 	if done, _ := e.c.Done(); done || e.c.phase == Closed {
 		return
@@ -57,8 +56,7 @@ func (e *end) remake(t tb, now clock.Instant, st State) {
 	e.w.check()
 }
 
-// settled is st without what New draws from it: a recovery that begins, and timers
-// that it starts.
+// settled returns st without what New changes in it: a recovery that begins, and timers that it starts.
 func settled(st State) State {
 	m := *st.Moved
 	m.Recovering, m.Hole, m.ProbeTail, m.Control, m.Resent, m.Missing = false, false, false, nil, 0, 0
@@ -71,8 +69,8 @@ func settled(st State) State {
 	return st
 }
 
-// movedPlan is the plan of one seed: a network that may be bad, and connections that
-// move now and then, or at every step.
+// movedPlan returns the plan of one seed: a network that may be bad, and connections that move sometimes, or at every
+// step.
 func movedPlan(seed uint64) *plan {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	oneOf := func(list ...float64) float64 { return list[rng.IntN(len(list))] }
@@ -92,8 +90,8 @@ func movedPlan(seed uint64) *plan {
 	return pl
 }
 
-// TestMovedPair is TestLossyPair with connections that move again and again: the
-// stream arrives complete, in order, once, and ends in good order.
+// TestMovedPair is TestLossyPair with connections that move again and again: the stream arrives completely, in order
+// and once, and ends normally.
 func TestMovedPair(t *testing.T) {
 	for seed := range uint64(150) {
 		if !t.Run(fmt.Sprint(seed), func(t *testing.T) { movedPlan(seed).start(t).finish(400000) }) {

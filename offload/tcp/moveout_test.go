@@ -6,18 +6,18 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 )
 
-// everyFrame is a guest.
+// everyFrame makes every frame a guest.
 type everyFrame struct{}
 
 func (everyFrame) Guest(port.Frame) bool { return true }
 
-// noFrame is a guest.
+// noFrame makes no frame a guest.
 type noFrame struct{}
 
 func (noFrame) Guest(port.Frame) bool { return false }
 
-// Octets that nobody has read, and octets behind a hole, leave frames that must not be
-// kept. Those that follow each other share a slab, and all are read in their order.
+// Unread octets, and octets after a hole, move out of guest frames. Consecutive octets share a slab, and everything
+// is read in order.
 func TestMoveOut(t *testing.T) {
 	each(t, func(s *script) {
 		s.open(s.withScarceFrames(64, 8))
@@ -42,7 +42,7 @@ func TestMoveOut(t *testing.T) {
 	})
 }
 
-// What finds no slab stays where it is. Nothing is lost.
+// Octets for which there is no slab stay in their frame. Nothing is lost.
 func TestMoveOutWithoutSlabs(t *testing.T) {
 	each(t, func(s *script) {
 		s.open(s.withScarceFrames(64, 0))

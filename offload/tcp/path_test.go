@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// timeouts lets the retransmission timer expire n times and demands what is
-// sent last.
+// timeouts lets the retransmission timer expire n times and demands the last segments.
 func (s *script) timeouts(n int, last ...string) {
 	s.Helper()
 	for i := range n {
@@ -41,8 +40,7 @@ func TestBlackHole(t *testing.T) { // RFC 4821 §7.7: smaller segments after fou
 	})
 }
 
-// A segment can be less than full and yet too large for the path: a size that it
-// fits is no size to try.
+// A segment can be less than full and still too large for the path. A size that it already fits into is not tried.
 func TestBlackHoleBelowTheNextSize(t *testing.T) {
 	each(t, func(s *script) {
 		s.open(wide)
@@ -56,7 +54,7 @@ func TestBlackHoleBelowTheNextSize(t *testing.T) {
 	})
 }
 
-func TestNoBlackHole(t *testing.T) { // small segments, and those the peer's window has no room for
+func TestNoBlackHole(t *testing.T) { // small segments, and segments for which the peer's window has no room
 	each(t, func(s *script) {
 		s.open(wide)
 		s.write(512)
@@ -84,7 +82,7 @@ func TestNoBlackHole(t *testing.T) { // small segments, and those the peer's win
 	})
 }
 
-// narrowed opens a connection whose path a router has said to be of 600 octets.
+// narrowed opens a connection for whose path a router has reported an MTU of 600 octets.
 func (s *script) narrowed(change ...func(*State, *Config)) {
 	s.Helper()
 	s.open(append(change, wide)...)
@@ -176,7 +174,7 @@ func TestLostTrialIsNoCongestion(t *testing.T) { // RFC 4821 §7.6.2
 	}
 }
 
-func TestTrialThatIsTheTail(t *testing.T) { // the probe of the tail is the trial, in smaller segments
+func TestTrialThatIsTheTail(t *testing.T) { // the tail-loss probe repeats the trial in smaller segments
 	each(t, func(s *script) {
 		s.narrowed(withSACK)
 		at := 10 * time.Minute
@@ -247,12 +245,12 @@ func TestTrialThatWasCut(t *testing.T) { // a part of it proves nothing
 	})
 }
 
-func TestInterruptionIsForgotten(t *testing.T) { // after a second, if it was none after ever longer
+func TestInterruptionIsForgotten(t *testing.T) { // after a second; after ever longer pauses if trials are lost
 	each(t, func(s *script) {
 		s.open(wide, withSACK)
 		s.write(1460)
 		s.c.Transmit(s.now, s)
-		s.sends(s.c.Deadline().Sub(scriptStart), "PA 1:1461 ack 1") // the probe of the tail
+		s.sends(s.c.Deadline().Sub(scriptStart), "PA 1:1461 ack 1") // the tail-loss probe
 		s.timeouts(4, "A 1:1241 ack 1")
 		d := s.now.Sub(scriptStart)
 		s.gets(d+10*ms, "A 1:1 ack 1461")

@@ -37,8 +37,8 @@ func TestZeroWindowProbe(t *testing.T) { // RFC 9293 §3.8.6.1
 	})
 }
 
-// While the window is closed, what waits is one segment: it may grow, but takes
-// no second frame. The rest is wanted as soon as the window opens.
+// While the window is closed, one segment waits: it may grow, but takes no second frame. Emit accepts the rest as
+// soon as the window opens.
 func TestClosedWindowTakesOneFrame(t *testing.T) {
 	each(t, func(s *script) {
 		s.open(func(st *State, _ *Config) { st.SndWnd = 0 })
@@ -51,7 +51,7 @@ func TestClosedWindowTakesOneFrame(t *testing.T) {
 		s.gets(10*ms, "A 1:1 ack 1 win 3000")
 		s.write(1500)
 		s.sends(10*ms, "A 1:1001 ack 1", "A 1001:2001 ack 1", "PA 2001:2501 ack 1")
-		s.emit(500) // fills what the peer takes
+		s.emit(500) // fills the peer's window
 		s.sends(10*ms, "PA 2501:3001 ack 1")
 		s.emit(1000)
 		if s.c.Emit(1) != nil {
@@ -60,8 +60,8 @@ func TestClosedWindowTakesOneFrame(t *testing.T) {
 	})
 }
 
-// A probe does not answer one: the peer drops it, and what it says of the window
-// (RFC 9293 §3.10.7.4). Both have closed theirs, and their timers run in step.
+// A probe does not answer a probe: the peer drops it, and with it the window that it carries (RFC 9293 §3.10.7.4).
+// Both ends have closed their windows, and their timers run at the same times.
 func TestProbesCross(t *testing.T) {
 	each(t, func(s *script) {
 		s.open(func(st *State, _ *Config) { st.SndWnd = 0 })
@@ -71,7 +71,7 @@ func TestProbesCross(t *testing.T) {
 		s.sends(200*ms, "A 0:0 ack 1", "A 1:1 ack 1 win 20000")
 		s.drops(300*ms, "A 0:0 ack 1 win 0", DropWindow)
 		s.sends(300*ms, "A 1:1 ack 1 win 20000")
-		// Nor is an ACK that waits for company sent along with it.
+		// A probe does not replace a delayed ACK either.
 		s.gets(590*ms, "A 1:101 ack 1 win 0")
 		s.sends(600*ms, "A 0:0 ack 101")
 		s.sends(630*ms, "A 1:1 ack 101")
@@ -127,10 +127,10 @@ func TestPeerShrinksItsWindow(t *testing.T) { // RFC 9293 §3.8.6: a sender must
 		s.open()
 		s.write(4000)
 		s.c.Transmit(s.now, s)
-		s.gets(10*ms, "A 1:1 ack 1001 win 0") // 3000 in flight beyond it
+		s.gets(10*ms, "A 1:1 ack 1001 win 0") // 3000 octets in flight beyond it
 		s.write(1000)
 		s.sends(10 * ms)
-		// The oldest one is the probe, for as long as the peer answers.
+		// The oldest segment is the probe, as long as the peer answers.
 		at := 10 * ms
 		for i := range 30 {
 			at = s.c.Deadline().Sub(scriptStart)
@@ -147,8 +147,8 @@ func TestPeerShrinksItsWindow(t *testing.T) { // RFC 9293 §3.8.6: a sender must
 	})
 }
 
-// When a window that was shrunk below what is under way opens again, the peer
-// need not wait for a timer that has been backed off meanwhile.
+// When a window that was shrunk below what is in flight opens again, the peer need not wait for a timer that has
+// backed off meanwhile.
 func TestShrunkWindowOpens(t *testing.T) { // RFC 9293 §3.8.6.1
 	each(t, func(s *script) {
 		s.open()
@@ -209,7 +209,7 @@ func TestKeepalive(t *testing.T) { // RFC 9293 §3.8.4
 		s.sends(27*time.Second+ms, "RA 1:1 ack 11")
 		s.ended(stream.ErrTimeout)
 	})
-	each(t, func(s *script) { // while something is outstanding, RTO looks after the peer
+	each(t, func(s *script) { // while something is outstanding, RTO detects a silent peer
 		s.open(keep)
 		s.write(10)
 		s.sends(9900*ms, "PA 1:11 ack 1")

@@ -2,8 +2,7 @@ package tcp
 
 import "testing"
 
-// lossOfFirst opens a connection with a window of n segments, all of which are
-// in flight, and loses the first.
+// lossOfFirst opens a connection with a window of n segments, all of which are in flight, and loses the first.
 func (s *script) lossOfFirst(n int) {
 	s.open(withSACK, func(st *State, cfg *Config) { st.Cwnd = uint32(1000 * n) })
 	s.write(1000 * n)
@@ -64,7 +63,7 @@ func TestPRRConservesWhenMuchIsLost(t *testing.T) { // RFC 9937 §6.2: CRB, what
 
 func TestPRRFirstRetransmissionAlways(t *testing.T) { // RFC 9937 §6.2: at least one segment at once
 	each(t, func(s *script) {
-		s.lossOfFirst(20) // pipe 16000 of 10000, and yet
+		s.lossOfFirst(20) // pipe is 16000 with a threshold of 10000
 		s.sends(10 * ms)
 		if p := s.c.Info().Pipe; p != 17000 {
 			t.Errorf("pipe %d", p)

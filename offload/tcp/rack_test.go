@@ -23,13 +23,13 @@ func TestRACKOneSACK(t *testing.T) { // RFC 8985 §6.2 step 5: lost after a quar
 	})
 }
 
-func TestRACKThreeSACKed(t *testing.T) { // §6.2 step 4: as quick as three duplicates while nothing was reordered
+func TestRACKThreeSACKed(t *testing.T) { // as fast as three duplicate ACKs, as long as nothing was reordered
 	each(t, func(s *script) {
 		s.open(withSACK)
 		s.write(8000)
 		s.c.Transmit(s.now, s)
 		s.gets(10*ms, "A 1:1 ack 1 sack 1001-2001,3001-4001,5001-6001")
-		// All three that were sent before 5001 are lost, 6001 and 7001 were not overtaken.
+		// All three that were sent before 5001 are lost. 6001 and 7001 were not overtaken.
 		if p := s.c.q.pending; p != 3000 {
 			t.Errorf("%d octets lost, want 3000", p)
 		}
@@ -37,7 +37,7 @@ func TestRACKThreeSACKed(t *testing.T) { // §6.2 step 4: as quick as three dupl
 	})
 }
 
-func TestRACKReordering(t *testing.T) { // §6.2 step 3, step 4: what was overtaken is waited for
+func TestRACKReordering(t *testing.T) { // §6.2 step 3, step 4: overtaken segments are waited for
 	each(t, func(s *script) {
 		s.open(withSACK)
 		s.write(9000)
@@ -48,7 +48,7 @@ func TestRACKReordering(t *testing.T) { // §6.2 step 3, step 4: what was overta
 		if st := s.c.Stats(); st.Reordered != 1 || st.Recoveries != 0 {
 			t.Errorf("%+v", st)
 		}
-		// From now on three SACKed segments do not make a loss at once.
+		// From now on three SACKed segments do not show a loss at once.
 		s.gets(13*ms, "A 1:1 ack 2001 sack 3001-6001")
 		s.sends(13 * ms)
 		// Now of the least round trip, which is 10 ms; the last one took 13.
@@ -85,7 +85,7 @@ func TestRACKLostRetransmission(t *testing.T) { // §6.2 step 5; RFC 5681 §4.3:
 			t.Errorf("threshold %d", i.Ssthresh)
 		}
 		s.sends(11*ms, "A 10001:11001 ack 1", "A 11001:12001 ack 1", "A 12001:13001 ack 1", "A 13001:14001 ack 1")
-		// What was sent after the retransmission arrives, the retransmission does not.
+		// Octets sent after the retransmission arrive, and the retransmission does not.
 		s.gets(20*ms, "A 1:1 ack 1 sack 1001-11001")
 		s.sends(20*ms, "A 1:1001 ack 1")
 		if i, st := s.c.Info(), s.c.Stats(); i.Ssthresh != 2500 || st.LostRetransmits != 1 || st.Timeouts != 0 {
@@ -212,8 +212,7 @@ func TestTimeoutSparesWhatIsNew(t *testing.T) { // §6.3
 	})
 }
 
-// A peer that is late to put in order what it has is not one that has thrown it away:
-// nothing is sent again.
+// A peer that is late to put its octets in order has not discarded them: nothing is sent again.
 func TestLateOrderIsNotReneging(t *testing.T) {
 	each(t, func(s *script) {
 		s.open(withSACK)

@@ -28,8 +28,8 @@ func TestDelayedACK(t *testing.T) { // RFC 9293 §3.8.6.3, RFC 5681 §4.2
 	})
 }
 
-// What the peer has pushed is acknowledged at once where no data of ours is
-// likely to take the ACK along, and waits for that where some is.
+// Pushed octets are acknowledged at once if no data of ours will probably carry the ACK. Otherwise the ACK waits for
+// that data.
 func TestPushedIsAcknowledged(t *testing.T) {
 	each(t, func(s *script) {
 		s.open()
@@ -98,7 +98,7 @@ func TestSACKGeneration(t *testing.T) { // RFC 2018 §4
 		s.sends(3*ms, "A 1:1 ack 1 sack 9001-10001,7001-8001,5001-6001,3001-4001") // four at most
 		s.gets(4*ms, "A 4001:5001 ack 1")                                          // joins two
 		s.sends(4*ms, "A 1:1 ack 1 sack 3001-6001,9001-10001,7001-8001")
-		s.write(10) // data has no room for blocks: they go by themselves
+		s.write(10) // data has no room for blocks: they are sent in an ACK of their own
 		s.gets(5*ms, "A 1:1001 ack 1")
 		s.sends(5*ms, "PA 1:11 ack 2001", "A 11:11 ack 2001 sack 3001-6001,9001-10001,7001-8001")
 		s.gets(6*ms, "A 2001:3001 ack 11")
@@ -154,7 +154,7 @@ func TestOverlaps(t *testing.T) { // RFC 9293 §3.10.7.4: trimmed to what is new
 	})
 }
 
-func TestReorderShare(t *testing.T) { // DESIGN 6: beyond the share dropped unacknowledged
+func TestReorderShare(t *testing.T) { // octets beyond the share are dropped unacknowledged
 	each(t, func(s *script) {
 		s.open(withSACK)
 		s.m.share = 3
@@ -163,21 +163,21 @@ func TestReorderShare(t *testing.T) { // DESIGN 6: beyond the share dropped unac
 		s.gets(0, "A 5001:6001 ack 1")
 		s.drops(0, "A 7001:8001 ack 1", DropReorderShare)
 		s.sends(0, "A 1:1 ack 1 sack 5001-6001,3001-4001,1001-2001")
-		// In order wins: the farthest goes (RFC 2018 §8).
+		// In-order octets have priority: the run with the highest sequence numbers is dropped (RFC 2018 §8).
 		s.drops(1*ms, "A 1:1001 ack 1", DropNone)
 		s.sends(1*ms, "A 1:1 ack 2001 sack 3001-4001")
 		s.drops(2*ms, "A 2001:3001 ack 1", DropNone)
-		s.sends(42*ms, "A 1:1 ack 3001") // in order, but the next one had to go
+		s.sends(42*ms, "A 1:1 ack 3001") // in order, but the next run had to be dropped
 	})
 }
 
-func TestShareUsedUp(t *testing.T) { // DESIGN 6
+func TestShareUsedUp(t *testing.T) { // all frames of the share are held
 	each(t, func(s *script) {
 		s.open()
 		s.m.share = 2
 		s.gets(0, "A 1:1401 ack 1")
 		s.gets(0, "A 1401:1801 ack 1")
-		// Copied behind the one before it; the frames fill up to the last octet.
+		// Copied after the octets before them. The frames fill up to the last octet.
 		s.drops(0, "A 1801:2601 ack 1", DropNone)
 		s.drops(0, "A 2601:3801 ack 1", DropNone)
 		s.drops(0, "A 3801:4801 ack 1", DropNoFrames)
@@ -188,7 +188,7 @@ func TestShareUsedUp(t *testing.T) { // DESIGN 6
 		if n != 2*(2048-66) {
 			t.Errorf("%d octets in two frames", n)
 		}
-		s.sends(0, "A 1:1 ack "+itoa(n+1)) // only what is here
+		s.sends(0, "A 1:1 ack "+itoa(n+1)) // only what is held
 		s.read(n)
 		s.gets(1*ms, "A "+itoa(n+1)+":4801 ack 1")
 		s.read(4800 - n)
@@ -203,7 +203,7 @@ func TestWindowUpdate(t *testing.T) { // RFC 9293 §3.8.6.2.2: receiver silly-wi
 		}
 		s.sends(0, "A 1:1 ack 4001 win 0")
 		s.read(1000)
-		s.sends(1 * ms) // less than min(MSS, half): says nothing
+		s.sends(1 * ms) // less than min(MSS, half): no update
 		s.drops(2*ms, "A 4001:4002 ack 1", DropBeyondWindow)
 		s.sends(2*ms, "A 1:1 ack 4001 win 0") // a probe is answered
 		s.drops(3*ms, "A 4000:4000 ack 1", DropWindow)
@@ -219,7 +219,7 @@ func TestWindowUpdate(t *testing.T) { // RFC 9293 §3.8.6.2.2: receiver silly-wi
 	})
 }
 
-func TestWindowCountsFrames(t *testing.T) { // DESIGN 6: octets and frames
+func TestWindowCountsFrames(t *testing.T) { // octets and frames
 	each(t, func(s *script) {
 		s.open(func(st *State, cfg *Config) { cfg.RcvBuf, st.RcvWnd = 100000, 1000 })
 		s.m.share = 10
@@ -228,7 +228,7 @@ func TestWindowCountsFrames(t *testing.T) { // DESIGN 6: octets and frames
 		s.sends(0, "A 1:1 ack 1001 win 14600")
 		s.gets(0, "A 1001:2001 ack 1")
 		s.gets(0, "A 2001:3001 ack 1")
-		s.sends(1*ms, "A 1:1 ack 3001 win 12600") // what was promised; 8 frames make 11680
+		s.sends(1*ms, "A 1:1 ack 3001 win 12600") // what was advertised; 8 frames make 11680
 		s.m.share = 1
 		s.gets(2*ms, "A 3001:4001 ack 1")
 		s.sends(50*ms, "A 1:1 ack 4001 win 11600") // never taken back
@@ -242,7 +242,7 @@ func TestWindowScaleGranularity(t *testing.T) { // RFC 7323 §2.4
 		s.gets(0, "A 1:101 ack 1")
 		s.read(100)
 		s.sends(0, "A 1:1 ack 101 win 78") // 20000 in whole units
-		// Without a reader: rounded up, until that is a whole unit beyond memory.
+		// Without a reader: rounded up, until that is a whole unit more than the memory.
 		at, unit := 101, 256
 		for s.c.room() > 0 {
 			n := min(1000, int(s.c.rcvAdv-s.c.rcvNxt))
@@ -263,7 +263,7 @@ func TestWindowScaleGranularity(t *testing.T) { // RFC 7323 §2.4
 				t.Errorf("promised %d octets more than there is memory", over)
 			}
 		}
-		// What was promised is taken to the last octet.
+		// Octets within the advertised window are accepted to the last one.
 		if s.c.rcvNxt != s.c.rcvAdv && s.c.room() > 0 {
 			t.Errorf("%d octets of promise were not used", s.c.rcvNxt.Until(s.c.rcvAdv))
 		}
@@ -274,7 +274,7 @@ func TestTinyBufferLargeScale(t *testing.T) {
 	each(t, func(s *script) {
 		s.open(func(st *State, cfg *Config) { st.RcvScale, cfg.RcvBuf, st.RcvWnd = 14, 4000, 0 })
 		s.drops(0, "A 1:2 ack 1", DropBeyondWindow)
-		s.sends(0, "A 1:1 ack 1 win 1") // a buffer below a unit still opens
+		s.sends(0, "A 1:1 ack 1 win 1") // a buffer smaller than a unit still opens
 		s.drops(0, "A 1:1001 ack 1", DropNone)
 	})
 }
@@ -309,7 +309,7 @@ func TestClosedWindowTakesACKs(t *testing.T) { // RFC 9293 §3.10.7.4: special a
 	})
 }
 
-func TestUnreadOctetsAtTakeOver(t *testing.T) { // DESIGN 5
+func TestUnreadOctetsAtTakeOver(t *testing.T) { // octets that the kernel had received
 	each(t, func(s *script) {
 		unread := make([]byte, 300)
 		for i := range unread {
@@ -352,8 +352,8 @@ func TestPAWS(t *testing.T) { // RFC 7323 §5
 	})
 }
 
-// The kernels have agreed on microsecond timestamps (tcp_usec_ts): after 36 minutes
-// of silence the peer's timestamp has moved by more than 2^31, and is not old.
+// The kernels have negotiated microsecond timestamps (tcp_usec_ts). After 36 minutes of silence the peer's timestamp
+// has moved by more than 2^31, and is not old.
 func TestPAWSMicroseconds(t *testing.T) { // RFC 7323 §5.5
 	each(t, func(s *script) {
 		s.open(withTS, func(st *State, _ *Config) { st.TSTick = time.Microsecond })

@@ -2,9 +2,9 @@ package tcp
 
 import "testing"
 
-// The ACK of a segment is lost, and its retransmission is answered a timeout later.
-// The timestamp in that answer may be of the original, as RFC 7323 has it, but the
-// report of the duplicate says which it is for: the round trip is 10 ms, as before.
+// The ACK of a segment is lost, and its retransmission is answered a timeout later. The timestamp in that answer may
+// be that of the original, as RFC 7323 says, but the D-SACK shows that the answer is for the retransmission: the
+// round trip is still 10 ms.
 func TestAnswerToADuplicateIsNoLongRoundTrip(t *testing.T) { // RFC 2883, RFC 7323 §4.1
 	each(t, func(s *script) {
 		s.open(withSACK, withTS)
@@ -19,8 +19,8 @@ func TestAnswerToADuplicateIsNoLongRoundTrip(t *testing.T) { // RFC 2883, RFC 73
 	})
 }
 
-// The last segment comes again, as our ACK was lost: its timestamp is echoed. An older
-// or a made-up one is not.
+// The last segment comes again because our ACK was lost: its timestamp is echoed. An older or an invalid timestamp is
+// not.
 func TestDuplicateOfTheLastIsEchoed(t *testing.T) { // as Linux
 	each(t, func(s *script) {
 		s.open(withSACK, withTS)

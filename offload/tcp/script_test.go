@@ -35,8 +35,8 @@ type script struct {
 
 const scriptStart clock.Instant = 1e9
 
-// each runs a script with initial sequence numbers that do not wrap, and with
-// such as wrap within the first octets of either direction.
+// each runs a script with initial sequence numbers that do not wrap, and with ones that wrap within the first octets
+// of either direction.
 func each(t *testing.T, run func(s *script)) {
 	t.Helper()
 	for _, isn := range [][2]seq.Num{{1000, 5000}, {0xffffff00, 0xfffffff0}, {0xfffffffe, 0x7ffffff0}, {0x7fffff00, 0xfffff800}} {
@@ -89,7 +89,7 @@ func (s *script) emit(n int) {
 	s.w.check()
 }
 
-// write queues n octets in segments as large as can be.
+// write queues n octets in the largest possible segments.
 func (s *script) write(n int) {
 	s.Helper()
 	for n > 0 {
@@ -152,7 +152,7 @@ func (s *script) gets(d time.Duration, text string) {
 	s.w.check()
 }
 
-// drops is gets for a segment that must be dropped because of why.
+// drops delivers a segment as gets does, and demands that it is dropped because of why.
 func (s *script) drops(d time.Duration, text string, why Drop) {
 	s.Helper()
 	s.gets(d, text)
@@ -161,8 +161,8 @@ func (s *script) drops(d time.Duration, text string, why Drop) {
 	}
 }
 
-// sends runs Transmit at time d and demands exactly these segments. Options
-// that the text does not name are not looked at, except SACK.
+// sends runs Transmit at time d and demands exactly these segments. It compares only the options that the text names,
+// and SACK.
 func (s *script) sends(d time.Duration, want ...string) {
 	s.Helper()
 	s.at(d)
@@ -186,7 +186,7 @@ func (s *script) sends(d time.Duration, want ...string) {
 	}
 }
 
-// trimTo takes from got the options that want does not speak of.
+// trimTo returns got without the options that want does not name.
 func trimTo(got, want string) string {
 	for _, key := range []string{" win ", " ts "} {
 		if i := strings.Index(got, key); i >= 0 && !strings.Contains(want, key) {

@@ -21,7 +21,7 @@ func TestSendAndAcknowledge(t *testing.T) { // RFC 9293 §3.10.4
 	})
 }
 
-func TestSmallEmitsShareASegment(t *testing.T) { // DESIGN: one large or several small
+func TestSmallEmitsShareASegment(t *testing.T) { // small octets share a segment
 	each(t, func(s *script) {
 		s.open()
 		s.emit(300)
@@ -55,8 +55,7 @@ func TestEmitLimits(t *testing.T) {
 	})
 }
 
-// TestEmitWaits: what is emitted is sent before more of it is made, and the
-// upper layer is told once that it can go on.
+// TestEmitWaits: Emit refuses while enough waits to be sent, and the upper layer is told once when it can continue.
 func TestEmitWaits(t *testing.T) {
 	each(t, func(s *script) {
 		s.open(func(st *State, _ *Config) { st.Cwnd = 2000 })
@@ -70,7 +69,7 @@ func TestEmitWaits(t *testing.T) {
 		if s.c.Paused() {
 			t.Error("told to go on with 30 segments unsent")
 		}
-		for sent := 2; s.c.q.sent != s.c.q.count; { // as the congestion window lets them go
+		for sent := 2; s.c.q.sent != s.c.q.count; { // as the congestion window allows
 			before := s.c.q.count - s.c.q.sent
 			s.gets(1*ms, fmt.Sprintf("A 1:1 ack %d win 40000", 1+1000*sent))
 			s.c.Transmit(s.now, discards{})
@@ -82,7 +81,7 @@ func TestEmitWaits(t *testing.T) {
 	})
 }
 
-// discards is an Output that has room for everything.
+// discards is an Output that accepts everything.
 type discards struct{}
 
 func (discards) Send(*wire.TCPFields, port.Frame, int, int) bool { return true }
@@ -128,8 +127,8 @@ func TestOldWindowIsIgnored(t *testing.T) { // RFC 9293 §3.10.7.4: WL1, WL2
 	})
 }
 
-// An ACK of new octets brings its window along, also in a retransmission that is
-// older than what came out of order before it.
+// An ACK of new octets updates the window, even if it is a retransmission older than segments received out of order
+// before it.
 func TestWindowOfNewAck(t *testing.T) {
 	each(t, func(s *script) {
 		s.open(func(st *State, _ *Config) { st.SndWnd = 3000; st.MaxWnd = 3000 })
@@ -212,7 +211,7 @@ func TestIdleHalves(t *testing.T) { // RFC 2861 §3.1, RFC 5681 §4.1
 		{2, 50000, 45000, 12500, 45000},
 		{9, 50000, 20000, 10000, 37500}, // the restart window
 		{1 << 40, 50000, 20000, 10000, 37500},
-		{9, 5000, 20000, 5000, 20000}, // never more than there was
+		{9, 5000, 20000, 5000, 20000}, // never more than before
 		{9, 50000, NoThreshold, 10000, maxCwnd},
 	} {
 		for _, control := range []func(Start) Congestion{NewReno, NewCubic} {
@@ -245,8 +244,8 @@ func TestRestartAfterIdle(t *testing.T) { // RFC 5681 §4.1
 	})
 }
 
-// A pause of two timeouts leaves a quarter of the window, also when the transmit
-// ring has no room at its end, so that Transmit is called again at once.
+// A pause of two timeouts leaves a quarter of the window, also if the transmit ring has no room at its end and
+// Transmit is called again at once.
 func TestIdleCountsOnce(t *testing.T) { // RFC 2861 §3.1
 	for _, control := range []string{"reno", "cubic"} {
 		each(t, func(s *script) {
@@ -312,9 +311,9 @@ func TestNagle(t *testing.T) { // RFC 9293 §3.7.4
 		s.gets(5*ms, "A 1:1 ack 1011")
 		s.sends(5*ms, "PA 1011:1021 ack 1") // nothing in flight
 		s.emit(700)
-		s.emit(700)                        // the first cannot grow any more
-		s.sends(6*ms, "A 1021:1721 ack 1") // ... so it goes
-		s.c.CloseWrite()                   // and nothing waits for a FIN
+		s.emit(700)                        // the first segment cannot grow any more
+		s.sends(6*ms, "A 1021:1721 ack 1") // ... so it is sent
+		s.c.CloseWrite()                   // and a FIN lets nothing wait
 		s.sends(7*ms, "FPA 1721:2421 ack 1")
 	})
 }
@@ -357,20 +356,20 @@ func TestNoRoomInOutput(t *testing.T) {
 	})
 }
 
-func TestTakenOverQueue(t *testing.T) { // DESIGN 5: unacknowledged and unsent octets
+func TestTakenOverQueue(t *testing.T) { // unacknowledged and unsent octets of the kernel
 	each(t, func(s *script) {
 		s.open(func(st *State, _ *Config) {
 			st.Queue = make([]byte, 3500)
 			st.SndNxt = st.SndUna + 1500
 		})
-		// What the kernel has sent is not sent again before its time ...
+		// What the kernel has sent is not sent again before the timeout ...
 		s.sends(0, "A 1501:2501 ack 1", "PA 2501:3501 ack 1")
 		if s.c.Emit(1) != nil {
 			t.Error("Emit takes a frame that the kernel's queue may still need")
 		}
 		s.gets(10*ms, "A 1:1 ack 701") // ... may be acknowledged in part ...
 		s.sends(10 * ms)
-		s.sends(210*ms, "A 701:1001 ack 1") // ... and is if that does not happen
+		s.sends(210*ms, "A 701:1001 ack 1") // ... and is sent again without an acknowledgement
 		s.gets(220*ms, "A 1:1 ack 1501")
 		s.sends(220*ms, "A 1501:2501 ack 1")
 		s.gets(230*ms, "A 1:1 ack 3501")
@@ -397,8 +396,7 @@ func TestNoFrames(t *testing.T) {
 	})
 }
 
-// Room is what the segment of the last Emit still takes, and nothing once that has
-// been sent.
+// Room returns the room left in the segment of the last Emit, and 0 once that has been sent.
 func TestRoom(t *testing.T) {
 	each(t, func(s *script) {
 		s.open()

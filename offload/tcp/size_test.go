@@ -6,11 +6,10 @@ import (
 	"testing"
 )
 
-var somewhere *Conn // so that the heap is where it is
+var somewhere *Conn // keeps the connection on the heap
 
-// TestConnIsSmall: an idle connection takes no more than 1536 octets of the heap
-// besides what its Memory and its congestion control take. The allocator has no size
-// between 1536 and 1792, and needs 8 octets of each.
+// TestConnIsSmall: an idle connection takes at most 1536 octets of heap, not counting its Memory and its congestion
+// control. The allocator has no size between 1536 and 1792, and needs 8 octets of each.
 func TestConnIsSmall(t *testing.T) {
 	const most, many = 1536, 10000
 	var before, after runtime.MemStats

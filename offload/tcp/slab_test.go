@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// withScarceFrames gives the connection few receive frames, some slabs, and a large
-// window.
+// withScarceFrames gives the connection few receive frames, some slabs and a large window.
 func (s *script) withScarceFrames(frames, slabs int) func(*State, *Config) {
 	return func(st *State, cfg *Config) {
 		st.SACK, st.RcvScale, st.RcvWnd, cfg.RcvBuf = true, 7, 100000, 100000
@@ -15,9 +14,8 @@ func (s *script) withScarceFrames(frames, slabs int) func(*State, *Config) {
 	}
 }
 
-// Segments behind a hole that there are no frames for are kept in slabs, one behind
-// the other, and read when the hole is filled. What is next in order never loses to
-// them: the farthest is given up for it.
+// Segments after a hole for which there are no frames are kept in slabs, one after the other, and read when the hole
+// is filled. In-order octets have priority: the run with the highest sequence numbers is dropped for them.
 func TestOutOfOrderInSlabs(t *testing.T) {
 	each(t, func(s *script) {
 		s.open(s.withScarceFrames(4, 2))
@@ -28,7 +26,7 @@ func TestOutOfOrderInSlabs(t *testing.T) {
 		if i := s.c.Info(); i.ReorderFrames != 4 || i.Slabs != 1 {
 			t.Errorf("%d frames and %d slabs are held, want 4 and 1", i.ReorderFrames, i.Slabs)
 		}
-		s.drops(0, "A 30001:31001 ack 1", DropNone) // behind another hole: the other slab
+		s.drops(0, "A 30001:31001 ack 1", DropNone) // after another hole: the other slab
 		s.drops(0, "A 40001:41001 ack 1", DropReorderShare)
 		s.gets(0, "A 1:1001 ack 1")
 		s.read(21000)
@@ -38,7 +36,7 @@ func TestOutOfOrderInSlabs(t *testing.T) {
 	})
 }
 
-// Octets in order that nobody reads go on into slabs; the window counts these.
+// In-order octets that are not read are stored in slabs when frames run out. The window counts the slabs.
 func TestInOrderInSlabs(t *testing.T) {
 	each(t, func(s *script) {
 		s.open(s.withScarceFrames(4, 2))
@@ -56,8 +54,7 @@ func TestInOrderInSlabs(t *testing.T) {
 	})
 }
 
-// Sent octets move into slabs when frames are short, oldest first. They are sent
-// again from there.
+// Sent octets move into slabs when frames are short, oldest first. They are sent again from there.
 func TestUnload(t *testing.T) {
 	each(t, func(s *script) {
 		s.open(withSACK, func(st *State, _ *Config) { st.Cwnd = 40000; s.m.withSlabs(1) })
@@ -83,7 +80,7 @@ func TestUnload(t *testing.T) {
 	})
 }
 
-// On a short path nothing moves: more under way would not make it faster.
+// On a short path nothing moves into slabs: more in flight would not make it faster.
 func TestNoUnloadNearby(t *testing.T) {
 	each(t, func(s *script) {
 		s.open(withSACK, func(st *State, _ *Config) { st.SRTT, st.MinRTT = 10*ms, 300*time.Microsecond; s.m.withSlabs(1) })
@@ -95,7 +92,7 @@ func TestNoUnloadNearby(t *testing.T) {
 	})
 }
 
-// feed lets a peer fill the window once in each of n round trips, and reads it.
+// feed lets a peer fill the window once in each of n round trips, and reads everything.
 func (s *script) feed(n int, trip time.Duration) {
 	s.Helper()
 	for range n {
@@ -110,7 +107,7 @@ func (s *script) feed(n int, trip time.Duration) {
 	}
 }
 
-// The window grows to the bound where the peer fills it in each round trip.
+// The window grows to its bound if the peer fills it in each round trip.
 func TestWindowFollowsThePath(t *testing.T) {
 	each(t, func(s *script) {
 		s.open(withSACK, func(st *State, cfg *Config) {
@@ -128,8 +125,8 @@ func TestWindowFollowsThePath(t *testing.T) {
 	})
 }
 
-// Where a queue makes the window's way longer than the path, the window does not
-// grow: it would only make the queue longer.
+// If a queue makes the round trip longer than that of the path, the window does not grow, because it would only
+// lengthen the queue.
 func TestWindowDoesNotFillAQueue(t *testing.T) {
 	each(t, func(s *script) {
 		s.open(withSACK, func(st *State, cfg *Config) {
@@ -144,8 +141,8 @@ func TestWindowDoesNotFillAQueue(t *testing.T) {
 	})
 }
 
-// On a short path a loss bounds the window, which is never taken back (watch), down
-// to what it began with; on a long one it does not.
+// On a short path a loss bounds the window, down to the initial one. The advertised edge is never taken back (watch).
+// On a long path a loss does not bound the window.
 func TestLossNearbyBoundsTheWindow(t *testing.T) {
 	for _, trip := range []time.Duration{500 * time.Microsecond, 10 * ms} {
 		each(t, func(s *script) {
@@ -179,8 +176,7 @@ func TestLossNearbyBoundsTheWindow(t *testing.T) {
 	}
 }
 
-// A path that has become longer is seen after some seconds, though the connection
-// began with a short one.
+// A longer path is noticed after some seconds, even if the connection began with a short one.
 func TestWindowFollowsALongerPath(t *testing.T) {
 	each(t, func(s *script) {
 		s.open(withSACK, func(st *State, cfg *Config) {
@@ -202,7 +198,7 @@ func TestWindowFollowsALongerPath(t *testing.T) {
 	})
 }
 
-// A loss while the path was short bounds the window for as long as the path is short.
+// A loss on a short path bounds the window only as long as the path is short.
 func TestLossNearbyIsForgottenOnALongerPath(t *testing.T) {
 	each(t, func(s *script) {
 		s.open(withSACK, func(st *State, cfg *Config) {

@@ -19,7 +19,7 @@ func TestEifelTimeout(t *testing.T) { // RFC 3522 §3.2, RFC 4015 §3.2
 		}
 		// The peer's ACK was late: it echoes the timestamp of the original.
 		s.gets(210*ms, "A 1:1 ack 1001 ts 5/1000")
-		s.sends(210*ms, "A 10001:11001 ack 1", "PA 11001:12001 ack 1") // new data, and nothing again
+		s.sends(210*ms, "A 10001:11001 ack 1", "PA 11001:12001 ack 1") // new data, and no retransmission
 		i, st := s.c.Info(), s.c.Stats()
 		if i.Cwnd < 10000 || i.Ssthresh != NoThreshold || i.Backoff != 0 || i.Recovering || st.SpuriousTimeouts != 1 {
 			t.Errorf("%+v %+v", i, st)
@@ -78,7 +78,7 @@ func TestEifelRecovery(t *testing.T) { // RFC 3522 §3.2, with SACK and without
 	}
 }
 
-func TestDSACKTakesBack(t *testing.T) { // RFC 3708: all that was sent again came twice
+func TestDSACKTakesBack(t *testing.T) { // RFC 3708: everything that was sent again arrived twice
 	each(t, func(s *script) {
 		s.open(withSACK)
 		s.write(15000)
@@ -135,7 +135,7 @@ func TestDSACKAboveUNA(t *testing.T) { // RFC 2883 §4.2: the first block lies w
 	})
 }
 
-func TestTwoReductionsAreNotTakenBack(t *testing.T) { // a lost retransmission is a loss
+func TestTwoReductionsAreNotTakenBack(t *testing.T) { // a lost retransmission is a real loss
 	each(t, func(s *script) {
 		s.open(withSACKAndTS)
 		s.write(20000)
@@ -151,7 +151,7 @@ func TestTwoReductionsAreNotTakenBack(t *testing.T) { // a lost retransmission i
 	})
 }
 
-func TestDSACKOfAProbe(t *testing.T) { // RFC 3708: a probe of the tail before the recovery came twice, what the recovery sent did not
+func TestDSACKOfAProbe(t *testing.T) { // RFC 3708: a tail-loss probe before the recovery arrived twice, what the recovery sent did not
 	each(t, func(s *script) {
 		s.open(withSACK)
 		s.write(5000)

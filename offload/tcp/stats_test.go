@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestAddSince: every counter grows by what it has grown.
+// TestAddSince: AddSince adds the growth of every counter.
 func TestAddSince(t *testing.T) {
 	var sum, now, before Stats
 	set := func(s *Stats, n func(i int) uint64) {

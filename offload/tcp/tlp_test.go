@@ -26,8 +26,8 @@ func TestProbeTimeout(t *testing.T) { // RFC 8985 §7.2
 		s.deadline(60 * ms) // two round trips of 10 ms, and 40 at first
 		s.gets(10*ms, "A 1:1 ack 1001")
 		s.sends(10 * ms)
-		// Less than two full segments: the peer may keep its ACK back for 200 ms,
-		// and the retransmission timeout is sooner. The probe goes in its place.
+		// Less than two full segments: the peer may delay its ACK for 200 ms, and the retransmission timeout comes
+		// earlier. The probe is sent in its place.
 		s.deadline(210 * ms)
 		s.sends(210*ms, "PA 1001:2001 ack 1")
 		if st := s.c.Stats(); st.Timeouts != 0 || st.TailProbes != 1 {
@@ -168,7 +168,7 @@ func TestNoProbeWhileASegmentIsLate(t *testing.T) { // §7.2: something is SACKe
 		s.write(4000)
 		s.c.Transmit(s.now, s)
 		s.gets(10*ms, "A 1:1 ack 1001 sack 2001-3001")
-		s.deadline(12500 * us) // the reordering window goes on
+		s.deadline(12500 * us) // the reordering timer continues
 		s.sends(12500*us, "A 1001:2001 ack 1")
 	})
 }
@@ -203,7 +203,7 @@ func TestSlack(t *testing.T) {
 	const half = slackHalves
 	for _, x := range []struct {
 		name  string
-		trips []trip // where the usual one is 1 ms
+		trips []trip // the usual round trip is 1 ms
 		want  time.Duration
 	}{
 		{"at first", nil, 40 * ms},
@@ -226,9 +226,8 @@ func TestSlack(t *testing.T) {
 	}
 }
 
-// A probe came too soon where all was acknowledged before its duplicate was
-// reported. Where that is the first news, an ACK was lost, and the probe was good
-// for something.
+// A probe came too soon if everything was acknowledged before its duplicate was reported. If the duplicate is the
+// first report, an ACK was lost, and the probe was useful.
 func TestProbeForNothing(t *testing.T) {
 	for _, x := range []struct {
 		name string
@@ -253,8 +252,8 @@ func TestProbeForNothing(t *testing.T) {
 	}
 }
 
-// flights sends 2000 octets again and again for d, to a peer a millisecond away
-// that answers as late as hiccup says, and reports how many were sent.
+// flights sends 2000 octets again and again for d, to a peer a millisecond away that answers with the delay of
+// hiccup, and returns how many flights were sent.
 func (s *script) flights(d time.Duration, hiccup func(at time.Duration) time.Duration) (n int) {
 	s.Helper()
 	for at := time.Duration(0); at < d; at += 2 * ms {
@@ -278,7 +277,7 @@ func (s *script) flights(d time.Duration, hiccup func(at time.Duration) time.Dur
 	return n
 }
 
-// Whoever answers in time gets a tail repaired soon.
+// With a peer that answers in time, a lost tail is repaired soon.
 func TestProbeComesSoon(t *testing.T) {
 	each(t, func(s *script) {
 		s.open(withSACK, func(st *State, _ *Config) { st.SRTT, st.RTTVar = ms, 0 })
@@ -294,9 +293,8 @@ func TestProbeComesSoon(t *testing.T) {
 	})
 }
 
-// A peer that is kept from running now and then, for 4 to 30 ms, is probed for
-// nothing when that is rare, and not when it is often: less than once a second
-// whatever it does.
+// A peer that sometimes does not run for 4 to 30 ms causes unnecessary probes if that is rare, and none if it is
+// frequent: less than one a second in every case.
 func TestProbesForNothingAreFew(t *testing.T) {
 	const long = time.Minute
 	for _, every := range []time.Duration{20 * ms, 100 * ms, 300 * ms, time.Second, 5 * time.Second} {

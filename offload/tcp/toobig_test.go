@@ -27,7 +27,7 @@ func TestTooBig(t *testing.T) { // RFC 1191 §6.5, RFC 5927 §4
 		if s.c.MaxEmit() != 600 {
 			t.Errorf("MaxEmit is %d", s.c.MaxEmit())
 		}
-		// Sent again in pieces, without waiting and without a smaller cwnd.
+		// Sent again in pieces, at once and without a smaller cwnd.
 		s.sends(1*ms, "A 1:601 ack 1", "A 601:1001 ack 1", "A 1001:1601 ack 1", "A 1601:2001 ack 1",
 			"A 2001:2601 ack 1", "PA 2601:3001 ack 1")
 		if w := s.c.Info().Cwnd; w != 10000 {
@@ -43,8 +43,8 @@ func TestTooBig(t *testing.T) { // RFC 1191 §6.5, RFC 5927 §4
 	})
 }
 
-// The peer is silent when the report comes, and what was sent lies in slabs partly:
-// nothing longer leaves any more, however often it is sent again.
+// The peer is silent when the report comes, and the sent octets are partly in slabs: no longer segment is sent any
+// more, however often the octets are sent again.
 func TestTooBigNothingLongerLeaves(t *testing.T) {
 	for _, mtu := range []uint16{1400, 576, 552} {
 		each(t, func(s *script) {

@@ -8,7 +8,7 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// poor is a memory that only counts receive frames.
+// poor is a Memory that only counts receive frames.
 type poor struct {
 	Memory
 	held map[uint64]bool
@@ -24,14 +24,14 @@ func (p *poor) Release(f port.Frame) {
 func (p *poor) Share() int { return 8 }
 func (p *poor) Spare() int { return 0 }
 
-// poorInbox is an inbox over it, and the rings it has from.
+// poorInbox returns an inbox over a poor memory, and its rings.
 func poorInbox() (*inbox, *poor, *Rings) {
 	p, r := &poor{held: map[uint64]bool{}}, NewRings()
 	b := newInbox(p, 64, &r.runs)
 	return &b, p, r
 }
 
-// put appends octets in a frame of their own, and reports how many were taken.
+// put appends octets in a frame of their own, and returns how many were accepted.
 func (p *poor) put(b *inbox, at uint64, s seq.Num, d []byte) int {
 	n, kept := b.put(s, append(make([]byte, 0, 2048), d...), port.Frame{Addr: at})
 	if kept {
@@ -40,7 +40,7 @@ func (p *poor) put(b *inbox, at uint64, s seq.Num, d []byte) int {
 	return n
 }
 
-// content is all that is in order.
+// content returns all in-order octets.
 func content(b *inbox) (all []byte) {
 	for i := range b.count {
 		all = append(all, b.at(i).data...)
@@ -61,7 +61,7 @@ func TestUnburdenFreesFrames(t *testing.T) {
 		t.Fatalf("%d frames are held, %d counted, %d octets are there of %d", len(p.held), b.frames, len(content(b)), len(want))
 	}
 
-	// Behind them goes what fits, and no more.
+	// After them, only what fits is accepted.
 	if n := p.put(b, 3, 2900, fill(1400, 'c')); n != spillLens[0]-2800 {
 		t.Errorf("%d octets taken, want the %d that fit", n, spillLens[0]-2800)
 	}
@@ -69,7 +69,7 @@ func TestUnburdenFreesFrames(t *testing.T) {
 		t.Errorf("%d octets taken without a share, %d frames held", n, len(p.held))
 	}
 
-	// The buffer goes back with the last of its octets, and frames are kept again.
+	// The buffer is returned with the last of its octets, and frames are kept again.
 	want = content(b)
 	b.consume(20)
 	b.unburden(r)
@@ -85,13 +85,13 @@ func TestUnburdenFreesFrames(t *testing.T) {
 	}
 }
 
-// Octets that came while some were still in the buffer join them.
+// Octets that arrive while others are still in the buffer are added to it.
 func TestUnburdenAgain(t *testing.T) {
 	b, p, r := poorInbox()
 	p.put(b, 1, 100, fill(1000, 'a'))
 	b.unburden(r)
 	b.consume(500)
-	// Such as pull puts behind them.
+	// Such as pull appends.
 	p.held[2] = true
 	b.push(held{seq: 1100, data: fill(1000, 'b'), frame: port.Frame{Addr: 2}})
 	want := content(b)
@@ -105,12 +105,12 @@ func TestUnburdenAgain(t *testing.T) {
 	}
 }
 
-// What outgrows the buffer moves into a larger one.
+// Octets that no longer fit move into a larger buffer.
 func TestUnburdenLarger(t *testing.T) {
 	b, p, r := poorInbox()
 	p.put(b, 1, 0, fill(1400, 'a'))
 	b.unburden(r)
-	for i := range uint64(4) { // such as pull puts behind them
+	for i := range uint64(4) { // such as pull appends
 		p.held[2+i] = true
 		b.push(held{seq: seq.Num(1400 * (i + 1)), data: fill(1400, byte('b'+i)), frame: port.Frame{Addr: 2 + i}})
 	}
@@ -126,10 +126,10 @@ func TestUnburdenLarger(t *testing.T) {
 	}
 }
 
-// What does not fit stays in its frames, and gets no company.
+// Octets that do not fit stay in their frames, and no more are accepted.
 func TestUnburdenTooMuch(t *testing.T) {
 	b, p, r := poorInbox()
-	for i := range 4 { // of 20,000 octets each, as no frame has them
+	for i := range 4 { // of 20,000 octets each, more than any real frame
 		p.held[uint64(i)] = true
 		b.push(held{seq: seq.Num(20000 * i), data: fill(20000, byte('a'+i)), frame: port.Frame{Addr: uint64(i)}})
 	}
