@@ -7,22 +7,21 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// AddTap lets r have every packet that this engine receives at its port or
-// sends, from the next step on, until RemoveTap or the engine's end. Packets
-// that another lane's engine passes on are that one's. It fails with
-// tap.ErrTooMany.
+// AddTap gives r every packet that this engine receives at its port or sends, from the next step until RemoveTap or
+// the engine's end. Packets that the engine of another lane passes on are in the taps of that engine. AddTap fails
+// with tap.ErrTooMany.
 func (e *Engine) AddTap(r *tap.Ring) error { return e.taps.Add(r) }
 
-// RemoveTap ends what AddTap began. A step that is under way may still use r.
+// RemoveTap ends what AddTap began. A step in progress may still use r.
 func (e *Engine) RemoveTap(r *tap.Ring) {
 	e.taps.Remove(r)
-	e.port.Wake() // so that the engine lets go of the ring's memory
+	e.port.Wake() // the next step releases the ring's memory
 }
 
-// Stopped is closed when the engine sends and receives nothing any more.
+// Stopped is closed when the engine no longer sends or receives.
 func (e *Engine) Stopped() <-chan struct{} { return e.stopped }
 
-// tapReceived shows a packet that has just arrived to those who listen.
+// tapReceived passes a packet that has just arrived to the taps.
 func (e *Engine) tapReceived(fr port.Frame) {
 	b := e.port.Bytes(fr)
 	id := e.arrived(b, fr)
@@ -31,7 +30,7 @@ func (e *Engine) tapReceived(fr port.Frame) {
 	}
 }
 
-// tapSent shows a packet that is ready to be sent.
+// tapSent passes a packet that is ready to be sent to the taps.
 func (e *Engine) tapSent(id FlowID, fr port.Frame) {
 	b := e.port.Bytes(fr)
 	for _, r := range e.tapped {
@@ -39,8 +38,8 @@ func (e *Engine) tapSent(id FlowID, fr port.Frame) {
 	}
 }
 
-// arrived is the flow that a packet belongs to, 0 if there is none. Of a packet
-// that cannot be parsed, the steering record alone says so.
+// arrived returns the flow of a packet, 0 if there is none. For a packet that cannot be parsed, only the steering
+// record gives the flow.
 func (e *Engine) arrived(b []byte, fr port.Frame) FlowID {
 	var recorded FlowID
 	var has bpf.FlowKey

@@ -6,19 +6,18 @@ import (
 	"sync/atomic"
 )
 
-// ErrStopped is returned by calls to an engine that does not run any more.
+// ErrStopped is returned by calls to an engine that has stopped.
 var ErrStopped = errors.New("engine stopped")
 
-// command is a piece of control work that wants the queue's goroutine.
+// command is a piece of control work for the queue's goroutine.
 type command struct {
 	run  func()
 	done chan struct{} // closed when run has returned
 	next *command
 }
 
-// commands is a list filled by any goroutine and emptied, whole, by the
-// queue's. Control work is rare and may allocate; the test for an empty list
-// is one load.
+// commands is a list that any goroutine appends to and the queue's goroutine empties. Control work is rare and may
+// allocate; the test for an empty list is one load.
 type commands struct {
 	head atomic.Pointer[command]
 }
@@ -35,7 +34,7 @@ func (c *commands) add(cmd *command) {
 
 func (c *commands) pending() bool { return c.head.Load() != nil }
 
-// runAll runs what was added, oldest first.
+// runAll runs the commands that were added, oldest first.
 func (c *commands) runAll() {
 	if !c.pending() {
 		return
@@ -52,8 +51,8 @@ func (c *commands) runAll() {
 	}
 }
 
-// call runs fn on the queue's goroutine and waits for it. When ctx ends first,
-// fn still runs later unless the engine stops.
+// call runs fn on the queue's goroutine and waits for it. If ctx ends first, fn still runs later unless the engine
+// stops.
 func (e *Engine) call(ctx context.Context, fn func()) error {
 	cmd := &command{run: fn, done: make(chan struct{})}
 	e.cmds.add(cmd)

@@ -16,13 +16,12 @@ import (
 // ErrNoFlow is returned for a flow id that the engine does not know.
 var ErrNoFlow = errors.New("no such flow")
 
-// Park makes room for a flow that is about to be taken over: from now on its
-// segments are kept, up to a limit, instead of dropped. Every engine of the flow's
-// port parks it, because nobody knows yet where its segments will arrive. Engines of
-// other ports pass them to the first one that parks it.
+// Park makes room for a flow that is about to be taken over: from now on its segments are kept, up to a limit,
+// instead of dropped. Every engine of the flow's port parks the flow, because it is not yet known where its segments
+// will arrive. Engines of other ports pass them to the first engine that parks it.
 //
-// heard, if set, is called once, after the step in which the first segment of
-// the flow has arrived here, kept or not. It must not block.
+// heard, if set, is called once, after the step in which the first segment of the flow has arrived here, kept or not.
+// It must not block.
 func (e *Engine) Park(ctx context.Context, id FlowID, key bpf.FlowKey, heard func()) error {
 	return e.call(ctx, func() {
 		e.dir.parks(id, e.lane)
@@ -32,7 +31,7 @@ func (e *Engine) Park(ctx context.Context, id FlowID, key bpf.FlowKey, heard fun
 	})
 }
 
-// Parked reports how many segments of the flow this engine holds.
+// Parked returns how many segments of the flow this engine holds.
 func (e *Engine) Parked(ctx context.Context, id FlowID) (n int, err error) {
 	err = e.call(ctx, func() {
 		if f := e.flow(id); f != nil {
@@ -42,8 +41,8 @@ func (e *Engine) Parked(ctx context.Context, id FlowID) (n int, err error) {
 	return n, err
 }
 
-// Install gives a parked flow its connection. The directory names this engine
-// as its owner by now. The parked segments are the first that it receives.
+// Install gives a parked flow its connection. The directory must already name this engine as its owner. The parked
+// segments are the first that it receives.
 func (e *Engine) Install(ctx context.Context, id FlowID, st tcp.State, head wire.HeaderTemplate, ulp stream.ULP) error {
 	var failed error
 	err := e.call(ctx, func() { failed = e.install(id, st, head, ulp) })
@@ -63,15 +62,15 @@ func (e *Engine) install(id FlowID, st tcp.State, head wire.HeaderTemplate, ulp 
 		f.ulp = nil
 		return fmt.Errorf("install flow %#x: %w", uint32(id), err)
 	}
-	f.conn, f.heard = conn, nil // nobody waits any more
-	f.told = conn.Stats()       // of one that has moved, other engines have counted them
+	f.conn, f.heard = conn, nil // the first segment need not be reported any more
+	f.told = conn.Stats()       // for a moved connection, other engines have counted these
 	e.replay(f)
 	e.mark(f)
 	return nil
 }
 
-// configOf is what the connection of flow id starts with. Its seed is by chance,
-// unless the engine was given one: then it follows from that and the flow.
+// configOf returns the configuration for the connection of flow id. Its seed is random, unless the engine was given
+// one: then it is derived from that and the flow.
 func (e *Engine) configOf(id FlowID) tcp.Config {
 	c := e.cfg.TCP
 	if c.Seed == 0 {
@@ -82,8 +81,8 @@ func (e *Engine) configOf(id FlowID) tcp.Config {
 	return c
 }
 
-// Forward sends the segments that this engine parked to the flow's owner, and
-// forgets the flow: what still arrives here finds its owner in the directory.
+// Forward sends the segments that this engine parked to the flow's owner, and forgets the flow: for later segments,
+// the directory has the owner.
 func (e *Engine) Forward(ctx context.Context, id FlowID) error {
 	return e.call(ctx, func() {
 		if f := e.flow(id); f != nil && f.conn == nil && !f.lingers {
@@ -98,9 +97,8 @@ func (e *Engine) Forward(ctx context.Context, id FlowID) error {
 	})
 }
 
-// Remove forgets a flow without a word to its peer: one that was not taken
-// over after all, or, at every engine but its owner, one that is gone. A live
-// connection's upper layer gets err.
+// Remove forgets a flow without a segment to its peer: a flow that was not taken over in the end, or, at every engine
+// but its owner, one that has ended. The upper layer of a live connection gets err.
 func (e *Engine) Remove(ctx context.Context, id FlowID, err error) error {
 	return e.call(ctx, func() { e.remove(id, err) })
 }
@@ -120,8 +118,8 @@ func (e *Engine) remove(id FlowID, err error) {
 	e.forget(f)
 }
 
-// Inspect runs fn with the flow's connection, between two steps. fn must not
-// keep it. ErrNoFlow when there is none.
+// Inspect runs fn with the flow's connection, between two steps. fn must not keep the connection. Inspect returns
+// ErrNoFlow if there is none.
 func (e *Engine) Inspect(ctx context.Context, id FlowID, fn func(*tcp.Conn)) error {
 	found := false
 	err := e.call(ctx, func() {
@@ -137,8 +135,8 @@ func (e *Engine) Inspect(ctx context.Context, id FlowID, fn func(*tcp.Conn)) err
 	return err
 }
 
-// Between runs fn between two steps, on the queue's goroutine: for what belongs
-// to that, such as the port's own counters.
+// Between runs fn between two steps, on the queue's goroutine. fn may use what belongs to that goroutine, such as the
+// port's own counters.
 func (e *Engine) Between(ctx context.Context, fn func()) error { return e.call(ctx, fn) }
 
 func (e *Engine) flow(id FlowID) *flow {

@@ -59,8 +59,8 @@ func (c *Counters) Drops(fn func(layer, reason string, n uint64)) {
 	})
 }
 
-// Each calls fn for every reason for which packets can be dropped or ignored,
-// those that did not occur among them, always in the same order.
+// Each calls fn for every reason for which packets can be dropped or ignored, also with n 0, always in the same
+// order.
 func (c *Counters) Each(fn func(layer, reason string, n uint64)) {
 	for i, n := range c.drops {
 		if i != 0 {
@@ -73,7 +73,7 @@ func (c *Counters) Each(fn func(layer, reason string, n uint64)) {
 		}
 	}
 	for i, n := range c.tcp {
-		if tcp.Drop(i) != tcp.DropNone { // that is what was used
+		if tcp.Drop(i) != tcp.DropNone { // used segments are no drops
 			fn("tcp", tcp.Drop(i).String(), n)
 		}
 	}
@@ -83,12 +83,12 @@ func (c *Counters) Each(fn func(layer, reason string, n uint64)) {
 func (e *Engine) Counters(ctx context.Context) (Counters, error) {
 	var c Counters
 	if err := e.call(ctx, func() { c = e.count }); err != nil {
-		return Counters{}, err // c may still be written to
+		return Counters{}, err // fn may still write to c
 	}
 	return c, nil
 }
 
-// Add adds what another engine has counted.
+// Add adds the counters of another engine.
 func (c *Counters) Add(o *Counters) {
 	for _, f := range []struct {
 		sum *uint64

@@ -12,11 +12,11 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 )
 
-// FlowID names a flow of one adapter. An id is not given out again before the
-// generation of its slot has come round.
+// FlowID identifies a flow of one adapter. An id is not used again before the generation counter of its slot has
+// wrapped.
 type FlowID = bpf.FlowID
 
-// Lane numbers the engines of an adapter: see port.Lane.
+// Lane is the number of an engine of the adapter: see port.Lane.
 type Lane = port.Lane
 
 // noLane is the owner of a flow that no engine owns yet.
@@ -25,8 +25,7 @@ const noLane = Lane(bpf.NoOwner)
 // MaxFlows is how many flows an adapter can have at a time.
 const MaxFlows = 1 << bpf.FlowIndexBits
 
-// nextID is the id that slot i gets after id. Generation 0 is never used, so
-// that no id is 0.
+// nextID returns the id that slot i gets after id. Generation 0 is never used, so that no id is 0.
 func nextID(i int, id FlowID) FlowID {
 	gen := (id.Generation() + 1) % (1 << (32 - bpf.FlowIndexBits))
 	return bpf.NewFlowID(uint32(i), max(gen, 1))
@@ -35,25 +34,24 @@ func nextID(i int, id FlowID) FlowID {
 // ErrFlowsFull is returned by Reserve when every slot is taken.
 var ErrFlowsFull = errors.New("flow table full")
 
-// Directory says which lane's engine owns which flow, and has the memory that
-// flows may use besides frames. All engines of an adapter share it. Reserve, Move
-// and Free are called on the control path by any goroutine. Find and ByKey take no
-// lock, and engines call them.
+// Directory maps flows to the lanes whose engines own them, and has the memory that flows may use in addition to
+// frames. All engines of an adapter share it. Any goroutine may call Reserve, Move and Free, on the control path.
+// Find and ByKey take no lock, and engines call them.
 type Directory struct {
 	slots []slot
 	heads []atomic.Uint32 // by hash of the key: the first slot of a chain, its index plus 1
-	seed  maphash.Seed    // of that hash, so that nobody can choose keys of one chain
+	seed  maphash.Seed    // seed of that hash, so that a peer cannot choose keys of one chain
 	turns atomic.Uint64   // rises before and after a change of a chain
-	slabs *slabs          // what the flows of all engines may keep outside of frames
+	slabs *slabs          // memory outside of frames, for the flows of all engines
 
 	mu    sync.Mutex // guards what follows; never taken by Step
-	ids   []FlowID   // by index: the id that the slot has or gets next
-	free  []int32    // ring of free indices: first in, first out, so that generations last
-	head  int        // next to give out
-	count int        // how many of the ring are set
+	ids   []FlowID   // by index: the present id of the slot, or its next one
+	free  []int32    // ring of free indices: first in, first out, so that generations wrap late
+	head  int        // next index to use
+	count int        // how many entries of the ring are valid
 }
 
-// slot is a flow's place in the directory.
+// slot is the entry of one flow in the directory.
 type slot struct {
 	state atomic.Uint64             // see packed; 0: free
 	key   [keyLen / 8]atomic.Uint64 // written while state is 0
@@ -62,8 +60,8 @@ type slot struct {
 
 const keyLen = 40 // octets of a bpf.FlowKey
 
-// packed is a slot's state in one word: the flow's id, the lane that owns it, and
-// the lane that parks its segments as long as none does.
+// packed returns a slot's state in one word: the flow's id, the lane that owns it, and the lane that parks its
+// segments while no lane owns it.
 func packed(id FlowID, owner, parks Lane) uint64 {
 	return uint64(parks)<<48 | uint64(owner)<<32 | uint64(id)
 }
@@ -97,11 +95,11 @@ func NewDirectory(n int) (*Directory, error) {
 	return d, nil
 }
 
-// Len is how many flows the directory has room for.
+// Len returns how many flows the directory has room for.
 func (d *Directory) Len() int { return len(d.slots) }
 
-// Reserve takes a flow id for the flow with this key, without an owner yet. A
-// second flow with a key hides the first one from ByKey. ErrFlowsFull.
+// Reserve reserves a flow id for the flow with this key. The flow has no owner yet. A second flow with the same key
+// hides the first one from ByKey. Reserve returns ErrFlowsFull if no slot is free.
 func (d *Directory) Reserve(key bpf.FlowKey) (FlowID, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -126,14 +124,14 @@ func (d *Directory) Reserve(key bpf.FlowKey) (FlowID, error) {
 	return id, nil
 }
 
-// Move makes a lane's engine the owner of id, which is in use.
+// Move makes the engine of a lane the owner of id, which must be in use.
 func (d *Directory) Move(id FlowID, to Lane) error {
 	return d.change(id, func(state uint64) uint64 { return packed(id, to, parksIn(state)) })
 }
 
-// parks makes lane the one that parks the segments of id, unless one does already.
+// parks makes lane the one that parks the segments of id, unless another one already does.
 func (d *Directory) parks(id FlowID, lane Lane) {
-	_ = d.change(id, func(state uint64) uint64 { // of a flow that is gone nothing comes
+	_ = d.change(id, func(state uint64) uint64 { // for a flow that has ended, no segments arrive
 		if parksIn(state) != noLane {
 			return state
 		}
@@ -141,7 +139,7 @@ func (d *Directory) parks(id FlowID, lane Lane) {
 	})
 }
 
-// change replaces the state of id. ErrNoFlow.
+// change replaces the state of id. It returns ErrNoFlow if id is not in use.
 func (d *Directory) change(id FlowID, to func(state uint64) uint64) error {
 	if int(id.Index()) >= len(d.slots) {
 		return fmt.Errorf("flow %#x: %w", uint32(id), ErrNoFlow)
@@ -158,7 +156,7 @@ func (d *Directory) change(id FlowID, to func(state uint64) uint64) error {
 	}
 }
 
-// Free gives id back.
+// Free frees id.
 func (d *Directory) Free(id FlowID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -173,7 +171,7 @@ func (d *Directory) Free(id FlowID) {
 	d.count++
 }
 
-// unlink takes a slot out of its chain.
+// unlink removes a slot from its chain.
 func (d *Directory) unlink(place uint32) {
 	words := d.slots[place-1].words()
 	link := d.chain(&words)
@@ -220,12 +218,12 @@ func (d *Directory) ByKey(key *bpf.FlowKey) (id FlowID, at Lane, ok bool) {
 	return idIn(state), at, at != noLane
 }
 
-// searches is how often search looks when chains change under its eyes.
+// searches is how often search tries again if chains change during the search.
 const searches = 4
 
-// search finds the slot with a key in a chain, its index plus 1; 0: there is none. A
-// chain that changes meanwhile may lead it elsewhere: it looks again, a few times,
-// and the peer repeats what is lost by that.
+// search returns the slot with a key in a chain, as its index plus 1; 0: there is none. A change of the chain during
+// the search may lead it into another chain. It then tries again, a few times. A packet that is not found then is
+// lost, and the peer repeats it.
 func (d *Directory) search(head *atomic.Uint32, words *[keyLen / 8]uint64) (place uint32) {
 	for range searches {
 		before := d.turns.Load()
@@ -244,7 +242,7 @@ func (d *Directory) search(head *atomic.Uint32, words *[keyLen / 8]uint64) (plac
 	return 0
 }
 
-// chain is the chain for a key.
+// chain returns the chain for a key.
 func (d *Directory) chain(words *[keyLen / 8]uint64) *atomic.Uint32 {
 	var b [keyLen]byte
 	for i, w := range words {
@@ -253,14 +251,13 @@ func (d *Directory) chain(words *[keyLen / 8]uint64) *atomic.Uint32 {
 	return &d.heads[maphash.Bytes(d.seed, b[:])&uint64(len(d.heads)-1)]
 }
 
-// owner reports the lane that owns id, noLane for none yet, and whether id is in use
-// at all.
+// owner returns the lane that owns id, noLane for none yet, and whether id is in use.
 func (d *Directory) owner(id FlowID) (lane Lane, ok bool) {
 	state, ok := d.state(id)
 	return ownerIn(state), ok
 }
 
-// ownerAt is owner for whatever flow has the slot now.
+// ownerAt does what owner does, for the flow that has the slot now.
 func (d *Directory) ownerAt(index int) (lane Lane, ok bool) {
 	state := d.slots[index].state.Load()
 	return ownerIn(state), state != 0 && ownerIn(state) != noLane
@@ -275,8 +272,7 @@ func (d *Directory) state(id FlowID) (state uint64, ok bool) {
 	return state, idIn(state) == id && state != 0
 }
 
-// placeIn is where segments of a flow go: to its owner or, if it has none yet, to the
-// lane that parks them.
+// placeIn returns the lane that gets the segments of a flow: its owner or, without one, the lane that parks them.
 func placeIn(state uint64) Lane {
 	if owner := ownerIn(state); owner != noLane {
 		return owner
@@ -291,7 +287,7 @@ func (s *slot) words() (words [keyLen / 8]uint64) {
 	return words
 }
 
-// wordsOf is a key as a slot keeps it.
+// wordsOf converts a key to the form in which a slot stores it.
 func wordsOf(k *bpf.FlowKey) (words [keyLen / 8]uint64) {
 	ne := binary.NativeEndian
 	words[0], words[1] = ne.Uint64(k.Remote[:]), ne.Uint64(k.Remote[8:])

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// doorbells is a bitmap of flows that want to transmit: set by any goroutine,
-// emptied by Step. A summary bit per word keeps the emptying short.
+// doorbells is a bitmap of flows that want to transmit. Any goroutine sets bits, and Step clears them. A summary bit
+// per word keeps the scan short.
 type doorbells struct {
 	words   []atomic.Uint64
 	summary []atomic.Uint64
@@ -30,14 +30,14 @@ func (d *doorbells) ring(i int) bool {
 	return true
 }
 
-// clear forgets flow i's bit, and reports whether it was set.
+// clear clears flow i's bit, and reports whether it was set.
 func (d *doorbells) clear(i int) bool {
 	bit := uint64(1) << (i % 64)
 	return d.words[i/64].And(^bit)&bit != 0
 }
 
-// empty calls e.rung for every set bit and clears it. The summary is cleared
-// before the word is read, so a bell that rings meanwhile is found next time.
+// empty calls e.rung for every set bit and clears it. The summary is cleared before the word is read, so that the
+// next call finds a bit that is set meanwhile.
 func (d *doorbells) empty(e *Engine) {
 	for s := range d.summary {
 		if d.summary[s].Load() == 0 {
@@ -52,7 +52,7 @@ func (d *doorbells) empty(e *Engine) {
 	}
 }
 
-// any reports whether a bell has rung.
+// any reports whether any bit is set.
 func (d *doorbells) any() bool {
 	for i := range d.summary {
 		if d.summary[i].Load() != 0 {

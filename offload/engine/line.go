@@ -1,7 +1,7 @@
 package engine
 
-// line is flows that wait for their turn, first come first served. Each is in
-// it once at most, so that there is a place for all.
+// line is a queue of flows in the order of arrival. Each flow is in it at most once, so that there is a place for
+// all.
 type line struct {
 	places   []*flow
 	first, n int
@@ -9,7 +9,7 @@ type line struct {
 
 func newLine(flows int) line { return line{places: make([]*flow, flows)} }
 
-// join puts f at the end, unless it waits already.
+// join appends f, unless it is already in the line.
 func (l *line) join(f *flow) {
 	if f.waits {
 		return
@@ -19,7 +19,7 @@ func (l *line) join(f *flow) {
 	l.n++
 }
 
-// next takes the first one out. There is one.
+// next removes and returns the first flow. The line must not be empty.
 func (l *line) next() *flow {
 	f := *l.at(0)
 	*l.at(0) = nil
@@ -29,7 +29,7 @@ func (l *line) next() *flow {
 	return f
 }
 
-// leave takes f out, wherever it stands.
+// leave removes f, at whatever place it is.
 func (l *line) leave(f *flow) {
 	if !f.waits {
 		return
@@ -41,5 +41,5 @@ func (l *line) leave(f *flow) {
 	}
 }
 
-// at is place i, counted from the first one.
+// at returns place i, counted from the first flow.
 func (l *line) at(i int) **flow { return &l.places[(l.first+i)%len(l.places)] }

@@ -6,21 +6,19 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Heading is how a flow's frames go from now on.
+// Heading describes the new route of a flow's frames.
 type Heading struct {
 	Flow     FlowID
-	Dst, Src wire.MAC // the next hop's address on the link, and ours
+	Dst, Src wire.MAC // MAC addresses of the next hop and of our interface
 	MTU      uint16   // of the interface, octets; 0: not known
 }
 
-// redirectAtMost is how many flows are redirected between two steps: so few that
-// no peer notices.
+// redirectAtMost is how many flows are redirected between two steps: few enough not to delay packets noticeably.
 const redirectAtMost = 256
 
-// Redirect gives flows of this engine other addresses on the link, and another
-// bound of what they send at a time. Flows that are gone are skipped. Redirects
-// of one caller are done in their order. When ctx ends first, some may still be
-// done later.
+// Redirect gives flows of this engine new MAC addresses, and a new limit for the size of their segments. It skips
+// flows that have ended. Redirects of one caller take effect in their order. If ctx ends first, some may still take
+// effect later.
 func (e *Engine) Redirect(ctx context.Context, list []Heading) error {
 	for len(list) > 0 {
 		part := list[:min(redirectAtMost, len(list))]

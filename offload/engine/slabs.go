@@ -10,24 +10,22 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// SlabMemory is how many octets the connections of one adapter may keep outside
-// of frames together: received octets behind a hole, and sent octets that long
-// paths have not acknowledged yet. The system provides a page when it is first
-// written to.
+// SlabMemory is how many octets the connections of one adapter may keep outside of frames together: received octets
+// after a hole, and sent octets that long paths have not acknowledged yet. The system provides a page when it is
+// first written to.
 const SlabMemory = 64 << 20
 
-// slabs is that memory: slabs of tcp.SlabLen octets, lent to the flows of all
-// engines. The free ones are a stack without a lock. The slab that came back last
-// goes out first, so that pages which were never needed stay that way.
+// slabs is that memory: slabs of tcp.SlabLen octets, lent to the flows of all engines. The free slabs are a stack
+// without a lock. The slab that was returned last is lent first, so that pages that were never needed stay unused.
 type slabs struct {
 	mem   []byte
-	below []atomic.Uint32 // by slab: the id of the one below it in the stack
-	top   atomic.Uint64   // the id of the first one; above it, a count of changes
+	below []atomic.Uint32 // by slab: the id of the next one in the stack
+	top   atomic.Uint64   // the id of the first one, and in the upper half a count of changes
 	free  atomic.Int32
 }
 
-// newSlabs makes n octets of them. The memory is returned to the system when
-// nothing refers to the slabs any more.
+// newSlabs makes slabs with n octets in all. The memory is returned to the system when nothing refers to the slabs
+// any more.
 func newSlabs(n int) (*slabs, error) {
 	mem, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
@@ -41,13 +39,13 @@ func newSlabs(n int) (*slabs, error) {
 	return s, nil
 }
 
-// at is the memory of a slab.
+// at returns the memory of a slab.
 func (s *slabs) at(id uint32) []byte {
 	end := int(id) * tcp.SlabLen
 	return s.mem[end-tcp.SlabLen : end : end]
 }
 
-// take lends a slab; 0 when there is none.
+// take lends a slab; it returns 0 if there is none.
 func (s *slabs) take() (id uint32) {
 	for {
 		top := s.top.Load()
@@ -61,7 +59,7 @@ func (s *slabs) take() (id uint32) {
 	}
 }
 
-// give ends the hold on a slab.
+// give returns a slab.
 func (s *slabs) give(id uint32) {
 	for {
 		top := s.top.Load()
@@ -73,10 +71,10 @@ func (s *slabs) give(id uint32) {
 	}
 }
 
-// above is the next value of top, with id in it.
+// above returns the next value of top, with id in it.
 func above(top uint64, id uint32) uint64 { return (top>>32+1)<<32 | uint64(id) }
 
-// SlabsLent is how many slabs flows hold, of SlabMemory/tcp.SlabLen.
+// SlabsLent returns how many slabs flows hold, of SlabMemory/tcp.SlabLen.
 func (d *Directory) SlabsLent() int { return len(d.slabs.below) - 1 - int(d.slabs.free.Load()) }
 
 // Borrow implements tcp.Memory.
@@ -100,7 +98,6 @@ func (f *flow) Return(id uint32) {
 // Slab implements tcp.Memory.
 func (f *flow) Slab(id uint32) []byte { return f.e.dir.slabs.at(id) }
 
-// Spare implements tcp.Memory. A flow may hold as many slabs as would be left then:
-// one flow half of them, two a third each, and there are always some for the
-// next one.
+// Spare implements tcp.Memory. A flow may hold as many slabs as would be left afterwards: one flow half of them, two
+// flows a third each. Thus there are always some for the next flow.
 func (f *flow) Spare() int { return max(0, (int(f.e.dir.slabs.free.Load())-f.slabs)/2) }

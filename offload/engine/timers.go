@@ -2,14 +2,13 @@ package engine
 
 import "github.com/stag-rdma/stag/offload/clock"
 
-// timers is a binary heap of flows by deadline. Every flow knows its place, so
-// that moving a deadline costs a few comparisons and no search. Owned by the
-// queue's goroutine.
+// timers is a binary heap of flows by deadline. Every flow knows its index, so that moving a deadline costs a few
+// comparisons and no search. Only the queue's goroutine uses it.
 type timers struct {
 	heap []*flow
 }
 
-// set moves f to deadline at, or takes it out when at is clock.Never.
+// set moves f to deadline at, or removes it if at is clock.Never.
 func (t *timers) set(f *flow, at clock.Instant) {
 	switch {
 	case at == clock.Never && f.place < 0:
@@ -27,7 +26,7 @@ func (t *timers) set(f *flow, at clock.Instant) {
 	}
 }
 
-// next is the earliest deadline of all.
+// next returns the earliest deadline.
 func (t *timers) next() clock.Instant {
 	if len(t.heap) == 0 {
 		return clock.Never
@@ -35,7 +34,7 @@ func (t *timers) next() clock.Instant {
 	return t.heap[0].due
 }
 
-// expired takes out and returns one flow whose deadline has been reached.
+// expired removes and returns one flow whose deadline has been reached.
 func (t *timers) expired(now clock.Instant) *flow {
 	if len(t.heap) == 0 || now.Before(t.heap[0].due) {
 		return nil
