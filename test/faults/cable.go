@@ -11,43 +11,40 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// Config says what a cable is like. The zero value is a good one.
+// Config describes a cable. The zero value is a cable without faults.
 type Config struct {
 	MTU  int    // octets; 0 means 1500
-	Seed uint64 // of its luck
+	Seed uint64 // of its random faults
 
-	// Delay is how long a late segment takes more, if it is not by chance and at most
-	// MostLate. With Late at 100% it is the length of the cable.
+	// Delay is how much longer a late segment takes, if the delay is not random and at most MostLate. With Late at
+	// 100% it is the delay of the cable.
 	Delay time.Duration
 
-	// Rate is how many bits a second a cable with Delay takes, Ethernet headers
-	// included. A segment that would wait for longer than two Delays and 10 ms is
-	// lost. 0: as many as this process can.
+	// Rate is how many bits a second a cable with Delay carries, Ethernet headers included. A segment that would wait
+	// for longer than two Delays and 10 ms is lost. 0: as many as this process can forward.
 	Rate float64
 
-	// Routed puts a router between the hosts, which are in two networks then:
-	// the kernel sends packets on, and says so when they are too big. It can
-	// deliver nothing twice or late.
+	// Routed puts a router between the hosts, which are then in two networks. The kernel forwards the packets, and
+	// reports those that are too big. It can neither deliver twice nor late.
 	Routed bool
 
-	// Intruder adds a third host. All that it sends arrives at side A.
+	// Intruder adds a third host. Everything that it sends arrives at side A.
 	Intruder bool
 }
 
-// Cable is two hosts and what is between them. Only one goroutine may use it,
-// but for Do.
+// Cable is two hosts and the path between them. Only one goroutine may use it, except for Do.
 type Cable struct {
 	Ends     [2]pair.End // of the hosts, by side
 	Intruder pair.End    // if there is one
 
 	hosts    [2]place
-	inner    [2]place // what the hosts' interfaces are connected to
+	inner    [2]place // the interfaces that the hosts' interfaces are connected to
 	stranger place    // the intruder's
-	ways     [2]*way  // by who sends
+	ways     [2]*way  // by sender
 	undo     []func() error
 }
 
-// New lays a cable.
+// New makes a cable.
 func New(c Config) (*Cable, error) {
 	k := &Cable{}
 	if err := k.build(c); err != nil {
@@ -68,8 +65,7 @@ func (k *Cable) build(c Config) error {
 	}
 	for side, host := range k.hosts {
 		k.Ends[side] = host.End
-		// So that it takes what a program redirects to it, also without a program
-		// of its own.
+		// With GRO on, an interface accepts redirected frames even without an XDP program of its own.
 		if err := host.do(func() error { return loader.SetGRO(host.Name, true) }); err != nil {
 			return err
 		}
@@ -83,7 +79,7 @@ func (k *Cable) build(c Config) error {
 	return nil
 }
 
-// newPair is a pair that goes with the cable.
+// newPair makes a pair that is closed with the cable.
 func (k *Cable) newPair(c pair.Config) (*pair.Pair, error) {
 	p, err := pair.New(c)
 	if err == nil {
@@ -105,7 +101,7 @@ func (k *Cable) layDirect(c Config) error {
 	return nil
 }
 
-// layRouted makes a pair with a router, which is no bottleneck.
+// layRouted makes a pair with a router that is no bottleneck.
 func (k *Cable) layRouted(c Config) error {
 	p, err := k.newPair(pair.Config{MTU: c.MTU, Router: &pair.Router{Rate: 2e9, Queue: 1 << 22}})
 	if err != nil {
@@ -117,7 +113,7 @@ func (k *Cable) layRouted(c Config) error {
 	return nil
 }
 
-// splice puts a program on either side of the middle.
+// splice puts a program on both sides of the middle.
 func (k *Cable) splice(c Config) (err error) {
 	for side := range k.ways {
 		from, to := k.inner[side], k.inner[1-side]
@@ -135,7 +131,7 @@ func (k *Cable) splice(c Config) (err error) {
 	return err
 }
 
-// newWay is a way that goes with the cable.
+// newWay makes a way that is closed with the cable.
 func (k *Cable) newWay(from, to place, seed uint64, routed bool) (*way, error) {
 	w, err := newWay(from, to, seed, routed)
 	if err == nil {
@@ -162,7 +158,7 @@ func (k *Cable) Do(side pair.Side, f func() error) error { return k.hosts[side].
 // DoIntruder runs f in the intruder's namespace.
 func (k *Cable) DoIntruder(f func() error) error { return k.stranger.do(f) }
 
-// Narrow makes the hop between the router and side B as wide as that.
+// Narrow sets the MTU of the hop between the router and side B.
 func (k *Cable) Narrow(mtu int) error {
 	for _, end := range []place{k.inner[pair.B], k.hosts[pair.B]} {
 		err := end.do(func() error {
@@ -187,7 +183,7 @@ func (k *Cable) Set(side pair.Side, p Plan) error {
 	return nil
 }
 
-// Tally is what has happened to what a side sends.
+// Tally returns what has happened to the segments that a side sent.
 func (k *Cable) Tally(side pair.Side) (Tally, error) {
 	t, err := k.ways[side].tally()
 	if err != nil {
@@ -196,7 +192,7 @@ func (k *Cable) Tally(side pair.Side) (Tally, error) {
 	return t, nil
 }
 
-// Close takes everything away. It may be called twice.
+// Close removes everything. It may be called twice.
 func (k *Cable) Close() error {
 	var errs []error
 	for len(k.undo) > 0 {

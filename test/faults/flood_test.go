@@ -22,9 +22,8 @@ import (
 // burst is how many frames a cannon sends at a time.
 const burst = 64
 
-// Frames in a second. The kernel answers each stray with a reset, which costs
-// both hosts far more than an engine takes to refuse a forged segment: more of
-// them would only measure that.
+// Frames in a second. The kernel answers each stray with a reset, which costs both hosts far more than an engine
+// needs to refuse a forged segment. A higher rate would only measure that.
 const (
 	forgedRate = 100_000
 	strayRate  = 30_000
@@ -56,7 +55,7 @@ func (r *rig) newCannon() *cannon {
 	return c
 }
 
-// fire sends n frames, rate of them in a second. write puts the next one where it is told.
+// fire sends n frames at rate. write writes the next frame into its argument.
 func (c *cannon) fire(n int, rate time.Duration, write func(b []byte) int) {
 	c.Helper()
 	for next := time.Now(); n > 0; next = next.Add(burst * time.Second / rate) {
@@ -71,7 +70,7 @@ func (c *cannon) fire(n int, rate time.Duration, write func(b []byte) int) {
 	}
 }
 
-// foreign writes a frame that means nothing to anybody.
+// foreign writes a frame of a protocol that no host handles.
 func (c *cannon) foreign(b []byte) int {
 	b = b[:60]
 	clear(b[copy(b, c.Ends[ours].MAC):])
@@ -80,7 +79,7 @@ func (c *cannon) foreign(b []byte) int {
 	return len(b)
 }
 
-// mould is a segment whose ports and numbers are still to be filled in.
+// mould is a segment without its ports and numbers.
 type mould struct {
 	frame []byte
 	sum   uint32 // of all words of the pseudo-header and the segment
@@ -101,7 +100,7 @@ func newMould(p packet.TCP) mould {
 	return m
 }
 
-// cast writes a segment with a right checksum.
+// cast writes a segment with a correct checksum.
 func (m mould) cast(b []byte, source uint16, seq, ack uint32) int {
 	n := copy(b, m.frame)
 	binary.BigEndian.PutUint16(b[mouldPort:], source)
@@ -114,16 +113,16 @@ func (m mould) cast(b []byte, source uint16, seq, ack uint32) int {
 	return n
 }
 
-// forger makes segments of a connection by somebody who knows nearly all about
-// it, and misses.
+// forger makes segments for a connection like an attacker who knows nearly everything about it and gets one thing
+// wrong.
 type forger struct {
 	random                                *rand.Rand
-	seen                                  atomic.Pointer[tcp.Info] // the connection, a moment ago
+	seen                                  atomic.Pointer[tcp.Info] // a recent snapshot of the connection
 	source                                uint16                   // the peer's port
 	reset, resetAll, syn, syn2, text, ack mould
 }
 
-// newForger knows the connection between local, which it attacks, and remote.
+// newForger makes a forger for the connection between local, which it attacks, and remote.
 func newForger(local, remote net.Addr, link packet.Link) *forger {
 	at, as := local.(*net.TCPAddr).AddrPort(), remote.(*net.TCPAddr).AddrPort()
 	with := func(flags string, octets int) mould {
@@ -139,7 +138,7 @@ func newForger(local, remote net.Addr, link packet.Link) *forger {
 	}
 }
 
-// look looks at the connection again and again, until it ends or ctx does.
+// look takes snapshots of the connection until it ends or ctx does.
 func (f *forger) look(ctx context.Context, flow *nic.Flow) {
 	for {
 		info, err := flow.Info(ctx)
@@ -151,11 +150,11 @@ func (f *forger) look(ctx context.Context, flow *nic.Flow) {
 	}
 }
 
-// far is what a connection cannot have sent or got since it was looked at.
+// far is more than a connection can have sent or received since the last snapshot.
 const far = 64 << 20
 
-// aimed writes a segment of the connection. In its window it stays clear of
-// RCV.NXT: full segments, and windows, are multiples of four octets.
+// aimed writes a segment of the connection. Within the window it avoids RCV.NXT: full segments, and windows, are
+// multiples of four octets.
 func (f *forger) aimed(b []byte) int { return f.write(b, f.source) }
 
 // stray writes a segment of a connection that does not exist.
@@ -170,7 +169,7 @@ func (f *forger) stray(b []byte) int {
 func (f *forger) write(b []byte, source uint16) int {
 	seen := f.seen.Load()
 	next, una, sent := uint32(seen.RcvNxt), uint32(seen.SndUna), uint32(seen.SndNxt)
-	// The window moves on while the segment is under way: this is where it may be.
+	// The window moves while the segment is in flight. This is where it may be.
 	inside := next + 1 + 4*(f.random.Uint32()%max(seen.RcvWnd, 1))
 	anywhere := next + far + f.random.Uint32()%(1<<31-far)
 	never := sent + far + f.random.Uint32()%(1<<30) // acknowledges what was not sent
@@ -195,7 +194,7 @@ func (f *forger) write(b []byte, source uint16) int {
 	return f.ack.cast(b, source, inside, never)
 }
 
-// phase is what was moved while something went on.
+// phase is what was transferred during a part of the test.
 type phase struct {
 	octets uint64
 	took   time.Duration
@@ -207,7 +206,7 @@ func (p phase) String() string {
 	return fmt.Sprintf("%.0f MB/s", p.rate()/1e6)
 }
 
-// during adds to ph what comes back to p while f runs.
+// during runs f, and adds to ph what returns to p meanwhile.
 func (p *plain) during(ph *phase, f func()) {
 	before, begin := p.received.Load(), time.Now()
 	f()
@@ -215,12 +214,10 @@ func (p *plain) during(ph *phase, f func()) {
 	ph.octets += p.received.Load() - before
 }
 
-// TestFlood sends a million forged segments to a running connection, and as
-// many to connections that do not exist. The connection moves octets all the
-// time, to an echo and back, and each of them is right. It moves at least half
-// as many in a time as while the same number of frames comes that mean nothing to
-// anybody: those cost no less to send and to carry, on the same processors, and
-// take turns with the others. Without STAG_LONG=1 it is a tenth.
+// TestFlood sends a million forged segments to a running connection, and as many to connections that do not exist.
+// The connection transfers octets to an echo and back the whole time, and all of them are right. Its rate is at least
+// half of that during a flood with the same number of frames of an unknown protocol: sending and carrying those costs
+// as much, on the same processors, and the two kinds take turns. Without STAG_LONG=1 it is a tenth.
 func TestFlood(t *testing.T) {
 	const rounds = 8
 	each := 100_000
@@ -229,7 +226,7 @@ func TestFlood(t *testing.T) {
 	}
 	r := newRig(t, Config{Intruder: true})
 	r.open()
-	r.setSysctl(theirs, "ipv4/tcp_timestamps", "0") // which would give the forger away
+	r.setSysctl(theirs, "ipv4/tcp_timestamps", "0") // they would expose the forger
 	our, conn := r.connect(false)
 	peer := (&plain{conn: conn, send: 1 << 50, out: seedTheirs, in: seedTheirs}).start()
 	ulp := octets.NewEcho()

@@ -15,31 +15,29 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// volume is what each direction of a connection carries.
+// volume is how many octets each direction of a connection carries.
 const volume = 64 << 20
 
-// weather is a bad cable: of a hundred segments, one is lost, one comes up to
-// MostLate behind its time, one twice, and of two hundred one is spoilt. The
-// first FIN is lost too.
+// weather is the plan of a bad cable: of a hundred segments, one is lost, one comes up to MostLate late, and one
+// twice. Of two hundred one is corrupted. The first FIN is lost too.
 var weather = Plan{Drop: Percent(1), Spoil: Percent(0.5), Twice: Percent(1), Late: Percent(1), FINs: 1}
 
-// showers are the same at a fifth of the rates. Without SACK the kernel repairs
-// hardly more than one loss without a timeout.
+// showers are the same faults at a fifth of the rates. Without SACK the kernel hardly repairs more than one loss
+// without a timeout.
 var showers = Plan{Drop: Percent(0.2), Spoil: Percent(0.1), Twice: Percent(0.2), Late: Percent(0.2), FINs: 1}
 
-// match is a connection between our TCP and the kernel's.
+// match is a connection between stag's TCP and the kernel's.
 type match struct {
 	*rig
-	send, expect uint64    // octets from our side, and from the other
-	first        pair.Side // who closes
+	send, expect uint64    // octets from our side, and from the other side
+	first        pair.Side // the side that closes first
 	begun        time.Time
 	flow         *nic.Flow
 	ulp          *octets.Transfer
 	peer         *plain
 }
 
-// start takes our end over, with both sides sending through what p makes of the
-// cable.
+// start takes our end over. Both sides then send over the cable with plan p.
 func (m *match) start(our, peer *net.TCPConn, p Plan) {
 	m.Helper()
 	m.both(p)
@@ -59,7 +57,7 @@ func (m *match) finish() {
 	m.close()
 }
 
-// arrives waits until every octet is where it shall be.
+// arrives waits until every octet has arrived.
 func (m *match) arrives() {
 	m.Helper()
 	for end := time.Now().Add(patience); m.peer.received.Load() < m.send || m.ulp.Received() < m.expect; {
@@ -78,8 +76,7 @@ func (m *match) arrives() {
 	m.Must(<-m.peer.wrote)
 }
 
-// close ends both directions, in the order of the match, and demands that both
-// ends are content.
+// close closes both directions, in the order of the match, and demands that both ends end without an error.
 func (m *match) close() {
 	m.Helper()
 	if m.first == ours {
@@ -103,17 +100,17 @@ func (m *match) close() {
 	if n := m.peer.received.Load(); n != m.send {
 		m.Errorf("the peer got %d octets of %d", n, m.send)
 	}
-	if m.first == theirs { // or it stays in TIME-WAIT
+	if m.first == theirs { // otherwise it stays in TIME-WAIT
 		m.Eventually("no flow is left", func() bool { return len(m.nic.Flows()) == 0 })
 	}
 }
 
-// enough is how often something must have happened to a direction that carries
-// data, for a test of it to mean something. Some fifty are the fewest expected.
+// enough is how often a fault must have hit a direction with data for its test to be meaningful. The smallest
+// expected number is about fifty.
 const enough = 15
 
-// report says what the cable did, and demands that it did what it should, and
-// that both ends had to work for it.
+// report prints what the cable did, and demands that it had the planned faults, and that both ends had to repair
+// them.
 func (m *match) report(p Plan) {
 	m.Helper()
 	m.Logf("from us: %v", m.tally(ours))
@@ -129,7 +126,7 @@ func (m *match) report(p Plan) {
 	}
 }
 
-// happened demands that what a side sent met the faults of the plan.
+// happened demands that the faults of the plan hit what a side sent.
 func (m *match) happened(side pair.Side, p Plan) {
 	m.Helper()
 	t := m.tally(side)
@@ -147,7 +144,7 @@ func (m *match) happened(side pair.Side, p Plan) {
 	}
 }
 
-// worked demands that the sender and the receiver of a direction noticed.
+// worked demands that the sender and the receiver of a direction have counted the faults.
 func (m *match) worked(p Plan, again, spoilt, early uint64) {
 	m.Helper()
 	if p.Drop+p.Spoil > 0 && again < enough {
@@ -161,7 +158,7 @@ func (m *match) worked(p Plan, again, spoilt, early uint64) {
 	}
 }
 
-// option is a set of TCP options that the two ends agree on.
+// option is a set of TCP options that the two ends negotiate.
 type option struct {
 	name   string
 	sysctl map[string]string // of the peer
@@ -175,7 +172,7 @@ var options = []option{
 	{"neither", map[string]string{"ipv4/tcp_sack": "0", "ipv4/tcp_timestamps": "0"}, showers},
 }
 
-// controls are the congestion controls that the kernel offers.
+// controls returns the congestion controls that the kernel offers.
 func controls(t *testing.T) []string {
 	b, err := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
 	if err != nil {
@@ -184,14 +181,13 @@ func controls(t *testing.T) []string {
 	return strings.Fields(string(b))
 }
 
-// longVariable is the environment variable that asks for all cases.
+// longVariable is the environment variable that selects all cases.
 const longVariable = "STAG_LONG"
 
-// TestKernel moves 64 MiB through the weather, each way, with every congestion
-// control of the kernel's, with and without options, and lets either end close
-// first. Our side goes on with the kernel's algorithm, or with CUBIC if it has
-// not got it. Without STAG_LONG=1 it is a quarter of the cases: each algorithm
-// with each set of options, and a direction and an order that take turns.
+// TestKernel transfers 64 MiB with the faults of weather in each direction, with every congestion control of the
+// kernel, with and without options, and with either end closing first. Our side continues with the kernel's
+// algorithm, or with CUBIC if stag does not have it. Without STAG_LONG=1 it runs a quarter of the cases: each
+// algorithm with each set of options, with alternating directions and orders.
 func TestKernel(t *testing.T) {
 	all := os.Getenv(longVariable) != ""
 	for i, cc := range controls(t) {
@@ -226,8 +222,7 @@ func TestKernel(t *testing.T) {
 	}
 }
 
-// TestOneFault has each fault by itself, and more of it, in both directions of
-// one connection at once.
+// TestOneFault tests each fault alone, at a higher rate, in both directions of one connection at once.
 func TestOneFault(t *testing.T) {
 	for i, c := range []struct {
 		name string

@@ -11,12 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MostLate is how late a segment is at most, when nothing else has to be done.
+// MostLate is the longest random delay of a segment, on a machine that is not busy.
 const MostLate = 4 * time.Millisecond
 
-// latecomers take the segments that the programs leave to the kernel, and send
-// each a while later where it would have gone. The kernel does nothing with
-// them: they are for another host.
+// latecomers receive the segments that the programs pass to the kernel, and forward each some time later. The kernel
+// itself drops them, because they are for another host.
 type latecomers struct {
 	doors   [2]*os.File // sockets on the interfaces between the hosts
 	reading sync.WaitGroup
@@ -49,17 +48,17 @@ func newLatecomers(a, b place, c Config) (l *latecomers, err error) {
 // longWay is one direction of a long cable.
 type longWay struct {
 	Config
-	free    time.Time // when everything that came will have left
+	free    time.Time // when everything that has arrived will have left
 	packets chan delayed
 }
 
-// delayed is a segment on a long way, and when it arrives.
+// delayed is a segment on a long way, and the time of its arrival.
 type delayed struct {
 	at    time.Time
 	frame []byte
 }
 
-// take queues a segment that has come, if there is room.
+// take queues a segment that has arrived, if there is room.
 func (w *longWay) take(now time.Time, frame []byte) {
 	wait := max(0, w.free.Sub(now))
 	if wait > w.room() {
@@ -72,29 +71,29 @@ func (w *longWay) take(now time.Time, frame []byte) {
 	w.packets <- delayed{w.free.Add(w.Delay), frame}
 }
 
-// room is how long a segment waits at most until it leaves: a round trip, and 10 ms
-// as this process does not always run.
+// room returns how long a segment may wait before it leaves: a round trip, and 10 ms because this process does not
+// always run.
 func (w *longWay) room() time.Duration { return 2*w.Delay + 10*time.Millisecond }
 
 // sendInOrder sends each segment when it is due.
 func (w *longWay) sendInOrder(out *os.File) {
 	for d := range w.packets {
 		time.Sleep(time.Until(d.at))
-		out.Write(d.frame) // a full cable loses it, as it may
+		out.Write(d.frame) // a full cable loses it, which is allowed
 	}
 }
 
-// sendByChance sends a segment up to MostLate later.
+// sendByChance sends a segment after a random delay of up to MostLate.
 func (l *latecomers) sendByChance(out *os.File, frame []byte, luck *rand.Rand) {
 	l.sending.Add(1)
 	time.AfterFunc(time.Duration(luck.Int64N(int64(MostLate))), func() {
 		defer l.sending.Done()
-		out.Write(frame) // a full cable loses it, as it may
+		out.Write(frame) // a full cable loses it, which is allowed
 	})
 }
 
-// openDoor makes a socket that gets what arrives at an interface and is left to
-// the kernel, and sends without a queue.
+// openDoor makes a socket that receives what arrives at an interface and the program passes to the kernel, and that
+// sends without a queue.
 func openDoor(p place) (door *os.File, err error) {
 	err = p.do(func() error {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -121,7 +120,7 @@ func openDoor(p place) (door *os.File, err error) {
 
 func bigEndian(n uint16) uint16 { return n<<8 | n>>8 }
 
-// pass gives what comes in to send, until close.
+// pass passes what arrives at in to send, until close.
 func (l *latecomers) pass(in *os.File, send func(frame []byte)) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -129,7 +128,7 @@ func (l *latecomers) pass(in *os.File, send func(frame []byte)) {
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded): // close
 			return
-		case err != nil: // the interface is down: nothing comes
+		case err != nil: // the interface is down: nothing arrives
 			time.Sleep(time.Millisecond)
 			continue
 		}
@@ -137,7 +136,7 @@ func (l *latecomers) pass(in *os.File, send func(frame []byte)) {
 	}
 }
 
-// close ends everything. What is under way is sent before.
+// close ends everything, after sending what is in flight.
 func (l *latecomers) close() error {
 	var errs []error
 	for _, d := range l.doors {

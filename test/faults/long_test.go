@@ -7,10 +7,9 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// TestLongCable: over a round trip of 100 ms our end and the kernel's move octets both
-// ways, one after the other, and our windows follow: 224 segments, which is what
-// they begin with, would be 26 Mb/s. The rate is printed, not judged: each packet
-// goes through this process, which shares the processors with both ends.
+// TestLongCable: over a round trip of 100 ms our end and the kernel's transfer octets in both directions, one after
+// the other, and our windows grow: the initial 224 segments would give 26 Mb/s. The rate is printed, not judged: each
+// packet goes through this process, which shares the processors with both ends.
 func TestLongCable(t *testing.T) {
 	const octets = 64 << 20
 	for _, c := range []struct {

@@ -6,10 +6,10 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// drizzle is for tests of something else: it keeps recoveries going.
+// drizzle is the plan for tests of something else: it keeps recoveries going.
 var drizzle = Plan{Drop: Percent(0.2)}
 
-// family is a kind of path, and what it is narrowed to.
+// family is a kind of path, and the MTU that it is narrowed to.
 type family struct {
 	name string
 	v6   bool
@@ -18,8 +18,8 @@ type family struct {
 
 var families = []family{{"v4", false, 1000}, {"v6", true, 1280}}
 
-// timeouts are how many make our TCP suspect a path that says nothing. What
-// they sent again has vanished, and more as a rule.
+// timeouts is how many timeouts make our TCP suspect a path that sends no report. The segments that they sent again
+// have been dropped, and usually more.
 const timeouts = 4
 
 // midway waits until a part of what we send has arrived.
@@ -31,10 +31,9 @@ func (m *match) midway() {
 	}
 }
 
-// TestPathNarrows lets the last hop behind a router become narrower in the
-// middle of a transfer: the router's report makes our segments smaller, and the
-// kernel gets every octet. What was under way is lost, and lies in frames that
-// are too large now.
+// TestPathNarrows narrows the last hop behind a router in the middle of a transfer. The router's report makes our
+// segments smaller, and the kernel gets every octet. Segments in flight are lost, and are in frames that are now too
+// large.
 func TestPathNarrows(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.name, func(t *testing.T) {
@@ -60,7 +59,7 @@ func TestPathNarrows(t *testing.T) {
 	}
 }
 
-// TestPathSwallows is the same with a path that says nothing.
+// TestPathSwallows narrows a path that sends no report.
 func TestPathSwallows(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.name, func(t *testing.T) {
@@ -89,7 +88,7 @@ func TestPathSwallows(t *testing.T) {
 	}
 }
 
-// info is the connection now.
+// info returns a snapshot of the connection.
 func (m *match) info() tcp.Info {
 	m.Helper()
 	i, err := m.flow.Info(m.Ctx())

@@ -43,10 +43,10 @@ func TestProgram(t *testing.T) {
 		for _, c := range []struct {
 			name    string
 			plan    planned
-			meets   bool // the fault concerns the frame
+			meets   bool // the fault applies to the frame
 			verdict uint32
 			count   func(Tally) uint64
-			changed func(was, is []byte) bool // nil: is as was
+			changed func(was, is []byte) bool // nil: must be unchanged
 		}{
 			{"nothing", planned{}, true, verdictRedirect, nil, nil},
 			{"routed", planned{Routed: 1}, true, verdictPass, nil, nil},
@@ -95,8 +95,7 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// loaded is the program on no interface. It leads to the loopback, where a run
-// sends nothing.
+// loaded loads the program without an interface. It redirects to the loopback, where a test run sends nothing.
 func loaded(t *testing.T) *way {
 	t.Helper()
 	w := &way{}
@@ -125,7 +124,7 @@ func verdictOf(t *testing.T, w *way, frame []byte) (verdict uint32, out []byte) 
 	return verdict, o.DataOut
 }
 
-// oneBit reports whether exactly one bit behind the Ethernet header differs.
+// oneBit reports whether exactly one bit after the Ethernet header differs.
 func oneBit(was, is []byte) bool {
 	n := 0
 	for i := range was {
@@ -134,8 +133,7 @@ func oneBit(was, is []byte) bool {
 	return n == 1 && bytes.Equal(was[:14], is[:14])
 }
 
-// sameSum reports whether two frames differ, and TCP's checksum is right in
-// both.
+// sameSum reports whether two frames differ and TCP's checksum is correct in both.
 func sameSum(was, is []byte) bool {
 	var p wire.Packet
 	for _, b := range [][]byte{was, is} {
@@ -146,7 +144,7 @@ func sameSum(was, is []byte) bool {
 	return !bytes.Equal(was, is)
 }
 
-// TestLuck: the rates are met, and another seed has other luck.
+// TestLuck: the program keeps the rates, and another seed hits other segments.
 func TestLuck(t *testing.T) {
 	need.Root(t)
 	need.XDP(t)

@@ -16,11 +16,10 @@ import (
 
 const (
 	writeLen = 64 << 10 // octets of each Write
-	writesUp = 32       // Writes under way at a time
+	writesUp = 32       // outstanding Writes
 )
 
-// writer is one end of an RDMA connection. It writes all of its memory into the
-// other end's, and says so by a Send.
+// writer is one end of an RDMA connection. It writes all of its memory into the other end's, and then sends a Send.
 type writer struct {
 	*rig
 	seed     octets.Pattern
@@ -30,11 +29,11 @@ type writer struct {
 	qp       *rdma.QP
 	src, dst *rdma.MR
 	recv     *rdma.MR
-	writes   int  // how many; all of src at first
-	told     bool // the other end has said that all is there
+	writes   int  // how many to post; at first, all of src
+	told     bool // the other end's Send has arrived
 }
 
-// newWriter makes an end with n octets to write, and room for as many.
+// newWriter makes an end with n octets to write, and as much memory to receive.
 func (r *rig) newWriter(side pair.Side, n int) *writer {
 	r.Helper()
 	w := &writer{rig: r, seed: octets.Pattern(10 + side), writes: n / writeLen}
@@ -68,8 +67,7 @@ func (r *rig) newWriter(side pair.Side, n int) *writer {
 	return w
 }
 
-// closes lets something be closed when the test ends, before what was made
-// earlier.
+// closes registers f, to be called when the test ends, before what was made earlier is closed.
 func (w *writer) closes(f func() error) { w.Cleanup(func() { w.Check(f()) }) }
 
 // newWriters makes both ends and connects them.
@@ -95,8 +93,7 @@ func (r *rig) newWriters(n int, v6 bool, p rdma.ConnParams) (a, b *writer) {
 	return a, b
 }
 
-// write does its Writes, and waits until the other end has done the same. It
-// ends early when a work request fails.
+// write posts its Writes, and waits until the other end has done so too. It returns early if a work request fails.
 func (w *writer) write(ctx context.Context, to *writer) error {
 	posted, done := 0, 0
 	var some [16]rdma.Completion
@@ -126,7 +123,7 @@ func (w *writer) write(ctx context.Context, to *writer) error {
 
 var errFailed = errors.New("a work request has failed")
 
-// request is the i-th work request: a Write, or the Send behind all of them.
+// request returns the i-th work request: a Write, or the Send after all of them.
 func (w *writer) request(i int, to *writer) rdma.SendWR {
 	if i == w.writes {
 		return rdma.SendWR{Op: rdma.WRSend, Flags: rdma.Signaled, SGL: []rdma.SGE{w.src.SGE(0, 64)}}
@@ -138,7 +135,7 @@ func (w *writer) request(i int, to *writer) rdma.SendWR {
 	}
 }
 
-// exchange lets both ends write.
+// exchange runs write at both ends.
 func exchange(a, b *writer) (errA, errB error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -148,7 +145,7 @@ func exchange(a, b *writer) (errA, errB error) {
 	return errA, <-other
 }
 
-// retransmits is how many segments an end has sent again.
+// retransmits returns how many segments an end has sent again.
 func (w *writer) retransmits() uint64 {
 	w.Helper()
 	s, err := w.qp.TCPStats(w.Ctx())
@@ -157,7 +154,7 @@ func (w *writer) retransmits() uint64 {
 	return s.Retransmits
 }
 
-// part closes the connection in good order.
+// part closes the connection normally.
 func (w *writer) part(other *writer) {
 	w.Helper()
 	w.Must(w.qp.Disconnect(w.Ctx()))
@@ -165,7 +162,7 @@ func (w *writer) part(other *writer) {
 	w.Must(errors.Join(w.qp.Err(), other.qp.Err()))
 }
 
-// got demands that an end's memory is what the other wrote.
+// got demands that an end's memory is what the other end wrote.
 func (w *writer) got(from *writer) {
 	w.Helper()
 	if i := from.seed.Differs(w.dst.Bytes(), 0); i >= 0 {
@@ -176,8 +173,7 @@ func (w *writer) got(from *writer) {
 	}
 }
 
-// TestRDMA has both ends write 64 MiB into the other's memory at once, through
-// the weather.
+// TestRDMA: both ends write 64 MiB into the other's memory at once, with the faults of weather.
 func TestRDMA(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("v6 %v", v6), func(t *testing.T) {
@@ -200,15 +196,15 @@ func TestRDMA(t *testing.T) {
 	}
 }
 
-// TestRDMAPathNarrows: FPDUs that were cut for a wider path are spread over
-// smaller segments, whether the path says why or not, and the other end copes.
+// TestRDMAPathNarrows: FPDUs that were made for a wider path are spread over smaller segments, with or without a
+// report of the path, and the other end receives them.
 func TestRDMAPathNarrows(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		t.Run(fmt.Sprintf("silent %v", silent), func(t *testing.T) {
 			r := newRig(t, Config{Routed: !silent})
 			a, b := r.newWriters(volume, false, rdma.ConnParams{})
 			r.Must(r.Set(ours, drizzle))
-			b.writes = 0 // it answers only
+			b.writes = 0 // it only answers
 			over := make(chan error, 1)
 			go func() {
 				errA, errB := exchange(a, b)
@@ -233,9 +229,9 @@ func TestRDMAPathNarrows(t *testing.T) {
 	}
 }
 
-// TestRDMASwapped exchanges two words of one segment, which TCP's checksum does
-// not show. The CRC does: the connection ends with its Terminate, nothing wrong
-// has been placed, and nobody is told that the Writes are there.
+// TestRDMASwapped exchanges two words of one segment, which TCP's checksum does not detect. The CRC does: the
+// connection ends with a Terminate, nothing wrong has been placed, and no completion says that the Writes have
+// arrived.
 func TestRDMASwapped(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -265,8 +261,8 @@ func TestRDMASwapped(t *testing.T) {
 	}
 }
 
-// TestRDMASwappedWithoutCRC: the same change goes unseen where the two ends
-// agree to do without the CRC. So it is the CRC that sees it.
+// TestRDMASwappedWithoutCRC: the same change is not detected if the two ends agree not to use the CRC. So it is the
+// CRC that detects it.
 func TestRDMASwappedWithoutCRC(t *testing.T) {
 	r := newRig(t, Config{Seed: 1})
 	a, b := r.newWriters(volume/8, false, rdma.ConnParams{NoCRC: true})

@@ -24,8 +24,7 @@ import (
 	common "github.com/stag-rdma/stag/test/rig"
 )
 
-// ours and theirs are the two sides of a cable: an interface of ours on A, a
-// plain kernel on B.
+// ours and theirs are the two sides of a cable: A has an offloaded interface, B is a plain kernel.
 const (
 	ours   = pair.A
 	theirs = pair.B
@@ -37,18 +36,17 @@ const (
 	seedTheirs octets.Pattern = 2
 )
 
-// patience is how long anything may take. A test that has to wait for so long
-// fails.
+// patience is an upper bound for every wait. A test that reaches it fails.
 const patience = 2 * time.Minute
 
-// rig is the stage of a test. Everything on it goes away when the test ends.
+// rig is the set-up of a test. It is removed when the test ends.
 type rig struct {
 	common.Stage
 	*Cable
 	nic *nic.NIC
 }
 
-// newRig lays a cable between two plain kernels.
+// newRig makes a cable between two plain kernels.
 func newRig(t testing.TB, c Config) *rig {
 	t.Helper()
 	need.Root(t)
@@ -68,7 +66,7 @@ func newRig(t testing.TB, c Config) *rig {
 	return r
 }
 
-// open makes our side's interface ours.
+// open offloads the interface of our side.
 func (r *rig) open() {
 	r.Helper()
 	r.in(ours, func() (err error) {
@@ -89,7 +87,7 @@ func (r *rig) both(p Plan) {
 	r.Must(errors.Join(r.Set(ours, p), r.Set(theirs, p)))
 }
 
-// tally is what has happened to what a side sent.
+// tally returns what has happened to the segments that a side sent.
 func (r *rig) tally(side pair.Side) Tally {
 	r.Helper()
 	t, err := r.Tally(side)
@@ -111,7 +109,7 @@ func (r *rig) connect(v6 bool) (our, peer *net.TCPConn) {
 		addr = r.Ends[theirs].V6.Addr().String()
 	}
 	var lc net.ListenConfig
-	lc.SetMultipathTCP(false) // nothing can take that over
+	lc.SetMultipathTCP(false) // such a connection cannot be taken over
 	var l net.Listener
 	r.in(theirs, func() (err error) {
 		l, err = lc.Listen(r.Ctx(), "tcp", net.JoinHostPort(addr, "0"))
@@ -132,7 +130,7 @@ func (r *rig) connect(v6 bool) (our, peer *net.TCPConn) {
 	return dialled.(*net.TCPConn), accepted.(*net.TCPConn)
 }
 
-// congestion makes a connection of the kernel's use the algorithm name.
+// congestion makes a kernel connection use the algorithm name.
 func (r *rig) congestion(c *net.TCPConn, name string) {
 	r.Helper()
 	raw, err := c.SyscallConn()
@@ -144,7 +142,7 @@ func (r *rig) congestion(c *net.TCPConn, name string) {
 	r.Must(errors.Join(err, failed))
 }
 
-// drops are the segments that our engine did not use, by reason.
+// drops returns how many segments our engine did not use, by reason.
 func (r *rig) drops() map[string]uint64 {
 	r.Helper()
 	var sum engine.Counters
@@ -158,7 +156,7 @@ func (r *rig) drops() map[string]uint64 {
 	return all
 }
 
-// kernelCounter is what the TCP of a side's kernel counts under that name.
+// kernelCounter returns the counter of a side's kernel TCP with that name.
 func (r *rig) kernelCounter(side pair.Side, name string) (n uint64) {
 	r.Helper()
 	found := false
@@ -186,8 +184,8 @@ func (r *rig) kernelCounter(side pair.Side, name string) (n uint64) {
 	return n
 }
 
-// plain is a program of the other side: it writes a pattern to a kernel socket
-// and checks the one that arrives, octet by octet.
+// plain is the application at the other side: it writes a pattern to a kernel socket and checks the arriving pattern,
+// octet by octet.
 type plain struct {
 	conn     *net.TCPConn
 	send     uint64 // octets to write at most
@@ -199,7 +197,7 @@ type plain struct {
 	read     chan error // one value, at the end of the stream
 }
 
-// start begins both directions.
+// start starts both directions.
 func (p *plain) start() *plain {
 	p.wrote, p.read = make(chan error, 1), make(chan error, 1)
 	go func() { p.wrote <- p.writeAll() }()

@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	endless    = 1 << 40 // octets, more than a test moves
+	endless    = 1 << 40 // octets, more than a test transfers
 	steadyRate = 1e9     // bits a second
 )
 
-// steady is one connection over a long cable of 1 Gb/s. It goes on until the test ends.
+// steady is one connection over a long cable of 1 Gb/s. It runs until the test ends.
 type steady struct {
 	*match
 	trip    time.Duration
-	arrived func() uint64 // octets, at the end that does not send
+	arrived func() uint64 // octets, at the receiving end
 	sender  *net.TCPConn  // if the kernel is the sender
 }
 
-// newSteady lays the cable. Both kernels may buffer 64 MiB: the 4 MiB that their
-// senders may by default are less than what a round trip of 100 ms holds.
+// newSteady makes the cable. Both kernels may buffer 64 MiB: their default of 4 MiB for senders is less than a round
+// trip of 100 ms holds.
 func newSteady(t *testing.T, trip time.Duration) *steady {
 	t.Helper()
 	r := newRig(t, Config{Delay: trip / 2, Rate: steadyRate, MTU: 3506})
@@ -42,7 +42,7 @@ func newSteady(t *testing.T, trip time.Duration) *steady {
 	return &steady{match: &match{rig: r}, trip: trip}
 }
 
-// kernels has the kernel at both ends.
+// kernels uses the kernel's TCP at both ends.
 func (s *steady) kernels() {
 	our, peer := s.connect(false)
 	s.congestion(our, "cubic")
@@ -61,7 +61,7 @@ func (s *steady) kernelSends() {
 	s.arrived, s.sender = s.ulp.Received, s.peer.conn
 }
 
-// offloaded has our TCP at one end and the kernel's at the other.
+// offloaded uses our TCP at one end and the kernel's at the other.
 func (s *steady) offloaded(p octets.Plan) {
 	s.open()
 	our, peer := s.connect(false)
@@ -74,8 +74,7 @@ func (s *steady) offloaded(p octets.Plan) {
 	s.Must(err)
 }
 
-// rate is the Mb/s that arrive in a time, after as long for slow start. It prints what
-// bounds the sender.
+// rate returns the Mb/s that arrive during d, after an equal time for slow start. It prints what limits the sender.
 func (s *steady) rate(d time.Duration) float64 {
 	s.Helper()
 	time.Sleep(d)
@@ -96,7 +95,7 @@ func (s *steady) rate(d time.Duration) float64 {
 		drops := s.drops()
 		maps.DeleteFunc(drops, func(_ string, n uint64) bool { return n == 0 })
 		s.Logf("our end has dropped %v", drops)
-		// Else it waits because what the cable keeps fills the window.
+		// Otherwise the sender waits because the octets in the cable fill the window.
 		if least := min(1.5*rate*1e6, steadyRate) / 8 * s.trip.Seconds(); window > 0.1 && float64(i.RcvWnd) < least {
 			s.Errorf("the kernel waits for our window, which is %d octets: for %.0f Mb/s on this way it needs %.0f", i.RcvWnd, rate, least)
 		}
@@ -104,7 +103,7 @@ func (s *steady) rate(d time.Duration) float64 {
 	return rate
 }
 
-// info is what the sending kernel tells of the connection; zero if it does not send.
+// info returns the sending kernel's information about the connection; zero if the kernel does not send.
 func (s *steady) info() *unix.TCPInfo {
 	s.Helper()
 	i := &unix.TCPInfo{}
@@ -119,10 +118,9 @@ func (s *steady) info() *unix.TCPInfo {
 	return i
 }
 
-// TestSteadyLongCable: beyond slow start, one connection between our TCP and the
-// kernel's has as much of 1 Gb/s as one between two kernels. The rates are printed,
-// not judged, as in TestLongCable. Without STAG_LONG=1 it is one round trip of three,
-// and a second instead of three or more.
+// TestSteadyLongCable: beyond slow start, one connection between our TCP and the kernel's gets as much of 1 Gb/s as
+// one between two kernels. The rates are printed, not judged, as in TestLongCable. Without STAG_LONG=1 it runs one
+// round trip of three, and a second instead of three or more.
 func TestSteadyLongCable(t *testing.T) {
 	trips, each := []time.Duration{10 * time.Millisecond}, time.Second
 	if os.Getenv(longVariable) != "" {

@@ -16,11 +16,10 @@ import (
 // strayRates are frames in a second.
 var strayRates = []time.Duration{30_000, 70_000, 150_000, 300_000, 600_000}
 
-// TestStrays compares what a flood at tuples that are no connections takes from a
-// connection of ours with what it takes from one of the kernel's, behind the same
-// program: the kernel answers each stray with a reset, whosever the connection
-// beside it is. It prints what is left of either, in parts of what there is while as
-// many frames come that mean nothing, and demands that all octets are right.
+// TestStrays compares how much a flood at tuples without a connection takes from a connection of ours and from one of
+// the kernel's behind the same program: the kernel answers each stray with a reset in both cases. It prints the
+// remaining rate of each, relative to that during a flood of as many frames of an unknown protocol, and demands that
+// all octets are right.
 func TestStrays(t *testing.T) {
 	const rounds = 4
 	for _, engine := range []bool{true, false} {
@@ -70,8 +69,7 @@ func TestStrays(t *testing.T) {
 	}
 }
 
-// echo sends back what comes over a connection, taken over or not. ended waits until
-// that is over.
+// echo returns everything that arrives over a connection, offloaded or not. ended waits until that is over.
 func (r *rig) echo(our *net.TCPConn, engine bool) (ended func() error) {
 	r.Helper()
 	if engine {

@@ -10,7 +10,7 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// place is an interface, and how to get into its namespace.
+// place is an interface, and the way into its namespace.
 type place struct {
 	pair.End
 	do func(func() error) error
@@ -20,15 +20,14 @@ func placeOf(p *pair.Pair, side pair.Side) place {
 	return place{p.Ends[side], func(f func() error) error { return p.Do(side, f) }}
 }
 
-// way is the program on one interface, from where packets leave by another.
+// way is the program on one interface, from which packets leave by another.
 type way struct {
 	faultsObjects
 	link   link.Link
 	routed bool
 }
 
-// newWay puts the program on from. Packets leave by to, or where the kernel of
-// from's namespace sends them.
+// newWay puts the program on from. Packets leave by to, or where the kernel in from's namespace forwards them.
 func newWay(from, to place, seed uint64, routed bool) (w *way, err error) {
 	w = &way{routed: routed}
 	if err := loadFaultsObjects(&w.faultsObjects, nil); err != nil {
@@ -53,8 +52,7 @@ func newWay(from, to place, seed uint64, routed bool) (w *way, err error) {
 	return w, w.attach(from)
 }
 
-// leadTo makes packets leave by an interface. Its index means something in its
-// own namespace.
+// leadTo makes packets leave by an interface. Its index is valid in its own namespace.
 func (w *way) leadTo(to place) error {
 	return to.do(func() error {
 		for i := range uint32(2) {
@@ -66,8 +64,8 @@ func (w *way) leadTo(to place) error {
 	})
 }
 
-// attach puts the program on from, in native mode. What its kernel gets must
-// be as it came, so it may merge nothing.
+// attach attaches the program to from, in native mode. Frames must reach the program as they arrived, so from must
+// not merge them.
 func (w *way) attach(from place) error {
 	return from.do(func() (err error) {
 		w.link, err = link.AttachXDP(link.XDPOptions{

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// hold is a set of those who have a chunk. A chunk is free when it is empty.
+// hold is the set of holders of a chunk. A chunk is free if it is empty.
 type hold uint8
 
 const (
@@ -14,11 +14,10 @@ const (
 	byLink                    // sent, not yet departed
 )
 
-// poison fills the memory of free chunks in check mode.
+// poison is the value that fills free chunks in check mode.
 const poison = 0xdb
 
-// chunks is an end's memory and who holds what of it: first the receive pool,
-// then the transmit pool.
+// chunks is the memory of an end, with the holders of each chunk: first the receive pool, then the transmit pool.
 type chunks struct {
 	mem    []byte
 	size   uint64 // octets in a chunk
@@ -27,7 +26,7 @@ type chunks struct {
 	fill   fifo[int] // free receive chunks
 	spare  fifo[int] // free transmit chunks
 	check  bool
-	poison []byte // one chunk of it, in check mode
+	poison []byte // one chunk of poison, in check mode
 }
 
 func newChunks(c Config) chunks {
@@ -47,13 +46,13 @@ func newChunks(c Config) chunks {
 	return m
 }
 
-// chunk is the memory of chunk i.
+// chunk returns the memory of chunk i.
 func (m *chunks) chunk(i int) []byte {
 	at := uint64(i) * m.size
 	return m.mem[at : at+m.size : at+m.size]
 }
 
-// index is the chunk that an address lies in.
+// index returns the chunk that contains an address.
 func (m *chunks) index(addr uint64) int {
 	i := addr / m.size
 	if i >= uint64(len(m.holds)) {
@@ -62,7 +61,7 @@ func (m *chunks) index(addr uint64) int {
 	return int(i)
 }
 
-// free puts a chunk that nobody holds back into its pool.
+// free returns a chunk without a holder to its pool.
 func (m *chunks) free(i int) {
 	if m.check {
 		copy(m.chunk(i), m.poison)
@@ -74,7 +73,7 @@ func (m *chunks) free(i int) {
 	}
 }
 
-// take gets a chunk out of a pool for its first holder.
+// take takes a chunk from a pool for its first holder.
 func (m *chunks) take(pool *fifo[int], by hold) (i int, ok bool) {
 	if pool.len() == 0 {
 		return 0, false
@@ -87,7 +86,7 @@ func (m *chunks) take(pool *fifo[int], by hold) (i int, ok bool) {
 	return i, true
 }
 
-// add makes by another holder of chunk i, which the caller must hold already.
+// add adds a holder to chunk i, which the caller must hold already.
 func (m *chunks) add(i int, by hold) {
 	if m.holds[i]&byCaller == 0 {
 		panic(fmt.Sprintf("simnic: chunk %d is not the caller's", i))
@@ -98,7 +97,7 @@ func (m *chunks) add(i int, by hold) {
 	m.holds[i] |= by
 }
 
-// drop ends a hold; the chunk is free when it was the last.
+// drop removes a holder. The chunk is free if it was the last.
 func (m *chunks) drop(i int, by hold) {
 	if m.holds[i]&by == 0 {
 		panic(fmt.Sprintf("simnic: chunk %d is given back by someone who does not hold it", i))

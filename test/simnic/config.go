@@ -8,7 +8,7 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 )
 
-// Side names an end of the link.
+// Side is an end of the link.
 type Side uint8
 
 const (
@@ -18,43 +18,38 @@ const (
 
 func (s Side) String() string { return [...]string{"A", "B"}[s] }
 
-// Config describes a link. The zero value is a perfect one: no delay, no limit
-// of rate, no loss. Both directions are alike, but draw their luck separately.
+// Config describes a link. The zero value is a perfect link: no delay, no rate limit, no loss. Both directions have
+// the same settings, and separate random numbers.
 type Config struct {
-	Seed uint64 // of everything that happens by chance
+	Seed uint64 // of all random events
 
 	Latency time.Duration // from one end to the other
 	Rate    uint64        // bits per second of packet octets; 0 means unlimited
-	// QueueLen is how many packets may wait for their turn on the link; a
-	// packet beyond is lost, and the sender not told. 0 means TxRing, so that
-	// a full transmit ring holds the sender back first.
+	// QueueLen is how many packets may wait for the link. A packet beyond that is lost, and the sender is not told. 0
+	// means TxRing, so that a full transmit ring stops the sender first.
 	QueueLen int
 
 	// Probabilities, from 0 to 1, for each packet.
 	Loss      float64
 	Duplicate float64       // the packet arrives twice
 	Reorder   float64       // the packet takes up to ReorderBy longer
-	Corrupt   float64       // one bit behind the Ethernet header is inverted
+	Corrupt   float64       // one bit after the Ethernet header is inverted
 	ReorderBy time.Duration // 0 means Latency, or 100 µs where that is 0
 
-	Burst    Burst   // losses that come together
+	Burst    Burst   // losses in bursts
 	LossAcks float64 // loss of segments that carry nothing but an ACK
-	// Overtaken is how often a packet waits until up to OvertakenBy later ones
-	// have gone by, but no longer than ReorderBy.
+	// Overtaken is the probability that a packet waits until up to OvertakenBy later packets have passed it, but no
+	// longer than ReorderBy.
 	Overtaken   float64
 	OvertakenBy int
-	// Forge is how often two words of a TCP payload change places: no Internet
-	// checksum sees that.
+	// Forge is the probability that two words of a TCP payload change places. No Internet checksum detects that.
 	Forge float64
-	// Split and Merge are how often a middlebox cuts a data segment in two, and
-	// how often it waits for the next one to make one of both, beyond the MTU if
-	// need be, as segmentation and receive offloads do.
+	// Split and Merge are the probabilities that a middlebox cuts a data segment in two, and that it waits for the
+	// next segment to merge both, beyond the MTU if necessary, as segmentation and receive offloads do.
 	Split, Merge float64
-	// Mark is how often a router marks a packet that may be marked instead of
-	// dropped (RFC 3168 §5).
+	// Mark is the probability that a router marks an ECN-capable packet (RFC 3168 §5).
 	Mark float64
-	// PathMTU is what the way really carries: longer IP packets vanish, and
-	// nobody is told. 0 means MTU.
+	// PathMTU is the MTU of the path: longer IP packets are dropped without a report. 0 means MTU.
 	PathMTU uint32
 
 	MTU       uint32 // octets, Ethernet header and tag not included; 0 means 1500
@@ -62,46 +57,41 @@ type Config struct {
 	Frames    int    // chunks in each end's receive and transmit pool; 0 means 512
 	TxRing    int    // descriptors in a transmit ring; 0 means Frames
 
-	// Check poisons the memory of chunks that nobody holds and looks at it
-	// when they are used again, and compares packets at departure with what
-	// they were when they were sent. It costs time.
+	// Check fills free chunks with poison and verifies it when they are used again. It also compares packets at
+	// departure with their octets when they were sent. It costs time.
 	Check bool
 
-	// Record makes the steering record of a packet that arrives, RecordLen
-	// octets or nil for none; it is copied before the next call. A nil hook
-	// means that the port has no metadata support.
+	// Record returns the steering record of an arriving packet, RecordLen octets or nil for none. The record is
+	// copied before the next call. If the hook is nil, the port has no metadata support.
 	Record func(packet []byte) []byte
-	// Drop decides about each packet before chance does. A nil hook drops
+	// Drop decides for each packet before the random faults do whether to drop it. If the hook is nil, it drops
 	// nothing. The packet is valid during the call.
 	Drop func(from Side, packet []byte) bool
 }
 
-// Burst is loss by the model of Gilbert and Elliott: the way is good or bad, and
-// may change with each packet. The zero Burst is always good.
+// Burst is the loss model of Gilbert and Elliott: the path is good or bad, and may change with each packet. With the
+// zero Burst it is always good.
 type Burst struct {
-	Enter float64 // probability that it turns bad
-	Leave float64 // probability that it turns good
+	Enter float64 // probability of a change from good to bad
+	Leave float64 // probability of a change from bad to good
 	Loss  float64 // probability that a packet is lost while it is bad
-	// For is the longest that it stays bad, however few packets come: without
-	// it (0), a sender that sends one packet a second meets the same burst for
-	// minutes.
+	// For is the longest time that the path stays bad, however few packets come. Without it (0), a sender of one
+	// packet a second meets the same burst for minutes.
 	For time.Duration
 }
 
 const (
-	// rxOffset is where a received packet begins in its chunk, as the kernel
-	// has it (XDP_PACKET_HEADROOM).
+	// rxOffset is where a received packet begins in its chunk, as in the kernel (XDP_PACKET_HEADROOM).
 	rxOffset = 256
 
 	ethernetLen = 14
 	maxLink     = 18 // with a VLAN tag
 )
 
-// maxPacket is the longest frame the link carries.
+// maxPacket returns the longest frame that the link carries.
 func (c Config) maxPacket() uint32 { return c.MTU + maxLink }
 
-// maxArrival is the longest frame that can arrive: a middlebox merges as much as
-// a chunk has room for.
+// maxArrival returns the longest frame that can arrive: a middlebox merges up to the size of a chunk.
 func (c Config) maxArrival() int {
 	if c.Merge > 0 {
 		return int(c.FrameSize) - rxOffset
@@ -109,7 +99,7 @@ func (c Config) maxArrival() int {
 	return int(c.maxPacket())
 }
 
-// fill puts the defaults in and reports every mistake at once.
+// fill replaces zero fields by defaults, and reports every mistake at once.
 func (c Config) fill() (Config, error) {
 	orElse(&c.MTU, 1500)
 	orElse(&c.FrameSize, 4096)

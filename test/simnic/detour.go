@@ -4,20 +4,19 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 )
 
-// mostDetained is how many packets of a direction can be on a detour at once;
-// beyond, they go straight on.
+// mostDetained is how many packets of a direction can be held at once. Further packets are not held.
 const mostDetained = 64
 
-// detained is a packet that others overtake.
+// detained is a packet that later packets overtake.
 type detained struct {
 	fate  fate
-	left  int           // packets that have yet to go by
-	until clock.Instant // when it goes on at the latest
+	left  int           // packets that must still pass
+	until clock.Instant // the latest time at which it continues
 	n     int           // octets in use
 	mem   []byte
 }
 
-// detour is a longer way that some packets take.
+// detour holds the packets that are being overtaken.
 type detour struct {
 	slots []detained // without memory behind those in use
 	used  int
@@ -33,7 +32,7 @@ func newDetour(c *Config) (t detour) {
 	return t
 }
 
-// next is when the first of the packets goes on although nothing goes by.
+// next returns when the first of the packets continues even if no packet passes it.
 func (t *detour) next() clock.Instant {
 	at := clock.Never
 	for i := range t.slots[:t.used] {
@@ -42,7 +41,7 @@ func (t *detour) next() clock.Instant {
 	return at
 }
 
-// takes reports whether the packet takes the detour, and copies it then.
+// takes reports whether the detour holds the packet. If so, it copies the packet.
 func (t *detour) takes(d *direction, f fate, packet []byte) bool {
 	c := &d.link.cfg
 	if c.Overtaken == 0 || d.more.Float64() >= c.Overtaken || t.used == len(t.slots) {
@@ -57,7 +56,7 @@ func (t *detour) takes(d *direction, f fate, packet []byte) bool {
 	return true
 }
 
-// passed says that one packet has gone by.
+// passed records that one packet has passed.
 func (t *detour) passed(d *direction) {
 	for i := range t.slots[:t.used] {
 		t.slots[i].left--
@@ -65,7 +64,7 @@ func (t *detour) passed(d *direction) {
 	t.release(d, func(p *detained) bool { return p.left <= 0 })
 }
 
-// release lets the packets go on that are due, in the order in which they came.
+// release sends on the packets that are due, in the order of their arrival.
 func (t *detour) release(d *direction, due func(*detained) bool) {
 	kept := 0
 	for i := range t.slots[:t.used] {

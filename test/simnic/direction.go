@@ -10,20 +10,19 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Stats counts the packets of one direction. In the end every packet that was
-// sent, and every duplicate, is counted in one of QueueFull, Down, Dropped,
-// Lost, TooLong, NoFrame and Delivered; each Split makes one packet more, and
+// Stats counts the packets of one direction. In the end every packet that was sent, and every duplicate, is counted
+// in one of QueueFull, Down, Dropped, Lost, TooLong, NoFrame and Delivered; each Split makes one packet more, and
 // each Merged one less.
 type Stats struct {
 	Sent, SentOctets           uint64
 	QueueFull                  uint64 // beyond QueueLen
 	Down                       uint64 // the link was down
-	Dropped                    uint64 // by the hook
-	Lost                       uint64 // by chance
+	Dropped                    uint64 // by the Drop hook
+	Lost                       uint64 // by random loss
 	Duplicated                 uint64
 	Reordered                  uint64
 	Corrupted                  uint64
-	Forged                     uint64 // so that the checksum does not tell
+	Forged                     uint64 // with a checksum that does not show it
 	TooLong                    uint64 // for PathMTU
 	Split, Merged              uint64
 	Marked                     uint64
@@ -31,31 +30,30 @@ type Stats struct {
 	Delivered, DeliveredOctets uint64
 }
 
-// Harmed is how many packets did not arrive as they were sent. Packets that
-// arrive twice, late, cut or merged are not harmed.
+// Harmed returns how many packets did not arrive as they were sent. Packets that arrive twice, late, cut or merged
+// are not harmed.
 func (s *Stats) Harmed() uint64 {
 	return s.QueueFull + s.Down + s.Dropped + s.Lost + s.TooLong + s.Corrupted + s.Forged + s.NoFrame
 }
 
-// departure is a packet that waits for the link to be free, or is being put
-// onto it until at.
+// departure is a packet that waits for the link, or whose transmission ends at at.
 type departure struct {
 	at    clock.Instant
 	frame port.Frame
 	sum   uint64 // of its octets when it was sent, in check mode
 }
 
-// direction is the way from one end to the other.
+// direction is the path from one end to the other.
 type direction struct {
 	link     *Link
 	side     Side
 	from, to *end
-	rng      *rand.Rand // of single packets' fates
-	more     *rand.Rand // of all that came later, so that it changes no history
+	rng      *rand.Rand // for the fates of single packets
+	more     *rand.Rand // for the later faults, so that they do not change the sequence of the earlier ones
 
 	queue  fifo[departure]
-	free   clock.Instant // when the link has put the last of queue out
-	bad    bool          // Burst: losses come together ...
+	free   clock.Instant // when the link has transmitted the last packet of queue
+	bad    bool          // Burst: the path is bad ...
 	since  clock.Instant // ... since then
 	box    middlebox
 	detour detour
@@ -75,7 +73,7 @@ func newDirection(l *Link, s Side, from, to *end) *direction {
 	}
 }
 
-// depart lets a packet of the sender begin its way.
+// depart puts a packet of the sender into the queue.
 func (d *direction) depart(f port.Frame) {
 	d.stats.Sent++
 	d.stats.SentOctets += uint64(f.Len)
@@ -92,7 +90,7 @@ func (d *direction) depart(f port.Frame) {
 	d.from.complete(f)
 }
 
-// duration is how long n octets occupy the link, rounded up.
+// duration returns how long n octets occupy the link, rounded up.
 func (d *direction) duration(n uint32) time.Duration {
 	rate := d.link.cfg.Rate
 	if rate == 0 {
@@ -101,7 +99,7 @@ func (d *direction) duration(n uint32) time.Duration {
 	return time.Duration((uint64(n)*8*uint64(time.Second) + rate - 1) / rate)
 }
 
-// next is when something happens in this direction.
+// next returns when the next event of this direction is due.
 func (d *direction) next() clock.Instant {
 	at := clock.Sooner(d.sky.next(), clock.Sooner(d.box.until, d.detour.next()))
 	if d.queue.len() > 0 {
@@ -110,7 +108,7 @@ func (d *direction) next() clock.Instant {
 	return at
 }
 
-// run does what happens at the time that next said.
+// run does the event that is due at the time that next returned.
 func (d *direction) run(at clock.Instant) {
 	switch {
 	case d.queue.len() > 0 && d.queue.peek().at == at:
@@ -124,15 +122,15 @@ func (d *direction) run(at clock.Instant) {
 	}
 }
 
-// fate is what chance has in store for one packet.
+// fate is the random faults of one packet.
 type fate struct {
 	lost, twice, late, corrupt bool
 	delay                      time.Duration
 	bit                        uint64
 }
 
-// draw always takes the same number of draws from the generator, so that one
-// probability does not disturb what another brings about.
+// draw always draws the same number of random numbers, so that one probability does not change the effects of
+// another.
 func (d *direction) draw() fate {
 	c, r := &d.link.cfg, d.rng
 	return fate{
@@ -145,8 +143,7 @@ func (d *direction) draw() fate {
 	}
 }
 
-// launch takes a packet out of the sender's memory, and decides what becomes
-// of it.
+// launch takes a packet out of the sender's memory, and applies its faults.
 func (d *direction) launch(p departure) {
 	packet := d.from.memory(p.frame)
 	if d.link.cfg.Check && d.check(p.frame) != p.sum {
@@ -168,7 +165,7 @@ func (d *direction) launch(p departure) {
 	d.from.complete(p.frame)
 }
 
-// burst reports whether the packet is lost by the model of Gilbert and Elliott.
+// burst reports whether the Gilbert-Elliott model loses the packet.
 func (d *direction) burst() bool {
 	b := &d.link.cfg.Burst
 	if b.Enter == 0 {
@@ -184,7 +181,7 @@ func (d *direction) burst() bool {
 	return d.bad && d.more.Float64() < b.Loss
 }
 
-// losesAck reports whether the packet is an ACK alone, and lost as such.
+// losesAck reports whether the packet is a pure ACK that is lost.
 func (d *direction) losesAck(packet []byte) bool {
 	var p wire.Packet
 	return d.link.cfg.LossAcks > 0 && wire.ParsePacket(packet, &p) == wire.OK && !p.ICMP &&
@@ -192,8 +189,7 @@ func (d *direction) losesAck(packet []byte) bool {
 		d.more.Float64() < d.link.cfg.LossAcks
 }
 
-// fly puts the packet between the ends, once or twice, or lets others overtake
-// it first. Only the first copy is late or harmed.
+// fly puts the packet in flight, once or twice, or into the detour. Only the first copy is late or harmed.
 func (d *direction) fly(f fate, packet []byte) {
 	if d.detour.takes(d, f, packet) {
 		return
@@ -227,7 +223,7 @@ func (d *direction) flyNow(f fate, packet []byte) {
 	}
 }
 
-// land brings a packet to the receiver.
+// land delivers a packet to the receiver.
 func (d *direction) land(packet []byte) {
 	switch {
 	case d.link.down:
@@ -242,8 +238,7 @@ func (d *direction) land(packet []byte) {
 
 var hashSeed = maphash.MakeSeed()
 
-// check is a hash of the packet in check mode. It is only ever compared within
-// one run.
+// check returns a hash of the packet in check mode. Hashes of different runs cannot be compared.
 func (d *direction) check(f port.Frame) uint64 {
 	if !d.link.cfg.Check {
 		return 0

@@ -11,11 +11,10 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 )
 
-// ErrVirtualTime is what Sleep says when it would have to sleep: time passes in
-// Link.Advance only.
+// ErrVirtualTime is the error of Sleep when it would have to sleep: time passes only in Link.Advance.
 var ErrVirtualTime = errors.New("simnic: a port on virtual time cannot sleep: advance its link instead")
 
-// end is one end of the link: a port.Port of one queue.
+// end is one end of the link: a port.Port with one queue.
 type end struct {
 	link *Link
 	side Side
@@ -41,7 +40,7 @@ func newEnd(l *Link, s Side) *end {
 	}
 }
 
-// memory is the packet that f names, whoever holds it.
+// memory returns the packet of f, whichever holder it has.
 func (e *end) memory(f port.Frame) []byte {
 	chunk := e.chunk(e.index(f.Addr))
 	at := f.Addr % e.size
@@ -51,7 +50,7 @@ func (e *end) memory(f port.Frame) []byte {
 	return chunk[at : at+uint64(f.Len)]
 }
 
-// held is the chunk of f, which must be the caller's.
+// held returns the chunk of f, which the caller must hold.
 func (e *end) held(f port.Frame) int {
 	i := e.index(f.Addr)
 	if e.holds[i]&byCaller == 0 {
@@ -75,8 +74,7 @@ func (e *end) Record(f port.Frame) []byte {
 	return e.memory(port.Frame{Addr: f.Addr - port.RecordLen, Len: port.RecordLen})
 }
 
-// deliver copies a packet that has crossed the link into a receive chunk.
-// false: there is none.
+// deliver copies a packet that has crossed the link into a receive chunk. It returns false if there is none.
 func (e *end) deliver(packet []byte) bool {
 	i, ok := e.take(&e.fill, byQueue)
 	if !ok {
@@ -165,7 +163,7 @@ func (e *end) Send(frames []port.Frame) (n int) {
 		if f.Len < ethernetLen || f.Len > e.link.cfg.maxPacket() {
 			panic(fmt.Sprintf("simnic: a packet of %d octets on a link of MTU %d", f.Len, e.link.cfg.MTU))
 		}
-		e.memory(f) // panics where it leaves its chunk
+		e.memory(f) // panics if f exceeds its chunk
 		i := e.index(f.Addr)
 		if i < e.rx {
 			panic(fmt.Sprintf("simnic: received chunk %d is sent", i))
@@ -177,7 +175,7 @@ func (e *end) Send(frames []port.Frame) (n int) {
 	return n
 }
 
-// Flush implements port.Port. What was sent does not move before it.
+// Flush implements port.Port. Sent packets stay in the ring until Flush.
 func (e *end) Flush() error {
 	for e.ring.len() > 0 {
 		e.flying++
@@ -189,7 +187,7 @@ func (e *end) Flush() error {
 	return nil
 }
 
-// complete ends the link's hold on a packet that has left, or never will.
+// complete removes the link as a holder of a packet that has departed, or never will.
 func (e *end) complete(f port.Frame) {
 	e.flying--
 	e.drop(e.index(f.Addr), byLink)
@@ -206,7 +204,7 @@ func (e *end) Arm(d time.Duration) (limit time.Duration, err error) {
 	return d, nil
 }
 
-// Sleep implements port.Port as far as that needs no sleep.
+// Sleep implements port.Port as far as it can without sleeping.
 func (e *end) Sleep(limit time.Duration) error {
 	if e.woken.Swap(false) || limit == 0 {
 		return nil
@@ -214,7 +212,7 @@ func (e *end) Sleep(limit time.Duration) error {
 	return ErrVirtualTime
 }
 
-// Nap implements port.Port as far as that needs no sleep.
+// Nap implements port.Port as far as it can without sleeping.
 func (e *end) Nap(limit time.Duration) error { return e.Sleep(limit) }
 
 // Wake implements port.Port.

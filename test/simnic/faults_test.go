@@ -13,8 +13,7 @@ import (
 	"github.com/stag-rdma/stag/test/packet"
 )
 
-// cross sends the packets one after the other, every one when the last has left,
-// and returns what arrives.
+// cross sends the packets one after the other, each when the previous one has departed, and returns what arrives.
 func cross(t *testing.T, c Config, packets [][]byte) (arrived [][]byte, stats Stats) {
 	t.Helper()
 	l := newLink(t, c)
@@ -48,7 +47,7 @@ func cross(t *testing.T, c Config, packets [][]byte) (arrived [][]byte, stats St
 	return arrived, stats
 }
 
-// numbered is n packets, each with its number.
+// numbered returns n packets, each with its number.
 func numbered(n int) (packets [][]byte) {
 	for i := range n {
 		b := make([]byte, 60)
@@ -60,7 +59,7 @@ func numbered(n int) (packets [][]byte) {
 
 func number(b []byte) int { return int(b[ethernetLen])<<8 | int(b[ethernetLen+1]) }
 
-// segments is a stream of n octets in segments of mss.
+// segments returns a stream of n octets in segments of mss.
 func segments(n, mss int, v6 bool) (packets [][]byte) {
 	for at := 0; at < n; at += mss {
 		data := make([]byte, min(mss, n-at))
@@ -74,8 +73,8 @@ func segments(n, mss int, v6 bool) (packets [][]byte) {
 	return packets
 }
 
-// Losses of a burst come together: there are fewer of them than lost packets,
-// by the mean length of a stay in the bad state.
+// Losses of a burst come together: there are fewer bursts than lost packets, by the mean length of a stay in the bad
+// state.
 func TestBurst(t *testing.T) {
 	const sent = 20000
 	arrived, stats := cross(t, Config{Seed: 1, Burst: Burst{Enter: 0.01, Leave: 0.1, Loss: 1}}, numbered(sent))
@@ -86,7 +85,7 @@ func TestBurst(t *testing.T) {
 		}
 		last = number(b)
 	}
-	// The way is bad for 1/(1+10) of the packets, 10 at a time.
+	// The path is bad for 1/(1+10) of the packets, 10 at a time.
 	if share := float64(stats.Lost) / sent; share < 0.06 || share > 0.13 {
 		t.Errorf("%.3f of the packets were lost, want about 0.091", share)
 	}
@@ -95,18 +94,18 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-// A burst ends in time although only single packets meet it.
+// A burst ends in time even if only single packets meet it.
 func TestBurstEnds(t *testing.T) {
 	for stay, want := range map[time.Duration]uint64{0: 1000, 10 * time.Microsecond: 910} {
 		_, stats := cross(t, Config{Burst: Burst{Enter: 1, Leave: 1e-12, Loss: 1, For: stay}}, numbered(1000))
-		// One packet a microsecond: every eleventh finds the way good, and makes it bad again.
+		// One packet a microsecond: every eleventh packet finds the path good, and makes it bad again.
 		if stats.Lost < want-10 || stats.Lost > want {
 			t.Errorf("bursts of %v: %d of 1000 packets lost, want about %d", stay, stats.Lost, want)
 		}
 	}
 }
 
-// Lent says who has forgotten to give back.
+// Lent counts the chunks that were not given back.
 func TestLent(t *testing.T) {
 	l := newLink(t, Config{})
 	var f [3]port.Frame
@@ -132,8 +131,7 @@ func TestLossOfAcksSparesData(t *testing.T) {
 	}
 }
 
-// A packet is overtaken by as many as it may be, and by no more; where nothing
-// comes behind it, it goes on by itself.
+// At most the configured number of packets overtake a packet. If no packet follows, it continues after ReorderBy.
 func TestOvertaken(t *testing.T) {
 	const by = 50
 	arrived, stats := cross(t, Config{Seed: 2, Overtaken: 0.01, OvertakenBy: by, ReorderBy: time.Millisecond}, numbered(5000))
@@ -151,7 +149,7 @@ func TestOvertaken(t *testing.T) {
 		late += min(before, 1)
 		most = max(most, before)
 	}
-	// One that was overtaken itself does not count as going by again.
+	// A packet that was overtaken itself does not count as passing again.
 	if most < by/2 || most > by+10 || late < 25 {
 		t.Errorf("%d packets were overtaken, by up to %d; want up to %d", late, most, by)
 	}
@@ -161,7 +159,7 @@ func TestOvertaken(t *testing.T) {
 	}
 }
 
-// What a forged packet carries is wrong, and its checksum right.
+// A forged packet has a wrong payload and a correct checksum.
 func TestForgedPassesTheChecksum(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		packets := segments(50000, 1000, v6)
@@ -182,7 +180,7 @@ func TestForgedPassesTheChecksum(t *testing.T) {
 	}
 }
 
-// A middlebox cuts and merges, and the stream stays what it was.
+// A middlebox cuts and merges segments, and the stream stays the same.
 func TestMiddleboxKeepsTheStream(t *testing.T) {
 	for name, c := range map[string]Config{
 		"splits": {Split: 1}, "merges": {Merge: 1}, "both": {Split: 0.3, Merge: 0.3},
@@ -220,12 +218,12 @@ func TestMiddleboxKeepsTheStream(t *testing.T) {
 	}
 }
 
-// What does not follow, and what must not be merged, goes on as it came.
+// Segments that do not follow, and segments that must not be merged, pass unchanged.
 func TestMiddleboxLeavesAlone(t *testing.T) {
 	data := bytes.Repeat([]byte{1, 2}, 50)
 	packets := [][]byte{
 		packet.TCP{Seq: 1, Payload: data}.Bytes(),
-		packet.TCP{Seq: 201, Payload: data}.Bytes(),         // behind a hole
+		packet.TCP{Seq: 201, Payload: data}.Bytes(),         // after a hole
 		packet.TCP{Seq: 301, Ack: 5, Payload: data}.Bytes(), // another ACK
 		packet.TCP{Seq: 401, Ack: 5, Flags: "RA"}.Bytes(),   // a reset
 		packet.TCP{Seq: 401, Ack: 5, Sum: packet.SumWrong, Payload: data}.Bytes(),
@@ -237,7 +235,7 @@ func TestMiddleboxLeavesAlone(t *testing.T) {
 	}
 }
 
-// Only packets that may be marked are, and they stay sound.
+// Only ECN-capable packets are marked, and their checksums stay correct.
 func TestMarks(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		var packets [][]byte
@@ -265,8 +263,7 @@ func TestPathMTU(t *testing.T) {
 	}
 }
 
-// A seed decides all of it, and the older faults draw the same luck whether or
-// not the newer ones are there.
+// The seed determines all faults, and the older faults are the same with and without the newer ones.
 func TestFaultsAreSeeded(t *testing.T) {
 	c := Config{Seed: 5, Latency: 1000, Loss: 0.05, Duplicate: 0.05, Burst: Burst{Enter: 0.01, Leave: 0.2, Loss: 0.5}, LossAcks: 0.1,
 		Overtaken: 0.05, OvertakenBy: 20, Forge: 0.05, Split: 0.1, Merge: 0.1, Corrupt: 0.05}

@@ -13,7 +13,7 @@ func (q *fifo[T]) len() int { return q.n }
 func (q *fifo[T]) cap() int { return len(q.items) }
 func (q *fifo[T]) peek() T  { return q.items[q.head] }
 
-// push adds v. There must be room.
+// push appends v. There must be room.
 func (q *fifo[T]) push(v T) {
 	if q.n == len(q.items) {
 		panic("simnic: a queue overflows")
@@ -22,7 +22,7 @@ func (q *fifo[T]) push(v T) {
 	q.n++
 }
 
-// pop takes the oldest out. There must be one.
+// pop removes and returns the oldest. The queue must not be empty.
 func (q *fifo[T]) pop() T {
 	v := q.items[q.head]
 	q.head = (q.head + 1) % len(q.items)

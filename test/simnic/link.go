@@ -1,10 +1,9 @@
-// Package simnic is a simulated link between two ports, on virtual time. It
-// delays, loses, doubles, reorders, corrupts, cuts and merges packets by a seed,
-// so that a run with the same seed and the same calls gives the same result
-// every time.
+// Package simnic is a simulated link between two ports, on virtual time. It delays, loses, duplicates, reorders,
+// corrupts, cuts and merges packets by a seed, so that a run with the same seed and the same calls gives the same
+// result every time.
 //
-// The test drives it: Advance moves the packets up to an instant, then the
-// engines at both ends take their step, then Next says when to come back.
+// The test drives it: Advance moves the packets up to an instant, then the engines at both ends take their step, then
+// Next says when to call again.
 //
 //	for now = start; ; now = clock.Sooner(link.Next(), deadlines...) {
 //		link.Advance(now)
@@ -22,8 +21,7 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 )
 
-// Link is the link with its two ends. It is not safe for concurrent use, but
-// for the ports' Wake.
+// Link is the link with its two ends. It is not safe for concurrent use, except for the ports' Wake.
 type Link struct {
 	cfg  Config
 	now  clock.Instant
@@ -32,8 +30,8 @@ type Link struct {
 	dirs [2]*direction // by the side that sends
 }
 
-// New makes a link at time 1, up and empty. After New nothing allocates, but
-// for storage when more packets than ever before are under way at once.
+// New makes a link at time 1, up and empty. After New it allocates only when more packets than ever before are in
+// flight at once.
 func New(c Config) (*Link, error) {
 	c, err := c.fill()
 	if err != nil {
@@ -54,13 +52,13 @@ func New(c Config) (*Link, error) {
 func (l *Link) A() port.Port { return l.ends[A] }
 func (l *Link) B() port.Port { return l.ends[B] }
 
-// Now is the time of the last Advance.
+// Now returns the time of the last Advance.
 func (l *Link) Now() clock.Instant { return l.now }
 
-// Stats is what has happened so far to the packets that side from has sent.
+// Stats returns the counters of the packets that side from has sent.
 func (l *Link) Stats(from Side) Stats { return l.dirs[from].stats }
 
-// Lent is how many receive and transmit chunks of side s the caller holds.
+// Lent returns how many receive and transmit chunks of side s the caller holds.
 func (l *Link) Lent(s Side) (rx, tx int) {
 	e := l.ends[s]
 	for i, h := range e.holds {
@@ -75,11 +73,11 @@ func (l *Link) Lent(s Side) (rx, tx int) {
 	return rx, tx
 }
 
-// SetDown takes the link down, or up again. While it is down Flush fails and
-// everything that is sent or under way is lost.
+// SetDown takes the link down, or up again. While it is down, Flush fails and everything that is sent or in flight is
+// lost.
 func (l *Link) SetDown(down bool) { l.down = down }
 
-// Advance does everything that happens up to now, in the order of time.
+// Advance runs all events up to now, in the order of time.
 func (l *Link) Advance(now clock.Instant) {
 	if now < l.now {
 		panic(fmt.Sprintf("simnic: time runs backwards, from %d to %d", l.now, now))
@@ -95,15 +93,14 @@ func (l *Link) Advance(now clock.Instant) {
 	}
 }
 
-// Next is when the next thing happens, clock.Never if nothing is under way. It
-// can be the time of the last Advance.
+// Next returns when the next event is due, clock.Never if nothing is in flight. It can be the time of the last
+// Advance.
 func (l *Link) Next() clock.Instant {
 	_, at := l.soonest()
 	return at
 }
 
-// soonest is the direction in which something happens next. At a tie A's comes
-// first.
+// soonest returns the direction with the next event. If both have one at the same time, A's comes first.
 func (l *Link) soonest() (d *direction, at clock.Instant) {
 	a, b := l.dirs[A].next(), l.dirs[B].next()
 	if at = clock.Sooner(a, b); at == a {

@@ -11,17 +11,16 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// middlebox cuts and merges data segments on their way, as segmentation and
-// receive offloads do, and makes their checksums anew. It holds one segment at
-// most.
+// middlebox cuts and merges data segments in flight, as segmentation and receive offloads do, and computes their
+// checksums again. It holds at most one segment.
 type middlebox struct {
-	held  []byte // its octets; empty: none. The capacity is what can arrive.
-	fate  fate   // of the last one in it
+	held  []byte // its octets; empty: none. The capacity is that of the longest arrival.
+	fate  fate   // fate of the last segment in it
 	until clock.Instant
 	cut   [2][]byte // the halves of a segment
 }
 
-// mergeWait is how long a segment waits for company.
+// mergeWait is how long a segment waits for the next one.
 const mergeWait = 50 * time.Microsecond
 
 func newMiddlebox(c *Config) middlebox {
@@ -35,7 +34,7 @@ func newMiddlebox(c *Config) middlebox {
 	return b
 }
 
-// pass brings a packet past the middlebox.
+// pass passes a packet through the middlebox.
 func (d *direction) pass(f fate, packet []byte) {
 	c, b := &d.link.cfg, &d.box
 	if c.Merge == 0 && c.Split == 0 {
@@ -66,7 +65,7 @@ func (d *direction) pass(f fate, packet []byte) {
 	}
 }
 
-// letGo ends the wait of the segment that the middlebox holds.
+// letGo sends on the segment that the middlebox holds.
 func (d *direction) letGo() {
 	b := &d.box
 	held := b.held
@@ -74,16 +73,16 @@ func (d *direction) letGo() {
 	d.fly(b.fate, held)
 }
 
-// isData reports whether the packet, which it parses into p, is a sound segment
-// with data whose flags do not forbid that it is cut or merged.
+// isData reports whether the packet, which it parses into p, is a valid segment with data that may be cut or merged
+// by its flags.
 func isData(packet []byte, p *wire.Packet) bool {
 	const plain = wire.ACK | wire.PSH | wire.FIN
 	return wire.ParsePacket(packet, p) == wire.OK && !p.ICMP && p.Payload < p.End && p.End == len(packet) &&
 		p.TCP.Flags&wire.ACK != 0 && p.TCP.Flags&^plain == 0 && p.VerifyChecksum(packet, false) == wire.OK
 }
 
-// merge puts the data of packet behind that of the segment held, if it follows
-// and the headers do not differ in anything but sequence number and PSH.
+// merge appends the data of packet to the held segment, if it follows and the headers differ only in sequence number
+// and PSH.
 func (b *middlebox) merge(packet []byte) bool {
 	var p, q wire.Packet
 	if !isData(packet, &q) || !isData(b.held, &p) || p.L4 != q.L4 || p.Payload != q.Payload {
@@ -119,7 +118,7 @@ func (d *direction) split(f fate, packet []byte, p *wire.Packet) {
 	d.fly(fate{}, second)
 }
 
-// Where the fields are that change: RFC 9293 §3.1, RFC 791 §3.1, RFC 8200 §3.
+// Offsets of the fields that change: RFC 9293 §3.1, RFC 791 §3.1, RFC 8200 §3.
 const (
 	tcpSeq, tcpFlags, tcpChecksum = 4, 13, 16
 	v4Length, v4Checksum          = 2, 10
@@ -127,8 +126,8 @@ const (
 	protocolTCP                   = 6
 )
 
-// seal writes the lengths and checksums of a packet whose length has changed.
-// Where its headers are p says, and whose they are.
+// seal writes the lengths and checksums of a packet whose length has changed. p has the offsets of its headers and
+// its addresses.
 func seal(packet []byte, p *wire.Packet) {
 	put := binary.BigEndian.PutUint16
 	ip, segment := packet[p.L3:p.L4], packet[p.L4:]
@@ -144,8 +143,7 @@ func seal(packet []byte, p *wire.Packet) {
 	put(segment[tcpChecksum:], pseudo.Add(segment).Checksum())
 }
 
-// markCE sets both ECN bits of a sound packet that has one of them. false: it
-// has none.
+// markCE sets both ECN bits of a valid packet that has one of them. It returns false if the packet has none.
 func markCE(packet []byte) bool {
 	var p wire.Packet
 	if wire.ParsePacket(packet, &p) != wire.OK || p.VerifyChecksum(packet, false) != wire.OK {
@@ -167,8 +165,8 @@ func markCE(packet []byte) bool {
 	return true
 }
 
-// forge swaps two words of the packet's data that differ: the checksum, which
-// is a sum, stays right. false: there are no two such.
+// forge swaps two different words of the packet's data: the checksum, which is a sum, stays correct. It returns false
+// if there are no such words.
 func forge(packet []byte, r *rand.Rand) bool {
 	var p wire.Packet
 	if !isData(packet, &p) || p.End-p.Payload < 4 {

@@ -7,8 +7,7 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 )
 
-// Every breach of the ownership rules of port.Port panics and says what it
-// was.
+// Every violation of the ownership rules of port.Port panics and names the violation.
 func TestBreaches(t *testing.T) {
 	take := func(l *Link) []port.Frame {
 		f := make([]port.Frame, 1)
@@ -77,8 +76,7 @@ func TestBreaches(t *testing.T) {
 	}
 }
 
-// A chunk that its holder frees while it is in flight returns to the pool
-// when it has departed, not before.
+// A chunk that its holder frees while it is in flight returns to the pool after its departure, not before.
 func TestFreeWhileFlying(t *testing.T) {
 	l := newLink(t, Config{Frames: 1, Rate: 1e9})
 	var f [1]port.Frame
@@ -96,8 +94,7 @@ func TestFreeWhileFlying(t *testing.T) {
 	}
 }
 
-// A chunk that its holder keeps stays his after departure, and can be sent
-// again.
+// A chunk that its holder keeps stays with the holder after departure, and can be sent again.
 func TestSendAgain(t *testing.T) {
 	l := newLink(t, Config{Frames: 2, Check: true})
 	var f [1]port.Frame

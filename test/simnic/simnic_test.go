@@ -26,8 +26,7 @@ func newLink(t testing.TB, c Config) *Link {
 	return l
 }
 
-// send puts one packet of n octets into flight, numbered, and lets go of it.
-// false: no chunk or no room.
+// send sends one numbered packet of n octets and frees its chunk. It returns false if there is no chunk or no room.
 func send(p port.Port, number uint64, n int) bool {
 	var f [1]port.Frame
 	if p.Room() == 0 || p.Take(f[:]) == 0 {
@@ -45,7 +44,7 @@ func send(p port.Port, number uint64, n int) bool {
 	return true
 }
 
-// arrivals fetches and recycles what has arrived: the packets' numbers.
+// arrivals fetches and recycles what has arrived, and returns the packets' numbers.
 func arrivals(p port.Port) (numbers []uint64) {
 	var f [7]port.Frame
 	for n := p.Receive(f[:]); n > 0; n = p.Receive(f[:]) {
@@ -82,8 +81,7 @@ func TestLatencyAndRate(t *testing.T) {
 	}
 }
 
-// Next names each moment at which something happens, and nothing happens
-// between.
+// Next returns the time of each event, and nothing happens in between.
 func TestNext(t *testing.T) {
 	l := newLink(t, Config{Latency: 50, Rate: 8e9}) // an octet a nanosecond
 	start := l.Now()
@@ -215,7 +213,7 @@ func TestSteeringRecord(t *testing.T) {
 	}
 }
 
-// history runs a link with every fault and returns what arrived when.
+// history runs a link with every fault and returns what arrived and when.
 func history(t testing.TB, seed uint64) (log []uint64, stats Stats) {
 	l := newLink(t, Config{Seed: seed, Latency: 1000, Rate: 10e9, Loss: 0.1, Duplicate: 0.1, Reorder: 0.1, Corrupt: 0.1, Check: true})
 	for number := uint64(0); number < 2000 || l.Next() != clock.Never; {
@@ -250,7 +248,7 @@ func TestSameSeedSameHistory(t *testing.T) {
 	}
 }
 
-// A packet that was corrupted never passes the checks of the receiver.
+// The receiver's checks reject every corrupted packet.
 func TestCorruptionIsCaught(t *testing.T) {
 	l := newLink(t, Config{Seed: 3, Corrupt: 1})
 	frame := packet.TCP{TS: &packet.TS{}, Payload: []byte("some octets of payload")}.Bytes()
@@ -272,7 +270,7 @@ func TestCorruptionIsCaught(t *testing.T) {
 	}
 }
 
-// Without the fault that does it, packets neither overtake nor multiply.
+// Without these faults, packets are neither reordered nor duplicated.
 func TestPerfectLinkKeepsOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		l := newLink(t, Config{

@@ -2,8 +2,7 @@ package simnic
 
 import "github.com/stag-rdma/stag/offload/clock"
 
-// flight is a packet between the ends. Flights that arrive at the same time do
-// so in the order in which they began.
+// flight is a packet between the ends. Flights that arrive at the same time do so in the order in which they began.
 type flight struct {
 	at    clock.Instant
 	order uint64
@@ -15,11 +14,11 @@ func (f flight) before(g flight) bool {
 	return f.at < g.at || f.at == g.at && f.order < g.order
 }
 
-// sky holds the packets between the ends: a binary heap, the next to arrive at
-// index 0. Behind the heap lie the flights whose memory is free.
+// sky holds the packets between the ends in a binary heap. The next to arrive has index 0. After the heap come
+// flights whose memory is free.
 type sky struct {
 	flights []flight
-	up      int // how many of them are under way
+	up      int // number of flights in the heap
 	order   uint64
 	size    int // octets of memory of each
 }
@@ -30,7 +29,7 @@ func newSky(size, flights int) sky {
 	return s
 }
 
-// grow adds memory for n flights, cut from one piece.
+// grow adds memory for n flights, as one allocation.
 func (s *sky) grow(n int) {
 	mem := make([]byte, n*s.size)
 	for i := range n {
@@ -38,7 +37,7 @@ func (s *sky) grow(n int) {
 	}
 }
 
-// next is when the next packet arrives.
+// next returns when the next packet arrives.
 func (s *sky) next() clock.Instant {
 	if s.up == 0 {
 		return clock.Never
@@ -46,8 +45,7 @@ func (s *sky) next() clock.Instant {
 	return s.flights[0].at
 }
 
-// fly copies a packet that shall arrive at the given time, and returns the
-// copy.
+// fly copies a packet that arrives at the given time, and returns the copy.
 func (s *sky) fly(at clock.Instant, packet []byte) []byte {
 	if s.up == len(s.flights) {
 		s.grow(s.up)
@@ -61,7 +59,7 @@ func (s *sky) fly(at clock.Instant, packet []byte) []byte {
 	return copied
 }
 
-// land takes out the packet that arrives next. It is valid until fly.
+// land removes and returns the packet that arrives next. It is valid until the next fly.
 func (s *sky) land() []byte {
 	f := s.flights[0]
 	s.up--
