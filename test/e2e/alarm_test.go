@@ -7,7 +7,7 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// alarm is an upper layer that wants to be called at a time.
+// alarm is an upper layer that asks to be called at a given time.
 type alarm struct {
 	at   atomic.Int64
 	rang chan struct{}

@@ -12,8 +12,8 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-// TestBig moves 4 GiB each way at once between an engine and a plain kernel
-// peer, which is more than the sequence numbers have room for.
+// TestBig transfers 4 GiB in each direction at once between an engine and a plain kernel peer. That is more than the
+// sequence space holds.
 func TestBig(t *testing.T) {
 	if testing.Short() {
 		t.Skip("4 GiB each way take half a minute")
@@ -45,13 +45,12 @@ func TestBig(t *testing.T) {
 	}
 }
 
-// losses are the packets that the cable and what is at its ends have thrown
-// away since they were made.
+// losses counts the packets that the cable and its ends have dropped since they were made.
 type losses struct {
 	cable    [2]uint64 // by sender: the ring to the other end was full
 	ring     uint64    // the engine's receive ring was full
 	noFrames uint64    // the engine's fill ring was empty
-	transmit uint64    // the kernel took the engine's packet and lost it
+	transmit uint64    // the kernel accepted the engine's packet and dropped it
 	peer     uint64    // the peer's TCP had no memory for it
 }
 
@@ -78,8 +77,7 @@ func (r *rig) lost() (l losses) {
 	return l
 }
 
-// tcpCounter is one of the extended counters that a side's TCP keeps, 0 if
-// this kernel does not have it.
+// tcpCounter returns one of the extended counters of a side's TCP, 0 if this kernel does not have it.
 func (r *rig) tcpCounter(side pair.Side, name string) (n uint64) {
 	r.Helper()
 	r.in(side, func() error {

@@ -10,8 +10,8 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-// injector puts frames on the cable as they are, from one side's end. It goes
-// by its own side's traffic control, and no tap of that side sees them.
+// injector puts frames on the cable unchanged, from one side's end. They pass that side's traffic control, and no tap
+// of that side sees them.
 type injector struct{ fd int }
 
 func (r *rig) injectFrom(side pair.Side) *injector {
@@ -31,7 +31,7 @@ func (r *rig) injectFrom(side pair.Side) *injector {
 	return i
 }
 
-// send sends one frame, again until the cable takes it.
+// send sends one frame, and tries again until the cable accepts it.
 func (i *injector) send(frame []byte) error {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Microsecond) {
 		_, err := unix.Write(i.fd, frame)

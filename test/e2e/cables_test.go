@@ -12,13 +12,13 @@ import (
 	"github.com/stag-rdma/stag/offload/nic"
 )
 
-// peerSends makes the peer send what is for us through its interface of that name.
+// peerSends makes the peer send to us through its interface of that name.
 func (r *rig) peerSends(by string) {
 	r.Helper()
 	r.ip(theirs, "route", "replace", r.addr(ours, false)+"/32", "dev", by, "src", r.addr(theirs, false))
 }
 
-// openBoth makes both of our interfaces ours, as one adapter.
+// openBoth offloads both of our interfaces, as one adapter.
 func (r *rig) openBoth() (other *nic.NIC) {
 	r.Helper()
 	r.in(ours, func() error {
@@ -33,7 +33,7 @@ func (r *rig) openBoth() (other *nic.NIC) {
 	return other
 }
 
-// counters are what the engines of an interface have counted.
+// countersOf returns the sum of the counters of an interface's engines.
 func (r *rig) countersOf(n *nic.NIC) (sum engine.Counters) {
 	r.Helper()
 	for q := range n.Engines() {
@@ -44,7 +44,7 @@ func (r *rig) countersOf(n *nic.NIC) (sum engine.Counters) {
 	return sum
 }
 
-// stayOn loads an interface of ours to stay, as the instance of that name.
+// stayOn loads the program on an interface of ours to stay, as the instance of that name.
 func (r *rig) stayOn(link, instance string) {
 	r.Helper()
 	dir := filepath.Join(loader.Root, instance)
@@ -63,11 +63,10 @@ func (r *rig) stayOn(link, instance string) {
 	})
 }
 
-// TestPeerSendsByAnotherCable: what the peer sends by another cable than ours goes by
-// reaches the connection, and nothing of it is lost: not when it changes to that
-// cable, not afterwards, and not when it changes back. The frames of the other
-// interface come home: it receives many times as many as it has. It does not matter
-// whether the interfaces are loaded to stay, and as one instance or two.
+// TestPeerSendsByAnotherCable: packets that the peer sends by another cable than ours reach the connection, and none
+// is lost: not when the peer changes to that cable, not afterwards, and not when it changes back. The frames of the
+// other interface return to it: it receives many times as many packets as it has frames. The result is the same
+// whether the interfaces are loaded to stay or not, and as one instance or two.
 func TestPeerSendsByAnotherCable(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -118,8 +117,8 @@ func peerSendsByAnotherCable(t *testing.T, instances []string) {
 	r.flowsGoWithTheirInterface(other, instances)
 }
 
-// flowsGoWithTheirInterface closes the other interface while a connection is open that
-// both know, and looks for what is left of it.
+// flowsGoWithTheirInterface closes the other interface while a connection is open that both programs know, and checks
+// that nothing of the connection is left on it.
 func (r *rig) flowsGoWithTheirInterface(other *nic.NIC, instances []string) {
 	r.Helper()
 	x := r.transfer(8 << 20)
@@ -138,8 +137,8 @@ func (r *rig) flowsGoWithTheirInterface(other *nic.NIC, instances []string) {
 	}
 }
 
-// TestFlowsOfAnAdapterHaveOneNumber: flows of one interface and of another have
-// different numbers, and each is known to both programs, until it ends.
+// TestFlowsOfAnAdapterHaveOneNumber: flows of two interfaces have different numbers, and both programs know each flow
+// until it ends.
 func TestFlowsOfAnAdapterHaveOneNumber(t *testing.T) {
 	r := newStage(t, setup{})
 	r.secondCable()

@@ -10,9 +10,8 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// capture sees every TCP segment that the kernel of one side sends or receives
-// on the cable. What AF_XDP sends and what XDP takes away never comes by here,
-// so on our side it shows the kernel's own segments and no others.
+// capture receives every TCP segment that the kernel of one side sends or receives on the cable. It does not see what
+// AF_XDP sends and XDP redirects, so on our side it shows only the kernel's own segments.
 type capture struct {
 	segments atomic.Uint64
 	fd       int
@@ -61,7 +60,7 @@ func (c *capture) run(stop chan struct{}, match func(*wire.Packet, bool) bool) {
 		}
 		n, more, _, from, err := unix.Recvmsg(c.fd, buf, aside, 0)
 		if err != nil {
-			continue // the time-out, or a signal
+			continue // the timeout, or a signal
 		}
 		if wire.ParsePacket(buf[:n], &p) != wire.OK || p.ICMP {
 			continue
@@ -77,8 +76,8 @@ func (c *capture) run(stop chan struct{}, match func(*wire.Packet, bool) bool) {
 
 func htons(v uint16) uint16 { return v<<8 | v>>8 }
 
-// tagTakenOff is the VLAN id that the kernel took out of a packet and hands
-// over beside it (struct tpacket_auxdata, include/uapi/linux/if_packet.h).
+// tagTakenOff returns the VLAN id that the kernel removed from a packet and passes separately (struct
+// tpacket_auxdata, include/uapi/linux/if_packet.h).
 func tagTakenOff(aside []byte) uint16 {
 	const status, tci, size = 0, 16, 20
 	list, err := unix.ParseSocketControlMessage(aside)

@@ -15,23 +15,19 @@ import (
 	"github.com/stag-rdma/stag/test/need"
 )
 
-// smallBuffer bounds what the peer has in flight to fewer segments than the
-// cable's ring of 256 holds, so that none is lost. The kernel doubles what it
-// is told, to pay for its own structures. The other direction is bounded by the
-// engine's send buffer, which holds fewer segments than the peer's backlog of
-// 1000.
+// smallBuffer bounds what the peer has in flight to fewer segments than the cable's ring of 256 holds, so that none
+// is lost. The kernel doubles the value, for its own structures. The other direction is bounded by the engine's send
+// buffer, which holds fewer segments than the peer's backlog of 1000.
 func smallBuffer(peer *net.TCPConn) error {
 	return setOption(peer, unix.SOL_SOCKET, unix.SO_SNDBUF, 96<<10)
 }
 
-// noGuesses keeps the peer from sending tail loss probes: a guess after twice
-// the round-trip time, hence a few milliseconds, that something was lost. When
-// an engine does not get a processor for that long, the guess is wrong.
+// noGuesses keeps the peer from sending tail-loss probes. A probe comes after twice the round-trip time, thus after a
+// few milliseconds. If an engine does not run for that long, the probe is unnecessary.
 var noGuesses = map[string]string{"ipv4/tcp_early_retrans": "0"}
 
-// TestCaptured moves 64 MiB each way on a cable without loss, and has tshark
-// judge the capture. A connection that is silent when it is taken over gives
-// no cause for complaint from the first segment to the last.
+// TestCaptured transfers 64 MiB in each direction on a cable without loss, and tshark checks the capture. In a
+// connection that is idle when it is taken over, tshark finds no fault from the first segment to the last.
 func TestCaptured(t *testing.T) {
 	for _, w := range []way{{}, {accept: true, v6: true}} {
 		onFreeLink(t, w.String(), func(t *testing.T) bool {
@@ -51,9 +47,8 @@ func TestCaptured(t *testing.T) {
 	}
 }
 
-// TestCapturedFire is the same with a connection in full traffic when it is
-// taken over. What was on its way may have to be sent again within a second;
-// nothing else, although the traffic never stops.
+// TestCapturedFire takes a connection over in full traffic. Segments in flight at that time may be sent again within
+// a second, and nothing else may, although the traffic never stops.
 func TestCapturedFire(t *testing.T) { onFreeLink(t, "full traffic", capturedFire) }
 
 func capturedFire(t *testing.T) bool {
@@ -83,9 +78,8 @@ func capturedFire(t *testing.T) bool {
 	return r.judge(d, taken.Add(time.Second), 32<<20/1460, 32<<20/1460)
 }
 
-// onFreeLink runs a test until a run had a link that lost nothing, as it is to
-// be judged by that. On a busy machine the ring between the two ends, of 256
-// packets, can overrun; not five times in a row.
+// onFreeLink repeats a test until the link lost nothing in a run, because the test judges that. On a busy machine the
+// ring between the two ends, of 256 packets, can overrun, but not five times in a row.
 func onFreeLink(t *testing.T, name string, run func(*testing.T) bool) {
 	t.Helper()
 	need.Root(t)
@@ -100,7 +94,7 @@ func onFreeLink(t *testing.T, name string, run func(*testing.T) bool) {
 	t.Errorf("%s: the link was not free of loss in any of 5 runs", name)
 }
 
-// gated is a Transfer that sends no more than it must until the gate opens.
+// gated is a Transfer that sends only what it must until the gate opens.
 type gated struct {
 	*octets.Transfer
 	early uint64
@@ -113,8 +107,7 @@ func (g *gated) Transmit(now clock.Instant, s stream.Stream) {
 	}
 }
 
-// slowlyFrom is a talk's pace: from an octet on it goes slowly until the gate
-// opens.
+// slowlyFrom is a talk's pace: from the given octet on it sends slowly until the gate opens.
 func slowlyFrom(octet uint64, gate chan struct{}) func(uint64) {
 	return func(pos uint64) {
 		if pos >= octet && !isOpen(gate) {
@@ -132,9 +125,8 @@ func isOpen(gate chan struct{}) bool {
 	}
 }
 
-// judge fails the test if tshark complains about anything after a time, or if
-// the capture does not have all that each side sent. It does not judge, and
-// reports false, when the link has lost something.
+// judge fails the test if tshark reports a fault after a time, or if the capture does not contain everything that
+// each side sent. If the link has lost something, it returns false and does not judge.
 func (r *rig) judge(d *dump, after time.Time, sent, received uint64) bool {
 	r.Helper()
 	if r.lost() != (losses{}) {

@@ -11,9 +11,8 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// TestDefaultVeth: a veth as `ip link add` makes it, with its transmit checksum
-// offload on, carries everything between an engine and a kernel, whichever of
-// them dials. The segments whose checksums nobody computes are counted.
+// TestDefaultVeth: a veth as `ip link add` makes it, with transmit checksum offload on, works between an engine and a
+// kernel, whichever of them dials. Segments without a computed checksum are counted.
 func TestDefaultVeth(t *testing.T) {
 	for _, w := range []way{{}, {accept: true}, {v6: true}, {accept: true, v6: true}} {
 		t.Run(w.String(), func(t *testing.T) {
@@ -38,8 +37,8 @@ func TestDefaultVeth(t *testing.T) {
 	}
 }
 
-// TestUnsummedRefused: where they are refused, a connection that gets nothing
-// else ends at both ends, with the command that helps.
+// TestUnsummedRefused: if such segments are refused, a connection that gets no others ends at both ends, and the
+// error names the command that helps.
 func TestUnsummedRefused(t *testing.T) {
 	for _, w := range []way{{}, {accept: true}} {
 		t.Run(w.String(), func(t *testing.T) {

@@ -15,17 +15,16 @@ import (
 	"github.com/stag-rdma/stag/test/need"
 )
 
-// dissected is a connection that tshark looks at. The kernel port is at the
-// other end, where the capture is.
+// dissected is a connection that tshark analyses. The other end, where the capture is, uses the kernel port.
 type dissected struct {
 	name    string
 	mtu     int
 	accept  bool // our side, which is offloaded, is the responder
 	v6      bool
 	p       rdma.ConnParams // of both
-	noRTR   bool            // no message that the jobs do not have
+	noRTR   bool            // no RTR message except those of the jobs
 	markers bool
-	paced   bool // one job after the other, of those that tshark can follow with Markers
+	paced   bool // one job after the other, only those that tshark can follow with Markers
 }
 
 var dissections = []dissected{
@@ -41,9 +40,8 @@ var dissections = []dissected{
 		p: rdma.ConnParams{Markers: true, NoPeerToPeer: true}},
 }
 
-// TestDissected has tshark judge every operation, by an offloaded end and by a
-// kernel port: it finds every message, with the payload that was posted, good
-// CRCs on all of them, and nothing to complain about.
+// TestDissected has tshark check every operation, by an offloaded end and by a kernel port: it finds every message,
+// with the posted payload and good CRCs, and reports no fault.
 func TestDissected(t *testing.T) {
 	for _, c := range dissections {
 		onFreeLink(t, c.name, c.run)
@@ -70,8 +68,8 @@ func (c dissected) run(t *testing.T) bool {
 	return true
 }
 
-// inOrder reports whether every segment came once, and in its order. Of a
-// stream that did not tshark leaves FPDUs out.
+// inOrder reports whether every segment came once and in order. In a stream with other segments, tshark leaves out
+// FPDUs.
 func (d *dump) inOrder(r *rig) bool {
 	r.Helper()
 	for side, f := range d.read(r, time.Time{}) {
@@ -85,8 +83,7 @@ func (d *dump) inOrder(r *rig) bool {
 	return true
 }
 
-// perform does all jobs between an offloaded end and a kernel port, and
-// captures them.
+// perform does all jobs between an offloaded end and a kernel port, and captures the packets.
 func (c dissected) perform(r *rig) (d *dump, ends [2]*verbs) {
 	r.Helper()
 	d = r.dumpAt(theirs)
@@ -113,8 +110,8 @@ func (c dissected) perform(r *rig) (d *dump, ends [2]*verbs) {
 	return d, [2]*verbs{our, their}
 }
 
-// told demands that tshark saw our private data, in both frames. It prints the
-// first 36 octets, of which 4 are the Enhanced block's.
+// told demands that tshark saw our private data in both frames. It prints the first 36 octets, of which the Enhanced
+// block has 4.
 func (c dissected) told(t *testing.T, private []string) {
 	t.Helper()
 	want := hex.EncodeToString(c.p.PrivateData[:min(len(c.p.PrivateData), 32)])
@@ -129,7 +126,7 @@ func (c dissected) told(t *testing.T, private []string) {
 	}
 }
 
-// judge compares what tshark found of a side with what was posted.
+// judge compares what tshark found in a side's stream with what was posted.
 func (c dissected) judge(t *testing.T, v, peer *verbs, f *fpdus) {
 	t.Helper()
 	side := v.side
@@ -167,9 +164,8 @@ func (c dissected) judge(t *testing.T, v, peer *verbs, f *fpdus) {
 	t.Logf("side %v: %d FPDUs, %d Markers, messages %v", side, f.all, f.markers, f.messages)
 }
 
-// TestMarkersThroughout has every operation with Markers, in full traffic, where
-// tshark loses its way: FPDUs that share a segment, or are cut. Another reader
-// finds all Markers, all CRCs and all messages in the captured streams.
+// TestMarkersThroughout has every operation with Markers in full traffic, which tshark cannot follow: FPDUs that
+// share a segment, or are split. Another reader finds all Markers, all CRCs and all messages in the captured streams.
 func TestMarkersThroughout(t *testing.T) {
 	need.Root(t)
 	need.XDP(t)
@@ -192,8 +188,7 @@ func TestMarkersThroughout(t *testing.T) {
 	}
 }
 
-// offence is something that ends a connection with a Terminate of the other
-// side's, or with one of its own.
+// offence is an error that ends a connection with a Terminate, of the other side or of the offender.
 type offence struct {
 	name  string
 	wr    func(v, peer *verbs) rdma.SendWR
@@ -219,8 +214,7 @@ var offences = []offence{
 	}, rdma.TerminateCode{Code: 0xff}, true},
 }
 
-// TestTerminatesDissected has tshark judge Terminates of every layer, by an
-// offloaded end and by a kernel port.
+// TestTerminatesDissected has tshark check Terminates of every layer, by an offloaded end and by a kernel port.
 func TestTerminatesDissected(t *testing.T) { onFreeLink(t, "all", terminatesDissected) }
 
 func terminatesDissected(t *testing.T) bool {
@@ -263,7 +257,7 @@ func terminatesDissected(t *testing.T) bool {
 	return true
 }
 
-// offend does o, and demands that both ends know of it.
+// offend does o, and demands that both ends get the error.
 func (r *rig) offend(o offence, v, peer *verbs) {
 	r.Helper()
 	_, err := v.qp.PostSend(o.wr(v, peer))

@@ -16,8 +16,8 @@ import (
 	"github.com/stag-rdma/stag/test/netns"
 )
 
-// marks lets a side be a router that is congested: of the packets that may be
-// marked, it marks one in 32 on their way to its kernel, or from it.
+// marks makes a side a congested router: it marks one in 32 of the ECN-capable packets on their way to its kernel, or
+// from it.
 func (r *rig) marks(to ebpf.AttachType) {
 	r.Helper()
 	const next, oneIn = -1, 32 // TCX_NEXT
@@ -42,9 +42,8 @@ func (r *rig) marks(to ebpf.AttachType) {
 	r.Cleanup(func() { r.Check(l.Close()) })
 }
 
-// TestECN: a connection for which the kernels agreed on ECN has it after the
-// take-over too, in both directions: the kernel sees ECT(0) on our data, we
-// slow down for its echo of a mark, and it does for ours.
+// TestECN: a connection for which the kernels negotiated ECN still has it after the take-over, in both directions:
+// the kernel sees ECT(0) on our data, we slow down for its echo of a mark, and it does so for ours.
 func TestECN(t *testing.T) {
 	for _, name := range []string{"reno", "cubic"} {
 		for _, w := range ways {
@@ -73,7 +72,7 @@ func TestECN(t *testing.T) {
 					k, err = unix.GetsockoptTCPInfo(fd, unix.SOL_TCP, unix.TCP_INFO)
 					return err
 				}))
-				const seen = 16 // TCPI_OPT_ECN_SEEN: a packet with ECT has come
+				const seen = 16 // TCPI_OPT_ECN_SEEN: a packet with ECT has arrived
 				if k.Options&seen == 0 || k.Delivered_ce == 0 {
 					t.Errorf("the kernel: options %#x, %d of its segments marked", k.Options, k.Delivered_ce)
 				}
@@ -83,8 +82,7 @@ func TestECN(t *testing.T) {
 	}
 }
 
-// TestNoECN: where the kernels did not agree on it, nothing of ours may be
-// marked.
+// TestNoECN: if the kernels did not negotiate ECN, none of our packets is ECN-capable.
 func TestNoECN(t *testing.T) {
 	r := newRig(t, setup{sysctl: map[string]string{"ipv4/tcp_ecn": "0"}})
 	r.marks(ebpf.AttachTCXIngress)
@@ -107,8 +105,7 @@ func TestNoECN(t *testing.T) {
 	r.ends(f, ulp, peer)
 }
 
-// ends closes a connection, the peer first, so that nothing is left in
-// TIME-WAIT.
+// ends closes a connection, the peer first, so that our side has nothing in TIME-WAIT.
 func (r *rig) ends(f *nic.Flow, ulp *octets.Transfer, peer *net.TCPConn) {
 	r.Helper()
 	r.Check(peer.CloseWrite())

@@ -21,7 +21,7 @@ import (
 	"github.com/stag-rdma/stag/test/netns"
 )
 
-// act is how a peer leaves.
+// act is the way in which a peer leaves.
 type act int
 
 const (
@@ -38,8 +38,7 @@ func (a act) String() string { return [...]string{"closes", "half-closes", "rese
 // patience is the user timeout of connections whose peer may die.
 const patience = time.Second
 
-// leave lets the peer do it. A peer that dies does not speak any more, and its
-// kernel answers nothing.
+// leave makes the peer leave. A peer that dies sends nothing more, and its kernel answers nothing.
 func (r *rig) leave(peer *net.TCPConn, a act) error {
 	switch a {
 	case closes:
@@ -57,8 +56,8 @@ func (r *rig) setLink(side pair.Side, up bool) error {
 	return r.pair.Do(side, func() error { return netns.SetLink(r.pair.Ends[side].Name, up) })
 }
 
-// TestPeerLeavesBefore: a connection that is not whole any more, or whose next
-// hop does not answer, is refused and stays the kernel's.
+// TestPeerLeavesBefore: a connection that is partly closed, or whose next hop does not answer, is refused and stays
+// with the kernel.
 func TestPeerLeavesBefore(t *testing.T) {
 	for _, a := range acts {
 		t.Run(a.String(), func(t *testing.T) {
@@ -79,7 +78,7 @@ func TestPeerLeavesBefore(t *testing.T) {
 				t.Fatalf("the error is %v", err)
 			}
 			r.unchanged(left)
-			if a == halfCloses { // the other direction works on
+			if a == halfCloses { // the other direction still works
 				_, err := our.Write([]byte("octets"))
 				r.Must(err)
 				got := make([]byte, 6)
@@ -91,7 +90,7 @@ func TestPeerLeavesBefore(t *testing.T) {
 	}
 }
 
-// stateOf is the state of a kernel socket.
+// stateOf returns the state of a kernel socket.
 func stateOf(r *rig, c *net.TCPConn) (state uint8) {
 	r.Helper()
 	r.Must(control(c, func(fd int) error {
@@ -104,9 +103,9 @@ func stateOf(r *rig, c *net.TCPConn) (state uint8) {
 	return state
 }
 
-// TestPeerLeavesMeanwhile lets the peer leave within each step of a take-over,
-// behind octets that nobody has read. Before the connection's segments are
-// parked the kernel gets to know, and it is refused; then the engine does.
+// TestPeerLeavesMeanwhile lets the peer leave during each step of a take-over, after it has sent octets that the
+// application has not read. Before the connection's segments are parked, the kernel receives the news, and the
+// take-over is refused. After that, the engine receives it.
 func TestPeerLeavesMeanwhile(t *testing.T) {
 	for _, a := range []act{closes, halfCloses, resets} {
 		for step := handoff.StepCheck; step <= handoff.StepInstall; step++ {
@@ -118,15 +117,14 @@ func TestPeerLeavesMeanwhile(t *testing.T) {
 	}
 }
 
-// leaving is a connection whose peer has sent some octets that nobody has read
-// when it leaves.
+// leaving is a connection whose peer leaves after it has sent some octets that the application has not read.
 type leaving struct {
 	*rig
 	act       act
 	our, peer *net.TCPConn
 }
 
-// early is how much the peer has sent by then.
+// early is how many octets the peer has sent by then.
 const early = 20000
 
 func (l *leaving) start() {
@@ -138,8 +136,7 @@ func (l *leaving) start() {
 	l.Must(err)
 }
 
-// plan is what our side does: it has something to say only to a peer that
-// still listens, and closes last.
+// plan returns what our side does: it sends only to a peer that still listens, and closes last.
 func (l *leaving) plan() octets.Plan {
 	p := octets.Plan{Expect: early, PeerSeed: seedTheirs, Seed: seedOurs, Hold: true}
 	if l.act == halfCloses {
@@ -175,8 +172,7 @@ func (l *leaving) within(step handoff.Step) {
 	l.unchanged(left)
 }
 
-// leaveNoticed returns when our side's kernel or an engine has received what
-// the peer said.
+// leaveNoticed returns when our side's kernel or an engine has received the peer's last segment.
 func (l *leaving) leaveNoticed(step handoff.Step) error {
 	before := l.counters().Parked
 	if err := l.leave(l.peer, l.act); err != nil {
@@ -208,7 +204,7 @@ func (l *leaving) ends(f *nic.Flow, ulp *octets.Transfer) {
 	l.endsWith(f, ulp, nil)
 }
 
-// endsWith waits for a flow's end and demands the same of both who hear of it.
+// endsWith waits for a flow's end and demands the same error from the flow and from its upper layer.
 func (r *rig) endsWith(f *nic.Flow, ulp interface{ Err() error }, want error) {
 	r.Helper()
 	r.Wait(f.Done(), "the end of the flow")
@@ -223,13 +219,13 @@ func (r *rig) endsWith(f *nic.Flow, ulp interface{ Err() error }, want error) {
 	}
 }
 
-// keyTuple is a flow's 4-tuple.
+// keyTuple returns a flow's 4-tuple.
 func keyTuple(f *nic.Flow) tuple {
 	p := f.Placeholder().Tuple()
 	return tuple{net.TCPAddrFromAddrPort(p.Local), net.TCPAddrFromAddrPort(p.Remote)}
 }
 
-// TestPeerLeavesIdle: right after the take-over, with nothing under way.
+// TestPeerLeavesIdle: the peer leaves right after the take-over, with nothing in flight.
 func TestPeerLeavesIdle(t *testing.T) {
 	for _, a := range acts {
 		t.Run(a.String(), func(t *testing.T) {
@@ -254,7 +250,7 @@ func TestPeerLeavesIdle(t *testing.T) {
 	}
 }
 
-// TestPeerLeavesInTransfer: both sides send without pause.
+// TestPeerLeavesInTransfer: the peer leaves while both sides send without pause.
 func TestPeerLeavesInTransfer(t *testing.T) {
 	for _, a := range acts {
 		for _, late := range []bool{false, true} {
@@ -280,9 +276,9 @@ func (r *rig) leavesInTransfer(a act, late bool) {
 		plan.Expect += 4 << 20
 	}
 	ulp := octets.NewTransfer(plan)
-	var taker stream.ULP = &goodbye{ulp} // TIME-WAIT is the peer's
+	var taker stream.ULP = &goodbye{ulp} // the peer is in TIME-WAIT
 	if a == closes {
-		taker = stubborn{ulp} // some of our octets must meet the closed socket
+		taker = stubborn{ulp} // some of our octets must arrive at the closed socket
 	}
 	f := r.take(our, taker)
 	if late {
@@ -298,8 +294,7 @@ func (r *rig) leavesInTransfer(a act, late bool) {
 	r.endsWith(f, ulp, map[act]error{closes: stream.ErrReset, resets: stream.ErrReset, dies: stream.ErrTimeout}[a])
 }
 
-// TestPeerBlackhole: the link stays up, and nothing comes back from the middle of
-// a transfer on.
+// TestPeerBlackhole: the link stays up, and from the middle of a transfer on the peer's packets no longer arrive.
 func TestPeerBlackhole(t *testing.T) {
 	r := newRig(t, setup{})
 	our, peer := r.connect(way{})
@@ -315,8 +310,8 @@ func TestPeerBlackhole(t *testing.T) {
 	}
 }
 
-// TestPeerGoneBeforeTakeOver: a peer that has vanished is found out by the take-over,
-// and the connection stays the kernel's.
+// TestPeerGoneBeforeTakeOver: the take-over detects that the peer has vanished, and the connection stays with the
+// kernel.
 func TestPeerGoneBeforeTakeOver(t *testing.T) {
 	r := newRig(t, setup{})
 	our, _ := r.connect(way{})
@@ -351,8 +346,7 @@ func TestResetWhileParked(t *testing.T) {
 	r.clean()
 }
 
-// blackhole takes the peer's IPv4 address away: its kernel throws away what
-// comes for it.
+// blackhole removes the peer's IPv4 address: its kernel drops what arrives for it.
 func (r *rig) blackhole() {
 	r.Helper()
 	r.in(theirs, func() error {

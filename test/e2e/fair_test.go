@@ -10,10 +10,8 @@ import (
 	"github.com/stag-rdma/stag/test/need"
 )
 
-// TestBottleneck lets four connections of ours and four of the kernel's share a
-// router's narrow link for ten seconds: nobody starves, every octet is right,
-// and the link is in use. How fair it is in the long run is for test/bench to
-// say.
+// TestBottleneck: four connections of ours and four of the kernel's share a router's narrow link for ten seconds.
+// None starves, every octet is right, and the link is used. test/bench measures the fairness over a longer time.
 func TestBottleneck(t *testing.T) {
 	for _, control := range []string{"cubic", "reno"} {
 		t.Run(control, func(t *testing.T) {
@@ -58,8 +56,7 @@ func TestBottleneck(t *testing.T) {
 	}
 }
 
-// send writes a pattern to a connection until the test ends: ours, which is
-// taken over, or the kernel's.
+// send writes a pattern to a connection until the test ends: to an offloaded one of ours, or to one of the kernel's.
 func (r *rig) send(c *net.TCPConn, p octets.Pattern, ours bool) {
 	r.Helper()
 	const endless = 1 << 40

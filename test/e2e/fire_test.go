@@ -15,19 +15,18 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// fire is a run of take-overs of connections whose peer sends without pause
-// and reads without pause.
+// fire is a series of take-overs of connections whose peer sends and reads without pause.
 type fire struct {
 	r       *rig
 	way     way
 	n       int    // take-overs
-	at      int    // of them at once
+	at      int    // concurrent ones
 	each    uint64 // octets that each direction of a connection carries
 	idle    time.Duration
 	control string // congestion control of the peer; empty: its default
 }
 
-// burnt is what one take-over left behind.
+// burnt is the result of one take-over.
 type burnt struct {
 	flow  *nic.Flow
 	ulp   *octets.Transfer
@@ -35,14 +34,14 @@ type burnt struct {
 	stall time.Duration
 }
 
-// TestFireDial: 500 connections that we dialled, four at a time; then 20 s of
-// silence, in which the kernel says nothing about any of them.
+// TestFireDial: 500 connections that we dialled, four at a time. In 20 s of silence afterwards, the kernel sends
+// nothing for any of them.
 func TestFireDial(t *testing.T) {
 	f := fire{r: newRig(t, setup{}), n: 500, at: 4, each: 256 << 10, idle: 20 * time.Second}
 	f.run()
 }
 
-// TestFireAccept is the same with us as the acceptor, without the silence.
+// TestFireAccept: as TestFireDial, but we accept the connections, and there is no silence at the end.
 func TestFireAccept(t *testing.T) {
 	f := fire{r: newRig(t, setup{}), way: way{accept: true}, n: 500, at: 4, each: 256 << 10}
 	f.run()
@@ -58,8 +57,8 @@ func TestFireAllAtOnce(t *testing.T) {
 	}
 }
 
-// TestFireKinds takes connections over of every family, MTU and set of
-// options, with every congestion control that the kernel offers at the peer.
+// TestFireKinds takes over connections of every family, MTU and set of options, with every congestion control of the
+// peer's kernel.
 func TestFireKinds(t *testing.T) {
 	type kind struct {
 		name    string
@@ -88,7 +87,7 @@ func TestFireKinds(t *testing.T) {
 	}
 }
 
-// run takes f.n connections over and checks each to its end.
+// run takes over f.n connections and checks each to its end.
 func (f fire) run() {
 	f.r.Helper()
 	var done []burnt
@@ -135,8 +134,8 @@ func (f fire) barrier() func() {
 	return func() { ready.Done(); ready.Wait() }
 }
 
-// one connects, lets both sides send, takes our end over in the middle of it,
-// and waits until all octets have arrived on both sides. The connection stays.
+// one connects, lets both sides send, takes our end over during the transfer, and waits until all octets have arrived
+// on both sides. The connection stays open.
 func (f fire) one(barrier func()) (b burnt, err error) {
 	our, peer, err := f.r.tryConnect(f.way)
 	if err != nil {
@@ -147,8 +146,8 @@ func (f fire) one(barrier func()) (b burnt, err error) {
 	}
 	total := 2 * f.each
 	b.peer = (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: total}).start()
-	// Up to a quarter of the octets go through the kernel. Then we leave off in
-	// the middle of it, with the others of an all-at-once run at our side.
+	// Up to a quarter of the octets go through the kernel. Then our side stops in the middle of the transfer,
+	// together with the others of an all-at-once run.
 	before := &talk{conn: our, out: seedOurs, in: seedTheirs, send: total - f.each/4}
 	if err := before.upTo(f.each / 8); err != nil {
 		return b, fmt.Errorf("before the take-over: %w", err)
@@ -157,7 +156,7 @@ func (f fire) one(barrier func()) (b burnt, err error) {
 	if err := before.upTo(f.each / 4); err != nil {
 		return b, fmt.Errorf("before the take-over: %w", err)
 	}
-	time.Sleep(time.Millisecond) // the peer goes on sending: let it fill our queue
+	time.Sleep(time.Millisecond) // the peer continues to send and fills our queue
 	b.peer.gap.Store(0)
 	b.ulp = octets.NewTransfer(octets.Plan{
 		Send: total, Seed: seedOurs, Expect: total, PeerSeed: seedTheirs, Hold: true,
@@ -184,7 +183,7 @@ func (f fire) one(barrier func()) (b burnt, err error) {
 	return b, b.flow.Placeholder().Err()
 }
 
-// silence listens for f.idle to what the kernel of our side does on the cable.
+// silence captures for f.idle what the kernel of our side sends on the cable.
 func (f fire) silence() {
 	if f.idle == 0 {
 		return
@@ -218,7 +217,7 @@ func (f fire) finish(done []burnt) {
 	}
 }
 
-// report says what the take-overs found, and demands that it was something.
+// report prints what state the take-overs found, and demands that it was not empty.
 func (f fire) report(done []burnt) {
 	f.r.Helper()
 	unread, unacked, either := 0, 0, 0

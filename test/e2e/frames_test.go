@@ -9,11 +9,10 @@ import (
 	"github.com/stag-rdma/stag/offload/octets"
 )
 
-// scarce is an interface with as few frames as one can have.
+// scarce is an interface with the fewest possible frames.
 var scarce = nic.Config{RxFrames: 64, TxFrames: 128}
 
-// TestFewFrames: eight flows share 64 receive frames, none reads for a while,
-// and all transfers complete.
+// TestFewFrames: eight flows share 64 receive frames, none reads for a while, and all transfers complete.
 func TestFewFrames(t *testing.T) {
 	r := newRig(t, setup{nic: scarce})
 	const volume = 1 << 20
@@ -29,8 +28,7 @@ func TestFewFrames(t *testing.T) {
 	r.Logf("at the end: %s", r.drops())
 }
 
-// TestReadersAreNotStarved: flows that do not read, however many they are,
-// leave frames for one that does.
+// TestReadersAreNotStarved: flows that do not read, however many there are, leave frames for one that does.
 func TestReadersAreNotStarved(t *testing.T) {
 	for n, rx := range map[int]uint32{2: 64, 8: 64, 24: 128} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -78,7 +76,7 @@ func TestSendersAreNotStarved(t *testing.T) {
 	}
 }
 
-// stuckFlow is a flow that sends to a peer which does not read yet.
+// stuckFlow returns a flow that sends to a peer that does not read yet.
 func (r *rig) stuckFlow(volume uint64) running {
 	r.Helper()
 	our, peer := r.connect(way{})
@@ -88,7 +86,7 @@ func (r *rig) stuckFlow(volume uint64) running {
 	return x
 }
 
-// finishReading demands that the peer, which reads by now, gets everything.
+// finishReading demands that the peer, which now reads, gets everything.
 func (x running) finishReading() {
 	x.Helper()
 	x.Wait(x.ulp.Done(), "the transfer")
@@ -120,14 +118,13 @@ func (r *rig) lazyFlows(n int, volume uint64) (all []lazyFlow) {
 	return all
 }
 
-// read lets the upper layer read from now on.
+// read makes the upper layer read from now on.
 func (x lazyFlow) read() {
 	x.lazy.reads.Store(true)
 	x.flow.Ring()
 }
 
-// still reports whether no payload worth the name has moved for a while: a
-// probe of a window, or a keepalive, may.
+// still reports whether no payload has moved for a while, except for a window probe or keepalive.
 func (r *rig) still() bool {
 	r.Helper()
 	before := r.counters()
@@ -136,7 +133,7 @@ func (r *rig) still() bool {
 	return after.RxOctets+after.TxOctets-before.RxOctets-before.TxOctets < 20_000
 }
 
-// drops is what the engines have not used, by reason.
+// drops returns what the engines did not use, by reason.
 func (r *rig) drops() (s string) {
 	r.Helper()
 	c := r.counters()

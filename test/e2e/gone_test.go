@@ -10,8 +10,8 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// TestInterfaceRemoved: when the interface goes in mid-transfer, every flow
-// ends with ErrPort, and closing still works.
+// TestInterfaceRemoved: when the interface is removed during a transfer, every flow ends with ErrPort, and closing
+// still works.
 func TestInterfaceRemoved(t *testing.T) {
 	r := newRig(t, setup{})
 	const volume = 1 << 40

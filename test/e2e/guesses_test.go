@@ -14,14 +14,13 @@ import (
 
 const (
 	spoofs     = 100_000
-	spoofsEach = 250     // between two looks at the connection
+	spoofsEach = 250     // between two snapshots of the connection
 	lead       = 1 << 20 // octets that the peer may be ahead of the spoofer
 )
 
-// TestSpoofedGuesses sprays a running transfer with segments and ICMP reports
-// by somebody who knows the tuple and guesses the rest, most of the time right
-// but for one thing. What only an attacker on the path could hit is left out: an
-// exact reset, and text, a FIN or an acknowledgement with everything right.
+// TestSpoofedGuesses sends segments and ICMP reports into a running transfer, as an attacker would who knows the
+// tuple and guesses the rest, mostly right except for one field. What only an attacker on the path could hit is left
+// out: an exact reset, and text, a FIN or an acknowledgement with all fields right.
 func TestSpoofedGuesses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -50,11 +49,11 @@ type spoofer struct {
 	fired   atomic.Int64
 	clock   atomic.Uint32 // the peer's last timestamp
 	stamped atomic.Bool   // the peer uses timestamps
-	seen    tcp.Info      // the connection when last looked at
+	seen    tcp.Info      // the last snapshot of the connection
 }
 
-// newSpoofer starts the transfer. The peer writes no faster than the spoofer
-// fires, so that the fire lasts as long as the transfer.
+// newSpoofer starts the transfer. The peer writes no faster than the spoofer sends, so that the attack lasts as long
+// as the transfer.
 func newSpoofer(r *rig, w way) *spoofer {
 	r.Helper()
 	const volume = 48 << 20
@@ -78,7 +77,7 @@ func newSpoofer(r *rig, w way) *spoofer {
 	return s
 }
 
-// spray fires everything, as fast as the transfer proceeds.
+// spray sends all spoofed packets, as fast as the transfer proceeds.
 func (s *spoofer) spray() {
 	s.Helper()
 	for n := uint64(0); n < spoofs; n++ {
@@ -90,7 +89,7 @@ func (s *spoofer) spray() {
 		s.Must(s.cable.send(s.segment().Bytes()))
 		s.fired.Add(1)
 	}
-	s.fired.Store(2 * spoofs) // nothing holds the peer any more
+	s.fired.Store(2 * spoofs) // the peer need not wait any more
 }
 
 func (s *spoofer) ended() bool {
@@ -102,7 +101,7 @@ func (s *spoofer) ended() bool {
 	}
 }
 
-// look is what makes the guesses good.
+// look takes the snapshot that makes the guesses good.
 func (s *spoofer) look() {
 	s.Helper()
 	info, err := s.x.flow.Info(s.Ctx())
@@ -112,7 +111,7 @@ func (s *spoofer) look() {
 	s.seen = info
 }
 
-// survived demands that every kind of spoof was seen through, and did nothing.
+// survived demands that every kind of spoofed packet was detected, and had no effect.
 func (s *spoofer) survived() {
 	s.Helper()
 	got := map[string]uint64{}
@@ -140,12 +139,12 @@ func (s *spoofer) survived() {
 	}
 }
 
-// near is a number that is less than spread away from n.
+// near returns a number that is less than spread away from n.
 func (s *spoofer) near(n uint32, spread int) uint32 {
 	return n + uint32(s.random.IntN(2*spread)-spread)
 }
 
-// tooBig is a router's report about a segment that is not in flight.
+// tooBig returns a router's report about a segment that is not in flight.
 func (s *spoofer) tooBig() []byte {
 	p := s.segmentOf(s.x.flow)
 	quoted := packet.TCP{Link: p.Link, IP: packet.IP{Src: p.Dst, Dst: p.Src}, Flags: "A", Seq: s.random.Uint32()}

@@ -11,9 +11,8 @@ import (
 	"github.com/stag-rdma/stag/offload/octets"
 )
 
-// TestRouterFailsOverAfterRouteChange: the route changes from one router to
-// another. The flow follows, and it follows when that other router's standby
-// takes over.
+// TestRouterFailsOverAfterRouteChange: the route changes from one router to another. The flow follows. It follows
+// again when the standby of the new router takes over.
 func TestRouterFailsOverAfterRouteChange(t *testing.T) {
 	s := newRouters(newRig(t, setup{}))
 	x := s.transfer(nil)
@@ -25,8 +24,8 @@ func TestRouterFailsOverAfterRouteChange(t *testing.T) {
 	x.goesOn()
 }
 
-// TestFormerRouterIsLetGo: a router that a flow has left is not kept fresh any
-// more, and what becomes of its Ethernet address is none of the flow's business.
+// TestFormerRouterIsLetGo: the neighbour entry of a router that a flow has left is no longer refreshed, and a change
+// of its MAC address does not affect the flow.
 func TestFormerRouterIsLetGo(t *testing.T) {
 	s := newRouters(newRig(t, setup{}))
 	x := s.transfer(nil)
@@ -41,10 +40,9 @@ func TestFormerRouterIsLetGo(t *testing.T) {
 	x.goesOn()
 }
 
-// TestRoutedByMarkOrDevice: a socket has a mark (SO_MARK), or is bound to an
-// interface (SO_BINDTOIFINDEX), and by a rule for that its packets go through
-// another router than the main table names, which is nobody. The engine uses the
-// same router, and the one that follows it.
+// TestRoutedByMarkOrDevice: a socket has a mark (SO_MARK), or is bound to an interface (SO_BINDTOIFINDEX), and a rule
+// for that sends its packets through another router than the main table's, which does not exist. The engine uses the
+// same router, and its successor.
 func TestRoutedByMarkOrDevice(t *testing.T) {
 	const table, mark = 100, 7
 	for _, how := range []string{"mark", "device"} {
@@ -76,8 +74,7 @@ func TestRoutedByMarkOrDevice(t *testing.T) {
 	}
 }
 
-// TestNeighbourMovesInTakeOver: the next hop gets another Ethernet address while
-// a connection is taken over, whatever step it is at.
+// TestNeighbourMovesInTakeOver: the next hop gets another MAC address during a take-over, at each of its steps.
 func TestNeighbourMovesInTakeOver(t *testing.T) {
 	for step := handoff.StepCheck; step <= handoff.StepInstall; step++ {
 		t.Run(step.String(), func(t *testing.T) {
@@ -88,7 +85,7 @@ func TestNeighbourMovesInTakeOver(t *testing.T) {
 			ulp := octets.NewTransfer(octets.Plan{Send: volume, Seed: seedOurs, Expect: volume, PeerSeed: seedTheirs})
 			f, err := r.nic.Take(r.Ctx(), our, ulp, injecting(hookAt(step, func() error {
 				r.moveMAC(theirs, true)
-				time.Sleep(50 * time.Millisecond) // the news is there
+				time.Sleep(50 * time.Millisecond) // the news has arrived
 				return nil
 			})))
 			r.Must(err)
@@ -97,12 +94,11 @@ func TestNeighbourMovesInTakeOver(t *testing.T) {
 	}
 }
 
-// manyIdle is so many flows that to wait a second for each takes longer than a
-// test waits for anything.
+// manyIdle is a number of flows for which one second each would be longer than any wait of a test.
 const manyIdle = 80
 
-// TestDeadRouterDelaysNobody: many flows use a router that is dead, and the
-// routes have changed. Another router, which one flow uses, fails over.
+// TestDeadRouterDelaysNobody: many flows use a dead router, and the routes have changed. Another router, which one
+// flow uses, fails over without delay.
 func TestDeadRouterDelaysNobody(t *testing.T) {
 	s := newRouters(newRig(t, setup{}))
 	for range manyIdle {
@@ -117,7 +113,7 @@ func TestDeadRouterDelaysNobody(t *testing.T) {
 	x.goesOn()
 }
 
-// routesChange changes all routes, and none that matters.
+// routesChange changes routes so that all are read again, but none that a flow uses.
 func (s *routers) routesChange() {
 	s.Helper()
 	s.in(ours, func() error {
@@ -151,8 +147,8 @@ func TestCloseWithDeadRouter(t *testing.T) {
 	}
 }
 
-// TestNeighbourIsReleased: a next hop is kept fresh while a flow uses it, and no
-// longer. An entry that somebody else lets the kernel keep stays kept.
+// TestNeighbourIsReleased: the neighbour entry of a next hop is refreshed while a flow uses it, and no longer. An
+// entry that another program makes the kernel refresh stays so.
 func TestNeighbourIsReleased(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		t.Run(map[bool]string{false: "ours", true: "kept before"}[before], func(t *testing.T) {
@@ -184,8 +180,7 @@ func TestNeighbourIsReleased(t *testing.T) {
 	}
 }
 
-// oneShort is a connection that the peer closes, with during called while it is
-// there. No trace of the flow is left.
+// oneShort makes a connection that the peer closes, and calls during while it is open. Nothing of the flow is left.
 func (r *rig) oneShort(during func()) {
 	r.Helper()
 	our, peer := r.connect(way{})
@@ -197,8 +192,7 @@ func (r *rig) oneShort(during func()) {
 	r.clean()
 }
 
-// TestNeighbourIsReleasedWhenRefused: a take-over that does not come about
-// leaves no entry that the kernel keeps.
+// TestNeighbourIsReleasedWhenRefused: a refused take-over leaves no neighbour entry that the kernel refreshes.
 func TestNeighbourIsReleasedWhenRefused(t *testing.T) {
 	r := newRig(t, setup{})
 	hop := r.pair.Ends[theirs].V4.Addr()

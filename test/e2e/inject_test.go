@@ -17,12 +17,12 @@ import (
 
 var errInjected = errors.New("injected")
 
-// failAt is an Options.Inject that fails at one step.
+// failAt returns an Options.Inject that fails at one step.
 func failAt(step handoff.Step) func(handoff.Step) error {
 	return hookAt(step, func() error { return errInjected })
 }
 
-// hookAt is an Options.Inject that calls f at one step.
+// hookAt returns an Options.Inject that calls f at one step.
 func hookAt(step handoff.Step, f func() error) func(handoff.Step) error {
 	return func(at handoff.Step) error {
 		if at == step {
@@ -32,17 +32,16 @@ func hookAt(step handoff.Step, f func() error) func(handoff.Step) error {
 	}
 }
 
-// injecting are DefaultOptions with a hook.
+// injecting returns DefaultOptions with a hook.
 func injecting(f func(handoff.Step) error) nic.Options {
 	o := nic.DefaultOptions
 	o.Inject = f
 	return o
 }
 
-// TestInjected makes the take-over of a connection under traffic fail at each
-// step, more often than the interface has room for flows. Before the kernel's
-// connection is given up it works on in the kernel; afterwards the error says
-// that it is lost.
+// TestInjected makes the take-over of a connection under traffic fail at each step, more often than the interface has
+// room for flows. Before the kernel's connection is given up, the connection continues in the kernel. Afterwards the
+// error says that it is lost.
 func TestInjected(t *testing.T) {
 	const room = 3
 	for _, w := range ways {
@@ -63,7 +62,7 @@ func TestInjected(t *testing.T) {
 	}
 }
 
-// failsEarly is a failure that leaves the connection with the kernel.
+// failsEarly tests a failure that leaves the connection with the kernel.
 func (r *rig) failsEarly(w way, step handoff.Step) {
 	r.Helper()
 	const total = 2 << 20
@@ -94,7 +93,7 @@ func (r *rig) failsEarly(w way, step handoff.Step) {
 	r.Must(errors.Join(our.Close(), peer.Close()))
 }
 
-// failsLate is a failure that loses the connection.
+// failsLate tests a failure that loses the connection.
 func (r *rig) failsLate(w way, step handoff.Step) {
 	r.Helper()
 	our, peer := r.connect(w)
@@ -108,13 +107,13 @@ func (r *rig) failsLate(w way, step handoff.Step) {
 	if n := r.sockets(tupleOf(our)); n != 0 {
 		r.Fatalf("%v: %d sockets of the tuple are left", step, n)
 	}
-	// It sends all the time, so the kernel resets it.
+	// The peer sends all the time, so the kernel resets it.
 	r.isReset(<-k.wrote)
 	<-k.read
 	r.Must(errors.Join(our.Close(), peer.Close()))
 }
 
-// failed checks what Take said.
+// failed checks the error of Take.
 func (r *rig) failed(err error, step handoff.Step, lost bool) {
 	r.Helper()
 	var gone *handoff.LostError
@@ -126,8 +125,8 @@ func (r *rig) failed(err error, step handoff.Step, lost bool) {
 	}
 }
 
-// talkUntil lets our side's kernel socket talk until so many octets have
-// arrived, and stops it there, with the peer still sending.
+// talkUntil lets our side's kernel socket talk until that many octets have arrived, and stops it while the peer still
+// sends.
 func (r *rig) talkUntil(our *net.TCPConn, enough, total uint64) *talk {
 	r.Helper()
 	k := (&talk{conn: our, out: seedOurs, in: seedTheirs, send: total}).start()
@@ -136,14 +135,14 @@ func (r *rig) talkUntil(our *net.TCPConn, enough, total uint64) *talk {
 	return k
 }
 
-// after starts k where before has stopped.
+// after starts k where before stopped.
 func (k *talk) after(before *talk) *talk {
 	k.sent.Store(before.sent.Load())
 	k.received.Store(before.received.Load())
 	return k.start()
 }
 
-// isReset demands the error of a peer whose connection is gone.
+// isReset demands the error of a peer whose connection was reset.
 func (r *rig) isReset(err error) {
 	r.Helper()
 	if !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, unix.EPIPE) {
@@ -151,7 +150,7 @@ func (r *rig) isReset(err error) {
 	}
 }
 
-// liveness are the settings by which a socket finds out that its peer is gone.
+// liveness returns the settings with which a socket detects that its peer is gone.
 func liveness(r *rig, c *net.TCPConn) (v [3]int) {
 	r.Helper()
 	r.Must(control(c, func(fd int) (err error) {
@@ -171,8 +170,8 @@ func setOption(c *net.TCPConn, level, name, value int) error {
 	return control(c, func(fd int) error { return unix.SetsockoptInt(fd, level, name, value) })
 }
 
-// fillsUp takes as many connections over as there is room for. One more is
-// refused and works on, and is taken when one of the others has ended.
+// fillsUp takes over as many connections as there is room for. One more is refused and continues in the kernel, and
+// is taken over after one of the others has ended.
 func (r *rig) fillsUp(w way, room int) {
 	r.Helper()
 	flows, peers := make([]*nic.Flow, room), make([]*net.TCPConn, room)
@@ -207,7 +206,7 @@ func (r *rig) fillsUp(w way, room int) {
 	r.clean()
 }
 
-// pingPong sends four octets to an echo and wants them back.
+// pingPong sends four octets to an echo and demands the same back.
 func (r *rig) pingPong(c *net.TCPConn) {
 	r.Helper()
 	got := make([]byte, 4)
@@ -219,8 +218,8 @@ func (r *rig) pingPong(c *net.TCPConn) {
 	}
 }
 
-// TestTakeCancelled ends the context at each step. As long as the kernel has
-// its connection the take-over is undone; then it is finished all the same.
+// TestTakeCancelled ends the context at each step. As long as the kernel has its connection, the take-over is undone.
+// After that, it is completed.
 func TestTakeCancelled(t *testing.T) {
 	r := newRig(t, setup{})
 	for step := handoff.StepCheck; step <= handoff.StepInstall; step++ {
@@ -246,9 +245,8 @@ func TestTakeCancelled(t *testing.T) {
 	}
 }
 
-// TestTakeWhileClosing closes the interface at each step. As long as the
-// kernel has its connection it works on there; then it is lost, and the error
-// says so.
+// TestTakeWhileClosing closes the interface at each step. As long as the kernel has its connection, the connection
+// continues there. After that it is lost, and the error says so.
 func TestTakeWhileClosing(t *testing.T) {
 	for step := handoff.StepCheck; step <= handoff.StepInstall; step++ {
 		t.Run(fmt.Sprint(step), func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/stag-rdma/stag/test/rawpeer"
 )
 
-// fpdus is what tshark makes of the FPDUs that one side sent.
+// fpdus is what tshark reports of the FPDUs that one side sent.
 type fpdus struct {
 	all       int // FPDUs
 	good      int // of them with "Good CRC32"
@@ -24,7 +24,7 @@ type fpdus struct {
 	octets    map[wire.Opcode]int // of payload, Read Requests and Terminates included
 }
 
-// judged is what tshark makes of a capture.
+// judged is what tshark reports of a capture.
 type judged struct {
 	sides     [2]fpdus // by who sent them
 	frames    [2]int   // MPA Requests and Replies
@@ -32,8 +32,8 @@ type judged struct {
 	complains []string
 }
 
-// What tshark prints for each FPDU: its length, its CRC, the kind of header,
-// whether it is a message's last, and its opcode.
+// What tshark prints for each FPDU: its length, its CRC, the kind of header, whether it is the last of a message, and
+// its opcode.
 var (
 	lineSource = regexp.MustCompile(`^Ethernet II, Src: ([0-9a-f:]+)`)
 	lineLength = regexp.MustCompile(`^ +ULPDU length: (\d+) bytes$`)
@@ -46,8 +46,7 @@ var (
 	linePDATA  = regexp.MustCompile(`^ +Private data: ([0-9a-f]*)`)
 )
 
-// Remarks of tshark's that are no complaints: it was written for MPA
-// revision 1, and warns of revision 2 and of its flag S.
+// Remarks of tshark that are no faults: it was written for MPA revision 1, and warns of revision 2 and of its flag S.
 var known = []string{
 	"Res field is NOT set to zero as required by RFC 5044",
 	"Rev field is NOT set to one as required by RFC 5044",
@@ -57,7 +56,7 @@ var known = []string{
 // judge has tshark dissect the capture, which must begin before the connections.
 func (d *dump) judge(r *rig) *judged {
 	r.Helper()
-	// Its guess at RPC over RDMA takes short Sends for its own.
+	// tshark's heuristic for RPC over RDMA would take short Sends for RPC.
 	tshark := exec.Command("tshark", "-r", d.file, "-n", "--disable-protocol", "rpcordma",
 		"-o", "tcp.check_checksum:TRUE", "-O", "iwarp_mpa,iwarp_ddp_rdmap")
 	said := new(strings.Builder)
@@ -81,15 +80,14 @@ func (d *dump) judge(r *rig) *judged {
 	return &p.judged
 }
 
-// streams are both directions of the capture's only connection, the one's first
-// that dialled.
+// streams returns both directions of the capture's only connection, that of the dialling end first.
 func (d *dump) streams(r *rig) (b [2][]byte) {
 	r.Helper()
 	out, err := exec.Command("tshark", "-r", d.file, "-n", "-q", "-z", "follow,tcp,raw,0").Output()
 	r.Must(err)
 	for line := range strings.Lines(string(out)) {
 		from := 0
-		if strings.HasPrefix(line, "\t") { // the other's
+		if strings.HasPrefix(line, "\t") { // the other direction
 			from = 1
 		}
 		octets, err := hex.DecodeString(strings.TrimSpace(line))
@@ -181,7 +179,7 @@ func (p *printed) crc(f *fpdus, verdict string) {
 	}
 }
 
-// opcode is the last that tshark says about an FPDU's headers.
+// opcode parses the last line that tshark prints about an FPDU's headers.
 func (p *printed) opcode(f *fpdus, hex string) {
 	n, _ := strconv.ParseUint(hex, 16, 8)
 	op := wire.Opcode(n)

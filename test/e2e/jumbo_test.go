@@ -18,7 +18,7 @@ import (
 
 const jumbo = 9000 // octets: frames that a chunk does not hold
 
-// steered are the steering program's counts.
+// steered returns the counters of the steering program.
 func (r *rig) steered() (n [bpf.Reasons]uint64) {
 	r.Helper()
 	s, err := r.nic.Steering().Stats()
@@ -26,8 +26,7 @@ func (r *rig) steered() (n [bpf.Reasons]uint64) {
 	return s
 }
 
-// TestJumbo moves octets both ways, over an MTU that is larger than a chunk, in
-// segments that fit.
+// TestJumbo transfers octets in both directions, over an MTU larger than a chunk, in segments that fit into a chunk.
 func TestJumbo(t *testing.T) {
 	for name, c := range map[string]struct {
 		nic     nic.Config
@@ -59,7 +58,7 @@ func TestJumbo(t *testing.T) {
 	}
 }
 
-// TestJumboVLAN: the tag counts, too.
+// TestJumboVLAN: the VLAN tag is included in the length that must fit.
 func TestJumboVLAN(t *testing.T) {
 	s := onVLAN(t)
 	s.pair.MTU = jumbo
@@ -75,11 +74,11 @@ func TestJumboVLAN(t *testing.T) {
 	}
 }
 
-// TestJumboUnannounced: a connection whose peer was told of larger segments is
-// refused, with what to do, and lives on in the kernel.
+// TestJumboUnannounced: a connection whose peer was told a larger MSS is refused with advice, and continues in the
+// kernel.
 func TestJumboUnannounced(t *testing.T) {
 	r := newStage(t, setup{pair: pair.Config{MTU: jumbo}})
-	our, peer := r.connect(way{}) // there is no interface yet that could say more
+	our, peer := r.connect(way{}) // no interface is offloaded yet that could lower the MSS
 	r.open(nic.Config{})
 	_, err := r.nic.Take(r.Ctx(), our, octets.NewEcho(), nic.DefaultOptions)
 	if !errors.Is(err, handoff.ErrSegments) || !strings.Contains(err.Error(), "told an MSS of 8960") || !strings.HasSuffix(err.Error(), "set TCP_MAXSEG to 3466 before connect or listen") {
@@ -93,8 +92,7 @@ func TestJumboUnannounced(t *testing.T) {
 	}
 }
 
-// TestJumboTooLong: a packet of a flow that fits no chunk is counted, goes nowhere
-// and does no harm.
+// TestJumboTooLong: a packet of a flow that does not fit into a chunk is counted and dropped, and does no harm.
 func TestJumboTooLong(t *testing.T) {
 	r := newRig(t, setup{pair: pair.Config{MTU: jumbo}})
 	our, peer := r.connect(way{})
@@ -118,7 +116,7 @@ func TestJumboTooLong(t *testing.T) {
 	r.pingPong(peer)
 }
 
-// TestJumboOthers: what was not taken over passes the program in full length.
+// TestJumboOthers: packets of connections that were not taken over pass the program in full length.
 func TestJumboOthers(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.String(), func(t *testing.T) {
@@ -131,7 +129,7 @@ func TestJumboOthers(t *testing.T) {
 			for _, c := range []chan error{k.read, k.wrote, o.read, o.wrote} {
 				r.Check(<-c)
 			}
-			// Packets of 3,520 octets would be twice as many, acknowledgements apart.
+			// Packets of 3,520 octets would be twice as many, without counting acknowledgements.
 			if n := r.steered(); n[bpf.NoFlow] < volume/jumbo || n[bpf.Steered] != 0 {
 				t.Errorf("%d packets passed, %d were steered", n[bpf.NoFlow], n[bpf.Steered])
 			}

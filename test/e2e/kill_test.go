@@ -20,8 +20,8 @@ import (
 	common "github.com/stag-rdma/stag/test/rig"
 )
 
-// What a victim is told: its interface, and whom to connect to. Descriptor
-// victimSpace is the network namespace that it shall live in.
+// Settings of a victim: its interface, and the address to connect to. Descriptor victimSpace is the network namespace
+// in which it runs.
 const (
 	victimLink  = "STAG_E2E_VICTIM_LINK"
 	victimPeer  = "STAG_E2E_VICTIM_PEER"
@@ -29,8 +29,8 @@ const (
 	victimReady = "taken over"
 )
 
-// victim opens an interface, takes two connections over, says so, and runs
-// until it is killed. The first moves octets both ways; nobody uses the other.
+// victim opens an interface, takes over two connections, reports that, and runs until it is killed. The first
+// connection transfers octets in both directions, and the other is idle.
 func victim(link, peer string) error {
 	runtime.LockOSThread()
 	if err := unix.Setns(victimSpace, unix.CLONE_NEWNET); err != nil {
@@ -51,13 +51,12 @@ func victim(link, peer string) error {
 		}
 	}
 	fmt.Println(victimReady)
-	_, err = io.Copy(io.Discard, os.Stdin) // until we are killed, or whoever does so is
+	_, err = io.Copy(io.Discard, os.Stdin) // until this process is killed, or its parent is
 	return err
 }
 
-// TestKilled kills a process that runs connections, without a chance to clear
-// up. A peer that sends is reset at its next segment, nothing stays attached,
-// and the interface can be opened again at once.
+// TestKilled kills a process that runs connections, without a chance to clean up. A peer that sends is reset at its
+// next segment, nothing stays attached, and the interface can be opened again at once.
 func TestKilled(t *testing.T) {
 	r := newStage(t, setup{})
 	v, k, silent := r.startBusyVictim()
@@ -85,8 +84,8 @@ func TestKilled(t *testing.T) {
 	r.pingPong(peer)
 }
 
-// startBusyVictim starts a victim and waits until octets flow both ways between it
-// and k. Nobody uses its other connection, to silent.
+// startBusyVictim starts a victim and waits until octets flow in both directions between it and k. Its other
+// connection, to silent, is idle.
 func (r *rig) startBusyVictim() (v *process, k *talk, silent *net.TCPConn) {
 	r.Helper()
 	l := r.listen(theirs, false)
@@ -98,7 +97,7 @@ func (r *rig) startBusyVictim() (v *process, k *talk, silent *net.TCPConn) {
 	return v, k, silent
 }
 
-// isResetAtLast demands that a peer that was silent is reset when it sends.
+// isResetAtLast demands that an idle peer is reset when it sends.
 func (r *rig) isResetAtLast(silent *net.TCPConn) {
 	r.Helper()
 	_, err := silent.Write([]byte("x"))
@@ -108,7 +107,7 @@ func (r *rig) isResetAtLast(silent *net.TCPConn) {
 	r.isReset(err)
 }
 
-// accept takes a connection in.
+// accept accepts a connection.
 func (r *rig) accept(l *net.TCPListener) *net.TCPConn {
 	r.Helper()
 	r.Must(l.SetDeadline(common.Deadline()))
@@ -118,7 +117,7 @@ func (r *rig) accept(l *net.TCPListener) *net.TCPConn {
 	return c
 }
 
-// lookup is our side's interface as the loader knows it.
+// lookup returns our side's interface as the loader describes it.
 func (r *rig) lookup() (l loader.Link) {
 	r.Helper()
 	r.in(ours, func() error {
@@ -140,7 +139,7 @@ type process struct {
 	out *bufio.Reader
 }
 
-// startVictim starts one in our side's namespace.
+// startVictim starts a victim in our side's namespace.
 func (r *rig) startVictim(peer string) *process {
 	r.Helper()
 	var space *os.File
@@ -153,7 +152,7 @@ func (r *rig) startVictim(peer string) *process {
 	cmd.Env = append(os.Environ(), victimLink+"="+r.pair.Ends[ours].Name, victimPeer+"="+peer)
 	cmd.ExtraFiles = []*os.File{space}
 	cmd.Stderr = os.Stderr
-	_, err := cmd.StdinPipe() // closed when we end, however we do
+	_, err := cmd.StdinPipe() // closed when this process ends, in whatever way
 	r.Must(err)
 	out, err := cmd.StdoutPipe()
 	r.Must(err)
@@ -171,9 +170,9 @@ func (p *process) ready() {
 	}
 }
 
-// kill ends it as kill -9 does, and returns when it is gone.
+// kill kills the victim with SIGKILL, and returns when it is gone.
 func (p *process) kill() {
 	p.Helper()
 	p.Must(p.cmd.Process.Kill())
-	p.cmd.Wait() // its error is the signal
+	p.cmd.Wait() // the error is the signal
 }

@@ -15,25 +15,25 @@ import (
 	"github.com/stag-rdma/stag/test/netns"
 )
 
-// running is a transfer both ways between our engine and a plain peer.
+// running is a transfer in both directions between our engine and a plain peer.
 type running struct {
 	*rig
 	volume uint64
 	peer   *talk
 	ulp    *octets.Transfer
 	flow   *nic.Flow
-	last   chan struct{} // closed: the peer sends its last octets; nil: it does so at once
+	last   chan struct{} // closed: the peer sends its last octets; nil: it sends them at once
 }
 
-// transfer starts one, with our end taken over.
+// transfer starts a transfer with our end taken over.
 func (r *rig) transfer(volume uint64) running {
 	r.Helper()
 	our, peer := r.connect(way{})
 	return r.transferOn(our, peer, volume)
 }
 
-// unfinished is a transfer whose peer keeps its last octets back until finish, so
-// that the connection lives until then, however fast the rest is.
+// unfinished starts a transfer whose peer holds its last octets back until finish, so that the connection lives until
+// then, however fast the rest is.
 func (r *rig) unfinished(volume uint64) running {
 	r.Helper()
 	our, peer := r.connect(way{})
@@ -47,14 +47,14 @@ func (r *rig) unfinished(volume uint64) running {
 	return t
 }
 
-// peerReaches waits until so many octets have arrived at the peer. The other
-// direction may be a gigabyte behind: the two share one core.
+// peerReaches waits until that many octets have arrived at the peer. The other direction may be a gigabyte behind:
+// the two share one core.
 func (t running) peerReaches(n uint64) {
 	t.Helper()
 	t.Eventually("octets arrive at the peer", func() bool { return t.peer.received.Load() > n })
 }
 
-// reach waits until so many octets have arrived at both ends.
+// reach waits until that many octets have arrived at both ends.
 func (t running) reach(n uint64) {
 	t.Helper()
 	t.Eventually("octets arrive", func() bool {
@@ -82,8 +82,8 @@ func (t running) finish() {
 	}
 }
 
-// TestLinkDownAndUp: a transfer outlives a link that goes down and comes back,
-// three times, and still follows its neighbour afterwards.
+// TestLinkDownAndUp: a transfer survives a link that goes down and comes back, three times, and still follows its
+// neighbour afterwards.
 func TestLinkDownAndUp(t *testing.T) {
 	for _, side := range []pair.Side{ours, theirs} {
 		t.Run(map[pair.Side]string{ours: "ours", theirs: "the peer's"}[side], func(t *testing.T) {
@@ -103,8 +103,7 @@ func TestLinkDownAndUp(t *testing.T) {
 	}
 }
 
-// moveMAC gives a side another Ethernet address. It says so by gratuitous ARP,
-// or not.
+// moveMAC gives a side another MAC address. It announces the address by gratuitous ARP, or not.
 func (r *rig) moveMAC(side pair.Side, announce bool) {
 	r.Helper()
 	r.in(side, func() error {
@@ -119,8 +118,8 @@ func (r *rig) moveMAC(side pair.Side, announce bool) {
 	})
 }
 
-// TestNeighbourMoves: a transfer follows its next hop to another Ethernet
-// address, however the news of it comes.
+// TestNeighbourMoves: a transfer follows its next hop to another MAC address, in whatever way the kernel learns of
+// it.
 func TestNeighbourMoves(t *testing.T) {
 	for _, way := range []struct {
 		name string
@@ -155,8 +154,7 @@ func (r *rig) forgetNeighbours() {
 	})
 }
 
-// isKept waits until our side's kernel keeps the peer's Ethernet address fresh
-// by itself.
+// isKept waits until our side's kernel refreshes the peer's neighbour entry by itself.
 func (r *rig) isKept() {
 	r.Helper()
 	r.Eventually("the kernel keeps the neighbour fresh", func() (kept bool) {
@@ -171,8 +169,7 @@ func (r *rig) isKept() {
 	})
 }
 
-// hurryNeighbours lets our side's kernel find out sooner that a neighbour does
-// not answer any more.
+// hurryNeighbours makes our side's kernel detect a silent neighbour sooner.
 func (r *rig) hurryNeighbours() {
 	r.Helper()
 	dir := "ipv4/neigh/" + r.pair.Ends[ours].Name + "/"
@@ -184,8 +181,8 @@ func (r *rig) hurryNeighbours() {
 	}
 }
 
-// TestInterfaceRemovedInTransfer: when the interface goes, every flow ends,
-// with calls to it under way, and what is left can be closed.
+// TestInterfaceRemovedInTransfer: when the interface is removed, every flow ends, even during calls to it, and
+// everything can be closed.
 func TestInterfaceRemovedInTransfer(t *testing.T) {
 	r := newRig(t, setup{pair: pair.Config{Queues: 2}})
 	var all []running
@@ -199,7 +196,7 @@ func TestInterfaceRemovedInTransfer(t *testing.T) {
 	for _, x := range all {
 		go func() { closing <- x.flow.Close(r.Ctx()) }()
 	}
-	r.in(theirs, func() error { // the other end of the cable goes with it
+	r.in(theirs, func() error { // the other end of the cable is removed with it
 		l, err := netlink.LinkByName(r.pair.Ends[theirs].Name)
 		if err != nil {
 			return err
