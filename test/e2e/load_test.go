@@ -51,8 +51,7 @@ func (r *rig) pinned(instance string) (i loader.Instance, p loader.PinnedPort) {
 	return i, i.Ports[0]
 }
 
-// registered is how many entries of the pinned table are in use, as another
-// process reads them.
+// registered returns how many entries of the pinned table are in use, read as another process would.
 func (r *rig) registered(i loader.Instance) (n int) {
 	r.Helper()
 	if i.Table == nil {
@@ -70,9 +69,8 @@ func (r *rig) registered(i loader.Instance) (n int) {
 	return n
 }
 
-// TestAdopted: an adapter on an interface that is loaded adopts the program, and
-// talks to one that has a private program. All of it can be read beside it, and
-// when it closes the program stays, twice.
+// TestAdopted: an adapter on a loaded interface adopts the program, and communicates with an adapter that has a
+// private program. Other processes can read its state meanwhile. The program stays when the adapter closes, twice.
 func TestAdopted(t *testing.T) {
 	r := newStage(t, setup{})
 	instance := r.loaded(loader.Options{})
@@ -105,11 +103,11 @@ func TestAdopted(t *testing.T) {
 		if x := r.link(ours).Attrs().Xdp; x == nil || x.ProgId != program || p.InUse || len(p.Flows) != 0 || i.Table == nil || i.Table.InUse {
 			t.Errorf("after Close: %+v", i)
 		}
-		r.greets() // the interface is the kernel's
+		r.greets() // the interface is back with the kernel
 	}
 }
 
-// greets has the kernels of both sides talk to each other.
+// greets makes the kernels of both sides exchange octets.
 func (r *rig) greets() {
 	r.Helper()
 	our, peer := r.connect(way{})
@@ -121,9 +119,8 @@ func (r *rig) greets() {
 	r.Must(err)
 }
 
-// TestAdoptedKilled: an engine on a loaded interface that is killed leaves flows,
-// whose packets are dropped and counted for as long as was set, until the next
-// engine adopts the program: it removes them, and the peers are reset.
+// TestAdoptedKilled: an engine on a loaded interface that is killed leaves flows. Their packets are dropped and
+// counted for the set time, until the next engine adopts the program: it removes the flows, and the peers are reset.
 func TestAdoptedKilled(t *testing.T) {
 	r := newStage(t, setup{})
 	instance := r.loaded(loader.Options{OrphanWait: time.Hour})
@@ -153,8 +150,7 @@ func TestAdoptedKilled(t *testing.T) {
 	r.pingPong(peer)
 }
 
-// TestUnloadLive: what an engine runs is not taken from it, unless forced, and
-// then it is said how much that is.
+// TestUnloadLive: unload refuses while an engine uses the program. With force it unloads, and reports what was lost.
 func TestUnloadLive(t *testing.T) {
 	r := newStage(t, setup{})
 	instance := r.loaded(loader.Options{})
@@ -204,7 +200,7 @@ func TestAdoptedRoom(t *testing.T) {
 	}
 }
 
-// TestLoadedGeneric: the mode is the one that it was loaded in.
+// TestLoadedGeneric: an adopted program keeps the mode in which it was loaded.
 func TestLoadedGeneric(t *testing.T) {
 	r := newStage(t, setup{before: func(p *pair.Pair) {
 		for _, side := range []pair.Side{ours, theirs} {

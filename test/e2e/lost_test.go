@@ -10,9 +10,8 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// TestProgramTakenAway: the engine whose program is unloaded by force says so: to
-// its QPs, by an event, to whoever waits in Accept, and to whoever dials. The
-// peer is reset.
+// TestProgramTakenAway: when an engine's program is unloaded by force, its QPs get an event, and calls to Accept and
+// Dial return an error. The peer is reset.
 func TestProgramTakenAway(t *testing.T) {
 	r := newStage(t, setup{})
 	instance := r.loaded(loader.Options{})

@@ -7,10 +7,9 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// TestFlowMovedUnderFire: a connection that sends and receives without pause moves 20
-// times between the engines of two queues, while the peer's segments arrive at one
-// queue, then at the other. The peer is the kernel's TCP. Every octet is right in both
-// directions, both close in order, and the counters have gone on.
+// TestFlowMovedUnderFire: a connection that sends and receives without pause moves 20 times between the engines of
+// two queues, while the peer's segments arrive at one queue and then at the other. The peer is the kernel's TCP.
+// Every octet is right in both directions, both ends close normally, and the counters have continued.
 func TestFlowMovedUnderFire(t *testing.T) {
 	const volume, moves = 192 << 20, 20
 	for _, w := range ways {
@@ -47,10 +46,10 @@ func TestFlowMovedUnderFire(t *testing.T) {
 	}
 }
 
-// queue is the one whose engine has the connection.
+// queue returns the queue whose engine has the connection.
 func queue(x running) int { return int(x.flow.Engine().Queue()) }
 
-// tcpTotals are what the connections of all engines have counted.
+// tcpTotals returns what the connections of all engines have counted.
 func (r *rig) tcpTotals() (sum tcp.Stats) {
 	r.Helper()
 	for q := range r.nic.Engines() {

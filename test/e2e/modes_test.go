@@ -12,9 +12,8 @@ import (
 	"github.com/stag-rdma/stag/offload/octets"
 )
 
-// TestProgressModes moves octets both ways with every way to make progress:
-// the engine's goroutine alone, asleep or spinning, and users who call
-// Progress themselves, several at once, while it keeps watch.
+// TestProgressModes transfers octets in both directions with every progress mode: the engine's goroutine alone,
+// sleeping or spinning, and several users who call Progress at once while the goroutine stands by.
 func TestProgressModes(t *testing.T) {
 	for _, m := range []struct {
 		name   string
@@ -49,7 +48,7 @@ func TestProgressModes(t *testing.T) {
 	}
 }
 
-// progress is what a user of the inline mode does while it waits.
+// progress calls Progress, as a user of the inline mode does while it waits.
 func progress(e *engine.Engine, done chan struct{}) {
 	for {
 		select {
@@ -62,8 +61,8 @@ func progress(e *engine.Engine, done chan struct{}) {
 	}
 }
 
-// TestInlineDeadline: a deadline that a user's Progress makes earlier than
-// what the keeper sleeps for is kept all the same, by the keeper.
+// TestInlineDeadline: a user's Progress sets a deadline earlier than the end of the keeper's sleep. The keeper still
+// meets it.
 func TestInlineDeadline(t *testing.T) {
 	r := newRig(t, setup{})
 	our, peer := r.connect(way{})
@@ -72,7 +71,7 @@ func TestInlineDeadline(t *testing.T) {
 	time.Sleep(20 * time.Millisecond) // the keeper sleeps, for as long as keepalive lets it
 	ulp.set(clock.Now().Add(50 * time.Millisecond))
 	f.Ring()
-	f.Engine().Progress(clock.Now()) // whoever gets the token serves the bell
+	f.Engine().Progress(clock.Now()) // the goroutine that has the token serves the doorbell
 	r.Wait(ulp.rang, "the upper layer's deadline")
 	r.Check(peer.Close())
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// TestInterfaceRenamed: a name is only a name. The transfer goes on, and so does
-// what comes after it.
+// TestInterfaceRenamed: a transfer continues when its interface is renamed, and later transfers work too.
 func TestInterfaceRenamed(t *testing.T) {
 	r := newRig(t, setup{})
 	x := r.transfer(32 << 20)
@@ -28,9 +27,8 @@ func TestInterfaceRenamed(t *testing.T) {
 	r.transfer(1 << 20).finish()
 }
 
-// TestInterfaceMoved: an interface that somebody moves into another namespace is
-// gone, as far as we are concerned: every flow ends with ErrPort, closing works,
-// and nothing of ours travels along.
+// TestInterfaceMoved: an interface that is moved into another namespace counts as removed: every flow ends with
+// ErrPort, closing works, and nothing of ours moves with it.
 func TestInterfaceMoved(t *testing.T) {
 	r := newRig(t, setup{})
 	x := r.transfer(1 << 40)
@@ -64,7 +62,7 @@ func TestInterfaceMoved(t *testing.T) {
 	}
 }
 
-// anotherSpace is a network namespace that nobody else uses.
+// anotherSpace makes a network namespace for this test only.
 func (r *rig) anotherSpace() netns.NsHandle {
 	r.Helper()
 	made := make(chan error)

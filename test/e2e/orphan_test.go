@@ -14,10 +14,8 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// TestOrphansAreReset: an engine on a loaded interface is killed and nobody
-// adopts the program. A peer that sends is reset all the same, within the set
-// time and one retransmission, and the flow goes; a silent peer is reset when it
-// sends.
+// TestOrphansAreReset: an engine on a loaded interface is killed, and no engine adopts the program. A peer that sends
+// is reset within the set time and one retransmission, and the flow is removed. A silent peer is reset when it sends.
 func TestOrphansAreReset(t *testing.T) {
 	r := newStage(t, setup{})
 	instance := r.loaded(loader.Options{})
@@ -63,8 +61,8 @@ func TestOrphansOfAStagPeer(t *testing.T) {
 	}
 }
 
-// TestStoppedEngineKeepsItsFlows: an engine that only stands still, for longer
-// than orphans are kept, goes on afterwards with its connections.
+// TestStoppedEngineKeepsItsFlows: an engine that is stopped for longer than orphans are kept continues with its
+// connections afterwards.
 func TestStoppedEngineKeepsItsFlows(t *testing.T) {
 	r := newStage(t, setup{})
 	instance := r.loaded(loader.Options{OrphanWait: loader.NoOrphanWait})
@@ -81,7 +79,7 @@ func TestStoppedEngineKeepsItsFlows(t *testing.T) {
 	}
 }
 
-// retransmits is how often a kernel has sent something of c again.
+// retransmits returns how many segments of c a kernel has sent again.
 func (r *rig) retransmits(c *net.TCPConn) (n uint32) {
 	r.Helper()
 	r.Must(control(c, func(fd int) error {

@@ -12,9 +12,8 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-// TestOwnAddressChanges: our interface gets another Ethernet address, as in a
-// failover of bonded links. Our segments come from the new one, and after
-// another change of the next hop, too.
+// TestOwnAddressChanges: our interface gets another MAC address, as in a failover of bonded links. Our segments have
+// the new address, also after a later change of the next hop.
 func TestOwnAddressChanges(t *testing.T) {
 	r := newRig(t, setup{})
 	x := r.transfer(1 << 40)
@@ -39,8 +38,7 @@ func TestOwnAddressOfNewFlows(t *testing.T) {
 	r.sendsFrom(r.link(ours).Attrs().HardwareAddr)
 }
 
-// sendsFrom waits until what arrives at the peer's end of the cable comes from
-// mac, a long row of segments.
+// sendsFrom waits until a long series of segments from mac has arrived at the peer's end of the cable.
 func (r *rig) sendsFrom(mac net.HardwareAddr) {
 	r.Helper()
 	const row = 500
@@ -76,8 +74,8 @@ func (r *rig) sendsFrom(mac net.HardwareAddr) {
 	})
 }
 
-// TestLinkMTUChanges: the MTU of the cable becomes smaller, then larger again.
-// Segments are as long as it allows, and none gets lost for its length.
+// TestLinkMTUChanges: the MTU of the cable becomes smaller, then larger again. Segments use it fully, and none is
+// lost because of its length.
 func TestLinkMTUChanges(t *testing.T) {
 	r := newRig(t, setup{pair: pair.Config{MTU: 3000}})
 	x := r.transfer(1 << 40)

@@ -24,9 +24,8 @@ const (
 	seedTheirs octets.Pattern = 2
 )
 
-// talk is one side's use of a kernel socket: it writes a pattern without pause
-// and checks the one that arrives. It is the plain program at the peer, and
-// our own side's before its connection is taken over.
+// talk is one side's use of a kernel socket: it writes a pattern without pause and checks the arriving one. It is the
+// application at the peer, and at our side until the take-over.
 type talk struct {
 	conn     *net.TCPConn
 	out, in  octets.Pattern
@@ -69,7 +68,7 @@ func (k *talk) write() error {
 	return nil
 }
 
-// readAll reads until the end of the stream, which is no error, or the limit.
+// readAll reads until the end of the stream, which is no error, or until limit.
 func (k *talk) readAll() error {
 	buf := make([]byte, 256<<10)
 	last := time.Now()
@@ -109,9 +108,8 @@ func (k *talk) upTo(limit uint64) error {
 	return errors.Join(err, k.interrupt())
 }
 
-// interrupt stops both directions where they are, and leaves the connection as
-// it is: what was written and not sent, and received and not read, stays in
-// the kernel's queues.
+// interrupt stops both directions and leaves the connection unchanged: what was written and not sent, and received
+// and not read, stays in the kernel's queues.
 func (k *talk) interrupt() error {
 	k.conn.SetDeadline(time.Unix(1, 0))
 	w, r := <-k.wrote, <-k.read

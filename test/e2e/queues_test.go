@@ -15,9 +15,8 @@ import (
 	"github.com/stag-rdma/stag/offload/octets"
 )
 
-// steerTo makes a side send everything through one of its two queues, so that
-// it arrives at the other side's queue of that number. A connection follows as
-// soon as none of its segments is under way.
+// steerTo makes a side send everything through one of its two queues, so that it arrives at the other side's queue of
+// that number. A connection follows as soon as none of its segments is in flight.
 func (r *rig) steerTo(side pair.Side, queue int) {
 	r.Helper()
 	all := fmt.Sprintf("%x", uint64(1)<<min(numCPU(r), 63)-1)
@@ -41,7 +40,7 @@ func (r *rig) steerTo(side pair.Side, queue int) {
 	})
 }
 
-// numCPU is how many CPUs there are, whether we may run on them or not.
+// numCPU returns how many CPUs the machine has, whether this process may use them or not.
 func numCPU(r *rig) int {
 	r.Helper()
 	found, err := filepath.Glob("/sys/devices/system/cpu/cpu[0-9]*")
@@ -62,7 +61,7 @@ func writeAt(dir *os.File, name, value string) error {
 	return nil
 }
 
-// queueCounters are each queue's.
+// queueCounters returns the counters of each queue.
 func (r *rig) queueCounters() (all []engine.Counters) {
 	r.Helper()
 	for _, e := range r.nic.Engines() {
@@ -73,8 +72,8 @@ func (r *rig) queueCounters() (all []engine.Counters) {
 	return all
 }
 
-// TestOtherQueue: in the middle of a connection its segments begin to arrive at
-// the queue that does not own it, and later at its own again.
+// TestOtherQueue: in the middle of a connection its segments begin to arrive at a queue that does not own it, and
+// later at its own queue again.
 func TestOtherQueue(t *testing.T) {
 	r := newRig(t, setup{pair: pair.Config{Queues: 2}})
 	r.steerTo(theirs, 0)
@@ -104,7 +103,7 @@ func TestOtherQueue(t *testing.T) {
 	r.endsWith(f, ulp, nil)
 }
 
-// TestQueueSwitchedInTransfer is the same under load, back and forth.
+// TestQueueSwitchedInTransfer switches queues back and forth under load.
 func TestQueueSwitchedInTransfer(t *testing.T) {
 	r := newRig(t, setup{pair: pair.Config{Queues: 2}})
 	x := r.transfer(64 << 20)
@@ -120,8 +119,7 @@ func TestQueueSwitchedInTransfer(t *testing.T) {
 	}
 }
 
-// TestManyFlowsTwoQueues spreads flows over two queues, in whatever way the
-// peer's hash does, which may differ from who owns them.
+// TestManyFlowsTwoQueues spreads flows over two queues by the peer's hash, which need not match the owners.
 func TestManyFlowsTwoQueues(t *testing.T) {
 	r := newRig(t, setup{pair: pair.Config{Queues: 2}})
 	const n, volume = 32, 1 << 20
@@ -142,9 +140,8 @@ func TestManyFlowsTwoQueues(t *testing.T) {
 	}
 }
 
-// TestSlotAndChunkReused: flows that follow each other in the one slot that
-// there is, over few chunks, never see a record of an
-// earlier one.
+// TestSlotAndChunkReused: flows that use the only slot one after another, with few chunks, never see a record of an
+// earlier flow.
 func TestSlotAndChunkReused(t *testing.T) {
 	c := scarce
 	c.MaxFlows = 1

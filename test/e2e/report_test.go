@@ -9,8 +9,8 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// TestReportOfAdopted: a port that is loaded is told with where its program is
-// pinned, and all that is on it as of any other; one that is not, without.
+// TestReportOfAdopted: the report of a loaded port has the directory of its pins and everything else that any port
+// has. The report of another port has no directory.
 func TestReportOfAdopted(t *testing.T) {
 	r := newStage(t, setup{})
 	instance := r.loaded(loader.Options{})

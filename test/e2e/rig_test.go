@@ -15,24 +15,23 @@ import (
 	common "github.com/stag-rdma/stag/test/rig"
 )
 
-// ours and theirs are the two sides: an interface of ours on A, a plain kernel
-// on B.
+// ours and theirs are the two sides: A has an offloaded interface, B is a plain kernel.
 const (
 	ours   = pair.A
 	theirs = pair.B
 )
 
-// setup is what a rig is made of. The zero value is the usual one.
+// setup describes a rig. The zero value is the usual one.
 type setup struct {
 	pair pair.Config
 	nic  nic.Config // Link is filled in
 	// sysctl settings of the peer's namespace, below /proc/sys/net.
 	sysctl map[string]string
-	// before runs when the pair stands and no program is on it yet.
+	// before runs when the pair exists and has no program yet.
 	before func(*pair.Pair)
 }
 
-// rig is the stage of a test. Everything on it goes away when the test ends.
+// rig is the set-up of a test. It is removed when the test ends.
 type rig struct {
 	common.Stage
 	pair *pair.Pair
@@ -46,7 +45,7 @@ func newRig(t testing.TB, s setup) *rig {
 	return r
 }
 
-// newStage is a rig without an interface of ours.
+// newStage makes a rig without an offloaded interface.
 func newStage(t testing.TB, s setup) *rig {
 	t.Helper()
 	r := &rig{Stage: common.On(t), pair: netns.XDPPair(t, s.pair)}
@@ -64,7 +63,7 @@ func newStage(t testing.TB, s setup) *rig {
 	return r
 }
 
-// open makes our side's interface ours; Config.Link is filled in.
+// open offloads our side's interface; Config.Link is filled in.
 func (r *rig) open(c nic.Config) {
 	r.Helper()
 	c.Link = r.pair.Ends[ours].Name
@@ -80,7 +79,7 @@ func (r *rig) in(side pair.Side, f func() error) {
 	netns.In(r, r.pair, side, f)
 }
 
-// listen listens on a side, as a plain kernel program would.
+// listen listens on a side, as a plain kernel program does.
 func (r *rig) listen(side pair.Side, v6 bool) *net.TCPListener {
 	r.Helper()
 	var lc net.ListenConfig
@@ -102,7 +101,7 @@ func (r *rig) addr(side pair.Side, v6 bool) string {
 	return r.pair.Ends[side].V4.Addr().String()
 }
 
-// way says who opens a connection, and how.
+// way says which side opens a connection, and with which IP version.
 type way struct {
 	accept bool // our side listens, and the peer dials
 	v6     bool
@@ -130,7 +129,7 @@ func (r *rig) connect(w way) (our, peer *net.TCPConn) {
 	return our, peer
 }
 
-// tryConnect is connect for goroutines that may not end the test.
+// tryConnect does what connect does, for goroutines that may not end the test.
 func (r *rig) tryConnect(w way) (our, peer *net.TCPConn, err error) {
 	listener, dialer := theirs, ours
 	if w.accept {
@@ -185,7 +184,7 @@ func (r *rig) take(c *net.TCPConn, ulp stream.ULP) *nic.Flow {
 	return f
 }
 
-// counters are all engines' together.
+// counters returns the sum of all engines' counters.
 func (r *rig) counters() (sum engine.Counters) {
 	r.Helper()
 	for _, e := range r.nic.Engines() {
@@ -196,14 +195,14 @@ func (r *rig) counters() (sum engine.Counters) {
 	return sum
 }
 
-// clean fails the test if anything of a flow is left: entries of the steering
-// program, or flows of the interface. Flows in TIME-WAIT are not left over.
+// clean fails the test if anything of a flow is left: entries of the steering program, or flows of the interface.
+// Flows in TIME-WAIT may be left.
 func (r *rig) clean() {
 	r.Helper()
 	r.Eventually("no flow is left", func() bool { return len(r.nic.Flows()) == 0 && r.entries() == 0 })
 }
 
-// entries is how many flows the steering program knows.
+// entries returns how many flows the steering program knows.
 func (r *rig) entries() (n int) {
 	r.Helper()
 	r.Must(r.nic.Steering().Flows(func(bpfFlowKey, bpfFlow) bool { n++; return true }))

@@ -22,9 +22,8 @@ var farAway = netip.MustParseAddr("203.0.113.1")
 // nobody is an address on the link that no machine has.
 var nobody = netip.MustParseAddr("192.0.2.55")
 
-// routers is a stage where our side reaches farAway through two routers. Both
-// are macvlan ports of the peer: what reaches one of them reaches the peer, and
-// what is sent to an Ethernet address that none of them has is lost.
+// routers is a set-up in which our side reaches farAway through two routers. Both are macvlan ports of the peer: what
+// reaches one of them reaches the peer, and what is sent to a MAC address that none of them has is lost.
 type routers struct {
 	*rig
 	name [2]string
@@ -52,7 +51,7 @@ func newRouters(t *rig) *routers {
 		}
 		return netlink.AddrAdd(lo, &netlink.Addr{IPNet: host(farAway)})
 	})
-	t.in(theirs, func() error { // the way back is the cable's own
+	t.in(theirs, func() error { // the way back does not use the routers
 		l, err := netlink.LinkByName(cable)
 		if err != nil {
 			return err
@@ -99,8 +98,7 @@ func (s *routers) route(to, via netip.Addr, table int) {
 	})
 }
 
-// failOver gives router i another Ethernet address, which it announces, as the
-// standby of a pair of routers does.
+// failOver gives router i another MAC address, which it announces, as the standby of a pair of routers does.
 func (s *routers) failOver(i int) {
 	s.Helper()
 	s.in(theirs, func() error {
@@ -112,7 +110,7 @@ func (s *routers) failOver(i int) {
 	})
 }
 
-// breakDown takes router i away, and what our side knows of it.
+// breakDown removes router i, and our side's neighbour entry of it.
 func (s *routers) breakDown(i int) {
 	s.Helper()
 	s.in(theirs, func() error {
@@ -142,7 +140,7 @@ func (r *rig) neighbour(a netip.Addr) (found netlink.Neigh) {
 	return found
 }
 
-// managed reports whether our side's kernel keeps an entry fresh.
+// managed reports whether our side's kernel refreshes an entry.
 func (r *rig) managed(a netip.Addr) bool {
 	return r.neighbour(a).FlagsExt&netlink.NTF_EXT_MANAGED != 0
 }
@@ -178,8 +176,7 @@ func (s *routers) connect(prepare func(fd int) error) (our, peer *net.TCPConn) {
 	return c.(*net.TCPConn), p.(*net.TCPConn)
 }
 
-// transfer starts one with farAway that is slow enough to last, with our end
-// taken over.
+// transfer starts a transfer with farAway, slow enough to last, with our end taken over.
 func (s *routers) transfer(prepare func(fd int) error) running {
 	s.Helper()
 	our, peer := s.connect(prepare)
@@ -190,7 +187,7 @@ func (s *routers) transfer(prepare func(fd int) error) running {
 	return x
 }
 
-// goesOn waits until much more has arrived than can be under way now.
+// goesOn waits until much more has arrived than can be in flight now.
 func (x running) goesOn() {
 	x.Helper()
 	const more = 8 << 20
@@ -198,7 +195,7 @@ func (x running) goesOn() {
 	x.Eventually("the flow goes on", func() bool { return x.peer.received.Load() >= at+more })
 }
 
-// idle takes a connection with farAway over that says nothing.
+// idle takes over an idle connection with farAway.
 func (s *routers) idle() {
 	s.Helper()
 	our, _ := s.connect(nil)

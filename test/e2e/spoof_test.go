@@ -11,22 +11,20 @@ import (
 	"github.com/stag-rdma/stag/test/packet"
 )
 
-// forger makes segments of a tuple that its peer never sent, while the
-// connection rests: so that it knows every number, and misses by one. What
-// comes while a transfer runs is in guesses_test.go.
+// forger makes segments of a tuple that its peer never sent, while the connection is idle: it knows every number, and
+// is wrong by one. guesses_test.go has the segments that arrive during a transfer.
 type forger struct {
 	rng  *rand.Rand
 	base packet.TCP
-	ts   bool // the connection has timestamps: without, a segment would be dropped for that alone
+	ts   bool // the connection has timestamps: a segment without them would be dropped only for that
 }
 
 func (r *rig) forgerOf(x running, seed uint64, ts bool) *forger {
 	return &forger{rng: rand.New(rand.NewPCG(seed, 1)), base: r.segmentOf(x.flow), ts: ts}
 }
 
-// near is a segment that knows the connection's numbers and misses only just:
-// what RFC 5961 answers with a challenge at most. What hits exactly is beyond
-// what TCP can tell from its peer's.
+// near returns a segment with the connection's numbers that is just wrong: RFC 5961 answers it with a challenge at
+// most. TCP cannot tell an exact hit from a segment of its peer.
 func (f *forger) near(i tcp.Info, ts packet.TS) packet.TCP {
 	p := f.base
 	next, edge := uint32(i.RcvNxt), uint32(i.RcvNxt)+i.RcvWnd
@@ -48,7 +46,7 @@ func (f *forger) near(i tcp.Info, ts packet.TS) packet.TCP {
 	case 5: // text without an ACK
 		p.Flags, p.Seq = "P", next
 		p.Payload = make([]byte, 1+f.rng.IntN(1000))
-	case 6: // text behind the window
+	case 6: // text after the window
 		p.Flags, p.Seq, p.Ack = "PA", edge+f.rng.Uint32N(1<<20), uint32(i.SndNxt)
 		p.Payload = make([]byte, 1+f.rng.IntN(1000))
 	case 7: // text from before
@@ -71,8 +69,7 @@ var timestamps = []struct {
 	{"no timestamps", false, map[string]string{"ipv4/tcp_timestamps": "0"}},
 }
 
-// TestSpoofedNear sends 20,000 forged segments that miss only just to a
-// connection that rests, and finds it unharmed.
+// TestSpoofedNear sends 20,000 forged segments that are just wrong to an idle connection, and finds it unharmed.
 func TestSpoofedNear(t *testing.T) {
 	for _, o := range timestamps {
 		t.Run(o.name, func(t *testing.T) {
@@ -108,9 +105,8 @@ func TestSpoofedNear(t *testing.T) {
 	}
 }
 
-// TestSpoofedTooBig: reports about segments that are not in flight change
-// nothing; one about a segment that is makes the segments smaller, and the
-// transfer goes on.
+// TestSpoofedTooBig: reports about segments that are not in flight change nothing. A report about a segment in flight
+// makes the segments smaller, and the transfer continues.
 func TestSpoofedTooBig(t *testing.T) {
 	r := newRig(t, setup{})
 	our, peer := r.connect(way{})
@@ -135,7 +131,7 @@ func TestSpoofedTooBig(t *testing.T) {
 	if now := r.info(x.flow); now.EMSS != before.EMSS {
 		t.Fatalf("forged reports made segments of %d octets ones of %d", before.EMSS, now.EMSS)
 	}
-	// packets are those of ours on the cable that begin at octet from or behind it.
+	// packets are our packets on the cable that begin at octet from or after it.
 	type packets struct {
 		from    uint32
 		longest atomic.Int64

@@ -6,15 +6,14 @@ import (
 	"github.com/stag-rdma/stag/test/packet"
 )
 
-// How far, in octets, the transfer proceeds between two looks at most, and how
-// old a timestamp that is in use can be, in ticks.
+// Bounds between two snapshots: how far the transfer proceeds, in octets, and how old a timestamp in use can be, in
+// ticks.
 const (
 	inFlight = 32 << 20
 	tsSlack  = 60_000
 )
 
-// segment is one spoofed segment: noise, or a guess that is right but for one
-// thing.
+// segment returns one spoofed segment: noise, or a guess with one wrong field.
 func (s *spoofer) segment() packet.TCP {
 	for {
 		p := s.noise()

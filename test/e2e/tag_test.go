@@ -13,8 +13,7 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// What the tc hook answers, and where struct __sk_buff says which tag
-// a packet had (include/uapi/linux/bpf.h).
+// The return codes of the tc hook, and the offset of the VLAN tag in struct __sk_buff (include/uapi/linux/bpf.h).
 const (
 	tcPass        = 0
 	tcDrop        = 2
@@ -22,10 +21,9 @@ const (
 	vlanTCIAt     = 24
 )
 
-// tagging makes VLAN id of everything that the kernels of both sides say to
-// each other, for kernels without VLAN interfaces: tc programs put the tag on
-// what leaves, and take it off what arrives. What arrives without it does not
-// exist, as for a VLAN interface.
+// tagging makes the kernels of both sides communicate only on VLAN id, for kernels without VLAN interfaces: tc
+// programs add the tag to what leaves, and remove it from what arrives. Packets without the tag are dropped, as by a
+// VLAN interface.
 func tagging(t testing.TB, p *pair.Pair, id uint16) {
 	t.Helper()
 	leave, arrive := program(t, pushTag(id)), program(t, popTag(id))

@@ -17,9 +17,8 @@ type weighty struct {
 	ballast []byte
 }
 
-// TestTimeWaitIsSmall: of connections that we close first, what stays for the minute of
-// TIME-WAIT is a small record; the upper layer and its memory go. A connection that
-// was accepted needs no descriptor either.
+// TestTimeWaitIsSmall: for connections that we close first, only a small record stays for the minute of TIME-WAIT.
+// The upper layer and its memory are freed. An accepted connection needs no descriptor either.
 func TestTimeWaitIsSmall(t *testing.T) {
 	for _, w := range ways[:2] {
 		t.Run(w.String(), func(t *testing.T) {
@@ -29,7 +28,7 @@ func TestTimeWaitIsSmall(t *testing.T) {
 				most    = 16 << 10 // octets for each, far below the ballast
 			)
 			r := newRig(t, setup{})
-			r.closeFirst(w, 1, ballast) // what is made once is there
+			r.closeFirst(w, 1, ballast) // one-time allocations are made here
 			before, fds := heap(), r.traces().descriptors
 			r.closeFirst(w, flows, ballast)
 			grown := (heap() - before) / flows
@@ -67,7 +66,7 @@ func (r *rig) closeFirst(w way, n, ballast int) {
 	}
 }
 
-// heap is what is in use after a collection.
+// heap returns the heap in use after a collection.
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()

@@ -13,8 +13,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-// traces is everything by which a take-over could leave something behind on
-// our side, outside the engines.
+// traces is everything that a take-over could leave behind on our side, outside the engines.
 type traces struct {
 	entries     int // of the steering program
 	flows       int // of the interface
@@ -33,8 +32,7 @@ func (r *rig) traces() (now traces) {
 	return now
 }
 
-// pins is how many directories of pins an interface has, whatever instance
-// they belong to.
+// pins returns how many directories of pins an interface has, of any instance.
 func (r *rig) pins(port string) int {
 	r.Helper()
 	found, err := filepath.Glob(filepath.Join("/sys/fs/bpf/stag/*", port))
@@ -42,7 +40,7 @@ func (r *rig) pins(port string) int {
 	return len(found)
 }
 
-// unchanged waits until the traces are what they were before.
+// unchanged waits until the traces are as before.
 func (r *rig) unchanged(before traces) {
 	r.Helper()
 	var now traces
@@ -61,8 +59,7 @@ func tupleOf(c *net.TCPConn) tuple {
 	return tuple{c.LocalAddr().(*net.TCPAddr), c.RemoteAddr().(*net.TCPAddr)}
 }
 
-// sockets is how many sockets of our side's kernel have the tuple, in whatever
-// state they are.
+// sockets returns how many sockets of our side's kernel have the tuple, in any state.
 func (r *rig) sockets(t tuple) (n int) {
 	r.Helper()
 	family := uint8(unix.AF_INET6)

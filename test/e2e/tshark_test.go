@@ -22,8 +22,8 @@ type dump struct {
 	says *bufio.Reader
 }
 
-// captureOctets is the kernel's buffer for a capture: more than any test of
-// ours sends, so that none is lost for want of a reader.
+// captureOctets is the kernel's buffer for a capture: more than any of our tests sends, so that no packet is lost
+// because dumpcap does not read.
 const captureOctets = 512 << 20
 
 // dumpAt starts a capture on a side, and returns when it runs.
@@ -56,8 +56,7 @@ func (d *dump) until(mark string) (said string, err error) {
 	}
 }
 
-// settled returns when dumpcap has written all that it has: it throws away what
-// it finds in its buffer when it is told to end.
+// settled returns when dumpcap has written everything: when it is told to end, it drops what is in its buffer.
 func (d *dump) settled(r *rig) {
 	r.Helper()
 	const quiet = 750 * time.Millisecond // it looks every 250 ms
@@ -90,8 +89,7 @@ func (d *dump) end(r *rig) {
 	}
 }
 
-// serious are tshark's remarks that nobody may cause on a link without loss.
-// The others are counted.
+// serious are tshark's remarks that neither side may cause on a link without loss. The others are counted.
 var (
 	serious = []string{
 		"retransmission", "fast_retransmission", "spurious_retransmission",
@@ -112,12 +110,11 @@ type finding struct {
 	remarks                                 map[string]int
 }
 
-// read has tshark judge the segments of a capture that are later than after.
-// The earlier ones only tell it what the connection is.
+// read has tshark check the segments of a capture that are later than after. The earlier ones only give it the
+// context of the connection.
 func (d *dump) read(r *rig, after time.Time) (found [2]finding) {
 	r.Helper()
-	// Our octets are noise, which at times looks like a protocol whose messages
-	// tshark would put together for ever.
+	// Our octets are noise. Sometimes they look like a protocol whose messages tshark would reassemble for ever.
 	args := []string{"-r", d.file, "-n", "-T", "fields", "-E", "separator=,",
 		"-o", "tcp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE", "-o", "tcp.desegment_tcp_streams:FALSE",
 		"-e", "frame.time_epoch", "-e", "eth.src", "-e", "ip.checksum.status", "-e", "tcp.checksum.status", "-e", "tcp.checksum"}
@@ -172,7 +169,7 @@ func (f *finding) add(columns []string) {
 	}
 }
 
-// complaints are the remarks that must not be.
+// complaints returns the remarks that must not occur.
 func (f *finding) complaints(side pair.Side) (list []string) {
 	for _, name := range serious {
 		if n := f.remarks[name]; n != 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// lazy is a Transfer that leaves what has arrived where it is until it is told
-// to read. Ring the flow's doorbell after reads.Store.
+// lazy is a Transfer that does not read what has arrived until it is told to. Ring the flow's doorbell after
+// reads.Store.
 type lazy struct {
 	*octets.Transfer
 	reads atomic.Bool
@@ -40,12 +40,12 @@ func (g *goodbye) Receive(now clock.Instant, s stream.Stream) {
 	}
 }
 
-// stubborn is a Transfer that goes on sending to a peer that has closed.
+// stubborn is a Transfer that continues to send to a peer that has closed.
 type stubborn struct{ *octets.Transfer }
 
 func (u stubborn) Receive(now clock.Instant, s stream.Stream) { u.Transfer.Receive(now, deaf{s}) }
 
-// deaf is a stream whose end is not heard.
+// deaf is a stream that never reports its end.
 type deaf struct{ stream.Stream }
 
 func (deaf) EOF() bool { return false }

@@ -20,8 +20,8 @@ import (
 	"github.com/stag-rdma/stag/test/netns"
 )
 
-// A connection whose segments do not pass the program stays the kernel's: the
-// take-over says why, and both directions go on.
+// A connection whose segments do not pass the program stays with the kernel: the take-over returns the reason, and
+// both directions continue.
 
 // nft runs a script of nft's in a side's namespace.
 func (r *rig) nft(side pair.Side, script string) {
@@ -51,9 +51,8 @@ func (r *rig) ip(side pair.Side, args ...string) {
 	})
 }
 
-// staysKernels tries to take the connection over, wants to be refused with all the
-// words in the error, and demands that the kernel's connection has lost
-// nothing: octets that were unread and unacknowledged before, and many after.
+// staysKernels tries to take the connection over, demands a refusal with all the words in the error, and demands that
+// the kernel's connection has lost nothing: octets that were unread and unacknowledged before, and many later ones.
 func (r *rig) staysKernels(our, peer *net.TCPConn, o nic.Options, words ...string) {
 	r.Helper()
 	const total = 1 << 20
@@ -85,9 +84,9 @@ func (r *rig) staysKernels(our, peer *net.TCPConn, o nic.Options, words ...strin
 	}
 }
 
-// TestTranslatedStaysKernels: the kernel translates the addresses of a connection
-// that leaves this host, as kube-proxy does with the address of a Service. The
-// program dials 203.0.113.9, and on the wire is the peer's own address.
+// TestTranslatedStaysKernels: the kernel translates the addresses of a connection that leaves this host, as
+// kube-proxy does with the address of a Service. The application dials 203.0.113.9, and the packets have the peer's
+// own address.
 func TestTranslatedStaysKernels(t *testing.T) {
 	r := newRig(t, setup{})
 	r.ip(ours, "route", "add", "203.0.113.9", "via", r.addr(theirs, false), "dev", r.pair.Ends[ours].Name)
@@ -106,8 +105,7 @@ func TestTranslatedStaysKernels(t *testing.T) {
 	r.staysKernels(c.(*net.TCPConn), peer, nic.DefaultOptions, "reached the kernel")
 }
 
-// TestOtherWayBackStaysKernels: what the peer sends comes back by another way
-// than ours leaves by, over a second cable, on which there is no program.
+// TestOtherWayBackStaysKernels: the peer's packets come back over a second cable, on which there is no program.
 func TestOtherWayBackStaysKernels(t *testing.T) {
 	for _, accept := range []bool{false, true} {
 		w := way{accept: accept}
@@ -157,9 +155,8 @@ func TestTagTakenOffStaysKernels(t *testing.T) {
 	r.staysKernels(our, peer, nic.DefaultOptions, "reached the kernel", "VLAN")
 }
 
-// TestRefusedResponderKeepsItsWords: what a responder has written when its
-// segments were parked reaches the peer once, whether the connection is taken
-// over or not.
+// TestRefusedResponderKeepsItsWords: octets that a responder had written when its segments were parked reach the peer
+// once, whether the connection is taken over or not.
 func TestRefusedResponderKeepsItsWords(t *testing.T) {
 	r := newRig(t, setup{})
 	r.secondCable()
@@ -184,8 +181,8 @@ func TestRefusedResponderKeepsItsWords(t *testing.T) {
 	r.clean()
 }
 
-// TestSilentPeerStaysKernels: nothing of the peer's arrives at all. The take-over
-// asks again and again, gives up, and the connection goes on when the way is free.
+// TestSilentPeerStaysKernels: no packet of the peer arrives. The take-over probes several times and gives up, and the
+// connection continues when the path works again.
 func TestSilentPeerStaysKernels(t *testing.T) {
 	r := newRig(t, setup{})
 	our, peer := r.connect(way{})
@@ -206,8 +203,8 @@ func TestSilentPeerStaysKernels(t *testing.T) {
 	}
 }
 
-// TestLostAnswersAreAskedForAgain: the first answers of the peer are lost, and the
-// connection is taken over all the same, in both roles.
+// TestLostAnswersAreAskedForAgain: the peer's first answers are lost, and the connection is still taken over, in both
+// roles.
 func TestLostAnswersAreAskedForAgain(t *testing.T) {
 	for _, w := range ways[:2] {
 		t.Run(w.String(), func(t *testing.T) {
@@ -258,8 +255,8 @@ func (r *rig) asked() (n uint64, err error) {
 	return n, err
 }
 
-// TestTinySegmentsStayKernels: a peer that announces an MSS below Linux's least is found
-// out before the kernel gives the connection up.
+// TestTinySegmentsStayKernels: a peer with an MSS below Linux's minimum is detected before the kernel gives the
+// connection up.
 func TestTinySegmentsStayKernels(t *testing.T) {
 	for _, mss := range []string{"1", "40"} {
 		t.Run(mss, func(t *testing.T) {
@@ -282,8 +279,8 @@ func TestTinySegmentsStayKernels(t *testing.T) {
 	}
 }
 
-// TestPolicedStaysKernels: an IPsec policy wants the connection's packets encrypted. In
-// clear text they must not leave.
+// TestPolicedStaysKernels: an IPsec policy requires the connection's packets to be encrypted. They must not leave in
+// clear text.
 func TestPolicedStaysKernels(t *testing.T) {
 	for _, dir := range []string{"out", "in"} {
 		t.Run(dir, func(t *testing.T) {
@@ -307,8 +304,8 @@ func TestPolicedStaysKernels(t *testing.T) {
 	}
 }
 
-// TestStraysAreReported: the peer's segments take another way when the connection has
-// been taken over. The interface counts them, and its log names the flow once.
+// TestStraysAreReported: the peer's segments take another path after the take-over. The interface counts them, and
+// its log names the flow once.
 func TestStraysAreReported(t *testing.T) {
 	var said lines
 	r := newRig(t, setup{nic: nic.Config{Log: slog.New(slog.NewTextHandler(&said, nil))}})

@@ -37,8 +37,8 @@ type verbs struct {
 	qp   *rdma.QP
 	src  *rdma.MR   // what is sent; peers may read it
 	dst  *rdma.MR   // peers may write to it
-	sink *rdma.MR   // where Reads land
-	recv *rdma.MR   // where receives land
+	sink *rdma.MR   // memory for the results of Reads
+	recv *rdma.MR   // memory of receives
 	once []*rdma.MR // regions that a Send invalidates
 	jobs []job
 
@@ -85,7 +85,7 @@ func (v *verbs) receives(n int) {
 	}
 }
 
-// close closes everything, which must go without complaint.
+// close closes everything, and demands that there is no error.
 func (v *verbs) close() {
 	v.Helper()
 	v.Check(v.qp.Close())
@@ -157,7 +157,7 @@ func (v *verbs) request(j job, peer *verbs) rdma.SendWR {
 	return wr
 }
 
-// isSend reports whether j takes a receive.
+// isSend reports whether j uses a receive.
 func (j job) isSend() bool { return j.op != wire.OpWrite && j.op != wire.OpReadRequest }
 
 // shorter are the jobs whose own messages, and whose answers, have at most so
@@ -193,7 +193,7 @@ func (v *verbs) pace(peer *verbs) {
 			v.Must(err)
 			way[0].complete([]job{j}, nil)
 			way[1].complete(nil, []job{j})
-			if j.op == wire.OpWrite { // which is not done when it has completed
+			if j.op == wire.OpWrite { // a Write may complete before it has been placed
 				time.Sleep(5 * time.Millisecond)
 			}
 		}
@@ -253,7 +253,7 @@ func (v *verbs) verify(peer *verbs) {
 	}
 }
 
-// part closes the connection in good order, and everything of both ends.
+// part closes the connection normally, and then everything of both ends.
 func (v *verbs) part(peer *verbs) {
 	v.Helper()
 	v.Must(v.qp.Disconnect(v.Ctx()))

@@ -15,7 +15,7 @@ import (
 
 const vlan = 100
 
-// onVLAN is a stage whose cable carries nothing but VLAN 100.
+// onVLAN is a setup whose cable carries only VLAN 100.
 func onVLAN(t testing.TB) setup {
 	return setup{
 		nic:    nic.Config{VLAN: vlan},
@@ -33,8 +33,8 @@ func TestFireVLAN(t *testing.T) {
 	}
 }
 
-// TestVLANTags: every segment of a flow on a VLAN carries the tag, the
-// engine's as well as the peer's, and only segments that do are the flow's.
+// TestVLANTags: every segment of a flow on a VLAN has the tag, in both directions, and segments without it do not
+// belong to the flow.
 func TestVLANTags(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.String(), func(t *testing.T) {
@@ -56,9 +56,8 @@ func TestVLANTags(t *testing.T) {
 	}
 }
 
-// mistagged resets an idle flow, with the sequence numbers that hit but the
-// wrong tag or none: nothing of it may reach the flow, or the socket that holds
-// its place. The same with the right tag does.
+// mistagged sends resets with exact sequence numbers but a wrong tag or none: none may reach the idle flow, or the
+// socket that holds its place. The same reset with the right tag does.
 func (r *rig) mistagged(w way) {
 	r.Helper()
 	our, peer := r.connect(w)
@@ -82,8 +81,8 @@ func (r *rig) mistagged(w way) {
 	r.Wait(f.Done(), "the end of a flow that was reset with the right tag")
 }
 
-// settled returns when everything that was on the cable has been looked at: a
-// connection has been opened behind it, and every engine has run since.
+// settled returns when everything that was on the cable has been processed: a connection has been opened after it,
+// and every engine has run since.
 func (r *rig) settled() {
 	r.Helper()
 	our, peer := r.connect(way{})
@@ -109,8 +108,8 @@ type tags struct {
 	seen [2]map[uint16]int
 }
 
-// readTags starts to count. The peer's end sees both directions: what engines
-// send and receive never passes the taps of our own.
+// readTags starts to count. The peer's end sees both directions: what engines send and receive does not pass the taps
+// of our side.
 func (r *rig) readTags() *tags {
 	c := &tags{seen: [2]map[uint16]int{{}, {}}}
 	r.listenIn(theirs, func(p *wire.Packet, outgoing bool) bool {

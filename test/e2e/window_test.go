@@ -16,8 +16,8 @@ import (
 	"github.com/stag-rdma/stag/test/packet"
 )
 
-// TestOneOctetSegments: a peer sends segments of one octet, first while our
-// side does not read, which must cost neither a frame nor a drop each.
+// TestOneOctetSegments: a peer sends segments of one octet, at first while our side does not read. They must cost
+// neither a frame nor a drop each.
 func TestOneOctetSegments(t *testing.T) {
 	r := newRig(t, setup{})
 	const volume = 20_000
@@ -81,8 +81,7 @@ func (r *rig) stats(f *nic.Flow) (s tcp.Stats) {
 	return s
 }
 
-// TestPeerNeverReads: the peer's window closes and stays closed; we probe it,
-// and finish when it reads at last.
+// TestPeerNeverReads: the peer's window closes and stays closed. We probe it, and finish when it reads at last.
 func TestPeerNeverReads(t *testing.T) {
 	r := newRig(t, setup{})
 	x := r.stuckFlow(16 << 20)
@@ -113,9 +112,8 @@ func (r *rig) readAtLast(x running) {
 	x.finishReading()
 }
 
-// TestPeerShrinksWindow: a peer takes a window back that it has advertised
-// (RFC 9293 §3.8.6 asks us to bear it), with octets under way and while it
-// does not read, several times.
+// TestPeerShrinksWindow: a peer shrinks a window that it has advertised (RFC 9293 §3.8.6 requires us to survive it),
+// several times, with octets in flight and while it does not read.
 func TestPeerShrinksWindow(t *testing.T) {
 	r := newRig(t, setup{sysctl: map[string]string{"ipv4/tcp_shrink_window": "1"}})
 	const volume = 16 << 20
@@ -166,8 +164,8 @@ func (k *reader) read(n int) error {
 	return nil
 }
 
-// TestPeerIgnoresWindow: segments from beyond the window that we promised, with
-// the right octets, are not taken, and what is inside is not disturbed.
+// TestPeerIgnoresWindow: segments beyond the window that we advertised, with the right octets, are not accepted, and
+// the octets within it are not disturbed.
 func TestPeerIgnoresWindow(t *testing.T) {
 	r := newRig(t, setup{sysctl: map[string]string{"ipv4/tcp_timestamps": "0"}})
 	const volume = 8 << 20
@@ -175,8 +173,7 @@ func TestPeerIgnoresWindow(t *testing.T) {
 	ulp := newLazy(octets.Plan{Expect: volume, PeerSeed: seedTheirs, Hold: true})
 	f := r.take(our, ulp)
 	k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: volume, halfShut: true}).start()
-	// Less than the unit that windows are told in, with the largest buffers that
-	// Linux has by default, is as good as closed.
+	// Less than one unit of window scaling, with the largest buffers that Linux has by default, is as good as closed.
 	r.Eventually("our window is closed", func() bool { return r.info(f).RcvWnd < 1<<10 && r.still() })
 
 	before, held := r.info(f), r.counters()
@@ -198,9 +195,8 @@ func TestPeerIgnoresWindow(t *testing.T) {
 	r.Must(ulp.Err())
 }
 
-// beyondWindow sends segments of the running connection from the peer's end of
-// the cable that lie beyond what we promised, and reports how many. Nothing
-// else is under way, and our window is closed.
+// beyondWindow sends segments of the running connection beyond the window that we advertised, from the peer's end of
+// the cable, and returns how many. Nothing else is in flight, and our window is closed.
 func (r *rig) beyondWindow(f *nic.Flow, t tuple, i tcp.Info) (n uint64) {
 	r.Helper()
 	pos := uint64(i.Unread + i.RcvWnd)
@@ -236,7 +232,7 @@ func addrPort(a *net.TCPAddr) string {
 	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port()).String()
 }
 
-// dropped is how many segments the connections have not used for a reason.
+// dropped returns how many segments the connections have not used for a reason.
 func dropped(c engine.Counters, why string) (n uint64) {
 	c.Drops(func(layer, reason string, count uint64) {
 		if layer == "tcp" && reason == why {
