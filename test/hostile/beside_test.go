@@ -12,8 +12,8 @@ import (
 	"github.com/stag-rdma/stag/test/rawpeer"
 )
 
-// A peer that tries wrong STags, with a new connection each time that it is
-// terminated, as fast as it can, does no harm to a transfer beside it.
+// A peer that tries wrong STags as fast as it can, with a new connection after each Terminate, does no harm to
+// another transfer.
 func TestFloodOfWrongSTags(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		const attempts, messages = 150, 2000
@@ -34,7 +34,7 @@ func TestFloodOfWrongSTags(t *testing.T) {
 	})
 }
 
-// flood connects, writes to STags that are not, and is terminated, n times.
+// flood connects, writes to STags that do not exist, and is terminated, n times.
 func (r *rig) flood(n int) error {
 	for i := range n {
 		p := r.dial()
@@ -43,7 +43,7 @@ func (r *rig) flood(n int) error {
 			_, err = p.Frame()
 		}
 		if err == nil {
-			// Some of it arrives when the first Terminate is on its way.
+			// Some octets arrive after the first Terminate has been sent.
 			var all []byte
 			for k := range 50 {
 				all = append(all, rawpeer.FPDU(rawpeer.Write(uint32(i*50+k)*0x9e3779b1, 0, make([]byte, 512)))...)
@@ -87,8 +87,7 @@ func (r *rig) turnAway(n int) {
 	r.Check(pd.Close())
 }
 
-// A peer that is terminated leaves a flow in TIME-WAIT behind. However many
-// there are, they take nobody's place.
+// A terminated peer leaves a flow in TIME-WAIT. Such flows take no places from others, however many there are.
 func TestFloodTakesNoPlaces(t *testing.T) {
 	r := portRig(t, rdma.Config{MaxFlows: 16})
 	from, to := r.newEnd(r.neighbour()), r.newEnd(r.a)
@@ -104,8 +103,7 @@ func TestFloodTakesNoPlaces(t *testing.T) {
 	r.closeEnd(to)
 }
 
-// An application that never polls loses its own connections when its CQ is
-// full, and nobody else's.
+// An application that never polls loses its own connections when its CQ is full, and no others.
 func TestNeverPolls(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		from, to := r.newEnd(r.neighbour()), r.newEnd(r.a)
@@ -121,8 +119,7 @@ func TestNeverPolls(t *testing.T) {
 	})
 }
 
-// TestOverrunTerminatesAll: every QP of a CQ that is overrun is terminated, also
-// those whose peers have done nothing.
+// TestOverrunTerminatesAll: every QP of an overrun CQ is terminated, also those whose peers have done nothing.
 func TestOverrunTerminatesAll(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		pd, err := r.a.AllocPD()
@@ -156,7 +153,7 @@ func TestOverrunTerminatesAll(t *testing.T) {
 	})
 }
 
-// wide is a connected QP with more receives than its CQ has room for.
+// wide returns a connected QP with more receives than its CQ has room for.
 func (r *rig) wide(pd *rdma.PD, cq *rdma.CQ) (*rdma.QP, *rawpeer.Peer) {
 	r.Helper()
 	qp, err := pd.CreateQP(rdma.QPConfig{SendCQ: cq, RecvCQ: cq})
@@ -175,7 +172,7 @@ func (r *rig) wide(pd *rdma.PD, cq *rdma.CQ) (*rdma.QP, *rawpeer.Peer) {
 	return qp, p
 }
 
-// overrun has a CQ of 4 get 5 completions.
+// overrun makes a CQ of 4 get 5 completions.
 func (r *rig) overrun() {
 	r.Helper()
 	pd, err := r.a.AllocPD()
@@ -219,15 +216,15 @@ func (r *rig) event(is func(rdma.Event) bool) {
 	}
 }
 
-// A QP that is destroyed under traffic, by either end, completes what was
-// posted to it, and its memory is its owner's again.
+// A QP that is destroyed under traffic, by either end, completes what was posted to it, and its memory belongs to the
+// application again.
 func TestDestroyedUnderTraffic(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		b := r.neighbour()
 		for i := range 20 {
 			from, to := r.newEnd(b), r.newEnd(r.a)
 			r.connect(r.l, from, to)
-			if i%4 < 2 { // the one that is under test sends
+			if i%4 < 2 { // the QP under test sends
 				from, to = to, from
 			}
 			x := begin(r.Ctx(), from, to, 1<<40)
@@ -237,7 +234,7 @@ func TestDestroyedUnderTraffic(t *testing.T) {
 				doomed, other = to, from
 			}
 			r.Must(doomed.qp.Close())
-			if doomed == to { // whose application only reads
+			if doomed == to { // its application only reads
 				r.still(doomed)
 			}
 			if err := x.wait(); !errors.Is(err, errFailed) {
@@ -253,7 +250,7 @@ func TestDestroyedUnderTraffic(t *testing.T) {
 	})
 }
 
-// still demands that nothing changes the memory of a QP that is closed.
+// still demands that nothing changes the memory of a closed QP.
 func (r *rig) still(e *end) {
 	r.Helper()
 	before := bytes.Clone(e.mr.Bytes())
@@ -263,7 +260,7 @@ func (r *rig) still(e *end) {
 	}
 }
 
-// An adapter that is closed under traffic takes everything with it.
+// An adapter that is closed under traffic closes everything made with it.
 func TestClosedUnderTraffic(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		b := r.neighbour()
@@ -273,7 +270,7 @@ func TestClosedUnderTraffic(t *testing.T) {
 			r.connect(r.l, from, to)
 			all = append(all, begin(r.Ctx(), from, to, 1<<40))
 		}
-		p := r.dial() // and one that has not even said what it wants
+		p := r.dial() // a connection that has not even sent a Request
 		time.Sleep(50 * time.Millisecond)
 		r.gone = true
 		r.Must(r.a.Close())

@@ -9,9 +9,8 @@ import (
 	"github.com/stag-rdma/stag/test/rawpeer"
 )
 
-// A responder whose TCP takes the first message, and that looks at it only when
-// something else comes, as Linux siw can: an empty Write comes, and no Write
-// after it has said something.
+// A responder whose TCP receives the first message, but which processes it only when more arrives, as Linux siw does:
+// it gets an empty Write, and none after it has sent something.
 func TestDeafResponder(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for name, first := range map[string]goodReply{
@@ -53,7 +52,7 @@ func TestDeafResponder(t *testing.T) {
 	})
 }
 
-// next demands this FPDU.
+// next demands this FPDU next.
 func (v *victim) next(want []byte) {
 	v.Helper()
 	if ulpdu, err := v.peer.FPDU(); err != nil || !bytes.Equal(ulpdu, want) {
@@ -71,8 +70,8 @@ func (v *victim) nudged() {
 	}
 }
 
-// Whoever closes such a connection does it behind the first empty Write: a peer
-// that overlooks what it has been sent would lose it.
+// The end that closes such a connection does so after the first empty Write: a peer that has not processed its first
+// message would lose it.
 func TestCloseOfDeafResponder(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		v := newVictim(r)

@@ -14,16 +14,15 @@ import (
 	"github.com/stag-rdma/stag/test/rawpeer"
 )
 
-// death is how a peer goes while there is work.
+// death is the way in which a peer ends during work.
 type death struct {
 	name string
 	goes func(p *rawpeer.Peer) error
 	want error
 }
 
-// A peer that dies in the middle of a message, with a Read of ours and a
-// Write of its own under way: everything is flushed, in order, and nothing
-// hangs.
+// A peer dies in the middle of a message, with a Read of ours and a Write of its own outstanding: everything is
+// flushed in order, and nothing hangs.
 func TestPeerDies(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for _, d := range []death{
@@ -45,8 +44,8 @@ func TestPeerDies(t *testing.T) {
 	})
 }
 
-// halfWay has a Send done, a Read outstanding with another Read behind it that
-// is fenced, and a Write of the peer's half way.
+// halfWay completes a Send, leaves a Read outstanding and another fenced Read after it, and receives half of a Write
+// of the peer.
 func (v *victim) halfWay() {
 	v.Helper()
 	v.Must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(1, nil))))
@@ -70,8 +69,7 @@ func (v *victim) halfWay() {
 	v.Eventually("the half is there", func() bool { return bytes.Equal(v.open.Bytes()[:4], []byte("half")) })
 }
 
-// A peer that goes silent keeps its connection; destroying the QP flushes what
-// is posted, and resets.
+// A silent peer keeps its connection. Destroying the QP flushes what is posted, and resets the connection.
 func TestSilentPeer(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		v := newVictim(r)
@@ -87,8 +85,8 @@ func TestSilentPeer(t *testing.T) {
 	})
 }
 
-// A Terminate of the peer's, in the RFC's form or siw's, flushes everything,
-// gives a Read that it names its status, and is answered with a FIN.
+// A Terminate of the peer, in the RFC's form or in siw's, flushes everything, gives the Read that it names its
+// status, and is answered with a FIN.
 func TestPeerTerminates(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for _, c := range []struct {
@@ -133,8 +131,8 @@ func TestPeerTerminates(t *testing.T) {
 	})
 }
 
-// A peer that has said why, and resets at once because there is more of ours
-// that it has not read, as Linux siw does, has been heard.
+// A peer sends a Terminate and resets at once because it has not read all our octets, as Linux siw does. Its
+// Terminate is still received.
 func TestTerminateAndReset(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for range 20 {
@@ -154,7 +152,7 @@ func TestTerminateAndReset(t *testing.T) {
 	})
 }
 
-// A Terminate that is itself malformed is a fault like others.
+// A malformed Terminate is a fault as any other.
 func TestBadTerminates(t *testing.T) {
 	terminate := rawpeer.Untagged{Op: wire.OpTerminate, Queue: 2, MSN: 1}
 	spoilt := func(change func(u *rawpeer.Untagged)) func(*victim) []byte {
@@ -174,8 +172,7 @@ func TestBadTerminates(t *testing.T) {
 	})
 }
 
-// Nothing of the victim's leaves before the initiator's first FPDU (RFC 5044
-// §7.1.2).
+// The victim sends nothing before the initiator's first FPDU (RFC 5044 §7.1.2).
 func TestResponderWaits(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		v := newVictim(r)

@@ -11,11 +11,11 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// fault is something that no peer may send.
+// fault is something that a peer must not send.
 type fault struct {
 	name  string
-	posts func(v *victim) []rdma.SendWR // what the victim is about meanwhile
-	good  func(v *victim) [][]byte      // ULPDUs before it
+	posts func(v *victim) []rdma.SendWR // what the victim posts meanwhile
+	good  func(v *victim) [][]byte      // ULPDUs before the fault
 	bad   func(v *victim) []byte        // the ULPDU that is refused
 	want  string                        // the Terminate
 
@@ -23,11 +23,11 @@ type fault struct {
 	requests []rdma.Status
 }
 
-// later is what follows a fault, and must not arrive.
+// later is what follows a fault. It must not be delivered.
 const later = 60000
 
-// A Terminate quotes the segment that it is about unless the framing is in
-// doubt, or the fault is ours. A refused Read is quoted whole (RFC 5040 §4.8).
+// quotes returns what the Terminate quotes: the segment that it is about, unless the framing is in doubt or the fault
+// is ours. A refused Read is quoted whole (RFC 5040 §4.8).
 func (f fault) quotes(bad []byte) (header, request []byte) {
 	switch {
 	case f.want[0] == '2', f.want[:3] == "0/0":
@@ -43,7 +43,7 @@ func (f fault) quotes(bad []byte) (header, request []byte) {
 func (f fault) run(r *rig) {
 	v := newVictim(r)
 	v.accept(usual, usualParams)
-	v.Must(v.peer.Octets(rawpeer.FPDU(rawpeer.Write(0, 0, nil)))) // now the victim may send
+	v.Must(v.peer.Octets(rawpeer.FPDU(rawpeer.Write(0, 0, nil)))) // the victim may send from now on
 	if f.posts != nil {
 		v.begin(f.posts(v))
 	}
@@ -67,7 +67,7 @@ func (f fault) run(r *rig) {
 	v.bury()
 }
 
-// begin posts to the send queue, and takes what leaves.
+// begin posts to the send queue, and reads what is sent.
 func (v *victim) begin(wrs []rdma.SendWR) {
 	v.Helper()
 	_, err := v.qp.PostSend(wrs...)
@@ -78,7 +78,7 @@ func (v *victim) begin(wrs []rdma.SendWR) {
 	}
 }
 
-// answered demands the one right Terminate, and a close.
+// answered demands exactly the right Terminate, and a close.
 func (f fault) answered(v *victim, bad []byte) {
 	v.Helper()
 	t, err := v.peer.Terminated()
@@ -105,8 +105,8 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// target is memory that a peer names, and the code that it gets, by layer: for
-// an RDMA Write that of DDP, for a Read that of RDMAP (RFC 5040 §8, RFC 5041 §7).
+// target is memory that a peer names, and the expected code by layer: for an RDMA Write that of DDP, for a Read that
+// of RDMAP (RFC 5040 §8, RFC 5041 §7).
 type target struct {
 	name        string
 	stag        func(v *victim) uint32

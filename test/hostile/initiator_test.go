@@ -14,7 +14,7 @@ import (
 	"github.com/stag-rdma/stag/test/rawpeer"
 )
 
-// badReply is what a peer answers instead of a Reply in good order.
+// badReply is what a peer sends instead of a valid Reply.
 type badReply struct {
 	name      string
 	p2p       bool // the Request offers RTR messages
@@ -22,7 +22,7 @@ type badReply struct {
 	sends     []byte
 	then      ending
 	is        func(error) bool // about Dial's error; nil: any will do
-	terminate string           // what comes back before the end
+	terminate string           // what the peer gets before the end
 }
 
 func isFrameError(err error) bool {
@@ -111,14 +111,14 @@ func (c badReply) run(r *rig) {
 		v.Errorf("Dial returns %v", err)
 	}
 	c.ended(v)
-	// The QP is as it was, and can be connected otherwise.
+	// The QP is unchanged, and can be connected again.
 	if _, err := v.call(usualParams, replies(usualReply.Bytes())); err != nil {
 		v.Fatal(err)
 	}
 	v.closeCalled()
 }
 
-// ended demands that the peer got what it must, and the end.
+// ended demands that the peer got what it must, and then the end of the stream.
 func (c badReply) ended(v *victim) {
 	v.Helper()
 	switch {
@@ -159,8 +159,7 @@ func (v *victim) closeCalled() {
 	v.bury()
 }
 
-// A peer that does not answer in good order makes Dial fail, with an error that
-// says why, and costs neither the QP nor anything else.
+// A peer without a valid Reply makes Dial fail with an error that gives the reason. The QP can still be used.
 func TestBadReplies(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for _, c := range badReplies() {
@@ -185,8 +184,8 @@ func TestRejected(t *testing.T) {
 	})
 }
 
-// A peer that has no Markers, and says no when it is asked for them, as Linux
-// siw does, can be dialled without by the same QP.
+// A peer that has no Markers, and rejects a request for them, as Linux siw does, can be dialled without Markers by
+// the same QP.
 func TestMarkersRefused(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		v := newVictim(r)
@@ -212,7 +211,7 @@ func TestMarkersRefused(t *testing.T) {
 	})
 }
 
-// An initiator that does not want our Reply closes, and tells nobody why.
+// An initiator that does not accept our Reply closes, and gives the application no error.
 func TestReplyRefused(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		markers := usualParams
@@ -241,14 +240,14 @@ func TestReplyRefused(t *testing.T) {
 	})
 }
 
-// goodReply is a Reply that is unusual, and in good order.
+// goodReply is an unusual but valid Reply.
 type goodReply struct {
 	name   string
 	params rdma.ConnParams
 	sends  rawpeer.Frame
 	ird    int // in force
 	ord    int
-	first  []byte // what the victim begins with by itself
+	first  []byte // what the victim sends first by itself
 }
 
 func goodReplies() []goodReply {
@@ -286,7 +285,7 @@ func (c goodReply) run(r *rig) {
 			v.Errorf("the first FPDU is %x, %v; want %x", ulpdu, err, c.first)
 		}
 	}
-	if len(c.first) > wire.UntaggedLen { // the empty Read wants its answer
+	if len(c.first) > wire.UntaggedLen { // the empty Read needs its Response
 		v.Must(v.peer.Octets(rawpeer.FPDU(rawpeer.ReadResponse(0, 0, nil))))
 	}
 	v.closeCalled()
@@ -300,8 +299,8 @@ func TestGoodReplies(t *testing.T) {
 	})
 }
 
-// A responder that need not wait for an RTR may send right behind its Reply,
-// and what it sends is delivered however it is cut.
+// A responder that need not wait for an RTR may send right after its Reply. What it sends is delivered, however it is
+// split into segments.
 func TestFPDUBehindReply(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		all := append(usualReply.Bytes(), rawpeer.FPDUs(rawpeer.Send(1, []byte("early")), rawpeer.Send(2, []byte("bird")))...)
@@ -328,7 +327,7 @@ func TestFPDUBehindReply(t *testing.T) {
 	})
 }
 
-// received demands the next message, which lands in receive i.
+// received demands the next message, in receive i.
 func (v *victim) received(i int, word string) {
 	v.Helper()
 	v.Must(v.recvs.Wait(v.Ctx()))

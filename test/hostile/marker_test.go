@@ -10,8 +10,8 @@ import (
 	"github.com/stag-rdma/stag/test/rawpeer"
 )
 
-// A peer that demands Markers gets them, and one that is asked for them may
-// send them, in each combination and in both roles.
+// A peer that demands Markers gets them, and a peer that is asked for them may send them, in each combination and in
+// both roles.
 func TestMarkers(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for _, c := range []struct {
@@ -59,8 +59,7 @@ func (v *victim) meet(called, demand, asking bool) {
 	}
 }
 
-// marked writes to the victim and reads from it, with Markers where they are
-// due, in pieces of many lengths.
+// marked writes to the victim and reads from it, with Markers where they are required, in pieces of many lengths.
 func (v *victim) marked(demand, asking bool) {
 	v.Helper()
 	data := make([]byte, 20000)
@@ -118,7 +117,7 @@ func (v *victim) unmarked(demand bool, want []byte) {
 	}
 }
 
-// A Marker that points elsewhere, and one that is not there, are found.
+// A wrong Marker and a missing Marker are detected.
 func TestBadMarkers(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for _, c := range []struct {
@@ -127,8 +126,8 @@ func TestBadMarkers(t *testing.T) {
 			want []string
 		}{
 			{"points elsewhere", &rawpeer.Marked{Spoil: 4}, []string{"2/0/03"}},
-			// What is taken for the first Marker is the head of an FPDU, and
-			// what follows for another: its CRC, or its length, is wrong.
+			// The head of an FPDU is taken for the first Marker, and what follows for another FPDU: its CRC, or its
+			// length, is wrong.
 			{"is missing", nil, []string{"2/0/02", "2/0/03"}},
 		} {
 			r.TB.(*testing.T).Run(c.name, func(t *testing.T) {
@@ -155,8 +154,7 @@ func TestBadMarkers(t *testing.T) {
 	})
 }
 
-// Without the CRC its place holds anything, and nobody looks. It takes both
-// ends to do without.
+// Without the CRC its field can have any value and is not checked. Both ends must agree to do without.
 func TestNoCRC(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		v := newVictim(r)

@@ -11,8 +11,8 @@ import (
 	"github.com/stag-rdma/stag/test/rawpeer"
 )
 
-// privates are octets of private data of applications, near the limits of peers
-// and of the frame: siw takes 256 with the block, the frame has 512 with it.
+// privates are lengths of private data in octets, near the limits of peers and of the frame: siw takes 256 with the
+// block, the frame has 512 with it.
 var privates = []int{0, 251, 252, 256, 508, 509, 512, 513}
 
 // revisions are what a frame of each begins with, and how much private data
@@ -42,7 +42,7 @@ func eachPrivate(t *testing.T, f func(r *rig, revision, n, room int, frame func(
 	})
 }
 
-// saying is n octets of an application.
+// saying returns n octets of private data.
 func saying(n int) (b []byte) {
 	for i := range n {
 		b = append(b, byte(i*11+1))
@@ -50,9 +50,8 @@ func saying(n int) (b []byte) {
 	return b
 }
 
-// TestPrivateOfInitiators: the peer's goes to the application, and the
-// application's to the peer, octet by octet. What there is no room for is an
-// error, and then the request can still be answered.
+// TestPrivateOfInitiators: private data of the peer reaches the application, and that of the application the peer,
+// octet by octet. Data for which there is no room is an error, and the request can still be answered.
 func TestPrivateOfInitiators(t *testing.T) {
 	eachPrivate(t, func(r *rig, revision, n, room int, frame func(string, uint8) rawpeer.Frame) {
 		if n > room {
@@ -102,7 +101,7 @@ func TestPrivateOfInitiators(t *testing.T) {
 	})
 }
 
-// TestPrivateOfResponders: likewise in a Reply, and in one that says no.
+// TestPrivateOfResponders: private data in a Reply, and in a Reply that rejects, arrives octet by octet.
 func TestPrivateOfResponders(t *testing.T) {
 	eachPrivate(t, func(r *rig, revision, n, room int, frame func(string, uint8) rawpeer.Frame) {
 		v := newVictim(r)

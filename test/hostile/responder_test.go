@@ -9,7 +9,7 @@ import (
 	"github.com/stag-rdma/stag/test/rawpeer"
 )
 
-// badRequest is what a peer does instead of sending a Request in good order.
+// badRequest is what a peer does instead of sending a valid Request.
 type badRequest struct {
 	name  string
 	sends []byte
@@ -17,7 +17,7 @@ type badRequest struct {
 	count rdma.ListenStats // by how much it grows
 }
 
-// ending is what a peer does behind what it has sent.
+// ending is what a peer does after what it has sent.
 type ending uint8
 
 const (
@@ -106,8 +106,7 @@ func (c badRequest) run(r *rig) {
 	}
 }
 
-// A peer that does not send a Request in good order gets no answer (RFC 5044
-// §7.1.2), is counted, and keeps nobody waiting.
+// A peer that does not send a valid Request gets no answer (RFC 5044 §7.1.2), is counted, and delays no other peer.
 func TestBadRequests(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for _, c := range badRequests() {
@@ -166,7 +165,7 @@ func (v *victim) closeInOrder() {
 	v.bury()
 }
 
-// A silent peer, or one that is slow, does not keep others from being accepted.
+// A silent or slow peer does not keep others from being accepted.
 func TestSilenceKeepsNobody(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for range 200 { // more than the backlog
@@ -176,7 +175,7 @@ func TestSilenceKeepsNobody(t *testing.T) {
 	})
 }
 
-// goodRequest is a Request that is unusual, and in good order.
+// goodRequest is an unusual but valid Request.
 type goodRequest struct {
 	name    string
 	request rawpeer.Frame
@@ -277,8 +276,8 @@ func TestRequestInPieces(t *testing.T) {
 	})
 }
 
-// A peer that does not wait for the Reply has not understood the protocol (RFC
-// 5044 §7.1.2): Accept does not give it out.
+// A peer that does not wait for the Reply violates the protocol (RFC 5044 §7.1.2): Accept does not return its
+// request.
 func TestFPDUWithRequest(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		p := r.dial()
@@ -294,7 +293,7 @@ func TestFPDUWithRequest(t *testing.T) {
 	})
 }
 
-// Likewise when the FPDU comes while the application makes up its mind.
+// The same holds when the FPDU arrives before the application has answered.
 func TestFPDUBeforeReply(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		v := newVictim(r)
@@ -303,7 +302,7 @@ func TestFPDUBeforeReply(t *testing.T) {
 		req, err := v.l.Accept(v.Ctx())
 		v.Must(err)
 		v.Must(v.peer.Octets(rawpeer.FPDU(rawpeer.Send(1, []byte("too early")))))
-		time.Sleep(50 * time.Millisecond) // until it is here
+		time.Sleep(50 * time.Millisecond) // until the FPDU has arrived
 		if err := req.Accept(v.Ctx(), v.qp, usualParams); err == nil {
 			v.Error("a peer that sent an FPDU before the Reply was accepted")
 		}
@@ -315,7 +314,7 @@ func TestFPDUBeforeReply(t *testing.T) {
 	})
 }
 
-// closeUnused closes a victim that never was connected.
+// closeUnused closes a victim that was never connected.
 func (v *victim) closeUnused() {
 	v.Helper()
 	if s := v.qp.State(); s != rdma.Idle {
@@ -327,7 +326,7 @@ func (v *victim) closeUnused() {
 	v.bury()
 }
 
-// A peer that is gone when it is accepted gives an error, and costs nothing.
+// A peer that is gone when it is accepted gives an error, and leaves nothing behind.
 func TestGoneBeforeAccept(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for _, how := range []ending{closes, resets} {

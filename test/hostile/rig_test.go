@@ -16,8 +16,8 @@ import (
 	common "github.com/stag-rdma/stag/test/rig"
 )
 
-// rig is an adapter on one of the two paths, and where its peers are. Nothing
-// of it may be left when the test ends.
+// rig is an adapter on one of the two paths, and the place of its peers. Nothing of it may be left when the test
+// ends.
 type rig struct {
 	common.Stage
 	a        *rdma.Adapter
@@ -53,7 +53,7 @@ func kernelRig(t testing.TB) *rig {
 
 func offloadedRig(t testing.TB) *rig { return portRig(t, rdma.Config{}) }
 
-// portRig is offloadedRig with wishes; Ports and RegionHeap are filled in.
+// portRig is offloadedRig with a Config; Ports and RegionHeap are filled in.
 func portRig(t testing.TB, c rdma.Config) *rig {
 	t.Helper()
 	common.NoLeaks(t)
@@ -87,7 +87,7 @@ func (r *rig) open(c rdma.Config) {
 	r.Must(err)
 }
 
-// idle demands that the adapter has nothing any more that was made of it.
+// idle demands that the adapter has no objects left.
 func (r *rig) idle() {
 	r.Helper()
 	at, err := r.a.Attributes()
@@ -97,7 +97,7 @@ func (r *rig) idle() {
 	}
 }
 
-// noSockets demands that the kernel has no socket of ours any more.
+// noSockets demands that the kernel has no socket of ours left.
 func (r *rig) noSockets() {
 	r.Helper()
 	var left []string
@@ -128,7 +128,7 @@ func (r *rig) with(t *testing.T) *rig {
 	return &c
 }
 
-// dial is a raw peer that has connected to the listener.
+// dial returns a raw peer that has connected to the listener.
 func (r *rig) dial() *rawpeer.Peer {
 	r.Helper()
 	var c net.Conn
@@ -147,7 +147,7 @@ func (r *rig) peer(c net.Conn) *rawpeer.Peer {
 	return p
 }
 
-// listen is where a raw peer waits to be dialled.
+// listen returns a listener for raw peers.
 func (r *rig) listen() *net.TCPListener {
 	r.Helper()
 	var l net.Listener

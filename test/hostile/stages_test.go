@@ -15,8 +15,8 @@ import (
 // seed of the random choices below, the same in every run.
 const seed = 7
 
-// goes ends a connection in one of four ways: a FIN, a FIN in the middle of an
-// FPDU, a reset, or a close behind a fault.
+// goes ends a connection in one of four ways: a FIN, a FIN in the middle of an FPDU, a reset, or a close after a
+// fault.
 func goes(p *rawpeer.Peer, how int) error {
 	fpdu := rawpeer.FPDU(rawpeer.Write(1, 0, []byte("nowhere")))
 	switch how {
@@ -32,9 +32,8 @@ func goes(p *rawpeer.Peer, how int) error {
 	return p.Conn.Close()
 }
 
-// A peer that goes, by a FIN or a reset, at any time from its Request on, while
-// the connection is accepted and taken over, gives an error or a connection
-// that ends; and what was posted is flushed once.
+// A peer that leaves by a FIN or a reset, at any time from its Request on, while the connection is accepted and taken
+// over, gives an error or a connection that ends. What was posted is flushed once.
 func TestGoesWhileAccepted(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -66,7 +65,7 @@ func TestGoesWhileAccepted(t *testing.T) {
 	})
 }
 
-// The same with the roles exchanged: from its Reply on.
+// The same with the roles exchanged: the peer leaves at any time from its Reply on.
 func TestGoesWhileDialled(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		random := rand.New(rand.NewPCG(seed, 2))
@@ -99,7 +98,7 @@ func TestGoesWhileDialled(t *testing.T) {
 	})
 }
 
-// A QP that is closed while it is being connected gives the attempt up.
+// Closing a QP that is being connected ends the attempt.
 func TestClosedWhileConnecting(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		random := rand.New(rand.NewPCG(seed, 3))
@@ -134,9 +133,8 @@ func TestClosedWhileConnecting(t *testing.T) {
 	})
 }
 
-// A responder that closes right behind its Reply, perhaps with a message in
-// between. The kernel's connection goes on being half closed: the message comes,
-// and the end. Such a connection cannot be taken over, and Dial says so.
+// A responder closes right after its Reply, perhaps with a message in between. The kernel's connection is half
+// closed: the message arrives, and the end. Such a connection cannot be taken over, and Dial returns that error.
 func TestClosesBehindReply(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for _, word := range []string{"", "hello"} {
@@ -150,7 +148,7 @@ func TestClosesBehindReply(t *testing.T) {
 				v.Must(v.peer.Conn.CloseWrite())
 				return nil
 			})
-			if err == nil { // the FIN came behind the take-over, or there is none
+			if err == nil { // the FIN came after the take-over, or there is none
 				if word != "" {
 					v.received(0, word)
 				}

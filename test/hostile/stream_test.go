@@ -14,7 +14,7 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// framing is a stream in which an FPDU is not what it says.
+// framing is a stream with an FPDU whose framing is wrong.
 type framing struct {
 	name  string
 	sends func(v *victim) []byte
@@ -103,8 +103,8 @@ func TestFraming(t *testing.T) {
 	})
 }
 
-// traffic is FPDUs of every kind, whose effect the victim will expect: a Write
-// in three segments, an empty Write, two Sends, a Read of what was written.
+// traffic returns FPDUs of every kind, and records their effect on the victim's memory: a Write in three segments, an
+// empty Write, two Sends, a Read of what was written.
 func traffic(v *victim) (out []byte, answer []byte) {
 	data := make([]byte, 3000)
 	rand.NewChaCha8([32]byte{1}).Read(data)
@@ -140,7 +140,7 @@ func (v *victim) readBack(stag uint32, to uint64, want []byte) {
 	}
 }
 
-// However a stream is cut it means the same.
+// A stream means the same however it is split into segments.
 func TestCuts(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for _, n := range []int{1, 2, 3, 7, 64, 1000, 1460, 1 << 20} {
@@ -196,8 +196,7 @@ func TestLongFPDUs(t *testing.T) {
 	})
 }
 
-// More Reads than were agreed on end the connection; those before them may be
-// answered in part (RFC 5040 §5.2, RFC 5041 §7).
+// More Reads than IRD end the connection. Those before them may be answered in part (RFC 5040 §5.2, RFC 5041 §7).
 func TestReadsBeyondIRD(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		v := newVictim(r)

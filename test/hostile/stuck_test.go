@@ -16,8 +16,7 @@ import (
 	"github.com/stag-rdma/stag/test/rawpeer"
 )
 
-// stuff asks for more than all buffers hold, and reads nothing of it, until
-// nothing moves any more.
+// stuff requests more than all buffers hold, and reads none of it, until nothing moves any more.
 func (v *victim) stuff() {
 	v.Helper()
 	v.Must(v.peer.Conn.SetReadBuffer(256 << 10))
@@ -55,9 +54,8 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
-// A peer that reads nothing cannot be told of its fault, and one that has read
-// it may not close. Both are reset after a while; the test does not say how long
-// that is. What was posted to them is flushed.
+// A peer that reads nothing cannot receive its Terminate, and a peer that has read it may not close. Both are reset
+// after a while; the test does not say how long that is. What was posted to them is flushed.
 func TestTerminatedPeersLinger(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		stuffed, lingers := newVictim(r), newVictim(r)
@@ -102,8 +100,7 @@ func (v *victim) blamedLocally() {
 	}
 }
 
-// A peer that does not close its side keeps Disconnect waiting for as long as
-// its context lasts, and no longer.
+// A peer that does not close its side delays Disconnect until its context ends, and no longer.
 func TestDisconnectFromStubborn(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		v := newVictim(r)
@@ -141,9 +138,8 @@ func TestPeerClosesBeforeResponse(t *testing.T) {
 	})
 }
 
-// A peer that closes its side goes on listening: it gets all that was posted to it, and
-// a FIN. Only a Read, which it cannot answer any more, ends the connection in error,
-// when its turn has come; what has completed before arrives all the same.
+// A peer that closes its side still receives: it gets all that was posted to it, and a FIN. Only a Read, which it
+// cannot answer any more, ends the connection with an error when it is next. What has completed before still arrives.
 func TestPeerClosesBeforeOurMessages(t *testing.T) {
 	const writes, each = 15, 4 * regionLen // together more than all buffers hold
 	onBothPaths(t, func(r *rig) {
@@ -200,8 +196,7 @@ func TestPeerClosesBeforeOurMessages(t *testing.T) {
 	})
 }
 
-// A peer that closes both sides answers what we still send with a reset: nobody waits
-// for anything.
+// A peer that has closed both sides answers what we still send with a reset: no call hangs.
 func TestPeerIsGoneBeforeOurMessages(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		v := newVictim(r)
@@ -227,8 +222,8 @@ func TestPeerIsGoneBeforeOurMessages(t *testing.T) {
 	})
 }
 
-// An RTR message must be the one that the Reply names, and empty: else the peer gets
-// a Terminate at once, and nothing is placed.
+// An RTR message must be the one that the Reply names, and empty. Otherwise the peer gets a Terminate at once, and
+// nothing is placed.
 func TestWrongRTR(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for _, c := range []struct {

@@ -15,11 +15,11 @@ type end struct {
 	pd *rdma.PD
 	cq *rdma.CQ
 	qp *rdma.QP
-	mr *rdma.MR // slots of the messages, and room for the receives behind them
+	mr *rdma.MR // slots of the messages, followed by memory for the receives
 }
 
-// A transfer moves messages of slotLen octets by RDMA Write, each told by a
-// Send. The receiver checks every octet before it sends the slot back.
+// A transfer sends messages of slotLen octets by RDMA Write, each followed by a Send. The receiver checks every octet
+// before it returns the slot.
 const (
 	slots   = 8
 	slotLen = 32 << 10

@@ -10,7 +10,7 @@ import (
 	"github.com/stag-rdma/stag/test/rawpeer"
 )
 
-// victim is a QP with two receives posted, and regions of every kind.
+// victim is a QP with two posted receives, and regions of every kind.
 type victim struct {
 	*rig
 	pd, otherPD *rdma.PD
@@ -83,11 +83,10 @@ func (v *victim) region(pd *rdma.PD, access rdma.Access) *rdma.MR {
 	return mr
 }
 
-// expect says that mr will hold b at off, which nothing else explains.
+// expect records that mr will hold b at off.
 func (v *victim) expect(mr *rdma.MR, off int, b []byte) { copy(v.images[mr][off:], b) }
 
-// intact fails the test where memory is not as it must be. Nothing may write to
-// it any more.
+// intact fails the test if memory differs from what is expected. Nothing may write to it any more.
 func (v *victim) intact() {
 	v.Helper()
 	names := map[*rdma.MR]string{
@@ -107,7 +106,7 @@ func (v *victim) intact() {
 	}
 }
 
-// bury closes everything, which must go without complaint.
+// bury closes everything, and demands that there is no error.
 func (v *victim) bury() {
 	v.Helper()
 	if v.quit {
@@ -124,7 +123,7 @@ func (v *victim) bury() {
 	v.Check(v.otherPD.Close())
 }
 
-// usual is a Request, and a Reply, that nobody can take offence at.
+// usual is a valid Request, and a valid Reply.
 var (
 	usual       = rawpeer.Request(rawpeer.CRC|rawpeer.Enhanced, 2, rawpeer.Block(4, 4)...)
 	usualReply  = rawpeer.Reply(rawpeer.CRC|rawpeer.Enhanced, 2, rawpeer.Block(4, 4)...)
@@ -178,7 +177,7 @@ func (v *victim) over() {
 	}
 }
 
-// statuses are how everything posted to a queue has ended, which is over.
+// statuses returns the statuses of everything posted to a queue. The connection must have ended.
 func statuses(cq *rdma.CQ) (all []rdma.Status) {
 	var some [16]rdma.Completion
 	for {
@@ -203,7 +202,7 @@ func (v *victim) completed(sends, recvs []rdma.Status) {
 	}
 }
 
-// flushed are two receives that found no message.
+// flushed are the statuses of two receives that got no message.
 var flushed = []rdma.Status{rdma.Flushed, rdma.Flushed}
 
 // blamed demands that the QP has ended for this reason.

@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// NoLeaks demands that the process has no more goroutines and no more open files
-// at the end of the test than now. Call it first: it looks after all cleanup
-// functions that are registered later.
+// NoLeaks demands that the process has no more goroutines and no more open files at the end of the test than now.
+// Call it first: it checks after all cleanup functions that are registered later.
 func NoLeaks(t testing.TB) {
 	t.Helper()
 	noLeaks(t, Patience)
