@@ -51,7 +51,7 @@ func TestOneOctetSegments(t *testing.T) {
 	}
 }
 
-// writeOctet writes one octet of a pattern, which the kernel shall not put into
+// writeOctet writes one octet of a pattern, which the kernel must not put into
 // one segment with others.
 func writeOctet(c *net.TCPConn, p octets.Pattern, pos uint64) error {
 	var b [1]byte

@@ -211,7 +211,7 @@ func TestMarkersRefused(t *testing.T) {
 	})
 }
 
-// An initiator that does not accept our Reply closes, and gives the application no error.
+// An initiator that does not accept our Reply closes, and sends no reason.
 func TestReplyRefused(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		markers := usualParams

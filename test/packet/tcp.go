@@ -8,7 +8,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// Sum says what the TCP checksum field shall hold.
+// Sum says what the TCP checksum field holds.
 type Sum int
 
 const (

@@ -15,7 +15,7 @@ type party struct {
 	side pair.Side
 	*host
 	data   *rdma.MR // a slot for each message that can be under way
-	inbox  *rdma.MR // likewise for each note
+	inbox  *rdma.MR // a slot for each note that can be outstanding
 	theirs ticket   // the other side's data, as far as it lets us
 
 	owed        uint64 // notes that are still to come and have no receive yet

@@ -126,8 +126,8 @@ type match struct {
 	number *uint32        // of a QP, CQ, flow
 	stag   string         // as rows have it
 	addr   netip.Addr     // of either end
-	port   uint16         // likewise
-	both   netip.AddrPort // likewise
+	port   uint16         // of either end
+	both   netip.AddrPort // of either end
 }
 
 func matchName(s string) (match, error) { return match{name: s}, nil }
