@@ -105,9 +105,9 @@ func (s *Socket) readSettings(st *tcp.State) error {
 	st.NoDelay = noDelay != 0
 	st.UserTimeout = time.Duration(s.saved.userTimeout) * time.Millisecond
 	if s.saved.keepalive != 0 {
-		st.KeepIdle = time.Duration(idle) * time.Second
-		st.KeepInterval = time.Duration(interval) * time.Second
-		st.KeepCount = count
+		st.Keepalive.Idle = time.Duration(idle) * time.Second
+		st.Keepalive.Interval = time.Duration(interval) * time.Second
+		st.Keepalive.Count = count
 	}
 	return nil
 }

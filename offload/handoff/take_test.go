@@ -187,8 +187,8 @@ func TestTakeReadsOptions(t *testing.T) {
 				t.Errorf("no delay %v, user timeout %v", got.NoDelay, got.UserTimeout)
 			}
 			wantIdle := map[bool]time.Duration{true: 7 * time.Second}[c.sack == "1"]
-			if got.KeepIdle != wantIdle || (wantIdle != 0 && (got.KeepInterval != 3*time.Second || got.KeepCount != 4)) {
-				t.Errorf("keepalive %v %v %d", got.KeepIdle, got.KeepInterval, got.KeepCount)
+			if got.Keepalive.Idle != wantIdle || (wantIdle != 0 && (got.Keepalive.Interval != 3*time.Second || got.Keepalive.Count != 4)) {
+				t.Errorf("keepalive %v %v %d", got.Keepalive.Idle, got.Keepalive.Interval, got.Keepalive.Count)
 			}
 			if got.SRTT <= 0 || got.MinRTT <= 0 || got.MinRTT > got.SRTT || got.RTO < 200*time.Millisecond || got.Cwnd < 1460 || got.SndWnd == 0 || got.RcvWnd == 0 {
 				t.Errorf("SRTT %v, RTO %v, cwnd %d, windows %d and %d", got.SRTT, got.RTO, got.Cwnd, got.SndWnd, got.RcvWnd)

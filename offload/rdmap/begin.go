@@ -12,9 +12,9 @@ import (
 // requests take turns.
 func (q *QP) begin() bool {
 	switch {
-	case !q.open || q.weShut:
+	case !q.opening.open || q.weShut:
 		return false
-	case q.rtrDue:
+	case q.opening.rtrDue:
 		q.beginRTR()
 		return true
 	case q.nudge.due:
@@ -47,7 +47,7 @@ func (q *QP) start(what carries, opcode wire.Opcode, n uint32) *ddp.Message {
 
 // beginRTR starts what shows the responder that it may send (RFC 6581 §9.2).
 func (q *QP) beginRTR() {
-	q.rtrDue = false
+	q.opening.rtrDue = false
 	switch q.agree.RTR {
 	case mpa.RTRRead:
 		q.orq.push(outRead{rtr: true})

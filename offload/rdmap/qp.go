@@ -70,19 +70,24 @@ type QP struct {
 	held     delivery       // a completion that waits for an invalidation
 	msn      [queues]uint32 // of the next message that leaves, by queue
 	writing  bool           // a Write of the peer is under way
-	open     bool           // the first FPDU may leave
-	begun    bool           // one of the peer's has come
-	rtrDue   bool           // it must be the ready-to-receive message
-	rtrIn    bool           // the peer's first FPDU must be one
-	overrun  bool           // a completion has been lost
-	gone     bool           // registered memory has faulted: that is why the connection ends
-	peerShut bool           // the peer has said that it will send no more
-	weShut   bool           // so have we
-	turn     bool           // a Response left last: a work request is next
+	opening  opening
+	overrun  bool // a completion has been lost
+	gone     bool // registered memory has faulted: that is why the connection ends
+	peerShut bool // the peer has said that it will send no more
+	weShut   bool // so have we
+	turn     bool // a Response left last: a work request is next
 	nudge    nudge
 	now      clock.Instant
 	countIn  tally // see stats.go
 	countOut tally
+}
+
+// opening says how far the two ends have come with their first FPDUs.
+type opening struct {
+	open   bool // the first FPDU may leave
+	begun  bool // one of the peer's has come
+	rtrDue bool // it must be the ready-to-receive message
+	rtrIn  bool // the peer's first FPDU must be one
 }
 
 const (
@@ -118,9 +123,9 @@ func (q *QP) Start(a mpa.Agreed) {
 	q.tx = mpa.NewFramer(a.CRC, a.SendMarkers)
 	q.orq = newFIFO[outRead](max(1, int(a.ORD)))
 	q.irq = newFIFO[inRead](max(1, int(a.IRD)))
-	q.open = a.Initiator || a.Eager && a.RTR == mpa.NoRTR
-	q.rtrDue = a.Initiator && a.RTR != mpa.NoRTR
-	q.rtrIn = !a.Initiator && a.RTR != mpa.NoRTR
+	q.opening.open = a.Initiator || a.Eager && a.RTR == mpa.NoRTR
+	q.opening.rtrDue = a.Initiator && a.RTR != mpa.NoRTR
+	q.opening.rtrIn = !a.Initiator && a.RTR != mpa.NoRTR
 	if a.Initiator {
 		q.nudge = nudge{left: nudges, wait: nudgeAfter}
 	}

@@ -21,7 +21,7 @@ func (q *QP) recvReadRequest(s *ddp.Segment) Code {
 	switch {
 	case !ok:
 		return MarkerError // the ULPDU_Length lies
-	case int(q.agree.IRD) <= q.irq.count && !q.rtrIn: // the RTR has a place even where no other Read has
+	case int(q.agree.IRD) <= q.irq.count && !q.opening.rtrIn: // the RTR has a place even where no other Read has
 		return ddpCode(ddp.NoBuffer)
 	}
 	if r.Size > 0 {

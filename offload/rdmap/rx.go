@@ -40,7 +40,7 @@ func (q *QP) receive(s stream.Stream) {
 		} else {
 			q.countIn.count(q.seg.Opcode, len(q.seg.Payload), q.seg.Last)
 		}
-		q.open, q.begun, q.rtrIn = true, true, false
+		q.opening.open, q.opening.begun, q.opening.rtrIn = true, true, false
 		q.heard()
 		if !q.held.active {
 			q.rx.Done(s)
@@ -93,7 +93,7 @@ func (q *QP) segment(ulpdu []byte) Code {
 		return OpUnexpected
 	case !s.Tagged && s.Queue != op.Queue:
 		return ddpCode(ddp.BadQueue)
-	case q.rtrIn && s.Opcode != wire.OpTerminate && !q.isRTR(s):
+	case q.opening.rtrIn && s.Opcode != wire.OpTerminate && !q.isRTR(s):
 		return NoMatchingRTR
 	}
 	return receive(q, s)
@@ -150,7 +150,7 @@ func (q *QP) recvSend(s *ddp.Segment) Code {
 	if f := q.sends.Expect(s); f != ddp.OK {
 		return ddpCode(f)
 	}
-	if q.rtrIn {
+	if q.opening.rtrIn {
 		q.sends.Accept(s)
 		return Code{}
 	}
@@ -289,7 +289,7 @@ func (q *QP) recvTerminate(s *ddp.Segment) Code {
 // Reply: it is the first that the initiator says. It decides between 2/0/05 to
 // 07, which are errors of MPA's negotiation, and 0/2/05 to 07, which are errors
 // in FPDUs, where both may be meant: see wire.ParseTerminate.
-func (q *QP) wasReply() bool { return !q.agree.Initiator && !q.begun }
+func (q *QP) wasReply() bool { return !q.agree.Initiator && !q.opening.begun }
 
 // refused looks whether an FPDU with a bad CRC is an initiator's answer to our
 // Reply: Linux siw sends a Terminate when it cannot agree to one, and does not
@@ -312,7 +312,7 @@ func (q *QP) peerClosed(s stream.Stream) {
 		q.lose(s, ErrTruncated)
 	case q.replyRefused() != nil:
 		q.lose(s, q.replyRefused())
-	case !q.orq.empty(), !q.open && !q.sq.Empty() && !q.weShut:
+	case !q.orq.empty(), !q.opening.open && !q.sq.Empty() && !q.weShut:
 		q.unanswered()
 	default:
 		q.move(evClosing)
@@ -324,7 +324,7 @@ func (q *QP) peerClosed(s stream.Stream) {
 // anything: nil where it need not have, or where we wanted to close as well.
 func (q *QP) replyRefused() error {
 	switch {
-	case q.agree.Initiator || q.begun || q.wantClose.Load():
+	case q.agree.Initiator || q.opening.begun || q.wantClose.Load():
 		return nil
 	case q.agree.ReceiveMarkers:
 		return errMarkersRefused

@@ -199,7 +199,7 @@ func (q *QP) shut(s stream.Stream) {
 	if q.out.msg.Open() || !q.sq.Empty() || !q.orq.empty() || !q.irq.empty() {
 		return
 	}
-	if !q.open && q.agree.RTR != mpa.NoRTR && !q.peerShut {
+	if !q.opening.open && q.agree.RTR != mpa.NoRTR && !q.peerShut {
 		return // the initiator's first message is on its way, and may want an answer
 	}
 	if q.nudge.holdsFIN() {

@@ -60,7 +60,7 @@ func (c *Conn) reopened(now clock.Instant, old uint32) {
 	c.lose(e)
 	c.forced = true
 	c.rtt.backoff = 0
-	c.rtoAt = now.Add(c.rtt.current())
+	c.timers.rtoAt = now.Add(c.rtt.current())
 }
 
 // isDup reports whether a segment that acknowledges nothing new is a duplicate ACK. With SACK it must report
@@ -116,10 +116,10 @@ func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 	}
 	if onceAt != clock.Never {
 		c.tripped(now, now.Sub(onceAt))
-		c.rack.take(now, onceAt, onceEnd)
+		c.loss.rack.take(now, onceAt, onceEnd)
 	}
 	c.sndUna = s.Ack
-	c.unloaded = seq.Later(c.unloaded, s.Ack)
+	c.slabs.unloaded = seq.Later(c.slabs.unloaded, s.Ack)
 	c.passed(s.Ack)
 	if c.path.flying {
 		c.trialAcked(now)
@@ -128,11 +128,11 @@ func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 		c.backlog = nil
 	}
 	c.measure(now, s, sentAt, againAt, clean)
-	c.retries, c.progressAt = 0, now
-	c.rtoAt = clock.Never
+	c.patience.retries, c.patience.progressAt = 0, now
+	c.timers.rtoAt = clock.Never
 	c.finLost = c.finLost && c.outstanding()
 	if c.outstanding() {
-		c.rtoAt = now.Add(c.rtt.current()) // RFC 6298 §5.3
+		c.timers.rtoAt = now.Add(c.rtt.current()) // RFC 6298 §5.3
 	}
 	if c.finSent && c.sndUna == c.sndNxt {
 		c.enter(now, evFinAcked)
@@ -143,7 +143,7 @@ func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 
 // Trip returns the round trip of the segment that was acknowledged last, and the recent minimum; 0 for a value that
 // is not known.
-func (c *Conn) Trip() (last, least time.Duration) { return c.trip, c.rack.least.value() }
+func (c *Conn) Trip() (last, least time.Duration) { return c.trip, c.loss.rack.least.value() }
 
 // measure takes a round-trip sample from an ACK of new data, once per round trip and whenever the timeout is backed
 // off. The sample counts from the transmission of the segment, or else from the timestamp that the ACK echoes (RFC
@@ -152,8 +152,8 @@ func (c *Conn) Trip() (last, least time.Duration) { return c.trip, c.rack.least.
 // An ACK that reports a duplicate (RFC 2883) was sent for the retransmission, which left at againAt, because the ACK
 // of the original was lost. The timestamp in it is that of the original and does not give the round trip.
 func (c *Conn) measure(now clock.Instant, s *wire.TCPFields, sentAt, againAt clock.Instant, clean bool) {
-	if c.tail.out && sentAt != clock.Never {
-		c.tail.trip = now.Sub(sentAt)
+	if c.loss.tail.out && sentAt != clock.Never {
+		c.loss.tail.trip = now.Sub(sentAt)
 	}
 	if s.Ack.AtOrBefore(c.rtt.next) && c.rtt.backoff == 0 {
 		return
@@ -171,8 +171,8 @@ func (c *Conn) measure(now clock.Instant, s *wire.TCPFields, sentAt, againAt clo
 		c.rtt.next = s.Ack // stays comparable over 2^31 octets
 		return
 	}
-	if c.mode == open && !c.tail.out { // otherwise it may be late because this end has waited
-		c.slack.learn(now, trip, c.rtt.srtt)
+	if c.mode == open && !c.loss.tail.out { // otherwise it may be late because this end has waited
+		c.loss.slack.learn(now, trip, c.rtt.srtt)
 	}
 	c.rtt.sample(trip)
 	c.rtt.next = c.sndNxt

@@ -76,10 +76,10 @@ func (st *State) Check() error {
 		name string
 		d    time.Duration
 	}{{"TSTick", st.TSTick}, {"SRTT", st.SRTT}, {"MinRTT", st.MinRTT}, {"RTTVar", st.RTTVar}, {"RTO", st.RTO},
-		{"KeepIdle", st.KeepIdle}, {"KeepInterval", st.KeepInterval}, {"UserTimeout", st.UserTimeout}} {
+		{"KeepIdle", st.Keepalive.Idle}, {"KeepInterval", st.Keepalive.Interval}, {"UserTimeout", st.UserTimeout}} {
 		complain(d.d < 0, "%s is negative", d.name)
 	}
-	complain(st.KeepCount < 0, "KeepCount is negative")
+	complain(st.Keepalive.Count < 0, "KeepCount is negative")
 	return errors.Join(bad...)
 }
 

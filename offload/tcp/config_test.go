@@ -10,7 +10,7 @@ func TestNewReportsEveryMistake(t *testing.T) {
 	m := newMemory(t, 4, 4, 2048, 4)
 	_, err := New(scriptStart, State{
 		SndUna: 10, SndNxt: 20, Queue: make([]byte, 9), RcvNxt: 5, RcvWup: 6, SndScale: 15, RcvScale: 15,
-		SndWnd: 1<<30 + 1, MSS: 10, MTU: 60, RTO: -1, KeepCount: -1,
+		SndWnd: 1<<30 + 1, MSS: 10, MTU: 60, RTO: -1, Keepalive: Keepalive{Count: -1},
 	}, Config{SndSegs: 100, RcvSegs: 1, RcvBuf: 1 << 31, MinRTO: time.Hour, UserTimeout: -1}, m)
 	if err == nil {
 		t.Fatal("all of it was accepted")

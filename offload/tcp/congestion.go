@@ -119,7 +119,7 @@ func (c *Conn) newCongestion(now clock.Instant, st *State) Congestion {
 // flightSize returns the FlightSize of RFC 5681 §2 from which a reduction starts: the value after the last Transmit,
 // because the ACKs since then come in a batch and have not been answered with data yet. Octets that limited transmit
 // sent beyond cwnd do not count (§3.2).
-func (c *Conn) flightSize() uint32 { return min(c.flown, c.cc.Window()) }
+func (c *Conn) flightSize() uint32 { return min(c.congestion.flown, c.congestion.cc.Window()) }
 
 // decayed returns cwnd after an idle period: half of it for each retransmission timeout, but at least the initial
 // window (RFC 2861 §3.1; see doc.go).

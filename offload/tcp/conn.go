@@ -37,31 +37,13 @@ type Conn struct {
 	wl1, wl2       seq.Num
 	path           path
 
-	// Loss and congestion (recovery.go, rack.go, tlp.go, prr.go, spurious.go,
-	// sack.go, rto.go).
-	board     scoreboard
-	recoverAt seq.Num // recovery ends when this has been acknowledged
-	dupAcks   uint32
-	renoOut   uint32        // octets that duplicate ACKs say have left (no SACK)
-	lostFrom  seq.Num       // where the search for the first entry to be resent begins
-	cutAt     clock.Instant // when cwnd was reduced, or the last timeout
-	rack      rack
-	tail      tail
-	slack     slack // of the probe timer
-	prr       prr
-	undo      undo
-	dsack     wire.SACKBlock // of the ACK that is being processed, if hasDSACK
-	edge      seq.Num        // right edge that hdr advertises ...
-	unloaded  seq.Num        // octets sent before this lie in slabs (unload.go)
-	edgeAt    clock.Instant  // when edge was made
-	slabsSent int            // number of slabs with sent octets
-	cc        Congestion
-	ccWas     string        // the kernel's name of the congestion control that cc continues
-	trip      time.Duration // of the last segment acknowledged; 0: not known
-	lastData  clock.Instant // when data was last sent
-	idled     int           // timeouts since then that were reported to cc
-	rtt       estimator
-	flown     uint32 // octets of data outstanding after the last Transmit
+	// What is under way, and how the path is.
+	board      scoreboard
+	loss       loss
+	congestion congestion
+	slabs      slabs
+	trip       time.Duration // of the last segment acknowledged; 0: not known
+	rtt        estimator
 
 	// Receiving.
 	rcvNxt seq.Num
@@ -74,11 +56,51 @@ type Conn struct {
 	// Acknowledging.
 	dupOwed uint32 // duplicate ACKs owed to a peer without SACK
 	lastAck seq.Num
+	edge    seq.Num       // right edge that hdr advertises ...
+	edgeAt  clock.Instant // when edge was made
 	ecn     ecn
 	stamp   stamps
 	limit   limiter
 
-	// Timers; clock.Never when not running (timers.go).
+	timers   timers
+	patience patience
+	rstSeq   seq.Num // of the RST to be sent, if rst
+}
+
+// loss is how lost segments are found and repaired (recovery.go, rack.go, tlp.go,
+// prr.go, spurious.go, sack.go).
+type loss struct {
+	recoverAt seq.Num // recovery ends when this has been acknowledged
+	dupAcks   uint32
+	renoOut   uint32        // octets that duplicate ACKs say have left (no SACK)
+	lostFrom  seq.Num       // where the search for the first entry to be resent begins
+	cutAt     clock.Instant // when cwnd was reduced, or the last timeout
+	rack      rack
+	tail      tail
+	slack     slack // of the probe timer
+	prr       prr
+	undo      undo
+	dsack     wire.SACKBlock // of the ACK that is being processed, if hasDSACK
+}
+
+// congestion is the congestion control and what it is told (congestion.go, rto.go).
+type congestion struct {
+	cc       Congestion
+	ccWas    string        // the kernel's name of the congestion control that cc continues
+	lastData clock.Instant // when data was last sent
+	idled    int           // timeouts since then that were reported to cc
+	flown    uint32        // octets of data outstanding after the last Transmit
+}
+
+// slabs says which sent octets have left their frames (unload.go).
+type slabs struct {
+	unloaded  seq.Num // octets sent before this lie in slabs
+	slabsSent int     // number of slabs with sent octets
+}
+
+// timers are the times at which a connection's timers expire; clock.Never when
+// they are not running (timers.go).
+type timers struct {
 	ackAt     clock.Instant
 	rtoAt     clock.Instant
 	persistAt clock.Instant
@@ -86,8 +108,11 @@ type Conn struct {
 	lossAt    clock.Instant // a segment is late (rack.go) or, if probing, a probe is due (tlp.go)
 	renegeAt  clock.Instant // the peer requests octets that it has SACKed (sack.go)
 	waitUntil clock.Instant // the end of TIME-WAIT, if InTimeWait
+}
 
-	// Patience (timers.go, persist.go, keepalive.go).
+// patience is how long the peer has not answered, and how long it may (timers.go,
+// persist.go, keepalive.go).
+type patience struct {
 	retries    uint32        // retransmission timeouts without progress
 	probes     uint32        // unanswered probes of either kind
 	progressAt clock.Instant // when something was first outstanding, or acknowledged
@@ -95,7 +120,6 @@ type Conn struct {
 	stalledAt  clock.Instant // when the peer closed its window
 	keep       keepalive
 	userLimit  time.Duration
-	rstSeq     seq.Num // of the RST to be sent, if rst
 }
 
 // flags are the fields of a connection that take one octet each.
@@ -159,14 +183,14 @@ func New(now clock.Instant, st State, cfg Config, mem Memory) (*Conn, error) {
 	}
 	c.initSender(now, &st)
 	c.initReceiver(now, &st)
-	c.keep = newKeepalive(&st)
-	c.userLimit = st.UserTimeout
-	if c.userLimit == 0 {
-		c.userLimit = cfg.UserTimeout
+	c.patience.keep = newKeepalive(&st)
+	c.patience.userLimit = st.UserTimeout
+	if c.patience.userLimit == 0 {
+		c.patience.userLimit = cfg.UserTimeout
 	}
 	c.noDelay = st.NoDelay
-	c.lastHeard = now
-	c.keepAt = c.keep.first(now)
+	c.patience.lastHeard = now
+	c.timers.keepAt = c.patience.keep.first(now)
 	c.resumePhase(now, &st)
 	c.resume(now, &st)
 	if c.phase != InTimeWait {
@@ -182,18 +206,18 @@ func (c *Conn) initSender(now clock.Instant, st *State) {
 	c.wl1, c.wl2 = st.SndWL1, st.SndUna
 	c.sndScale = st.SndScale
 	c.sackOK = st.SACK
-	c.recoverAt = st.SndUna.Back(1)
-	c.unloaded = st.SndUna
+	c.loss.recoverAt = st.SndUna.Back(1)
+	c.slabs.unloaded = st.SndUna
 	c.board.forget(st.SndUna)
 	c.rtt = newEstimator(st, &c.cfg)
 	c.rtt.next = st.SndUna
-	c.rack = newRack(now, st)
-	c.slack = slack{d: firstSlack, since: now}
-	c.lastData, c.progressAt = now, now
+	c.loss.rack = newRack(now, st)
+	c.loss.slack = slack{d: firstSlack, since: now}
+	c.congestion.lastData, c.patience.progressAt = now, now
 
-	c.cc, c.ccWas = c.newCongestion(now, st), st.Congestion
+	c.congestion.cc, c.congestion.ccWas = c.newCongestion(now, st), st.Congestion
 	c.loadQueue(st, c.path.emss())
-	c.flown = c.q.flight
+	c.congestion.flown = c.q.flight
 }
 
 // loadQueue makes entries for what the application had written. There is a boundary where the sent octets end, and
@@ -317,6 +341,6 @@ func (c *Conn) free(e *entry) {
 		c.mem.Free(e.frame)
 	case inSlab:
 		c.mem.Return(e.slab())
-		c.slabsSent--
+		c.slabs.slabsSent--
 	}
 }

@@ -52,10 +52,10 @@ func (c *Conn) readECE(s *wire.TCPFields) {
 // react treats a report like a loss, once per window of data (RFC 3168 §6.1.2). A recovery in progress has already
 // reduced the window.
 func (c *Conn) react(now clock.Instant) {
-	if c.ecn.told && !c.ecn.held && c.mode == open && c.flown > 0 {
+	if c.ecn.told && !c.ecn.held && c.mode == open && c.congestion.flown > 0 {
 		c.stats.ECNCuts++
-		c.undo.on = false
-		c.cc.Loss(now, c.flightSize())
+		c.loss.undo.on = false
+		c.congestion.cc.Loss(now, c.flightSize())
 		c.reduced()
 	}
 }

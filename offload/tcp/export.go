@@ -33,7 +33,7 @@ func (c *Conn) Export(now clock.Instant) (State, error) {
 		c.tuneWindow(now)
 		c.lookAtWindow()
 	}
-	st := State{Phase: c.phase, FinSent: c.finSent, NoDelay: c.noDelay, UserTimeout: c.userLimit}
+	st := State{Phase: c.phase, FinSent: c.finSent, NoDelay: c.noDelay, UserTimeout: c.patience.userLimit}
 	c.exportSender(&st)
 	c.exportReceiver(now, &st)
 	c.exportPath(&st)
@@ -51,9 +51,9 @@ func (c *Conn) exportSender(st *State) {
 	st.SndWnd, st.SndWL1, st.MaxWnd = c.sndWnd, c.wl1, c.maxWnd // wl2 is always SND.UNA
 	st.SndScale, st.SACK, st.ECN = c.sndScale, c.sackOK, c.ecn.on
 	st.SRTT, st.RTTVar, st.RTO = c.rtt.srtt, c.rtt.rttvar, c.rtt.rto
-	st.MinRTT = cmp.Or(c.rack.least.value(), c.rtt.srtt)
-	st.Cwnd, st.Ssthresh, st.Congestion = c.cc.Window(), threshold(c.cc), c.ccWas
-	st.KeepIdle, st.KeepInterval, st.KeepCount = c.keep.idle, c.keep.interval, int(c.keep.count)
+	st.MinRTT = cmp.Or(c.loss.rack.least.value(), c.rtt.srtt)
+	st.Cwnd, st.Ssthresh, st.Congestion = c.congestion.cc.Window(), threshold(c.congestion.cc), c.congestion.ccWas
+	st.Keepalive.Idle, st.Keepalive.Interval, st.Keepalive.Count = c.patience.keep.idle, c.patience.keep.interval, int(c.patience.keep.count)
 }
 
 // exportReceiver reads the timestamp clock at its last tick, so that a move does not lose a part of a tick.
@@ -87,17 +87,17 @@ func (c *Conn) exportMoved(now clock.Instant) *Moved {
 	}
 	missing, again := c.lostOctets()
 	return &Moved{
-		AckAt: c.ackAt, RTOAt: c.rtoAt, PersistAt: c.persistAt, KeepAt: c.keepAt, WaitUntil: c.waitUntil,
-		ProbeTail: c.probing || c.armTail || c.tail.want,
-		Backoff:   c.rtt.backoff, PersistBackoff: c.backoff, Retries: c.retries, Probes: c.probes,
-		ProgressAt: c.progressAt, HeardAt: c.lastHeard, StalledAt: c.stalledAt, SentAt: c.lastData,
+		AckAt: c.timers.ackAt, RTOAt: c.timers.rtoAt, PersistAt: c.timers.persistAt, KeepAt: c.timers.keepAt, WaitUntil: c.timers.waitUntil,
+		ProbeTail: c.probing || c.armTail || c.loss.tail.want,
+		Backoff:   c.rtt.backoff, PersistBackoff: c.backoff, Retries: c.patience.retries, Probes: c.patience.probes,
+		ProgressAt: c.patience.progressAt, HeardAt: c.patience.lastHeard, StalledAt: c.patience.stalledAt, SentAt: c.congestion.lastData,
 		Recovering: c.mode == fast, Repairing: c.mode == repair, Missing: missing, Resent: again, FinLost: c.finLost,
-		Hole: c.q.sacked > 0 && !c.rack.reordered, DupAcks: c.dupAcks,
+		Hole: c.q.sacked > 0 && !c.loss.rack.reordered, DupAcks: c.loss.dupAcks,
 		AckNow: c.ackNow, Arrived: c.arrived,
 		ECNEcho: c.ecn.echo, ECNReduced: c.ecn.cwr, ECNHeld: c.ecn.held,
 		FirstMTU: p.first, LinkMTU: p.widest, WidenAt: p.tryAt, WidenPause: p.pause,
 		RcvSize: c.tune.size, RcvMost: c.tune.most,
-		Control: c.cc, Stats: c.stats,
+		Control: c.congestion.cc, Stats: c.stats,
 	}
 }
 

@@ -156,7 +156,9 @@ func TestMoveKeepsTimers(t *testing.T) {
 		s.sends(600*ms, "A 0:0 ack 1")
 	})
 	each(t, func(s *script) { // keepalive
-		s.openMovable(func(st *State, _ *Config) { st.KeepIdle, st.KeepInterval, st.KeepCount = time.Second, time.Second, 2 })
+		s.openMovable(func(st *State, _ *Config) {
+			st.Keepalive.Idle, st.Keepalive.Interval, st.Keepalive.Count = time.Second, time.Second, 2
+		})
 		s.sends(0)
 		s.move(500 * ms)
 		s.sends(time.Second, "A 0:0 ack 1")

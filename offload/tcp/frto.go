@@ -20,7 +20,7 @@ const (
 // suspectTimeout is step 1. It is called while the first timeout of a recovery is processed.
 func (c *Conn) suspectTimeout() {
 	c.frto = frtoOff
-	if !c.stamp.on && c.mode != repair && c.undo.on {
+	if !c.stamp.on && c.mode != repair && c.loss.undo.on {
 		c.frto = frtoWaits
 	}
 }
@@ -30,7 +30,7 @@ func (c *Conn) suspectTimeout() {
 func (c *Conn) judgeTimeout(now clock.Instant, ack seq.Num, n news) {
 	switch {
 	case c.frto == frtoOff:
-	case c.mode != repair || ack.AtOrAfter(c.recoverAt):
+	case c.mode != repair || ack.AtOrAfter(c.loss.recoverAt):
 		c.frto = frtoOff
 	case n.dup:
 		c.forced = c.forced || c.frto == frtoTries
@@ -38,7 +38,7 @@ func (c *Conn) judgeTimeout(now clock.Instant, ack seq.Num, n news) {
 	case !n.advanced:
 	case c.frto == frtoWaits:
 		c.frto = frtoAsks
-	case c.frto == frtoTries && c.undo.on:
+	case c.frto == frtoTries && c.loss.undo.on:
 		c.takeBack(now)
 	}
 }

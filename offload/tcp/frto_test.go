@@ -12,11 +12,11 @@ func (s *script) frto(change ...func(*State, *Config)) {
 		s.write(1000)
 	}
 	s.c.Transmit(s.now, s)
-	s.now = s.c.rtoAt
+	s.now = s.c.timers.rtoAt
 	s.sent = s.sent[:0]
 	s.c.Transmit(s.now, s)
 	for len(s.sent) > 0 && s.c.Stats().Timeouts == 0 { // the tail-loss probe came before the timeout
-		s.now = s.c.rtoAt
+		s.now = s.c.timers.rtoAt
 		s.sent = s.sent[:0]
 		s.c.Transmit(s.now, s)
 	}
@@ -147,7 +147,7 @@ func TestFRTONotTwice(t *testing.T) { // §2.1: not when the timeout comes befor
 		s.frto()
 		s.gets(210*ms, "A 1:1 ack 1001")
 		s.c.Transmit(s.now, s)
-		s.now = s.c.rtoAt
+		s.now = s.c.timers.rtoAt
 		s.sends(s.now.Sub(scriptStart), "A 1001:2001 ack 1")
 		d := s.now.Sub(scriptStart) + 10*ms
 		s.gets(d, "A 1:1 ack 2001")

@@ -88,7 +88,7 @@ func (p *tape) segment(c *Conn) (s Segment, n int) {
 	s.Window = p.u16()
 	opt := p.u8()
 	s.HasTS = opt&1 == 0
-	s.TSVal, s.TSEcr = c.stamp.recent+uint32(int8(p.u8())), c.undo.stamp+uint32(int8(p.u8()))
+	s.TSVal, s.TSEcr = c.stamp.recent+uint32(int8(p.u8())), c.loss.undo.stamp+uint32(int8(p.u8()))
 	s.NSACK = opt >> 1 % (wire.MaxSACK + 1)
 	for i := range s.NSACK {
 		s.SACK[i].Left = p.near(c.sndUna)
@@ -131,7 +131,7 @@ func play(t *testing.T, isn uint32, opts uint8, data []byte) {
 		RcvNxt: seq.Num(isn * 3), RcvWup: seq.Num(isn*3) - 10, RcvWnd: 8010, MSS: 1460, MTU: 1500,
 		SACK: opts&1 != 0, Timestamps: opts&2 != 0, NoDelay: opts&4 != 0, ECN: true,
 		RcvScale: opts >> 4 % 15, SndScale: opts >> 3 & 1, Queue: make([]byte, 3000), Unread: make([]byte, 5),
-		KeepIdle: time.Minute, Congestion: [...]string{"reno", "cubic"}[isn%2],
+		Keepalive: Keepalive{Idle: time.Minute}, Congestion: [...]string{"reno", "cubic"}[isn%2],
 	}
 	if opts&8 != 0 {
 		st.UserTimeout = 30 * time.Second

@@ -79,14 +79,14 @@ func (c *Conn) Info() Info {
 		Phase:  c.phase,
 		SndUna: c.sndUna, SndNxt: c.sndNxt, RcvNxt: c.rcvNxt,
 		SndWnd: c.sndWnd, RcvWnd: uint32(c.rcvNxt.Until(c.rcvAdv)),
-		Cwnd: c.cc.Window(), Ssthresh: threshold(c.cc), Pipe: c.pipe(),
+		Cwnd: c.congestion.cc.Window(), Ssthresh: threshold(c.congestion.cc), Pipe: c.pipe(),
 		EMSS: c.path.emss(), MTU: uint32(c.path.mtu),
 		SRTT: c.rtt.srtt, RTTVar: c.rtt.rttvar, RTO: c.rtt.rto, Backoff: c.rtt.backoff,
 		Queued: uint32(c.Unacked()), Unread: c.in.unread,
 		SndSegs: c.q.count, RcvFrames: c.in.frames, ReorderFrames: c.in.aheadFrames,
-		Slabs:      c.in.slabs + c.in.aheadSlabs + c.slabsSent,
+		Slabs:      c.in.slabs + c.in.aheadSlabs + c.slabs.slabsSent,
 		Recovering: c.mode != open,
-		Congestion: c.cc.Name(), KernelCongestion: c.ccWas, ECN: c.ecn.on,
+		Congestion: c.congestion.cc.Name(), KernelCongestion: c.congestion.ccWas, ECN: c.ecn.on,
 	}
 }
 

@@ -42,10 +42,10 @@ func (w *watch) afterTransmit() {
 	if c.phase == Closed {
 		return
 	}
-	if c.outstanding() != (c.rtoAt != clock.Never) {
-		w.t.Fatalf("outstanding %v, but retransmission timer at %d", c.outstanding(), c.rtoAt)
+	if c.outstanding() != (c.timers.rtoAt != clock.Never) {
+		w.t.Fatalf("outstanding %v, but retransmission timer at %d", c.outstanding(), c.timers.rtoAt)
 	}
-	if c.unsent() && !c.outstanding() && !c.blocked && c.persistAt == clock.Never {
+	if c.unsent() && !c.outstanding() && !c.blocked && c.timers.persistAt == clock.Never {
 		w.t.Fatalf("unsent data, nothing outstanding, and no persist timer: stuck")
 	}
 }
@@ -86,8 +86,8 @@ func (w *watch) queue() {
 		}
 		if e.mark&(lost|resent) == lost {
 			sum.pending += e.n
-			if !pendingSeen && c.lostFrom.After(e.seq) {
-				w.t.Fatalf("lostFrom %d is behind lost entry %d", c.lostFrom, e.seq)
+			if !pendingSeen && c.loss.lostFrom.After(e.seq) {
+				w.t.Fatalf("lostFrom %d is behind lost entry %d", c.loss.lostFrom, e.seq)
 			}
 			pendingSeen = true
 		}
@@ -166,13 +166,13 @@ func (w *watch) inSlabs() (n int) {
 	for i := range c.q.count {
 		e := c.q.at(i)
 		in := e.store == inSlab || e.store == inSharedSlab
-		if in != e.seq.Before(c.unloaded) {
-			w.t.Fatalf("entry %d at %d is in a slab: %v; everything before %d should be", i, e.seq, in, c.unloaded)
+		if in != e.seq.Before(c.slabs.unloaded) {
+			w.t.Fatalf("entry %d at %d is in a slab: %v; everything before %d should be", i, e.seq, in, c.slabs.unloaded)
 		}
 		n += b2i(e.store == inSlab)
 	}
-	if n != c.slabsSent {
-		w.t.Fatalf("queue has %d slabs, kept as %d", n, c.slabsSent)
+	if n != c.slabs.slabsSent {
+		w.t.Fatalf("queue has %d slabs, kept as %d", n, c.slabs.slabsSent)
 	}
 	return n
 }

@@ -14,7 +14,7 @@ type keepalive struct {
 }
 
 func newKeepalive(st *State) keepalive {
-	k := keepalive{idle: st.KeepIdle, interval: st.KeepInterval, count: uint32(st.KeepCount)}
+	k := keepalive{idle: st.Keepalive.Idle, interval: st.Keepalive.Interval, count: uint32(st.Keepalive.Count)}
 	if k.interval == 0 {
 		k.interval = 75 * time.Second
 	}
@@ -35,21 +35,21 @@ func (k *keepalive) first(now clock.Instant) clock.Instant {
 // segments do not reset the timer. Then it probes the peer, or gives it up. A single probe without an answer proves
 // nothing.
 func (c *Conn) keepExpired(now clock.Instant) {
-	quiet := now.Sub(c.lastHeard)
-	dead := c.probes >= c.keep.count
-	if c.userLimit > 0 {
-		dead = c.probes > 0 && quiet >= c.userLimit
+	quiet := now.Sub(c.patience.lastHeard)
+	dead := c.patience.probes >= c.patience.keep.count
+	if c.patience.userLimit > 0 {
+		dead = c.patience.probes > 0 && quiet >= c.patience.userLimit
 	}
 	switch {
 	case c.outstanding() || c.unsent(): // other timers detect a peer that does not answer
-		c.keepAt = now.Add(c.keep.idle)
-	case quiet < c.keep.idle:
-		c.keepAt = c.lastHeard.Add(c.keep.idle)
+		c.timers.keepAt = now.Add(c.patience.keep.idle)
+	case quiet < c.patience.keep.idle:
+		c.timers.keepAt = c.patience.lastHeard.Add(c.patience.keep.idle)
 	case dead:
 		c.reset(stream.ErrTimeout)
 	default:
 		c.probe = true
-		c.probes++
-		c.keepAt = now.Add(c.keep.interval)
+		c.patience.probes++
+		c.timers.keepAt = now.Add(c.patience.keep.interval)
 	}
 }

@@ -97,7 +97,7 @@ func (p *path) wider() uint16 {
 func (c *Conn) change(mtu uint16) {
 	c.path.mtu = mtu
 	c.path.trial, c.path.flying, c.path.failed = 0, false, false
-	c.cc.Resize(c.path.emss())
+	c.congestion.cc.Resize(c.path.emss())
 }
 
 // pauseTrials sets the next trial of a larger size to d after now.
@@ -181,7 +181,7 @@ func leastMTU(v6 bool) uint16 {
 // suspectHole tries smaller segments when full ones only time out: a router may drop segments that are too large
 // without a report, or its report may get lost (RFC 4821 §7.7, as Linux's tcp_mtu_probing).
 func (c *Conn) suspectHole(now clock.Instant) {
-	if c.retries < holeTimeouts-1 || c.q.sent == 0 {
+	if c.patience.retries < holeTimeouts-1 || c.q.sent == 0 {
 		return
 	}
 	n := c.q.at(0).n

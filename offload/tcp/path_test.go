@@ -9,7 +9,7 @@ import (
 func (s *script) timeouts(n int, last ...string) {
 	s.Helper()
 	for i := range n {
-		at := s.c.rtoAt.Sub(scriptStart)
+		at := s.c.timers.rtoAt.Sub(scriptStart)
 		if i == n-1 {
 			s.sends(at, last...)
 			return
@@ -141,7 +141,7 @@ func TestLostTrialIsNoCongestion(t *testing.T) { // RFC 4821 §7.6.2
 		t.Run(x.name, func(t *testing.T) {
 			each(t, func(s *script) {
 				s.narrowed(x.open)
-				s.c.recoverAt = s.iss // RFC 6582 §3.2: not the last recovery's duplicates
+				s.c.loss.recoverAt = s.iss // RFC 6582 §3.2: not the last recovery's duplicates
 				at := 10 * time.Minute
 				s.sends(at)
 				s.emit(1240)

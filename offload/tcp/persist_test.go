@@ -190,7 +190,7 @@ func TestFINWaitsForTheWindow(t *testing.T) {
 
 func TestKeepalive(t *testing.T) { // RFC 9293 §3.8.4
 	keep := func(st *State, _ *Config) {
-		st.KeepIdle, st.KeepInterval, st.KeepCount = 10*time.Second, time.Second, 3
+		st.Keepalive.Idle, st.Keepalive.Interval, st.Keepalive.Count = 10*time.Second, time.Second, 3
 	}
 	each(t, func(s *script) {
 		s.open(keep)

@@ -12,7 +12,7 @@ type prr struct {
 
 // startPRR begins a reduction. delivered is what the ACK that began it has delivered, in octets.
 func (c *Conn) startPRR(delivered uint32) {
-	c.prr = prr{flight: max(c.q.flight-c.q.sacked+delivered, 1)}
+	c.loss.prr = prr{flight: max(c.q.flight-c.q.sacked+delivered, 1)}
 	c.paceRecovery(delivered, false)
 }
 
@@ -20,7 +20,7 @@ func (c *Conn) startPRR(delivered uint32) {
 // the ACK shows no further loss. Then the path keeps up, and the window may grow back to the threshold by one segment
 // more than was delivered (SSRB). Otherwise the window grows only by what was delivered (CRB).
 func (c *Conn) paceRecovery(delivered uint32, safe bool) {
-	p, pipe, target := &c.prr, int64(c.pipe()), int64(c.cc.Window())
+	p, pipe, target := &c.loss.prr, int64(c.pipe()), int64(c.congestion.cc.Window())
 	p.delivered += delivered
 	var n int64
 	if pipe > target {
@@ -42,7 +42,7 @@ func (c *Conn) paceRecovery(delivered uint32, safe bool) {
 // window returns how many octets may be in flight.
 func (c *Conn) window() uint32 {
 	if c.mode == fast && c.cut && c.sackOK {
-		return c.prr.cwnd
+		return c.loss.prr.cwnd
 	}
-	return c.cc.Window()
+	return c.congestion.cc.Window()
 }

@@ -69,15 +69,15 @@ func newRack(now clock.Instant, st *State) rack {
 func (c *Conn) arrivedAt(now clock.Instant, s *wire.TCPFields, e *entry) {
 	if e.tx == 1 {
 		c.tripped(now, now.Sub(e.sentAt))
-	} else if now.Sub(e.sentAt) < c.rack.least.value() || (c.stamp.on && int32(s.TSEcr-c.stamp.now(e.sentAt)) < 0) {
+	} else if now.Sub(e.sentAt) < c.loss.rack.least.value() || (c.stamp.on && int32(s.TSEcr-c.stamp.now(e.sentAt)) < 0) {
 		return
 	}
-	c.rack.take(now, e.sentAt, e.end())
+	c.loss.rack.take(now, e.sentAt, e.end())
 }
 
 // tripped records the round trip of a segment that was sent once.
 func (c *Conn) tripped(now clock.Instant, d time.Duration) {
-	c.rack.least.take(now, d, minimumAge)
+	c.loss.rack.least.take(now, d, minimumAge)
 	c.tune.trip.take(now, d, tripAge)
 }
 
@@ -97,7 +97,7 @@ func (r *rack) sentAfter(e *entry) bool {
 // overtaken implements §6.2 step 3: a segment that was sent once has arrived after one that was sent later.
 func (c *Conn) overtaken() {
 	c.stats.Reordered++
-	c.rack.reordered = true
+	c.loss.rack.reordered = true
 }
 
 // duplicated implements the first part of §6.2 step 4: the peer has reported octets twice, so a segment was
@@ -125,7 +125,7 @@ func (r *rack) recovered() {
 // long as the path has not been seen to reorder, three SACKed segments are enough, and there is no delay while losses
 // are being repaired.
 func (c *Conn) reorderWindow() time.Duration {
-	r := &c.rack
+	r := &c.loss.rack
 	if !r.reordered && (c.mode != open || c.q.marks >= dupThresh) {
 		return 0
 	}
@@ -141,9 +141,9 @@ func (c *Conn) findLost(now clock.Instant) (next clock.Instant) {
 	if !c.board.any && c.q.again == 0 {
 		return clock.Never // no outstanding segment was overtaken
 	}
-	wait := c.rack.rtt + c.reorderWindow()
+	wait := c.loss.rack.rtt + c.reorderWindow()
 	next = c.findLostOnce(now, wait)
-	if c.q.again > 0 && c.rack.sentAt >= c.rack.again {
+	if c.q.again > 0 && c.loss.rack.sentAt >= c.loss.rack.again {
 		next = clock.Sooner(next, c.findLostAgain(now, wait))
 	}
 	return next
@@ -155,7 +155,7 @@ func (c *Conn) findLostOnce(now clock.Instant, wait time.Duration) (next clock.I
 	for i := c.q.find(c.board.lostTo); i < c.q.sent; i++ {
 		e := c.q.at(i)
 		if e.mark == 0 {
-			if !c.rack.sentAfter(e) {
+			if !c.loss.rack.sentAfter(e) {
 				break
 			}
 			if due := e.sentAt.Add(wait); !due.Due(now) {
@@ -177,7 +177,7 @@ func (c *Conn) findLostAgain(now clock.Instant, wait time.Duration) (next clock.
 			continue
 		}
 		left -= e.n
-		if c.rack.sentAfter(e) {
+		if c.loss.rack.sentAfter(e) {
 			due := e.sentAt.Add(wait)
 			if due.Due(now) {
 				c.loseAgain(e)
@@ -187,7 +187,7 @@ func (c *Conn) findLostAgain(now clock.Instant, wait time.Duration) (next clock.
 		}
 		oldest = clock.Sooner(oldest, e.sentAt)
 	}
-	c.rack.again = oldest
+	c.loss.rack.again = oldest
 	return next
 }
 
@@ -195,12 +195,12 @@ func (c *Conn) findLostAgain(now clock.Instant, wait time.Duration) (next clock.
 // not enough (RFC 5681 §4.3).
 func (c *Conn) loseAgain(e *entry) {
 	c.stats.LostRetransmits++
-	c.lostTwice = c.lostTwice || e.sentAt >= c.cutAt
+	c.lostTwice = c.lostTwice || e.sentAt >= c.loss.cutAt
 	c.lose(e)
 }
 
 // lateExpired runs findLost when a segment has been late for too long.
 func (c *Conn) lateExpired(now clock.Instant) {
-	c.lossAt = c.findLost(now)
+	c.timers.lossAt = c.findLost(now)
 	c.repairLosses(now, 0)
 }

@@ -122,9 +122,9 @@ func TestRACKIgnoresAmbiguousACKs(t *testing.T) { // §6.2 step 2
 				s.c.Transmit(s.now, s)
 				s.gets(10*ms, "A 1:1 ack 1 sack 2001-3001 ts 5/1000")
 				s.sends(12500*us, "A 1:1001 ack 1")
-				at := s.c.rack.sentAt
+				at := s.c.loss.rack.sentAt
 				s.gets(x.at, x.ack)
-				if s.c.rack.sentAt != at {
+				if s.c.loss.rack.sentAt != at {
 					t.Error("the ACK of an original was taken for one of its retransmission")
 				}
 			})
@@ -162,16 +162,16 @@ func TestReorderingWindowFollowsDSACK(t *testing.T) { // §6.2 step 4, and its b
 		s.c.Transmit(s.now, s)
 		s.gets(10*ms, "A 1:1 ack 1001 sack 1-501") // the second round trip with duplicates
 		s.gets(10*ms, "A 1:1 ack 1001 sack 1-501")
-		s.c.rack.reordered = true
+		s.c.loss.rack.reordered = true
 		if w := s.c.reorderWindow(); w != 5*ms {
 			t.Errorf("window %v, want half of the least round trip", w)
 		}
-		s.c.rack.quarters = 9
+		s.c.loss.rack.quarters = 9
 		if w := s.c.reorderWindow(); w != s.c.rtt.srtt {
 			t.Errorf("window %v, want no more than %v", w, s.c.rtt.srtt)
 		}
 		s.gets(11*ms, "A 1:1 ack 3001")
-		if s.c.rack.inRound {
+		if s.c.loss.rack.inRound {
 			t.Error("the round trip has not ended")
 		}
 	})
@@ -182,15 +182,15 @@ func TestReorderingWindowNarrows(t *testing.T) { // §6.2 step 4: at the end of 
 		s.open(withSACK)
 		s.write(3000)
 		s.c.Transmit(s.now, s)
-		s.c.rack.quarters, s.c.rack.persist = 7, 1
+		s.c.loss.rack.quarters, s.c.loss.rack.persist = 7, 1
 		s.gets(10*ms, "A 1:1 ack 1 sack 1001-2001")
 		s.sends(20*ms, "A 1:1001 ack 1")
-		if s.c.rack.quarters != 7 {
+		if s.c.loss.rack.quarters != 7 {
 			t.Error("narrow before the end of the recovery")
 		}
 		s.gets(30*ms, "A 1:1 ack 3001")
-		if s.c.rack.quarters != 1 {
-			t.Errorf("%d quarters after it", s.c.rack.quarters)
+		if s.c.loss.rack.quarters != 1 {
+			t.Errorf("%d quarters after it", s.c.loss.rack.quarters)
 		}
 	})
 }

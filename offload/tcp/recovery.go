@@ -27,7 +27,7 @@ const dupThresh = 3
 // that one segment has left the network.
 func (c *Conn) pipe() uint32 {
 	out := int64(c.q.flight) - int64(c.q.sacked) - int64(c.q.missing) +
-		int64(c.q.again) - int64(c.renoOut)
+		int64(c.q.again) - int64(c.loss.renoOut)
 	return uint32(max(out, 0))
 }
 
@@ -51,15 +51,15 @@ func (c *Conn) assess(now clock.Instant, s *wire.TCPFields, n news) {
 		c.progress(now, n.octets)
 	case n.dup:
 		c.stats.DupAcksIn++
-		c.dupAcks++
+		c.loss.dupAcks++
 		if !c.sackOK && c.mode != repair {
-			c.renoOut += c.path.emss()
+			c.loss.renoOut += c.path.emss()
 		}
 	}
 	if c.hasDSACK {
 		c.reportedTwice(now)
 	}
-	if c.tail.out {
+	if c.loss.tail.out {
 		c.tailAcked(now, s.Ack, n)
 	}
 	if !c.sackOK {
@@ -75,10 +75,10 @@ func (c *Conn) assess(now clock.Instant, s *wire.TCPFields, n news) {
 		c.paceRecovery(n.delivered, n.advanced && c.q.pending <= missed)
 	}
 	if at != clock.Never || !c.probing || c.mode != open || c.q.sacked > 0 {
-		c.lossAt, c.probing = at, false
+		c.timers.lossAt, c.probing = at, false
 	}
 	if n.advanced && c.probing {
-		c.lossAt, c.probing = clock.Never, false // until Transmit arms it again
+		c.timers.lossAt, c.probing = clock.Never, false // until Transmit arms it again
 	}
 	c.armTail = c.armTail || n.advanced
 }
@@ -109,17 +109,17 @@ func (c *Conn) progress(now clock.Instant, octets uint32) {
 	was := c.mode
 	switch {
 	case was == open:
-		c.dupAcks, c.renoOut = 0, 0
-		if c.sndUna.After(c.recoverAt) {
-			c.recoverAt = c.sndUna.Back(1) // stays comparable over 2^31 octets
+		c.loss.dupAcks, c.loss.renoOut = 0, 0
+		if c.sndUna.After(c.loss.recoverAt) {
+			c.loss.recoverAt = c.sndUna.Back(1) // stays comparable over 2^31 octets
 		}
-	case c.sndUna.AtOrAfter(c.recoverAt):
+	case c.sndUna.AtOrAfter(c.loss.recoverAt):
 		c.endRecovery(now)
 	case was == fast && !c.sackOK:
 		c.partialAck(octets)
 	}
 	if octets > 0 && c.mayGrow(was) {
-		c.cc.Acked(Ack{Now: now, Octets: octets, SRTT: c.rtt.srtt, RTT: c.trip, Una: c.sndUna, Nxt: c.sndNxt,
+		c.congestion.cc.Acked(Ack{Now: now, Octets: octets, SRTT: c.rtt.srtt, RTT: c.trip, Una: c.sndUna, Nxt: c.sndNxt,
 			Limited: c.cwndLimited, Repair: was == repair})
 	}
 }
@@ -130,21 +130,21 @@ func (c *Conn) lossSeen() bool {
 	if c.sackOK {
 		return c.q.missing > 0
 	}
-	return c.dupAcks >= dupThresh && c.sndUna.After(c.recoverAt)
+	return c.loss.dupAcks >= dupThresh && c.sndUna.After(c.loss.recoverAt)
 }
 
 // startRecovery implements RFC 6582 §3.2 step 2. again says that the recovery in progress has lost a retransmission
 // (RFC 5681 §4.3).
 func (c *Conn) startRecovery(now clock.Instant, again bool) {
 	c.stats.Recoveries++
-	c.mode, c.recoverAt = fast, c.sndNxt
-	c.cut, c.cutAt = true, now
-	c.undo.begin(c, false, false)
-	c.tail = tail{}
+	c.mode, c.loss.recoverAt = fast, c.sndNxt
+	c.cut, c.loss.cutAt = true, now
+	c.loss.undo.begin(c, false, false)
+	c.loss.tail = tail{}
 	if !c.ecn.held || again { // RFC 3168 §6.1.2: one reduction for a loss and a mark of one window
-		c.cc.Loss(now, c.flightSize())
+		c.congestion.cc.Loss(now, c.flightSize())
 		c.reduced()
-		c.undo.on = !again // only one reduction is taken back
+		c.loss.undo.on = !again // only one reduction is taken back
 	}
 	if e := c.q.at(0); e.mark == 0 && !c.sackOK {
 		c.lose(e)
@@ -153,22 +153,22 @@ func (c *Conn) startRecovery(now clock.Instant, again bool) {
 }
 
 func (c *Conn) endRecovery(now clock.Instant) {
-	c.rack.recovered()
+	c.loss.rack.recovered()
 	if c.mode == fast && c.cut && !c.sackOK {
-		c.cc.Recovered(now, c.q.flight)
+		c.congestion.cc.Recovered(now, c.q.flight)
 	}
 	c.mode, c.cut, c.forced = open, false, false
-	c.dupAcks, c.renoOut = 0, 0
+	c.loss.dupAcks, c.loss.renoOut = 0, 0
 }
 
 // partialAck implements RFC 6582 §3.2 step 3, for an ACK below recoverAt: the next segment is lost too, and one more
 // may be in flight.
 func (c *Conn) partialAck(octets uint32) {
-	c.renoOut -= min(c.renoOut, octets)
+	c.loss.renoOut -= min(c.loss.renoOut, octets)
 	if octets >= c.path.emss() {
-		c.renoOut += c.path.emss()
+		c.loss.renoOut += c.path.emss()
 	}
-	c.renoOut = min(c.renoOut, c.q.flight)
+	c.loss.renoOut = min(c.loss.renoOut, c.q.flight)
 	if c.q.sent > 0 && c.q.at(0).mark == 0 {
 		c.lose(c.q.at(0))
 		c.forced = true
@@ -177,8 +177,8 @@ func (c *Conn) partialAck(octets uint32) {
 
 // lose marks a sent entry, or its retransmission, as lost.
 func (c *Conn) lose(e *entry) {
-	if c.q.pending == 0 || e.seq.Before(c.lostFrom) {
-		c.lostFrom = e.seq
+	if c.q.pending == 0 || e.seq.Before(c.loss.lostFrom) {
+		c.loss.lostFrom = e.seq
 	}
 	c.path.failed = c.path.failed || c.isTrial(e)
 	c.q.remark(e, lost)
@@ -195,10 +195,10 @@ func (b *scoreboard) passed(una seq.Num) {
 // passed tells the tail-loss probe and undo that everything below una is acknowledged.
 func (c *Conn) passed(una seq.Num) {
 	c.board.passed(una)
-	if c.rack.inRound && una.AtOrAfter(c.rack.round) {
-		c.rack.inRound = false
+	if c.loss.rack.inRound && una.AtOrAfter(c.loss.rack.round) {
+		c.loss.rack.inRound = false
 	}
-	c.undo.passed(una)
+	c.loss.undo.passed(una)
 }
 
 // loseOversize marks every segment as lost that is too large for the path. These losses say nothing about congestion,
@@ -223,9 +223,9 @@ func (c *Conn) loseOversize() {
 func (c *Conn) repairOversize() {
 	c.forced = true
 	if c.mode == open {
-		c.mode, c.recoverAt, c.cut = fast, c.sndNxt, false
-		c.undo.on = false
-		c.tail = tail{}
+		c.mode, c.loss.recoverAt, c.cut = fast, c.sndNxt, false
+		c.loss.undo.on = false
+		c.loss.tail = tail{}
 	}
 }
 
@@ -234,8 +234,8 @@ func (c *Conn) repairOversize() {
 func (c *Conn) timeout(now clock.Instant) {
 	if c.forced && c.q.pending > 0 {
 		// The last retransmission has not been sent yet, because there was no room for it.
-		c.rtoAt = now.Add(c.rtt.current())
-		if now.Sub(c.progressAt) >= maxStall {
+		c.timers.rtoAt = now.Add(c.rtt.current())
+		if now.Sub(c.patience.progressAt) >= maxStall {
 			c.giveUp()
 		}
 		return
@@ -246,8 +246,8 @@ func (c *Conn) timeout(now clock.Instant) {
 	}
 	c.stats.Timeouts++
 	if c.q.flight > 0 {
-		if c.retries == 0 {
-			c.undo.begin(c, true, true)
+		if c.patience.retries == 0 {
+			c.loss.undo.begin(c, true, true)
 			c.suspectTimeout()
 		} else {
 			c.frto = frtoOff
@@ -256,19 +256,19 @@ func (c *Conn) timeout(now clock.Instant) {
 			c.endTrial(now)
 		}
 		c.suspectHole(now)
-		c.cc.Timeout(now, c.q.flight, c.retries > 0)
+		c.congestion.cc.Timeout(now, c.q.flight, c.patience.retries > 0)
 		c.reduced()
 		c.forced = true
-		c.mode, c.recoverAt, c.cut, c.cutAt = repair, c.sndNxt, false, now
+		c.mode, c.loss.recoverAt, c.cut, c.loss.cutAt = repair, c.sndNxt, false, now
 	}
-	c.retries++
-	c.tail = tail{}
-	c.lossAt, c.renegeAt, c.probing = clock.Never, clock.Never, false
+	c.patience.retries++
+	c.loss.tail = tail{}
+	c.timers.lossAt, c.timers.renegeAt, c.probing = clock.Never, clock.Never, false
 	c.rtt.backoff += b2u(c.rtt.current() < c.rtt.max)
-	c.rtoAt = now.Add(c.rtt.current())
-	c.dupAcks, c.renoOut = 0, 0
+	c.timers.rtoAt = now.Add(c.rtt.current())
+	c.loss.dupAcks, c.loss.renoOut = 0, 0
 	c.q.loseAll(c.tooLate(now))
-	c.lostFrom = c.sndUna
+	c.loss.lostFrom = c.sndUna
 	c.board.forget(c.sndUna)
 	c.finLost = c.finSent
 }
@@ -276,10 +276,10 @@ func (c *Conn) timeout(now clock.Instant) {
 // tooLate returns the instant before which a segment must have been sent for a timeout to consider it lost (RFC 8985
 // §6.3): later ones can still be acknowledged.
 func (c *Conn) tooLate(now clock.Instant) clock.Instant {
-	if !c.sackOK || c.rack.rtt == 0 {
+	if !c.sackOK || c.loss.rack.rtt == 0 {
 		return now.Add(1)
 	}
-	return now.Add(1 - c.rack.rtt - c.reorderWindow())
+	return now.Add(1 - c.loss.rack.rtt - c.reorderWindow())
 }
 
 func b2u(b bool) uint8 {

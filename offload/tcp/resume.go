@@ -52,9 +52,9 @@ func (c *Conn) resume(now clock.Instant, st *State) {
 	if m != nil {
 		c.stats = m.Stats
 		c.resumeTimers(m)
-		c.retries, c.probes, c.backoff = m.Retries, m.Probes, m.PersistBackoff
-		c.progressAt, c.lastHeard, c.stalledAt = m.ProgressAt, m.HeardAt, m.StalledAt
-		c.lastData, c.dupAcks = m.SentAt, m.DupAcks
+		c.patience.retries, c.patience.probes, c.backoff = m.Retries, m.Probes, m.PersistBackoff
+		c.patience.progressAt, c.patience.lastHeard, c.patience.stalledAt = m.ProgressAt, m.HeardAt, m.StalledAt
+		c.congestion.lastData, c.loss.dupAcks = m.SentAt, m.DupAcks
 		c.ackNow, c.arrived = m.AckNow, m.Arrived || len(st.Unread) > 0
 		c.ecn.echo, c.ecn.cwr, c.ecn.held, c.ecn.until = m.ECNEcho, m.ECNReduced, m.ECNHeld, st.SndNxt
 		c.resumePath(m)
@@ -68,8 +68,8 @@ func (c *Conn) resume(now clock.Instant, st *State) {
 }
 
 func (c *Conn) resumeTimers(m *Moved) {
-	c.ackAt, c.rtoAt, c.persistAt, c.keepAt = m.AckAt, m.RTOAt, m.PersistAt, m.KeepAt
-	c.waitUntil, c.armTail = m.WaitUntil, m.ProbeTail
+	c.timers.ackAt, c.timers.rtoAt, c.timers.persistAt, c.timers.keepAt = m.AckAt, m.RTOAt, m.PersistAt, m.KeepAt
+	c.timers.waitUntil, c.armTail = m.WaitUntil, m.ProbeTail
 	c.rtt.backoff = m.Backoff
 }
 
@@ -87,7 +87,7 @@ func (c *Conn) resumeRecovery(now clock.Instant, m *Moved) {
 		c.giveUpSent(now)
 	case c.q.sent == 0:
 	case m.Recovering:
-		c.mode, c.recoverAt, c.cut, c.cutAt, c.armTail = fast, c.sndNxt, !c.sackOK, now, false
+		c.mode, c.loss.recoverAt, c.cut, c.loss.cutAt, c.armTail = fast, c.sndNxt, !c.sackOK, now, false
 		c.loseFirst(m)
 	case m.Hole:
 		c.loseFirst(m)
@@ -128,10 +128,10 @@ func (c *Conn) markResent(octets uint32) {
 // giveUpSent marks all sent octets as lost, as a timeout does. It does not reduce the congestion window: a loss of
 // the whole path says nothing about how much the network can carry.
 func (c *Conn) giveUpSent(now clock.Instant) {
-	c.mode, c.recoverAt, c.cut, c.cutAt = repair, c.sndNxt, false, now
+	c.mode, c.loss.recoverAt, c.cut, c.loss.cutAt = repair, c.sndNxt, false, now
 	c.forced, c.armTail = c.q.sent > 0, false
 	c.q.loseAll(now.Add(1))
-	c.lostFrom = c.sndUna
+	c.loss.lostFrom = c.sndUna
 	c.board.forget(c.sndUna)
 	c.finLost = c.finSent
 }

@@ -17,7 +17,7 @@ func (c *Conn) Receive(now clock.Instant, s *Segment) (kept bool, why Drop) {
 	case InTimeWait:
 		w, _ := c.TimeWait()
 		c.ackNow = w.judge(now, s) || c.ackNow
-		c.waitUntil, c.limit = w.until, w.limit
+		c.timers.waitUntil, c.limit = w.until, w.limit
 		return false, DropTimeWait
 	}
 	ok, why := c.accept(now, s)
@@ -127,8 +127,8 @@ func (c *Conn) inOrder(now clock.Instant, d []byte, s *Segment, why Drop) (kept 
 		c.ackNow = true // at least every second full segment
 	case s.Flags&wire.PSH != 0 && !c.answers(now):
 		c.ackNow = true
-	case c.ackAt == clock.Never:
-		c.ackAt = now.Add(delayedAck)
+	case c.timers.ackAt == clock.Never:
+		c.timers.ackAt = now.Add(delayedAck)
 	}
 	return kept, why
 }
@@ -137,7 +137,7 @@ func (c *Conn) inOrder(now clock.Instant, d []byte, s *Segment, why Drop) (kept 
 // at once, as in Linux: the peer sends no more for now, and its memory and completions wait for the ACK.
 //
 // Departs from RFC 9293 §3.8.6.3, which delays that ACK.
-func (c *Conn) answers(now clock.Instant) bool { return now.Sub(c.lastData) < delayedAck }
+func (c *Conn) answers(now clock.Instant) bool { return now.Sub(c.congestion.lastData) < delayedAck }
 
 // outOfOrder stores octets after a hole. It requests an ACK at once (RFC 5681 §4.2), and without SACK one for each
 // segment.

@@ -119,7 +119,7 @@ func (c *Conn) sackIn(now clock.Instant, s *wire.TCPFields) (fresh uint32) {
 		if below || (i == 0 && s.NSACK > 1 && within(b, s.SACK[1])) { // RFC 2883 §4
 			c.stats.DupSACKs++
 			if i == 0 {
-				c.dsack, c.hasDSACK = b, true
+				c.loss.dsack, c.hasDSACK = b, true
 			}
 			if below {
 				continue
@@ -149,17 +149,17 @@ const leastRenege = 10 * time.Millisecond
 func (c *Conn) suspectReneging(now clock.Instant) {
 	switch {
 	case c.q.sent == 0 || c.q.at(0).mark&marked == 0:
-		c.renegeAt = clock.Never
+		c.timers.renegeAt = clock.Never
 	default:
-		c.renegeAt = now.Add(max(c.rtt.srtt/2, leastRenege))
+		c.timers.renegeAt = now.Add(max(c.rtt.srtt/2, leastRenege))
 	}
 }
 
 // renegeExpired marks as lost what the peer has SACKed and discarded.
 func (c *Conn) renegeExpired(now clock.Instant) {
-	c.renegeAt = clock.Never
+	c.timers.renegeAt = clock.Never
 	c.reneged()
-	c.lossAt, c.probing = c.findLost(now), false
+	c.timers.lossAt, c.probing = c.findLost(now), false
 	c.repairLosses(now, 0)
 }
 

@@ -24,8 +24,8 @@ type undo struct {
 // second time already, such as those of a tail-loss probe, can be reported twice as well.
 func (u *undo) begin(c *Conn, on, timeout bool) {
 	*u = undo{on: on, timeout: timeout, from: c.sndUna, to: c.sndNxt, octets: int64(c.q.again)}
-	if c.tail.out && c.tail.again {
-		u.octets = max(u.octets, int64(c.tail.n))
+	if c.loss.tail.out && c.loss.tail.again {
+		u.octets = max(u.octets, int64(c.loss.tail.n))
 	}
 }
 
@@ -48,7 +48,7 @@ func (u *undo) resent(stamp, n uint32) {
 // wasSpurious implements RFC 3522 §3.2 for an ACK of new data. If it echoes a timestamp from before the first
 // retransmission, the original caused it.
 func (c *Conn) wasSpurious(now clock.Instant, s *wire.TCPFields) {
-	u := &c.undo
+	u := &c.loss.undo
 	if u.on && u.stamped && c.mode != open && c.stamp.on && s.TSEcr != 0 && int32(s.TSEcr-u.stamp) < 0 {
 		c.takeBack(now)
 	}
@@ -58,9 +58,9 @@ func (c *Conn) wasSpurious(now clock.Instant, s *wire.TCPFields) {
 // nothing had been lost. A duplicate of a tail-loss probe says nothing about reordering, because nothing had arrived
 // before it.
 func (c *Conn) reportedTwice(now clock.Instant) {
-	u, b := &c.undo, c.dsack
-	if !c.tail.again || b.Right != c.tail.end {
-		c.rack.duplicated(c.sndNxt)
+	u, b := &c.loss.undo, c.loss.dsack
+	if !c.loss.tail.again || b.Right != c.loss.tail.end {
+		c.loss.rack.duplicated(c.sndNxt)
 	}
 	if !u.on || b.Left.Before(u.from) || b.Right.After(u.to) || u.octets == 0 {
 		return
@@ -73,20 +73,20 @@ func (c *Conn) reportedTwice(now clock.Instant) {
 
 // takeBack restores the congestion window and continues with new data.
 func (c *Conn) takeBack(now clock.Instant) {
-	c.undo.on, c.frto = false, frtoOff
-	if c.undo.timeout {
+	c.loss.undo.on, c.frto = false, frtoOff
+	if c.loss.undo.timeout {
 		c.stats.SpuriousTimeouts++
 	} else {
 		c.stats.SpuriousRecoveries++
-		c.rack.reordered = true
+		c.loss.rack.reordered = true
 	}
-	c.cc.Undo(now)
+	c.congestion.cc.Undo(now)
 	c.ecn.held = false
 	if c.mode == open {
 		return
 	}
 	c.mode, c.cut, c.forced = open, false, false
-	c.dupAcks, c.renoOut = 0, 0
+	c.loss.dupAcks, c.loss.renoOut = 0, 0
 	for i := range c.q.sent {
 		if e := c.q.at(i); e.mark&lost != 0 {
 			c.q.remark(e, e.mark&^lost)

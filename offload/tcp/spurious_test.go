@@ -125,8 +125,8 @@ func TestDSACKAboveUNA(t *testing.T) { // RFC 2883 §4.2: the first block lies w
 		s.c.Transmit(s.now, s)
 		s.gets(10*ms, "A 1:1 ack 1 sack 2001-5001")
 		s.gets(11*ms, "A 1:1 ack 1 sack 3001-4001,2001-5001")
-		if st := s.c.Stats(); st.DupSACKs != 1 || s.c.rack.quarters != 2 {
-			t.Errorf("%+v, window of %d", st, s.c.rack.quarters)
+		if st := s.c.Stats(); st.DupSACKs != 1 || s.c.loss.rack.quarters != 2 {
+			t.Errorf("%+v, window of %d", st, s.c.loss.rack.quarters)
 		}
 		s.gets(11*ms, "A 1:1 ack 1 sack 7001-8001,2001-5001")
 		if st := s.c.Stats(); st.DupSACKs != 1 {
@@ -178,8 +178,8 @@ func TestDSACKOfAProbeIsNoReordering(t *testing.T) { // a spurious probe does no
 		s.sends(60*ms, "PA 4001:5001 ack 1")
 		s.gets(61*ms, "A 1:1 ack 5001")
 		s.gets(62*ms, "A 1:1 ack 5001 sack 4001-5001")
-		if s.c.rack.quarters != 1 || s.c.Stats().DupSACKs != 1 || s.c.tail.out {
-			t.Errorf("window of %d quarters, %+v", s.c.rack.quarters, s.c.Stats())
+		if s.c.loss.rack.quarters != 1 || s.c.Stats().DupSACKs != 1 || s.c.loss.tail.out {
+			t.Errorf("window of %d quarters, %+v", s.c.loss.rack.quarters, s.c.Stats())
 		}
 	})
 }

@@ -22,44 +22,44 @@ const (
 
 // Deadline returns when Transmit must be called even if nothing else happens; clock.Never if it need not be called.
 func (c *Conn) Deadline() clock.Instant {
-	at := clock.Sooner(c.ackAt, c.rtoAt)
-	at = clock.Sooner(at, c.persistAt)
-	at = clock.Sooner(at, clock.Sooner(c.keepAt, c.lossAt))
-	at = clock.Sooner(at, clock.Sooner(c.renegeAt, c.userDeadline()))
+	at := clock.Sooner(c.timers.ackAt, c.timers.rtoAt)
+	at = clock.Sooner(at, c.timers.persistAt)
+	at = clock.Sooner(at, clock.Sooner(c.timers.keepAt, c.timers.lossAt))
+	at = clock.Sooner(at, clock.Sooner(c.timers.renegeAt, c.userDeadline()))
 	if c.phase == InTimeWait {
-		at = clock.Sooner(at, c.waitUntil)
+		at = clock.Sooner(at, c.timers.waitUntil)
 	}
 	return at
 }
 
 // expire runs the timers that are due at now.
 func (c *Conn) expire(now clock.Instant) {
-	if c.ackAt.Due(now) {
-		c.ackAt, c.ackNow = clock.Never, true
+	if c.timers.ackAt.Due(now) {
+		c.timers.ackAt, c.ackNow = clock.Never, true
 	}
 	if c.userDeadline().Due(now) {
 		c.giveUp()
 	}
-	if c.renegeAt.Due(now) {
+	if c.timers.renegeAt.Due(now) {
 		c.renegeExpired(now)
 	}
 	switch {
-	case !c.lossAt.Due(now):
+	case !c.timers.lossAt.Due(now):
 	case c.probing:
 		c.probeExpired(now)
 	default:
 		c.lateExpired(now)
 	}
-	if c.rtoAt.Due(now) {
+	if c.timers.rtoAt.Due(now) {
 		c.timeout(now)
 	}
-	if c.persistAt.Due(now) {
+	if c.timers.persistAt.Due(now) {
 		c.persistExpired(now)
 	}
-	if c.keepAt.Due(now) {
+	if c.timers.keepAt.Due(now) {
 		c.keepExpired(now)
 	}
-	if c.phase == InTimeWait && c.waitUntil.Due(now) {
+	if c.phase == InTimeWait && c.timers.waitUntil.Due(now) {
 		c.enter(now, evExpire)
 	}
 }
@@ -68,53 +68,55 @@ func (c *Conn) expire(now clock.Instant) {
 // otherwise persist while the peer's window holds data back (RFC 9293 §3.8.6.1).
 func (c *Conn) armTimers(now clock.Instant) {
 	if c.outstanding() {
-		if c.rtoAt == clock.Never {
-			c.rtoAt = now.Add(c.rtt.current())
+		if c.timers.rtoAt == clock.Never {
+			c.timers.rtoAt = now.Add(c.rtt.current())
 		}
-		c.persistAt = clock.Never
+		c.timers.persistAt = clock.Never
 		if c.armTail {
 			c.armProbe(now)
 		}
 		return
 	}
-	c.rtoAt, c.lossAt, c.renegeAt = clock.Never, clock.Never, clock.Never
+	c.timers.rtoAt, c.timers.lossAt, c.timers.renegeAt = clock.Never, clock.Never, clock.Never
 	switch {
 	case !c.unsent() || c.blocked:
-		c.persistAt = clock.Never
-	case c.persistAt == clock.Never:
-		c.stalledAt, c.backoff = now, 0
-		c.persistAt = now.Add(c.rtt.rto)
+		c.timers.persistAt = clock.Never
+	case c.timers.persistAt == clock.Never:
+		c.patience.stalledAt, c.backoff = now, 0
+		c.timers.persistAt = now.Add(c.rtt.rto)
 	}
 }
 
 func (c *Conn) stopTimers() {
-	c.ackAt, c.rtoAt, c.persistAt = clock.Never, clock.Never, clock.Never
-	c.keepAt, c.lossAt, c.renegeAt = clock.Never, clock.Never, clock.Never
+	c.timers.ackAt, c.timers.rtoAt, c.timers.persistAt = clock.Never, clock.Never, clock.Never
+	c.timers.keepAt, c.timers.lossAt, c.timers.renegeAt = clock.Never, clock.Never, clock.Never
 }
 
 // heard records that the peer has sent a segment.
 func (c *Conn) heard(now clock.Instant) {
-	c.lastHeard = now
-	c.probes = 0
+	c.patience.lastHeard = now
+	c.patience.probes = 0
 	if c.sndWnd == 0 {
-		c.retries = 0 // RFC 9293 §3.8.6.1: the peer may keep its window closed for ever
+		c.patience.retries = 0 // RFC 9293 §3.8.6.1: the peer may keep its window closed for ever
 	}
 }
 
 // userDeadline returns when the user timeout (RFC 5482) ends the connection.
 func (c *Conn) userDeadline() clock.Instant {
-	if c.userLimit == 0 || !c.outstanding() || c.phase == Closed {
+	if c.patience.userLimit == 0 || !c.outstanding() || c.phase == Closed {
 		return clock.Never
 	}
-	since := c.progressAt
+	since := c.patience.progressAt
 	if c.sndWnd == 0 {
-		since = max(since, c.lastHeard)
+		since = max(since, c.patience.lastHeard)
 	}
-	return since.Add(c.userLimit)
+	return since.Add(c.patience.userLimit)
 }
 
 // outOfPatience reports whether R2 is reached. A user timeout replaces R2.
-func (c *Conn) outOfPatience() bool { return c.userLimit == 0 && c.retries >= maxRetries }
+func (c *Conn) outOfPatience() bool {
+	return c.patience.userLimit == 0 && c.patience.retries >= maxRetries
+}
 
 // giveUp ends the connection without a RST: the peer does not answer.
 func (c *Conn) giveUp() { c.fail(stream.ErrTimeout) }
@@ -122,8 +124,8 @@ func (c *Conn) giveUp() { c.fail(stream.ErrTimeout) }
 // persistExpired sends despite a closed or small window: a piece that fits, against silly-window avoidance on both
 // sides (RFC 9293 §3.8.6.2.1), or otherwise a probe.
 func (c *Conn) persistExpired(now clock.Instant) {
-	quiet := now.Sub(max(c.stalledAt, c.lastHeard))
-	if (c.userLimit > 0 && quiet >= c.userLimit) || (c.userLimit == 0 && c.probes > maxRetries) {
+	quiet := now.Sub(max(c.patience.stalledAt, c.patience.lastHeard))
+	if (c.patience.userLimit > 0 && quiet >= c.patience.userLimit) || (c.patience.userLimit == 0 && c.patience.probes > maxRetries) {
 		c.giveUp()
 		return
 	}
@@ -131,12 +133,12 @@ func (c *Conn) persistExpired(now clock.Instant) {
 		c.pushSome = true
 	} else {
 		c.probe = true
-		c.probes++
+		c.patience.probes++
 	}
 	c.backoff += b2u(doubled(c.rtt.rto, c.backoff, c.rtt.max) < c.rtt.max)
-	c.persistAt = now.Add(doubled(c.rtt.rto, c.backoff, c.rtt.max))
-	if c.userLimit > 0 {
-		c.persistAt = min(c.persistAt, now.Add(c.userLimit-quiet))
+	c.timers.persistAt = now.Add(doubled(c.rtt.rto, c.backoff, c.rtt.max))
+	if c.patience.userLimit > 0 {
+		c.timers.persistAt = min(c.timers.persistAt, now.Add(c.patience.userLimit-quiet))
 	}
 }
 

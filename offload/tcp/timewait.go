@@ -26,7 +26,7 @@ type TimeWait struct {
 // startTimeWait must be called when the connection enters TIME-WAIT.
 func (c *Conn) startTimeWait(now clock.Instant) {
 	c.stopTimers()
-	c.waitUntil = now.Add(timeWait)
+	c.timers.waitUntil = now.Add(timeWait)
 }
 
 // TimeWait returns the record that replaces the connection in TIME-WAIT; ok is false in any other state.
@@ -36,7 +36,7 @@ func (c *Conn) TimeWait() (w TimeWait, ok bool) {
 	}
 	return TimeWait{
 		sndNxt: c.sndNxt, rcvNxt: c.rcvNxt, edge: c.rcvAdv, scale: c.rcvScale,
-		stamp: c.stamp, limit: c.limit, until: c.waitUntil,
+		stamp: c.stamp, limit: c.limit, until: c.timers.waitUntil,
 	}, true
 }
 

@@ -73,7 +73,7 @@ func (c *Conn) probeTimeout() time.Duration {
 	if c.rtt.srtt == 0 {
 		return time.Second
 	}
-	pto := 2*c.rtt.srtt + c.slack.d
+	pto := 2*c.rtt.srtt + c.loss.slack.d
 	if c.q.flight < 2*c.path.emss() {
 		pto += maxAckDelay
 	}
@@ -84,27 +84,27 @@ func (c *Conn) probeTimeout() time.Duration {
 // data was acknowledged. There is one probe for each tail, and none while SACKs or retransmissions show what is lost.
 func (c *Conn) armProbe(now clock.Instant) {
 	c.armTail = false
-	if !c.sackOK || c.mode != open || c.q.sent == 0 || c.q.sacked > 0 || c.q.again > 0 || c.tail.out {
+	if !c.sackOK || c.mode != open || c.q.sent == 0 || c.q.sacked > 0 || c.q.again > 0 || c.loss.tail.out {
 		return
 	}
-	c.lossAt, c.probing = now.Add(c.probeTimeout()), true
-	if c.rtoAt != clock.Never {
-		c.lossAt = min(c.lossAt, c.rtoAt)
+	c.timers.lossAt, c.probing = now.Add(c.probeTimeout()), true
+	if c.timers.rtoAt != clock.Never {
+		c.timers.lossAt = min(c.timers.lossAt, c.timers.rtoAt)
 	}
 }
 
 // probeExpired requests a probe. The retransmission timeout finds what the probe does not (§7.3).
 func (c *Conn) probeExpired(now clock.Instant) {
-	c.lossAt, c.probing = clock.Never, false
-	c.tail.want = true
-	c.rtoAt = now.Add(c.rtt.current())
+	c.timers.lossAt, c.probing = clock.Never, false
+	c.loss.tail.want = true
+	c.timers.rtoAt = now.Add(c.rtt.current())
 }
 
 // sendTail implements §7.3: it sends new data if there is any, whatever the congestion window is, and otherwise the
 // last segment again.
 func (c *Conn) sendTail(now clock.Instant, out Output) bool {
 	if c.mode != open || c.q.sent == 0 {
-		c.tail.want = false
+		c.loss.tail.want = false
 		return true
 	}
 	i := c.q.sent
@@ -112,13 +112,13 @@ func (c *Conn) sendTail(now clock.Instant, out Output) bool {
 	if !fresh {
 		i--
 		if c.isTrial(c.q.at(i)) { // its size may be why no ACK arrives
-			c.tail.want = false
+			c.loss.tail.want = false
 			c.endTrial(now)
 			c.loseOversize()
 			return c.sendLost(now, out)
 		}
 		if !c.fits(i) || c.q.at(i).end().After(c.sndUna.Add(seq.Len(c.sndWnd))) {
-			c.tail.want = false // the peer would not take it
+			c.loss.tail.want = false // the peer would not take it
 			return true
 		}
 	}
@@ -126,7 +126,7 @@ func (c *Conn) sendTail(now clock.Instant, out Output) bool {
 		return false
 	}
 	c.stats.TailProbes++
-	c.tail = tail{out: true, end: c.sndNxt, again: !fresh, flight: c.q.flight, n: c.q.at(i).n}
+	c.loss.tail = tail{out: true, end: c.sndNxt, again: !fresh, flight: c.q.flight, n: c.q.at(i).n}
 	return true
 }
 
@@ -135,22 +135,22 @@ func (c *Conn) sendTail(now clock.Instant, out Output) bool {
 // loss, and the window is reduced for it. If everything was acknowledged before the duplicate is reported, nothing
 // was lost, and the probe came too soon.
 func (c *Conn) tailAcked(now clock.Instant, ack seq.Num, n news) {
-	twice := c.dsack.Right == c.tail.end && c.hasDSACK || n.plain && !n.advanced && ack == c.tail.end
+	twice := c.loss.dsack.Right == c.loss.tail.end && c.hasDSACK || n.plain && !n.advanced && ack == c.loss.tail.end
 	switch {
-	case ack.Before(c.tail.end):
-	case !c.tail.again:
-		c.tail.out = false
+	case ack.Before(c.loss.tail.end):
+	case !c.loss.tail.again:
+		c.loss.tail.out = false
 	case twice:
-		c.tail.out = false
+		c.loss.tail.out = false
 		if !n.advanced {
-			c.slack.tooLittle(now, c.tail.trip, c.rtt.srtt)
+			c.loss.slack.tooLittle(now, c.loss.tail.trip, c.rtt.srtt)
 		}
-	case ack.After(c.tail.end):
-		c.tail.out = false
+	case ack.After(c.loss.tail.end):
+		c.loss.tail.out = false
 		c.stats.TailLosses++
 		if c.mode == open {
-			c.undo.on = false
-			c.cc.Loss(now, min(c.tail.flight, c.cc.Window()))
+			c.loss.undo.on = false
+			c.congestion.cc.Loss(now, min(c.loss.tail.flight, c.congestion.cc.Window()))
 			c.reduced()
 		}
 	}

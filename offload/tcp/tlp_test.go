@@ -93,7 +93,7 @@ func TestProbeIsNewData(t *testing.T) { // §7.3: beyond the congestion window, 
 		s.sends(0, "A 1:1001 ack 1", "A 1001:2001 ack 1")
 		s.sends(60*ms, "PA 2001:3001 ack 1")
 		s.gets(70*ms, "A 1:1 ack 3001") // §7.4.2: nothing was lost
-		if i, st := s.c.Info(), s.c.Stats(); i.Ssthresh != NoThreshold || st.Retransmits != 0 || st.TailProbes != 1 || s.c.tail.out {
+		if i, st := s.c.Info(), s.c.Stats(); i.Ssthresh != NoThreshold || st.Retransmits != 0 || st.TailProbes != 1 || s.c.loss.tail.out {
 			t.Errorf("%+v %+v", i, st)
 		}
 	})
@@ -133,8 +133,8 @@ func TestProbeFindsARepairedLoss(t *testing.T) { // §7.4.2
 				if cut := i.Ssthresh != NoThreshold; cut != x.repair || (st.TailLosses == 1) != x.repair {
 					t.Errorf("window reduced: %v; %+v", cut, st)
 				}
-				if out := len(x.acks) == 1 && st.DupSACKs == 0; s.c.tail.out != out {
-					t.Errorf("probe unresolved: %v", s.c.tail.out)
+				if out := len(x.acks) == 1 && st.DupSACKs == 0; s.c.loss.tail.out != out {
+					t.Errorf("probe unresolved: %v", s.c.loss.tail.out)
 				}
 			})
 		})
@@ -244,8 +244,8 @@ func TestProbeForNothing(t *testing.T) {
 				for _, a := range x.acks {
 					s.gets(64*ms, a)
 				}
-				if s.c.slack.d != x.want {
-					t.Errorf("slack is %v, want %v", s.c.slack.d, x.want)
+				if s.c.loss.slack.d != x.want {
+					t.Errorf("slack is %v, want %v", s.c.loss.slack.d, x.want)
 				}
 			})
 		})

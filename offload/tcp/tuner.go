@@ -42,7 +42,7 @@ const (
 )
 
 func (c *Conn) newTuner(now clock.Instant) tuner {
-	trip := minimum{now: c.rack.least.value(), since: now}
+	trip := minimum{now: c.loss.rack.least.value(), since: now}
 	return tuner{size: c.leastWindow(), most: c.cfg.RcvBuf, begin: now, trip: trip}
 }
 

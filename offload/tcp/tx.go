@@ -24,7 +24,7 @@ func (c *Conn) Transmit(now clock.Instant, out Output) {
 		c.lookAtWindow()
 	}
 	c.blocked = !c.send(now, out)
-	c.flown = c.q.flight
+	c.congestion.flown = c.q.flight
 	c.armTimers(now)
 }
 
@@ -34,7 +34,7 @@ func (c *Conn) send(now clock.Instant, out Output) bool {
 		return false
 	}
 	return (c.q.pending == 0 || c.frto == frtoTries || c.sendLost(now, out)) &&
-		(!c.tail.want || c.sendTail(now, out)) &&
+		(!c.loss.tail.want || c.sendTail(now, out)) &&
 		c.sendNew(now, out) &&
 		(!c.finQueued || c.sendFIN(now, out)) &&
 		(!c.probe || c.sendProbe(now, out)) &&
@@ -43,12 +43,12 @@ func (c *Conn) send(now clock.Instant, out Output) bool {
 
 // sendLost retransmits lost segments, oldest first. The first segment of a recovery is sent regardless of cwnd.
 func (c *Conn) sendLost(now clock.Instant, out Output) bool {
-	for i := c.q.find(seq.Later(c.lostFrom, c.sndUna)); i < c.q.sent && c.q.pending > 0; i++ {
+	for i := c.q.find(seq.Later(c.loss.lostFrom, c.sndUna)); i < c.q.sent && c.q.pending > 0; i++ {
 		e := c.q.at(i)
 		if e.mark&(lost|resent) != lost {
 			continue
 		}
-		c.lostFrom = e.seq
+		c.loss.lostFrom = e.seq
 		if !c.fits(i) || (!c.forced && (c.frto == frtoWaits || !c.mayResend(i))) {
 			return true
 		}
@@ -104,9 +104,9 @@ func (c *Conn) sendNew(now clock.Instant, out Output) bool {
 // pausedFor tells the congestion control how long nothing was outstanding. It may run several times before data
 // leaves, because the transmit ring can be full or the window closed. Each period of the pause is reported once.
 func (c *Conn) pausedFor(now clock.Instant) {
-	periods := int(now.Sub(c.lastData) / c.rtt.rto)
-	c.cc.Idle(now, max(0, periods-c.idled))
-	c.idled = max(c.idled, periods)
+	periods := int(now.Sub(c.congestion.lastData) / c.rtt.rto)
+	c.congestion.cc.Idle(now, max(0, periods-c.congestion.idled))
+	c.congestion.idled = max(c.congestion.idled, periods)
 }
 
 // nagle reports whether Nagle's algorithm (RFC 9293 §3.7.4) delays entry i, the next to be sent: it is short, may
@@ -185,11 +185,11 @@ func (c *Conn) sentData(now clock.Instant, i uint32, first, push, fin bool) {
 	if e.tx < 255 {
 		e.tx++
 	}
-	c.lastData, c.idled = now, 0
+	c.congestion.lastData, c.congestion.idled = now, 0
 	c.stats.SegsOut++
 	c.stats.OctetsOut += uint64(e.n)
 	if !c.outstanding() {
-		c.progressAt = now
+		c.patience.progressAt = now
 	}
 	if first {
 		c.q.sentFirst()
@@ -203,14 +203,14 @@ func (c *Conn) sentData(now clock.Instant, i uint32, first, push, fin bool) {
 		c.resentData(now, i, e)
 	}
 	if c.mode == fast {
-		c.prr.out += e.n
+		c.loss.prr.out += e.n
 	}
 	if fin {
 		c.finSent, c.finLost = true, false
 		c.sndNxt = c.dataEnd.Add(1)
 	}
-	if c.rtoAt == clock.Never {
-		c.rtoAt = now.Add(c.rtt.current())
+	if c.timers.rtoAt == clock.Never {
+		c.timers.rtoAt = now.Add(c.rtt.current())
 	}
 }
 
@@ -218,14 +218,14 @@ func (c *Conn) sentData(now clock.Instant, i uint32, first, push, fin bool) {
 func (c *Conn) resentData(now clock.Instant, i uint32, e *entry) {
 	c.stats.Retransmits++
 	if c.q.again == 0 {
-		c.rack.again = now
+		c.loss.rack.again = now
 	}
 	c.q.remark(e, e.mark|resent)
 	if c.mode != open {
-		c.undo.resent(c.stamp.now(now), e.n)
+		c.loss.undo.resent(c.stamp.now(now), e.n)
 	}
 	if i == 0 && c.mode == fast {
-		c.rtoAt = now.Add(c.rtt.current())
+		c.timers.rtoAt = now.Add(c.rtt.current())
 	}
 }
 
@@ -261,7 +261,7 @@ func (c *Conn) sendFIN(now clock.Instant, out Output) bool {
 	}
 	c.acknowledged(false)
 	if !c.outstanding() {
-		c.progressAt = now
+		c.patience.progressAt = now
 	}
 	c.stats.SegsOut++
 	if c.finSent {
@@ -358,7 +358,7 @@ func (c *Conn) header(now clock.Instant, at seq.Num, flags wire.TCPFlags) *wire.
 // ACK: a full segment has no room for blocks, and the peer does not count segments with data.
 func (c *Conn) acknowledged(pure bool) {
 	c.promised()
-	c.lastAck, c.rcvAdv, c.ackAt = c.rcvNxt, c.edge, clock.Never
+	c.lastAck, c.rcvAdv, c.timers.ackAt = c.rcvNxt, c.edge, clock.Never
 	if c.dupOwed == 0 && (pure || !c.sackOK || !c.in.reports()) {
 		c.ackNow = false
 	}

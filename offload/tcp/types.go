@@ -106,10 +106,9 @@ type State struct {
 	// and "reno" are NewReno. For a name that stag does not have, the connection continues with CUBIC.
 	Congestion string
 
-	KeepIdle, KeepInterval time.Duration // KeepIdle 0: keepalive is off
-	KeepCount              int
-	UserTimeout            time.Duration // RFC 9293 §3.8.3 R2; 0 means the default
-	NoDelay                bool          // Nagle's algorithm is off
+	Keepalive   Keepalive
+	UserTimeout time.Duration // RFC 9293 §3.8.3 R2; 0 means the default
+	NoDelay     bool          // Nagle's algorithm is off
 
 	// Queue holds the octets from SndUna on that the application has written: first the sent and unacknowledged ones,
 	// then the unsent ones. New copies them.
@@ -180,6 +179,14 @@ type Moved struct {
 	// Control is the congestion control, which the new Conn takes over. Its old Conn must not be used any more.
 	Control Congestion
 	Stats   Stats
+}
+
+// Keepalive is how a connection asks a silent peer whether it is still there
+// (RFC 9293 §3.8.4; TCP_KEEPIDLE, TCP_KEEPINTVL and TCP_KEEPCNT of Linux).
+type Keepalive struct {
+	Idle     time.Duration // silence before the first probe; 0: keepalive is off
+	Interval time.Duration // between probes
+	Count    int           // unanswered probes that end the connection
 }
 
 // Config is what the engine chooses for a connection. The zero value works.

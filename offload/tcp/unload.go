@@ -7,10 +7,10 @@ import "github.com/stag-rdma/stag/offload/port"
 // be in flight than there are frames for. Unload returns how many frames it freed: 0 on a short path, where more
 // octets in flight would not make the transfer faster.
 func (c *Conn) Unload(n int) (freed int) {
-	if c.backlog != nil || c.roundTrip() < nearby || c.q.sent == 0 || c.unloaded.AtOrAfter(c.q.at(c.q.sent-1).end()) {
+	if c.backlog != nil || c.roundTrip() < nearby || c.q.sent == 0 || c.slabs.unloaded.AtOrAfter(c.q.at(c.q.sent-1).end()) {
 		return 0
 	}
-	for i := c.q.find(c.unloaded); i < c.q.sent && freed < n; i++ {
+	for i := c.q.find(c.slabs.unloaded); i < c.q.sent && freed < n; i++ {
 		framed := c.q.at(i).store == inFrame
 		if !c.moveToSlab(i) {
 			break
@@ -18,7 +18,7 @@ func (c *Conn) Unload(n int) (freed int) {
 		if framed {
 			freed++
 		}
-		c.unloaded = c.q.at(i).end()
+		c.slabs.unloaded = c.q.at(i).end()
 	}
 	return freed
 }
@@ -32,7 +32,7 @@ func (c *Conn) moveToSlab(i uint32) bool {
 		if id, ok = c.mem.Borrow(); !ok {
 			return false
 		}
-		c.slabsSent++
+		c.slabs.slabsSent++
 	}
 	copy(c.mem.Slab(id)[at:], c.mem.Bytes(e.frame)[e.off:e.off+e.n])
 	c.free(e)
