@@ -13,14 +13,13 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Adapter is what an RNIC is: ports, memory, a table that says who may use
-// which of it, and everything that is made of them. It is safe for concurrent
-// use.
+// Adapter is a software RNIC: ports, memory, the table of access rights to that
+// memory, and every object that is made of them. It is safe for concurrent use.
 //
-// The order of locks: the device's, which Use takes, comes first, and no goroutine
-// takes it a second time, because a Close that waits in between would stop both.
-// PD.mu, QP.mu, CQ.mu, Adapter.mu and that of the heap come last: a goroutine that
-// holds one of them takes no other lock of this package.
+// Lock order: the device's lock, which Use takes, comes first. A goroutine must not
+// take it twice: a Close that waits between the two would block both goroutines. PD.mu,
+// QP.mu, CQ.mu, Adapter.mu and the heap's lock come last: a goroutine that holds one of
+// them takes no other lock of this package.
 type Adapter struct {
 	// Fixed after Open.
 	device *adapter.Adapter
@@ -30,21 +29,21 @@ type Adapter struct {
 	cfg    Config
 	events *events
 
-	lastCQ atomic.Uint32 // number of the last CQ that was made
-	fatal  logLimit      // of lines about QPs that ended badly: peers can provoke them
+	lastCQ atomic.Uint32 // number of the CQ that was made last
+	fatal  logLimit      // limits the lines about QPs that ended badly: a peer can provoke them
 
 	mu      sync.Mutex // guards what follows; no engine takes it
 	qps     map[*QP]struct{}
 	numbers qpNumbers
-	retired totals // of QPs that are closed
+	retired totals // counted by QPs that are closed
 	cqs     map[*CQ]struct{}
-	loose   map[io.Closer]struct{} // listeners, and requests that have no answer yet
-	shut    bool                   // neither qps nor loose takes anything in any more
+	loose   map[io.Closer]struct{} // listeners, and requests that have not been answered
+	shut    bool                   // Close has begun: qps and loose accept no new entry
 }
 
-// Open makes an adapter. It belongs to the network namespace of the calling
-// thread, and stays bound to it: Dial and Listen happen there, whichever
-// thread calls them. The caller closes it.
+// Open makes an adapter. The adapter belongs to the network namespace of the calling
+// thread for its whole life: Dial and Listen use that namespace, whichever thread
+// calls them. The caller must close the adapter.
 func Open(cfg Config) (*Adapter, error) {
 	a := &Adapter{
 		cfg: cfg, events: newEvents(), fatal: logLimit{burst: 10},
@@ -60,40 +59,41 @@ func Open(cfg Config) (*Adapter, error) {
 	return a, nil
 }
 
-// Close ends everything of the adapter: listeners, connections (with a reset),
-// QPs and CQs, regions, ports. When it returns nothing of it runs, and no
-// memory that was registered is accessed any more. Memory from AllocMR stays as it
-// is until its region is closed too; regions that nobody closes keep the heap
-// until the process ends. It may be called twice.
+// Close closes everything of the adapter: listeners, connections (with a reset),
+// QPs and CQs, regions, ports. When Close returns, no goroutine of the adapter runs,
+// and the adapter accesses no registered memory any more. Memory from AllocMR stays
+// valid until its region is closed too. A region that is never closed keeps the heap
+// mapped until the process ends. Close may be called twice.
 func (a *Adapter) Close() error { return a.device.Close() }
 
-// Report is what the adapter and everything of it is like now: what `stag show`
-// and `stag metrics` print. It asks each engine for what belongs to that, in
-// few and short calls between steps, and disturbs nobody otherwise. ErrClosed
+// Report returns the current state of the adapter and of its objects: the data that
+// `stag show` and `stag metrics` print. It asks each engine for the engine's part in a
+// few short calls between steps, and blocks no other goroutine. It returns ErrClosed
 // from the moment when Close begins.
 func (a *Adapter) Report(ctx context.Context) (report.Engine, error) {
 	return a.device.Report(ctx, report.AllParts)
 }
 
 // Capture calls f with the packets that the adapter's engines receive and send
-// from now on: at once with an empty batch, which says that it has begun, then
-// whenever there are some. It ends when ctx does, when f fails, or when the
-// adapter is closed; f's failure alone is an error, and that of all engines.
+// from now on. The first call comes at once with an empty batch and says that the
+// capture has begun. Each later call brings packets. Capture ends when ctx ends, when f
+// fails, or when the adapter is closed. It returns an error only if f fails or every
+// engine fails.
 //
-// While f is at work packets are kept for it, up to 8 MiB for each queue (less
-// where there are more than eight); those that do not fit are lost and counted.
-// Engines wait for nobody. The packets of several queues are in the order of
-// their time. With the first packet of a connection comes what its ends agreed on
-// before it was taken over (Batch.Streams).
+// While f runs, the adapter keeps further packets, up to 8 MiB for each queue (less
+// with more than eight queues). Packets that do not fit are lost and counted:
+// engines do not wait for f. The packets of several queues come in the order of
+// their times. The first packet of a connection comes with what the two ends agreed on
+// before the connection was taken over (Batch.Streams).
 //
-// With filter.Flow or filter.QP, the packets of that flow are captured at whichever
-// port they arrive, unless filter.Device names one. Packets of an adapter with
-// KernelPort are the kernel's, and cannot be captured here. tap.ErrTooMany; ErrClosed.
+// With filter.Flow or filter.QP, the packets of that flow are captured at every port
+// where they arrive, unless filter.Device names one. With KernelPort the kernel handles
+// the packets, and Capture cannot see them. Errors: tap.ErrTooMany, ErrClosed.
 func (a *Adapter) Capture(ctx context.Context, filter report.Filter, f func(report.Batch) error) error {
 	return a.device.Capture(ctx, filter, f)
 }
 
-// hold notes something that Close must close. false: it is too late.
+// hold registers an object that Close must close. It returns false if Close has begun.
 func (a *Adapter) hold(c io.Closer) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -128,8 +128,8 @@ func (a *Adapter) allQPs() (all []*QP) {
 	return all
 }
 
-// layer is the verbs as the device sees them. Its methods are called from
-// adapter.Open on: they use nothing that Open sets after that.
+// layer is the device's view of the verbs. The device calls its methods already during
+// adapter.Open: the methods must not use fields that Open sets after that call.
 type layer struct{ *Adapter }
 
 // CloseConnections implements adapter.Closer.

@@ -11,8 +11,8 @@ func bad(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrBadWR, fmt.Sprintf(format, args...))
 }
 
-// checkSend finds what can be wrong with a work request by itself. Whether its
-// memory may be used is found when it is done, which may change meanwhile.
+// checkSend finds every error that shows in the work request alone. Access to its
+// memory is checked when the request runs, because the rights may change until then.
 func (qp *QP) checkSend(wr *SendWR) error {
 	if err := qp.machine.CheckSend(wr); err != nil {
 		return fmt.Errorf("%w: %w", ErrBadWR, err)
@@ -23,7 +23,7 @@ func (qp *QP) checkSend(wr *SendWR) error {
 	return nil
 }
 
-// checkLength makes sure that the message has a length that can be said.
+// checkLength returns an error if the message is longer than maxMessage.
 func checkLength(sgl []SGE) error {
 	var sum uint64
 	for i := range sgl {
@@ -35,8 +35,8 @@ func checkLength(sgl []SGE) error {
 	return nil
 }
 
-// checkRecv finds what can be wrong with a receive by itself. If elements overlapped,
-// the contents of the memory would depend on how the message is cut.
+// checkRecv finds every error that shows in a receive alone. Elements that overlap are
+// refused: the contents of the memory would depend on how the message is segmented.
 func (qp *QP) checkRecv(wr *RecvWR) error {
 	if len(wr.SGL) > qp.cfg.MaxSGE {
 		return bad("a list of %d elements: this QP takes %d (MaxSGE)", len(wr.SGL), qp.cfg.MaxSGE)
@@ -54,8 +54,9 @@ func (qp *QP) checkRecv(wr *RecvWR) error {
 	return nil
 }
 
-// overlap reports whether x and y have octets in common, in one region or by
-// two regions over the same memory. What no region has will fail by itself.
+// overlap reports whether x and y have octets in common, in one region or in two
+// regions over the same memory. An element that lies in no region overlaps nothing: it
+// fails by itself later.
 func overlap(t *tpt.Table, x, y SGE) bool {
 	if x.Length == 0 || y.Length == 0 {
 		return false
@@ -68,14 +69,14 @@ func overlap(t *tpt.Table, x, y SGE) bool {
 	return okX && okY && meet(atX, atY, x.Length, y.Length)
 }
 
-// placeOf is where e begins, as a number to compare with others.
+// placeOf returns the address of the first octet of e, to compare with others.
 func placeOf(t *tpt.Table, e SGE) (at uint64, ok bool) {
 	mem, start, ok := t.Memory(e.LKey)
 	return uint64(heap.Address(mem)) + (e.Addr - start), ok
 }
 
-// meet reports whether two stretches of n and m octets at a and b have some in
-// common. Their ends are not computed: they may lie beyond the largest number.
+// meet reports whether the n octets from a on and the m octets from b on overlap. It
+// does not compute their ends: they may exceed the largest uint64.
 func meet(a, b uint64, n, m uint32) bool {
 	if a <= b {
 		return b-a < uint64(n)

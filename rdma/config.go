@@ -9,80 +9,80 @@ import (
 	"github.com/stag-rdma/stag/offload/nic"
 )
 
-// Config says what an adapter is made of. Exactly one of Ports and KernelPort
-// must be set; everything else works as it is.
+// Config says how an adapter is made. Exactly one of Ports and KernelPort must be
+// set. Every other field may stay zero.
 type Config struct {
 	// Ports are the network interfaces whose connections are taken over.
-	// "eth0.100" is VLAN 100 of eth0. It takes CAP_NET_ADMIN, CAP_NET_RAW,
-	// CAP_BPF, and CAP_IPC_LOCK or enough memlock. A program that `stag load` has
-	// put there is adopted, in the mode that it was loaded in, and stays after
-	// Close.
+	// "eth0.100" is VLAN 100 of eth0. Ports need CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF,
+	// and CAP_IPC_LOCK or enough memlock. If `stag load` has put a program on an
+	// interface, Open adopts the program in the mode in which it was loaded, and Close
+	// leaves it there.
 	Ports []string
 
-	// KernelPort runs every connection over the kernel's own TCP instead:
-	// slower, to any destination, and without any rights.
+	// KernelPort runs every connection over the kernel's own TCP instead. This is
+	// slower, reaches any destination, and needs no capability.
 	KernelPort bool
 
-	// RegionHeap is how many octets AllocMR can hand out. They are mapped at
-	// once, and take memory when they are used. 0 means 256 MiB.
+	// RegionHeap is the size in octets of the heap from which AllocMR takes memory. The
+	// heap is mapped at once, but a page takes memory only when it is used. 0 means 256 MiB.
 	RegionHeap uint64
-	// MaxRegions is how many regions can be registered at a time. 0 means
-	// 65535. The table has a power of two of entries, of which one is not used:
-	// Attributes says how many it came to.
+	// MaxRegions is how many regions can be registered at a time. 0 means 65535. The
+	// number of table entries is a power of two, and one entry is not used: Attributes
+	// returns the resulting number.
 	MaxRegions int
-	// MaxRegionsPerPD is how many of them one protection domain can have, so that
-	// what serves one peer leaves entries of the table to the others. 0 means all.
+	// MaxRegionsPerPD is how many regions one protection domain can have. With a limit,
+	// a PD that serves one peer cannot take all entries of the table. 0 means no limit.
 	MaxRegionsPerPD int
 
-	// Progress says who does the adapter's work. Auto is Inline, unless Spin is
-	// set and there are cores for every engine and for the program beside them.
+	// Progress says which goroutines do the adapter's work. ProgressAuto means
+	// ProgressInline, unless Spin is set and there are more cores than engines.
 	Progress Progress
-	// Spin is how long whoever does the work goes on looking for more before it
-	// sleeps: an engine, or with ProgressInline a Wait. 0: an engine sleeps at
-	// once, a Wait looks for about as long as falling asleep and waking up take.
+	// Spin is how long an engine, or with ProgressInline a Wait, looks for more work
+	// before it sleeps. 0: an engine sleeps at once, and a Wait looks for about as long
+	// as it takes to fall asleep and wake up.
 	Spin time.Duration
 
 	// The following say how ports are used, and mean nothing to the kernel's.
 
-	// Generic attaches in generic (SKB) mode: slower, for drivers without
-	// native XDP. It is never chosen silently.
+	// Generic attaches the program in generic (SKB) mode: slower, for drivers without
+	// native XDP. Open never chooses this mode by itself.
 	Generic bool
-	// VLAN is the 802.1Q id, 1 to 4094, that frames of the one port carry
-	// although the kernel does not know of it. 0: only VLAN links are tagged.
+	// VLAN is the 802.1Q id, 1 to 4094, of the frames of the only port, for a VLAN that
+	// the kernel does not know of. 0: only frames of VLAN links are tagged.
 	VLAN uint16
-	// Queues are the receive queues of each port to serve. 0 means all, which
-	// any other number must be as well.
+	// Queues is the number of receive queues to serve on each port. 0 means all. Any
+	// other number must be the number of queues that the port has.
 	Queues int
-	// FrameSize is the size of a chunk in octets, 2048 or 4096. 0 means 4096.
+	// FrameSize is the size of an AF_XDP chunk in octets, 2048 or 4096. 0 means 4096.
 	FrameSize uint32
-	// RxFrames and TxFrames are how many chunks each queue has, powers of two.
+	// RxFrames and TxFrames are the numbers of chunks of each queue, powers of two.
 	// 0 means 4096.
 	RxFrames, TxFrames uint32
 	// ZeroCopy says whether the driver's zero-copy mode is used.
 	ZeroCopy ZeroCopy
-	// MaxFlows is how many connections a port can have. 0 means 4096, or fewer
-	// where the port was loaded with room for fewer.
+	// MaxFlows is how many connections a port can have. 0 means 4096, or fewer if the
+	// port was loaded with room for fewer.
 	MaxFlows int
-	// Partial says what becomes of segments whose TCP checksum the peer's kernel
-	// has left to a device that has not computed it.
+	// Partial says whether segments are accepted whose TCP checksum the peer's kernel
+	// left to a device, and the device did not compute it.
 	Partial Partial
-	// Congestion is the congestion control of the connections that are taken
-	// over: "cubic" or "reno". "" goes on with the one that the kernel has chosen
-	// for each, and with CUBIC where that is neither.
+	// Congestion is the congestion control of the connections that are taken over:
+	// "cubic" or "reno". "" keeps the algorithm that the kernel has chosen for the
+	// connection if it is one of these two, and means CUBIC if not.
 	Congestion string
 
 	// NoControl makes no control socket: `stag show`, `stag dump` and
-	// `stag metrics` do not see the adapter then. Without it Open makes one in
-	// /run/stag or, for ordinary users, in $XDG_RUNTIME_DIR/stag or their own
-	// directory for temporary files, and fails where it cannot.
+	// `stag metrics` do not see the adapter then. Without NoControl, Open makes a socket
+	// in /run/stag or, for ordinary users, in $XDG_RUNTIME_DIR/stag or in the user's own
+	// directory for temporary files. Open fails if it cannot make the socket.
 	NoControl bool
 
-	// Log gets a line when an object is born or dies, and at its debug level the
-	// steps of it, and who asks at the control socket. nil: no log.
+	// Log gets a line when an object is made or closed. At debug level it also gets the
+	// steps in between and the clients of the control socket. nil: no log.
 	Log *slog.Logger
 }
 
-// device is c in the words of the device.
+// device returns c as the device's configuration.
 func (c *Config) device() adapter.Config {
 	return adapter.Config{
 		Ports: c.Ports, KernelPort: c.KernelPort,
@@ -94,24 +94,24 @@ func (c *Config) device() adapter.Config {
 	}
 }
 
-// Partial says what becomes of a segment whose TCP checksum field holds the sum
+// Partial says whether a segment is accepted whose TCP checksum field holds the sum
 // of the pseudo-header alone. A kernel sends such segments over veth unless its
 // transmit checksum offload is off (ethtool -K IFACE tx off).
 //
-// A peer that sends nothing else where they are refused ends the connection
-// within a second: ErrUnsummed.
+// If a port refuses such segments and a peer sends no others, the connection ends
+// within a second with ErrUnsummed.
 type Partial uint8
 
 const (
-	// PartialOnVeth accepts them on a veth, whose other end is on this host: they
-	// come from its memory as they are, and Linux takes them for verified, too.
-	// Everywhere else they are refused. The CRC of MPA protects the payload in
-	// any case.
+	// PartialOnVeth accepts such segments on a veth and refuses them on every other
+	// interface. The other end of a veth is on this host, so the segments come from this
+	// host's memory without a wire; Linux takes them for verified too. The CRC of MPA
+	// protects the payload in any case.
 	PartialOnVeth Partial = iota
-	// PartialAccepted accepts them on every port: the CRC of MPA is then all that
-	// protects the payload, and nothing protects the TCP header.
+	// PartialAccepted accepts such segments on every port. The CRC of MPA is then the
+	// only protection of the payload, and nothing protects the TCP header.
 	PartialAccepted
-	// PartialRefused accepts them nowhere.
+	// PartialRefused refuses such segments on every port.
 	PartialRefused
 )
 
@@ -120,9 +120,9 @@ const (
 type ZeroCopy uint8
 
 const (
-	ZeroCopyAuto    ZeroCopy = iota // if the driver can; Port.Path tells what came of it
-	ZeroCopyRequire                 // or Open fails
-	ZeroCopyOff                     // the kernel copies
+	ZeroCopyAuto    ZeroCopy = iota // zero copy if the driver can; Port.Path says which mode is used
+	ZeroCopyRequire                 // zero copy; if the driver cannot, Open fails
+	ZeroCopyOff                     // no zero copy: the kernel copies
 )
 
 func (z ZeroCopy) String() string { return afxdp.ZeroCopy(z).String() }

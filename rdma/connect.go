@@ -10,8 +10,8 @@ import (
 )
 
 // begin reserves the QP for one attempt to connect it, and returns a context
-// that ends when the attempt is to be given up. Each begin is followed by one
-// settle.
+// that ends when the attempt must be given up. The caller must call settle once for
+// each begin that succeeds.
 func (qp *QP) begin(ctx context.Context) (context.Context, error) {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
@@ -26,18 +26,18 @@ func (qp *QP) begin(ctx context.Context) (context.Context, error) {
 	return ctx, nil
 }
 
-// settle ends the attempt. Unless the QP has been started it is as before, and
-// may be connected by another, if nobody has doomed it meanwhile.
+// settle ends the attempt. If the QP has not been started and doom has not been called
+// meanwhile, the QP is as it was before begin and may be connected by another attempt.
 func (qp *QP) settle() {
 	qp.mu.Lock()
 	qp.cancel(nil)
-	qp.cancel = nil // with it go the attempt's contexts
+	qp.cancel = nil // frees the attempt's contexts
 	failed := qp.stage == connecting
 	switch {
 	case failed && qp.doomed == nil:
 		qp.stage = fresh
 	case failed:
-		qp.stage = connected // nobody can connect it any more
+		qp.stage = connected // it cannot be connected any more
 	}
 	doomed := qp.doomed
 	close(qp.settled)
@@ -48,7 +48,7 @@ func (qp *QP) settle() {
 	}
 }
 
-// start tells the machine what was agreed on. From now on the attempt cannot be
+// start tells the machine what the ends agreed on. After start the attempt cannot be
 // undone: it succeeds, or the QP is dead.
 func (qp *QP) start(s *adapter.Socket, agreed mpa.Agreed) error {
 	qp.mu.Lock()
@@ -68,9 +68,9 @@ func (qp *QP) start(s *adapter.Socket, agreed mpa.Agreed) error {
 	return nil
 }
 
-// run is the end of every attempt that has come so far: the machine starts, and
-// takes the connection over, in which reply, if there is one, is written. On
-// error the connection is lost, and the QP is dead if it had been started.
+// run is the last part of Dial and Accept: it starts the machine and takes the
+// connection over. If reply is not empty, run writes it during the take-over. On error
+// the connection is lost, and the QP is dead if the machine had been started.
 func (qp *QP) run(ctx context.Context, s *adapter.Socket, agreed mpa.Agreed, reply []byte) error {
 	if err := qp.start(s, agreed); err != nil {
 		s.Close()
@@ -88,12 +88,12 @@ func (qp *QP) run(ctx context.Context, s *adapter.Socket, agreed mpa.Agreed, rep
 	}
 	qp.conn.Store(c)
 	qp.attach(c.Runner())
-	c.Wake() // for what was posted meanwhile
+	c.Wake() // for requests that were posted meanwhile
 	qp.adapter.log.Info("QP connected", "qp", qp.Number(), "remote", qp.agreed.Remote, "path", qp.agreed.Path)
 	return nil
 }
 
-// sendReply writes a responder's Reply to the socket, as long as ctx goes on.
+// sendReply writes a responder's MPA Reply to the socket. It fails when ctx ends.
 func sendReply(ctx context.Context, s *adapter.Socket, reply []byte) error {
 	defer bound(ctx, s)()
 	if _, err := s.Write(reply); err != nil {

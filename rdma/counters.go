@@ -6,12 +6,12 @@ import (
 	"github.com/stag-rdma/stag/offload/engine"
 )
 
-// Counters are what the engines of an adapter's ports have counted since Open: packets,
-// octets and events by field, and by Drops the reasons for which packets were dropped.
+// Counters holds what the engines of an adapter's ports have counted since Open: packets,
+// octets and events by field, and in Drops the dropped packets by reason.
 type Counters = engine.Counters
 
-// Counters sums what the engines of all ports have counted. With KernelPort
-// there are none, and everything is 0: the packets are the kernel's.
+// Counters returns the sums over the engines of all ports. With KernelPort all
+// counters are 0, because the kernel handles the packets.
 func (a *Adapter) Counters(ctx context.Context) (sum Counters, err error) {
 	return a.device.Counters(ctx)
 }

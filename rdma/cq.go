@@ -14,24 +14,24 @@ import (
 // CQ is a completion queue, for any number of QPs of its adapter. It is safe
 // for concurrent use.
 //
-// Filling it never blocks: a completion that finds it full is lost, and
-// with it the CQ and its QPs (Overrun). A work queue has no more requests and
-// unpolled completions than it is deep, so a CQ that has room for the depths of
-// all queues that use it cannot be overrun.
+// Adding a completion never blocks. If the CQ is full, the completion is lost, and the
+// CQ and its QPs end in error (Overrun). The requests and unpolled completions of a
+// work queue together never exceed the queue's depth. A CQ whose depth is at least the
+// sum of the depths of the queues that use it can therefore not be overrun.
 type CQ struct {
 	adapter *Adapter
 	queue   *work.CQ
-	number  uint32 // for tools
+	number  uint32 // shown by `stag show cqs`
 	notify  chan struct{}
 
-	polling sync.Mutex              // held while polling
-	runners atomic.Pointer[runners] // what the CQ's users run; nil unless progress is inline
+	polling sync.Mutex              // held during Poll
+	runners atomic.Pointer[runners] // runners of the CQ's QPs; nil unless progress is inline
 
 	mu      sync.Mutex // guards what follows; held briefly, by engines as well
 	wake    chan struct{}
 	users   map[*QP]int            // how often each QP uses it: once or twice
-	driven  map[adapter.Runner]int // how often its QPs use each: once or twice
-	told    bool                   // of the overrun
+	driven  map[adapter.Runner]int // how many queues of its QPs each runner runs
+	told    bool                   // the overrun has been reported
 	closed  bool
 	closing atomic.Bool
 }
@@ -57,15 +57,16 @@ func (a *Adapter) CreateCQ(depth int) (*CQ, error) {
 	return c, nil
 }
 
-// Number tells the CQ apart from the adapter's others, as `stag show cqs` does.
+// Number returns the number that tells the CQ apart from the adapter's other CQs, as in
+// `stag show cqs`.
 func (c *CQ) Number() uint32 { return c.number }
 
-// Depth is how many completions the CQ holds.
+// Depth returns how many completions the CQ holds.
 func (c *CQ) Depth() int { return c.queue.Cap() }
 
-// Poll moves completions into dst, oldest first, and reports how many there
-// were. It costs a few memory accesses; with inline progress, when it finds
-// nothing, also what the connections of the CQ's QPs have to do just now.
+// Poll moves completions into dst, oldest first, and returns their number. It costs
+// a few memory accesses. With inline progress, a Poll that finds nothing also does the
+// work that the connections of the CQ's QPs have at that moment.
 func (c *CQ) Poll(dst []Completion) int {
 	n := c.take(dst)
 	if n == 0 && c.runners.Load().visit() {
@@ -87,8 +88,8 @@ func (c *CQ) take(dst []Completion) int {
 // completion has been removed.
 //
 // The caller owns the completion, and from now on the memory of its work request
-// and of all earlier requests of the same queue (see PostSend). A work request that
-// failed is no error of Next: look at Completion.Status. Several goroutines may call
+// and of all earlier requests of the same queue (see PostSend). If the work request
+// failed, Next returns no error: look at Completion.Status. Several goroutines may call
 // Next, and each completion goes to one of them. Poll with a longer slice costs
 // less per completion.
 func (c *CQ) Next(ctx context.Context) (Completion, error) {
@@ -101,11 +102,11 @@ func (c *CQ) Next(ctx context.Context) (Completion, error) {
 	return got[0], nil
 }
 
-// Wait sleeps until there is something to poll; with inline progress it does
-// the connections' work for a little while before (Config.Spin). Who waits
-// together with others may find that they have polled it. It returns the cause
-// of ctx's end, or ErrClosed; and ErrCQOverrun when nothing is left to poll and
-// nothing can be relied on any more.
+// Wait sleeps until there is a completion to poll. With inline progress it first does
+// the connections' work for a short time (Config.Spin). If several goroutines wait,
+// another one may poll the completion first: Poll can find nothing after Wait. Wait
+// returns the cause of ctx's end, or ErrClosed. It returns ErrCQOverrun when a completion
+// has been lost and nothing is left to poll.
 func (c *CQ) Wait(ctx context.Context) error {
 	if c.look(ctx) {
 		return nil
@@ -114,11 +115,12 @@ func (c *CQ) Wait(ctx context.Context) error {
 }
 
 // WaitSolicited sleeps until a solicited completion comes, or one that failed.
-// It returns at once when there is something to poll already, of whatever
-// kind: poll all that there is before waiting.
+// It returns at once if there is any completion to poll already: poll everything
+// before the call.
 func (c *CQ) WaitSolicited(ctx context.Context) error { return c.wait(ctx, true) }
 
-// look works for a while, and reports whether there is something to poll.
+// look does the connections' work for the time of waitSpin, and reports whether there is
+// a completion to poll.
 func (c *CQ) look(ctx context.Context) bool {
 	if c.queue.Ready() {
 		return true
@@ -167,7 +169,7 @@ func (c *CQ) wait(ctx context.Context, solicitedOnly bool) error {
 	}
 }
 
-// sleeper is a channel that is closed at the next news.
+// sleeper returns a channel that the next call of news closes.
 func (c *CQ) sleeper() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,25 +179,26 @@ func (c *CQ) sleeper() <-chan struct{} {
 	return c.wake
 }
 
-// Arm asks for one message on Notify when the next completion comes, or the
-// next that is solicited or has failed. What came before does not count: poll
-// once more after Arm, and before sleeping.
+// Arm asks for one message on Notify when the next completion comes, or with
+// solicitedOnly the next that is solicited or has failed. A completion from before
+// the call causes no message: poll once more between Arm and sleep.
 func (c *CQ) Arm(solicitedOnly bool) {
 	c.queue.Arm(solicitedOnly)
 	c.runners.Load().watch()
 }
 
-// Notify is the channel on which an armed CQ says that there is news, for a
-// select. A message may be left over from an earlier arming, or from Waits:
-// look at the CQ whenever one comes.
+// Notify returns the channel on which an armed CQ sends its message, for use in a
+// select. A message may be left over from an earlier Arm, or from Waits: poll the
+// CQ after every message, and expect to find nothing.
 func (c *CQ) Notify() <-chan struct{} { return c.notify }
 
 // Overrun reports whether a completion has been lost because the CQ was full.
-// It stays so: what is in the CQ can still be polled, and its QPs are errored.
+// Once true, it stays true. The completions in the CQ can still be polled, and the CQ's
+// QPs are in error.
 func (c *CQ) Overrun() bool { return c.queue.Overrun() }
 
-// news runs, after a step, when an armed CQ has got what it was armed for, and
-// when it is overrun. It does not block.
+// news runs after a step in which an armed CQ got the completion it was armed for, or in
+// which the CQ was overrun. It does not block.
 func (c *CQ) news() {
 	select {
 	case c.notify <- struct{}{}:
@@ -220,7 +223,7 @@ func (c *CQ) news() {
 	}
 }
 
-// join counts qp as a user.
+// join counts one more use of the CQ by qp.
 func (c *CQ) join(qp *QP) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -244,8 +247,8 @@ func (c *CQ) leave(qp *QP) {
 	}
 }
 
-// Close ends the CQ, and lets those who wait go. ErrInUse while QPs use it. It
-// may be called twice, and after the adapter's Close.
+// Close closes the CQ. Every Wait returns. Close returns ErrInUse while QPs use the CQ.
+// It may be called twice, and after the adapter's Close.
 func (c *CQ) Close() error {
 	c.mu.Lock()
 	if n := len(c.users); n != 0 {

@@ -7,20 +7,21 @@ import (
 )
 
 // Dial connects the QP to address, "host:port", in the adapter's network
-// namespace: TCP by the kernel, then MPA, then the connection is taken over.
-// When it returns nil sends can be posted; Conn says what was agreed on.
+// namespace: first TCP by the kernel, then MPA, then the take-over of the connection.
+// When Dial returns nil, sends can be posted, and Conn says what the ends agreed on.
 //
-// A host with several addresses is tried at all of them: the next one begins when
-// one fails or has taken 250 ms, and the first that answers is it (RFC 8305).
+// If a host has several addresses, Dial tries all of them. It begins with the next one
+// when one fails or has taken 250 ms, and uses the first that answers (RFC 8305).
 //
-// An error leaves the QP as it was, to dial again, unless the connection was
-// lost while it was taken over: then it is dead, and Err says the same. Errors:
-// *RejectedError with the peer's private data, which is ErrMarkersRefused where
-// that may be why, ErrNotMPA for a peer that does not speak MPA as it should,
-// ErrMismatch for one that cannot agree, ErrNoPort, ErrConnected, ErrClosed.
+// An error leaves the QP as it was, ready for another Dial, with one exception: if the
+// connection was lost during the take-over, the QP is dead and Err returns the same
+// error. Errors: *RejectedError with the peer's private data, which is also
+// ErrMarkersRefused if Markers may be the reason; ErrNotMPA if the peer's answer is no
+// valid MPA Reply; ErrMismatch if the Reply demands what was not offered; ErrNoPort;
+// ErrConnected; ErrClosed.
 //
-// A peer that closes its direction right behind its Reply ends the connection
-// before it can be taken over: with Config.Ports that is such a loss.
+// If the peer closes its direction directly after its Reply, the connection ends before
+// it can be taken over: with Config.Ports this is such a loss.
 func (qp *QP) Dial(ctx context.Context, address string, p ConnParams) error {
 	if err := qp.dial(ctx, address, p); err != nil {
 		return fmt.Errorf("dial %s: %w", address, err)
@@ -48,7 +49,7 @@ func (qp *QP) dial(ctx context.Context, address string, p ConnParams) error {
 	return reason(ctx, qp.connect(ctx, address, p))
 }
 
-// reason is err, or what ended ctx if that led to it.
+// reason returns err. If the end of ctx led to err, it returns the cause of that end.
 func reason(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err

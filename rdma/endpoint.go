@@ -7,13 +7,13 @@ import (
 	"io"
 )
 
-// endpointMemory is the size of an Endpoint's own region, in octets, unless the
+// endpointMemory is the size in octets of an Endpoint's own region, unless
 // EndpointConfig says another.
 const endpointMemory = 64 << 10
 
-// EndpointConfig says what an Endpoint is made of. The zero value works: a PD, two CQs, a
-// QP and a region of 64 KiB, which only this end may write to. What the caller hands in
-// (MR, PD, CQs) stays the caller's: the Endpoint's Close leaves it open.
+// EndpointConfig says how an Endpoint is made. The zero value works: a PD, two CQs, a
+// QP and a region of 64 KiB, which only this end may write to. Objects that the caller
+// passes in (MR, PD, CQs) remain the caller's: the Endpoint's Close leaves them open.
 type EndpointConfig struct {
 	// PD is the protection domain. nil means the PD of MR or, without MR, a new one.
 	// Endpoints whose peers may use the same regions share a PD.
@@ -24,14 +24,14 @@ type EndpointConfig struct {
 	MR *MR
 
 	// Memory becomes the Endpoint's region (PD.RegMR). It may be any memory of the
-	// program. Nobody may unmap it before Close. Size must be 0 then.
+	// program. The program must not unmap it before Close. Size must be 0 then.
 	Memory []byte
 
 	// Size is the length of the Endpoint's region in octets. The octets come from the
 	// region heap and are zero (PD.AllocMR). 0 means 65536.
 	Size int
 
-	// Access says what may be done with the Endpoint's region. 0 means LocalWrite:
+	// Access is the set of rights to the Endpoint's region. 0 means LocalWrite:
 	// receives and Reads of this end may write to it, and the peer has no access.
 	Access Access
 
@@ -39,14 +39,14 @@ type EndpointConfig struct {
 	// same then.
 	OneCQ bool
 
-	// QP says what the QP is like. A CQ that is nil is made, as deep as its queues.
+	// QP is the configuration of the QP. A CQ that is nil is made, as deep as its queues.
 	QP QPConfig
 }
 
 // Endpoint is one end of one connection with everything that it needs: PD, CQs, QP and
-// a region of registered memory, made by one call. It is what rdma_create_ep makes in
-// librdmacm. The parts are there to be used; a program that needs more than one
-// region or several QPs makes these of the same parts.
+// a region of registered memory, made by one call. librdmacm's rdma_create_ep makes the
+// same. The fields are for direct use: a program that needs more than one region or
+// several QPs makes them with the same PD and CQs.
 //
 //	ep, err := adapter.CreateEndpoint(rdma.EndpointConfig{})
 //	...
@@ -70,11 +70,11 @@ type Endpoint struct {
 }
 
 // CreateEndpoint makes an Endpoint that is not connected yet. Post receives to it before
-// Dial or Accept: a message that finds none ends the connection.
+// Dial or Accept: a message that finds no receive ends the connection.
 //
-// If a step fails, CreateEndpoint closes what the steps before it have made. Errors: those
-// of AllocPD, CreateCQ, AllocMR, RegMR and CreateQP, and one that says which fields of cfg
-// contradict each other.
+// If a step fails, CreateEndpoint closes everything that earlier steps have made. Errors:
+// those of AllocPD, CreateCQ, AllocMR, RegMR and CreateQP, and one that says which fields
+// of cfg contradict each other.
 func (a *Adapter) CreateEndpoint(cfg EndpointConfig) (*Endpoint, error) {
 	cfg, err := cfg.fill()
 	if err != nil {
@@ -87,7 +87,7 @@ func (a *Adapter) CreateEndpoint(cfg EndpointConfig) (*Endpoint, error) {
 	return e, nil
 }
 
-// fill completes c, or says everything that is wrong with it.
+// fill sets the defaults of c, or returns one error with every contradiction in it.
 func (c EndpointConfig) fill() (EndpointConfig, error) {
 	var errs []error
 	wrong := func(bad bool, what string) {
@@ -111,7 +111,8 @@ func (c EndpointConfig) fill() (EndpointConfig, error) {
 	return c, errors.Join(errs...)
 }
 
-// make makes what is missing. On an error, Close closes what has been made.
+// make makes every part that the caller has not passed in. On an error, Close closes the
+// parts that have been made.
 func (e *Endpoint) make(a *Adapter, cfg EndpointConfig) (err error) {
 	if e.PD == nil {
 		if e.PD, err = a.AllocPD(); err != nil {
@@ -167,7 +168,7 @@ func (e *Endpoint) makeCQs(a *Adapter, cfg EndpointConfig) (err error) {
 	return nil
 }
 
-// depthOr is the depth of a queue for which QPConfig says n.
+// depthOr returns the depth of a queue for a depth of n in QPConfig.
 func depthOr(n int) int {
 	if n == 0 {
 		return presetDepth
@@ -175,7 +176,7 @@ func depthOr(n int) int {
 	return n
 }
 
-// owns adds a part that Close closes before all that were made earlier.
+// owns adds a part. Close closes it before every part that was added earlier.
 func (e *Endpoint) owns(part io.Closer) { e.own = append([]io.Closer{part}, e.own...) }
 
 // Dial connects the Endpoint to a Listener at address, "host:port". It is QP.Dial, with
@@ -191,21 +192,22 @@ func (e *Endpoint) Accept(ctx context.Context, r *ConnRequest, p ConnParams) err
 }
 
 // Sent waits for the next completion of a request that was posted with PostSend, and
-// removes it from SendCQ. An error with the completion says that the request failed:
+// removes it from SendCQ. If the error comes with a completion, the request failed:
 // Completion.Status is not Success, and the error wraps the *QPError that ended the
 // connection, if there is one. An error without a completion is one of CQ.Wait's, and
 // nothing has been removed.
 //
-// Sent is for an Endpoint that shares SendCQ with nobody, RecvCQ included: it returns
-// whatever completes there first.
+// Sent returns the next completion of SendCQ, whatever it completes. Use Sent only if no
+// other queue uses SendCQ, the receive queue included.
 func (e *Endpoint) Sent(ctx context.Context) (Completion, error) { return e.next(ctx, e.SendCQ) }
 
 // Received waits for the next completion of a request that was posted with PostRecv, as
-// Sent does for PostSend. When the connection was closed in good order, by either
-// end, and nothing more comes, the error is io.EOF.
+// Sent does for PostSend. If either end has closed the connection in good order and no
+// more messages come, the error is io.EOF.
 func (e *Endpoint) Received(ctx context.Context) (Completion, error) { return e.next(ctx, e.RecvCQ) }
 
-// next removes the next completion, and says why its request failed.
+// next removes the next completion of cq. If its request failed, next returns the reason
+// as the error.
 func (e *Endpoint) next(ctx context.Context, cq *CQ) (Completion, error) {
 	c, err := cq.Next(ctx)
 	if err != nil || c.Status == Success {
@@ -226,12 +228,12 @@ func (e *Endpoint) next(ctx context.Context, cq *CQ) (Completion, error) {
 }
 
 // Close closes the QP, then the CQs, the region and the PD, as far as CreateEndpoint has
-// made them. A connection that is still there is reset: call QP.Disconnect first to end
+// made them. A connection that still exists is reset: call QP.Disconnect first to end
 // it in good order. When Close returns, neither the peer nor a request has access to
-// memory that was registered for the Endpoint. Other QPs lose the region with it.
+// memory that was registered for the Endpoint. Other QPs lose access to the region too.
 //
 // If the program uses a CQ or the PD for something else, Close returns ErrInUse and leaves
-// that part and those behind it open: close the other users, then call Close again. Close
+// that part and the parts after it open: close the other users, then call Close again. Close
 // may be called several times, and after the adapter's Close.
 func (e *Endpoint) Close() error {
 	for _, part := range e.own {

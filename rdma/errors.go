@@ -11,27 +11,27 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Causes of errors. errors.Is finds them in every error of this package that has one
-// of them. An error because of a time limit (the caller's, a configured one, or that of
-// a peer that acknowledges nothing) is also a net.Error whose Timeout is true: errors.As
-// finds it.
+// Causes of errors. If an error of this package has one of these causes, errors.Is finds
+// the cause. An error because of a time limit (the caller's limit, a configured one, or
+// the limit for a peer that acknowledges nothing) is also a net.Error whose Timeout is
+// true: errors.As finds it.
 var (
 	// ErrClosed: the object, or the adapter that it belongs to, is closed.
-	// errors.Is finds net.ErrClosed too.
+	// errors.Is also finds net.ErrClosed.
 	ErrClosed = adapter.ErrClosed
-	// ErrInUse: something still uses what is to be closed.
+	// ErrInUse: the object cannot be closed, because another object still uses it.
 	ErrInUse = errors.New("in use")
-	// ErrNotConnected: sends need a connection, and there has been none yet.
+	// ErrNotConnected: sends need a connection, and the QP has not been connected yet.
 	ErrNotConnected = errors.New("not connected: Dial or Accept first")
-	// ErrConnected: a QP is connected once in its life.
+	// ErrConnected: the QP has or had a connection. A QP is connected only once.
 	ErrConnected = errors.New("the QP has or had a connection: make another QP")
 	// ErrQueueFull: the queue holds as many work requests as it can.
 	ErrQueueFull = errors.New("the queue is full: wait for completions, or make it deeper")
-	// ErrBadWR: a work request that nothing can be made of.
+	// ErrBadWR: the work request is malformed.
 	ErrBadWR = errors.New("malformed work request")
-	// ErrNoReads: the two ends agreed that this one sends no RDMA Reads.
+	// ErrNoReads: the two ends agreed that this end sends no RDMA Reads.
 	ErrNoReads = errors.New("no RDMA Reads on this connection: give both ends a read depth (ORD here, IRD there)")
-	// ErrHeapFull: the region heap has no room of that size.
+	// ErrHeapFull: the region heap has no free part of that size.
 	ErrHeapFull = heap.ErrFull
 	// ErrNoPort: no port of the adapter leads to the destination.
 	ErrNoPort = adapter.ErrNoPort
@@ -39,37 +39,36 @@ var (
 	ErrAnswered = errors.New("the request has been answered")
 	// ErrNotMPA: the peer's answer to Dial is no MPA Reply, or a malformed one.
 	ErrNotMPA = errors.New("the peer does not speak MPA as it should")
-	// ErrMismatch: the peer's Reply to Dial demands what was not offered.
+	// ErrMismatch: the peer's Reply to Dial demands something that Dial did not offer.
 	ErrMismatch = errors.New("the two ends cannot agree on a connection")
-	// ErrMarkersRefused: the peer has rejected a connection for which Markers
-	// were asked, without a word, or closed it when they were. It may have none.
+	// ErrMarkersRefused: Dial asked for Markers, and the peer rejected the connection
+	// without private data, or closed it. The peer may not support Markers.
 	ErrMarkersRefused = mpa.ErrMarkersRefused
-	// ErrUnsummed: the peer's TCP checksums are not computed, and are not accepted
-	// as they are (Config.Partial). The error says the command that has them
-	// computed.
+	// ErrUnsummed: the peer's kernel does not compute the TCP checksums of its segments,
+	// and this end does not accept such segments (Config.Partial). The error names the
+	// command that makes the peer's kernel compute them.
 	ErrUnsummed = stream.ErrUnsummed
 	// ErrTableFull: every entry of the table is in use.
 	ErrTableFull = tpt.ErrTableFull
-	// ErrQuota: the protection domain has all the regions that it can have
+	// ErrQuota: the protection domain has as many regions as it can have
 	// (Config.MaxRegionsPerPD).
 	ErrQuota = tpt.ErrQuota
-	// ErrNoAccess: memory is not registered with a right that the program itself
-	// has not.
+	// ErrNoAccess: the memory cannot be registered with a right that the program itself
+	// does not have to it.
 	ErrNoAccess = heap.ErrNoAccess
 	// ErrMemoryGone: registered memory has been unmapped, protected or truncated,
-	// and could not be accessed. It is the cause of a QPError; the region is
+	// and could not be accessed. It is the cause of a QPError. The region is
 	// invalid from then on.
 	ErrMemoryGone = rdmap.ErrMemoryGone
 	// ErrCQOverrun: a CQ was full and a completion is lost.
 	ErrCQOverrun = rdmap.ErrCQOverrun
 )
 
-// RejectedError is what Dial returns when the peer has rejected the connection:
-// its application as a rule. errors.Is finds ErrMarkersRefused where Markers may be
-// the reason.
+// RejectedError is what Dial returns when the peer, usually its application, has rejected
+// the connection. errors.Is finds ErrMarkersRefused in it if Markers may be the reason.
 type RejectedError struct {
 	PrivateData []byte // from the peer's application; may be empty
-	IRD, ORD    int    // read depths that the Reply gives, as sent; 0 where it gives none
+	IRD, ORD    int    // read depths in the Reply, as sent; 0 if the Reply has none
 
 	cause *mpa.Rejected
 }
@@ -77,14 +76,14 @@ type RejectedError struct {
 func (e *RejectedError) Error() string { return e.cause.Error() }
 func (e *RejectedError) Unwrap() error { return e.cause }
 
-// kindError is an error that has one of this package's causes, which its text need
-// not name.
+// kindError is err with kind, one of this package's causes, added for errors.Is. The
+// text is that of err alone.
 type kindError struct{ err, kind error }
 
 func (e *kindError) Error() string   { return e.err.Error() }
 func (e *kindError) Unwrap() []error { return []error{e.err, e.kind} }
 
-// explain gives an error of the MPA exchange the cause that callers can ask for.
+// explain adds to an error of the MPA exchange the cause that errors.Is and errors.As find.
 func explain(err error) error {
 	var rejected *mpa.Rejected
 	var frame *mpa.FrameError

@@ -7,17 +7,17 @@ import (
 	"github.com/stag-rdma/stag/offload/adapter"
 )
 
-// EventType is what an asynchronous event is about.
+// EventType is the kind of an asynchronous event.
 type EventType uint8
 
 const (
-	QPFatal   EventType = iota + 1 // a QP's connection ended in bad order: Event.QP, Event.Err
-	CQOverrun                      // a CQ lost completions, its QPs are errored: Event.CQ
-	PortDown                       // a port has no carrier any more: Event.Port
+	QPFatal   EventType = iota + 1 // a QP's connection ended with an error: Event.QP, Event.Err
+	CQOverrun                      // a CQ lost completions, and its QPs are in error: Event.CQ
+	PortDown                       // a port has lost its carrier: Event.Port
 	PortUp                         // a port has its carrier again: Event.Port
-	PortLost                       // a port is of no use any more: Event.Port, Event.Err
-	RouteAway                      // the kernel would send a QP's packets another way than through its port now: Event.QP, Event.Port, Event.Err
-	RouteBack                      // that is over: Event.QP, Event.Port
+	PortLost                       // a port can no longer be used: Event.Port, Event.Err
+	RouteAway                      // the kernel would now send a QP's packets another way than through its port: Event.QP, Event.Port, Event.Err
+	RouteBack                      // the kernel would send a QP's packets through its port again: Event.QP, Event.Port
 )
 
 func (t EventType) String() string {
@@ -40,23 +40,23 @@ func (t EventType) String() string {
 	return fmt.Sprintf("event %d", uint8(t))
 }
 
-// Event is something that no completion tells.
+// Event reports a change that no completion reports.
 //
-// RouteAway and RouteBack change nothing: the connection goes on through the port
-// that it has, which may still lead to the peer, or not. To use the new way, close
-// the QP and connect another.
+// RouteAway and RouteBack change nothing by themselves: the connection continues through
+// its port, whether that port still leads to the peer or not. To use the new route, close
+// the QP and connect another one.
 type Event struct {
 	Type EventType
 	QP   *QP    // QPFatal, RouteAway, RouteBack
 	CQ   *CQ    // CQOverrun
 	Port string // PortDown, PortUp, PortLost, RouteAway, RouteBack
-	Err  error  // QPFatal: a *QPError. CQOverrun: ErrCQOverrun. PortLost, RouteAway: why
+	Err  error  // QPFatal: a *QPError. CQOverrun: ErrCQOverrun. PortLost, RouteAway: the reason
 }
 
-// eventsKept is how many events wait for a reader.
+// eventsKept is how many unread events the queue holds.
 const eventsKept = 256
 
-// events is a queue; adding to it never blocks.
+// events is a queue. Adding to it never blocks: an event that finds it full is lost.
 type events struct {
 	c    chan Event
 	lost atomic.Uint64
@@ -72,13 +72,13 @@ func (e *events) add(ev Event) {
 	}
 }
 
-// portEvents is what the device's events are called here.
+// portEvents maps the device's events to those of this package.
 var portEvents = [...]EventType{
 	adapter.PortDown: PortDown, adapter.PortUp: PortUp, adapter.PortLost: PortLost,
 	adapter.RouteAway: RouteAway, adapter.RouteBack: RouteBack,
 }
 
-// notify is told what happens to ports and routes.
+// notify is the device's callback for events of ports and routes.
 func (a *Adapter) notify(e adapter.Event) {
 	ev := Event{Type: portEvents[e.Type], Port: e.Port, Err: e.Err}
 	switch e.Type {
@@ -95,7 +95,7 @@ func (a *Adapter) notify(e adapter.Event) {
 	}
 }
 
-// carriedBy are the QPs of connections, in their order.
+// carriedBy returns the QPs of the given connections, in the same order.
 func (a *Adapter) carriedBy(carriers []adapter.Carrier) (list []*QP) {
 	of := map[adapter.Carrier]*QP{}
 	for _, qp := range a.allQPs() {
@@ -111,7 +111,7 @@ func (a *Adapter) carriedBy(carriers []adapter.Carrier) (list []*QP) {
 	return list
 }
 
-// failListeners makes Accept return err from now on.
+// failListeners ends all Listeners: Accept returns err from now on.
 func (a *Adapter) failListeners(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -122,9 +122,10 @@ func (a *Adapter) failListeners(err error) {
 	}
 }
 
-// Events delivers asynchronous events. Nobody has to read them: what finds 256
-// waiting is dropped and counted by EventsLost. The channel is never closed.
+// Events returns the channel of asynchronous events. Reading it is optional: if 256
+// events are unread, a further event is dropped and counted by EventsLost. The channel
+// is never closed.
 func (a *Adapter) Events() <-chan Event { return a.events.c }
 
-// EventsLost is how many events were dropped because nobody read them.
+// EventsLost returns how many events were dropped because the channel was full.
 func (a *Adapter) EventsLost() uint64 { return a.events.lost.Load() }

@@ -9,15 +9,16 @@ import (
 // greeting is a peer that has connected and has not sent its Request yet.
 type greeting struct {
 	c      *net.TCPConn
-	number uint64     // of the Listener's TCP connections, from 1
-	from   netip.Addr // its source
+	number uint64     // position among the Listener's TCP connections, from 1
+	from   netip.Addr // its source, as sourceOf returns it
 	at     *list.Element
 }
 
-// greetings are a Listener's, by source. When there are too many, the oldest of the
-// source with the most has to go (RFC 5042 §6.4.2): a host that opens connections and
-// says nothing drives out its own, not those of peers that are farther away and take
-// longer for their Request.
+// greetings are the peers of a Listener that have not sent their Request, by source. If
+// there are too many, the oldest peer of the source with the most peers is evicted
+// (RFC 5042 §6.4.2). A host that opens connections and sends nothing then evicts its own
+// connections. It does not evict peers that are farther away and take longer for their
+// Request.
 type greetings struct {
 	most    int
 	count   int
@@ -28,8 +29,9 @@ func newGreetings(most int) greetings {
 	return greetings{most: most, sources: map[netip.Addr]*list.List{}}
 }
 
-// sourceOf is what one host can have: an IPv4 address, 64 bits of IPv6. Link-local
-// addresses have the same 64 bits for everybody.
+// sourceOf returns the part of a that one host has to itself: an IPv4 address, or the
+// first 64 bits of an IPv6 address. Link-local addresses of all hosts have the same
+// first 64 bits, so the whole address is the source.
 func sourceOf(a netip.Addr) netip.Addr {
 	a = a.Unmap()
 	if a.Is4() || a.IsLinkLocalUnicast() {
@@ -42,7 +44,7 @@ func sourceOf(a netip.Addr) netip.Addr {
 	return p.Addr()
 }
 
-// add enters a peer. evicted, if not nil, has to go for it.
+// add adds a peer. If g was full, add removes another one and returns it as evicted.
 func (g *greetings) add(c *net.TCPConn, remote netip.Addr, number uint64) (mine, evicted *greeting) {
 	if g.count >= g.most {
 		evicted = g.greediest().Front().Value.(*greeting)
@@ -59,7 +61,8 @@ func (g *greetings) add(c *net.TCPConn, remote netip.Addr, number uint64) (mine,
 	return mine, evicted
 }
 
-// greediest has the most; among equals the one that has been silent longest.
+// greediest returns the list of the source with the most peers. If several have equally
+// many, it returns the one whose oldest peer has been silent longest.
 func (g *greetings) greediest() (most *list.List) {
 	for _, l := range g.sources {
 		if most == nil || l.Len() > most.Len() ||
@@ -70,7 +73,7 @@ func (g *greetings) greediest() (most *list.List) {
 	return most
 }
 
-// remove takes a peer out, unless it is out already.
+// remove removes a peer, unless it has been removed already.
 func (g *greetings) remove(p *greeting) {
 	if p.at == nil {
 		return
@@ -83,7 +86,7 @@ func (g *greetings) remove(p *greeting) {
 	g.count--
 }
 
-// all calls fn for each.
+// all calls fn for each peer.
 func (g *greetings) all(fn func(*greeting)) {
 	for _, l := range g.sources {
 		for e := l.Front(); e != nil; e = e.Next() {
@@ -92,9 +95,9 @@ func (g *greetings) all(fn func(*greeting)) {
 	}
 }
 
-// drop closes the connection of a peer that has said too little to be answered: by a
-// reset, because a peer that never closes its side would leave a socket in FIN-WAIT-2
-// here for each connection that it makes.
+// drop resets the connection of a peer that gets no answer. A reset is needed because a
+// peer that never closes its side would leave a socket in FIN-WAIT-2 here for each
+// connection that it makes.
 func drop(c *net.TCPConn) {
 	c.SetLinger(0)
 	c.Close()

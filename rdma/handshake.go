@@ -15,11 +15,11 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// errSilent is what a peer that says nothing in time leaves behind.
+// errSilent is the error for a peer that sends too little in time.
 var errSilent = errors.New("the peer was silent")
 
-// readFrame reads one MPA Request or Reply, called what in errors, and not an
-// octet more: what follows belongs to the next owner of the connection.
+// readFrame reads one MPA Request or Reply, and no octet more: the next owner of the
+// connection needs the octets that follow. what is the name of the frame in errors.
 func readFrame(c net.Conn, what string) ([]byte, error) {
 	frame := make([]byte, wire.MPAFrameLen)
 	if n, err := io.ReadFull(c, frame); err != nil {
@@ -36,7 +36,7 @@ func readFrame(c net.Conn, what string) ([]byte, error) {
 	return frame, nil
 }
 
-// unread says why there is no whole frame after n octets.
+// unread returns the error for a frame of which only n octets could be read.
 func unread(n int, what string, err error) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -47,7 +47,7 @@ func unread(n int, what string, err error) error {
 	return fmt.Errorf("read the peer's MPA %s: %w", what, err)
 }
 
-// bound makes c's reads and writes fail when ctx ends. free undoes it.
+// bound makes c's reads and writes fail when ctx ends. free undoes this.
 func bound(ctx context.Context, c net.Conn) (free func()) {
 	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
 	return func() {
@@ -56,8 +56,8 @@ func bound(ctx context.Context, c net.Conn) (free func()) {
 	}
 }
 
-// early reports whether the peer has sent something that nobody has read, or
-// has closed its direction. Nothing is taken.
+// early reports whether the peer has sent octets that have not been read, or
+// has closed its direction. It removes no octet from the socket.
 func early(c *net.TCPConn) (octets, closed bool, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -80,7 +80,7 @@ func early(c *net.TCPConn) (octets, closed bool, err error) {
 	return n > 0, n == 0, nil
 }
 
-// emitted is where an FPDU goes that travels by the socket.
+// emitted collects an FPDU that is written to the socket.
 type emitted struct{ b []byte }
 
 func (e *emitted) Emit(n int) []byte {
@@ -88,9 +88,9 @@ func (e *emitted) Emit(n int) []byte {
 	return e.b[len(e.b)-n:]
 }
 
-// terminateFPDU is the Terminate that an initiator owes for a Reply that it
-// cannot agree to (RFC 6581 §8): layer 2, type 0, no headers. What the Reply
-// says about CRC and Markers holds for it already.
+// terminateFPDU returns the Terminate that an initiator must send if it cannot agree
+// to a Reply (RFC 6581 §8): layer 2, type 0, no headers. The CRC and Markers that
+// the Reply asks for apply to this FPDU already.
 func terminateFPDU(o mpa.Offer, reply []byte, code uint8) []byte {
 	h, _, ok := wire.ParseMPA(reply)
 	f := mpa.NewFramer(!o.NoCRC || ok && h.Flags().Has(wire.MPACRC), ok && h.Flags().Has(wire.MPAMarkers))
@@ -104,7 +104,7 @@ func terminateFPDU(o mpa.Offer, reply []byte, code uint8) []byte {
 	return out.b
 }
 
-// propose is the initiator's part: a Request, and the Reply to it.
+// propose does the initiator's part: it sends the Request and reads the Reply.
 func propose(c *net.TCPConn, o mpa.Offer) (mpa.Agreed, error) {
 	request, err := o.Request()
 	if err != nil {
@@ -120,7 +120,7 @@ func propose(c *net.TCPConn, o mpa.Offer) (mpa.Agreed, error) {
 	agreed, err := o.ReadReply(reply)
 	var mismatch *mpa.Mismatch
 	if errors.As(err, &mismatch) {
-		// The connection is given up: whether the peer hears why is its luck.
+		// The connection ends anyway, so a failed write of the Terminate is ignored.
 		_, _ = c.Write(terminateFPDU(o, reply, mismatch.Code))
 	}
 	return agreed, err

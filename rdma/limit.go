@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// logLimit bounds how often a line is logged that others can provoke. The zero
-// value lets one line a second through.
+// logLimit limits how often a line is logged that a peer can provoke. The zero
+// value allows one line a second.
 type logLimit struct {
 	burst int // lines a second, if more than 1
 
 	mu      sync.Mutex
-	ends    time.Time // of the second that counts
+	ends    time.Time // end of the current second
 	lines   int       // in this second
 	skipped int       // since the last line that was logged
 }
 
-// take reports whether a line may be logged now, and how many were not since the
-// last one.
+// take reports whether a line may be logged now, and how many lines were skipped since
+// the last logged one.
 func (l *logLimit) take(now time.Time) (skipped int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -35,7 +35,8 @@ func (l *logLimit) take(now time.Time) (skipped int, ok bool) {
 	return skipped, true
 }
 
-// log logs a line within the limit, which says how many like it were left out.
+// log logs a line if the limit allows it, with the number of lines that were skipped
+// before it.
 func (l *logLimit) log(to *slog.Logger, level slog.Level, what string, args ...any) {
 	skipped, ok := l.take(time.Now())
 	if !ok {

@@ -12,49 +12,49 @@ const (
 	maxCQDepth   = 1 << 22
 	maxSGE       = 32
 	maxInline    = 1024
-	maxReadDepth = 128 // as Linux siw's
+	maxReadDepth = 128 // the same as Linux siw
 	maxMessage   = 1<<32 - 1
 	maxPrivate   = wire.MPAMaxPrivate - wire.MPAEnhancedLen
 )
 
-// Attributes are what an adapter has and can do.
+// Attributes are the properties and limits of an adapter.
 type Attributes struct {
-	Ports  []Port // of the kernel port one, which has no interface
+	Ports  []Port // with KernelPort one entry, which has no interface
 	Limits Limits
 
-	Progress Progress // ProgressEngine or ProgressInline: what Open has chosen
+	Progress Progress // ProgressEngine or ProgressInline: the choice of Open
 
 	HeapSize uint64 // octets of the region heap
-	HeapFree uint64 // octets of it that are free, in however many parts
-	Regions  int    // that are registered now
-	QPs      int    // that there are now
+	HeapFree uint64 // free octets of the region heap, in one or more parts
+	Regions  int    // registered now
+	QPs      int    // that exist now
 }
 
 // Port is one port of an adapter.
 type Port struct {
-	Name      string         // of the interface; "" for the kernel's
+	Name      string         // of the interface; "" for the kernel's port
 	Addresses []netip.Prefix // of the interface
-	MTU       int            // octets, of the IP packet; 0 for the kernel's
+	MTU       int            // of IP packets, in octets; 0 for the kernel's port
 	Path      string         // "kernel port", or how the interface is used
 
-	// NoZeroCopy is why zero copy was tried and is not used; nil otherwise.
+	// NoZeroCopy says why zero copy was tried and is not used; nil otherwise.
 	NoZeroCopy error
 }
 
-// Limits are what an adapter takes at most.
+// Limits are the largest values that an adapter accepts.
 type Limits struct {
-	MaxQPDepth     int    // work requests of a send or receive queue
-	MaxCQDepth     int    // completions of a CQ
-	MaxSGE         int    // elements of a list
-	MaxReadSGE     int    // elements of a Read's list
+	MaxQPDepth     int    // work requests in a send or receive queue
+	MaxCQDepth     int    // completions in a CQ
+	MaxSGE         int    // elements of a scatter-gather list
+	MaxReadSGE     int    // elements of a Read's scatter-gather list
 	MaxInline      int    // octets of inline data
 	MaxReadDepth   int    // RDMA Reads at a time, in each direction (IRD and ORD)
-	MaxPrivateData int    // octets that Dial, Accept and Reject take; revision 1 takes 4 more
+	MaxPrivateData int    // octets that Dial, Accept and Reject accept; with revision 1, 4 more
 	MaxMessageSize uint64 // octets
 	MaxRegions     int    // entries of the table
 }
 
-// Attributes asks for what can change; it reads the ports' addresses anew.
+// Attributes returns the current attributes. It reads the ports' addresses anew.
 func (a *Adapter) Attributes() (Attributes, error) {
 	done, err := a.device.Use()
 	if err != nil {
