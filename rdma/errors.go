@@ -41,8 +41,9 @@ var (
 	ErrNotMPA = errors.New("the peer does not speak MPA as it should")
 	// ErrMismatch: the peer's Reply to Dial demands something that Dial did not offer.
 	ErrMismatch = errors.New("the two ends cannot agree on a connection")
-	// ErrMarkersRefused: Dial asked for Markers, and the peer rejected the connection
-	// without private data, or closed it. The peer may not support Markers.
+	// ErrMarkersRefused: this end asked for Markers, and the peer rejected the connection
+	// without private data (an error of Dial), or closed it without a message (the QP's Err
+	// after Accept). The peer may not support Markers.
 	ErrMarkersRefused = mpa.ErrMarkersRefused
 	// ErrUnsummed: the peer's kernel does not compute the TCP checksums of its segments,
 	// and this end does not accept such segments (Config.Partial). The error names the

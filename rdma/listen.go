@@ -16,14 +16,15 @@ import (
 
 // ListenConfig says how a Listener behaves. The zero value works.
 type ListenConfig struct {
-	// Timeout is how long a peer may take for its MPA Request. 0 means 5 s.
+	// Timeout is how long a peer may take to send its MPA Request. 0 means 5 s.
 	Timeout time.Duration
 	// Backlog is how many Requests may wait for Accept. 0 means 128.
 	Backlog int
-	// MaxSilent is how many peers may be about to send their Request: each takes a
-	// descriptor and a goroutine. 0 means 1024, or Backlog if that is more. When one
-	// peer too many comes, the source that has most of them (an IPv4 address, 64 bits
-	// of IPv6) loses the one that has been silent longest.
+	// MaxSilent is how many connected peers may not have sent their Request yet. Each
+	// takes a descriptor and a goroutine. 0 means 1024, or Backlog if that is more. If one
+	// more peer connects, the Listener drops a peer of the source that has the most of
+	// them (an IPv4 address, or the first 64 bits of an IPv6 address): the one that has
+	// been silent longest.
 	MaxSilent int
 }
 
@@ -50,8 +51,7 @@ func (c ListenConfig) fill() (ListenConfig, error) {
 	return c, errors.Join(errs...)
 }
 
-// Listener waits for peers that want to be connected. It is safe for
-// concurrent use.
+// Listener accepts connection requests of peers. It is safe for concurrent use.
 type Listener struct {
 	adapter *Adapter
 	socket  *net.TCPListener
@@ -61,17 +61,17 @@ type Listener struct {
 	life    context.Context // ends when Close begins
 	die     context.CancelCauseFunc
 	ready   chan *ConnRequest
-	running sync.WaitGroup // the one that accepts, and one for each peer
+	running sync.WaitGroup // the goroutine that accepts, and one for each peer
 	count   listenCounters
 
-	refusals map[*atomic.Uint64]*logLimit // what is logged of refusals, by their count; fixed
-	trouble  logLimit                     // of what the kernel cannot accept
+	refusals map[*atomic.Uint64]*logLimit // limits of the log lines about refused peers, by the counter of the reason; fixed
+	trouble  logLimit                     // limits the log lines about failed accept calls
 
 	mu     sync.Mutex // guards what follows
-	silent greetings  // peers that have not sent their Request
+	silent greetings  // peers that have not sent their Request yet
 }
 
-// ListenStats is what has become of a Listener's peers.
+// ListenStats counts a Listener's peers by what has become of them.
 type ListenStats struct {
 	Requests  uint64 // were sound, and given to Accept or waiting for it
 	Silent    uint64 // sent no Request in time, or had to make room for others
@@ -83,8 +83,8 @@ type ListenStats struct {
 
 type listenCounters struct{ requests, silent, malformed, gone, noPort, overflow atomic.Uint64 }
 
-// limits makes a limit of log lines for each kind of refusal: many of one kind do not
-// hide another.
+// limits makes one limit of log lines for each reason to refuse a peer: many lines with
+// one reason then do not suppress those with another.
 func (c *listenCounters) limits() map[*atomic.Uint64]*logLimit {
 	return map[*atomic.Uint64]*logLimit{
 		&c.silent: {}, &c.malformed: {}, &c.gone: {}, &c.noPort: {}, &c.overflow: {},
@@ -92,8 +92,8 @@ func (c *listenCounters) limits() map[*atomic.Uint64]*logLimit {
 }
 
 // Listen waits for peers at address, "host:port", in the adapter's network
-// namespace; an empty host means every address, port 0 any free one. The
-// caller closes the Listener; the adapter's Close does as well.
+// namespace. An empty host means every address, and port 0 means any free port. The
+// caller closes the Listener; the adapter's Close closes it too.
 func (a *Adapter) Listen(ctx context.Context, address string, cfg ListenConfig) (*Listener, error) {
 	l, err := a.listen(ctx, address, cfg)
 	if err != nil {
@@ -124,10 +124,10 @@ func (a *Adapter) listen(ctx context.Context, address string, cfg ListenConfig) 
 	return l, nil
 }
 
-// Addr is where the Listener listens.
+// Addr returns the address on which the Listener listens.
 func (l *Listener) Addr() netip.AddrPort { return l.at }
 
-// Stats counts until now.
+// Stats returns the counts since Listen.
 func (l *Listener) Stats() ListenStats {
 	c := &l.count
 	return ListenStats{
@@ -136,10 +136,10 @@ func (l *Listener) Stats() ListenStats {
 	}
 }
 
-// Accept returns the next request for a connection, whose MPA Request has been
-// read and is sound; peers that never send one hold nobody up. The caller
-// answers it by its Accept or Reject. It returns the cause of ctx's end,
-// ErrClosed, or, when the adapter has lost its last port, why.
+// Accept returns the next connection request. Its MPA Request has been read and is
+// valid: peers that never send one delay no other peer. The caller answers the request
+// by ConnRequest.Accept or Reject. Accept returns as error the cause of ctx's end,
+// ErrClosed, or the reason why the adapter has lost its last port.
 func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) {
 	for {
 		select {
@@ -165,7 +165,7 @@ func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) {
 	}
 }
 
-// over is why Accept returns nothing any more.
+// over returns the reason why Accept returns no more requests.
 func (l *Listener) over() error {
 	if cause := context.Cause(l.life); !errors.Is(cause, ErrClosed) {
 		return fmt.Errorf("accept: %w", cause)
@@ -173,8 +173,8 @@ func (l *Listener) over() error {
 	return fmt.Errorf("accept: the listener is %w", ErrClosed)
 }
 
-// Close stops listening. Peers that have not been answered, and are not in the
-// hands of the application, are closed. It may be called twice.
+// Close stops listening. It closes the connections of all peers that have not been
+// answered, except those whose ConnRequest the application has. Close may be called twice.
 func (l *Listener) Close() error {
 	l.die(ErrClosed)
 	l.adapter.letGo(l)
@@ -196,11 +196,11 @@ func (l *Listener) Close() error {
 	}
 }
 
-// acceptAgain is how long the Listener waits when the kernel cannot accept, for
-// want of descriptors or memory.
+// acceptAgain is how long the Listener waits after an accept call that failed, for
+// example because descriptors or memory are short.
 const acceptAgain = 50 * time.Millisecond
 
-// admitAll accepts peers, and talks to each in a goroutine of its own.
+// admitAll accepts connections, and starts a goroutine for each.
 func (l *Listener) admitAll() {
 	for number := uint64(1); ; {
 		c, err := l.socket.AcceptTCP()
@@ -226,8 +226,8 @@ func (l *Listener) admitAll() {
 	}
 }
 
-// admit enters a peer among those that are to send their Request. nil: the Listener
-// is being closed.
+// admit adds a connected peer to those that have not sent their Request yet. It returns
+// nil if the Listener is being closed.
 func (l *Listener) admit(c *net.TCPConn, number uint64) *greeting {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -236,19 +236,19 @@ func (l *Listener) admit(c *net.TCPConn, number uint64) *greeting {
 	}
 	g, evicted := l.silent.add(c, c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr(), number)
 	if evicted != nil {
-		drop(evicted.c) // its goroutine does the rest
+		drop(evicted.c) // the peer's goroutine sees the error and ends
 	}
 	return g
 }
 
-// dismiss takes a peer off that list.
+// dismiss removes a peer from those that have not sent their Request yet.
 func (l *Listener) dismiss(g *greeting) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.silent.remove(g)
 }
 
-// greet reads a peer's Request and gives it to Accept.
+// greet reads a peer's Request and passes it to Accept.
 func (l *Listener) greet(g *greeting) {
 	r, err := l.request(g.c)
 	if l.dismiss(g); errors.Is(err, net.ErrClosed) {
@@ -286,13 +286,13 @@ func (l *Listener) request(c *net.TCPConn) (*ConnRequest, error) {
 	return &ConnRequest{listener: l, socket: s, request: request, local: local, remote: remote}, nil
 }
 
-// errCrowded is why a peer has to go that might still have sent its Request.
+// errCrowded is the error for a peer that is evicted while its Request could still come.
 var errCrowded = errors.New("too many peers have sent no MPA Request, most of them from its address: raise MaxSilent if they are friends")
 
-// errOverflow is why a sound Request is not taken.
+// errOverflow is the error for a valid Request that finds the backlog full.
 var errOverflow = errors.New("too many requests wait for Accept: call it more often, or give Listen a larger Backlog")
 
-// refuse closes the connection of a peer that gets no answer, and counts why.
+// refuse closes the connection of a peer that gets no answer, and counts the reason.
 func (l *Listener) refuse(c *net.TCPConn, err error) {
 	_, remote := l.adapter.device.Ends(c)
 	count := l.count.of(err)
@@ -308,7 +308,7 @@ func (l *Listener) refuse(c *net.TCPConn, err error) {
 	l.refusals[count].log(l.adapter.log, slog.LevelWarn, "peer refused", "listener", l.Addr(), "peer", remote, "err", err)
 }
 
-// of is the counter of a reason to refuse a peer.
+// of returns the counter for the error err of a refused peer.
 func (c *listenCounters) of(err error) *atomic.Uint64 {
 	var frame *mpa.FrameError
 	switch {

@@ -9,35 +9,35 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// MR is registered memory: what its STag stands for. It is safe for concurrent
-// use; what is in the memory is the application's affair.
+// MR is a region of registered memory, named by an STag. It is safe for concurrent
+// use. The application itself must order its accesses to the octets.
 type MR struct {
 	pd    *PD
 	first *byte // of size octets
 	size  int
 	start uint64
-	part  *heap.Part // of a region heap, that the octets lie in; nil: in none
+	part  *heap.Part // part of a region heap that contains the octets; nil: none
 	stag  STag
 
 	closed atomic.Bool
 }
 
-// MROptions are the rarer wishes about a region.
+// MROptions are the less common properties of a region.
 type MROptions struct {
 	// Start is the tagged offset of the first octet, by which work requests and
-	// peers address it. 0, the default, is what libibverbs calls zero-based: an
-	// offset means the same on both ends, tells the peer nothing about our
-	// addresses, and is what slices do.
+	// peers address it. The default 0 is what libibverbs calls zero-based: an offset
+	// means the same on both ends, as an index of a slice does, and tells the peer
+	// nothing about this program's addresses.
 	Start uint64
 
-	// QP, if it is set, is the only QP that may use the region: in its work
-	// requests, and on behalf of its peer (RFC 5041 §8.2: the STag is associated
-	// with one stream). It must be of the region's PD. nil: all QPs of the PD.
+	// QP, if not nil, is the only QP that may use the region: in its work requests, and
+	// on behalf of its peer (RFC 5041 §8.2: the STag is associated with one stream). It
+	// must be of the region's PD. nil: all QPs of the PD may use the region.
 	QP *QP
 }
 
-// AllocMR registers size octets of the region heap, at least 1, all zero.
-// ErrHeapFull, ErrTableFull, ErrQuota.
+// AllocMR registers size octets of the region heap, at least 1. The octets are zero.
+// Errors: ErrHeapFull, ErrTableFull, ErrQuota.
 func (pd *PD) AllocMR(size int, access Access, o ...MROptions) (*MR, error) {
 	mr, err := pd.allocMR(size, access, o)
 	if err != nil {
@@ -62,16 +62,18 @@ func (pd *PD) allocMR(size int, access Access, o []MROptions) (*MR, error) {
 	return pd.registerPart(mem, p, access, o)
 }
 
-// RegMR registers buf, which may be any memory of the program, and keeps it
-// alive. Memory of AllocMR is kept for as long as any region over it is open, of
-// whichever protection domain and adapter. From now on until the region's Close,
-// peers and work requests may change it as access says, while the program runs.
-// All of its pages become present. ErrTableFull; ErrQuota; ErrNoAccess if the program itself
-// may not write to all of it, or without LocalWrite not read it.
+// RegMR registers buf, which may be any memory of the program, and keeps buf alive.
+// All of its pages become present. If buf is memory of AllocMR, the memory remains valid
+// as long as any region over it is open, whatever the region's protection domain and
+// adapter. From the call until the region's Close, peers and work requests may change the
+// memory as access says, while the program runs.
 //
-// The program must not unmap or protect the memory before that, nor truncate the
-// file that it maps. If it does, connections whose peers or work requests access
-// the memory end with ErrMemoryGone.
+// Errors: ErrTableFull; ErrQuota; ErrNoAccess if the program itself may not write to all
+// of buf or, without LocalWrite, may not read all of it.
+//
+// The program must not unmap or protect the memory before Close, and must not truncate
+// the file that it maps. If it does, a connection whose peer or work request accesses
+// the memory ends with ErrMemoryGone.
 func (pd *PD) RegMR(buf []byte, access Access, o ...MROptions) (*MR, error) {
 	done, err := pd.adapter.device.Use()
 	if err != nil {
@@ -92,8 +94,8 @@ func (pd *PD) RegMR(buf []byte, access Access, o ...MROptions) (*MR, error) {
 	return mr, nil
 }
 
-// registerPart registers mem, which lies in p if p is set. The region, or the
-// error, takes over the caller's use of p.
+// registerPart registers mem, which lies in p unless p is nil. The region takes over the
+// caller's use of p. On error, registerPart releases p.
 func (pd *PD) registerPart(mem []byte, p *heap.Part, access Access, o []MROptions) (*MR, error) {
 	mr, err := pd.register(mem, access, o)
 	if err == nil {
@@ -138,8 +140,8 @@ func (pd *PD) register(mem []byte, access Access, o []MROptions) (*MR, error) {
 	return &MR{pd: pd, stag: stag, start: opts.Start, first: &mem[0], size: len(mem)}, nil
 }
 
-// bind returns the number of the QP to which a region of pd is bound, and keeps it
-// until unbind; 0: to none.
+// bind returns the number of the QP to which a region of pd is bound, and reserves the
+// number until unbind. 0 means that the region is bound to no QP.
 func (pd *PD) bind(qp *QP) (number uint32, err error) {
 	switch {
 	case qp == nil:
@@ -156,29 +158,28 @@ func (pd *PD) unbind(number uint32) {
 	}
 }
 
-// LKey names the region in work requests.
+// LKey returns the STag that names the region in work requests.
 func (m *MR) LKey() STag { return m.stag }
 
-// RKey names the region to the peer. It is the LKey: the sink of an RDMA Read
-// goes out on the wire under its LKey, and is looked up when it comes back, so
-// over iWARP one number must do for both. What a peer may do with it is up to
-// the access flags.
+// RKey returns the STag that names the region to the peer. It is the LKey: an RDMA Read
+// carries the LKey of its sink on the wire, and the Read Response names the sink by it, so
+// iWARP needs one number for both. The access flags say what a peer may do with the region.
 func (m *MR) RKey() STag { return m.stag }
 
-// Addr is the tagged offset of the first octet.
+// Addr returns the tagged offset of the first octet.
 func (m *MR) Addr() uint64 { return m.start }
 
-// Len is the region's length in octets.
+// Len returns the region's length in octets.
 func (m *MR) Len() int { return m.size }
 
-// Bytes is the memory. That of AllocMR is valid until the Close of the region,
-// and of all regions that RegMR made of it, also when the adapter was closed
-// before: nobody may touch it afterwards.
+// Bytes returns the memory. Memory of AllocMR is valid until the Close of the region
+// and of all regions that RegMR made of the same memory, even if the adapter was closed
+// before. The program must not access it afterwards.
 func (m *MR) Bytes() []byte { return octetsAt(m.first, m.size) }
 
-// SGE is n octets of the region, from octet off on. It panics as slicing Bytes
-// would when they are not in the region, and when they are more than an element
-// can have (2^32-1).
+// SGE returns the element for n octets of the region, from octet off on. It panics as
+// slicing Bytes would if the octets are not in the region. It also panics if n is more
+// than an element can have (2^32-1).
 func (m *MR) SGE(off, n int) SGE {
 	if n > 0 && uint64(n) > maxMessage {
 		panic(fmt.Sprintf("rdma: an element of %d octets: it has at most %d", n, maxMessage))
@@ -188,8 +189,8 @@ func (m *MR) SGE(off, n int) SGE {
 }
 
 // Invalidate makes the STag invalid, as a peer's Send with Invalidate does.
-// When it returns no octet of the region changes any more by what peers or work
-// requests do. The region stays to be closed. It is no error to do it twice.
+// When it returns, peers and work requests change no octet of the region any more. The
+// region must still be closed. A second Invalidate is no error.
 func (m *MR) Invalidate() error {
 	done, err := m.pd.adapter.device.Use()
 	if err != nil {
@@ -202,17 +203,17 @@ func (m *MR) Invalidate() error {
 	return m.pd.adapter.table.Invalidate(m.stag, m.pd.domain)
 }
 
-// Close deregisters the region. It waits for the engines: when it returns no
-// octet of the memory changes any more by what peers or work requests do, and
-// those that still name the region fail. It may be called twice, and after the
-// adapter's Close, to give the memory of AllocMR back.
+// Close deregisters the region. It waits for the engines: when Close returns, peers and
+// work requests change no octet of the memory any more, and work requests and messages
+// that still name the region fail. Close may be called twice. It may be called after the
+// adapter's Close, to free the memory of AllocMR.
 func (m *MR) Close() error {
 	if !m.closed.CompareAndSwap(false, true) {
 		return nil
 	}
 	done, err := m.pd.adapter.device.Use()
 	if err != nil {
-		return m.release() // all but the memory went with the adapter
+		return m.release() // the adapter's Close has freed everything except the memory
 	}
 	defer done()
 	info, _ := m.pd.adapter.table.Entry(m.stag.Index())
@@ -224,7 +225,8 @@ func (m *MR) Close() error {
 	return m.release()
 }
 
-// release gives the memory back, if it is a heap's and no other region needs it.
+// release releases the memory if it is part of a region heap. The heap frees the part when
+// no other region uses it.
 func (m *MR) release() error {
 	if m.part == nil {
 		return nil

@@ -8,14 +8,14 @@ import (
 // maxQPNumber is the largest QP number: 24 bits, as in InfiniBand.
 const maxQPNumber = 1<<24 - 1
 
-// qpNumbers gives QPs their numbers. The zero value is ready.
+// qpNumbers allocates the numbers of QPs. The zero value is ready.
 type qpNumbers struct {
-	last uint32         // given
-	used map[uint32]int // by QPs that are not closed, and by regions that are bound to them
+	last uint32         // allocated last
+	used map[uint32]int // how many open QPs and regions bound to them use each number
 }
 
-// next reserves the next number that no QP has, 2 to maxQPNumber: 0 and 1 are
-// special in InfiniBand. A number comes again as late as possible.
+// next reserves the next number that is free, from 2 to maxQPNumber: 0 and 1 are
+// special in InfiniBand. A freed number is used again as late as possible.
 func (n *qpNumbers) next() (uint32, error) {
 	if n.used == nil {
 		n.used = map[uint32]int{}
@@ -34,7 +34,7 @@ func (n *qpNumbers) next() (uint32, error) {
 	}
 }
 
-// free counts one user of the number less.
+// free removes one use of the number.
 func (n *qpNumbers) free(number uint32) {
 	if n.used[number]--; n.used[number] <= 0 {
 		delete(n.used, number)
@@ -53,8 +53,9 @@ func (a *Adapter) freeNumber(number uint32) {
 	a.numbers.free(number)
 }
 
-// holdNumber keeps the QP's number for a region that is bound to it: when the QP
-// is closed the region must not be another QP's. freeNumber ends that. ErrClosed.
+// holdNumber reserves the QP's number for a region that is bound to the QP: after the QP's
+// Close, no other QP may get the number and with it the region. freeNumber ends the
+// reservation. holdNumber returns ErrClosed if the QP is closed.
 func (a *Adapter) holdNumber(qp *QP) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

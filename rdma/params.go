@@ -9,55 +9,56 @@ import (
 	"github.com/stag-rdma/stag/offload/mpa"
 )
 
-// NoReads is for ConnParams.IRD and ORD: none at all.
+// NoReads is a value of ConnParams.IRD and ORD: no RDMA Reads in this direction.
 const NoReads = -1
 
-// ConnParams say how a connection is made. The zero value works.
+// ConnParams says how a connection is made. The zero value works.
 type ConnParams struct {
 	// PrivateData goes to the peer's application with the Request or the
 	// Reply: up to 508 octets, 512 with revision 1. Some peers take less
 	// (Linux siw and Chelsio: 252).
 	PrivateData []byte
 
-	// IRD is how many RDMA Reads of the peer's are served at a time, ORD how
-	// many of ours are under way at a time: 1 to 128, NoReads for none; 0
-	// means 32. The two ends settle for the smaller number.
+	// IRD is how many RDMA Reads of the peer this end serves at a time. ORD is how
+	// many RDMA Reads of this end are outstanding at a time. Each is 1 to 128, or NoReads
+	// for none. 0 means 32. The two ends agree on the smaller number.
 	IRD, ORD int
 
-	// Revision of MPA: 1 or 2; 0 means 2. Revision 1 settles no read depths:
-	// both ends must know them. (Linux siw as the responder then has none to send
-	// Reads with.) Dial only; Accept takes the peer's.
+	// Revision is the revision of MPA: 1 or 2. 0 means 2. Revision 1 does not exchange
+	// read depths: both ends must know them. (Linux siw as the responder then has no
+	// depth to send Reads with.) Only Dial uses Revision; Accept takes the peer's.
 	Revision int
 
-	NoCRC bool // do without the CRC of FPDUs if the peer does as well
+	NoCRC bool // omit the CRC of FPDUs if the peer omits it as well
 
-	// Markers have the peer put Markers into what it sends. Linux siw, and other
-	// peers as they come, have none: the error is ErrMarkersRefused then, and the
-	// same QP can dial again without.
+	// Markers asks the peer to put Markers into its FPDUs. Linux siw and many other
+	// peers do not support Markers. Dial returns ErrMarkersRefused then, and the same QP
+	// can dial again without Markers. After Accept, Err returns it.
 	Markers bool
 
-	// NoPeerToPeer leaves out the message by which Dial shows the peer that it
-	// may send (RFC 6581): its first Send has to wait for one of ours. Dial
-	// only; Accept does as the peer says. The kernel of a Linux siw, up to at
-	// least 6.1, can fail when a connection with this message is aborted in the
-	// first moment; what has to reset connections at any time leaves it out.
+	// NoPeerToPeer omits the first message of Dial, which shows the peer that it may send
+	// (RFC 6581). Without that message, the peer's first Send waits for a message of this
+	// end. Only Dial uses NoPeerToPeer; Accept does as the peer says. The kernel of a Linux
+	// siw peer, up to at least 6.1, can fail if a connection with this message is aborted
+	// in its first moment. Set NoPeerToPeer in a program that must be able to reset
+	// connections at any time.
 	NoPeerToPeer bool
 
-	// Eager lets what is posted leave before the peer has begun, against RFC
-	// 5044 §7.1.2: a peer that is not ready yet takes it for part of the Reply,
-	// and gives up. It is for applications that learn by other means that the
-	// peer is connected, before they post anything, and whose peer waits for
-	// them. Who promises to begin, as Dial does, is waited for all the same.
-	// Accept only.
+	// Eager lets posted requests leave before the peer has sent its first message, against
+	// RFC 5044 §7.1.2. A peer that is not ready yet takes these octets for part of the
+	// Reply, and gives up. Use Eager only if the application learns by other means that
+	// the peer is connected before it posts anything, and the peer waits for it. If the
+	// peer promises a first message, as Dial does, this end waits for it in any case.
+	// Only Accept uses Eager.
 	Eager bool
 
-	// Timeout is for all of it. 0 means 10 s.
+	// Timeout limits the whole call of Dial or Accept. 0 means 10 s.
 	Timeout time.Duration
 
-	// PeerTimeout is how long a connection waits for a peer of which nothing is
-	// heard, whether anything is under way to it or not, 3 s or more. 0 means
-	// what the kernel is set to: as a rule 2 to 3 minutes of silence, 15 minutes
-	// for data without acknowledgement.
+	// PeerTimeout is how long a connection waits for a peer that sends nothing, not even
+	// acknowledgements, whether data is in flight or not. It is 3 s or more. 0 means the
+	// kernel's settings: usually 2 to 3 minutes of silence, and 15 minutes for data
+	// without acknowledgement.
 	PeerTimeout time.Duration
 }
 
@@ -66,7 +67,7 @@ const (
 	defaultTimeout = 10 * time.Second
 )
 
-// fill completes p, or says everything that is wrong with it.
+// fill sets the defaults of p, or returns one error with every invalid field in it.
 func (p ConnParams) fill() (ConnParams, error) {
 	var errs []error
 	for _, d := range []struct {
@@ -100,7 +101,7 @@ func (p ConnParams) fill() (ConnParams, error) {
 	return p, errors.Join(errs...)
 }
 
-// offer is p, filled, in MPA's words.
+// offer returns p, already filled, as MPA's offer.
 func (p ConnParams) offer() mpa.Offer {
 	return mpa.Offer{
 		Revision: uint8(p.Revision), NoCRC: p.NoCRC, Markers: p.Markers,

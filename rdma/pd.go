@@ -7,9 +7,9 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// PD is a protection domain: QPs can use regions of their own PD only, on
-// behalf of the application as of the peer. Peers that do not trust each other
-// belong in different ones.
+// PD is a protection domain. QPs can use regions of their own PD only, both for the
+// application and for the peer. Put peers that do not trust each other into different
+// PDs.
 type PD struct {
 	adapter *Adapter
 	domain  tpt.PD
@@ -34,7 +34,7 @@ func (a *Adapter) AllocPD() (*PD, error) {
 	return &PD{adapter: a, domain: pd}, nil
 }
 
-// enter counts a region or a QP in; leave counts it out.
+// enter adds one to a count of regions or QPs. leave subtracts it again.
 func (pd *PD) enter(count *int) error {
 	pd.mu.Lock()
 	defer pd.mu.Unlock()
@@ -51,12 +51,12 @@ func (pd *PD) leave(count *int) {
 	*count--
 }
 
-// Close ends the protection domain. ErrInUse while there are regions or QPs of
-// it. It may be called twice, and after the adapter's Close.
+// Close frees the protection domain. It returns ErrInUse while the PD has regions or
+// QPs. It may be called twice, and after the adapter's Close.
 func (pd *PD) Close() error {
 	done, err := pd.adapter.device.Use()
 	if err != nil {
-		return nil // it went with the adapter
+		return nil // the adapter's Close has freed it
 	}
 	defer done()
 	pd.mu.Lock()

@@ -2,22 +2,21 @@ package rdma
 
 import "fmt"
 
-// PostSend posts work requests to the send queue, in order, and tells the
-// connection once for all of them; with inline progress it sends what may be sent
-// now. It reports how many it took.
+// PostSend posts work requests to the send queue, in order, and returns how many it
+// took. It rings the doorbell once for all of them. With inline progress it also sends
+// everything that may be sent now.
 //
-// All of them are looked at first: if one is malformed none is posted. Where
-// the queue has less room than it takes, those that fit are posted and the
-// error is ErrQueueFull. A place is free again when the request has completed,
-// and its completion, if there is one, has been polled. Other errors:
-// ErrNotConnected, ErrNoReads, ErrBadWR.
+// PostSend checks all requests first: if one is malformed, none is posted. If the queue
+// has too little room, PostSend posts the requests that fit and returns ErrQueueFull. The
+// place of a request is free again when the request has completed and its completion, if
+// there is one, has been polled. Other errors: ErrNotConnected, ErrNoReads, ErrBadWR.
 //
-// What the lists name belongs to the adapter until the work request's
-// completion, or until that of a later one of the same QP: completions come in
-// order. Inline data, and the lists themselves, may be used again at once.
-// That a Write or a Send has completed says that the transport answers for its
-// delivery, not that the peer has it. After the end of the connection work
-// requests are taken, and completed as Flushed.
+// The adapter owns the memory that the lists name until the work request's completion, or
+// until the completion of a later request of the same QP: completions come in order.
+// The caller may use inline data, and the lists themselves, again at once. The completion
+// of a Write or a Send says that the transport answers for its delivery, not that the peer
+// has it. After the end of the connection, work requests are accepted and complete as
+// Flushed.
 func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	qp.sending.Lock()
 	if !qp.started.Load() && !qp.machine.Dead() {
@@ -39,14 +38,12 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	return n, nil
 }
 
-// PostRecv posts work requests to the receive queue, in order, and reports how
-// many it took. It is allowed before the QP is connected, and that is the time
-// for the first ones: a Send that finds no receive, or one that is too small,
-// ends the connection. Whether some are taken, and its errors, are as
-// PostSend's; elements that overlap are ErrBadWR.
+// PostRecv posts work requests to the receive queue, in order, and returns how
+// many it took. Post the first receives before the QP is connected: a Send that finds
+// no receive, or a receive that is too small, ends the connection. Which requests
+// PostRecv takes, and its errors, are as for PostSend; elements that overlap are ErrBadWR.
 //
-// What the lists name belongs to the adapter until the work request's
-// completion.
+// The adapter owns the memory that the lists name until the work request's completion.
 func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 	qp.receiving.Lock()
 	for i := range wrs {
@@ -64,8 +61,8 @@ func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 	return n, nil
 }
 
-// posted rings for what was posted. A receive needs no step, unless the connection is
-// ending and the receive is to be flushed.
+// posted rings the doorbell for requests that were posted. A receive needs no step, unless
+// the connection is ending and the receive must be flushed.
 func (qp *QP) posted(send bool) {
 	if qp.machine.Dead() {
 		qp.machine.FlushDead()

@@ -10,24 +10,23 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 )
 
-// Progress says who moves octets between QPs and the wire.
+// Progress says which goroutines move octets between QPs and the wire.
 type Progress uint8
 
 const (
-	// ProgressAuto leaves the choice to Open.
+	// ProgressAuto lets Open choose.
 	ProgressAuto Progress = iota
 
-	// ProgressEngine has goroutines do it: one for each receive queue of a port,
-	// locked to a thread, or one for each connection over the kernel's TCP. Posts
-	// wake them, and they wake who waits.
+	// ProgressEngine uses goroutines of the adapter: one for each receive queue of a port,
+	// locked to a thread, or one for each connection over the kernel's TCP. Posts wake
+	// them, and they wake the goroutines that wait for completions.
 	ProgressEngine
 
-	// ProgressInline has the program's own goroutines do it, within posts to the
-	// send queue, Polls that find nothing, and Waits: nothing that they post or
-	// wait for needs another thread. The goroutines are there all the same, and
-	// take over what nobody polls for, when a Wait or an Arm says that nobody
-	// will, or some milliseconds after the last Poll. They mind every deadline in
-	// any case.
+	// ProgressInline uses the program's own goroutines. They do the work within posts to
+	// the send queue, Polls that find nothing, and Waits, so that posting and waiting
+	// need no other thread. The adapter's goroutines exist too. They take over when a Wait
+	// or an Arm says that the program sleeps, or some milliseconds after the last Poll.
+	// They serve every deadline in any case.
 	ProgressInline
 )
 
@@ -43,10 +42,10 @@ func (p Progress) String() string {
 	return fmt.Sprintf("progress %d", uint8(p))
 }
 
-// inlineSpin is for how long a Wait looks, when Config.Spin is 0.
+// inlineSpin is how long a Wait looks for completions before it sleeps if Config.Spin is 0.
 const inlineSpin = 20 * time.Microsecond
 
-// progress is what Open has chosen.
+// progress returns the mode that Open has chosen.
 func (a *Adapter) progress() Progress {
 	if a.device.Inline() {
 		return ProgressInline
@@ -54,7 +53,7 @@ func (a *Adapter) progress() Progress {
 	return ProgressEngine
 }
 
-// waitSpin is for how long a Wait does.
+// waitSpin returns how long a Wait looks for completions before it sleeps.
 func (a *Adapter) waitSpin() time.Duration {
 	if a.cfg.Spin == 0 {
 		return inlineSpin
@@ -62,15 +61,15 @@ func (a *Adapter) waitSpin() time.Duration {
 	return a.cfg.Spin
 }
 
-// runners are those of a CQ's QPs. Lists are never changed, but replaced.
+// runners are the runners of a CQ's QPs. A list is never changed, only replaced.
 type runners []adapter.Runner
 
-// mostRunners is how many a CQ can have for its users to run them. A Poll of more,
-// which are connections over the kernel's TCP, would take too long: they are left
-// to their own goroutines, as with ProgressEngine.
+// mostRunners is the largest number of runners that the users of a CQ run themselves.
+// More of them, usually connections over the kernel's TCP, would make a Poll too slow:
+// they run in their own goroutines then, as with ProgressEngine.
 const mostRunners = 8
 
-// visit lets all of them work, and reports whether there are any.
+// visit runs all of them once, and reports whether there are any.
 func (m *runners) visit() bool {
 	if m == nil {
 		return false
@@ -82,8 +81,8 @@ func (m *runners) visit() bool {
 	return true
 }
 
-// awake reports whether all of them work by themselves: to join in would cost
-// more than it brings.
+// awake reports whether the goroutines of all runners are at work. The caller would then
+// slow them down more than it helps.
 func (m *runners) awake() bool {
 	for _, x := range *m {
 		if !x.Awake() {
@@ -102,7 +101,7 @@ func (m *runners) watch() {
 	}
 }
 
-// drive adds n users to a runner of the CQ, or takes them away.
+// drive adds n to the number of queues of the CQ that m runs; n may be negative.
 func (c *CQ) drive(m adapter.Runner, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +119,7 @@ func (c *CQ) drive(m adapter.Runner, n int) {
 	c.runners.Store(&list)
 }
 
-// attach lets the QP's CQs work for its connection.
+// attach adds the connection's runner to the QP's CQs.
 func (qp *QP) attach(m adapter.Runner) {
 	if m != nil {
 		qp.cfg.SendCQ.drive(m, 1)
@@ -128,7 +127,7 @@ func (qp *QP) attach(m adapter.Runner) {
 	}
 }
 
-// detach is the end of that.
+// detach undoes attach.
 func (qp *QP) detach() {
 	if c := qp.conn.Load(); c != nil && c.Runner() != nil {
 		qp.cfg.SendCQ.drive(c.Runner(), -1)

@@ -15,24 +15,24 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// QPConfig says what a QP is like. The CQs must be set; zero means the default
-// elsewhere.
+// QPConfig says how a QP is made. SendCQ and RecvCQ must be set. A zero in another field
+// means its default.
 type QPConfig struct {
 	SendCQ, RecvCQ *CQ // may be the same
 
-	SendDepth int // send work requests at a time; 0 means 128
-	RecvDepth int // receive work requests at a time; 0 means 128
+	SendDepth int // work requests that the send queue holds; 0 means 128
+	RecvDepth int // work requests that the receive queue holds; 0 means 128
 	MaxSGE    int // elements of a work request's list; 0 means 4
-	MaxInline int // octets of inline data; 0 means 64, NoInline none
+	MaxInline int // octets of inline data; 0 means 64, NoInline means none
 }
 
-// NoInline is for QPConfig.MaxInline: a QP that takes no inline data.
+// NoInline is a value of QPConfig.MaxInline: the QP takes no inline data.
 const NoInline = -1
 
-// presetDepth is the depth of a queue unless its QPConfig says another.
+// presetDepth is the default depth of a queue.
 const presetDepth = 128
 
-// fill completes c, or says everything that is wrong with it.
+// fill sets the defaults of c, or returns one error with every invalid field in it.
 func (c QPConfig) fill() (QPConfig, error) {
 	var errs []error
 	if c.SendCQ == nil || c.RecvCQ == nil {
@@ -62,9 +62,9 @@ func (c QPConfig) fill() (QPConfig, error) {
 	return c, errors.Join(errs...)
 }
 
-// QP is a queue pair: one end of a reliable connection, made once and connected
-// once. It is safe for concurrent use; work requests of several goroutines are
-// done in the order in which their calls come to pass.
+// QP is a queue pair: one end of a reliable connection. It is connected once and then
+// never again. It is safe for concurrent use. If several goroutines post, the requests of
+// one call follow those of the other in the order in which the calls take the queue's lock.
 type QP struct {
 	// Fixed after CreateQP.
 	adapter *Adapter
@@ -73,32 +73,32 @@ type QP struct {
 	cfg     QPConfig
 	done    chan struct{} // closed when the connection is gone
 
-	conn  atomic.Pointer[adapter.Conn] // set when the connection is the QP's
+	conn  atomic.Pointer[adapter.Conn] // set when the QP has taken over its connection
 	over  sync.Once                    // closes done
-	gone  sync.Once                    // takes the QP out of what it uses
-	fatal atomic.Uint32                // untold, telling, told: the event about it
+	gone  sync.Once                    // removes the QP from its CQs, PD and adapter
+	fatal atomic.Uint32                // untold, telling or told: the state of the QPFatal event
 
-	started atomic.Bool // it has, or had, a connection
+	started atomic.Bool // the QP has, or had, a connection
 
 	// Held while posting. No engine takes them.
 	sending, receiving sync.Mutex
 
 	mu      sync.Mutex // guards what follows; held briefly
 	stage   stage
-	cancel  context.CancelCauseFunc // ends the attempt to connect that is under way; nil: none is
-	settled chan struct{}           // closed when that attempt is over
+	cancel  context.CancelCauseFunc // ends the current attempt to connect; nil: there is none
+	settled chan struct{}           // closed when the current attempt is over
 	agreed  Conn
-	doomed  error // stage connecting: why it must not succeed
+	doomed  error // in stage connecting: the reason why the attempt must fail
 	closed  bool
 }
 
-// stage is how far a QP is on its way to a connection.
+// stage is the QP's progress towards a connection.
 type stage uint8
 
 const (
 	fresh      stage = iota
-	connecting       // Dial or Accept is at it
-	connected        // it has, or had, a connection
+	connecting       // Dial or Accept is running
+	connected        // the QP has or had a connection, or can get none any more
 )
 
 // Conn is what the two ends of a connection have agreed on.
@@ -107,19 +107,19 @@ type Conn struct {
 	Initiator     bool   // this end dialled
 	Revision      int    // of MPA
 	CRC           bool   // FPDUs are checked, in both directions
-	SendMarkers   bool   // the peer wanted Markers
-	RecvMarkers   bool   // we did
-	IRD           int    // RDMA Reads of the peer's at a time
-	ORD           int    // RDMA Reads of ours at a time
-	Depths        bool   // the peer has sent its read depths: PeerIRD and PeerORD
-	PeerIRD       int    // RDMA Reads of ours that it would serve at a time, as it sent it (RFC 6581 §9.1): 16383 leaves it to the applications
-	PeerORD       int    // RDMA Reads that it wants to have under way at a time, as it sent it
-	PrivateData   []byte // of the peer's Request or Reply
+	SendMarkers   bool   // the peer asked for Markers
+	RecvMarkers   bool   // this end asked for Markers
+	IRD           int    // RDMA Reads of the peer that this end serves at a time
+	ORD           int    // RDMA Reads of this end that are outstanding at a time
+	Depths        bool   // the peer has sent its read depths, PeerIRD and PeerORD
+	PeerIRD       int    // RDMA Reads of this end that the peer would serve at a time, as it sent it (RFC 6581 §9.1): 16383 leaves it to the applications
+	PeerORD       int    // RDMA Reads that the peer wants outstanding at a time, as it sent it
+	PrivateData   []byte // in the peer's Request or Reply
 	Path          string // "kernel port", or the port and how it is used
 }
 
-// CreateQP makes a QP that is not connected yet. Receives can be posted to it
-// already, and should be: a Send that finds none ends the connection.
+// CreateQP makes a QP that is not connected yet. Post the first receives before
+// connecting it: a Send that finds no receive ends the connection.
 func (pd *PD) CreateQP(cfg QPConfig) (*QP, error) {
 	done, err := pd.adapter.device.Use()
 	if err != nil {
@@ -149,7 +149,7 @@ func (pd *PD) CreateQP(cfg QPConfig) (*QP, error) {
 	return qp, nil
 }
 
-// enlist makes the QP known to what it uses.
+// enlist adds the QP to its PD, its CQs and its adapter.
 func (qp *QP) enlist() error {
 	if err := qp.pd.enter(&qp.pd.qps); err != nil {
 		return err
@@ -164,7 +164,7 @@ func (qp *QP) enlist() error {
 		return fmt.Errorf("RecvCQ: %w", err)
 	}
 	qp.adapter.mu.Lock()
-	tooLate := qp.adapter.shut // Close would not see it
+	tooLate := qp.adapter.shut // Close has begun and would not see the QP
 	if !tooLate {
 		qp.adapter.qps[qp] = struct{}{}
 	}
@@ -185,16 +185,16 @@ func (qp *QP) delist() {
 	qp.pd.leave(&qp.pd.qps)
 }
 
-// Number is the QP's number, which its completions carry.
+// Number returns the QP's number, which its completions carry.
 func (qp *QP) Number() uint32 { return qp.machine.Number() }
 
-// State is the QP's state now.
+// State returns the QP's current state.
 func (qp *QP) State() State { return qp.machine.State() }
 
-// Config is what the QP was made with, defaults filled in.
+// Config returns the QP's configuration with the defaults filled in.
 func (qp *QP) Config() QPConfig { return qp.cfg }
 
-// Conn is what was agreed on with the peer. The zero Conn before the QP has
+// Conn returns what the two ends agreed on. It is the zero Conn before the QP has
 // been connected.
 func (qp *QP) Conn() Conn {
 	qp.mu.Lock()
@@ -202,12 +202,12 @@ func (qp *QP) Conn() Conn {
 	return qp.agreed
 }
 
-// Done is closed when the connection is gone, everything posted has completed,
-// and no memory is accessed for this QP any more.
+// Done returns a channel that is closed when the connection is gone, everything posted
+// has completed, and no memory is accessed for this QP any more.
 func (qp *QP) Done() <-chan struct{} { return qp.done }
 
-// Err is why the connection ended, or is ending, in bad order: a *QPError. nil
-// while all is well, and after a close in good order.
+// Err returns why the connection ended, or is ending, with an error: a *QPError. It
+// returns nil before that, and after a close in good order.
 func (qp *QP) Err() error {
 	if c := qp.machine.Cause(); c != (rdmap.Cause{}) {
 		return &QPError{QP: qp.Number(), Cause: c}
@@ -215,47 +215,50 @@ func (qp *QP) Err() error {
 	return nil
 }
 
-// How far the event about a QP's end is.
+// The state of the QPFatal event.
 const (
 	untold uint32 = iota
 	telling
 	told
 )
 
-// news runs, after a step, when the state has changed. It does not block. Several
-// goroutines may run it at once. Only one tells of the end, and none says that the
-// QP is done before that is told: Adapter.Close waits for what was begun by then.
+// news runs after a step in which the state has changed. It does not block. Several
+// goroutines may run it at once. Only one of them reports the QPFatal event, and done is
+// not closed before that is reported: Adapter.Close waits for everything that has begun
+// until then.
 func (qp *QP) news() {
 	err := qp.Err()
 	asked := errors.Is(err, ErrClosed) || errors.Is(err, stream.ErrAborted)
 	if err != nil && !asked && qp.fatal.CompareAndSwap(untold, telling) {
-		// The goroutine that steps may hold locks that a handler of the program wants.
+		// The goroutine that runs the step may hold locks that the program's log handler needs.
 		qp.adapter.device.Go(func() {
 			qp.adapter.fatal.log(qp.adapter.log, slog.LevelWarn, "QP fatal", "qp", qp.Number(), "err", err)
 		})
 		qp.adapter.events.add(Event{Type: QPFatal, QP: qp, Err: err})
 		qp.fatal.Store(told)
 	}
-	// The goroutine that tells looks again afterwards.
+	// If another goroutine is still reporting, it checks again afterwards.
 	if qp.machine.Dead() && qp.fatal.Load() != telling {
 		qp.over.Do(func() { close(qp.done) })
 	}
 }
 
-// ring tells the connection, if there is one, that there is something to do.
+// ring wakes the runner of the connection, if there is one.
 func (qp *QP) ring() {
 	if c := qp.conn.Load(); c != nil {
 		c.Wake()
 	}
 }
 
-// Disconnect ends the connection in good order: what has been posted to the
-// send queue is sent, a FIN follows it, and the peer's FIN is waited for.
-// Receives that found no message are flushed. Post nothing to the send queue
-// meanwhile. On a connection that was dialled, and on which nothing has ever come
-// from the peer, the FIN waits until the last message is 50 ms old, as Linux siw
-// may not listen before. It returns why the connection ended: nil, or a *QPError. When ctx
-// ends first its cause is returned and the connection goes on closing: Abort
+// Disconnect ends the connection in good order: it sends everything in the send queue
+// and a FIN after it, and waits for the peer's FIN. Receives that found no message are
+// flushed. Do not post to the send queue during Disconnect.
+//
+// If this end dialled and the peer has never sent anything, the FIN waits until the last
+// message is 50 ms old, because Linux siw may not listen before.
+//
+// Disconnect returns why the connection ended: nil, or a *QPError. If ctx ends first,
+// Disconnect returns the cause of that, and the connection continues to close: Abort
 // or Close ends it at once.
 func (qp *QP) Disconnect(ctx context.Context) error {
 	if !qp.started.Load() && !qp.machine.Dead() {
@@ -271,18 +274,19 @@ func (qp *QP) Disconnect(ctx context.Context) error {
 	}
 }
 
-// Abort ends the connection with a reset. What was posted is flushed, soon.
+// Abort ends the connection with a reset. It does not wait: posted requests are flushed
+// soon after.
 func (qp *QP) Abort() {
 	qp.machine.Abort()
 	qp.ring()
 }
 
-// doom ends the QP because of err, connected or not. It does not block.
+// doom ends the QP because of err, in every stage. It does not block.
 func (qp *QP) doom(err error) {
 	qp.mu.Lock()
 	switch qp.stage {
 	case fresh:
-		qp.stage = connected // nobody can connect it any more
+		qp.stage = connected // it cannot be connected any more
 		qp.mu.Unlock()
 		qp.kill(err)
 		return
@@ -294,7 +298,7 @@ func (qp *QP) doom(err error) {
 	}
 	overrun := errors.Is(err, ErrCQOverrun)
 	if qp.cancel != nil && !overrun {
-		qp.cancel(err) // of an attempt that takes the connection over
+		qp.cancel(err) // start has run: this ends the take-over
 	}
 	qp.mu.Unlock()
 	if overrun {
@@ -305,16 +309,16 @@ func (qp *QP) doom(err error) {
 	qp.ring()
 }
 
-// kill ends a QP that no stream runs: everything posted is flushed.
+// kill ends a QP that has no stream: everything posted is flushed.
 func (qp *QP) kill(err error) {
 	qp.machine.Kill(err)
 	qp.adapter.board.Deliver()
 }
 
-// Close destroys the QP. A connection that is still there is reset, an attempt
-// to make one is given up, and what is posted is flushed: its completions stay
-// in the CQs. When it returns nothing happens for this QP any more. It may be
-// called twice, and after the adapter's Close.
+// Close destroys the QP. It resets a connection that still exists, gives up an attempt to
+// connect, and flushes posted requests. The completions stay in the CQs. When Close
+// returns, nothing happens for this QP any more. Close may be called twice, and after the
+// adapter's Close.
 func (qp *QP) Close() error {
 	qp.mu.Lock()
 	qp.closed = true
@@ -326,15 +330,15 @@ func (qp *QP) Close() error {
 		<-settled
 	}
 	<-qp.done
-	qp.gone.Do(func() { // every Close returns after it
+	qp.gone.Do(func() { // every concurrent Close returns after this
 		qp.delist()
 		qp.adapter.log.Info("QP closed", "qp", qp.Number())
 	})
 	return nil
 }
 
-// terminateGrace is how long Close lets a connection that is ending with a
-// Terminate take: a reset at once would often keep the peer from reading why.
+// terminateGrace is how long Close waits for a connection that is ending with a
+// Terminate. An immediate reset would often keep the peer from reading the Terminate.
 const terminateGrace = time.Second
 
 func (qp *QP) partInWords() {

@@ -9,7 +9,7 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// connection is the QP's connection, as captures see it.
+// connection describes the QP's connection for captures.
 func (qp *QP) connection() adapter.Connection {
 	conn := qp.Conn()
 	return adapter.Connection{
@@ -24,11 +24,11 @@ func (qp *QP) connection() adapter.Connection {
 // snapshot is the verbs' part of a report.
 type snapshot struct {
 	adapter *Adapter
-	qps     []*reportedQP // by number
-	counted totals        // by QPs that are closed; Describe adds the others
+	qps     []*reportedQP // sorted by number
+	counted totals        // of closed QPs; Describe adds those of the others
 }
 
-// reportedQP is a QP with what is read about it where its steps run.
+// reportedQP is a QP and its counters, which are read in the goroutine of its steps.
 type reportedQP struct {
 	qp    *QP
 	conn  *adapter.Conn // nil: not connected
@@ -76,7 +76,7 @@ func (s *snapshot) Describe(r *report.Engine, parts report.Parts) {
 	}
 }
 
-// count counts QPs by state, and CQs.
+// count counts the QPs by state, and the CQs.
 func (s *snapshot) count(r *report.Engine) {
 	for _, q := range s.qps {
 		r.Counts.QPs[stateNames[q.qp.State()]]++
@@ -94,12 +94,12 @@ func (s *snapshot) Counters() []report.Counter {
 	return report.Fields("verbs", verbsCounters{EventsLost: s.adapter.EventsLost()})
 }
 
-// verbsCounters are the application's.
+// verbsCounters are the counters that belong to the application.
 type verbsCounters struct {
 	EventsLost uint64 // asynchronous events that nobody read in time
 }
 
-// reportCQs lists the CQs by number.
+// reportCQs returns the CQs, sorted by number.
 func (a *Adapter) reportCQs() []report.CQ {
 	a.mu.Lock()
 	cqs := slices.Collect(maps.Keys(a.cqs))
@@ -117,7 +117,7 @@ func (a *Adapter) reportCQs() []report.CQ {
 	return list
 }
 
-// report is what there is to say of the QP when every connection has been looked at.
+// report returns the report on the QP, after Look has been called for every connection.
 // No step uses a dead QP any more, so its counters are read here.
 func (q *reportedQP) report() report.QP {
 	qp, cfg, conn := q.qp, q.qp.cfg, q.qp.Conn()
@@ -143,7 +143,7 @@ func (q *reportedQP) report() report.QP {
 	return r
 }
 
-// stateNames are those of the RDMAC verbs.
+// stateNames are the names of the states in the RDMAC verbs.
 var stateNames = [...]string{
 	rdmap.Idle: "Idle", rdmap.RTS: "RTS", rdmap.Closing: "Closing", rdmap.Terminate: "Terminate", rdmap.Errored: "Error",
 }

@@ -11,38 +11,38 @@ import (
 	"github.com/stag-rdma/stag/offload/mpa"
 )
 
-// ConnRequest is a peer that wants to be connected and waits for the answer:
-// one of Accept, Reject and Close. It is safe for concurrent use.
+// ConnRequest is a peer's request for a connection. It is answered by one of Accept,
+// Reject and Close. It is safe for concurrent use.
 type ConnRequest struct {
 	listener *Listener
 	socket   *adapter.Socket
 	request  mpa.Request
 
 	local, remote netip.AddrPort
-	number        uint64 // of the Listener's TCP connections, from 1
+	number        uint64 // position among the Listener's TCP connections, from 1
 
 	mu       sync.Mutex
 	answered bool
 }
 
-// Peer is who asks, and what for.
+// Peer describes the peer that asks for a connection and its offer.
 type Peer struct {
 	Local, Remote netip.AddrPort
-	// Number is the how manieth of the Listener's peers it is, by when its TCP
-	// connection was made. Requests of peers that come at the same time may be
-	// given to Accept in another order.
+	// Number is the position of the peer's TCP connection among those of the Listener,
+	// from 1. Requests of peers that connect at the same time may come to Accept in
+	// another order.
 	Number       uint64
 	Revision     int  // of MPA
-	CRC, Markers bool // it wants the CRC, or Markers from us
-	PeerToPeer   bool // it will show us when we may send (RFC 6581)
-	// Depths says that the peer gives read depths: how many Reads of ours it
-	// serves at a time (IRD) and how many it wants to have under way (ORD), as
-	// sent: 16383 leaves it to the applications.
+	CRC, Markers bool // the peer asks for the CRC, and for Markers in the FPDUs of this end
+	PeerToPeer   bool // the peer will send the first message, after which this end may send (RFC 6581)
+	// Depths says that the peer has sent read depths: IRD, how many Reads of this end it
+	// serves at a time, and ORD, how many of its own it wants outstanding at a time. Both
+	// are as sent: 16383 leaves it to the applications.
 	Depths   bool
 	IRD, ORD int
 }
 
-// Peer is who asks, and what for.
+// Peer returns the peer and its offer.
 func (r *ConnRequest) Peer() Peer {
 	return Peer{
 		Local: r.local, Remote: r.remote, Number: r.number,
@@ -51,13 +51,13 @@ func (r *ConnRequest) Peer() Peer {
 	}
 }
 
-// PrivateData is what the peer's application has to say.
+// PrivateData returns the private data of the peer's Request.
 func (r *ConnRequest) PrivateData() []byte { return r.request.Private }
 
-// errEarly is a peer that cannot wait (RFC 5044 §7.1.2).
+// errEarly is the error for a peer that sends before the Reply (RFC 5044 §7.1.2).
 var errEarly = errors.New("the peer sent something behind its MPA Request, before there was a Reply")
 
-// check reports whether the peer still waits for its answer, as it should.
+// check returns an error if the peer does not wait for its answer any more.
 func (r *ConnRequest) check() error {
 	octets, closed, err := early(r.socket.TCPConn)
 	switch {
@@ -71,13 +71,14 @@ func (r *ConnRequest) check() error {
 	return nil
 }
 
-// Accept connects qp to the peer. When it returns nil receives that were posted
-// before are in use, and sends can be posted; they leave when the peer has
-// begun, or at once with p.Eager. Conn says what was agreed on.
+// Accept connects qp to the peer. When Accept returns nil, messages go into the receives
+// that were posted before, and sends can be posted. Sends leave when the peer has sent its
+// first message, or at once with p.Eager. Conn says what the ends agreed on.
 //
-// An error about qp or p, before anything was answered, leaves the request as
-// it was. Any other ends it; the QP is dead then, and Err says the same, unless
-// the peer had given up before: then it can be connected otherwise.
+// If an error is about qp or p, nothing has been answered, and the request can still be
+// answered. Any other error ends the request. The QP is dead then, and Err returns the
+// same error, with one exception: if the peer had given up before, the QP can be
+// connected to another peer.
 func (r *ConnRequest) Accept(ctx context.Context, qp *QP, p ConnParams) error {
 	if err := r.accept(ctx, qp, p); err != nil {
 		return fmt.Errorf("accept %v: %w", r.remote, err)
@@ -121,7 +122,7 @@ func (r *ConnRequest) accept(ctx context.Context, qp *QP, p ConnParams) error {
 	return reason(ctx, qp.run(ctx, r.socket, agreed, reply))
 }
 
-// answer makes sure that there is one answer only.
+// answer marks the request as answered. It returns ErrAnswered if it was already.
 func (r *ConnRequest) answer() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,13 +134,13 @@ func (r *ConnRequest) answer() error {
 	return nil
 }
 
-// Reject tells the peer that its connection is not wanted, with private data
-// for its application: as much as ConnParams.PrivateData. The error says why
-// the peer cannot be told; the connection is closed anyway.
+// Reject refuses the connection, and sends private data to the peer's application: at most
+// as much as ConnParams.PrivateData. An error says why the Reply could not be sent; the
+// connection is closed even then.
 func (r *ConnRequest) Reject(private []byte) error {
 	reply, err := r.request.Reject(private)
 	if err != nil {
-		return fmt.Errorf("reject %v: %w", r.remote, err) // it can be tried again with less
+		return fmt.Errorf("reject %v: %w", r.remote, err) // not answered: the caller can try again with less
 	}
 	if err := r.answer(); err != nil {
 		return fmt.Errorf("reject %v: %w", r.remote, err)
@@ -151,8 +152,7 @@ func (r *ConnRequest) Reject(private []byte) error {
 	return nil
 }
 
-// Close closes the connection without a word, unless the request has been
-// answered.
+// Close closes the connection without a Reply, unless the request has been answered.
 func (r *ConnRequest) Close() error {
 	if r.answer() != nil {
 		return nil

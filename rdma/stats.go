@@ -8,19 +8,19 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// TCPStats is what TCP has counted for one connection: segments, octets, losses.
+// TCPStats holds the counters of TCP for one connection: segments, octets, losses.
 type TCPStats = tcp.Stats
 
-// SocketStats is what the AF_XDP socket of one receive queue has counted: frames.
+// SocketStats holds the counters, in frames, of the AF_XDP socket of one receive queue.
 type SocketStats = afxdp.Stats
 
 // KernelSocketStats is the part of SocketStats that the kernel counts
 // (XDP_STATISTICS).
 type KernelSocketStats = afxdp.KernelStats
 
-// TCPStats is what the QP's connection has counted since it was taken over. It
-// is zero before, and with KernelPort. When the connection is gone it is what
-// was counted at its end.
+// TCPStats returns what the QP's connection has counted since it was taken over. It
+// is zero before, and with KernelPort. When the connection is gone, TCPStats returns the
+// counters at its end.
 func (qp *QP) TCPStats(ctx context.Context) (TCPStats, error) {
 	c := qp.conn.Load()
 	if c == nil {
@@ -33,8 +33,8 @@ func (qp *QP) TCPStats(ctx context.Context) (TCPStats, error) {
 	return s, nil
 }
 
-// SocketStats is what the AF_XDP sockets of the port with this name, one for
-// each queue, have counted since Open. ErrNoPort.
+// SocketStats returns what the AF_XDP sockets of the named port, one for each queue, have
+// counted since Open. It returns ErrNoPort if the adapter has no port of that name.
 func (a *Adapter) SocketStats(ctx context.Context, port string) ([]SocketStats, error) {
 	return a.device.SocketStats(ctx, port)
 }

@@ -5,7 +5,7 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// totals is what QPs have counted, by the device of their connection.
+// totals are the counters of QPs, summed by the device of their connection.
 type totals map[string]*rdmap.Stats
 
 func (t totals) add(device string, s *rdmap.Stats) {
@@ -15,7 +15,7 @@ func (t totals) add(device string, s *rdmap.Stats) {
 	t[device].Add(s)
 }
 
-// copy is one that others may add to.
+// copy returns a copy that the caller may add to.
 func (t totals) copy() totals {
 	c := make(totals, len(t))
 	for device, s := range t {
@@ -24,7 +24,7 @@ func (t totals) copy() totals {
 	return c
 }
 
-// counters are those of a device, also if it has none yet.
+// counters returns the counters of a device: zeros if nothing has been counted for it.
 func (t totals) counters(device string) []report.Counter {
 	s := t[device]
 	if s == nil {
@@ -37,8 +37,8 @@ func (t totals) counters(device string) []report.Counter {
 	return list
 }
 
-// device is what the QP's connection goes, or went, through; "" before it has
-// been connected.
+// device returns the device of the QP's connection, also when the connection has ended.
+// It is "" before the QP has been connected.
 func (qp *QP) device() string {
 	if c := qp.conn.Load(); c != nil {
 		return c.Device()
@@ -46,9 +46,8 @@ func (qp *QP) device() string {
 	return ""
 }
 
-// retire takes a QP that is closed out of the adapter, which goes on counting
-// what it has counted. Both happen at once, so that no report has it twice or
-// not at all.
+// retire removes a closed QP from the adapter and adds its counters to the adapter's.
+// Both happen under one lock: no report counts the QP twice or not at all.
 func (a *Adapter) retire(qp *QP) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -63,7 +62,7 @@ func (a *Adapter) retire(qp *QP) {
 	}
 }
 
-// census is all QPs that there are, and what those that are closed have counted.
+// census returns all open QPs, and the counters of those that are closed.
 func (a *Adapter) census() (all []*QP, closed totals) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

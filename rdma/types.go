@@ -10,7 +10,7 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// STag names registered memory: the LKey and the RKey of a region.
+// STag names registered memory: it is both the LKey and the RKey of a region.
 type STag = tpt.STag
 
 // SGE is a scatter-gather element: it names octets of a region. MR.SGE makes one.
@@ -18,7 +18,7 @@ type STag = tpt.STag
 //	type SGE struct {
 //		Addr   uint64 // tagged offset of the first octet
 //		Length uint32 // in octets
-//		LKey   STag   // the region's
+//		LKey   STag   // of the region
 //	}
 type SGE = work.SGE
 
@@ -26,7 +26,7 @@ type SGE = work.SGE
 // data. The memory that SGL names belongs to the adapter until the completion.
 //
 //	type SendWR struct {
-//		ID         uint64    // comes back in the Completion; the adapter does not look at it
+//		ID         uint64    // returned in the Completion; the adapter does not use it
 //		Op         WROp      // WRWrite, WRRead, WRSend or WRSendInvalidate
 //		Flags      SendFlags // Fence, Signaled, Solicited
 //		SGL        []SGE     // gathered in order; a Read has one element, which receives
@@ -41,12 +41,12 @@ type SendWR = work.SendWR
 // adapter until the completion. An empty SGL receives a message of length 0.
 //
 //	type RecvWR struct {
-//		ID  uint64 // comes back in the Completion; the adapter does not look at it
+//		ID  uint64 // returned in the Completion; the adapter does not use it
 //		SGL []SGE  // filled in order
 //	}
 type RecvWR = work.RecvWR
 
-// WROp is what a SendWR asks for. The numbers are libibverbs'.
+// WROp is the operation of a SendWR. The numbers are libibverbs'.
 type WROp = work.WROp
 
 // Operations of a SendWR.
@@ -63,7 +63,7 @@ type SendFlags = work.SendFlags
 // Flags of a SendWR.
 const (
 	Fence     = work.Fence     // start only when all earlier Reads have completed
-	Signaled  = work.Signaled  // a completion also for success
+	Signaled  = work.Signaled  // report success too with a completion
 	Solicited = work.Solicited // Sends: the peer's completion wakes WaitSolicited
 )
 
@@ -71,8 +71,8 @@ const (
 // not Success, only ID, Op, Status and QP are valid.
 //
 //	type Completion struct {
-//		ID          uint64 // the work request's
-//		Op          WCOp   // what ended: WCSend, WCWrite, WCRead, WCRecv
+//		ID          uint64 // of the work request
+//		Op          WCOp   // the operation that ended: WCSend, WCWrite, WCRead, WCRecv
 //		Status      Status // Success, or why the request failed
 //		Solicited   bool   // receive: the sender asked for an event
 //		Invalidated STag   // receive: the STag that the peer invalidated, 0 for none
@@ -81,7 +81,7 @@ const (
 //	}
 type Completion = work.Completion
 
-// Status is how a work request ended. The numbers are libibverbs'.
+// Status is the result of a work request. The numbers are libibverbs'.
 type Status = work.Status
 
 // Statuses of a Completion.
@@ -98,7 +98,7 @@ const (
 	RemoteOperationErr = work.RemoteOperationErr
 )
 
-// WCOp is what a Completion completes. The numbers are libibverbs'.
+// WCOp is the operation that a Completion completes. The numbers are libibverbs'.
 type WCOp = work.WCOp
 
 // Operations of a Completion.
@@ -112,7 +112,7 @@ const (
 // State is a QP's state.
 type State = rdmap.State
 
-// States of a QP, in the words of the RDMAC verbs.
+// States of a QP, named as in the RDMAC verbs.
 const (
 	Idle      = rdmap.Idle      // not connected yet, or closed in good order
 	RTS       = rdmap.RTS       // connected
@@ -121,8 +121,8 @@ const (
 	Errored   = rdmap.Errored   // the connection is gone; everything is or will be flushed
 )
 
-// QPError is what ended a QP's connection in bad order: a Terminate message, or an
-// error of the stream below. *QPError is an error. It unwraps to Err.
+// QPError is the reason why a QP's connection ended with an error: a Terminate message,
+// or an error of the stream below. *QPError is an error. It unwraps to Err.
 //
 //	type QPError struct {
 //		QP         uint32        // number of the QP
@@ -137,14 +137,14 @@ const (
 //	}
 type QPError = rdmap.Error
 
-// Cause is the part of a QPError that is the same whichever QP it is.
+// Cause is the part of a QPError that does not depend on the QP.
 type Cause = rdmap.Cause
 
 // Opcode is the opcode of an RDMAP message (RFC 5040 §4.3). String names it.
 type Opcode = wire.Opcode
 
 // TerminateCode is the cause in a Terminate message (RFC 5040 §4.8). The zero value
-// means that there is none. String says it in words.
+// means that there is none. String describes it in words.
 //
 //	type TerminateCode struct {
 //		Layer uint8 // which layer found the error: 0 RDMAP, 1 DDP, 2 MPA
@@ -153,28 +153,28 @@ type Opcode = wire.Opcode
 //	}
 type TerminateCode = rdmap.Code
 
-// Access says what may be done with a region. Reading it in work requests of QPs
-// of its PD is always allowed. The numbers are libibverbs', but for
-// RemoteInvalidate, which libibverbs has not.
+// Access is the set of rights to a region. Work requests of QPs of the region's PD may
+// always read it. The numbers are libibverbs', except RemoteInvalidate, which libibverbs
+// does not have.
 type Access uint32
 
 // Access flags.
 const (
-	LocalWrite   Access = 0x01 // receives and Reads of ours may write to it
+	LocalWrite   Access = 0x01 // receives and Reads of this end may write to it
 	RemoteWrite  Access = 0x02 // peers may write to it; needs LocalWrite
 	RemoteRead   Access = 0x04 // peers may read it
 	RemoteAtomic Access = 0x08 // recorded in the table; there are no atomic operations yet
 	MWBind       Access = 0x10 // recorded in the table; there are no memory windows yet
 	ZeroBased    Access = 0x20 // tagged offsets begin at 0: the default
 
-	// RemoteInvalidate lets every peer of the PD make the region's STag invalid
-	// by a Send with Invalidate, for all streams that use it. A region that is
-	// bound to a QP (MROptions.QP), and that has another remote right, needs it
-	// not: that QP's peer may invalidate it (RFC 5040 §8.1.1 rule 7).
+	// RemoteInvalidate lets every peer of the PD invalidate the region's STag by a Send
+	// with Invalidate, for all streams that use it. A region that is bound to a QP
+	// (MROptions.QP) and has another remote right does not need RemoteInvalidate: that
+	// QP's peer may invalidate it (RFC 5040 §8.1.1 rule 7).
 	RemoteInvalidate Access = 1 << 30
 )
 
-// accessFlags has a row for each flag.
+// accessFlags has one row for each flag.
 var accessFlags = []struct {
 	flag  Access
 	name  string
@@ -207,7 +207,7 @@ func (a Access) String() string {
 	return strings.Join(names, ", ")
 }
 
-// rights is a as the table has it.
+// rights returns a as rights of the tagged memory table.
 func (a Access) rights() (r tpt.Rights, err error) {
 	rest := a
 	for _, f := range accessFlags {
