@@ -10,9 +10,9 @@ import (
 	common "github.com/stag-rdma/stag/test/rig"
 )
 
-// A region that RegMR made of another region's memory keeps that memory: when
-// the other one is closed nobody else gets it, and the peer goes on reading what
-// was there.
+// A region that RegMR makes over another region's memory keeps that memory. When the
+// other region is closed, the heap does not give the memory to a new region, and the peer
+// still reads the same octets.
 func TestRegionOverAnother(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
@@ -43,8 +43,8 @@ func TestRegionOverAnother(t *testing.T) {
 	})
 }
 
-// A region over memory of another adapter's heap keeps that mapped when the
-// adapter, and the region that AllocMR made, are closed.
+// A region over memory of another adapter's heap keeps that memory mapped when the
+// other adapter and the region that AllocMR made are closed.
 func TestRegionOverAnotherAdapters(t *testing.T) {
 	r := newLoopback(t)
 	x, y := r.connect(wants{})
@@ -72,8 +72,8 @@ func TestRegionOverAnotherAdapters(t *testing.T) {
 	}
 }
 
-// Memory of the heap that no open region has is not registered, nor is what
-// reaches from one region into another.
+// RegMR refuses heap memory that belongs to no open region, and memory that reaches from
+// one region into another.
 func TestRegisterNobodysMemory(t *testing.T) {
 	r := &rig{Stage: common.On(t)}
 	a := r.open(Config{KernelPort: true, RegionHeap: 16 * heap.PageSize})
@@ -103,7 +103,7 @@ func TestRegisterNobodysMemory(t *testing.T) {
 	}
 }
 
-// mapped tells whether mem is in the process's address space.
+// mapped reports whether mem is in the process's address space.
 func mapped(t *testing.T, mem []byte) bool {
 	t.Helper()
 	err := unix.Msync(mem[:heap.PageSize], unix.MS_ASYNC)

@@ -9,8 +9,7 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// TestCaptureTimes: each packet has a time of its own, also where one step moves
-// many of them.
+// TestCaptureTimes: each packet has a time of its own, even if one step moves many packets.
 func TestCaptureTimes(t *testing.T) {
 	r := newHosts(t, pair.Config{})
 	x, y := r.connect(wants{heap: 1 << 20})
@@ -32,7 +31,7 @@ func TestCaptureTimes(t *testing.T) {
 		x.post(SendWR{Op: WRWrite, Flags: Signaled, SGL: []SGE{x.mr.SGE(0, 512<<10)}, RKey: y.mr.RKey()})
 		r.ok(x.sent(1))
 	}
-	r.Must(x.a.Close()) // it hands over what there is
+	r.Must(x.a.Close()) // Close hands over the packets that are left
 	r.Must(<-ended)
 	stop()
 	times := map[time.Time]bool{}

@@ -15,7 +15,7 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// listener is a capture that has begun.
+// listener is a running capture and the packets that it has received.
 type listener struct {
 	r    *rig
 	stop context.CancelFunc
@@ -27,7 +27,7 @@ type listener struct {
 	lost    uint64
 }
 
-// capture begins one, which ends with the test.
+// capture starts a capture that ends with the test.
 func (r *rig) capture(a *Adapter, f report.Filter) *listener {
 	r.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -50,7 +50,7 @@ func (r *rig) capture(a *Adapter, f report.Filter) *listener {
 	return l
 }
 
-// ended waits for the end of the capture.
+// ended waits for the end of the capture and returns its error.
 func (l *listener) ended() error {
 	l.r.Helper()
 	select {
@@ -62,14 +62,14 @@ func (l *listener) ended() error {
 	return nil
 }
 
-// seen is what has come so far.
+// seen returns the packets received so far, and the number of lost ones.
 func (l *listener) seen() ([]report.Packet, uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.packets, l.lost
 }
 
-// settled is what has come, when nothing has for a while.
+// settled returns what seen does, as soon as no packet has come for a while.
 func (l *listener) settled() ([]report.Packet, uint64) {
 	l.r.Helper()
 	last, since := -1, time.Now()
@@ -83,7 +83,7 @@ func (l *listener) settled() ([]report.Packet, uint64) {
 	return l.seen()
 }
 
-// octetsSent are those of the TCP payload in one direction, each counted once.
+// octetsSent counts the octets of TCP payload in one direction, each octet once.
 func octetsSent(r *rig, packets []report.Packet, out bool) int {
 	r.Helper()
 	seen := map[uint32]int{}
@@ -104,7 +104,7 @@ func octetsSent(r *rig, packets []report.Packet, out bool) int {
 	return total
 }
 
-// withPayload tells packets of a transfer from acknowledgements, which can also
+// withPayload reports whether p carries payload of a transfer. An acknowledgement can
 // come after one capture has begun and before another has.
 func withPayload(p report.Packet) bool { return p.Length > 100 }
 
@@ -173,8 +173,8 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// TestCaptureStreams: every packet has its QP, also those that come while a
-// connection is taken over, and every connection is told of once.
+// TestCaptureStreams: every packet has its QP, even if it comes while the connection is
+// taken over, and every connection is described once.
 func TestCaptureStreams(t *testing.T) {
 	r := newHosts(t, pairConfig)
 	for _, snap := range []int{0, 100} {
@@ -217,8 +217,8 @@ func TestCaptureStreams(t *testing.T) {
 	}
 }
 
-// TestCaptureLate: packets that are handed over when their QP is gone have its
-// number all the same.
+// TestCaptureLate: packets that are delivered after their QP is closed still have its
+// number.
 func TestCaptureLate(t *testing.T) {
 	r := newHosts(t, pairConfig)
 	held, release := make(chan struct{}), make(chan struct{})
@@ -255,7 +255,7 @@ func TestCaptureLate(t *testing.T) {
 	}
 }
 
-// TestCaptureSlow: who does not take its packets loses them, with a count, and
+// TestCaptureSlow: a capture that does not take its packets loses and counts them, and
 // the transfer does not wait for it.
 func TestCaptureSlow(t *testing.T) {
 	r := newHosts(t, pairConfig)
@@ -293,7 +293,7 @@ func TestCaptureSlow(t *testing.T) {
 	}
 	close(release)
 	r.Eventually("what was lost is told", func() bool { _, lost := r.a.device.Captured(); return lost != 0 })
-	r.Check(r.a.Close()) // which hands over the rest
+	r.Check(r.a.Close()) // Close hands over the rest
 	r.Check(<-done)
 	t.Logf("%d captured, %d lost", got, lost)
 	packets, dropped := r.a.device.Captured()
@@ -302,7 +302,7 @@ func TestCaptureSlow(t *testing.T) {
 	}
 }
 
-// TestCaptureClose: Close ends a capture in good order, and the last packets are
+// TestCaptureClose: Close ends a capture without an error, and the last packets are
 // the resets of the connections.
 func TestCaptureClose(t *testing.T) {
 	r := newHosts(t, pairConfig)
@@ -316,7 +316,7 @@ func TestCaptureClose(t *testing.T) {
 		t.Fatal("no packets")
 	}
 	var v wire.Packet
-	for len(all) > 1 && !all[len(all)-1].Out { // what the peer still says
+	for len(all) > 1 && !all[len(all)-1].Out { // the peer may still send packets
 		all = all[:len(all)-1]
 	}
 	last := all[len(all)-1]
@@ -326,7 +326,7 @@ func TestCaptureClose(t *testing.T) {
 	r.Says(r.a.Capture(r.Ctx(), report.Filter{}, nil), ErrClosed)
 }
 
-// TestCaptureClosedSlowly: a receiver that takes nothing does not keep Close.
+// TestCaptureClosedSlowly: Close does not wait for a receiver that takes nothing.
 func TestCaptureClosedSlowly(t *testing.T) {
 	r := newHosts(t, pairConfig)
 	held, release := make(chan struct{}), make(chan struct{})
@@ -344,7 +344,8 @@ func TestCaptureClosedSlowly(t *testing.T) {
 	r.Says(<-done, nil, "late")
 }
 
-// TestCaptureLinkGone: the interface goes, and the capture says so.
+// TestCaptureLinkGone: when the interface is removed, the capture returns an error that
+// says so.
 func TestCaptureLinkGone(t *testing.T) {
 	r := newHosts(t, pairConfig)
 	l := r.capture(r.a, report.Filter{})
@@ -358,8 +359,8 @@ func TestCaptureLinkGone(t *testing.T) {
 	r.Says(l.ended(), nil, "the interface is gone")
 }
 
-// TestCaptureQueues: the packets of two queues come in the order of time, each
-// once, with the queue at which it arrived.
+// TestCaptureQueues: the packets of two queues come in the order of their times, each
+// once, with the queue at which the packet arrived.
 func TestCaptureQueues(t *testing.T) {
 	r := newHosts(t, pair.Config{Queues: 2})
 	l := r.capture(r.b, report.Filter{})
@@ -367,7 +368,7 @@ func TestCaptureQueues(t *testing.T) {
 	for range 8 {
 		x, y := r.connect(wants{heap: 1 << 18})
 		x.post(SendWR{Op: WRWrite, SGL: []SGE{x.mr.SGE(0, 1<<18)}, RKey: y.mr.RKey(), Flags: Signaled})
-		y.post(SendWR{Op: WRWrite, Flags: Signaled}) // to a peer that says nothing there are more packets later
+		y.post(SendWR{Op: WRWrite, Flags: Signaled}) // a silent peer causes more packets later
 		ends = append(ends, x, y)
 	}
 	for _, x := range ends {
@@ -396,7 +397,7 @@ func TestCaptureQueues(t *testing.T) {
 	t.Logf("by queue: %v", queues)
 }
 
-// TestCaptureRefused: what cannot be captured, and why.
+// TestCaptureRefused: a capture that is not possible returns the reason.
 func TestCaptureRefused(t *testing.T) {
 	refused := func(r *rig, f report.Filter, words ...string) {
 		t.Helper()
@@ -427,7 +428,7 @@ func TestCaptureRefused(t *testing.T) {
 		r := newHosts(t, pairConfig)
 		full := errors.New("no room")
 		r.Says(r.a.Capture(r.Ctx(), report.Filter{}, func(report.Batch) error { return full }), full)
-		for range tap.MaxRings { // there is room for as many as ever
+		for range tap.MaxRings { // captures that have ended take no place
 			r.capture(r.a, report.Filter{})
 		}
 	})

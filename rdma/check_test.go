@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What nothing can be made of is refused before anything is posted.
+// A malformed work request is refused, and no request of the same call is posted.
 func TestMalformedWorkRequests(t *testing.T) {
 	r := newLoopback(t)
 	x, y := r.connect(wants{qp: QPConfig{MaxSGE: 2, MaxInline: NoInline}})
@@ -54,7 +54,7 @@ func TestMalformedWorkRequests(t *testing.T) {
 	r.ok(y.got(1))
 }
 
-// Of what does not fit, as much is posted as fits.
+// If the queue has too little room, the requests that fit are posted.
 func TestQueueFull(t *testing.T) {
 	r := newLoopback(t)
 	x, y := r.connect(wants{qp: QPConfig{SendDepth: 4, RecvDepth: 4}})
@@ -141,7 +141,7 @@ func TestConfigMistakesAreAllNamed(t *testing.T) {
 	}
 }
 
-// A region may begin at any tagged offset, and any memory may be one.
+// A region may begin at any tagged offset, and any memory may be a region.
 func TestRegions(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
@@ -157,7 +157,7 @@ func TestRegions(t *testing.T) {
 		if string(x.mr.Bytes()[7:10]) != "end" {
 			r.Errorf("read %q", x.mr.Bytes()[:10])
 		}
-		r.Must(mr.Close()) // from now on it is the program's alone
+		r.Must(mr.Close()) // from now on only the program uses the memory
 		if string(buf[997:]) != "end" {
 			r.Errorf("written %q", buf[997:])
 		}

@@ -68,8 +68,8 @@ func TestPostersAndPollers(t *testing.T) {
 	})
 }
 
-// Posting while the connection ends, whoever ends it: each work request that
-// was taken completes exactly once.
+// Posting while either end closes the connection: each work request that was taken
+// completes exactly once.
 func TestPostWhileItEnds(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		ends := []func(x, y *end){
@@ -116,8 +116,7 @@ func TestPostWhileItEnds(t *testing.T) {
 	})
 }
 
-// Many connections between two adapters at a time, made and ended by many
-// goroutines.
+// Many goroutines make and end many connections between two adapters at a time.
 func TestManyConnections(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		const n = 24
@@ -173,7 +172,7 @@ func serveOne(r *rig, l *Listener, pd *PD) error {
 	return qp.Err()
 }
 
-// writeOne writes octet i by a connection of its own.
+// writeOne writes octet i over a connection of its own.
 func writeOne(r *rig, l *Listener, i int, to STag) error {
 	e := r.newEnd(r.a, wants{heap: 1})
 	if err := e.qp.Dial(r.Ctx(), l.Addr().String(), ConnParams{}); err != nil {
@@ -189,8 +188,7 @@ func writeOne(r *rig, l *Listener, i int, to STag) error {
 	return e.qp.Close()
 }
 
-// Posting and polling allocate nothing, in the engine and the kernel port
-// neither.
+// Posting and polling allocate nothing, neither with an engine nor with the kernel port.
 func TestDataPathAllocatesNothing(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
@@ -203,7 +201,7 @@ func TestDataPathAllocatesNothing(t *testing.T) {
 			for sent, got := 0, 0; sent < 2 || got < 1; {
 				sent += x.send.Poll(dst)
 				got += y.recv.Poll(dst)
-				runtime.Gosched() // AllocsPerRun leaves one processor for all
+				runtime.Gosched() // AllocsPerRun leaves one processor for all goroutines
 			}
 		}
 		round()

@@ -11,8 +11,8 @@ import (
 	"github.com/stag-rdma/stag/offload/nic"
 )
 
-// TestConfigReachesTheDevice: every field of a Config has a field of the device's, and
-// arrives there.
+// TestConfigReachesTheDevice: every field of a Config has a field in the device's
+// configuration, and its value arrives there.
 func TestConfigReachesTheDevice(t *testing.T) {
 	var c Config
 	v := reflect.ValueOf(&c).Elem()

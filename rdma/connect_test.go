@@ -14,7 +14,7 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// plainPeer listens without stag, and does to each connection what it is told.
+// plainPeer listens without stag and calls serve for each connection.
 func (r *rig) plainPeer(serve func(c net.Conn)) (address string) {
 	r.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -34,7 +34,7 @@ func (r *rig) plainPeer(serve func(c net.Conn)) (address string) {
 	return l.Addr().String()
 }
 
-// answered serves connections with a whole Request read and a Reply written.
+// answered reads a whole Request from each connection, writes a Reply, and calls then.
 func (r *rig) answered(reply func(mpa.Request) []byte, then func(c net.Conn)) func(net.Conn) {
 	return func(c net.Conn) {
 		defer c.Close()
@@ -57,7 +57,7 @@ func accept(q mpa.Request) []byte {
 	return b
 }
 
-// deafPeer is a connection to a peer that accepts it, and then does nothing.
+// deafPeer connects to a peer that accepts the connection and then does nothing.
 func (r *rig) deafPeer() (*end, net.Conn) {
 	r.Helper()
 	c := make(chan net.Conn, 1)
@@ -97,7 +97,7 @@ func TestRejectCarriesPrivateData(t *testing.T) {
 				if !errors.As(err, &rejected) || !bytes.Equal(rejected.PrivateData, private) {
 					r.Errorf("%v: %+v", err, rejected)
 				}
-				// The QP is as it was.
+				// The QP is as it was before Dial.
 				if x.qp.State() != Idle || x.qp.Err() != nil {
 					r.Errorf("state %v, %v", x.qp.State(), x.qp.Err())
 				}
@@ -110,7 +110,7 @@ func TestRejectCarriesPrivateData(t *testing.T) {
 	})
 }
 
-// Every private data that there can be arrives.
+// Private data of every permitted size arrives.
 func TestPrivateDataSizes(t *testing.T) {
 	r := newLoopback(t)
 	for _, c := range []struct{ revision, n int }{{2, 0}, {2, 1}, {2, 251}, {2, 252}, {2, 508}, {1, 512}} {
@@ -129,7 +129,7 @@ func TestPrivateDataSizes(t *testing.T) {
 	}
 }
 
-// What Dial makes of peers that do not do as they should. The QP stays as it
+// Dial returns the right error for each peer that breaks the protocol. The QP stays as it
 // was, each time.
 func TestDialBadPeers(t *testing.T) {
 	r := newLoopback(t)
@@ -141,7 +141,7 @@ func TestDialBadPeers(t *testing.T) {
 	other := func(q mpa.Request) []byte { b := accept(q); b[17] = 1; return b }
 	tooMany := func(q mpa.Request) []byte {
 		b, _, _ := q.Accept(mpa.Offer{IRD: 8, ORD: 8})
-		b[22], b[23] = b[22]|0x01, 0 // ORD 256, which we do not serve
+		b[22], b[23] = b[22]|0x01, 0 // ORD 256, which this end does not serve
 		return b
 	}
 	x := r.newEnd(r.a, wants{})
@@ -165,7 +165,7 @@ func TestDialBadPeers(t *testing.T) {
 		}
 	}
 
-	// A Reply that cannot be agreed to gets a Terminate.
+	// A Reply to which this end cannot agree gets a Terminate.
 	got := make(chan []byte, 1)
 	address := r.plainPeer(r.answered(tooMany, func(c net.Conn) {
 		b, _ := io.ReadAll(c)
@@ -187,8 +187,8 @@ func TestDialBadPeers(t *testing.T) {
 	}
 }
 
-// A peer that says nothing is waited for as long as it was asked for, and a
-// context or a Close ends the attempt at once.
+// Dial waits for a silent peer as long as Timeout says. The end of the context or a Close
+// ends the attempt at once.
 func TestDialTimeout(t *testing.T) {
 	r := newLoopback(t)
 	silent := r.plainPeer(func(c net.Conn) { r.Cleanup(func() { c.Close() }) })
@@ -220,7 +220,7 @@ func TestDialMistakes(t *testing.T) {
 		}
 	}
 	r.Says(y.qp.Dial(r.Ctx(), "127.0.0.1:1", ConnParams{}), nil, "refused")
-	// By name.
+	// Dial by host name.
 	l := r.listen(r.b)
 	defer l.Close()
 	go func() {

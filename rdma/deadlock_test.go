@@ -10,10 +10,9 @@ import (
 	common "github.com/stag-rdma/stag/test/rig"
 )
 
-// Adapter.Close ends while every verb that counts something in the protection
-// domain runs beside it: locks are taken in one order (see Adapter). A verb
-// that took PD.mu before Adapter.busy would hang here in one of the first
-// rounds.
+// Adapter.Close returns while other goroutines run every verb that counts objects in the
+// protection domain: locks are taken in one order (see Adapter). If a verb took PD.mu
+// before the device's lock, this test would hang in one of the first rounds.
 func TestCloseBesideVerbs(t *testing.T) {
 	r := &rig{Stage: common.On(t)}
 	common.NoLeaks(r)
@@ -30,7 +29,7 @@ func (r *rig) closeBesideVerbs() {
 	r.Must(err)
 	cq, err := a.CreateCQ(16)
 	r.Must(err)
-	_, err = pd.RegMR(make([]byte, 16), 0) // PD.Close fails as long as it is there
+	_, err = pd.RegMR(make([]byte, 16), 0) // PD.Close fails while this region exists
 	r.Must(err)
 	buf := make([]byte, 16)
 	verbs := []func() error{

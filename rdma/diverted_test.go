@@ -11,9 +11,9 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-// TestRouteLeadsAway: the route to a QP's peer leads through another interface
-// from now on, or nowhere. The application is told, the report says so, and the
-// connection goes on; then all of it is as it was.
+// TestRouteLeadsAway: when the route to a QP's peer changes to another interface, or
+// disappears, the application gets an event, the report says so, and the connection
+// continues. When the route is back, the event and the report say that too.
 func TestRouteLeadsAway(t *testing.T) {
 	for name, kind := range map[string]int{"elsewhere": unix.RTN_UNICAST, "nowhere": unix.RTN_UNREACHABLE} {
 		t.Run("offloaded/"+name, func(t *testing.T) {
@@ -52,8 +52,8 @@ func TestRouteLeadsAway(t *testing.T) {
 	}
 }
 
-// diverted is what the report says of the way of a QP's connection, whose next
-// hop is the peer itself.
+// diverted returns what the report says about the route of a QP's connection. The next
+// hop of the connection is the peer itself.
 func (r *rig) diverted(qp *QP) string {
 	r.Helper()
 	report, err := r.a.Report(r.Ctx())

@@ -2,8 +2,8 @@ package rdma
 
 import "testing"
 
-// TestEagerResponderBegins: a peer that shows nobody that it is there, and waits
-// for us, hears from us.
+// TestEagerResponderBegins: with Eager, this end sends first to a peer that sends no
+// first message and waits for one.
 func TestEagerResponderBegins(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.newEnd(r.a, wants{}), r.newEnd(r.b, wants{})

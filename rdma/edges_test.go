@@ -9,10 +9,10 @@ import (
 	common "github.com/stag-rdma/stag/test/rig"
 )
 
-// What an element cannot say is refused by MR.SGE, and not said shorter.
+// MR.SGE refuses a length that does not fit into an element, instead of truncating it.
 func TestSGEOfFourGiB(t *testing.T) {
 	r := &rig{Stage: common.On(t)}
-	// Address space, of which no octet is ever touched.
+	// The mapping is address space only: the test touches no octet of it.
 	mem, err := unix.Mmap(-1, 0, 1<<32+1, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	r.Must(err)
 	defer unix.Munmap(mem)
@@ -32,18 +32,17 @@ func TestSGEOfFourGiB(t *testing.T) {
 	}
 }
 
-// A QP that is made while the adapter is being closed, too late for Close to
-// see it, is not made.
+// CreateQP fails if Close has begun and would not see the new QP.
 func TestCreateQPTooLate(t *testing.T) {
 	r := &rig{Stage: common.On(t)}
 	common.NoLeaks(r)
 	a := r.open(Config{KernelPort: true})
 	e := r.newEnd(a, wants{})
-	a.takeLoose() // as Close begins
+	a.takeLoose() // as at the beginning of Close
 	_, err := e.pd.CreateQP(QPConfig{SendCQ: e.send, RecvCQ: e.recv})
 	r.Says(err, ErrClosed, "adapter")
 	r.Must(e.qp.Close())
-	r.Must(e.send.Close()) // nothing of it is counted
+	r.Must(e.send.Close()) // no use of the CQ is counted
 	r.Must(e.mr.Close())
 	r.Must(e.pd.Close())
 	if !strings.HasPrefix(err.Error(), "create QP: ") {

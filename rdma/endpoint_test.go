@@ -38,7 +38,7 @@ func (r *rig) joinEndpoints(x, y *Endpoint) {
 	}
 }
 
-// left counts what an adapter has: CQs, QPs, regions.
+// left counts the CQs, QPs and regions of an adapter.
 func (r *rig) left(a *Adapter) [3]int {
 	r.Helper()
 	report, err := a.Report(r.Ctx())
@@ -47,7 +47,7 @@ func (r *rig) left(a *Adapter) [3]int {
 }
 
 // TestEndpoint: two Endpoints of the zero configuration exchange a message and end in
-// good order. Close leaves nothing, also if it is called twice.
+// good order. Close leaves nothing, even if it is called twice.
 func TestEndpoint(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.newEndpoint(r.a, EndpointConfig{}), r.newEndpoint(r.b, EndpointConfig{})
@@ -79,8 +79,8 @@ func TestEndpoint(t *testing.T) {
 	})
 }
 
-// TestEndpointDefaults: an Endpoint has what its configuration says, and else 64 KiB, a
-// CQ as deep as its queue, and no access for the peer.
+// TestEndpointDefaults: an Endpoint has what its configuration says. The defaults are
+// 64 KiB, a CQ as deep as its queue, and no access for the peer.
 func TestEndpointDefaults(t *testing.T) {
 	r := newLoopback(t)
 	e := r.newEndpoint(r.a, EndpointConfig{})
@@ -108,8 +108,8 @@ func TestEndpointDefaults(t *testing.T) {
 	}
 }
 
-// TestEndpointShares: Close leaves open what was handed in, stops at what is in use, and
-// can be called again.
+// TestEndpointShares: Close leaves open what the caller passed in, stops at an object that
+// is in use, and can be called again.
 func TestEndpointShares(t *testing.T) {
 	r := newLoopback(t)
 	first := r.newEndpoint(r.a, EndpointConfig{Access: all})
@@ -137,8 +137,8 @@ func TestEndpointShares(t *testing.T) {
 	}
 }
 
-// TestEndpointUndone: whichever step fails, the error says so and the steps before it
-// leave nothing.
+// TestEndpointUndone: if any step fails, the error says so, and the steps before it leave
+// nothing.
 func TestEndpointUndone(t *testing.T) {
 	r := newLoopback(t)
 	gone, err := r.a.AllocPD()
@@ -181,7 +181,7 @@ func TestEndpointUndone(t *testing.T) {
 	r.Says(err, ErrClosed, "create endpoint: allocate protection domain")
 }
 
-// pds returns how many protection domains a's table has.
+// pds returns how many protection domains are in a's table.
 func (r *rig) pds(a *Adapter) int { return a.table.Stats().PDs }
 
 // TestEndpointSaysWhyItFailed: the error of Sent and Received is the reason why the

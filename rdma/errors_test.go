@@ -30,7 +30,7 @@ func TestClosedIsNetClosed(t *testing.T) {
 	}
 }
 
-// Every timeout is a net.Error with Timeout, whoever set the limit.
+// Every timeout is a net.Error with Timeout, whichever limit caused it.
 func TestTimeoutIsNetTimeout(t *testing.T) {
 	r := newLoopback(t)
 	x := r.newEnd(r.a, wants{})
@@ -87,8 +87,8 @@ func TestReplyErrors(t *testing.T) {
 	r.Says(x.qp.Dial(r.Ctx(), address, ConnParams{Markers: true}), nil, "4 octets of private data")
 }
 
-// Both ends learn the read depths that the other has sent (RFC 6581 §9.1), not
-// only what became of them.
+// Each end learns the read depths that the other end has sent (RFC 6581 §9.1), not
+// only the depths that were agreed on.
 func TestPeerDepths(t *testing.T) {
 	r := newLoopback(t)
 	x, y := r.connect(wants{dial: ConnParams{IRD: 20, ORD: 40}, accept: ConnParams{IRD: 30, ORD: 3}})

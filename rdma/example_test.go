@@ -15,8 +15,8 @@ type side struct {
 	*rdma.Endpoint
 }
 
-// newSide makes one end over the kernel's TCP, which any user may. Over a
-// network card it is rdma.Config{Ports: []string{"eth1"}}, and nothing else.
+// newSide makes one end over the kernel's TCP, which needs no rights. For a network card
+// the configuration is rdma.Config{Ports: []string{"eth1"}}; everything else is the same.
 func newSide() *side {
 	a, err := rdma.Open(rdma.Config{KernelPort: true})
 	check(err)
@@ -49,7 +49,7 @@ func connect(client, server *side) {
 	check(<-accepted)
 }
 
-// A message: the receiver says where it may go before it is sent.
+// A Send and its receive: the receiver posts memory for the message before it is sent.
 func Example() {
 	client, server := newSide(), newSide()
 	defer client.a.Close()
@@ -67,8 +67,8 @@ func Example() {
 	// Output: Receive 1: success, "hello"
 }
 
-// One end writes to the other's memory and reads it back. The other's
-// application has no part in it, beyond having given away the RKey.
+// One end writes to the other's memory and reads it back. The application of the other
+// end gives away the RKey and takes no further part.
 func ExampleQP_PostSend() {
 	client, server := newSide(), newSide()
 	defer client.a.Close()
@@ -82,7 +82,7 @@ func ExampleQP_PostSend() {
 			RemoteAddr: 1000, RKey: server.MR.RKey()})
 	check(err)
 
-	c, err := client.Sent(context.Background()) // of the Read, which sees the Write before it
+	c, err := client.Sent(context.Background()) // the completion of the Read, which sees the Write before it
 	check(err)
 	fmt.Printf("%v: %v, %d octets: %q\n", c.Op, c.Status, c.Length, client.MR.Bytes()[2000:2000+n])
 	fmt.Printf("at the other end: %q\n", server.MR.Bytes()[1000:1000+n])
@@ -91,7 +91,7 @@ func ExampleQP_PostSend() {
 	// at the other end: "written from afar"
 }
 
-// Both ends can tell each other something, such as an RKey, while they connect.
+// Both ends can pass private data, such as an RKey, while they connect.
 func ExampleQP_Dial() {
 	client, server := newSide(), newSide()
 	defer client.a.Close()
@@ -121,7 +121,7 @@ func ExampleQP_Dial() {
 	// closed: <nil>
 }
 
-// A connection that is not wanted, and why.
+// A server rejects a connection and tells the client why.
 func ExampleConnRequest_Reject() {
 	client, server := newSide(), newSide()
 	defer client.a.Close()
@@ -143,7 +143,7 @@ func ExampleConnRequest_Reject() {
 	// Output: rejected: come back tomorrow
 }
 
-// A loop that sleeps until there is work, and ends with the connection.
+// A loop sleeps until there is a completion, and ends with the connection.
 func ExampleCQ_Arm() {
 	client, server := newSide(), newSide()
 	defer client.a.Close()
@@ -164,7 +164,7 @@ func ExampleCQ_Arm() {
 	var dst [16]rdma.Completion
 	for over := false; !over; {
 		server.RecvCQ.Arm(false)
-		// Once more, for what came before Arm.
+		// Poll once more, for completions that came before Arm.
 		n := server.RecvCQ.Poll(dst[:])
 		for _, c := range dst[:n] {
 			fmt.Println(c.ID, c.Status)

@@ -7,14 +7,14 @@ import (
 	"github.com/stag-rdma/stag/offload/rdmap"
 )
 
-// faults: what a peer may not do, what both ends are told, and that nothing was
-// written.
+// TestRemoteFaults: a peer that breaks a rule gets the right error, both ends report it,
+// and no octet is written.
 func TestRemoteFaults(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		type fault struct {
 			name   string
 			wr     func(x, y *end, stranger, private *MR) SendWR
-			remote Status // of the completion; Success: none, or a success
+			remote Status // of the request's completion; Success: no completion, or a success
 			code   rdmap.Code
 		}
 		sge := func(x *end) []SGE { return []SGE{x.mr.SGE(0, 100)} }
@@ -80,7 +80,7 @@ func TestRemoteFaults(t *testing.T) {
 	})
 }
 
-// Our own memory is checked as well: the completion says which request it was.
+// The access to local memory is checked too: the completion names the request that failed.
 func TestLocalFaults(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for _, f := range []struct {

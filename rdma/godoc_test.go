@@ -17,8 +17,8 @@ import (
 )
 
 // TestGodocShowsFields: go doc prints only "type SendWR = ..." for an alias. The
-// comments of the aliases of structs therefore list the fields. They list all that
-// there are, in their order, with their types and a word about each.
+// comments of the aliases of structs therefore list all fields, in their order, with
+// their types and a comment for each.
 func TestGodocShowsFields(t *testing.T) {
 	need.Tool(t, "go")
 	names := aliases(t)
@@ -42,7 +42,7 @@ func TestGodocShowsFields(t *testing.T) {
 	}
 }
 
-// aliases has the aliases of types.go by what they stand for: "rdmap.Code" is
+// aliases returns the aliases of types.go by the type that they name: "rdmap.Code" is
 // "TerminateCode".
 func aliases(t *testing.T) map[string]string {
 	t.Helper()
@@ -60,7 +60,7 @@ func aliases(t *testing.T) map[string]string {
 	return names
 }
 
-// named is the name of a field's type in this package.
+// named returns the name of a field's type in this package.
 func named(typ reflect.Type, names map[string]string) string {
 	if typ.Kind() == reflect.Slice && typ.Elem().Kind() != reflect.Uint8 {
 		return "[]" + named(typ.Elem(), names)
@@ -73,7 +73,7 @@ func named(typ reflect.Type, names map[string]string) string {
 
 var fieldLine = regexp.MustCompile(`^\s+(\w+) +(\S+) +// \S`)
 
-// shown is the fields that go doc prints of a type: "ID uint64".
+// shown returns the fields that go doc prints for a type: "ID uint64".
 func shown(t *testing.T, name string) (fields []string) {
 	t.Helper()
 	out, err := exec.Command("go", "doc", name).CombinedOutput()

@@ -32,8 +32,8 @@ func TestDisconnect(t *testing.T) {
 		if x.qp.State() != Idle || y.qp.State() != Idle {
 			r.Errorf("states %v, %v", x.qp.State(), y.qp.State())
 		}
-		r.Check(x.qp.Disconnect(r.Ctx())) // again: it is closed
-		// What is posted now is flushed.
+		r.Check(x.qp.Disconnect(r.Ctx())) // a second Disconnect of a closed connection
+		// A request that is posted now is flushed.
 		x.post(SendWR{ID: 9, Op: WRSend})
 		x.receive(RecvWR{ID: 10})
 		if c := x.sent(1)[0]; c.ID != 9 || c.Status != Flushed {
@@ -47,11 +47,11 @@ func TestDisconnect(t *testing.T) {
 	})
 }
 
-// A peer that closes in good order gets what had been posted to it: its own direction
-// has ended, not ours. Both ends close in good order then.
+// A peer that closes in good order still gets the messages that were posted to it: only
+// its own direction has ended. Both ends close in good order then.
 func TestDisconnectWhileThePeerSends(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
-		const messages, size = 64, 128 << 10 // more than is under way at a time
+		const messages, size = 64, 128 << 10 // more than can be in flight at a time
 		x, y := r.connect(wants{heap: messages * size, qp: QPConfig{SendDepth: 2 * messages}})
 		fill(x.mr.Bytes(), 1)
 		for i := range messages {
@@ -124,14 +124,14 @@ func TestAbort(t *testing.T) {
 		if e := r.event(r.b, QPFatal); e.QP != y.qp || !errors.Is(e.Err, stream.ErrReset) {
 			r.Errorf("%+v", e)
 		}
-		r.noEvents(r.a) // it was asked for
+		r.noEvents(r.a) // the program itself asked for this end
 		if x.qp.State() != Errored || y.qp.State() != Errored {
 			r.Errorf("states %v, %v", x.qp.State(), y.qp.State())
 		}
 	})
 }
 
-// A peer whose adapter goes away in the middle of a long Read.
+// The peer's adapter is closed in the middle of a long Read.
 func TestPeerDies(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.connect(wants{heap: 8 << 20, qp: QPConfig{SendDepth: 64}})
@@ -155,7 +155,7 @@ func TestPeerDies(t *testing.T) {
 	})
 }
 
-// A QP that is destroyed completes everything that was posted, in order, once.
+// Close of a QP completes every posted request, in order, once.
 func TestCloseWithWorkPending(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.connect(wants{heap: 4 << 20})
@@ -184,7 +184,7 @@ func TestCloseWithWorkPending(t *testing.T) {
 	})
 }
 
-// A QP that never was connected flushes its receives.
+// A QP that has never been connected flushes its receives.
 func TestCloseUnconnected(t *testing.T) {
 	r := newLoopback(t)
 	e := r.newEnd(r.a, wants{})
@@ -201,7 +201,7 @@ func TestCloseUnconnected(t *testing.T) {
 }
 
 // A CQ that is not polled is overrun: its QPs end, an event says so, and QPs of
-// other CQs go on.
+// other CQs continue.
 func TestCQOverrun(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		other, peer := r.connect(wants{})
@@ -231,7 +231,7 @@ func TestCQOverrun(t *testing.T) {
 		if !x.send.Overrun() || x.recv.Overrun() {
 			r.Error("the wrong CQ is overrun")
 		}
-		r.ok(x.sent(4)) // what it holds is there
+		r.ok(x.sent(4)) // the completions in the CQ can still be polled
 		r.Says(x.send.Wait(r.Ctx()), ErrCQOverrun)
 		_, err = x.pd.CreateQP(QPConfig{SendCQ: x.send, RecvCQ: x.recv})
 		r.Says(err, ErrCQOverrun, "SendCQ")
@@ -240,7 +240,7 @@ func TestCQOverrun(t *testing.T) {
 	})
 }
 
-// An application that never polls hurts nobody but itself.
+// An application that never polls harms no other application.
 func TestNeverPolls(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.connect(wants{qp: QPConfig{RecvDepth: 64}, cqDepth: 64})
@@ -257,7 +257,7 @@ func TestNeverPolls(t *testing.T) {
 		if y.qp.State() != RTS || y.recv.Overrun() {
 			r.Errorf("state %v, %v", y.qp.State(), y.qp.Err())
 		}
-		r.ok(y.got(64)) // all is there when it does
+		r.ok(y.got(64)) // when it polls, all completions are there
 	})
 }
 
@@ -294,7 +294,7 @@ func TestTableAndHeapFull(t *testing.T) {
 	r.Must(err)
 }
 
-// What is in use cannot be closed; everything else in any order.
+// An object that is in use cannot be closed. All other objects can, in any order.
 func TestCloseOrder(t *testing.T) {
 	r := newLoopback(t)
 	x, y := r.connect(wants{})
@@ -320,7 +320,8 @@ func TestCloseOrder(t *testing.T) {
 	r.Must(pd.Close())
 	y.done()
 
-	// After the adapter: only memory is left, to be read and given back.
+	// After the adapter's Close only the memory is left. The program may still use it and must
+	// free it.
 	y.mr.Bytes()[0] = 7
 	r.Must(r.b.Close())
 	if y.mr.Bytes()[0] != 7 {
@@ -339,8 +340,8 @@ func TestCloseOrder(t *testing.T) {
 	r.Says(err, ErrClosed)
 }
 
-// A region that is closed, or invalid, while a peer writes to it does not
-// change any more once the call has returned, and can be used for other things.
+// A peer writes to a region while it is closed or invalidated. When that call has
+// returned, the memory does not change any more, and the program can use it otherwise.
 func TestCloseUnderFire(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for i := range 10 {
@@ -349,7 +350,7 @@ func TestCloseUnderFire(t *testing.T) {
 			for range 200 {
 				x.post(SendWR{Op: WRWrite, SGL: []SGE{x.mr.SGE(0, 1<<20)}, RKey: y.mr.RKey()})
 			}
-			time.Sleep(time.Duration(i) * time.Millisecond) // anywhere in the transfer
+			time.Sleep(time.Duration(i) * time.Millisecond) // at another moment of the transfer each time
 			mem := y.mr.Bytes()
 			if i%2 == 0 {
 				r.Must(y.mr.Invalidate())
@@ -370,7 +371,7 @@ func TestCloseUnderFire(t *testing.T) {
 	})
 }
 
-// Disconnect does not wait longer than it is told to.
+// Disconnect does not wait longer than its context.
 func TestDisconnectFromADeafPeer(t *testing.T) {
 	r := newLoopback(t)
 	x, peer := r.deafPeer()

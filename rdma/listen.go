@@ -20,8 +20,8 @@ type ListenConfig struct {
 	Timeout time.Duration
 	// Backlog is how many Requests may wait for Accept. 0 means 128.
 	Backlog int
-	// MaxSilent is how many connected peers may not have sent their Request yet. Each
-	// takes a descriptor and a goroutine. 0 means 1024, or Backlog if that is more. If one
+	// MaxSilent is the largest number of connected peers whose Request has not come yet.
+	// Each takes a descriptor and a goroutine. 0 means 1024, or Backlog if that is more. If one
 	// more peer connects, the Listener drops a peer of the source that has the most of
 	// them (an IPv4 address, or the first 64 bits of an IPv6 address): the one that has
 	// been silent longest.

@@ -13,7 +13,7 @@ import (
 	"github.com/stag-rdma/stag/offload/mpa"
 )
 
-// peers plays peers that know no stag.
+// peers plays peers that do not use stag.
 type peers struct {
 	*rig
 	l *Listener
@@ -27,7 +27,7 @@ func (r *rig) peersOf(c ListenConfig) peers {
 	return peers{r, l}
 }
 
-// send connects to the listener and says b.
+// send connects to the listener and writes b.
 func (p peers) send(b []byte) net.Conn {
 	p.Helper()
 	c, err := net.Dial("tcp", p.l.Addr().String())
@@ -37,7 +37,7 @@ func (p peers) send(b []byte) net.Conn {
 	return c
 }
 
-// closed demands that a peer gets no answer but the end.
+// closed demands that the peer's connection ends without an answer.
 func (r *rig) closed(c net.Conn) {
 	r.Helper()
 	c.SetDeadline(time.Now().Add(patience))
@@ -46,14 +46,15 @@ func (r *rig) closed(c net.Conn) {
 	}
 }
 
-// soundRequest is a Request that nothing is wrong with.
+// soundRequest returns a valid Request.
 func (r *rig) soundRequest() []byte {
 	b, err := mpa.Offer{PeerToPeer: true}.Request()
 	r.Must(err)
 	return b
 }
 
-// TestListenerNumbersPeers: by when they connected, however late their Requests.
+// TestListenerNumbersPeers: a peer's number tells when the peer connected, however late
+// its Request is.
 func TestListenerNumbersPeers(t *testing.T) {
 	r := newLoopback(t)
 	p := r.peersOf(ListenConfig{})
@@ -87,7 +88,7 @@ func TestListenerMalformedPeers(t *testing.T) {
 		r.Eventually("it is counted", func() bool { return p.l.Stats().Malformed == uint64(i+1) })
 	}
 
-	// Gone before it is answered, and an FPDU behind the Request.
+	// One peer closes before it is answered, and one sends an FPDU behind its Request.
 	p.send(r.soundRequest()).Close()
 	early := p.send(append(r.soundRequest(), 0, 18))
 	r.Eventually("both have come", func() bool { return p.l.Stats().Requests == 2 })
@@ -107,7 +108,7 @@ func TestListenerMalformedPeers(t *testing.T) {
 	r.Says(err, ErrClosed)
 }
 
-// Peers that say nothing, or stop in the middle, hold nobody up.
+// Peers that send nothing, or only a part of a Request, delay no other peer.
 func TestListenerSilentPeers(t *testing.T) {
 	r := newLoopback(t)
 	hasty := r.peersOf(ListenConfig{Timeout: 20 * time.Millisecond})
@@ -132,7 +133,7 @@ func TestListenerSilentPeers(t *testing.T) {
 	r.Must(<-accepted)
 	transferBothWays(r, x, y, 1000)
 
-	// Too many at a time: the oldest make room.
+	// If there are too many at a time, the oldest are evicted.
 	for range 10 {
 		p.send(nil)
 	}
@@ -161,7 +162,7 @@ func TestSilentPeersAreReset(t *testing.T) {
 	reset(second)
 }
 
-// from connects to the listener from an address of loopback's.
+// from connects to the listener from the loopback address host.
 func (p peers) from(host string) net.Conn {
 	p.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host)}}
@@ -171,8 +172,8 @@ func (p peers) from(host string) net.Conn {
 	return c
 }
 
-// A host that opens connections and says nothing drives out its own, and not a peer
-// that is farther away: whose Request comes later than all of them.
+// A host that opens connections and sends nothing evicts its own connections. It does not
+// evict a peer that is farther away, whose Request comes later than all of them.
 func TestSilentFloodKeepsNobodyOut(t *testing.T) {
 	r := newLoopback(t)
 	p := r.peersOf(ListenConfig{MaxSilent: 8})
@@ -196,7 +197,8 @@ func TestSilentFloodKeepsNobodyOut(t *testing.T) {
 	}
 }
 
-// Who has most makes room; among equals who has been silent longest.
+// The source with the most peers loses one. If several have equally many, it is the peer
+// that has been silent longest.
 func TestGreetings(t *testing.T) {
 	g := newGreetings(4)
 	number := uint64(0)
@@ -217,19 +219,19 @@ func TestGreetings(t *testing.T) {
 	}
 	remove := func(n uint64) {
 		g.remove(in[n])
-		g.remove(in[n]) // evicted, and then it ends by itself
+		g.remove(in[n]) // remove has no effect on an evicted peer
 		delete(in, n)
 	}
 	add("192.0.2.1", 0)        // 1
 	add("2001:db8::1:1", 0)    // 2
-	add("2001:db8::2:2", 0)    // 3, the same 64 bits
+	add("2001:db8::2:2", 0)    // 3, the same first 64 bits
 	add("::ffff:192.0.2.9", 0) // 4
 	add("192.0.2.8", 2)        // 5
-	add("192.0.2.7", 1)        // 6: all have one
+	add("192.0.2.7", 1)        // 6: every source has one
 	add("192.0.2.9", 3)        // 7
 	add("192.0.2.6", 4)        // 8: .9 has two
 	remove(8)
-	add("fe80::1%eth0", 0) // 9: link-local addresses are hosts of their own
+	add("fe80::1%eth0", 0) // 9: each link-local address is a source of its own
 	add("fe80::2%eth0", 5) // 10
 	for n := range in {
 		remove(n)
@@ -239,7 +241,7 @@ func TestGreetings(t *testing.T) {
 	}
 }
 
-// Lines that a peer can provoke are few, and say how many they stand for.
+// Few lines that a peer can provoke are logged, and they say how many were skipped.
 func TestLogLimit(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var one logLimit
@@ -274,8 +276,8 @@ func TestListenerOverflow(t *testing.T) {
 	r.Must(req.Reject(nil))
 }
 
-// A name server that does not answer holds up nobody but the Listen that asks it:
-// the adapter can be used, and its Close ends the look-up.
+// A name server that does not answer delays only the Listen that asks it: the adapter can
+// be used, and its Close ends the look-up.
 func TestListenWaitsForItsNameAlone(t *testing.T) {
 	asked := make(chan struct{}, 1)
 	was := net.DefaultResolver
@@ -309,7 +311,7 @@ func TestListenWaitsForItsNameAlone(t *testing.T) {
 	}
 }
 
-// An FPDU that comes between Accept's look and the Reply, or before the
+// An FPDU that comes between Accept's check and the Reply, or before the
 // application has answered, ends the connection.
 func TestEarlyOctetsAtAccept(t *testing.T) {
 	r := newLoopback(t)
@@ -326,7 +328,7 @@ func TestEarlyOctetsAtAccept(t *testing.T) {
 	c.Write([]byte{0})
 	r.Eventually("it is here", func() bool { octets, _, _ := early(req.socket.TCPConn); return octets })
 	y := r.newEnd(r.b, wants{})
-	// Mistakes of our own leave the request as it is.
+	// An error in this end's own arguments leaves the request as it is.
 	r.Says(req.Accept(r.Ctx(), y.qp, ConnParams{IRD: 1000}), nil, "IRD")
 	r.Says(req.Accept(r.Ctx(), r.newEnd(r.a, wants{}).qp, ConnParams{}), nil, "another adapter")
 	r.Says(req.Accept(r.Ctx(), y.qp, ConnParams{}), errEarly)
@@ -339,7 +341,7 @@ func TestEarlyOctetsAtAccept(t *testing.T) {
 	}
 }
 
-// Requests that nobody answers are closed with the adapter.
+// The adapter's Close closes requests that have not been answered.
 func TestUnansweredRequests(t *testing.T) {
 	r := newLoopback(t)
 	l := r.listen(r.b)

@@ -42,5 +42,5 @@ func TestConnectionMoved(t *testing.T) {
 	}
 }
 
-// flow is the engine's connection of the end.
+// flow returns the flow of the end's connection in its engine.
 func (e *end) flow() *nic.Flow { return e.qp.conn.Load().Carrier().(*nic.Flow) }

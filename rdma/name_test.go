@@ -16,7 +16,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-// names has a name server for the test alone, which knows every name by these IPv4
+// names starts a name server for this test only. It answers every name with these IPv4
 // addresses, in this order.
 func (r *rig) names(addresses ...netip.Addr) {
 	r.Helper()
@@ -41,8 +41,8 @@ func (r *rig) names(addresses ...netip.Addr) {
 	}}
 }
 
-// dnsAnswer answers a query of one question (RFC 1035 §4): for A with the addresses,
-// for anything else with none.
+// dnsAnswer answers a query with one question (RFC 1035 §4). It answers a question for A
+// with the addresses, and any other question with an empty list.
 func dnsAnswer(query []byte, addresses []netip.Addr) []byte {
 	const header, typeA = 12, 1
 	end := header
@@ -63,8 +63,7 @@ func dnsAnswer(query []byte, addresses []netip.Addr) []byte {
 	return b
 }
 
-// blackHole is an address on side's link at which nobody is: what is sent there
-// vanishes.
+// blackHole returns an address on side's link that no host has: packets to it are lost.
 func (r *rig) blackHole(side pair.Side) netip.Addr {
 	r.Helper()
 	hole := net.IPv4(198, 51, 100, 7).To4()
@@ -82,7 +81,7 @@ func (r *rig) blackHole(side pair.Side) netip.Addr {
 	return netip.AddrFrom4([4]byte(hole))
 }
 
-// A host whose first address does not answer is reached by the second.
+// If the first address of a host does not answer, Dial reaches the host by the second.
 func TestDialTriesEveryAddress(t *testing.T) {
 	for name, config := range map[string]func(r *rig, side pair.Side) Config{
 		"kernel port": func(*rig, pair.Side) Config { return Config{KernelPort: true} },

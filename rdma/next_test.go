@@ -69,8 +69,8 @@ func TestNextOfMany(t *testing.T) {
 	}
 }
 
-// TestNextAndItsContext: a context that has ended ends the wait, and hides no
-// completion. A failed request is a completion, not an error.
+// TestNextAndItsContext: a context that has ended ends the wait, but Next still returns a
+// completion that is there. A failed request is a completion, not an error.
 func TestNextAndItsContext(t *testing.T) {
 	r := newLoopback(t)
 	ended, cancel := context.WithCancel(context.Background())
@@ -92,8 +92,7 @@ func TestNextAndItsContext(t *testing.T) {
 	r.Says(err, ErrClosed)
 }
 
-// TestNextAllocatesNothing: Next costs no more than the Poll that people write
-// themselves.
+// TestNextAllocatesNothing: Next allocates nothing, as Poll does.
 func TestNextAllocatesNothing(t *testing.T) {
 	if racing {
 		t.Skip("the race detector allocates in system calls")
@@ -102,7 +101,7 @@ func TestNextAllocatesNothing(t *testing.T) {
 	e := r.newEnd(r.a, wants{})
 	r.Must(r.join(e, r.newEnd(r.b, wants{}), wants{}))
 	const rounds = 100
-	for range rounds + 1 { // AllocsPerRun warms up with one more
+	for range rounds + 1 { // AllocsPerRun runs once more to warm up
 		e.receive(RecvWR{})
 	}
 	e.qp.Abort()

@@ -2,7 +2,7 @@ package rdma
 
 import "testing"
 
-// QP numbers are 24 bits and come round. One that is in use is not given again: two
+// QP numbers have 24 bits and wrap around. A number that is in use is not given again: two
 // QPs of a CQ would complete under one number.
 func TestQPNumbersComeOnce(t *testing.T) {
 	r := newLoopback(t)
@@ -15,7 +15,7 @@ func TestQPNumbersComeOnce(t *testing.T) {
 	}
 	second := make()
 	r.a.mu.Lock()
-	r.a.numbers.last = maxQPNumber - 1 // as if 16 million had come and gone
+	r.a.numbers.last = maxQPNumber - 1 // as after 16 million QPs
 	r.a.mu.Unlock()
 	seen := map[uint32]bool{e.qp.Number(): true, second.Number(): true}
 	for range 4 {
@@ -25,7 +25,7 @@ func TestQPNumbersComeOnce(t *testing.T) {
 		}
 		seen[qp.Number()] = true
 	}
-	// A number comes again when its QP is closed, and when it never came to be.
+	// A number is free again when its QP is closed, and when CreateQP has failed.
 	free := second.Number()
 	r.Must(second.Close())
 	_, err := e.pd.CreateQP(QPConfig{SendCQ: e.send, RecvCQ: r.newEnd(r.b, wants{}).recv})

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// sizes around everything that has an edge: nothing, padding, a segment at MTU
-// 1500, several, FPDUs of the loopback, and long.
+// sizes are message lengths around every limit: nothing, padding, a segment at MTU 1500,
+// several segments, FPDUs of loopback, and long messages.
 var sizes = []int{0, 1, 2, 3, 4, 5, 255, 1415, 1416, 1423, 1424, 1425, 1447, 1448, 1460, 2848, 9000, 65400, 65536, 1 << 20}
 
 func TestEveryOperationAtEverySize(t *testing.T) {
@@ -57,7 +57,7 @@ func same(r *rig, what string, n int, want []byte, all ...[]byte) {
 	}
 }
 
-// Lists of as many elements as there may be, empty ones among them, cut
+// Lists have as many elements as permitted, empty elements among them, and are divided
 // differently at the two ends.
 func TestScatterGather(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
@@ -105,7 +105,7 @@ func TestInlineIsFreeAtOnce(t *testing.T) {
 	})
 }
 
-// Unsignaled work completes without a word, and its places are used again.
+// An unsignaled request makes no completion, and its place in the queue is used again.
 func TestUnsignaled(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.connect(wants{qp: QPConfig{SendDepth: 8}})
@@ -130,8 +130,8 @@ func TestUnsignaled(t *testing.T) {
 	})
 }
 
-// The litmus of the fence: a Write that is posted behind a Read of the same
-// memory must not be seen by it. Without the fence it may.
+// A Write with Fence that is posted behind a Read of the same memory does not change what
+// the Read returns. Without Fence it may.
 func TestFence(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		const n = 32 << 10
@@ -214,8 +214,8 @@ func TestSendWithInvalidate(t *testing.T) {
 	})
 }
 
-// Two peers use one region. Neither can take it away from the other (RFC 5040
-// §8.1.1 rule 7), nor what is bound to the other's QP (RFC 5041 §8.2).
+// Two peers use one region. Neither can invalidate it for the other (RFC 5040 §8.1.1
+// rule 7), nor invalidate a region that is bound to the other's QP (RFC 5041 §8.2).
 func TestSharedRegionStays(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for name, lend := range map[string]func(one, two *end) *MR{
@@ -243,7 +243,7 @@ func TestSharedRegionStays(t *testing.T) {
 	})
 }
 
-// A region that is bound to a QP serves that QP and its peer alone.
+// Only the QP to which a region is bound, and that QP's peer, can use the region.
 func TestRegionOfOneQP(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
@@ -286,8 +286,7 @@ func TestRegionOfOneQP(t *testing.T) {
 	})
 }
 
-// More Reads than either depth allows wait for each other, and all come back in
-// order.
+// More Reads than either depth allows wait for each other, and all complete in order.
 func TestReadDepths(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for _, c := range []struct{ ord, ird, want int }{{1, 1, 1}, {4, 128, 4}, {128, 2, 2}, {128, 128, 128}} {
@@ -346,7 +345,7 @@ func TestResponderSendsFirst(t *testing.T) {
 	})
 }
 
-// Revisions, CRC and Markers in every combination that there is carry data.
+// Every combination of revision, CRC and Markers carries data.
 func TestWaysToConnect(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for _, revision := range []int{0, 1, 2} {
@@ -383,7 +382,7 @@ func boolInt(b bool) int {
 	return 0
 }
 
-// path is what the end's connections are to be called.
+// path returns the Path that the end's connections must have.
 func (e *end) path() string {
 	at, err := e.a.Attributes()
 	e.r.Must(err)

@@ -7,8 +7,8 @@ import (
 	common "github.com/stag-rdma/stag/test/rig"
 )
 
-// Elements of a receive that have octets in common are refused, also when two
-// regions are over them.
+// Elements of a receive that have octets in common are refused, even if they name two
+// regions over the same memory.
 func TestOverlappingElements(t *testing.T) {
 	r := &rig{Stage: common.On(t)}
 	a := r.open(Config{KernelPort: true})

@@ -11,9 +11,9 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// TestPeerTimeout: a peer that vanishes without a word is given up, whether
-// something is under way to it or not. Without PeerTimeout that takes minutes,
-// which is more than the test waits.
+// TestPeerTimeout: a connection to a peer that vanishes ends after PeerTimeout, whether
+// data is in flight or not. Without PeerTimeout that takes minutes, which is more than the
+// test waits.
 func TestPeerTimeout(t *testing.T) {
 	for _, c := range []struct {
 		name           string
@@ -51,7 +51,7 @@ func TestPeerTimeout(t *testing.T) {
 	}
 }
 
-// vanish takes a side's address away: nobody answers there any more.
+// vanish removes a side's address: no host answers at it any more.
 func (r *rig) vanish(side pair.Side) {
 	r.Helper()
 	end := r.pair.Ends[side]

@@ -17,7 +17,7 @@ import (
 	"github.com/stag-rdma/stag/test/netns"
 )
 
-// linkLocal is the link-local address of a side's interface.
+// linkLocal returns the link-local address of a side's interface.
 func (r *rig) linkLocal(side pair.Side) (ip netip.Addr) {
 	r.Helper()
 	r.Must(r.pair.Do(side, func() error {
@@ -36,7 +36,7 @@ func (r *rig) linkLocal(side pair.Side) (ip netip.Addr) {
 	return ip
 }
 
-// A link-local address is good for a connection, if its zone is said.
+// A link-local address with a zone can be dialled.
 func TestLinkLocal(t *testing.T) {
 	t.Run("offloaded", func(t *testing.T) {
 		r := newHosts(t, pairConfig)
@@ -83,7 +83,7 @@ type cable struct {
 	hosts [2]netip.Addr
 }
 
-// secondCable lays it, with addresses of its own (RFC 5737), and returns when
+// secondCable makes the cable with addresses of its own (RFC 5737), and returns when
 // both ends carry packets.
 func secondCable(t *testing.T, p *pair.Pair) cable {
 	t.Helper()
@@ -117,7 +117,7 @@ func secondCable(t *testing.T, p *pair.Pair) cable {
 	return c
 }
 
-// bringUp makes an interface of the calling thread's namespace ready for use.
+// bringUp configures an interface of the calling thread's namespace and sets it up.
 func bringUp(name string, address netip.Prefix) error {
 	l, err := netlink.LinkByName(name)
 	if err != nil {
@@ -128,7 +128,7 @@ func bringUp(name string, address netip.Prefix) error {
 		netlink.AddrAdd(l, &netlink.Addr{IPNet: host}), netlink.LinkSetUp(l))
 }
 
-// running waits until an interface has its carrier.
+// running waits until an interface has a carrier.
 func running(name string) error {
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		l, err := netlink.LinkByName(name)
@@ -141,7 +141,7 @@ func running(name string) error {
 	}
 }
 
-// twoPorts is a rig of two adapters with two ports each, and the second cable.
+// twoPorts returns a rig of two adapters with two ports each, and the second cable.
 func twoPorts(t *testing.T) (*rig, cable) {
 	r := newStage(t, pairConfig)
 	c := secondCable(t, r.pair)
@@ -151,8 +151,8 @@ func twoPorts(t *testing.T) (*rig, cable) {
 	return r, c
 }
 
-// One adapter with two ports: the route says which one a connection uses, and
-// memory is reached through both, by one STag, until it is revoked for both.
+// One adapter has two ports. The route decides which one a connection uses. One STag names
+// memory for connections of both ports, until it is invalidated for both.
 func TestTwoPorts(t *testing.T) {
 	t.Run("offloaded", func(t *testing.T) {
 		r, second := twoPorts(t)
@@ -161,7 +161,7 @@ func TestTwoPorts(t *testing.T) {
 		if len(at.Ports) != 2 || at.Ports[0].Name != r.pair.Ends[0].Name || at.Ports[1].Name != second.names[0] {
 			r.Errorf("%+v", at.Ports)
 		}
-		shared := r.newEnd(r.b, wants{heap: 1 << 20}) // its PD and region serve both connections
+		shared := r.newEnd(r.b, wants{heap: 1 << 20}) // the PD and the region of shared serve both connections
 		var near [2]*end
 		var far [2]*QP
 		for i, host := range []string{r.host, second.hosts[1].String()} {
@@ -178,7 +178,7 @@ func TestTwoPorts(t *testing.T) {
 			r.leadsThrough(far[i], names[1])
 		}
 		const half = 1 << 19
-		for i, x := range near { // both at a time, each into its half
+		for i, x := range near { // at the same time, each into its own half
 			fill(x.mr.Bytes(), i)
 			x.post(SendWR{Op: WRWrite, SGL: []SGE{x.mr.SGE(0, half)}, RKey: shared.mr.RKey(), RemoteAddr: uint64(i) * half})
 			x.post(SendWR{Op: WRRead, Flags: Signaled, SGL: []SGE{x.mr.SGE(half, half)}, RKey: shared.mr.RKey(), RemoteAddr: uint64(i) * half})
@@ -202,7 +202,7 @@ func TestTwoPorts(t *testing.T) {
 	})
 }
 
-// leadsThrough demands that a QP's connection uses the port with that name.
+// leadsThrough demands that a QP's connection uses the named port.
 func (r *rig) leadsThrough(qp *QP, name string) {
 	r.Helper()
 	if got := qp.Conn().Path; !strings.HasPrefix(got, name+": ") {
@@ -210,8 +210,7 @@ func (r *rig) leadsThrough(qp *QP, name string) {
 	}
 }
 
-// A connection lives on when another port loses its carrier, and events name
-// the port.
+// A connection continues when another port loses its carrier, and events name the port.
 func TestTwoPortsOneDown(t *testing.T) {
 	t.Run("offloaded", func(t *testing.T) {
 		r, second := twoPorts(t)
@@ -228,7 +227,7 @@ func TestTwoPortsOneDown(t *testing.T) {
 	})
 }
 
-// Generic mode is slower, and the same.
+// Generic mode is slower and works the same.
 func TestGenericMode(t *testing.T) {
 	t.Run("offloaded", func(t *testing.T) {
 		r := newStage(t, pairConfig)
@@ -248,7 +247,7 @@ func TestGenericMode(t *testing.T) {
 	})
 }
 
-// Over ports: destinations that no port leads to are refused, with the way out.
+// With Ports, a destination to which no port leads is refused, and the error says what to do.
 func TestNoPort(t *testing.T) {
 	var r *rig
 	t.Run("offloaded", func(t *testing.T) {
@@ -263,14 +262,14 @@ func TestNoPort(t *testing.T) {
 		if p := at.Ports[0]; len(at.Ports) != 1 || p.MTU != 1500 || p.Name != r.pair.Ends[0].Name || !strings.Contains(p.Path, "XDP") || len(p.Addresses) < 2 {
 			r.Errorf("%+v", at.Ports)
 		}
-		// IPv6.
+		// The same over IPv6.
 		r.host = "[" + r.pair.Ends[1].V6.Addr().String() + "]"
 		x, y := r.connect(wants{})
 		transferBothWays(r, x, y, 10000)
 	})
 }
 
-// A port's carrier is told.
+// Events report the changes of a port's carrier.
 func TestPortEvents(t *testing.T) {
 	t.Run("offloaded", func(t *testing.T) {
 		r := newHosts(t, pairConfig)
@@ -287,7 +286,7 @@ func TestPortEvents(t *testing.T) {
 	})
 }
 
-// A port that is down is called down, by Dial too.
+// The error of Dial says that the port is down, and which command sets it up.
 func TestDialOverDownPort(t *testing.T) {
 	t.Run("offloaded", func(t *testing.T) {
 		r := newHosts(t, pairConfig)

@@ -19,7 +19,7 @@ func (r *rig) openLoopback(c Config) {
 	r.a, r.b = r.open(c), r.open(c)
 }
 
-// inEveryWay runs test on both paths, with each way to make progress.
+// inEveryWay runs test on both paths, with each kind of progress.
 func inEveryWay(t *testing.T, test func(r *rig)) {
 	for name, p := range map[string]Progress{"engine": ProgressEngine, "inline": ProgressInline} {
 		t.Run("kernel port, "+name, func(t *testing.T) {
@@ -36,7 +36,7 @@ func inEveryWay(t *testing.T, test func(r *rig)) {
 	}
 }
 
-// inlineOnBothPaths is inEveryWay with inline progress only.
+// inlineOnBothPaths runs test on both paths, with inline progress only.
 func inlineOnBothPaths(t *testing.T, test func(r *rig)) {
 	t.Run("kernel port", func(t *testing.T) {
 		r := &rig{Stage: common.On(t), host: "127.0.0.1"}
@@ -58,7 +58,7 @@ func TestProgressMistake(t *testing.T) {
 	(&rig{Stage: common.On(t)}).Says(err, nil, "Progress of 3", "ProgressAuto")
 }
 
-// CQs know what moves their QPs: each engine once, however many QPs it has.
+// A CQ has each runner of its QPs once, however many QPs the runner has.
 func TestMotorsComeAndGo(t *testing.T) {
 	inlineOnBothPaths(t, func(r *rig) {
 		at, err := r.a.Attributes()
@@ -101,7 +101,7 @@ func TestMotorsComeAndGo(t *testing.T) {
 	})
 }
 
-// another is a connection of one more QP with e's CQs.
+// another connects one more QP with e's CQs.
 func (r *rig) another(e *end) *QP {
 	r.Helper()
 	qp, err := e.pd.CreateQP(QPConfig{SendCQ: e.send, RecvCQ: e.recv, SendDepth: 2, RecvDepth: 2})
@@ -110,8 +110,8 @@ func (r *rig) another(e *end) *QP {
 	return qp
 }
 
-// A post makes its own message leave, without the keeper, and a Poll takes in
-// what has come: where nobody else works, a message crosses all the same.
+// A post sends its own message, and a Poll processes what has arrived. A message crosses
+// even if the engines' own goroutines, the keepers, do nothing.
 func TestPostAndPollAreEnough(t *testing.T) {
 	inlineOnBothPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
@@ -128,7 +128,7 @@ func TestPostAndPollAreEnough(t *testing.T) {
 }
 
 // Many goroutines post to, poll and wait for several QPs of one adapter, with CQs
-// that share engines, while other QPs come and go: everything completes once.
+// that share engines, while other QPs are made and closed: everything completes once.
 func TestManyStepAtOnce(t *testing.T) {
 	inEveryWay(t, func(r *rig) {
 		const pairs, posters, each = 3, 2, 150
@@ -197,7 +197,7 @@ func TestManyStepAtOnce(t *testing.T) {
 	})
 }
 
-// Who polls without pause and then sleeps is woken by what comes after that.
+// A goroutine that polls without pause and then sleeps is woken by the next completion.
 func TestWaitAfterPolling(t *testing.T) {
 	inlineOnBothPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
@@ -236,13 +236,13 @@ func (r *rig) pollFor(cq *CQ, d time.Duration) {
 	}
 }
 
-// When a poller stops without a word the keeper takes over: what the peer Reads
-// and Writes is answered, and so is its close.
+// When a program stops polling, the engine's own goroutine, the keeper, takes over: it
+// answers the Reads, Writes and the close of the peer.
 func TestKeeperTakesOver(t *testing.T) {
 	inlineOnBothPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
 		for i := range 5 {
-			r.pollFor(y.recv, 20*time.Millisecond) // long enough for the keeper to nap
+			r.pollFor(y.recv, 20*time.Millisecond) // long enough for the keeper to fall asleep
 			fill(y.mr.Bytes()[:1000], i)
 			x.post(SendWR{Op: WRRead, Flags: Signaled, SGL: []SGE{x.mr.SGE(0, 1000)}, RKey: y.mr.RKey()})
 			r.ok(x.sent(1))
@@ -258,7 +258,7 @@ func TestKeeperTakesOver(t *testing.T) {
 	})
 }
 
-// taker is a log handler that wants a lock of the program's.
+// taker is a log handler that takes a lock of the program.
 type taker struct {
 	slog.Handler
 	mu   *sync.Mutex
@@ -277,7 +277,7 @@ func (k *taker) Handle(_ context.Context, rec slog.Record) error {
 
 func (k *taker) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
 
-// Who posts and polls may hold a lock that the program's log wants, too.
+// A goroutine that posts and polls may hold a lock that the program's log handler takes too.
 func TestLogWithLockOfPoller(t *testing.T) {
 	r := &rig{Stage: common.On(t), host: "127.0.0.1"}
 	common.NoLeaks(r)

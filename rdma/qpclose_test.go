@@ -15,8 +15,8 @@ import (
 	common "github.com/stag-rdma/stag/test/rig"
 )
 
-// A Close ends an attempt that has come as far as the take-over: it does not wait for
-// what that waits for.
+// Close ends an attempt to connect that has reached the take-over, and does not wait for
+// what the take-over waits for.
 func TestCloseEndsATakeOver(t *testing.T) {
 	r := newLoopback(t)
 	x := r.newEnd(r.a, wants{})
@@ -44,7 +44,8 @@ func TestCloseEndsATakeOver(t *testing.T) {
 	}
 }
 
-// When any Close of a QP has returned, what the QP used can be closed.
+// When any of several concurrent Closes of a QP has returned, the QP's CQs and PD can be
+// closed.
 func TestEveryCloseOfAQPIsWhole(t *testing.T) {
 	r := newLoopback(t)
 	for range 200 {
@@ -63,7 +64,7 @@ func TestEveryCloseOfAQPIsWhole(t *testing.T) {
 	}
 }
 
-// late is a log that notes what it gets when the adapter is closed.
+// late is a log handler that counts the lines that come after the adapter's Close.
 type late struct {
 	slog.Handler
 	closed, lines atomic.Int32
@@ -77,8 +78,8 @@ func (l *late) Handle(_ context.Context, rec slog.Record) error {
 	return nil
 }
 
-// Two goroutines deliver the same news beside the adapter's Close: what one of them
-// has begun to say is said when Close returns.
+// Two goroutines call news for the same end of a QP while the adapter is closed. When Close
+// returns, the log line that either of them has begun is written.
 func TestNewsBesideClose(t *testing.T) {
 	r := &rig{Stage: common.On(t)}
 	common.NoLeaks(r)

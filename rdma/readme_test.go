@@ -70,7 +70,7 @@ func serve(ctx context.Context, adapter *rdma.Adapter, l *rdma.Listener, memory 
 	return ep.QP.Disconnect(ctx)
 }
 
-// TestREADMEQuotes: the README's programs are those above.
+// TestREADMEQuotes: the README quotes put and serve.
 func TestREADMEQuotes(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {
@@ -91,7 +91,7 @@ func TestREADMEQuotes(t *testing.T) {
 	}
 }
 
-// TestREADMERuns: the README's programs do what they say, on both paths.
+// TestREADMERuns: the README's programs move the octets, on both paths.
 func TestREADMERuns(t *testing.T) {
 	t.Run("kernel port", func(t *testing.T) {
 		c := rdma.Config{KernelPort: true}
@@ -107,7 +107,7 @@ func TestREADMERuns(t *testing.T) {
 	})
 }
 
-// here runs f where we are.
+// here runs f in the current namespace.
 func here(f func() error) error { return f() }
 
 func runREADME(t *testing.T, c [2]rdma.Config, host string, in [2]func(func() error) error) {
@@ -150,7 +150,7 @@ func runREADME(t *testing.T, c [2]rdma.Config, host string, in [2]func(func() er
 	}
 }
 
-// leavesNothing: an adapter has nothing of the connections that have been.
+// leavesNothing demands that an adapter has no CQ, QP or region left.
 func leavesNothing(t *testing.T, ctx context.Context, a *rdma.Adapter) {
 	t.Helper()
 	r, err := a.Report(ctx)
@@ -162,7 +162,7 @@ func leavesNothing(t *testing.T, ctx context.Context, a *rdma.Adapter) {
 	}
 }
 
-// TestREADMEBadOffer: private data of any other length is an error, not a panic.
+// TestREADMEBadOffer: private data of another length than 12 is an error, not a panic.
 func TestREADMEBadOffer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -190,7 +190,7 @@ func TestREADMEBadOffer(t *testing.T) {
 	leavesNothing(t, ctx, a)
 }
 
-// accept answers the next client with private data, and waits until it has left.
+// accept answers the next client with private data, and waits until the connection is gone.
 func accept(ctx context.Context, a *rdma.Adapter, l *rdma.Listener, offer string) error {
 	ep, err := a.CreateEndpoint(rdma.EndpointConfig{})
 	if err != nil {

@@ -24,8 +24,8 @@ import (
 	common "github.com/stag-rdma/stag/test/rig"
 )
 
-// growing is all counters of a report, by what they are of; those of things that
-// come and go are left out.
+// growing returns all counters of a report that can only grow, by the object that has them.
+// It leaves out the counters of flows, which come and go.
 func growing(e report.Engine) map[string]uint64 {
 	all := map[string]uint64{}
 	for _, c := range e.Counters {
@@ -44,8 +44,8 @@ func growing(e report.Engine) map[string]uint64 {
 	return all
 }
 
-// TestReportWhileBusy: whoever asks all the time while octets move gets counters
-// that only grow, loses no octet, and makes no frame be dropped for it.
+// TestReportWhileBusy: reports during a transfer have counters that only grow. The transfer
+// loses no octet, and no frame is dropped because of the reports.
 func TestReportWhileBusy(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		const message, messages = 256 << 10, 128
@@ -60,7 +60,7 @@ func TestReportWhileBusy(t *testing.T) {
 				for running := true; running; {
 					select {
 					case <-over:
-						running = false // once more, for what came last
+						running = false // once more, for the last counts
 					default:
 					}
 					got, err := a.Report(context.Background())
@@ -83,7 +83,7 @@ func TestReportWhileBusy(t *testing.T) {
 			x.post(SendWR{Op: WRWrite, Flags: Signaled, SGL: []SGE{x.mr.SGE(0, message)}, RKey: y.mr.RKey()})
 			r.ok(x.sent(1))
 		}
-		x.post(SendWR{Op: WRRead, Flags: Signaled, SGL: []SGE{x.mr.SGE(0, 1)}, RKey: y.mr.RKey()}) // all has been placed
+		x.post(SendWR{Op: WRRead, Flags: Signaled, SGL: []SGE{x.mr.SGE(0, 1)}, RKey: y.mr.RKey()}) // its completion proves that all Writes have been placed
 		r.ok(x.sent(1))
 		close(over)
 		askers.Wait()
@@ -105,9 +105,8 @@ func TestReportWhileBusy(t *testing.T) {
 	})
 }
 
-// TestReportMeanwhile: reports go on, by the verb and by the socket, while
-// everything is made and closed and at last the adapter; they end with one
-// error only.
+// TestReportMeanwhile: reports by the verb and by the socket go on while objects are made
+// and closed, and at last the adapter is closed. The reports end with one error only.
 func TestReportMeanwhile(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
@@ -154,7 +153,7 @@ func TestReportMeanwhile(t *testing.T) {
 	})
 }
 
-// TestReportInterfaceGone: the interface goes, what was counted stays to be seen.
+// TestReportInterfaceGone: when the interface is removed, its counters stay in the report.
 func TestReportInterfaceGone(t *testing.T) {
 	r := newHosts(t, pair.Config{})
 	x, y := r.connect(wants{})
@@ -187,7 +186,7 @@ func TestReportInterfaceGone(t *testing.T) {
 	r.Must(y.qp.Close())
 }
 
-// TestReportOfTwoQueues: each engine is asked for its own connections.
+// TestReportOfTwoQueues: each engine reports its own connections.
 func TestReportOfTwoQueues(t *testing.T) {
 	r := newHosts(t, pair.Config{Queues: 2})
 	var ends [3][2]*end
@@ -211,8 +210,8 @@ func TestReportOfTwoQueues(t *testing.T) {
 	}
 }
 
-// TestCaptureEndsWithTheAdapter: by the socket, too, a capture gets the last
-// packets of an adapter that is closed, and learns that it was the end.
+// TestCaptureEndsWithTheAdapter: a capture by the socket gets the last packets of an
+// adapter that is closed, and then the end of the stream.
 func TestCaptureEndsWithTheAdapter(t *testing.T) {
 	r := newHosts(t, pair.Config{})
 	x, y := r.connect(wants{})
@@ -221,7 +220,7 @@ func TestCaptureEndsWithTheAdapter(t *testing.T) {
 	c, err := list[slices.IndexFunc(list, func(e control.Endpoint) bool { return e.Adapter == x.a.device.Number() })].Capture(r.Ctx(), report.Filter{})
 	r.Must(err)
 	defer c.Close()
-	_, err = c.Next() // it has begun
+	_, err = c.Next() // the capture has begun
 	r.Must(err)
 	exercise(x, y)
 	r.Must(x.a.Close())
@@ -238,12 +237,12 @@ func TestCaptureEndsWithTheAdapter(t *testing.T) {
 	}
 }
 
-// controlVariable says what this program finds in the way as a child of
-// TestControlInTheWay.
+// controlVariable is the environment variable that tells a child process of
+// TestControlInTheWay which case to run.
 const controlVariable = "STAG_CONTROL_IN_THE_WAY"
 
-// TestControlInTheWay: where no socket can be made Open says what to do; an
-// adapter that wants none is opened all the same.
+// TestControlInTheWay: if Open cannot make the control socket, the error says what to do.
+// An adapter with NoControl is opened all the same.
 func TestControlInTheWay(t *testing.T) {
 	switch os.Getenv(controlVariable) {
 	case "":
@@ -262,7 +261,7 @@ func TestControlInTheWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	as := &syscall.SysProcAttr{}
-	if os.Geteuid() == 0 { // whose directory is another
+	if os.Geteuid() == 0 { // root's socket is in /run/stag, not in TMPDIR
 		again(t, "/run", &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS})
 		as.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
 	}
@@ -281,8 +280,8 @@ func again(t *testing.T, what string, as *syscall.SysProcAttr, env ...string) {
 	}
 }
 
-// cannotOpen demands that no adapter with a socket can be opened, with these
-// words, and one without can.
+// cannotOpen demands that Open fails with these words if it must make a socket, and that
+// Open with NoControl succeeds.
 func cannotOpen(t *testing.T, words ...string) {
 	t.Helper()
 	r := &rig{Stage: common.On(t)}

@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// asked is what a's control socket answers, checked against the schema.
+// asked returns the report of a's control socket, checked against the schema.
 func (r *rig) asked(a *Adapter) report.Engine {
 	r.Helper()
 	all, err := control.Engines(os.Getpid())
@@ -54,7 +54,7 @@ func (r *rig) schema(text string) {
 	}
 }
 
-// unique demands that no list has two counters of one name.
+// unique demands that no list has two counters with the same name.
 func (r *rig) unique(e report.Engine) {
 	r.Helper()
 	lists := [][]report.Counter{e.Counters}
@@ -81,7 +81,7 @@ func (r *rig) unique(e report.Engine) {
 	}
 }
 
-// count is the value of a counter that must be there.
+// count returns the value of a counter, which must exist.
 func (r *rig) count(list []report.Counter, layer, name string) uint64 {
 	r.Helper()
 	for _, c := range list {
@@ -99,7 +99,7 @@ func (r *rig) counts(q report.QP, want map[string]uint64) {
 	for name, n := range want {
 		got := r.count(q.Counters, "rdmap", name)
 		if strings.HasPrefix(name, "writes_") && got > n && n > 0 {
-			got = max(n, got-4) // an initiator whose peer is slow to answer sends up to four Writes of nothing
+			got = max(n, got-4) // an initiator whose peer answers slowly sends up to four more Writes of length 0
 		}
 		if got != n {
 			r.Errorf("QP %d: %s is %d, want %d", q.Number, name, got, n)
@@ -107,9 +107,9 @@ func (r *rig) counts(q report.QP, want map[string]uint64) {
 	}
 }
 
-// exercise moves a known number of messages of each kind, the same from both
-// ends' view but for the direction: 3 Writes of 5000 octets, 2 Reads of 3000, 4
-// Sends of 100, of which the last invalidates the region that it returns.
+// exercise moves a known number of messages of each kind. Both ends see the same numbers,
+// in opposite directions: 3 Writes of 5000 octets, 2 Reads of 3000, 4 Sends of 100. The last
+// Send invalidates the region that exercise returns.
 func exercise(x, y *end) *MR {
 	r := x.r
 	r.Helper()
@@ -134,8 +134,8 @@ func exercise(x, y *end) *MR {
 	return window
 }
 
-// exercised is what counters say about it at the two ends. The first message is
-// the initiator's ready-to-receive, a Write of nothing.
+// exercised has the counters of the two ends after exercise. The first message is the
+// initiator's ready-to-receive message, a Write of length 0.
 var exercised = [2]map[string]uint64{
 	{"writes_out": 4, "write_octets_out": 15000, "read_requests_out": 2, "read_responses_in": 2, "read_octets_in": 6000,
 		"sends_out": 4, "send_octets_out": 400, "invalidates_out": 1,
@@ -145,8 +145,7 @@ var exercised = [2]map[string]uint64{
 		"writes_out": 0, "read_requests_out": 0, "read_octets_in": 0, "sends_out": 0, "invalidates_out": 0, "most_reads_out": 0},
 }
 
-// TestReport: everything of an adapter is told as it is, by the verb and by the
-// socket.
+// TestReport: the verb and the socket report every object of an adapter correctly.
 func TestReport(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
@@ -197,7 +196,7 @@ func TestReport(t *testing.T) {
 	})
 }
 
-// memory compares what is said of n regions, of which all but e.mr are not valid.
+// memory checks the report on n regions. All except e.mr must be invalid.
 func (r *rig) memory(e *end, got report.Engine, n int) {
 	r.Helper()
 	d := got.Devices[0]
@@ -264,8 +263,8 @@ func portReported(r *rig, e *end, got report.Engine) {
 	}
 }
 
-// TestReportOfTheEnd: what has ended is told with why, and with all that it has
-// counted. What is refused is counted.
+// TestReportOfTheEnd: a connection that has ended is reported with the reason and with
+// its counters. Refused messages are counted.
 func TestReportOfTheEnd(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
@@ -286,7 +285,7 @@ func TestReportOfTheEnd(t *testing.T) {
 			if n := r.count(got.Counters, "tpt", "out_of_bounds"); n != uint64(i) {
 				t.Errorf("%d refusals", n)
 			}
-			for _, f := range got.Flows { // TIME-WAIT
+			for _, f := range got.Flows { // flows in TIME-WAIT
 				if f.TCP != nil || f.QP != q.Number && f.QP != 0 {
 					t.Errorf("%+v", f)
 				}
@@ -301,7 +300,7 @@ var volatile = []struct {
 }{
 	{regexp.MustCompile(`"(pid|adapter|netns|ifindex|program_id|heap_free|age_seconds|cwnd_bytes|snd_wnd|rcv_wnd|srtt_us|rttvar_us|rto_us|in_flight|unacked|unread|backoff|reorder_queue_frames|receive_frames_held|retransmission_queue_segments)": \d+`), `"$1": N`},
 	{regexp.MustCompile(`"(id|flow)": "0x[0-9a-f]+"`), `"$1": "HEX"`},
-	{regexp.MustCompile(`\s*"ssthresh_bytes": \d+,`), ``}, // it is there when there was a loss
+	{regexp.MustCompile(`\s*"ssthresh_bytes": \d+,`), ``}, // present only after a loss
 	{regexp.MustCompile(`"(asleep|recovering)": (true|false)`), `"$1": B`},
 	{regexp.MustCompile(`"(congestion\w*)": "[a-z]+"`), `"$1": "NAME"`}, // the host's default
 	{regexp.MustCompile(`"started": "[^"]*"`), `"started": "TIME"`},
@@ -315,7 +314,8 @@ var volatile = []struct {
 	{regexp.MustCompile(`"rdmap.(fpdus_\w+|most_reads_\w+|writes_in)": \d+`), `"rdmap.$1": N`},
 }
 
-// TestReportGolden: the JSON of a report, byte for byte but for what is volatile.
+// TestReportGolden: the JSON of a report is the golden one, byte for byte, except for values
+// that change from run to run.
 func TestReportGolden(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
@@ -342,9 +342,8 @@ func TestReportGolden(t *testing.T) {
 	})
 }
 
-// TestReportOfLargeTable: how many regions there are is told without telling each
-// of them; each is told, one by one, to who asks for them; and Close waits for
-// nobody who does not listen to the end.
+// TestReportOfLargeTable: a report of counts has the number of regions and does not list
+// them. A report of the regions lists each of them once.
 func TestReportOfLargeTable(t *testing.T) {
 	const regions = 1<<18 - 1
 	r := &rig{Stage: common.On(t)}
@@ -375,8 +374,8 @@ func TestReportOfLargeTable(t *testing.T) {
 	}
 }
 
-// TestReportRefused: by an adapter that is closed, and when nobody wants it any
-// more.
+// TestReportRefused: Report fails if its context has ended, and if the adapter is closed.
+// The control socket of a closed adapter is gone.
 func TestReportRefused(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, _ := r.connect(wants{})
@@ -402,8 +401,7 @@ func TestReportRefused(t *testing.T) {
 	})
 }
 
-// TestNoControl: an adapter that is not to be seen makes no socket, and can
-// report all the same.
+// TestNoControl: an adapter with NoControl makes no socket, and Report works all the same.
 func TestNoControl(t *testing.T) {
 	r := &rig{Stage: common.On(t)}
 	a := r.open(Config{KernelPort: true, NoControl: true})

@@ -11,12 +11,10 @@ import (
 	common "github.com/stag-rdma/stag/test/rig"
 )
 
-// patience bounds every wait of a test: it is never reached unless something
-// is wrong.
+// patience limits every wait of a test. A test reaches it only if something is wrong.
 const patience = 30 * time.Second
 
-// rig is two adapters that reach each other. What they leave behind fails the
-// test.
+// rig is two adapters that reach each other. The test fails if they leave anything behind.
 type rig struct {
 	common.Stage
 	a, b *Adapter
@@ -44,7 +42,7 @@ func newHosts(t *testing.T, c pair.Config) *rig {
 	return r
 }
 
-// newStage is a rig without adapters.
+// newStage returns a rig without adapters.
 func newStage(t *testing.T, c pair.Config) *rig {
 	r := &rig{Stage: common.On(t)}
 	common.NoLeaks(r)
@@ -64,7 +62,7 @@ func (r *rig) openHosts(config func(pair.Side) Config) {
 	}
 }
 
-// open opens an adapter that is closed, and looked at, when the test ends.
+// open opens an adapter. When the test ends, the adapter is checked and closed.
 func (r *rig) open(c Config) *Adapter {
 	r.Helper()
 	a, err := Open(c)
@@ -77,25 +75,24 @@ func (r *rig) open(c Config) *Adapter {
 	return a
 }
 
-// noFlows closes a's QPs, and waits until nothing is steered any more but what
-// is in TIME-WAIT.
+// noFlows closes a's QPs, and waits until only flows in TIME-WAIT are steered.
 func (r *rig) noFlows(a *Adapter) {
 	for _, qp := range a.allQPs() {
 		r.Check(qp.Close())
 	}
 	if a.device.Life().Err() != nil {
-		return // the test has closed it
+		return // the test has closed the adapter
 	}
 	for _, p := range a.device.Ports() {
 		r.Eventually("flow entries are gone", func() bool {
 			n := 0
 			r.Check(p.NIC().Steering().Flows(func(bpf.FlowKey, bpf.Flow) bool { n++; return true }))
-			return n == len(p.NIC().Flows()) // TIME-WAIT
+			return n == len(p.NIC().Flows()) // all are in TIME-WAIT
 		})
 	}
 }
 
-// wants is what a test may want of a connection. The zero value is the usual.
+// wants are the properties of a test's connection. The zero value is the usual connection.
 type wants struct {
 	heap         int // octets of each side's region; 0 means 64 KiB
 	access       Access
@@ -104,7 +101,7 @@ type wants struct {
 	dial, accept ConnParams
 }
 
-// end is one side of a connection, with a region to play with.
+// end is one side of a connection, with a region for the test.
 type end struct {
 	r          *rig
 	a          *Adapter
@@ -116,7 +113,7 @@ type end struct {
 
 const all = LocalWrite | RemoteWrite | RemoteRead
 
-// newEnd makes everything but the connection.
+// newEnd makes everything of an end except the connection.
 func (r *rig) newEnd(a *Adapter, w wants) *end {
 	r.Helper()
 	if w.heap == 0 {
@@ -144,7 +141,7 @@ func (r *rig) newEnd(a *Adapter, w wants) *end {
 	return e
 }
 
-// another is an end with a QP of its own, and everything else of e.
+// another returns an end with a QP of its own and the other objects of e.
 func (e *end) another() *end {
 	e.r.Helper()
 	o := *e
@@ -154,7 +151,7 @@ func (e *end) another() *end {
 	return &o
 }
 
-// lend makes a region.
+// lend registers a region.
 func (e *end) lend(access Access, o ...MROptions) *MR {
 	e.r.Helper()
 	mr, err := e.pd.AllocMR(4096, access, o...)
@@ -170,7 +167,7 @@ func (r *rig) connect(w wants) (x, y *end) {
 	return x, y
 }
 
-// join connects two ends. The error is the one of Dial, or of Accept.
+// join connects two ends. It returns the error of Dial or of Accept.
 func (r *rig) join(x, y *end, w wants) error {
 	r.Helper()
 	l := r.listen(y.a)
@@ -197,22 +194,22 @@ func (r *rig) listen(a *Adapter) *Listener {
 	return l
 }
 
-// post posts sends that must be taken.
+// post posts requests to the send queue and demands that all are taken.
 func (e *end) post(wrs ...SendWR) {
 	e.r.Helper()
 	_, err := e.qp.PostSend(wrs...)
 	e.r.Must(err)
 }
 
-// receive posts receives that must be taken.
+// receive posts receives and demands that all are taken.
 func (e *end) receive(wrs ...RecvWR) {
 	e.r.Helper()
 	_, err := e.qp.PostRecv(wrs...)
 	e.r.Must(err)
 }
 
-// sent waits for the next n completions of the send queue; got for those of
-// the receive queue.
+// sent waits for the next n completions of the send queue. got does so for the receive
+// queue.
 func (e *end) sent(n int) []Completion { e.r.Helper(); return e.r.poll(e.send, n) }
 func (e *end) got(n int) []Completion  { e.r.Helper(); return e.r.poll(e.recv, n) }
 
@@ -258,7 +255,7 @@ func (e *end) done() {
 	}
 }
 
-// fill makes a pattern that no other seed makes.
+// fill fills b with a pattern that is different for each seed.
 func fill(b []byte, seed int) {
 	x := uint32(seed)*2654435761 + 1
 	for i := range b {
@@ -267,5 +264,5 @@ func fill(b []byte, seed int) {
 	}
 }
 
-// pairConfig is the usual cable.
+// pairConfig is the usual pair of interfaces.
 var pairConfig = pair.Config{}

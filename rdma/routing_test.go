@@ -11,9 +11,9 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-// TestPortOfMarkedSocket: a rule sends what is marked through another interface,
-// and a connection's mark, or the interface that it is bound to, decides its port
-// as it decides its route.
+// TestPortOfMarkedSocket: a rule routes marked packets through another interface. The mark
+// of a connection, or the interface to which it is bound, decides its port as it decides its
+// route.
 func TestPortOfMarkedSocket(t *testing.T) {
 	t.Run("offloaded", func(t *testing.T) {
 		const mark, table = 7, 100
@@ -36,7 +36,7 @@ func TestPortOfMarkedSocket(t *testing.T) {
 		r.Must(setOption(c, unix.SO_MARK, mark))
 		_, err := r.a.device.Socket(r.Ctx(), c)
 		r.Says(err, ErrNoPort, second.names[pair.A])
-		// The rule's route is none for what is bound to another interface.
+		// The rule's route does not apply to a socket that is bound to another interface.
 		r.Must(setOption(c, unix.SO_BINDTOIFINDEX, near.Index))
 		if s, err := r.a.device.Socket(r.Ctx(), c); err != nil || !strings.HasPrefix(s.Path(), near.Name+": ") {
 			t.Errorf("bound to the port's interface: %+v, %v", s, err)
@@ -44,7 +44,7 @@ func TestPortOfMarkedSocket(t *testing.T) {
 	})
 }
 
-// plain is a TCP connection of side A with a listener of B's at host.
+// plain returns a TCP connection of side A to a listener of side B at host.
 func (r *rig) plain(host string) *net.TCPConn {
 	r.Helper()
 	var l net.Listener

@@ -2,8 +2,8 @@ package rdma
 
 import "testing"
 
-// TestStats: what TCP and the sockets counted is there while the connection
-// lives, and what TCP counted also after it.
+// TestStats: the counters of TCP and of the sockets can be read while the connection
+// exists. Those of TCP can also be read afterwards.
 func TestStats(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
@@ -40,7 +40,7 @@ func TestStats(t *testing.T) {
 	})
 }
 
-// TestStatsUnconnected: there is nothing to count yet, and nothing wrong.
+// TestStatsUnconnected: before the connection, TCPStats returns zeros and no error.
 func TestStatsUnconnected(t *testing.T) {
 	r := newLoopback(t)
 	e := r.newEnd(r.a, wants{})

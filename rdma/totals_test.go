@@ -7,7 +7,7 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// rdmapOf is a counter of all QPs of the adapter's one device.
+// rdmapOf returns a counter, summed over all QPs of the adapter's only device.
 func (r *rig) rdmapOf(a *Adapter, name string) uint64 {
 	r.Helper()
 	e, err := a.Report(r.Ctx())
@@ -26,8 +26,8 @@ func counterOf(r *rig, list []report.Counter, device, name string) uint64 {
 	return 0
 }
 
-// TestTotalsOfQPs: a device's counters are those of its QPs, and go on when
-// these are closed.
+// TestTotalsOfQPs: a device's counters are the sums over its QPs. They do not fall when QPs
+// are closed.
 func TestTotalsOfQPs(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		if n := r.rdmapOf(r.a, "writes_out"); n != 0 {

@@ -13,7 +13,7 @@ import (
 	common "github.com/stag-rdma/stag/test/rig"
 )
 
-// mapping maps n octets of a file, or without one of anonymous memory.
+// mapping maps n octets of f or, if f is nil, of anonymous memory.
 func (r *rig) mapping(f *os.File, n, prot int) []byte {
 	r.Helper()
 	fd, flags := -1, unix.MAP_PRIVATE|unix.MAP_ANON
@@ -26,7 +26,7 @@ func (r *rig) mapping(f *os.File, n, prot int) []byte {
 	return mem
 }
 
-// file is a file of n octets that differ.
+// file makes a file of n octets with a pattern.
 func (r *rig) file(n int) *os.File {
 	r.Helper()
 	f, err := os.Create(r.TempDir() + "/memory")
@@ -39,8 +39,8 @@ func (r *rig) file(n int) *os.File {
 	return f
 }
 
-// Memory is registered with those rights only that the process has, and trying
-// changes nothing of it.
+// RegMR registers memory only with rights that the process itself has to it, and does not
+// change the memory.
 func TestRegisterWhatMayBeAccessed(t *testing.T) {
 	const rw = unix.PROT_READ | unix.PROT_WRITE
 	r := &rig{Stage: common.On(t)}
@@ -81,9 +81,8 @@ func TestRegisterWhatMayBeAccessed(t *testing.T) {
 	}
 }
 
-// A file that is truncated under a region ends the connections that access the
-// region, and neither the process nor another connection; with engines as with
-// the program's own goroutines.
+// If a file is truncated under a region, the connections that access the region end. The
+// process and other connections continue. This holds for both kinds of progress.
 func TestTruncatedUnderARegion(t *testing.T) {
 	accesses := map[string]func(x, y *end, mr *MR){
 		"Write":   func(x, _ *end, mr *MR) { x.post(SendWR{Op: WRWrite, Inline: []byte("boom"), RKey: mr.RKey()}) },
@@ -118,7 +117,7 @@ func TestTruncatedUnderARegion(t *testing.T) {
 			if e := <-r.b.Events(); e.Type != QPFatal || !errors.Is(e.Err, ErrMemoryGone) {
 				r.Errorf("%s: event %+v", name, e)
 			}
-			<-r.b.Events() // of the other connection, which ends by its Read
+			<-r.b.Events() // the event of the other connection, which ends because of its Read
 		}
 	})
 }
