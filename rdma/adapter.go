@@ -76,9 +76,9 @@ func (a *Adapter) Report(ctx context.Context) (report.Engine, error) {
 
 // Capture calls f with the packets that the adapter's engines receive and send
 // from now on. The first call comes at once with an empty batch and says that the
-// capture has begun. Each later call brings packets. Capture ends when ctx ends, when f
-// fails, or when the adapter is closed. It returns an error only if f fails or every
-// engine fails.
+// capture has begun. Each later call brings packets. A capture ends when ctx ends, when f
+// fails, or when the adapter is closed. Once it has begun, Capture returns an error only
+// if f fails or every engine fails.
 //
 // While f runs, the adapter keeps further packets, up to 8 MiB for each queue (less
 // with more than eight queues). Packets that do not fit are lost and counted:
