@@ -17,8 +17,8 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Adapter is what an RNIC is: ports, memory, a table that says who may use which of
-// it, and the connections of the layers above. It is safe for concurrent use.
+// Adapter is an RNIC: ports, memory, the table that says which connection may use which
+// memory, and the connections of the layers above. It is safe for concurrent use.
 type Adapter struct {
 	// Fixed after Open.
 	cfg     Config
@@ -45,10 +45,10 @@ type Adapter struct {
 	die  context.CancelCauseFunc
 
 	running sync.WaitGroup // goroutines of kernel ports, and of layers (Go)
-	lost    atomic.Int32   // ports that are of no use any more
+	lost    atomic.Int32   // ports that are lost for good
 
-	// busy is held to read by everything that uses the table or the heap, and
-	// to write when they are taken away. No engine takes it.
+	// busy is held for reading by everything that uses the table or the heap. It is
+	// held for writing while Close takes them away. No engine takes it.
 	busy   sync.RWMutex
 	closed bool // under busy
 }
@@ -94,9 +94,9 @@ func (a *Adapter) open() (err error) {
 	return a.openControl()
 }
 
-// tableMemory is what the table lies in: a BPF array, which tools and programs can
-// read. With KernelPort it is nil: the table allocates memory of its own. The array
-// stays in the instance of a port that is loaded.
+// tableMemory returns the memory that the table lies in: a BPF array, which tools and
+// programs can read. With KernelPort it returns nil, and the table allocates memory of
+// its own. The array stays in the instance of a port that is loaded.
 func (a *Adapter) tableMemory() ([]byte, error) {
 	if a.cfg.KernelPort {
 		return nil, nil
@@ -113,17 +113,17 @@ func (a *Adapter) tableMemory() ([]byte, error) {
 	return t.Memory(), nil
 }
 
-// Close ends everything of the adapter: the connections of its layers (with a
-// reset), captures, regions, ports. When it returns nothing of it runs, and no memory
-// that was registered is accessed any more. Memory of the heap stays mapped while a
-// part of it is handed out. Close may be called twice.
+// Close ends the connections of the adapter's layers (with a reset), captures, regions
+// and ports. When Close returns, nothing of the adapter runs, and no registered memory
+// is accessed any more. Memory of the heap stays mapped while a part of it is handed
+// out. Close may be called twice.
 func (a *Adapter) Close() error {
 	a.die(ErrClosed)
 	for _, l := range a.layers {
 		l.CloseConnections()
 	}
 	a.running.Wait()
-	a.tapped.end() // with the resets of the connections
+	a.tapped.end() // the last packets are the resets of the connections
 	err := a.closeControl()
 	a.busy.Lock()
 	defer a.busy.Unlock()
@@ -134,7 +134,8 @@ func (a *Adapter) Close() error {
 	return errors.Join(err, a.undo.Run())
 }
 
-// Use lets the caller use the table and the heap until it calls done. ErrClosed.
+// Use lets the caller use the table and the heap until the caller calls done. It fails
+// with ErrClosed.
 func (a *Adapter) Use() (done func(), err error) {
 	a.busy.RLock()
 	if a.closed || a.life.Err() != nil {
@@ -144,10 +145,10 @@ func (a *Adapter) Use() (done func(), err error) {
 	return a.busy.RUnlock, nil
 }
 
-// Life ends, with ErrClosed, when Close begins.
+// Life returns a context that ends, with ErrClosed, when Close begins.
 func (a *Adapter) Life() context.Context { return a.life }
 
-// While is ctx, but ends with ErrClosed when the adapter is being closed.
+// While returns a context that ends with ctx or, with ErrClosed, when Close begins.
 func (a *Adapter) While(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(a.life, func() { cancel(context.Cause(a.life)) })
@@ -157,21 +158,23 @@ func (a *Adapter) While(ctx context.Context) (context.Context, context.CancelFun
 // Go runs f on a goroutine that Close waits for.
 func (a *Adapter) Go(f func()) { a.running.Go(f) }
 
-// Table says who may use which memory. It is used between Use and done only, and by
-// connections that were taken over.
+// Table returns the table that says which connection may use which memory. Only
+// connections that were taken over, and callers between Use and done, may use the
+// table.
 func (a *Adapter) Table() *tpt.Table { return a.table }
 
-// Heap is the memory that the adapter hands out for regions.
+// Heap returns the memory that the adapter hands out for regions.
 func (a *Adapter) Heap() *heap.Heap { return a.heap }
 
-// Board collects what the steps of a connection raise, and tells it after the step.
+// Board returns the board that collects the signals that a step of a connection raises,
+// and delivers them after the step.
 func (a *Adapter) Board() *signal.Board { return a.board }
 
-// Number tells the process's adapters apart.
+// Number returns the number that tells the process's adapters apart.
 func (a *Adapter) Number() int { return a.number }
 
-// Config is what the adapter was opened with, defaults filled in.
+// Config returns the configuration of the adapter, with defaults filled in.
 func (a *Adapter) Config() Config { return a.cfg }
 
-// Ports are the network interfaces of the adapter: none with KernelPort.
+// Ports returns the network interfaces of the adapter. With KernelPort there are none.
 func (a *Adapter) Ports() []*Port { return a.ports }

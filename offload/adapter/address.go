@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ends are the addresses of a connection, IPv4 in its own form.
+// Ends returns the addresses of a connection. An IPv4-mapped address is unmapped.
 func (a *Adapter) Ends(c *net.TCPConn) (local, remote netip.AddrPort) {
 	return a.plain(c, c.LocalAddr(), unix.Getsockname), a.plain(c, c.RemoteAddr(), unix.Getpeername)
 }
 
-// plain is an address of the socket c in the words of the adapter's namespace:
-// IPv4 in its own form, the zone of a link-local address by its interface's
-// name. Package net remembers interfaces without their namespaces, so that the
-// zone it gives may be another's: ask says what it is.
+// plain returns an address of the socket c as the adapter's namespace has it: an
+// IPv4-mapped address is unmapped, and the zone of a link-local address is the name of
+// its interface. Package net remembers interfaces without their namespaces, so that its
+// zone may be that of another namespace: ask asks the kernel for the address.
 func (a *Adapter) plain(c syscall.Conn, addr net.Addr, ask func(fd int) (unix.Sockaddr, error)) netip.AddrPort {
 	ap := addr.(*net.TCPAddr).AddrPort()
 	ip := ap.Addr().Unmap()
@@ -28,8 +28,8 @@ func (a *Adapter) plain(c syscall.Conn, addr net.Addr, ask func(fd int) (unix.So
 	return netip.AddrPortFrom(ip, ap.Port())
 }
 
-// zoneOf is the zone of one of c's addresses: the name of the interface, or its
-// number where it is gone.
+// zoneOf returns the zone of one of c's addresses: the name of the interface, or its
+// number if the interface is gone.
 func (a *Adapter) zoneOf(c syscall.Conn, ask func(fd int) (unix.Sockaddr, error)) string {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -49,9 +49,9 @@ func (a *Adapter) zoneOf(c syscall.Conn, ask func(fd int) (unix.Sockaddr, error)
 	return a.linkName(index, strconv.Itoa(index))
 }
 
-// numbered is host with its zone as a number, which means the same whatever
-// package net remembers of another namespace's interfaces. It must run in the
-// adapter's namespace.
+// numbered returns host with its zone as a number. A number is right even if package
+// net remembers interfaces of another namespace. numbered must run in the adapter's
+// namespace.
 func numbered(host netip.Addr) (netip.Addr, error) {
 	switch {
 	case host.Zone() == "" && host.Is6() && host.IsLinkLocalUnicast():

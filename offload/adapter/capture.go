@@ -18,19 +18,19 @@ import (
 )
 
 const (
-	// captureIdle are how long a capture waits, at least and at most, before it
-	// looks for packets again when it found none: engines do not wake it. A ring
-	// of 8 MiB lasts longer than that at 16 Gb/s.
+	// captureIdleLeast and captureIdleMost bound how long a capture that found no
+	// packets waits before it looks again: engines do not wake it. A ring of 8 MiB
+	// lasts longer than that at 16 Gb/s.
 	captureIdleLeast = 250 * time.Microsecond
 	captureIdleMost  = 4 * time.Millisecond
 
 	// captureBatch is about how many octets of packets a batch has at most.
 	captureBatch = 2 << 20
 
-	// captureSettle is how long packets of several queues wait to be put in
-	// order: more than there is between reading the clock and having put a packet
-	// into the ring. What an engine that was kept from running brings later than
-	// that counts as of then.
+	// captureSettle is how long packets of several queues wait to be put in order. It
+	// is more than the time between an engine's reading the clock and its writing the
+	// packet to the ring. A packet that a delayed engine writes later than that counts
+	// as of that time.
 	captureSettle = 2 * time.Millisecond
 
 	// captureClose bounds how long Close waits for captures to hand over what
@@ -38,21 +38,22 @@ const (
 	captureClose = time.Second
 )
 
-// captures are those that run, so that Close can let them have the last packets.
+// captures counts the captures that run, so that Close can let them have the last
+// packets.
 type captures struct {
-	packets, lost atomic.Uint64 // in all, since Open
+	packets, lost atomic.Uint64 // of all captures since Open
 
 	mu      sync.Mutex // guards what follows; no engine takes it
 	ended   bool
-	count   int // of those that run
+	count   int // captures that run
 	running sync.WaitGroup
 	quiet   chan struct{}                   // closed when there will be no more packets
-	past    map[engine.FlowID]report.Stream // of connections that layers have closed meanwhile
+	past    map[engine.FlowID]report.Stream // of connections that layers have closed while a capture ran
 }
 
 func newCaptures() *captures { return &captures{quiet: make(chan struct{})} }
 
-// begin notes one more. false: the adapter is being closed.
+// begin counts one more capture. It returns false if the adapter is being closed.
 func (c *captures) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +64,7 @@ func (c *captures) begin() bool {
 	return !c.ended
 }
 
-// done notes one less.
+// done counts one capture less.
 func (c *captures) done() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,8 +74,8 @@ func (c *captures) done() {
 	c.running.Done()
 }
 
-// end lets all that run come to their end. One whose receiver takes nothing is
-// left alone after captureClose.
+// end lets every capture that runs come to its end. A capture whose receiver takes
+// nothing is left alone after captureClose.
 func (c *captures) end() {
 	c.mu.Lock()
 	if !c.ended {
@@ -93,20 +94,22 @@ func (c *captures) end() {
 	}
 }
 
-// Capture calls f with the packets that the adapter's engines receive and send
-// from now on: at once with an empty batch, which says that it has begun, then
-// whenever there are some. It ends when ctx does, when f fails, or when the
-// adapter is closed; f's failure alone is an error, and that of all engines.
+// Capture calls f with the packets that the adapter's engines receive and send from now
+// on. The first call has an empty batch, which says that the capture has begun; later
+// calls follow whenever there are packets. Capture ends when ctx does, when f fails,
+// when all engines have failed, or when the adapter is closed. It returns an error only
+// for a failure of f or of all engines.
 //
-// While f is at work packets are kept for it, up to 8 MiB for each queue (less
-// where there are more than eight); those that do not fit are lost and counted.
-// Engines wait for nobody. The packets of several queues are in the order of
-// their time. With the first packet of a connection comes what its ends agreed on
-// before it was taken over (Batch.Streams).
+// While f runs, packets are kept for it: up to 8 MiB for each queue, and less if there
+// are more than eight queues. Packets that do not fit are lost and counted. Engines
+// never wait. The packets of several queues are in the order of their time. With the
+// first packet of a connection, Batch.Streams says what the connection's ends agreed on
+// before the take-over.
 //
 // With filter.Flow or filter.QP, the packets of that flow are captured at whichever
-// port they arrive, unless filter.Device names one. Packets of an adapter with
-// KernelPort are the kernel's, and cannot be captured here. tap.ErrTooMany; ErrClosed.
+// port they arrive, unless filter.Device names one. The kernel has the packets of an
+// adapter with KernelPort: they cannot be captured here. Capture fails with
+// tap.ErrTooMany or ErrClosed.
 func (a *Adapter) Capture(ctx context.Context, filter report.Filter, f func(report.Batch) error) error {
 	if !a.tapped.begin() {
 		return fmt.Errorf("capture: the adapter is %w", ErrClosed)
@@ -125,27 +128,27 @@ func (a *Adapter) Capture(ctx context.Context, filter report.Filter, f func(repo
 	return c.run(ctx, f)
 }
 
-// Captured is how many packets captures have been handed since Open, and how many they
-// have lost.
+// Captured returns how many packets captures have been handed since Open, and how many
+// packets captures have lost.
 func (a *Adapter) Captured() (packets, lost uint64) {
 	return a.tapped.packets.Load(), a.tapped.lost.Load()
 }
 
-// capture is one under way. It belongs to one goroutine.
+// capture is one capture that runs. It belongs to one goroutine.
 type capture struct {
 	adapter *Adapter
 	taps    []*nic.Tap
 	queues  []tappedQueue
-	known   map[engine.FlowID]report.Stream // what was told
-	conns   map[engine.FlowID]report.Stream // of the layers' connections that were taken over
-	asked   bool                            // for that, in this batch
-	streams []report.Stream                 // that are new in this batch
+	known   map[engine.FlowID]report.Stream // streams that f was told
+	conns   map[engine.FlowID]report.Stream // streams of the layers' connections that were taken over
+	asked   bool                            // whether this batch has read conns
+	streams []report.Stream                 // streams that are new in this batch
 
 	newcomers []Connection // that are being taken over
 
 	epoch   time.Time     // the time of day ...
 	zero    clock.Instant // ... at that instant
-	handed  clock.Instant // everything up to then was handed over, if there are several queues
+	handed  clock.Instant // with several queues: all packets up to this instant were handed over
 	records []tap.Record  // scratch
 	lost    uint64        // as last told
 }
@@ -158,7 +161,7 @@ type tappedQueue struct {
 	engine *engine.Engine
 }
 
-// flowOf is a flow and the port that it is on. Its packets can arrive at other ports.
+// flowOf names a flow and its port. Packets of the flow can arrive at other ports.
 type flowOf struct {
 	port *Port
 	id   engine.FlowID
@@ -191,7 +194,8 @@ func (c *capture) end() {
 	}
 }
 
-// choose is what the filter means: the ports, and the flow unless it is 0.
+// choose returns the ports that the filter means, and the flow; id is 0 if the filter
+// names none.
 func (c *capture) choose(filter report.Filter) (ports []*Port, id engine.FlowID, err error) {
 	if c.adapter.cfg.KernelPort {
 		return nil, 0, errors.New("the adapter uses the kernel port: its packets are the kernel's, so use tcpdump")
@@ -223,7 +227,7 @@ func (c *capture) choose(filter report.Filter) (ports []*Port, id engine.FlowID,
 	return ports, id, nil
 }
 
-// flowOfQP is the flow of the QP with this number.
+// flowOfQP returns the flow of the QP with this number.
 func (c *capture) flowOfQP(number uint32) (flowOf, error) {
 	for _, conn := range c.adapter.connections() {
 		if conn.Stream.QP != number {
@@ -237,17 +241,17 @@ func (c *capture) flowOfQP(number uint32) (flowOf, error) {
 	return flowOf{}, fmt.Errorf("no QP %d: `stag show qps` lists those that there are", number)
 }
 
-// run hands packets over until something ends it.
+// run hands packets over until the capture ends.
 func (c *capture) run(ctx context.Context, f func(report.Batch) error) error {
 	idle := captureIdleLeast
 	alarm := time.NewTimer(idle)
 	defer alarm.Stop()
 	for {
-		ended, failed := c.ended() // before looking: nothing comes later
+		ended, failed := c.ended() // before looking: no packet comes after the end
 		b := c.batch(ended || failed)
 		switch {
 		case ctx.Err() != nil:
-			return nil // nobody wants the rest
+			return nil // f has ended the capture: it does not want the rest
 		case len(b.Packets) != 0 || b.Lost != c.lost:
 			c.count(b)
 			if err := f(b); err != nil {
@@ -294,9 +298,9 @@ func (c *capture) count(b report.Batch) {
 	c.lost = b.Lost
 }
 
-// batch takes what the queues have. Each gives what is older than what any of
-// them may still hold back, so that their packets come in the order of time;
-// all of it when this is the last.
+// batch takes packets from the queues. Each queue gives only packets that are older
+// than what any queue may still hold back, so that the packets come in the order of
+// time. The last batch has all of them.
 func (c *capture) batch(last bool) (b report.Batch) {
 	c.asked, c.streams = false, nil
 	limit := max(captureBatch/len(c.queues), 64<<10)

@@ -9,8 +9,8 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// stream is what is known of the flow of a packet. It is zero if no connection of a
-// layer is known to have the flow.
+// stream returns what is known of the connection of a packet's flow. It returns zero if
+// no layer has a known connection for the flow.
 func (c *capture) stream(f flowOf, r tap.Record) report.Stream {
 	if s, known := c.known[f.id]; known || f.id == 0 {
 		return s
@@ -35,19 +35,19 @@ func (c *capture) stream(f flowOf, r tap.Record) report.Stream {
 	return s
 }
 
-// stream is what captures tell of the connection as the flow f.
+// stream returns what captures are told of the connection, which is the flow f.
 func (c *Connection) stream(f flowOf) report.Stream {
 	s := c.Stream
 	s.Device, s.Flow = f.port.name, uint32(f.id)
 	return s
 }
 
-// maxDeparted is how many connections are remembered whose packets captures may still
-// have to hand over.
+// maxDeparted is how many closed connections are remembered, because captures may still
+// have to hand over packets of them.
 const maxDeparted = 4096
 
-// Depart keeps what captures that run may want to know of a connection. A layer calls
-// it before it forgets the connection.
+// Depart keeps what running captures may need to know of a connection. A layer calls it
+// before it forgets the connection.
 func (a *Adapter) Depart(conn Connection) {
 	f, ok := conn.Conn.flowID()
 	if !ok {
@@ -65,7 +65,7 @@ func (a *Adapter) Depart(conn Connection) {
 	c.past[f.id] = conn.stream(f)
 }
 
-// departed is what Depart has kept.
+// departed returns the stream that Depart has kept for f.
 func (c *captures) departed(f flowOf) (s report.Stream, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,7 +73,7 @@ func (c *captures) departed(f flowOf) (s report.Stream, known bool) {
 	return s, known
 }
 
-// connections lists those of all layers.
+// connections lists the connections of all layers.
 func (a *Adapter) connections() (all []Connection) {
 	for _, l := range a.layers {
 		all = append(all, l.Connections()...)
@@ -81,8 +81,9 @@ func (a *Adapter) connections() (all []Connection) {
 	return all
 }
 
-// learn notes the flows of all connections, and which connections are about to get
-// theirs. It forgets what was known of flows that are gone when that is most of it.
+// learn notes the flows of all connections, and lists the connections that are about to
+// get a flow. It forgets the streams that were told if most of them belong to flows
+// that are gone.
 func (c *capture) learn() {
 	clear(c.conns)
 	c.newcomers = c.newcomers[:0]
@@ -98,14 +99,14 @@ func (c *capture) learn() {
 	}
 }
 
-// connecting is the stream of the connection that is being taken over and has the
-// ends of the packet r.
+// connecting returns the stream of the connection that is being taken over and has the
+// addresses and ports of the packet r.
 func (c *capture) connecting(f flowOf, r tap.Record) (s report.Stream, known bool) {
 	if len(c.newcomers) == 0 {
 		return s, false
 	}
 	var p wire.Packet
-	frame := append(r.Data[:len(r.Data):len(r.Data)], make([]byte, r.Length-len(r.Data))...) // the parser wants all of it
+	frame := append(r.Data[:len(r.Data):len(r.Data)], make([]byte, r.Length-len(r.Data))...) // the parser needs the whole length
 	if wire.ParsePacket(frame, &p) != wire.OK || p.ICMP {
 		return s, false
 	}

@@ -15,8 +15,8 @@ import (
 type Carrier interface {
 	// Ring makes the carrier's runner call the ULP's Transmit.
 	Ring()
-	// RingSilently rings without waking anybody. The caller must visit the
-	// carrier's runner next.
+	// RingSilently rings without waking the runner. The caller must visit the carrier's
+	// runner next.
 	RingSilently()
 }
 
@@ -25,8 +25,8 @@ var (
 	_ Carrier = (*kernelport.Conn)(nil)
 )
 
-// counting is a carrier that has TCP counters of its own. Those of a connection
-// over the kernel's TCP are the kernel's.
+// counting is a carrier that has TCP counters of its own. The kernel has those of a
+// connection over the kernel's TCP.
 type counting interface {
 	Stats(ctx context.Context) (tcp.Stats, error)
 }
@@ -35,14 +35,15 @@ type counting interface {
 // steps.
 type interruptible interface{ Between(fn func()) }
 
-// Runner runs the steps of connections: an engine, or a connection over the
-// kernel's TCP. Any goroutine may call it, holding no lock of an adapter or of a layer.
+// Runner runs the steps of connections: it is an engine, or a connection over the
+// kernel's TCP. Any goroutine may call it, but must hold no lock of an adapter or of a
+// layer.
 type Runner interface {
-	// Visit does the work that there is now.
+	// Visit does the work that is there now.
 	Visit(now clock.Instant)
-	// Awake reports whether the runner's own goroutine is at work.
+	// Awake reports whether the runner's own goroutine runs.
 	Awake() bool
-	// Watch says that the caller goes to sleep.
+	// Watch tells the runner that the caller goes to sleep.
 	Watch()
 }
 
@@ -50,13 +51,13 @@ type Runner interface {
 // concurrent use.
 type Conn struct {
 	carrier Carrier
-	runner  Runner        // of carrier; nil unless progress is inline
-	port    *Port         // nil: the kernel's
-	flow    engine.FlowID // of the port; 0: none
+	runner  Runner        // carrier's runner; nil unless progress is inline
+	port    *Port         // nil: the kernel's TCP
+	flow    engine.FlowID // at the port; 0: none
 }
 
-// Wake wakes the connection's runner, and makes it watch for what the peer sends. It
-// is for everything but posts.
+// Wake wakes the connection's runner, and makes the runner watch for what the peer
+// sends. Everything but a post uses Wake.
 func (c *Conn) Wake() {
 	c.carrier.Ring()
 	if c.runner != nil {
@@ -64,8 +65,8 @@ func (c *Conn) Wake() {
 	}
 }
 
-// Post does the work that there is after something was posted, if inline is set and
-// progress is inline. Otherwise it wakes the runner.
+// Post tells the runner that something was posted. If inline is set and progress is
+// inline, the calling goroutine does the work itself. Otherwise Post wakes the runner.
 func (c *Conn) Post(inline bool) {
 	if c.runner == nil || !inline {
 		c.Wake()
@@ -77,14 +78,15 @@ func (c *Conn) Post(inline bool) {
 	}
 }
 
-// Runner runs the connection's steps for the program's goroutines. It is nil unless
-// progress is inline. Several connections may have the same one.
+// Runner returns the runner with which the program's goroutines run the connection's
+// steps. It returns nil unless progress is inline. Several connections may have the
+// same runner.
 func (c *Conn) Runner() Runner { return c.runner }
 
-// Carrier is what carries the connection.
+// Carrier returns the carrier of the connection.
 func (c *Conn) Carrier() Carrier { return c.carrier }
 
-// Device is what reports call the port of the connection.
+// Device returns the name that reports give to the port of the connection.
 func (c *Conn) Device() string {
 	if c.port == nil {
 		return report.KernelDevice
@@ -92,12 +94,12 @@ func (c *Conn) Device() string {
 	return c.port.name
 }
 
-// Flow is the id of the flow at the port. It is 0 for a connection over the kernel's
+// Flow returns the id of the flow at the port, or 0 for a connection over the kernel's
 // TCP.
 func (c *Conn) Flow() engine.FlowID { return c.flow }
 
-// flowID is the flow of an engine that the connection is. ok is false if no engine
-// runs it.
+// flowID returns the engine's flow that carries the connection. ok is false if no
+// engine runs the connection.
 func (c *Conn) flowID() (f flowOf, ok bool) {
 	if c == nil || c.port == nil {
 		return flowOf{}, false

@@ -14,14 +14,14 @@ import (
 )
 
 // Config says what an adapter is made of. Exactly one of Ports and KernelPort must be
-// set. Everything else works as it is.
+// set. The zero value of every other field is a usable default.
 type Config struct {
 	Ports      []string // network interfaces whose connections are taken over; "eth0.100" is VLAN 100 of eth0
 	KernelPort bool     // every connection stays with the kernel's TCP
 
 	RegionHeap      uint64 // octets; 0 means 256 MiB
 	MaxRegions      int    // regions at a time; 0 means 65535
-	MaxRegionsPerPD int    // regions of one protection domain; 0 means all
+	MaxRegionsPerPD int    // regions of one protection domain; 0: no limit but MaxRegions
 
 	Progress Progress
 	Spin     time.Duration // how long an engine looks for more work before it sleeps
@@ -40,8 +40,8 @@ type Config struct {
 	NoControl bool         // no control socket
 	Log       *slog.Logger // nil: no log
 
-	// Notify is told what happens to ports and routes. It must not block. nil:
-	// nobody is told.
+	// Notify is called with what happens to ports and routes. It must not block. nil:
+	// events are dropped.
 	Notify func(Event)
 }
 
@@ -57,7 +57,7 @@ const (
 	maxRegions = 1<<24 - 1
 )
 
-// fill completes c, or says everything that is wrong with it.
+// fill completes c, or returns an error with everything that is wrong with it.
 func (c Config) fill() (Config, error) {
 	errs := c.portMistakes()
 	if c.RegionHeap == 0 {
@@ -113,6 +113,6 @@ func (c Config) portMistakes() (errs []error) {
 	return errs
 }
 
-// entries is the length of the table. Entry 0 is never given out, and fewer than 64
+// entries returns the length of the table. Entry 0 is never given out, and fewer than 64
 // entries do not fill a page.
 func (c Config) entries() uint32 { return max(64, uint32(1)<<bits.Len(uint(c.MaxRegions))) }

@@ -39,7 +39,7 @@ func (s source) Regions(yield func(report.MR) bool) {
 	}
 }
 
-// openControl makes the socket by which tools look into the adapter.
+// openControl makes the socket by which tools read the adapter's state.
 func (a *Adapter) openControl() (err error) {
 	a.number, a.cookie = control.Number(), a.netns()
 	if a.cfg.NoControl {
@@ -55,8 +55,8 @@ func (a *Adapter) openControl() (err error) {
 	return nil
 }
 
-// closeControl ends the socket. Answers that are under way have a moment to end in
-// good order.
+// closeControl ends the socket. Answers that are under way have a moment to end in good
+// order.
 func (a *Adapter) closeControl() error {
 	if a.control == nil {
 		return nil

@@ -5,19 +5,19 @@ import (
 	"net/netip"
 )
 
-// Description is what a port is like now.
+// Description is what a port is like at the moment of Describe.
 type Description struct {
-	Name      string         // of the interface; "" for the kernel's
+	Name      string         // of the interface; "" for the kernel's TCP
 	Addresses []netip.Prefix // of the interface
-	MTU       int            // octets, of the IP packet; 0 for the kernel's
+	MTU       int            // octets, of the IP packet; 0 for the kernel's TCP
 	Path      string         // "kernel port", or how the interface is used
 
-	// NoZeroCopy is why zero copy was tried and is not used; nil otherwise.
+	// NoZeroCopy says why zero copy was tried and is not used. It is nil otherwise.
 	NoZeroCopy error
 }
 
-// Describe reads what the ports are like. With KernelPort there is one, the kernel's.
-// The caller has called Use.
+// Describe reads what the ports are like. With KernelPort there is one Description,
+// that of the kernel's TCP. The caller has called Use.
 func (a *Adapter) Describe() (list []Description, err error) {
 	if a.cfg.KernelPort {
 		return []Description{{Path: kernelPath}}, nil

@@ -9,10 +9,10 @@ import (
 	"github.com/stag-rdma/stag/offload/handoff"
 )
 
-// Dial connects to address, "host:port", in the adapter's network namespace. A host
-// with several addresses is tried at all of them, and the first that answers wins:
-// RFC 8305, known as Happy Eyeballs. The caller closes the Socket, or has it taken
-// over. ErrNoPort.
+// Dial connects to address, "host:port", in the adapter's network namespace. If the
+// host has several addresses, Dial tries all of them, and the first that answers wins
+// (RFC 8305, Happy Eyeballs). The caller closes the Socket, or has it taken over. Dial
+// fails with ErrNoPort if no port leads to the host.
 func (a *Adapter) Dial(ctx context.Context, address string) (*Socket, error) {
 	hosts, service, err := resolve(ctx, address)
 	if err != nil {
@@ -23,8 +23,8 @@ func (a *Adapter) Dial(ctx context.Context, address string) (*Socket, error) {
 	})
 }
 
-// resolve splits an address and looks its host up, before any thread is in the
-// adapter's namespace: name servers are asked from where the program is.
+// resolve splits an address and looks its host up. It runs before any thread enters the
+// adapter's namespace, so that name servers are asked from the program's namespace.
 func resolve(ctx context.Context, address string) (hosts []netip.Addr, service uint16, err error) {
 	host, name, err := net.SplitHostPort(address)
 	if err != nil {
@@ -44,8 +44,8 @@ func resolve(ctx context.Context, address string) (hosts []netip.Addr, service u
 	return hosts, uint16(number), err
 }
 
-// dialHost connects to one host. The way that its packets go decides which port
-// it is; what no port leads to is not tried.
+// dialHost connects to one host. The route to the host decides which port the
+// connection has. A host that no port leads to is not tried.
 func (a *Adapter) dialHost(ctx context.Context, host netip.Addr, service uint16) (*Socket, error) {
 	host = host.Unmap()
 	p, err := a.portAhead(ctx, host)
@@ -77,8 +77,8 @@ func (a *Adapter) dialHost(ctx context.Context, host netip.Addr, service uint16)
 	return s, nil
 }
 
-// portAhead is the port that a connection to host will leave through, as far as
-// can be known before there is a socket.
+// portAhead returns the port that a connection to host will leave through, as far as
+// this can be known before there is a socket.
 func (a *Adapter) portAhead(ctx context.Context, host netip.Addr) (p *Port, err error) {
 	if a.cfg.KernelPort {
 		return nil, nil

@@ -1,7 +1,8 @@
 // Package adapter is the device: network ports or the kernel's TCP, memory, and the
-// table that says who may use which of it. Upper layers stand on it (Layer): the
-// verbs, and later iSCSI. A layer finds connections (Dial, Listen), says what they
-// agree on, and has them taken over for a stream.ULP of its own (Socket.TakeOver).
+// table that says which connection may use which memory. Upper layers stand on it
+// (Layer): the verbs, and later iSCSI. A layer finds connections (Dial, Listen), says
+// what their ends agree on, and has them taken over for a stream.ULP of its own
+// (Socket.TakeOver).
 //
 //	adapter.go    Open, Close, Use
 //	layer.go      what an adapter must know of a layer: two interfaces
@@ -18,7 +19,7 @@
 //	report.go, report_port.go, report_table.go, control.go, stats.go
 //	              what the adapter says of itself, and the socket by which it does
 //
-// The order of locks: the one behind Use comes first, and no goroutine takes it a
+// The order of locks: the lock behind Use comes first, and no goroutine takes it a
 // second time, because a Close that waits in between would stop both. Locks of layers,
 // of captures and of the heap come last.
 package adapter

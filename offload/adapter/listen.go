@@ -15,8 +15,9 @@ import (
 )
 
 // Listen makes a TCP socket that listens at address, "host:port", in the adapter's
-// network namespace. An empty host means every address, port 0 any free one. What it
-// accepts can be taken over: see Socket. The caller closes the socket.
+// network namespace. An empty host means every address, port 0 means any free port. A
+// connection that the socket accepts can be taken over: see Socket. The caller closes
+// the socket.
 func (a *Adapter) Listen(ctx context.Context, address string) (*net.TCPListener, error) {
 	at, err := listenAddress(ctx, address)
 	if err != nil {
@@ -38,14 +39,14 @@ func (a *Adapter) Listen(ctx context.Context, address string) (*net.TCPListener,
 	return l.(*net.TCPListener), nil
 }
 
-// ListenerAddr is where a socket of Listen listens.
+// ListenerAddr returns the address at which a socket of Listen listens.
 func (a *Adapter) ListenerAddr(l *net.TCPListener) netip.AddrPort {
 	return a.plain(l, l.Addr(), unix.Getsockname)
 }
 
-// listenAddress looks address up: its host may be a name, or empty for every
-// address. It may take as long as name servers take, so that nothing of the adapter
-// may be held meanwhile.
+// listenAddress looks address up: its host may be a name, or empty for every address.
+// The look-up may take as long as name servers take, so that the caller must hold no
+// lock of the adapter.
 func listenAddress(ctx context.Context, address string) (netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(address)
 	if err != nil {
@@ -79,11 +80,11 @@ func (a *Adapter) listenAt(ctx context.Context, at netip.AddrPort) (net.Listener
 	return lc.Listen(ctx, "tcp", literal)
 }
 
-// announce makes a socket that listens, on whatever port, announce an MSS that
-// the frames of all of them hold.
+// announce makes a socket that listens announce an MSS that fits into the frames of
+// every port: the peer may connect through any of them.
 func (a *Adapter) announce(network, _ string, c syscall.RawConn) error {
 	if len(a.ports) == 0 {
-		return nil // the kernel's
+		return nil // the kernel chooses the MSS
 	}
 	mss := math.MaxInt
 	for _, p := range a.ports {

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LeastPatience is the least that Patience takes. It leaves time
-// for three probes, between which TCP waits for whole seconds.
+// LeastPatience is the least duration that Patience accepts. It leaves time for three
+// probes, between which TCP waits for whole seconds.
 const LeastPatience = 3 * time.Second
 
-// Patience makes TCP end the connection when nothing has come from the peer for d:
-// octets are not acknowledged by then (RFC 5482) or, if nothing is under way, probes
-// are not answered (RFC 9293 §3.8.4). The engine takes both settings over with the
-// connection. 0 changes nothing.
+// Patience makes TCP end the connection when nothing has come from the peer for d. If
+// octets are under way, that is when they are not acknowledged by then (RFC 5482). If
+// nothing is under way, it is when keep-alive probes are not answered (RFC 9293
+// §3.8.4). The engine takes both settings over with the connection. 0 changes nothing.
 func (s *Socket) Patience(d time.Duration) error {
 	if d == 0 {
 		return nil

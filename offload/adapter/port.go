@@ -15,7 +15,7 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// kernelPath is what the path of a connection over the kernel's TCP is called.
+// kernelPath is the name of the path of a connection over the kernel's TCP.
 const kernelPath = "kernel port"
 
 // Port is a network interface whose connections are taken over. A nil *Port stands for
@@ -25,10 +25,10 @@ type Port struct {
 	nic  *nic.NIC
 }
 
-// Name is the name of the interface.
+// Name returns the name of the interface.
 func (p *Port) Name() string { return p.name }
 
-// NIC is the interface with its engines.
+// NIC returns the interface and its engines.
 func (p *Port) NIC() *nic.NIC { return p.nic }
 
 // path names the way of packets between the wire and the ULPs.
@@ -89,8 +89,9 @@ func (a *Adapter) nicConfig(name string) nic.Config {
 	}
 }
 
-// portFor is the port that an established connection's packets leave through; nil,
-// which is the kernel's, with KernelPort. ErrNoPort.
+// portFor returns the port that an established connection's packets leave through. With
+// KernelPort it returns nil, which stands for the kernel's TCP. It fails with
+// ErrNoPort.
 func (a *Adapter) portFor(ctx context.Context, c *net.TCPConn) (*Port, error) {
 	if a.cfg.KernelPort {
 		return nil, nil
@@ -103,8 +104,8 @@ func (a *Adapter) portFor(ctx context.Context, c *net.TCPConn) (*Port, error) {
 	return a.portTo(ctx, r, local.Addr(), remote.Addr())
 }
 
-// portTo is the port that packets of a socket that is routed as by says, from
-// local, which may be the zero Addr, to remote leave through.
+// portTo returns the port that packets from local to remote leave through, if their
+// socket is routed as by says. local may be the zero Addr.
 func (a *Adapter) portTo(ctx context.Context, by handoff.Routing, local, remote netip.Addr) (*Port, error) {
 	q := loader.Query{Dst: remote, Src: local, Mark: by.Mark, Device: by.Device}
 	r, err := a.ways.Get(ctx, q, func() (loader.Route, error) { return a.net.Resolve(ctx, q) })
@@ -124,8 +125,8 @@ func (a *Adapter) portTo(ctx context.Context, by handoff.Routing, local, remote 
 		ErrNoPort, remote, a.linkName(r.OutIf, fmt.Sprint("interface ", r.OutIf)), strings.Join(a.cfg.Ports, ", "))
 }
 
-// downInstead returns err, or, if err says that there is no route, that a port is
-// down.
+// downInstead returns err. If err says that there is no route and a port is down, it
+// returns an error that says which port is down.
 func (a *Adapter) downInstead(err error) error {
 	if !errors.Is(err, loader.ErrNoRoute) {
 		return err
@@ -138,8 +139,8 @@ func (a *Adapter) downInstead(err error) error {
 	return err
 }
 
-// linkName is the name of an interface of the adapter's namespace, or the string
-// otherwise if the interface is gone.
+// linkName returns the name of an interface of the adapter's namespace. If the interface
+// is gone, it returns the string otherwise.
 func (a *Adapter) linkName(index int, otherwise string) (name string) {
 	name = otherwise
 	a.space.Do(func() error {

@@ -11,10 +11,10 @@ type Progress uint8
 const (
 	ProgressAuto   Progress = iota // Open chooses
 	ProgressEngine                 // goroutines of the adapter
-	ProgressInline                 // the program's own goroutines, by Conn.Post and Runner.Visit
+	ProgressInline                 // the program's own goroutines, through Conn.Post and Runner.Visit
 )
 
-// chooseProgress decides for ProgressAuto; queues is how many engines there are.
+// chooseProgress replaces ProgressAuto by a choice; queues is the number of engines.
 func (c *Config) chooseProgress(queues int) Progress {
 	switch {
 	case c.Progress != ProgressAuto:
@@ -28,7 +28,7 @@ func (c *Config) chooseProgress(queues int) Progress {
 // Inline reports whether the program's own goroutines run connections.
 func (a *Adapter) Inline() bool { return a.inline }
 
-// engineSpin is for how long an engine looks for more work before it sleeps.
+// engineSpin returns how long an engine looks for more work before it sleeps.
 func (a *Adapter) engineSpin() time.Duration {
 	if a.inline {
 		return 0

@@ -13,9 +13,9 @@ import (
 // tried beside it (RFC 8305 §5: 250 ms is recommended).
 const attemptDelay = 250 * time.Millisecond
 
-// interleave returns hosts with the two families in turn, the first one's first and
-// each in its order (RFC 8305 §4): where one family leads nowhere, the second address
-// is of the other.
+// interleave returns hosts with the two address families in turn. The family of the
+// first host comes first, and each family keeps its order (RFC 8305 §4). If one family
+// leads nowhere, the second address is of the other family.
 func interleave(hosts []netip.Addr) []netip.Addr {
 	var families [2][]netip.Addr
 	for _, h := range hosts {
@@ -36,10 +36,10 @@ func interleave(hosts []netip.Addr) []netip.Addr {
 	return turns
 }
 
-// race tries hosts one after the other: the next one begins when one fails, or when
-// delay has passed without an answer. The first connection wins, and the other
-// attempts are given up. The error has those of all attempts, in the hosts' order.
-// When race returns no attempt is under way.
+// race tries hosts one after the other. The next attempt begins when one fails, or when
+// delay has passed without an answer. The first connection wins, and the other attempts
+// are given up. The error has the errors of all attempts, in the order of hosts. When
+// race returns, no attempt is under way.
 func race[C io.Closer](ctx context.Context, hosts []netip.Addr, delay time.Duration,
 	try func(context.Context, netip.Addr) (C, error)) (won C, err error) {
 	type outcome struct {
@@ -92,7 +92,7 @@ func race[C io.Closer](ctx context.Context, hosts []netip.Addr, delay time.Durat
 	}
 }
 
-// allOf is every error, in one line.
+// allOf joins all errors in one line.
 func allOf(errs []error) error {
 	all := errs[0]
 	for _, err := range errs[1:] {

@@ -13,9 +13,9 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Report describes the adapter and its objects as they are now. Parts that are not
-// asked for cost nothing. It asks each engine in few and short calls between steps.
-// ErrClosed from the moment when Close begins.
+// Report describes the adapter and its objects as they are now. Parts that the caller
+// does not ask for cost nothing. Report asks each engine in few and short calls between
+// steps. It fails with ErrClosed from the moment when Close begins.
 func (a *Adapter) Report(ctx context.Context, parts report.Parts) (report.Engine, error) {
 	r, err := a.report(ctx, parts)
 	if err != nil && a.life.Err() != nil {
@@ -31,7 +31,7 @@ func (a *Adapter) report(ctx context.Context, parts report.Parts) (report.Engine
 	if ctx.Err() != nil {
 		return report.Engine{}, context.Cause(ctx)
 	}
-	// Close alone writes, and must not be waited for.
+	// Only Close takes busy for writing, and a report must not wait for Close.
 	if a.life.Err() != nil || !a.busy.TryRLock() {
 		return report.Engine{}, ErrClosed
 	}
@@ -65,8 +65,8 @@ func (a *Adapter) report(ctx context.Context, parts report.Parts) (report.Engine
 	return r, err
 }
 
-// snapshots begins a report of every layer. It looks at the connections that no
-// engine runs. Engines are asked later, and each for all of its connections at once.
+// snapshots begins a report of every layer. It looks at the connections that no engine
+// runs. The engines are asked later, each for all of its connections at once.
 func (a *Adapter) snapshots() (layers []Snapshot, conns []*Connection) {
 	for _, l := range a.layers {
 		s := l.Snapshot()
@@ -87,7 +87,7 @@ func (a *Adapter) snapshots() (layers []Snapshot, conns []*Connection) {
 	return layers, conns
 }
 
-// program is the name of this process.
+// program returns the name of this process.
 func program() string {
 	if path, err := os.Executable(); err == nil {
 		return filepath.Base(path)
@@ -95,8 +95,8 @@ func program() string {
 	return filepath.Base(os.Args[0])
 }
 
-// netns is the cookie of the adapter's namespace; 0 where the kernel, before
-// Linux 5.14, has none.
+// netns returns the cookie of the adapter's namespace. It returns 0 if the kernel has
+// none (before Linux 5.14).
 func (a *Adapter) netns() (cookie uint64) {
 	if a.net != nil {
 		return a.net.Cookie()
@@ -113,7 +113,7 @@ func (a *Adapter) netns() (cookie uint64) {
 	return cookie
 }
 
-// reportKernelPort is the device that stands for the kernel's TCP.
+// reportKernelPort returns the device that stands for the kernel's TCP.
 func (a *Adapter) reportKernelPort(conns []*Connection) report.Device {
 	d := report.Device{Name: report.KernelDevice, State: portActive, Addresses: noAddresses, Path: kernelPath}
 	for _, c := range conns {
@@ -131,7 +131,7 @@ func (a *Adapter) common(d *report.Device) {
 	d.MaxMRs = int(a.table.Stats().Entries)
 }
 
-// refusalNames is what counters call the faults of the table.
+// refusalNames are the names that counters give to the faults of the table.
 var refusalNames = [tpt.Faults]string{
 	tpt.BadSTag:     "bad_stag",
 	tpt.WrongPD:     "wrong_pd",

@@ -20,13 +20,13 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// States of a device, in the words of ibv_devinfo.
+// States of a device, in the terms of ibv_devinfo.
 const (
 	portActive = "PORT_ACTIVE"
 	portDown   = "PORT_DOWN"
 )
 
-// noAddresses is an empty list that is not nil: JSON has [] then, not null.
+// noAddresses is an empty list that is not nil, so that JSON has [] and not null.
 var noAddresses = []netip.Prefix{}
 
 // reportPort adds a port: the device, its queues, its flows. It looks at the
@@ -55,8 +55,8 @@ func (a *Adapter) reportPort(ctx context.Context, p *Port, conns []*Connection, 
 	return nil
 }
 
-// device fills in what the interface is like now, if it still exists. It must run in
-// the adapter's namespace.
+// device fills in the present state of the interface, if it still exists. It must run
+// in the adapter's namespace.
 func (p *Port) device(d *report.Device, space *loader.Net) {
 	link, path := p.nic.Link(), p.nic.Path()
 	d.State, d.Ifindex, d.MAC, d.MTU = portDown, link.Index, link.MAC.String(), link.MTU
@@ -65,16 +65,16 @@ func (p *Port) device(d *report.Device, space *loader.Net) {
 	d.Program, d.Instance = p.nic.Steering().ProgID(), p.nic.Steering().Instance()
 	ifc, err := net.InterfaceByIndex(link.Index)
 	if err != nil {
-		return // gone, or in another namespace by now
+		return // gone, or in another namespace now
 	}
 	d.MTU, d.MAC = ifc.MTU, ifc.HardwareAddr.String()
 	if ifc.Flags&net.FlagUp != 0 && ifc.Flags&net.FlagRunning != 0 {
 		d.State = portActive
 	}
-	if wire, err := net.InterfaceByIndex(link.PortIndex); err == nil { // by its name of now
+	if wire, err := net.InterfaceByIndex(link.PortIndex); err == nil { // by its present name
 		d.Speed = space.Speed(wire.Name)
 	}
-	addrs, _ := ifc.Addrs() // of one that goes meanwhile, none
+	addrs, _ := ifc.Addrs() // none if the interface has gone meanwhile
 	for _, addr := range addrs {
 		if prefix, err := netip.ParsePrefix(addr.String()); err == nil {
 			d.Addresses = append(d.Addresses, prefix)
@@ -86,10 +86,10 @@ func (p *Port) device(d *report.Device, space *loader.Net) {
 type liveFlow struct {
 	key  bpf.FlowKey
 	way  nic.Way
-	conn *Connection // nil: none that is known
+	conn *Connection // nil: no known connection
 	info tcp.Info
 	done tcp.Stats
-	seen bool // info and done are there
+	seen bool // info and done are valid
 }
 
 // connections asks the engines about themselves and about their connections.
@@ -118,7 +118,7 @@ func (p *Port) connections(ctx context.Context, conns []*Connection, r *report.E
 	return all, nil
 }
 
-// look copies, on the engine's goroutine.
+// look copies the connection's state. It runs on the engine's goroutine.
 func (x *liveFlow) look(c *tcp.Conn) {
 	x.info, x.done, x.seen = c.Info(), c.Stats(), true
 	if x.conn != nil {
@@ -188,7 +188,7 @@ func (x *liveFlow) describe(f *report.Flow) {
 	}
 }
 
-// ssthresh is nil before there was a loss.
+// ssthresh returns nil if n is the largest number, the value before the first loss.
 func ssthresh(n uint32) *uint32 {
 	if n == math.MaxUint32 {
 		return nil

@@ -6,12 +6,12 @@ import (
 )
 
 // regionsAtOnce is how many entries of the table are read before Close and other
-// callers that wait get a turn.
+// waiting callers get a turn.
 const regionsAtOnce = 4096
 
-// entries appends the entries of the table that are in use. It looks at up to most
-// entries, from index on. next is the index to go on with, 0 at the end. The caller
-// has called Use, or holds busy.
+// entries appends the entries of the table that are in use. It looks at no more than
+// most entries, beginning with index. next is the index to continue with, or 0 at the
+// end. The caller has called Use, or holds busy.
 func (a *Adapter) entries(index uint32, most int, to []report.MR) (list []report.MR, next uint32) {
 	last := a.table.Stats().Entries
 	for ; index <= last; index++ {
@@ -37,7 +37,7 @@ func (a *Adapter) reportMRs() []report.MR {
 	return list
 }
 
-// count counts the flows and regions that the lists of a report tell, or would tell.
+// count counts the flows and regions that the lists of a report have, or would have.
 // Layers count their own objects.
 func (a *Adapter) count(r *report.Engine) *report.Counts {
 	n := &report.Counts{Flows: map[string]map[string]int{}, Diverted: map[string]int{}, QPs: map[string]int{}, MRs: map[string]int{}}

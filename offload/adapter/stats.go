@@ -9,9 +9,9 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// Stats is what the connection's TCP has counted since it was taken over. It is zero
-// for a connection over the kernel's TCP. When the connection has ended it is what
-// was counted at its end. An error is the cause of ctx's end, or the engine's.
+// Stats returns what the connection's TCP has counted since the take-over. It returns
+// zero for a connection over the kernel's TCP. After the end of the connection it
+// returns the counts at its end. An error is the cause of ctx's end, or the engine's.
 func (c *Conn) Stats(ctx context.Context) (tcp.Stats, error) {
 	if counted, ok := c.carrier.(counting); ok {
 		return counted.Stats(ctx)
@@ -19,8 +19,8 @@ func (c *Conn) Stats(ctx context.Context) (tcp.Stats, error) {
 	return tcp.Stats{}, nil
 }
 
-// Counters sums what the engines of all ports have counted. It is zero with
-// KernelPort. ErrClosed.
+// Counters sums what the engines of all ports have counted. It is zero with KernelPort.
+// It fails with ErrClosed.
 func (a *Adapter) Counters(ctx context.Context) (sum engine.Counters, err error) {
 	done, err := a.Use()
 	if err != nil {
@@ -39,8 +39,8 @@ func (a *Adapter) Counters(ctx context.Context) (sum engine.Counters, err error)
 	return sum, nil
 }
 
-// SocketStats is what the AF_XDP sockets of the port with this name, one for each
-// queue, have counted since Open. ErrNoPort, ErrClosed.
+// SocketStats returns what the AF_XDP sockets of the named port, one for each queue,
+// have counted since Open. It fails with ErrNoPort or ErrClosed.
 func (a *Adapter) SocketStats(ctx context.Context, port string) ([]afxdp.Stats, error) {
 	done, err := a.Use()
 	if err != nil {

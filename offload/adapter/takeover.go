@@ -15,16 +15,17 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// Socket is an established connection that is still the kernel's, and the port that
-// its packets leave through.
+// Socket is an established connection that the kernel still runs, and the port that its
+// packets leave through.
 type Socket struct {
 	*net.TCPConn
 	adapter *Adapter
-	port    *Port // nil: the kernel's
+	port    *Port // nil: the kernel's TCP
 }
 
-// Socket returns what Dial returns, for a connection that was accepted. ErrNoPort if
-// its packets leave through no port of the adapter.
+// Socket returns the Socket of an accepted connection, as Dial does for its own. It
+// fails with ErrNoPort if the connection's packets leave through no port of the
+// adapter.
 func (a *Adapter) Socket(ctx context.Context, c *net.TCPConn) (*Socket, error) {
 	p, err := a.portFor(ctx, c)
 	if err != nil {
@@ -33,10 +34,10 @@ func (a *Adapter) Socket(ctx context.Context, c *net.TCPConn) (*Socket, error) {
 	return &Socket{TCPConn: c, adapter: a, port: p}, nil
 }
 
-// Path says how the connection's packets get between the wire and the ULP.
+// Path returns how the connection's packets get between the wire and the ULP.
 func (s *Socket) Path() string { return s.port.path() }
 
-// Ends are the connection's addresses, IPv4 in its own form.
+// Ends returns the connection's addresses. An IPv4-mapped address is unmapped.
 func (s *Socket) Ends() (local, remote netip.AddrPort) { return s.adapter.Ends(s.TCPConn) }
 
 // TakeOver says how a connection is taken over.
@@ -44,17 +45,17 @@ type TakeOver struct {
 	Kind     bpf.Kind // what the flow entry says about the ULP
 	Accepted bool     // a listener has accepted the connection
 
-	// LastWords, if set, writes to the socket what must be said before the ULP has
-	// the connection, such as a responder's Reply. Its error ends the take-over.
+	// LastWords, if set, writes to the socket what must be sent before the ULP has the
+	// connection, such as a responder's Reply. Its error ends the take-over.
 	LastWords func() error
 }
 
-// TakeOver makes the ULP the owner of the connection. The socket is closed either way.
-// On error the connection is lost. The caller wakes the Conn for what the ULP has to
-// send already.
+// TakeOver makes the ULP the owner of the connection. TakeOver closes the socket in any
+// case. On error the connection is lost. The caller must wake the Conn if the ULP
+// already has something to send.
 //
-// On a port the last words are written only when the peer's segments are kept for the
-// engine: an initiator may send all it has and close before we have taken over, and a
+// On a port, LastWords is called only when the peer's segments are kept for the engine:
+// an initiator may send all it has and close before the take-over is done, and a
 // connection that is half closed cannot be taken over.
 func (s *Socket) TakeOver(ctx context.Context, ulp stream.ULP, how TakeOver) (c *Conn, err error) {
 	defer s.Close()
@@ -96,8 +97,8 @@ func (s *Socket) runKernelPort(ulp stream.ULP, how TakeOver) (*Conn, error) {
 		return nil, err
 	}
 	s.adapter.running.Go(func() {
-		// The ULP is told what ends the connection. It has its own descriptor: ours is
-		// closed by now, or soon.
+		// The ULP learns what ends the connection. k has its own descriptor: the
+		// socket's is closed by now, or soon.
 		_ = k.Run(context.Background())
 	})
 	return &Conn{carrier: k, runner: k}, nil
