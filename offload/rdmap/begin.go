@@ -8,8 +8,8 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// begin starts the next message; false when there is none. Responses and work
-// requests take turns.
+// begin starts the next message. It returns false when there is none. Responses and
+// work requests take turns.
 func (q *QP) begin() bool {
 	switch {
 	case !q.opening.open || q.weShut:
@@ -31,8 +31,8 @@ func (q *QP) begin() bool {
 	return false
 }
 
-// start makes the current message one of this kind, with n octets of payload, which
-// come from memory unless the caller says otherwise.
+// start makes a message of this kind, with n octets of payload, the current one. The
+// payload comes from memory unless the caller changes that.
 func (q *QP) start(what carries, opcode wire.Opcode, n uint32) *ddp.Message {
 	o, op := &q.out, wire.InfoOf(opcode)
 	o.what, o.nfixed = what, 0
@@ -45,7 +45,8 @@ func (q *QP) start(what carries, opcode wire.Opcode, n uint32) *ddp.Message {
 	return &o.msg
 }
 
-// beginRTR starts what shows the responder that it may send (RFC 6581 §9.2).
+// beginRTR starts the ready-to-receive message, which shows the responder that it may
+// send (RFC 6581 §9.2).
 func (q *QP) beginRTR() {
 	q.opening.rtrDue = false
 	switch q.agree.RTR {
@@ -66,9 +67,10 @@ func (q *QP) beginResponse() {
 	m.STag, m.TO = r.sinkSTag, r.sinkTO
 }
 
-// mayStart reports whether the next work request can start. One that is answered
-// and finds ORD Reads outstanding holds back everything behind it, and so does a
-// fence (RFC 5040 §5.5).
+// mayStart reports whether the next work request can start. A request that the peer
+// must answer cannot start while ORD Reads are outstanding, and holds back every
+// request behind it. So does a request with a fence while a Read is outstanding (RFC
+// 5040 §5.5).
 func (q *QP) mayStart() bool {
 	if !q.sq.Posted() {
 		return false
@@ -83,8 +85,8 @@ func (q *QP) mayStart() bool {
 	return true
 }
 
-// beginRequest starts the next work request, if it is one and its memory may be
-// used.
+// beginRequest starts the next work request, if the QP can do the request and may use
+// its memory.
 func (q *QP) beginRequest() bool {
 	o := &q.out
 	w := q.sq.Next()
@@ -106,8 +108,8 @@ func (q *QP) beginRequest() bool {
 	return true
 }
 
-// checkList checks every SGE of w before anything of it is sent (the local
-// access check of the memory-management design). If a list of one names octets that
+// checkList checks every SGE of w before any octet of it is sent (the local access
+// check of the memory-management design). If the list has one element, and its octets
 // are contiguous, they are kept, so that a short message is looked up once.
 func (q *QP) checkList(w *work.SendWQE, right tpt.Rights) tpt.Fault {
 	if w.Inline {
@@ -139,7 +141,8 @@ func (q *QP) beginSend(row *sqOp, w *work.SendWQE) {
 	}
 }
 
-// beginRead makes the Read Request of w, and remembers what must come back.
+// beginRead makes the Read Request of w the current message, and remembers which
+// Response must come back.
 func (q *QP) beginRead(row *sqOp, w *work.SendWQE) {
 	r := wire.ReadRequestFields{Size: w.Length, SourceSTag: w.RKey, SourceTO: w.Remote}
 	if len(w.SGL) != 0 {

@@ -18,8 +18,8 @@ import (
 // talk is one direction of a captured connection, as messages.
 type talk struct {
 	untagged [wire.QueueTerminate + 1]ddp.Queue
-	open     ddp.Segment              // the tagged message that is under way
-	sum      uint32                   // its octets so far
+	open     ddp.Segment              // the tagged message that is arriving
+	sum      uint32                   // its length so far in octets
 	whole    map[wire.Opcode][]int    // lengths of messages, by opcode
 	asked    []wire.ReadRequestFields // Read Requests, in order
 	answered []answer
@@ -32,8 +32,8 @@ type answer struct {
 	size uint32
 }
 
-// hear takes the next segment, and says what of it is not as DDP has it
-// (RFC 5041 §5.1, §5.3).
+// hear takes the next segment, and returns an error if it breaks a rule of DDP (RFC
+// 5041 §5.1, §5.3).
 func (k *talk) hear(ulpdu []byte) error {
 	var s ddp.Segment
 	if f := ddp.Parse(ulpdu, &s); f != ddp.OK {
@@ -59,7 +59,7 @@ func (k *talk) hear(ulpdu []byte) error {
 	return nil
 }
 
-// tagged is hear for Writes and Read Responses: offsets go on where they were.
+// tagged is hear for Writes and Read Responses: their offsets must continue.
 func (k *talk) tagged(s ddp.Segment) error {
 	if k.sum != 0 && (s.Opcode != k.open.Opcode || s.STag != k.open.STag || s.TO != k.open.TO+uint64(k.sum)) {
 		return fmt.Errorf("%v to %v at %d, in the middle of a %v to %v at %d, at octet %d",
@@ -80,7 +80,7 @@ func (k *talk) tagged(s ddp.Segment) error {
 	return nil
 }
 
-// heard is a captured direction behind its Request or Reply.
+// heard parses a captured direction, from behind its Request or Reply.
 func heard(t *testing.T, name string, s captures.Stream) *talk {
 	t.Helper()
 	k := &talk{whole: map[wire.Opcode][]int{}}
@@ -102,7 +102,7 @@ func heard(t *testing.T, name string, s captures.Stream) *talk {
 	return k
 }
 
-// said lists what messages there were: how many of which length.
+// said lists the messages of each length.
 func (k *talk) said() string {
 	var list []string
 	for _, op := range slices.Sorted(maps.Keys(k.whole)) {
@@ -117,9 +117,9 @@ func (k *talk) said() string {
 	return strings.Join(list, ", ")
 }
 
-// TestCapturedMessages: what two siw said to one another are messages as RFC
-// 5040 and RFC 5041 have them: numbered without a gap, their offsets going on
-// where they were, each Read answered in its turn, in full and to its sink.
+// TestCapturedMessages: the messages of two siw ends follow RFC 5040 and RFC 5041. They
+// are numbered without a gap, their offsets continue, and each Read is answered in its
+// turn, in full and to its sink.
 func TestCapturedMessages(t *testing.T) {
 	names, err := captures.Names()
 	if err != nil {
@@ -128,7 +128,7 @@ func TestCapturedMessages(t *testing.T) {
 	got := map[string]string{}
 	for _, name := range names {
 		if strings.Contains(name, "raw") {
-			continue // one end of it is meant to be wrong
+			continue // one end of it is wrong on purpose
 		}
 		conns, err := captures.Read(name)
 		if err != nil {
@@ -159,7 +159,7 @@ func TestCapturedMessages(t *testing.T) {
 	}
 }
 
-// answers demands that each whole Response is to the Read in its place.
+// answers checks that each whole Response answers the Read in its place.
 func answers(t *testing.T, what string, asks, says *talk) {
 	t.Helper()
 	if len(says.answered) > len(asks.asked) {
@@ -172,7 +172,8 @@ func answers(t *testing.T, what string, asks, says *talk) {
 	}
 }
 
-// TestCapturedMessagesSpoiled: that test notices what is wrong.
+// TestCapturedMessagesSpoiled: the checks of TestCapturedMessages notice wrong
+// messages.
 func TestCapturedMessagesSpoiled(t *testing.T) {
 	conns, err := captures.Read("ib_write_bw-head")
 	if err != nil {

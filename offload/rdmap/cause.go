@@ -10,24 +10,24 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// What can end a connection beside a Terminate and the stream's own errors.
+// Errors that can end a connection, beside a Terminate and the stream's own errors.
 var (
 	// ErrTruncated: the peer closed the connection within a message.
 	ErrTruncated = errors.New("the peer closed the connection in the middle of a message")
 	// ErrPeerClosed: the peer closed its direction while Reads of ours were
 	// outstanding or posted, or before anything of ours could be sent.
 	ErrPeerClosed = errors.New("the peer closed the connection while work was outstanding")
-	// ErrReplyRefused: an initiator that had to begin, or that was to send
-	// Markers, closed the connection without a word.
+	// ErrReplyRefused: an initiator that had to send first, or that was to send
+	// Markers, closed the connection without sending anything.
 	ErrReplyRefused = errors.New("the peer closed the connection when it had our MPA Reply, and has not said why")
-	// errMarkersRefused is that of one that was to send Markers.
+	// errMarkersRefused is ErrReplyRefused for an initiator that was to send Markers.
 	errMarkersRefused = fmt.Errorf("%w: %w", ErrReplyRefused, mpa.ErrMarkersRefused)
-	// ErrLocalAccess: a work request named memory that its QP may not use. Its
-	// completion says which.
+	// ErrLocalAccess: a work request named memory that its QP may not use. The
+	// completion says which request.
 	ErrLocalAccess = errors.New("a work request names local memory that this QP may not use")
 	// ErrBadRequest: a work request was posted that CheckSend refuses.
 	ErrBadRequest = errors.New("a work request that this QP cannot do: check it before it is posted")
-	// ErrBrokenRing: the memory of a work queue has positions that cannot be.
+	// ErrBrokenRing: the memory of a work queue has impossible positions.
 	ErrBrokenRing = errors.New("the memory of a work queue is broken: its poster must not move back, nor beyond its depth")
 	// ErrNarrow: the path's segments are too short for an RDMA Read Request.
 	ErrNarrow = errors.New("the connection's TCP segments are too short for an RDMA Read Request: raise the MTU")
@@ -35,7 +35,7 @@ var (
 	ErrCQOverrun = errors.New("completion queue overrun: poll it, or make it larger")
 )
 
-// Cause is why a QP left good order. The zero Cause: it did not.
+// Cause is the reason why a QP's connection ended in error. It is zero if it did not.
 type Cause struct {
 	Code    Code // of the Terminate; zero when none was sent, and none received unless Remote
 	Remote  bool // the peer sent it
@@ -45,12 +45,12 @@ type Cause struct {
 	HasSegment bool
 	Opcode     wire.Opcode
 	STag       tpt.STag // tagged segments: of the target. Read Requests: of the source
-	TO         uint64   // likewise
+	TO         uint64   // tagged segments: of the target. Read Requests: of the source
 
 	Err error // what ended the stream, or what is wrong on this side
 }
 
-// blame notes which segment was refused, from the headers in a Terminate.
+// blame notes the refused segment from the headers in a Terminate.
 func (c *Cause) blame(header, readRequest []byte) {
 	if h, _, ok := wire.ParseTagged(header); ok {
 		c.HasSegment, c.Opcode, c.STag, c.TO = true, h.Opcode(), h.STag(), h.TO()
@@ -63,7 +63,7 @@ func (c *Cause) blame(header, readRequest []byte) {
 	}
 }
 
-// Error is what ended a QP's connection in bad order.
+// Error is the error that ended a QP's connection.
 type Error struct {
 	QP uint32 // its number
 	Cause
@@ -94,7 +94,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// segment is the refused segment in words.
+// segment describes the refused segment in words.
 func (e *Error) segment() string {
 	switch e.Opcode {
 	case wire.OpWrite, wire.OpReadResponse:
@@ -107,5 +107,5 @@ func (e *Error) segment() string {
 	return e.Opcode.String()
 }
 
-// Unwrap is the stream's error, or the local one.
+// Unwrap returns the stream's error, or the local one.
 func (e *Error) Unwrap() error { return e.Err }

@@ -74,7 +74,7 @@ func TestPeerCloses(t *testing.T) {
 	s.completes(flushed(3, work.WCSend), flushed(4, work.WCRecv))
 }
 
-// ... after the Responses that it still waits for have left.
+// The peer closes, and Responses that it still waits for leave first.
 func TestPeerClosesBeforeItsResponse(t *testing.T) {
 	for _, begun := range []bool{false, true} {
 		s := open(t, withEMSS(128))
@@ -93,9 +93,9 @@ func TestPeerClosesBeforeItsResponse(t *testing.T) {
 	}
 }
 
-// The peer closes while sends of ours are posted: its direction has ended, not ours
-// (RFC 5041 §6.2.1). They leave, what is posted meanwhile does as well, and then
-// our FIN.
+// The peer closes while sends of ours are posted: its direction has ended, and ours
+// stays open (RFC 5041 §6.2.1). The sends leave, sends that are posted meanwhile leave
+// too, and then our FIN leaves.
 func TestPeerClosesBeforeOurSends(t *testing.T) {
 	s := open(t)
 	s.receives(work.RecvWR{ID: 9})
@@ -120,9 +120,9 @@ func TestPeerClosesBeforeOurSends(t *testing.T) {
 	s.completes(flushed(4, work.WCSend))
 }
 
-// A Read cannot be answered any more. It ends the connection when its turn comes:
-// what was posted before it has left, and our FIN follows that, as a reset could take
-// what has completed.
+// The peer cannot answer a Read any more. The Read ends the connection when its turn
+// comes. Requests that were posted before it have left, and our FIN follows them: a
+// reset could destroy octets of requests that have completed.
 func TestPeerClosesBeforeOurRead(t *testing.T) {
 	s := open(t)
 	s.st.room = 0
@@ -139,8 +139,7 @@ func TestPeerClosesBeforeOurRead(t *testing.T) {
 	s.is(Errored)
 }
 
-// The same for Reads that are outstanding, the one of nothing by which we have begun
-// among them.
+// The same for Reads that are outstanding, including the empty Read of the RTR.
 func TestPeerClosesWithReadsOutstanding(t *testing.T) {
 	for _, rtr := range []mpa.RTR{mpa.NoRTR, mpa.RTRRead} {
 		s := open(t, withRTR(rtr))
@@ -173,9 +172,9 @@ func TestPeerClosesBeforeWeMaySend(t *testing.T) {
 	}
 }
 
-// Nothing succeeds behind a request that has failed: the Write, which has left
-// and which the peer refuses, does not either (RFC 5040 §6.2.1). A request that
-// found an error of its own says which.
+// No request behind a failed one succeeds. That includes the Write, which has left and
+// which the peer refuses (RFC 5040 §6.2.1). A request that found an error of its own
+// has that status.
 func TestNothingSucceedsBehindAnError(t *testing.T) {
 	s := open(t)
 	s.posts(s.reads(1, 0, 10), work.SendWR{ID: 2, Op: work.WRWrite, Flags: work.Signaled, Inline: []byte("x"), RKey: 0xbad00}, work.SendWR{ID: 3, Op: work.WRSend})
@@ -223,8 +222,7 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// A connection that is lost flushes what there is, in the order of posting:
-// sends, then receives.
+// A lost connection flushes all requests in the order of posting: sends, then receives.
 func TestLost(t *testing.T) {
 	s := open(t)
 	s.receives(work.RecvWR{ID: 1}, work.RecvWR{ID: 2})
@@ -261,7 +259,7 @@ func TestAbort(t *testing.T) {
 	s.sends()
 }
 
-// Of several causes the first stays.
+// The first of several causes stays.
 func TestFirstCauseStays(t *testing.T) {
 	s := open(t)
 	s.gets(write(1, 0, []byte("x")))
@@ -274,7 +272,7 @@ func TestFirstCauseStays(t *testing.T) {
 	}
 }
 
-// A fault after our FIN: there is no direction left for a Terminate.
+// A fault after our FIN: our direction is closed, so that no Terminate can be sent.
 func TestFaultAfterOurFIN(t *testing.T) {
 	s := open(t)
 	s.q.Disconnect()
@@ -290,8 +288,8 @@ func TestFaultAfterOurFIN(t *testing.T) {
 	}
 }
 
-// faultWhileHeld makes a local fault while an invalidation is waited for: other
-// holds it up. The segments come by arrive.
+// faultWhileHeld makes a local fault while the QP waits for an invalidation, which the
+// reader other delays. arrive delivers the segments.
 func faultWhileHeld(t *testing.T, arrive func(*script, ...[]byte)) (s *script, other *tpt.Reader) {
 	s = open(t)
 	other = s.table.Join()
@@ -306,8 +304,8 @@ func faultWhileHeld(t *testing.T, arrive func(*script, ...[]byte)) (s *script, o
 	return s, other
 }
 
-// While an invalidation is waited for a local fault ends the connection: the
-// delivery never comes, the stream still ends.
+// A local fault ends the connection while the QP waits for an invalidation: the
+// delivery never comes, and the stream still ends.
 func TestFaultWhileHeld(t *testing.T) {
 	s, other := faultWhileHeld(t, (*script).gets)
 	other.Leave()
@@ -338,7 +336,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// A CQ that overflows ends its QP, and what was lost is lost.
+// A CQ that overflows ends its QP. The completion that did not fit is lost.
 func TestCQOverrun(t *testing.T) {
 	s := open(t, withCQ(4))
 	for i := range uint64(5) {
@@ -362,7 +360,7 @@ func TestCQOverrun(t *testing.T) {
 	s.hasTerminated(LocalCatastrophic)
 }
 
-// The same by completions of sends.
+// The same for completions of sends.
 func TestCQOverrunBySends(t *testing.T) {
 	s := open(t, withCQ(2))
 	for i := range uint64(3) {
@@ -373,9 +371,8 @@ func TestCQOverrunBySends(t *testing.T) {
 	s.is(Terminate)
 }
 
-// A responder that closes at once still answers the Read by which the initiator
-// says that it is ready (RFC 6581 §9.2). Where nothing is promised it need not
-// wait for anything.
+// A responder that closes at once still answers the Read by which the initiator says
+// that it is ready (RFC 6581 §9.2). If no RTR is agreed, the responder need not wait.
 func TestDisconnectBeforeTheRTR(t *testing.T) {
 	s := open(t, asResponder, withRTR(mpa.RTRRead))
 	s.q.Disconnect()
@@ -392,13 +389,12 @@ func TestDisconnectBeforeTheRTR(t *testing.T) {
 
 	s = open(t, asResponder, withRTR(mpa.RTRRead))
 	s.q.Disconnect()
-	s.finishes() // the initiator has thought better of it
+	s.finishes() // the initiator closes instead
 	s.is(Idle)
 }
 
-// An initiator that has to begin, or is asked for Markers, and closes without a
-// word, has something against our Reply. Any other may just have changed its
-// mind.
+// An initiator that has to send first, or is asked for Markers, and closes without
+// sending anything, has refused our Reply. Any other initiator may just have given up.
 func TestReplyRefused(t *testing.T) {
 	markers := func(s *setup) { s.agree.ReceiveMarkers = true }
 	for _, c := range []struct {
@@ -429,8 +425,8 @@ func TestReplyRefused(t *testing.T) {
 	}
 }
 
-// Posted behind our FIN, and before the machine has looked, the peer's FIN
-// comes: that work was never under way, so the close is in good order.
+// A request is posted behind our FIN, and the peer's FIN comes before the machine has
+// seen the request: no part of it has left, so that the close is in good order.
 func TestPostBetweenTheFINs(t *testing.T) {
 	s := open(t)
 	s.q.Disconnect()
@@ -443,7 +439,7 @@ func TestPostBetweenTheFINs(t *testing.T) {
 	s.completes(flushed(1, work.WCSend))
 }
 
-// An initiator whose Read of nothing has not been answered does not close.
+// An initiator does not close before the empty Read of its RTR has been answered.
 func TestDisconnectWaitsForTheAnswerToTheRTR(t *testing.T) {
 	s := open(t, withRTR(mpa.RTRRead))
 	s.q.Disconnect()
@@ -454,8 +450,8 @@ func TestDisconnectWaitsForTheAnswerToTheRTR(t *testing.T) {
 	s.is(Closing)
 }
 
-// The same as TestFaultWhileHeld, with the peer's FIN in already: nothing else
-// will arrive that would make the machine look at what is unread.
+// The same as TestFaultWhileHeld, but the peer's FIN has already come: no further
+// arrival makes the machine look at the unread octets.
 func TestFaultWhileHeldAndFIN(t *testing.T) {
 	s, _ := faultWhileHeld(t, (*script).finishes)
 	s.is(Errored)

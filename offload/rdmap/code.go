@@ -21,8 +21,8 @@ const (
 	LayerLLP   = 2 // MPA
 )
 
-// typeLocal is the error type Local Catastrophic of RDMAP and of DDP: the end that
-// sends the Terminate is to blame.
+// typeLocal is the error type Local Catastrophic of RDMAP and of DDP: the error is at
+// the end that sends the Terminate.
 const typeLocal = 0
 
 // Codes of the layers (RFC 5040 §4.8 Figure 9, RFC 5044 §8, RFC 6581 §8).
@@ -71,7 +71,7 @@ var codeNames = map[Code]string{
 	NoMatchingRTR:     "MPA: no common ready-to-receive message",
 }
 
-// String is the code in words and numbers.
+// String returns the code in words and numbers.
 func (c Code) String() string {
 	return fmt.Sprintf("%s (%x/%x/%02x)", c.words(), c.Layer, c.Type, c.Code)
 }
@@ -79,9 +79,9 @@ func (c Code) String() string {
 func (c Code) words() string {
 	switch {
 	case c.Layer == LayerLLP && c.Type == 3:
-		c.Type = 0 // as some adapters number it
+		c.Type = 0 // some adapters send another type
 	case c.Layer == LayerRDMAP && c.Type == 0:
-		c = LocalCatastrophic // whatever its code
+		c = LocalCatastrophic // for any code of that type
 	}
 	if name, ok := codeNames[c]; ok {
 		return name
@@ -98,23 +98,23 @@ func (c Code) words() string {
 
 var ddpTypes = [...]string{"local error", "tagged buffer error", "untagged buffer error"}
 
-// ddpCode is the code for a segment that DDP refuses.
+// ddpCode returns the code for a segment that DDP refuses.
 func ddpCode(f ddp.Fault) Code {
 	switch f {
 	case ddp.OK:
 		return Code{}
 	case ddp.Short:
-		return MarkerError // the ULPDU_Length lies (as siw reports it)
+		return MarkerError // the ULPDU_Length is wrong (siw reports it so)
 	}
 	t, c := f.Code()
 	return Code{LayerDDP, t, c}
 }
 
-// mpaCode is the code for an FPDU that MPA refuses.
+// mpaCode returns the code for an FPDU that MPA refuses.
 func mpaCode(f mpa.Fault) Code { return Code{LayerLLP, 0, f.Code()} }
 
-// writeCode is the code for an RDMA Write that the table refuses. The RFCs
-// have no code of DDP for a missing right; RDMAP's says what is meant.
+// writeCode returns the code for an RDMA Write that the table refuses. DDP has no code
+// for a missing access right in the RFCs, so that the code is RDMAP's.
 func writeCode(f tpt.Fault) Code {
 	if f == tpt.NoRight {
 		return ProtAccess
@@ -122,7 +122,7 @@ func writeCode(f tpt.Fault) Code {
 	return ddpCode(ddp.Tagged(f))
 }
 
-// readCode is the code for a Read Request whose source the table refuses.
+// readCode returns the code for a Read Request whose source the table refuses.
 func readCode(f tpt.Fault) Code {
 	switch f {
 	case tpt.WrongPD:
@@ -137,8 +137,7 @@ func readCode(f tpt.Fault) Code {
 	return ProtInvalidSTag
 }
 
-// localStatus is how a work request ends when the table refuses one of its
-// SGEs.
+// localStatus returns the status of a work request one of whose SGEs the table refuses.
 func localStatus(f tpt.Fault) work.Status {
 	if f == tpt.NoRight {
 		return work.LocalAccessErr

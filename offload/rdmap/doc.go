@@ -18,10 +18,10 @@
 //	    -> retire -> CQ.Push                                     end.go
 //	nothing has come back: an empty Write                        nudge.go
 //
-// A QP's methods are called by three kinds of goroutine: the one that steps
-// the stream (everything in stream.ULP), those that post (PostSend, PostRecv;
-// one at a time for each queue), and those that poll a CQ (one at a time).
-// They meet in rings and atomic words only.
+// Three kinds of goroutine call a QP's methods: the one that steps the stream (all
+// methods of stream.ULP), those that post (PostSend, PostRecv; one at a time for each
+// queue), and those that poll a CQ (one at a time). They share rings and atomic words
+// only.
 //
 // Part of the API of stag: Error, Cause, Code, State. Package rdma has aliases of them.
 package rdmap

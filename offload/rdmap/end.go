@@ -8,19 +8,19 @@ import (
 	"github.com/stag-rdma/stag/offload/work"
 )
 
-// ending is the Terminate that we send, and how long its aftermath may last.
+// ending is the Terminate that we send, and how long the QP waits afterwards.
 type ending struct {
 	fields   wire.TerminateFields
 	header   [wire.UntaggedLen]byte
 	request  [wire.ReadRequestLen]byte
-	due      bool          // it has not been sent
-	taken    bool          // the peer has all that was sent
+	due      bool          // the Terminate has not been sent
+	taken    bool          // the peer has acknowledged all that was sent
 	deadline clock.Instant // when the peer must have closed
-	limit    clock.Instant // ... whatever it has acknowledged
+	limit    clock.Instant // when the peer must have closed, whatever it has acknowledged
 }
 
-// terminate ends the connection because of what the peer sent, seg if there is
-// a segment to blame. First error wins.
+// terminate ends the connection because of what the peer sent. seg is the refused
+// segment, or nil. The first error wins.
 func (q *QP) terminate(code Code, seg *ddp.Segment) {
 	t := &q.term
 	t.fields = wire.TerminateFields{Layer: code.Layer, Type: code.Type, Code: code.Code}
@@ -40,8 +40,8 @@ func (q *QP) terminate(code Code, seg *ddp.Segment) {
 	q.ends(c)
 }
 
-// terminateRead is terminate for the Read r of which at octets have been
-// answered already: the Terminate says what is left of it (RFC 5040 §4.8).
+// terminateRead is terminate for the Read r, of which at octets have been answered
+// already: the Terminate describes the rest of it (RFC 5040 §4.8).
 func (q *QP) terminateRead(code Code, r *inRead, at uint32) {
 	t := &q.term
 	t.header = r.header
@@ -60,20 +60,20 @@ func (q *QP) terminateRead(code Code, r *inRead, at uint32) {
 	q.ends(c)
 }
 
-// failSend ends the connection because the work request at pos names memory that it
-// may not use. The peer learns no more than that something is wrong here
-// (RFC 5040 §6.3.1: there is no header to show).
+// failSend ends the connection because the work request at pos names memory that it may
+// not use. The peer learns only that there is an error at this end (RFC 5040 §6.3.1:
+// there is no header to show).
 func (q *QP) failSend(pos uint32, status work.Status) { q.fail(pos, status, ErrLocalAccess) }
 
-// fail ends the connection because of err, which is about the work request at pos.
+// fail ends the connection because of err, which concerns the work request at pos.
 func (q *QP) fail(pos uint32, status work.Status, err error) {
 	q.sq.At(pos).Status = status
 	q.term.fields = wire.TerminateFields{Type: LocalCatastrophic.Type, Code: LocalCatastrophic.Code}
 	q.ends(Cause{Code: LocalCatastrophic, Err: err})
 }
 
-// tooNarrow ends the connection because a Read Request, which must be one
-// segment (RFC 5040 §4.4), does not fit into the connection's.
+// tooNarrow ends the connection because a Read Request, which must be one segment (RFC
+// 5040 §4.4), does not fit into the connection's segments.
 func (q *QP) tooNarrow() {
 	if q.out.what == aRequest {
 		q.sq.At(q.out.pos).Status = work.LocalQPOpErr
@@ -90,13 +90,13 @@ func (q *QP) overflowed() {
 	}
 }
 
-// torn ends the connection because a work queue's memory says what cannot be.
+// torn ends the connection because a work queue's memory has impossible positions.
 func (q *QP) torn() {
 	q.term.fields = wire.TerminateFields{Type: LocalCatastrophic.Type, Code: LocalCatastrophic.Code}
 	q.ends(Cause{Code: LocalCatastrophic, Err: ErrBrokenRing})
 }
 
-// ends moves the QP to Terminate with a message of ours.
+// ends moves the QP to Terminate. The QP sends the Terminate message.
 func (q *QP) ends(c Cause) {
 	if !q.alive() {
 		return
@@ -109,15 +109,16 @@ func (q *QP) ends(c Cause) {
 	q.stop()
 }
 
-// unanswered ends the connection because the peer has closed its direction, and work
-// of ours needs something from it. Nothing is wrong that a Terminate could tell. Our
-// FIN follows what has left: a reset could take what has completed.
+// unanswered ends the connection because the peer has closed its direction, and work of
+// ours needs an answer from it. No Terminate is sent: it has no code for this. Our FIN
+// follows the octets that have left. A reset could destroy octets of requests that have
+// completed.
 func (q *QP) unanswered() {
 	q.cause = Cause{Err: ErrPeerClosed}
 	q.stop()
 }
 
-// terminated moves the QP to Terminate with a message of the peer's.
+// terminated moves the QP to Terminate. The peer has sent the Terminate message.
 func (q *QP) terminated(t *wire.TerminateFields) {
 	q.cause = Cause{Code: Code{t.Layer, t.Type, t.Code}, Remote: true, Swapped: t.Swapped}
 	q.cause.blame(t.Header, t.ReadRequest)
@@ -125,7 +126,7 @@ func (q *QP) terminated(t *wire.TerminateFields) {
 	q.stop()
 }
 
-// stop is what the ways to Terminate have in common.
+// stop is the common part of the ways to Terminate: it sets the deadlines and flushes.
 func (q *QP) stop() {
 	q.term.deadline, q.term.limit = q.now.Add(lingerTime), q.now.Add(lingerMost)
 	q.held.active = false
@@ -133,8 +134,8 @@ func (q *QP) stop() {
 	q.flush()
 }
 
-// blameRead gives the Read that the peer refuses its status. The header of the
-// quoted segment is not looked at: there are senders whose MSN in it is wrong.
+// blameRead sets the status of the Read that the peer refuses. It does not read the
+// header of the quoted segment: some senders put a wrong MSN into it.
 func (q *QP) blameRead(t *wire.TerminateFields) {
 	r, ok := wire.ParseReadRequest(t.ReadRequest)
 	if !ok || t.Layer != LayerRDMAP {
@@ -152,8 +153,8 @@ func (q *QP) blameRead(t *wire.TerminateFields) {
 	}
 }
 
-// asked reports whether r is what o asked for, or what was left of it when the
-// peer had answered a part (RFC 5040 §4.8).
+// asked reports whether r is the request of o, or the rest of that request after the
+// peer has answered a part (RFC 5040 §4.8).
 func (q *QP) asked(o *outRead, r *wire.ReadRequestFields) bool {
 	begin := o.to - uint64(o.size-o.left)
 	answered := r.SinkTO - begin
@@ -161,8 +162,8 @@ func (q *QP) asked(o *outRead, r *wire.ReadRequestFields) bool {
 		o.source == r.SourceSTag && r.SourceTO == o.from+answered
 }
 
-// sendTerminate sends our Terminate as the last message, closes our direction
-// behind it, and resets the connection when the peer takes too long.
+// sendTerminate sends our Terminate as the last message and closes our direction behind
+// it. It resets the connection if the peer takes too long.
 func (q *QP) sendTerminate(s stream.Stream) {
 	t := &q.term
 	if !t.taken {
@@ -180,7 +181,7 @@ func (q *QP) sendTerminate(s stream.Stream) {
 			t.fields.Header, t.fields.ReadRequest = nil, nil
 			n = len(t.fields.Append(o.fixed[:0]))
 		}
-		q.msn[wire.QueueTerminate] = 1 // it is made anew until the stream has room
+		q.msn[wire.QueueTerminate] = 1 // set again on each attempt, until the stream has room
 		q.start(aTerminate, wire.OpTerminate, uint32(n))
 		o.nfixed = n
 		if !q.sendSegment(s) {
@@ -195,7 +196,7 @@ func (q *QP) sendTerminate(s stream.Stream) {
 	t.taken = s.Unacked() == 0
 }
 
-// lose ends the connection without a word, by a reset.
+// lose resets the connection. The peer gets no Terminate.
 func (q *QP) lose(s stream.Stream, err error) {
 	if q.alive() {
 		q.cause = Cause{Err: err}
@@ -206,8 +207,9 @@ func (q *QP) lose(s stream.Stream, err error) {
 	s.Abort()
 }
 
-// retire completes work requests that are done, in order. Places of which nobody
-// hears are given back together: each time costs as much as the rest.
+// retire completes work requests that are done, in order. Places of requests without a
+// completion are given back together: giving places back once costs as much as all the
+// rest.
 func (q *QP) retire() {
 	from, next := q.sq.Started()
 	for at := from; ; at++ {
@@ -226,9 +228,9 @@ func (q *QP) retire() {
 	}
 }
 
-// completeSend completes the send at head, the oldest. Its completion is
-// pushed unless it succeeded and nobody wants to know. Its place is free before
-// that: who polls the completion finds room.
+// completeSend completes the send at head, the oldest. It pushes a completion unless
+// the send succeeded and is unsignaled. The head moves on before the push, so that a
+// poster that has polled the completion finds room.
 func (q *QP) completeSend(head uint32, status work.Status) {
 	w := q.sq.At(head)
 	if w.Silent(status) {
@@ -249,23 +251,24 @@ func (q *QP) completeReceive(c work.Completion, event bool) {
 	q.push(q.cfg.RecvCQ, q.rq.Places, c, event)
 }
 
-// push adds a completion to cq. What is lost ends the connection, later.
+// push adds a completion to cq. A lost completion ends the connection, in a later part
+// of the step.
 func (q *QP) push(cq *work.CQ, from *work.Places, c work.Completion, event bool) {
 	if !cq.Push(from, c, event) {
-		from.Return() // nobody will ever poll it
+		from.Return() // no poller will ever give it back
 		q.overrun = true
 	}
 }
 
-// flush completes everything that is posted: sends in order, then receives in
-// order, each with its own status if it has one.
+// flush completes everything that is posted: first the sends in order, then the
+// receives in order. Each has its own status if it has one.
 func (q *QP) flush() {
 	q.flushSends()
 	q.flushReceives()
 }
 
-// flushUnwanted completes what was posted in a direction that is closed
-// already.
+// flushUnwanted completes requests that were posted for a direction that is already
+// closed.
 func (q *QP) flushUnwanted() {
 	if q.weShut {
 		q.flushSends()
@@ -275,9 +278,9 @@ func (q *QP) flushUnwanted() {
 	}
 }
 
-// flushSends completes every posted send. Nothing succeeds behind a request that
-// has failed, even if it has left: the peer may have refused it (RFC 5040 §6.2.1),
-// and programs rely on it, as on cxgb4's flush in rdma-core.
+// flushSends completes every posted send. No request behind a failed one succeeds, even
+// if it has left: the peer may have refused it (RFC 5040 §6.2.1). Programs rely on
+// this, as on cxgb4's flush in rdma-core.
 func (q *QP) flushSends() {
 	for q.sq.Posted() {
 		q.sq.Begin()

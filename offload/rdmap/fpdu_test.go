@@ -11,8 +11,8 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// FPDUs by hand: octets appended one after the other, with nothing of the code
-// under test. vectors_test.go compares them with the golden vectors.
+// FPDUs made by hand: octets appended one after the other, without any code under test.
+// vectors_test.go compares them with the golden vectors.
 
 var be = binary.BigEndian
 
@@ -40,7 +40,7 @@ func control(tagged, last bool) (c byte) {
 	return c
 }
 
-// tagged is a segment with the tagged header (RFC 5041 §4.2).
+// tagged returns a segment with the tagged header (RFC 5041 §4.2).
 func tagged(op wire.Opcode, last bool, stag uint32, to uint64, payload []byte) []byte {
 	b := []byte{control(true, last), 0x40 | byte(op)}
 	b = be.AppendUint32(b, stag)
@@ -48,7 +48,7 @@ func tagged(op wire.Opcode, last bool, stag uint32, to uint64, payload []byte) [
 	return fpdu(append(b, payload...))
 }
 
-// untagged is a segment with the untagged header (RFC 5041 §4.3).
+// untagged returns a segment with the untagged header (RFC 5041 §4.3).
 func untagged(op wire.Opcode, last bool, invalidate, queue, msn, mo uint32, payload []byte) []byte {
 	b := []byte{control(false, last), 0x40 | byte(op)}
 	for _, v := range []uint32{invalidate, queue, msn, mo} {
@@ -57,22 +57,22 @@ func untagged(op wire.Opcode, last bool, invalidate, queue, msn, mo uint32, payl
 	return fpdu(append(b, payload...))
 }
 
-// send is a whole Send message in one segment.
+// send returns a whole Send message in one segment.
 func send(msn uint32, payload []byte) []byte {
 	return untagged(wire.OpSend, true, 0, 0, msn, 0, payload)
 }
 
-// write is a whole RDMA Write message in one segment.
+// write returns a whole RDMA Write message in one segment.
 func write(stag uint32, to uint64, payload []byte) []byte {
 	return tagged(wire.OpWrite, true, stag, to, payload)
 }
 
-// response is the last segment of a Read Response.
+// response returns the last segment of a Read Response.
 func response(stag uint32, to uint64, payload []byte) []byte {
 	return tagged(wire.OpReadResponse, true, stag, to, payload)
 }
 
-// readHeader is the header of a Read Request (RFC 5040 §4.4).
+// readHeader returns the header of a Read Request (RFC 5040 §4.4).
 func readHeader(sink uint32, sinkTO uint64, size, source uint32, sourceTO uint64) []byte {
 	b := be.AppendUint32(nil, sink)
 	b = be.AppendUint64(b, sinkTO)
@@ -85,8 +85,8 @@ func readRequest(msn, sink uint32, sinkTO uint64, size, source uint32, sourceTO 
 	return untagged(wire.OpReadRequest, true, 0, 1, msn, 0, readHeader(sink, sinkTO, size, source, sourceTO))
 }
 
-// terminateFPDU is a Terminate (RFC 5040 §4.8): nothing but its code, or M and
-// D set and an FPDU's segment quoted, or R too and the Read Request header.
+// terminateFPDU returns a Terminate (RFC 5040 §4.8) with its code alone, or with M and
+// D set and an FPDU's segment quoted, or with R too and the Read Request header.
 func terminateFPDU(code Code, quote ...[]byte) []byte {
 	return untagged(wire.OpTerminate, true, 0, 2, 1, 0, terminateBody(code, quote...))
 }
@@ -111,14 +111,14 @@ func terminateBody(code Code, quote ...[]byte) []byte {
 	return b
 }
 
-// again is an FPDU after a change of its ULPDU, with the CRC made good.
+// again returns an FPDU after a change of its ULPDU, with the CRC made good.
 func again(f []byte, edit func(ulpdu []byte)) []byte {
 	u := append([]byte(nil), ulpduOf(f)...)
 	edit(u)
 	return fpdu(u)
 }
 
-// describe is an FPDU for people.
+// describe returns an FPDU as readable text.
 func describe(f []byte) string {
 	if len(f) < 16 {
 		return fmt.Sprintf("%x", f)
@@ -152,7 +152,7 @@ func unhex(t testing.TB, text string) []byte {
 	return b
 }
 
-// crcOf is the CRC of b as it stands on the wire.
+// crcOf returns the CRC of b as it stands on the wire.
 func crcOf(b []byte) []byte {
 	return binary.LittleEndian.AppendUint32(nil, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// The region of a fuzzed QP lies in the middle of memory that nobody may touch.
+// The region of a fuzzed QP lies in the middle of memory that no access may reach.
 const fenceLen = 4096
 
-// besieged is a connected QP with something of everything outstanding, CRC off,
-// so that what a fuzzer makes gets past MPA.
+// besieged is a connected QP with requests of every kind outstanding. CRC is off, so
+// that the fuzzer's octets get past MPA.
 type besieged struct {
 	*script
 	whole   []byte // around and with the region
@@ -40,9 +40,9 @@ func besiege(t testing.TB) *besieged {
 	return b
 }
 
-// survives demands of whatever has arrived: nothing outside of the region has
-// changed, at most one Terminate has left and nothing behind it, and the
-// connection can be ended, with each work request completed once.
+// survives checks three things, whatever has arrived: memory outside of the region is
+// unchanged, at most one Terminate has left and nothing behind it, and the connection
+// can be ended with each work request completed once.
 func (b *besieged) survives() {
 	b.Helper()
 	terminated := false
@@ -73,8 +73,8 @@ func (b *besieged) survives() {
 	b.counted()
 }
 
-// counted demands that no work request has completed twice, and that those
-// which must be seen have completed.
+// counted checks that no work request has completed twice, and that every request which
+// must have a completion has one.
 func (b *besieged) counted() {
 	b.Helper()
 	got := make([]work.Completion, 64)
@@ -93,8 +93,8 @@ func (b *besieged) counted() {
 	}
 }
 
-// seeds are ULPDUs of every kind; the STags are those of besiege, which are the
-// same each time.
+// seeds are ULPDUs of every kind. Their STags are those of besiege, which are the same
+// each time.
 func (b *besieged) seeds() (all [][]byte) {
 	stag := uint32(b.all)
 	for _, f := range [][]byte{
@@ -136,8 +136,8 @@ func FuzzReceive(f *testing.F) {
 	})
 }
 
-// FuzzCut: a stream of good messages has the same effect however it is cut into
-// views, with Markers or without.
+// FuzzCut: a stream of good messages has the same effect, however it is cut into views,
+// with Markers or without.
 func FuzzCut(f *testing.F) {
 	f.Add([]byte{1}, false)
 	f.Add([]byte{1}, true)
@@ -171,7 +171,7 @@ func FuzzCut(f *testing.F) {
 	})
 }
 
-// framed is the stream of FPDUs again, with Markers: what our Framer makes.
+// framed returns the stream of FPDUs with Markers, as our Framer makes them.
 func framed(stream [][]byte) []byte {
 	p := &pipe{emss: 1 << 16, room: -1}
 	f := mpa.NewFramer(true, true)

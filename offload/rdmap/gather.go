@@ -5,20 +5,20 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// pieces is the memory that the payload of one segment comes from or goes to, in
-// order. The list grows when a connection first needs a longer one.
+// pieces is the memory that the payload of one segment comes from or goes to, in order.
+// The list grows when a connection first needs a longer one.
 type pieces struct {
 	list     [][]byte
-	external bool // some of it is outside of the region heap, and may fault
-	used     int  // how long the list was at most since it was forgotten
+	external bool // a piece is outside of the region heap, and access to it may fault
+	used     int  // the greatest length of list since forget
 }
 
-// drop makes the list empty, for another segment.
+// drop empties the list for another segment.
 func (p *pieces) drop() {
 	p.used, p.list, p.external = max(p.used, len(p.list)), p.list[:0], false
 }
 
-// forget drops memory that may be gone after this step.
+// forget drops references to memory that may be gone after this step.
 func (p *pieces) forget() {
 	p.drop()
 	clear(p.list[:p.used])
@@ -28,7 +28,7 @@ func (p *pieces) forget() {
 // add adds octets of our own.
 func (p *pieces) add(mem []byte) { p.list = append(p.list, mem) }
 
-// found adds the pieces of the access that m has checked, of which mem is the first.
+// found adds the pieces of the access that m has checked. mem is the first piece.
 func (p *pieces) found(m *tpt.Memo, mem []byte) {
 	p.external = p.external || m.External()
 	for ; len(mem) != 0; mem = m.Next() {
@@ -36,7 +36,7 @@ func (p *pieces) found(m *tpt.Memo, mem []byte) {
 	}
 }
 
-// before is how many octets there are before the i-th piece.
+// before returns how many octets lie before the i-th piece.
 func (p *pieces) before(i int) (n uint32) {
 	for _, mem := range p.list[:i] {
 		n += uint32(len(mem))
@@ -60,7 +60,7 @@ func (q *QP) gather(n int) bool {
 			o.mem.add(q.sq.Small(o.pos, at, n))
 			return true
 		}
-		if len(o.whole) == n { // which is all there is, then
+		if len(o.whole) == n { // n is all of the payload then
 			o.mem.found(&q.own, o.whole)
 			o.whole = nil
 			return true
@@ -94,8 +94,8 @@ func (q *QP) collect(p *pieces, sgl []work.SGE, off uint32, n int, right tpt.Rig
 	return tpt.OK
 }
 
-// gatherResponse finds what the peer reads. It may have been revoked since the
-// Read was accepted: then the Terminate carries the Request as it stands now.
+// gatherResponse finds the memory that the peer reads. Its region may have been revoked
+// since the Read was accepted: then the Terminate carries the Request as it stands now.
 func (q *QP) gatherResponse(at uint32, n int) bool {
 	r := q.irq.front()
 	mem, f := q.source(r.sourceSTag, r.sourceTO+uint64(at), uint32(n))

@@ -7,8 +7,8 @@ import (
 	"github.com/stag-rdma/stag/offload/work"
 )
 
-// Memory that a check returns in pieces is read and written as memory that is one:
-// whatever accesses it, in the region heap and elsewhere.
+// Memory that a check returns in pieces is read and written like contiguous memory, for
+// every kind of access, in the region heap and elsewhere.
 func TestMemoryInPieces(t *testing.T) {
 	for where, memory := range map[string]change{"heap": inHeap, "other": func(*setup) {}} {
 		for _, piece := range []int{0, 1, 7, 600} {

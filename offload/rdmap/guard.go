@@ -9,25 +9,25 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// ErrMemoryGone: registered memory could not be accessed when it was to be read
-// or written. The program has unmapped or protected it, or truncated the file
-// that it maps. The region is invalid from then on.
+// ErrMemoryGone: registered memory could not be read or written. The program has
+// unmapped or protected it, or truncated the file that it maps. The region is invalid
+// from then on.
 var ErrMemoryGone = errors.New("registered memory cannot be accessed any more: it was unmapped, protected, or its file truncated, and its region is invalid now")
 
-// access is how far the access to registered memory under a guard has come. A
-// fault leaves it where it was.
+// access says how far an access to registered memory under a guard has come. A fault
+// does not change it.
 type access uint8
 
 const (
-	reaching access = iota // the memory is looked at, and nothing else
+	reaching access = iota // the memory is read to see that it can be, and nothing else has begun
 	entering               // the stream is asked for room
-	copying                // octets are on their way to where they stay
+	copying                // octets are being copied to their final place
 	refused                // there is no room: nothing has changed
 	complete
 )
 
-// placeAll copies the payload to the pieces of the access that m has checked, of which
-// mem is the first, and reports whether all of them could be accessed.
+// placeAll copies the payload to the pieces of the access that m has checked, and
+// reports whether all of them could be accessed. mem is the first piece.
 func placeAll(m *tpt.Memo, mem, payload []byte) bool {
 	external := m.External()
 	for ; len(mem) != 0; mem = m.Next() {
@@ -41,8 +41,8 @@ func placeAll(m *tpt.Memo, mem, payload []byte) bool {
 	return true
 }
 
-// place copies the payload to the memory that the pieces are. If the memory
-// faults, complete is not reached, and at is the piece that did.
+// place copies the payload to the pieces. If a piece faults, how is not complete, and
+// at is the index of that piece.
 func place(pieces [][]byte, payload []byte) (at int, how access) {
 	defer guard(debug.SetPanicOnFault(true), &how)
 	for at = range pieces {
@@ -51,9 +51,9 @@ func place(pieces [][]byte, payload []byte) (at int, how access) {
 	return at, complete
 }
 
-// guard is deferred, with the goroutine's setting before. A fault of the memory
-// would end the process, and the peer would choose when: it ends the access only.
-// Nothing else is caught.
+// guard is deferred, with the goroutine's previous setting of SetPanicOnFault. A fault
+// of registered memory would end the process, and the peer could choose when: guard
+// makes it end the access only. guard recovers from nothing else.
 func guard(was bool, how *access) {
 	debug.SetPanicOnFault(was)
 	if *how >= refused {
@@ -86,7 +86,7 @@ func (q *QP) vanished(s tpt.STag) {
 	q.gone = true
 }
 
-// element is the STag of the element that has the octet at offset off of the list.
+// element returns the STag of the element that has the octet at offset off of the list.
 func element(sgl []work.SGE, off uint32) tpt.STag {
 	for _, e := range sgl {
 		if off < e.Length {

@@ -28,7 +28,7 @@ func (s *script) doomed() doomed {
 	return doomed{s, s.register(tpt.Region{PD: s.pd, Memory: mem, Rights: every}), mem}
 }
 
-// lose takes the second page away.
+// lose unmaps the second page.
 func (d doomed) lose() {
 	d.Helper()
 	if err := unix.Mprotect(d.mem[len(d.mem)/2:], unix.PROT_NONE); err != nil {
@@ -36,13 +36,13 @@ func (d doomed) lose() {
 	}
 }
 
-// across is n octets on either side of where the second page begins.
+// across returns n octets on either side of where the second page begins.
 func (d doomed) across(n int) work.SGE {
 	return work.SGE{Addr: uint64(len(d.mem)/2 - n), Length: uint32(2 * n), LKey: d.stag}
 }
 
-// Memory that is gone when it is accessed ends the connection and the region,
-// and not the process.
+// Memory that is gone when it is accessed ends the connection and the region, but not
+// the process.
 func TestMemoryGone(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(d doomed) // before it goes
@@ -94,7 +94,7 @@ func TestMemoryGone(t *testing.T) {
 	}
 }
 
-// isInvalid demands that nobody can use the region any more.
+// isInvalid checks that the region cannot be used any more.
 func (d doomed) isInvalid() {
 	d.Helper()
 	if _, f := d.table.Check(tpt.Access{STag: d.stag, PD: d.pd, QP: qpNumber, Right: tpt.LocalRead, Len: 1}); f != tpt.BadSTag {
@@ -105,8 +105,8 @@ func (d doomed) isInvalid() {
 	}
 }
 
-// Memory that goes while a segment is half in the stream: nothing of that may
-// reach the peer, so the connection is reset.
+// Memory goes while a segment is partly in the stream: the peer must not get that part,
+// so that the connection is reset.
 func TestMemoryGoneWithinASegment(t *testing.T) {
 	for name, access := range map[string]func(d doomed) work.Completion{
 		"a Write": func(d doomed) work.Completion {
@@ -133,8 +133,7 @@ func TestMemoryGoneWithinASegment(t *testing.T) {
 	}
 }
 
-// Nothing but a fault of the memory is caught: an error in the stream below must
-// be seen.
+// The guard catches only a fault of the memory: a panic in the stream below must pass.
 func TestGuardCatchesNothingElse(t *testing.T) {
 	for name, before := range map[string]func(){
 		"a panic":             func() { panic("below") },

@@ -8,36 +8,35 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// nudge is an initiator's remedy for a responder that overlooks its first
-// FPDUs. Linux siw sends its Reply before it listens for FPDUs: what comes in
-// between is acknowledged by its TCP, and lies there until another segment
-// comes.
+// nudge is an initiator's remedy for a responder that overlooks its first FPDUs. Linux
+// siw sends its Reply before it listens for FPDUs: TCP acknowledges what arrives in
+// between, and siw does not read it until another segment comes.
 //
-// So when something has been sent and acknowledged, nothing has ever come back,
-// and it has been quiet for a while, the peer is sent an RDMA Write of nothing,
-// which means nothing (RFC 5041 §5.2: not even its STag is looked at). A peer
-// that had nothing to say has had a few FPDUs of 20 octets too many; one that
-// says something in time has had none.
+// So the peer is sent an empty RDMA Write when something has been sent and
+// acknowledged, nothing has ever come back, and the connection has been quiet for a
+// while. An empty Write has no effect (RFC 5041 §5.2: not even its STag is looked at).
+// A peer that has nothing to send gets a few FPDUs of 20 octets too many. A peer that
+// sends something in time gets none.
 //
-// Nothing waits for this but a FIN: siw forgets what it has overlooked when one
-// comes in that moment, and siw 6.1 in peer-to-peer mode takes its kernel with
-// it. The first nudge goes before it.
+// Only a FIN waits for this: siw forgets the overlooked FPDUs if a FIN comes in that
+// moment, and siw 6.1 in peer-to-peer mode crashes its kernel. The first nudge goes
+// before the FIN.
 type nudge struct {
 	left int           // how many may still leave
-	wait time.Duration // how long it must be quiet before the next
-	at   clock.Instant // when it will have been quiet for that long
+	wait time.Duration // how long the connection must be quiet before the next
+	at   clock.Instant // when the connection will have been quiet for that long
 	due  bool          // one is the next message
 }
 
 // The nudges leave after 50, 150, 350 and 750 ms of quiet: siw listens some
-// milliseconds after its Reply, on a machine that is emulated some hundred.
+// milliseconds after its Reply, or some hundred milliseconds on an emulated machine.
 const (
 	nudges     = 4
 	nudgeAfter = 50 * time.Millisecond
 )
 
-// quiet decides whether it is time for a nudge. What the peer's TCP has not
-// acknowledged it will be sent again, which is as good.
+// quiet decides whether it is time for a nudge. While octets are unacknowledged none is
+// needed: TCP sends them again, which has the same effect.
 func (q *QP) quiet(s stream.Stream) {
 	n := &q.nudge
 	switch {
@@ -51,18 +50,19 @@ func (q *QP) quiet(s stream.Stream) {
 	}
 }
 
-// spoke is called when FPDUs have left: the quiet begins anew.
+// spoke restarts the quiet time. It is called when FPDUs have left.
 func (q *QP) spoke() {
 	if n := &q.nudge; n.left > 0 {
 		n.at = q.now.Add(n.wait)
 	}
 }
 
-// heard is called when something has come from the peer: it listens.
+// heard ends the nudges. It is called when something has come from the peer: the peer
+// listens.
 func (q *QP) heard() { q.nudge = nudge{} }
 
-// holdsFIN reports whether something has left, nothing has come back, and there
-// was no nudge yet.
+// holdsFIN reports whether something has left, nothing has come back, and no nudge has
+// been sent yet.
 func (n *nudge) holdsFIN() bool { return n.left == nudges && n.at != clock.Never }
 
 // beginNudge starts a nudge.

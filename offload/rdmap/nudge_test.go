@@ -11,10 +11,10 @@ import (
 
 const ms = time.Millisecond
 
-// empty is the FPDU of a nudge.
+// empty returns the FPDU of a nudge.
 func empty() []byte { return write(0, 0, nil) }
 
-// noMore demands that no nudge comes any more.
+// noMore checks that no further nudge leaves.
 func (s *script) noMore() {
 	s.Helper()
 	for range 20 {
@@ -26,8 +26,8 @@ func (s *script) noMore() {
 	}
 }
 
-// TestNudges: a peer whose TCP takes our first message, and that says nothing,
-// is woken a few times, less and less often.
+// TestNudges: a peer whose TCP acknowledges our first message, but that sends nothing,
+// gets a few nudges at growing intervals.
 func TestNudges(t *testing.T) {
 	s := open(t)
 	s.posts(work.SendWR{ID: 1, Op: work.WRSend, Flags: work.Signaled})
@@ -40,14 +40,14 @@ func TestNudges(t *testing.T) {
 	}
 	s.noMore()
 	s.is(RTS)
-	s.completes(ok(1, work.WCSend)) // nobody hears of the nudges
+	s.completes(ok(1, work.WCSend)) // nudges have no completions
 	if st := s.q.Stats(); st.WritesOut != 4 || st.SendsOut != 1 || st.FPDUsOut != 5 {
 		t.Errorf("%+v", st)
 	}
 }
 
-// TestNudgesStop: what comes from the peer, and be it a part of a message,
-// shows that it listens.
+// TestNudgesStop: any octets from the peer, even a part of a message, show that it
+// listens.
 func TestNudgesStop(t *testing.T) {
 	for name, comes := range map[string]func(*script){
 		"a Send":          func(s *script) { s.gets(send(1, nil)) },
@@ -70,8 +70,8 @@ func TestNudgesStop(t *testing.T) {
 	}
 }
 
-// TestNudgesOfTheFirstMessage: so it is with the message by which a
-// peer-to-peer connection begins.
+// TestNudgesOfTheFirstMessage: the message by which a peer-to-peer connection begins
+// has nudges as well.
 func TestNudgesOfTheFirstMessage(t *testing.T) {
 	s := open(t, withRTR(mpa.RTRWrite))
 	s.turn()
@@ -84,7 +84,7 @@ func TestNudgesOfTheFirstMessage(t *testing.T) {
 	s.noMore()
 }
 
-// TestNoNudges: nobody is woken who need not be.
+// TestNoNudges: a peer that needs no nudge gets none.
 func TestNoNudges(t *testing.T) {
 	for name, c := range map[string]struct {
 		begins change
@@ -116,8 +116,7 @@ func TestNoNudges(t *testing.T) {
 	}
 }
 
-// TestNudgesEnd: of a connection that has been ended in bad order nothing is
-// left but its own deadline.
+// TestNudgesEnd: a connection that has ended in error has only its own deadline left.
 func TestNudgesEnd(t *testing.T) {
 	for name, ends := range map[string]func(*script){
 		"by our Terminate":      func(s *script) { s.gets(write(1, 0, []byte("x"))) },
@@ -138,8 +137,8 @@ func TestNudgesEnd(t *testing.T) {
 	}
 }
 
-// TestNudgeWaits: what is on its way to the peer wakes it as well. The quiet
-// begins anew with everything that leaves.
+// TestNudgeWaits: octets on their way to the peer have the effect of a nudge. The quiet
+// time begins again with everything that leaves.
 func TestNudgeWaits(t *testing.T) {
 	s := open(t)
 	s.posts(work.SendWR{Op: work.WRSend})
@@ -160,8 +159,8 @@ func TestNudgeWaits(t *testing.T) {
 	s.sends(empty())
 }
 
-// TestNudgeBetweenMessages: a message that waits for room is not interrupted,
-// nor is a nudge that does.
+// TestNudgeBetweenMessages: a nudge does not interrupt a message that waits for room,
+// and no message interrupts a nudge that waits for room.
 func TestNudgeBetweenMessages(t *testing.T) {
 	s := open(t, withEMSS(128))
 	s.st.room = 1
@@ -182,8 +181,8 @@ func TestNudgeBetweenMessages(t *testing.T) {
 	s.sends(empty(), send(1, nil))
 }
 
-// TestNudgeBeforeTheFIN: who closes waits for the first nudge if nothing has
-// come back, also to a Read, and else does not.
+// TestNudgeBeforeTheFIN: an end that closes waits for the first nudge if nothing has
+// come back, not even an answer to a Read. Otherwise it does not wait.
 func TestNudgeBeforeTheFIN(t *testing.T) {
 	s := open(t)
 	s.posts(work.SendWR{Op: work.WRSend})

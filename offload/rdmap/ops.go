@@ -5,12 +5,12 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// rows is the length of everything that is indexed by opcode. It grows with the
-// table: the compiler refuses a row behind it.
+// rows is the length of every table that is indexed by opcode. It grows with wire's
+// opcodes: the compiler refuses a row beyond it.
 const rows = wire.OpTerminate + 1
 
-// ops says what a QP does with a segment that has passed the checks of its header,
-// by opcode. What the header must be is in the row of wire.Opcode.Info. An opcode
+// ops is indexed by opcode. Its functions process a segment that has passed the checks
+// of its header. The row of wire.Opcode.Info says what the header must be. An opcode
 // without a function here is unexpected.
 var ops = [rows]func(*QP, *ddp.Segment) Code{
 	wire.OpWrite:            (*QP).recvWrite,
@@ -23,7 +23,8 @@ var ops = [rows]func(*QP, *ddp.Segment) Code{
 	wire.OpTerminate:        (*QP).recvTerminate,
 }
 
-// receiver returns what ops says; nil: the opcode is unexpected.
+// receiver returns the function of ops for the opcode, or nil if the opcode is
+// unexpected.
 func receiver(o wire.Opcode) func(*QP, *ddp.Segment) Code {
 	if o < rows {
 		return ops[o]

@@ -8,8 +8,8 @@ import (
 	"github.com/stag-rdma/stag/offload/work"
 )
 
-// swapped is a Terminate's payload as Linux siw sends it: the bits of the
-// control word from the other end, and the payload's length alone.
+// swapped returns a Terminate's payload with the control word as Linux siw sends it: its
+// fields begin at the other end. The length of the payload stays the same.
 func swapped(body []byte) []byte {
 	b := append([]byte(nil), body...)
 	b[0] = b[0]<<4 | b[0]>>4
@@ -23,9 +23,9 @@ func swapped(body []byte) []byte {
 	return b
 }
 
-// Terminates of the peer's, and what becomes of our work: the Read that is
-// blamed, if one is, gets its reason, all else is flushed; no Terminate goes
-// back; our direction is closed (RFC 5040 §4.8, §5.4).
+// Terminates of the peer, and the result for our work: the Read that is blamed gets its
+// status, everything else is flushed, no Terminate goes back, and our direction is
+// closed (RFC 5040 §4.8, §5.4).
 func TestTerminateReceived(t *testing.T) {
 	request := func(s *script, at int) []byte { // the second Read, of which at octets have come
 		return readHeader(uint32(s.all), regionStart+20+uint64(at), uint32(10-at), peerSTag, 0x99+uint64(at))
@@ -71,7 +71,7 @@ func TestTerminateReceived(t *testing.T) {
 				s.gets(s.answer(true, 0, pattern(0, 5)), s.answer(false, 20, pattern(20, 4)))
 				s.completes(read(1, 5))
 				body := c.body(s)
-				if siw && c.name != "nothing we know" { // where neither order means anything the RFC's counts
+				if siw && c.name != "nothing we know" { // a word without meaning in either order is read in the RFC's order
 
 					body = swapped(body)
 				}
@@ -103,9 +103,9 @@ func TestTerminateReceived(t *testing.T) {
 	}
 }
 
-// What may be meant in either order of the control word's bits is decided by
-// what can have led to it: to the first word of an initiator only our Reply, to
-// anything else an FPDU of ours.
+// A Terminate may have a meaning in both orders of the control word's bits. The
+// possible cause decides: the first message of an initiator can only concern our Reply,
+// any other an FPDU of ours.
 func TestTerminateInEitherOrder(t *testing.T) {
 	initiator := func(t *testing.T) *script { return open(t) }
 	first := func(t *testing.T) *script { return open(t, asResponder) }
@@ -146,8 +146,8 @@ func TestTerminateInEitherOrder(t *testing.T) {
 	}
 }
 
-// siw's Terminate in answer to a Reply that it cannot agree to has no CRC. It is
-// understood there, and nowhere else.
+// siw's Terminate in answer to a Reply that it cannot agree to has no CRC. The
+// responder accepts it at that point, and at no other.
 func TestTerminateWithoutCRC(t *testing.T) {
 	unsummed := func(ulpdu []byte) []byte {
 		clear(ulpdu[len(ulpdu)-4:])
@@ -191,7 +191,7 @@ func TestTerminateWithoutCRC(t *testing.T) {
 	}
 }
 
-// A Terminate in the middle of the peer's own message, and of ours.
+// A Terminate comes in the middle of the peer's own message, and of ours.
 func TestTerminateWithinMessages(t *testing.T) {
 	s := open(t, withEMSS(128))
 	s.receives(work.RecvWR{ID: 1, SGL: []work.SGE{s.at(0, 8)}})
@@ -241,7 +241,7 @@ func TestErrorTexts(t *testing.T) {
 	}
 }
 
-// All of the state table: which event leads where from where.
+// The whole state table: the next state for each event in each state.
 func TestStates(t *testing.T) {
 	const no = 255
 	states := []State{Idle, RTS, Closing, Terminate, Errored}

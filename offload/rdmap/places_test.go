@@ -8,8 +8,8 @@ import (
 	"github.com/stag-rdma/stag/offload/work"
 )
 
-// Who has polled a completion has room for another work request, at any moment:
-// also while the step is completing the next.
+// A poster that has polled a completion has room for another work request at any
+// moment, even while the step completes the next request.
 func TestPolledPlaceIsFree(t *testing.T) {
 	const depth, rounds = 4, 100000
 	board := new(signal.Board)
@@ -47,8 +47,8 @@ func TestPolledPlaceIsFree(t *testing.T) {
 	}
 }
 
-// A queue is as deep as was asked for, not as its ring happens to be: depths
-// are what the size of a CQ is reckoned from.
+// The depth of a queue is the depth that was asked for, not the size of its ring:
+// programs compute the size of a CQ from depths.
 func TestDepthIsExact(t *testing.T) {
 	for _, depth := range []int{1, 2, 3, 5, 8, 100} {
 		board := new(signal.Board)

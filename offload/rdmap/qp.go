@@ -13,7 +13,8 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Config is what a QP is made with. All of it must be set but MaxInline.
+// Config is the configuration of a QP. Every field but MaxInline, SendRing and RecvRing
+// must be set.
 type Config struct {
 	Number uint32 // of the QP, for completions and for bound windows
 	PD     tpt.PD
@@ -30,51 +31,51 @@ type Config struct {
 	SendRing, RecvRing *work.Ring
 }
 
-// QP is one end of a reliable connection: the machine between work queues and
-// a stream. It implements stream.ULP.
+// QP is one end of a reliable connection: the machine between work queues and a stream.
+// It implements stream.ULP.
 type QP struct {
 	cfg   Config // fixed after New
 	agree mpa.Agreed
 
-	// News is raised whenever the state changes, and when the QP is dead. Its
-	// Fire is set by the owner before Start.
+	// News is raised whenever the state changes, and when the QP is dead. The owner
+	// sets its Fire before Start.
 	News signal.Signal
 
-	// Filled by any goroutine, one at a time for each queue; emptied by Step.
+	// Any goroutine fills the queues, one at a time for each queue. Step empties them.
 	sq        work.SendQueue
 	rq        work.RecvQueue
 	wantClose atomic.Bool
-	wantAbort atomic.Pointer[error] // set: why
-	spilt     atomic.Bool           // a CQ of it is known to be overrun
+	wantAbort atomic.Pointer[error] // the cause, if set
+	spilt     atomic.Bool           // a CQ of the QP is known to be overrun
 
 	// Written by Step, read by any goroutine.
 	state    atomic.Uint32
 	dead     atomic.Bool // no step will look at this QP again
-	flushing atomic.Bool // who flushes a dead QP holds it
+	flushing atomic.Bool // held by the goroutine that flushes a dead QP
 	cause    Cause       // fixed when state becomes Terminate or Errored
 
-	// Owned by Step.
+	// Step owns the fields that follow.
 	rx       *mpa.Deframer
 	tx       *mpa.Framer
-	seg      ddp.Segment // the one under inspection
-	own      tpt.Memo    // what a list of ours named last
-	peers    tpt.Memo    // and what the peer did
+	seg      ddp.Segment // the segment under inspection
+	own      tpt.Memo    // the last region that a list of ours named
+	peers    tpt.Memo    // the last region that the peer named
 	out      outgoing
 	in       incoming
 	term     ending
 	orq      fifo[outRead] // our Reads that wait for their Response
-	irq      fifo[inRead]  // the peer's Reads that wait for theirs
-	sends    ddp.Queue     // arriving, by queue number
+	irq      fifo[inRead]  // the peer's Reads that wait for their Response
+	sends    ddp.Queue     // arriving messages, by queue number
 	requests ddp.Queue
-	arriving arrival        // the Send that is under way
+	arriving arrival        // the Send that is arriving
 	held     delivery       // a completion that waits for an invalidation
 	msn      [queues]uint32 // of the next message that leaves, by queue
-	writing  bool           // a Write of the peer is under way
+	writing  bool           // a Write of the peer is arriving
 	opening  opening
 	overrun  bool // a completion has been lost
-	gone     bool // registered memory has faulted: that is why the connection ends
-	peerShut bool // the peer has said that it will send no more
-	weShut   bool // so have we
+	gone     bool // registered memory has faulted, which ends the connection
+	peerShut bool // the peer has closed its direction
+	weShut   bool // our direction is closed
 	turn     bool // a Response left last: a work request is next
 	nudge    nudge
 	now      clock.Instant
@@ -84,25 +85,25 @@ type QP struct {
 
 // opening says how far the two ends have come with their first FPDUs.
 type opening struct {
-	open   bool // the first FPDU may leave
-	begun  bool // one of the peer's has come
-	rtrDue bool // it must be the ready-to-receive message
-	rtrIn  bool // the peer's first FPDU must be one
+	open   bool // our first FPDU may leave
+	begun  bool // the peer's first FPDU has come
+	rtrDue bool // our first FPDU must be the ready-to-receive message
+	rtrIn  bool // the peer's first FPDU must be the ready-to-receive message
 }
 
 const (
-	// lingerTime is how long the peer may take to close the connection after a
-	// Terminate that it has, before it is reset.
+	// lingerTime is how long the peer may take to close the connection after it has
+	// acknowledged a Terminate. Then the connection is reset.
 	lingerTime = 5 * time.Second
 
-	// lingerMost is how long it may take altogether. On a bad path the Terminate
-	// needs several retransmission timeouts to come through: a reset before
-	// that would overtake it, and the peer never learn why, or, where the reset is
-	// lost too, that it is over.
+	// lingerMost is how long the peer may take in all. On a bad path the Terminate may
+	// need several retransmission timeouts to arrive. An earlier reset would overtake
+	// it, and the peer would never learn the cause. If the reset is lost too, the peer
+	// would not even learn that the connection has ended.
 	lingerMost = 20 * time.Second
 )
 
-// New makes a QP that is not connected. Receives can be posted already.
+// New makes a QP that is not connected. Receives can be posted before Start.
 func New(c Config) *QP {
 	q := &QP{
 		cfg:      c,
@@ -115,8 +116,8 @@ func New(c Config) *QP {
 	return q
 }
 
-// Start tells an unconnected QP what its two ends have agreed on. From then on
-// it can be given a stream; sends can be posted.
+// Start gives an unconnected QP what its two ends have agreed on. From then on the QP
+// can be given a stream, and sends can be posted.
 func (q *QP) Start(a mpa.Agreed) {
 	q.agree = a
 	q.rx = mpa.NewDeframer(a.CRC, a.ReceiveMarkers)
@@ -132,13 +133,14 @@ func (q *QP) Start(a mpa.Agreed) {
 	q.move(evConnected)
 }
 
-// Number is the QP's number.
+// Number returns the QP's number.
 func (q *QP) Number() uint32 { return q.cfg.Number }
 
-// State is the QP's state now.
+// State returns the QP's state now.
 func (q *QP) State() State { return State(q.state.Load()) }
 
-// Cause is why the QP left RTS in bad order; zero if it has not.
+// Cause returns the reason why the QP's connection ended in error. It is zero if it did
+// not.
 func (q *QP) Cause() Cause {
 	if s := q.State(); s == Terminate || s == Errored {
 		return q.cause
@@ -146,11 +148,11 @@ func (q *QP) Cause() Cause {
 	return Cause{}
 }
 
-// Dead reports whether the QP is done with its stream for good. Work requests
-// that are posted now must be flushed with FlushDead.
+// Dead reports whether the QP is done with its stream for good. FlushDead must flush
+// work requests that are posted from now on.
 func (q *QP) Dead() bool { return q.dead.Load() }
 
-// move lets ev happen if it can, and says so.
+// move applies ev to the state, and reports whether ev could happen in it.
 func (q *QP) move(ev event) bool {
 	next, ok := q.State().next(ev)
 	if ok {
@@ -160,7 +162,7 @@ func (q *QP) move(ev event) bool {
 	return ok
 }
 
-// Depths are how many Reads can be outstanding, ours and the peer's. Valid
+// Depths returns how many Reads of ours and of the peer can be outstanding. It is valid
 // after Start.
 func (q *QP) Depths() (ord, ird int) { return int(q.agree.ORD), int(q.agree.IRD) }
 
@@ -169,8 +171,8 @@ func (q *QP) Depths() (ord, ird int) { return int(q.agree.ORD), int(q.agree.IRD)
 // them, holds the queue's post lock, and rings the stream's doorbell afterwards.
 func (q *QP) PostSend(wrs ...work.SendWR) int { return q.sq.Post(wrs) }
 
-// CheckSend says what is wrong with a work request by itself. Whether its memory
-// may be used is found when it is done.
+// CheckSend returns what is wrong with a work request by itself. Whether the QP may use
+// its memory is found when the request starts.
 func (q *QP) CheckSend(wr *work.SendWR) error { return q.cfg.checkSend(wr) }
 
 // PostRecv copies work requests into the receive queue, as many as there is room
@@ -181,24 +183,24 @@ func (q *QP) PostRecv(wrs ...work.RecvWR) int { return q.rq.Post(wrs) }
 // Drained reports whether every send that was posted has completed.
 func (q *QP) Drained() bool { return q.sq.Empty() }
 
-// Disconnect asks for a close in good order: when all posted sends have
-// completed, a FIN follows them. Ring the doorbell afterwards.
+// Disconnect asks for a close in good order: a FIN follows when all posted sends have
+// completed. Ring the doorbell afterwards.
 func (q *QP) Disconnect() { q.wantClose.Store(true) }
 
 // Abort asks for a reset. Ring the doorbell afterwards.
 func (q *QP) Abort() { q.AbortFor(stream.ErrAborted) }
 
-// Overrun says that a CQ of the QP has lost a completion, of this QP's or
-// another's. The peer gets a Terminate, as when the QP finds out by itself. Ring
-// the doorbell afterwards.
+// Overrun notes that a CQ of the QP has lost a completion, of this QP or of another.
+// The peer gets a Terminate, as when the QP itself finds the overrun. Ring the doorbell
+// afterwards.
 func (q *QP) Overrun() { q.spilt.Store(true) }
 
 // AbortFor asks for a reset because of err, which becomes the cause. The first
 // call decides. Ring the doorbell afterwards.
 func (q *QP) AbortFor(err error) { q.wantAbort.CompareAndSwap(nil, &err) }
 
-// Kill ends a QP that has no stream: it was never connected, or connecting it
-// failed. Everything posted is flushed.
+// Kill ends a QP that has no stream: it was never connected, or connecting it failed.
+// Kill flushes everything that is posted.
 func (q *QP) Kill(err error) {
 	if q.State() != Errored {
 		q.cause = Cause{Err: err}
@@ -223,7 +225,7 @@ func (q *QP) Fault(now clock.Instant, err error) {
 	q.now = now
 	switch {
 	case err == nil:
-		if q.State() == RTS { // cannot be: somebody else closed our stream
+		if q.State() == RTS { // cannot be: nothing else closes our stream
 			q.cause = Cause{Err: ErrPeerClosed}
 		}
 		q.move(evEnded)
@@ -236,8 +238,8 @@ func (q *QP) Fault(now clock.Instant, err error) {
 	q.die()
 }
 
-// die is the last thing that happens to a QP. The state may have changed
-// before, so it is news by itself.
+// die flushes the QP and marks it dead. It raises News even if the state has not
+// changed: death is news by itself.
 func (q *QP) die() {
 	q.flush()
 	q.sq.Close()
@@ -247,12 +249,12 @@ func (q *QP) die() {
 	q.cfg.Board.Raise(&q.News)
 }
 
-// FlushDead completes what was posted to a dead QP. Who posts calls it after
-// having found the QP dead; so does the last step itself. It may raise signals.
+// FlushDead completes what was posted to a dead QP. A poster that has found the QP dead
+// calls it, and the QP's last step does. It may raise signals.
 func (q *QP) FlushDead() {
 	for q.dead.Load() && !(q.sq.Empty() && q.rq.Empty()) {
 		if !q.flushing.CompareAndSwap(false, true) {
-			return // whoever holds it looks once more
+			return // the goroutine that holds it looks once more
 		}
 		q.flush()
 		q.flushing.Store(false)

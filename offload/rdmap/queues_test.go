@@ -12,8 +12,8 @@ import (
 	"github.com/stag-rdma/stag/offload/work"
 )
 
-// A queue is full when it has as many as it says, and has room again when the
-// oldest has completed: without a word, or when its completion has been polled.
+// A queue is full when its depth is used. It has room again when the oldest request has
+// completed silently, or when its completion has been polled.
 func TestQueueFull(t *testing.T) {
 	s := open(t, withQueues(4), withCQ(64))
 	s.st.room = 0
@@ -39,8 +39,8 @@ func TestQueueFull(t *testing.T) {
 	}
 }
 
-// Of a list that is too long those are taken that fit. Those that complete without
-// a word leave their places at once, also behind and before one that does not.
+// If a list is too long, its first requests are taken. Silent requests leave their
+// places at once, both before and behind a request with a completion.
 func TestListIsPostedAtOnce(t *testing.T) {
 	s := open(t, withQueues(4), withCQ(64))
 	list := func(id uint64) (wrs []work.SendWR) {
@@ -81,7 +81,7 @@ func TestWrap(t *testing.T) {
 	}
 }
 
-// One posts sends, one posts receives, one steps, one polls: everything
+// One goroutine posts sends, one posts receives, one steps, one polls: everything
 // completes once and in order.
 func TestPostersAndStepper(t *testing.T) {
 	const posts = 2000
@@ -137,8 +137,7 @@ func TestPostersAndStepper(t *testing.T) {
 	}
 }
 
-// Posted while the QP dies: each work request completes exactly once, and in
-// order.
+// Requests are posted while the QP dies: each completes exactly once, and in order.
 func TestPostsWhileDying(t *testing.T) {
 	for round := range 300 {
 		s := open(t, withQueues(64), withCQ(256))
@@ -188,7 +187,7 @@ func TestPostsWhileDying(t *testing.T) {
 	}
 }
 
-// Steps allocate nothing once everything has its size.
+// Steps allocate nothing once every list has its size.
 func TestNoAllocation(t *testing.T) {
 	for name, step := range traffic {
 		t.Run(name, func(t *testing.T) {
@@ -202,7 +201,7 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
-// traffic is a step each of what a QP does all day. n is the payload in octets.
+// traffic has one step of each common kind. n is the payload in octets.
 var traffic = map[string]func(s *script, n int) func(){
 	"receive Write": func(s *script, n int) func() {
 		f := write(uint32(s.all), regionStart, pattern(0, n))
@@ -248,7 +247,7 @@ func renumber(f []byte, msn uint32) {
 	wire.PutCRC32C(f[len(f)-4:], wire.CRC32C(f[:len(f)-4]))
 }
 
-// arrival is a step in which the FPDU f arrives. What is emitted is forgotten.
+// arrival returns a step in which the FPDU f arrives. What is emitted is forgotten.
 func (s *script) arrival(f []byte) func() {
 	views, memory, cs := [][]byte{f}, make([]byte, 2048), make([]work.Completion, 4)
 	st := &fixed{pipe: s.st, memory: memory}
@@ -263,7 +262,7 @@ func (s *script) arrival(f []byte) func() {
 	}
 }
 
-// departure is a step in which wr is posted and leaves.
+// departure returns a step in which wr is posted and leaves.
 func (s *script) departure(wr ...work.SendWR) func() {
 	st, cs := &fixed{pipe: s.st, memory: make([]byte, 2048)}, make([]work.Completion, 4)
 	return func() {
@@ -285,9 +284,9 @@ type fixed struct {
 
 func (f *fixed) Emit(n int) []byte { return f.memory[:n] }
 
-// BenchmarkMachine is what the machine itself costs, for each FPDU of an EMSS
-// of 1460 octets, CRC included: with memory of the region heap, and with other
-// memory, which may fault.
+// BenchmarkMachine measures the cost of the machine alone, for each FPDU of an EMSS of
+// 1460 octets, CRC included: with memory of the region heap, and with other memory,
+// which may fault.
 func BenchmarkMachine(b *testing.B) {
 	for where, memory := range map[string]change{"heap": inHeap, "other": func(*setup) {}} {
 		for _, name := range []string{"receive Write", "receive Send", "serve Read", "Write", "Send", "Read"} {

@@ -7,9 +7,9 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// recvReadRequest puts a Read Request into the queue of those to be answered
-// (RFC 5040 §5.2). What it asks for is checked now, and again as each segment
-// of the Response is made: it may be revoked in between.
+// recvReadRequest puts a Read Request into the queue of Reads to be answered (RFC 5040
+// §5.2). The table checks the source now, and again for each segment of the Response:
+// the region may be revoked in between.
 func (q *QP) recvReadRequest(s *ddp.Segment) Code {
 	if f := q.requests.Expect(s); f != ddp.OK {
 		return ddpCode(f)
@@ -20,8 +20,8 @@ func (q *QP) recvReadRequest(s *ddp.Segment) Code {
 	r, ok := wire.ParseReadRequest(s.Payload)
 	switch {
 	case !ok:
-		return MarkerError // the ULPDU_Length lies
-	case int(q.agree.IRD) <= q.irq.count && !q.opening.rtrIn: // the RTR has a place even where no other Read has
+		return MarkerError // the ULPDU_Length is wrong
+	case int(q.agree.IRD) <= q.irq.count && !q.opening.rtrIn: // the RTR has a place even if IRD is 0
 		return ddpCode(ddp.NoBuffer)
 	}
 	if r.Size > 0 {
@@ -42,16 +42,16 @@ func (q *QP) recvReadRequest(s *ddp.Segment) Code {
 	return Code{}
 }
 
-// source is the memory that a peer reads.
+// source returns the memory that the peer reads.
 func (q *QP) source(stag tpt.STag, to uint64, n uint32) ([]byte, tpt.Fault) {
 	return q.peers.Check(q.cfg.Table, tpt.Access{
 		STag: stag, PD: q.cfg.PD, QP: q.cfg.Number, Right: tpt.RemoteRead, TO: to, Len: n,
 	})
 }
 
-// recvReadResponse places a segment of the Response to our oldest Read. It
-// must continue that one exactly: anything else would be a Write of the
-// peer's choosing.
+// recvReadResponse places a segment of the Response to our oldest Read. The segment
+// must continue that Response exactly: anything else would be a Write to a place that
+// the peer chooses.
 func (q *QP) recvReadResponse(s *ddp.Segment) Code {
 	if q.orq.empty() {
 		return OpUnexpected

@@ -10,8 +10,8 @@ import (
 
 const peerSTag = 0x5500
 
-// reads is a signalled Read of n octets of the peer's, into off octets behind
-// the region's begin.
+// reads returns a signalled Read of n of the peer's octets to off octets behind the
+// region's begin.
 func (s *script) reads(id uint64, off, n int) work.SendWR {
 	wr := work.SendWR{ID: id, Op: work.WRRead, Flags: work.Signaled, RKey: peerSTag, RemoteAddr: 0x99}
 	if n != 0 {
@@ -20,12 +20,12 @@ func (s *script) reads(id uint64, off, n int) work.SendWR {
 	return wr
 }
 
-// request is the Read Request that reads leads to.
+// request returns the Read Request that the work request of reads sends.
 func (s *script) request(msn uint32, off, n int) []byte {
 	return readRequest(msn, uint32(s.all), regionStart+uint64(off), uint32(n), peerSTag, 0x99)
 }
 
-// answer is a segment of the Response to reads, from the octet at on.
+// answer returns a segment of the Response to reads, beginning with octet off.
 func (s *script) answer(last bool, off int, payload []byte) []byte {
 	return tagged(wire.OpReadResponse, last, uint32(s.all), regionStart+uint64(off), payload)
 }
@@ -38,15 +38,15 @@ func TestRead(t *testing.T) { // RFC 5040 §5.2
 	s.silent()
 	s.gets(s.answer(true, 13, []byte("de")))
 	s.completes(read(1, 5))
-	// Of the Response without octets neither STag nor offset count.
+	// The STag and offset of a Response without octets are ignored.
 	s.gets(response(0xbad, 0xbad, nil), s.answer(true, 20, []byte("x")))
 	s.completes(read(2, 0), read(3, 1))
 	s.untouched(s.mem, 10, []byte("abcde"), 20, []byte("x"))
 	s.is(RTS)
 }
 
-// What was posted behind a Read completes behind it, although it left before
-// the Response came.
+// A request that was posted behind a Read completes behind it, although the request
+// left before the Response came.
 func TestReadHoldsCompletions(t *testing.T) { // RFC 5040 §5.5
 	s := open(t)
 	s.posts(work.SendWR{ID: 1, Op: work.WRSend, Flags: work.Signaled}, s.reads(2, 0, 1), work.SendWR{ID: 3, Op: work.WRWrite, Flags: work.Signaled},
@@ -69,8 +69,8 @@ func TestUnsignaledRead(t *testing.T) {
 	s.completes(ok(2, work.WCSend))
 }
 
-// A fence holds a request, and all behind it, until the Reads before it have
-// completed. Without one they leave.
+// A fence holds its request, and all behind it, until the Reads before it have
+// completed. Without a fence they leave.
 func TestFence(t *testing.T) { // RFC 5040 §5.5
 	s := open(t)
 	s.posts(s.reads(1, 0, 1), s.reads(2, 1, 1), work.SendWR{ID: 3, Op: work.WRSend, Flags: work.Fence | work.Signaled}, work.SendWR{ID: 4, Op: work.WRWrite})
@@ -86,7 +86,7 @@ func TestFence(t *testing.T) { // RFC 5040 §5.5
 	s.sends(send(2, nil))
 }
 
-// More Reads than ORD wait, and everything posted behind them (RFC 5040 §5.2.1).
+// Reads beyond ORD wait, and so does everything posted behind them (RFC 5040 §5.2.1).
 func TestORD(t *testing.T) {
 	s := open(t, withDepths(2, 0))
 	s.posts(s.reads(1, 0, 1), s.reads(2, 1, 1), s.reads(3, 2, 1), work.SendWR{ID: 4, Op: work.WRSend, Flags: work.Signaled}, s.reads(5, 3, 1))
@@ -99,14 +99,14 @@ func TestORD(t *testing.T) {
 	s.completes(read(1, 1), read(2, 1), read(3, 1), ok(4, work.WCSend), read(5, 1))
 }
 
-// The peer reads from us: Responses in the order of the Requests, cut as any
-// message is.
+// The peer reads from us: Responses leave in the order of the Requests, and are
+// segmented like any message.
 func TestReadResponses(t *testing.T) {
 	s := open(t, withEMSS(128)) // 108 octets
 	all := uint32(s.all)
 	s.gets(
 		readRequest(1, 0x1100, 0x10, 250, all, regionStart+7),
-		readRequest(2, 0x2200, 1<<64-1, 0, 0xdead, 0xbeef), // nothing is checked of one for nothing (RFC 5040 §5.2)
+		readRequest(2, 0x2200, 1<<64-1, 0, 0xdead, 0xbeef), // an empty one is not checked (RFC 5040 §5.2)
 		readRequest(3, 0x3300, 0, 1, all, regionStart+regionLen-1),
 	)
 	s.sends(
@@ -178,8 +178,8 @@ func TestNoReadsAllowed(t *testing.T) {
 	s.hasTerminated(Code{1, 2, 2}, r)
 }
 
-// Revoked in the middle of a Response: the Terminate says what is left of the
-// Request (RFC 5040 §4.8).
+// The source is revoked in the middle of a Response: the Terminate describes the rest
+// of the Request (RFC 5040 §4.8).
 func TestSourceRevokedWithinResponse(t *testing.T) {
 	s := open(t, withEMSS(128))
 	src, _ := s.region(300, s.pd, every)
@@ -195,7 +195,7 @@ func TestSourceRevokedWithinResponse(t *testing.T) {
 	s.hasTerminated(ProtInvalidSTag, r, readHeader(0x1100, 0x10+108, 250-108, uint32(src), 7+108))
 }
 
-// Revoked between Request and Response: nothing of it leaves.
+// The source is revoked between Request and Response: no part of the Response leaves.
 func TestSourceRevokedBeforeResponse(t *testing.T) {
 	s := open(t)
 	src, _ := s.region(300, s.pd, every)
@@ -210,8 +210,8 @@ func TestSourceRevokedBeforeResponse(t *testing.T) {
 	s.hasTerminated(ProtInvalidSTag, r, r[20:48])
 }
 
-// The sink is revoked before the Response comes: it is not written, and the
-// Read fails for a local reason.
+// The sink is revoked before the Response comes: it is not written, and the Read fails
+// for a local reason.
 func TestSinkRevoked(t *testing.T) {
 	s := open(t)
 	sink, mem := s.region(8, s.pd, tpt.LocalWrite)
@@ -227,8 +227,8 @@ func TestSinkRevoked(t *testing.T) {
 	s.untouched(mem)
 }
 
-// A Response that is not the one asked for would be a Write of the peer's
-// choosing.
+// A Response that the Read did not ask for would be a Write to a place that the peer
+// chooses.
 func TestWrongResponses(t *testing.T) { // RFC 5040 §5.2.2
 	five := []byte("abcde")
 	for _, c := range []struct {
@@ -258,7 +258,7 @@ func TestWrongResponses(t *testing.T) { // RFC 5040 §5.2.2
 	}
 }
 
-// Octets for a Read of none.
+// A Response with octets comes for an empty Read.
 func TestResponseToAnEmptyRead(t *testing.T) {
 	s := open(t)
 	s.posts(s.reads(1, 0, 0))

@@ -15,7 +15,7 @@ type outRead struct {
 	from   uint64
 }
 
-// inRead is a Read Request of the peer that waits to be answered.
+// inRead is a Read Request of the peer that waits for its Response.
 type inRead struct {
 	sinkSTag   tpt.STag
 	sinkTO     uint64
@@ -25,8 +25,8 @@ type inRead struct {
 	header     [18]byte // its DDP header, for a Terminate
 }
 
-// fifo is a ring of fixed size that only Step uses. It is made with the first
-// push, once in a connection's life: most connections never read.
+// fifo is a ring of fixed size that only Step uses. Its memory is allocated with the
+// first push, because most connections never read.
 type fifo[T any] struct {
 	ring        []T
 	size        int

@@ -16,15 +16,15 @@ func TestReceiveWrites(t *testing.T) { // RFC 5040 §5.1
 		tagged(wire.OpWrite, false, all, regionStart+10, []byte("abc")),
 		tagged(wire.OpWrite, true, all, regionStart+13, []byte("de")),
 		write(all, regionStart+regionLen-1, []byte("z")),
-		write(0xffffffff, 1<<64-1, nil), // no octets: STag and offset do not count (RFC 5041 §5.2)
+		write(0xffffffff, 1<<64-1, nil), // no octets: STag and offset are ignored (RFC 5041 §5.2)
 		write(all, regionStart, nil),
 	)
 	s.silent()
 	s.untouched(s.mem, 10, []byte("abcde"), regionLen-1, []byte("z"))
 }
 
-// Segments of a Write need not be in order (RFC 5041 §5.3), and a tagged
-// message may run beside an untagged one.
+// Segments of a Write may be out of order (RFC 5041 §5.3), and a tagged message may
+// interleave with an untagged one.
 func TestInterleaved(t *testing.T) {
 	s := open(t)
 	all := uint32(s.all)
@@ -65,7 +65,7 @@ func TestReceiveSends(t *testing.T) { // RFC 5040 §5.3
 	s.is(RTS)
 }
 
-// Reserved bits do not count (RFC 5041 §4.1, RFC 5040 §4.1).
+// Reserved bits are ignored (RFC 5041 §4.1, RFC 5040 §4.1).
 func TestReservedBits(t *testing.T) {
 	s := open(t)
 	s.receives(work.RecvWR{ID: 1})
@@ -77,7 +77,7 @@ func TestReservedBits(t *testing.T) {
 	s.untouched(s.mem, 0, []byte("x"))
 }
 
-// With the CRC off what stands there is not looked at, and 0 is sent.
+// With the CRC off the CRC field is ignored, and 0 is sent.
 func TestNoCRC(t *testing.T) { // RFC 5044 §4.4
 	s := open(t, noCRC)
 	f := write(uint32(s.all), regionStart, []byte("x"))
@@ -90,8 +90,7 @@ func TestNoCRC(t *testing.T) { // RFC 5044 §4.4
 	s.sends(want)
 }
 
-// Send with Invalidate: the STag is of no use any more when the receive
-// completes (RFC 5040 §5.3).
+// Send with Invalidate: the STag is invalid when the receive completes (RFC 5040 §5.3).
 func TestReceiveInvalidate(t *testing.T) {
 	s := open(t)
 	a, _ := s.region(8, s.pd, every)
@@ -117,8 +116,8 @@ func TestReceiveInvalidate(t *testing.T) {
 	s.hasTerminated(Code{1, 1, 0}, w)
 }
 
-// A region that is bound to the QP serves its peer, who may invalidate it without
-// a right for that (RFC 5041 §8.2, RFC 5040 §8.1.1 rule 7).
+// A region that is bound to the QP serves the QP's peer. The peer may invalidate it
+// without a right for that (RFC 5041 §8.2, RFC 5040 §8.1.1 rule 7).
 func TestBoundRegion(t *testing.T) {
 	s := open(t)
 	mine := s.bound(s.q.Number(), tpt.LocalWrite|tpt.RemoteWrite)
@@ -130,8 +129,8 @@ func TestBoundRegion(t *testing.T) {
 	s.hasTerminated(Code{1, 1, 0}, w)
 }
 
-// The completion of a Send with Invalidate waits until no other engine can be
-// using the STag, and nothing that came later overtakes it.
+// The completion of a Send with Invalidate waits until no other engine can be using the
+// STag. No later message overtakes it.
 func TestInvalidateWaitsForReaders(t *testing.T) {
 	for _, marked := range []bool{false, true} { // in place, and moved together
 		s := open(t, func(s *setup) { s.agree.ReceiveMarkers = marked })
@@ -170,8 +169,8 @@ func TestInvalidateWaitsForReaders(t *testing.T) {
 	}
 }
 
-// A peer that has sent its last message and closes, both before the
-// invalidation is done: the message is delivered all the same.
+// A peer sends its last message and closes, both before the invalidation is done: the
+// message is delivered all the same.
 func TestHeldDeliveryAndClose(t *testing.T) {
 	for _, weToo := range []bool{false, true} {
 		for _, marked := range []bool{false, true} {
@@ -203,8 +202,8 @@ func TestHeldDeliveryAndClose(t *testing.T) {
 	}
 }
 
-// The reader of the engine that steps the QP has entered itself: it must not
-// wait for itself for ever.
+// The reader of the engine that steps the QP has entered: the QP must not wait for its
+// own engine for ever.
 func TestOwnReader(t *testing.T) {
 	s := open(t)
 	own := s.table.Join()
@@ -221,12 +220,12 @@ func TestOwnReader(t *testing.T) {
 	s.completes(work.Completion{ID: 1, Op: work.WCRecv, Invalidated: a})
 }
 
-// mark puts FPDUs into a stream with Markers that begins with them (RFC 5044
-// §4.3): short ones, so that there is one Marker, at the beginning.
+// mark puts FPDUs into a stream with Markers (RFC 5044 §4.3). The stream begins with
+// the FPDUs. They are short, so that there is one Marker, at the beginning.
 func mark(fpdus ...[]byte) []byte {
 	b := make([]byte, 4)
 	for i, f := range fpdus {
-		if i == 0 { // the Marker before it is in its CRC
+		if i == 0 { // its CRC covers the Marker before it
 			n := len(f) - 4
 			b = append(b, f[:n]...)
 			b = append(b, crcOf(b)...)
@@ -240,8 +239,8 @@ func mark(fpdus ...[]byte) []byte {
 	return b
 }
 
-// The RTR in its three kinds (RFC 6581 §9.2): first of all, before what was
-// posted, without a completion.
+// The RTR of each of the three kinds (RFC 6581 §9.2) leaves first, before posted
+// requests, and has no completion.
 func TestRTRSent(t *testing.T) {
 	for _, c := range []struct {
 		rtr  mpa.RTR
@@ -266,7 +265,7 @@ func TestRTRSent(t *testing.T) {
 			}
 			s.sends(want...)
 			s.completes(ok(1, work.WCSend))
-			if c.rtr == mpa.RTRRead { // it has taken the only place for a Read
+			if c.rtr == mpa.RTRRead { // the RTR has taken the only place for a Read
 				s.gets(response(0, 0, nil))
 				s.sends(readRequest(2, uint32(s.all), regionStart, 1, 2, 0))
 			}
@@ -289,7 +288,7 @@ func TestRTRReceived(t *testing.T) {
 		{mpa.RTRRead, readRequest(1, 1, 0, 0, 1, 0), [][]byte{response(1, 0, nil)}, 1},
 	} {
 		t.Run(c.rtr.String(), func(t *testing.T) {
-			s := open(t, asResponder, withRTR(c.rtr), withDepths(0, 0)) // the Read has a place where no other has
+			s := open(t, asResponder, withRTR(c.rtr), withDepths(0, 0)) // the RTR's Read has a place even if no other Read has one
 			s.receives(work.RecvWR{ID: 1})
 			s.posts(work.SendWR{ID: 2, Op: work.WRWrite, Flags: work.Signaled, RKey: 3})
 			s.silent() // RFC 5044 §7.1.2: nothing before the first FPDU
@@ -315,7 +314,7 @@ func TestResponderIsSilent(t *testing.T) { // RFC 5044 §7.1.2
 	s.completes(ok(1, work.WCSend))
 }
 
-// Unless its application says that the peer need not begin.
+// A responder whose application says that the peer need not begin does not wait.
 func TestEagerResponderIsNot(t *testing.T) {
 	s := open(t, asResponder, func(s *setup) { s.agree.Eager = true })
 	s.posts(work.SendWR{ID: 1, Op: work.WRSend, Flags: work.Signaled})
@@ -328,7 +327,7 @@ func TestEagerResponderIsNot(t *testing.T) {
 }
 
 // A message that the Reply did not name, or that has octets, is no RTR. The Terminate
-// says so (RFC 6581 §8), and nothing is placed, answered or completed.
+// says so (RFC 6581 §8). Nothing is placed, answered or completed.
 func TestWrongRTR(t *testing.T) {
 	empty, full := []byte(nil), []byte("12345678")
 	for _, c := range []struct {

@@ -8,16 +8,16 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// sqOp is a row of the table of send work requests: what one may have, and how its
-// message begins. The zero row is of a request that a send queue cannot do.
+// sqOp is a row of the table of send work requests: what a request may have, and how
+// its message begins. The zero row is that of a request that a send queue cannot do.
 type sqOp struct {
 	opcode    wire.Opcode    // of its message
 	solicited wire.Opcode    // of its message if it has the flag Solicited
-	flags     work.SendFlags // that it may have
-	inline    bool           // it may have inline data instead of elements
-	elements  int            // at most; 0: as many as the QP takes
-	right     tpt.Rights     // that its elements must have
-	answered  bool           // it has completed only when the peer has answered it
+	flags     work.SendFlags // that the request may have
+	inline    bool           // the request may have inline data instead of elements
+	elements  int            // at most; 0: the QP's limit
+	right     tpt.Rights     // that its elements' regions must have
+	answered  bool           // the request completes only when the peer has answered it
 	begin     func(*QP, *sqOp, *work.SendWQE)
 }
 
@@ -39,7 +39,7 @@ var sqOps = [...]sqOp{
 	},
 }
 
-// sqOpOf returns the row of an operation, the zero row if it has none.
+// sqOpOf returns the row of an operation, or the zero row if it has none.
 func sqOpOf(o work.WROp) *sqOp {
 	if int(o) < len(sqOps) {
 		return &sqOps[o]
@@ -49,7 +49,7 @@ func sqOpOf(o work.WROp) *sqOp {
 
 var noRequest sqOp
 
-// message is the opcode of the message of a request with these flags.
+// message returns the opcode of the message of a request with these flags.
 func (r *sqOp) message(f work.SendFlags) wire.Opcode {
 	if f&work.Solicited != 0 {
 		return r.solicited
@@ -60,8 +60,8 @@ func (r *sqOp) message(f work.SendFlags) wire.Opcode {
 // MaxMessage is the length of the longest message in octets.
 const MaxMessage = 1<<32 - 1
 
-// checkSend says what is wrong with a work request by itself. Whether its memory
-// may be used is found when it is done.
+// checkSend returns what is wrong with a work request by itself. Whether the QP may use
+// its memory is found when the request starts.
 func (c *Config) checkSend(wr *work.SendWR) error {
 	row, n := sqOpOf(wr.Op), len(wr.SGL)
 	switch {
@@ -87,8 +87,8 @@ func (c *Config) checkSend(wr *work.SendWR) error {
 	return nil
 }
 
-// sound reports whether checkSend has nothing to say of a request that is in the
-// queue: who posted it may not have asked.
+// sound reports whether a request in the queue passes the checks of checkSend: its
+// poster may not have called CheckSend.
 func (c *Config) sound(row *sqOp, w *work.SendWQE) bool {
 	switch {
 	case row.begin == nil || w.Flags&^row.flags != 0 || w.Excess:

@@ -14,8 +14,8 @@ import (
 
 var ne = binary.NativeEndian
 
-// client is another process that has a QP's rings mapped: it knows the layout that
-// package work documents, and nothing else.
+// client acts as another process that has a QP's rings mapped: it knows only the layout
+// that package work documents.
 type client struct {
 	send, recv, cq []byte
 	sent, posted   uint32 // tails
@@ -117,7 +117,7 @@ func elements(b []byte, sgl []work.SGE) {
 	}
 }
 
-// poll takes all completions: the operation and the id of each.
+// poll takes all completions, and returns the operation and the id of each.
 func (c *client) poll() (ops []work.WCOp, ids []uint64) {
 	for {
 		cell := c.cq[192+int(c.seen%(2*ringDepth))*32:]
@@ -136,8 +136,9 @@ func (c *client) poll() (ops []work.WCOp, ids []uint64) {
 	}
 }
 
-// A client that writes octets to its mapping of the rings does what a program does by
-// calls: requests leave, receives are filled, completions come, places get free.
+// A client that writes octets to its mapping of the rings has the same effect as a
+// program that calls methods: requests leave, receives are filled, completions come,
+// places become free.
 func TestRingsOverTwoMappings(t *testing.T) {
 	s, c := ringed(t)
 	id := uint64(0)
@@ -193,17 +194,17 @@ func TestRingsOverTwoMappings(t *testing.T) {
 	s.is(RTS)
 }
 
-// FuzzScribbledRings: whatever a client writes to its rings, its own QP ends or goes
-// on, no step hangs or panics, memory that the QP may not use stays as it is, and
-// another QP of the same table works.
+// FuzzScribbledRings: whatever a client writes to its rings, no step hangs or panics,
+// memory that the QP may not use stays unchanged, and another QP of the same table
+// works. The client's own QP ends or continues.
 func FuzzScribbledRings(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{0, 0, 0, 1})                               // one request, of zeros
 	f.Add([]byte{0, 0, 0, 200})                             // a tail beyond the depth
-	f.Add([]byte{0, 0, 220, 3, 0, 0, 222, 9, 0, 0, 0, 1})   // an operation that is none, nine elements
+	f.Add([]byte{0, 0, 220, 3, 0, 0, 222, 9, 0, 0, 0, 1})   // an unknown operation, nine elements
 	f.Add([]byte{0, 0, 223, 1, 0, 0, 219, 99, 0, 0, 0, 1})  // inline data longer than a slot
 	f.Add([]byte{1, 0, 200, 99, 1, 0, 0, 1, 3, 0, 0, 0})    // a receive of 99 elements meets a Send
-	f.Add([]byte{2, 0, 0, 99, 0, 0, 0, 4, 2, 0, 192, 7})    // the poller lies
+	f.Add([]byte{2, 0, 0, 99, 0, 0, 0, 4, 2, 0, 192, 7})    // the poller stores an impossible head
 	f.Add([]byte{1, 0, 0, 4, 3, 0, 0, 0, 1, 0, 0, 0, 3, 0}) // receives are taken back
 	f.Fuzz(func(t *testing.T, script []byte) {
 		s, c := ringed(t)

@@ -12,16 +12,16 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Receive implements stream.ULP: FPDU by FPDU, each placed and delivered
-// before the next is looked at.
+// Receive implements stream.ULP. It places and delivers each FPDU before it looks at
+// the next.
 func (q *QP) Receive(now clock.Instant, s stream.Stream) {
 	q.now = now
 	q.settle(s)
 	q.receive(s)
 }
 
-// receive looks at FPDUs as long as it may. One whose delivery is held keeps
-// its octets, so that the stream does not end before it is delivered.
+// receive processes FPDUs while the QP may receive. The stream keeps the octets of an
+// FPDU whose delivery is held, so that the stream does not end before the delivery.
 func (q *QP) receive(s stream.Stream) {
 	for q.listens() && !q.held.active {
 		ulpdu, fault := q.rx.Next(s)
@@ -54,20 +54,20 @@ func (q *QP) receive(s stream.Stream) {
 	if !q.listens() {
 		q.discard(s)
 	}
-	if s.EOF() && !q.peerShut { // not while a delivery is held: that keeps octets
+	if s.EOF() && !q.peerShut { // not while a delivery is held: the stream still has its octets
 		q.peerShut = true
 		q.heard()
 		q.peerClosed(s)
 	}
 }
 
-// listens reports whether what arrives still counts.
+// listens reports whether the QP still processes arriving octets.
 func (q *QP) listens() bool {
 	s := q.State()
 	return (s == RTS || s == Closing) && !q.peerShut
 }
 
-// discard consumes what nobody will look at.
+// discard consumes octets that the QP does not process.
 func (q *QP) discard(s stream.Stream) {
 	view := q.in.view[:]
 	for s.Views(view) != 0 {
@@ -77,7 +77,7 @@ func (q *QP) discard(s stream.Stream) {
 }
 
 // segment checks and places one DDP segment, and delivers the message that it
-// completes. The zero Code: all is well.
+// completes. It returns the zero Code if all is well.
 func (q *QP) segment(ulpdu []byte) Code {
 	s := &q.seg
 	if f := ddp.Parse(ulpdu, s); f != ddp.OK {
@@ -99,8 +99,9 @@ func (q *QP) segment(ulpdu []byte) Code {
 	return receive(q, s)
 }
 
-// isRTR reports whether s is the message that the initiator has to begin with: the
-// Reply named it (RFC 6581 §9.2). It has no octets, and nobody else sees it.
+// isRTR reports whether s is the ready-to-receive message with which the initiator has
+// to begin: the Reply named its kind (RFC 6581 §9.2). It has no payload, and the upper
+// layers do not see it.
 func (q *QP) isRTR(s *ddp.Segment) bool {
 	switch q.agree.RTR {
 	case mpa.RTRRead:
@@ -132,13 +133,13 @@ func (q *QP) recvWrite(s *ddp.Segment) Code {
 	return Code{}
 }
 
-// incoming is what receiving needs within a step.
+// incoming is the memory that receiving needs within a step.
 type incoming struct {
-	view [1][]byte // of octets that nobody looks at
-	mem  pieces    // that a Send is placed in
+	view [1][]byte // octets that are discarded
+	mem  pieces    // where a Send is placed
 }
 
-// arrival is the Send that is under way: what its first segment said.
+// arrival is what the first segment of the arriving Send said.
 type arrival struct {
 	opcode     wire.Opcode
 	invalidate tpt.STag
@@ -180,8 +181,8 @@ func (q *QP) recvSend(s *ddp.Segment) Code {
 	return q.deliver(w, length)
 }
 
-// scatter places payload at offset off of the buffers in sgl, which have room
-// for it. Nothing is placed unless all of it may be.
+// scatter places payload at offset off of the buffers in sgl, which have room for it.
+// It places nothing unless it may place all of it.
 func (q *QP) scatter(sgl []work.SGE, off uint32, payload []byte) tpt.Fault {
 	mem := &q.in.mem
 	mem.drop()
@@ -201,7 +202,7 @@ func (q *QP) scatter(sgl []work.SGE, off uint32, payload []byte) tpt.Fault {
 	return tpt.OK
 }
 
-// deliver completes the receive w, of which length octets are used.
+// deliver completes the receive w. The message has length octets.
 func (q *QP) deliver(w *work.RecvWQE, length uint32) Code {
 	op := wire.InfoOf(q.arriving.opcode)
 	c := work.Completion{
@@ -235,23 +236,24 @@ func (q *QP) received(c work.Completion) {
 	q.completeReceive(c, c.Solicited)
 }
 
-// failReceive completes the oldest receive with status, because of code.
+// failReceive completes the oldest receive with status, and returns code.
 func (q *QP) failReceive(status work.Status, code Code) Code {
 	w := q.rq.Front()
 	q.completeReceive(work.Completion{ID: w.ID, Op: work.WCRecv, Status: status, QP: q.cfg.Number}, true)
 	return code
 }
 
-// delivery is a completion that waits until no engine can be using the STag
-// that its Send has invalidated. Nothing that arrived later overtakes it.
+// delivery is a completion that waits until no engine can be using the STag that its
+// Send has invalidated. Nothing that arrived later overtakes it.
 type delivery struct {
 	active bool
 	ticket tpt.Ticket
 	c      work.Completion
 }
 
-// settleAgain is how soon the machine looks again whether others have gone on:
-// in the next step, as a step of theirs is no longer than one of ours.
+// settleAgain is how soon the machine checks again whether the other engines have
+// finished their steps. It checks in the next step: a step of theirs is no longer than
+// one of ours.
 const settleAgain = time.Microsecond
 
 // settle delivers the held completion if its invalidation is done.
@@ -263,7 +265,7 @@ func (q *QP) settle(s stream.Stream) {
 	}
 }
 
-// recvTerminate learns why the peer ends the stream.
+// recvTerminate notes why the peer ends the stream.
 func (q *QP) recvTerminate(s *ddp.Segment) Code {
 	if s.MSN != 1 {
 		return ddpCode(ddp.BadMSN)
@@ -276,7 +278,7 @@ func (q *QP) recvTerminate(s *ddp.Segment) Code {
 	}
 	t, ok := wire.ParseTerminate(s.Payload)
 	if !ok {
-		return MarkerError // the ULPDU_Length lies
+		return MarkerError // the ULPDU_Length is wrong
 	}
 	if t.Ambiguous && q.wasReply() != (t.Layer == LayerLLP) {
 		t = t.Reread()
@@ -285,26 +287,26 @@ func (q *QP) recvTerminate(s *ddp.Segment) Code {
 	return Code{}
 }
 
-// wasReply reports whether the Terminate that has come can only be about our
-// Reply: it is the first that the initiator says. It decides between 2/0/05 to
-// 07, which are errors of MPA's negotiation, and 0/2/05 to 07, which are errors
-// in FPDUs, where both may be meant: see wire.ParseTerminate.
+// wasReply reports whether an arriving Terminate can only concern our Reply: it is the
+// first message of the initiator. Codes 2/0/05 to 07 are errors of MPA's negotiation,
+// and 0/2/05 to 07 are errors in FPDUs. wasReply decides where a Terminate may mean
+// either: see wire.ParseTerminate.
 func (q *QP) wasReply() bool { return !q.agree.Initiator && !q.opening.begun }
 
-// refused looks whether an FPDU with a bad CRC is an initiator's answer to our
-// Reply: Linux siw sends a Terminate when it cannot agree to one, and does not
-// compute the CRC that it has just read of.
+// refused reports whether an FPDU with a bad CRC is an initiator's refusal of our
+// Reply. Linux siw sends a Terminate when it cannot agree to a Reply, and does not
+// compute the CRC that the Reply asks for.
 func (q *QP) refused() bool {
 	u := q.rx.Unsummed()
 	return u != nil && q.wasReply() && ddp.Parse(u, &q.seg) == ddp.OK &&
 		q.seg.Opcode == wire.OpTerminate && q.segment(u) == Code{}
 }
 
-// peerClosed is what the end of the peer's direction means: a close in good
-// order if nothing is missing of its messages. Our direction goes on (RFC 5041
-// §6.2.1): Responses that we owe, and what is posted that needs no answer, still
-// leave before shut closes it. RDMAC's verbs and Linux siw end the connection in
-// error when work is posted, and lose it.
+// peerClosed handles the end of the peer's direction. It is a close in good order if
+// none of the peer's messages is incomplete. Our direction stays open (RFC 5041
+// §6.2.1): Responses that we owe, and posted requests that need no answer, still leave
+// before shut closes it. RDMAC's verbs and Linux siw end the connection in error when
+// work is posted, and lose that work.
 func (q *QP) peerClosed(s stream.Stream) {
 	switch {
 	case !q.alive():
@@ -320,8 +322,9 @@ func (q *QP) peerClosed(s stream.Stream) {
 	}
 }
 
-// replyRefused is what it means that an initiator has closed which has not said
-// anything: nil where it need not have, or where we wanted to close as well.
+// replyRefused returns the error for an initiator that has closed before it sent
+// anything. It returns nil if the initiator did not have to send first, or if this end
+// wanted to close as well.
 func (q *QP) replyRefused() error {
 	switch {
 	case q.agree.Initiator || q.opening.begun || q.wantClose.Load():

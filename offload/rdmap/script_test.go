@@ -16,20 +16,20 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// pipe is a stream.Stream in memory: what arrives is put into in, what the
-// machine emits is found in out, one Emit each.
+// pipe is a stream.Stream in memory: a test puts arriving octets into in, and finds
+// each Emit of the machine in out.
 type pipe struct {
 	in     [][]byte // views; Consume takes from the front
 	fin    bool     // the peer has closed behind in
 	out    [][]byte
 	emss   int
-	left   int // room in the segment that was begun
+	left   int // room in the current segment
 	room   int // Emits that are taken; negative: no limit
 	afloat int // octets that the peer has not acknowledged
 	shut   bool
 	killed bool
-	faulty string // what the machine did against the seam's rules
-	before func() // an Emit; may be nil
+	faulty string // the rule of stream.Stream that the machine broke
+	before func() // runs before an Emit; may be nil
 }
 
 func (p *pipe) Views(dst [][]byte) int { return copy(dst, p.in) }
@@ -61,9 +61,9 @@ func (p *pipe) Emit(n int) []byte {
 	}
 	p.room--
 	if p.left -= n; p.left < 0 {
-		p.left = 0 // and another begins, full
+		p.left = 0 // and another segment begins, full
 	}
-	b := bytes.Repeat([]byte{0xee}, n) // none of which may stay
+	b := bytes.Repeat([]byte{0xee}, n) // none of these octets may stay
 	p.out = append(p.out, b)
 	return b
 }
@@ -74,8 +74,8 @@ func (p *pipe) Unacked() int { return p.afloat }
 func (p *pipe) CloseWrite()  { p.shut = true }
 func (p *pipe) Abort()       { p.killed, p.in = true, nil }
 
-// script drives one QP on virtual time. What the peer sends and what it must
-// be sent are FPDUs in RFC 5040's terms (see fpdu_test.go).
+// script drives one QP on virtual time. FPDUs from and to the peer are in RFC 5040's
+// terms (see fpdu_test.go).
 //
 // The QP has one region, named all, of 64 KiB with every right, offsets from
 // 0x1000; octet i of it is byte(i*7). Send and receive completions come to one
@@ -89,7 +89,7 @@ type script struct {
 	board *signal.Board
 	cq    *work.CQ
 	pd    tpt.PD
-	other tpt.PD // a PD that is not the QP's
+	other tpt.PD // a PD other than the QP's
 	all   tpt.STag
 	mem   []byte
 	ended bool // Fault has been called
@@ -103,14 +103,14 @@ const (
 	qpNumber    = 7
 )
 
-// setup is what a script begins with; scripts change it before they open.
+// setup is the configuration that a script opens with; changes edit it before.
 type setup struct {
 	Config
 	agree mpa.Agreed
 	emss  int
 	depth int  // of the CQ
 	heap  bool // the region all is the region heap
-	piece int  // octets that a piece of memory has at most; 0: as many as there are
+	piece int  // the longest piece of memory in octets; 0: no limit
 
 	cqMemory []byte  // that the CQ lies in
 	beside   *script // whose table it shares
@@ -206,7 +206,7 @@ func (s *script) region(n int, pd tpt.PD, rights tpt.Rights) (tpt.STag, []byte) 
 	return s.register(tpt.Region{PD: pd, Memory: mem, Rights: rights}), mem
 }
 
-// step is what an engine does with a flow that has work, once.
+// step does once what an engine does with a flow that has work.
 func (s *script) step() {
 	s.Helper()
 	s.q.Receive(s.now, s.st)
@@ -236,7 +236,7 @@ func (s *script) fault(err error) {
 	s.board.Deliver()
 }
 
-// gets lets the peer's FPDUs arrive, each in one view.
+// gets delivers the peer's FPDUs, each in one view.
 func (s *script) gets(fpdus ...[]byte) {
 	s.Helper()
 	for _, f := range fpdus {
@@ -245,14 +245,14 @@ func (s *script) gets(fpdus ...[]byte) {
 	s.step()
 }
 
-// finishes is gets with a FIN behind.
+// finishes is gets with a FIN behind the FPDUs.
 func (s *script) finishes(fpdus ...[]byte) {
 	s.Helper()
 	s.st.fin = true
 	s.gets(fpdus...)
 }
 
-// pass lets time go by, and the machine's deadline come.
+// pass advances the time by d, and runs the machine's deadline when it is due.
 func (s *script) pass(d time.Duration) {
 	s.Helper()
 	s.now = s.now.Add(d)
@@ -290,7 +290,7 @@ func (s *script) afterPost() {
 	s.turn()
 }
 
-// sends demands that exactly these FPDUs have left since it was last called.
+// sends checks that exactly these FPDUs have left since the last call.
 func (s *script) sends(want ...[]byte) {
 	s.Helper()
 	got := s.st.out
@@ -312,7 +312,7 @@ func (s *script) sends(want ...[]byte) {
 	}
 }
 
-// completes demands exactly these completions, in this order. QP is filled in.
+// completes checks for exactly these completions, in this order. It fills in QP.
 func (s *script) completes(want ...work.Completion) {
 	s.Helper()
 	for i := range want {
@@ -325,7 +325,7 @@ func (s *script) completes(want ...work.Completion) {
 	}
 }
 
-// is demands a state.
+// is checks the state.
 func (s *script) is(want State) {
 	s.Helper()
 	if got := s.q.State(); got != want {
@@ -333,7 +333,7 @@ func (s *script) is(want State) {
 	}
 }
 
-// untouched demands that memory has only changed where changes says: offset in
+// untouched checks that memory has changed only at the places in changes: an offset in
 // mem, then the octets.
 func (s *script) untouched(mem []byte, changes ...any) {
 	s.Helper()
@@ -348,8 +348,8 @@ func (s *script) untouched(mem []byte, changes ...any) {
 	}
 }
 
-// silent demands that nothing has left, nothing completed and that the QP is
-// in good order.
+// silent checks that nothing has left, nothing has completed, and the QP is in good
+// order.
 func (s *script) silent() {
 	s.Helper()
 	s.sends()
@@ -357,7 +357,7 @@ func (s *script) silent() {
 	s.is(RTS)
 }
 
-// at is an element of the region named all, off octets into it.
+// at returns an element of the region named all, off octets into it.
 func (s *script) at(off, n int) work.SGE {
 	return work.SGE{Addr: regionStart + uint64(off), Length: uint32(n), LKey: s.all}
 }
@@ -376,8 +376,8 @@ func failed(id uint64, o work.WCOp, s work.Status) work.Completion {
 	return work.Completion{ID: id, Op: o, Status: s}
 }
 
-// terminated demands that the QP has sent exactly this Terminate and a FIN,
-// has the cause, and closes in silence.
+// hasTerminated checks that the QP has sent exactly this Terminate and a FIN, has the
+// cause, and closes without sending more.
 func (s *script) hasTerminated(code Code, quote ...[]byte) {
 	s.Helper()
 	s.sends(terminateFPDU(code, quote...))
@@ -391,8 +391,8 @@ func (s *script) hasTerminated(code Code, quote ...[]byte) {
 	s.deafAfter(code)
 }
 
-// deafAfter demands that nothing that the peer still sends has an effect, and
-// that its FIN ends the connection.
+// deafAfter checks that later octets of the peer have no effect, and that the peer's
+// FIN ends the connection.
 func (s *script) deafAfter(code Code) {
 	s.Helper()
 	before := slices.Clone(s.mem)

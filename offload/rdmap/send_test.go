@@ -85,8 +85,8 @@ func TestEverySend(t *testing.T) {
 	s.is(RTS)
 }
 
-// A list is gathered across its elements, empty ones included, and segments
-// end where they must, not where elements do.
+// A list is gathered across its elements, empty ones included. Segments end at their
+// limit, not at the ends of elements.
 func TestGather(t *testing.T) {
 	s := open(t, withEMSS(128)) // 104 octets in a segment of a Send
 	s.posts(work.SendWR{ID: 1, Op: work.WRSend, SGL: []work.SGE{s.at(500, 100), {Addr: 1, LKey: 2}, s.at(10, 7), s.at(4000, 103)}})
@@ -98,7 +98,7 @@ func TestGather(t *testing.T) {
 	)
 }
 
-// Inline octets are the poster's again as soon as PostSend returns.
+// The poster may reuse inline octets as soon as PostSend returns.
 func TestInlineIsCopied(t *testing.T) {
 	s := open(t)
 	s.st.room = 0
@@ -110,7 +110,7 @@ func TestInlineIsCopied(t *testing.T) {
 	s.sends(send(1, []byte("mine")))
 }
 
-// Without room nothing is lost, and nothing sent twice.
+// Without room no octet is lost, and none is sent twice.
 func TestNoRoom(t *testing.T) {
 	s := open(t, withEMSS(128))
 	s.st.room = 0
@@ -133,7 +133,7 @@ func TestNoRoom(t *testing.T) {
 	s.completes(ok(2, work.WCSend))
 }
 
-// A successful request completes visibly only when it is signalled.
+// A successful request has a completion only when it is signalled.
 func TestUnsignaled(t *testing.T) {
 	s := open(t)
 	for round := range uint32(40) { // more than the queue holds
@@ -146,8 +146,8 @@ func TestUnsignaled(t *testing.T) {
 	}
 }
 
-// A local element that may not be used ends the connection: completion in
-// error, nothing sent of the message, and the peer learns no more than 0/0/ff.
+// A local element that may not be used ends the connection: the request completes in
+// error, no part of the message leaves, and the peer learns only 0/0/ff.
 func TestLocalFaults(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -188,7 +188,7 @@ func TestLocalFaults(t *testing.T) {
 	}
 }
 
-// A region revoked while its message is being sent: the rest is not read.
+// A region is revoked while its message is being sent: the rest of it is not read.
 func TestSourceRevokedWithinSend(t *testing.T) {
 	s := open(t, withEMSS(128))
 	r, _ := s.region(300, s.pd, 0)
@@ -205,9 +205,9 @@ func TestSourceRevokedWithinSend(t *testing.T) {
 	s.deafAfter(LocalCatastrophic)
 }
 
-// A long message begins in the segment that the one before it has left room in, if
-// that is worth it: not for less than an eighth of a segment, and not for a message
-// that fits one of its own.
+// A long message begins in the room that the previous message has left in its TCP
+// segment, if that room is at least an eighth of a segment. A message that fits a
+// segment of its own does not.
 func TestLongMessageFillsSegment(t *testing.T) {
 	for _, c := range []struct {
 		left, n int
@@ -233,7 +233,7 @@ func TestLongMessageFillsSegment(t *testing.T) {
 	}
 }
 
-// A Read Request is one segment, however much room the one before has left.
+// A Read Request is one segment, however much room the previous message has left.
 func TestReadRequestIsNotCutToFill(t *testing.T) {
 	s := open(t, withEMSS(200))
 	s.st.left = 40

@@ -1,13 +1,13 @@
 package rdmap
 
-// State is where a QP is in its life, in the words of the RDMAC verbs. Linux's
-// iWARP drivers show Closing as IBV_QPS_SQD and Terminate as IBV_QPS_SQE.
+// State is the state of a QP, with the names of the RDMAC verbs. Linux's iWARP drivers
+// show Closing as IBV_QPS_SQD and Terminate as IBV_QPS_SQE.
 type State uint8
 
 const (
 	Idle      State = iota // not connected, or closed in good order
 	RTS                    // connected
-	Closing                // one or both ends have said that they will send no more
+	Closing                // one or both ends have closed their direction
 	Terminate              // an error has ended it, as a rule with a Terminate sent or received; it is being closed
 	Errored                // the connection is gone; everything has been or will be flushed
 )
@@ -16,20 +16,20 @@ func (s State) String() string {
 	return [...]string{"idle", "RTS", "closing", "terminate", "error"}[s]
 }
 
-// event is what can happen to a QP.
+// event is an input to the state machine of a QP.
 type event uint8
 
 const (
-	evConnected event = iota // the stream is ours
+	evConnected event = iota // the QP has its stream
 	evClosing                // we or the peer close in good order
 	evTerminate              // a Terminate was sent or has arrived
 	evEnded                  // both directions are closed, in good order
 	evLost                   // the stream is gone in any other way, or the QP is destroyed
 )
 
-// next is the state after ev; false when ev cannot happen in s, and nothing
-// changes. Of Terminate and Errored the first cause stays: what follows is
-// consequence.
+// next returns the state after ev. It returns false when ev cannot happen in s, and the
+// state does not change. The first cause of Terminate and Errored stays: later errors
+// are consequences.
 func (s State) next(ev event) (State, bool) {
 	switch {
 	case ev == evConnected && s == Idle:

@@ -2,10 +2,10 @@ package rdmap
 
 import "github.com/stag-rdma/stag/offload/wire"
 
-// Stats counts what a QP has done since it was connected. All only grow. A
-// message counts when its last segment has left, or has been placed; what was
-// refused does not. Those by which MPA revision 2 begins, and the empty Writes to
-// a peer that is silent at first, are among them.
+// Stats counts what a QP has done since it was connected. Every counter only grows. A
+// message counts when its last segment has left, or has been placed. A refused message
+// does not count. The messages by which MPA revision 2 begins count, and so do the
+// empty Writes to a peer that is silent at first.
 type Stats struct {
 	FPDUsIn, FPDUsOut                 uint64 // segments of all messages, each in an FPDU of its own
 	WritesIn, WritesOut               uint64 // RDMA Writes
@@ -19,8 +19,8 @@ type Stats struct {
 	MostReadsIn, MostReadsOut         uint64 // the most RDMA Reads that were outstanding at a time: the peer's, ours
 }
 
-// Stats returns the counters. It belongs to who runs the QP's steps, and to
-// anybody when the QP is dead.
+// Stats returns the counters. The goroutine that runs the QP's steps may call it. When
+// the QP is dead, any goroutine may.
 func (q *QP) Stats() Stats {
 	in, out := &q.countIn, &q.countOut
 	return Stats{
@@ -44,8 +44,8 @@ type tally struct {
 	reads            int // the most that were outstanding
 }
 
-// byOpcode has a place for each opcode in ops. What is sent or accepted is one of
-// them.
+// byOpcode is indexed by opcode. Every message that is sent or accepted has an opcode
+// in ops.
 type byOpcode [rows]uint64
 
 // count counts a segment with n octets of payload.
@@ -57,7 +57,7 @@ func (t *tally) count(op wire.Opcode, n int, last bool) {
 	}
 }
 
-// sum adds up the opcodes whose row is of a kind.
+// sum adds up the counts of the opcodes whose row is of a kind.
 func (n *byOpcode) sum(is func(*wire.OpInfo) bool) (all uint64) {
 	for i := range n {
 		if is(wire.InfoOf(wire.Opcode(i))) {
@@ -67,7 +67,7 @@ func (n *byOpcode) sum(is func(*wire.OpInfo) bool) (all uint64) {
 	return all
 }
 
-// sends reports whether such a message takes a receive of the other end.
+// sends reports whether a message of this kind consumes a receive of the other end.
 func sends(op *wire.OpInfo) bool { return !op.Tagged && op.Queue == wire.QueueSend }
 
 func invalidates(op *wire.OpInfo) bool { return op.Invalidates }

@@ -8,7 +8,7 @@ import (
 	"github.com/stag-rdma/stag/offload/work"
 )
 
-// counts demands exactly these counters.
+// counts checks for exactly these counters.
 func (s *script) counts(want Stats) {
 	s.Helper()
 	if got := s.q.Stats(); got != want {
@@ -16,8 +16,8 @@ func (s *script) counts(want Stats) {
 	}
 }
 
-// TestStats: segments count one by one, messages with their last, octets without
-// their headers.
+// TestStats: each segment counts, a message counts with its last segment, and octets
+// count without headers.
 func TestStats(t *testing.T) {
 	s := open(t, withEMSS(100)) // 64 octets in a Write's segment, 60 in a Send's at most
 	s.counts(Stats{})
@@ -44,7 +44,8 @@ func TestStats(t *testing.T) {
 	s.counts(want)
 }
 
-// TestStatsOfReads: asked for, answered, and how many at a time.
+// TestStatsOfReads: Reads that were asked for, Reads that were answered, and the most
+// at a time.
 func TestStatsOfReads(t *testing.T) {
 	s := open(t)
 	s.posts(s.reads(1, 0, 4), s.reads(2, 10, 4), s.reads(3, 20, 0))
@@ -63,8 +64,8 @@ func TestStatsOfReads(t *testing.T) {
 	s.counts(want)
 }
 
-// TestStatsOfRefusals: what is refused counts for nothing, and our word about it
-// is a segment like others. What has been counted stays.
+// TestStatsOfRefusals: a refused message does not count, and our Terminate counts as a
+// segment. Earlier counts stay.
 func TestStatsOfRefusals(t *testing.T) {
 	s := open(t)
 	s.gets(write(uint32(s.all), regionStart, []byte("ok")), write(0xbad00, 0, []byte("not ok")), write(uint32(s.all), regionStart, []byte("too late")))
@@ -82,8 +83,8 @@ func TestStatsOfRefusals(t *testing.T) {
 	s.counts(Stats{FPDUsIn: 1})
 }
 
-// TestStatsOfReadiness: the message by which an initiator says that it is ready
-// is one of its kind.
+// TestStatsOfReadiness: the ready-to-receive message of an initiator counts as a
+// message of its kind.
 func TestStatsOfReadiness(t *testing.T) {
 	s := open(t, withRTR(mpa.RTRRead))
 	s.turn()

@@ -1,7 +1,7 @@
 package rdmap
 
-// Add adds what another QP has counted. The most Reads at a time are the most
-// of either.
+// Add adds the counters of another QP. For the most Reads at a time it takes the larger
+// number.
 func (s *Stats) Add(o *Stats) {
 	for _, c := range []struct {
 		sum *uint64

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestAdd: every counter is in the sum, and of the most at a time the most.
+// TestAdd: the sum has every counter. For the most at a time it has the larger number.
 func TestAdd(t *testing.T) {
 	var s, o Stats
 	sv, ov := reflect.ValueOf(&s).Elem(), reflect.ValueOf(&o).Elem()

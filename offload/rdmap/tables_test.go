@@ -9,8 +9,8 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Each opcode that RFC 5040 has is received by a function; every other ends the
-// connection as unexpected, whichever header and queue it has.
+// Each opcode of RFC 5040 has a function that receives it. Any other opcode ends the
+// connection as unexpected, whatever its header and queue.
 func TestEveryOpcodeHasAPlace(t *testing.T) {
 	for o := wire.Opcode(0); o < 16; o++ {
 		in5040 := o <= wire.OpTerminate
@@ -36,9 +36,8 @@ func TestEveryOpcodeHasAPlace(t *testing.T) {
 	}
 }
 
-// Each operation that has a name has a row, and the row is whole; every other is
-// refused when it is checked, and when it is posted all the same: as itself, never
-// as a Send.
+// Each operation with a name has a complete row. Any other operation is refused by the
+// check, and also if it is posted unchecked: it is never treated as a Send.
 func TestEveryRequestHasAPlace(t *testing.T) {
 	for o := range 256 {
 		op := work.WROp(o)
@@ -71,8 +70,8 @@ func TestEveryRequestHasAPlace(t *testing.T) {
 	}
 }
 
-// A request that the check refuses is refused as well if it is posted unchecked,
-// and one that passes is not.
+// A request that the check refuses is refused as well if it is posted unchecked, and a
+// request that passes the check is not.
 func TestChecksAgree(t *testing.T) {
 	c := &Config{MaxSGE: 3, MaxInline: 8}
 	r := rand.New(rand.NewPCG(1, 2))

@@ -9,7 +9,7 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// regions of every kind that a peer may try.
+// tries has regions of every kind that a peer may try.
 type tries struct {
 	*script
 	all, foreign, readOnly, writeOnly, localOnly, gone uint32
@@ -27,16 +27,16 @@ func (s *script) tries() tries {
 	return x
 }
 
-// bound is a region that is bound to a queue pair.
+// bound makes a region that is bound to a queue pair, and returns its STag.
 func (s *script) bound(qp uint32, rights tpt.Rights) uint32 {
 	s.Helper()
 	return uint32(s.register(tpt.Region{PD: s.pd, QP: qp, Memory: make([]byte, 64), Rights: rights}))
 }
 
-// What each refusal leads to: the Terminate, octet by octet, with M, D and the
-// DDP header of what was refused (R and the Read Request's header where
-// RDMAP's remote protection refused that), then a FIN, silence, and everything
-// flushed in order. Codes: RFC 5040 §4.8 and §7, RFC 5041 §7.
+// Each refusal leads to a Terminate, octet by octet: with M, D and the DDP header of
+// the refused segment (and with R and the Read Request's header if RDMAP's remote
+// protection refused it). Then come a FIN, silence, and the flush of everything in
+// order. Codes: RFC 5040 §4.8 and §7, RFC 5041 §7.
 func TestRefusals(t *testing.T) {
 	x := []byte("x")
 	const top = regionStart + regionLen
@@ -149,7 +149,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// refused demands that the cause names the segment that was refused.
+// refused checks that the cause names the refused segment.
 func (s *script) refused(f []byte, code Code, quote int) {
 	s.Helper()
 	got := s.q.Cause()
@@ -234,7 +234,7 @@ func TestRefusedSends(t *testing.T) {
 			s.completes(failed(1, work.WCRecv, c.status), flushed(3, work.WCRead), flushed(2, work.WCRecv))
 			quote := [][]byte{f}
 			if c.code.Type == typeLocal {
-				quote = nil // RFC 5040 §4.8; the cause says here what it was for
+				quote = nil // RFC 5040 §4.8; here the cause names the segment
 			}
 			s.hasTerminated(c.code, quote...)
 			s.untouched(s.mem, c.placed...)
@@ -246,8 +246,7 @@ func TestRefusedSends(t *testing.T) {
 	}
 }
 
-// A Send that finds no receive (RFC 5041 §7: no buffer), for its first octet or
-// none.
+// A Send finds no receive (RFC 5041 §7: no buffer), whether it has octets or not.
 func TestSendWithoutReceive(t *testing.T) {
 	for _, payload := range [][]byte{nil, []byte("x")} {
 		s := open(t)
@@ -297,8 +296,8 @@ func TestBadMarker(t *testing.T) {
 	s.hasTerminated(MarkerError)
 }
 
-// Any part of an FPDU may be refused in the middle of our own message: the
-// Terminate comes next, and the rest never.
+// Any part of an FPDU may be refused in the middle of our own message: the Terminate
+// comes next, and the rest of the message is never sent.
 func TestTerminateWithinOurMessage(t *testing.T) {
 	s := open(t, withEMSS(128))
 	s.st.room = 1
@@ -313,7 +312,7 @@ func TestTerminateWithinOurMessage(t *testing.T) {
 	s.hasTerminated(Code{1, 1, 0}, f)
 }
 
-// Where the Terminate finds no room it is sent later, once.
+// If there is no room for the Terminate, it is sent later, once.
 func TestTerminateWaitsForRoom(t *testing.T) {
 	s := open(t)
 	s.st.room = 0
@@ -329,9 +328,9 @@ func TestTerminateWaitsForRoom(t *testing.T) {
 	s.hasTerminated(Code{1, 1, 0}, f)
 }
 
-// A peer that does not close is reset after a while (RFC 5040 §6.2), which begins
-// when it has the Terminate. A peer that does not take that has longer, but not
-// for ever.
+// A peer that does not close is reset after a while (RFC 5040 §6.2), which begins when
+// the peer has acknowledged the Terminate. A peer that does not acknowledge it has
+// longer, but not for ever.
 func TestLinger(t *testing.T) {
 	for _, c := range []struct {
 		name         string
@@ -351,7 +350,7 @@ func TestLinger(t *testing.T) {
 			s.gets(write(1, 0, []byte("x")))
 			left := c.want
 			if c.takes != 0 {
-				for range c.takes / time.Second { // acknowledgements of what is before it
+				for range c.takes / time.Second { // acknowledgements of earlier octets
 					s.pass(time.Second)
 				}
 				s.pass(c.takes % time.Second)
@@ -373,15 +372,15 @@ func TestLinger(t *testing.T) {
 	}
 }
 
-// Segments so short that a Terminate has no room for what it would quote: the
-// code alone is sent. It is one segment always (RFC 5040 §4.8).
+// In segments so short that a Terminate has no room for the quoted headers, only its
+// code is sent. A Terminate is always one segment (RFC 5040 §4.8).
 func TestTerminateInShortSegments(t *testing.T) {
 	s := open(t, withEMSS(60))
 	s.gets(readRequest(1, 9, 8, 1, 3, 0))
 	s.hasTerminated(ProtInvalidSTag)
 }
 
-// ... or a Read Request none at all.
+// In segments too short for a Read Request, the connection ends.
 func TestReadInShortSegments(t *testing.T) {
 	s := open(t, withEMSS(52)) // 46 octets: just enough
 	s.posts(s.reads(1, 0, 1), work.SendWR{ID: 2, Op: work.WRSend, Flags: work.Signaled, Inline: pattern(0, 30)})

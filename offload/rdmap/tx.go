@@ -11,17 +11,17 @@ import (
 	"github.com/stag-rdma/stag/offload/work"
 )
 
-// carries says what the message that is on its way out is.
+// carries says what the message that is being sent is.
 type carries uint8
 
 const (
 	aRequest   carries = iota // the send work request at outgoing.pos
 	aResponse                 // the answer to the oldest Read of the peer
 	aReady                    // the ready-to-receive message of an initiator, or a nudge
-	aTerminate                // the last message there is
+	aTerminate                // the last message of the connection
 )
 
-// outgoing is the message that is on its way out.
+// outgoing is the message that is being sent.
 type outgoing struct {
 	msg    ddp.Message
 	what   carries
@@ -30,11 +30,11 @@ type outgoing struct {
 	fixed  [wire.ReadRequestLen + 32]byte // Read Request, Terminate: all of the payload
 	nfixed int                            // octets in fixed; 0: the payload comes from memory
 	mem    pieces                         // of the next segment's payload
-	sum    byte                           // of octets that were looked at to see that they can be
+	sum    byte                           // of octets that were read only to see that they can be
 	whole  []byte                         // all of a request's payload, as just checked: valid until send returns
 }
 
-// Transmit implements stream.ULP: segments of messages leave while there is
+// Transmit implements stream.ULP. It sends segments of messages while the stream has
 // room for them.
 func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
 	q.now = now
@@ -73,7 +73,7 @@ func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
 	}
 }
 
-// send lets messages leave, one after the other.
+// send sends messages, one after the other.
 func (q *QP) send(s stream.Stream) {
 	for q.out.msg.Open() || q.begin() {
 		if !q.sendSegment(s) {
@@ -86,8 +86,8 @@ func (q *QP) send(s stream.Stream) {
 	q.out.whole = nil
 }
 
-// sendSegment sends one segment of the current message; false when there is
-// no room, or when its memory may not be used any more.
+// sendSegment sends one segment of the current message. It returns false if the stream
+// has no room, or if the QP may not use the message's memory any more.
 func (q *QP) sendSegment(s stream.Stream) bool {
 	m := &q.out.msg
 	room := q.tx.MaxULPDU(s.MaxEmit())
@@ -121,8 +121,8 @@ func (q *QP) sendSegment(s stream.Stream) bool {
 }
 
 // emit puts the next segment into the stream, with the pieces as its n octets of
-// payload. If the memory of a piece faults, complete is not reached, and at is the
-// piece.
+// payload. If the memory of a piece faults, how is not complete, and at is the index of
+// that piece.
 func (q *QP) emit(s stream.Stream, n int) (at int, how access) {
 	o := &q.out
 	if o.mem.external {
@@ -162,10 +162,10 @@ func (q *QP) emitGuarded(s stream.Stream, n int) (at int, how access) {
 	return at, complete
 }
 
-// fill is how many octets of a message that does not fit a segment go first, of n
-// that would fill one: fewer where so the segment gets full that the message before
-// ends in. A DDP segment more costs less than a TCP segment that is half empty; it
-// would not if it were short.
+// fill returns how much of a multi-segment message to send first: normally n, a full
+// segment. If the TCP segment that the previous message ends in has room for at least
+// 1/8 of a segment, fill returns what fills that room. One more DDP segment costs less
+// than a half-empty TCP segment, unless the DDP segment is short.
 func (q *QP) fill(s stream.Stream, room, n int) int {
 	if left := q.tx.MaxULPDU(s.Room()); left >= room/8 && left < room && left > wire.UntaggedLen {
 		return q.out.msg.Next(left)
@@ -183,15 +183,15 @@ func (q *QP) sent() {
 		}
 		w.Done = true
 		if w.Flags&work.Signaled != 0 {
-			q.retire() // the others when all have left that can
+			q.retire() // the requests behind it complete together, when all that can have left
 		}
 	case aResponse:
 		q.irq.pop()
 	}
 }
 
-// shut closes our direction when nothing is left to say and one of the two
-// ends wants to close.
+// shut closes our direction when nothing is left to send and one of the two ends wants
+// to close.
 func (q *QP) shut(s stream.Stream) {
 	if q.weShut || !(q.wantClose.Load() || q.peerShut) {
 		return
@@ -200,7 +200,7 @@ func (q *QP) shut(s stream.Stream) {
 		return
 	}
 	if !q.opening.open && q.agree.RTR != mpa.NoRTR && !q.peerShut {
-		return // the initiator's first message is on its way, and may want an answer
+		return // the initiator's first message is on its way, and may need an answer
 	}
 	if q.nudge.holdsFIN() {
 		return

@@ -21,7 +21,7 @@ const (
 	vecCRC      = "0016 4147 00000000 00000002 00000001 00000000 20020000 7fe42585"
 )
 
-// The tests' own way of writing FPDUs is right.
+// The FPDUs that the tests make by hand are right.
 func TestFPDUsByHand(t *testing.T) {
 	for _, v := range []struct {
 		name, want string
@@ -42,7 +42,7 @@ func TestFPDUsByHand(t *testing.T) {
 	}
 }
 
-// The machine sends what the golden vectors have.
+// The machine sends the FPDUs of the golden vectors.
 func TestGoldenOut(t *testing.T) {
 	t.Run("Write", func(t *testing.T) {
 		s := open(t)
@@ -63,7 +63,7 @@ func TestGoldenOut(t *testing.T) {
 	})
 }
 
-// ... and takes them.
+// The machine receives the FPDUs of the golden vectors.
 func TestGoldenIn(t *testing.T) {
 	s := open(t, asResponder, withRTR(mpa.RTRWrite))
 	s.receives(work.RecvWR{ID: 1, SGL: []work.SGE{s.at(0, 16)}})
@@ -72,10 +72,10 @@ func TestGoldenIn(t *testing.T) {
 	s.untouched(s.mem, 0, []byte("ping"))
 	w := unhex(t, vecWrite)
 	s.gets(w)
-	s.hasTerminated(Code{1, 1, 0}, w) // nothing has that STag
+	s.hasTerminated(Code{1, 1, 0}, w) // no region has that STag
 }
 
-// A Read whose numbers are those of the vectors.
+// A Read with the numbers of the vectors.
 func TestGoldenRead(t *testing.T) {
 	s := open(t)
 	sink, mem := uint32(s.all), s.mem
@@ -84,7 +84,7 @@ func TestGoldenRead(t *testing.T) {
 	s.gets(response(sink, 0x2000, []byte{0xde, 0xad, 0xbe, 0xef}))
 	s.completes(read(1, 4))
 	s.untouched(mem, 0x1000, []byte{0xde, 0xad, 0xbe, 0xef})
-	s.gets(unhex(t, vecBounds)) // a Terminate that blames something else
+	s.gets(unhex(t, vecBounds)) // a Terminate that blames another segment
 	s.is(Terminate)
 	want := Cause{Code: Code{1, 1, 1}, Remote: true, HasSegment: true, Opcode: wire.OpWrite, STag: 0x12345678, TO: 0x1000}
 	if got := s.q.Cause(); got != want {
