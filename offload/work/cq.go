@@ -7,44 +7,44 @@ import (
 	"github.com/stag-rdma/stag/offload/signal"
 )
 
-// CQ is a completion queue: a ring that the steps of any engine push to, and
-// that one goroutine at a time polls. A push never waits: what finds the ring
-// full is lost, and the CQ is overrun for good (RFC 5042 §6.4.3.2: this hurts
-// the QPs of this CQ and nobody else).
+// CQ is a completion queue: a ring that the steps of any engine push to, and that one
+// goroutine at a time polls. A push never waits. A completion that finds the ring full
+// is lost, and the CQ is overrun for good (RFC 5042 §6.4.3.2: this hurts only the QPs
+// of this CQ).
 type CQ struct {
 	cells area
 	size  uint64    // a power of two
-	from  []*Places // by cell: of the queue that the completion comes from
+	from  []*Places // by cell: the places of the queue that the completion comes from
 	ends  *cqEnds   // in the ring's memory
 	board *signal.Board
 
-	// News is raised when an armed CQ gets what it was armed for, and when it
-	// is overrun. Its Fire is set by the owner before any QP uses the CQ.
+	// News is raised when an armed CQ gets the completion that it was armed for, and
+	// when the CQ is overrun. The owner sets its Fire before any QP uses the CQ.
 	News signal.Signal
 
-	_       [lineLen]byte // those who push do not write where the poller reads
-	tail    atomic.Uint64 // of those who push
-	seen    atomic.Uint64 // the poller's position when they last looked
+	_       [lineLen]byte // pushes do not write where the poller reads
+	tail    atomic.Uint64 // the position of the next push
+	seen    atomic.Uint64 // the poller's position at the last look of a push
 	overrun atomic.Bool
 }
 
-// Places counts the places of a work queue that have been given back. One is
-// free again when its completion has been polled, as with other adapters, or
-// when it has completed without one: so a CQ that has room for the depths of all
-// its queues cannot be overrun. It is the only count that says whether a queue
-// is full: two, read one after the other, would at times count a place twice.
+// Places counts the places of a work queue that have been given back. A place is free
+// again when its completion has been polled, as with other adapters, or when it has
+// completed without one. So a CQ that has room for the depths of all its queues cannot
+// be overrun. The count alone decides whether a queue is full: two counts, read one
+// after the other, would at times count a place twice.
 type Places struct{ returned atomic.Uint32 }
 
-// Return gives a place back whose completion nobody will ever poll.
+// Return gives back a place whose completion will never be polled.
 func (p *Places) Return() { p.returned.Add(1) }
 
-// room is how many places there are for work requests behind tail. Those whose
-// completions have not been polled are taken.
+// room returns how many places there are for work requests behind tail. A place is
+// taken until its completion has been polled.
 func (p *Places) room(tail, depth uint32) int {
 	return int(depth - min(depth, tail-p.returned.Load()))
 }
 
-// What a CQ can be armed for.
+// Values that say what a CQ is armed for.
 const (
 	notArmed uint32 = iota
 	armedSolicited
@@ -56,9 +56,9 @@ func NewCQ(depth int, board *signal.Board) *CQ {
 	return layCQ(lines(CQRingLen(depth)), depth, board)
 }
 
-// NewCQIn makes a CQ for at least depth completions in memory that is handed in:
-// aligned to 64 octets, and exactly CQRingLen octets, which stay mapped as long as
-// the CQ is used. What was there before is cleared.
+// NewCQIn makes a CQ for at least depth completions in memory that the caller hands in.
+// The memory is aligned to 64 octets, has exactly CQRingLen octets, and stays mapped as
+// long as the CQ is used. NewCQIn clears it.
 func NewCQIn(memory []byte, depth int, board *signal.Board) (*CQ, error) {
 	if depth < 1 || depth > 1<<30 {
 		return nil, fmt.Errorf("completion ring for %d completions: want 1 to 2^30", depth)
@@ -80,20 +80,20 @@ func layCQ(memory []byte, depth int, board *signal.Board) *CQ {
 	return c
 }
 
-// Cap is how many completions the CQ holds.
+// Cap returns how many completions the CQ holds.
 func (c *CQ) Cap() int { return int(c.size) }
 
 // Overrun reports whether a completion has been lost.
 func (c *CQ) Overrun() bool { return c.overrun.Load() }
 
-// Push adds a completion of the queue that from counts for. event: it counts
-// for those who wait for solicited events. It reports false when the completion
-// is lost.
+// Push adds a completion of the queue whose places are from. event says that the
+// completion wakes a waiter for solicited events. Push returns false when the
+// completion is lost.
 func (c *CQ) Push(from *Places, w Completion, event bool) bool {
 	pos := c.tail.Load()
 	for {
 		if pos-c.seen.Load() >= c.size && !c.room(pos) {
-			if now := c.tail.Load(); now != pos { // others have pushed meanwhile
+			if now := c.tail.Load(); now != pos { // another push was faster
 				pos = now
 				continue
 			}
@@ -114,9 +114,9 @@ func (c *CQ) Push(from *Places, w Completion, event bool) bool {
 	return true
 }
 
-// room looks where the poller is, and reports whether position pos can be filled. A
-// poller that says that it is ahead of those who push, or a round behind, leaves no
-// room: that costs its own completions.
+// room reads the poller's position, and reports whether position pos can be filled. A
+// poller that claims a position ahead of the pushes, or a round behind, leaves no room:
+// that loses only its own completions.
 func (c *CQ) room(pos uint64) bool {
 	head := c.ends.head.Load()
 	if pos-head >= c.size {
@@ -126,7 +126,7 @@ func (c *CQ) room(pos uint64) bool {
 	return true
 }
 
-// tell raises the news if that is what somebody waits for.
+// tell raises News if the CQ is armed for this completion.
 func (c *CQ) tell(event bool) {
 	switch c.ends.armed.Load() {
 	case notArmed:
@@ -141,19 +141,20 @@ func (c *CQ) tell(event bool) {
 	}
 }
 
-// Len is how many completions wait to be polled, those that are being written
-// just now included.
+// Len returns how many completions wait to be polled. It includes completions that are
+// being written just now.
 func (c *CQ) Len() int {
-	head := c.ends.head.Load() // first: what is polled meanwhile would make it less than none
+	head := c.ends.head.Load() // first: a poll in between would make the difference negative
 	return int(min(c.tail.Load()-head, c.size))
 }
 
-// Poll moves completions into dst, oldest first, and reports how many. One
-// goroutine at a time. It is for a poller in this process: places are given back when
-// head is stored, so that who posts again has room here, too.
+// Poll moves completions into dst, oldest first, and returns their number. Only one
+// goroutine at a time may call it. It is for a poller in this process: places are given
+// back when head is stored, so that a goroutine that posts after Poll has room in this
+// process, too.
 func (c *CQ) Poll(dst []Completion) int {
 	pos := c.ends.head.Load()
-	var from *Places // of the last count of them
+	var from *Places // the queue of the last count completions
 	count := uint32(0)
 	n := 0
 	for ; n < len(dst); n++ {
@@ -167,7 +168,7 @@ func (c *CQ) Poll(dst []Completion) int {
 			c.giveBack(pos, from, count)
 			from, count = *its, 0
 		}
-		*its = nil // its queue may be gone long before the next completion
+		*its = nil // the queue may be gone long before the next completion
 		count++
 		pos++
 	}
@@ -177,8 +178,8 @@ func (c *CQ) Poll(dst []Completion) int {
 	return n
 }
 
-// giveBack says that everything before pos has been polled, the last of it from one
-// queue.
+// giveBack stores that everything before pos has been polled. The last count
+// completions are of one queue, whose places are from.
 func (c *CQ) giveBack(pos uint64, from *Places, count uint32) {
 	if count != 0 {
 		c.ends.head.Store(pos)
@@ -186,15 +187,15 @@ func (c *CQ) giveBack(pos uint64, from *Places, count uint32) {
 	}
 }
 
-// Ready reports whether Poll would find something.
+// Ready reports whether Poll would find a completion.
 func (c *CQ) Ready() bool {
 	pos := c.ends.head.Load()
 	return c.cells.cell(pos).seq.Load() == pos+1
 }
 
-// Arm asks for News of the next completion, or only of the next that is
-// solicited or has failed. An arming for all is not narrowed by one for less.
-// Look at the CQ once more after arming: what came before raises nothing.
+// Arm asks for News of the next completion, or only of the next that is solicited or
+// has failed. Arming for less does not narrow an arming for all. Look at the CQ once
+// more after arming: an earlier completion raises nothing.
 func (c *CQ) Arm(solicitedOnly bool) {
 	if solicitedOnly {
 		c.ends.armed.CompareAndSwap(notArmed, armedSolicited)

@@ -16,8 +16,8 @@ func newCQ(depth int) (*CQ, *signal.Board, *atomic.Int32) {
 	return c, board, fired
 }
 
-// A ring of every size holds what it says, in order, round after round; what is
-// too much is lost, and only that.
+// A ring of every size holds as many completions as it says, in order, round after
+// round. Only completions beyond that are lost.
 func TestCQSizes(t *testing.T) {
 	for depth := range 18 {
 		c, board, fired := newCQ(depth)
@@ -61,7 +61,7 @@ func TestCQSizes(t *testing.T) {
 	}
 }
 
-// What an arming fires for, and that it fires once.
+// Each arming fires for the right completions, and fires once.
 func TestArm(t *testing.T) {
 	const plain, event = false, true
 	for _, c := range []struct {
@@ -91,8 +91,8 @@ func TestArm(t *testing.T) {
 	}
 }
 
-// Several who push and one who polls: each completion comes once, those of one
-// pusher in order.
+// Several goroutines push and one polls: each completion comes once, and those of one
+// pusher come in order.
 func TestCQRace(t *testing.T) {
 	const pushers, each = 4, 5000
 	c, _, _ := newCQ(64)
@@ -102,7 +102,8 @@ func TestCQRace(t *testing.T) {
 		go func() {
 			defer left.Add(-1)
 			for id := range uint64(each) {
-				// Never more under way than fit: it is the poller who counts.
+				// No more completions are under way than fit. The poller's position
+				// counts.
 				for c.tail.Load()-c.ends.head.Load() >= 64-pushers {
 					runtime.Gosched()
 				}
@@ -134,7 +135,8 @@ func TestCQRace(t *testing.T) {
 	}
 }
 
-// Overrun by several at once: what is polled was pushed, as much as fits.
+// Several pushers overrun the CQ: every polled completion was pushed, and as many come
+// as fit.
 func TestCQOverrunRace(t *testing.T) {
 	for range 200 {
 		c, _, _ := newCQ(8)
@@ -157,7 +159,7 @@ func TestCQOverrunRace(t *testing.T) {
 	}
 }
 
-// Arm, look again, sleep: nobody sleeps while there is something.
+// Arm, look again, sleep: the poller never sleeps while there is a completion.
 func TestNoWakeUpIsLost(t *testing.T) {
 	const rounds = 5000
 	c, board, _ := newCQ(4)

@@ -1,6 +1,6 @@
-// Package work holds the work queues that programs and transports meet in: work
-// requests, the send and the receive queue of a QP, completions and the
-// completion queue. It knows no transport.
+// Package work has the work queues between programs and transports: work requests, the
+// send and the receive queue of a QP, completions and the completion queue. It depends
+// on no transport.
 //
 //	program                                  transport, in its step
 //	SendQueue.Post    send.go        ->      Next, Begin; Pop or GiveBack

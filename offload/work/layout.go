@@ -58,10 +58,10 @@ import (
 // A cell is filled when seq is p + 1. The poller takes completions from head on, then
 // stores head. armed is 0, 1 for solicited completions and failures, or 2 for all.
 //
-// The transport trusts nothing of it. It keeps its own positions, copies a slot
+// The transport trusts none of this memory. It keeps its own positions, copies a slot
 // before it checks it, and compares the poster's and the poller's positions with its
-// own. A ring whose positions cannot be is broken, and its QP or CQ with it; no other
-// is concerned.
+// own. A ring with impossible positions is broken, and so is its QP or CQ. Nothing else
+// is affected.
 const (
 	LayoutVersion = 1
 
@@ -74,8 +74,8 @@ const (
 	cellLen     = 32
 )
 
-// shape is the third line of every ring: what it was made for. It is written once and
-// not read again.
+// shape is the third line of every ring: the sizes that the ring was made for. It is
+// written once and not read again.
 type shape struct{ version, depth, slot, elements, inline uint32 }
 
 // queueEnds are the first lines of a send ring or a receive ring.
@@ -117,31 +117,32 @@ type cell struct {
 	c   Completion
 }
 
-// roundUp is the least power of two that is n or more, and at least 1.
+// roundUp returns the least power of two that is n or more, and at least 1.
 func roundUp(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
 
-// sendSlotOf is the length of a slot with a body for so much.
+// sendSlotOf returns the length in octets of a slot whose body has room for so many
+// elements, or octets of inline data.
 func sendSlotOf(elements, inline int) int {
 	return (sendSlotLen + max(elementLen*elements, inline) + 31) &^ 31
 }
 
 func recvSlotOf(elements int) int { return recvSlotLen + elementLen*elements }
 
-// SendRingLen is the length in octets of the memory of a send ring for depth work
-// requests, each of at most so many elements or octets of inline data.
+// SendRingLen returns the length in octets of the memory of a send ring for depth work
+// requests, each with at most so many elements or octets of inline data.
 func SendRingLen(depth, elements, inline int) int {
 	return slotsAt + roundUp(depth)*sendSlotOf(elements, inline)
 }
 
-// RecvRingLen is the length in octets of the memory of a receive ring.
+// RecvRingLen returns the length in octets of the memory of a receive ring.
 func RecvRingLen(depth, elements int) int { return slotsAt + roundUp(depth)*recvSlotOf(elements) }
 
-// CQRingLen is the length in octets of the memory of a completion ring for at least
+// CQRingLen returns the length in octets of the memory of a completion ring for at least
 // depth completions.
 func CQRingLen(depth int) int { return slotsAt + cqSize(depth)*cellLen }
 
-// cqSize is how many completions a CQ holds. Programs see it, and it has never been
-// less than two.
+// cqSize returns how many completions a CQ holds. Programs can see this number, and it
+// has never been less than two.
 func cqSize(depth int) int { return max(2, roundUp(depth)) }
 
 // Ring is memory that is laid out for a send queue or a receive queue.
@@ -153,9 +154,9 @@ type Ring struct {
 	inline   int
 }
 
-// NewSendRing lays memory out for a send queue: aligned to 64 octets, and exactly
-// SendRingLen octets, which stay mapped as long as the queue is used. What was there
-// before is cleared.
+// NewSendRing lays memory out for a send queue. The memory is aligned to 64 octets, has
+// exactly SendRingLen octets, and stays mapped as long as the queue is used.
+// NewSendRing clears it.
 func NewSendRing(memory []byte, depth, elements, inline int) (*Ring, error) {
 	return newRing(memory, "send", sendSlotOf(elements, inline), depth, elements, inline)
 }

@@ -82,7 +82,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// What a queue posts lies at the documented offsets, seen through another mapping.
+// A posted request lies at the documented offsets, seen through another mapping.
 func TestPostedOctets(t *testing.T) {
 	n := SendRingLen(3, 2, 20)
 	if n != 192+4*64 {
@@ -177,8 +177,8 @@ func TestPolledElsewhere(t *testing.T) {
 	}
 }
 
-// A poller that stores a position that cannot be has its own CQ overrun; nobody who
-// pushes waits for it.
+// A poller that stores an impossible position overruns its own CQ. No pusher waits for
+// it.
 func TestPollerLies(t *testing.T) {
 	for _, lie := range []uint64{1, 5, 1 << 32, 1<<64 - 1, 1<<64 - 5} {
 		one, other := twice(t, CQRingLen(4))
@@ -200,9 +200,8 @@ func TestPollerLies(t *testing.T) {
 	}
 }
 
-// A tail that moves back, or further than the queue is deep, breaks the queue, for
-// good; nothing more of it is started, and a slot that changes after it has been
-// copied changes nothing.
+// A tail that moves back, or beyond the depth, breaks the queue for good: no further
+// request is started. A slot that changes after it has been copied has no effect.
 func TestPosterLies(t *testing.T) {
 	for _, c := range []struct{ tail, next uint32 }{{9, 0}, {1 << 31, 0}, {1<<32 - 1, 0}, {0, 2}, {1, 2}, {10, 2}} {
 		one, other := twice(t, SendRingLen(8, 1, 0))

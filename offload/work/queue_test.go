@@ -3,8 +3,8 @@ package work
 import "testing"
 
 // A queue in memory of its own is filled and emptied across the wrap of its positions.
-// What is posted comes back as it was, in order; a request or a receive more than the
-// queue is deep is not taken.
+// Posted requests come back unchanged and in order. A request or a receive beyond the
+// depth is not taken.
 func TestQueuesWrap(t *testing.T) {
 	const start = 1<<32 - 3
 	var s SendQueue
@@ -48,8 +48,8 @@ func TestQueuesWrap(t *testing.T) {
 	}
 }
 
-// A closed queue in memory that was handed in is empty, whatever is posted to it.
-// Another goes on, so that what is posted to it can be flushed.
+// A closed queue in memory that was handed in is empty, whatever is posted to it. A
+// queue in its own memory continues, so that its requests can be flushed.
 func TestClosedQueues(t *testing.T) {
 	ring, err := NewSendRing(lines(SendRingLen(2, 1, 0)), 2, 1, 0)
 	if err != nil {

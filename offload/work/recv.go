@@ -6,32 +6,32 @@ import "sync/atomic"
 type RecvWQE struct {
 	ID     uint64
 	SGL    []SGE
-	Length uint64 // octets that fit
-	Bad    bool   // it names more elements than a request may have
+	Length uint64 // octets that the elements have room for
+	Bad    bool   // the request names more elements than it may have
 }
 
 // RecvQueue is the ring of receive work requests. One goroutine at a time posts. The
-// transport uses them in order. Without memory that is handed in the poster makes
+// transport uses the requests in order. If no memory is handed in, the poster allocates
 // slots and list when it first posts, before it moves tail.
 type RecvQueue struct {
 	ring   Ring
-	list   []SGE // of wr
+	list   []SGE // the elements of wr
 	ends   *queueEnds
 	Places *Places
 
-	tail *atomic.Uint32 // by the poster
+	tail *atomic.Uint32 // written by the poster
 	own  atomic.Uint32  // tail, if no memory is handed in
-	head atomic.Uint32  // by the transport: the oldest that has not completed
+	head atomic.Uint32  // written by the transport: the oldest that has not completed
 
-	// The transport's.
-	loaded bool // wr is the one at head
-	broken bool // tail cannot be
+	// The transport owns the fields that follow.
+	loaded bool // wr is a copy of the request at head
+	broken bool // tail is impossible
 	closed atomic.Bool
 	wr     RecvWQE
 }
 
-// Init makes q an empty queue in the ring, or, if that is nil, in memory of its own
-// for depth work requests of at most so many elements.
+// Init makes q an empty queue in the ring. If ring is nil, the queue allocates memory
+// for depth work requests with at most so many elements.
 func (q *RecvQueue) Init(ring *Ring, depth, elements int) {
 	q.ring = Ring{depth: depth, elements: elements}
 	q.Places, q.tail = new(Places), &q.own
@@ -55,15 +55,15 @@ func (q *RecvQueue) Empty() bool {
 	return n == 0 || n > uint32(q.ring.depth) || q.closed.Load()
 }
 
-// Close ends a queue in memory that was handed in: what is posted from now on is not
-// looked at. Another queue goes on, so that it can be flushed.
+// Close ends a queue in memory that was handed in: later posts are ignored. A queue in
+// its own memory continues, so that it can be flushed.
 func (q *RecvQueue) Close() { q.closed.Store(q.ends != nil) }
 
-// Broken reports whether the poster has written a position that cannot be. Then
-// nothing that is posted will be used.
+// Broken reports whether the poster has written an impossible position. Then no posted
+// receive will be used.
 func (q *RecvQueue) Broken() bool { return q.broken }
 
-// Len is how many receives are posted.
+// Len returns how many receives are posted.
 func (q *RecvQueue) Len() uint32 {
 	n := q.tail.Load() - q.head.Load()
 	if n > uint32(q.ring.depth) {
@@ -75,8 +75,8 @@ func (q *RecvQueue) Len() uint32 {
 	return n
 }
 
-// Front is a copy of the oldest receive; nil: there is none. It stays the same until
-// Pop.
+// Front returns a copy of the oldest receive, or nil if there is none. The copy stays
+// the same until Pop.
 func (q *RecvQueue) Front() *RecvWQE {
 	if !q.loaded {
 		if q.Len() == 0 {
@@ -87,8 +87,8 @@ func (q *RecvQueue) Front() *RecvWQE {
 	return &q.wr
 }
 
-// load copies the slot at head. From then on the poster may write to it: that changes
-// nothing.
+// load copies the slot at head. The poster may write to the slot afterwards without
+// effect.
 func (q *RecvQueue) load() {
 	head, w := q.head.Load(), &q.wr
 	s := q.ring.slots.recv(head)
@@ -100,8 +100,8 @@ func (q *RecvQueue) load() {
 	q.loaded = true
 }
 
-// Pop says that the oldest receive has completed. Its place is free when its
-// completion is polled.
+// Pop removes the oldest receive, which has completed. Its place is free when its
+// completion has been polled.
 func (q *RecvQueue) Pop() {
 	q.head.Store(q.head.Load() + 1)
 	q.loaded = false
@@ -110,15 +110,15 @@ func (q *RecvQueue) Pop() {
 	}
 }
 
-// publish tells a poster elsewhere how far the transport is.
+// publish stores the transport's position for a poster that has the ring mapped.
 func (q *RecvQueue) publish() {
 	if q.ends != nil {
 		q.ends.done.Store(uint64(q.head.Load()))
 	}
 }
 
-// Post copies as many of wrs into the ring as there is room for. They have been
-// checked.
+// Post copies as many of wrs into the ring as there is room for. The caller has checked
+// them.
 func (q *RecvQueue) Post(wrs []RecvWR) int {
 	tail := q.tail.Load()
 	wrs = wrs[:min(len(wrs), q.Places.room(tail, uint32(q.ring.depth)))]
@@ -154,7 +154,7 @@ func copyList(dst, src []SGE) (sum uint64) {
 	return sum
 }
 
-// Length is the sum of the elements' lengths in octets.
+// Length returns the sum of the elements' lengths in octets.
 func Length(sgl []SGE) (sum uint64) {
 	for i := range sgl {
 		sum += uint64(sgl[i].Length)

@@ -6,30 +6,30 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// SendWQE is the transport's copy of a send work request. What it says has not been
+// SendWQE is the transport's copy of a send work request. Its contents have not been
 // checked.
 type SendWQE struct {
 	ID         uint64
 	Op         WROp
 	Flags      SendFlags
-	Inline     bool   // the payload is SendQueue.Small
-	SGEs       uint8  // how many elements it names: SGL has no more than a request may have
+	Inline     bool   // the payload is inline: SendQueue.Small returns it
+	SGEs       uint8  // how many elements the request names: SGL has no more than a request may have
 	Length     uint32 // octets of payload
-	Excess     bool   // it is longer than Length can say, or its inline data than a slot
+	Excess     bool   // the payload is longer than Length can say, or the inline data longer than a slot
 	Remote     uint64
 	RKey       tpt.STag
 	Invalidate tpt.STag
 	SGL        []SGE
 }
 
-// Record is what is kept of a request that has been started until it completes.
+// Record is the state of a started request that is kept until the request completes.
 type Record struct {
 	ID     uint64
 	Length uint32 // octets of payload
 	Op     WROp
 	Flags  SendFlags
 	Status Status
-	Done   bool // completed, but perhaps not yet all before it
+	Done   bool // completed, but an earlier request may not have completed
 }
 
 // Silent reports whether completing with status needs no completion: it
@@ -37,31 +37,31 @@ type Record struct {
 func (r *Record) Silent(status Status) bool { return status == Success && r.Flags&Signaled == 0 }
 
 // SendQueue is the ring of send work requests. One goroutine at a time posts. The
-// transport, in its step, starts them (next) and completes them in order (head).
-// Without memory that is handed in the poster makes what follows when it first posts,
+// transport, in its step, starts them (next) and completes them in order (head). If no
+// memory is handed in, the poster allocates slots, records and list when it first posts,
 // before it moves tail.
 type SendQueue struct {
 	ring    Ring
 	records []Record // as many as slots
-	list    []SGE    // of wr
+	list    []SGE    // the elements of wr
 	ends    *queueEnds
 	Places  *Places
 
-	tail *atomic.Uint32 // by the poster
+	tail *atomic.Uint32 // written by the poster
 	own  atomic.Uint32  // tail, if no memory is handed in
-	head atomic.Uint32  // by the transport: the oldest that has not completed
+	head atomic.Uint32  // written by the transport: the oldest that has not completed
 
-	// The transport's.
+	// The transport owns the fields that follow.
 	next   uint32 // the first that has not been started
-	silent uint32 // how many have completed without a completion
-	loaded bool   // wr is the one at next
-	broken bool   // tail cannot be
+	silent uint32 // how many have completed silently, without a completion
+	loaded bool   // wr is a copy of the request at next
+	broken bool   // tail is impossible
 	closed atomic.Bool
 	wr     SendWQE
 }
 
-// Init makes q an empty queue in the ring, or, if that is nil, in memory of its own
-// for depth work requests of at most so many elements or octets of inline data.
+// Init makes q an empty queue in the ring. If ring is nil, the queue allocates memory
+// for depth work requests with at most so many elements or octets of inline data.
 func (q *SendQueue) Init(ring *Ring, depth, elements, inline int) {
 	q.ring = Ring{depth: depth, elements: elements, inline: inline}
 	q.Places, q.tail = new(Places), &q.own
@@ -71,7 +71,7 @@ func (q *SendQueue) Init(ring *Ring, depth, elements, inline int) {
 	}
 }
 
-// keep makes the transport's part.
+// keep allocates the transport's records and list.
 func (q *SendQueue) keep() {
 	q.records, q.list = make([]Record, roundUp(q.ring.depth)), make([]SGE, q.ring.elements)
 }
@@ -91,12 +91,12 @@ func (q *SendQueue) Empty() bool {
 	return n == 0 || n > uint32(q.ring.depth) || q.closed.Load()
 }
 
-// Close ends a queue in memory that was handed in: what is posted from now on is not
-// looked at. Another queue goes on, so that it can be flushed.
+// Close ends a queue in memory that was handed in: later posts are ignored. A queue in
+// its own memory continues, so that it can be flushed.
 func (q *SendQueue) Close() { q.closed.Store(q.ends != nil) }
 
-// Broken reports whether the poster has written a position that cannot be. Then
-// nothing that is posted will be started.
+// Broken reports whether the poster has written an impossible position. Then no posted
+// request will be started.
 func (q *SendQueue) Broken() bool { return q.broken }
 
 // Posted reports whether there is a request to start.
@@ -109,7 +109,7 @@ func (q *SendQueue) Posted() bool {
 	return false
 }
 
-// Next is a copy of the next request to start. There must be one: see Posted.
+// Next returns a copy of the next request to start. There must be one: see Posted.
 func (q *SendQueue) Next() *SendWQE {
 	if !q.loaded {
 		q.load()
@@ -117,8 +117,8 @@ func (q *SendQueue) Next() *SendWQE {
 	return &q.wr
 }
 
-// load copies the slot at next. From then on the poster may write to it: that changes
-// inline data, and nothing else.
+// load copies the slot at next. Afterwards the poster can change only the inline data
+// in the slot.
 func (q *SendQueue) load() {
 	s, w := q.ring.slots.send(q.next), &q.wr
 	w.ID, w.Op, w.Flags, w.SGEs = s.id, WROp(s.op), SendFlags(s.flags), s.elements
@@ -135,8 +135,8 @@ func (q *SendQueue) load() {
 	q.loaded = true
 }
 
-// Begin starts the next request. What Next returned stays as it is until Next is
-// called again.
+// Begin starts the next request and returns its position. The SendWQE that Next
+// returned stays valid until Next is called again.
 func (q *SendQueue) Begin() (pos uint32) {
 	pos, w := q.next, q.Next()
 	*q.At(pos) = Record{ID: w.ID, Length: w.Length, Op: w.Op, Flags: w.Flags}
@@ -145,21 +145,21 @@ func (q *SendQueue) Begin() (pos uint32) {
 	return pos
 }
 
-// At is the record of a request that has been started and has not completed.
+// At returns the record of a request that has been started and has not completed.
 func (q *SendQueue) At(pos uint32) *Record { return &q.records[int(pos)&(len(q.records)-1)] }
 
-// Small is n octets of inline data of the request at pos, from octet at on. They have
-// been found to be within what a request may have.
+// Small returns n octets of inline data of the request at pos, from octet at on. The
+// caller has checked that they are within the limit of a request.
 func (q *SendQueue) Small(pos, at uint32, n int) []byte {
 	return q.ring.slots.octets(pos, sendSlotLen, int(at)+n)[at:]
 }
 
-// Started are the positions [head, next) of the requests that have been started and
+// Started returns the positions [head, next) of the requests that have been started and
 // have not completed.
 func (q *SendQueue) Started() (head, next uint32) { return q.head.Load(), q.next }
 
-// Pop says that the oldest request has completed, with a completion, which frees its
-// place when it is polled.
+// Pop removes the oldest request, which has a completion. Its place is free when the
+// completion has been polled.
 func (q *SendQueue) Pop() {
 	q.head.Store(q.head.Load() + 1)
 	if q.ends != nil {
@@ -167,8 +167,8 @@ func (q *SendQueue) Pop() {
 	}
 }
 
-// GiveBack frees the places [from, to) of the oldest requests, which complete without
-// a completion.
+// GiveBack removes the oldest requests, at the positions [from, to), which complete
+// without a completion. Their places are free at once.
 func (q *SendQueue) GiveBack(from, to uint32) {
 	if from == to {
 		return
@@ -181,15 +181,15 @@ func (q *SendQueue) GiveBack(from, to uint32) {
 	}
 }
 
-// publish tells a poster elsewhere how far the transport is.
+// publish stores the transport's positions for a poster that has the ring mapped.
 func (q *SendQueue) publish() {
 	if q.ends != nil {
 		q.ends.done.Store(uint64(q.silent)<<32 | uint64(q.head.Load()))
 	}
 }
 
-// Post copies as many of wrs into the ring as there is room for. They have been
-// checked.
+// Post copies as many of wrs into the ring as there is room for. The caller has checked
+// them.
 func (q *SendQueue) Post(wrs []SendWR) int {
 	tail := q.tail.Load()
 	wrs = wrs[:min(len(wrs), q.Places.room(tail, uint32(q.ring.depth)))]
@@ -206,7 +206,7 @@ func (q *SendQueue) Post(wrs []SendWR) int {
 	return len(wrs)
 }
 
-// make makes the ring. Most connections that only receive never need one.
+// make allocates the ring. Most connections that only receive never need one.
 func (q *SendQueue) make() {
 	slot := sendSlotOf(q.ring.elements, q.ring.inline)
 	q.ring.slots = areaAt(lines(roundUp(q.ring.depth)*slot), slot)

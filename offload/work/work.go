@@ -24,7 +24,7 @@ const (
 	WRSendInvalidate WROp = 9
 )
 
-// sendOps is indexed by operation. A row without a name is of none.
+// sendOps is indexed by operation. A row without a name is of no operation.
 var sendOps = [...]struct {
 	name      string
 	completes WCOp
@@ -45,8 +45,8 @@ func (o WROp) String() string {
 	return fmt.Sprintf("operation %d", uint8(o))
 }
 
-// Completes is what the completion of such a request says that it completes;
-// NoOp if the operation is not known.
+// Completes returns the operation that the completion of such a request names, or NoOp
+// if the operation is not known.
 func (o WROp) Completes() WCOp {
 	if o.Known() {
 		return sendOps[o].completes
@@ -63,14 +63,14 @@ const (
 	Solicited                       // Sends: the peer's completion is a solicited event
 )
 
-// SendWR is a work request for the send queue. Its slices are copied by
-// PostSend; the memory that SGL names belongs to the adapter until the
-// completion, Inline is copied and may be reused at once.
+// SendWR is a work request for the send queue. PostSend copies its slices. The memory
+// that SGL names belongs to the adapter until the completion. The poster may reuse
+// Inline at once.
 type SendWR struct {
 	ID     uint64
 	Op     WROp
 	Flags  SendFlags
-	SGL    []SGE  // gathered; of a Read, the one element that receives
+	SGL    []SGE  // gathered; for a Read, the one element that receives
 	Inline []byte // instead of SGL; not for Reads
 
 	RemoteAddr uint64   // Write, Read: tagged offset at the peer
@@ -96,9 +96,9 @@ const (
 	LocalQPOpErr       Status = 2  // the QP cannot do this
 	LocalProtErr       Status = 4  // an SGE names what this QP may not use
 	Flushed            Status = 5  // not done: the connection ended before
-	BadResponseErr     Status = 7  // Read: the response was not what was asked for
+	BadResponseErr     Status = 7  // Read: the response was not the one that was asked for
 	LocalAccessErr     Status = 8  // an SGE's region lacks the right
-	RemoteInvalidErr   Status = 9  // receive: the peer asked to invalidate what it may not
+	RemoteInvalidErr   Status = 9  // receive: the peer asked to invalidate an STag that it may not invalidate
 	RemoteAccessErr    Status = 10 // Read: the peer refuses access
 	RemoteOperationErr Status = 11 // Read: the peer cannot do it
 )
@@ -131,7 +131,7 @@ const (
 	WCWrite WCOp = 1
 	WCRead  WCOp = 2
 	WCRecv  WCOp = 128
-	NoOp    WCOp = 255 // the request was of no operation that there is
+	NoOp    WCOp = 255 // the request had an unknown operation
 )
 
 func (o WCOp) String() string {
@@ -150,8 +150,7 @@ func (o WCOp) String() string {
 	return fmt.Sprintf("operation %d", uint8(o))
 }
 
-// Completion is a work completion. Of one that failed only ID, Status, Op and
-// QP are valid.
+// Completion is a work completion. If it failed, only ID, Status, Op and QP are valid.
 type Completion struct {
 	ID          uint64 // the work request's
 	Op          WCOp
