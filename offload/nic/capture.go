@@ -7,7 +7,7 @@ import (
 	"github.com/stag-rdma/stag/offload/tap"
 )
 
-// What the rings of a capture may take: ringSize for a queue, as long as all
+// Limits of the memory of a capture's rings: ringSize for each queue as long as all
 // queues together stay within ringTotal, and never less than ringLeast.
 const (
 	ringSize  = 8 << 20

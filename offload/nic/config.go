@@ -14,9 +14,9 @@ type Config struct {
 	// Link is the interface's name. "eth0.100" is VLAN 100 of eth0.
 	Link string
 
-	// VLAN is the 802.1Q id, 1 to 4094, that frames of this interface carry
-	// although the kernel does not know of it, because a tc rule or the
-	// hypervisor's switch puts it there. 0: only VLAN links are tagged.
+	// VLAN is the 802.1Q id, 1 to 4094, that frames of this interface carry although
+	// the kernel does not know of it, because a tc rule or the hypervisor's switch adds
+	// it. 0: only VLAN links are tagged.
 	VLAN uint16
 
 	// Generic attaches the program in generic (SKB) mode: slower, for drivers
@@ -36,8 +36,7 @@ type Config struct {
 	// ZeroCopy says whether the driver's zero-copy mode is used.
 	ZeroCopy afxdp.ZeroCopy
 
-	// Partial says what becomes of segments whose TCP checksum nobody has
-	// computed.
+	// Partial says what happens to segments whose TCP checksum has not been computed.
 	Partial Partial
 
 	// MaxFlows is how many connections can be open at a time. 0 means 4096, or
@@ -48,30 +47,30 @@ type Config struct {
 	// and Unsummed.
 	Engine engine.Config
 
-	// Carrier is told when the port loses its carrier and when it gets it
-	// back. It must not block. nil: nobody is told.
+	// Carrier is called when the port loses its carrier and when it gets it back. It
+	// must not block. nil: no call.
 	Carrier func(up bool)
 
-	// Diverted is told of flows whose packets the kernel would not send this way
-	// any more, with why: the route leads through another interface, or is gone.
-	// They go on as they did. With nil it is told that the route leads through this
-	// interface again. It must not block. nil: nobody is told.
+	// Diverted is called with flows whose packets the kernel would not send this way
+	// any more, and with why: the route leads through another interface, or is gone.
+	// The flows continue as before. If why is nil, the route leads through this
+	// interface again. It must not block. nil: no call.
 	Diverted func(flows []*Flow, why error)
 
-	// Lost is told, once, why the interface is of no use any more: it is gone, or
-	// somebody has taken the steering program off. Every connection has ended then,
-	// or is about to. It must not block. nil: nobody is told.
+	// Lost is called once, with the reason why the interface is lost for good: it is
+	// gone, or the steering program has been taken off. Every connection has ended
+	// then, or is about to. It must not block. nil: no call.
 	Lost func(err error)
 
-	// Log gets a line when an object is born or dies, and at its debug level the
-	// steps of it. nil: no log.
+	// Log gets a line when an object begins or ends and, at its debug level, a line for
+	// each step of that. nil: no log.
 	Log *slog.Logger
 }
 
-// defaultFlows is for a MaxFlows of 0.
+// defaultFlows stands for a MaxFlows of 0.
 const defaultFlows = 4096
 
-// fill completes c, or says everything that is wrong with it.
+// fill completes c, or returns an error with everything that is wrong with it.
 func (c Config) fill() (Config, error) {
 	var errs []error
 	if c.Link == "" {

@@ -30,7 +30,7 @@ func echo(ctx context.Context, link, address string) error {
 	upper := octets.NewEcho()
 	flow, err := card.Take(ctx, conn.(*net.TCPConn), upper, nic.DefaultOptions)
 	if err != nil {
-		conn.Close() // unless the error is a *handoff.LostError, it had lived on
+		conn.Close() // still open, unless the error is a *handoff.LostError
 		return err
 	}
 	<-flow.Done() // the engine has run the connection to its end
@@ -38,7 +38,7 @@ func echo(ctx context.Context, link, address string) error {
 	return flow.Err()
 }
 
-// TestEcho: the program of a newcomer to this package does what it says.
+// TestEcho: the example program for newcomers to this package works.
 func TestEcho(t *testing.T) {
 	p := netns.XDPPair(t, pair.Config{})
 	var listener net.Listener
@@ -55,13 +55,13 @@ func TestEcho(t *testing.T) {
 	if err != nil {
 		t.Errorf("the program: %v", err)
 	}
-	listener.Close() // if it never came so far
+	listener.Close() // if echo has never connected
 	if err := <-peer; err != nil {
 		t.Errorf("its peer: %v", err)
 	}
 }
 
-// expectEcho accepts a connection, sends a pattern and demands it back.
+// expectEcho accepts a connection, sends a pattern and checks that it comes back.
 func expectEcho(l net.Listener) error {
 	c, err := l.Accept()
 	if err != nil {
@@ -70,7 +70,7 @@ func expectEcho(l net.Listener) error {
 	return exchange(c.(*net.TCPConn), 1<<20)
 }
 
-// exchange sends n octets, demands them back, and closes c.
+// exchange sends n octets, checks that they come back, and closes c.
 func exchange(c *net.TCPConn, n int) error {
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(time.Minute))

@@ -52,7 +52,7 @@ func newFire(t *testing.T) *fire {
 	return f
 }
 
-// connect makes n connections to kernel peers and takes our ends over.
+// connect makes n connections to kernel peers and takes the local ends over.
 func (f *fire) connect(n int, ulp func() stream.ULP) (peers []net.Conn, flows []*nic.Flow) {
 	f.Helper()
 	var ours []*net.TCPConn
@@ -96,7 +96,7 @@ func (f *fire) connect(n int, ulp func() stream.ULP) (peers []net.Conn, flows []
 	return peers, flows
 }
 
-// useful demands that a flow beside the others echoes what a peer sends.
+// useful checks that a flow beside the others echoes what a peer sends.
 func (f *fire) useful() {
 	f.Helper()
 	peers, flows := f.connect(1, func() stream.ULP { return octets.NewEcho() })
@@ -115,8 +115,8 @@ func (f *fire) useful() {
 	}
 }
 
-// settle waits until the engine has had no new segment for a while, or enough of
-// that, and returns what it says then.
+// settle waits until the engine has had no new segment for a while, or until a limit,
+// and returns the last Glance.
 func (f *fire) settle() (g nic.Glance) {
 	f.Helper()
 	var before uint64
@@ -134,7 +134,7 @@ func (f *fire) settle() (g nic.Glance) {
 	return g
 }
 
-// frames is how many receive frames the flows hold.
+// frames returns how many receive frames the flows hold.
 func (f *fire) frames(flows []*nic.Flow) (all, most int) {
 	f.Helper()
 	for _, flow := range flows {
@@ -148,7 +148,7 @@ func (f *fire) frames(flows []*nic.Flow) (all, most int) {
 	return all, most
 }
 
-// A thousand kernels send as much as they can to applications that do not read.
+// A thousand kernel peers send as much as they can to applications that do not read.
 func TestThousandNeverRead(t *testing.T) {
 	f := newFire(t)
 	peers, flows := f.connect(firePeers, func() stream.ULP {
@@ -166,8 +166,8 @@ func TestThousandNeverRead(t *testing.T) {
 	f.useful()
 }
 
-// A thousand kernels whose applications do not read, and who are sent more than
-// their windows take.
+// A thousand kernel peers whose applications do not read are sent more than their
+// windows take.
 func TestThousandDoNotRead(t *testing.T) {
 	f := newFire(t)
 	f.connect(firePeers, func() stream.ULP {

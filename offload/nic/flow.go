@@ -21,30 +21,30 @@ type Flow struct {
 	way       *way // guarded by hops
 	kind      bpf.Kind
 	moving    sync.RWMutex                  // held for writing while no engine runs the connection
-	at        atomic.Pointer[engine.Engine] // that owns it; set when installed, and by Move
+	at        atomic.Pointer[engine.Engine] // the engine that owns it; set when installed, and by Move
 	hold      *handoff.Placeholder          // set when installed
 	stall     time.Duration
 	inherited Inherited
-	strays    uint32 // that are counted; guarded by the NIC's
+	strays    uint32 // segments that are counted; guarded by the NIC's lock
 	accepted  bool   // Options.Accepted
 	moved     atomic.Bool
 
 	once  sync.Once
-	done  chan struct{} // closed when the upper layer has had its Fault
+	done  chan struct{} // closed when the upper layer's Fault has been called
 	err   error         // valid once done is closed
-	final *tcp.Stats    // likewise; nil: none
+	final *tcp.Stats    // valid once done is closed; nil: none
 }
 
-// ID is the flow's id, as in the flow entry and the steering record.
+// ID returns the flow's id, as in the flow entry and the steering record.
 func (f *Flow) ID() engine.FlowID { return f.id }
 
-// Key is the flow's 4-tuple and VLAN.
+// Key returns the flow's 4-tuple and VLAN.
 func (f *Flow) Key() bpf.FlowKey { return f.key }
 
-// Engine is the engine that owns the flow. Move changes it.
+// Engine returns the engine that owns the flow. Move changes it.
 func (f *Flow) Engine() *engine.Engine { return f.at.Load() }
 
-// Held is how long the take-over held the connection's segments back.
+// Held returns how long the take-over held the connection's segments back.
 func (f *Flow) Held() time.Duration { return f.stall }
 
 // Inherited is what a take-over found in the kernel's queues, in octets.
@@ -54,21 +54,21 @@ type Inherited struct {
 	Unacked int // those of Queued that the kernel had sent
 }
 
-// Inherited is what the take-over found.
+// Inherited returns what the take-over found.
 func (f *Flow) Inherited() Inherited { return f.inherited }
 
-// Placeholder is the kernel socket that holds the flow's 4-tuple.
+// Placeholder returns the kernel socket that holds the flow's 4-tuple.
 func (f *Flow) Placeholder() *handoff.Placeholder { return f.hold }
 
-// Way is how the flow's packets leave the host; the zero Way when it has ended.
+// Way returns how the flow's packets leave the host; the zero Way when it has ended.
 func (f *Flow) Way() Way { return f.nic.hops.wayOf(f) }
 
 // Ring tells the flow's upper layer that it may have something to transmit.
 func (f *Flow) Ring() { f.Engine().Ring(f.id) }
 
-// RingSilently rings without waking the engine. The caller must visit the engine
-// next: the one that the flow was taken over by. If the flow has moved to another
-// one, that is woken.
+// RingSilently rings without waking the engine. The caller must visit the engine next:
+// the one that took the flow over. If the flow has moved to another engine,
+// RingSilently wakes that one.
 func (f *Flow) RingSilently() {
 	if f.moved.Load() {
 		f.Ring()
@@ -80,7 +80,7 @@ func (f *Flow) RingSilently() {
 // Done is closed when the connection has ended and its upper layer knows.
 func (f *Flow) Done() <-chan struct{} { return f.done }
 
-// Err is what ended the connection: nil after an orderly close. Valid once
+// Err returns what ended the connection: nil after an orderly close. Valid once
 // Done is closed.
 func (f *Flow) Err() error {
 	select {
@@ -91,8 +91,8 @@ func (f *Flow) Err() error {
 	}
 }
 
-// Info is the state of the flow's connection. engine.ErrNoFlow when it has
-// ended.
+// Info returns the state of the flow's connection. It fails with engine.ErrNoFlow when
+// the connection has ended.
 func (f *Flow) Info(ctx context.Context) (tcp.Info, error) {
 	var info tcp.Info
 	err := f.inspect(ctx, func(c *tcp.Conn) { info = c.Info() })
@@ -102,15 +102,15 @@ func (f *Flow) Info(ctx context.Context) (tcp.Info, error) {
 	return info, nil
 }
 
-// Stats is what the connection has counted since it was taken over. If the
-// connection has ended, it is what was counted at the end. An error is the cause of
-// ctx's end, or the engine's.
+// Stats returns what the connection has counted since the take-over. If the connection
+// has ended, it returns the counts at its end. An error is the cause of ctx's end, or
+// the engine's.
 func (f *Flow) Stats(ctx context.Context) (tcp.Stats, error) {
 	var s tcp.Stats
 	err := f.inspect(ctx, func(c *tcp.Conn) { s = c.Stats() })
 	if hasEnded(err) {
 		select {
-		case <-f.done: // at once, or as soon as its last trace is swept up
+		case <-f.done: // at once, or as soon as the flow's last trace is gone
 			return f.Final(), nil
 		case <-ctx.Done():
 			err = context.Cause(ctx)
@@ -122,7 +122,7 @@ func (f *Flow) Stats(ctx context.Context) (tcp.Stats, error) {
 	return s, nil
 }
 
-// Final is what the connection had counted when it ended. Valid once Done is
+// Final returns what the connection had counted when it ended. Valid once Done is
 // closed.
 func (f *Flow) Final() tcp.Stats {
 	<-f.done
@@ -132,9 +132,8 @@ func (f *Flow) Final() tcp.Stats {
 	return *f.final
 }
 
-// Close sends a FIN behind everything that was emitted, and waits until both
-// directions are closed; not for TIME-WAIT. It returns what ended the
-// connection.
+// Close sends a FIN behind everything that was emitted, and waits until both directions
+// are closed, but not for TIME-WAIT. It returns the error that ended the connection.
 func (f *Flow) Close(ctx context.Context) error {
 	err := f.inspect(ctx, func(c *tcp.Conn) { c.CloseWrite() })
 	if err != nil && !hasEnded(err) {
@@ -157,16 +156,17 @@ func (f *Flow) Abort(ctx context.Context) error {
 	return err
 }
 
-// inspect runs fn with the flow's connection, at the engine that owns it.
-// engine.ErrNoFlow when it has ended. It waits for a move that is under way.
+// inspect runs fn with the flow's connection, at the engine that owns it. It fails with
+// engine.ErrNoFlow when the connection has ended. It waits for a move that is under
+// way.
 func (f *Flow) inspect(ctx context.Context, fn func(*tcp.Conn)) error {
 	f.moving.RLock()
 	defer f.moving.RUnlock()
 	return f.Engine().Inspect(ctx, f.id, fn)
 }
 
-// hasEnded reports whether err says that the connection has ended by itself:
-// alone, or with its engine, which ended all that it had.
+// hasEnded reports whether err says that the connection has ended: by itself, or with
+// its engine, which ended all of its connections.
 func hasEnded(err error) bool {
 	return errors.Is(err, engine.ErrNoFlow) || errors.Is(err, engine.ErrStopped)
 }
@@ -179,9 +179,9 @@ func (f *Flow) finish(err error) {
 	})
 }
 
-// dissolve takes the last traces of the flow away: first the placeholder, so
-// that no socket answers what the steering lets through, then the entry. Its next
-// hop may be forgotten.
+// dissolve removes the last traces of the flow: first the placeholder, so that no
+// socket answers segments that the steering lets through, then the entry. Its next hop
+// may be forgotten.
 func (f *Flow) dissolve() error {
 	f.nic.hops.leave(f)
 	return errors.Join(f.hold.Close(), f.nic.remove(f.key))

@@ -14,8 +14,8 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// network is what hops needs of the kernel: a *loader.Net. None of it waits for
-// anybody on the link.
+// network is the part of a *loader.Net that hops needs. No method waits for an answer
+// from the link.
 type network interface {
 	Next(loader.Query) (loader.Route, error)
 	Route(loader.Query) (loader.Route, error)
@@ -25,13 +25,13 @@ type network interface {
 	NoNeighbour(ip netip.Addr, ifindex int, cause error) error
 }
 
-// hops knows where the frames of an interface's flows go on the link, and where
-// they come from. Flows whose packets the kernel routes alike share a way, and
-// ways with one next hop share that: the kernel is asked once for all of them.
+// hops knows where the frames of an interface's flows go on the link, and where they
+// come from. Flows whose packets the kernel routes alike share a way, and ways with the
+// same next hop share a hop: the kernel is asked once for all of them.
 //
-// A flow belongs to its way from before its take-over until its last trace is
-// gone. News that comes at any moment between is stored in the way, the hop, or
-// here; tell then compares it with what the flow's engine was told.
+// A flow belongs to its way from before its take-over until its last trace is gone.
+// News that comes in between is stored in the way, in the hop, or in hops. Then tell
+// compares the news with what the flow's engine was told.
 //
 // Safe for concurrent use: take-overs, the reaper, the watcher (which brings the
 // news) and the surveyor (which looks routes up again) are goroutines of their
@@ -45,14 +45,14 @@ type hops struct {
 	diverted func([]*Flow, error) // never nil
 
 	asking  sync.Mutex // held from a question to the kernel until its answer is stored
-	telling sync.Mutex // held from a look at what is true until engines were told it
+	telling sync.Mutex // held from a look at the present state until engines were told of it
 
 	mu         sync.Mutex // guards what follows, with all ways and hops
 	src        wire.MAC   // the interface's own address
 	mtu        uint16     // the interface's
 	ways       map[loader.Query]*way
 	hops       map[netip.Addr]*hop
-	waiting    bool          // there is no carrier: questions make no sense
+	waiting    bool          // there is no carrier: a question to the kernel is useless
 	refreshing bool          // the kernel does not keep neighbours fresh by itself
 	stale      chan struct{} // holds a token while ways may be stale
 }
@@ -61,13 +61,13 @@ type hops struct {
 type way struct {
 	query   loader.Query
 	users   int                       // flows that entered and have not left
-	flows   map[*Flow]*engine.Heading // those that an engine runs, with what it was told
+	flows   map[*Flow]*engine.Heading // flows that an engine runs, with what the engine was told
 	found   bool                      // the kernel has been asked
-	stale   bool                      // and may answer otherwise now
-	err     error                     // why its last answer is of no use
-	lost    bool                      // its flows have heard of that
-	hop     *hop                      // of its last answer of use; nil: there was none
-	changed chan struct{}             // closed, and replaced, when hop or its address is another
+	stale   bool                      // the kernel may answer otherwise now
+	err     error                     // why the kernel's last answer is unusable
+	lost    bool                      // the flows have been told of err
+	hop     *hop                      // of the last usable answer; nil: there was none
+	changed chan struct{}             // closed, and replaced, when hop or its address changes
 }
 
 // hop is the next hop of some ways.
@@ -76,9 +76,9 @@ type hop struct {
 	ways  map[*way]struct{}
 	mac   wire.MAC
 	known bool // mac is what the kernel would use
-	news  int  // how often the kernel has said something about it
+	news  int  // how many news of it the kernel has sent
 	kept  bool // the kernel has been made to look for it
-	ours  bool // and keeps it fresh because we want that
+	ours  bool // the kernel keeps it fresh for us
 }
 
 func newHops(net network, link loader.Link, log *slog.Logger, diverted func([]*Flow, error)) *hops {
@@ -92,9 +92,9 @@ func newHops(net network, link loader.Link, log *slog.Logger, diverted func([]*F
 	return h
 }
 
-// enter finds the way of a connection that f is about to be, and waits until its
-// next hop is known: until ctx ends, or for loader.ResolveWait. When it returns
-// nil, f has the way until leave.
+// enter finds the way of the connection that f will be, and waits until the way's next
+// hop is known, but no longer than until ctx ends or for loader.ResolveWait. When enter
+// returns nil, f has the way until leave.
 func (h *hops) enter(ctx context.Context, f *Flow, q loader.Query) error {
 	h.mu.Lock()
 	w := h.ways[q]
@@ -114,7 +114,7 @@ func (h *hops) enter(ctx context.Context, f *Flow, q loader.Query) error {
 		return err
 	}
 	h.mu.Lock()
-	w.stale = w.stale || w.lost // those who have heard otherwise must hear it
+	w.stale = w.stale || w.lost // flows that were told of an error must hear that the route is back
 	again := w.stale
 	h.mu.Unlock()
 	if again {
@@ -143,7 +143,7 @@ func (h *hops) await(ctx context.Context, w *way) error {
 		case <-late.C:
 			return h.net.NoNeighbour(hop.ip, h.index, context.DeadlineExceeded)
 		case <-ctx.Done():
-			// That the interface is closed, or lost, says more than that nobody has answered.
+			// A closed or lost interface says more than a peer that has not answered.
 			if cause := context.Cause(ctx); errors.Is(cause, ErrClosed) || errors.Is(cause, stream.ErrPort) {
 				return cause
 			}
@@ -152,9 +152,8 @@ func (h *hops) await(ctx context.Context, w *way) error {
 	}
 }
 
-// leave takes f's way away from it. A way without flows is forgotten, and the
-// kernel need not keep a next hop fresh that no way leads to. It may be called
-// twice.
+// leave takes f's way away from it. A way without flows is forgotten. The kernel need
+// not keep a next hop fresh that no way leads to. leave may be called twice.
 func (h *hops) leave(f *Flow) {
 	h.asking.Lock()
 	defer h.asking.Unlock()
@@ -176,8 +175,8 @@ func (h *hops) leave(f *Flow) {
 	h.release(last)
 }
 
-// through makes p, which may be nil, the next hop of w, and returns the one before
-// if no way leads through that any more. mu is held.
+// through makes p, which may be nil, the next hop of w. It returns the previous one if
+// no way leads through that any more. mu is held.
 func (h *hops) through(w *way, p *hop) (unused *hop) {
 	before := w.hop
 	if before == p {
@@ -199,7 +198,8 @@ func (h *hops) through(w *way, p *hop) (unused *hop) {
 	return before
 }
 
-// change wakes those who wait for another next hop, or its address. mu is held.
+// change wakes every await on w, because its next hop or the address of that has
+// changed. mu is held.
 func (w *way) change() {
 	close(w.changed)
 	w.changed = make(chan struct{})

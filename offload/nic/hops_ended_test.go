@@ -6,8 +6,8 @@ import (
 	"github.com/stag-rdma/stag/offload/engine"
 )
 
-// TestInstalledAndEnded: a flow whose parked segments end it has left its way before
-// Install is through: then there is nobody to tell news to.
+// TestInstalledAndEnded: parked segments may end a flow, so that it has left its way
+// before Install is through. Then no flow is told of news.
 func TestInstalledAndEnded(t *testing.T) {
 	var h hops
 	f := &Flow{}

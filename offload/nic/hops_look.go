@@ -13,9 +13,9 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Pauses between two surveys: so that a storm of changes, as of a host that
-// speaks BGP, costs a tenth of a processor at most, and the first change of one
-// waits for nothing.
+// Bounds of the pause between two surveys. A storm of changes, as on a host that runs
+// BGP, costs a tenth of a processor at most, and the first change of a storm is not
+// delayed.
 const (
 	surveyPause = 20 * time.Millisecond
 	surveyShare = 9 // how many times as long as a survey the pause after it is
@@ -55,7 +55,7 @@ func (h *hops) lookAgain(ctx context.Context) {
 	}
 }
 
-// lookAt looks a way up again, and says what becomes of it.
+// lookAt looks a way up again, logs what has changed, and reports diverted flows.
 func (h *hops) lookAt(w *way) {
 	before := h.nextHop(w)
 	err := h.look(w, true)
@@ -78,11 +78,11 @@ func (h *hops) lookAt(w *way) {
 	h.diverted(now.flows, now.err)
 }
 
-// state is what a survey has found of a way.
+// state is what a survey has found out about a way.
 type state struct {
 	hop    netip.Addr
 	err    error
-	before bool // the flows were told of an error by the survey before
+	before bool // the previous survey told the flows of an error
 	flows  []*Flow
 }
 
@@ -95,7 +95,7 @@ func (h *hops) state(w *way) state {
 	return s
 }
 
-// nextHop is the zero Addr where there has been none.
+// nextHop returns the address of w's next hop, or the zero Addr if there has been none.
 func (h *hops) nextHop(w *way) netip.Addr {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -105,7 +105,7 @@ func (h *hops) nextHop(w *way) netip.Addr {
 	return w.hop.ip
 }
 
-// takeStale is some of the ways that are stale.
+// takeStale returns some of the ways that are stale.
 func (h *hops) takeStale() (list []*way) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -121,8 +121,8 @@ func (h *hops) takeStale() (list []*way) {
 	return list
 }
 
-// look asks the kernel for w's route, and makes it look for the next hop. A way
-// that is found already is looked up again only if again says so.
+// look asks the kernel for w's route, and makes it look for the next hop. It looks a
+// way up again that is found already only if again is set.
 func (h *hops) look(w *way, again bool) error {
 	h.asking.Lock()
 	defer h.asking.Unlock()
@@ -150,15 +150,15 @@ func (h *hops) look(w *way, again bool) error {
 	return h.keep(p)
 }
 
-// answer stores what the kernel says of a way, and returns a next hop that it may
-// forget. asking is held. A way that is lost, or leads elsewhere, keeps its next
-// hop.
+// answer stores the kernel's answer for a way, and returns a next hop that the kernel
+// may forget. A way that is lost, or leads elsewhere, keeps its next hop. asking is
+// held.
 func (h *hops) answer(w *way, r loader.Route, err error) (unused *hop) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w.found, w.err = true, err
 	if err != nil {
-		w.change() // who waits for the next hop must not
+		w.change() // an await for the next hop must not go on waiting
 		return nil
 	}
 	ip := r.NextHop.WithZone("")
@@ -170,8 +170,8 @@ func (h *hops) answer(w *way, r loader.Route, err error) (unused *hop) {
 	return h.through(w, p)
 }
 
-// keep makes the kernel look for a next hop, and keep its address fresh. asking is
-// held. Where that fails the link is down: carrier comes here when it is back.
+// keep makes the kernel look for a next hop, and keep its address fresh. If that fails,
+// the link is down: carrier calls keep again when the link is back. asking is held.
 func (h *hops) keep(p *hop) error {
 	h.mu.Lock()
 	news := p.news
@@ -183,7 +183,7 @@ func (h *hops) keep(p *hop) error {
 	}
 	managed := e.Fixed || e.Managed
 	if !e.Fixed && (!e.Managed || e.MAC == nil) {
-		// Also one that is managed, and does not answer: this asks at once.
+		// Also for an entry that is managed and does not answer: this asks at once.
 		if managed, err = h.net.KeepNeighbour(p.ip, h.index); err != nil {
 			return err
 		}
@@ -193,7 +193,7 @@ func (h *hops) keep(p *hop) error {
 	p.kept = true
 	p.ours = p.ours || managed && !e.Fixed && !e.Managed
 	h.refreshing = h.refreshing || !managed
-	if p.news == news && e.MAC != nil { // otherwise the news is later
+	if p.news == news && e.MAC != nil { // otherwise the news is later than the entry
 		p.learn(wire.MAC(e.MAC))
 	}
 	return nil
@@ -222,8 +222,8 @@ func (h *hops) keepAgain(p *hop) {
 	}
 }
 
-// keepAll is keepAgain for all next hops that which says yes to, and tells the
-// engines what it finds.
+// keepAll calls keepAgain for every next hop for which which returns true, and tells
+// the engines what has changed.
 func (h *hops) keepAll(ctx context.Context, which func(*hop) bool) {
 	h.mu.Lock()
 	list := slices.Collect(maps.Values(h.hops))
@@ -260,8 +260,8 @@ func (h *hops) route(q loader.Query) (loader.Route, error) {
 	return r, err
 }
 
-// release lets the kernel forget the address of a next hop that is not used any
-// more, unless somebody else wants it to be kept. asking is held; p may be nil.
+// release lets the kernel forget the address of an unused next hop, unless it is kept
+// for another reason. asking is held; p may be nil.
 func (h *hops) release(p *hop) {
 	if p == nil || !p.ours {
 		return

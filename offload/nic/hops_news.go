@@ -12,9 +12,8 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// neighbour takes news of an address on the link in. Flows that use one which is
-// not known any more, as when the link goes down, go on with what they have until
-// there is another.
+// neighbour stores news of an address on the link. Flows that use an address that
+// becomes unknown, as when the link goes down, continue with it until there is another.
 func (h *hops) neighbour(ctx context.Context, e loader.NeighbourEvent) {
 	h.mu.Lock()
 	p := h.hops[e.IP]
@@ -33,11 +32,12 @@ func (h *hops) neighbour(ctx context.Context, e loader.NeighbourEvent) {
 		h.log.Info("neighbour moved", "next hop", e.IP, "mac", wire.MAC(e.MAC), "flows", n)
 	}
 	if !e.Managed {
-		h.keepAgain(p) // the entry was flushed, or somebody has used it
+		h.keepAgain(p) // the entry was flushed, or another program has used it
 	}
 }
 
-// reroute has ways looked up again that a change of routes concerns.
+// reroute marks the ways that a change of routes concerns as stale, so that they are
+// looked up again.
 func (h *hops) reroute(concerns func(dst netip.Addr) bool) {
 	h.mu.Lock()
 	any := false
@@ -52,7 +52,7 @@ func (h *hops) reroute(concerns func(dst netip.Addr) bool) {
 	}
 }
 
-// everywhere is for reroute: whatever its destination.
+// everywhere makes reroute look up every way.
 func everywhere(netip.Addr) bool { return true }
 
 func (h *hops) wake() {
@@ -62,8 +62,8 @@ func (h *hops) wake() {
 	}
 }
 
-// carrier holds surveys up while there is no carrier: that is no news of routes.
-// When it is back everything is looked up again.
+// carrier delays surveys while there is no carrier: the loss of the carrier is no news
+// of routes. When it is back, everything is looked up again.
 func (h *hops) carrier(ctx context.Context, running bool) {
 	h.mu.Lock()
 	back := running && h.waiting
@@ -75,7 +75,7 @@ func (h *hops) carrier(ctx context.Context, running bool) {
 	}
 }
 
-// link takes the interface's own address and MTU in.
+// link stores the interface's own address and MTU.
 func (h *hops) link(ctx context.Context, mac []byte, mtu int) {
 	h.mu.Lock()
 	src := h.src
@@ -100,8 +100,8 @@ func (h *hops) tellAll(ctx context.Context) int {
 	return h.tell(ctx, ways)
 }
 
-// tell gives the flows of ways the addresses that are true now, where they have
-// others, and returns how many those are.
+// tell gives the flows of ways the present addresses, if the flows were told others. It
+// returns the number of flows that it has told.
 func (h *hops) tell(ctx context.Context, ways []*way) (n int) {
 	h.telling.Lock()
 	defer h.telling.Unlock()
@@ -117,11 +117,11 @@ func (h *hops) tell(ctx context.Context, ways []*way) (n int) {
 	return n
 }
 
-// headings are what engines are to be told.
+// headings are the news for each engine.
 type headings map[*engine.Engine][]engine.Heading
 
-// of adds f, which an engine runs, if it was told otherwise than is true now, and
-// returns 1 then. mu is held.
+// of adds f, which an engine runs, if its heading differs from what the engine was
+// told. It returns 1 if so, else 0. mu is held.
 func (l headings) of(h *hops, f *Flow) int {
 	told := f.way.flows[f]
 	now := h.heading(f.way, *told)
@@ -133,7 +133,7 @@ func (l headings) of(h *hops, f *Flow) int {
 	return 1
 }
 
-// redirect tells engines. One that has stopped needs no news.
+// redirect tells engines. An engine that has stopped needs no news.
 func (h *hops) redirect(ctx context.Context, news headings) {
 	for e, list := range news {
 		if err := e.Redirect(ctx, list); err != nil {
@@ -142,8 +142,8 @@ func (h *hops) redirect(ctx context.Context, news headings) {
 	}
 }
 
-// heading is where frames on a way go, for a flow whose frames go as told. mu is
-// held.
+// heading returns where frames on the way w go, for a flow whose engine was told told.
+// mu is held.
 func (h *hops) heading(w *way, told engine.Heading) engine.Heading {
 	told.Src, told.MTU = h.src, h.mtu
 	if w.hop != nil && w.hop.known {
@@ -152,7 +152,7 @@ func (h *hops) heading(w *way, told engine.Heading) engine.Heading {
 	return told
 }
 
-// now is where a flow's first frames go: enter has found its way.
+// now returns where a flow's first frames go: enter has found its way.
 func (h *hops) now(f *Flow) engine.Heading {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -160,15 +160,15 @@ func (h *hops) now(f *Flow) engine.Heading {
 	return h.heading(f.way, engine.Heading{Flow: f.id, Dst: f.way.hop.mac})
 }
 
-// installed gives f, whose engine knows what told says, the news of its way from
-// now on, and at once what has become known meanwhile. The other flows of its way
-// are not looked at: there can be thousands, and as many take-overs.
+// installed gives f the news of its way from now on, and at once the news since told,
+// which f's engine knows. It does not look at the other flows of the way: there can be
+// thousands, and as many take-overs.
 func (h *hops) installed(ctx context.Context, f *Flow, told engine.Heading) {
 	h.telling.Lock()
 	defer h.telling.Unlock()
 	news := headings{}
 	h.mu.Lock()
-	if w := f.way; w != nil { // else the flow has ended by now: a reset was among its parked segments
+	if w := f.way; w != nil { // else the flow has ended: a reset was among its parked segments
 		w.flows[f] = &told
 		news.of(h, f)
 	}
@@ -180,12 +180,12 @@ func (h *hops) installed(ctx context.Context, f *Flow, told engine.Heading) {
 type Way struct {
 	NextHop netip.Addr // the gateway or, on the link, the peer itself
 	MAC     wire.MAC   // where frames go: the next hop's
-	// Err is why the kernel would send them another way now, as when the route
-	// leads through another interface, or is gone. The flow goes on as it did.
+	// Err says why the kernel would send the packets another way now, as when the route
+	// leads through another interface, or is gone. The flow continues as before.
 	Err error
 }
 
-// way is f's; the zero Way when it has none any more.
+// wayOf returns f's Way, or the zero Way if f has none any more.
 func (h *hops) wayOf(f *Flow) Way {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// kernel is a network that remembers what it was asked. All destinations are
-// reached through one gateway each, or are on the link.
+// kernel is a network that remembers the questions it was asked. Every destination has
+// one gateway, or is on the link.
 type kernel struct {
 	mu       sync.Mutex
 	via      map[netip.Addr]netip.Addr
@@ -100,7 +100,7 @@ var (
 	gateA, gateB       = netip.MustParseAddr("192.0.2.101"), netip.MustParseAddr("192.0.2.102")
 )
 
-// destination is the i-th of a network beyond gateways.
+// destination returns the i-th of a network beyond gateways.
 func destination(i int) netip.Addr { return netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}) }
 
 func hopsOver(k *kernel) *hops {
@@ -110,12 +110,12 @@ func hopsOver(k *kernel) *hops {
 
 func (k *kernel) learn(ip netip.Addr, mac net.HardwareAddr) { k.table[ip] = loader.Neighbour{MAC: mac} }
 
-// news is what the kernel reports of a neighbour that it keeps fresh.
+// news returns what the kernel reports of a neighbour that it keeps fresh.
 func news(ip netip.Addr, mac net.HardwareAddr) loader.NeighbourEvent {
 	return loader.NeighbourEvent{Index: ownIndex, IP: ip, MAC: mac, Managed: true}
 }
 
-// enter enters a flow, or ends the test.
+// enter calls hops.enter for a flow, and ends the test if it fails.
 func enter(t *testing.T, h *hops, q loader.Query) *Flow {
 	t.Helper()
 	f := new(Flow)
@@ -125,8 +125,8 @@ func enter(t *testing.T, h *hops, q loader.Query) *Flow {
 	return f
 }
 
-// One question serves all flows of a way, and its next hop is let go with the
-// last of them.
+// One question serves all flows of a way. The kernel may forget the next hop when the
+// last of them has left.
 func TestWayIsShared(t *testing.T) {
 	k := newKernel()
 	k.learn(gateA, macA)
@@ -154,8 +154,8 @@ func TestWayIsShared(t *testing.T) {
 	}
 }
 
-// An entry that is kept fresh for somebody else, or fixed by hand, is not ours to
-// let go.
+// An entry that is kept fresh for another program, or that is permanent, is not
+// released.
 func TestOthersNeighbourIsNotReleased(t *testing.T) {
 	for name, e := range map[string]loader.Neighbour{
 		"managed": {MAC: macA, Managed: true}, "fixed": {MAC: macA, Fixed: true},
@@ -172,8 +172,8 @@ func TestOthersNeighbourIsNotReleased(t *testing.T) {
 	}
 }
 
-// Changes of routes cost a question for each way that they concern, however many
-// there are at a time, and others cost none.
+// Changes of routes cost one question for each way that they concern, however many
+// changes come at a time. Changes that concern no way cost none.
 func TestRouteChangesAreBunched(t *testing.T) {
 	k := newKernel()
 	k.learn(gateA, macA)
@@ -202,7 +202,8 @@ func TestRouteChangesAreBunched(t *testing.T) {
 	}
 }
 
-// A route that changes takes the next hop along, and lets the former one go.
+// A route that changes changes the next hop, and the kernel may forget the previous
+// one.
 func TestRouteChanges(t *testing.T) {
 	k := newKernel()
 	k.learn(gateA, macA)
@@ -216,7 +217,7 @@ func TestRouteChanges(t *testing.T) {
 		t.Errorf("%+v, released %v", at, k.released)
 	}
 	h.neighbour(t.Context(), news(gateB, macB))
-	h.neighbour(t.Context(), news(gateA, macA)) // none of our business
+	h.neighbour(t.Context(), news(gateA, macA)) // an address that no way uses
 	if at := h.wayOf(f); at.MAC != wire.MAC(macB) {
 		t.Errorf("%+v", at)
 	}
@@ -228,7 +229,7 @@ func TestRouteChanges(t *testing.T) {
 	}
 }
 
-// News that comes while the table is read is later than what is read.
+// News that comes while the table is read is later than the table's contents.
 func TestNewsWhileAsking(t *testing.T) {
 	k := newKernel()
 	k.learn(gateA, macA)
@@ -239,8 +240,7 @@ func TestNewsWhileAsking(t *testing.T) {
 	}
 }
 
-// A take-over waits for a next hop that is not known if it needs that one, and for
-// no other.
+// A take-over waits for an unknown next hop only if its own way needs that one.
 func TestOnlyItsUsersWaitForAHop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKernel()
@@ -265,7 +265,7 @@ func TestOnlyItsUsersWaitForAHop(t *testing.T) {
 	})
 }
 
-// A next hop that does not answer ends the take-over, and nothing of it is left.
+// A next hop that does not answer ends the take-over, and no trace of it is left.
 func TestHopThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKernel()
@@ -291,7 +291,7 @@ func TestHopThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// An entry that is flushed is asked for again, unless nobody uses it.
+// The kernel is asked again for an entry that is flushed, unless no way uses it.
 func TestFlushedNeighbourIsKeptAgain(t *testing.T) {
 	k := newKernel()
 	k.learn(gateA, macA)

@@ -9,7 +9,7 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// Glance is what a queue and its engine say at one moment.
+// Glance is the state of a queue and its engine at one moment.
 type Glance struct {
 	engine.Glance
 	Queue  int
@@ -19,9 +19,9 @@ type Glance struct {
 	Asleep bool // the engine slept until it was asked
 }
 
-// Look reads one queue, and calls fn with the index in ids of each flow that
-// has its connection there, as engine.Engine.Look does: what fn writes to is
-// its own again only where Look returns no error.
+// Look reads one queue, and calls fn with the index in ids of each flow that has its
+// connection there, as engine.Engine.Look does. The caller may use the memory that fn
+// writes to only if Look returns no error.
 func (n *NIC) Look(ctx context.Context, queue int, ids []engine.FlowID, fn func(i int, c *tcp.Conn)) (Glance, error) {
 	q, e := n.queues[queue], n.engines[queue]
 	g := Glance{Queue: queue, Mode: q.Mode(), Limits: q.Limits(), Asleep: e.Asleep()}
@@ -34,5 +34,5 @@ func (n *NIC) Look(ctx context.Context, queue int, ids []engine.FlowID, fn func(
 	return g, failed
 }
 
-// MaxFlows is how many connections the interface can have.
+// MaxFlows returns how many connections the interface can have.
 func (n *NIC) MaxFlows() int { return n.cfg.MaxFlows }

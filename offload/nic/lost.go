@@ -11,11 +11,11 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// guardEvery is how often the NIC looks whether its program is still there: the
-// kernel does not tell when one is taken off.
+// guardEvery is how often the NIC checks whether its program is still there: the kernel
+// sends no news when a program is taken off.
 const guardEvery = 250 * time.Millisecond
 
-// guard looks after the program until ctx ends.
+// guard checks the program until ctx ends.
 func (n *NIC) guard(ctx context.Context) {
 	tick := time.NewTicker(guardEvery)
 	defer tick.Stop()
@@ -34,8 +34,9 @@ func (n *NIC) guard(ctx context.Context) {
 	}
 }
 
-// programGone says that the program is not on the interface any more, as after
-// stag unload --force. That the interface itself is gone the engines find out.
+// programGone returns an error if the program is not on the interface any more, as
+// after stag unload --force. The engines find out by themselves if the interface itself
+// is gone.
 func (n *NIC) programGone() error {
 	on, err := n.steer.Attached()
 	if err != nil || on {
@@ -47,9 +48,9 @@ func (n *NIC) programGone() error {
 	return fmt.Errorf("the steering program was taken off %s (stag unload --force does that): open it again", n.link.Port)
 }
 
-// lose gives the interface up because of cause: every connection ends with it,
-// with a reset to the peer where packets can still be sent, and no other is taken
-// over. What was opened stays until Close.
+// lose gives the interface up because of cause: every connection ends, with a reset to
+// the peer if packets can still be sent, and no other connection is taken over.
+// Resources that were opened stay until Close.
 func (n *NIC) lose(cause error) {
 	n.losing.Do(func() {
 		cause = fmt.Errorf("%w: %w", stream.ErrPort, cause)
@@ -59,7 +60,7 @@ func (n *NIC) lose(cause error) {
 		defer cancel()
 		open := n.Flows()
 		for _, f := range open {
-			f.inspect(ctx, func(c *tcp.Conn) { c.AbortFor(cause) }) // one that has ended needs none
+			f.inspect(ctx, func(c *tcp.Conn) { c.AbortFor(cause) }) // a flow that has ended needs none
 		}
 		for _, f := range open {
 			select {

@@ -9,12 +9,12 @@ import (
 )
 
 // Move gives the connection to the engine of another queue, or takes it out of its
-// engine and puts it back. The peer does not notice, and calls of other methods wait
-// until it is done: some milliseconds, and longer the more octets wait to be read or
-// to be acknowledged. What a move keeps and drops is in docs/tcp.md.
+// engine and puts it back. The peer does not notice. Calls of other methods wait until
+// the move is done. It takes some milliseconds, and longer with more octets that wait
+// to be read or acknowledged. docs/tcp.md says what a move keeps and drops.
 //
-// After an error the connection is where it was, or has ended: Done shows that.
-// engine.ErrNoFlow or tcp.ErrEnded if it had ended before.
+// After an error the connection is where it was, or has ended: Done shows that. Move
+// fails with engine.ErrNoFlow or tcp.ErrEnded if the connection had ended before.
 func (f *Flow) Move(ctx context.Context, queue int) error {
 	n := f.nic
 	if queue < 0 || queue >= len(n.engines) {
@@ -40,7 +40,8 @@ func (f *Flow) Move(ctx context.Context, queue int) error {
 	return nil
 }
 
-// move moves f while no engine is told of addresses: such news would reach neither.
+// move moves f while no engine is told of addresses: news would reach neither of the
+// two engines.
 func (h *hops) move(f *Flow, to *engine.Engine) (gone *engine.End, err error) {
 	h.telling.Lock()
 	defer h.telling.Unlock()
@@ -52,7 +53,8 @@ func (h *hops) move(f *Flow, to *engine.Engine) (gone *engine.End, err error) {
 	return gone, err
 }
 
-// entry is what the programs are told of the flow. owner is nil before there is one.
+// entry returns the flow entry for the programs. owner is nil if no engine owns the
+// flow yet.
 func (f *Flow) entry(state bpf.State, owner *engine.Engine) bpf.Flow {
 	e := bpf.Flow{ID: f.id, Kind: f.kind, State: state, Owner: bpf.NoOwner, Queue: bpf.NoOwner, Longest: uint32(f.nic.longest())}
 	if owner != nil {

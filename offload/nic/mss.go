@@ -7,9 +7,9 @@ import (
 	"github.com/stag-rdma/stag/offload/handoff"
 )
 
-// A frame arrives in one piece and fits into a chunk. Where the interface's MTU
-// is larger, the connections announce segments that are no longer than that,
-// and everything else is the kernel's, in as many pieces as it likes.
+// A frame arrives in one piece and must fit into a chunk. If the interface's MTU is
+// larger, the connections announce an MSS with which their frames are no longer than a
+// chunk. The kernel gets everything else, in any number of pieces.
 
 // Headers in front of TCP's options and payload, in octets.
 const (
@@ -19,12 +19,12 @@ const (
 	headers6    = 40 + 20
 )
 
-// longest is the length of the longest frame that a connection may get, Ethernet
+// longest returns the length of the longest frame that a connection may get, Ethernet
 // header included.
 func (n *NIC) longest() int { return n.steer.Longest(int(n.cfg.FrameSize)) }
 
-// MSS is the largest that a connection may have announced which Take shall
-// take: options count, IP and TCP headers do not.
+// MSS returns the largest MSS that a connection may have announced if Take is to take
+// it. TCP options count, IP and TCP headers do not.
 func (n *NIC) MSS(v6 bool) int {
 	mss := n.longest() - ethernetLen - headers4
 	if v6 {
@@ -36,9 +36,9 @@ func (n *NIC) MSS(v6 bool) int {
 	return mss
 }
 
-// Control makes a socket announce no more than MSS. It is a Control of a
-// net.Dialer or net.ListenConfig: connections of others are refused by Take
-// where the interface's MTU is larger than a frame.
+// Control makes a socket announce no more than MSS. It is a Control of a net.Dialer or
+// net.ListenConfig. If the interface's MTU is larger than a frame, Take refuses
+// connections of sockets without it.
 func (n *NIC) Control(network, _ string, c syscall.RawConn) error {
 	return handoff.Announce(c, n.MSS(strings.HasSuffix(network, "6")))
 }

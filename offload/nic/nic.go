@@ -15,7 +15,7 @@ import (
 	"github.com/stag-rdma/stag/offload/undo"
 )
 
-// ErrClosed is what a NIC answers after Close.
+// ErrClosed is returned by a NIC after Close.
 var ErrClosed = errors.New("the interface has been closed")
 
 // NIC is one network interface with everything that stag puts on it: the
@@ -31,8 +31,8 @@ type NIC struct {
 	engines []*engine.Engine
 	set     *set
 	number  int         // in the set
-	first   engine.Lane // of queue 0
-	maps    []*NIC      // through whose programs each map of flows is reached: ours first
+	first   engine.Lane // the lane of queue 0
+	maps    []*NIC      // NICs through whose programs each map of flows is reached: ours first
 	grace   *handoff.Grace
 	pace    *pace
 	diag    *handoff.Diagnosis
@@ -53,7 +53,7 @@ type NIC struct {
 
 	mu     sync.Mutex // guards what follows
 	flows  map[engine.FlowID]*Flow
-	ids    int // that are reserved for flows of this interface
+	ids    int // reserved for flows of this interface
 	closed bool
 }
 
@@ -77,8 +77,8 @@ func (n *NIC) find() (err error) {
 	return nil
 }
 
-// checkQueues makes sure that every receive queue gets an engine: a segment
-// that arrives at a queue without one would be lost.
+// checkQueues checks that every receive queue gets an engine: a segment that arrives at
+// a queue without one would be lost.
 func (n *NIC) checkQueues() error {
 	has := n.link.RxQueues
 	switch {
@@ -91,7 +91,7 @@ func (n *NIC) checkQueues() error {
 	return nil
 }
 
-// checkTags makes sure that the program sees the tags by which it is to know
+// checkTags checks that the program sees the VLAN tags that it needs to recognize
 // connections.
 func (n *NIC) checkTags() error {
 	if n.cfg.VLAN == 0 {
@@ -100,7 +100,7 @@ func (n *NIC) checkTags() error {
 	return n.net.CheckTags(n.link)
 }
 
-// claim records us as the owner of every queue.
+// claim makes this NIC the recorded owner of every queue.
 func (n *NIC) claim() error {
 	loader.SweepClaims()
 	for q := range n.cfg.Queues {
@@ -114,8 +114,7 @@ func (n *NIC) claim() error {
 	return nil
 }
 
-// attach puts the program on the interface, or adopts the one that `stag load`
-// has put there.
+// attach puts the program on the interface, or adopts the program of `stag load`.
 func (n *NIC) attach() (err error) {
 	n.steer, err = loader.Adopt(n.link.Port)
 	if errors.Is(err, loader.ErrNotPinned) {
@@ -136,8 +135,8 @@ func (n *NIC) attach() (err error) {
 	return n.makeRoom()
 }
 
-// makeRoom sees how many flows there is room for. An adopted program has room for as
-// many as it was loaded for.
+// makeRoom finds out how many flows there is room for. An adopted program has the room
+// with which it was loaded.
 func (n *NIC) makeRoom() error {
 	room := int(n.steer.MaxFlows())
 	if n.cfg.MaxFlows == 0 {
@@ -150,8 +149,9 @@ func (n *NIC) makeRoom() error {
 	return nil
 }
 
-// roomToLoad is how much room for flows a private program gets: that of all
-// interfaces. 0, as much as there is, for one that shares another's.
+// roomToLoad returns the room for flows that a private program gets: that of all
+// interfaces. It returns 0, which means all the room there is, for a program that
+// shares another's map.
 func (n *NIC) roomToLoad() uint32 {
 	if n.with() != nil {
 		return 0
@@ -159,9 +159,9 @@ func (n *NIC) roomToLoad() uint32 {
 	return uint32(n.set.room())
 }
 
-// clear removes the flows that an engine before us has left in the program: their
-// packets are the kernel's again, which resets the peers. Every queue is ours by
-// now, so nobody runs them.
+// clear removes the flows that an earlier engine has left in the program: the kernel
+// gets their packets again, and resets the peers. This NIC owns every queue now, so
+// that no engine runs those flows.
 func (n *NIC) clear() error {
 	if n.steer.Instance() == "" {
 		return nil
@@ -212,7 +212,7 @@ func (n *NIC) openQueues() error {
 }
 
 // plug gives the socket of a queue to our program, and tells all programs that the
-// lane's engine lives.
+// lane's engine runs.
 func (n *NIC) plug(queue int, lane engine.Lane, fd int) error {
 	if err := n.steer.SetSocket(queue, fd); err != nil {
 		return err
@@ -246,8 +246,7 @@ func (n *NIC) start() error {
 	return n.watch()
 }
 
-// run starts everything that runs until Close. The engines can end before, by
-// lose.
+// run starts everything that runs until Close. lose can end the engines before.
 func (n *NIC) run() {
 	ctx, stop := context.WithCancel(context.Background())
 	engines, stopEngines := context.WithCancelCause(ctx)
@@ -273,8 +272,8 @@ func (n *NIC) run() {
 // closeWait bounds how long Close waits for the resets of its flows to leave.
 const closeWait = time.Second
 
-// Close resets every connection, and takes everything off the interface again
-// but what is pinned. It may be called twice.
+// Close resets every connection, and removes everything from the interface that is not
+// pinned. It may be called twice.
 func (n *NIC) Close() error {
 	n.mu.Lock()
 	if n.closed {
@@ -305,8 +304,8 @@ func (n *NIC) Close() error {
 	return err
 }
 
-// dissolveAll takes away what is left of the flows when no engine runs any
-// more. The program still steers, so nothing reaches the placeholders.
+// dissolveAll removes what is left of the flows when no engine runs any more. The
+// program still steers, so that no segment reaches the placeholders.
 func (n *NIC) dissolveAll() error {
 	n.reapAll()
 	var errs []error

@@ -6,17 +6,19 @@ import (
 	"time"
 )
 
-// A take-over asks the peer for a segment, and the answers of many at once must
-// find room in the ring between the driver and the program: 256 places on a veth.
-// Without room they are lost, and Linux answers the same connection again after
-// 500 ms only. So no more than unheardMost take-overs are at this point at a time,
-// each for unheardLong at most: a peer that takes longer has its answers to itself.
+// A take-over asks the peer for a segment. The answers to many take-overs at once must
+// find room in the ring between the driver and the program, which has 256 places on a
+// veth. Answers without room are lost, and Linux answers the same connection again only
+// after 500 ms. So no more than unheardMost take-overs wait for an answer at a time,
+// each for unheardLong at most. A take-over whose peer is slower goes on waiting
+// without a turn.
 const (
 	unheardMost = 128
 	unheardLong = 10 * time.Millisecond
 )
 
-// pace lets take-overs ask, in their order of arrival. It is safe for concurrent use.
+// pace gives take-overs their turns to ask, in their order of arrival. It is safe for
+// concurrent use.
 type pace struct{ turns chan struct{} }
 
 func newPace(most int) *pace { return &pace{turns: make(chan struct{}, most)} }

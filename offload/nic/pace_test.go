@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A turn is free again when it has been left, once however often that is said, and
-// who waits for one can give up.
+// A turn that has been left is free again, once, however often leave is called. A
+// take-over that waits for a turn can give up.
 func TestPace(t *testing.T) {
 	p := newPace(2)
 	enter := func() func() {

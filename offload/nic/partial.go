@@ -7,10 +7,10 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// Partial says what becomes of a segment whose TCP checksum field holds the sum
-// of the pseudo-header alone: the sender's kernel left the rest to a device, and
-// no device has done it. A kernel sends such segments over veth unless its
-// transmit checksum offload is off.
+// Partial says what happens to a segment whose TCP checksum field holds only the sum of
+// the pseudo-header: the sender's kernel left the rest to a device, and no device has
+// computed it. A kernel sends such segments over veth unless its transmit checksum
+// offload is off.
 type Partial uint8
 
 const (
@@ -41,8 +41,8 @@ func (p Partial) accepts(driver string) bool {
 	return p == PartialAccepted || p == PartialOnVeth && loader.DriverNamed(driver).Pair
 }
 
-// unsummed is what ends a connection whose peer sends nothing but segments that
-// are refused for that.
+// unsummed returns the error that ends a connection whose peer sends only segments that
+// are refused for their checksum.
 func (n *NIC) unsummed() error {
 	if n.cfg.Partial.accepts(n.link.Driver) {
 		return nil // none is refused

@@ -16,10 +16,10 @@ type Path struct {
 	XDP    loader.Mode // where the steering program runs
 	Memory afxdp.Mode  // whether the kernel copies
 	Queues int
-	// Instance is the name of the one whose program was adopted; "" where the
+	// Instance is the name of the instance whose program was adopted. It is "" if the
 	// program is the process's own.
 	Instance string
-	// NoZeroCopy is why zero copy was tried and is not used; nil otherwise.
+	// NoZeroCopy says why zero copy was tried and is not used. It is nil otherwise.
 	NoZeroCopy error
 }
 
@@ -35,7 +35,7 @@ func (p Path) String() string {
 	return s
 }
 
-// Path reports what Open found.
+// Path returns what Open has found.
 func (n *NIC) Path() Path {
 	info := n.queues[0].Info()
 	instance := n.steer.Instance()
@@ -65,11 +65,11 @@ func (n *NIC) PortStats(ctx context.Context) ([]afxdp.Stats, error) {
 	return all, nil
 }
 
-// Link is the interface.
+// Link returns the interface.
 func (n *NIC) Link() loader.Link { return n.link }
 
-// Steering is the program on the interface.
+// Steering returns the program on the interface.
 func (n *NIC) Steering() *loader.Steering { return n.steer }
 
-// Engines are the engines, by queue.
+// Engines returns the engines, by queue.
 func (n *NIC) Engines() []*engine.Engine { return n.engines }

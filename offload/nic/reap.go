@@ -14,8 +14,8 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// endQueue carries what engines say about ended flows to the reaper. Adding
-// never blocks: an engine does it between two steps.
+// endQueue carries the engines' reports of ended flows to the reaper. Adding never
+// blocks: an engine adds between two steps.
 type endQueue struct {
 	mu    sync.Mutex
 	list  []engine.End
@@ -42,12 +42,12 @@ func (q *endQueue) take() []engine.End {
 	return list
 }
 
-// reap clears away flows that ended, until ctx does.
+// reap removes ended flows until ctx ends.
 func (n *NIC) reap(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			n.reapAll() // what ended last
+			n.reapAll() // the flows that ended last
 			return
 		case <-n.ends.ready:
 			n.reapAll()
@@ -63,7 +63,7 @@ func (n *NIC) reapAll() {
 	}
 }
 
-// ended lets a flow's owner know, and takes its last traces away when the
+// ended reports the end to a flow's owner, and removes the flow's last traces when the
 // 4-tuple is free.
 func (n *NIC) ended(f *Flow, end engine.End) {
 	if end.Stats != (tcp.Stats{}) {
@@ -84,7 +84,7 @@ func (n *NIC) ended(f *Flow, end engine.End) {
 		n.log.Error("flow not cleared away", "key", f.key, "err", err)
 	}
 	n.forget(f.id, nil)
-	n.drop(f) // last: who sees it gone finds room for another
+	n.drop(f) // last: a caller that sees it gone finds room for another
 	select {
 	case n.freed <- struct{}{}:
 	default:
@@ -92,12 +92,12 @@ func (n *NIC) ended(f *Flow, end engine.End) {
 	n.log.Info("flow ended", "flow", f.id, "key", f.key, "err", f.err)
 }
 
-// tryAgain is how soon reserve looks again for the room that a flow in TIME-WAIT
-// has left, if nobody says that it has.
+// tryAgain is how soon reserve looks again for the room of a flow in TIME-WAIT, if
+// there is no token in freed.
 const tryAgain = 5 * time.Millisecond
 
-// reserve takes a flow id. When none is free, flows in TIME-WAIT make room,
-// the oldest first. engine.ErrFlowsFull: all flows are open.
+// reserve takes a flow id. If none is free, flows in TIME-WAIT make room, the oldest
+// first. It fails with engine.ErrFlowsFull if all flows are open.
 func (n *NIC) reserve(ctx context.Context, key bpf.FlowKey) (engine.FlowID, error) {
 	for {
 		id, err := n.newID(key)
@@ -105,13 +105,13 @@ func (n *NIC) reserve(ctx context.Context, key bpf.FlowKey) (engine.FlowID, erro
 			return id, err
 		}
 		select {
-		case <-n.freed: // perhaps by somebody else, and for somebody else
+		case <-n.freed: // perhaps another take-over's id, and perhaps for another take-over
 		case <-time.After(tryAgain):
 		}
 	}
 }
 
-// newID takes a flow id, as long as the interface may have one more.
+// newID takes a flow id, if the interface may have one more.
 func (n *NIC) newID(key bpf.FlowKey) (engine.FlowID, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -125,8 +125,8 @@ func (n *NIC) newID(key bpf.FlowKey) (engine.FlowID, error) {
 	return id, err
 }
 
-// shortenTimeWait has the flow in TIME-WAIT ended that has the least of it left, of
-// all engines.
+// shortenTimeWait ends the flow in TIME-WAIT that has the shortest time left, of all
+// engines.
 func (n *NIC) shortenTimeWait(ctx context.Context) bool {
 	var oldest *engine.Engine
 	first := clock.Never
@@ -142,7 +142,7 @@ func (n *NIC) shortenTimeWait(ctx context.Context) bool {
 	return found
 }
 
-// add enters an installed flow, unless the NIC has been closed.
+// add registers an installed flow, unless the NIC has been closed.
 func (n *NIC) add(f *Flow, p *handoff.Placeholder) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -172,7 +172,7 @@ func (n *NIC) isClosed() bool {
 	return n.closed
 }
 
-// Flows are the connections that the NIC runs now.
+// Flows returns the connections that the NIC runs now.
 func (n *NIC) Flows() []*Flow {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -183,7 +183,7 @@ func (n *NIC) Flows() []*Flow {
 	return list
 }
 
-// leastLoaded is the engine with the fewest flows.
+// leastLoaded returns the engine with the fewest flows.
 func (n *NIC) leastLoaded() *engine.Engine {
 	load := make([]int, len(n.engines))
 	for _, f := range n.Flows() {

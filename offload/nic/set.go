@@ -13,8 +13,8 @@ import (
 	"github.com/stag-rdma/stag/offload/handoff"
 )
 
-// set is what the interfaces of one adapter share: the memory of all frames, the
-// directory of flows, and the numbering of lanes.
+// set is the state that the interfaces of one adapter share: the memory of all frames,
+// the directory of flows, and the numbering of lanes.
 type set struct {
 	nics  []*NIC
 	dir   *engine.Directory
@@ -34,12 +34,12 @@ func Open(cfg Config) (*NIC, error) {
 // belong to the network namespace of the calling thread, and stay bound to it. It
 // needs CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, and CAP_IPC_LOCK or enough memlock.
 //
-// A segment reaches its connection by whichever of the interfaces it arrives. All of
-// them have frames of one size.
+// A segment reaches its connection through any of the interfaces. All interfaces have
+// frames of one size.
 //
-// A program that `stag load` has put there is adopted, and stays when the NIC
-// is closed. What else is on an interface is left alone: a foreign XDP program,
-// or a queue that another process owns, is an error of package loader or afxdp.
+// A program of `stag load` is adopted, and stays when the NIC is closed. Anything else
+// on an interface is left alone: a foreign XDP program, or a queue that another process
+// owns, is an error of package loader or afxdp.
 //
 // The caller closes each NIC.
 func OpenAll(cfgs ...Config) ([]*NIC, error) {
@@ -66,7 +66,7 @@ func OpenAll(cfgs ...Config) ([]*NIC, error) {
 	return s.nics, nil
 }
 
-// open does step by step what all interfaces need. An error is of the interface at.
+// open does step by step what all interfaces need. An error concerns the interface at.
 func (s *set) open() (at *NIC, err error) {
 	for _, step := range []func(*NIC) error{
 		(*NIC).find, (*NIC).checkQueues, (*NIC).checkTags, (*NIC).count, (*NIC).claim, (*NIC).attach, (*NIC).share,
@@ -81,7 +81,7 @@ func (s *set) open() (at *NIC, err error) {
 	return nil, nil
 }
 
-// count numbers the lanes of n, behind those of the interfaces before it.
+// count numbers the lanes of n, after those of the interfaces before it.
 func (n *NIC) count() error {
 	for _, before := range n.set.nics[:n.number] {
 		n.first += engine.Lane(before.cfg.Queues)
@@ -92,8 +92,8 @@ func (n *NIC) count() error {
 	return nil
 }
 
-// with is the program whose map of flows a private one of n shares, nil for none:
-// that of the first interface.
+// with returns the program whose map of flows a private program of n shares: that of
+// the first interface. It returns nil if there is none.
 func (n *NIC) with() *loader.Steering {
 	if n.number == 0 {
 		return nil
@@ -101,7 +101,7 @@ func (n *NIC) with() *loader.Steering {
 	return n.set.nics[0].steer
 }
 
-// room is how many flows all interfaces of the set together may have.
+// room returns how many flows all interfaces of the set together may have.
 func (s *set) room() (flows int) {
 	for _, n := range s.nics {
 		flows += cmp.Or(n.cfg.MaxFlows, defaultFlows)
@@ -109,7 +109,7 @@ func (s *set) room() (flows int) {
 	return min(flows, engine.MaxFlows)
 }
 
-// share makes what the interfaces share when the last one has its program.
+// share makes the shared state when the last interface has its program.
 func (n *NIC) share() (err error) {
 	s := n.set
 	if n.number != len(s.nics)-1 {
@@ -129,15 +129,16 @@ func (n *NIC) share() (err error) {
 	if s.arena, err = afxdp.NewArena(size); err != nil {
 		return err
 	}
-	n.undo.Add(s.arena.Close) // it stays until the last queue is closed
+	n.undo.Add(s.arena.Close) // the memory stays until the last queue is closed
 	for _, n := range s.nics {
 		n.maps = n.set.mapsFor(n)
 	}
 	return nil
 }
 
-// mapsFor is through which program each map of flows is reached: n's own first. There
-// is more than one if the interfaces are loaded as several instances.
+// mapsFor returns, for each map of flows, an interface through whose program the map is
+// reached: n itself first. There is more than one map if the interfaces are loaded as
+// several instances.
 func (s *set) mapsFor(n *NIC) (maps []*NIC) {
 	maps = []*NIC{n}
 	for _, other := range s.nics {
@@ -152,7 +153,7 @@ func (s *set) mapsFor(n *NIC) (maps []*NIC) {
 	return maps
 }
 
-// join connects the engines of all interfaces when the last one has its own.
+// join connects the engines of all interfaces when the last interface has its engines.
 func (n *NIC) join() error {
 	if n.number != len(n.set.nics)-1 {
 		return nil
@@ -168,8 +169,8 @@ func (n *NIC) join() error {
 }
 
 // insert enters a flow in every map of flows. A map of another instance may have no
-// room: then segments that arrive at that interface do not reach the connection, as
-// ever before.
+// room: then segments that arrive at that instance's interface do not reach the
+// connection.
 func (n *NIC) insert(key bpf.FlowKey, f bpf.Flow) error {
 	f.Program = n.steer.ProgID()
 	for i, at := range n.maps {
@@ -200,8 +201,9 @@ func (n *NIC) remove(key bpf.FlowKey) error {
 	return n.eachMap(func(s *loader.Steering) error { return s.Delete(key) })
 }
 
-// eachMap calls do for n's own map of flows, and then for the others. Of these one may
-// be closed, and one may not have had room for the flow.
+// eachMap calls do for n's own map of flows, and then for the others. Another map may
+// belong to a closed interface, or may not have had room for the flow: neither is an
+// error.
 func (n *NIC) eachMap(do func(*loader.Steering) error) error {
 	errs := []error{do(n.steer)}
 	for _, at := range n.maps[1:] {
@@ -212,8 +214,8 @@ func (n *NIC) eachMap(do func(*loader.Steering) error) error {
 	return errors.Join(errs...)
 }
 
-// leaveMaps takes flows of the other interfaces out of a map of flows that only n
-// keeps, when n is closed: nobody would do so later.
+// leaveMaps removes flows of the other interfaces from a map of flows that only n
+// keeps, when n is closed: no other interface can remove them later.
 func (n *NIC) leaveMaps() error {
 	for _, other := range n.set.nics {
 		if other != n && other.steer != nil && n.steer.SharesFlows(other.steer) {

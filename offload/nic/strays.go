@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// A take-over has seen that segments of the connection pass the program. Later they
-// may take another way, and reach the placeholder, which throws them away: the
-// connection is deaf then, and only the placeholder knows why.
+// A take-over has seen that segments of the connection pass the program. Later they may
+// take another way, and reach the placeholder, which drops them. Then the connection
+// receives nothing, and only the placeholder shows why.
 
 const (
-	// strayEvery is how often placeholders are asked.
+	// strayEvery is how often placeholders are read.
 	strayEvery = time.Second
 	// strayLines is how many flows the log names in strayPeriod.
 	strayLines  = 10
 	strayPeriod = time.Minute
 )
 
-// strays counts the segments that placeholders have thrown away.
+// strays counts the segments that placeholders have dropped.
 type strays struct {
 	mu    sync.Mutex // guards what follows, and every Flow's strays
 	total uint64
-	lines int       // that the log may have until renew
+	lines int       // lines that the log may still have until renew
 	renew time.Time // then it may have strayLines again
 }
 
@@ -31,14 +31,14 @@ type Counters struct {
 	Strays uint64 // segments of taken-over connections that reached the kernel past the XDP program and were thrown away
 }
 
-// Counters is as of the last second.
+// Counters returns the counters as of the last second.
 func (n *NIC) Counters() Counters {
 	n.strays.mu.Lock()
 	defer n.strays.mu.Unlock()
 	return Counters{Strays: n.strays.total}
 }
 
-// watchStrays asks every placeholder again and again, until ctx ends.
+// watchStrays reads every placeholder every strayEvery, until ctx ends.
 func (n *NIC) watchStrays(ctx context.Context) {
 	tick := time.NewTicker(strayEvery)
 	defer tick.Stop()
@@ -54,15 +54,15 @@ func (n *NIC) watchStrays(ctx context.Context) {
 	}
 }
 
-// lookForStrays asks one placeholder. The first strays of a flow are worth a line
-// of the log, unless too many flows have some.
+// lookForStrays reads one placeholder. It logs the first strays of a flow, unless too
+// many flows have some.
 func (n *NIC) lookForStrays(f *Flow, now time.Time) {
 	s := &n.strays
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	have, err := f.hold.Strays()
 	if err != nil || have == f.strays {
-		return // of one that was closed meanwhile nothing is known
+		return // a closed placeholder has no count
 	}
 	first := f.strays == 0
 	s.total += uint64(have - f.strays)

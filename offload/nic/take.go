@@ -23,30 +23,30 @@ import (
 // another interface than the NIC's.
 var ErrOtherInterface = errors.New("not this interface's connection")
 
-// errNotTaken is what nobody sees: a flow that was not installed has no upper
-// layer to tell.
+// errNotTaken ends a flow that was not installed. The flow has no upper layer, so that
+// no caller sees the error.
 var errNotTaken = errors.New("not taken over")
 
 // AnyQueue leaves the choice of a queue to Take.
 const AnyQueue = -1
 
-// Options are what Take may be told. The zero value is not useful: start from
+// Options are the options of Take. The zero value is not useful: start from
 // DefaultOptions.
 type Options struct {
-	// Kind is what the flow entry says about the upper layer.
+	// Kind is the kind of the upper layer in the flow entry.
 	Kind bpf.Kind
 	// Queue is the queue whose engine gets the flow, unless segments have
 	// arrived at another one; AnyQueue for the least loaded.
 	Queue int
-	// Parked, if set, runs when what the peer sends does not reach the kernel
-	// any more and is kept for the engine, and before the connection's state is
-	// read. What it writes to the connection the kernel sends, and the engine
-	// gets the answer, however fast that comes. Its error ends the take-over.
+	// Parked, if set, runs when the peer's segments do not reach the kernel any more
+	// and are kept for the engine, and before the connection's state is read. The
+	// kernel sends what Parked writes to the connection, and the engine gets the
+	// answer, however fast it comes. An error of Parked ends the take-over.
 	Parked func() error
 	// Accepted says that a listener has accepted the connection. The kernel never
-	// chooses the port of a listener for a connection of its own, so nothing of the
-	// kernel's need hold the addresses and ports in TIME-WAIT: one descriptor less
-	// for each flow there.
+	// chooses the port of a listener for a connection of its own, so that no socket of
+	// the kernel need hold the addresses and ports in TIME-WAIT. That saves a
+	// descriptor for each flow there.
 	Accepted bool
 	// Inject makes the take-over fail at a step: for tests.
 	Inject func(handoff.Step) error
@@ -55,10 +55,10 @@ type Options struct {
 // DefaultOptions are for an upper layer of octets, at any queue.
 var DefaultOptions = Options{Kind: bpf.KindBytes, Queue: AnyQueue}
 
-// Take moves the established connection c from the kernel to this interface's
-// engines, where ulp uses it from then on. On success c has been closed, which
-// the peer does not notice. On error c lives on in the kernel, unless the
-// error is a *handoff.LostError. Nobody may use c meanwhile.
+// Take moves the established connection c from the kernel to this interface's engines,
+// where ulp uses it from then on. On success c has been closed, without notice to the
+// peer. On error c is still the kernel's, unless the error is a *handoff.LostError. The
+// caller must not use c meanwhile.
 func (n *NIC) Take(ctx context.Context, c syscall.Conn, ulp stream.ULP, o Options) (*Flow, error) {
 	sock, err := handoff.OpenWith(c, n.diag)
 	if err != nil {
@@ -82,15 +82,15 @@ func (n *NIC) Take(ctx context.Context, c syscall.Conn, ulp stream.ULP, o Option
 		return nil, err
 	}
 	if closer, ok := c.(io.Closer); ok {
-		closer.Close() // only a descriptor: the socket is the placeholder now
+		closer.Close() // closes only a descriptor: the socket is the placeholder now
 	}
 	n.log.Info("flow taken over", "flow", t.flow.id, "key", t.flow.key, "queue", t.flow.Engine().Queue(), "held", t.flow.stall,
 		"unread", t.flow.inherited.Unread, "queued", t.flow.inherited.Queued)
 	return t.flow, nil
 }
 
-// whileOpen is ctx, but ends with ErrClosed as soon as the NIC is being closed:
-// a connection that is still the kernel's then stays there.
+// whileOpen returns a context that ends with ctx or, with ErrClosed, as soon as the NIC
+// is being closed: then a connection that is still the kernel's stays there.
 func (n *NIC) whileOpen(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(n.life, func() { cancel(context.Cause(n.life)) })
@@ -99,10 +99,10 @@ func (n *NIC) whileOpen(ctx context.Context) (context.Context, func()) {
 
 // takeover is one take-over in progress. It implements handoff.Steps.
 type takeover struct {
-	ctx   context.Context // never ends: half an effect on an engine would be worse
+	ctx   context.Context // never ends: an effect on some engines only would be worse
 	nic   *NIC
 	flow  *Flow
-	ulp   stream.ULP // not the Flow's: what is left of that in TIME-WAIT is small
+	ulp   stream.ULP // not in the Flow, so that little is left of a flow in TIME-WAIT
 	opts  Options
 	tuple handoff.Tuple
 	began time.Time
@@ -140,7 +140,7 @@ func (n *NIC) prepare(ctx context.Context, sock *handoff.Socket, ulp stream.ULP,
 	return &takeover{ctx: context.WithoutCancel(ctx), nic: n, flow: f, ulp: ulp, opts: o, tuple: tuple, asked: asked, heard: make(chan struct{})}, nil
 }
 
-// query is what the kernel's route for a connection's packets depends on.
+// query returns what the kernel's route for a connection's packets depends on.
 func query(t handoff.Tuple, r handoff.Routing) loader.Query {
 	dst := t.Remote.Addr()
 	if t.Scope != 0 {
@@ -183,7 +183,7 @@ func (t *takeover) Park() error {
 	return nil
 }
 
-// hear is what an engine calls that has got a segment.
+// hear is called by an engine that has got a segment of the flow.
 func (t *takeover) hear() {
 	t.once.Do(func() { close(t.heard) })
 	t.asked()
@@ -217,8 +217,8 @@ func (n *NIC) forget(id engine.FlowID, err error) {
 	n.mu.Unlock()
 }
 
-// Install implements handoff.Steps: the engine where the segments arrive gets
-// the connection, the others send it what they hold.
+// Install implements handoff.Steps: the engine where the segments arrive gets the
+// connection, and the others send it the segments that they hold.
 func (t *takeover) Install(st tcp.State, p *handoff.Placeholder) error {
 	n, f := t.nic, t.flow
 	heading := n.hops.now(f)
@@ -243,7 +243,7 @@ func (t *takeover) Install(st tcp.State, p *handoff.Placeholder) error {
 		return err
 	}
 	if st.MTU > heading.MTU {
-		heading.MTU = 0 // the interface's has become smaller, and the engine must hear of it
+		heading.MTU = 0 // the interface's MTU has become smaller, and the engine must hear of it
 	}
 	n.hops.installed(t.ctx, f, heading)
 	f.stall = time.Since(t.began)

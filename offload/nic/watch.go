@@ -33,16 +33,16 @@ func (n *NIC) watch() error {
 	return nil
 }
 
-// watcher is the goroutine that reads the kernel's news. It waits for nobody on
-// the link, and hands what takes long to the surveyor.
+// watcher is the goroutine that reads the kernel's news. It waits for no answer from
+// the link, and leaves work that takes long to the surveyor.
 type watcher struct {
 	*NIC
 	ctx        context.Context // ends when the NIC is closed
 	hasCarrier bool
-	others     map[int]bool // interfaces beside ours: whether they run
+	others     map[int]bool // for interfaces beside ours: whether they run
 }
 
-// follow ends when events does.
+// follow reads events until the channel is closed.
 func (w *watcher) follow(events <-chan loader.Event) {
 	refresh := time.NewTicker(refreshEvery)
 	defer refresh.Stop()
@@ -87,7 +87,8 @@ func (w *watcher) linkEvent(e loader.LinkEvent) {
 		w.carrier(e.Running)
 		return
 	}
-	// Routes through another interface come and go with it, without a word.
+	// Routes through another interface come and go with it, and the kernel sends no
+	// news of them.
 	runs := e.Running && e.Up && !e.Gone
 	if was := w.others[e.Index]; was != runs {
 		w.hops.reroute(everywhere)
@@ -98,7 +99,7 @@ func (w *watcher) linkEvent(e loader.LinkEvent) {
 	}
 }
 
-// readLink asks for what was to be told by events that are lost.
+// readLink reads the state of the link that lost events would have told.
 func (w *watcher) readLink() error {
 	l, err := w.net.LinkAt(w.link.Index)
 	if err != nil {
@@ -109,7 +110,7 @@ func (w *watcher) readLink() error {
 	return nil
 }
 
-// carrier tells everybody when the port loses its carrier or gets it back.
+// carrier passes on that the port has lost its carrier, or has it again.
 func (w *watcher) carrier(running bool) {
 	if running != w.hasCarrier && w.cfg.Carrier != nil {
 		w.cfg.Carrier(running)
