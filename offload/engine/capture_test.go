@@ -17,7 +17,7 @@ import (
 	"github.com/stag-rdma/stag/test/world"
 )
 
-// listened is a world with a ring at each engine.
+// listened returns a world with a ring at each engine.
 func listened(t *testing.T, c world.Config, tc tap.Config) (w *world.World, rings [2]*tap.Ring) {
 	t.Helper()
 	w, err := world.New(c)
@@ -35,7 +35,7 @@ func listened(t *testing.T, c world.Config, tc tap.Config) (w *world.World, ring
 	return w, rings
 }
 
-// taken is what a ring has, in the two directions.
+// taken returns what a ring has, in the two directions.
 func taken(r *tap.Ring) (in, out []tap.Record) {
 	for _, rec := range r.Take(nil, 1<<62, 1<<30) {
 		if rec.Out {
@@ -102,7 +102,7 @@ func whole(t *testing.T, rec tap.Record, id engine.FlowID) {
 	}
 }
 
-// subsequence is how many of sent are not in got, whose order is the same; -1:
+// subsequence returns how many of sent are not in got, whose order is the same; -1:
 // got has others.
 func subsequence(sent, got []tap.Record) (missing int) {
 	i := 0

@@ -7,8 +7,8 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Drop is why the engine itself did not deliver a packet. The parser and the
-// connection have reasons of their own: wire.Reason and tcp.Drop.
+// Drop is the reason why the engine itself did not deliver a packet. The parser and the
+// connection have their own: wire.Reason and tcp.Drop.
 type Drop uint8
 
 const (

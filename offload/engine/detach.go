@@ -12,21 +12,21 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Parted is a connection that no engine runs: what Detach takes out of one engine
-// and Install puts into another.
+// Parted is a connection that no engine runs: Detach takes it out of one engine, and
+// Install puts it into another.
 type Parted struct {
 	State tcp.State
 	ULP   stream.ULP
 	Head  wire.HeaderTemplate // addresses on the link, TTL and TOS; Redirect changes it
 }
 
-// Detach takes a running connection out of this engine, without a word to its peer or
+// Detach takes a running connection out of this engine, without notice to its peer or
 // to its upper layer. The flow stays parked here: its segments are kept until Forward
-// sends them to the new owner, or Install puts the connection back. ErrNoFlow if the
-// flow has no connection, and tcp.ErrEnded if it has ended and its last segment has
-// not left yet.
+// sends them to the new owner, or Install puts the connection back. Detach fails with
+// ErrNoFlow if the flow has no connection, and with tcp.ErrEnded if the connection has
+// ended and its last segment has not left yet.
 //
-// The caller must install the connection or tell its upper layer by Fault.
+// The caller must install the connection, or call its upper layer's Fault.
 func (e *Engine) Detach(ctx context.Context, id FlowID) (p Parted, err error) {
 	var failed error
 	err = e.call(ctx, func() { p, failed = e.detach(id) })
@@ -56,13 +56,13 @@ func (e *Engine) detach(id FlowID) (Parted, error) {
 	return p, nil
 }
 
-// Move gives a running connection to another engine of the adapter, or takes it out
-// of the engine and puts it back if from is to. Segments that arrive meanwhile wait
-// at either engine. A bell that rings at from later is passed on.
+// Move gives a running connection to another engine of the adapter. If from is to, it
+// takes the connection out of the engine and puts it back. Segments that arrive
+// meanwhile wait at either engine. A doorbell that rings at from later is passed on.
 //
-// After an error the connection is where it was. If from cannot run it either, as
-// both have stopped, it is lost: Move tells its upper layer, and gone is what Ended
-// would have said. gone is nil otherwise.
+// After an error the connection is where it was. If from cannot run it either, because
+// both engines have stopped, the connection is lost: Move calls its upper layer's
+// Fault, and gone is the End that Ended would have got. gone is nil otherwise.
 func Move(ctx context.Context, id FlowID, from, to *Engine) (gone *End, err error) {
 	ctx = context.WithoutCancel(ctx) // half a move would be worse
 	key, _, ok := from.dir.Find(id)
@@ -86,7 +86,7 @@ func Move(ctx context.Context, id FlowID, from, to *Engine) (gone *End, err erro
 		idle = to
 	}
 	if from != to {
-		_ = idle.Forward(ctx, id) // one that has stopped parks nothing
+		_ = idle.Forward(ctx, id) // an engine that has stopped parks nothing
 	}
 	return nil, err
 }
@@ -99,8 +99,8 @@ func (e *Engine) adopt(ctx context.Context, id FlowID, p Parted) error {
 	return e.Install(ctx, id, p.State, p.Head, p.ULP)
 }
 
-// lost tells the upper layer of a connection that no engine runs what has ended it,
-// between two steps of this engine if it still makes any.
+// lost calls the upper layer's Fault for a connection that no engine runs. It does so
+// between two steps of this engine if the engine has not stopped.
 func (e *Engine) lost(ctx context.Context, id FlowID, p Parted, err error) *End {
 	if e.call(ctx, func() { p.ULP.Fault(e.now, err) }) != nil {
 		p.ULP.Fault(clock.Now(), err)
@@ -108,8 +108,8 @@ func (e *Engine) lost(ctx context.Context, id FlowID, p Parted, err error) *End 
 	return &End{ID: id, Err: err, Gone: true, Stats: p.State.Moved.Stats}
 }
 
-// passBell rings for a flow that another engine owns. The bell of a flow without an
-// owner, or that is parked here, is answered when the connection is installed.
+// passBell rings for a flow that another engine owns. If the flow has no owner, or is
+// parked here, its doorbell is served when the connection is installed.
 func (e *Engine) passBell(index int) {
 	if at, ok := e.dir.ownerAt(index); ok && at != e.lane && int(at) < len(e.lanes.engines) {
 		e.lanes.engines[at].bells.ring(index)

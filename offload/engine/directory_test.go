@@ -68,7 +68,7 @@ func TestDirectoryFull(t *testing.T) {
 	}
 }
 
-// keyAt is the key of a flow from port n of a peer.
+// keyAt returns the key of a flow from port n of a peer.
 func keyAt(n int) (k bpf.FlowKey) {
 	k.Family = 4
 	k.Remote, k.Local = [16]byte{192, 0, 2, 1}, [16]byte{192, 0, 2, 2}

@@ -14,14 +14,14 @@
 //	            -> tcp.Conn.Transmit                    what may go now     offload/tcp
 //	            -> flow.Send -> port.Send, Flush        headers, the ring   output.go
 //
-// Who captures sees a packet as it leaves port.Receive, and as it enters
-// port.Send (capture.go, offload/tap).
+// Captures get a packet as it leaves port.Receive, and as it enters port.Send
+// (capture.go, offload/tap).
 //
-// A flow's life is Park, Install, any number of steps, and one or two Ends
-// (control.go, end.go). Everything on this page runs on the goroutine that
-// holds the queue's token: Run's (run.go) or a visitor's (visit.go). Others
-// reach it through doorbells (doorbell.go), commands (command.go) and, between
-// engines of one adapter, rings of frames (mail.go).
+// A flow's life is Park, Install, any number of steps, and one or two Ends (control.go,
+// end.go). All of this runs on the goroutine that holds the queue's token: Run's
+// (run.go) or a visitor's (visit.go). Other goroutines reach it through doorbells
+// (doorbell.go), commands (command.go) and, between engines of one adapter, rings of
+// frames (mail.go).
 //
 // Part of the API of stag: Counters. Package rdma has an alias of it.
 package engine

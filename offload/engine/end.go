@@ -10,8 +10,8 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// finish ends a flow whose connection is done. The upper layer hears of it
-// last; what must be remembered for TIME-WAIT is a small record.
+// finish ends a flow whose connection is done. The upper layer's Fault is called last.
+// TIME-WAIT needs only a small record.
 func (e *Engine) finish(f *flow, err error) {
 	linger, lingers := f.conn.TimeWait()
 	stats := f.conn.Stats()
@@ -37,7 +37,7 @@ func (e *Engine) lingering(f *flow, s *tcp.Segment) {
 	}
 }
 
-// serveTimeWait lets a flow in TIME-WAIT end when its time is over.
+// serveTimeWait ends a flow in TIME-WAIT when its time is over.
 func (e *Engine) serveTimeWait(f *flow) {
 	if !f.linger.Deadline().Due(e.now) {
 		e.timers.set(f, f.linger.Deadline())
@@ -47,8 +47,8 @@ func (e *Engine) serveTimeWait(f *flow) {
 	e.forget(f)
 }
 
-// OldestTimeWait is when the flow in TIME-WAIT that has the least of it left would
-// end, clock.Never if there is none: what to choose the engine by for
+// OldestTimeWait returns when the flow in TIME-WAIT with the shortest time left would
+// end, or clock.Never if there is none. It helps to choose the engine for
 // ShortenTimeWait.
 func (e *Engine) OldestTimeWait(ctx context.Context) (at clock.Instant, err error) {
 	at = clock.Never
@@ -72,13 +72,13 @@ func (e *Engine) oldestTimeWait() (oldest *flow) {
 	return oldest
 }
 
-// ShortenTimeWait ends the flow in TIME-WAIT that has the least of it left, and
-// reports whether there was one. Its id is free when Ended has said that it is
-// gone, and whoever reserved it has freed it.
+// ShortenTimeWait ends the flow in TIME-WAIT that has the shortest time left, and
+// reports whether there was one. The id is free when Ended has been called with Gone,
+// and the caller of Reserve has freed it.
 //
-// Departs from RFC 9293 §3.6.1, as Linux does beyond tcp_max_tw_buckets: for
-// when there is no room for another flow. Otherwise a peer that has its
-// connections ended, as a wrong STag does, could use up all the flows there are.
+// Departs from RFC 9293 §3.6.1, as Linux does beyond tcp_max_tw_buckets. It is meant
+// for when there is no room for another flow. Otherwise a peer that makes its
+// connections end, as a wrong STag does, could use up all flows.
 func (e *Engine) ShortenTimeWait(ctx context.Context) (found bool, err error) {
 	err = e.call(ctx, func() {
 		oldest := e.oldestTimeWait()
@@ -92,8 +92,8 @@ func (e *Engine) ShortenTimeWait(ctx context.Context) (found bool, err error) {
 	return found && err == nil, err
 }
 
-// forget takes a flow out of every table of this engine. Whoever reserved its
-// id frees it, after the flow entry is gone.
+// forget takes a flow out of every table of this engine. The caller of Reserve frees
+// the id after the flow entry is gone.
 func (e *Engine) forget(f *flow) {
 	e.unpark(f)
 	e.timers.set(f, clock.Never)
@@ -107,7 +107,7 @@ func (e *Engine) forget(f *flow) {
 	}
 }
 
-// endAll ends every flow because the port is of no use any more.
+// endAll ends every flow because the port is lost for good.
 func (e *Engine) endAll(cause error) {
 	e.acquire()
 	e.reader.Enter()

@@ -17,38 +17,39 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Config is what an engine is told. The zero value works.
+// Config is the configuration of an engine. The zero value works.
 type Config struct {
-	// TCP is what every connection of this engine starts with. Each gets a Seed of
-	// its own: by chance where this is 0, else from this and the flow's id.
+	// TCP is the configuration that every connection of this engine starts with. Each
+	// connection gets a Seed of its own: a random one if this Seed is 0, else one
+	// derived from this Seed and the flow's id.
 	TCP tcp.Config
 
-	// Spin is how long the engine keeps looking for work after it last found
-	// some, before it sleeps in poll. Zero: it sleeps at once, which is right
-	// where cores are few. Ignored by Progress.
+	// Spin is how long the engine keeps looking for work after it last found some,
+	// before it sleeps in poll. With zero it sleeps at once, which is right on a
+	// machine with few cores. Progress ignores Spin.
 	Spin time.Duration
 
-	// AcceptPartial takes a TCP checksum field that holds only the sum of the
-	// pseudo-header for a good one: what a veth peer with transmit checksum
-	// offload leaves there. Both kinds are counted.
+	// AcceptPartial accepts a TCP checksum field that holds only the sum of the
+	// pseudo-header: a veth peer with transmit checksum offload sends it. Both kinds
+	// are counted.
 	AcceptPartial bool
 
-	// Unsummed is what ends a connection whose peer sends nothing but segments
-	// with such a field, without AcceptPartial. nil: stream.ErrUnsummed.
+	// Unsummed is the error that ends a connection whose peer sends only segments with
+	// such a field, if AcceptPartial is not set. nil: stream.ErrUnsummed.
 	Unsummed error
 
-	// Table is what upper layers look STags up in: an invalidation waits for
-	// the steps of this engine. nil: they use none.
+	// Table is the table in which upper layers look STags up: an invalidation waits for
+	// the steps of this engine. nil: upper layers use no table.
 	Table *tpt.Table
 
-	// Ended is told about flows that ended, in the order in which they did. It runs
-	// between steps, on the goroutine that stepped, while nobody else can step, and
-	// must not block. nil: nobody is told.
+	// Ended is called for flows that ended, in the order in which they did. It runs
+	// between steps, on the goroutine that stepped, while no other goroutine can step,
+	// and must not block. nil: no call.
 	Ended func(End)
 
-	// After runs after every step, on the goroutine that stepped, and must not
-	// block; another one may step meanwhile. It tells the world what upper layers
-	// have raised. nil: nothing does.
+	// After runs after every step, on the goroutine that stepped, and must not block;
+	// another goroutine may step meanwhile. It delivers the signals that upper layers
+	// have raised. nil: no call.
 	After func()
 }
 
@@ -57,16 +58,16 @@ type End struct {
 	ID FlowID
 	// Err is nil after an orderly close; see ULP.Fault.
 	Err error
-	// Gone: the flow needs its 4-tuple no longer (at once, or when TIME-WAIT
-	// is over). A flow that closes actively ends twice: first with Gone false.
+	// Gone says that the flow needs its 4-tuple no longer: at once, or when TIME-WAIT
+	// is over. A flow that closes actively ends twice, the first time with Gone false.
 	Gone bool
-	// Stats is what the connection counted, the first time that it ends.
+	// Stats has the connection's counters, the first time that the flow ends.
 	Stats tcp.Stats
 }
 
-// Engine moves the segments of its flows between one port and their
-// upper-layer protocols. Everything it does happens in Progress, which one
-// goroutine at a time runs: the holder of the queue's ownership token.
+// Engine moves the segments of its flows between one port and their upper-layer
+// protocols. All of this happens in Progress, which one goroutine at a time runs: the
+// holder of the queue's token.
 type Engine struct {
 	// Fixed after New and Join.
 	port   port.Port
@@ -76,9 +77,9 @@ type Engine struct {
 	lanes  lanes
 	dir    *Directory
 	cfg    Config
-	reader *tpt.Reader // of Config.Table; nil without
+	reader *tpt.Reader // of Config.Table; nil without a table
 
-	// Owned by the token's holder.
+	// The token's holder owns the fields that follow.
 	now    clock.Instant
 	flows  []*flow               // by index of the flow's id
 	tuples map[bpf.FlowKey]*flow // for packets without a record
@@ -88,23 +89,23 @@ type Engine struct {
 	timers timers
 	dirty  []*flow      // to be served in this step
 	retry  []*flow      // to be served again: their segments found no room
-	line   line         // those that wait until they may fill frames
-	more   bool         // some of them could go on at once
+	line   line         // flows that wait until they may fill frames
+	more   bool         // a flow in line could go on at once
 	batch  []port.Frame // arrivals of one step
 	tx     outbox
 	pkt    wire.Packet
 	seg    tcp.Segment
 	ends   []End
-	news   *flow // parked flows of which this step has seen a first segment
+	news   *flow // parked flows whose first segment has arrived in this step
 	worked bool  // this step moved something
 	rest   rest
 	tapped []*tap.Ring // captures that see this step's packets
 	count  Counters
-	totals tcp.Stats // of connections, as far as they are accounted for
+	totals tcp.Stats // of connections, as far as they have been added
 
 	ended atomic.Bool // every flow has ended, for good; set by the token's holder
 
-	// Filled by any goroutine, emptied by the token's holder.
+	// Any goroutine fills the fields that follow. The token's holder empties them.
 	mail  mail
 	bells doorbells
 	cmds  commands
@@ -116,32 +117,33 @@ type Engine struct {
 }
 
 const (
-	// batchLen is how many frames a step receives at most: few enough that
-	// acknowledgements leave in time, enough to spread the cost of a step.
+	// batchLen is how many frames a step receives at most. It is small enough for
+	// acknowledgements to leave in time, and large enough to spread the cost of a step.
 	batchLen = 128
 
-	// leastFrames is how few receive frames a queue can do with.
+	// leastFrames is the least number of receive frames of a queue.
 	leastFrames = 64
 
-	// reserve is how many transmit frames are kept back for segments without
-	// payload and for retransmissions: they are what frees the others.
+	// reserve is how many transmit frames are kept back for segments without payload
+	// and for retransmissions: such segments make the peer acknowledge, which frees the
+	// other frames.
 	reserve = 32
 
-	// retryAfter is how soon flows that found no memory or no room are looked at
-	// again when nothing else happens.
+	// retryAfter is how soon flows that found no memory or no room are looked at again
+	// if nothing else happens.
 	retryAfter = 200 * time.Microsecond
 
-	// retryMost is how soon at the latest, and vainMost after how many steps that
-	// moved nothing: each makes the next look twice as late. Frames that silent peers
-	// have come back by what arrives, if at all, which ends a sleep.
+	// retryMost bounds that time. Each step that moved nothing doubles it, for at most
+	// vainMost steps. Frames of silent peers come back only by an arrival, which ends a
+	// sleep.
 	retryMost = 10 * time.Millisecond
 	vainMost  = 6
 
-	// roomAfter is the same while the link has no room: before it has sent what it
-	// has.
+	// roomAfter is the same time while the transmit ring has no room: it is shorter
+	// than the link needs for what is in the ring.
 	roomAfter = 50 * time.Microsecond
 
-	// stalledRetry is the same while the link is down.
+	// stalledRetry is the same time while the link is down.
 	stalledRetry = 5 * time.Millisecond
 )
 
@@ -185,10 +187,10 @@ func New(p port.Port, dir *Directory, cfg Config) (*Engine, error) {
 	}, nil
 }
 
-// Queue is the port's queue that this engine serves.
+// Queue returns the port's queue that this engine serves.
 func (e *Engine) Queue() uint16 { return e.queue }
 
-// Lane is the number of this engine in its adapter.
+// Lane returns the number of this engine in its adapter.
 func (e *Engine) Lane() port.Lane { return e.lane }
 
 // Step moves every octet that can move at time now, and reports when it next
@@ -233,9 +235,9 @@ func (e *Engine) Step(now clock.Instant) (next clock.Instant) {
 	return e.deadline()
 }
 
-// hearOut takes in what else has arrived when a timer is due: it may be what the
-// timer waits for. It ends where the pool would, of which no frame is filled
-// twice in a step: a flood holds timers up for one ring, and no longer.
+// hearOut reads the receive ring when a timer is due: the frame that the timer waits
+// for may already be there. It reads no more frames than the pool has, because a step
+// fills no frame twice: a flood delays timers by one ring, and no longer.
 func (e *Engine) hearOut(now clock.Instant) {
 	begin := e.count.RxPackets
 	for e.timers.next().Due(now) && e.count.RxPackets-begin < uint64(e.limits.RxFrames) {
@@ -265,9 +267,9 @@ func (e *Engine) rung(index int) {
 	e.mark(f)
 }
 
-// serve lets f's upper layer and its connection do what they can, in the order
-// of the data: received octets up, new octets down, segments out. New octets may
-// fill so many frames.
+// serve lets f's upper layer and its connection do what they can, in the order of the
+// data: received octets up, new octets down, segments out. New octets may fill up to
+// the given number of frames.
 func (e *Engine) serve(f *flow, frames int) {
 	switch {
 	case f.lingers:

@@ -6,12 +6,12 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 )
 
-// frames accounts for the frames that the connections of one engine hold, and
-// says how many one flow may hold. Each lane has a pool of its own, and a flow may
-// hold receive frames of any: a segment arrives where the card sends it. So every
-// engine counts what is held of its pool, by its own connections and by those of
-// other engines. All of it belongs to the holder of the engine's token, but for
-// the two counts at the end.
+// frames accounts for the frames that the connections of one engine hold, and says how
+// many one flow may hold. Each lane has a pool of its own. A flow may hold receive
+// frames of any pool: a segment arrives at the queue that the NIC chooses. So every
+// engine counts the frames of its pool that are held by its own connections and by
+// those of other engines. The holder of the engine's token owns all fields but the two
+// counts at the end.
 type frames struct {
 	port   port.Port
 	limits port.Limits
@@ -19,10 +19,10 @@ type frames struct {
 	all    []*frames // of all joined engines, by lane; empty for an adapter with one lane
 
 	kept    int          // frames of this pool that this engine's connections hold
-	foreign int          // frames of other pools that they hold
-	strain  int          // held frames of the pool that is the most short among those
+	foreign int          // frames of other pools that this engine's connections hold
+	strain  int          // held frames of the pool that is the most short among those other pools
 	parked  int          // receive frames that wait for their flow's connection
-	rxShare int          // what one flow may hold while there are enough
+	rxShare int          // the limit for one flow while there are enough
 	spent   []port.Frame // receive frames to give back after this step
 
 	lent   int          // transmit frames that connections hold
@@ -30,18 +30,18 @@ type frames struct {
 	spare  []port.Frame // taken from the port, and not in use
 	freed  []port.Frame // transmit frames to give back after this step
 
-	// Read and written by the token's holders of all joined engines.
+	// The token's holders of all joined engines read and write the fields that follow.
 	away     atomic.Int32 // frames of this pool that other engines' connections hold
 	keptHere atomic.Int32 // kept, as of the last step
 }
 
-// minShare and maxShare bound how many receive frames a flow may hold. The
-// share is what half the pool allows among the flows that are open. What a window
-// has more is kept in slabs.
+// minShare and maxShare bound how many receive frames a flow may hold. Half of the pool
+// is divided among the open flows. Octets of a window beyond the share are kept in
+// slabs.
 //
-// leastShare is the bound when frames are short: a window of fewer would be
-// less than a segment once it is rounded to the unit that windows are told in,
-// and the peer would send by its timer only.
+// leastShare is the bound when frames are short. A window of fewer frames would be less
+// than a segment once it is rounded to the unit of the window field, and the peer would
+// send by its timer only.
 const (
 	minShare   = 32
 	maxShare   = 512
@@ -64,16 +64,16 @@ func (p *frames) divide(flows int) {
 	p.txFair = max(8, pool(p.limits)/max(1, flows))
 }
 
-// receive is how many receive frames there are for this engine's flows.
+// receive returns how many receive frames there are for this engine's flows.
 func (p *frames) receive() int { return int(p.limits.RxFrames) }
 
-// pool is how many transmit frames there are for payload.
+// pool returns how many transmit frames there are for payload.
 func pool(l port.Limits) int { return int(l.TxFrames) - 2*reserve }
 
-// share is how many receive frames one flow may hold now. Once a quarter of the
-// pool is held, by flows whose upper layers do not read, a flow may hold a
-// sixteenth of what is left and no more. So something is left for flows that read,
-// however long the others hold theirs.
+// share returns how many receive frames one flow may hold now. Once flows whose upper
+// layers do not read hold a quarter of the pool, a flow may hold no more than a
+// sixteenth of the rest. So there are always frames for flows that read, however long
+// the others hold theirs.
 func (p *frames) share() int {
 	if out := p.out(); out >= p.receive()/4 {
 		return min(max((p.receive()-out)/16, leastShare), maxShare)
@@ -81,13 +81,12 @@ func (p *frames) share() int {
 	return p.rxShare
 }
 
-// scarce reports whether three quarters are held. Then flows keep nothing beyond
-// the step that it came in but what fits into memory of their own
-// (tcp.Conn.Unburden).
+// scarce reports whether three quarters are held. Then flows keep nothing beyond the
+// step in which it came, except in memory of their own (tcp.Conn.Unburden).
 func (p *frames) scarce() bool { return p.out() >= p.receive()-p.receive()/4 }
 
-// keep counts n frames like fr that connections of this engine hold more, or
-// fewer if n is negative.
+// keep adds n to the count of frames of fr's pool that connections of this engine hold.
+// n may be negative.
 func (p *frames) keep(fr port.Frame, n int) {
 	if fr.Home == p.lane {
 		p.kept += n
@@ -97,12 +96,12 @@ func (p *frames) keep(fr port.Frame, n int) {
 	p.all[fr.Home].away.Add(int32(n))
 }
 
-// out is how many frames are held of this engine's pool or, if its connections hold
-// frames of other pools, of the pool of which most are.
+// out returns how many frames of this engine's pool are held. If its connections hold
+// frames of other pools, it returns the largest count of these pools.
 func (p *frames) out() int { return max(p.kept+int(p.away.Load()), p.strain) }
 
-// compare tells the other engines how much is held of our pool, and looks at
-// theirs if we hold some of that.
+// compare publishes how many frames of our pool are held, and reads the counts of other
+// pools if we hold frames of these.
 func (p *frames) compare() {
 	p.strain = 0
 	p.keptHere.Store(int32(p.kept))
@@ -116,10 +115,10 @@ func (p *frames) compare() {
 	}
 }
 
-// txShare is how many transmit frames one flow may hold: a sixteenth of what
-// is left, so that many flows can send a bunch each, one after the other. It may
-// hold its part of the pool in any case, until three quarters are lent, to flows
-// whose peers do not read.
+// txShare returns how many transmit frames one flow may hold: a sixteenth of the rest,
+// so that many flows can send a bunch each, one after the other. Until three quarters
+// are lent to flows whose peers do not read, a flow may hold its part of the pool in
+// any case.
 func (p *frames) txShare() int {
 	all := pool(p.limits)
 	share := (all - p.lent) / 16
@@ -129,8 +128,8 @@ func (p *frames) txShare() int {
 	return max(share, 1)
 }
 
-// stock makes sure that more than above transmit frames are spare, and reports
-// whether they are.
+// stock makes more than above transmit frames spare, if it can, and reports whether it
+// could.
 func (p *frames) stock(above int) bool {
 	if len(p.spare) <= above {
 		n := len(p.spare)
@@ -139,7 +138,7 @@ func (p *frames) stock(above int) bool {
 	return len(p.spare) > above
 }
 
-// takeSpare takes one of the spare frames; stock has said that there is one.
+// takeSpare takes one of the spare frames. stock must have returned true before.
 func (p *frames) takeSpare() port.Frame {
 	n := len(p.spare) - 1
 	fr := p.spare[n]

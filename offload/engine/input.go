@@ -9,12 +9,12 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// ahead is how many packets before its turn a packet's headers are asked for. The
-// kernel has written them on another processor: to wait for them costs as much as
-// to parse them.
+// ahead is how many packets before its turn a packet's headers are prefetched. The
+// kernel has written them on another processor, and waiting for them costs as much as
+// parsing them.
 const ahead = 2
 
-// receive takes in what has arrived at the port since the last step.
+// receive processes the frames that have arrived at the port since the last step.
 func (e *Engine) receive() {
 	got := e.batch[:e.port.Receive(e.batch)]
 	for i, fr := range got {
@@ -38,8 +38,8 @@ func (e *Engine) prefetch(fr port.Frame) {
 	wire.Prefetch(e.port.Bytes(fr))
 }
 
-// input brings one packet to its flow. The frame is the flow's afterwards, or
-// on its way to another engine, or spent.
+// input brings one packet to its flow. Afterwards the frame belongs to the flow, is on
+// its way to another engine, or is spent.
 func (e *Engine) input(fr port.Frame) {
 	b := e.port.Bytes(fr)
 	if why := wire.ParsePacket(b, &e.pkt); why != wire.OK {
@@ -63,10 +63,11 @@ func (e *Engine) input(fr port.Frame) {
 	}
 }
 
-// find looks up the flow that e.pkt belongs to and the lane that owns it. The
-// steering record saves the hash. It is believed only if the packet itself agrees
-// with it, and its owner is never believed: the directory knows that. f is nil if
-// the flow is another lane's, and never for a flow without an owner.
+// find looks up the flow that e.pkt belongs to, and the lane that owns the flow. The
+// steering record saves the hash. find uses its flow id only if the packet agrees with
+// it, and never uses its owner: the directory has the owner. f is nil if this
+// engine does not have the flow: then owner is the lane that gets the flow's segments. f
+// may be a flow without an owner.
 func (e *Engine) find(fr port.Frame) (f *flow, owner Lane, why Drop) {
 	key := keyOf(&e.pkt)
 	if rec, ok := bpf.ParseRecord(e.port.Record(fr)); ok {
@@ -113,8 +114,8 @@ func (e *Engine) elsewhere(id FlowID, key *bpf.FlowKey) (at Lane, ok bool) {
 	return at, ok && k == *key && at != e.lane
 }
 
-// keyOf is the flow key of a received packet or, for an ICMP error, of the
-// flow whose segment it quotes: that one we sent.
+// keyOf returns the flow key of a received packet. For an ICMP error it returns the key
+// of the flow whose segment the error quotes: this end sent that segment.
 func keyOf(p *wire.Packet) (k bpf.FlowKey) {
 	remote, local := p.Src, p.Dst
 	remotePort, localPort := p.TCP.SrcPort, p.TCP.DstPort
@@ -159,7 +160,7 @@ func (e *Engine) segment(f *flow, b []byte, fr port.Frame) {
 		return
 	}
 	if s.Flags&wire.RST != 0 && f.conn.Arrived() {
-		f.ulp.Receive(e.now, f.conn) // what came before may say why, and a reset takes it away
+		f.ulp.Receive(e.now, f.conn) // earlier octets may say why, and a reset discards them
 	}
 	kept, drop := f.conn.Receive(e.now, s)
 	e.count.tcp[drop]++
@@ -170,14 +171,14 @@ func (e *Engine) segment(f *flow, b []byte, fr port.Frame) {
 	}
 }
 
-// unsummedAfter is how long a peer may send nothing but segments whose checksum
-// nobody has computed: less than Linux waits before it sends one again.
+// unsummedAfter is how long a peer may send only segments whose checksum has not been
+// computed. It is less than Linux waits before it sends a segment again.
 const unsummedAfter = 100 * time.Millisecond
 
-// refusePartial ends f if its peer has sent nothing else for some time. It would
-// otherwise go on until a timeout, and neither end would say why. Segments count
-// that begin with the very octet that is due: a peer repeats those, and who only
-// guesses cannot end a connection with two packets.
+// refusePartial ends f if its peer has sent only such segments for some time. Otherwise
+// f would go on until a timeout, and neither end would say why. Only segments that
+// begin with the very octet that is due count: a peer repeats those, so that a sender
+// that guesses cannot end a connection with two packets.
 func (e *Engine) refusePartial(f *flow) {
 	switch {
 	case f.conn == nil || !f.conn.Expects(e.pkt.TCP.Seq):
@@ -189,7 +190,7 @@ func (e *Engine) refusePartial(f *flow) {
 	}
 }
 
-// tooBig hands a path MTU report to the connection it is about.
+// tooBig gives a path MTU report to the connection that it concerns.
 func (e *Engine) tooBig(f *flow, b []byte, fr port.Frame) {
 	why := e.pkt.VerifyChecksum(b, false)
 	if why != wire.OK {

@@ -144,7 +144,7 @@ func (l *late) Receive(now clock.Instant, s stream.Stream) {
 	}
 }
 
-// Transmit is what a doorbell leads to.
+// Transmit returns what a doorbell leads to.
 func (l *late) Transmit(now clock.Instant, s stream.Stream) {
 	l.Receive(now, s)
 	l.Transfer.Transmit(now, s)

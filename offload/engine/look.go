@@ -7,23 +7,22 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// lookAtMost is how many flows are looked at between two steps: so few that no
-// peer notices.
+// lookAtMost is how many flows are looked at between two steps: few enough that no peer
+// notices.
 const lookAtMost = 256
 
-// Glance is what an engine says about itself at one moment.
+// Glance is the state of an engine at one moment.
 type Glance struct {
 	Counters Counters
 	Flows    int       // that have a connection
 	TCP      tcp.Stats // of connections since the engine was made: those that have ended, and those looked at
 }
 
-// Look reads the engine, calls first, if set, for what else belongs to the
-// queue's goroutine, and then fn with the index in ids of each flow that has a
-// connection here, and with that. All of it happens between two steps, in
-// bunches of a few flows, so that other work goes on meanwhile. fn must only
-// look, and keep nothing. When ctx ends first either may still run, a little
-// later.
+// Look reads the engine. It calls first, if set, which may read what else belongs to
+// the queue's goroutine. Then it calls fn for each flow that has a connection here,
+// with the index in ids and the connection. All of it happens between two steps, a few
+// flows at a time, so that other work goes on meanwhile. fn must only read, and must
+// keep nothing. If ctx ends first, first and fn may still run a little later.
 func (e *Engine) Look(ctx context.Context, ids []FlowID, first func(), fn func(i int, c *tcp.Conn)) (Glance, error) {
 	var g Glance
 	err := e.between(ctx, func() {
@@ -41,13 +40,13 @@ func (e *Engine) Look(ctx context.Context, ids []FlowID, first func(), fn func(i
 		})
 	}
 	if err != nil {
-		return Glance{}, err // who gave up must not touch what is still written to
+		return Glance{}, err // fn may still write after ctx has ended
 	}
 	return g, nil
 }
 
-// between is call, for those who only look: an engine that has stopped, as one
-// does whose interface is gone, can be looked at still.
+// between is call for callers that only read: it works on an engine that has stopped,
+// too, as one does whose interface is gone.
 func (e *Engine) between(ctx context.Context, fn func()) error {
 	err := e.call(ctx, fn)
 	if errors.Is(err, ErrStopped) {
@@ -62,7 +61,7 @@ func (e *Engine) between(ctx context.Context, fn func()) error {
 	return err
 }
 
-// lookAt is one bunch of Look.
+// lookAt looks at one bunch of flows for Look.
 func (e *Engine) lookAt(ids []FlowID, at int, fn func(int, *tcp.Conn)) {
 	for i := at; i < min(at+lookAtMost, len(ids)); i++ {
 		if f := e.flow(ids[i]); f != nil && f.conn != nil {
@@ -72,6 +71,6 @@ func (e *Engine) lookAt(ids []FlowID, at int, fn func(int, *tcp.Conn)) {
 	}
 }
 
-// Asleep reports whether the engine waits in its port. Any goroutine may ask,
-// and nobody is woken for it.
+// Asleep reports whether the engine sleeps in its port. Any goroutine may call it. It
+// does not wake the engine.
 func (e *Engine) Asleep() bool { return e.rest.asleep.Load() }

@@ -12,25 +12,24 @@ import (
 // engines together.
 const passLen = 1024
 
-// mail is what other engines leave for one engine: segments of its flows, and its
-// own frames on their way home. Any engine gives, and only the engine itself
-// takes. Nobody waits or locks.
+// mail is what other engines leave for one engine: segments of its flows, and its own
+// frames on their way back. Any engine gives, and only the engine itself takes. No
+// engine waits or locks.
 type mail struct {
 	pass passRing
 	home homeRing
 }
 
-// letter is a place of a passRing. turn says what the place is good for: it
-// equals the position that may be filled next, or that position plus 1 once the
-// frame is in place.
+// letter is a place of a passRing. turn is the position that may be filled next in this
+// place, or that position plus 1 once the frame is in place.
 type letter struct {
 	turn  atomic.Uint64
 	frame port.Frame
 }
 
-// passRing is a bounded queue with many givers and one taker. A giver that has
-// claimed a place and not filled it yet hides the places behind it for that
-// moment, so the taker finds an empty ring and does not wait.
+// passRing is a bounded queue with many givers and one taker. A giver that has claimed
+// a place and not filled it yet hides the places behind it for that moment: the taker
+// finds an empty ring and does not wait.
 type passRing struct {
 	tail  atomic.Uint64 // next position to fill
 	_     [56]byte      // the two ends live on different cache lines
@@ -61,7 +60,7 @@ func (r *passRing) give(f port.Frame) bool {
 				return true
 			}
 		case turn < at:
-			return false // the frame of one round ago is still there
+			return false // the frame of the previous round is still there
 		}
 	}
 }
@@ -92,7 +91,7 @@ type homeRing struct {
 // init makes room for every frame of a pool.
 func (r *homeRing) init(frames int) { r.slots = make([]atomic.Uint64, powerOfTwo(frames)) }
 
-// give sends the frame at addr home.
+// give returns the frame at addr to its pool.
 func (r *homeRing) give(addr uint64) {
 	at := r.tail.Add(1) - 1
 	if r.slots[at&uint64(len(r.slots)-1)].Swap(addr+1) != 0 {
@@ -112,21 +111,21 @@ func (r *homeRing) take() (addr uint64, ok bool) {
 	return v - 1, true
 }
 
-// powerOfTwo is the smallest power of two that is not below n.
+// powerOfTwo returns the smallest power of two that is not below n.
 func powerOfTwo(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
 
 // lanes is an engine's place among the engines of its adapter. Join sets it.
 type lanes struct {
 	engines []*Engine // by lane; empty for an adapter with one lane
-	first   port.Lane // of our port
-	span    port.Lane // how many lanes our port has
+	first   port.Lane // of this engine's port
+	span    port.Lane // how many lanes this engine's port has
 	wake    []uint64  // bitmap of the lanes to wake after this step
 }
 
-// Join connects the engines of all ports of an adapter, so that a segment which
-// arrives at one lane reaches the flow that another lane's engine owns. Call it
-// once, before any engine runs. The engines share one Directory and come in the
-// order of their lanes, those of one port next to each other.
+// Join connects the engines of all ports of an adapter, so that a segment that arrives
+// at one lane reaches the flow that another lane's engine owns. Call it once, before
+// any engine runs. The engines must share one Directory, and be in the order of their
+// lanes, those of one port next to each other.
 func Join(engines ...*Engine) error {
 	for i, e := range engines {
 		if int(e.lane) != i {
@@ -165,8 +164,8 @@ func Join(engines ...*Engine) error {
 // ofOurPort reports whether the frame's pool is one of this engine's port.
 func (e *Engine) ofOurPort(f port.Frame) bool { return f.Home-e.lanes.first < e.lanes.span }
 
-// passTo gives f to the engine of a lane. The frame is gone either way: to the
-// other engine or, if its ring is full, back to the pool, counted.
+// passTo gives f to the engine of a lane. The caller must not use the frame afterwards:
+// it is at the other engine or, if its ring is full, counted and back in the pool.
 func (e *Engine) passTo(lane port.Lane, f port.Frame) {
 	if int(lane) >= len(e.lanes.engines) || lane == e.lane || e.lanes.engines[lane].ended.Load() {
 		e.count.drops[DropNoOwner]++
@@ -181,25 +180,25 @@ func (e *Engine) passTo(lane port.Lane, f port.Frame) {
 	}
 	e.count.PassedOut++
 	e.wakeLater(lane)
-	if to.ended.Load() && to.token.CompareAndSwap(false, true) { // it ended meanwhile, and may not have seen f
+	if to.ended.Load() && to.token.CompareAndSwap(false, true) { // it has ended meanwhile, and may not have seen f
 		to.returnMail()
 		to.token.Store(false)
 	}
 }
 
-// returnMail sends the frames home that wait for this engine, which has ended. The
-// caller holds the token.
+// returnMail returns the frames that wait for this engine, which has ended, to their
+// pools. The caller holds the token.
 func (e *Engine) returnMail() {
 	for f, ok := e.mail.pass.take(); ok; f, ok = e.mail.pass.take() {
-		if f.Home != e.lane { // our own pool has nobody any more
+		if f.Home != e.lane { // no engine uses our own pool any more
 			e.release(f)
 		}
 	}
 	e.wakePeers()
 }
 
-// takeMail takes in the frames that other engines passed to us and those of
-// ours that come home, and looks at the former as at any other arrival.
+// takeMail takes the frames that other engines passed to this engine, and this engine's
+// own frames that come back. Passed frames are processed like any other arrival.
 func (e *Engine) takeMail() {
 	for addr, ok := e.mail.home.take(); ok; addr, ok = e.mail.home.take() {
 		e.frames.spent = append(e.frames.spent, port.Frame{Addr: addr, Home: e.lane})
@@ -215,7 +214,7 @@ func (e *Engine) takeMail() {
 	}
 }
 
-// release gives a receive frame back to the lane whose pool it is of.
+// release gives a receive frame back to the lane that owns its pool.
 func (e *Engine) release(f port.Frame) {
 	if f.Home == e.lane {
 		e.frames.spent = append(e.frames.spent, f)
@@ -225,10 +224,10 @@ func (e *Engine) release(f port.Frame) {
 	e.wakeLater(f.Home)
 }
 
-// wakeLater has the engine of a lane woken when this step ends.
+// wakeLater notes that the engine of a lane must be woken when this step ends.
 func (e *Engine) wakeLater(lane port.Lane) { e.lanes.wake[lane/64] |= 1 << (lane % 64) }
 
-// wakePeers wakes the engines that this step left frames for.
+// wakePeers wakes the engines for which this step has left frames.
 func (e *Engine) wakePeers() {
 	for i, set := range e.lanes.wake {
 		if set == 0 {

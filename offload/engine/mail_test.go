@@ -189,7 +189,7 @@ func (q *quiet) Limits() port.Limits {
 
 func (q *quiet) Wake() { q.woken++ }
 
-// joined is n engines of one adapter, each with so many frames.
+// joined returns n engines of one adapter, each with so many frames.
 func joined(t *testing.T, n int, frames uint32) (engines []*Engine, ports []*quiet) {
 	t.Helper()
 	dir, err := NewDirectory(64)

@@ -5,18 +5,18 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// outbox is what an engine knows of its port's transmit side.
+// outbox is the state of the port's transmit side, as the engine knows it.
 type outbox struct {
 	room    int  // free places in the transmit ring, at least
 	queued  int  // packets for the port since the last flush
-	stalled bool // the link takes nothing now
+	stalled bool // the link sends nothing now
 	one     [1]port.Frame
 }
 
 // Send implements tcp.Output: one segment of this flow, onto the port. The
-// headers go in front of the payload in the frame that holds it, unless the
-// kernel still reads that frame, or the segment is a piece of it: then the
-// payload is copied into a frame of its own.
+// headers go in front of the payload in the frame that holds it. If the kernel still
+// reads that frame, or the segment is only a piece of it, the payload is copied into a
+// frame of its own.
 func (f *flow) Send(h *wire.TCPFields, fr port.Frame, off, n int) bool {
 	e := f.e
 	switch {
@@ -55,8 +55,8 @@ func (f *flow) SendCopy(h *wire.TCPFields, payload []byte) bool {
 	return true
 }
 
-// transmit writes the headers in front of the n octets of payload in fr and
-// queues the packet. There is room.
+// transmit writes the headers in front of the n octets of payload in fr, and queues the
+// packet. The caller has checked that there is room.
 func (e *Engine) transmit(f *flow, h *wire.TCPFields, fr port.Frame, n int) {
 	mem := e.port.Bytes(port.Frame{Addr: fr.Addr - port.Headroom, Len: uint32(port.Headroom + n), Home: fr.Home})
 	length := f.head.Write(mem, port.Headroom, h)
@@ -73,9 +73,9 @@ func (e *Engine) transmit(f *flow, h *wire.TCPFields, fr port.Frame, n int) {
 	}
 }
 
-// flushEvery is how many packets at most wait for the kernel to be told. The
-// other end begins with the first ones while we make the next, and what the
-// kernel copies is still in the processor's cache.
+// flushEvery is how many packets are queued at most before the kernel is told of them.
+// The other end starts on the first packets while we make the next, and octets that the
+// kernel copies are still in the processor's cache.
 const flushEvery = 32
 
 // hasRoom reports whether the transmit ring takes another packet.
@@ -87,7 +87,7 @@ func (e *Engine) hasRoom() bool {
 	return true
 }
 
-// roomy is hasRoom for who has no packet yet.
+// roomy is hasRoom for a caller that has no packet yet.
 func (e *Engine) roomy() bool {
 	if e.tx.room <= 0 {
 		e.tx.room = e.port.Room()

@@ -12,24 +12,24 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 )
 
-// rest is when an engine next needs to run, and until when Run sleeps.
+// rest says when an engine next needs to run, and until when Run sleeps.
 type rest struct {
 	next   clock.Instant // what the last step reported
 	vain   int           // steps in a row that moved nothing
-	asleep atomic.Bool   // Run sleeps, which any goroutine may read ...
-	alarm  clock.Instant // ... until then
-	moved  uint64        // packets moved when Run last looked for rest; Run's own
+	asleep atomic.Bool   // Run sleeps; any goroutine may read it
+	alarm  clock.Instant // Run sleeps until then
+	moved  uint64        // packets moved when streams last looked; only Run uses it
 }
 
-// Progress runs commands and one step at time now, if nobody else is doing so,
-// and reports when the engine next needs to run. ok is false when another
-// goroutine holds the token: it does the work instead. It is what Run does
-// again and again; who posts or polls calls Visit.
+// Progress runs commands and one step at time now, unless another goroutine does so,
+// and reports when the engine next needs to run. ok is false if another goroutine holds
+// the token: that goroutine does the work instead. Run does the same again and again. A
+// goroutine that posts or polls calls Visit.
 func (e *Engine) Progress(now clock.Instant) (next clock.Instant, ok bool) {
 	return e.turn(now, true)
 }
 
-// turn is Progress and Visit. A keeper that has found work looks again at once.
+// turn implements Progress and Visit. A keeper that has found work looks again at once.
 func (e *Engine) turn(now clock.Instant, keeper bool) (next clock.Instant, ok bool) {
 	if !e.token.CompareAndSwap(false, true) {
 		return clock.Never, false
@@ -38,7 +38,7 @@ func (e *Engine) turn(now clock.Instant, keeper bool) (next clock.Instant, ok bo
 		e.token.Store(false)
 		return clock.Never, false
 	}
-	now = max(now, e.now) // another may have stepped since the caller looked at the clock
+	now = max(now, e.now) // another goroutine may have stepped since the caller read the clock
 	e.now = now
 	e.reader.Enter() // commands call upper layers too
 	e.cmds.runAll()
@@ -53,7 +53,7 @@ func (e *Engine) turn(now clock.Instant, keeper bool) (next clock.Instant, ok bo
 	e.deliver()
 	e.token.Store(false)
 	if early {
-		e.port.Wake() // the sleeper meant to sleep longer
+		e.port.Wake() // the sleeping Run has a later alarm
 	}
 	for _, tell := range heard {
 		tell()
@@ -62,8 +62,8 @@ func (e *Engine) turn(now clock.Instant, keeper bool) (next clock.Instant, ok bo
 	return next, true
 }
 
-// deliver tells the world which flows have ended. The caller has the token: another
-// goroutine's next step cannot overtake it.
+// deliver calls Ended for the flows that have ended. The caller has the token: no later
+// step of another goroutine can overtake it.
 func (e *Engine) deliver() {
 	if e.cfg.Ended != nil {
 		for _, end := range e.ends {
@@ -73,22 +73,21 @@ func (e *Engine) deliver() {
 	e.ends = e.ends[:0]
 }
 
-// after tells the world what else a step has led to.
+// after calls Config.After.
 func (e *Engine) after() {
 	if e.cfg.After != nil {
 		e.cfg.After()
 	}
 }
 
-// Run keeps the engine going until ctx ends: on a thread of its own, spinning
-// for Config.Spin after it last found work, asleep in the port otherwise. It
-// is also the keeper of an engine whose users call Progress themselves: it
-// sleeps without the token, and minds the deadlines and the arrivals that
-// nobody polls for.
+// Run runs the engine until ctx ends. It has a thread of its own, spins for Config.Spin
+// after it last found work, and otherwise sleeps in the port. Run is also the keeper of
+// an engine whose users call Progress themselves: it sleeps without the token, and
+// handles deadlines and arrivals that no user polls for.
 //
-// When it returns every flow has ended, with stream.ErrPort and what ended ctx if
-// that has a cause of its own: the engine is of no use any more. The error is the
-// port's; nil when ctx has ended.
+// When Run returns, every flow has ended, with stream.ErrPort and the cause of ctx if
+// that has one of its own. The engine cannot run again. The error is the port's; it is
+// nil if ctx has ended.
 func (e *Engine) Run(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -100,11 +99,11 @@ func (e *Engine) Run(ctx context.Context) error {
 		why = cause
 	}
 	e.endAll(why)
-	e.reader.Close() // nothing is left that could look an STag up
+	e.reader.Close() // nothing is left that could look up an STag
 	return err
 }
 
-// loop is Run without its end.
+// loop runs the engine until ctx ends or the port fails.
 func (e *Engine) loop(ctx context.Context) error {
 	busy, yielded := clock.Now(), false
 	for ctx.Err() == nil {
@@ -142,7 +141,7 @@ func (e *Engine) loop(ctx context.Context) error {
 		if limit == 0 {
 			continue
 		}
-		if !e.bells.any() { // one may have rung silently while we had the token
+		if !e.bells.any() { // one may have rung silently while this goroutine had the token
 			err = e.port.Sleep(limit)
 		}
 		if err != nil {
@@ -153,23 +152,24 @@ func (e *Engine) loop(ctx context.Context) error {
 	return nil
 }
 
-// yield lets whoever waits for this processor have it: often that is the thread
-// that fills our ring, and what it brings is found without sleeping and being
-// woken. It costs a system call where nobody waits.
+// yield gives the processor to another thread that waits for it. Often that is the
+// thread that fills our ring, and its packets are then found without a sleep and a
+// wake-up. If no thread waits, yield costs a system call.
 func yield() { _, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
-// A pause is a sleep that arrivals do not end. To be woken for the first packet of
-// a bunch costs the other end, or whoever carries the packets there, more than
-// the packet itself: between two ends that stream, pauses leave the bunches whole.
-// The engine pauses when it has moved so many packets since it last looked for
+// A pause is a sleep that arrivals do not end. Waking an engine for the first packet of
+// a bunch costs the other end, or the thread that carries the packets there, more than
+// the packet itself. Between two ends that stream, pauses leave the bunches whole. The
+// engine pauses if it has moved enough packets since the last check; a few messages
+// back and forth never cause a pause.
 // longer rest; a few messages back and forth never make it do so.
 const (
 	pause     = 20 * time.Microsecond // the kernel's timers add up to 50
 	streaming = 64                    // packets, both ways
 )
 
-// streams reports whether packets have come and gone in numbers since Run last
-// asked. What others move in the meantime counts too.
+// streams reports whether many packets have come and gone since the last call. Packets
+// that other goroutines move in the meantime count too.
 func (e *Engine) streams() bool {
 	e.acquire()
 	moved := e.count.RxPackets + e.count.TxPackets
@@ -179,8 +179,8 @@ func (e *Engine) streams() bool {
 	return moved-before >= streaming
 }
 
-// pause sleeps for a moment, or until the engine's next deadline. Wake ends it
-// sooner.
+// pause sleeps for a moment, or until the engine's next deadline. Wake ends the sleep
+// earlier.
 func (e *Engine) pause(now clock.Instant) error {
 	e.acquire()
 	next := e.rest.next
@@ -192,8 +192,8 @@ func (e *Engine) pause(now clock.Instant) error {
 	return e.port.Nap(limit)
 }
 
-// lieDown says how long Run may sleep; 0: not at all. From now on whoever
-// makes the deadline earlier wakes it.
+// lieDown returns how long Run may sleep; 0 means not at all. From now on a goroutine
+// that makes the deadline earlier wakes Run.
 func (e *Engine) lieDown(now clock.Instant) (time.Duration, error) {
 	e.acquire()
 	defer e.token.Store(false)
@@ -211,14 +211,14 @@ func (e *Engine) getUp() {
 	e.token.Store(false)
 }
 
-// acquire takes the token, which whoever has it gives up soon.
+// acquire takes the token. It waits: a holder keeps the token only for a short time.
 func (e *Engine) acquire() {
 	for !e.token.CompareAndSwap(false, true) {
 		runtime.Gosched()
 	}
 }
 
-// until is how long to sleep at now for a deadline: negative for no limit.
+// until returns how long to sleep at now for a deadline: negative for no limit.
 func until(now, next clock.Instant) time.Duration {
 	if next == clock.Never {
 		return -1
@@ -226,14 +226,14 @@ func until(now, next clock.Instant) time.Duration {
 	return max(0, next.Sub(now))
 }
 
-// Ring says that the flow's upper layer has something to transmit. It costs an
-// atomic operation when the bell is already ringing. The engine's own
-// goroutine is woken if it sleeps.
+// Ring says that the flow's upper layer has something to transmit. It costs one atomic
+// operation if the doorbell is already rung. It wakes the engine's own goroutine if
+// that sleeps.
 func (e *Engine) Ring(id FlowID) {
 	if e.bells.ring(int(id.Index())) {
 		e.port.Wake()
 	}
 }
 
-// RingSilently is Ring for who calls Visit after it: nobody is woken.
+// RingSilently rings without waking the engine. The caller must call Visit next.
 func (e *Engine) RingSilently(id FlowID) { e.bells.ring(int(id.Index())) }

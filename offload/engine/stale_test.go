@@ -13,7 +13,7 @@ import (
 	"github.com/stag-rdma/stag/test/world"
 )
 
-// record is a steering record about a flow.
+// record returns a steering record about a flow.
 func record(magic uint32, id engine.FlowID) []byte {
 	b := make([]byte, bpf.RecordLen)
 	binary.NativeEndian.PutUint32(b, magic)
@@ -21,7 +21,7 @@ func record(magic uint32, id engine.FlowID) []byte {
 	return b
 }
 
-// tagged is a record about a segment that begins with a tagged FPDU.
+// tagged returns a record about a segment that begins with a tagged FPDU.
 func tagged(id engine.FlowID) []byte {
 	b := record(bpf.Magic, id)
 	b[9] = bpf.FlagFPDU

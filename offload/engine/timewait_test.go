@@ -10,7 +10,7 @@ import (
 	"github.com/stag-rdma/stag/test/world"
 )
 
-// lingering is how many flows of a side have ended and are not gone.
+// lingering returns how many flows of a side have ended and are not gone.
 func lingering(w *world.World, side int) (n int) {
 	for _, ends := range w.Ends[side] {
 		if !ends[len(ends)-1].Gone {

@@ -6,48 +6,48 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 )
 
-// Flows that have more to send than there is room for take turns: each sends
-// a bunch, and then waits until all others had theirs. Segments that come in
-// bunches cost both ends less: the state of their connection and the memory that
-// they go to are in the caches for all but the first, and one ACK is enough for
-// many.
+// Flows that have more to send than there is room for take turns: each sends a bunch,
+// and then waits until all others have had their turn. Segments in bunches cost both
+// ends less: the state of their connection and the memory that they go to are in the
+// caches for all but the first, and one ACK acknowledges many.
 
 const (
 	// turn is how many frames a flow may fill before others have their turn.
 	turn = 32
 
-	// turnsMost is about how many packets a step sends in turns. Then what has
-	// arrived meanwhile is looked at: the frames that it acknowledges are still
-	// in the caches.
+	// turnsMost is about how many packets a step sends in turns. Then the step ends, so
+	// that arrivals are processed: the frames that they acknowledge are still in the
+	// caches.
 	turnsMost = 256
 
-	// slack is how much longer than twice the least round trip a segment may be
-	// under way before too much is.
+	// slack is how much longer than twice the least round trip a segment may be under
+	// way before the bound on frames falls.
 	slack = 250 * time.Microsecond
 
-	// patience is how long turns wait for frames to come back.
+	// patience is how long the engine waits for frames to come back before the bound
+	// rises.
 	patience = time.Millisecond
 )
 
-// flight bounds how many frames all flows together have under way while some
-// wait for their turn. The peers' windows are for far more than they keep up with:
-// it would wait in their receive rings, go cold there, and be lost when these are
-// full.
+// flight bounds how many frames all flows together have under way while some wait for
+// their turn. The peers' windows allow far more frames than the peers keep up with:
+// those would wait in the peers' receive rings, leave the caches there, and be lost
+// when the rings are full.
 //
-// The bound rises by a quarter of what comes back in time, and falls by a quarter
-// of what comes back late. When nothing comes back at all, because it is all with
-// peers that are silent, it rises by a bunch.
+// The bound rises by a quarter of the frames that come back in time, and falls by a
+// quarter of those that come back late. If no frame comes back at all, because silent
+// peers have them all, it rises by a bunch.
 type flight struct {
 	least, all int // frames; between them is the bound
 	most       int
-	quarters   int           // that it has to rise yet
-	since      clock.Instant // when a frame last came back, or it rose because none did
+	quarters   int           // quarters by which the bound still has to rise
+	since      clock.Instant // when a frame last came back, or the bound rose because none did
 }
 
 func newFlight(pool int) flight { return flight{least: pool / 8, most: pool / 8, all: pool} }
 
-// acked learns that n frames have come back, the last one after trip, where the
-// least round trip was so long. Nothing is known of a trip of 0.
+// acked notes that n frames have come back, the last one after trip; least is the least
+// round trip. A trip of 0 is unknown.
 func (l *flight) acked(now clock.Instant, n int, trip, least time.Duration, waiting bool) {
 	l.since = now
 	if !waiting || trip == 0 {
@@ -61,7 +61,7 @@ func (l *flight) acked(now clock.Instant, n int, trip, least time.Duration, wait
 	l.quarters %= 4
 }
 
-// look raises the bound, if nobody can go on otherwise.
+// look raises the bound if no flow can go on otherwise.
 func (l *flight) look(now clock.Instant, lent int, waiting bool) {
 	switch {
 	case !waiting:
@@ -71,12 +71,12 @@ func (l *flight) look(now clock.Instant, lent int, waiting bool) {
 	}
 }
 
-// mayLend reports whether more frames may get under way. A flow that is alone is
-// bounded by its peer and the network.
+// mayLend reports whether more frames may be under way. A single flow is bounded only
+// by its peer and the network.
 func (e *Engine) mayLend() bool { return (e.open == 1 || e.frames.lent < e.flight.most) && e.roomy() }
 
-// allowance is how many frames a flow may fill that is served out of turn,
-// because something has happened to it: none while others wait.
+// allowance returns how many frames a flow may fill that is served out of turn, because
+// of an event: none while others wait.
 func (e *Engine) allowance() int {
 	if e.line.n != 0 || len(e.retry) != 0 || !e.mayLend() {
 		return 0
@@ -84,8 +84,8 @@ func (e *Engine) allowance() int {
 	return turn
 }
 
-// unload frees frames of a flow that could fill more than it may hold: it goes on
-// when they are back. Nothing has been acknowledged by that.
+// unload frees frames of a flow that could fill more than it may hold: the flow goes on
+// when the frames are back. It counts no frame as acknowledged.
 func (e *Engine) unload(f *flow) {
 	back := f.back
 	if f.conn.Unload(turn) != 0 {
@@ -94,8 +94,8 @@ func (e *Engine) unload(f *flow) {
 	f.back = back
 }
 
-// resume serves the flows whose segments found no room, oldest first, as long
-// as there is some.
+// resume serves the flows whose segments found no room, oldest first, as long as there
+// is room.
 func (e *Engine) resume() {
 	stuck := e.retry
 	e.retry = e.retry[:0] // never longer than what was read of stuck, which it overwrites
@@ -109,7 +109,7 @@ func (e *Engine) resume() {
 	}
 }
 
-// takeTurns lets the flows that wait fill frames and send them, in order.
+// takeTurns lets the flows in line fill frames and send them, in order.
 func (e *Engine) takeTurns() {
 	e.flight.look(e.now, e.frames.lent, e.line.n != 0)
 	begin := e.count.TxPackets

@@ -34,7 +34,7 @@ func unsum(t *testing.T, b []byte) (p wire.Packet) {
 	return p
 }
 
-// unsummedWorld is a world in which what arrives at side 0 passes change.
+// unsummedWorld returns a world in which what arrives at side 0 passes change.
 func unsummedWorld(t *testing.T, accept bool, change func(b []byte)) *world.World {
 	t.Helper()
 	w, err := world.New(world.Config{

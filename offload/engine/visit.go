@@ -6,23 +6,23 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 )
 
-// turns is how often a visitor does the work of those who came meanwhile and
-// found the token taken, before it leaves the rest to Run.
+// turns is how often a visitor does the work of goroutines that came meanwhile and
+// found the token taken. Then it leaves the rest to Run.
 const turns = 8
 
-// Visit runs commands and one step, if nobody else is doing so: the inline mode.
-// Whoever posts or polls calls it, and no message waits for another goroutine to
-// be scheduled. Whose bell rang silently before is served when it returns, or
-// another goroutine is at it.
+// Visit runs commands and one step, unless another goroutine does so: the inline mode.
+// A goroutine that posts or polls calls it, so that no message waits for another
+// goroutine to be scheduled. A flow whose doorbell was rung with RingSilently before
+// the call has been served when Visit returns, or is being served by another goroutine.
 //
-// Run, the keeper, minds deadlines meanwhile; arrivals too, unless visitors come
-// so often that it need not (package visits). Who has visited and goes to sleep
-// calls Watch.
+// Run, the keeper, handles deadlines meanwhile. It handles arrivals too, unless
+// visitors come so often that it need not (package visits). A visitor that goes to
+// sleep calls Watch.
 func (e *Engine) Visit(now clock.Instant) {
 	e.visits.Enter()
 	for range turns {
 		if _, ok := e.turn(now, false); !ok {
-			return // whoever has the token looks at the bells after giving it back
+			return // the token's holder looks at the doorbells after giving it back
 		}
 		if !e.bells.any() && !e.cmds.pending() {
 			return
@@ -31,21 +31,21 @@ func (e *Engine) Visit(now clock.Instant) {
 	e.port.Wake()
 }
 
-// Awake reports whether the keeper is at work. A bell that rang before, silently,
-// it will find: then nobody need visit for it.
+// Awake reports whether the keeper runs. It will find a doorbell that was rung silently
+// before the call: then no goroutine need visit for it.
 func (e *Engine) Awake() bool { return !e.rest.asleep.Load() }
 
-// Watch makes the keeper wait for arrivals, if it leaves them to visitors. A
-// visitor that goes to sleep calls it before, and then looks once more whether
-// there is something for it.
+// Watch makes the keeper wait for arrivals, if it leaves them to visitors. A visitor
+// calls Watch before it goes to sleep, and then looks once more whether there is work
+// for it.
 func (e *Engine) Watch() {
 	if e.visits.Leave() {
 		e.port.Wake()
 	}
 }
 
-// doze sleeps for limit, or until the engine's next deadline. Only Wake ends it
-// sooner.
+// doze sleeps for limit, or until the engine's next deadline. Only Wake ends the sleep
+// earlier.
 func (e *Engine) doze(now clock.Instant, limit time.Duration) (err error) {
 	e.acquire()
 	e.rest.alarm = clock.Sooner(e.rest.next, now.Add(limit))
