@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// callers are the connections of a server, so that it can end without cutting
-// off what is almost said. It is safe for concurrent use.
+// callers are the connections of a server, so that the server can close without cutting
+// off answers that are almost complete. It is safe for concurrent use.
 type callers struct {
 	mu      *sync.Mutex       // guards what follows
 	changed *sync.Cond        // of mu
-	all     map[net.Conn]bool // whether one is being answered
+	all     map[net.Conn]bool // whether a request of it is being answered
 }
 
 func newCallers() callers {
@@ -33,7 +33,7 @@ func (c callers) note(conn net.Conn, state http.ConnState) {
 	c.changed.Broadcast()
 }
 
-// rest waits until nobody is being answered, for at most d.
+// rest waits until no request is being answered, for at most d.
 func (c callers) rest(d time.Duration) {
 	late := false
 	timer := time.AfterFunc(d, func() {
@@ -59,7 +59,7 @@ func (c callers) answering() bool {
 	return false
 }
 
-// leave waits until all connections are gone, which somebody has closed.
+// leave waits until all connections are gone. The caller has closed them.
 func (c callers) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

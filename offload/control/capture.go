@@ -12,8 +12,8 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// schemaHeader is where every answer says what its contents are,
-// errTrailer where a capture that has begun says why it ended.
+// schemaHeader is the header in which every answer names its schema. errTrailer is the
+// trailer in which a capture that has begun says why it ended.
 const (
 	schemaHeader = "Stag-Schema"
 	errTrailer   = "Stag-Error"
@@ -48,7 +48,7 @@ func sendCapture(w http.ResponseWriter, r *http.Request, source Source) {
 	}
 }
 
-// query is a filter as the parameters of a request.
+// query returns a filter as the parameters of a request.
 func query(f report.Filter) url.Values {
 	v := url.Values{}
 	if f.Device != "" {
@@ -62,7 +62,7 @@ func query(f report.Filter) url.Values {
 	return v
 }
 
-// parseFilter is the reverse of query. What it does not know is a mistake.
+// parseFilter reverses query. An unknown parameter is an error.
 func parseFilter(text string) (f report.Filter, err error) {
 	v, err := url.ParseQuery(text)
 	if err != nil {
@@ -95,7 +95,7 @@ func number[T int | uint32](v url.Values, name string, bits int) (T, error) {
 	return T(n), nil
 }
 
-// Capture is packets from an engine, as they come.
+// Capture is a stream of packets from an engine.
 type Capture struct {
 	ctx  context.Context
 	from Endpoint
@@ -103,9 +103,9 @@ type Capture struct {
 	in   frames
 }
 
-// Next waits for the next batch. io.EOF when the engine has closed in good
-// order, io.ErrUnexpectedEOF and ErrGone when it died, the cause of ctx's end
-// when that was first.
+// Next waits for the next batch. It fails with io.EOF when the engine has closed in
+// good order, with io.ErrUnexpectedEOF and ErrGone when the engine died, and with the
+// cause of ctx's end if ctx ended first.
 func (c *Capture) Next() (report.Batch, error) {
 	b, err := c.in.next()
 	switch {

@@ -17,8 +17,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// TestCapture: filters get to the engine, and packets to the caller, with all
-// that belongs to them.
+// TestCapture: filters reach the engine, and packets reach the caller with all their
+// fields.
 func TestCapture(t *testing.T) {
 	var sent report.Batch
 	var seed uint64
@@ -57,7 +57,7 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// TestCaptureFails: at once, or when it has begun.
+// TestCaptureFails: a capture fails at once, or after it has begun.
 func TestCaptureFails(t *testing.T) {
 	e, _ := serve(t, sender(0, errors.New("no such device\nat all")))
 	_, err := e.Capture(rig.Context(t), report.Filter{})
@@ -76,8 +76,8 @@ func TestCaptureFails(t *testing.T) {
 	rig.Says(t, err, nil, "100% of it", "went wrong")
 }
 
-// TestCaptureMistakes: every mistake in what is asked for is named, on one line,
-// and nothing begins.
+// TestCaptureMistakes: the error names every mistake in a filter, on one line, and no
+// capture begins.
 func TestCaptureMistakes(t *testing.T) {
 	e, _ := serve(t, fake{})
 	for query, words := range map[string][]string{
@@ -103,8 +103,8 @@ func TestCaptureMistakes(t *testing.T) {
 	}
 }
 
-// TestCaptureKilled: the end of a process in the middle of a capture is not the
-// end of the capture.
+// TestCaptureKilled: a process that is killed during a capture does not end the capture
+// in good order.
 func TestCaptureKilled(t *testing.T) {
 	path := t.TempDir() + "/s"
 	p := run(t, os.Geteuid(), "serve "+path)
@@ -118,7 +118,7 @@ func TestCaptureKilled(t *testing.T) {
 	}
 	rig.Must(t, p.cmd.Process.Signal(syscall.SIGKILL))
 	for err == nil {
-		_, err = c.Next() // what is in the socket still
+		_, err = c.Next() // batches that are still in the socket
 	}
 	rig.Says(t, err, ErrGone, "pid")
 	if !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -126,7 +126,7 @@ func TestCaptureKilled(t *testing.T) {
 	}
 }
 
-// TestCaptureStopped: by its context, and by Close.
+// TestCaptureStopped: a capture is stopped by its context, and by Close.
 func TestCaptureStopped(t *testing.T) {
 	ended := make(chan struct{}, 1)
 	e, _ := serve(t, fake{capture: func(ctx context.Context, filter report.Filter, f func(report.Batch) error) error {
@@ -156,8 +156,8 @@ func TestCaptureStopped(t *testing.T) {
 	<-ended
 }
 
-// TestSlowReader: who does not read holds up its own capture, nobody else's and
-// no report; what was sent is there when it goes on.
+// TestSlowReader: a caller that does not read delays only its own capture, no other
+// capture and no report. It gets the batches that were sent when it continues.
 func TestSlowReader(t *testing.T) {
 	var mu sync.Mutex
 	taken := map[string]int{}
@@ -210,8 +210,9 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// TestCloseEndsCaptures: who reads learns that it was the end, and not an
-// accident. Who does not read cannot keep the server, nor can who says nothing.
+// TestCloseEndsCaptures: a caller that reads learns that the capture has ended in good
+// order. A caller that does not read, and one that sends nothing, cannot keep the
+// server from closing.
 func TestCloseEndsCaptures(t *testing.T) {
 	short := grace
 	t.Cleanup(func() { grace = short })
@@ -265,7 +266,8 @@ func TestCloseEndsCaptures(t *testing.T) {
 	}
 }
 
-// TestCloseEndsReports: a report that is under way is told why it is not to be.
+// TestCloseEndsReports: a caller whose report is under way gets the reason why it
+// fails.
 func TestCloseEndsReports(t *testing.T) {
 	asked := make(chan struct{})
 	e, server := serve(t, fake{report: func(ctx context.Context) (report.Engine, error) {

@@ -19,7 +19,7 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// What can be in the way of asking an engine.
+// Errors of a request to an engine.
 var (
 	ErrNoEngine   = errors.New("no such engine")
 	ErrGone       = errors.New("the engine is gone")
@@ -28,21 +28,21 @@ var (
 	ErrTooMuch    = errors.New("it tells more than there is room for")
 )
 
-// Question says what a report is to tell. The zero Question: everything.
+// Question says which parts a report must have. The zero Question asks for everything.
 type Question struct {
 	Parts    report.Parts
 	Budget   *Budget // of the memory that the answer may take; nil: OwnBudget, or OtherBudget
-	Progress func()  // called from time to time while the answer comes; nil: nobody is
+	Progress func()  // called from time to time while the answer arrives; nil: no call
 }
 
-// Report asks for a snapshot of everything.
+// Report asks for a report with all parts.
 func (e Endpoint) Report(ctx context.Context) (report.Engine, error) {
 	return e.Ask(ctx, Question{})
 }
 
-// Ask asks for a snapshot. ErrGone when the engine is not there any more,
-// ErrPermission, ErrSchema; ErrTooMuch when it has more to tell than the budget
-// lets it.
+// Ask asks for a report. It fails with ErrGone if the engine is not there any more,
+// with ErrPermission, with ErrSchema, and with ErrTooMuch if the report needs more
+// memory than the budget allows.
 func (e Endpoint) Ask(ctx context.Context, q Question) (r report.Engine, err error) {
 	if q.Parts == 0 {
 		q.Parts = report.AllParts
@@ -73,7 +73,7 @@ func (e Endpoint) wrongSchema(its string) error {
 	return fmt.Errorf("%w: pid %d has schema %q, this stag \"%d\": use the stag that the process was built with", ErrSchema, e.PID, its, report.Schema)
 }
 
-// unread is the error for a report that could not be read.
+// unread returns the error for a report that could not be read.
 func (e Endpoint) unread(ctx context.Context, err error) error {
 	var shape notReport
 	var schema wrongSchema
@@ -88,8 +88,8 @@ func (e Endpoint) unread(ctx context.Context, err error) error {
 	return e.gone(ctx, err)
 }
 
-// Capture begins to receive what the engine sends and receives. It ends with
-// ctx, or by Capture.Close.
+// Capture begins to receive the packets that the engine receives and sends. It ends
+// with ctx, or by Capture.Close.
 func (e Endpoint) Capture(ctx context.Context, f report.Filter) (*Capture, error) {
 	resp, err := e.get(ctx, "/v1/capture?"+query(f).Encode())
 	if err != nil {
@@ -102,7 +102,8 @@ func (e Endpoint) Capture(ctx context.Context, f report.Filter) (*Capture, error
 	return &Capture{ctx: ctx, from: e, resp: resp, in: frames{from: bufio.NewReaderSize(resp.Body, 64<<10)}}, nil
 }
 
-// client speaks HTTP to this socket, whatever the host in the address.
+// client makes an HTTP client that connects to this socket, whatever the host in the
+// URL.
 func (e Endpoint) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DisableKeepAlives:  true, // one question each
@@ -111,21 +112,21 @@ func (e Endpoint) client() *http.Client {
 	}}
 }
 
-// again is how long dial waits before it tries once more, tries how often it
-// does where nobody listens: who makes a socket is between two system calls.
+// again is how long dial waits before it tries once more, and tries how often it tries
+// if no process listens: a process that makes a socket may be between two system calls.
 const (
 	again = 5 * time.Millisecond
 	tries = 4
 )
 
-// dial connects to the engine. A socket that nobody listens at is removed.
+// dial connects to the engine. It removes a socket at which no process listens.
 func (e Endpoint) dial(ctx context.Context) (net.Conn, error) {
 	for refused := 0; ; {
 		c, err := e.connect(ctx)
 		switch {
 		case errors.Is(err, unix.ECONNREFUSED):
 			if refused++; refused == tries {
-				_ = sweep(e.Path) // whether it can be or not, nobody is there
+				_ = sweep(e.Path) // even if the socket cannot be removed, no process listens
 				return nil, err
 			}
 		case err == nil:
@@ -145,7 +146,7 @@ func (e Endpoint) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// get asks, and makes an error of every answer but a good one.
+// get sends a request, and returns an error for every answer but a good one.
 func (e Endpoint) get(ctx context.Context, what string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine"+what, nil)
 	if err != nil {
@@ -163,7 +164,7 @@ func (e Endpoint) get(ctx context.Context, what string) (*http.Response, error) 
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // what is there of it
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // as much of it as has come
 	said := printable(string(text))
 	switch resp.StatusCode {
 	case http.StatusForbidden:
@@ -174,8 +175,8 @@ func (e Endpoint) get(ctx context.Context, what string) (*http.Response, error) 
 	return nil, fmt.Errorf("pid %d: %s", e.PID, said)
 }
 
-// printable is what an engine said on one line and without anything that a
-// terminal would obey.
+// printable returns an engine's text on one line, without any character that a terminal
+// would obey.
 func printable(text string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -185,7 +186,7 @@ func printable(text string) string {
 	}, text))
 }
 
-// gone is the error for a connection that failed.
+// gone returns the error for a connection that failed.
 func (e Endpoint) gone(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

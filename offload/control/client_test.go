@@ -68,7 +68,7 @@ func full(v reflect.Value, seed *uint64) {
 	}
 }
 
-// TestReport: everything that a report has comes through.
+// TestReport: every field of a report reaches the caller.
 func TestReport(t *testing.T) {
 	var want report.Engine
 	var seed uint64
@@ -82,7 +82,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestReportFails: what the engine says of its failure is what the caller reads.
+// TestReportFails: the caller reads the engine's own text of its failure.
 func TestReportFails(t *testing.T) {
 	var fails error
 	e, _ := serve(t, fake{report: func(context.Context) (report.Engine, error) { return report.Engine{}, fails }})
@@ -104,7 +104,8 @@ func TestReportFails(t *testing.T) {
 	}
 }
 
-// TestReportUntilContextEnds: an engine that does not answer is not waited for.
+// TestReportUntilContextEnds: a caller does not wait for an engine that does not
+// answer.
 func TestReportUntilContextEnds(t *testing.T) {
 	asked := make(chan struct{})
 	left := make(chan struct{})
@@ -119,10 +120,10 @@ func TestReportUntilContextEnds(t *testing.T) {
 	go func() { <-asked; cancel(enough) }()
 	_, err := e.Report(ctx)
 	rig.Says(t, err, enough)
-	<-left // the engine learns that nobody waits
+	<-left // the engine learns that the caller has gone
 }
 
-// TestSchema: an engine of another version is told apart from one that is ill.
+// TestSchema: an engine of another version has another error than an engine that fails.
 func TestSchema(t *testing.T) {
 	e, _ := serve(t, saying(report.Engine{Schema: report.Schema + 1}))
 	_, err := e.Report(rig.Context(t))
@@ -140,7 +141,7 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// static is a server of another make that always answers the same.
+// static makes a server that always gives the same answer, and is not a Server.
 func static(t *testing.T, body string, header map[string]string) Endpoint {
 	t.Helper()
 	path := t.TempDir() + "/s"
@@ -157,7 +158,7 @@ func static(t *testing.T, body string, header map[string]string) Endpoint {
 	return Endpoint{Path: path, PID: os.Getpid(), Adapter: 1, UID: os.Geteuid()}
 }
 
-// TestDiesInMidReport: what has come of a report is not taken for all of it.
+// TestDiesInMidReport: a part of a report is not taken for the whole report.
 func TestDiesInMidReport(t *testing.T) {
 	for _, said := range []string{
 		"",
@@ -189,7 +190,7 @@ func TestDiesInMidReport(t *testing.T) {
 	}
 }
 
-// TestKilled: a process that is killed while it is asked.
+// TestKilled: a process is killed while it answers.
 func TestKilled(t *testing.T) {
 	path := t.TempDir() + "/s"
 	c := run(t, os.Geteuid(), "serve "+path)
@@ -242,7 +243,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestNotThere: what is asked is not known here.
+// TestNotThere: requests for unknown things fail.
 func TestNotThere(t *testing.T) {
 	e, _ := serve(t, saying(plain))
 	for _, what := range []string{"/", "/v2/report", "/v1/nothing"} {

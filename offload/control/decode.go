@@ -13,24 +13,24 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// maxElement is the most octets that one element of a report may have. A queue,
-// which has most, stays below 8 KiB.
+// maxElement is the most octets that one element of a report may have. A queue, the
+// largest kind, stays below 8 KiB.
 const maxElement = 64 << 10
 
-// Budget is how much memory reports may take, together where it is shared. It is
-// safe for concurrent use.
+// Budget is how much memory reports may take. Reports that share a Budget may take that
+// much together. It is safe for concurrent use.
 type Budget struct{ left atomic.Int64 }
 
-// NewBudget is one of so many octets.
+// NewBudget makes a Budget of so many octets.
 func NewBudget(octets int) *Budget {
 	b := &Budget{}
 	b.left.Store(int64(octets))
 	return b
 }
 
-// Budgets of reports: of an engine that this user or root runs, which is as
-// large as its adapter, and of all engines of any other user together, which may
-// want to do harm.
+// Budgets of reports. An engine that this user or root runs has a budget as large as
+// its adapter. The engines of all other users have one together, because they may want
+// to do harm.
 const (
 	OwnBudget   = 2 << 30
 	OtherBudget = 32 << 20
@@ -45,17 +45,17 @@ func (b *Budget) take(octets int) error {
 	return nil
 }
 
-// notReport is that JSON is none of a report.
+// notReport is the error for JSON that is no report.
 type notReport struct{ what string }
 
 func (e notReport) Error() string { return e.what }
 
-// bounded reads until left octets have come, which must be less than the next
-// value of JSON needs.
+// bounded fails with errTooLong when left octets have been read: the next value of JSON
+// must need no more.
 type bounded struct {
 	from io.Reader
 	left int
-	err  error // why there is no more
+	err  error // why no more octets come
 }
 
 func (b *bounded) Read(p []byte) (int, error) {
@@ -67,18 +67,18 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// decoder reads a report of which nothing is believed: an element after the
-// other, each no longer than maxElement, all of them within a budget.
+// decoder reads a report that it does not trust: one element after the other, each no
+// longer than maxElement, all of them within a budget.
 type decoder struct {
 	*json.Decoder
 	ctx  context.Context
 	in   *bounded
 	q    Question
-	seen int64 // octets that have been paid for
+	seen int64 // octets that have been paid for from the budget
 	n    int   // elements
 }
 
-// decode reads what q asks for; it steps over the rest.
+// decode reads the parts that q asks for, and skips the rest.
 func decode(ctx context.Context, from io.Reader, q Question) (r report.Engine, err error) {
 	d := &decoder{ctx: ctx, in: &bounded{from: from}, q: q}
 	d.Decoder = json.NewDecoder(d.in)
@@ -139,7 +139,7 @@ func (d *decoder) member(name string, r *report.Engine) error {
 func (d *decoder) list(name string, r *report.Engine) error {
 	part, err := report.ParseParts(name)
 	if err != nil || !d.q.Parts.Any(part) {
-		return d.skip() // a newer engine may tell more
+		return d.skip() // a newer engine may have lists that are not known here
 	}
 	switch part {
 	case report.PartDevices:
@@ -201,8 +201,8 @@ func (d *decoder) value(to any) error {
 	return d.pay()
 }
 
-// pay pays for the text that was read since the last time, as strings of it are
-// kept, and looks up from time to time.
+// pay takes the text that was read since the last call from the budget, because strings
+// of it are kept. From time to time it calls progress and checks ctx.
 func (d *decoder) pay() error {
 	read := d.InputOffset() - d.seen
 	d.seen += read
@@ -228,7 +228,7 @@ func (d *decoder) token() (json.Token, error) {
 	return t, d.failed(err)
 }
 
-// failed tells what cannot be a report from what has not come.
+// failed tells an error of the text from an error of the connection.
 func (d *decoder) failed(err error) error {
 	switch {
 	case err == nil, errors.Is(err, ErrTooMuch), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), d.in.err != nil && errors.Is(err, d.in.err):
@@ -237,7 +237,7 @@ func (d *decoder) failed(err error) error {
 	return notReport{err.Error()}
 }
 
-// open reads the beginning of an object or a list.
+// open reads the beginning of an object or of a list.
 func (d *decoder) open(kind json.Delim) error {
 	switch t, err := d.token(); {
 	case err != nil:
@@ -248,7 +248,7 @@ func (d *decoder) open(kind json.Delim) error {
 	return nil
 }
 
-// skip steps over a value, whatever is in it, without keeping any of it.
+// skip skips a value of any kind without keeping any of it.
 func (d *decoder) skip() error {
 	for depth := 0; ; {
 		t, err := d.token()

@@ -32,7 +32,7 @@ func repeating(head, piece string, times int, tail string) io.Reader {
 
 var begins = fmt.Sprintf(`{"schema":%d,"pid":1,"program":"p","adapter":1`, report.Schema)
 
-// allocated is how many octets f has allocated.
+// allocated returns how many octets f has allocated.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -41,8 +41,8 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// TestHostileReport: what an engine says takes no more memory than its budget
-// lets it, several times that while lists grow, however little text it is.
+// TestHostileReport: an engine's report takes no more memory than its budget allows
+// (several times that while lists grow), however little text it is.
 func TestHostileReport(t *testing.T) {
 	const budget = 1 << 20
 	for what, text := range map[string]func() io.Reader{
@@ -70,7 +70,7 @@ func TestHostileReport(t *testing.T) {
 			t.Errorf("%s: %d octets were allocated", what, used)
 		}
 	}
-	// The decoder steps over parts that nobody asked for. They take no memory.
+	// The decoder skips parts that were not asked for. They take no memory.
 	text := repeating(begins+`,"qps":[{}`, `,{}`, 1<<20, `],"unheard":{"a":[1,{"b":null}]},"cqs":[]}`)
 	var r report.Engine
 	var err error
@@ -83,8 +83,8 @@ func TestHostileReport(t *testing.T) {
 	t.Logf("%d octets were allocated for what was stepped over", used)
 }
 
-// TestHostileReportOverSocket: 18 MB of nothing from another user's process fail,
-// and an end of patience ends the reading in the middle of it.
+// TestHostileReportOverSocket: 18 MB of empty elements from another user's process
+// fail, and the end of the context stops reading in the middle of them.
 func TestHostileReportOverSocket(t *testing.T) {
 	path := t.TempDir() + "/s"
 	l, err := net.Listen("unix", path)
@@ -111,7 +111,7 @@ func TestHostileReportOverSocket(t *testing.T) {
 	rig.Says(t, err, enough)
 }
 
-// TestParts: what is asked for comes, and nothing else.
+// TestParts: a report has the parts that were asked for, and no others.
 func TestParts(t *testing.T) {
 	for _, text := range []string{"", "devices,", "all", "devices,qp", " qps"} {
 		if p, err := report.ParseParts(text); err == nil {
@@ -125,7 +125,7 @@ func TestParts(t *testing.T) {
 	var seed uint64
 	full(reflect.ValueOf(&whole).Elem(), &seed)
 	whole.Schema = report.Schema
-	e, _ := serve(t, saying(whole)) // which says everything whatever is asked
+	e, _ := serve(t, saying(whole)) // it always sends all parts
 	got, err := e.Ask(rig.Context(t), Question{Parts: report.PartCQs | report.PartMRs})
 	rig.Must(t, err)
 	if !reflect.DeepEqual(got.CQs, whole.CQs) || !reflect.DeepEqual(got.MRs, whole.MRs) || got.QPs != nil || got.Devices != nil {
@@ -136,7 +136,7 @@ func TestParts(t *testing.T) {
 }
 
 // TestHostileCapture: a packet is no longer than packets can be, and a frame is no
-// longer than what is in it.
+// longer than its contents.
 func TestHostileCapture(t *testing.T) {
 	packet := func(change func(*report.Packet)) []byte {
 		p := report.Packet{Device: "eth0", Length: 60, Data: make([]byte, 60)}
@@ -165,7 +165,7 @@ func TestHostileCapture(t *testing.T) {
 			t.Errorf("%s: %+v, %v", what, b, err)
 		}
 	}
-	// A batch without an end comes in pieces, each of which has its bounds.
+	// A batch without an end comes in pieces, each of bounded size.
 	one := packet(func(p *report.Packet) { p.Data = nil })
 	f := frames{from: io.MultiReader(bytes.NewReader(bytes.Repeat(one, 1<<20)))}
 	for n := 0; ; {
@@ -183,8 +183,8 @@ func TestHostileCapture(t *testing.T) {
 	}
 }
 
-// FuzzReport: no text is more than an error, and what was understood is said, and
-// understood, the same again.
+// FuzzReport: any text causes no more than an error. A report that was decoded is the
+// same after it is encoded and decoded again.
 func FuzzReport(f *testing.F) {
 	var whole report.Engine
 	var seed uint64
@@ -205,11 +205,11 @@ func FuzzReport(f *testing.F) {
 		}
 		var b bytes.Buffer
 		if err := encode(&b, r, slices.Values(r.MRs)); err != nil {
-			return // a time in a year that JSON cannot say
+			return // a time in a year that JSON cannot encode
 		}
 		again, err := decode(context.Background(), bytes.NewReader(b.Bytes()), Question{Parts: report.AllParts, Budget: NewBudget(1 << 30)})
 		if r.MRs == nil {
-			again.MRs = nil // which encode was given
+			again.MRs = nil // encode was given them separately
 		}
 		if err != nil || !reflect.DeepEqual(r, again) {
 			t.Errorf("%+v, %v; it was %+v\n%s", again, err, r, b.Bytes())
@@ -217,8 +217,8 @@ func FuzzReport(f *testing.F) {
 	})
 }
 
-// FuzzCapture: no octets are more than an error, and what was understood is said,
-// and understood, the same again.
+// FuzzCapture: any octets cause no more than an error. A batch that was decoded is the
+// same after it is encoded and decoded again.
 func FuzzCapture(f *testing.F) {
 	var batch report.Batch
 	var seed uint64

@@ -16,10 +16,10 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// Dir is where this user's engines have their sockets: loader.RuntimeDir for
-// root, otherwise $XDG_RUNTIME_DIR/stag or, where that is not the user's (su and
-// sudo can leave another's in the environment), a directory of the user's own
-// in that for temporary files.
+// Dir returns the directory of the sockets of this user's engines. For root it is
+// loader.RuntimeDir. For other users it is $XDG_RUNTIME_DIR/stag. If that directory is
+// not the user's (su and sudo can leave another user's in the environment), it is a
+// directory of the user's own in the directory for temporary files.
 func Dir() string {
 	if os.Geteuid() == 0 {
 		return loader.RuntimeDir
@@ -37,14 +37,15 @@ const (
 	suffix = ".sock"
 )
 
-// adapters counts those of this process.
+// adapters counts the adapters of this process.
 var adapters atomic.Int32
 
-// Number tells the next adapter of this process apart from its others.
+// Number returns a number for the next adapter of this process, which tells it from the
+// others.
 func Number() int { return int(adapters.Add(1)) }
 
-// Name is the path of the socket for an adapter of this process. The directory
-// is there when it returns, and nobody else's.
+// Name returns the path of the socket for an adapter of this process. When Name
+// returns, the directory exists and belongs to this user.
 func Name(adapter int) (path string, err error) {
 	dir, err := ownDir(Dir())
 	if err != nil {
@@ -61,12 +62,12 @@ func Name(adapter int) (path string, err error) {
 // maxPath is the length of sockaddr_un.sun_path without the zero at its end.
 const maxPath = 107
 
-// ownDir makes dir, and returns it. A directory of another user could hold
-// anything; then it returns a substitute. But loader.RuntimeDir may be given to a
-// user with the rights for engines, and is good enough for claims.
+// ownDir makes dir, and returns it. If dir belongs to another user, who could put
+// anything into it, ownDir returns a substitute. But loader.RuntimeDir may be given to
+// a user with the rights for engines, and is good enough for claims.
 func ownDir(dir string) (string, error) {
 	if dir == loader.RuntimeDir {
-		if err := os.MkdirAll(dir, 0o755); err != nil { // the claims in it are for all to read
+		if err := os.MkdirAll(dir, 0o755); err != nil { // every user may read the claims in it
 			return "", fmt.Errorf("make the directory for control sockets: %w: mount a tmpfs there", err)
 		}
 		return dir, nil
@@ -84,15 +85,15 @@ func ownDir(dir string) (string, error) {
 	return dir, nil
 }
 
-// own reports whether dir is a directory, and this user's.
+// own reports whether dir is a directory that belongs to this user.
 func own(dir string) bool {
 	var st unix.Stat_t
 	return unix.Lstat(dir, &st) == nil && int(st.Uid) == os.Geteuid() && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }
 
-// substitute is a directory of this user's to use in place of dir, whose name
-// somebody else has taken: one that is there, or a new one that nobody can
-// foretell the name of.
+// substitute returns a directory of this user's to use in place of dir, whose name
+// another user has taken. It is an existing one, or a new one with an unpredictable
+// name.
 func substitute(dir string) (string, error) {
 	if there := substitutes(dir); len(there) > 0 {
 		return there[0], nil
@@ -100,7 +101,7 @@ func substitute(dir string) (string, error) {
 	return os.MkdirTemp(filepath.Dir(dir), filepath.Base(dir)+".*")
 }
 
-// substitutes are the directories of this user's that substitute has made.
+// substitutes returns the directories of this user's that substitute has made.
 func substitutes(dir string) []string {
 	all, _ := filepath.Glob(dir + ".*") // the pattern is good
 	return slices.DeleteFunc(all, func(d string) bool { return !own(d) })
@@ -109,9 +110,8 @@ func substitutes(dir string) []string {
 // substituted reports whether the socket at path is in a substitute.
 func substituted(path string) bool { return strings.HasPrefix(path, Dir()+".") }
 
-// parse reads a socket's name. The number of the process is what it calls
-// itself, which is another than it has here if it runs in a pid namespace of its
-// own, and can be a lie.
+// parse reads a socket's name. The pid in it is the engine's own claim: an engine in a
+// pid namespace has another pid here, and the claim can be false.
 func parse(path string) (pid, adapter int, ok bool) {
 	name := filepath.Base(path)
 	if !strings.HasPrefix(name, prefix) || !strings.HasSuffix(name, suffix) {
@@ -123,8 +123,8 @@ func parse(path string) (pid, adapter int, ok bool) {
 	return pid, adapter, found && err1 == nil && err2 == nil && pid > 0
 }
 
-// sweep removes a socket that nobody answers at any more. What is no socket
-// stays.
+// sweep removes a socket at which no process listens any more. It leaves a file that is
+// no socket.
 func sweep(path string) error {
 	err := unlinkSocket(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -133,8 +133,8 @@ func sweep(path string) error {
 	return nil
 }
 
-// unlinkSocket removes path in the directory that is there now: another user's
-// could become a link to a better one meanwhile.
+// unlinkSocket removes path from the directory that it has opened: another user's
+// directory could be replaced meanwhile by a link to a more important one.
 func unlinkSocket(path string) error {
 	dir, err := openDir(filepath.Dir(path), unix.O_PATH)
 	if err != nil {
@@ -149,8 +149,8 @@ func unlinkSocket(path string) error {
 	return unix.Unlinkat(dir, filepath.Base(path), 0)
 }
 
-// knock reports whether somebody listens at path. ECONNREFUSED: there is a file,
-// and who made it is gone, whatever process has its number now.
+// knock reports whether a process listens at path. ECONNREFUSED means that the file
+// exists and its maker is gone, whatever process has the maker's pid now.
 func knock(path string) error {
 	c, err := net.Dial("unix", path)
 	if err == nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// ownDirectory is where this test's engines have their sockets: an ordinary
-// user's own, root's /run/stag.
+// ownDirectory returns the directory of this test's engines: an ordinary user's own, or
+// root's /run/stag.
 func ownDirectory(t *testing.T) string {
 	t.Helper()
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
@@ -28,7 +28,7 @@ func ownDirectory(t *testing.T) string {
 	return filepath.Dir(path)
 }
 
-// leaveBehind makes a socket that nobody listens at.
+// leaveBehind makes a socket at which no process listens.
 func leaveBehind(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
@@ -43,7 +43,7 @@ func isThere(path string) bool {
 	return err == nil
 }
 
-// deadPID is a number that was a process's.
+// deadPID returns the pid of a process that has ended.
 func deadPID(t *testing.T) int {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -52,8 +52,8 @@ func deadPID(t *testing.T) int {
 	return cmd.Process.Pid
 }
 
-// TestEngines: those that there are, in order, and nothing else; what others left
-// behind goes.
+// TestEngines: Engines returns the engines that run, in order, and nothing else. It
+// removes sockets of engines that have ended.
 func TestEngines(t *testing.T) {
 	dir := ownDirectory(t)
 	var want []Endpoint
@@ -74,7 +74,7 @@ func TestEngines(t *testing.T) {
 	precious := filepath.Join(dir, fmt.Sprintf("engine-%d-2.sock", dead))
 	rig.Must(t, os.WriteFile(precious, []byte("x"), 0o600))
 	defer os.Remove(precious)
-	// The name says another number than the kernel: the kernel's counts.
+	// The name has another pid than the kernel: the kernel's is used.
 	misnamed := filepath.Join(dir, fmt.Sprintf("engine-%d-%d.sock", dead, 1<<15))
 	s, err := Serve(misnamed, saying(plain), rig.Silent())
 	rig.Must(t, err)
@@ -101,7 +101,7 @@ func TestEngines(t *testing.T) {
 		}
 	}
 	if os.Geteuid() != 0 {
-		// One that may not be asked does not hide what is dead.
+		// An engine that may not be asked does not hide a dead one.
 		rig.Must(t, os.Chmod(misnamed, 0))
 		all, err = Engines(0)
 		rig.Must(t, err)
@@ -114,7 +114,7 @@ func TestEngines(t *testing.T) {
 	rig.Says(t, err, ErrNoEngine, "process 4194303", "stag show devices")
 }
 
-// TestServe: what is at the path already.
+// TestServe: files that exist at the path already.
 func TestServe(t *testing.T) {
 	path := t.TempDir() + "/s"
 	leaveBehind(t, path)
@@ -128,7 +128,7 @@ func TestServe(t *testing.T) {
 	_, err = Serve(path, saying(plain), rig.Silent())
 	rig.Says(t, err, nil, path, "another process answers there")
 	_, err = Endpoint{Path: path, PID: os.Getpid(), UID: os.Geteuid()}.Report(rig.Context(t))
-	rig.Must(t, err) // it is none the worse
+	rig.Must(t, err) // the running server still answers
 	rig.Must(t, s.Close())
 	if isThere(path) {
 		t.Error("the socket stays")
@@ -144,8 +144,8 @@ func TestServe(t *testing.T) {
 	rig.Says(t, err, os.ErrNotExist, "control socket")
 }
 
-// TestModeFromTheBeginning: nobody finds the socket open before it is closed to
-// others, whatever the umask.
+// TestModeFromTheBeginning: the socket is never open to others, not even at first,
+// whatever the umask.
 func TestModeFromTheBeginning(t *testing.T) {
 	defer unix.Umask(unix.Umask(0))
 	l, err := listen(t.TempDir() + "/s")
@@ -156,7 +156,8 @@ func TestModeFromTheBeginning(t *testing.T) {
 	}
 }
 
-// TestLongPath: a directory too deep for a socket is said, not EINVAL.
+// TestLongPath: if a directory is too deep for a socket, the error says so, and is not
+// EINVAL.
 func TestLongPath(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 100))
 	rig.Must(t, os.Mkdir(dir, 0o777))
@@ -172,7 +173,7 @@ func TestLongPath(t *testing.T) {
 	}
 }
 
-// open lets everybody into dir and what it is in.
+// open lets every user into dir and the directories above it.
 func open(t *testing.T, dir string) {
 	t.Helper()
 	for ; strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
@@ -180,9 +181,9 @@ func open(t *testing.T, dir string) {
 	}
 }
 
-// TestOthersDirectory: nobody's sockets are made where others could replace
-// them, and nobody keeps a user's programs from having any by taking the name of
-// the directory: they have another, and are found there.
+// TestOthersDirectory: no user's sockets are made where others could replace them.
+// Another user who has taken the directory's name cannot keep a user's programs from
+// having sockets: they have another directory, and are found there.
 func TestOthersDirectory(t *testing.T) {
 	tmp := world(t)
 	own := filepath.Join(tmp, fmt.Sprintf("stag-%d", nobody))
@@ -218,7 +219,7 @@ func TestOthersDirectory(t *testing.T) {
 		rig.Must(t, os.RemoveAll(own))
 		rig.Must(t, os.RemoveAll(filepath.Dir(first)))
 	}
-	// Another user's XDG_RUNTIME_DIR, as su leaves it there, is no place.
+	// An XDG_RUNTIME_DIR of another user, as su leaves it there, is not used.
 	for _, xdg := range []string{"/root", "/nowhere", ""} {
 		if said := name(xdg); !strings.HasPrefix(said, own+"/engine-") {
 			t.Errorf("XDG_RUNTIME_DIR=%s: said %q", xdg, said)
@@ -229,8 +230,8 @@ func TestOthersDirectory(t *testing.T) {
 	}
 }
 
-// TestPermission: the file's mode keeps others out; where somebody has opened it,
-// the kernel's word on who it is does.
+// TestPermission: the file's mode keeps other users out. If the mode has been opened,
+// the kernel's credentials keep them out.
 func TestPermission(t *testing.T) {
 	need.Root(t)
 	var log bytes.Buffer
@@ -249,12 +250,12 @@ func TestPermission(t *testing.T) {
 		t.Errorf("said %q, want %q", said, want)
 	}
 
-	rig.Must(t, s.Close()) // who has written the log
+	rig.Must(t, s.Close()) // the server writes the log
 	if line := log.String(); strings.Count(line, "\n") != 1 || !strings.Contains(line, fmt.Sprint("Uid:", nobody)) || !strings.Contains(line, "refused") {
 		t.Errorf("the log says %q", line)
 	}
 
-	// Root may look into everybody's, and finds them when it asks for them.
+	// Root may ask all users' engines, and finds them when it looks for them.
 	tmp := t.TempDir()
 	open(t, tmp)
 	rig.Must(t, os.Chmod(tmp, 0o1777))

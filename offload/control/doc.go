@@ -1,4 +1,4 @@
-// Package control is the socket by which tools look into a running engine, and
+// Package control is the socket by which tools read the state of a running engine, and
 // the client for it.
 //
 //	server.go   the engine's side: Serve, who may ask
@@ -17,8 +17,8 @@
 //	GET /v1/report?parts=...  as much of it as is asked for, such as devices,counts
 //	GET /v1/capture?...       a stream of report.Batch, as frames.go has it
 //
-// Only root and the user that the engine runs as are answered, whatever the
-// file's mode says: the kernel tells who is at the other end (SO_PEERCRED). Tools
-// ask it, too: the pid and the user of an engine are the kernel's word, and an
-// engine counts only in a directory of its own user's.
+// Only root and the user that the engine runs as get answers, whatever the file's mode:
+// the kernel says which user is at the other end (SO_PEERCRED). Tools ask the kernel,
+// too, for the pid and the user of an engine, and an engine counts only in a directory
+// of its own user's.
 package control

@@ -9,7 +9,7 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// encode writes a report as JSON, one element after the other, so that it need
+// encode writes a report as JSON, one element after the other, so that the text need
 // not be in memory as a whole. regions, unless nil, is the last list.
 func encode(to io.Writer, e report.Engine, regions iter.Seq[report.MR]) error {
 	w := bufio.NewWriterSize(to, 64<<10)
@@ -68,7 +68,7 @@ func encodeAll[T any](w *bufio.Writer, name string, all iter.Seq[T]) error {
 		}
 		begun = true
 		if _, err := w.Write(text); err != nil {
-			return err // nobody reads it any more
+			return err // the caller does not read any more
 		}
 	}
 	return w.WriteByte(']')

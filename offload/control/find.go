@@ -15,8 +15,8 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// Endpoint is the socket of one adapter of one process. PID and UID are the
-// kernel's word on who listens there (SO_PEERCRED), as seen from this process.
+// Endpoint is the socket of one adapter of one process. PID and UID are the kernel's
+// (SO_PEERCRED) for the process that listens there, as seen from this process.
 type Endpoint struct {
 	Path    string
 	PID     int
@@ -24,13 +24,14 @@ type Endpoint struct {
 	UID     int // the user that it runs as
 }
 
-// Engines are the sockets of this user's engines, in the order of pid and
-// adapter. Those that nobody listens at are removed. pid selects one process; 0
-// means all. ErrNoEngine when pid is not 0 and has none.
+// Engines returns the sockets of this user's engines, in the order of pid and adapter.
+// It removes sockets at which no process listens. pid selects one process; 0 means all.
+// It fails with ErrNoEngine if pid is not 0 and has no engine.
 func Engines(pid int) ([]Endpoint, error) { return find(pid, ownPlaces()) }
 
-// AllEngines are those of all users: root may ask any. Others see that root has
-// some, and may not ask them (ErrPermission).
+// AllEngines returns the sockets of all users' engines. Root may send requests to any
+// of them. Other users see that root has some, and may not send requests to them
+// (ErrPermission).
 func AllEngines(pid int) ([]Endpoint, error) { return find(pid, append(ownPlaces(), otherPlaces()...)) }
 
 func find(pid int, places []place) (list []Endpoint, err error) {
@@ -56,22 +57,21 @@ func find(pid int, places []place) (list []Endpoint, err error) {
 	return list, nil
 }
 
-// place is a directory with sockets. Only engines of its owner count there:
-// everybody can make files in a directory of their own, and call them as they
-// like.
+// place is a directory with sockets. Only engines of its owner count there: any user
+// can make files in a directory of their own, with any names.
 type place struct {
 	dir   string
 	owner int
 	most  int // names that are looked at; 0: all
 }
 
-// Bounds of the search among other users' files, so that nobody can keep root busy.
+// Bounds of the search among other users' files, so that no user can keep root busy.
 const (
 	mostPlaces = 16   // directories of one user
 	mostNames  = 1024 // in each of them
 )
 
-// ownPlaces are where this user's engines are.
+// ownPlaces returns the directories of this user's engines.
 func ownPlaces() []place {
 	var list []place
 	for _, dir := range append([]string{Dir()}, substitutes(Dir())...) {
@@ -80,7 +80,7 @@ func ownPlaces() []place {
 	return list
 }
 
-// otherPlaces are where those of others are.
+// otherPlaces returns the directories of other users' engines.
 func otherPlaces() (list []place) {
 	if os.Geteuid() != 0 {
 		return []place{{dir: loader.RuntimeDir}}
@@ -102,7 +102,7 @@ func otherPlaces() (list []place) {
 	return list
 }
 
-// engines are those that listen at the place.
+// engines returns the engines that listen at the place.
 func (p place) engines() (list []Endpoint, err error) {
 	var refused []string
 	for _, name := range p.names() {
@@ -116,7 +116,7 @@ func (p place) engines() (list []Endpoint, err error) {
 	if len(refused) == 0 {
 		return list, nil
 	}
-	time.Sleep(tries * again) // whoever makes a socket is between two system calls
+	time.Sleep(tries * again) // a process that makes a socket may be between two system calls
 	for _, name := range refused {
 		e, err := p.look(name)
 		if err == nil {
@@ -133,8 +133,8 @@ func (p place) engines() (list []Endpoint, err error) {
 	return list, nil
 }
 
-// names are those of the sockets at the place. A directory that is not there, or
-// that is not for this user, has none.
+// names returns the names of the sockets at the place. A directory that does not exist,
+// or that this user may not read, has none.
 func (p place) names() (list []string) {
 	fd, err := openDir(p.dir, unix.O_RDONLY)
 	if err != nil {
@@ -146,7 +146,7 @@ func (p place) names() (list []string) {
 	if most == 0 {
 		most = -1
 	}
-	all, _ := dir.Readdirnames(most) // what could be read
+	all, _ := dir.Readdirnames(most) // as many as could be read
 	for _, name := range all {
 		if _, _, ok := parse(name); ok {
 			list = append(list, name)
@@ -158,9 +158,9 @@ func (p place) names() (list []string) {
 // errNobody: what is there is no engine that counts.
 var errNobody = errors.New("no engine of the place's owner listens there")
 
-// look asks the kernel who listens at a socket. The name is believed only as
-// far as the kernel cannot tell: of one who takes no more callers, or none from
-// here, or cannot be seen from this process's pid namespace and is trusted.
+// look asks the kernel which process listens at a socket. It believes the name only if
+// the kernel cannot say: the process accepts no more callers, or none from here, or it
+// is outside of this process's pid namespace and trusted.
 func (p place) look(name string) (Endpoint, error) {
 	pid, adapter, _ := parse(name)
 	e := Endpoint{filepath.Join(p.dir, name), pid, adapter, p.owner}

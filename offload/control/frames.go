@@ -37,8 +37,8 @@ const (
 	maxFrame  = packetHead + maxName + report.MaxLength
 	maxStream = 4096
 
-	// batchMemory is about how much memory a batch takes at most when it is read:
-	// one that is larger comes in pieces.
+	// batchMemory is about how much memory a batch takes at most when it is read: a
+	// larger batch comes in pieces.
 	batchMemory = 16 << 20
 	perPacket   = 128 // of a report.Packet without its data, about
 )
@@ -82,15 +82,15 @@ func flag(yes bool) byte {
 	return 0
 }
 
-// frames reads batches of which nothing is believed.
+// frames reads batches that it does not trust.
 type frames struct {
 	from io.Reader
 	lost uint64
-	part bool // the last batch goes on
+	part bool // the last batch continues
 }
 
-// next is the next batch, or a piece of it. io.EOF only where a batch would
-// begin.
+// next returns the next batch, or a piece of it. It returns io.EOF only where a batch
+// would begin.
 func (f *frames) next() (b report.Batch, err error) {
 	memory := 0
 	for memory < batchMemory {
@@ -128,7 +128,7 @@ func (f *frames) next() (b report.Batch, err error) {
 // lengths are the least and the most octets of each kind.
 var lengths = map[byte][2]uint32{framePacket: {packetHead, maxFrame}, frameStream: {2, maxStream}, frameEnd: {8, 8}}
 
-// frame reads one frame, which it has checked the length of.
+// frame reads one frame, after it has checked the frame's length.
 func (f *frames) frame() (kind byte, body []byte, err error) {
 	var head [frameHead]byte
 	if _, err := io.ReadFull(f.from, head[:]); err != nil {

@@ -11,12 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrImpostor is what comes of asking a socket that another process, or another
-// user, answers at than the one that was found there.
+// ErrImpostor is returned if another process, or another user, answers at a socket than
+// the one that was found there.
 var ErrImpostor = errors.New("another process answers for the engine")
 
-// peerOf is who is at the other end of c, by the kernel's word: who has
-// connected or, seen from there, who has begun to listen.
+// peerOf returns the credentials of the process at the other end of c, as the kernel
+// has them: of the process that connected or, seen from there, of the process that
+// began to listen.
 func peerOf(c net.Conn) (cred *unix.Ucred, err error) {
 	raw, err := c.(*net.UnixConn).SyscallConn()
 	if err != nil {
@@ -26,10 +27,9 @@ func peerOf(c net.Conn) (cred *unix.Ucred, err error) {
 	return cred, errors.Join(failed, err)
 }
 
-// check makes sure that the process that answers is the one that e names:
-// anybody could have made the file in a directory of theirs, and tell tales of
-// others' engines. The kernel gives 0 for the pid of a process that this one
-// cannot see.
+// check checks that the process that answers is the one that e names: any user could
+// have made the file in a directory of their own, and report false data about another
+// user's engine. The kernel gives pid 0 for a process that this one cannot see.
 func (e Endpoint) check(c net.Conn) error {
 	cred, err := peerOf(c)
 	if err != nil {
@@ -42,12 +42,13 @@ func (e Endpoint) check(c net.Conn) error {
 	return nil
 }
 
-// trusted reports whether what a user's processes say is believed as far as the
-// kernel does not know it.
+// trusted reports whether data of a user's processes is believed where the kernel has
+// none.
 func trusted(uid int) bool { return uid == 0 || uid == os.Geteuid() }
 
-// connect connects to the socket, and to nothing that another user has put in
-// its place: what was opened without following a link is what it connects to.
+// connect connects to the socket, and to nothing that another user has put in its
+// place: it opens the socket without following a link, and connects to what it has
+// opened.
 func (e Endpoint) connect(ctx context.Context) (net.Conn, error) {
 	dir, err := openDir(filepath.Dir(e.Path), unix.O_PATH)
 	if err != nil {
@@ -72,8 +73,8 @@ func (e Endpoint) connect(ctx context.Context) (net.Conn, error) {
 	return c, err
 }
 
-// openDir opens a directory. Only this user's own may be a link: another's
-// could become one to a better place.
+// openDir opens a directory. Only a directory of this user's may be a link: another
+// user's could be replaced by a link to a more important one.
 func openDir(dir string, flags int) (fd int, err error) {
 	flags |= unix.O_DIRECTORY | unix.O_CLOEXEC
 	if dir != Dir() {

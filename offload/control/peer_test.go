@@ -16,7 +16,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// TestImpostor: a socket that is called after another process is not believed.
+// TestImpostor: a socket with the name of another process is not believed.
 func TestImpostor(t *testing.T) {
 	other := os.Getppid()
 	path := filepath.Join(t.TempDir(), fmt.Sprintf("engine-%d-1.sock", other))
@@ -32,8 +32,8 @@ func TestImpostor(t *testing.T) {
 	}
 }
 
-// world is a directory for temporary files as /tmp is, where this test's
-// engines and nobody else's are.
+// world returns a directory for temporary files, like /tmp, which has only this test's
+// engines.
 func world(t *testing.T) (tmp string) {
 	t.Helper()
 	need.Root(t)
@@ -44,8 +44,8 @@ func world(t *testing.T) (tmp string) {
 	return tmp
 }
 
-// TestOtherUser: an engine is its own user's, whoever asks, and whatever file
-// mode lets others ask.
+// TestOtherUser: an engine is reported with its own user, whichever user asks, and
+// whatever file mode lets others ask.
 func TestOtherUser(t *testing.T) {
 	tmp := world(t)
 	path := run(t, nobody-1, "own", "XDG_RUNTIME_DIR=").line()
@@ -60,8 +60,8 @@ func TestOtherUser(t *testing.T) {
 	}
 }
 
-// TestContainer: an engine in a pid namespace has another number there, after
-// which its socket is called. Its number here is the kernel's word.
+// TestContainer: an engine in a pid namespace has another pid there, which is in its
+// socket's name. The kernel gives its pid in this namespace.
 func TestContainer(t *testing.T) {
 	tmp := world(t)
 	c := start(t, nobody, "own", &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}, "XDG_RUNTIME_DIR=")
@@ -83,9 +83,9 @@ func TestContainer(t *testing.T) {
 	rig.Says(t, err, ErrImpostor)
 }
 
-// TestPIDOfAnother: a process that has, in a pid namespace of its own, the
-// number of somebody's engine, and calls its socket after it, is not taken for
-// that engine: neither in a directory of its own nor by who asks for the pid.
+// TestPIDOfAnother: a process may have, in a pid namespace of its own, the pid of
+// another user's engine, and name its socket after it. It is not taken for that engine,
+// neither in a directory of its own nor by a tool that asks for the pid.
 func TestPIDOfAnother(t *testing.T) {
 	tmp := world(t)
 	victim := os.Getpid()
@@ -93,7 +93,8 @@ func TestPIDOfAnother(t *testing.T) {
 	rig.Must(t, os.Mkdir(dir, 0o700))
 	rig.Must(t, os.Chown(dir, nobody, nobody))
 	path := filepath.Join(dir, fmt.Sprintf("engine-%d-1.sock", victim))
-	// The shell is number 1 there; what it starts gets the number that it asks for.
+	// The shell has pid 1 there. The process that it starts gets the pid that it asks
+	// for.
 	script := fmt.Sprintf("mount --make-rprivate / && mount -t proc proc /proc && echo %d > /proc/sys/kernel/ns_last_pid && { %s='called %s' setpriv --reuid %d --regid %d --clear-groups %s & wait; }",
 		victim-1, roleVariable, path, nobody, nobody, program(t))
 	cmd := exec.Command("sh", "-c", script)
@@ -122,7 +123,7 @@ func TestPIDOfAnother(t *testing.T) {
 	}
 }
 
-// program is a copy of this program that any user may run.
+// program makes a copy of this program that any user may run, and returns its path.
 func program(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/exe")
@@ -133,8 +134,8 @@ func program(t *testing.T) string {
 	return path
 }
 
-// TestPlaceOfAnother: in a directory of one user the engine of another does not
-// count, be it root's.
+// TestPlaceOfAnother: an engine in a directory of another user does not count, even if
+// it is root's.
 func TestPlaceOfAnother(t *testing.T) {
 	tmp := world(t)
 	dir := filepath.Join(tmp, fmt.Sprintf("stag-%d", nobody))
@@ -153,8 +154,8 @@ func TestPlaceOfAnother(t *testing.T) {
 	}
 }
 
-// TestSwapped: who puts a link in place of a socket after it was found leads
-// nobody to what the link points at.
+// TestSwapped: a socket is replaced by a link after it was found. No tool connects to
+// the target of the link.
 func TestSwapped(t *testing.T) {
 	tmp := world(t)
 	c := run(t, nobody, "own", "XDG_RUNTIME_DIR=")
@@ -191,8 +192,8 @@ func TestSwapped(t *testing.T) {
 	}
 }
 
-// TestLinks: a link in place of a directory or a socket leads nobody to what it
-// points at, neither to ask there nor to clean up.
+// TestLinks: a link in place of a directory or a socket leads no tool to the target of
+// the link, neither to ask there nor to remove files.
 func TestLinks(t *testing.T) {
 	tmp := world(t)
 	c := run(t, nobody, "own", "XDG_RUNTIME_DIR=")
@@ -217,7 +218,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestPeerOf: whoever listens is told to who connects.
+// TestPeerOf: each end gets the credentials of the process at the other end.
 func TestPeerOf(t *testing.T) {
 	l, err := net.Listen("unix", t.TempDir()+"/s")
 	rig.Must(t, err)

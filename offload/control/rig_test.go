@@ -21,7 +21,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// fake is a Source made of functions. nil: what is asked for is not to be.
+// fake is a Source made of functions. With a nil function the request must not come.
 type fake struct {
 	report  func(context.Context) (report.Engine, error)
 	regions []report.MR
@@ -42,7 +42,7 @@ func (f fake) Capture(ctx context.Context, filter report.Filter, g func(report.B
 	return f.capture(ctx, filter, g)
 }
 
-// saying is a Source that always says the same.
+// saying returns a Source that always reports e.
 func saying(e report.Engine) fake {
 	return fake{report: func(context.Context) (report.Engine, error) { return e, nil }, regions: e.MRs}
 }
@@ -62,7 +62,7 @@ func sender(n int, err error) fake {
 	}}
 }
 
-// endless captures packets of 64 KiB until it may not.
+// endless captures packets of 64 KiB until its context ends.
 var endless = fake{capture: func(ctx context.Context, _ report.Filter, f func(report.Batch) error) error {
 	b := report.Batch{Packets: []report.Packet{{Length: 64 << 10, Data: make([]byte, 64<<10)}}}
 	for ctx.Err() == nil {
@@ -73,8 +73,8 @@ var endless = fake{capture: func(ctx context.Context, _ report.Filter, f func(re
 	return nil
 }}
 
-// serve answers for s at a socket of its own until the test ends, and then
-// leaves neither goroutine nor file.
+// serve answers for s at a socket of its own until the test ends. Then it checks that
+// neither a goroutine nor a file is left.
 func serve(t *testing.T, s Source) (Endpoint, *Server) {
 	t.Helper()
 	goroutines := runtime.NumGoroutine()
@@ -97,8 +97,8 @@ func serve(t *testing.T, s Source) (Endpoint, *Server) {
 const roleVariable = "STAG_CONTROL_TEST"
 
 var roles = map[string]func(arg string) error{
-	// serve answers at a socket until it is killed: Reports never, captures
-	// without end.
+	// serve answers at a socket until it is killed: it never completes a report, and
+	// never ends a capture.
 	"serve": func(path string) error {
 		stuck := fake{capture: endless.capture, report: func(ctx context.Context) (report.Engine, error) {
 			fmt.Println("asked")
@@ -111,7 +111,8 @@ var roles = map[string]func(arg string) error{
 		fmt.Println("serving")
 		select {}
 	},
-	// one serves one report at a socket of this user's own, and says where.
+	// own serves one report at a socket of this user's own, and prints the socket's
+	// path.
 	"own": func(string) error {
 		path, err := Name(Number())
 		if err == nil {
@@ -123,7 +124,7 @@ var roles = map[string]func(arg string) error{
 		fmt.Println(path)
 		select {}
 	},
-	// report asks the engine after which the socket is called, or the parent.
+	// report asks the engine in the socket's name, or the parent.
 	"report": func(path string) error {
 		e := Endpoint{Path: path, PID: os.Getppid(), Adapter: 1}
 		if pid, _, ok := parse(path); ok {
@@ -136,7 +137,7 @@ var roles = map[string]func(arg string) error{
 		_, err := e.Report(context.Background())
 		return err
 	},
-	// engines says where those of a process are.
+	// engines prints the engines of a process.
 	"engines": func(pid string) error {
 		n, err := strconv.Atoi(pid)
 		if err != nil {
@@ -148,7 +149,7 @@ var roles = map[string]func(arg string) error{
 		}
 		return err
 	},
-	// called listens under the name that it is given, with what it has for a pid.
+	// called listens at the given path, and prints its own pid.
 	"called": func(path string) error {
 		if _, err := Serve(path, saying(plain), rig.Silent()); err != nil {
 			return err
@@ -184,17 +185,17 @@ type child struct {
 	lines *bufio.Scanner
 }
 
-// nobody is a user that no test runs as.
+// nobody is a user id that no test runs as.
 const nobody = 65534
 
-// run starts the role as the user, with more in its environment. It is killed
-// when the test ends.
+// run starts the role as the user, with env added to its environment. It is killed when
+// the test ends.
 func run(t *testing.T, uid int, role string, env ...string) *child {
 	t.Helper()
 	return start(t, uid, role, &syscall.SysProcAttr{}, env...)
 }
 
-// start is run with attributes.
+// start is run with process attributes.
 func start(t *testing.T, uid int, role string, how *syscall.SysProcAttr, env ...string) *child {
 	t.Helper()
 	c := &child{t: t, cmd: exec.Command("/proc/self/exe")}
@@ -212,13 +213,13 @@ func start(t *testing.T, uid int, role string, how *syscall.SysProcAttr, env ...
 	return c
 }
 
-// line is the next one that it prints; "" at its end.
+// line returns the next line that the child prints, or "" at its end.
 func (c *child) line() string {
 	c.lines.Scan()
 	return c.lines.Text()
 }
 
-// all is everything that it prints until it ends.
+// all returns everything that the child prints until it ends.
 func (c *child) all() string {
 	var b strings.Builder
 	for c.lines.Scan() {

@@ -21,17 +21,17 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// Source is what a server tells about. It is used by several goroutines.
+// Source is what a server reads its answers from. Several goroutines call it.
 type Source interface {
-	// Report is a snapshot of those parts, but report.PartMRs. It ends with ctx.
-	// An error that wraps ErrGone says that the engine is being closed.
+	// Report returns a snapshot of those parts, but without report.PartMRs. It ends
+	// with ctx. An error that wraps ErrGone says that the engine is being closed.
 	Report(ctx context.Context, parts report.Parts) (report.Engine, error)
-	// Regions are the entries of the table, of which there can be so many that
-	// they are told one by one. They end early when the engine is being closed.
+	// Regions yields the entries of the table one by one, because there can be very
+	// many. It ends early when the engine is being closed.
 	Regions(yield func(report.MR) bool)
-	// Capture calls f with what engines receive and send from now on, until ctx
-	// ends, f fails, or the engine closes, which is no error. While f is at work
-	// packets are kept as far as there is room, and counted otherwise.
+	// Capture calls f with what engines receive and send from now on, until ctx ends, f
+	// fails, or the engine closes, which is no error. While f runs, packets are kept if
+	// there is room. Otherwise they are counted.
 	Capture(ctx context.Context, filter report.Filter, f func(report.Batch) error) error
 }
 
@@ -40,16 +40,16 @@ type Server struct {
 	path    string
 	http    http.Server
 	log     *slog.Logger
-	stop    context.CancelFunc // ends what is being answered
+	stop    context.CancelFunc // ends the answers that are under way
 	callers callers
-	done    chan struct{} // closed when nobody accepts any more
+	done    chan struct{} // closed when no connection is accepted any more
 	once    sync.Once
 	err     error
 }
 
-// Serve answers for source at path until Close. A socket there that nobody
-// listens at is taken over. log gets a line for each caller that is refused, and
-// at its debug level for each that is answered.
+// Serve answers for source at path until Close. It takes over a socket at path at which
+// no process listens. log gets a line for each caller that is refused and, at its debug
+// level, for each that is answered.
 func Serve(path string, source Source, log *slog.Logger) (*Server, error) {
 	l, err := listen(path)
 	if err != nil {
@@ -82,7 +82,7 @@ func Serve(path string, source Source, log *slog.Logger) (*Server, error) {
 	return s, nil
 }
 
-// listen makes the socket, with the mode that it keeps from the beginning.
+// listen makes the socket. The socket has its mode from the beginning.
 func listen(path string) (net.Listener, error) {
 	if errors.Is(knock(path), unix.ECONNREFUSED) {
 		if err := sweep(path); err != nil {
@@ -100,8 +100,8 @@ func listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// private makes the file that a socket is about to be bound to 0600: Linux takes
-// the mode from the socket.
+// private makes the file of a socket that is about to be bound 0600: Linux takes the
+// mode from the socket.
 func private(_, _ string, c syscall.RawConn) error {
 	var failed error
 	err := c.Control(func(fd uintptr) { failed = unix.Fchmod(int(fd), 0o600) })
@@ -111,35 +111,34 @@ func private(_, _ string, c syscall.RawConn) error {
 // grace is how long Close lets answers that have begun come to their end.
 var grace = 250 * time.Millisecond
 
-// Close removes the socket, ends every answer, in good order where the caller
-// takes it, and returns when nothing of the server runs any more. It may be
-// called twice.
+// Close removes the socket, and ends every answer, in good order if the caller reads
+// it. When Close returns, nothing of the server runs any more. It may be called twice.
 func (s *Server) Close() error {
 	s.once.Do(func() {
-		os.Remove(s.path) // the listener does so again: it is not there long enough to be asked in vain
+		os.Remove(s.path) // the listener removes it again; a tool that finds it meanwhile asks in vain
 		s.stop()
 		s.callers.rest(grace)
 		s.err = s.http.Close()
 		<-s.done
-		s.http.Close() // who was accepted last, and just too late for the first one
+		s.http.Close() // for a connection that was accepted too late for the first Close
 		s.callers.leave()
 	})
 	return s.err
 }
 
-// peerKey is what the caller's credentials are known by in a context.
+// peerKey is the key of the caller's credentials in a context.
 type peerKey struct{}
 
-// withPeer notes who is at the other end of a connection.
+// withPeer stores the credentials of the process at the other end of a connection.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
 	cred, err := peerOf(c)
 	if err != nil {
-		cred = nil // and without credentials nobody is answered
+		cred = nil // a caller without credentials gets no answer
 	}
 	return context.WithValue(ctx, peerKey{}, cred)
 }
 
-// allowed answers root and the engine's own user only.
+// allowed answers only root and the engine's own user.
 func (s *Server) allowed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cred, _ := r.Context().Value(peerKey{}).(*unix.Ucred)
@@ -176,10 +175,10 @@ func sendReport(w http.ResponseWriter, r *http.Request, source Source) {
 	_ = encode(w, e, regions) // the caller may have gone
 }
 
-// partsParameter is the parameter of a report that says which parts of it.
+// partsParameter is the parameter that names the parts of a report.
 const partsParameter = "parts"
 
-// statusOf tells an engine that is going from one that cannot answer.
+// statusOf tells an engine that is being closed from one that cannot answer.
 func statusOf(r *http.Request, err error) int {
 	if errors.Is(err, ErrGone) || r.Context().Err() != nil {
 		return http.StatusGone
