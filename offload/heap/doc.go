@@ -1,5 +1,5 @@
-// Package heap is the memory that an adapter hands out for regions: one mapping for
-// each adapter, outside of the Go heap (heap.go), the parts of it and how many regions
-// lie over each (part.go), and the check that the program itself may access what it
-// registers (populate.go).
+// Package heap is the memory that an adapter hands out for regions. Each adapter has
+// one mapping outside of the Go heap (heap.go). part.go counts the regions over each
+// part of it. populate.go checks that the program itself may access the memory that it
+// registers.
 package heap

@@ -17,10 +17,10 @@ const PageSize = 4096
 // ErrFull is returned when the heap has no free part of the size that is asked for.
 var ErrFull = errors.New("the region heap is full")
 
-// Heap hands out parts of one mapping outside of the Go heap, first fit. The
-// mapping outlives Close while a part of it is handed out: an application that
-// still reads what it received must not be killed when its adapter is closed. A
-// Heap is safe for concurrent use.
+// Heap hands out parts of one mapping outside of the Go heap, first fit. The mapping
+// outlives Close while a part of it is handed out: an application that still reads
+// octets it has received must not crash when its adapter is closed. A Heap is safe for
+// concurrent use.
 type Heap struct {
 	arena *afxdp.Arena
 	mem   []byte
@@ -68,7 +68,7 @@ func (h *Heap) Alloc(n uint64) ([]byte, *Part, error) {
 	return mem, p, nil
 }
 
-// take hands out a part for n octets. Its first used octets have been used
+// take hands out a part for n octets. The first used octets of the part have been used
 // before.
 func (h *Heap) take(n uint64) (p *Part, used uint64, err error) {
 	h.mu.Lock()
@@ -133,16 +133,16 @@ func (h *Heap) unmap(over bool) error {
 	return h.arena.Close()
 }
 
-// Memory is all of the heap. It is valid until the heap is unmapped.
+// Memory returns the whole heap. It is valid until the heap is unmapped.
 func (h *Heap) Memory() []byte { return h.mem }
 
-// Size is the size of the heap in octets.
+// Size returns the size of the heap in octets.
 func (h *Heap) Size() uint64 { return uint64(len(h.mem)) }
 
-// offset is where mem begins in the heap.
+// offset returns where mem begins in the heap.
 func (h *Heap) offset(mem []byte) uint64 { return uint64(Address(mem) - Address(h.mem)) }
 
-// Left is how many octets are free, in however many parts.
+// Left returns how many octets are free in all parts.
 func (h *Heap) Left() (sum uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

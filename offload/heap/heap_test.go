@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Parts of the heap never overlap, are zero, and all of it is one part again in
-// the end.
+// Parts of the heap never overlap and are zero. When all are released, the heap is one
+// free part again.
 func TestHeap(t *testing.T) {
 	const size = 64 * PageSize
 	rapid.Check(t, func(t *rapid.T) {
@@ -68,7 +68,7 @@ func TestHeap(t *testing.T) {
 	})
 }
 
-// What is handed out outlives the heap's end, and the mapping ends with the
+// A part that is handed out stays mapped after Close, and the mapping ends with the
 // last part.
 func TestHeapOutlived(t *testing.T) {
 	h, err := New(4 * PageSize)
@@ -102,7 +102,7 @@ func TestHeapOutlived(t *testing.T) {
 	}
 }
 
-// mapped tells whether mem is in the process's address space.
+// mapped reports whether mem is in the process's address space.
 func mapped(t *testing.T, mem []byte) bool {
 	t.Helper()
 	err := unix.Msync(mem[:PageSize], unix.MS_ASYNC)

@@ -54,7 +54,7 @@ func Borrow(mem []byte) (*Part, error) {
 	return nil, nil
 }
 
-// touches reports whether an octet of mem is of the heap.
+// touches reports whether an octet of mem is in the heap.
 func (h *Heap) touches(mem []byte) bool {
 	at, base := Address(mem), Address(h.mem)
 	return at < base+uintptr(len(h.mem)) && base < at+uintptr(len(mem))
@@ -81,8 +81,8 @@ func (h *Heap) find(at uint64) (i int, exact bool) {
 	return slices.BinarySearchFunc(h.parts, at, func(p *Part, at uint64) int { return cmp.Compare(p.at, at) })
 }
 
-// Release counts one region less. With the last region the memory may be handed
-// out again: nobody may touch it any more.
+// Release counts one region less. With the last region the memory may be handed out
+// again: no region may access it any more.
 func (p *Part) Release() error {
 	h := p.h
 	h.mu.Lock()

@@ -2,7 +2,7 @@ package report
 
 import "time"
 
-// Filter says which packets a capture is about. The zero Filter: all.
+// Filter says which packets a capture has. The zero Filter selects all.
 type Filter struct {
 	Device  string // "": all
 	Flow    uint32 // Flow.ID; 0: all
@@ -26,17 +26,17 @@ type Packet struct {
 	Data   []byte // the first of them
 }
 
-// Batch is what a capture has found since the last one. It belongs to whoever
-// gets it.
+// Batch has the packets that a capture has found since the previous Batch. The receiver
+// owns it.
 type Batch struct {
 	Packets []Packet
 	Streams []Stream // those of which the capture has the first packets here
 	Lost    uint64   // packets that nobody took in time, since the capture began
 }
 
-// Stream is what the two ends of a connection had agreed on before the engine
-// had it. Their MPA Request and Reply are the kernel's packets, and in no
-// capture.
+// Stream is what the two ends of a connection had agreed on before the engine took it
+// over. The kernel sent and received their MPA Request and Reply, so that no capture
+// has these packets.
 type Stream struct {
 	Device   string
 	Flow, QP uint32 // as in Packet

@@ -14,7 +14,7 @@ type Counter struct {
 	Value  uint64 `json:"value"`
 }
 
-// Fields are the exported fields of type uint64 of a struct, in their order,
+// Fields returns the exported fields of type uint64 of a struct, in their order,
 // under the names that docs/counters.md has: DupAcksIn is dup_acks_in.
 func Fields(layer string, v any) []Counter {
 	var list []Counter
@@ -28,7 +28,7 @@ func Fields(layer string, v any) []Counter {
 	return list
 }
 
-// Snake is a name of Go, or words, in snake_case: RxOctets is rx_octets,
+// Snake returns a name of Go, or words, in snake_case: RxOctets is rx_octets,
 // OldAcks old_acks, DupSACKs dup_sacks, and "bad checksum" bad_checksum.
 func Snake(name string) string {
 	var b strings.Builder

@@ -1,5 +1,5 @@
-// Package report is what an engine says about itself to tools: plain values
-// that are the JSON of `stag show`, of the control socket and of nothing else.
+// Package report is an engine's report of itself to tools: plain values, which are the
+// JSON of `stag show` and of the control socket, and of nothing else.
 //
 //	Engine            one adapter of one process
 //	 ├ Device         a port
@@ -9,6 +9,7 @@
 //	Parts             what of it is asked for (parts.go)
 //	Filter, Batch     what a capture asks for, and gets (capture.go)
 //
-// schema.json says the same to others. Sizes are octets and times microseconds unless a name says otherwise. A field
-// is never taken away or given another meaning within one Schema.
+// schema.json describes the same for other programs. Sizes are octets and times
+// microseconds unless a name says otherwise. Within one Schema no field is removed or
+// given another meaning.
 package report

@@ -11,8 +11,8 @@ import (
 // Schema is the version of everything in this package.
 const Schema = 2
 
-// Engine is one adapter of one process, as it was at one moment; parts of it
-// may be some milliseconds apart. A list is nil when nobody has asked for it.
+// Engine is one adapter of one process at one moment. Parts of it may be some
+// milliseconds apart. A list is nil if it was not asked for.
 type Engine struct {
 	Schema  int       `json:"schema"`
 	PID     int       `json:"pid"`
@@ -31,7 +31,7 @@ type Engine struct {
 	MRs      []MR      `json:"mrs,omitzero"`
 }
 
-// Counts is how many there are of what the lists tell one by one.
+// Counts has the lengths of the lists, by state or kind.
 type Counts struct {
 	Flows      map[string]map[string]int `json:"flows"`    // by device and state
 	Diverted   map[string]int            `json:"diverted"` // flows, by device
@@ -57,11 +57,10 @@ func (f *FlowID) UnmarshalText(text []byte) error {
 	return err
 }
 
-// KernelDevice is the Name of the device that connections over the kernel's
-// TCP belong to.
+// KernelDevice is the Name of the device of connections over the kernel's TCP.
 const KernelDevice = "kernel"
 
-// Device is one port of the adapter. The kernel port is one, too.
+// Device is one port of the adapter. The kernel port is a Device, too.
 type Device struct {
 	Name      string         `json:"name"`           // of the interface; KernelDevice
 	State     string         `json:"state"`          // as ibv_devinfo has it: PORT_ACTIVE, PORT_DOWN
@@ -98,17 +97,19 @@ type Flow struct {
 	VLAN   uint16         `json:"vlan,omitempty"`
 	QP     uint32         `json:"qp,omitempty"` // 0: none
 	Age    uint64         `json:"age_seconds"`  // since it was taken over
-	// NextHop is where its packets go on the link, and NextHopMAC that one's Ethernet
-	// address; "" when no engine runs it.
+	// NextHop is the address on the link to which the flow's packets go, and NextHopMAC
+	// is its Ethernet address. Both are "" if no engine runs the flow.
 	NextHop    string `json:"next_hop,omitempty"`
 	NextHopMAC string `json:"next_hop_mac,omitempty"`
-	// Diverted is why the kernel would send its packets another way now; the
-	// connection goes on as it did. "": it would not.
+	// Diverted says why the kernel would send the flow's packets another way now. The
+	// connection continues as before. It is "" if the kernel would send them the same
+	// way.
 	Diverted string `json:"diverted,omitempty"`
 	TCP      *TCP   `json:"tcp,omitempty"` // nil when no engine runs it, and when its connection is gone
 }
 
-// TCP is the state of one connection: what `ss -tin` shows of the kernel's.
+// TCP is the state of one connection: the values that `ss -tin` shows for the kernel's
+// connections.
 type TCP struct {
 	State      string    `json:"state"`                // ESTABLISHED, FIN-WAIT-1, ...
 	ECN        bool      `json:"ecn"`                  // both ends agreed on it
@@ -183,11 +184,11 @@ type MR struct {
 	Windows uint32   `json:"windows,omitempty"` // bound to it
 }
 
-// STag is how an STag is written.
+// STag formats an STag for reports.
 func STag(stag uint32) string { return fmt.Sprintf("0x%08x", stag) }
 
-// Rights are those in a list such as "local read, remote write", or "none", in
-// one word each.
+// Rights splits a list such as "local read, remote write", or "none", and makes each
+// right one word.
 func Rights(list string) []string {
 	if list == "none" {
 		return []string{}

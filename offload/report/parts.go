@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Parts says which members of an Engine are asked for. What nobody asks for
-// costs nothing: neither to find out nor to send.
+// Parts says which members of an Engine are asked for. A member that is not asked for
+// costs nothing, neither to find out nor to send.
 type Parts uint16
 
-// The parts of an Engine, called as its members are. PartCounts is how many of
-// each there are, without the list of them.
+// The parts of an Engine have the names of its members. PartCounts stands for the
+// lengths of the lists without the lists.
 const (
 	PartDevices Parts = 1 << iota
 	PartFlows
@@ -26,10 +26,10 @@ const (
 
 var partNames = []string{"devices", "flows", "qps", "mrs", "cqs", "queues", "counters", "counts"}
 
-// Any reports whether one of those in q is asked for.
+// Any reports whether p has one of the parts in q.
 func (p Parts) Any(q Parts) bool { return p&q != 0 }
 
-// String is the names with commas between them.
+// String returns the names with commas between them.
 func (p Parts) String() string {
 	var names []string
 	for i, name := range partNames {
@@ -40,7 +40,7 @@ func (p Parts) String() string {
 	return strings.Join(names, ",")
 }
 
-// ParseParts is the reverse of String.
+// ParseParts reverses String.
 func ParseParts(text string) (p Parts, err error) {
 next:
 	for name := range strings.SplitSeq(text, ",") {

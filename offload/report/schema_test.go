@@ -12,8 +12,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// TestSchema: schema.json has exactly the members that the types have, and those
-// that are always there are required.
+// TestSchema: schema.json has exactly the members that the types have. Members that are
+// always present are required.
 func TestSchema(t *testing.T) {
 	text, err := os.ReadFile("schema.json")
 	if err != nil {
@@ -37,7 +37,7 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// object is what a schema says of one kind.
+// object is the part of a schema for one kind of object.
 type object struct {
 	Draft      string                     `json:"$schema"`
 	Additional json.RawMessage            `json:"additionalProperties"`
