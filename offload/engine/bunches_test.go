@@ -12,10 +12,10 @@ import (
 	"github.com/stag-rdma/stag/test/world"
 )
 
-// heard is who was heard last, and how often that was somebody else.
+// heard says which listener received octets last, and how often that has changed.
 type heard struct{ last, changes int }
 
-// listener is a sink that says when it has the floor.
+// listener is a sink that notes in heard when it receives octets.
 type listener struct {
 	*octets.Transfer
 	number int
@@ -31,9 +31,9 @@ func (l listener) Receive(now clock.Instant, s stream.Stream) {
 	}
 }
 
-// TestTurns: flows that all have more to send than there is room for get the
-// same, in bunches, and nothing is lost where the receiver has a place for a part
-// of what they could have under way together.
+// TestTurns: flows that all have more to send than there is room for get equal shares,
+// in bunches. Nothing is lost if the receiver has room for only a part of what they
+// could have under way together.
 func TestTurns(t *testing.T) {
 	for _, c := range []struct {
 		name  string

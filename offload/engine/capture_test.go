@@ -35,7 +35,7 @@ func listened(t *testing.T, c world.Config, tc tap.Config) (w *world.World, ring
 	return w, rings
 }
 
-// taken returns what a ring has, in the two directions.
+// taken returns the packets of a ring, by direction.
 func taken(r *tap.Ring) (in, out []tap.Record) {
 	for _, rec := range r.Take(nil, 1<<62, 1<<30) {
 		if rec.Out {
@@ -47,8 +47,9 @@ func taken(r *tap.Ring) (in, out []tap.Record) {
 	return in, out
 }
 
-// TestTapSeesTheWire: what one engine sends is what the other receives, whole,
-// checksums and retransmissions included, and what the link loses shows.
+// TestTapSeesTheWire: the packets that one engine sends are those that the other
+// receives, whole, with checksums and retransmissions. Packets that the link loses show
+// as missing.
 func TestTapSeesTheWire(t *testing.T) {
 	for name, v6 := range map[string]bool{"IPv4": false, "IPv6": true} {
 		t.Run(name, func(t *testing.T) {
@@ -63,7 +64,7 @@ func TestTapSeesTheWire(t *testing.T) {
 			if err := w.Run(10*time.Minute, func() bool { return isDone(a.Done()) && isDone(b.Done()) }); err != nil {
 				t.Fatal(err)
 			}
-			w.Pass(5 * time.Second) // what is under way arrives
+			w.Pass(5 * time.Second) // packets under way arrive
 			var in, out [2][]tap.Record
 			for side, r := range rings {
 				in[side], out[side] = taken(r)
@@ -88,7 +89,7 @@ func TestTapSeesTheWire(t *testing.T) {
 	}
 }
 
-// whole demands a packet of the flow with good checksums.
+// whole checks for a packet of the flow with good checksums.
 func whole(t *testing.T, rec tap.Record, id engine.FlowID) {
 	t.Helper()
 	var p wire.Packet
@@ -102,8 +103,8 @@ func whole(t *testing.T, rec tap.Record, id engine.FlowID) {
 	}
 }
 
-// subsequence returns how many of sent are not in got, whose order is the same; -1:
-// got has others.
+// subsequence returns how many of sent are missing in got, which must have the same
+// order. It returns -1 if got has other packets.
 func subsequence(sent, got []tap.Record) (missing int) {
 	i := 0
 	for _, s := range sent {
@@ -147,7 +148,7 @@ func counters(t *testing.T, w *world.World, side int) (c engine.Counters) {
 	return c
 }
 
-// TestTapSeesTooBig: a router's word about a segment has the flow of that.
+// TestTapSeesTooBig: a router's ICMP error about a segment has the segment's flow.
 func TestTapSeesTooBig(t *testing.T) {
 	w, rings := listened(t, world.Config{}, tap.Config{})
 	const n = 64 << 10
@@ -197,8 +198,8 @@ func sendRaw(t *testing.T, from port.Port, frame []byte) {
 	from.Free([]port.Frame{taken})
 }
 
-// TestTapsAtATime: several see the same, each what it wants; one that is taken
-// away sees no more, and one that is full changes nothing for the others.
+// TestTapsAtATime: several taps see the same packets, each as configured. A tap that is
+// removed sees no more, and a tap that is full changes nothing for the others.
 func TestTapsAtATime(t *testing.T) {
 	w, rings := listened(t, world.Config{}, tap.Config{})
 	e := w.Engines[0]
@@ -248,8 +249,8 @@ func TestTapsAtATime(t *testing.T) {
 	}
 }
 
-// TestTapSeesStrangers: a packet that belongs to no flow is seen, and so is one
-// that is no packet; neither has a flow.
+// TestTapSeesStrangers: taps see a packet that belongs to no flow, and one that cannot
+// be parsed. Neither has a flow.
 func TestTapSeesStrangers(t *testing.T) {
 	w, rings := listened(t, world.Config{}, tap.Config{})
 	junk := make([]byte, 60)
@@ -262,8 +263,8 @@ func TestTapSeesStrangers(t *testing.T) {
 	}
 }
 
-// TestTappedStepAllocatesNothing: nor does the engine wait for a reader that
-// there is not.
+// TestTappedStepAllocatesNothing: a step with a tap allocates nothing, and does not
+// wait for an absent reader.
 func TestTappedStepAllocatesNothing(t *testing.T) {
 	w, rings := listened(t, world.Config{Link: simnic.Config{Seed: 3, Latency: 100 * time.Microsecond, Loss: 0.01, Frames: 1024}}, tap.Config{Size: 1 << 20})
 	const endless = 1 << 40
@@ -272,7 +273,7 @@ func TestTappedStepAllocatesNothing(t *testing.T) {
 	if _, err := w.Connect(world.Flow{}, a, b); err != nil {
 		t.Fatal(err)
 	}
-	allocs := testing.AllocsPerRun(4, func() { // of which what the collector of garbage needs once does not count
+	allocs := testing.AllocsPerRun(4, func() { // what the garbage collector needs once does not count
 		for lost := rings[0].Lost(); rings[0].Lost() < lost+2500; {
 			if !w.Step(w.Now().Add(time.Minute)) {
 				t.Fatal("nothing happens any more")

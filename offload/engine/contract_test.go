@@ -10,8 +10,8 @@ import (
 	"github.com/stag-rdma/stag/test/world"
 )
 
-// TestContract: what every stream owes its upper layer, on a perfect link and
-// on one that loses, reorders and doubles.
+// TestContract: the contract of every stream with its upper layer holds, on a perfect
+// link and on one that loses, reorders and duplicates.
 func TestContract(t *testing.T) {
 	links := map[string]simnic.Config{
 		"perfect link": {Latency: 50 * time.Microsecond},
@@ -47,14 +47,14 @@ func (v *virtual) Start(a, b stream.ULP) {
 
 func (v *virtual) Doorbell(e contract.End) { v.w.Engines[e].Ring(v.c.ID[e]) }
 
-// Until gives up after ten minutes in which nothing comes of it.
+// Until fails after ten minutes in which cond has not become true.
 func (v *virtual) Until(cond func() bool) bool {
 	for limit := v.w.Now().Add(10 * time.Minute); v.w.Now().Before(limit); {
 		if cond() {
 			return true
 		}
 		if !v.w.Step(limit) {
-			v.w.Pass(time.Millisecond) // nothing happens of itself: cond may want time to pass
+			v.w.Pass(time.Millisecond) // nothing happens by itself: cond may need time to pass
 		}
 	}
 	return cond()

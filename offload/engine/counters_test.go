@@ -8,8 +8,8 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// TestDrops: what was dropped is told with its layer, and what was used is no
-// drop.
+// TestDrops: each dropped packet is counted with its layer, and a used one is not
+// counted as dropped.
 func TestDrops(t *testing.T) {
 	var c Counters
 	c.drops[DropParkFull] = 1

@@ -52,7 +52,8 @@ func (m *mover) move(from, to int) error {
 	})
 }
 
-// A bell that rings at the engine that had the connection reaches the one that has it.
+// A doorbell that rings at the previous engine of the connection reaches the present
+// one.
 func TestBellFollowsTheFlow(t *testing.T) {
 	m := newMover(t, 10_000)
 	m.until("all octets", func() bool { return m.a.Received() == 10_000 && m.b.Received() == 10_000 })
@@ -71,7 +72,7 @@ func TestBellFollowsTheFlow(t *testing.T) {
 	}
 }
 
-// The counters of a connection go on when it moves, and those of the engines add up
+// The counters of a connection continue when it moves, and the engines' counters sum up
 // to them.
 func TestTotalsOfAMovedFlow(t *testing.T) {
 	m := newMover(t, 300_000)
@@ -85,7 +86,7 @@ func TestTotalsOfAMovedFlow(t *testing.T) {
 	}
 	m.until("all octets", func() bool { return m.a.Received() == 300_000 && m.b.Received() == 300_000 })
 	now := m.Now().Add(100 * time.Millisecond)
-	_ = m.Lanes.Run(time.Second, func() bool { return now.Before(m.Now()) }) // or nothing happens any more
+	_ = m.Lanes.Run(time.Second, func() bool { return now.Before(m.Now()) }) // or no event is left
 	var sum, own tcp.Stats
 	for _, e := range m.Engines {
 		err := m.Do(func(ctx context.Context) error {
@@ -103,8 +104,8 @@ func TestTotalsOfAMovedFlow(t *testing.T) {
 	poolsAreWhole(t, m.Lanes)
 }
 
-// What is not there cannot be moved, and a connection that its new engine cannot run
-// ends.
+// A flow that does not exist cannot be moved. A connection that its new engine cannot
+// run ends.
 func TestMoveThatFails(t *testing.T) {
 	m := newMover(t, 10)
 	if err := m.move(1, 2); !errors.Is(err, engine.ErrNoFlow) {

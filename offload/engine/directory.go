@@ -297,7 +297,7 @@ func wordsOf(k *bpf.FlowKey) (words [keyLen / 8]uint64) {
 	return words
 }
 
-// keyIn returns the reverse of wordsOf.
+// keyIn reverses wordsOf.
 func keyIn(words *[keyLen / 8]uint64) (k bpf.FlowKey) {
 	ne := binary.NativeEndian
 	ne.PutUint64(k.Remote[:], words[0])

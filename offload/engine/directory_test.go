@@ -95,7 +95,7 @@ func TestDirectoryFindsByIDAndKey(t *testing.T) {
 				t.Fatal("a flow that no lane parks yet is found")
 			}
 			d.parks(ids[i], Lane(i%7))
-			d.parks(ids[i], 9) // somebody parks it already
+			d.parks(ids[i], 9) // another lane parks it already
 			if i%2 == 0 {
 				if err := d.Move(ids[i], Lane(100+i)); err != nil {
 					t.Fatal(err)
@@ -131,8 +131,8 @@ func TestDirectoryFindsByIDAndKey(t *testing.T) {
 	}
 }
 
-// Readers look flows up while other flows come and go. They find every flow that
-// stays, and what they find is whole.
+// Readers look flows up while other flows come and go. They find every flow that stays,
+// and each entry that they find is consistent.
 func TestDirectoryReadersNeedNoLock(t *testing.T) {
 	d, err := NewDirectory(64)
 	if err != nil {

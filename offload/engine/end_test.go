@@ -9,8 +9,8 @@ import (
 	"github.com/stag-rdma/stag/test/simnic"
 )
 
-// A flow ends twice where it has been in TIME-WAIT. Nobody hears of the second end
-// before the first has been told, though another goroutine would step meanwhile.
+// A flow that has been in TIME-WAIT ends twice. Ended gets the first end before the
+// second, even if another goroutine would step meanwhile.
 func TestEndsAreToldInOrder(t *testing.T) {
 	link, err := simnic.New(simnic.Config{})
 	if err != nil {
@@ -44,8 +44,8 @@ func TestEndsAreToldInOrder(t *testing.T) {
 	}
 }
 
-// With flows waiting for frames that silent peers have, the engine looks less and less
-// often; something that arrives makes it look soon again.
+// If flows wait for frames that silent peers have, the engine looks less and less
+// often. An arrival makes it look soon again.
 func TestLooksForFramesLessOften(t *testing.T) {
 	link, err := simnic.New(simnic.Config{})
 	if err != nil {
@@ -62,7 +62,7 @@ func TestLooksForFramesLessOften(t *testing.T) {
 	waiting := &flow{e: e, place: -1}
 	e.line.join(waiting)
 	all := make([]port.Frame, e.limits.TxFrames)
-	e.open, e.frames.lent = 2, link.A().Take(all) // all with others
+	e.open, e.frames.lent = 2, link.A().Take(all) // other flows hold all of them
 	now, looks := clock.Instant(1), 0
 	for end := now.Add(time.Second); now.Before(end); looks++ {
 		next := e.Step(now)

@@ -16,9 +16,9 @@ type idler struct{ *octets.Transfer }
 
 func (idler) Receive(clock.Instant, stream.Stream) {}
 
-// Flows that do not read hold receive frames, and flows whose peers do not
-// read hold transmit frames, as many as they may. A flow between readers gets
-// its octets through all the same, in both directions.
+// Flows that do not read hold receive frames, and flows whose peers do not read hold
+// transmit frames, up to their limits. A flow between readers gets its octets through
+// all the same, in both directions.
 func TestIdleFlowsStarveNobody(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -26,7 +26,7 @@ func TestIdleFlowsStarveNobody(t *testing.T) {
 		flow   world.Flow
 		volume uint64 // octets for each idle flow
 	}{
-		{"of receive frames", 10, world.Flow{}, 60_000}, // all of which arrive
+		{"of receive frames", 10, world.Flow{}, 60_000}, // all of them arrive
 		{"of transmit frames", 40, world.Flow{Window: 1500}, 256 << 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {

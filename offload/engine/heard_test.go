@@ -11,9 +11,9 @@ import (
 	"github.com/stag-rdma/stag/test/world"
 )
 
-// An engine that was kept from running finds its timers overdue, and more in its
-// ring than it receives at once. The acknowledgement that has come in time is
-// the last of that, and yet nothing is sent again.
+// An engine that was kept from running finds its timers overdue, and more in its ring
+// than it receives at once. The acknowledgement that came in time is the last frame
+// there, and yet nothing is sent again.
 func TestTimersHearWhatHasArrived(t *testing.T) {
 	const latency, others = time.Millisecond, 250
 	w, err := world.New(world.Config{Link: simnic.Config{Latency: latency, Frames: 4096}})

@@ -16,9 +16,8 @@ import (
 )
 
 // across moves n octets each way over connections that the lanes of an adapter own in
-// turn, while the peer sends each segment by whichever cable, and fails the test
-// unless all of it arrives, all connections end in order, and every frame is back in
-// its pool then.
+// turn, while the peer sends each segment by any cable. It fails the test unless all of
+// it arrives, all connections end in order, and every frame is back in its pool then.
 func across(t *testing.T, c world.LanesConfig, flows int, n uint64) *world.Lanes {
 	t.Helper()
 	w, err := world.NewLanes(c)
@@ -54,12 +53,12 @@ func across(t *testing.T, c world.LanesConfig, flows int, n uint64) *world.Lanes
 	return w
 }
 
-// poolsAreWhole lets what is under way arrive, and looks for frames that have not come
-// home.
+// poolsAreWhole lets everything under way arrive, and checks that all frames are back
+// in their pools.
 func poolsAreWhole(t *testing.T, w *world.Lanes) {
 	t.Helper()
 	limit := w.Now().Add(100 * time.Millisecond)
-	_ = w.Run(200*time.Millisecond, func() bool { return limit.Before(w.Now()) }) // or nothing happens any more
+	_ = w.Run(200*time.Millisecond, func() bool { return limit.Before(w.Now()) }) // or no event is left
 	for i, l := range w.Links {
 		if rx, _ := l.Lent(simnic.A); rx != 0 {
 			t.Errorf("lane %d: %d receive frames have not come home", i, rx)
@@ -86,7 +85,7 @@ func laneCounters(t *testing.T, w *world.Lanes) (all []engine.Counters) {
 }
 
 // Segments that arrive at any lane of any port reach the lane that owns their flow,
-// with and without steering records, and whatever these say of the owner.
+// with and without steering records, and whatever owner these name.
 func TestSegmentsReachTheirLaneFromAnyPort(t *testing.T) {
 	link := simnic.Config{Latency: 50 * time.Microsecond, Check: true}
 	for _, c := range []struct {
@@ -120,7 +119,7 @@ func TestSegmentsReachTheirLaneFromAnyPort(t *testing.T) {
 	}
 }
 
-// The same with every kind of bad luck on every cable.
+// The same with loss, reordering and duplicates on every cable.
 func TestLanesOverBadLinks(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -132,7 +131,7 @@ func TestLanesOverBadLinks(t *testing.T) {
 	}
 }
 
-// late is a sink that reads nothing until it is told to.
+// late is a sink that reads nothing until the test sets reads.
 type late struct {
 	*octets.Transfer
 	reads bool
@@ -144,20 +143,20 @@ func (l *late) Receive(now clock.Instant, s stream.Stream) {
 	}
 }
 
-// Transmit returns what a doorbell leads to.
+// Transmit receives as well: a doorbell makes the engine call it.
 func (l *late) Transmit(now clock.Instant, s stream.Stream) {
 	l.Receive(now, s)
 	l.Transfer.Transmit(now, s)
 }
 
-// Octets that nobody reads keep no frame of another port: they are copied, and read
-// in their order later.
+// Unread octets keep no frame of another port: they are copied, and read in their order
+// later.
 func TestFramesOfOtherPortsAreNotKept(t *testing.T) {
 	w, err := world.NewLanes(world.LanesConfig{Link: simnic.Config{Latency: 50 * time.Microsecond, Check: true}, Queues: 1, Ports: 3, Records: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	const n = 60_000 // all of which fits the window
+	const n = 60_000 // all of them fit the window
 	a := &late{Transfer: octets.NewTransfer(octets.Plan{Expect: n, PeerSeed: 2})}
 	b := octets.NewTransfer(octets.Plan{Send: n, Seed: 2})
 	c, err := w.Connect(world.Flow{}, 0, a, b)

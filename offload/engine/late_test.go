@@ -8,7 +8,7 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 )
 
-// deluge is a port in which packets that mean nothing have always arrived.
+// deluge is a port at which meaningless packets always wait.
 type deluge struct {
 	port.Port
 	limits   port.Limits
@@ -27,8 +27,8 @@ func (d *deluge) Receive(dst []port.Frame) int {
 	return len(dst)
 }
 
-// A flood does not hold up a timer that is due for longer than one pool of
-// frames, and nothing more is taken in when none is due.
+// A flood delays a timer that is due for no longer than one pool of frames. If no timer
+// is due, a step receives no more than usual.
 func TestFloodHoldsTimersUpOnce(t *testing.T) {
 	p := &deluge{limits: port.Limits{RxFrames: 1024, TxFrames: 256}}
 	dir, err := NewDirectory(8)

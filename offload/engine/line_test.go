@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestLine: first come first served, everybody once, and whoever leaves is
-// missed by nobody, wherever the line begins in its memory.
+// TestLine: flows come out in the order of arrival, each once. A flow that leaves does
+// not come out. All this holds wherever the line begins in its memory.
 func TestLine(t *testing.T) {
 	flows := make([]*flow, 5)
 	for i := range flows {

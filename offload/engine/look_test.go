@@ -12,8 +12,8 @@ import (
 	"github.com/stag-rdma/stag/test/world"
 )
 
-// TestLook: every connection is looked at once, few of them between two steps,
-// and ids without one are passed over.
+// TestLook: every connection is looked at once, few of them between two steps. Ids
+// without a connection are skipped.
 func TestLook(t *testing.T) {
 	const flows = 600
 	w, err := world.New(world.Config{Flows: flows + 1})
@@ -72,8 +72,8 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestLookAtNobody: an engine that does not run is not waited for longer than
-// wanted.
+// TestLookAtNobody: a caller waits for an engine that does not run no longer than its
+// context lasts.
 func TestLookAtNobody(t *testing.T) {
 	w, err := world.New(world.Config{})
 	if err != nil {
@@ -87,8 +87,8 @@ func TestLookAtNobody(t *testing.T) {
 	}
 }
 
-// TestQuestionGivenUp: who does not wait for the answer gets none, although the
-// engine still writes one. (The race detector sees whether somebody reads it.)
+// TestQuestionGivenUp: a caller whose context ends gets no answer, although the engine
+// still writes one. (The race detector sees whether the caller reads it.)
 func TestQuestionGivenUp(t *testing.T) {
 	w, err := world.New(world.Config{})
 	if err != nil {

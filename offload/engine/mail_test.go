@@ -30,8 +30,8 @@ func TestPassRingKeepsOrderAndRefusesWhenFull(t *testing.T) {
 	}
 }
 
-// Many engines give and one takes: every frame comes out once, whole, and those of
-// one giver in their order.
+// Many engines give and one takes: every frame comes out once and whole. Frames of one
+// giver come in their order.
 func TestPassRingWithManyGivers(t *testing.T) {
 	const givers, n = 8, 20000
 	var r passRing
@@ -67,8 +67,8 @@ func TestPassRingWithManyGivers(t *testing.T) {
 	}
 }
 
-// A pool's frames are with many engines, which send them home at the same time,
-// again and again. Each comes home once, and the ring has room for all of them.
+// Many engines have the frames of a pool, and return them at the same time, again and
+// again. Each frame comes back once, and the ring has room for all of them.
 func TestHomeRingWithManyGivers(t *testing.T) {
 	const givers, frames, rounds = 8, 64, 300
 	var r homeRing
@@ -103,7 +103,7 @@ func TestHomeRingWithManyGivers(t *testing.T) {
 	}
 }
 
-// A frame that comes back twice is a mistake that must not pass in silence.
+// A frame that comes back twice is an error that must be noticed.
 func TestHomeRingNoticesFramesThatComeTwice(t *testing.T) {
 	var r homeRing
 	r.init(4)
@@ -118,8 +118,7 @@ func TestHomeRingNoticesFramesThatComeTwice(t *testing.T) {
 	r.give(0)
 }
 
-// What other engines leave for one takes memory for each lane, not for each pair of
-// lanes.
+// The rings of an engine take memory for each lane, not for each pair of lanes.
 func TestMailGrowsWithLanes(t *testing.T) {
 	const frames = 4096
 	of := func(lanes int) (octets uint64) {
@@ -140,7 +139,7 @@ func TestMailGrowsWithLanes(t *testing.T) {
 	}
 }
 
-// An owner that no lane has reaches nobody, and the frame stays in its pool.
+// A frame for an owner that no lane has stays in its pool.
 func TestPassToNoSuchLane(t *testing.T) {
 	engines, _ := joined(t, 2, 128)
 	for i, lane := range []port.Lane{2, 64, 0xfffe, noLane, 0} {
@@ -154,7 +153,8 @@ func TestPassToNoSuchLane(t *testing.T) {
 	}
 }
 
-// Frames that wait for an engine which ends go home, also those that come after.
+// Frames that wait for an engine which ends go back to their pools, and so do frames
+// that come later.
 func TestMailOfAnEngineThatEnds(t *testing.T) {
 	engines, _ := joined(t, 3, 128)
 	giver, ends := engines[0], engines[2]
@@ -189,7 +189,7 @@ func (q *quiet) Limits() port.Limits {
 
 func (q *quiet) Wake() { q.woken++ }
 
-// joined returns n engines of one adapter, each with so many frames.
+// joined returns n engines of one adapter, each with the given number of frames.
 func joined(t *testing.T, n int, frames uint32) (engines []*Engine, ports []*quiet) {
 	t.Helper()
 	dir, err := NewDirectory(64)
@@ -210,8 +210,7 @@ func joined(t *testing.T, n int, frames uint32) (engines []*Engine, ports []*qui
 	return engines, ports
 }
 
-// Every engine that a frame is left for is woken once, however many lanes the
-// adapter has.
+// Every engine that a frame is left for is woken once, whatever the number of lanes.
 func TestWakeBeyond64Lanes(t *testing.T) {
 	engines, ports := joined(t, 130, 128)
 	for _, q := range []port.Lane{1, 63, 64, 65, 127, 128, 129} {

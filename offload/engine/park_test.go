@@ -40,7 +40,7 @@ func newParking(t *testing.T) *parking {
 	return p
 }
 
-// send brings frames to the engine, which looks at them.
+// send delivers frames to the engine, which processes them.
 func (p *parking) send(frames ...[]byte) {
 	p.Helper()
 	for _, b := range frames {
@@ -69,7 +69,7 @@ func (p *parking) park(key bpf.FlowKey, heard func()) engine.FlowID {
 	return id
 }
 
-// do calls the engine from outside while it works.
+// do calls the engine from outside while it runs.
 func (p *parking) do(fn func(context.Context) error) {
 	p.Helper()
 	done := make(chan error)
@@ -88,8 +88,9 @@ func (p *parking) do(fn func(context.Context) error) {
 	}
 }
 
-// TestHeard: whoever parks a flow is told, once and after the step, when a segment of
-// it has arrived; not for another flow's, and not for what a router says about it.
+// TestHeard: heard is called once, after the step in which a segment of the parked flow
+// has arrived. It is not called for another flow's segment, and not for a router's ICMP
+// error.
 func TestHeard(t *testing.T) {
 	p := newParking(t)
 	seg := packet.TCP{Flags: "A"}
@@ -118,13 +119,13 @@ func TestHeard(t *testing.T) {
 		n, err = p.e.Parked(ctx, id)
 		return err
 	})
-	if n != 4 { // with the router's
+	if n != 4 { // with the router's packet
 		t.Errorf("%d frames are parked", n)
 	}
 }
 
-// TestHeardWithoutRoom: a segment that finds no room among the parked ones tells
-// as much as any other.
+// TestHeardWithoutRoom: heard is called for a segment that finds no room among the
+// parked ones, too.
 func TestHeardWithoutRoom(t *testing.T) {
 	p := newParking(t)
 	told := [2]int{}

@@ -8,7 +8,7 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 )
 
-// restless is a port that says how it was to sleep.
+// restless is a port that notes how long it was to sleep.
 type restless struct {
 	port.Port
 	naps []time.Duration
@@ -27,7 +27,7 @@ func TestStreamsPausesOnce(t *testing.T) {
 	}{
 		{0, 0, false},
 		{streaming - 1, 0, false},
-		{streaming - 1, 1, false}, // what came before the last look does not count
+		{streaming - 1, 1, false}, // packets before the last look do not count
 		{2 * streaming, 1, true},
 		{2 * streaming, 1, false},
 		{2*streaming + 3, streaming - 2, true}, // both ways together
@@ -45,7 +45,7 @@ func TestPauseKeepsDeadlinesAndBells(t *testing.T) {
 		name string
 		next clock.Instant
 		bell bool
-		want time.Duration // 0: no nap
+		want time.Duration // 0: no sleep
 	}{
 		{"nothing due", clock.Never, false, pause},
 		{"due later", now.Add(time.Second), false, pause},

@@ -11,8 +11,8 @@ import (
 	"github.com/stag-rdma/stag/test/world"
 )
 
-// TestRedirect: every flow that is named gets its heading, few of them between two
-// steps, and one that is gone keeps none of the others from it.
+// TestRedirect: every named flow gets its heading, few of them between two steps. A
+// flow that is gone does not keep the others from theirs.
 func TestRedirect(t *testing.T) {
 	const flows, mtu = 600, 1200
 	w, err := world.New(world.Config{Flows: flows + 1})

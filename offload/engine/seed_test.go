@@ -7,8 +7,8 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// Each connection has a seed of its own, which nobody can foresee unless the
-// engine was given one: the limits of challenge ACKs follow from it (RFC 5961 §7).
+// Each connection has a seed of its own, which is unpredictable unless the engine was
+// given one: the limits of challenge ACKs depend on it (RFC 5961 §7).
 func TestSeedPerConnection(t *testing.T) {
 	const flows = 100
 	seeds := map[uint64]bool{}

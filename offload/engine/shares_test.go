@@ -25,8 +25,8 @@ func TestShareByQueues(t *testing.T) {
 	}
 }
 
-// Frames of one queue that the flows of others hold are short for all of these, and
-// for nobody else.
+// Frames of one queue that flows of other queues hold make frames short for all flows
+// of that queue and for those that hold them, and for no other flow.
 func TestShareCountsFramesOfOtherQueues(t *testing.T) {
 	const frames = 1024
 	engines, _ := joined(t, 3, frames)

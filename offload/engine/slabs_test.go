@@ -7,8 +7,8 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// Slabs that several engines take and give back at once are never lent twice, and
-// all are there in the end.
+// Slabs that several engines take and return at once are never lent twice, and all are
+// back in the end.
 func TestSlabsAcrossGoroutines(t *testing.T) {
 	const slabs, takers, rounds = 8, 4, 20000
 	s, err := newSlabs(slabs * tcp.SlabLen)

@@ -28,8 +28,8 @@ func tagged(id engine.FlowID) []byte {
 	return b
 }
 
-// A record that does not fit its packet is counted and not believed: the
-// packet's own flow gets it, and no other.
+// A record that does not fit its packet is counted and not used: the packet's own flow
+// gets the packet, and no other.
 func TestStaleRecords(t *testing.T) {
 	type ids struct{ own, other engine.FlowID }
 	for _, c := range []struct {
@@ -80,7 +80,7 @@ func TestStaleRecords(t *testing.T) {
 	}
 }
 
-// judge looks at what the receiving engine has counted of its packets.
+// judge checks what the receiving engine has counted of its packets.
 func judge(t *testing.T, w *world.World, stale, found, tagged bool) {
 	t.Helper()
 	var c engine.Counters

@@ -12,8 +12,8 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// revoker invalidates an STag from within its step, and asks there and then
-// whether that is over.
+// revoker invalidates an STag from within its step, and checks at once whether the
+// invalidation is done.
 type revoker struct {
 	stream.ULP
 	t      testing.TB
@@ -37,7 +37,7 @@ func (r *revoker) Transmit(now clock.Instant, s stream.Stream) {
 	r.ULP.Transmit(now, s)
 }
 
-// TestStepsHoldInvalidationsUp: what is invalidated while an engine steps may
+// TestStepsHoldInvalidationsUp: an STag that is invalidated while an engine steps may
 // be in use until the step ends, and no longer.
 func TestStepsHoldInvalidationsUp(t *testing.T) {
 	table, err := tpt.New(tpt.Config{Entries: 64})
@@ -74,7 +74,7 @@ func TestStepsHoldInvalidationsUp(t *testing.T) {
 	if !table.Passed(r.ticket) {
 		t.Error("between steps the invalidation has not passed")
 	}
-	if err := table.Deregister(stag, pd); err != nil { // the verb waits for nobody who sleeps
+	if err := table.Deregister(stag, pd); err != nil { // the verb does not wait for an engine that sleeps
 		t.Error(err)
 	}
 }

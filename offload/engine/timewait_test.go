@@ -33,8 +33,8 @@ func shorten(t *testing.T, w *world.World, side int) (found bool) {
 	return found
 }
 
-// A flow in TIME-WAIT makes room for another when it is told to, at once; one
-// that is open does not.
+// A flow in TIME-WAIT makes room for another at once when ShortenTimeWait is called. An
+// open flow does not.
 func TestShortenTimeWait(t *testing.T) {
 	w := transfer(t, world.Config{Flows: 1}, world.Flow{}, 1000)
 	w.Pass(time.Second)
@@ -109,7 +109,7 @@ func TestShortenTimeWaitOldestFirst(t *testing.T) {
 	}
 }
 
-// oldest is when the oldest TIME-WAIT of a side would end.
+// oldest returns when the oldest TIME-WAIT of a side would end.
 func oldest(t *testing.T, w *world.World, side int) (at clock.Instant) {
 	t.Helper()
 	err := w.Do(side, func(ctx context.Context) (err error) {

@@ -13,8 +13,8 @@ import (
 	"github.com/stag-rdma/stag/test/world"
 )
 
-// TestTotals: what an engine says of all its connections only grows, whoever
-// looks and however often, and in the end is the sum of what each has counted.
+// TestTotals: an engine's totals of all its connections only grow, however often they
+// are read. In the end they are the sum of what each connection has counted.
 func TestTotals(t *testing.T) {
 	w, err := world.New(world.Config{Link: simnic.Config{Latency: time.Millisecond, Loss: 0.02, Seed: 1}})
 	if err != nil {

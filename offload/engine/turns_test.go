@@ -7,15 +7,15 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 )
 
-// TestFlight: the bound of what is under way follows the round trips of what
-// comes back, and nothing else while nobody waits.
+// TestFlight: the bound on frames under way follows the round trips of frames that come
+// back. While no flow waits it does not change.
 func TestFlight(t *testing.T) {
 	const us = time.Microsecond
 	type act struct {
 		name        string
 		n           int
 		trip, least time.Duration
-		idle        bool // nobody waits
+		idle        bool // no flow waits
 		want        int
 	}
 	for _, c := range []struct {
@@ -52,8 +52,8 @@ func TestFlight(t *testing.T) {
 	}
 }
 
-// TestFlightOfTheSilent: frames that do not come back hold up the others for
-// a moment, and for another one only when these have nothing under way again.
+// TestFlightOfTheSilent: frames that do not come back delay the other flows for a
+// moment, and again only when these flows have no frames under way.
 func TestFlightOfTheSilent(t *testing.T) {
 	l := newFlight(800)
 	start := clock.Instant(1)
@@ -70,7 +70,7 @@ func TestFlightOfTheSilent(t *testing.T) {
 		{"long enough", time.Second + patience, 300, true, 332},
 		{"not again so soon", time.Second + 2*patience - 1, 332, true, 332},
 		{"again", time.Second + 2*patience, 332, true, 364},
-		{"all that there is", time.Second + 3*patience, 400, true, 432}, // the pool says no
+		{"all that there is", time.Second + 3*patience, 400, true, 432}, // the pool is the limit
 	} {
 		l.look(start.Add(c.after), c.lent, c.waiting)
 		if l.most != c.want {
@@ -79,8 +79,8 @@ func TestFlightOfTheSilent(t *testing.T) {
 	}
 }
 
-// TestFlightOfOne: a flow that is alone is not held up by the bound, since
-// nobody else's frames are under way.
+// TestFlightOfOne: the bound does not delay a single flow, since no other flow's frames
+// are under way.
 func TestFlightOfOne(t *testing.T) {
 	e := &Engine{flight: newFlight(800), frames: frames{lent: 700}, tx: outbox{room: 1}, open: 1}
 	if !e.mayLend() {

@@ -14,8 +14,8 @@ import (
 	"github.com/stag-rdma/stag/test/world"
 )
 
-// unsum makes the checksum of a segment what a kernel leaves to a device: the
-// sum of the pseudo-header, octet by octet.
+// unsum sets the checksum of a segment as a kernel leaves it to a device: to the sum of
+// the pseudo-header, octet by octet.
 func unsum(t *testing.T, b []byte) (p wire.Packet) {
 	t.Helper()
 	if why := wire.ParsePacket(b, &p); why != wire.OK {
@@ -52,8 +52,8 @@ func unsummedWorld(t *testing.T, accept bool, change func(b []byte)) *world.Worl
 	return w
 }
 
-// A peer whose checksums nobody computes is told from a lossy link: the
-// connection ends when the peer repeats itself, whoever sends, and both ends know.
+// A peer whose checksums are not computed is told from a lossy link: the connection
+// ends when the peer repeats itself, whichever end sends, and both ends learn why.
 func TestPeerWithoutChecksums(t *testing.T) {
 	for name, sends := range map[string][2]uint64{"receiving": {0, 5000}, "sending": {5000, 0}, "both ways": {5000, 5000}} {
 		t.Run(name, func(t *testing.T) {
@@ -78,7 +78,8 @@ func TestPeerWithoutChecksums(t *testing.T) {
 	}
 }
 
-// Accepted, they do no harm, and are counted; so is one in two, refused.
+// If they are accepted, such segments do no harm and are counted. If they are refused,
+// one in two of them does no harm either.
 func TestPartialChecksums(t *testing.T) {
 	for name, c := range map[string]struct {
 		accept bool
