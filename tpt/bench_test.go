@@ -2,13 +2,13 @@ package tpt
 
 import "testing"
 
-// tables are where a table can lie.
+// tables returns where a table can lie.
 func tables(b *testing.B, run func(b *testing.B, s *stage)) {
 	b.Run("plain", func(b *testing.B) { run(b, newStage(b, Config{})) })
 	b.Run("mapped", func(b *testing.B) { run(b, newStage(b, Config{Memory: mapped(b, defaultEntries)})) })
 }
 
-// quiet is an engine that has joined and sleeps.
+// quiet returns an engine that has joined and sleeps.
 func quiet(b *testing.B, s *stage) {
 	r := s.Join()
 	b.Cleanup(r.Close)
@@ -35,9 +35,9 @@ func BenchmarkRegisterDeregister(b *testing.B) {
 	}
 }
 
-// BenchmarkInvalidate is the verb, with an engine that sleeps, and what an
-// engine does for a Send with Invalidate. The entry is made valid anew each
-// time, which is one store.
+// BenchmarkInvalidate measures the verb, with an engine that sleeps, and the work of an
+// engine for a Send with Invalidate. Each round makes the entry valid again, which is one
+// store.
 func BenchmarkInvalidate(b *testing.B) {
 	for name, revoke := range map[string]func(s *stage, stag STag) bool{
 		"verb": func(s *stage, stag STag) bool { return s.Invalidate(stag, s.pd) == nil },
@@ -103,7 +103,7 @@ func again(t *Table) func(Access) ([]byte, Fault) {
 	return func(a Access) ([]byte, Fault) { return m.Check(t, a) }
 }
 
-// BenchmarkEnterLeave is what each step of an engine costs more.
+// BenchmarkEnterLeave measures the additional cost of each step of an engine.
 func BenchmarkEnterLeave(b *testing.B) {
 	r := newStage(b, Config{}).Join()
 	b.ReportAllocs()

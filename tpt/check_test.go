@@ -200,7 +200,8 @@ func TestBoundToQueuePair(t *testing.T) {
 	}
 }
 
-// TestUnreachable: what this process cannot translate, it does not touch.
+// TestUnreachable: an entry that this process cannot translate is refused, and no memory is
+// accessed for it.
 func TestUnreachable(t *testing.T) {
 	for name, spoil := range map[string]func(e *entry){
 		"indirect":          func(e *entry) { e.translation.Store(translationFirst) },

@@ -24,14 +24,14 @@ type Config struct {
 	Heap []byte
 
 	// MaxPiece bounds the pieces that Check and Next return, in octets, for tests of
-	// those who call them. 0: a piece is as long as its octets are contiguous.
+	// their callers. 0: a piece is as long as its octets are contiguous.
 	MaxPiece uint32
 
 	PerPD uint32 // entries that one protection domain may have; 0: all
 	Owner uint16 // number of the writer of this table's entries, for tools
 
-	// Seed is what keys and the order of the entries come from. All zero: from
-	// the system's randomness, as it should be outside of tests.
+	// Seed determines keys and the order of the entries. All zero: they come from the
+	// system's randomness, as they must outside of tests.
 	Seed [32]byte
 }
 

@@ -89,7 +89,7 @@ func (w word) known(s STag) bool {
 	return w.kind() != KindFree && !w.busy() && w.key() == s.Key()
 }
 
-// next is the word of the next generation, with the given contents. Generation
+// next returns the word of the next generation, with the given contents. Generation
 // 0 is left to entries that were never used.
 func (w word) next(key uint8, k Kind, owner uint16, flags word) word {
 	g := w.generation() + 1
@@ -99,13 +99,13 @@ func (w word) next(key uint8, k Kind, owner uint16, flags word) word {
 	return word(g)<<wordGen | word(owner)<<wordOwner | flags | word(k)<<wordKind | word(key)
 }
 
-// taken is the word under which a writer holds the entry.
+// taken returns the word under which a writer holds the entry.
 func (w word) taken() word { return w.next(w.key(), w.kind(), w.owner(), wordBusy) }
 
-// revoked is the word of the entry when it is not valid any more.
+// revoked returns the word of the entry when it is not valid any more.
 func (w word) revoked() word { return w.next(w.key(), w.kind(), w.owner(), 0) }
 
-// freed is the word of the entry when nothing uses it. The key stays, so that
+// freed returns the word of the entry when nothing uses it. The key stays, so that
 // the next user's can be another.
 func (w word) freed() word { return w.next(w.key(), KindFree, 0, 0) }
 
@@ -116,7 +116,7 @@ func (e *entry) publish(w word)            { e.state.Store(uint64(w)) }
 func (e *entry) unchanged(since word) bool { return e.load() == since }
 func (e *entry) rights() Rights            { return Rights(e.access.Load() & accessRights) }
 
-// place is what an entry's base says if it is direct.
+// place returns what an entry's base says if it is direct.
 func place(base uint64) (space uint8, off uint64) {
 	return uint8(base >> spaceShift), base & (1<<spaceShift - 1)
 }

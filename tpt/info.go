@@ -98,7 +98,7 @@ func (t *Table) Stats() Stats {
 	return Stats{Entries: all, Used: all - t.slots.free, PDs: len(t.pds), Readers: readers}
 }
 
-// Refusals is how many accesses and invalidations were refused, by Fault.
+// Refusals returns how many accesses and invalidations were refused, by Fault.
 func (t *Table) Refusals() (n [Faults]uint64) {
 	for f := range n {
 		n[f] = t.refusals[f].Load()

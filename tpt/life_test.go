@@ -314,7 +314,7 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// TestInherit: what an owner before left is gone, and its STags stay invalid.
+// TestInherit: the entries of an earlier owner are gone, and its STags stay invalid.
 func TestInherit(t *testing.T) {
 	everywhere(t, 64, func(t *testing.T, c Config) {
 		if c.Memory == nil {

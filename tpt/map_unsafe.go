@@ -19,14 +19,14 @@ func entriesAt(mem []byte) ([]entry, error) {
 	return unsafe.Slice((*entry)(first), len(mem)/EntryLen), nil
 }
 
-// octetsAt is n octets from first on: those of memory that was given to Register,
+// octetsAt returns n octets from first on: those of memory that was given to Register,
 // which is as long as that.
 func octetsAt(first *byte, n uint64) []byte { return unsafe.Slice(first, n) }
 
-// firstOf is where mem begins; nil if it is nil.
+// firstOf returns where mem begins; nil if it is nil.
 func firstOf(mem []byte) *byte { return unsafe.SliceData(mem) }
 
-// offsetIn is where mem begins within whole, if it lies in it. The addresses
+// offsetIn returns where mem begins within whole, if it lies in it. The addresses
 // are compared as numbers, which is sound because neither slice moves: what
 // escapes to a table is not on a stack.
 func offsetIn(whole, mem []byte) (off uint64, inside bool) {

@@ -61,7 +61,8 @@ func bind(s *stage, stag STag, qp uint32) {
 	e.publish(e.load().next(stag.Key(), KindWindow, s.owner, wordValid))
 }
 
-// TestMemoCounts: what a Memo refuses is counted once, as the table's.
+// TestMemoCounts: an access that a Memo refuses is counted once, like one that the table
+// refuses.
 func TestMemoCounts(t *testing.T) {
 	s := newStage(t, Config{Entries: 4})
 	var m Memo

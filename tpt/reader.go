@@ -11,7 +11,7 @@ type slot struct {
 	_     [56]byte      // no other slot's epoch in this cache line
 }
 
-// Reader is one engine's right to use what Check returns. Enter and Leave are
+// Reader is one engine's right to use the memory that Check returns. Enter and Leave are
 // called by one goroutine at a time, the holder of the engine's token. A nil
 // Reader, of an engine without a table, does nothing.
 type Reader struct {

@@ -13,7 +13,7 @@ type STag uint32
 // NewSTag joins an index, of which the low 24 bits count, and a key.
 func NewSTag(index uint32, key uint8) STag { return STag(index<<8 | uint32(key)) }
 
-// Index is the entry's place in the table.
+// Index returns the entry's place in the table.
 func (s STag) Index() uint32 { return uint32(s) >> 8 }
 
 // Key must be equal to the entry's.

@@ -67,7 +67,7 @@ func everywhere(t *testing.T, entries uint32, run func(t *testing.T, c Config)) 
 	t.Run("mapped", func(t *testing.T) { run(t, Config{Memory: mapped(t, entries)}) })
 }
 
-// mapped is the memory of a BPF array.
+// mapped returns the memory of a BPF array.
 func mapped(t testing.TB, entries uint32) []byte {
 	t.Helper()
 	need.Root(t)

@@ -128,7 +128,7 @@ func (t *Table) release(index uint32, pd PD) {
 	t.slots.give(index)
 }
 
-// at is the entry that s names by its index.
+// at returns the entry that s names by its index.
 func (t *Table) at(s STag) (*entry, bool) {
 	i := s.Index()
 	if i == 0 || i >= uint32(len(t.entries)) {

@@ -16,7 +16,7 @@ func NewView(memory []byte) (*View, error) {
 	return &View{entries}, nil
 }
 
-// Len is how many entries the table has, entry 0 included.
+// Len returns how many entries the table has, entry 0 included.
 func (v *View) Len() uint32 { return uint32(len(v.entries)) }
 
 // Entry reads one entry, as Table.Entry does.

@@ -54,7 +54,7 @@ func scaleUp(fd int) error {
 	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 2*Window)
 }
 
-// largestBuffer is the largest receive buffer that the kernel gives a connection by
+// largestBuffer returns the largest receive buffer that the kernel gives a connection by
 // itself in this namespace: the third number of net.ipv4.tcp_rmem.
 func largestBuffer() (int, error) {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_rmem")

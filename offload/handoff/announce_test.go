@@ -10,7 +10,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-// announced is a connection whose end on side A was announced, dialled or accepted.
+// announced returns a connection whose end on side A was announced, dialled or accepted.
 func (w *world) announced(accepted bool) net.Conn {
 	w.Helper()
 	control := func(_, _ string, c syscall.RawConn) error { return Announce(c, 1460) }

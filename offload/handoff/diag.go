@@ -133,7 +133,7 @@ const (
 	diagMsgLen = 72
 )
 
-// diagRequest is the netlink message that asks for exactly this socket.
+// diagRequest returns the netlink message that asks for exactly this socket.
 func (s *Socket) diagRequest(cookie uint64) []byte {
 	ne, be := binary.NativeEndian, binary.BigEndian
 	family := byte(unix.AF_INET6)

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Everybody who waits while a barrier runs shares the next one.
+// All callers that wait while a barrier runs share the next one.
 func TestGraceIsShared(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	var count atomic.Int32

@@ -69,7 +69,7 @@ func TestTakeWithoutEvidence(t *testing.T) {
 	}
 }
 
-// The answers reach the kernel past the steering: that is said, and soon.
+// The answers reach the kernel past the steering: the take-over fails soon, and says so.
 func TestTakeWithEvidencePastTheProgram(t *testing.T) {
 	w, s, a, b := opened(t)
 	s.patience = short

@@ -27,10 +27,10 @@ type Placeholder struct {
 	fd int // -1 when closed
 }
 
-// Tuple is the connection's 4-tuple and interface.
+// Tuple returns the connection's 4-tuple and interface.
 func (p *Placeholder) Tuple() Tuple { return p.tuple }
 
-// IP is what the kernel put into IP headers until now.
+// IP returns what the kernel put into IP headers until now.
 func (p *Placeholder) IP() IP { return p.ip }
 
 // Err returns nil as long as the kernel has received no segment of the tuple and the

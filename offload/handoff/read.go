@@ -113,7 +113,7 @@ func (s *Socket) readReceived(st *tcp.State) error {
 	return nil
 }
 
-// unread is how many octets the receive queue holds. SIOCINQ counts up to an
+// unread returns how many octets the receive queue holds. SIOCINQ counts up to an
 // urgent mark, or all if urgent data is inline: a difference is a mark.
 func (s *Socket) unread() (int, error) {
 	inline, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_OOBINLINE)

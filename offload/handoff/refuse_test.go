@@ -221,7 +221,7 @@ func dropCapabilities() error {
 	return unix.Capset(&header, &data[0])
 }
 
-// Where the steering does not work the kernel goes on receiving: the take-over
+// If the steering does not work, the kernel continues to receive segments: the take-over
 // gives up, and the connection with all its settings is the kernel's again.
 func TestTakeGivesUpWhileSegmentsArrive(t *testing.T) {
 	w := newWorld(t)

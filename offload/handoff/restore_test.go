@@ -96,7 +96,7 @@ func put(fd, queue int, b []byte) error {
 	return nil
 }
 
-// options is an array of struct tcp_repair_opt: kinds of RFC 9293 §3.1.
+// options returns an array of struct tcp_repair_opt: kinds of RFC 9293 §3.1.
 func options(st tcp.State) string {
 	var b []byte
 	add := func(kind, value uint32) {

@@ -26,7 +26,7 @@ func RoutingOf(c syscall.Conn) (r Routing, err error) {
 	return r, errors.Join(err, failed)
 }
 
-// NewRouting is the Routing of a socket that the calling thread makes: a VRF (ip
+// NewRouting returns the Routing of a socket that the calling thread makes: a VRF (ip
 // vrf exec), or another program of its cgroup, may bind all of them, or mark them.
 func NewRouting() (Routing, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

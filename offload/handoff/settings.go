@@ -67,7 +67,7 @@ func (s *Socket) readInfo(st *tcp.State, i tcpInfo) (err error) {
 // the kernel counts them off the MSS that it announced.
 const timestampLen = 12
 
-// announced is the MSS option that the peer got.
+// announced returns the MSS option that the peer got.
 func (i tcpInfo) announced() uint16 {
 	mss := i.Advmss
 	if i.Options&optTimestamps != 0 {
@@ -80,7 +80,7 @@ func (i tcpInfo) announced() uint16 {
 // (TCP_INFINITE_SSTHRESH in the kernel's net/tcp.h).
 const noThreshold = 0x7fffffff
 
-// inOctets is a window that the kernel counts in segments of its MSS.
+// inOctets returns a window that the kernel counts in segments of its MSS.
 func inOctets(segments, mss uint32) uint32 { return uint32(min(uint64(segments)*uint64(mss), 1<<30)) }
 
 // readSettings reads the socket options that the application has set.

@@ -52,7 +52,7 @@ func captured(t *testing.T, fd int, port uint16) (frames [][]byte) {
 	}
 }
 
-// lastFrom is the last of them, which there must be.
+// lastFrom returns the last of them, which there must be.
 func lastFrom(t *testing.T, fd int, port uint16) []byte {
 	t.Helper()
 	frames := captured(t, fd, port)
@@ -99,7 +99,7 @@ func TestTakenConnectionIsSilent(t *testing.T) {
 	if n := len(captured(t, sniffer, st.port)); n != 0 {
 		t.Errorf("%d segments have left", n)
 	}
-	// The sniffer sees what there is.
+	// The sniffer sees segments that leave.
 	w.rule(st.port, passAll)
 	lostForPeer(t, b)
 	if len(captured(t, sniffer, st.port)) == 0 {

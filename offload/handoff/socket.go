@@ -83,7 +83,7 @@ func (s *Socket) open() error {
 	return s.check()
 }
 
-// Tuple is the connection's 4-tuple and interface.
+// Tuple returns the connection's 4-tuple and interface.
 func (s *Socket) Tuple() Tuple { return s.tuple }
 
 // Routing returns the inputs to the kernel's choice of the connection's route other

@@ -19,7 +19,7 @@ type Steps interface {
 	// reached an engine since Park. This proves that its segments pass the XDP
 	// program.
 	Heard() <-chan struct{}
-	// Unpark undoes Park: segments reach the kernel again. What is parked is
+	// Unpark undoes Park: segments reach the kernel again. Parked segments are
 	// dropped.
 	Unpark()
 	// Install makes the engine run the connection from this state, beginning with

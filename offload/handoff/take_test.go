@@ -13,7 +13,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// pattern is n octets, each place different from its neighbourhood.
+// pattern returns n octets, each place different from its neighbourhood.
 func pattern(n int) []byte {
 	b := make([]byte, 0, n+32)
 	for i := byte(0); len(b) < n; i++ {
@@ -47,8 +47,8 @@ func queued(t testing.TB, c *net.TCPConn, request uint) int {
 	return n
 }
 
-// Octets that nobody has read, that nobody has acknowledged and that were not
-// even sent all come along, and the kernel can carry on from the state.
+// A take-over includes octets that the application has not read, octets that the peer has
+// not acknowledged, and octets that were not sent. The kernel can continue from the state.
 func TestTakeWithFullQueues(t *testing.T) {
 	w := newWorld(t)
 	for _, h := range []how{{}, {accepted: true}, {v6: true}, {accepted: true, v6: true}, {accepted: true, network: "tcp"}, {bindPort: true}} {
@@ -121,8 +121,8 @@ func TestTakeWithLostAcknowledgements(t *testing.T) {
 	}
 }
 
-// Octets that the kernel holds out of order are dropped: the peer sends them again
-// although it has been selectively acknowledged (RFC 2018 §8).
+// Octets that the kernel holds out of order are dropped: the peer sends them again,
+// although they have been selectively acknowledged (RFC 2018 §8).
 func TestTakeWithOutOfOrderData(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.connect(how{})

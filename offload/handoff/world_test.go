@@ -191,7 +191,7 @@ func (w *world) steps(s *Socket) *steps {
 	return &steps{w: w, port: s.Tuple().Local.Port(), heard: closedChannel()}
 }
 
-// closedChannel is the Heard of steps whose engine gets segments at once.
+// closedChannel returns the Heard of steps whose engine gets segments at once.
 func closedChannel() chan struct{} {
 	c := make(chan struct{})
 	close(c)

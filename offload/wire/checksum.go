@@ -71,9 +71,10 @@ func turned(acc uint64) Sum { return Sum(bits.ReverseBytes16(Sum(acc).Fold())) }
 // wideLeast is the smallest number of octets for which addWide is faster.
 const wideLeast = 64
 
-// add128 is the bulk of Add where addWide is not, for a multiple of 128 octets. Two sums at a time:
-// within one, each addition waits for the carry of the one before it, and the
-// processor has two such chains under way.
+// add128 does most of the work of Add on processors without addWide. The length of b must
+// be a multiple of 128 octets. It computes two sums at a time: within one sum each
+// addition waits for the carry of the previous one, and the processor can run two such
+// chains at once.
 func add128(b []byte) (acc, carry uint64) {
 	var x, cx, y, cy uint64
 	for len(b) >= 128 {

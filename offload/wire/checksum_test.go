@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// naive is the sum of RFC 1071 §1, word by word.
+// naive returns the sum of RFC 1071 §1, word by word.
 func naive(b []byte) uint16 {
 	var sum uint32
 	for i, octet := range b {

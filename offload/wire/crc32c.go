@@ -10,7 +10,7 @@ const CRCLen = 4
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// CRC32C is the Castagnoli CRC of b, as MPA (RFC 5044 §4.4) and iSCSI's digests
+// CRC32C returns the Castagnoli CRC of b, as MPA (RFC 5044 §4.4) and iSCSI's digests
 // (RFC 7143 §13.1) use it.
 func CRC32C(b []byte) uint32 { return UpdateCRC32C(0, b) }
 

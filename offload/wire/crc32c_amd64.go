@@ -7,8 +7,8 @@ import (
 )
 
 // canFold reports whether the processor multiplies polynomials in 512 bits.
-// The standard library takes 64 bits at a time, and the last third of what a
-// segment holds one after the other: that was a quarter of what a message cost.
+// The standard library processes 64 bits at a time, and the last third of a segment
+// one step after the other: that was a quarter of the cost of a message.
 var canFold = cpu.X86.HasAVX512F && cpu.X86.HasAVX512VPCLMULQDQ && cpu.X86.HasSSE42
 
 // fold returns the remainder, not inverted, of a message that ends with b. state is

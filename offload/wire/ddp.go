@@ -76,10 +76,10 @@ func (h Tagged) RDMAPVersion() uint8 { return h.b[tagULP] >> rdmapVersionShift }
 func (h Tagged) Opcode() Opcode      { return Opcode(h.b[tagULP] & opcodeMask) }
 func (h Tagged) STag() tpt.STag      { return tpt.STag(binary.BigEndian.Uint32(h.b[tagSTag:])) }
 
-// TO is the tagged offset of the payload's first octet.
+// TO returns the tagged offset of the payload's first octet.
 func (h Tagged) TO() uint64 { return binary.BigEndian.Uint64(h.b[tagTO:]) }
 
-// Bytes is the header as it arrived, for the Terminate that quotes it.
+// Bytes returns the header as it arrived, for the Terminate that quotes it.
 func (h Tagged) Bytes() []byte { return h.b }
 
 // Untagged is a view of an untagged DDP header with RDMAP's control octets in
@@ -101,17 +101,17 @@ func (h Untagged) DDPVersion() uint8   { return h.b[untCtrl] & ddpVersionMask }
 func (h Untagged) RDMAPVersion() uint8 { return h.b[untULP] >> rdmapVersionShift }
 func (h Untagged) Opcode() Opcode      { return Opcode(h.b[untULP] & opcodeMask) }
 
-// Invalidate is the STag to invalidate, if the opcode asks for that.
+// Invalidate returns the STag to invalidate, if the opcode asks for that.
 func (h Untagged) Invalidate() tpt.STag { return tpt.STag(binary.BigEndian.Uint32(h.b[untULPRest:])) }
 func (h Untagged) Queue() uint32        { return binary.BigEndian.Uint32(h.b[untQueue:]) }
 
-// MSN is the message's number on its queue; the first is 1.
+// MSN returns the message's number on its queue; the first is 1.
 func (h Untagged) MSN() uint32 { return binary.BigEndian.Uint32(h.b[untMSN:]) }
 
-// MO is the offset of the payload's first octet in its message.
+// MO returns the offset of the payload's first octet in its message.
 func (h Untagged) MO() uint32 { return binary.BigEndian.Uint32(h.b[untMO:]) }
 
-// Bytes is the header as it arrived, for the Terminate that quotes it.
+// Bytes returns the header as it arrived, for the Terminate that quotes it.
 func (h Untagged) Bytes() []byte { return h.b }
 
 // TaggedFields holds the variable fields of a tagged header of DDP and RDMAP version 1.

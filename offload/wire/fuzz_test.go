@@ -8,8 +8,8 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Each target says: no panic, and what was parsed, appended again, parses
-// equal.
+// Each target checks that parsing does not panic, and that a parsed header, appended
+// again, parses to an equal one.
 
 func FuzzEthernet(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -46,7 +46,7 @@ func ParseIPv4(b []byte) (h IPv4, payload []byte, why Reason) {
 	return h, b[IPv4Len:n], OK
 }
 
-// parseIPv4Header is the part of ParseIPv4 that holds for a quoted packet too,
+// parseIPv4Header returns the part of ParseIPv4 that holds for a quoted packet too,
 // which is cut off.
 func parseIPv4Header(b []byte) (IPv4, Reason) {
 	switch {

@@ -38,7 +38,7 @@ func ParseIPv6(b []byte) (h IPv6, payload []byte, why Reason) {
 	return h, b[IPv6Len : IPv6Len+n], OK
 }
 
-// parseIPv6Header is the part of ParseIPv6 that holds for a quoted packet too,
+// parseIPv6Header returns the part of ParseIPv6 that holds for a quoted packet too,
 // which is cut off.
 func parseIPv6Header(b []byte) (IPv6, Reason) {
 	switch {

@@ -56,7 +56,7 @@ func (h MPA) Flags() MPAFlags { return MPAFlags(h.b[mpaFlags]) }
 // Revision is 0 for RDMAC's protocol, 1 for RFC 5044, 2 for RFC 6581.
 func (h MPA) Revision() uint8 { return h.b[mpaRevision] }
 
-// PrivateLen is how many octets follow, as the frame has it.
+// PrivateLen returns how many octets follow, as the frame has it.
 func (h MPA) PrivateLen() int { return int(binary.BigEndian.Uint16(h.b[mpaPrivate:])) }
 
 // MPAFields is the fixed part of a Request or Reply.

@@ -32,7 +32,7 @@ type Packet struct {
 func (p *Packet) DstMAC(b []byte) []byte { return b[ethDst:ethSrc:ethSrc] }
 func (p *Packet) SrcMAC(b []byte) []byte { return b[ethSrc:ethType:ethType] }
 
-// Data is the TCP payload of the frame b that p was parsed from. Its capacity
+// Data returns the TCP payload of the frame b that p was parsed from. Its capacity
 // is that of b.
 func (p *Packet) Data(b []byte) []byte { return b[p.Payload:p.End] }
 

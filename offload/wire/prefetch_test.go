@@ -8,7 +8,7 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Prefetch of what ends with a mapping, and of nothing, does no harm.
+// Prefetch of octets at the end of a mapping, and of an empty slice, does no harm.
 func TestPrefetch(t *testing.T) {
 	mem, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {

@@ -56,7 +56,7 @@ func TestCRC32C(t *testing.T) {
 	}
 }
 
-// DDP segments as tshark and siw understand them, and what they are made of.
+// DDP segments as tshark and siw understand them, and the fields of each.
 var segments = []struct {
 	name   string
 	ulpdu  string

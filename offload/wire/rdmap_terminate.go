@@ -72,7 +72,7 @@ func (f TerminateFields) Append(b []byte) []byte {
 	return append(b, f.ReadRequest...)
 }
 
-// segment is what the length field holds: reserved zeros when it is not valid.
+// segment returns what the length field holds: reserved zeros when it is not valid.
 func (f TerminateFields) segment() uint16 {
 	if f.HasSegment {
 		return f.SegmentLen

@@ -44,7 +44,7 @@ var reasonNames = [NumReasons]string{
 	PartialChecksum: "partial_checksum",
 }
 
-// String is the reason's name as counters show it: lower case, underscores.
+// String returns the reason's name as counters show it: lower case, underscores.
 func (r Reason) String() string {
 	if r < NumReasons {
 		return reasonNames[r]

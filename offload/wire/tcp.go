@@ -77,7 +77,7 @@ func (f *TCPFields) Append(b []byte) []byte {
 	return f.appendOptions(b)
 }
 
-// HeaderLen is how many octets Append writes, a multiple of 4.
+// HeaderLen returns how many octets Append writes, a multiple of 4.
 func (f *TCPFields) HeaderLen() int {
 	n := TCPLen
 	if f.HasTS {

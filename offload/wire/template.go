@@ -106,13 +106,13 @@ func (t *HeaderTemplate) SetDstMAC(m MAC) { copy(t.head[ethDst:], m[:]) }
 // own address has changed.
 func (t *HeaderTemplate) SetSrcMAC(m MAC) { copy(t.head[ethSrc:], m[:]) }
 
-// SrcMAC is where the frames come from on the link.
+// SrcMAC returns where the frames come from on the link.
 func (t *HeaderTemplate) SrcMAC() MAC { return MAC(t.head[ethSrc:]) }
 
-// DstMAC is where the frames go on the link.
+// DstMAC returns where the frames go on the link.
 func (t *HeaderTemplate) DstMAC() MAC { return MAC(t.head[ethDst:]) }
 
-// Len is how many octets Write puts in front of the payload for f.
+// Len returns how many octets Write puts in front of the payload for f.
 func (t *HeaderTemplate) Len(f *TCPFields) int { return int(t.l4) + f.HeaderLen() }
 
 // Write puts the headers of one segment directly in front of its payload,

@@ -49,7 +49,7 @@ func write(tpl *wire.HeaderTemplate, f *wire.TCPFields, payload []byte) []byte {
 	return chunk[port.Headroom-n:]
 }
 
-// The frames must be octet for octet what an independent encoder makes.
+// The frames must be equal, octet for octet, to those of an independent encoder.
 func TestGoldenFrames(t *testing.T) {
 	for _, payload := range []string{"", "x", "some octets"} {
 		for _, tag := range []uint16{0, 100} {
@@ -182,8 +182,8 @@ func drawFields(t *rapid.T) wire.TCPFields {
 	return f
 }
 
-// What the template writes, an independent decoder and our own read back, and
-// both find the checksums right.
+// An independent decoder and our own decoder read back the frames that the template
+// writes, and both find the checksums right.
 func TestWriteReadsBack(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		h := fields4()
