@@ -1,15 +1,15 @@
 // Package control is the socket by which tools read the state of a running engine, and
 // the client for it.
 //
-//	server.go   the engine's side: Serve, who may ask
-//	callers.go  who is being answered, so that Close cuts nobody off
-//	peer.go     who is at the other end, of both
+//	server.go   the engine's side: Serve, which callers may ask
+//	callers.go  the callers that are being answered, so that Close cuts none off
+//	peer.go     which process is at the other end, for both sides
 //	find.go     the tools' side: Engines, Endpoint
-//	client.go   what an Endpoint can be asked
-//	dir.go      where the sockets are, what they are called, who has left one
+//	client.go   requests to an Endpoint
+//	dir.go      directories and names of the sockets, removal of dead ones
 //	capture.go  packets, as a stream of batches
-//	encode.go, decode.go, frames.go   what is said, and how it is read without
-//	            believing any of it
+//	encode.go, decode.go, frames.go   the contents of answers, and how they are
+//	            read without trust in them
 //
 // It is HTTP over a unix socket of mode 0600, so that curl --unix-socket works:
 //

@@ -43,7 +43,7 @@ func (w *world) announced(accepted bool) net.Conn {
 }
 
 // A connection's window can reach Window whatever buffers the namespace has: the
-// scale is announced before anybody knows how long the path is.
+// scale is announced before it is known how long the path is.
 func TestAnnounceScalesWindows(t *testing.T) {
 	w := newWorld(t)
 	for _, largest := range []int{256 << 10, 6 << 20, 32 << 20} {

@@ -31,7 +31,7 @@ type Packet struct {
 type Batch struct {
 	Packets []Packet
 	Streams []Stream // those of which the capture has the first packets here
-	Lost    uint64   // packets that nobody took in time, since the capture began
+	Lost    uint64   // packets that were lost since the capture began, because they were not taken in time
 }
 
 // Stream is what the two ends of a connection had agreed on before the engine took it

@@ -80,9 +80,9 @@ type Device struct {
 	MaxFlows  int            `json:"max_flows"`                       // that the adapter takes; 0 for the kernel's, and without an engine
 	FlowTable int            `json:"flow_table"`                      // entries of the steering program's map; 0 for the kernel's
 	HeapSize  uint64         `json:"heap_size"`                       // of the adapter's region heap
-	HeapFree  uint64         `json:"heap_free"`                       // likewise
+	HeapFree  uint64         `json:"heap_free"`                       // of the adapter's region heap, free
 	MaxMRs    int            `json:"max_mrs"`                         // of the adapter
-	Speed     uint64         `json:"speed_bits_per_second,omitempty"` // of the link, 0 when nobody knows
+	Speed     uint64         `json:"speed_bits_per_second,omitempty"` // of the link; 0: unknown
 }
 
 // Flow is a connection that was taken over from the kernel.
