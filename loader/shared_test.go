@@ -160,8 +160,8 @@ func TestUnloadKeepsTheOthersFlows(t *testing.T) {
 	unpinned(t)
 }
 
-// Who adopts one interface of an instance removes what dead processes have left on
-// all, and leaves what living ones have.
+// The adoption of one interface removes the flows that dead processes have left on all interfaces of the instance,
+// and leaves those of living processes.
 func TestClearLeavesFlowsOfLivingProcesses(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)

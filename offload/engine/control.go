@@ -88,9 +88,7 @@ func (e *Engine) Forward(ctx context.Context, id FlowID) error {
 		if f := e.flow(id); f != nil && f.conn == nil && !f.lingers {
 			f.heard = nil
 			e.replay(f)
-			rung := e.bells.clear(int(id.Index()))
-			e.forget(f)
-			if rung {
+			if e.forget(f) {
 				e.passBell(int(id.Index()))
 			}
 		}

@@ -92,19 +92,20 @@ func (e *Engine) ShortenTimeWait(ctx context.Context) (found bool, err error) {
 	return found && err == nil, err
 }
 
-// forget takes a flow out of every table of this engine. The caller of Reserve frees
-// the id after the flow entry is gone.
-func (e *Engine) forget(f *flow) {
+// forget takes a flow out of every table of this engine, and reports whether its doorbell had rung. The code that
+// reserved the flow's id frees it, after the flow entry is gone.
+func (e *Engine) forget(f *flow) (rung bool) {
 	e.unpark(f)
 	e.timers.set(f, clock.Never)
 	e.line.leave(f)
-	e.bells.clear(int(f.id.Index()))
+	rung = e.bells.clear(int(f.id.Index()))
 	if e.tuples[f.key] == f {
 		delete(e.tuples, f.key)
 	}
 	if e.flows[f.id.Index()] == f {
 		e.flows[f.id.Index()] = nil
 	}
+	return rung
 }
 
 // endAll ends every flow because the port is lost for good.

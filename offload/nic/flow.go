@@ -70,11 +70,12 @@ func (f *Flow) Ring() { f.Engine().Ring(f.id) }
 // the one that took the flow over. If the flow has moved to another engine,
 // RingSilently wakes that one.
 func (f *Flow) RingSilently() {
+	e := f.Engine() // read before moved: a move sets moved first
 	if f.moved.Load() {
 		f.Ring()
 		return
 	}
-	f.Engine().RingSilently(f.id)
+	e.RingSilently(f.id)
 }
 
 // Done is closed when the connection has ended and its upper layer knows.

@@ -301,6 +301,9 @@ func (q *QP) flushSends() {
 func (q *QP) flushReceives() {
 	for n := q.rq.Len(); n > 0; n-- {
 		w := q.rq.Front()
+		if w == nil {
+			return // the poster has taken back what it had posted
+		}
 		q.completeReceive(work.Completion{ID: w.ID, Op: work.WCRecv, Status: work.Flushed, QP: q.cfg.Number}, true)
 	}
 }

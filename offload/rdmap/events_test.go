@@ -6,7 +6,7 @@ import (
 	"github.com/stag-rdma/stag/offload/work"
 )
 
-// What counts as an event: solicited receives and all failures.
+// Events are solicited receives and all failures.
 func TestEvents(t *testing.T) {
 	for _, c := range []struct {
 		name string

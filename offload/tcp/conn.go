@@ -37,7 +37,7 @@ type Conn struct {
 	wl1, wl2       seq.Num
 	path           path
 
-	// What is under way, and how the path is.
+	// Segments under way, and the path.
 	board      scoreboard
 	loss       loss
 	congestion congestion

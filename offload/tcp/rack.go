@@ -14,7 +14,7 @@ import (
 
 // rack is what RACK remembers of the segments that have arrived.
 type rack struct {
-	// Of the arrived segment that was sent last: RACK.xmit_ts and RACK.end_seq.
+	// RACK.xmit_ts and RACK.end_seq: the delivered segment that was sent last.
 	sentAt clock.Instant
 	end    seq.Num
 	rtt    time.Duration // of the segment that arrived last (RACK.rtt); 0: none yet

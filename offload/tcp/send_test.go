@@ -362,7 +362,7 @@ func TestTakenOverQueue(t *testing.T) { // unacknowledged and unsent octets of t
 			st.Queue = make([]byte, 3500)
 			st.SndNxt = st.SndUna + 1500
 		})
-		// What the kernel has sent is not sent again before the timeout ...
+		// Segments that the kernel has sent are not sent again before the timeout ...
 		s.sends(0, "A 1501:2501 ack 1", "PA 2501:3501 ack 1")
 		if s.c.Emit(1) != nil {
 			t.Error("Emit takes a frame that the kernel's queue may still need")

@@ -32,7 +32,7 @@ type judged struct {
 	complains []string
 }
 
-// What tshark prints for each FPDU: its length, its CRC, the kind of header, whether it is the last of a message, and
+// tshark prints for each FPDU: its length, its CRC, the kind of header, whether it is the last of a message, and
 // its opcode.
 var (
 	lineSource = regexp.MustCompile(`^Ethernet II, Src: ([0-9a-f:]+)`)

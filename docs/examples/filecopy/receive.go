@@ -53,7 +53,10 @@ func receive(ctx context.Context, adapter *rdma.Adapter, address, name string, r
 			return err
 		}
 	}
-	if err := errors.Join(file.Close(), os.Rename(file.Name(), name)); err != nil {
+	if err := file.Close(); err != nil {
+		return err // the file is not whole: it does not get its name
+	}
+	if err := os.Rename(file.Name(), name); err != nil {
 		return err
 	}
 	if err := r.say(ctx, make([]byte, doneMsg)); err != nil {

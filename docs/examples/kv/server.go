@@ -71,7 +71,7 @@ func (s *server) client(ctx context.Context, request *rdma.ConnRequest) error {
 	defer ep.Close()
 	receive := rdma.RecvWR{SGL: []rdma.SGE{ep.MR.SGE(0, slotLen)}}
 	if _, err := ep.QP.PostRecv(receive); err != nil { // before the client can send
-		return err
+		return errors.Join(err, request.Close())
 	}
 	// The offer: where the table is.
 	offer := binary.BigEndian.AppendUint32(nil, uint32(s.table.RKey()))

@@ -218,7 +218,10 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 		}
 		var buffer int
 		if err := wait(c, c.buffers, &buffer); err != nil {
-			c.credits <- struct{}{}
+			select {
+			case c.credits <- struct{}{}:
+			default: // a peer that grants too much has filled it, and ended the connection
+			}
 			return n, err
 		}
 		k := copy(c.memory(buffer), p[n:])

@@ -10,7 +10,7 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// What says what to unload. Exactly one of the three fields is set.
+// What selects the programs to unload. Exactly one of the three fields is set.
 type What struct {
 	Link     string // an interface
 	Instance string // all interfaces of one

@@ -265,10 +265,10 @@ func (s *runner) each(do func(*lane) error) error {
 	for _, l := range s.lanes {
 		go func() {
 			err := do(l)
+			ends <- l.named(err) // before the abort, which makes the other lanes fail too
 			if err != nil {
 				s.abort()
 			}
-			ends <- l.named(err)
 		}()
 	}
 	var first error

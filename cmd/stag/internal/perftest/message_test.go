@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What perftest 4.5+0.17 of Linux was seen to send: see test/testdata/captures. The tests of package perf compare
+// Messages that perftest 4.5+0.17 of Linux was seen to send: see test/testdata/captures. The tests of package perf compare
 // those octets as well.
 var seen = []byte("6.06\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00")
 
