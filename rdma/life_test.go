@@ -347,9 +347,16 @@ func TestCloseUnderFire(t *testing.T) {
 		for i := range 10 {
 			x, y := r.connect(wants{heap: 1 << 20, qp: QPConfig{SendDepth: 1024}, cqDepth: 2048})
 			fill(x.mr.Bytes(), 1)
-			for range 200 {
-				x.post(SendWR{Op: WRWrite, SGL: []SGE{x.mr.SGE(0, 1<<20)}, RKey: y.mr.RKey()})
-			}
+			write := SendWR{Op: WRWrite, SGL: []SGE{x.mr.SGE(0, 1<<20)}, RKey: y.mr.RKey()}
+			posted := make(chan struct{})
+			go func() { // the poster itself moves octets, so it would be late for the moment below
+				defer close(posted)
+				for range 200 {
+					if _, err := x.qp.PostSend(write); err != nil {
+						return // the region is closed already
+					}
+				}
+			}()
 			time.Sleep(time.Duration(i) * time.Millisecond) // at another moment of the transfer each time
 			mem := y.mr.Bytes()
 			if i%2 == 0 {
@@ -358,6 +365,10 @@ func TestCloseUnderFire(t *testing.T) {
 				r.Must(y.mr.Close())
 			}
 			clear(mem)
+			<-posted
+			// If all 200 arrived before, this one meets the closed region. Otherwise the QP
+			// may be in error already, and then it refuses the request.
+			_, _ = x.qp.PostSend(write)
 			x.done()
 			for at, b := range mem {
 				if b != 0 {
