@@ -88,8 +88,8 @@ func (q *Queue) Sleep(limit time.Duration) error {
 	return err
 }
 
-// Nap is part of port.Port.
-func (q *Queue) Nap(limit time.Duration) error {
+// SleepUntilWake is part of port.Port.
+func (q *Queue) SleepUntilWake(limit time.Duration) error {
 	if q.bell.announce() {
 		q.bell.awake()
 		return nil

@@ -14,7 +14,7 @@ type restless struct {
 	naps []time.Duration
 }
 
-func (r *restless) Nap(limit time.Duration) error {
+func (r *restless) SleepUntilWake(limit time.Duration) error {
 	r.naps = append(r.naps, limit)
 	return nil
 }

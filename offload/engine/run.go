@@ -109,7 +109,7 @@ func (e *Engine) loop(ctx context.Context) error {
 	for ctx.Err() == nil {
 		now := clock.Now()
 		next, ok := e.Progress(now)
-		if nap := e.visits.Nap(now); nap != 0 {
+		if nap := e.visits.MaySleep(now); nap != 0 {
 			if err := e.doze(now, nap); err != nil {
 				return err
 			}
@@ -189,7 +189,7 @@ func (e *Engine) pause(now clock.Instant) error {
 	if limit == 0 || e.bells.any() {
 		return nil
 	}
-	return e.port.Nap(limit)
+	return e.port.SleepUntilWake(limit)
 }
 
 // lieDown returns how long Run may sleep; 0 means not at all. From now on a goroutine

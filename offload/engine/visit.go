@@ -52,10 +52,10 @@ func (e *Engine) doze(now clock.Instant, limit time.Duration) (err error) {
 	limit = until(now, e.rest.alarm)
 	e.rest.asleep.Store(true)
 	e.token.Store(false)
-	if e.visits.LieDown() && !e.bells.any() {
-		err = e.port.Nap(limit)
+	if e.visits.BeginSleep() && !e.bells.any() {
+		err = e.port.SleepUntilWake(limit)
 	}
-	e.visits.GetUp()
+	e.visits.EndSleep()
 	e.getUp()
 	return err
 }

@@ -49,7 +49,7 @@ func New(size uint64) (*Heap, error) {
 	}
 	mem := region.Bytes()
 	h := &Heap{arena: arena, mem: mem, free: []span{{0, uint64(len(mem)) &^ (PageSize - 1)}}}
-	h.enrol()
+	h.publish()
 	return h, nil
 }
 
@@ -129,7 +129,7 @@ func (h *Heap) unmap(over bool) error {
 	if !over {
 		return nil
 	}
-	h.strike()
+	h.unpublish()
 	return h.arena.Close()
 }
 

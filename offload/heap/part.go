@@ -26,14 +26,14 @@ var heaps struct {
 	mapped []*Heap
 }
 
-// enrol lets Borrow find the heap, until strike.
-func (h *Heap) enrol() {
+// publish lets Borrow find the heap, until unpublish.
+func (h *Heap) publish() {
 	heaps.Lock()
 	defer heaps.Unlock()
 	heaps.mapped = append(heaps.mapped, h)
 }
 
-func (h *Heap) strike() {
+func (h *Heap) unpublish() {
 	heaps.Lock()
 	defer heaps.Unlock()
 	heaps.mapped = slices.DeleteFunc(heaps.mapped, func(o *Heap) bool { return o == h })

@@ -50,11 +50,11 @@ func (c *Conn) loop() error {
 		if over {
 			return err
 		}
-		nap := c.visits.Nap(now)
-		if moved && nap == 0 {
+		sleep := c.visits.MaySleep(now)
+		if moved && sleep == 0 {
 			continue
 		}
-		if err := c.wait(now, nap); err != nil {
+		if err := c.wait(now, sleep); err != nil {
 			return err
 		}
 	}

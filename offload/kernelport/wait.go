@@ -15,17 +15,17 @@ import (
 const recheck = 2 * time.Millisecond
 
 // wait sleeps until the socket can move octets, the doorbell rings or the ULP's
-// deadline is due. If nap is not 0, wait sleeps at most that long and leaves the
+// deadline is due. If sleep is not 0, wait sleeps at most that long and leaves the
 // socket to visitors.
-func (c *Conn) wait(now clock.Instant, nap time.Duration) error {
-	c.prepare(now, nap)
-	ready := nap == 0 || c.visits.LieDown()
+func (c *Conn) wait(now clock.Instant, sleep time.Duration) error {
+	c.prepare(now, sleep)
+	ready := sleep == 0 || c.visits.BeginSleep()
 	var err error
 	if ready && !c.bell.Load() {
 		err = c.poll(c.alarm)
 	}
 	c.asleep.Store(false)
-	c.visits.GetUp()
+	c.visits.EndSleep()
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (c *Conn) wait(now clock.Instant, nap time.Duration) error {
 }
 
 // prepare sets the events to wait for and the time until which to wait.
-func (c *Conn) prepare(now clock.Instant, nap time.Duration) {
+func (c *Conn) prepare(now clock.Instant, sleep time.Duration) {
 	c.stepping.Lock()
 	defer c.stepping.Unlock()
 	c.asleep.Store(true) // before another step can make the deadline earlier
@@ -43,9 +43,9 @@ func (c *Conn) prepare(now clock.Instant, nap time.Duration) {
 	c.pollFDs[0] = unix.PollFd{Fd: int32(c.fd), Events: c.wanted}
 	c.pollFDs[1] = unix.PollFd{Fd: int32(c.eventFD), Events: unix.POLLIN}
 	switch {
-	case nap != 0:
+	case sleep != 0:
 		c.pollFDs[0].Fd = -1
-		c.alarm = clock.Sooner(c.alarm, now.Add(nap))
+		c.alarm = clock.Sooner(c.alarm, now.Add(sleep))
 	case c.hung && (c.eof || len(c.rx.space()) == 0):
 		// poll would return at once, again and again.
 		c.pollFDs[0].Fd = -1

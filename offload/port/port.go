@@ -37,7 +37,7 @@ const RecordLen = 16
 const Headroom = 128
 
 // Port is one queue of frames in and out. All methods belong to the queue's
-// own goroutine (the holder of its ownership token), except Sleep, Nap and Wake.
+// own goroutine (the holder of its ownership token), except Sleep, SleepUntilWake and Wake.
 //
 // Receive lends a frame to the caller; Recycle gives it back. Take lends a transmit
 // frame to the caller; Free gives it back. Send lends the frame to the kernel as
@@ -94,16 +94,16 @@ type Port interface {
 	Arm(d time.Duration) (limit time.Duration, err error)
 
 	// Sleep sleeps until frames have arrived, Wake was called, or the limit that Arm
-	// returned has passed. It also returns early on signals. Sleep, Nap and Wake
+	// returned has passed. It also returns early on signals. Sleep, SleepUntilWake and Wake
 	// need no token: the sleeper may give the token away, and another goroutine may
 	// do the queue's work meanwhile.
 	Sleep(limit time.Duration) error
 
-	// Nap is Sleep for a sleeper that leaves arrivals to other goroutines: arrivals
+	// SleepUntilWake is Sleep for a sleeper that leaves arrivals to other goroutines: arrivals
 	// do not end it. It needs no Arm.
-	Nap(limit time.Duration) error
+	SleepUntilWake(limit time.Duration) error
 
-	// Wake ends a Sleep or Nap in progress or, if none is, the next one. Any
+	// Wake ends a Sleep or SleepUntilWake in progress or, if none is, the next one. Any
 	// goroutine may call it.
 	Wake()
 

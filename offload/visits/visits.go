@@ -5,7 +5,7 @@
 //
 //	visitor before its steps    Enter
 //	visitor that goes to sleep  Leave
-//	keeper                      Nap: how long it may sleep without waiting for arrivals
+//	keeper                      MaySleep: how long it may sleep without waiting for arrivals
 //
 // While visitors come often, the keeper does not wait for arrivals: each arrival
 // would wake it for nothing, and it would take a core from the visitors.
@@ -18,33 +18,33 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 )
 
-// The first nap after a count that has found visitors takes firstNap. Each further
-// nap is twice as long, up to lastNap. If visitors stop without calling Leave,
+// The first sleep after a count that has found visitors takes firstSleep. Each further
+// sleep is twice as long, up to lastSleep. If visitors stop without calling Leave,
 // arrivals wait at most that long.
 const (
-	firstNap = time.Millisecond
-	lastNap  = 8 * time.Millisecond
+	firstSleep = time.Millisecond
+	lastSleep  = 8 * time.Millisecond
 
 	// Visitors come often if the average time between two visits is at most often,
 	// counted over at least atLeast.
 	often   = 50 * time.Microsecond
 	atLeast = 4 * often
 
-	// longest limits a sequence of naps. Only a goroutine that waits for arrivals
+	// longest limits a sequence of sleeps. Only a goroutine that waits for arrivals
 	// learns that an interface is gone.
 	longest = time.Second
 )
 
 // Book counts visits. The zero Book works.
 type Book struct {
-	visits  atomic.Uint32 // since the keeper last counted
-	left    atomic.Bool   // a visitor has gone to sleep
-	napping atomic.Bool   // the keeper sleeps, and arrivals do not wake it
+	visits atomic.Uint32 // since the keeper last counted
+	left   atomic.Bool   // a visitor has gone to sleep
+	asleep atomic.Bool   // the keeper sleeps, and arrivals do not wake it
 
 	// Owned by the keeper.
 	counted clock.Instant // when it last counted
-	since   clock.Instant // when the first of the current sequence of naps began
-	nap     time.Duration // length of the last nap; 0: the keeper waited for arrivals
+	since   clock.Instant // when the first of the current sequence of sleeps began
+	sleep   time.Duration // length of the last sleep; 0: the keeper waited for arrivals
 }
 
 // Enter counts a visit.
@@ -54,15 +54,15 @@ func (b *Book) Enter() { b.visits.Add(1) }
 // the keeper, so that the keeper waits for arrivals.
 func (b *Book) Leave() (wake bool) {
 	b.left.Store(true)
-	return b.napping.Load()
+	return b.asleep.Load()
 }
 
-// Nap returns how long the keeper may leave arrivals to visitors; 0: not at all.
-func (b *Book) Nap(now clock.Instant) time.Duration {
+// MaySleep returns how long the keeper may leave arrivals to visitors; 0: not at all.
+func (b *Book) MaySleep(now clock.Instant) time.Duration {
 	if b.left.Load() {
 		b.left.Store(false)
 		b.visits.Store(0)
-		b.counted, b.nap = now, 0
+		b.counted, b.sleep = now, 0
 		return 0
 	}
 	passed := now.Sub(b.counted)
@@ -72,22 +72,22 @@ func (b *Book) Nap(now clock.Instant) time.Duration {
 	n := b.visits.Swap(0)
 	b.counted = now
 	switch {
-	case n == 0, passed > time.Duration(n)*often, b.nap != 0 && now.Sub(b.since) > longest:
-		b.nap = 0
+	case n == 0, passed > time.Duration(n)*often, b.sleep != 0 && now.Sub(b.since) > longest:
+		b.sleep = 0
 		return 0
-	case b.nap == 0:
+	case b.sleep == 0:
 		b.since = now
 	}
-	b.nap = min(max(2*b.nap, firstNap), lastNap)
-	return b.nap
+	b.sleep = min(max(2*b.sleep, firstSleep), lastSleep)
+	return b.sleep
 }
 
-// LieDown begins a nap of the keeper. It returns false if a visitor has left since
-// Nap, and the keeper must not nap. The caller must call GetUp in either case.
-func (b *Book) LieDown() bool {
-	b.napping.Store(true)
+// BeginSleep begins a sleep of the keeper. It returns false if a visitor has left since
+// MaySleep, and the keeper must not sleep. The caller must call EndSleep in either case.
+func (b *Book) BeginSleep() bool {
+	b.asleep.Store(true)
 	return !b.left.Load()
 }
 
-// GetUp ends a nap.
-func (b *Book) GetUp() { b.napping.Store(false) }
+// EndSleep ends a sleep.
+func (b *Book) EndSleep() { b.asleep.Store(false) }

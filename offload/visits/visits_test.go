@@ -16,15 +16,15 @@ type keeper struct {
 	now clock.Instant
 }
 
-// after lets d pass, with n visits, and demands a nap of want.
+// after lets d pass, with n visits, and demands a sleep of want.
 func (k *keeper) after(d time.Duration, n int, want time.Duration) {
 	k.Helper()
 	k.now = k.now.Add(d)
 	for range n {
 		k.Enter()
 	}
-	if got := k.Nap(k.now); got != want {
-		k.Errorf("at %v, after %v with %d visits, a nap of %v; want %v", time.Duration(k.now), d, n, got, want)
+	if got := k.MaySleep(k.now); got != want {
+		k.Errorf("at %v, after %v with %d visits, a sleep of %v; want %v", time.Duration(k.now), d, n, got, want)
 	}
 }
 
@@ -63,16 +63,16 @@ func TestCountsOfTooShortTimesAddUp(t *testing.T) {
 // Now and then the keeper waits for arrivals in any case.
 func TestNapsEnd(t *testing.T) {
 	k := newKeeper(t)
-	for napped := time.Duration(0); napped < longest-16*ms; {
-		k.now = k.now.Add(max(k.nap, ms))
+	for slept := time.Duration(0); slept < longest-16*ms; {
+		k.now = k.now.Add(max(k.sleep, ms))
 		for range 1000 {
 			k.Enter()
 		}
-		nap := k.Nap(k.now)
-		if nap == 0 {
-			t.Fatalf("no nap after naps of %v together", napped)
+		sleep := k.MaySleep(k.now)
+		if sleep == 0 {
+			t.Fatalf("no sleep after sleeps of %v together", slept)
 		}
-		napped += nap
+		slept += sleep
 	}
 	k.after(8*ms, 1000, 8*ms)
 	k.after(longest, 1e5, 0)
@@ -82,24 +82,24 @@ func TestNapsEnd(t *testing.T) {
 func TestLeaving(t *testing.T) {
 	k := newKeeper(t)
 	if k.Leave() {
-		t.Error("a keeper that does not nap is to be woken")
+		t.Error("a keeper that does not sleep is to be woken")
 	}
 	k.after(ms, 100, 0)
 	k.after(ms, 100, ms)
-	if !k.LieDown() {
-		t.Fatal("the keeper may not nap")
+	if !k.BeginSleep() {
+		t.Fatal("the keeper may not sleep")
 	}
 	if !k.Leave() {
-		t.Error("a keeper that naps is not to be woken")
+		t.Error("a keeper that sleeps is not to be woken")
 	}
-	k.GetUp()
+	k.EndSleep()
 	k.after(ms, 100, 0)
 
 	k.after(ms, 100, ms)
-	k.Leave() // between the decision and the nap
-	if k.LieDown() {
-		t.Error("the keeper naps although a visitor has left")
+	k.Leave() // between the decision and the sleep
+	if k.BeginSleep() {
+		t.Error("the keeper sleeps although a visitor has left")
 	}
-	k.GetUp()
+	k.EndSleep()
 	k.after(ms, 100, 0)
 }

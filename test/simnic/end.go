@@ -212,8 +212,8 @@ func (e *end) Sleep(limit time.Duration) error {
 	return ErrVirtualTime
 }
 
-// Nap implements port.Port as far as it can without sleeping.
-func (e *end) Nap(limit time.Duration) error { return e.Sleep(limit) }
+// SleepUntilWake implements port.Port as far as it can without sleeping.
+func (e *end) SleepUntilWake(limit time.Duration) error { return e.Sleep(limit) }
 
 // Wake implements port.Port.
 func (e *end) Wake() { e.woken.Store(true) }

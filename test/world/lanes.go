@@ -388,7 +388,7 @@ func (s *spray) Flush() (err error) {
 
 func (s *spray) Arm(d time.Duration) (time.Duration, error) { return d, nil }
 func (s *spray) Sleep(time.Duration) error                  { return simnic.ErrVirtualTime }
-func (s *spray) Nap(time.Duration) error                    { return simnic.ErrVirtualTime }
+func (s *spray) SleepUntilWake(time.Duration) error         { return simnic.ErrVirtualTime }
 func (s *spray) Wake()                                      {}
 
 func (s *spray) Limits() port.Limits {
