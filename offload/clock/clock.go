@@ -1,6 +1,6 @@
 // Package clock defines the time that protocol machines work with.
 //
-// A protocol machine never reads a clock. Every entry point takes an Instant, so
+// A protocol machine never reads a clock. Every entry point takes an Instant, so that
 // tests run on virtual time and are repeatable.
 package clock
 
@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Instant is a point in time in nanoseconds since an arbitrary origin that is
-// fixed for the life of the process. As a deadline the zero Instant means "never",
-// so real clocks start above it.
+// Instant is a point in time. It counts nanoseconds since an arbitrary origin that is
+// fixed for the life of the process. As a deadline the zero Instant means "never". Real
+// clocks start above zero for this reason.
 type Instant int64
 
 // Never means that there is no deadline.
@@ -39,9 +39,9 @@ func Sooner(a, b Instant) Instant {
 	return b
 }
 
-// origin is taken once, so that Now is monotonic.
+// origin is read once at the start. Differences from origin are monotonic.
 var origin = time.Now()
 
-// Now reads the process's monotonic clock. Loops that run protocol machines (of the
-// engine, of the kernel port) call it; protocol machines do not.
+// Now reads the process's monotonic clock. The loops that run protocol machines call
+// Now, in the engine and in the kernel port. Protocol machines do not call Now.
 func Now() Instant { return Instant(time.Since(origin)) + 1 }

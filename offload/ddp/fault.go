@@ -11,17 +11,17 @@ type Fault uint8
 
 const (
 	OK    Fault = iota
-	Short       // the ULPDU ends within its header; reported as an MPA error
+	Short       // the ULPDU ends within its header; MPA reports this fault
 
 	LocalFault // a local buffer cannot be used
 
-	BadSTag // from here on faults of tagged segments
+	BadSTag // first of the faults of tagged segments
 	OutOfBounds
 	WrongStream
 	Wrap
 	TaggedVersion
 
-	BadQueue // from here on faults of untagged segments
+	BadQueue // first of the faults of untagged segments
 	NoBuffer
 	BadMSN
 	BadMO
@@ -29,8 +29,8 @@ const (
 	UntaggedVersion
 )
 
-// codes lists DDP's error codes (RFC 5041 §7): the error type in the high octet, the
-// error code in the low one.
+// codes lists the error codes of DDP (RFC 5041 §7). The high octet is the error type,
+// and the low octet is the error code.
 var codes = [...]struct {
 	code uint16
 	name string
@@ -51,8 +51,8 @@ var codes = [...]struct {
 	UntaggedVersion: {0x206, "invalid DDP version"},
 }
 
-// Code returns the error type and the error code that a Terminate carries for f
-// (RFC 5041 §7). Short has no code of DDP: it is reported as MPA's 2/0/03.
+// Code returns the error type and the error code that a Terminate carries for f (RFC
+// 5041 §7). Short has no code of DDP. Code returns the MPA code 2/0/03 for Short.
 func (f Fault) Code() (errType, code uint8) {
 	c := codes[f].code
 	return uint8(c >> 8), uint8(c)
@@ -65,8 +65,8 @@ func (f Fault) String() string {
 	return fmt.Sprintf("fault %d", uint8(f))
 }
 
-// Tagged returns the fault of a tagged segment that the table refuses with f. DDP
-// has no code for a missing right: the caller handles tpt.NoRight itself.
+// Tagged returns the fault of a tagged segment that the table refuses with f. DDP has
+// no code for a missing right. The caller must handle tpt.NoRight itself.
 func Tagged(f tpt.Fault) Fault {
 	switch f {
 	case tpt.OK:

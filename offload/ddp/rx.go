@@ -5,29 +5,29 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Segment is a DDP segment that has arrived: its header in host form and its
-// payload in place. It is valid as long as the ULPDU is.
+// Segment is a DDP segment that has arrived. The header is in host form, and the
+// payload is still in the receive buffer. A Segment is valid as long as its ULPDU is.
 type Segment struct {
 	Tagged  bool
-	Last    bool // the last segment of its message
+	Last    bool // this is the last segment of its message
 	Opcode  wire.Opcode
-	Version uint8 // RDMAP version
+	Version uint8 // version of RDMAP
 
-	STag tpt.STag // STag and TO: tagged segments only
+	STag tpt.STag // STag and TO are valid in tagged segments only
 	TO   uint64
 
-	Queue, MSN, MO uint32 // these and Invalidate: untagged segments only
+	Queue, MSN, MO uint32 // these three and Invalidate are valid in untagged segments only
 	Invalidate     tpt.STag
 
 	Payload []byte
 	Header  []byte // the DDP header as it arrived: 14 or 18 octets
 }
 
-// Len is the segment's length as a Terminate gives it: header and payload,
-// octets (RFC 5040 §4.8).
+// Len returns the segment's length as a Terminate gives it (RFC 5040 §4.8): header and
+// payload, in octets.
 func (s *Segment) Len() int { return len(s.Header) + len(s.Payload) }
 
-// Parse reads a ULPDU as a DDP segment. It checks the length and the DDP version;
+// Parse reads a ULPDU as a DDP segment. Parse checks the length and the DDP version.
 // Queue.Expect checks the numbers of an untagged segment.
 func Parse(ulpdu []byte, s *Segment) Fault {
 	if wire.IsTagged(ulpdu) {
@@ -47,8 +47,8 @@ func Parse(ulpdu []byte, s *Segment) Fault {
 	return OK
 }
 
-// parseTagged writes s field by field, as Parse does: building a Segment and copying
-// it costs more than reading the header.
+// parseTagged is Parse for a tagged segment. It writes s field by field, because
+// building a Segment and copying it costs more than reading the header.
 func parseTagged(ulpdu []byte, s *Segment) Fault {
 	h, payload, ok := wire.ParseTagged(ulpdu)
 	if !ok {
@@ -64,22 +64,25 @@ func parseTagged(ulpdu []byte, s *Segment) Fault {
 	return OK
 }
 
-// Queue is the receiving end of one untagged queue. It knows which segment must come
-// next (RFC 5041 §4.3, §5.3). Segments must arrive in order, as the stream delivers
-// them.
+// Queue is the receiving end of one untagged queue. A Queue knows which segment must
+// come next (RFC 5041 §4.3, §5.3). Segments must arrive in order, as the stream
+// delivers them.
 type Queue struct {
-	msn   uint32 // MSN of the message that is under way, or comes next
+	msn   uint32 // MSN of the message that is arriving or comes next
 	mo    uint32 // octets of that message that have arrived
 	begun bool   // a segment of that message has arrived
 }
 
-// NewQueue returns a queue before its first message, whose MSN is 1.
+// NewQueue returns a queue that waits for its first message. The MSN of that message is
+// 1.
 func NewQueue() Queue { return Queue{msn: 1} }
 
-// Begun reports whether a message has begun and its last segment has not arrived.
+// Begun reports whether a message has begun to arrive and its last segment is still
+// missing.
 func (q *Queue) Begun() bool { return q.begun }
 
-// Expect returns OK if s is the segment that must come next, otherwise the fault.
+// Expect returns OK if s is the segment that must come next. Otherwise it returns the
+// fault.
 func (q *Queue) Expect(s *Segment) Fault {
 	switch {
 	case s.MSN != q.msn:
@@ -92,7 +95,7 @@ func (q *Queue) Expect(s *Segment) Fault {
 	return OK
 }
 
-// Accept counts s, for which Expect has returned OK. If s is the last segment of its
+// Accept counts s. Expect must have returned OK for s. If s is the last segment of its
 // message, Accept returns the message's length in octets and true.
 func (q *Queue) Accept(s *Segment) (length uint32, complete bool) {
 	q.mo += uint32(len(s.Payload))

@@ -5,22 +5,22 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Message is a message to send. It is cut into segments as the stream has room. The
-// zero Message is finished.
+// Message is a message to send. The sender cuts it into segments as the stream has
+// room. The zero Message is finished.
 type Message struct {
 	Tagged bool
 	Opcode wire.Opcode
 
-	STag tpt.STag // STag and TO: tagged messages only
+	STag tpt.STag // STag and TO are valid in tagged messages only
 	TO   uint64
 
-	Queue, MSN uint32 // these and Invalidate: untagged messages only
+	Queue, MSN uint32 // these two and Invalidate are valid in untagged messages only
 	Invalidate tpt.STag
 
-	Len uint32 // octets of payload
+	Len uint32 // length of the payload in octets
 
 	sent uint32
-	open bool // the last segment has not been cut
+	open bool // the last segment has not been cut yet
 }
 
 // Begin prepares m for its first segment.
@@ -29,10 +29,10 @@ func (m *Message) Begin() { m.sent, m.open = 0, true }
 // Open reports whether there are segments left to send.
 func (m *Message) Open() bool { return m.open }
 
-// Sent is how many octets of payload have been cut.
+// Sent returns how many octets of payload have been cut into segments.
 func (m *Message) Sent() uint32 { return m.sent }
 
-// HeaderLen is the length of the header of each segment.
+// HeaderLen returns the length in octets of the header of each segment.
 func (m *Message) HeaderLen() int {
 	if m.Tagged {
 		return wire.TaggedLen
@@ -40,14 +40,14 @@ func (m *Message) HeaderLen() int {
 	return wire.UntaggedLen
 }
 
-// Next returns how many octets of payload the next segment carries if a ULPDU has
-// room for maxULPDU octets. maxULPDU must be more than HeaderLen.
+// Next returns how many octets of payload the next segment carries if a ULPDU has room
+// for maxULPDU octets. maxULPDU must be more than HeaderLen.
 func (m *Message) Next(maxULPDU int) int {
 	return int(min(uint64(m.Len-m.sent), uint64(maxULPDU-m.HeaderLen())))
 }
 
-// Cut appends the header of the next segment, with n octets of payload, to b, and
-// advances m behind that segment.
+// Cut appends the header of the next segment to b and advances m behind that segment.
+// The segment carries n octets of payload.
 func (m *Message) Cut(b []byte, n int) []byte {
 	at := m.sent
 	m.sent += uint32(n)

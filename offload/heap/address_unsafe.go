@@ -2,7 +2,7 @@ package heap
 
 import "unsafe"
 
-// Address returns where b lies, as a number to compare with others. Nothing is ever
-// accessed through it. b is memory that its region keeps alive, and memory that is
-// alive does not move.
+// Address returns the address of the first octet of b, as a number to compare with
+// others. The caller must not access memory through the number. b must be memory that a
+// region keeps alive. Such memory does not move.
 func Address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }

@@ -1,5 +1,5 @@
 // Package heap is the memory that an adapter hands out for regions. Each adapter has
 // one mapping outside of the Go heap (heap.go). part.go counts the regions over each
-// part of it. populate.go checks that the program itself may access the memory that it
-// registers.
+// part of that mapping. populate.go checks that the program itself may access the
+// memory that it registers.
 package heap

@@ -10,33 +10,33 @@ import (
 	"github.com/stag-rdma/stag/afxdp"
 )
 
-// PageSize is the unit of the heap in octets: regions of different owners never
-// share a page.
+// PageSize is the unit of the heap in octets. Regions of different owners never share a
+// page.
 const PageSize = 4096
 
-// ErrFull is returned when the heap has no free part of the size that is asked for.
+// ErrFull is returned when the heap has no free part of the requested size.
 var ErrFull = errors.New("the region heap is full")
 
-// Heap hands out parts of one mapping outside of the Go heap, first fit. The mapping
-// outlives Close while a part of it is handed out: an application that still reads
-// octets it has received must not crash when its adapter is closed. A Heap is safe for
-// concurrent use.
+// Heap hands out parts of one mapping outside of the Go heap. It uses the first free
+// part that is large enough. The mapping outlives Close while a part is handed out,
+// because an application that still reads received octets must not crash when its
+// adapter is closed. A Heap is safe for concurrent use.
 type Heap struct {
 	arena *afxdp.Arena
 	mem   []byte
 
 	mu     sync.Mutex
-	free   []span  // in order of their place, none next to another
-	fresh  uint64  // octets from here on have never been used: the kernel has zeroed them
-	parts  []*Part // handed out, in order of their place
-	closed bool    // it is unmapped, or will be with the last part
+	free   []span  // free parts, sorted by address; no two of them touch
+	fresh  uint64  // octets from this offset on have never been used: the kernel has zeroed them
+	parts  []*Part // parts that are handed out, sorted by address
+	closed bool    // the heap is unmapped, or will be when the last part comes back
 }
 
 // span is a free part of the heap in octets. Both numbers are whole pages.
 type span struct{ at, size uint64 }
 
-// New maps a heap of size octets. The pages take memory when they are used. The
-// caller closes the heap.
+// New maps a heap of size octets. A page takes memory only when it is used. The caller
+// must close the heap.
 func New(size uint64) (*Heap, error) {
 	arena, err := afxdp.NewArena(size)
 	if err != nil {
@@ -56,8 +56,9 @@ func New(size uint64) (*Heap, error) {
 // wholePages returns n rounded up to whole pages.
 func wholePages(n uint64) uint64 { return (n + PageSize - 1) &^ (PageSize - 1) }
 
-// Alloc returns n octets, at least 1, all zero, and the part that they are. The
-// caller releases the part. Alloc returns ErrFull if no free part is large enough.
+// Alloc returns n octets, at least 1, and the part that contains them. All octets are
+// zero. The caller must release the part. Alloc returns ErrFull if no free part is
+// large enough.
 func (h *Heap) Alloc(n uint64) ([]byte, *Part, error) {
 	p, used, err := h.take(n)
 	if err != nil {
@@ -68,7 +69,7 @@ func (h *Heap) Alloc(n uint64) ([]byte, *Part, error) {
 	return mem, p, nil
 }
 
-// take hands out a part for n octets. The first used octets of the part have been used
+// take hands out a part for n octets. The first used octets of that part have been used
 // before.
 func (h *Heap) take(n uint64) (p *Part, used uint64, err error) {
 	h.mu.Lock()
@@ -97,7 +98,8 @@ func (h *Heap) take(n uint64) (p *Part, used uint64, err error) {
 		ErrFull, n, most, len(h.mem))
 }
 
-// giveBack makes size octets free. The caller holds mu.
+// giveBack returns size octets from offset at on to the free parts. The caller holds
+// mu.
 func (h *Heap) giveBack(at, size uint64) {
 	i, _ := slices.BinarySearchFunc(h.free, at, func(s span, at uint64) int { return cmp.Compare(s.at, at) })
 	h.free = slices.Insert(h.free, i, span{at, size})
@@ -111,8 +113,7 @@ func (h *Heap) giveBack(at, size uint64) {
 	}
 }
 
-// Close unmaps the heap as soon as no part of it is handed out. Alloc hands out
-// nothing after Close.
+// Close unmaps the heap as soon as no part is handed out. Alloc fails after Close.
 func (h *Heap) Close() error {
 	h.mu.Lock()
 	h.closed, h.free = true, nil
@@ -121,8 +122,8 @@ func (h *Heap) Close() error {
 	return h.unmap(over)
 }
 
-// over reports whether it is time to unmap. The caller holds mu, and calls unmap
-// without it. Nothing can be handed out any more.
+// over reports whether the heap must be unmapped now. The caller holds mu for the call.
+// The caller calls unmap without mu, because no part can be handed out any more.
 func (h *Heap) over() bool { return h.closed && len(h.parts) == 0 }
 
 func (h *Heap) unmap(over bool) error {
@@ -139,10 +140,10 @@ func (h *Heap) Memory() []byte { return h.mem }
 // Size returns the size of the heap in octets.
 func (h *Heap) Size() uint64 { return uint64(len(h.mem)) }
 
-// offset returns where mem begins in the heap.
+// offset returns the offset of the first octet of mem in the heap.
 func (h *Heap) offset(mem []byte) uint64 { return uint64(Address(mem) - Address(h.mem)) }
 
-// Left returns how many octets are free in all parts.
+// Left returns how many octets are free, in all free parts together.
 func (h *Heap) Left() (sum uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -7,26 +7,27 @@ import (
 	"sync"
 )
 
-// Part is memory of a heap that is handed out. It counts the regions over it: the
-// one that allocated it, and those that were registered over octets of it, in
-// whichever protection domain and adapter. The last region gives the memory back.
+// Part is memory of a heap that is handed out. A Part counts the regions over its
+// octets: the region that allocated it and every region that was registered later, of
+// any protection domain and adapter. When the last region is released, the memory
+// returns to the heap.
 type Part struct {
 	h        *Heap
-	at, size uint64 // octets, whole pages
-	regions  int    // under h.mu
+	at, size uint64 // offset and size in octets, whole pages
+	regions  int    // number of regions over the part; h.mu guards it
 }
 
-// ErrNotAllocated is returned for memory of a heap that is not handed out, or not as
-// one part.
+// ErrNotAllocated is returned for memory of a heap that is not inside one part that is
+// handed out.
 var ErrNotAllocated = errors.New("the memory is of the region heap, and not wholly of one region that AllocMR made and that is open: register what its Bytes are")
 
-// heaps are the heaps of all adapters of the process, as long as they are mapped.
+// heaps contains the mapped heaps of all adapters of the process.
 var heaps struct {
 	sync.RWMutex
 	mapped []*Heap
 }
 
-// publish lets Borrow find the heap, until unpublish.
+// publish makes Borrow find the heap until unpublish.
 func (h *Heap) publish() {
 	heaps.Lock()
 	defer heaps.Unlock()
@@ -39,10 +40,10 @@ func (h *Heap) unpublish() {
 	heaps.mapped = slices.DeleteFunc(heaps.mapped, func(o *Heap) bool { return o == h })
 }
 
-// Borrow counts one more region over the part that mem lies in, of whichever heap
-// of the process. The caller releases the part. Borrow returns nil for memory that
-// belongs to no heap, and ErrNotAllocated for memory of a heap that is not wholly
-// of one part.
+// Borrow finds the part of any heap of the process that mem lies in, and counts one
+// more region over the part. The caller must release the part. Borrow returns nil for
+// memory that belongs to no heap. Borrow returns ErrNotAllocated for memory of a heap
+// that is not inside one part.
 func Borrow(mem []byte) (*Part, error) {
 	heaps.RLock()
 	defer heaps.RUnlock()
@@ -54,20 +55,20 @@ func Borrow(mem []byte) (*Part, error) {
 	return nil, nil
 }
 
-// touches reports whether an octet of mem is in the heap.
+// touches reports whether any octet of mem is in the heap.
 func (h *Heap) touches(mem []byte) bool {
 	at, base := Address(mem), Address(h.mem)
 	return at < base+uintptr(len(h.mem)) && base < at+uintptr(len(mem))
 }
 
-// borrow does what Borrow does, for memory that touches the heap.
+// borrow is Borrow for memory that touches the heap.
 func (h *Heap) borrow(mem []byte) (*Part, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := h.offset(mem)
 	i, exact := h.find(at)
 	if !exact {
-		i-- // the last one that begins before
+		i-- // the last part that begins before the offset
 	}
 	if i < 0 || at-h.parts[i].at > h.parts[i].size || uint64(len(mem)) > h.parts[i].size-(at-h.parts[i].at) {
 		return nil, ErrNotAllocated
@@ -76,13 +77,14 @@ func (h *Heap) borrow(mem []byte) (*Part, error) {
 	return h.parts[i], nil
 }
 
-// find returns where in h.parts the part at an offset is, or would be.
+// find returns the index in h.parts of the part at an offset, or the index at which to
+// insert it.
 func (h *Heap) find(at uint64) (i int, exact bool) {
 	return slices.BinarySearchFunc(h.parts, at, func(p *Part, at uint64) int { return cmp.Compare(p.at, at) })
 }
 
-// Release counts one region less. With the last region the memory may be handed out
-// again: no region may access it any more.
+// Release subtracts one region from the count. When the last region is released, the
+// heap may hand out the memory again. No released region may access the memory.
 func (p *Part) Release() error {
 	h := p.h
 	h.mu.Lock()

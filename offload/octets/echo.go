@@ -7,14 +7,14 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// Echo sends every received octet back. It closes when the peer has closed and
-// every octet is sent back. It consumes no more than it can send.
+// Echo sends every received octet back. Echo closes when the peer has closed and every
+// octet has been sent back. Echo consumes only as many octets as it can send.
 type Echo struct {
 	end
 
-	// Owned by the connection's goroutine.
+	// Only the goroutine of the connection accesses these fields.
 	closed bool
-	view   [1][]byte // a field, because a local array of Transmit would escape to the heap
+	view   [1][]byte // a field, because a local array in Transmit would escape to the heap
 
 	echoed atomic.Uint64
 }
@@ -22,7 +22,7 @@ type Echo struct {
 // NewEcho returns a ULP for one connection.
 func NewEcho() *Echo { return &Echo{end: newEnd()} }
 
-// Echoed is how many octets have been sent back. Any goroutine may call it.
+// Echoed returns how many octets have been sent back. Any goroutine may call it.
 func (e *Echo) Echoed() uint64 { return e.echoed.Load() }
 
 // Receive implements stream.ULP.

@@ -2,8 +2,8 @@ package octets
 
 import "sync"
 
-// end is the end of a connection and its cause. Fault sets it, and any goroutine may
-// wait for it.
+// end is the end of a connection and its cause. Fault sets both. Any goroutine may wait
+// for the end.
 type end struct {
 	once sync.Once
 	done chan struct{}
@@ -22,8 +22,8 @@ func (e *end) finish(err error) {
 // Done is closed when the connection has ended.
 func (e *end) Done() <-chan struct{} { return e.done }
 
-// Err returns the cause of the end: nil if every octet has arrived and both sides
-// have closed. Before Done is closed, Err returns an error that says so.
+// Err returns the cause of the end. Err returns nil if every octet has arrived and both
+// sides have closed. Before Done is closed, Err returns an error that says so.
 func (e *end) Err() error {
 	select {
 	case <-e.done:

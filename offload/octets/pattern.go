@@ -2,12 +2,12 @@ package octets
 
 import "encoding/binary"
 
-// Pattern is an endless pseudo-random sequence of octets; its value is the seed. Any
-// part of the sequence can be computed alone, so a receiver can name the first octet
-// that was lost, duplicated, moved or changed.
+// Pattern is an endless pseudo-random sequence of octets. The value is the seed. Each
+// part of the sequence can be computed alone. A receiver can therefore name the first
+// octet that was lost, duplicated, moved or changed.
 type Pattern uint64
 
-// word is the i-th group of eight octets: the i-th output of SplitMix64.
+// word returns the i-th group of eight octets, which is the i-th output of SplitMix64.
 func (p Pattern) word(i uint64) uint64 {
 	z := uint64(p) + (i+1)*0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
@@ -15,12 +15,12 @@ func (p Pattern) word(i uint64) uint64 {
 	return z ^ z>>31
 }
 
-// octet is the octet at position pos.
+// octet returns the octet at position pos.
 func (p Pattern) octet(pos uint64) byte {
 	return byte(p.word(pos/8) >> (pos % 8 * 8))
 }
 
-// Fill writes the octets from position pos on into b.
+// Fill fills b with the octets of the pattern from position pos on.
 func (p Pattern) Fill(b []byte, pos uint64) {
 	for len(b) > 0 && pos%8 != 0 {
 		b[0] = p.octet(pos)

@@ -2,8 +2,8 @@ package octets
 
 import "hash/crc32"
 
-// Sum is a running 64-bit checksum of a stream: CRC-32C in the upper half and
-// CRC-32 (IEEE 802.3) in the lower. Processors have instructions for both, so the
+// Sum is a running 64-bit checksum of a stream. The upper half is CRC-32C, and the
+// lower half is CRC-32 (IEEE 802.3). Processors have instructions for both, so that the
 // checksum costs little compared with the copy. The zero Sum is the sum of no octets.
 type Sum struct{ c, ieee uint32 }
 
@@ -15,5 +15,5 @@ func (s *Sum) Add(b []byte) {
 	s.ieee = crc32.Update(s.ieee, crc32.IEEETable, b)
 }
 
-// Value is the checksum of all octets so far.
+// Value returns the checksum of all octets so far.
 func (s *Sum) Value() uint64 { return uint64(s.c)<<32 | uint64(s.ieee) }

@@ -11,34 +11,34 @@ import (
 
 var errRunning = errors.New("the connection has not ended")
 
-// Plan describes a Transfer. The zero Plan sends nothing, closes at once and expects
-// that the peer closes without sending.
+// Plan describes a Transfer. With the zero Plan, a Transfer sends nothing, closes at
+// once, and expects that the peer closes without sending.
 type Plan struct {
-	Send     uint64  // octets to send before CloseWrite
+	Send     uint64  // number of octets to send before CloseWrite
 	Seed     Pattern // pattern of the sent octets
-	Expect   uint64  // octets that the peer must send before it closes
+	Expect   uint64  // number of octets that the peer must send before it closes
 	PeerSeed Pattern // pattern of the expected octets
-	Chunk    int     // octets per Emit at most; 0 means MaxEmit
+	Chunk    int     // largest number of octets in one Emit; 0 means MaxEmit
 
-	// Sent and Received are how many octets of Send and Expect were transferred
-	// before the Transfer got the connection. It continues from there.
+	// Sent and Received say how many octets of Send and Expect were transferred before
+	// the Transfer got the connection. The Transfer continues behind those octets.
 	Sent, Received uint64
 	// Hold keeps the sending direction open until Release.
 	Hold bool
 }
 
-// Transfer is a source and a sink: it sends a pattern in one direction and checks a
-// pattern in the other. If a received octet is missing, too many or wrong, the
-// Transfer resets the connection at once and ends with an error.
+// Transfer sends a pattern in one direction and checks a pattern in the other. If a
+// received octet is missing, superfluous or wrong, the Transfer resets the connection
+// at once and ends with an error.
 type Transfer struct {
 	end
 
-	// Owned by the connection's goroutine.
+	// Only the goroutine of the connection accesses these fields.
 	plan      Plan
 	out, in   Sum
 	closed    bool
 	complaint error
-	views     [8][]byte // a field, because a local array of Receive would escape to the heap
+	views     [8][]byte // a field, because a local array in Receive would escape to the heap
 
 	sent, received atomic.Uint64
 	released       atomic.Bool
@@ -64,18 +64,19 @@ func NewSink(n uint64, seed Pattern) *Transfer {
 	return NewTransfer(Plan{Expect: n, PeerSeed: seed})
 }
 
-// Release allows a Transfer with Plan.Hold to close when every octet is sent. The
+// Release allows a Transfer with Plan.Hold to close when every octet has been sent. The
 // caller must ring the connection's doorbell afterwards.
 func (t *Transfer) Release() { t.released.Store(true) }
 
-// Sent is how many octets have been handed to the stream. Any goroutine may call it.
+// Sent returns how many octets have been handed to the stream. Any goroutine may call
+// it.
 func (t *Transfer) Sent() uint64 { return t.sent.Load() }
 
-// Received is how many correct octets have arrived. Any goroutine may call it.
+// Received returns how many correct octets have arrived. Any goroutine may call it.
 func (t *Transfer) Received() uint64 { return t.received.Load() }
 
-// Sums returns the checksums of the sent and the received octets. They are valid
-// after Done is closed.
+// Sums returns the checksums of the sent and the received octets. The checksums are
+// valid after Done is closed.
 func (t *Transfer) Sums() (sent, received uint64) { return t.out.Value(), t.in.Value() }
 
 // Receive implements stream.ULP.

@@ -1,11 +1,12 @@
-// Package seq implements TCP sequence arithmetic (RFC 9293 §3.4). Numbers modulo
-// 2^32 and distances between them are two types, which cannot be confused.
+// Package seq implements TCP sequence arithmetic (RFC 9293 §3.4). Sequence numbers
+// modulo 2^32 and distances between them are two types, so that the compiler refuses to
+// mix them.
 package seq
 
 // Num is a sequence or acknowledgement number.
 type Num uint32
 
-// Len is a distance in sequence space: octets, plus one for a SYN or FIN.
+// Len is a distance in sequence space. It counts the octets, and one for a SYN or FIN.
 type Len uint32
 
 // Add returns the number n octets after a.
@@ -14,17 +15,17 @@ func (a Num) Add(n Len) Num { return a + Num(n) }
 // Back returns the number n octets before a.
 func (a Num) Back(n Len) Num { return a - Num(n) }
 
-// Before reports a < b. All comparisons are valid only if the two numbers are less
-// than 2^31 apart.
+// Before reports whether a < b. All comparisons are valid only if the two numbers are
+// less than 2^31 apart.
 func (a Num) Before(b Num) bool { return int32(a-b) < 0 }
 
-// After reports a > b.
+// After reports whether a > b.
 func (a Num) After(b Num) bool { return int32(a-b) > 0 }
 
-// AtOrBefore reports a <= b.
+// AtOrBefore reports whether a <= b.
 func (a Num) AtOrBefore(b Num) bool { return int32(a-b) <= 0 }
 
-// AtOrAfter reports a >= b.
+// AtOrAfter reports whether a >= b.
 func (a Num) AtOrAfter(b Num) bool { return int32(a-b) >= 0 }
 
 // Until returns the distance from a forward to b. If b is before a, the result is

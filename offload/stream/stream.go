@@ -1,10 +1,10 @@
-// Package stream defines the interfaces between TCP and an upper-layer protocol.
-// Stream is an established, reliable, ordered octet stream, which the upper-layer
-// protocol uses. ULP is the upper-layer protocol, which the owner of the stream
-// calls.
+// Package stream defines the interfaces between TCP and an upper-layer protocol. A
+// Stream is an established, reliable, ordered octet stream. The upper-layer protocol
+// calls the Stream. A ULP is the upper-layer protocol. The owner of the stream calls
+// the ULP.
 //
-// offload/tcp implements Stream in the engine, offload/kernelport over a
-// kernel socket; both pass the same contract tests.
+// offload/tcp implements Stream in the engine. offload/kernelport implements Stream
+// over a kernel socket. Both pass the same contract tests.
 package stream
 
 import (
@@ -13,69 +13,70 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 )
 
-// Stream is one connection. Only the goroutine that runs the connection may
-// use it: a ULP uses it inside its own methods and nowhere else.
+// Stream is one connection. A ULP may use the Stream only inside the ULP's own methods,
+// which run on the goroutine of the connection.
 type Stream interface {
-	// Views fills dst with views of the received in-order octets that have not been
-	// consumed, oldest first, and returns how many views it filled. No view is
-	// empty. The views are valid until Consume, or until the ULP method that called
-	// Views returns.
+	// Views fills dst with views of received octets and returns how many views it
+	// filled. The octets are those that are in order and have not been consumed, oldest
+	// first. No view is empty. The views are valid until Consume, or until the ULP
+	// method that called Views returns.
 	Views(dst [][]byte) int
 
-	// Consume releases the first n octets that Views shows and opens the receive
-	// window again by as many. Views must show at least n.
+	// Consume releases the first n octets that Views shows. It opens the receive window
+	// by n octets. Views must show at least n octets.
 	Consume(n int)
 
-	// EOF reports whether the peer has closed its direction and every octet before
-	// the FIN has been consumed.
+	// EOF reports whether the peer has closed its direction and the ULP has consumed
+	// every octet before the FIN.
 	EOF() bool
 
-	// Emit queues n octets for transmission and returns the memory to write them
-	// to. If there is no room now, it returns nil, and ULP.Transmit is called again
-	// when there is. The caller must fill the memory before its ULP method returns.
-	// The n octets travel within one segment: n is at most MaxEmit, and one segment
-	// may hold several Emits.
+	// Emit queues n octets for transmission and returns the memory to write the octets
+	// to. Emit returns nil if there is no room. ULP.Transmit is called again when there
+	// is room. The caller must fill the memory before its ULP method returns. The n
+	// octets travel within one segment. One segment may hold the octets of several
+	// Emits. n is at most MaxEmit.
 	Emit(n int) []byte
 
-	// MaxEmit is the largest n that Emit takes: the current effective segment
-	// size (EMSS) in octets. It can change between calls.
+	// MaxEmit is the largest n that Emit takes: the current effective segment size
+	// (EMSS) in octets. MaxEmit can change between calls.
 	MaxEmit() int
 
-	// Room is the largest n for which the next Emit travels in the segment of the
-	// last Emit. 0 means that the next Emit begins a segment, or that the stream
-	// does not know.
+	// Room is the largest n for which the next Emit travels in the segment of the last
+	// Emit. 0 means that the next Emit begins a new segment, or that the stream does
+	// not know.
 	Room() int
 
-	// Unacked is how many emitted octets the peer has not acknowledged. Over the
-	// kernel port it is how many the kernel has not accepted.
+	// Unacked is how many emitted octets the peer has not acknowledged. Over the kernel
+	// port, Unacked is how many emitted octets the kernel has not accepted.
 	Unacked() int
 
-	// CloseWrite sends a FIN behind the emitted octets. Emit returns nil from then
-	// on.
+	// CloseWrite sends a FIN behind the emitted octets. Emit returns nil after
+	// CloseWrite.
 	CloseWrite()
 
-	// Abort resets the connection. The ULP receives nothing afterwards, and
+	// Abort resets the connection. The ULP receives no more octets afterwards.
 	// ULP.Fault gets ErrAborted.
 	Abort()
 }
 
-// ULP is an upper-layer protocol over one Stream. Its methods run on the
-// connection's goroutine and must not block, allocate or log.
+// ULP is an upper-layer protocol over one Stream. The methods run on the goroutine of
+// the connection. They must not block, allocate or log.
 type ULP interface {
-	// Receive is called when octets or the end of the stream have arrived that the
-	// ULP has not seen. It consumes the octets that it can use.
+	// Receive is called when octets or the end of the stream have arrived that the ULP
+	// has not seen. Receive consumes the octets that the ULP can use.
 	Receive(now clock.Instant, s Stream)
 
 	// Transmit is called when there may be room to emit: after a doorbell,
 	// after acknowledgements, after Receive.
 	Transmit(now clock.Instant, s Stream)
 
-	// Fault is called once, as the last method, when the connection has ended. err
-	// is nil after an orderly close in both directions, otherwise the cause.
+	// Fault is called once when the connection has ended. No other method is called
+	// after Fault. err is nil after an orderly close in both directions. Otherwise err
+	// is the cause.
 	Fault(now clock.Instant, err error)
 
-	// Deadline returns when Transmit must be called even if nothing else happens;
-	// clock.Never if the ULP needs no such call.
+	// Deadline returns when Transmit must be called even if nothing else happens. It
+	// returns clock.Never if the ULP needs no such call.
 	Deadline() clock.Instant
 }
 

@@ -7,17 +7,16 @@ import (
 	"sync/atomic"
 )
 
-// MaxRings is how many captures can look at one engine at a time.
+// MaxRings is how many captures can read one engine's packets at a time.
 const MaxRings = 8
 
 // ErrTooMany is returned by Add if the List has MaxRings already.
 var ErrTooMany = errors.New("too many captures at a time")
 
-// List holds the rings that get an engine's packets: none, most of the time. The
-// zero List is empty. Any goroutine may add and remove rings; the engine reads the
-// list once per step.
+// List holds the rings that get an engine's packets. The zero List is empty. Any
+// goroutine may add and remove rings. The engine reads the list once per step.
 type List struct {
-	rings atomic.Pointer[[]*Ring] // copied on write; nil: none
+	rings atomic.Pointer[[]*Ring] // the slice is copied on write; nil: no rings
 }
 
 // Rings returns the current rings. The caller must not change the slice.
@@ -46,7 +45,7 @@ func (l *List) Add(r *Ring) error {
 	}
 }
 
-// Remove removes r. A step that is under way may still put packets into it.
+// Remove removes r. A current step may still put packets into r after Remove.
 func (l *List) Remove(r *Ring) {
 	for {
 		old := l.rings.Load()

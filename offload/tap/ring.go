@@ -13,53 +13,57 @@ import (
 
 // Record is one packet.
 type Record struct {
-	At     clock.Instant // by Config.Clock, or the time of the engine's step
-	Flow   bpf.FlowID    // 0 if the packet belongs to none
-	Out    bool          // sent; otherwise received
-	Length int           // octets on the wire, from the Ethernet header on
-	Data   []byte        // the octets that the ring kept, from the first on
+	At     clock.Instant // from Config.Clock, or the time of the engine's step
+	Flow   bpf.FlowID    // the flow of the packet; 0: none
+	Out    bool          // the packet was sent; otherwise it was received
+	Length int           // length on the wire in octets, from the Ethernet header on
+	Data   []byte        // the first octets of the packet, as many as the ring kept
 }
 
 // Config describes a ring. The zero value works.
 type Config struct {
-	Size    int        // octets of memory, rounded up to a power of two; 0 means 8 MiB
-	Flow    bpf.FlowID // keep only packets of this flow; 0: all packets
+	Size    int        // memory in octets, rounded up to a power of two; 0 means 8 MiB
+	Flow    bpf.FlowID // the flow whose packets are kept; 0: all packets
 	SnapLen int        // octets of each packet that are kept; 0: all
 
-	// Clock gives the time of each packet. Put calls it, on the engine's goroutine.
-	// nil: the time of a packet is that of its step, which several packets share.
+	// Clock returns the time of each packet. Put calls Clock on the engine's goroutine.
+	// If Clock is nil, the time of a packet is that of its step. Several packets then
+	// share one time.
 	Clock func() clock.Instant
 }
 
 const (
 	defaultSize = 8 << 20
-	leastSize   = 64 << 10 // a few of the largest packets
+	leastSize   = 64 << 10 // room for a few of the largest packets
 )
 
-// Ring is a queue of records from exactly one engine to exactly one reader. Neither
-// waits for the other: if a record finds no room, Put drops it and counts it as lost.
+// Ring is a queue of records from exactly one engine to exactly one reader. The engine
+// and the reader do not wait for each other. If the ring has no room for a record, Put
+// drops the record and counts it as lost.
 //
-// A record is a header and the packet's octets, together a multiple of 8. A record
-// that would cross the end of the memory begins at the start of the memory, and a
-// header of size 0 marks the gap.
+// A record is a header and the packet's octets. The size of a record is a multiple of
+// 8. A record that would cross the end of the memory begins at the start of the memory.
+// A header of size 0 marks the gap.
 //
 //	0      4          8    16     20       24
 //	| size | captured | at | flow | length | octets
 //
 // All fields are in host order. The top bit of length is set if the packet was sent.
 type Ring struct {
-	// Fixed after New.
+	// New sets these fields, and they never change.
 	mem   []byte
 	flow  bpf.FlowID
 	snap  int
 	clock func() clock.Instant
 
-	_    [64]byte      // separates the fields that engine and reader write into different cache lines
-	tail atomic.Uint64 // octets ever put; the engine writes it
-	lost atomic.Uint64 // records that found no room; the engine writes it
-	seen uint64        // head as the engine last read it; the engine writes it
+	// The padding keeps fields that the engine writes and fields that the reader writes
+	// in different cache lines.
 	_    [64]byte
-	head atomic.Uint64 // octets ever taken; the reader writes it
+	tail atomic.Uint64 // octets put since New; only the engine writes it
+	lost atomic.Uint64 // records for which there was no room; only the engine writes it
+	seen uint64        // value of head that the engine read last; only the engine uses it
+	_    [64]byte
+	head atomic.Uint64 // octets taken since New; only the reader writes it
 	_    [64]byte
 }
 
@@ -87,13 +91,13 @@ func New(c Config) (*Ring, error) {
 	}
 	r := &Ring{mem: make([]byte, 1<<bits.Len(uint(c.Size-1))), flow: c.Flow, snap: c.SnapLen, clock: c.Clock}
 	for i := 0; i < len(r.mem); i += 4096 {
-		r.mem[i] = 1 // page faults happen now, not when the engine writes
+		r.mem[i] = 1 // take the page fault now, not when the engine writes
 	}
 	return r, nil
 }
 
-// Put adds a packet if the ring is for its flow. It copies the octets that the ring
-// keeps. Only the engine calls it.
+// Put adds a packet if the ring is for the packet's flow. Put copies the octets that
+// the ring keeps. Only the engine may call it.
 func (r *Ring) Put(at clock.Instant, out bool, flow bpf.FlowID, packet []byte) {
 	if r.flow != 0 && r.flow != flow {
 		return
@@ -105,7 +109,7 @@ func (r *Ring) Put(at clock.Instant, out bool, flow bpf.FlowID, packet []byte) {
 	size := (recLen + len(keep) + recAlign - 1) &^ (recAlign - 1)
 	b := r.room(size)
 	if b == nil {
-		r.lost.Store(r.lost.Load() + 1) // only the engine writes it
+		r.lost.Store(r.lost.Load() + 1) // a plain addition is safe: only the engine writes lost
 		return
 	}
 	if r.clock != nil {
@@ -124,8 +128,9 @@ func (r *Ring) Put(at clock.Instant, out bool, flow bpf.FlowID, packet []byte) {
 	r.tail.Store(r.tail.Load() + uint64(size))
 }
 
-// room returns memory for a record of size octets, or nil if there is none. If the
-// record would cross the end of the memory, room marks the gap and returns the start.
+// room returns memory for a record of size octets, or nil if the ring has too little
+// room. If the record would cross the end of the memory, room marks the gap and returns
+// the start of the memory.
 func (r *Ring) room(size int) []byte {
 	tail := r.tail.Load()
 	at := int(tail) & (len(r.mem) - 1)
@@ -154,9 +159,9 @@ func (r *Ring) fits(tail, need uint64) bool {
 	return tail+need-r.seen <= uint64(len(r.mem))
 }
 
-// Reach returns the time of the last record that Take with the same limit would
-// take. more reports whether there are records behind it. ok is false if the ring is
-// empty. Only the reader calls it.
+// Reach returns the time of the last record that Take with the same limit would take.
+// more reports whether there are further records. ok is false if the ring is empty.
+// Only the reader may call Reach.
 func (r *Ring) Reach(limit int) (at clock.Instant, more, ok bool) {
 	head, tail := r.head.Load(), r.tail.Load()
 	end, _, last, n := r.measure(head, tail, limit, latest)
@@ -166,10 +171,10 @@ func (r *Ring) Reach(limit int) (at clock.Instant, more, ok bool) {
 // latest is the largest instant.
 const latest = clock.Instant(1<<63 - 1)
 
-// Take removes the oldest records and appends them to dst. It takes records up to
-// and including the instant until whose packets have at most limit octets together;
-// a first record longer than limit is taken too. Their Data belongs to the caller.
-// Only the reader calls it.
+// Take removes the oldest records from the ring and appends them to dst. Take takes
+// records up to and including the instant until, and at most limit octets of packets. A
+// first record longer than limit is taken too. The Data of the records belongs to the
+// caller. Only the reader may call Take.
 func (r *Ring) Take(dst []Record, until clock.Instant, limit int) []Record {
 	head := r.head.Load()
 	end, octets, _, n := r.measure(head, r.tail.Load(), limit, until)
@@ -195,8 +200,8 @@ func (r *Ring) Take(dst []Record, until clock.Instant, limit int) []Record {
 	return dst
 }
 
-// measure returns the end of the records that Take takes, how many octets of packets
-// they hold, the time of the last record, and the number of records.
+// measure looks for the records that Take takes. It returns where they end, how many
+// octets of packets they hold, the time of the last one, and their number.
 func (r *Ring) measure(head, tail uint64, limit int, until clock.Instant) (end uint64, octets int, last clock.Instant, n int) {
 	for head != tail {
 		b, size := r.record(head)
@@ -225,6 +230,5 @@ func at(record []byte) clock.Instant {
 	return clock.Instant(binary.NativeEndian.Uint64(record[recAt:]))
 }
 
-// Lost is how many packets found no room since the ring was made. Any goroutine may
-// call it.
+// Lost returns how many packets found no room since New. Any goroutine may call it.
 func (r *Ring) Lost() uint64 { return r.lost.Load() }
