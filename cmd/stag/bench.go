@@ -6,11 +6,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// errBenchMoved says where the benchmark is. The second command needs Go, and no checkout.
-var errBenchMoved = errors.New(`bench: stag has no benchmark any more, it is a program of its own: ` +
+// errBenchMoved says where the benchmark is. The last command needs Go, but no checkout.
+var errBenchMoved = errors.New(`bench: the benchmark is a program of its own now: ` +
 	`run "make bench" or "go run ./test/bench" in a checkout, or "go run github.com/stag-rdma/stag/test/bench@latest" anywhere`)
 
-// benchCommand only says where the benchmark is now. It takes any flag and any argument,
+// benchCommand only says where the benchmark is now. It accepts any flag and any argument,
 // because old scripts give them. Remove it with the next release.
 func benchCommand() *cobra.Command {
 	return &cobra.Command{
@@ -18,7 +18,7 @@ func benchCommand() *cobra.Command {
 		Short:              "Say where the benchmark is",
 		Hidden:             true,
 		DisableFlagParsing: true,
-		Long:               `Says where the benchmark is, which is a program of its own, and exits with 2.`,
+		Long:               `Says where the benchmark is, and exits with 2. The benchmark is a program of its own.`,
 		Example:            `  stag bench`,
 		ValidArgsFunction:  cobra.NoFileCompletions,
 		RunE:               func(*cobra.Command, []string) error { return usageError{errBenchMoved} },

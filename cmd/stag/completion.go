@@ -17,9 +17,9 @@ var shells = []string{"bash", "zsh", "fish"}
 func completionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish",
-		Short: "Print a script that teaches a shell to complete stag's command line",
-		Long: `Prints a script that teaches a shell to complete commands, flags, and names of
-network interfaces. Bash needs the package bash-completion.`,
+		Short: "Print a script that makes a shell complete stag's command line",
+		Long: `Prints a script that makes a shell complete commands, flags, and names of network
+interfaces. Bash needs the package bash-completion.`,
 		Example: `  source <(stag completion bash)
   stag completion bash > /etc/bash_completion.d/stag
   stag completion zsh > "${fpath[1]}/_stag"

@@ -28,12 +28,12 @@ func demoCommand() *cobra.Command {
 		Use:   "demo",
 		Short: "Show RDMA between two hosts, and what is refused",
 		Long: `Makes two network namespaces with a veth pair between them and an RDMA adapter at
-each end. Moves octets by RDMA Write, RDMA Read and Send, and compares every octet
-where it arrives. Then tries operations that must be refused, and shows the errors.
-Removes everything at its end, and after Ctrl-C.
+each end. Moves data by RDMA Write, RDMA Read and Send, and checks every octet that
+arrives. Then tries operations that must be refused, and shows the errors. Removes
+the namespaces at its end, and after Ctrl-C.
 
-Without the rights for that, the command does the same over the kernel's TCP on
-loopback, and its first line says so.`,
+Without the rights to make namespaces, the command does the same over the kernel's
+TCP on loopback, and its first line says so.`,
 		Annotations: manual(demoManual),
 		Example: `  stag demo
   stag demo --size 64 --mtu 3506
@@ -61,10 +61,10 @@ loopback, and its first line says so.`,
 	f := cmd.Flags()
 	f.Uint64Var(&mib, "size", defaultSize, "MiB to move with each operation")
 	f.Uint64Var(&kib, "msg", demo.DefaultMessage>>10, "message size in KiB")
-	f.IntVar(&o.MTU, "mtu", 1500, "MTU of the veth pair, octets")
+	f.IntVar(&o.MTU, "mtu", 1500, "MTU of the veth pair in octets")
 	f.BoolVar(&o.V6, "ipv6", false, "use IPv6")
 	f.BoolVar(&o.Generic, "generic", false, "attach in generic mode instead of native")
-	f.BoolVar(&o.KernelPort, "kernel-port", false, "use the kernel's TCP on loopback even with the rights for more")
+	f.BoolVar(&o.KernelPort, "kernel-port", false, "use the kernel's TCP on loopback even with the rights to make namespaces")
 	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return cmd
 }

@@ -18,11 +18,11 @@ func doctorCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "doctor [IFACE]",
-		Short: "Tell what this machine or an interface lacks for stag, and the command that fixes it",
-		Long: `Tries everything that stag needs, or reads what the kernel says about it, and
-prints the command that fixes what is missing. The command leaves nothing changed,
-and does not disturb a stag that runs on the interface. A hint needs no action. What
-cannot be looked at, as without root, is unknown: the row says why and what to do.
+		Short: "Check what this machine or an interface lacks for stag, and print how to fix it",
+		Long: `Checks each requirement of stag: tries it, or reads what the kernel reports. Prints
+the command that fixes each missing one. The command leaves nothing changed, and
+does not disturb a stag that runs on the interface. A hint needs no action. A row is
+unknown if it cannot be checked, for example without root: it says why and what to do.
 
 The exit code is 1 if something that is required is missing, else 0.`,
 		Annotations: manual(doctorManual),
@@ -43,8 +43,8 @@ The exit code is 1 if something that is required is missing, else 0.`,
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.Engines, "queues", 0, "queues that will have an engine; 0 means all queues of the interface")
-	f.IntVar(&o.Chunk, "chunk", 4096, "octets of a chunk of the ring, 2048 or 4096")
+	f.IntVar(&o.Engines, "queues", 0, "number of queues that will have an engine; 0 means all queues of the interface")
+	f.IntVar(&o.Chunk, "chunk", 4096, "size of a chunk of the UMEM in octets, 2048 or 4096")
 	f.BoolVar(&o.Generic, "generic", false, "check for generic mode instead of native")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	return cmd

@@ -12,8 +12,8 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/dump"
 )
 
-// dumpFlags are flags of stag dump that must be parsed before they fit into
-// dump.Options.
+// dumpFlags are the flags of stag dump whose values must be parsed before dump.Options
+// can have them.
 type dumpFlags struct {
 	flow  string
 	kinds []string
@@ -29,11 +29,11 @@ func dumpCommand() *cobra.Command {
 		Short: "Capture the packets of engines, which tcpdump cannot see",
 		Long: `Captures packets of connections that were taken over, in both directions, as the
 engines see them. Prints a line for each packet, with the RDMA operation if the
-segment begins with an FPDU. With -w it writes pcapng for Wireshark.
+segment begins with an FPDU. With -w the command writes pcapng for Wireshark.
 
 Captures on the engines of this user on this host, until Ctrl-C. With --all-users
 root also captures on the engines of other users. Packets that do not fit into the
-buffers are lost and counted; no engine waits.`,
+buffers are lost and counted; an engine never waits for a capture.`,
 		Annotations: manual(dumpManual),
 		Example: `  stag dump -i eth1
   stag dump -w trace.pcapng --qp 7
@@ -53,10 +53,10 @@ buffers are lost and counted; no engine waits.`,
 	f.BoolVar(&o.All, "all-users", false, "also ask engines of other users, whose reports cannot be verified")
 	f.StringVarP(&o.File, "write", "w", "", "write pcapng to this file; - is standard output")
 	f.IntVarP(&o.SnapLen, "snaplen", "s", dump.DefaultSnapLen, "octets of each packet that -w writes; 0 means all")
-	f.BoolVar(&o.Bare, "bare", false, "write only captured packets, without the two that stand for the MPA handshake")
+	f.BoolVar(&o.Bare, "bare", false, "write only captured packets, not the two made-up packets that show the MPA handshake")
 	f.Uint64VarP(&o.Count, "count", "c", 0, "end after this many packets (default no limit)")
-	f.StringVar(&p.flow, "flow", "", "only packets of this flow, by its id in stag show flows")
-	f.Uint32Var(&o.QP, "qp", 0, "only packets of the QP with this number, which must be connected")
+	f.StringVar(&p.flow, "flow", "", "only packets of the flow with this id; stag show flows prints the ids")
+	f.Uint32Var(&o.QP, "qp", 0, "only packets of the QP with this number; the QP must be connected")
 	f.StringSliceVar(&p.kinds, "kind", nil, "only packets of these kinds: "+dump.KindNames())
 	f.BoolVar(&o.JSON, "json", false, "print a JSON object for each packet")
 	return cmd

@@ -21,10 +21,10 @@ func loadCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "load IFACE",
 		Short: "Attach the XDP program to an interface, so that it stays",
-		Long: `Attaches the XDP program to an interface so that it stays when no stag runs. It is
-pinned below /sys/fs/bpf/stag. The program passes all packets to the kernel except
+		Long: `Attaches the XDP program to an interface. The program stays attached when no stag
+runs: it is pinned below /sys/fs/bpf/stag. It passes all packets to the kernel except
 those of connections that an adapter has taken over. The next process that opens
-the interface adopts the program, instead of attaching one of its own.
+the interface adopts this program, instead of attaching one of its own.
 
 --tune also changes settings of the interface. stag unload restores them.`,
 		Annotations: manual(loadManual),
@@ -61,13 +61,13 @@ the interface adopts the program, instead of attaching one of its own.
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Instance, "instance", "", "name of the instance (default the interface's name and its namespace's number)")
+	f.StringVar(&o.Instance, "instance", "", "name of the instance (default the interface's name and the number of its network namespace)")
 	f.BoolVar(&o.Generic, "generic", false, "use generic mode instead of native: slower, for drivers without XDP")
 	f.StringVar((*string)(&o.Tune), "tune", "", "change settings until unload: basics (plain --tune), latency or throughput")
 	f.Lookup("tune").NoOptDefVal = string(loader.TuneBasics)
-	f.IntVar(&o.MaxFlows, "max-flows", 65536, "most connections at a time, of all interfaces of the instance")
-	f.DurationVar(&wait, "orphan-wait", loader.DefaultOrphanWait, "how long to drop segments of a dead engine's connections before the kernel resets the peers")
-	f.IntVar(&o.Queues, "queues", 0, "queues to have room for, if the interface will get more; 0 means as many as it has")
+	f.IntVar(&o.MaxFlows, "max-flows", 65536, "most connections at a time, on all interfaces of the instance together")
+	f.DurationVar(&wait, "orphan-wait", loader.DefaultOrphanWait, "if an engine dies, drop the segments of its connections for this time; then the kernel resets the peers")
+	f.IntVar(&o.Queues, "queues", 0, "number of queues to reserve room for, if the interface will get more; 0 means its present number")
 	f.BoolVar(&asJSON, "json", false, "print what was done as JSON")
 	return cmd
 }

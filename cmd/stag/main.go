@@ -54,9 +54,9 @@ func root() *cobra.Command {
 		Use:   "stag",
 		Short: "A software RNIC: RDMA over live TCP connections, moved from the kernel into AF_XDP",
 		Long: `stag is an RDMA NIC in software. It speaks iWARP over TCP connections. The kernel
-opens the connections, and stag takes them over into AF_XDP while they run.
-Applications use the Go package rdma. This command shows and tests stag, and tells
-what a machine lacks.
+opens each connection, and stag then moves it from the kernel into AF_XDP.
+Applications use the Go package rdma. This command shows and tests stag, and checks
+what a machine lacks for it.
 
 The exit code is 0 if all went well, 1 if something failed, and 2 if the command
 line is wrong.`,

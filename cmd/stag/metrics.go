@@ -48,9 +48,9 @@ textfile collector.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&listen, "listen", metricsAddress, "address and port for scrapes; without an address, all addresses of this host")
-	f.BoolVar(&o.AllUsers, "all-users", false, "also ask engines of other users; their series have their uid")
-	f.BoolVar(&o.PerQP, "per-qp", false, "also export series of each queue pair; there may be many")
+	f.StringVar(&listen, "listen", metricsAddress, "address and port to listen at; without an address, all addresses of this host")
+	f.BoolVar(&o.AllUsers, "all-users", false, "also ask engines of other users; their series carry the user's uid")
+	f.BoolVar(&o.PerQP, "per-qp", false, "also export series for each queue pair; there may be many")
 	f.BoolVar(&once, "once", false, "print the metrics once and end")
 	return cmd
 }
@@ -83,7 +83,7 @@ func runMetrics(cmd *cobra.Command, o metrics.Options, listen string, once bool)
 		return fmt.Errorf("metrics: %w", err)
 	}
 	if os.Geteuid() != 0 {
-		fmt.Fprintln(cmd.ErrOrStderr(), "stag: metrics: only this user's engines are seen: run as root for root's, for programs that are loaded to stay and, with --all-users, for everybody's")
+		fmt.Fprintln(cmd.ErrOrStderr(), "stag: metrics: only this user's engines are exported: run as root to export root's engines and programs that are loaded to stay, and as root with --all-users to export the engines of all users")
 	}
 	if _, err := fmt.Fprintf(cmd.OutOrStdout(), "Metrics at http://%s%s until Ctrl-C.\n", l.Addr(), metrics.Path); err != nil {
 		l.Close()

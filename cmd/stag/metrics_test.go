@@ -332,7 +332,7 @@ func TestMetricsOfAnother(t *testing.T) {
 	a := h.act("well")
 	cmd := h.at(as(command(t, "metrics", "--all-users", "--listen", "127.0.0.1:0")))
 	x := launch(t, cmd)
-	x.until("only this user's engines are seen: run as root")
+	x.until("only this user's engines are exported: run as root")
 	x.until("Metrics at ")
 	e := exporter{x, regexp.MustCompile(`http://\S+`).FindString(x.said[len(x.said)-1])}
 	s := e.scrape()

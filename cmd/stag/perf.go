@@ -32,8 +32,8 @@ func perfCommand() *cobra.Command {
 		Short: "Measure bandwidth and latency between two machines, as perftest does",
 		Long: `Measures RDMA Writes, RDMA Reads and Sends between two machines. Options, header
 and columns are those of perftest. Start a test without an address on one machine:
-this is the server. Then start it with the server's address on the other machine.
-Give both the same options; the two ends compare them.
+this is the server. Then start the same test with the server's address on the other
+machine: this is the client. Give both ends the same options; the ends compare them.
 
 With --perftest the other end is one of perftest's own programs.`,
 		Annotations: manual(perfManual),
@@ -99,25 +99,26 @@ var perfShort = map[perf.Test]string{
 }
 
 const perfServerToo = `
-The server measures too: from its answer to the client's next message.`
+The server measures as well: from each of its messages to the client's next one.`
 
 func perfLong(t perf.Test) string {
 	switch t {
 	case perf.WriteLat:
-		return `The latency is half of the time until the server's Write in answer has arrived.
-perftest polls memory to see the Write. This command posts an empty Send behind each
-Write instead, and waits for its completion. With --perftest it polls memory as
-well; then the server begins, and there is one latency fewer than messages.` + perfServerToo
+		return `The server answers each Write with a Write. The latency is half of the round trip.
+To see a Write arrive, perftest polls memory. This command instead posts an empty
+Send behind each Write, and the peer waits for the completion of its receive. With
+--perftest this command polls memory as well, the server writes first, and there
+is one latency fewer than messages.` + perfServerToo
 	case perf.ReadLat:
-		return `The latency is the whole time until the Read completes.`
+		return `The latency is the time from the post of a Read to its completion.`
 	case perf.SendLat:
-		return `The latency is half of the time until the server's Send in answer has arrived.` + perfServerToo
+		return `The server answers each Send with a Send. The latency is half of the round trip.` + perfServerToo
 	}
-	return `The time ends when the peer has received all messages. With -D a margin at both
-ends of the time does not count. MB are 2^20 octets, and Gb are 10^9 bits. The peak
-is the best rate of a run of messages, from the post of its first to the completion
-of its last. It is 0 if it is not measured: with -N at either end, and at the
-server of send_bw --perftest, as in perftest.`
+	return `The measured time ends when the peer has received all messages. With -D a margin at
+each end of that time is not measured. A MB is 2^20 octets, and a Gb is 10^9 bits.
+The peak is the highest rate of a run of messages, from the post of the first to the
+completion of the last. The peak is printed as 0 if it is not measured: with -N at
+either end, and at the server of send_bw --perftest, as in perftest.`
 }
 
 func oneServer(cmd *cobra.Command, args []string) error {
@@ -142,17 +143,17 @@ func (o *perfFlags) flags(cmd *cobra.Command) {
 	f.BoolVar(&o.Generic, "generic", false, genericUsage)
 	f.Uint16VarP(&o.Port, "port", "p", perfPort, "TCP port of the server")
 	f.IntVarP(&o.Size, "size", "s", size, "octets of a message")
-	f.BoolVarP(&o.All, "all", "a", false, "all sizes from 2 to 2^23")
+	f.BoolVarP(&o.All, "all", "a", false, "measure all sizes from 2 to 2^23 octets, in powers of 2")
 	f.Uint64VarP(&o.Iterations, "iters", "n", rounds, "messages for each QP and size")
 	f.Float64VarP(&o.seconds, "duration", "D", 0, "seconds for each size, instead of -n")
-	f.Float64VarP(&o.margin, "margin", "f", 0, "seconds at the beginning and end of -D that do not count (default a quarter of -D)")
+	f.Float64VarP(&o.margin, "margin", "f", 0, "seconds at each end of -D that are not measured (default a quarter of -D)")
 	f.IntVarP(&o.Inline, "inline_size", "I", 0, "post messages of up to this many octets inline")
 	f.BoolVarP(&o.Events, "events", "e", false, "sleep until there is a completion, without polling first")
-	f.BoolVar(&o.Verify, "verify", false, "compare the octets: all octets of Sends and Reads, and what the last Writes left")
+	f.BoolVar(&o.Verify, "verify", false, "check the data: all octets of Sends and Reads; of Writes, the memory after the last ones")
 	f.BoolVar(&o.Perftest, "perftest", false, "the other end is perftest's ib_"+string(o.Test)+", started with -R")
 	f.BoolVar(&o.json, "json", false, "print the result as JSON")
 	f.BoolVar(&o.save, "out_json", false, "also write the result to a file, as JSON")
-	f.StringVar(&o.file, "out_json_file", perfReportFile, "name of that file")
+	f.StringVar(&o.file, "out_json_file", perfReportFile, "name of the file for --out_json")
 	o.QPs, o.TxDepth, o.RxDepth = 1, perfTxDepth, perfRxDepth
 	if o.Test.Latency() {
 		o.latencyFlags(f)
@@ -168,17 +169,17 @@ func (o *perfFlags) latencyFlags(f *pflag.FlagSet) {
 }
 
 func (o *perfFlags) bandwidthFlags(f *pflag.FlagSet) {
-	f.IntVarP(&o.QPs, "qp", "q", 1, "QPs")
-	f.IntVarP(&o.TxDepth, "tx-depth", "t", perfTxDepth, "outstanding messages of a QP")
+	f.IntVarP(&o.QPs, "qp", "q", 1, "number of QPs")
+	f.IntVarP(&o.TxDepth, "tx-depth", "t", perfTxDepth, "most messages of a QP that are posted and not completed")
 	if o.Test == perf.SendBW {
-		f.IntVarP(&o.RxDepth, "rx-depth", "r", perfRxDepth, "receives of a QP")
+		f.IntVarP(&o.RxDepth, "rx-depth", "r", perfRxDepth, "receives to post for each QP")
 	}
 	f.IntVarP(&o.List, "post_list", "l", 1, "messages to post with one call")
-	f.IntVarP(&o.Moderation, "cq-mod", "Q", 0, "messages for each completion (default -l; without it 100 or -t, and 1 above 8192 octets)")
+	f.IntVarP(&o.Moderation, "cq-mod", "Q", 0, "messages for each completion (default -l if given; else the smaller of 100 and -t, or 1 for messages above 8192 octets)")
 	f.BoolVarP(&o.Both, "bidirectional", "b", false, "send messages from both ends")
 	f.BoolVarP(&o.NoPeak, "noPeak", "N", false, "do not measure the peak, and print 0")
 	f.BoolVar(&o.Gbits, "report_gbits", false, "print Gb/s instead of MB/s")
-	f.BoolVar(&o.Endless, "run_infinitely", false, "run until Ctrl-C, with a row every 5 s, or every -D")
+	f.BoolVar(&o.Endless, "run_infinitely", false, "run until Ctrl-C, and print a row every 5 s, or as often as -D says")
 }
 
 // check finds mistakes on the command line, and fills in options that other options

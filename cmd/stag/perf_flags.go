@@ -7,22 +7,21 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// perftestFlags are options that users of perftest type, and that have no effect here.
-// Their values are checked, so that no test runs with other settings than it was asked
-// for.
+// perftestFlags are options of perftest that have no effect here. check rejects a value
+// that stag cannot provide, so that no test runs with other settings than the user gave.
 type perftestFlags struct {
 	gid, mtu, port, level int
 	connection            string
 }
 
 func (o *perftestFlags) flags(f *pflag.FlagSet) {
-	f.BoolP("rdma_cm", "R", false, "has no effect: connections are always made as by the RDMA connection manager")
+	f.BoolP("rdma_cm", "R", false, "has no effect: the RDMA connection manager always makes the connections")
 	f.BoolP("CPU-freq", "F", false, "has no effect: times do not depend on the processor's frequency")
-	f.IntVarP(&o.gid, "gid-index", "x", 0, "has no effect: the server's address says which GID")
-	f.IntVarP(&o.mtu, "mtu", "m", 0, "has no effect, 256 to 4096: segments are as long as TCP's path takes them")
-	f.IntVarP(&o.port, "ib-port", "i", 1, "has no effect, 1: an interface has one port")
-	f.StringVarP(&o.connection, "connection", "c", "RC", "has no effect, RC: iWARP has no other connections")
-	f.IntVarP(&o.level, "sl", "S", 0, "has no effect, 0 to 15: TCP has no service levels")
+	f.IntVarP(&o.gid, "gid-index", "x", 0, "has no effect: the server's address selects the GID")
+	f.IntVarP(&o.mtu, "mtu", "m", 0, "has no effect (256 to 4096): the MTU of the path sets the size of segments")
+	f.IntVarP(&o.port, "ib-port", "i", 1, "has no effect (only 1): an interface has one port")
+	f.StringVarP(&o.connection, "connection", "c", "RC", "has no effect (only RC): iWARP has no other type")
+	f.IntVarP(&o.level, "sl", "S", 0, "has no effect (0 to 15): TCP has no service levels")
 }
 
 func (o *perftestFlags) check(given func(name string) bool) error {

@@ -30,8 +30,8 @@ func pingCommand() *cobra.Command {
 		Use:   "ping -s|-c -a HOST",
 		Short: "Ping by RDMA Read and RDMA Write, as rping does",
 		Long: `Pings by RDMA Read and RDMA Write, with the exchange of rping. The other end may be
-rping. Choose an interface with -i, or the kernel's own TCP with --kernel-port,
-which needs no rights.
+rping. Choose an interface with -i, or the kernel's own TCP with --kernel-port.
+--kernel-port needs no rights.
 
 The client pings until Ctrl-C, or -C times. The server ends with its client. With
 -P it serves any number of clients at the same time, until Ctrl-C.`,
@@ -54,18 +54,18 @@ The client pings until Ctrl-C, or -C times. The server ends with its client. Wit
 	f := cmd.Flags()
 	f.BoolVarP(&p.server, "server", "s", false, "be the server: answer pings")
 	f.BoolVarP(&p.client, "client", "c", false, "be the client: ping")
-	f.StringVarP(&o.Address, "address", "a", "", "host to ping; of a server, where to listen (default everywhere)")
+	f.StringVarP(&o.Address, "address", "a", "", "host to ping; with -s the address to listen at (default all addresses)")
 	f.IntVarP(&o.Port, "port", "p", ping.DefaultPort, "TCP port")
 	f.StringArrayVarP(&o.Interfaces, "port-if", "i", nil, "interface whose connections are taken over; may be repeated")
 	f.BoolVar(&o.KernelPort, "kernel-port", false, "use the kernel's TCP instead of an interface")
 	f.BoolVar(&o.Generic, "generic", false, genericUsage)
-	f.Uint64VarP(&o.Count, "count", "C", 0, "number of pings; of a server, the most that a client may do (default no limit)")
-	f.IntVarP(&o.Size, "size", "S", 0, fmt.Sprintf("octets of data (default %d); of a server, the most that it accepts (default %d)", ping.DefaultSize, ping.MaxSize))
-	f.Float64Var(&p.interval, "interval", 0, "seconds from ping to ping, with a line for each (default no pause)")
-	f.BoolVarP(&o.Validate, "validate", "V", false, "compare the data that comes back; of a server, the data that arrives")
-	f.BoolVarP(&o.Persistent, "persistent", "P", false, "as a server, serve any number of clients until Ctrl-C")
-	f.BoolVarP(&p.debug, "debug", "d", false, "print each step on standard error, and log")
-	f.BoolVarP(&p.verbose, "verbose", "v", false, "print the data of each ping, and of a client how long it took")
+	f.Uint64VarP(&o.Count, "count", "C", 0, "number of pings; with -s the most pings that a client may do (default no limit)")
+	f.IntVarP(&o.Size, "size", "S", 0, fmt.Sprintf("octets of data in a ping (default %d); with -s the most octets that the server accepts (default %d)", ping.DefaultSize, ping.MaxSize))
+	f.Float64Var(&p.interval, "interval", 0, "seconds from ping to ping, and print a line for each ping (default no pause)")
+	f.BoolVarP(&o.Validate, "validate", "V", false, "check the data that comes back; with -s check the data that arrives")
+	f.BoolVarP(&o.Persistent, "persistent", "P", false, "with -s, serve any number of clients until Ctrl-C")
+	f.BoolVarP(&p.debug, "debug", "d", false, "print each step to standard error, and log")
+	f.BoolVarP(&p.verbose, "verbose", "v", false, "print the data of each ping; with -c also how long each ping took")
 	f.BoolVar(&p.asJSON, "json", false, "print the summary as JSON")
 	return cmd
 }

@@ -17,14 +17,14 @@ func unloadCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "unload IFACE | --instance NAME | --all",
-		Short: "Take the XDP program that stag load has attached off an interface",
-		Long: `Takes the XDP program off an interface, or off all interfaces of an instance, and
-removes what is pinned. Restores the settings that stag load --tune has changed,
-unless somebody has set them since. If an interface was renamed, moved to another
-network namespace or removed, unload it by the name of its instance.
+		Short: "Undo stag load: detach the XDP program from an interface",
+		Long: `Detaches the XDP program of stag load from an interface, or from all interfaces of
+an instance, and removes the pinned objects. Restores the settings that stag load
+--tune has changed, except those that were changed again since. If an interface was
+renamed, moved to another network namespace or removed, give --instance instead.
 
 The command refuses to unload while a process uses the interface. With --force it
-unloads all the same, and the connections that were taken over are lost.`,
+unloads nevertheless, and the connections that were taken over are lost.`,
 		Annotations: manual(unloadManual),
 		Example: `  stag unload eth1
   stag unload --instance storage --force
@@ -49,7 +49,7 @@ unloads all the same, and the connections that were taken over are lost.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&w.Instance, "instance", "", "unload all interfaces of the instance of that name")
+	f.StringVar(&w.Instance, "instance", "", "unload all interfaces of the instance with this name")
 	f.BoolVar(&w.All, "all", false, "unload all instances")
 	f.BoolVar(&force, "force", false, "unload even if a process uses the interface: its connections are lost")
 	f.BoolVar(&asJSON, "json", false, "print what was done as JSON")

@@ -13,10 +13,10 @@ func versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version and commit of stag, and the versions of Go and the kernel",
-		Long: `Prints the version of the module, the commit that it was built from, whether the
-build had changes that are not in the commit, the version of Go, and the release of
-the running kernel. With -v it also prints the modules in the build. Put this output
-at the beginning of a bug report.`,
+		Long: `Prints the version of the module, the commit of the build, whether the build had
+changes that are not in the commit, the version of Go, and the release of the
+running kernel. With -v the command also prints the modules in the build. Put this
+output at the beginning of a bug report.`,
 		Example: `  stag version
   stag version -v
   stag version --json`,
@@ -35,6 +35,6 @@ at the beginning of a bug report.`,
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&asJSON, "json", false, "print it as JSON, modules included")
+	f.BoolVar(&asJSON, "json", false, "print the same as JSON, with the modules")
 	return cmd
 }

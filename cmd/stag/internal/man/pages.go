@@ -11,25 +11,25 @@ var values = map[string]string{
 
 // environment describes the variables that commands read.
 var environment = map[string]string{
-	"XDG_RUNTIME_DIR": "Below it are the sockets of an ordinary user's engines. Without it they are below TMPDIR.",
-	"TMPDIR":          "Where the sockets of an ordinary user's engines are without XDG_RUNTIME_DIR (default /tmp).",
-	"NO_COLOR":        "If it is set, there are no colours.",
-	"TERM":            "If it is dumb, there are no colours, and the screen is not redrawn.",
+	"XDG_RUNTIME_DIR": "The directory for the sockets of an ordinary user's engines. If it is not set, they are below TMPDIR.",
+	"TMPDIR":          "The directory for these sockets if XDG_RUNTIME_DIR is not set (default /tmp).",
+	"NO_COLOR":        "If it is set, the output has no colours.",
+	"TERM":            "If it is dumb, the output has no colours, and the screen is not redrawn.",
 	"GOMAXPROCS":      "How many processors to use at a time. If it is not set, the command chooses.",
 }
 
 // files describes the files that commands read or write.
 var files = map[string]string{
-	"/run/stag": "Which process uses which interface and queue, what settings were before --tune, and the sockets of " +
-		"root's engines. What is left of processes that are gone is removed by the next command that meets it.",
-	"/sys/fs/bpf/stag":      "What stag load keeps in the kernel, by instance: the program, its link and its maps.",
+	"/run/stag": "Records of the processes that use interfaces and queues, the settings from before --tune, and the " +
+		"sockets of root's engines. A command that finds the records of a dead process removes them.",
+	"/sys/fs/bpf/stag":      "The objects that stag load has pinned, by instance: programs, links and maps.",
 	"$XDG_RUNTIME_DIR/stag": "The sockets of an ordinary user's engines.",
 }
 
-// about is what a page has beyond the text of --help.
+// about has the parts of a page that the text of --help does not have.
 type about struct {
 	environment, files []string
-	related            []string // of stag without its section, of others with it
+	related            []string // a page of stag has no section here, as in "load"; another page has, as in "ss(8)"
 }
 
 var (
@@ -39,8 +39,8 @@ var (
 	looks   = []string{"/run/stag", "$XDG_RUNTIME_DIR/stag", "/sys/fs/bpf/stag"}
 )
 
-// moreAbout returns the entry of a command. A command without an entry has that of the
-// command above it, without the related pages.
+// moreAbout returns the entry of a command in pages. If there is none, it returns the
+// entry of the parent command, without the related pages.
 func moreAbout(cmd *cobra.Command) about {
 	for c := cmd; c != nil; c = c.Parent() {
 		if a, ok := pages[c.Name()]; ok {
@@ -63,9 +63,8 @@ var pages = map[string]about{
 	"dump":       {environment: sockets, files: runs, related: []string{"show", "tcpdump(8)", "tshark(1)"}},
 	"metrics":    {environment: sockets, files: looks, related: []string{"show"}},
 	"ping":       {environment: sockets, files: runs, related: []string{"perf", "doctor", "rping(1)"}},
-	"perf":       {environment: sockets, files: runs, related: []string{"ping", "bench", "doctor"}},
-	"demo":       {environment: []string{"GOMAXPROCS"}, files: []string{"/run/stag"}, related: []string{"doctor", "bench"}},
-	"bench":      {environment: []string{"GOMAXPROCS"}, files: []string{"/run/stag"}, related: []string{"perf", "demo"}},
+	"perf":       {environment: sockets, files: runs, related: []string{"ping", "doctor"}},
+	"demo":       {environment: []string{"GOMAXPROCS"}, files: []string{"/run/stag"}, related: []string{"doctor", "ping"}},
 	"completion": {related: []string{"bash(1)", "zsh(1)", "fish(1)"}},
 	"version":    {related: []string{"doctor"}},
 }
