@@ -10,9 +10,9 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// InstanceOn is the directory of the instance whose program is on the interface
-// called name, in the network namespace of the calling OS thread; "" when there
-// is none.
+// InstanceOn returns the directory of the instance whose program is on the interface
+// called name, in the network namespace of the calling OS thread. It returns "" if no
+// pinned program is on the interface.
 func InstanceOn(name string) (string, error) {
 	n, err := Open()
 	if err != nil {
@@ -30,11 +30,13 @@ func InstanceOn(name string) (string, error) {
 	return p.instance, nil
 }
 
-// Pinned finds the pins of the program on the interface called name, in the
-// network namespace of the calling OS thread. It returns the directories of the instance
-// and of the interface within it. Errors: ErrNoLink; ErrNotPinned if there is no program;
-// ErrForeignProgram if the program is not stag's; ErrAlreadyLoaded if the program is
-// stag's, and is not pinned or its pins cannot be seen.
+// Pinned finds the pins of the program on the interface called name, in the network
+// namespace of the calling OS thread. It returns the directories of the instance and of
+// the interface within it.
+//
+// Errors: ErrNoLink. ErrNotPinned if there is no program. ErrForeignProgram if the
+// program is not stag's. ErrAlreadyLoaded if the program is stag's, but is not pinned
+// or has pins that cannot be seen.
 func Pinned(name string) (instance, port string, err error) {
 	n, err := Open()
 	if err != nil {
@@ -61,9 +63,9 @@ func Pinned(name string) (instance, port string, err error) {
 	return "", "", fail(ErrNotPinned, nil, "no stag is loaded on %s", l.Port)
 }
 
-// pinned finds the pins of the program on link's port by the program's number, which
-// stays the same when the interface is renamed or moved. It returns nil if no pins can be
-// seen.
+// pinned finds the pins of the program on link's port by the program's number. The
+// number stays the same when the interface is renamed or moved. pinned returns nil if
+// no pins can be seen.
 func (n *Net) pinned(l Link) (*pinDir, error) {
 	xdp, err := n.hook(l)
 	if err != nil || !xdp.Attached {
@@ -82,7 +84,7 @@ func (n *Net) pinned(l Link) (*pinDir, error) {
 	return nil, nil
 }
 
-// program is the number of the program that the pinned link holds.
+// program returns the number of the program that the pinned link holds.
 func (p *pinDir) program() (ebpf.ProgramID, bool) {
 	l, err := link.LoadPinnedLink(p.link(), nil)
 	if err != nil {
@@ -96,13 +98,14 @@ func (p *pinDir) program() (ebpf.ProgramID, bool) {
 	return info.Program, true
 }
 
-// Adopt opens the program that is pinned for the interface called name, in the
-// network namespace of the calling OS thread, for this process alone. Close lets
-// the program go on.
+// Adopt opens the program that is pinned for the interface called name, in the network
+// namespace of the calling OS thread, for this process alone. Close ends the use of the
+// program, which stays on the interface.
 //
-// Errors: ErrNotPinned when there is none; ErrLayout when another version made
-// it; ErrQueueBusy while another process has it; ErrChannels and
-// ErrOffload when the interface has been changed since, so that it does not suit.
+// Errors: ErrNotPinned if no program is pinned. ErrLayout if another version made the
+// program. ErrQueueBusy while another process uses the program. ErrChannels or
+// ErrOffload if the interface was changed after the load and no longer suits the
+// program.
 func Adopt(name string) (*Steering, error) {
 	n, err := Open()
 	if err != nil {
@@ -145,7 +148,7 @@ func (s *Steering) adopt(n *Net, p *pinDir) (err error) {
 	return n.CheckOffloads(s.link, s.mode == Generic)
 }
 
-// open opens what is pinned, and makes it this process's own.
+// open opens the pinned link and maps, and claims the program for this process.
 func (s *Steering) open(p *pinDir) (err error) {
 	s.hook, err = link.LoadPinnedLink(p.link(), nil)
 	if errors.Is(err, os.ErrNotExist) {
@@ -176,8 +179,9 @@ func (p *pinDir) unloaded(l Link) error {
 	return fail(ErrNotPinned, nil, "%s has been unloaded just now: stag load %s", l.Port, l.Port)
 }
 
-// claim takes the program for this process. A process that unloads the program takes
-// the same claim: if the link is on no interface any more, that process had it before.
+// claim claims the program for this process. A process that unloads the program takes
+// the same claim. If the link is on no interface any more, that process had the claim
+// before.
 func (s *Steering) claim(p *pinDir) error {
 	info, err := s.hook.Info()
 	if err != nil {

@@ -12,14 +12,14 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 )
 
-// LoadAgain makes sure that the program that is pinned for o.Link is as Load
-// would make it, and sets OrphanWait and what o.Tune asks for. It changes nothing else,
-// and does not disturb the process that uses the interface. A zero value of Pin, MaxFlows,
-// Queues or OrphanWait in o accepts what is there.
+// LoadAgain checks that the program that is pinned for o.Link is as Load would make it.
+// Then it sets OrphanWait and the settings that o.Tune asks for. LoadAgain changes
+// nothing else, and does not disturb the process that uses the interface. A zero value
+// of Pin, MaxFlows, Queues or OrphanWait in o accepts the present value.
 //
-// Errors: ErrNotPinned when there is no such program, so that Load can make one;
-// ErrAlreadyLoaded when it is another than asked for; ErrLayout when another
-// version made it; and those of Load.
+// Errors: ErrNotPinned if no program is pinned; the caller can then call Load.
+// ErrAlreadyLoaded if the pinned program differs from o. ErrLayout if another version
+// made the program. LoadAgain also returns the errors of Load.
 func LoadAgain(o Options) (p PinnedPort, changes []Change, err error) {
 	n, err := Open()
 	if err != nil {
@@ -58,7 +58,7 @@ func LoadAgain(o Options) (p PinnedPort, changes []Change, err error) {
 	return p, changes, err
 }
 
-// setOrphanWait tells the program another time; 0: as it is.
+// setOrphanWait gives the program a new OrphanWait. If wait is 0, it changes nothing.
 func (p *PinnedPort) setOrphanWait(wait time.Duration) error {
 	if wait == 0 {
 		return nil
@@ -73,7 +73,8 @@ func (p *PinnedPort) setOrphanWait(wait time.Duration) error {
 	return setOrphanWait(m, wait)
 }
 
-// differs is why the program at p is not what o asks for.
+// differs returns an error that says how the program at p differs from o. It returns
+// nil if p suits o.
 func (o Options) differs(l Link, p *PinnedPort) error {
 	instance := filepath.Dir(p.Dir)
 	has := ""
@@ -93,7 +94,7 @@ func (o Options) differs(l Link, p *PinnedPort) error {
 	return fail(ErrAlreadyLoaded, nil, "stag is on %s already, %s: to load it otherwise, stag unload %s first", l.Port, has, l.Port)
 }
 
-// tuneAgain changes settings of an interface that has its program.
+// tuneAgain changes settings of an interface that already has its program.
 func (n *Net) tuneAgain(l Link, o Options) ([]Change, error) {
 	if o.Tune == TuneNothing {
 		return nil, nil

@@ -6,13 +6,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// capability is one that stag uses.
+// capability is a Linux capability that stag uses.
 type capability struct {
 	name string
 	bit  int
 }
 
-// The capabilities, and what each is for. An engine takes the first three.
+// The comment of each capability says what it permits. An engine needs the first three.
 var (
 	capNetAdmin = capability{"CAP_NET_ADMIN", unix.CAP_NET_ADMIN} // attach programs; TCP_REPAIR; neighbours
 	capNetRaw   = capability{"CAP_NET_RAW", unix.CAP_NET_RAW}     // AF_XDP sockets
@@ -23,15 +23,16 @@ var (
 
 var allCaps = []capability{capNetAdmin, capNetRaw, capBPF, capIPCLock, capSysAdmin}
 
-// loadCaps are the capabilities that loading the program takes.
+// loadCaps are the capabilities that loading the program needs.
 var loadCaps = []capability{capBPF, capNetAdmin}
 
-// usualFrames is the memory of the frames of one queue with the usual settings, in
-// octets.
+// usualFrames is the size of the frame memory of one queue with the default settings,
+// in octets.
 const usualFrames = 32 << 20
 
-// adapterCaps are the capabilities that an engine takes and, if the limit on locked
-// memory is too low for its frames, the one that lifts the limit.
+// adapterCaps returns the capabilities that an engine needs. If the limit on locked
+// memory is too low for the engine's frames, the list includes CAP_IPC_LOCK, which
+// lifts the limit.
 func adapterCaps() []capability {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil && limit.Cur >= usualFrames {
@@ -41,7 +42,7 @@ func adapterCaps() []capability {
 }
 
 // AdapterCaps returns the names of the capabilities that opening an adapter on an
-// interface takes, with the present limit on locked memory.
+// interface needs under the present limit on locked memory.
 func AdapterCaps() (names []string) {
 	for _, c := range adapterCaps() {
 		names = append(names, c.name)
@@ -50,7 +51,7 @@ func AdapterCaps() (names []string) {
 }
 
 // Lacking returns those of the named capabilities that the calling thread does not
-// have. A name that stag does not use is always among them.
+// have. The result always includes a name that stag does not use.
 func Lacking(names ...string) (lack []string) {
 	for _, name := range names {
 		i := slices.IndexFunc(allCaps, func(c capability) bool { return c.name == name })
@@ -61,8 +62,8 @@ func Lacking(names ...string) (lack []string) {
 	return lack
 }
 
-// lacking is the names of those capabilities that the calling thread does not
-// have. CAP_SYS_ADMIN stands for CAP_BPF, as in the kernel.
+// lacking returns the names of those capabilities that the calling thread does not
+// have. CAP_SYS_ADMIN includes CAP_BPF, as in the kernel.
 func lacking(need []capability) (names []string) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

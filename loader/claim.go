@@ -12,22 +12,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RuntimeDir holds a file for each claim: who uses which queue.
+// RuntimeDir is the directory with one file for each claim. The file names the process
+// that holds the claim.
 const RuntimeDir = "/run/stag"
 
-// Claim is this process's hold on a queue of an interface. It ends with Close,
-// and with the process however that ends.
+// Claim is this process's exclusive right to a queue of an interface. A claim ends with
+// Close, or when the process ends.
 type Claim struct {
 	file   *os.File
 	ending sync.Once
 	ended  error
 }
 
-// NewClaim takes queue of link's port. At most one process can have it: for any
-// other the error is ErrQueueBusy and names the owner.
+// NewClaim claims a queue of link's port. If another process has the claim, the error
+// is ErrQueueBusy and names that process.
 //
-// The claim is a lock on a file, which the kernel drops when the process dies;
-// what the file says is only for others to read.
+// The claim is a lock on a file. The kernel drops the lock when the process dies. The
+// text in the file only tells other processes which process has the lock.
 func NewClaim(link Link, queue int) (*Claim, error) {
 	c, owner, err := claim(link, strconv.Itoa(queue))
 	if err != nil {
@@ -39,16 +40,17 @@ func NewClaim(link Link, queue int) (*Claim, error) {
 	return c, nil
 }
 
-// oneProcess is the rule that a claim keeps, and what to do about it.
+// oneProcess is the end of each error message about a claim that another process holds.
 const oneProcess = "an interface belongs to one process at a time: end that one first, or use another interface"
 
-// claim takes what on link's port. When another has it, claim is nil and owner
-// says who.
+// claim claims what on link's port. If another process has the claim, the Claim is nil
+// and owner is that process.
 func claim(link Link, what string) (*Claim, Owner, error) {
 	return claimFile(claimPath(link, what), link.Port)
 }
 
-// claimFile takes the file at path, which stands for the thing called name.
+// claimFile claims the file at path. name is the claimed interface or object, for
+// messages.
 func claimFile(path, name string) (*Claim, Owner, error) {
 	if err := os.MkdirAll(RuntimeDir, 0o755); err != nil {
 		return nil, Owner{}, unrecorded(name, err)
@@ -56,8 +58,8 @@ func claimFile(path, name string) (*Claim, Owner, error) {
 	for unsigned := 0; ; {
 		file, err := takeFile(path)
 		if err == errHeld {
-			// A process that has the lock and has not signed may only be removing
-			// what a dead process left.
+			// A process that has the lock and has not signed the file may only be
+			// removing the file of a process that died.
 			owner := readOwner(file)
 			file.Close()
 			if unsigned++; owner == (Owner{}) && unsigned < 3 {
@@ -79,14 +81,14 @@ func claimFile(path, name string) (*Claim, Owner, error) {
 	}
 }
 
-// The errors of takeFile that are no failures.
+// takeFile returns these errors when the file is in use or has just been removed.
 var (
 	errHeld    = errors.New("another has the lock")
 	errRemoved = errors.New("removed by its last owner meanwhile")
 )
 
-// takeFile opens the file at path and locks it. With errHeld it returns the open file,
-// too, so that the caller can read who has the lock.
+// takeFile opens the file at path and locks it. With errHeld it also returns the open
+// file, so that the caller can read which process has the lock.
 func takeFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -96,7 +98,7 @@ func takeFile(path string) (*os.File, error) {
 	case err == unix.EAGAIN || err == unix.EACCES:
 		return file, errHeld
 	case err == nil && !stillThere(file, path):
-		err = errRemoved // the lock is on nothing that others will find
+		err = errRemoved // the locked file has no name any more, so other processes cannot find it
 	}
 	if err != nil {
 		file.Close()
@@ -105,7 +107,7 @@ func takeFile(path string) (*os.File, error) {
 	return file, nil
 }
 
-// dropClaim removes the file of a claim that nobody holds.
+// dropClaim removes the file of a claim if no process holds the claim.
 func dropClaim(path string) (removed bool, err error) {
 	file, err := takeFile(path)
 	switch err {
@@ -120,7 +122,7 @@ func dropClaim(path string) (removed bool, err error) {
 	return false, unrecorded(path, err)
 }
 
-// unrecorded is why the use of the thing called name cannot be recorded.
+// unrecorded returns the error for a claim on name whose file cannot be written.
 func unrecorded(name string, err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return fail(ErrPermission, err, "record the use of %s: %v: run as root, or have root make %s yours", name, err, RuntimeDir)
@@ -132,20 +134,20 @@ func claimPath(link Link, what string) string {
 	return filepath.Join(RuntimeDir, fmt.Sprintf("%d-%d-%s", link.Netns, link.PortIndex, what))
 }
 
-// programClaim is the file of the claim on a pinned program. The process that uses the
-// program has it.
+// programClaim returns the path of the file for the claim on a pinned program. The
+// process that uses the program holds this claim.
 func programClaim(id ebpf.ProgramID) string {
 	return filepath.Join(RuntimeDir, fmt.Sprintf("program-%d", id))
 }
 
-// lock takes the file without waiting. The lock belongs to the open file, not
-// to the process, so two claims within one process exclude each other as well.
+// lock locks the file without waiting. The lock belongs to the open file, not to the
+// process, so two claims within one process also exclude each other.
 func lock(f *os.File) error {
 	whole := unix.Flock_t{Type: unix.F_WRLCK}
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &whole)
 }
 
-// locked reports whether another open file has the lock, without taking it.
+// locked reports whether another open file has the lock. It does not take the lock.
 func locked(f *os.File) bool {
 	whole := unix.Flock_t{Type: unix.F_WRLCK}
 	err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &whole)
@@ -161,10 +163,11 @@ func stillThere(f *os.File, path string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// Close ends the claim. Further calls return the first one's result.
+// Close ends the claim. Further calls return the result of the first.
 func (c *Claim) Close() error {
 	c.ending.Do(func() {
-		// Removed first, while nobody else can have the lock.
+		// Remove the file before the lock goes, while no other process can have the
+		// lock.
 		err := os.Remove(c.file.Name())
 		if errors.Is(err, os.ErrNotExist) {
 			err = nil

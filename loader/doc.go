@@ -1,8 +1,8 @@
-// Package loader loads the steering program and owns its maps: it attaches the
-// program to a network interface, enters and removes flows, and fills the socket
-// slots. It also tells the control plane about interfaces, routes and neighbours. The
-// data path does not call it.
+// Package loader loads the steering program and owns its maps. The package attaches the
+// program to a network interface, inserts and deletes flows, and puts sockets into the
+// map of sockets. It also gives the control plane information about interfaces, routes
+// and neighbours. The data path does not call this package.
 //
-// An object works in the network namespace in which the calling OS thread was when the
-// object was made, whichever thread uses it later.
+// An object belongs to the network namespace that the calling OS thread is in when the
+// object is made. It stays in that namespace, whichever thread uses the object later.
 package loader

@@ -2,53 +2,55 @@ package loader
 
 import "slices"
 
-// Driver is what stag knows about a driver of network interfaces. The zero value of a
-// field says what holds for a driver that stag does not know.
+// Driver is what stag knows about a network driver. For a driver that stag does not
+// know, every field except Name is zero.
 type Driver struct {
 	// Name is what ethtool -i prints.
 	Name string
 
-	// Metadata: in native mode the driver leaves room in front of a packet for the
-	// steering record. In generic mode the kernel does, for every driver.
+	// Metadata says that the driver, in native mode, leaves room in front of a packet
+	// for the steering record. In generic mode the kernel leaves this room for every
+	// driver.
 	Metadata bool
 
-	// ZeroCopy: the documentation of the driver promises zero copy. It is for kernels
-	// that do not say it themselves.
+	// ZeroCopy says that the driver's documentation promises zero copy. stag uses the
+	// field on kernels that do not report zero copy themselves.
 	ZeroCopy bool
 
-	// MTU is the largest MTU at which the driver takes an XDP program in native mode, in
-	// octets. 0: not known. Newer versions of a driver may have no limit.
+	// MTU is the largest MTU at which the driver accepts an XDP program in native mode,
+	// in octets. 0 means not known. Newer versions of a driver may have no limit.
 	MTU int
 
-	// Frame is the length of the longest frame that the driver hands to a program in one
-	// piece in native mode, in octets with the Ethernet header. 0: the chunk alone limits it.
+	// Frame is the length of the longest frame that the driver passes to a program in
+	// one piece in native mode, in octets with the Ethernet header. 0 means that only
+	// the chunk size limits the frame.
 	Frame int
 
-	// Pair: an interface is one end of a pair, and the other end belongs to this machine,
-	// too. No wire lies between the ends, and the sender leaves checksums out and does not
-	// cut up large segments unless its offloads are off.
+	// Pair says that an interface is one end of a pair whose other end belongs to this
+	// machine. No wire lies between the ends. Unless its offloads are off, the sender
+	// leaves checksums out and does not segment large packets.
 	Pair bool
 
-	// KeepsTags: the program sees VLAN tags whatever rxvlan is set to.
+	// KeepsTags says that the program sees VLAN tags even if rxvlan is on.
 	KeepsTags bool
 
-	// QueuesApart: ethtool -L counts receive and transmit queues apart, not combined.
+	// QueuesApart says that ethtool -L counts receive and transmit queues separately.
 	QueuesApart bool
 
-	// Tried: the tests of stag run on it.
+	// Tried says that stag's tests run on this driver.
 	Tried bool
 
-	// Speed is what to expect of it, "" if there is nothing particular to say.
+	// Speed describes the speed to expect, or is "" if the driver is not special.
 	Speed string
 
-	// Quirk is what the driver's documentation, or those who use XDP with it, say of it. It
-	// continues "driver NAME is said to be one that". Remedy says what to do; IFACE in it
-	// stands for the interface. Nobody has tried them with stag.
+	// Quirk is a fault that the driver's documentation or other XDP users report. The
+	// text continues "driver NAME is said to be one that". Remedy says what to do;
+	// IFACE in it stands for the interface. Quirks have not been tried with stag.
 	Quirk, Remedy string
 }
 
-// drivers has all facts about single drivers that the Go code knows: a quirk of another
-// driver is another row.
+// drivers holds all driver-specific facts that the Go code knows. To add a quirk of
+// another driver, add a row.
 var drivers = []Driver{
 	{
 		Name: "veth", Metadata: true, MTU: maxMTUNative, Frame: pageFrame,
@@ -95,9 +97,10 @@ var drivers = []Driver{
 	{Name: "gve", ZeroCopy: true},
 }
 
-// How long a frame may be to reach a socket in one piece, in octets with the Ethernet
-// header. The kernel keeps chunkFront octets of a chunk in front of the packet. A driver
-// that gives a page to each packet keeps as many in front of it, and 320 behind it.
+// These constants limit the frame that reaches a socket in one piece, in octets with
+// the Ethernet header. The kernel reserves chunkFront octets of a chunk in front of the
+// packet. A driver that gives a page to each packet reserves chunkFront octets in front
+// of the packet and 320 octets behind it.
 const (
 	chunkFront   = 256
 	pageFrame    = 4096 - chunkFront - 320
@@ -105,11 +108,11 @@ const (
 	maxMTUNative = pageFrame - ethernetLen
 )
 
-// Drivers returns what stag knows about all drivers that it knows.
+// Drivers returns a copy of the table of drivers.
 func Drivers() []Driver { return slices.Clone(drivers) }
 
-// DriverNamed returns what stag knows about a driver. Of a driver that it does not know
-// only the name is set.
+// DriverNamed returns the facts about the driver called name. For an unknown driver it
+// sets only Name.
 func DriverNamed(name string) Driver {
 	if i := slices.IndexFunc(drivers, func(d Driver) bool { return d.Name == name }); i >= 0 {
 		return drivers[i]
@@ -117,12 +120,12 @@ func DriverNamed(name string) Driver {
 	return Driver{Name: name}
 }
 
-// Facts returns what stag knows about the driver of l's port.
+// Facts returns the facts about the driver of l's port.
 func (l Link) Facts() Driver { return DriverNamed(l.Driver) }
 
 // Longest returns the length of the longest frame that reaches a socket on l's port in
-// one piece, in octets with the Ethernet header, when a chunk of the ring has chunk
-// octets.
+// one piece, in octets with the Ethernet header. chunk is the size of a chunk of the
+// ring, in octets.
 func (l Link) Longest(generic bool, chunk int) int {
 	longest := chunk - chunkFront
 	if frame := l.Facts().Frame; frame != 0 && !generic {
@@ -131,9 +134,9 @@ func (l Link) Longest(generic bool, chunk int) int {
 	return longest
 }
 
-// NativeMTU returns the largest MTU at which the driver of l's port takes a program in
-// native mode, in octets: that of a driver with a page for each packet if no other is
-// known.
+// NativeMTU returns the largest MTU at which the driver of l's port accepts a program
+// in native mode, in octets. If the driver's limit is not known, NativeMTU assumes a
+// driver that gives a page to each packet.
 func (l Link) NativeMTU() int {
 	if mtu := l.Facts().MTU; mtu != 0 {
 		return mtu

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// The causes of this package's errors. errors.Is finds the cause of an error. The text
-// of every such error is one line that says what to do.
+// These are the causes of this package's errors, for errors.Is. The text of every such
+// error is one line that says what to do.
 var (
 	ErrNoLink         = errors.New("no such network interface")
 	ErrLinkDown       = errors.New("the network interface is down")
@@ -33,11 +33,11 @@ var (
 	ErrNoNeighbour    = errors.New("the next hop does not answer")
 )
 
-// problem is an error with a cause from the list above. Its text does not contain the
-// texts of the cause and of the kernel's error unless it was written so.
+// problem is an error with a cause from the list above. The text includes the texts of
+// the cause and of the kernel's error only if the caller of fail wrote them into it.
 type problem struct {
-	is    error // one of the above
-	cause error // what the kernel said, or nil
+	is    error // one of the errors above
+	cause error // the kernel's error, or nil
 	text  string
 }
 

@@ -6,25 +6,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SetTxChecksum turns the transmit checksum offload of the interface called
-// name on or off, as `ethtool -K NAME tx on|off` does. The interface is looked
-// up in the network namespace of the calling OS thread. A veth end whose
-// offload is on hands over segments that carry only the pseudo-header's sum.
+// SetTxChecksum turns the transmit checksum offload of the interface called name on or
+// off, as `ethtool -K NAME tx on|off` does. SetTxChecksum looks the interface up in the
+// network namespace of the calling OS thread. A veth end whose offload is on sends
+// segments that carry only the checksum of the pseudo-header.
 func SetTxChecksum(name string, on bool) error {
 	return switchOffload(name, "transmit checksum offload", unix.ETHTOOL_STXCSUM, on)
 }
 
-// SetGRO turns generic receive offload of the interface called name on or off,
-// as `ethtool -K NAME gro on|off` does, looked up as SetTxChecksum does. On a
-// veth end it is also what makes NAPI run without an XDP program.
+// SetGRO turns generic receive offload of the interface called name on or off, as
+// `ethtool -K NAME gro on|off` does. SetGRO looks the interface up as SetTxChecksum
+// does. On a veth end, GRO also makes NAPI run without an XDP program.
 func SetGRO(name string, on bool) error {
 	return switchOffload(name, "generic receive offload", unix.ETHTOOL_SGRO, on)
 }
 
-// SetTxVLAN turns the insertion of VLAN tags by the interface called name on or
-// off, as `ethtool -K NAME txvlan on|off` does, looked up as SetTxChecksum
-// does. A veth end whose insertion is on hands tags over beside the packet,
-// where an XDP program at the other end does not see them.
+// SetTxVLAN turns the insertion of VLAN tags by the interface called name on or off, as
+// `ethtool -K NAME txvlan on|off` does. SetTxVLAN looks the interface up as
+// SetTxChecksum does. A veth end whose insertion is on passes the tag outside the
+// packet data. An XDP program at the other end then does not see the tag.
 func SetTxVLAN(name string, on bool) error {
 	e, err := openEthtool()
 	if err != nil {
@@ -61,8 +61,8 @@ func switchOffload(name, what string, cmd uint32, on bool) error {
 	return nil
 }
 
-// TxChecksum reports whether the transmit checksum offload of the interface
-// called name is on, looked up as SetTxChecksum does.
+// TxChecksum reports whether the transmit checksum offload of the interface called name
+// is on. TxChecksum looks the interface up as SetTxChecksum does.
 func TxChecksum(name string) (bool, error) {
 	e, err := openEthtool()
 	if err != nil {
@@ -76,9 +76,9 @@ func TxChecksum(name string) (bool, error) {
 	return v != 0, nil
 }
 
-// SetChannels sets how many receive and transmit queues the interface called
-// name runs, for drivers that count them apart, as `ethtool -L NAME rx N tx N`
-// does, looked up as SetTxChecksum does.
+// SetChannels sets the number of receive and of transmit queues that the interface
+// called name runs, as `ethtool -L NAME rx N tx N` does. SetChannels is for drivers
+// that count them separately. It looks the interface up as SetTxChecksum does.
 func SetChannels(name string, rx, tx int) error {
 	e, err := openEthtool()
 	if err != nil {

@@ -9,15 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rulesLen is the size of struct ethtool_rxnfc without locations, in octets.
-// rulesCount is the offset of the count of rules in it.
+// rulesLen is the size of struct ethtool_rxnfc without locations, in octets. rulesCount
+// is the offset of the number of rules in that structure.
 const (
 	rulesLen   = 192
 	rulesCount = 184
 )
 
-// FlowRules returns how many rules l's port has that direct received packets to
-// queues, or drop them (ethtool -n). The error is that of a driver that has none.
+// FlowRules returns the number of rules on l's port that direct received packets to
+// queues or drop them (ethtool -n). FlowRules returns an error if the driver has no
+// such rules.
 func (n *Net) FlowRules(l Link) (int, error) {
 	var buf [rulesLen]byte
 	binary.NativeEndian.PutUint32(buf[:], unix.ETHTOOL_GRXCLSRLCNT)
@@ -25,8 +26,8 @@ func (n *Net) FlowRules(l Link) (int, error) {
 	return int(binary.NativeEndian.Uint32(buf[rulesCount:])), err
 }
 
-// struct ethtool_rxfh begins with the command, a context, the sizes of the table
-// and of the key, and eight octets more. The table follows.
+// struct ethtool_rxfh begins with the command, a context, the size of the table, the
+// size of the key, and eight more octets. The table follows.
 const (
 	spreadTable = 8
 	spreadKey   = 12
@@ -34,8 +35,8 @@ const (
 	spreadMost  = 1 << 16 // entries
 )
 
-// SpreadTable returns the table of l's port from hashes of packets to receive queues
-// (ethtool -x). The error is that of a driver that has none.
+// SpreadTable returns the table of l's port that maps packet hashes to receive queues
+// (ethtool -x). SpreadTable returns an error if the driver has no such table.
 func (n *Net) SpreadTable(l Link) ([]uint32, error) {
 	var head [spreadHead]byte
 	binary.NativeEndian.PutUint32(head[:], unix.ETHTOOL_GRSSH)
@@ -46,7 +47,7 @@ func (n *Net) SpreadTable(l Link) ([]uint32, error) {
 	if entries == 0 || entries > spreadMost {
 		return nil, fmt.Errorf("a table of %d entries", entries)
 	}
-	// Without room for the key the kernel leaves it out.
+	// The buffer has no room for the key, so the kernel omits it.
 	buf := make([]byte, spreadHead+4*entries)
 	binary.NativeEndian.PutUint32(buf, unix.ETHTOOL_GRSSH)
 	binary.NativeEndian.PutUint32(buf[spreadTable:], entries)

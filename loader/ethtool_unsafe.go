@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Commands of the SIOCETHTOOL ioctl that x/sys/unix names no structure for
+// These SIOCETHTOOL commands have no structure in x/sys/unix
 // (include/uapi/linux/ethtool.h).
 const (
 	ethtoolGTxCsum = 0x16
@@ -24,14 +24,14 @@ type ethtoolValue struct {
 	data uint32
 }
 
-// ethtoolChannels is struct ethtool_channels. All counts are queues.
+// ethtoolChannels is struct ethtool_channels. All its counts are numbers of queues.
 type ethtoolChannels struct {
 	cmd                                 uint32
 	maxRx, maxTx, maxOther, maxCombined uint32
 	curRx, curTx, curOther, curCombined uint32
 }
 
-// ifreqPointer is struct ifreq with a pointer in its union, which is 24 octets
+// ifreqPointer is struct ifreq with a pointer in its union. The union is 24 octets long
 // on 64-bit machines.
 type ifreqPointer struct {
 	name [unix.IFNAMSIZ]byte
@@ -39,8 +39,8 @@ type ifreqPointer struct {
 	_    [16]byte
 }
 
-// ethtool is a control socket for one network namespace: the one that the
-// thread was in when openEthtool ran, whichever thread asks later.
+// ethtool is a control socket for one network namespace: the namespace of the thread
+// that called openEthtool. Any thread may use the socket later.
 type ethtool struct{ fd int }
 
 func openEthtool() (ethtool, error) {
@@ -53,27 +53,28 @@ func openEthtool() (ethtool, error) {
 
 func (e ethtool) close() error { return unix.Close(e.fd) }
 
-// value runs a command that carries one number in and one number out.
+// value runs a command that takes one number and returns one number.
 func (e ethtool) value(name string, cmd, in uint32) (uint32, error) {
 	v := ethtoolValue{cmd: cmd, data: in}
 	err := e.ioctl(name, unsafe.Pointer(&v))
 	return v.data, err
 }
 
-// channels reads how many queues the driver runs now, and at most.
+// channels reads the present and the largest number of queues.
 func (e ethtool) channels(name string) (ethtoolChannels, error) {
 	c := ethtoolChannels{cmd: unix.ETHTOOL_GCHANNELS}
 	err := e.ioctl(name, unsafe.Pointer(&c))
 	return c, err
 }
 
-// setChannels asks for rx and tx queues, for drivers that count them apart.
+// setChannels sets the number of receive queues to rx and of transmit queues to tx. It
+// is for drivers that count them separately.
 func (e ethtool) setChannels(name string, rx, tx uint32) error {
 	c := ethtoolChannels{cmd: unix.ETHTOOL_SCHANNELS, curRx: rx, curTx: tx}
 	return e.ioctl(name, unsafe.Pointer(&c))
 }
 
-// driver is the name of the driver behind the interface called name.
+// driver returns the name of the driver of the interface called name.
 func (e ethtool) driver(name string) (string, error) {
 	info, err := unix.IoctlGetEthtoolDrvinfo(e.fd, name)
 	if err != nil {
@@ -82,14 +83,14 @@ func (e ethtool) driver(name string) (string, error) {
 	return unix.ByteSliceToString(info.Driver[:]), nil
 }
 
-// ioctl hands arg, which must be one of the structures above, to the driver of
-// the interface called name.
+// ioctl passes arg to the driver of the interface called name. arg must be one of the
+// structures above.
 func (e ethtool) ioctl(name string, arg unsafe.Pointer) error {
 	if len(name) >= unix.IFNAMSIZ {
 		return unix.ENODEV
 	}
-	// Pinned: the kernel sees arg's address inside req, which the collector
-	// does not follow through a system call.
+	// The kernel reads arg's address from req. The garbage collector does not follow
+	// that pointer through a system call, so arg is pinned.
 	var pin runtime.Pinner
 	pin.Pin(arg)
 	defer pin.Unpin()

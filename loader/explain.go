@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mtuTooLarge is the error of a driver that takes no program at this MTU.
+// mtuTooLarge returns the error for a driver that accepts no program at this MTU.
 func mtuTooLarge(l Link, cause error) error {
 	return fail(ErrMTU, cause, "%s has MTU %d, and its driver takes no program with that: ip link set %s mtu %d, at both ends",
 		l.Port, l.PortMTU, l.Port, l.NativeMTU())
@@ -21,18 +21,19 @@ func called(name string) string {
 	return fmt.Sprintf(" called %q", name)
 }
 
-// ExplainAttach turns the error that the kernel gave for attaching a program to l
-// into one that says what to do: ErrNoNative, ErrMTU, ErrChannels, ErrPermission,
-// ErrNoLink, ErrAlreadyLoaded, ErrForeignProgram, or the error itself.
+// ExplainAttach turns the kernel's error for attaching a program to l into an error
+// that says what to do. It returns ErrNoNative, ErrMTU, ErrChannels, ErrPermission,
+// ErrNoLink, ErrAlreadyLoaded or ErrForeignProgram. It returns err itself if none of
+// them fits.
 func (n *Net) ExplainAttach(l Link, err error) error {
 	switch {
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
-		// Somebody was faster.
+		// Another process attached its program first.
 		if taken := n.hookFree(l); taken != nil {
 			return taken
 		}
 	case errors.Is(err, unix.EINVAL) && l.PortMTU > l.NativeMTU():
-		return mtuTooLarge(l, err) // what most drivers say then
+		return mtuTooLarge(l, err) // most drivers return this error for a large MTU
 	case errors.Is(err, unix.EOPNOTSUPP):
 		return fail(ErrNoNative, err, "the driver of %s%s has no native XDP: ask for generic mode (--generic; in a program Config.Generic)", l.Port, called(l.Driver))
 	case errors.Is(err, unix.ERANGE):
@@ -48,7 +49,8 @@ func (n *Net) ExplainAttach(l Link, err error) error {
 	return fmt.Errorf("attach the steering program to %s: %w", l.Port, err)
 }
 
-// explainCreate does the same for making the program and its maps.
+// explainCreate turns the kernel's error for making the program and its maps into one
+// that says what to do.
 func (s *Steering) explainCreate(err error) error {
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) && len(lacking(loadCaps)) > 0 {
 		return missing(loadCaps, "load the steering program", err)
@@ -56,7 +58,8 @@ func (s *Steering) explainCreate(err error) error {
 	return fmt.Errorf("load the steering program for %s: %w", s.link.Port, err)
 }
 
-// missing names those of the needed capabilities that the calling thread lacks.
+// missing returns an error that names those of the needed capabilities that the calling
+// thread lacks.
 func missing(needed []capability, what string, cause error) error {
 	lack := lacking(needed)
 	if len(lack) == 0 {

@@ -13,32 +13,32 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 )
 
-// finder looks for interfaces in every network namespace that has a name or a
-// process and may be entered.
+// finder looks for interfaces in every network namespace that can be entered and has a
+// name or a process.
 type finder struct {
-	spaces []namedSpace // the calling thread's first
+	spaces []namedSpace // the first is that of the calling thread
 }
 
-// namedSpace is a network namespace and what people call it.
+// namedSpace is a network namespace with its name.
 type namedSpace struct {
 	*Namespace
-	name string // "" for the calling thread's
+	name string // "" for the calling thread's namespace
 }
 
-// whereabouts is where a program is attached.
+// whereabouts is the place where a program is attached.
 type whereabouts struct {
 	cookie uint64
 	index  int
-	name   string // of the interface
+	name   string // the interface's name
 	space  string
 	mode   Mode
-	within *Namespace // the finder's
+	within *Namespace // belongs to the finder, which closes it
 }
 
-// namedSpaces is where `ip netns` keeps the names.
+// namedSpaces is the directory in which `ip netns` keeps the names.
 const namedSpaces = "/run/netns"
 
-// newFinder finds the namespaces. Those that cannot be looked at are left out.
+// newFinder finds the namespaces. It leaves out those that it may not look at.
 func newFinder() *finder {
 	f := &finder{}
 	f.add(threadSpace, "")
@@ -54,14 +54,15 @@ func newFinder() *finder {
 	return f
 }
 
-// pidIn reads the pid in a path below /proc.
+// pidIn parses the pid in a path below /proc.
 func pidIn(path string) (pid int) {
 	fmt.Sscanf(strings.TrimPrefix(path, "/proc/"), "%d", &pid)
 	return pid
 }
 
-// add takes a namespace in, unless it is there already. The identity that the
-// path's target has is compared before anything is opened.
+// add adds the namespace at path to f.spaces unless it is there already. Before it
+// opens the file, add compares the identity of the path's target with those of
+// f.spaces.
 func (f *finder) add(path, name string) {
 	st, err := os.Stat(path)
 	if err != nil {
@@ -90,8 +91,8 @@ func (f *finder) close() {
 	}
 }
 
-// search opens one namespace after the other until look has found what it looks
-// for. A namespace that cannot be opened is passed over.
+// search opens one namespace after the other until look returns true. search skips a
+// namespace that cannot be opened.
 func (f *finder) search(look func(s namedSpace, n *Net) (found bool)) {
 	for _, s := range f.spaces {
 		found := false
@@ -110,7 +111,7 @@ func (f *finder) search(look func(s namedSpace, n *Net) (found bool)) {
 	}
 }
 
-// find looks for the interface of that index with that program on it.
+// find looks for an interface with this index and this program.
 func (f *finder) find(index int, program uint32) (at whereabouts, found bool) {
 	f.search(func(s namedSpace, n *Net) bool {
 		xdp, name, err := n.programOn(index)
@@ -127,7 +128,7 @@ func (f *finder) find(index int, program uint32) (at whereabouts, found bool) {
 	return at, found
 }
 
-// cookie is the namespace of that cookie, nil where it cannot be found.
+// cookie returns the namespace with this cookie, or nil if it cannot be found.
 func (f *finder) cookie(cookie uint64) (found *Namespace) {
 	f.search(func(s namedSpace, n *Net) bool {
 		if n.cookie == cookie {
@@ -138,7 +139,7 @@ func (f *finder) cookie(cookie uint64) (found *Namespace) {
 	return found
 }
 
-// steers reports whether stag's program is on the port, pinned or not.
+// steers reports whether stag's program is on l's port, pinned or private.
 func (f *finder) steers(l Link) (on bool) {
 	space := f.cookie(l.Netns)
 	if space == nil {

@@ -3,31 +3,31 @@ package loader
 import "sync"
 
 // Fresh shares answers among callers that ask at the same time. No answer is older than
-// the question: a caller gets an answer whose search began after the call of Get. Many
-// callers at once cost at most two searches, not one each. The zero Fresh is ready for
-// use. A Fresh is safe for concurrent use.
+// its question: the search for an answer begins after the call of Get. Many callers at
+// once cause at most two searches. The zero Fresh is ready for use. A Fresh is safe for
+// concurrent use.
 type Fresh[V any] struct {
 	mu      sync.Mutex
-	next    *inquiry[V] // of those who came since the one under way began
+	next    *inquiry[V] // shared by all callers that came after the present inquiry began; nil if none came
 	running bool
 }
 
-// inquiry is one question to the kernel, with the answer for all who wait for it.
+// inquiry is one question to the kernel. All callers that wait for it share its answer.
 type inquiry[V any] struct {
 	done chan struct{}
-	v    V // valid when done is closed, as is err
+	v    V // v and err are valid when done is closed
 	err  error
 }
 
-// Get returns what a call of ask returns that begins after Get was called. Callers that
-// wait at the same time share one call of ask, and get the same V.
+// Get calls ask and returns the result. Callers that wait at the same time share one
+// call of ask and get the same V. That call begins after each of them called Get.
 func (f *Fresh[V]) Get(ask func() (V, error)) (V, error) {
 	q := f.join(ask)
 	<-q.done
 	return q.v, q.err
 }
 
-// join enters the next inquiry, which has not begun.
+// join returns the next inquiry, which has not begun yet.
 func (f *Fresh[V]) join(ask func() (V, error)) *inquiry[V] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -42,7 +42,7 @@ func (f *Fresh[V]) join(ask func() (V, error)) *inquiry[V] {
 	return q
 }
 
-// run asks until nobody waits.
+// run calls ask until no caller waits.
 func (f *Fresh[V]) run(ask func() (V, error)) {
 	for {
 		f.mu.Lock()

@@ -12,10 +12,10 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 )
 
-// holder returns the pid of another process that has the map of sockets open for writing,
-// or 0. It finds an engine in a container: such an engine has its claims in a runtime
-// directory of its own, and its flow entries have a pid that means another process here.
-// It looks at every process, so it is slow.
+// holder returns the pid of another process that has the map of sockets open for
+// writing, or 0. holder finds an engine in a container. Such an engine keeps its claims
+// in a runtime directory of its own, and the pid in its flow entries means another
+// process here. holder looks at every process, so it is slow.
 func (p *PinnedPort) holder() int {
 	path := filepath.Join(p.Dir, bpf.MapSocks)
 	m, err := ebpf.LoadPinnedMap(path, &ebpf.LoadPinOptions{ReadOnly: true})
@@ -37,8 +37,7 @@ func (p *PinnedPort) holder() int {
 	return 0
 }
 
-// writesTo reports whether the process has a descriptor of the map that it can
-// write with.
+// writesTo reports whether the process has the map open for writing.
 func writesTo(process string, id ebpf.MapID) bool {
 	files, _ := os.ReadDir(filepath.Join(process, "fd"))
 	for _, file := range files {

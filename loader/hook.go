@@ -13,8 +13,8 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 )
 
-// hookFree checks that no XDP program is on link's port. If there is one, the error says
-// whose program it is.
+// hookFree checks that no XDP program is on link's port. If one is, the error says
+// which program it is.
 func (n *Net) hookFree(l Link) error {
 	xdp, err := n.hook(l)
 	if err != nil || !xdp.Attached {
@@ -29,8 +29,8 @@ func (n *Net) hookFree(l Link) error {
 			return err
 		}
 	}
-	// A process claims the queues of an interface before it loads, so an owner may be
-	// this process.
+	// This process may be an owner: a process claims the queues of an interface before
+	// it loads the program.
 	if _, owner, found := owners(l); found && (p != nil || owner.PID != os.Getpid()) {
 		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d, in use by %s: an interface belongs to one process at a time: end that one first",
 			l.Port, xdp.ProgId, owner)
@@ -43,8 +43,9 @@ func (n *Net) hookFree(l Link) error {
 		l.Port, xdp.ProgId, filepath.Base(p.instance), l.Port)
 }
 
-// notOurs returns the error for a program on l that is not stag's, or that cannot be
-// looked at: opening a program by its number takes CAP_SYS_ADMIN.
+// notOurs returns the error for a program on l that is not stag's or cannot be
+// identified. Opening a program by its number needs CAP_SYS_ADMIN. notOurs returns nil
+// if the program is stag's.
 func notOurs(l Link, id ebpf.ProgramID) error {
 	switch name := ProgramName(id); name {
 	case bpf.Program:
@@ -57,7 +58,7 @@ func notOurs(l Link, id ebpf.ProgramID) error {
 	}
 }
 
-// hook asks what XDP program is on link's port.
+// hook returns the state of the XDP hook of link's port.
 func (n *Net) hook(l Link) (netlink.LinkXdp, error) {
 	xdp, _, err := n.programOn(l.PortIndex)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -69,8 +70,8 @@ func (n *Net) hook(l Link) (netlink.LinkXdp, error) {
 	return xdp, nil
 }
 
-// programOn asks what XDP program is on the interface of that index, and what
-// the interface is called.
+// programOn returns the state of the XDP hook of the interface with this index, and the
+// interface's name.
 func (n *Net) programOn(index int) (netlink.LinkXdp, string, error) {
 	port, err := n.nl.LinkByIndex(index)
 	if err != nil {
@@ -82,7 +83,7 @@ func (n *Net) programOn(index int) (netlink.LinkXdp, string, error) {
 	return netlink.LinkXdp{}, port.Attrs().Name, nil
 }
 
-// attachedMode is how the program on link's port runs.
+// attachedMode returns the mode in which the program on link's port runs.
 func (n *Net) attachedMode(l Link) (Mode, error) {
 	xdp, err := n.hook(l)
 	if xdp.AttachMode == nl.XDP_ATTACHED_SKB {
@@ -91,8 +92,8 @@ func (n *Net) attachedMode(l Link) (Mode, error) {
 	return Native, err
 }
 
-// ProgramName returns the name of a program in the kernel, "" when it cannot be
-// told. It takes CAP_SYS_ADMIN.
+// ProgramName returns the name of a program in the kernel, or "" if the name cannot be
+// read. Reading it needs CAP_SYS_ADMIN.
 func ProgramName(id ebpf.ProgramID) string {
 	prog, err := ebpf.NewProgramFromID(id)
 	if err != nil {

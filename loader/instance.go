@@ -14,72 +14,73 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 )
 
-// Root is the directory below which instances are pinned, each under its name.
+// Root is the directory in which each instance has a directory of its own name.
 const Root = "/sys/fs/bpf/stag"
 
-// Instance is what is pinned under one name: the programs of one or more
-// interfaces, and the table of the adapter that uses them.
+// Instance holds the pinned objects of one name: the programs of one or more
+// interfaces, and the table of the adapter that uses the programs.
 type Instance struct {
 	Name  string
 	Dir   string
-	Err   error        // why nothing of it can be read (ErrLayout, ErrNotPinned), or nil
-	Ports []PinnedPort // by directory
-	Table *PinnedTable // nil while no adapter has pinned one
+	Err   error        // ErrLayout or ErrNotPinned if the rest cannot be read, else nil
+	Ports []PinnedPort // sorted by directory
+	Table *PinnedTable // nil while no adapter has pinned a table
 }
 
-// PinnedPort is a program that stays on an interface. As far as it can be read
-// it is as it was at one moment.
+// PinnedPort is a snapshot of a pinned program on an interface.
 type PinnedPort struct {
 	Dir   string
-	Netns uint64 // cookie of the namespace that it was loaded in
-	Index int    // of the interface, then
+	Netns uint64 // cookie of the network namespace at the time of the load
+	Index int    // interface index at the time of the load
 
-	// Found: the place of the interface is known. It may have been renamed or moved.
-	// Found is false if the interface is gone (see Stale), or is in a network namespace
-	// that has neither a name nor a process, or that this process may not enter.
+	// Found says that the place of the interface is known. The interface may have been
+	// renamed or moved since the load. Found is false if the interface is gone (see
+	// Stale). It is also false if the interface is in a network namespace that has
+	// neither a name nor a process, or that this process may not enter.
 	Found bool
 	Name  string
-	Space string // "" in the namespace of the calling thread; else what it is called
+	Space string // name of the network namespace; "" for that of the calling thread
 	Mode  Mode
 
 	ProgID   uint32
-	MaxFlows uint32 // of all interfaces of the instance together
+	MaxFlows uint32 // shared by all interfaces of the instance
 	Queues   int
-	// OrphanWait is how long flows of an engine that has died are kept: see
-	// Options.
+	// OrphanWait is how long the program keeps the flows of an engine that has died:
+	// see Options.
 	OrphanWait time.Duration
 	Flows      []PinnedFlow
 	Stats      Stats
 
-	// Owner is the process that uses it. The zero Owner means no process or, with
-	// InUse, a process that cannot be told. A process in a container with a runtime
-	// directory of its own is not seen here; Unload finds it.
+	// Owner is the process that uses the program. The zero Owner means no process or,
+	// if InUse is true, a process that cannot be identified. Owner does not show a
+	// process in a container with a runtime directory of its own. Unload finds that
+	// process.
 	Owner Owner
 	InUse bool
 
-	Stale string // why it is of no use any more, "" otherwise
-	Err   error  // why the rest could not be read, or nil
+	Stale string // why the program is of no use any more, else ""
+	Err   error  // why the rest could not be read, else nil
 }
 
 // PinnedFlow is a flow entry.
 type PinnedFlow struct {
 	Key bpf.FlowKey
 	bpf.Flow
-	Alive bool // the process that made it runs still
+	Alive bool // the process that made the entry still runs
 }
 
 // PinnedTable is a pinned translation and protection table.
 type PinnedTable struct {
-	Entries uint32 // the one that is never used included
-	Owner   Owner  // who writes to it; the zero Owner: nobody, or unknown
-	InUse   bool   // somebody does
+	Entries uint32 // includes the entry that is never used
+	Owner   Owner  // the process that writes to the table; the zero Owner if there is none or it is unknown
+	InUse   bool   // a process writes to the table
 
 	path string
 }
 
-// Instances reads everything that is pinned, in the order of names. It takes no lock.
-// It needs the rights of root (ErrPermission). ErrNoBPFFS means that pins cannot be seen;
-// there may be some in another mount namespace.
+// Instances reads all pinned objects, sorted by name. It takes no lock. It needs the
+// rights of root (ErrPermission). ErrNoBPFFS means that this mount namespace shows no
+// pins. Another mount namespace may show some.
 func Instances() ([]Instance, error) {
 	if err := CheckBPFFS(Root); err != nil {
 		return nil, err
@@ -104,8 +105,8 @@ func Instances() ([]Instance, error) {
 	return all, nil
 }
 
-// ReadInstance reads what is pinned in dir, as Instances does. ErrNotPinned when
-// there is no such directory.
+// ReadInstance reads the objects that are pinned in dir, as Instances does. It returns
+// ErrNotPinned if dir does not exist.
 func ReadInstance(dir string) (Instance, error) {
 	if err := isPinned(dir); err != nil {
 		return Instance{}, err
@@ -115,7 +116,7 @@ func ReadInstance(dir string) (Instance, error) {
 	return readInstance(dir, finder), nil
 }
 
-// isPinned looks whether there is a directory of an instance.
+// isPinned checks that dir exists.
 func isPinned(dir string) error {
 	_, err := os.Stat(dir)
 	switch {
@@ -154,7 +155,8 @@ func readInstance(dir string, f *finder) Instance {
 	return i
 }
 
-// read fills in what can be known. The layouts of maps are ours only if known.
+// read fills in all that can be read. It reads the maps only if known, that is, if they
+// have the layouts of this build.
 func (p *PinnedPort) read(f *finder, known bool) {
 	p.findOwner(p.Netns, p.Index)
 	l, err := link.LoadPinnedLink(filepath.Join(p.Dir, "link"), nil)
@@ -184,8 +186,8 @@ func (p *PinnedPort) read(f *finder, known bool) {
 	}
 }
 
-// unfinished handles a directory without a link, which belongs to a load that is under
-// way or that was killed.
+// unfinished handles a directory without a link. Such a directory belongs to a load
+// that is running or was killed.
 func (p *PinnedPort) unfinished() {
 	if owner, found := claimant(claimPath(Link{Netns: p.Netns, PortIndex: p.Index}, hookClaim)); found {
 		p.Owner, p.InUse = owner, true
@@ -194,7 +196,8 @@ func (p *PinnedPort) unfinished() {
 	p.Stale = "its load, or its unload, was interrupted"
 }
 
-// find looks for the interface, which has that index wherever it is now.
+// find looks for the interface in all network namespaces. A moved interface keeps its
+// index.
 func (p *PinnedPort) find(f *finder, index int) {
 	at, ok := f.find(index, p.ProgID)
 	if !ok {
@@ -204,7 +207,7 @@ func (p *PinnedPort) find(f *finder, index int) {
 	p.findOwner(at.cookie, index)
 }
 
-// findOwner looks for who has claimed a queue of the interface.
+// findOwner looks for the process that has claimed a queue of the interface.
 func (p *PinnedPort) findOwner(cookie uint64, index int) {
 	if p.InUse {
 		return
@@ -212,7 +215,7 @@ func (p *PinnedPort) findOwner(cookie uint64, index int) {
 	_, p.Owner, p.InUse = owners(Link{Netns: cookie, PortIndex: index})
 }
 
-// claimedProgram looks for who has adopted the program.
+// claimedProgram looks for the process that has adopted the program.
 func (p *PinnedPort) claimedProgram() {
 	if !p.InUse {
 		p.Owner, p.InUse = claimant(programClaim(ebpf.ProgramID(p.ProgID)))
@@ -248,8 +251,8 @@ func (p *PinnedPort) readMaps() error {
 	return err
 }
 
-// Live counts the flows of live processes, by pid. All other flows are left over from
-// processes that died.
+// Live counts the flows of running processes, by pid. All other flows belong to
+// processes that have died.
 func (p *PinnedPort) Live() map[int]int {
 	live := map[int]int{}
 	for _, f := range p.Flows {
@@ -260,8 +263,8 @@ func (p *PinnedPort) Live() map[int]int {
 	return live
 }
 
-// made reports whether the process that made the entry still runs. A process that got
-// the same pid later is not taken for it.
+// made reports whether the process that made the entry still runs. It compares start
+// times, because a new process may have the same pid.
 func made(f bpf.Flow) bool {
 	start, err := startTime(int(f.PID))
 	if err != nil {
@@ -269,14 +272,14 @@ func made(f bpf.Flow) bool {
 	}
 	var boot, mono unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono) != nil {
-		return true // the pid is all that we have
+		return true // without clocks only the pid can be compared
 	}
 	const tick = 10_000_000 // nanoseconds; USER_HZ is 100
 	created := int64(f.Created) + boot.Nano() - mono.Nano()
 	return int64(start)*tick <= created
 }
 
-// readTable finds the table, nil if there is none.
+// readTable finds the pinned table. It returns nil if there is none.
 func readTable(p *pinDir) (*PinnedTable, error) {
 	m, err := ebpf.LoadPinnedMap(p.table(), &ebpf.LoadPinOptions{ReadOnly: true})
 	if errors.Is(err, os.ErrNotExist) {
@@ -296,10 +299,10 @@ func readTable(p *pinDir) (*PinnedTable, error) {
 	return t, nil
 }
 
-// Read maps the table, to read only, and lends the memory to f, for
-// tpt.NewView. It returns f's error.
+// Read maps the table read-only and calls f with its memory, for tpt.NewView. It
+// returns f's error. The memory is valid until f returns.
 func (t *PinnedTable) Read(f func(memory []byte) error) error {
-	// A descriptor that can only be read from cannot be mapped shared.
+	// The kernel does not let a read-only descriptor be mapped shared.
 	m, err := ebpf.LoadPinnedMap(t.path, nil)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", t.path, err)

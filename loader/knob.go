@@ -11,14 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// knob is a setting of an interface that can be changed while the link is up.
-// It works in the network namespace of the calling OS thread.
+// knob is a setting of an interface that can be changed while the link is up. Its
+// functions work in the network namespace of the calling OS thread.
 type knob struct {
 	get func(e ethtool, link string) (string, error)
 	set func(e ethtool, link, value string) error
 }
 
-// knobs have the names and values of `ethtool -K`, and of the file in sysfs.
+// knobs is indexed by the name of a setting, as `ethtool -K` or sysfs calls it. The
+// values are those of `ethtool -K` and of the file in sysfs.
 var knobs = map[string]knob{
 	"gro":    switchKnob(unix.ETHTOOL_GGRO, unix.ETHTOOL_SGRO),
 	"gso":    switchKnob(unix.ETHTOOL_GGSO, unix.ETHTOOL_SGSO),
@@ -32,13 +33,14 @@ var knobs = map[string]knob{
 	},
 }
 
-// The values of a switch.
+// These are the values of an on-off setting.
 const (
 	on  = "on"
 	off = "off"
 )
 
-// switchKnob is a setting with a command to read it and one to write it.
+// switchKnob returns the knob of a setting that has a command to read it and a command
+// to write it.
 func switchKnob(get, set uint32) knob {
 	return knob{
 		func(e ethtool, link string) (string, error) {
@@ -56,7 +58,7 @@ func switchKnob(get, set uint32) knob {
 	}
 }
 
-// flagKnob is a setting that shares a word with others.
+// flagKnob returns the knob of a setting that is one bit of the ethtool flags word.
 func flagKnob(flag uint32) knob {
 	return knob{
 		func(e ethtool, link string) (string, error) {
@@ -85,7 +87,7 @@ func position(set bool) string {
 	return off
 }
 
-// turn changes a setting and reads it again, because a driver may keep the old value
+// turn changes a setting and reads it back, because a driver may keep the old value
 // without an error.
 func (k knob) turn(e ethtool, link, value string) error {
 	if err := k.set(e, link, value); err != nil {
@@ -100,11 +102,11 @@ func (k knob) turn(e ethtool, link, value string) error {
 	return nil
 }
 
-// SetThreadedNAPI moves the packet processing of the interface called name to
-// kernel threads, or back to where interrupts leave it, as writing 1 or 0 to
-// /sys/class/net/NAME/threaded does. It is looked up in the network namespace of
-// the calling OS thread, and needs CAP_SYS_ADMIN. The kernel refuses it for a
-// link that has no NAPI.
+// SetThreadedNAPI moves the packet processing of the interface called name to kernel
+// threads, or back to softirq. It does what writing 1 or 0 to
+// /sys/class/net/NAME/threaded does. SetThreadedNAPI looks the interface up in the
+// network namespace of the calling OS thread. It needs CAP_SYS_ADMIN. The kernel
+// refuses a link that has no NAPI.
 func SetThreadedNAPI(name string, threaded bool) error {
 	value := "0"
 	if threaded {
@@ -139,9 +141,9 @@ func writeThreaded(link, value string) error {
 	return err
 }
 
-// openThreaded opens the setting of a link. It is a file in sysfs, and a sysfs
-// mount shows the network namespace that it was made in, so this uses a mount of
-// its own that is attached nowhere.
+// openThreaded opens the sysfs file of the setting. A sysfs mount shows the network
+// namespace in which the mount was made. openThreaded therefore uses its own sysfs
+// mount, which is attached nowhere.
 func openThreaded(link string, flags int) (*os.File, error) {
 	sysfs, err := Sysfs()
 	if errors.Is(err, unix.EPERM) {

@@ -9,33 +9,33 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Link is a network interface as it was when it was looked up.
+// Link describes a network interface at the time of the look-up.
 type Link struct {
-	// Name and Index are the interface's own: what routes and neighbours
-	// refer to.
+	// Name and Index are those of the interface itself. Routes and neighbours refer to
+	// them.
 	Name  string
 	Index int
 
-	// Port and PortIndex are the interface whose hook and queues its packets
-	// come through: itself or, for a VLAN interface, its parent. What follows
-	// up to TxQueues is the port's.
+	// Port and PortIndex name the port: the interface with the XDP hook and the queues.
+	// The port is the interface itself or, for a VLAN interface, its parent. The fields
+	// up to TxQueues describe the port.
 	Port      string
 	PortIndex int
 	PortMTU   int    // octets
-	Driver    string // "" when the driver does not say
+	Driver    string // "" if the driver does not report a name
 	RxQueues  int
 	TxQueues  int
 
-	VLAN    uint16 // id of a VLAN interface, else 0
+	VLAN    uint16 // 0 unless the interface is a VLAN interface
 	MAC     net.HardwareAddr
-	MTU     int  // octets, of the IP packet
-	Up      bool // administratively
+	MTU     int  // of the IP packet, in octets
+	Up      bool // administratively up
 	Running bool // has a carrier
 	Netns   uint64
 }
 
-// LookupLink looks an interface up in the network namespace of the calling OS
-// thread, as Net.LookupLink does.
+// LookupLink looks an interface up in the network namespace of the calling OS thread,
+// as Net.LookupLink does.
 func LookupLink(name string) (Link, error) {
 	n, err := Open()
 	if err != nil {
@@ -45,9 +45,9 @@ func LookupLink(name string) (Link, error) {
 	return n.LookupLink(name)
 }
 
-// LookupLink looks an interface up by its name. A VLAN interface resolves to
-// its parent's port with the VLAN id. A bond has no queues of its own: the
-// error, ErrBond, names its members. ErrNoLink when there is none of the name.
+// LookupLink looks an interface up by its name. For a VLAN interface, the Link names
+// the parent's port and the VLAN id. A bond has no queues of its own, so the error,
+// ErrBond, names its members. The error is ErrNoLink if no interface has the name.
 func (n *Net) LookupLink(name string) (Link, error) {
 	l, err := n.nl.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -59,8 +59,8 @@ func (n *Net) LookupLink(name string) (Link, error) {
 	return n.describe(l)
 }
 
-// LinkAt is LookupLink by index: that stays when an interface is renamed. ErrNoLink
-// when it is gone, or in another namespace.
+// LinkAt looks an interface up by its index, which stays the same when the interface is
+// renamed. The error is ErrNoLink if the interface is gone or in another namespace.
 func (n *Net) LinkAt(index int) (Link, error) {
 	l, err := n.nl.LinkByIndex(index)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -72,8 +72,8 @@ func (n *Net) LinkAt(index int) (Link, error) {
 	return n.describe(l)
 }
 
-// noLink names what there is instead, which is how a wrong name or namespace
-// is found soonest.
+// noLink returns ErrNoLink with the names of the interfaces in the namespace. The list
+// shows a wrong name or a wrong namespace at once.
 func (n *Net) noLink(name string, cause error) error {
 	links, err := n.nl.LinkList()
 	if err != nil {
@@ -100,12 +100,12 @@ func (n *Net) describe(l netlink.Link) (Link, error) {
 		Running: at.RawFlags&iffRunning != 0,
 	}
 	out.RxQueues, out.TxQueues = n.queues(pt)
-	out.Driver, _ = n.eth.driver(pt.Name) // a driver need not say
+	out.Driver, _ = n.eth.driver(pt.Name) // Driver stays empty if the driver does not report a name
 	return out, nil
 }
 
-// CheckUp refuses an interface that is down, or whose parent is. ErrLinkDown,
-// ErrNoLink.
+// CheckUp returns ErrLinkDown if the interface or its parent is down. It returns
+// ErrNoLink if the interface does not exist.
 func (n *Net) CheckUp(name string) error {
 	l, err := n.LookupLink(name)
 	if err != nil {
@@ -120,13 +120,13 @@ func (n *Net) CheckUp(name string) error {
 	return nil
 }
 
-// links is what resolving needs of netlink.
+// links are the netlink calls that resolve needs.
 type links interface {
 	LinkByIndex(int) (netlink.Link, error)
 	LinkList() ([]netlink.Link, error)
 }
 
-// resolve finds the interface that carries l's packets, and their VLAN id.
+// resolve returns the interface that carries l's packets, and the packets' VLAN id.
 func resolve(l netlink.Link, all links) (port netlink.Link, vlan uint16, err error) {
 	if v, ok := l.(*netlink.Vlan); ok {
 		if port, err = parent(v, all); err != nil {
@@ -150,8 +150,8 @@ func parent(v *netlink.Vlan, all links) (netlink.Link, error) {
 	if v.VlanProtocol == netlink.VLAN_PROTOCOL_8021AD {
 		return nil, fail(ErrVLANParent, nil, "%s uses 802.1ad tags: stag steers 802.1Q only", at.Name)
 	}
-	// A number other than -1 means that the parent's index is in another
-	// namespace, where it means another interface here.
+	// NetNsID is not -1 if the parent is in another namespace. The parent's index then
+	// means another interface here.
 	if at.NetNsID >= 0 {
 		return nil, fail(ErrVLANParent, nil, "the parent of %s is in another network namespace: run stag there, on the parent", at.Name)
 	}
@@ -162,7 +162,7 @@ func parent(v *netlink.Vlan, all links) (netlink.Link, error) {
 	return port, nil
 }
 
-// bond is the error for a bond, which names its members.
+// bond returns ErrBond with the names of the bond's members.
 func bond(l netlink.Link, all links) error {
 	name, index := l.Attrs().Name, l.Attrs().Index
 	list, err := all.LinkList()
@@ -181,11 +181,11 @@ func bond(l netlink.Link, all links) error {
 	return fail(ErrBond, nil, "%s is a bond: use its members %s instead", name, strings.Join(members, ", "))
 }
 
-// iffRunning is IFF_RUNNING: operational by RFC 2863.
+// iffRunning is the flag IFF_RUNNING: the interface is operational (RFC 2863).
 const iffRunning = 0x40
 
-// queues is how many receive and transmit queues the driver runs. A driver that
-// cannot say has as many as it was made with.
+// queues returns how many receive and transmit queues the driver runs. If the driver
+// does not report them, queues returns the numbers that the interface was created with.
 func (n *Net) queues(at *netlink.LinkAttrs) (rx, tx int) {
 	c, err := n.eth.channels(at.Name)
 	if err != nil {

@@ -12,51 +12,54 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 )
 
-// Options say what to load, and where.
+// Options says what to load, and where.
 type Options struct {
-	// Link is the interface, which must exist in the network namespace of
-	// the calling OS thread. A VLAN interface means its parent.
+	// Link is the name of the interface. It must exist in the network namespace of the
+	// calling OS thread. For a VLAN interface, the program goes to the parent.
 	Link string
 
-	// Generic attaches behind the driver. Without it the mode is native, and a driver
-	// without native XDP is an error, ErrNoNative. In generic mode receive offload must
-	// be off (ErrOffload). At a veth's other end the segmentation offloads must be off,
-	// which cannot be checked from here: ethtool -K PEER tso off gso off.
+	// Generic selects generic mode, which runs the program behind the driver. Without
+	// Generic the mode is native, and the error is ErrNoNative if the driver has no
+	// native XDP. In generic mode receive offload must be off (ErrOffload). The
+	// segmentation offloads at a veth's other end must also be off. Load cannot check
+	// those: ethtool -K PEER tso off gso off.
 	Generic bool
 
-	// Pin is the instance's directory in a BPF file system, for a program
-	// that stays when the process has ended. "" makes it private: it goes
-	// with the Steering, or the process.
+	// Pin is the instance's directory in a BPF file system. A pinned program stays when
+	// the process ends. "" makes the program private: it goes with the Steering or with
+	// the process.
 	Pin string
 
-	// Tune changes settings of the interface, and of a veth's other end, until
-	// Unload puts them back: with Pin only.
+	// Tune changes settings of the interface, and of a veth's other end. Unload
+	// restores them. Tune needs Pin.
 	Tune Tune
 
-	// OrphanWait is how long the program keeps the packets of an engine that has
-	// died from the kernel, counted for each flow from the first one that finds it
-	// gone. Then the kernel resets the peer. 0 means DefaultOrphanWait, NoOrphanWait
-	// none at all. An engine that lives and stands still keeps its flows.
+	// OrphanWait is how long the program keeps the packets of a dead engine from the
+	// kernel. The time counts for each flow from the first packet that finds the engine
+	// dead. After OrphanWait the kernel gets the packets and resets the peer. 0 means
+	// DefaultOrphanWait. NoOrphanWait means no wait. A living engine keeps its flows
+	// even if it makes no progress.
 	OrphanWait time.Duration
 
-	// With is the program of another interface of the same adapter, whose map of flows
-	// this one reads as well: for a private program. A pinned one reads that of its
-	// instance.
+	// With is the program of another interface of the same adapter. A private program
+	// shares the flow map of With. A pinned program ignores With, and shares the flow
+	// map of its instance.
 	With *Steering
 
-	// MaxFlows is how many flows all interfaces that share a map of flows have room
-	// for together. 0 means as many as the map that is there, or 65536; at most 1048576.
+	// MaxFlows is the number of flows that the flow map has room for. All interfaces
+	// that share the flow map share this room. 0 means the size of the existing flow
+	// map, or 65536 if there is none. The largest value is 1048576.
 	MaxFlows uint32
-	Queues   int // slots for sockets; 0 means as many as the port receives with
+	Queues   int // number of slots for sockets; 0 means the number of the port's receive queues
 }
 
-// Values of Options.OrphanWait.
+// These are special values of Options.OrphanWait.
 const (
 	DefaultOrphanWait = 2 * time.Second
 	NoOrphanWait      = time.Duration(-1)
 )
 
-// Limits of Options.MaxFlows. A flow id has 20 bits of index.
+// These are the limits of Options.MaxFlows. A flow id has 20 bits of index.
 const (
 	defaultFlows = 1 << 16
 	maxFlows     = 1 << bpf.FlowIndexBits
@@ -89,12 +92,12 @@ func (o Options) fill(l Link) (Options, error) {
 	return o, errors.Join(errs...)
 }
 
-// hookClaim is the claim that a process holds for a private program, and for
-// the moment of loading a pinned one.
+// hookClaim names the claim on a hook. A process holds it for as long as it has a
+// private program, and while it loads a pinned program.
 const hookClaim = "program"
 
-// Load puts the steering program on an interface. It needs CAP_BPF
-// and CAP_NET_ADMIN. The caller closes the Steering.
+// Load puts the steering program on an interface. It needs CAP_BPF and CAP_NET_ADMIN.
+// The caller must close the Steering.
 func Load(o Options) (*Steering, error) {
 	n, err := Open()
 	if err != nil {
@@ -131,11 +134,11 @@ func (s *Steering) load(n *Net, o Options) error {
 	if err := s.stay(n, o); err != nil {
 		return err
 	}
-	// From here on the pins hold the program, and no process does.
+	// From here on the pins keep the program, so the process can end.
 	return claim.Close()
 }
 
-// put makes the program and attaches it.
+// put creates the program and attaches it.
 func (s *Steering) put(n *Net, o Options, with shared) error {
 	if err := n.hookFree(s.link); err != nil {
 		return err
@@ -147,7 +150,7 @@ func (s *Steering) put(n *Net, o Options, with shared) error {
 	if err != nil {
 		return s.explainCreate(err)
 	}
-	defer prog.Close() // the link holds it
+	defer prog.Close() // the link keeps the program
 	s.wait = max(0, o.OrphanWait)
 	if err := setOrphanWait(s.options, s.wait); err != nil {
 		return err
@@ -155,14 +158,14 @@ func (s *Steering) put(n *Net, o Options, with shared) error {
 	return s.attach(n, prog, o)
 }
 
-// create makes program and maps from the object, and takes those that are there in
-// with.
+// create creates the program and its maps from the object. It reuses the maps of with.
 func (s *Steering) create(o Options, with shared) (*ebpf.Program, error) {
 	spec, err := bpf.Spec()
 	if err != nil {
 		return nil, err
 	}
-	// The adapter's: NewTable makes them, once for all interfaces.
+	// These two maps belong to the adapter. NewTable makes them once for all
+	// interfaces.
 	delete(spec.Maps, bpf.MapTable)
 	delete(spec.Maps, bpf.MapPages)
 	room, err := with.room(o.MaxFlows)
@@ -176,7 +179,7 @@ func (s *Steering) create(o Options, with shared) (*ebpf.Program, error) {
 		return nil, err
 	}
 	config := coll.DetachMap(bpf.MapConfig)
-	defer config.Close() // the instance's, when there is one, is made apart
+	defer config.Close() // a pinned instance gets its config map from pinConfig
 	s.flows = coll.DetachMap(bpf.MapFlows)
 	s.lanes = coll.DetachMap(bpf.MapLanes)
 	s.socks = coll.DetachMap(bpf.MapSocks)
@@ -188,7 +191,7 @@ func (s *Steering) create(o Options, with shared) (*ebpf.Program, error) {
 	return coll.DetachProgram(bpf.Program), nil
 }
 
-// setOrphanWait tells the program how long to wait.
+// setOrphanWait writes OrphanWait into the program's map of options.
 func setOrphanWait(m *ebpf.Map, wait time.Duration) error {
 	if err := m.Put(uint32(0), bpf.Options{OrphanWait: uint64(max(0, wait))}); err != nil {
 		return fmt.Errorf("tell the steering program how long to keep an engine's flows that has died: %w", err)
@@ -215,8 +218,8 @@ func (s *Steering) attach(n *Net, prog *ebpf.Program, o Options) error {
 	return nil
 }
 
-// TryProgram has the kernel verify the steering program and make its maps, and keeps
-// neither. ErrPermission, or what the kernel says against it.
+// TryProgram makes the kernel verify the steering program and create its maps, then
+// discards them. The error is ErrPermission or the kernel's reason.
 func TryProgram() error {
 	s := &Steering{}
 	defer s.undo.Run()

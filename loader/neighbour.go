@@ -14,21 +14,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// usable is the states in which the kernel itself would send to a neighbour's
-// address. A stale one is checked by the kernel when it is used.
+// usable are the states of a neighbour in which the kernel itself would send to the
+// neighbour's address. The kernel checks a stale neighbour when it uses the neighbour.
 const usable = netlink.NUD_PERMANENT | netlink.NUD_NOARP | netlink.NUD_REACHABLE |
 	netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE
 
-// Neighbour is what the kernel's table has about one address on a link. The zero
-// Neighbour stands for no entry.
+// Neighbour is the entry for one address of a link in the kernel's neighbour table. The
+// zero Neighbour means that there is no entry.
 type Neighbour struct {
-	MAC     net.HardwareAddr // nil: not known, or not to be used
-	Fixed   bool             // set by hand: it never expires
-	Managed bool             // the kernel keeps it fresh (NTF_EXT_MANAGED)
+	MAC     net.HardwareAddr // nil if not known or not usable
+	Fixed   bool             // permanent: set by hand, and never expires
+	Managed bool             // the kernel refreshes the entry (NTF_EXT_MANAGED)
 }
 
-// Neighbour looks ip up in the kernel's table of the interface. It asks nobody
-// on the link.
+// Neighbour looks ip up in the kernel's neighbour table of the interface. It sends
+// nothing.
 func (n *Net) Neighbour(ip netip.Addr, ifindex int) (Neighbour, error) {
 	ip = ip.Unmap().WithZone("")
 	family := unix.AF_INET
@@ -62,8 +62,8 @@ func (n *Net) Neighbour(ip netip.Addr, ifindex int) (Neighbour, error) {
 	return found, nil
 }
 
-// neighbour is ip's Ethernet address on the interface, asked for when it is not
-// known.
+// neighbour returns ip's Ethernet address on the interface. If the address is not
+// known, neighbour asks for it and waits.
 func (n *Net) neighbour(ctx context.Context, ip netip.Addr, ifindex int) (net.HardwareAddr, error) {
 	ctx, cancel := context.WithTimeout(ctx, ResolveWait)
 	defer cancel()
@@ -87,12 +87,12 @@ func (n *Net) neighbour(ctx context.Context, ip netip.Addr, ifindex int) (net.Ha
 	}
 }
 
-// NoNeighbour is the error, ErrNoNeighbour, for a next hop that does not answer.
+// NoNeighbour returns ErrNoNeighbour for a next hop that does not answer.
 func (n *Net) NoNeighbour(ip netip.Addr, ifindex int, cause error) error {
 	return fail(ErrNoNeighbour, cause, "%v does not answer on %s: check cable, VLAN and address", ip.WithZone(""), n.linkName(ifindex))
 }
 
-// linkName is the interface's name, or its number where it is gone.
+// linkName returns the interface's name, or its number if the interface is gone.
 func (n *Net) linkName(index int) string {
 	if link, err := n.nl.LinkByIndex(index); err == nil {
 		return link.Attrs().Name
@@ -106,13 +106,13 @@ func (n *Net) setNeighbour(ip netip.Addr, ifindex, flags, extended int) error {
 	})
 }
 
-// KeepNeighbour makes the kernel find out the Ethernet address of ip on the
-// interface, and keep it fresh by asking before it expires. If managed is true, the kernel
-// does so by itself until ReleaseNeighbour. If managed is false (before Linux 5.16), the
-// kernel asked once, and the caller must call KeepNeighbour again about every 15 s.
+// KeepNeighbour makes the kernel resolve the Ethernet address of ip on the interface,
+// and ask again before the entry expires. If managed is true, the kernel keeps asking
+// until ReleaseNeighbour. If managed is false (before Linux 5.16), the kernel asked
+// once, and the caller must call KeepNeighbour again about every 15 s.
 //
-// The caller must have seen by Neighbour that the entry is not permanent: a permanent
-// entry needs no refreshing and must not be changed.
+// The caller must first check with Neighbour that the entry is not permanent. A
+// permanent entry needs no refreshing and must not be changed.
 func (n *Net) KeepNeighbour(ip netip.Addr, ifindex int) (managed bool, err error) {
 	ip = ip.Unmap()
 	err = n.setNeighbour(ip, ifindex, 0, netlink.NTF_EXT_MANAGED)
@@ -129,14 +129,14 @@ func (n *Net) KeepNeighbour(ip netip.Addr, ifindex int) (managed bool, err error
 	return false, nil
 }
 
-// ReleaseNeighbour ends what KeepNeighbour began: the entry may expire again. An entry
-// that is gone stays gone, and one that was made permanent meanwhile stays permanent.
+// ReleaseNeighbour ends the effect of KeepNeighbour, so the entry may expire again. A
+// deleted entry stays deleted. An entry that has become permanent stays permanent.
 func (n *Net) ReleaseNeighbour(ip netip.Addr, ifindex int) error {
 	ip = ip.Unmap()
 	if e, err := n.Neighbour(ip, ifindex); err != nil || e.Fixed || !e.Managed {
 		return err
 	}
-	// Using an entry without the flag is what takes the flag away.
+	// The kernel clears the managed flag of an entry that is used without the flag.
 	if err := n.setNeighbour(ip, ifindex, netlink.NTF_USE, 0); err != nil {
 		return fmt.Errorf("let the neighbour entry of %v go: %w", ip, err)
 	}

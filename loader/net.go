@@ -8,20 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Net is the control plane's view of one network namespace: its interfaces,
-// routes and neighbours. It is safe for concurrent use.
+// Net gives access to the interfaces, routes and neighbours of one network namespace.
+// It is for the control plane, and safe for concurrent use.
 type Net struct {
 	nl     *netlink.Handle
-	direct *nl.SocketHandle // for what the handle has no call for
-	xfrm   *netlink.Handle  // for IPsec; nil where the kernel has none
+	direct *nl.SocketHandle // for requests that the handle has no method for
+	xfrm   *netlink.Handle  // for IPsec; nil if the kernel has no IPsec
 	eth    ethtool
 	cookie uint64
 
-	policies4, policies6 Fresh[[]netlink.XfrmPolicy] // by priority
+	policies4, policies6 Fresh[[]netlink.XfrmPolicy] // sorted by priority
 }
 
-// Open opens the network namespace that the calling OS thread is in. The Net
-// stays with it, whichever thread uses it later.
+// Open opens the network namespace of the calling OS thread. The Net stays in that
+// namespace, whichever thread uses the Net later.
 func Open() (*Net, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -50,10 +50,11 @@ func Open() (*Net, error) {
 	return n, nil
 }
 
-// Cookie identifies the namespace on this machine until the next boot.
+// Cookie returns the number that identifies the namespace on this machine until the
+// next boot.
 func (n *Net) Cookie() uint64 { return n.cookie }
 
-// Close ends the view. Watches go on until their contexts end.
+// Close closes the sockets of the Net. Watches go on until their contexts end.
 func (n *Net) Close() error {
 	n.nl.Close()
 	n.direct.Socket.Close()

@@ -9,17 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespace is a network namespace that code can be run in. It is safe for
-// concurrent use.
+// Namespace is a network namespace in which Do can run code. It is safe for concurrent
+// use.
 type Namespace struct {
 	f        *os.File
 	dev, ino uint64
 }
 
-// threadSpace names the network namespace of the calling OS thread.
+// threadSpace is the file of the calling OS thread's network namespace.
 const threadSpace = "/proc/thread-self/ns/net"
 
-// CurrentNamespace is the namespace of the calling OS thread. Any user may ask.
+// CurrentNamespace returns the namespace of the calling OS thread. It needs no
+// capability.
 func CurrentNamespace() (*Namespace, error) {
 	f, err := os.Open(threadSpace)
 	if err != nil {
@@ -33,7 +34,8 @@ func CurrentNamespace() (*Namespace, error) {
 	return n, nil
 }
 
-// identity is what tells namespaces apart.
+// identity returns the device and inode numbers of a namespace file. The two identify
+// the namespace.
 func identity(f *os.File) (dev, ino uint64, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
@@ -42,22 +44,23 @@ func identity(f *os.File) (dev, ino uint64, err error) {
 	return st.Dev, st.Ino, nil
 }
 
-// same reports whether a file of the kernel's stands for this namespace.
+// same reports whether file, which is below /proc or /run/netns, is this namespace.
 func (n *Namespace) same(file os.FileInfo) bool {
 	st, ok := file.Sys().(*syscall.Stat_t)
 	return ok && st.Dev == n.dev && st.Ino == n.ino
 }
 
-// Close lets the namespace go.
+// Close closes the Namespace's reference to the network namespace.
 func (n *Namespace) Close() error { return n.f.Close() }
 
-// Do runs f on the calling goroutine with its OS thread inside the namespace.
-// Sockets that f opens belong to it from then on; goroutines that f starts run
-// elsewhere. Where the thread is there already no right is needed, otherwise
-// CAP_SYS_ADMIN. It returns f's error.
+// Do runs f on the calling goroutine, with the OS thread inside the namespace. It
+// returns f's error. Sockets that f opens stay in the namespace. Goroutines that f
+// starts run outside it. Do needs CAP_SYS_ADMIN unless the thread is in the namespace
+// already.
 //
-// A thread that cannot be put back stays locked to its goroutine, so that the
-// runtime ends it with that instead of using it for others.
+// If the thread cannot return to its own namespace, it stays locked to its goroutine.
+// The runtime then ends the thread together with the goroutine, and no other goroutine
+// uses it.
 func (n *Namespace) Do(f func() error) (err error) {
 	runtime.LockOSThread()
 	home, err := CurrentNamespace()

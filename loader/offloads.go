@@ -2,15 +2,15 @@ package loader
 
 import "golang.org/x/sys/unix"
 
-// Offloads are settings of a port's receive side that decide what the program sees.
-// A driver that cannot say has them off.
+// Offloads are the receive settings of a port that change what the program sees. A
+// setting that the driver does not report is false.
 type Offloads struct {
-	GRO    bool // the kernel joins segments that it received
-	LRO    bool // the card joins segments
-	RxVLAN bool // the card takes VLAN tags off
+	GRO    bool // the kernel joins received segments
+	LRO    bool // the NIC joins received segments
+	RxVLAN bool // the NIC removes VLAN tags
 }
 
-// Offloads returns the settings of l's port.
+// Offloads reads the settings of l's port.
 func (n *Net) Offloads(l Link) Offloads {
 	flags, err := n.eth.value(l.Port, unix.ETHTOOL_GFLAGS, 0)
 	if err != nil {
@@ -20,12 +20,12 @@ func (n *Net) Offloads(l Link) Offloads {
 	return Offloads{GRO: err == nil && gro != 0, LRO: flags&ethFlagLRO != 0, RxVLAN: flags&ethFlagRxVLAN != 0}
 }
 
-// HidesTags reports whether l's port takes VLAN tags off packets before the program
-// sees them.
+// HidesTags reports whether l's port removes the VLAN tags of packets before the
+// program sees the packets.
 func (o Offloads) HidesTags(l Link) bool { return o.RxVLAN && !l.Facts().KeepsTags }
 
-// CheckTags refuses an interface whose card takes off the VLAN tags that its packets
-// have, as the program would not find their connections. ErrOffload.
+// CheckTags returns ErrOffload if the NIC removes the VLAN tags of l's packets. Without
+// the tags the program would not find the packets' connections.
 func (n *Net) CheckTags(l Link) error { return n.Offloads(l).checkTags(l) }
 
 func (o Offloads) checkTags(l Link) error {
@@ -35,16 +35,16 @@ func (o Offloads) checkTags(l Link) error {
 	return fail(ErrOffload, nil, "%s takes VLAN tags off packets before the program sees them: ethtool -K %s rxvlan off", l.Port, l.Port)
 }
 
-// CheckOffloads refuses generic mode behind receive offload (ErrOffload): the
-// program would get segments joined to up to 64 KiB, which fit no chunk. In native
-// mode the program runs before receive offload.
+// CheckOffloads returns ErrOffload for generic mode if receive offload is on. The
+// program would get joined segments of up to 64 KiB, which fit no chunk. In native mode
+// the program runs before receive offload.
 func (n *Net) CheckOffloads(l Link, generic bool) error {
 	if !generic {
 		return nil
 	}
 	on, err := n.eth.value(l.Port, unix.ETHTOOL_GGRO, 0)
 	if err != nil || on == 0 {
-		return nil // a driver that cannot say has none to turn off
+		return nil // a driver that does not report GRO has none
 	}
 	return fail(ErrOffload, nil, "generic mode would get segments of %s joined to up to 64 KiB: ethtool -K %s gro off lro off", l.Port, l.Port)
 }

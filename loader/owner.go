@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// Owner is the process that holds a claim.
+// Owner identifies the process that holds a claim.
 type Owner struct {
 	PID   int
-	Start uint64 // when it started, in clock ticks after boot (proc(5), stat)
+	Start uint64 // start time in clock ticks after boot (proc(5), stat)
 }
 
-// String names the process for a message: "pid 12 (stag)", or "another process" for
-// an owner whose signature cannot be read.
+// String names the process for a message: "pid 12 (stag)". It returns "another process"
+// for the zero Owner.
 func (o Owner) String() string {
 	if o.PID == 0 {
 		return "another process"
@@ -29,7 +29,7 @@ func (o Owner) String() string {
 	return fmt.Sprintf("pid %d (%s)", o.PID, strings.TrimSpace(string(name)))
 }
 
-// sign writes who this process is into the file.
+// sign writes this process's pid and start time into the file of a claim.
 func sign(f *os.File) error {
 	start, err := startTime(os.Getpid())
 	if err != nil {
@@ -42,16 +42,16 @@ func sign(f *os.File) error {
 	return err
 }
 
-// readOwner reads who holds the file. The owner signs right after it got the
-// lock, so an old signature or none is given a moment. The zero Owner means
-// that it cannot be told.
+// readOwner reads which process holds the file's lock. The owner signs just after it
+// takes the lock, so readOwner waits up to 20 ms for a valid signature. It returns the
+// zero Owner if no valid signature appears.
 func readOwner(f *os.File) Owner {
 	for range 20 {
 		var buf [64]byte
 		n, _ := f.ReadAt(buf[:], 0)
 		var o Owner
 		if _, err := fmt.Sscanf(string(buf[:n]), "%d %d\n", &o.PID, &o.Start); err == nil {
-			// A signature whose process is gone is the last owner's.
+			// The signature of an ended process is that of the previous owner.
 			if start, err := startTime(o.PID); err == nil && start == o.Start {
 				return o
 			}
@@ -61,23 +61,23 @@ func readOwner(f *os.File) Owner {
 	return Owner{}
 }
 
-// startTime is when process pid started, in clock ticks after boot. Together
-// with the pid it names a process for good, as pids are used again.
+// startTime returns when process pid started, in clock ticks after boot. Pids are
+// reused, but a pid and a start time together identify a process.
 func startTime(pid int) (uint64, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
-	// The second field is a name in parentheses, which may hold anything.
+	// The second field is a name in parentheses, which may contain any characters.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	const start = 22 - 3 // the 22nd field; fields begins with the third
+	const start = 22 - 3 // start time is field 22; fields begins with field 3
 	if len(fields) <= start {
 		return 0, errors.New("the kernel's process table cannot be read")
 	}
 	return strconv.ParseUint(fields[start], 10, 64)
 }
 
-// userOf is the effective user of a process.
+// userOf returns the effective user id of a process.
 func userOf(pid int) (uid int, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

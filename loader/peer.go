@@ -6,8 +6,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// ChecksumFix is the command, and where to run it, that makes the peers of l
-// compute the checksums of what they send.
+// ChecksumFix returns the command that makes l's peers compute the checksums of the
+// packets that they send. It also says where to run the command.
 func (n *Net) ChecksumFix(l Link) string {
 	if !l.Facts().Pair {
 		return "run ethtool -K IFACE tx off on the machine that sends, with its interface; where this is a virtual machine, give its device csum=off"
@@ -21,20 +21,20 @@ func (n *Net) ChecksumFix(l Link) string {
 
 // FarEnd is the other end of a veth.
 type FarEnd struct {
-	Name  string // "" if it cannot be seen from here
-	Enter string // the command that enters its network namespace; "" if it is in this one
-	Sums  bool   // it computes the checksums of what it sends
+	Name  string // "" if the other end cannot be found
+	Enter string // command that enters its network namespace; "" if that is the present one
+	Sums  bool   // computes the checksums of the packets that it sends
 }
 
-// FarEnd looks at the other end of l, which must be a veth. It also looks in the
-// network namespaces that can be entered.
+// FarEnd looks at the other end of l, which must be a veth. It searches the present
+// network namespace and all namespaces that can be entered.
 func (n *Net) FarEnd(l Link) (far FarEnd, err error) {
 	link, err := n.nl.LinkByIndex(l.PortIndex)
 	if err != nil {
 		return far, err
 	}
 	at := link.Attrs()
-	// A namespace id means that the index is in that namespace.
+	// A namespace id of 0 or more means that ParentIndex belongs to that namespace.
 	if at.NetNsID < 0 {
 		return n.farEndHere(at.ParentIndex, ""), nil
 	}
@@ -59,7 +59,7 @@ func (n *Net) FarEnd(l Link) (far FarEnd, err error) {
 	return far, nil
 }
 
-// farEndHere looks at an interface of n's namespace.
+// farEndHere looks at an interface in n's namespace.
 func (n *Net) farEndHere(index int, enter string) FarEnd {
 	link, err := n.nl.LinkByIndex(index)
 	if err != nil {
@@ -71,16 +71,16 @@ func (n *Net) farEndHere(index int, enter string) FarEnd {
 	return far
 }
 
-// otherEnd is what a person must set at a veth's other end in another network namespace,
-// where this process changes nothing.
+// otherEnd returns the settings that an operator must change at a veth's other end in
+// another network namespace. This process changes nothing there.
 func otherEnd() []Change {
 	return []Change{{Link: "the other end", Setting: "tso and gso", Why: whySegments, Run: "ethtool -K PEER tso off gso off, there"}}
 }
 
-// vethPeer is the other end of a veth, nil where there is none to be seen.
+// vethPeer returns the other end of a veth, or nil if that end cannot be seen.
 func (n *Net) vethPeer(l Link) *netlink.LinkAttrs {
 	port, err := n.nl.LinkByIndex(l.PortIndex)
-	// A namespace's number means that the index is in that namespace.
+	// A namespace id of 0 or more means that ParentIndex belongs to that namespace.
 	if err != nil || !l.Facts().Pair || port.Attrs().NetNsID >= 0 {
 		return nil
 	}

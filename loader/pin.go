@@ -16,23 +16,23 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 )
 
-// pinDir is where the pins of one interface are:
+// pinDir names the paths of the pins of one interface:
 //
-//	<instance>/config                           which layouts the maps have
+//	<instance>/config                           the layouts of the maps
 //	<instance>/tpt                              the adapter's table
 //	<instance>/flows                            the flows of all interfaces
 //	<instance>/lanes                            the sockets of all interfaces
-//	<instance>/<netns cookie>-<ifindex>/xsks    what one interface has
-//	                                   /stats
-//	                                   /options
-//	                                   /link    holds the program on the hook
+//	<instance>/<netns cookie>-<ifindex>/xsks    the sockets of the interface
+//	                                   /stats   its counters
+//	                                   /options the program's options
+//	                                   /link    keeps the program on the hook
 type pinDir struct {
 	instance string
-	port     string // directory
+	port     string // directory of the interface
 }
 
-// lockInstance lets one process at a time add to the pins of an instance, or
-// take from them. It waits for one that does so now.
+// lockInstance gets the lock that a process needs to add or remove pins of an instance.
+// It waits while another process has the lock.
 func lockInstance(dir string) (*Claim, error) {
 	if err := CheckBPFFS(dir); err != nil {
 		return nil, err
@@ -49,8 +49,8 @@ func lockInstance(dir string) (*Claim, error) {
 	}
 }
 
-// How long lockInstance waits, which is for a load or an unload, and how often
-// it looks.
+// lockInstance waits long enough for another process to finish a load or an unload.
+// These are the longest wait and the interval between two attempts.
 const (
 	lockWait  = 10 * time.Second
 	lockRetry = 5 * time.Millisecond
@@ -65,8 +65,8 @@ func (p *pinDir) table() string         { return filepath.Join(p.instance, bpf.M
 func (p *pinDir) link() string          { return filepath.Join(p.port, "link") }
 func (p *pinDir) of(name string) string { return filepath.Join(p.port, name) }
 
-// CheckBPFFS checks that dir, or the nearest directory above it that exists, is in a
-// BPF file system, which alone can hold pins. ErrNoBPFFS.
+// CheckBPFFS returns ErrNoBPFFS unless dir, or its nearest existing parent directory,
+// is in a BPF file system. Only a BPF file system can hold pins.
 func CheckBPFFS(dir string) error {
 	var fs unix.Statfs_t
 	err := unix.Statfs(dir, &fs)
@@ -84,8 +84,8 @@ func CheckBPFFS(dir string) error {
 		dir)
 }
 
-// checkLayout compares the layouts of the instance with this build's. ErrNotPinned
-// when the instance has none.
+// checkLayout returns ErrLayout if the instance's maps have other layouts than this
+// build. It returns ErrNotPinned if the instance has no config map.
 func (p *pinDir) checkLayout() error {
 	m, err := ebpf.LoadPinnedMap(p.config(), &ebpf.LoadPinOptions{ReadOnly: true})
 	if errors.Is(err, os.ErrNotExist) {
@@ -97,8 +97,7 @@ func (p *pinDir) checkLayout() error {
 	defer m.Close()
 	var have bpf.Config
 	want := bpf.Layout()
-	// A map of another size has a layout of which not even the version word
-	// can be read.
+	// In a map of another size even the version word cannot be read.
 	if m.ValueSize() != uint32(binary.Size(have)) {
 		return fail(ErrLayout, nil, "the maps pinned at %s were made by a stag of an unknown layout version, this one has version %d: end what uses them, then stag unload --force --instance %s",
 			p.instance, want.Version, filepath.Base(p.instance))
@@ -113,8 +112,8 @@ func (p *pinDir) checkLayout() error {
 	return nil
 }
 
-// pinConfig writes the layouts down, unless another interface of the instance
-// did so before.
+// pinConfig pins this build's layouts unless another interface of the instance has done
+// so.
 func (p *pinDir) pinConfig() error {
 	err := p.checkLayout()
 	if !errors.Is(err, ErrNotPinned) {
@@ -134,7 +133,7 @@ func (p *pinDir) pinConfig() error {
 	}
 	err = m.Pin(p.config())
 	if errors.Is(err, os.ErrExist) {
-		return p.checkLayout() // another load was faster
+		return p.checkLayout() // another load pinned it first
 	}
 	if err != nil {
 		return fmt.Errorf("pin map config: %w", err)
@@ -142,7 +141,7 @@ func (p *pinDir) pinConfig() error {
 	return nil
 }
 
-// parsePort reads the name of an interface's directory.
+// parsePort parses the name of an interface's directory.
 func parsePort(name string) (Link, bool) {
 	cookie, index, ok := strings.Cut(name, "-")
 	c, err1 := strconv.ParseUint(cookie, 10, 64)

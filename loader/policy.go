@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrPolicy says that an IPsec policy of the kernel wants packets to be encrypted,
-// or blocks them. What does not pass the kernel would go in clear text.
+// ErrPolicy says that an IPsec policy of the kernel encrypts or blocks the packets. The
+// engine's packets bypass the kernel, so the engine would send them in clear text.
 var ErrPolicy = errors.New("an IPsec policy of this host covers the connection (ip xfrm policy), and the engine would send in clear text: use the kernel port (KernelPort), or take the policy away")
 
-// Policy reports, with ErrPolicy, whether an IPsec policy covers the TCP segments of
-// a connection in either direction. mark is the socket's. Policies of single sockets
-// (IP_XFRM_POLICY) and of xfrm interfaces are not seen.
+// Policy returns ErrPolicy if an IPsec policy covers the TCP segments of a connection
+// in either direction. mark is the mark of the socket. Policy does not see the policies
+// of single sockets (IP_XFRM_POLICY) and of xfrm interfaces.
 func (n *Net) Policy(local, remote netip.AddrPort, mark uint32) error {
 	if n.xfrm == nil {
 		return nil // the kernel has no IPsec
@@ -35,15 +35,15 @@ func (n *Net) Policy(local, remote netip.AddrPort, mark uint32) error {
 	return nil
 }
 
-// listPolicies is what the kernel has, in the order of priority.
+// listPolicies reads the kernel's policies, sorted by priority.
 func (n *Net) listPolicies(family int) ([]netlink.XfrmPolicy, error) {
 	list, err := n.xfrm.XfrmPolicyList(family)
 	slices.SortStableFunc(list, func(a, b netlink.XfrmPolicy) int { return a.Priority - b.Priority })
 	return list, err
 }
 
-// policed reports whether the first policy of a direction that covers packets from
-// src to dst does anything to them. The list is in the order of priority.
+// policed reports whether the first policy that covers packets from src to dst
+// transforms or blocks them. The list must be sorted by priority.
 func policed(list []netlink.XfrmPolicy, dir netlink.Dir, src, dst netip.AddrPort, mark uint32) bool {
 	for _, p := range list {
 		if p.Dir == dir && covers(&p, src, dst, mark) {
@@ -67,7 +67,7 @@ func covers(p *netlink.XfrmPolicy, src, dst netip.AddrPort, mark uint32) bool {
 	return true
 }
 
-// openXfrm opens a socket for IPsec; nil where the kernel has none of it.
+// openXfrm opens a netlink socket for IPsec. It returns nil if the kernel has no IPsec.
 func openXfrm() (*netlink.Handle, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_XFRM)
 	switch {

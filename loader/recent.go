@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// recency is how long an answer of the kernel is used again. It is short beside the time in
-// which a person changes a route, and long enough that two thousand
-// connections made together do not ask two thousand times.
+// recency is how long an answer of the kernel is reused. An operator who changes a
+// route does not notice such a short time. With it, two thousand connections that are
+// made together do not cause two thousand queries.
 const recency = 50 * time.Millisecond
 
-// Recent remembers answers for recency. A caller that asks a question while another
-// caller asks the same one waits for that answer. The zero Recent is ready for use. A
-// Recent is safe for concurrent use.
+// Recent remembers answers for recency. Callers that ask the same question at the same
+// time share one answer. The zero Recent is ready for use. A Recent is safe for
+// concurrent use.
 type Recent[K comparable, V any] struct {
 	mu      sync.Mutex
 	answers map[K]*answer[V]
 }
 
-// answer is a question that has been asked. What follows done is valid when that
-// is closed.
+// answer is the answer to one question. The fields after done are valid when done is
+// closed.
 type answer[V any] struct {
 	done chan struct{}
 	v    V
@@ -29,8 +29,9 @@ type answer[V any] struct {
 	at   time.Time
 }
 
-// Get returns the answer for k that ask gave within recency, or calls ask. Callers that
-// wait for the same call of ask share its error, but errors are not remembered.
+// Get returns the remembered answer for k if ask gave it within recency. Otherwise Get
+// calls ask. Callers that wait for the same call of ask share its error. Errors are not
+// remembered.
 func (r *Recent[K, V]) Get(ctx context.Context, k K, ask func() (V, error)) (V, error) {
 	for {
 		a, mine := r.join(k)
@@ -46,17 +47,18 @@ func (r *Recent[K, V]) Get(ctx context.Context, k K, ask func() (V, error)) (V, 
 			var none V
 			return none, context.Cause(ctx)
 		}
-		// The caller that asked may have given up. That is no answer for this caller.
+		// The caller that ran ask may have given up. Its error then answers no
+		// question.
 		if !errors.Is(a.err, context.Canceled) && !errors.Is(a.err, context.DeadlineExceeded) {
 			return a.v, a.err
 		}
 	}
 }
 
-// rememberMost bounds what is remembered.
+// rememberMost limits the number of remembered answers.
 const rememberMost = 1024
 
-// join returns the answer for k. If mine is true, the caller must find it.
+// join returns the answer for k. If mine is true, the caller must fill the answer in.
 func (r *Recent[K, V]) join(k K) (a *answer[V], mine bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,7 +73,8 @@ func (r *Recent[K, V]) join(k K) (a *answer[V], mine bool) {
 	return a, true
 }
 
-// lasts reports whether a is being found, or has been found lately.
+// lasts reports whether the answer is still being looked up, or is younger than
+// recency.
 func (a *answer[V]) lasts() bool {
 	select {
 	case <-a.done:

@@ -15,12 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Query is what the kernel's choice of a route depends on. It is comparable.
+// Query holds all that the kernel's choice of a route depends on. It is comparable.
 type Query struct {
-	Dst    netip.Addr // a link-local one needs its zone: an interface's name or number
+	Dst    netip.Addr // a link-local address needs a zone: the name or number of an interface
 	Src    netip.Addr // may be the zero Addr
-	Mark   uint32     // of the socket (SO_MARK)
-	Device int        // index of the interface that the socket is bound to; 0: none
+	Mark   uint32     // SO_MARK of the socket
+	Device int        // index of the interface that the socket is bound to, or 0
 }
 
 func (q Query) unmap() Query {
@@ -28,26 +28,26 @@ func (q Query) unmap() Query {
 	return q
 }
 
-// Route is the way of packets to one destination.
+// Route is the route of packets to one destination.
 type Route struct {
-	OutIf   int        // index of the interface; of a VLAN interface, its own
-	OutName string     // its name
-	Src     netip.Addr // the source asked for, or the one that the kernel would choose
-	NextHop netip.Addr // gateway or, on the link, the destination itself
+	OutIf   int        // interface index; for a VLAN interface, its own
+	OutName string     // interface name
+	Src     netip.Addr // the query's source, or else the source that the kernel would choose
+	NextHop netip.Addr // the gateway, or the destination itself if it is on the link
 	SrcMAC  net.HardwareAddr
-	DstMAC  net.HardwareAddr // the next hop's
-	MTU     int              // octets of the path, as far as the kernel knows it
+	DstMAC  net.HardwareAddr // address of the next hop
+	MTU     int              // path MTU as far as the kernel knows it, in octets
 }
 
-// ResolveWait bounds how long Resolve waits for a next hop to answer. The kernel
-// gives up after three requests, a second apart.
+// ResolveWait limits how long Resolve waits for a next hop to answer. The kernel gives
+// up after three requests, one second apart.
 const ResolveWait = 3500 * time.Millisecond
 
-// Resolve finds the route that q asks for. If the Ethernet address of the next hop is not
-// known, Resolve asks for it and waits until ctx ends, and at most for ResolveWait.
+// Resolve finds the route that q asks for. If the Ethernet address of the next hop is
+// not known, Resolve asks for it. It waits until ctx ends, but at most for ResolveWait.
 //
-// Errors: ErrLocal if q.Dst is an address of this host, as such packets never reach an
-// interface; ErrNoRoute; ErrNoNeighbour.
+// Errors: ErrLocal if q.Dst is an address of this host, because such packets never
+// reach an interface. ErrNoRoute. ErrNoNeighbour.
 func (n *Net) Resolve(ctx context.Context, q Query) (Route, error) {
 	r, err := n.Route(q)
 	if err != nil {
@@ -60,7 +60,8 @@ func (n *Net) Resolve(ctx context.Context, q Query) (Route, error) {
 	return r, nil
 }
 
-// Route is Resolve without DstMAC: it asks nobody on the link, and never waits.
+// Route does the same as Resolve, but leaves DstMAC empty. It sends nothing and never
+// waits.
 func (n *Net) Route(q Query) (Route, error) {
 	r, err := n.Next(q)
 	if err != nil {
@@ -71,23 +72,24 @@ func (n *Net) Route(q Query) (Route, error) {
 		return Route{}, fmt.Errorf("look the interface of the route to %v up: %w", q.Dst, err)
 	}
 	at := link.Attrs()
-	// A route through the loopback is this host's as well, whatever its type.
+	// A route through the loopback interface also leads to this host, whatever its
+	// type.
 	if at.Flags&net.FlagLoopback != 0 {
 		return Route{}, local(q.Dst)
 	}
 	if len(at.HardwareAddr) != 6 {
 		return Route{}, fail(ErrNoRoute, nil, "the route to %v leads over %s, which is not Ethernet: stag needs an Ethernet interface", q.Dst, at.Name)
 	}
-	// The address is cloned: it lies in the kernel's whole message, which would
-	// stay as long as it.
+	// HardwareAddr is a part of the kernel's whole message. The clone lets the message
+	// be freed.
 	r.OutName, r.SrcMAC = at.Name, bytes.Clone(at.HardwareAddr)
 	r.MTU = cmp.Or(r.MTU, at.MTU)
 	return r, nil
 }
 
-// Next is Route without what the interface says: SrcMAC and OutName are empty, and MTU is
-// 0 unless the route has one of its own. It is cheaper than Route, for callers that know
-// the interface and ask often.
+// Next does the same as Route, but does not read the interface. SrcMAC and OutName are
+// empty. MTU is 0 unless the route itself has an MTU. Next is cheaper than Route. It is
+// for callers that know the interface and ask often.
 func (n *Net) Next(q Query) (Route, error) {
 	q = q.unmap()
 	if err := oneHost(q.Dst); err != nil {
@@ -118,7 +120,7 @@ func local(dst netip.Addr) error {
 	return fail(ErrLocal, nil, "%v is on this host: use the kernel's path instead of the offloaded one", dst)
 }
 
-// oneHost refuses what is not the address of one host.
+// oneHost returns an error unless dst is the address of one host.
 func oneHost(dst netip.Addr) error {
 	switch {
 	case !dst.IsValid(), dst.IsUnspecified(), dst.IsMulticast():
@@ -129,8 +131,8 @@ func oneHost(dst netip.Addr) error {
 	return nil
 }
 
-// ask looks one route up. A zone says more than a bound device, which may be the
-// VRF around it.
+// ask looks one route up. The zone of q.Dst takes precedence over q.Device, which may
+// be the VRF that contains the zone's interface.
 func (n *Net) ask(q Query) (netlink.Route, error) {
 	options := netlink.RouteGetOptions{Mark: q.Mark}
 	zone, err := n.zone(q.Dst)
@@ -151,8 +153,8 @@ func (n *Net) ask(q Query) (netlink.Route, error) {
 	return found[0], nil
 }
 
-// zone is the index of the interface that dst's zone (RFC 4007 §11) names, or is
-// the number of; 0 when dst has none.
+// zone returns the index of the interface that dst's zone (RFC 4007 §11) names. The
+// zone may be a name or a number. zone returns 0 if dst has no zone.
 func (n *Net) zone(dst netip.Addr) (index int, err error) {
 	if dst.Zone() == "" {
 		return 0, nil
@@ -174,7 +176,7 @@ func noRoute(q Query, err error) error {
 	return fail(ErrNoRoute, err, "no route to %v (%v): see ip route get %v", q.how(), err, q.Dst)
 }
 
-// how is the destination with everything else that the route depends on.
+// how describes the query for a message.
 func (q Query) how() string {
 	s := q.Dst.String()
 	if q.Src.IsValid() {
@@ -189,8 +191,8 @@ func (q Query) how() string {
 	return s
 }
 
-// gateway is the next hop of a route that does not end on the link. An IPv4
-// route may have an IPv6 gateway (RFC 5549).
+// gateway returns the gateway of a route. ok is false if the destination is on the
+// link. An IPv4 route may have an IPv6 gateway (RFC 5549).
 func gateway(r netlink.Route) (netip.Addr, bool) {
 	ip := r.Gw
 	if via, ok := r.Via.(*netlink.Via); ok && len(ip) == 0 {

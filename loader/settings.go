@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// Change is a setting that was changed, or that was left as it is for a reason.
+// Change is a setting that was changed, or that was left unchanged for a reason.
 type Change struct {
-	Link    string `json:"interface"`      // its name then
-	Setting string `json:"setting"`        // as ethtool -K, or sysfs, calls it
-	Was     string `json:"was"`            // before
-	Is      string `json:"is"`             // now; the same as Was where nothing was changed
-	Why     string `json:"why"`            // what it is good for, or why it was left alone
-	Run     string `json:"run,omitempty"`  // command that a person must run, elsewhere
-	Index   int    `json:"index,omitzero"` // of Link, in the settings' namespace
+	Link    string `json:"interface"`      // its name at the time of the change
+	Setting string `json:"setting"`        // the name that ethtool -K or sysfs uses
+	Was     string `json:"was"`            // old value
+	Is      string `json:"is"`             // new value; equal to Was if nothing was changed
+	Why     string `json:"why"`            // purpose of the change, or the reason why nothing was changed
+	Run     string `json:"run,omitempty"`  // command that an operator must run elsewhere
+	Index   int    `json:"index,omitzero"` // index of Link, in the network namespace of settings
 }
 
-// Changed reports whether the setting is another now.
+// Changed reports whether the setting has a new value.
 func (c Change) Changed() bool { return c.Was != c.Is }
 
 func (c Change) String() string {
@@ -33,13 +33,14 @@ func (c Change) String() string {
 	return fmt.Sprintf("%s of %s: %s -> %s  (%s)", c.Setting, c.Link, c.Was, c.Is, c.Why)
 }
 
-// settings are the settings that a load has changed, with their old values. A file keeps
-// them for the unload. The file is written before a setting is changed: it may name a
-// change that did not happen, but every change that happened is in it.
+// settings are the settings that a load has changed, with their old values. A file
+// keeps them for the unload. A load writes the file before it changes a setting. The
+// file may therefore list a change that did not happen, but it lists every change that
+// happened.
 type settings struct {
-	Boot    string   `json:"boot"` // id of the kernel's run that they were changed in
+	Boot    string   `json:"boot"` // boot id of the kernel at the time of the changes
 	Netns   uint64   `json:"netns"`
-	Index   int      `json:"index"` // of the port
+	Index   int      `json:"index"` // interface index of the port
 	Port    string   `json:"port"`
 	Changes []Change `json:"changes"`
 
@@ -48,12 +49,14 @@ type settings struct {
 
 const settingsPrefix = "settings-"
 
-// settingsPath is named as the pins of the port are.
+// settingsPath returns the path of the file. The file has the same name as the
+// directory of the port's pins, after a prefix.
 func settingsPath(l Link) string {
 	return filepath.Join(RuntimeDir, fmt.Sprintf("%s%d-%d", settingsPrefix, l.Netns, l.PortIndex))
 }
 
-// settingsOf are those that a load has changed before, or none yet.
+// settingsOf reads the settings that earlier loads have changed. It returns an empty
+// list if there is no file.
 func settingsOf(l Link) (*settings, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -74,7 +77,7 @@ func bootID() (string, error) {
 	return strings.TrimSpace(string(id)), nil
 }
 
-// readSettings reads the file at path. An error of os.ErrNotExist: there is none.
+// readSettings reads the file at path. The error is os.ErrNotExist if there is no file.
 func readSettings(path string) (*settings, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -87,8 +90,8 @@ func readSettings(path string) (*settings, error) {
 	return s, nil
 }
 
-// note writes down a change that is about to be made. The file is whole at any
-// time: it is replaced by another.
+// note records a change that is about to be made. It replaces the file as a whole, so
+// the file is complete at any time.
 func (s *settings) note(c Change) error {
 	s.Changes = append(s.Changes, c)
 	if err := s.write(); err != nil {
@@ -129,10 +132,10 @@ func writeSynced(path string, text []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// restore puts every setting back that nobody has changed since, the last one
-// first, and removes the file. port is where the port is now if it has moved, or
-// the zero value where it cannot be found. What could not be restored is among
-// the changes, with the reason.
+// restore restores every setting that still has the value of the load, the last change
+// first, and removes the file. If moved is true, port is the port's present place, or
+// the zero value if the place is unknown. done includes the settings that could not be
+// restored, with the reason.
 func (s *settings) restore(f *finder, port whereabouts, moved bool) (done []Change, err error) {
 	if boot, err := bootID(); err != nil || boot == s.Boot {
 		for i := len(s.Changes) - 1; i >= 0; i-- {
@@ -150,12 +153,12 @@ func (s *settings) restore(f *finder, port whereabouts, moved bool) (done []Chan
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil
 	}
-	os.Remove(s.path + ".new") // of a load that was killed while it wrote
+	os.Remove(s.path + ".new") // left by a load that was killed while it wrote
 	return done, err
 }
 
-// undo sets the setting to what it was. told is false where there is nothing to
-// tell: it was not changed, or is back already.
+// undo sets the setting to its old value. told is false if there is nothing to report:
+// the setting was never changed, or has its old value already.
 func (c Change) undo(at whereabouts) (back Change, told bool) {
 	back = Change{Link: c.Link, Setting: c.Setting, Was: c.Is, Is: c.Is}
 	if at.within == nil {
@@ -174,7 +177,7 @@ func (c Change) undo(at whereabouts) (back Change, told bool) {
 	return back, told
 }
 
-// undoHere works in the network namespace of the calling thread.
+// undoHere does the same in the network namespace of the calling thread.
 func (c Change) undoHere(index int) (back Change, told bool, err error) {
 	back = Change{Link: c.Link, Setting: c.Setting, Was: c.Is, Is: c.Is}
 	n, err := Open()
@@ -184,7 +187,7 @@ func (c Change) undoHere(index int) (back Change, told bool, err error) {
 	defer n.Close()
 	if _, back.Link, err = n.programOn(index); err != nil {
 		back.Link = c.Link
-		return back, false, nil // gone, and its settings with it
+		return back, false, nil // the interface is gone, so nothing is left to restore
 	}
 	k, known := knobs[c.Setting]
 	if !known {

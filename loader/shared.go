@@ -12,11 +12,11 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 )
 
-// shared are the maps that the programs on all interfaces of an adapter use: the
-// flows, and the sockets of the lanes. The zero value is none.
+// shared holds the maps that the programs on all interfaces of an adapter share: the
+// flow map and the map of the lanes' sockets. In the zero value both are nil.
 type shared struct{ flows, lanes *ebpf.Map }
 
-// shares are the maps that s shares, none of nil.
+// shares returns the shared maps of s. It returns the zero value if s is nil.
 func (s *Steering) shares() shared {
 	if s == nil {
 		return shared{}
@@ -24,7 +24,7 @@ func (s *Steering) shares() shared {
 	return shared{s.flows, s.lanes}
 }
 
-// SharesFlows reports whether both programs read the same map of flows.
+// SharesFlows reports whether both programs read the same flow map.
 func (s *Steering) SharesFlows(with *Steering) bool {
 	a, err1 := s.flows.Info()
 	b, err2 := with.flows.Info()
@@ -36,8 +36,8 @@ func (s *Steering) SharesFlows(with *Steering) bool {
 	return ok1 && ok2 && m == n
 }
 
-// SetLane says that the AF_XDP socket fd is that of a lane of the adapter, and so that
-// the lane's engine lives as long as the socket is open. The socket may be one of
+// SetLane enters fd as the AF_XDP socket of a lane of the adapter. The program takes
+// the lane's engine for alive as long as the socket is open. The socket may belong to
 // another interface.
 func (s *Steering) SetLane(lane uint16, fd int) error {
 	if lane >= bpf.Lanes {
@@ -50,15 +50,15 @@ func (s *Steering) SetLane(lane uint16, fd int) error {
 	return nil
 }
 
-// allMaps are the maps of one interface and those that it shares.
+// allMaps returns the maps of one interface and the maps that it shares.
 func (s *Steering) allMaps() map[string]**ebpf.Map {
 	all := s.maps()
 	all[bpf.MapFlows], all[bpf.MapLanes] = &s.flows, &s.lanes
 	return all
 }
 
-// room is how many flows the map of flows has room for, of so many asked for; 0: any
-// number.
+// room returns the size of the flow map for a load that asks for room for asked flows.
+// 0 accepts any size.
 func (h shared) room(asked uint32) (uint32, error) {
 	switch {
 	case h.flows == nil && asked == 0:
@@ -72,7 +72,7 @@ func (h shared) room(asked uint32) (uint32, error) {
 	return h.flows.MaxEntries(), nil
 }
 
-// replacements are the maps for a collection that is being made.
+// replacements returns the shared maps for ebpf.CollectionOptions.
 func (h shared) replacements() map[string]*ebpf.Map {
 	if h.flows == nil {
 		return nil
@@ -89,10 +89,10 @@ func (h shared) close() {
 	}
 }
 
-// inInstance is where a map is pinned that all interfaces of the instance share.
+// inInstance returns the path of a map that all interfaces of the instance share.
 func (p *pinDir) inInstance(name string) string { return filepath.Join(p.instance, name) }
 
-// pathOf is where a map is pinned.
+// pathOf returns the path of a map.
 func (p *pinDir) pathOf(name string) string {
 	if name == bpf.MapFlows || name == bpf.MapLanes {
 		return p.inInstance(name)
@@ -100,8 +100,8 @@ func (p *pinDir) pathOf(name string) string {
 	return p.of(name)
 }
 
-// openShared opens the maps that the instance's interfaces share; none if it has
-// none. The caller closes them.
+// openShared opens the maps that the instance's interfaces share. It returns the zero
+// value if the instance has none. The caller must close the maps.
 func (p *pinDir) openShared(o *ebpf.LoadPinOptions) (h shared, err error) {
 	for name, m := range map[string]**ebpf.Map{bpf.MapFlows: &h.flows, bpf.MapLanes: &h.lanes} {
 		*m, err = ebpf.LoadPinnedMap(p.inInstance(name), o)
@@ -117,8 +117,9 @@ func (p *pinDir) openShared(o *ebpf.LoadPinOptions) (h shared, err error) {
 	return h, nil
 }
 
-// pinShared makes the shared maps stay, unless another interface has done so. Half of
-// a pair is of a load that was interrupted: nobody uses it, as no interface is loaded.
+// pinShared pins the shared maps unless another interface has done so. If only one of
+// the two maps is pinned, an interrupted load left it. No interface is loaded then, so
+// pinShared replaces that map.
 func (s *Steering) pinShared(p *pinDir) error {
 	h, err := p.openShared(nil)
 	if err != nil {
@@ -139,8 +140,8 @@ func (s *Steering) pinShared(p *pinDir) error {
 	return nil
 }
 
-// dropFlows removes the flows of an interface that is being unloaded from the map that
-// others go on using. It leaves a map of another layout alone.
+// dropFlows removes the flows of an interface that is being unloaded from the shared
+// flow map. It leaves a map of another layout unchanged.
 func (p *PinnedPort) dropFlows() error {
 	h, err := (&pinDir{instance: filepath.Dir(p.Dir)}).openShared(nil)
 	if err != nil || h.flows == nil {

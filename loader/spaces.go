@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// SpaceNames are the network namespaces that have a name or a process and may be
-// entered, by their cookies: "" for that of the calling thread, the name that `ip
-// netns` has, or pid:N of a process in it.
+// SpaceNames returns a name for each network namespace that can be entered and has a
+// name or a process, by cookie. The name is "" for the namespace of the calling thread,
+// else the name of `ip netns`, else pid:N for a process N in the namespace.
 func SpaceNames() map[uint64]string {
 	f := newFinder()
 	defer f.close()
@@ -18,7 +18,7 @@ func SpaceNames() map[uint64]string {
 		s.Do(func() error {
 			n, err := Open()
 			if err != nil {
-				return err // it cannot be entered
+				return err // the namespace cannot be opened
 			}
 			defer n.Close()
 			if _, known := names[n.cookie]; !known {
@@ -30,7 +30,7 @@ func SpaceNames() map[uint64]string {
 	return names
 }
 
-// short is the name in one word.
+// short returns the name as one word.
 func (s namedSpace) short() string {
 	if pid, of := strings.CutPrefix(s.name, "the network namespace of pid "); of {
 		return "pid:" + pid
@@ -38,9 +38,9 @@ func (s namedSpace) short() string {
 	return strings.TrimPrefix(s.name, "network namespace ")
 }
 
-// SpacesWith returns the commands, such as nsenter --net=FILE, that enter the other
-// network namespaces in which there is an interface called link. It looks in those
-// that have a name or a process and may be entered.
+// SpacesWith finds the other network namespaces with an interface called link. It
+// returns a command that enters each, such as nsenter --net=FILE. SpacesWith searches
+// namespaces that can be entered and have a name or a process.
 func SpacesWith(link string) (enter []string) {
 	f := newFinder()
 	defer f.close()
@@ -55,13 +55,13 @@ func SpacesWith(link string) (enter []string) {
 	return enter
 }
 
-// others are the namespaces except that of the calling thread.
+// others returns all namespaces except that of the calling thread.
 func (f *finder) others() []namedSpace {
 	return slices.DeleteFunc(slices.Clone(f.spaces), func(s namedSpace) bool { return s.name == "" })
 }
 
-// enter is the command that runs another command in the namespace. It is not `ip
-// netns exec`, which hides what is mounted below /sys.
+// enter returns the command that runs another command in the namespace. The command is
+// not `ip netns exec`, which hides the mounts below /sys.
 func (s namedSpace) enter() string {
 	if name, named := strings.CutPrefix(s.name, "network namespace "); named {
 		return "nsenter --net=" + namedSpaces + "/" + name

@@ -8,12 +8,12 @@ import (
 	"github.com/stag-rdma/stag/offload/undo"
 )
 
-// stay puts the program on the interface so that it stays there. The caller must hold the
-// claim on the hook.
+// stay attaches the program and pins it, so that it stays on the interface. The caller
+// must hold the claim on the hook.
 //
-// If the process is killed, the steps so far leave directories without a link, or a file of
-// settings without pins. The next load, unload or Sweep removes them. The link is pinned
-// last: with it the pins are complete.
+// If the process is killed, the steps so far leave directories without a link, or a
+// file of settings without pins. The next load, unload or Sweep removes them. The link
+// is pinned last, so a pinned link means that the pins are complete.
 func (s *Steering) stay(n *Net, o Options) (err error) {
 	lock, err := lockInstance(o.Pin)
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *Steering) stay(n *Net, o Options) (err error) {
 	return s.pin(p)
 }
 
-// dropSettings puts back what a load that was killed has changed.
+// dropSettings restores the settings that a killed load has changed.
 func dropSettings(l Link) error {
 	kept, err := readSettings(settingsPath(l))
 	if errors.Is(err, os.ErrNotExist) {
@@ -79,8 +79,8 @@ func dropSettings(l Link) error {
 	return err
 }
 
-// prepare makes the directories, and checks that existing maps were made with the same
-// layouts. It removes what an interrupted load left.
+// prepare makes the directories, and checks that the instance has the layouts of this
+// build. It removes the pins that an interrupted load left.
 func (p *pinDir) prepare() error {
 	if err := os.MkdirAll(p.instance, 0o700); err != nil {
 		return fmt.Errorf("make the directory for pins: %w", err)
@@ -97,7 +97,8 @@ func (p *pinDir) prepare() error {
 	return nil
 }
 
-// remove takes the port's pins away, and the instance if it was the last of it.
+// remove removes the port's pins. It also removes the instance if no other port is
+// left.
 func (p *pinDir) remove() error {
 	if err := os.RemoveAll(p.port); err != nil {
 		return err
@@ -109,7 +110,7 @@ func (p *pinDir) remove() error {
 	return os.RemoveAll(p.instance)
 }
 
-// pin makes everything stay.
+// pin pins the maps and the link.
 func (s *Steering) pin(p *pinDir) error {
 	if err := p.pinConfig(); err != nil {
 		return err
@@ -132,7 +133,7 @@ func (s *Steering) pin(p *pinDir) error {
 	return nil
 }
 
-// ports are the directories of an instance's interfaces.
+// ports returns the directories of an instance's interfaces.
 func ports(instance string) (dirs []pinDir, err error) {
 	entries, err := os.ReadDir(instance)
 	if errors.Is(err, os.ErrNotExist) {

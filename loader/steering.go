@@ -15,13 +15,13 @@ import (
 	"github.com/stag-rdma/stag/offload/undo"
 )
 
-// Mode is where in the receive path the program runs.
+// Mode is the place in the receive path where the program runs.
 type Mode uint8
 
-// Modes.
+// These are the modes.
 const (
-	Native  Mode = iota // in the driver, before the kernel has a packet of its own
-	Generic             // behind the driver, on copies: slow, for any driver
+	Native  Mode = iota // in the driver, before the kernel builds an sk_buff
+	Generic             // behind the driver, on copies: slow, but works with any driver
 )
 
 func (m Mode) String() string {
@@ -31,8 +31,8 @@ func (m Mode) String() string {
 	return "native"
 }
 
-// Steering is the program on an interface, and its maps. It is safe for
-// concurrent use.
+// Steering is the program on an interface, with its maps. It is safe for concurrent
+// use.
 type Steering struct {
 	link     Link
 	mode     Mode
@@ -40,43 +40,44 @@ type Steering struct {
 	instance string // directory; "" for a private program
 	tuned    []Change
 	hook     link.Link
-	flows    *ebpf.Map // of all interfaces of the adapter, as lanes
+	flows    *ebpf.Map // flows and lanes are shared by all interfaces of the adapter
 	lanes    *ebpf.Map
 	socks    *ebpf.Map
 	stats    *ebpf.Map
 	options  *ebpf.Map
-	wait     time.Duration // as Load has told the program
+	wait     time.Duration // OrphanWait as Load has set it
 
 	closing sync.Once
 	undo    undo.Stack
 	closed  error
 }
 
-// Link is the interface that the program is on.
+// Link returns the interface that the program is on.
 func (s *Steering) Link() Link { return s.link }
 
-// Mode is how the program is attached.
+// Mode returns the mode in which the program runs.
 func (s *Steering) Mode() Mode { return s.mode }
 
-// ProgID is the program's number in the kernel (`bpftool prog show id N`).
+// ProgID returns the program's number in the kernel (`bpftool prog show id N`).
 func (s *Steering) ProgID() uint32 { return uint32(s.id) }
 
-// Instance is the directory that the program is pinned below, "" when it is
-// private.
+// Instance returns the directory of the instance that the program is pinned in. It
+// returns "" for a private program.
 func (s *Steering) Instance() string { return s.instance }
 
-// Tuned is what Load has changed, or advises to change, because of Options.Tune.
+// Tuned returns the settings that Load has changed, or advises to change, because of
+// Options.Tune.
 func (s *Steering) Tuned() []Change { return s.tuned }
 
-// MaxFlows is how many flows there is room for, on all interfaces that share the map
-// of flows.
+// MaxFlows returns the size of the flow map in flows. All interfaces that share the
+// flow map share this room.
 func (s *Steering) MaxFlows() uint32 { return s.flows.MaxEntries() }
 
-// Queues is how many queues there are slots for.
+// Queues returns the number of slots for sockets, one for each queue.
 func (s *Steering) Queues() int { return int(s.socks.MaxEntries()) }
 
-// OrphanWait is how long flows of an engine that has died are kept: see Options. Only a
-// Steering that Load made knows it.
+// OrphanWait returns how long flows of an engine that has died are kept: see Options.
+// The value is known only if Load made the Steering.
 func (s *Steering) OrphanWait() time.Duration { return s.wait }
 
 // Attached reports whether the program is still on its interface.
@@ -89,10 +90,11 @@ func (s *Steering) Attached() (bool, error) {
 	return xdp != nil && xdp.Ifindex != 0, nil
 }
 
-// Insert enters a flow. From then on its packets come to the sockets, on whichever
-// interface that shares the map of flows they arrive. Insert fills in the process, the
-// time and the program of the entry if they are zero.
-// ErrFlowExists when the key is taken, ErrFlowsFull when there is no room.
+// Insert adds a flow to the flow map. From then on the program directs the flow's
+// packets to the sockets. The packets may arrive on any interface that shares the flow
+// map. Insert fills in the process, the time and the program of f if they are zero.
+//
+// Errors: ErrFlowExists if the key is in use. ErrFlowsFull if the map has no room.
 func (s *Steering) Insert(key bpf.FlowKey, f bpf.Flow) error {
 	f, err := s.stamp(f)
 	if err != nil {
@@ -110,7 +112,7 @@ func (s *Steering) Insert(key bpf.FlowKey, f bpf.Flow) error {
 	return nil
 }
 
-// stamp fills in who makes an entry, when, and for which interface.
+// stamp fills in the process, the time and the program of an entry if they are zero.
 func (s *Steering) stamp(f bpf.Flow) (bpf.Flow, error) {
 	if f.Program == 0 {
 		f.Program = uint32(s.id)
@@ -128,7 +130,8 @@ func (s *Steering) stamp(f bpf.Flow) (bpf.Flow, error) {
 	return f, nil
 }
 
-// Update replaces the entry of a flow, all of it. ErrNoFlow when there is none.
+// Update replaces the whole entry of a flow. The error is ErrNoFlow if there is no
+// entry.
 func (s *Steering) Update(key bpf.FlowKey, f bpf.Flow) error {
 	f, err := s.stamp(f)
 	if err != nil {
@@ -137,13 +140,13 @@ func (s *Steering) Update(key bpf.FlowKey, f bpf.Flow) error {
 	return s.outcome("change", key, s.flows.Update(key, f, ebpf.UpdateExist))
 }
 
-// Delete removes a flow: its packets are the kernel's again. ErrNoFlow when
-// there is none.
+// Delete deletes the entry of a flow. The kernel gets the flow's packets again. The
+// error is ErrNoFlow if there is no entry.
 func (s *Steering) Delete(key bpf.FlowKey) error {
 	return s.outcome("remove", key, s.flows.Delete(key))
 }
 
-// Lookup reads the entry of a flow. ErrNoFlow when there is none.
+// Lookup reads the entry of a flow. The error is ErrNoFlow if there is no entry.
 func (s *Steering) Lookup(key bpf.FlowKey) (f bpf.Flow, err error) {
 	return f, s.outcome("look up", key, s.flows.Lookup(key, &f))
 }
@@ -158,15 +161,15 @@ func (s *Steering) outcome(what string, key bpf.FlowKey, err error) error {
 	return nil
 }
 
-// Flows calls f for each flow of this interface until it returns false. Flows that
-// come or go meanwhile may be missed or, rarely, seen twice.
+// Flows calls f for each flow of this interface until f returns false. Flows may miss a
+// flow that comes or goes during the call. Rarely, it calls f twice for one flow.
 func (s *Steering) Flows(f func(bpf.FlowKey, bpf.Flow) bool) error {
 	return s.allFlows(func(k bpf.FlowKey, flow bpf.Flow) bool {
 		return flow.Program != uint32(s.id) || f(k, flow)
 	})
 }
 
-// allFlows is Flows for all interfaces that share the map of flows.
+// allFlows does the same as Flows for all interfaces that share the flow map.
 func (s *Steering) allFlows(f func(bpf.FlowKey, bpf.Flow) bool) error {
 	var key bpf.FlowKey
 	var flow bpf.Flow
@@ -176,28 +179,29 @@ func (s *Steering) allFlows(f func(bpf.FlowKey, bpf.Flow) bool) error {
 			return nil
 		}
 	}
-	// Many removals at once make the walk start again; the kernel bounds it.
+	// Many deletions during the walk make it start again. The kernel limits the
+	// restarts.
 	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
 		return fmt.Errorf("list the flows of %s: %w", s.link.Name, err)
 	}
 	return nil
 }
 
-// Clear removes every flow that is left over in the map of flows, and says how many
-// there were. The caller has adopted the program and has sockets of its own for every
-// queue, so each flow of this interface is left over. A flow of another interface is
-// left over if its process has died.
+// Clear deletes every orphaned flow of the flow map and returns their number. The
+// caller must have adopted the program and must have sockets of its own for every
+// queue. Each flow of this interface is therefore an orphan. A flow of another
+// interface is an orphan if its process has died.
 func (s *Steering) Clear() (n int, err error) {
 	return s.remove(func(f bpf.Flow) bool { return f.Program == uint32(s.id) || !made(f) })
 }
 
-// ClearOthers removes the flows that this process has entered for other interfaces.
+// ClearOthers deletes the flows that this process has inserted for other interfaces.
 func (s *Steering) ClearOthers() error {
 	_, err := s.remove(func(f bpf.Flow) bool { return f.Program != uint32(s.id) && int(f.PID) == os.Getpid() })
 	return err
 }
 
-// remove removes the flows that which chooses, and says how many there were.
+// remove deletes the flows for which which returns true, and returns their number.
 func (s *Steering) remove(which func(bpf.Flow) bool) (n int, err error) {
 	var keys []bpf.FlowKey
 	err = s.allFlows(func(k bpf.FlowKey, f bpf.Flow) bool {
@@ -217,8 +221,9 @@ func (s *Steering) remove(which func(bpf.Flow) bool) (n int, err error) {
 	return n, err
 }
 
-// SetSocket makes the AF_XDP socket fd receive the packets of a queue. The socket must be
-// bound to that queue of the port. The kernel clears the slot when the socket closes.
+// SetSocket makes the AF_XDP socket fd receive the packets of a queue. The socket must
+// be bound to that queue of the port. The kernel empties the slot when the socket is
+// closed.
 func (s *Steering) SetSocket(queue int, fd int) error {
 	if queue < 0 || queue >= s.Queues() {
 		return fmt.Errorf("%s has no queue %d: the program was loaded for %d", s.link.Port, queue, s.Queues())
@@ -229,8 +234,9 @@ func (s *Steering) SetSocket(queue int, fd int) error {
 	return nil
 }
 
-// ClearSocket empties a queue's slot. From then on the program drops packets of flows
-// that arrive on the queue; other packets go to the kernel. An empty slot is no error.
+// ClearSocket empties the slot of a queue. From then on the program drops packets of
+// flows that arrive on the queue. Other packets go to the kernel. ClearSocket accepts a
+// slot that is empty already.
 func (s *Steering) ClearSocket(queue int) error {
 	err := s.socks.Delete(uint32(queue))
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -239,10 +245,11 @@ func (s *Steering) ClearSocket(queue int) error {
 	return nil
 }
 
-// Stats is how many packets the program let go, by reason, since it was loaded.
+// Stats counts packets by the program's reason for its verdict, since the program was
+// loaded.
 type Stats [bpf.Reasons]uint64
 
-// Stats reads the counters, over all processors.
+// Stats reads the counters and returns the sum over all processors.
 func (s *Steering) Stats() (sum Stats, err error) {
 	var per []uint64
 	for why := range sum {
@@ -256,20 +263,20 @@ func (s *Steering) Stats() (sum Stats, err error) {
 	return sum, nil
 }
 
-// Close ends the use of the program. A private program is detached, and its maps go. A
-// pinned program stays on the interface and goes on steering. Further calls return the
-// result of the first.
+// Close ends the use of the program. A private program is detached, and its maps are
+// freed. A pinned program stays on the interface and keeps steering. Further calls
+// return the result of the first.
 func (s *Steering) Close() error {
 	s.closing.Do(func() { s.closed = s.undo.Run() })
 	return s.closed
 }
 
-// Longest returns the length of the longest frame that reaches a socket in one
-// piece, as Link.Longest does. If the MTU allows longer frames, the MSS that a
-// connection announces must keep its segments shorter.
+// Longest returns the length of the longest frame that reaches a socket in one piece,
+// as Link.Longest does. If the MTU allows longer frames, the caller must announce an
+// MSS that keeps segments shorter.
 func (s *Steering) Longest(chunk int) int { return s.link.Longest(s.mode == Generic, chunk) }
 
-// maps are the maps of the interface alone, by their names: see allMaps.
+// maps returns the interface's own maps by name. For all maps see allMaps.
 func (s *Steering) maps() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{bpf.MapSocks: &s.socks, bpf.MapStats: &s.stats, bpf.MapOptions: &s.options}
 }

@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// Sweep removes what processes and interfaces left that are gone: pins that hold nothing
-// any more, settings of loads that were killed, and claims of processes that ended. It
-// keeps what is in use or can be adopted. It returns a line for each thing that it did. It
-// needs the rights of root (ErrPermission). ErrNoBPFFS if pins cannot be seen: then it
-// cannot tell what is left over.
+// Sweep removes what ended processes and deleted interfaces left behind: pins without
+// an interface, settings of killed loads, and claims of ended processes. It keeps all
+// that is in use or can be adopted. It returns a line for each thing that it did. Sweep
+// needs the rights of root (ErrPermission). The error is ErrNoBPFFS if pins cannot be
+// seen, because Sweep cannot tell then what is in use.
 func Sweep() (done []string, err error) {
 	if err := CheckBPFFS(Root); err != nil {
 		return nil, err
@@ -46,8 +46,8 @@ func sweepPins(f *finder) (done []string, err error) {
 	return done, err
 }
 
-// sweepInstance first looks without the lock: most of the time there is nothing to do,
-// and then no other process has to wait.
+// sweepInstance removes the stale pins of an instance. It looks without the lock first:
+// there is usually nothing to do, and other processes then do not have to wait.
 func sweepInstance(dir string, f *finder) (done []string, err error) {
 	if !readInstance(dir, f).stale() {
 		return nil, nil
@@ -87,8 +87,8 @@ func sweepInstance(dir string, f *finder) (done []string, err error) {
 	return done, nil
 }
 
-// stale reports whether something in the instance is of no use: one of its
-// interfaces, or all of it as it has none.
+// stale reports whether the instance has a stale interface, or has no interface and an
+// unused table.
 func (i Instance) stale() bool {
 	if len(i.Ports) == 0 {
 		return i.Table == nil || !i.Table.InUse
@@ -103,7 +103,7 @@ func lines(changes []Change) (list []string) {
 	return list
 }
 
-// sweepSettings puts back what loads changed that have left no pins.
+// sweepSettings restores the settings of loads that have left no pins.
 func sweepSettings(f *finder) (done []string, err error) {
 	paths, err := filepath.Glob(filepath.Join(RuntimeDir, settingsPrefix+"*"))
 	if err != nil {
@@ -112,7 +112,7 @@ func sweepSettings(f *finder) (done []string, err error) {
 	for _, path := range paths {
 		l, ok := parsePort(strings.TrimPrefix(filepath.Base(path), settingsPrefix))
 		if !ok {
-			continue // another file's successor, of a load that was killed
+			continue // a temporary file of a load that was killed
 		}
 		lines, failed := sweepSetting(path, l, f)
 		done, err = append(done, lines...), errors.Join(err, failed)
@@ -123,7 +123,7 @@ func sweepSettings(f *finder) (done []string, err error) {
 func sweepSetting(path string, l Link, f *finder) ([]string, error) {
 	c, _, err := claimFile(claimPath(l, hookClaim), path)
 	if c == nil || err != nil {
-		return nil, err // its load goes on just now
+		return nil, err // without a claim: a load is running on this port
 	}
 	defer c.Close()
 	pinned, err := filepath.Glob(filepath.Join(Root, "*", fmt.Sprintf("%d-%d", l.Netns, l.PortIndex), "link"))
@@ -141,21 +141,21 @@ func sweepSetting(path string, l Link, f *finder) ([]string, error) {
 	return append([]string{fmt.Sprintf("removed %s: no stag is loaded there", path)}, lines(changes)...), err
 }
 
-// SweepClaims removes the files of claims whose processes are gone, as far as the caller
-// has the rights. Such files keep no process out, but look as if something were in use.
+// SweepClaims removes the claim files of ended processes, as far as the caller has the
+// rights. Such a file blocks no other process, but makes the interface look used.
 func SweepClaims() {
-	_, _ = sweepClaims() // what is another user's stays
+	_, _ = sweepClaims() // files of other users stay
 }
 
-// claimName is what the files of claims are called, and no other file is.
+// claimName matches the names of claim files, and of no other files.
 var claimName = regexp.MustCompile(`^(\d+-\d+-(\d+|` + hookClaim + `)|(program|table)-\d+|instance-.*)$`)
 
-// sweepClaims removes the files of claims that no process holds. Such a file keeps no
-// process out: the next owner takes it over.
+// sweepClaims removes the claim files whose lock no process holds. Such a file blocks
+// no other process, because the next owner can lock it.
 func sweepClaims() ([]string, error) {
 	files, err := os.ReadDir(RuntimeDir)
 	if err != nil {
-		return nil, nil // there are none
+		return nil, nil // the directory does not exist, so there are no claims
 	}
 	n := 0
 	for _, file := range files {

@@ -15,8 +15,8 @@ import (
 	"github.com/stag-rdma/stag/offload/undo"
 )
 
-// Table is the memory of an adapter's translation and protection table: a BPF
-// array that this process has mapped, and alone may write to.
+// Table is the memory of an adapter's translation and protection table. The memory is a
+// BPF array that this process has mapped. Only this process may write to it.
 type Table struct {
 	array  *ebpf.Map
 	memory []byte
@@ -26,21 +26,22 @@ type Table struct {
 	closed  error
 }
 
-// Limits of a table. Fewer entries than fill a page cannot be mapped by
-// themselves; an STag has 24 bits of index.
+// These are the limits of a table. A smaller array does not fill a page and cannot be
+// mapped. An STag has 24 bits of index.
 const (
 	minEntries = 4096 / bpf.EntryLen
 	maxEntries = 1 << 24
 )
 
-// NewTable makes the array for a table of entries, a power of two from 64 to
-// 16777216, and maps it. If pin is "", the array goes with the Table or the process.
-// Otherwise pin is an instance's directory in a BPF file system, and the array stays there
-// when the process ends. NewTable takes over an array that is already there, and replaces
-// it if it has another size; with entries 0 any size is right. NewTable needs CAP_BPF.
+// NewTable makes the array for a table of entries and maps it. entries must be a power
+// of two from 64 to 16777216. If pin is "", the array is freed with the Table or the
+// process. Otherwise pin is an instance's directory in a BPF file system, and the array
+// stays there when the process ends. NewTable takes over an array that is pinned there
+// already. It replaces an array of another size, but with entries 0 it accepts any
+// size. NewTable needs CAP_BPF.
 //
-// Errors: ErrLayout if the pinned array was made with other layouts, ErrTableBusy while
-// another process has it. The caller must close the Table.
+// Errors: ErrLayout if the pinned array was made with other layouts. ErrTableBusy while
+// another process writes to the array. The caller must close the Table.
 func NewTable(entries uint32, pin string) (*Table, error) {
 	found := entries == 0 && pin != ""
 	if !found && (entries < minEntries || entries > maxEntries || bits.OnesCount32(entries) != 1) {
@@ -91,7 +92,8 @@ func createTable(entries uint32) (*ebpf.Map, error) {
 	return m, nil
 }
 
-// openPinned opens the instance's table for this process alone, or makes it.
+// openPinned opens the instance's table and claims it for this process. It makes a
+// table if there is none or if the table has another size.
 func (t *Table) openPinned(entries uint32, instance string) error {
 	lock, err := lockInstance(instance)
 	if err != nil {
@@ -113,7 +115,7 @@ func (t *Table) openPinned(entries uint32, instance string) error {
 	if entries == 0 || entries == t.Entries() {
 		return nil
 	}
-	// No process uses the old array. Its claim ends with it.
+	// No other process uses the old array. Closing it also ends its claim.
 	if err := t.undo.Run(); err != nil {
 		return err
 	}
@@ -127,7 +129,8 @@ func (t *Table) openPinned(entries uint32, instance string) error {
 	return t.claim()
 }
 
-// makeTable makes and pins the instance's table. The caller has the lock.
+// makeTable makes and pins the instance's table. The caller must have the instance's
+// lock.
 func (p *pinDir) makeTable(entries uint32) (*ebpf.Map, error) {
 	if err := os.MkdirAll(p.instance, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory for pins: %w", err)
@@ -146,8 +149,8 @@ func (p *pinDir) makeTable(entries uint32) (*ebpf.Map, error) {
 	return m, nil
 }
 
-// openTable opens the instance's table if it is what it has to be. ErrNotPinned
-// when there is none.
+// openTable opens the instance's table and checks its shape. The error is ErrNotPinned
+// if the instance has no table.
 func (p *pinDir) openTable() (*ebpf.Map, error) {
 	if err := p.checkLayout(); err != nil {
 		return nil, err
@@ -166,7 +169,7 @@ func (p *pinDir) openTable() (*ebpf.Map, error) {
 	return m, nil
 }
 
-// suits reports whether what is pinned can be a table.
+// suits returns ErrLayout unless m has the shape of a table.
 func (p *pinDir) suits(m *ebpf.Map) error {
 	n := m.MaxEntries()
 	shaped := m.Type() == ebpf.Array && m.Flags()&unix.BPF_F_MMAPABLE != 0 && m.ValueSize() == bpf.EntryLen &&
@@ -177,8 +180,9 @@ func (p *pinDir) suits(m *ebpf.Map) error {
 	return nil
 }
 
-// claim makes this process the one that writes to a pinned table. The kernel's number
-// of the array names it, however many names it has in file systems.
+// claim makes this process the only one that writes to a pinned table. The claim's name
+// contains the array's number in the kernel, because an array may have several names in
+// file systems.
 func (t *Table) claim() error {
 	path, err := tableClaim(t.array)
 	if err != nil {
@@ -195,8 +199,8 @@ func (t *Table) claim() error {
 	return nil
 }
 
-// tableClaim is the file of the claim on a table. The process that writes to the table
-// has it.
+// tableClaim returns the path of the file for the claim on a table. The process that
+// writes to the table holds this claim.
 func tableClaim(array *ebpf.Map) (string, error) {
 	info, err := array.Info()
 	if err != nil {
@@ -209,17 +213,18 @@ func tableClaim(array *ebpf.Map) (string, error) {
 	return filepath.Join(RuntimeDir, fmt.Sprintf("table-%d", id)), nil
 }
 
-// Memory is the table's memory, for tpt.Config: page aligned, valid until Close.
+// Memory returns the table's memory, for tpt.Config. It is page aligned, and valid
+// until Close.
 func (t *Table) Memory() []byte { return t.memory }
 
-// Entries is how many entries there is room for.
+// Entries returns the number of entries that the table has room for.
 func (t *Table) Entries() uint32 { return t.array.MaxEntries() }
 
-// FD is the array's descriptor, valid until Close.
+// FD returns the array's descriptor, which is valid until Close.
 func (t *Table) FD() int { return t.array.FD() }
 
-// Close unmaps the table. Nothing may use the memory any more. A pinned array stays.
-// Further calls return the result of the first.
+// Close unmaps the table. The caller must not use the memory any more. A pinned array
+// stays. Further calls return the result of the first.
 func (t *Table) Close() error {
 	t.closing.Do(func() { t.closed = t.undo.Run() })
 	return t.closed

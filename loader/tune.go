@@ -9,28 +9,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tune says what settings are changed for.
+// Tune says for which purpose Load changes settings.
 type Tune string
 
 const (
-	// TuneNothing changes none.
+	// TuneNothing changes no setting.
 	TuneNothing Tune = ""
-	// TuneBasics turns off what keeps stag from working, or from working well: offloads
-	// that join packets, and the removal of VLAN tags by the card. It costs nothing.
+	// TuneBasics turns off settings that keep stag from working, or from working well:
+	// offloads that join packets, and the removal of VLAN tags by the NIC. It has no
+	// disadvantage.
 	TuneBasics Tune = "basics"
-	// TuneLatency is TuneBasics, and NAPI out of kernel threads: a small message does
-	// not wait until a thread is woken.
+	// TuneLatency does the same as TuneBasics and moves NAPI out of kernel threads. A
+	// small message then does not wait for a thread to wake up.
 	TuneLatency Tune = "latency"
-	// TuneThroughput is TuneBasics, and NAPI in kernel threads of its own: one processor
-	// receives packets while the engine works on another. A message that arrives alone
-	// then waits until the thread is woken.
+	// TuneThroughput does the same as TuneBasics and moves NAPI into kernel threads.
+	// One processor then receives packets while the engine works on another. A message
+	// that arrives alone waits for the thread to wake up.
 	TuneThroughput Tune = "throughput"
 )
 
-// Tunes are all of them.
+// Tunes lists the values of Tune.
 var Tunes = []Tune{TuneNothing, TuneBasics, TuneLatency, TuneThroughput}
 
-// wanted is a setting as stag works best with it.
+// wanted is a setting with the value that suits stag best.
 type wanted struct {
 	link    string
 	index   int
@@ -39,7 +40,7 @@ type wanted struct {
 	why     string
 }
 
-// Reasons for settings.
+// These are the values of wanted.why.
 const (
 	whyJoined   = "generic mode would get segments joined to up to 64 KiB, which fit no chunk"
 	whyLRO      = "segments joined by the card do not reach native XDP"
@@ -49,9 +50,9 @@ const (
 	whyDirect   = "for latency: no thread has to be woken for a packet"
 )
 
-// tuning is what suits l, in the order in which it is set: before the program is
-// attached, and after it, when a veth has NAPI. peer is the other end of a veth
-// where it can be seen, else nil.
+// tuning returns the settings that suit l, in the order in which Load must set them.
+// before are set before the program is attached, and after when it is attached: only
+// then has a veth NAPI. peer is the other end of a veth, or nil if it cannot be seen.
 func tuning(l Link, generic bool, t Tune, peer *netlink.LinkAttrs) (before, after []wanted) {
 	port := func(setting, value, why string) wanted { return wanted{l.Port, l.PortIndex, setting, value, why} }
 	if generic {
@@ -82,7 +83,7 @@ type tuner struct {
 	done  []Change
 }
 
-// newTuner changes what must be changed before the program is attached.
+// newTuner changes the settings that must be changed before the program is attached.
 func (n *Net) newTuner(l Link, generic bool, what Tune) (*tuner, error) {
 	kept, err := settingsOf(l)
 	if err != nil {
@@ -102,14 +103,15 @@ func (n *Net) newTuner(l Link, generic bool, what Tune) (*tuner, error) {
 	return t, nil
 }
 
-// apply changes the settings that are not as wanted. It writes down the old value of each
-// before. A setting that cannot be changed is reported and left as it is.
+// apply changes the settings that do not have the wanted value. It records the old
+// value before each change. If a setting cannot be changed, apply reports that and goes
+// on.
 func (t *tuner) apply(list []wanted) error {
 	for _, w := range list {
 		k := knobs[w.setting]
 		was, err := k.get(t.net.eth, w.link)
 		if errors.Is(err, unix.EOPNOTSUPP) || err == nil && was == w.value {
-			continue // a driver that cannot say has nothing to change
+			continue // a driver that does not report a setting does not have it
 		}
 		if err != nil {
 			t.done = append(t.done, Change{Link: w.link, Setting: w.setting, Was: unknown, Is: unknown, Why: err.Error()})
@@ -131,7 +133,7 @@ func (t *tuner) apply(list []wanted) error {
 // unknown is the value of a setting that cannot be read.
 const unknown = "unknown"
 
-// undo puts everything back.
+// undo restores all settings.
 func (t *tuner) undo() error {
 	f := newFinder()
 	defer f.close()
@@ -139,7 +141,8 @@ func (t *tuner) undo() error {
 	return err
 }
 
-// changes are what was done, without what only the file needs.
+// changes returns the changes for the report, without the index, which only the file
+// needs.
 func (t *tuner) changes() []Change {
 	list := slices.Clone(t.done)
 	for i := range list {
@@ -148,5 +151,6 @@ func (t *tuner) changes() []Change {
 	return list
 }
 
-// loadStep is told what a load has done. A test makes it the last thing.
+// loadStep is called after each step of a load. A test replaces it to kill the process
+// after a certain step.
 var loadStep = func(string) {}

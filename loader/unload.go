@@ -16,32 +16,34 @@ import (
 	"github.com/stag-rdma/stag/offload/undo"
 )
 
-// UnloadOptions say what to take away.
+// UnloadOptions says what to unload.
 type UnloadOptions struct {
-	// Instance is its directory.
+	// Instance is the directory of the instance.
 	Instance string
-	// Port is the directory of one of its interfaces. "": all of them.
+	// Port is the directory of one interface of the instance. "" means all interfaces.
 	Port string
-	// Force unloads also what is in use. Connections that were taken over are then lost:
-	// their process notices it within a second, and resets their peers.
+	// Force also unloads what is in use. The connections that were taken over are then
+	// lost. Their process notices that within a second, and resets the peers.
 	Force bool
 }
 
-// Unloaded is what Unload did to an interface.
+// Unloaded describes what Unload did to an interface.
 type Unloaded struct {
-	Port     PinnedPort // as it was before
-	Lost     int        // flows of processes that run still: Port.Users
-	Left     int        // flows of processes that had died
-	Settings []Change   // that were put back
+	Port     PinnedPort // state before the unload
+	Lost     int        // flows of running processes: see Port.Users
+	Left     int        // flows of processes that have died
+	Settings []Change   // the restored settings
 }
 
-// Unload detaches the programs of an instance, or of one interface of it, wherever the
-// interfaces are now, removes the pins, and puts back the settings that Load has tuned. It
-// unloads all of them or, with an error, none.
+// Unload detaches the programs of an instance, or of one of its interfaces. It finds an
+// interface that was renamed or moved. Unload also removes the pins, and restores the
+// settings that Load has tuned. If a check before the first change fails, it unloads
+// none.
 //
-// Errors: ErrQueueBusy while a process uses an interface or has flows there, unless forced;
-// the text says how many flows of which process would be lost. ErrLayout if another version
-// made the maps, so that the flows cannot be counted. ErrNotPinned if nothing is there.
+// Errors: ErrQueueBusy while a process uses an interface or has flows there, unless
+// o.Force; the text says how many flows of which process would be lost. ErrLayout if
+// another version made the maps, because the flows cannot be counted then. ErrNotPinned
+// if nothing is pinned.
 func Unload(o UnloadOptions) (done []Unloaded, err error) {
 	if err := isPinned(o.Instance); err != nil {
 		return nil, err
@@ -64,7 +66,7 @@ func Unload(o UnloadOptions) (done []Unloaded, err error) {
 	for n := range ports {
 		refusals = append(refusals, ports[n].hold(&claims), ports[n].refusal(i.Err))
 	}
-	if o.Port == "" && !i.Table.usedBy(ports) { // that is said of the port
+	if o.Port == "" && !i.Table.usedBy(ports) { // otherwise the port's refusal already names the process
 		refusals = append(refusals, i.Table.refusal())
 	}
 	if err := errors.Join(refusals...); err != nil && !o.Force {
@@ -84,10 +86,10 @@ func Unload(o UnloadOptions) (done []Unloaded, err error) {
 	return done, err
 }
 
-// leaveRoot removes the directory of all instances when none is left.
-func leaveRoot() { os.Remove(Root) } // fails while there is one
+// leaveRoot removes the directory Root if no instance is left.
+func leaveRoot() { os.Remove(Root) } // fails while an instance is there
 
-// of is the interface that has that directory, or all for "".
+// of returns the interface with the directory dir, or all interfaces if dir is "".
 func (i Instance) of(dir string) []PinnedPort {
 	if dir == "" {
 		return i.Ports
@@ -99,8 +101,8 @@ func (i Instance) of(dir string) []PinnedPort {
 	return i.Ports[at : at+1]
 }
 
-// hold keeps other processes from adopting the program while it is unloaded. If a process
-// has already adopted it, refusal reports that.
+// hold claims the program, so that no other process can adopt it during the unload. If
+// another process has adopted it already, hold sets p.Owner for refusal.
 func (p *PinnedPort) hold(claims *undo.Stack) error {
 	if p.Stale != "" {
 		return nil
@@ -117,16 +119,17 @@ func (p *PinnedPort) hold(claims *undo.Stack) error {
 	if p.InUse || len(p.Flows) == 0 {
 		return nil
 	}
-	// They are left over from a process that died, or it cannot be seen as usual.
+	// Either a process that died left the flows, or its claim cannot be seen from here.
 	if pid := p.holder(); pid != 0 {
 		p.Owner, p.InUse = Owner{PID: pid}, true
 	}
 	return nil
 }
 
-// Users counts the flows that processes would lose if the program were detached, by pid. 0
-// stands for a process that cannot be told. All other flows are left over. One process at a
-// time uses a program, and it has cleared what was left before.
+// Users returns how many flows each process would lose if the program were detached, by
+// pid. The pid is 0 if the process cannot be identified. Orphaned flows do not count.
+// Only one process at a time uses a program. That process has cleared the orphans of
+// earlier ones.
 func (p *PinnedPort) Users() map[int]int {
 	if p.InUse {
 		return map[int]int{p.Owner.PID: len(p.Flows)}
@@ -134,8 +137,8 @@ func (p *PinnedPort) Users() map[int]int {
 	return p.Live()
 }
 
-// refusal is why the interface should not be unloaded now, nil if it may be.
-// layout is why its flows cannot be read.
+// refusal returns the reason why the interface should not be unloaded now, or nil.
+// layout is the reason why its flows cannot be read, or nil.
 func (p *PinnedPort) refusal(layout error) error {
 	if p.Stale != "" {
 		return nil
@@ -157,12 +160,12 @@ func (p *PinnedPort) refusal(layout error) error {
 	return nil
 }
 
-// usedBy reports whether the table's user has one of the ports, too.
+// usedBy reports whether the process that uses the table also uses one of the ports.
 func (t *PinnedTable) usedBy(ports []PinnedPort) bool {
 	return t != nil && t.InUse && slices.ContainsFunc(ports, func(p PinnedPort) bool { return p.InUse && p.Owner == t.Owner })
 }
 
-// refusal is why the table should not be removed now.
+// refusal returns the reason why the table should not be removed now, or nil.
 func (t *PinnedTable) refusal() error {
 	if t == nil || !t.InUse {
 		return nil
@@ -180,7 +183,7 @@ func flows(n int) string {
 	return fmt.Sprintf(" with %d flows", n)
 }
 
-// name is how a message calls the interface.
+// name returns the name of the interface for messages.
 func (p *PinnedPort) name() string {
 	switch {
 	case !p.Found:
@@ -191,7 +194,8 @@ func (p *PinnedPort) name() string {
 	return p.Name
 }
 
-// unload detaches and removes.
+// unload restores the settings, detaches the program and removes the flows and the
+// pins.
 func (p PinnedPort) unload(f *finder) (u Unloaded, err error) {
 	u.Port = p
 	for _, n := range p.Users() {
@@ -211,8 +215,8 @@ func (p PinnedPort) unload(f *finder) (u Unloaded, err error) {
 	return u, (&pinDir{filepath.Dir(p.Dir), p.Dir}).remove()
 }
 
-// restore puts the settings back that Load has tuned. Before detaching: a veth
-// has NAPI as long as the program is there.
+// restore restores the settings that Load has tuned. The caller must call it before
+// detach: a veth has NAPI only while the program is attached.
 func (p *PinnedPort) restore(f *finder, at whereabouts, known bool) ([]Change, error) {
 	kept, err := readSettings(settingsPath(Link{Netns: p.Netns, PortIndex: p.Index}))
 	if errors.Is(err, os.ErrNotExist) {
@@ -224,8 +228,8 @@ func (p *PinnedPort) restore(f *finder, at whereabouts, known bool) ([]Change, e
 	return kept.restore(f, at, known || p.Stale == "")
 }
 
-// detach takes the program that is pinned in dir off its interface, also when
-// another process has it open.
+// detach detaches the program that is pinned in dir from its interface, even if another
+// process has the program open.
 func detach(dir string) error {
 	hook, err := link.LoadPinnedLink(filepath.Join(dir, "link"), nil)
 	if errors.Is(err, os.ErrNotExist) {
@@ -235,7 +239,7 @@ func detach(dir string) error {
 		return fmt.Errorf("open %s: %w", filepath.Join(dir, "link"), err)
 	}
 	defer hook.Close()
-	// The interface may be gone, and the program with it.
+	// With the interface gone, the program is detached already.
 	if err := hook.Detach(); err != nil && !errors.Is(err, unix.ENOLINK) {
 		return fmt.Errorf("detach the program pinned in %s: %w", dir, err)
 	}

@@ -12,47 +12,49 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Event is something that changed in a network namespace: one of LinkEvent,
-// NeighbourEvent, RouteEvent and LostEvent.
+// Event is a change in a network namespace. It is a LinkEvent, NeighbourEvent,
+// RouteEvent or LostEvent.
 type Event interface{ event() }
 
-// LinkEvent is the state of an interface, after any change of it.
+// LinkEvent is the state of an interface after a change.
 type LinkEvent struct {
 	Index   int
 	Name    string
 	MAC     net.HardwareAddr
 	MTU     int
-	Up      bool // administratively
+	Up      bool // administratively up
 	Running bool // has a carrier
-	Gone    bool // it does not exist any more here
+	Gone    bool // the interface was deleted or moved to another namespace
 }
 
-// NeighbourEvent says that the Ethernet address of a neighbour changed, came or went, or
-// that the kernel began or stopped to keep the neighbour fresh.
+// NeighbourEvent says that the Ethernet address of a neighbour changed, appeared or
+// disappeared. It also says that the kernel started or stopped refreshing the
+// neighbour.
 type NeighbourEvent struct {
-	Index   int // of the interface
+	Index   int // interface index
 	IP      netip.Addr
-	MAC     net.HardwareAddr // nil: not known, or not any more
-	Managed bool             // the kernel keeps it fresh, as KeepNeighbour asks it to
+	MAC     net.HardwareAddr // nil if not known
+	Managed bool             // the kernel refreshes the entry, as after KeepNeighbour
 }
 
-// RouteEvent says that a unicast route came, went or changed, or that a rule that chooses
-// among routes did. Resolve tells which route a destination has now.
+// RouteEvent says that a unicast route, or a rule that chooses among routes, was added,
+// removed or changed. Resolve returns the present route of a destination.
 type RouteEvent struct {
 	V6 bool
-	// Dst is the destinations that it may matter to; the zero Prefix is all: a rule
-	// has changed, or a next hop that routes refer to (ip nexthop).
+	// Dst are the destinations that the change may concern. The zero Prefix means all
+	// destinations: a rule has changed, or a next hop that routes refer to (ip
+	// nexthop).
 	Dst netip.Prefix
 }
 
-// Concerns reports whether the way of packets to dst may be another now.
+// Concerns reports whether the route to dst may have changed.
 func (e RouteEvent) Concerns(dst netip.Addr) bool {
 	dst = dst.WithZone("")
 	return dst.Is6() == e.V6 && (!e.Dst.IsValid() || e.Dst.Contains(dst))
 }
 
-// LostEvent says that the kernel reported more changes than there was room for. Anything
-// may have changed.
+// LostEvent says that the kernel reported more changes than the buffer had room for.
+// Any state may have changed.
 type LostEvent struct{}
 
 func (LinkEvent) event()      {}
@@ -60,12 +62,13 @@ func (NeighbourEvent) event() {}
 func (RouteEvent) event()     {}
 func (LostEvent) event()      {}
 
-// watchBuffer is the room for changes that nobody has read yet, in octets.
+// watchBuffer is the size of the socket's receive buffer, in octets. It holds the
+// changes that have not been read yet.
 const watchBuffer = 1 << 20
 
-// Watch follows changes of links, neighbours, routes, rules and next hops in the network
-// namespace of the calling OS thread until ctx ends, which closes the channel. It reports
-// all changes that happen after it returned, in order.
+// Watch reports changes of links, neighbours, routes, rules and next hops in the
+// network namespace of the calling OS thread until ctx ends. Then it closes the
+// channel. Watch reports all changes that happen after it returned, in order.
 func Watch(ctx context.Context) (<-chan Event, error) {
 	s, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
 		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
@@ -73,7 +76,7 @@ func Watch(ctx context.Context) (<-chan Event, error) {
 	if err != nil {
 		return nil, fmt.Errorf("follow changes of links, neighbours and routes: %w", err)
 	}
-	// Without CAP_NET_ADMIN the room stays smaller, and LostEvent comes sooner.
+	// Without CAP_NET_ADMIN the buffer stays smaller, so LostEvent is more frequent.
 	if s.SetReceiveBufferSize(watchBuffer, true) != nil {
 		err = s.SetReceiveBufferSize(watchBuffer, false)
 	}
@@ -96,22 +99,23 @@ type neighbourKey struct {
 	ip    netip.Addr
 }
 
-// watch belongs to its goroutine.
+// watch is used by one goroutine only.
 type watch struct {
 	ctx context.Context
 	out chan Event
-	// known is what was last reported of each neighbour: the kernel reports every
-	// change of an entry's state, which is mostly of no interest.
+	// known holds the last reported state of each neighbour. The kernel reports every
+	// change of an entry's state. Most of those changes are of no interest.
 	known map[neighbourKey]known
 }
 
-// known is what is of interest; the zero value is not stored.
+// known is the part of a neighbour's state that is reported. The zero value is not
+// stored.
 type known struct {
 	mac     string
 	managed bool
 }
 
-// run ends when the socket is closed.
+// run reads the kernel's messages until ctx ends or the socket fails.
 func (w *watch) run(s *nl.NetlinkSocket) {
 	for {
 		msgs, from, err := s.Receive()
@@ -124,7 +128,7 @@ func (w *watch) run(s *nl.NetlinkSocket) {
 			continue
 		}
 		if err != nil {
-			// No more reports will come.
+			// The socket delivers no more messages.
 			w.send(LostEvent{})
 			return
 		}
@@ -153,11 +157,11 @@ func (w *watch) message(kind uint16, data []byte) {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		w.route(data)
 	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
-		if len(data) > 0 { // struct fib_rule_hdr begins with the family
+		if len(data) > 0 { // struct fib_rule_hdr begins with the address family
 			w.send(RouteEvent{V6: data[0] == unix.AF_INET6})
 		}
 	case unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP:
-		// A next hop of one family may serve routes of the other.
+		// A next hop of one address family may serve routes of the other.
 		w.send(RouteEvent{})
 		w.send(RouteEvent{V6: true})
 	}
@@ -214,7 +218,7 @@ func (w *watch) neighbour(kind uint16, data []byte) {
 	}
 	ip, ok := netip.AddrFromSlice(e.IP)
 	if !ok || e.Family == unix.AF_BRIDGE {
-		return // of a bridge's table, not IP's
+		return // an entry of a bridge's table, not of IP
 	}
 	key := neighbourKey{e.LinkIndex, ip.Unmap()}
 	mac := e.HardwareAddr

@@ -8,12 +8,13 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// bindFrames is as few as a queue can have.
+// bindFrames is the smallest number of frames that a queue can have.
 const bindFrames = 64
 
-// bindQueues binds a socket to each receive queue of l's port for a moment, one after the
-// other, and returns the queues that have another socket. It is for kernels that do not tell
-// it. The hook must be free. Meanwhile bindQueues keeps other processes from loading.
+// bindQueues returns the receive queues of l's port that already have a socket. It
+// binds a socket to each queue for a moment, one after the other. bindQueues is for
+// kernels that do not report sockets. The hook must be free. bindQueues holds the claim
+// on the hook, so other processes cannot load meanwhile.
 func bindQueues(l loader.Link, hooked bool) (taken []int, err error) {
 	if hooked {
 		return nil, errors.New("this kernel does not say it, and with a program on the hook it was not tried")

@@ -1,6 +1,7 @@
-// Package doctor looks at what stag needs on a machine and on an interface, and says
-// what is missing and how to put it right. It tries what can be tried, and reads from
-// the kernel what cannot. Nothing stays changed, and a stag that runs is not disturbed.
+// Package doctor checks what stag needs from a machine and from an interface. It
+// reports what is missing and how to get it. The probes try out what they can, and read
+// the rest from the kernel. They leave every setting as it was and do not disturb a
+// running stag.
 package doctor
 
 import (
@@ -15,15 +16,15 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// Needs says what the probes compare with.
+// Needs is the configuration that the probes check for.
 type Needs struct {
-	Memory  uint64 // octets of frames that the kernel must lock; 0 means 32 MiB
-	Engines int    // queues that will have an engine; 0 means all queues of the interface
-	Chunk   int    // octets of a chunk of the ring, 2048 or 4096; 0 means 4096
+	Memory  uint64 // size of the frames that the kernel must lock, in octets; 0 means 32 MiB
+	Engines int    // number of queues that will have an engine; 0 means all queues of the interface
+	Chunk   int    // size of a chunk of the ring, 2048 or 4096 octets; 0 means 4096
 	Generic bool   // the program will be attached in generic mode
 }
 
-// The values that stand for a zero in Needs.
+// These values replace a zero in Needs.
 const (
 	defaultMemory = 32 << 20
 	defaultChunk  = 4096
@@ -46,7 +47,7 @@ func (n Needs) fill() (Needs, error) {
 	return n, errors.Join(errs...)
 }
 
-// Host looks at what does not depend on an interface, in the network namespace of the
+// Host checks what does not depend on an interface, in the network namespace of the
 // calling OS thread.
 func Host(needs Needs) ([]Probe, error) {
 	needs, err := needs.fill()
@@ -87,9 +88,10 @@ func Host(needs Needs) ([]Probe, error) {
 	), nil
 }
 
-// Interface looks at one interface in the network namespace of the calling OS thread.
-// The error says that the interface cannot be used at all: loader.ErrNoLink,
-// loader.ErrBond or loader.ErrVLANParent. Unusable makes a row of it.
+// Interface checks one interface in the network namespace of the calling OS thread.
+//
+// Errors: loader.ErrNoLink, loader.ErrBond or loader.ErrVLANParent if the interface
+// cannot be used at all. Unusable turns these errors into a Probe.
 func Interface(name string, needs Needs) ([]Probe, error) {
 	needs, err := needs.fill()
 	if err != nil {
@@ -110,7 +112,7 @@ func Interface(name string, needs Needs) ([]Probe, error) {
 	return v.probe(l, needs), nil
 }
 
-// probe fills the rows of l.
+// probe runs all probes on l.
 func (v *view) probe(l loader.Link, needs Needs) []Probe {
 	hook, found := v.probeHook(l)
 	driver := v.probeDriver(l, found, needs.Generic)
@@ -150,10 +152,10 @@ func (v *view) probe(l loader.Link, needs Needs) []Probe {
 	)
 }
 
-// view is one network namespace as its interfaces are looked at.
+// view gives the probes access to one network namespace.
 type view struct {
 	net *loader.Net
-	nl  *netlink.Handle // for what the loader has no question for
+	nl  *netlink.Handle // for requests that the loader has no function for
 }
 
 // newView opens the network namespace of the calling OS thread.
@@ -175,8 +177,8 @@ func (v *view) close() {
 	v.net.Close()
 }
 
-// Unusable makes a row of an error of Interface that says that the interface cannot be
-// used at all. It returns false for any other error.
+// Unusable turns an error of Interface into a Probe if the error means that the
+// interface cannot be used at all. For any other error it returns false.
 func Unusable(name string, err error) (Probe, bool) {
 	const row = "link"
 	fix, note := "", ""
@@ -195,8 +197,9 @@ func Unusable(name string, err error) (Probe, bool) {
 	return p, true
 }
 
-// elsewhere returns the command that looks at the interface in another network
-// namespace, or one that lists the interfaces, and a note on where the interface is.
+// elsewhere returns the command that checks the interface in another network namespace,
+// and a note on where the interface is. If no namespace has the interface, the command
+// lists the interfaces.
 func elsewhere(name string) (fix, note string) {
 	var commands []string
 	for _, enter := range loader.SpacesWith(name) {

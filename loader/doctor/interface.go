@@ -29,7 +29,8 @@ func probeUp(l loader.Link) Probe {
 	return ok(name, "%s is up", describe(l))
 }
 
-// probeAddress: connections come and go by an address of the interface.
+// probeAddress checks for an address that is not link-local. Connections need such an
+// address.
 func (v *view) probeAddress(l loader.Link) Probe {
 	const name = "address"
 	link, err := v.nl.LinkByIndex(l.Index)
@@ -52,8 +53,9 @@ func (v *view) probeAddress(l loader.Link) Probe {
 	return ok(name, "%s", strings.Join(routed, ", "))
 }
 
-// probeMember: routes lead over the master of an interface, and stag takes over
-// what leaves through the interface itself.
+// probeMember checks that the interface has no master except a VRF. Routes lead over
+// the master, but stag takes over only connections that leave through the interface
+// itself.
 func (v *view) probeMember(l loader.Link) Probe {
 	const name = "master"
 	link, err := v.nl.LinkByIndex(l.PortIndex)
@@ -75,7 +77,7 @@ func (v *view) probeMember(l loader.Link) Probe {
 		"%s belongs to %s, a %s, over which the routes lead: its connections cannot be taken over", l.Port, master.Attrs().Name, master.Type())
 }
 
-// sysInfiniband is where the kernel lists RDMA devices.
+// sysInfiniband is the directory in which the kernel lists RDMA devices.
 const sysInfiniband = "/sys/class/infiniband"
 
 // probeRDMA looks for another RDMA device on the interface, such as siw or rxe.
@@ -110,7 +112,8 @@ func describe(l loader.Link) string {
 	return s
 }
 
-// probeHook looks for a program on the hook, and returns what it found there as well.
+// probeHook checks that the hook is free or has stag's program. It also returns the
+// state of the hook.
 func (v *view) probeHook(l loader.Link) (p Probe, xdp netlink.LinkXdp) {
 	const name = "XDP hook"
 	port, err := v.nl.LinkByIndex(l.PortIndex)
@@ -125,7 +128,7 @@ func (v *view) probeHook(l loader.Link) (p Probe, xdp netlink.LinkXdp) {
 	}
 	program := loader.ProgramName(ebpf.ProgramID(xdp.ProgId))
 	if program == "" {
-		// It may not be looked at, but claims may.
+		// The program cannot be read, but claims can.
 		if owner, found := claimed(l); found {
 			return inUse(name, owner, "stag's, by the claims on %s: program id %d", l.Port, xdp.ProgId), xdp
 		}
@@ -133,7 +136,7 @@ func (v *view) probeHook(l loader.Link) (p Probe, xdp netlink.LinkXdp) {
 	if program != bpf.Program {
 		p := bad(name, fmt.Sprintf("ip link set %s xdp off, or end the process that holds its link: bpftool link", l.Port),
 			"another program is on it, id %d%s", xdp.ProgId, called(program))
-		if program == "" { // which may be stag's own
+		if program == "" { // the program may be stag's own
 			p = p.wants(capSysAdmin)
 		}
 		return p, xdp
@@ -144,7 +147,7 @@ func (v *view) probeHook(l loader.Link) (p Probe, xdp netlink.LinkXdp) {
 	return ok(name, "stag is on it, program id %d", xdp.ProgId), xdp
 }
 
-// inUse is the row for an interface that another process uses, so that it cannot be opened.
+// inUse returns the row for an interface that another process uses.
 func inUse(name string, owner loader.Owner, format string, args ...any) Probe {
 	return bad(name, fmt.Sprintf("end %s first, or use another interface: one belongs to one process at a time", owner),
 		"in use by %s: %s", owner, fmt.Sprintf(format, args...))
@@ -158,8 +161,8 @@ func claimed(l loader.Link) (owner loader.Owner, found bool) {
 	return loader.PortOwner(l)
 }
 
-// probeDriver attaches a program in native mode for a moment, unless one is
-// there already or generic mode will do.
+// probeDriver checks that the driver accepts a program in native mode. It attaches a
+// program for a moment, unless a program is attached already or generic is true.
 func (v *view) probeDriver(l loader.Link, there netlink.LinkXdp, generic bool) Probe {
 	const name = "driver mode"
 	if generic {
@@ -172,7 +175,8 @@ func (v *view) probeDriver(l loader.Link, there netlink.LinkXdp, generic bool) P
 		}
 		return ok(name, "native: what is on the hook is")
 	}
-	// A process that loads has this claim, and must not find the hook in use.
+	// A load holds this claim. Without the claim, a load could find this probe's
+	// program on the hook.
 	claim, owner, err := loader.ClaimHook(l)
 	if err != nil {
 		return bad(name, "run as root", "not tried: %v", err)
@@ -187,7 +191,7 @@ func (v *view) probeDriver(l loader.Link, there netlink.LinkXdp, generic bool) P
 	return ok(name, "native")
 }
 
-// probeGeneric: every driver has generic mode, but not every setting suits it.
+// probeGeneric checks that the offloads suit generic mode, which every driver supports.
 func (v *view) probeGeneric(name string, l loader.Link) Probe {
 	if err := v.net.CheckOffloads(l, true); err != nil {
 		return bad(name, fmt.Sprintf("ethtool -K %s gro off lro off", l.Port), "generic, as asked for, but receive offload would join segments to up to 64 KiB")
@@ -199,7 +203,7 @@ func (v *view) probeGeneric(name string, l loader.Link) Probe {
 	return ok(name, found)
 }
 
-// noDriver says what to do when even a program that does nothing is refused.
+// noDriver returns the row for a driver that refuses even a program that does nothing.
 func (v *view) noDriver(name string, l loader.Link, err error) Probe {
 	why := v.net.ExplainAttach(l, err)
 	switch {
@@ -215,7 +219,7 @@ func (v *view) noDriver(name string, l loader.Link, err error) Probe {
 	return bad(name, "see the driver's documentation on XDP, or stag load --generic "+l.Port, "%v", why)
 }
 
-// tryNative attaches a program that passes everything on, and detaches it.
+// tryNative attaches a program that passes all packets, and detaches it.
 func tryNative(l loader.Link) error {
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "stag_probe", Type: ebpf.XDP, License: "Dual BSD/GPL",
@@ -235,7 +239,7 @@ func tryNative(l loader.Link) error {
 
 const xdpPass = 2 // XDP_PASS
 
-// called is a name as a message gives it, "" for one that is not known.
+// called formats a name for a message. It returns "" if name is "".
 func called(name string) string {
 	if name == "" {
 		return ""

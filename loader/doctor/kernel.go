@@ -12,10 +12,11 @@ import (
 	"github.com/stag-rdma/stag/offload/undo"
 )
 
-// triedLinux is the series that stag is developed and tested on.
+// triedLinux is the kernel series that stag is developed and tested on.
 const triedLinux = "6.18"
 
-// linuxVersion is the running kernel's, zeros if it does not say it in numbers.
+// linuxVersion returns the version of the running kernel, or zeros if the release is
+// not a number.
 func linuxVersion() (major, minor int) { return versionOf(linuxRelease()) }
 
 func versionOf(release string) (major, minor int) {
@@ -31,7 +32,8 @@ func linuxRelease() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-// probeLinux compares numbers, which decide nothing: the other rows try.
+// probeLinux compares version numbers. It never reports Bad, because the other probes
+// try each feature.
 func probeLinux() Probe {
 	const name = "Linux"
 	return tried(name, linuxRelease())
@@ -50,7 +52,7 @@ func tried(name, release string) Probe {
 	return ok(name, "%s, of the series that stag was tried on", release)
 }
 
-// probeProgram has the kernel verify the steering program itself.
+// probeProgram makes the kernel verify the steering program itself.
 func probeProgram() Probe {
 	const name = "XDP program"
 	err := loader.TryProgram()
@@ -80,7 +82,7 @@ func xdpSocket() (int, error) {
 	return unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 }
 
-// probeSocketMap puts a socket where the program would find it.
+// probeSocketMap puts a socket into an XSKMAP.
 func probeSocketMap() Probe {
 	const name = "XSKMAP"
 	fix := "use a kernel with CONFIG_XDP_SOCKETS=y, as root or with CAP_BPF and CAP_NET_RAW"
@@ -100,10 +102,12 @@ func probeSocketMap() Probe {
 	return ok(name, "takes a socket")
 }
 
-// oldBudget is how many frames one call sends where there is no option for it.
+// oldBudget is how many frames one system call sends on kernels without
+// XDP_MAX_TX_SKB_BUDGET.
 const oldBudget = 32
 
-// probeBudget: without the option a batch takes several system calls.
+// probeBudget checks for XDP_MAX_TX_SKB_BUDGET. Without this option, sending a batch
+// needs several system calls.
 func probeBudget() Probe {
 	const name = "transmit budget"
 	fd, err := xdpSocket()
@@ -111,7 +115,7 @@ func probeBudget() Probe {
 		return untried(name, []string{capNetRaw}, err)
 	}
 	defer unix.Close(fd)
-	// The option is measured against the ring, which must be there.
+	// The kernel compares the option with the size of the ring, so the ring must exist.
 	if err := unix.SetsockoptInt(fd, unix.SOL_XDP, unix.XDP_TX_RING, 2*oldBudget); err != nil {
 		return bad(name, "use a kernel with CONFIG_XDP_SOCKETS=y", "no ring to transmit with: %v", err)
 	}
@@ -121,11 +125,10 @@ func probeBudget() Probe {
 	return ok(name, "one call sends a whole ring")
 }
 
-// The values of option TCP_REPAIR besides 1 (include/uapi/linux/tcp.h).
+// repairOffNoProbe is a value of the option TCP_REPAIR (include/uapi/linux/tcp.h).
 const repairOffNoProbe = -1
 
-// probeRepair puts one end of a connection over the loopback into repair mode
-// and takes it out again.
+// probeRepair puts one end of a loopback connection into repair mode and back.
 func probeRepair() Probe {
 	const name = "TCP_REPAIR"
 	fd, closeAll, err := loopbackConnection()
@@ -146,8 +149,8 @@ func probeRepair() Probe {
 	return ok(name, "a connection over the loopback went into repair mode and back")
 }
 
-// loopbackConnection is the dialling end of a connection that this process has
-// with itself.
+// loopbackConnection connects this process to itself over the loopback. It returns the
+// connecting end.
 func loopbackConnection() (fd int, closeAll func() error, err error) {
 	var steps undo.Stack
 	defer func() {
@@ -188,7 +191,7 @@ func loopbackConnection() (fd int, closeAll func() error, err error) {
 	return fd, steps.Run, nil
 }
 
-// Commands of membarrier(2).
+// These are commands of membarrier(2).
 const (
 	membarrierQuery  = 0
 	membarrierGlobal = 1

@@ -13,10 +13,10 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// regionHeap is what an adapter maps for regions when it is not told otherwise.
+// regionHeap is the default size of an adapter's region heap, in octets.
 const regionHeap = 256 << 20
 
-// probeMemory compares what is free with what the queues take.
+// probeMemory compares the free memory with the memory that the queues need.
 func probeMemory(frames uint64) Probe {
 	const name = "memory"
 	free, err := availableMemory()
@@ -38,7 +38,8 @@ func probeMemory(frames uint64) Probe {
 	return ok(name, "%d MiB %s; frames take %d MiB, the usual region heap %d MiB", free>>20, where, frames>>20, regionHeap>>20)
 }
 
-// availableMemory is what the kernel could give out without swapping, octets.
+// availableMemory returns how much memory the kernel can allocate without swapping, in
+// octets.
 func availableMemory() (uint64, error) {
 	info, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -53,8 +54,8 @@ func availableMemory() (uint64, error) {
 	return 0, errors.New("/proc/meminfo says nothing of MemAvailable")
 }
 
-// cgroupRoom is what the process's control group has left. The pages of files
-// that nobody uses just now count as free.
+// cgroupRoom returns the octets that remain below the memory limit of the process's
+// control group. Inactive pages of files count as free.
 func cgroupRoom() (room uint64, limited bool) {
 	groups, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -81,7 +82,7 @@ func cgroupRoom() (room uint64, limited bool) {
 func groupRoom(dir, limit, usage, cache string) (room uint64, limited bool) {
 	most, err := readNumber(filepath.Join(dir, limit))
 	if err != nil {
-		return 0, false // "max", or no such group here
+		return 0, false // "max", or the control group does not exist
 	}
 	used, err := readNumber(filepath.Join(dir, usage))
 	if err != nil {
@@ -105,10 +106,11 @@ func readNumber(path string) (uint64, error) {
 	return strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
 }
 
-// fewFiles is where a hint about descriptors begins.
+// fewFiles is the limit on descriptors below which probeFiles reports a hint.
 const fewFiles = 1024
 
-// probeFiles: a connection that was taken over keeps its descriptor.
+// probeFiles checks the limit on descriptors. A connection keeps its descriptor after
+// the take-over.
 func probeFiles() Probe {
 	const name = "open files"
 	var limit unix.Rlimit
@@ -121,10 +123,10 @@ func probeFiles() Probe {
 	return ok(name, "%d; each connection keeps one", limit.Cur)
 }
 
-// enterWithPins keeps the machine's /sys/fs/bpf in sight.
+// enterWithPins is the way into a network namespace that keeps /sys/fs/bpf visible.
 const enterWithPins = "enter the network namespace by nsenter --net=FILE instead of ip netns exec, which mounts a /sys of its own"
 
-// bpffsRoot is where a BPF file system is looked for.
+// bpffsRoot is the usual mount point of the BPF file system.
 const bpffsRoot = "/sys/fs/bpf"
 
 func probeBPFFS() Probe {
@@ -142,11 +144,11 @@ func probeBPFFS() Probe {
 	return hint(name, "mount -t bpf bpf "+bpffsRoot, "none at %s, which matters only for programs that stay when their process ends", bpffsRoot)
 }
 
-// mountedOutside reports whether the first process has a BPF file system there.
+// mountedOutside reports whether process 1 has a BPF file system mounted at that path.
 func mountedOutside(at string) bool {
 	mounts, err := os.ReadFile("/proc/1/mountinfo")
 	if err != nil {
-		return false // not for us to see
+		return false // this process may not read it
 	}
 	for line := range strings.Lines(string(mounts)) {
 		if f := strings.Fields(line); len(f) > 4 && f[4] == at && strings.Contains(line, " - bpf ") {
@@ -168,8 +170,8 @@ func probeRuntimeDir() Probe {
 	return ok(name, "%s", loader.RuntimeDir)
 }
 
-// probeClaims: a process that is killed leaves its files. Nobody is kept out by
-// them, as the lock went with the process.
+// probeClaims lists the claim files of processes that were killed. Such a file blocks
+// no other process, because the kernel released the lock with the process.
 func probeClaims() Probe {
 	const name = "claims"
 	held, stale, err := loader.Claims()
@@ -189,7 +191,7 @@ func probeClaims() Probe {
 	return ok(name, "%d held, none left over", held)
 }
 
-// probePins looks at programs that were loaded to stay.
+// probePins looks for pinned programs that are stale or cannot be read.
 func probePins() Probe {
 	const name = "pins"
 	all, err := loader.Instances()

@@ -11,8 +11,9 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// The generic netlink family "netdev" (include/uapi/linux/netdev.h): what the
-// kernel itself says about XDP, queues and NAPI of an interface.
+// These are numbers of the generic netlink family "netdev"
+// (include/uapi/linux/netdev.h). The kernel uses the family to report XDP features,
+// queues and NAPI of an interface.
 const (
 	netdevFamily = "netdev"
 
@@ -29,20 +30,20 @@ const (
 
 	queueID      = 1
 	queueIfindex = 2
-	queueType    = 3 // 0: to receive
+	queueType    = 3 // 0 means a receive queue
 	queueXSK     = 7
 )
 
-// xdpFeatures is what a driver says it can do.
+// xdpFeatures is the set of XDP features that a driver reports.
 type xdpFeatures uint64
 
-// The features that matter here.
+// These are the features that the probes read.
 const (
 	xdpZeroCopy xdpFeatures = 1 << 3
-	xdpPieces   xdpFeatures = 1 << 5 // receives packets in several pieces
+	xdpPieces   xdpFeatures = 1 << 5 // receives packets in several fragments
 )
 
-// attributes are those of one message, by type.
+// attributes holds the attributes of one message, by type.
 type attributes map[uint16][]byte
 
 func (a attributes) u32(kind uint16) (uint32, bool) {
@@ -53,16 +54,16 @@ func (a attributes) u32(kind uint16) (uint32, bool) {
 	return binary.NativeEndian.Uint32(v), true
 }
 
-// genlHeader is struct genlmsghdr: command, version, and two octets of nothing,
-// which the kernel checks.
+// genlHeader is struct genlmsghdr: a command, a version, and two octets that must be
+// zero.
 type genlHeader [4]byte
 
 func (h genlHeader) Len() int          { return len(h) }
 func (h genlHeader) Serialize() []byte { return h[:] }
 
-// netdev asks the family, in the network namespace of the calling OS thread,
-// about the interface with this index. A kernel that does not know the question
-// answers with an error.
+// netdev sends a command about the interface with this index, in the network namespace
+// of the calling OS thread. It returns an error if the kernel does not know the family
+// or the command.
 func netdev(command uint8, flags int, attr int, ifindex int) ([]attributes, error) {
 	family, err := netlink.GenlFamilyGet(netdevFamily)
 	if err != nil {
@@ -93,7 +94,8 @@ func netdev(command uint8, flags int, attr int, ifindex int) ([]attributes, erro
 	return all, nil
 }
 
-// featuresOf is what the driver behind l's port can do, as the kernel says.
+// featuresOf returns the XDP features that the kernel reports for the driver of l's
+// port.
 func featuresOf(l loader.Link) (xdpFeatures, error) {
 	answers, err := netdev(netdevDevGet, 0, devIfindex, l.PortIndex)
 	if err != nil {
@@ -108,7 +110,7 @@ func featuresOf(l loader.Link) (xdpFeatures, error) {
 }
 
 // socketQueues returns the receive queues of l's port that have an AF_XDP socket of any
-// process. told is false if the kernel does not tell it (before Linux 6.14).
+// process. told is false if the kernel does not report sockets (before Linux 6.14).
 func socketQueues(l loader.Link) (queues []int, told bool, err error) {
 	answers, err := netdev(netdevQueueGet, unix.NLM_F_DUMP, queueIfindex, l.PortIndex)
 	if err != nil {
@@ -124,21 +126,22 @@ func socketQueues(l loader.Link) (queues []int, told bool, err error) {
 	return queues, len(queues) > 0 || tellsSockets(), nil
 }
 
-// tellsSockets reports whether the kernel is one that names AF_XDP sockets
-// beside their queues. Without any socket it cannot be seen from its answer.
+// tellsSockets reports whether the kernel is new enough to report the AF_XDP sockets of
+// queues. An answer without sockets does not show this, so tellsSockets compares
+// versions.
 func tellsSockets() bool {
 	major, minor := linuxVersion()
 	return major > 6 || major == 6 && minor >= 14
 }
 
-// napi is how one NAPI instance of an interface runs.
+// napi is the state of one NAPI instance of an interface.
 type napi struct {
-	irq      int  // its interrupt, 0: none
-	threaded bool // in a kernel thread of its own
+	irq      int  // interrupt number, or 0
+	threaded bool // runs in a kernel thread of its own
 }
 
-// napisOf are those of l's port. None is no error: a virtual interface may have
-// none that it names.
+// napisOf returns the NAPI instances of l's port. The list may be empty for a virtual
+// interface.
 func napisOf(l loader.Link) (list []napi, err error) {
 	answers, err := netdev(netdevNAPIGet, unix.NLM_F_DUMP, napiIfindex, l.PortIndex)
 	for _, a := range answers {

@@ -13,13 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// threadSpace is the network namespace of the calling OS thread.
+// threadSpace is the file of the calling OS thread's network namespace.
 const threadSpace = "/proc/thread-self/ns/net"
 
 // namedSpaces is the directory in which `ip netns` keeps the names.
 const namedSpaces = "/run/netns"
 
-// probeSpace says where it looks: an interface is in one network namespace only.
+// probeSpace names the network namespace that is checked. An interface is in one
+// network namespace only.
 func probeSpace() Probe {
 	const name = "network namespace"
 	here, err := os.Stat(threadSpace)
@@ -43,8 +44,8 @@ func probeSpace() Probe {
 	return ok(name, "not the first one, and without a name")
 }
 
-// probeSysfs: a mount of sysfs shows the network namespace that it was made in,
-// whichever the process is in now.
+// probeSysfs checks that /sys shows the present network namespace. A sysfs mount shows
+// the network namespace in which the mount was made.
 func probeSysfs() Probe {
 	const name = "sysfs"
 	other, err := sysfsShowsOther()
@@ -57,11 +58,11 @@ func probeSysfs() Probe {
 	return ok(name, "shows this network namespace")
 }
 
-// sysClassNet is where sysfs has interfaces.
+// sysClassNet is the directory in which sysfs lists interfaces.
 const sysClassNet = "/sys/class/net"
 
-// sysfsShowsOther compares the interfaces of /sys with those of this network
-// namespace, and returns a difference, or "".
+// sysfsShowsOther compares the interfaces in /sys with those of this network namespace.
+// It returns a description of the first difference, or "".
 func sysfsShowsOther() (string, error) {
 	links, err := net.Interfaces()
 	if err != nil {
@@ -86,7 +87,7 @@ func sysfsShowsOther() (string, error) {
 	return "", nil
 }
 
-// probeFilters: what a packet does not meet any more when it is steered away.
+// probeFilters lists the packet filters, which a steered packet bypasses.
 func probeFilters() Probe {
 	const name = "packet filters"
 	nft, err := nftTables()
@@ -113,14 +114,14 @@ func probeFilters() Probe {
 		"connections that were taken over bypass them (%s)", strings.Join(all, "; "))
 }
 
-// nftTables names the tables of nftables, each with its family.
+// nftTables returns the family and name of each nftables table.
 func nftTables() (names []string, err error) {
 	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETTABLE, unix.NLM_F_DUMP)
 	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: nl.NFNETLINK_V0})
 	answers, err := req.Execute(unix.NETLINK_NETFILTER, 0)
 	switch {
 	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
-		return nil, nil // a kernel without nftables
+		return nil, nil // the kernel has no nftables
 	case err != nil:
 		return nil, fmt.Errorf("list the tables of nftables: %w", err)
 	}
@@ -159,8 +160,8 @@ func nftFamily(n uint8) string {
 	return fmt.Sprintf("family %d", n)
 }
 
-// probeTCP: the kernel opens the connections, and what it has agreed on with
-// the peer then stays.
+// probeTCP checks the kernel's TCP settings. The kernel opens the connections, and the
+// engine keeps the options that the kernel negotiated.
 func probeTCP() Probe {
 	const name = "TCP settings"
 	var off []string

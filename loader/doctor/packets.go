@@ -8,12 +8,12 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// headers are an Ethernet header and a VLAN tag, in octets.
+// headers is the length of an Ethernet header and a VLAN tag, in octets.
 const headers = 14 + 4
 
-// probeMTU compares the MTU with what a chunk holds. A longer packet never belongs to a
-// connection, because connections announce shorter segments. But some drivers take no
-// program at such an MTU.
+// probeMTU compares the MTU with the size of a chunk. A larger MTU does no harm to
+// connections, because they announce an MSS that fits the chunk. But some drivers
+// accept no program at such an MTU.
 func probeMTU(l loader.Link, needs Needs) Probe {
 	const name = "MTU"
 	longest := l.Longest(needs.Generic, needs.Chunk) - headers
@@ -31,7 +31,8 @@ func probeMTU(l loader.Link, needs Needs) Probe {
 		"%d, and connections that are taken over use packets of up to %d, which was tried on veth only", l.PortMTU, longest)
 }
 
-// probeVLANOffload: a card that takes tags off hides them from the program.
+// probeVLANOffload checks that the NIC does not remove VLAN tags before the program
+// sees the packets.
 func (v *view) probeVLANOffload(l loader.Link) Probe {
 	const name = "VLAN tags"
 	on := v.net.Offloads(l).HidesTags(l)
@@ -45,8 +46,9 @@ func (v *view) probeVLANOffload(l loader.Link) Probe {
 	return ok(name, "left in place")
 }
 
-// probeChecksum: the kernel at the other end of a veth leaves checksums to a
-// device that is not there. An adapter accepts that, unless it is told not to.
+// probeChecksum reports whether a veth's peer computes checksums. The kernel at the
+// other end may leave them to a device that does not exist. By default an adapter
+// accepts packets without checksums on a veth.
 func (v *view) probeChecksum(l loader.Link) Probe {
 	const name = "checksums of the veth peer"
 	if !l.Facts().Pair {
@@ -64,13 +66,13 @@ func (v *view) probeChecksum(l loader.Link) Probe {
 	return ok(name, "%s leaves them out, which is accepted, as a veth's packets pass no wire", far.Name)
 }
 
-// probeJoining: a card that joins packets makes what fits no chunk. In generic
-// mode the kernel's own joining does, too, and loading refuses it.
+// probeJoining checks the receive offloads. A joined packet fits no chunk. Native mode
+// needs LRO off. Generic mode also needs GRO off, which the load itself checks.
 func (v *view) probeJoining(l loader.Link) Probe {
 	return joins("receive offload", l, v.net.Offloads(l))
 }
 
-// joins judges which of the two kinds of joining are on.
+// joins returns the row for the receive offloads in o.
 func joins(name string, l loader.Link, o loader.Offloads) Probe {
 	if o.LRO {
 		return hint(name, "ethtool -K "+l.Port+" lro off", "%s joins packets (LRO); some drivers take no XDP program with it", l.Port)
@@ -81,10 +83,10 @@ func joins(name string, l loader.Link, o loader.Offloads) Probe {
 	return ok(name, "off")
 }
 
-// plainQdiscs are those that do nothing to a packet but let it wait.
+// plainQdiscs are the queueing disciplines that only delay packets.
 var plainQdiscs = []string{"noqueue", "mq", "pfifo_fast", "pfifo", "fq_codel", "fq"}
 
-// probeQdisc: frames of a taken-over connection pass no queueing discipline.
+// probeQdisc looks for queueing disciplines. The engine's frames bypass them.
 func (v *view) probeQdisc(l loader.Link) Probe {
 	const name = "traffic control"
 	link, err := v.nl.LinkByIndex(l.PortIndex)

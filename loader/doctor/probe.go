@@ -9,8 +9,8 @@ import (
 // Topic is the group that a probe belongs to.
 type Topic string
 
-// The topics, in the order in which people look. The first four are about the host and
-// its network namespace, the others about the interface.
+// The topics are in the order of the report. The first four are about the host and its
+// network namespace, the others about the interface.
 const (
 	TopicRights    Topic = "rights"
 	TopicKernel    Topic = "kernel"
@@ -22,41 +22,41 @@ const (
 	TopicSpeed     Topic = "speed"
 )
 
-// Topics are all of them.
+// Topics lists all topics in the order of the report.
 var Topics = []Topic{TopicRights, TopicKernel, TopicMachine, TopicNetwork, TopicInterface, TopicQueues, TopicPackets, TopicSpeed}
 
-// Outcome is what looking at a requirement came to. Its text is the one of reports.
+// Outcome is the result of a probe, as reports print it.
 type Outcome string
 
 const (
-	// OK: the requirement is met.
+	// OK means that the requirement is met.
 	OK Outcome = "OK"
-	// Hint: stag works, and something could be better, or only some uses need it.
+	// Hint means that stag works, but could work better, or lacks what only some uses
+	// need.
 	Hint Outcome = "hint"
-	// Bad: the requirement is not met.
+	// Bad means that the requirement is not met.
 	Bad Outcome = "FAIL"
-	// Unknown: the probe could not look. The requirement may be met or not.
+	// Unknown means that the probe could not check. The requirement may be met or not.
 	Unknown Outcome = "unknown"
 )
 
-// Outcomes are all of them.
+// Outcomes lists all outcomes.
 var Outcomes = []Outcome{OK, Hint, Bad, Unknown}
 
-// Probe is the result of looking at one requirement.
+// Probe is the result of checking one requirement.
 type Probe struct {
 	Topic   Topic
-	Name    string // of the requirement
+	Name    string // the requirement's name
 	Outcome Outcome
-	Detail  string // what was found, or why the probe could not look; one line
-	// Fix is the command or sentence that puts it right, or that makes it known. It
-	// is "" if and only if Outcome is OK.
+	Detail  string // one line: the finding, or the reason why the probe could not check
+	// Fix is a command or a sentence. It says how to meet the requirement or, if
+	// Outcome is Unknown, how to check it. Fix is "" if and only if Outcome is OK.
 	Fix string
-	// Lacks are the capabilities without which the requirement is not met, or cannot
-	// be looked at.
+	// Lacks are the missing capabilities that the requirement, or the check, needs.
 	Lacks []string
 }
 
-// The capabilities that probes ask for.
+// These are the capabilities that probes ask for.
 const (
 	capNetAdmin = "CAP_NET_ADMIN"
 	capNetRaw   = "CAP_NET_RAW"
@@ -81,22 +81,22 @@ func unknown(name, fix, format string, args ...any) Probe {
 	return Probe{Name: name, Outcome: Unknown, Fix: fix, Detail: fmt.Sprintf(format, args...)}
 }
 
-// The command that makes known what /proc says.
+// mountProc is the fix of a probe that cannot read /proc.
 const mountProc = "mount -t proc proc /proc"
 
-// wants sets the capabilities that the thread lacks as the reason. If the thread has
-// all of them, the reason is another one, and none is set.
+// wants sets Lacks to those of caps that the thread lacks. If the thread has all of
+// caps, Lacks stays empty, because the reason is another one.
 func (p Probe) wants(caps ...string) Probe {
 	p.Lacks = loader.Lacking(caps...)
 	return p
 }
 
-// untried is a row that takes rights to fill.
+// untried returns the row of a probe that lacks the rights to check.
 func untried(name string, caps []string, err error) Probe {
 	return unknown(name, "run as root to see it", "not looked at: %v", err).wants(caps...)
 }
 
-// on puts probes under their topic.
+// on sets the topic of the probes.
 func (t Topic) on(probes ...Probe) []Probe {
 	for i := range probes {
 		probes[i].Topic = t

@@ -37,8 +37,8 @@ func setQueues(l loader.Link, n int) string {
 	return fmt.Sprintf("ethtool -L %s combined %d", l.Port, n)
 }
 
-// probeSockets looks for queues that have an AF_XDP socket already: bind fails on them
-// with EBUSY.
+// probeSockets looks for queues that have an AF_XDP socket already. bind(2) on such a
+// queue fails with EBUSY.
 func probeSockets(l loader.Link, there netlink.LinkXdp) Probe {
 	const name = "queue sockets"
 	taken, told, err := socketQueues(l)
@@ -91,9 +91,9 @@ func numbers(list []int) string {
 	return strings.Join(words, ", ")
 }
 
-// socketHolders names the processes that have AF_XDP sockets of this network
-// namespace, of whichever interface: which one is not to be seen from outside.
-// It is false when the descriptors of some process may not be looked at.
+// socketHolders names the processes that have AF_XDP sockets in this network namespace.
+// It cannot tell the interface of a socket. whole is false if the descriptors of some
+// process cannot be read.
 func socketHolders() (holders []string, whole bool) {
 	here, err := os.Stat(threadSpace)
 	if err != nil {
@@ -117,7 +117,7 @@ func socketHolders() (holders []string, whole bool) {
 	return holders, whole
 }
 
-// isXDPSocket asks the kernel for the protocol of the socket that is open there.
+// isXDPSocket reports whether the open file at path is an AF_XDP socket.
 func isXDPSocket(path string) bool {
 	var protocol [8]byte
 	n, err := unix.Getxattr(path, "system.sockprotoname", protocol[:])
@@ -125,8 +125,8 @@ func isXDPSocket(path string) bool {
 }
 
 // mayBeOf reports whether a socket of another process belongs to the network namespace
-// here. It is true if the kernel does not let the caller see. For a moment the socket is
-// open in this process, too.
+// here. It returns true if the kernel does not let the caller check. During the check
+// this process has a duplicate of the socket.
 func mayBeOf(here os.FileInfo, pid, fd string) bool {
 	process, err1 := strconv.Atoi(pid)
 	number, err2 := strconv.Atoi(fd)
@@ -150,8 +150,8 @@ func mayBeOf(here os.FileInfo, pid, fd string) bool {
 	return err != nil || os.SameFile(here, its)
 }
 
-// probeLost reads what stag's program on the hook has dropped for want of a
-// socket.
+// probeLost reads how many packets stag's program on the hook has dropped because a
+// queue had no socket.
 func probeLost(there netlink.LinkXdp) Probe {
 	const name = "packets without a socket"
 	if !there.Attached {
@@ -180,8 +180,8 @@ func probeLost(there netlink.LinkXdp) Probe {
 	return ok(name, "none")
 }
 
-// countNoSocket adds up the counter of the program's own map, which nobody else
-// can name without pins.
+// countNoSocket returns the sum over all processors of the program's NoSocket counter.
+// It finds the map through the program, because a private program has no pins.
 func countNoSocket(info *ebpf.ProgramInfo) (sum uint64, err error) {
 	maps, _ := info.MapIDs()
 	for _, id := range maps {
@@ -209,8 +209,8 @@ func countNoSocket(info *ebpf.ProgramInfo) (sum uint64, err error) {
 	return 0, errors.New("the program has no counters")
 }
 
-// probeSpread: a queue that the card spreads nothing to has an engine for
-// nothing.
+// probeSpread checks that the NIC spreads packets over all queues. The engine of any
+// other queue has nothing to do.
 func (v *view) probeSpread(l loader.Link) Probe {
 	const name = "spread"
 	if l.RxQueues < 2 {
@@ -226,7 +226,7 @@ func (v *view) probeSpread(l loader.Link) Probe {
 	return spreadOver(name, l, table)
 }
 
-// spreadOver judges the card's table.
+// spreadOver returns the row for the NIC's indirection table.
 func spreadOver(name string, l loader.Link, table []uint32) Probe {
 	reached := map[uint32]bool{}
 	for _, q := range table {
@@ -238,8 +238,8 @@ func spreadOver(name string, l loader.Link, table []uint32) Probe {
 	return ok(name, "over all %d queues", l.RxQueues)
 }
 
-// probeRules: a rule of the card's sends packets to another queue than the
-// spread would, or drops them.
+// probeRules checks for rules of the NIC. A rule sends packets to a queue that the
+// indirection table does not choose, or drops them.
 func (v *view) probeRules(l loader.Link) Probe {
 	const name = "card's rules"
 	count, err := v.net.FlowRules(l)
@@ -255,7 +255,7 @@ func (v *view) probeRules(l loader.Link) Probe {
 	return ok(name, "none")
 }
 
-// probeMAC: a card passes on what is for its own address.
+// probeMAC checks that the NIC accepts packets for the interface's MAC address.
 func (v *view) probeMAC(l loader.Link) Probe {
 	const name = "MAC address"
 	port, err := v.nl.LinkByIndex(l.PortIndex)
@@ -265,7 +265,7 @@ func (v *view) probeMAC(l loader.Link) Probe {
 	return takes(name, l, port.Attrs())
 }
 
-// takes compares the interface's address with that of its port.
+// takes compares the interface's MAC address with that of its port.
 func takes(name string, l loader.Link, at *netlink.LinkAttrs) Probe {
 	promiscuous := at.Promisc > 0
 	if l.MAC.String() != at.HardwareAddr.String() && !promiscuous {

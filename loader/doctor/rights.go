@@ -11,7 +11,8 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// The capabilities that loading the program takes, and an engine.
+// loadCaps are the capabilities that loading the program needs. engineCaps are those
+// that an engine needs.
 var (
 	loadCaps   = []string{capBPF, capNetAdmin}
 	engineCaps = []string{capNetAdmin, capNetRaw, capBPF}
@@ -20,7 +21,8 @@ var (
 func probeCapabilities() Probe {
 	const name = "capabilities"
 	if lack := loader.Lacking(engineCaps...); len(lack) > 0 {
-		// All of them are named, as setcap takes away those that it does not name.
+		// The command names all capabilities, because setcap removes those that it does
+		// not name.
 		all := strings.ToLower(strings.Join(loader.AdapterCaps(), ","))
 		return bad(name, "run as root, or grant them: setcap "+all+"+ep on the stag binary",
 			"%s missing", strings.Join(lack, ", ")).wants(engineCaps...)
@@ -28,8 +30,8 @@ func probeCapabilities() Probe {
 	return ok(name, "CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF")
 }
 
-// probeMemlock compares the limit on locked memory with what frames take. A process with
-// CAP_IPC_LOCK has no limit.
+// probeMemlock compares the limit on locked memory with the size of the frames. A
+// process with CAP_IPC_LOCK has no limit.
 func probeMemlock(needed uint64) Probe {
 	const name = "locked memory"
 	if len(loader.Lacking(capIPCLock)) == 0 {
@@ -49,12 +51,13 @@ func probeMemlock(needed uint64) Probe {
 	return ok(name, "%d KiB allowed, %d KiB needed", limit.Cur>>10, needed>>10)
 }
 
-// firstUserSpace is the inode of the user namespace that the machine starts
-// with (include/linux/proc_ns.h).
+// firstUserSpace is the inode number of the initial user namespace
+// (include/linux/proc_ns.h).
 const firstUserSpace = 0xEFFFFFFD
 
-// probeUserSpace: capabilities count where the user namespace that they are of
-// owns what they are used on. BPF programs belong to the first one.
+// probeUserSpace checks the user namespace. A capability of a user namespace is valid
+// only for objects that this user namespace owns. BPF programs belong to the initial
+// one.
 func probeUserSpace() Probe {
 	const name = "user namespace"
 	var own unix.Stat_t
@@ -85,8 +88,8 @@ func probeUserSpace() Probe {
 	return ok(name, "the first one, which owns the network namespace")
 }
 
-// probeUnprivileged explains a refusal, and is no requirement: XDP programs take
-// CAP_BPF whatever the setting is.
+// probeUnprivileged reports a setting that may explain a refusal. The setting is no
+// requirement: XDP programs need CAP_BPF in any case.
 func probeUnprivileged() Probe {
 	const name = "unprivileged BPF"
 	value, err := os.ReadFile("/proc/sys/kernel/unprivileged_bpf_disabled")
@@ -102,7 +105,8 @@ func probeUnprivileged() Probe {
 	return ok(name, "not permitted; stag takes CAP_BPF in any case")
 }
 
-// probeConfinement reads what else than capabilities holds the process back.
+// probeConfinement checks for restrictions besides capabilities: no_new_privs and
+// seccomp.
 func probeConfinement() Probe {
 	const name = "confinement"
 	status, err := os.ReadFile("/proc/thread-self/status")

@@ -12,7 +12,8 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// probeMetadata is not a requirement: without records the engine parses.
+// probeMetadata reports whether the driver has room for steering records. Records are
+// no requirement: without them the engine parses each packet.
 func probeMetadata(l loader.Link) Probe {
 	const name = "metadata"
 	if l.Facts().Metadata {
@@ -22,8 +23,8 @@ func probeMetadata(l loader.Link) Probe {
 		"not known of driver %q; without it the engine parses each packet", l.Driver)
 }
 
-// probeZeroCopy asks the kernel what the driver offers. Whether it works shows
-// when a queue is opened.
+// probeZeroCopy asks the kernel whether the driver offers zero copy. Only opening a
+// queue shows whether zero copy works.
 func probeZeroCopy(l loader.Link, generic bool) Probe {
 	const name = "zero copy"
 	if generic {
@@ -33,10 +34,11 @@ func probeZeroCopy(l loader.Link, generic bool) Probe {
 	return offersZeroCopy(name, l, features, err)
 }
 
-// askZeroCopy makes known what a kernel does not tell.
+// askZeroCopy is the fix if the kernel does not report zero copy.
 const askZeroCopy = "use Linux 6.3 or later, which tells it; or, with stag running: stag show devices"
 
-// offersZeroCopy judges what the kernel has said of the driver, or has not.
+// offersZeroCopy returns the row for the features that the kernel reports, or for the
+// kernel's error.
 func offersZeroCopy(name string, l loader.Link, features xdpFeatures, err error) Probe {
 	switch {
 	case err != nil && l.Facts().ZeroCopy:
@@ -49,8 +51,8 @@ func offersZeroCopy(name string, l loader.Link, features xdpFeatures, err error)
 	return ok(name, "driver %s has none: the kernel copies each packet once", l.Driver)
 }
 
-// probeExpectation says what kind of speed there will be. Numbers are in the
-// README, with the conditions of their measurement.
+// probeExpectation says which kind of speed to expect. The README has numbers, with the
+// conditions of their measurement.
 func probeExpectation(l loader.Link, generic bool) Probe {
 	const name = "what to expect"
 	features, err := featuresOf(l)
@@ -67,7 +69,8 @@ func probeExpectation(l loader.Link, generic bool) Probe {
 	return ok(name, "one copy by the kernel for each packet; not measured on this hardware")
 }
 
-// probeCustoms repeats what is said of the driver, and marks it so.
+// probeCustoms reports the driver's quirk from the table of drivers. The row says that
+// the quirk was not tried.
 func probeCustoms(l loader.Link) Probe {
 	const name = "driver's customs"
 	facts := l.Facts()
@@ -77,8 +80,9 @@ func probeCustoms(l loader.Link) Probe {
 	return hint(name, strings.ReplaceAll(facts.Remedy, "IFACE", l.Port), "not tried here: driver %s is said to be one that %s", l.Driver, facts.Quirk)
 }
 
-// probeNAPI: NAPI in threads lets two processors work on one direction, and
-// costs a message that comes alone the time in which a thread is woken.
+// probeNAPI reports whether NAPI runs in kernel threads. With threads two processors
+// share the work of one direction. But a message that arrives alone waits until a
+// thread wakes up.
 func probeNAPI(l loader.Link) Probe {
 	const name = "NAPI"
 	list, err := napisOf(l)
@@ -88,7 +92,7 @@ func probeNAPI(l loader.Link) Probe {
 	return judgeNAPI(name, l, !slices.ContainsFunc(list, func(n napi) bool { return !n.threaded }))
 }
 
-// judgeNAPI says what the setting is good for, and how to have the other.
+// judgeNAPI says which use the present setting suits, and how to change it.
 func judgeNAPI(name string, l loader.Link, threaded bool) Probe {
 	if threaded {
 		return hint(name, "for latency: stag load --tune=latency "+l.Port, "in threads, which is for throughput: a small message waits until its thread is woken")
@@ -96,7 +100,8 @@ func judgeNAPI(name string, l loader.Link, threaded bool) Probe {
 	return hint(name, "for throughput: stag load --tune=throughput "+l.Port, "not in threads, which is for latency: large transfers can be faster with threads")
 }
 
-// probeNAPISysfs is for kernels, and interfaces, that name no NAPI.
+// probeNAPISysfs reads the setting from sysfs. It is for kernels that do not list NAPI
+// instances, and for interfaces without them.
 func probeNAPISysfs(name string, l loader.Link) Probe {
 	at := filepath.Join(sysClassNet, l.Port)
 	if index, err := readNumber(filepath.Join(at, "ifindex")); err != nil || index != uint64(l.PortIndex) {
@@ -112,7 +117,8 @@ func probeNAPISysfs(name string, l loader.Link) Probe {
 	return judgeNAPI(name, l, threaded != 0)
 }
 
-// probeInterrupts: queues whose interrupts all end on one processor share it.
+// probeInterrupts checks that the interrupts of the queues do not all go to one
+// processor.
 func probeInterrupts(l loader.Link) Probe {
 	const name = "interrupts"
 	list, err := napisOf(l)
@@ -133,7 +139,7 @@ func probeInterrupts(l loader.Link) Probe {
 	return interruptsOn(name, l, places)
 }
 
-// interruptsOn judges how many interrupts end on which processors.
+// interruptsOn returns the row for the number of interrupts that go to each processor.
 func interruptsOn(name string, l loader.Link, places map[string]int) Probe {
 	for where, n := range places {
 		if len(places) == 1 && n > 1 {
@@ -146,10 +152,11 @@ func interruptsOn(name string, l loader.Link, places map[string]int) Probe {
 	return ok(name, "processors that take them: %d", len(places))
 }
 
-// probeProcessors: engines that spin take a processor each.
+// probeProcessors compares the number of engines with the number of processors. An
+// engine that spins uses a whole processor.
 func probeProcessors(engines int) Probe {
 	const name = "processors"
-	have := runtime.GOMAXPROCS(0) // as affinity and control group permit
+	have := runtime.GOMAXPROCS(0) // respects CPU affinity and the control group's limit
 	if engines >= have && have > 1 || engines > have {
 		return hint(name, "leave Spin at 0, or use fewer queues", "%d, engines %d: none is left for the program when they spin", have, engines)
 	}
