@@ -30,7 +30,7 @@ var (
 	// ErrBadWR: the work request is malformed.
 	ErrBadWR = errors.New("malformed work request")
 	// ErrNoReads: the two ends agreed that this end sends no RDMA Reads.
-	ErrNoReads = errors.New("no RDMA Reads on this connection: give both ends a read depth (ORD here, IRD there)")
+	ErrNoReads = rdmap.ErrNoReads
 	// ErrHeapFull: the region heap has no free part of that size.
 	ErrHeapFull = heap.ErrFull
 	// ErrNoPort: no port of the adapter leads to the destination.

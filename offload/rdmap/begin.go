@@ -80,7 +80,7 @@ func (q *QP) mayStart() bool {
 	case w.Flags&work.Fence != 0 && !q.orq.empty():
 		return false
 	case sqOpOf(w.Op).answered:
-		return q.orq.count < int(q.agree.ORD)
+		return q.orq.count < max(1, int(q.agree.ORD)) // with ORD 0, so that beginRequest fails it
 	}
 	return true
 }
@@ -94,6 +94,10 @@ func (q *QP) beginRequest() bool {
 	row := sqOpOf(w.Op)
 	if !q.cfg.sound(row, w) {
 		q.fail(o.pos, work.LocalQPOpErr, ErrBadRequest)
+		return false
+	}
+	if row.answered && q.agree.ORD == 0 {
+		q.fail(o.pos, work.LocalQPOpErr, ErrNoReads)
 		return false
 	}
 	if row.answered && q.peerShut {

@@ -27,6 +27,8 @@ var (
 	ErrLocalAccess = errors.New("a work request names local memory that this QP may not use")
 	// ErrBadRequest: a work request was posted that CheckSend refuses.
 	ErrBadRequest = errors.New("a work request that this QP cannot do: check it before it is posted")
+	// ErrNoReads: the two ends agreed that this end sends no RDMA Reads.
+	ErrNoReads = errors.New("no RDMA Reads on this connection: give both ends a read depth (ORD here, IRD there)")
 	// ErrBrokenRing: the memory of a work queue has impossible positions.
 	ErrBrokenRing = errors.New("the memory of a work queue is broken: its poster must not move back, nor beyond its depth")
 	// ErrNarrow: the path's segments are too short for an RDMA Read Request.

@@ -3,6 +3,7 @@ package rdmap
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"slices"
 	"testing"
 
@@ -30,7 +31,7 @@ const (
 )
 
 // ringed opens a QP whose rings lie in memory that the client has mapped, too.
-func ringed(t testing.TB) (*script, *client) {
+func ringed(t testing.TB, changes ...change) (*script, *client) {
 	t.Helper()
 	c := new(client)
 	var ours [3][]byte
@@ -46,21 +47,24 @@ func ringed(t testing.TB) (*script, *client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := open(t, func(u *setup) {
+	s := open(t, append(changes, func(u *setup) {
 		u.SendDepth, u.RecvDepth, u.MaxSGE, u.MaxInline = ringDepth, ringDepth, ringSGEs, ringInline
 		u.SendRing, u.RecvRing, u.cqMemory, u.depth = send, recv, ours[2], 2*ringDepth
-	})
+	})...)
 	return s, c
 }
 
 func mapTwice(t testing.TB, n int) (one, other []byte) {
 	t.Helper()
-	fd, err := unix.MemfdCreate("ring", unix.MFD_CLOEXEC)
+	fd, err := unix.MemfdCreate("ring", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
 	if err := unix.Ftruncate(fd, int64(n)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK); err != nil {
 		t.Fatal(err)
 	}
 	var mem [2][]byte
@@ -75,7 +79,7 @@ func mapTwice(t testing.TB, n int) (one, other []byte) {
 
 // post fills the next slot of the send ring, if its place is free.
 func (c *client) post(wr work.SendWR) bool {
-	if silent := ne.Uint32(c.send[68:]); c.sent-silent-c.polled[0] == ringDepth {
+	if silent := uint32(ne.Uint64(c.send[64:]) >> 32); c.sent-silent-c.polled[0] == ringDepth {
 		return false
 	}
 	slot := c.send[192+int(c.sent%ringDepth)*sendSlot:][:sendSlot]
@@ -192,6 +196,44 @@ func TestRingsOverTwoMappings(t *testing.T) {
 		}
 	}
 	s.is(RTS)
+}
+
+// A poster may move its tail back while its receives are flushed. Here it moves back
+// with the third completion: the receive ring's tail lies in that completion's cell. The
+// receives that are still posted are flushed, and nothing crashes.
+func TestReceivesTakenBackDuringAFlush(t *testing.T) {
+	const tailAt = 192 + 2*32
+	mem, other := mapTwice(t, tailAt+work.RecvRingLen(ringDepth, ringSGEs))
+	recv, err := work.NewRecvRing(mem[tailAt:], ringDepth, ringSGEs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, func(u *setup) {
+		u.RecvDepth, u.MaxSGE, u.RecvRing = ringDepth, ringSGEs, recv
+		u.cqMemory, u.depth = mem[:work.CQRingLen(2*ringDepth)], 2*ringDepth
+	})
+	c := &client{recv: other[tailAt:]}
+	for i := range uint64(ringDepth) {
+		c.receive(work.RecvWR{ID: i})
+	}
+	s.fault(stream.ErrReset)
+	s.completes(flushed(0, work.WCRecv), flushed(1, work.WCRecv), flushed(2, work.WCRecv))
+}
+
+// A Read that a client posts on a connection without Reads fails. It does not hold back
+// the requests behind it, and the QP ends.
+func TestReadOverRingWithoutReads(t *testing.T) {
+	s, c := ringed(t, withDepths(0, 4))
+	c.post(work.SendWR{ID: 1, Op: work.WRSend, Flags: work.Signaled})
+	c.post(s.reads(2, 0, 8))
+	c.post(work.SendWR{ID: 3, Op: work.WRSend, Flags: work.Signaled})
+	s.turn()
+	s.sends(send(1, nil), terminateFPDU(LocalCatastrophic))
+	s.completes(ok(1, work.WCSend), failed(2, work.WCRead, work.LocalQPOpErr), flushed(3, work.WCSend))
+	s.is(Terminate)
+	if err := s.q.Cause().Err; !errors.Is(err, ErrNoReads) {
+		t.Errorf("cause %v", err)
+	}
 }
 
 // FuzzScribbledRings: whatever a client writes to its rings, no step hangs or panics,

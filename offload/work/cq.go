@@ -58,7 +58,8 @@ func NewCQ(depth int, board *signal.Board) *CQ {
 
 // NewCQIn makes a CQ for at least depth completions in memory that the caller hands in.
 // The memory is aligned to 64 octets, has exactly CQRingLen octets, and stays mapped as
-// long as the CQ is used. NewCQIn clears it.
+// long as the CQ is used. A file that other processes map too must have the seal
+// F_SEAL_SHRINK. NewCQIn clears the memory.
 func NewCQIn(memory []byte, depth int, board *signal.Board) (*CQ, error) {
 	if depth < 1 || depth > 1<<30 {
 		return nil, fmt.Errorf("completion ring for %d completions: want 1 to 2^30", depth)

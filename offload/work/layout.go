@@ -12,8 +12,8 @@ import (
 //
 // A send ring or a receive ring:
 //
-//	  0  tail u32                     written by the poster
-//	 64  head u32     68  silent u32  written by the transport
+//	  0  tail u32  written by the poster
+//	 64  done u64  written by the transport: silent * 2^32 + head
 //	128  version u32  132 depth u32   136 slot u32  140 elements u32  144 inline u32
 //	192  the slots
 //
@@ -21,9 +21,8 @@ import (
 // position p is in slot p modulo the number of slots, which is the least power of
 // two that is depth or more. The poster fills slots from tail on, then stores tail.
 // The transport has completed everything before head; silent of those requests have
-// no completion. head and silent are one aligned word of 64 bits. A request's place
-// is free when it has completed silently, or when its completion has been polled:
-// there must never be more than depth that are not free.
+// no completion. A request's place is free when it has completed silently, or when its
+// completion has been polled: there must never be more than depth that are not free.
 //
 // A slot of a send ring:
 //
@@ -41,13 +40,14 @@ import (
 //	| addr u64 | length u32 | lkey u32 |
 //
 // or, in a send ring, if inline is 1, length octets of data. The length of a slot is in
-// the header. The numbers of op and flags are those of WROp and SendFlags.
+// the header. The numbers of op and flags are those of WROp and SendFlags. The
+// transport reads inline data in the slot until the request has completed.
 //
 // A completion ring:
 //
 //	  0  head u64     8   armed u32   written by the poller
 //	 64  overrun u32                  written by the transport: a completion was lost
-//	128  version u32  132 depth u32
+//	128  version u32  132 depth u32   136 slot u32: the length of a cell
 //	192  the cells
 //
 // Positions count completions from 0. A cell, at position p modulo depth:
@@ -56,12 +56,27 @@ import (
 //	| seq u64 | id u64 | op | status | solicited | invalidated | length | qp |
 //
 // A cell is filled when seq is p + 1. The poller takes completions from head on, then
-// stores head. armed is 0, 1 for solicited completions and failures, or 2 for all.
+// stores head. armed is 0, 1 for solicited completions and failures, or 2 for all. The
+// transport sets armed to 0 when it tells the poller.
+//
+// Both sides access tail, done, head, armed, overrun and seq as atomic words. In terms of
+// C11, the poster fills a slot and then stores tail with memory_order_release, and loads
+// done with memory_order_acquire before it fills a slot again. The poller loads seq with
+// memory_order_acquire, reads the cell, and then stores head with memory_order_release.
+// A poller that is going to sleep stores armed and then loads seq of the next cell, both
+// with memory_order_seq_cst: a completion that came earlier tells nobody. It replaces 0
+// by 1 with compare-and-exchange, so that armed stays 2 if it is 2.
 //
 // The transport trusts none of this memory. It keeps its own positions, copies a slot
 // before it checks it, and compares the poster's and the poller's positions with its
 // own. A ring with impossible positions is broken, and so is its QP or CQ. Nothing else
 // is affected.
+//
+// The transport must be able to access the memory at any time: an access beyond the end
+// of a file that has been truncated ends the process with SIGBUS. Memory that another
+// process maps too is therefore a memfd of full length with the seal F_SEAL_SHRINK
+// (memfd_create(2), fcntl(2)). The process that takes such a descriptor from another
+// checks the length and the seal before it maps the memory.
 const (
 	LayoutVersion = 1
 
@@ -82,7 +97,7 @@ type shape struct{ version, depth, slot, elements, inline uint32 }
 type queueEnds struct {
 	tail atomic.Uint32
 	_    [60]byte
-	done atomic.Uint64 // head, and silent in the upper half
+	done atomic.Uint64 // silent<<32 | head
 	_    [56]byte
 	shape
 }
@@ -129,7 +144,8 @@ func sendSlotOf(elements, inline int) int {
 func recvSlotOf(elements int) int { return recvSlotLen + elementLen*elements }
 
 // SendRingLen returns the length in octets of the memory of a send ring for depth work
-// requests, each with at most so many elements or octets of inline data.
+// requests, each with at most so many elements or octets of inline data. The numbers are
+// those that NewSendRing takes.
 func SendRingLen(depth, elements, inline int) int {
 	return slotsAt + roundUp(depth)*sendSlotOf(elements, inline)
 }
@@ -155,8 +171,9 @@ type Ring struct {
 }
 
 // NewSendRing lays memory out for a send queue. The memory is aligned to 64 octets, has
-// exactly SendRingLen octets, and stays mapped as long as the queue is used.
-// NewSendRing clears it.
+// exactly SendRingLen octets, and stays mapped as long as the queue is used. A file that
+// other processes map too must have the seal F_SEAL_SHRINK. NewSendRing clears the
+// memory.
 func NewSendRing(memory []byte, depth, elements, inline int) (*Ring, error) {
 	return newRing(memory, "send", sendSlotOf(elements, inline), depth, elements, inline)
 }
@@ -167,12 +184,15 @@ func NewRecvRing(memory []byte, depth, elements int) (*Ring, error) {
 	return newRing(memory, "receive", recvSlotOf(elements), depth, elements, 0)
 }
 
-const maxElements = 255
+const (
+	maxElements = 255
+	maxInline   = 1 << 16 // octets
+)
 
 func newRing(memory []byte, what string, slot, depth, elements, inline int) (*Ring, error) {
-	if depth < 1 || depth > 1<<30 || elements < 0 || elements > maxElements || inline < 0 {
-		return nil, fmt.Errorf("%s ring for %d requests of %d elements and %d octets inline: want 1 to 2^30 requests, and at most %d elements",
-			what, depth, elements, inline, maxElements)
+	if depth < 1 || depth > 1<<30 || elements < 0 || elements > maxElements || inline < 0 || inline > maxInline {
+		return nil, fmt.Errorf("%s ring for %d requests of %d elements and %d octets inline: want 1 to 2^30 requests, at most %d elements, and at most %d octets inline",
+			what, depth, elements, inline, maxElements, maxInline)
 	}
 	if err := fits(memory, slotsAt+roundUp(depth)*slot); err != nil {
 		return nil, fmt.Errorf("%s ring for %d requests: %w", what, depth, err)

@@ -17,12 +17,15 @@ var ne = binary.NativeEndian
 // twice maps n octets of shared memory at two places, as two processes do.
 func twice(t *testing.T, n int) (one, other []byte) {
 	t.Helper()
-	fd, err := unix.MemfdCreate("ring", unix.MFD_CLOEXEC)
+	fd, err := unix.MemfdCreate("ring", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
 	if err := unix.Ftruncate(fd, int64(n)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK); err != nil {
 		t.Fatal(err)
 	}
 	mapped := func() []byte {
@@ -100,8 +103,9 @@ func TestPostedOctets(t *testing.T) {
 		{ID: 7, Op: WRSendInvalidate, Invalidate: 8, Inline: []byte("inline data")},
 	})
 	u32 := func(at int) int { return int(ne.Uint32(other[at:])) }
+	done := func() uint64 { return ne.Uint64(other[64:]) }
 	for at, want := range map[int]int{
-		0: 2, 64: 0, 68: 0, 128: LayoutVersion, 132: 3, 136: 64, 140: 2, 144: 20,
+		0: 2, 128: LayoutVersion, 132: 3, 136: 64, 140: 2, 144: 20,
 		192: 0x55667788, 196: 0x11223344, 200: 9, 208: 10, 212: 0, 216: 0, 220: 0 | 2<<8 | 2<<16,
 		224: 1, 232: 2, 236: 3, 240: 4, 248: 5, 252: 6,
 		256: 7, 276: 8, 280: 11, 284: 9 | 1<<24,
@@ -113,13 +117,16 @@ func TestPostedOctets(t *testing.T) {
 	if got := string(other[288:][:11]); got != "inline data" {
 		t.Errorf("inline: %q", got)
 	}
+	if done() != 0 {
+		t.Errorf("done %#x before any request has completed", done())
+	}
 	for q.Posted() {
 		q.Begin()
 	}
 	q.Pop()
 	q.GiveBack(1, 2)
-	if u32(64) != 2 || u32(68) != 1 {
-		t.Errorf("head %d, silent %d", u32(64), u32(68))
+	if done() != 1<<32+2 {
+		t.Errorf("done %#x, want silent 1 and head 2", done())
 	}
 
 	one, other = twice(t, RecvRingLen(2, 3))
@@ -134,8 +141,8 @@ func TestPostedOctets(t *testing.T) {
 			t.Errorf("receive ring at %d: %#x, want %#x", at, u32(at), want)
 		}
 	}
-	if r.Pop(); u32(64) != 1 {
-		t.Errorf("head %d", u32(64))
+	if r.Pop(); done() != 1 {
+		t.Errorf("done %#x, want silent 0 and head 1", done())
 	}
 }
 
@@ -148,6 +155,11 @@ func TestPolledElsewhere(t *testing.T) {
 	}
 	fired := 0
 	c.News.Fire = func() { fired++ }
+	for at, want := range map[int]uint32{128: LayoutVersion, 132: 4, 136: 32, 140: 0, 144: 0} {
+		if got := ne.Uint32(other[at:]); got != want {
+			t.Errorf("at %d: %d, want %d", at, got, want)
+		}
+	}
 	var p Places
 	for pos := range uint64(40) {
 		w := Completion{ID: pos * 1000, Op: WCRecv, Status: Flushed, Solicited: true, Invalidated: 7, Length: 8, QP: 9}
@@ -263,6 +275,19 @@ func TestMemoryRefused(t *testing.T) {
 		if _, err := NewSendRing(mem, bad[0], bad[1], bad[2]); err == nil {
 			t.Errorf("%v was accepted", bad)
 		}
+	}
+	for inline, want := range map[int]string{1 << 16: "", 1<<16 + 1: "at most 65536 octets inline"} {
+		_, err := NewSendRing(lines(SendRingLen(1, 1, inline)), 1, 1, inline)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%d octets inline: %v", inline, err)
+		}
+	}
+	// The length of this ring overflows to 320 octets.
+	if n := SendRingLen(4, 1, 1<<62); n != 320 {
+		t.Fatalf("a send ring with 2^62 octets inline has %d octets", n)
+	}
+	if _, err := NewSendRing(mem[:320], 4, 1, 1<<62); err == nil || !strings.Contains(err.Error(), "at most 65536 octets inline") {
+		t.Errorf("a ring whose length overflows: %v", err)
 	}
 	if _, err := NewRecvRing(mem[:n], 4, 9); err == nil {
 		t.Error("a receive ring of another length was accepted")
