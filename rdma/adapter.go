@@ -39,6 +39,7 @@ type Adapter struct {
 	cqs     map[*CQ]struct{}
 	loose   map[io.Closer]struct{} // listeners, and requests that have not been answered
 	shut    bool                   // Close has begun: qps and loose accept no new entry
+	noPorts error                  // the reason why the adapter has lost its last port, or nil
 }
 
 // Open makes an adapter. The adapter belongs to the network namespace of the calling
@@ -101,6 +102,13 @@ func (a *Adapter) hold(c io.Closer) bool {
 		a.loose[c] = struct{}{}
 	}
 	return !a.shut
+}
+
+// withoutPorts returns the reason why the adapter has lost its last port, or nil.
+func (a *Adapter) withoutPorts() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.noPorts
 }
 
 func (a *Adapter) letGo(c io.Closer) {

@@ -111,10 +111,11 @@ func (a *Adapter) carriedBy(carriers []adapter.Carrier) (list []*QP) {
 	return list
 }
 
-// failListeners ends all Listeners: Accept returns err from now on.
+// failListeners ends all Listeners: Accept and Listen return err from now on.
 func (a *Adapter) failListeners(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.noPorts = err
 	for c := range a.loose {
 		if l, ok := c.(*Listener); ok {
 			l.die(err)

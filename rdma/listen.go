@@ -93,7 +93,8 @@ func (c *listenCounters) limits() map[*atomic.Uint64]*logLimit {
 
 // Listen waits for peers at address, "host:port", in the adapter's network
 // namespace. An empty host means every address, and port 0 means any free port. The
-// caller closes the Listener; the adapter's Close closes it too.
+// caller closes the Listener; the adapter's Close closes it too. If the adapter has lost
+// its last port, Listen returns the reason.
 func (a *Adapter) Listen(ctx context.Context, address string, cfg ListenConfig) (*Listener, error) {
 	l, err := a.listen(ctx, address, cfg)
 	if err != nil {
@@ -119,6 +120,11 @@ func (a *Adapter) listen(ctx context.Context, address string, cfg ListenConfig) 
 	if !a.hold(l) {
 		l.socket.Close()
 		return nil, fmt.Errorf("the adapter is %w", ErrClosed)
+	}
+	// A port that is lost from now on ends l, which hold has registered.
+	if err := a.withoutPorts(); err != nil {
+		l.Close()
+		return nil, err
 	}
 	l.running.Go(l.admitAll)
 	return l, nil

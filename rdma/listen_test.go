@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stag-rdma/stag/offload/adapter"
 	"github.com/stag-rdma/stag/offload/mpa"
 )
 
@@ -359,4 +360,24 @@ func TestUnansweredRequests(t *testing.T) {
 	r.Must(r.b.Close())
 	r.Says(<-dialled, nil, "closed the connection")
 	r.Says(req.Reject(nil), ErrAnswered)
+}
+
+// TestListenWithoutPorts: after the adapter has lost its last port, Accept of a Listener
+// returns the reason, and so does Listen. Listen leaves no socket behind.
+func TestListenWithoutPorts(t *testing.T) {
+	r := newLoopback(t)
+	p := r.peersOf(ListenConfig{})
+	r.b.notify(adapter.Event{Type: adapter.PortLost, Port: "eth9", Err: errors.New("eth9 is gone")})
+	l := r.listen(r.b) // another port is left
+	r.Check(l.Close())
+	r.b.notify(adapter.Event{Type: adapter.PortLost, Port: "eth8", Err: errors.New("eth8 is gone"), Last: true})
+	_, err := p.l.Accept(r.Ctx())
+	r.Says(err, nil, "eth8 is gone")
+	address := p.l.Addr().String()
+	r.Check(p.l.Close())
+	_, err = r.b.Listen(r.Ctx(), address, ListenConfig{})
+	r.Says(err, nil, "listen on "+address, "eth8 is gone")
+	free, err := net.Listen("tcp", address)
+	r.Must(err)
+	r.Check(free.Close())
 }

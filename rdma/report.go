@@ -28,7 +28,8 @@ type snapshot struct {
 	counted totals        // of closed QPs; Describe adds those of the others
 }
 
-// reportedQP is a QP and its counters, which are read in the goroutine of its steps.
+// reportedQP is a QP and its counters. Look reads them between two steps of the QP, and
+// Describe reads those of a dead QP.
 type reportedQP struct {
 	qp    *QP
 	conn  *adapter.Conn // nil: not connected
@@ -61,6 +62,9 @@ func (s *snapshot) Connections() []adapter.Connection {
 func (s *snapshot) Describe(r *report.Engine, parts report.Parts) {
 	r.CQs = append(r.CQs, s.adapter.reportCQs()...)
 	for _, q := range s.qps {
+		if q.qp.machine.Dead() { // no step uses it any more, so its counters are read here
+			q.stats = q.qp.machine.Stats()
+		}
 		if parts.Any(report.PartQPs) {
 			r.QPs = append(r.QPs, q.report())
 		}
@@ -117,13 +121,9 @@ func (a *Adapter) reportCQs() []report.CQ {
 	return list
 }
 
-// report returns the report on the QP, after Look has been called for every connection.
-// No step uses a dead QP any more, so its counters are read here.
+// report returns the report on the QP, whose counters have been read.
 func (q *reportedQP) report() report.QP {
 	qp, cfg, conn := q.qp, q.qp.cfg, q.qp.Conn()
-	if qp.machine.Dead() {
-		q.stats = qp.machine.Stats()
-	}
 	r := report.QP{
 		Number: qp.Number(), State: stateNames[qp.State()], PD: uint32(qp.pd.domain), SendCQ: cfg.SendCQ.number, RecvCQ: cfg.RecvCQ.number,
 		SendDepth: cfg.SendDepth, RecvDepth: cfg.RecvDepth, MaxSGE: cfg.MaxSGE, MaxInline: cfg.MaxInline,

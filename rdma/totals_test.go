@@ -60,3 +60,26 @@ func TestTotalsOfQPs(t *testing.T) {
 		}
 	})
 }
+
+// TestCountersOfDeadQPs: the counters of a QP whose connection has ended are in its
+// device's counters before the QP is closed, also in a report without the list of QPs.
+func TestCountersOfDeadQPs(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		x, y := r.connect(wants{})
+		x.post(SendWR{Op: WRWrite, SGL: []SGE{x.mr.SGE(0, 100)}, RKey: y.mr.RKey(), RemoteAddr: y.mr.Addr(), Flags: Signaled})
+		r.ok(x.sent(1))
+		for _, dead := range []bool{false, true} {
+			if dead {
+				x.qp.Abort()
+				x.done()
+			}
+			for _, parts := range []report.Parts{report.AllParts, report.PartCounters} {
+				e, err := r.a.device.Report(r.Ctx(), report.PartDevices|parts)
+				r.Must(err)
+				if n := counterOf(r, e.Counters, e.Devices[0].Name, "write_octets_out"); n != 100 {
+					t.Errorf("dead %v, parts %v: %d octets were written, want 100", dead, parts, n)
+				}
+			}
+		}
+	})
+}

@@ -10,8 +10,8 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// TestProgramTakenAway: when an engine's program is unloaded by force, its QPs get an event, and calls to Accept and
-// Dial return an error. The peer is reset.
+// TestProgramTakenAway: when an engine's program is unloaded by force, its QPs get an event, and calls to Accept,
+// Listen and Dial return an error. The peer is reset.
 func TestProgramTakenAway(t *testing.T) {
 	r := newStage(t, setup{})
 	instance := r.loaded(loader.Options{})
@@ -42,6 +42,8 @@ func TestProgramTakenAway(t *testing.T) {
 	}
 	told("the QP", x.qp.Err())
 	told("Accept", <-accepted)
+	_, err = a.Listen(r.Ctx(), r.addr(ours, false)+":0", rdma.ListenConfig{})
+	told("Listen", err)
 	for found := false; !found; {
 		select {
 		case e := <-a.Events():
