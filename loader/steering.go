@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -195,9 +196,9 @@ func (s *Steering) Clear() (n int, err error) {
 	return s.remove(func(f bpf.Flow) bool { return f.Program == uint32(s.id) || !made(f) })
 }
 
-// ClearOthers deletes the flows that this process has inserted for other interfaces.
-func (s *Steering) ClearOthers() error {
-	_, err := s.remove(func(f bpf.Flow) bool { return f.Program != uint32(s.id) && int(f.PID) == os.Getpid() })
+// ClearOf deletes the flows of the interfaces that have these programs.
+func (s *Steering) ClearOf(programs ...uint32) error {
+	_, err := s.remove(func(f bpf.Flow) bool { return slices.Contains(programs, f.Program) })
 	return err
 }
 

@@ -214,13 +214,19 @@ func (n *NIC) eachMap(do func(*loader.Steering) error) error {
 	return errors.Join(errs...)
 }
 
-// leaveMaps removes flows of the other interfaces from a map of flows that only n
-// keeps, when n is closed: no other interface can remove them later.
+// leaveMaps removes the flows of the set's other interfaces from n's map of flows when n
+// is closed, unless another open interface of the set has the map: that one removes them
+// later. Flows of another set are its own.
 func (n *NIC) leaveMaps() error {
+	var programs []uint32
 	for _, other := range n.set.nics {
-		if other != n && other.steer != nil && n.steer.SharesFlows(other.steer) {
+		if other == n || other.steer == nil {
+			continue
+		}
+		if !other.isClosed() && n.steer.SharesFlows(other.steer) {
 			return nil
 		}
+		programs = append(programs, other.steer.ProgID())
 	}
-	return n.steer.ClearOthers()
+	return n.steer.ClearOf(programs...)
 }

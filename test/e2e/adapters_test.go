@@ -1,0 +1,93 @@
+package e2e
+
+import (
+	"net"
+	"testing"
+
+	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/octets"
+)
+
+// The instance of the two interfaces of ours, and the name of the second one.
+const (
+	bothCables  = "adapters"
+	secondCable = "q0"
+)
+
+// loadBoth loads both of our interfaces to stay, as one instance.
+func (r *rig) loadBoth() {
+	r.Helper()
+	r.secondCable()
+	for side, end := range []string{secondCable, "q1"} {
+		r.in(pair.Side(side), func() error { return loader.SetTxChecksum(end, false) })
+	}
+	for _, link := range []string{r.pair.Ends[ours].Name, secondCable} {
+		r.stayOn(link, bothCables)
+	}
+	r.Cleanup(func() { // before the program is unloaded
+		if r.nic != nil {
+			r.Check(r.nic.Close())
+		}
+	})
+}
+
+// openSecond offloads the second interface as an adapter of its own.
+func (r *rig) openSecond() (n *nic.NIC) {
+	r.Helper()
+	r.in(ours, func() (err error) {
+		n, err = nic.Open(nic.Config{Link: secondCable, RxFrames: 512})
+		return err
+	})
+	r.Cleanup(func() { r.Check(n.Close()) })
+	return n
+}
+
+// runOn starts a connection over the second cable that n takes over. It goes on until it is reset.
+func (r *rig) runOn(n *nic.NIC) (*talk, *nic.Flow) {
+	r.Helper()
+	var l net.Listener
+	r.in(theirs, func() (err error) {
+		l, err = net.Listen("tcp4", "198.18.0.2:0")
+		return err
+	})
+	r.Cleanup(func() { l.Close() })
+	var our net.Conn
+	r.in(ours, func() (err error) {
+		our, err = net.Dial("tcp4", l.Addr().String())
+		return err
+	})
+	k := (&talk{conn: r.accept(l.(*net.TCPListener)), out: seedTheirs, in: seedOurs, send: 1 << 40}).start()
+	ulp := octets.NewTransfer(octets.Plan{Send: 1 << 40, Seed: seedOurs, Expect: 1 << 40, PeerSeed: seedTheirs, Hold: true})
+	f, err := n.Take(r.Ctx(), our.(*net.TCPConn), ulp, nic.DefaultOptions)
+	r.Must(err)
+	r.Eventually("octets flow over the second cable", func() bool { return k.received.Load() > 1<<20 && k.sent.Load() > 1<<20 })
+	return k, f
+}
+
+// TestClosingOneAdapterLeavesTheOthersConnections: two adapters of one process use the two interfaces of an instance,
+// which share a map of flows. When one adapter closes, its connections end, and those of the other one continue.
+func TestClosingOneAdapterLeavesTheOthersConnections(t *testing.T) {
+	r := newStage(t, setup{})
+	r.loadBoth()
+	r.open(nic.Config{RxFrames: 512})
+	second := r.openSecond()
+	x := r.unfinished(32 << 20)
+	k, gone := r.runOn(second)
+	x.reach(1 << 20)
+
+	r.Must(second.Close())
+	r.isReset(<-k.wrote)
+	<-k.read
+	if _, err := r.nic.Steering().Lookup(x.flow.Key()); err != nil {
+		t.Errorf("the entry of the other adapter's flow: %v", err)
+	}
+	if _, err := r.nic.Steering().Lookup(gone.Key()); err == nil {
+		t.Error("the closed adapter's flow is still in the map")
+	}
+	x.finish()
+	if n := r.nic.Counters().Strays; n != 0 {
+		t.Errorf("%d segments reached the kernel", n)
+	}
+}
