@@ -7,30 +7,31 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// MaxDepth is the largest read depth. The next value means "not negotiated". This
-// package never offers that value: Linux siw and Chelsio's driver do not know it.
+// MaxDepth is the largest read depth. The next larger value means "not negotiated".
+// This package never offers "not negotiated", because Linux siw and Chelsio's driver do
+// not know it.
 const MaxDepth = wire.NoDepth - 1
 
 // Offer holds the parameters that one end offers for a connection. The zero Offer is
-// revision 2, with the CRC, without Markers, without RDMA Reads in either direction.
+// revision 2 with the CRC, without Markers, and without RDMA Reads in either direction.
 type Offer struct {
-	// Revision is the revision of the Request: 1 or 2; 0 means 2. A responder's
-	// Reply has the revision of the Request.
+	// Revision is the revision of the Request: 1 or 2. 0 means 2. A responder's Reply
+	// has the revision of the Request.
 	Revision uint8
 
-	NoCRC   bool // use no CRC if the peer does not want it either
+	NoCRC   bool // use no CRC if the peer also wants none
 	Markers bool // ask the peer to send Markers
 
 	IRD uint16 // incoming RDMA Reads that this end serves at a time, 0 to MaxDepth
 	ORD uint16 // RDMA Reads that this end has outstanding at a time, 0 to MaxDepth
 
-	// PeerToPeer lets the responder's application send first: the initiator
-	// begins with an RTR message, an empty Write, or an empty Read if ORD is
-	// not 0. It needs revision 2. A responder follows the Request and ignores it.
+	// PeerToPeer lets the responder's application send first. The initiator begins with
+	// an RTR message: an empty Write, or an empty Read if ORD is not 0. PeerToPeer
+	// needs revision 2. A responder ignores this field and follows the Request.
 	PeerToPeer bool
 
-	// Private is private data for the peer's application: at most 508 octets, with
-	// revision 1 at most 512. Some peers accept less (siw and cxgb4: 252).
+	// Private is private data for the peer's application. It has at most 508 octets, or
+	// 512 with revision 1. Some peers accept less (siw and cxgb4: 252).
 	Private []byte
 }
 
@@ -49,15 +50,15 @@ func (o Offer) check() error {
 	return errors.Join(complaints...)
 }
 
-// RTR is the message by which the initiator of a peer-to-peer connection lets
-// the responder begin (RFC 6581 §9).
+// RTR is the first message of the initiator of a peer-to-peer connection. It lets the
+// responder begin (RFC 6581 §9).
 type RTR uint8
 
 const (
 	NoRTR    RTR = iota
 	RTRWrite     // an empty RDMA Write
 	RTRRead      // an empty RDMA Read
-	RTRSend      // an empty Send; it takes a receive buffer
+	RTRSend      // an empty Send, which takes a receive buffer
 )
 
 func (r RTR) String() string {
@@ -75,21 +76,21 @@ func (r RTR) String() string {
 // Agreed holds the parameters that both ends agreed on.
 type Agreed struct {
 	Initiator bool // this end sent the Request and sends the first FPDU
-	Eager     bool // the responder need not wait for it: the application knows that the peer is there
+	Eager     bool // the responder need not wait for the first FPDU, because the application knows that the peer is ready
 	Revision  uint8
-	CRC       bool // in both directions
+	CRC       bool // FPDUs have a CRC, in both directions
 
 	SendMarkers    bool // the peer asked for Markers
 	ReceiveMarkers bool // this end asked for Markers
 
 	// IRD and ORD are this end's depths after the negotiation. Without an Enhanced
-	// block there is no negotiation, and they are those of the Offer.
+	// block there is no negotiation, and the depths are those of the Offer.
 	IRD, ORD uint16
 	// Enhanced is true if the peer has sent its depths. PeerIRD and PeerORD are the
-	// depths that it sent, possibly wire.NoDepth.
+	// depths as the peer sent them, possibly wire.NoDepth.
 	Enhanced         bool
 	PeerIRD, PeerORD uint16
 
 	RTR     RTR
-	Private []byte // from the peer's application
+	Private []byte // private data from the peer's application
 }

@@ -6,44 +6,44 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// minULPDU is the length of the shortest DDP segment: a tagged header alone.
+// minULPDU is the length of the shortest DDP segment, which is only a tagged header.
 const minULPDU = wire.TaggedLen
 
-// sizes are the lengths of assembly buffers: for an FPDU that fits a segment, for
-// one that fits a jumbo frame, and for any FPDU.
+// sizes are the lengths of assembly buffers in octets. The first fits an FPDU within
+// one segment, the second an FPDU within a jumbo frame, and the third any FPDU.
 var sizes = [...]int{2048, 16384, wire.MaxFPDULen}
 
-// assembly collects the octets of an FPDU in one buffer as they arrive, and leaves
-// its Markers out. It has no buffer until it needs one.
+// assembly collects the octets of an FPDU in one buffer as they arrive. It leaves the
+// Markers out. An assembly has no buffer until it needs one.
 type assembly struct {
 	crcOn, markersOn bool
 
-	buf   []byte // length, ULPDU, padding, CRC: the first have octets are there
+	buf   []byte // length, ULPDU, padding and CRC; only the first have octets are valid
 	have  int
-	need  int    // octets of the whole FPDU; 0 until its length is known
-	short bool   // its length is known and too short for DDP
-	crc   uint32 // CRC of the octets that came, Markers included, the CRC field excluded
+	need  int    // length of the whole FPDU in octets; 0 until it is known
+	short bool   // the length is known and too short for DDP
+	crc   uint32 // CRC of the octets that came, with Markers, without the CRC field
 
-	// The place in the stream, for Markers.
+	// Position in the stream, to find the Markers.
 	taken     int                  // octets of this FPDU that came, Markers included
-	begun     int                  // how many of them came before the length field
-	phase     int                  // octets since the last place of a Marker; below MarkerLen: within it
+	begun     int                  // octets of the FPDU that came before the length field
+	phase     int                  // octets since the start of the last Marker; a value below MarkerLen is within the Marker
 	marker    [wire.MarkerLen]byte // the Marker that is arriving
 	badMarker bool                 // a Marker of this FPDU had a wrong pointer
 }
 
-// empty reports whether no octet of an FPDU has come, not even of a Marker before it.
+// empty reports whether no octet of an FPDU has come, nor of a Marker in front of it.
 func (a *assembly) empty() bool { return a.taken == 0 }
 
 func (a *assembly) whole() bool { return a.need != 0 && a.have == a.need }
 
-// reset prepares for the next FPDU. It leaves badMarker alone: a bad Marker is a
-// permanent fault, and no FPDU follows it.
+// reset prepares for the next FPDU. It keeps badMarker, because a bad Marker is a
+// permanent fault that no FPDU follows.
 func (a *assembly) reset() {
 	a.have, a.need, a.crc, a.taken, a.begun = 0, 0, 0, 0, 0
 }
 
-// take moves the octets of b that belong to the FPDU and returns how many.
+// take moves the octets of b that belong to the FPDU. It returns their number.
 func (a *assembly) take(b []byte) int {
 	before := len(b)
 	for len(b) > 0 && !a.whole() && !a.short {
@@ -56,7 +56,7 @@ func (a *assembly) take(b []byte) int {
 	return before - len(b)
 }
 
-// takeMarker moves octets of a Marker and returns how many.
+// takeMarker moves octets of a Marker. It returns their number.
 func (a *assembly) takeMarker(b []byte) int {
 	n := copy(a.marker[a.phase:], b)
 	a.sum(b[:n])
@@ -64,10 +64,11 @@ func (a *assembly) takeMarker(b []byte) int {
 	if a.phase += n; a.phase < wire.MarkerLen {
 		return n
 	}
-	if a.have == 0 { // the FPDU begins right behind it
+	if a.have == 0 { // the FPDU begins directly behind the Marker
 		a.begun = a.taken
 	}
-	// RFC 5044 §4.3: octets from the length field to the Marker's first.
+	// RFC 5044 §4.3: the pointer counts the octets from the length field to the first
+	// octet of the Marker.
 	want := 0
 	if a.have > 0 {
 		want = a.taken - wire.MarkerLen - a.begun
@@ -76,8 +77,8 @@ func (a *assembly) takeMarker(b []byte) int {
 	return n
 }
 
-// takePlain moves other octets, up to the next Marker, the end of the length field or
-// the end of the FPDU, and returns how many.
+// takePlain moves octets outside Markers. It stops at the next Marker, at the end of
+// the length field or at the end of the FPDU. It returns the number of octets.
 func (a *assembly) takePlain(b []byte) int {
 	until := a.need
 	if a.need == 0 {
@@ -103,7 +104,7 @@ func (a *assembly) takePlain(b []byte) int {
 	return n
 }
 
-// measure reads the length field.
+// measure reads the length field of the FPDU.
 func (a *assembly) measure() {
 	n := int(binary.BigEndian.Uint16(a.buf))
 	if a.short = n < minULPDU; !a.short {
@@ -133,7 +134,7 @@ func (a *assembly) sum(b []byte) {
 	}
 }
 
-// ulpdu returns the ULPDU of the complete FPDU, and its Fault. The caller may use the
+// ulpdu returns the ULPDU of the complete FPDU and its Fault. The caller may use the
 // ULPDU only if the Fault is OK.
 func (a *assembly) ulpdu() ([]byte, Fault) {
 	end := wire.FPDUHeadLen + int(binary.BigEndian.Uint16(a.buf))

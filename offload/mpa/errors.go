@@ -11,9 +11,9 @@ type FrameError struct{ Problem string }
 
 func (e *FrameError) Error() string { return "MPA: " + e.Problem }
 
-// ErrMarkersRefused means that the Request asked for Markers and the peer rejected
-// the connection without private data. Linux siw and other peers without Markers do
-// so; an application that gives no reason does so as well.
+// ErrMarkersRefused means that the Request asked for Markers and the peer rejected the
+// connection without private data. Linux siw and other peers without Markers reject in
+// this way. An application that gives no reason also rejects in this way.
 var ErrMarkersRefused = errors.New("it may have no Markers: try without them")
 
 // Rejected is the error of a Reply that refuses the connection. Usually the
@@ -21,11 +21,12 @@ var ErrMarkersRefused = errors.New("it may have no Markers: try without them")
 type Rejected struct {
 	Private []byte // private data of the responder's application; may be empty
 
-	// PeerIRD and PeerORD are the depths in the Reply; 0 if it has none.
+	// PeerIRD and PeerORD are the depths in the Reply. They are 0 if the Reply has
+	// none.
 	PeerIRD, PeerORD uint16
 
 	// Markers is true if the Request asked for Markers and the Reply gives no other
-	// reason. Then the error wraps ErrMarkersRefused.
+	// reason. The error wraps ErrMarkersRefused then.
 	Markers bool
 }
 
@@ -37,7 +38,7 @@ func (e *Rejected) Error() string {
 	return what
 }
 
-// Unwrap returns ErrMarkersRefused if that may be the reason, otherwise nil.
+// Unwrap returns ErrMarkersRefused if Markers may be the reason, otherwise nil.
 func (e *Rejected) Unwrap() error {
 	if e.Markers {
 		return ErrMarkersRefused
@@ -46,7 +47,8 @@ func (e *Rejected) Unwrap() error {
 }
 
 // Mismatch is the error of a well-formed Reply that the initiator cannot accept. The
-// initiator sends a Terminate (layer 2, type 0, Code) and closes (RFC 6581 §8).
+// initiator must send a Terminate (layer 2, type 0, Code) and close the connection (RFC
+// 6581 §8).
 type Mismatch struct {
 	Code uint8 // CodeInsufficientIRD or CodeNoRTR
 	// Peer and Ours describe in words what the two ends offered.

@@ -12,9 +12,10 @@ const (
 	revisionEnhanced = 2 // RFC 6581
 )
 
-// FrameLength returns the length of a Request or Reply in octets, given its first
-// wire.MPAFrameLen octets. The error is a *FrameError: first is not an MPA frame, or
-// the frame announces more than 512 octets of private data.
+// FrameLength returns the length of a Request or Reply in octets. first must be the
+// first wire.MPAFrameLen octets of the frame. The error is a *FrameError: first is not
+// the start of an MPA frame, or the frame announces more than 512 octets of private
+// data.
 func FrameLength(first []byte) (total int, err error) {
 	h, _, ok := wire.ParseMPA(first)
 	if !ok {
@@ -39,10 +40,11 @@ type parsed struct {
 	revision uint8
 	enhanced bool
 	block    wire.MPAEnhancedFields
-	private  []byte // the application's; borrowed
+	private  []byte // private data of the application; a part of the frame's memory
 }
 
-// parse parses a whole frame, which must be a Reply if reply is set, else a Request.
+// parse parses a whole frame. The frame must be a Reply if reply is set, otherwise a
+// Request.
 func parse(frame []byte, reply bool) (p parsed, err error) {
 	total, err := FrameLength(frame)
 	if err != nil {

@@ -32,8 +32,8 @@ func (o Offer) revision() uint8 {
 	return o.Revision
 }
 
-// offersRead reports whether the Request offers an empty RDMA Read as RTR,
-// which would be one more than ORD 0 allows.
+// offersRead reports whether the Request offers an empty RDMA Read as RTR. With ORD 0
+// such a Read would exceed the depth.
 func (o Offer) offersRead() bool { return o.PeerToPeer && o.ORD > 0 }
 
 // ReadReply reads the peer's whole Reply to the Offer o and returns the agreement.
@@ -91,7 +91,7 @@ func (o Offer) settle(a *Agreed, reply wire.MPAEnhancedFields) (err error) {
 	return nil
 }
 
-// chooseRTR chooses an RTR message that both ends accept, a Write before a Read.
+// chooseRTR chooses an RTR message that both ends accept. It prefers a Write to a Read.
 func (o Offer) chooseRTR(reply wire.MPAEnhancedFields) (RTR, error) {
 	switch {
 	case !o.PeerToPeer && !reply.PeerToPeer:

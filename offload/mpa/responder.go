@@ -10,18 +10,18 @@ import (
 type Request struct {
 	Revision uint8 // 1 or 2
 	Markers  bool  // the initiator asks the responder to send Markers
-	CRC      bool  // the initiator wants the CRC; if not, the responder's Offer decides
+	CRC      bool  // the initiator wants the CRC; otherwise the responder's Offer decides
 
-	// Enhanced is true if the Request has read depths. The fields up to ORD are valid
-	// only then.
+	// Enhanced is true if the Request has read depths. The other fields up to ORD are
+	// valid only if Enhanced is true.
 	Enhanced   bool
-	PeerToPeer bool // it will begin with one of the RTR messages that it offers
+	PeerToPeer bool // the initiator will begin with one of the RTR messages that it offers
 	OfferWrite bool
 	OfferRead  bool
 	OfferSend  bool
-	IRD, ORD   uint16 // the initiator's depths as sent: wire.NoDepth means "not negotiated"
+	IRD, ORD   uint16 // the initiator's depths as sent; wire.NoDepth means "not negotiated"
 
-	Private []byte // from the initiator's application
+	Private []byte // private data from the initiator's application
 }
 
 // ReadRequest reads a whole Request. The error is a *FrameError.
@@ -42,16 +42,16 @@ func ReadRequest(frame []byte) (Request, error) {
 		Enhanced: p.enhanced, PeerToPeer: p.block.PeerToPeer, IRD: p.block.IRD, ORD: p.block.ORD,
 		Private: bytes.Clone(p.private),
 	}
-	if r.PeerToPeer { // otherwise these bits have no meaning
+	if r.PeerToPeer { // without PeerToPeer these bits have no meaning
 		r.OfferWrite, r.OfferRead, r.OfferSend = p.block.Write, p.block.Read, p.block.Send
 	}
 	return r, nil
 }
 
-// chooseRTR chooses the message that a peer-to-peer connection begins with. A Write
-// costs nothing, a Read costs one of the IRD, a Send costs a receive buffer. If the
-// initiator offers none, chooseRTR returns the Write: the Reply must name one
-// (RFC 6581 §9.2), and the initiator decides whether it can begin with that.
+// chooseRTR chooses the RTR message of a peer-to-peer connection. A Write costs
+// nothing, a Read takes a place of the IRD, and a Send takes a receive buffer. If the
+// initiator offers none, chooseRTR returns the Write, because the Reply must name one
+// (RFC 6581 §9.2). The initiator then decides whether it can begin with a Write.
 func (r Request) chooseRTR() RTR {
 	switch {
 	case !r.PeerToPeer:
@@ -67,8 +67,9 @@ func (r Request) chooseRTR() RTR {
 }
 
 // Accept returns the Reply that accepts the Request, and the agreement. It checks
-// Revision and PeerToPeer of the Offer, but follows the Request in both. The error
-// describes every fault of the Offer; the caller can still call Reject then.
+// Revision and PeerToPeer of the Offer, but takes both values from the Request. The
+// error describes every fault of the Offer. After an error the caller can still call
+// Reject.
 func (r Request) Accept(o Offer) (reply []byte, a Agreed, err error) {
 	o.Revision, o.PeerToPeer = 0, false
 	if err := o.check(); err != nil {
@@ -94,12 +95,13 @@ func (r Request) Accept(o Offer) (reply []byte, a Agreed, err error) {
 	return reply, a, nil
 }
 
-// settle decides the depths and the RTR message and returns the Reply's Enhanced
-// block with them (RFC 6581 §9.1, §9.2). If the initiator does not negotiate a depth,
-// the Reply does not negotiate it either, and the responder keeps that of its Offer.
+// settle decides the depths and the RTR message. It returns the Enhanced block of the
+// Reply (RFC 6581 §9.1, §9.2). If the initiator does not negotiate a depth, the Reply
+// does not negotiate that depth either. The responder then keeps the depth of its
+// Offer.
 func (r Request) settle(a *Agreed) *wire.MPAEnhancedFields {
 	if a.RTR = r.chooseRTR(); a.RTR == RTRRead {
-		a.IRD = max(a.IRD, 1) // the empty Read takes a place
+		a.IRD = max(a.IRD, 1) // the empty Read needs a place
 	}
 	block := r.block(a.RTR)
 	block.IRD, block.ORD = wire.NoDepth, wire.NoDepth
@@ -113,16 +115,16 @@ func (r Request) settle(a *Agreed) *wire.MPAEnhancedFields {
 	return block
 }
 
-// block returns a Reply's Enhanced block with exactly one RTR message: more than one
-// confuse Chelsio's driver.
+// block returns the Enhanced block of a Reply. The block has exactly one RTR message,
+// because several RTR messages confuse Chelsio's driver.
 func (r Request) block(rtr RTR) *wire.MPAEnhancedFields {
 	return &wire.MPAEnhancedFields{PeerToPeer: r.PeerToPeer,
 		Write: rtr == RTRWrite, Read: rtr == RTRRead, Send: rtr == RTRSend}
 }
 
-// Reject returns the Reply that refuses the connection, with private data for the
-// initiator's application. private is limited as Offer.Private is. If the Request has
-// read depths, the Reply has them too, both 0.
+// Reject returns the Reply that refuses the connection. private is data for the
+// initiator's application, limited as Offer.Private is. If the Request has read depths,
+// the Reply has read depths too, both 0.
 func (r Request) Reject(private []byte) ([]byte, error) {
 	h := wire.MPAFields{Reply: true, Revision: r.Revision, Flags: wire.MPAReject | flag(wire.MPACRC, r.CRC)}
 	if !r.Enhanced {

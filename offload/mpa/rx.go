@@ -7,42 +7,42 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Deframer finds the FPDUs of one direction of a connection. Only the goroutine
-// that runs the connection may use it.
+// Deframer finds the FPDUs of one direction of a connection. Only the goroutine that
+// runs the connection may use it.
 //
-// Next returns an FPDU that lies within one view in place. It assembles any other in
-// a buffer and consumes all but the last octet meanwhile, so that the receive window
-// need not hold the FPDU. Done consumes the last octet in either case: the stream's
-// EOF is not true before Done was called for its last FPDU.
+// If an FPDU lies within one view, Next returns it in place. Otherwise Next assembles
+// the FPDU in a buffer and consumes all but the last octet. The receive window
+// therefore need not hold the whole FPDU. Done consumes the last octet in either case:
+// the stream's EOF is not true before Done was called for the last FPDU.
 type Deframer struct {
 	crc, markers bool
-	fault        Fault // the first: nothing is delivered after it
+	fault        Fault // the first fault; after a fault Next delivers nothing
 
-	// sound is the length of the FPDU at the head of the stream that was checked and
-	// found correct, until Done. 0: none.
+	// sound is the length of the FPDU at the head of the stream if that FPDU was
+	// checked and is correct. 0 means that no FPDU was checked since Done.
 	sound int
 
-	unsummed []byte // see Unsummed
+	unsummed []byte // result of Unsummed
 	assembly assembly
-	views    [4][]byte // a field, because a local array of Next would escape to the heap
+	views    [4][]byte // a field, because a local array in Next would escape to the heap
 }
 
-// NewDeframer returns a Deframer at the beginning of full operation, when
-// nothing of the stream but the Request or Reply has been consumed. crc: check
-// the CRC. markers: the peer sends Markers, because it was asked to.
+// NewDeframer returns a Deframer at the beginning of full operation. Of the stream,
+// only the Request or Reply has been consumed. crc says whether to check the CRC.
+// markers says that the peer sends Markers, because this end has asked for them.
 func NewDeframer(crc, markers bool) *Deframer {
 	return &Deframer{crc: crc, markers: markers, assembly: assembly{crcOn: crc, markersOn: markers}}
 }
 
-// Next returns the ULPDU of the oldest FPDU for which Done was not called. If it
-// returns nil and OK, it needs more octets and has consumed those that are there. The
-// ULPDU is valid until Done, or until the ULP method returns. Called again before
+// Next returns the ULPDU of the oldest FPDU for which Done was not called. If Next
+// returns nil and OK, it needs more octets and has consumed the octets that are there.
+// The ULPDU is valid until Done, or until the ULP method returns. Called again before
 // Done, Next returns the same ULPDU.
 //
 // A Fault is permanent: the framing of the stream is lost.
 //
-// Next allocates if it must assemble an FPDU that is longer than every one before: at
-// most once for each of the assembly's sizes in a connection's life.
+// Next allocates if it must assemble an FPDU that is longer than every one before. It
+// allocates at most once for each of the assembly's sizes in a connection's life.
 func (d *Deframer) Next(s stream.Stream) (ulpdu []byte, f Fault) {
 	if d.fault != OK {
 		return nil, d.fault
@@ -71,13 +71,14 @@ func (d *Deframer) Done(s stream.Stream) {
 	d.assembly.reset()
 }
 
-// Partial reports whether an FPDU has arrived in part: the end of the stream is an
-// error then. It is valid after Next has returned nil.
+// Partial reports whether only a part of an FPDU has arrived. The end of the stream is
+// an error then. Partial is valid after Next has returned nil.
 func (d *Deframer) Partial(stream.Stream) bool {
 	return !d.assembly.empty() && !d.assembly.whole()
 }
 
-// inPlace looks for a whole FPDU in the first view. nil and OK: there is none.
+// inPlace looks for a whole FPDU in the first view. It returns nil and OK if there is
+// none.
 func (d *Deframer) inPlace(s stream.Stream) ([]byte, Fault) {
 	if s.Views(d.views[:1]) == 0 || len(d.views[0]) < wire.FPDUHeadLen {
 		return nil, OK
@@ -108,17 +109,17 @@ func (d *Deframer) suspect(ulpdu, crc []byte) {
 	}
 }
 
-// Unsummed returns the ULPDU of the FPDU for which Next has returned BadCRC, if its
-// CRC field is 0; otherwise nil. The sender of such an FPDU may not know that the CRC
-// is in use. The caller may use the ULPDU only to find a reason for the end of the
-// connection. It is valid until the ULP method returns.
+// Unsummed returns the ULPDU of the FPDU for which Next has returned BadCRC, if the CRC
+// field of that FPDU is 0. Otherwise it returns nil. The sender of such an FPDU may not
+// know that the CRC is in use. The caller may use the ULPDU only to find a reason for
+// the end of the connection. The ULPDU is valid until the ULP method returns.
 func (d *Deframer) Unsummed() []byte { return d.unsummed }
 
-// assemble moves octets from the stream into the assembly until it holds a whole
-// FPDU.
+// assemble moves octets from the stream into the assembly until the assembly holds a
+// whole FPDU.
 func (d *Deframer) assemble(s stream.Stream) ([]byte, Fault) {
 	a := &d.assembly
-	d.sound = 0 // a stream may have cut its views elsewhere since
+	d.sound = 0 // the views may have other boundaries than in the last call
 	for !a.whole() {
 		views := d.views[:s.Views(d.views[:])]
 		if len(views) == 0 {

@@ -9,29 +9,30 @@ type Emitter interface {
 	Emit(n int) []byte
 }
 
-// Framer makes the FPDUs of one direction of a connection. Only the goroutine
-// that runs the connection may use it.
+// Framer makes the FPDUs of one direction of a connection. Only the goroutine that runs
+// the connection may use it.
 type Framer struct {
 	crc, markers bool
 
-	// phase is the distance of the next octet from the start of the last Marker. 0
-	// means that the next octet begins a Marker. It is used with Markers only.
+	// phase is the distance in octets of the next octet from the start of the last
+	// Marker. 0 means that the next octet begins a Marker. phase is used only with
+	// Markers.
 	phase int
 
-	fpdu  []byte // between Begin and End: the memory of the whole FPDU
-	plain []byte // between Begin and End: length, ULPDU, padding and CRC at fpdu's end
+	fpdu  []byte // memory of the whole FPDU, between Begin and End
+	plain []byte // length, ULPDU, padding and CRC at the end of fpdu, between Begin and End
 }
 
-// NewFramer returns a Framer at the beginning of full operation, when nothing but the
-// Request or Reply has been sent. markers is true if the peer asked for Markers.
+// NewFramer returns a Framer at the beginning of full operation. Only the Request or
+// Reply has been sent. markers is true if the peer asked for Markers.
 func NewFramer(crc, markers bool) *Framer { return &Framer{crc: crc, markers: markers} }
 
-// MaxULPDU returns the length of the longest ULPDU whose FPDU fits into maxEmit
-// octets, wherever Markers fall (MULPDU, RFC 5044 §4.5 and appendix A). It is 0 if
+// MaxULPDU returns the length of the longest ULPDU whose FPDU fits into maxEmit octets,
+// wherever Markers fall (MULPDU, RFC 5044 §4.5 and appendix A). It returns 0 if
 // nothing fits.
 //
-// It departs from RFC 5044 §4.5, which never goes below 128: if 128 octets do not
-// fit, MaxULPDU returns as many as fit.
+// RFC 5044 §4.5 never goes below 128 octets. MaxULPDU departs from that rule: if 128
+// octets do not fit, it returns as many as fit.
 func (f *Framer) MaxULPDU(maxEmit int) int {
 	n := maxEmit - wire.FPDUHeadLen - wire.CRCLen - maxEmit%4
 	if f.markers {
@@ -51,8 +52,8 @@ func (f *Framer) Begin(s Emitter, n int) []byte {
 	if b == nil {
 		return nil
 	}
-	// The caller builds the FPDU at the end of its memory. End moves it forward and
-	// inserts the Markers, so it needs no other memory.
+	// The caller builds the FPDU at the end of its memory. End moves the FPDU forward
+	// and inserts the Markers, so that End needs no other memory.
 	f.fpdu, f.plain = b, b[total-plain:]
 	f.plain[0], f.plain[1] = byte(n>>8), byte(n)
 	clear(f.plain[wire.FPDUHeadLen+n:])
@@ -70,9 +71,9 @@ func (f *Framer) End() {
 	f.fpdu, f.plain = nil, nil
 }
 
-// markersIn returns how many Markers an FPDU of plain octets without Markers gets if
-// it begins here. A Marker directly behind its end belongs to the next FPDU (RFC 5044
-// §4.3).
+// markersIn returns how many Markers an FPDU gets that begins at the current position.
+// plain is the length of the FPDU in octets without Markers. A Marker directly behind
+// the end belongs to the next FPDU (RFC 5044 §4.3).
 func (f *Framer) markersIn(plain int) int {
 	rest := plain - f.untilMarker()
 	if !f.markers || rest <= 0 {
@@ -90,16 +91,16 @@ func (f *Framer) untilMarker() int {
 	return wire.MarkerSpacing - f.phase
 }
 
-// mark moves the parts of the FPDU forward to their places and writes the Markers
-// between them.
+// mark moves the parts of the FPDU forward to their places. It writes the Markers
+// between the parts.
 func (f *Framer) mark() {
 	dst, src := f.fpdu, f.plain
-	begun := 0 // octets of fpdu before the length field, once that has been moved
+	begun := 0 // octets of fpdu before the length field, once the length field has been moved
 	for len(src) > 0 {
 		if f.phase == 0 {
 			at := len(f.fpdu) - len(dst)
 			if len(src) == len(f.plain) {
-				begun = wire.MarkerLen // this Marker points at the length field behind it
+				begun = wire.MarkerLen // this Marker is directly in front of the length field
 				at = begun
 			}
 			wire.PutMarker(dst, at-begun)

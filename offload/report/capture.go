@@ -2,47 +2,47 @@ package report
 
 import "time"
 
-// Filter says which packets a capture has. The zero Filter selects all.
+// Filter says which packets a capture contains. The zero Filter selects all packets.
 type Filter struct {
-	Device  string // "": all
-	Flow    uint32 // Flow.ID; 0: all
-	QP      uint32 // QP.Number, which must be connected; 0: all
-	SnapLen int    // octets of each packet that are kept; 0: all of it
+	Device  string // name of the device; "": all
+	Flow    uint32 // ID of the flow; 0: all
+	QP      uint32 // number of the QP, which must be connected; 0: all
+	SnapLen int    // octets of each packet that are kept; 0: all
 }
 
-// MaxLength is the most octets that a Packet can have had: an IP packet behind an
-// Ethernet header with a VLAN tag.
+// MaxLength is the largest Length of a Packet: an IP packet behind an Ethernet header
+// with a VLAN tag.
 const MaxLength = 64<<10 + 18
 
 // Packet is one packet that an engine received or sent.
 type Packet struct {
-	At     time.Time // when the engine took it from the interface, or had it ready to be sent
+	At     time.Time // when the engine took the packet from the interface, or had it ready to be sent
 	Device string
-	Queue  uint16 // whose engine saw it
-	Out    bool   // sent; otherwise received
-	Flow   uint32 // Flow.ID; 0 when the packet belongs to none
-	QP     uint32 // QP.Number of the flow; 0 when it has none
-	Length int    // octets on the wire, Ethernet header included, without the checksum behind it; at most MaxLength
-	Data   []byte // the first of them
+	Queue  uint16 // queue of the engine that handled the packet
+	Out    bool   // the packet was sent; otherwise it was received
+	Flow   uint32 // ID of the flow; 0 if the packet belongs to no flow
+	QP     uint32 // number of the flow's QP; 0 if the flow has no QP
+	Length int    // octets on the wire with the Ethernet header, without the frame check sequence; at most MaxLength
+	Data   []byte // the first octets of the packet
 }
 
-// Batch has the packets that a capture has found since the previous Batch. The receiver
-// owns it.
+// Batch contains the packets that a capture has found since the previous Batch. The
+// receiver owns the Batch.
 type Batch struct {
 	Packets []Packet
-	Streams []Stream // those of which the capture has the first packets here
-	Lost    uint64   // packets that were lost since the capture began, because they were not taken in time
+	Streams []Stream // the connections whose first captured packets are in this Batch
+	Lost    uint64   // packets lost since the capture began, because the reader was too slow
 }
 
-// Stream is what the two ends of a connection had agreed on before the engine took it
-// over. The kernel sent and received their MPA Request and Reply, so that no capture
-// has these packets.
+// Stream is what the two ends of a connection agreed on before the engine took the
+// connection over. The kernel sent and received the MPA Request and Reply, so that no
+// capture contains these packets.
 type Stream struct {
 	Device   string
 	Flow, QP uint32 // as in Packet
 
 	Initiator                bool // this end sent the Request
-	Revision                 int  // of MPA
-	CRC                      bool // FPDUs have one
-	SendMarkers, RecvMarkers bool // what this end sends, and receives, has Markers
+	Revision                 int  // revision of MPA
+	CRC                      bool // FPDUs have a CRC
+	SendMarkers, RecvMarkers bool // the octets that this end sends, or receives, contain Markers
 }

@@ -6,16 +6,16 @@ import (
 	"unicode"
 )
 
-// Counter is something that was counted, and that only grows.
+// Counter is a count that only grows.
 type Counter struct {
-	Device string `json:"device,omitempty"` // "" for the whole adapter, or where the object around it says so
-	Layer  string `json:"layer"`            // steer, placeholder, engine, wire, tcp, xsk, xsk_kernel, rdmap, tpt, verbs, capture
-	Name   string `json:"name"`             // in snake_case, as docs/counters.md has it
+	Device string `json:"device,omitempty"` // name of the device; "" for the whole adapter, or if the enclosing object names the device
+	Layer  string `json:"layer"`            // one of steer, placeholder, engine, wire, tcp, xsk, xsk_kernel, rdmap, tpt, verbs, capture
+	Name   string `json:"name"`             // name in snake_case, as in docs/counters.md
 	Value  uint64 `json:"value"`
 }
 
-// Fields returns the exported fields of type uint64 of a struct, in their order,
-// under the names that docs/counters.md has: DupAcksIn is dup_acks_in.
+// Fields returns the exported fields of type uint64 of the struct v, in their order.
+// The names are those in docs/counters.md: the field DupAcksIn becomes dup_acks_in.
 func Fields(layer string, v any) []Counter {
 	var list []Counter
 	s := reflect.ValueOf(v)
@@ -28,8 +28,9 @@ func Fields(layer string, v any) []Counter {
 	return list
 }
 
-// Snake returns a name of Go, or words, in snake_case: RxOctets is rx_octets,
-// OldAcks old_acks, DupSACKs dup_sacks, and "bad checksum" bad_checksum.
+// Snake returns a Go name or a text in snake_case. RxOctets becomes rx_octets, OldAcks
+// becomes old_acks, DupSACKs becomes dup_sacks, and "bad checksum" becomes
+// bad_checksum.
 func Snake(name string) string {
 	var b strings.Builder
 	rs := []rune(name)
@@ -49,8 +50,8 @@ func Snake(name string) string {
 	return b.String()
 }
 
-// begins reports whether the capital at i begins a word: it follows a small
-// letter, or ends a row of capitals and more than a plural's s follows.
+// begins reports whether the capital at i begins a word. It does if it follows a small
+// letter, or if it ends a run of capitals and more than a plural's s follows.
 func begins(rs []rune, i int) bool {
 	if unicode.IsLower(rs[i-1]) || unicode.IsDigit(rs[i-1]) {
 		return true

@@ -11,13 +11,13 @@ import (
 // Schema is the version of everything in this package.
 const Schema = 2
 
-// Engine is one adapter of one process at one moment. Parts of it may be some
-// milliseconds apart. A list is nil if it was not asked for.
+// Engine is one adapter of one process at one moment. The parts may be read some
+// milliseconds apart. A list is nil if the tool did not ask for it.
 type Engine struct {
 	Schema  int       `json:"schema"`
 	PID     int       `json:"pid"`
-	Program string    `json:"program"` // its name, without the directory
-	Adapter int       `json:"adapter"` // tells the adapters of a process apart, from 1
+	Program string    `json:"program"` // name of the program, without the directory
+	Adapter int       `json:"adapter"` // number that tells the adapters of a process apart, from 1
 	Started time.Time `json:"started"` // when the adapter was opened
 	Netns   uint64    `json:"netns"`   // cookie of the network namespace
 
@@ -31,18 +31,18 @@ type Engine struct {
 	MRs      []MR      `json:"mrs,omitzero"`
 }
 
-// Counts has the lengths of the lists, by state or kind.
+// Counts contains the lengths of the lists, by state or kind.
 type Counts struct {
-	Flows      map[string]map[string]int `json:"flows"`    // by device and state
-	Diverted   map[string]int            `json:"diverted"` // flows, by device
-	QPs        map[string]int            `json:"qps"`      // by state
+	Flows      map[string]map[string]int `json:"flows"`    // number of flows by device and state
+	Diverted   map[string]int            `json:"diverted"` // number of diverted flows by device
+	QPs        map[string]int            `json:"qps"`      // number of QPs by state
 	CQs        int                       `json:"cqs"`
-	Overrun    int                       `json:"cqs_overrun"` // of the CQs
-	MRs        map[string]int            `json:"mrs"`         // by kind
+	Overrun    int                       `json:"cqs_overrun"` // number of CQs that are overrun
+	MRs        map[string]int            `json:"mrs"`         // number of entries by kind
 	Registered uint64                    `json:"registered_bytes"`
 }
 
-// FlowID is the number of a flow, which is hexadecimal in text and in JSON.
+// FlowID is the number of a flow. It is hexadecimal in text and in JSON.
 type FlowID uint32
 
 func (f FlowID) String() string { return fmt.Sprintf("%#x", uint32(f)) }
@@ -60,135 +60,135 @@ func (f *FlowID) UnmarshalText(text []byte) error {
 // KernelDevice is the Name of the device of connections over the kernel's TCP.
 const KernelDevice = "kernel"
 
-// Device is one port of the adapter. The kernel port is a Device, too.
+// Device is one port of the adapter. The kernel port is also a Device.
 type Device struct {
-	Name      string         `json:"name"`           // of the interface; KernelDevice
-	State     string         `json:"state"`          // as ibv_devinfo has it: PORT_ACTIVE, PORT_DOWN
-	Ifindex   int            `json:"ifindex"`        // 0 for the kernel's
-	MAC       string         `json:"mac,omitempty"`  // "" for the kernel's
-	VLAN      uint16         `json:"vlan,omitempty"` // id; 0: none
-	MTU       int            `json:"mtu"`            // of the IP packet; 0 for the kernel's
-	Addresses []netip.Prefix `json:"addresses"`      // of the interface
-	Path      string         `json:"path"`           // how packets get to the engines, one line
+	Name      string         `json:"name"`           // name of the interface, or KernelDevice
+	State     string         `json:"state"`          // name of the state as in ibv_devinfo: PORT_ACTIVE or PORT_DOWN
+	Ifindex   int            `json:"ifindex"`        // interface index; 0 for the kernel port
+	MAC       string         `json:"mac,omitempty"`  // Ethernet address; "" for the kernel port
+	VLAN      uint16         `json:"vlan,omitempty"` // VLAN id; 0: none
+	MTU       int            `json:"mtu"`            // MTU for IP packets in octets; 0 for the kernel port
+	Addresses []netip.Prefix `json:"addresses"`      // addresses of the interface
+	Path      string         `json:"path"`           // how packets reach the engines, in one line
 	Driver    string         `json:"driver,omitempty"`
-	XDP       string         `json:"xdp,omitempty"`                   // native, generic
-	ZeroCopy  bool           `json:"zero_copy"`                       // the kernel does not copy
-	Instance  string         `json:"instance,omitempty"`              // directory of the pins, when the program was loaded to stay
+	XDP       string         `json:"xdp,omitempty"`                   // mode of XDP: native or generic
+	ZeroCopy  bool           `json:"zero_copy"`                       // the driver uses zero copy
+	Instance  string         `json:"instance,omitempty"`              // directory of the pins, if the program was loaded to stay
 	Program   uint32         `json:"program_id,omitempty"`            // number of the steering program in the kernel
-	Queues    int            `json:"queues"`                          // with an engine
-	Flows     int            `json:"flows"`                           // connections now
-	MaxFlows  int            `json:"max_flows"`                       // that the adapter takes; 0 for the kernel's, and without an engine
-	FlowTable int            `json:"flow_table"`                      // entries of the steering program's map; 0 for the kernel's
-	HeapSize  uint64         `json:"heap_size"`                       // of the adapter's region heap
-	HeapFree  uint64         `json:"heap_free"`                       // of the adapter's region heap, free
-	MaxMRs    int            `json:"max_mrs"`                         // of the adapter
-	Speed     uint64         `json:"speed_bits_per_second,omitempty"` // of the link; 0: unknown
+	Queues    int            `json:"queues"`                          // number of queues with an engine
+	Flows     int            `json:"flows"`                           // number of connections now
+	MaxFlows  int            `json:"max_flows"`                       // largest number of connections; 0 for the kernel port and without an engine
+	FlowTable int            `json:"flow_table"`                      // entries of the steering program's map; 0 for the kernel port
+	HeapSize  uint64         `json:"heap_size"`                       // size in octets of the adapter's region heap
+	HeapFree  uint64         `json:"heap_free"`                       // free octets of the adapter's region heap
+	MaxMRs    int            `json:"max_mrs"`                         // largest number of regions of the adapter
+	Speed     uint64         `json:"speed_bits_per_second,omitempty"` // speed of the link; 0: unknown
 }
 
 // Flow is a connection that was taken over from the kernel.
 type Flow struct {
 	Device string         `json:"device"`
-	Queue  int            `json:"queue"` // whose engine owns it; -1: none yet
-	ID     FlowID         `json:"id"`    // as in the flow entry, and in captures
-	Kind   string         `json:"kind"`  // rdma, bytes
-	State  string         `json:"state"` // park, live, orphan: of the entry in the map
+	Queue  int            `json:"queue"` // queue of the engine that owns the flow; -1: none yet
+	ID     FlowID         `json:"id"`    // number of the flow in the flow entry and in captures
+	Kind   string         `json:"kind"`  // kind of the flow: rdma or bytes
+	State  string         `json:"state"` // state of the entry in the map: park, live or orphan
 	Local  netip.AddrPort `json:"local"`
 	Remote netip.AddrPort `json:"remote"`
 	VLAN   uint16         `json:"vlan,omitempty"`
-	QP     uint32         `json:"qp,omitempty"` // 0: none
-	Age    uint64         `json:"age_seconds"`  // since it was taken over
-	// NextHop is the address on the link to which the flow's packets go, and NextHopMAC
-	// is its Ethernet address. Both are "" if no engine runs the flow.
+	QP     uint32         `json:"qp,omitempty"` // number of the QP; 0: none
+	Age    uint64         `json:"age_seconds"`  // time since the connection was taken over
+	// NextHop is the address on the link to which the flow's packets go. NextHopMAC is
+	// the Ethernet address of NextHop. Both are "" if no engine runs the flow.
 	NextHop    string `json:"next_hop,omitempty"`
 	NextHopMAC string `json:"next_hop_mac,omitempty"`
 	// Diverted says why the kernel would send the flow's packets another way now. The
-	// connection continues as before. It is "" if the kernel would send them the same
-	// way.
+	// connection itself does not change. Diverted is "" if the kernel would send the
+	// packets the same way.
 	Diverted string `json:"diverted,omitempty"`
-	TCP      *TCP   `json:"tcp,omitempty"` // nil when no engine runs it, and when its connection is gone
+	TCP      *TCP   `json:"tcp,omitempty"` // nil if no engine runs the flow, and after the connection has ended
 }
 
 // TCP is the state of one connection: the values that `ss -tin` shows for the kernel's
 // connections.
 type TCP struct {
 	State      string    `json:"state"`                // ESTABLISHED, FIN-WAIT-1, ...
-	ECN        bool      `json:"ecn"`                  // both ends agreed on it
-	Congestion string    `json:"congestion"`           // cubic, reno
-	Followed   string    `json:"congestion_of_kernel"` // until the take-over: any name of the kernel's
+	ECN        bool      `json:"ecn"`                  // both ends agreed on ECN
+	Congestion string    `json:"congestion"`           // congestion control: cubic or reno
+	Followed   string    `json:"congestion_of_kernel"` // congestion control before the take-over, by the kernel's name
 	Cwnd       uint32    `json:"cwnd_bytes"`
-	Ssthresh   *uint32   `json:"ssthresh_bytes,omitempty"` // nil: none yet
+	Ssthresh   *uint32   `json:"ssthresh_bytes,omitempty"` // slow start threshold; nil: none yet
 	SndWnd     uint32    `json:"snd_wnd"`
 	RcvWnd     uint32    `json:"rcv_wnd"`
 	MSS        uint32    `json:"mss"`
 	PMTU       uint32    `json:"pmtu"`
 	SRTT       uint64    `json:"srtt_us"`
 	RTTVar     uint64    `json:"rttvar_us"`
-	RTO        uint64    `json:"rto_us"` // without backoff
+	RTO        uint64    `json:"rto_us"` // retransmission timeout without backoff
 	Backoff    uint8     `json:"backoff"`
 	Recovering bool      `json:"recovering"`
 	InFlight   uint32    `json:"in_flight"`
-	Unacked    uint32    `json:"unacked"` // emitted and not acknowledged
-	Unread     uint32    `json:"unread"`  // received and not consumed
+	Unacked    uint32    `json:"unacked"` // octets that were emitted and are not acknowledged
+	Unread     uint32    `json:"unread"`  // octets that were received and are not consumed
 	SndSegs    uint32    `json:"retransmission_queue_segments"`
 	Reordered  int       `json:"reorder_queue_frames"`
 	Held       int       `json:"receive_frames_held"`
-	Counters   []Counter `json:"counters"` // layer tcp
+	Counters   []Counter `json:"counters"` // counters of layer tcp
 }
 
 // QP is a queue pair.
 type QP struct {
 	Number    uint32          `json:"qp"`
-	State     string          `json:"state"`            // of the RDMAC verbs: Idle, RTS, Closing, Terminate, Error
-	Device    string          `json:"device,omitempty"` // "" when it is not connected
-	Flow      FlowID          `json:"flow,omitempty"`   // its Flow's ID
+	State     string          `json:"state"`            // name of the state in the RDMAC verbs: Idle, RTS, Closing, Terminate, Error
+	Device    string          `json:"device,omitempty"` // name of the device; "" if the QP is not connected
+	Flow      FlowID          `json:"flow,omitempty"`   // ID of the QP's Flow
 	PD        uint32          `json:"pd"`
 	SendCQ    uint32          `json:"send_cq"`
 	RecvCQ    uint32          `json:"recv_cq"`
-	SendDepth int             `json:"send_depth"` // work requests
+	SendDepth int             `json:"send_depth"` // work requests that the send queue holds
 	RecvDepth int             `json:"recv_depth"`
 	MaxSGE    int             `json:"max_sge"`
 	MaxInline int             `json:"max_inline"`
-	Local     *netip.AddrPort `json:"local,omitempty"` // nil when it is not connected
+	Local     *netip.AddrPort `json:"local,omitempty"` // address of this end; nil if the QP is not connected
 	Remote    *netip.AddrPort `json:"remote,omitempty"`
 	Initiator bool            `json:"initiator"`
-	Revision  int             `json:"mpa_revision"` // 0 when it is not connected
+	Revision  int             `json:"mpa_revision"` // revision of MPA; 0 if the QP is not connected
 	CRC       bool            `json:"crc"`
-	Markers   string          `json:"markers"` // none, sent, received, both
+	Markers   string          `json:"markers"` // direction of Markers: none, sent, received, both
 	IRD       int             `json:"ird"`
 	ORD       int             `json:"ord"`
-	Error     string          `json:"error,omitempty"` // why it ended in bad order
-	Counters  []Counter       `json:"counters"`        // layer rdmap: what it has moved
+	Error     string          `json:"error,omitempty"` // error that ended the connection; "" if there was none
+	Counters  []Counter       `json:"counters"`        // counters of layer rdmap
 }
 
 // CQ is a completion queue.
 type CQ struct {
 	Number  uint32 `json:"cq"`
-	Depth   int    `json:"depth"` // completions it holds
+	Depth   int    `json:"depth"` // completions that the CQ holds
 	Ready   int    `json:"ready"` // completions that wait to be polled
-	QPs     int    `json:"qps"`   // that use it
+	QPs     int    `json:"qps"`   // number of QPs that use the CQ
 	Overrun bool   `json:"overrun"`
 }
 
 // MR is an entry of the translation and protection table.
 type MR struct {
-	STag    string   `json:"stag"` // 0x and eight hexadecimal digits
-	Kind    string   `json:"kind"` // region, window, iscsi
+	STag    string   `json:"stag"` // STag as 0x and eight hexadecimal digits
+	Kind    string   `json:"kind"` // kind of the entry: region, window or iscsi
 	Valid   bool     `json:"valid"`
 	PD      uint32   `json:"pd"`
-	QP      uint32   `json:"qp,omitempty"` // the only one that may use it; 0: all of the PD
+	QP      uint32   `json:"qp,omitempty"` // the only QP that may use the entry; 0: all QPs of the PD
 	Start   uint64   `json:"start"`        // tagged offset of the first octet
 	Length  uint64   `json:"length"`
-	Rights  []string `json:"rights"`            // such as local_read, remote_write
-	Heap    bool     `json:"heap"`              // in the region heap, otherwise the application's memory
+	Rights  []string `json:"rights"`            // names of the rights, such as local_read and remote_write
+	Heap    bool     `json:"heap"`              // the memory is in the region heap; otherwise the application has allocated it
 	Parent  uint32   `json:"parent,omitempty"`  // index of a window's region
-	Windows uint32   `json:"windows,omitempty"` // bound to it
+	Windows uint32   `json:"windows,omitempty"` // number of windows that are bound to the region
 }
 
 // STag formats an STag for reports.
 func STag(stag uint32) string { return fmt.Sprintf("0x%08x", stag) }
 
-// Rights splits a list such as "local read, remote write", or "none", and makes each
-// right one word.
+// Rights splits a list such as "local read, remote write", or "none". Each right
+// becomes one word.
 func Rights(list string) []string {
 	if list == "none" {
 		return []string{}
@@ -200,11 +200,11 @@ func Rights(list string) []string {
 type Queue struct {
 	Device    string    `json:"device"`
 	Queue     int       `json:"queue"`
-	Mode      string    `json:"mode"` // copy, zero-copy
+	Mode      string    `json:"mode"` // mode of the socket: copy or zero-copy
 	FrameSize uint32    `json:"frame_size"`
 	RxFrames  uint32    `json:"rx_frames"`
 	TxFrames  uint32    `json:"tx_frames"`
 	Flows     int       `json:"flows"`
 	Asleep    bool      `json:"asleep"`   // the engine waits in poll
-	Counters  []Counter `json:"counters"` // layers engine, wire, tcp, xsk, xsk_kernel
+	Counters  []Counter `json:"counters"` // counters of layers engine, wire, tcp, xsk, xsk_kernel
 }

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Parts says which members of an Engine are asked for. A member that is not asked for
-// costs nothing, neither to find out nor to send.
+// Parts says which members of an Engine a tool asks for. Other members are neither read
+// nor sent.
 type Parts uint16
 
-// The parts of an Engine have the names of its members. PartCounts stands for the
-// lengths of the lists without the lists.
+// The parts of an Engine have the names of its members. PartCounts is the lengths of
+// the lists without the lists.
 const (
 	PartDevices Parts = 1 << iota
 	PartFlows

@@ -7,44 +7,46 @@ import (
 	"github.com/stag-rdma/stag/offload/signal"
 )
 
-// CQ is a completion queue: a ring that the steps of any engine push to, and that one
-// goroutine at a time polls. A push never waits. A completion that finds the ring full
-// is lost, and the CQ is overrun for good (RFC 5042 §6.4.3.2: this hurts only the QPs
-// of this CQ).
+// CQ is a completion queue. It is a ring that the steps of any engine push to. One
+// goroutine at a time polls it. A push never waits. If the ring is full, the pushed
+// completion is lost. The CQ is overrun from then on (RFC 5042 §6.4.3.2: an overrun
+// affects only the QPs of this CQ).
 type CQ struct {
 	cells area
 	size  uint64    // a power of two
-	from  []*Places // by cell: the places of the queue that the completion comes from
-	ends  *cqEnds   // in the ring's memory
+	from  []*Places // for each cell the places of the queue that its completion comes from
+	ends  *cqEnds   // positions in the ring's memory
 	board *signal.Board
 
-	// News is raised when an armed CQ gets the completion that it was armed for, and
-	// when the CQ is overrun. The owner sets its Fire before any QP uses the CQ.
+	// News is raised when an armed CQ gets the completion that it was armed for. News
+	// is also raised when the CQ is overrun. The owner must set Fire of News before any
+	// QP uses the CQ.
 	News signal.Signal
 
-	_       [lineLen]byte // pushes do not write where the poller reads
+	_       [lineLen]byte // keeps the fields of pushes and of the poller in different cache lines
 	tail    atomic.Uint64 // the position of the next push
-	seen    atomic.Uint64 // the poller's position at the last look of a push
+	seen    atomic.Uint64 // the poller's position when a push last read it
 	overrun atomic.Bool
 }
 
 // Places counts the places of a work queue that have been given back. A place is free
-// again when its completion has been polled, as with other adapters, or when it has
-// completed without one. So a CQ that has room for the depths of all its queues cannot
-// be overrun. The count alone decides whether a queue is full: two counts, read one
-// after the other, would at times count a place twice.
+// again when its completion has been polled, as with other adapters. The place of a
+// request that completes without a completion is free at once. A CQ with room for the
+// depths of all its queues therefore cannot be overrun. One count must decide whether a
+// queue is full. The difference of two counts that are read one after the other would
+// at times count a place twice.
 type Places struct{ returned atomic.Uint32 }
 
 // Return gives back a place whose completion will never be polled.
 func (p *Places) Return() { p.returned.Add(1) }
 
-// room returns how many places there are for work requests behind tail. A place is
-// taken until its completion has been polled.
+// room returns how many places are free for work requests behind tail. A place is taken
+// until its completion has been polled.
 func (p *Places) room(tail, depth uint32) int {
 	return int(depth - min(depth, tail-p.returned.Load()))
 }
 
-// Values that say what a CQ is armed for.
+// Values of armed: the kind of completion that the CQ is armed for.
 const (
 	notArmed uint32 = iota
 	armedSolicited
@@ -56,10 +58,10 @@ func NewCQ(depth int, board *signal.Board) *CQ {
 	return layCQ(lines(CQRingLen(depth)), depth, board)
 }
 
-// NewCQIn makes a CQ for at least depth completions in memory that the caller hands in.
-// The memory is aligned to 64 octets, has exactly CQRingLen octets, and stays mapped as
-// long as the CQ is used. A file that other processes map too must have the seal
-// F_SEAL_SHRINK. NewCQIn clears the memory.
+// NewCQIn makes a CQ for at least depth completions in memory that the caller passes.
+// The memory must be aligned to 64 octets and have exactly CQRingLen octets. It must
+// stay mapped as long as the CQ is used. A file that other processes map too must have
+// the seal F_SEAL_SHRINK. NewCQIn clears the memory.
 func NewCQIn(memory []byte, depth int, board *signal.Board) (*CQ, error) {
 	if depth < 1 || depth > 1<<30 {
 		return nil, fmt.Errorf("completion ring for %d completions: want 1 to 2^30", depth)
@@ -87,14 +89,14 @@ func (c *CQ) Cap() int { return int(c.size) }
 // Overrun reports whether a completion has been lost.
 func (c *CQ) Overrun() bool { return c.overrun.Load() }
 
-// Push adds a completion of the queue whose places are from. event says that the
+// Push adds a completion of the queue that has the places from. event says that the
 // completion wakes a waiter for solicited events. Push returns false when the
 // completion is lost.
 func (c *CQ) Push(from *Places, w Completion, event bool) bool {
 	pos := c.tail.Load()
 	for {
 		if pos-c.seen.Load() >= c.size && !c.room(pos) {
-			if now := c.tail.Load(); now != pos { // another push was faster
+			if now := c.tail.Load(); now != pos { // another push has taken the position
 				pos = now
 				continue
 			}
@@ -115,9 +117,9 @@ func (c *CQ) Push(from *Places, w Completion, event bool) bool {
 	return true
 }
 
-// room reads the poller's position, and reports whether position pos can be filled. A
-// poller that claims a position ahead of the pushes, or a round behind, leaves no room:
-// that loses only its own completions.
+// room reports whether position pos can be filled. It reads the poller's position. If
+// the poller claims a position ahead of the pushes, or a round behind them, room
+// returns false. Only completions of that poller are lost then.
 func (c *CQ) room(pos uint64) bool {
 	head := c.ends.head.Load()
 	if pos-head >= c.size {
@@ -142,17 +144,16 @@ func (c *CQ) tell(event bool) {
 	}
 }
 
-// Len returns how many completions wait to be polled. It includes completions that are
-// being written just now.
+// Len returns how many completions wait to be polled. Completions that are being
+// written at the moment count as well.
 func (c *CQ) Len() int {
-	head := c.ends.head.Load() // first: a poll in between would make the difference negative
+	head := c.ends.head.Load() // read head first: a poll between the two reads would make the difference negative
 	return int(min(c.tail.Load()-head, c.size))
 }
 
 // Poll moves completions into dst, oldest first, and returns their number. Only one
-// goroutine at a time may call it. It is for a poller in this process: places are given
-// back when head is stored, so that a goroutine that posts after Poll has room in this
-// process, too.
+// goroutine at a time may call Poll. Only pollers in this process may use Poll. It
+// gives places back when it stores head, so that a post after Poll finds room.
 func (c *CQ) Poll(dst []Completion) int {
 	pos := c.ends.head.Load()
 	var from *Places // the queue of the last count completions
@@ -169,7 +170,7 @@ func (c *CQ) Poll(dst []Completion) int {
 			c.giveBack(pos, from, count)
 			from, count = *its, 0
 		}
-		*its = nil // the queue may be gone long before the next completion
+		*its = nil // the CQ must not keep the queue's memory alive until the next completion
 		count++
 		pos++
 	}
@@ -179,8 +180,8 @@ func (c *CQ) Poll(dst []Completion) int {
 	return n
 }
 
-// giveBack stores that everything before pos has been polled. The last count
-// completions are of one queue, whose places are from.
+// giveBack stores that everything before pos has been polled. It gives back the places
+// of the last count completions, which are all of one queue.
 func (c *CQ) giveBack(pos uint64, from *Places, count uint32) {
 	if count != 0 {
 		c.ends.head.Store(pos)
@@ -194,9 +195,10 @@ func (c *CQ) Ready() bool {
 	return c.cells.cell(pos).seq.Load() == pos+1
 }
 
-// Arm asks for News of the next completion, or only of the next that is solicited or
-// has failed. Arming for less does not narrow an arming for all. Look at the CQ once
-// more after arming: an earlier completion raises nothing.
+// Arm asks for News of the next completion. With solicitedOnly it asks only for the
+// next completion that is solicited or has failed. Arming for fewer completions does
+// not cancel an earlier Arm for all. The caller must look at the CQ once more after
+// Arm, because an earlier completion raises nothing.
 func (c *CQ) Arm(solicitedOnly bool) {
 	if solicitedOnly {
 		c.ends.armed.CompareAndSwap(notArmed, armedSolicited)

@@ -1,14 +1,14 @@
-// Package work has the work queues between programs and transports: work requests, the
-// send and the receive queue of a QP, completions and the completion queue. It depends
-// on no transport.
+// Package work contains the work queues between programs and transports: work requests,
+// the send and the receive queue of a QP, completions and the completion queue. It
+// depends on no transport.
 //
 //	program                                  transport, in its step
 //	SendQueue.Post    send.go        ->      Next, Begin; Pop or GiveBack
 //	RecvQueue.Post    recv.go        ->      Front, Pop
 //	CQ.Poll           cq.go          <-      CQ.Push
 //
-// The rings can lie in memory that is handed in, which another process maps:
-// layout.go has the layout, and what the transport relies on.
+// The rings can lie in memory that the caller passes and that another process maps.
+// layout.go contains the layout and says what the transport relies on.
 //
 // Part of the API of stag: SGE, SendWR, RecvWR, WROp, SendFlags, Completion, WCOp,
 // Status, and their constants. Package rdma has aliases of them.

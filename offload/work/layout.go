@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// The rings can lie in memory that is handed in, so that another process or a C
+// The rings can lie in memory that the caller passes, so that another process or a C
 // library can map them. All numbers have the byte order of the machine. Offsets and
-// lengths are in octets. Fields that are not named are 0.
+// lengths are in octets. Fields without a name are 0.
 //
 // A send ring or a receive ring:
 //
@@ -17,12 +17,13 @@ import (
 //	128  version u32  132 depth u32   136 slot u32  140 elements u32  144 inline u32
 //	192  the slots
 //
-// Positions count work requests from 0 and wrap around 2^32. The work request at
-// position p is in slot p modulo the number of slots, which is the least power of
-// two that is depth or more. The poster fills slots from tail on, then stores tail.
-// The transport has completed everything before head; silent of those requests have
-// no completion. A request's place is free when it has completed silently, or when its
-// completion has been polled: there must never be more than depth that are not free.
+// Positions count work requests from 0 and wrap around 2^32. The number of slots is the
+// smallest power of two that is depth or more. The work request at position p is in slot
+// p modulo the number of slots. The poster fills slots from tail on, then stores tail.
+// The transport has completed every request before head. silent is the number of those
+// requests that have no completion. The place of such a request is free at once. The
+// place of any other request is free when its completion has been polled. At most depth
+// places may be taken at a time.
 //
 // A slot of a send ring:
 //
@@ -39,9 +40,9 @@ import (
 //	0          8            12         16
 //	| addr u64 | length u32 | lkey u32 |
 //
-// or, in a send ring, if inline is 1, length octets of data. The length of a slot is in
-// the header. The numbers of op and flags are those of WROp and SendFlags. The
-// transport reads inline data in the slot until the request has completed.
+// In a send ring with inline 1, the body is length octets of data instead. The length of
+// a slot is in the header. The numbers of op and flags are those of WROp and SendFlags.
+// The transport reads inline data in the slot until the request has completed.
 //
 // A completion ring:
 //
@@ -50,46 +51,48 @@ import (
 //	128  version u32  132 depth u32   136 slot u32: the length of a cell
 //	192  the cells
 //
-// Positions count completions from 0. A cell, at position p modulo depth:
+// Positions count completions from 0. The completion at position p is in cell p modulo
+// depth. A cell:
 //
 //	0         8        16   17       18          20            24       28   32
 //	| seq u64 | id u64 | op | status | solicited | invalidated | length | qp |
 //
 // A cell is filled when seq is p + 1. The poller takes completions from head on, then
 // stores head. armed is 0, 1 for solicited completions and failures, or 2 for all. The
-// transport sets armed to 0 when it tells the poller.
+// transport sets armed to 0 when it notifies the poller.
 //
 // Both sides access tail, done, head, armed, overrun and seq as atomic words. In terms of
 // C11, the poster fills a slot and then stores tail with memory_order_release, and loads
 // done with memory_order_acquire before it fills a slot again. The poller loads seq with
 // memory_order_acquire, reads the cell, and then stores head with memory_order_release.
 // A poller that is going to sleep stores armed and then loads seq of the next cell, both
-// with memory_order_seq_cst: a completion that came earlier tells nobody. It replaces 0
-// by 1 with compare-and-exchange, so that armed stays 2 if it is 2.
+// with memory_order_seq_cst. The load is needed because a completion that came before the
+// store causes no notification. The poller replaces 0 by 1 with compare-and-exchange, so
+// that armed stays 2 if it is 2.
 //
-// The transport trusts none of this memory. It keeps its own positions, copies a slot
-// before it checks it, and compares the poster's and the poller's positions with its
-// own. A ring with impossible positions is broken, and so is its QP or CQ. Nothing else
-// is affected.
+// The transport trusts none of this memory. The transport keeps its own positions and
+// compares the positions of the poster and the poller with them. It copies a slot before
+// it checks the contents. A ring with impossible positions is broken. The QP or CQ of a
+// broken ring fails. No other object is affected.
 //
-// The transport must be able to access the memory at any time: an access beyond the end
-// of a file that has been truncated ends the process with SIGBUS. Memory that another
-// process maps too is therefore a memfd of full length with the seal F_SEAL_SHRINK
-// (memfd_create(2), fcntl(2)). The process that takes such a descriptor from another
-// checks the length and the seal before it maps the memory.
+// The transport must be able to access the memory at any time, because an access beyond
+// the end of a truncated file ends the process with SIGBUS. Memory that another process
+// also maps must therefore be a memfd of full length with the seal F_SEAL_SHRINK
+// (memfd_create(2), fcntl(2)). A process that gets such a descriptor from another process
+// must check the length and the seal before it maps the memory.
 const (
 	LayoutVersion = 1
 
 	tailAt, headAt, shapeAt, slotsAt = 0, 64, 128, 192
 
 	lineLen     = 64
-	sendSlotLen = 32 // without the body
+	sendSlotLen = 32 // length of the fixed part, without the body
 	recvSlotLen = 16
 	elementLen  = 16
 	cellLen     = 32
 )
 
-// shape is the third line of every ring: the sizes that the ring was made for. It is
+// shape is the third line of every ring. It contains the sizes that the ring was made for. shape is
 // written once and not read again.
 type shape struct{ version, depth, slot, elements, inline uint32 }
 
@@ -132,11 +135,11 @@ type cell struct {
 	c   Completion
 }
 
-// roundUp returns the least power of two that is n or more, and at least 1.
+// roundUp returns the smallest power of two that is n or more. It returns at least 1.
 func roundUp(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
 
-// sendSlotOf returns the length in octets of a slot whose body has room for so many
-// elements, or octets of inline data.
+// sendSlotOf returns the length in octets of a slot whose body has room for the given number of
+// elements or of octets of inline data.
 func sendSlotOf(elements, inline int) int {
 	return (sendSlotLen + max(elementLen*elements, inline) + 31) &^ 31
 }
@@ -144,8 +147,8 @@ func sendSlotOf(elements, inline int) int {
 func recvSlotOf(elements int) int { return recvSlotLen + elementLen*elements }
 
 // SendRingLen returns the length in octets of the memory of a send ring for depth work
-// requests, each with at most so many elements or octets of inline data. The numbers are
-// those that NewSendRing takes.
+// requests. Each request has at most the given number of elements or of octets of inline
+// data. NewSendRing takes the same numbers.
 func SendRingLen(depth, elements, inline int) int {
 	return slotsAt + roundUp(depth)*sendSlotOf(elements, inline)
 }
@@ -157,11 +160,11 @@ func RecvRingLen(depth, elements int) int { return slotsAt + roundUp(depth)*recv
 // depth completions.
 func CQRingLen(depth int) int { return slotsAt + cqSize(depth)*cellLen }
 
-// cqSize returns how many completions a CQ holds. Programs can see this number, and it
-// has never been less than two.
+// cqSize returns how many completions a CQ holds. Programs can see this number. It is at
+// least 2, as in all earlier versions.
 func cqSize(depth int) int { return max(2, roundUp(depth)) }
 
-// Ring is memory that is laid out for a send queue or a receive queue.
+// Ring is memory with the layout of a send queue or a receive queue.
 type Ring struct {
 	ends     *queueEnds
 	slots    area
@@ -170,16 +173,16 @@ type Ring struct {
 	inline   int
 }
 
-// NewSendRing lays memory out for a send queue. The memory is aligned to 64 octets, has
-// exactly SendRingLen octets, and stays mapped as long as the queue is used. A file that
-// other processes map too must have the seal F_SEAL_SHRINK. NewSendRing clears the
-// memory.
+// NewSendRing lays memory out for a send queue. The memory must be aligned to 64 octets
+// and have exactly SendRingLen octets. It must stay mapped as long as the queue is used.
+// A file that other processes map too must have the seal F_SEAL_SHRINK. NewSendRing
+// clears the memory.
 func NewSendRing(memory []byte, depth, elements, inline int) (*Ring, error) {
 	return newRing(memory, "send", sendSlotOf(elements, inline), depth, elements, inline)
 }
 
-// NewRecvRing lays memory out for a receive queue as NewSendRing does for a send
-// queue. Its length is RecvRingLen.
+// NewRecvRing lays memory out for a receive queue, as NewSendRing does for a send queue.
+// The memory must have exactly RecvRingLen octets.
 func NewRecvRing(memory []byte, depth, elements int) (*Ring, error) {
 	return newRing(memory, "receive", recvSlotOf(elements), depth, elements, 0)
 }

@@ -6,32 +6,32 @@ import "sync/atomic"
 type RecvWQE struct {
 	ID     uint64
 	SGL    []SGE
-	Length uint64 // octets that the elements have room for
+	Length uint64 // sum of the lengths of the elements in octets
 	Bad    bool   // the request names more elements than it may have
 }
 
 // RecvQueue is the ring of receive work requests. One goroutine at a time posts. The
-// transport uses the requests in order. If no memory is handed in, the poster allocates
-// slots and list when it first posts, before it moves tail.
+// transport uses the requests in order. If the caller passes no memory, the first post
+// allocates slots and list before it moves tail.
 type RecvQueue struct {
 	ring   Ring
-	list   []SGE // the elements of wr
+	list   []SGE // elements of wr
 	ends   *queueEnds
 	Places *Places
 
-	tail *atomic.Uint32 // written by the poster
-	own  atomic.Uint32  // tail, if no memory is handed in
-	head atomic.Uint32  // written by the transport: the oldest that has not completed
+	tail *atomic.Uint32 // position of the next post; the poster writes it
+	own  atomic.Uint32  // memory of tail if the caller has passed no memory
+	head atomic.Uint32  // position of the oldest request that has not completed; the transport writes it
 
-	// The transport owns the fields that follow.
+	// The transport owns these fields.
 	loaded bool // wr is a copy of the request at head
-	broken bool // tail is impossible
+	broken bool // the poster has written an impossible tail
 	closed atomic.Bool
 	wr     RecvWQE
 }
 
 // Init makes q an empty queue in the ring. If ring is nil, the queue allocates memory
-// for depth work requests with at most so many elements.
+// for depth work requests with at most the given number of elements each.
 func (q *RecvQueue) Init(ring *Ring, depth, elements int) {
 	q.ring = Ring{depth: depth, elements: elements}
 	q.Places, q.tail = new(Places), &q.own
@@ -41,7 +41,7 @@ func (q *RecvQueue) Init(ring *Ring, depth, elements int) {
 	}
 }
 
-// Start makes an empty queue begin at position pos instead of 0.
+// Start sets the first position of an empty queue to pos instead of 0.
 func (q *RecvQueue) Start(pos uint32) {
 	q.head.Store(pos)
 	q.Places.returned.Store(pos)
@@ -49,18 +49,18 @@ func (q *RecvQueue) Start(pos uint32) {
 	q.publish()
 }
 
-// Empty reports whether everything that was posted has completed.
+// Empty reports whether every posted receive has completed.
 func (q *RecvQueue) Empty() bool {
 	n := q.tail.Load() - q.head.Load()
 	return n == 0 || n > uint32(q.ring.depth) || q.closed.Load()
 }
 
-// Close ends a queue in memory that was handed in: later posts are ignored. A queue in
-// its own memory continues, so that it can be flushed.
+// Close ends a queue in memory that the caller passed. Later posts are ignored. A queue
+// in its own memory continues, so that the transport can flush it.
 func (q *RecvQueue) Close() { q.closed.Store(q.ends != nil) }
 
-// Broken reports whether the poster has written an impossible position. Then no posted
-// receive will be used.
+// Broken reports whether the poster has written an impossible position. The transport
+// uses no posted receive of a broken queue.
 func (q *RecvQueue) Broken() bool { return q.broken }
 
 // Len returns how many receives are posted.
@@ -87,8 +87,7 @@ func (q *RecvQueue) Front() *RecvWQE {
 	return &q.wr
 }
 
-// load copies the slot at head. The poster may write to the slot afterwards without
-// effect.
+// load copies the slot at head. Later changes of the slot by the poster have no effect.
 func (q *RecvQueue) load() {
 	head, w := q.head.Load(), &q.wr
 	s := q.ring.slots.recv(head)
@@ -100,7 +99,7 @@ func (q *RecvQueue) load() {
 	q.loaded = true
 }
 
-// Pop removes the oldest receive, which has completed. Its place is free when its
+// Pop removes the oldest receive, which has completed. Its place is free when the
 // completion has been polled.
 func (q *RecvQueue) Pop() {
 	q.head.Store(q.head.Load() + 1)
@@ -110,15 +109,15 @@ func (q *RecvQueue) Pop() {
 	}
 }
 
-// publish stores the transport's position for a poster that has the ring mapped.
+// publish stores the transport's position in the ring, for a poster that maps the ring.
 func (q *RecvQueue) publish() {
 	if q.ends != nil {
 		q.ends.done.Store(uint64(q.head.Load()))
 	}
 }
 
-// Post copies as many of wrs into the ring as there is room for. The caller has checked
-// them.
+// Post copies as many of wrs into the ring as there is room for. It returns their
+// number. The caller must have checked wrs.
 func (q *RecvQueue) Post(wrs []RecvWR) int {
 	tail := q.tail.Load()
 	wrs = wrs[:min(len(wrs), q.Places.room(tail, uint32(q.ring.depth)))]
@@ -142,8 +141,9 @@ func (q *RecvQueue) Post(wrs []RecvWR) int {
 	return len(wrs)
 }
 
-// copyList fills dst, which is no longer than src, and returns the sum of the lengths
-// in octets. Lists are short: a call of memmove costs more.
+// copyList fills dst from src and returns the sum of the lengths in octets. dst must
+// not be longer than src. Lists are short, and a call of memmove would cost more than
+// the loop.
 func copyList(dst, src []SGE) (sum uint64) {
 	src = src[:len(dst)]
 	for i := range dst {

@@ -12,10 +12,10 @@ type SendWQE struct {
 	ID         uint64
 	Op         WROp
 	Flags      SendFlags
-	Inline     bool   // the payload is inline: SendQueue.Small returns it
-	SGEs       uint8  // how many elements the request names: SGL has no more than a request may have
-	Length     uint32 // octets of payload
-	Excess     bool   // the payload is longer than Length can say, or the inline data longer than a slot
+	Inline     bool   // the payload is inline; SendQueue.Small returns it
+	SGEs       uint8  // number of elements that the request names; SGL is cut to what a request may have
+	Length     uint32 // length of the payload in octets
+	Excess     bool   // the payload is longer than Length can say, or the inline data is longer than a slot
 	Remote     uint64
 	RKey       tpt.STag
 	Invalidate tpt.STag
@@ -25,43 +25,44 @@ type SendWQE struct {
 // Record is the state of a started request that is kept until the request completes.
 type Record struct {
 	ID     uint64
-	Length uint32 // octets of payload
+	Length uint32 // length of the payload in octets
 	Op     WROp
 	Flags  SendFlags
 	Status Status
-	Done   bool // completed, but an earlier request may not have completed
+	Done   bool // the request has completed, but an earlier request may not have completed
 }
 
-// Silent reports whether completing with status needs no completion: it
-// succeeded and is unsignaled.
+// Silent reports whether a request that ends with status needs no completion: the
+// request is unsignaled and succeeded.
 func (r *Record) Silent(status Status) bool { return status == Success && r.Flags&Signaled == 0 }
 
 // SendQueue is the ring of send work requests. One goroutine at a time posts. The
-// transport, in its step, starts them (next) and completes them in order (head). If no
-// memory is handed in, the poster allocates slots, records and list when it first posts,
-// before it moves tail.
+// transport starts the requests in order at position next. It completes them in order at
+// position head. If the caller passes no memory, the first post allocates slots, records
+// and list before it moves tail.
 type SendQueue struct {
 	ring    Ring
-	records []Record // as many as slots
-	list    []SGE    // the elements of wr
+	records []Record // one for each slot
+	list    []SGE    // elements of wr
 	ends    *queueEnds
 	Places  *Places
 
-	tail *atomic.Uint32 // written by the poster
-	own  atomic.Uint32  // tail, if no memory is handed in
-	head atomic.Uint32  // written by the transport: the oldest that has not completed
+	tail *atomic.Uint32 // position of the next post; the poster writes it
+	own  atomic.Uint32  // memory of tail if the caller has passed no memory
+	head atomic.Uint32  // position of the oldest request that has not completed; the transport writes it
 
-	// The transport owns the fields that follow.
-	next   uint32 // the first that has not been started
-	silent uint32 // how many have completed silently, without a completion
+	// The transport owns these fields.
+	next   uint32 // position of the first request that has not been started
+	silent uint32 // number of requests that have completed without a completion
 	loaded bool   // wr is a copy of the request at next
-	broken bool   // tail is impossible
+	broken bool   // the poster has written an impossible tail
 	closed atomic.Bool
 	wr     SendWQE
 }
 
 // Init makes q an empty queue in the ring. If ring is nil, the queue allocates memory
-// for depth work requests with at most so many elements or octets of inline data.
+// for depth work requests. Each request has at most the given number of elements or of
+// octets of inline data.
 func (q *SendQueue) Init(ring *Ring, depth, elements, inline int) {
 	q.ring = Ring{depth: depth, elements: elements, inline: inline}
 	q.Places, q.tail = new(Places), &q.own
@@ -76,7 +77,7 @@ func (q *SendQueue) keep() {
 	q.records, q.list = make([]Record, roundUp(q.ring.depth)), make([]SGE, q.ring.elements)
 }
 
-// Start makes an empty queue begin at position pos instead of 0.
+// Start sets the first position of an empty queue to pos instead of 0.
 func (q *SendQueue) Start(pos uint32) {
 	q.head.Store(pos)
 	q.Places.returned.Store(pos)
@@ -85,18 +86,18 @@ func (q *SendQueue) Start(pos uint32) {
 	q.publish()
 }
 
-// Empty reports whether everything that was posted has completed.
+// Empty reports whether every posted request has completed.
 func (q *SendQueue) Empty() bool {
 	n := q.tail.Load() - q.head.Load()
 	return n == 0 || n > uint32(q.ring.depth) || q.closed.Load()
 }
 
-// Close ends a queue in memory that was handed in: later posts are ignored. A queue in
-// its own memory continues, so that it can be flushed.
+// Close ends a queue in memory that the caller passed. Later posts are ignored. A queue
+// in its own memory continues, so that the transport can flush it.
 func (q *SendQueue) Close() { q.closed.Store(q.ends != nil) }
 
-// Broken reports whether the poster has written an impossible position. Then no posted
-// request will be started.
+// Broken reports whether the poster has written an impossible position. The transport
+// starts no posted request of a broken queue.
 func (q *SendQueue) Broken() bool { return q.broken }
 
 // Posted reports whether there is a request to start.
@@ -109,7 +110,7 @@ func (q *SendQueue) Posted() bool {
 	return false
 }
 
-// Next returns a copy of the next request to start. There must be one: see Posted.
+// Next returns a copy of the next request to start. Posted must have returned true.
 func (q *SendQueue) Next() *SendWQE {
 	if !q.loaded {
 		q.load()
@@ -117,8 +118,8 @@ func (q *SendQueue) Next() *SendWQE {
 	return &q.wr
 }
 
-// load copies the slot at next. Afterwards the poster can change only the inline data
-// in the slot.
+// load copies the slot at next. After load the poster can change only the inline data in
+// the slot.
 func (q *SendQueue) load() {
 	s, w := q.ring.slots.send(q.next), &q.wr
 	w.ID, w.Op, w.Flags, w.SGEs = s.id, WROp(s.op), SendFlags(s.flags), s.elements
@@ -149,7 +150,7 @@ func (q *SendQueue) Begin() (pos uint32) {
 func (q *SendQueue) At(pos uint32) *Record { return &q.records[int(pos)&(len(q.records)-1)] }
 
 // Small returns n octets of inline data of the request at pos, from octet at on. The
-// caller has checked that they are within the limit of a request.
+// caller must have checked that the octets are within the limit of a request.
 func (q *SendQueue) Small(pos, at uint32, n int) []byte {
 	return q.ring.slots.octets(pos, sendSlotLen, int(at)+n)[at:]
 }
@@ -167,8 +168,8 @@ func (q *SendQueue) Pop() {
 	}
 }
 
-// GiveBack removes the oldest requests, at the positions [from, to), which complete
-// without a completion. Their places are free at once.
+// GiveBack removes the oldest requests, at the positions [from, to). These requests
+// complete without a completion. Their places are free at once.
 func (q *SendQueue) GiveBack(from, to uint32) {
 	if from == to {
 		return
@@ -181,15 +182,15 @@ func (q *SendQueue) GiveBack(from, to uint32) {
 	}
 }
 
-// publish stores the transport's positions for a poster that has the ring mapped.
+// publish stores the transport's positions in the ring, for a poster that maps the ring.
 func (q *SendQueue) publish() {
 	if q.ends != nil {
 		q.ends.done.Store(uint64(q.silent)<<32 | uint64(q.head.Load()))
 	}
 }
 
-// Post copies as many of wrs into the ring as there is room for. The caller has checked
-// them.
+// Post copies as many of wrs into the ring as there is room for. It returns their
+// number. The caller must have checked wrs.
 func (q *SendQueue) Post(wrs []SendWR) int {
 	tail := q.tail.Load()
 	wrs = wrs[:min(len(wrs), q.Places.room(tail, uint32(q.ring.depth)))]
@@ -206,7 +207,7 @@ func (q *SendQueue) Post(wrs []SendWR) int {
 	return len(wrs)
 }
 
-// make allocates the ring. Most connections that only receive never need one.
+// make allocates the ring. Most connections that only receive never need a send ring.
 func (q *SendQueue) make() {
 	slot := sendSlotOf(q.ring.elements, q.ring.inline)
 	q.ring.slots = areaAt(lines(roundUp(q.ring.depth)*slot), slot)

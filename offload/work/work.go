@@ -6,15 +6,15 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// SGE is a scatter-gather element: Length octets at Addr (a tagged offset) of
-// the region that LKey names.
+// SGE is a scatter-gather element. It names Length octets of the region of LKey, from
+// the tagged offset Addr on.
 type SGE struct {
 	Addr   uint64
-	Length uint32 // octets
+	Length uint32 // length in octets
 	LKey   tpt.STag
 }
 
-// WROp is what a send work request asks for. The numbers are libibverbs'.
+// WROp is the operation of a send work request. The numbers are those of libibverbs.
 type WROp uint8
 
 const (
@@ -24,7 +24,7 @@ const (
 	WRSendInvalidate WROp = 9
 )
 
-// sendOps is indexed by operation. A row without a name is of no operation.
+// sendOps is indexed by operation. A row without a name stands for no operation.
 var sendOps = [...]struct {
 	name      string
 	completes WCOp
@@ -45,8 +45,8 @@ func (o WROp) String() string {
 	return fmt.Sprintf("operation %d", uint8(o))
 }
 
-// Completes returns the operation that the completion of such a request names, or NoOp
-// if the operation is not known.
+// Completes returns the operation in the completion of a request of operation o. It
+// returns NoOp if o is not known.
 func (o WROp) Completes() WCOp {
 	if o.Known() {
 		return sendOps[o].completes
@@ -54,13 +54,13 @@ func (o WROp) Completes() WCOp {
 	return NoOp
 }
 
-// SendFlags modify a send work request. The numbers are libibverbs'.
+// SendFlags modify a send work request. The numbers are those of libibverbs.
 type SendFlags uint8
 
 const (
-	Fence     SendFlags = 1 << iota // start only when all earlier Reads have completed
-	Signaled                        // push a completion also when it succeeds
-	Solicited                       // Sends: the peer's completion is a solicited event
+	Fence     SendFlags = 1 << iota // start the request only when all earlier Reads have completed
+	Signaled                        // push a completion also when the request succeeds
+	Solicited                       // for Sends: the peer's completion is a solicited event
 )
 
 // SendWR is a work request for the send queue. PostSend copies its slices. The memory
@@ -70,13 +70,13 @@ type SendWR struct {
 	ID     uint64
 	Op     WROp
 	Flags  SendFlags
-	SGL    []SGE  // gathered; for a Read, the one element that receives
-	Inline []byte // instead of SGL; not for Reads
+	SGL    []SGE  // memory to send, in order; for a Read, the one element that receives
+	Inline []byte // data to send instead of SGL; not allowed for Reads
 
-	RemoteAddr uint64   // Write, Read: tagged offset at the peer
-	RKey       tpt.STag // Write, Read: the peer's STag
+	RemoteAddr uint64   // for a Write or Read: tagged offset at the peer
+	RKey       tpt.STag // for a Write or Read: STag of the peer's memory
 
-	Invalidate tpt.STag // Send with Invalidate: the peer's STag
+	Invalidate tpt.STag // for a Send with Invalidate: STag of the peer to invalidate
 }
 
 // RecvWR is a work request for the receive queue. The memory that SGL names
@@ -84,23 +84,23 @@ type SendWR struct {
 // of length zero.
 type RecvWR struct {
 	ID  uint64
-	SGL []SGE // scattered to, in order
+	SGL []SGE // memory to receive into, in order
 }
 
-// Status is how a work request ended. The numbers are libibverbs'.
+// Status is the result of a work request. The numbers are those of libibverbs.
 type Status uint8
 
 const (
 	Success            Status = 0
 	LocalLengthErr     Status = 1  // receive: the message was longer than the buffers
-	LocalQPOpErr       Status = 2  // the QP cannot do this
-	LocalProtErr       Status = 4  // an SGE names what this QP may not use
-	Flushed            Status = 5  // not done: the connection ended before
-	BadResponseErr     Status = 7  // Read: the response was not the one that was asked for
+	LocalQPOpErr       Status = 2  // the QP cannot perform the request
+	LocalProtErr       Status = 4  // an SGE names memory that this QP may not use
+	Flushed            Status = 5  // the request was not performed, because the connection had ended
+	BadResponseErr     Status = 7  // Read: the response does not match the request
 	LocalAccessErr     Status = 8  // an SGE's region lacks the right
-	RemoteInvalidErr   Status = 9  // receive: the peer asked to invalidate an STag that it may not invalidate
+	RemoteInvalidErr   Status = 9  // receive: the peer asked to invalidate an STag that the peer may not invalidate
 	RemoteAccessErr    Status = 10 // Read: the peer refuses access
-	RemoteOperationErr Status = 11 // Read: the peer cannot do it
+	RemoteOperationErr Status = 11 // Read: the peer cannot perform the Read
 )
 
 var statusNames = map[Status]string{
@@ -123,11 +123,11 @@ func (s Status) String() string {
 	return fmt.Sprintf("status %d", uint8(s))
 }
 
-// WCOp is what a completion completes. The numbers are libibverbs'.
+// WCOp is the operation that a completion reports. The numbers are those of libibverbs.
 type WCOp uint8
 
 const (
-	WCSend  WCOp = 0 // with and without Invalidate
+	WCSend  WCOp = 0 // a Send, with or without Invalidate
 	WCWrite WCOp = 1
 	WCRead  WCOp = 2
 	WCRecv  WCOp = 128
@@ -150,13 +150,14 @@ func (o WCOp) String() string {
 	return fmt.Sprintf("operation %d", uint8(o))
 }
 
-// Completion is a work completion. If it failed, only ID, Status, Op and QP are valid.
+// Completion is a work completion. If the request failed, only ID, Status, Op and QP
+// are valid.
 type Completion struct {
-	ID          uint64 // the work request's
+	ID          uint64 // ID of the work request
 	Op          WCOp
 	Status      Status
 	Solicited   bool     // receive: the sender asked for an event
-	Invalidated tpt.STag // receive: the STag that the peer invalidated, 0 for none
-	Length      uint32   // octets received, or read
+	Invalidated tpt.STag // receive: the STag that the peer invalidated; 0 for none
+	Length      uint32   // receive or Read: octets that were placed
 	QP          uint32   // number of the QP
 }
