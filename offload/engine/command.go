@@ -51,6 +51,15 @@ func (c *commands) runAll() {
 	}
 }
 
+// callThrough does what call does, but does nothing if ctx has ended, and otherwise waits for fn even if ctx ends: the
+// caller knows whether fn has run.
+func (e *Engine) callThrough(ctx context.Context, fn func()) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return e.call(context.WithoutCancel(ctx), fn)
+}
+
 // call runs fn on the queue's goroutine and waits for it. If ctx ends first, fn still runs later unless the engine
 // stops.
 func (e *Engine) call(ctx context.Context, fn func()) error {

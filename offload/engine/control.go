@@ -22,13 +22,27 @@ var ErrNoFlow = errors.New("no such flow")
 //
 // heard, if set, is called once, after the step in which the first segment of the flow has arrived here, kept or not.
 // It must not block.
+//
+// Park fails with ErrNoFlow if the id is not in use, and with another error if this engine has a flow with the same
+// index: Remove or Forward must take it out first. If ctx has ended, Park does nothing. If ctx ends later, Park waits
+// for the engine all the same.
 func (e *Engine) Park(ctx context.Context, id FlowID, key bpf.FlowKey, heard func()) error {
-	return e.call(ctx, func() {
-		e.dir.parks(id, e.lane)
-		f := &flow{e: e, id: id, key: key, place: -1, quota: turn, heard: heard, parked: make([]port.Frame, 0, parkMax)}
-		e.flows[id.Index()] = f
-		e.tuples[key] = f
-	})
+	var failed error
+	err := e.callThrough(ctx, func() { failed = e.startToPark(id, key, heard) })
+	return errors.Join(err, failed)
+}
+
+func (e *Engine) startToPark(id FlowID, key bpf.FlowKey, heard func()) error {
+	if i := int(id.Index()); i < len(e.flows) && e.flows[i] != nil {
+		return fmt.Errorf("park flow %#x: lane %d has flow %#x in its place", uint32(id), e.lane, uint32(e.flows[i].id))
+	}
+	if err := e.dir.parks(id, e.lane); err != nil {
+		return fmt.Errorf("park: %w", err)
+	}
+	f := &flow{e: e, id: id, key: key, place: -1, quota: turn, heard: heard, parked: make([]port.Frame, 0, parkMax)}
+	e.flows[id.Index()] = f
+	e.tuples[key] = f
+	return nil
 }
 
 // Parked returns how many segments of the flow this engine holds.
@@ -42,10 +56,11 @@ func (e *Engine) Parked(ctx context.Context, id FlowID) (n int, err error) {
 }
 
 // Install gives a parked flow its connection. The directory must already name this engine as its owner. The parked
-// segments are the first that it receives.
+// segments are the first that it receives. If ctx has ended, Install does nothing. If ctx ends later, Install waits for
+// the engine all the same: after an error, the connection does not run here.
 func (e *Engine) Install(ctx context.Context, id FlowID, st tcp.State, head wire.HeaderTemplate, ulp stream.ULP) error {
 	var failed error
-	err := e.call(ctx, func() { failed = e.install(id, st, head, ulp) })
+	err := e.callThrough(ctx, func() { failed = e.install(id, st, head, ulp) })
 	return errors.Join(err, failed)
 }
 
@@ -53,6 +68,9 @@ func (e *Engine) install(id FlowID, st tcp.State, head wire.HeaderTemplate, ulp 
 	f := e.flow(id)
 	if f == nil {
 		return fmt.Errorf("install flow %#x: %w", uint32(id), ErrNoFlow)
+	}
+	if f.conn != nil || f.lingers {
+		return fmt.Errorf("install flow %#x: lane %d has a connection for it", uint32(id), e.lane)
 	}
 	e.opened(1)
 	f.head, f.ulp = head, ulp

@@ -26,10 +26,11 @@ type Parted struct {
 // ErrNoFlow if the flow has no connection, and with tcp.ErrEnded if the connection has
 // ended and its last segment has not left yet.
 //
-// The caller must install the connection, or call its upper layer's Fault.
+// If ctx has ended, Detach does nothing. If ctx ends later, Detach waits for the engine all the same: nobody else
+// would have the connection. The caller must install the connection, or call its upper layer's Fault.
 func (e *Engine) Detach(ctx context.Context, id FlowID) (p Parted, err error) {
 	var failed error
-	err = e.call(ctx, func() { p, failed = e.detach(id) })
+	err = e.callThrough(ctx, func() { p, failed = e.detach(id) })
 	if err = errors.Join(err, failed); err != nil {
 		return Parted{}, err
 	}

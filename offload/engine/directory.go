@@ -130,8 +130,8 @@ func (d *Directory) Move(id FlowID, to Lane) error {
 }
 
 // parks makes lane the one that parks the segments of id, unless another one already does.
-func (d *Directory) parks(id FlowID, lane Lane) {
-	_ = d.change(id, func(state uint64) uint64 { // for a flow that has ended, no segments arrive
+func (d *Directory) parks(id FlowID, lane Lane) error {
+	return d.change(id, func(state uint64) uint64 {
 		if parksIn(state) != noLane {
 			return state
 		}

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"runtime"
 	"testing"
@@ -86,6 +87,16 @@ func (p *parking) do(fn func(context.Context) error) {
 			runtime.Gosched()
 		}
 	}
+}
+
+// keyOfPeer returns the key of a flow from a port of a peer to the engine.
+func keyOfPeer(number uint16) (bpf.FlowKey, error) {
+	return bpf.NewFlowKey(netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), number), netip.MustParseAddrPort("192.0.2.2:2000"), 0)
+}
+
+// segmentOfPeer returns a segment of that flow.
+func segmentOfPeer(number uint16) []byte {
+	return packet.TCP{IP: packet.IP{Src: fmt.Sprintf("192.0.2.1:%d", number), Dst: "192.0.2.2:2000"}, Flags: "A"}.Bytes()
 }
 
 // TestHeard: heard is called once, after the step in which a segment of the parked flow
