@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/handoff"
@@ -80,16 +81,24 @@ func (n *NIC) ended(f *Flow, end engine.End) {
 		}
 		return
 	}
-	if err := f.dissolve(); err != nil {
-		n.log.Error("flow not cleared away", "key", f.key, "err", err)
-	}
-	n.forget(f.id, nil)
-	n.drop(f) // last: a caller that sees it gone finds room for another
+	n.clearAway(f)
 	select {
 	case n.freed <- struct{}{}:
 	default:
 	}
 	n.log.Info("flow ended", "flow", f.id, "key", f.key, "err", f.err)
+}
+
+// clearAway removes the last traces of a flow that has ended. A move would leave new ones meanwhile: it waits, and
+// then finds that the NIC does not have the flow any more.
+func (n *NIC) clearAway(f *Flow) {
+	f.moving.Lock()
+	defer f.moving.Unlock()
+	if err := f.dissolve(); err != nil {
+		n.log.Error("flow not cleared away", "key", f.key, "err", err)
+	}
+	n.forget(f.id, nil)
+	n.drop(f) // last: a caller that sees it gone finds room for another
 }
 
 // tryAgain is how soon reserve looks again for the room of a flow in TIME-WAIT, if
@@ -101,13 +110,30 @@ const tryAgain = 5 * time.Millisecond
 func (n *NIC) reserve(ctx context.Context, key bpf.FlowKey) (engine.FlowID, error) {
 	for {
 		id, err := n.newID(key)
-		if !errors.Is(err, engine.ErrFlowsFull) || !n.shortenTimeWait(ctx) {
+		if !errors.Is(err, engine.ErrFlowsFull) || !shortenTimeWait(ctx, n) {
 			return id, err
 		}
-		select {
-		case <-n.freed: // perhaps another take-over's id, and perhaps for another take-over
-		case <-time.After(tryAgain):
+		n.waitForRoom()
+	}
+}
+
+// enter does what insert does. If the map of flows is full, flows in TIME-WAIT make room, the oldest first. They may be
+// flows of any interface: each map has the flows of all. It fails with loader.ErrFlowsFull if there are none.
+func (n *NIC) enter(ctx context.Context, key bpf.FlowKey, f bpf.Flow) error {
+	for {
+		err := n.insert(key, f)
+		if !errors.Is(err, loader.ErrFlowsFull) || !shortenTimeWait(ctx, n.set.nics...) {
+			return err
 		}
+		n.waitForRoom()
+	}
+}
+
+// waitForRoom waits until a flow in TIME-WAIT may have made room.
+func (n *NIC) waitForRoom() {
+	select {
+	case <-n.freed: // perhaps another take-over's id, and perhaps for another take-over
+	case <-time.After(tryAgain):
 	}
 }
 
@@ -126,13 +152,15 @@ func (n *NIC) newID(key bpf.FlowKey) (engine.FlowID, error) {
 }
 
 // shortenTimeWait ends the flow in TIME-WAIT that has the shortest time left, of all
-// engines.
-func (n *NIC) shortenTimeWait(ctx context.Context) bool {
+// engines of the interfaces, and reports whether there was one.
+func shortenTimeWait(ctx context.Context, nics ...*NIC) bool {
 	var oldest *engine.Engine
 	first := clock.Never
-	for _, e := range n.engines {
-		if at, _ := e.OldestTimeWait(ctx); at != clock.Never && (oldest == nil || at.Before(first)) { // a stopped engine has none
-			oldest, first = e, at
+	for _, n := range nics {
+		for _, e := range n.engines {
+			if at, _ := e.OldestTimeWait(ctx); at != clock.Never && (oldest == nil || at.Before(first)) { // a stopped engine has none
+				oldest, first = e, at
+			}
 		}
 	}
 	if oldest == nil {

@@ -168,7 +168,7 @@ func (t *takeover) Park() error {
 		}
 	}
 	t.began = time.Now()
-	if err := n.insert(f.key, f.entry(bpf.Park, nil)); err != nil {
+	if err := n.enter(t.ctx, f.key, f.entry(bpf.Park, nil)); err != nil {
 		t.forget()
 		return err
 	}
@@ -221,6 +221,8 @@ func (n *NIC) forget(id engine.FlowID, err error) {
 // connection, and the others send it the segments that they hold.
 func (t *takeover) Install(st tcp.State, p *handoff.Placeholder) error {
 	n, f := t.nic, t.flow
+	f.moving.Lock() // the NIC has the flow before all engines are ready for a move
+	defer f.moving.Unlock()
 	heading := n.hops.now(f)
 	head, err := t.headers(p, heading)
 	if err != nil {

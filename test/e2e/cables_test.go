@@ -47,9 +47,16 @@ func (r *rig) countersOf(n *nic.NIC) (sum engine.Counters) {
 // stayOn loads the program on an interface of ours to stay, as the instance of that name.
 func (r *rig) stayOn(link, instance string) {
 	r.Helper()
+	r.stayWith(loader.Options{Link: link}, instance)
+}
+
+// stayWith does what stayOn does, with other options.
+func (r *rig) stayWith(o loader.Options, instance string) {
+	r.Helper()
 	dir := filepath.Join(loader.Root, instance)
+	o.Pin = dir
 	r.in(ours, func() error {
-		s, err := loader.Load(loader.Options{Link: link, Pin: dir})
+		s, err := loader.Load(o)
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/octets"
 )
@@ -46,6 +48,39 @@ func TestTimeWaitIsSmall(t *testing.T) {
 			r.Eventually(fmt.Sprintf("%d descriptors or fewer are open", open), func() bool { return r.traces().descriptors <= open })
 		})
 	}
+}
+
+// TestTimeWaitMakesRoomInTheProgram: a program that is loaded to stay has no room for another flow, because of flows in
+// TIME-WAIT of either interface of the adapter. The oldest of them makes room.
+func TestTimeWaitMakesRoomInTheProgram(t *testing.T) {
+	const room = 4
+	r := newStage(t, setup{})
+	r.secondCable()
+	links := []string{r.pair.Ends[ours].Name, "q0"}
+	for side, end := range []string{"q0", "q1"} {
+		r.in(pair.Side(side), func() error { return loader.SetTxChecksum(end, false) })
+	}
+	for _, link := range links {
+		r.stayWith(loader.Options{Link: link, MaxFlows: room}, "room")
+	}
+	second := r.openBoth()
+	first := r.nic
+	r.closeFirst(way{}, room, 0)
+	if n := r.entries(); n != room {
+		t.Fatalf("the program has %d flows, want %d in TIME-WAIT", n, room)
+	}
+	r.closeFirst(way{}, 1, 0) // of the same interface
+	r.peerSends("q1")
+	r.ip(ours, "route", "replace", r.addr(theirs, false)+"/32", "dev", "q0", "src", r.addr(ours, false))
+	r.nic = second
+	r.closeFirst(way{}, room, 0)
+	if n := r.entries(); n != room || len(second.Flows()) != room || len(first.Flows()) != 0 {
+		t.Errorf("the program has %d flows of the second interface, which has %d, and the first has %d: want %d, %d and 0",
+			n, len(second.Flows()), len(first.Flows()), room, room)
+	}
+	r.nic = first
+	r.Must(second.Close())
+	r.Must(first.Close())
 }
 
 // closeFirst takes n connections over, one after the other, and closes them before
