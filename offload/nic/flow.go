@@ -20,7 +20,7 @@ type Flow struct {
 	key       bpf.FlowKey
 	way       *way // guarded by hops
 	kind      bpf.Kind
-	moving    sync.RWMutex                  // held for writing while no engine runs the connection
+	moving    sync.RWMutex                  // held for writing while it is installed, moved or forgotten
 	at        atomic.Pointer[engine.Engine] // the engine that owns it; set when installed, and by Move
 	hold      *handoff.Placeholder          // set when installed
 	stall     time.Duration

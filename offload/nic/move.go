@@ -25,6 +25,9 @@ func (f *Flow) Move(ctx context.Context, queue int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if n.flow(f.id) != f {
+		return fmt.Errorf("move flow %#x: %w", uint32(f.id), engine.ErrNoFlow)
+	}
 	to := n.engines[queue]
 	gone, err := n.hops.move(f, to)
 	if gone != nil {

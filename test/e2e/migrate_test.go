@@ -1,9 +1,13 @@
 package e2e
 
 import (
+	"context"
+	"io"
+	"runtime"
 	"testing"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
@@ -44,6 +48,51 @@ func TestFlowMovedUnderFire(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestMoveDuringTakeOver: a flow that is moved as soon as the NIC has it moves when its take-over is done: it keeps its
+// segments, and its entry names the engine that has it.
+func TestMoveDuringTakeOver(t *testing.T) {
+	r := newRig(t, setup{pair: pair.Config{Queues: 2}})
+	for range 30 {
+		our, peer := r.connect(way{})
+		words := []byte("what the peer sends before the take-over")
+		_, err := peer.Write(words)
+		r.Must(err)
+		stop := r.moveAll()
+		f := r.take(our, octets.NewEcho())
+		_, err = io.ReadFull(peer, make([]byte, len(words)))
+		r.Must(err)
+		moves := stop()
+		entry, err := r.nic.Steering().Lookup(f.Key())
+		r.Must(err)
+		if at := f.Engine(); entry.Owner != uint16(at.Lane()) || entry.Queue != at.Queue() {
+			t.Fatalf("after %d moves the entry names lane %d, queue %d; the flow is at lane %d, queue %d", moves, entry.Owner, entry.Queue, at.Lane(), at.Queue())
+		}
+		r.Must(peer.Close())
+		r.Wait(f.Done(), "the end")
+		r.Must(f.Err())
+	}
+	r.clean()
+}
+
+// moveAll moves all flows between two queues, again and again, until stop is called, which returns the number of moves.
+func (r *rig) moveAll() (stop func() int) {
+	ctx, cancel := context.WithCancel(r.Ctx())
+	moved := make(chan int)
+	go func() {
+		moves := 0
+		for ctx.Err() == nil {
+			for _, f := range r.nic.Flows() {
+				if f.Move(ctx, 1-int(f.Engine().Queue())) == nil {
+					moves++
+				}
+			}
+			runtime.Gosched()
+		}
+		moved <- moves
+	}()
+	return func() int { cancel(); return <-moved }
 }
 
 // queue returns the queue whose engine has the connection.
