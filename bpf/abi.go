@@ -15,7 +15,8 @@ const Version = 7
 // Magic is the first word of a valid steering record.
 const Magic = 0x53544700 | Version
 
-// Names of the maps and of the program in the object; pins have the same names.
+// These are the names of the maps and of the program in the object. Pins have the same
+// names.
 const (
 	MapFlows   = steerMapFlows
 	MapSocks   = steerMapXsks
@@ -28,9 +29,9 @@ const (
 	Program    = steerProgStagSteer
 )
 
-// Spec returns the steering program and its maps as compiled. The caller sets the
-// sizes of MapFlows, MapSocks, MapTable and MapPages, which have one entry each.
-// The program does not use MapTable and MapPages.
+// Spec returns the compiled steering program and its maps. MapFlows, MapSocks, MapTable
+// and MapPages have one entry each, so the caller must set their sizes. The program
+// does not use MapTable and MapPages.
 func Spec() (*ebpf.CollectionSpec, error) {
 	spec, err := loadSteer()
 	if err != nil {
@@ -43,7 +44,7 @@ func Spec() (*ebpf.CollectionSpec, error) {
 // describes.
 type Kind uint8
 
-// Kinds (enum stag_kind).
+// These are the kinds (enum stag_kind).
 const (
 	KindRDMA  Kind = 1
 	KindISCSI Kind = 2
@@ -69,7 +70,7 @@ func (k Kind) String() string {
 // in every state.
 type State uint8
 
-// States (enum stag_state).
+// These are the states (enum stag_state).
 const (
 	Park   State = 1 // being taken over: the engine holds segments back
 	Live   State = 2 // the engine runs the connection
@@ -88,11 +89,11 @@ func (s State) String() string {
 	return fmt.Sprintf("state %d", uint8(s))
 }
 
-// FlowID identifies a flow within its adapter: a 20-bit index in the low bits, a
-// 12-bit generation above it.
+// FlowID identifies a flow within its adapter. The low 20 bits are an index, and the
+// upper 12 bits a generation.
 type FlowID uint32
 
-// FlowIndexBits is how many bits of a FlowID are its index.
+// FlowIndexBits is the number of index bits in a FlowID.
 const FlowIndexBits = 20
 
 // NewFlowID combines the low 20 bits of index and the low 12 bits of generation.
@@ -100,25 +101,26 @@ func NewFlowID(index, generation uint32) FlowID {
 	return FlowID(generation<<FlowIndexBits | index&(1<<FlowIndexBits-1))
 }
 
-// Index is the flow's slot.
+// Index returns the number of the flow's slot.
 func (f FlowID) Index() uint32 { return uint32(f) & (1<<FlowIndexBits - 1) }
 
-// Generation distinguishes successive flows in the same slot.
+// Generation returns the number that distinguishes successive flows in the same slot.
 func (f FlowID) Generation() uint32 { return uint32(f) >> FlowIndexBits }
 
 // LogValue formats the id as the tools do: hexadecimal with 0x.
 func (f FlowID) LogValue() slog.Value { return slog.StringValue(fmt.Sprintf("%#x", uint32(f))) }
 
-// NoOwner is the Owner, and the Queue, of a flow that no lane's engine owns yet.
+// NoOwner is the value of Owner and Queue for a flow that has no engine yet.
 const NoOwner uint16 = 0xffff
 
-// Lanes is how many lanes an adapter can have (STAG_LANES).
+// Lanes is the largest number of lanes of an adapter (STAG_LANES).
 const Lanes = 1024
 
 // FlowKey is struct stag_flow_key: the addresses, ports and VLAN of a connection as
-// arriving packets carry them. NewFlowKey makes one. Keys can be compared with ==.
+// arriving packets carry them. NewFlowKey makes a FlowKey. Keys can be compared with
+// ==.
 type FlowKey struct {
-	Remote     [16]byte // IPv4: the first 4 octets, the rest zero
+	Remote     [16]byte // IPv4 uses the first 4 octets, and the rest is zero
 	Local      [16]byte
 	RemotePort [2]byte // network order
 	LocalPort  [2]byte // network order
@@ -127,9 +129,9 @@ type FlowKey struct {
 	Pad        uint8   // zero
 }
 
-// NewFlowKey returns the key of the connection between two ends, which must be of
-// one family. It converts IPv4 addresses mapped into IPv6 to IPv4 and drops a zone,
-// because packets have neither. vlan is 0 for untagged packets, otherwise 1 to 4094.
+// NewFlowKey returns the key of the connection between two ends of one address family.
+// It converts IPv4-mapped IPv6 addresses to IPv4 and drops zones, because packets have
+// neither. vlan is 0 for untagged packets, otherwise 1 to 4094.
 func NewFlowKey(remote, local netip.AddrPort, vlan uint16) (FlowKey, error) {
 	r, l := remote.Addr().Unmap(), local.Addr().Unmap()
 	if !r.IsValid() || !l.IsValid() || r.Is4() != l.Is4() {
@@ -149,10 +151,10 @@ func NewFlowKey(remote, local netip.AddrPort, vlan uint16) (FlowKey, error) {
 	return k, nil
 }
 
-// RemoteAddr is the peer's address and port.
+// RemoteAddr returns the peer's address and port.
 func (k FlowKey) RemoteAddr() netip.AddrPort { return k.end(k.Remote, k.RemotePort) }
 
-// LocalAddr is the local address and port.
+// LocalAddr returns the local address and port.
 func (k FlowKey) LocalAddr() netip.AddrPort { return k.end(k.Local, k.LocalPort) }
 
 func (k FlowKey) end(addr [16]byte, port [2]byte) netip.AddrPort {
@@ -176,11 +178,11 @@ type Flow struct {
 	ID       FlowID
 	Kind     Kind
 	State    State
-	Owner    uint16 // lane whose engine owns the flow, or NoOwner
+	Owner    uint16 // number of the lane whose engine owns the flow, or NoOwner
 	PID      uint32 // process that made the entry
-	Longest  uint32 // octets of the longest packet that the sockets take, Ethernet header included; 0: any
+	Longest  uint32 // largest packet that the sockets take, in octets with the Ethernet header; 0 means no limit
 	Created  uint64 // CLOCK_MONOTONIC, nanoseconds
-	Orphaned uint64 // CLOCK_MONOTONIC, nanoseconds, at the first packet that found the owner's engine gone; 0: none
+	Orphaned uint64 // CLOCK_MONOTONIC, nanoseconds: arrival of the first packet after the owner's engine died; 0 means none
 	Program  uint32 // number of the program on the flow's own port
 	Queue    uint16 // queue of that port whose engine owns the flow, or NoOwner
 	Reserved uint16
@@ -188,12 +190,12 @@ type Flow struct {
 
 // Options is struct stag_options, the one entry of MapOptions.
 type Options struct {
-	// OrphanWait is how long, in nanoseconds, the program keeps a flow's packets
-	// from the kernel once they find the engine gone. Then it gives the flow up.
+	// OrphanWait is how long the program drops a flow's packets after the flow's engine
+	// has died, in nanoseconds. Then the program passes them to the kernel.
 	OrphanWait uint64
 }
 
-// EntryLen is the length in octets of struct stag_entry, an entry of MapTable.
+// EntryLen is the size of an entry of MapTable (struct stag_entry), in octets.
 const EntryLen = 64
 
 // Config is struct stag_config, the one entry of MapConfig. It describes the
@@ -203,8 +205,8 @@ type Config struct {
 	KeySize    uint16 // octets
 	FlowSize   uint16 // octets
 	RecordSize uint16 // octets
-	Reasons    uint16 // entries in MapStats
-	EntrySize  uint16 // octets, of MapTable
+	Reasons    uint16 // number of entries in MapStats
+	EntrySize  uint16 // octets of an entry of MapTable
 	Reserved   uint16
 }
 

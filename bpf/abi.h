@@ -3,9 +3,9 @@
  * The layouts that the steering program, the engine and the tools share. The
  * Go mirror is abi.go; a test compares the two through the object's BTF.
  *
- * Octet order: the ports of a flow key are in network order, as a packet has
- * them, and addresses are octet strings. Every other number, the STag in a
- * record included, is in host order: it never leaves the machine.
+ * Byte order: the ports of a flow key are in network order, as in a packet.
+ * Addresses are octet strings. Every other number, including the STag in a
+ * record, is in host order, because it never leaves the machine.
  */
 #ifndef STAG_ABI_H
 #define STAG_ABI_H
@@ -30,7 +30,7 @@ enum stag_kind {
 	STAG_KIND_ICMP = 4,  /* in records only: an ICMP "too big" about a segment of the flow */
 };
 
-/* Whether the engine has the connection. The program steers in every state. */
+/* The progress of a flow's take-over by the engine. The program steers in every state. */
 enum stag_state {
 	STAG_PARK = 1,   /* being taken over: the engine holds segments back */
 	STAG_LIVE = 2,   /* the engine runs the connection */
@@ -68,9 +68,9 @@ struct stag_flow {
 	__u8 state;  /* enum stag_state */
 	__u16 owner; /* lane whose engine owns the flow; 0xffff: none yet */
 	__u32 pid;   /* process that made the entry */
-	__u32 longest; /* octets of the longest packet that the sockets take, from the Ethernet header on; 0: any */
+	__u32 longest; /* largest packet that the sockets take, in octets with the Ethernet header; 0: no limit */
 	__u64 created; /* CLOCK_MONOTONIC, nanoseconds */
-	__u64 orphaned; /* CLOCK_MONOTONIC, nanoseconds, at the first packet that found the owner's engine gone; 0: none */
+	__u64 orphaned; /* CLOCK_MONOTONIC, nanoseconds: arrival of the first packet after the owner's engine died; 0: none */
 	__u32 program; /* number of the program on the flow's own port; tools read it */
 	__u16 queue; /* queue of that port whose engine owns the flow; 0xffff: none yet */
 	__u16 reserved;
@@ -95,11 +95,11 @@ STAG_AT(struct stag_flow, queue, 36);
 STAG_AT(struct stag_flow, reserved, 38);
 
 /*
- * The steering record, directly in front of a steered packet. It is a hint: if
- * there is no room for it, the packet comes without one, and the engine parses the
- * packet. The engine zeroes the first word before a chunk is filled again. A record
- * has only fields that the engine reads: offsets of headers and payload cost as much
- * to write as they save.
+ * The steering record lies directly in front of a steered packet. The record is a
+ * hint: if a packet has no room for it, the engine parses the packet. The engine
+ * zeroes the first word of the record before the kernel fills the chunk again. A
+ * record has only fields that the engine reads. Offsets of headers and payload
+ * would cost as much to write as they save.
  */
 struct stag_record {
 	__u32 magic; /* STAG_MAGIC */
@@ -161,10 +161,10 @@ enum stag_entry_translation {
 	STAG_TRANSLATION_PAGE = 8,   /* 8 bits; page size, binary logarithm */
 };
 
-/* Spaces: the origin of the offset in the lower 56 bits of a base or of an `att` entry. */
+/* The origin of an offset. The offset is the lower 56 bits of a base or of an `att` entry. */
 enum stag_space {
 	STAG_SPACE_HEAP = 0,     /* the adapter's region heap */
-	STAG_SPACE_EXTERNAL = 1, /* memory that the owner alone can reach */
+	STAG_SPACE_EXTERNAL = 1, /* memory that only the owner can access */
 	STAG_SPACE_SHIFT = 56,   /* first bit of the space in the word */
 };
 
@@ -219,9 +219,9 @@ STAG_AT(struct stag_config, reserved, 14);
 
 /* The one entry of `options`. The loader writes it when it loads the program, or later. */
 struct stag_options {
-	/* Nanoseconds from the first packet that finds the owner of its flow gone
-	 * until the program gives the flow up. From then on the kernel gets the
-	 * flow's packets and resets the peer. */
+	/* Nanoseconds from the first packet after the death of the flow's engine until
+	 * the program deletes the flow. From then on the kernel gets the flow's packets
+	 * and resets the peer. */
 	__u64 orphan_wait;
 };
 STAG_SIZE(struct stag_options, 8);
@@ -232,11 +232,11 @@ STAG_AT(struct stag_options, orphan_wait, 0);
  * one for each packet. The order is steered, dropped, passed to the kernel.
  */
 enum stag_reason {
-	STAG_STEERED,      /* with its record */
-	STAG_STEERED_BARE, /* no room for the record */
-	STAG_NO_SOCKET,    /* flow known, no socket at this queue: dropped */
-	STAG_TOO_LONG,     /* flow known, longer than its sockets take: dropped */
-	STAG_ORPHANED,     /* flow given up, as its engine is gone: passed */
+	STAG_STEERED,      /* redirected with a record */
+	STAG_STEERED_BARE, /* redirected without a record: no room */
+	STAG_NO_SOCKET,    /* dropped: the flow is known, but this queue has no socket */
+	STAG_TOO_LONG,     /* dropped: longer than the flow's sockets take */
+	STAG_ORPHANED,     /* passed: the flow's engine has died */
 
 	STAG_SHORT_ETHERNET, /* the frame ends within the header named */
 	STAG_SHORT_VLAN,
@@ -245,14 +245,14 @@ enum stag_reason {
 	STAG_SHORT_TCP,
 	STAG_SHORT_ICMP, /* the quoted segment's first 8 octets included */
 	STAG_NOT_IP,     /* ARP, a second VLAN tag, 802.1ad, ... */
-	STAG_BAD_IP,     /* version, header length or total length cannot be */
+	STAG_BAD_IP,     /* impossible version, header length or total length */
 	STAG_IP_OPTIONS, /* IPv6: an extension header */
 	STAG_FRAGMENT,
 	STAG_NOT_TCP,
-	STAG_BAD_TCP, /* header length cannot be */
+	STAG_BAD_TCP, /* impossible header length */
 	STAG_NO_FLOW,
 	STAG_ICMP_OTHER,   /* not "too big", or not about a TCP segment */
-	STAG_ICMP_NO_FLOW, /* "too big", about a segment that is not ours */
+	STAG_ICMP_NO_FLOW, /* "too big" about a segment of no known flow */
 
 	STAG_REASONS, /* the number of reasons */
 };

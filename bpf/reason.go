@@ -6,29 +6,29 @@ import "fmt"
 // MapStats. The program counts exactly one reason for each packet.
 type Reason uint32
 
-// Reasons (enum stag_reason).
+// These are the reasons (enum stag_reason). docs/counters.md explains each.
 const (
-	Steered     Reason = iota // with its record
-	SteeredBare               // no room in front of the packet for the record
-	NoSocket                  // flow known, no socket at this queue: dropped
-	TooLong                   // flow known, longer than its sockets take: dropped
-	Orphaned                  // flow given up, as its engine is gone: passed to the kernel, which resets the peer
+	Steered     Reason = iota // redirected to the engine with a steering record
+	SteeredBare               // redirected without a record: no room in front of the packet
+	NoSocket                  // dropped: the flow is known, but this queue has no socket
+	TooLong                   // dropped: the flow is known, but the packet is longer than the flow's sockets take
+	Orphaned                  // passed to the kernel, which resets the peer: the flow's engine has died
 
 	ShortEthernet // the frame ends within its Ethernet header
 	ShortVLAN     // the frame ends within its VLAN tag
 	ShortIP4      // the frame ends within its IPv4 header
 	ShortIP6      // the frame ends within its IPv6 header
 	ShortTCP      // the frame ends within its TCP header
-	ShortICMP     // the frame ends within its ICMP message, the first 8 octets of the quoted segment included
+	ShortICMP     // the frame ends within its ICMP message, up to octet 8 of the quoted segment
 	NotIP         // ARP, a second VLAN tag, 802.1ad and others
-	BadIP         // version, header length or total length cannot be
+	BadIP         // impossible version, header length or total length
 	IPOptions     // IPv4 with options, IPv6 with an extension header
-	Fragment      // a fragment of either version, the first one included
+	Fragment      // an IPv4 or IPv6 fragment, including the first
 	NotTCP        // neither TCP nor ICMP
-	BadTCP        // header length cannot be
-	NoFlow        // TCP, of a connection that was not taken over
-	ICMPOther     // not "too big", or not about a TCP segment
-	ICMPNoFlow    // "too big" about a segment that is not ours
+	BadTCP        // impossible TCP header length
+	NoFlow        // a TCP segment of a connection that was not taken over
+	ICMPOther     // an ICMP message that is not "too big", or is not about a TCP segment
+	ICMPNoFlow    // an ICMP "too big" about a segment of no known flow
 
 	Reasons // the number of reasons
 )

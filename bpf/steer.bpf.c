@@ -4,8 +4,8 @@
 /*
  * The steering program. It finds the flow of a packet that arrives, writes a
  * steering record in front of it and redirects it to the socket of its queue.
- * It passes every other packet to the kernel (XDP_PASS): all but whole TCP
- * segments of a known flow and ICMP "too big" messages about one.
+ * Only whole TCP segments of a known flow, and ICMP "too big" messages about such
+ * segments, have a flow. The program passes all other packets to the kernel (XDP_PASS).
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -22,8 +22,8 @@
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /*
- * The flows of an adapter. The programs on all of its ports read them. The loader
- * sets max_entries of flows and xsks.
+ * The flows of an adapter. The programs on all ports of the adapter read them. The
+ * loader sets max_entries of flows and xsks.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -40,8 +40,8 @@ struct {
 } xsks SEC(".maps");
 
 /*
- * The socket of each lane of the adapter, on any port. The program does not redirect
- * by this map: a filled slot means that the lane's engine lives.
+ * The sockets of the adapter's lanes, on any port. The program does not redirect to
+ * them: it only checks the slot. A filled slot means that the lane's engine lives.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
@@ -58,8 +58,8 @@ struct {
 } stats SEC(".maps");
 
 /*
- * The adapter's table and its translations. The program neither reads them nor is
- * loaded with them: the adapter creates them and chooses their sizes.
+ * The adapter's table and its page lists. The adapter creates them and chooses their
+ * sizes. The program does not read them, and is loaded without them.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -77,7 +77,7 @@ struct {
 	__type(value, __u64); /* enum stag_space and an offset, or an index */
 } att SEC(".maps");
 
-/* Read only when a packet finds no socket. */
+/* The program reads the options only when a packet finds no socket. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -85,7 +85,7 @@ struct {
 	__type(value, struct stag_options);
 } options SEC(".maps");
 
-/* The layouts that this program was built with. The program does not read it. */
+/* The layouts that this program was built with. The program does not read them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -126,7 +126,7 @@ struct quoted_ports {
 	__be32 seq;
 };
 
-/* A packet while the program reads it. Every octet before `pos` is proven to exist. */
+/* A position in a packet. The verifier knows that every octet before `pos` exists. */
 struct cursor {
 	void *pos;
 	void *end;
@@ -134,9 +134,9 @@ struct cursor {
 };
 
 /*
- * TAKE points header at the next header and steps over it. It is 0 if the header is
- * cut off. It does not yield NULL then: the comparison of a packet's pointer with
- * NULL needs CAP_PERFMON, and this program must load without that.
+ * TAKE points header at the next header and steps over it. TAKE is 0 if the header is
+ * cut off. It does not set header to NULL then. A comparison of a packet pointer with
+ * NULL needs CAP_PERFMON, and this program must load without CAP_PERFMON.
  */
 #define TAKE(c, header) ((header) = (c)->pos, step((c), sizeof(*(header))))
 
@@ -192,12 +192,12 @@ static __noinline int leave(enum stag_reason why, int verdict)
 
 /*
  * stranded decides on a packet of a flow whose queue has no socket. While the owner's
- * engine has a socket, on any port, stranded drops the packet: the kernel must not see
- * it. The kernel empties the owner's slot when the engine's process ends for any cause.
- * An engine that is stopped keeps its slot. After orphan_wait the program gives the flow
- * of an ended engine up; the kernel, which has no such connection, then resets the peer.
- * The wait is needed because a process that ends closes the sockets that hold the ports
- * of its connections a little later than the sockets of its queues.
+ * engine has a socket, on any port, stranded drops the packet, so that the kernel does not
+ * see it. The kernel empties the owner's slot when the engine's process ends for any cause.
+ * A stopped engine keeps its slot. After orphan_wait the program deletes the flow of an
+ * ended engine and passes the packet. The kernel has no such connection, so it resets the
+ * peer. The wait is needed because an ending process closes the sockets that reserve the
+ * ports of its connections a little later than the sockets of its queues.
  */
 static __noinline int stranded(const struct stag_flow_key *key)
 {
@@ -225,9 +225,9 @@ static __noinline int stranded(const struct stag_flow_key *key)
 }
 
 /*
- * steer writes the record and redirects the packet to this queue's socket. A packet
- * in several fragments arrives there as one. If it is too long for the socket, steer
- * drops it: it must not pass, for the reason given before the redirect.
+ * steer writes the record and redirects the packet to this queue's socket. The socket
+ * gets the fragments of a packet as one packet. If the packet is too long for the socket,
+ * steer drops it, because the kernel must not see it: see the redirect below.
  */
 static __always_inline int steer(struct xdp_md *ctx, const struct stag_record *r,
 				 const struct stag_flow_key *key, __u32 longest)
@@ -237,7 +237,7 @@ static __always_inline int steer(struct xdp_md *ctx, const struct stag_record *r
 	if (longest && bpf_xdp_get_buff_len(ctx) > longest)
 		return leave(STAG_TOO_LONG, XDP_DROP);
 
-	/* This call fails for drivers without room in front of the packet. */
+	/* This call fails if the driver has no room in front of the packet. */
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*r)) == 0) {
 		struct stag_record *front = (void *)(long)ctx->data_meta;
 
@@ -246,15 +246,15 @@ static __always_inline int steer(struct xdp_md *ctx, const struct stag_record *r
 			why = STAG_STEERED;
 		}
 	}
-	/* If the slot is empty, the packet must not pass while the engine lives: the
-	 * kernel would answer for a connection that it no longer has. */
+	/* If the slot is empty, the packet must not pass while the engine lives. The
+	 * kernel no longer has the connection, and would answer with a reset. */
 	if (bpf_redirect_map(&xsks, ctx->rx_queue_index, XDP_DROP) != XDP_REDIRECT)
 		return stranded(key);
 	count(why);
 	return XDP_REDIRECT;
 }
 
-/* steer_rare is steer, but not inlined, for the same reason as leave. */
+/* steer_rare does the same as steer, but is not inlined, for the reason given at leave. */
 static __noinline int steer_rare(struct xdp_md *ctx, const struct stag_record *r,
 				 const struct stag_flow_key *key, __u32 longest)
 {
@@ -275,7 +275,7 @@ static __always_inline const struct stag_flow *look_up(const struct stag_flow_ke
 	return f;
 }
 
-/* note_fpdu records the STag if the payload, len octets, begins with a tagged FPDU. */
+/* note_fpdu records the STag if the payload of len octets begins with a tagged FPDU. */
 static __always_inline void note_fpdu(struct cursor *c, __u32 len, struct stag_record *r)
 {
 	const struct tagged_fpdu *f;
@@ -314,8 +314,8 @@ static __always_inline int tcp(struct xdp_md *ctx, struct cursor *c, __u32 len,
 }
 
 /*
- * quoted decides on a "too big". The quotation is a segment that this machine sent,
- * so its source is the local end.
+ * quoted decides on an ICMP "too big". The quotation is a segment that this machine
+ * sent, so the source of the quotation is the local end.
  */
 static __always_inline int quoted(struct xdp_md *ctx, struct cursor *c,
 				  struct stag_flow_key *key, struct stag_record *r)
@@ -381,7 +381,7 @@ static __always_inline int icmp6(struct xdp_md *ctx, struct cursor *c, __u32 len
 /* whole reports whether the packet is as long as its IP header says. */
 static __always_inline int whole(struct xdp_md *ctx, __u32 l3, __u32 ip_len)
 {
-	/* The length with fragments: the cursor sees the linear part only. */
+	/* This length includes fragments. The cursor sees only the linear part. */
 	return l3 + ip_len <= bpf_xdp_get_buff_len(ctx);
 }
 
