@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pages is the kind of memory that an arena got.
+// Pages is the kind of memory pages of an arena.
 type Pages uint8
 
 const (
 	PagesSmall       Pages = iota // the machine's ordinary pages
 	PagesTransparent              // ordinary pages that the kernel may merge into huge pages
-	PagesHuge                     // 2 MiB pages set aside (vm.nr_hugepages)
+	PagesHuge                     // 2 MiB pages from the reserved pool (vm.nr_hugepages)
 )
 
 func (p Pages) String() string {
@@ -26,25 +26,24 @@ func (p Pages) String() string {
 
 const hugePage = 2 << 20 // octets
 
-// Arena is the one mapping that holds all frames of an adapter. It lies outside
-// the Go heap. Cut, Size, Pages and Close are safe for concurrent use.
+// Arena is the one mapping that holds all frames of an adapter. It lies outside the Go
+// heap. Cut, Size, Pages and Close are safe for concurrent use.
 //
-// The mapping stays until Close was called and every queue over it is closed,
-// in either order.
+// The mapping stays until the arena and all its queues are closed, in any order.
 type Arena struct {
 	mem   []byte
 	pages Pages
 
 	mu    sync.Mutex
-	cut   uint64 // octets handed out
-	chunk uint32 // chunk size of its queues; 0 before the first is open
-	users int    // open queues, plus one until Close
+	cut   uint64 // octets that Cut has reserved
+	chunk uint32 // chunk size of the arena's queues; 0 before the first queue is open
+	users int    // number of open queues, plus one until Close
 	shut  bool
 }
 
-// NewArena maps size octets, rounded up to whole pages. It uses huge pages if
-// at least size octets of them are set aside and free. Otherwise it uses small
-// pages and asks the kernel to merge them.
+// NewArena maps size octets, rounded up to whole pages. It uses huge pages if enough of
+// them are reserved and free. Otherwise it uses small pages and asks the kernel to
+// merge them.
 func NewArena(size uint64) (*Arena, error) {
 	if size == 0 || size > math.MaxInt64-hugePage {
 		return nil, fmt.Errorf("afxdp: arena of %d octets: ask for at least one and fewer than 2^63", size)
@@ -75,7 +74,7 @@ func mapArena(size uint64) ([]byte, Pages, error) {
 	return mem, PagesSmall, nil
 }
 
-// transparentHugePages reports whether the kernel honours MADV_HUGEPAGE.
+// transparentHugePages reports whether the kernel accepts MADV_HUGEPAGE.
 func transparentHugePages() bool {
 	mode, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled")
 	return err == nil && !strings.Contains(string(mode), "[never]")
@@ -83,19 +82,19 @@ func transparentHugePages() bool {
 
 var pageSize = uint64(os.Getpagesize())
 
-// roundUp returns the smallest multiple of unit, a power of two, that is not
-// below n. The caller makes sure that the result does not overflow.
+// roundUp returns the smallest multiple of unit that is at least n. unit must be a
+// power of two, and the result must not overflow.
 func roundUp(n, unit uint64) uint64 { return (n + unit - 1) &^ (unit - 1) }
 
-// Size is the length of the mapping in octets.
+// Size returns the length of the mapping in octets.
 func (a *Arena) Size() uint64 { return uint64(len(a.mem)) }
 
-// Pages returns the kind of memory that the arena got.
+// Pages returns the kind of memory pages that NewArena got.
 func (a *Arena) Pages() Pages { return a.pages }
 
-// Cut reserves size octets, rounded up to whole pages, for one region. A region
-// exists as long as its arena. After its queue is closed, another queue may be
-// opened over it.
+// Cut reserves a region of size octets, rounded up to whole pages. The region exists as
+// long as the arena. After the region's queue is closed, another queue may use the
+// region.
 func (a *Arena) Cut(size uint64) (*Region, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -114,9 +113,9 @@ func (a *Arena) Cut(size uint64) (*Region, error) {
 	return r, nil
 }
 
-// Close releases the arena. If no queue is open over the arena, Close unmaps
-// the memory; otherwise the Close of the last queue does. Do not touch the
-// memory after it is unmapped.
+// Close releases the arena. If no queue is open over the arena, Close unmaps the
+// memory. Otherwise the Close of the last queue unmaps it. The caller must not use
+// unmapped memory.
 func (a *Arena) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -127,7 +126,7 @@ func (a *Arena) Close() error {
 	return a.leave()
 }
 
-// leave ends one use of the arena. The caller holds mu.
+// leave ends one use of the arena. The caller must hold mu.
 func (a *Arena) leave() error {
 	if a.users--; a.users > 0 {
 		return nil
@@ -141,28 +140,28 @@ func (a *Arena) leave() error {
 // Region is a part of an arena.
 type Region struct {
 	arena *Arena
-	base  uint64 // octets from the arena's start, page aligned
+	base  uint64 // page-aligned offset from the start of the arena, in octets
 	size  uint64 // octets
 
-	// Under arena.mu.
-	busy   bool // a queue is open over it
-	soiled bool // a queue was open over it before
+	// arena.mu protects these fields.
+	busy   bool // a queue is open over the region
+	soiled bool // a queue was open over the region before
 }
 
-// Base is the offset of the region from the arena's start, in octets.
+// Base returns the offset of the region from the start of the arena, in octets.
 func (r *Region) Base() uint64 { return r.base }
 
-// Size is the region's length in octets.
+// Size returns the length of the region in octets.
 func (r *Region) Size() uint64 { return r.size }
 
-// Bytes is the region's memory, valid until the arena is unmapped.
+// Bytes returns the region's memory, which is valid until the arena is unmapped.
 func (r *Region) Bytes() []byte {
 	end := r.base + r.size
 	return r.arena.mem[r.base:end:end]
 }
 
-// claim gives the region to a queue with chunks of the given size. All queues
-// of an arena use one size, so that each can read the frames of all.
+// claim reserves the region for a queue with chunks of the given size. All queues of an
+// arena must use one size, because each queue reads the frames of all.
 func (r *Region) claim(chunk uint32) (release func() error, err error) {
 	a := r.arena
 	a.mu.Lock()
@@ -175,7 +174,7 @@ func (r *Region) claim(chunk uint32) (release func() error, err error) {
 	case a.chunk != 0 && a.chunk != chunk:
 		return nil, fmt.Errorf("FrameSize is %d, the arena's other queues have %d: make them equal", chunk, a.chunk)
 	}
-	if r.soiled { // a steering record of an earlier queue must not count for a new packet
+	if r.soiled { // an old steering record must not be taken for the record of a new packet
 		clear(r.Bytes())
 	}
 	a.chunk, r.busy, r.soiled = chunk, true, true

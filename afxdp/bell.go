@@ -8,18 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bell wakes the queue's goroutine. Ringing costs a system call only if that
-// goroutine has announced that it is going to sleep.
+// bell wakes the queue's goroutine, the sleeper. ring makes a system call only if the
+// sleeper has announced a sleep.
 //
-// The order of the steps prevents a lost wake-up. The sleeper announces itself,
-// then looks at rung, then polls. The ringer sets rung, then looks for the
-// announcement. At least one of the two sees the other.
+// The order of the steps prevents a lost wake-up. The sleeper sets asleep, then reads
+// rung, then polls. A ringer sets rung, then reads asleep. At least one of the two
+// goroutines therefore sees the other's flag.
 type bell struct {
-	rung   atomic.Bool // the bell was rung and the sleeper has not seen it yet
-	asleep atomic.Bool // a sleep is announced, and no ringer has written to fd for it
+	rung   atomic.Bool // ring was called, and the sleeper has not seen it yet
+	asleep atomic.Bool // the sleeper is about to sleep, and no ringer has written to fd yet
 
 	mu sync.Mutex // keeps the descriptor open during a write
-	fd int        // an eventfd; -1 when there is none
+	fd int        // the eventfd, or -1
 }
 
 func (b *bell) open() error {
@@ -39,36 +39,35 @@ func (b *bell) close() error {
 	return err
 }
 
-// ring ends the sleep in progress or the next one. If rung is already set, the
-// goroutine that set it does the rest, and the sleeper has yet to look.
+// ring ends the present sleep or the next one. If rung is already set, ring does
+// nothing: the goroutine that set rung wakes the sleeper.
 func (b *bell) ring() {
 	if b.rung.Load() || b.rung.Swap(true) || !b.asleep.Swap(false) {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	one := [8]byte{0: 1, 7: 1} // not zero and not all ones in either byte order
+	one := [8]byte{0: 1, 7: 1} // neither zero nor all ones in either byte order
 	for b.fd >= 0 {
-		// EAGAIN means that the counter is full and therefore already readable.
+		// EAGAIN means that the counter is full. The eventfd is then readable anyway.
 		if _, err := unix.Write(b.fd, one[:]); !errors.Is(err, unix.EINTR) {
 			return
 		}
 	}
 }
 
-// announce tells ringers that the caller is about to sleep. It returns true if
-// the bell was rung already and the caller must not sleep. awake ends the
-// announcement.
+// announce announces a sleep of the caller. It returns true if ring was called already;
+// the caller must not sleep then. awake withdraws the announcement.
 func (b *bell) announce() (rung bool) {
 	b.asleep.Store(true)
 	return b.heard()
 }
 
-// awake withdraws the announcement.
+// awake withdraws the announcement of a sleep.
 func (b *bell) awake() { b.asleep.Store(false) }
 
-// drain makes the eventfd unreadable again. A late write may leave it readable
-// while rung is false; then the next poll returns once for nothing.
+// drain makes the eventfd unreadable again. A late write may leave the eventfd readable
+// while rung is false. The next poll then returns once without a reason.
 func (b *bell) drain() {
 	var n [8]byte
 	for {
@@ -78,5 +77,5 @@ func (b *bell) drain() {
 	}
 }
 
-// heard reports whether the bell was rung, and clears rung.
+// heard reports whether ring was called since the last call of heard.
 func (b *bell) heard() bool { return b.rung.Load() && b.rung.Swap(false) }

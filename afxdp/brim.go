@@ -2,39 +2,40 @@ package afxdp
 
 import "math"
 
-// brim limits how many packets the device has at a time in copy mode. The kernel
-// hands each packet to the driver at once. A driver whose queue is full drops the
-// packet and returns EBUSY; the kernel does not report the length of that queue
-// beforehand. On a veth the queue is a ring of 256 places, some of which come back
-// late and in batches. brim learns the limit from the first lost packet; from then on
-// the queue sends fewer at a time, and none is lost.
+// brim limits how many packets the device holds at a time in copy mode. The kernel
+// passes each packet to the driver at once. A driver whose transmit queue is full drops
+// the packet and returns EBUSY. The kernel does not report the length of that queue in
+// advance. On a veth the queue is a ring of 256 slots. Some of these slots become free
+// late and in batches. brim learns the limit from the first lost packet. From then on
+// the queue sends fewer packets at a time, and none is lost.
 //
 // The zero value has no limit.
 type brim struct {
-	most  int  // packets with the device; 0: not known
-	full  bool // most was reached, and too few packets have left the device since
-	since int  // packets completed since most was last set
+	most  int  // limit of packets that the device holds; 0 means not known
+	full  bool // the limit was reached, and few packets have completed since
+	since int  // packets completed since most last changed
 }
 
 const (
-	// leastBrim is the lowest limit. A packet that is lost while the device has fewer
-	// packets than this is lost for a reason other than a full queue.
+	// leastBrim is the lowest limit. If a packet is lost while the device holds fewer
+	// packets, the reason is not a full queue.
 	leastBrim = 64
 
-	// brimAfter is how many packets must complete without a loss before the limit
-	// rises by one: the queue may have been full of packets of other senders.
+	// brimAfter is how many packets must complete without a loss before the limit rises
+	// by one. The limit may be too low because packets of other senders filled the
+	// queue.
 	brimAfter = 1 << 16
 )
 
-// overflown lowers the limit after a packet was lost. with is how many packets
-// the device had, including those whose completion was not reaped yet.
+// overflown lowers the limit after a lost packet. with is the number of packets that
+// the device held, including packets whose completion was not reaped yet.
 func (b *brim) overflown(with int) {
 	if with >= leastBrim {
 		b.most, b.since = max(with-with/8, leastBrim), 0
 	}
 }
 
-// completed counts packets that have left the device without a loss.
+// completed counts n packets that the device has completed without a loss.
 func (b *brim) completed(n int) {
 	if b.since += n; b.since >= brimAfter {
 		b.since = 0
@@ -44,11 +45,11 @@ func (b *brim) completed(n int) {
 	}
 }
 
-// reached reports whether a device with so many packets is at the limit.
+// reached reports whether a device that holds this many packets is at the limit.
 func (b *brim) reached(with int) bool { return b.most != 0 && with >= b.most }
 
-// room returns how many more packets the device takes. After room was 0, it
-// stays 0 until an eighth of the limit has left: sending in batches is cheaper.
+// room returns how many more packets the device takes. After room was 0, it stays 0
+// until an eighth of the limit has completed, because sending in batches is cheaper.
 func (b *brim) room(with int) int {
 	if b.most == 0 {
 		return math.MaxInt

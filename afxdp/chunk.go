@@ -7,12 +7,12 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 )
 
-// holders is the set of owners of a chunk. A chunk without any is in its pool.
+// holders is the set of owners of a chunk. A chunk without owners is in its pool.
 type holders uint8
 
 const (
-	held holders = 1 << iota // by the caller: between Receive and Recycle, Take and Free
-	away                     // with the kernel: to be filled, or in flight
+	held holders = 1 << iota // the caller owns it: between Receive and Recycle, or between Take and Free
+	away                     // the kernel owns it: in the fill ring, or in flight
 )
 
 func (h holders) String() string {
@@ -37,37 +37,37 @@ func (d deed) String() string {
 	return [...]string{"filled", "received", "recycled", "taken", "sent", "completed", "freed", "viewed"}[d]
 }
 
-// chunkOf returns the number of the chunk that contains the octet at addr of the
-// arena. ok is false for an address outside this queue's region.
+// chunkOf returns the number of the chunk that contains the arena address addr. ok is
+// false if addr is outside this queue's region.
 func (q *Queue) chunkOf(addr uint64) (i uint32, ok bool) {
-	off := addr - q.base // wraps to something large below base
+	off := addr - q.base // wraps to a huge offset if addr is below base
 	return uint32(off >> q.shift), off < q.size
 }
 
-// rxChunk is chunkOf for receive frames.
+// rxChunk does the same as chunkOf, for receive chunks only.
 func (q *Queue) rxChunk(addr uint64) (i uint32, ok bool) {
 	i, ok = q.chunkOf(addr)
 	return i, ok && i < q.cfg.RxFrames
 }
 
-// txChunk is chunkOf for transmit frames.
+// txChunk does the same as chunkOf, for transmit chunks only.
 func (q *Queue) txChunk(addr uint64) (i uint32, ok bool) {
 	i, ok = q.chunkOf(addr)
 	return i, ok && i >= q.cfg.RxFrames
 }
 
-// memory is the arena offset of chunk i.
+// memory returns the arena offset of chunk i.
 func (q *Queue) memory(i uint32) uint64 { return q.base + uint64(i)<<q.shift }
 
-// note adds d to the history of chunk i, if the queue keeps histories.
+// note adds event d to the history of chunk i if the queue keeps histories.
 func (q *Queue) note(d deed, i uint32) {
 	if q.trace != nil {
 		q.trace.add(d, i)
 	}
 }
 
-// misused handles an engine that does d with a frame although it may not. With
-// Config.Check it panics; otherwise it counts the frame and leaves it alone.
+// misused handles an engine that may not do d with frame f. With Config.Check it
+// panics. Otherwise it counts the frame and leaves it unchanged.
 func (q *Queue) misused(d deed, f port.Frame) {
 	q.count.Misused++
 	if q.trace != nil {
@@ -89,17 +89,17 @@ func (q *Queue) accuse(d deed, f port.Frame) {
 		q.name, f, d, kind, i, q.state[i], q.trace.story(i)))
 }
 
-const memorable = 8 // deeds that a trace keeps per chunk
+const memorable = 8 // number of events that a trace keeps per chunk
 
-// trace is the recent history of each chunk. It exists only with Config.Check.
+// trace holds the recent events of each chunk. It exists only with Config.Check.
 type trace struct {
-	deeds []entry // memorable per chunk, a ring
+	deeds []entry // a ring of memorable events per chunk
 	next  []uint8
 	now   uint64
 }
 
 type entry struct {
-	at uint64 // the deed's number among all deeds of the queue, from 1
+	at uint64 // number of the event among all events of the queue, from 1
 	deed
 }
 
@@ -113,7 +113,7 @@ func (t *trace) add(d deed, i uint32) {
 	t.next[i] = (t.next[i] + 1) % memorable
 }
 
-// story describes the history of chunk i, oldest deed first.
+// story describes the history of chunk i, the oldest event first.
 func (t *trace) story(i uint32) string {
 	var b strings.Builder
 	for k := range uint32(memorable) {

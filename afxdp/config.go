@@ -9,13 +9,13 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 )
 
-// ZeroCopy selects whether the driver reads and writes the frames itself.
+// ZeroCopy selects between zero-copy mode and copy mode.
 type ZeroCopy uint8
 
 const (
-	ZeroCopyAuto    ZeroCopy = iota // zero copy if the driver can; Queue.Mode returns the result
-	ZeroCopyRequire                 // zero copy, or Open fails
-	ZeroCopyOff                     // the kernel copies
+	ZeroCopyAuto    ZeroCopy = iota // zero copy if the driver supports it; Queue.Mode returns the result
+	ZeroCopyRequire                 // zero copy; otherwise Open fails
+	ZeroCopyOff                     // copy mode
 )
 
 func (z ZeroCopy) String() string {
@@ -25,44 +25,44 @@ func (z ZeroCopy) String() string {
 	return [...]string{"auto", "require", "off"}[z]
 }
 
-// Config describes a queue. Only the interface is required; a zero in any other
-// field means the default.
+// Config describes a queue. Only the interface is required. A zero in any other field
+// selects the default.
 type Config struct {
-	// The interface by index, name or both, in the network namespace of the
-	// thread that calls Open.
+	// Ifindex and IfName name the interface by index, by name or by both. The interface
+	// must be in the network namespace of the thread that calls Open.
 	Ifindex int
 	IfName  string
 	Queue   uint16
 
-	// Port and Lane are the adapter's numbers for the interface and for this queue:
-	// see port.Limits. An adapter's only queue has 0 for both.
+	// Port and Lane are the adapter's numbers for the interface and for this queue: see
+	// port.Limits. Both are 0 for the only queue of an adapter.
 	Port uint16
 	Lane port.Lane
 
-	FrameSize uint32 // octets in a chunk, 2048 or 4096; 0 means 4096
-	RxFrames  uint32 // receive chunks; 0 means 4096
-	TxFrames  uint32 // transmit chunks; 0 means 4096
+	FrameSize uint32 // size of a chunk, 2048 or 4096 octets; 0 means 4096
+	RxFrames  uint32 // number of receive chunks; 0 means 4096
+	TxFrames  uint32 // number of transmit chunks; 0 means 4096
 
-	// Slots of the rings, powers of two. 0 means 2048 for TxRing. For the other
-	// rings 0 means room for every chunk of their pool, but at least 2048 for RxRing
-	// and at least TxRing for CompRing.
+	// RxRing, TxRing, FillRing and CompRing are the numbers of slots of the rings,
+	// powers of two. TxRing 0 means 2048. For another ring, 0 means room for every
+	// chunk of its pool, but at least 2048 for RxRing and at least TxRing for CompRing.
 	RxRing, TxRing, FillRing, CompRing uint32
 
 	ZeroCopy ZeroCopy
 
-	// SendBuffer limits what the kernel holds for transmission in copy mode, in
-	// octets as the kernel accounts for them; 0 means enough for TxFrames.
+	// SendBuffer limits the memory that the kernel holds for transmission in copy mode,
+	// in octets of the kernel's accounting. 0 means enough for TxFrames.
 	SendBuffer uint32
 
-	// BusyPoll is how long one system call may busy poll, in whole microseconds.
-	// Above zero it makes the socket drive the interface's NAPI, which needs
-	// napi_defer_hard_irqs and gro_flush_timeout set on the interface.
+	// BusyPoll is how long one system call may busy poll, in whole microseconds. If it
+	// is above zero, the socket drives the interface's NAPI. The interface then needs
+	// napi_defer_hard_irqs and gro_flush_timeout.
 	BusyPoll time.Duration
-	// BusyPollBudget is how many frames one busy poll may take; 0 means 64.
+	// BusyPollBudget is the largest number of frames of one busy poll; 0 means 64.
 	BusyPollBudget uint16
 
-	// Check makes the queue panic, with the chunk's history, when a chunk would
-	// get a second owner. Without Check the queue refuses the frame and counts it.
+	// Check makes the queue panic when a chunk would get a second owner. The message
+	// has the chunk's history. Without Check the queue refuses the frame and counts it.
 	// The build tag stagdebug turns Check on for every queue.
 	Check bool
 }
@@ -70,7 +70,7 @@ type Config struct {
 const (
 	defaultFrames = 4096
 	defaultRing   = 2048
-	minRing       = 32 // frames that one kick moves on the oldest kernels
+	minRing       = 32 // the oldest kernels send 32 frames per system call
 	maxRing       = 1 << 20
 	maxFrames     = 1 << 20
 )
@@ -89,7 +89,7 @@ func (c Config) regionSize() uint64 {
 	return (uint64(c.RxFrames) + uint64(c.TxFrames)) * uint64(c.FrameSize)
 }
 
-// fill returns c with its defaults set, or an error with every fault of c.
+// fill returns c with its defaults set. The error describes every fault of c.
 func (c Config) fill() (Config, error) {
 	setDefault(&c.FrameSize, 4096)
 	setDefault(&c.RxFrames, defaultFrames)
@@ -127,7 +127,7 @@ func (c Config) fill() (Config, error) {
 	return c, nil
 }
 
-// named is a number of the configuration and its name, for error messages.
+// named is a number of the configuration with its name, for error messages.
 type named struct {
 	name string
 	n    uint32
@@ -166,7 +166,7 @@ func ringFor(n uint32) uint32 {
 		return minRing
 	}
 	if n > maxFrames {
-		return maxRing // fill reports n itself
+		return maxRing // fill reports that n is too large
 	}
 	return 1 << bits.Len32(n-1)
 }

@@ -2,5 +2,5 @@
 
 package afxdp
 
-// debug turns Config.Check on for every queue.
+// debug is Config.Check for every queue. The build tag stagdebug sets it.
 const debug = false

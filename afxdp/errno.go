@@ -2,41 +2,41 @@ package afxdp
 
 import "golang.org/x/sys/unix"
 
-// call is a system call on the socket. One system call has several values if
-// the same error means different things in different modes.
+// call is a system call on the socket. A system call has two values of call if an error
+// means different things in copy mode and in zero-copy mode.
 type call uint8
 
 const (
 	sendCopy call = iota // sendto in copy mode: the kernel transmits within the call
 	sendZero             // sendto in zero-copy mode: it wakes the driver
-	recv                 // recvfrom: it wakes the driver's receive side, or asks whether the interface exists
+	recv                 // recvfrom: it wakes the driver's receive side, or probes for the interface
 	poll                 // ppoll on socket and eventfd
 	bindCopy             // bind with XDP_COPY
 	bindZero             // bind with XDP_ZEROCOPY
 )
 
-// action is the caller's reaction to the outcome of a call.
+// action is the caller's reaction to the result of a call.
 type action uint8
 
 const (
-	done        action = iota // nothing
+	done        action = iota // success: do nothing
 	retry                     // repeat the call at once
-	again                     // no progress now; leave the work in the ring for the next call
-	lost                      // the driver consumed one frame and dropped it; go on
-	linkDown                  // return ErrLinkDown; the queue stays usable
-	gone                      // return ErrGone; only Close is left
-	interrupted               // return early, as after an event
-	wait                      // pause and repeat the call, for about a second
-	noZero                    // this driver or queue cannot do zero copy
+	again                     // nothing was sent now: leave the work in the ring for the next call
+	lost                      // the driver dropped one frame: go on with the next
+	linkDown                  // return ErrLinkDown: the queue stays usable
+	gone                      // return ErrGone: the caller can only call Close
+	interrupted               // return early, as if an event had arrived
+	wait                      // sleep a little and repeat the call, for about a second
+	noZero                    // this driver or queue does not support zero copy
 	fail                      // return the error
 )
 
-// other stands for every error number without a row of its own. If a call has no
-// row for other, such an error means fail.
+// other stands for every error number without a row of its own. If a call has no row
+// for other, such an error means fail.
 const other = unix.Errno(1 << 16)
 
-// outcomes maps the kernel's errors to actions. The meanings are from the
-// sources of Linux (net/xdp/xsk.c, net/core/dev.c, drivers' ndo_xsk_wakeup).
+// outcomes maps the kernel's errors to actions. The meanings come from the sources of
+// Linux (net/xdp/xsk.c, net/core/dev.c, drivers' ndo_xsk_wakeup).
 var outcomes = []struct {
 	call  call
 	errno unix.Errno
@@ -46,15 +46,15 @@ var outcomes = []struct {
 	{sendCopy, unix.EINTR, retry},
 	{sendCopy, unix.EAGAIN, again},      // the call's budget is used up, the driver is busy, or the send buffer is full
 	{sendCopy, unix.ENOBUFS, again},     // no memory for a packet buffer
-	{sendCopy, unix.ENOMEM, again},      // the same
+	{sendCopy, unix.ENOMEM, again},      // no memory for a packet buffer
 	{sendCopy, unix.EBUSY, lost},        // NET_XMIT_DROP: the descriptor is consumed
-	{sendCopy, unix.ENETDOWN, linkDown}, // interface not up
-	{sendCopy, unix.ENXIO, gone},        // unbound: the interface was removed
+	{sendCopy, unix.ENETDOWN, linkDown}, // the interface is not up
+	{sendCopy, unix.ENXIO, gone},        // the socket is unbound because the interface was removed
 
 	{sendZero, 0, done},
 	{sendZero, unix.EINTR, retry},
 	{sendZero, unix.EAGAIN, again}, // the driver is being reconfigured
-	{sendZero, unix.EBUSY, again},  // the same; no descriptor is consumed
+	{sendZero, unix.EBUSY, again},  // the driver is being reconfigured; no descriptor is consumed
 	{sendZero, unix.ENOBUFS, again},
 	{sendZero, unix.ENETDOWN, linkDown},
 	{sendZero, unix.ENXIO, gone},
@@ -68,20 +68,20 @@ var outcomes = []struct {
 	{recv, unix.ENXIO, gone},
 
 	{poll, 0, done},
-	{poll, unix.EINTR, interrupted}, // a signal ends a sleep
+	{poll, unix.EINTR, interrupted}, // a signal ends the sleep
 	{poll, unix.ENOMEM, again},
 
 	{bindCopy, 0, done},
 	{bindCopy, unix.EINTR, retry},
-	{bindCopy, unix.EBUSY, wait}, // the queue is in use, or the kernel has not released a closed socket yet
+	{bindCopy, unix.EBUSY, wait}, // another socket uses the queue, or the kernel has not yet released a closed socket
 
 	{bindZero, 0, done},
 	{bindZero, unix.EINTR, retry},
 	{bindZero, unix.EBUSY, wait},
-	{bindZero, unix.ENODEV, fail}, // this error and the next two occur in copy mode too
+	{bindZero, unix.ENODEV, fail}, // ENODEV, and the next two errors, also occur in copy mode
 	{bindZero, unix.ENETDOWN, fail},
 	{bindZero, unix.EPERM, fail},
-	{bindZero, other, noZero}, // EOPNOTSUPP, EINVAL and any other answer of a driver
+	{bindZero, other, noZero}, // EOPNOTSUPP, EINVAL or any other error of a driver
 }
 
 // decide returns the action for the result errno of call c.

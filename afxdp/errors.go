@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// condition is an error of this package that wraps an error of the kernel.
-// errors.Is finds either.
+// condition is an error of this package that wraps an error of the kernel. errors.Is
+// finds both.
 type condition struct {
 	text  string
 	errno unix.Errno
@@ -17,13 +17,13 @@ type condition struct {
 func (c *condition) Error() string { return c.text }
 func (c *condition) Unwrap() error { return c.errno }
 
-// Errors of a queue as a whole.
+// These errors are about a queue as a whole.
 var (
-	// ErrLinkDown means that the interface is not up. The queue stays usable;
-	// queued frames leave when the link is back. It wraps unix.ENETDOWN.
+	// ErrLinkDown means that the interface is not up. The queue stays usable. The
+	// kernel sends the queued frames when the link is up again. It wraps unix.ENETDOWN.
 	ErrLinkDown error = &condition{"link is down", unix.ENETDOWN}
-	// ErrGone means that the interface was removed. The only useful method is
-	// Close. It wraps unix.ENXIO.
+	// ErrGone means that the interface was removed. The caller can only call Close. It
+	// wraps unix.ENXIO.
 	ErrGone error = &condition{"interface is gone", unix.ENXIO}
 	// ErrInUse means that another socket is bound to the queue. It wraps unix.EBUSY.
 	ErrInUse error = &condition{"queue in use", unix.EBUSY}
@@ -31,7 +31,7 @@ var (
 	ErrClosed error = &condition{"queue is closed", unix.EBADF}
 )
 
-// hints lists what an operator can do about an error of a step of Open.
+// hints lists remedies for errors of Open, by step and error.
 var hints = []struct {
 	step  string
 	errno unix.Errno
@@ -50,7 +50,7 @@ var hints = []struct {
 	{stepBuffer, unix.EPERM, "grant CAP_NET_ADMIN or set SendBuffer within net.core.wmem_max"},
 }
 
-// explain adds the step that failed and, if hints has one, the remedy.
+// explain adds the failed step and the remedy, if hints has one, to an error.
 func explain(step string, err error) error {
 	for _, h := range hints {
 		if h.step == step && errors.Is(err, h.errno) {

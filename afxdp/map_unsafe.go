@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ringAt views mem, a mapping from the kernel, as a ring of n slots of type T
-// at the given offsets. It checks every offset, because the kernel supplies them.
+// ringAt returns the ring of n slots of type T at the given offsets of mem, a mapping
+// of the kernel. The kernel supplies the offsets, so ringAt checks them.
 func ringAt[T any](mem []byte, at unix.XDPRingOffset, n uint32) (ring.Memory[T], error) {
 	var none ring.Memory[T]
 	var slot T
@@ -31,9 +31,9 @@ func ringAt[T any](mem []byte, at unix.XDPRingOffset, n uint32) (ring.Memory[T],
 	}, nil
 }
 
-// registerUmem registers mem with the socket as chunks of the given size in
-// octets. mem must be page aligned and must stay mapped while the socket is open.
-// If mem is empty, registerUmem returns EINVAL.
+// registerUmem registers mem with the socket. chunk is the size of a chunk in octets.
+// mem must be page aligned and must stay mapped while the socket is open. If mem is
+// empty, registerUmem returns EINVAL.
 func registerUmem(fd int, mem []byte, chunk uint32) error {
 	if len(mem) == 0 {
 		return unix.EINVAL
@@ -48,8 +48,8 @@ func registerUmem(fd int, mem []byte, chunk uint32) error {
 	return orNil(errno)
 }
 
-// option reads an option of the socket into v, a structure without pointers. A
-// kernel that knows fewer fields leaves the others unchanged.
+// option reads an option of the socket into v, a structure without pointers. An older
+// kernel may know fewer fields. It leaves the other fields unchanged.
 func option[T unix.XDPMmapOffsets | unix.XDPStatistics | uint32](fd, opt int, v *T) error {
 	size := uint32(unsafe.Sizeof(*v))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_XDP, uintptr(opt),

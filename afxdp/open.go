@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The steps of Open, as its errors spell them.
+// These are the steps of Open, as its errors name them.
 const (
 	stepName     = "find the interface"
 	stepRegion   = "claim the region"
@@ -26,14 +26,14 @@ const (
 	stepBusyPoll = "set busy polling"
 )
 
-// Open binds an AF_XDP socket to a queue of an interface. The frames lie in
-// region r, which must hold at least c.RegionSize octets. Frames arrive after the
-// loader has put the socket (FD) into the XDP program's map.
+// Open binds an AF_XDP socket to a queue of an interface. The frames lie in region r,
+// which must hold at least c.RegionSize octets. No frame arrives until the loader has
+// put the socket (FD) into the XDP program's map.
 //
-// If another socket is bound to the queue, Open tries again for about a second,
-// because the kernel releases a closed socket late; then it returns ErrInUse. The
-// calling goroutine must be locked to its thread if the thread is in a network
-// namespace of its own.
+// If another socket is bound to the queue, Open tries again for about a second, because
+// the kernel releases a closed socket late. Then it returns ErrInUse. If the thread is
+// in a network namespace of its own, the calling goroutine must be locked to the
+// thread.
 func Open(c Config, r *Region) (*Queue, error) {
 	c, err := c.fill()
 	if err != nil {
@@ -66,7 +66,7 @@ func Open(c Config, r *Region) (*Queue, error) {
 	return q, nil
 }
 
-// label returns the interface's name or, if that is not known yet, its index.
+// label returns the interface's name, or its index if the name is not known yet.
 func (c Config) label() string {
 	if c.IfName == "" {
 		return fmt.Sprintf("interface %d", c.Ifindex)
@@ -74,7 +74,7 @@ func (c Config) label() string {
 	return c.IfName
 }
 
-// resolve looks up whichever of the interface's name and index is missing.
+// resolve looks up the interface's name or index, whichever is missing.
 func (q *Queue) resolve() error {
 	c := &q.cfg
 	var dev *net.Interface
@@ -100,7 +100,7 @@ func (q *Queue) resolve() error {
 	return nil
 }
 
-// claim takes the region and divides it into the chunks of the two pools.
+// claim reserves the region and divides it into the chunks of the two pools.
 func (q *Queue) claim(r *Region) error {
 	c := q.cfg
 	if need := c.regionSize(); r == nil || r.size < need {
@@ -127,7 +127,8 @@ func (q *Queue) claim(r *Region) error {
 	return nil
 }
 
-// countdown returns a pool of the chunks [from, to), with from on top.
+// countdown returns a pool of the chunks [from, to). The chunk from is on top of the
+// stack.
 func countdown(from, to uint32) []uint32 {
 	pool := make([]uint32, 0, to-from)
 	for i := to; i > from; i-- {
@@ -154,8 +155,8 @@ func (q *Queue) socket() error {
 	return nil
 }
 
-// mapRings creates and maps the four rings. The undo stack unmaps them before it
-// closes the socket: a mapping keeps the interface's queue bound.
+// mapRings creates and maps the four rings. The undo stack unmaps them before it closes
+// the socket, because a mapping keeps the socket bound to the queue.
 func (q *Queue) mapRings() error {
 	c := q.cfg
 	var mem [4][]byte
@@ -163,8 +164,8 @@ func (q *Queue) mapRings() error {
 	rows := [4]struct {
 		option int
 		slots  uint32
-		width  uint64 // octets in a slot
-		page   int64  // offset that selects the ring in mmap
+		width  uint64 // octets of a slot
+		page   int64  // mmap offset that selects the ring
 		at     *unix.XDPRingOffset
 	}{
 		{unix.XDP_UMEM_FILL_RING, c.FillRing, 8, unix.XDP_UMEM_PGOFF_FILL_RING, &at.Fr},
@@ -213,10 +214,10 @@ func consume[T any](dst *ring.Consumer[T], mem []byte, at unix.XDPRingOffset, n 
 	return err
 }
 
-// bind binds the socket to the interface's queue, in zero-copy mode if the
+// bind binds the socket to the interface's queue. It selects zero-copy mode if the
 // configuration allows it and the driver supports it.
 func (q *Queue) bind() error {
-	q.refill() // so that the first packets find chunks
+	q.refill() // the first packets need chunks
 	if q.cfg.ZeroCopy != ZeroCopyOff {
 		act, err := q.tryBind(bindZero, unix.XDP_ZEROCOPY)
 		if act != noZero {
@@ -231,7 +232,7 @@ func (q *Queue) bind() error {
 	return err
 }
 
-// tryBind binds in one mode. If the queue is in use, tryBind tries again for
+// tryBind binds in one mode. If another socket uses the queue, tryBind tries again for
 // about a second.
 func (q *Queue) tryBind(c call, mode uint16) (action, error) {
 	sa := &unix.SockaddrXDP{
@@ -239,7 +240,7 @@ func (q *Queue) tryBind(c call, mode uint16) (action, error) {
 		Ifindex: uint32(q.cfg.Ifindex),
 		QueueID: uint32(q.cfg.Queue),
 	}
-	const longest = 256 * time.Millisecond // 4 + 8 + … + 256 + 256 + 256 ms: about a second
+	const longest = 256 * time.Millisecond // the waits 4 + 8 + … + 256 + 256 + 256 ms are about a second
 	for pause, waited := 4*time.Millisecond, time.Duration(0); ; pause = min(2*pause, longest) {
 		err := unix.Bind(q.fd, sa)
 		switch act := decide(c, errnoOf(err)); {

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mode is how frames move between the interface and the arena.
+// Mode says whether the kernel copies frames.
 type Mode uint8
 
 const (
-	ModeCopy     Mode = iota // the kernel copies
-	ModeZeroCopy             // the driver reads and writes frames in place
+	ModeCopy     Mode = iota // the kernel copies frames between the interface and the arena
+	ModeZeroCopy             // the driver reads and writes frames in the arena
 )
 
 func (m Mode) String() string {
@@ -24,78 +24,78 @@ func (m Mode) String() string {
 	return "copy"
 }
 
-// Info describes an open queue. It does not change after Open.
+// Info describes an open queue. Its values do not change after Open.
 type Info struct {
 	IfName  string
 	Ifindex int
 	Queue   uint16
 	Mode    Mode
-	// NoZeroCopy is the driver's error if Open tried zero copy in vain; otherwise nil.
+	// NoZeroCopy is the driver's error if zero copy was allowed but failed, else nil.
 	NoZeroCopy error
-	// TxBudget is how many frames one kick moves in copy mode.
+	// TxBudget is the largest number of frames that one system call sends in copy mode.
 	TxBudget uint32
-	// SendBuffer is the socket's send buffer in octets, as the kernel accounts for them.
+	// SendBuffer is the socket's send buffer in octets of the kernel's accounting.
 	SendBuffer uint32
-	// Pages is the kind of memory of the arena.
+	// Pages is the kind of memory pages of the arena.
 	Pages Pages
 }
 
-// Queue is one queue of an interface. It implements port.Port. One goroutine,
-// the queue's own, calls all methods, Close included. Any goroutine may call Wake
-// and the methods whose result never changes (FD, Info, Mode, Limits).
+// Queue is one queue of an interface. It implements port.Port. Only the queue's own
+// goroutine may call its methods, including Close. Any goroutine may call Wake and the
+// methods whose result never changes (FD, Info, Mode, Limits).
 type Queue struct {
-	// Fixed by Open.
-	cfg   Config // with every default filled in
+	// These fields do not change after Open.
+	cfg   Config // all defaults are filled in
 	info  Info
-	name  string                      // for messages: "eth1 queue 0"
-	fd    int                         // the socket; -1 after Close
-	mem   []byte                      // the whole arena; nil after Close
+	name  string                      // "eth1 queue 0", for messages
+	fd    int                         // the socket, or -1 after Close
+	mem   []byte                      // the whole arena, or nil after Close
 	base  uint64                      // arena offset of this queue's region
-	size  uint64                      // octets of this queue's region in use
+	size  uint64                      // octets in use of this queue's region
 	shift uint8                       // log2 of the chunk size
-	down  error                       // wraps ErrLinkDown and names the queue
-	gone  error                       // wraps ErrGone and names the queue
-	sys   func(nr uintptr) unix.Errno // trap; tests replace it by a script
+	down  error                       // names the queue and wraps ErrLinkDown
+	gone  error                       // names the queue and wraps ErrGone
+	sys   func(nr uintptr) unix.Errno // trap, or a script in tests
 	undo  undo.Stack
 
-	// Owned by the queue's goroutine.
+	// The queue's goroutine owns these fields.
 	fill   ring.Producer[uint64]
 	comp   ring.Consumer[uint64]
 	rx     ring.Consumer[unix.XDPDesc]
 	tx     ring.Producer[unix.XDPDesc]
-	state  []holders // by chunk
-	begin  []uint16  // by receive chunk: offset of its packet in the chunk
-	rxPool []uint32  // a stack of chunk numbers: the last chunk used is most likely in the cache
-	txPool []uint32  // a stack as rxPool is
-	level  int       // target of entries in the fill ring in copy mode; 0: not filled yet
-	flying int       // transmit chunks with the kernel
-	brim   brim      // limit of packets in the device's own queue
-	short  bool      // Take, Room or Send fell short, and no completion was reaped since
+	state  []holders // owners of each chunk
+	begin  []uint16  // offset of the packet in each receive chunk
+	rxPool []uint32  // stack of free receive chunks: the chunk used last is most likely still in the cache
+	txPool []uint32  // stack of free transmit chunks
+	level  int       // number of entries to keep in the fill ring in copy mode; 0 before the first refill
+	flying int       // number of transmit chunks that the kernel owns
+	brim   brim      // limit of packets that the device holds
+	short  bool      // Take, Room or Send ran short, and no completion was reaped since
 	count  Stats
-	trace  *trace // nil unless Config.Check
+	trace  *trace // nil without Config.Check
 	naps   naps
 
-	// Any goroutine may ring it.
+	// Any goroutine may use bell.ring.
 	bell bell
 }
 
 var _ port.Port = (*Queue)(nil)
 
-// FD returns the socket's descriptor, for the XDP program's map. The queue owns
-// the descriptor. It is valid until Close.
+// FD returns the socket's descriptor, for the XDP program's map. The queue owns the
+// descriptor, which is valid until Close.
 func (q *Queue) FD() int { return q.fd }
 
-// Mode returns how frames move between the interface and the arena.
+// Mode returns whether the kernel copies frames.
 func (q *Queue) Mode() Mode { return q.info.Mode }
 
-// Info describes the queue as Open made it.
+// Info returns the properties of the queue as Open found them.
 func (q *Queue) Info() Info { return q.info }
 
-// Limits is part of port.Port.
+// Limits implements port.Port.
 func (q *Queue) Limits() port.Limits { return q.cfg.limits() }
 
-// Bytes is part of port.Port. It panics if the frame does not lie within one
-// chunk of the arena.
+// Bytes implements port.Port. It panics if the frame does not lie within one chunk of
+// the arena.
 func (q *Queue) Bytes(f port.Frame) []byte {
 	if q.trace != nil {
 		if i, ours := q.chunkOf(f.Addr); ours && q.state[i]&held == 0 {
@@ -106,8 +106,8 @@ func (q *Queue) Bytes(f port.Frame) []byte {
 	return q.mem[f.Addr : f.Addr+uint64(f.Len) : end]
 }
 
-// Record is part of port.Port. It accepts frames of every queue of the arena, as
-// Bytes does.
+// Record implements port.Port. It accepts frames of every queue of the arena, as Bytes
+// does.
 func (q *Queue) Record(f port.Frame) []byte {
 	if f.Addr&(1<<q.shift-1) < port.RecordLen {
 		return nil
@@ -115,10 +115,10 @@ func (q *Queue) Record(f port.Frame) []byte {
 	return q.mem[f.Addr-port.RecordLen : f.Addr : f.Addr]
 }
 
-// Close unmaps the rings, closes the socket and gives the region back. The
-// kernel releases the interface's queue a little later; Open waits for that.
-// Every frame of the queue becomes invalid. Afterwards Receive, Take and Send
-// return 0, and Flush and Wait return ErrClosed. Closing again does nothing.
+// Close unmaps the rings, closes the socket and releases the region. The kernel
+// releases the interface's queue a little later, and Open waits for that. All frames of
+// the queue become invalid. After Close, Receive, Take and Send return 0, and Flush and
+// Wait return ErrClosed. A second Close does nothing.
 func (q *Queue) Close() error {
 	if q.fd < 0 {
 		return nil

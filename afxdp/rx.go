@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Receive is part of port.Port.
+// Receive implements port.Port.
 func (q *Queue) Receive(dst []port.Frame) int {
 	refilled := q.refill()
 	n := 0
@@ -27,14 +27,13 @@ func (q *Queue) Receive(dst []port.Frame) int {
 	return n
 }
 
-// copyLevel is how many chunks the fill ring holds at first in copy mode. The
-// kernel uses chunks in turn: the fewer there are, the more of them are still in
-// the processor's caches at their next turn. In zero-copy mode the fill ring gets
-// all chunks.
+// copyLevel is how many chunks the fill ring holds at first in copy mode. The kernel
+// uses the chunks in turn. With few chunks, most of them are still in the processor's
+// caches when they are used again. In zero-copy mode the fill ring gets all chunks.
 const copyLevel = 512
 
-// wanted returns how many chunks to add to the fill ring. If the ring is empty,
-// its level was too low for the frames that arrived, and wanted doubles it.
+// wanted returns how many chunks to add to the fill ring. An empty ring means that its
+// level was too low for the arriving frames, so wanted doubles the level.
 func (q *Queue) wanted() int {
 	if q.info.Mode == ModeZeroCopy {
 		return len(q.rxPool)
@@ -49,8 +48,8 @@ func (q *Queue) wanted() int {
 	return min(q.level-there, len(q.rxPool))
 }
 
-// refill gives the kernel receive chunks from the pool and reports whether it
-// gave any. While the fill ring is empty, the kernel drops arriving frames.
+// refill gives the kernel receive chunks from the pool. It reports whether it gave any.
+// While the fill ring is empty, the kernel drops arriving frames.
 func (q *Queue) refill() bool {
 	if len(q.rxPool) == 0 {
 		return false
@@ -73,9 +72,9 @@ func (q *Queue) refill() bool {
 	return true
 }
 
-// accept turns a descriptor from the receive ring into a frame. If the
-// descriptor does not name a packet within a chunk that the kernel had, accept
-// counts it and returns false.
+// accept turns a descriptor from the receive ring into a frame. The descriptor must
+// name a packet within a chunk that the kernel owned. Otherwise accept counts the
+// descriptor and returns false.
 func (q *Queue) accept(d unix.XDPDesc) (port.Frame, bool) {
 	f := port.Frame{Addr: q.base + d.Addr, Len: d.Len, Home: q.cfg.Lane, Options: uint16(d.Options)}
 	i, ok := q.rxChunk(f.Addr)
@@ -93,8 +92,8 @@ func (q *Queue) accept(d unix.XDPDesc) (port.Frame, bool) {
 	return f, true
 }
 
-// Recycle is part of port.Port. It ignores a frame's Len; Addr may point
-// anywhere into the chunk.
+// Recycle implements port.Port. It ignores the Len of a frame. Addr may be any address
+// in the chunk.
 func (q *Queue) Recycle(frames []port.Frame) {
 	for _, f := range frames {
 		i, ok := q.rxChunk(f.Addr)
@@ -105,23 +104,23 @@ func (q *Queue) Recycle(frames []port.Frame) {
 		q.wipe(i)
 		q.state[i] = 0
 		q.note(recycled, i)
-		q.rxPool = append(q.rxPool, i) // never grows: the pool was made for all chunks
+		q.rxPool = append(q.rxPool, i) // does not allocate: the capacity is enough for all chunks
 	}
 }
 
-// wipe zeroes the first 8 octets of the steering record in front of the packet in
-// chunk i, so that the engine does not take it for the record of the next packet.
+// wipe zeroes the first 8 octets of the steering record in front of the packet in chunk
+// i. Otherwise the engine could take the record for that of the next packet.
 func (q *Queue) wipe(i uint32) {
 	at := uint64(q.begin[i])
 	if at < port.RecordLen {
-		return // there is no room for a record
+		return // the chunk has no room for a record
 	}
 	binary.NativeEndian.PutUint64(q.mem[q.memory(i)+at-port.RecordLen:], 0)
 }
 
-// wakeRx calls recvfrom if the receive side needs it. A driver that ran out of
-// chunks asks for the call, and busy polling happens within the call. In copy
-// mode without busy polling wakeRx does nothing.
+// wakeRx calls recvfrom if the receive side needs the call. A driver that ran out of
+// chunks needs it. Busy polling also happens within recvfrom. In copy mode without busy
+// polling wakeRx does nothing.
 func (q *Queue) wakeRx(refilled, empty bool) {
 	asked := (refilled || empty) && q.fill.NeedsWakeup()
 	if asked || empty && q.cfg.BusyPoll > 0 {

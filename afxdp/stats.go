@@ -6,35 +6,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stats holds the counters of a queue since Open, in frames unless a field says
-// otherwise.
+// Stats holds the counters of a queue since Open. They count frames unless the comment
+// of a field names another unit.
 type Stats struct {
 	Rx      uint64 // received
-	RxBad   uint64 // descriptors from the kernel that name no packet in a chunk it had
+	RxBad   uint64 // descriptors from the kernel that name no packet in a chunk that the kernel owned
 	Filled  uint64 // chunks given to the kernel to be filled
 	RxKicks uint64 // system calls for the receive side
 
 	Tx        uint64 // accepted by Send
-	Completed uint64 // given back by the kernel, sent or not
+	Completed uint64 // returned by the kernel, sent or not
 	Lost      uint64 // consumed by the kernel and dropped before the wire (EBUSY)
 	Kicks     uint64 // system calls for the transmit side
-	Stalled   uint64 // of them, those that moved nothing (EAGAIN and the like)
-	NoFrames  uint64 // asked of Take and not there
-	NoRoom    uint64 // offered to Send and not taken
+	Stalled   uint64 // system calls for the transmit side that sent nothing (EAGAIN and the like)
+	NoFrames  uint64 // requested from Take but not available
+	NoRoom    uint64 // offered to Send but not accepted
 
-	Misused uint64 // frames refused because they were not the caller's: an engine's mistake
+	Misused uint64 // refused because the caller may not use the frame in this way: a fault of the engine
 
 	Kernel KernelStats
 }
 
 // KernelStats holds the kernel's counters of the socket (XDP_STATISTICS).
 type KernelStats struct {
-	RxDropped   uint64 // for other reasons: too large for a chunk; in copy mode also those that FillEmpty counts
+	RxDropped   uint64 // dropped for other reasons, such as a frame too large for a chunk; in copy mode includes the drops of FillEmpty
 	RxInvalid   uint64 // fill ring entries that name no chunk
-	TxInvalid   uint64 // transmit descriptors that it would not take
+	TxInvalid   uint64 // transmit descriptors that the kernel refused
 	RxRingFull  uint64 // dropped: receive ring full
-	FillEmpty   uint64 // times the fill ring was found empty; in copy mode each is a drop
-	TxRingEmpty uint64 // times the transmit ring was found empty
+	FillEmpty   uint64 // times that the fill ring was empty; in copy mode a dropped frame each time
+	TxRingEmpty uint64 // times that the transmit ring was empty
 }
 
 // Stats returns the counters. Only the queue's goroutine may call it. After Close

@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// oldBudget is how many frames one call transmits in copy mode if the kernel
-	// has no XDP_MAX_TX_SKB_BUDGET.
+	// oldBudget is how many frames one system call sends in copy mode on kernels
+	// without XDP_MAX_TX_SKB_BUDGET.
 	oldBudget = 32
-	// maxSendBuffer is the largest value that SO_SNDBUF takes.
+	// maxSendBuffer is the largest value that SO_SNDBUF accepts.
 	maxSendBuffer = math.MaxInt32 / 2
-	// perFrame is how many octets the kernel adds to a frame when it charges the
-	// send buffer: headroom, struct skb_shared_info, struct sk_buff.
+	// perFrame is how many octets the kernel adds to a frame when it charges the send
+	// buffer. They cover the headroom, struct skb_shared_info and struct sk_buff.
 	perFrame = 1024
 	// defaultBusyBudget is the default of Config.BusyPollBudget, in frames.
 	defaultBusyBudget = 64
 )
 
-// setBudget allows one kick to move the whole transmit ring (since Linux 6.17).
+// setBudget lets one system call send the whole transmit ring (since Linux 6.17).
 func (q *Queue) setBudget() error {
 	if q.info.Mode == ModeZeroCopy {
 		return nil
@@ -36,10 +36,10 @@ func (q *Queue) setBudget() error {
 	return err
 }
 
-// setBuffer raises the send buffer. In copy mode the kernel charges every frame
-// in transmission to it. A size beyond net.core.wmem_max needs CAP_NET_ADMIN. If
-// the kernel grants less than the default, Info reports the size; if it grants
-// less than Config.SendBuffer, setBuffer fails.
+// setBuffer raises the send buffer. In copy mode the kernel charges every frame in
+// transmission to it. A size above net.core.wmem_max needs CAP_NET_ADMIN. The kernel
+// may grant less than the default; Info reports the size. setBuffer fails if the kernel
+// grants less than Config.SendBuffer.
 func (q *Queue) setBuffer() error {
 	want := uint64(q.cfg.SendBuffer)
 	if want == 0 {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Take is part of port.Port.
+// Take implements port.Port.
 func (q *Queue) Take(dst []port.Frame) int {
 	if len(q.txPool) < len(dst) {
 		q.reap()
@@ -31,8 +31,8 @@ func (q *Queue) Take(dst []port.Frame) int {
 	return n
 }
 
-// Free is part of port.Port. It ignores a frame's Len; Addr may point anywhere
-// into the chunk.
+// Free implements port.Port. It ignores the Len of a frame. Addr may be any address in
+// the chunk.
 func (q *Queue) Free(frames []port.Frame) {
 	for _, f := range frames {
 		i, ok := q.txChunk(f.Addr)
@@ -45,17 +45,16 @@ func (q *Queue) Free(frames []port.Frame) {
 	}
 }
 
-// drop removes holder h of transmit chunk i. A chunk without holders returns to
-// the pool.
+// drop removes owner h of transmit chunk i. A chunk without owners returns to the pool.
 func (q *Queue) drop(i uint32, h holders) {
 	q.state[i] &^= h
 	if q.state[i] == 0 {
-		q.txPool = append(q.txPool, i) // never grows: the pool was made for all chunks
+		q.txPool = append(q.txPool, i) // does not allocate: the capacity is enough for all chunks
 	}
 }
 
-// Room is part of port.Port. It is also limited by brim, the estimate of the
-// device's own queue.
+// Room implements port.Port. brim, the estimate of the device's own queue, also limits
+// the result.
 func (q *Queue) Room() int {
 	q.reap()
 	n := min(q.tx.Room(q.tx.Size()), q.brim.room(q.flying))
@@ -65,7 +64,7 @@ func (q *Queue) Room() int {
 	return n
 }
 
-// InFlight is part of port.Port. It reaps completions before it returns true.
+// InFlight implements port.Port. It reaps completions before it returns true.
 func (q *Queue) InFlight(f port.Frame) bool {
 	i, ok := q.txChunk(f.Addr)
 	if !ok || q.state[i]&away == 0 {
@@ -75,8 +74,9 @@ func (q *Queue) InFlight(f port.Frame) bool {
 	return q.state[i]&away != 0
 }
 
-// Send is part of port.Port. It stops at a frame that the caller may not send:
-// one that is not held, in flight, empty, or longer than the rest of its chunk.
+// Send implements port.Port. It stops at the first frame that the caller may not send.
+// Such a frame is not held, is in flight, is empty, or is longer than the rest of its
+// chunk.
 func (q *Queue) Send(frames []port.Frame) int {
 	n := 0
 	for n < len(frames) && q.send(frames[n]) {
@@ -107,7 +107,7 @@ func (q *Queue) send(f port.Frame) bool {
 	return true
 }
 
-// reap empties the completion ring and ends the kernel's hold on those chunks.
+// reap empties the completion ring and ends the kernel's ownership of those chunks.
 // Their order may differ from that of Send.
 func (q *Queue) reap() {
 	n := 0
@@ -134,10 +134,9 @@ func (q *Queue) reap() {
 	}
 }
 
-// Flush is part of port.Port. In copy mode the kernel transmits within the
-// system call and may stop early. Flush repeats the call until the ring is empty,
-// a call moves nothing, or the device's own queue is full. The next Flush or Wait
-// transmits the frames that are left.
+// Flush implements port.Port. In copy mode the kernel sends within the system call and
+// may stop early. Flush repeats the call until the ring is empty, a call sends nothing,
+// or the device's own queue is full. The next Flush or Wait sends the remaining frames.
 //
 // After ErrLinkDown the frames stay queued. ErrGone is permanent.
 func (q *Queue) Flush() error {
@@ -151,7 +150,7 @@ func (q *Queue) Flush() error {
 		}
 		return nil
 	}
-	// Each round consumes at least one of a bounded number of descriptors.
+	// Each round consumes at least one descriptor, so the loop ends.
 	for left := q.tx.Pending(); left > 0 && !q.brim.reached(q.flying-left); {
 		if err := q.kick(sendCopy); err != nil {
 			return err
@@ -185,8 +184,8 @@ func (q *Queue) kick(c call) error {
 	return nil
 }
 
-// call makes a system call without data, c, and repeats it if a signal
-// interrupts it.
+// call makes the system call c without data. It repeats the call if a signal interrupts
+// it.
 func (q *Queue) call(c call) (action, unix.Errno) {
 	trap := uintptr(unix.SYS_SENDTO)
 	if c == recv {
@@ -200,8 +199,7 @@ func (q *Queue) call(c call) (action, unix.Errno) {
 	}
 }
 
-// trap calls sendto or recvfrom with an empty buffer. Without MSG_DONTWAIT the
-// kernel refuses the call.
+// trap calls sendto or recvfrom with an empty buffer. The kernel requires MSG_DONTWAIT.
 func (q *Queue) trap(nr uintptr) unix.Errno {
 	_, _, errno := unix.Syscall6(nr, uintptr(q.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	return errno

@@ -9,31 +9,31 @@ import (
 )
 
 const (
-	// probeEvery is how often a sleeper asks whether the interface still
-	// exists: its removal does not end a poll.
+	// probeEvery is how often a sleeper checks whether the interface still exists. The
+	// removal of the interface does not end a poll.
 	probeEvery = time.Second
-	// firstNap is the length of the first sleep while transmissions are pending.
-	// Completions do not end a poll, and in copy mode the frames left in the
-	// transmit ring move only when poll is called.
+	// firstNap is the length of the first sleep while frames are in transmission.
+	// Completions do not end a poll. In copy mode only the call of poll sends the
+	// frames that are left in the transmit ring.
 	firstNap = time.Millisecond
 )
 
-// naps is the state that a sleeper keeps between sleeps. It holds the arguments of
-// ppoll, so that a sleep allocates nothing.
+// naps is the state that a sleeper keeps between sleeps. It contains the arguments of
+// ppoll, so that a sleep does not allocate.
 type naps struct {
-	fds  [2]unix.PollFd // the socket, the bell
+	fds  [2]unix.PollFd // the socket and the bell's eventfd
 	ts   unix.Timespec
-	next time.Duration // lower bound of the next sleep's limit; 0: none
-	seen uint64        // frames received and completed when next was last reset
-	idle atomic.Bool   // the last sleep timed out or saw an error event: Arm probes the interface
+	next time.Duration // lower bound of the next sleep's limit, or 0
+	seen uint64        // number of received and completed frames when next was last reset
+	idle atomic.Bool   // the last sleep timed out or saw an error event, so Arm must probe the interface
 }
 
-// Wait sleeps until frames have arrived, Wake was called, d has passed (negative:
-// no limit), or a signal came. It repeats Arm and Sleep, for an owner that does not
-// share the queue with other goroutines.
+// Wait sleeps until frames have arrived, Wake was called, d has passed, or a signal
+// arrived. A negative d means no time limit. Wait is for an owner that does not share
+// the queue with other goroutines. Other owners call Arm and Sleep.
 //
-// A link that is down is not an error here. If the interface was removed, Wait
-// returns ErrGone after at most a second.
+// Wait returns no error if the link is down. If the interface was removed, Wait returns
+// ErrGone after at most a second.
 func (q *Queue) Wait(d time.Duration) error {
 	var end time.Time
 	if d >= 0 {
@@ -54,8 +54,8 @@ func (q *Queue) Wait(d time.Duration) error {
 	}
 }
 
-// Arm is part of port.Port. If Take, Send or Room fell short, the limit is short
-// enough that the owner soon sees frames or slots that have come back.
+// Arm implements port.Port. If Take, Send or Room ran short, Arm returns a short limit,
+// so that the owner soon sees returned frames and slots.
 func (q *Queue) Arm(d time.Duration) (limit time.Duration, err error) {
 	if q.fd < 0 {
 		return 0, ErrClosed
@@ -81,14 +81,14 @@ func (q *Queue) Arm(d time.Duration) (limit time.Duration, err error) {
 	return limit, nil
 }
 
-// Sleep is part of port.Port. It uses only the queue's descriptors, so another
-// goroutine may own the queue meanwhile.
+// Sleep implements port.Port. It uses only the queue's descriptors, so another
+// goroutine may own the queue during the sleep.
 func (q *Queue) Sleep(limit time.Duration) error {
 	_, err := q.sleep(limit, q.fd)
 	return err
 }
 
-// SleepUntilWake is part of port.Port.
+// SleepUntilWake implements port.Port.
 func (q *Queue) SleepUntilWake(limit time.Duration) error {
 	if q.bell.announce() {
 		q.bell.awake()
@@ -98,10 +98,10 @@ func (q *Queue) SleepUntilWake(limit time.Duration) error {
 	return err
 }
 
-// Wake is part of port.Port. After Close it does nothing.
+// Wake implements port.Port. After Close it does nothing.
 func (q *Queue) Wake() { q.bell.ring() }
 
-// nap returns the limit of the first sleep.
+// nap returns the limit of the first sleep after progress.
 func (q *Queue) nap() time.Duration {
 	if q.tx.Pending() > 0 || q.short && q.flying > 0 {
 		return firstNap
@@ -115,9 +115,9 @@ func (q *Queue) due() bool {
 	return heard || q.rx.Ready() > 0 || q.short && q.comp.Ready() > 0
 }
 
-// sleep calls ppoll once, for at most limit. The sleep ends when socket (-1: none)
-// has frames or the bell is rung. early is true if a signal, lack of memory or an
-// event other than POLLIN ended it.
+// sleep calls ppoll once, for at most limit. The sleep ends when the socket has frames
+// or ring was called. The socket -1 means none. early is true if a signal, lack of
+// memory or an event other than POLLIN ended the sleep.
 func (q *Queue) sleep(limit time.Duration, socket int) (early bool, err error) {
 	defer q.bell.asleep.Store(false)
 	n := &q.naps
@@ -152,8 +152,8 @@ func (q *Queue) probe() error {
 	return nil
 }
 
-// errnoOf returns the error number in an error of package unix, which does not
-// wrap its error numbers. errors.As would allocate at each sleep.
+// errnoOf returns the error number in an error of package unix. Such errors are not
+// wrapped, so errors.As, which would allocate in each sleep, is not needed.
 func errnoOf(err error) unix.Errno {
 	errno, _ := err.(unix.Errno)
 	return errno

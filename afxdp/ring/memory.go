@@ -6,21 +6,21 @@ import (
 	"sync/atomic"
 )
 
-// NeedWakeup is the bit in a ring's flags word that is set while the kernel waits
-// for a system call before it goes on (XDP_RING_NEED_WAKEUP).
+// NeedWakeup is a bit in a ring's flags word (XDP_RING_NEED_WAKEUP). The kernel sets it
+// while it waits for a system call.
 const NeedWakeup = 1
 
-// Memory is the memory of a ring. Its creator keeps it mapped as long as a
-// Producer or Consumer over it is in use.
+// Memory is the memory of a ring. Its creator must keep it mapped as long as a Producer
+// or Consumer uses it.
 type Memory[T any] struct {
 	Producer *atomic.Uint32
 	Consumer *atomic.Uint32
 	Flags    *atomic.Uint32
-	Slots    []T // a power of two of them
+	Slots    []T // the length is a power of two
 }
 
-// OnHeap returns an empty ring in Go memory with n slots, both indices at
-// start. n must be a power of two.
+// OnHeap returns an empty ring of n slots in Go memory. Both indices begin at start. n
+// must be a power of two.
 func OnHeap[T any](n int, start uint32) Memory[T] {
 	m := Memory[T]{
 		Producer: new(atomic.Uint32),

@@ -1,16 +1,16 @@
 package ring
 
-// Producer is the filling end of a ring. One goroutine at a time may use it.
+// Producer writes to a ring. Only one goroutine at a time may use it.
 type Producer[T any] struct {
 	mem    Memory[T]
 	mask   uint32
-	next   uint32 // index that the next Put writes
-	shown  uint32 // the producer's index as last published
-	behind uint32 // the consumer's index as last read
+	next   uint32 // index of the slot that the next Put writes
+	shown  uint32 // last published index of the producer
+	behind uint32 // last read index of the consumer
 }
 
-// NewProducer returns the producer of the ring in m. It starts at the index that
-// it finds there.
+// NewProducer returns the producer of the ring in m. It starts at the index that m
+// holds.
 func NewProducer[T any](m Memory[T]) (Producer[T], error) {
 	if err := m.check(); err != nil {
 		return Producer[T]{}, err
@@ -22,12 +22,12 @@ func NewProducer[T any](m Memory[T]) (Producer[T], error) {
 	}, nil
 }
 
-// Size is the number of slots.
+// Size returns the number of slots.
 func (p *Producer[T]) Size() int { return len(p.mem.Slots) }
 
-// Room returns how many Puts will succeed. It reads the consumer's index only if
-// the index as last read leaves room for fewer than want; the result may therefore
-// be too low, but not below want if there is room for want.
+// Room returns how many Puts will succeed. If the last read of the consumer's index
+// shows room for want values, Room does not read that index again. The result may
+// therefore be too low, but it is at least want if the ring has room for want.
 func (p *Producer[T]) Room(want int) int {
 	free := p.free()
 	if free < want {
@@ -37,8 +37,8 @@ func (p *Producer[T]) Room(want int) int {
 	return free
 }
 
-// free returns the room by the consumer's index as last read. If that index is
-// ahead of next, the difference is huge and free returns 0.
+// free returns the room by the last read of the consumer's index. It returns 0 if that
+// index is ahead of next, because the difference is huge then.
 func (p *Producer[T]) free() int {
 	used := p.next - p.behind
 	if used > p.mask {
@@ -47,8 +47,8 @@ func (p *Producer[T]) free() int {
 	return int(p.mask + 1 - used)
 }
 
-// Put writes v into the next slot. It returns false if the ring is full. The
-// consumer sees v after Publish.
+// Put writes v into the next slot. It returns false if the ring is full. The consumer
+// sees v only after Publish.
 func (p *Producer[T]) Put(v T) bool {
 	if p.next-p.behind > p.mask && p.Room(1) == 0 {
 		return false
@@ -58,7 +58,7 @@ func (p *Producer[T]) Put(v T) bool {
 	return true
 }
 
-// Publish shows the consumer the values that were Put since the last Publish.
+// Publish makes all values since the last Publish visible to the consumer.
 func (p *Producer[T]) Publish() {
 	if p.shown != p.next {
 		p.shown = p.next
