@@ -2,30 +2,30 @@ package tpt
 
 import "math"
 
-// Check decides about one access, over the whole of its octets, and returns the
-// first piece of them: those that are contiguous. If that is shorter than the access,
-// a Memo has the others. The octets may be touched until the Reader of the calling
-// engine calls Leave: an invalidation waits for that. An access of no octets is
-// allowed without a look at the STag (RFC 5041 §7).
+// Check decides about one access, over all of its octets, and returns the first piece:
+// octets that are contiguous in memory. If this piece is shorter than the access, use a
+// Memo, whose Next returns the other pieces. The caller may use the octets until the
+// Reader of the calling engine calls Leave: an invalidation waits for that Leave. Check
+// allows an access of no octets without a look at the STag (RFC 5041 §7).
 //
-// The order is index, key, valid, type, protection domain and queue pair,
-// rights, wrap, bounds, and the first that fails decides.
+// Check tests the index, key, validity, type, protection domain and queue pair, rights,
+// wrap, and bounds, in this order. The first failure decides the Fault.
 func (t *Table) Check(a Access) (mem []byte, f Fault) {
 	var m Memo
 	return m.Check(t, a)
 }
 
 // Memo checks accesses and caches the fields of the last entry. The cache is valid as
-// long as the entry's state word is the same; every change of an entry changes that
-// word. A Memo is for one goroutine at a time and for one table. The zero Memo is
-// empty.
+// long as the entry's state word stays the same, because every change of an entry
+// changes this word. Only one goroutine at a time may use a Memo. A Memo belongs to one
+// table. The zero Memo is empty.
 //
 //	for mem, f := m.Check(t, access); len(mem) != 0; mem = m.Next() {
 type Memo struct {
 	stag  STag
-	entry *entry // nil: nothing is known
+	entry *entry // nil if the cache is empty
 
-	// Fields of the entry, copied while its state was this.
+	// These are copies of the entry's fields at the time of state.
 	state  word
 	start  uint64
 	length uint64
@@ -35,13 +35,13 @@ type Memo struct {
 	rights Rights
 	direct bool
 
-	// State of the last access.
-	rest     []byte // its octets behind the piece that was returned last; nil: none
+	// These fields belong to the last access.
+	rest     []byte // octets behind the piece that was returned last, or nil
 	maxPiece uint32
 }
 
-// Check decides about one access as Table.Check does, and returns its first piece.
-// Next returns the others.
+// Check decides about one access as Table.Check does, and returns the first piece. Next
+// returns the others.
 func (m *Memo) Check(t *Table, a Access) (mem []byte, f Fault) {
 	if a.Len == 0 {
 		m.rest = nil
@@ -53,7 +53,7 @@ func (m *Memo) Check(t *Table, a Access) (mem []byte, f Fault) {
 		return nil, BadSTag
 	}
 	where, f := m.judge(t, &a)
-	for !m.entry.unchanged(m.state) { // then it is not valid, or valid anew
+	for !m.entry.unchanged(m.state) { // the entry has become invalid, or was registered anew
 		m.read()
 		where, f = m.judge(t, &a)
 	}
@@ -71,15 +71,14 @@ func (m *Memo) Check(t *Table, a Access) (mem []byte, f Fault) {
 	return mem, OK
 }
 
-// first cuts octets into pieces of at most so many octets, and returns the first.
+// first splits octets into pieces of at most most octets, and returns the first piece.
 func (m *Memo) first(octets []byte, most uint32) []byte {
 	m.rest, m.maxPiece = octets, most
 	return m.cut()
 }
 
-// Next returns the next piece of the last access, behind the one that Check or Next
-// returned last; nil if there is none. Check has allowed it already. It may be touched
-// as long as the first piece.
+// Next returns the next piece of the last access, or nil. Check has already allowed all
+// pieces. The caller may use every piece as long as the first.
 func (m *Memo) Next() []byte {
 	if m.rest == nil {
 		return nil
@@ -87,7 +86,7 @@ func (m *Memo) Next() []byte {
 	return m.cut()
 }
 
-// cut takes the next piece off the rest.
+// cut removes the next piece from m.rest and returns it.
 func (m *Memo) cut() []byte {
 	n := min(len(m.rest), int(m.maxPiece))
 	piece := m.rest[:n:n]
@@ -98,13 +97,13 @@ func (m *Memo) cut() []byte {
 }
 
 // External reports whether the octets that Check returned last are outside of the
-// region heap. The program may unmap such memory, so access to it may fault.
+// region heap. The program may unmap external memory, so access to it may fault.
 func (m *Memo) External() bool {
 	space, _ := place(m.base)
 	return space != spaceHeap
 }
 
-// find points m at the entry that s names by its index.
+// find caches the entry at the index of s. It returns false for an impossible index.
 func (m *Memo) find(t *Table, s STag) bool {
 	e, ok := t.at(s)
 	if !ok {
@@ -115,8 +114,8 @@ func (m *Memo) find(t *Table, s STag) bool {
 	return true
 }
 
-// read copies the entry's fields. The copy is valid if the state is the same
-// afterwards.
+// read copies the entry's fields. The copy is valid if the state is still the same
+// after read.
 func (m *Memo) read() {
 	e := m.entry
 	m.state = e.load()
@@ -125,7 +124,7 @@ func (m *Memo) read() {
 	m.direct = e.translation.Load()&translationKind == translationDirect
 }
 
-// judge decides about the access by the cached fields, and finds its octets.
+// judge decides about the access from the cached fields, and finds the octets.
 func (m *Memo) judge(t *Table, a *Access) (where memory, f Fault) {
 	switch {
 	case !m.state.serves(a):
@@ -146,8 +145,8 @@ func (m *Memo) judge(t *Table, a *Access) (where memory, f Fault) {
 	return where, OK
 }
 
-// serves reports whether key, validity and type are right. Windows are for
-// peers only.
+// serves reports whether the key matches, the entry is valid, and its type suits the
+// access. Only peers may use windows.
 func (w word) serves(a *Access) bool {
 	if w.key() != a.STag.Key() || !w.valid() {
 		return false
@@ -155,19 +154,20 @@ func (w word) serves(a *Access) bool {
 	return w.kind() == KindRegion || w.kind() == KindWindow && a.Right&^remote == 0
 }
 
-// memory is the place of octets. It is not a slice yet: its parts may belong to
-// different entries until the state has been compared again, and a slice could then be
-// too long.
+// memory is the place of octets before it is safe to make a slice of them. Until the
+// state has been compared again, the fields may come from different entries. A slice
+// could then be too long.
 type memory struct {
 	first     *byte
-	off, size uint64 // octets, behind first
+	off, size uint64 // octets; off is the distance from first
 }
 
-// octets returns the slice. The caller must have found the entry's state unchanged.
+// octets returns the octets as a slice. The caller must have found the entry's state
+// unchanged.
 func (w memory) octets() []byte { return octetsAt(w.first, w.off+w.size)[w.off:] }
 
-// memory finds the entry's octets. ok is false where they are not within this
-// process's reach, and where the entry is being written.
+// memory finds the entry's octets. ok is false if this process cannot access the
+// octets, or if another goroutine is writing the entry.
 func (m *Memo) memory(t *Table) (where memory, ok bool) {
 	if !m.direct {
 		return memory{}, false
@@ -184,9 +184,9 @@ func (m *Memo) memory(t *Table) (where memory, ok bool) {
 	return where, where.first != nil && inside(off, m.length, whole)
 }
 
-// belongs reports whether the entry is in the protection domain and, if it is
-// bound to a queue pair, to this one (RFC 5041 §8.2: the STag is associated with
-// the stream).
+// belongs reports whether the entry is in the protection domain. If the entry is bound
+// to a queue pair, that queue pair must be qp (RFC 5041 §8.2: the STag is associated
+// with the stream).
 func (e *entry) belongs(pd PD, qp uint32) bool {
 	bound := e.qp.Load()
 	return PD(e.pd.Load()) == pd && (bound == 0 || bound == qp)

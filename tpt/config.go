@@ -7,31 +7,31 @@ import (
 	"math/bits"
 )
 
-// Config describes a table. The zero value works.
+// Config describes a table. The zero value selects the defaults.
 type Config struct {
-	// Entries is how many the table has: a power of two, 2 to 16777216. 0
-	// means as many as Memory has, or 65536. Entry 0 is never given out.
+	// Entries is the number of entries: a power of two, 2 to 16777216. 0 means as many
+	// as Memory has or, without Memory, 65536. Entry 0 is never used.
 	Entries uint32
 
-	// Memory is the memory of the table: a mapped BPF array, page aligned, of
-	// exactly Entries * EntryLen octets, which stays mapped as long as the table is
-	// used. New frees the entries that an earlier owner left there; their STags are
-	// not used again soon. nil: New allocates memory.
+	// Memory is the memory of the table: a mapped BPF array, page aligned, of exactly
+	// Entries * EntryLen octets. It must stay mapped as long as the table is used. New
+	// frees the entries that an earlier owner left there, and does not reuse their
+	// STags soon. If Memory is nil, New allocates memory.
 	Memory []byte
 
-	// Heap is the region heap. Regions within it need no side table, and their
-	// offsets are the same in every process that maps it. nil: there is none.
+	// Heap is the region heap, or nil. Regions in the heap need no side table. Their
+	// offsets are the same in every process that maps the heap.
 	Heap []byte
 
-	// MaxPiece bounds the pieces that Check and Next return, in octets, for tests of
-	// their callers. 0: a piece is as long as its octets are contiguous.
+	// MaxPiece limits the pieces that Check and Next return, in octets. It is for tests
+	// of callers. 0 means that a piece contains all contiguous octets.
 	MaxPiece uint32
 
-	PerPD uint32 // entries that one protection domain may have; 0: all
-	Owner uint16 // number of the writer of this table's entries, for tools
+	PerPD uint32 // limit of entries of one protection domain; 0 means no limit
+	Owner uint16 // number of this table's writer, which entries contain for tools
 
-	// Seed determines keys and the order of the entries. All zero: they come from the
-	// system's randomness, as they must outside of tests.
+	// Seed determines the keys and the order of the entries, for tests. If Seed is all
+	// zero, New takes random octets from the system, as it must in production.
 	Seed [32]byte
 }
 

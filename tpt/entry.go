@@ -8,15 +8,15 @@ import (
 // EntryLen is the size of an entry in octets.
 const EntryLen = 64
 
-// entry is struct stag_entry, drawn here with the octet that each row begins
-// at. A test compares the two.
+// entry is struct stag_entry. The number at the left of a field is its offset in
+// octets. A test compares this type with the C structure.
 //
 //	 0  state: key, kind, valid, busy, owner, generation (see word)
 //	 8  start                              tagged offset of the first octet
 //	16  length                             octets
 //	24  base                               space and offset, or translation index
-//	32  pd              36  qp             the only one that may use it
-//	40  parent          44  windows        a window's region; bound to this one
+//	32  pd              36  qp             the only queue pair that may use the entry
+//	40  parent          44  windows        a window's region; number of bound windows
 //	48  sequence                           stored for one touch
 //	56  access          60  translation    rights, one touch; kind, page size
 type entry struct {
@@ -36,9 +36,9 @@ type entry struct {
 // Kind is the kind of object that an entry describes (enum stag_entry_kind).
 type Kind uint8
 
-// Kinds of entries.
+// These are the kinds of entries.
 const (
-	KindFree   Kind = 0 // nothing
+	KindFree   Kind = 0 // the entry is free
 	KindRegion Kind = 1
 	KindWindow Kind = 2
 	KindISCSI  Kind = 3 // the buffer of an iSCSI command
@@ -58,8 +58,8 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-// word is an entry's state (enum stag_entry_state). At most one of valid and
-// busy is set.
+// word is an entry's state (enum stag_entry_state). At most one of valid and busy is
+// set.
 //
 //	0     8      12      13     14  16      32          64
 //	| key | kind | valid | busy |   | owner | generation |
@@ -80,17 +80,17 @@ func (w word) busy() bool         { return w&wordBusy != 0 }
 func (w word) owner() uint16      { return uint16(w >> wordOwner) }
 func (w word) generation() uint32 { return uint32(w >> wordGen) }
 
-// fresh: the entry has never been used.
+// fresh reports whether the entry has never been used.
 func (w word) fresh() bool { return w.generation() == 0 }
 
-// known reports whether the word is of an entry that s names and no writer is
-// writing, valid or not.
+// known reports whether s names the entry and no writer is changing the entry. The
+// entry may be valid or not.
 func (w word) known(s STag) bool {
 	return w.kind() != KindFree && !w.busy() && w.key() == s.Key()
 }
 
-// next returns the word of the next generation, with the given contents. Generation
-// 0 is left to entries that were never used.
+// next returns the word of the next generation with the given contents. It skips
+// generation 0, which means that the entry was never used.
 func (w word) next(key uint8, k Kind, owner uint16, flags word) word {
 	g := w.generation() + 1
 	if g == 0 {
@@ -99,53 +99,54 @@ func (w word) next(key uint8, k Kind, owner uint16, flags word) word {
 	return word(g)<<wordGen | word(owner)<<wordOwner | flags | word(k)<<wordKind | word(key)
 }
 
-// taken returns the word under which a writer holds the entry.
+// taken returns the word of an entry that a writer has locked.
 func (w word) taken() word { return w.next(w.key(), w.kind(), w.owner(), wordBusy) }
 
-// revoked returns the word of the entry when it is not valid any more.
+// revoked returns the word of an entry that is no longer valid.
 func (w word) revoked() word { return w.next(w.key(), w.kind(), w.owner(), 0) }
 
-// freed returns the word of the entry when nothing uses it. The key stays, so that
-// the next user's can be another.
+// freed returns the word of a free entry. It keeps the key, so that the next user can
+// get another key.
 func (w word) freed() word { return w.next(w.key(), KindFree, 0, 0) }
 
-// load and swap are the state's, by its type.
+// The next four methods access the state as a word.
 func (e *entry) load() word                { return word(e.state.Load()) }
 func (e *entry) swap(old, next word) bool  { return e.state.CompareAndSwap(uint64(old), uint64(next)) }
 func (e *entry) publish(w word)            { e.state.Store(uint64(w)) }
 func (e *entry) unchanged(since word) bool { return e.load() == since }
 func (e *entry) rights() Rights            { return Rights(e.access.Load() & accessRights) }
 
-// place returns what an entry's base says if it is direct.
+// place splits the base of a direct entry into space and offset.
 func place(base uint64) (space uint8, off uint64) {
 	return uint8(base >> spaceShift), base & (1<<spaceShift - 1)
 }
 
-// The word access (enum stag_entry_access): rights, then one touch.
+// These are the bits of the field access (enum stag_entry_access): rights, then one
+// touch.
 const (
 	accessRights   = 0xff
 	accessOneTouch = 1 << 8 // invalidated after one use
-	accessTouched  = 1 << 9 // used; invalidated when the stream is at the stored sequence
+	accessTouched  = 1 << 9 // used; will be invalidated when the stream reaches the stored sequence
 )
 
-// The word translation (enum stag_entry_translation): how base is meant, and
-// above it the binary logarithm of the page size.
+// These are the values of the field translation (enum stag_entry_translation): the kind
+// of base, and above it the binary logarithm of the page size.
 const (
 	translationKind   = 0x3
 	translationDirect = 0 // base is a space and an offset
-	translationFirst  = 1 // base is an index of att, whose entries are pages
-	translationSecond = 2 // ... whose entries are indexes of att
+	translationFirst  = 1 // base is an index of att; the entries of att are pages
+	translationSecond = 2 // base is an index of att; the entries of att are indexes of pages
 	translationPage   = 8
 )
 
-// Spaces are what offsets in base count from, its upper 8 bits.
+// A space is the origin of the offset in base. It is the upper 8 bits of base.
 const (
 	spaceShift    = 56
-	spaceHeap     = 0 // the arena's region heap
-	spaceExternal = 1 // the slice that the process keeps for the entry
+	spaceHeap     = 0 // the adapter's region heap
+	spaceExternal = 1 // a slice that the process keeps for the entry
 )
 
-// fields are what an entry says besides its state.
+// fields are the contents of an entry without its state.
 type fields struct {
 	start, length uint64
 	space         uint8
@@ -156,7 +157,7 @@ type fields struct {
 	rights        Rights
 }
 
-// fill writes every field. The caller has taken the entry.
+// fill writes every field. The caller must have locked the entry (see taken).
 func (e *entry) fill(f fields) {
 	e.start.Store(f.start)
 	e.length.Store(f.length)

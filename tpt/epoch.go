@@ -6,34 +6,35 @@ import (
 	"sync/atomic"
 )
 
-// Ticket identifies an invalidation. It has passed when no Reader can use the
+// Ticket identifies an invalidation. A ticket has passed when no Reader can use the
 // invalidated memory any more. The zero Ticket has always passed.
 type Ticket uint64
 
-// epochs finds out when no Reader can use invalidated memory any more. Every ticket
-// increments the number of the current epoch. Each Reader stores in its slot the epoch
-// in which its step began. A Reader whose step began in the ticket's epoch or later
-// has seen that the entry is not valid.
+// epochs tells when no Reader can use invalidated memory any more. Every ticket begins
+// a new epoch with the next number. Each Reader stores in its slot the epoch in which
+// its step began. A Reader whose step began in the ticket's epoch or later has seen
+// that the entry is not valid.
 type epochs struct {
 	now     atomic.Uint64
-	settled atomic.Uint64 // tickets up to this have passed
+	settled atomic.Uint64 // all tickets up to this number have passed
 	waiting atomic.Pointer[waiter]
-	slots   atomic.Pointer[[]*slot] // all that there are: none is ever taken away
-	common  atomic.Pointer[[]*slot] // those of them that shared Readers take turns in
+	slots   atomic.Pointer[[]*slot] // all slots; slots are never removed
+	common  atomic.Pointer[[]*slot] // the slots that shared Readers use in turn
 
-	joining sync.Mutex // held to change the lists, and what follows
-	spare   []*slot    // whose Reader is closed
-	joined  int        // Readers
+	joining sync.Mutex // protects changes of slots and common, and the fields below
+	spare   []*slot    // slots of closed Readers
+	joined  int        // number of Readers
 }
 
-// init starts with epoch 1: in a slot 0 means quiet.
+// init begins with epoch 1. The value 0 in a slot means that its Reader is outside a
+// step.
 func (p *epochs) init() {
 	p.now.Store(1)
 	p.slots.Store(new([]*slot))
 	p.common.Store(new([]*slot))
 }
 
-// ticket begins a new epoch. The caller has made the entry invalid before.
+// ticket begins a new epoch. The caller must have made the entry invalid before.
 func (p *epochs) ticket() Ticket { return Ticket(p.now.Add(1)) }
 
 func (p *epochs) passed(k Ticket) bool {
@@ -41,7 +42,7 @@ func (p *epochs) passed(k Ticket) bool {
 		return true
 	}
 	if uint64(k) > p.now.Load() {
-		return false // ticket has not given out k
+		return false // no call of ticket has returned k
 	}
 	for _, s := range *p.slots.Load() {
 		if in := s.epoch.Load(); in != 0 && in < uint64(k) {
@@ -56,11 +57,11 @@ func (p *epochs) passed(k Ticket) bool {
 	return true
 }
 
-// spins is how often wait yields its processor before it sleeps: a step of an engine
-// is short.
+// spins is how often wait yields its processor before it sleeps. A step of an engine is
+// short, so most waits end before the sleep.
 const spins = 16
 
-// wait returns when k has passed. It sleeps until Readers leave.
+// wait waits until k has passed. It yields its processor first, then it sleeps.
 func (p *epochs) wait(k Ticket) {
 	for range spins {
 		if p.passed(k) {
@@ -72,7 +73,7 @@ func (p *epochs) wait(k Ticket) {
 		w := new(waiter)
 		w.woken.Add(1)
 		p.enlist(w)
-		// A Reader that left before it could see w is seen here.
+		// A Reader may have left before it could see w. This check sees that.
 		if p.passed(k) {
 			return
 		}
@@ -80,7 +81,7 @@ func (p *epochs) wait(k Ticket) {
 	}
 }
 
-// waiter is a goroutine that waits, once. Readers wake it without a lock.
+// waiter is one waiting goroutine. It is used once. Readers wake it without a lock.
 type waiter struct {
 	woken sync.WaitGroup
 	next  *waiter
@@ -95,7 +96,7 @@ func (p *epochs) enlist(w *waiter) {
 	}
 }
 
-// wake wakes every waiter, which then checks again. It costs one load if there is none.
+// wake wakes all waiters, which then check again. Without waiters it costs one load.
 func (p *epochs) wake() {
 	if p.waiting.Load() == nil {
 		return

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Causes of errors on the control path. Every error that has one of these
-// causes answers errors.Is for it, and is one line that says what to do.
+// These are the causes of errors on the control path, for errors.Is. The text of every
+// such error is one line that says what to do.
 var (
 	ErrTableFull = errors.New("the table is full")
 	ErrQuota     = errors.New("the protection domain has its share of the table")
@@ -19,9 +19,9 @@ var (
 	ErrForeign   = errors.New("another process writes to the table")
 )
 
-// problem is an error whose text stands alone.
+// problem is an error with a cause. Its text does not include the text of the cause.
 type problem struct {
-	is   error // one of the above
+	is   error // one of the errors above
 	text string
 }
 

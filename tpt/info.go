@@ -1,6 +1,6 @@
 package tpt
 
-// Info is what an entry said at one moment, for tools.
+// Info is a snapshot of an entry, for tools.
 type Info struct {
 	STag       STag
 	Kind       Kind
@@ -13,16 +13,16 @@ type Info struct {
 	Rights     Rights
 	OneTouch   bool // invalidated after one use
 	Touched    bool
-	Sequence   uint64 // stored for one touch
-	External   bool   // outside of the region heap
-	Offset     uint64 // in the heap, or in the external memory
-	QP         uint32 // the only one that may use it; 0: all of PD
-	Parent     uint32 // index of a window's region, else 0
-	Windows    uint32 // bound to this region
+	Sequence   uint64 // DDP sequence number stored for one touch
+	External   bool   // the memory is outside of the region heap
+	Offset     uint64 // octets from the start of the heap, or of the external memory
+	QP         uint32 // the only queue pair that may use the entry; 0 means all of PD
+	Parent     uint32 // index of a window's region, or 0
+	Windows    uint32 // number of windows that are bound to this region
 }
 
-// Entry reads one entry. ok is false where nothing is registered, and while the
-// entry is being written.
+// Entry reads one entry. ok is false if nothing is registered, or if a writer is
+// changing the entry.
 func (t *Table) Entry(index uint32) (info Info, ok bool) {
 	if index >= uint32(len(t.entries)) {
 		return Info{}, false
@@ -30,7 +30,7 @@ func (t *Table) Entry(index uint32) (info Info, ok bool) {
 	return t.entries[index].read(index)
 }
 
-// read copies the entry as it was at one moment.
+// read copies a consistent snapshot of the entry.
 func (e *entry) read(index uint32) (info Info, ok bool) {
 	for {
 		w := e.load()
@@ -56,9 +56,10 @@ func (e *entry) info(index uint32, w word) Info {
 	}
 }
 
-// Memory returns the octets of an entry and the tagged offset of the first one. The
-// entry may be invalid when Memory returns, so the result is for comparisons only. ok
-// is false if there is no such entry, or this process cannot reach its memory.
+// Memory returns the octets of an entry and the tagged offset of the first octet. The
+// entry may be invalid when Memory returns, so the caller may use the result only for
+// comparisons. ok is false if there is no such entry, or if this process cannot access
+// its memory.
 func (t *Table) Memory(s STag) (mem []byte, start uint64, ok bool) {
 	e, ok := t.at(s)
 	if !ok {
@@ -79,15 +80,15 @@ func (t *Table) Memory(s STag) (mem []byte, start uint64, ok bool) {
 	}
 }
 
-// Stats is how full the table is.
+// Stats describes how full the table is.
 type Stats struct {
-	Entries uint32 // that can be used: all but entry 0
+	Entries uint32 // usable entries: all except entry 0
 	Used    uint32
 	PDs     int
-	Readers int // that have joined: engines, and connections that step by themselves
+	Readers int // number of Readers: engines, and connections that step by themselves
 }
 
-// Stats counts now.
+// Stats returns the present numbers.
 func (t *Table) Stats() Stats {
 	t.epochs.joining.Lock()
 	readers := t.epochs.joined

@@ -1,21 +1,21 @@
 package tpt
 
-// Invalidate makes an entry of pd invalid: the verb. When it returns no engine
-// is accessing its memory, and none will. An entry that is invalid already is
-// no error. It waits for the engines, and must not be called from within a
-// step of one. Errors: ErrSTag, ErrPD, ErrBound.
+// Invalidate makes an entry of pd invalid. It implements the verb. Invalidate waits for
+// the engines: when it returns, no engine accesses the entry's memory, and none will.
+// The caller must therefore not be within a step of an engine. If the entry is invalid
+// already, Invalidate succeeds. Errors: ErrSTag, ErrPD, ErrBound.
 func (t *Table) Invalidate(s STag, pd PD) error {
 	if err := t.revoke(s, pd, word.revoked); err != nil {
 		return err
 	}
-	// Another caller made it invalid before, and engines may still use the memory.
+	// Another caller has made the entry invalid, and engines may still use its memory.
 	t.epochs.wait(t.epochs.ticket())
 	return nil
 }
 
-// Deregister does what Invalidate does and frees the entry. The table uses the entry
-// again, with another key, after half of the free entries have been used. Errors are
-// those of Invalidate. If several calls name one STag, one of them succeeds.
+// Deregister does what Invalidate does, and frees the entry. The table reuses the
+// entry, with another key, after half of the free entries have been used. The errors
+// are those of Invalidate. If several calls name one STag, only one of them succeeds.
 func (t *Table) Deregister(s STag, pd PD) error {
 	if err := t.revoke(s, pd, word.taken); err != nil {
 		return err
@@ -30,7 +30,8 @@ func (t *Table) Deregister(s STag, pd PD) error {
 	return nil
 }
 
-// revoke changes the state of an entry of pd to one that is not valid.
+// revoke replaces the state of an entry of pd by the result of change, which must not
+// be valid.
 func (t *Table) revoke(s STag, pd PD, change func(word) word) error {
 	e, ok := t.at(s)
 	for ok {
@@ -55,16 +56,16 @@ func (t *Table) revoke(s STag, pd PD, change func(word) word) error {
 }
 
 // StartInvalidate makes an entry invalid for a peer or a work request (Send with
-// Invalidate). It never waits: other engines may still access the memory until Passed
+// Invalidate). It never waits. Other engines may still access the memory until Passed
 // returns true for the ticket.
 //
-// The fault is BadSTag if there is no such entry or windows are bound to it, and
-// WrongPD if it is in another protection domain or bound to another queue pair.
-// A peer may invalidate an entry that it may access and that is bound to its own
-// queue pair. Several streams share any other entry, and a peer must not take it
-// away from the others (RFC 5040 §8.1.1 rule 7): the fault is NoRight unless the
-// entry has the right RemoteInvalidate. An entry that is invalid already is no
-// fault (its owner may have been faster).
+// The fault is BadSTag if there is no such entry or windows are bound to it. The fault
+// is WrongPD if the entry is in another protection domain or bound to another queue
+// pair. A peer may invalidate an entry that it may access and that is bound to its own
+// queue pair. Several streams share any other entry, and a peer must not invalidate it
+// for the others (RFC 5040 §8.1.1 rule 7). The fault is then NoRight unless the entry
+// has the right RemoteInvalidate. An entry that is invalid already is no fault, because
+// its owner may have invalidated it just before.
 func (t *Table) StartInvalidate(s STag, pd PD, qp uint32) (Ticket, Fault) {
 	e, ok := t.at(s)
 	f := BadSTag
@@ -90,8 +91,8 @@ func (t *Table) StartInvalidate(s STag, pd PD, qp uint32) (Ticket, Fault) {
 }
 
 // Fail makes an entry invalid because its memory cannot be accessed any more. The
-// engine that found this out calls Fail. Fail never waits. It leaves an entry that is
-// free or invalid already unchanged.
+// engine that detects the failed access calls Fail. Fail never waits. It does not
+// change an entry that is free or invalid already.
 func (t *Table) Fail(s STag) {
 	for e, ok := t.at(s); ok; {
 		if w := e.load(); !w.known(s) || !w.valid() || e.swap(w, w.revoked()) {
@@ -100,7 +101,8 @@ func (t *Table) Fail(s STag) {
 	}
 }
 
-// revocable decides whether a peer of the queue pair may invalidate the entry.
+// revocable returns OK if a peer of the queue pair may invalidate the entry, otherwise
+// the fault.
 func (e *entry) revocable(pd PD, qp uint32) Fault {
 	rights, bound := e.rights(), e.qp.Load() != 0
 	switch {
@@ -114,6 +116,6 @@ func (e *entry) revocable(pd PD, qp uint32) Fault {
 	return OK
 }
 
-// Passed reports whether every Reader has been quiet since the ticket was given out.
-// If so, no Reader accesses the entry's memory any more, or will.
+// Passed reports whether every Reader has been outside a step since the ticket was
+// issued. Then no Reader accesses the entry's memory any more, and none will.
 func (t *Table) Passed(k Ticket) bool { return t.epochs.passed(k) }

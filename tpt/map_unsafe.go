@@ -5,12 +5,12 @@ import (
 	"unsafe"
 )
 
-// pageLen is what mapped memory is aligned to, at least.
+// pageLen is the minimum alignment of mapped memory, in octets.
 const pageLen = 4096
 
-// entriesAt views mem as entries. mem must be page aligned and a whole number
-// of entries; both are checked because mem comes from outside. Its owner keeps
-// it mapped as long as the entries are used.
+// entriesAt returns mem as entries. mem must be page aligned, and its length must be a
+// multiple of an entry. entriesAt checks both, because mem comes from a caller. The
+// caller must keep mem mapped as long as the entries are used.
 func entriesAt(mem []byte) ([]entry, error) {
 	first := unsafe.Pointer(unsafe.SliceData(mem))
 	if len(mem) == 0 || len(mem)%EntryLen != 0 || uintptr(first)%pageLen != 0 {
@@ -19,16 +19,16 @@ func entriesAt(mem []byte) ([]entry, error) {
 	return unsafe.Slice((*entry)(first), len(mem)/EntryLen), nil
 }
 
-// octetsAt returns n octets from first on: those of memory that was given to Register,
-// which is as long as that.
+// octetsAt returns the n octets from first on. Memory given to Register must contain
+// them.
 func octetsAt(first *byte, n uint64) []byte { return unsafe.Slice(first, n) }
 
-// firstOf returns where mem begins; nil if it is nil.
+// firstOf returns the address of the first octet of mem, or nil if mem is nil.
 func firstOf(mem []byte) *byte { return unsafe.SliceData(mem) }
 
-// offsetIn returns where mem begins within whole, if it lies in it. The addresses
-// are compared as numbers, which is sound because neither slice moves: what
-// escapes to a table is not on a stack.
+// offsetIn returns the offset of mem within whole. inside is false if mem does not lie
+// in whole. offsetIn compares addresses as numbers. This is sound because neither slice
+// moves: a slice that escapes to a table is not on a stack.
 func offsetIn(whole, mem []byte) (off uint64, inside bool) {
 	low := uintptr(unsafe.Pointer(unsafe.SliceData(whole)))
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(mem)))

@@ -5,25 +5,25 @@ import (
 	"sync/atomic"
 )
 
-// slot shows what a Reader is doing.
+// slot shows whether a Reader is in a step.
 type slot struct {
-	epoch atomic.Uint64 // when it entered; 0: it is quiet
-	_     [56]byte      // no other slot's epoch in this cache line
+	epoch atomic.Uint64 // epoch in which the step began; 0 outside a step
+	_     [56]byte      // padding: no two epochs share a cache line
 }
 
-// Reader is one engine's right to use the memory that Check returns. Enter and Leave are
-// called by one goroutine at a time, the holder of the engine's token. A nil
-// Reader, of an engine without a table, does nothing.
+// Reader gives one engine the right to use the memory that Check returns. Only one
+// goroutine at a time, the holder of the engine's token, may call Enter and Leave. A
+// nil Reader belongs to an engine without a table, and does nothing.
 type Reader struct {
 	table  *Table
-	slot   *slot // shared: only from Enter to Leave; nil after Close
+	slot   *slot // nil after Close; a shared Reader has a slot only from Enter to Leave
 	shared bool
-	last   int // shared: where in the list of common slots it was
+	last   int // index of the last used slot in the list of common slots, for shared Readers
 }
 
-// Join makes a Reader with a slot of its own, which is quiet. Close ends it. A
-// nil Table has nil Readers. Enter costs a store, and every invalidation looks at
-// the slot: that is right for engines, of which there are few.
+// Join returns a Reader with a slot of its own, outside a step. Close ends the Reader.
+// For a nil Table, Join returns a nil Reader. Join is for engines. There are few of
+// them, so Enter may cost only one store while every invalidation reads every slot.
 func (t *Table) Join() *Reader {
 	return t.join(func(p *epochs) *Reader {
 		r := &Reader{table: t}
@@ -36,10 +36,10 @@ func (t *Table) Join() *Reader {
 	})
 }
 
-// JoinShared makes a Reader that has a slot only from Enter to Leave, one of
-// those that are common to all such Readers. It is for connections that step by
-// themselves: of tens of thousands a few are inside at a time, and an invalidation
-// looks at no more slots than that.
+// JoinShared returns a Reader that has a slot only from Enter to Leave. Such Readers
+// share a list of common slots. JoinShared is for connections that step by themselves.
+// There may be tens of thousands of them, but only a few are in a step at a time. An
+// invalidation reads no more slots than that.
 func (t *Table) JoinShared() *Reader {
 	return t.join(func(p *epochs) *Reader {
 		for len(*p.common.Load()) < 2*runtime.GOMAXPROCS(0) {
@@ -49,7 +49,7 @@ func (t *Table) JoinShared() *Reader {
 	})
 }
 
-// join counts the Reader that reader makes. It calls reader with joining held.
+// join counts the new Reader that reader returns. It calls reader with joining locked.
 func (t *Table) join(reader func(*epochs) *Reader) *Reader {
 	if t == nil {
 		return nil
@@ -61,21 +61,21 @@ func (t *Table) join(reader func(*epochs) *Reader) *Reader {
 	return reader(p)
 }
 
-// add makes one more common slot. The caller holds joining.
+// add adds one common slot. The caller must hold joining.
 func (p *epochs) add() {
 	s := extend(&p.slots, new(slot))
 	extend(&p.common, s)
 }
 
-// extend adds s to the list, in place if there is room: goroutines that have the
-// list already do not see behind its end.
+// extend adds s to the list. It may append in place, because goroutines that have
+// loaded the list do not read beyond the list's old length.
 func extend(list *atomic.Pointer[[]*slot], s *slot) *slot {
 	all := append(*list.Load(), s)
 	list.Store(&all)
 	return s
 }
 
-// Enter begins a step: what Check returns from now on may be used until Leave.
+// Enter begins a step. The caller may use the results of Check until Leave.
 func (r *Reader) Enter() {
 	switch {
 	case r == nil || r.table == nil:
@@ -86,7 +86,8 @@ func (r *Reader) Enter() {
 	}
 }
 
-// occupy enters through a common slot that is quiet. It tries the slot at *last first.
+// occupy enters through a free common slot and returns the slot. It tries the slot at
+// *last first.
 func (p *epochs) occupy(last *int) *slot {
 	for {
 		common := *p.common.Load()
@@ -101,7 +102,7 @@ func (p *epochs) occupy(last *int) *slot {
 	}
 }
 
-// widen makes one more common slot, unless there are more than that many.
+// widen adds one common slot if there are at most than common slots.
 func (p *epochs) widen(than int) {
 	p.joining.Lock()
 	defer p.joining.Unlock()
@@ -110,7 +111,7 @@ func (p *epochs) widen(than int) {
 	}
 }
 
-// Leave ends a step: nothing that Check returned is used any more. It never
+// Leave ends a step. The caller must not use results of Check any more. Leave never
 // blocks.
 func (r *Reader) Leave() {
 	if r == nil || r.slot == nil {
@@ -118,12 +119,12 @@ func (r *Reader) Leave() {
 	}
 	r.slot.epoch.Store(0)
 	if r.shared {
-		r.slot = nil // from now on another Reader may use the slot
+		r.slot = nil // another Reader may use the slot from now on
 	}
 	r.table.epochs.wake()
 }
 
-// Close ends the Reader, which is quiet from then on. Further calls do nothing.
+// Close ends the Reader and its step. Further calls do nothing.
 func (r *Reader) Close() {
 	if r == nil || r.table == nil {
 		return

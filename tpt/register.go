@@ -2,13 +2,13 @@ package tpt
 
 import "math"
 
-// Region is memory to be registered.
+// Region is memory that Register registers.
 type Region struct {
 	PD     PD
-	QP     uint32 // the only queue pair that may use it; 0: all of PD
+	QP     uint32 // number of the only queue pair that may use the region; 0 means all of PD
 	Memory []byte
-	Start  uint64 // tagged offset of the first octet; 0: offsets begin at zero
-	Rights Rights // local read is always added
+	Start  uint64 // tagged offset of the first octet
+	Rights Rights // Register always adds local read
 }
 
 func (r Region) check() error {
@@ -27,9 +27,10 @@ func (r Region) check() error {
 	return nil
 }
 
-// Register makes an entry for the region and returns its STag. The memory may be
-// accessed as the rights allow until Invalidate or Deregister returns; the table keeps
-// it alive until then. Errors: ErrPD, ErrRights, ErrMemory, ErrQuota, ErrTableFull.
+// Register makes an entry for the region and returns its STag. Peers and work requests
+// may access the memory as the rights allow until Invalidate or Deregister returns. The
+// table keeps a reference to the memory until then. Errors: ErrPD, ErrRights,
+// ErrMemory, ErrQuota, ErrTableFull, ErrForeign.
 func (t *Table) Register(r Region) (STag, error) {
 	if err := r.check(); err != nil {
 		return 0, err
@@ -57,8 +58,8 @@ func (t *Table) Register(r Region) (STag, error) {
 	return NewSTag(index, key), nil
 }
 
-// disown drops an entry that another process writes to. The table does not use it
-// again.
+// disown gives up an entry that another process writes to. The table does not use the
+// entry again.
 func (t *Table) disown(pd PD) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

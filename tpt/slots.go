@@ -2,22 +2,22 @@ package tpt
 
 import "math/rand/v2"
 
-// slots are the free entries, in the order in which they became free: a random
-// order at first. The next entry to be used is a random one of the older half.
-// A peer that has seen many STags cannot tell the next one (RFC 5040 §8.1.1), and
-// an entry is not used again before half of the free ones have been (RFC 5042).
-// The holder of Table.mu owns it.
+// slots are the free entries in the order in which they were freed. At first the order
+// is random. take returns a random entry of the older half. A peer that has seen many
+// STags therefore cannot predict the next one (RFC 5040 §8.1.1). An entry is not used
+// again before half of the free entries have been used (RFC 5042). The holder of
+// Table.mu owns the slots.
 type slots struct {
-	ring  []uint32 // as long as the table
-	first uint32   // where in ring the oldest is
+	ring  []uint32 // has the length of the table
+	first uint32   // index in ring of the oldest free entry
 	free  uint32
-	luck  *rand.Rand // cryptographically strong
+	luck  *rand.Rand // cryptographically secure
 }
 
 func newSlots(entries uint32, seed [32]byte) slots {
 	s := slots{ring: make([]uint32, entries), free: entries - 1, luck: rand.New(rand.NewChaCha8(seed))}
 	for i := range s.free {
-		s.ring[i] = i + 1 // entry 0 is never given out
+		s.ring[i] = i + 1 // entry 0 is never used
 	}
 	s.luck.Shuffle(int(s.free), func(i, j int) { s.ring[i], s.ring[j] = s.ring[j], s.ring[i] })
 	return s
@@ -42,8 +42,8 @@ func (s *slots) give(index uint32) {
 
 func (s *slots) mask() uint32 { return uint32(len(s.ring)) - 1 }
 
-// key chooses a random key for the next user of an entry: any, but not the last
-// user's.
+// key returns a random key for the next user of an entry. It differs from the last
+// user's key.
 func (s *slots) key(w word) uint8 {
 	if w.fresh() {
 		return uint8(s.luck.Uint32())

@@ -5,31 +5,30 @@ import (
 	"strings"
 )
 
-// STag names an entry to peers and in work requests: the entry's index in the
-// upper 24 bits, and a key, which tells users of the same entry apart, in the
-// lower 8.
+// STag names an entry to peers and in work requests. The upper 24 bits are the entry's
+// index. The lower 8 bits are a key, which distinguishes successive users of one entry.
 type STag uint32
 
-// NewSTag joins an index, of which the low 24 bits count, and a key.
+// NewSTag combines the low 24 bits of index with a key.
 func NewSTag(index uint32, key uint8) STag { return STag(index<<8 | uint32(key)) }
 
-// Index returns the entry's place in the table.
+// Index returns the index of the entry in the table.
 func (s STag) Index() uint32 { return uint32(s) >> 8 }
 
-// Key must be equal to the entry's.
+// Key returns the key, which must be equal to the entry's key.
 func (s STag) Key() uint8 { return uint8(s) }
 
 func (s STag) String() string { return fmt.Sprintf("0x%08x", uint32(s)) }
 
-// PD is a protection domain: queue pairs and STags of different ones have
-// nothing to do with each other (RFC 5042). 0 is none.
+// PD is the number of a protection domain (RFC 5042). A queue pair can use only STags
+// of its own protection domain. 0 means none.
 type PD uint32
 
-// Rights say what may be done with an entry's octets. Local read is always
-// given.
+// Rights are the permitted accesses to an entry's octets. Every entry permits local
+// read.
 type Rights uint8
 
-// Rights, as enum stag_rights has them.
+// These are the rights (enum stag_entry_access).
 const (
 	LocalRead Rights = 1 << iota
 	LocalWrite
@@ -63,20 +62,20 @@ func (r Rights) String() string {
 	return strings.Join(names, ", ")
 }
 
-// Fault is the reason for refusing an access. The protocol decides which error code
-// the peer gets.
+// Fault is the reason for refusing an access. The protocol decides which error code the
+// peer gets.
 type Fault uint8
 
-// Faults, in the order of the checks: the first that fails decides.
+// The faults are in the order of the checks. The first check that fails decides.
 const (
 	OK          Fault = iota
-	BadSTag           // index, key, not valid, or a type that is not for this use
-	WrongPD           // another protection domain, or another QP than the one it is bound to
+	BadSTag           // wrong index or key, an entry that is not valid, or a type that does not suit this use
+	WrongPD           // wrong protection domain, or the entry is bound to another queue pair
 	NoRight           // the entry does not give the right
-	Wrap              // the access would go on past offset 2^64-1
-	OutOfBounds       // not wholly within the entry
+	Wrap              // the access would go past offset 2^64-1
+	OutOfBounds       // the access is not wholly within the entry
 
-	Faults // the number of faults, OK included
+	Faults // number of faults, including OK
 )
 
 var faultNames = [Faults]string{
@@ -95,12 +94,12 @@ func (f Fault) String() string {
 	return fmt.Sprintf("fault %d", uint8(f))
 }
 
-// Access describes an access for Check to decide about.
+// Access describes an access that Check decides about.
 type Access struct {
 	STag  STag
-	PD    PD     // of the queue pair
+	PD    PD     // protection domain of the queue pair
 	QP    uint32 // the queue pair's number
-	Right Rights // the one that is needed
+	Right Rights // the right that the access needs
 	TO    uint64 // tagged offset of the first octet
 	Len   uint32 // octets
 }

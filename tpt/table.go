@@ -7,11 +7,11 @@ import (
 	"sync/atomic"
 )
 
-// Table is the table of one adapter. It is safe for concurrent use: the data
-// path (Check, StartInvalidate, Passed, and a Reader's Enter and Leave) takes
-// no lock and does not allocate, the verbs take turns.
+// Table is the table of one adapter. It is safe for concurrent use. The data path
+// (Check, StartInvalidate, Passed, and a Reader's Enter and Leave) takes no lock and
+// does not allocate. The verbs take a mutex.
 type Table struct {
-	// Fixed after New.
+	// These fields do not change after New.
 	entries  []entry
 	external outside
 	heap     []byte
@@ -19,14 +19,14 @@ type Table struct {
 	perPD    uint32
 	maxPiece uint32
 
-	// Any goroutine uses these; they do their own synchronization.
+	// Any goroutine may use these fields. They synchronize themselves.
 	epochs   epochs
 	refusals [Faults]atomic.Uint64
 
-	// Under mu, which no engine takes.
+	// mu protects the fields below. No engine takes mu.
 	mu     sync.Mutex
 	slots  slots
-	pds    map[PD]uint32 // entries that each has
+	pds    map[PD]uint32 // number of entries of each protection domain
 	lastPD PD
 }
 
@@ -57,8 +57,8 @@ func New(c Config) (*Table, error) {
 	return t, nil
 }
 
-// inherit frees the entries that an earlier owner left in the memory. The regions
-// ended with that owner, and it will not finish an entry that it was writing.
+// inherit frees the entries that an earlier owner left in the memory. The regions ended
+// with that owner. The owner may also have left an entry half written.
 func (t *Table) inherit() {
 	for i := range t.entries {
 		e := &t.entries[i]
@@ -70,7 +70,7 @@ func (t *Table) inherit() {
 	}
 }
 
-// NewPD makes a protection domain.
+// NewPD allocates a protection domain.
 func (t *Table) NewPD() (PD, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,7 +86,8 @@ func (t *Table) NewPD() (PD, error) {
 	}
 }
 
-// FreePD ends a protection domain. ErrPDBusy while it has entries.
+// FreePD frees a protection domain. The error is ErrPDBusy while the domain has
+// entries.
 func (t *Table) FreePD(pd PD) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,7 +102,7 @@ func (t *Table) FreePD(pd PD) error {
 	return nil
 }
 
-// acquire takes a free entry for pd, and chooses its key.
+// acquire reserves a free entry for pd, and chooses the entry's key.
 func (t *Table) acquire(pd PD) (index uint32, key uint8, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,7 +129,7 @@ func (t *Table) release(index uint32, pd PD) {
 	t.slots.give(index)
 }
 
-// at returns the entry that s names by its index.
+// at returns the entry at the index of s. ok is false if the index is 0 or too large.
 func (t *Table) at(s STag) (*entry, bool) {
 	i := s.Index()
 	if i == 0 || i >= uint32(len(t.entries)) {

@@ -6,8 +6,8 @@ type View struct {
 	entries []entry
 }
 
-// NewView reads memory that a table lies in: page aligned, whole entries, and
-// mapped, to read at least, as long as the View is used.
+// NewView returns a View of the memory of a table. The memory must be page aligned, a
+// whole number of entries long, and readable as long as the View is used.
 func NewView(memory []byte) (*View, error) {
 	entries, err := entriesAt(memory)
 	if err != nil {
@@ -16,7 +16,7 @@ func NewView(memory []byte) (*View, error) {
 	return &View{entries}, nil
 }
 
-// Len returns how many entries the table has, entry 0 included.
+// Len returns the number of entries of the table, including entry 0.
 func (v *View) Len() uint32 { return uint32(len(v.entries)) }
 
 // Entry reads one entry, as Table.Entry does.
