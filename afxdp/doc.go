@@ -26,5 +26,5 @@
 // thread that calls Open. The loader puts the socket into the XDP program's map: see
 // FD.
 //
-// Stats and KernelStats are part of the API of stag. Package rdma has aliases of them.
+// Part of the API of stag: Stats, KernelStats. Package rdma has aliases of them.
 package afxdp

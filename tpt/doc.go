@@ -19,7 +19,7 @@
 // Engines are therefore Readers. The result of Check is valid until the Reader's Leave.
 // An invalidation is complete when every Reader has called Leave since.
 //
-// STag is part of the API of stag. Package rdma has an alias of it.
+// Part of the API of stag: STag. Package rdma has an alias of it.
 //
 // The table does no I/O. The caller supplies the table's memory. Only one process may
 // write to it.
