@@ -13,8 +13,8 @@ import (
 
 const gone = "the other end has ended or refused the connection: look at what it printed"
 
-// advice maps a network error to what the user can do about it, for commands that take
-// the host of the other end as an argument and its port by -p.
+// advice has for each network error what the user can do about it. It is for commands that
+// take the host of the other end as an argument and the port by -p.
 var advice = []struct {
 	is error
 	do string

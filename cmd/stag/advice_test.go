@@ -11,7 +11,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// TestAdvised: network errors get advice, and other errors with the same number get none.
+// TestAdvised: advised adds advice to a network error, and none to another error with the same errno.
 func TestAdvised(t *testing.T) {
 	denied := &net.OpError{Op: "listen", Err: syscall.EACCES}
 	for _, c := range []struct {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestBenchMoved: stag bench says in one line where the benchmark is, whatever
-// flags an old script gives it.
+// TestBenchMoved: stag bench prints one line that says where the benchmark is, with any
+// flags of old scripts.
 func TestBenchMoved(t *testing.T) {
 	for _, args := range []string{"", "goodput --mtu 1500", "--from results.json --plot charts", "--help"} {
 		r := run(t, command(t, append([]string{"bench"}, strings.Fields(args)...)...))

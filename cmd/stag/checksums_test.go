@@ -28,7 +28,7 @@ func TestDefaultVeth(t *testing.T) {
 		s.until(ready)
 		return s
 	}
-	for _, side := range []pair.Side{pair.A, pair.B} { // the server's side
+	for _, side := range []pair.Side{pair.A, pair.B} { // side of the server
 		host := p.Ends[side].V4.Addr().String()
 		s := serve(side, "listening on ", append([]string{"ping", "-s", "-V"}, over(side, "ping")...)...)
 		r := at(t, p, 1-side, append([]string{"ping", "-c", "-C", "20", "-S", "60000", "-V", "--json", "-a", host}, over(1-side, "ping")...)...)

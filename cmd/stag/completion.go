@@ -44,8 +44,8 @@ interfaces. Bash needs the package bash-completion.`,
 	}
 }
 
-// values completes the value of a flag, by the name of the flag. The same flag of every
-// command has the same values.
+// values has the completion function for the values of a flag, by the name of the flag. A
+// flag has the same values in every command.
 var values = map[string]cobra.CompletionFunc{
 	"dev":       completeInterface,
 	"ib-dev":    completeInterface,

@@ -41,7 +41,7 @@ func TestDemo(t *testing.T) {
 	before.gone(t)
 }
 
-// TestDemoPaths: each path names itself, moves the expected octets, and reports the same as JSON.
+// TestDemoPaths: on each path, demo names the path, moves the expected octets, and reports the same as JSON.
 func TestDemoPaths(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string
@@ -79,7 +79,7 @@ func TestDemoPaths(t *testing.T) {
 	}
 }
 
-// moved demands that r has every operation, each with the given octets in messages of the default size, and every
+// moved demands that r has every operation with the given octets in messages of the default size, and every
 // refusal.
 func moved(t *testing.T, r demo.Result, octets uint64) {
 	t.Helper()
@@ -106,8 +106,7 @@ func moved(t *testing.T, r demo.Result, octets uint64) {
 	}
 }
 
-// carried demands that the interfaces counted at least least frames in the direction in which the operation's octets
-// went.
+// carried demands that the interfaces counted at least least frames in the direction of the operation's octets.
 func carried(t *testing.T, op demo.Operation, least uint64) {
 	t.Helper()
 	if op.Frames == nil {
@@ -166,7 +165,7 @@ func TestDemoWithoutRights(t *testing.T) {
 	}
 }
 
-// TestDemoKernelPort: --kernel-port is honoured, whatever rights the process has.
+// TestDemoKernelPort: demo --kernel-port uses the kernel port with and without rights.
 func TestDemoKernelPort(t *testing.T) {
 	r := run(t, command(t, "demo", "--kernel-port", "--size", "1"))
 	r.ends(t, 0)

@@ -144,7 +144,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) string {
 	for buf := make([]byte, 4096); ; {
 		n, err := user.Read(buf)
 		shown.Write(buf[:n])
-		if errors.Is(err, unix.EIO) { // no process has the terminal open any more
+		if errors.Is(err, unix.EIO) { // the program has closed the terminal
 			break
 		}
 		rig.Must(t, err)
@@ -156,8 +156,8 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) string {
 // escape matches an escape sequence, which a terminal does not show.
 var escape = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// TestDoctorColours: on a terminal the statuses are coloured, and nothing else is. Without a terminal, or if the user
-// has turned colours off, nothing is coloured.
+// TestDoctorColours: on a terminal doctor colours the statuses and no other text. Without a terminal, or if the user has
+// turned colours off, doctor uses no colours.
 func TestDoctorColours(t *testing.T) {
 	plain := func(more ...string) *exec.Cmd {
 		cmd := command(t, "doctor", "-v")
@@ -189,8 +189,8 @@ func TestDoctorColours(t *testing.T) {
 	}
 }
 
-// TestDoctorHiddenPins: ip netns exec hides what is mounted below /sys. The shell stands for the machine's first
-// process, which still sees the mounts.
+// TestDoctorHiddenPins: ip netns exec hides the BPF file system and the pinned programs in it. doctor says so. The shell
+// stands for the machine's first process, which still sees the mounts.
 func TestDoctorHiddenPins(t *testing.T) {
 	need.Tool(t, "unshare", "sh", "ip")
 	p := netns.XDPPair(t, pair.Config{})

@@ -24,15 +24,15 @@ import (
 // misfortune is a fault that doctor must find.
 type misfortune struct {
 	config pair.Config
-	spoil  func(*testing.T, *pair.Pair, string) // spoil runs in A's namespace and gets A's interface
+	spoil  func(*testing.T, *pair.Pair, string) // causes the fault; it runs in A's namespace and gets A's interface
 	args   []string                             // arguments in addition to the interface
-	link   string                               // another interface than A's
-	guest  bool                                 // doctor runs as a user without rights
-	caps   []uintptr                            // capabilities that this user has nevertheless
-	wrap   func(*testing.T, *exec.Cmd)          // changes how doctor is run
+	link   string                               // name of the interface to check, if it is not A's
+	guest  bool                                 // run doctor as a user without rights
+	caps   []uintptr                            // capabilities of that user
+	wrap   func(*testing.T, *exec.Cmd)          // changes the command that runs doctor
 	code   int
-	failed string // the requirement that is not met; "": none, or the interface itself
-	hinted string // the row with a hint, and the text of the hint
+	failed string // expected requirement that is not met; "": none, or the interface cannot be used
+	hinted string // expected row with a hint, and the text of the hint
 	says   string
 }
 
@@ -90,7 +90,7 @@ func spoilStag(t *testing.T, _ *pair.Pair, name string) {
 	t.Cleanup(func() { rig.Must(t, n.Close()) })
 }
 
-// spoilChecksums makes a veth with both ends in one namespace and the offloads
+// spoilChecksums makes a veth with both ends in one namespace. It leaves the offloads on
 // that veth has by default.
 func spoilChecksums(t *testing.T, _ *pair.Pair, _ string) {
 	near := netlink.NewLinkAttrs()
@@ -142,7 +142,7 @@ func spoilElsewhere(t *testing.T, p *pair.Pair, _ string) {
 	}))
 }
 
-// spoilFar only starts a process in the namespace of B. The peer keeps its checksum offloads.
+// spoilFar only starts a process in B's namespace. B's interface keeps its checksum offloads.
 func spoilFar(t *testing.T, p *pair.Pair, _ string) { resident(t, p) }
 
 func spoilBridge(t *testing.T, _ *pair.Pair, name string) {
@@ -172,7 +172,7 @@ func withoutNewPrivs(t *testing.T, cmd *exec.Cmd) {
 	within(cmd, "setpriv", "--no-new-privs")
 }
 
-// within runs cmd by another program.
+// within changes cmd so that another program runs it.
 func within(cmd *exec.Cmd, by ...string) {
 	path, err := exec.LookPath(by[0])
 	if err != nil {

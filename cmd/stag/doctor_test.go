@@ -104,7 +104,7 @@ func lowMemlock(t *testing.T) (undo func()) {
 	return func() { rig.Must(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &was)) }
 }
 
-// decode reads all of a command's standard output as one T, with no field that
+// decode reads all of a command's standard output as one T. It fails if there is a field that
 // T does not have.
 func decode[T any](t *testing.T, r result, code int) (v T) {
 	t.Helper()
@@ -120,7 +120,7 @@ func decode[T any](t *testing.T, r result, code int) (v T) {
 	return v
 }
 
-// agree demands that text has every row of the report. Rows that are OK must be in the text only if whole is true.
+// agree demands that text has every row of the report. It expects rows that are OK only if whole is true.
 func agree(t *testing.T, r doctor.Report, text string, whole bool) {
 	t.Helper()
 	for _, row := range append(r.Host, r.Link...) {

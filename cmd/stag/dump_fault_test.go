@@ -52,8 +52,8 @@ func TestDumpReaderLeaves(t *testing.T) {
 	}
 }
 
-// TestDumpUnread: a reader that does not read loses packets, and they are counted. The transfer itself still
-// completes. If nothing is read until the end, dump does not wait for ever.
+// TestDumpUnread: if the reader of dump's output does not read, packets are lost and counted. The transfer still
+// completes. If the reader never reads, dump does not wait for ever.
 func TestDumpUnread(t *testing.T) {
 	u := newDumpUsers(t)
 	x, y := u.connect()
@@ -73,8 +73,8 @@ func TestDumpUnread(t *testing.T) {
 	contains(t, notes.rest(exitFailed), " captured, ", "the output takes nothing")
 }
 
-// TestDumpSlow: a reader that starts late gets the packets that the buffers had room for, and the number of packets
-// that were lost.
+// TestDumpSlow: a reader that starts late gets the packets for which the buffers had room, and the number of lost
+// packets.
 func TestDumpSlow(t *testing.T) {
 	need.Tool(t, "tshark")
 	u := newDumpUsers(t)
@@ -96,7 +96,7 @@ func TestDumpSlow(t *testing.T) {
 		read <- err
 	}()
 	quiet(t, name)
-	u.talk(x, y) // tells dump of the loss, if no earlier packet did
+	u.talk(x, y) // a later packet reports the loss, if no earlier packet has
 	quiet(t, name)
 	rig.Must(t, cmd.Process.Signal(os.Interrupt))
 	last := notes.rest(0)
@@ -182,14 +182,14 @@ func TestDumpEngineEnds(t *testing.T) {
 	u := newDumpUsers(t)
 	h := host{t, t.TempDir()}
 	p := netns.XDPPair(t, pair.Config{})
-	x := h.ping(p) // two processes
+	x := h.ping(p) // the two ends are two processes
 	defer clearClaims(t)
 	file := filepath.Join(t.TempDir(), "x.pcapng")
 	d := launch(t, h.at(command(t, "dump", "-w", file)))
 	for range 4 {
 		d.until("capturing on ")
 	}
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) { // packets of both
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) { // wait for packets of both processes
 		if info, err := os.Stat(file); err == nil && info.Size() > 256<<10 {
 			break
 		}
@@ -235,8 +235,8 @@ func TestDumpEnds(t *testing.T) {
 	contains(t, said, "Flags [R", "ends: its adapter has been closed", " captured, 0 lost")
 }
 
-// TestDumpInterruptedEarly: Ctrl-C while dump waits for an engine that does not answer is no failure. An engine that
-// gives a wrong answer is named in one line.
+// TestDumpInterruptedEarly: dump exits with 0 if Ctrl-C ends it while it waits for an engine that does not answer. It
+// prints one line about an engine that gives a wrong answer.
 func TestDumpInterruptedEarly(t *testing.T) {
 	h := newHost(t)
 	a := h.act("hang")

@@ -18,7 +18,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// dumpUsers are two adapters of this process, connections between them, and what a dump can capture of both.
+// dumpUsers has two adapters of this process with connections between them. A dump can capture on both.
 type dumpUsers struct {
 	*testing.T
 	p        *pair.Pair
@@ -139,7 +139,7 @@ func dumping(t *testing.T, n int, args ...string) *running {
 // own limits a dump to the engines of this process.
 var own = []string{"-p", strconv.Itoa(os.Getpid())}
 
-// quiet waits until a file has stopped growing.
+// quiet waits until a file does not grow any more.
 func quiet(t *testing.T, file string) {
 	t.Helper()
 	size, since := int64(-1), time.Now()
@@ -155,7 +155,7 @@ func quiet(t *testing.T, file string) {
 	}
 }
 
-// interrupt ends a dump with Ctrl-C and returns everything that it printed.
+// interrupt ends a dump with Ctrl-C and returns all output of the dump.
 func (x *running) interrupt() string {
 	x.Helper()
 	rig.Must(x.T, x.cmd.Process.Signal(os.Interrupt))

@@ -25,7 +25,7 @@ import (
 func TestDumpFile(t *testing.T) {
 	need.Tool(t, "tshark")
 	u := newDumpUsers(t)
-	x, y := u.connect() // open before the capture begins
+	x, y := u.connect() // this connection is open before the capture begins
 	file := filepath.Join(t.TempDir(), "x.pcapng")
 	d := dumping(t, 1, append(own, "-i", u.name(pair.A), "-w", file)...)
 	v, w := u.connect()
@@ -135,7 +135,7 @@ func TestDumpText(t *testing.T) {
 	u := newDumpUsers(t)
 	x, y := u.connect()
 	args := append(own, "-i", u.name(pair.A))
-	// Which segments are acknowledged at once differs between runs.
+	// The set of segments that are acknowledged at once differs between runs.
 	all := dumping(t, 1, append(args, "--kind", "write,read-request,read-response,send,terminate")...)
 	acks := dumping(t, 1, append(args, "--kind", "ack", "-c", "1", "--json")...)
 	u.talk(x, y)
@@ -190,8 +190,8 @@ func TestDumpJSON(t *testing.T) {
 	}
 }
 
-// TestDumpFilters: dump can select a QP, its flow, a number of packets and the first octets. Several dumps at once do
-// not disturb each other.
+// TestDumpFilters: dump can select a QP, a flow, a number of packets and the first octets of each packet. Several dumps
+// at the same time do not disturb each other.
 func TestDumpFilters(t *testing.T) {
 	need.Tool(t, "tshark")
 	u := newDumpUsers(t)
@@ -224,7 +224,7 @@ func TestDumpFilters(t *testing.T) {
 			rig.Must(t, err)
 			if strings.HasPrefix(row[0], "not captured") {
 				stands++
-			} else if n > 90 { // how many acknowledgements there are differs between runs
+			} else if n > 90 { // the number of acknowledgements differs between runs
 				rows[name] = append(rows[name], row)
 			}
 		}
@@ -246,7 +246,7 @@ func TestDumpFilters(t *testing.T) {
 	}
 }
 
-// TestDumpRefused: asking for something that cannot be captured gives one line.
+// TestDumpRefused: dump prints one line if it cannot capture what the options select.
 func TestDumpRefused(t *testing.T) {
 	one := func(r result, words ...string) {
 		t.Helper()
@@ -258,7 +258,7 @@ func TestDumpRefused(t *testing.T) {
 	}
 	h := newHost(t)
 	if os.Geteuid() == 0 {
-		h.act("well") // an engine of another user exists at the same time
+		h.act("well") // an engine of another user runs at the same time
 	}
 	asGuest := func(args ...string) *exec.Cmd {
 		cmd := h.at(command(t, append([]string{"dump"}, args...)...))

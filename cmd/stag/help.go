@@ -10,15 +10,15 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/man"
 )
 
-// addHelp gives the help text to cmd and to all commands below it. It is no template:
-// package text/template finds methods by their names, so that the linker could leave no
-// exported method out of the program, which would be 5 MB larger.
+// addHelp sets the help function of cmd and of all commands below it. The function does
+// not use package text/template. That package finds methods by name, so that the linker
+// would have to keep every exported method, and the program would be 5 MB larger.
 func addHelp(cmd *cobra.Command) {
 	cmd.SetHelpFunc(func(c *cobra.Command, _ []string) { fmt.Fprint(c.OutOrStdout(), helpText(c)) })
 }
 
-// helpText has the examples first, then at most a few lines about the command.
-// The manual page has the rest.
+// helpText returns the text of --help: the examples, then at most a few lines about the
+// command. The manual page has the rest.
 func helpText(c *cobra.Command) string {
 	var b strings.Builder
 	if c.HasExample() {
@@ -50,7 +50,7 @@ func helpText(c *cobra.Command) string {
 	return b.String()
 }
 
-// commandLines has a line for each command below c.
+// commandLines returns a line for each command below c.
 func commandLines(c *cobra.Command) string {
 	var b strings.Builder
 	for _, below := range c.Commands() {
@@ -63,7 +63,8 @@ func commandLines(c *cobra.Command) string {
 
 func trimmed(s string) string { return strings.TrimRightFunc(s, unicode.IsSpace) }
 
-// helpCommand is the one of cobra, but rejects the name of a command that does not exist.
+// helpCommand returns the command `stag help`. Unlike the one of cobra it rejects the name
+// of a command that does not exist.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",

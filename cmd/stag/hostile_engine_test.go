@@ -65,7 +65,7 @@ func TestHostileEngine(t *testing.T) {
 	hostile := h.guest("hostile")
 	memory := func(cmd *exec.Cmd) (result, int64) {
 		r := run(t, cmd)
-		return r, cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss // KiB
+		return r, cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss // peak memory in KiB
 	}
 	for _, args := range [][]string{{"show", "qps"}, {"metrics", "--once", "--per-qp"}} {
 		if r := run(t, h.at(command(t, args...))); strings.Contains(r.stdout+r.stderr, hostile.pid()) {

@@ -22,7 +22,7 @@ const long = "65536"
 type running struct {
 	*testing.T
 	cmd   *exec.Cmd
-	lines chan string // of standard output and error; closed when both have ended
+	lines chan string // lines of standard output and standard error; closed when both have ended
 	said  []string
 }
 
@@ -96,7 +96,7 @@ var moments = map[string]func(*running){
 	"when both ends are taken over": func(x *running) { x.until("are taken over") },
 }
 
-// TestDemoInterrupted: Ctrl-C leaves nothing behind, at whichever moment it comes.
+// TestDemoInterrupted: Ctrl-C leaves nothing behind, at every moment.
 func TestDemoInterrupted(t *testing.T) {
 	for name, moment := range moments {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestDemoEndedMidway(t *testing.T) {
 	}
 }
 
-// interrupted sends sig, and demands that the command says so and exits with 1.
+// interrupted sends sig, and demands that the command reports the interrupt and exits with 1.
 func (x *running) interrupted(sig os.Signal) {
 	x.Helper()
 	rig.Must(x.T, x.cmd.Process.Signal(sig))
@@ -136,7 +136,7 @@ func (x *running) interrupted(sig os.Signal) {
 	}
 }
 
-// TestDemoKilled: a killed process leaves only the files of its claims, and these files keep no resource busy.
+// TestDemoKilled: a killed process leaves only the files of its claims. These files do not keep a resource busy.
 func TestDemoKilled(t *testing.T) {
 	before := tracesOf(t)
 	x := launch(t, offloaded(t, "--size", "1024"))

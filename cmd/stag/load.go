@@ -72,8 +72,8 @@ the interface adopts this program, instead of attaching one of its own.
 	return cmd
 }
 
-// oneArgument accepts exactly one argument, which is not empty. what names the argument
-// in the error.
+// oneArgument accepts exactly one argument, which must not be empty. what names the
+// argument in the error.
 func oneArgument(command, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {

@@ -43,7 +43,7 @@ var (
 	volatileOwner    = regexp.MustCompile(`pid PID \([^)]*\)`)
 )
 
-// told returns the output of r with its volatile parts masked.
+// told returns the output of r, with the volatile parts masked.
 func told(r result) string {
 	text := volatileInstance.ReplaceAllString(mask(r.stdout+r.stderr), "$1-NETNS")
 	return volatileOwner.ReplaceAllString(text, "pid PID (NAME)")
@@ -230,7 +230,7 @@ func TestUnloadMoved(t *testing.T) {
 	}
 }
 
-// TestLoadCleans: the next load says what it removed.
+// TestLoadCleans: the next load reports what it has removed.
 func TestLoadCleans(t *testing.T) {
 	old, p := newLoadable(t, pair.Config{}), newLoadable(t, pair.Config{})
 	at(t, old, pair.A, "load", old.Ends[pair.A].Name, "--instance", "old", "--tune=throughput").ends(t, 0)
@@ -251,12 +251,12 @@ func TestLoadKilledAnywhere(t *testing.T) {
 		rig.Must(t, cmd.Process.Kill())
 		cmd.Wait()
 		r := at(t, p, pair.A, "load", near, "--tune=throughput")
-		if r.code != 0 { // the load had completed before the kill
+		if r.code != 0 { // the load was complete before the kill
 			contains(t, r.stderr, "already")
 		}
 		at(t, p, pair.A, "unload", near).ends(t, 0)
 		left, _ := filepath.Glob(loader.Root + "/*")
-		files, _ := filepath.Glob(loader.RuntimeDir + "/[^e]*") // except the sockets of engines
+		files, _ := filepath.Glob(loader.RuntimeDir + "/[^e]*") // all files except the sockets of engines
 		if len(left)+len(files) != 0 {
 			t.Fatalf("killed after %d ms, left: %v %v", 2*i, left, files)
 		}
@@ -283,15 +283,15 @@ func TestUnloadKilledAnywhere(t *testing.T) {
 			contains(t, r.stderr, "no stag is loaded")
 		}
 		left, _ := filepath.Glob(loader.Root + "/*")
-		files, _ := filepath.Glob(loader.RuntimeDir + "/[^e]*") // except the sockets of engines
+		files, _ := filepath.Glob(loader.RuntimeDir + "/[^e]*") // all files except the sockets of engines
 		if len(left)+len(files) != 0 {
 			t.Fatalf("killed after %d ms, left: %v %v", i, left, files)
 		}
 	}
 }
 
-// TestLoadOldName: an interface renamed to the name of a loaded interface does not become part of that interface's
-// instance.
+// TestLoadOldName: if an interface gets the name of a loaded interface, load does not add it to the instance of the
+// loaded interface.
 func TestLoadOldName(t *testing.T) {
 	p := newLoadable(t, pair.Config{})
 	near := p.Ends[pair.A].Name
@@ -320,7 +320,7 @@ func TestLoadOldName(t *testing.T) {
 		rig.Must(t, err)
 		return netlink.LinkDel(l)
 	})
-	r = at(t, p, pair.A, "unload", near) // this is another interface, and the one of this name is gone
+	r = at(t, p, pair.A, "unload", near) // near now names another interface; the interface that was loaded as near is gone
 	r.ends(t, 0)
 	contains(t, r.stdout, "pins removed")
 }
@@ -365,7 +365,7 @@ func TestLoadWithoutRights(t *testing.T) {
 		for _, who := range []*exec.Cmd{
 			nobody(command(t, args...)),
 			as(command(t, args...), unix.CAP_NET_ADMIN),
-			as(command(t, args...), unix.CAP_NET_ADMIN, unix.CAP_BPF, unix.CAP_NET_RAW), // may load, but not see which process has a program
+			as(command(t, args...), unix.CAP_NET_ADMIN, unix.CAP_BPF, unix.CAP_NET_RAW), // may load, but not find out which process has a program
 		} {
 			r := inside(t, p, who)
 			r.ends(t, exitFailed)

@@ -27,17 +27,16 @@ const (
 // already printed what failed.
 var errFailed = errors.New("failed")
 
-// parserTalk matches the words that package strconv puts in front of the error of a
-// number.
+// parserTalk matches the prefix that package strconv adds to the error of a number.
 var parserTalk = regexp.MustCompile(`strconv\.Parse[A-Z][a-z]*: parsing "[^"]*": `)
 
 // usageError is a mistake on the command line.
 type usageError struct{ error }
 
 func main() {
-	// The program cleans up before every kind of end: also when its terminal closes, and
-	// when the reader of its output has gone. The latter is an error of Write, because
-	// SIGPIPE is ignored.
+	// The program cleans up before it ends, also when its terminal closes and when the
+	// reader of its output has gone. SIGPIPE is ignored, so that Write returns an error
+	// if the reader has gone.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	cmd := root()

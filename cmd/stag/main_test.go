@@ -81,7 +81,7 @@ func as(cmd *exec.Cmd, caps ...uintptr) *exec.Cmd {
 
 // result is the output and the exit code of a command.
 type result struct {
-	code           int // -1: ended by a signal
+	code           int // exit code; -1: a signal ended the command
 	stdout, stderr string
 }
 
@@ -107,7 +107,7 @@ func unread(t *testing.T, cmd *exec.Cmd) (said string) {
 	defer w.Close()
 	var errs strings.Builder
 	cmd.Stdout, cmd.Stderr = w, &errs
-	cmd.Run() // its error is the exit code
+	cmd.Run() // the error only has the exit code
 	if code := cmd.ProcessState.ExitCode(); code != exitFailed {
 		t.Errorf("%q: exit code %d", cmd.Args, code)
 	}
@@ -117,7 +117,7 @@ func unread(t *testing.T, cmd *exec.Cmd) (said string) {
 // lines returns the lines of a text that ends with a newline.
 func lines(text string) []string { return strings.Split(strings.TrimSuffix(text, "\n"), "\n") }
 
-// ends demands an exit code.
+// ends demands that the exit code is code.
 func (r result) ends(t *testing.T, code int) {
 	t.Helper()
 	if r.code != code {

@@ -82,7 +82,7 @@ func (h host) exporting(cmd *exec.Cmd) exporter {
 	x := launch(h.T, h.at(cmd))
 	x.until("Metrics at ")
 	last := x.said[len(x.said)-1]
-	go func() { // the output of -v
+	go func() { // reads the output of -v
 		for range x.lines {
 		}
 	}()
@@ -224,7 +224,7 @@ func TestMetricsOnce(t *testing.T) {
 	golden(t, "metrics", text)
 }
 
-// TestMetricsNobody: metrics without an engine succeeds.
+// TestMetricsNobody: metrics succeeds without an engine.
 func TestMetricsNobody(t *testing.T) {
 	h := newHost(t)
 	x := h.export()
@@ -269,7 +269,7 @@ func TestMetricsFaults(t *testing.T) {
 			x := h.export("-v")
 			if name == "killed" {
 				go func() {
-					bad.out.ReadString('\n') // metrics is waiting for its answer
+					bad.out.ReadString('\n') // metrics waits for the answer of this engine
 					bad.cmd.Process.Kill()
 				}()
 			}
@@ -324,8 +324,8 @@ func TestMetricsInterrupted(t *testing.T) {
 	}
 }
 
-// TestMetricsOfAnother: a user that asks for all users' engines sees that root has engines, gets none of their
-// metrics, and is told so.
+// TestMetricsOfAnother: with --all-users an ordinary user sees that root has engines. The user gets no metrics of these
+// engines, and a line that says so.
 func TestMetricsOfAnother(t *testing.T) {
 	need.Root(t)
 	h := newHost(t)
@@ -342,7 +342,7 @@ func TestMetricsOfAnother(t *testing.T) {
 	e.interrupted()
 }
 
-// TestMetricsNowhere: an address that metrics cannot listen on gives one line.
+// TestMetricsNowhere: metrics prints one line for an address at which it cannot listen.
 func TestMetricsNowhere(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	rig.Must(t, err)
@@ -394,7 +394,7 @@ func TestMetricsUnread(t *testing.T) {
 // engine adopts it and leaves it again. The entries of a killed engine are counted as orphans.
 func TestMetricsPinned(t *testing.T) {
 	need.Root(t)
-	rig.Must(t, os.MkdirAll(loader.Root, 0o755)) // the directory stays
+	rig.Must(t, os.MkdirAll(loader.Root, 0o755)) // this directory is not removed
 	before := tracesOf(t)
 	p := netns.XDPPair(t, pair.Config{})
 	h, device := newHost(t), p.Ends[pair.A].Name
@@ -442,7 +442,8 @@ func TestMetricsPinned(t *testing.T) {
 	before.gone(t)
 }
 
-// TestMetricsCrowd: while many scrapes are in progress further ones are refused, and those in progress are answered.
+// TestMetricsCrowd: while many scrapes are in progress, metrics refuses further scrapes. It answers the scrapes that are
+// in progress.
 func TestMetricsCrowd(t *testing.T) {
 	const atOnce = 8
 	h := newHost(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/perf"
 )
 
-// Defaults of perftest.
+// Defaults, the same as those of perftest.
 const (
 	perfPort       = 18515
 	perfBWSize     = 64 << 10
@@ -262,7 +262,7 @@ func (o *perfFlags) run(cmd *cobra.Command) error {
 	return errors.Join(err, report.keep(r))
 }
 
-// printed adds to the error of a failed Write that the result could not be printed.
+// printed adds to err, the error of a Write, that the result could not be printed.
 func (o *perfFlags) printed(err error) error {
 	if err == nil {
 		return nil
@@ -270,14 +270,14 @@ func (o *perfFlags) printed(err error) error {
 	return fmt.Errorf("perf %s: print the result: %w", o.Test, err)
 }
 
-// perfReport is the file of --out_json. It gets its name when it is complete. nil means
-// that no file is wanted.
+// perfReport is the file of --out_json. The file has a temporary name until it is
+// complete. A nil perfReport writes no file.
 type perfReport struct {
 	*os.File
 	name string
 }
 
-// create creates the file before the test, so that an error does not lose a result.
+// create creates the file before the test, so that an error cannot lose a result.
 func (o *perfFlags) create() (*perfReport, error) {
 	if !o.save {
 		return nil, nil

@@ -20,8 +20,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// complaint demands that a command has ended with exactly one line of error, the last of said, and that this line has
-// all of the words.
+// complaint demands that said has exactly one line of error, that this is the last line, and that it has all of the
+// words.
 func complaint(t *testing.T, said []string, words ...string) {
 	t.Helper()
 	errors := 0
@@ -55,7 +55,7 @@ func (p perfPeers) cleared(t *testing.T) {
 func onEachPath(t *testing.T, f func(*testing.T, perf.Test, perfPeers)) {
 	for _, test := range perf.Tests {
 		t.Run("kernel/"+string(test), func(t *testing.T) {
-			ownSockets(t) // for the sockets that killed processes leave
+			ownSockets(t) // killed processes leave their sockets there
 			p := inTheMiddle(t, perfOnLoopback(t, string(test), "-a", "-D", "0.5"))
 			f(t, test, p)
 			p.cleared(t)
@@ -226,7 +226,7 @@ func TestPerfNobody(t *testing.T) {
 	}
 }
 
-// TestPerfStrangers: the server is another program, which hangs up or sends something else.
+// TestPerfStrangers: perf prints one line if the server is another program, which closes the connection or sends other data.
 func TestPerfStrangers(t *testing.T) {
 	for _, says := range []string{"", "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -314,9 +314,9 @@ func TestPerfInterruptedWaiting(t *testing.T) {
 	}
 }
 
-// awaitPort waits until a socket listens at a port of the loopback. It asks the kernel, because the server would take
-// a connection for a client. It asks about the namespace of this thread, because the first thread may have moved to
-// another one.
+// awaitPort waits until a socket listens at a port of the loopback. It reads the kernel's list of sockets, because the
+// server would take a test connection for a client. It reads the list of this thread's namespace, because the first
+// thread may have moved to another namespace.
 func awaitPort(t *testing.T, port string) {
 	t.Helper()
 	n, err := strconv.Atoi(port)

@@ -14,8 +14,8 @@ import (
 // perfRowOf matches a row of figures for messages of 1000 octets.
 var perfRowOf = regexp.MustCompile(`(?m)^ 1000 +(\d+) +(\d+\.\d+) +(\d+\.\d+) .*$`)
 
-// TestPerfServerPeak: a server that sends nothing prints the peak that the client has measured, and none if the
-// client has not measured one.
+// TestPerfServerPeak: a server that sends nothing prints the peak that the client has measured. If the client has not
+// measured a peak, the server prints none.
 func TestPerfServerPeak(t *testing.T) {
 	for args, look := range map[string]bool{"": true, "-N": false} {
 		e := perfOnLoopback(t, "write_bw", "-n", "100", "-s", "1000", "-q", "4", "--report_gbits")
@@ -32,8 +32,8 @@ func TestPerfServerPeak(t *testing.T) {
 	}
 }
 
-// TestPerfLatencyOfServer: the server of write_lat and send_lat prints a row of its own, and that of read_lat prints
-// none.
+// TestPerfLatencyOfServer: the server of write_lat and of send_lat prints a row of its own. The server of read_lat prints
+// no row.
 func TestPerfLatencyOfServer(t *testing.T) {
 	for test, rows := range map[perf.Test]int{perf.WriteLat: 1, perf.SendLat: 1, perf.ReadLat: 0} {
 		e := perfOnLoopback(t, string(test), "-n", "50", "-s", "1000")
@@ -52,7 +52,7 @@ func TestPerfInterruptedInMargin(t *testing.T) {
 		e := perfOnLoopback(t, test, "-D", "1000", "-s", "1000")
 		client := launch(t, e.client())
 		client.until(" #bytes")
-		time.Sleep(time.Second) // of a margin of 250 s
+		time.Sleep(time.Second) // one second of a margin of 250 s
 		rig.Must(t, client.cmd.Process.Signal(os.Interrupt))
 		said := client.all(exitFailed)
 		e.server.rest()

@@ -22,10 +22,10 @@ import (
 // perfEnds are a server and the arguments that call it.
 type perfEnds struct {
 	server *running
-	client func(more ...string) *exec.Cmd // the caller starts it where call does
+	client func(more ...string) *exec.Cmd // returns a client of the server; it must run in the namespace in which call runs commands
 	call   func(more ...string) result
 	path   string
-	pair   *pair.Pair // nil: the loopback
+	pair   *pair.Pair // the pair of namespaces; nil: the loopback
 }
 
 // perfOnLoopback starts a server of a test over the kernel's TCP.
@@ -163,7 +163,7 @@ func TestPerfByClock(t *testing.T) {
 		test, args      string
 		seconds, margin float64
 	}{
-		{"write_bw", "-D 2", 2, 0.5}, // long enough for a busy machine
+		{"write_bw", "-D 2", 2, 0.5}, // 2 s are long enough for a busy machine
 		{"write_bw", "-D 2 -f 0 -Q 100 -s 64 --verify", 2, 0},
 		{"read_bw", "-D 2 -f 0.1 -Q 100 -s 64 -b --verify", 2, 0.1},
 		{"send_bw", "-D 2 -f 0.1 -l 9 -s 64 -q 2 -b --verify", 2, 0.1},
@@ -308,7 +308,7 @@ func TestPerfOnTerminal(t *testing.T) {
 		t.Errorf("the server's exit code is %d: %q", code, e.server.said)
 	}
 	text, err := io.ReadAll(user)
-	if !errors.Is(err, unix.EIO) { // no process has the terminal open any more
+	if !errors.Is(err, unix.EIO) { // the program has closed the terminal
 		t.Error(err)
 	}
 	if shown := string(text); !strings.Contains(shown, "65536 bytes: ") || !strings.HasSuffix(shown, "\r\033[K") {

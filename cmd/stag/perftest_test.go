@@ -31,7 +31,8 @@ func TestPerftest(t *testing.T) {
 	}
 }
 
-// samplesOf returns how many latencies n messages have. Those of write_lat are from one message to the next.
+// samplesOf returns how many latencies a test of n messages has. A latency of write_lat is the time from one message to
+// the next.
 func samplesOf(test perf.Test, n uint64) uint64 {
 	if test == perf.WriteLat {
 		return n - 1
@@ -56,7 +57,7 @@ func TestPerftestOptions(t *testing.T) {
 		"send, all, both":    {"send_bw", "-a -b -n 5", 10, all},
 		"send, all":          {"send_bw", "-a -n 5", 5, all},
 		"write turns, all":   {"write_lat", "-a -n 5", 4, all},
-		"write turns, many":  {"write_lat", "-n 700", 699, []int{2}}, // the last octet, a counter, wraps
+		"write turns, many":  {"write_lat", "-n 700", 699, []int{2}}, // the last octet of a message, a counter, wraps
 		"send turns, all":    {"send_lat", "-a -n 5", 5, all},
 		"read turns, events": {"read_lat", "-e -n 30", 30, []int{2}},
 	}, "--perftest")
@@ -79,8 +80,8 @@ func TestPerftestText(t *testing.T) {
 	}
 }
 
-// TestPerftestRefused: perf refuses at the start what perftest cannot do, and what perftest's exchange cannot tell
-// the peer.
+// TestPerftestRefused: with --perftest, perf refuses options that perftest does not support, and options that the
+// exchange cannot carry.
 func TestPerftestRefused(t *testing.T) {
 	for args, says := range map[string]string{
 		"write_bw --verify":         "--verify and --perftest: perftest's octets follow no pattern: leave --verify out",
@@ -103,8 +104,8 @@ func TestPerftestRefused(t *testing.T) {
 	}
 }
 
-// TestPerftestStrangers: both ends are told if only one has --perftest, if their tests differ, and if their options
-// differ.
+// TestPerftestStrangers: both ends print an error if only one has --perftest, if their tests differ, and if their
+// options differ.
 func TestPerftestStrangers(t *testing.T) {
 	for name, c := range map[string]struct {
 		server, client   string
@@ -142,7 +143,7 @@ func TestPerftestPeerGone(t *testing.T) {
 		for _, victim := range []string{"client", "server"} {
 			for _, how := range []os.Signal{os.Kill, os.Interrupt} {
 				t.Run(string(test)+"/"+victim+"/"+how.String(), func(t *testing.T) {
-					ownSockets(t) // for the sockets that killed processes leave
+					ownSockets(t) // killed processes leave their sockets there
 					p := inTheMiddle(t, perfOnLoopback(t, string(test), "--perftest", "-a", "-n", "1000"))
 					dies, lives := p.client, p.server
 					if victim == "server" {

@@ -15,7 +15,7 @@ import (
 func TestPingPeerDies(t *testing.T) {
 	for _, victim := range []string{"client", "server"} {
 		t.Run("kernel/"+victim, func(t *testing.T) {
-			ownSockets(t) // for the sockets that killed processes leave
+			ownSockets(t) // killed processes leave their sockets there
 			port := freePort(t)
 			s := listening(t, onLoopback(t, port, "-s"))
 			c := launch(t, onLoopback(t, port, "-c", "-v"))
@@ -60,8 +60,8 @@ func oneDies(t *testing.T, victim string, s, c *running) {
 	complaint(t, lives.said, "stag: ping: ")
 }
 
-// diesInOrder kills the client over the kernel's TCP. The kernel closes the connection of a killed process. If no
-// ping was outstanding, the server sees what it sees of a client that has finished.
+// diesInOrder kills the client over the kernel's TCP. The kernel then closes the connection. If no ping was outstanding,
+// the server cannot distinguish this client from a client that has finished.
 func diesInOrder(t *testing.T, s, c *running) {
 	t.Helper()
 	c.until("rdma-ping-20: ")

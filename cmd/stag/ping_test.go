@@ -101,7 +101,7 @@ func TestPingPersistent(t *testing.T) {
 	contains(t, s.all(0), "1001 octets, this server takes 1 to 1000", "6 pings, 6000 octets", "Clients: 4. Failed: 1.")
 }
 
-// TestPingInterrupted: Ctrl-C prints the summary. Whether it is a failure depends on the options: see the help.
+// TestPingInterrupted: ping prints the summary after Ctrl-C. The exit code depends on the options: see the manual page.
 func TestPingInterrupted(t *testing.T) {
 	for _, c := range []struct {
 		args string
@@ -121,7 +121,7 @@ func TestPingInterrupted(t *testing.T) {
 	}
 }
 
-// TestPingNobody: a server is interrupted before a client connects, and a client has no server.
+// TestPingNobody: a server that is interrupted before a client connects, and a client without a server, print one line.
 func TestPingNobody(t *testing.T) {
 	port := freePort(t)
 	s := listening(t, onLoopback(t, port, "-s"))
@@ -181,7 +181,7 @@ func TestPingOverPair(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		v6             bool
-		server, client bool // offloaded
+		server, client bool // which ends are offloaded
 	}{
 		{"both", false, true, true},
 		{"both, IPv6", true, true, true},

@@ -94,7 +94,7 @@ func newHost(t *testing.T) host {
 	dir, err := os.MkdirTemp("", "show-")
 	rig.Must(t, err)
 	t.Cleanup(func() { rig.Must(t, os.RemoveAll(dir)) })
-	rig.Must(t, os.Chmod(dir, 0o777)) // also for the guest
+	rig.Must(t, os.Chmod(dir, 0o777)) // the guest must be able to use the directory, too
 	return host{t, dir}
 }
 
@@ -133,10 +133,10 @@ func (h host) act(how string, change ...func(*exec.Cmd)) acting {
 	h.Cleanup(func() {
 		in.Close()
 		cmd.Process.Kill()
-		cmd.Wait() // the error is the signal
+		cmd.Wait() // the error only names the signal
 		for _, path := range h.sockets() {
 			if strings.Contains(path, fmt.Sprintf("engine-%d-", cmd.Process.Pid)) {
-				os.Remove(path) // no other process would remove it
+				os.Remove(path) // no other process removes this socket
 			}
 		}
 	})

@@ -32,7 +32,7 @@ var showMasks = []struct {
 	{regexp.MustCompile(`pid=\d+`), "pid=PID"},
 	{regexp.MustCompile(`fe80:\S+`), "LINKLOCAL"},
 	{regexp.MustCompile(`(?:[0-9a-f]{2}:){5}[0-9a-f]{2}`), "MAC"},
-	{regexp.MustCompile(`\bvia:(\S+)`), "via $1"}, // not a number with a name, see below
+	{regexp.MustCompile(`\bvia:(\S+)`), "via $1"}, // keeps the address: a later expression would take it for a number with a name
 	{regexp.MustCompile(`\b0x[0-9a-f]+`), "HEX"},
 	{regexp.MustCompile(`ESTAB +\d+ +\d+`), "ESTAB N N"},
 	{regexp.MustCompile(`(ifindex|netns_cookie|program_id|heap_free):\s+\d+`), "$1: N"},
@@ -40,7 +40,7 @@ var showMasks = []struct {
 	{regexp.MustCompile(` (backoff|unacked|retrans|dsack_dups|rcv_ooopack|timeouts|recoveries|ssthresh_bytes):N`), ""},
 	{regexp.MustCompile(` netns[ :](pid:N|cookie:N)`), " netns SPACE"},
 	{regexp.MustCompile(` recovering`), ""},
-	{regexp.MustCompile(`\b(cubic|reno)( instead_of:\w+)? rto:`), "CONTROL rto:"}, // depends on the host's default
+	{regexp.MustCompile(`\b(cubic|reno)( instead_of:\w+)? rto:`), "CONTROL rto:"}, // the congestion control is the host's default
 	{regexp.MustCompile(`\tspeed_bits_per_second:.*\n`), ""},                      // some kernels report no speed for a veth
 	{regexp.MustCompile(`ready \d+`), "ready N"},
 	{regexp.MustCompile(`state (busy|asleep)`), "state STATE"},
@@ -67,7 +67,7 @@ type pinging struct {
 	server, client *running
 }
 
-// ping starts both over a pair, each with an interface of its own.
+// ping starts a server and a client over a pair, each with its own interface.
 func (h host) ping(p *pair.Pair) pinging {
 	h.Helper()
 	x := pinging{host: h}
@@ -82,30 +82,30 @@ func (h host) ping(p *pair.Pair) pinging {
 	}))
 	x.client.until("rdma-ping-5: ")
 	go func() {
-		for range x.client.lines { // keep reading, so that the client does not block
+		for range x.client.lines { // reads on, so that the client does not block
 		}
 	}()
 	return x
 }
 
-// end interrupts both, and waits for them.
+// end interrupts the server and the client, and waits for them.
 func (x pinging) end() {
 	x.Helper()
 	rig.Must(x.T, x.client.cmd.Process.Signal(os.Interrupt))
-	x.client.cmd.Wait() // its output is not read
+	x.client.cmd.Wait() // the test does not need the output
 	rig.Must(x.T, x.server.cmd.Process.Signal(os.Interrupt))
 	x.server.all(0)
 }
 
 func (x pinging) pid() string { return strconv.Itoa(x.server.cmd.Process.Pid) }
 
-// swept returns the traces after a sweep of what earlier tests' killed processes left. Opening an adapter would sweep
-// it too.
+// swept removes what killed processes of earlier tests have left, as opening an adapter does, and returns the traces
+// that remain.
 func swept(t *testing.T) traces {
 	t.Helper()
 	need.Root(t)
 	clearClaims(t)
-	os.Remove(loader.Root) // only if it exists and is empty
+	os.Remove(loader.Root) // removes the directory only if it is empty
 	return tracesOf(t)
 }
 
@@ -128,7 +128,7 @@ func TestShowOverPair(t *testing.T) {
 			text := ""
 			for _, args := range [][]string{nil, {"-v", "-a"}} {
 				if len(args) == 0 && (subject == "queues" || subject == "stats") {
-					continue // which counters are not 0 differs between runs
+					continue // the set of counters that are not 0 differs between runs
 				}
 				r := h.show(append([]string{subject, "-p", x.pid()}, args...)...)
 				r.ends(t, 0)
@@ -136,12 +136,12 @@ func TestShowOverPair(t *testing.T) {
 					t.Errorf("printed %q", r.stderr)
 				}
 				if len(args) > 0 && (subject == "flows" || subject == "mrs" || subject == "cqs") {
-					continue // there is nothing more to compare
+					continue // these subjects print nothing more with these arguments
 				}
 				text += strings.TrimSpace("$ stag show "+subject+" "+strings.Join(args, " ")) + "\n" + r.stdout
 			}
 			text = maskShow(text)
-			if subject == "mrs" { // STags are random, so their order is too
+			if subject == "mrs" { // STags are random, so the order of rows is random
 				lines := strings.SplitAfter(text, "\n")
 				slices.Sort(lines)
 				text = strings.Join(slices.Compact(lines), "")
@@ -175,8 +175,8 @@ func (x pinging) series(h host) {
 	}
 }
 
-// which demands that show finds both ends of one connection by what they share, and each end by what they do not
-// share.
+// which demands that a selector that fits both ends of a connection selects both, and that a selector that fits one end
+// selects only that end.
 func (x pinging) which(h host, p *pair.Pair) {
 	for _, c := range []struct {
 		args string
@@ -257,7 +257,7 @@ func TestShowPinned(t *testing.T) {
 	name := p.Ends[pair.B].Name
 	rig.Must(t, p.Do(pair.B, func() error { run(t, h.at(command(t, "load", name, "--orphan-wait", "1h"))).ends(t, 0); return nil }))
 	text := ""
-	show := func(args ...string) (r result) { // runs where the interface is visible
+	show := func(args ...string) (r result) { // runs in the namespace of the interface
 		rig.Must(t, p.Do(pair.B, func() error { r = h.show(args...); return nil }))
 		r.ends(t, 0)
 		return r
@@ -285,7 +285,7 @@ func TestShowPinned(t *testing.T) {
 	text += "killed\n"
 	shown("devices", name)
 	shown("flows", "-i", name)
-	r = show("mrs", "-i", name) // STags are random, so their order is too
+	r = show("mrs", "-i", name) // STags are random, so the order of rows is random
 	if strings.Count(r.stdout, "type region state valid") != 2 || strings.Count(r.stdout, " no engine\n") != 2 {
 		t.Errorf("the table: %q", r.stdout)
 	}
@@ -295,7 +295,7 @@ func TestShowPinned(t *testing.T) {
 		t.Errorf("what was left: %+v", rows)
 	}
 	rig.Must(t, x.client.cmd.Process.Kill())
-	x.client.cmd.Wait() // the error is the signal
+	x.client.cmd.Wait() // the error only names the signal
 	rig.Must(t, p.Do(pair.B, func() error { run(t, h.at(command(t, "unload", name))).ends(t, 0); return nil }))
 	text += "unloaded\n"
 	shown("devices")
@@ -310,8 +310,7 @@ func TestShowPinned(t *testing.T) {
 
 var pinsOf = regexp.MustCompile(`/sys/fs/bpf/stag/[^\s)]*|veth-b-\d+`)
 
-// awaitStopped waits until every thread of a process has stopped: a thread that has not stopped yet would still
-// answer.
+// awaitStopped waits until every thread of a process has stopped. A thread that has not stopped could still answer.
 func awaitStopped(t *testing.T, pid int) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
@@ -319,7 +318,7 @@ func awaitStopped(t *testing.T, pid int) {
 		rig.Must(t, err)
 		running := slices.DeleteFunc(threads, func(name string) bool {
 			text, err := os.ReadFile(name)
-			_, state, found := strings.Cut(string(text), ") ") // after the program's name
+			_, state, found := strings.Cut(string(text), ") ") // the state follows the program's name
 			return err != nil || found && strings.HasPrefix(state, "T")
 		})
 		if len(running) == 0 {

@@ -13,8 +13,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// watchedOn runs the command on a terminal of so many rows until enough accepts what it shows, and then types Ctrl-C.
-// It returns what was shown, and the exit code.
+// watchedOn runs the command on a terminal with this number of rows. It types Ctrl-C when enough accepts the text on the
+// terminal. It returns that text and the exit code.
 func watchedOn(t *testing.T, rows int, enough func(shown string) bool, args []string, env ...string) (string, int) {
 	t.Helper()
 	user, program := newTerminal(t)
@@ -32,23 +32,23 @@ func watchedOn(t *testing.T, rows int, enough func(shown string) bool, args []st
 		shown.Write(buf[:n])
 		if !typed && enough(shown.String()) {
 			typed = true
-			_, err := user.Write([]byte{3}) // Ctrl-C
+			_, err := user.Write([]byte{3}) // the octet of Ctrl-C
 			rig.Must(t, err)
 		}
-		if errors.Is(err, unix.EIO) { // no process has the terminal open any more
+		if errors.Is(err, unix.EIO) { // the program has closed the terminal
 			break
 		}
 		rig.Must(t, err)
 	}
-	cmd.Wait() // the error is the exit code
+	cmd.Wait() // the error only has the exit code
 	if !typed {
 		t.Errorf("ended by itself: %q", shown.String())
 	}
 	return shown.String(), cmd.ProcessState.ExitCode()
 }
 
-// TestShowWatchOnTerminal: each answer is drawn over the last one, as far as it fits. A terminal that cannot move its
-// cursor gets the answers as a file does.
+// TestShowWatchOnTerminal: each answer overwrites the previous one, and lines that do not fit are left out. A terminal
+// that cannot move its cursor gets the same text as a file.
 func TestShowWatchOnTerminal(t *testing.T) {
 	h := newHost(t)
 	for range 9 {

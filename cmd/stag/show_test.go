@@ -90,8 +90,8 @@ func TestShowNothing(t *testing.T) {
 	}
 }
 
-// TestShowOthersBeside: whatever one engine does, show prints the others, and a line about that one. show fails only
-// if that engine was asked for by its pid.
+// TestShowOthersBeside: if an engine misbehaves, show prints the other engines and a line about this engine. show fails
+// only if -p names this engine.
 func TestShowOthersBeside(t *testing.T) {
 	for how, says := range map[string]string{
 		"hang":   "no answer from pid PID, adapter 1, within 2s",
@@ -162,7 +162,7 @@ func TestShowKilled(t *testing.T) {
 			if strings.Contains(said, "pid "+well.pid()) == alone {
 				t.Errorf("the other: %s", said)
 			}
-			dies.cmd.Wait() // the error is the signal
+			dies.cmd.Wait() // the error only names the signal
 			r := h.show("devices")
 			r.ends(t, 0)
 			if r.stderr != "" || len(h.sockets()) != 1 {
@@ -172,7 +172,7 @@ func TestShowKilled(t *testing.T) {
 	}
 }
 
-// TestShowEscapes: show escapes what an engine says, so that it neither controls the terminal nor adds a line.
+// TestShowEscapes: show escapes the text of an engine, so that the text cannot control the terminal or add a line.
 func TestShowEscapes(t *testing.T) {
 	h := newHost(t)
 	h.act("escapes")
@@ -192,7 +192,7 @@ func TestShowEscapes(t *testing.T) {
 func (h host) guest(how string) acting {
 	h.Helper()
 	return h.act(how, func(cmd *exec.Cmd) {
-		// The guest may not read the test program where it is.
+		// The guest cannot read the test program at its path, so the test copies it.
 		program, err := os.ReadFile("/proc/self/exe")
 		rig.Must(h.T, err)
 		cmd.Path = h.dir + "/engine"
@@ -201,8 +201,8 @@ func (h host) guest(how string) acting {
 	})
 }
 
-// TestShowOtherUsers: each user sees the user's own engines. Root sees those of others if it asks for them, with
-// their users. Other users see that root has engines.
+// TestShowOtherUsers: each user sees the engines of that user. With --all-users root also sees the engines of other users,
+// with their uids. Other users see only that root has engines.
 func TestShowOtherUsers(t *testing.T) {
 	need.Root(t)
 	h := newHost(t)
@@ -215,8 +215,8 @@ func TestShowOtherUsers(t *testing.T) {
 		who   string
 		r     result
 		code  int
-		lines []string // of standard output
-		says  string   // on standard error
+		lines []string // expected lines of standard output
+		says  string   // expected text on standard error
 	}{
 		{"root", h.show("devices"), 0, []string{ofRoot}, ""},
 		{"root, of all", h.show("devices", "--all-users"), 0, []string{ofRoot, ofGuest}, ""},
@@ -258,7 +258,7 @@ func TestShowFullDisk(t *testing.T) {
 	cmd := h.at(command(t, "show", "devices"))
 	var errs strings.Builder
 	cmd.Stdout, cmd.Stderr = full, &errs
-	cmd.Run() // the error is the exit code
+	cmd.Run() // the error only has the exit code
 	if code := cmd.ProcessState.ExitCode(); code != exitFailed || !strings.Contains(errs.String(), "no space left on device") || strings.Count(errs.String(), "\n") != 1 {
 		t.Errorf("exit code %d, %q", code, errs.String())
 	}
@@ -310,7 +310,7 @@ func TestShowWatchEnds(t *testing.T) {
 	x := launch(t, h.at(command(t, "show", "devices", "-w", "0.1", "-p", a.pid())))
 	x.until("link act0")
 	rig.Must(t, a.cmd.Process.Kill())
-	a.cmd.Wait() // the error is the signal
+	a.cmd.Wait() // the error only names the signal
 	said := x.all(exitFailed)
 	last := said[strings.LastIndexByte(said, '\n')+1:]
 	if !strings.HasPrefix(last, "stag: show: ") || !strings.Contains(last, a.pid()) {
@@ -329,7 +329,7 @@ func TestShowKernelPort(t *testing.T) {
 	c := launch(t, ping("-c", "-v"))
 	c.until("rdma-ping-5: ")
 	go func() {
-		for range c.lines { // keep reading, so that the client does not block
+		for range c.lines { // reads on, so that the client does not block
 		}
 	}()
 	pid := strconv.Itoa(s.cmd.Process.Pid)
@@ -345,6 +345,6 @@ func TestShowKernelPort(t *testing.T) {
 	contains(t, h.show("qp", "-p", pid).stdout, "link kernel lqpn ", "state RTS", "src 127.0.0.1:"+port, "role responder")
 	contains(t, h.show("flows", "-p", pid).stderr, "over the kernel's TCP, where ss -tin shows them")
 	rig.Must(t, c.cmd.Process.Signal(os.Interrupt))
-	c.cmd.Wait() // its output is not read
+	c.cmd.Wait() // the test does not need the output
 	s.all(0)
 }

@@ -28,10 +28,10 @@ func commands(root *cobra.Command) []*cobra.Command {
 	return list
 }
 
-// TestHelpIsThere: every command has a long description, examples that use it, and a text for each flag.
+// TestHelpIsThere: every command has a long description, examples with the command, and a text for each flag.
 func TestHelpIsThere(t *testing.T) {
 	stag := root()
-	stag.InitDefaultHelpCmd() // as Execute does
+	stag.InitDefaultHelpCmd() // Execute does the same
 	all := commands(stag)
 	if len(all) < 5 {
 		t.Fatalf("only %d commands", len(all))
@@ -148,8 +148,8 @@ var oddOption = regexp.MustCompile(`(?m)^(-., )?--\S+?(=""|=\[\]|=\d\S*|\[=(fals
 
 var titleLine = regexp.MustCompile(`(?m)^(\.TH "[^"]+" "8") .*$`)
 
-// isManualPage demands the sections of a manual page in their order, and that the formatter, if it is installed,
-// prints no warning.
+// isManualPage demands that a manual page has its sections in order. If the formatter is installed, it must print no
+// warning.
 func isManualPage(t *testing.T, name, page string) {
 	t.Helper()
 	at := 0
@@ -171,7 +171,7 @@ func isManualPage(t *testing.T, name, page string) {
 	}
 }
 
-// plain removes the formatter's requests.
+// plain removes the formatter's requests from a page.
 func plain(page string) string {
 	return strings.NewReplacer(`\-`, "-", `\&`, "", `\fB`, "", `\fP`, "", `\fI`, "", `\fR`, "", `\:`, "", `\e`, `\`).Replace(page)
 }
@@ -221,7 +221,7 @@ func TestCompletionScripts(t *testing.T) {
 	}
 }
 
-// TestCompletion: what completion offers for the beginning of a word.
+// TestCompletion: completion offers the right words for the beginning of a word.
 func TestCompletion(t *testing.T) {
 	links, err := doctor.Interfaces()
 	rig.Must(t, err)

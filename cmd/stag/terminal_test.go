@@ -48,10 +48,10 @@ func TestDemoOnTerminal(t *testing.T) {
 		shown.Write(buf[:n])
 		if !typed && strings.Contains(shown.String(), "iB/s") {
 			typed = true
-			_, err := user.Write([]byte{3}) // Ctrl-C
+			_, err := user.Write([]byte{3}) // the octet of Ctrl-C
 			rig.Must(t, err)
 		}
-		if errors.Is(err, unix.EIO) { // no process has the terminal open any more
+		if errors.Is(err, unix.EIO) { // the program has closed the terminal
 			break
 		}
 		rig.Must(t, err)
@@ -66,7 +66,7 @@ func TestDemoOnTerminal(t *testing.T) {
 	if !strings.Contains(shown.String(), "RDMA Write") || !strings.HasSuffix(last, "stag: demo: interrupted") {
 		t.Errorf("shown: %q", shown.String())
 	}
-	// Colours and other escape sequences are not used, so NO_COLOR needs no check.
+	// demo uses no colours and no other escape sequences, so NO_COLOR needs no check.
 	if strings.Contains(shown.String(), "\x1b") {
 		t.Errorf("an escape sequence: %q", shown.String())
 	}

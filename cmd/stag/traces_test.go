@@ -18,8 +18,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// traces is everything that the command could leave behind: BPF programs of the guest, files in mounts that only this
-// test has, and interfaces of the namespace in which it was started.
+// traces has everything that the command could leave behind: BPF programs of the guest, files in mounts that only this
+// test has, and interfaces of the namespace in which the command was started.
 type traces struct {
 	programs int
 	claims   int
@@ -62,7 +62,7 @@ func programs(t *testing.T) (n int) {
 		id = next
 		p, err := ebpf.NewProgramFromID(id)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // gone meanwhile
+			continue // the program was freed meanwhile
 		}
 		rig.Must(t, err)
 		info, err := p.Info()
@@ -73,13 +73,13 @@ func programs(t *testing.T) (n int) {
 	}
 }
 
-// in reports whether every trace of now was in before. now may have fewer, because commands remove what killed ones
-// left.
+// in reports whether before has every trace of now. now may have fewer, because commands remove what killed commands
+// have left.
 func (now traces) in(before traces) bool {
 	return now.programs <= before.programs && now.claims <= before.claims && now.pins <= before.pins && now.links == before.links
 }
 
-// gone waits until the traces are as before. The kernel frees programs a little after their process.
+// gone waits until there are no other traces than before. The kernel frees programs a little after their process ends.
 func (before traces) gone(t *testing.T) {
 	t.Helper()
 	var now traces

@@ -6,8 +6,8 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// areUp returns an error if an interface is down: a server there would wait without end.
-// Opening the interfaces finds other errors.
+// areUp returns an error if an interface is down, because a server on that interface would
+// wait without end. Other errors are left to the code that opens the interfaces.
 func areUp(interfaces []string) error {
 	n, err := loader.Open()
 	if err != nil {

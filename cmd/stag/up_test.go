@@ -7,7 +7,8 @@ import (
 	"github.com/stag-rdma/stag/test/netns"
 )
 
-// TestDownInterface: at either end, ping and perf report a down interface once, with the command that sets it up.
+// TestDownInterface: at either end, ping and perf print one line if the interface is down, with the command that sets
+// the interface up.
 func TestDownInterface(t *testing.T) {
 	p := netns.XDPPair(t, pair.Config{})
 	near, far := p.Ends[pair.A].Name, p.Ends[pair.B].V4.Addr().String()

@@ -8,12 +8,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// verboseFlag makes every command print more. A command may have a flag of its own by
-// this name, such as the -v of stag ping, which is rping's.
+// verboseFlag is the flag with which every command prints more. A command may have a flag
+// of its own with this name: stag ping has the -v of rping.
 const verboseFlag = "verbose"
 
-// addVerbose gives -v to cmd and to all commands below it. One -v logs when connections,
-// QPs and interfaces come and go; two log everything. The lines go to standard error.
+// addVerbose adds -v to cmd and to all commands below it. With one -v the command logs when
+// connections, QPs and interfaces come and go. With two it logs everything. The log goes to
+// standard error.
 func addVerbose(cmd *cobra.Command) {
 	cmd.PersistentFlags().CountP(verboseFlag, "v", "print more, and log to standard error; -vv also logs debug messages")
 	cmd.PersistentPreRun = func(cmd *cobra.Command, _ []string) {

@@ -9,8 +9,8 @@ import (
 	"github.com/stag-rdma/stag/offload/control"
 )
 
-// TestVerbose: with -v, before or after the command's name, connections, QPs and interfaces are logged to standard
-// error, and the other output stays the same.
+// TestVerbose: with -v, before or after the command's name, the command logs connections, QPs and interfaces to standard
+// error. The other output stays the same.
 func TestVerbose(t *testing.T) {
 	demo := []string{"demo", "--kernel-port", "--size", "1", "--json"}
 	quiet := run(t, command(t, demo...))

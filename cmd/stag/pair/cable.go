@@ -14,18 +14,18 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// The addresses of the two sides, from the blocks for documentation (RFC 5737,
-// RFC 3849): every pair has the same, as no pair sees another.
+// The addresses of the two sides come from the blocks for documentation (RFC 5737,
+// RFC 3849). All pairs have the same addresses, because their namespaces are separate.
 var addresses = [2]struct{ v4, v6 netip.Prefix }{
 	{netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("2001:db8::1/64")},
 	{netip.MustParsePrefix("192.0.2.2/24"), netip.MustParsePrefix("2001:db8::2/64")},
 }
 
-// usableWait bounds how long the links may take to come up. They do so in
-// milliseconds unless the machine is very busy.
+// usableWait is the longest wait for the links to come up. Links come up within
+// milliseconds, unless the machine is very busy.
 const usableWait = 5 * time.Second
 
-// newEnd returns an end without a link yet. which tells the two ends of a pair apart.
+// newEnd returns an end that has no link yet. which is different for each end of a pair.
 func (p *Pair) newEnd(which byte, at struct{ v4, v6 netip.Prefix }) End {
 	pid := os.Getpid()
 	return End{
@@ -36,7 +36,7 @@ func (p *Pair) newEnd(which byte, at struct{ v4, v6 netip.Prefix }) End {
 	}
 }
 
-// cable makes a link in the caller's namespace, with its other end in the namespace that there returns.
+// cable makes a veth pair: the near end in the caller's namespace, and the far end in the namespace that there returns.
 func cable(near, far *End, there func() (*os.File, error), c Config) error {
 	space, err := there()
 	if err != nil {
@@ -100,8 +100,8 @@ func loopbackUp() error {
 	return nil
 }
 
-// addAddresses gives link both addresses. The IPv6 one skips duplicate address
-// detection, which would keep it unusable for a second.
+// addAddresses adds the IPv4 and the IPv6 address to link. It turns duplicate address
+// detection off, because the IPv6 address would otherwise be unusable for a second.
 func addAddresses(link netlink.Link, end *End) error {
 	for _, a := range []netip.Prefix{end.V4, end.V6} {
 		addr := &netlink.Addr{IPNet: &net.IPNet{
@@ -132,8 +132,8 @@ func awaitUsable(end End) error {
 	}
 }
 
-// usable reports whether a link is running, and all three of its addresses are routed to this host: the two that it
-// was given and its IPv6 link-local one.
+// usable reports whether a link is running, and whether all three addresses of the link are routed to this host: the
+// two from addAddresses, and the IPv6 link-local address.
 func usable(index int) (bool, error) {
 	link, err := netlink.LinkByIndex(index)
 	if err != nil {
@@ -159,7 +159,7 @@ func usable(index int) (bool, error) {
 	return true, nil
 }
 
-// removeLink deletes the cable, both ends of it. If the cable is already gone, that is no error.
+// removeLink deletes both ends of the cable. It returns no error if the cable does not exist.
 func removeLink(index int) error {
 	link, err := netlink.LinkByIndex(index)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {

@@ -25,9 +25,9 @@ func newNamespace() (space *os.File, err error) {
 	return space, err
 }
 
-// within runs f on the calling goroutine with its OS thread in the namespace that open returns, and restores the
-// thread afterwards, also when f panics or ends the goroutine. A thread that cannot be restored stays locked to the
-// goroutine, so that the runtime ends the thread instead of using it for others.
+// within runs f on the calling goroutine. While f runs, the goroutine's OS thread is in the namespace that open
+// returns. within then restores the thread, also if f panics or ends the goroutine. If the thread cannot be restored,
+// it stays locked to the goroutine, so that the runtime ends the thread instead of using it for other goroutines.
 func within(open func() (*os.File, error), f func() error) (err error) {
 	runtime.LockOSThread()
 	home, err := os.Open(threadSpace)

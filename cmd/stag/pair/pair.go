@@ -1,11 +1,11 @@
-// Package pair makes two network namespaces of its own, joined by a veth pair or by a router. `stag demo` and every
-// test that needs privileges run their traffic between them.
+// Package pair makes two network namespaces, and joins them by a veth pair or by a router. `stag demo` and every test
+// that needs privileges run their traffic between these namespaces.
 //
-// The package belongs to the command, because only the demonstration needs it in the product. It is not below
-// cmd/stag/internal, because tests of every package import it.
+// The package belongs to the command, because `stag demo` is the only part of the product that needs it. The package is
+// not below cmd/stag/internal, because tests of every package import it.
 //
-// The namespaces have no names. They live as long as the Pair, or a thread or socket inside them, so nothing is left
-// behind when the process is killed.
+// The namespaces have no names. A namespace exists as long as the Pair, or as long as a thread or socket is inside it.
+// If the process is killed, nothing is left.
 package pair
 
 import (
@@ -34,8 +34,8 @@ func (s Side) Other() Side { return 1 - s }
 
 // Config describes a pair. The zero value works.
 type Config struct {
-	MTU    int // octets, 68 (1280 for IPv6) to 65535; 0 means 1500
-	Queues int // receive and transmit queues of each end; 0 means 1
+	MTU    int // MTU of every link: 68 (1280 for IPv6) to 65535 octets; 0 means 1500
+	Queues int // number of receive queues and of transmit queues of each end; 0 means 1
 
 	// ChecksumOffload leaves the transmit checksum offload of both ends on,
 	// as veth has it by default. AF_XDP then receives segments of the other
@@ -46,7 +46,7 @@ type Config struct {
 	// It turns generic receive offload on, because veth has NAPI only with that or with an XDP program.
 	ThreadedNAPI bool
 
-	// Router is the router between the sides; nil: one cable.
+	// Router is the router between the sides. If it is nil, one cable connects the sides.
 	Router *Router
 }
 
@@ -72,23 +72,23 @@ func (c Config) fill() (Config, error) {
 
 // End is one side's interface. It does not change while the Pair lives.
 type End struct {
-	Name  string // of the interface, unique on this machine
-	Index int    // of the interface, in its own namespace
+	Name  string // name of the interface, unique on this machine
+	Index int    // interface index in the namespace of the end
 	MAC   net.HardwareAddr
-	V4    netip.Prefix // address and prefix length
+	V4    netip.Prefix // address with prefix length
 	V6    netip.Prefix
 }
 
 // Pair is two namespaces and the cables or the router between them. It is safe for concurrent use.
 type Pair struct {
-	Ends  [2]End // by Side
-	Ports [2]End // the router's, by the side that they lead to
+	Ends  [2]End // the interfaces of the two sides, indexed by Side
+	Ports [2]End // the router's interfaces, indexed by the Side that they lead to
 
-	id [3]byte // of this pair in this process
+	id [3]byte // number of this pair, for the names of its interfaces
 
 	mu     sync.Mutex
-	spaces [2]*os.File // nil after Close
-	middle *os.File    // the router's; nil without one
+	spaces [2]*os.File // namespaces of the sides; nil after Close
+	middle *os.File    // namespace of the router; nil if there is no router
 }
 
 // ErrClosed is the error of a Pair's methods after Close.
@@ -152,14 +152,14 @@ func (p *Pair) buildDirect(c Config) error {
 	return nil
 }
 
-// Do runs f on the calling goroutine, whose OS thread is in the network namespace of side while f runs. Sockets that
-// f opens and processes that it starts stay in that namespace. Goroutines that f starts do not run in it. Do returns
-// f's error.
+// Do runs f on the calling goroutine. While f runs, the goroutine's OS thread is in the network namespace of side.
+// Sockets that f opens and processes that f starts stay in that namespace. Goroutines that f starts do not run in that
+// namespace. Do returns f's error.
 func (p *Pair) Do(side Side, f func() error) error {
 	return within(func() (*os.File, error) { return p.space(side) }, f)
 }
 
-// DoRouter runs f in the router's namespace, as Do does in a side's.
+// DoRouter runs f in the router's namespace. Otherwise it is the same as Do.
 func (p *Pair) DoRouter(f func() error) error {
 	return within(func() (*os.File, error) {
 		p.mu.Lock()

@@ -120,7 +120,7 @@ func kernelThread(t *testing.T, prefix string) bool {
 		t.Fatal(err)
 	}
 	for _, name := range names {
-		comm, err := os.ReadFile(name) // a process may have ended meanwhile
+		comm, err := os.ReadFile(name) // the process may have ended since
 		if err == nil && strings.HasPrefix(string(comm), prefix) {
 			return true
 		}

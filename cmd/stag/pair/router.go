@@ -11,22 +11,22 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Router is a host between the two sides, with a cable to each. Towards side B it is a bottleneck: it forwards at
-// Rate at most, and drops what its queue has no room for (tbf).
+// Router is a host between the two sides, with a cable to each side. Towards side B the router is a bottleneck (tbf):
+// it forwards at Rate at most, and drops packets for which its queue has no room.
 type Router struct {
-	Rate  uint64 // bits of frames a second towards side B
-	Queue uint32 // octets of frames that can wait in the queue
+	Rate  uint64 // rate towards side B, in bits of frames a second
+	Queue uint32 // size of the queue, in octets of frames
 }
 
 func (r *Router) check() error {
-	const least, most = 1e6, 2e9 // the kernel gets the duration of a bucket in microseconds
+	const least, most = 1e6, 2e9 // the kernel gets the duration of a bucket in whole microseconds
 	if r.Rate < least || r.Rate > most || r.Queue < 1<<14 {
 		return fmt.Errorf("a router of %d bits a second and a queue of %d octets: want 10^6 to 2 x 10^9, and at least 16384", r.Rate, r.Queue)
 	}
 	return nil
 }
 
-// The addresses of the two sides with a router between them, and those of the router.
+// The addresses of the two sides and of the router between them.
 var (
 	farAddresses = [2]struct{ v4, v6 netip.Prefix }{
 		addresses[A],
@@ -85,8 +85,8 @@ func (p *Pair) route(c Config) error {
 	return c.Router.narrow(p.Ports[B].Index, c.MTU)
 }
 
-// narrow sets the bottleneck on a link. Its bucket holds less than two frames, so that segments that a sender leaves
-// to segmentation offload are cut here, and every segment waits or is dropped separately.
+// narrow sets the bottleneck on a link. The bucket holds less than two frames. Therefore the kernel cuts large segments
+// of segmentation offload before the queue, and queues or drops each segment separately.
 func (r *Router) narrow(link, mtu int) error {
 	const header = 14
 	burst := uint32(3 * (mtu + header) / 2)
@@ -101,7 +101,7 @@ func (r *Router) narrow(link, mtu int) error {
 	return nil
 }
 
-// leadThrough routes everything that is not on the caller's link through the router's port on that link.
+// leadThrough adds a default route through the router's port on the caller's link.
 func leadThrough(port End) error {
 	for _, gw := range []netip.Prefix{port.V4, port.V6} {
 		bits := gw.Addr().BitLen()

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// quiet keeps the kernel from sending IPv6 packets on its own on the link called name, so that a test counts only
-// packets that it caused. Files under /proc/sys/net belong to the namespace of the thread that opens them.
+// quiet stops the kernel from sending IPv6 packets of its own on the link called name, so that a test counts only
+// packets that the test caused. Files under /proc/sys/net belong to the namespace of the thread that opens them.
 func quiet(name string) error {
 	for _, setting := range []struct{ file, value string }{
 		{"accept_dad", "0"},

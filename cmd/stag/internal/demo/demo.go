@@ -14,16 +14,16 @@ import (
 
 // Options of a demonstration.
 type Options struct {
-	Octets     uint64 // to move by each operation, above 0
-	Message    int    // octets of a message; 0 means DefaultMessage
-	MTU        int    // octets; 0 means 1500
+	Octets     uint64 // octets to move with each operation, above 0
+	Message    int    // size of a message in octets; 0 means DefaultMessage
+	MTU        int    // MTU of the veth pair in octets; 0 means 1500
 	V6         bool
-	Generic    bool // attach in generic mode
-	KernelPort bool // the kernel's TCP on loopback, whatever the rights
+	Generic    bool // attach the XDP program in generic mode
+	KernelPort bool // use the kernel's TCP on loopback, even with the rights for namespaces
 
-	Out      io.Writer    // explanations as it goes; nil: none
-	Progress io.Writer    // a bar on a terminal, else lines; nil: none
-	Log      *slog.Logger // of both adapters; nil: none
+	Out      io.Writer    // gets explanations during the run; nil: none
+	Progress io.Writer    // gets a bar if it is a terminal, else lines; nil: none
+	Log      *slog.Logger // log of both adapters; nil: no log
 }
 
 // DefaultMessage and MaxMessage are message sizes in octets.
@@ -35,7 +35,7 @@ const (
 // Result of a demonstration.
 type Result struct {
 	Offloaded  bool        `json:"offloaded"`
-	Reason     string      `json:"reason,omitempty"` // why it was not offloaded
+	Reason     string      `json:"reason,omitempty"` // why the connections were not taken over
 	MTU        int         `json:"mtu,omitempty"`
 	Operations []Operation `json:"operations"`
 	Refusals   []Refusal   `json:"refusals"`
@@ -45,17 +45,17 @@ type Result struct {
 // Operation is the result of moving octets by one RDMA operation.
 type Operation struct {
 	Name     string    `json:"operation"`
-	From     string    `json:"from"` // the side whose octets were moved
-	To       string    `json:"to"`   // the side that has compared every one
+	From     string    `json:"from"` // side from whose memory the octets came
+	To       string    `json:"to"`   // side to which the octets went, and which has checked them
 	Octets   uint64    `json:"octets"`
 	Messages uint64    `json:"messages"`
-	Seconds  float64   `json:"seconds"` // making up and comparing the octets included
+	Seconds  float64   `json:"seconds"` // with the time to generate and check the octets
 	Gbps     float64   `json:"goodput_gbps"`
-	Frames   *[2]Count `json:"frames,omitempty"` // by side; none with the kernel port
+	Frames   *[2]Count `json:"frames,omitempty"` // frames of each side; nil with the kernel port
 	Path     string    `json:"path"`
 }
 
-// Count is a number of frames.
+// Count is the number of frames that a side has received and sent.
 type Count struct {
 	In  uint64 `json:"in"`
 	Out uint64 `json:"out"`
@@ -64,8 +64,8 @@ type Count struct {
 // Refusal is an operation that must be refused, and the error that it got.
 type Refusal struct {
 	Tried     string `json:"tried"`
-	Error     string `json:"error"` // of the side that tried it
-	Code      string `json:"code"`  // layer/type/code of the Terminate, hexadecimal
+	Error     string `json:"error"` // error at the side that tried the operation
+	Code      string `json:"code"`  // layer, type and code of the Terminate, in hexadecimal
 	SentBy    string `json:"sent_by"`
 	Untouched bool   `json:"memory_untouched"`
 }
@@ -80,17 +80,17 @@ type Side struct {
 // errInterrupted is the error of a run that Ctrl-C ended.
 var errInterrupted = errors.New("interrupted")
 
-// Run makes two ends, runs the demonstration, and removes everything, also after an
-// error. It stops soon after ctx ends.
+// Run makes two ends, runs the demonstration, and removes everything that it made, also
+// after an error. It stops soon after ctx ends.
 func Run(ctx context.Context, o Options) (Result, error) {
 	if os.Getenv("GOMAXPROCS") == "" {
-		// Two hosts run in one process: the applications must not wait for system calls
-		// of the engines.
+		// Two hosts run in one process. With more threads than processors, the
+		// applications do not wait for system calls of the engines.
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2 * runtime.NumCPU()))
 	}
 	r, err := o.fill().run(ctx)
 	if ctx.Err() != nil {
-		err = errInterrupted // whatever it made of the steps that it met
+		err = errInterrupted // replaces the errors that the interrupt has caused in other steps
 	}
 	return r, err
 }
@@ -131,7 +131,7 @@ func (o Options) run(ctx context.Context) (r Result, err error) {
 	return r, err
 }
 
-// and is err with what went wrong with cleaning up, in one line.
+// and adds the error of the clean-up to err, in one line.
 func and(err, cleaning error) error {
 	switch {
 	case cleaning == nil:

@@ -11,7 +11,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// The demonstration must fail whenever an operation does not do what it should. These tests make operations go wrong.
+// The demonstration must fail if an operation does not do what it should. These tests make operations fail.
 
 var small = Options{Octets: 3<<20 + 5, Message: 64 << 10, KernelPort: true}.fill()
 
@@ -57,7 +57,7 @@ func TestCheck(t *testing.T) {
 	_, b := met(t, s)
 	p := small.plan(rdma.WRWrite)
 	for name, c := range map[string]struct {
-		n, holds uint64 // the message that is announced, and the message that is in the slot
+		n, holds uint64 // n is the announced message; holds is the message that is in the slot
 		got      uint32
 		spoil    int // the index of a wrong octet; below 0: none
 		says     string
@@ -142,7 +142,7 @@ func TestUnexpectedAnswersFail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
-			if name == "allowed" { // so no Terminate comes
+			if name == "allowed" { // the operation is allowed, so no Terminate arrives
 				short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 				defer cancel()
 				ctx = short
@@ -164,7 +164,7 @@ func TestTerminate(t *testing.T) {
 		nil,
 		rdma.ErrClosed,
 		&rdma.QPError{Cause: rdmap.Cause{Err: rdma.ErrClosed}},
-		&rdma.QPError{Cause: rdmap.Cause{Code: noRight}}, // from the wrong side
+		&rdma.QPError{Cause: rdmap.Cause{Code: noRight}}, // an error that this side has found itself
 		&rdma.QPError{Cause: rdmap.Cause{Code: outOfBounds, Remote: true}},
 	} {
 		if _, complaint := c.terminate(err, true); complaint == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// host has what a side needs for one connection.
+// host has the objects that a side needs for one connection.
 type host struct {
 	pd *rdma.PD
 	cq *rdma.CQ
@@ -60,8 +60,8 @@ func (h *host) close() error {
 	return h.undo.Run()
 }
 
-// ticket is what a peer must know of a region to use it. It travels as private
-// data:
+// ticket has the address, the key and the size of a region, so that the peer can use the
+// region. It is sent as private data:
 //
 //	0          8      12       16
 //	| address  | key  | octets |

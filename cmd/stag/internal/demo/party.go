@@ -9,20 +9,20 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// party is one side of the connection over which octets are moved. Only one goroutine at
-// a time may use it.
+// party is one side of the connection that moves octets. Only one goroutine at a time may
+// use it.
 type party struct {
 	side pair.Side
 	*host
-	data   *rdma.MR // a slot for each message that can be under way
-	inbox  *rdma.MR // a slot for each note that can be outstanding
-	theirs ticket   // the other side's data, as far as it lets us
+	data   *rdma.MR // memory with a slot for each message that can be outstanding
+	inbox  *rdma.MR // memory with a slot for each note that can be outstanding
+	theirs ticket   // region of the other side, if the other side allows access to it
 
-	owed        uint64 // notes that are still to come and have no receive yet
-	outstanding uint64 // sends that have not completed
+	owed        uint64 // number of expected notes that have no receive yet
+	outstanding uint64 // number of sends that have not completed
 }
 
-// A note is a short Send that tells how far its sender is with an operation:
+// A note is a short Send. It reports how many messages of an operation its sender has done:
 //
 //	0            8                16
 //	| operation  | messages done  |
@@ -42,7 +42,7 @@ func newParty(a *rdma.Adapter, side pair.Side, w window, access rdma.Access) (p 
 	return p, nil
 }
 
-// says adds the name of the side to err.
+// says returns err with the name of the side in front.
 func (p *party) says(err error) error {
 	if err == nil {
 		return nil
@@ -50,7 +50,7 @@ func (p *party) says(err error) error {
 	return fmt.Errorf("side %v: %w", p.side, err)
 }
 
-// expect posts receives for notes, of which n will arrive in total.
+// expect posts receives for notes. n notes will arrive in total.
 func (p *party) expect(n uint64) error {
 	room := min(n, uint64(p.inbox.Len()/noteLen))
 	p.owed = n - room
@@ -94,7 +94,7 @@ func noteWR(op rdma.WROp, done uint64) rdma.SendWR {
 	return rdma.SendWR{Op: rdma.WRSend, Flags: rdma.Signaled, Inline: binary.BigEndian.AppendUint64(b, done)}
 }
 
-// send posts requests and signals the last one: it completes after the others.
+// send posts requests. Only the last one is signaled, because it completes after the others.
 func (p *party) send(wrs ...rdma.SendWR) error {
 	_, err := p.qp.PostSend(wrs...)
 	if err == nil {

@@ -5,14 +5,14 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// window is the number of outstanding messages.
+// window describes the messages that can be outstanding at a time.
 type window struct {
-	message int // octets of a message
-	slots   int // messages
+	message int // size of a message in octets
+	slots   int // number of messages that can be outstanding
 }
 
-// windowOctets is about the number of outstanding octets: enough that no side waits for
-// the other, and few enough to fit into caches.
+// windowOctets is the approximate number of outstanding octets. It is large enough that
+// neither side waits for the other, and small enough for the caches.
 const windowOctets = 4 << 20
 
 func (o Options) window() window {
@@ -25,8 +25,8 @@ func (o Options) heap() uint64 {
 	return uint64(w.slots*w.message) + 1<<20
 }
 
-// plan describes the octets that one operation moves. Each operation has its own
-// pattern, so octets that an earlier message or operation left in a slot are wrong too.
+// plan describes the octets that one operation moves. Each operation has its own pattern,
+// so that a check also finds octets that an earlier message or operation left in a slot.
 type plan struct {
 	window
 	op     rdma.WROp

@@ -12,7 +12,7 @@ import (
 
 // meter shows the progress of an operation.
 type meter interface {
-	reach(n uint64) // octets
+	reach(n uint64) // reports that n octets have been moved so far
 	end()
 }
 
@@ -24,7 +24,7 @@ func newMeter(w io.Writer, what string, total uint64) meter {
 			progressbar.OptionShowBytes(true),
 			progressbar.OptionUseIECUnits(true),
 			progressbar.OptionThrottle(100*time.Millisecond),
-			progressbar.OptionSetRenderBlankState(true), // its clock starts with the first rendering
+			progressbar.OptionSetRenderBlankState(true), // the clock of the bar starts when it is first drawn
 		)}
 	}
 	return &lines{w: w, what: what, total: total, begin: time.Now()}
@@ -41,14 +41,14 @@ type bar struct{ *progressbar.ProgressBar }
 func (b bar) reach(n uint64) { b.Set64(int64(n)) }
 func (b bar) end()           { b.Clear() }
 
-// lines is for files and pipes: it prints a line for every tenth, except the last,
-// because the result follows.
+// lines is the meter for files and pipes. It prints a line for every tenth, except for the
+// last tenth, because the result follows.
 type lines struct {
 	w     io.Writer
 	what  string
 	total uint64
 	begin time.Time
-	shown uint64 // tenths
+	shown uint64 // number of tenths that have been printed
 }
 
 func (l *lines) reach(n uint64) {

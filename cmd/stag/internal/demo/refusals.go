@@ -11,14 +11,14 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// crime is an operation that the other side must refuse.
+// crime is an operation that B must refuse.
 type crime struct {
 	name   string
-	access rdma.Access // of B's region, to which A is given the ticket
+	access rdma.Access // access rights of B's region, whose ticket A gets
 	spoil  func(*victim) error
 	forge  func(*ticket)
 	op     rdma.WROp
-	code   rdma.TerminateCode // of B's Terminate
+	code   rdma.TerminateCode // code of B's Terminate
 }
 
 // Codes of the expected Terminates: layer, type, code (RFC 5040 §4.8, RFC 5041 §7). DDP
@@ -35,15 +35,16 @@ const anything = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead
 
 var crimes = []crime{
 	{name: "write with a wrong key", access: anything, op: rdma.WRWrite, code: invalidSTag,
-		forge: func(t *ticket) { t.key ^= 1 }}, // the low octet is the key, the rest the index
+		forge: func(t *ticket) { t.key ^= 1 }}, // the low octet of the STag is the key, the rest is the index
 	{name: "write by a revoked STag", access: anything, op: rdma.WRWrite, code: invalidSTag,
 		spoil: func(v *victim) error { return v.region.Invalidate() }},
 	{name: "write to a foreign protection domain", access: anything, op: rdma.WRWrite, code: wrongStream,
 		spoil: (*victim).moveAway},
 	{name: "write to a read-only region", access: rdma.RemoteRead, op: rdma.WRWrite, code: noRight},
 	{name: "read of a write-only region", access: rdma.LocalWrite | rdma.RemoteWrite, op: rdma.WRRead, code: noRight},
-	// The Write begins directly after the end. Checks are made for each segment, so the
-	// first segments of a Write that begins within the region would be placed.
+	// The Write begins directly after the end of the region. The peer checks each segment
+	// on its own, so it would place the first segments of a Write that begins within the
+	// region.
 	{name: "write out of bounds", access: anything, op: rdma.WRWrite, code: outOfBounds,
 		forge: func(t *ticket) { t.addr += uint64(t.octets) }},
 	{name: "send without a receive", access: anything, op: rdma.WRSend, code: noReceive},
@@ -53,7 +54,7 @@ var crimes = []crime{
 // region.
 const crimeOctets = 4096
 
-// patience bounds the wait for a refusal. A refusal takes far less time.
+// patience is the longest wait for a refusal. A refusal takes far less time.
 const patience = 10 * time.Second
 
 // refusals tries the operations that must be refused, each on its own connection.
@@ -90,8 +91,8 @@ func newVictim(a *rdma.Adapter, access rdma.Access) (*victim, error) {
 	return v, nil
 }
 
-// moveAway replaces the region by one of another protection domain than that of the
-// connection.
+// moveAway replaces the region by a region of another protection domain than the
+// connection's.
 func (v *victim) moveAway() (err error) {
 	foreign, err := v.a.AllocPD()
 	if err != nil {
@@ -104,7 +105,7 @@ func (v *victim) moveAway() (err error) {
 	return err
 }
 
-// The patterns of B's memory, and of A's.
+// precious is the pattern of B's memory, and evil is the pattern of A's memory.
 const precious, evil octets.Pattern = 0x900d, 0xbad
 
 // try does the operation from side A, and checks that B refuses it.
@@ -148,7 +149,7 @@ func closing(err error, h *host) error {
 	return err
 }
 
-// commit does the operation with the ticket that the peer gave.
+// commit posts the operation with the ticket of the peer.
 func (c *crime) commit(qp *rdma.QP, loot *rdma.MR) error {
 	t, err := parseTicket(qp.Conn().PrivateData)
 	if err != nil {
@@ -193,7 +194,7 @@ func (c *crime) judge(ctx context.Context, culprit *host, v *victim, loot *rdma.
 	}, nil
 }
 
-// terminate checks that err is the expected Terminate.
+// terminate returns err as a QPError if it is the expected Terminate, and an error otherwise.
 func (c *crime) terminate(err error, remote bool) (*rdma.QPError, error) {
 	var told *rdma.QPError
 	switch {

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// missingRights returns which right for the offloaded path is missing, or nil. Other
-// missing things are errors when they occur, not a reason to show less. CAP_SYS_ADMIN,
-// which namespaces need, includes CAP_BPF.
+// missingRights returns an error that names the missing rights for the offloaded path, or
+// nil. Only missing rights make the demonstration use the kernel port: other missing
+// things are errors. CAP_SYS_ADMIN, which namespaces need, includes CAP_BPF.
 func missingRights() error {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

@@ -9,18 +9,18 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// sink compares arriving octets with the pattern, while more are in flight.
+// sink checks arriving octets against the pattern while further messages are outstanding.
 type sink struct {
 	*party
 	plan
-	checked uint64 // messages
+	checked uint64 // number of messages that have been checked
 	ended   time.Time
 
-	reached atomic.Uint64 // octets that have been checked, for whoever watches
+	reached atomic.Uint64 // number of octets that have been checked; watch reads it
 }
 
-// prepare posts the receives that the source needs: for the messages, or for the notes
-// about them.
+// prepare posts the receives that the source needs: for the messages of a Send, or for the
+// notes about messages.
 func (s *sink) prepare() error {
 	if s.op != rdma.WRSend {
 		return s.says(s.expect(s.messages()))
@@ -71,7 +71,7 @@ func (s *sink) handle(c *rdma.Completion) error {
 	return s.check(done-1, uint32(s.length(done-1)))
 }
 
-// fetch reads message n.
+// fetch posts the Read of message n.
 func (s *sink) fetch(n uint64) error {
 	return s.send(rdma.SendWR{
 		ID: n, Op: rdma.WRRead, Flags: rdma.Signaled, SGL: s.sge(s.data, n),
@@ -79,7 +79,7 @@ func (s *sink) fetch(n uint64) error {
 	})
 }
 
-// check compares the got octets of message n with the pattern, and tells the source that
+// check compares the octets of message n with the pattern, and tells the source that
 // the slot is free.
 func (s *sink) check(n uint64, got uint32) error {
 	want := s.length(n)

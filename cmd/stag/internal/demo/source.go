@@ -6,20 +6,20 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// source fills memory with the pattern and gives it to the sink: it writes it, sends it,
-// or tells the sink to read it. It uses a slot again when its own work request has
-// completed and the sink has checked the message.
+// source fills slots of its memory with the pattern and gives the messages to the sink: by
+// a Write, by a Send, or by a note on which the sink reads the message. It uses a slot
+// again when its own work request has completed and the sink has checked the message.
 type source struct {
 	*party
 	plan
-	begun   bool   // the sink has
-	offered uint64 // messages
-	free    uint64 // of them, those whose work requests have completed
-	checked uint64 // of them, those that the sink has checked
+	begun   bool   // the sink has begun
+	offered uint64 // number of messages that were given to the sink
+	free    uint64 // of offered, the messages whose work requests have completed
+	checked uint64 // of offered, the messages that the sink has checked
 }
 
-// prepare posts receives for the notes of the sink: that it begins, and that it has
-// checked a message.
+// prepare posts receives for the notes of the sink: one when the sink begins, and one for
+// each message that the sink has checked.
 func (s *source) prepare() error { return s.says(s.expect(1 + s.messages())) }
 
 func (s *source) run(ctx context.Context) error {
@@ -38,8 +38,8 @@ func (s *source) run(ctx context.Context) error {
 	return nil
 }
 
-// offer gives message n to the sink. A Write does not notify the sink: the Send after it
-// is delivered when the Write has been placed.
+// offer gives message n to the sink. A Write does not notify the sink. Therefore a Send
+// follows the Write: it is delivered after the Write has been placed.
 func (s *source) offer(n uint64) error {
 	switch s.op {
 	case rdma.WRSend:

@@ -13,17 +13,17 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// stage is two hosts with an adapter each. B listens.
+// stage has two hosts, each with an adapter. B listens for connections.
 type stage struct {
-	why      string     // it is the kernel's TCP on loopback; "": it is not
-	pair     *pair.Pair // nil on loopback
+	why      string     // why the stage uses the kernel's TCP on loopback; "": it does not
+	pair     *pair.Pair // the pair of namespaces; nil on loopback
 	adapters [2]*rdma.Adapter
 	listener *rdma.Listener
 }
 
 func (s *stage) offloaded() bool { return s.why == "" }
 
-// stage makes the hosts. The caller closes them.
+// stage makes the two hosts. The caller must close them.
 func (o Options) stage(ctx context.Context) (*stage, error) {
 	s := &stage{}
 	if o.KernelPort {
@@ -51,7 +51,7 @@ func (s *stage) build(ctx context.Context, o Options) (err error) {
 	return err
 }
 
-// loopback makes two adapters over the kernel's TCP. host is the address at which B
+// loopback makes two adapters over the kernel's TCP. It returns the address at which B
 // listens.
 func (s *stage) loopback(o Options) (host string, err error) {
 	if _, err = fmt.Fprintf(o.Out, "Kernel port on loopback, nothing is offloaded: %s.\n", s.why); err != nil {
@@ -76,8 +76,8 @@ func (o Options) log(side pair.Side) *slog.Logger {
 	return o.Log.With("side", side.String())
 }
 
-// newPair makes the pair, with NAPI in threads if possible: two processors can then work
-// on one direction. NAPI threads need the right to write to sysfs. They also join
+// newPair makes the pair. If possible, NAPI runs in kernel threads, so that two processors
+// work on one direction. NAPI in threads needs the right to write to sysfs. It also joins
 // segments, which generic mode does not accept.
 func newPair(o Options) (p *pair.Pair, napi string, err error) {
 	if !o.Generic {
@@ -160,7 +160,7 @@ func (s *stage) connect(ctx context.Context, a, b *rdma.QP, saysA, saysB []byte)
 	}()
 	err := a.Dial(ctx, s.listener.Addr().String(), rdma.ConnParams{PrivateData: saysA})
 	if err != nil {
-		cancel() // nobody comes any more
+		cancel() // ends the accept, because the connection has failed
 		<-accepted
 		return fmt.Errorf("side A: %w", err)
 	}

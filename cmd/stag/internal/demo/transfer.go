@@ -10,7 +10,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// transfers moves octets by every operation over one connection.
+// transfers moves octets with every operation, over one connection.
 func (o Options) transfers(ctx context.Context, s *stage) (all []Operation, err error) {
 	a, b, err := o.parties(s)
 	if err != nil {
@@ -47,7 +47,7 @@ func (o Options) plan(op rdma.WROp) plan {
 	return plan{window: o.window(), op: op, seed: octets.Pattern(op) + 1, octets: o.Octets}
 }
 
-// parties makes both ends. Only B gives the other side access to its memory.
+// parties makes both ends of the connection. Only B gives the other side access to its memory.
 func (o Options) parties(s *stage) (a, b *party, err error) {
 	if a, err = newParty(s.adapters[pair.A], pair.A, o.window(), rdma.LocalWrite); err != nil {
 		return nil, nil, err
@@ -78,7 +78,7 @@ func (o Options) meet(ctx context.Context, s *stage, a, b *party) error {
 	return err
 }
 
-// owner returns who runs the connections after the handshake.
+// owner returns the name of the software that runs the connections after the handshake.
 func (s *stage) owner() string {
 	if s.offloaded() {
 		return "Both ends are taken over: the connection is the engines'."
@@ -144,7 +144,7 @@ func since(now, then *[2]Count) *[2]Count {
 	return &d
 }
 
-// part ends the connection in good order.
+// part closes the connection normally.
 func part(ctx context.Context, a, b *party) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not closed within %v", patience))
 	defer cancel()

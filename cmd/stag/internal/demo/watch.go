@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// stallLimit is how long an operation may make no progress.
+// stallLimit is how long an operation may go on without progress.
 const stallLimit = 30 * time.Second
 
 // watch runs both ends of an operation and shows the progress until both have ended. It
@@ -30,7 +30,7 @@ func (o Options) watch(ctx context.Context, src *source, dst *sink) error {
 			running--
 			if err != nil && failed == nil {
 				failed = err
-				cancel(err) // the other one waits for nothing
+				cancel(err) // stops the other end, which would wait for messages
 			}
 		case <-tick.C:
 			n := dst.reached.Load()

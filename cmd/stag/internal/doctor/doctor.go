@@ -1,5 +1,5 @@
 // Package doctor makes and prints the report of `stag doctor`. Package loader/doctor
-// does the looking.
+// does the checks.
 package doctor
 
 import (
@@ -12,12 +12,12 @@ import (
 	"github.com/stag-rdma/stag/loader/doctor"
 )
 
-// Options say what is to be opened later.
+// Options describe the interface that the user wants to open later.
 type Options struct {
-	Link    string // the interface; "": the host alone
-	Engines int    // queues with an engine; 0: all that the interface has
-	Chunk   int    // octets, 2048 or 4096; 0 means 4096
-	Generic bool   // in generic mode
+	Link    string // name of the interface; "" checks only the host
+	Engines int    // number of queues that will have an engine; 0: all queues of the interface
+	Chunk   int    // size of a chunk of the UMEM: 2048 or 4096 octets; 0 means 4096
+	Generic bool   // open the interface in generic mode
 }
 
 // Row is one requirement.
@@ -26,14 +26,14 @@ type Row struct {
 	Name   string         `json:"name"`
 	Status doctor.Outcome `json:"status"`
 	Detail string         `json:"detail"`
-	Fix    string         `json:"fix,omitempty"`   // the command that puts it right, or makes it known
-	Lacks  []string       `json:"lacks,omitempty"` // capabilities without which it is not met, or cannot be looked at
+	Fix    string         `json:"fix,omitempty"`   // command that meets the requirement, or that makes an unknown row known
+	Lacks  []string       `json:"lacks,omitempty"` // capabilities that the process lacks, and without which the requirement is not met or cannot be checked
 }
 
-// Report is what was found.
+// Report has the result of all checks.
 type Report struct {
-	// OK: nothing that is required is known to be missing. A row that is unknown does
-	// not make it false.
+	// OK is true if no requirement is known to be missing. A row that is unknown does
+	// not make OK false.
 	OK        bool   `json:"ok"`
 	Interface string `json:"interface,omitempty"`
 	Host      []Row  `json:"host"`
@@ -41,9 +41,9 @@ type Report struct {
 	// Error is why the interface cannot be used at all, "" if it can be used. If
 	// Error is set, Link has one row.
 	Error string `json:"error,omitempty"`
-	// Interfaces are those that can be asked about. It is set if none was.
+	// Interfaces are the interfaces that can be checked. It is set if Options.Link is "".
 	Interfaces []string `json:"interfaces,omitempty"`
-	// Lacks are the capabilities that rows want and the process does not have.
+	// Lacks has the capabilities of Row.Lacks of all rows.
 	Lacks []string `json:"lacks,omitempty"`
 	Notes []string `json:"notes"`
 }
@@ -54,8 +54,8 @@ var notes = []string{
 	"tcpdump does not see their packets.",
 }
 
-// Run looks at the host and, if one is named, at an interface, in the network
-// namespace of the process. Nothing stays changed.
+// Run checks the host. If o names an interface, Run also checks this interface, in the
+// network namespace of the process. Run leaves nothing changed.
 func Run(o Options) (Report, error) {
 	r := Report{Interface: o.Link, Notes: notes}
 	needs := doctor.Needs{Engines: o.Engines, Chunk: o.Chunk, Generic: o.Generic}
@@ -82,11 +82,11 @@ func Run(o Options) (Report, error) {
 	return r, err
 }
 
-// memory returns how much the kernel must lock for the frames of all queues, in octets.
+// memory returns how many octets the kernel must lock for the frames of all queues.
 func (o Options) memory() (uint64, error) {
 	queues := o.Engines
 	if queues == 0 && o.Link != "" {
-		// An interface that does not exist is reported later.
+		// If the interface does not exist, link reports this later.
 		if l, err := loader.LookupLink(o.Link); err == nil {
 			queues = l.RxQueues
 		}
@@ -95,8 +95,8 @@ func (o Options) memory() (uint64, error) {
 	return each * uint64(max(queues, 1)), err
 }
 
-// link looks at an interface. If the interface cannot be used at all, that is a row of
-// the report and no error.
+// link checks an interface. If the interface cannot be used at all, link reports this as a
+// row and returns no error.
 func link(name string, needs doctor.Needs) ([]Row, string, error) {
 	probes, err := doctor.Interface(name, needs)
 	if err == nil {
@@ -127,7 +127,7 @@ func rows(probes []doctor.Probe) []Row {
 	return list
 }
 
-// rows yields all rows, those of the host first.
+// rows yields all rows: first the rows of the host, then the rows of the interface.
 func (r Report) rows() iter.Seq[Row] {
 	return func(yield func(Row) bool) {
 		for _, list := range [][]Row{r.Host, r.Link} {

@@ -10,14 +10,14 @@ import (
 
 // Style says how a report is printed.
 type Style struct {
-	All    bool // rows that are OK, too
-	Colour bool // of the words OK, hint, FAIL and unknown, by escape sequences
+	All    bool // also print the rows that are OK
+	Colour bool // colour the words OK, hint, FAIL and unknown with escape sequences
 }
 
 // colours are those of ECMA-48: green, yellow, red, magenta.
 var colours = map[doctor.Outcome]string{doctor.OK: "32", doctor.Hint: "33", doctor.Bad: "31", doctor.Unknown: "35"}
 
-// word is a status, at least width wide.
+// word returns the word for a status, padded to width.
 func (s Style) word(st doctor.Outcome, width int) string {
 	padding := strings.Repeat(" ", max(0, width-len(st)))
 	if !s.Colour {
@@ -27,8 +27,8 @@ func (s Style) word(st doctor.Outcome, width int) string {
 }
 
 // Print writes the report as text: a line for each topic, below it the rows that are
-// not OK, and below each of these the command that puts it right. The commands for the
-// requirements that are not met are repeated at the end.
+// not OK, and below each row the command that helps. The end repeats the commands for
+// the requirements that are not met.
 func (r Report) Print(w io.Writer, s Style) error {
 	var b strings.Builder
 	s.table(&b, "Host", r.Host)
@@ -50,7 +50,7 @@ func (r Report) Print(w io.Writer, s Style) error {
 	return err
 }
 
-// conclude says what to do.
+// conclude writes the last lines: the commands for the requirements that are not met.
 func (r Report) conclude(b *strings.Builder, s Style) {
 	if n := len(r.with(doctor.OK)); !s.All && n > 0 {
 		fmt.Fprintf(b, "%d rows are OK and not shown: stag doctor -v shows them.\n", n)
@@ -83,7 +83,7 @@ func (r Report) verdict() string {
 	}
 }
 
-// widths are those of the first two columns: names and statuses.
+// widths are the widths of the first two columns: names and statuses.
 type widths struct{ name, status int }
 
 // table writes the rows by topic, with their columns aligned.
@@ -101,7 +101,7 @@ func (s Style) table(b *strings.Builder, title string, rows []Row) {
 	fmt.Fprintln(b)
 }
 
-// plural is the ending of hint, the only status with a plural.
+// plural returns the plural ending of a status. Only hint has a plural.
 func plural(st doctor.Outcome, n int) string {
 	if st == doctor.Hint && n > 1 {
 		return "s"
@@ -125,7 +125,7 @@ func (s Style) topic(b *strings.Builder, topic doctor.Topic, rows []Row, w width
 		}
 	}
 	if len(sums) == 0 {
-		return // the other table has this topic
+		return // the topic belongs to the other table
 	}
 	fmt.Fprintf(b, "  %-9s  %s\n", topic, strings.Join(sums, ", "))
 	for _, row := range rows {

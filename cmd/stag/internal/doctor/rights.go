@@ -8,8 +8,8 @@ import (
 	"github.com/stag-rdma/stag/loader/doctor"
 )
 
-// commands are the commands that need rights, each with the fewest capabilities with which it was found to work. The
-// other commands need none, and neither do these with --kernel-port.
+// commands are the commands that need capabilities. needs is the smallest set with which a command was seen to work.
+// All other commands need no capability. With --kernel-port these commands need none either.
 var commands = []struct {
 	names string
 	needs []string
@@ -20,7 +20,7 @@ var commands = []struct {
 	{"demo between namespaces", []string{"CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF", "CAP_SYS_ADMIN"}},
 }
 
-// commandsRow says which commands the process has the rights for.
+// commandsRow returns a row with the commands for which the process has the rights.
 func commandsRow() Row {
 	const name = "commands"
 	var may, lack []string
@@ -40,7 +40,7 @@ func commandsRow() Row {
 	if len(lack) > 0 {
 		row.Status, row.Fix = doctor.Hint, "run as root; ping, perf and demo with --kernel-port take no rights; show, dump and metrics take the user whose the engines are"
 		row.Detail = "rights are missing for " + strings.Join(lack, ", ")
-		for _, need := range commands[len(commands)-1].needs { // this command needs all of them
+		for _, need := range commands[len(commands)-1].needs { // the last command needs all capabilities of the others, too
 			if missing[need] {
 				row.Lacks = append(row.Lacks, need)
 			}

@@ -7,12 +7,12 @@ import (
 	"os"
 )
 
-// blocks writes lines, or blocks of a file. Its output ends with a complete line or
-// block after any error, as far as the operating system allows.
+// blocks writes lines of text or blocks of a pcapng file. After any error its output ends
+// with a complete line or block, as far as the operating system allows.
 type blocks struct {
 	out  *os.File
-	buf  bytes.Buffer // what is not written yet
-	ends []int        // where in it each of them ends
+	buf  bytes.Buffer // octets that are not written yet
+	ends []int        // offset in buf of the end of each block
 }
 
 // Write implements io.Writer: it adds a part of a block. It does not fail.
@@ -21,9 +21,9 @@ func (b *blocks) Write(p []byte) (int, error) { return b.buf.Write(p) }
 // end marks the end of a block.
 func (b *blocks) end() { b.ends = append(b.ends, b.buf.Len()) }
 
-// flush writes the complete blocks, and returns how many it could not write. If it fails
-// within a block, it removes the part that it has written. This is possible in a regular
-// file only.
+// flush writes the complete blocks, and returns how many blocks it could not write. If a
+// Write ends within a block, flush removes the written part of that block. Only in a
+// regular file can it do so.
 func (b *blocks) flush() (unwritten int, err error) {
 	n, err := b.out.Write(b.buf.Bytes())
 	if err != nil {

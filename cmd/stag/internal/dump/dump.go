@@ -1,12 +1,12 @@
-// Package dump is stag dump: what engines receive and send, as text or as a
-// file that Wireshark reads.
+// Package dump implements `stag dump`: it captures the packets that engines receive and
+// send, and writes them as text or as a file for Wireshark.
 //
-//	source.go     which engines, and the streams from them
-//	dump.go       from the streams to the output, and how it ends
-//	line.go       a packet taken apart; operation.go its RDMA, kind.go its kind
-//	print.go      text and JSON
-//	file.go       pcapng; handshake.go what it needs to be understood; blocks.go
-//	              whole ones, whatever happens
+//	source.go     finds the engines, and reads the stream of packets of each
+//	dump.go       takes packets from the streams to the output, and ends the capture
+//	line.go       parses a packet; operation.go its RDMA operation, kind.go its kind
+//	print.go      writes text and JSON
+//	file.go       writes pcapng; handshake.go adds the MPA handshake that Wireshark
+//	              needs; blocks.go keeps blocks complete
 package dump
 
 import (
@@ -31,26 +31,26 @@ const DefaultSnapLen = 262144
 
 // Options of a capture: which packets, and where they go.
 type Options struct {
-	Device string // interface; "": all
-	PID    int    // process; 0: all
-	All    bool   // engines of other users, too
-	Flow   uint32 // flow id; 0: all
-	QP     uint32 // QP number; 0: all
-	Kinds  []Kind // none: all
+	Device string // interface to capture on; "": all
+	PID    int    // process whose engines to capture on; 0: all
+	All    bool   // also capture on engines of other users
+	Flow   uint32 // flow id to select; 0: all
+	QP     uint32 // QP number to select; 0: all
+	Kinds  []Kind // kinds of packets to select; empty: all
 
-	File    string // pcapng goes there, "-" is Out; "": lines go to Out instead
-	SnapLen int    // octets of each packet that the file gets
-	Bare    bool   // the file gets no packets that were not captured
-	Count   uint64 // ends after so many packets; 0: does not
-	JSON    bool   // lines are JSON
+	File    string // name of the pcapng file; "-": pcapng goes to Out; "": text goes to Out
+	SnapLen int    // octets of each packet to write into the file
+	Bare    bool   // the file gets no packets that stand for the MPA handshake
+	Count   uint64 // number of packets after which the capture ends; 0: no limit
+	JSON    bool   // print JSON instead of text
 
 	Out   *os.File
-	Notes io.Writer    // gets a line for each thing worth knowing
-	Log   *slog.Logger // what else there is to know; nil: nobody wants to
+	Notes io.Writer    // gets one line for each note to the user
+	Log   *slog.Logger // log for diagnosis; nil: no log
 }
 
-// filter returns what the capture asks an engine for: at least the headers, which tell
-// the kind of a packet and the beginning of its stream.
+// filter returns the filter for the captures of an engine. Each packet has at least its
+// headers, because the kind of a packet and the handshake are derived from them.
 func (o Options) filter(device string) report.Filter {
 	f := report.Filter{Device: device, Flow: o.Flow, QP: o.QP, SnapLen: HeadLen}
 	if o.File != "" {
@@ -84,36 +84,37 @@ func (o Options) note(format string, args ...any) {
 // packet is a packet on its way to the output.
 type packet struct {
 	report.Packet
-	line   Line   // valid for printers, and where kinds matter
-	missed uint64 // packets that were lost since the one before
+	line   Line   // the parsed packet; valid if the output is text or Kinds is set
+	missed uint64 // number of packets that were lost since the previous packet
 }
 
 // output writes packets.
 type output interface {
 	add(*source, packet) error
-	flush() (unwritten int, err error) // packets that could not be written
+	flush() (unwritten int, err error) // returns the number of packets that could not be written
 	finish([]*source) error            // the last call
 }
 
-// ErrEngineGone says that the capture ended because no engine was left, and that an
-// engine died. The notes have the reason.
+// ErrEngineGone means that the capture ended because no engine was left, and that at
+// least one engine died. The notes have the reason.
 var ErrEngineGone = errors.New("an engine has gone")
 
 // run is a running capture. It belongs to the goroutine of loop.
 type run struct {
 	Options
 	sources []*source
-	file    *os.File // where the output goes
+	file    *os.File // the file or the standard output
 	out     output
 	reader  reader
-	bad     bool // a source ended in bad order
+	bad     bool // a source ended with an error
 
-	captured, lost atomic.Uint64 // also for who says so in the end
+	captured, lost atomic.Uint64 // numbers of packets; Run reads them while loop may still run
 }
 
-// Run captures until ctx ends, o.Count packets have arrived, the reader of the output
-// has gone, or no engine is left. Only ErrEngineGone is an error among these. At its end
-// it notes how many packets there were.
+// Run captures until ctx ends, until o.Count packets have arrived, until the reader of
+// the output has gone, or until no engine is left. It returns ErrEngineGone if no engine
+// is left and at least one has died. The other ends are no errors. The last note is the
+// number of packets.
 func Run(ctx context.Context, o Options) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -122,7 +123,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	r := &run{Options: o, sources: sources, file: o.Out}
-	if o.File != "" && o.File != "-" { // only now: what is there already stays when there is nothing to capture
+	if o.File != "" && o.File != "-" { // created only after find, so that an existing file stays if find fails
 		if r.file, err = create(o.File); err != nil {
 			closeAll(sources)
 			return err
@@ -141,7 +142,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	fmt.Fprintf(o.Notes, "%s captured, %d lost\n", plural(r.captured.Load(), "packet"), r.lost.Load())
 	if errors.Is(err, syscall.EPIPE) {
-		return nil // who reads has seen enough
+		return nil // the reader has closed the output, which is no error
 	}
 	return err
 }
@@ -151,11 +152,11 @@ func create(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 }
 
-// grace bounds how long an output may take for its last Write at the end of a capture.
+// grace is how long the last Write at the end of a capture may take.
 const grace = 2 * time.Second
 
-// wait waits for the end of a run. It does not wait forever for an output that nobody
-// reads.
+// wait waits for the end of a run. After ctx has ended, it waits only a limited time for
+// an output whose reader does not read.
 func wait(ctx context.Context, done <-chan error) error {
 	select {
 	case err := <-done:
@@ -170,7 +171,7 @@ func wait(ctx context.Context, done <-chan error) error {
 	}
 }
 
-// do does the capture, except waiting for outputs.
+// do runs the capture from the first batch to the last Write.
 func (r *run) do(ctx context.Context) (err error) {
 	if r.File != "" {
 		r.out, err = newFile(r.file, r.sources, r.SnapLen)
@@ -196,7 +197,7 @@ func (r *run) severalPIDs() bool {
 	return slices.ContainsFunc(r.sources, func(s *source) bool { return s.PID != r.sources[0].PID })
 }
 
-// loop takes batches until there are no more, or enough.
+// loop takes batches until no source is left, or until Count packets have arrived.
 func (r *run) loop(ctx context.Context) error {
 	events := make(chan event)
 	for _, s := range r.sources {
@@ -227,7 +228,7 @@ func (r *run) loop(ctx context.Context) error {
 
 func (r *run) enough() bool { return r.Count != 0 && r.captured.Load() >= r.Count }
 
-// take writes a batch.
+// take writes the packets of a batch.
 func (r *run) take(s *source, b report.Batch) error {
 	if b.Lost > s.lost {
 		r.lost.Add(b.Lost - s.lost)

@@ -50,7 +50,7 @@ func newFile(out *os.File, sources []*source, snapLen int) (*file, error) {
 	return f, err
 }
 
-// section describes the origin of the file.
+// section returns the pcapng section header, which names the program and the host.
 func section() pcapgo.NgSectionInfo {
 	info := pcapgo.NgSectionInfo{Hardware: runtime.GOARCH, OS: runtime.GOOS, Application: "stag dump"}
 	if v, err := version.Read(); err == nil {
@@ -63,11 +63,11 @@ func section() pcapgo.NgSectionInfo {
 // block marks that the output ends with a complete block.
 func (f *file) block() error {
 	defer f.end()
-	return f.ng.Flush() // to blocks
+	return f.ng.Flush() // passes the block on to type blocks
 }
 
-// add writes a packet. Before the first packet of a connection it writes the two that
-// stand for the handshake.
+// add writes a packet. Before the first packet of a connection it writes the two packets
+// that stand for the MPA handshake.
 func (f *file) add(s *source, p packet) error {
 	if st, ok := s.streams[p.Flow]; ok && p.Flow != 0 {
 		if frames, ok := handshake(p.Packet, st); ok {
@@ -84,8 +84,8 @@ func (f *file) add(s *source, p packet) error {
 	return nil
 }
 
-// addHandshake writes the packets that stand for the handshake. They are part of the
-// same block as p.
+// addHandshake writes the packets that stand for the MPA handshake. type blocks writes
+// them together with p or not at all.
 func (f *file) addHandshake(s *source, p packet, st report.Stream, frames [2][]byte) error {
 	p.missed = 0
 	for i, what := range []string{"Request", "Reply"} {
@@ -116,7 +116,7 @@ func (f *file) write(s *source, p packet, comment string) error {
 	return errors.Join(f.ng.WritePacketWithOptions(ci, data, o), f.ng.Flush())
 }
 
-// comment has the facts that the frame itself does not have.
+// comment returns the facts about a packet that the frame does not have.
 func comment(p packet) string {
 	text := "in"
 	if p.Out {

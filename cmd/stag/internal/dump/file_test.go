@@ -137,13 +137,13 @@ func limited(t *testing.T) {
 	if string(got) != "kept already\none\ntwo\n" {
 		t.Errorf("the file has %q", got)
 	}
-	add("more\n") // this still fits
+	add("more\n") // this line still fits
 	if n, err := b.flush(); n != 0 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 }
 
-// TestBlocksNoReader: nothing can be removed from a pipe.
+// TestBlocksNoReader: flush cannot remove anything from a pipe.
 func TestBlocksNoReader(t *testing.T) {
 	r, w, err := os.Pipe()
 	rig.Must(t, err)

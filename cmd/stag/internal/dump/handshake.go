@@ -9,16 +9,17 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Dissectors find RDMA in a connection only after the MPA Request and Reply. The kernel
-// exchanged these before the engine had the connection. So a file has two packets that
-// stand for them, before the first captured packet.
+// Dissectors find RDMA in a connection only after the MPA Request and Reply. The kernels
+// exchange the Request and the Reply before the engine has the connection. Therefore a
+// file has two packets that stand for them, before the first captured packet.
 
-// standsFor is the comment of such a packet.
+// standsFor is the comment of a packet that stands for the Request or the Reply.
 const standsFor = "not captured: stands for the MPA %s that the kernel exchanged before the engine had the connection, so that what follows can be dissected; its private data is left out, and sequence numbers end where the capture begins"
 
-// handshake makes both packets, the Request first, to be written before p, the first
-// packet of a connection. ok is false if p does not have both sequence numbers, or if
-// the streams have Markers, because their places are unknown.
+// handshake returns the frames with the Request and the Reply. The caller writes them
+// before p, the first packet of a connection. ok is false if p does not have both sequence
+// numbers. ok is also false if the streams have Markers, because the places of Markers in
+// the handshake's octets would be unknown.
 func handshake(p report.Packet, s report.Stream) (frames [2][]byte, ok bool) {
 	var v wire.Packet
 	whole := append(p.Data[:len(p.Data):len(p.Data)], make([]byte, max(0, p.Length-len(p.Data)))...)
@@ -38,8 +39,8 @@ func handshake(p report.Packet, s report.Stream) (frames [2][]byte, ok bool) {
 	}
 	there := here
 	there.DstMAC, there.SrcMAC, there.Src, there.Dst = here.SrcMAC, here.DstMAC, here.Dst, here.Src
-	from, to := here, there               // the initiator's packets, the responder's
-	asks, answers := v.TCP.Seq, v.TCP.Ack // where the two streams begin
+	from, to := here, there               // from is the initiator's end, to is the responder's end
+	asks, answers := v.TCP.Seq, v.TCP.Ack // sequence numbers at which the two streams begin
 	if p.Out != s.Initiator {
 		from, to, asks, answers = to, from, answers, asks
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// TestHandshake: whichever side sent the first captured packet, the Request comes from the initiator, and both
+// TestHandshake: for a first captured packet of either side, the Request comes from the initiator, and both
 // streams continue where the two packets end.
 func TestHandshake(t *testing.T) {
 	for _, initiator := range []bool{true, false} {

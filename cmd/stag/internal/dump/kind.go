@@ -8,19 +8,19 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Kind of a packet, by the beginning of its payload.
+// Kind is the kind of a packet. The beginning of the payload determines it.
 type Kind string
 
 const (
 	Write        Kind = "write"
 	ReadRequest  Kind = "read-request"
 	ReadResponse Kind = "read-response"
-	Send         Kind = "send" // of all sorts
+	Send         Kind = "send" // a Send of any type
 	Terminate    Kind = "terminate"
-	Ack          Kind = "ack"   // without payload: also a FIN or RST
-	Data         Kind = "data"  // payload that begins with no FPDU
-	ICMP         Kind = "icmp"  // a router's word that a packet was too big
-	Other        Kind = "other" // what cannot be taken apart
+	Ack          Kind = "ack"   // a segment without payload, also a FIN or RST
+	Data         Kind = "data"  // payload that does not begin with an FPDU
+	ICMP         Kind = "icmp"  // a router's message that a packet was too big
+	Other        Kind = "other" // a packet that cannot be parsed
 )
 
 // Kinds are all kinds.
@@ -47,8 +47,8 @@ func KindNames() string {
 	return strings.Join(names, ",")
 }
 
-// kindOf returns the kind of an operation. ok is false for operations that stag does not
-// have.
+// kindOf returns the kind of an operation. ok is false for an operation that stag does not
+// implement.
 func kindOf(op wire.Opcode) (k Kind, ok bool) {
 	switch op {
 	case wire.OpWrite:

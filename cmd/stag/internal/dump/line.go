@@ -9,45 +9,45 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Line is a parsed packet: everything that is printed of it.
+// Line is a parsed packet, with everything that is printed.
 type Line struct {
 	Time      time.Time     `json:"time"`
 	PID       int           `json:"pid"`
-	Adapter   int           `json:"adapter"` // tells the adapters of a process apart
+	Adapter   int           `json:"adapter"` // number of the adapter in the process
 	Device    string        `json:"device"`
 	Queue     uint16        `json:"queue"`
-	Direction string        `json:"direction"`      // in, out
-	Flow      report.FlowID `json:"flow,omitempty"` // none: the packet belongs to no connection
-	QP        uint32        `json:"qp"`             // 0: none that is known
-	Length    int           `json:"length"`         // of the frame, octets
+	Direction string        `json:"direction"`      // "in" or "out"
+	Flow      report.FlowID `json:"flow,omitempty"` // flow id; 0: the packet belongs to no connection
+	QP        uint32        `json:"qp"`             // QP number; 0: not known
+	Length    int           `json:"length"`         // length of the frame in octets
 	Kind      Kind          `json:"kind"`
 
 	VLAN        uint16     `json:"vlan,omitempty"`
-	Source      string     `json:"source,omitempty"` // address and port; of ICMP, address
+	Source      string     `json:"source,omitempty"` // address and port; for ICMP only the address
 	Destination string     `json:"destination,omitempty"`
 	TCP         *TCP       `json:"tcp,omitempty"`
 	RDMA        *Operation `json:"rdma,omitempty"`
 	TooBig      *TooBig    `json:"too_big,omitempty"`
-	Problem     string     `json:"problem,omitempty"` // why it could not be taken apart
+	Problem     string     `json:"problem,omitempty"` // why the packet could not be parsed
 
 	v6 bool
 }
 
 // TCP is a segment's header.
 type TCP struct {
-	Flags  string      `json:"flags"` // as tcpdump writes them
+	Flags  string      `json:"flags"` // flags in the notation of tcpdump
 	Seq    uint32      `json:"seq"`
 	Ack    *uint32     `json:"ack,omitempty"`
-	Window uint16      `json:"window"` // as on the wire, not scaled
+	Window uint16      `json:"window"` // window field of the header, not scaled
 	TSVal  *uint32     `json:"ts_val,omitempty"`
 	TSEcr  *uint32     `json:"ts_ecr,omitempty"`
-	SACK   [][2]uint32 `json:"sack,omitempty"` // left, right
-	Length int         `json:"length"`         // of the payload, octets
+	SACK   [][2]uint32 `json:"sack,omitempty"` // left and right edge of each block
+	Length int         `json:"length"`         // length of the payload in octets
 }
 
 // TooBig is a router's message about a segment that stag sent.
 type TooBig struct {
-	MTU         uint32 `json:"mtu"` // octets; 0: it did not say
+	MTU         uint32 `json:"mtu"` // MTU that the router reports, in octets; 0: not reported
 	Source      string `json:"source"`
 	Destination string `json:"destination"`
 	Seq         uint32 `json:"seq"`
@@ -59,8 +59,8 @@ type reader struct {
 	pkt   wire.Packet
 }
 
-// HeadLen is how many octets of a packet are parsed: all headers, from Ethernet to that
-// of a Read Request, and some more.
+// HeadLen is how many octets of a packet are parsed: all headers, from Ethernet to the
+// Read Request, and some more.
 const HeadLen = 256
 
 // read parses p, as far as it was captured.
@@ -72,8 +72,8 @@ func (r *reader) read(p report.Packet) Line {
 	if p.Out {
 		l.Direction = "out"
 	}
-	// The parsers need the packet in its full length, so zeros replace the octets that
-	// were cut off.
+	// The parsers need a packet of the full length. Therefore zeros replace the octets
+	// that were cut off.
 	r.frame = append(append(r.frame[:0], p.Data...), make([]byte, max(0, p.Length-len(p.Data)))...)
 	if why := wire.ParsePacket(r.frame, &r.pkt); why != wire.OK {
 		l.Problem = why.String()
@@ -121,7 +121,7 @@ func (r *reader) readTCP(l *Line, captured int) {
 	}
 }
 
-// letters are the flags as tcpdump prints them, in its order.
+// letters has the letters of tcpdump for the flags, in the order of tcpdump.
 var letters = []struct {
 	flag   wire.TCPFlags
 	letter string
@@ -143,7 +143,7 @@ func flags(f wire.TCPFlags) string {
 }
 
 func address(octets []byte) netip.Addr {
-	a, _ := netip.AddrFromSlice(octets) // 4 or 16 of them
+	a, _ := netip.AddrFromSlice(octets) // the slice has 4 or 16 octets
 	return a
 }
 

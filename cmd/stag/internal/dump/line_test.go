@@ -131,7 +131,7 @@ func TestSegments(t *testing.T) {
 	}
 }
 
-// TestStrange: read handles packets that are no TCP segments.
+// TestStrange: read handles packets that are not TCP segments.
 func TestStrange(t *testing.T) {
 	var r reader
 	l := r.read(captured(make([]byte, 60)))
@@ -183,7 +183,7 @@ func TestCutShort(t *testing.T) {
 	}
 }
 
-// TestNoise: random payload is rarely taken for an FPDU.
+// TestNoise: read rarely takes random payload for an FPDU.
 func TestNoise(t *testing.T) {
 	noise := rand.NewChaCha8([32]byte{1})
 	b := make([]byte, 64)

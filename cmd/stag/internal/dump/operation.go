@@ -8,13 +8,13 @@ import (
 
 // Operation is the DDP segment in the FPDU that a payload begins with.
 type Operation struct {
-	Name   string  `json:"operation"` // as RFC 5040 has it
+	Name   string  `json:"operation"` // name of the operation in RFC 5040
 	STag   string  `json:"stag,omitempty"`
-	Offset uint64  `json:"offset"` // tagged offset, or message offset
+	Offset uint64  `json:"offset"` // tagged offset or message offset
 	Queue  *uint32 `json:"queue,omitempty"`
 	MSN    *uint32 `json:"msn,omitempty"`
-	Length int     `json:"length"` // of the segment's payload, octets
-	Last   bool    `json:"last"`   // of its message
+	Length int     `json:"length"` // length of the segment's payload in octets
+	Last   bool    `json:"last"`   // the segment is the last of its message
 
 	Invalidate string     `json:"invalidate,omitempty"` // STag that a Send invalidates
 	Read       *ReadWords `json:"read,omitempty"`
@@ -27,7 +27,7 @@ type ReadWords struct {
 	SinkOffset   uint64 `json:"sink_offset"`
 	SourceSTag   string `json:"source_stag"`
 	SourceOffset uint64 `json:"source_offset"`
-	Length       uint32 `json:"length"` // octets
+	Length       uint32 `json:"length"` // number of octets to read
 }
 
 // ErrorCode is the error of a Terminate.
@@ -37,12 +37,12 @@ type ErrorCode struct {
 	Code  uint8 `json:"code"`
 }
 
-// parseOperation parses the beginning of a payload, of which b was captured. ok is false
-// if it does not look like an FPDU. Only the values of a few fields tell the beginning
-// of an FPDU from its middle.
+// parseOperation parses the beginning of a payload. b has the captured octets. ok is false
+// if the payload does not begin like an FPDU. Only the values of a few fields distinguish
+// the beginning of an FPDU from its middle.
 func parseOperation(b []byte) (op *Operation, kind Kind, ok bool) {
 	if len(b) > wire.MarkerLen && binary.BigEndian.Uint32(b) == 0 {
-		b = b[wire.MarkerLen:] // a Marker that an FPDU begins behind
+		b = b[wire.MarkerLen:] // skips the Marker before an FPDU
 	}
 	if len(b) < wire.FPDUHeadLen {
 		return nil, "", false
@@ -106,7 +106,7 @@ func parseUntagged(ulpdu []byte, length int) (*Operation, Kind, bool) {
 	return op, kind, true
 }
 
-// parseRead parses a Read Request; nil if not all of it was captured.
+// parseRead parses a Read Request. It returns nil if the Read Request was not captured completely.
 func parseRead(payload []byte) *ReadWords {
 	f, ok := wire.ParseReadRequest(payload)
 	if !ok {

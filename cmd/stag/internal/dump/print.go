@@ -10,7 +10,7 @@ import (
 type printer struct {
 	blocks
 	asJSON bool
-	pids   bool // text says whose packet it is
+	pids   bool // each line of text has the pid
 }
 
 // add prints a packet.

@@ -19,15 +19,15 @@ type source struct {
 	control.Endpoint
 	device     string
 	program    string
-	filterText string // what the capture is about, for people; "": all
+	filterText string // description of the selected packets for users; "": all packets
 	stream     *control.Capture
-	number     int // of the interface in a file
+	number     int // number of the interface in the pcapng file
 
-	// Owned by the writer.
-	streams map[uint32]report.Stream // by flow: those of which the file has nothing yet
-	seen    uint64                   // packets that came
-	lost    uint64                   // packets that were lost before they came
-	told    uint64                   // those of lost that a packet in the file has told of
+	// Only the goroutine of loop uses these fields.
+	streams map[uint32]report.Stream // streams of which the file has no packet yet, by flow id
+	seen    uint64                   // number of packets that arrived
+	lost    uint64                   // number of packets that were lost before they arrived
+	told    uint64                   // number of lost packets that comments in the file have reported
 }
 
 func (s *source) String() string {
@@ -37,14 +37,14 @@ func (s *source) String() string {
 	return fmt.Sprintf("%s of pid %d (%s)", s.device, s.PID, s.program)
 }
 
-// event is a batch of a source, or the reason why it has ended.
+// event is a batch of a source, or the error with which the source has ended.
 type event struct {
 	from  *source
 	batch report.Batch
 	err   error
 }
 
-// read passes batches on until the source ends.
+// read sends the batches of the source to the channel until the source ends.
 func (s *source) read(ctx context.Context, to chan<- event) {
 	for {
 		b, err := s.stream.Next()
@@ -59,7 +59,7 @@ func (s *source) read(ctx context.Context, to chan<- event) {
 	}
 }
 
-// find starts a capture on every selected device. notes get a line for every engine that
+// find starts a capture on every selected device. It writes a note for every engine that
 // did not answer.
 func find(ctx context.Context, o Options) (sources []*source, err error) {
 	list, err := engines.Find(o.PID, o.All)
@@ -79,7 +79,7 @@ func find(ctx context.Context, o Options) (sources []*source, err error) {
 			return e.PID == from.PID && e.UID == from.UID && e.Adapter == from.Adapter
 		})
 		if from.Instance != "" || at < 0 {
-			continue // pins, or an engine that began just now
+			continue // pinned objects, or an engine that has just started
 		}
 		found, err := begin(ctx, list[at], from.Engine, o, &why)
 		sources = append(sources, found...)
@@ -125,16 +125,16 @@ func begin(ctx context.Context, e control.Endpoint, r report.Engine, o Options, 
 
 func closeAll(sources []*source) {
 	for _, s := range sources {
-		s.stream.Close() // nothing is expected of it any more
+		s.stream.Close() // the capture of this source is not used any more
 	}
 }
 
 // refusals are the reasons why engines are not captured.
 type refusals struct {
-	failed  []error  // they do not answer
-	refused []error  // they do, but not so
-	kernel  []int    // they have no device but the kernel's
-	devices []string // which are not those asked for
+	failed  []error  // errors of engines that do not answer
+	refused []error  // errors of engines that answer and refuse the capture
+	kernel  []int    // pids of processes that have only the kernel port
+	devices []string // names of devices that the options do not select
 }
 
 // err returns why there is nothing to capture.

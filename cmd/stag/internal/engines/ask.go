@@ -1,9 +1,9 @@
-// Package engines asks what there is on this host: every engine that this user may query, and the pinned programs
-// that no engine reports.
+// Package engines finds out what runs on this host: it asks every engine that this user may ask, and reads the pinned
+// programs that no engine reports.
 //
-//	ask.go    all engines at once, none longer than Patience
-//	pins.go   what is pinned, in the words of package report
-//	clean.go  what others have written, fit for a terminal
+//	ask.go    asks all engines at the same time, each for at most Patience
+//	pins.go   describes pinned objects in the types of package report
+//	clean.go  makes text of other processes safe for a terminal
 package engines
 
 import (
@@ -28,18 +28,18 @@ const Patience = 2 * time.Second
 
 // Source is an engine that has answered, or pinned objects that no engine reports.
 type Source struct {
-	report.Engine        // of pins, PID is the process that is known to use them, or 0
-	UID           int    // the user that the engine runs as
-	Space         string // its network namespace, if it is not that of the process that asks
-	Instance      string // directory of the pins, "" of an engine that has answered
-	Left          []Left // flows of processes that are gone
+	report.Engine        // the report; for pinned objects, PID is the process that uses them, or 0 if none is known
+	UID           int    // user that the engine runs as
+	Space         string // name of the network namespace; "" if it is that of this process
+	Instance      string // directory of the pinned objects; "" for an engine that has answered
+	Left          []Left // flows of dead processes
 }
 
-// Left is a flow whose process is gone. Its Flow is among the Source's.
+// Left is a flow of a dead process. Source.Flows has the same flow.
 type Left struct {
 	Device string
 	Flow   report.FlowID
-	PID    int // of the process
+	PID    int // pid of the dead process
 }
 
 // LeftBy returns the process that left a flow behind, or 0.
@@ -53,31 +53,31 @@ func (s Source) LeftBy(f report.Flow) int {
 
 // Answer is the state of the host at one moment.
 type Answer struct {
-	Sources []Source  // engines by pid and adapter, then pins by directory
-	Failed  []Failure // engines that did not answer, in the same order
-	Notes   []string  // what else there is to know: one line each, as it may be shown
+	Sources []Source  // engines, sorted by pid and adapter; then pinned objects, sorted by directory
+	Failed  []Failure // engines that did not answer, sorted by pid and adapter
+	Notes   []string  // one line for each further finding, for the user
 }
 
 // Failure is an engine that did not answer, and why.
 type Failure struct {
 	PID, Adapter int
-	Err          error // one line
+	Err          error // error text of one line
 }
 
-// Asking says which engines to ask.
+// Asking selects the engines to ask, and the parts of their reports.
 type Asking struct {
-	PID      int          // one process; 0: all, and the pins
-	AllUsers bool         // engines of other users, too
-	Parts    report.Parts // what they are to tell; 0: everything
-	Log      *slog.Logger // gets the engines that were asked, and why pins cannot be seen; nil: no log
+	PID      int          // ask only engines of this process; 0: ask all engines, and read the pinned objects
+	AllUsers bool         // also ask engines of other users
+	Parts    report.Parts // parts of the report to ask for; 0: all parts
+	Log      *slog.Logger // logs the engines that were asked, and why pinned objects cannot be read; nil: no log
 }
 
-// ErrSilent is why an engine that does not answer in time is left out.
+// ErrSilent is the error for an engine that does not answer in time.
 var ErrSilent = errors.New("no answer")
 
-// Ask asks all engines at the same time. It returns control.ErrNoEngine if the process
-// has none, and the cause of ctx if ctx has ended. An engine that fails is no error of
-// Ask.
+// Ask asks all engines at the same time. It returns control.ErrNoEngine if a.PID has no
+// engine, and the cause of ctx if ctx has ended. If an engine fails, Ask adds it to
+// Answer.Failed and returns no error.
 func Ask(ctx context.Context, a Asking) (Answer, error) {
 	list, err := Find(a.PID, a.AllUsers)
 	if err != nil {
@@ -106,13 +106,13 @@ func Ask(ctx context.Context, a Asking) (Answer, error) {
 	return r, nil
 }
 
-// nameSpaces fills in the names of network namespaces of sources in other namespaces.
+// nameSpaces sets Space of the sources that are in other network namespaces.
 func (r *Answer) nameSpaces() {
 	var names map[uint64]string
 	for i := range r.Sources {
 		s := &r.Sources[i]
 		if s.Netns == 0 {
-			continue // the kernel has no cookies
+			continue // the kernel does not support cookies of network namespaces
 		}
 		if names == nil {
 			names = loader.SpaceNames()
@@ -133,7 +133,7 @@ func Find(pid int, allUsers bool) ([]control.Endpoint, error) {
 	return control.Engines(pid)
 }
 
-// None returns an error that says that there is no engine, and what to do.
+// None returns a line that says that there is no engine, and what to do.
 func None(allUsers bool) string {
 	switch {
 	case os.Geteuid() != 0:
@@ -144,24 +144,24 @@ func None(allUsers bool) string {
 	return "no engine runs: start a program that calls rdma.Open, such as stag ping"
 }
 
-// Terms say which engines are asked, and how long to wait for them.
+// Terms are the conditions of a request to engines: the parts, and the time to wait.
 type Terms struct {
-	Parts    report.Parts // 0: everything
+	Parts    report.Parts // parts of the report to ask for; 0: all parts
 	Patience time.Duration
-	// Long lets an engine of this user or of root take longer than Patience while it
-	// continues to send: a report of a million regions takes longer.
+	// Long lets an engine of this user or of root take longer than Patience, as long as
+	// it continues to send. A report of a million regions takes that long.
 	Long bool
 }
 
-// Reports asks these engines at the same time. Each gets a report or an error:
-// ErrSilent, an error of control, or the cause of ctx. All engines of other users share
-// one budget.
+// Reports asks the engines of list at the same time. For each engine it returns a report
+// or an error: ErrSilent, an error of control, or the cause of ctx. The reports of all
+// engines of other users together are limited by one budget.
 func Reports(ctx context.Context, list []control.Endpoint, t Terms) ([]report.Engine, []error) {
 	reports, errs := make([]report.Engine, len(list)), make([]error, len(list))
 	shared := map[int]*control.Budget{}
 	var all sync.WaitGroup
 	for i, e := range list {
-		var budget *control.Budget // nil: one of its own
+		var budget *control.Budget // nil: the engine has a budget of its own
 		if !trusted(e) {
 			if shared[e.UID] == nil {
 				shared[e.UID] = control.NewBudget(control.OtherBudget)

@@ -13,7 +13,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// adapter answers requests as an adapter of this process.
+// adapter answers control requests in the place of an adapter of this process.
 type adapter struct {
 	number int
 	err    error

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Clean makes foreign text fit for one line of a terminal. Characters that move the
-// cursor, end the line or change the direction of writing become escapes.
+// Clean makes the text of another process safe for one line of a terminal. It escapes
+// characters that move the cursor, end the line or change the direction of writing.
 func Clean(s string) string {
 	if strings.IndexFunc(s, odd) < 0 {
 		return s
@@ -29,7 +29,7 @@ func Clean(s string) string {
 	return b.String()
 }
 
-// odd reports whether a terminal would not simply show r.
+// odd reports whether a terminal would interpret r instead of showing it.
 func odd(r rune) bool {
 	return r == utf8.RuneError || r != ' ' && !unicode.IsGraphic(r) || unicode.In(r, unicode.Zl, unicode.Zp)
 }

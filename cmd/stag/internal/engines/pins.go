@@ -18,7 +18,7 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Unused is the State of a device whose pinned program no engine runs.
+// Unused is the State of a device with a pinned program that no engine uses.
 const Unused = "UNUSED"
 
 // addPins adds pinned objects that the engines that answered do not report.
@@ -51,7 +51,7 @@ func (r *Answer) note(format string, args ...any) {
 	r.Notes = append(r.Notes, Clean(fmt.Sprintf(format, args...)))
 }
 
-// explain says what to do about leftovers and useless pins.
+// explain adds a note for each leftover and each pinned program that no process can use. The note says what to do.
 func (r *Answer) explain(i loader.Instance, s Source) {
 	for _, p := range i.Ports {
 		switch {
@@ -75,8 +75,8 @@ func byDevice(x, y Left) int {
 	return cmp.Or(cmp.Compare(x.Device, y.Device), cmp.Compare(x.PID, y.PID))
 }
 
-// idle describes an instance in the types of package report, as far as it could be read.
-// told is true if an engine that answered uses all of it.
+// idle describes an instance in the types of package report, as far as the instance could be read.
+// told is true if engines that answered use all of the instance.
 func idle(i loader.Instance, answered map[int]bool) (s Source, told bool, err error) {
 	s = Source{Engine: report.Engine{Schema: report.Schema}, Instance: i.Dir}
 	told = true
@@ -111,8 +111,8 @@ func (s *Source) addPort(i loader.Instance, p loader.PinnedPort) {
 	}
 }
 
-// DeviceName returns the name of the interface, or its number at the time of the load if
-// it cannot be found.
+// DeviceName returns the present name of the interface. If the interface cannot be found,
+// DeviceName returns the interface index from the time of the load.
 func DeviceName(p loader.PinnedPort) string {
 	if p.Found {
 		return p.Name
@@ -120,7 +120,7 @@ func DeviceName(p loader.PinnedPort) string {
 	return fmt.Sprintf("if%d", p.Index)
 }
 
-// path describes in one line the pinned program of a port without an engine.
+// path returns one line about the pinned program of a port that has no engine.
 func path(p loader.PinnedPort) string {
 	s := "pinned program, " + p.Mode.String() + ", no engine"
 	if p.InUse {

@@ -21,7 +21,7 @@ func entry(t *testing.T, id bpf.FlowID, pid uint32, alive bool) loader.PinnedFlo
 	return loader.PinnedFlow{Key: key, Flow: bpf.Flow{ID: id, Kind: bpf.KindRDMA, State: bpf.Live, Owner: bpf.NoOwner, Queue: bpf.NoOwner, PID: pid}, Alive: alive}
 }
 
-// TestPins: an instance becomes a source only as far as no engine has already reported it.
+// TestPins: the source of an instance has only what no engine has already reported.
 func TestPins(t *testing.T) {
 	used := loader.PinnedPort{Index: 3, Found: true, Name: "eth1", ProgID: 12, MaxFlows: 64, Owner: loader.Owner{PID: 7}, InUse: true,
 		Flows: []loader.PinnedFlow{entry(t, 1, 7, true)}}

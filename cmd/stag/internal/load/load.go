@@ -17,20 +17,20 @@ import (
 // Options say what to load, and how.
 type Options struct {
 	Link     string
-	Instance string // name; "" for one of the interface's own
+	Instance string // name of the instance; "": an instance of the interface's own
 	Generic  bool
 	Tune     loader.Tune
-	MaxFlows int // 0: the loader's default, or what is there
-	Queues   int // 0: as many as the interface has
+	MaxFlows int // most connections of the instance; 0: the present number if the instance exists, else the loader's default
+	Queues   int // number of queues to reserve room for; 0: the present number of the interface
 
-	OrphanWait time.Duration // 0: the loader's default, or what is there; see loader.Options
+	OrphanWait time.Duration // see loader.Options; 0: the present value if the interface is loaded, else the loader's default
 }
 
 // instanceName matches the names that a directory in a BPF file system can have. A dot is
 // not allowed there.
 var instanceName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// CheckInstance says what is wrong with the name of an instance.
+// CheckInstance returns an error if name cannot be the name of an instance.
 func CheckInstance(name string) error {
 	if !instanceName.MatchString(name) {
 		return fmt.Errorf("--instance %q: use up to 64 letters, digits, - and _", name)
@@ -40,28 +40,28 @@ func CheckInstance(name string) error {
 
 // Loaded is what Load did.
 type Loaded struct {
-	Interface string `json:"interface"` // the port: of a VLAN interface, its parent
+	Interface string `json:"interface"` // name of the port: for a VLAN interface this is its parent
 	Driver    string `json:"driver"`
 	Mode      string `json:"mode"`
 	Instance  string `json:"instance"`
-	Directory string `json:"directory"` // of the instance's pins
-	Program   uint32 `json:"program"`   // the kernel's number
+	Directory string `json:"directory"` // directory of the instance's pins
+	Program   uint32 `json:"program"`   // number that the kernel gave the program
 	Queues    int    `json:"queues"`
 	MaxFlows  uint32 `json:"max_flows"`
-	// OrphanWait is how many seconds connections of an engine that has died are kept
-	// from the kernel.
+	// OrphanWait is how long the program drops segments of a dead engine's
+	// connections before it passes them to the kernel, in seconds.
 	OrphanWait float64         `json:"orphan_wait"`
 	Settings   []loader.Change `json:"settings"`
-	Cleaned    []string        `json:"cleaned"` // what was left by processes and interfaces that are gone
-	Already    bool            `json:"already"` // it was already loaded with these options
+	Cleaned    []string        `json:"cleaned"` // descriptions of what dead processes and removed interfaces had left, and Load has removed
+	Already    bool            `json:"already"` // the program was already loaded with these options
 
-	asked string      // the interface that was asked for
-	tune  loader.Tune // what was asked for
+	asked string      // the interface that the caller named
+	tune  loader.Tune // the tuning that the caller asked for
 }
 
-// Load puts the steering program on an interface of the calling thread's network namespace, to stay. If such a
-// program is there already, Load changes only its settings. l also says, even with an error, what Load removed that
-// earlier processes had left.
+// Load attaches the steering program to an interface of the calling thread's network namespace, and pins the program.
+// If the program is already loaded, Load changes only the settings. Even with an error, l.Cleaned describes what Load
+// removed that earlier processes had left.
 func Load(o Options) (l Loaded, err error) {
 	l.Settings, l.Cleaned, l.asked, l.tune = []loader.Change{}, []string{}, o.Link, o.Tune
 	link, err := loader.LookupLink(o.Link)
@@ -86,7 +86,7 @@ func Load(o Options) (l Loaded, err error) {
 	return l, l.load(link, wanted)
 }
 
-// again does Load's work if the program is already loaded.
+// again does the work of Load if the program is already loaded.
 func (l *Loaded) again(link loader.Link, wanted loader.Options) error {
 	p, changes, err := loader.LoadAgain(wanted)
 	l.Settings = append(l.Settings, changes...)
@@ -101,7 +101,7 @@ func (l *Loaded) again(link loader.Link, wanted loader.Options) error {
 	return nil
 }
 
-// load does Load's work if the program is not loaded yet.
+// load does the work of Load if the program is not loaded yet.
 func (l *Loaded) load(link loader.Link, wanted loader.Options) error {
 	l.Directory, l.Instance = wanted.Pin, filepath.Base(wanted.Pin)
 	s, err := loader.Load(wanted)
@@ -114,8 +114,9 @@ func (l *Loaded) load(link loader.Link, wanted loader.Options) error {
 	return s.Close()
 }
 
-// directory returns where the pins of an instance are. An instance that is named after its
-// interface is not shared: the name may belong to another interface by now.
+// directory returns the directory with the pinned objects of an instance. If instance is
+// "", this is link's own instance. directory returns an error if the own instance belongs
+// to another interface, which had link's name when it was loaded.
 func directory(instance string, link loader.Link) (string, error) {
 	if instance != "" {
 		return filepath.Join(loader.Root, instance), nil
@@ -142,8 +143,8 @@ func ownName(link string, netns uint64) string {
 	return fmt.Sprintf("%s-%d", strings.ReplaceAll(link, ".", "_"), netns)
 }
 
-// ownInstance returns the directory of the instance that an interface called link gets by default, "" if there is
-// none.
+// ownInstance returns the directory of the instance that an interface called link gets by default. It returns "" if
+// that instance does not exist.
 func ownInstance(link string) (string, error) {
 	n, err := loader.Open()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// Print writes what was loaded as text, and what comes next.
+// Print writes as text what was loaded, and the commands that the user may want next.
 func (l Loaded) Print(w io.Writer) error {
 	var b strings.Builder
 	list(&b, l.Cleaned)
@@ -31,7 +31,7 @@ func (l Loaded) Print(w io.Writer) error {
 	return err
 }
 
-// Print writes what was unloaded as text.
+// Print writes as text what was unloaded.
 func (r Result) Print(w io.Writer) error {
 	var b strings.Builder
 	for _, p := range r.Unloaded {
@@ -58,7 +58,7 @@ func (p Port) print(b *strings.Builder) {
 	settings(b, p.Settings)
 }
 
-// name returns the interface's present name, and where the interface is.
+// name returns the present name of the interface and its network namespace.
 func (p Port) name() string {
 	switch {
 	case p.Interface == "":

@@ -12,8 +12,8 @@ import (
 
 // What selects the programs to unload. Exactly one of the three fields is set.
 type What struct {
-	Link     string // an interface
-	Instance string // all interfaces of one
+	Link     string // name of one interface
+	Instance string // name of an instance; all its interfaces are unloaded
 	All      bool
 }
 
@@ -25,26 +25,26 @@ type Result struct {
 
 // Port is an interface that was unloaded.
 type Port struct {
-	Interface string          `json:"interface"` // its name now, "" if it cannot be found
-	Where     string          `json:"where"`     // "" in the namespace of the process
+	Interface string          `json:"interface"` // present name of the interface; "" if the interface cannot be found
+	Where     string          `json:"where"`     // network namespace of the interface; "" if it is that of the process
 	Instance  string          `json:"instance"`
-	Program   uint32          `json:"program"` // the kernel's number; 0: there was none
-	Stale     string          `json:"stale"`   // why the program was useless, "" if it was in use
-	Lost      []Lost          `json:"lost"`    // what was taken from processes
-	Left      int             `json:"left"`    // flows of processes that had died
+	Program   uint32          `json:"program"` // number that the kernel gave the program; 0: there was no program
+	Stale     string          `json:"stale"`   // why no process could use the program; "" if it could be used
+	Lost      []Lost          `json:"lost"`    // connections that were taken from living processes
+	Left      int             `json:"left"`    // number of flows of dead processes
 	Settings  []loader.Change `json:"settings"`
 
 	index int
 }
 
-// Lost is the flows that a process had.
+// Lost describes the flows that a living process had.
 type Lost struct {
 	PID   int `json:"pid"`
 	Flows int `json:"flows"`
 }
 
-// Unload detaches programs from their interfaces. r says what was done, even with an error: Unload continues with the
-// other instances if one cannot be unloaded.
+// Unload detaches programs from their interfaces. If an instance cannot be unloaded, Unload continues with the other
+// instances. r says what was done, even if there is an error.
 func Unload(w What, force bool) (r Result, err error) {
 	r.Unloaded, r.Cleaned = []Port{}, []string{}
 	targets, err := w.targets()
@@ -57,11 +57,11 @@ func Unload(w What, force bool) (r Result, err error) {
 		err = errors.Join(err, failed)
 	}
 	if errors.Is(err, loader.ErrPermission) || errors.Is(err, loader.ErrNoBPFFS) {
-		return r, err // the cause would stop the rest as well
+		return r, err // the cause would also stop the unloading of the other instances
 	}
 	cleaned, failed := loader.Sweep()
 	if err != nil && errors.Is(failed, loader.ErrNoBPFFS) {
-		return r, err // the error already says so
+		return r, err // the error already says that nothing is loaded
 	}
 	r.Cleaned = append(r.Cleaned, cleaned...)
 	return r, errors.Join(err, failed)
@@ -91,9 +91,10 @@ func (w What) targets() ([]loader.UnloadOptions, error) {
 	return nil, fmt.Errorf("%w%s", err, instead())
 }
 
-// formerly returns the instance that was loaded for an interface called link which has been
-// moved, renamed or removed since, or "". If free is false, another interface has the name
-// now, and formerly returns only an instance whose interface is gone.
+// formerly returns the instance of an interface that was called link when it was loaded, and
+// that was moved, renamed or removed since. It returns "" if there is none. free reports that
+// no interface has the name link now. If free is false, formerly returns only an instance
+// whose interface no longer exists.
 func formerly(link string, free bool) (string, error) {
 	dir, err := ownInstance(link)
 	if dir == "" || free {
@@ -114,11 +115,11 @@ func everything() (list []loader.UnloadOptions, err error) {
 	return list, err
 }
 
-// instead returns a text that names what can be unloaded.
+// instead returns a text with the names of the instances that can be unloaded.
 func instead() string {
 	all, err := loader.Instances()
 	if err != nil {
-		return "" // the other error already gives the reason
+		return "" // the caller's error already gives the reason
 	}
 	var names []string
 	for _, i := range all {

@@ -138,7 +138,7 @@ func kindName(k prometheus.ValueType) string {
 	return "gauge"
 }
 
-// what returns the help text, and the counters of docs/counters.md that the family sums.
+// what returns the help text of a family, and the counters of docs/counters.md that the family sums.
 func what(f *Family) string {
 	if len(f.From) == 0 {
 		return f.Help

@@ -9,10 +9,10 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Kinds that have a series even if there are none at the moment.
+// Kinds of objects that have a series even while no such object exists.
 var (
 	qpStates   = []string{"Idle", "RTS", "Closing", "Terminate", "Error"}
-	mrKinds    = []string{"region", "window", "iscsi"} // but for the first one only where there are some
+	mrKinds    = []string{"region", "window", "iscsi"} // regions always have a series; the other kinds only if there are any
 	flowStates = []string{"park", "live", "orphan"}
 )
 
@@ -23,11 +23,11 @@ var portStates = map[string]struct{ logical, physical float64 }{
 	"PORT_DOWN":   {1, 3},
 }
 
-// onlyPort is the number of each device's one port.
+// onlyPort is the port number of each device: a device has one port.
 const onlyPort = "1"
 
-// damaged are the parser's drop counters for broken packets. Counters for packets that
-// stag does not support are not among them.
+// damaged has the names of the parser's drop counters for damaged packets. It does not
+// have the counters for packets that stag does not support.
 var damaged = func() (names []string) {
 	for _, r := range []wire.Reason{wire.Short, wire.BadVersion, wire.BadLength, wire.BadQuote, wire.BadTCPHeader,
 		wire.BadIPChecksum, wire.BadTCPChecksum, wire.BadICMPChecksum, wire.PartialChecksum} {
@@ -36,7 +36,7 @@ var damaged = func() (names []string) {
 	return names
 }()
 
-// tcpDrops are the counters of segments that TCP does not use, one for each reason.
+// tcpDrops has the names of the counters of segments that TCP drops, one for each reason.
 var tcpDrops = func() map[string]bool {
 	names := map[string]bool{}
 	for d := tcp.DropNone + 1; d < tcp.NumDrops; d++ {
@@ -45,8 +45,8 @@ var tcpDrops = func() map[string]bool {
 	return names
 }()
 
-// engine adds the series of an engine and, if tells allows it, of the steering programs
-// of its ports.
+// engine adds the series of an engine. It also adds the series of the steering program of
+// each port for which tells returns true.
 func (s sheet) engine(e report.Engine, of labels, tells func(report.Device) bool) {
 	s.set(engineInfo, 1, of.and("netns", number(e.Netns)))
 	s.set(engineStart, float64(e.Started.UnixNano())/1e9, of)
@@ -74,7 +74,7 @@ func (s sheet) engine(e report.Engine, of labels, tells func(report.Device) bool
 func (s sheet) objects(e report.Engine, of labels) {
 	n := e.Counts
 	if n == nil {
-		n = &report.Counts{} // an engine that does not say
+		n = &report.Counts{} // the engine reports no counts
 	}
 	for _, state := range qpStates {
 		s.add(qps, float64(n.QPs[state]), of.and("state", state))
@@ -87,7 +87,7 @@ func (s sheet) objects(e report.Engine, of labels) {
 		}
 	}
 	s.add(mrBytes, float64(n.Registered), of)
-	if len(e.Devices) > 0 { // the heap and the table are the adapter's, and each device tells of them
+	if len(e.Devices) > 0 { // the heap and the region table belong to the adapter, and each device reports them
 		d := e.Devices[0]
 		s.set(heapSize, float64(d.HeapSize), of)
 		s.set(heapFree, float64(d.HeapFree), of)
@@ -105,7 +105,7 @@ func (s sheet) device(d report.Device, at labels) {
 		s.set(rate, float64(d.Speed)/8, at)
 	}
 	s.set(portFlows, float64(d.Flows), at)
-	if d.Ifindex != 0 { // the kernel's is no interface
+	if d.Ifindex != 0 { // the device of the kernel port is no interface
 		s.set(mtu, float64(d.MTU), at)
 		s.set(portFlowsMax, float64(d.MaxFlows), at)
 	}
@@ -128,8 +128,8 @@ func (s sheet) table(e report.Engine, d report.Device, at labels) {
 	s.set(flowsAway, float64(away), at)
 }
 
-// loadedAs is the name of an instance with the directory dir. The label is not called
-// instance, because Prometheus uses that name for the scraped target.
+// loadedAs returns the value of the label for the instance in directory dir. The label is
+// not called instance, because Prometheus uses that name for the scraped target.
 func loadedAs(dir string) string {
 	if dir == "" {
 		return ""
@@ -145,7 +145,7 @@ func (s sheet) queue(q report.Queue, at labels) {
 	}
 }
 
-// count adds a counter to all families that sum it.
+// count adds the value of a counter to all families whose From has the counter.
 func (s sheet) count(c report.Counter, at labels) {
 	v := float64(c.Value)
 	named := at.and("layer", c.Layer, "reason", c.Name, "name", c.Name, "fault", c.Name)

@@ -20,18 +20,18 @@ import (
 
 // Options of an Exporter.
 type Options struct {
-	PerQP    bool         // series of every queue pair as well
-	AllUsers bool         // engines of other users as well
-	Log      *slog.Logger // what could not be asked
+	PerQP    bool         // also export series of every queue pair
+	AllUsers bool         // also ask engines of other users
+	Log      *slog.Logger // logs the engines that could not be asked
 }
 
-// Exporter makes the series. It is safe for concurrent use.
+// Exporter makes the series of scrapes. It is safe for concurrent use.
 type Exporter struct {
 	Options
 	build version.Info
 
 	mu       sync.Mutex
-	errors   map[string]float64 // by reason
+	errors   map[string]float64 // number of scrape errors, by reason
 	programs map[control.Endpoint]string
 }
 
@@ -62,8 +62,8 @@ func (x *Exporter) Write(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// registry makes a registry for one scrape. The scrape ends with ctx, and engines have
-// patience to answer.
+// registry makes a registry for one scrape. The scrape ends with ctx. Engines have to
+// answer within patience.
 func (x *Exporter) registry(ctx context.Context, patience time.Duration) *prometheus.Registry {
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(collector{x, ctx, patience})
@@ -89,7 +89,7 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 	begin := time.Now()
 	f, err := host(c.ctx, c.x.Options, c.patience)
 	if c.ctx.Err() != nil {
-		return // whoever asked has gone
+		return // the client of the scrape has gone
 	}
 	s := sheet{}
 	c.x.fill(s, f, err)
@@ -105,7 +105,7 @@ func (x *Exporter) fill(s sheet, f found, err error) {
 		x.failed("other", err)
 	}
 	reported, last := map[uint32]bool{}, x.programs
-	x.programs = map[control.Endpoint]string{} // those of engines that are gone are forgotten
+	x.programs = map[control.Endpoint]string{} // keeps only the names of engines that still exist
 	for _, a := range f.answers {
 		x.answered(s, a, last[a.at])
 		for _, d := range a.engine.Devices {
@@ -124,15 +124,15 @@ func (x *Exporter) fill(s sheet, f found, err error) {
 	}
 }
 
-// answered makes the series of an engine's answer, or of its failure. program is the
-// name that the engine gave before.
+// answered makes the series of an engine's answer or of its failure. program is the
+// program name in the engine's previous answer.
 func (x *Exporter) answered(s sheet, a answer, program string) {
 	if a.err != nil {
 		x.failed(reason(a.err), a.err)
 	}
 	switch {
 	case errors.Is(a.err, control.ErrGone):
-		return // its series end
+		return // the series of an engine that is gone end
 	case a.err == nil:
 		program = a.engine.Program
 	case program == "":
@@ -150,8 +150,8 @@ func (x *Exporter) answered(s sheet, a answer, program string) {
 	}
 }
 
-// expected reports whether err is no failure: there are no pins, or this user may not
-// read them and was told so at the start.
+// expected reports whether err is not counted as a failure: there are no pinned objects,
+// or this user may not read them. `stag metrics` has told the user so when it started.
 func expected(err error) bool {
 	return errors.Is(err, loader.ErrNoBPFFS) || errors.Is(err, loader.ErrPermission) && os.Geteuid() != 0
 }

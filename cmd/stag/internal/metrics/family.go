@@ -15,10 +15,10 @@ type Family struct {
 	Help   string
 	Kind   prometheus.ValueType
 	Labels []string
-	// From are the counters of a report, as layer.name, that are summed up in
-	// it. A family without any is computed.
+	// From are the counters of a report that the family sums, as layer.name. If From
+	// is empty, code computes the value.
 	From []string
-	// QP: only with --per-qp.
+	// QP is true if the family is exported only with --per-qp.
 	QP bool
 
 	desc *prometheus.Desc
@@ -30,7 +30,7 @@ func Families() []*Family { return families }
 var (
 	families []*Family
 
-	// counted has the families that a counter is part of, by layer.name.
+	// counted has the families that sum a counter, indexed by layer.name.
 	counted = map[string][]*Family{}
 )
 
@@ -38,7 +38,7 @@ var (
 var (
 	ofEngine  = []string{"program", "pid", "uid", "adapter"}
 	ofDevice  = append([]string{"device"}, ofEngine...)
-	ofPort    = append([]string{"device", "port"}, ofEngine...) // as node_infiniband has them
+	ofPort    = append([]string{"device", "port"}, ofEngine...) // the same labels as node_infiniband metrics
 	ofQueue   = append([]string{"device", "queue"}, ofEngine...)
 	ofProgram = []string{"device", "netns"}
 	ofQP      = append([]string{"qp"}, ofEngine...)
@@ -68,7 +68,7 @@ func qpGauge(name, help string, labels ...string) *Family {
 
 func qpCounter(name, help string, from ...string) *Family {
 	f := define(&Family{Name: namespace + "qp_" + name + "_total", Help: help, Kind: prometheus.CounterValue, Labels: ofQP})
-	f.QP, f.From = true, from // not among counted: these are of one QP
+	f.QP, f.From = true, from // not added to counted, because the counters belong to one QP
 	return f
 }
 

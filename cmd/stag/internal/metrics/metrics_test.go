@@ -26,7 +26,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// counters returns all counters that a queue can have, each with another value.
+// counters returns all counters that a queue can have, each with a different value.
 func counters(begin uint64) (list []report.Counter) {
 	list = append(list, report.Fields("engine", engine.Counters{})...)
 	new(engine.Counters).Each(func(layer, name string, _ uint64) {
@@ -53,7 +53,7 @@ func of(t *testing.T, list []report.Counter, name string) float64 {
 	return 0
 }
 
-// full returns an engine with two queues, a connection and one of every other object.
+// full returns the report of an engine with two queues, a connection and one of every other object.
 func full() report.Engine {
 	ops := report.Fields("rdmap", rdmap.Stats{WritesIn: 60, SendOctetsOut: 70, MostReadsIn: 3})
 	for i := range ops {
@@ -89,7 +89,7 @@ func full() report.Engine {
 	}
 }
 
-// pins returns three programs: one of the engine's, an unused one and a stale one.
+// pins returns three pinned programs: one that the engine uses, an unused one and a stale one.
 func pins() []loader.Instance {
 	var stats loader.Stats
 	stats[bpf.Steered], stats[bpf.NoFlow] = 3, 4
@@ -279,7 +279,7 @@ func TestOtherUser(t *testing.T) {
 		lies.Counters[i].Value = 1e15
 	}
 	lies.Devices = append(lies.Devices, report.Device{Name: "eth9", Ifindex: 9, Program: 43, FlowTable: 1})
-	other := control.Endpoint{PID: at.PID, Adapter: at.Adapter, UID: 1000} // with a pid that was its own before
+	other := control.Endpoint{PID: at.PID, Adapter: at.Adapter, UID: 1000} // with a pid that the user's own process had before
 	x := newExporter(t, true)
 	honest := scraped(t, x, found{answers: []answer{{at: at, engine: full()}}, pins: pins()}, nil)
 	both := scraped(t, x, found{answers: []answer{{at: at, engine: full()}, {at: other, engine: lies}}, pins: pins()}, nil)
@@ -314,8 +314,8 @@ func labelsOf(m *dto.Metric) string {
 	return text
 }
 
-// TestSilent: an engine that does not answer is down under the name that it had, and an engine that is gone has no
-// series. Both are counted as errors, and the other engines keep their series.
+// TestSilent: an engine that does not answer is reported as down under its previous name. An engine that is gone has
+// no series. Both are counted as errors, and the other engines keep their series.
 func TestSilent(t *testing.T) {
 	x := newExporter(t, false)
 	second := control.Endpoint{PID: 13, Adapter: 1}
@@ -350,7 +350,7 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// TestEveryCounter: every counter has a family, and none would be exported as an unknown one.
+// TestEveryCounter: every counter of a report has a family, so that no counter is exported as unknown.
 func TestEveryCounter(t *testing.T) {
 	known := func(c report.Counter) bool {
 		return len(counted[c.Layer+"."+c.Name]) > 0 || c.Layer == "wire" || c.Layer == "tcp" && tcpDrops[c.Name]

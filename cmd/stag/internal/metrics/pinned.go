@@ -6,8 +6,8 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// pinned adds the series of programs that are loaded to stay. The engines have already
-// reported those in reported, by number.
+// pinned adds the series of programs that are loaded to stay. It leaves out the programs
+// in reported, indexed by number, because engines have already reported them.
 func (s sheet) pinned(all []loader.Instance, reported map[uint32]bool) {
 	for _, i := range all {
 		for _, p := range i.Ports {
@@ -34,7 +34,7 @@ func (s sheet) program(p loader.PinnedPort, at labels) {
 	}
 }
 
-// flowState returns the name of an entry's state. An entry whose process is gone is an
+// flowState returns the name of a flow entry's state. An entry of a dead process is an
 // orphan.
 func flowState(f loader.PinnedFlow) string {
 	if !f.Alive {

@@ -74,7 +74,7 @@ func (s sheet) perQP(e report.Engine, of labels) {
 }
 
 func (s sheet) connection(c report.TCP, at labels) {
-	const second = 1e6 // microseconds
+	const second = 1e6 // the unit of the report is microseconds
 	s.set(qpRTT, float64(c.SRTT)/second, at)
 	s.set(qpRTO, float64(c.RTO)/second, at)
 	s.set(qpCwnd, float64(c.Cwnd), at)

@@ -19,18 +19,18 @@ import (
 type found struct {
 	answers []answer
 	pins    []loader.Instance
-	err     error // why there are no pins
+	err     error // why pinned objects could not be read
 }
 
-// answer is the answer of one engine.
+// answer is the report of one engine, or the error for that engine.
 type answer struct {
 	at     control.Endpoint
 	engine report.Engine
 	err    error
 }
 
-// host asks all engines, which have patience to answer, and reads all pins at the same
-// time.
+// host asks all engines, and reads all pinned objects at the same time. Engines have to
+// answer within patience.
 func host(ctx context.Context, o Options, patience time.Duration) (f found, err error) {
 	pins := make(chan struct{})
 	go func() {
@@ -65,20 +65,21 @@ func reason(err error) string {
 	return "other"
 }
 
-// labels are the labels of all series of an engine. Pid, user and adapter number come
-// from its socket, not from its report.
+// labels returns the labels of all series of an engine. The pid, the user and the adapter
+// number come from the engine's socket, not from its report.
 func (a answer) labels(program string) labels {
 	return labels{"program": program, "pid": strconv.Itoa(a.at.PID), "uid": strconv.Itoa(a.at.UID), "adapter": strconv.Itoa(a.at.Adapter)}
 }
 
-// tellsOf reports whether the engine may report the steering program of one of its
-// ports, because those series belong to the interface. Engines of root and of this user
-// may, and every engine that has claimed a queue of the port.
+// tellsOf reports whether to believe the engine's report of the steering program of port
+// d, because the series of the program belong to the interface. Engines of root and of
+// this user are believed, and every engine that has claimed a queue of the port.
 func (a answer) tellsOf(d report.Device) bool {
 	return a.at.UID == 0 || a.at.UID == os.Geteuid() || d.Ifindex != 0 && loader.Claimed(a.engine.Netns, d.Ifindex, a.at.PID, a.at.UID)
 }
 
-// programOf returns the name of a process that does not report its name.
+// programOf returns the name of a process from /proc, for a process that does not report
+// its name.
 func programOf(pid int) string {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
 	if path, err := os.Readlink(filepath.Join(dir, "exe")); err == nil {

@@ -20,8 +20,8 @@ import (
 // Path is the path of the metrics.
 const Path = "/metrics"
 
-// atOnce is how many scrapes may run at a time. Few clients scrape, and each scrape asks
-// every engine.
+// atOnce is the largest number of scrapes at the same time. Each scrape asks every engine,
+// and usually there are few clients.
 const atOnce = 8
 
 // Listen opens address for scrapes.
@@ -46,7 +46,7 @@ func (x *Exporter) Serve(ctx context.Context, l net.Listener) error {
 		Handler:           x.handler(),
 		ReadHeaderTimeout: 5 * time.Second,
 		WriteTimeout:      time.Minute,
-		IdleTimeout:       5 * time.Minute, // longer than anybody waits from scrape to scrape
+		IdleTimeout:       5 * time.Minute, // longer than usual scrape intervals
 		ErrorLog:          slog.NewLogLogger(x.Log.Handler(), slog.LevelWarn),
 	}
 	ended := make(chan error, 1)
@@ -85,8 +85,8 @@ func (x *Exporter) handler() http.Handler {
 	return mux
 }
 
-// patience returns how long engines may take to answer a scrape: less than Prometheus
-// waits, so that Prometheus gets the answers of the others.
+// patience returns how long engines may take to answer a scrape. It is shorter than the
+// timeout of Prometheus, so that one silent engine does not cost the answers of the others.
 func patience(r *http.Request) time.Duration {
 	seconds, err := strconv.ParseFloat(r.Header.Get("X-Prometheus-Scrape-Timeout-Seconds"), 64)
 	if err != nil || !(seconds > 0 && seconds < 3600) {

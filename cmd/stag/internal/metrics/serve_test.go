@@ -8,7 +8,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
 )
 
-// TestPatience: patience is never longer than Prometheus' timeout, whatever the request says.
+// TestPatience: patience is never longer than the timeout of Prometheus, for any header of the request.
 func TestPatience(t *testing.T) {
 	for says, want := range map[string]time.Duration{
 		"": engines.Patience, "10": engines.Patience, "1": 800 * time.Millisecond, "0.5": 400 * time.Millisecond,

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// labels has every label of a value. A family uses those that it has.
+// labels has all labels of a value. A family uses only the labels that it declares.
 type labels map[string]string
 
 // and returns l with more pairs of name and value.
@@ -21,19 +21,19 @@ func (l labels) and(pairs ...string) labels {
 	return more
 }
 
-// sheet is the series of one scrape. Values of the same series are summed: the queues of
-// a device are, and an engine that reports something twice cannot spoil the scrape of
-// the others.
+// sheet has the series of one scrape. Values of the same series are summed. This adds up
+// the queues of a device. It also keeps an engine that reports something twice from
+// spoiling the whole scrape.
 type sheet map[*Family]map[string]*series
 
 type series struct {
-	labels []string // values
+	labels []string // values of the labels, in the order of the family's labels
 	value  float64
 }
 
 func (s sheet) add(f *Family, v float64, l labels) { s.at(f, l).value += v }
 
-// set adds a value that is the same however often it is reported.
+// set sets the value of a series. The value stays the same if it is reported twice.
 func (s sheet) set(f *Family, v float64, l labels) { s.at(f, l).value = v }
 
 func (s sheet) at(f *Family, l labels) *series {
@@ -44,7 +44,7 @@ func (s sheet) at(f *Family, l labels) *series {
 	if s[f] == nil {
 		s[f] = map[string]*series{}
 	}
-	key := strings.Join(values, "\xff") // in no valid UTF-8
+	key := strings.Join(values, "\xff") // this octet is in no valid UTF-8
 	if s[f][key] == nil {
 		s[f][key] = &series{labels: values}
 	}

@@ -32,8 +32,8 @@ func (s *runner) enough(posted uint64, begun time.Time) bool {
 	return posted >= s.Iterations || s.interrupted()
 }
 
-// room returns how many messages to post now: a list, or the rest of the messages, or 0 if the send queue has no room
-// for them.
+// room returns how many messages to post now: a list of messages, or the remaining messages if they are fewer. It
+// returns 0 if the send queue has no room for so many.
 func (l *lane) room() uint64 {
 	n := l.run.list()
 	if l.run.Duration == 0 {
@@ -62,8 +62,8 @@ func (l *lane) post(n uint64) error {
 	return err
 }
 
-// mark requests a completion for the last messages if none of them is signaled: they were posted before it was known
-// that they would be the last.
+// mark posts a signaled request if the last message is not signaled. Its completion then covers all messages. The last
+// message is not signaled if the time or an interrupt ended the posting.
 func (l *lane) mark() error {
 	if l.signaled == l.posted {
 		return nil

@@ -19,13 +19,13 @@ type control struct {
 	qp    *rdma.QP
 	inbox *rdma.MR
 
-	heard []byte // a message that arrived before hear was called; nil: none
+	heard []byte // message that arrived before hear was called; nil: none
 }
 
-// controlDepth is more than the number of requests that are posted at a time.
+// controlDepth is the size of the queues. It is larger than the number of requests that are outstanding at a time.
 const controlDepth = 4
 
-// newControl makes the end of a control connection. Its first receive is posted.
+// newControl makes an end of a control connection, and posts its first receive.
 func newControl(a *rdma.Adapter) (*control, error) {
 	ep, err := a.CreateEndpoint(rdma.EndpointConfig{
 		OneCQ: true, Size: perftest.MaxLen,
@@ -101,7 +101,7 @@ const (
 	dialAgain = 100 * time.Millisecond
 )
 
-// dial connects qp to the server. It tries the first connection, that for control, only once.
+// dial connects qp to the server. It tries the control connection only once, and data connections several times.
 func (p *perftestPeer) dial(ctx context.Context, qp *rdma.QP, params rdma.ConnParams) error {
 	tries := dials
 	if qp == p.control.qp {

@@ -16,20 +16,20 @@ type lane struct {
 	index  int
 	cq     *rdma.CQ
 	qp     *rdma.QP
-	local  place  // where messages are sent from, or read to
+	local  place  // memory that messages are sent from, or read into
 	remote target // the peer's memory for Writes and Reads
-	theirs uint32 // the number of the peer's QP
+	theirs uint32 // number of the peer's QP
 
-	again []rdma.RecvWR       // receives to post again
-	wrs   []rdma.SendWR       // of one call
-	got   [64]rdma.Completion // of one call; not on the stack, because talk sees them
+	again []rdma.RecvWR       // used receives that must be posted again
+	wrs   []rdma.SendWR       // requests of one PostSend, kept to avoid allocations
+	got   [64]rdma.Completion // completions of one Poll; in the struct, because talk gets pointers to them
 	progress
 }
 
 // place is the beginning of a lane's part of a region.
 type place struct {
 	mr *rdma.MR
-	at int // octets
+	at int // offset in the region, in octets
 }
 
 // target is memory of the peer.
@@ -40,20 +40,20 @@ type target struct {
 
 // progress is the state of a lane in a round.
 type progress struct {
-	size      int    // octets of a message
-	posted    uint64 // this end's messages
-	signaled  uint64 // of them, those up to the last signaled one
-	completed uint64 // of them
-	inside    uint64 // of them, those within the margins
-	received  uint64 // messages of the peer that are known to have arrived
+	size      int    // size of a message in octets
+	posted    uint64 // number of this end's messages that were posted
+	signaled  uint64 // of posted, the messages up to the last signaled one
+	completed uint64 // of posted, the messages that have completed
+	inside    uint64 // of completed, the messages between the margins
+	received  uint64 // number of the peer's messages that have arrived, as far as this end knows
 	begun     time.Time
 }
 
-// talk is what the two ends of a lane exchange in addition to the messages: notes if the peer is stag perf, credits
-// if the peer is perftest.
+// talk is the exchange between the two ends of a lane in addition to the messages. type notes implements talk for
+// stag perf as the peer, and type strand for perftest as the peer.
 type talk interface {
-	// offset returns where message n begins, both in the memory that it is sent from and in the memory that it is
-	// written to.
+	// offset returns where message n begins, both in the memory that sends the message and in the memory that receives
+	// it.
 	offset(n uint64) int
 	// receive returns the receive request with this ID.
 	receive(id uint64) rdma.RecvWR
@@ -64,15 +64,15 @@ type talk interface {
 	compare(before uint64) error
 	// fill prepares the octets of the next message.
 	fill()
-	// failed returns why c failed, or nil if that failure no longer matters.
+	// failed returns why c failed. It returns nil if the failure does not matter any more.
 	failed(ctx context.Context, c *rdma.Completion) error
 	// check is called before each wait, news after a wait in which something arrived, and quiet after a wait in which
 	// nothing arrived.
 	check() error
 	news()
 	quiet(ctx context.Context) error
-	// turn does what is due and posts what can be posted. over reports that the lane has done its part of the round.
-	// nap is the longest time to wait before the next turn; 0: until something completes.
+	// turn posts messages, as many as fit into the send queue, and the notes or credits that are due. over reports that
+	// the lane has done its part of the round. nap is the longest time to wait before the next turn; 0: no limit.
 	turn(m *meter) (over bool, nap time.Duration, err error)
 	// measured returns how many messages have been measured.
 	measured() uint64
@@ -136,12 +136,12 @@ func (l *lane) sleep(ctx context.Context, nap time.Duration) error {
 	return nil
 }
 
-// polling is how long poll looks for a completion and makes progress on the connection before Wait, which does the
-// same. It is about the cost of one sleep and wake-up. Longer polling takes the processor from other threads on
-// machines with few processors.
+// polling is how long poll polls for a completion and makes progress on the connection. Wait then polls for the same
+// time before it sleeps. The time is about the cost of one sleep and wake-up. Longer polling would take the processor
+// from other threads on machines with few processors.
 const polling = 20 * time.Microsecond
 
-// poll polls for completions. With Events it leaves that to Wait.
+// poll polls for completions. With Events it returns 0 at once, so that the caller calls Wait.
 func (o Options) poll(cq *rdma.CQ, dst []rdma.Completion) (n int) {
 	if o.Events {
 		return 0
@@ -152,7 +152,7 @@ func (o Options) poll(cq *rdma.CQ, dst []rdma.Completion) (n int) {
 	return n
 }
 
-// aside is the bit in the IDs of requests that are no messages.
+// aside is the bit in the IDs of requests that are not messages of the test.
 const aside = 1 << 63
 
 func (l *lane) handle(ctx context.Context, c *rdma.Completion) error {

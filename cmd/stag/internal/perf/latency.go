@@ -14,8 +14,8 @@ const slowest = 100 * time.Second
 // samples are the latencies of a round.
 type samples struct {
 	*hdrhistogram.Histogram
-	early *hdrhistogram.Histogram // times within the margin at the beginning
-	all   []time.Duration         // with Unsorted
+	early *hdrhistogram.Histogram // latencies within the first margin
+	all   []time.Duration         // all latencies in their order, with Unsorted
 }
 
 func newSamples() *samples {
@@ -41,9 +41,9 @@ func (s *runner) add(x *samples, m *meter, begin, now time.Time) error {
 // exchange describes how single messages go back and forth.
 type exchange struct {
 	ping    func() error  // sends a message
-	answers bool          // a call ends when the peer's message has arrived
+	answers bool          // a call ends when the peer's message has arrived, not when the own message has completed
 	over    func() bool   // reports whether the server's part of the round is over
-	nap     time.Duration // as in turn
+	nap     time.Duration // longest time to wait before the next look, as in talk.turn
 }
 
 // call sends one message at a time. It measures until the message has completed or, with answers, until the answer

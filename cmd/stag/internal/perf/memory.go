@@ -2,14 +2,14 @@ package perf
 
 import "fmt"
 
-// cached is the size of a QP's message memory. As in perftest that memory is used again and again, and fits into a
-// cache. With Verify each message that can be outstanding has memory of its own instead.
-const cached = 256 << 10 // octets
+// cached is the size of a QP's message memory. As in perftest, messages use this memory in turn, and it fits into a
+// cache. With Verify each outstanding message has memory of its own instead.
+const cached = 256 << 10 // in octets
 
 // maxMemory is the most memory that a run may use, in octets.
 const maxMemory = 2 << 30
 
-// slots returns for how many messages of a size there is memory.
+// slots returns the number of messages of a size for which a QP has memory.
 func (o Options) slots(size int) int {
 	switch {
 	case o.Test.Latency():
@@ -20,7 +20,7 @@ func (o Options) slots(size int) int {
 	return min(max(cached/size, 1), o.TxDepth)
 }
 
-// receives returns how many receives a QP posts: for the messages, and for notes.
+// receives returns how many receives a QP posts for messages and for notes.
 func (o Options) receives() int {
 	if o.Test.op() != rdmaSend {
 		return notesAtOnce
@@ -51,7 +51,7 @@ func (o Options) receiveSlots() int {
 	return min(max(cached/o.largest(), 1), o.receives())
 }
 
-// outgoing and incoming return the octets of a QP's memory in each direction.
+// outgoing and incoming return the size of a QP's memory for each direction, in octets.
 func (o Options) outgoing() (most int) {
 	for _, size := range o.sizes() {
 		most = max(most, size*o.slots(size))

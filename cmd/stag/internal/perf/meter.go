@@ -15,26 +15,26 @@ type meter struct {
 	// Not changed after newMeter.
 	clock    func() time.Time
 	begun    time.Time
-	from, to time.Time // only messages completed in this interval count; zero: all do
-	window   uint64    // messages between two computations of the peak, at least; 0: never
+	from, to time.Time // interval between the margins; zero: all messages are measured
+	window   uint64    // least number of messages between two computations of the peak; 0: the peak is not computed
 
-	posted atomic.Uint64 // messages
-	due    atomic.Uint64 // of them, the number at which the next mark is set
+	posted atomic.Uint64 // number of messages that were posted
+	due    atomic.Uint64 // value of posted at which the next mark is set
 
 	mu       sync.Mutex
-	total    uint64    // messages that have completed
-	inside   uint64    // of them, those that count
-	last     time.Time // when the last of inside completed
-	until    uint64    // total at that time
+	total    uint64    // number of messages that have completed
+	inside   uint64    // of total, the messages between the margins
+	last     time.Time // time at which the last message of inside completed
+	until    uint64    // value of total at the time last
 	finished time.Time
 
-	marks   []mark  // of posts, the oldest first
-	spacing uint64  // messages from one mark to the next, at least
-	next    uint64  // completions after which to compute the peak again
-	peak    float64 // messages a second
+	marks   []mark  // marks of posts, the oldest first
+	spacing uint64  // least number of messages from one mark to the next
+	next    uint64  // value of total at which to compute the peak again
+	peak    float64 // highest rate so far, in messages a second
 }
 
-// mark is a moment before a post. At that moment posted messages had been posted, and no more.
+// mark is a moment directly before a post, and the number of messages posted before that moment.
 type mark struct {
 	at     time.Time
 	posted uint64
@@ -83,7 +83,7 @@ func (m *meter) thin() {
 	m.spacing *= 2
 }
 
-// completed counts n messages, and reports whether they are within the margins.
+// completed counts n messages that complete now, and reports whether they are between the margins.
 func (m *meter) completed(n uint64, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -99,8 +99,8 @@ func (m *meter) completed(n uint64, now time.Time) bool {
 	return true
 }
 
-// look computes the rates that end with the last completion, and keeps the highest as the peak. It runs as rarely as
-// marks are set, so that its cost does not add to each message.
+// look computes the rate from each mark to the last completion, and keeps the highest rate as the peak. It runs once
+// for each new mark, so that its cost is shared by many messages.
 func (m *meter) look() {
 	m.next = m.until + m.spacing
 	for _, k := range m.marks {
@@ -110,13 +110,13 @@ func (m *meter) look() {
 	}
 }
 
-// counts reports whether a message that completes now is within the margins.
+// counts reports whether now is between the margins. Only messages that complete then are measured.
 func (m *meter) counts(now time.Time) bool {
 	return m.to.IsZero() || !now.Before(m.from) && now.Before(m.to)
 }
 
-// measured chooses the result at the end: the messages within the margins, or all messages if the round was cut short
-// before any was within them. It also returns the time that they took.
+// measured returns the number of measured messages at the end of a round, and the time that they took. It counts the
+// messages between the margins. If the round was cut short within the first margin, it counts all messages.
 func (m *meter) measured(inside, total uint64, end time.Time) (uint64, time.Duration) {
 	switch {
 	case m.to.IsZero() || end.Before(m.from):

@@ -57,7 +57,7 @@ func TestPeakOfFastPart(t *testing.T) {
 		m.post(at, 10)
 		at += 10
 		if i >= 100 && i < 200 {
-			at -= 9 // ten times as fast
+			at -= 9 // these messages are ten times as fast
 		}
 		m.complete(at, 10)
 	}
@@ -73,9 +73,9 @@ func TestPeakWithinMargins(t *testing.T) {
 	o.Duration, o.Margin, o.TxDepth = 100*time.Millisecond, 20*time.Millisecond, 10
 	m := scripted(o)
 	m.post(0, 100)
-	m.complete(1, 100) // 100,000 a second
+	m.complete(1, 100) // rate of 100,000 messages a second
 	m.post(30, 10)
-	m.complete(40, 10) // 1,000 a second
+	m.complete(40, 10) // rate of 1,000 messages a second
 	m.post(81, 100)
 	m.complete(82, 100)
 	m.peakIs(t, "margins", 10/0.01)

@@ -13,15 +13,15 @@ const (
 	maxQPs        = 1024
 	maxDepth      = 4096
 	maxModeration = 1024
-	maxSamples    = 10_000_000 // with Unsorted
+	maxSamples    = 10_000_000 // limit for Iterations with Unsorted
 	maxIterations = 1 << 40
 )
 
-// Moderation as in perftest: a fixed number of messages for each completion, or the TX depth if that is smaller. Each
-// large message has a completion of its own.
+// Completion moderation as in perftest: presetModeration messages share one completion, or the TX depth if that is
+// smaller. Each large message has a completion of its own.
 const (
 	presetModeration = 100
-	largeMessage     = 8 << 10 // octets; larger messages are large
+	largeMessage     = 8 << 10 // size in octets above which a message is large
 )
 
 // list returns how many messages are posted with one call.
@@ -141,10 +141,10 @@ func (o Options) longestList() int {
 	return o.RxDepth - int(o.share()) + 1
 }
 
-// Lower limits of perftest.
+// Lower limits of perftest for options.
 const (
 	leastIterations = 5
-	leastRxDepth    = 4 // a third of it must not be 0, and perftest makes an odd number even
+	leastRxDepth    = 4 // a third of the depth must not be 0, and perftest makes an odd depth even
 )
 
 // checkPartner rejects options that perftest does not support, or that its exchange cannot tell the peer.

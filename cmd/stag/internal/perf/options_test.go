@@ -82,8 +82,8 @@ func TestModeration(t *testing.T) {
 	}
 }
 
-// TestMargins: messages that complete within the margins count, over the time between the margins. If the round was
-// cut short before the margin ended, all messages count.
+// TestMargins: messages that complete between the margins are measured, over the time between the margins. If the
+// round was cut short within the first margin, all messages are measured.
 func TestMargins(t *testing.T) {
 	o := plain(WriteBW)
 	o.Duration, o.Margin, o.TxDepth = 10*time.Second, 2*time.Second, 10

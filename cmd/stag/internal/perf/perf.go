@@ -19,7 +19,7 @@ import (
 // Test is the name of a test, as in perftest.
 type Test string
 
-// The tests. A bandwidth test has many messages outstanding, a latency test one at a time.
+// The tests. A bandwidth test has many messages outstanding at a time, a latency test has one.
 const (
 	WriteBW  Test = "write_bw"
 	ReadBW   Test = "read_bw"
@@ -55,37 +55,37 @@ func (t Test) Latency() bool { return t == WriteLat || t == ReadLat || t == Send
 // Options say what to measure, and how.
 type Options struct {
 	Test       Test
-	Address    string // of the server, without the port; "": be the server
+	Address    string // address of the server without the port; "": be the server
 	Port       uint16
 	Link       string // the interface to use
-	KernelPort bool   // instead of Link
+	KernelPort bool   // use the kernel's TCP instead of Link
 	Generic    bool   // use Link in generic mode
 
-	Size       int           // octets of a message
-	All        bool          // every power of two from 2 to LastSize instead
-	Iterations uint64        // messages of each QP and size
-	Duration   time.Duration // of each size, instead of Iterations
-	Margin     time.Duration // at both ends of Duration, and not counted
-	Endless    bool          // Duration after Duration, until Ctrl-C
+	Size       int           // size of a message in octets
+	All        bool          // measure every power of two from 2 to LastSize instead of Size
+	Iterations uint64        // number of messages for each QP and size
+	Duration   time.Duration // time for each size, instead of Iterations
+	Margin     time.Duration // time at each end of Duration that is not measured
+	Endless    bool          // repeat the test for Duration until Ctrl-C
 	QPs        int
-	TxDepth    int  // outstanding messages of a QP
-	RxDepth    int  // receives that a QP posts for Sends
-	List       int  // messages posted with one call; 0 means 1
-	Moderation int  // messages for each completion; 0: as in perftest
-	Inline     int  // octets; messages up to it go inline
+	TxDepth    int  // most outstanding messages of a QP
+	RxDepth    int  // number of receives that a QP posts for Sends
+	List       int  // number of messages to post with one call; 0 means 1
+	Moderation int  // number of messages for each completion; 0: the default of perftest
+	Inline     int  // size in octets up to which messages are posted inline
 	Events     bool // sleep until there is a completion, instead of polling
 	Both       bool
-	Verify     bool // compare the octets
+	Verify     bool // check the data that arrives
 	Perftest   bool // the other end is a program of perftest
 
-	Gbits     bool // text in Gb/s instead of MiB/s
-	NoPeak    bool // do not look for the peak
-	Histogram bool // with the distribution of latencies
-	Unsorted  bool // with all latencies, in their order
+	Gbits     bool // print Gb/s instead of MiB/s
+	NoPeak    bool // do not compute the peak
+	Histogram bool // also print the distribution of latencies
+	Unsorted  bool // also print all latencies, in their order
 
 	Out      io.Writer    // gets the text during the run; nil: none
-	Progress *os.File     // a progress line, if it is a terminal; nil: none
-	Log      *slog.Logger // the adapter's log; nil: none
+	Progress *os.File     // gets a progress line if it is a terminal; nil: none
+	Log      *slog.Logger // log of the adapter; nil: no log
 }
 
 // ErrInterrupted is the error of a run that Ctrl-C ended. The result has what was measured until then.
@@ -105,14 +105,14 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	s.result.Info = o.info()
 	err = s.run(whole)
 	if ctx.Err() != nil && !(o.Endless && err == nil) {
-		err = ErrInterrupted // replaces errors that the interrupt caused
+		err = ErrInterrupted // replaces the errors that the interrupt has caused
 		s.result.Interrupted = true
 	}
 	return s.result, err
 }
 
-// patient returns the context for waits. An interrupted client first ends its current size and prints what it has
-// measured. An interrupted server has nothing more to print.
+// patient returns the context for waits. At the client it ends grace after ctx, so that an interrupted client can
+// complete its current size and print the result. At the server it ends with ctx.
 func (o Options) patient(ctx context.Context) (context.Context, context.CancelFunc) {
 	if o.Address == "" {
 		return context.WithCancel(ctx)
@@ -122,7 +122,7 @@ func (o Options) patient(ctx context.Context) (context.Context, context.CancelFu
 	return whole, func() { stop(); cancel() }
 }
 
-// runner is one run. It is the same for both kinds of peer. peer is the exchange with the other end.
+// runner is one run of a test. It is the same for both kinds of peer.
 type runner struct {
 	Options
 	interrupted func() bool
@@ -130,12 +130,12 @@ type runner struct {
 	port        rdma.Port
 	peer        peer
 	lanes       []*lane
-	aborted     atomic.Bool // this end has ended the connections of the lanes
+	aborted     atomic.Bool // this end has ended the connections of all lanes
 	result      Result
 }
 
-// peer is the exchange with the other end: stagPeer if that end is stag perf, perftestPeer if it is perftest. The
-// runner calls the methods in this order, and begin, during and settle for each size.
+// peer is the exchange with the other end. stagPeer implements it for stag perf, and perftestPeer for perftest. The
+// runner calls the methods in this order. It calls begin, during and settle for each size.
 type peer interface {
 	// meet makes the lanes, connects them, and exchanges the parameters of the test.
 	meet(ctx context.Context) error
@@ -147,17 +147,18 @@ type peer interface {
 	during(ctx context.Context, m *meter, do func(context.Context) error) error
 	// settle returns the result of one size in a bandwidth test, for both directions.
 	settle(ctx context.Context, m *meter, size int) (Bandwidth, error)
-	// cut reports whether the peer has cut the round short.
+	// cut reports whether the peer has ended the round early.
 	cut() bool
-	// leave takes leave of the peer and closes the connections.
+	// leave tells the peer that the test is over, and closes the connections.
 	leave(ctx context.Context) error
-	// why returns err, or the reason that the peer's end of the connections gives for it.
+	// why returns the cause of err, or err itself.
 	why(err error) error
 }
 
 func (s *runner) run(ctx context.Context) (err error) {
-	// Inline progress is for latency: 3 us instead of 50. For bandwidth an engine beside the posting goroutines moves
-	// a few percent more, and processes arrivals in bunches, as the end that counts messages expects.
+	// A latency test uses inline progress: a message takes 3 us instead of 50 us. A bandwidth test uses an engine beside
+	// the posting goroutines: it moves a few percent more, and processes arrivals in bunches, as the end that counts
+	// messages expects.
 	cfg := rdma.Config{KernelPort: s.KernelPort, RegionHeap: s.heap(), Log: s.Log, Progress: rdma.ProgressEngine}
 	if s.Test.Latency() {
 		cfg.Progress = rdma.ProgressInline
@@ -265,7 +266,7 @@ func (s *runner) each(do func(*lane) error) error {
 	for _, l := range s.lanes {
 		go func() {
 			err := do(l)
-			ends <- l.named(err) // before the abort, which makes the other lanes fail too
+			ends <- l.named(err) // sent before the abort, because the abort makes the other lanes fail too
 			if err != nil {
 				s.abort()
 			}

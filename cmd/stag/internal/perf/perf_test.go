@@ -10,7 +10,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// small returns the test with which every case begins.
+// small returns the options with which every case begins.
 func small(t Test) Options {
 	return Options{Test: t, KernelPort: true, Address: "127.0.0.1", Size: 100, Iterations: 10, QPs: 1, TxDepth: 4, RxDepth: 6, Verify: true}
 }
@@ -89,7 +89,7 @@ func TestNotes(t *testing.T) {
 		"0 Sends arrived of 7":       {kind: last, round: 1, count: 7},
 		"is not what was sent":       {kind: done, round: 1, count: 7},
 		"":                           {kind: ready, round: 2},
-		rdma.ErrNotConnected.Error(): {kind: last, round: 1}, // this end would answer
+		rdma.ErrNotConnected.Error(): {kind: last, round: 1}, // this end would have to answer the note
 	} {
 		test := SendBW
 		if n.kind == done {
@@ -162,7 +162,7 @@ func TestHelloFits(t *testing.T) {
 	}
 }
 
-// TestStranger: a client that is another program is refused, and told what this program is.
+// TestStranger: the server refuses a client that is another program, and tells it which program it has called.
 func TestStranger(t *testing.T) {
 	x := newNotes(t, small(WriteBW))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -13,29 +13,29 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// perftestPeer is the other end if it is a program of perftest. Package perftest describes the messages and their
-// order.
+// perftestPeer implements peer if the other end is a program of perftest. Package perftest describes the messages and
+// their order.
 type perftestPeer struct {
 	run     *runner
 	control *control
-	version perftest.Version // of the peer
-	page    int              // octets, the larger of both ends
+	version perftest.Version // version of the peer's exchange
+	page    int              // page size and cache line in octets; the larger value of both ends
 	line    int
-	first   perftest.Dest // this end's QP 0, once all are connected
-	last    Bandwidth     // of this end's messages, of the last size
+	first   perftest.Dest // Dest of this end's QP 0, after all QPs are connected
+	last    Bandwidth     // result for this end's messages of the last size
 
-	asked atomic.Bool // the client has said that it is done with the size
+	asked atomic.Bool // the client has reported that it is done with the size
 
-	// All QPs share one PD and the regions: only the order of the connections tells which connection belongs to which
-	// QP.
-	out     *rdma.MR // where messages are sent from, or read to: a part for each QP
-	in      *rdma.MR // where messages arrive, or are read from: a part for each QP
-	credits *rdma.MR // for send_bw: the peer's count of this end's Sends, creditLen octets for each QP
+	// All QPs share one PD and the regions, because the server learns only from the order of the connections which
+	// connection belongs to which QP.
+	out     *rdma.MR // memory that messages are sent from, or read into: a part for each QP
+	in      *rdma.MR // memory in which messages arrive, or which the peer reads: a part for each QP
+	credits *rdma.MR // for send_bw: number of this end's Sends that the peer has received, creditLen octets for each QP
 	strands []*strand
 }
 
 const (
-	// creditLen is the length of a credit in octets. It is in the peer's byte order.
+	// creditLen is the length of a credit in octets. A credit has the byte order of the peer.
 	creditLen = 4
 	// ourPage and ourLine are the page size and the cache line that this end announces. They only decide where
 	// messages are in memory.
@@ -45,8 +45,8 @@ const (
 	mostPage = 64 << 10
 )
 
-// why returns err. If err is about the control connection only, why returns what ended a QP's connection: the peer
-// closes the control connection after a failure there.
+// why returns the cause of err. If err is only about the control connection, why returns the error that ended a QP's
+// connection, because the peer closes the control connection after such an error. Otherwise it returns err.
 func (p *perftestPeer) why(err error) error {
 	if !errors.Is(err, errLeft) || p.run.aborted.Load() || p.run.interrupted() {
 		return err
@@ -59,7 +59,7 @@ func (p *perftestPeer) why(err error) error {
 	return err
 }
 
-// meet connects everything, and first exchanges what must be known before that.
+// meet makes the control connection, exchanges the parameters, and then connects all QPs.
 func (p *perftestPeer) meet(ctx context.Context) (err error) {
 	var l *rdma.Listener
 	if p.run.serves() {
@@ -99,8 +99,8 @@ func (p *perftestPeer) meet(ctx context.Context) (err error) {
 	return p.announceAll(ctx)
 }
 
-// sort numbers the QPs in the order in which the client connected its own. The client makes all connections at the
-// same time.
+// sort numbers the QPs in the order in which the client numbers them. The client makes all connections at the same
+// time, so they may arrive in another order.
 func (p *perftestPeer) sort() {
 	slices.SortStableFunc(p.strands, func(a, b *strand) int { return cmp.Compare(a.arrival, b.arrival) })
 	for i, x := range p.strands {
@@ -109,7 +109,7 @@ func (p *perftestPeer) sort() {
 	}
 }
 
-// connect dials the next connection, or accepts it from l. At the server it returns the client's number of the
+// connect dials the next connection, or accepts it from l. At the server it returns the number that the client gave the
 // connection.
 func (p *perftestPeer) connect(ctx context.Context, l *rdma.Listener, qp *rdma.QP, params rdma.ConnParams) (number uint64, err error) {
 	if !p.run.serves() {
@@ -156,8 +156,8 @@ func (p *perftestPeer) agree(ctx context.Context) error {
 	return perftest.CheckMTU(b)
 }
 
-// sync exchanges a Dest with the peer only to show that both ends have reached this step. It is the Dest of QP 0,
-// once there is one.
+// sync exchanges a Dest with the peer, only to show that both ends have reached this step. The Dest is that of QP 0, or
+// zero before QP 0 is connected.
 func (p *perftestPeer) sync(ctx context.Context) error {
 	_, err := p.announce(ctx, p.first)
 	return err
@@ -172,8 +172,8 @@ func (p *perftestPeer) announce(ctx context.Context, d perftest.Dest) (perftest.
 	return perftest.ParseDest(b, p.version)
 }
 
-// announceAll tells the peer where the memory of all QPs is. Each Dest is sent twice, with that of QP 0 once more
-// before, in between or after.
+// announceAll sends the Dests of all QPs twice, so that the peer learns where the memory of each QP is. The Dest of QP 0
+// is sent once more: before, between or after these, depending on the test.
 func (p *perftestPeer) announceAll(ctx context.Context) error {
 	every := p.strands
 	first := every[:1]
@@ -208,7 +208,7 @@ func (p *perftestPeer) swap(ctx context.Context, mine []byte) (theirs []byte, er
 	if err := p.control.say(mine); err != nil {
 		return nil, err
 	}
-	// In a test by time, the server may be that much later.
+	// In a test by time, the server may answer later by that time.
 	ctx, cancel := context.WithTimeoutCause(ctx, stalled+p.run.Duration, errMute)
 	defer cancel()
 	return p.control.hear(ctx)
@@ -231,7 +231,7 @@ func (p *perftestPeer) swapReports(ctx context.Context, b Bandwidth) (theirs per
 	return theirs, nil
 }
 
-// reported converts a peer's report. A report has no time, but the message rate and the number of messages give it.
+// reported converts a peer's report. It computes the time from the message rate and the number of messages.
 func reported(r perftest.Report) (Bandwidth, error) {
 	if r.Size < 1 || r.Size > MaxSize || r.Iterations < 1 || r.Iterations > maxIterations {
 		return Bandwidth{}, fmt.Errorf("the peer reports %d messages of %d octets: is it perftest, and the same test?", r.Iterations, r.Size)
@@ -243,8 +243,8 @@ func reported(r perftest.Report) (Bandwidth, error) {
 	return b, nil
 }
 
-// part closes the connections after the exchange. How they end does not matter any more: perftest destroys connected
-// QPs.
+// part closes the connections after the exchange. It ignores their errors, because perftest destroys QPs that are still
+// connected.
 func (p *perftestPeer) part(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -12,7 +12,7 @@ func (p *perftestPeer) active() bool {
 	return p.run.drives() || p.run.Test.op() == rdmaSend || p.run.Test == WriteLat
 }
 
-// cut returns false: perftest cannot say that it was interrupted.
+// cut returns false, because perftest cannot report an interrupt.
 func (p *perftestPeer) cut() bool { return false }
 
 // begin prepares for a size. The peer has not sent anything of that size yet.
@@ -26,7 +26,8 @@ func (p *perftestPeer) begin(ctx context.Context, _ uint32, size int) (bye bool,
 	return false, nil
 }
 
-// leave takes leave of the peer, and closes the connections. The messages depend on the test: see package perftest.
+// leave does the last exchange with the peer, and closes the connections. The messages depend on the test: see package
+// perftest.
 func (p *perftestPeer) leave(ctx context.Context) error {
 	if err := p.farewell(ctx); err != nil {
 		return err
@@ -61,7 +62,7 @@ func (p *perftestPeer) farewell(ctx context.Context) error {
 	return p.sync(ctx)
 }
 
-// settle does the exchange after a size of a bandwidth test, and returns the result for both directions.
+// settle does the exchange after a size of a bandwidth test. It returns the result for both directions.
 func (p *perftestPeer) settle(ctx context.Context, m *meter, size int) (Bandwidth, error) {
 	b := p.run.bandwidth(m, size, found{})
 	if b.Iterations == 0 {
@@ -100,11 +101,11 @@ func (b *Bandwidth) add(theirs Bandwidth) {
 	b.Mpps += theirs.Mpps
 }
 
-// during runs do while the peer may say on the control connection that it is done. The peer has then sent everything,
-// and what is outstanding arrives soon or never. Only a client sends this unasked.
+// during runs do. At the server of a send test it also waits for the client's message on the control connection that
+// the client is done. After that message, outstanding Sends arrive within patience or never.
 func (p *perftestPeer) during(ctx context.Context, m *meter, do func(context.Context) error) error {
 	if !p.run.drives() {
-		m.window = 0 // messages that arrive together have not been sent together
+		m.window = 0 // no peak: messages that arrive together were not sent together
 	}
 	p.asked.Store(false)
 	if !p.run.serves() || p.run.Test.op() != rdmaSend {

@@ -14,18 +14,18 @@ import (
 type strand struct {
 	l       *lane
 	peer    *perftestPeer
-	arrival uint64        // at the server: the number of its connection
-	theirs  perftest.Dest // the peer's end
+	arrival uint64        // at the server: the number that the client gave the connection
+	theirs  perftest.Dest // Dest of the peer's end
 	strandRound
 }
 
 // strandRound is the state of a strand's credits in a size.
 type strandRound struct {
-	stride    int       // octets from one message to the next in memory
+	stride    int       // distance from one message to the next in memory, in octets
 	places    uint64    // number of messages in memory
-	granted   uint64    // Sends that the peer has reported as arrived
-	credited  uint64    // Sends of the peer that have been reported to it
-	crediting bool      // a report to the peer is outstanding
+	granted   uint64    // number of this end's Sends that the peer has reported as arrived
+	credited  uint64    // number of the peer's Sends that this end has reported to the peer
+	crediting bool      // the Write of a report has not completed
 	idle      bool      // nothing has arrived for a while
 	heard     time.Time // when something last arrived
 }
@@ -98,7 +98,7 @@ func (x *strand) make() error {
 	return x.l.listen(receives)
 }
 
-// takes reports whether this end receives Sends.
+// takes reports whether this end receives Sends of the test.
 func (o Options) takes() bool {
 	return o.Test.op() == rdmaSend && (o.Test.Latency() || o.Both || o.Address == "")
 }
@@ -122,13 +122,13 @@ func (x *strand) params() (p rdma.ConnParams) {
 	if x.l.run.Test.op() == rdma.WRRead {
 		p.IRD, p.ORD = mostReads, mostReads
 	}
-	// The client of write_lat waits for the server's first Write. The server sends it only after the client has said
-	// on the control connection that it is connected.
+	// The client of write_lat waits for the server's first Write. The server sends that Write only after the client has
+	// sent a message on the control connection when it was connected.
 	p.Eager = x.l.run.Test == WriteLat
 	return p
 }
 
-// dest returns what the peer must know of this end.
+// dest returns the Dest of this end.
 func (x *strand) dest() perftest.Dest {
 	in, credits, i := x.peer.in, x.peer.credits, x.l.index
 	d := perftest.Dest{OutReads: 1, QPN: x.l.qp.Number(), Key: uint32(in.RKey()), Address: in.Addr() + uint64(i*x.l.run.area(x.peer.page))}
@@ -141,13 +141,13 @@ func (x *strand) dest() perftest.Dest {
 	return d
 }
 
-// hear stores what the peer sends of its end.
+// hear stores the peer's Dest.
 func (x *strand) hear(d perftest.Dest) {
 	x.theirs, x.l.theirs = d, d.QPN
 	x.l.remote = target{rdma.STag(d.Key), d.Address}
 }
 
-// begin prepares for a size. The peer has not sent anything of that size yet.
+// begin prepares for a size. It must be called before the peer sends messages of that size.
 func (x *strand) begin(size int) {
 	now := time.Now()
 	x.l.progress = progress{size: size, begun: now}
@@ -159,7 +159,7 @@ func (x *strand) begin(size int) {
 	clear(x.grant())
 }
 
-// grant returns the memory into which the peer writes how many Sends have arrived there.
+// grant returns the memory into which the peer writes how many of this end's Sends have arrived.
 func (x *strand) grant() []byte { return x.peer.credits.Bytes()[x.l.index*creditLen:][:creditLen] }
 
 // offset returns where message n begins. Messages use the places in memory in turn.
@@ -172,7 +172,7 @@ func (x *strand) compare(uint64) error { return nil }
 // news records that something has arrived.
 func (x *strand) news() { x.idle, x.heard = false, time.Now() }
 
-// check is called before each wait.
+// check returns ErrInterrupted if this end was interrupted and the test cannot end early.
 func (x *strand) check() error {
 	if x.cutShort() {
 		return ErrInterrupted
@@ -180,7 +180,7 @@ func (x *strand) check() error {
 	return nil
 }
 
-// quiet looks, after a wait without a completion, for what no completion reports.
+// quiet is called after a wait without a completion. It checks for events that cause no completion.
 func (x *strand) quiet(ctx context.Context) error {
 	x.idle = true
 	select {
@@ -205,13 +205,13 @@ func (x *strand) cutShort() bool { return x.l.run.interrupted() && !x.l.run.stop
 // stoppable reports whether the peer accepts fewer messages than -n.
 func (o Options) stoppable() bool { return o.Test.op() != rdmaSend && o.Test != WriteLat }
 
-// sent records that the peer has been told of its Sends.
+// sent records that the Write of a credit has completed.
 func (x *strand) sent(*rdma.Completion) error {
 	x.crediting = false
 	return nil
 }
 
-// came counts a Send of the peer.
+// came counts a Send of the peer, after it has checked the Send's length.
 func (x *strand) came(c *rdma.Completion) error {
 	x.l.received++
 	o := x.l.run.Options
@@ -237,9 +237,9 @@ func (x *strand) failed(ctx context.Context, _ *rdma.Completion) error {
 	return errLeft
 }
 
-// credit tells the peer how many of its Sends have arrived: after a third of the receives, as perftest does, and when
-// nothing arrives any more, because the peer may have fewer receives. It does not report the last Sends, because the
-// peer does not wait for that.
+// credit writes the number of the peer's Sends that have arrived into the peer's memory. It does so after a third of
+// the receives, as perftest does. It also does so when no Sends arrive any more, because the peer may have fewer
+// receives. It does not report the last Sends, because the peer does not wait for that report.
 func (x *strand) credit() error {
 	run, received := x.l.run, x.l.received
 	due := received - x.credited
@@ -259,7 +259,7 @@ func (x *strand) credit() error {
 	return err
 }
 
-// window returns for how many Sends the receiver has room, as perftest counts them.
+// window returns the number of Sends for which the receiver has room. perftest computes the same number.
 func (o Options) window() uint64 {
 	w := uint64(o.rxDepth())
 	if o.Duration == 0 {
@@ -269,7 +269,7 @@ func (o Options) window() uint64 {
 }
 
 // underway returns how many of this end's Sends the peer has not reported as arrived. The peer writes its report into
-// memory. An impossible number there is an old one.
+// the memory of grant. A number that is impossible there is from an earlier size.
 func (x *strand) underway() uint64 {
 	said := binary.LittleEndian.Uint32(x.grant())
 	if n := uint64(uint32(x.l.posted) - said); n < x.l.posted-x.granted {

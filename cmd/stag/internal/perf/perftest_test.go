@@ -16,7 +16,7 @@ import (
 	"github.com/stag-rdma/stag/test/captures"
 )
 
-// theSeen are the tests of which there are captures, with 20 messages of 65,536 octets.
+// theSeen are the tests for which captures exist. Each capture has 20 messages of 65,536 octets.
 var theSeen = []Test{WriteBW, ReadBW, SendBW}
 
 // Lengths of MPA's frame and of the headers of ULPDUs. Package wire is not used here on purpose, so that these tests
@@ -144,7 +144,7 @@ func started(t *testing.T, o Options) <-chan ended {
 	return end
 }
 
-// script takes perftest's place and sends captured messages.
+// script is a peer that takes the place of perftest and sends captured messages.
 type script struct {
 	*testing.T
 	*perftestPeer
@@ -178,7 +178,7 @@ func (s *script) speak(l *rdma.Listener, messages [][]byte) error {
 			return err
 		}
 	}
-	if l != nil { // the client is next, unless it has ended
+	if l != nil { // the client sends next, unless it has ended
 		_, err := s.control.hear(ctx)
 		return err
 	}
@@ -238,7 +238,7 @@ func TestClientOfScript(t *testing.T) {
 	}
 }
 
-// lines are messages, and the error that they cause.
+// lines are the messages of an exchange, and the error that they cause.
 type lines struct {
 	words [][]byte
 	says  string
@@ -257,7 +257,7 @@ func spoilt(words [][]byte) map[string]lines {
 		all["long "+name] = lines{changed(i, append(append([]byte{}, words[i]...), 0)), "came where the peer's " + name + " was due"}
 		all["empty "+name] = lines{changed(i, nil), "a message of 0 octets came where the peer's " + name + " was due"}
 	}
-	all["leaves before its version"] = lines{nil, ""} // it may be gone before this end has connected
+	all["leaves before its version"] = lines{nil, ""} // the script may have ended before this end has connected
 	all["old"] = lines{changed(0, []byte("5.33\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00")), "the peer's perftest speaks version 5.33"}
 	all["new"] = lines{changed(0, []byte("7.01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00")), "the peer's perftest speaks version 7.01"}
 	all["another program"] = lines{changed(0, []byte("GET / HTTP/1.1\r\n")), "is it perftest?"}
@@ -268,7 +268,7 @@ func spoilt(words [][]byte) map[string]lines {
 	return all
 }
 
-// judge demands that a run ends with one line that contains says.
+// judge demands that a run ends with an error of one line that contains says.
 func judge(t *testing.T, end <-chan ended, says string) {
 	t.Helper()
 	select {
@@ -305,7 +305,7 @@ func TestPartnerSaysAsCaptured(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, m := range words[:len(want)] {
-				if i == 5 { // the server has said that it waits for the data connection
+				if i == 5 { // the server has reported that it waits for the data connection
 					if _, err := a.connect(ctx, nil, a.strands[0].l.qp, a.strands[0].params()); err != nil {
 						t.Fatal(err)
 					}
@@ -374,8 +374,8 @@ func TestPartners(t *testing.T) {
 	}
 }
 
-// TestCreditsOfOld: a count that the peer wrote in an earlier size is not taken for the present one, and neither is a
-// count after 2^32 messages.
+// TestCreditsOfOld: underway ignores a count that the peer wrote in an earlier size. It also handles a count that has
+// wrapped after 2^32 messages.
 func TestCreditsOfOld(t *testing.T) {
 	a := actor(t, partnered(SendBW, "127.0.0.1", 1))
 	a.page, a.line = ourPage, ourLine
@@ -389,7 +389,7 @@ func TestCreditsOfOld(t *testing.T) {
 		underway        uint64
 	}{
 		{0, 0, 0, 0}, {5, 0, 0, 5}, {5, 0, 3, 2}, {5, 3, 3, 2}, {5, 3, 5, 0},
-		{0, 0, 20, 0}, {5, 0, 20, 5}, {5, 3, 2, 2}, // of an earlier size, or late
+		{0, 0, 20, 0}, {5, 0, 20, 5}, {5, 3, 2, 2}, // counts of an earlier size, and late counts
 		{1<<32 + 5, 1<<32 - 9, 0xffff_fffe, 7}, {1<<32 + 5, 1<<32 - 9, 1, 4}, {1<<32 + 5, 1<<32 - 9, 6, 14},
 	} {
 		x.begin(64)

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// The longest sleeps of a strand while nothing completes: until memory may have changed without a completion, until
-// it is time to tell the peer that nothing arrives any more, and until the next check that the peer still exists.
+// The longest sleeps of a strand while nothing completes. They end when it looks for a report that the peer wrote
+// without a completion, when it reports to a peer from which nothing arrives any more, and when it checks that the peer
+// still exists.
 const (
 	creditNap = 200 * time.Microsecond
 	idleNap   = 10 * time.Millisecond
@@ -72,7 +73,7 @@ func (x *strand) through() bool {
 	if !run.takes() {
 		return true
 	}
-	if run.Duration > 0 { // the client decides when the time is over
+	if run.Duration > 0 { // the client decides when the time has ended
 		return x.peer.asked.Load()
 	}
 	return l.received >= run.Iterations
@@ -93,8 +94,8 @@ func (x *strand) turns(ctx context.Context, times *samples, m *meter) error {
 
 func (x *strand) ping() error { return x.l.post(1) }
 
-// bounce runs one size of write_lat. Both ends Write in turn, and the server begins. The last octet of a message is
-// its number, and the peer polls that octet. A sample is the time from one message of the peer to the next.
+// bounce runs one size of write_lat. Both ends Write in turn, and the server begins. The last octet of a message is the
+// number of the message, and the peer polls that octet. A sample is the time from one message of the peer to the next.
 func (x *strand) bounce(ctx context.Context, times *samples, m *meter) error {
 	last := x.l.local.mr.Bytes()[:x.l.size][x.l.size-1:]
 	begin := time.Time{}
@@ -127,7 +128,7 @@ func (x *strand) bounce(ctx context.Context, times *samples, m *meter) error {
 	return nil
 }
 
-// lead returns how far the peer's number is ahead when it is this end's turn.
+// lead returns by how much the peer's number is ahead when this end must send.
 func (x *strand) lead() int {
 	if x.l.run.serves() {
 		return 0
@@ -135,15 +136,15 @@ func (x *strand) lead() int {
 	return 1
 }
 
-// How long memory is polled without a sleep, and the sleeps after that.
+// Limits of polling: how long look polls memory without a sleep, and how long it sleeps after that.
 const (
 	looking  = time.Millisecond
 	lookNap  = 50 * time.Microsecond
-	lookWell = 1 << 10 // polls between two checks of the connection
+	lookWell = 1 << 10 // number of polls between two checks of the connection
 )
 
-// look waits until the last octet of the peer's message is want. The memory is not Go heap, and the peer changes it
-// at any time, without a completion. Polling the CQ in between lets the connection make progress.
+// look waits until the last octet of the peer's message is want. The peer may change this octet at any time, without a
+// completion. The memory is not on the Go heap. look also polls the CQ, so that the connection makes progress.
 func (x *strand) look(ctx context.Context, want byte) error {
 	octet := x.peer.in.Bytes()[x.l.size-1 : x.l.size]
 	x.heard = time.Now()

@@ -76,7 +76,7 @@ func (s *runner) printHeader() error {
 		fmt.Fprintf(&b, " remote address: QPN 0x%06x %s\n", a.RemoteQPN, a.Remote)
 	}
 	fmt.Fprintf(&b, "%s\n", rule)
-	if !s.Unsorted { // with Unsorted they follow the unsorted times
+	if !s.Unsorted { // with Unsorted the columns follow the unsorted latencies
 		b.WriteString(s.columns())
 	}
 	return s.printf("%s", b.String())
@@ -106,7 +106,7 @@ func onOff(on bool) string {
 	return "OFF"
 }
 
-// columns returns the names of the figures. A server of Reads has none, because no completion tells it of Reads.
+// columns returns the names of the columns. A server of Reads has no figures, because it gets no completions for Reads.
 func (s *runner) columns() string {
 	switch {
 	case s.Test == ReadLat && s.serves():
@@ -119,7 +119,7 @@ func (s *runner) columns() string {
 	return " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n"
 }
 
-// unit returns how many of the text's units a Gb/s is. The text says MB for MiB, as perftest does.
+// unit returns the number of printed units in one Gb/s. The text says MB for MiB, as perftest does.
 func (o Options) unit() float64 {
 	if o.Gbits {
 		return 1

@@ -6,38 +6,38 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// Result describes a run and its figures, for JSON. The figures have perftest's names.
+// Result describes a run and its figures. The JSON names of the figures are those of perftest.
 type Result struct {
 	Info        Info        `json:"test_info"`
-	Bandwidth   []Bandwidth `json:"bandwidth,omitempty"` // by size
-	Latency     []Latency   `json:"latency,omitempty"`   // by size
+	Bandwidth   []Bandwidth `json:"bandwidth,omitempty"` // results, in the order of the sizes
+	Latency     []Latency   `json:"latency,omitempty"`   // results, in the order of the sizes
 	Interrupted bool        `json:"interrupted,omitempty"`
 
-	// Last is the last size once more, as in perftest's files.
+	// Last repeats the result of the last size, as the files of perftest do.
 	Last *Last `json:"results,omitempty"`
 }
 
-// Info describes the test and its two ends. The ends are known after both have connected.
+// Info describes the test and its two ends. The fields about the ends are set after both ends have connected.
 type Info struct {
 	Test      Test    `json:"test"`
 	Server    bool    `json:"server"`
 	Device    string  `json:"device,omitempty"`
 	Path      string  `json:"path,omitempty"`
-	MTU       int     `json:"mtu,omitempty"` // octets; none with the kernel port
+	MTU       int     `json:"mtu,omitempty"` // MTU of the interface in octets; left out with the kernel port
 	CRC       bool    `json:"crc"`
 	QPs       int     `json:"qps"`
 	TxDepth   int     `json:"tx_depth"`
-	RxDepth   int     `json:"rx_depth,omitempty"`          // for Sends
-	List      int     `json:"post_list,omitempty"`         // of bandwidth tests
-	Moderated int     `json:"cq_moderation,omitempty"`     // of bandwidth tests, for the smallest size
-	Reads     int     `json:"outstanding_reads,omitempty"` // at most, in tests of Reads
-	Inline    int     `json:"max_inline_data"`             // octets
-	Events    bool    `json:"events"`                      // slept until there were completions
-	Seconds   float64 `json:"duration,omitempty"`          // of each size
-	Margin    float64 `json:"margin,omitempty"`            // seconds at both ends of the duration that do not count
+	RxDepth   int     `json:"rx_depth,omitempty"`          // number of receives, in tests of Sends
+	List      int     `json:"post_list,omitempty"`         // messages for each call, in bandwidth tests
+	Moderated int     `json:"cq_moderation,omitempty"`     // messages for each completion of the smallest size, in bandwidth tests
+	Reads     int     `json:"outstanding_reads,omitempty"` // most outstanding Reads, in tests of Reads
+	Inline    int     `json:"max_inline_data"`             // in octets
+	Events    bool    `json:"events"`                      // the test slept until there were completions
+	Seconds   float64 `json:"duration,omitempty"`          // time for each size
+	Margin    float64 `json:"margin,omitempty"`            // seconds at each end of the duration that were not measured
 	Both      bool    `json:"bidirectional"`
 	Verified  bool    `json:"verify"`
-	Perftest  string  `json:"perftest,omitempty"` // the peer's version of the exchange, with Options.Perftest
+	Perftest  string  `json:"perftest,omitempty"` // version of the peer's exchange, with Options.Perftest
 	Addresses []Ends  `json:"connections"`
 }
 
@@ -51,17 +51,17 @@ type Ends struct {
 
 // Bandwidth is the result for messages of one size, of both directions together.
 type Bandwidth struct {
-	Size       int     `json:"MsgSize"`      // octets
-	Iterations uint64  `json:"n_iterations"` // messages
+	Size       int     `json:"MsgSize"`      // in octets
+	Iterations uint64  `json:"n_iterations"` // number of messages
 	Seconds    float64 `json:"seconds"`
-	PeakGbps   float64 `json:"BW_peak_gbps,omitempty"` // the highest, from a post to a completion; 0: not computed
+	PeakGbps   float64 `json:"BW_peak_gbps,omitempty"` // highest rate from a post to a completion; 0: not computed
 	Gbps       float64 `json:"BW_average_gbps"`
-	Mpps       float64 `json:"MsgRate"` // millions of messages a second
+	Mpps       float64 `json:"MsgRate"` // in millions of messages a second
 }
 
 // Last has the names and units of perftest's text.
 type Last struct {
-	Size       int     `json:"MsgSize"` // octets
+	Size       int     `json:"MsgSize"` // in octets
 	Iterations uint64  `json:"n_iterations"`
 	Peak       float64 `json:"BW_peak,omitempty"`
 	Average    float64 `json:"BW_average,omitempty"`
@@ -78,7 +78,7 @@ type Last struct {
 
 // Latency is the result for messages of one size, in microseconds.
 type Latency struct {
-	Size       int     `json:"MsgSize"` // octets
+	Size       int     `json:"MsgSize"` // in octets
 	Iterations uint64  `json:"n_iterations"`
 	Min        float64 `json:"t_min"`
 	Max        float64 `json:"t_max"`
@@ -97,10 +97,10 @@ type Latency struct {
 type Step struct {
 	Percentile float64 `json:"percentile"`
 	Usec       float64 `json:"usec"`
-	Count      int64   `json:"count"` // messages that took no longer
+	Count      int64   `json:"count"` // number of messages that took no longer than this
 }
 
-// info returns what the options determine.
+// info returns an Info with the fields that the options determine.
 func (o Options) info() Info {
 	i := Info{
 		Test: o.Test, Server: o.Address == "", QPs: o.QPs, TxDepth: o.txDepth(), Inline: o.Inline, Events: o.Events,
@@ -115,7 +115,7 @@ func (o Options) info() Info {
 	return i
 }
 
-// describe adds what the connections determine.
+// describe adds the fields of Info that the connections determine.
 func (s *runner) describe() {
 	s.describeConn(s.lanes[0].qp.Conn())
 	i := &s.result.Info
@@ -125,7 +125,7 @@ func (s *runner) describe() {
 	}
 }
 
-// describeConn adds what the first connection determines for all of them.
+// describeConn adds the facts of the first connection that are the same for all connections.
 func (s *runner) describeConn(first rdma.Conn) {
 	i := &s.result.Info
 	i.Device, i.Path, i.MTU, i.CRC = s.port.Name, first.Path, s.port.MTU, first.CRC
@@ -141,14 +141,14 @@ func (s *runner) describeConn(first rdma.Conn) {
 type found struct {
 	messages uint64
 	took     time.Duration
-	peak     float64 // messages a second; 0: not computed
+	peak     float64 // highest rate in messages a second; 0: not computed
 }
 
-// bandwidth sums the results of both ends' messages, each over its own time. A server that sends no messages reports
-// what the client measured. The peak is 0 if one end did not compute it.
+// bandwidth adds the rates of the messages of both ends. The rate of an end is measured over the time of that end. A
+// server that sends no messages reports what the client measured. The peak is 0 if one end did not compute a peak.
 func (s *runner) bandwidth(m *meter, size int, theirs found) (b Bandwidth) {
 	b.Size = size
-	rate := 0.0 // messages a second
+	rate := 0.0 // in messages a second
 	if n, took := m.measured(m.inside, m.total, m.finished); n > 0 {
 		b.Iterations = n
 		b.Seconds = took.Seconds()
@@ -173,10 +173,10 @@ func (s *runner) bandwidth(m *meter, size int, theirs found) (b Bandwidth) {
 	return b
 }
 
-// latency computes the figures from the samples. For a message that was answered by another, the latency is half of
-// the round trip.
+// latency computes the figures from the samples. If the peer answers each message with a message, the latency is half
+// of the round trip.
 func (s *runner) latency(x *samples, size int) Latency {
-	scale := 1e-3 // from nanoseconds
+	scale := 1e-3 // converts nanoseconds to microseconds
 	if s.Test.op() != rdma.WRRead {
 		scale /= 2
 	}

@@ -43,8 +43,8 @@ func (s *runner) turns(ctx context.Context, m *meter, size int, stop func()) err
 	return s.timed(times, size, err, s.interrupted() || s.peer.cut())
 }
 
-// timed returns the result of a latency round that ended with err. If the round was cut short, what was measured
-// until then counts. If nothing was, the samples of the margin at the beginning are used instead.
+// timed adds the result of a latency round that ended with err. If the round was cut short, the result has the samples
+// until then. If there are none, the result has the samples from the margin at the beginning.
 func (s *runner) timed(x *samples, size int, err error, cut bool) error {
 	if err != nil && !s.interrupted() {
 		return err
@@ -61,7 +61,7 @@ func (s *runner) timed(x *samples, size int, err error, cut bool) error {
 	return s.nothing(size)
 }
 
-// nothing returns the error of a round without a message that counts. It is nil if either end has cut the round
+// nothing returns the error of a round in which no message was measured. It returns nil if either end has cut the round
 // short, and if there is no margin.
 func (s *runner) nothing(size int) error {
 	if s.Margin == 0 || s.interrupted() || s.peer.cut() {

@@ -73,7 +73,7 @@ func (n *notes) dial(ctx context.Context) error {
 	return n.agree(h)
 }
 
-// refusal returns the reason for which the server refuses the options of this end.
+// refusal returns an error with the server's reason for refusing the options of this end.
 func refusal(no *rdma.RejectedError, mine terms) error {
 	h, err := parseHello(no.PrivateData)
 	if err != nil {
@@ -85,8 +85,8 @@ func refusal(no *rdma.RejectedError, mine terms) error {
 	return errors.New("the server has another client: try again when it is done")
 }
 
-// accept waits for the client's next QP. If it refuses the client, the server ends: it was started for this test
-// only.
+// accept waits for the connection of the client's next QP. If accept refuses the client, the server ends, because the
+// user has started it for this test only.
 func (n *notes) accept(ctx context.Context, listener *rdma.Listener) error {
 	r, err := listener.Accept(ctx)
 	if err != nil {

@@ -10,34 +10,35 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// rdmaSend is the operation whose messages need receives.
+// rdmaSend is the operation of the tests whose messages need receives.
 const rdmaSend = rdma.WRSend
 
-// A note is a message between the two ends of a QP that is not measured. It is written into the next of notesAtOnce
-// places in the peer's memory, and announced by a Send without payload. That Send is solicited; messages are not.
+// A note is a message between the two ends of a QP that is not measured. A Write puts the note into the next of
+// notesAtOnce places in the peer's memory. A solicited Send without payload announces it. Measured Sends are not
+// solicited.
 //
 //	0      4       8       16      24         32     40
 //	| kind | round | count | nanos | measured | peak |
 type note struct {
 	kind  kind
 	round uint32
-	count uint64        // messages of this round
-	took  time.Duration // done: the time that the measured messages took
+	count uint64        // number of messages in this round
+	took  time.Duration // in a note of kind done: the time that the measured messages took
 	// measured is the number of the measured messages.
 	measured uint64
-	peak     float64 // messages a second, of all QPs; 0: not computed
+	peak     float64 // highest rate of all QPs together in messages a second; 0: not computed
 }
 
 type kind uint32
 
 const (
-	ready   kind = iota + 1 // the round may begin
+	ready   kind = iota + 1 // this end is ready for the round
 	credit                  // count messages have arrived
-	last                    // there were count messages, and no more will follow
-	whole                   // the answer to last: all of them have arrived
-	done                    // there were count messages, no more will follow, and all have arrived
-	goodbye                 // there will be no more rounds; count is 1 after an interrupt
-	differs                 // octets were wrong; the test ends
+	last                    // the sender of the note has sent count messages, the last of the round
+	whole                   // the answer to last: all messages have arrived
+	done                    // the sender of the note has sent count messages, the last of the round, and all have arrived
+	goodbye                 // no round follows; count is 1 after an interrupt
+	differs                 // the sender of the note has found wrong octets; the test ends
 )
 
 const (
@@ -71,7 +72,7 @@ func parseNote(b []byte) note {
 	}
 }
 
-// share returns how many Sends must arrive before a credit is sent for them.
+// share returns the number of Sends after which the receiver sends a credit.
 func (o Options) share() uint64 { return uint64(max(o.rxDepth()/4, 1)) }
 
 // tell sends a note.
@@ -85,7 +86,7 @@ func (n *notes) tell(x note) error {
 	return err
 }
 
-// note handles the next note.
+// note handles the next note of the peer.
 func (n *notes) note() error {
 	place := n.noted % notesAtOnce * noteLen
 	n.noted++

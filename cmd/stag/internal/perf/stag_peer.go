@@ -9,8 +9,8 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// stagPeer is the other end if it is stag perf. Each lane has its own memory, and exchanges a pair of hellos and then
-// notes.
+// stagPeer implements peer if the other end is stag perf. Each lane has its own memory. The two ends of a lane exchange
+// a pair of hellos, and then notes.
 type stagPeer struct {
 	run   *runner
 	notes []*notes
@@ -19,13 +19,13 @@ type stagPeer struct {
 // notes is a lane whose peer is stag perf.
 type notes struct {
 	l       *lane
-	out, in *rdma.MR // where messages are sent from or read by the peer; where they arrive
-	inbox   *rdma.MR // where the peer's notes arrive
+	out, in *rdma.MR // out has the messages that this end sends or the peer reads; in has the messages that arrive
+	inbox   *rdma.MR // memory in which the peer's notes arrive
 	theirs  ticket
 
-	told, noted uint64 // notes
-	peerReady   uint32 // the round
-	bye         bool   // the peer has taken leave
+	told, noted uint64 // numbers of notes sent and received
+	peerReady   uint32 // last round for which the peer is ready
+	bye         bool   // the peer has sent goodbye
 	cut         bool   // the peer was interrupted
 	notesRound
 }
@@ -33,12 +33,12 @@ type notes struct {
 // notesRound is the state of a lane's notes in a round.
 type notesRound struct {
 	round    uint32
-	credited uint64 // messages that the peer has reported as arrived
-	repaid   uint64 // messages of the peer that have been reported to it
-	stopped  bool   // all have been posted
+	credited uint64 // number of this end's messages that the peer has reported as arrived
+	repaid   uint64 // number of the peer's messages that this end has reported to the peer
+	stopped  bool   // all messages of this end have been posted
 
 	lastTold   bool
-	arrivedAll bool // reported by the peer
+	arrivedAll bool // the peer has reported that all messages have arrived
 	doneTold   bool
 	peerDone   bool
 	peer       note // the peer's note of kind done
@@ -108,13 +108,13 @@ func (p *stagPeer) during(ctx context.Context, _ *meter, do func(context.Context
 	return do(ctx)
 }
 
-// settle adds the results that the peer's notes report for its own messages.
+// settle returns the result of this end plus the peer's result for its own messages, from the peer's notes.
 func (p *stagPeer) settle(_ context.Context, m *meter, size int) (Bandwidth, error) {
 	var theirs found
 	for _, n := range p.notes {
 		theirs.messages += n.peer.measured
 		theirs.took = max(theirs.took, n.peer.took)
-		theirs.peak = max(theirs.peak, n.peer.peak) // the last lane reports it
+		theirs.peak = max(theirs.peak, n.peer.peak) // only the last lane reports the peak
 	}
 	return p.run.bandwidth(m, size, theirs), nil
 }
@@ -152,8 +152,8 @@ func (n *notes) start(round uint32, size int) {
 	n.notesRound = notesRound{round: round}
 }
 
-// leave ends the rounds, and closes the connection normally. Only the peer's goodbye says that the peer has found
-// nothing wrong.
+// leave ends the rounds, and closes the connection normally. It waits for the peer's goodbye, because only the goodbye
+// says that the peer has found no wrong octets.
 func (n *notes) leave(ctx context.Context) error {
 	last := note{kind: goodbye}
 	if n.l.run.interrupted() {

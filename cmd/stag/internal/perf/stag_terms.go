@@ -17,14 +17,14 @@ const version = 3
 type hello struct {
 	Version int    `json:"stag_perf"`
 	Terms   terms  `json:"terms"`
-	QP      int    `json:"qp"` // the number of the QP in the run, from 0
+	QP      int    `json:"qp"` // number of the QP in the run, from 0
 	Ticket  ticket `json:"keys"`
 }
 
 // terms are the options that must be the same at both ends.
 type terms struct {
 	Test       Test    `json:"T"`
-	Size       int     `json:"s"` // 0 with All
+	Size       int     `json:"s"` // size of a message in octets; 0 with All
 	All        bool    `json:"a,omitempty"`
 	Iterations uint64  `json:"n"`
 	Seconds    float64 `json:"D"`
@@ -34,16 +34,16 @@ type terms struct {
 	List       int     `json:"l,omitempty"`
 	Moderation int     `json:"Q,omitempty"`
 	Inline     int     `json:"I,omitempty"`
-	Margin     float64 `json:"f,omitempty"` // seconds
+	Margin     float64 `json:"f,omitempty"` // margin in seconds
 	Endless    bool    `json:"i,omitempty"`
 	Events     bool    `json:"e,omitempty"`
 	Both       bool    `json:"b,omitempty"`
 	Verify     bool    `json:"v,omitempty"`
 }
 
-// ticket is what the peer must know of a QP and its memory.
+// ticket has the facts about a QP and its memory that the peer needs.
 type ticket struct {
-	Number   uint32    `json:"N"` // of the QP
+	Number   uint32    `json:"N"` // number of the QP
 	Incoming rdma.STag `json:"i"`
 	Outgoing rdma.STag `json:"o"`
 	Notes    rdma.STag `json:"n"`
@@ -114,7 +114,7 @@ func parseHello(b []byte) (h hello, err error) {
 	return h, nil
 }
 
-// agree stores what the peer's hello says of its QP.
+// agree stores the facts about the peer's QP from its hello.
 func (n *notes) agree(h hello) error {
 	if err := n.l.run.terms().differs(h.Terms); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// receive returns receive i. Only Sends of messages need memory.
+// receive returns receive request i. It has memory only in tests of Sends.
 func (n *notes) receive(i uint64) rdma.RecvWR {
 	if n.l.run.Test.op() != rdmaSend {
 		return rdma.RecvWR{ID: i}
@@ -21,7 +21,7 @@ func (n *notes) receivePlace(i uint64) int {
 	return int(i) % n.l.run.receiveSlots() * n.l.run.largest()
 }
 
-// came handles an arrived note, whose Send is solicited, or a message.
+// came handles the completion of a receive: a note if the Send is solicited, else a message.
 func (n *notes) came(c *rdma.Completion) error {
 	if c.Solicited {
 		return n.note()
@@ -35,7 +35,7 @@ func (n *notes) sent(*rdma.Completion) error { return nil }
 func (n *notes) check() error { return nil }
 func (n *notes) news()        {}
 
-// quiet does nothing: a wait without a limit ends with a completion, which another goroutine may have taken.
+// quiet does nothing. It is called if a wait without a limit has ended and another goroutine has taken the completion.
 func (n *notes) quiet(context.Context) error { return nil }
 
 // failed returns why c failed. The error of the connection says more than the status.
@@ -56,7 +56,7 @@ func (n *notes) failed(ctx context.Context, c *rdma.Completion) error {
 // measured returns the number of this end's messages. The peer reports its own.
 func (n *notes) measured() uint64 { return n.l.completed }
 
-// turn posts what can be posted, and reports when everything has been posted.
+// turn posts messages, as many as fit, and sends the notes that are due. over reports that the round is over at both ends.
 func (n *notes) turn(m *meter) (over bool, nap time.Duration, err error) {
 	if err := n.repay(); err != nil {
 		return false, 0, err
@@ -108,13 +108,13 @@ func (n *notes) tellDone(m *meter) error {
 	return n.tell(note{kind: done, round: n.round, count: n.l.posted, took: took, measured: k, peak: m.best()})
 }
 
-// peerGaveUp reports whether the peer has stopped sending too early, because it was interrupted. In a test by time,
-// the peer stops when this end does.
+// peerGaveUp reports whether the peer, which sends as well, has stopped early because of an interrupt. In a test by
+// time it reports whether the peer has stopped at all.
 func (n *notes) peerGaveUp() bool {
 	return n.peerDone && (n.l.run.Duration > 0 || n.peer.count < n.l.run.Iterations)
 }
 
-// repay reports to the peer the Sends whose receives have been posted again.
+// repay sends the peer a credit for the Sends whose receives have been posted again.
 func (n *notes) repay() error {
 	if n.l.run.Test.op() != rdmaSend || n.l.received-n.repaid < n.l.run.share() {
 		return nil
@@ -147,8 +147,8 @@ func (n *notes) call(ctx context.Context, times *samples, m *meter) error {
 	return nil
 }
 
-// answer sends one message for each that arrives. The first may already have arrived, together with the client's note
-// that it is ready.
+// answer sends one message for each message that arrives. The first message may have arrived before the call, together
+// with the client's note that it is ready.
 func (n *notes) answer(ctx context.Context, times *samples, m *meter) error {
 	over := func() bool { return n.peerDone }
 	if err := n.l.answer(ctx, times, m, exchange{ping: n.ping, over: over}); err != nil {

@@ -12,7 +12,7 @@ import (
 // message i begins in the memory that it arrives in.
 func (n *notes) offset(i uint64) int { return int(i%uint64(n.l.run.slots(n.l.size))) * n.l.size }
 
-// place returns where message i begins in the pattern. Data for Reads does not change.
+// place returns where message i begins in the pattern. The data for Reads does not change during a round.
 func (n *notes) place(i uint64) uint64 {
 	if n.l.run.Test.op() == rdma.WRRead {
 		i %= uint64(n.l.run.slots(n.l.size))
@@ -51,10 +51,10 @@ func (n *notes) arrived(c *rdma.Completion) error {
 		}
 		return n.verify(i, n.receivePlace(c.ID))
 	}
-	return n.verify(i, n.offset(i)) // for write_lat
+	return n.verify(i, n.offset(i)) // messages of write_lat
 }
 
-// compare compares the messages that have been read since before.
+// compare checks the messages from number before on that Reads have fetched.
 func (n *notes) compare(before uint64) error {
 	if n.l.run.Test.op() != rdma.WRRead {
 		return nil

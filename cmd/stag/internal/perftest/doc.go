@@ -1,19 +1,20 @@
-// Package perftest has the messages by which the programs of perftest (ib_write_bw
-// and so on) come to terms when they are started with -R. They were found by
-// looking at what the programs of Debian 12 (perftest 4.5+0.17, which call their
-// exchange 6.06) send, and at where their versions differ.
+// Package perftest has the messages that the programs of perftest (ib_write_bw
+// and so on) exchange before and after a test when they are started with -R. The
+// formats come from captures of the programs of Debian 12 (perftest 4.5+0.17, whose
+// exchange has version 6.06), and from the differences between versions.
 //
 // # Connections
 //
-// All go to the one port, from the client to the server. The first is for
-// control: it carries Sends only, and they alternate. The client sends one, the
-// server answers by one of the same kind, and only then the next follows: both
-// use the same buffer for both ways. The client then makes one more connection
-// for each QP of the test, which carry the data. Nobody uses private data.
+// The client makes all connections, to one port of the server. The first
+// connection is the control connection. It carries only Sends, in turn: the
+// client sends a message, and the server answers with a message of the same kind.
+// The next message follows only after the answer, because each end has one buffer
+// for both directions. The client then makes one data connection for each QP of
+// the test. Neither end uses private data.
 //
 //	control   version          16 octets, see Version
 //	          page size         4         a Number: the larger of both is used
-//	          cache line        4         likewise
+//	          cache line        4         a Number: the larger of both is used
 //	          MTU               2         see MTU
 //	          Dest             56         all zero
 //	data      the connections of all QPs
@@ -21,27 +22,28 @@
 //	          Dest              one for each QP and both ends, see below
 //	          ...               by the test
 //
-// A server listens for the data connections only when it has answered the first
-// Dest: whoever comes too early is refused, and tries again.
+// A server listens for the data connections only after it has answered the first
+// Dest. A connection that arrives earlier is refused, and the client tries again.
 //
 // # Where the memory is
 //
-// Then come Dests of which those of a QP say where its memory is. Only that is
-// looked at; some of them are sent again to say that something has been done.
+// The two ends then exchange Dests. The Dest of a QP says where the memory of the
+// QP is. Only the memory fields matter. A Dest that is sent again only says that a
+// step is done.
 //
 //	write_bw, read_bw     every QP, every QP, QP 0
 //	send_bw, send_lat     every QP, QP 0, every QP
 //	write_lat, read_lat   QP 0, every QP, every QP, QP 0
 //
-// A QP's memory has room for a message of the largest size, and for a page of
-// the agreed size if that is more. Messages of up to half a page are spread over
-// it: each begins where the last ended, rounded up to a cache line, until one
-// would not fit any more (see Stride).
+// A QP's memory has room for a message of the largest size, or for a page of the
+// agreed size if the page is larger. Messages of up to half a page use the memory
+// in turn: each begins where the previous one ended, rounded up to a cache line.
+// After the last one that fits, the next begins at the start again (see Stride).
 //
 // # The tests
 //
-// A Dest of QP 0 each way is written "sync", the five messages of a Report each
-// way "report".
+// In this table "sync" is a Dest of QP 0 in each direction, and "report" is the
+// five messages of a Report in each direction.
 //
 //	write_bw, read_bw       the client does all sizes; sync, report, sync
 //	write_bw -b, read_bw -b each size: sync, both do it, with -a sync, report; sync
@@ -52,20 +54,20 @@
 //	read_lat                the client does all sizes; sync
 //	write_lat               both do all sizes
 //
-// In write_lat both ends Write in turn, the server first. Message n has n, modulo
-// 256, as its last octet, and the other end waits for that octet in its memory
-// to become n: there are no completions. Each size begins with 1 again.
+// In write_lat both ends Write in turn, and the server begins. The last octet of
+// message n is n modulo 256. The other end polls that octet in its memory until it
+// is n, because a Write causes no completion there. Each size begins with n = 1.
 //
-// In send_bw over iWARP the receiver says how many Sends it has had by Writing
-// that number into the sender's memory, which its Dest names: four octets, in
-// the byte order of the machine. The sender keeps the number of Sends beyond that
-// below the RX depth. In the Dests of write and read tests the same fields name
-// the memory of the messages.
+// In send_bw over iWARP the receiver reports how many Sends have arrived: it
+// Writes the number into the sender's memory. The number is four octets in the
+// byte order of the receiver. The sender's Dest has the address and the key of
+// that memory. The sender keeps the number of Sends that are not reported below
+// the RX depth. In write and read tests the same fields of a Dest have the address
+// and the key of the memory of the messages.
 //
 // # Versions
 //
-// Programs from 5.70 on speak this exchange; older ones are refused by newer.
-// From 6.28 on there is another message behind the MTU in which options are
-// compared, but only when both ends are that new. From 6.29 on a Dest has 64
-// octets.
+// Programs from version 5.70 on use this exchange, and refuse older programs. If
+// both ends have version 6.28 or newer, they compare their options in a further
+// message after the MTU. From 6.29 on a Dest has 64 octets.
 package perftest

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Lengths of messages, octets.
+// Lengths of messages in octets.
 const (
 	VersionLen = 16
 	NumberLen  = 4
 	MTULen     = 2
 	DestLen    = 56
-	LongDest   = 64 // of a Dest from 6.29 on
-	FigureLen  = 8  // of each message of a Report
+	LongDest   = 64 // length of a Dest from version 6.29 on
+	FigureLen  = 8  // length of each message of a Report
 
 	// MaxLen is longer than any message of any version.
 	MaxLen = 1024
@@ -24,7 +24,7 @@ const (
 // Ours is the version that stag announces: the one for which this package was written.
 const Ours = "6.06"
 
-// Version is the version of perftest's exchange that a program announces. It is a decimal fraction: 6.1 is more than
+// Version is the version of perftest's exchange that a program announces. It is a decimal number: 6.1 is newer than
 // 6.06.
 type Version struct {
 	Text   string
@@ -34,7 +34,7 @@ type Version struct {
 // The versions whose exchange is known, and the first with a longer Dest.
 const (
 	oldest   = 5.70
-	newest   = 7 // the first that is not known
+	newest   = 7 // first version that is not known
 	longDest = 6.29
 )
 
@@ -79,7 +79,7 @@ func (v Version) DestLen() int {
 // AppendNumber appends a page size or the size of a cache line, in octets.
 func AppendNumber(b []byte, n int) []byte { return binary.BigEndian.AppendUint32(b, uint32(n)) }
 
-// ParseNumber parses a number from 1 to most. what names the number in errors.
+// ParseNumber parses a number from 1 to most. Errors name the number by what.
 func ParseNumber(b []byte, what string, most int) (int, error) {
 	if len(b) != NumberLen {
 		return 0, wrong(b, what, NumberLen)
@@ -101,7 +101,7 @@ func AppendMTU(b []byte, octets int) []byte {
 	return append(b, digit, 0)
 }
 
-// CheckMTU returns an error if a peer's message is no MTU. The value does not matter.
+// CheckMTU returns an error if a peer's message is not an MTU. The value does not matter.
 func CheckMTU(b []byte) error {
 	if len(b) != MTULen {
 		return wrong(b, "MTU", MTULen)
@@ -112,13 +112,13 @@ func CheckMTU(b []byte) error {
 	return nil
 }
 
-// A Dest says where an end of a QP and its memory are. The other fields are for InfiniBand. From 6.29 on, eight more
+// A Dest has the number of a QP and the address and key of its memory. The other fields are for InfiniBand. From 6.29 on, eight more
 // octets follow the address.
 //
 //	0     4           8     12    16    20    24        32    48     52
 //	| LID | out reads | QPN | PSN | key | pad | address | GID | SRQN | GID index |
 type Dest struct {
-	OutReads uint32 // outstanding Reads
+	OutReads uint32 // number of outstanding Reads
 	QPN      uint32
 	Key      uint32
 	Address  uint64
@@ -155,14 +155,14 @@ func ParseDest(b []byte, v Version) (Dest, error) {
 	}, nil
 }
 
-// A Report is what an end has measured, of all its QPs: five messages of eight octets, big-endian. The last three are
-// floating point.
+// A Report has what an end has measured over all its QPs. It is five messages of eight octets, big-endian. The last
+// three are floating point.
 type Report struct {
-	Size       uint64  // octets of a message
-	Iterations uint64  // messages
-	Peak       float64 // bandwidth in MiB or Gb a second, as options of that end say
-	Average    float64 // bandwidth in the same unit as Peak
-	Mpps       float64 // millions of messages a second
+	Size       uint64  // size of a message in octets
+	Iterations uint64  // number of messages
+	Peak       float64 // highest bandwidth in MiB or Gb a second; the options of that end set the unit
+	Average    float64 // average bandwidth, in the unit of Peak
+	Mpps       float64 // message rate in millions of messages a second
 }
 
 // Figures is the number of messages in a Report.
@@ -208,7 +208,7 @@ func figure(bits uint64) float64 {
 // matter.
 func (r Report) Gbps() float64 { return r.Mpps * 8e-3 * float64(r.Size) }
 
-// PeakGbps returns the peak in gigabits a second, whatever unit the peer has.
+// PeakGbps returns the peak in gigabits a second, for either unit of the peer.
 func (r Report) PeakGbps() float64 {
 	if r.Average == 0 {
 		return 0

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Messages that perftest 4.5+0.17 of Linux was seen to send: see test/testdata/captures. The tests of package perf compare
-// those octets as well.
+// Messages from captures of perftest 4.5+0.17 on Linux: see test/testdata/captures. The tests of package perf compare
+// the same octets with the captures.
 var seen = []byte("6.06\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00")
 
 func TestVersion(t *testing.T) {
@@ -106,7 +106,7 @@ func TestDest(t *testing.T) {
 		}
 		for i := range b {
 			if i < 4 || i >= 12 && i < 16 || i >= 20 && i < 24 || i >= 32 {
-				b[i] = 0xff // not used by stag
+				b[i] = 0xff // stag does not use this octet
 			}
 		}
 		if got, err := ParseDest(b, v); got != d || err != nil {

@@ -8,12 +8,12 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// caller is a client, at the server.
+// caller is the server's end of the connection to one client.
 type caller struct {
 	*end
 	o    Options
-	data *rdma.MR // where it is read to, and written from
-	want []byte   // what a ping's data should be, with Validate
+	data *rdma.MR // memory that the data of a ping is read into, and written back from
+	want []byte   // the expected data of a ping; used with Validate
 }
 
 func newCaller(a *rdma.Adapter, o Options) (*caller, error) {
@@ -31,8 +31,8 @@ func newCaller(a *rdma.Adapter, o Options) (*caller, error) {
 	return c, nil
 }
 
-// answers answers pings, up to Count of them, until the client leaves or ctx ends. It
-// calls done after each ping.
+// answers answers pings until the client leaves, until ctx ends, or until it has
+// answered Count pings. It calls done after each ping.
 func (c *caller) answers(ctx context.Context, done func(octets int)) error {
 	long, cancel := lasting(ctx)
 	defer cancel()
@@ -58,7 +58,7 @@ func (c *caller) answers(ctx context.Context, done func(octets int)) error {
 	}
 }
 
-// answer does one ping, whose source the client has offered.
+// answer does ping n. source is the memory that the client has offered.
 func (c *caller) answer(ctx context.Context, n uint64, source info) error {
 	if err := c.fetch(ctx, n, source); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (c *caller) answer(ctx context.Context, n uint64, source info) error {
 	return c.giveBack(ctx, source)
 }
 
-// giveBack asks for the sink and writes the fetched data there.
+// giveBack waits until the client offers the sink, and writes the fetched data into it.
 func (c *caller) giveBack(ctx context.Context, source info) error {
 	c.step("send: go ahead")
 	if err := c.post(message(info{})); err != nil {
@@ -84,7 +84,7 @@ func (c *caller) giveBack(ctx context.Context, source info) error {
 		RKey: sink.key, RemoteAddr: sink.addr}, message(info{}))
 }
 
-// fetch reads the source.
+// fetch reads the data of ping n from the source.
 func (c *caller) fetch(ctx context.Context, n uint64, source info) error {
 	if source.octets == 0 || int64(source.octets) > int64(c.o.Size) {
 		return fmt.Errorf("the client offers %d octets, this server takes 1 to %d: see -S on both ends", source.octets, c.o.Size)

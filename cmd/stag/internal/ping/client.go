@@ -9,15 +9,16 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// client is the end that pings.
+// client is the end that starts the pings.
 type client struct {
 	*end
 	o            Options
-	source, sink *rdma.MR // the data on its way there, and back
+	source, sink *rdma.MR // source has the data for the server; the server writes it back into sink
 	due          <-chan time.Time
 }
 
-// Client pings Count times, or until ctx ends. The Result is valid in any case.
+// Client pings Count times, or until ctx ends. The Result is valid even if there is an
+// error.
 func Client(ctx context.Context, o Options) (r Result, err error) {
 	r = Result{Role: roleClient, Address: o.address(), Size: o.Size, Validated: o.Validate}
 	a, err := o.open()
@@ -71,7 +72,7 @@ func newClient(a *rdma.Adapter, o Options) (*client, error) {
 	return c, nil
 }
 
-// run does the pings. It completes a ping that has begun when ctx ends.
+// run does the pings. If ctx ends during a ping, run completes that ping.
 func (c *client) run(ctx context.Context, r *Result) error {
 	long, cancel := lasting(ctx)
 	defer cancel()
@@ -114,7 +115,7 @@ func (c *client) pause(ctx context.Context, n uint64) bool {
 	}
 }
 
-// print prints what the options ask for about ping n.
+// print prints the data of ping n and its duration, as far as the options ask for them.
 func (c *client) print(n uint64, took time.Duration) error {
 	if c.o.Data != nil {
 		if _, err := fmt.Fprintf(c.o.Data, "ping data: %s\n", printable(c.sink.Bytes())); err != nil {

@@ -6,11 +6,12 @@ import (
 	"strings"
 )
 
-// The characters of the data, in their order.
+// The data repeats the characters from firstChar to lastChar.
 const firstChar, lastChar = 'A', 'z'
 
-// fill fills b with the data of ping n, as far as it fits: its number, then the
-// characters in their order, starting with another one in each ping, and a zero.
+// fill fills b with the data of ping n: the number of the ping, then the characters in
+// their order, and a zero. Each ping starts with another character. Data that does not
+// fit into b is left out.
 func fill(b []byte, n uint64) {
 	const chars = lastChar - firstChar + 1
 	i := copy(b, fmt.Sprintf("rdma-ping-%d: ", n))
@@ -33,8 +34,8 @@ func compare(got, want []byte, n uint64) error {
 	return fmt.Errorf("octet %d of the data of ping %d is %#02x, want %#02x", i, n, got[i], want[i])
 }
 
-// printable returns the data up to its zero. The data comes from the peer, so a
-// character that a terminal would not show becomes a dot.
+// printable returns the data up to the first zero. The data comes from the peer, so
+// printable replaces characters that a terminal would not show by dots.
 func printable(b []byte) string {
 	text, _, _ := bytes.Cut(b, []byte{0})
 	return strings.Map(func(r rune) rune {

@@ -15,18 +15,18 @@ type end struct {
 	pd    *rdma.PD
 	cq    *rdma.CQ
 	qp    *rdma.QP
-	inbox *rdma.MR // for the one message that can be under way
+	inbox *rdma.MR // memory for the one message that can be outstanding
 	debug io.Writer
 	undo  undo.Stack
 }
 
-// depth is more than the number of requests that are posted at a time.
+// depth is the size of the queues. It is larger than the number of requests that are outstanding at a time.
 const depth = 8
 
-// errLeft says that the peer has closed the connection in good order.
+// errLeft means that the peer has closed the connection normally.
 var errLeft = errors.New("the peer has closed the connection")
 
-// newEnd makes an end that can be connected. Its first receive is posted.
+// newEnd makes an end that can be connected, and posts its first receive.
 func newEnd(a *rdma.Adapter, debug io.Writer) (_ *end, err error) {
 	e := &end{debug: debug}
 	defer func() {
@@ -63,12 +63,12 @@ func (e *end) listen() error {
 	return err
 }
 
-// message returns the request that sends i.
+// message returns the work request that sends i.
 func message(i info) rdma.SendWR {
 	return rdma.SendWR{Op: rdma.WRSend, Flags: rdma.Signaled, Inline: i.append(make([]byte, 0, infoLen))}
 }
 
-// post posts requests and signals the last one.
+// post posts work requests. The last one is signaled.
 func (e *end) post(wrs ...rdma.SendWR) error {
 	_, err := e.qp.PostSend(wrs...)
 	return err
@@ -87,8 +87,8 @@ func (e *end) hear(ctx context.Context) (info, error) {
 	return i, e.listen()
 }
 
-// await waits for a completion of this kind. Completions of Sends in between are
-// skipped.
+// await waits for a completion of operation op. It skips completions of Sends that
+// arrive before.
 func (e *end) await(ctx context.Context, op rdma.WCOp) (rdma.Completion, error) {
 	for {
 		c, err := e.cq.Next(ctx)
@@ -118,14 +118,14 @@ func (e *end) failed(ctx context.Context, c *rdma.Completion) error {
 	return errLeft
 }
 
-// disconnect closes the connection in good order, also after the interrupt.
+// disconnect closes the connection normally, also after an interrupt.
 func (e *end) disconnect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), patience, errDeaf)
 	defer cancel()
 	return e.qp.Disconnect(ctx)
 }
 
-// step prints what the end does, if the options ask for it.
+// step prints a step of the exchange, if Options.Debug is set.
 func (e *end) step(format string, args ...any) {
 	if e.debug != nil {
 		fmt.Fprintf(e.debug, format+"\n", args...)

@@ -18,7 +18,7 @@ func (c *client) offer(t *testing.T, i info) error {
 	return err
 }
 
-// faults are errors of clients, and the server's messages about them.
+// faults are errors of clients, each with the message that the server prints.
 var faults = map[string]struct {
 	do   func(*testing.T, *client)
 	says string
@@ -46,7 +46,7 @@ var faults = map[string]struct {
 		rig.Must(t, c.offer(t, infoOf(c.source)))
 		rig.Must(t, c.disconnect(t.Context()))
 	}, "left in the middle of ping 0"},
-	// Before or after the connection has been taken over.
+	// The reset arrives before or after the connection has been taken over.
 	"a reset": {func(t *testing.T, c *client) { c.qp.Abort() }, "reset|ended the connection before"},
 }
 
@@ -63,7 +63,7 @@ func TestFaultsOfClients(t *testing.T) {
 			}
 			clients := uint64(1)
 			if strings.Contains(err.Error(), "before it was taken over") {
-				clients = 0 // it has not become a client
+				clients = 0 // the server never accepted it as a client
 			}
 			if r.Failed != 1 || r.Clients != clients || r.Pings != 0 || r.Error != err.Error() {
 				t.Errorf("%+v", r)
@@ -72,7 +72,7 @@ func TestFaultsOfClients(t *testing.T) {
 	}
 }
 
-// hostile is a server that runs the test's steps for one client.
+// hostile starts a server that runs do for one client.
 func hostile(t *testing.T, do func(context.Context, *caller) error) (*rdma.Listener, chan error) {
 	t.Helper()
 	a, err := rdma.Open(rdma.Config{KernelPort: true})
@@ -105,7 +105,7 @@ func spoils(ctx context.Context, c *caller) error {
 	for n := uint64(0); ; n++ {
 		source, err := c.hear(ctx)
 		if err != nil {
-			return nil // the client has seen it
+			return nil // the client ends the connection when it finds the changed octet
 		}
 		if err := c.fetch(ctx, n, source); err != nil {
 			return err
@@ -119,7 +119,7 @@ func spoils(ctx context.Context, c *caller) error {
 	}
 }
 
-// TestSpoiled: the client finds the changed octet with -V, and not without.
+// TestSpoiled: the client finds the changed octet with -V, and does not find it without -V.
 func TestSpoiled(t *testing.T) {
 	for _, validate := range []bool{true, false} {
 		l, done := hostile(t, spoils)

@@ -7,8 +7,9 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// info is the only message that there is. The client says where its memory is;
-// from the server it means "go ahead", and is all zero.
+// info is the only message of the exchange. From the client it has the address, the key
+// and the size of the client's memory. From the server it is all zero and means "go
+// ahead".
 //
 //	0          8      12       16
 //	| address  | key  | octets |

@@ -1,7 +1,8 @@
-// Package ping is rping's exchange over stag's verbs, in both roles. It is the
-// exchange of librdmacm's program to the octet, so that either end may be that.
+// Package ping implements the exchange of rping over stag's verbs, as client and as
+// server. The messages are the same as those of librdmacm's rping, octet by octet, so
+// that either end may be rping.
 //
-// A ping is seven messages, which nobody sends before the last has come:
+// A ping is seven messages. Each message is sent only after the previous one has arrived:
 //
 //	client                                     server
 //	Send: where the source is              ->
@@ -12,8 +13,8 @@
 //	                                       <-  RDMA Write of the data to the sink
 //	                                       <-  Send: go ahead
 //
-// The client ends it by closing the connection. There is no private data, and
-// one RDMA Read at a time.
+// The client ends the exchange by closing the connection. There is no private data. At
+// most one RDMA Read is outstanding.
 package ping
 
 import (
@@ -38,53 +39,53 @@ const (
 
 // Options of a ping. Exactly one of Interfaces and KernelPort is set.
 type Options struct {
-	Interfaces []string // whose connections are taken over
-	KernelPort bool     // the kernel's TCP instead
+	Interfaces []string // interfaces whose connections are taken over
+	KernelPort bool     // use the kernel's TCP instead of Interfaces
 	Generic    bool     // take connections over in generic mode
 
-	Address string // host name or address: the client dials it, the server listens there; empty: everywhere
+	Address string // host name or address that the client dials or the server listens at; "": the server listens at all addresses
 	Port    int
 
-	Count    uint64 // pings of a connection: the client does so many, the server takes no more; 0: any number
-	Size     int    // octets: the client's data; what the server takes at most
-	Validate bool   // the client compares what comes back, the server what it reads
+	Count    uint64 // number of pings that the client does, or the most that the server answers on a connection; 0: no limit
+	Size     int    // octets of data that the client sends, or the most octets that the server accepts
+	Validate bool   // the client compares the data that it gets back; the server compares the data that it reads
 
-	Interval time.Duration // of the client, from the beginning of a ping to that of the next; 0: no pause
+	Interval time.Duration // client only: time from the beginning of a ping to the beginning of the next; 0: no pause
 
-	Persistent bool // the server: any number of clients, until it is interrupted
+	Persistent bool // server only: serve any number of clients until an interrupt
 
-	Data  io.Writer // gets a line with the data of each ping; nil: nobody does
-	Each  io.Writer // of the client: gets a line with how long each ping took; nil: nobody does
-	Debug io.Writer // gets a line for each step; nil: nobody does
-	Log   io.Writer // gets a line where a server listens, and one for each client that fails
+	Data  io.Writer // gets a line with the data of each ping; nil: the data is not printed
+	Each  io.Writer // client only: gets a line with the duration of each ping; nil: no lines
+	Debug io.Writer // gets a line for each step; nil: no lines
+	Log   io.Writer // gets a line with the server's address, and a line for each client that fails
 
-	Adapter *slog.Logger // what the adapter logs; nil: nothing
+	Adapter *slog.Logger // log of the adapter; nil: no log
 }
 
-// The two ends, as in Result.
+// The roles in Result.
 const (
 	roleClient = "client"
 	roleServer = "server"
 )
 
-// Result of pings, also of those that failed.
+// Result describes a run of pings, also a run that failed.
 type Result struct {
 	Role        string  `json:"role"`
-	Address     string  `json:"address"` // dialled, or listened at
-	Path        string  `json:"path"`    // of the last connection: "kernel port", or the interface and how it is used
-	Size        int     `json:"size"`    // octets
-	Pings       uint64  `json:"pings"`   // whole ones
-	Octets      uint64  `json:"octets"`  // of their data, which went there and back
+	Address     string  `json:"address"` // address that the client dialled or the server listened at
+	Path        string  `json:"path"`    // path of the last connection: "kernel port", or the interface and its mode
+	Size        int     `json:"size"`    // octets of data in a ping
+	Pings       uint64  `json:"pings"`   // number of complete pings
+	Octets      uint64  `json:"octets"`  // octets of data of all complete pings, counted once for both directions
 	Validated   bool    `json:"validated"`
-	Seconds     float64 `json:"seconds"`               // from the first connection on
-	Exchange    *Times  `json:"exchange_us,omitempty"` // of the client, when there was a ping
-	Clients     uint64  `json:"clients,omitempty"`     // of the server: connections
-	Failed      uint64  `json:"failed,omitempty"`      // of the server: those that ended badly
+	Seconds     float64 `json:"seconds"`               // seconds since the first connection
+	Exchange    *Times  `json:"exchange_us,omitempty"` // client only: durations of pings; nil before the first ping
+	Clients     uint64  `json:"clients,omitempty"`     // server only: number of connections
+	Failed      uint64  `json:"failed,omitempty"`      // server only: number of connections that ended with an error
 	Interrupted bool    `json:"interrupted"`
 	Error       string  `json:"error,omitempty"`
 }
 
-// Times are how long whole pings took, microseconds. The percentiles are exact to
+// Times are durations of complete pings, in microseconds. The percentiles are exact to
 // three digits.
 type Times struct {
 	Min  float64 `json:"min"`
@@ -95,14 +96,14 @@ type Times struct {
 	P999 float64 `json:"p99_9"`
 }
 
-// params are those of rping: see the package's comment.
+// params are the connection parameters of rping: see the package's comment.
 var params = rdma.ConnParams{IRD: 1, ORD: 1, NoPeerToPeer: true}
 
-// patience is how long a ping may continue after the interrupt, and how long the peer
-// may take to close its side.
+// patience is how long a ping may continue after an interrupt, and how long the peer may
+// take to close its side of the connection.
 const patience = 2 * time.Second
 
-// errDeaf says that patience has passed.
+// errDeaf means that the peer has not closed its side within patience.
 var errDeaf = fmt.Errorf("the peer has not closed its side of the connection within %v", patience)
 
 func (o Options) open() (*rdma.Adapter, error) {
@@ -111,11 +112,11 @@ func (o Options) open() (*rdma.Adapter, error) {
 
 func (o Options) address() string { return net.JoinHostPort(o.Address, strconv.Itoa(o.Port)) }
 
-// finish completes r with how it ended: err, or an interrupt.
+// finish stores in r whether an interrupt or err ended the run.
 func (r *Result) finish(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		r.Interrupted = true
-		// A failure that the interrupt has caused is not reported.
+		// An error that the interrupt has caused is not reported.
 		if err == nil || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)) {
 			err = nil
 		}
@@ -126,8 +127,8 @@ func (r *Result) finish(ctx context.Context, err error) error {
 	return err
 }
 
-// lasting returns a context that ends some time after ctx, so that a ping that has begun
-// can end in good order.
+// lasting returns a context that ends patience after ctx, so that a ping that has begun
+// can complete.
 func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	long, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

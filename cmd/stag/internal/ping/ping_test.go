@@ -15,7 +15,7 @@ import (
 
 // These tests use the kernel port and need no rights.
 
-// told gets the lines of a server's log.
+// told is a writer that passes on the lines of a server's log.
 type told chan string
 
 func (c told) Write(b []byte) (int, error) { c <- string(b); return len(b), nil }
@@ -52,7 +52,7 @@ func serve(t *testing.T, o Options) *service {
 
 func (s *service) end() (Result, error) { <-s.ended; return s.result, s.err }
 
-// at returns o for a client of the server at a.
+// at returns o with the address of the server at a, for a client.
 func (o Options) at(a netip.AddrPort) Options {
 	o.KernelPort, o.Address, o.Port = true, a.Addr().String(), int(a.Port())
 	if o.Size == 0 {
@@ -84,8 +84,8 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// TestData: -v prints the data, which begins with another character in each ping and with the first one again after
-// the last.
+// TestData: -v prints the data. The data begins with another character in each ping. The first character follows the
+// last one.
 func TestData(t *testing.T) {
 	var here, there bytes.Buffer
 	s := serve(t, Options{Data: &there})
@@ -215,7 +215,7 @@ func connected(t *testing.T, s *service, size int) *client {
 	return c
 }
 
-// exchangeOf does ping n.
+// exchangeOf does ping n, and returns its error.
 func (c *client) exchangeOf(t *testing.T, n uint64) error {
 	fill(c.source.Bytes(), n)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

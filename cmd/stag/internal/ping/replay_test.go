@@ -14,8 +14,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// Lengths of the MPA Request and Reply of the capture, with the flags and the CRC flag in them, and of the headers of
-// ULPDUs. Package wire is not used here on purpose, so that this test is independent of it.
+// Lengths of the MPA Request and Reply in the capture, the place of their flags, the CRC flag, and the lengths of ULPDU
+// headers. This test does not use package wire, so that it is independent of the code under test.
 const (
 	mpaLen, mpaFlags, mpaCRC = 24, 16, 0x40
 	taggedLen, untaggedLen   = 14, 18
@@ -49,13 +49,13 @@ func messages(t *testing.T, stream []byte) (list []string) {
 func anonymous(ulpdu []byte) string {
 	u := bytes.Clone(ulpdu)
 	if u[0]&0x80 != 0 {
-		clear(u[2:taggedLen]) // STag, offset
+		clear(u[2:taggedLen]) // the STag and the offset of a tagged segment
 		return fmt.Sprintf("%q", u)
 	}
 	switch body := u[untaggedLen:]; u[1] & 0x0f {
 	case opReadRequest:
-		clear(body[:12])   // the sink
-		clear(body[16:28]) // the source
+		clear(body[:12])   // the sink's STag and offset in a Read Request
+		clear(body[16:28]) // the source's STag and offset in a Read Request
 	case opSend:
 		clear(body[:12])
 	}
@@ -96,8 +96,8 @@ func relay(t *testing.T, to netip.AddrPort) (at netip.AddrPort, streams func() (
 	}
 }
 
-// TestAsCaptured: five pings are, in each direction, the messages of two rpings over the kernel's RDMA: the same
-// messages in the same order, octet by octet.
+// TestAsCaptured: five pings send the same messages as two rpings over the kernel's RDMA sent in a capture. In each
+// direction the messages are in the same order and equal octet by octet.
 func TestAsCaptured(t *testing.T) {
 	conns, err := captures.Read("rping-siw-siw")
 	rig.Must(t, err)

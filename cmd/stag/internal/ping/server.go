@@ -19,11 +19,11 @@ type server struct {
 
 	mu     sync.Mutex
 	result Result
-	began  time.Time // the first connection
+	began  time.Time // time of the first connection
 }
 
-// Server answers one client, or with Persistent all clients until ctx ends. The Result
-// is valid in any case.
+// Server answers one client. With Persistent it answers all clients until ctx ends. The
+// Result is valid even if there is an error.
 func Server(ctx context.Context, o Options) (Result, error) {
 	o.Data, o.Debug, o.Log = shared(o.Data), shared(o.Debug), shared(o.Log)
 	s := &server{o: o}
@@ -55,7 +55,7 @@ func (s *server) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.Close() // another client need not wait for an answer
+	l.Close() // a further client is refused at once
 	return s.serve(ctx, req)
 }
 
@@ -75,11 +75,11 @@ func (s *server) all(ctx context.Context, l *rdma.Listener) error {
 	}
 }
 
-// serve serves one client, from its request to its end. The error names the client.
+// serve serves one client until its connection ends. The error names the client.
 func (s *server) serve(ctx context.Context, req *rdma.ConnRequest) error {
 	peer := req.Peer().Remote
 	err := s.converse(ctx, req)
-	// An interrupt is not a failure.
+	// A connection that an interrupt ended has not failed.
 	if err != nil && ctx.Err() == nil {
 		s.mu.Lock()
 		s.result.Failed++
@@ -105,7 +105,7 @@ func (s *server) converse(ctx context.Context, req *rdma.ConnRequest) (err error
 	return c.answers(ctx, s.done)
 }
 
-// met counts a connection.
+// met counts a connection, and records its path.
 func (s *server) met(conn rdma.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +124,7 @@ func (s *server) done(octets int) {
 	s.result.Octets += uint64(octets)
 }
 
-// lines lets goroutines share a writer.
+// lines is a writer that several goroutines may use at the same time.
 type lines struct {
 	mu sync.Mutex
 	w  io.Writer

@@ -6,11 +6,11 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// timing has the durations of pings: exact times, and a histogram to three digits. The
-// histogram counts a ping that takes longer than slowest as slowest.
+// timing has the durations of pings: the exact extremes and sum, and a histogram to three
+// digits. The histogram counts a ping that takes longer than slowest as slowest.
 type timing struct {
 	least, most, sum time.Duration
-	all              *hdrhistogram.Histogram // nanoseconds
+	all              *hdrhistogram.Histogram // durations in nanoseconds
 }
 
 const slowest = 1000 * time.Second
@@ -23,17 +23,17 @@ func (t *timing) add(took time.Duration) {
 	}
 	t.least, t.most = min(t.least, took), max(t.most, took)
 	t.sum += took
-	_ = t.all.RecordValue(int64(min(max(took, 1), slowest))) // it is in the range
+	_ = t.all.RecordValue(int64(min(max(took, 1), slowest))) // the error is impossible: the value is in the range
 }
 
-// times returns nil before the first ping.
+// times returns the figures of all pings, or nil before the first ping.
 func (t *timing) times() *Times {
 	n := t.all.TotalCount()
 	if n == 0 {
 		return nil
 	}
 	at := func(percent float64) float64 {
-		// The histogram rounds up; no ping took longer than the longest.
+		// The histogram rounds up. The result is not above the longest duration.
 		return min(micros(time.Duration(t.all.ValueAtPercentile(percent))), micros(t.most))
 	}
 	return &Times{

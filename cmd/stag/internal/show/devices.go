@@ -31,7 +31,7 @@ func devices(sources []engines.Source, w want) list {
 
 func (l deviceList) len() int { return len(l) }
 
-// text prints devices as `rdma link` does, and in detail as ibv_devinfo does.
+// text prints devices as `rdma link` does. With detail it prints them as ibv_devinfo does.
 func (l deviceList) text(p *page) {
 	for _, d := range l {
 		if p.detail {
@@ -43,14 +43,14 @@ func (l deviceList) text(p *page) {
 	p.flush()
 }
 
-// state is the state of the port in the words of rdma.
+// state returns the state of the port in the words of `rdma link`.
 func (d device) state() string { return strings.TrimPrefix(d.State, "PORT_") }
 
 func (d device) mode() string {
 	switch {
 	case d.XDP == "":
 		return ""
-	case d.owner.Program == nil: // no socket
+	case d.owner.Program == nil: // no engine runs, so there is no socket
 		return "mode " + d.XDP
 	case d.ZeroCopy:
 		return "mode " + d.XDP + ",zero-copy"
@@ -58,8 +58,8 @@ func (d device) mode() string {
 	return "mode " + d.XDP + ",copy"
 }
 
-// room is the number of connections, the most that the engine accepts, and the entries
-// of the program's table.
+// room returns the number of connections, the limit of the engine, and the size of the
+// program's table.
 func (d device) room() string {
 	flows := fmt.Sprint("flows ", d.Flows)
 	if d.MaxFlows != 0 {

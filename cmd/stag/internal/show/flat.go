@@ -9,9 +9,9 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// flat is a row in JSON: an object whose members are numbers, texts, booleans or lists
-// of them, in the order of the row's fields. The members of a connection's state have
-// the prefix tcp_. A counter is a member that is named after its layer and name.
+// flat is a row in JSON. It is an object whose members are numbers, texts, booleans or
+// lists of these, in the order of the row's fields. The members of a connection's state
+// have the prefix tcp_. The name of a counter's member is its layer, _ and its name.
 type flat []member
 
 type member struct {

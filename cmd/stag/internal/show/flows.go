@@ -15,7 +15,7 @@ import (
 type flow struct {
 	origin
 	report.Flow
-	LeftBy int `json:"left_by,omitempty"` // pid of the process that is gone
+	LeftBy int `json:"left_by,omitempty"` // pid of the dead process that made the flow entry
 }
 
 type flowList []flow
@@ -42,8 +42,7 @@ func flows(sources []engines.Source, w want) list {
 
 func (l flowList) len() int { return len(l) }
 
-// text prints connections as `ss -tin` does, with its words if they have the same
-// meaning.
+// text prints connections as `ss -tin` does. A word of ss has the same meaning here.
 func (l flowList) text(p *page) {
 	if len(l) > 0 {
 		p.row("Device", "State", "Recv-Q", "Send-Q", "Local Address:Port", "Peer Address:Port", "Process")
@@ -59,8 +58,8 @@ func (l flowList) text(p *page) {
 	p.flush()
 }
 
-// state is the state of the connection, or of the flow entry while there is no
-// connection.
+// state returns the state of the connection, or the state of the flow entry if there is no
+// connection yet.
 func (f flow) state() string {
 	switch {
 	case f.TCP == nil:
@@ -93,12 +92,12 @@ func (f flow) process() string {
 	return words(users, word("netns:", f.Space))
 }
 
-// id is the flow id, which engines and captures use.
+// id returns the flow id and other facts about the flow. Engines and captures use the same id.
 func (f flow) id() string {
 	return words(f.Kind, "id:"+f.ID.String(), f.queue(), word("vlan:", f.VLAN), f.via(), fmt.Sprintf("age:%ds", f.Age))
 }
 
-// via is the next hop of the flow's packets.
+// via returns the next hop of the flow's packets.
 func (f flow) via() string {
 	if f.NextHop == "" {
 		return ""
@@ -106,7 +105,7 @@ func (f flow) via() string {
 	return "via:" + f.NextHop
 }
 
-// queue is the queue whose engine owns the flow. A new flow has no owner for a moment.
+// queue returns the queue whose engine owns the flow. A new flow has no owner for a moment.
 func (f flow) queue() string {
 	if f.Queue < 0 {
 		return ""
@@ -137,7 +136,7 @@ func (f flow) tcp() string {
 		word("timeouts:", n("timeouts")), word("recoveries:", n("recoveries")), word("ecn_cuts:", n("ecn_cuts")), when(t.Recovering, "recovering"))
 }
 
-// ssthresh is printed only after a loss, as ss does.
+// ssthresh returns the slow-start threshold, or "" before the first loss, as ss does.
 func ssthresh(t *report.TCP) string {
 	if t.Ssthresh == nil {
 		return ""
@@ -145,8 +144,8 @@ func ssthresh(t *report.TCP) string {
 	return fmt.Sprint("ssthresh_bytes:", *t.Ssthresh)
 }
 
-// instead is the congestion control of the kernel, if the connection uses another one:
-// stag has cubic and reno only.
+// instead returns the kernel's congestion control of the connection, if the connection now
+// uses another one. stag implements only cubic and reno.
 func instead(t *report.TCP) string {
 	if t.Followed == t.Congestion {
 		return ""

@@ -8,14 +8,14 @@ import (
 	"unicode/utf16"
 )
 
-// writeJSON appends v. Package json writes some characters that control a terminal, or
-// that it does not show. writeJSON escapes them.
+// writeJSON appends v as JSON. Package json leaves some characters that control a terminal
+// or that a terminal does not show. writeJSON escapes these characters, too.
 func writeJSON(b *bytes.Buffer, v any, indent string) {
 	var plain bytes.Buffer
 	enc := json.NewEncoder(&plain)
 	enc.SetIndent("", indent)
 	if err := enc.Encode(v); err != nil {
-		panic(err) // rows hold nothing that cannot be encoded
+		panic(err) // rows have no value that cannot be encoded
 	}
 	for _, r := range plain.String() {
 		switch {

@@ -57,7 +57,7 @@ func (m mr) memory() string {
 	return "in application"
 }
 
-// windows says how a region and its windows belong together.
+// windows returns the number of windows of a region, and the region of a window.
 func (m mr) windows() string {
 	return words(word("windows ", m.Windows), word("region ", m.Parent))
 }

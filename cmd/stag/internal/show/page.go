@@ -9,8 +9,8 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
 )
 
-// page is text under construction. Reports of engines enter it only through cells and
-// lines, which escape control characters.
+// page collects the text of an answer. Text from engines enters it only by methods that
+// escape control characters.
 type page struct {
 	*bytes.Buffer
 	all, detail bool
@@ -53,7 +53,7 @@ func (p *page) flush() {
 	for _, r := range p.rows {
 		var b strings.Builder
 		for i, c := range r.cells {
-			if widths[i] > 0 { // nobody has it otherwise
+			if widths[i] > 0 { // no row has a value in this column
 				fmt.Fprintf(&b, "%-*s ", widths[i], c)
 			}
 		}
@@ -85,7 +85,7 @@ func words(list ...string) string {
 	return b.String()
 }
 
-// word returns a name and its value, or nothing if there is no value.
+// word returns a name and its value, or "" if the value is zero.
 func word[T comparable](name string, value T) string {
 	var none T
 	if value == none {

@@ -32,8 +32,8 @@ func qps(sources []engines.Source, w want) list {
 
 func (l qpList) len() int { return len(l) }
 
-// text prints QPs as `rdma resource show qp` does, with the connection below. In detail
-// it also prints what each QP has moved.
+// text prints QPs as `rdma resource show qp` does, with the connection in a line below.
+// With detail it also prints the counters of each QP.
 func (l qpList) text(p *page) {
 	for _, q := range l {
 		p.row("link "+cmp.Or(q.Device, "-"), fmt.Sprint("lqpn ", q.Number), "type RC", "state "+strings.ToUpper(q.State), fmt.Sprint("pdn ", q.PD),
@@ -50,7 +50,7 @@ func (l qpList) text(p *page) {
 	p.flush()
 }
 
-// connection is empty while there is none.
+// connection returns the facts about the QP's connection, or "" while there is none.
 func (q qp) connection() string {
 	if q.Local == nil || q.Remote == nil {
 		return ""
@@ -66,7 +66,7 @@ func (q qp) flow() string {
 	return "flow " + q.Flow.String()
 }
 
-// role says which end asked for the connection, in the words of MPA.
+// role returns the role of this end in the MPA handshake.
 func (q qp) role() string {
 	if q.Initiator {
 		return "initiator"

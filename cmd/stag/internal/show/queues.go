@@ -33,8 +33,8 @@ func queues(sources []engines.Source, w want) list {
 
 func (l queueList) len() int { return len(l) }
 
-// text prints a line for each queue, and the counters of its AF_XDP socket: first those
-// of the engine, then those of the kernel (XDP_STATISTICS).
+// text prints a line for each queue, and below it the counters of the AF_XDP socket: first
+// the counters of the engine, then the counters of the kernel (XDP_STATISTICS).
 func (l queueList) text(p *page) {
 	for _, q := range l {
 		p.row("dev "+q.Device, fmt.Sprint("queue ", q.Queue.Queue), "mode "+q.Mode, q.state(), fmt.Sprint("flows ", q.Flows),

@@ -16,11 +16,11 @@ import (
 // Subjects are the names of what stag show can print.
 var Subjects = []string{"devices", "flows", "qps", "mrs", "cqs", "queues", "stats"}
 
-// subject says how the rows of a subject are made from sources.
+// subject has the functions that select and make the rows of a subject.
 type subject struct {
 	match func(string) (match, error)
 	rows  func([]engines.Source, want) list
-	parts report.Parts // of engines, beside their devices
+	parts report.Parts // parts of an engine's report, in addition to the devices
 }
 
 var subjects = map[string]subject{
@@ -33,27 +33,27 @@ var subjects = map[string]subject{
 	"stats":   {matchName, stats, report.PartQueues | report.PartCounters},
 }
 
-// list is the rows of one subject. JSON is made from it.
+// list has the rows of one subject. It is a slice of structs, from which flatten makes JSON.
 type list interface {
 	text(*page)
 	len() int
 }
 
-// owner is the engine of a row. All members are nil if no engine runs the device; only
-// the pid is known if the engine does not answer.
+// owner describes the engine of a row. All pointers are nil if no engine runs the device.
+// Only PID is set if the engine does not answer.
 type owner struct {
 	PID     *int    `json:"pid"`
-	UID     *int    `json:"uid"` // the user that it runs as
+	UID     *int    `json:"uid"` // user that the engine runs as
 	Program *string `json:"program"`
 	Adapter *int    `json:"adapter"`
 	Netns   uint64  `json:"netns"`                // cookie of the network namespace
-	Space   string  `json:"netns_name,omitempty"` // unless it is that of who looks
+	Space   string  `json:"netns_name,omitempty"` // name of the network namespace; "" if it is that of this process
 }
 
 // origin is an owner or, if there is none, the instance of the pinned program.
 type origin struct {
 	owner
-	Instance string `json:"instance,omitempty"` // directory
+	Instance string `json:"instance,omitempty"` // directory of the pinned objects
 }
 
 func ownerOf(s engines.Source) (o owner) {
@@ -82,7 +82,7 @@ func (o owner) String() string {
 	return words(who, word("netns ", o.Space))
 }
 
-// user names the user of an engine that another user runs.
+// user returns the user of an engine that another user runs, and "" for an engine of this user.
 func (o owner) user() string {
 	if *o.UID == os.Geteuid() {
 		return ""
@@ -105,7 +105,7 @@ func deref(p *int) int {
 	return *p
 }
 
-// want says which rows are asked for.
+// want selects rows.
 type want struct {
 	device string // "": all
 	match  match
@@ -119,15 +119,15 @@ func (w want) has(s engines.Source) bool {
 	return w.device == "" || slices.ContainsFunc(s.Devices, func(d report.Device) bool { return d.Name == w.device })
 }
 
-// match is what the command line selects. Each subject sets the members that it
-// supports; the zero match selects everything.
+// match is the selection of the command line. Each subject sets the members that it
+// supports. The zero match selects everything.
 type match struct {
-	name   string         // of a device
-	number *uint32        // of a QP, CQ, flow
-	stag   string         // as rows have it
-	addr   netip.Addr     // of either end
-	port   uint16         // of either end
-	both   netip.AddrPort // of either end
+	name   string         // name of a device
+	number *uint32        // number of a QP or CQ, or id of a flow
+	stag   string         // STag in the format of the rows
+	addr   netip.Addr     // of the local or the remote end
+	port   uint16         // of the local or the remote end
+	both   netip.AddrPort // of the local or the remote end
 }
 
 func matchName(s string) (match, error) { return match{name: s}, nil }

@@ -1,11 +1,11 @@
 // Package show implements `stag show`: it prints the reports of engines as text or JSON,
 // once or repeatedly.
 //
-//	show.go     the options; one answer, written
-//	rows.go     subjects: the rows of an answer, and the selection
-//	watch.go    one answer after the other; the rates of counters
-//	page.go     columns
-//	json.go     JSON without control characters; flat.go its objects
+//	show.go     the options, and how one answer is written
+//	rows.go     the subjects, and how rows are made and selected
+//	watch.go    repeated answers, and the rates of counters
+//	page.go     text in columns
+//	json.go     JSON without control characters; flat.go the objects in it
 //	devices.go, flows.go, qps.go, mrs.go, cqs.go, queues.go, stats.go
 package show
 
@@ -28,26 +28,26 @@ import (
 // Options of a show: what to print, and where.
 type Options struct {
 	Subject   string        // one of Subjects
-	Match     string        // which rows, in the subject's own words; "": all
-	PID       int           // of one process; 0: all, and what is pinned
-	AllUsers  bool          // engines of other users, too
-	Interface string        // what belongs to it; "": all
-	All       bool          // counters that are 0, too
-	Detail    bool          // more than a line
-	JSON      bool          // for programs
-	Watch     time.Duration // from one answer to the next; 0: once
+	Match     string        // selects rows: a name, number, address or STag, depending on Subject; "": all
+	PID       int           // only engines of this process; 0: all engines, and pinned programs
+	AllUsers  bool          // also ask engines of other users
+	Interface string        // only rows of this interface; "": all
+	All       bool          // also print counters that are 0
+	Detail    bool          // print the details of each row
+	JSON      bool          // print JSON
+	Watch     time.Duration // time from one answer to the next; 0: print one answer
 
-	Out   *os.File     // rows
-	Notes io.Writer    // a line for each thing that is missing among them
-	Log   *slog.Logger // what else is odd; nil: nobody wants to know
+	Out   *os.File     // gets the rows
+	Notes io.Writer    // gets one line for each engine or row that is missing
+	Log   *slog.Logger // log for diagnosis; nil: no log
 }
 
-// ErrMissing says that an engine that was asked for by its pid has not answered. The
-// notes have the reason.
+// ErrMissing means that the engine of Options.PID has not answered. The notes have the
+// reason.
 var ErrMissing = errors.New("the engine did not answer")
 
-// Subject returns the subject that begins with word, as iproute2 does with its objects:
-// a whole name, qp for qps, dev for devices.
+// Subject returns the subject whose name begins with word, as iproute2 does for its
+// objects. Examples are devices and dev for devices, and qp for qps.
 func Subject(word string) (string, error) {
 	var found []string
 	for _, s := range Subjects {
@@ -70,8 +70,8 @@ func (o Options) Check() error {
 	return err
 }
 
-// Run prints the answer. If it is interrupted while it watches, it ends without an
-// error.
+// Run prints the answer. With Watch it prints answers until ctx ends, and returns nil
+// then.
 func Run(ctx context.Context, o Options) error {
 	if o.Watch > 0 {
 		return watch(ctx, o)
@@ -115,7 +115,7 @@ func (o Options) text(b *bytes.Buffer, l list) {
 	l.text(&page{Buffer: b, all: o.All, detail: o.Detail})
 }
 
-// notes returns what the rows do not say.
+// notes returns one line for each fact that the rows do not show.
 func (o Options) notes(a engines.Answer, l list) []string {
 	var lines []string
 	for _, f := range a.Failed {
@@ -128,8 +128,8 @@ func (o Options) notes(a engines.Answer, l list) []string {
 	return lines
 }
 
-// nothing says why there is no row, and what to do. It is empty if a note has already
-// said so.
+// nothing returns a line that says why there is no row, and what to do. It returns "" if
+// another note already says so.
 func (o Options) nothing(a engines.Answer) string {
 	switch {
 	case len(a.Sources) > 0 && o.Interface != "":
@@ -163,7 +163,7 @@ func notes(w io.Writer, lines []string) {
 	}
 }
 
-// missing: who asks for one process wants to know by the exit code, too.
+// missing returns ErrMissing if o.PID is set and its engine did not answer, so that the exit code is 1.
 func (o Options) missing(a engines.Answer) error {
 	if o.PID != 0 && len(a.Failed) > 0 {
 		return ErrMissing

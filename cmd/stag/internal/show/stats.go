@@ -10,8 +10,8 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// counter is one counter: of a device, of one of its queues, or of the whole adapter,
-// which has neither.
+// counter is one counter of a device, of a queue, or of the whole adapter. A counter of
+// the whole adapter has no Device and no Queue.
 type counter struct {
 	origin
 	Device    string   `json:"device,omitempty"`
@@ -19,9 +19,9 @@ type counter struct {
 	Layer     string   `json:"layer"`
 	Name      string   `json:"name"`
 	Value     uint64   `json:"value"`
-	PerSecond *float64 `json:"per_second,omitempty"` // since the last time, when one watches
+	PerSecond *float64 `json:"per_second,omitempty"` // rate since the previous answer, with Watch
 
-	started time.Time // the engine
+	started time.Time // time at which the engine started
 }
 
 type counterList []counter
@@ -86,8 +86,8 @@ func (c counter) section() string {
 	return fmt.Sprintf("%s statistics (%s)", name, c.where())
 }
 
-// where returns the heading of the section. It differs for pinned programs with the same
-// name.
+// where returns the owner of the counters, for the heading of the section. For a pinned
+// program it has the directory, because two programs may have the same device name.
 func (c counter) where() string {
 	if c.Instance == "" {
 		return c.String()

@@ -43,7 +43,7 @@ func TestText(t *testing.T) {
 				o.Subject = subject
 				one := rendered(t, o)
 				if strings.HasSuffix(text, one) {
-					continue // it has no more to print
+					continue // the subject has no details
 				}
 				text += map[bool]string{true: "-v"}[o.Detail] + map[bool]string{true: " -a"}[o.All] + "\n" + one
 			}
@@ -67,7 +67,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestWhich: rows are selected by name, by interface and in the way of their subject.
+// TestWhich: rows are selected by name, by interface, and by the selectors of each subject.
 func TestWhich(t *testing.T) {
 	for _, c := range []struct {
 		subject, iface, match string
@@ -156,7 +156,8 @@ func TestWrongWhich(t *testing.T) {
 	}
 }
 
-// TestRates: a counter has a rate, unless the counter is new or a new engine with the same pid counts from 0.
+// TestRates: a counter has a rate. It has none if the counter is new, or if a new engine with the same pid counts from
+// 0 again.
 func TestRates(t *testing.T) {
 	take := func(change func(*engines.Source)) counterList {
 		s := offloaded()

@@ -16,16 +16,16 @@ import (
 // Shortest is the least time between two answers.
 const Shortest = 100 * time.Millisecond
 
-// watcher keeps what one answer needs of the previous one.
+// watcher has the state that one answer needs from the previous answer.
 type watcher struct {
 	Options
 	terminal bool
-	said     []string // notes of the last answer
+	said     []string // notes of the previous answer
 	values   map[series]uint64
-	at       time.Time // of the last answer
+	at       time.Time // time of the previous answer
 }
 
-// watched is a line of JSON.
+// watched is one answer in JSON, which is printed in one line.
 type watched struct {
 	Time time.Time `json:"time"`
 	Rows []flat    `json:"rows"`
@@ -77,7 +77,7 @@ func (w *watcher) once(ctx context.Context) error {
 	return w.missing(a)
 }
 
-// write prints an answer in one Write, and leaves room for the next on a terminal.
+// write prints an answer with one Write. On a terminal it overwrites the previous answer.
 func (w *watcher) write(l list, follow []string) error {
 	var b bytes.Buffer
 	switch {
@@ -103,8 +103,8 @@ const (
 	clearRest = "\x1b[J"
 )
 
-// redraw writes text over the previous text, as far as it fits above the following
-// lines.
+// redraw returns text with the control sequences that overwrite the previous text. It cuts
+// text so that there is room for the lines in follow below it.
 func redraw(text string, follow []string, f *os.File) *bytes.Buffer {
 	b := bytes.NewBufferString(home)
 	for _, line := range fit(strings.Split(strings.TrimSuffix(text, "\n"), "\n"), follow, f) {
@@ -114,9 +114,8 @@ func redraw(text string, follow []string, f *os.File) *bytes.Buffer {
 	return b
 }
 
-// fit leaves out the lines for which the terminal has no room, so that the first lines
-// stay visible, and returns how many. Two rows stay free: one for that number, and one
-// for the cursor.
+// fit returns the first lines for which the terminal has room. If lines are left out, the
+// last line says how many. Two rows stay free: one for that line, and one for the cursor.
 func fit(lines, follow []string, f *os.File) []string {
 	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	if err != nil || size.Row < 6 || size.Col == 0 {

@@ -14,18 +14,18 @@ import (
 
 // Info describes a build and the running kernel.
 type Info struct {
-	Version string `json:"version"`          // of the module; "(devel)" when the build does not know
-	Commit  string `json:"commit,omitempty"` // "" when the build does not know
-	Dirty   bool   `json:"dirty"`            // built with changes that are not in the commit
-	Time    string `json:"time,omitempty"`   // of the commit, RFC 3339
+	Version string `json:"version"`          // version of the module; "(devel)" if the build does not record it
+	Commit  string `json:"commit,omitempty"` // commit of the build; "" if the build does not record it
+	Dirty   bool   `json:"dirty"`            // the build had changes that are not in the commit
+	Time    string `json:"time,omitempty"`   // time of the commit, in the format of RFC 3339
 	Go      string `json:"go"`
-	System  string `json:"system"` // operating system and processor, as Go names them
-	Kernel  string `json:"kernel"` // release
-	// Modules in the build, as path and version.
+	System  string `json:"system"` // operating system and processor architecture, in the words of Go
+	Kernel  string `json:"kernel"` // release of the running kernel
+	// Modules are the modules in the build, each as path and version.
 	Modules []string `json:"modules"`
 }
 
-// Read asks the running program and the kernel.
+// Read returns the build information of the running program, and the release of the kernel.
 func Read() (Info, error) {
 	build, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -40,7 +40,7 @@ func Read() (Info, error) {
 	return v, nil
 }
 
-// of returns everything but the kernel.
+// of returns the Info of a build, without the kernel's release.
 func of(b *debug.BuildInfo) Info {
 	v := Info{
 		Version: b.Main.Version, Go: b.GoVersion,
