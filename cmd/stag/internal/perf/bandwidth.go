@@ -10,12 +10,12 @@ import (
 // flow runs one round of a bandwidth test on a lane.
 func (l *lane) flow(ctx context.Context, m *meter) error {
 	for {
-		over, nap, err := l.talk.turn(m)
+		over, limit, err := l.talk.turn(m)
 		if over || err != nil {
 			return err
 		}
 		before := l.talk.measured()
-		if err := l.await(ctx, nap); err != nil {
+		if err := l.await(ctx, limit); err != nil {
 			return err
 		}
 		if n := l.talk.measured() - before; n > 0 && m.completed(n, time.Now()) {

@@ -72,8 +72,8 @@ type talk interface {
 	news()
 	quiet(ctx context.Context) error
 	// turn posts messages, as many as fit into the send queue, and the notes or credits that are due. over reports that
-	// the lane has done its part of the round. nap is the longest time to wait before the next turn; 0: no limit.
-	turn(m *meter) (over bool, nap time.Duration, err error)
+	// the lane has done its part of the round. limit is the longest time to wait before the next turn; 0: no limit.
+	turn(m *meter) (over bool, limit time.Duration, err error)
 	// measured returns how many messages have been measured.
 	measured() uint64
 	// turns runs one round of a latency test.
@@ -98,14 +98,14 @@ func (l *lane) listen(n int) error {
 	return l.repost()
 }
 
-// await waits until something completes, and handles it. It waits no longer than nap, unless nap is 0.
-func (l *lane) await(ctx context.Context, nap time.Duration) error {
+// await waits until something completes, and handles it. It waits no longer than limit, unless limit is 0.
+func (l *lane) await(ctx context.Context, limit time.Duration) error {
 	if err := l.talk.check(); err != nil {
 		return err
 	}
 	n := l.run.poll(l.cq, l.got[:])
 	if n == 0 {
-		if err := l.sleep(ctx, nap); err != nil {
+		if err := l.sleep(ctx, limit); err != nil {
 			return err
 		}
 		n = l.cq.Poll(l.got[:])
@@ -122,15 +122,15 @@ func (l *lane) await(ctx context.Context, nap time.Duration) error {
 	return l.repost()
 }
 
-var errNap = errors.New("slept enough")
+var errWaited = errors.New("waited long enough")
 
-func (l *lane) sleep(ctx context.Context, nap time.Duration) error {
-	if nap == 0 {
+func (l *lane) sleep(ctx context.Context, limit time.Duration) error {
+	if limit == 0 {
 		return l.cq.Wait(ctx)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, nap, errNap)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errWaited)
 	defer cancel()
-	if err := l.cq.Wait(ctx); err != nil && !errors.Is(err, errNap) {
+	if err := l.cq.Wait(ctx); err != nil && !errors.Is(err, errWaited) {
 		return err
 	}
 	return nil

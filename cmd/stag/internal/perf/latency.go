@@ -43,7 +43,7 @@ type exchange struct {
 	ping    func() error  // sends a message
 	answers bool          // a call ends when the peer's message has arrived, not when the own message has completed
 	over    func() bool   // reports whether the server's part of the round is over
-	nap     time.Duration // longest time to wait before the next look, as in talk.turn
+	limit   time.Duration // longest time to wait before the next look, as in talk.turn
 }
 
 // call sends one message at a time. It measures until the message has completed or, with answers, until the answer
@@ -55,7 +55,7 @@ func (l *lane) call(ctx context.Context, times *samples, m *meter, x exchange) e
 			return err
 		}
 		for l.completed < l.posted || x.answers && l.received < l.posted {
-			if err := l.await(ctx, x.nap); err != nil {
+			if err := l.await(ctx, x.limit); err != nil {
 				return err
 			}
 		}
@@ -82,7 +82,7 @@ func (l *lane) answer(ctx context.Context, times *samples, m *meter, x exchange)
 				return err
 			}
 		}
-		if err := l.await(ctx, x.nap); err != nil {
+		if err := l.await(ctx, x.limit); err != nil {
 			return err
 		}
 	}

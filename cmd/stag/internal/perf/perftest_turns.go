@@ -10,24 +10,24 @@ import (
 // without a completion, when it reports to a peer from which nothing arrives any more, and when it checks that the peer
 // still exists.
 const (
-	creditNap = 200 * time.Microsecond
-	idleNap   = 10 * time.Millisecond
-	longNap   = 100 * time.Millisecond
+	creditWait = 200 * time.Microsecond
+	idleWait   = 10 * time.Millisecond
+	longWait   = 100 * time.Millisecond
 )
 
 // turn sends credits, posts what can be posted, and returns how long to sleep afterwards.
-func (x *strand) turn(m *meter) (over bool, nap time.Duration, err error) {
+func (x *strand) turn(m *meter) (over bool, limit time.Duration, err error) {
 	if err := x.credit(); err != nil {
 		return false, 0, err
 	}
-	if nap, err = x.push(m); err != nil {
+	if limit, err = x.push(m); err != nil {
 		return false, 0, err
 	}
 	if x.through() {
 		m.ended(time.Now())
 		return true, 0, nil
 	}
-	return false, nap, nil
+	return false, limit, nil
 }
 
 // measured returns the number of this end's messages, or of the messages that arrive.
@@ -39,29 +39,29 @@ func (x *strand) measured() uint64 {
 }
 
 // push posts what can be posted, and returns how long to sleep afterwards.
-func (x *strand) push(m *meter) (nap time.Duration, err error) {
+func (x *strand) push(m *meter) (limit time.Duration, err error) {
 	l, run := x.l, x.l.run
-	nap = longNap
+	limit = longWait
 	if l.received > x.credited {
-		nap = idleNap
+		limit = idleWait
 	}
 	if !run.drives() {
-		return nap, nil
+		return limit, nil
 	}
 	for !run.enough(l.posted, l.begun) {
 		n := l.room()
 		if n == 0 {
-			return nap, nil
+			return limit, nil
 		}
 		if run.Test.op() == rdmaSend && x.underway()+n >= run.window() {
-			return creditNap, nil
+			return creditWait, nil
 		}
 		m.posting(n)
 		if err := l.post(n); err != nil {
-			return nap, err
+			return limit, err
 		}
 	}
-	return nap, l.mark()
+	return limit, l.mark()
 }
 
 // through reports whether this end has done its part of the size.
@@ -82,7 +82,7 @@ func (x *strand) through() bool {
 // turns runs one size of a latency test: bounce for write_lat, call and answer for the others.
 func (x *strand) turns(ctx context.Context, times *samples, m *meter) error {
 	l := x.l
-	how := exchange{ping: x.ping, answers: l.run.takes(), over: func() bool { return l.completed >= l.run.Iterations }, nap: longNap}
+	how := exchange{ping: x.ping, answers: l.run.takes(), over: func() bool { return l.completed >= l.run.Iterations }, limit: longWait}
 	switch {
 	case l.run.Test == WriteLat:
 		return x.bounce(ctx, times, m)
@@ -117,7 +117,7 @@ func (x *strand) bounce(ctx context.Context, times *samples, m *meter) error {
 			return err
 		}
 		for x.l.completed < x.l.posted {
-			if err := x.l.await(ctx, longNap); err != nil {
+			if err := x.l.await(ctx, longWait); err != nil {
 				return err
 			}
 		}
@@ -138,9 +138,9 @@ func (x *strand) lead() int {
 
 // Limits of polling: how long look polls memory without a sleep, and how long it sleeps after that.
 const (
-	looking  = time.Millisecond
-	lookNap  = 50 * time.Microsecond
-	lookWell = 1 << 10 // number of polls between two checks of the connection
+	looking   = time.Millisecond
+	lookSleep = 50 * time.Microsecond
+	lookWell  = 1 << 10 // number of polls between two checks of the connection
 )
 
 // look waits until the last octet of the peer's message is want. The peer may change this octet at any time, without a
@@ -160,7 +160,7 @@ func (x *strand) look(ctx context.Context, want byte) error {
 		if time.Since(x.heard) < looking {
 			runtime.Gosched()
 		} else {
-			time.Sleep(lookNap)
+			time.Sleep(lookSleep)
 		}
 	}
 	x.l.received++

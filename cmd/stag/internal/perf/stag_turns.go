@@ -57,7 +57,7 @@ func (n *notes) failed(ctx context.Context, c *rdma.Completion) error {
 func (n *notes) measured() uint64 { return n.l.completed }
 
 // turn posts messages, as many as fit, and sends the notes that are due. over reports that the round is over at both ends.
-func (n *notes) turn(m *meter) (over bool, nap time.Duration, err error) {
+func (n *notes) turn(m *meter) (over bool, limit time.Duration, err error) {
 	if err := n.repay(); err != nil {
 		return false, 0, err
 	}
