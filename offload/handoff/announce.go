@@ -17,14 +17,14 @@ const (
 	maxMSS = 32767
 )
 
-// Window is how large a receive window can be on a connection that was announced
-// with Announce, in octets: as large as tcp.Config.RcvBuf is by default.
+// Window is the largest receive window in octets of a connection that Announce has
+// prepared. It is as large as the default of tcp.Config.RcvBuf.
 const Window = 16 << 20
 
 // Announce makes a socket announce an MSS of at most mss to its peers, and a window
-// scale with which the window can reach Window. The scale cannot change later, so the
-// caller must call Announce before the socket connects or listens, in the socket's
-// network namespace. Connections that the socket accepts inherit both.
+// scale with which the window can reach Window. The scale cannot change later. The
+// caller must therefore call Announce before the socket connects or listens, in the
+// socket's network namespace. Connections that the socket accepts inherit both values.
 func Announce(c syscall.RawConn, mss int) error {
 	var inner error
 	err := c.Control(func(fd uintptr) {
@@ -39,23 +39,22 @@ func Announce(c syscall.RawConn, mss int) error {
 	return nil
 }
 
-// scaleUp gives the socket a receive buffer from which the kernel chooses a scale
-// for Window. It needs none where the namespace's default leads to that: a buffer
-// that was set does not grow with the path any more while the connection is the
-// kernel's.
+// scaleUp gives the socket a receive buffer from which the kernel derives a scale for
+// Window. It sets no buffer if the namespace's default leads to that scale. While the
+// kernel has the connection, a buffer that was set no longer grows with the path.
 func scaleUp(fd int) error {
-	// A window of 65535 units reaches Window if the kernel's largest buffer is half
-	// of that: the unit is a power of two.
+	// A window of 65535 units reaches Window if the kernel's largest buffer is half of
+	// Window, because the unit is a power of two.
 	if largest, err := largestBuffer(); err == nil && largest >= Window/2 {
 		return nil
 	}
-	// Between a quarter and half of a buffer is for octets, and the option's value is
-	// doubled before.
+	// The kernel doubles the value of the option. Between a quarter and half of a
+	// buffer is available for octets.
 	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 2*Window)
 }
 
-// largestBuffer returns the largest receive buffer that the kernel gives a connection by
-// itself in this namespace: the third number of net.ipv4.tcp_rmem.
+// largestBuffer returns the largest receive buffer that the kernel gives a connection
+// without a request, in this namespace. It is the third number of net.ipv4.tcp_rmem.
 func largestBuffer() (int, error) {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_rmem")
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkKind refuses everything but a TCP socket over IP.
+// checkKind returns an error unless the socket is a TCP socket over IP.
 func (s *Socket) checkKind() error {
 	var kind [3]int
 	for i, name := range []int{unix.SO_DOMAIN, unix.SO_TYPE, unix.SO_PROTOCOL} {
@@ -31,7 +31,8 @@ func (s *Socket) checkKind() error {
 	return nil
 }
 
-// check is step 1: refuse what cannot be moved. It changes nothing.
+// check is step 1. It returns an error if the connection cannot be moved. It changes
+// nothing.
 func (s *Socket) check() error {
 	if s.fd < 0 {
 		return ErrClosed
@@ -75,8 +76,8 @@ func (s *Socket) checkState() error {
 	return nil
 }
 
-// checkSegments refuses a connection whose peer may send more at a time than
-// the engine's frames hold.
+// checkSegments refuses a connection whose peer may send segments that are longer than
+// the engine's frames.
 func (s *Socket) checkSegments(info tcpInfo) error {
 	if have := int(info.announced()); s.mss != 0 && have > s.mss {
 		return fmt.Errorf("%w: the peer was told an MSS of %d, and a frame holds %d: set TCP_MAXSEG to %d before connect or listen",
@@ -85,7 +86,7 @@ func (s *Socket) checkSegments(info tcpInfo) error {
 	return nil
 }
 
-// poll asks which of the events, POLLERR and POLLHUP are there, without waiting.
+// poll returns which of the events, POLLERR and POLLHUP are pending. It does not wait.
 func (s *Socket) poll(events int16) (int16, error) {
 	for {
 		fds := []unix.PollFd{{Fd: int32(s.fd), Events: events}}
@@ -99,7 +100,8 @@ func (s *Socket) poll(events int16) (int16, error) {
 	}
 }
 
-// checkULP refuses kernel TLS and its like.
+// checkULP refuses a socket with kernel TLS or another upper-layer protocol of the
+// kernel.
 func (s *Socket) checkULP() error {
 	name, err := unix.GetsockoptString(s.fd, unix.SOL_TCP, unix.TCP_ULP)
 	switch {
@@ -126,7 +128,7 @@ func (s *Socket) checkFilter() error {
 	return nil
 }
 
-// ipOptions are the options by which a socket adds to the IP header.
+// ipOptions lists the socket options that add to the IP header.
 var ipOptions = map[bool][]struct {
 	level, name int
 	text        string
@@ -138,8 +140,8 @@ var ipOptions = map[bool][]struct {
 	},
 }
 
-// checkOptions refuses IPv4 options and IPv6 extension headers, which the engine
-// does not send and the XDP program does not steer.
+// checkOptions refuses IPv4 options and IPv6 extension headers. The engine does not
+// send them, and the XDP program does not steer packets with them.
 func (s *Socket) checkOptions() error {
 	for _, o := range ipOptions[!s.tuple.Remote.Addr().Is4()] {
 		n, err := optionLen(s.fd, o.level, o.name)
@@ -153,12 +155,12 @@ func (s *Socket) checkOptions() error {
 	return nil
 }
 
-// checkUrgent refuses urgent data that has been announced or has arrived. An urgent
-// octet that was read out of order and left a gap is detected later, by unread.
+// checkUrgent refuses urgent data that has been announced or has arrived. unread later
+// detects an urgent octet that was read out of order and left a gap.
 func (s *Socket) checkUrgent() error {
 	var octet [1]byte
 	_, _, err := unix.Recvfrom(s.fd, octet[:], unix.MSG_OOB|unix.MSG_PEEK|unix.MSG_DONTWAIT)
-	// EINVAL: none has been announced, or none is kept apart (SO_OOBINLINE).
+	// EINVAL: no urgent data was announced, or urgent data is inline (SO_OOBINLINE)
 	if !errors.Is(err, unix.EINVAL) {
 		return ErrUrgent
 	}
@@ -172,6 +174,6 @@ func (s *Socket) checkUrgent() error {
 	return nil
 }
 
-// checkPermission tries TCP_REPAIR without entering it: leaving repair mode
-// needs the same right, and so sends nothing.
+// checkPermission checks that the process may use TCP_REPAIR, without entering repair
+// mode. Leaving repair mode needs the same right. TCP_REPAIR_OFF_NO_WP sends nothing.
 func (s *Socket) checkPermission() error { return s.repairOff(unix.TCP_REPAIR_OFF_NO_WP) }

@@ -12,20 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Numbers for which x/sys has no names: TCP_AO_INFO (linux/tcp.h) and the
-// attribute INET_DIAG_MD5SIG (linux/inet_diag.h).
+// Numbers that x/sys has no names for: TCP_AO_INFO (linux/tcp.h) and the attribute
+// INET_DIAG_MD5SIG (linux/inet_diag.h).
 const (
 	tcpAOInfo      = 40
 	inetDiagMD5Sig = 18
-	// The bit of INET_DIAG_INFO: only with it the kernel adds the attribute.
+	// Bit of INET_DIAG_INFO in the request. Without it the kernel does not add the
+	// attribute.
 	diagInfo = 1 << 1
 )
 
 // checkSignature refuses TCP-AO (RFC 5925) and TCP-MD5 (RFC 2385). The engine would
 // send unsigned segments, which the peer drops silently. A socket option reports
-// TCP-AO; only socket diagnosis reports TCP-MD5.
+// TCP-AO. Only socket diagnosis reports TCP-MD5.
 //
-// checkSignature asks once: the program must not use the socket between Open and Take.
+// checkSignature asks the kernel once. The program must not use the socket between Open
+// and Take.
 func (s *Socket) checkSignature() error {
 	if s.unsigned {
 		return nil
@@ -51,8 +53,7 @@ func (s *Socket) checkSignature() error {
 	return nil
 }
 
-// diagnose asks the kernel about the socket and returns the answer's
-// attributes.
+// diagnose asks the kernel about the socket. It returns the attributes of the answer.
 func (s *Socket) diagnose() ([]byte, error) {
 	cookie, err := unix.GetsockoptUint64(s.fd, unix.SOL_SOCKET, unix.SO_COOKIE)
 	if err != nil {
@@ -72,17 +73,18 @@ func (s *Socket) diagnose() ([]byte, error) {
 	return d.ask(s.diagRequest(cookie))
 }
 
-// Diagnosis is a socket for asking the kernel about the sockets of one network
+// Diagnosis is a netlink socket that asks the kernel about the sockets of one network
 // namespace. It is safe for concurrent use.
 type Diagnosis struct {
-	space uint64 // the namespace's cookie
+	space uint64 // cookie of the namespace
 
-	mu  sync.Mutex // guards what follows, for as long as a question is open
+	mu  sync.Mutex // guards the fields below; held from a request to its answer
 	fd  int
 	buf []byte
 }
 
-// OpenDiagnosis opens one for the network namespace of the calling thread.
+// OpenDiagnosis opens a Diagnosis for the network namespace of the calling thread. The
+// caller must close it.
 func OpenDiagnosis() (*Diagnosis, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
@@ -96,7 +98,7 @@ func OpenDiagnosis() (*Diagnosis, error) {
 	return &Diagnosis{space: space, fd: fd, buf: make([]byte, 16<<10)}, nil
 }
 
-// Close gives the socket up.
+// Close closes the netlink socket.
 func (d *Diagnosis) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -108,7 +110,7 @@ func (d *Diagnosis) Close() error {
 	return unix.Close(fd)
 }
 
-// ask sends one question and returns the attributes of the answer.
+// ask sends one request. It returns the attributes of the answer.
 func (d *Diagnosis) ask(question []byte) ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -145,10 +147,10 @@ func (s *Socket) diagRequest(cookie uint64) []byte {
 	b = ne.AppendUint16(b, unix.SOCK_DIAG_BY_FAMILY)
 	b = ne.AppendUint16(b, unix.NLM_F_REQUEST)
 	b = ne.AppendUint32(b, 1) // sequence number
-	b = ne.AppendUint32(b, 0) // port id: the kernel fills it in
+	b = ne.AppendUint32(b, 0) // port id; the kernel fills it in
 
 	b = append(b, family, unix.IPPROTO_TCP, diagInfo, 0)
-	b = ne.AppendUint32(b, ^uint32(0)) // any state
+	b = ne.AppendUint32(b, ^uint32(0)) // sockets in any state
 	b = be.AppendUint16(b, s.tuple.Local.Port())
 	b = be.AppendUint16(b, s.tuple.Remote.Port())
 	b = appendAddr(b, s.tuple.Local.Addr())
@@ -158,7 +160,7 @@ func (s *Socket) diagRequest(cookie uint64) []byte {
 	return ne.AppendUint32(b, uint32(cookie>>32))
 }
 
-// appendAddr appends an address in 16 octets, an IPv4 one in the first four.
+// appendAddr appends an address as 16 octets. An IPv4 address takes the first four.
 func appendAddr(b []byte, a netip.Addr) []byte {
 	octets := make([]byte, 16)
 	copy(octets, a.AsSlice())
@@ -189,7 +191,7 @@ func diagAnswer(b []byte) ([]byte, error) {
 	return body[diagMsgLen:], nil
 }
 
-// hasAttribute looks for an attribute of the given type.
+// hasAttribute reports whether b contains an attribute of the given type.
 func hasAttribute(b []byte, kind uint16) (bool, error) {
 	for len(b) >= 4 {
 		size := int(binary.NativeEndian.Uint16(b))
@@ -204,8 +206,8 @@ func hasAttribute(b []byte, kind uint16) (bool, error) {
 	return false, nil
 }
 
-// ownDiagnosis opens a Diagnosis in the network namespace of s, whose cookie is space.
-// The running thread may be in another namespace.
+// ownDiagnosis opens a Diagnosis in the network namespace of s. space is the cookie of
+// that namespace. The running thread may be in another namespace.
 func (s *Socket) ownDiagnosis(space uint64) (*Diagnosis, error) {
 	d, err := OpenDiagnosis()
 	if err != nil || d.space == space {
@@ -215,8 +217,8 @@ func (s *Socket) ownDiagnosis(space uint64) (*Diagnosis, error) {
 	return s.diagnosisThere()
 }
 
-// diagnosisThere opens it on a thread that enters the namespace and is thrown
-// away afterwards.
+// diagnosisThere opens a Diagnosis on a thread that enters the namespace. The thread
+// ends afterwards.
 func (s *Socket) diagnosisThere() (d *Diagnosis, err error) {
 	space, err := unix.IoctlRetInt(s.fd, unix.SIOCGSKNS)
 	if err != nil {
@@ -226,7 +228,7 @@ func (s *Socket) diagnosisThere() (d *Diagnosis, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 		if err = unix.Setns(space, unix.CLONE_NEWNET); err != nil {
 			err = fmt.Errorf("enter the socket's network namespace: %w", err)
 			return
@@ -237,7 +239,7 @@ func (s *Socket) diagnosisThere() (d *Diagnosis, err error) {
 	return d, err
 }
 
-// receive is recv, repeated if a signal interrupts it.
+// receive calls recv. It repeats the call if a signal interrupts it.
 func receive(fd int, b []byte, flags int) (int, error) {
 	for {
 		n, _, err := unix.Recvfrom(fd, b, flags)

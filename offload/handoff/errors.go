@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Reasons for which a connection cannot be taken over. In all these cases the kernel's
-// connection is unchanged, or restored as it was.
+// Reasons for which a connection cannot be taken over. The kernel's connection is
+// unchanged or restored in all these cases.
 var (
 	ErrNotTCP         = errors.New("not a TCP socket")
 	ErrMPTCP          = errors.New("a Multipath TCP socket cannot be taken over: call SetMultipathTCP(false) on the net.Dialer or net.ListenConfig")
@@ -48,8 +48,8 @@ func (e *LostError) Unwrap() error { return e.Err }
 // Step names the parts of a take-over, in their order.
 type Step int
 
-// The steps. Up to StepRead a failure leaves the connection with the kernel;
-// from StepReplace on it is lost.
+// The steps of a take-over. If a step up to StepRead fails, the kernel keeps the
+// connection. If StepReplace or a later step fails, the connection is lost.
 const (
 	StepCheck Step = iota
 	StepPark
@@ -74,13 +74,14 @@ var stepNames = [...]string{
 
 func (s Step) String() string { return stepNames[s] }
 
-// stateNames are the kernel's numbers for the states of RFC 9293 §3.3.2.
+// stateNames is indexed by the kernel's number of a TCP state. The names are those of
+// RFC 9293 §3.3.2.
 var stateNames = [...]string{
 	1: "ESTABLISHED", "SYN-SENT", "SYN-RECEIVED", "FIN-WAIT-1", "FIN-WAIT-2",
 	"TIME-WAIT", "CLOSED", "CLOSE-WAIT", "LAST-ACK", "LISTEN", "CLOSING", "NEW-SYN-RECEIVED",
 }
 
-// established and closed are the two states that matter here.
+// established and closed are the two states that this package uses.
 const (
 	established = 1
 	closed      = 7

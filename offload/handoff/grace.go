@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Grace waits until packets that had passed the XDP program when the wait began have
-// gone through the kernel's stack. One barrier serves all waits that began before it,
-// so that many take-overs at once cost little more than one. The zero Grace is ready
-// to use. It is safe for concurrent use.
+// Grace waits until the kernel's stack has processed all packets that had passed the
+// XDP program when the wait began. One barrier serves all waits that began before it.
+// Many take-overs at once therefore cost little more than one. The zero Grace is ready
+// to use. A Grace is safe for concurrent use.
 type Grace struct {
 	mu      sync.Mutex
-	next    *round // for the waits that began since the running barrier began
+	next    *round // round of the waits that began after the running barrier began
 	running bool
 
-	// barrier replaces the kernel's in tests.
+	// barrier replaces the kernel's barrier in tests.
 	barrier func() error
 }
 
@@ -39,7 +39,7 @@ func (g *Grace) Wait(ctx context.Context) error {
 	}
 }
 
-// join enters the next round, whose barrier has not begun.
+// join enters the next round. The barrier of that round has not begun.
 func (g *Grace) join() *round {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -74,10 +74,10 @@ func (g *Grace) run() {
 	}
 }
 
-// membarrier waits for an RCU grace period: every packet is carried from the
+// membarrier waits for an RCU grace period. The kernel carries every packet from the
 // driver to its socket within one RCU read section.
 func membarrier() error {
-	const global = 1 // MEMBARRIER_CMD_GLOBAL
+	const global = 1 // value of MEMBARRIER_CMD_GLOBAL
 	for {
 		_, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0)
 		switch errno {

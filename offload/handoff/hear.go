@@ -11,32 +11,32 @@ import (
 
 // A route through an interface does not show that the peer's segments arrive at that
 // interface with the addresses of the socket. They do not if this host translates
-// addresses, if the route back is another one, if the card strips a VLAN tag, or
-// behind a tunnel. A placeholder would silence such a connection. Therefore Take does
-// not give a socket up before a segment of its connection has reached an engine.
+// addresses, if the route back is another one, if the card strips a VLAN tag, or behind
+// a tunnel. A placeholder would silence such a connection. Therefore Take does not give
+// a socket up before a segment of its connection has reached an engine.
 
-// patience is how long a take-over waits for such a segment.
+// patience holds the time limits of a take-over that waits for a segment of the peer.
 type patience struct {
-	within time.Duration // in all
-	past   time.Duration // after the kernel has received a segment instead
+	within time.Duration // longest wait in all
+	past   time.Duration // longest wait after the kernel has received a segment instead
 	again  time.Duration // shortest time between two probes that the peer both answers
-	look   time.Duration // interval of reading the state of the kernel's connection, at first
+	look   time.Duration // first interval between two reads of the kernel's connection state
 }
 
 // usual is the patience of every Socket except in tests. Linux answers probes of one
-// connection at most every 500 ms (tcp_invalid_ratelimit).
+// connection at most once in 500 ms (tcp_invalid_ratelimit).
 var usual = patience{within: 6 * time.Second, past: 500 * time.Millisecond, again: 600 * time.Millisecond, look: 20 * time.Millisecond}
 
-// The second question waits for the retransmission timeout of the kernel, which
-// can be long for a connection that has lost much.
+// Limits of the time until the second probe. That time is the kernel's retransmission
+// timeout, which can be long for a connection that has lost much.
 const (
 	leastRTO = 200 * time.Millisecond
 	mostRTO  = 2 * time.Second
 )
 
-// ask makes the kernel send a window probe, unless a segment has been heard
-// already. The probe is an empty segment in front of what the peer expects next,
-// which every TCP acknowledges at once (RFC 9293 §3.10.7.4).
+// ask makes the kernel send a window probe, unless a segment has arrived already. The
+// probe is an empty segment in front of the octet that the peer expects next. Every TCP
+// acknowledges such a segment at once (RFC 9293 §3.10.7.4).
 func (s *Socket) ask(heard <-chan struct{}) error {
 	select {
 	case <-heard:
@@ -46,9 +46,9 @@ func (s *Socket) ask(heard <-chan struct{}) error {
 	}
 }
 
-// repairOff leaves repair mode although the socket is not in it: with TCP_REPAIR_OFF
-// the kernel then sends a window probe. The call clears SO_REUSEADDR, and repairOff
-// restores it.
+// repairOff sets TCP_REPAIR_OFF on a socket that is not in repair mode. With that mode
+// the kernel sends a window probe. The call clears SO_REUSEADDR. repairOff restores
+// SO_REUSEADDR.
 func (s *Socket) repairOff(mode int) error {
 	reuse, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR)
 	if err != nil {
@@ -67,9 +67,9 @@ func (s *Socket) repairOff(mode int) error {
 	return nil
 }
 
-// hear waits until a segment of the connection has reached an engine. The peer
-// has been asked once, and is asked again as time passes, since the question or
-// the answer can be lost.
+// hear waits until a segment of the connection has reached an engine. The caller has
+// sent one probe. hear sends further probes as time passes, because the probe or the
+// answer can be lost.
 func (s *Socket) hear(ctx context.Context, heard <-chan struct{}) error {
 	select {
 	case <-heard:
@@ -93,7 +93,8 @@ func (s *Socket) hear(ctx context.Context, heard <-chan struct{}) error {
 			if err := h.look(now, heard); err != nil {
 				return err
 			}
-			// Thousands of sockets may wait: look less often after a long wait.
+			// Thousands of sockets may wait, so that a long wait must read the state
+			// less often.
 			pause = min(2*pause, 8*s.patience.look)
 			tick.Reset(min(pause, time.Until(sooner(h.next, h.end))))
 		}
@@ -104,12 +105,12 @@ func (s *Socket) hear(ctx context.Context, heard <-chan struct{}) error {
 type hearing struct {
 	s     *Socket
 	began time.Time
-	end   time.Time // when the take-over gives up
+	end   time.Time // time when the take-over gives up
 	rto   time.Duration
 	next  time.Time // time of the next probe
 	asked int
 	had   uint32 // segments that the kernel had received at the last probe
-	past  uint32 // segments that it has received since: they bypassed the XDP program
+	past  uint32 // segments that the kernel has received since: they bypassed the XDP program
 }
 
 func (s *Socket) newHearing(now time.Time) (*hearing, error) {
@@ -123,9 +124,9 @@ func (s *Socket) newHearing(now time.Time) (*hearing, error) {
 	}, nil
 }
 
-// look reads the state of the kernel's connection, and probes the peer again when it
-// is time. A segment that the kernel receives long after the grace period was not
-// delayed in the stack: it bypassed the XDP program.
+// look reads the state of the kernel's connection and sends the next probe when it is
+// time. A segment that the kernel receives long after the grace period was not delayed
+// in the stack. It bypassed the XDP program.
 func (h *hearing) look(now time.Time, heard <-chan struct{}) error {
 	info, err := getTCPInfo(h.s.fd)
 	if err != nil {
@@ -154,9 +155,10 @@ func (h *hearing) look(now time.Time, heard <-chan struct{}) error {
 	return h.s.ask(heard)
 }
 
-// after is when the peer is asked again that is being asked now. The second
-// question comes so soon for the case that the first was lost. If the answer was
-// lost, the third is the one that can get another: it counts from the first.
+// after returns when to send the next probe. now is the time of the current probe. The
+// second probe comes soon, in case the first was lost. If only the answer was lost, the
+// third probe is the first one that the peer answers again. The time of the third probe
+// counts from the first.
 func (h *hearing) after(now time.Time) time.Time {
 	if h.asked == 1 {
 		return later(now.Add(h.rto), h.began.Add(h.s.patience.again))

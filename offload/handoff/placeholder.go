@@ -14,10 +14,10 @@ import (
 
 // Placeholder keeps a connection's 4-tuple in the kernel while an engine runs the
 // connection. It is an ESTABLISHED socket with empty queues and no timers, always in
-// repair mode. No segment of the tuple should reach it. Some do while the XDP program
-// is attached but does not run, as on a veth interface that is just coming up. The
-// placeholder drops them, since an answer could acknowledge octets that the engine has
-// not received. It is safe for concurrent use.
+// repair mode. Segments of the tuple reach it only while the XDP program is attached
+// but does not run, as on a veth interface that is just coming up. The placeholder
+// drops these segments, because an answer could acknowledge octets that the engine has
+// not received. A Placeholder is safe for concurrent use.
 type Placeholder struct {
 	tuple Tuple
 	ip    IP
@@ -30,7 +30,7 @@ type Placeholder struct {
 // Tuple returns the connection's 4-tuple and interface.
 func (p *Placeholder) Tuple() Tuple { return p.tuple }
 
-// IP returns what the kernel put into IP headers until now.
+// IP returns the values that the kernel has put into IP headers until now.
 func (p *Placeholder) IP() IP { return p.ip }
 
 // Err returns nil as long as the kernel has received no segment of the tuple and the
@@ -58,7 +58,7 @@ func (p *Placeholder) Err() error {
 	return nil
 }
 
-// Strays returns how many segments of the tuple have reached the placeholder and were
+// Strays returns how many segments of the tuple the placeholder has received and
 // dropped. After Close it returns ErrClosed.
 func (p *Placeholder) Strays() (uint32, error) {
 	p.mu.Lock()
@@ -73,7 +73,7 @@ func (p *Placeholder) Strays() (uint32, error) {
 	return drops - p.drops, nil
 }
 
-// Close releases the 4-tuple without sending anything. It may be called twice.
+// Close releases the 4-tuple without sending anything. Close may be called twice.
 func (p *Placeholder) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,15 +85,15 @@ func (p *Placeholder) Close() error {
 	return dissolve(fd)
 }
 
-// dissolve disconnects a socket in repair mode, which sends nothing, and closes the
-// descriptor. The connection ends even if other descriptors of the socket are open.
+// dissolve disconnects a socket in repair mode and closes the descriptor. Nothing is
+// sent. The connection ends even if other descriptors of the socket are open.
 func dissolve(fd int) error {
 	return errors.Join(disconnect(fd), unix.Close(fd))
 }
 
-// disconnect puts the socket into CLOSED. In repair mode nothing is sent; both
-// queues are emptied and all timers stopped. The error that the kernel leaves
-// on the socket is taken off.
+// disconnect puts the socket into CLOSED. In repair mode the kernel sends nothing,
+// empties both queues and stops all timers. disconnect clears the error that the kernel
+// leaves on the socket.
 func disconnect(fd int) error {
 	if err := socket.Disconnect(fd); err != nil {
 		return fmt.Errorf("disconnect the socket: %w", err)
@@ -102,8 +102,8 @@ func disconnect(fd int) error {
 	return err
 }
 
-// placeholder turns the socket into one: step 6. Afterwards the Socket has no
-// descriptor any more.
+// placeholder is step 6. It turns the socket into a Placeholder. The Socket has no
+// descriptor afterwards.
 func (s *Socket) placeholder(state tcp.State) (*Placeholder, error) {
 	fd := s.fd
 	s.fd = -1
@@ -118,8 +118,8 @@ func (s *Socket) placeholder(state tcp.State) (*Placeholder, error) {
 	return p, nil
 }
 
-// rebuild disconnects the socket, which silently throws its queues away, and
-// connects it again in repair mode, which sends nothing either.
+// rebuild disconnects the socket, which discards the queues. It then connects the
+// socket again in repair mode. The kernel sends nothing in either case.
 func (s *Socket) rebuild(fd int, state tcp.State) error {
 	if err := disconnect(fd); err != nil {
 		return err
@@ -152,10 +152,10 @@ func (s *Socket) rebuild(fd int, state tcp.State) error {
 	return nil
 }
 
-// bind gives the socket its local address back. EINVAL: it was bound to its
-// port before it was first connected and has kept it; connect then chooses the
-// address as it did before, and verify looks. getsockname would not tell, it
-// shows ports that are gone.
+// bind gives the socket its local address back. EINVAL means that the socket was bound
+// to its port before it was first connected, and has kept the port. connect then
+// chooses the address as before, and verify checks it. getsockname does not help,
+// because it also shows ports that the socket no longer has.
 func (s *Socket) bind(fd int) error {
 	err := unix.Bind(fd, s.local)
 	if errors.Is(err, unix.EINVAL) {
@@ -172,8 +172,8 @@ func refuseAll(fd int) error {
 		&unix.SockFprog{Len: uint16(len(none)), Filter: &none[0]})
 }
 
-// verify checks that the socket is a placeholder, and says how many segments
-// it has thrown away. With no queue selected, a write to it is refused.
+// verify checks that the socket is a placeholder. It returns how many segments the
+// socket has dropped. With no queue selected, the kernel refuses a write to the socket.
 func (s *Socket) verify(fd int, state tcp.State) (drops uint32, err error) {
 	info, err := getTCPInfo(fd)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// The kernel's numbers of the queues of a socket in repair mode.
+// Numbers of the kernel for the queues of a socket in repair mode.
 const (
 	noQueue = iota
 	receiveQueue
@@ -21,19 +21,19 @@ const (
 
 // settle is how long the kernel must receive no segment before the state counts as
 // stable. Receive offload and packet steering between CPUs can hold a segment beyond
-// the grace period. maxRounds limits the wait.
+// the grace period. maxRounds limits the number of waits.
 const (
 	settle    = time.Millisecond
 	maxRounds = 50
 )
 
-// peekSlack is room for the part of the oldest unacknowledged buffer that the
-// peer has acknowledged already: a buffer of one segment is not trimmed.
+// peekSlack is room in octets for the acknowledged part of the oldest buffer in the
+// send queue. The kernel does not trim a buffer of one segment.
 const peekSlack = 64 << 10
 
-// read fills a state from a socket in repair mode whose segments are parked. It leaves
-// the send queue selected, so that the kernel transmits no unsent octets and SND.NXT
-// does not change.
+// read fills a state from a socket in repair mode whose segments are parked. read
+// leaves the send queue selected, so that the kernel transmits no unsent octets and
+// SND.NXT does not change.
 func (s *Socket) read() (tcp.State, error) {
 	for range maxRounds {
 		before, err := getTCPInfo(s.fd)
@@ -60,7 +60,7 @@ func (s *Socket) read() (tcp.State, error) {
 	return tcp.State{}, ErrMoving
 }
 
-// settle waits for the time in which a held segment would arrive.
+// settle waits as long as a held segment can take to arrive.
 func (s *Socket) settle() {
 	if s.settling != nil {
 		s.settling()
@@ -69,7 +69,7 @@ func (s *Socket) settle() {
 	time.Sleep(settle)
 }
 
-// still reports whether the kernel has seen no segment since before.
+// still reports whether the kernel has received no segment since before.
 func (s *Socket) still(st *tcp.State, before tcpInfo) (bool, error) {
 	after, err := getTCPInfo(s.fd)
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *Socket) readReceived(st *tcp.State) error {
 	if err != nil {
 		return err
 	}
-	// One octet more than expected shows that there is no more.
+	// One octet more than expected shows whether there are more.
 	st.Unread, err = s.peek(size + 1)
 	if err != nil {
 		return fmt.Errorf("read the receive queue: %w", err)
@@ -113,8 +113,9 @@ func (s *Socket) readReceived(st *tcp.State) error {
 	return nil
 }
 
-// unread returns how many octets the receive queue holds. SIOCINQ counts up to an
-// urgent mark, or all if urgent data is inline: a difference is a mark.
+// unread returns how many octets the receive queue contains. SIOCINQ counts the octets
+// up to an urgent mark, or all if urgent data is inline. A difference between the two
+// counts shows a mark.
 func (s *Socket) unread() (int, error) {
 	inline, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_OOBINLINE)
 	if err != nil {
@@ -135,7 +136,8 @@ func (s *Socket) unread() (int, error) {
 	return size[1], nil
 }
 
-// readSent reads what the peer has not acknowledged and what was not sent.
+// readSent reads the octets that the peer has not acknowledged and those that were not
+// sent.
 func (s *Socket) readSent(st *tcp.State) error {
 	end, err := s.queueSeq(sendQueue)
 	if err != nil {
@@ -165,7 +167,7 @@ func (s *Socket) readSent(st *tcp.State) error {
 	return nil
 }
 
-// queueSeq selects a queue and returns the sequence number behind its end.
+// queueSeq selects a queue. It returns the sequence number behind the end of the queue.
 func (s *Socket) queueSeq(queue int) (seq.Num, error) {
 	if err := unix.SetsockoptInt(s.fd, unix.SOL_TCP, unix.TCP_REPAIR_QUEUE, queue); err != nil {
 		return 0, fmt.Errorf("select queue %d: %w", queue, err)
@@ -177,7 +179,7 @@ func (s *Socket) queueSeq(queue int) (seq.Num, error) {
 	return seq.Num(v), nil
 }
 
-// peek reads up to n octets of the selected queue and leaves them there.
+// peek reads up to n octets of the selected queue without removing them.
 func (s *Socket) peek(n int) ([]byte, error) {
 	b := make([]byte, n)
 	got, err := receive(s.fd, b, unix.MSG_PEEK|unix.MSG_DONTWAIT)
@@ -200,8 +202,8 @@ func (s *Socket) readWindows(st *tcp.State) error {
 	return nil
 }
 
-// readClock reads the local timestamp clock. It takes the instant first and sets the
-// lowest bit, which the kernel uses as a flag: both can only put the engine's
+// readClock reads the local timestamp clock. It reads the instant first and sets the
+// lowest bit, which the kernel uses as a flag. Both can only move the engine's
 // timestamps ahead of the kernel's last one, never behind (RFC 7323 §5.3).
 func (s *Socket) readClock(st *tcp.State) error {
 	st.At = clock.Now()

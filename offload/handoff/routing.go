@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Routing is what a socket adds to the kernel's choice of the route of its
-// packets. The zero value adds nothing.
+// Routing contains the settings of a socket that the kernel uses when it chooses a
+// route, besides the addresses. The zero value has no such settings.
 type Routing struct {
-	Mark   uint32 // SO_MARK, which routing rules may ask for
+	Mark   uint32 // value of SO_MARK, which routing rules may test
 	Device int    // interface index that the socket is bound to (SO_BINDTODEVICE), or 0
 }
 
@@ -26,8 +26,8 @@ func RoutingOf(c syscall.Conn) (r Routing, err error) {
 	return r, errors.Join(err, failed)
 }
 
-// NewRouting returns the Routing of a socket that the calling thread makes: a VRF (ip
-// vrf exec), or another program of its cgroup, may bind all of them, or mark them.
+// NewRouting returns the Routing of a new socket of the calling thread. A VRF (ip vrf
+// exec) or another program of the cgroup may bind or mark all sockets of the thread.
 func NewRouting() (Routing, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

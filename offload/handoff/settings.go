@@ -20,12 +20,12 @@ const (
 	optUsecTS     = 64
 )
 
-// readInfo takes from TCP_INFO what only it tells.
+// readInfo reads the values that only TCP_INFO contains.
 func (s *Socket) readInfo(st *tcp.State, i tcpInfo) (err error) {
 	if i.State != established {
 		return fmt.Errorf("%w any more: it is in %s", ErrNotEstablished, stateName(i.State))
 	}
-	// In repair mode TCP_MAXSEG is the peer's MSS option.
+	// In repair mode TCP_MAXSEG is the MSS option of the peer.
 	mss, err := unix.GetsockoptInt(s.fd, unix.SOL_TCP, unix.TCP_MAXSEG)
 	if err != nil {
 		return fmt.Errorf("read TCP_MAXSEG: %w", err)
@@ -48,7 +48,7 @@ func (s *Socket) readInfo(st *tcp.State, i tcpInfo) (err error) {
 		st.TSTick = time.Microsecond
 	}
 	st.SRTT = time.Duration(i.Rtt) * time.Microsecond
-	if i.Min_rtt < math.MaxUint32 { // else no round trip was measured yet
+	if i.Min_rtt < math.MaxUint32 { // otherwise no round trip was measured yet
 		st.MinRTT = time.Duration(i.Min_rtt) * time.Microsecond
 	}
 	st.RTTVar = time.Duration(i.Rttvar) * time.Microsecond
@@ -63,11 +63,11 @@ func (s *Socket) readInfo(st *tcp.State, i tcpInfo) (err error) {
 	return nil
 }
 
-// timestampLen is what timestamps take in each segment. Once they are agreed on
-// the kernel counts them off the MSS that it announced.
+// timestampLen is the length in octets of timestamps in each segment. If timestamps are
+// agreed on, the kernel subtracts this length from the MSS that it announced.
 const timestampLen = 12
 
-// announced returns the MSS option that the peer got.
+// announced returns the MSS option that the kernel sent to the peer.
 func (i tcpInfo) announced() uint16 {
 	mss := i.Advmss
 	if i.Options&optTimestamps != 0 {
@@ -76,15 +76,16 @@ func (i tcpInfo) announced() uint16 {
 	return uint16(min(mss, 0xffff))
 }
 
-// noThreshold is the slow start threshold of a connection that has lost nothing
+// noThreshold is the slow start threshold of a connection without losses
 // (TCP_INFINITE_SSTHRESH in the kernel's net/tcp.h).
 const noThreshold = 0x7fffffff
 
-// inOctets returns a window that the kernel counts in segments of its MSS.
+// inOctets returns a window in octets. The kernel counts windows in segments of its
+// MSS.
 func inOctets(segments, mss uint32) uint32 { return uint32(min(uint64(segments)*uint64(mss), 1<<30)) }
 
-// readSettings reads the socket options that the application has set.
-// Keepalive and user timeout have been switched off by now and are in s.saved.
+// readSettings reads the socket options that the application has set. Keepalive and
+// user timeout are switched off already. Their values are in s.saved.
 func (s *Socket) readSettings(st *tcp.State) error {
 	var idle, interval, count, noDelay int
 	for _, o := range []struct {
@@ -117,8 +118,9 @@ type saved struct {
 	keepalive, userTimeout, reuse int
 }
 
-// enterRepair switches off keepalive and user timeout, which could end the connection
-// during the take-over, and enters repair mode. On failure it restores the socket.
+// enterRepair enters repair mode. Before that, it switches off keepalive and user
+// timeout, which could end the connection during the take-over. On failure it restores
+// the socket.
 func (s *Socket) enterRepair() error {
 	for _, o := range s.savedOptions() {
 		v, err := unix.GetsockoptInt(s.fd, o.level, o.name)
@@ -145,8 +147,8 @@ func (s *Socket) stopTimers() error {
 	return unix.SetsockoptInt(s.fd, unix.SOL_TCP, unix.TCP_USER_TIMEOUT, 0)
 }
 
-// leaveRepair returns the connection to the kernel, without the window probe that
-// leaving repair mode normally sends.
+// leaveRepair returns the connection to the kernel. It suppresses the window probe that
+// the kernel normally sends at the end of repair mode.
 func (s *Socket) leaveRepair() error {
 	err := unix.SetsockoptInt(s.fd, unix.SOL_TCP, unix.TCP_REPAIR, unix.TCP_REPAIR_OFF_NO_WP)
 	if err != nil {
@@ -155,7 +157,8 @@ func (s *Socket) leaveRepair() error {
 	return s.restore()
 }
 
-// restore sets what enterRepair has read. Repair mode clears SO_REUSEADDR.
+// restore sets the settings that enterRepair has saved. It also sets SO_REUSEADDR
+// again, because repair mode clears it.
 func (s *Socket) restore() error {
 	for _, o := range s.savedOptions() {
 		if err := unix.SetsockoptInt(s.fd, o.level, o.name, *o.value); err != nil {
@@ -179,7 +182,7 @@ func (s *Socket) savedOptions() []savedOption {
 	}
 }
 
-// readIP reads what the kernel puts into IP headers.
+// readIP reads the values that the kernel puts into IP headers.
 func (s *Socket) readIP(*tcp.State) (err error) {
 	type option struct{ level, name int }
 	ttl, tos, discover := option{unix.SOL_IP, unix.IP_TTL}, option{unix.SOL_IP, unix.IP_TOS}, option{unix.SOL_IP, unix.IP_MTU_DISCOVER}
@@ -194,7 +197,7 @@ func (s *Socket) readIP(*tcp.State) (err error) {
 			return fmt.Errorf("read IP option %d: %w", o.name, err)
 		}
 	}
-	const ecn = 3 // the bits of the traffic class that are not ours (RFC 3168 §5)
+	const ecn = 3 // the ECN bits of the traffic class, which the application does not set (RFC 3168 §5)
 	df := v[2] == unix.IP_PMTUDISC_WANT || v[2] == unix.IP_PMTUDISC_DO || v[2] == unix.IP_PMTUDISC_PROBE
 	s.ip = IP{TTL: uint8(v[0]), TOS: uint8(v[1]) &^ ecn, DF: df}
 	return nil
@@ -204,14 +207,14 @@ var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 
 // Values of tcpi_ecn_mode (linux/tcp.h, Linux 7.0).
 const (
-	ecnAccurate = 2 // RFC 9768
-	ecnPending  = 3 // it was asked for, and is not settled
+	ecnAccurate = 2 // Accurate ECN, RFC 9768
+	ecnPending  = 3 // Accurate ECN was requested and is not settled
 )
 
-// ecnMode is tcpi_ecn_mode of a struct tcp_info as long as the kernel has it: two
-// bits of a word, the lowest on a little-endian machine and the highest on a
-// big-endian one. Linux 6.18 has failures of Accurate ECN there, which are none of
-// a connection that does without.
+// ecnMode returns tcpi_ecn_mode of a struct tcp_info with the kernel's length. The
+// field is two bits of a word: the lowest on a little-endian machine and the highest on
+// a big-endian one. Linux 6.18 stores failures of Accurate ECN there. They do not
+// matter to a connection without Accurate ECN.
 func ecnMode(info []byte) uint8 {
 	switch {
 	case len(info) < int(ecnModeAt)+4:
@@ -222,6 +225,6 @@ func ecnMode(info []byte) uint8 {
 	return info[ecnModeAt] & 3
 }
 
-// accurateECN reports whether the ECN bits of the connection's segments mean what
-// RFC 9768 says.
+// accurateECN reports whether the ECN bits of the connection's segments have the
+// meaning of RFC 9768.
 func (i tcpInfo) accurateECN() bool { return i.ecnMode == ecnAccurate || i.ecnMode == ecnPending }

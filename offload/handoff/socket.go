@@ -9,46 +9,46 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tuple identifies a connection. It is comparable.
+// Tuple identifies a connection. Tuples can be compared with ==.
 type Tuple struct {
-	Local, Remote netip.AddrPort // IPv4 in its own form, IPv6 without zone
+	Local, Remote netip.AddrPort // addresses and ports; IPv4 as IPv4, IPv6 without zone
 	Scope         int            // interface index that a link-local address belongs to, or 0
 	Device        int            // interface index that the socket is bound to, or 0
 }
 
-// IP is what the kernel puts into the IP headers of the connection.
+// IP contains the values that the kernel puts into the IP headers of the connection.
 type IP struct {
 	TTL uint8 // hop limit
-	TOS uint8 // traffic class, ECN bits 0
-	DF  bool  // don't fragment (IPv4)
+	TOS uint8 // traffic class; the ECN bits are 0
+	DF  bool  // flag "don't fragment" (IPv4)
 }
 
-// Socket is our own descriptor of an established kernel TCP socket. One
-// goroutine at a time may use it.
+// Socket is a descriptor of an established kernel TCP socket that this package owns.
+// One goroutine at a time may use it.
 type Socket struct {
 	fd            int // -1 when closed or handed over
 	tuple         Tuple
 	routing       Routing
-	domain        int              // of the socket: AF_INET6 sockets may carry IPv4
-	local, remote unix.Sockaddr    // in the socket's own family
-	mss           int              // Limit's
-	fail          func(Step) error // Inject's
-	settling      func()           // replaces the pause of settle in tests
-	patience      patience         // with a peer of which nothing arrives
-	diag          *Diagnosis       // nil: it opens its own
-	unsigned      bool             // it has been asked, and nothing is signed
+	domain        int              // family of the socket; AF_INET6 sockets may carry IPv4
+	local, remote unix.Sockaddr    // addresses in the socket's own family
+	mss           int              // argument of Limit
+	fail          func(Step) error // argument of Inject
+	settling      func()           // replaces the wait of settle in tests
+	patience      patience         // time limits for a peer that sends nothing
+	diag          *Diagnosis       // nil: the Socket opens its own
+	unsigned      bool             // checkSignature has run and found no signature
 
-	// Read by Take, before the connection is given up.
+	// Take reads these before the socket is replaced.
 	saved saved
 	ip    IP
 }
 
-// Open duplicates c's descriptor and checks that the connection can be taken
-// over. c itself stays as it is and usable until Take has succeeded; then it
-// must not be used for anything but Close, which sends nothing any more.
+// Open duplicates c's descriptor and checks that the connection can be taken over. c
+// stays usable until Take has succeeded. After that the program may only close c, and
+// Close sends nothing.
 //
-// The error is one of this package's, wrapped. The caller owns the Socket and
-// closes it unless Take succeeds.
+// The error is one of this package's errors, wrapped. The caller owns the Socket and
+// must close it unless Take succeeds.
 func Open(c syscall.Conn) (*Socket, error) { return OpenWith(c, nil) }
 
 // OpenWith is Open with a Diagnosis that several sockets share. If d is nil, the
@@ -86,19 +86,20 @@ func (s *Socket) open() error {
 // Tuple returns the connection's 4-tuple and interface.
 func (s *Socket) Tuple() Tuple { return s.tuple }
 
-// Routing returns the inputs to the kernel's choice of the connection's route other
-// than the addresses.
+// Routing returns the settings besides the addresses that the kernel uses when it
+// chooses the route of the connection.
 func (s *Socket) Routing() Routing { return s.routing }
 
-// Limit makes Take refuse, with ErrSegments, a connection on which the kernel has
-// announced a larger MSS: its segments could be longer than the engine's frames.
+// Limit makes Take refuse a connection on which the kernel has announced an MSS larger
+// than mss, with ErrSegments. Segments of such a connection could be longer than the
+// engine's frames.
 func (s *Socket) Limit(mss int) { s.mss = mss }
 
-// Inject makes the take-over call fail within each step. If fail returns an error, the
-// step fails. Tests use it to check the clean-up.
+// Inject makes Take call fail within each step. If fail returns an error, the step
+// fails. Tests use Inject to check the clean-up.
 func (s *Socket) Inject(fail func(Step) error) { s.fail = fail }
 
-// inject is called within each step, when the step has had its effects.
+// inject calls fail. Each step calls inject after its effects.
 func (s *Socket) inject(step Step) error {
 	if s.fail == nil {
 		return nil
@@ -106,8 +107,8 @@ func (s *Socket) inject(step Step) error {
 	return s.fail(step)
 }
 
-// Close closes the descriptor. The connection stays with the kernel unless it was
-// handed over. Close may be called twice.
+// Close closes the descriptor. The connection stays with the kernel unless Take has
+// moved it. Close may be called twice.
 func (s *Socket) Close() error {
 	if s.fd < 0 {
 		return nil
@@ -117,7 +118,7 @@ func (s *Socket) Close() error {
 	return unix.Close(fd)
 }
 
-// readTuple learns both addresses.
+// readTuple reads both addresses of the socket.
 func (s *Socket) readTuple() (err error) {
 	if s.local, err = unix.Getsockname(s.fd); err != nil {
 		return fmt.Errorf("read the local address: %w", err)
@@ -140,7 +141,7 @@ func (s *Socket) readTuple() (err error) {
 	return nil
 }
 
-// addrPort converts a socket address; the second value is its scope.
+// addrPort converts a socket address. The second result is the scope of the address.
 func addrPort(sa unix.Sockaddr) (netip.AddrPort, int) {
 	switch sa := sa.(type) {
 	case *unix.SockaddrInet4:

@@ -8,16 +8,15 @@ import (
 	"github.com/stag-rdma/stag/offload/socket"
 )
 
-// infoLen is how much of struct tcp_info must be there: up to and with
-// tcpi_rcv_ooopack (Linux 4.19).
+// infoLen is the smallest usable length of struct tcp_info in octets. tcpi_rcv_ooopack
+// is then included (Linux 4.19).
 const infoLen = 228
 
-// tcpInfo is struct tcp_info with the window shifts, which are bit fields that
-// x/sys has no names for.
+// tcpInfo is struct tcp_info together with bit fields that x/sys has no names for.
 type tcpInfo struct {
 	unix.TCPInfo
 	sndScale, rcvScale uint8
-	ecnMode            uint8 // tcpi_ecn_mode (Linux 7.0); 0 where the kernel does not say
+	ecnMode            uint8 // tcpi_ecn_mode (Linux 7.0); 0 if the kernel does not report it
 }
 
 // getTCPInfo reads TCP_INFO.
@@ -30,9 +29,9 @@ func getTCPInfo(fd int) (tcpInfo, error) {
 	if size < infoLen {
 		return tcpInfo{}, unix.EOPNOTSUPP
 	}
-	// tcpi_snd_wscale and tcpi_rcv_wscale share octet 6, in padding of the Go
-	// structure; the first bit field takes the low bits on a little-endian
-	// machine and the high bits on a big-endian one.
+	// tcpi_snd_wscale and tcpi_rcv_wscale share octet 6, which is padding in the Go
+	// structure. The first bit field takes the low bits on a little-endian machine and
+	// the high bits on a big-endian one.
 	all := (*[unsafe.Sizeof(raw)]byte)(unsafe.Pointer(&raw))
 	low, high := all[6]&15, all[6]>>4
 	if bigEndian {
@@ -41,12 +40,12 @@ func getTCPInfo(fd int) (tcpInfo, error) {
 	return tcpInfo{TCPInfo: raw, sndScale: low, rcvScale: high, ecnMode: ecnMode(all[:size])}, nil
 }
 
-// ecnModeAt is where the bit fields begin of which tcpi_ecn_mode is the first. x/sys
-// has no name for them.
+// ecnModeAt is the offset of the bit fields that begin with tcpi_ecn_mode. x/sys has no
+// name for them.
 const ecnModeAt = unsafe.Offsetof(unix.TCPInfo{}.Received_ce_bytes) + 4
 
-// repairWindow is struct tcp_repair_window: sequence numbers and windows in
-// octets, scaled.
+// repairWindow is struct tcp_repair_window. It contains sequence numbers, and scaled
+// windows in octets.
 type repairWindow struct {
 	sndWL1, sndWnd, maxWindow, rcvWnd, rcvWup uint32
 }
@@ -63,7 +62,7 @@ func getRepairWindow(fd int) (w repairWindow, err error) {
 	return w, nil
 }
 
-// getDrops reads how many packets the kernel has thrown away for a socket.
+// getDrops reads how many packets the kernel has dropped for a socket.
 func getDrops(fd int) (uint32, error) {
 	var info [unix.SK_MEMINFO_VARS]uint32
 	size := uint32(unsafe.Sizeof(info))
@@ -76,8 +75,8 @@ func getDrops(fd int) (uint32, error) {
 	return info[unix.SK_MEMINFO_DROPS], nil
 }
 
-// optionLen reads a socket option of up to 256 octets and reports how long its
-// value is.
+// optionLen reads a socket option of up to 256 octets. It returns the length of the
+// value.
 func optionLen(fd, level, name int) (int, error) {
 	var buf [256]byte
 	size := uint32(len(buf))
@@ -85,8 +84,8 @@ func optionLen(fd, level, name int) (int, error) {
 	return int(size), err
 }
 
-// getsockopt reads at most *size octets to where value points; the caller has
-// made sure that they are there. It sets *size to what the kernel wrote.
+// getsockopt reads at most *size octets into value. The caller must provide that many
+// octets. getsockopt sets *size to the number of octets that the kernel wrote.
 func getsockopt(fd, level, name int, value unsafe.Pointer, size *uint32) error {
 	return socket.Retry(func() unix.Errno {
 		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(name),

@@ -8,34 +8,34 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// Steps are a take-over's effects outside the socket. Take calls them on its
-// own goroutine.
+// Steps are the effects of a take-over outside the socket. Take calls the methods on
+// its own goroutine.
 type Steps interface {
-	// Park makes the connection's segments reach the engine, which holds them
-	// (bounded; beyond, they are dropped and the peer retransmits). On error
-	// nothing may be left of it.
+	// Park makes the connection's segments reach the engine. The engine holds a limited
+	// number of segments and drops further ones. The peer retransmits dropped segments.
+	// If Park returns an error, it must have undone all its effects.
 	Park() error
 	// Heard returns a channel that is closed when a segment of the connection has
-	// reached an engine since Park. This proves that its segments pass the XDP
-	// program.
+	// reached an engine since Park. Such a segment proves that the connection's
+	// segments pass the XDP program.
 	Heard() <-chan struct{}
-	// Unpark undoes Park: segments reach the kernel again. Parked segments are
-	// dropped.
+	// Unpark undoes Park. The connection's segments reach the kernel again. The engine
+	// drops parked segments.
 	Unpark()
-	// Install makes the engine run the connection from this state, beginning with
-	// the parked segments. It owns p from then on. If it returns an error, it must
-	// leave nothing but what Unpark undoes, and Take closes p.
+	// Install makes the engine run the connection from this state on. The engine begins
+	// with the parked segments. Install takes ownership of p. If Install returns an
+	// error, it must undo all effects except those that Unpark undoes, and Take closes
+	// p.
 	Install(state tcp.State, p *Placeholder) error
 }
 
-// Take moves the connection from the kernel to an engine. When it returns nil
-// the Socket is used up and the engine owns the Placeholder. On error the
-// connection lives on in the kernel as if nothing had been, and the Socket can
-// be tried again, unless the error is a *LostError: then the connection is
-// gone and the Socket used up.
+// Take moves the connection from the kernel to an engine. When Take returns nil, the
+// Socket is used up and the engine owns the Placeholder. If the error is a *LostError,
+// the connection is gone and the Socket is used up. After any other error the kernel
+// continues the connection as before, and the caller may try Take again.
 //
-// The program must not read, write or close the connection's socket meanwhile. ctx
-// ends the two waits: for the grace period, and for a segment of the peer. The rest
+// The program must not read, write or close the connection's socket during Take. ctx
+// limits the two waits: for the grace period, and for a segment of the peer. The rest
 // takes milliseconds.
 func (s *Socket) Take(ctx context.Context, st Steps, grace *Grace) (err error) {
 	if err := s.check(); err != nil {
@@ -60,13 +60,14 @@ func (s *Socket) failed(step Step, err error) error {
 	return fmt.Errorf("take over %v to %v: %v: %w", s.tuple.Local, s.tuple.Remote, step, err)
 }
 
-// capture waits for a grace period and for a segment, and reads the state: steps
-// 3 to 5. When it fails the socket is as it was, and the step says where.
+// capture is steps 3 to 5: it waits for a grace period and for a segment, and reads the
+// state. If capture fails, it leaves the socket as it was and returns the step that
+// failed.
 func (s *Socket) capture(ctx context.Context, st Steps, grace *Grace) (state tcp.State, at Step, err error) {
 	if err := s.inject(StepPark); err != nil {
 		return state, StepPark, err
 	}
-	// The peer is asked first: its answer arrives during the grace period.
+	// The probe is sent first, so that the answer arrives during the grace period.
 	if err := s.ask(st.Heard()); err != nil {
 		return state, StepHear, err
 	}
@@ -96,8 +97,8 @@ func (s *Socket) capture(ctx context.Context, st Steps, grace *Grace) (state tcp
 	return state, at, err
 }
 
-// replace gives the kernel's connection up for a placeholder and installs the
-// state: steps 6 and 7.
+// replace is steps 6 and 7: it replaces the kernel's connection by a placeholder and
+// installs the state.
 func (s *Socket) replace(state tcp.State, st Steps) error {
 	step := StepReplace
 	p, err := s.placeholder(state)
@@ -110,8 +111,8 @@ func (s *Socket) replace(state tcp.State, st Steps) error {
 	if err == nil {
 		return nil
 	}
-	// First the placeholder, then the steering: what the peer sends next
-	// finds no socket, and the kernel resets it.
+	// The placeholder closes before the steering ends. The peer's next segment then
+	// finds no socket, and the kernel resets the connection.
 	if p != nil {
 		err = errors.Join(err, p.Close())
 	}

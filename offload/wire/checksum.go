@@ -5,16 +5,16 @@ import (
 	"math/bits"
 )
 
-// Sum is an unfinished Internet checksum (RFC 1071): the sum of big-endian 16-bit
-// words, with carries not yet folded in. The zero Sum is the sum of no octets.
+// Sum is an unfinished Internet checksum (RFC 1071). It is the sum of big-endian 16-bit
+// words, with carries that are not yet folded in. The zero Sum is the sum of no octets.
 //
-// A packet is correct if its sum, checksum field included, folds to 0xffff. Do not
-// compute the field again and compare: 0x0000 and 0xffff both stand for zero, and
-// senders differ in which one they write.
+// A packet is correct if the sum of its octets, with the checksum field, folds to
+// 0xffff. Do not compute the field again and compare: 0x0000 and 0xffff both stand for
+// zero, and senders differ in which value they write.
 type Sum uint64
 
-// Good is the folded sum of data that holds its own correct checksum. A folded
-// sum is zero only if every octet is, which a pseudo-header excludes.
+// Good is the folded sum of data that contains its own correct checksum. A folded sum
+// is 0 only if every octet is 0. A pseudo-header is never all 0.
 const Good = 0xffff
 
 // Add16 adds one word.
@@ -29,16 +29,16 @@ func (s Sum) Fold() uint16 {
 	return uint16(s)
 }
 
-// Checksum returns the value for the checksum field. The field must have counted as
-// zero in the sum.
+// Checksum returns the value for the checksum field. The sum must have been computed
+// with 0 in that field.
 func (s Sum) Checksum() uint16 { return ^s.Fold() }
 
-// Add adds octets that start at an even offset of the covered data. An odd
-// last octet is the high half of a word whose low half is zero, so b can be of
-// odd length only where it is the last.
+// Add adds octets that start at an even offset of the covered data. An odd last octet
+// is the high half of a word whose low half is zero. Only the last b may therefore have
+// an odd length.
 //
-// Add adds 64-bit little-endian words with end-around carry and swaps the octets of
-// the result (RFC 1071 §2, items B and C). The address of b may have any alignment.
+// Add adds 64-bit little-endian words with end-around carry and swaps the octets of the
+// result (RFC 1071 §2, items B and C). The address of b may have any alignment.
 func (s Sum) Add(b []byte) Sum {
 	if canAddWide && len(b) >= wideLeast {
 		return s + turned(addWide(b))
@@ -68,12 +68,13 @@ func (s Sum) Add(b []byte) Sum {
 // turned converts a sum of little-endian words to a sum of big-endian words.
 func turned(acc uint64) Sum { return Sum(bits.ReverseBytes16(Sum(acc).Fold())) }
 
-// wideLeast is the smallest number of octets for which addWide is faster.
+// wideLeast is the smallest number of octets for which addWide is faster than the other
+// code.
 const wideLeast = 64
 
-// add128 does most of the work of Add on processors without addWide. The length of b must
-// be a multiple of 128 octets. It computes two sums at a time: within one sum each
-// addition waits for the carry of the previous one, and the processor can run two such
+// add128 does most of the work of Add on processors without addWide. The length of b
+// must be a multiple of 128 octets. add128 computes two sums at a time. Within one sum
+// each addition waits for the carry of the previous one. The processor can run two such
 // chains at once.
 func add128(b []byte) (acc, carry uint64) {
 	var x, cx, y, cy uint64
@@ -116,8 +117,8 @@ func tail(b []byte) (v uint64) {
 }
 
 // pseudo returns the sum of the pseudo-header of RFC 9293 §3.1 and RFC 8200 §8.1
-// without the length, which the caller adds per segment. The layouts of the two IP
-// versions differ, but the sums are equal.
+// without the length. The caller adds the length of each segment. The layouts of the
+// two IP versions differ, but the sums are equal.
 func pseudo(src, dst []byte, proto uint8) Sum {
 	return Sum(proto).Add(src).Add(dst)
 }

@@ -2,7 +2,7 @@
 
 package wire
 
-// canAddWide: there is no addWide here.
+// canAddWide is false, because this architecture has no addWide.
 const canAddWide = false
 
 func addWide([]byte) uint64 { panic("wire: addWide without the instructions for it") }

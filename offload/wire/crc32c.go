@@ -24,15 +24,16 @@ func UpdateCRC32C(crc uint32, b []byte) uint32 {
 	return crc32.Update(crc, castagnoli, b)
 }
 
-// fold takes a multiple of foldUnit octets, and at least foldLeast.
+// fold takes a multiple of foldUnit octets. foldLeast is the smallest length that fold
+// takes.
 const (
 	foldUnit  = 64
 	foldLeast = 256
 )
 
-// PutCRC32C writes crc to the first 4 octets of b, lowest octet first. All other
-// fields of these protocols are in network order.
+// PutCRC32C writes crc to the first 4 octets of b, lowest octet first. All other fields
+// of MPA and iSCSI are in network order.
 func PutCRC32C(b []byte, crc uint32) { binary.LittleEndian.PutUint32(b, crc) }
 
-// ReadCRC32C reads what PutCRC32C wrote.
+// ReadCRC32C reads a CRC that PutCRC32C wrote.
 func ReadCRC32C(b []byte) uint32 { return binary.LittleEndian.Uint32(b) }

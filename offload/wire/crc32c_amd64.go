@@ -6,28 +6,29 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// canFold reports whether the processor multiplies polynomials in 512 bits.
-// The standard library processes 64 bits at a time, and the last third of a segment
-// one step after the other: that was a quarter of the cost of a message.
+// canFold reports whether the processor multiplies polynomials in 512 bits. The
+// standard library processes 64 bits at a time and the last third of a segment
+// serially. That took a quarter of the processor time of a message.
 var canFold = cpu.X86.HasAVX512F && cpu.X86.HasAVX512VPCLMULQDQ && cpu.X86.HasSSE42
 
-// fold returns the remainder, not inverted, of a message that ends with b. state is
-// the remainder before b. The length of b must be a multiple of foldUnit and at least
+// fold returns the remainder, not inverted, of a message that ends with b. state is the
+// remainder before b. The length of b must be a multiple of foldUnit and at least
 // foldLeast.
 func fold(state uint32, b []byte) uint32 { return foldWith(&folds, state, b) }
 
 //go:noescape
 func foldWith(c *foldTable, state uint32, b []byte) uint32
 
-// A CRC is the remainder of the message, as a polynomial over bits, divided by
-// one of degree 32. It stays the same when a block of 128 bits is taken away
-// and something congruent added to a block further on. So foldWith multiplies the
-// two halves of each block by a constant each, and adds both products to the
-// block as many bits further on as the constants are made for.
+// foldTable contains the constants of foldWith. A CRC is the remainder of the message,
+// as a polynomial over bits, divided by a polynomial of degree 32. The remainder stays
+// the same if a block of 128 bits is removed and a congruent value is added to a later
+// block. foldWith multiplies each half of a block by a constant and adds both products
+// to a later block. The constants determine the distance between the two blocks in
+// bits.
 type foldTable struct {
-	four  [2]uint64    // from four registers to the next four
-	next  [2]uint64    // from one register to the next
-	lanes [4][2]uint64 // from a register's blocks to its last
+	four  [2]uint64    // constants from four registers to the next four
+	next  [2]uint64    // constants from one register to the next
+	lanes [4][2]uint64 // constants from the blocks of a register to its last block
 }
 
 var folds = foldTable{
@@ -36,17 +37,17 @@ var folds = foldTable{
 	lanes: [4][2]uint64{foldConstants(3 * 128), foldConstants(2 * 128), foldConstants(128)},
 }
 
-// foldConstants are for the earlier and the later half of a block that moves on
-// by distance bits. All numbers are bit-reflected, as the octets are. What is
-// in the low half of 64 bits then counts as multiplied by x^32, and a product
-// as multiplied by x; the earlier half is 64 bits farther away.
+// foldConstants returns the constants for the earlier and the later half of a block
+// that moves on by distance bits. All numbers are bit-reflected, as the octets are. In
+// a reflected number, the low half of 64 bits counts as multiplied by x^32, and a
+// product counts as multiplied by x. The earlier half is 64 bits farther away.
 func foldConstants(distance int) [2]uint64 {
 	return [2]uint64{power(distance + 64 - 33), power(distance - 33)}
 }
 
-// power is x^n modulo the polynomial of CRC32C, bit-reflected.
+// power returns x^n modulo the polynomial of CRC32C, bit-reflected.
 func power(n int) uint64 {
-	const polynomial = 0x1edc6f41 // and x^32
+	const polynomial = 0x1edc6f41 // polynomial of CRC32C without its term x^32
 	r := uint32(1)
 	for range n {
 		carry := r >> 31

@@ -37,8 +37,8 @@ const (
 	UntaggedLen = 18
 )
 
-// The control octet of both headers. The four bits between flags and version are
-// reserved: sent as 0 and ignored on receipt.
+// The control octet of both headers. The sender writes 0 to the four reserved bits
+// between flags and version, and the receiver ignores them.
 const (
 	ddpTagged      = 0x80
 	ddpLast        = 0x40
@@ -51,17 +51,17 @@ const (
 	QueueReadRequest = 1
 	QueueTerminate   = 2
 
-	QueueAtomicResponse = 3 // no message of it is expected yet
+	QueueAtomicResponse = 3 // this implementation expects no message of this queue
 )
 
-// IsTagged reports whether the T flag of a ULPDU is set: it has the tagged header.
+// IsTagged reports whether a ULPDU has the tagged header (T flag).
 func IsTagged(ulpdu []byte) bool { return len(ulpdu) > 0 && ulpdu[tagCtrl]&ddpTagged != 0 }
 
 // Tagged is a view of a tagged DDP header with RDMAP's control octet in it.
 type Tagged struct{ b []byte }
 
-// ParseTagged splits a ULPDU into its tagged header and its payload. ok is false if
-// it is too short or untagged. ParseTagged does not check versions and opcode.
+// ParseTagged splits a ULPDU into its tagged header and its payload. ok is false if the
+// ULPDU is too short or untagged. ParseTagged does not check versions and opcode.
 func ParseTagged(ulpdu []byte) (h Tagged, payload []byte, ok bool) {
 	if len(ulpdu) < TaggedLen || !IsTagged(ulpdu) {
 		return Tagged{}, nil, false
@@ -79,15 +79,15 @@ func (h Tagged) STag() tpt.STag      { return tpt.STag(binary.BigEndian.Uint32(h
 // TO returns the tagged offset of the payload's first octet.
 func (h Tagged) TO() uint64 { return binary.BigEndian.Uint64(h.b[tagTO:]) }
 
-// Bytes returns the header as it arrived, for the Terminate that quotes it.
+// Bytes returns the header as it arrived. A Terminate quotes it.
 func (h Tagged) Bytes() []byte { return h.b }
 
 // Untagged is a view of an untagged DDP header with RDMAP's control octets in
 // it.
 type Untagged struct{ b []byte }
 
-// ParseUntagged splits a ULPDU into its untagged header and its payload. ok is false
-// if it is too short or tagged. ParseUntagged does not check versions and opcode.
+// ParseUntagged splits a ULPDU into its untagged header and its payload. ok is false if
+// the ULPDU is too short or tagged. ParseUntagged does not check versions and opcode.
 func ParseUntagged(ulpdu []byte) (h Untagged, payload []byte, ok bool) {
 	if len(ulpdu) < UntaggedLen || IsTagged(ulpdu) {
 		return Untagged{}, nil, false
@@ -101,17 +101,18 @@ func (h Untagged) DDPVersion() uint8   { return h.b[untCtrl] & ddpVersionMask }
 func (h Untagged) RDMAPVersion() uint8 { return h.b[untULP] >> rdmapVersionShift }
 func (h Untagged) Opcode() Opcode      { return Opcode(h.b[untULP] & opcodeMask) }
 
-// Invalidate returns the STag to invalidate, if the opcode asks for that.
+// Invalidate returns the STag to invalidate. It is valid only if the opcode invalidates
+// an STag.
 func (h Untagged) Invalidate() tpt.STag { return tpt.STag(binary.BigEndian.Uint32(h.b[untULPRest:])) }
 func (h Untagged) Queue() uint32        { return binary.BigEndian.Uint32(h.b[untQueue:]) }
 
-// MSN returns the message's number on its queue; the first is 1.
+// MSN returns the message's number on its queue. The first message has the number 1.
 func (h Untagged) MSN() uint32 { return binary.BigEndian.Uint32(h.b[untMSN:]) }
 
 // MO returns the offset of the payload's first octet in its message.
 func (h Untagged) MO() uint32 { return binary.BigEndian.Uint32(h.b[untMO:]) }
 
-// Bytes returns the header as it arrived, for the Terminate that quotes it.
+// Bytes returns the header as it arrived. A Terminate quotes it.
 func (h Untagged) Bytes() []byte { return h.b }
 
 // TaggedFields holds the variable fields of a tagged header of DDP and RDMAP version 1.
@@ -134,7 +135,7 @@ func (f TaggedFields) Append(b []byte) []byte {
 type UntaggedFields struct {
 	Last       bool
 	Opcode     Opcode
-	Invalidate tpt.STag // 0 where the opcode has none
+	Invalidate tpt.STag // 0 if the opcode invalidates no STag
 	Queue      uint32
 	MSN        uint32
 	MO         uint32

@@ -1,13 +1,12 @@
-// Package wire contains the wire formats: for each protocol a view that reads a
-// header in place, and a struct of fields that appends one.
+// Package wire contains the wire formats. For each protocol it has a view that reads a
+// header in place, and a struct of fields that appends a header.
 //
-// The parser checks the length once, so the methods of a view never fail. A parser
-// that can refuse for several reasons returns a Reason; OK is zero. A view borrows
-// the memory that it was parsed from and is valid as long as that memory.
+// The parser checks the length once, so that the methods of a view never fail. A parser
+// that can refuse for several reasons returns a Reason. The zero Reason is OK. A view
+// borrows the memory that it was parsed from and is valid as long as that memory.
 //
-// On the path of a received frame ParsePacket is the first step of the
-// engine's input; on the way out HeaderTemplate.Write is the last step before
-// the frame is sent.
+// For a received frame, ParsePacket is the first step of the engine's input. For a sent
+// frame, HeaderTemplate.Write is the last step before the engine sends the frame.
 //
 // Part of the API of stag: Opcode. Package rdma has an alias of it.
 package wire

@@ -12,7 +12,7 @@ func (m MAC) String() string {
 	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
 }
 
-// EtherType says what follows an Ethernet header or a VLAN tag.
+// EtherType is the type of the data behind an Ethernet header or a VLAN tag.
 type EtherType uint16
 
 const (
@@ -35,7 +35,7 @@ const (
 // Ethernet is a view of an Ethernet header.
 type Ethernet struct{ b []byte }
 
-// ParseEthernet cuts a frame into its header and what follows.
+// ParseEthernet splits a frame into its header and its payload.
 func ParseEthernet(b []byte) (h Ethernet, payload []byte, ok bool) {
 	if len(b) < EthernetLen {
 		return Ethernet{}, nil, false
@@ -47,13 +47,13 @@ func (h Ethernet) Dst() MAC        { return MAC(h.b[ethDst:]) }
 func (h Ethernet) Src() MAC        { return MAC(h.b[ethSrc:]) }
 func (h Ethernet) Type() EtherType { return EtherType(binary.BigEndian.Uint16(h.b[ethType:])) }
 
-// EthernetFields is an Ethernet header to be written.
+// EthernetFields holds the fields of an Ethernet header to write.
 type EthernetFields struct {
 	Dst, Src MAC
 	Type     EtherType
 }
 
-// Append writes the header behind b.
+// Append appends the header to b.
 func (f EthernetFields) Append(b []byte) []byte {
 	b = append(b, f.Dst[:]...)
 	b = append(b, f.Src[:]...)

@@ -6,8 +6,8 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// "Fragmentation needed" (RFC 1191 §4) and "packet too big" (RFC 4443 §3.2)
-// have a header of 8 octets each, then the packet that was too big, cut off:
+// "Fragmentation needed" (RFC 1191 §4) and "packet too big" (RFC 4443 §3.2) each have
+// a header of 8 octets. The start of the packet that was too big follows:
 //
 //	0      1      2          4        6     8
 //	| type | code | checksum | unused | MTU | quoted packet   ICMPv4
@@ -24,23 +24,24 @@ const (
 	icmp6TooBig      = 2
 )
 
-// quotedTCP is how many octets of a TCP header every router quotes: ports and
-// sequence number (RFC 792, "Internet Header + 64 bits").
+// quotedTCP is how many octets of a TCP header every router quotes (RFC 792, "Internet
+// Header + 64 bits"). They contain the ports and the sequence number.
 const quotedTCP = 8
 
 // TooBig is a router's message about a segment of this host that was too long for the
 // router's next link.
 type TooBig struct {
-	// MTU is that link's MTU in octets, IP header included, as the router claims. It
-	// is 0 from routers older than RFC 1191, in ICMPv4 only.
+	// MTU is the MTU of that link in octets, IP header included, as the router claims.
+	// Routers older than RFC 1191 send 0, in ICMPv4 only.
 	MTU uint32
-	// The segment as this host sent it: Src is the local side. Views into the frame.
+	// Addresses and ports of the segment as this host sent it. Src is the local side.
+	// The slices point into the frame.
 	Src, Dst         []byte
 	SrcPort, DstPort uint16
 	Seq              seq.Num
 }
 
-// ParseFragNeeded reads an ICMPv4 message. It does not look at the checksum.
+// ParseFragNeeded reads an ICMPv4 message. It does not check the checksum.
 func ParseFragNeeded(b []byte) (t TooBig, why Reason) {
 	if len(b) < icmpQuote {
 		return TooBig{}, Short
@@ -57,8 +58,8 @@ func ParseFragNeeded(b []byte) (t TooBig, why Reason) {
 	return t, t.ports(quote[IPv4Len:])
 }
 
-// ParsePacketTooBig reads an ICMPv6 message. It does not look at the checksum,
-// nor at the code (RFC 4443 §3.2).
+// ParsePacketTooBig reads an ICMPv6 message. It does not check the checksum or the code
+// (RFC 4443 §3.2).
 func ParsePacketTooBig(b []byte) (t TooBig, why Reason) {
 	if len(b) < icmpQuote {
 		return TooBig{}, Short
@@ -75,7 +76,7 @@ func ParsePacketTooBig(b []byte) (t TooBig, why Reason) {
 	return t, t.ports(quote[IPv6Len:])
 }
 
-// ports reads what the router quoted of the TCP header.
+// ports reads the part of the TCP header that the router quoted.
 func (t *TooBig) ports(b []byte) Reason {
 	if len(b) < quotedTCP {
 		*t = TooBig{}

@@ -8,14 +8,14 @@ const (
 	V6 Family = 6
 )
 
-// Protocol numbers of what IP carries (IANA).
+// Protocol numbers of the payload of IP (IANA).
 const (
 	protoICMPv4 = 1
 	protoTCP    = 6
 	protoICMPv6 = 58
 )
 
-// ECN codepoints, the low two bits of the TOS octet and of the traffic class
+// ECN codepoints. They are the low two bits of the TOS octet and of the traffic class
 // (RFC 3168 §5).
 const (
 	ecnMask = 3

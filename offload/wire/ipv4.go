@@ -19,7 +19,7 @@ const (
 	v4Dst      = 16
 	IPv4Len    = 20
 
-	v4NoOptions = 0x45 // version 4, header of 5 words
+	v4NoOptions = 0x45 // version 4 and a header of 5 words
 	v4DF        = 0x4000
 	v4MF        = 0x2000
 	v4Offset    = 0x1fff
@@ -28,9 +28,8 @@ const (
 // IPv4 is a view of an IPv4 header without options.
 type IPv4 struct{ b []byte }
 
-// ParseIPv4 cuts a packet into its header and its payload; octets behind the
-// packet's own length (Ethernet padding) are left off. It does not look at the
-// checksum.
+// ParseIPv4 splits a packet into its header and its payload. It removes octets behind
+// the packet's own length (Ethernet padding). It does not check the checksum.
 func ParseIPv4(b []byte) (h IPv4, payload []byte, why Reason) {
 	h, why = parseIPv4Header(b)
 	if why != OK {
@@ -46,7 +45,7 @@ func ParseIPv4(b []byte) (h IPv4, payload []byte, why Reason) {
 	return h, b[IPv4Len:n], OK
 }
 
-// parseIPv4Header returns the part of ParseIPv4 that holds for a quoted packet too,
+// parseIPv4Header is the part of ParseIPv4 that is also correct for a quoted packet,
 // which is cut off.
 func parseIPv4Header(b []byte) (IPv4, Reason) {
 	switch {
@@ -67,8 +66,10 @@ func parseIPv4Header(b []byte) (IPv4, Reason) {
 func (h IPv4) frag() uint16   { return binary.BigEndian.Uint16(h.b[v4Frag:]) }
 func (h IPv4) fragment() bool { return h.frag()&(v4MF|v4Offset) != 0 }
 
-func (h IPv4) TOS() uint8         { return h.b[v4TOS] }
-func (h IPv4) Length() int        { return int(binary.BigEndian.Uint16(h.b[v4Length:])) } // octets, header included
+func (h IPv4) TOS() uint8 { return h.b[v4TOS] }
+
+// length of the packet in octets, header included
+func (h IPv4) Length() int        { return int(binary.BigEndian.Uint16(h.b[v4Length:])) }
 func (h IPv4) ID() uint16         { return binary.BigEndian.Uint16(h.b[v4ID:]) }
 func (h IPv4) DontFragment() bool { return h.frag()&v4DF != 0 }
 func (h IPv4) TTL() uint8         { return h.b[v4TTL] }
@@ -76,10 +77,10 @@ func (h IPv4) Protocol() uint8    { return h.b[v4Proto] }
 func (h IPv4) Src() []byte        { return h.b[v4Src:v4Dst:v4Dst] }
 func (h IPv4) Dst() []byte        { return h.b[v4Dst:IPv4Len:IPv4Len] }
 
-// IPv4Fields is an IPv4 header without options to be written.
+// IPv4Fields holds the fields of an IPv4 header without options to write.
 type IPv4Fields struct {
 	TOS          uint8
-	Length       uint16 // octets, header included
+	Length       uint16 // length of the packet in octets, header included
 	ID           uint16
 	DontFragment bool
 	TTL          uint8
@@ -87,7 +88,7 @@ type IPv4Fields struct {
 	Src, Dst     [4]byte
 }
 
-// Append writes the header with its checksum behind b.
+// Append appends the header with its checksum to b.
 func (f IPv4Fields) Append(b []byte) []byte {
 	start := len(b)
 	var frag uint16

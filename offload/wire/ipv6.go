@@ -8,7 +8,7 @@ import "encoding/binary"
 //	| ver 4, traffic class 8, flow label 20  | length | next | hop limit | src | dst |
 const (
 	v6VerClassFlow = 0
-	v6ClassLow     = 1 // the low half of the traffic class is this octet's high half
+	v6ClassLow     = 1 // the high half of this octet is the low half of the traffic class
 	v6Length       = 4
 	v6Next         = 6
 	v6HopLimit     = 7
@@ -23,9 +23,9 @@ const (
 // IPv6 is a view of an IPv6 header.
 type IPv6 struct{ b []byte }
 
-// ParseIPv6 cuts a packet into its header and its payload; octets behind the
-// packet's own length (Ethernet padding) are left off. Extension headers are
-// refused, a fragment header as Fragment.
+// ParseIPv6 splits a packet into its header and its payload. It removes octets behind
+// the packet's own length (Ethernet padding). It refuses extension headers. For a
+// fragment header the Reason is Fragment.
 func ParseIPv6(b []byte) (h IPv6, payload []byte, why Reason) {
 	h, why = parseIPv6Header(b)
 	if why != OK {
@@ -38,7 +38,7 @@ func ParseIPv6(b []byte) (h IPv6, payload []byte, why Reason) {
 	return h, b[IPv6Len : IPv6Len+n], OK
 }
 
-// parseIPv6Header returns the part of ParseIPv6 that holds for a quoted packet too,
+// parseIPv6Header is the part of ParseIPv6 that is also correct for a quoted packet,
 // which is cut off.
 func parseIPv6Header(b []byte) (IPv6, Reason) {
 	switch {
@@ -52,8 +52,8 @@ func parseIPv6Header(b []byte) (IPv6, Reason) {
 	return IPv6{b[:IPv6Len:IPv6Len]}, extension(b[v6Next])
 }
 
-// extension refuses the next-header values that are extension headers (IANA's
-// registry of them).
+// extension returns the Reason to refuse a next-header value that stands for an
+// extension header (IANA's registry). It returns OK for any other value.
 func extension(next uint8) Reason {
 	switch next {
 	case 44: // RFC 8200 §4.5
@@ -68,23 +68,25 @@ func (h IPv6) first() uint32 { return binary.BigEndian.Uint32(h.b[v6VerClassFlow
 
 func (h IPv6) TrafficClass() uint8 { return uint8(h.first() >> 20) }
 func (h IPv6) FlowLabel() uint32   { return h.first() & MaxFlowLabel }
-func (h IPv6) Length() int         { return int(binary.BigEndian.Uint16(h.b[v6Length:])) } // octets, header not included
-func (h IPv6) Protocol() uint8     { return h.b[v6Next] }
-func (h IPv6) HopLimit() uint8     { return h.b[v6HopLimit] }
-func (h IPv6) Src() []byte         { return h.b[v6Src:v6Dst:v6Dst] }
-func (h IPv6) Dst() []byte         { return h.b[v6Dst:IPv6Len:IPv6Len] }
 
-// IPv6Fields is an IPv6 header to be written.
+// length of the payload in octets, header not included
+func (h IPv6) Length() int     { return int(binary.BigEndian.Uint16(h.b[v6Length:])) }
+func (h IPv6) Protocol() uint8 { return h.b[v6Next] }
+func (h IPv6) HopLimit() uint8 { return h.b[v6HopLimit] }
+func (h IPv6) Src() []byte     { return h.b[v6Src:v6Dst:v6Dst] }
+func (h IPv6) Dst() []byte     { return h.b[v6Dst:IPv6Len:IPv6Len] }
+
+// IPv6Fields holds the fields of an IPv6 header to write.
 type IPv6Fields struct {
 	TrafficClass uint8
 	FlowLabel    uint32 // 0 to MaxFlowLabel
-	Length       uint16 // octets, header not included
+	Length       uint16 // length of the payload in octets, header not included
 	Protocol     uint8
 	HopLimit     uint8
 	Src, Dst     [16]byte
 }
 
-// Append writes the header behind b.
+// Append appends the header to b.
 func (f IPv6Fields) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(V6)<<28|uint32(f.TrafficClass)<<20|f.FlowLabel&MaxFlowLabel)
 	b = binary.BigEndian.AppendUint16(b, f.Length)

@@ -10,34 +10,36 @@ const (
 	mpaFlags    = 16
 	mpaRevision = 17
 	mpaPrivate  = 18
-	MPAFrameLen = 20 // without private data
+	MPAFrameLen = 20 // length in octets without private data
 
 	MPARequestKey = "MPA ID Req Frame"
 	MPAReplyKey   = "MPA ID Rep Frame"
 
-	// MPAMaxPrivate is the most private data that a frame may announce.
+	// MPAMaxPrivate is the largest length in octets of private data that a frame may
+	// announce.
 	MPAMaxPrivate = 512
 )
 
-// MPAFlags are the flags of a Request or Reply. The lowest four bits are
-// reserved: sent as 0 and not looked at.
+// MPAFlags are the flags of a Request or Reply. The lowest four bits are reserved. They
+// are sent as 0 and ignored on receipt.
 type MPAFlags uint8
 
 const (
 	MPAMarkers  MPAFlags = 0x80 // M: the sender of the frame asks for Markers
 	MPACRC      MPAFlags = 0x40 // C: the sender of the frame wants the CRC
-	MPAReject   MPAFlags = 0x20 // R: in a Reply, the connection is refused
+	MPAReject   MPAFlags = 0x20 // R, in a Reply only: the connection is refused
 	MPAEnhanced MPAFlags = 0x10 // S: the private data begins with an Enhanced block
 )
 
 // Has reports whether all flags of f are set.
 func (m MPAFlags) Has(f MPAFlags) bool { return m&f == f }
 
-// MPA is a view of a Request's or Reply's first 20 octets.
+// MPA is a view of the first 20 octets of a Request or Reply.
 type MPA struct{ b []byte }
 
-// ParseMPA cuts b into the fixed part of a Request or Reply and what follows.
-// ok is false when b is too short or has neither key; nothing else is checked.
+// ParseMPA splits b into the fixed part of a Request or Reply and the octets behind it.
+// ok is false if b is too short or begins with neither key. ParseMPA checks nothing
+// else.
 func ParseMPA(b []byte) (h MPA, rest []byte, ok bool) {
 	if len(b) < MPAFrameLen {
 		return MPA{}, nil, false
@@ -49,25 +51,25 @@ func ParseMPA(b []byte) (h MPA, rest []byte, ok bool) {
 	return h, b[MPAFrameLen:], true
 }
 
-// Reply reports whether the frame is a Reply; otherwise it is a Request.
+// Reply reports whether the frame is a Reply. Otherwise the frame is a Request.
 func (h MPA) Reply() bool     { return string(h.b[:mpaFlags]) == MPAReplyKey }
 func (h MPA) Flags() MPAFlags { return MPAFlags(h.b[mpaFlags]) }
 
-// Revision is 0 for RDMAC's protocol, 1 for RFC 5044, 2 for RFC 6581.
+// Revision returns 0 for RDMAC's protocol, 1 for RFC 5044, and 2 for RFC 6581.
 func (h MPA) Revision() uint8 { return h.b[mpaRevision] }
 
-// PrivateLen returns how many octets follow, as the frame has it.
+// PrivateLen returns the announced length of the private data in octets.
 func (h MPA) PrivateLen() int { return int(binary.BigEndian.Uint16(h.b[mpaPrivate:])) }
 
-// MPAFields is the fixed part of a Request or Reply.
+// MPAFields holds the fixed part of a Request or Reply.
 type MPAFields struct {
 	Reply      bool
 	Flags      MPAFlags
 	Revision   uint8
-	PrivateLen uint16 // octets that follow, an Enhanced block included
+	PrivateLen uint16 // octets of private data, with the Enhanced block
 }
 
-// Append appends the 20 octets.
+// Append appends the 20 octets of the fixed part to b.
 func (f MPAFields) Append(b []byte) []byte {
 	key := MPARequestKey
 	if f.Reply {
@@ -77,7 +79,7 @@ func (f MPAFields) Append(b []byte) []byte {
 	return binary.BigEndian.AppendUint16(b, f.PrivateLen)
 }
 
-// The block that the private data begins with when flag S is set (RFC 6581 §9):
+// An Enhanced block. The private data begins with it if flag S is set (RFC 6581 §9):
 //
 //	0              2              4
 //	| A, B and IRD | C, D and ORD |
@@ -86,22 +88,22 @@ const (
 	enhORD         = 2
 	MPAEnhancedLen = 4
 
-	enhPeerToPeer = 0x8000 // A, beside IRD
-	enhSend       = 0x4000 // B, beside IRD
-	enhWrite      = 0x8000 // C, beside ORD
-	enhRead       = 0x4000 // D, beside ORD
+	enhPeerToPeer = 0x8000 // flag A, in the word of IRD
+	enhSend       = 0x4000 // flag B, in the word of IRD
+	enhWrite      = 0x8000 // flag C, in the word of ORD
+	enhRead       = 0x4000 // flag D, in the word of ORD
 	enhDepth      = 0x3fff
 )
 
-// NoDepth in the place of a read depth means that the depth is not negotiated.
+// NoDepth as a read depth means that the depth is not negotiated.
 const NoDepth = enhDepth
 
 // MPAEnhancedFields holds the fields of an Enhanced block.
 type MPAEnhancedFields struct {
 	PeerToPeer bool // A: the initiator begins with an RTR message
-	Send       bool // B: which may be an empty Send
-	Write      bool // C: an empty RDMA Write
-	Read       bool // D: an empty RDMA Read
+	Send       bool // B: the RTR message may be an empty Send
+	Write      bool // C: the RTR message may be an empty RDMA Write
+	Read       bool // D: the RTR message may be an empty RDMA Read
 	IRD, ORD   uint16
 }
 
@@ -123,8 +125,8 @@ func (f MPAEnhancedFields) Append(b []byte) []byte {
 	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, ird), ord)
 }
 
-// ParseMPAEnhanced cuts private data into the block and the rest, which is the
-// application's. ok is false when there is no room for the block.
+// ParseMPAEnhanced splits private data into the Enhanced block and the application's
+// private data. ok is false if the private data is too short for the block.
 func ParseMPAEnhanced(b []byte) (f MPAEnhancedFields, rest []byte, ok bool) {
 	if len(b) < MPAEnhancedLen {
 		return MPAEnhancedFields{}, nil, false

@@ -2,28 +2,29 @@ package wire
 
 import "encoding/binary"
 
-// Packet is a parsed received frame: a TCP segment, or an ICMP "too big" about a
-// segment of this host. Offsets count from the frame's first octet. ParsePacket fills
-// it. A Packet borrows the frame's memory. An engine uses one Packet for all frames.
+// Packet is a parsed received frame: a TCP segment, or an ICMP "too big" message about
+// a segment of this host. Offsets count from the frame's first octet. ParsePacket fills
+// a Packet. A Packet borrows the frame's memory. An engine uses one Packet for all
+// frames.
 type Packet struct {
 	Family Family
-	ICMP   bool   // TooBig is set, not TCP
-	VLAN   uint16 // id of the VLAN; 0: no tag, or one that carries a priority only
-	CE     bool   // a router saw congestion (RFC 3168 §5)
+	ICMP   bool   // TooBig is set; TCP is not
+	VLAN   uint16 // id of the VLAN; 0: no tag, or a tag with only a priority
+	CE     bool   // a router marked congestion (RFC 3168 §5)
 
 	L3      int // offset of the IP header
 	L4      int // offset of the TCP or ICMP header
 	Payload int // offset of the TCP payload
-	End     int // offset behind the packet; what follows is padding
+	End     int // offset behind the last octet of the packet; padding may follow
 
-	Src, Dst []byte // addresses, 4 or 16 octets: the sender's is Src
+	Src, Dst []byte // addresses of sender and receiver, 4 or 16 octets each
 
 	TCP        TCPFields
-	BadOptions bool // TCP options malformed: some of them were not read
+	BadOptions bool // the TCP options are malformed and were read only in part
 	TooBig     TooBig
 
-	// Partial is set by VerifyChecksum if the sender left the TCP checksum to a
-	// device, which has not completed it.
+	// Partial says that the sender left the TCP checksum to a device and the device has
+	// not completed it. VerifyChecksum sets Partial.
 	Partial bool
 }
 
@@ -32,14 +33,15 @@ type Packet struct {
 func (p *Packet) DstMAC(b []byte) []byte { return b[ethDst:ethSrc:ethSrc] }
 func (p *Packet) SrcMAC(b []byte) []byte { return b[ethSrc:ethType:ethType] }
 
-// Data returns the TCP payload of the frame b that p was parsed from. Its capacity
-// is that of b.
+// Data returns the TCP payload of the frame b that p was parsed from. The capacity of
+// the slice reaches to the end of b's capacity.
 func (p *Packet) Data(b []byte) []byte { return b[p.Payload:p.End] }
 
-// ParsePacket parses the frame b into p. The caller may use p only if the result is
-// OK. ParsePacket does not verify checksums: see VerifyChecksum.
+// ParsePacket parses the frame b into p. The caller may use p only if the result is OK.
+// ParsePacket does not verify checksums. VerifyChecksum does.
 func ParsePacket(b []byte, p *Packet) Reason {
-	// Fields that are not set below are not valid: TCP if ICMP is set, TooBig if not.
+	// Other fields are valid only if the code below sets them: TCP if ICMP is not set,
+	// TooBig if ICMP is set.
 	p.ICMP, p.VLAN, p.Partial, p.BadOptions = false, 0, false, false
 	eth, rest, ok := ParseEthernet(b)
 	if !ok {
@@ -118,10 +120,11 @@ func (p *Packet) parseTCP(b []byte) Reason {
 
 // VerifyChecksum checks all checksums of the frame b that p was parsed from.
 //
-// The TCP checksum field may hold the folded sum of the pseudo-header alone: the
-// sender's kernel left the rest to a device, and a veth does not complete it. Then
-// VerifyChecksum sets p.Partial and returns PartialChecksum, unless acceptPartial is
-// set. If the caller accepts such a packet, no checksum protects its payload.
+// The TCP checksum field may contain only the folded sum of the pseudo-header. The
+// sender's kernel then left the rest to a device, and a veth does not complete it.
+// VerifyChecksum sets p.Partial for such a packet. It returns PartialChecksum, unless
+// acceptPartial is set. If the caller accepts such a packet, no checksum protects the
+// payload.
 func (p *Packet) VerifyChecksum(b []byte, acceptPartial bool) Reason {
 	if p.Family == V4 && Sum(0).Add(b[p.L3:p.L4]).Fold() != Good {
 		return BadIPChecksum
@@ -133,7 +136,7 @@ func (p *Packet) VerifyChecksum(b []byte, acceptPartial bool) Reason {
 	head := pseudo(p.Src, p.Dst, protoTCP) + Sum(len(l4))
 	partial := binary.BigEndian.Uint16(l4[tcpChecksum:]) == head.Fold()
 	switch {
-	case partial && acceptPartial: // looked at first: then nothing is to be summed
+	case partial && acceptPartial: // checked first, because then there is nothing to sum
 		p.Partial = true
 		return OK
 	case head.Add(l4).Fold() == Good:

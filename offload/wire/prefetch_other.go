@@ -2,5 +2,5 @@
 
 package wire
 
-// Prefetch does nothing here.
+// Prefetch does nothing on this architecture.
 func Prefetch([]byte) {}

@@ -10,8 +10,8 @@ import (
 // RDMAPVersion is the only version of RDMAP in RFC 5040. Version 0 was RDMAC's.
 const RDMAPVersion = 1
 
-// RDMAP's control octet is the second of every DDP segment (RFC 5040 §4.1):
-// two bits of version, two reserved, four of opcode.
+// The control octet of RDMAP is the second octet of every DDP segment (RFC 5040 §4.1).
+// It has two bits of version, two reserved bits and four bits of opcode.
 const (
 	rdmapVersionShift = 6
 	opcodeMask        = 0x0f
@@ -19,7 +19,7 @@ const (
 
 func rdmapControl(op Opcode) uint8 { return RDMAPVersion<<rdmapVersionShift | uint8(op)&opcodeMask }
 
-// Opcode is an RDMAP operation (RFC 5040 §4.1, RFC 7306 §4). Four bits.
+// Opcode is the number of an RDMAP operation, four bits (RFC 5040 §4.1, RFC 7306 §4).
 type Opcode uint8
 
 const (
@@ -40,11 +40,11 @@ const (
 // OpInfo holds the properties of an opcode (RFC 5040 §4.3 Figure 4, RFC 7306 §5).
 type OpInfo struct {
 	Name        string
-	Tagged      bool   // its segments have the tagged header
-	Queue       uint32 // untagged: the queue that its messages are numbered on
-	Solicited   bool   // its completion at the receiver is a solicited event
-	Invalidates bool   // its header names an STag to invalidate
-	Answered    bool   // it asks for the message of opcode Response
+	Tagged      bool   // segments of the opcode have the tagged header
+	Queue       uint32 // for an untagged opcode: the queue that numbers its messages
+	Solicited   bool   // the completion at the receiver is a solicited event
+	Invalidates bool   // the header names an STag to invalidate
+	Answered    bool   // the receiver answers with a message of opcode Response
 	Response    Opcode
 }
 
@@ -65,7 +65,7 @@ var opcodes = [...]OpInfo{
 
 var unknownOp OpInfo
 
-// InfoOf returns the row of op. An opcode that no RFC has defined has no Name.
+// InfoOf returns the row of op. The row of an opcode that no RFC defines has no Name.
 func InfoOf(op Opcode) *OpInfo {
 	if int(op) < len(opcodes) {
 		return &opcodes[op]
@@ -94,12 +94,12 @@ const (
 	ReadRequestLen = 28
 )
 
-// ReadRequestFields is the header of an RDMA Read Request.
+// ReadRequestFields holds the fields of the header of an RDMA Read Request.
 type ReadRequestFields struct {
-	SinkSTag   tpt.STag // where the requester wants the octets
+	SinkSTag   tpt.STag // STag and offset of the memory where the requester wants the octets
 	SinkTO     uint64
-	Size       uint32   // octets
-	SourceSTag tpt.STag // where the responder has them
+	Size       uint32   // number of octets to read
+	SourceSTag tpt.STag // STag and offset of the octets at the responder
 	SourceTO   uint64
 }
 
@@ -112,8 +112,8 @@ func (f ReadRequestFields) Append(b []byte) []byte {
 	return binary.BigEndian.AppendUint64(b, f.SourceTO)
 }
 
-// ParseReadRequest reads the payload of an RDMA Read Request, which is the
-// header and nothing else: ok is false for any length but 28.
+// ParseReadRequest reads the payload of an RDMA Read Request, which is only the header.
+// ok is false if the length is not 28 octets.
 func ParseReadRequest(payload []byte) (f ReadRequestFields, ok bool) {
 	if len(payload) != ReadRequestLen {
 		return ReadRequestFields{}, false

@@ -14,12 +14,12 @@ const (
 	termControlLen = 4
 	termSegmentLen = 2
 
-	termHasSegment = 0x80 // of the first flag octet; the second is reserved
+	termHasSegment = 0x80 // flags in the first flag octet; the second flag octet is reserved
 	termHasHeader  = 0x40
 	termHasRead    = 0x20
 	termFlagMask   = termHasSegment | termHasHeader | termHasRead
 
-	// The same in the order of Linux siw on little-endian machines.
+	// The same flags in the order of Linux siw on little-endian machines.
 	termSwappedSegment = 0x01
 	termSwappedHeader  = 0x02
 	termSwappedRead    = 0x04
@@ -33,22 +33,22 @@ const (
 	LayerLLP   = 2 // MPA
 )
 
-// TerminateFields is the payload of a Terminate: the error, and the part of the
-// faulty segment that the sender quotes.
+// TerminateFields is the payload of a Terminate. It contains the error, and the part of
+// the faulty segment that the sender quotes.
 type TerminateFields struct {
 	Layer, Type uint8 // four bits each
 	Code        uint8
 
-	HasSegment  bool   // SegmentLen is valid; it travels only with Header
-	SegmentLen  uint16 // octets of the segment, headers and payload (siw: payload alone)
-	Header      []byte // its DDP header, 14 or 18 octets; nil: not quoted
-	ReadRequest []byte // its Read Request header, 28 octets; nil: not quoted
+	HasSegment  bool   // SegmentLen is valid; it is sent only together with Header
+	SegmentLen  uint16 // length of the segment in octets, headers and payload (siw: payload alone)
+	Header      []byte // DDP header of the segment, 14 or 18 octets; nil: not quoted
+	ReadRequest []byte // header of the segment's Read Request, 28 octets; nil: not quoted
 
 	// Swapped is true if the control word came in siw's bit order. Append always
 	// writes the RFC's order.
 	Swapped bool
 	// Ambiguous is true if the control word has a meaning in both orders and the
-	// Terminate quotes nothing that decides between them.
+	// Terminate quotes nothing that shows the order.
 	Ambiguous bool
 }
 
@@ -72,7 +72,7 @@ func (f TerminateFields) Append(b []byte) []byte {
 	return append(b, f.ReadRequest...)
 }
 
-// segment returns what the length field holds: reserved zeros when it is not valid.
+// segment returns the value of the length field. It is 0 if SegmentLen is not valid.
 func (f TerminateFields) segment() uint16 {
 	if f.HasSegment {
 		return f.SegmentLen
@@ -81,15 +81,16 @@ func (f TerminateFields) segment() uint16 {
 }
 
 // ParseTerminate reads the payload of a Terminate. It reads the fields that the flags
-// announce as far as they are present: some senders announce more than they quote.
-// Header and ReadRequest borrow payload. ok is false if the control word is cut off.
+// announce as far as they are present, because some senders announce more than they
+// quote. Header and ReadRequest borrow payload. ok is false if the control word is cut
+// off.
 //
 // Linux siw on little-endian machines writes the control word with the bits of each
-// octet in another order. If such a Terminate quotes a segment, its flags show the
-// order. Otherwise ParseTerminate reads a word in the RFC's order if it has a meaning
-// there, else in siw's order if it has a meaning there. Six words have a meaning in
-// both orders: 0/2/05 to 07 are 2/0/05 to 07 in the other order. ParseTerminate reads
-// them in the RFC's order and sets Ambiguous.
+// octet in another order. If such a Terminate quotes a segment, the flags show the
+// order. Otherwise ParseTerminate first reads the word in the RFC's order. If the word
+// has no meaning in that order, ParseTerminate reads it in siw's order. Six words have
+// a meaning in both orders: 0/2/05 to 07 are 2/0/05 to 07 in the other order.
+// ParseTerminate reads these words in the RFC's order and sets Ambiguous.
 func ParseTerminate(payload []byte) (f TerminateFields, ok bool) {
 	if len(payload) < termControlLen {
 		return TerminateFields{}, false
@@ -112,7 +113,7 @@ func (f TerminateFields) Reread() TerminateFields {
 	return f
 }
 
-// quote reads the quoted fields that the flags announce and rest holds.
+// quote reads the quoted fields that the flags announce and that rest contains.
 func (f *TerminateFields) quote(rest []byte, flags uint8) {
 	if flags&termHasHeader != 0 {
 		if len(rest) < termSegmentLen {
@@ -137,8 +138,8 @@ func (f *TerminateFields) quote(rest []byte, flags uint8) {
 	}
 }
 
-// swapped decides whether a control word, read as the RFC has it, is in siw's
-// order.
+// swapped reports whether a control word is in siw's order. f is the word as read in
+// the RFC's order.
 func swapped(f TerminateFields, flags uint8) bool {
 	switch {
 	case flags&termFlagMask != 0:
@@ -149,7 +150,7 @@ func swapped(f TerminateFields, flags uint8) bool {
 	return !assigned(f.Layer, f.Type, f.Code) && assigned(f.Type, f.Layer, f.Code)
 }
 
-// unswapped brings siw's flags into the RFC's order.
+// unswapped returns siw's flags in the RFC's order.
 func unswapped(flags uint8) (f uint8) {
 	for _, pair := range [...]struct{ from, to uint8 }{
 		{termSwappedSegment, termHasSegment}, {termSwappedHeader, termHasHeader}, {termSwappedRead, termHasRead},
@@ -161,12 +162,12 @@ func unswapped(flags uint8) (f uint8) {
 	return f
 }
 
-// assigned reports whether an error has a meaning (RFC 5040 §4.8, RFC 5041 §7,
-// RFC 5044 §8, RFC 6581 §8). Chelsio and Intel hardware sends MPA errors with
-// type 3.
+// assigned reports whether an RFC defines an error (RFC 5040 §4.8, RFC 5041 §7, RFC
+// 5044 §8, RFC 6581 §8). Chelsio and Intel hardware sends MPA errors with type 3,
+// which count as defined.
 func assigned(layer, kind, code uint8) bool {
 	switch {
-	case kind == 0 && (layer == LayerRDMAP || layer == LayerDDP): // local catastrophe: any code
+	case kind == 0 && (layer == LayerRDMAP || layer == LayerDDP): // a local catastrophic error may have any code
 		return true
 	case layer == LayerRDMAP && kind == 1:
 		return code <= 4 || code == 9 || code == 0xff

@@ -1,28 +1,28 @@
 package wire
 
-// Reason is the reason for which an engine cannot use a frame. OK, zero, means that it
-// can.
+// Reason is the reason for which an engine cannot use a frame. The zero Reason is OK:
+// the engine can use the frame.
 type Reason uint8
 
 const (
 	OK              Reason = iota
 	Short                  // the frame ends within a header
-	NotIP                  // another EtherType, or a second VLAN tag
-	BadVersion             // the IP version contradicts the EtherType
-	BadLength              // the IP lengths contradict each other or the frame
-	IPOptions              // IPv4 with options
-	Extension              // IPv6 with an extension header
-	Fragment               // a fragment of either version
-	OtherProtocol          // neither TCP nor ICMP
-	OtherICMP              // ICMP other than "too big"
-	BadQuote               // "too big" that quotes no TCP segment
-	BadTCPHeader           // TCP data offset below 5 or beyond the segment
-	BadIPChecksum          // IPv4 header checksum
-	BadTCPChecksum         // TCP checksum
-	BadICMPChecksum        // ICMP checksum
-	PartialChecksum        // TCP checksum field holds only the pseudo-header's sum
+	NotIP                  // an EtherType other than IP, or a second VLAN tag
+	BadVersion             // the IP version does not match the EtherType
+	BadLength              // the IP lengths do not match each other or the frame
+	IPOptions              // an IPv4 header with options
+	Extension              // an IPv6 packet with an extension header
+	Fragment               // a fragment of IPv4 or IPv6
+	OtherProtocol          // a protocol other than TCP and ICMP
+	OtherICMP              // an ICMP message other than "too big"
+	BadQuote               // a "too big" message that quotes no TCP segment
+	BadTCPHeader           // a TCP data offset below 5 or beyond the segment
+	BadIPChecksum          // a wrong checksum of the IPv4 header
+	BadTCPChecksum         // a wrong TCP checksum
+	BadICMPChecksum        // a wrong ICMP checksum
+	PartialChecksum        // a TCP checksum field with only the sum of the pseudo-header
 
-	NumReasons // how many there are: the length of a counter array
+	NumReasons // number of Reasons, for the length of counter arrays
 )
 
 var reasonNames = [NumReasons]string{
@@ -44,7 +44,7 @@ var reasonNames = [NumReasons]string{
 	PartialChecksum: "partial_checksum",
 }
 
-// String returns the reason's name as counters show it: lower case, underscores.
+// String returns the reason's name as counters show it, in lower case with underscores.
 func (r Reason) String() string {
 	if r < NumReasons {
 		return reasonNames[r]

@@ -20,14 +20,14 @@ const (
 	tcpWindow   = 14
 	tcpChecksum = 16
 	tcpUrgent   = 18
-	TCPLen      = 20 // without options
+	TCPLen      = 20 // length in octets without options
 )
 
 // TCP is a view of a TCP header with its options.
 type TCP struct{ b []byte }
 
-// ParseTCP cuts a segment into its header and its payload. It does not look at
-// the checksum.
+// ParseTCP splits a segment into its header and its payload. It does not check the
+// checksum.
 func ParseTCP(b []byte) (h TCP, payload []byte, why Reason) {
 	if len(b) < TCPLen {
 		return TCP{}, nil, Short
@@ -48,24 +48,24 @@ func (h TCP) Window() uint16   { return binary.BigEndian.Uint16(h.b[tcpWindow:])
 func (h TCP) Checksum() uint16 { return binary.BigEndian.Uint16(h.b[tcpChecksum:]) }
 func (h TCP) Urgent() uint16   { return binary.BigEndian.Uint16(h.b[tcpUrgent:]) }
 func (h TCP) Options() []byte  { return h.b[TCPLen:] }
-func (h TCP) Len() int         { return len(h.b) } // octets, options included
+func (h TCP) Len() int         { return len(h.b) } // length of the header in octets, options included
 
-// Fields reads the header into f. It reports false when the options are
-// malformed: those before the bad one have been read, the rest is ignored, as
-// the kernel does (RFC 9293 §3.1 leaves a receiver the choice).
+// Fields reads the header into f. It returns false if the options are malformed. f then
+// contains the options before the malformed one. Fields ignores the options behind it,
+// as the kernel does (RFC 9293 §3.1 leaves this choice to the receiver).
 func (h TCP) Fields(f *TCPFields) (sound bool) {
 	f.SrcPort, f.DstPort = h.SrcPort(), h.DstPort()
 	f.Seq, f.Ack = h.Seq(), h.Ack()
 	f.Flags, f.Window = h.Flags(), h.Window()
 	f.HasTS, f.TSVal, f.TSEcr = false, 0, 0
-	f.NSACK = 0 // how many of SACK count
+	f.NSACK = 0 // NSACK says how many entries of SACK are valid
 	f.ECT = false
 	return f.parseOptions(h.Options())
 }
 
-// Append appends the header to b with a checksum of zero. It writes as many SACK
-// blocks as fit, from the first on. HeaderLen returns the header's length. The urgent
-// pointer is zero: stag sends no urgent data.
+// Append appends the header to b with a checksum of zero. It writes as many SACK blocks
+// as fit, from the first on. HeaderLen returns the header's length. The urgent pointer
+// is zero, because stag sends no urgent data.
 func (f *TCPFields) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint16(b, f.SrcPort)
 	b = binary.BigEndian.AppendUint16(b, f.DstPort)
@@ -73,7 +73,7 @@ func (f *TCPFields) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(f.Ack))
 	b = append(b, uint8(f.HeaderLen()/4)<<4, uint8(f.Flags))
 	b = binary.BigEndian.AppendUint16(b, f.Window)
-	b = append(b, 0, 0, 0, 0) // checksum, urgent pointer
+	b = append(b, 0, 0, 0, 0) // checksum and urgent pointer
 	return f.appendOptions(b)
 }
 

@@ -16,27 +16,27 @@ const (
 	CWR
 )
 
-// SACKBlock is one block of a SACK option (RFC 2018 §3): octets from Left up
-// to, but not including, Right.
+// SACKBlock is one block of a SACK option (RFC 2018 §3). It covers the octets from
+// Left up to, but not including, Right.
 type SACKBlock struct{ Left, Right seq.Num }
 
 // MaxSACK is how many blocks fit into one option field without timestamps.
 const MaxSACK = 4
 
-// TCPFields is a TCP header in host form: a parsed header, or one for Append to write.
-// It has the options that appear outside SYN segments.
+// TCPFields is a TCP header in host form. It is either parsed from a segment or passed
+// to Append. It has the options that appear outside SYN segments.
 type TCPFields struct {
 	SrcPort, DstPort uint16
 	Seq, Ack         seq.Num
 	Flags            TCPFlags
-	Window           uint16 // as on the wire, unscaled
+	Window           uint16 // window as on the wire, not scaled
 
-	HasTS        bool // timestamps option present (RFC 7323 §3)
+	HasTS        bool // the header has the timestamps option (RFC 7323 §3)
 	TSVal, TSEcr uint32
 	SACK         [MaxSACK]SACKBlock
-	NSACK        uint8 // how many of SACK count
+	NSACK        uint8 // number of valid entries of SACK
 
-	// ECT makes HeaderTemplate write ECT(0) into the IP header: routers may mark the
-	// packet (RFC 3168 §5). A parsed header never has it.
+	// ECT makes HeaderTemplate write ECT(0) into the IP header, so that routers may
+	// mark the packet (RFC 3168 §5). A parsed header never has ECT set.
 	ECT bool
 }

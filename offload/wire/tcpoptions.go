@@ -6,8 +6,8 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// TCP options that appear outside SYN segments. We write each at a multiple of
-// 4 octets, behind two NOPs, as RFC 7323 appendix A advises:
+// TCP options that appear outside SYN segments. Append writes each option at a multiple
+// of 4 octets, behind two NOPs, as RFC 7323 appendix A advises:
 //
 //	0     1    2    3    4       8       12
 //	| NOP | NOP | 8 | 10 | TSval | TSecr |                 RFC 7323 §3.2
@@ -22,16 +22,17 @@ const (
 
 	optTSLen      = 10
 	optTSPadded   = 12
-	optSACKHead   = 2 // kind and length
+	optSACKHead   = 2 // length of kind and length octets
 	optSACKBlock  = 8
-	optSACKPadded = 4 // NOPs, kind and length
+	optSACKPadded = 4 // length of NOPs, kind and length octets
 )
 
-// tsWord is how the timestamps option begins in nearly every segment.
+// tsWord is the first word of the timestamps option in nearly every segment.
 const tsWord = optNOP<<24 | optNOP<<16 | optTS<<8 | optTSLen
 
-// parseOptions reads an option list. If the length of an option is impossible, it
-// returns false and does not read the rest. If an option is repeated, the last counts.
+// parseOptions reads an option list. If the length of an option is impossible,
+// parseOptions returns false and does not read the rest. If an option is repeated, the
+// last one counts.
 func (f *TCPFields) parseOptions(b []byte) (sound bool) {
 	if len(b) >= optTSPadded && binary.BigEndian.Uint32(b) == tsWord {
 		f.setTS(b[2:])
@@ -79,8 +80,8 @@ func (f *TCPFields) setTS(o []byte) {
 	f.TSEcr = binary.BigEndian.Uint32(o[6:])
 }
 
-// sackFit returns how many SACK blocks Append writes: one fewer if there are
-// timestamps (RFC 2018 §3).
+// sackFit returns how many SACK blocks Append writes. With timestamps, one block fewer
+// fits (RFC 2018 §3).
 func (f *TCPFields) sackFit() int {
 	most := uint8(MaxSACK)
 	if f.HasTS {

@@ -10,20 +10,20 @@ import (
 // HeaderFields holds the header fields that all segments of a flow share.
 type HeaderFields struct {
 	DstMAC, SrcMAC MAC
-	VLAN           uint16 // id; 0 means untagged
-	Priority       uint8  // of the VLAN tag, 0 to 7
+	VLAN           uint16 // id of the VLAN; 0 means untagged
+	Priority       uint8  // priority of the VLAN tag, 0 to 7
 
-	// Src is the local side. Both must be of one family; an IPv4 address mapped into
-	// IPv6 is refused.
+	// Src is the local side. Both addresses must be of one family. NewHeaderTemplate
+	// refuses an IPv4 address mapped into IPv6.
 	Src, Dst netip.AddrPort
 
-	TTL       uint8  // hop limit in IPv6; not 0
-	TOS       uint8  // traffic class in IPv6; ECN bits 0
-	FlowLabel uint32 // IPv6 only, 20 bits
+	TTL       uint8  // TTL, in IPv6 the hop limit; not 0
+	TOS       uint8  // TOS octet, in IPv6 the traffic class; the ECN bits must be 0
+	FlowLabel uint32 // flow label of IPv6, 20 bits
 	ID        uint16 // identification of the first IPv4 packet
 }
 
-// check reports every mistake at once.
+// check returns one error with every fault of h.
 func (h HeaderFields) check() error {
 	var bad []error
 	complain := func(wrong bool, format string, args ...any) {
@@ -45,24 +45,24 @@ func (h HeaderFields) check() error {
 	return errors.Join(bad...)
 }
 
-// HeaderTemplate holds the constant parts of the headers of a flow's segments, and
-// the sums over them. Only the owner of the flow may use it.
+// HeaderTemplate holds the constant parts of the headers of a flow's segments, and the
+// sums over them. Only the owner of the flow may use it.
 //
-// IPv4 packets carry "don't fragment" and an identification that counts up per
-// flow. RFC 6864 §4.1 allows any value there, but networks exist that clear
-// the bit and fragment all the same; a constant would let their fragments be
-// put together wrongly.
+// IPv4 packets have "don't fragment" set and an identification that counts up per flow.
+// RFC 6864 §4.1 allows any identification then. But some networks clear the flag and
+// fragment the packets. With a constant identification, a receiver could combine
+// fragments of different packets.
 type HeaderTemplate struct {
-	head     [EthernetLen + VLANLen + IPv6Len]byte // Ethernet, tag, IP
-	l3, l4   uint8                                 // offsets of IP and TCP
+	head     [EthernetLen + VLANLen + IPv6Len]byte // Ethernet header, VLAN tag and IP header
+	l3, l4   uint8                                 // offsets of the IP header and of the TCP header
 	v6       bool
 	id       uint16
 	src, dst uint16 // ports
-	ipSum    Sum    // of the IPv4 header without length, id and checksum
-	tcpSum   Sum    // of the pseudo-header without the length
+	ipSum    Sum    // sum of the IPv4 header without length, id and checksum
+	tcpSum   Sum    // sum of the pseudo-header without the length
 }
 
-// NewHeaderTemplate builds a flow's template.
+// NewHeaderTemplate builds the template of a flow. The error names every fault of h.
 func NewHeaderTemplate(h HeaderFields) (HeaderTemplate, error) {
 	if err := h.check(); err != nil {
 		return HeaderTemplate{}, fmt.Errorf("headers of flow %v to %v: %w", h.Src, h.Dst, err)
@@ -85,7 +85,7 @@ func NewHeaderTemplate(h HeaderFields) (HeaderTemplate, error) {
 	return t, nil
 }
 
-// appendLink writes the Ethernet header and the tag behind b.
+// appendLink appends the Ethernet header and the VLAN tag to b.
 func (h HeaderFields) appendLink(b []byte) []byte {
 	next := TypeIPv4
 	if h.Src.Addr().Is6() {
@@ -98,30 +98,30 @@ func (h HeaderFields) appendLink(b []byte) []byte {
 	return VLANFields{ID: h.VLAN, Priority: h.Priority, Type: next}.Append(b)
 }
 
-// SetDstMAC changes where the frames go on the link, for a next hop that has
-// moved.
+// SetDstMAC sets the destination address of the frames, for a next hop whose Ethernet
+// address has changed.
 func (t *HeaderTemplate) SetDstMAC(m MAC) { copy(t.head[ethDst:], m[:]) }
 
-// SetSrcMAC changes where the frames come from on the link, for an interface whose
-// own address has changed.
+// SetSrcMAC sets the source address of the frames, for an interface whose own Ethernet
+// address has changed.
 func (t *HeaderTemplate) SetSrcMAC(m MAC) { copy(t.head[ethSrc:], m[:]) }
 
-// SrcMAC returns where the frames come from on the link.
+// SrcMAC returns the source address of the frames.
 func (t *HeaderTemplate) SrcMAC() MAC { return MAC(t.head[ethSrc:]) }
 
-// DstMAC returns where the frames go on the link.
+// DstMAC returns the destination address of the frames.
 func (t *HeaderTemplate) DstMAC() MAC { return MAC(t.head[ethDst:]) }
 
-// Len returns how many octets Write puts in front of the payload for f.
+// Len returns the length in octets of the headers that Write writes for f.
 func (t *HeaderTemplate) Len(f *TCPFields) int { return int(t.l4) + f.HeaderLen() }
 
-// Write puts the headers of one segment directly in front of its payload,
-// complete with checksums, and returns how many octets they take: the frame is
-// b[at-n:]. The payload is b[at:]; at must be at least Len(f), which
-// port.Headroom always is. The ports in f are not used, the flow's own are.
+// Write writes the headers of one segment directly in front of its payload, with
+// checksums. It returns the length of the headers in octets. The payload is b[at:], and
+// the frame is b[at-n:]. at must be at least Len(f). port.Headroom always is. Write
+// uses the ports of the flow, not those in f.
 //
-// Write overwrites the octets in front of the payload. If other octets of the same
-// chunk there are still needed, the caller must move the payload first.
+// Write overwrites the octets in front of the payload. If those octets of the chunk are
+// still needed, the caller must move the payload first.
 func (t *HeaderTemplate) Write(b []byte, at int, f *TCPFields) (n int) {
 	n = t.Len(f)
 	frame := b[at-n:]
@@ -137,9 +137,9 @@ func (t *HeaderTemplate) Write(b []byte, at int, f *TCPFields) (n int) {
 	return n
 }
 
-// writeIP fills in what differs from packet to packet in the IP header at b; n
-// is the length of the segment that follows. Both versions have their ECN bits
-// in the first word.
+// writeIP writes the fields of the IP header at b that differ from packet to packet. n
+// is the length of the segment behind the header in octets. Both versions of IP have
+// the ECN bits in the first word.
 func (t *HeaderTemplate) writeIP(b []byte, n int, ect bool) {
 	if n > 0xffff-IPv4Len {
 		panic("wire: segment longer than an IP packet")

@@ -2,7 +2,7 @@ package wire
 
 import "encoding/binary"
 
-// A VLAN tag as it follows an EtherType of TypeVLAN (IEEE 802.1Q §9.6):
+// A VLAN tag behind an EtherType of TypeVLAN (IEEE 802.1Q §9.6):
 //
 //	0                                2      4
 //	| priority 3, DEI 1, VLAN id 12  | type |
@@ -15,15 +15,16 @@ const (
 	vlanDEI           = 1 << 12
 	vlanID            = 1<<12 - 1
 
-	// MaxVLAN is the largest VLAN id in use: 0 means "priority only" and 4095
-	// is reserved.
+	// MaxVLAN is the largest VLAN id in use. 0 means "priority only", and 4095 is
+	// reserved.
 	MaxVLAN = 4094
 )
 
 // VLAN is a view of a VLAN tag without the EtherType in front of it.
 type VLAN struct{ b []byte }
 
-// ParseVLAN cuts what follows an EtherType of TypeVLAN.
+// ParseVLAN splits the octets behind an EtherType of TypeVLAN into the tag and the
+// payload.
 func ParseVLAN(b []byte) (h VLAN, payload []byte, ok bool) {
 	if len(b) < VLANLen {
 		return VLAN{}, nil, false
@@ -38,7 +39,7 @@ func (h VLAN) Priority() uint8    { return uint8(h.tci() >> vlanPriorityShift) }
 func (h VLAN) DropEligible() bool { return h.tci()&vlanDEI != 0 }
 func (h VLAN) Type() EtherType    { return EtherType(binary.BigEndian.Uint16(h.b[vlanType:])) }
 
-// VLANFields is a VLAN tag to be written.
+// VLANFields holds the fields of a VLAN tag to write.
 type VLANFields struct {
 	ID           uint16 // 0 to 4095
 	Priority     uint8  // 0 to 7
@@ -46,7 +47,7 @@ type VLANFields struct {
 	Type         EtherType
 }
 
-// Append writes the tag behind b, which ends with an EtherType of TypeVLAN.
+// Append appends the tag to b, which must end with an EtherType of TypeVLAN.
 func (f VLANFields) Append(b []byte) []byte {
 	tci := f.ID&vlanID | uint16(f.Priority)<<vlanPriorityShift
 	if f.DropEligible {
