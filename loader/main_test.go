@@ -71,6 +71,11 @@ func helper(what, name string) {
 		if s, err = loader.Adopt(name); err == nil {
 			err = s.Insert(bpf.FlowKey{Family: 4}, bpf.Flow{ID: 1, Kind: bpf.KindRDMA, State: bpf.Live})
 		}
+	case "own a lane in a container":
+		if err = unix.Mount("tmpfs", "/run", "tmpfs", 0, ""); err != nil {
+			break
+		}
+		err = ownLane(name)
 	case "adopt":
 		_, err = loader.Adopt(name)
 	case "unload as nobody":
@@ -107,6 +112,29 @@ func helper(what, name string) {
 	fmt.Println("ready")
 	bufio.NewReader(os.Stdin).ReadByte() // until killed, or the parent is gone
 	os.Exit(0)
+}
+
+// laneOfContainer is a lane, and noPID is a pid that no process here has.
+const (
+	laneOfContainer = 5
+	noPID           = 1<<22 + 1
+)
+
+// ownLane adopts the program, owns laneOfContainer, and has a flow there, as an engine
+// does whose pid is of a container.
+func ownLane(name string) error {
+	s, err := loader.Adopt(name)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if err := s.SetLane(laneOfContainer, fd); err != nil {
+		return err
+	}
+	return s.Insert(bpf.FlowKey{Family: 4}, bpf.Flow{ID: 1, Kind: bpf.KindRDMA, State: bpf.Live, Owner: laneOfContainer, PID: noPID})
 }
 
 // inMounts gives the calling thread a file system of its own.

@@ -36,20 +36,6 @@ func (s *Steering) SharesFlows(with *Steering) bool {
 	return ok1 && ok2 && m == n
 }
 
-// SetLane enters fd as the AF_XDP socket of a lane of the adapter. The program takes
-// the lane's engine for alive as long as the socket is open. The socket may belong to
-// another interface.
-func (s *Steering) SetLane(lane uint16, fd int) error {
-	if lane >= bpf.Lanes {
-		return fmt.Errorf("%s queue %d of an adapter: there is room for %d over all its interfaces: use fewer queues (ethtool -L) or fewer interfaces",
-			s.link.Port, lane, bpf.Lanes)
-	}
-	if err := s.lanes.Put(uint32(lane), uint32(fd)); err != nil {
-		return fmt.Errorf("enter the socket of lane %d on %s: %w", lane, s.link.Port, err)
-	}
-	return nil
-}
-
 // allMaps returns the maps of one interface and the maps that it shares.
 func (s *Steering) allMaps() map[string]**ebpf.Map {
 	all := s.maps()

@@ -192,6 +192,40 @@ func TestClearLeavesFlowsOfLivingProcesses(t *testing.T) {
 	lives.kill(t)
 }
 
+// The adoption of one interface leaves the flows of an engine in a container on another
+// interface, although its pid means nothing here. When the engine has died, the next
+// adoption removes them.
+func TestClearLeavesFlowsOfContainers(t *testing.T) {
+	p := netns.Pair(t, pair.Config{})
+	need.XDP(t)
+	unloadAfter(t)
+	mustLoad(t, p, loader.Options{Pin: instance}).Close()
+	b, err := loadB(t, p, loader.Options{Pin: instance})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Close()
+	o := startOther(t, p, pair.B, "own a lane in a container")
+	if o.said != "ready" {
+		t.Fatal(o.said)
+	}
+	k := bpf.FlowKey{Family: 4}
+	for _, want := range []int{0, 1} {
+		a, err := adopt(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := a.Clear(); n != want || err != nil {
+			t.Errorf("%d flows removed, %v; want %d", n, err, want)
+		}
+		lookups(t, k, want == 0, a)
+		a.Close()
+		if want == 0 {
+			o.kill(t)
+		}
+	}
+}
+
 // The maps of a layout of another version are left alone, and the interface can still be
 // unloaded.
 func TestUnloadOfAnotherLayout(t *testing.T) {
