@@ -137,7 +137,6 @@ func (p *PinnedPort) dropFlows() error {
 	if h.flows.KeySize() != uint32(binary.Size(bpf.FlowKey{})) || h.flows.ValueSize() != uint32(binary.Size(bpf.Flow{})) {
 		return nil
 	}
-	s := &Steering{link: Link{Name: p.Name, Port: p.Name}, id: ebpf.ProgramID(p.ProgID), flows: h.flows}
-	_, err = s.remove(func(f bpf.Flow) bool { return f.Program == p.ProgID })
-	return err
+	s := &Steering{link: Link{Name: p.name()}, flows: h.flows}
+	return s.ClearOf(p.ProgID)
 }

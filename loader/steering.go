@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -220,13 +221,19 @@ func (s *Steering) remove(which func(bpf.Flow) bool) (n int, err error) {
 		}
 		return true
 	})
+	var why error // why the first one cannot be deleted
+	left := 0
 	for _, k := range keys {
 		switch failed := s.Delete(k); {
 		case failed == nil:
 			n++
 		case !errors.Is(failed, ErrNoFlow):
-			err = errors.Join(err, failed)
+			left++
+			why = cmp.Or(why, failed)
 		}
+	}
+	if left != 0 {
+		err = errors.Join(err, fmt.Errorf("flows left in the map: %d: %w", left, why))
 	}
 	return n, err
 }

@@ -57,26 +57,10 @@ func sweepInstance(dir string, f *finder) (done []string, err error) {
 		return nil, err
 	}
 	defer lock.Close()
+	done, err = readInstance(dir, f).sweepPorts(f)
 	i := readInstance(dir, f)
-	for _, p := range i.Ports {
-		if p.Stale == "" {
-			continue
-		}
-		settings, err := p.restore(f, whereabouts{}, false)
-		if err != nil {
-			return done, err
-		}
-		if err := p.dropFlows(); err != nil {
-			return done, err
-		}
-		if err := os.RemoveAll(p.Dir); err != nil {
-			return done, fmt.Errorf("remove stale pins: %w", err)
-		}
-		done = append(done, fmt.Sprintf("removed the pins in %s: %s", p.Dir, p.Stale))
-		done = append(done, lines(settings)...)
-	}
-	if i = readInstance(dir, f); !i.stale() {
-		return done, nil
+	if !i.stale() {
+		return done, err
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		return done, fmt.Errorf("remove stale pins: %w", err)
@@ -84,7 +68,38 @@ func sweepInstance(dir string, f *finder) (done []string, err error) {
 	if len(done) == 0 {
 		done = append(done, fmt.Sprintf("removed %s: no interface has it", dir))
 	}
-	return done, nil
+	return done, err
+}
+
+// sweepPorts removes the pins of stale interfaces. If it fails for one of them, it
+// continues with the others.
+func (i Instance) sweepPorts(f *finder) (done []string, err error) {
+	shared := slices.ContainsFunc(i.Ports, func(p PinnedPort) bool { return p.Stale == "" })
+	for _, p := range i.Ports {
+		if p.Stale == "" {
+			continue
+		}
+		lines, failed := p.sweep(f, shared)
+		done, err = append(done, lines...), errors.Join(err, failed)
+	}
+	return done, err
+}
+
+// sweep restores the settings of a stale interface, and removes its pins. If shared, it
+// removes the interface's flows from the flow map as forget does.
+func (p *PinnedPort) sweep(f *finder, shared bool) (done []string, err error) {
+	settings, err := p.restore(f, whereabouts{}, false)
+	if err != nil {
+		return nil, err
+	}
+	if shared {
+		err = p.dropFlows()
+	}
+	if failed := os.RemoveAll(p.Dir); failed != nil {
+		return nil, errors.Join(err, fmt.Errorf("remove stale pins: %w", failed))
+	}
+	done = append(done, fmt.Sprintf("removed the pins in %s: %s", p.Dir, p.Stale))
+	return append(done, lines(settings)...), err
 }
 
 // stale reports whether the instance has a stale interface, or has no interface and an

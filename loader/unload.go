@@ -38,7 +38,8 @@ type Unloaded struct {
 // Unload detaches the programs of an instance, or of one of its interfaces. It finds an
 // interface that was renamed or moved. Unload also removes the pins, and restores the
 // settings that Load has tuned. If a check before the first change fails, it unloads
-// none.
+// none. If a later step fails for one interface, it continues with the others; done lists
+// the interfaces whose programs are detached.
 //
 // Errors: ErrQueueBusy while a process uses an interface or has flows there, unless
 // o.Force; the text says how many flows of which process would be lost. ErrLayout if
@@ -72,17 +73,26 @@ func Unload(o UnloadOptions) (done []Unloaded, err error) {
 	if err := errors.Join(refusals...); err != nil && !o.Force {
 		return nil, err
 	}
-	for _, p := range ports {
-		u, err := p.unload(f)
-		if err != nil {
-			return done, err
-		}
-		done = append(done, u)
-	}
-	if o.Port == "" {
+	done, err = unloadAll(ports, f, len(i.Ports) > len(ports))
+	if o.Port == "" && err == nil {
 		err = os.RemoveAll(o.Instance)
 	}
 	leaveRoot()
+	return done, err
+}
+
+// unloadAll unloads interfaces of an instance. If it fails for one of them, it continues
+// with the others. shared says that the instance keeps other interfaces, which go on
+// using the flow map.
+func unloadAll(ports []PinnedPort, f *finder, shared bool) (done []Unloaded, err error) {
+	for _, p := range ports {
+		u, failed := p.unload(f)
+		if failed == nil {
+			done = append(done, u)
+			failed = p.forget(shared)
+		}
+		err = errors.Join(err, failed)
+	}
 	return done, err
 }
 
@@ -194,8 +204,7 @@ func (p *PinnedPort) name() string {
 	return p.Name
 }
 
-// unload restores the settings, detaches the program and removes the flows and the
-// pins.
+// unload restores the settings and detaches the program.
 func (p PinnedPort) unload(f *finder) (u Unloaded, err error) {
 	u.Port = p
 	for _, n := range p.Users() {
@@ -206,13 +215,17 @@ func (p PinnedPort) unload(f *finder) (u Unloaded, err error) {
 	if u.Settings, err = p.restore(f, at, known); err != nil {
 		return u, err
 	}
-	if err := detach(p.Dir); err != nil {
-		return u, err
+	return u, detach(p.Dir)
+}
+
+// forget removes the pins of an interface whose program is detached, and, if shared, its
+// flows from the flow map that other interfaces go on using. It removes the pins even if
+// the flows cannot be removed: nobody would remove them later.
+func (p *PinnedPort) forget(shared bool) (err error) {
+	if shared {
+		err = p.dropFlows()
 	}
-	if err := p.dropFlows(); err != nil {
-		return u, err
-	}
-	return u, (&pinDir{filepath.Dir(p.Dir), p.Dir}).remove()
+	return errors.Join(err, (&pinDir{filepath.Dir(p.Dir), p.Dir}).remove())
 }
 
 // restore restores the settings that Load has tuned. The caller must call it before
