@@ -58,8 +58,8 @@ func sweepInstance(dir string, f *finder) (done []string, err error) {
 	}
 	defer lock.Close()
 	done, err = readInstance(dir, f).sweepPorts(f)
-	i := readInstance(dir, f)
-	if !i.stale() {
+	loadStep("swept interfaces")
+	if i := readInstance(dir, f); len(i.Ports) != 0 || !i.stale() { // more may be stale by now: the next Sweep removes it
 		return done, err
 	}
 	if err := os.RemoveAll(dir); err != nil {

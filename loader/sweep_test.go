@@ -17,9 +17,9 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// loadFrozen loads side A of n pairs as one instance, gives each interface two flows of
-// nobody, and makes the kernel refuse every change of the flow map.
-func loadFrozen(t *testing.T, n int) (pairs []*pair.Pair, all []*loader.Steering) {
+// loadSides loads side A of n pairs as one instance, and gives each interface two flows of
+// nobody.
+func loadSides(t *testing.T, n int) (pairs []*pair.Pair, all []*loader.Steering) {
 	t.Helper()
 	unloadAfter(t)
 	for i := range n {
@@ -33,6 +33,14 @@ func loadFrozen(t *testing.T, n int) (pairs []*pair.Pair, all []*loader.Steering
 		}
 		pairs, all = append(pairs, p), append(all, s)
 	}
+	return pairs, all
+}
+
+// loadFrozen does what loadSides does, and makes the kernel refuse every change of the
+// flow map.
+func loadFrozen(t *testing.T, n int) (pairs []*pair.Pair, all []*loader.Steering) {
+	t.Helper()
+	pairs, all = loadSides(t, n)
 	m, err := ebpf.LoadPinnedMap(instance+"/"+bpf.MapFlows, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -113,5 +121,33 @@ func TestSweepContinues(t *testing.T) {
 	}
 	if left := onePort(t, instanceIn(t, pairs[2], pair.A)); left.ProgID != all[2].ProgID() {
 		t.Errorf("left: %+v", left)
+	}
+}
+
+// An interface that goes while Sweep removes what is left of another one takes nothing
+// away from a third one, which has its program.
+func TestSweepKeepsTheLiving(t *testing.T) {
+	pairs, all := loadSides(t, 3)
+	removeLink(t, pairs[0])
+	loader.SetLoadStep(func(done string) {
+		if done == "swept interfaces" {
+			removeLink(t, pairs[1])
+		}
+	})
+	t.Cleanup(func() { loader.SetLoadStep(func(string) {}) })
+	done, err := loader.Sweep()
+	if len(done) != 1 || err != nil {
+		t.Errorf("%q, %v", done, err)
+	}
+	for i, want := range []bool{false, true, true} {
+		if _, err := os.Stat(portDir(all[i].Link())); (err == nil) != want {
+			t.Errorf("interface %d: the pins are there: %v, want %v", i, err == nil, want)
+		}
+	}
+	if on, err := all[2].Attached(); !on || err != nil {
+		t.Errorf("the third interface has its program: %v, %v", on, err)
+	}
+	if _, err := os.Stat(instance + "/" + bpf.MapFlows); err != nil {
+		t.Error(err)
 	}
 }
