@@ -103,9 +103,8 @@ func (p *pinDir) openShared(o *ebpf.LoadPinOptions) (h shared, err error) {
 	return h, nil
 }
 
-// pinShared pins the shared maps unless another interface has done so. If only one of
-// the two maps is pinned, an interrupted load left it. No interface is loaded then, so
-// pinShared replaces that map.
+// pinShared pins the shared maps unless another interface has done so. prepare has
+// removed what an interrupted load left.
 func (s *Steering) pinShared(p *pinDir) error {
 	h, err := p.openShared(nil)
 	if err != nil {
@@ -116,9 +115,6 @@ func (s *Steering) pinShared(p *pinDir) error {
 		return nil
 	}
 	for name, m := range map[string]*ebpf.Map{bpf.MapFlows: s.flows, bpf.MapLanes: s.lanes} {
-		if err := os.RemoveAll(p.inInstance(name)); err != nil {
-			return fmt.Errorf("remove what an interrupted load left behind: %w", err)
-		}
 		if err := m.Pin(p.inInstance(name)); err != nil {
 			return fmt.Errorf("pin map %s: %w", name, err)
 		}

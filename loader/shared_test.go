@@ -6,6 +6,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/bpf"
@@ -119,6 +120,62 @@ func TestRoomIsTheInstances(t *testing.T) {
 	if _, err := loadB(t, p, loader.Options{Pin: instance, MaxFlows: 10}); err != nil {
 		t.Error(err)
 	}
+}
+
+// A load that was killed does not say how many flows the next one has room for, on this
+// interface or on another one.
+func TestRoomAfterKilledLoad(t *testing.T) {
+	for _, side := range []pair.Side{pair.A, pair.B} {
+		t.Run(side.String(), func(t *testing.T) {
+			p := netns.Pair(t, pair.Config{})
+			need.XDP(t)
+			unloadAfter(t)
+			dies(t, p, "load until shared maps")
+			if _, err := os.Stat(instance + "/" + bpf.MapFlows); err != nil {
+				t.Fatal(err)
+			}
+			load := map[pair.Side]func(loader.Options) (*loader.Steering, error){
+				pair.A: func(o loader.Options) (*loader.Steering, error) { return load(p, o) },
+				pair.B: func(o loader.Options) (*loader.Steering, error) { return loadB(t, p, o) },
+			}[side]
+			s, err := load(loader.Options{Pin: instance, MaxFlows: 10})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := s.MaxFlows(); n != 10 {
+				t.Errorf("room for %d flows, want 10", n)
+			}
+		})
+	}
+}
+
+// A load over the pins of an unload that was killed removes the flows of the program that
+// was there.
+func TestLoadOverKilledUnload(t *testing.T) {
+	p := netns.Pair(t, pair.Config{})
+	unloadAfter(t)
+	a := mustLoad(t, p, loader.Options{Pin: instance})
+	b, err := loadB(t, p, loader.Options{Pin: instance})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofA, ofB := key(t, "192.0.2.2:40000", "192.0.2.1:4420"), key(t, "192.0.2.2:40001", "192.0.2.1:4420")
+	for s, k := range map[*loader.Steering]bpf.FlowKey{a: ofA, b: ofB} {
+		if err := s.Insert(k, bpf.Flow{ID: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := link.LoadPinnedLink(portDir(a.Link())+"/link", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := l.Detach(); err != nil { // the first thing that an unload does
+		t.Fatal(err)
+	}
+	again := mustLoad(t, p, loader.Options{Pin: instance})
+	lookups(t, ofA, false, again, b)
+	lookups(t, ofB, true, again, b)
 }
 
 // Unloading one interface takes its flows out of the map that the other one goes on

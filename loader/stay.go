@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 
+	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/offload/undo"
 )
 
@@ -80,7 +83,7 @@ func dropSettings(l Link) error {
 }
 
 // prepare makes the directories, and checks that the instance has the layouts of this
-// build. It removes the pins that an interrupted load left.
+// build. It removes what an interrupted load or unload left.
 func (p *pinDir) prepare() error {
 	if err := os.MkdirAll(p.instance, 0o700); err != nil {
 		return fmt.Errorf("make the directory for pins: %w", err)
@@ -88,13 +91,47 @@ func (p *pinDir) prepare() error {
 	if err := p.checkLayout(); err != nil && !errors.Is(err, ErrNotPinned) {
 		return err
 	}
-	if err := os.RemoveAll(p.port); err != nil {
-		return fmt.Errorf("remove what an interrupted load left behind: %w", err)
+	if err := p.removeLeftovers(); err != nil {
+		return fmt.Errorf("remove what an interrupted load or unload left behind: %w", err)
 	}
 	if err := os.Mkdir(p.port, 0o700); err != nil {
 		return fmt.Errorf("make the directory for pins: %w", err)
 	}
 	return nil
+}
+
+// removeLeftovers removes pins of this port, with the flows of the program that they hold.
+// If no other interface of the instance is loaded, the shared maps are leftovers, too:
+// without them the next load chooses the size of the flow map.
+func (p *pinDir) removeLeftovers() error {
+	others, err := p.othersLoaded()
+	if err != nil {
+		return err
+	}
+	if !others {
+		return errors.Join(os.RemoveAll(p.port), os.RemoveAll(p.inInstance(bpf.MapFlows)), os.RemoveAll(p.inInstance(bpf.MapLanes)))
+	}
+	if id, ok := p.program(); ok {
+		l, _ := parsePort(filepath.Base(p.port))
+		old := PinnedPort{Dir: p.port, Index: l.PortIndex, ProgID: uint32(id)}
+		if err := old.dropFlows(); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(p.port)
+}
+
+// othersLoaded reports whether another interface of the instance is loaded. A load pins
+// the link last, so that a directory without a link is of an interrupted load.
+func (p *pinDir) othersLoaded() (bool, error) {
+	dirs, err := ports(p.instance)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(dirs, func(d pinDir) bool {
+		_, err := os.Stat(d.link())
+		return d.port != p.port && !errors.Is(err, os.ErrNotExist)
+	}), nil
 }
 
 // remove removes the port's pins. It also removes the instance if no other port is
