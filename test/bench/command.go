@@ -15,7 +15,7 @@ import (
 	"github.com/stag-rdma/stag/test/bench/measure"
 )
 
-// flags are the flags of the command line.
+// flags holds the values of the command line's flags.
 type flags struct {
 	measure.Options
 	json    bool
@@ -25,7 +25,7 @@ type flags struct {
 	profile string
 }
 
-// command is the command line of the benchmark.
+// command returns the command line of the benchmark.
 func command() *cobra.Command {
 	var o flags
 	cmd := &cobra.Command{
@@ -77,7 +77,7 @@ is measured: what --json printed once is printed and drawn again. That needs no 
 	return cmd
 }
 
-// check says what is wrong with the command line.
+// check returns an error if the command line is wrong.
 func (o *flags) check(cmd *cobra.Command) error {
 	if o.from == "" {
 		return o.Check()
@@ -93,7 +93,7 @@ func (o *flags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// run measures and prints. What an interrupted run has found is printed too.
+// run measures and prints the report. It also prints the results of an interrupted run.
 func (o *flags) run(cmd *cobra.Command) error {
 	if o.from != "" {
 		r, err := readReport(o.from)
@@ -106,7 +106,7 @@ func (o *flags) run(cmd *cobra.Command) error {
 		return errors.New("namespaces and AF_XDP need root: run it as root, or only the table micro")
 	}
 	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(2 * runtime.NumCPU()) // two hosts
+		runtime.GOMAXPROCS(2 * runtime.NumCPU()) // one process runs two hosts
 	}
 	if o.profile != "" {
 		stop, err := startProfile(o.profile)
@@ -122,7 +122,7 @@ func (o *flags) run(cmd *cobra.Command) error {
 	return errors.Join(failed, o.publish(r, cmd.OutOrStdout()))
 }
 
-// readReport reads what a run has printed as JSON.
+// readReport reads a report that an earlier run printed as JSON.
 func readReport(name string) (*measure.Report, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -151,8 +151,8 @@ func startProfile(name string) (stop func(), err error) {
 	}, nil
 }
 
-// publish prints the report, and writes and draws it where that is wanted. What
-// can be printed is, also when the rest fails.
+// publish prints the report. It also saves and draws the report if the flags ask for
+// that. It prints even if the saving or drawing fails.
 func (o *flags) publish(r *measure.Report, w io.Writer) error {
 	return errors.Join(o.print(r, w), o.draw(r))
 }
@@ -176,7 +176,7 @@ func (o *flags) print(r *measure.Report, w io.Writer) error {
 	return errors.Join(kept, r.Print(w))
 }
 
-// keep writes the text into a file.
+// keep writes the printed report into a file.
 func (o *flags) keep(r *measure.Report) error {
 	f, err := os.Create(o.out)
 	if err != nil {

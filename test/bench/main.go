@@ -1,9 +1,9 @@
-// Command bench measures stag beside the kernel's TCP and AF_XDP alone.
+// Command bench compares stag with the kernel's TCP and with AF_XDP without a TCP.
 //
 //	go run ./test/bench --help
 //
-// It is a program of its own, so that the plotting library and the AF_XDP library that it
-// measures stag against are not linked into the command stag.
+// bench is a program of its own. The plotting library, and the AF_XDP library that stag
+// is compared with, are therefore not linked into the command stag.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"syscall"
 )
 
-// Exit codes: 1, something failed; 2, the command line is wrong.
+// These are the exit codes: 1 if something failed, 2 if the command line is wrong.
 const (
 	exitFailed = 1
 	exitUsage  = 2
@@ -26,8 +26,8 @@ const (
 type usageError struct{ error }
 
 func main() {
-	// A terminal that closes ends the program as Ctrl-C does: it removes its namespaces
-	// first. A write to a pipe without a reader returns an error.
+	// SIGPIPE is ignored so that a write to a closed pipe returns an error. The program
+	// then ends as after Ctrl-C, and removes its namespaces first.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err := command().ExecuteContext(ctx)
@@ -35,7 +35,7 @@ func main() {
 	os.Exit(exitCode(err))
 }
 
-// exitCode prints the error on one line of standard error, and returns the exit code.
+// exitCode prints the error as one line on standard error and returns the exit code.
 func exitCode(err error) int {
 	if err == nil {
 		return 0

@@ -7,13 +7,13 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// blaster is a ULP for measuring: it sends without pause what its frames
-// happen to hold, if it is told to send, and counts what arrives.
+// blaster is a ULP that counts the octets that arrive. If it is told to send, it also
+// sends the present contents of its frames without pause.
 type blaster struct {
 	sends bool
-	views [64][]byte // owned by the connection's goroutine
+	views [64][]byte // only the connection's goroutine may use them
 
-	received atomic.Uint64 // octets; any goroutine may ask
+	received atomic.Uint64 // octets; any goroutine may read it
 }
 
 // Receive implements stream.ULP.
@@ -39,8 +39,8 @@ func (b *blaster) Transmit(_ clock.Instant, s stream.Stream) {
 	}
 }
 
-// Fault implements stream.ULP. Connections end when the stage is taken down,
-// and what broke one shows as a round without octets.
+// Fault implements stream.ULP. It does nothing. A connection ends when the stage is
+// closed, and a broken connection shows as a round without octets.
 func (*blaster) Fault(clock.Instant, error) {}
 
 // Deadline implements stream.ULP.

@@ -12,18 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// conditions is where and on what a run was made. No path and no name of the
-// machine is in it.
+// conditions describes the machine and the software of a run. It contains no path and
+// no host name.
 type conditions struct {
-	Begun   string    `json:"begun"` // when the run began: RFC 3339, UTC, minutes
+	Begun   string    `json:"begun"` // start of the run: RFC 3339, UTC, to the minute
 	Kernel  string    `json:"kernel"`
 	CPU     string    `json:"cpu"`
 	Cores   int       `json:"cores"`
 	Threads int       `json:"gomaxprocs"`
 	Go      string    `json:"go"`
 	Commit  string    `json:"commit"`
-	Missing []string  `json:"not_installed,omitempty"` // tools that would have been run
-	Load    [2]string `json:"load"`                    // the machine's load averages, before and after
+	Missing []string  `json:"not_installed,omitempty"` // tools that were not run because they are not installed
+	Load    [2]string `json:"load"`                    // the machine's load averages before and after the run
 }
 
 func readConditions() (c conditions, err error) {
@@ -52,7 +52,7 @@ func cpuModel() (string, error) {
 			return strings.TrimSpace(value), nil
 		}
 	}
-	return runtime.GOARCH, nil // not every architecture names its model
+	return runtime.GOARCH, nil // /proc/cpuinfo has no model name on some architectures
 }
 
 func loadAverage() (string, error) {
@@ -67,7 +67,7 @@ func loadAverage() (string, error) {
 	return strings.Join(f[:3], " "), nil
 }
 
-// commit is the checked-out commit, and whether files differ from it.
+// commit returns the checked-out commit, and says whether files differ from it.
 func commit() string {
 	id, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
 	if err != nil {
@@ -81,8 +81,8 @@ func commit() string {
 	return name
 }
 
-// begun says when the run began, as the end of a sentence. Reports that were
-// saved without that say nothing.
+// begun returns the start of the run as the end of a sentence. It returns "" for an old
+// report without a start.
 func (c conditions) begun() string {
 	if c.Begun == "" {
 		return ""

@@ -11,19 +11,19 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// crowdDepth is how deep the queues of a crowd's QPs are.
+// crowdDepth is the depth of the queues of a crowd's QPs.
 const crowdDepth = 16
 
-// crowd is many connections from side A to side B of a stage with adapters.
+// crowd is a set of many connections from side A to side B of a stage with adapters.
 type crowd struct {
 	*stage
 	pds  [2]*rdma.PD
 	cqs  [2]*rdma.CQ
-	qps  [2][]*rdma.QP // by side; those of one index need not be each other's
+	qps  [2][]*rdma.QP // by side; two QPs with the same index may belong to different connections
 	list *rdma.Listener
 }
 
-// maxCrowd is how many connections a crowd can have.
+// maxCrowd is the largest number of connections of a crowd.
 const maxCrowd = 1 << 14
 
 // newCrowd opens adapters with room for many connections.
@@ -57,7 +57,7 @@ func (c *crowd) qp(side pair.Side) (*rdma.QP, error) {
 	})
 }
 
-// grow makes n connections more, at of them at once.
+// grow makes n more connections, at most at of them at the same time.
 func (c *crowd) grow(ctx context.Context, n, at int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -113,10 +113,10 @@ func (c *crowd) grow(ctx context.Context, n, at int) error {
 	return errors.Join(all...)
 }
 
-// ends is how many ends of connections there are in this process.
+// ends returns the number of connection ends in this process.
 func (c *crowd) ends() int { return len(c.qps[pair.A]) + len(c.qps[pair.B]) }
 
-// broken is why a connection has ended, if one has.
+// broken returns the reason why a connection has ended, or nil.
 func (c *crowd) broken() error {
 	for side := range c.qps {
 		for _, qp := range c.qps[side] {

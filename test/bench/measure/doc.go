@@ -1,16 +1,16 @@
-// Package measure measures stag beside what it competes with, in one interleaved
-// run: AF_XDP without a TCP, the kernel's TCP, stag over kernel sockets, and stag
-// offloaded. It makes its own namespaces and veth pairs and needs root; only the
-// table micro needs neither.
+// Package measure compares stag with its competitors in one interleaved run. The
+// competitors are AF_XDP without a TCP, the kernel's TCP, and stag over kernel sockets.
+// The package makes its own namespaces and veth pairs, which needs root. Only the table
+// micro does not need root.
 //
-// A run has tables, a table has rows, a row is one case. Every row is measured
-// once in each round, every other round in the opposite order, so that whatever
-// else the machine does meets all of them alike. What is reported are medians
-// over the rounds, first as ratios to the table's base, then absolutely, then
-// the conditions. The goals in goal.go are computed from the tables.
+// A run consists of tables. A table has rows, and each row is one case. A run measures
+// every row once in each round. Every second round is in reverse order, so that other
+// load of the machine affects all rows alike. The report contains medians over the
+// rounds: first the ratios to the table's base, then the absolute values, then the
+// conditions. goal.go computes the goals from the tables.
 //
-// Both hosts are this one process. Two would let Go use every core twice, one
-// time each, so GOMAXPROCS is twice the number of cores here, unless it is set:
-// else an application would wait for its own engine's system calls and for the
-// other host's.
+// One process runs both hosts. Two processes would let Go use every core twice, once
+// for each process. GOMAXPROCS is therefore twice the number of cores unless it is set.
+// With less, an application would wait for the system calls of its own engine and of
+// the other host.
 package measure

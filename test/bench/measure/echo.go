@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// messageLen is what a pinger sends and waits for, in octets.
+// messageLen is the length of a pinger's message, in octets.
 const messageLen = 64
 
-// pinger is a peer that is in the middle of something all the time: it sends a
-// message, waits until all of it has come back, and does so again. The longest
-// wait is how long a take-over stalled it.
+// pinger is a peer that always has a message in transit. It sends a message, waits
+// until all of the message has come back, and repeats this. The longest wait is how
+// long a take-over stalled the peer.
 type pinger struct {
 	conn    *net.TCPConn
 	rounds  atomic.Int64
-	longest atomic.Int64 // ns
+	longest atomic.Int64 // longest wait, nanoseconds
 	done    chan error
 }
 
@@ -44,10 +44,10 @@ func (p *pinger) run() error {
 	}
 }
 
-// pingPatience bounds how long the messages of a connection may take.
+// pingPatience is the longest time that await waits.
 const pingPatience = 10 * time.Second
 
-// await returns when n more messages have come back.
+// await waits until n more messages have come back.
 func (p *pinger) await(n int64) error {
 	want := p.rounds.Load() + n
 	for end := time.Now().Add(pingPatience); p.rounds.Load() < want; time.Sleep(100 * time.Microsecond) {
@@ -69,7 +69,8 @@ func (p *pinger) stop() {
 	<-p.done
 }
 
-// ponger is our side before its take-over: it sends back what it reads.
+// ponger is the local side before its take-over: it sends back the octets that it
+// reads.
 type ponger struct {
 	conn *net.TCPConn
 	done chan error

@@ -1,16 +1,16 @@
 package measure
 
-// Goal is a ratio that stag wants to reach, and what a run found.
+// Goal is a ratio that stag is expected to reach, with the ratio that a run measured.
 type Goal struct {
 	What string  `json:"what"`
 	Want float64 `json:"want"`
-	Most bool    `json:"most,omitempty"` // at most Want; otherwise at least
+	Most bool    `json:"most,omitempty"` // Have must be at most Want; otherwise at least Want
 	Have float64 `json:"have"`
 
-	Hoped bool `json:"hoped,omitempty"` // reported only: there is no verdict
+	Hoped bool `json:"hoped,omitempty"` // only reported, without a verdict
 }
 
-// met reports whether the goal was reached, or is none.
+// met reports whether the goal was reached or has no verdict.
 func (g Goal) met() bool {
 	if g.Hoped {
 		return true
@@ -21,7 +21,7 @@ func (g Goal) met() bool {
 	return g.Have >= g.Want
 }
 
-// goals are those that the tables of r have the rows for.
+// goals returns the goals that can be computed from the rows of r.
 func goals(r *Report) (list []Goal) {
 	for _, f := range []func(*Report) []Goal{goodputGoals, connectionGoals, iperf3Goals, latencyGoals, rateGoals, burstGoals, memoryGoals, idleGoals, fairnessGoals} {
 		list = append(list, f(r)...)
@@ -29,8 +29,8 @@ func goals(r *Report) (list []Goal) {
 	return list
 }
 
-// best is the highest median of f among the rows that are wanted, and whether
-// there is any.
+// best returns the highest median of f among the rows for which wanted is true. ok is
+// false if there is none.
 func (t *Table) best(f Figure, wanted func(Case) bool) (v float64, ok bool) {
 	for _, r := range t.Rows {
 		if m, has := r.Median[f]; has && wanted(r.Case) && (!ok || m > v) {

@@ -14,14 +14,14 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-// meter is what the machine and we have used by some moment.
+// meter holds the processor time used so far by the machine and by this process.
 type meter struct {
-	idle, all uint64 // of all cores, ticks since boot (/proc/stat)
+	idle, all uint64 // ticks of all cores since boot (/proc/stat)
 	own       time.Duration
 	napi      []string // schedstat files of the pair's NAPI threads
 }
 
-// startMeter begins to measure what a transfer over p costs.
+// startMeter begins to measure the cost of a transfer over p.
 func startMeter(p *pair.Pair, threaded bool) (m meter, err error) {
 	if threaded {
 		if m.napi, err = napiThreads(p); err != nil {
@@ -32,13 +32,13 @@ func startMeter(p *pair.Pair, threaded bool) (m meter, err error) {
 	return m, err
 }
 
-// usage is what was used between two moments.
+// usage is the processor time used between two moments.
 type usage struct {
-	busy float64       // cores that were not idle, whatever for
-	own  time.Duration // processor time of this process, system calls and the soft interrupts within them, and NAPI threads
+	busy float64       // number of cores that were not idle, for any reason
+	own  time.Duration // processor time of this process, including its system calls and their soft interrupts, and of NAPI threads
 }
 
-// since is what was used since m was read.
+// since returns the usage since startMeter returned m.
 func (m meter) since() (u usage, err error) {
 	now := m
 	if err := now.read(); err != nil {
@@ -62,7 +62,7 @@ func (m *meter) read() error {
 		if err != nil {
 			return err
 		}
-		ns, _, _ := strings.Cut(string(text), " ") // time on a core, waiting, slices
+		ns, _, _ := strings.Cut(string(text), " ") // fields: time on a core, time waiting, time slices
 		n, err := strconv.ParseInt(ns, 10, 64)
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
@@ -72,8 +72,8 @@ func (m *meter) read() error {
 	return m.readStat()
 }
 
-// readStat reads the first line of /proc/stat: cpu user nice system idle
-// iowait irq softirq steal, then guests' time, which is part of the former.
+// readStat reads the first line of /proc/stat. Its fields are cpu user nice system idle
+// iowait irq softirq steal, then the guests' time, which user and nice already include.
 func (m *meter) readStat() error {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -96,8 +96,8 @@ func (m *meter) readStat() error {
 	return nil
 }
 
-// napiThreads finds the threads that run the receive side of p's links. Links
-// have names that are unique on the machine.
+// napiThreads finds the kernel threads that run NAPI of p's links. The names of these
+// links are unique on the machine.
 func napiThreads(p *pair.Pair) (files []string, err error) {
 	names, err := filepath.Glob("/proc/[0-9]*/comm")
 	if err != nil {
@@ -106,7 +106,7 @@ func napiThreads(p *pair.Pair) (files []string, err error) {
 	for _, name := range names {
 		comm, err := os.ReadFile(name)
 		if err != nil {
-			continue // a process that has ended meanwhile
+			continue // the process has just ended
 		}
 		for _, end := range p.Ends {
 			if strings.HasPrefix(string(comm), "napi/"+end.Name) {

@@ -7,28 +7,28 @@ import (
 	"time"
 )
 
-// sample is what one measurement of a stream found.
+// sample is the result of one measurement of a stream.
 type sample struct {
-	Gbps    float64 // payload, 10^9 bits a second, as the receiver counts it
-	PerCore float64 // payload, 10^9 bits for each second of processor time, both ends together
-	Busy    float64 // cores that were not idle, whatever for
-	Octets  uint64  // of payload
-	Sides   [2]work // what our engines did for it
+	Gbps    float64 // payload that the receiver counted, 10^9 bits per second
+	PerCore float64 // payload, 10^9 bits per second of processor time of both ends together
+	Busy    float64 // number of cores that were not idle, for any reason
+	Octets  uint64  // octets of payload
+	Sides   [2]work // work of stag's engines
 }
 
-// work is what an engine and its socket did. It is zero for a kernel.
+// work counts what an engine and its socket did. It is zero for a kernel.
 type work struct {
-	Steps       uint64 // of the engine that moved something
+	Steps       uint64 // steps of the engine that processed something
 	RxPackets   uint64
 	TxPackets   uint64
-	Acks        uint64 // of TxPackets, those with nothing but an acknowledgement
-	Retransmits uint64 // of TxPackets, those sent again
+	Acks        uint64 // those of TxPackets that carry only an acknowledgement
+	Retransmits uint64 // those of TxPackets that were retransmissions
 	Timeouts    uint64 // retransmission timeouts
 	Kicks       uint64 // system calls to transmit
-	Lost        uint64 // packets that the driver did not take, or that found no room in the socket
+	Lost        uint64 // packets that the driver refused, or that found no room in the socket
 }
 
-// sub is what was done since before.
+// sub returns the work since before.
 func (w work) sub(before work) work {
 	return work{
 		Steps: w.Steps - before.Steps, RxPackets: w.RxPackets - before.RxPackets,
@@ -38,14 +38,14 @@ func (w work) sub(before work) work {
 	}
 }
 
-// traffic is what is measured: payload in one direction, running.
+// traffic is a running stream of payload in one direction.
 type traffic interface {
-	octets() uint64                                // that the receiver has
-	work(ctx context.Context) (w [2]work, _ error) // so far
+	octets() uint64                                // octets that the receiver has got
+	work(ctx context.Context) (w [2]work, _ error) // work of both sides so far
 	stop() error
 }
 
-// start lets side A send to side B on st.
+// start starts a stream from side A to side B on st.
 func start(ctx context.Context, st *stage) (traffic, error) {
 	if st.raw != notRaw {
 		return startRaw(st)
@@ -56,11 +56,11 @@ func start(ctx context.Context, st *stage) (traffic, error) {
 	return startTransfer(ctx, st)
 }
 
-// lastChance is how much longer than asked a stream is measured of which nothing
-// has arrived.
+// lastChance is how much longer measure waits for a stream from which nothing has
+// arrived.
 const lastChance = 5 * time.Second
 
-// measure lets t run on st for warm, and counts for d.
+// measure lets t run for warm, then counts its octets for d.
 func measure(ctx context.Context, st *stage, t traffic, warm, d time.Duration) (s sample, err error) {
 	if err := pause(ctx, warm); err != nil {
 		return s, err
@@ -105,7 +105,7 @@ func runTransfer(ctx context.Context, s setting, warm, d time.Duration) (sample,
 	return runStream(ctx, s, warm, d, start)
 }
 
-// runStream measures what start starts on a stage of its own.
+// runStream measures the stream that start starts on a stage of its own.
 func runStream(ctx context.Context, s setting, warm, d time.Duration, start func(context.Context, *stage) (traffic, error)) (found sample, err error) {
 	st, err := newStage(s)
 	if err != nil {

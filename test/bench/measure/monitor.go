@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monitor says how far a run has come: on a terminal on one line, which goes in
-// the end, elsewhere line by line.
+// monitor prints the progress of a run. On a terminal it uses one line, which it clears
+// at the end. Otherwise it prints one line for each row.
 type monitor struct {
 	w      io.Writer
-	screen *os.File // a terminal; nil if w is none
+	screen *os.File // the terminal, or nil if w is no terminal
 	rounds int
 	rows   int
 	begin  time.Time
@@ -27,19 +27,19 @@ func newMonitor(w io.Writer, rounds int, rows []*Row) *monitor {
 	return m
 }
 
-// width is how many characters a line of a terminal has; 0 of anything else.
+// width returns the number of columns of a terminal. It returns 0 if f is no terminal.
 func width(f *os.File) int {
 	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	switch {
 	case err != nil:
 		return 0
 	case size.Col == 0:
-		return 80 // a terminal that does not know
+		return 80 // this terminal does not report its width
 	}
 	return int(size.Col)
 }
 
-// at says that row i of a round, both from 0, is being measured.
+// at prints that row i of a round is being measured. round and i begin at 0.
 func (m *monitor) at(round, i int, c Case) {
 	line := fmt.Sprintf("round %d of %d, %d of %d%s: %v", round+1, m.rounds, i+1, m.rows, m.left(round*m.rows+i), c)
 	if m.screen == nil {
@@ -49,8 +49,8 @@ func (m *monitor) at(round, i int, c Case) {
 	fmt.Fprintf(m.w, "\r\x1b[K%.*s", width(m.screen)-1, line)
 }
 
-// left is how long the rest will take if it goes on as it has so far; nothing
-// while little is known.
+// left estimates the remaining time from the time passed so far. It returns "" if too
+// little has been measured.
 func (m *monitor) left(done int) string {
 	passed := time.Since(m.begin)
 	if done == 0 || passed < time.Second {

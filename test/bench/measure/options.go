@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// Options say what a run measures, and how.
+// Options says what a run measures, and how.
 type Options struct {
-	Tables []string      // names of tables; none: all
-	Only   string        // rows with one of these, with semicolons between, in Case.String: "write offloaded, MTU 1500"; "": all
-	Rounds int           // how often every row is measured
-	Time   time.Duration // how long each stream is measured in each round
-	Warm   time.Duration // how long each stream runs before that
+	Tables []string      // names of tables; empty means all
+	Only   string        // selects rows whose Case.String contains one of these texts, separated by semicolons: "write offloaded, MTU 1500"; "" means all
+	Rounds int           // number of rounds; each measures every row once
+	Time   time.Duration // how long a round measures each stream
+	Warm   time.Duration // how long each stream runs before it is measured
 	MTUs   []int         // octets
-	Full   bool          // every message size and number of connections, not a selection
+	Full   bool          // measure every message size and number of connections, not a selection
 }
 
-// Check says what is wrong with the options.
+// Check returns an error if the options are wrong.
 func (o Options) Check() error {
 	switch {
 	case o.Rounds < 1:
@@ -46,15 +46,15 @@ func (o Options) wantsTable(name string) bool {
 	return len(o.Tables) == 0 || slices.Contains(o.Tables, name)
 }
 
-// wants reports whether a case is asked for.
+// wants reports whether the options select a case.
 func (o Options) wants(c Case) bool {
 	return slices.ContainsFunc(strings.Split(o.Only, ";"), func(part string) bool { return strings.Contains(c.String(), part) })
 }
 
-// tables make everything that there is to measure.
+// tables are the functions that make all tables.
 var tables = []func(Options) *Table{goodputTable, sizesTable, connectionsTable, latencyTable, rateTable, microTable, takeoverTable, burstTable, memoryTable, idleTable, fairnessTable}
 
-// TableNames are what Options.Tables may hold.
+// TableNames returns the permitted values of Options.Tables.
 func TableNames() (names []string) {
 	for _, t := range tables {
 		names = append(names, t(Options{}).Name)

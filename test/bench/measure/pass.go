@@ -14,19 +14,20 @@ import (
 // xdpPass is the verdict XDP_PASS of linux/bpf.h.
 const xdpPass = 2
 
-// passer is a program that passes everything, on both ends of a pair.
+// passer is an XDP program on both ends of a pair that passes all packets to the
+// kernel.
 type passer struct {
 	prog  *ebpf.Program
 	links []link.Link
 }
 
-// attachPass puts the program on both ends, in native mode.
+// attachPass attaches the program to both ends, in native mode.
 func attachPass(p *pair.Pair) (*passer, error) {
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name:    "bench_pass",
 		Type:    ebpf.XDP,
 		License: "Dual BSD/GPL",
-		Flags:   unix.BPF_F_XDP_HAS_FRAGS, // what an MTU above a page asks for
+		Flags:   unix.BPF_F_XDP_HAS_FRAGS, // required for an MTU above a page
 		Instructions: asm.Instructions{
 			asm.Mov.Imm(asm.R0, xdpPass),
 			asm.Return(),

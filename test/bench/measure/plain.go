@@ -12,32 +12,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// plain is one side of a connection as an ordinary program uses it: it writes,
-// or reads, one buffer again and again. A connection alone has a thread and
-// blocking calls, many have goroutines and the runtime's poller.
+// plain is one side of a connection as an ordinary program uses it: it writes or reads
+// one buffer again and again. A single connection has a thread and blocking calls. Many
+// connections have goroutines and the runtime's poller.
 type plain struct {
 	c        conduit
 	received atomic.Uint64
 	done     chan error
 }
 
-// conduit is a connection, in one of the two ways of using it.
+// conduit is a connection with blocking calls or with the runtime's poller.
 type conduit interface {
 	io.ReadWriteCloser
-	abort() error // ends the calls that are under way; Close resets it then
+	abort() error // ends the calls in progress; a later Close resets the connection
 }
 
-// plainBuffer is the least size of a reader's buffer in octets: more does not
-// help.
+// plainBuffer is the smallest size of a reader's buffer, in octets. A larger buffer is
+// not faster.
 const plainBuffer = 128 << 10
 
-// startPlain uses c, which has a thread and no other connection beside it.
+// startPlain starts to send or receive on c with blocking calls in a thread.
 func startPlain(c *net.TCPConn, sends bool) (*plain, error) {
 	return startSized(c, sends, plainBuffer, true)
 }
 
-// startSized uses c until stop, and owns it from now on. size is that of the
-// buffer, alone whether it has a thread.
+// startSized starts to send or receive on c until stop. It takes ownership of c. size
+// is the size of the buffer. If alone is true, the connection has a thread of its own.
 func startSized(c *net.TCPConn, sends bool, size int, alone bool) (*plain, error) {
 	p := &plain{c: polled{c}, done: make(chan error, 1)}
 	if alone {
@@ -74,8 +74,8 @@ func (p *plain) read(buf []byte) error {
 	}
 }
 
-// stop ends the connection with a reset of this side, and waits for the
-// goroutine. How it ended is of no interest then.
+// stop resets the connection and waits for the goroutine. It ignores the goroutine's
+// error.
 func (p *plain) stop() error {
 	err := p.c.abort()
 	<-p.done
@@ -116,7 +116,7 @@ func (b *threaded) Read(buf []byte) (int, error) {
 	return n, err
 }
 
-// again makes a call until no signal comes between.
+// again repeats a call while signals interrupt it.
 func again(call func(int, []byte) (int, error), fd int, buf []byte) (n int, err error) {
 	for {
 		if n, err = call(fd, buf); !errors.Is(err, unix.EINTR) {
@@ -125,8 +125,8 @@ func again(call func(int, []byte) (int, error), fd int, buf []byte) (n int, err 
 	}
 }
 
-// abort shuts both directions, at which a blocked call returns; ENOTCONN when
-// the peer was faster.
+// abort shuts both directions down, so that a blocked call returns. It accepts
+// ENOTCONN, the error if the peer has closed first.
 func (b *threaded) abort() error {
 	linger := unix.Linger{Onoff: 1}
 	err := unix.SetsockoptLinger(b.fd, unix.SOL_SOCKET, unix.SO_LINGER, &linger)

@@ -12,37 +12,37 @@ import (
 
 // picture is a chart before it is drawn.
 type picture struct {
-	file   string // name without ".svg"
+	file   string // file name without ".svg"
 	title  string
-	under  []string // lines at the foot: which run, and on what
-	x, y   string   // what the axes show, with unit
+	under  []string // lines at the foot of the picture: the run and its conditions
+	x, y   string   // names of the axes, with units
 	kind   kind
-	places []string // names along the axis that lines' points are at; none: numbers
+	places []string // names along the axis that counts places; empty if that axis has numbers
 	lines  []line
 }
 
-// kind is what a picture is drawn as.
+// kind is the kind of a chart.
 type kind int
 
 const (
-	bars   kind = iota // a group for each place, a bar in it for each line
-	list               // a bar for each place, lying, and one line
-	dots               // as list, with a mark for each line instead of a bar; values on a logarithmic axis
-	curves             // over numbers on a logarithmic axis
+	bars   kind = iota // vertical bars: a group for each place, with a bar for each line
+	list               // horizontal bars: one for each place; there is only one line
+	dots               // a row for each place, with a mark for each line; values on a logarithmic axis
+	curves             // curves over numbers on a logarithmic axis
 )
 
-// line is what has one colour and a name in the legend.
+// line is a series of points with one colour and one name in the legend.
 type line struct {
 	name   string
 	points []point
 }
 
-// point is a median and the lowest and highest of its rounds. at is a number
-// on the axis, or a place's index.
+// point is a median with the lowest and highest value of its rounds. at is a number on
+// the axis, or the index of a place.
 type point struct{ at, mid, low, high float64 }
 
-// Plot draws the tables of r as SVG files in a directory, which it makes if
-// there is none, and returns their names.
+// Plot draws the tables of r as SVG files in dir and returns their names. It makes dir
+// if dir does not exist.
 func (r *Report) Plot(dir string) (files []string, err error) {
 	all := pictures(r)
 	if len(all) == 0 {
@@ -70,8 +70,8 @@ func (p picture) save(name string) error {
 	return os.WriteFile(name, svg, 0o644)
 }
 
-// pictures are what there is to draw of r: tables have pictures of their own,
-// or a list of their first column.
+// pictures returns the pictures of r. A table without an entry in drawnAs gets a list
+// of its first column.
 func pictures(r *Report) (all []picture) {
 	caption := r.caption()
 	for _, t := range r.Tables {
@@ -88,7 +88,8 @@ func pictures(r *Report) (all []picture) {
 	return all
 }
 
-// caption says which run a picture shows: two runs of one machine differ.
+// caption identifies the run and its conditions, because two runs on one machine
+// differ.
 func (r *Report) caption() []string {
 	c := r.Conditions
 	return []string{
@@ -104,14 +105,13 @@ var drawnAs = map[string]func(*Table) []picture{
 	"latency":     latencyPictures,
 }
 
-// goodputNames are the rows that the goodput pictures show, in this order.
+// goodputNames are the rows in the goodput pictures, in this order.
 var goodputNames = []string{
 	"raw AF_XDP", "raw + copy + CRC", kernelTCP, kernelTCP + ", no XDP", iperf3Name, ucxName,
 	"write offloaded", "read offloaded", "send offloaded", "write kernel port", "kernel port, no XDP",
 }
 
-// goodputPictures show the most that each way of moving octets reaches, and
-// what it costs then.
+// goodputPictures show the highest goodput of each way to move octets, and its cost.
 func goodputPictures(t *Table) []picture {
 	speed := picture{file: "goodput", title: "Goodput, one connection, NAPI as suits each", y: "Gb/s of payload", kind: bars}
 	cost := picture{file: "cpu", title: "Processor time at that goodput, both ends", y: "s per GB of payload", kind: bars}
@@ -141,7 +141,8 @@ func connectionPictures(t *Table) []picture {
 	return t.over("Goodput over connections", "connections", func(c Case) int { return c.Connections })
 }
 
-// over draws each name's goodput over some number of its cases, for each MTU.
+// over draws the goodput of each name over the values of x, with one picture for each
+// MTU.
 func (t *Table) over(title, axis string, x func(Case) int) (all []picture) {
 	first := t.Columns[0]
 	for _, mtu := range t.distinct(func(c Case) int { return c.MTU }) {
@@ -162,8 +163,8 @@ func (t *Table) over(title, axis string, x func(Case) int) (all []picture) {
 	return all
 }
 
-// latencyPictures have a row for each row of the table, with a mark for each
-// percentile; one picture for each size.
+// latencyPictures returns one picture for each message size. A picture has a row for
+// each row of the table, with a mark for each percentile.
 func latencyPictures(t *Table) (all []picture) {
 	for _, size := range t.distinct(func(c Case) int { return c.Message }) {
 		p := picture{
@@ -191,7 +192,7 @@ func latencyPictures(t *Table) (all []picture) {
 	return all
 }
 
-// lists have a bar for each row.
+// lists returns a picture with a bar for each row.
 func lists(t *Table) []picture {
 	first := t.Columns[0]
 	p := picture{file: t.Name, title: t.Title, x: first.Head, kind: list}
@@ -205,8 +206,8 @@ func lists(t *Table) []picture {
 	return []picture{p}
 }
 
-// label is a row's name with what differs within the table, but for what edit
-// takes away.
+// label returns a row's name with the details that differ within the table. edit
+// removes details that the picture shows elsewhere.
 func (t *Table) label(r *Row, edit func(*Case)) string {
 	c := r.Case
 	napi, message, connections := t.shape()
@@ -226,7 +227,7 @@ func (t *Table) label(r *Row, edit func(*Case)) string {
 	return c.String()
 }
 
-// add appends r's f, if r is a row that has one, and reports whether it is.
+// add appends the figure f of r. It returns false if r is nil or has no such figure.
 func (l *line) add(r *Row, f Figure, at int) bool {
 	if r == nil {
 		return false
@@ -238,14 +239,14 @@ func (l *line) add(r *Row, f Figure, at int) bool {
 	return ok
 }
 
-// add appends a line that has points.
+// add appends a line unless the line is empty.
 func (p *picture) add(l line) {
 	if len(l.points) != 0 {
 		p.lines = append(p.lines, l)
 	}
 }
 
-// names are those of the rows, each once, in their order.
+// names returns the names of the rows in their order, each once.
 func (t *Table) names() (names []string) {
 	for _, r := range t.Rows {
 		if !slices.Contains(names, r.Name) {
@@ -255,7 +256,7 @@ func (t *Table) names() (names []string) {
 	return names
 }
 
-// distinct are the values that x has among the rows, rising.
+// distinct returns the different values of x among the rows, in ascending order.
 func (t *Table) distinct(x func(Case) int) (values []int) {
 	for _, r := range t.Rows {
 		values = append(values, x(r.Case))
@@ -264,8 +265,8 @@ func (t *Table) distinct(x func(Case) int) (values []int) {
 	return slices.Compact(values)
 }
 
-// bestRow is the one with the highest median of f among those that are wanted;
-// nil if there is none.
+// bestRow returns the row with the highest median of f among the rows for which wanted
+// is true. It returns nil if there is none.
 func (t *Table) bestRow(f Figure, wanted func(Case) bool) (best *Row) {
 	for _, r := range t.Rows {
 		if m, ok := r.Median[f]; ok && wanted(r.Case) && (best == nil || m > best.Median[f]) {
@@ -275,7 +276,7 @@ func (t *Table) bestRow(f Figure, wanted func(Case) bool) (best *Row) {
 	return best
 }
 
-// short writes a number as sizes are written: 64, 4 Ki, 1 Mi.
+// short formats a number with a binary prefix: 64, 4 Ki, 1 Mi.
 func short(n int) string {
 	for _, u := range []struct {
 		size int
@@ -288,7 +289,8 @@ func short(n int) string {
 	return strconv.Itoa(n)
 }
 
-// reach are the lowest and the highest of what f picks from p's points.
+// reach returns the smallest value of low and the largest value of high over all points
+// of p.
 func (p picture) reach(low, high func(point) float64) (least, most float64) {
 	var all []point
 	for _, l := range p.lines {

@@ -17,18 +17,18 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// What a picture measures, in points.
+// These are the dimensions of a picture, in points.
 const (
 	wide      = vg.Length(720)
 	high      = vg.Length(390)
-	listLine  = vg.Length(20)  // height of a list's row
-	listFrame = vg.Length(110) // height of a list without rows
-	legend    = vg.Length(170) // width beside the data
+	listLine  = vg.Length(20)  // height of one row of a list
+	listFrame = vg.Length(110) // height of a list without its rows
+	legend    = vg.Length(170) // width of the legend beside the data
 	edge      = vg.Length(10)
 )
 
-// sans is what text is measured in, and families what it is shown in: typefaces
-// as wide as that one, of which most systems have one.
+// sans is the font for measuring text. families are the fonts that show the text. They
+// are as wide as sans, and most systems have one of them.
 var sans = font.Font{Typeface: "Liberation", Variant: "Sans"}
 
 const (
@@ -36,7 +36,8 @@ const (
 	families = "font-family:Liberation Sans,Arimo,Arial,Helvetica,sans-serif;"
 )
 
-// draw makes an SVG document, on white, so that it can be read on any page.
+// draw returns p as an SVG document. Its background is white, so that it is readable on
+// any page.
 func (p picture) draw() ([]byte, error) {
 	sheet := p.sheet()
 	names, err := p.fill(sheet)
@@ -70,7 +71,7 @@ func (p picture) draw() ([]byte, error) {
 	return bytes.ReplaceAll(text.Bytes(), []byte(family), []byte(families)), nil
 }
 
-// sheet is paper with a title and axes.
+// sheet returns an empty chart with a title and axes.
 func (p picture) sheet() *plot.Plot {
 	s := plot.New()
 	s.Title.Text, s.X.Label.Text, s.Y.Label.Text = p.title, p.x, p.y
@@ -82,7 +83,7 @@ func (p picture) sheet() *plot.Plot {
 	return s
 }
 
-// fill puts everything on the sheet but what the colours mean.
+// fill draws the data on the sheet and returns the legend.
 func (p picture) fill(sheet *plot.Plot) (names plot.Legend, err error) {
 	names = plot.NewLegend()
 	names.Top, names.Left, names.TextStyle.Font, names.Padding = true, true, font.From(sans, 10), 4
@@ -106,15 +107,15 @@ func (p picture) fill(sheet *plot.Plot) (names plot.Legend, err error) {
 	return names, err
 }
 
-// bars puts the groups at 0, 1, 2 and so on. A group and the gap beside it
-// have a length of 1.
+// bars draws the groups at 0, 1, 2 and so on. A group with the gap beside it has the
+// width 1.
 func (p picture) bars(sheet *plot.Plot, names *plot.Legend) error {
 	step := 0.8 / float64(len(p.lines))
 	width := (wide - legend - 8*edge) / vg.Length(len(p.places)) * vg.Length(step) * 0.95
 	looks := p.looks()
 	for i, l := range p.lines {
 		aside := step * (float64(i) - float64(len(p.lines)-1)/2)
-		heights := make(plotter.Values, len(p.places)) // 0 where the line has no point
+		heights := make(plotter.Values, len(p.places)) // 0 if the line has no point at a place
 		for _, at := range l.points {
 			heights[int(at.at)] = at.mid
 		}
@@ -137,7 +138,7 @@ func (p picture) bars(sheet *plot.Plot, names *plot.Legend) error {
 	return nil
 }
 
-// list puts the first place on top.
+// list draws the rows from top to bottom.
 func (p picture) list(sheet *plot.Plot) error {
 	n := len(p.places)
 	l := p.lines[0].move(func(at float64) float64 { return float64(n-1) - at })
@@ -160,19 +161,19 @@ func (p picture) list(sheet *plot.Plot) error {
 	return nil
 }
 
-// rows reports whether places are rows, from top to bottom.
+// rows reports whether the places are rows from top to bottom.
 func (p picture) rows() bool { return p.kind == list || p.kind == dots }
 
-// nameRows puts the places' names beside the rows.
+// nameRows writes the names of the places beside the rows.
 func (p picture) nameRows(sheet *plot.Plot) {
 	places := slices.Clone(p.places)
 	slices.Reverse(places)
 	sheet.NominalY(places...)
 	sheet.Y.Min, sheet.Y.Max = -0.5, float64(len(places))-0.5
-	sheet.Y.Padding = 2 * edge // names may be shown wider than they were measured
+	sheet.Y.Padding = 2 * edge // the shown font may be wider than the measured one
 }
 
-// dots puts the first place on top, and each line's value in its row. A
+// dots draws the rows from top to bottom, with the value of each line in its row. A
 // logarithmic axis has no 0.
 func (p picture) dots(sheet *plot.Plot, names *plot.Legend) error {
 	looks := p.looks()
@@ -199,14 +200,14 @@ func (p picture) dots(sheet *plot.Plot, names *plot.Legend) error {
 	return nil
 }
 
-// fromZero makes an axis begin at 0 and end a little above the highest value.
+// fromZero lets an axis begin at 0 and end a little above the highest value.
 func fromZero(a *plot.Axis) {
 	a.Min, a.Max = 0, max(a.Max*1.05, math.SmallestNonzeroFloat32)
 	a.Tick.Marker = plot.TickerFunc(steps)
 }
 
-// steps are the ticks of a linear axis from 0: five to ten, at multiples of 1, 2
-// or 5 of a power of ten.
+// steps returns five to ten ticks of a linear axis from 0. They are multiples of 1, 2
+// or 5 times a power of ten.
 func steps(_, high float64) (ticks []plot.Tick) {
 	step := math.Pow10(int(math.Floor(math.Log10(high))))
 	for _, smaller := range []float64{2, 2.5, 2, 2, 2.5} { // 1, 0.5, 0.2, 0.1, ...
@@ -242,7 +243,7 @@ func (p picture) curves(sheet *plot.Plot, names *plot.Legend) error {
 	return p.scale(sheet)
 }
 
-// scale sets the axes of curves.
+// scale sets the axes of a chart with curves.
 func (p picture) scale(sheet *plot.Plot) error {
 	fromZero(&sheet.Y)
 	at := func(a point) float64 { return a.at }
@@ -255,8 +256,8 @@ func (p picture) scale(sheet *plot.Plot) error {
 	return nil
 }
 
-// decades are the ticks of a logarithmic axis: at 1 to 9 of each decade, with
-// names at 1, 2 and 5.
+// decades returns the ticks of a logarithmic axis: 1 to 9 in each decade, with labels
+// at 1, 2 and 5.
 func decades(low, high float64) (ticks []plot.Tick) {
 	for power := int(math.Floor(math.Log10(low))); math.Pow10(power) <= high; power++ {
 		for i := 1; i <= 9; i++ {
@@ -272,7 +273,7 @@ func decades(low, high float64) (ticks []plot.Tick) {
 	return ticks
 }
 
-// ticks are the numbers that lines have points at.
+// ticks returns a tick for each number at which a line has a point.
 func (p picture) ticks() (ticks []plot.Tick) {
 	var all []float64
 	for _, l := range p.lines {
@@ -287,7 +288,7 @@ func (p picture) ticks() (ticks []plot.Tick) {
 	return ticks
 }
 
-// move is a copy of l with its points elsewhere along the axis.
+// move returns a copy of l with the points moved along the axis.
 func (l line) move(to func(at float64) float64) line {
 	l.points = slices.Clone(l.points)
 	for i := range l.points {
@@ -296,7 +297,7 @@ func (l line) move(to func(at float64) float64) line {
 	return l
 }
 
-// What the library asks of a line.
+// These methods implement plotter.XYer and plotter.YErrorer.
 
 func (l line) Len() int                { return len(l.points) }
 func (l line) XY(i int) (x, y float64) { return l.points[i].at, l.points[i].mid }
@@ -304,7 +305,7 @@ func (l line) YError(i int) (below, above float64) {
 	return l.points[i].mid - l.points[i].low, l.points[i].high - l.points[i].mid
 }
 
-// lying is a line whose values go to the right.
+// lying is a line with its values on the horizontal axis.
 type lying struct{ line }
 
 func (l lying) XY(i int) (x, y float64)             { return l.points[i].mid, l.points[i].at }

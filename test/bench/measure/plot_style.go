@@ -9,7 +9,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// palette are colours that people who see few colours can tell apart (Okabe and
+// palette holds colours that people with colour blindness can distinguish (Okabe and
 // Ito), the darker ones first.
 var palette = []color.Color{
 	color.RGBA{0x00, 0x72, 0xB2, 0xff}, // blue
@@ -25,24 +25,24 @@ var marks = []draw.GlyphDrawer{
 	draw.CircleGlyph{}, draw.SquareGlyph{}, draw.TriangleGlyph{}, draw.RingGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{}, draw.CrossGlyph{},
 }
 
-// familiar are names of rows that several pictures show. The place in this list is
-// the style, so that a name looks alike in all pictures.
+// familiar holds names of rows that several pictures show. The index of a name selects
+// its style, so that a name looks alike in all pictures.
 var familiar = []string{
 	"write offloaded", kernelTCP, "write kernel port", "raw AF_XDP", "raw + copy + CRC", "send offloaded", "read offloaded",
 	kernelTCP + ", no XDP", "kernel port, no XDP", iperf3Name, ucxName, "raw asavie/xdp", "sockperf",
 	writeInline, kernelTCPPolling, "send inline", sendWait, kernelTCP + ", no XDP, polling", kernelTCP + ", SO_BUSY_POLL", "write engine",
 }
 
-// look is how a line or a group of bars is drawn.
+// look is the style of a line or of a group of bars.
 type look struct {
 	colour color.Color
 	mark   draw.GlyphDrawer
-	dashes []vg.Length // none: a solid line
-	round  int         // how often the colours had been used up before
+	dashes []vg.Length // empty means a solid line
+	round  int         // how often all colours had been used before this look
 }
 
-// newLook makes look i. No two of the first 49 are alike: where the colours begin
-// anew, the marks are others, and lines are dashed.
+// newLook returns look i. The first 49 looks are all different. When the colours
+// repeat, the marks differ, and the lines are dashed.
 func newLook(i int) look {
 	round := i / len(palette)
 	l := look{colour: palette[i%len(palette)], mark: marks[(i+round)%len(marks)], round: round}
@@ -52,7 +52,8 @@ func newLook(i int) look {
 	return l
 }
 
-// rim tells bars of one colour apart: those of later rounds have a dark edge.
+// rim returns the edge of a bar. Bars of later rounds have a dark edge, which
+// distinguishes bars of one colour.
 func (l look) rim() draw.LineStyle {
 	if l.round == 0 {
 		return draw.LineStyle{}
@@ -60,7 +61,7 @@ func (l look) rim() draw.LineStyle {
 	return draw.LineStyle{Color: color.Black, Width: vg.Length(l.round), Dashes: l.dashes}
 }
 
-// looks returns a look for each line of p. No two are alike.
+// looks returns a different look for each line of p.
 func (p picture) looks() (all []look) {
 	next := len(familiar)
 	var used []int

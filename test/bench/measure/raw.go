@@ -13,18 +13,18 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-// raw says how frames travel without a TCP.
+// raw selects how frames travel without a TCP.
 type raw string
 
 const (
 	notRaw    raw = ""
-	rawBare   raw = "raw AF_XDP"       // our rings: frames are sent as they are, and counted
-	rawCopied raw = "raw + copy + CRC" // and payload is copied, and its CRC32C computed, once by each side
-	rawAsavie raw = "raw asavie/xdp"   // rings that are not ours, as rawBare
+	rawBare   raw = "raw AF_XDP"       // stag's rings: frames are sent unchanged and counted
+	rawCopied raw = "raw + copy + CRC" // stag's rings: each side also copies the payload and computes its CRC32C
+	rawAsavie raw = "raw asavie/xdp"   // the rings of another library, otherwise as rawBare
 )
 
-// A raw frame is as long as stag's full segments at its MTU, and carries as
-// much payload: what IPv4, TCP and its timestamps leave.
+// A raw frame has the length of stag's full segments at its MTU. It carries the same
+// amount of payload: the MTU without the headers of IPv4 and TCP and the timestamps.
 //
 //	| Ethernet |    number    |  CRC32C  |  unused … | payload … |
 //	0          14             22         26          66
@@ -32,54 +32,55 @@ const (
 	rawNumber  = ethLen
 	rawCRC     = rawNumber + 8
 	rawHeader  = ethLen + 20 + 20 + 12
-	maxRawMTU  = 3506 // a veth hands over no more in one piece, and stag's segments are as long at larger MTUs
+	maxRawMTU  = 3506 // the largest frame that a veth passes in one piece; stag's segments have this length at larger MTUs
 	rawRoom    = rawHeader - ethLen
-	rawPayload = 128 << 10 // octets of memory that copied payload comes from and goes to
+	rawPayload = 128 << 10 // size of the memory that payload is copied from or to, in octets
 )
 
 const (
-	// rawWindow is how many frames a sender has in flight: as many as fit into
-	// the veth's ring of 256, and a margin. What does not fit would be lost.
+	// rawWindow is how many frames a sender may have in flight. They fit into the
+	// veth's ring of 256 with a margin. The veth would drop more frames.
 	rawWindow = 232
-	// rawBatch is how many frames a step moves at most.
+	// rawBatch is the largest number of frames that a step moves.
 	rawBatch = 64
-	// rawAhead is how many frames a sender is ahead of what the receiver has
-	// taken: no more than there are chunks in its fill ring at first. Without
-	// that bound a fifth of what is sent would be dropped where NAPI has threads.
+	// rawAhead is how many frames a sender may have sent that the receiver has not yet
+	// taken. It is below the number of chunks that the receiver's fill ring has at
+	// first. Without this limit a fifth of the frames would be dropped if NAPI runs in
+	// threads.
 	rawAhead = 480
-	// rawPatience is after how many naps without progress frames that the
-	// receiver lacks count as lost.
+	// rawPatience is the number of sleeps without progress after which the missing
+	// frames count as lost.
 	rawPatience = 50
-	// rawNap is how long a side sleeps that has nothing to do. To sleep in poll
-	// would cost the side that wakes it a third of its rate.
+	// rawNap is how long an idle side sleeps. A sleep in poll would cost the side that
+	// wakes it a third of its rate.
 	rawNap = 20 * time.Microsecond
 )
 
-// rawEnd is one side of a raw stream. It belongs to the side's goroutine.
+// rawEnd is one side of a raw stream. Only the side's goroutine uses it.
 type rawEnd interface {
-	step(most int) (moved int, err error) // moves what can be moved at once, up to rawBatch frames
-	counts() (work, error)                // so far
+	step(most int) (moved int, err error) // moves as many frames as possible without waiting, at most rawBatch
+	counts() (work, error)                // returns the work so far
 	close() error
 }
 
-// rawStream is frames in one direction, running.
+// rawStream is a running stream of frames in one direction.
 type rawStream struct {
 	*stage
-	payload uint64 // octets in a frame
+	payload uint64 // octets of payload in a frame
 	sides   [2]*rawSide
 }
 
-// rawSide is a side with the goroutine that runs it.
+// rawSide is one side of a raw stream with the goroutine that runs it.
 type rawSide struct {
 	end   rawEnd
-	peer  *rawSide      // of a sender: whose pace it keeps; nil otherwise
-	moved atomic.Uint64 // frames
+	peer  *rawSide      // the receiver that a sender must not get too far ahead of; nil for a receiver
+	moved atomic.Uint64 // frames sent or received
 	over  atomic.Bool
-	lost  uint64 // of a sender: frames that it waits for no longer
-	naps  int    // one after the other
+	lost  uint64 // frames that a sender no longer waits for
+	naps  int    // sleeps since the last progress
 	asks  chan chan<- answer
 	done  chan struct{}
-	err   error // what ended the goroutine; valid after done
+	err   error // the error that ended the goroutine; valid when done is closed
 }
 
 type answer struct {
@@ -87,7 +88,7 @@ type answer struct {
 	err error
 }
 
-// rawMTU is the length of a raw frame without its Ethernet header.
+// rawMTU returns the length of a raw frame without its Ethernet header.
 func (s setting) rawMTU() int {
 	if s.octets != 0 {
 		return s.octets + rawRoom
@@ -95,7 +96,7 @@ func (s setting) rawMTU() int {
 	return min(s.mtu, maxRawMTU)
 }
 
-// startRaw lets side A send to side B.
+// startRaw starts a stream of frames from side A to side B.
 func startRaw(st *stage) (_ *rawStream, err error) {
 	s := &rawStream{stage: st, payload: uint64(st.rawMTU() - rawRoom)}
 	for _, side := range []pair.Side{to, from} {
@@ -121,8 +122,8 @@ func (s *rawStream) open(side pair.Side) (end rawEnd, err error) {
 	return end, err
 }
 
-// run moves frames until the side is over. Like an engine it looks once more
-// after it has let others run, before it sleeps.
+// run moves frames until stop is called. Before it sleeps, run yields its processor and
+// tries once more, as an engine does.
 func (s *rawSide) run() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -151,8 +152,9 @@ func (s *rawSide) run() {
 	}
 }
 
-// allowed is how many frames may move now. A sender is no further ahead of the
-// receiver than that has room for; what is missing for long counts as lost.
+// allowed returns how many frames the side may move now. A sender may be at most
+// rawAhead frames ahead of the receiver. Frames that are missing for long count as
+// lost.
 func (s *rawSide) allowed() int {
 	if s.peer == nil {
 		return rawBatch
@@ -167,12 +169,12 @@ func (s *rawSide) allowed() int {
 
 func nap() {
 	ts := unix.NsecToTimespec(int64(rawNap))
-	unix.Nanosleep(&ts, nil) // a signal may end it early
+	unix.Nanosleep(&ts, nil) // a signal may end the sleep early
 }
 
 func (s *rawStream) octets() uint64 { return s.sides[to].moved.Load() * s.payload }
 
-// work asks both sides what they have counted so far.
+// work asks both sides for their counts so far.
 func (s *rawStream) work(ctx context.Context) (all [2]work, err error) {
 	for i, side := range s.sides {
 		if all[i], err = side.ask(ctx); err != nil {
@@ -189,13 +191,13 @@ func (s *rawSide) ask(ctx context.Context) (work, error) {
 		a := <-ask
 		return a.work, a.err
 	case <-s.done:
-		return work{}, errors.New("the stream has ended") // stop says why
+		return work{}, errors.New("the stream has ended") // stop returns the reason
 	case <-ctx.Done():
 		return work{}, ctx.Err()
 	}
 }
 
-// stop ends both sides. One that broke before is an error.
+// stop ends both sides. It returns the error of a side that had failed before.
 func (s *rawStream) stop() error {
 	var errs []error
 	for i, side := range s.sides {
@@ -211,7 +213,7 @@ func (s *rawStream) stop() error {
 	return errors.Join(errs...)
 }
 
-// rawHead is the Ethernet header of frames from side.
+// rawHead returns the Ethernet header of frames from side.
 func (s *stage) rawHead(side pair.Side) (h [ethLen]byte) {
 	copy(h[:], s.pair.Ends[side.Other()].MAC)
 	copy(h[6:], s.pair.Ends[side].MAC)

@@ -10,18 +10,18 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-// asavieEnd is a raw end over the rings of another library. What that leaves
-// to its user is done as for ours: the transmit budget, the frames in flight.
-// Its Close leaves the rings mapped; they go when the pair does.
+// asavieEnd is a raw end over the rings of another library. The code around the rings
+// is the same as for stag's rings: the transmit budget, and the limit of frames in
+// flight. Close leaves the rings mapped until the pair is deleted.
 type asavieEnd struct {
 	x      *xdp.Socket
 	head   [ethLen]byte
-	length uint32 // of a frame, octets
+	length uint32 // octets of a frame
 	steps  uint64
 	kicks  uint64
 }
 
-// openAsavie opens side's end; the caller's thread is in side's namespace.
+// openAsavie opens side's end. The caller's thread must be in side's namespace.
 func openAsavie(s *stage, side pair.Side) (rawEnd, error) {
 	const ring = 1024
 	x, err := xdp.NewSocket(s.pair.Ends[side].Index, 0, &xdp.SocketOptions{
@@ -34,7 +34,7 @@ func openAsavie(s *stage, side pair.Side) (rawEnd, error) {
 	e := &asavieEnd{x: x, head: s.rawHead(side), length: uint32(s.rawMTU() + ethLen)}
 	if side == from {
 		err := unix.SetsockoptInt(x.FD(), unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, ring)
-		if err != nil && !errors.Is(err, unix.ENOPROTOOPT) { // before Linux 6.17
+		if err != nil && !errors.Is(err, unix.ENOPROTOOPT) { // the option exists since Linux 6.17
 			return nil, errors.Join(err, x.Close())
 		}
 		return &asavieSender{e}, nil
@@ -46,7 +46,7 @@ func openAsavie(s *stage, side pair.Side) (rawEnd, error) {
 	return &asavieReceiver{e}, nil
 }
 
-// rawAsavieFrames are chunks by side.
+// rawAsavieFrames is the number of chunks of each side.
 var rawAsavieFrames = [2]int{from: rawWindow, to: 512}
 
 func (e *asavieEnd) counts() (w work, err error) {

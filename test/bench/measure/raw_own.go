@@ -11,23 +11,23 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// ownEnd is a raw end over our rings.
+// ownEnd is a raw end over stag's rings.
 type ownEnd struct {
 	q      *afxdp.Queue
 	arena  *afxdp.Arena
 	frames [rawBatch]port.Frame
 	head   [ethLen]byte
-	length uint32 // of a frame, octets
+	length uint32 // octets of a frame
 	copies bool
-	memory []byte // if it copies
-	at     int    // in memory
-	number uint64 // of the next frame
+	memory []byte // nil unless the end copies payload
+	at     int    // offset in memory of the next chunk
+	number uint64 // number of the next frame
 	steps  uint64
 }
 
-// openOwn opens side's end; the caller's thread is in side's namespace.
+// openOwn opens side's end. The caller's thread must be in side's namespace.
 func openOwn(s *stage, side pair.Side) (rawEnd, error) {
-	txFrames := uint32(0) // as usual
+	txFrames := uint32(0) // 0 means the default
 	if side == from {
 		txFrames = rawWindow
 	}
@@ -47,7 +47,7 @@ func openOwn(s *stage, side pair.Side) (rawEnd, error) {
 	return &ownReceiver{ownEnd: e}, nil
 }
 
-// openQueue opens our rings on side's end.
+// openQueue opens a queue of stag on side's end.
 func openQueue(s *stage, side pair.Side, txFrames uint32) (*ownEnd, error) {
 	c := afxdp.Config{Ifindex: s.pair.Ends[side].Index, IfName: s.pair.Ends[side].Name, TxFrames: txFrames}
 	size, err := c.RegionSize()
@@ -68,8 +68,8 @@ func openQueue(s *stage, side pair.Side, txFrames uint32) (*ownEnd, error) {
 	return e, nil
 }
 
-// shape makes a frame of a lent one, with the payload where a segment's would
-// begin, and returns its octets.
+// shape writes the header into a frame from Take and returns the frame's octets. The
+// payload begins where the payload of a segment would begin.
 func (e *ownEnd) shape(f *port.Frame) []byte {
 	f.Addr -= rawHeader
 	f.Len = e.length
@@ -86,12 +86,14 @@ func (e *ownEnd) counts() (work, error) {
 	}, err
 }
 
-// dropped are the frames that a socket sent or should have got in vain.
+// dropped returns how many frames were lost by the driver or dropped by the receiving
+// socket.
 func dropped(s afxdp.Stats) uint64 { return s.Lost + s.Kernel.RxDropped + s.Kernel.RxRingFull }
 
 func (e *ownEnd) close() error { return errors.Join(e.q.Close(), e.arena.Close()) }
 
-// chunk is the next n octets of the memory, round and round.
+// chunk returns the next n octets of the memory. It begins again at the end of the
+// memory.
 func (e *ownEnd) chunk(n int) []byte {
 	if len(e.memory)-e.at < n {
 		e.at = 0
@@ -118,7 +120,7 @@ func (e *ownSender) step(most int) (int, error) {
 	return n, e.q.Flush()
 }
 
-// fill makes a frame of a lent one.
+// fill writes header and payload into a frame from Take.
 func (e *ownSender) fill(f *port.Frame) {
 	b := e.shape(f)
 	if !e.copies {

@@ -11,19 +11,19 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-// rawType is the EtherType of raw frames: one that IEEE 802 leaves to local
+// rawType is the EtherType of raw frames. IEEE 802 reserves this number for local
 // experiments.
 const rawType = 0x88b5
 
-// redirector is a program on both ends of a pair that gives raw frames to the
-// socket of the queue where they arrive, and everything else to the kernel. It
-// is what the steering program would be if there were no flows.
+// redirector is an XDP program on both ends of a pair. It redirects raw frames to the
+// socket of the queue where they arrive, and passes all other packets to the kernel. It
+// corresponds to a steering program without flows.
 type redirector struct {
-	socks [2]*ebpf.Map // by side; from queue to socket
+	socks [2]*ebpf.Map // by side; each maps a queue to its socket
 	links []link.Link
 }
 
-// attachRedirect puts the program on both ends, in native mode.
+// attachRedirect attaches the program to both ends, in native mode.
 func attachRedirect(p *pair.Pair) (*redirector, error) {
 	r := &redirector{}
 	for _, side := range []pair.Side{pair.A, pair.B} {
@@ -48,7 +48,7 @@ func (r *redirector) attach(side pair.Side, ifindex int) (err error) {
 	if err != nil {
 		return err
 	}
-	defer prog.Close() // the link keeps it
+	defer prog.Close() // the link keeps the program
 	l, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: ifindex, Flags: link.XDPDriverMode})
 	if err == nil {
 		r.links = append(r.links, l)
@@ -56,7 +56,7 @@ func (r *redirector) attach(side pair.Side, ifindex int) (err error) {
 	return err
 }
 
-// Offsets within struct xdp_md of linux/bpf.h, and within an Ethernet header.
+// These are offsets in struct xdp_md of linux/bpf.h, and in an Ethernet header.
 const (
 	mdData    = 0
 	mdDataEnd = 4
@@ -77,7 +77,7 @@ func redirect(socks *ebpf.Map) asm.Instructions {
 		asm.JNE.Imm(asm.R4, rawType, "pass"),
 		asm.LoadMem(asm.R2, asm.R1, mdQueue, asm.Word),
 		asm.LoadMapPtr(asm.R1, socks.FD()),
-		asm.Mov.Imm(asm.R3, xdpPass), // no socket there
+		asm.Mov.Imm(asm.R3, xdpPass), // the verdict if the queue has no socket
 		asm.FnRedirectMap.Call(),
 		asm.Return(),
 		asm.Mov.Imm(asm.R0, xdpPass).WithSymbol("pass"),
@@ -85,7 +85,7 @@ func redirect(socks *ebpf.Map) asm.Instructions {
 	}
 }
 
-// to gives side's frames to a socket.
+// to redirects side's frames to a socket.
 func (r *redirector) to(side pair.Side, fd int) error {
 	return r.socks[side].Put(uint32(0), uint32(fd))
 }

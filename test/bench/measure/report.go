@@ -10,16 +10,16 @@ import (
 	"unicode/utf8"
 )
 
-// Report is everything that a run has found.
+// Report holds all results of a run.
 type Report struct {
 	Goals      []Goal        `json:"goals"`
 	Tables     []*Table      `json:"tables"`
 	Rounds     int           `json:"rounds"`
-	Time       time.Duration `json:"time_ns"` // per stream and round
+	Time       time.Duration `json:"time_ns"` // time per stream and round
 	Conditions conditions    `json:"conditions"`
 }
 
-// conclude computes what the samples come to.
+// conclude computes the medians and the goals from the samples.
 func (r *Report) conclude() {
 	for _, t := range r.Tables {
 		t.conclude()
@@ -27,7 +27,7 @@ func (r *Report) conclude() {
 	r.Goals = goals(r)
 }
 
-// table is the one of that name; nil if it was not measured.
+// table returns the table of that name, or nil if it was not measured.
 func (r *Report) table(name string) *Table {
 	for _, t := range r.Tables {
 		if t.Name == name {
@@ -37,14 +37,14 @@ func (r *Report) table(name string) *Table {
 	return nil
 }
 
-// PrintJSON writes everything, the single samples too.
+// PrintJSON writes the whole report, including single samples.
 func (r *Report) PrintJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(r)
 }
 
-// Print writes ratios, then absolutes, then conditions.
+// Print writes the ratios, then the absolute values, then the conditions.
 func (r *Report) Print(w io.Writer) error {
 	p := &page{w: w}
 	if len(r.Goals) != 0 {
@@ -57,7 +57,7 @@ func (r *Report) Print(w io.Writer) error {
 	return p.err
 }
 
-// page writes until that fails once.
+// page is a writer that keeps the first error and then writes nothing more.
 type page struct {
 	w   io.Writer
 	err error
@@ -102,7 +102,7 @@ func (p *page) table(t *Table) {
 	p.printf("\n")
 }
 
-// shape says which of a case's details differ within the table, and are
+// shape says which details of a case differ within the table. These details become
 // columns.
 func (t *Table) shape() (napi, message, connections bool) {
 	for _, r := range t.Rows {
@@ -113,8 +113,8 @@ func (t *Table) shape() (napi, message, connections bool) {
 	return napi, message, connections
 }
 
-// heads are what stands above the rows of an MTU. The first column comes with
-// the range that its rounds span.
+// heads returns the heads of the columns for the rows of one MTU. The first figure also
+// has a column with the range of its rounds.
 func (t *Table) heads(mtu int) (line []string) {
 	line = append(line, "")
 	if mtu != 0 {
@@ -141,7 +141,7 @@ func (t *Table) heads(mtu int) (line []string) {
 	return line
 }
 
-// cells are a row.
+// cells returns the cells of a row.
 func (t *Table) cells(r *Row) (line []string) {
 	line = append(line, r.Name)
 	napi, message, connections := t.shape()
@@ -166,7 +166,7 @@ func (t *Table) cells(r *Row) (line []string) {
 	return line
 }
 
-// number is v's f, or a dash where there is none.
+// number formats the figure f of v. It returns a dash if v has no such figure.
 func number(v Values, f Figure, digits int) string {
 	x, there := v[f]
 	if !there {
@@ -175,7 +175,7 @@ func number(v Values, f Figure, digits int) string {
 	return strconv.FormatFloat(x, 'f', digits, 64)
 }
 
-// grid is lines of cells, the first of each to the left, the others to the
+// grid holds lines of cells. The first cell of a line is aligned left, the others
 // right.
 type grid [][]string
 

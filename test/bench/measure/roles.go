@@ -8,14 +8,15 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// role is what an application does on one side of a connection.
+// role is the application on one side of a connection.
 type role interface {
-	prepare() error                    // before there is a connection: receives
-	begin() error                      // first thing on the connection
-	completed(c rdma.Completion) error // with success
+	prepare() error                    // called before the connection exists: posts receives
+	begin() error                      // called when the connection is established
+	completed(c rdma.Completion) error // called for each successful completion
 }
 
-// newRoles are who works for a verb, by side; nil where nobody needs to.
+// newRoles returns the roles for a verb, by side. A side without an application has
+// nil.
 func newRoles(v verb, p [2]*party, received *atomic.Uint64) (r [2]role) {
 	switch v {
 	case read:
@@ -30,8 +31,8 @@ func newRoles(v verb, p [2]*party, received *atomic.Uint64) (r [2]role) {
 	return r
 }
 
-// requests are the work requests of each batch that can be outstanding. Only
-// the last of a batch is signaled.
+// requests returns the work requests of each batch that can be outstanding. Only the
+// last work request of a batch is signaled.
 func requests(v verb, p, peer *party) [][]rdma.SendWR {
 	all := make([][]rdma.SendWR, p.batches())
 	for i := range p.depth {
@@ -51,8 +52,8 @@ func requests(v verb, p, peer *party) [][]rdma.SendWR {
 	return all
 }
 
-// lastOfBatch are the flags of the last of a batch. That of Sends wakes the
-// receiver, which need not be woken for each.
+// lastOfBatch returns the flags of the last work request of a batch. The last Send of a
+// batch is solicited, so that it wakes the receiver once for the whole batch.
 func (v verb) lastOfBatch() rdma.SendFlags {
 	if v == send {
 		return rdma.Signaled | rdma.Solicited
@@ -60,19 +61,19 @@ func (v verb) lastOfBatch() rdma.SendFlags {
 	return rdma.Signaled
 }
 
-// thanks says that a batch of Sends has been received.
+// thanks tells the sender that a batch of Sends has been received.
 func (p *party) thanks() error {
 	_, err := p.qp.PostSend(rdma.SendWR{Op: rdma.WRSend, Flags: rdma.Solicited})
 	return err
 }
 
-// giver posts Sends as the taker has room for them.
+// giver posts Sends as long as the taker has room for them.
 type giver struct {
 	*party
 	work    [][]rdma.SendWR
-	posted  int // batches
-	sent    int // of them, those that have completed here
-	granted int // and those that the taker has taken
+	posted  int // batches posted
+	sent    int // batches whose Sends have completed
+	granted int // batches that the taker has received
 }
 
 func (g *giver) prepare() error { return g.expect(2 * g.batches()) }
@@ -102,12 +103,12 @@ func (g *giver) post() error {
 	return nil
 }
 
-// taker gets what the giver sends, and says so after each batch.
+// taker receives the giver's Sends and acknowledges each batch.
 type taker struct {
 	*party
-	got      int // Sends
+	got      int // Sends received
 	received *atomic.Uint64
-	wrs      []rdma.RecvWR // of the batch that is being offered
+	wrs      []rdma.RecvWR // receives of the batch that offer is posting
 	sgl      []rdma.SGE
 }
 
@@ -143,13 +144,13 @@ func (t *taker) offer(b int) error {
 	return err
 }
 
-// loner posts Reads or Writes batch after batch; its peer's application does
-// nothing. What has completed counts: of a Write that is what has left, at most
-// a window ahead of what has been placed.
+// loner posts Reads or Writes batch after batch. The peer's application does nothing.
+// loner counts completed octets. A completed Write has left this side. It may be up to
+// a window ahead of the placement at the peer.
 type loner struct {
 	*party
 	work  [][]rdma.SendWR
-	done  int // batches
+	done  int // batches completed
 	moved *atomic.Uint64
 }
 
@@ -172,7 +173,7 @@ func (l *loner) completed(rdma.Completion) error {
 	return err
 }
 
-// expect posts receives for n messages without octets.
+// expect posts receives for n messages without payload.
 func (p *party) expect(n int) error {
 	for range n {
 		if _, err := p.qp.PostRecv(rdma.RecvWR{}); err != nil {
@@ -182,7 +183,7 @@ func (p *party) expect(n int) error {
 	return nil
 }
 
-// cast is the roles of one side, by QP number.
+// cast holds the roles of one side, by QP number.
 type cast struct {
 	roles []role
 	byQP  map[uint32]role
@@ -196,7 +197,7 @@ func (c *cast) add(qp uint32, r role) {
 	c.byQP[qp] = r
 }
 
-// play lets them work until a connection ends.
+// play runs the roles until a connection ends.
 func (h *hub) play(ctx context.Context, all cast) error {
 	for _, r := range all.roles {
 		if err := r.begin(); err != nil {
@@ -216,7 +217,7 @@ func (h *hub) play(ctx context.Context, all cast) error {
 			switch c.Status {
 			case rdma.Success:
 			case rdma.Flushed:
-				return nil // how the connection ended is the QP's to say
+				return nil // QP.Err tells how the connection ended
 			default:
 				return fmt.Errorf("%v: %v", c.Op, c.Status)
 			}

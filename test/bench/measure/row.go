@@ -5,34 +5,34 @@ import (
 	"slices"
 )
 
-// Figure names what is measured, with its unit, as JSON has it.
+// Figure is the name of a measured quantity, with its unit, as in the JSON report.
 type Figure string
 
-// Values are what one measurement of a row found.
+// Values are the results of one measurement of a row.
 type Values map[Figure]float64
 
-// Case says what a row measures. What does not apply is zero.
+// Case says what a row measures. Fields that do not apply are zero.
 type Case struct {
 	Name        string `json:"name"`
 	MTU         int    `json:"mtu,omitempty"`         // octets
-	NAPI        string `json:"napi,omitempty"`        // where the veth pair's receive side runs: inline (in the sender's system call) or threads
+	NAPI        string `json:"napi,omitempty"`        // where NAPI of the veth pair runs: inline (in the sender's system call) or threads
 	Message     int    `json:"message,omitempty"`     // octets
-	Connections int    `json:"connections,omitempty"` // at once
+	Connections int    `json:"connections,omitempty"` // connections at the same time
 }
 
-// Row is a case with what its rounds have found.
+// Row is a case with the results of its rounds.
 type Row struct {
 	Case
-	Samples []Values `json:"samples"` // by round
+	Samples []Values `json:"samples"` // one for each round
 	Median  Values   `json:"median"`
-	Low     Values   `json:"low"`   // of the rounds
-	High    Values   `json:"high"`  // of the rounds
-	Ratio   Values   `json:"ratio"` // medians to those of the base; of the columns that have one
+	Low     Values   `json:"low"`   // lowest value of the rounds
+	High    Values   `json:"high"`  // highest value of the rounds
+	Ratio   Values   `json:"ratio"` // medians divided by those of the base, for columns with a ratio
 
 	run func(context.Context) (Values, error)
 }
 
-// conclude computes what the samples come to.
+// conclude computes median, low and high from the samples.
 func (r *Row) conclude() {
 	r.Median, r.Low, r.High = Values{}, Values{}, Values{}
 	if len(r.Samples) == 0 {
@@ -51,21 +51,21 @@ func (r *Row) conclude() {
 type Column struct {
 	Figure Figure `json:"figure"`
 	Head   string `json:"head"`   // at most 9 characters
-	Digits int    `json:"digits"` // behind the point
-	Ratio  bool   `json:"ratio"`  // followed by a column with its ratio to the base
+	Digits int    `json:"digits"` // digits after the decimal point
+	Ratio  bool   `json:"ratio"`  // the next column is the ratio to the base
 }
 
-// Table is rows that compare with each other.
+// Table is a set of rows that can be compared with each other.
 type Table struct {
-	Name    string   `json:"name"`  // what the command line selects it by
-	Title   string   `json:"title"` // a line
-	About   string   `json:"about"` // what the rows and columns mean; lines of at most 80 characters
+	Name    string   `json:"name"`  // name on the command line
+	Title   string   `json:"title"` // one line
+	About   string   `json:"about"` // meaning of the rows and columns, in lines of at most 80 characters
 	Columns []Column `json:"columns"`
-	Base    string   `json:"base,omitempty"` // name of the rows that ratios refer to: the one alike in everything else
+	Base    string   `json:"base,omitempty"` // name of the base rows; a row's base equals it in all other details of the case
 	Rows    []*Row   `json:"rows"`
 }
 
-// conclude computes medians, then ratios.
+// conclude computes the medians, then the ratios.
 func (t *Table) conclude() {
 	for _, r := range t.Rows {
 		r.conclude()
@@ -86,7 +86,7 @@ func (t *Table) conclude() {
 	}
 }
 
-// find is the first row whose case is wanted; nil if there is none.
+// find returns the first row for which wanted is true, or nil.
 func (t *Table) find(wanted func(Case) bool) *Row {
 	for _, r := range t.Rows {
 		if wanted(r.Case) {

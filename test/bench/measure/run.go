@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Run measures what o asks for, and says on progress what it is at. Ended early,
-// by ctx or a failure, it returns what whole rounds have found, if there are
-// any, with the reason.
+// Run measures what o selects and prints its progress on progress. If ctx or a failure
+// ends it early, Run returns the results of complete rounds, if there are any, with the
+// error.
 func Run(ctx context.Context, o Options, progress io.Writer) (*Report, error) {
 	r := &Report{Time: o.Time}
 	var err error
@@ -41,7 +41,7 @@ func Run(ctx context.Context, o Options, progress io.Writer) (*Report, error) {
 	return r, errors.Join(err, failed)
 }
 
-// tables are those that the options select, with the rows that they select.
+// tables returns the tables that the options select, with the rows that they select.
 func (o Options) tables() (list []*Table, err error) {
 	for _, make := range tables {
 		t := make(o)
@@ -66,7 +66,7 @@ func (o Options) tables() (list []*Table, err error) {
 	return list, nil
 }
 
-// rows are those of all tables.
+// rows returns the rows of all tables.
 func (r *Report) rows() (all []*Row) {
 	for _, t := range r.Tables {
 		all = append(all, t.Rows...)
@@ -74,8 +74,8 @@ func (r *Report) rows() (all []*Row) {
 	return all
 }
 
-// round measures every row once; every other round the other way round. What a
-// round that fails has found does not count.
+// round measures every row once. Every second round is in reverse order. If the round
+// fails, its samples are dropped.
 func (r *Report) round(ctx context.Context, m *monitor) error {
 	rows := r.rows()
 	found := make([]Values, len(rows))
@@ -99,7 +99,7 @@ func (r *Report) round(ctx context.Context, m *monitor) error {
 	return nil
 }
 
-// String names the case on one line.
+// String describes the case on one line.
 func (c Case) String() string {
 	s := c.Name
 	if c.MTU != 0 {

@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// ReadReport reads what PrintJSON has written.
+// ReadReport reads a report that PrintJSON has written.
 func ReadReport(from io.Reader) (*Report, error) {
 	d := json.NewDecoder(from)
 	d.DisallowUnknownFields()
@@ -21,7 +21,7 @@ func ReadReport(from io.Reader) (*Report, error) {
 	return r, r.check()
 }
 
-// check says what a report lacks that it must have to be printed.
+// check returns an error if the report lacks something that Print needs.
 func (r *Report) check() error {
 	if len(r.Tables) == 0 {
 		return errors.New("the report has no tables")

@@ -7,15 +7,16 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// Small messages are posted rateBatch with a call, of which the last has a
-// completion. rateBatches of them are outstanding: 240 segments, about as many
-// as frames without a TCP have under way (rawWindow).
+// One call posts rateBatch small messages. Only the last of them has a completion.
+// rateBatches batches may be outstanding. They fill 240 segments, about as many as a
+// raw stream has in flight (rawWindow).
 const (
 	rateBatch   = 64
 	rateBatches = 64
 )
 
-// startSmall connects and lets side A's small messages come to side B.
+// startSmall connects the sides and starts a stream of small messages from side A to
+// side B.
 func startSmall(ctx context.Context, st *stage) (v *verbs, err error) {
 	v = &verbs{stage: st}
 	for side := range v.parties {
@@ -53,14 +54,14 @@ func newSmallParty(a *rdma.Adapter) (p *party, err error) {
 	return p, err
 }
 
-// flood posts batch after batch, as many as may be outstanding.
+// flood posts batch after batch, up to the limit of outstanding batches.
 type flood struct {
 	*party
-	work     []rdma.SendWR // a batch
-	granting bool          // Sends: the receiver says when it has had a batch
-	posted   int           // batches
-	sent     int           // of them, those that have completed
-	granted  int           // and those that the receiver has had
+	work     []rdma.SendWR // one batch
+	granting bool          // the receiver acknowledges each batch, for Sends
+	posted   int           // batches posted
+	sent     int           // batches completed
+	granted  int           // batches that the receiver has acknowledged
 	moved    *atomic.Uint64
 }
 
@@ -98,8 +99,8 @@ func (f *flood) completed(c rdma.Completion) error {
 	return f.post()
 }
 
-// post posts what may be. A batch has moved when it has completed, and when the
-// receiver has had it if it says so.
+// post posts as many batches as may be outstanding. A batch counts as moved when it has
+// completed and, if the receiver acknowledges batches, has been acknowledged.
 func (f *flood) post() error {
 	done := f.sent
 	if f.granting {
@@ -114,7 +115,7 @@ func (f *flood) post() error {
 	return nil
 }
 
-// drain gets the flood's Sends, and says so after each batch.
+// drain receives the flood's Sends and acknowledges each batch.
 type drain struct {
 	*party
 	got int
@@ -144,7 +145,7 @@ func (d *drain) completed(c rdma.Completion) error {
 	return d.thanks()
 }
 
-// offer posts the receives of a batch.
+// offer posts the receives of one batch.
 func (d *drain) offer() error {
 	var wrs [rateBatch]rdma.RecvWR
 	var sgl [rateBatch]rdma.SGE

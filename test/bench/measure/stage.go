@@ -15,7 +15,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// stack says who runs a side's TCP.
+// stack says whether the kernel or stag's engine runs the TCP of a side.
 type stack string
 
 const (
@@ -23,35 +23,35 @@ const (
 	offload stack = "engine"
 )
 
-// program says what is attached to both ends of a pair between two kernels.
+// program names the XDP program on both ends of a pair between two kernels.
 type program string
 
 const (
-	passAll  program = ""         // a program that passes everything: packets take the same way through the driver as ours
-	steering program = "steering" // stag's, without a flow
-	noXDP    program = "no XDP"   // none: the fastest that the kernel's TCP can be on that pair
+	passAll  program = ""         // a program that passes all packets: they take the same path through the driver as with stag
+	steering program = "steering" // stag's program, without a flow
+	noXDP    program = "no XDP"   // no program: the fastest setting for the kernel's TCP on this pair
 )
 
-// setting is what a stage is made of.
+// setting describes a stage.
 type setting struct {
 	stacks   [2]stack // by pair.Side
-	verb     verb     // what adapters do; plain: a stream without RDMA
-	noCRC    bool     // verbs: FPDUs without CRC
-	raw      raw      // frames without a TCP, whose stacks do not matter
-	load              // what verbs and kernel's streams move; none: what is usual
-	program           // between two kernels: what is attached
+	verb     verb     // the adapters' verb; plain means a stream without RDMA
+	noCRC    bool     // FPDUs without CRC, for verbs
+	raw      raw      // frames without a TCP; stacks is then ignored
+	load              // messages of verbs and of the kernel's streams; the zero value means usual
+	program           // the XDP program between two kernels
 	mtu      int      // octets
-	threaded bool     // NAPI in threads
+	threaded bool     // NAPI runs in threads
 	spin     time.Duration
 	progress rdma.Progress
-	octets   int          // raw: of payload in a frame; 0: as many as fit
-	flows    int          // connections that a side can have; 0: the default
-	router   *pair.Router // between the sides; nil: one cable
+	octets   int          // octets of payload in a raw frame; 0 means as many as fit
+	flows    int          // largest number of connections of a side; 0 means the default
+	router   *pair.Router // a router between the sides; nil means one cable
 }
 
-// stage is a veth pair with a NIC of ours on each side whose TCP we run; for
-// verbs with an adapter on each side instead. Between two kernels the setting
-// says which XDP program is attached.
+// stage is a veth pair with what the setting puts on each side. A side whose TCP stag
+// runs has a NIC. For verbs, each side has an adapter instead. Between two kernels the
+// setting selects the XDP program.
 type stage struct {
 	setting
 	pair     *pair.Pair
@@ -102,7 +102,7 @@ func newStage(s setting) (_ *stage, err error) {
 	return st, nil
 }
 
-// steer puts stag's program on both ends, with no flow to steer.
+// steer attaches stag's program to both ends, without flows.
 func (s *stage) steer() error {
 	for _, side := range []pair.Side{pair.A, pair.B} {
 		err := s.pair.Do(side, func() error {
@@ -129,8 +129,8 @@ func (s *stage) open(side pair.Side) error {
 	})
 }
 
-// openAdapters opens one on each side: over its end of the pair, or over the
-// kernel's TCP.
+// openAdapters opens an adapter on each side. The adapter uses its end of the pair, or
+// the kernel's TCP.
 func (s *stage) openAdapters() error {
 	for side := range s.adapters {
 		c := rdma.Config{Ports: []string{s.pair.Ends[side].Name}, Spin: s.spin, Progress: s.progress, MaxFlows: s.flows}
@@ -175,12 +175,12 @@ func (s *stage) close() error {
 	return errors.Join(errs...)
 }
 
-// connect opens a connection from side A to side B, both the kernel's.
+// connect opens a kernel connection from side A to side B.
 func (s *stage) connect(ctx context.Context) (a, b *net.TCPConn, err error) {
 	var l net.Listener
 	err = s.pair.Do(pair.B, func() (err error) {
 		var lc net.ListenConfig
-		lc.SetMultipathTCP(false) // nothing can take that over
+		lc.SetMultipathTCP(false) // an MPTCP connection cannot be taken over
 		if n := s.nics[pair.B]; n != nil {
 			lc.Control = n.Control
 		}

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// median is the middle of v, or the mean of the two middle ones; 0 of nothing.
+// median returns the middle value of v, or the mean of the two middle values. It
+// returns 0 if v is empty.
 func median(v []float64) float64 {
 	if len(v) == 0 {
 		return 0
@@ -19,8 +20,8 @@ func median(v []float64) float64 {
 	return (s[mid-1] + s[mid]) / 2
 }
 
-// quantile is the smallest of v that percent of v do not exceed; the zero
-// value of nothing.
+// quantile returns the smallest value of v that at least percent of the values do not
+// exceed. It returns the zero value if v is empty.
 func quantile[T cmp.Ordered](v []T, percent int) (q T) {
 	if len(v) == 0 {
 		return q
@@ -29,5 +30,5 @@ func quantile[T cmp.Ordered](v []T, percent int) (q T) {
 	return s[max(0, (len(s)*percent+99)/100-1)]
 }
 
-// millis prints well.
+// millis returns d in milliseconds, rounded down to microseconds.
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

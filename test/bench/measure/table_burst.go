@@ -12,18 +12,18 @@ import (
 	"github.com/stag-rdma/stag/offload/octets"
 )
 
-// burst is how many connections are made, or taken over, all at once.
+// burst is how many connections are made, or taken over, at the same time.
 const burst = 2000
 
-// ConnectedPerS and TakenPerS are events in a second.
+// ConnectedPerS and TakenPerS are events per second.
 const (
 	ConnectedPerS Figure = "kernel_connects_per_s"
 	TakenPerS     Figure = "takeovers_per_s"
 	TakenRatio    Figure = "takeovers_to_connects"
 )
 
-// burstTable compares taking connections over with making them, in the same
-// run and on the same pair.
+// burstTable compares taking connections over with making connections, in the same run
+// and on the same pair.
 func burstTable(Options) *Table {
 	return &Table{
 		Name:  "burst",
@@ -61,7 +61,7 @@ func measureBurst(ctx context.Context, n int) (v Values, err error) {
 	return Values{ConnectedPerS: connects, TakenPerS: taken, TakenRatio: taken / connects, OpenedPerS: verbs}, err
 }
 
-// measureVerbBurst is how many QPs a second are connected with each other.
+// measureVerbBurst returns how many pairs of QPs are connected per second.
 func measureVerbBurst(ctx context.Context, n int) (_ float64, err error) {
 	c, err := newCrowd(ctx)
 	if err != nil {
@@ -77,19 +77,18 @@ func closeAll(groups ...[]*net.TCPConn) {
 	for _, g := range groups {
 		for _, c := range g {
 			if c != nil {
-				c.Close() // of one that was taken over only a descriptor
+				c.Close() // closes only the descriptor of a connection that was taken over
 			}
 		}
 	}
 }
 
-// connectAll opens n connections from side A to side B at once, all the
-// kernel's.
+// connectAll opens n kernel connections from side A to side B at the same time.
 func (s *stage) connectAll(ctx context.Context, n int) (a, b []*net.TCPConn, err error) {
 	var l net.Listener
 	err = s.pair.Do(pair.B, func() (err error) {
 		var lc net.ListenConfig
-		lc.SetMultipathTCP(false) // nothing can take that over
+		lc.SetMultipathTCP(false) // an MPTCP connection cannot be taken over
 		l, err = lc.Listen(ctx, "tcp", net.JoinHostPort(s.pair.Ends[pair.B].V4.Addr().String(), "0"))
 		return err
 	})
@@ -110,7 +109,7 @@ func (s *stage) connectAll(ctx context.Context, n int) (a, b []*net.TCPConn, err
 			b[i] = c.(*net.TCPConn)
 		}
 	})
-	// A few threads that stay in the namespace: to enter it costs more than to
+	// A few threads stay in the namespace, because entering it costs more than a
 	// connect.
 	for w := range dialers {
 		wg.Go(func() {
@@ -127,7 +126,7 @@ func (s *stage) connectAll(ctx context.Context, n int) (a, b []*net.TCPConn, err
 			})
 			if err != nil {
 				errs[w] = err
-				l.Close() // or the other end would wait for ever
+				l.Close() // otherwise the other end would wait forever
 			}
 		})
 	}
@@ -135,10 +134,10 @@ func (s *stage) connectAll(ctx context.Context, n int) (a, b []*net.TCPConn, err
 	return a, b, errors.Join(errs...)
 }
 
-// dialers is how many connections are under way at a time.
+// dialers is how many connections are being made at the same time.
 const dialers = 32
 
-// takeAll takes every one of them over at side B, all at once.
+// takeAll takes all connections over at side B at the same time.
 func (s *stage) takeAll(ctx context.Context, conns []*net.TCPConn) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(conns))
@@ -151,7 +150,7 @@ func (s *stage) takeAll(ctx context.Context, conns []*net.TCPConn) error {
 	return errors.Join(errs...)
 }
 
-// burstGoals compares the two.
+// burstGoals compares take-overs with new connections.
 func burstGoals(r *Report) (list []Goal) {
 	t := r.table("burst")
 	if t == nil {

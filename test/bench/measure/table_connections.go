@@ -2,14 +2,14 @@ package measure
 
 import "fmt"
 
-// crowded is the load of n connections: messages as usual, and as many
-// outstanding as one connection has, but two on each at least.
+// crowded returns the load of n connections. All connections together have as many
+// outstanding messages as one connection usually has, but each has at least two.
 func crowded(n int) load {
 	depth := max(2, depth/n)
 	return load{message: message, depth: depth, batch: max(1, depth/4), connections: n}
 }
 
-// crowds are numbers of connections.
+// crowds are the numbers of connections.
 var crowds = []int{1, 16, 256, 1000}
 
 func connectionsTable(o Options) *Table {
@@ -42,8 +42,8 @@ both ends of the kernel's connections is a program that passes everything, or no
 	return t
 }
 
-// connectionGoals compare a thousand offloaded connections with one, and with a
-// thousand of the kernel port, which needs no rights.
+// connectionGoals compares a thousand offloaded connections with one, and with a
+// thousand connections of the kernel port, which needs no rights.
 func connectionGoals(r *Report) (list []Goal) {
 	t := r.table("connections")
 	if t == nil {

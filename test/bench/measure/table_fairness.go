@@ -14,25 +14,24 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-// Figures of flows that share a bottleneck. A fair share is a flow's part of
-// what all together have moved, if all have the same.
+// These are the figures of flows that share a bottleneck. A fair share is the mean
+// throughput of all flows.
 const (
-	StagShare   Figure = "stag_share"   // mean of our flows, in fair shares
-	KernelShare Figure = "kernel_share" // mean of the kernel's
-	LeastShare  Figure = "least_share"  // of the flow that has least, whosever
+	StagShare   Figure = "stag_share"   // mean of stag's flows, in fair shares
+	KernelShare Figure = "kernel_share" // mean of the kernel's flows, in fair shares
+	LeastShare  Figure = "least_share"  // the slowest flow of both stacks, in fair shares
 	MostShare   Figure = "most_share"
-	TotalMbps   Figure = "total_mbps" // payload of all, 10^6 bits a second
+	TotalMbps   Figure = "total_mbps" // payload of all flows, 10^6 bits per second
 )
 
-// fairFlows is how many connections of each stack share the bottleneck.
+// fairFlows is the number of connections of each stack through the bottleneck.
 const fairFlows = 4
 
-// fairLonger is how much longer than a stream of other tables a contest takes:
-// at a bottleneck with a queue of 50 ms a congestion window has a period of
-// seconds.
+// fairLonger is how many times longer a contest takes than a stream of other tables. At
+// a bottleneck with a queue of 50 ms, a congestion window has a period of seconds.
 const fairLonger = 100
 
-// bottleneck has a queue of 50 ms, which is all the round trip that there is.
+// bottleneck has a queue of 50 ms. The queue is the whole round-trip time.
 var bottleneck = pair.Router{Rate: 200e6, Queue: 200e6 / 8 / 20}
 
 func fairnessTable(o Options) *Table {
@@ -60,8 +59,8 @@ side, and the flows with the least and the most. Only with --full, or when named
 	return t
 }
 
-// fairnessGoals want each side to have between 0.7 and 1.4 of its fair share.
-// As the two make 2 together, what is left to either is at most 1.3.
+// fairnessGoals wants each side to have between 0.7 and 1.3 of its fair share. The two
+// shares have the sum 2, so a lower bound of 0.7 for both is enough.
 func fairnessGoals(r *Report) (list []Goal) {
 	t := r.table("fairness")
 	if t == nil {
@@ -80,15 +79,15 @@ func fairnessGoals(r *Report) (list []Goal) {
 	return list
 }
 
-// contest is flows of both stacks through one bottleneck.
+// contest is a set of flows of both stacks through one bottleneck.
 type contest struct {
 	*stage
 	plain    []*plain
-	received [2 * fairFlows]*atomic.Uint64 // even: ours; odd: the kernel's
+	received [2 * fairFlows]*atomic.Uint64 // even indexes are stag's flows, odd indexes the kernel's
 }
 
-// contend lets flows with one congestion control share the bottleneck, and
-// counts what arrives of each in d, after warm.
+// contend runs flows with one congestion control through the bottleneck. It lets them
+// run for warm, then counts what arrives from each flow in d.
 func contend(ctx context.Context, control string, warm, d time.Duration) (v Values, err error) {
 	st, err := newStage(setting{stacks: [2]stack{offload, kernel}, mtu: 1500, router: &bottleneck})
 	if err != nil {
@@ -117,7 +116,7 @@ func contend(ctx context.Context, control string, warm, d time.Duration) (v Valu
 	return shares(before, after, time.Since(begin))
 }
 
-// add begins flow i.
+// add starts flow i.
 func (c *contest) add(ctx context.Context, i int, control string) error {
 	a, b, err := c.connect(ctx)
 	if err != nil {
@@ -144,8 +143,8 @@ func (c *contest) add(ctx context.Context, i int, control string) error {
 	return err
 }
 
-// setControl chooses a connection's congestion control; an engine that takes
-// it over follows.
+// setControl sets the congestion control of a connection. An engine that takes the
+// connection over keeps this congestion control.
 func setControl(c *net.TCPConn, name string) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -168,7 +167,7 @@ func (c *contest) octets() (n [2 * fairFlows]uint64) {
 	return n
 }
 
-// shares are what the flows have moved between two counts.
+// shares returns what each side has moved between two counts, in fair shares.
 func shares(before, after [2 * fairFlows]uint64, took time.Duration) (Values, error) {
 	var part [2 * fairFlows]float64
 	sum, side := 0.0, [2]float64{}
@@ -188,7 +187,7 @@ func shares(before, after [2 * fairFlows]uint64, took time.Duration) (Values, er
 	}, nil
 }
 
-// sleep is interrupted by ctx.
+// sleep sleeps for d, or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// goodputCases are what there is to compare, at each MTU and NAPI setting.
+// goodputCases are the compared settings, for each MTU and NAPI setting.
 var goodputCases = []setting{
 	{raw: rawBare},
 	{raw: rawCopied},
@@ -27,8 +27,8 @@ var goodputCases = []setting{
 	{stacks: [2]stack{kernel, kernel}, verb: write, program: noXDP},
 }
 
-// name is what the table calls a case. It ends with the program between two
-// kernels, unless that is the usual one.
+// name returns the table's name for a case. It ends with the program between two
+// kernels unless that is the default one.
 func (s setting) name() string {
 	if s.program != passAll {
 		return s.movers() + ", " + string(s.program)
@@ -36,7 +36,7 @@ func (s setting) name() string {
 	return s.movers()
 }
 
-// movers says who moves the data, and how.
+// movers names the stack or verb that moves the data.
 func (s setting) movers() string {
 	switch {
 	case s.raw != notRaw:
@@ -46,7 +46,7 @@ func (s setting) movers() string {
 	case s.verb == plainStream:
 		return fmt.Sprintf("octets %s > %s", s.stacks[from], s.stacks[to])
 	case s.stacks[from] == kernel && s.program != passAll:
-		return "kernel port" // of Writes: a longer name makes the table too wide
+		return "kernel port" // for Writes; a longer name would make the table too wide
 	case s.stacks[from] == kernel:
 		return fmt.Sprintf("%s kernel port", s.verb)
 	case s.noCRC:
@@ -55,21 +55,20 @@ func (s setting) movers() string {
 	return fmt.Sprintf("%s offloaded", s.verb)
 }
 
-// longWrite is how many octets the kernel's TCP gets at a time when it is to be
-// as fast as it can.
+// longWrite is the size of a write in octets with which the kernel's TCP is fastest.
 const longWrite = 1 << 20
 
-// kernelTCP is the name of the rows that others are compared with.
+// kernelTCP is the name of the base rows.
 const kernelTCP = "kernel TCP"
 
-// Figures of streams.
+// These are the figures of streams.
 const (
-	Gbps     Figure = "gbps"            // payload, 10^9 bits a second, as the receiver counts it
-	PerCore  Figure = "gbit_per_core_s" // payload, 10^9 bits for each second of processor time, both ends together
-	CPUPerGB Figure = "cpu_s_per_gb"    // seconds of processor time for each 10^9 octets of payload
-	Busy     Figure = "busy_cores"      // cores that were not idle, whatever for
-	Resent   Figure = "resent_per_10k"  // segments sent again for each 10,000
-	Lost     Figure = "lost_per_10k"    // frames that the link or the receiving socket dropped for each 10,000
+	Gbps     Figure = "gbps"            // payload that the receiver counted, 10^9 bits per second
+	PerCore  Figure = "gbit_per_core_s" // payload, 10^9 bits per second of processor time of both ends together
+	CPUPerGB Figure = "cpu_s_per_gb"    // seconds of processor time per 10^9 octets of payload
+	Busy     Figure = "busy_cores"      // number of cores that were not idle, for any reason
+	Resent   Figure = "resent_per_10k"  // retransmitted segments per 10,000
+	Lost     Figure = "lost_per_10k"    // frames that the link or the receiving socket dropped, per 10,000
 	PerStep  Figure = "packets_per_step"
 	PerCall  Figure = "packets_per_call"
 	Messages Figure = "messages_per_s"
@@ -107,7 +106,7 @@ resent, lost: segments sent again and frames dropped for each 10,000; /step and
 	return t
 }
 
-// row measures s as o says.
+// row returns a row that measures s with the times of o.
 func (s setting) row(o Options) *Row {
 	c := Case{Name: s.name(), MTU: s.mtu, NAPI: "inline", Message: s.message, Connections: s.connections}
 	if s.threaded {
@@ -119,12 +118,12 @@ func (s setting) row(o Options) *Row {
 	}}
 }
 
-// warmUp is how long it takes, beside what the options say, until many
-// connections all move.
+// warmUp is the time, in addition to Options.Warm, until many connections all carry
+// data.
 func (s setting) warmUp() time.Duration { return time.Duration(s.connections) * 500 * time.Microsecond }
 
-// values are what a table shows of a sample. What a case has none of is left
-// out: frames of a kernel's, segments of a raw stream.
+// values returns the figures of a sample. It leaves out figures that a case does not
+// have: the frames of a kernel, and the segments of a raw stream.
 func (s sample) values(c setting) Values {
 	v := Values{Gbps: s.Gbps, PerCore: s.PerCore, CPUPerGB: 8 / s.PerCore, Busy: s.Busy}
 	sender, receiver := s.Sides[from], s.Sides[to]
@@ -141,12 +140,12 @@ func (s sample) values(c setting) Values {
 	return v
 }
 
-// per is n for each of d.
+// per returns n divided by d, or n if d is 0.
 func per(n, d uint64) float64 { return float64(n) / float64(max(d, 1)) }
 
-// goodputGoals compare the verbs with what the frames and copies of a stream
-// cost without a TCP, and with the kernel's TCP, each at its best NAPI setting,
-// and with the latter at MTU 1500 at the default one too.
+// goodputGoals compares the verbs with raw frames plus copy and CRC, and with the
+// kernel's TCP. Each row counts with its best NAPI setting. At MTU 1500 the comparison
+// with the kernel's TCP is also made with the default NAPI setting.
 func goodputGoals(r *Report) (list []Goal) {
 	t := r.table("goodput")
 	if t == nil {
@@ -172,8 +171,8 @@ func goodputGoals(r *Report) (list []Goal) {
 	return list
 }
 
-// compare appends the goal that name has want times base's goodput, with this
-// NAPI setting, or each with its best if none is given.
+// compare appends the goal that the goodput of name is at least want times that of
+// base. If napi is "", each of the two counts with its best NAPI setting.
 func (t *Table) compare(list []Goal, name, base string, mtu int, napi string, want float64) []Goal {
 	is := func(name string) func(Case) bool {
 		return func(c Case) bool { return c.Name == name && c.MTU == mtu && (napi == "" || c.NAPI == napi) }

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// IdlePercent is processor time, in percent of one core.
+// IdlePercent is the processor time of an idle adapter, in percent of one core.
 const IdlePercent Figure = "percent_of_a_core"
 
-// idleTime is for how long nothing happens.
+// idleTime is how long the adapter is idle.
 const idleTime = 10 * time.Second
 
 func idleTable(Options) *Table {
@@ -41,7 +41,7 @@ func measureIdle(ctx context.Context, connections int) (v Values, err error) {
 	if err := c.grow(ctx, connections, crowdAtOnce); err != nil {
 		return nil, err
 	}
-	if _, err := readMemory(); err != nil { // the garbage of what was before is not its
+	if _, err := readMemory(); err != nil { // collects the garbage of earlier rows first
 		return nil, err
 	}
 	if err := pause(ctx, time.Second); err != nil {
@@ -62,7 +62,7 @@ func measureIdle(ctx context.Context, connections int) (v Values, err error) {
 	return Values{IdlePercent: 100 * (after - before).Seconds() / time.Since(begin).Seconds()}, nil
 }
 
-// pause lets d pass, unless ctx ends before.
+// pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -72,7 +72,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// ownTime is the processor time that this process has used.
+// ownTime returns the processor time that this process has used.
 func ownTime() (time.Duration, error) {
 	var ru unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &ru); err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// Figures of volleys. Microseconds.
+// These are the figures of volleys, in microseconds.
 const (
 	P50  Figure = "p50_us"
 	P99  Figure = "p99_us"
@@ -21,19 +21,19 @@ type latencyCase struct {
 	name  string
 	of    setting
 	make  lineUp
-	whole bool // the time of a whole round counts, not half of it
-	most  int  // octets of the longest message; 0: any
+	whole bool // report the time of a whole round trip, not half of it
+	most  int  // longest message in octets; 0 means no limit
 }
 
-// latencyCases are what there is to compare, for each size. Rows of one block
-// wait in the same way, so that like stands beside like.
+// latencyCases are the compared cases, for each size. The cases of one block wait in
+// the same way, so that comparable rows are next to each other.
 var latencyCases = []latencyCase{
-	// Both ends sleep until something comes.
+	// Both ends sleep until a message arrives.
 	{name: kernelTCP, of: kernels, make: tcpVolley(blocks)},
 	{name: kernelTCP + ", no XDP", of: noXDPKernels, make: tcpVolley(blocks)},
 	{name: sendWait, of: setting{stacks: [2]stack{offload, offload}, verb: send}, make: verbVolley(send, true)},
 	{name: "send kernel port, wait", of: setting{stacks: [2]stack{kernel, kernel}, verb: send}, make: verbVolley(send, true)},
-	// Both ends look all the time.
+	// Both ends poll.
 	{name: kernelTCP + ", SO_BUSY_POLL", of: kernels, make: tcpVolley(busyPolls)},
 	{name: kernelTCPPolling, of: kernels, make: tcpVolley(polls)},
 	{name: kernelTCP + ", no XDP, polling", of: noXDPKernels, make: tcpVolley(polls)},
@@ -42,19 +42,19 @@ var latencyCases = []latencyCase{
 	{name: "send inline", of: setting{stacks: [2]stack{offload, offload}, verb: send, progress: rdma.ProgressInline}, make: verbVolley(send, false)},
 	{name: "write kernel port", of: setting{stacks: [2]stack{kernel, kernel}, verb: write, progress: rdma.ProgressInline}, make: verbVolley(write, false)},
 	{name: "kernel port, no XDP", of: setting{stacks: [2]stack{kernel, kernel}, verb: write, progress: rdma.ProgressInline, program: noXDP}, make: verbVolley(write, false)},
-	// The programs look at memory; a goroutine of the adapter does the work.
+	// The programs poll memory. A goroutine of the adapter runs the engine.
 	{name: "write engine", of: setting{stacks: [2]stack{offload, offload}, verb: write, progress: rdma.ProgressEngine}, make: verbVolley(write, false)},
-	// One end looks, the other end's program does nothing.
+	// One end polls. The program at the other end does nothing.
 	{name: "read inline, whole round", of: setting{stacks: [2]stack{offload, offload}, verb: read, progress: rdma.ProgressInline}, make: verbVolley(read, false), whole: true},
 }
 
-// Stages of the kernel's TCP.
+// These are the settings of stages with the kernel's TCP.
 var (
 	kernels      = setting{stacks: [2]stack{kernel, kernel}}
 	noXDPKernels = setting{stacks: [2]stack{kernel, kernel}, program: noXDP}
 )
 
-// Rows that goals name.
+// These are the rows that goals refer to.
 const (
 	writeInline      = "write inline"
 	sendWait         = "send wait"
@@ -120,7 +120,7 @@ func (c latencyCase) row(o Options, size int) *Row {
 	}
 }
 
-// napiName is where a veth pair's receive side runs.
+// napiName returns the NAPI setting as a Case has it.
 func napiName(threaded bool) string {
 	if threaded {
 		return "threads"
@@ -128,8 +128,8 @@ func napiName(threaded bool) string {
 	return "inline"
 }
 
-// latencyGoals compare the shortest messages with the kernel's TCP: programs that
-// poll with one that polls, and programs that sleep with one that sleeps.
+// latencyGoals compares the shortest messages with the kernel's TCP. It compares
+// polling programs with a polling one, and sleeping programs with a sleeping one.
 func latencyGoals(r *Report) (list []Goal) {
 	t := r.table("latency")
 	if t == nil {

@@ -11,18 +11,18 @@ import (
 	"time"
 )
 
-// Figures of memory. KiB for each end of a connection.
+// These are the figures of memory, in KiB for each end of a connection.
 const (
 	ResidentKiB Figure = "resident_kib_per_end"
 	SlabKiB     Figure = "slab_kib_per_end"
-	OpenedPerS  Figure = "connected_per_s" // connections, both ends of each taken over
+	OpenedPerS  Figure = "connected_per_s" // connections per second; both ends of each are taken over
 )
 
-// crowdAtOnce is how many connections are made at a time.
+// crowdAtOnce is how many connections are made at the same time.
 const crowdAtOnce = 256
 
-// memoryTable shows what idle connections cost. Both ends of each are in this
-// process, so that n QPs are n/2 connections.
+// memoryTable shows the cost of idle connections. Both ends of each connection are in
+// this process, so n QPs are n/2 connections.
 func memoryTable(Options) *Table {
 	t := &Table{
 		Name:  "memory",
@@ -40,8 +40,8 @@ before and after. slab: of the kernel, of the whole machine.`,
 	return t
 }
 
-// warmCrowd is how many connections there are before memory is looked at: the
-// first ones touch what all share.
+// warmCrowd is how many connections exist before memory is first measured. The first
+// connections allocate memory that all connections share.
 const warmCrowd = 64
 
 func measureMemory(ctx context.Context, connections int) (v Values, err error) {
@@ -74,11 +74,11 @@ func measureMemory(ctx context.Context, connections int) (v Values, err error) {
 	}, nil
 }
 
-// memory is what is in use, in KiB.
+// memory is the memory in use, in KiB.
 type memory struct{ resident, slab int }
 
-// readMemory looks after it has collected the garbage, and given what it can to
-// the kernel.
+// readMemory collects the garbage, returns free memory to the kernel, and then reads
+// the memory in use.
 func readMemory() (m memory, err error) {
 	debug.FreeOSMemory()
 	m.resident, err = kibibytes("/proc/self/status", "VmRSS:")
@@ -89,7 +89,7 @@ func readMemory() (m memory, err error) {
 	return m, err
 }
 
-// kibibytes reads the line of a file of the kernel's that begins with name.
+// kibibytes reads the line that begins with name from a file of /proc.
 func kibibytes(file, name string) (int, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -103,7 +103,7 @@ func kibibytes(file, name string) (int, error) {
 	return 0, fmt.Errorf("%s has no line %s", file, name)
 }
 
-// memoryGoals bounds what an idle connection takes.
+// memoryGoals limits the memory of an idle connection.
 func memoryGoals(r *Report) (list []Goal) {
 	t := r.table("memory")
 	if t == nil {

@@ -14,21 +14,21 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// microName is the table that any user may measure.
+// microName is the name of the table that needs no root.
 const microName = "micro"
 
-// Figures of stages.
+// These are the figures of stages.
 const (
 	PerPacketNs Figure = "ns_per_packet"
-	PerOctetNs  Figure = "ns_per_octet" // of payload
+	PerOctetNs  Figure = "ns_per_octet" // nanoseconds per octet of payload
 )
 
-// NeedsRoot reports whether something is asked for that makes namespaces.
+// NeedsRoot reports whether a selected table makes namespaces.
 func (o Options) NeedsRoot() bool {
 	return !slices.Equal(o.Tables, []string{microName})
 }
 
-// everything is the row that does what the others do, one after the other.
+// everything is the name of the row that runs all stages in turn.
 const everything = "all of these"
 
 func microTable(o Options) *Table {
@@ -53,7 +53,7 @@ and completions, which need a connection (go test -bench . ./offload/tcp
 	return t
 }
 
-// stages are what is done with a packet, in order.
+// stages are the steps of processing a packet, in order.
 var stages = []struct {
 	name string
 	do   func(*bench) error
@@ -75,7 +75,7 @@ func stageNames() (names []string) {
 	return names
 }
 
-// runStage does a stage, or all of them, again and again for d.
+// runStage repeats a stage, or all of them, for d.
 func runStage(ctx context.Context, name string, mtu int, d time.Duration) (Values, error) {
 	b, err := newBench(mtu)
 	if err != nil {
@@ -85,28 +85,28 @@ func runStage(ctx context.Context, name string, mtu int, d time.Duration) (Value
 	return Values{PerPacketNs: ns, PerOctetNs: ns / float64(len(b.memory))}, err
 }
 
-// bench is one packet on its way in, and one on its way out. It stands for the
-// stream of its segment.
+// bench holds one received packet and one packet to send. It also implements the stream
+// of the received segment.
 type bench struct {
-	stream.Stream // what the stages do not use
+	stream.Stream // nil; for methods that the stages do not call
 
-	frame    []byte // that has come: headers and an FPDU
+	frame    []byte // the received frame: headers and an FPDU
 	packet   wire.Packet
 	deframer *mpa.Deframer
 	table    *tpt.Table
 	access   tpt.Access
-	memory   []byte // the user's
-	placed   []byte // memory, once checked
-	ulpdu    []byte // within frame
+	memory   []byte // the user's memory
+	placed   []byte // the part of memory that Check returned
+	ulpdu    []byte // the ULPDU within frame
 
-	chunk    []byte // of the frame that goes out
+	chunk    []byte // the chunk of the frame to send
 	template wire.HeaderTemplate
 	fields   wire.TCPFields
 	framer   *mpa.Framer
-	payload  []byte // of the FPDU within chunk: tagged header and data
+	payload  []byte // payload of the FPDU within chunk: tagged header and data
 }
 
-// newBench makes the packet to go out, and lets it come in.
+// newBench makes the packet to send, and uses a copy of it as the received packet.
 func newBench(mtu int) (*bench, error) {
 	b := &bench{
 		deframer: mpa.NewDeframer(true, false), framer: mpa.NewFramer(true, false),
@@ -120,7 +120,7 @@ func newBench(mtu int) (*bench, error) {
 		return nil, err
 	}
 	headers := b.template.Len(&b.fields)
-	segment := (mtu + wire.EthernetLen - headers) &^ 3 // FPDUs are multiples of 4
+	segment := (mtu + wire.EthernetLen - headers) &^ 3 // the length of an FPDU is a multiple of 4
 	b.chunk = b.chunk[:port.Headroom+segment]
 	b.memory = make([]byte, b.framer.MaxULPDU(segment)-wire.TaggedLen)
 	b.payload = b.chunk[port.Headroom+wire.FPDUHeadLen:][:wire.TaggedLen+len(b.memory)]
@@ -137,7 +137,7 @@ func newBench(mtu int) (*bench, error) {
 	return b, nil
 }
 
-// register makes the table, with an entry for the memory.
+// register makes the table and registers the memory.
 func (b *bench) register() (err error) {
 	if b.table, err = tpt.New(tpt.Config{Entries: 64}); err != nil {
 		return err
@@ -154,7 +154,7 @@ func (b *bench) register() (err error) {
 	return nil
 }
 
-// time does a stage again and again, and returns what it took each time.
+// time repeats a stage for d and returns the mean time of one run, in nanoseconds.
 func (b *bench) time(ctx context.Context, name string, d time.Duration) (ns float64, err error) {
 	var todo []func(*bench) error
 	for _, s := range stages {
@@ -219,7 +219,7 @@ func (b *bench) place() error {
 	return nil
 }
 
-// gather fills the ULPDU of the FPDU that fpduOut makes.
+// gather fills in the ULPDU of the FPDU that fpduOut makes.
 func (b *bench) gather() error {
 	h := wire.TaggedFields{Last: true, Opcode: wire.OpWrite, STag: b.access.STag}.Append(b.payload[:0])
 	copy(b.payload[len(h):], b.memory)
@@ -239,7 +239,7 @@ func (b *bench) headersOut() error {
 	return nil
 }
 
-// Views is the segment that came; Consume leaves it there.
+// Views returns the received segment. Consume does not remove it.
 func (b *bench) Views(dst [][]byte) int {
 	dst[0] = b.packet.Data(b.frame)
 	return 1
@@ -247,5 +247,5 @@ func (b *bench) Views(dst [][]byte) int {
 
 func (b *bench) Consume(int) {}
 
-// Emit is the memory of the segment that goes out.
+// Emit returns the payload memory of the segment to send.
 func (b *bench) Emit(n int) []byte { return b.chunk[port.Headroom : port.Headroom+n : port.Headroom+n] }

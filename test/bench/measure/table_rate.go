@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// small is the size of the messages whose rate is measured, in octets.
+// small is the size of the messages of this table, in octets.
 const small = 64
 
-// Rate is in millions a second.
+// Rate is in millions of messages per second.
 const Rate Figure = "mega_per_s"
 
-// rateCases are what there is to compare, for each NAPI setting.
+// rateCases are the compared settings, for each NAPI setting.
 var rateCases = []setting{
 	{raw: rawBare, octets: small},
 	{raw: rawAsavie, octets: small},
@@ -40,7 +40,7 @@ for each message.`, rateBatch, rateBatch*rateBatches),
 	return t
 }
 
-// PerMessage is packets that the receiver got for each message.
+// PerMessage is the number of received packets per message.
 const PerMessage Figure = "packets_per_message"
 
 func (s setting) rateRow(o Options) *Row {
@@ -61,7 +61,7 @@ func (s setting) rateRow(o Options) *Row {
 	}}
 }
 
-// startRate lets side A send small messages to side B.
+// startRate starts a stream of small messages from side A to side B.
 func startRate(ctx context.Context, st *stage) (traffic, error) {
 	if st.raw != notRaw {
 		return startRaw(st)
@@ -69,7 +69,7 @@ func startRate(ctx context.Context, st *stage) (traffic, error) {
 	return startSmall(ctx, st)
 }
 
-// rateGoals compare verbs with frames, each at its best NAPI setting.
+// rateGoals compares verbs with raw frames, each with its best NAPI setting.
 func rateGoals(r *Report) (list []Goal) {
 	t := r.table("rate")
 	if t == nil {

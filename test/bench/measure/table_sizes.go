@@ -2,7 +2,7 @@ package measure
 
 import "context"
 
-// sizes are octets of messages, from the shortest to the longest.
+// sizes returns the message sizes in octets, in ascending order.
 func sizes(full bool) (list []int) {
 	if !full {
 		return []int{64, 4 << 10, 64 << 10, 1 << 20}
@@ -13,14 +13,14 @@ func sizes(full bool) (list []int) {
 	return list
 }
 
-// sized is the load of messages of n octets: 64 KiB to 4 MiB of them are
-// outstanding, in four batches.
+// sized returns the load of messages of n octets. It has 64 KiB to 4 MiB outstanding,
+// in four batches.
 func sized(n int) load {
 	depth := max(4, min(1024, 4<<20/n))
 	return load{message: n, depth: depth, batch: depth / 4, connections: 1}
 }
 
-// both NAPI settings, or the one that streams are faster with.
+// napis returns both NAPI settings, or only the one that is faster for streams.
 func napis(full bool) []bool {
 	if full {
 		return []bool{false, true}
@@ -28,7 +28,7 @@ func napis(full bool) []bool {
 	return []bool{true}
 }
 
-// verbCases are the verbs over both kinds of stream, and a stream of octets.
+// verbCases returns the verbs over both kinds of stream, and a plain stream.
 func verbCases() (list []setting) {
 	for _, k := range []stack{offload, kernel} {
 		for _, v := range []verb{write, read, send} {
@@ -61,7 +61,7 @@ call and with one completion. kernel TCP: writes of as many octets.`,
 	return t
 }
 
-// messageRow is row, and counts messages.
+// messageRow returns the same as row, and also counts messages.
 func (s setting) messageRow(o Options) *Row {
 	r := s.row(o)
 	measure := r.run

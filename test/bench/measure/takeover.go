@@ -11,15 +11,15 @@ import (
 	"github.com/stag-rdma/stag/offload/octets"
 )
 
-// takeovers is what taking connections over has cost.
+// takeovers holds the cost of taking connections over.
 type takeovers struct {
 	Count int
-	Spent time.Duration   // in which any was under way
-	Held  []time.Duration // how long each held its segments back
-	Stall []time.Duration // the longest that each one's peer waited for 64 octets
+	Spent time.Duration   // time during which take-overs were running
+	Held  []time.Duration // how long each take-over held segments back
+	Stall []time.Duration // longest time that each peer waited for its 64 octets
 }
 
-// add counts another run of the same kind in.
+// add adds the results of another run of the same kind.
 func (t *takeovers) add(o takeovers) {
 	t.Count += o.Count
 	t.Spent += o.Spent
@@ -29,15 +29,15 @@ func (t *takeovers) add(o takeovers) {
 
 func (t *takeovers) perSecond() float64 { return float64(t.Count) / t.Spent.Seconds() }
 
-// candidate is a connection that is about to be taken over, in use.
+// candidate is a connection in use that will be taken over.
 type candidate struct {
 	peer *pinger
 	our  *ponger
 	flow *nic.Flow
 }
 
-// takeOver makes n connections on a pair of its own, whose peers send and wait
-// for answers without pause, and takes them over, at of them at once.
+// takeOver makes n connections on a pair of its own and takes them over, at connections
+// at the same time. The peers send and wait for answers without pause.
 func takeOver(ctx context.Context, n, at int) (t takeovers, err error) {
 	s, err := newStage(setting{stacks: [2]stack{kernel, offload}, mtu: 1500})
 	if err != nil {
@@ -63,7 +63,8 @@ func takeOver(ctx context.Context, n, at int) (t takeovers, err error) {
 	return t, nil
 }
 
-// takeGroup takes n connections over at once, and reports how long that took.
+// takeGroup takes n connections over at the same time and returns the time that this
+// took.
 func (s *stage) takeGroup(ctx context.Context, n int) (group []*candidate, took time.Duration, err error) {
 	for range n {
 		theirs, ours, err := s.connect(ctx)
@@ -96,10 +97,10 @@ func (s *stage) takeGroup(ctx context.Context, n int) (group []*candidate, took 
 	return group, took, errors.Join(errs...)
 }
 
-// Figures of take-overs. Milliseconds.
+// These are the figures of take-overs, in milliseconds unless per_s.
 const (
 	PerSecond Figure = "per_s"
-	HeldP50   Figure = "held_p50_ms" // segments parked
+	HeldP50   Figure = "held_p50_ms" // time for which segments are parked
 	HeldP99   Figure = "held_p99_ms"
 	StallP50  Figure = "stall_p50_ms" // the peer's longest wait
 	StallP99  Figure = "stall_p99_ms"

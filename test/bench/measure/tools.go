@@ -12,18 +12,17 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-// tool is a program that others measure with: its rows show whether our own
-// of the same kind are fair.
+// tool is another measuring program. Its rows check that stag's own rows of the same
+// kind are fair.
 type tool struct {
 	name string
-	rows map[string]func(tool, Case, Options) *Row // by table; alike to the row of that case
+	rows map[string]func(tool, Case, Options) *Row // by table; each makes a row to compare with the row of the given case
 }
 
-// tools are those that are run if they are installed.
+// tools are the programs that are run if they are installed.
 var tools = []tool{iperf3, sockperf, ucxPerftest}
 
-// addTools puts rows of installed tools behind each row that others are
-// compared with.
+// addTools adds rows of installed tools after each row with the kernel's TCP.
 func (t *Table) addTools(o Options) {
 	var rows []*Row
 	for _, r := range t.Rows {
@@ -40,7 +39,7 @@ func (t *Table) addTools(o Options) {
 	t.Rows = rows
 }
 
-// missingTools names those that are not installed.
+// missingTools returns the names of tools that are not installed.
 func missingTools() (names []string) {
 	for _, t := range tools {
 		if !t.installed() {
@@ -55,23 +54,24 @@ func (t tool) installed() bool {
 	return err == nil
 }
 
-// toolPort is where tools listen. Nobody else is in their namespace.
+// toolPort is the TCP port of a tool's server. No other program listens in that
+// namespace.
 const toolPort = 18516
 
 var toolPortText = strconv.Itoa(toolPort)
 
-// match is a tool's server on side B of a pair like the kernel's TCP has, and
-// its client on side A.
+// match is a run of a tool with its server on side B and its client on side A. The pair
+// is like that of the kernel's TCP.
 type match struct {
 	tool
-	alike          Case     // whose MTU and NAPI setting the pair has
-	server, client []string // arguments; addressOf stands for the server's address
+	alike          Case     // the pair has the MTU and NAPI setting of this case
+	server, client []string // arguments; the server's address replaces addressOf
 	patience       time.Duration
 }
 
 const addressOf = "{address}"
 
-// play runs the match and returns what the client printed.
+// play runs the match and returns the client's output.
 func (m match) play(ctx context.Context) (printed []byte, err error) {
 	st, err := newStage(setting{stacks: [2]stack{kernel, kernel}, mtu: m.alike.MTU, threaded: m.alike.NAPI == "threads"})
 	if err != nil {
@@ -96,7 +96,7 @@ func (m match) play(ctx context.Context) (printed []byte, err error) {
 	return client.output(ctx)
 }
 
-// fit puts the server's address into arguments.
+// fit replaces addressOf in args by the server's address.
 func fit(p *pair.Pair, args []string) []string {
 	args = slices.Clone(args)
 	for i, a := range args {
@@ -107,7 +107,7 @@ func fit(p *pair.Pair, args []string) []string {
 	return args
 }
 
-// result reads what the client printed.
+// result runs the match and lets read parse the client's output.
 func (m match) result(ctx context.Context, read func([]byte) (Values, error)) (Values, error) {
 	printed, err := m.play(ctx)
 	if err != nil {
@@ -120,8 +120,8 @@ func (m match) result(ctx context.Context, read func([]byte) (Values, error)) (V
 	return v, nil
 }
 
-// whole is d in seconds, none begun and not finished: tools know no parts.
+// whole returns d in seconds, rounded up, because tools accept only whole seconds.
 func whole(d time.Duration) int { return int(max(1, (d+time.Second-1)/time.Second)) }
 
-// within is how long a tool may take that measures for so many seconds.
+// within returns how long a tool that measures for that many seconds may run.
 func within(seconds int) time.Duration { return time.Duration(seconds)*time.Second + 20*time.Second }

@@ -10,7 +10,7 @@ import (
 
 const iperf3Name = "iperf3"
 
-// iperf3 writes 1 MiB at a time. What its receiver counts is its goodput.
+// iperf3 writes 1 MiB at a time. Its goodput is what its receiver counts.
 var iperf3 = tool{name: iperf3Name, rows: map[string]func(tool, Case, Options) *Row{"goodput": iperf3Row}}
 
 func iperf3Row(t tool, alike Case, o Options) *Row {
@@ -25,7 +25,7 @@ func iperf3Row(t tool, alike Case, o Options) *Row {
 	return &Row{Case: alike, run: func(ctx context.Context) (Values, error) { return m.result(ctx, readIperf3) }}
 }
 
-// readIperf3 reads what -J prints, of which this is a part.
+// readIperf3 reads the output of iperf3 -J. It needs only a part of the output.
 func readIperf3(printed []byte) (Values, error) {
 	var r struct {
 		Error string
@@ -47,8 +47,8 @@ func readIperf3(printed []byte) (Values, error) {
 	return Values{Gbps: r.End.Received.Rate / 1e9}, nil
 }
 
-// iperf3Goals demand that our own stream over the kernel's TCP and iperf3's
-// are alike, or neither would be worth comparing with.
+// iperf3Goals requires that the benchmark's own stream over the kernel's TCP and iperf3
+// give similar results. Otherwise neither is a fair base.
 func iperf3Goals(r *Report) (list []Goal) {
 	t := r.table("goodput")
 	if t == nil {

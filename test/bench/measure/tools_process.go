@@ -15,18 +15,18 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-// process is a tool that runs on a side of a pair. It is killed when its
-// context ends, and when this process does.
+// process is a tool that runs on a side of a pair. It is killed when its context ends
+// or when this process ends.
 type process struct {
 	name     string
 	cmd      *exec.Cmd
-	out, err bytes.Buffer // to be read after done
+	out, err bytes.Buffer // the caller may read them when done is closed
 	done     chan struct{}
-	failed   error // after done
+	failed   error // valid when done is closed
 }
 
-// ownSys shows a program the interfaces of its own network namespace in /sys,
-// where some look for them.
+// ownSys mounts a /sys that shows the program its own network namespace. Some programs
+// look for interfaces there.
 const ownSys = `mount -t sysfs sysfs /sys && exec "$0" "$@"`
 
 // startProcess starts the tool called name, with mounts of its own.
@@ -58,7 +58,7 @@ func (x *process) stop() {
 	<-x.done
 }
 
-// output waits for the end and returns what was printed.
+// output waits for the end of the process and returns its output.
 func (x *process) output(ctx context.Context) ([]byte, error) {
 	<-x.done
 	if x.failed != nil || ctx.Err() != nil {
@@ -67,7 +67,7 @@ func (x *process) output(ctx context.Context) ([]byte, error) {
 	return x.out.Bytes(), nil
 }
 
-// complaint says how the process ended, and its last line about that.
+// complaint says how the process ended, with the last line of its error output.
 func (x *process) complaint(ctx context.Context) error {
 	err := x.failed
 	if ctx.Err() != nil {
@@ -87,8 +87,7 @@ func (x *process) complaint(ctx context.Context) error {
 	return fmt.Errorf("%s: %w: %q", x.name, err, last)
 }
 
-// awaitListening returns when somebody listens at toolPort on the process's
-// side.
+// awaitListening waits until a server listens at toolPort on the process's side.
 func (x *process) awaitListening(ctx context.Context, p *pair.Pair) error {
 	for {
 		listens, err := listening(p)
@@ -103,7 +102,7 @@ func (x *process) awaitListening(ctx context.Context, p *pair.Pair) error {
 	}
 }
 
-// listening reports whether somebody listens at toolPort on the receiving side.
+// listening reports whether a server listens at toolPort on the receiving side.
 func listening(p *pair.Pair) (yes bool, err error) {
 	err = p.Do(to, func() error {
 		for _, table := range []string{"tcp", "tcp6"} {
@@ -118,8 +117,9 @@ func listening(p *pair.Pair) (yes bool, err error) {
 	return yes, err
 }
 
-// listensIn looks for a listener at toolPort in the kernel's list: number,
-// address:port in hexadecimal, the peer's, state, and more.
+// listensIn looks for a listener at toolPort in list, the contents of /proc/net/tcp.
+// Its fields are number, address:port in hexadecimal, the peer's address:port, state,
+// and more.
 func listensIn(list string) bool {
 	for line := range strings.Lines(list) {
 		f := strings.Fields(line)

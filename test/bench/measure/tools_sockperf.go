@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// sockperf sends a message over TCP and waits for one. It reports half of the
-// time.
+// sockperf sends a message over TCP and waits for the answer. It reports half of the
+// round-trip time.
 var sockperf = tool{name: "sockperf", rows: map[string]func(tool, Case, Options) *Row{"latency": sockperfRow}}
 
 func sockperfRow(t tool, alike Case, o Options) *Row {
@@ -25,8 +25,8 @@ func sockperfRow(t tool, alike Case, o Options) *Row {
 	return &Row{Case: alike, run: func(ctx context.Context) (Values, error) { return m.result(ctx, readSockperf) }}
 }
 
-// sockperfLines are those that are read, as "percentile 99.900 =   59.729", by
-// the figures of the latency table.
+// sockperfLines matches the lines to read, such as "percentile 99.900 =   59.729", by
+// the figure of the latency table.
 var sockperfLines = map[Figure]*regexp.Regexp{
 	"p50_us":  regexp.MustCompile(`percentile 50\.000 = +([0-9.]+)`),
 	"p99_us":  regexp.MustCompile(`percentile 99\.000 = +([0-9.]+)`),

@@ -10,20 +10,21 @@ import (
 
 const ucxName = "ucx put"
 
-// ucxPerftest puts into the memory of its peer, over the kernel's TCP.
+// ucxPerftest puts data into its peer's memory over the kernel's TCP.
 var ucxPerftest = tool{name: "ucx_perftest", rows: map[string]func(tool, Case, Options) *Row{
 	"goodput": ucxGoodputRow, "latency": ucxLatencyRow,
 }}
 
-// What UCX is to do. It knows no times: at 3 Gb/s and 20 µs that takes less
-// than a second, and much longer where both ends share a core with others.
+// ucxPuts and ucxPingPongs are numbers of messages, because UCX does not accept times. At
+// 3 Gb/s and 20 µs a run takes less than a second. It takes much longer if both ends
+// share a core with other work, so ucxSeconds limits it.
 const (
 	ucxPuts      = 4000
 	ucxPingPongs = 5000
 	ucxSeconds   = 40
 )
 
-// ucx is a match of a test of the client's choice.
+// ucx returns a match in which the client runs the given test.
 func (t tool) ucx(alike Case, test string, size, count, percentile int) match {
 	return match{
 		tool: t, alike: alike,
@@ -47,7 +48,8 @@ func ucxGoodputRow(t tool, alike Case, _ Options) *Row {
 	}}
 }
 
-// ucxLatencyRow runs once for each percentile: UCX prints one.
+// ucxLatencyRow runs UCX once for each percentile, because UCX prints only one
+// percentile.
 func ucxLatencyRow(t tool, alike Case, _ Options) *Row {
 	size := alike.Message
 	row := &Row{Case: alike}
@@ -70,7 +72,8 @@ func ucxLatencyRow(t tool, alike Case, _ Options) *Row {
 	return row
 }
 
-// readUCX reads a column of what -f -v prints: a line of names, one of numbers.
+// readUCX reads a column of the output of -f -v: a line of names, then a line of
+// numbers.
 func readUCX(printed []byte, column string) (float64, error) {
 	lines, err := csv.NewReader(bytes.NewReader(printed)).ReadAll()
 	if err != nil {

@@ -12,26 +12,27 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// The sending and the receiving side.
+// These are the sending and the receiving side.
 const (
 	from = pair.A
 	to   = pair.B
 )
 
-// transfer is streams of octets in one direction, running. An engine's is one.
+// transfer is a running set of streams of octets in one direction. With an engine it is
+// one stream.
 type transfer struct {
 	*stage
-	received []*atomic.Uint64 // octets, by connection
-	flows    [2]*nic.Flow     // by side; nil where the kernel runs the connections
+	received []*atomic.Uint64 // octets received, by connection
+	flows    [2]*nic.Flow     // by side; nil if the kernel runs the connections
 	plain    []*plain
 }
 
-// startTransfer connects and lets side A send to side B.
+// startTransfer connects the sides and starts the streams from side A to side B.
 func startTransfer(ctx context.Context, st *stage) (*transfer, error) {
 	t := &transfer{stage: st}
 	var conns [2][]*net.TCPConn // by side
 	for range st.connections {
-		// All before any is used: a handshake gets lost among full streams.
+		// All connections are made first. Full streams would delay a handshake.
 		a, b, err := t.connect(ctx)
 		if err != nil {
 			closeAll(conns[from], conns[to])
@@ -39,11 +40,12 @@ func startTransfer(ctx context.Context, st *stage) (*transfer, error) {
 		}
 		conns[from], conns[to] = append(conns[from], a), append(conns[to], b)
 	}
-	// The receivers first: what comes before they are ready would be parked.
+	// The receivers start first. Segments for a receiver that is not ready would be
+	// parked.
 	for _, side := range []pair.Side{to, from} {
 		for i, c := range conns[side] {
 			if err := t.begin(ctx, side, c); err != nil {
-				closeAll(conns[side][i:], conns[from]) // closing again does nothing
+				closeAll(conns[side][i:], conns[from]) // closing a connection twice does nothing
 				return nil, errors.Join(err, t.stop())
 			}
 		}
@@ -51,7 +53,7 @@ func startTransfer(ctx context.Context, st *stage) (*transfer, error) {
 	return t, nil
 }
 
-// begin gives a side's connection to whoever runs it.
+// begin starts a stack's use of a side's connection.
 func (t *transfer) begin(ctx context.Context, side pair.Side, c *net.TCPConn) error {
 	if t.stacks[side] == kernel {
 		p, err := startSized(c, side == from, t.message, t.connections == 1)
@@ -91,7 +93,7 @@ func (t *transfer) octets() (sum uint64) {
 	return sum
 }
 
-// work reads what the engines have counted so far.
+// work reads the engines' counts so far.
 func (t *transfer) work(ctx context.Context) (all [2]work, err error) {
 	for side, f := range t.flows {
 		if f == nil {

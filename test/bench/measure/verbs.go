@@ -12,7 +12,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// verb is what the payload of a stream travels by.
+// verb is the verb that moves the payload of a stream.
 type verb string
 
 const (
@@ -22,21 +22,22 @@ const (
 	send        verb = "send"
 )
 
-// load is how messages travel: posted in batches, each with one call, and with
-// one completion. Outstanding are those that are posted and not completed; of
-// Sends, those that the receiver's application has not said that it has. On
-// each connection they go from the same memory to the same memory again and
-// again, as in perftest, and as much of it as a plain stream has. Who receives Sends
-// is woken by the last of a batch, which is solicited, and who sends them by the
-// answer to a batch.
+// load says how messages travel. One call posts a batch, which has one completion. A
+// message is outstanding from its posting until its completion. A Send is outstanding
+// until the receiver's application has acknowledged it.
+//
+// On each connection the messages go from the same memory to the same memory again and
+// again, as in perftest. This memory is as large as the buffer of a plain stream. The
+// last Send of a batch is solicited and wakes the receiver. The receiver's answer to a
+// batch wakes the sender.
 type load struct {
-	message     int // octets
-	batch       int // messages
-	depth       int // messages outstanding on each connection, in whole batches
+	message     int // octets of a message
+	batch       int // messages of a batch
+	depth       int // outstanding messages of each connection, a multiple of batch
 	connections int
 }
 
-// What is usual.
+// These are the defaults.
 const (
 	message = 64 << 10
 	batch   = 16
@@ -45,20 +46,20 @@ const (
 
 var usual = load{message, batch, depth, 1}
 
-// memory is how many octets each connection has on either side.
+// memory returns the octets of memory of each connection on either side.
 func (l load) memory() int { return max(plainBuffer, l.message) }
 
-// batches is how many can be outstanding on a connection.
+// batches returns how many batches of a connection may be outstanding.
 func (l load) batches() int { return l.depth / l.batch }
 
-// hub is what the connections of one side share.
+// hub holds the objects that the connections of one side share.
 type hub struct {
 	load
 	pd *rdma.PD
 	cq *rdma.CQ
 	mr *rdma.MR
 
-	sparing bool // it is woken by what is solicited only, and polls the rest then
+	sparing bool // only solicited completions wake the side, which then polls the rest
 }
 
 func newHub(a *rdma.Adapter, l load) (h *hub, err error) {
@@ -73,14 +74,14 @@ func newHub(a *rdma.Adapter, l load) (h *hub, err error) {
 	return h, err
 }
 
-// party is one side of a connection: a QP, and its part of the memory.
+// party is one side of a connection: a QP and its part of the memory.
 type party struct {
 	*hub
 	qp *rdma.QP
-	at int // where its memory begins
+	at int // offset of the party's part of the memory
 }
 
-// party makes the i-th party.
+// party makes the party with index i.
 func (h *hub) party(i int) (p *party, err error) {
 	p = &party{hub: h, at: i * h.memory()}
 	p.qp, err = h.pd.CreateQP(rdma.QPConfig{
@@ -89,20 +90,20 @@ func (h *hub) party(i int) (p *party, err error) {
 	return p, err
 }
 
-// slot is the memory of message i.
+// slot returns the memory of message i.
 func (p *party) slot(i int) rdma.SGE {
 	return p.mr.SGE(p.at+i%(p.memory()/p.message)*p.message, p.message)
 }
 
-// verbs is streams of messages in one direction, running.
+// verbs is a running set of streams of messages in one direction.
 type verbs struct {
 	*stage
-	parties  [2][]*party // by side, then connection; those of a side share a hub
+	parties  [2][]*party // by side, then by connection; the parties of a side share a hub
 	received atomic.Uint64
 	running  []chan error // one for each goroutine
 }
 
-// startVerbs connects and lets side A's messages come to side B.
+// startVerbs connects the sides and starts the messages from side A to side B.
 func startVerbs(ctx context.Context, st *stage) (v *verbs, err error) {
 	v = &verbs{stage: st}
 	for side, a := range st.adapters {
@@ -125,7 +126,7 @@ func startVerbs(ctx context.Context, st *stage) (v *verbs, err error) {
 	return v, v.run(ctx, roles)
 }
 
-// run connects, and lets the roles of each connection be played.
+// run connects the QPs, and starts a goroutine for the roles of each side.
 func (v *verbs) run(ctx context.Context, roles [][2]role) error {
 	var casts [2]cast
 	var qps [2][]*rdma.QP
@@ -155,19 +156,19 @@ func (v *verbs) run(ctx context.Context, roles [][2]role) error {
 	return nil
 }
 
-// join connects two QPs: side A's dials.
+// join connects two QPs. Side A dials.
 func (s *stage) join(ctx context.Context, a, b *rdma.QP) error {
 	return s.joinAll(ctx, []*rdma.QP{a}, []*rdma.QP{b})
 }
 
-// dialling is how many connections are made at a time.
+// dialling is how many connections are made at the same time.
 const dialling = 64
 
-// maxReads is how many Reads a connection may have under way.
+// maxReads is the largest number of outstanding Reads of a connection.
 const maxReads = 128
 
-// joinAll connects as many QPs of side A with as many of side B, in whatever
-// order they come.
+// joinAll connects the QPs of side A with those of side B, in any order. Both sides
+// must have the same number of QPs.
 func (s *stage) joinAll(ctx context.Context, a, b []*rdma.QP) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -210,7 +211,7 @@ func (s *stage) joinAll(ctx context.Context, a, b []*rdma.QP) error {
 
 func (v *verbs) octets() uint64 { return v.received.Load() }
 
-// work reads what the engines have counted so far.
+// work reads the engines' counts so far.
 func (v *verbs) work(ctx context.Context) (all [2]work, err error) {
 	for side, a := range v.adapters {
 		if v.stacks[side] == kernel {
@@ -238,15 +239,15 @@ func (v *verbs) work(ctx context.Context) (all [2]work, err error) {
 	return all, nil
 }
 
-// stop ends the connections and the goroutines. A connection that broke before
-// is an error: its measurement would be of something else.
+// stop ends the connections and the goroutines. It returns an error if a connection
+// broke before, because the measurement is then invalid.
 func (v *verbs) stop() error {
 	var errs []error
 	for side, all := range v.parties {
 		for _, p := range all {
 			if err := p.qp.Err(); err != nil {
 				errs = append(errs, fmt.Errorf("side %v: %w", pair.Side(side), err))
-				break // one tells enough
+				break // one error is enough
 			}
 		}
 	}

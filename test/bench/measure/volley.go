@@ -13,31 +13,30 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-// player is one side of a volley, in which one message at a time is under way.
-// One goroutine uses it.
+// player is one side of a ping-pong, in which one message at a time is in transit. Only
+// one goroutine uses a player.
 type player interface {
 	hit(n uint64) error   // sends message n
-	await(n uint64) error // returns when the other side's message n has arrived; errOver if the volley is over
+	await(n uint64) error // waits for message n of the other side; errOver if the ping-pong is over
 }
 
-// errOver ends the side that waits.
+// errOver ends the side that waits for a message.
 var errOver = errors.New("the volley is over")
 
-// volley is two players who send a message back and forth. The one on side A
-// serves and measures; there is none on side B when the adapter answers by
-// itself.
+// volley is a ping-pong: two players send a message back and forth. The player on side
+// A begins and measures. Side B has no player if the adapter answers by itself.
 type volley struct {
 	players [2]player
 	over    atomic.Bool
-	closing []func() error // what ends the connection; run last to first
-	after   []func() error // what is left to close when nobody plays any more
+	closing []func() error // functions that end the connection, called in reverse order
+	after   []func() error // functions that close the rest, called when both sides have ended
 }
 
-// longestVolley bounds the histogram.
+// longestVolley is the largest value of the histogram.
 const longestVolley = 10 * time.Second
 
-// play lets the message go back and forth for warm, and then for d, and returns
-// the times of whole rounds.
+// play sends the message back and forth for warm, and then for d. It returns the times
+// of whole round trips after warm.
 func (v *volley) play(ctx context.Context, warm, d time.Duration) (*hdrhistogram.Histogram, error) {
 	answered := make(chan error, 1)
 	go func() { answered <- v.answer() }()
@@ -97,21 +96,21 @@ func (v *volley) answer() error {
 	}
 }
 
-// patience is how many looks in vain a side takes before it asks whether the
-// volley is over, or the other side gone.
+// patience is the number of empty polls after which a side checks whether the ping-pong
+// is over or the other side has stopped.
 const patience = 1 << 12
 
-// looker is what players who look again and again have in common.
+// looker is the common part of players that poll.
 type looker struct {
 	v     *volley
 	looks int
-	since time.Time // of the first look in vain since something came
+	since time.Time // time of a check after which nothing has arrived; zero after an arrival
 }
 
-// came is called when something has come.
+// came must be called when a message has arrived.
 func (l *looker) came() { l.looks, l.since = 0, time.Time{} }
 
-// inVain is called after each look that found nothing.
+// inVain must be called after each empty poll.
 func (l *looker) inVain() error {
 	if l.looks++; l.looks%patience != 0 {
 		return nil
@@ -127,7 +126,7 @@ func (l *looker) inVain() error {
 	return nil
 }
 
-// lineUp makes the players of a kind of volley, on a stage.
+// lineUp makes a volley of one kind on a stage.
 type lineUp func(ctx context.Context, st *stage, size int) (*volley, error)
 
 // playOn plays one volley on a stage of its own.
@@ -144,5 +143,5 @@ func playOn(ctx context.Context, s setting, size int, make lineUp, warm, d time.
 	return v.play(ctx, warm, d)
 }
 
-// sides are both, the one that accepts first.
+// sides are both sides. The accepting side is first.
 var sides = [2]pair.Side{to, from}

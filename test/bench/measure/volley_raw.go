@@ -9,18 +9,18 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 )
 
-// bouncer is a player over AF_XDP alone, our rings: what protocols add to this is
-// theirs. A frame of the other's is answered by a new one, which carries the
-// number of the message where raw streams have theirs.
+// bouncer is a player over stag's AF_XDP rings without a TCP. The difference to the
+// other players is the cost of the protocols. A bouncer answers a frame with a new
+// frame, which carries the number of the message at the same place as a raw stream.
 type bouncer struct {
 	looker
 	end   *ownEnd
 	frame [1]port.Frame
-	seen  uint64 // the number of the last message that has come
+	seen  uint64 // number of the last message that has arrived
 }
 
-// rawVolley makes players whose frames carry as many octets as the messages of
-// the others, behind as long headers as theirs.
+// rawVolley makes bouncers. Their frames have as many octets of headers and payload as
+// the messages of the other players.
 func rawVolley(_ context.Context, st *stage, size int) (*volley, error) {
 	if size+rawRoom > maxRawMTU {
 		return nil, fmt.Errorf("raw frames carry %d octets at most, not %d", maxRawMTU-rawRoom, size)
@@ -50,7 +50,7 @@ func rawVolley(_ context.Context, st *stage, size int) (*volley, error) {
 
 func (b *bouncer) hit(n uint64) error {
 	q := b.end.q
-	for q.Take(b.frame[:]) == 0 { // completions are on their way
+	for q.Take(b.frame[:]) == 0 { // wait until completions return a frame
 		if err := b.inVain(); err != nil {
 			return err
 		}

@@ -12,27 +12,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reading says how a program waits for what the kernel's TCP receives.
+// reading says how a program waits for octets from the kernel's TCP.
 type reading string
 
 const (
 	blocks    reading = "blocking"     // the call sleeps
-	polls     reading = "polling"      // non-blocking calls, again and again
+	polls     reading = "polling"      // the program repeats non-blocking calls
 	busyPolls reading = "SO_BUSY_POLL" // the call polls the driver for busyPollTime before it sleeps
 )
 
-// busyPollTime is longer than any round takes that is not disturbed.
+// busyPollTime is longer than an undisturbed round trip.
 const busyPollTime = 200 * time.Microsecond
 
 // talker is a player over the kernel's TCP, with TCP_NODELAY.
 type talker struct {
 	looker
 	file *os.File
-	fd   int // of file, asked for once: File.Fd makes the descriptor blocking
+	fd   int // descriptor of file, read once, because File.Fd makes the descriptor blocking
 	buf  []byte
 }
 
-// tcpVolley makes players that read in this way.
+// tcpVolley makes players that read in the given way.
 func tcpVolley(how reading) lineUp {
 	return func(ctx context.Context, st *stage, size int) (*volley, error) {
 		a, b, err := st.connect(ctx)
@@ -53,8 +53,8 @@ func tcpVolley(how reading) lineUp {
 	}
 }
 
-// descriptor returns a descriptor of c for calls that the runtime's poller does
-// not serve. It closes c.
+// descriptor returns a descriptor of c that the runtime's poller does not use. It
+// closes c.
 func descriptor(c *net.TCPConn, how reading) (f *os.File, fd int, err error) {
 	defer c.Close()
 	if err := c.SetNoDelay(true); err != nil {
@@ -107,10 +107,10 @@ func (t *talker) await(uint64) error {
 	return nil
 }
 
-// end shuts the connection, so that a blocked call returns.
+// end shuts the connection down, so that a blocked call returns.
 func (t *talker) end() error {
 	err := unix.Shutdown(t.fd, unix.SHUT_RDWR)
-	if errors.Is(err, unix.ENOTCONN) { // the other side was faster
+	if errors.Is(err, unix.ENOTCONN) { // the other side closed first
 		return nil
 	}
 	return err

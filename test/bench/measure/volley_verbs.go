@@ -9,8 +9,8 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// racket is a side of a volley over an adapter: a QP with one CQ, memory that
-// messages come from, and memory that they come to.
+// racket is the common part of players over an adapter. It has a QP with one CQ, memory
+// to send messages from, and memory to receive them in.
 type racket struct {
 	looker
 	pd      *rdma.PD
@@ -18,14 +18,13 @@ type racket struct {
 	qp      *rdma.QP
 	out, in *rdma.MR
 	size    int
-	yields  bool         // engines make progress, and want a core
-	sleep   func() error // waits for a completion; nil: the side polls
+	yields  bool         // yields the processor between polls, because engines need a core
+	sleep   func() error // waits for a completion; nil if the side polls
 	wr      [1]rdma.SendWR
 	got     [16]rdma.Completion
 }
 
-// volleyDepth is how many messages of a volley may wait for their completions
-// to be polled, which is done by the way.
+// volleyDepth is how many work requests may wait until their completions are polled.
 const volleyDepth = 64
 
 func newRacket(a *rdma.Adapter, v *volley, size int) (r *racket, err error) {
@@ -47,8 +46,9 @@ func newRacket(a *rdma.Adapter, v *volley, size int) (r *racket, err error) {
 	return r, err
 }
 
-// verbVolley makes players for a verb. They poll, or they sleep in CQ.Wait until a
-// completion is there: then the verb is send, as nothing else completes where it arrives.
+// verbVolley makes players for a verb. If waits is true, they sleep in CQ.Wait until a
+// completion is there. The verb must then be send, because the other verbs have no
+// completion at the receiver. Otherwise the players poll.
 func verbVolley(op verb, waits bool) lineUp {
 	return func(ctx context.Context, st *stage, size int) (*volley, error) {
 		v := new(volley)
@@ -87,18 +87,18 @@ func verbVolley(op verb, waits bool) lineUp {
 	}
 }
 
-// end closes the connection. One that broke before is an error.
+// end closes the connection. It returns an error if the connection broke before.
 func (r *racket) end() error {
 	err := r.qp.Err()
 	var q *rdma.QPError
 	if errors.As(err, &q) && q.Remote || r.v.over.Load() && err != nil && r.qp.State() == rdma.Errored {
-		err = nil // the other side has closed first
+		err = nil // the other side closed first
 	}
 	return errors.Join(err, r.qp.Close())
 }
 
-// poll takes completions, and counts those of receives. A CQ that is empty lets
-// the connection work, with inline progress.
+// poll takes completions. It returns how many are of receives and how many are of
+// sends. With inline progress, a poll of an empty CQ runs the engine.
 func (r *racket) poll() (received, sent int, err error) {
 	for _, c := range r.got[:r.cq.Poll(r.got[:])] {
 		switch {
@@ -115,7 +115,7 @@ func (r *racket) poll() (received, sent int, err error) {
 	return received, sent, nil
 }
 
-// again is called after each look in vain.
+// again must be called after each empty poll.
 func (r *racket) again() error {
 	if r.sleep != nil {
 		return r.sleep()
@@ -126,9 +126,9 @@ func (r *racket) again() error {
 	return r.inVain()
 }
 
-// writer Writes to the other side's memory, and looks into its own: the last
-// octet of a message is its number. Octets of a message arrive in order here, as
-// perftest relies on, too.
+// writer Writes to the other side's memory and polls its own memory. The last octet of
+// a message is the message's number. Octets of a message arrive in order here. perftest
+// also relies on this order.
 type writer struct{ *racket }
 
 func newWriter(r, peer *racket) *writer {
@@ -137,7 +137,7 @@ func newWriter(r, peer *racket) *writer {
 	return &writer{racket: r}
 }
 
-// carry makes the message what the work request carries.
+// carry puts the message into the work request, inline if it is short enough.
 func (r *racket) carry() {
 	if r.size <= r.qp.Config().MaxInline {
 		r.wr[0].Inline = r.out.Bytes()[:r.size]
@@ -153,7 +153,8 @@ func (w *writer) hit(n uint64) error {
 	return err
 }
 
-// flags ask for a completion now and then: it frees the places of all before.
+// flags returns Signaled now and then. A completion frees the slots of all earlier work
+// requests.
 func flags(n uint64) rdma.SendFlags {
 	if n%(volleyDepth/4) == 0 {
 		return rdma.Signaled
@@ -174,7 +175,7 @@ func (w *writer) await(n uint64) error {
 	return nil
 }
 
-// sender sends Sends, and looks for completions.
+// sender posts Sends and polls for completions.
 type sender struct {
 	*racket
 	received uint64
@@ -222,7 +223,7 @@ func (s *sender) await(n uint64) error {
 	return nil
 }
 
-// reader Reads the other side's memory, which its adapter answers for.
+// reader Reads the other side's memory. The adapter of the other side answers the Read.
 type reader struct {
 	*racket
 	done uint64
