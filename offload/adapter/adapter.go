@@ -17,10 +17,11 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Adapter is an RNIC: ports, memory, the table that says which connection may use which
-// memory, and the connections of the layers above. It is safe for concurrent use.
+// Adapter is an RNIC. It consists of ports, memory, the table that says which
+// connection may use which memory, and the connections of the layers above. It is safe
+// for concurrent use.
 type Adapter struct {
-	// Fixed after Open.
+	// Open sets these fields, and they never change.
 	cfg     Config
 	log     *slog.Logger
 	layers  []Layer
@@ -34,28 +35,28 @@ type Adapter struct {
 	tapped  *captures
 	undo    undo.Stack
 	control *control.Server // nil with NoControl
-	number  int             // tells the process's adapters apart
-	inline  bool            // the program's goroutines run connections
-	began   time.Time       // when it was opened
-	cookie  uint64          // of its network namespace
+	number  int             // number that tells the process's adapters apart
+	inline  bool            // the program's own goroutines run connections
+	began   time.Time       // time of Open
+	cookie  uint64          // cookie of the adapter's network namespace
 
-	// life ends, with ErrClosed, when Close begins. Dial, Listen and waits end with
-	// it.
+	// life ends, with ErrClosed, when Close begins. Dial, Listen and waits end then as
+	// well.
 	life context.Context
 	die  context.CancelCauseFunc
 
-	running sync.WaitGroup // goroutines of kernel ports, and of layers (Go)
-	lost    atomic.Int32   // ports that are lost for good
+	running sync.WaitGroup // goroutines of kernel ports, and goroutines of layers (Go)
+	lost    atomic.Int32   // number of ports that are lost for good
 
-	// busy is held for reading by everything that uses the table or the heap. It is
-	// held for writing while Close takes them away. No engine takes it.
+	// busy guards the table and the heap. Users of the table and the heap hold it for
+	// reading. Close holds it for writing while it frees them. No engine takes busy.
 	busy   sync.RWMutex
-	closed bool // under busy
+	closed bool // Close has begun; busy guards it
 }
 
-// Open makes an adapter with these layers. It belongs to the network namespace of
-// the calling thread, and stays bound to it: Dial and Listen happen there, whichever
-// thread calls them. The caller closes it.
+// Open makes an adapter with these layers. The adapter belongs to the network namespace
+// of the calling thread. Dial and Listen use that namespace, whichever thread calls
+// them. The caller must close the adapter.
 func Open(cfg Config, layers ...Layer) (*Adapter, error) {
 	cfg, err := cfg.fill()
 	if err != nil {
@@ -94,9 +95,10 @@ func (a *Adapter) open() (err error) {
 	return a.openControl()
 }
 
-// tableMemory returns the memory that the table lies in: a BPF array, which tools and
-// programs can read. With KernelPort it returns nil, and the table allocates memory of
-// its own. The array stays in the instance of a port that is loaded.
+// tableMemory returns the memory for the table. It is a BPF array, which tools and
+// programs can read. With KernelPort tableMemory returns nil, and the table allocates
+// its own memory. If a port is loaded, the array stays in the port's instance after
+// Close.
 func (a *Adapter) tableMemory() ([]byte, error) {
 	if a.cfg.KernelPort {
 		return nil, nil
@@ -114,16 +116,16 @@ func (a *Adapter) tableMemory() ([]byte, error) {
 }
 
 // Close ends the connections of the adapter's layers (with a reset), captures, regions
-// and ports. When Close returns, nothing of the adapter runs, and no registered memory
-// is accessed any more. Memory of the heap stays mapped while a part of it is handed
-// out. Close may be called twice.
+// and ports. When Close returns, no goroutine of the adapter runs and no registered
+// memory is accessed any more. Memory of the heap stays mapped while a part of it is
+// handed out. Close may be called twice.
 func (a *Adapter) Close() error {
 	a.die(ErrClosed)
 	for _, l := range a.layers {
 		l.CloseConnections()
 	}
 	a.running.Wait()
-	a.tapped.end() // the last packets are the resets of the connections
+	a.tapped.end() // after the connections, because the last packets are their resets
 	err := a.closeControl()
 	a.busy.Lock()
 	defer a.busy.Unlock()
@@ -134,8 +136,8 @@ func (a *Adapter) Close() error {
 	return errors.Join(err, a.undo.Run())
 }
 
-// Use lets the caller use the table and the heap until the caller calls done. It fails
-// with ErrClosed.
+// Use lets the caller use the table and the heap until the caller calls done. It
+// returns ErrClosed if the adapter is closed.
 func (a *Adapter) Use() (done func(), err error) {
 	a.busy.RLock()
 	if a.closed || a.life.Err() != nil {
@@ -158,16 +160,16 @@ func (a *Adapter) While(ctx context.Context) (context.Context, context.CancelFun
 // Go runs f on a goroutine that Close waits for.
 func (a *Adapter) Go(f func()) { a.running.Go(f) }
 
-// Table returns the table that says which connection may use which memory. Only
-// connections that were taken over, and callers between Use and done, may use the
-// table.
+// Table returns the table that says which connection may use which memory. Two kinds of
+// callers may use the table: connections that were taken over, and callers between Use
+// and done.
 func (a *Adapter) Table() *tpt.Table { return a.table }
 
-// Heap returns the memory that the adapter hands out for regions.
+// Heap returns the heap from which the adapter hands out memory for regions.
 func (a *Adapter) Heap() *heap.Heap { return a.heap }
 
-// Board returns the board that collects the signals that a step of a connection raises,
-// and delivers them after the step.
+// Board returns the board for signals of connections. A step of a connection raises
+// signals. The board delivers them after the step.
 func (a *Adapter) Board() *signal.Board { return a.board }
 
 // Number returns the number that tells the process's adapters apart.

@@ -10,15 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ends returns the addresses of a connection. An IPv4-mapped address is unmapped.
+// Ends returns the two addresses of a connection. If an address is IPv4-mapped, Ends
+// returns the IPv4 address.
 func (a *Adapter) Ends(c *net.TCPConn) (local, remote netip.AddrPort) {
 	return a.plain(c, c.LocalAddr(), unix.Getsockname), a.plain(c, c.RemoteAddr(), unix.Getpeername)
 }
 
-// plain returns an address of the socket c as the adapter's namespace has it: an
-// IPv4-mapped address is unmapped, and the zone of a link-local address is the name of
-// its interface. Package net remembers interfaces without their namespaces, so that its
-// zone may be that of another namespace: ask asks the kernel for the address.
+// plain returns an address of the socket c in the adapter's namespace. An IPv4-mapped
+// address becomes an IPv4 address. The zone of a link-local address is the name of its
+// interface. Package net remembers interfaces without their namespaces, so that the
+// zone in addr may be wrong. plain therefore gets the zone from the kernel with ask.
 func (a *Adapter) plain(c syscall.Conn, addr net.Addr, ask func(fd int) (unix.Sockaddr, error)) netip.AddrPort {
 	ap := addr.(*net.TCPAddr).AddrPort()
 	ip := ap.Addr().Unmap()

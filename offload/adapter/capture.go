@@ -18,37 +18,36 @@ import (
 )
 
 const (
-	// captureIdleLeast and captureIdleMost bound how long a capture that found no
-	// packets waits before it looks again: engines do not wake it. A ring of 8 MiB
-	// lasts longer than that at 16 Gb/s.
+	// captureIdleLeast and captureIdleMost limit how long a capture that found no
+	// packets waits before it looks again. Engines do not wake a capture. A ring of 8
+	// MiB is full only after a longer time, even at 16 Gb/s.
 	captureIdleLeast = 250 * time.Microsecond
 	captureIdleMost  = 4 * time.Millisecond
 
 	// captureBatch is about how many octets of packets a batch has at most.
 	captureBatch = 2 << 20
 
-	// captureSettle is how long packets of several queues wait to be put in order. It
-	// is more than the time between an engine's reading the clock and its writing the
-	// packet to the ring. A packet that a delayed engine writes later than that counts
-	// as of that time.
+	// captureSettle is how long packets of several queues wait before they are sorted.
+	// It is longer than the time from an engine's reading of the clock to its write to
+	// the ring. If a delayed engine writes a packet even later, the packet gets the
+	// time of the write.
 	captureSettle = 2 * time.Millisecond
 
-	// captureClose bounds how long Close waits for captures to hand over what
-	// they have.
+	// captureClose limits how long Close waits for captures to hand over their packets.
 	captureClose = time.Second
 )
 
-// captures counts the captures that run, so that Close can let them have the last
+// captures counts the running captures, so that Close can let them read the last
 // packets.
 type captures struct {
-	packets, lost atomic.Uint64 // of all captures since Open
+	packets, lost atomic.Uint64 // counts of all captures since Open
 
-	mu      sync.Mutex // guards what follows; no engine takes it
+	mu      sync.Mutex // guards the fields below; no engine takes it
 	ended   bool
-	count   int // captures that run
+	count   int // number of running captures
 	running sync.WaitGroup
-	quiet   chan struct{}                   // closed when there will be no more packets
-	past    map[engine.FlowID]report.Stream // of connections that layers have closed while a capture ran
+	quiet   chan struct{}                   // closed when no more packets will come
+	past    map[engine.FlowID]report.Stream // streams of connections that layers have closed while a capture ran
 }
 
 func newCaptures() *captures { return &captures{quiet: make(chan struct{})} }
@@ -74,8 +73,8 @@ func (c *captures) done() {
 	c.running.Done()
 }
 
-// end lets every capture that runs come to its end. A capture whose receiver takes
-// nothing is left alone after captureClose.
+// end lets every running capture come to its end. If the receiver of a capture takes
+// nothing, end stops waiting after captureClose.
 func (c *captures) end() {
 	c.mu.Lock()
 	if !c.ended {
@@ -95,21 +94,21 @@ func (c *captures) end() {
 }
 
 // Capture calls f with the packets that the adapter's engines receive and send from now
-// on. The first call has an empty batch, which says that the capture has begun; later
-// calls follow whenever there are packets. Capture ends when ctx does, when f fails,
-// when all engines have failed, or when the adapter is closed. It returns an error only
-// for a failure of f or of all engines.
+// on. The first call has an empty batch, which says that the capture has begun. Later
+// calls follow whenever there are packets. Capture ends when ctx ends, when f fails,
+// when all engines have failed, or when the adapter is closed. Once the capture has
+// begun, Capture returns an error only if f or all engines have failed.
 //
-// While f runs, packets are kept for it: up to 8 MiB for each queue, and less if there
-// are more than eight queues. Packets that do not fit are lost and counted. Engines
-// never wait. The packets of several queues are in the order of their time. With the
-// first packet of a connection, Batch.Streams says what the connection's ends agreed on
-// before the take-over.
+// While f runs, the adapter keeps further packets: up to 8 MiB for each queue, and less
+// if there are more than eight queues. Packets that do not fit are lost and counted.
+// Engines never wait. The packets of several queues are in the order of their time.
+// With the first packet of a connection, Batch.Streams says what the connection's ends
+// agreed on before the take-over.
 //
-// With filter.Flow or filter.QP, the packets of that flow are captured at whichever
-// port they arrive, unless filter.Device names one. The kernel has the packets of an
-// adapter with KernelPort: they cannot be captured here. Capture fails with
-// tap.ErrTooMany or ErrClosed.
+// With filter.Flow or filter.QP, the packets of that flow are captured at every port
+// where they arrive, unless filter.Device names one. With KernelPort no packets can be
+// captured, because the kernel handles them. Capture fails with tap.ErrTooMany or
+// ErrClosed.
 func (a *Adapter) Capture(ctx context.Context, filter report.Filter, f func(report.Batch) error) error {
 	if !a.tapped.begin() {
 		return fmt.Errorf("capture: the adapter is %w", ErrClosed)
@@ -128,29 +127,29 @@ func (a *Adapter) Capture(ctx context.Context, filter report.Filter, f func(repo
 	return c.run(ctx, f)
 }
 
-// Captured returns how many packets captures have been handed since Open, and how many
+// Captured returns how many packets captures have received since Open, and how many
 // packets captures have lost.
 func (a *Adapter) Captured() (packets, lost uint64) {
 	return a.tapped.packets.Load(), a.tapped.lost.Load()
 }
 
-// capture is one capture that runs. It belongs to one goroutine.
+// capture is one running capture. One goroutine owns it.
 type capture struct {
 	adapter *Adapter
 	taps    []*nic.Tap
 	queues  []tappedQueue
-	known   map[engine.FlowID]report.Stream // streams that f was told
+	known   map[engine.FlowID]report.Stream // streams that f has received
 	conns   map[engine.FlowID]report.Stream // streams of the layers' connections that were taken over
-	asked   bool                            // whether this batch has read conns
+	asked   bool                            // this batch has read conns
 	streams []report.Stream                 // streams that are new in this batch
 
-	newcomers []Connection // that are being taken over
+	newcomers []Connection // connections that are being taken over
 
-	epoch   time.Time     // the time of day ...
-	zero    clock.Instant // ... at that instant
-	handed  clock.Instant // with several queues: all packets up to this instant were handed over
-	records []tap.Record  // scratch
-	lost    uint64        // as last told
+	epoch   time.Time     // time of day at the instant zero
+	zero    clock.Instant // instant of epoch
+	handed  clock.Instant // with several queues, the instant up to which all packets were handed over
+	records []tap.Record  // memory that batches use again
+	lost    uint64        // value of Lost in the last batch
 }
 
 // tappedQueue is one queue of a capture.
@@ -194,8 +193,8 @@ func (c *capture) end() {
 	}
 }
 
-// choose returns the ports that the filter means, and the flow; id is 0 if the filter
-// names none.
+// choose returns the ports and the flow that the filter selects. id is 0 if the filter
+// names no flow.
 func (c *capture) choose(filter report.Filter) (ports []*Port, id engine.FlowID, err error) {
 	if c.adapter.cfg.KernelPort {
 		return nil, 0, errors.New("the adapter uses the kernel port: its packets are the kernel's, so use tcpdump")
@@ -247,11 +246,11 @@ func (c *capture) run(ctx context.Context, f func(report.Batch) error) error {
 	alarm := time.NewTimer(idle)
 	defer alarm.Stop()
 	for {
-		ended, failed := c.ended() // before looking: no packet comes after the end
+		ended, failed := c.ended() // read before the queues, because no packet comes after the end
 		b := c.batch(ended || failed)
 		switch {
 		case ctx.Err() != nil:
-			return nil // f has ended the capture: it does not want the rest
+			return nil // f has ended the capture and does not want the rest
 		case len(b.Packets) != 0 || b.Lost != c.lost:
 			c.count(b)
 			if err := f(b); err != nil {
@@ -274,8 +273,8 @@ func (c *capture) run(ctx context.Context, f func(report.Batch) error) error {
 	}
 }
 
-// ended reports whether no more packets come: because the adapter closes, or
-// because its engines have failed.
+// ended reports whether no more packets come. closed: the adapter closes. failed: all
+// engines of the capture have failed.
 func (c *capture) ended() (closed, failed bool) {
 	select {
 	case <-c.adapter.tapped.quiet:
@@ -299,8 +298,8 @@ func (c *capture) count(b report.Batch) {
 }
 
 // batch takes packets from the queues. Each queue gives only packets that are older
-// than what any queue may still hold back, so that the packets come in the order of
-// time. The last batch has all of them.
+// than every packet that another queue may still hold back. The packets are therefore
+// in the order of time. The last batch contains all remaining packets.
 func (c *capture) batch(last bool) (b report.Batch) {
 	c.asked, c.streams = false, nil
 	limit := max(captureBatch/len(c.queues), 64<<10)

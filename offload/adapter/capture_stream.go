@@ -9,8 +9,8 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// stream returns what is known of the connection of a packet's flow. It returns zero if
-// no layer has a known connection for the flow.
+// stream returns the Stream of the connection of a packet's flow. It returns the zero
+// Stream if no layer knows a connection for the flow.
 func (c *capture) stream(f flowOf, r tap.Record) report.Stream {
 	if s, known := c.known[f.id]; known || f.id == 0 {
 		return s
@@ -35,19 +35,19 @@ func (c *capture) stream(f flowOf, r tap.Record) report.Stream {
 	return s
 }
 
-// stream returns what captures are told of the connection, which is the flow f.
+// stream returns the Stream that captures get for the connection, whose flow is f.
 func (c *Connection) stream(f flowOf) report.Stream {
 	s := c.Stream
 	s.Device, s.Flow = f.port.name, uint32(f.id)
 	return s
 }
 
-// maxDeparted is how many closed connections are remembered, because captures may still
-// have to hand over packets of them.
+// maxDeparted is how many closed connections a capture remembers. A capture may still
+// have to hand over packets of closed connections.
 const maxDeparted = 4096
 
-// Depart keeps what running captures may need to know of a connection. A layer calls it
-// before it forgets the connection.
+// Depart keeps the Stream of a connection for running captures. A layer must call
+// Depart before it forgets the connection.
 func (a *Adapter) Depart(conn Connection) {
 	f, ok := conn.Conn.flowID()
 	if !ok {
@@ -81,9 +81,9 @@ func (a *Adapter) connections() (all []Connection) {
 	return all
 }
 
-// learn notes the flows of all connections, and lists the connections that are about to
-// get a flow. It forgets the streams that were told if most of them belong to flows
-// that are gone.
+// learn reads the flows of all connections, and lists the connections that are about to
+// get a flow. If most of the streams that f has received belong to flows that are gone,
+// learn forgets those streams.
 func (c *capture) learn() {
 	clear(c.conns)
 	c.newcomers = c.newcomers[:0]
@@ -100,13 +100,14 @@ func (c *capture) learn() {
 }
 
 // connecting returns the stream of the connection that is being taken over and has the
-// addresses and ports of the packet r.
+// addresses and ports of the packet r. known is false if there is no such connection.
 func (c *capture) connecting(f flowOf, r tap.Record) (s report.Stream, known bool) {
 	if len(c.newcomers) == 0 {
 		return s, false
 	}
 	var p wire.Packet
-	frame := append(r.Data[:len(r.Data):len(r.Data)], make([]byte, r.Length-len(r.Data))...) // the parser needs the whole length
+	// the parser needs a frame of the whole length
+	frame := append(r.Data[:len(r.Data):len(r.Data)], make([]byte, r.Length-len(r.Data))...)
 	if wire.ParsePacket(frame, &p) != wire.OK || p.ICMP {
 		return s, false
 	}
@@ -123,7 +124,7 @@ func (c *capture) connecting(f flowOf, r tap.Record) (s report.Stream, known boo
 }
 
 func plainEnd(ip []byte, port uint16) netip.AddrPort {
-	a, _ := netip.AddrFromSlice(ip) // 4 or 16 octets
+	a, _ := netip.AddrFromSlice(ip) // ip has 4 or 16 octets
 	return netip.AddrPortFrom(a, port)
 }
 

@@ -13,7 +13,7 @@ import (
 
 // Carrier moves the octets of a connection between its ULP and the peer.
 type Carrier interface {
-	// Ring makes the carrier's runner call the ULP's Transmit.
+	// Ring makes the runner of the carrier call the ULP's Transmit.
 	Ring()
 	// RingSilently rings without waking the runner. The caller must visit the carrier's
 	// runner next.
@@ -25,39 +25,40 @@ var (
 	_ Carrier = (*kernelport.Conn)(nil)
 )
 
-// counting is a carrier that has TCP counters of its own. The kernel has those of a
-// connection over the kernel's TCP.
+// counting is a carrier that has TCP counters of its own. For a connection over the
+// kernel's TCP, only the kernel has TCP counters.
 type counting interface {
 	Stats(ctx context.Context) (tcp.Stats, error)
 }
 
-// interruptible is a carrier that no engine runs. Between runs fn between two of its
-// steps.
+// interruptible is a carrier that no engine runs. Between runs fn between two steps of
+// the carrier.
 type interruptible interface{ Between(fn func()) }
 
-// Runner runs the steps of connections: it is an engine, or a connection over the
-// kernel's TCP. Any goroutine may call it, but must hold no lock of an adapter or of a
-// layer.
+// Runner runs the steps of connections. A Runner is an engine, or a connection over the
+// kernel's TCP. Any goroutine may call a Runner if it holds no lock of an adapter or of
+// a layer.
 type Runner interface {
 	// Visit does the work that is there now.
 	Visit(now clock.Instant)
 	// Awake reports whether the runner's own goroutine runs.
 	Awake() bool
-	// Watch tells the runner that the caller goes to sleep.
+	// Watch tells the runner that the calling goroutine is going to sleep. The runner
+	// then watches for arrivals itself.
 	Watch()
 }
 
-// Conn is a connection that was taken over. It does not change, and is safe for
+// Conn is a connection that was taken over. A Conn does not change. It is safe for
 // concurrent use.
 type Conn struct {
 	carrier Carrier
-	runner  Runner        // carrier's runner; nil unless progress is inline
-	port    *Port         // nil: the kernel's TCP
-	flow    engine.FlowID // at the port; 0: none
+	runner  Runner        // runner of the carrier; nil unless progress is inline
+	port    *Port         // port of the connection; nil: the kernel's TCP
+	flow    engine.FlowID // flow at the port; 0: none
 }
 
-// Wake wakes the connection's runner, and makes the runner watch for what the peer
-// sends. Everything but a post uses Wake.
+// Wake wakes the connection's runner and makes the runner watch for octets from the
+// peer. After a post, callers use Post instead.
 func (c *Conn) Wake() {
 	c.carrier.Ring()
 	if c.runner != nil {
@@ -65,8 +66,9 @@ func (c *Conn) Wake() {
 	}
 }
 
-// Post tells the runner that something was posted. If inline is set and progress is
-// inline, the calling goroutine does the work itself. Otherwise Post wakes the runner.
+// Post tells the runner that a work request was posted. If inline is set and progress
+// is inline, the calling goroutine does the work itself. Otherwise Post wakes the
+// runner.
 func (c *Conn) Post(inline bool) {
 	if c.runner == nil || !inline {
 		c.Wake()

@@ -13,35 +13,35 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// Config says what an adapter is made of. Exactly one of Ports and KernelPort must be
-// set. The zero value of every other field is a usable default.
+// Config describes an adapter. Exactly one of Ports and KernelPort must be set. The
+// zero value of every other field is a usable default.
 type Config struct {
 	Ports      []string // network interfaces whose connections are taken over; "eth0.100" is VLAN 100 of eth0
 	KernelPort bool     // every connection stays with the kernel's TCP
 
-	RegionHeap      uint64 // octets; 0 means 256 MiB
-	MaxRegions      int    // regions at a time; 0 means 65535
-	MaxRegionsPerPD int    // regions of one protection domain; 0: no limit but MaxRegions
+	RegionHeap      uint64 // size of the region heap in octets; 0 means 256 MiB
+	MaxRegions      int    // largest number of regions at a time; 0 means 65535
+	MaxRegionsPerPD int    // largest number of regions of one protection domain; 0: only MaxRegions limits it
 
 	Progress Progress
 	Spin     time.Duration // how long an engine looks for more work before it sleeps
 
-	// How ports are used: see nic.Config.
+	// Use of the ports; nic.Config describes these fields.
 	Generic            bool
 	VLAN               uint16
 	Queues             int
-	FrameSize          uint32 // octets
+	FrameSize          uint32 // size of a frame in octets
 	RxFrames, TxFrames uint32
 	ZeroCopy           afxdp.ZeroCopy
 	MaxFlows           int
 	Partial            nic.Partial
-	Congestion         string // "cubic", "reno", or "" for what the kernel has chosen for each connection
+	Congestion         string // "cubic", "reno", or "" for the kernel's choice for each connection
 
-	NoControl bool         // no control socket
+	NoControl bool         // make no control socket
 	Log       *slog.Logger // nil: no log
 
-	// Notify is called with what happens to ports and routes. It must not block. nil:
-	// events are dropped.
+	// Notify is called for events of ports and routes. It must not block. nil: the
+	// adapter drops events.
 	Notify func(Event)
 }
 
@@ -53,11 +53,11 @@ const (
 
 // Largest values of a Config.
 const (
-	maxHeap    = 1 << 46 // octets
+	maxHeap    = 1 << 46 // in octets
 	maxRegions = 1<<24 - 1
 )
 
-// fill completes c, or returns an error with everything that is wrong with it.
+// fill sets the defaults of c. It returns one error with every invalid field in it.
 func (c Config) fill() (Config, error) {
 	errs := c.portMistakes()
 	if c.RegionHeap == 0 {
@@ -113,6 +113,6 @@ func (c Config) portMistakes() (errs []error) {
 	return errs
 }
 
-// entries returns the length of the table. Entry 0 is never given out, and fewer than 64
-// entries do not fill a page.
+// entries returns the length of the table. The table never gives out entry 0. It has at
+// least 64 entries, because fewer do not fill a page.
 func (c Config) entries() uint32 { return max(64, uint32(1)<<bits.Len(uint(c.MaxRegions))) }

@@ -21,8 +21,8 @@ func (s source) Report(ctx context.Context, parts report.Parts) (report.Engine, 
 	return r, err
 }
 
-// Regions implements control.Source. It yields the entries of the table, and ends
-// early when the adapter is being closed.
+// Regions implements control.Source. It yields the entries of the table. It ends early
+// when the adapter is being closed.
 func (s source) Regions(yield func(report.MR) bool) {
 	var list []report.MR
 	for next := uint32(1); next != 0; {
@@ -39,7 +39,7 @@ func (s source) Regions(yield func(report.MR) bool) {
 	}
 }
 
-// openControl makes the socket by which tools read the adapter's state.
+// openControl makes the socket from which tools read the adapter's state.
 func (a *Adapter) openControl() (err error) {
 	a.number, a.cookie = control.Number(), a.netns()
 	if a.cfg.NoControl {
@@ -55,8 +55,7 @@ func (a *Adapter) openControl() (err error) {
 	return nil
 }
 
-// closeControl ends the socket. Answers that are under way have a moment to end in good
-// order.
+// closeControl ends the socket. Answers that are being sent get a moment to finish.
 func (a *Adapter) closeControl() error {
 	if a.control == nil {
 		return nil

@@ -5,19 +5,19 @@ import (
 	"net/netip"
 )
 
-// Description is what a port is like at the moment of Describe.
+// Description describes a port at the moment of Describe.
 type Description struct {
-	Name      string         // of the interface; "" for the kernel's TCP
-	Addresses []netip.Prefix // of the interface
-	MTU       int            // octets, of the IP packet; 0 for the kernel's TCP
+	Name      string         // name of the interface; "" for the kernel's TCP
+	Addresses []netip.Prefix // addresses of the interface
+	MTU       int            // MTU for IP packets in octets; 0 for the kernel's TCP
 	Path      string         // "kernel port", or how the interface is used
 
 	// NoZeroCopy says why zero copy was tried and is not used. It is nil otherwise.
 	NoZeroCopy error
 }
 
-// Describe reads what the ports are like. With KernelPort there is one Description,
-// that of the kernel's TCP. The caller has called Use.
+// Describe returns a Description of each port. With KernelPort it returns one
+// Description, which describes the kernel's TCP. The caller must have called Use.
 func (a *Adapter) Describe() (list []Description, err error) {
 	if a.cfg.KernelPort {
 		return []Description{{Path: kernelPath}}, nil
@@ -35,7 +35,7 @@ func (a *Adapter) Describe() (list []Description, err error) {
 	return list, err
 }
 
-// describe must run in the adapter's namespace.
+// describe returns the Description of p. It must run in the adapter's namespace.
 func (p *Port) describe() (Description, error) {
 	out := Description{Name: p.name, MTU: p.nic.Link().MTU, Path: p.path(), NoZeroCopy: p.nic.Path().NoZeroCopy}
 	ifc, err := net.InterfaceByIndex(p.nic.Link().Index)

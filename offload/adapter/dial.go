@@ -10,9 +10,9 @@ import (
 )
 
 // Dial connects to address, "host:port", in the adapter's network namespace. If the
-// host has several addresses, Dial tries all of them, and the first that answers wins
-// (RFC 8305, Happy Eyeballs). The caller closes the Socket, or has it taken over. Dial
-// fails with ErrNoPort if no port leads to the host.
+// host has several addresses, Dial tries all of them and uses the first that answers
+// (RFC 8305, Happy Eyeballs). The caller must close the Socket or have it taken over.
+// Dial fails with ErrNoPort if no port leads to the host.
 func (a *Adapter) Dial(ctx context.Context, address string) (*Socket, error) {
 	hosts, service, err := resolve(ctx, address)
 	if err != nil {
@@ -23,8 +23,8 @@ func (a *Adapter) Dial(ctx context.Context, address string) (*Socket, error) {
 	})
 }
 
-// resolve splits an address and looks its host up. It runs before any thread enters the
-// adapter's namespace, so that name servers are asked from the program's namespace.
+// resolve splits an address and looks up the host. It runs before any thread enters the
+// adapter's namespace, so that the look-up uses the program's namespace.
 func resolve(ctx context.Context, address string) (hosts []netip.Addr, service uint16, err error) {
 	host, name, err := net.SplitHostPort(address)
 	if err != nil {
@@ -45,7 +45,7 @@ func resolve(ctx context.Context, address string) (hosts []netip.Addr, service u
 }
 
 // dialHost connects to one host. The route to the host decides which port the
-// connection has. A host that no port leads to is not tried.
+// connection has. dialHost does not try a host that no port leads to.
 func (a *Adapter) dialHost(ctx context.Context, host netip.Addr, service uint16) (*Socket, error) {
 	host = host.Unmap()
 	p, err := a.portAhead(ctx, host)
@@ -59,7 +59,7 @@ func (a *Adapter) dialHost(ctx context.Context, host netip.Addr, service uint16)
 			return err
 		}
 		var d net.Dialer
-		d.SetMultipathTCP(false) // what is not plain TCP cannot be taken over
+		d.SetMultipathTCP(false) // only plain TCP can be taken over
 		if p != nil {
 			d.Control = p.nic.Control
 		}
@@ -77,8 +77,8 @@ func (a *Adapter) dialHost(ctx context.Context, host netip.Addr, service uint16)
 	return s, nil
 }
 
-// portAhead returns the port that a connection to host will leave through, as far as
-// this can be known before there is a socket.
+// portAhead returns the port through which a connection to host will leave. The answer
+// is an estimate, because there is no socket yet.
 func (a *Adapter) portAhead(ctx context.Context, host netip.Addr) (p *Port, err error) {
 	if a.cfg.KernelPort {
 		return nil, nil

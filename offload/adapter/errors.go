@@ -6,8 +6,8 @@ import (
 )
 
 var (
-	// ErrClosed is returned by an adapter that is closed, and by everything that
-	// belongs to one. errors.Is finds net.ErrClosed too.
+	// ErrClosed is returned by a closed adapter and by every object of a closed
+	// adapter. errors.Is also finds net.ErrClosed.
 	ErrClosed error = closedError{}
 	// ErrNoPort is returned if no port of the adapter leads to the destination.
 	ErrNoPort = errors.New("no port leads there")

@@ -2,23 +2,23 @@ package adapter
 
 import "github.com/stag-rdma/stag/offload/nic"
 
-// EventType names what happens to a port.
+// EventType is the kind of an event of a port.
 type EventType uint8
 
 const (
-	PortDown  EventType = iota // the port has no carrier any more
+	PortDown  EventType = iota // the port has lost its carrier
 	PortUp                     // the port has its carrier again
-	PortLost                   // the port is lost for good: Err, Last
-	RouteAway                  // the kernel would send Carriers' packets another way now: Err
-	RouteBack                  // the kernel would send Carriers' packets through the port again
+	PortLost                   // the port is lost for good; Err and Last are valid
+	RouteAway                  // the kernel would now send the packets of Carriers another way; Err is valid
+	RouteBack                  // the kernel would send the packets of Carriers through the port again
 )
 
-// Event is something that happens to a port.
+// Event is a change of a port or of a route.
 type Event struct {
 	Type     EventType
 	Port     string
 	Carriers []Carrier // RouteAway, RouteBack: the connections that the event concerns
-	Err      error     // PortLost, RouteAway: why
+	Err      error     // PortLost, RouteAway: the reason
 	Last     bool      // PortLost: no port is left
 }
 
@@ -28,7 +28,7 @@ func (a *Adapter) tell(e Event) {
 	}
 }
 
-// carrierChanged notifies that a port has lost its carrier, or has it again.
+// carrierChanged reports that a port has lost its carrier, or has it again.
 func (a *Adapter) carrierChanged(port string, up bool) {
 	t := PortDown
 	if up {
@@ -37,14 +37,14 @@ func (a *Adapter) carrierChanged(port string, up bool) {
 	a.tell(Event{Type: t, Port: port})
 }
 
-// portLost notifies that a port is lost for good.
+// portLost reports that a port is lost for good.
 func (a *Adapter) portLost(port string, err error) {
 	last := int(a.lost.Add(1)) == len(a.cfg.Ports)
 	a.tell(Event{Type: PortLost, Port: port, Err: err, Last: last})
 }
 
-// diverted notifies that the route of connections leads elsewhere now or, if why is
-// nil, that it leads through the port again.
+// diverted reports that the route of connections no longer leads through the port. If
+// why is nil, the route leads through the port again.
 func (a *Adapter) diverted(port string, flows []*nic.Flow, why error) {
 	e := Event{Type: RouteAway, Port: port, Err: why}
 	if why == nil {

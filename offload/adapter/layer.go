@@ -6,8 +6,8 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// Layer is an upper layer on an adapter: the adapter closes it and reports it. The
-// adapter may call both interfaces as soon as Open begins.
+// Layer is an upper layer on an adapter. The adapter closes the layer and reports it.
+// The adapter may call both interfaces as soon as Open begins.
 type Layer interface {
 	Closer
 	Reporter
@@ -16,16 +16,16 @@ type Layer interface {
 // Closer is the part of a layer that the adapter's Close calls.
 type Closer interface {
 	// CloseConnections ends every connection of the layer, and every call that waits
-	// for one. It returns when no step of the connections runs any more. Use fails
-	// already, and the layer makes nothing new afterwards.
+	// for a connection. It returns when no step of the connections runs any more. Use
+	// already fails then, and the layer must make no new connection afterwards.
 	CloseConnections()
 }
 
 // Reporter is the part of a layer that reports and captures read. Several goroutines
-// call it.
+// may call it at once.
 type Reporter interface {
-	// Connections lists the layer's connections as they are now, including those that
-	// are still to be made.
+	// Connections lists the layer's current connections, including those that are being
+	// made.
 	Connections() []Connection
 	// Snapshot begins a report.
 	Snapshot() Snapshot
@@ -33,21 +33,21 @@ type Reporter interface {
 
 // Snapshot is a layer's part of one report.
 type Snapshot interface {
-	// Connections lists the connections whose Look is to be called.
+	// Connections lists the connections that the adapter must call Look of.
 	Connections() []Connection
-	// Describe adds the layer's objects, and its counters by device. The devices are in
-	// r, and every connection has been looked at. r.Counts is nil unless counts are
-	// asked for.
+	// Describe adds the layer's objects, and its counters by device, to r. r contains
+	// the devices. The adapter has called Look of every connection before. r.Counts is
+	// nil unless the caller asks for counts.
 	Describe(r *report.Engine, parts report.Parts)
 	// Counters returns the layer's counters that belong to no device.
 	Counters() []report.Counter
 }
 
-// Connection is what an adapter knows of a connection of a layer.
+// Connection is the adapter's description of a connection of a layer.
 type Connection struct {
-	Conn          *Conn          // nil: it has not been taken over
-	Local, Remote netip.AddrPort // zero until it is about to be taken over
-	Stream        report.Stream  // what the ends have agreed on; the adapter fills in Device and Flow
-	Ended         bool           // no step of it runs any more
+	Conn          *Conn          // nil: the connection has not been taken over
+	Local, Remote netip.AddrPort // addresses; zero until the take-over is about to begin
+	Stream        report.Stream  // result of the negotiation; the adapter fills in Device and Flow
+	Ended         bool           // no step of the connection runs any more
 	Look          func()         // reads, between two steps, the state that belongs to the steps; nil outside of reports
 }

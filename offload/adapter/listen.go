@@ -15,8 +15,8 @@ import (
 )
 
 // Listen makes a TCP socket that listens at address, "host:port", in the adapter's
-// network namespace. An empty host means every address, port 0 means any free port. A
-// connection that the socket accepts can be taken over: see Socket. The caller closes
+// network namespace. An empty host means every address. Port 0 means any free port. A
+// connection that the socket accepts can be taken over (Socket). The caller must close
 // the socket.
 func (a *Adapter) Listen(ctx context.Context, address string) (*net.TCPListener, error) {
 	at, err := listenAddress(ctx, address)
@@ -44,9 +44,9 @@ func (a *Adapter) ListenerAddr(l *net.TCPListener) netip.AddrPort {
 	return a.plain(l, l.Addr(), unix.Getsockname)
 }
 
-// listenAddress looks address up: its host may be a name, or empty for every address.
-// The look-up may take as long as name servers take, so that the caller must hold no
-// lock of the adapter.
+// listenAddress resolves address. The host may be a name, or empty for every address. A
+// look-up may wait long for name servers, so that the caller must hold no lock of the
+// adapter.
 func listenAddress(ctx context.Context, address string) (netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(address)
 	if err != nil {
@@ -75,13 +75,13 @@ func (a *Adapter) listenAt(ctx context.Context, at netip.AddrPort) (net.Listener
 		literal = netip.AddrPortFrom(host, at.Port()).String()
 	}
 	var lc net.ListenConfig
-	lc.SetMultipathTCP(false) // what is not plain TCP cannot be taken over
+	lc.SetMultipathTCP(false) // only plain TCP can be taken over
 	lc.Control = a.announce
 	return lc.Listen(ctx, "tcp", literal)
 }
 
-// announce makes a socket that listens announce an MSS that fits into the frames of
-// every port: the peer may connect through any of them.
+// announce makes a listening socket announce an MSS that fits into the frames of every
+// port, because the peer may connect through any port.
 func (a *Adapter) announce(network, _ string, c syscall.RawConn) error {
 	if len(a.ports) == 0 {
 		return nil // the kernel chooses the MSS

@@ -8,14 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LeastPatience is the least duration that Patience accepts. It leaves time for three
-// probes, between which TCP waits for whole seconds.
+// LeastPatience is the shortest duration that Patience accepts. It leaves time for
+// three probes. TCP waits for whole seconds between probes.
 const LeastPatience = 3 * time.Second
 
-// Patience makes TCP end the connection when nothing has come from the peer for d. If
-// octets are under way, that is when they are not acknowledged by then (RFC 5482). If
-// nothing is under way, it is when keep-alive probes are not answered (RFC 9293
-// §3.8.4). The engine takes both settings over with the connection. 0 changes nothing.
+// Patience makes TCP end the connection when the peer has sent nothing for d. If octets
+// are in flight, the connection ends when they are not acknowledged in that time (RFC
+// 5482). Otherwise it ends when the peer does not answer keep-alive probes (RFC 9293
+// §3.8.4). The engine takes both settings over with the connection. If d is 0,
+// Patience changes nothing.
 func (s *Socket) Patience(d time.Duration) error {
 	if d == 0 {
 		return nil

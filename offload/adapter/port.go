@@ -15,7 +15,7 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// kernelPath is the name of the path of a connection over the kernel's TCP.
+// kernelPath is the path name of a connection over the kernel's TCP.
 const kernelPath = "kernel port"
 
 // Port is a network interface whose connections are taken over. A nil *Port stands for
@@ -31,7 +31,7 @@ func (p *Port) Name() string { return p.name }
 // NIC returns the interface and its engines.
 func (p *Port) NIC() *nic.NIC { return p.nic }
 
-// path names the way of packets between the wire and the ULPs.
+// path returns a name for the way of packets between the wire and the ULPs.
 func (p *Port) path() string {
 	if p == nil {
 		return kernelPath
@@ -89,9 +89,9 @@ func (a *Adapter) nicConfig(name string) nic.Config {
 	}
 }
 
-// portFor returns the port that an established connection's packets leave through. With
-// KernelPort it returns nil, which stands for the kernel's TCP. It fails with
-// ErrNoPort.
+// portFor returns the port through which an established connection's packets leave. With
+// KernelPort it returns nil, which stands for the kernel's TCP. If there is no such
+// port, it returns ErrNoPort.
 func (a *Adapter) portFor(ctx context.Context, c *net.TCPConn) (*Port, error) {
 	if a.cfg.KernelPort {
 		return nil, nil
@@ -104,8 +104,8 @@ func (a *Adapter) portFor(ctx context.Context, c *net.TCPConn) (*Port, error) {
 	return a.portTo(ctx, r, local.Addr(), remote.Addr())
 }
 
-// portTo returns the port that packets from local to remote leave through, if their
-// socket is routed as by says. local may be the zero Addr.
+// portTo returns the port through which packets from local to remote leave. by holds the
+// routing settings of their socket. local may be the zero Addr.
 func (a *Adapter) portTo(ctx context.Context, by handoff.Routing, local, remote netip.Addr) (*Port, error) {
 	q := loader.Query{Dst: remote, Src: local, Mark: by.Mark, Device: by.Device}
 	r, err := a.ways.Get(ctx, q, func() (loader.Route, error) { return a.net.Resolve(ctx, q) })
@@ -125,8 +125,8 @@ func (a *Adapter) portTo(ctx context.Context, by handoff.Routing, local, remote 
 		ErrNoPort, remote, a.linkName(r.OutIf, fmt.Sprint("interface ", r.OutIf)), strings.Join(a.cfg.Ports, ", "))
 }
 
-// downInstead returns err. If err says that there is no route and a port is down, it
-// returns an error that says which port is down.
+// downInstead returns err. If err says that there is no route and a port is down,
+// downInstead returns an error that names the port.
 func (a *Adapter) downInstead(err error) error {
 	if !errors.Is(err, loader.ErrNoRoute) {
 		return err
@@ -140,7 +140,7 @@ func (a *Adapter) downInstead(err error) error {
 }
 
 // linkName returns the name of an interface of the adapter's namespace. If the interface
-// is gone, it returns the string otherwise.
+// is gone, it returns otherwise.
 func (a *Adapter) linkName(index int, otherwise string) (name string) {
 	name = otherwise
 	a.space.Do(func() error {

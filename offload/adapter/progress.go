@@ -10,11 +10,11 @@ type Progress uint8
 
 const (
 	ProgressAuto   Progress = iota // Open chooses
-	ProgressEngine                 // goroutines of the adapter
-	ProgressInline                 // the program's own goroutines, through Conn.Post and Runner.Visit
+	ProgressEngine                 // goroutines of the adapter run connections
+	ProgressInline                 // the program's own goroutines run connections, through Conn.Post and Runner.Visit
 )
 
-// chooseProgress replaces ProgressAuto by a choice; queues is the number of engines.
+// chooseProgress replaces ProgressAuto by a choice. queues is the number of engines.
 func (c *Config) chooseProgress(queues int) Progress {
 	switch {
 	case c.Progress != ProgressAuto:

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// attemptDelay is how long an address of a host may take before the next one is
-// tried beside it (RFC 8305 §5: 250 ms is recommended).
+// attemptDelay is how long an attempt may take before the next address is tried at the
+// same time (RFC 8305 §5 recommends 250 ms).
 const attemptDelay = 250 * time.Millisecond
 
 // interleave returns hosts with the two address families in turn. The family of the
-// first host comes first, and each family keeps its order (RFC 8305 §4). If one family
-// leads nowhere, the second address is of the other family.
+// first host comes first. Each family keeps its order (RFC 8305 §4). If one family
+// does not work, the second attempt is therefore of the other family.
 func interleave(hosts []netip.Addr) []netip.Addr {
 	var families [2][]netip.Addr
 	for _, h := range hosts {
@@ -37,9 +37,9 @@ func interleave(hosts []netip.Addr) []netip.Addr {
 }
 
 // race tries hosts one after the other. The next attempt begins when one fails, or when
-// delay has passed without an answer. The first connection wins, and the other attempts
-// are given up. The error has the errors of all attempts, in the order of hosts. When
-// race returns, no attempt is under way.
+// delay has passed without an answer. The first connection wins, and race cancels the
+// other attempts. The error joins the errors of all attempts, in the order of hosts.
+// When race returns, no attempt runs any more.
 func race[C io.Closer](ctx context.Context, hosts []netip.Addr, delay time.Duration,
 	try func(context.Context, netip.Addr) (C, error)) (won C, err error) {
 	type outcome struct {

@@ -13,9 +13,9 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Report describes the adapter and its objects as they are now. Parts that the caller
-// does not ask for cost nothing. Report asks each engine in few and short calls between
-// steps. It fails with ErrClosed from the moment when Close begins.
+// Report describes the current state of the adapter and of its objects. Parts that the
+// caller does not ask for cost nothing. Report asks each engine in few and short calls
+// between steps. It fails with ErrClosed from the moment when Close begins.
 func (a *Adapter) Report(ctx context.Context, parts report.Parts) (report.Engine, error) {
 	r, err := a.report(ctx, parts)
 	if err != nil && a.life.Err() != nil {
@@ -31,7 +31,7 @@ func (a *Adapter) report(ctx context.Context, parts report.Parts) (report.Engine
 	if ctx.Err() != nil {
 		return report.Engine{}, context.Cause(ctx)
 	}
-	// Only Close takes busy for writing, and a report must not wait for Close.
+	// Only Close takes busy for writing. A report must not wait for Close.
 	if a.life.Err() != nil || !a.busy.TryRLock() {
 		return report.Engine{}, ErrClosed
 	}
@@ -65,8 +65,8 @@ func (a *Adapter) report(ctx context.Context, parts report.Parts) (report.Engine
 	return r, err
 }
 
-// snapshots begins a report of every layer. It looks at the connections that no engine
-// runs. The engines are asked later, each for all of its connections at once.
+// snapshots begins a report of every layer. It calls Look of the connections that no
+// engine runs. Each engine later calls Look of all its connections at once.
 func (a *Adapter) snapshots() (layers []Snapshot, conns []*Connection) {
 	for _, l := range a.layers {
 		s := l.Snapshot()
@@ -96,7 +96,7 @@ func program() string {
 }
 
 // netns returns the cookie of the adapter's namespace. It returns 0 if the kernel has
-// none (before Linux 5.14).
+// no cookies (before Linux 5.14).
 func (a *Adapter) netns() (cookie uint64) {
 	if a.net != nil {
 		return a.net.Cookie()
@@ -125,13 +125,13 @@ func (a *Adapter) reportKernelPort(conns []*Connection) report.Device {
 	return d
 }
 
-// common fills in what is the same for all devices of the adapter.
+// common sets the fields that are the same for all devices of the adapter.
 func (a *Adapter) common(d *report.Device) {
 	d.HeapSize, d.HeapFree = a.heap.Size(), a.heap.Left()
 	d.MaxMRs = int(a.table.Stats().Entries)
 }
 
-// refusalNames are the names that counters give to the faults of the table.
+// refusalNames are the names of the counters for the faults of the table.
 var refusalNames = [tpt.Faults]string{
 	tpt.BadSTag:     "bad_stag",
 	tpt.WrongPD:     "wrong_pd",
@@ -169,8 +169,8 @@ func (a *Adapter) reportCounters(layers []Snapshot, r *report.Engine) error {
 	return nil
 }
 
-// captureCounters count all captures since Open.
+// captureCounters counts packets of all captures since Open.
 type captureCounters struct {
-	Packets uint64 // handed to captures
-	Lost    uint64 // that no capture took in time
+	Packets uint64 // packets handed to captures
+	Lost    uint64 // packets that captures lost because they were too slow
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// States of a device, in the terms of ibv_devinfo.
+// States of a device, as ibv_devinfo names them.
 const (
 	portActive = "PORT_ACTIVE"
 	portDown   = "PORT_DOWN"
@@ -29,8 +29,8 @@ const (
 // noAddresses is an empty list that is not nil, so that JSON has [] and not null.
 var noAddresses = []netip.Prefix{}
 
-// reportPort adds a port: the device, its queues, its flows. It looks at the
-// connections that the port's engines run.
+// reportPort adds a port to the report: the device, its queues and its flows. It calls
+// Look of the connections that the port's engines run.
 func (a *Adapter) reportPort(ctx context.Context, p *Port, conns []*Connection, parts report.Parts, r *report.Engine) error {
 	var live map[engine.FlowID]*liveFlow
 	if parts.Any(report.PartFlows | report.PartQPs | report.PartQueues | report.PartCounters | report.PartCounts) {
@@ -55,8 +55,8 @@ func (a *Adapter) reportPort(ctx context.Context, p *Port, conns []*Connection, 
 	return nil
 }
 
-// device fills in the present state of the interface, if it still exists. It must run
-// in the adapter's namespace.
+// device sets the fields for the present state of the interface. It leaves them alone
+// if the interface no longer exists. It must run in the adapter's namespace.
 func (p *Port) device(d *report.Device, space *loader.Net) {
 	link, path := p.nic.Link(), p.nic.Path()
 	d.State, d.Ifindex, d.MAC, d.MTU = portDown, link.Index, link.MAC.String(), link.MTU
@@ -65,16 +65,16 @@ func (p *Port) device(d *report.Device, space *loader.Net) {
 	d.Program, d.Instance = p.nic.Steering().ProgID(), p.nic.Steering().Instance()
 	ifc, err := net.InterfaceByIndex(link.Index)
 	if err != nil {
-		return // gone, or in another namespace now
+		return // the interface is gone, or now in another namespace
 	}
 	d.MTU, d.MAC = ifc.MTU, ifc.HardwareAddr.String()
 	if ifc.Flags&net.FlagUp != 0 && ifc.Flags&net.FlagRunning != 0 {
 		d.State = portActive
 	}
-	if wire, err := net.InterfaceByIndex(link.PortIndex); err == nil { // by its present name
+	if wire, err := net.InterfaceByIndex(link.PortIndex); err == nil { // the present name of the interface below
 		d.Speed = space.Speed(wire.Name)
 	}
-	addrs, _ := ifc.Addrs() // none if the interface has gone meanwhile
+	addrs, _ := ifc.Addrs() // none if the interface has been removed meanwhile
 	for _, addr := range addrs {
 		if prefix, err := netip.ParsePrefix(addr.String()); err == nil {
 			d.Addresses = append(d.Addresses, prefix)
@@ -86,13 +86,13 @@ func (p *Port) device(d *report.Device, space *loader.Net) {
 type liveFlow struct {
 	key  bpf.FlowKey
 	way  nic.Way
-	conn *Connection // nil: no known connection
+	conn *Connection // nil: no layer knows the connection
 	info tcp.Info
 	done tcp.Stats
 	seen bool // info and done are valid
 }
 
-// connections asks the engines about themselves and about their connections.
+// connections asks each engine for its own state and for the state of its connections.
 func (p *Port) connections(ctx context.Context, conns []*Connection, r *report.Engine) (map[engine.FlowID]*liveFlow, error) {
 	of := map[Carrier]*Connection{}
 	for _, c := range conns {
@@ -141,7 +141,7 @@ func reportQueue(device string, g *nic.Glance) report.Queue {
 	return q
 }
 
-// flows lists the entries of the map by id, with what is known of their connections.
+// flows lists the entries of the map by id, with the state of their connections.
 func (p *Port) flows(live map[engine.FlowID]*liveFlow) (list []report.Flow, err error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
@@ -188,7 +188,8 @@ func (x *liveFlow) describe(f *report.Flow) {
 	}
 }
 
-// ssthresh returns nil if n is the largest number, the value before the first loss.
+// ssthresh returns nil if n is the largest number. That is the value before the first
+// loss.
 func ssthresh(n uint32) *uint32 {
 	if n == math.MaxUint32 {
 		return nil

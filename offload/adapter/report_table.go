@@ -6,12 +6,12 @@ import (
 )
 
 // regionsAtOnce is how many entries of the table are read before Close and other
-// waiting callers get a turn.
+// waiting callers may run.
 const regionsAtOnce = 4096
 
-// entries appends the entries of the table that are in use. It looks at no more than
-// most entries, beginning with index. next is the index to continue with, or 0 at the
-// end. The caller has called Use, or holds busy.
+// entries appends the used entries of the table to to. It looks at no more than most
+// entries, beginning with index. next is the index to continue with, or 0 at the end.
+// The caller must have called Use, or hold busy.
 func (a *Adapter) entries(index uint32, most int, to []report.MR) (list []report.MR, next uint32) {
 	last := a.table.Stats().Entries
 	for ; index <= last; index++ {
@@ -30,14 +30,15 @@ func (a *Adapter) entries(index uint32, most int, to []report.MR) (list []report
 	return to, 0
 }
 
-// reportMRs lists all entries of the table. The caller has called Use, or holds busy.
+// reportMRs lists all entries of the table. The caller must have called Use, or hold
+// busy.
 func (a *Adapter) reportMRs() []report.MR {
 	stats := a.table.Stats()
 	list, _ := a.entries(1, int(stats.Entries), make([]report.MR, 0, stats.Used))
 	return list
 }
 
-// count counts the flows and regions that the lists of a report have, or would have.
+// count counts the flows and regions of a report, also if their lists are left out.
 // Layers count their own objects.
 func (a *Adapter) count(r *report.Engine) *report.Counts {
 	n := &report.Counts{Flows: map[string]map[string]int{}, Diverted: map[string]int{}, QPs: map[string]int{}, MRs: map[string]int{}}
@@ -61,7 +62,7 @@ func (a *Adapter) count(r *report.Engine) *report.Counts {
 	return n
 }
 
-// leaveOut removes the lists that parts do not ask for.
+// leaveOut removes the lists that the caller of the report has not asked for.
 func leaveOut(r *report.Engine, parts report.Parts) {
 	if !parts.Any(report.PartDevices) {
 		r.Devices = nil

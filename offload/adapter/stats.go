@@ -9,9 +9,10 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// Stats returns what the connection's TCP has counted since the take-over. It returns
-// zero for a connection over the kernel's TCP. After the end of the connection it
-// returns the counts at its end. An error is the cause of ctx's end, or the engine's.
+// Stats returns the counters of the connection's TCP since the take-over. For a
+// connection over the kernel's TCP all counters are 0. After the end of the connection,
+// Stats returns the counters at the end. The error is the cause of ctx's end, or the
+// engine's error.
 func (c *Conn) Stats(ctx context.Context) (tcp.Stats, error) {
 	if counted, ok := c.carrier.(counting); ok {
 		return counted.Stats(ctx)
@@ -19,8 +20,8 @@ func (c *Conn) Stats(ctx context.Context) (tcp.Stats, error) {
 	return tcp.Stats{}, nil
 }
 
-// Counters sums what the engines of all ports have counted. It is zero with KernelPort.
-// It fails with ErrClosed.
+// Counters returns the sums of the counters of the engines of all ports. With
+// KernelPort all counters are 0. Counters fails with ErrClosed.
 func (a *Adapter) Counters(ctx context.Context) (sum engine.Counters, err error) {
 	done, err := a.Use()
 	if err != nil {
@@ -39,8 +40,8 @@ func (a *Adapter) Counters(ctx context.Context) (sum engine.Counters, err error)
 	return sum, nil
 }
 
-// SocketStats returns what the AF_XDP sockets of the named port, one for each queue,
-// have counted since Open. It fails with ErrNoPort or ErrClosed.
+// SocketStats returns the counters of the AF_XDP sockets of the named port since Open,
+// one entry for each queue. It fails with ErrNoPort or ErrClosed.
 func (a *Adapter) SocketStats(ctx context.Context, port string) ([]afxdp.Stats, error) {
 	done, err := a.Use()
 	if err != nil {

@@ -15,17 +15,16 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// Socket is an established connection that the kernel still runs, and the port that its
-// packets leave through.
+// Socket is an established connection that the kernel still runs, together with the
+// port through which its packets leave.
 type Socket struct {
 	*net.TCPConn
 	adapter *Adapter
-	port    *Port // nil: the kernel's TCP
+	port    *Port // port of the connection; nil: the kernel's TCP
 }
 
-// Socket returns the Socket of an accepted connection, as Dial does for its own. It
-// fails with ErrNoPort if the connection's packets leave through no port of the
-// adapter.
+// Socket returns the Socket of an accepted connection. It fails with ErrNoPort if the
+// connection's packets leave through no port of the adapter.
 func (a *Adapter) Socket(ctx context.Context, c *net.TCPConn) (*Socket, error) {
 	p, err := a.portFor(ctx, c)
 	if err != nil {
@@ -34,19 +33,22 @@ func (a *Adapter) Socket(ctx context.Context, c *net.TCPConn) (*Socket, error) {
 	return &Socket{TCPConn: c, adapter: a, port: p}, nil
 }
 
-// Path returns how the connection's packets get between the wire and the ULP.
+// Path returns a name for the way of the connection's packets between the wire and the
+// ULP.
 func (s *Socket) Path() string { return s.port.path() }
 
-// Ends returns the connection's addresses. An IPv4-mapped address is unmapped.
+// Ends returns the connection's two addresses. If an address is IPv4-mapped, Ends
+// returns the IPv4 address.
 func (s *Socket) Ends() (local, remote netip.AddrPort) { return s.adapter.Ends(s.TCPConn) }
 
-// TakeOver says how a connection is taken over.
+// TakeOver holds the options of a take-over.
 type TakeOver struct {
-	Kind     bpf.Kind // what the flow entry says about the ULP
+	Kind     bpf.Kind // kind of the ULP in the flow entry
 	Accepted bool     // a listener has accepted the connection
 
-	// LastWords, if set, writes to the socket what must be sent before the ULP has the
-	// connection, such as a responder's Reply. Its error ends the take-over.
+	// LastWords, if set, writes the octets to the socket that must leave before the ULP
+	// has the connection, such as a responder's Reply. If LastWords fails, the
+	// take-over fails.
 	LastWords func() error
 }
 
@@ -54,9 +56,9 @@ type TakeOver struct {
 // case. On error the connection is lost. The caller must wake the Conn if the ULP
 // already has something to send.
 //
-// On a port, LastWords is called only when the peer's segments are kept for the engine:
-// an initiator may send all it has and close before the take-over is done, and a
-// connection that is half closed cannot be taken over.
+// On a port, LastWords is called only after the engine has begun to keep the peer's
+// segments. Otherwise an initiator could send everything and close before the take-over
+// is done. A half-closed connection cannot be taken over.
 func (s *Socket) TakeOver(ctx context.Context, ulp stream.ULP, how TakeOver) (c *Conn, err error) {
 	defer s.Close()
 	if s.port == nil {
@@ -97,8 +99,8 @@ func (s *Socket) runKernelPort(ulp stream.ULP, how TakeOver) (*Conn, error) {
 		return nil, err
 	}
 	s.adapter.running.Go(func() {
-		// The ULP learns what ends the connection. k has its own descriptor: the
-		// socket's is closed by now, or soon.
+		// The ULP gets the error that ends the connection. k has its own descriptor,
+		// because the socket is closed now or soon.
 		_ = k.Run(context.Background())
 	})
 	return &Conn{carrier: k, runner: k}, nil
