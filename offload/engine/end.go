@@ -140,5 +140,6 @@ func (e *Engine) endAll(cause error) {
 	e.reader.Leave()
 	e.deliver()
 	e.token.Store(false)
+	e.drain()
 	e.after()
 }

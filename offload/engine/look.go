@@ -51,11 +51,9 @@ func (e *Engine) between(ctx context.Context, fn func()) error {
 	err := e.call(ctx, fn)
 	if errors.Is(err, ErrStopped) {
 		e.acquire()
-		defer e.token.Store(false)
 		fn()
-		if len(e.lanes.engines) != 0 {
-			e.returnMail()
-		}
+		e.token.Store(false)
+		e.drain()
 		return nil
 	}
 	return err

@@ -18,6 +18,7 @@ const passLen = 1024
 type mail struct {
 	pass passRing
 	home homeRing
+	late atomic.Bool // the engine has ended, and a frame may have come since
 }
 
 // letter is a place of a passRing. turn is the position that may be filled next in this
@@ -180,9 +181,19 @@ func (e *Engine) passTo(lane port.Lane, f port.Frame) {
 	}
 	e.count.PassedOut++
 	e.wakeLater(lane)
-	if to.ended.Load() && to.token.CompareAndSwap(false, true) { // it has ended meanwhile, and may not have seen f
-		to.returnMail()
-		to.token.Store(false)
+	if to.ended.Load() { // meanwhile
+		to.mail.late.Store(true)
+		to.drain()
+	}
+}
+
+// drain returns the frames that wait for this engine, which has ended. If another goroutine holds the token, that
+// goroutine calls drain after it has given the token back.
+func (e *Engine) drain() {
+	for e.mail.late.Load() && e.token.CompareAndSwap(false, true) {
+		e.mail.late.Store(false)
+		e.returnMail()
+		e.token.Store(false)
 	}
 }
 

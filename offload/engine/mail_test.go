@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"context"
 	"reflect"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stag-rdma/stag/offload/port"
@@ -172,6 +174,68 @@ func TestMailOfAnEngineThatEnds(t *testing.T) {
 	if len(giver.frames.spent) != 1 || giver.frames.spent[0].Addr != 12288 || giver.count.drops[DropNoOwner] != 1 {
 		t.Errorf("a frame for an engine that has ended: %v, %d without an owner", giver.frames.spent, giver.count.drops[DropNoOwner])
 	}
+}
+
+// A frame that is given to an engine at the moment at which that engine ends goes back to its pool, whoever has the
+// engine's token then.
+func TestMailWhileAnEngineEnds(t *testing.T) {
+	const rounds, frames = 100_000, 8
+	engines, _ := joined(t, 2, 128)
+	giver, ends := engines[0], engines[1]
+	var began, over atomic.Uint64
+	go func() {
+		for round := range uint64(rounds) {
+			for began.Load() != round+1 {
+				runtime.Gosched()
+			}
+			ends.endAll(nil)
+			over.Store(round + 1)
+		}
+	}()
+	for round := range uint64(rounds) {
+		ends.ended.Store(false)
+		began.Store(round + 1)
+		for i := range frames {
+			giver.passTo(1, port.Frame{Addr: uint64(i), Home: 0})
+		}
+		for over.Load() != round+1 {
+			runtime.Gosched()
+		}
+		back := len(giver.frames.spent)
+		giver.frames.spent = giver.frames.spent[:0]
+		for _, ok := giver.mail.home.take(); ok; _, ok = giver.mail.home.take() {
+			back++
+		}
+		if back != frames {
+			t.Fatalf("round %d: %d of %d frames are back", round, back, frames)
+		}
+	}
+}
+
+// A frame that comes while the token of an engine that has ended is held is returned when the token is free.
+func TestMailWhileTheTokenIsHeld(t *testing.T) {
+	engines, _ := joined(t, 2, 128)
+	giver, ends := engines[0], engines[1]
+	late := func(addr uint64) { // as passTo does if the engine has ended meanwhile
+		ends.mail.pass.give(port.Frame{Addr: addr, Home: 0})
+		ends.mail.late.Store(true)
+		ends.drain()
+	}
+	home := func(holder string, want uint64) {
+		t.Helper()
+		if addr, ok := giver.mail.home.take(); !ok || addr != want {
+			t.Errorf("%s had the token: the frame that came is not back: %d %v", holder, addr, ok)
+		}
+	}
+	ends.flows[3] = &flow{e: ends, id: nextID(3, 0), place: -1, lingers: true}
+	ends.cfg.Ended = func(End) { late(4096) }
+	ends.endAll(nil)
+	home("endAll", 4096)
+	close(ends.stopped)
+	if err := ends.between(context.Background(), func() { late(8192) }); err != nil {
+		t.Fatal(err)
+	}
+	home("between", 8192)
 }
 
 // quiet is a port that counts how often it is woken.

@@ -36,6 +36,7 @@ func (e *Engine) turn(now clock.Instant, keeper bool) (next clock.Instant, ok bo
 	}
 	if e.ended.Load() {
 		e.token.Store(false)
+		e.drain()
 		return clock.Never, false
 	}
 	now = max(now, e.now) // another goroutine may have stepped since the caller read the clock
