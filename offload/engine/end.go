@@ -133,6 +133,7 @@ func (e *Engine) endAll(cause error) {
 		e.remove(f.id, err)
 	}
 	e.frames.giveBack()
+	e.frames.publish()
 	e.ended.Store(true)
 	if len(e.lanes.engines) != 0 {
 		e.returnMail()

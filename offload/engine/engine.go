@@ -225,7 +225,10 @@ func (e *Engine) Step(now clock.Instant) (next clock.Instant) {
 
 	e.frames.giveBack()
 	e.flush()
-	e.wakePeers()
+	if len(e.lanes.engines) != 0 {
+		e.frames.publish()
+		e.wakePeers()
+	}
 	if e.worked {
 		e.count.Steps++
 		e.rest.vain = 0

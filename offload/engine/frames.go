@@ -20,7 +20,8 @@ type frames struct {
 
 	kept    int          // frames of this pool that this engine's connections hold
 	foreign int          // frames of other pools that this engine's connections hold
-	strain  int          // held frames of the pool that is the most short among those other pools
+	lenders []int32      // by lane: how many of these frames are of its pool
+	strain  int          // what out is at least, because of the lender that is the most short
 	parked  int          // receive frames that wait for their flow's connection
 	rxShare int          // the limit for one flow while there are enough
 	spent   []port.Frame // receive frames to give back after this step
@@ -93,25 +94,31 @@ func (p *frames) keep(fr port.Frame, n int) {
 		return
 	}
 	p.foreign += n
+	p.lenders[fr.Home] += int32(n)
 	p.all[fr.Home].away.Add(int32(n))
 }
 
 // out returns how many frames of this engine's pool are held. If its connections hold
-// frames of other pools, it returns the largest count of these pools.
+// frames of another pool of which a larger part is held, it returns that part of this
+// engine's pool.
 func (p *frames) out() int { return max(p.kept+int(p.away.Load()), p.strain) }
 
-// compare publishes how many frames of our pool are held, and reads the counts of other
-// pools if we hold frames of these.
+// publish lets other engines know how many frames of this pool our connections hold.
+func (p *frames) publish() { p.keptHere.Store(int32(p.kept)) }
+
+// compare reads how much of the pools is held that lend us frames.
 func (p *frames) compare() {
 	p.strain = 0
-	p.keptHere.Store(int32(p.kept))
 	if p.foreign == 0 {
 		return
 	}
-	for _, other := range p.all {
-		if other != p {
-			p.strain = max(p.strain, int(other.keptHere.Load()+other.away.Load()))
+	for lane, n := range p.lenders {
+		if n == 0 {
+			continue
 		}
+		lender := p.all[lane]
+		held := int(lender.keptHere.Load() + lender.away.Load())
+		p.strain = max(p.strain, held*p.receive()/lender.receive())
 	}
 }
 

@@ -141,7 +141,7 @@ func Join(engines ...*Engine) error {
 		pools[i] = &e.frames
 	}
 	for i, e := range engines {
-		e.lanes.engines, e.frames.all = engines, pools
+		e.lanes.engines, e.frames.all, e.frames.lenders = engines, pools, make([]int32, len(engines))
 		e.lanes.wake = make([]uint64, (len(engines)+63)/64)
 		e.mail.pass.init(passLen)
 		e.mail.home.init(int(e.limits.RxFrames))

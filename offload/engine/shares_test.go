@@ -37,6 +37,9 @@ func TestShareCountsFramesOfOtherQueues(t *testing.T) {
 	}
 	look := func() {
 		for _, e := range engines {
+			e.frames.publish()
+		}
+		for _, e := range engines {
 			e.frames.compare()
 		}
 	}
