@@ -102,15 +102,19 @@ func (e *Engine) configOf(id FlowID) tcp.Config {
 // Forward sends the segments that this engine parked to the flow's owner, and forgets the flow: for later segments,
 // the directory has the owner.
 func (e *Engine) Forward(ctx context.Context, id FlowID) error {
-	return e.call(ctx, func() {
-		if f := e.flow(id); f != nil && f.conn == nil && !f.lingers {
-			f.heard = nil
-			e.replay(f)
-			if e.forget(f) {
-				e.passBell(int(id.Index()))
-			}
-		}
-	})
+	return e.call(ctx, func() { e.forward(id) })
+}
+
+func (e *Engine) forward(id FlowID) {
+	f := e.flow(id)
+	if f == nil || f.conn != nil || f.lingers {
+		return
+	}
+	f.heard = nil
+	e.replay(f)
+	if e.forget(f) {
+		e.passBell(int(id.Index()))
+	}
 }
 
 // Remove forgets a flow without a segment to its peer: a flow that was not taken over in the end, or, at every engine

@@ -1,9 +1,12 @@
 package engine
 
 import (
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
@@ -49,5 +52,47 @@ func TestDoorbellsLoseNothing(t *testing.T) {
 	}
 	if e.bells.any() {
 		t.Error("a bell is still ringing")
+	}
+}
+
+// A doorbell that rings at an engine while it forwards a flow is passed to the owner, at whichever moment it rings.
+func TestBellRungDuringForward(t *testing.T) {
+	const rounds = 100_000
+	engines, _ := joined(t, 2, 128)
+	from, owner := engines[0], engines[1]
+	id, err := from.dir.Reserve(bpf.FlowKey{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := from.dir.Move(id, owner.lane); err != nil {
+		t.Fatal(err)
+	}
+	index := int(id.Index())
+	var begun, rung atomic.Uint64
+	go func() {
+		for round := range uint64(rounds) {
+			for begun.Load() != round+1 {
+				runtime.Gosched()
+			}
+			for range round % 64 { // at another moment in each round
+				begun.Load()
+			}
+			from.bells.ring(index)
+			rung.Store(round + 1)
+		}
+	}()
+	for round := range uint64(rounds) {
+		if err := from.startToPark(id, bpf.FlowKey{}, nil); err != nil {
+			t.Fatal(err)
+		}
+		begun.Store(round + 1)
+		from.forward(id)
+		for rung.Load() != round+1 {
+			runtime.Gosched()
+		}
+		from.bells.empty(from) // a bell that rang afterwards
+		if !owner.bells.clear(index) {
+			t.Fatalf("round %d: the owner's doorbell does not ring", round)
+		}
 	}
 }
