@@ -1,6 +1,6 @@
-// Package captures reads the captures of real peers in test/testdata/captures
-// and gives their TCP connections as octet streams. It takes them apart with
-// gopacket, so that what they test is not tested against itself.
+// Package captures reads the captures of real peers in test/testdata/captures and
+// returns their TCP connections as octet streams. It parses packets with gopacket, so
+// that a test of stag's parser does not depend on that parser.
 package captures
 
 import (
@@ -18,26 +18,26 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// Conn is one TCP connection of a capture that was seen from its SYN on.
+// Conn is one TCP connection of a capture that contains the connection's SYN.
 type Conn struct {
-	Client, Server Stream // by who sent the first SYN
+	Client, Server Stream // the client sent the first SYN
 }
 
 // Stream is one direction of a connection.
 type Stream struct {
-	// Segments are the octets in their order, cut as they were first sent;
-	// what was sent again is left out. They end at the first gap.
+	// Segments holds the octets in order, divided as they were first sent.
+	// Retransmissions are left out. Segments ends at the first gap.
 	Segments [][]byte
-	// Gap says that octets behind the last are missing from the capture.
+	// Gap says that octets after those of Segments are missing from the capture.
 	Gap bool
-	// Again is how many segments repeated octets.
+	// Again is the number of segments that repeated octets.
 	Again int
 }
 
-// Bytes is the stream in one piece.
+// Bytes returns the stream in one piece.
 func (s Stream) Bytes() []byte { return bytes.Join(s.Segments, nil) }
 
-// Names are the captures, sorted, without the directory.
+// Names returns the names of the captures, sorted, without directory and ".pcap".
 func Names() ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(dir(), "*.pcap"))
 	if err == nil && len(files) == 0 {
@@ -54,7 +54,7 @@ func dir() string {
 	return filepath.Join(filepath.Dir(here), "..", "testdata", "captures")
 }
 
-// Read gives the connections of a capture in the order of their SYNs.
+// Read returns the connections of a capture in the order of their SYNs.
 func Read(name string) ([]Conn, error) {
 	b, err := os.ReadFile(filepath.Join(dir(), name+".pcap"))
 	if err != nil {
@@ -67,9 +67,9 @@ func Read(name string) ([]Conn, error) {
 	return t.conns(), nil
 }
 
-// A pcap file is a header of 24 octets and records, each with a header of 16
-// that has the captured length at 8. All captures here are of Ethernet, written
-// on little-endian machines.
+// A pcap file has a header of 24 octets and then records. Each record has a header of
+// 16 octets, with the captured length at offset 8. All captures here are of Ethernet
+// and were written on little-endian machines.
 const (
 	fileMagic    = 0xa1b2c3d4
 	fileLen      = 24
@@ -96,18 +96,18 @@ func records(b []byte, fn func(gopacket.Packet)) error {
 	return nil
 }
 
-// end is one end of a connection: address and port.
+// end is the address and port of one end of a connection.
 type end struct{ addr, port string }
 
-// half is what one end sends to another.
+// half is one direction of a connection.
 type half struct {
 	from, to end
-	first    bool   // sent the SYN without ACK
-	isn      uint32 // of the SYN
+	first    bool   // its SYN had no ACK
+	isn      uint32 // sequence number of the SYN
 	pieces   []piece
 }
 
-// piece is a segment's payload, at an offset behind the SYN.
+// piece is the payload of a segment with its offset in the stream.
 type piece struct {
 	at   uint32
 	data []byte
@@ -135,7 +135,7 @@ func (t *tracker) frame(p gopacket.Packet) {
 	}
 }
 
-// find is the latest half between two ends.
+// find returns the latest half between two ends, or nil.
 func (t *tracker) find(from, to end) *half {
 	for _, h := range slices.Backward(t.halves) {
 		if h.from == from && h.to == to {
@@ -145,7 +145,7 @@ func (t *tracker) find(from, to end) *half {
 	return nil
 }
 
-// conns pairs each half that began with the next one in the other direction.
+// conns combines each half of a client with the next half in the other direction.
 func (t *tracker) conns() (conns []Conn) {
 	for i, c := range t.halves {
 		if !c.first {
@@ -161,7 +161,7 @@ func (t *tracker) conns() (conns []Conn) {
 	return conns
 }
 
-// stream puts the pieces into order.
+// stream puts the pieces into the order of the stream.
 func (h *half) stream() (s Stream) {
 	pieces := slices.Clone(h.pieces)
 	slices.SortStableFunc(pieces, func(a, b piece) int { return int(a.at) - int(b.at) })

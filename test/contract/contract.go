@@ -1,5 +1,5 @@
-// Package contract is what every stream.Stream owes its upper-layer protocol
-// and the reverse, as tests. The kernel port and the engine both pass them.
+// Package contract tests the contract between a stream.Stream and its upper-layer
+// protocol. The kernel port and the engine both run these tests.
 package contract
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// End is a side of a Pair.
+// End names one end of a Pair.
 type End int
 
 // The two ends.
@@ -19,28 +19,28 @@ const (
 	B
 )
 
-// Other is the opposite end.
+// Other returns the opposite end.
 func (e End) Other() End { return 1 - e }
 
-// Pair is two connected streams. Time may be real or virtual: the tests only
-// wait for conditions.
+// Pair is two connected streams. Its time may be real or virtual, because the tests
+// wait only for conditions.
 type Pair interface {
-	// Start gives each end its upper-layer protocol and lets the connection
-	// run. It is called once, before anything else.
+	// Start gives each end its upper-layer protocol and starts the connection. It is
+	// called once, before all other methods.
 	Start(a, b stream.ULP)
 
-	// Doorbell makes an end call its ULP's Transmit. It may be called after
-	// the end's connection has ended, too.
+	// Doorbell makes an end call its ULP's Transmit. It may also be called after the
+	// end's connection has ended.
 	Doorbell(End)
 
-	// Until runs both ends until cond is true and reports whether that came:
-	// it gives up after a time that only a mistake takes (at least 10 s, real
-	// or virtual). While cond runs no ULP method does; it is called again and
-	// again, also when nothing has happened.
+	// Until runs both ends until cond returns true. It returns false if that takes so
+	// long that something must be wrong: at least 10 s of real or virtual time. No ULP
+	// method runs during a call of cond. Until calls cond repeatedly, even if nothing
+	// has happened.
 	Until(cond func() bool) bool
 }
 
-// Make builds a fresh Pair and registers its end with t.Cleanup.
+// Make makes a new Pair and registers the Pair's end with t.Cleanup.
 type Make func(t testing.TB) Pair
 
 // Run runs all contract tests.
@@ -71,8 +71,8 @@ func Run(t *testing.T, make Make) {
 	}
 }
 
-// Serialize wraps a ULP so that its methods hold mu: what a Pair in real time
-// needs for Until.
+// Serialize wraps a ULP so that its methods hold mu. A Pair in real time needs this for
+// Until.
 func Serialize(mu *sync.Mutex, u stream.ULP) stream.ULP { return &serialized{mu, u} }
 
 type serialized struct {

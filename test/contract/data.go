@@ -7,7 +7,7 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// bothWays moves much data in both directions at once.
+// bothWays sends much data in both directions at once.
 func bothWays(t *testing.T, p Pair) {
 	const n = 8<<20 + 11
 	a := octets.NewTransfer(octets.Plan{Send: n, Seed: 1, Expect: n + 5, PeerSeed: 2})
@@ -16,7 +16,7 @@ func bothWays(t *testing.T, p Pair) {
 	transferred(t, p, a, b)
 }
 
-// transferred waits for two transfers and compares their checksums.
+// transferred waits for the end of two transfers and compares their checksums.
 func transferred(t *testing.T, p Pair, a, b *octets.Transfer) {
 	t.Helper()
 	done := func(c <-chan struct{}) bool {
@@ -38,7 +38,7 @@ func transferred(t *testing.T, p Pair, a, b *octets.Transfer) {
 	}
 }
 
-// echo sends pieces of 100 octets to an echo and gets the same back.
+// echo sends pieces of 100 octets to an echo and expects the same octets back.
 func echo(t *testing.T, p Pair) {
 	const n = 300_000
 	a := octets.NewTransfer(octets.Plan{Send: n, Seed: 3, Expect: n, PeerSeed: 3, Chunk: 100})
@@ -60,7 +60,7 @@ func echo(t *testing.T, p Pair) {
 	}
 }
 
-// pieces consumes in sizes that fit no border of segments or views.
+// pieces consumes octets in sizes that do not match the borders of segments or views.
 func pieces(t *testing.T, p Pair) {
 	a, b := probes(t)
 	sent := pattern(200_000, 4)
@@ -81,7 +81,7 @@ func pieces(t *testing.T, p Pair) {
 	same(t, b, sent, 4)
 }
 
-// closeAtEOF is a transmit function that closes when the peer has closed.
+// closeAtEOF returns a transmit function that closes when the peer has closed.
 func (p *probe) closeAtEOF() func(stream.Stream) {
 	return func(s stream.Stream) {
 		if s.EOF() {
@@ -90,7 +90,7 @@ func (p *probe) closeAtEOF() func(stream.Stream) {
 	}
 }
 
-// shownAgain leaves octets and finds them at the front of the next views.
+// shownAgain does not consume octets, and expects them at the start of the next views.
 func shownAgain(t *testing.T, p Pair) {
 	a, b := probes(t)
 	sent := pattern(1000, 5)
@@ -100,7 +100,7 @@ func shownAgain(t *testing.T, p Pair) {
 		if !more {
 			n = 400
 		}
-		for a.faults == 0 && len(a.got) < n { // a.got is what was emitted
+		for a.faults == 0 && len(a.got) < n { // a.got holds the octets that a has emitted
 			m := s.Emit(100)
 			if m == nil {
 				return
@@ -119,7 +119,7 @@ func shownAgain(t *testing.T, p Pair) {
 		if i := octets.Pattern(5).Differs(all, uint64(len(b.got))); i >= 0 {
 			t.Errorf("shown octet %d is wrong", i)
 		}
-		if len(all) >= 1000-len(b.got) { // all is there: now take it
+		if len(all) >= 1000-len(b.got) { // all octets have arrived: now consume them
 			b.got = append(b.got, all...)
 			s.Consume(len(all))
 		} else if len(b.got) == 0 && len(all) >= 200 {
@@ -135,11 +135,11 @@ func shownAgain(t *testing.T, p Pair) {
 	same(t, b, sent, 5)
 }
 
-// noRoom fills the path to a receiver that does not consume. When it begins to,
-// Transmit is called without a doorbell.
+// noRoom fills the path to a receiver that does not consume. When the receiver begins
+// to consume, Transmit must be called without a doorbell.
 func noRoom(t *testing.T, p Pair) {
 	a, b := probes(t)
-	const limit = 256 << 20 // more than any path holds
+	const limit = 256 << 20 // more than the capacity of any path
 	emitted, full, stop := uint64(0), false, false
 	a.transmit = func(s stream.Stream) {
 		for !stop && emitted < limit {
@@ -197,7 +197,7 @@ func noRoom(t *testing.T, p Pair) {
 	}
 }
 
-// sizes emits pieces of 1 octet up to MaxEmit.
+// sizes emits pieces of 1 octet to MaxEmit octets.
 func sizes(t *testing.T, p Pair) {
 	a, b := probes(t)
 	next, pos := 1, uint64(0)

@@ -8,7 +8,7 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// emptyEnd: a close without any octet is an event of its own.
+// emptyEnd checks that a close without any octet is reported.
 func emptyEnd(t *testing.T, p Pair) {
 	a, b := probes(t)
 	a.transmit = closeWrite
@@ -27,7 +27,8 @@ func emptyEnd(t *testing.T, p Pair) {
 	}
 }
 
-// endBehind: EOF comes when the last octet has been consumed, not earlier.
+// endBehind checks that EOF is reported when the last octet has been consumed, and not
+// earlier.
 func endBehind(t *testing.T, p Pair) {
 	a, b := probes(t)
 	sent := pattern(3000, 8)
@@ -62,7 +63,7 @@ func endBehind(t *testing.T, p Pair) {
 	}
 }
 
-// halfClose: when one side has closed, the other goes on sending.
+// halfClose checks that one side can still send after the other side has closed.
 func halfClose(t *testing.T, p Pair, first End) {
 	a, b := probes(t)
 	ends := [2]*probe{a, b}
@@ -80,7 +81,7 @@ func halfClose(t *testing.T, p Pair, first End) {
 	}
 }
 
-// closeAtOnce: both FINs may cross.
+// closeAtOnce lets both sides close at the same time, so that the FINs may cross.
 func closeAtOnce(t *testing.T, p Pair) {
 	a, b := probes(t)
 	a.transmit = a.writer([]byte("from A"), closeWrite)
@@ -92,7 +93,7 @@ func closeAtOnce(t *testing.T, p Pair) {
 	}
 }
 
-// emitAfterClose: CloseWrite is final, and may be said twice.
+// emitAfterClose checks that CloseWrite is final and may be called twice.
 func emitAfterClose(t *testing.T, p Pair) {
 	a, b := probes(t)
 	a.transmit = func(s stream.Stream) {
@@ -110,7 +111,8 @@ func emitAfterClose(t *testing.T, p Pair) {
 	}
 }
 
-// abort: the peer is reset, we are told that it was us.
+// abort checks that Abort resets the peer, and that the aborting side gets its own
+// error.
 func abort(t *testing.T, p Pair, inTransmit bool) {
 	a, b := probes(t)
 	aborting := func(s stream.Stream) {
@@ -129,7 +131,7 @@ func abort(t *testing.T, p Pair, inTransmit bool) {
 	ended(t, p, a, b, stream.ErrAborted, stream.ErrReset)
 }
 
-// abortBusy: the same while both sides send.
+// abortBusy does the same as abort while both sides send.
 func abortBusy(t *testing.T, p Pair) {
 	a, b := probes(t)
 	forever := func(s stream.Stream) {
@@ -154,8 +156,8 @@ func abortBusy(t *testing.T, p Pair) {
 	ended(t, p, a, b, stream.ErrReset, stream.ErrAborted)
 }
 
-// deadline: Transmit comes when the time has come, and only a new deadline
-// makes it come again.
+// deadline checks that Transmit is called when the deadline has passed, and again only
+// after a new deadline.
 func deadline(t *testing.T, p Pair) {
 	const delay = 30 * time.Millisecond
 	a, b := probes(t)
@@ -191,7 +193,7 @@ func deadline(t *testing.T, p Pair) {
 	})
 }
 
-// doorbell: each leads to a Transmit.
+// doorbell checks that each doorbell leads to a call of Transmit.
 func doorbell(t *testing.T, p Pair) {
 	a, b := probes(t)
 	p.Start(a, b)

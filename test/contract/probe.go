@@ -9,21 +9,22 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// probe is a ULP that a test scripts. It watches the rules that hold always.
+// probe is a ULP with functions that a test supplies. It also checks the rules that
+// always hold.
 type probe struct {
 	t    testing.TB
 	name string
 
-	receive  func(s stream.Stream) // nil: consume everything
-	transmit func(s stream.Stream) // nil: nothing
+	receive  func(s stream.Stream) // nil means: consume everything
+	transmit func(s stream.Stream) // nil means: do nothing
 	deadline clock.Instant
 
-	got      []byte // by the default receive
-	eof      bool   // EOF has been seen
+	got      []byte // octets that consumeAll received
+	eof      bool   // EOF was reported
 	faults   int
-	err      error // of Fault
+	err      error // the error given to Fault
 	lastTime clock.Instant
-	sends    int // calls of Transmit
+	sends    int // number of calls of Transmit
 }
 
 func (p *probe) step(now clock.Instant) {
@@ -64,7 +65,7 @@ func (p *probe) Fault(now clock.Instant, err error) {
 
 func (p *probe) Deadline() clock.Instant { return p.deadline }
 
-// consumeAll takes whatever is there, view by view.
+// consumeAll consumes all received octets, a few views at a time.
 func (p *probe) consumeAll(s stream.Stream) {
 	var views [3][]byte
 	for {
@@ -87,7 +88,7 @@ func (p *probe) consumeAll(s stream.Stream) {
 	}
 }
 
-// writer is a transmit function that emits b and then does last, once.
+// writer returns a transmit function that emits b and then calls last once.
 func (p *probe) writer(b []byte, last func(s stream.Stream)) func(stream.Stream) {
 	done := false
 	return func(s stream.Stream) {
@@ -113,12 +114,12 @@ func (p *probe) writer(b []byte, last func(s stream.Stream)) func(stream.Stream)
 func closeWrite(s stream.Stream) { s.CloseWrite() }
 func nothing(stream.Stream)      {}
 
-// probes returns one for each end.
+// probes returns a probe for each end.
 func probes(t testing.TB) (a, b *probe) {
 	return &probe{t: t, name: "A"}, &probe{t: t, name: "B"}
 }
 
-// until fails the test when the condition does not come.
+// until ends the test if the condition does not become true.
 func until(t testing.TB, p Pair, what string, cond func() bool) {
 	t.Helper()
 	if !p.Until(cond) {
@@ -126,14 +127,14 @@ func until(t testing.TB, p Pair, what string, cond func() bool) {
 	}
 }
 
-// do changes what both the test and the ULPs look at.
+// do runs f while no ULP method runs.
 func do(t testing.TB, p Pair, f func()) {
 	t.Helper()
 	until(t, p, "a moment", func() bool { f(); return true })
 }
 
-// ended waits for both ends' Fault and demands their errors (nil: orderly),
-// and that nothing is called afterwards.
+// ended waits for the Fault of both ends and checks their errors. nil means an orderly
+// end. It also checks that Fault is called only once.
 func ended(t testing.TB, pair Pair, a, b *probe, wantA, wantB error) {
 	t.Helper()
 	until(t, pair, "the end of both sides", func() bool { return a.faults > 0 && b.faults > 0 })
@@ -154,14 +155,14 @@ func ended(t testing.TB, pair Pair, a, b *probe, wantA, wantB error) {
 	}
 }
 
-// pattern is n octets to send.
+// pattern returns n octets to send.
 func pattern(n int, seed octets.Pattern) []byte {
 	b := make([]byte, n)
 	seed.Fill(b, 0)
 	return b
 }
 
-// same compares what came with what was sent.
+// same compares the received octets with want.
 func same(t testing.TB, p *probe, want []byte, seed octets.Pattern) {
 	t.Helper()
 	if len(p.got) != len(want) {

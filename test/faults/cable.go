@@ -14,33 +14,35 @@ import (
 // Config describes a cable. The zero value is a cable without faults.
 type Config struct {
 	MTU  int    // octets; 0 means 1500
-	Seed uint64 // of its random faults
+	Seed uint64 // seed of the random faults
 
-	// Delay is how much longer a late segment takes, if the delay is not random and at most MostLate. With Late at
-	// 100% it is the delay of the cable.
+	// Delay is the delay of a late segment. With Late at 100% it is the delay of the
+	// cable. 0 means a random delay of at most MostLate.
 	Delay time.Duration
 
-	// Rate is how many bits a second a cable with Delay carries, Ethernet headers included. A segment that would wait
-	// for longer than two Delays and 10 ms is lost. 0: as many as this process can forward.
+	// Rate is the capacity of a cable with Delay in bits per second, Ethernet headers
+	// included. The cable drops a segment that would wait for longer than two Delays
+	// and 10 ms. 0 means no limit.
 	Rate float64
 
-	// Routed puts a router between the hosts, which are then in two networks. The kernel forwards the packets, and
-	// reports those that are too big. It can neither deliver twice nor late.
+	// Routed puts a router between the hosts, which are then in two networks. The
+	// kernel forwards the packets, and reports packets that are too big. A routed cable
+	// cannot deliver a segment twice or late.
 	Routed bool
 
-	// Intruder adds a third host. Everything that it sends arrives at side A.
+	// Intruder adds a third host. Side A receives everything that this host sends.
 	Intruder bool
 }
 
-// Cable is two hosts and the path between them. Only one goroutine may use it, except for Do.
+// Cable connects two hosts. Only one goroutine may use it, except for Do.
 type Cable struct {
-	Ends     [2]pair.End // of the hosts, by side
-	Intruder pair.End    // if there is one
+	Ends     [2]pair.End // the hosts, by side
+	Intruder pair.End    // the third host, with Config.Intruder
 
 	hosts    [2]place
-	inner    [2]place // the interfaces that the hosts' interfaces are connected to
-	stranger place    // the intruder's
-	ways     [2]*way  // by sender
+	inner    [2]place // the other ends of the hosts' interfaces
+	stranger place    // the intruder's interface
+	ways     [2]*way  // by sending side
 	undo     []func() error
 }
 
@@ -79,7 +81,7 @@ func (k *Cable) build(c Config) error {
 	return nil
 }
 
-// newPair makes a pair that is closed with the cable.
+// newPair makes a pair. Close closes it with the cable.
 func (k *Cable) newPair(c pair.Config) (*pair.Pair, error) {
 	p, err := pair.New(c)
 	if err == nil {
@@ -88,7 +90,7 @@ func (k *Cable) newPair(c pair.Config) (*pair.Pair, error) {
 	return p, err
 }
 
-// layDirect makes two pairs: the hosts are the outer ends.
+// layDirect makes two pairs. The outer ends are the hosts.
 func (k *Cable) layDirect(c Config) error {
 	for side := range k.hosts {
 		p, err := k.newPair(pair.Config{MTU: c.MTU})
@@ -101,7 +103,7 @@ func (k *Cable) layDirect(c Config) error {
 	return nil
 }
 
-// layRouted makes a pair with a router that is no bottleneck.
+// layRouted makes a pair with a router, which does not limit the rate.
 func (k *Cable) layRouted(c Config) error {
 	p, err := k.newPair(pair.Config{MTU: c.MTU, Router: &pair.Router{Rate: 2e9, Queue: 1 << 22}})
 	if err != nil {
@@ -113,7 +115,7 @@ func (k *Cable) layRouted(c Config) error {
 	return nil
 }
 
-// splice puts a program on both sides of the middle.
+// splice attaches a program to both inner interfaces.
 func (k *Cable) splice(c Config) (err error) {
 	for side := range k.ways {
 		from, to := k.inner[side], k.inner[1-side]
@@ -131,7 +133,7 @@ func (k *Cable) splice(c Config) (err error) {
 	return err
 }
 
-// newWay makes a way that is closed with the cable.
+// newWay makes a way. Close closes it with the cable.
 func (k *Cable) newWay(from, to place, seed uint64, routed bool) (*way, error) {
 	w, err := newWay(from, to, seed, routed)
 	if err == nil {
@@ -152,7 +154,7 @@ func (k *Cable) intrude(c Config) error {
 	return err
 }
 
-// Do runs f in a host's namespace, as pair.Pair does.
+// Do runs f in the namespace of a host, as pair.Pair does.
 func (k *Cable) Do(side pair.Side, f func() error) error { return k.hosts[side].do(f) }
 
 // DoIntruder runs f in the intruder's namespace.
@@ -183,7 +185,7 @@ func (k *Cable) Set(side pair.Side, p Plan) error {
 	return nil
 }
 
-// Tally returns what has happened to the segments that a side sent.
+// Tally returns the counters of the segments that a side sent.
 func (k *Cable) Tally(side pair.Side) (Tally, error) {
 	t, err := k.ways[side].tally()
 	if err != nil {

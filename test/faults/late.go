@@ -11,11 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MostLate is the longest random delay of a segment, on a machine that is not busy.
+// MostLate is the longest random delay of a segment if the machine is not busy.
 const MostLate = 4 * time.Millisecond
 
-// latecomers receive the segments that the programs pass to the kernel, and forward each some time later. The kernel
-// itself drops them, because they are for another host.
+// latecomers receives the late segments, which the programs pass to the kernel, and
+// sends each some time later. The kernel itself drops these segments, because they are
+// for another host.
 type latecomers struct {
 	doors   [2]*os.File // sockets on the interfaces between the hosts
 	reading sync.WaitGroup
@@ -45,20 +46,20 @@ func newLatecomers(a, b place, c Config) (l *latecomers, err error) {
 	return l, nil
 }
 
-// longWay is one direction of a long cable.
+// longWay is one direction of a cable with a delay.
 type longWay struct {
 	Config
-	free    time.Time // when everything that has arrived will have left
+	free    time.Time // time at which all queued segments will have left
 	packets chan delayed
 }
 
-// delayed is a segment on a long way, and the time of its arrival.
+// delayed is a segment in flight with its time of arrival.
 type delayed struct {
 	at    time.Time
 	frame []byte
 }
 
-// take queues a segment that has arrived, if there is room.
+// take queues an arriving segment if the queue has room.
 func (w *longWay) take(now time.Time, frame []byte) {
 	wait := max(0, w.free.Sub(now))
 	if wait > w.room() {
@@ -71,15 +72,15 @@ func (w *longWay) take(now time.Time, frame []byte) {
 	w.packets <- delayed{w.free.Add(w.Delay), frame}
 }
 
-// room returns how long a segment may wait before it leaves: a round trip, and 10 ms because this process does not
-// always run.
+// room returns how long a segment may wait before it leaves. It is a round trip, plus
+// 10 ms because the scheduler may delay this process.
 func (w *longWay) room() time.Duration { return 2*w.Delay + 10*time.Millisecond }
 
 // sendInOrder sends each segment when it is due.
 func (w *longWay) sendInOrder(out *os.File) {
 	for d := range w.packets {
 		time.Sleep(time.Until(d.at))
-		out.Write(d.frame) // a full cable loses it, which is allowed
+		out.Write(d.frame) // if the interface drops the segment, that is an allowed loss
 	}
 }
 
@@ -88,12 +89,13 @@ func (l *latecomers) sendByChance(out *os.File, frame []byte, luck *rand.Rand) {
 	l.sending.Add(1)
 	time.AfterFunc(time.Duration(luck.Int64N(int64(MostLate))), func() {
 		defer l.sending.Done()
-		out.Write(frame) // a full cable loses it, which is allowed
+		out.Write(frame) // if the interface drops the segment, that is an allowed loss
 	})
 }
 
-// openDoor makes a socket that receives what arrives at an interface and the program passes to the kernel, and that
-// sends without a queue.
+// openDoor makes a packet socket on an interface. The socket receives the arriving
+// packets that the program passes to the kernel. It sends without a queueing
+// discipline.
 func openDoor(p place) (door *os.File, err error) {
 	err = p.do(func() error {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -120,15 +122,15 @@ func openDoor(p place) (door *os.File, err error) {
 
 func bigEndian(n uint16) uint16 { return n<<8 | n>>8 }
 
-// pass passes what arrives at in to send, until close.
+// pass calls send for each frame that arrives at in, until close.
 func (l *latecomers) pass(in *os.File, send func(frame []byte)) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := in.Read(buf)
 		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded): // close
+		case errors.Is(err, os.ErrDeadlineExceeded): // close was called
 			return
-		case err != nil: // the interface is down: nothing arrives
+		case err != nil: // the interface is down, so nothing arrives
 			time.Sleep(time.Millisecond)
 			continue
 		}
@@ -136,7 +138,7 @@ func (l *latecomers) pass(in *os.File, send func(frame []byte)) {
 	}
 }
 
-// close ends everything, after sending what is in flight.
+// close sends the segments in flight and ends the goroutines.
 func (l *latecomers) close() error {
 	var errs []error
 	for _, d := range l.doors {

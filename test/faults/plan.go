@@ -4,40 +4,40 @@ import "fmt"
 
 // Plan is the faults for the TCP segments of one direction (struct plan). The zero Plan has no faults.
 type Plan struct {
-	Drop  Rate // lost
-	Spoil Rate // one bit of the packet is inverted, which a checksum detects
-	Swap  Rate // two words of the payload change places, which TCP's checksum does not detect
+	Drop  Rate // the segment is lost
+	Spoil Rate // one bit of the packet is inverted; a checksum detects this
+	Swap  Rate // two words of the payload change places; TCP's checksum does not detect this
 	Twice Rate // delivered twice in a row
 	Late  Rate // delivered up to MostLate late, after later segments
 
 	Swaps   uint32 // at most this many segments are swapped
-	FINs    uint32 // this many FINs are lost, the first ones
-	Largest uint32 // octets; larger IP packets are dropped. 0: none
+	FINs    uint32 // number of FINs to drop, from the first on
+	Largest uint32 // larger IP packets, in octets, are dropped; 0 means no limit
 }
 
-// planned is a Plan as the program reads it.
+// planned is a Plan in the layout that the program reads.
 type planned struct {
 	Plan
-	Routed uint32 // the kernel forwards packets, not the program
+	Routed uint32 // not 0 if the kernel forwards packets instead of the program
 }
 
-// Rate is a share of all segments, in 65536ths.
+// Rate is a share of all segments, in units of 1/65536.
 type Rate uint32
 
 // Percent returns p percent as a Rate.
 func Percent(p float64) Rate { return Rate(p / 100 * 65536) }
 
-// Tally counts what has happened in one direction (struct tally).
+// Tally counts the events of one direction (struct tally).
 type Tally struct {
-	State    uint64 // of the random generator, never 0
-	Segments uint64 // that arrived
+	State    uint64 // state of the random generator, never 0
+	Segments uint64 // segments that arrived
 	Dropped  uint64
 	Spoilt   uint64
 	Swapped  uint64
 	Twice    uint64
 	Late     uint64
-	FINs     uint64 // lost because of Plan.FINs
-	Vanished uint64 // dropped because of Plan.Largest
+	FINs     uint64 // FINs lost because of Plan.FINs
+	Vanished uint64 // packets dropped because of Plan.Largest
 }
 
 func (t Tally) String() string {

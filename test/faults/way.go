@@ -10,7 +10,7 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// place is an interface, and the way into its namespace.
+// place is an interface with its namespace.
 type place struct {
 	pair.End
 	do func(func() error) error
@@ -20,14 +20,15 @@ func placeOf(p *pair.Pair, side pair.Side) place {
 	return place{p.Ends[side], func(f func() error) error { return p.Do(side, f) }}
 }
 
-// way is the program on one interface, from which packets leave by another.
+// way is the program on one interface. Packets leave through another interface.
 type way struct {
 	faultsObjects
 	link   link.Link
 	routed bool
 }
 
-// newWay puts the program on from. Packets leave by to, or where the kernel in from's namespace forwards them.
+// newWay attaches the program to from. Packets leave through to. If routed is true, the
+// kernel in from's namespace forwards them.
 func newWay(from, to place, seed uint64, routed bool) (w *way, err error) {
 	w = &way{routed: routed}
 	if err := loadFaultsObjects(&w.faultsObjects, nil); err != nil {
@@ -52,7 +53,8 @@ func newWay(from, to place, seed uint64, routed bool) (w *way, err error) {
 	return w, w.attach(from)
 }
 
-// leadTo makes packets leave by an interface. Its index is valid in its own namespace.
+// leadTo sets the interface through which packets leave. The interface's index is valid
+// in its own namespace.
 func (w *way) leadTo(to place) error {
 	return to.do(func() error {
 		for i := range uint32(2) {
@@ -64,8 +66,8 @@ func (w *way) leadTo(to place) error {
 	})
 }
 
-// attach attaches the program to from, in native mode. Frames must reach the program as they arrived, so from must
-// not merge them.
+// attach attaches the program to from, in native mode. from must not merge frames,
+// because the program must see each frame as it arrived.
 func (w *way) attach(from place) error {
 	return from.do(func() (err error) {
 		w.link, err = link.AttachXDP(link.XDPOptions{
@@ -78,7 +80,7 @@ func (w *way) attach(from place) error {
 	})
 }
 
-// set makes p the plan from now on.
+// set replaces the plan.
 func (w *way) set(p Plan) error {
 	all := planned{Plan: p}
 	if w.routed {

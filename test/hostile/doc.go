@@ -1,6 +1,7 @@
-// Package hostile tests the verbs against hand-made peers, which break every rule that a peer can break, over the
-// offloaded path and over the kernel port, with the same tables.
+// Package hostile tests the verbs against hand-made peers. These peers break every rule
+// that a peer can break. The same tables run over the offloaded path and over the
+// kernel port.
 //
-// rig_test.go makes an adapter, victim_test.go one QP of it with everything that it could lose. The other files have
-// one subject each.
+// rig_test.go makes an adapter. victim_test.go makes one QP of this adapter, with
+// everything that the QP could lose. Each other file has one subject.
 package hostile

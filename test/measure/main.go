@@ -1,15 +1,15 @@
-// Command measure prints what the shape of the code can be judged by: for each
-// package, how many references between its files point up, and which structs have
-// many fields. With -comments it prints comments, chosen at random, for a reader to
-// judge. It judges nothing itself.
+// Command measure prints numbers for judging the shape of the code. For each package it
+// prints how many references between files point up, and which structs have many
+// fields. With -comments it prints comments chosen at random, for a reader to judge. It
+// gives no verdict itself.
 //
 //	go run ./test/measure
 //	go run ./test/measure -comments 100 -seed 7
 //
-// A reference points up if the file that it is in stands below the file that
-// declares what it names, in the best drawing of the package: the order of its
-// files in which the fewest references point up. The search for that order starts
-// from random orders and moves one file at a time, so the number is an upper bound.
+// The files of a package are put in an order from top to bottom. A reference points up
+// if its file is below the file that declares the name. measure searches for the order
+// with the fewest references that point up. The search starts from random orders and
+// moves one file at a time, so the number is an upper bound.
 package main
 
 import (
@@ -62,8 +62,8 @@ func main() {
 	}
 }
 
-// pointUp returns how many pairs of files of p refer to each other against the
-// drawing's direction, and how many pairs refer to each other at all.
+// pointUp returns how many pairs of files of p refer to each other upwards in the best
+// order, and how many pairs refer to each other at all.
 func pointUp(p *packages.Package) (up, all int) {
 	uses := make(map[[2]string]bool)
 	file := func(o types.Object) string { return p.Fset.Position(o.Pos()).Filename }
@@ -88,8 +88,8 @@ func pointUp(p *packages.Package) (up, all int) {
 	return fewest(order, uses), len(uses)
 }
 
-// fewest searches for the order of files in which the fewest references point
-// up, and returns their number.
+// fewest searches for the order of files in which the fewest references point up, and
+// returns their number.
 func fewest(order []string, uses map[[2]string]bool) int {
 	rng := rand.New(rand.NewPCG(1, 1))
 	best := count(order, uses)
@@ -106,14 +106,14 @@ func fewest(order []string, uses map[[2]string]bool) int {
 	return best
 }
 
-// settle moves the file at i to where the fewest of its references point up, and
-// reports whether that is better than where it was.
+// settle moves the file at i to the place where the fewest of its references point up.
+// It returns false if the file is at the best place already.
 func settle(order []string, i int, uses map[[2]string]bool) bool {
 	gain, at := 0, i
 	for _, step := range []int{-1, 1} {
 		sum := 0
 		for j := i + step; j >= 0 && j < len(order); j += step {
-			above, below := order[i], order[j] // as they stand when step is 1
+			above, below := order[i], order[j] // the order if step is 1
 			if step < 0 {
 				above, below = below, above
 			}
@@ -153,7 +153,7 @@ func count(order []string, uses map[[2]string]bool) (up int) {
 	return up
 }
 
-// printWide lists the structs of p with more than most fields.
+// printWide lists the structs of p that have more fields than most.
 func printWide(p *packages.Package, most int) {
 	scope := p.Types.Scope()
 	for _, name := range scope.Names() {
@@ -164,7 +164,7 @@ func printWide(p *packages.Package, most int) {
 	}
 }
 
-// printComments prints n comments of the packages, chosen with seed.
+// printComments prints n comments of the packages, chosen at random with seed.
 func printComments(pkgs []*packages.Package, n int, seed uint64) {
 	var all []*ast.CommentGroup
 	where := make(map[*ast.CommentGroup]string)

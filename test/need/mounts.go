@@ -11,16 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountsVariable is set in the copy of a test program that has mounts of its
-// own.
+// mountsVariable is set in the copy of a test program that has its own mounts.
 const mountsVariable = "STAG_OWN_MOUNTS"
 
-// OwnMounts gives a test program that runs as root a BPF file system and a /run
-// that no other process sees and that vanish with it. TestMain calls it before
-// anything else. OwnMounts runs the program again in a mount namespace of its own
-// and exits with what that copy exits with; it returns in the copy. For a user
-// without rights it returns at once: tests that need mounts need root, and say
-// so. The copy is killed when its parent dies.
+// OwnMounts gives a test program that runs as root its own BPF file system and its own
+// /run. No other process sees these mounts, and they vanish with the program. TestMain
+// must call OwnMounts first. OwnMounts runs the program again in a new mount namespace
+// and exits with the exit code of this copy. It returns only in the copy. For a user
+// without rights it returns at once: tests that need mounts need root, and skip. The
+// copy is killed when its parent dies.
 func OwnMounts() {
 	switch {
 	case os.Geteuid() != 0:
@@ -34,9 +33,9 @@ func OwnMounts() {
 	}
 }
 
-// hide covers what tests write to.
+// hide mounts empty file systems over the directories that tests write to.
 func hide() error {
-	os.Unsetenv(mountsVariable) // what this process starts is no copy
+	os.Unsetenv(mountsVariable) // programs that this process starts need their own mounts
 	for _, m := range []struct{ kind, at, options string }{
 		{"bpf", "/sys/fs/bpf", ""},
 		{"tmpfs", "/run", "mode=755"},
@@ -48,10 +47,9 @@ func hide() error {
 	return nil
 }
 
-// again runs this program in a mount namespace of its own and returns its exit
-// code.
+// again runs this program in a new mount namespace and returns its exit code.
 func again() int {
-	runtime.LockOSThread() // the copy dies with the thread that started it
+	runtime.LockOSThread() // the copy dies when the thread that started it ends
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), mountsVariable+"=1")
@@ -65,5 +63,5 @@ func again() int {
 		fmt.Fprintf(os.Stderr, "run the tests in a mount namespace: %v\n", err)
 		return 1
 	}
-	return max(1, failed.ExitCode()) // -1: a signal ended the copy
+	return max(1, failed.ExitCode()) // -1 means that a signal ended the copy
 }

@@ -1,10 +1,10 @@
-// Package need says what a test cannot do without: root, network namespaces,
-// AF_XDP, a program. Where it is missing the test skips with one line that
-// says why, unless the variable STAG_NEED names it, or is "all": then the test
-// fails, so that nothing vanishes quietly where everything is expected to run.
+// Package need checks for what a test requires: root, network namespaces, AF_XDP, a
+// program. If it is missing, the test skips with one line that says why. But if the
+// variable STAG_NEED names the requirement or is "all", the test fails. So no test is
+// skipped unnoticed on a machine that must run all tests.
 //
-// STAG_NEED is a comma list of "root", "netns", "afxdp", names of programs
-// and of congestion controls.
+// STAG_NEED is a comma-separated list of "root", "netns", "afxdp", names of programs,
+// and names of congestion controls.
 package need
 
 import (
@@ -24,25 +24,25 @@ import (
 // Variable is the environment variable that turns skips into failures.
 const Variable = "STAG_NEED"
 
-// Root needs an effective user id of 0.
+// Root requires an effective user id of 0.
 func Root(t testing.TB) {
 	t.Helper()
 	verdict(t, "root", root())
 }
 
-// Netns needs the right to make a network namespace.
+// Netns requires the right to make a network namespace.
 func Netns(t testing.TB) {
 	t.Helper()
 	verdict(t, "netns", netns())
 }
 
-// XDP needs AF_XDP sockets and the right to load an XDP program.
+// XDP requires AF_XDP sockets and the right to load an XDP program.
 func XDP(t testing.TB) {
 	t.Helper()
 	verdict(t, "afxdp", xdp())
 }
 
-// Tool needs every named program in the search path.
+// Tool requires every named program in the search path.
 func Tool(t testing.TB, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -51,8 +51,9 @@ func Tool(t testing.TB, names ...string) {
 	}
 }
 
-// Congestion needs a congestion control of the kernel's: err is what choosing it on a
-// socket came to. Any error but that the kernel has none comes back.
+// Congestion requires a congestion control of the kernel. err is the result of setting
+// it on a socket. Congestion returns err unless err says that the kernel lacks the
+// congestion control.
 func Congestion(t testing.TB, name string, err error) error {
 	t.Helper()
 	if errors.Is(err, unix.ENOENT) {
@@ -61,7 +62,7 @@ func Congestion(t testing.TB, name string, err error) error {
 	return err
 }
 
-// verdict skips or fails t when err says that the thing called name is missing.
+// verdict skips or fails t if err is not nil. name is the missing requirement.
 func verdict(t testing.TB, name string, err error) {
 	t.Helper()
 	switch {
@@ -73,7 +74,7 @@ func verdict(t testing.TB, name string, err error) {
 	}
 }
 
-// demanded reports whether the comma list names the thing or everything.
+// demanded reports whether the comma-separated list contains name or "all".
 func demanded(list, name string) bool {
 	items := strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 	return slices.Contains(items, "all") || slices.Contains(items, name)
@@ -100,7 +101,7 @@ var netns = sync.OnceValue(func() error {
 		return fmt.Errorf("make a network namespace: %w", err)
 	}
 	if err := unix.Setns(home, unix.CLONE_NEWNET); err != nil {
-		// The thread stays locked: nobody else may run where it is now.
+		// The thread stays locked, because no other goroutine may run in its namespace.
 		return fmt.Errorf("return to the first network namespace: %w", err)
 	}
 	runtime.UnlockOSThread()

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// xdp opens an AF_XDP socket and loads a program that passes everything, and
-// lets both go again.
+// xdp opens an AF_XDP socket, loads a program that passes all packets, and closes both.
 var xdp = sync.OnceValue(func() error {
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package netns sets up what tests need of the kernel: two network namespaces
-// with a cable between them, and the state of their interfaces. All of it goes
-// away when the test ends. A test that lacks the rights is skipped, as package
-// need says.
+// Package netns makes what tests need from the kernel: two network namespaces with a
+// veth pair between them. It also sets the state of the interfaces. Everything is
+// removed when the test ends. A test that lacks the rights is skipped, as package need
+// says.
 package netns
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// Pair makes two namespaces with a cable between them. It needs root.
+// Pair makes two namespaces with a veth pair between them. It needs root.
 func Pair(t testing.TB, c pair.Config) *pair.Pair {
 	t.Helper()
 	need.Root(t)
@@ -27,7 +27,8 @@ func Pair(t testing.TB, c pair.Config) *pair.Pair {
 	return p
 }
 
-// XDPPair is Pair for a test that also needs AF_XDP sockets and XDP programs.
+// XDPPair does the same as Pair, for a test that also needs AF_XDP sockets and XDP
+// programs.
 func XDPPair(t testing.TB, c pair.Config) *pair.Pair {
 	t.Helper()
 	need.Root(t)
@@ -46,7 +47,7 @@ func In(t testing.TB, h Host, side pair.Side, f func() error) {
 	rig.Must(t, h.Do(side, f))
 }
 
-// SetLink takes an interface of the calling thread's namespace up or down.
+// SetLink sets an interface of the calling thread's namespace up or down.
 func SetLink(name string, up bool) error {
 	l, err := netlink.LinkByName(name)
 	if err != nil {
@@ -58,8 +59,8 @@ func SetLink(name string, up bool) error {
 	return netlink.LinkSetDown(l)
 }
 
-// Sysctl writes a setting of the calling thread's namespace. The name is a path
-// below /proc/sys/net.
+// Sysctl writes a setting of the calling thread's namespace. name is a path below
+// /proc/sys/net.
 func Sysctl(name, value string) error {
 	return os.WriteFile(filepath.Join("/proc/sys/net", name), []byte(value), 0)
 }

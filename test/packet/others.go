@@ -8,14 +8,14 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// UDP is a frame with a UDP datagram.
+// UDP describes a frame with a UDP datagram.
 type UDP struct {
 	Link
 	IP
 	Payload []byte
 }
 
-// Bytes is the frame.
+// Bytes returns the frame.
 func (p UDP) Bytes() []byte {
 	src, dst := p.addresses()
 	h := &layers.UDP{SrcPort: layers.UDPPort(src.Port()), DstPort: layers.UDPPort(dst.Port())}
@@ -27,19 +27,18 @@ func (p UDP) Bytes() []byte {
 	return p.Link.bytes(kind, packet)
 }
 
-// TooBig is a frame in which a router says that a packet of ours was too big:
-// ICMP "fragmentation needed" or ICMPv6 "packet too big". The outer ports mean
-// nothing.
+// TooBig describes a router's report that a packet of this host was too big: ICMP
+// "fragmentation needed" or ICMPv6 "packet too big". The outer ports are ignored.
 type TooBig struct {
 	Link
-	IP     // from the router
+	IP     // the source is the router
 	MTU    uint32
-	Quote  []byte // a frame of ours, Ethernet header included, tags not
-	Cut    int    // quote only this many octets of the packet; 0 means 28, in IPv6 all
-	BadSum bool   // ICMP checksum wrong
+	Quote  []byte // a frame that this host sent, with its Ethernet header and without tags
+	Cut    int    // quote only this many octets of the packet; 0 means 28 for IPv4 and all for IPv6
+	BadSum bool   // make the ICMP checksum wrong
 }
 
-// Bytes is the frame.
+// Bytes returns the frame.
 func (p TooBig) Bytes() []byte {
 	quote := p.Quote[14:]
 	src, _ := p.addresses()
@@ -76,14 +75,14 @@ func (p TooBig) icmp6(quote []byte) []byte {
 	return serialize(h, gopacket.Payload(body))
 }
 
-// Echo is a frame with an ICMP or ICMPv6 echo request.
+// Echo describes a frame with an ICMP or ICMPv6 echo request.
 type Echo struct {
 	Link
 	IP
 	Payload []byte
 }
 
-// Bytes is the frame.
+// Bytes returns the frame.
 func (p Echo) Bytes() []byte {
 	src, _ := p.addresses()
 	if src.Addr().Is4() {
@@ -102,10 +101,10 @@ func (p Echo) Bytes() []byte {
 	return p.Link.bytes(kind, packet)
 }
 
-// ARP is a frame with an ARP request of the peer for our address.
+// ARP describes a frame with an ARP request of the peer for this host's address.
 type ARP struct{ Link }
 
-// Bytes is the frame.
+// Bytes returns the frame.
 func (p ARP) Bytes() []byte {
 	src, dst := IP{}.addresses()
 	return p.Link.bytes(layers.EthernetTypeARP, serialize(&layers.ARP{
@@ -116,14 +115,14 @@ func (p ARP) Bytes() []byte {
 	}))
 }
 
-// Ethernet is a frame of any type.
+// Ethernet describes a frame of any EtherType.
 type Ethernet struct {
 	Link
 	Type    uint16
 	Payload []byte
 }
 
-// Bytes is the frame.
+// Bytes returns the frame.
 func (p Ethernet) Bytes() []byte {
 	return p.Link.bytes(layers.EthernetType(p.Type), p.Payload)
 }

@@ -1,10 +1,10 @@
-// Package packet builds Ethernet frames for tests with gopacket, so that a
-// test of our decoder does not depend on our own encoder, and the other way
-// round.
+// Package packet builds Ethernet frames for tests with gopacket. A test of stag's
+// decoder therefore does not depend on stag's encoder, and a test of the encoder does
+// not depend on the decoder.
 //
-// Each kind of frame is a struct whose zero value has sensible defaults and
-// whose Bytes method gives the frame. Mistakes in the description panic: they
-// are mistakes in the test.
+// Each kind of frame is a struct whose zero value has sensible defaults. Its Bytes
+// method returns the frame. Bytes panics at a mistake in the description, which is a
+// mistake in the test.
 package packet
 
 import (
@@ -16,13 +16,13 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// The Ethernet addresses of a frame that names none: from the peer to us.
+// These are the default Ethernet addresses of a frame from the peer to this host.
 const (
 	PeerMAC = "02:00:00:00:00:02"
 	OurMAC  = "02:00:00:00:00:01"
 )
 
-// The tuple of a frame that names none: from the peer to us.
+// These are the default IP addresses and ports of a frame from the peer to this host.
 const (
 	Peer4 = "192.0.2.2:2000"
 	Our4  = "192.0.2.1:1000"
@@ -30,33 +30,33 @@ const (
 	Our6  = "[2001:db8::1]:1000"
 )
 
-// Link is the Ethernet part of a frame.
+// Link describes the Ethernet part of a frame.
 type Link struct {
 	SrcMAC, DstMAC string   // "" means PeerMAC and OurMAC
 	VLAN           []uint16 // VLAN ids of the tags, outermost first
-	Priority       uint8    // of all tags
-	Pad            int      // octets of padding behind the packet
+	Priority       uint8    // priority in all tags
+	Pad            int      // octets of padding after the packet
 }
 
-// IP is the IP part of a frame. The family is that of the addresses.
+// IP describes the IP part of a frame. The addresses determine the IP version.
 type IP struct {
-	Src, Dst  string // address and port; "" means Peer4 and Our4, or their IPv6 kin
-	V6        bool   // with Src and Dst empty: use the IPv6 defaults
-	TTL       uint8  // or hop limit; 0 means 64
-	TOS       uint8  // or traffic class
+	Src, Dst  string // address and port; "" means Peer4 and Our4, or Peer6 and Our6 if V6 is true
+	V6        bool   // if Src and Dst are empty: use the IPv6 defaults
+	TTL       uint8  // TTL or hop limit; 0 means 64
+	TOS       uint8  // TOS or traffic class
 	ID        uint16 // IPv4
 	DF        bool   // IPv4
 	FlowLabel uint32 // IPv6
 
-	Options      int    // IPv4: this many words of options (NOPs)
-	HopByHop     bool   // IPv6: with a hop-by-hop extension header
-	Offset       uint16 // of a fragment, in units of 8 octets
+	Options      int    // IPv4: number of 32-bit words of options (NOPs)
+	HopByHop     bool   // IPv6: add a hop-by-hop extension header
+	Offset       uint16 // fragment offset, in units of 8 octets
 	More         bool   // more fragments follow
-	BadSum       bool   // IPv4: header checksum wrong
+	BadSum       bool   // IPv4: make the header checksum wrong
 	LengthChange int    // added to the IP length field
 }
 
-// bytes is the frame around a packet.
+// bytes returns the frame that contains packet.
 func (l Link) bytes(kind layers.EthernetType, packet []byte) []byte {
 	types := make([]layers.EthernetType, 0, len(l.VLAN)+1)
 	for range l.VLAN {
@@ -71,12 +71,12 @@ func (l Link) bytes(kind layers.EthernetType, packet []byte) []byte {
 	}
 	stack = append(stack, gopacket.Payload(packet))
 	frame := serialize(stack...)
-	// The encoder pads to 60 octets; software links do not.
+	// The encoder pads to 60 octets, but software links do not.
 	frame = frame[:14+4*len(l.VLAN)+len(packet)]
 	return append(frame, make([]byte, l.Pad)...)
 }
 
-// addresses is the tuple with its defaults filled in.
+// addresses returns Src and Dst with their defaults.
 func (ip IP) addresses() (src, dst netip.AddrPort) {
 	v6 := ip.V6
 	for _, s := range []string{ip.Src, ip.Dst} {
@@ -98,7 +98,7 @@ func (ip IP) addresses() (src, dst netip.AddrPort) {
 	return src, dst
 }
 
-// networkLayer is the IP header that checksums of upper layers need.
+// networkLayer is the IP header as the checksum of an upper layer needs it.
 type networkLayer interface {
 	gopacket.NetworkLayer
 	gopacket.SerializableLayer
@@ -128,7 +128,7 @@ func (ip IP) layer(proto layers.IPProtocol) (networkLayer, layers.EthernetType) 
 	return h, layers.EthernetTypeIPv4
 }
 
-// bytes is the IP packet around an upper-layer message.
+// bytes returns the IP packet that contains message.
 func (ip IP) bytes(proto layers.IPProtocol, message []byte) (packet []byte, kind layers.EthernetType) {
 	h, kind := ip.layer(proto)
 	stack := []gopacket.SerializableLayer{h}
@@ -149,7 +149,7 @@ func (ip IP) bytes(proto layers.IPProtocol, message []byte) (packet []byte, kind
 	return ip.spoil(packet, kind), kind
 }
 
-// spoil makes the packet as wrong as asked for.
+// spoil makes the changes that make the packet wrong.
 func (ip IP) spoil(b []byte, kind layers.EthernetType) []byte {
 	length := 2
 	if kind == layers.EthernetTypeIPv6 {
@@ -168,7 +168,7 @@ func (ip IP) spoil(b []byte, kind layers.EthernetType) []byte {
 	return b
 }
 
-// fixIPv4 computes the header checksum again, with gopacket's arithmetic.
+// fixIPv4 computes the header checksum anew, with gopacket's arithmetic.
 func fixIPv4(b []byte) {
 	b[10], b[11] = 0, 0
 	sum := gopacket.FoldChecksum(gopacket.ComputeChecksum(b[:4*int(b[0]&15)], 0))

@@ -8,41 +8,41 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// Sum says what the TCP checksum field holds.
+// Sum selects the contents of the TCP checksum field.
 type Sum int
 
 const (
 	SumRight   Sum = iota
-	SumWrong       // one that does not fit
-	SumPartial     // the pseudo-header's alone, as from a sender that leaves it to a device
-	SumFFFF        // 0xffff instead of 0x0000; panics where the sum is another
+	SumWrong       // a wrong checksum
+	SumPartial     // only the sum of the pseudo-header, as with transmit checksum offload
+	SumFFFF        // 0xffff instead of 0x0000; panics if the checksum is another one
 )
 
 // TS is a timestamps option.
 type TS struct{ Val, Ecr uint32 }
 
-// TCP is a frame with a TCP segment.
+// TCP describes a frame with a TCP segment.
 type TCP struct {
 	Link
 	IP
 	Seq, Ack uint32
-	Flags    string // of "FSRPAUEC"; "" means "A"
+	Flags    string // letters of "FSRPAUEC"; "" means "A"
 	Window   uint16
 	Urgent   uint16
-	TS       *TS         // written behind two NOPs
-	SACK     [][2]uint32 // written behind two NOPs
-	Raw      []byte      // further octets of options; a multiple of 4
+	TS       *TS         // written after two NOPs
+	SACK     [][2]uint32 // written after two NOPs
+	Raw      []byte      // more octets of options; the length is a multiple of 4
 	Payload  []byte
 	Sum      Sum
 }
 
-// Bytes is the frame.
+// Bytes returns the frame.
 func (p TCP) Bytes() []byte {
 	packet, kind := p.IP.bytes(layers.IPProtocolTCP, p.segment())
 	return p.Link.bytes(kind, packet)
 }
 
-// segment is the TCP header and the payload.
+// segment returns the TCP header and the payload.
 func (p TCP) segment() []byte {
 	src, dst := p.addresses()
 	h := &layers.TCP{
@@ -74,8 +74,8 @@ func (p TCP) segment() []byte {
 	return b
 }
 
-// pseudo is the folded sum of the pseudo-header, not complemented, computed
-// octet by octet.
+// pseudo returns the folded sum of the pseudo-header without the final complement. It
+// adds octet by octet.
 func (p TCP) pseudo(length int) uint16 {
 	src, dst := p.addresses()
 	sum := uint32(6 + length)

@@ -1,15 +1,14 @@
-// Package property compares two QPs that talk through two engines over a
-// simulated link with a plain model of what RDMA means: random sequences of
-// work requests must leave the same memory and the same completions, in the
-// same order, whatever the link does to the packets.
+// Package property compares two QPs with a plain model of RDMA. The QPs talk through
+// two engines over a simulated link. Random sequences of work requests must leave the
+// same memory and the same completions in the same order as the model, whatever the
+// link does to the packets.
 //
-// A sequence is made so that its outcome does not depend on time. Each side has
-// two kinds of memory: what its peer's requests change and read (remote), and
-// what its own requests read and change (local). So the two directions have
-// nothing to do with each other, and within one everything happens in the order
-// of posting, provided that what depends on a Read waits for it by a fence (RFC
-// 5040 §5.5), which the generator sees to.
+// The outcome of a sequence does not depend on time. Each side has two kinds of memory.
+// The peer's requests change and read the remote memory. The side's own requests read
+// and change the local memory. The two directions are therefore independent. Within one
+// direction everything happens in the order of posting if a request that depends on a
+// Read waits for the Read by a fence (RFC 5040 §5.5). The generator sets these fences.
 //
-// TestSequences plays them over mild networks, many in each; TestWeather over
-// those of test/scenario.
+// TestSequences plays many sequences over each of several mild networks. TestWeather
+// plays them over the networks of test/scenario.
 package property

@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// event is a line of go test -json (go doc test2json).
+// event is one line of go test -json (go doc test2json).
 type event struct {
 	Action, Package, Test, Output, ImportPath string
 }
 
-// outcome is how a test ended.
+// outcome is the result of a test.
 type outcome string
 
 const (
@@ -24,10 +24,11 @@ const (
 	skipped outcome = "skip"
 )
 
-// run is how each top-level test ended, and under an empty name its package.
+// run holds the result of each top-level test. The result of a package has an empty
+// test name.
 type run map[test]outcome
 
-// dirOf is a package's directory from the module's root.
+// dirOf returns the directory of a package below the module's root.
 func dirOf(pkg string) string {
 	if pkg == module {
 		return "."
@@ -35,8 +36,8 @@ func dirOf(pkg string) string {
 	return strings.TrimPrefix(pkg, module+"/")
 }
 
-// events calls fn for each event on r, and other for each line that is none,
-// as from commands that run before go test.
+// events calls fn for each event on r. It calls other for each line that is no event,
+// such as the output of commands that run before go test.
 func events(r io.Reader, fn func(event), other func(line []byte)) error {
 	lines := bufio.NewReader(r)
 	for {
@@ -58,17 +59,17 @@ func events(r io.Reader, fn func(event), other func(line []byte)) error {
 	}
 }
 
-// printer prints what go test prints, and a line for each test that is skipped.
+// printer prints the output of go test, and a line for each skipped test.
 type printer struct {
 	w       io.Writer
-	verbose bool // print what every test says, as go test -v
+	verbose bool // print the output of every test, as go test -v does
 	seen    run
-	said    map[test]*bytes.Buffer // by top-level test, until it ends
-	why     map[test][]string      // what a test, or a case of one, has said by itself
+	said    map[test]*bytes.Buffer // output of each top-level test until the test ends
+	why     map[test][]string      // lines that a test, or a subtest, has printed itself
 	skips   int
 }
 
-// follow collects how the tests end, and prints as p does.
+// follow collects the results of the tests on r and prints their output.
 func (p *printer) follow(r io.Reader) error {
 	p.seen, p.said, p.why = run{}, map[test]*bytes.Buffer{}, map[test][]string{}
 	return events(r, p.event, func(line []byte) { p.w.Write(line) })
@@ -95,7 +96,8 @@ func (p *printer) event(e event) {
 	}
 }
 
-// output prints or keeps what t says, which is top or a case of it.
+// output prints or keeps the text of t. t is the top-level test top or a subtest of
+// top.
 func (p *printer) output(top, t test, text string) {
 	switch {
 	case top.name == "" && text == "PASS\n" && !p.verbose:
@@ -112,11 +114,11 @@ func (p *printer) output(top, t test, text string) {
 	}
 }
 
-// place is where in a file a test has said something.
+// place matches the file and line in front of a line that a test has printed.
 var place = regexp.MustCompile(`^\S+\.go:\d+: (SKIPPED, )?`)
 
-// skip prints that t is skipped, and why, in one line. One case that is skipped
-// makes the test one that is skipped.
+// skip prints on one line that t is skipped, and why. A test with a skipped subtest
+// counts as skipped.
 func (p *printer) skip(top, t test) {
 	p.seen[top] = skipped
 	p.skips++
@@ -127,7 +129,7 @@ func (p *printer) skip(top, t test) {
 	fmt.Fprintf(p.w, "SKIP %v: %s\n", t, why)
 }
 
-// end notes how a test or package ended, and prints what a failed one has said.
+// end records the result of a test or package, and prints the output of a failed one.
 func (p *printer) end(t test, how outcome) {
 	if how == passed && p.seen[t] == skipped {
 		how = skipped
@@ -139,8 +141,8 @@ func (p *printer) end(t test, how outcome) {
 	delete(p.said, t)
 }
 
-// listed reads what go test -list -json writes. What the compiler complains
-// about goes to w.
+// listed reads the output of go test -list -json. It writes the compiler's messages to
+// w.
 func listed(r io.Reader, w io.Writer) (l list, err error) {
 	err = events(r, func(e event) {
 		if e.Action == "build-output" {

@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// goTest runs go test with these arguments, and returns its exit code. What go
-// test prints goes to w and errw, with one line for each skipped test. With -json
-// among the arguments the events go to w as they are.
+// goTest runs go test with these arguments and returns its exit code. It writes go
+// test's output to w and errw, with one line for each skipped test. With -json among
+// the arguments, it writes the events unchanged to w.
 func goTest(args []string, w, errw io.Writer) int {
 	if has(args, "json") {
 		cmd := exec.Command("go", append([]string{"test"}, args...)...)
@@ -41,8 +41,8 @@ func has(args []string, name string) bool {
 	})
 }
 
-// code is the exit code of a command that ended with err. An error that is no exit
-// code is printed.
+// code returns the exit code of a command that ended with err. It prints an error that
+// is no exit code.
 func code(err error, errw io.Writer) int {
 	var exit *exec.ExitError
 	switch {

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// test is a top-level test: its package's directory and its name.
+// test is a top-level test: the directory of its package and its name.
 type test struct{ dir, name string }
 
 func (t test) String() string { return t.dir + " " + t.name }
 
-// list is the tests that must run.
+// list holds the tests that must run.
 type list []test
 
 const listHead = "# Every top-level test by package. To change it: go run ./test/ran -update\n"
 
-// String is the list as it is committed: sorted, one test a line.
+// String returns the list as it is committed: sorted, with one test per line.
 func (l list) String() string {
 	lines := make([]string, len(l))
 	for i, t := range l {
@@ -26,7 +26,7 @@ func (l list) String() string {
 	return listHead + strings.Join(lines, "")
 }
 
-// parseList reads what String writes.
+// parseList parses the result of String.
 func parseList(content string) (l list, err error) {
 	for i, line := range strings.Split(content, "\n") {
 		if line == "" || line[0] == '#' {
@@ -41,8 +41,8 @@ func parseList(content string) (l list, err error) {
 	return l, nil
 }
 
-// within reports whether t lies in one of the directories of a comma list; one
-// that ends in "/..." stands for all below too. The empty list is every
+// within reports whether t lies in one of the directories of a comma-separated list. A
+// directory with "/..." also includes those below it. The empty list includes every
 // directory.
 func (t test) within(dirs string) bool {
 	return dirs == "" || slices.ContainsFunc(strings.Split(dirs, ","), func(dir string) bool {
@@ -51,7 +51,7 @@ func (t test) within(dirs string) bool {
 	})
 }
 
-// count is how many tests of the list lie within the directories.
+// count returns how many tests of the list lie within the directories.
 func (l list) count(dirs string) (n int) {
 	for _, t := range l {
 		if t.within(dirs) {
@@ -61,8 +61,8 @@ func (l list) count(dirs string) (n int) {
 	return n
 }
 
-// compare says, one line each, what is wrong with a run: what failed, and
-// within the directories in what it differs from the list.
+// compare returns a line for each fault of a run: each failure and, within the
+// directories, each difference from the list.
 func compare(l list, seen run, dirs string) (complaints []string) {
 	expected := map[test]bool{}
 	for _, t := range l {

@@ -1,20 +1,19 @@
-// Command ran reads what "go test -json" writes, prints it as a person wants
-// to read it, and demands that exactly the tests of test/testlist.txt ran: a
-// test that vanished, was skipped, or is not in the list fails the run. It is
-// started in the module's root.
+// Command ran reads the output of "go test -json" and prints it for a person. It
+// requires that exactly the tests of test/testlist.txt ran. The run fails if a test is
+// missing, was skipped, or is not in the list. Start ran in the module's root.
 //
 //	go run ./test/ran test -count=1 ./...
 //	go test -json ./... | go run ./test/ran
 //	go test -json ./offload/... | go run ./test/ran -only offload/...
 //	go run ./test/ran -update
 //
-// With "test" it runs go test itself with the arguments behind it, and prints what go
-// test prints and one line for each test that is skipped. Its exit code is go
-// test's, and the list does not count.
+// With "test", ran runs go test itself with the arguments after "test". It prints go
+// test's output, with one line for each skipped test. It returns go test's exit code
+// and ignores the list.
 //
-// With -only DIR[,DIR] the list counts as far as it lies in these directories
-// (DIR/... includes those below); elsewhere tests may be skipped or missing,
-// but not fail. With -update the list is written anew from what go test lists.
+// With -only DIR[,DIR], the list counts only within these directories (DIR/... includes
+// those below). Elsewhere tests may be skipped or missing, but must not fail. With
+// -update, ran writes the list anew from the output of go test -list.
 package main
 
 import (
@@ -38,7 +37,7 @@ func main() {
 	only := flag.String("only", "", "comma list of directories whose tests count; empty means all")
 	flag.Parse()
 	if flag.Arg(0) == "test" {
-		// Ctrl-C goes to go test as well, which ends its tests: wait for that.
+		// go test also gets Ctrl-C and ends its tests. ran waits for that.
 		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 		os.Exit(goTest(flag.Args()[1:], os.Stdout, os.Stderr))
 	}
@@ -77,7 +76,7 @@ func check(r io.Reader, w io.Writer, only string) error {
 	return nil
 }
 
-// rewrite writes the list of all tests that go test knows.
+// rewrite writes the list of all tests that go test finds.
 func rewrite() error {
 	cmd := exec.Command("go", "test", "-list", "^(Test|Fuzz|Example)", "-json", "./...")
 	cmd.Stderr = os.Stderr

@@ -10,7 +10,7 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// FPDU puts a ULPDU into an FPDU with a good CRC (RFC 5044 §4.1).
+// FPDU returns an FPDU with a correct CRC that contains ulpdu (RFC 5044 §4.1).
 func FPDU(ulpdu []byte) []byte {
 	b := binary.BigEndian.AppendUint16(nil, uint16(len(ulpdu)))
 	b = append(b, ulpdu...)
@@ -20,7 +20,7 @@ func FPDU(ulpdu []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// FPDUs is several of them, one behind the other.
+// FPDUs returns the FPDUs of several ULPDUs, one after the other.
 func FPDUs(ulpdus ...[]byte) (b []byte) {
 	for _, u := range ulpdus {
 		b = append(b, FPDU(u)...)
@@ -28,46 +28,46 @@ func FPDUs(ulpdus ...[]byte) (b []byte) {
 	return b
 }
 
-// Octets of a ULPDU that tests spoil.
+// These are offsets in a ULPDU of octets that tests change.
 const (
 	AtDDP   = 0 // T, L, reserved bits, DDP version
 	AtRDMAP = 1 // RDMAP version, reserved bits, opcode
-	AtQueue = 6 // untagged, four octets
+	AtQueue = 6 // queue number of an untagged ULPDU, four octets
 )
 
-// Spoiled is a copy of a ULPDU with one octet replaced.
+// Spoiled returns a copy of a ULPDU with one octet replaced.
 func Spoiled(ulpdu []byte, at int, with byte) []byte {
 	b := append([]byte(nil), ulpdu...)
 	b[at] = with
 	return b
 }
 
-// Write is a one-segment RDMA Write.
+// Write returns an RDMA Write of one segment.
 func Write(stag uint32, to uint64, payload []byte) []byte {
 	return TaggedSegment(wire.OpWrite, true, stag, to, payload)
 }
 
-// ReadResponse is a one-segment RDMA Read Response.
+// ReadResponse returns an RDMA Read Response of one segment.
 func ReadResponse(stag uint32, to uint64, payload []byte) []byte {
 	return TaggedSegment(wire.OpReadResponse, true, stag, to, payload)
 }
 
-// TaggedSegment is a tagged ULPDU.
+// TaggedSegment returns a tagged ULPDU.
 func TaggedSegment(op wire.Opcode, last bool, stag uint32, to uint64, payload []byte) []byte {
 	b := wire.TaggedFields{Last: last, Opcode: op, STag: tpt.STag(stag), TO: to}.Append(nil)
 	return append(b, payload...)
 }
 
-// Untagged is the header of an untagged ULPDU, by value.
+// Untagged holds the fields of an untagged header.
 type Untagged struct {
 	Op         wire.Opcode
-	More       bool // not the last segment
+	More       bool // this is not the last segment
 	Invalidate uint32
 	Queue      uint32
 	MSN, MO    uint32
 }
 
-// With is the ULPDU with this payload.
+// With returns the ULPDU with this payload.
 func (u Untagged) With(payload []byte) []byte {
 	b := wire.UntaggedFields{
 		Last: !u.More, Opcode: u.Op, Invalidate: tpt.STag(u.Invalidate), Queue: u.Queue, MSN: u.MSN, MO: u.MO,
@@ -75,20 +75,20 @@ func (u Untagged) With(payload []byte) []byte {
 	return append(b, payload...)
 }
 
-// Send is a one-segment Send.
+// Send returns a Send of one segment.
 func Send(msn uint32, payload []byte) []byte {
 	return Untagged{Op: wire.OpSend, MSN: msn}.With(payload)
 }
 
-// SendInvalidate is a one-segment Send with Invalidate.
+// SendInvalidate returns a Send with Invalidate of one segment.
 func SendInvalidate(msn, stag uint32, payload []byte) []byte {
 	return Untagged{Op: wire.OpSendInvalidate, MSN: msn, Invalidate: stag}.With(payload)
 }
 
-// Read is what an RDMA Read Request asks for.
+// Read holds the fields of an RDMA Read Request.
 type Read = wire.ReadRequestFields
 
-// ReadRequest is an RDMA Read Request.
+// ReadRequest returns an RDMA Read Request.
 func ReadRequest(msn uint32, r Read) []byte {
 	return Untagged{Op: wire.OpReadRequest, Queue: wire.QueueReadRequest, MSN: msn}.With(r.Append(nil))
 }

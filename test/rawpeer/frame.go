@@ -5,64 +5,64 @@ import (
 	"fmt"
 )
 
-// The keys of the two frames (RFC 5044 §7.1.1).
+// These are the keys of MPA Requests and Replies (RFC 5044 §7.1.1).
 const (
 	RequestKey = "MPA ID Req Frame"
 	ReplyKey   = "MPA ID Rep Frame"
 )
 
-// Flags of a frame, and of the Enhanced block's two words (RFC 5044 §7.1.1,
-// RFC 6581 §9).
+// These are the flags of a frame, and of the two words of the Enhanced block (RFC 5044
+// §7.1.1, RFC 6581 §9).
 const (
 	Markers  = 0x80
 	CRC      = 0x40
 	Reject   = 0x20
 	Enhanced = 0x10
 
-	PeerToPeer = 0x8000 // beside IRD
-	RTRSend    = 0x4000 // beside IRD
-	RTRWrite   = 0x8000 // beside ORD
-	RTRRead    = 0x4000 // beside ORD
+	PeerToPeer = 0x8000 // in the word with IRD
+	RTRSend    = 0x4000 // in the word with IRD
+	RTRWrite   = 0x8000 // in the word with ORD
+	RTRRead    = 0x4000 // in the word with ORD
 )
 
-// Frame is an MPA Request or Reply. Nothing about it has to be right.
+// Frame is an MPA Request or Reply, right or wrong.
 type Frame struct {
 	Key      string
 	Flags    uint8
 	Revision uint8
-	Claim    int // what the length field says
+	Claim    int // contents of the length field
 	Private  []byte
 }
 
-// frameLen is a frame's length without private data.
+// frameLen is the length of a frame without private data, in octets.
 const frameLen = 20
 
-// Request is a frame in good order: revision 2 with an Enhanced block, or an
-// older one without.
+// Request returns a correct Request: revision 2 with an Enhanced block, or an older
+// revision without one.
 func Request(flags, revision uint8, private ...byte) Frame {
 	return Frame{Key: RequestKey, Flags: flags, Revision: revision, Claim: len(private), Private: private}
 }
 
-// Reply is a Request's answer.
+// Reply returns a correct Reply, as Request does.
 func Reply(flags, revision uint8, private ...byte) Frame {
 	f := Request(flags, revision, private...)
 	f.Key = ReplyKey
 	return f
 }
 
-// Block is an Enhanced block, the first 4 octets of private data.
+// Block returns an Enhanced block, the first 4 octets of private data.
 func Block(ird, ord uint16) []byte {
 	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, ird), ord)
 }
 
-// Bytes is the frame as it travels.
+// Bytes returns the octets of the frame.
 func (f Frame) Bytes() []byte {
 	b := append([]byte(f.Key), f.Flags, f.Revision)
 	b = binary.BigEndian.AppendUint16(b, uint16(f.Claim))
 	return append(b, f.Private...)
 }
 
-// Depths are the two words of the Enhanced block, flags included.
+// Depths returns the two words of the Enhanced block, including flags.
 func (f Frame) Depths() (ird, ord uint16) {
 	if len(f.Private) < 4 {
 		return 0, 0

@@ -7,11 +7,11 @@ import (
 	"io"
 )
 
-// Marked is one direction of a stream with Markers (RFC 5044 §4.3): every 512
-// octets, itself counted, begins with one. The zero value is at the first octet
-// of full operation.
+// Marked is one direction of a stream with Markers (RFC 5044 §4.3). A Marker is at the
+// start of every 512 octets, which include the Marker. The zero value is at the first
+// octet of full operation.
 type Marked struct {
-	at int // octets so far
+	at int // number of octets so far
 
 	// Spoil is added to every pointer that FPDU writes.
 	Spoil uint16
@@ -22,10 +22,10 @@ const (
 	markerLen = 4
 )
 
-// FPDU is an FPDU at this place of the stream.
+// FPDU returns an FPDU with Markers for the present position in the stream.
 func (m *Marked) FPDU(ulpdu []byte) []byte {
 	plain := FPDU(ulpdu)
-	plain = plain[:len(plain)-4] // its CRC is without Markers
+	plain = plain[:len(plain)-4] // the CRC of plain does not cover Markers
 	var out []byte
 	begun := 0
 	for i, octet := range plain {
@@ -41,8 +41,8 @@ func (m *Marked) FPDU(ulpdu []byte) []byte {
 	return binary.LittleEndian.AppendUint32(out, crc32.Checksum(out, castagnoli))
 }
 
-// mark appends a Marker where one is due. The first octet of an FPDU is no
-// distance from itself: a Marker before it says 0.
+// mark appends a Marker if one is due. A Marker in front of an FPDU contains 0, because
+// it has no distance from the FPDU's start.
 func (m *Marked) mark(out []byte, back int) []byte {
 	if m.at%spacing != 0 {
 		return out
@@ -64,7 +64,7 @@ func (m *Marked) Read(from io.Reader) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.marker(); err != nil { // before the CRC
+	if err := r.marker(); err != nil { // a Marker in front of the CRC
 		return nil, err
 	}
 	want := crc32.Checksum(r.seen, castagnoli)
@@ -78,16 +78,16 @@ func (m *Marked) Read(from io.Reader) ([]byte, error) {
 	return rest[:n], nil
 }
 
-// marks reads one FPDU.
+// marks reads one FPDU with Markers.
 type marks struct {
 	*Marked
 	from  io.Reader
-	seen  []byte // all of it, Markers too
-	begun int    // where in seen its length field is
-	any   bool   // an octet that is not a Marker's has been read
+	seen  []byte // the whole FPDU, including Markers
+	begun int    // index in seen of the FPDU's length field
+	any   bool   // an octet of the FPDU other than a Marker has been read
 }
 
-// next is n octets, without Markers.
+// next returns n octets without Markers.
 func (r *marks) next(n int) (out []byte, err error) {
 	for range n {
 		if err := r.marker(); err != nil {
@@ -104,7 +104,7 @@ func (r *marks) next(n int) (out []byte, err error) {
 	return out, nil
 }
 
-// marker reads a Marker where one is due.
+// marker reads a Marker if one is due.
 func (r *marks) marker() error {
 	if r.at%spacing != 0 {
 		return nil

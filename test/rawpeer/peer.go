@@ -12,25 +12,25 @@ import (
 	"time"
 )
 
-// Patience is how long a peer waits for what must come.
+// Patience is how long a peer waits for expected octets.
 const Patience = 20 * time.Second
 
 // Peer is a connected socket. One goroutine at a time may use it.
 type Peer struct {
 	Conn *net.TCPConn
 
-	// NoCRC: the connection does without, and what FPDUs have in its place is
-	// not looked at.
+	// NoCRC says that the connection does not use CRCs. The CRC fields of FPDUs are
+	// then ignored.
 	NoCRC bool
 
-	// Nudges is how many empty RDMA Writes have been left out of what FPDU and
-	// End show: an initiator sends some to a peer that says nothing. The first
-	// FPDU of all is never left out.
+	// Nudges counts the empty RDMA Writes that FPDU and End have skipped. An initiator
+	// sends some of them to a silent peer. FPDU never skips the first FPDU of a
+	// connection.
 	Nudges int
-	begun  bool // there was one
+	begun  bool // the first FPDU has arrived
 }
 
-// New uses c, whose segments leave as they are written.
+// New returns a Peer over c. The kernel sends each write at once (TCP_NODELAY).
 func New(c *net.TCPConn) (*Peer, error) {
 	if err := c.SetNoDelay(true); err != nil {
 		return nil, err
@@ -38,14 +38,14 @@ func New(c *net.TCPConn) (*Peer, error) {
 	return &Peer{Conn: c}, c.SetDeadline(time.Now().Add(Patience))
 }
 
-// Octets writes b as it is, in one piece.
+// Octets writes b unchanged, in one piece.
 func (p *Peer) Octets(b []byte) error {
 	_, err := p.Conn.Write(b)
 	return err
 }
 
-// Pieces writes b in pieces of n octets, each a segment of its own as far as
-// the kernel can be made to.
+// Pieces writes b in pieces of n octets with a pause after each, so that the kernel
+// usually sends each piece as a segment of its own.
 func (p *Peer) Pieces(b []byte, n int, pause time.Duration) error {
 	for len(b) > 0 {
 		k := min(n, len(b))
@@ -58,7 +58,7 @@ func (p *Peer) Pieces(b []byte, n int, pause time.Duration) error {
 	return nil
 }
 
-// Frame reads a Request or Reply, and not an octet more.
+// Frame reads exactly one Request or Reply.
 func (p *Peer) Frame() (f Frame, err error) {
 	var head [frameLen]byte
 	if _, err := io.ReadFull(p.Conn, head[:]); err != nil {
@@ -75,8 +75,8 @@ func (p *Peer) Frame() (f Frame, err error) {
 	return f, nil
 }
 
-// FPDU reads the next FPDU and returns its ULPDU. A bad CRC, or padding that is
-// not zero, is an error. io.EOF: the peer has closed between two FPDUs.
+// FPDU reads the next FPDU and returns its ULPDU. A wrong CRC, or padding that is not
+// zero, is an error. The error io.EOF means that the peer has closed between two FPDUs.
 func (p *Peer) FPDU() ([]byte, error) {
 	for {
 		ulpdu, err := p.any()
@@ -88,10 +88,10 @@ func (p *Peer) FPDU() ([]byte, error) {
 	}
 }
 
-// nudge is an RDMA Write of nothing to nowhere.
+// nudge is an RDMA Write of no octets to STag 0.
 var nudge = Write(0, 0, nil)
 
-// any reads the next FPDU, whatever it is.
+// any reads the next FPDU, even if it is a nudge.
 func (p *Peer) any() ([]byte, error) {
 	var head [2]byte
 	if _, err := io.ReadFull(p.Conn, head[:1]); err != nil {
@@ -118,20 +118,21 @@ func (p *Peer) any() ([]byte, error) {
 	return b[2 : 2+n], nil
 }
 
-// Ended is how the other end's direction ended.
+// Ended says how the other end's direction ended.
 type Ended string
 
-// What End finds.
+// These are the results of End.
 const (
 	FIN   Ended = "FIN"
 	Reset Ended = "reset"
 )
 
-// End demands that nothing comes any more but the end.
+// End waits for the end of the other direction. It returns an error if octets arrive
+// before that.
 func (p *Peer) End() (Ended, error) {
 	var b [64]byte
 	n, err := p.Conn.Read(b[:])
-	for whole := FPDU(nudge); n == len(whole) && bytes.Equal(b[:len(whole)-4], whole[:len(whole)-4]); { // but for its CRC
+	for whole := FPDU(nudge); n == len(whole) && bytes.Equal(b[:len(whole)-4], whole[:len(whole)-4]); { // compares all octets except the CRC
 		p.Nudges++
 		n, err = p.Conn.Read(b[:])
 	}
@@ -146,7 +147,7 @@ func (p *Peer) End() (Ended, error) {
 	return "", fmt.Errorf("the end was due: %w", err)
 }
 
-// Terminated reads a Terminate and the FIN behind it.
+// Terminated reads a Terminate and the FIN after it.
 func (p *Peer) Terminated() (t Terminate, err error) {
 	ulpdu, err := p.FPDU()
 	if err != nil {

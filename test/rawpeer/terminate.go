@@ -10,22 +10,22 @@ import (
 type Terminate struct {
 	Layer, Type, Code uint8
 	SegmentLen        uint16
-	Header            []byte // the DDP header of the refused segment, as sent
-	Request           []byte // the Read Request header of it, as sent
+	Header            []byte // DDP header of the refused segment, as it was sent
+	Request           []byte // Read Request header of the refused segment, as it was sent
 }
 
-// The flags of its third octet.
+// These are the flags in the third octet of a Terminate.
 const (
 	termM = 0x80 // the segment's length is valid
-	termD = 0x40 // the DDP header is there
-	termR = 0x20 // the Read Request header is there
+	termD = 0x40 // the DDP header is included
+	termR = 0x20 // the Read Request header is included
 )
 
-// Code is its layer, type and code, as RFCs write them.
+// String returns layer, type and code as RFCs write them.
 func (t Terminate) String() string { return fmt.Sprintf("%x/%x/%02x", t.Layer, t.Type, t.Code) }
 
-// controls of an untagged header that a Terminate must have: last segment,
-// opcode 7, nothing to invalidate, queue 2, MSN 1, offset 0.
+// terminateHeader is the untagged header of every Terminate: last segment, opcode 7, no
+// STag to invalidate, queue 2, MSN 1, offset 0.
 var terminateHeader = []byte{0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0}
 
 // IsTerminate reports whether a ULPDU has a Terminate's opcode.
@@ -33,8 +33,8 @@ func IsTerminate(ulpdu []byte) bool {
 	return len(ulpdu) > AtRDMAP && ulpdu[AtDDP]&0x80 == 0 && ulpdu[AtRDMAP]&0x0f == 7
 }
 
-// ParseTerminate reads a ULPDU that must be a Terminate, and nothing about it
-// may be wrong: not its own header, not its flags, not its length.
+// ParseTerminate parses a ULPDU that must be a Terminate. It returns an error if the
+// header, the flags or the length are wrong.
 func ParseTerminate(ulpdu []byte) (t Terminate, err error) {
 	if len(ulpdu) < len(terminateHeader)+4 || string(ulpdu[:len(terminateHeader)]) != string(terminateHeader) {
 		return t, fmt.Errorf("not a Terminate in good order: %x", ulpdu)
@@ -68,7 +68,7 @@ func ParseTerminate(ulpdu []byte) (t Terminate, err error) {
 	return t, nil
 }
 
-// segment reads length and header of the refused segment.
+// segment parses the length and the header of the refused segment.
 func (t *Terminate) segment(b []byte) (rest []byte, err error) {
 	if len(b) < 3 {
 		return nil, errors.New("a Terminate that ends before the header that it announces")

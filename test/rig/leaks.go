@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// NoLeaks demands that the process has no more goroutines and no more open files at the end of the test than now.
-// Call it first: it checks after all cleanup functions that are registered later.
+// NoLeaks fails the test if at its end the process has more goroutines or open files
+// than now. Call NoLeaks first, because it then checks after all other cleanup
+// functions.
 func NoLeaks(t testing.TB) {
 	t.Helper()
 	noLeaks(t, Patience)
@@ -20,7 +21,7 @@ func NoLeaks(t testing.TB) {
 func noLeaks(t testing.TB, within time.Duration) {
 	t.Helper()
 	pollster(t)
-	runtime.GC() // finalizers close what earlier tests have left
+	runtime.GC() // finalizers close files of earlier tests
 	goroutines, files := runtime.NumGoroutine(), Files(t)
 	t.Cleanup(func() {
 		t.Helper()
@@ -47,7 +48,7 @@ func pollster(t testing.TB) {
 	Check(t, w.Close())
 }
 
-// Files returns what the open descriptors of this process refer to, sorted.
+// Files returns the targets of this process's open descriptors, sorted.
 func Files(t testing.TB) (all []string) {
 	t.Helper()
 	const dir = "/proc/self/fd"
@@ -55,7 +56,7 @@ func Files(t testing.TB) (all []string) {
 	Must(t, err)
 	for _, e := range entries {
 		to, err := os.Readlink(filepath.Join(dir, e.Name()))
-		if err == nil && !strings.HasPrefix(to, "/proc/") { // not the directory itself
+		if err == nil && !strings.HasPrefix(to, "/proc/") { // skips the descriptor of the directory itself
 			all = append(all, to)
 		}
 	}

@@ -5,8 +5,7 @@ import (
 	"sync"
 )
 
-// Output is what a command has printed so far. The command writes to it while the
-// test reads it.
+// Output collects the output of a command. The command may write while the test reads.
 type Output struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -1,10 +1,10 @@
-// Package rig holds what the tests of every package need: how to end a test at
-// an error, how to wait for a condition, contexts with a deadline, and checks
-// that nothing is left behind. It imports no package of stag, so that the
-// internal tests of the lowest package can use it.
+// Package rig holds the parts that the tests of every package need. It ends a test at
+// an error, waits for conditions, makes contexts with a deadline, and checks for leaks.
+// It imports no package of stag, so that even the internal tests of the lowest package
+// can use it.
 //
-// No wait of this package measures anything: a wait ends with its condition,
-// and a test that reaches Patience is stuck.
+// A wait ends when its condition is true. It measures no time: a test that reaches
+// Patience is stuck.
 package rig
 
 import (
@@ -16,12 +16,12 @@ import (
 	"time"
 )
 
-// Patience bounds every wait of a test. A test reaches it only when something is
-// wrong, however slow the machine is.
+// Patience limits every wait of a test. Even on a slow machine a test reaches it only
+// if something is wrong.
 const Patience = 2 * time.Minute
 
-// T is the part of a test that ends it. *testing.T, *testing.B and rapid's
-// *rapid.T have it.
+// T contains the methods that end a test. *testing.T, *testing.B and *rapid.T implement
+// it.
 type T interface {
 	Helper()
 	Fatal(...any)
@@ -44,15 +44,14 @@ func Check(t testing.TB, err error) {
 	}
 }
 
-// Eventually calls f until it returns true. If f does not return true within
-// Patience, Eventually ends the test, says what it has waited for and prints all
-// goroutines.
+// Eventually calls f until it returns true. If f does not return true within Patience,
+// Eventually prints what and all goroutines, and ends the test.
 func Eventually(t T, what string, f func() bool) {
 	t.Helper()
 	eventually(t, what, f, Patience)
 }
 
-// The pause between two calls of f doubles from the first to the last.
+// The pause between two calls of f doubles from firstPause to lastPause.
 const (
 	firstPause = 50 * time.Microsecond
 	lastPause  = time.Millisecond
@@ -69,8 +68,8 @@ func eventually(t T, what string, f func() bool, within time.Duration) {
 	}
 }
 
-// Wait waits until c is closed or has a value, and returns that value. If that
-// does not happen within Patience, Wait ends the test and prints all goroutines.
+// Wait waits until c is closed or has a value, and returns the value. If that does not
+// happen within Patience, Wait prints all goroutines and ends the test.
 func Wait[C any](t T, c <-chan C, what string) C {
 	t.Helper()
 	return wait(t, c, what, Patience)
@@ -86,21 +85,21 @@ func wait[C any](t T, c <-chan C, what string, within time.Duration) (v C) {
 	return v
 }
 
-// Context returns a context that ends with the test, and after Patience at the
-// latest. It is not Context of t, which has ended when cleanup functions run.
+// Context returns a context that ends with the test, and after Patience at the latest.
+// Unlike t.Context, it is still valid in cleanup functions.
 func Context(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// Deadline is when a read or write of now must have ended.
+// Deadline returns a deadline for a read or write that begins now.
 func Deadline() time.Time { return time.Now().Add(Patience) }
 
-// Silent is a logger for what a test does not look at.
+// Silent returns a logger that discards everything.
 func Silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// stacks returns the stacks of all goroutines, cut at 1 MiB.
+// stacks returns the stacks of all goroutines, at most 1 MiB.
 func stacks() string {
 	b := make([]byte, 1<<20)
 	return strings.TrimSpace(string(b[:runtime.Stack(b, true)]))

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Says fails the test unless err is an error of the kind is, is one line of
-// text, and contains all words. A nil is stands for every error.
+// Says fails the test unless err is an error of the kind is, and its text is one line
+// that contains all words. If is is nil, any error is right.
 func Says(t testing.TB, err, is error, words ...string) {
 	t.Helper()
 	if err == nil {

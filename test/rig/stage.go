@@ -5,11 +5,10 @@ import (
 	"testing"
 )
 
-// Stage is a test with the functions of this package as methods, for the rigs
-// of packages to embed.
+// Stage is a test with the functions of this package as methods. Rigs embed it.
 type Stage struct{ testing.TB }
 
-// On returns the stage of t.
+// On returns t as a Stage.
 func On(t testing.TB) Stage { return Stage{t} }
 
 // Must ends the test if err is not nil.
@@ -18,15 +17,15 @@ func (s Stage) Must(err error) { s.Helper(); Must(s.TB, err) }
 // Check fails the test if err is not nil. The test goes on.
 func (s Stage) Check(err error) { s.Helper(); Check(s.TB, err) }
 
-// Eventually waits until f returns true, or ends the test.
+// Eventually waits until f returns true. It ends the test after Patience.
 func (s Stage) Eventually(what string, f func() bool) { s.Helper(); Eventually(s.TB, what, f) }
 
-// Wait waits until c is closed, or ends the test.
+// Wait waits until c is closed. It ends the test after Patience.
 func (s Stage) Wait(c <-chan struct{}, what string) { s.Helper(); Wait(s.TB, c, what) }
 
-// Says fails the test unless err is of the kind is and says all words in a line.
+// Says fails the test unless err is of the kind is and its text is one line with all
+// words.
 func (s Stage) Says(err, is error, words ...string) { s.Helper(); Says(s.TB, err, is, words...) }
 
-// Ctx returns a context that ends with the test, and after Patience at the
-// latest.
+// Ctx returns a context that ends with the test, and after Patience at the latest.
 func (s Stage) Ctx() context.Context { return Context(s.TB) }

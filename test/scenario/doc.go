@@ -1,6 +1,6 @@
-// Package scenario is networks that try to break TCP: weather drawn by chance
-// from a seed (losses alone and in bursts, lost ACKs, reordering, duplicates,
-// corruption, narrow and slow links, middleboxes), and a watch over the two
-// connections that have to live with it. Its own tests send plain octets
-// through it; test/property sends RDMA.
+// Package scenario simulates networks that try to break TCP. A Weather is a network
+// drawn at random from a seed: single losses and bursts, lost ACKs, reordering,
+// duplicates, corruption, narrow and slow links, middleboxes. A Watch checks the two
+// ends of a connection over that network. The package's own tests send plain octets.
+// test/property sends RDMA.
 package scenario

@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// Variable is the environment variable that says how many scenarios each test
-// of scenarios plays instead of its own small number, or which: 10000, or
+// Variable is an environment variable that replaces the small number of scenarios that
+// a test plays by default. Its value is a number, 10000, or the first and last seed,
 // 10001-20000.
 const Variable = "STAG_SCENARIOS"
 
-// Play plays the scenarios of the seeds from 1 on, two at a time: those that
-// Variable says, or few. With seed not 0 it plays that one alone. A scenario
-// that fails or panics is named by the line that plays it again.
+// Play plays one scenario for each seed, two at a time. The seeds are those of
+// Variable, or 1 to few. If seed is not 0, Play plays only that seed. For a scenario
+// that fails or panics, Play prints the command that repeats the scenario.
 func Play(t *testing.T, seed uint64, few int, play func(seed uint64) error) {
 	t.Helper()
 	first, last := uint64(1), uint64(few)
@@ -48,7 +48,8 @@ func Play(t *testing.T, seed uint64, few int, play func(seed uint64) error) {
 	wg.Wait()
 }
 
-// seeds reads Variable's value: how many from 1 on, or the first and the last.
+// seeds parses Variable's value: the number of seeds from 1 on, or the first and the
+// last seed.
 func seeds(value string) (first, last uint64, err error) {
 	from, to, isRange := strings.Cut(value, "-")
 	if !isRange {
@@ -62,7 +63,7 @@ func seeds(value string) (first, last uint64, err error) {
 	return first, last, nil
 }
 
-// guarded makes an error of a panic: the seed must not get lost.
+// guarded returns a panic of play as an error, so that Play can print the seed.
 func guarded(seed uint64, play func(uint64) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/stag-rdma/stag/test/world"
 )
 
-// Seen is an upper layer whose connection can be looked at. The world runs
-// everything on one goroutine, so whoever runs the world may look.
+// Seen is an upper layer that lets a test read its connection. The world runs on one
+// goroutine, and only the goroutine that runs the world may read the connection.
 type Seen struct {
 	stream.ULP
 	Conn *tcp.Conn
@@ -31,54 +31,54 @@ func (s *Seen) Transmit(now clock.Instant, c stream.Stream) {
 	s.ULP.Transmit(now, c)
 }
 
-// Watch runs a world with one connection and demands all the while that the
-// connection does not stand still longer than its timers allow, and that it
-// keeps within its memory.
+// Watch runs a world with one connection. It checks all the time that the connection
+// makes progress as soon as its timers allow, and that it stays within its memory
+// limits.
 //
-// A connection makes progress when either end has something new acknowledged,
-// receives something new, or consumes. Where octets wait to be acknowledged and
-// nothing of that happens, the retransmission timer is the last resort: it
-// expires, doubles, and expires again only if what it sent was lost, or the
-// answer to that (RFC 6298 §5.5). So between two steps of progress lie at most
+// A connection makes progress when either end gets new octets acknowledged, receives
+// new octets, or consumes octets. Without progress, the retransmission timer is the
+// last resort for unacknowledged octets. It expires, doubles, and expires again only if
+// its retransmission or the answer was lost (RFC 6298 §5.5). Two steps of progress are
+// therefore at most this far apart:
 //
-//	3 RTO + RTO·(2 + 4 + … + 2^k) + a round trip + the longest pause of a reader
+//	3 RTO + RTO·(2 + 4 + … + 2^k) + a round trip + 3 times the longest pause of a reader
 //
-// where k counts packets harmed since the last progress, and RTO is what it was
-// then. Three, not one: a fast retransmission of the oldest segment starts the
-// timer anew, and so does a tail loss probe (RFC 8985 §7.3). A reader that
-// pauses closes the window: the persist timer, which may have doubled to the
-// length of the pause, is what finds out that it is open again if the news are
-// lost.
+// Here k is the number of packets harmed since the last progress, and RTO is the value
+// at that time. The factor 3 is needed because a fast retransmission of the oldest
+// segment restarts the timer, and so does a tail loss probe (RFC 8985 §7.3). A reader
+// that pauses closes the window. If the window update is lost, the persist timer finds
+// out that the window is open again. That timer may have doubled to the length of the
+// pause.
 type Watch struct {
 	World   *world.World
 	Weather *Weather
-	Pause   time.Duration // longest that a reader does not read
+	Pause   time.Duration // longest time for which a reader does not read
 	Ends    [2]*Seen
 
 	looked clock.Instant
-	since  clock.Instant // progress
+	since  clock.Instant // time of the last progress
 	last   [2]place
-	rto    time.Duration // then, with its backoff
-	harmed uint64        // then
+	rto    time.Duration // RTO at the last progress, including its backoff
+	harmed uint64        // number of harmed packets at the last progress
 }
 
-// place is how far one end has come.
+// place is the progress of one end.
 type place struct {
 	una, rcv seq.Num
 	unread   uint32
 	phase    tcp.Phase
 }
 
-// period is how often the watch looks: at least twice before the shortest RTO.
+// period is how often the watch checks the connection: at least twice per shortest RTO.
 const period = 100 * time.Millisecond
 
-// Begin must be called when the connection is there.
+// Begin must be called when the connection is established.
 func (w *Watch) Begin() {
 	w.looked = w.World.Now()
 	w.restart(w.looked)
 }
 
-// restart says that there is progress at time at.
+// restart records progress at time at.
 func (w *Watch) restart(at clock.Instant) {
 	w.since, w.rto, w.harmed = at, 0, w.harm()
 	for _, e := range w.Ends {
@@ -103,7 +103,7 @@ func (w *Watch) harm() uint64 {
 	return a.Harmed() + b.Harmed()
 }
 
-// Run lets the world go on until done says so.
+// Run runs the world until done returns true.
 func (w *Watch) Run(done func() bool) error {
 	const never = 1 << 62
 	for !done() {
@@ -152,7 +152,7 @@ func (w *Watch) look(at clock.Instant) error {
 	return nil
 }
 
-// allowed is how long the connection may stand still.
+// allowed returns the longest permitted time without progress.
 func (w *Watch) allowed() time.Duration {
 	most, step := 3*w.rto, w.rto
 	for range w.harm() - w.harmed {
@@ -162,7 +162,7 @@ func (w *Watch) allowed() time.Duration {
 	return most + w.Weather.trip() + 3*w.Pause + 2*period
 }
 
-// bounded demands that a connection holds no more than it may.
+// bounded returns an error if the connection holds more than its limits.
 func (w *Watch) bounded(i *tcp.Info) error {
 	c := &w.Weather.TCP
 	orElse := func(v, other uint32) uint32 {
@@ -188,8 +188,8 @@ func (w *Watch) bounded(i *tcp.Info) error {
 	return nil
 }
 
-// Returned demands that the ends' engines have given back every receive chunk,
-// all slabs, and all but their small stock of transmit chunks.
+// Returned returns an error unless both engines have returned every receive chunk, all
+// slabs, and all transmit chunks except a small stock.
 func (w *Watch) Returned() error {
 	const stock = 64
 	if n := w.World.SlabsLent(); n != [2]int{} {
@@ -203,7 +203,7 @@ func (w *Watch) Returned() error {
 	return nil
 }
 
-// String is all that is known of the connection.
+// String describes the state of the connection and of the network.
 func (w *Watch) String() (s string) {
 	for side, e := range w.Ends {
 		if e.Conn != nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/stag-rdma/stag/test/world"
 )
 
-// Weather is a link, and connections that have to live with it.
+// Weather is a link with faults and the parameters of a connection over it.
 type Weather struct {
 	Link simnic.Config
 	Flow world.Flow
-	TCP  tcp.Config // of both ends
+	TCP  tcp.Config // used by both ends
 
-	edited string // what Flow.Edit does
+	edited string // describes what Flow.Edit does
 }
 
 func (w *Weather) String() string {
@@ -26,16 +26,16 @@ func (w *Weather) String() string {
 	return fmt.Sprintf("link %+v\nflow %+v, %s\nTCP %+v", w.Link, f, w.edited, w.TCP)
 }
 
-// drawer draws what is there, and how much of it.
+// drawer draws random parameters.
 type drawer struct{ *rand.Rand }
 
-// between is a number whose logarithm is even between those of lo and hi: the
-// small are as frequent as the large.
+// between returns a random number from lo to hi. Its logarithm is uniformly
+// distributed, so small numbers are as frequent as large ones.
 func (d drawer) between(lo, hi float64) float64 {
 	return lo * math.Exp(d.Float64()*math.Log(hi/lo))
 }
 
-// sometimes is between lo and hi once in n times, else 0.
+// sometimes returns a number between lo and hi in one of n calls, else 0.
 func (d drawer) sometimes(n int, lo, hi float64) float64 {
 	if v := d.between(lo, hi); d.IntN(n) == 0 {
 		return v
@@ -49,17 +49,17 @@ func (d drawer) duration(lo, hi time.Duration) time.Duration {
 
 func one[T any](d drawer, of ...T) T { return of[d.IntN(len(of))] }
 
-// frames is how many chunks each end has: few, so that a world is cheap, and no
-// fewer than an engine can do with.
+// frames is the number of chunks of each end. It is small, so that a world is cheap,
+// but enough for an engine.
 const frames = 192
 
-// maxRTO is well below TIME-WAIT: where the last timeout is longer, the end that
-// waits there can be gone, and its kernel answers with a reset, before the other
-// end has asked again (RFC 9293 §3.4.2 has four minutes for that, Linux one).
+// maxRTO is well below the length of TIME-WAIT. With a longer RTO, the end in TIME-WAIT
+// could be gone before the other end retransmits. The kernel would then answer with a
+// reset. RFC 9293 §3.4.2 has four minutes for TIME-WAIT, Linux has one.
 const maxRTO = 20 * time.Second
 
-// Draw makes the weather of a seed's generator: delays of 0.1 to 200 ms, and a
-// few of the faults at once, each from hardly there to all but unbearable.
+// Draw draws a Weather from r. The delay is 0.1 to 200 ms. Some of the faults are
+// active, each with a strength from almost none to almost unbearable.
 func Draw(r *rand.Rand) *Weather {
 	d := drawer{r}
 	w := &Weather{
@@ -96,7 +96,7 @@ func Draw(r *rand.Rand) *Weather {
 	return w
 }
 
-// flow draws the connection.
+// flow draws the parameters of the connection.
 func (w *Weather) flow(d drawer) {
 	w.Flow = world.Flow{
 		V6: d.IntN(4) == 0, NoSACK: d.IntN(4) == 0, NoTimestamps: d.IntN(3) == 0,
@@ -119,13 +119,13 @@ func (w *Weather) flow(d drawer) {
 	}
 }
 
-// isn is often one that soon wraps.
+// isn returns an initial sequence number, which often wraps soon.
 func (d drawer) isn() uint32 {
 	return one(d, d.Uint32(), 0-d.Uint32N(100_000), 1<<31-d.Uint32N(100_000))
 }
 
-// trip is the longest that a segment and its answer can be under way, the
-// receiver's delay of its ACK included.
+// trip returns the longest time for a segment and its answer, including the delay of a
+// delayed ACK.
 func (w *Weather) trip() time.Duration {
 	l := &w.Link
 	way := l.Latency + 2*l.ReorderBy + time.Millisecond

@@ -9,24 +9,25 @@ import (
 type hold uint8
 
 const (
-	byCaller hold = 1 << iota // lent by Receive or Take
-	byQueue                   // received, not yet fetched
+	byCaller hold = 1 << iota // the caller got it from Receive or Take
+	byQueue                   // received, and not yet returned by Receive
 	byLink                    // sent, not yet departed
 )
 
 // poison is the value that fills free chunks in check mode.
 const poison = 0xdb
 
-// chunks is the memory of an end, with the holders of each chunk: first the receive pool, then the transmit pool.
+// chunks is the memory of an end, with the holders of each chunk. The receive pool is
+// first, then the transmit pool.
 type chunks struct {
 	mem    []byte
-	size   uint64 // octets in a chunk
-	rx     int    // chunks in the receive pool
+	size   uint64 // octets of a chunk
+	rx     int    // number of chunks in the receive pool
 	holds  []hold
 	fill   fifo[int] // free receive chunks
 	spare  fifo[int] // free transmit chunks
 	check  bool
-	poison []byte // one chunk of poison, in check mode
+	poison []byte // the contents of a free chunk, in check mode
 }
 
 func newChunks(c Config) chunks {
@@ -52,7 +53,7 @@ func (m *chunks) chunk(i int) []byte {
 	return m.mem[at : at+m.size : at+m.size]
 }
 
-// index returns the chunk that contains an address.
+// index returns the number of the chunk that contains an address.
 func (m *chunks) index(addr uint64) int {
 	i := addr / m.size
 	if i >= uint64(len(m.holds)) {
@@ -73,7 +74,8 @@ func (m *chunks) free(i int) {
 	}
 }
 
-// take takes a chunk from a pool for its first holder.
+// take takes a chunk from a pool for its first holder. ok is false if the pool is
+// empty.
 func (m *chunks) take(pool *fifo[int], by hold) (i int, ok bool) {
 	if pool.len() == 0 {
 		return 0, false
@@ -97,7 +99,7 @@ func (m *chunks) add(i int, by hold) {
 	m.holds[i] |= by
 }
 
-// drop removes a holder. The chunk is free if it was the last.
+// drop removes a holder. A chunk without holders returns to its pool.
 func (m *chunks) drop(i int, by hold) {
 	if m.holds[i]&by == 0 {
 		panic(fmt.Sprintf("simnic: chunk %d is given back by someone who does not hold it", i))

@@ -21,77 +21,83 @@ func (s Side) String() string { return [...]string{"A", "B"}[s] }
 // Config describes a link. The zero value is a perfect link: no delay, no rate limit, no loss. Both directions have
 // the same settings, and separate random numbers.
 type Config struct {
-	Seed uint64 // of all random events
+	Seed uint64 // seed of all random events
 
-	Latency time.Duration // from one end to the other
+	Latency time.Duration // delay from one end to the other
 	Rate    uint64        // bits per second of packet octets; 0 means unlimited
-	// QueueLen is how many packets may wait for the link. A packet beyond that is lost, and the sender is not told. 0
-	// means TxRing, so that a full transmit ring stops the sender first.
+	// QueueLen is how many packets may wait for the link. The link drops further
+	// packets without an error for the sender. 0 means TxRing, so that a full transmit
+	// ring stops the sender first.
 	QueueLen int
 
-	// Probabilities, from 0 to 1, for each packet.
+	// These are probabilities, from 0 to 1, for each packet.
 	Loss      float64
 	Duplicate float64       // the packet arrives twice
 	Reorder   float64       // the packet takes up to ReorderBy longer
 	Corrupt   float64       // one bit after the Ethernet header is inverted
-	ReorderBy time.Duration // 0 means Latency, or 100 µs where that is 0
+	ReorderBy time.Duration // 0 means Latency, or 100 µs if Latency is 0
 
 	Burst    Burst   // losses in bursts
-	LossAcks float64 // loss of segments that carry nothing but an ACK
-	// Overtaken is the probability that a packet waits until up to OvertakenBy later packets have passed it, but no
-	// longer than ReorderBy.
+	LossAcks float64 // loss of segments that carry only an ACK
+	// Overtaken is the probability that a packet waits until up to OvertakenBy later
+	// packets have passed it. It waits at most for ReorderBy.
 	Overtaken   float64
 	OvertakenBy int
 	// Forge is the probability that two words of a TCP payload change places. No Internet checksum detects that.
 	Forge float64
-	// Split and Merge are the probabilities that a middlebox cuts a data segment in two, and that it waits for the
-	// next segment to merge both, beyond the MTU if necessary, as segmentation and receive offloads do.
+	// Split is the probability that a middlebox splits a data segment in two. Merge is
+	// the probability that it waits for the next segment to merge both. The result may
+	// be longer than the MTU, as with segmentation and receive offloads.
 	Split, Merge float64
 	// Mark is the probability that a router marks an ECN-capable packet (RFC 3168 §5).
 	Mark float64
 	// PathMTU is the MTU of the path: longer IP packets are dropped without a report. 0 means MTU.
 	PathMTU uint32
 
-	MTU       uint32 // octets, Ethernet header and tag not included; 0 means 1500
-	FrameSize uint32 // octets in a chunk, a power of two; 0 means 4096
-	Frames    int    // chunks in each end's receive and transmit pool; 0 means 512
-	TxRing    int    // descriptors in a transmit ring; 0 means Frames
+	MTU       uint32 // octets without the Ethernet header and tag; 0 means 1500
+	FrameSize uint32 // octets of a chunk, a power of two; 0 means 4096
+	Frames    int    // number of chunks in each end's receive pool and transmit pool; 0 means 512
+	TxRing    int    // number of descriptors in a transmit ring; 0 means Frames
 
-	// Check fills free chunks with poison and verifies it when they are used again. It also compares packets at
-	// departure with their octets when they were sent. It costs time.
+	// Check fills free chunks with poison and verifies the poison when a chunk is used
+	// again. It also compares each packet at departure with its octets at the time of
+	// Send. Check makes the link slower.
 	Check bool
 
 	// Record returns the steering record of an arriving packet, RecordLen octets or nil for none. The record is
 	// copied before the next call. If the hook is nil, the port has no metadata support.
 	Record func(packet []byte) []byte
-	// Drop decides for each packet before the random faults do whether to drop it. If the hook is nil, it drops
-	// nothing. The packet is valid during the call.
+	// Drop decides before the random faults whether to drop a packet. A nil Drop drops
+	// nothing. The packet is valid only during the call.
 	Drop func(from Side, packet []byte) bool
 }
 
-// Burst is the loss model of Gilbert and Elliott: the path is good or bad, and may change with each packet. With the
-// zero Burst it is always good.
+// Burst is the loss model of Gilbert and Elliott. The path is good or bad, and may
+// change with each packet. With the zero Burst the path is always good.
 type Burst struct {
 	Enter float64 // probability of a change from good to bad
 	Leave float64 // probability of a change from bad to good
-	Loss  float64 // probability that a packet is lost while it is bad
-	// For is the longest time that the path stays bad, however few packets come. Without it (0), a sender of one
-	// packet a second meets the same burst for minutes.
+	Loss  float64 // probability that a packet is lost while the path is bad
+	// For is the longest time that the path stays bad, even if few packets arrive. 0
+	// means no limit: a sender of one packet per second may then meet the same burst
+	// for minutes.
 	For time.Duration
 }
 
 const (
-	// rxOffset is where a received packet begins in its chunk, as in the kernel (XDP_PACKET_HEADROOM).
+	// rxOffset is the offset of a received packet in its chunk, as in the kernel
+	// (XDP_PACKET_HEADROOM).
 	rxOffset = 256
 
 	ethernetLen = 14
-	maxLink     = 18 // with a VLAN tag
+	maxLink     = 18 // Ethernet header with a VLAN tag
 )
 
 // maxPacket returns the longest frame that the link carries.
 func (c Config) maxPacket() uint32 { return c.MTU + maxLink }
 
-// maxArrival returns the longest frame that can arrive: a middlebox merges up to the size of a chunk.
+// maxArrival returns the length of the longest frame that can arrive. A middlebox
+// merges up to the size of a chunk.
 func (c Config) maxArrival() int {
 	if c.Merge > 0 {
 		return int(c.FrameSize) - rxOffset
@@ -99,7 +105,7 @@ func (c Config) maxArrival() int {
 	return int(c.maxPacket())
 }
 
-// fill replaces zero fields by defaults, and reports every mistake at once.
+// fill replaces zero fields by defaults. Its error describes every mistake.
 func (c Config) fill() (Config, error) {
 	orElse(&c.MTU, 1500)
 	orElse(&c.FrameSize, 4096)

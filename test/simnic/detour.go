@@ -4,21 +4,21 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 )
 
-// mostDetained is how many packets of a direction can be held at once. Further packets are not held.
+// mostDetained is how many packets of a direction can be held at the same time.
 const mostDetained = 64
 
 // detained is a packet that later packets overtake.
 type detained struct {
 	fate  fate
-	left  int           // packets that must still pass
-	until clock.Instant // the latest time at which it continues
-	n     int           // octets in use
+	left  int           // number of packets that must still pass
+	until clock.Instant // latest time at which the packet continues
+	n     int           // octets of the packet
 	mem   []byte
 }
 
-// detour holds the packets that are being overtaken.
+// detour holds the packets that later packets overtake.
 type detour struct {
-	slots []detained // without memory behind those in use
+	slots []detained // unused elements keep their memory for reuse
 	used  int
 }
 
@@ -32,7 +32,8 @@ func newDetour(c *Config) (t detour) {
 	return t
 }
 
-// next returns when the first of the packets continues even if no packet passes it.
+// next returns the earliest time at which a held packet continues even if no packet
+// passes it.
 func (t *detour) next() clock.Instant {
 	at := clock.Never
 	for i := range t.slots[:t.used] {
@@ -41,7 +42,8 @@ func (t *detour) next() clock.Instant {
 	return at
 }
 
-// takes reports whether the detour holds the packet. If so, it copies the packet.
+// takes reports whether the detour holds the packet. The detour then has a copy of the
+// packet.
 func (t *detour) takes(d *direction, f fate, packet []byte) bool {
 	c := &d.link.cfg
 	if c.Overtaken == 0 || d.more.Float64() >= c.Overtaken || t.used == len(t.slots) {
@@ -56,7 +58,7 @@ func (t *detour) takes(d *direction, f fate, packet []byte) bool {
 	return true
 }
 
-// passed records that one packet has passed.
+// passed counts a passing packet for all held packets.
 func (t *detour) passed(d *direction) {
 	for i := range t.slots[:t.used] {
 		t.slots[i].left--
@@ -64,7 +66,7 @@ func (t *detour) passed(d *direction) {
 	t.release(d, func(p *detained) bool { return p.left <= 0 })
 }
 
-// release sends on the packets that are due, in the order of their arrival.
+// release sends the held packets that are due, in the order of their arrival.
 func (t *detour) release(d *direction, due func(*detained) bool) {
 	kept := 0
 	for i := range t.slots[:t.used] {

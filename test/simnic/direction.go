@@ -10,37 +10,38 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Stats counts the packets of one direction. In the end every packet that was sent, and every duplicate, is counted
-// in one of QueueFull, Down, Dropped, Lost, TooLong, NoFrame and Delivered; each Split makes one packet more, and
-// each Merged one less.
+// Stats counts the packets of one direction. In the end every sent packet and every
+// duplicate is counted in one of QueueFull, Down, Dropped, Lost, TooLong, NoFrame and
+// Delivered. Each Split adds one packet to this sum. Each Merged removes one.
 type Stats struct {
 	Sent, SentOctets           uint64
-	QueueFull                  uint64 // beyond QueueLen
+	QueueFull                  uint64 // more packets than QueueLen
 	Down                       uint64 // the link was down
-	Dropped                    uint64 // by the Drop hook
-	Lost                       uint64 // by random loss
+	Dropped                    uint64 // dropped by the Drop hook
+	Lost                       uint64 // dropped by random loss
 	Duplicated                 uint64
 	Reordered                  uint64
 	Corrupted                  uint64
-	Forged                     uint64 // with a checksum that does not show it
-	TooLong                    uint64 // for PathMTU
+	Forged                     uint64 // changed so that the checksum stays correct
+	TooLong                    uint64 // longer than PathMTU
 	Split, Merged              uint64
 	Marked                     uint64
 	NoFrame                    uint64 // the receiver had no chunk in its fill ring
 	Delivered, DeliveredOctets uint64
 }
 
-// Harmed returns how many packets did not arrive as they were sent. Packets that arrive twice, late, cut or merged
-// are not harmed.
+// Harmed returns how many packets did not arrive as they were sent. It does not count
+// packets that arrived twice or late, or that were split or merged.
 func (s *Stats) Harmed() uint64 {
 	return s.QueueFull + s.Down + s.Dropped + s.Lost + s.TooLong + s.Corrupted + s.Forged + s.NoFrame
 }
 
-// departure is a packet that waits for the link, or whose transmission ends at at.
+// departure is a packet that waits for the link, with the time at which its
+// transmission ends.
 type departure struct {
 	at    clock.Instant
 	frame port.Frame
-	sum   uint64 // of its octets when it was sent, in check mode
+	sum   uint64 // hash of the octets at the time of Send, in check mode
 }
 
 // direction is the path from one end to the other.
@@ -48,16 +49,16 @@ type direction struct {
 	link     *Link
 	side     Side
 	from, to *end
-	rng      *rand.Rand // for the fates of single packets
-	more     *rand.Rand // for the later faults, so that they do not change the sequence of the earlier ones
+	rng      *rand.Rand // random numbers for the faults of single packets
+	more     *rand.Rand // random numbers for faults added later, which must not change the sequence of rng
 
 	queue  fifo[departure]
-	free   clock.Instant // when the link has transmitted the last packet of queue
-	bad    bool          // Burst: the path is bad ...
-	since  clock.Instant // ... since then
+	free   clock.Instant // time at which the link will have transmitted the last packet of queue
+	bad    bool          // the path is bad, for Burst
+	since  clock.Instant // time at which the path became bad
 	box    middlebox
 	detour detour
-	sky    sky // packets between the ends
+	sky    sky // packets in flight between the ends
 	stats  Stats
 }
 
@@ -108,7 +109,7 @@ func (d *direction) next() clock.Instant {
 	return at
 }
 
-// run does the event that is due at the time that next returned.
+// run handles the event that is due at the time from next.
 func (d *direction) run(at clock.Instant) {
 	switch {
 	case d.queue.len() > 0 && d.queue.peek().at == at:
@@ -122,15 +123,15 @@ func (d *direction) run(at clock.Instant) {
 	}
 }
 
-// fate is the random faults of one packet.
+// fate holds the random faults of one packet.
 type fate struct {
 	lost, twice, late, corrupt bool
 	delay                      time.Duration
 	bit                        uint64
 }
 
-// draw always draws the same number of random numbers, so that one probability does not change the effects of
-// another.
+// draw draws the faults of one packet. The number of random numbers is always the same,
+// so that a change of one probability does not change the effects of another.
 func (d *direction) draw() fate {
 	c, r := &d.link.cfg, d.rng
 	return fate{
@@ -143,7 +144,7 @@ func (d *direction) draw() fate {
 	}
 }
 
-// launch takes a packet out of the sender's memory, and applies its faults.
+// launch removes a packet from the sender's memory and applies the packet's faults.
 func (d *direction) launch(p departure) {
 	packet := d.from.memory(p.frame)
 	if d.link.cfg.Check && d.check(p.frame) != p.sum {
@@ -181,7 +182,7 @@ func (d *direction) burst() bool {
 	return d.bad && d.more.Float64() < b.Loss
 }
 
-// losesAck reports whether the packet is a pure ACK that is lost.
+// losesAck reports whether the packet is a pure ACK that is to be lost.
 func (d *direction) losesAck(packet []byte) bool {
 	var p wire.Packet
 	return d.link.cfg.LossAcks > 0 && wire.ParsePacket(packet, &p) == wire.OK && !p.ICMP &&
@@ -189,7 +190,8 @@ func (d *direction) losesAck(packet []byte) bool {
 		d.more.Float64() < d.link.cfg.LossAcks
 }
 
-// fly puts the packet in flight, once or twice, or into the detour. Only the first copy is late or harmed.
+// fly puts the packet in flight, once or twice, or into the detour. Only the first copy
+// can be late or harmed.
 func (d *direction) fly(f fate, packet []byte) {
 	if d.detour.takes(d, f, packet) {
 		return

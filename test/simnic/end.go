@@ -11,20 +11,21 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 )
 
-// ErrVirtualTime is the error of Sleep when it would have to sleep: time passes only in Link.Advance.
+// ErrVirtualTime is the error of a Sleep that would have to sleep. Virtual time
+// advances only in Link.Advance.
 var ErrVirtualTime = errors.New("simnic: a port on virtual time cannot sleep: advance its link instead")
 
-// end is one end of the link: a port.Port with one queue.
+// end is one end of the link. It implements port.Port with one queue.
 type end struct {
 	link *Link
 	side Side
 	out  *direction
 
 	chunks
-	arrived fifo[port.Frame] // received, for Receive to fetch
-	ring    fifo[port.Frame] // sent, for Flush to start
-	flying  int              // started, not yet departed
-	woken   atomic.Bool      // written by any goroutine
+	arrived fifo[port.Frame] // received packets for Receive to return
+	ring    fifo[port.Frame] // sent packets for Flush to start
+	flying  int              // number of packets that have started and not yet departed
+	woken   atomic.Bool      // any goroutine may write it
 	errDown error
 }
 
@@ -40,7 +41,7 @@ func newEnd(l *Link, s Side) *end {
 	}
 }
 
-// memory returns the packet of f, whichever holder it has.
+// memory returns the packet of f, whatever its holders are.
 func (e *end) memory(f port.Frame) []byte {
 	chunk := e.chunk(e.index(f.Addr))
 	at := f.Addr % e.size
@@ -50,7 +51,7 @@ func (e *end) memory(f port.Frame) []byte {
 	return chunk[at : at+uint64(f.Len)]
 }
 
-// held returns the chunk of f, which the caller must hold.
+// held returns the number of f's chunk. It panics unless the caller holds the chunk.
 func (e *end) held(f port.Frame) int {
 	i := e.index(f.Addr)
 	if e.holds[i]&byCaller == 0 {
@@ -74,7 +75,8 @@ func (e *end) Record(f port.Frame) []byte {
 	return e.memory(port.Frame{Addr: f.Addr - port.RecordLen, Len: port.RecordLen})
 }
 
-// deliver copies a packet that has crossed the link into a receive chunk. It returns false if there is none.
+// deliver copies an arriving packet into a receive chunk. It returns false if no
+// receive chunk is free.
 func (e *end) deliver(packet []byte) bool {
 	i, ok := e.take(&e.fill, byQueue)
 	if !ok {
@@ -163,7 +165,7 @@ func (e *end) Send(frames []port.Frame) (n int) {
 		if f.Len < ethernetLen || f.Len > e.link.cfg.maxPacket() {
 			panic(fmt.Sprintf("simnic: a packet of %d octets on a link of MTU %d", f.Len, e.link.cfg.MTU))
 		}
-		e.memory(f) // panics if f exceeds its chunk
+		e.memory(f) // panics if f is longer than its chunk
 		i := e.index(f.Addr)
 		if i < e.rx {
 			panic(fmt.Sprintf("simnic: received chunk %d is sent", i))
@@ -187,7 +189,8 @@ func (e *end) Flush() error {
 	return nil
 }
 
-// complete removes the link as a holder of a packet that has departed, or never will.
+// complete removes the link as a holder of a packet that has departed or will never
+// depart.
 func (e *end) complete(f port.Frame) {
 	e.flying--
 	e.drop(e.index(f.Addr), byLink)
@@ -204,7 +207,7 @@ func (e *end) Arm(d time.Duration) (limit time.Duration, err error) {
 	return d, nil
 }
 
-// Sleep implements port.Port as far as it can without sleeping.
+// Sleep implements port.Port. It returns ErrVirtualTime instead of sleeping.
 func (e *end) Sleep(limit time.Duration) error {
 	if e.woken.Swap(false) || limit == 0 {
 		return nil
@@ -212,7 +215,7 @@ func (e *end) Sleep(limit time.Duration) error {
 	return ErrVirtualTime
 }
 
-// SleepUntilWake implements port.Port as far as it can without sleeping.
+// SleepUntilWake implements port.Port. It returns ErrVirtualTime instead of sleeping.
 func (e *end) SleepUntilWake(limit time.Duration) error { return e.Sleep(limit) }
 
 // Wake implements port.Port.

@@ -3,7 +3,7 @@ package simnic
 // fifo is a queue of fixed capacity.
 type fifo[T any] struct {
 	items []T
-	head  int // index of the oldest
+	head  int // index of the oldest element
 	n     int
 }
 
@@ -13,7 +13,7 @@ func (q *fifo[T]) len() int { return q.n }
 func (q *fifo[T]) cap() int { return len(q.items) }
 func (q *fifo[T]) peek() T  { return q.items[q.head] }
 
-// push appends v. There must be room.
+// push appends v. The queue must have room.
 func (q *fifo[T]) push(v T) {
 	if q.n == len(q.items) {
 		panic("simnic: a queue overflows")
@@ -22,7 +22,7 @@ func (q *fifo[T]) push(v T) {
 	q.n++
 }
 
-// pop removes and returns the oldest. The queue must not be empty.
+// pop removes and returns the oldest element. The queue must not be empty.
 func (q *fifo[T]) pop() T {
 	v := q.items[q.head]
 	q.head = (q.head + 1) % len(q.items)

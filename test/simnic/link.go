@@ -1,9 +1,9 @@
-// Package simnic is a simulated link between two ports, on virtual time. It delays, loses, duplicates, reorders,
-// corrupts, cuts and merges packets by a seed, so that a run with the same seed and the same calls gives the same
-// result every time.
+// Package simnic is a simulated link between two ports, on virtual time. It delays,
+// loses, duplicates, reorders, corrupts, splits and merges packets at random. A run
+// with the same seed and the same calls always gives the same result.
 //
-// The test drives it: Advance moves the packets up to an instant, then the engines at both ends take their step, then
-// Next says when to call again.
+// The test drives the link. Advance moves the packets up to an instant. Then the
+// engines at both ends run a step. Next returns the time of the next event.
 //
 //	for now = start; ; now = clock.Sooner(link.Next(), deadlines...) {
 //		link.Advance(now)
@@ -11,7 +11,8 @@
 //		engineB.Step(now)
 //	}
 //
-// Ownership of frames is asserted as port.Port states it; a breach panics.
+// A port panics if its caller breaks the rules of port.Port for the ownership of
+// frames.
 package simnic
 
 import (
@@ -27,11 +28,11 @@ type Link struct {
 	now  clock.Instant
 	down bool
 	ends [2]*end
-	dirs [2]*direction // by the side that sends
+	dirs [2]*direction // by sending side
 }
 
-// New makes a link at time 1, up and empty. After New it allocates only when more packets than ever before are in
-// flight at once.
+// New makes a link at time 1, up and empty. Later the link allocates only if more
+// packets than ever before are in flight.
 func New(c Config) (*Link, error) {
 	c, err := c.fill()
 	if err != nil {
@@ -73,11 +74,11 @@ func (l *Link) Lent(s Side) (rx, tx int) {
 	return rx, tx
 }
 
-// SetDown takes the link down, or up again. While it is down, Flush fails and everything that is sent or in flight is
-// lost.
+// SetDown sets the link down or up. While the link is down, Flush fails, and all sent
+// packets are lost.
 func (l *Link) SetDown(down bool) { l.down = down }
 
-// Advance runs all events up to now, in the order of time.
+// Advance runs all events up to now, in the order of their times.
 func (l *Link) Advance(now clock.Instant) {
 	if now < l.now {
 		panic(fmt.Sprintf("simnic: time runs backwards, from %d to %d", l.now, now))
@@ -93,14 +94,15 @@ func (l *Link) Advance(now clock.Instant) {
 	}
 }
 
-// Next returns when the next event is due, clock.Never if nothing is in flight. It can be the time of the last
-// Advance.
+// Next returns the time of the next event, or clock.Never if nothing is in flight. The
+// result may be the time of the last Advance.
 func (l *Link) Next() clock.Instant {
 	_, at := l.soonest()
 	return at
 }
 
-// soonest returns the direction with the next event. If both have one at the same time, A's comes first.
+// soonest returns the direction with the next event. If both directions have an event
+// at the same time, it returns A's.
 func (l *Link) soonest() (d *direction, at clock.Instant) {
 	a, b := l.dirs[A].next(), l.dirs[B].next()
 	if at = clock.Sooner(a, b); at == a {

@@ -11,13 +11,13 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// middlebox cuts and merges data segments in flight, as segmentation and receive offloads do, and computes their
-// checksums again. It holds at most one segment.
+// middlebox splits and merges data segments in flight, as segmentation and receive
+// offloads do, and computes the new checksums. It holds at most one segment.
 type middlebox struct {
-	held  []byte // its octets; empty: none. The capacity is that of the longest arrival.
-	fate  fate   // fate of the last segment in it
+	held  []byte // octets of the held segment, or empty; has the capacity of the longest arrival
+	fate  fate   // fate of the last segment in held
 	until clock.Instant
-	cut   [2][]byte // the halves of a segment
+	cut   [2][]byte // the halves of a split segment
 }
 
 // mergeWait is how long a segment waits for the next one.
@@ -65,7 +65,7 @@ func (d *direction) pass(f fate, packet []byte) {
 	}
 }
 
-// letGo sends on the segment that the middlebox holds.
+// letGo sends the segment that the middlebox holds.
 func (d *direction) letGo() {
 	b := &d.box
 	held := b.held
@@ -73,16 +73,16 @@ func (d *direction) letGo() {
 	d.fly(b.fate, held)
 }
 
-// isData reports whether the packet, which it parses into p, is a valid segment with data that may be cut or merged
-// by its flags.
+// isData parses the packet into p. It reports whether the packet is a valid data
+// segment whose flags allow a split or a merge.
 func isData(packet []byte, p *wire.Packet) bool {
 	const plain = wire.ACK | wire.PSH | wire.FIN
 	return wire.ParsePacket(packet, p) == wire.OK && !p.ICMP && p.Payload < p.End && p.End == len(packet) &&
 		p.TCP.Flags&wire.ACK != 0 && p.TCP.Flags&^plain == 0 && p.VerifyChecksum(packet, false) == wire.OK
 }
 
-// merge appends the data of packet to the held segment, if it follows and the headers differ only in sequence number
-// and PSH.
+// merge appends the data of packet to the held segment. It returns false unless packet
+// is the next segment and the headers differ only in sequence number and PSH.
 func (b *middlebox) merge(packet []byte) bool {
 	var p, q wire.Packet
 	if !isData(packet, &q) || !isData(b.held, &p) || p.L4 != q.L4 || p.Payload != q.Payload {
@@ -102,7 +102,7 @@ func (b *middlebox) merge(packet []byte) bool {
 	return true
 }
 
-// split makes two segments of one. PSH and FIN stay with the second.
+// split divides a segment into two. PSH and FIN stay with the second.
 func (d *direction) split(f fate, packet []byte, p *wire.Packet) {
 	at := p.Payload + 1 + d.more.IntN(p.End-p.Payload-1)
 	first := append(d.box.cut[0][:0], packet[:at]...)
@@ -118,7 +118,8 @@ func (d *direction) split(f fate, packet []byte, p *wire.Packet) {
 	d.fly(fate{}, second)
 }
 
-// Offsets of the fields that change: RFC 9293 §3.1, RFC 791 §3.1, RFC 8200 §3.
+// These are offsets of the fields that change: RFC 9293 §3.1, RFC 791 §3.1, RFC 8200
+// §3.
 const (
 	tcpSeq, tcpFlags, tcpChecksum = 4, 13, 16
 	v4Length, v4Checksum          = 2, 10
@@ -150,7 +151,7 @@ func markCE(packet []byte) bool {
 		return false
 	}
 	ip := packet[p.L3:p.L4]
-	tos, shift := &ip[1], 0 // the low bits of the second octet; IPv6 has them in its high half
+	tos, shift := &ip[1], 0 // the low two bits of octet 1; in IPv6 they are in its upper half
 	if p.Family == wire.V6 {
 		shift = 4
 	}
@@ -165,8 +166,8 @@ func markCE(packet []byte) bool {
 	return true
 }
 
-// forge swaps two different words of the packet's data: the checksum, which is a sum, stays correct. It returns false
-// if there are no such words.
+// forge swaps two different words of the packet's data. The checksum stays correct,
+// because it is a sum. forge returns false if there are no such words.
 func forge(packet []byte, r *rand.Rand) bool {
 	var p wire.Packet
 	if !isData(packet, &p) || p.End-p.Payload < 4 {

@@ -2,25 +2,26 @@ package simnic
 
 import "github.com/stag-rdma/stag/offload/clock"
 
-// flight is a packet between the ends. Flights that arrive at the same time do so in the order in which they began.
+// flight is a packet in flight. Flights with the same time of arrival arrive in the
+// order in which they began.
 type flight struct {
 	at    clock.Instant
 	order uint64
-	n     int    // octets in use
-	mem   []byte // as long as the longest packet
+	n     int    // octets of the packet
+	mem   []byte // has the length of the longest packet
 }
 
 func (f flight) before(g flight) bool {
 	return f.at < g.at || f.at == g.at && f.order < g.order
 }
 
-// sky holds the packets between the ends in a binary heap. The next to arrive has index 0. After the heap come
-// flights whose memory is free.
+// sky holds the packets in flight in a binary heap. The next packet to arrive has index
+// 0. The flights after the heap are unused, and keep their memory.
 type sky struct {
 	flights []flight
 	up      int // number of flights in the heap
 	order   uint64
-	size    int // octets of memory of each
+	size    int // octets of memory of each flight
 }
 
 func newSky(size, flights int) sky {
@@ -29,7 +30,7 @@ func newSky(size, flights int) sky {
 	return s
 }
 
-// grow adds memory for n flights, as one allocation.
+// grow adds memory for n flights in one allocation.
 func (s *sky) grow(n int) {
 	mem := make([]byte, n*s.size)
 	for i := range n {
@@ -37,7 +38,7 @@ func (s *sky) grow(n int) {
 	}
 }
 
-// next returns when the next packet arrives.
+// next returns the time at which the next packet arrives.
 func (s *sky) next() clock.Instant {
 	if s.up == 0 {
 		return clock.Never
@@ -45,7 +46,7 @@ func (s *sky) next() clock.Instant {
 	return s.flights[0].at
 }
 
-// fly copies a packet that arrives at the given time, and returns the copy.
+// fly copies a packet that arrives at the given time and returns the copy.
 func (s *sky) fly(at clock.Instant, packet []byte) []byte {
 	if s.up == len(s.flights) {
 		s.grow(s.up)

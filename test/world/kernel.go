@@ -8,13 +8,13 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// kernel is a port that steers as the XDP program does: segments of flows that
-// are open reach the engine. All others it answers as the kernel answers for a
-// connection that it does not know, with a reset (RFC 9293 §3.10.7.1).
+// kernel is a port that steers as the XDP program does. Only segments of open flows
+// reach the engine. It answers all other segments with a reset, as the kernel answers
+// segments of an unknown connection (RFC 9293 §3.10.7.1).
 type kernel struct {
 	port.Port
 	open   map[bpf.FlowKey]bool
-	arrive func(packet []byte) // of Config.Arrive; nil: nothing
+	arrive func(packet []byte) // Config.Arrive for this side, or nil
 	pkt    wire.Packet
 	one    [1]port.Frame
 }
@@ -38,8 +38,8 @@ func (k *kernel) Receive(dst []port.Frame) int {
 	return len(kept)
 }
 
-// steered reports whether f is for the engine, and leaves in pkt what it is.
-// What cannot be parsed the engine may count.
+// steered reports whether f is for the engine. It parses f into pkt. The engine also
+// gets a frame that cannot be parsed, and counts it.
 func (k *kernel) steered(f port.Frame) bool {
 	b := k.Bytes(f)
 	p := &k.pkt
@@ -55,8 +55,8 @@ func (k *kernel) addr(ip []byte, number uint16) netip.AddrPort {
 	return netip.AddrPortFrom(a, number)
 }
 
-// reset answers the segment in pkt. A RST is never answered, and what finds no
-// frame or no room now is answered when the peer repeats it.
+// reset answers the segment in pkt with a RST. It does not answer a RST. If there is no
+// free frame or no room, it sends nothing, and the peer repeats its segment.
 func (k *kernel) reset() {
 	p := &k.pkt
 	if p.TCP.Flags&wire.RST != 0 || k.Take(k.one[:]) == 0 {

@@ -18,27 +18,29 @@ import (
 	"github.com/stag-rdma/stag/test/simnic"
 )
 
-// LanesConfig describes an adapter of several ports and its peer.
+// LanesConfig describes an adapter with several ports, and its peer.
 type LanesConfig struct {
-	Link          simnic.Config // of each cable; Record must be nil
-	Engine        engine.Config // of all engines; Ended must be nil
-	Ports, Queues int           // of the adapter; 0 means 2
-	Seed          uint64        // of the cable that the peer chooses for each packet
-	Records       bool          // segments arrive with a steering record
-	// Owner, if set, is what a record says of its flow's owner.
+	Link          simnic.Config // configuration of each cable; Record must be nil
+	Engine        engine.Config // configuration of all engines; Ended must be nil
+	Ports, Queues int           // ports of the adapter, and queues of each port; 0 means 2
+	Seed          uint64        // seed for the peer's choice of a cable for each packet
+	Records       bool          // segments arrive with steering records
+	// Owner returns the owner field of a record. If it is nil, the field is
+	// bpf.NoOwner.
 	Owner func(r *rand.Rand) uint16
 }
 
-// Lanes is an adapter with a cable for each lane, and a peer at the other end of all
-// of them, which chooses one by chance for each packet. It belongs to one goroutine.
+// Lanes is an adapter with one cable for each lane, and a peer at the other ends of all
+// cables. The peer chooses a cable at random for each packet. Only one goroutine may
+// use Lanes.
 type Lanes struct {
-	Engines []*engine.Engine // of the adapter, by lane
+	Engines []*engine.Engine // the adapter's engines, by lane
 	Peer    *engine.Engine
-	Links   []*simnic.Link // by lane; the adapter is side A
+	Links   []*simnic.Link // by lane; side A is the adapter
 	Dir     *engine.Directory
 
 	now    clock.Instant
-	queues int // of each port
+	queues int // queues of each port
 	peer   *engine.Directory
 	mtu    uint32
 	next   uint16
@@ -46,7 +48,7 @@ type Lanes struct {
 	ends   [2]map[engine.FlowID]engine.End
 }
 
-// NewLanes makes one.
+// NewLanes makes an adapter and its peer.
 func NewLanes(c LanesConfig) (*Lanes, error) {
 	c.Ports, c.Queues = cmp.Or(c.Ports, 2), cmp.Or(c.Queues, 2)
 	w := &Lanes{now: 1, queues: c.Queues, mtu: cmp.Or(c.Link.MTU, 1500), next: 40000}
@@ -93,8 +95,8 @@ func NewLanes(c LanesConfig) (*Lanes, error) {
 	return w, engine.Join(w.Engines...)
 }
 
-// record is what the XDP program writes in front of a packet: the flow's id, if it
-// is known, and its owner.
+// record returns the record that the XDP program would write in front of a packet. The
+// record has the id of the flow, if the flow is known, and its owner.
 func (w *Lanes) record(c LanesConfig, luck *rand.Rand, packet []byte) []byte {
 	var p wire.Packet
 	if wire.ParsePacket(packet, &p) != wire.OK || p.ICMP {
@@ -127,8 +129,9 @@ func (w *Lanes) ended(side int, dir *engine.Directory, end engine.End) {
 	}
 }
 
-// Connect makes a connection as World.Connect does. The adapter's end belongs to the
-// engine of lane owner; the engines of that engine's port have parked it before.
+// Connect makes a connection as World.Connect does. The engine of lane owner owns the
+// adapter's end. Before that, all engines of the owner's port have parked the
+// connection.
 func (w *Lanes) Connect(f Flow, owner int, a, b stream.ULP) (c Conn, err error) {
 	at := &World{mtu: w.mtu, next: w.next}
 	addrs := at.addresses(f.V6)
@@ -149,7 +152,7 @@ func (w *Lanes) Connect(f Flow, owner int, a, b stream.ULP) (c Conn, err error) 
 		w.keys[side][key] = c.ID[side]
 		err = w.Do(func(ctx context.Context) error {
 			for _, x := range engines {
-				if int(x.Lane())/w.queues == int(e.Lane())/w.queues { // all of its port
+				if int(x.Lane())/w.queues == int(e.Lane())/w.queues { // x belongs to the same port as e
 					if err := x.Park(ctx, c.ID[side], key, nil); err != nil {
 						return err
 					}
@@ -177,8 +180,8 @@ func (w *Lanes) Connect(f Flow, owner int, a, b stream.ULP) (c Conn, err error) 
 	return c, nil
 }
 
-// Do runs fn, which calls engines from outside, while all of them work. Time
-// stands still meanwhile.
+// Do runs fn, which calls engines from outside, while all engines run. The world's time
+// does not advance meanwhile.
 func (w *Lanes) Do(fn func(context.Context) error) error {
 	done := make(chan error)
 	go func() { done <- fn(context.Background()) }()
@@ -190,7 +193,7 @@ func (w *Lanes) Do(fn func(context.Context) error) error {
 			for _, e := range w.all() {
 				e.Progress(w.now)
 			}
-			runtime.Gosched() // fn may have no processor of its own
+			runtime.Gosched() // lets fn run if there is only one processor
 		}
 	}
 }
@@ -199,14 +202,15 @@ func (w *Lanes) all() []*engine.Engine {
 	return append(w.Engines[:len(w.Engines):len(w.Engines)], w.Peer)
 }
 
-// Run lets the world go on until done says so. It fails when d has passed before.
+// Run runs the world until done returns true. It returns an error if that takes longer
+// than d.
 func (w *Lanes) Run(d time.Duration, done func() bool) error {
 	for limit := w.now.Add(d); !done(); {
 		next := clock.Never
 		for _, l := range w.Links {
 			l.Advance(w.now)
 		}
-		for range 2 { // what one engine passes to another is not an event of a link
+		for range 2 { // passing a frame from engine to engine is no event of a link
 			for _, e := range w.all() {
 				at, _ := e.Progress(w.now)
 				next = clock.Sooner(next, at)
@@ -223,11 +227,11 @@ func (w *Lanes) Run(d time.Duration, done func() bool) error {
 	return nil
 }
 
-// Now is the world's time.
+// Now returns the world's time.
 func (w *Lanes) Now() clock.Instant { return w.now }
 
-// arena lets each lane see the frames of all: the frames of lane i begin at i times
-// the stride.
+// arena lets each lane read the frames of all lanes. The addresses of lane i begin at i
+// times stride.
 type arena struct {
 	stride uint64
 	ports  []port.Port
@@ -239,7 +243,7 @@ func (a *arena) of(f port.Frame) (port.Port, port.Frame) {
 	return a.ports[i], f
 }
 
-// lanePort is a queue of the adapter.
+// lanePort is one queue of the adapter.
 type lanePort struct {
 	port.Port
 	arena         *arena
@@ -255,7 +259,8 @@ func (p *lanePort) out(frames []port.Frame) {
 	}
 }
 
-// in is frames as the cable's end knows them. A frame that is not at home panics.
+// in converts frames to the addresses of the cable's end. It panics at a frame of
+// another lane.
 func (p *lanePort) in(frames []port.Frame) []port.Frame {
 	p.back = p.back[:0]
 	for _, f := range frames {
@@ -301,8 +306,8 @@ func (p *lanePort) Limits() port.Limits {
 	return l
 }
 
-// spray is one queue over all cables. A frame leaves by the cable whose pool it comes
-// from.
+// spray is one queue over all cables. A frame leaves through the cable whose pool
+// contains it.
 type spray struct {
 	arena
 	luck *rand.Rand

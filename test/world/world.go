@@ -1,5 +1,5 @@
-// Package world is two engines, the simulated link between them, and virtual
-// time: the stage for every test that needs two ends and no kernel.
+// Package world connects two engines by a simulated link in virtual time. It is for
+// every test that needs two ends and no kernel.
 package world
 
 import (
@@ -21,33 +21,33 @@ import (
 	"github.com/stag-rdma/stag/test/simnic"
 )
 
-// Config describes a world. The zero value works.
+// Config describes a world. The zero value selects the defaults.
 type Config struct {
 	Link   simnic.Config
-	Engine engine.Config                    // of both ends; Ended must be nil
-	Edit   func(side int, c *engine.Config) // what differs between them; may be nil
-	Flows  int                              // most flows at a time; 0 means 64
+	Engine engine.Config                    // configuration of both ends; Ended must be nil
+	Edit   func(side int, c *engine.Config) // changes the configuration of one end; may be nil
+	Flows  int                              // largest number of flows at the same time; 0 means 64
 
-	// Arrive is called with every packet that arrives at a side, which it may
-	// change but not make longer. nil: packets arrive as they are.
+	// Arrive is called with every packet that arrives at a side. It may change the
+	// packet but not make it longer. It may be nil.
 	Arrive func(side int, packet []byte)
 }
 
-// World is the two ends and their link. It belongs to one goroutine.
+// World is the two ends and their link. Only one goroutine may use it.
 type World struct {
 	Link    *simnic.Link
 	Engines [2]*engine.Engine
-	Ends    [2]map[engine.FlowID][]engine.End // what the engines said of ended flows
+	Ends    [2]map[engine.FlowID][]engine.End // the engines' reports of ended flows
 
 	now     clock.Instant
 	dirs    [2]*engine.Directory
 	kernels [2]*kernel
 	keys    [2]map[engine.FlowID]bpf.FlowKey
 	mtu     uint32
-	next    uint16 // port of the next flow
+	next    uint16 // TCP port of the next flow
 }
 
-// New makes a world at an arbitrary time.
+// New makes a world.
 func New(c Config) (*World, error) {
 	link, err := simnic.New(c.Link)
 	if err != nil {
@@ -65,7 +65,7 @@ func New(c Config) (*World, error) {
 		if c.Edit != nil {
 			c.Edit(i, &ec)
 		}
-		ec.TCP.Seed = cmp.Or(ec.TCP.Seed, 1) // nothing here happens by chance
+		ec.TCP.Seed = cmp.Or(ec.TCP.Seed, 1) // a world uses no random numbers of the system
 		w.Ends[i] = map[engine.FlowID][]engine.End{}
 		w.keys[i] = map[engine.FlowID]bpf.FlowKey{}
 		ec.Ended = func(e engine.End) { w.ended(i, e) }
@@ -83,8 +83,8 @@ func New(c Config) (*World, error) {
 	return w, nil
 }
 
-// ended notes that a flow has ended, and lets its segments go to the kernel
-// when the engine needs them no longer.
+// ended records that a flow has ended. When the engine no longer needs the flow's
+// segments, ended lets them go to the kernel.
 func (w *World) ended(side int, e engine.End) {
 	w.Ends[side][e.ID] = append(w.Ends[side][e.ID], e)
 	if e.Gone {
@@ -94,7 +94,7 @@ func (w *World) ended(side int, e engine.End) {
 	}
 }
 
-// SlabsLent is how many slabs the flows of each end hold.
+// SlabsLent returns how many slabs the flows of each end hold.
 func (w *World) SlabsLent() (n [2]int) {
 	for i, d := range w.dirs {
 		n[i] = d.SlabsLent()
@@ -102,28 +102,28 @@ func (w *World) SlabsLent() (n [2]int) {
 	return n
 }
 
-// Now is the world's time.
+// Now returns the world's time.
 func (w *World) Now() clock.Instant { return w.now }
 
-// Flow says how a connection between the two ends begins.
+// Flow describes the initial state of a connection between the two ends.
 type Flow struct {
 	V6           bool
 	NoSACK       bool
 	NoTimestamps bool
-	Scale        uint8 // of both windows; 0 means 7
+	Scale        uint8 // window scale of both ends; 0 means 7
 	ISN          [2]uint32
-	Window       uint32                        // octets, promised by both; 0 means 64 KiB
-	MSS          uint16                        // 0: what the link's MTU allows
-	Edit         func(side int, st *tcp.State) // last changes; may be nil
+	Window       uint32                        // octets of both ends' initial windows; 0 means 64 KiB
+	MSS          uint16                        // 0 means the MSS of the link's MTU
+	Edit         func(side int, st *tcp.State) // makes the last changes; may be nil
 }
 
-// Conn is a connection of the world: its two flows.
+// Conn is the two flows of one connection.
 type Conn struct {
 	ID [2]engine.FlowID
 }
 
-// Connect makes a connection as if both ends had been taken over in the middle
-// of its life, with nothing under way.
+// Connect makes an established connection with no segment in flight, as if both ends
+// had just been taken over.
 func (w *World) Connect(f Flow, a, b stream.ULP) (c Conn, err error) {
 	addrs := w.addresses(f.V6)
 	states := f.states(w.now, w.mtu)
@@ -146,7 +146,7 @@ func (w *World) addresses(v6 bool) (addrs [2]netip.AddrPort) {
 	return addrs
 }
 
-// install does what a take-over does, without a kernel.
+// install does the same as a take-over, without a kernel.
 func (w *World) install(side int, addrs [2]netip.AddrPort, st tcp.State, ulp stream.ULP) (engine.FlowID, error) {
 	key, head, err := flowOf(side, addrs)
 	if err != nil {
@@ -170,7 +170,8 @@ func (w *World) install(side int, addrs [2]netip.AddrPort, st tcp.State, ulp str
 	return id, err
 }
 
-// flowOf is the key of a side's flow and the headers that it sends.
+// flowOf returns the key of a side's flow and the headers of the segments that this
+// side sends.
 func flowOf(side int, addrs [2]netip.AddrPort) (key bpf.FlowKey, head wire.HeaderTemplate, err error) {
 	local, remote := addrs[side], addrs[1-side]
 	if key, err = bpf.NewFlowKey(remote, local, 0); err != nil {
@@ -184,8 +185,8 @@ func flowOf(side int, addrs [2]netip.AddrPort) (key bpf.FlowKey, head wire.Heade
 
 func mac(side int) wire.MAC { return wire.MAC{2, 0, 0, 0, 0, byte(1 + side)} }
 
-// Do runs fn, which calls the engine of one side from outside, while that
-// engine works. Time stands still meanwhile.
+// Do runs fn, which calls the engine of one side from outside, while that engine runs.
+// The world's time does not advance meanwhile.
 func (w *World) Do(side int, fn func(context.Context) error) error {
 	done := make(chan error)
 	go func() { done <- fn(context.Background()) }()
@@ -195,13 +196,13 @@ func (w *World) Do(side int, fn func(context.Context) error) error {
 			return err
 		default:
 			w.Engines[side].Progress(w.now)
-			runtime.Gosched() // fn may have no processor of its own
+			runtime.Gosched() // lets fn run if there is only one processor
 		}
 	}
 }
 
-// Step takes the world to the next moment at which something happens, if that
-// is not after limit, and reports whether there was one.
+// Step advances the world to its next event. It returns false, and does nothing, if
+// there is no event up to limit.
 func (w *World) Step(limit clock.Instant) bool {
 	w.Link.Advance(w.now)
 	next := clock.Never
@@ -219,8 +220,8 @@ func (w *World) Step(limit clock.Instant) bool {
 	return true
 }
 
-// Run lets the world go on until done says so. It fails when d has passed
-// before, or when nothing is left that could happen.
+// Run runs the world until done returns true. It returns an error if that takes longer
+// than d, or if no event is left.
 func (w *World) Run(d time.Duration, done func() bool) error {
 	limit := w.now.Add(d)
 	for !done() {
@@ -231,7 +232,7 @@ func (w *World) Run(d time.Duration, done func() bool) error {
 	return nil
 }
 
-// Pass lets d go by.
+// Pass runs the world for d.
 func (w *World) Pass(d time.Duration) {
 	limit := w.now.Add(d)
 	for w.Step(limit) {

@@ -1,3 +1,3 @@
-// Package image makes the guest: prepare.sh on this machine, init.sh in the guest.
-// There is no Go in it but the tests of what prepare.sh does when it cannot.
+// Package image makes the guest with prepare.sh, which runs on this machine, and
+// init.sh, which runs in the guest. Its only Go code tests the errors of prepare.sh.
 package image

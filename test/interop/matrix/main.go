@@ -1,8 +1,7 @@
-// Command matrix reads what "go test -json" writes about package interop and
-// prints the matrix as it comes about: a line for each row, with the program at
-// the other end, what was done, the result and the time. What a row that failed
-// had to say comes below it. The exit code is 0 only if there were rows, and all
-// of them passed.
+// Command matrix reads the output of "go test -json" for package interop and prints the
+// matrix while the tests run. Each row has a line with the peer program, the
+// operations, the result and the time. The output of a failed row follows its line. The
+// exit code is 0 only if there was at least one row and all rows passed.
 //
 //	go test -tags interop -json ./test/interop | go run ./test/interop/matrix
 package main
@@ -15,7 +14,7 @@ import (
 )
 
 func main() {
-	// Ctrl-C ends the tests; what has been done is told all the same.
+	// Ctrl-C ends the tests. matrix ignores the signal, and prints the rows that ran.
 	signal.Ignore(os.Interrupt)
 	if err := show(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "interop:", err)
@@ -23,7 +22,8 @@ func main() {
 	}
 }
 
-// show prints the matrix that r tells of, and says what is wrong with it.
+// show prints the matrix from the events in r. It returns an error if a row failed or
+// is missing.
 func show(r io.Reader, w io.Writer) error {
 	m := newMatrix(w)
 	if err := m.follow(r); err != nil {

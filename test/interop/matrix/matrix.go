@@ -9,31 +9,31 @@ import (
 	"strings"
 )
 
-// event is a line of "go test -json", as far as it matters here.
+// event is a line of "go test -json" without the fields that are not needed here.
 type event struct {
 	Action     string
 	Test       string
-	Key, Value string // of an attribute
+	Key, Value string // for an attribute
 	Output     string
 	Elapsed    float64 // seconds
 }
 
-// row is a test that has the attribute "row": its name in the table.
+// row is a test that has the attribute "row", the row's name in the table.
 type row struct {
 	name, peer, ops string
 }
 
-// matrix is what has been told so far.
+// matrix is the result of the events so far.
 type matrix struct {
 	w       io.Writer
 	rows    map[string]*row
 	said    map[string]*strings.Builder
-	began   map[string]bool // top-level tests
-	filled  map[string]bool // of those, which have rows
+	began   map[string]bool // top-level tests that have started
+	filled  map[string]bool // top-level tests that have rows
 	passed  int
 	failed  []string
-	ended   bool    // the run, by itself
-	seconds float64 // that it took
+	ended   bool    // the run ended by itself
+	seconds float64 // duration of the run
 }
 
 func newMatrix(w io.Writer) *matrix {
@@ -42,7 +42,7 @@ func newMatrix(w io.Writer) *matrix {
 
 const columns = "%-15s %-50s %-20s %-26s %-7s %5s\n"
 
-// follow reads events to the end.
+// follow processes the events in r until the end.
 func (m *matrix) follow(r io.Reader) error {
 	fmt.Fprintf(m.w, columns, "subject", "row", "peer", "operations", "result", "s")
 	lines := bufio.NewScanner(r)
@@ -90,8 +90,8 @@ func (m *matrix) attribute(e event) {
 	}
 }
 
-// output keeps what a test says until it is known whether anybody wants to read
-// it. What belongs to no test, as of a build that fails, is told at once.
+// output keeps the output of a test until the test's result is known. It prints output
+// without a test at once, for example that of a failed build.
 func (m *matrix) output(e event) {
 	if e.Test == "" {
 		if verdict := strings.TrimSpace(e.Output); verdict != "PASS" && verdict != "FAIL" && !strings.HasPrefix(verdict, "ok ") {
@@ -100,7 +100,7 @@ func (m *matrix) output(e event) {
 		return
 	}
 	if text := strings.TrimSpace(e.Output); strings.HasPrefix(text, "=== ") || strings.HasPrefix(text, "--- ") {
-		return // it repeats what the events say
+		return // this line repeats an event
 	}
 	if m.said[e.Test] == nil {
 		m.said[e.Test] = &strings.Builder{}
@@ -129,7 +129,7 @@ func (m *matrix) end(e event) {
 		}
 		return
 	}
-	// Of a test with subtests that failed they have said it already.
+	// The failed subtests of this test are in m.failed already.
 	if r != nil || !m.failedBelow(e.Test) {
 		m.failed = append(m.failed, e.Test)
 	}
@@ -147,7 +147,7 @@ func (m *matrix) failedBelow(test string) bool {
 	return false
 }
 
-// sum ends the table, and says whether the matrix is whole.
+// sum prints the last line. It returns an error if a row failed or is missing.
 func (m *matrix) sum() error {
 	fmt.Fprintf(m.w, "%d rows passed in %.0f s\n", m.passed, m.seconds)
 	var errs []error
