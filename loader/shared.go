@@ -43,8 +43,8 @@ func (s *Steering) allMaps() map[string]**ebpf.Map {
 	return all
 }
 
-// room returns the size of the flow map for a load that asks for room for asked flows.
-// 0 accepts any size.
+// room returns how many flows the flow map of a load must have room for. asked is the
+// number that the caller asks for. If it is 0, any size suits.
 func (h shared) room(asked uint32) (uint32, error) {
 	switch {
 	case h.flows == nil && asked == 0:

@@ -97,7 +97,7 @@ func (s *stage) takeGroup(ctx context.Context, n int) (group []*candidate, took 
 	return group, took, errors.Join(errs...)
 }
 
-// These are the figures of take-overs, in milliseconds unless per_s.
+// These are the figures of take-overs. All except PerSecond are in milliseconds.
 const (
 	PerSecond Figure = "per_s"
 	HeldP50   Figure = "held_p50_ms" // time for which segments are parked
