@@ -9,31 +9,31 @@ import (
 // Stats holds the counters of a queue since Open. They count frames unless the comment
 // of a field names another unit.
 type Stats struct {
-	Rx      uint64 // received
-	RxBad   uint64 // descriptors from the kernel that name no packet in a chunk that the kernel owned
+	Rx      uint64 // frames received
+	RxBad   uint64 // descriptors from the kernel whose packet is not in a chunk that the kernel owned
 	Filled  uint64 // chunks given to the kernel to be filled
 	RxKicks uint64 // system calls for the receive side
 
-	Tx        uint64 // accepted by Send
-	Completed uint64 // returned by the kernel, sent or not
-	Lost      uint64 // consumed by the kernel and dropped before the wire (EBUSY)
+	Tx        uint64 // frames that Send accepted
+	Completed uint64 // frames that the kernel returned, sent or not
+	Lost      uint64 // frames that the kernel took and dropped before the wire (EBUSY)
 	Kicks     uint64 // system calls for the transmit side
 	Stalled   uint64 // system calls for the transmit side that sent nothing (EAGAIN and the like)
-	NoFrames  uint64 // requested from Take but not available
-	NoRoom    uint64 // offered to Send but not accepted
+	NoFrames  uint64 // frames requested from Take that were not available
+	NoRoom    uint64 // frames that Send did not accept, because the transmit ring was full
 
-	Misused uint64 // refused because the caller may not use the frame in this way: a fault of the engine
+	Misused uint64 // frames that were refused because the engine may not use them in this way: a fault of the engine
 
 	Kernel KernelStats
 }
 
 // KernelStats holds the kernel's counters of the socket (XDP_STATISTICS).
 type KernelStats struct {
-	RxDropped   uint64 // dropped for other reasons, such as a frame too large for a chunk; in copy mode includes the drops of FillEmpty
+	RxDropped   uint64 // frames dropped for other reasons, for example because they were too large for a chunk; in copy mode also the drops of FillEmpty
 	RxInvalid   uint64 // fill ring entries that name no chunk
 	TxInvalid   uint64 // transmit descriptors that the kernel refused
-	RxRingFull  uint64 // dropped: receive ring full
-	FillEmpty   uint64 // times that the fill ring was empty; in copy mode a dropped frame each time
+	RxRingFull  uint64 // frames dropped because the receive ring was full
+	FillEmpty   uint64 // times that the fill ring was empty; in copy mode a frame is dropped each time
 	TxRingEmpty uint64 // times that the transmit ring was empty
 }
 

@@ -28,7 +28,7 @@ const (
 	BadTCP        // impossible TCP header length
 	NoFlow        // a TCP segment of a connection that was not taken over
 	ICMPOther     // an ICMP message that is not "too big", or is not about a TCP segment
-	ICMPNoFlow    // an ICMP "too big" about a segment of no known flow
+	ICMPNoFlow    // an ICMP "too big" about a segment of an unknown flow
 
 	Reasons // the number of reasons
 )

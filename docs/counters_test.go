@@ -35,7 +35,7 @@ type table struct {
 
 var tables = []table{
 	{title: "Steering", layer: "steer", file: "bpf/reason.go", typ: "Reason", names: "reasonNames",
-		intro: "The XDP program counts each packet of the interface once, by what it did with the packet. All\npackets but those of the first four counters go to the kernel. `stag show stats` shows these\ncounters; if the program is loaded to stay, also while no engine runs."},
+		intro: "The XDP program counts each packet of the interface once, by what it did with the packet. All\npackets but those of the first four counters go to the kernel. `stag show stats` shows these\ncounters. If the program is loaded to stay, it shows them also while no engine runs."},
 	{title: "Placeholders", layer: "placeholder", file: "offload/nic/strays.go", typ: "Counters",
 		intro: "A placeholder is the kernel socket that holds the addresses and ports of a\nconnection that was taken over. The counter is updated every second. `stag show stats` shows it."},
 	{title: "Engine", layer: "engine", file: "offload/engine/counters.go", typ: "Counters",
@@ -43,7 +43,7 @@ var tables = []table{
 	{title: "Drops of the engine", layer: "engine", file: "offload/engine/counters.go", typ: "Drop", names: "dropNames",
 		intro: "Packets that an engine received and did not deliver. `stag show stats` shows these counters; in\nGo `Counters.Drops` has them."},
 	{title: "Drops of the parser", layer: "wire", file: "offload/wire/reason.go", typ: "Reason", names: "reasonNames", but: "OK",
-		intro: "Packets that reached an engine and are not for it. `stag show stats` shows these counters; in Go\n`Counters.Drops` has them."},
+		intro: "Packets that reached an engine and that its parser refused. `stag show stats` shows these\ncounters; in Go `Counters.Drops` has them."},
 	{title: "Drops of TCP", layer: "tcp", file: "offload/tcp/drop.go", typ: "Drop", names: "dropNames", but: "DropNone",
 		intro: "Segments, or parts of them, that a connection did not use. The connection continues. `stag show\nstats` shows these counters; in Go `Counters.Drops` has them."},
 	{title: "A connection", layer: "tcp", file: "offload/tcp/info.go", typ: "Stats",
@@ -51,15 +51,15 @@ var tables = []table{
 	{title: "A queue pair", layer: "rdmap", file: "offload/rdmap/stats.go", typ: "Stats",
 		intro: "Each queue pair counts these from its connection on, also over the kernel port. A message counts\nwhen its last segment has left, or has been placed. A refused message does not count. The\nready-to-receive messages of MPA revision 2 count too. `stag show qps` shows these counters.\n`stag show stats` has the sum over all queue pairs of a device, including closed ones."},
 	{title: "An AF_XDP socket", layer: "xsk", file: "afxdp/stats.go", typ: "Stats",
-		intro: "The AF_XDP socket of each queue has these counters. They are in frames unless they say otherwise. `stag\nshow queues` and `stag show stats` show them; in Go `rdma.Adapter.SocketStats` has them."},
+		intro: "The AF_XDP socket of each queue has these counters. `stag show queues` and `stag show stats`\nshow them; in Go `rdma.Adapter.SocketStats` has them."},
 	{title: "An AF_XDP socket, by the kernel", layer: "xsk_kernel", file: "afxdp/stats.go", typ: "KernelStats",
 		intro: "The kernel counts these for the same socket. The same commands show these counters."},
 	{title: "Refusals", layer: "tpt", file: "tpt/stag.go", typ: "Fault", names: "refusalNames", where: "offload/adapter/report.go", but: "OK",
-		intro: "Why the translation and protection table of the adapter refused an access or an invalidation. A\nTerminate tells the peer, and the error of the QP names the reason. `stag show stats` shows these\ncounters."},
+		intro: "Each counter is a reason for which the adapter's translation and protection table refused an\naccess or an invalidation. A Terminate reports the reason to the peer, and the error of the QP\nnames it. `stag show stats` shows these counters."},
 	{title: "The application", layer: "verbs", file: "rdma/report.go", typ: "verbsCounters",
 		intro: "Events that the application of the adapter did not fetch. `stag show stats` shows this counter; in Go\n`rdma.Adapter.EventsLost` has it."},
 	{title: "Captures", layer: "capture", file: "offload/adapter/report.go", typ: "captureCounters",
-		intro: "The fate of the packets that `stag dump` asked the adapter for, for all captures together.\n`stag show stats` shows these counters."},
+		intro: "The packets of all captures of the adapter together. `stag show stats` shows these counters."},
 }
 
 const head = `# Counters
@@ -67,7 +67,7 @@ const head = `# Counters
 <!-- Generated from the code: go test ./docs -update -->
 
 Each reason why stag does not use a packet, or refuses an access, has a counter with a name.
-Counters never decrease. ` + "`stag show stats`" + ` prints a counter as its layer, a point, and its
+Counters never decrease. ` + "`stag show stats`" + ` prints a counter as its layer, a dot, and its
 name. With ` + "`--all`" + ` it also prints counters that are 0. In JSON every counter has its layer
 and its name.
 `
@@ -77,7 +77,7 @@ func TestCounters(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(head)
 	for _, x := range tables {
-		fmt.Fprintf(&b, "\n## %s\n\nLayer `%s`.\n\n%s\n\n| name | what |\n|---|---|\n", x.title, x.layer, x.intro)
+		fmt.Fprintf(&b, "\n## %s\n\nLayer `%s`.\n\n%s\n\n| name | meaning |\n|---|---|\n", x.title, x.layer, x.intro)
 		names := x.file
 		if x.where != "" {
 			names = x.where

@@ -100,7 +100,7 @@ func (s *snapshot) Counters() []report.Counter {
 
 // verbsCounters are the counters that belong to the application.
 type verbsCounters struct {
-	EventsLost uint64 // asynchronous events that nobody read in time
+	EventsLost uint64 // asynchronous events that the application did not read in time
 }
 
 // reportCQs returns the CQs, sorted by number.

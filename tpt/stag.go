@@ -69,7 +69,7 @@ type Fault uint8
 // The faults are in the order of the checks. The first check that fails decides.
 const (
 	OK          Fault = iota
-	BadSTag           // wrong index or key, an entry that is not valid, or a type that does not suit this use
+	BadSTag           // wrong index or key, an entry that is not valid, or an entry of the wrong type
 	WrongPD           // wrong protection domain, or the entry is bound to another queue pair
 	NoRight           // the entry does not give the right
 	Wrap              // the access would go past offset 2^64-1

@@ -31,19 +31,19 @@ func (d Drop) String() string { return dropNames[d] }
 
 // Counters count since the engine was made: packets, octets, or events.
 type Counters struct {
-	Steps               uint64 // that moved something
-	RxPackets, RxOctets uint64 // arrived at the port, Ethernet headers included
-	TxPackets, TxOctets uint64 // queued for transmission
+	Steps               uint64 // steps that did some work
+	RxPackets, RxOctets uint64 // packets and octets that arrived at the port, with Ethernet headers
+	TxPackets, TxOctets uint64 // packets and octets queued for transmission, with Ethernet headers
 	Parked              uint64 // segments held for a take-over
-	PassedOut, PassedIn uint64 // segments to and from other engines
-	PartialSums         uint64 // TCP checksum fields that held the pseudo-header's sum
-	StaleRecords        uint64 // steering records that did not fit their packet
-	Unrecorded          uint64 // packets whose flow was found by their tuple
-	Tagged              uint64 // segments that begin with a tagged FPDU, by their steering record
+	PassedOut, PassedIn uint64 // segments passed to other engines, and received from other engines
+	PartialSums         uint64 // TCP checksum fields that held only the sum of the pseudo-header
+	StaleRecords        uint64 // steering records that did not match their packet
+	Unrecorded          uint64 // packets whose flow was found by the tuple, without a steering record
+	Tagged              uint64 // segments that begin with a tagged FPDU, according to their steering record
 	TxCopies            uint64 // payloads copied because the kernel still read the frame
-	TxRingFull          uint64 // a segment had to wait for the transmit ring
-	NoTxFrame           uint64 // a segment had to wait for a transmit frame
-	FlushErrors         uint64 // the link took nothing
+	TxRingFull          uint64 // times that a segment had to wait for the transmit ring
+	NoTxFrame           uint64 // times that a segment had to wait for a transmit frame
+	FlushErrors         uint64 // times that the link accepted no frame
 
 	drops [numDrops]uint64
 	parse [wire.NumReasons]uint64

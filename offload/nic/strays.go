@@ -28,7 +28,7 @@ type strays struct {
 
 // Counters count since the interface was opened.
 type Counters struct {
-	Strays uint64 // segments of taken-over connections that reached the kernel past the XDP program and were thrown away
+	Strays uint64 // segments of taken-over connections that bypassed the XDP program, reached the kernel, and were dropped
 }
 
 // Counters returns the counters as of the last second.

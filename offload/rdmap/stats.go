@@ -7,16 +7,16 @@ import "github.com/stag-rdma/stag/offload/wire"
 // does not count. The messages by which MPA revision 2 begins count, and so do the
 // empty Writes to a peer that is silent at first.
 type Stats struct {
-	FPDUsIn, FPDUsOut                 uint64 // segments of all messages, each in an FPDU of its own
+	FPDUsIn, FPDUsOut                 uint64 // segments of all messages; each segment is one FPDU
 	WritesIn, WritesOut               uint64 // RDMA Writes
-	WriteOctetsIn, WriteOctetsOut     uint64 // their payload
-	ReadRequestsIn, ReadRequestsOut   uint64 // RDMA Reads that were asked for: by the peer, by us
-	ReadResponsesIn, ReadResponsesOut uint64 // RDMA Reads that were answered: by the peer, by us
-	ReadOctetsIn, ReadOctetsOut       uint64 // payload of the answers
-	SendsIn, SendsOut                 uint64 // of the whole Send family
-	SendOctetsIn, SendOctetsOut       uint64 // their payload
-	InvalidatesIn, InvalidatesOut     uint64 // Sends with Invalidate, which are among the Sends as well
-	MostReadsIn, MostReadsOut         uint64 // the most RDMA Reads that were outstanding at a time: the peer's, ours
+	WriteOctetsIn, WriteOctetsOut     uint64 // payload octets of RDMA Writes
+	ReadRequestsIn, ReadRequestsOut   uint64 // RDMA Read Requests of the peer, and of this end
+	ReadResponsesIn, ReadResponsesOut uint64 // RDMA Reads that the peer answered, and that this end answered
+	ReadOctetsIn, ReadOctetsOut       uint64 // payload octets of RDMA Read Responses
+	SendsIn, SendsOut                 uint64 // Sends of all types
+	SendOctetsIn, SendOctetsOut       uint64 // payload octets of Sends
+	InvalidatesIn, InvalidatesOut     uint64 // Sends with Invalidate; they also count as Sends
+	MostReadsIn, MostReadsOut         uint64 // largest number of RDMA Reads outstanding at a time: of the peer, and of this end
 }
 
 // Stats returns the counters. The goroutine that runs the QP's steps may call it. When

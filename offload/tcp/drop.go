@@ -7,22 +7,22 @@ type Drop uint8
 const (
 	DropNone          Drop = iota // used, or an ACK without payload
 	DropClosed                    // the connection has ended
-	DropTimeWait                  // answered, if need be, from TIME-WAIT
-	DropNoTimestamp               // RFC 7323 §3.2: option missing
-	DropPAWS                      // RFC 7323 §5: old timestamp
-	DropWindow                    // sequence outside the window
-	DropDuplicate                 // received before
+	DropTimeWait                  // the connection is in TIME-WAIT, which answers the segment if necessary
+	DropNoTimestamp               // RFC 7323 §3.2: the timestamp option is missing
+	DropPAWS                      // RFC 7323 §5: the timestamp is old
+	DropWindow                    // the sequence number is outside the receive window
+	DropDuplicate                 // the octets were received before
 	DropRSTWindow                 // RFC 5961 §3.2: RST outside the window
-	DropRSTChallenged             // RFC 5961 §3.2: RST in the window, not exact
+	DropRSTChallenged             // RFC 5961 §3.2: RST within the window, but not at RCV.NXT
 	DropSYN                       // RFC 5961 §4.2: SYN on a synchronized connection
-	DropNoACK                     // ACK bit off
-	DropBadACK                    // RFC 5961 §5.2: acknowledges what it cannot
-	DropBeyondWindow              // text behind the right edge we promised
-	DropNoFrames                  // in order, but no memory for it
-	DropReorderShare              // out of order, beyond the share of frames
-	DropAfterFIN                  // text behind the peer's FIN
-	DropTooBigSeq                 // RFC 5927 §4: quoted sequence not in flight
-	DropTooBigMTU                 // ICMP too-big with an MTU that is no smaller
+	DropNoACK                     // the ACK bit is not set
+	DropBadACK                    // RFC 5961 §5.2: the ACK number is outside the acceptable range
+	DropBeyondWindow              // data beyond the right edge of the advertised window
+	DropNoFrames                  // data in order, but no frame is free to hold it
+	DropReorderShare              // data out of order, but the connection's share of frames is used up
+	DropAfterFIN                  // data after the peer's FIN
+	DropTooBigSeq                 // RFC 5927 §4: the sequence number in the ICMP message is not in flight
+	DropTooBigMTU                 // ICMP "too big" with an MTU that is not smaller
 
 	NumDrops // how many reasons there are
 )

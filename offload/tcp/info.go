@@ -9,32 +9,32 @@ import (
 
 // Stats counts what a connection has done. All only grow.
 type Stats struct {
-	SegsIn, SegsOut     uint64 // segments
-	OctetsIn, OctetsOut uint64 // of data: in order; with retransmissions
-	OctetsAcked         uint64 // of data, by the peer
-	AcksOut             uint64 // segments with nothing but an ACK
-	Retransmits         uint64 // segments
+	SegsIn, SegsOut     uint64 // segments received, and segments sent
+	OctetsIn, OctetsOut uint64 // octets of data: received in order, and sent with retransmissions
+	OctetsAcked         uint64 // octets of data that the peer acknowledged
+	AcksOut             uint64 // segments that carry only an ACK
+	Retransmits         uint64 // segments sent again
 	Timeouts            uint64 // retransmission timeouts
 	Recoveries          uint64 // fast recoveries
-	DupAcksIn, OldAcks  uint64 // ACKs that acknowledge nothing new: of SND.UNA; of less
-	DupSACKs            uint64 // reports of octets that came twice
-	Reneged             uint64 // times that the peer threw away what it had SACKed
-	TailProbes          uint64 // segments sent to find out about the last ones
-	TailLosses          uint64 // losses that such a probe has repaired
-	Reordered           uint64 // segments that arrived after later ones
-	LostRetransmits     uint64 // retransmissions given up for lost
-	SpuriousTimeouts    uint64 // retransmission timeouts that were taken back
-	SpuriousRecoveries  uint64 // fast recoveries that were taken back
-	OutOfOrder          uint64 // segments received
-	Challenges          uint64 // challenge ACKs asked for
-	ProbesOut           uint64 // keepalive and zero-window
-	ResetsIn, ResetsOut uint64 // RST segments believed, and sent
-	TooBigs             uint64 // believed ICMP reports
-	BlackHoles          uint64 // times that smaller segments were tried because full ones got no answer
-	PathRaises          uint64 // times that larger segments than before arrived
-	CEIn                uint64 // segments with data that a router had marked (ECN)
-	ECEIn               uint64 // ACKs that report such a mark
-	ECNCuts             uint64 // reductions of the congestion window because of them
+	DupAcksIn, OldAcks  uint64 // ACKs without new data acknowledged: equal to SND.UNA, and below SND.UNA
+	DupSACKs            uint64 // SACK blocks that report octets received twice (D-SACK, RFC 2883)
+	Reneged             uint64 // times that the peer discarded octets that it had SACKed
+	TailProbes          uint64 // tail-loss probes sent (RFC 8985 §7)
+	TailLosses          uint64 // losses that a tail-loss probe has repaired
+	Reordered           uint64 // segments that reached the peer after segments that were sent later
+	LostRetransmits     uint64 // retransmissions that were lost themselves
+	SpuriousTimeouts    uint64 // retransmission timeouts that were undone, because nothing was lost
+	SpuriousRecoveries  uint64 // fast recoveries that were undone, because nothing was lost
+	OutOfOrder          uint64 // segments received out of order
+	Challenges          uint64 // challenge ACKs that the limit allowed (RFC 5961 §7)
+	ProbesOut           uint64 // keepalive probes and zero-window probes
+	ResetsIn, ResetsOut uint64 // RST segments accepted, and RST segments sent
+	TooBigs             uint64 // ICMP "too big" messages accepted
+	BlackHoles          uint64 // times that smaller segments were tried, because full-sized segments were not acknowledged
+	PathRaises          uint64 // times that a larger segment size was adopted, because a trial segment arrived
+	CEIn                uint64 // segments with data that a router had marked (ECN CE)
+	ECEIn               uint64 // ACKs that report an ECN mark (ECE)
+	ECNCuts             uint64 // reductions of the congestion window because of ECN marks
 }
 
 // Info is a snapshot of a connection. Windows and sizes are in octets.

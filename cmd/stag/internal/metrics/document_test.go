@@ -48,7 +48,7 @@ have devices of the same name, in different network namespaces. The kernel repor
 so an engine cannot forge them. Root's ` + "`stag metrics`" + ` asks root's engines; with ` + "`--all-users`" + ` it also
 asks engines of other users. Such an engine can report any value in its own series, but it cannot
 add to any other series. The series of an engine end with the engine, and those of its
-successor begin at 0. So this sum continues without a jump:
+successor begin at 0. Therefore this sum continues without a jump:
 
     sum by (program, device) (rate(stag_port_data_received_bytes_total[5m]))
 
@@ -57,8 +57,8 @@ continue when another engine adopts a program that was loaded to stay. An engine
 series, 90 for each interface, and 31 for each queue. ` + "`--per-qp`" + ` adds 28 for each QP.
 
 An engine that does not answer within 2 s has ` + "`stag_engine_up`" + ` 0 and no other series. The command
-waits for no longer than four fifths of Prometheus' scrape timeout, so that the other engines
-are seen.
+waits for at most four fifths of Prometheus' scrape timeout, so that a silent engine does not
+hide the others.
 
     - alert: StagEngineSilent
       expr: stag_engine_up == 0
