@@ -18,7 +18,8 @@ func connectionsTable(o Options) *Table {
 		Title: "Connections: all at once, one direction, 64 KiB messages",
 		About: `Each connection has memory of its own, 128 KiB at each end. Messages outstanding: 64
 of all connections together, two of each at least. kernel TCP: writes of 64 KiB. On
-both ends of the kernel's connections is a program that passes everything, or none (no XDP).`,
+both ends of the kernel's connections is a program that passes everything, or none (no XDP).
+Each row has 2 ms more for each connection, before the measurement and for it.`,
 		Columns: []Column{{Gbps, "Gb/s", 2, true}, {PerCore, "per core", 2, false},
 			{CPUPerGB, "CPU s/GB", 2, false}, {Busy, "busy", 2, false}, {Resent, "resent", 1, false}},
 		Base: kernelTCP,

@@ -113,14 +113,16 @@ func (s setting) row(o Options) *Row {
 		c.NAPI = "threads"
 	}
 	return &Row{Case: c, run: func(ctx context.Context) (Values, error) {
-		found, err := runTransfer(ctx, s, o.Warm+s.warmUp(), o.Time)
+		found, err := runTransfer(ctx, s, o.Warm+s.settling(), o.Time+s.settling())
 		return found.values(s), err
 	}}
 }
 
-// warmUp is the time, in addition to Options.Warm, until many connections all carry
-// data.
-func (s setting) warmUp() time.Duration { return time.Duration(s.connections) * 500 * time.Microsecond }
+// settling is the time that many connections take until their rate is steady. The
+// kernel adapts the buffers of its sockets for seconds: a thousand of its connections
+// carry more in their first second than later. The measurement is longer by the same
+// time, because the rate of many connections varies more.
+func (s setting) settling() time.Duration { return time.Duration(s.connections) * 2 * time.Millisecond }
 
 // values returns the figures of a sample. It leaves out figures that a case does not
 // have: the frames of a kernel, and the segments of a raw stream.
