@@ -35,11 +35,11 @@ func (v *view) probeAddress(l loader.Link) Probe {
 	const name = "address"
 	link, err := v.nl.LinkByIndex(l.Index)
 	if err != nil {
-		return bad(name, "look at "+l.Name+" again", "%v", err)
+		return unknown(name, "look at "+l.Name+" again", "%v", err)
 	}
 	all, err := v.nl.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {
-		return bad(name, "look at "+l.Name+" again", "%v", err)
+		return unknown(name, "look at "+l.Name+" again", "%v", err)
 	}
 	var routed []string
 	for _, a := range all {
@@ -60,7 +60,7 @@ func (v *view) probeMember(l loader.Link) Probe {
 	const name = "master"
 	link, err := v.nl.LinkByIndex(l.PortIndex)
 	if err != nil {
-		return bad(name, "look at "+l.Port+" again", "%v", err)
+		return unknown(name, "look at "+l.Port+" again", "%v", err)
 	}
 	index := link.Attrs().MasterIndex
 	if index == 0 {
@@ -68,7 +68,7 @@ func (v *view) probeMember(l loader.Link) Probe {
 	}
 	master, err := v.nl.LinkByIndex(index)
 	if err != nil {
-		return bad(name, fmt.Sprintf("ip link set %s nomaster", l.Port), "%s belongs to interface %d, which cannot be looked at: %v", l.Port, index, err)
+		return unknown(name, "look at "+l.Port+" again", "%s belongs to interface %d, which cannot be looked at: %v", l.Port, index, err)
 	}
 	if master.Type() == "vrf" {
 		return ok(name, "%s, a VRF: routes are looked up there", master.Attrs().Name)
@@ -118,7 +118,7 @@ func (v *view) probeHook(l loader.Link) (p Probe, xdp netlink.LinkXdp) {
 	const name = "XDP hook"
 	port, err := v.nl.LinkByIndex(l.PortIndex)
 	if err != nil {
-		return bad(name, "look at "+l.Port+" again", "look interface %s up: %v", l.Port, err), xdp
+		return unknown(name, "look at "+l.Port+" again", "look interface %s up: %v", l.Port, err), xdp
 	}
 	if port.Attrs().Xdp != nil {
 		xdp = *port.Attrs().Xdp
@@ -128,23 +128,32 @@ func (v *view) probeHook(l loader.Link) (p Probe, xdp netlink.LinkXdp) {
 	}
 	program := loader.ProgramName(ebpf.ProgramID(xdp.ProgId))
 	if program == "" {
-		// The program cannot be read, but claims can.
+		// The program has no name, or it cannot be read. Claims can be read.
 		if owner, found := claimed(l); found {
 			return inUse(name, owner, "stag's, by the claims on %s: program id %d", l.Port, xdp.ProgId), xdp
 		}
+		if err := readable(xdp.ProgId); err != nil {
+			return unknown(name, "run as root to see whether it is stag's",
+				"a program is on it, id %d, and whose cannot be told: %v", xdp.ProgId, err).wants(capSysAdmin), xdp
+		}
 	}
 	if program != bpf.Program {
-		p := bad(name, fmt.Sprintf("ip link set %s xdp off, or end the process that holds its link: bpftool link", l.Port),
-			"another program is on it, id %d%s", xdp.ProgId, called(program))
-		if program == "" { // the program may be stag's own
-			p = p.wants(capSysAdmin)
-		}
-		return p, xdp
+		return bad(name, fmt.Sprintf("ip link set %s xdp off, or end the process that holds its link: bpftool link", l.Port),
+			"another program is on it, id %d%s", xdp.ProgId, called(program)), xdp
 	}
 	if owner, found := loader.PortOwner(l); found {
 		return inUse(name, owner, "stag is on it, program id %d", xdp.ProgId), xdp
 	}
 	return ok(name, "stag is on it, program id %d", xdp.ProgId), xdp
+}
+
+// readable returns the reason why a program cannot be read, or nil.
+func readable(id uint32) error {
+	prog, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
+	if err != nil {
+		return err
+	}
+	return prog.Close()
 }
 
 // inUse returns the row for an interface that another process uses.
@@ -179,7 +188,7 @@ func (v *view) probeDriver(l loader.Link, there netlink.LinkXdp, generic bool) P
 	// program on the hook.
 	claim, owner, err := loader.ClaimHook(l)
 	if err != nil {
-		return bad(name, "run as root", "not tried: %v", err)
+		return unknown(name, "run as root", "not tried: %v", err)
 	}
 	if claim == nil {
 		return unknown(name, "ask again when it has loaded", "not tried: %s is loading just now", owner)

@@ -57,7 +57,7 @@ func (v *view) probeChecksum(l loader.Link) Probe {
 	far, err := v.net.FarEnd(l)
 	switch {
 	case err != nil:
-		return bad(name, "look at "+l.Port+" again", "%v", err)
+		return unknown(name, "look at "+l.Port+" again", "%v", err)
 	case far.Name == "":
 		return ok(name, "the peer cannot be seen; what it leaves out is accepted, as a veth's packets pass no wire")
 	case far.Sums:
@@ -91,7 +91,7 @@ func (v *view) probeQdisc(l loader.Link) Probe {
 	const name = "traffic control"
 	link, err := v.nl.LinkByIndex(l.PortIndex)
 	if err != nil {
-		return bad(name, "look at "+l.Port+" again", "%v", err)
+		return unknown(name, "look at "+l.Port+" again", "%v", err)
 	}
 	all, err := v.nl.QdiscList(link)
 	if err != nil {

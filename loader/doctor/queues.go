@@ -260,7 +260,7 @@ func (v *view) probeMAC(l loader.Link) Probe {
 	const name = "MAC address"
 	port, err := v.nl.LinkByIndex(l.PortIndex)
 	if err != nil {
-		return bad(name, "look at "+l.Port+" again", "%v", err)
+		return unknown(name, "look at "+l.Port+" again", "%v", err)
 	}
 	return takes(name, l, port.Attrs())
 }

@@ -39,7 +39,7 @@ func probeMemlock(needed uint64) Probe {
 	}
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
-		return bad(name, "grant CAP_IPC_LOCK", "the limit cannot be read: %v", err)
+		return unknown(name, "grant CAP_IPC_LOCK", "the limit cannot be read: %v", err)
 	}
 	if limit.Cur == unix.RLIM_INFINITY {
 		return ok(name, "no limit")
