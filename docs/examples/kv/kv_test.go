@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -71,6 +72,28 @@ func TestReadersBesideWriter(t *testing.T) {
 	}
 	for range readers {
 		rig.Check(t, <-results)
+	}
+	end()
+	rig.Check(t, rig.Wait(t, served, "the server has ended"))
+}
+
+// TestServerWithoutMemory: a client that the server has no memory for is not left waiting.
+func TestServerWithoutMemory(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
+	defer cancel()
+	a, err := rdma.Open(rdma.Config{KernelPort: true, RegionHeap: slots * slotLen}) // enough for the table alone
+	rig.Must(t, err)
+	defer a.Close()
+	b, err := rdma.Open(rdma.Config{KernelPort: true})
+	rig.Must(t, err)
+	defer b.Close()
+	at, served := make(chan string, 1), make(chan error, 1)
+	stop, end := context.WithCancel(ctx)
+	defer end()
+	go func() { served <- serve(stop, a, "127.0.0.1:0", func(s string) { at <- s }) }()
+	_, err = dial(ctx, b, rig.Wait(t, at, "the server is ready"))
+	if err == nil || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, want the end of the connection", err)
 	}
 	end()
 	rig.Check(t, rig.Wait(t, served, "the server has ended"))

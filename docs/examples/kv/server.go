@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -45,7 +44,7 @@ func serve(ctx context.Context, adapter *rdma.Adapter, address string, ready fun
 	defer clients.Wait()
 	for {
 		request, err := l.Accept(ctx)
-		if ctx.Err() != nil {
+		if err != nil && ctx.Err() != nil {
 			return nil // Ctrl-C: clients notice it too
 		}
 		if err != nil {
@@ -64,14 +63,15 @@ func (s *server) memory(i int) []byte { return s.table.Bytes()[i*slotLen:][:slot
 
 // client serves the puts of one client. The server never hears of its gets.
 func (s *server) client(ctx context.Context, request *rdma.ConnRequest) error {
+	defer request.Close() // unless it has been answered
 	ep, err := s.adapter.CreateEndpoint(rdma.EndpointConfig{PD: s.pd, Size: slotLen})
 	if err != nil {
-		return errors.Join(err, request.Close())
+		return err
 	}
 	defer ep.Close()
 	receive := rdma.RecvWR{SGL: []rdma.SGE{ep.MR.SGE(0, slotLen)}}
 	if _, err := ep.QP.PostRecv(receive); err != nil { // before the client can send
-		return errors.Join(err, request.Close())
+		return err
 	}
 	// The offer: where the table is.
 	offer := binary.BigEndian.AppendUint32(nil, uint32(s.table.RKey()))

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stag-rdma/stag/rdma"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // small returns the options with which every case begins.
@@ -185,5 +187,45 @@ func TestStranger(t *testing.T) {
 	}
 	if h, err := parseHello(no.PrivateData); err != nil || h.Terms != x.l.run.terms() {
 		t.Errorf("%q: %v", no.PrivateData, err)
+	}
+}
+
+// staged is an error whose text takes some time to make.
+type staged struct{ text func() string }
+
+func (e staged) Error() string { return e.text() }
+
+// TestFirstFailure: when a lane fails, the runner aborts the others, which fail too. The run reports the failure that
+// came first.
+func TestFirstFailure(t *testing.T) {
+	a, err := rdma.Open(rdma.Config{KernelPort: true})
+	rig.Must(t, err)
+	defer a.Close()
+	s := &runner{}
+	for i := range 2 {
+		ep, err := a.CreateEndpoint(rdma.EndpointConfig{})
+		rig.Must(t, err)
+		s.lanes = append(s.lanes, &lane{run: s, index: i, qp: ep.QP})
+	}
+	second := make(chan struct{})
+	var once sync.Once
+	first := staged{func() string {
+		if s.aborted.Load() { // too late: let the other lane report before this one
+			<-second
+			time.Sleep(10 * time.Millisecond)
+		}
+		return "the cause"
+	}}
+	err = s.each(func(l *lane) error {
+		if l.index == 0 {
+			return first
+		}
+		for !s.aborted.Load() {
+			time.Sleep(time.Millisecond)
+		}
+		return staged{func() string { once.Do(func() { close(second) }); return "aborted" }}
+	})
+	if err == nil || !strings.Contains(err.Error(), "the cause") {
+		t.Errorf("the run reports %q", err)
 	}
 }
