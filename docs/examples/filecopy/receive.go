@@ -17,7 +17,8 @@ import (
 type receiver struct {
 	ep       *rdma.Endpoint // its region has the chunks, and behind them a place for each message
 	file     *os.File
-	sum      hash.Hash // of what has been received
+	sum      hash.Hash // of what is in the file
+	buffer   []byte    // for a chunk, out of the sender's reach
 	received int       // chunks
 	heard    int       // messages
 }
@@ -53,16 +54,22 @@ func receive(ctx context.Context, adapter *rdma.Adapter, address, name string, r
 			return err
 		}
 	}
-	if err := file.Close(); err != nil {
-		return err // the file is not whole: it does not get its name
-	}
-	if err := os.Rename(file.Name(), name); err != nil {
+	if err := finish(file, name); err != nil {
 		return err
 	}
 	if err := r.say(ctx, make([]byte, doneMsg)); err != nil {
 		return err
 	}
 	return ep.QP.Disconnect(ctx)
+}
+
+// finish gives a complete file its name. If the file cannot be closed, it may not be
+// complete, and gets no name.
+func finish(file *os.File, name string) error {
+	if err := file.Close(); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), name)
 }
 
 // accept waits for the sender, and tells it where the memory is.
@@ -115,16 +122,17 @@ func (r *receiver) message(ctx context.Context) (done bool, err error) {
 	return false, fmt.Errorf("a message of %d octets: the sender is no filecopy", c.Length)
 }
 
-// chunk writes the oldest chunk in memory to the file. The sender does not write to that
-// memory until it is told that it may.
+// chunk writes the oldest chunk in memory to the file. A faulty sender can write to that
+// memory before it is told that it may. So chunk reads the memory once only: the octets
+// that the checksum is of are those in the file.
 func (r *receiver) chunk(n uint32) error {
 	if n > chunkLen {
 		return fmt.Errorf("a chunk of %d octets: the sender is no filecopy", n)
 	}
-	octets := r.ep.MR.Bytes()[r.received%chunks*chunkLen:][:n]
+	r.buffer = append(r.buffer[:0], r.ep.MR.Bytes()[r.received%chunks*chunkLen:][:n]...)
 	r.received++
-	r.sum.Write(octets)
-	_, err := r.file.Write(octets)
+	r.sum.Write(r.buffer)
+	_, err := r.file.Write(r.buffer)
 	return err
 }
 
