@@ -254,30 +254,57 @@ func TestFileCopyCut(t *testing.T) {
 }
 
 // TestStream: what one end reads from its standard input the other writes to its
-// standard output, whoever dialled.
+// standard output, whoever dialled. An end whose input is over still gets all that the
+// other end has to say.
 func TestStream(t *testing.T) {
 	onBothPaths(t, func(s *stage) {
-		for _, fromClient := range []bool{true, false} {
-			_, content := randomFile(s.T, 5<<20+77)
-			open, w, err := os.Pipe() // standard input of the end that does not talk
-			rig.Must(s, err)
-			inputs := [2]io.Reader{client: bytes.NewReader(content), server: open}
-			if !fromClient {
-				inputs = [2]io.Reader{client: open, server: bytes.NewReader(content)}
+		for _, lengths := range [][2]int{{client: 5<<20 + 77, server: 0}, {client: 0, server: 5<<20 + 77}, {client: 3 << 20, server: 1}} {
+			_, fromClient := randomFile(s.T, lengths[client])
+			_, fromServer := randomFile(s.T, lengths[server])
+			x := s.start(server, "stream", bytes.NewReader(fromServer), "listen", s.host+":0")
+			y := s.start(client, "stream", bytes.NewReader(fromClient), "dial", x.listening(x.errs))
+			atClient := make(chan []byte, 1)
+			go func() {
+				text, _ := io.ReadAll(y.out) // y's exit code tells of an error
+				atClient <- text
+			}()
+			atServer, _ := x.ends(0)
+			if got := rig.Wait(s.T, atClient, "all is at the client"); !bytes.Equal(got, fromServer) || atServer != string(fromClient) {
+				s.Errorf("%d octets came from the client and %d from the server, want %v", len(atServer), len(got), lengths)
 			}
-			x := s.start(server, "stream", inputs[server], "listen", s.host+":0")
-			y := s.start(client, "stream", inputs[client], "dial", x.listening(x.errs))
-			talker, hearer := y, x
-			if !fromClient {
-				talker, hearer = x, y
+			y.ends(0)
+		}
+	})
+}
+
+// endless returns a file that says hello, and whose end does not come.
+func endless(t *testing.T) *os.File {
+	t.Helper()
+	r, w, err := os.Pipe()
+	rig.Must(t, err)
+	t.Cleanup(func() { r.Close(); w.Close() })
+	_, err = w.WriteString("hello")
+	rig.Must(t, err)
+	return r
+}
+
+// TestStreamCut: Ctrl-C at one end ends the other too, which says that the peer has left
+// before everything was said.
+func TestStreamCut(t *testing.T) {
+	onBothPaths(t, func(s *stage) {
+		for _, side := range []pair.Side{server, client} {
+			x := s.start(server, "stream", endless(s.T), "listen", s.host+":0")
+			y := s.start(client, "stream", endless(s.T), "dial", x.listening(x.errs))
+			ends := [2]*program{server: x, client: y}
+			for _, p := range ends { // until both are connected
+				_, err := io.ReadFull(p.out, make([]byte, len("hello")))
+				rig.Must(s, err)
 			}
-			heard, _ := hearer.ends(0)
-			if heard != string(content) {
-				s.Errorf("from the client: %v: %d octets came, want %d; all of them right: %v", fromClient, len(heard), len(content), heard == string(content))
+			ends[side].interrupt()
+			ends[side].ends(0)
+			if _, errs := ends[1-side].ends(1); !strings.Contains(errs, "the peer has closed the connection") {
+				s.Errorf("the other end printed %q", errs)
 			}
-			talker.ends(0)
-			rig.Check(s, w.Close())
-			rig.Check(s, open.Close())
 		}
 	})
 }

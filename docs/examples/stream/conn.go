@@ -16,22 +16,23 @@ import (
 const (
 	window  = 16
 	bufLen  = 16 << 10
-	grant   = window / 2 // messages that the peer may send again after one empty message
+	grant   = window / 2 // messages that the peer may send again after one grant
 	spare   = 4          // receives for empty messages: there are never more under way
 	closing = 5 * time.Second
 )
 
-// Conn is a stream over messages: a net.Conn.
+// Conn is a stream over messages: a net.Conn, with CloseWrite as net.TCPConn has it.
 //
 // A message that finds no receive ends the connection, so a sender must know how many
 // the receiver has left. It starts with window, and takes one for each message of data.
 // The receiver gives back grant of them by an empty message when so many have been read.
+// An empty message with the flag Solicited says that its sender writes no more data.
 type Conn struct {
 	ep *rdma.Endpoint // its region: window buffers to send from, then window+spare to receive into
 
 	credits chan struct{} // a value for each message of data that may be sent
 	buffers chan int      // send buffers that are free
-	arrived chan arrival  // messages of data that have not been read
+	arrived chan arrival  // messages of data that have not been read, and behind them the end
 	ended   chan struct{} // closed when nothing more arrives
 	failure error         // why, io.EOF if in good order; valid when ended is closed
 
@@ -39,8 +40,10 @@ type Conn struct {
 	rest     []byte     // octets of the oldest message that have not been read
 	from     int        // its buffer
 	consumed int        // messages since the last grant
+	heard    bool       // the peer writes no more data, and everything has been read
 
-	writing sync.Mutex // held by Write
+	writing sync.Mutex // held by Write and CloseWrite
+	said    bool       // CloseWrite has been called
 
 	readEnd, writeEnd deadline
 
@@ -51,7 +54,7 @@ type Conn struct {
 	workers   sync.WaitGroup
 }
 
-// arrival is a message in a buffer.
+// arrival is a message in a buffer. Length 0 means that the peer writes no more data.
 type arrival struct{ buffer, length int }
 
 // newConn makes one end. connect connects it.
@@ -61,7 +64,7 @@ func newConn(adapter *rdma.Adapter, connect func(*rdma.Endpoint) error) (*Conn, 
 		return nil, err
 	}
 	c := &Conn{
-		ep: ep, credits: make(chan struct{}, window), buffers: make(chan int, window), arrived: make(chan arrival, window),
+		ep: ep, credits: make(chan struct{}, window), buffers: make(chan int, window), arrived: make(chan arrival, window+1),
 		ended: make(chan struct{}),
 	}
 	c.open, c.shut = context.WithCancel(context.Background())
@@ -97,7 +100,7 @@ func (c *Conn) receive() {
 	defer close(c.ended)
 	for {
 		m, err := c.ep.Received(c.open)
-		if err == nil && m.Length == 0 { // a grant
+		if err == nil && m.Length == 0 && !m.Solicited {
 			err = c.granted(int(m.ID))
 		} else if err == nil {
 			err = c.data(arrival{int(m.ID), int(m.Length)})
@@ -136,8 +139,15 @@ func (c *Conn) granted(buffer int) error {
 	return c.listen(buffer)
 }
 
-// grantID is the work request ID of an empty message; others have their buffer's number.
-const grantID = window
+// emptyID is the work request ID of an empty message. A message of data has the number
+// of its buffer.
+const emptyID = window
+
+// sendEmpty sends a message without data.
+func (c *Conn) sendEmpty(flags rdma.SendFlags) error {
+	_, err := c.ep.QP.PostSend(rdma.SendWR{ID: emptyID, Op: rdma.WRSend, Flags: rdma.Signaled | flags})
+	return err
+}
 
 // reuse frees the buffers of messages that have been sent.
 func (c *Conn) reuse() {
@@ -146,13 +156,14 @@ func (c *Conn) reuse() {
 		if err != nil {
 			return // receive says why
 		}
-		if m.ID != grantID {
+		if m.ID != emptyID {
 			c.buffers <- int(m.ID)
 		}
 	}
 }
 
-// Read reads what has arrived, and waits if nothing has. io.EOF: the peer has closed.
+// Read reads what has arrived, and waits if nothing has. It returns io.EOF behind all
+// data if the peer has called CloseWrite or Close.
 func (c *Conn) Read(p []byte) (n int, err error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
@@ -162,12 +173,8 @@ func (c *Conn) Read(p []byte) (n int, err error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	if len(c.rest) == 0 {
-		a, err := c.next()
-		if err != nil {
-			return 0, err
-		}
-		c.from, c.rest = a.buffer, c.memory(a.buffer)[:a.length]
+	if err := c.more(); err != nil {
+		return 0, err
 	}
 	n = copy(p, c.rest)
 	if c.rest = c.rest[n:]; len(c.rest) > 0 {
@@ -180,17 +187,35 @@ func (c *Conn) Read(p []byte) (n int, err error) {
 	}
 	if c.consumed++; c.consumed == grant {
 		c.consumed = 0
-		c.ep.QP.PostSend(rdma.SendWR{ID: grantID, Op: rdma.WRSend, Flags: rdma.Signaled})
+		c.sendEmpty(0)
 	}
 	return n, nil
 }
 
-// next waits for a message of data.
-func (c *Conn) next() (a arrival, err error) {
+// more waits until rest has octets.
+func (c *Conn) more() error {
 	expired := c.readEnd.expired()
-	if isClosed(expired) {
-		return a, os.ErrDeadlineExceeded
+	switch {
+	case isClosed(expired):
+		return os.ErrDeadlineExceeded
+	case len(c.rest) > 0:
+		return nil
+	case c.heard:
+		return io.EOF
 	}
+	a, err := c.next(expired)
+	if err != nil {
+		return err
+	}
+	if c.heard = a.length == 0; c.heard {
+		return io.EOF
+	}
+	c.from, c.rest = a.buffer, c.memory(a.buffer)[:a.length]
+	return nil
+}
+
+// next waits for the next message of data, or for the end of the data.
+func (c *Conn) next(expired <-chan struct{}) (a arrival, err error) {
 	select {
 	case a = <-c.arrived:
 		return a, nil
@@ -212,6 +237,9 @@ func (c *Conn) next() (a arrival, err error) {
 func (c *Conn) Write(p []byte) (n int, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
+	if c.said {
+		return 0, io.ErrClosedPipe
+	}
 	for n < len(p) {
 		if err := wait(c, c.credits, nil); err != nil {
 			return n, err
@@ -270,8 +298,27 @@ func (c *Conn) cannotWrite(expired <-chan struct{}) error {
 	return c.failure
 }
 
-// Close sends what has been written, and ends the connection in good order. It waits
-// for the peer at most 5 seconds.
+// CloseWrite says that nothing more will be written: behind the data, the peer's Read
+// returns io.EOF. Read goes on, until the peer calls CloseWrite too. The caller still calls
+// Close. CloseWrite waits for a Write that is under way.
+func (c *Conn) CloseWrite() error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if c.open.Err() != nil {
+		return net.ErrClosed
+	}
+	if c.said {
+		return nil
+	}
+	if err := c.cannotWrite(nil); err != nil {
+		return err
+	}
+	c.said = true
+	return c.sendEmpty(rdma.Solicited)
+}
+
+// Close sends what has been written, and ends the connection in good order, both
+// directions of it. It waits for the peer at most 5 seconds.
 func (c *Conn) Close() error {
 	c.closeOnce.Do(func() {
 		c.shut() // Read, Write and the workers end
@@ -291,11 +338,19 @@ func (c *Conn) Close() error {
 func (c *Conn) LocalAddr() net.Addr  { return net.TCPAddrFromAddrPort(c.ep.QP.Conn().Local) }
 func (c *Conn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.ep.QP.Conn().Remote) }
 
-// SetDeadline ends every Read and Write that waits at t, with os.ErrDeadlineExceeded. The
-// zero time means never.
+// SetDeadline ends every Read and Write that waits at t or later, with
+// os.ErrDeadlineExceeded. The zero time means never.
 func (c *Conn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
-func (c *Conn) SetReadDeadline(t time.Time) error  { c.readEnd.set(t); return nil }
-func (c *Conn) SetWriteDeadline(t time.Time) error { c.writeEnd.set(t); return nil }
+func (c *Conn) SetReadDeadline(t time.Time) error  { return c.setDeadline(&c.readEnd, t) }
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.writeEnd, t) }
+
+func (c *Conn) setDeadline(d *deadline, t time.Time) error {
+	if c.open.Err() != nil {
+		return net.ErrClosed
+	}
+	d.set(t)
+	return nil
+}

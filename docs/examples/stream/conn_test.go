@@ -7,8 +7,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/net/nettest"
 
@@ -110,5 +112,114 @@ func TestUnreadData(t *testing.T) {
 	}
 	if _, err := y.Write([]byte("more")); err != io.ErrClosedPipe {
 		t.Errorf("write to a closed peer: %v", err)
+	}
+}
+
+// TestCloseWrite: after CloseWrite the other end reads what was written, and then io.EOF.
+// The other direction lives on until it is closed too.
+func TestCloseWrite(t *testing.T) {
+	a, l := newListener(t)
+	x, y, err := join(t, a, l)
+	rig.Must(t, err)
+	defer x.Close()
+	defer y.Close()
+	text := strings.Repeat("x", window*bufLen) // all that the receiver has room for
+	_, err = io.WriteString(x, text)
+	rig.Must(t, err)
+	for range 2 {
+		rig.Check(t, x.(*Conn).CloseWrite())
+	}
+	if n, err := x.Write([]byte("more")); n != 0 || err != io.ErrClosedPipe {
+		t.Errorf("write after CloseWrite: %d, %v", n, err)
+	}
+	got, err := io.ReadAll(y)
+	if err != nil || string(got) != text {
+		t.Errorf("%d octets, %v", len(got), err)
+	}
+	answer := strings.Repeat("y", 5*window*bufLen+1)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := io.WriteString(y, answer)
+		answered <- errors.Join(err, y.(*Conn).CloseWrite())
+	}()
+	got, err = io.ReadAll(x)
+	if err != nil || string(got) != answer {
+		t.Errorf("%d octets in answer, %v", len(got), err)
+	}
+	rig.Check(t, rig.Wait(t, answered, "the answer is written"))
+	for _, c := range []net.Conn{x, y} {
+		if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+			t.Errorf("read after the end: %d, %v", n, err)
+		}
+		rig.Check(t, c.Close())
+	}
+}
+
+// TestDeadlineOfRest: a Read after its deadline reads nothing, also when a part of a
+// message is left. The part is there when the deadline is moved.
+func TestDeadlineOfRest(t *testing.T) {
+	a, l := newListener(t)
+	x, y, err := join(t, a, l)
+	rig.Must(t, err)
+	defer x.Close()
+	defer y.Close()
+	_, err = io.WriteString(x, "ab")
+	rig.Must(t, err)
+	b := make([]byte, 1)
+	_, err = y.Read(b)
+	rig.Must(t, err)
+	rig.Must(t, y.SetReadDeadline(time.Now().Add(-time.Second)))
+	if n, err := y.Read(b); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%d octets after the deadline, %v", n, err)
+	}
+	rig.Must(t, y.SetReadDeadline(time.Time{}))
+	if n, err := y.Read(b); n != 1 || err != nil || b[0] != 'b' {
+		t.Errorf("%d octets, %v: %q", n, err, b)
+	}
+}
+
+// TestAfterClose: what is closed says net.ErrClosed.
+func TestAfterClose(t *testing.T) {
+	a, l := newListener(t)
+	x, y, err := join(t, a, l)
+	rig.Must(t, err)
+	defer y.Close()
+	rig.Check(t, x.Close())
+	_, read := x.Read(make([]byte, 1))
+	_, written := x.Write([]byte("more"))
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := l.Accept()
+		waiting <- err
+	}()
+	time.Sleep(10 * time.Millisecond) // Accept waits, most likely
+	rig.Check(t, l.Close())
+	_, accepted := l.Accept()
+	for what, err := range map[string]error{
+		"Read": read, "Write": written, "CloseWrite": x.(*Conn).CloseWrite(),
+		"SetDeadline": x.SetDeadline(time.Time{}), "SetReadDeadline": x.SetReadDeadline(time.Now()), "SetWriteDeadline": x.SetWriteDeadline(time.Now()),
+		"Accept": accepted, "Accept before Close": <-waiting,
+	} {
+		if !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestTooManyGrants: a peer that grants too much ends the connection. A Write that waits
+// for a buffer then returns, although there is no room to give its credit back.
+func TestTooManyGrants(t *testing.T) {
+	c := &Conn{credits: make(chan struct{}, 1), buffers: make(chan int), ended: make(chan struct{}), open: t.Context()}
+	c.credits <- struct{}{}
+	written := make(chan error, 1)
+	go func() {
+		_, err := c.Write([]byte("x"))
+		written <- err
+	}()
+	c.credits <- struct{}{} // when Write has taken the other one
+	c.failure = errGrants
+	close(c.ended)
+	if err := rig.Wait(t, written, "Write returns"); err != errGrants {
+		t.Error(err)
 	}
 }

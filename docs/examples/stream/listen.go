@@ -17,7 +17,7 @@ type Listener struct {
 	adapter *rdma.Adapter
 	l       *rdma.Listener
 	ctx     context.Context // ends with Close
-	cancel  context.CancelFunc
+	cancel  context.CancelCauseFunc
 }
 
 // Listen listens at address until Close, or until ctx ends.
@@ -26,12 +26,12 @@ func Listen(ctx context.Context, adapter *rdma.Adapter, address string) (*Listen
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	return &Listener{adapter, l, ctx, cancel}, nil
 }
 
 // Accept waits for the next connection. A peer that gives up before it is connected is
-// not one.
+// not one. After Close, Accept returns net.ErrClosed.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		request, err := l.l.Accept(l.ctx)
@@ -51,6 +51,6 @@ func (l *Listener) Addr() net.Addr { return net.TCPAddrFromAddrPort(l.l.Addr()) 
 
 // Close ends Accept. Connections that were accepted go on.
 func (l *Listener) Close() error {
-	l.cancel()
+	l.cancel(net.ErrClosed)
 	return l.l.Close()
 }

@@ -1,8 +1,9 @@
 // Command stream carries a stream of octets over RDMA messages, and is used as netcat is:
 // what one end reads from its standard input, the other writes to its standard output.
-// Type Conn is a net.Conn, so that any program for TCP can use it.
+// The program ends when the input has ended at both ends. Type Conn is a net.Conn, so that
+// any program for TCP can use it.
 //
-//	go run ./docs/examples/stream listen 127.0.0.1:7471
+//	go run ./docs/examples/stream listen 127.0.0.1:7471 </dev/null
 //	echo hello | go run ./docs/examples/stream dial 127.0.0.1:7471
 //
 // With -i IFACE it uses a network interface, as root. Without, it uses the kernel's TCP,
@@ -81,16 +82,28 @@ func acceptOne(ctx context.Context, adapter *rdma.Adapter, address string) (*Con
 	return c.(*Conn), nil
 }
 
-// exchange copies both ways, until the input ends here or the peer closes.
-func exchange(c net.Conn, in io.Reader, out io.Writer) error {
+// exchange copies both ways, until the input has ended at both ends.
+func exchange(c *Conn, in io.Reader, out io.Writer) error {
+	said := make(chan error, 3) // the first one counts
 	go func() {
-		if _, err := io.Copy(c, in); err == nil {
-			c.Close()
+		if _, err := io.Copy(c, in); err != nil {
+			said <- err
 		}
+		said <- c.CloseWrite()
+	}()
+	go func() { // the peer may be gone while in waits for input
+		<-c.ended
+		said <- c.CloseWrite()
 	}()
 	_, err := io.Copy(out, c)
-	if errors.Is(err, net.ErrClosed) {
-		err = nil
+	if err == nil {
+		err = <-said
+	}
+	switch {
+	case errors.Is(err, net.ErrClosed):
+		err = nil // Ctrl-C
+	case errors.Is(err, io.ErrClosedPipe):
+		err = errors.New("the peer has closed the connection before the input has ended here")
 	}
 	return errors.Join(err, c.Close())
 }
