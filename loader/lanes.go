@@ -10,62 +10,134 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 )
 
-// SetLane enters fd as the AF_XDP socket of a lane of the adapter. The program takes
-// the lane's engine for alive as long as the socket is open. The socket may belong to
-// another interface.
-func (s *Steering) SetLane(lane uint16, fd int) error {
-	if lane >= bpf.Lanes {
-		return fmt.Errorf("%s queue %d of an adapter: there is room for %d over all its interfaces: use fewer queues (ethtool -L) or fewer interfaces",
-			s.link.Port, lane, bpf.Lanes)
+// Lanes are the slots of an adapter in the map of lanes. The map belongs to all
+// interfaces of an instance, and so do its slots: adapters of several processes may use
+// them. A Lanes is not safe for concurrent use, except Slot.
+type Lanes struct {
+	slots *ebpf.Map
+	first uint16
+	count int
+	fd    int // of a socket that receives nothing; it fills the slots that wait for theirs
+}
+
+// ReserveLanes reserves n consecutive slots that no other adapter has. They are the
+// adapter's until their sockets are closed, or, if they have none, until Close.
+func (s *Steering) ReserveLanes(n int) (*Lanes, error) {
+	fd, err := laneSocket()
+	if err != nil {
+		return nil, err
 	}
-	if err := s.lanes.Put(uint32(lane), uint32(fd)); err != nil {
-		return fmt.Errorf("enter the socket of lane %d on %s: %w", lane, s.link.Port, err)
+	l := &Lanes{slots: s.lanes, count: n, fd: fd}
+	for next := 0; next+n <= bpf.Lanes; {
+		l.first = uint16(next)
+		taken, err := l.fill()
+		if err == nil {
+			return l, nil
+		}
+		if !errors.Is(err, ebpf.ErrKeyExist) {
+			return nil, errors.Join(fmt.Errorf("reserve lane %d on %s: %w", taken, s.link.Port, err), l.Close())
+		}
+		next = taken + 1
+	}
+	return nil, errors.Join(fmt.Errorf("%s has no room for %d receive queues beside those of other engines of the instance, %d in all: use fewer queues (ethtool -L), or load the interfaces as several instances",
+		s.link.Port, n, bpf.Lanes), l.Close())
+}
+
+// fill fills the slots from l.first on. If one has a socket of somebody else, fill empties
+// the others again, and returns the number of that slot and ebpf.ErrKeyExist.
+func (l *Lanes) fill() (taken int, err error) {
+	first := int(l.first)
+	for slot := first; slot < first+l.count; slot++ {
+		err := l.slots.Update(uint32(slot), uint32(l.fd), ebpf.UpdateNoExist)
+		if err == nil {
+			continue
+		}
+		for ours := first; ours < slot; ours++ {
+			if failed := l.slots.Delete(uint32(ours)); failed != nil {
+				return ours, failed
+			}
+		}
+		return slot, err
+	}
+	return 0, nil
+}
+
+// Slot returns the slot of a lane of the adapter: the Owner of the flows of the lane's
+// engine in this instance's flow map.
+func (l *Lanes) Slot(lane uint16) uint16 { return l.first + lane }
+
+// has reports whether a slot is one of l, which may be nil.
+func (l *Lanes) has(slot uint16) bool { return l != nil && int(slot-l.first) < l.count }
+
+// Set enters fd as the AF_XDP socket of a lane of the adapter. The program takes the
+// lane's engine for alive as long as the socket is open. The socket may belong to an
+// interface of another instance.
+func (l *Lanes) Set(lane uint16, fd int) error {
+	if int(lane) >= l.count {
+		return fmt.Errorf("enter the socket of lane %d: %d are reserved", lane, l.count)
+	}
+	if err := l.slots.Put(uint32(l.Slot(lane)), uint32(fd)); err != nil {
+		return fmt.Errorf("enter the socket of lane %d: %w", lane, err)
 	}
 	return nil
 }
 
-// laneProbe finds out which lanes have a socket. The kernel tells nobody what a map of
-// sockets holds. It only refuses to fill a slot that is filled.
-type laneProbe struct {
-	lanes *ebpf.Map
-	fd    int // of a socket that receives nothing
-	known map[uint16]bool
-	err   error // what hid the state of a lane
+// Close empties the slots that no Set has filled. The kernel does so, as it removes a
+// socket that closes from every slot.
+func (l *Lanes) Close() error { return unix.Close(l.fd) }
+
+// laneSocket makes a socket that receives nothing.
+func laneSocket() (fd int, err error) {
+	fd, err = unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("make a socket for the map of lanes: %w", err)
+	}
+	return fd, nil
 }
 
-func newLaneProbe(lanes *ebpf.Map) (*laneProbe, error) {
-	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+// laneProbe finds out which slots of the map of lanes are filled. The kernel tells nobody
+// what a map of sockets holds. It only refuses to fill a slot that is filled.
+type laneProbe struct {
+	slots *ebpf.Map
+	fd    int
+	known map[uint16]bool
+	err   error // what hid the state of a slot
+}
+
+func newLaneProbe(slots *ebpf.Map) (*laneProbe, error) {
+	fd, err := laneSocket()
 	if err != nil {
-		return nil, fmt.Errorf("make a socket to look for engines: %w", err)
+		return nil, err
 	}
-	return &laneProbe{lanes: lanes, fd: fd, known: map[uint16]bool{}}, nil
+	return &laneProbe{slots: slots, fd: fd, known: map[uint16]bool{}}, nil
 }
 
 func (p *laneProbe) close() error { return unix.Close(p.fd) }
 
-// lives reports whether the engine of a lane lives, in any process of any container. A
-// lane whose state is hidden counts as alive.
-func (p *laneProbe) lives(lane uint16) bool {
-	if lane >= bpf.Lanes {
+// lives reports whether the engine that has a slot lives, in any process of any
+// container. If the state of the slot is hidden, the engine counts as alive.
+func (p *laneProbe) lives(slot uint16) bool {
+	if slot >= bpf.Lanes {
 		return false
 	}
-	alive, known := p.known[lane]
+	alive, known := p.known[slot]
 	if !known {
-		alive = p.look(lane)
-		p.known[lane] = alive
+		alive = p.look(slot)
+		p.known[slot] = alive
 	}
 	return alive
 }
 
-// look fills an empty slot for a moment. Meanwhile the lane seems to have an engine, which
-// does no harm: the program keeps the packets of the lane's flows a little longer.
-func (p *laneProbe) look(lane uint16) bool {
-	err := p.lanes.Update(uint32(lane), uint32(p.fd), ebpf.UpdateNoExist)
+// look fills an empty slot for a moment. Meanwhile the slot seems to have an engine, which
+// does no harm: the program keeps the packets of the engine's flows a little longer, and
+// ReserveLanes takes other slots.
+func (p *laneProbe) look(slot uint16) bool {
+	err := p.slots.Update(uint32(slot), uint32(p.fd), ebpf.UpdateNoExist)
 	if err == nil {
-		err = p.lanes.Delete(uint32(lane))
+		err = p.slots.Delete(uint32(slot))
 	}
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
-		p.err = errors.Join(p.err, fmt.Errorf("look for the engine of lane %d: %w", lane, err))
+		p.err = errors.Join(p.err, fmt.Errorf("look for the engine of lane %d: %w", slot, err))
 	}
 	return err != nil
 }

@@ -114,14 +114,11 @@ func helper(what, name string) {
 	os.Exit(0)
 }
 
-// laneOfContainer is a lane, and noPID is a pid that no process here has.
-const (
-	laneOfContainer = 5
-	noPID           = 1<<22 + 1
-)
+// noPID is a pid that no process here has.
+const noPID = 1<<22 + 1
 
-// ownLane adopts the program, owns laneOfContainer, and has a flow there, as an engine
-// does whose pid is of a container.
+// ownLane adopts the program, owns a lane, and has a flow there, as an engine does whose
+// pid is of a container.
 func ownLane(name string) error {
 	s, err := loader.Adopt(name)
 	if err != nil {
@@ -131,10 +128,14 @@ func ownLane(name string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.SetLane(laneOfContainer, fd); err != nil {
+	lanes, err := s.ReserveLanes(1)
+	if err != nil {
 		return err
 	}
-	return s.Insert(bpf.FlowKey{Family: 4}, bpf.Flow{ID: 1, Kind: bpf.KindRDMA, State: bpf.Live, Owner: laneOfContainer, PID: noPID})
+	if err := lanes.Set(0, fd); err != nil {
+		return err
+	}
+	return s.Insert(bpf.FlowKey{Family: 4}, bpf.Flow{ID: 1, Kind: bpf.KindRDMA, State: bpf.Live, Owner: lanes.Slot(0), PID: noPID})
 }
 
 // inMounts gives the calling thread a file system of its own.

@@ -190,20 +190,21 @@ func (s *Steering) allFlows(f func(bpf.FlowKey, bpf.Flow) bool) error {
 }
 
 // Clear deletes every orphaned flow of the flow map and returns their number. The
-// caller must have adopted the program and must have sockets of its own for every
-// queue. Each flow of this interface is therefore an orphan. A flow of another
-// interface is an orphan if its process is not found here and its lane has no socket:
-// the pid of a process in a container means nothing here.
-func (s *Steering) Clear() (n int, err error) {
-	lanes, err := newLaneProbe(s.lanes)
+// caller must have adopted the program, must have sockets of its own for every queue,
+// and must have no flows yet. own are its lanes; nil: it has none. Each flow of this
+// interface is therefore an orphan. A flow of another interface is an orphan if its
+// process is not found here and its lane has no socket, or one of the caller: the pid of
+// a process in a container means nothing here.
+func (s *Steering) Clear(own *Lanes) (n int, err error) {
+	slots, err := newLaneProbe(s.lanes)
 	if err != nil {
 		return 0, err
 	}
-	defer lanes.close()
+	defer slots.close()
 	n, err = s.remove(func(f bpf.Flow) bool {
-		return f.Program == uint32(s.id) || !made(f) && !lanes.lives(f.Owner)
+		return f.Program == uint32(s.id) || !made(f) && (own.has(f.Owner) || !slots.lives(f.Owner))
 	})
-	return n, errors.Join(err, lanes.err)
+	return n, errors.Join(err, slots.err)
 }
 
 // ClearOf deletes the flows of the interfaces that have these programs.

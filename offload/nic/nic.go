@@ -32,7 +32,7 @@ type NIC struct {
 	set     *set
 	number  int         // in the set
 	first   engine.Lane // the lane of queue 0
-	maps    []*NIC      // NICs through whose programs each map of flows is reached: ours first
+	maps    []*flowMap  // all of the set: ours first
 	grace   *handoff.Grace
 	pace    *pace
 	diag    *handoff.Diagnosis
@@ -166,7 +166,7 @@ func (n *NIC) clear() error {
 	if n.steer.Instance() == "" {
 		return nil
 	}
-	left, err := n.steer.Clear()
+	left, err := n.steer.Clear(n.maps[0].lanes)
 	n.log.Info("program adopted", "link", n.link.Port, "instance", n.steer.Instance(), "program", n.steer.ProgID(), "flows removed", left)
 	return err
 }
@@ -217,8 +217,8 @@ func (n *NIC) plug(queue int, lane engine.Lane, fd int) error {
 	if err := n.steer.SetSocket(queue, fd); err != nil {
 		return err
 	}
-	for _, at := range n.maps {
-		if err := at.steer.SetLane(uint16(lane), fd); err != nil {
+	for _, m := range n.maps {
+		if err := m.lanes.Set(uint16(lane), fd); err != nil {
 			return err
 		}
 	}

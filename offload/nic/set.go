@@ -17,6 +17,7 @@ import (
 // the directory of flows, and the numbering of lanes.
 type set struct {
 	nics  []*NIC
+	maps  []*flowMap
 	dir   *engine.Directory
 	arena *afxdp.Arena
 }
@@ -130,27 +131,67 @@ func (n *NIC) share() (err error) {
 		return err
 	}
 	n.undo.Add(s.arena.Close) // the memory stays until the last queue is closed
+	return s.findMaps(n)
+}
+
+// flowMap is a map of flows with its map of lanes. A set has more than one if its
+// interfaces are loaded as several instances.
+type flowMap struct {
+	nics  []*NIC        // those through whose programs the map is reached
+	lanes *loader.Lanes // slots of the set's lanes
+}
+
+// findMaps finds the maps of flows, and reserves slots for all lanes in each of them.
+// Slots that get no socket are free again when last is closed.
+func (s *set) findMaps(last *NIC) (err error) {
 	for _, n := range s.nics {
-		n.maps = n.set.mapsFor(n)
+		if m := s.mapOf(n); m != nil {
+			m.nics = append(m.nics, n)
+			continue
+		}
+		m := &flowMap{nics: []*NIC{n}}
+		if m.lanes, err = n.steer.ReserveLanes(int(last.first) + last.cfg.Queues); err != nil {
+			return err
+		}
+		last.undo.Add(m.lanes.Close)
+		s.maps = append(s.maps, m)
+	}
+	for _, n := range s.nics {
+		own := s.mapOf(n)
+		n.maps = []*flowMap{own}
+		for _, m := range s.maps {
+			if m != own {
+				n.maps = append(n.maps, m)
+			}
+		}
 	}
 	return nil
 }
 
-// mapsFor returns, for each map of flows, an interface through whose program the map is
-// reached: n itself first. There is more than one map if the interfaces are loaded as
-// several instances.
-func (s *set) mapsFor(n *NIC) (maps []*NIC) {
-	maps = []*NIC{n}
-	for _, other := range s.nics {
-		known := false
-		for _, m := range maps {
-			known = known || m.steer.SharesFlows(other.steer)
-		}
-		if !known {
-			maps = append(maps, other)
+// mapOf returns the map of flows that n's program reads, nil if it is not known yet.
+func (s *set) mapOf(n *NIC) *flowMap {
+	for _, m := range s.maps {
+		if m.nics[0].steer.SharesFlows(n.steer) {
+			return m
 		}
 	}
-	return maps
+	return nil
+}
+
+// reachedBy returns the interface through whose program n reaches the map.
+func (m *flowMap) reachedBy(n *NIC) *NIC {
+	if m == n.maps[0] {
+		return n
+	}
+	return m.nics[0]
+}
+
+// entry returns f as it is in this map: the owner is a slot of the map of lanes.
+func (m *flowMap) entry(f bpf.Flow) bpf.Flow {
+	if f.Owner != bpf.NoOwner {
+		f.Owner = m.lanes.Slot(f.Owner)
+	}
+	return f
 }
 
 // join connects the engines of all interfaces when the last interface has its engines.
@@ -173,8 +214,9 @@ func (n *NIC) join() error {
 // connection.
 func (n *NIC) insert(key bpf.FlowKey, f bpf.Flow) error {
 	f.Program = n.steer.ProgID()
-	for i, at := range n.maps {
-		err := at.steer.Insert(key, f)
+	for i, m := range n.maps {
+		at := m.reachedBy(n)
+		err := at.steer.Insert(key, m.entry(f))
 		switch {
 		case err == nil:
 		case i > 0 && at.isClosed():
@@ -182,7 +224,7 @@ func (n *NIC) insert(key bpf.FlowKey, f bpf.Flow) error {
 			n.log.Warn("flow not known to another interface", "key", key, "link", at.link.Port, "err", err)
 		default:
 			for _, done := range n.maps[:i] {
-				err = errors.Join(err, done.steer.Delete(key))
+				err = errors.Join(err, done.reachedBy(n).steer.Delete(key))
 			}
 			return err
 		}
@@ -193,21 +235,22 @@ func (n *NIC) insert(key bpf.FlowKey, f bpf.Flow) error {
 // update replaces a flow's entry in every map of flows.
 func (n *NIC) update(key bpf.FlowKey, f bpf.Flow) error {
 	f.Program = n.steer.ProgID()
-	return n.eachMap(func(s *loader.Steering) error { return s.Update(key, f) })
+	return n.eachMap(func(m *flowMap, s *loader.Steering) error { return s.Update(key, m.entry(f)) })
 }
 
 // remove takes a flow out of every map of flows.
 func (n *NIC) remove(key bpf.FlowKey) error {
-	return n.eachMap(func(s *loader.Steering) error { return s.Delete(key) })
+	return n.eachMap(func(_ *flowMap, s *loader.Steering) error { return s.Delete(key) })
 }
 
 // eachMap calls do for n's own map of flows, and then for the others. Another map may
 // belong to a closed interface, or may not have had room for the flow: neither is an
 // error.
-func (n *NIC) eachMap(do func(*loader.Steering) error) error {
-	errs := []error{do(n.steer)}
-	for _, at := range n.maps[1:] {
-		if err := do(at.steer); !at.isClosed() && !errors.Is(err, loader.ErrNoFlow) {
+func (n *NIC) eachMap(do func(*flowMap, *loader.Steering) error) error {
+	errs := []error{do(n.maps[0], n.steer)}
+	for _, m := range n.maps[1:] {
+		at := m.reachedBy(n)
+		if err := do(m, at.steer); !at.isClosed() && !errors.Is(err, loader.ErrNoFlow) {
 			errs = append(errs, err)
 		}
 	}

@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"errors"
 	"net"
+	"path/filepath"
 	"testing"
 
+	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload/nic"
@@ -16,7 +19,8 @@ const (
 	secondCable = "q0"
 )
 
-// loadBoth loads both of our interfaces to stay, as one instance.
+// loadBoth loads both of our interfaces to stay, as one instance. The programs give flows
+// of ended engines up at once.
 func (r *rig) loadBoth() {
 	r.Helper()
 	r.secondCable()
@@ -24,7 +28,7 @@ func (r *rig) loadBoth() {
 		r.in(pair.Side(side), func() error { return loader.SetTxChecksum(end, false) })
 	}
 	for _, link := range []string{r.pair.Ends[ours].Name, secondCable} {
-		r.stayOn(link, bothCables)
+		r.stayWith(loader.Options{Link: link, OrphanWait: loader.NoOrphanWait}, bothCables)
 	}
 	r.Cleanup(func() { // before the program is unloaded
 		if r.nic != nil {
@@ -90,4 +94,79 @@ func TestClosingOneAdapterLeavesTheOthersConnections(t *testing.T) {
 	if n := r.nic.Counters().Strays; n != 0 {
 		t.Errorf("%d segments reached the kernel", n)
 	}
+}
+
+// secondStats returns what the program of the second interface has counted.
+func (r *rig) secondStats() (stats loader.Stats) {
+	r.Helper()
+	r.in(ours, func() error {
+		i, err := loader.ReadInstance(filepath.Join(loader.Root, bothCables))
+		for _, p := range i.Ports {
+			if p.Name == secondCable {
+				stats = p.Stats
+			}
+			err = errors.Join(err, p.Err)
+		}
+		return errors.Join(err, i.Err)
+	})
+	return stats
+}
+
+// arrivesAtSecond waits until the program of the second interface, which has no engine,
+// has decided on a packet of a flow.
+func (r *rig) arrivesAtSecond() {
+	r.Helper()
+	r.Eventually("packets arrive at the second interface", func() bool {
+		s := r.secondStats()
+		return s[bpf.NoSocket]+s[bpf.Orphaned] != 0
+	})
+}
+
+// TestFlowOutlivesTheOtherAdapter: two adapters of one process use the two interfaces of an instance. After one has
+// closed, segments of the other's connection arrive at the first one's interface. The program there drops them, and
+// does not give the connection up.
+func TestFlowOutlivesTheOtherAdapter(t *testing.T) {
+	r := newStage(t, setup{})
+	r.loadBoth()
+	r.open(nic.Config{RxFrames: 512})
+	second := r.openSecond()
+	x := r.unfinished(32 << 20)
+	x.reach(1 << 20)
+	r.Must(second.Close())
+
+	r.peerSends("q1")
+	r.arrivesAtSecond()
+	r.peerSends(r.pair.Ends[theirs].Name)
+	if n := r.secondStats()[bpf.Orphaned]; n != 0 || r.entries() != 1 {
+		t.Fatalf("the program gave %d flows up, and %d are left, want 0 and 1", n, r.entries())
+	}
+	x.finish()
+}
+
+// TestParkedFlowOutlivesTheOtherAdapter: the same while the connection is being taken over, and has no engine yet.
+func TestParkedFlowOutlivesTheOtherAdapter(t *testing.T) {
+	r := newStage(t, setup{})
+	r.loadBoth()
+	second := r.openSecond() // it has lane 0 of the instance
+	r.open(nic.Config{RxFrames: 512})
+	r.Must(second.Close())
+	our, peer := r.connect(way{})
+	o := nic.DefaultOptions
+	o.Parked = func() error {
+		r.peerSends("q1")
+		if _, err := peer.Write([]byte("x")); err != nil {
+			return err
+		}
+		r.arrivesAtSecond()
+		r.peerSends(r.pair.Ends[theirs].Name)
+		if n := r.secondStats()[bpf.Orphaned]; n != 0 || r.entries() != 1 {
+			t.Errorf("the program gave %d flows up, and %d are left, want 0 and 1", n, r.entries())
+		}
+		return nil
+	}
+	_, err := r.nic.Take(r.Ctx(), our, octets.NewEcho(), o)
+	r.Must(err)
+	_, err = readFull(peer, make([]byte, 1))
+	r.Must(err)
+	r.pingPong(peer)
 }

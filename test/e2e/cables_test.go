@@ -63,7 +63,7 @@ func (r *rig) stayWith(o loader.Options, instance string) {
 		return s.Close()
 	})
 	r.Cleanup(func() {
-		_, err := loader.Unload(loader.UnloadOptions{Instance: dir})
+		_, err := loader.Unload(loader.UnloadOptions{Instance: o.Pin})
 		if !errors.Is(err, loader.ErrNotPinned) { // two interfaces of one instance
 			r.Check(err)
 		}

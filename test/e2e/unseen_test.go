@@ -123,18 +123,25 @@ func TestOtherWayBackStaysKernels(t *testing.T) {
 // packets whichever way they come.
 func (r *rig) secondCable() {
 	r.Helper()
+	r.cable("q0", "q1", "198.18.0")
+}
+
+// cable connects the two sides by one more cable, whose ends have the addresses .1 and .2
+// of a network of 24 bits.
+func (r *rig) cable(here, there, network string) {
+	r.Helper()
 	need.Tool(r.TB, "sleep")
-	there := exec.Command("sleep", "300") // names the namespace
-	r.in(theirs, there.Start)
+	process := exec.Command("sleep", "300") // names the namespace
+	r.in(theirs, process.Start)
 	defer func() {
-		r.Check(there.Process.Kill())
-		there.Wait()
+		r.Check(process.Process.Kill())
+		process.Wait()
 	}()
-	r.ip(ours, "link", "add", "q0", "type", "veth", "peer", "name", "q1", "netns", fmt.Sprint(there.Process.Pid))
-	for side := range pair.Side(2) {
-		end := fmt.Sprint("q", int(side))
+	r.ip(ours, "link", "add", here, "type", "veth", "peer", "name", there, "netns", fmt.Sprint(process.Process.Pid))
+	for side, end := range []string{here, there} {
+		side := pair.Side(side)
 		r.ip(side, "link", "set", end, "up")
-		r.ip(side, "addr", "add", fmt.Sprintf("198.18.0.%d/24", 1+int(side)), "dev", end)
+		r.ip(side, "addr", "add", fmt.Sprintf("%s.%d/24", network, 1+int(side)), "dev", end)
 		for _, name := range []string{"all", end, r.pair.Ends[side].Name} {
 			r.in(side, func() error { return netns.Sysctl("ipv4/conf/"+name+"/rp_filter", "0") })
 		}

@@ -1,0 +1,96 @@
+package loader_test
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/test/netns"
+	"github.com/stag-rdma/stag/test/rig"
+)
+
+// laneSocket makes an AF_XDP socket, which the test closes.
+func laneSocket(t *testing.T) (fd int) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+// mustReserve reserves n lanes and demands which slot the first one has.
+func mustReserve(t *testing.T, s *loader.Steering, n int, first uint16) *loader.Lanes {
+	t.Helper()
+	l, err := s.ReserveLanes(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := l.Slot(0); got != first {
+		t.Fatalf("%d lanes begin at slot %d, want %d", n, got, first)
+	}
+	return l
+}
+
+func mustClose(t *testing.T, c interface{ Close() error }) {
+	t.Helper()
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Adapters whose interfaces share a flow map have different slots of its map of lanes. A
+// slot is free again when its socket is closed, or when the reservation is, if it has no
+// socket.
+func TestLanes(t *testing.T) {
+	p := netns.Pair(t, pair.Config{})
+	a := mustLoad(t, p, loader.Options{})
+	b, err := loadB(t, p, loader.Options{With: a})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofA := mustReserve(t, a, 3, 0)
+	ofB := mustReserve(t, b, 2, 3)
+	fd := laneSocket(t)
+	if err := ofA.Set(1, fd); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, ofA) // slots 0 and 2 are free, and 1 is not
+	one := mustReserve(t, b, 1, 0)
+	two := mustReserve(t, b, 2, 5)
+	mustClose(t, ofB)
+	mustClose(t, mustReserve(t, b, 3, 2))
+	if err := unix.Close(fd); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, one)
+	mustClose(t, mustReserve(t, b, 5, 0))
+	mustClose(t, two)
+
+	all := mustReserve(t, a, bpf.Lanes, 0)
+	_, err = b.ReserveLanes(1)
+	rig.Says(t, err, nil, b.Link().Port, "1 receive queues", "ethtool -L")
+	mustClose(t, all)
+	if _, err := b.ReserveLanes(bpf.Lanes + 1); err == nil {
+		t.Error("more lanes than there are were reserved")
+	}
+	mustClose(t, mustReserve(t, b, 1, 0)) // and nothing is left of that
+}
+
+// A lane that is not reserved has no slot.
+func TestLaneBeyondThoseReserved(t *testing.T) {
+	p := netns.Pair(t, pair.Config{})
+	l := mustReserve(t, mustLoad(t, p, loader.Options{}), 2, 0)
+	defer l.Close()
+	fd := laneSocket(t)
+	defer unix.Close(fd)
+	if err := l.Set(1, fd); err != nil {
+		t.Error(err)
+	}
+	if err := l.Set(2, fd); err == nil {
+		t.Error("a lane too many is accepted")
+	}
+}
