@@ -110,10 +110,10 @@ func (f FlowID) Generation() uint32 { return uint32(f) >> FlowIndexBits }
 // LogValue formats the id as the tools do: hexadecimal with 0x.
 func (f FlowID) LogValue() slog.Value { return slog.StringValue(fmt.Sprintf("%#x", uint32(f))) }
 
-// NoOwner is the value of Owner and Queue for a flow that has no engine yet.
+// NoOwner is the Queue of a flow that has no engine yet, and a lane that does not exist.
 const NoOwner uint16 = 0xffff
 
-// Lanes is the largest number of lanes of an adapter (STAG_LANES).
+// Lanes is the largest number of lanes of all adapters that share MapLanes (STAG_LANES).
 const Lanes = 1024
 
 // FlowKey is struct stag_flow_key: the addresses, ports and VLAN of a connection as
@@ -178,7 +178,7 @@ type Flow struct {
 	ID       FlowID
 	Kind     Kind
 	State    State
-	Owner    uint16 // number of the lane whose engine owns the flow, or NoOwner
+	Owner    uint16 // slot in MapLanes of the engine that owns the flow; in state Park, of an engine of the adapter that takes it over
 	PID      uint32 // process that made the entry
 	Longest  uint32 // largest packet that the sockets take, in octets with the Ethernet header; 0 means no limit
 	Created  uint64 // CLOCK_MONOTONIC, nanoseconds

@@ -66,7 +66,7 @@ struct stag_flow {
 	__u32 flow;  /* 20-bit index below, 12-bit generation above */
 	__u8 kind;   /* enum stag_kind, not ICMP */
 	__u8 state;  /* enum stag_state */
-	__u16 owner; /* lane whose engine owns the flow; 0xffff: none yet */
+	__u16 owner; /* slot in `lanes` of the engine that owns the flow; in STAG_PARK, of an engine of the adapter that takes it over */
 	__u32 pid;   /* process that made the entry */
 	__u32 longest; /* largest packet that the sockets take, in octets with the Ethernet header; 0: no limit */
 	__u64 created; /* CLOCK_MONOTONIC, nanoseconds */
@@ -77,11 +77,11 @@ struct stag_flow {
 };
 STAG_SIZE(struct stag_flow, 40);
 
-/* How many lanes an adapter can have. A lane is a (port, receive queue) pair. */
+/*
+ * How many lanes all adapters that share `lanes` can have together. A lane is a
+ * (port, receive queue) pair.
+ */
 #define STAG_LANES 1024
-
-/* The owner of a flow that no lane's engine owns yet. */
-#define STAG_NO_OWNER 0xffff
 STAG_AT(struct stag_flow, flow, 0);
 STAG_AT(struct stag_flow, kind, 4);
 STAG_AT(struct stag_flow, state, 5);

@@ -53,7 +53,7 @@ func (r Record) Kind() Kind { return Kind(r.b[recKind]) }
 // Flags returns the record's Flag bits.
 func (r Record) Flags() uint8 { return r.b[recFlags] }
 
-// Owner returns the lane whose engine owns the flow, or NoOwner.
+// Owner returns the Owner of the flow's entry.
 func (r Record) Owner() uint16 { return binary.NativeEndian.Uint16(r.b[recOwner:]) }
 
 // STag returns the steering tag of the tagged FPDU at the start of the payload. ok is

@@ -40,13 +40,14 @@ struct {
 } xsks SEC(".maps");
 
 /*
- * The sockets of the adapter's lanes, on any port. The program does not redirect to
- * them: it only checks the slot. A filled slot means that the lane's engine lives.
+ * The sockets of all lanes, on any port of any adapter that shares the flows. The
+ * program does not redirect to them: it only checks the slot. A filled slot means that
+ * the lane's engine lives.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
 	__uint(max_entries, STAG_LANES);
-	__type(key, __u32); /* lane */
+	__type(key, __u32); /* owner of a flow */
 	__type(value, __u32);
 } lanes SEC(".maps");
 
@@ -203,13 +204,12 @@ static __noinline int stranded(const struct stag_flow_key *key)
 {
 	struct stag_flow *f = bpf_map_lookup_elem(&flows, key);
 	const struct stag_options *o;
-	__u32 owner = 0, zero = 0;
+	__u32 owner, zero = 0;
 	__u64 now;
 
 	if (!f)
 		return leave(STAG_NO_SOCKET, XDP_DROP);
-	if (f->owner != STAG_NO_OWNER)
-		owner = f->owner;
+	owner = f->owner;
 	o = bpf_map_lookup_elem(&options, &zero);
 	if (!o || bpf_map_lookup_elem(&lanes, &owner)) {
 		f->orphaned = 0;

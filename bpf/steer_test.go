@@ -258,7 +258,7 @@ func TestLivingEngineKeepsItsFlows(t *testing.T) {
 // TestOwnerThatCannotBe: a flow entry with an owner beyond all lanes is one whose
 // engine is gone.
 func TestOwnerThatCannotBe(t *testing.T) {
-	for _, lane := range []uint16{bpf.Lanes, 0xfffe} {
+	for _, lane := range []uint16{bpf.Lanes, 0xfffe, bpf.NoOwner} {
 		b := newBench(t)
 		b.orphanWait(0)
 		b.live(0)

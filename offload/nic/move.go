@@ -57,9 +57,10 @@ func (h *hops) move(f *Flow, to *engine.Engine) (gone *engine.End, err error) {
 }
 
 // entry returns the flow entry for the programs. owner is nil if no engine owns the
-// flow yet.
+// flow yet. The entry then has our first lane, so that the programs keep the flow as long
+// as an engine of ours lives.
 func (f *Flow) entry(state bpf.State, owner *engine.Engine) bpf.Flow {
-	e := bpf.Flow{ID: f.id, Kind: f.kind, State: state, Owner: bpf.NoOwner, Queue: bpf.NoOwner, Longest: uint32(f.nic.longest())}
+	e := bpf.Flow{ID: f.id, Kind: f.kind, State: state, Owner: uint16(f.nic.first), Queue: bpf.NoOwner, Longest: uint32(f.nic.longest())}
 	if owner != nil {
 		e.Owner, e.Queue = uint16(owner.Lane()), owner.Queue()
 	}

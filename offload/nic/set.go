@@ -186,11 +186,10 @@ func (m *flowMap) reachedBy(n *NIC) *NIC {
 	return m.nics[0]
 }
 
-// entry returns f as it is in this map: the owner is a slot of the map of lanes.
+// entry returns f, whose owner is a lane, as it is in this map: there the owner is a
+// slot of the map of lanes.
 func (m *flowMap) entry(f bpf.Flow) bpf.Flow {
-	if f.Owner != bpf.NoOwner {
-		f.Owner = m.lanes.Slot(f.Owner)
-	}
+	f.Owner = m.lanes.Slot(f.Owner)
 	return f
 }
 
