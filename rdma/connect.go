@@ -76,7 +76,7 @@ func (qp *QP) run(ctx context.Context, s *adapter.Socket, agreed mpa.Agreed, rep
 		s.Close()
 		return err
 	}
-	how := adapter.TakeOver{Kind: bpf.KindRDMA, Accepted: !agreed.Initiator}
+	how := adapter.TakeOver{Kind: bpf.KindRDMA, Accepted: !agreed.Initiator, Moved: qp.follow}
 	if len(reply) != 0 {
 		how.LastWords = func() error { return sendReply(ctx, s, reply) }
 	}
@@ -87,7 +87,7 @@ func (qp *QP) run(ctx context.Context, s *adapter.Socket, agreed mpa.Agreed, rep
 		return err
 	}
 	qp.conn.Store(c)
-	qp.attach(c.Runner())
+	qp.follow()
 	c.Wake() // for requests that were posted meanwhile
 	qp.adapter.log.Info("QP connected", "qp", qp.Number(), "remote", qp.agreed.Remote, "path", qp.agreed.Path)
 	return nil

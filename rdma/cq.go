@@ -129,7 +129,8 @@ func (c *CQ) look(ctx context.Context) bool {
 	if m == nil {
 		return false
 	}
-	for end := clock.Now().Add(c.adapter.waitSpin()); !m.awake() && clock.Now() < end; {
+	end := clock.Now().Add(c.adapter.waitSpin())
+	for m != nil && !m.awake() && clock.Now() < end {
 		m.visit()
 		if c.queue.Ready() {
 			return true
@@ -137,6 +138,7 @@ func (c *CQ) look(ctx context.Context) bool {
 		if c.closing.Load() || ctx.Err() != nil {
 			break
 		}
+		m = c.runners.Load() // a connection that moves changes it
 	}
 	return false
 }

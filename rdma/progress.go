@@ -119,18 +119,35 @@ func (c *CQ) drive(m adapter.Runner, n int) {
 	c.runners.Store(&list)
 }
 
-// attach adds the connection's runner to the QP's CQs.
-func (qp *QP) attach(m adapter.Runner) {
-	if m != nil {
-		qp.cfg.SendCQ.drive(m, 1)
-		qp.cfg.RecvCQ.drive(m, 1)
+// follow makes the QP's CQs run the runner that the connection has now. It is called
+// when the QP gets its connection, and after each move of the connection.
+func (qp *QP) follow() {
+	c := qp.conn.Load()
+	if c == nil {
+		return // the QP calls follow again when it gets the connection
+	}
+	qp.driving.Lock()
+	defer qp.driving.Unlock()
+	if m := c.Runner(); m != nil && !qp.detached && m != qp.runner {
+		qp.drive(m, 1)
+		qp.drive(qp.runner, -1)
+		qp.runner = m
+		m.Watch() // a goroutine that sleeps has told only the previous runner
 	}
 }
 
-// detach undoes attach.
+// detach removes the connection's runner from the QP's CQs for good.
 func (qp *QP) detach() {
-	if c := qp.conn.Load(); c != nil && c.Runner() != nil {
-		qp.cfg.SendCQ.drive(c.Runner(), -1)
-		qp.cfg.RecvCQ.drive(c.Runner(), -1)
+	qp.driving.Lock()
+	defer qp.driving.Unlock()
+	qp.drive(qp.runner, -1)
+	qp.runner, qp.detached = nil, true
+}
+
+// drive adds n to the number of queues that m runs, in both CQs of the QP. m may be nil.
+func (qp *QP) drive(m adapter.Runner, n int) {
+	if m != nil {
+		qp.cfg.SendCQ.drive(m, n)
+		qp.cfg.RecvCQ.drive(m, n)
 	}
 }

@@ -83,6 +83,10 @@ type QP struct {
 	// Held while posting. No engine takes them.
 	sending, receiving sync.Mutex
 
+	driving  sync.Mutex     // guards runner and detached; held briefly
+	runner   adapter.Runner // the CQs run it for this QP; nil: none
+	detached bool           // the CQs run none for this QP any more
+
 	mu      sync.Mutex // guards what follows; held briefly
 	stage   stage
 	cancel  context.CancelCauseFunc // ends the current attempt to connect; nil: there is none

@@ -9,20 +9,35 @@ import (
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/offload/tcp"
+	"github.com/stag-rdma/stag/offload/visits"
 )
 
 // Carrier moves the octets of a connection between its ULP and the peer.
 type Carrier interface {
 	// Ring makes the runner of the carrier call the ULP's Transmit.
 	Ring()
-	// RingSilently rings without waking the runner. The caller must visit the carrier's
-	// runner next.
-	RingSilently()
+	// RingSilently rings without waking the carrier's runner, and returns the runner.
+	// The caller must visit that runner next.
+	RingSilently() Runner
+	// Runner returns the runner of the carrier. A flow that moves gets another runner.
+	Runner() Runner
 }
+
+// kernelCarrier is a connection over the kernel's TCP. The connection is its own runner.
+type kernelCarrier struct{ *kernelport.Conn }
+
+// RingSilently implements Carrier.
+func (k kernelCarrier) RingSilently() Runner {
+	k.Conn.RingSilently()
+	return k.Conn
+}
+
+// Runner implements Carrier.
+func (k kernelCarrier) Runner() Runner { return k.Conn }
 
 var (
 	_ Carrier = (*nic.Flow)(nil)
-	_ Carrier = (*kernelport.Conn)(nil)
+	_ Carrier = kernelCarrier{}
 )
 
 // counting is a carrier that has TCP counters of its own. For a connection over the
@@ -35,34 +50,24 @@ type counting interface {
 // the carrier.
 type interruptible interface{ Between(fn func()) }
 
-// Runner runs the steps of connections. A Runner is an engine, or a connection over the
-// kernel's TCP. Any goroutine may call a Runner if it holds no lock of an adapter or of
-// a layer.
-type Runner interface {
-	// Visit does the work that is there now.
-	Visit(now clock.Instant)
-	// Awake reports whether the runner's own goroutine runs.
-	Awake() bool
-	// Watch tells the runner that the calling goroutine is going to sleep. The runner
-	// then watches for arrivals itself.
-	Watch()
-}
+// Runner runs the steps of connections.
+type Runner = visits.Runner
 
 // Conn is a connection that was taken over. A Conn does not change. It is safe for
 // concurrent use.
 type Conn struct {
 	carrier Carrier
-	runner  Runner        // runner of the carrier; nil unless progress is inline
 	port    *Port         // port of the connection; nil: the kernel's TCP
 	flow    engine.FlowID // flow at the port; 0: none
+	inline  bool          // progress is inline
 }
 
 // Wake wakes the connection's runner and makes the runner watch for octets from the
 // peer. After a post, callers use Post instead.
 func (c *Conn) Wake() {
 	c.carrier.Ring()
-	if c.runner != nil {
-		c.runner.Watch()
+	if c.inline {
+		c.carrier.Runner().Watch()
 	}
 }
 
@@ -70,20 +75,24 @@ func (c *Conn) Wake() {
 // is inline, the calling goroutine does the work itself. Otherwise Post wakes the
 // runner.
 func (c *Conn) Post(inline bool) {
-	if c.runner == nil || !inline {
+	if !c.inline || !inline {
 		c.Wake()
 		return
 	}
-	c.carrier.RingSilently()
-	if !c.runner.Awake() {
-		c.runner.Visit(clock.Now())
+	if r := c.carrier.RingSilently(); !r.Awake() {
+		r.Visit(clock.Now())
 	}
 }
 
 // Runner returns the runner with which the program's goroutines run the connection's
 // steps. It returns nil unless progress is inline. Several connections may have the
-// same runner.
-func (c *Conn) Runner() Runner { return c.runner }
+// same runner. A connection that moves gets another runner: see TakeOver.Moved.
+func (c *Conn) Runner() Runner {
+	if !c.inline {
+		return nil
+	}
+	return c.carrier.Runner()
+}
 
 // Carrier returns the carrier of the connection.
 func (c *Conn) Carrier() Carrier { return c.carrier }

@@ -50,6 +50,11 @@ type TakeOver struct {
 	// has the connection, such as a responder's Reply. If LastWords fails, the
 	// take-over fails.
 	LastWords func() error
+
+	// Moved, if set and progress is inline, is called after each move of the connection
+	// to another runner. Moved must not call the connection. The first call may come
+	// before TakeOver returns.
+	Moved func()
 }
 
 // TakeOver makes the ULP the owner of the connection. TakeOver closes the socket in any
@@ -72,19 +77,21 @@ func (s *Socket) TakeOver(ctx context.Context, ulp stream.ULP, how TakeOver) (c 
 	if err != nil {
 		return nil, err
 	}
-	if !s.adapter.inline {
-		c.runner = nil
-	}
+	c.inline = s.adapter.inline
 	return c, nil
 }
 
 // takeFlow takes the connection over from the kernel.
 func (s *Socket) takeFlow(ctx context.Context, ulp stream.ULP, how TakeOver) (*Conn, error) {
-	f, err := s.port.nic.Take(ctx, s.TCPConn, ulp, nic.Options{Kind: how.Kind, Queue: nic.AnyQueue, Parked: how.LastWords, Accepted: how.Accepted})
+	o := nic.Options{Kind: how.Kind, Queue: nic.AnyQueue, Parked: how.LastWords, Accepted: how.Accepted}
+	if s.adapter.inline {
+		o.Moved = how.Moved
+	}
+	f, err := s.port.nic.Take(ctx, s.TCPConn, ulp, o)
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{carrier: f, runner: f.Engine(), port: s.port, flow: f.ID()}, nil
+	return &Conn{carrier: f, port: s.port, flow: f.ID()}, nil
 }
 
 // runKernelPort leaves the connection to the kernel's TCP.
@@ -103,5 +110,5 @@ func (s *Socket) runKernelPort(ulp stream.ULP, how TakeOver) (*Conn, error) {
 		// because the socket is closed now or soon.
 		_ = k.Run(context.Background())
 	})
-	return &Conn{carrier: k, runner: k}, nil
+	return &Conn{carrier: kernelCarrier{k}}, nil
 }

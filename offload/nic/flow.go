@@ -11,6 +11,7 @@ import (
 	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/handoff"
 	"github.com/stag-rdma/stag/offload/tcp"
+	"github.com/stag-rdma/stag/offload/visits"
 )
 
 // Flow is a connection that was taken over. It is safe for concurrent use.
@@ -27,7 +28,7 @@ type Flow struct {
 	inherited Inherited
 	strays    uint32 // segments that are counted; guarded by the NIC's lock
 	accepted  bool   // Options.Accepted
-	moved     atomic.Bool
+	told      func() // Options.Moved
 
 	once  sync.Once
 	done  chan struct{} // closed when the upper layer's Fault has been called
@@ -66,17 +67,17 @@ func (f *Flow) Way() Way { return f.nic.hops.wayOf(f) }
 // Ring tells the flow's upper layer that it may have something to transmit.
 func (f *Flow) Ring() { f.Engine().Ring(f.id) }
 
-// RingSilently rings without waking the engine. The caller must visit the engine next:
-// the one that took the flow over. If the flow has moved to another engine,
-// RingSilently wakes that one.
-func (f *Flow) RingSilently() {
-	e := f.Engine() // read before moved: a move sets moved first
-	if f.moved.Load() {
-		f.Ring()
-		return
-	}
+// RingSilently rings without waking the engine that owns the flow, and returns that
+// engine. The caller must visit it next. If the flow moves meanwhile, the engine that is
+// visited passes the doorbell on.
+func (f *Flow) RingSilently() visits.Runner {
+	e := f.Engine()
 	e.RingSilently(f.id)
+	return e
 }
+
+// Runner returns the engine that owns the flow. Move changes it.
+func (f *Flow) Runner() visits.Runner { return f.Engine() }
 
 // Done is closed when the connection has ended and its upper layer knows.
 func (f *Flow) Done() <-chan struct{} { return f.done }

@@ -39,6 +39,9 @@ func (f *Flow) Move(ctx context.Context, queue int) error {
 	if err := n.update(f.key, f.entry(bpf.Live, to)); err != nil {
 		n.log.Error("flow entry not updated", "key", f.key, "err", err)
 	}
+	if f.told != nil {
+		f.told()
+	}
 	n.log.Debug("flow moved", "flow", f.id, "key", f.key, "queue", queue)
 	return nil
 }
@@ -50,7 +53,6 @@ func (h *hops) move(f *Flow, to *engine.Engine) (gone *engine.End, err error) {
 	defer h.telling.Unlock()
 	gone, err = engine.Move(context.Background(), f.id, f.Engine(), to)
 	if err == nil {
-		f.moved.Store(true)
 		f.at.Store(to)
 	}
 	return gone, err

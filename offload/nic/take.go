@@ -48,6 +48,9 @@ type Options struct {
 	// the kernel need hold the addresses and ports in TIME-WAIT. That saves a
 	// descriptor for each flow there.
 	Accepted bool
+	// Moved, if set, is called after each move of the connection to another engine. Moved
+	// must not call the flow.
+	Moved func()
 	// Inject makes the take-over fail at a step: for tests.
 	Inject func(handoff.Step) error
 }
@@ -126,7 +129,7 @@ func (n *NIC) prepare(ctx context.Context, sock *handoff.Socket, ulp stream.ULP,
 	if err := n.net.Policy(tuple.Local, tuple.Remote, sock.Routing().Mark); err != nil {
 		return nil, err
 	}
-	f := &Flow{nic: n, key: key, kind: o.Kind, accepted: o.Accepted, done: make(chan struct{})}
+	f := &Flow{nic: n, key: key, kind: o.Kind, accepted: o.Accepted, told: o.Moved, done: make(chan struct{})}
 	if err := n.hops.enter(ctx, f, query(tuple, sock.Routing())); err != nil {
 		return nil, err
 	}
