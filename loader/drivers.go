@@ -59,23 +59,23 @@ var drivers = []Driver{
 	},
 	{
 		Name: "virtio_net", Metadata: true, ZeroCopy: true, MTU: maxMTUNative,
-		Quirk:  "wants a pair of queues more for each processor, and receive offloads off, which the host decides",
-		Remedy: "let the host give it queues (mq=on, queues=N), and guest_csum=off,guest_tso4=off,guest_tso6=off",
+		Quirk:  "needs one more pair of queues for each processor, and receive offloads off; the host sets both",
+		Remedy: "set mq=on, queues=N and guest_csum=off,guest_tso4=off,guest_tso6=off on the host",
 	},
 	{
 		Name: "mlx5_core", Metadata: true, ZeroCopy: true, MTU: 3498,
-		Quirk:  "has, in some versions, its zero-copy queues numbered above its channels",
-		Remedy: "if nothing comes, switch zero copy off",
+		Quirk:  "numbers zero-copy queues above its channels in some versions",
+		Remedy: "if nothing is received, turn zero copy off",
 	},
 	{
 		Name: "ice", Metadata: true, ZeroCopy: true, MTU: 3046,
 		Quirk:  "received nothing in zero copy on old kernels",
-		Remedy: "if nothing comes, switch zero copy off",
+		Remedy: "if nothing is received, turn zero copy off",
 	},
 	{
 		Name: "i40e", Metadata: true, ZeroCopy: true, MTU: 3046,
-		Quirk:  "sends to another interface only where that has a program, too",
-		Remedy: "nothing: stag sends by sockets",
+		Quirk:  "redirects to another interface only if that interface has a program, too",
+		Remedy: "none is needed: stag sends by sockets",
 	},
 	{
 		Name: "ixgbe", Metadata: true, ZeroCopy: true, MTU: 3050,

@@ -51,7 +51,7 @@ func notOurs(l Link, id ebpf.ProgramID) error {
 	case bpf.Program:
 		return nil
 	case "":
-		return fail(ErrForeignProgram, nil, "an XDP program is on %s, id %d, and whose cannot be seen from here: run as root to be told", l.Port, id)
+		return fail(ErrForeignProgram, nil, "an XDP program is on %s, id %d, and this user may not see its owner: run as root", l.Port, id)
 	default:
 		return fail(ErrForeignProgram, nil, "another XDP program is on %s, id %d%s: detach it first (ip link set %s xdp off, or end the process that holds its link: bpftool link)",
 			l.Port, id, called(name), l.Port)

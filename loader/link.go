@@ -139,7 +139,7 @@ func resolve(l netlink.Link, all links) (port netlink.Link, vlan uint16, err err
 	case "bond":
 		return nil, 0, bond(l, all)
 	case "vlan":
-		return nil, 0, fail(ErrVLANParent, nil, "%s is a VLAN within a VLAN, of which packets with two tags come: use an interface with one tag",
+		return nil, 0, fail(ErrVLANParent, nil, "%s is a VLAN within a VLAN, so its packets have two tags: use an interface with one tag",
 			l.Attrs().Name)
 	}
 	return l, vlan, nil

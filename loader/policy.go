@@ -12,7 +12,7 @@ import (
 
 // ErrPolicy says that an IPsec policy of the kernel encrypts or blocks the packets. The
 // engine's packets bypass the kernel, so the engine would send them in clear text.
-var ErrPolicy = errors.New("an IPsec policy of this host covers the connection (ip xfrm policy), and the engine would send in clear text: use the kernel port (KernelPort), or take the policy away")
+var ErrPolicy = errors.New("an IPsec policy of this host covers the connection (ip xfrm policy), and the engine would send in clear text: use the kernel port (KernelPort), or remove the policy")
 
 // Policy returns ErrPolicy if an IPsec policy covers the TCP segments of a connection
 // in either direction. mark is the mark of the socket. Policy does not see the policies

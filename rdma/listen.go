@@ -293,7 +293,7 @@ func (l *Listener) request(c *net.TCPConn) (*ConnRequest, error) {
 }
 
 // errCrowded is the error for a peer that is evicted while its Request could still come.
-var errCrowded = errors.New("too many peers have sent no MPA Request, most of them from its address: raise MaxSilent if they are friends")
+var errCrowded = errors.New("too many peers have sent no MPA Request, most of them from its address: raise MaxSilent if you trust them")
 
 // errOverflow is the error for a valid Request that finds the backlog full.
 var errOverflow = errors.New("too many requests wait for Accept: call it more often, or give Listen a larger Backlog")

@@ -11,7 +11,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-const gone = "the other end has ended or refused the connection: look at what it printed"
+const gone = "the other end has ended or refused the connection: look at its output"
 
 // advice has for each network error what the user can do about it. It is for commands that
 // take the host of the other end as an argument and the port by -p.
@@ -20,14 +20,14 @@ var advice = []struct {
 	do string
 }{
 	{loader.ErrNoRoute, ""}, // its text already says what to look at
-	{rdma.ErrNoPort, "on the command line that is --kernel-port, at both ends"},
+	{rdma.ErrNoPort, "on the command line use --kernel-port, at both ends"},
 	{syscall.EADDRINUSE, "choose another -p, or end what listens there"},
 	{syscall.EACCES, "choose a -p of 1024 or more, or run as root"},
 	{syscall.EADDRNOTAVAIL, "choose an address of this host to listen at"},
 	{syscall.ECONNREFUSED, "start the server there first, with the same -p"},
-	{syscall.EHOSTUNREACH, "look at the address, and at the way there: ip route get"},
-	{syscall.ENETUNREACH, "look at the address, and at the way there: ip route get"},
-	{syscall.ETIMEDOUT, "nobody answers there: look at the address, and at firewalls"},
+	{syscall.EHOSTUNREACH, "check the address and the route: ip route get"},
+	{syscall.ENETUNREACH, "check the address and the route: ip route get"},
+	{syscall.ETIMEDOUT, "no host answers: check the address and the firewalls"},
 	{syscall.ECONNRESET, gone},
 	{stream.ErrReset, gone},
 }

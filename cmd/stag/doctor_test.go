@@ -84,7 +84,7 @@ func steady(text string) string {
 	text = volatile.ReplaceAllString(text, "")
 	text = counts.ReplaceAllString(text, "N $1")
 	text = regexp.MustCompile(`, \d+ unknown`).ReplaceAllString(text, "")
-	text = regexp.MustCompile(`(?m)^Nothing that is required is known to be missing; .*$`).ReplaceAllString(text, "Everything that is required is there.")
+	text = regexp.MustCompile(`(?m)^No requirement is known to be missing; .*$`).ReplaceAllString(text, "All requirements are met.")
 	text = strings.ReplaceAll(text, ", N hints", "")
 	text = strings.ReplaceAll(text, ", N hint", "")
 	text = regexp.MustCompile(`(?m)^\d+ rows`).ReplaceAllString(text, "N rows")

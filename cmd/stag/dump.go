@@ -73,11 +73,11 @@ func checkDump(cmd *cobra.Command, o *dump.Options, p dumpFlags) (err error) {
 	case changed("write") && o.File == "":
 		return errors.New("-w: give the name of a file, or - for standard output")
 	case changed("write") && o.JSON:
-		return errors.New("--json is for what is printed, -w writes pcapng: choose one")
+		return errors.New("--json and -w: choose one: -w writes pcapng")
 	case changed("snaplen") && !changed("write"):
-		return errors.New("-s is for what -w writes: give -w, too, or leave it out")
+		return errors.New("-s has no meaning without -w: give -w too, or leave -s out")
 	case changed("bare") && !changed("write"):
-		return errors.New("--bare is for what -w writes: give -w, too, or leave it out")
+		return errors.New("--bare has no meaning without -w: give -w too, or leave --bare out")
 	case o.SnapLen < 0 || o.SnapLen > dump.DefaultSnapLen:
 		return fmt.Errorf("-s %d: choose 1 to %d octets, or 0 for all", o.SnapLen, dump.DefaultSnapLen)
 	case changed("count") && o.Count == 0:

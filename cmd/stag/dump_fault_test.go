@@ -70,7 +70,7 @@ func TestDumpUnread(t *testing.T) {
 		t.Error("what has arrived is not what was sent")
 	}
 	rig.Must(t, cmd.Process.Signal(os.Interrupt))
-	contains(t, notes.rest(exitFailed), " captured, ", "the output takes nothing")
+	contains(t, notes.rest(exitFailed), " captured, ", "the reader of the output does not read")
 }
 
 // TestDumpSlow: a reader that starts late gets the packets for which the buffers had room, and the number of lost

@@ -77,7 +77,7 @@ func TestHostileEngine(t *testing.T) {
 			t.Errorf("%q took %d KiB", args, used)
 		}
 		if args[0] == "show" {
-			contains(t, r.stderr, "pid "+hostile.pid(), "it tells more than there is room for: it is left out")
+			contains(t, r.stderr, "pid "+hostile.pid(), "its report is larger than the limit: it is left out")
 		} else {
 			parseSeries(t, r.stdout).is(t, 0, "engine_up", "pid", hostile.pid(), "uid", fmt.Sprint(guest))
 		}

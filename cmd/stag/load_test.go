@@ -172,7 +172,7 @@ func TestUnloadForced(t *testing.T) {
 	r := at(t, p, pair.A, "unload", p.Ends[pair.A].Name, "--force")
 	r.ends(t, 0)
 	golden(t, "unload_forced", told(r))
-	contains(t, s.all(exitFailed), "the steering program was taken off "+p.Ends[pair.A].Name)
+	contains(t, s.all(exitFailed), "the steering program was detached from "+p.Ends[pair.A].Name)
 	contains(t, c.all(exitFailed), "reset by peer")
 }
 

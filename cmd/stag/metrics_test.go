@@ -459,7 +459,7 @@ func TestMetricsCrowd(t *testing.T) {
 	for range atOnce {
 		slow.says(t, "asked")
 	}
-	if code, text := get(t, x.url); code != http.StatusServiceUnavailable || !strings.Contains(text, "8 scrapes are under way already") {
+	if code, text := get(t, x.url); code != http.StatusServiceUnavailable || !strings.Contains(text, "8 scrapes are in progress already") {
 		t.Errorf("status %d: %s", code, text)
 	}
 	for range atOnce {

@@ -93,7 +93,7 @@ func TestPerftestRefused(t *testing.T) {
 		"send_bw -b -D 1":           "-D and --perftest: the ends of Send Bidirectional BW Test",
 		"send_bw -r 3":              "-r 3: with --perftest choose 4 or more",
 		"send_bw -r 8 -l 8":         "-l 8: with -r 8 choose up to 7",
-		"write_lat -e":              "-e and --perftest: write_lat looks at memory, of which no event tells",
+		"write_lat -e":              "-e and --perftest: choose one: write_lat polls memory, which causes no event",
 	} {
 		words := strings.Fields(args)
 		r := run(t, command(t, append([]string{"perf", words[0], "--kernel-port", "--perftest"}, words[1:]...)...))

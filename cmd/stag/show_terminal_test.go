@@ -80,7 +80,7 @@ func TestShowWatchOnTerminal(t *testing.T) {
 	lying := h.act("lie")
 	shown, code = watchedOn(t, 8, twice("it is left out"), args, append(where, "TERM=xterm")...)
 	first, note, _ := strings.Cut(shown, clearRest)
-	if code != 0 || strings.Count(first, "link act0") != 2 || !strings.HasPrefix(note, "stag: show: what answers at") {
+	if code != 0 || strings.Count(first, "link act0") != 2 || !strings.HasPrefix(note, "stag: show: the process at") {
 		t.Errorf("exit code %d, shown %q", code, shown)
 	}
 	rig.Must(t, lying.cmd.Process.Kill())

@@ -17,7 +17,7 @@ const bindFrames = 64
 // on the hook, so other processes cannot load meanwhile.
 func bindQueues(l loader.Link, hooked bool) (taken []int, err error) {
 	if hooked {
-		return nil, errors.New("this kernel does not say it, and with a program on the hook it was not tried")
+		return nil, errors.New("this kernel does not report it, and doctor does not try it while a program is attached")
 	}
 	hold, owner, err := loader.ClaimHook(l)
 	if err != nil {

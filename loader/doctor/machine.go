@@ -184,9 +184,9 @@ func probeClaims() Probe {
 	if len(stale) > 0 {
 		fix := "rm " + strings.Join(stale[:min(3, len(stale))], " ")
 		if n := len(stale) - 3; n > 0 {
-			fix += fmt.Sprintf(" and %d more that nobody has open", n)
+			fix += fmt.Sprintf(" and %d more that no process has open", n)
 		}
-		return hint(name, fix, "%d held, %d left by processes that are gone; they are in nobody's way", held, len(stale))
+		return hint(name, fix, "%d held, %d left by processes that are gone; they disturb no process", held, len(stale))
 	}
 	return ok(name, "%d held, none left over", held)
 }

@@ -25,7 +25,7 @@ var (
 	ErrGone       = errors.New("the engine is gone")
 	ErrPermission = errors.New("not allowed to look into the engine")
 	ErrSchema     = errors.New("the engine speaks another version")
-	ErrTooMuch    = errors.New("it tells more than there is room for")
+	ErrTooMuch    = errors.New("its report is larger than the limit")
 )
 
 // Question says which parts a report must have. The zero Question asks for everything.

@@ -17,7 +17,7 @@ var (
 	ErrFilter         = errors.New("the socket's filter is locked: do not set SO_LOCK_FILTER")
 	ErrMD5            = errors.New("the connection is signed with TCP-MD5 or TCP-AO, which the engine does not speak")
 	ErrSegments       = errors.New("the peer's segments may be longer than a frame")
-	ErrTiny           = errors.New("the peer takes tiny segments only")
+	ErrTiny           = errors.New("the peer accepts only tiny segments")
 	ErrAccurateECN    = errors.New("the connection uses Accurate ECN (RFC 9768), which the engine does not speak: set net.ipv4.tcp_ecn to 0, 1 or 2, or use the kernel port (KernelPort)")
 	ErrUrgent         = errors.New("urgent data is on its way: read it first")
 	ErrOptions        = errors.New("IP options or IPv6 extension headers are set on the socket: clear them")

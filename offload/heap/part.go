@@ -19,7 +19,7 @@ type Part struct {
 
 // ErrNotAllocated is returned for memory of a heap that is not inside one part that is
 // handed out.
-var ErrNotAllocated = errors.New("the memory is of the region heap, and not wholly of one region that AllocMR made and that is open: register what its Bytes are")
+var ErrNotAllocated = errors.New("the memory belongs to the region heap, but not wholly to one open region of AllocMR: register the Bytes of one region")
 
 // heaps contains the mapped heaps of all adapters of the process.
 var heaps struct {

@@ -86,10 +86,10 @@ func (c Config) fill() (Config, error) {
 		errs = append(errs, fmt.Errorf("%d flows: choose 1 to %d", c.MaxFlows, engine.MaxFlows))
 	}
 	if c.Engine.Ended != nil {
-		errs = append(errs, errors.New("Engine.Ended is the interface's own: use Flow.Done"))
+		errs = append(errs, errors.New("Engine.Ended is set by the interface: use Flow.Done"))
 	}
 	if c.Engine.AcceptPartial {
-		errs = append(errs, errors.New("Engine.AcceptPartial is the interface's own: use Partial"))
+		errs = append(errs, errors.New("Engine.AcceptPartial is set by the interface: use Partial"))
 	}
 	if c.Partial > PartialRefused {
 		errs = append(errs, fmt.Errorf("a Partial of %d: choose PartialOnVeth, PartialAccepted or PartialRefused", c.Partial))

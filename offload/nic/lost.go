@@ -45,7 +45,7 @@ func (n *NIC) programGone() error {
 	if _, err := n.net.LookupLink(n.link.Port); errors.Is(err, loader.ErrNoLink) {
 		return fmt.Errorf("%s is not in this network namespace any more", n.link.Port)
 	}
-	return fmt.Errorf("the steering program was taken off %s (stag unload --force does that): open it again", n.link.Port)
+	return fmt.Errorf("the steering program was detached from %s (stag unload --force does this): open the interface again", n.link.Port)
 }
 
 // lose gives the interface up because of cause: every connection ends, with a reset to

@@ -72,7 +72,7 @@ func (c *Config) checkSend(wr *work.SendWR) error {
 	case work.Length(wr.SGL) > MaxMessage:
 		return fmt.Errorf("%d octets: a message has at most %d", work.Length(wr.SGL), MaxMessage)
 	case row.begin == nil:
-		return fmt.Errorf("%v is none that a send queue can do", wr.Op)
+		return fmt.Errorf("%v is no operation of a send queue", wr.Op)
 	case len(wr.Inline) != 0 && !row.inline:
 		return fmt.Errorf("an %v has no data of its own: leave Inline out", wr.Op)
 	case wr.Flags&^row.flags != 0:

@@ -121,7 +121,7 @@ func (l *looker) inVain() error {
 	case l.since.IsZero():
 		l.since = time.Now()
 	case time.Since(l.since) > longestVolley:
-		return fmt.Errorf("nothing has come for %v", longestVolley)
+		return fmt.Errorf("nothing has arrived for %v", longestVolley)
 	}
 	return nil
 }

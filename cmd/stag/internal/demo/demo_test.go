@@ -65,7 +65,7 @@ func TestCheck(t *testing.T) {
 		"one octet":         {0, 0, 64 << 10, 65535, "octet 65535"},
 		"another's octets":  {0, 1, 64 << 10, -1, "octet 0"},
 		"of the lap before": {0, 64, 64 << 10, -1, "octet 0"},
-		"too early":         {1, 1, 64 << 10, -1, "message 1 of the RDMA Write came where 0 was due"},
+		"too early":         {1, 1, 64 << 10, -1, "message 1 of the RDMA Write came instead of message 0"},
 		"too short":         {0, 0, 64<<10 - 1, -1, "65535 octets, want 65536"},
 	} {
 		t.Run(name, func(t *testing.T) {

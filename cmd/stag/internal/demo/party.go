@@ -77,7 +77,7 @@ func (p *party) note(op rdma.WROp, c *rdma.Completion) (done uint64, err error) 
 	said := binary.BigEndian.Uint64(b)
 	done = binary.BigEndian.Uint64(b[8:])
 	if c.Length != noteLen || said != uint64(op) {
-		return 0, fmt.Errorf("a note of %d octets about operation %d came where one about %v was due", c.Length, said, op)
+		return 0, fmt.Errorf("a note of %d octets about operation %d came instead of a note about %v", c.Length, said, op)
 	}
 	if p.owed > 0 {
 		p.owed--

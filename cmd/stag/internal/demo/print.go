@@ -27,7 +27,7 @@ func (r Result) Print(w io.Writer, verbose bool) error {
 }
 
 func (r Result) printRefusals(b *strings.Builder) error {
-	b.WriteString("\nWhat side A also tried, each on a connection of its own, and its error. No octet of memory changed.\n\n")
+	b.WriteString("\nSide A also tried these operations, each on its own connection. Each got this error, and no octet of memory changed.\n\n")
 	tw := tabwriter.NewWriter(b, 0, 8, 3, ' ', 0)
 	for _, f := range r.Refusals {
 		fmt.Fprintf(tw, "%s\t%s\n", f.Tried, f.Error)
@@ -36,7 +36,7 @@ func (r Result) printRefusals(b *strings.Builder) error {
 }
 
 func (r Result) printOperations(b *strings.Builder) error {
-	b.WriteString("\nWhat was moved. Goodput includes making the octets up and comparing each of them where it arrived.\n\n")
+	b.WriteString("\nThe data that was moved. Goodput includes the time to generate the octets and to check each octet that arrived.\n\n")
 	tw := tabwriter.NewWriter(b, 0, 8, 3, ' ', 0)
 	fmt.Fprintf(tw, "operation\t\toctets\tmessages\ttime\tgoodput\tframes out of A\tframes into A\tpath\n")
 	for _, op := range r.Operations {

@@ -85,7 +85,7 @@ func (s *sink) check(n uint64, got uint32) error {
 	want := s.length(n)
 	switch {
 	case n != s.checked:
-		return fmt.Errorf("message %d of the %v came where %d was due", n, s.op, s.checked)
+		return fmt.Errorf("message %d of the %v came instead of message %d", n, s.op, s.checked)
 	case int(got) != want:
 		return fmt.Errorf("message %d of the %v has %d octets, want %d", n, s.op, got, want)
 	}

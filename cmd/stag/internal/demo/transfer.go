@@ -81,7 +81,7 @@ func (o Options) meet(ctx context.Context, s *stage, a, b *party) error {
 // owner returns the name of the software that runs the connections after the handshake.
 func (s *stage) owner() string {
 	if s.offloaded() {
-		return "Both ends are taken over: the connection is the engines'."
+		return "Both ends are taken over: the engines now run the connection."
 	}
 	return "The connection stays the kernels'."
 }

@@ -38,7 +38,7 @@ func (r Report) Print(w io.Writer, s Style) error {
 	case len(r.Interfaces) == 0:
 		fmt.Fprint(&b, "Interface\n  none here but the loopback\n\n")
 	default:
-		fmt.Fprintf(&b, "Interface\n  not asked about; stag doctor IFACE, with one of %s\n\n", strings.Join(r.Interfaces, ", "))
+		fmt.Fprintf(&b, "Interface\n  not checked: run stag doctor IFACE with one of %s\n\n", strings.Join(r.Interfaces, ", "))
 	}
 	fmt.Fprintln(&b, "To know")
 	for _, note := range r.Notes {
@@ -56,7 +56,7 @@ func (r Report) conclude(b *strings.Builder, s Style) {
 		fmt.Fprintf(b, "%d rows are OK and not shown: stag doctor -v shows them.\n", n)
 	}
 	if len(r.Lacks) > 0 {
-		fmt.Fprintf(b, "Not everything could be tried or seen without %s: ask again as root.\n", strings.Join(r.Lacks, ", "))
+		fmt.Fprintf(b, "Some requirements cannot be checked without %s: run the command again as root.\n", strings.Join(r.Lacks, ", "))
 	}
 	fmt.Fprintln(b, r.verdict())
 	for _, row := range r.with(doctor.Bad) {
@@ -75,11 +75,11 @@ func (r Report) verdict() string {
 	}
 	switch n := len(r.with(doctor.Unknown)); n {
 	case 0:
-		return "Everything that is required is there."
+		return "All requirements are met."
 	case 1:
-		return "Nothing that is required is known to be missing; 1 row is unknown."
+		return "No requirement is known to be missing; 1 row is unknown."
 	default:
-		return fmt.Sprintf("Nothing that is required is known to be missing; %d rows are unknown.", n)
+		return fmt.Sprintf("No requirement is known to be missing; %d rows are unknown.", n)
 	}
 }
 

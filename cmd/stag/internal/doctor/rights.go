@@ -38,7 +38,7 @@ func commandsRow() Row {
 	}
 	row := Row{Topic: doctor.TopicRights, Name: name, Status: doctor.OK, Detail: "rights are there for " + strings.Join(may, ", ")}
 	if len(lack) > 0 {
-		row.Status, row.Fix = doctor.Hint, "run as root; ping, perf and demo with --kernel-port take no rights; show, dump and metrics take the user whose the engines are"
+		row.Status, row.Fix = doctor.Hint, "run as root; ping, perf and demo with --kernel-port need no rights; run show, dump and metrics as the user of the engines"
 		row.Detail = "rights are missing for " + strings.Join(lack, ", ")
 		for _, need := range commands[len(commands)-1].needs { // the last command needs all capabilities of the others, too
 			if missing[need] {

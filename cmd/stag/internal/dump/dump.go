@@ -167,7 +167,7 @@ func wait(ctx context.Context, done <-chan error) error {
 	case err := <-done:
 		return err
 	case <-time.After(grace):
-		return errors.New("the output takes nothing: its end is missing there")
+		return errors.New("the reader of the output does not read: the end of the output is lost")
 	}
 }
 

@@ -195,7 +195,7 @@ func (t Terms) ask(ctx context.Context, e control.Endpoint, budget *control.Budg
 	case err != nil:
 		return r, oneLine(err)
 	case r.Adapter != e.Adapter:
-		return r, fmt.Errorf("what answers at %s says that it is adapter %d: it is left out", e.Path, r.Adapter)
+		return r, fmt.Errorf("the process at %s answers as adapter %d: it is left out", e.Path, r.Adapter)
 	}
 	r.PID = e.PID // an engine in a pid namespace reports another pid
 	return r, nil

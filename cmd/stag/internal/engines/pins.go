@@ -58,7 +58,7 @@ func (r *Answer) explain(i loader.Instance, s Source) {
 		case p.Err != nil:
 			r.note("%v", p.Err)
 		case p.Stale != "":
-			r.note("what is pinned at %s is of no use, as %s: stag unload --instance %s removes it", p.Dir, p.Stale, i.Name)
+			r.note("the program pinned at %s cannot be used, because %s: run stag unload --instance %s to remove it", p.Dir, p.Stale, i.Name)
 		}
 	}
 	lost := map[Left]int{}
@@ -66,7 +66,7 @@ func (r *Answer) explain(i loader.Instance, s Source) {
 		lost[Left{Device: l.Device, PID: l.PID}]++
 	}
 	for _, l := range slices.SortedFunc(maps.Keys(lost), byDevice) {
-		r.note("%s: %d of its flows were left by pid %d, which is gone: their peers are reset when they send, at the latest when a new engine opens it or stag unload --instance %s takes the program away",
+		r.note("%s: %d of its flows belong to pid %d, which has ended: their peers are reset when they send, at the latest when a new engine opens the interface or stag unload --instance %s detaches the program",
 			l.Device, lost[l], l.PID, i.Name)
 	}
 }

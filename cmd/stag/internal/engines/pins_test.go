@@ -41,10 +41,10 @@ func TestPins(t *testing.T) {
 		{"told", []loader.PinnedPort{used}, 7, true, 0, "", ""},
 		{"another has answered", []loader.PinnedPort{used}, 8, false, 7, "eth1: pinned program, native, used by pid 7, which does not answer", ""},
 		{"free", []loader.PinnedPort{free}, 7, false, 0, "eth2: pinned program, generic, no engine, in network namespace blue",
-			"eth2: 2 of its flows were left by pid 9, which is gone: their peers are reset when they send, at the latest when a new engine opens it or stag unload --instance name takes the program away"},
+			"eth2: 2 of its flows belong to pid 9, which has ended: their peers are reset when they send, at the latest when a new engine opens the interface or stag unload --instance name detaches the program"},
 		{"one of two", []loader.PinnedPort{used, free}, 7, false, 0, "eth2: pinned program, generic, no engine, in network namespace blue", "eth2: 2 of its flows"},
 		{"stale", []loader.PinnedPort{lost}, 7, false, 0, "if5: pinned program, native, no engine, its interface is gone",
-			"what is pinned at /pins/if is of no use, as its interface is gone: stag unload --instance name removes it"},
+			"the program pinned at /pins/if cannot be used, because its interface is gone: run stag unload --instance name to remove it"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			i := loader.Instance{Name: "name", Dir: "/pins", Ports: c.ports}

@@ -131,7 +131,7 @@ func directory(instance string, link loader.Link) (string, error) {
 	}
 	for _, p := range i.Ports {
 		if p.Index != link.PortIndex || p.Netns != link.Netns {
-			return "", fmt.Errorf("instance %s is another interface's, which was called %s when it was loaded: name one with --instance, or unload that: stag unload --instance %s",
+			return "", fmt.Errorf("instance %s belongs to another interface, which was called %s when it was loaded: name another instance with --instance, or unload this one: stag unload --instance %s",
 				i.Name, link.Port, i.Name)
 		}
 	}

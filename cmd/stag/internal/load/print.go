@@ -23,9 +23,9 @@ func (l Loaded) Print(w io.Writer) error {
 		fmt.Fprintf(&b, "  orphans   peers of an engine that dies are reset after %g s\n", l.OrphanWait)
 		settings(&b, l.Settings)
 		if l.tune != loader.TuneNothing && len(l.Settings) == 0 {
-			fmt.Fprintln(&b, "  setting   none to change: all are as asked for")
+			fmt.Fprintln(&b, "  setting   nothing to change: all settings are as requested")
 		}
-		fmt.Fprintf(&b, "Whoever opens %s adopts it. Next: stag show, stag ping -s -i %s; stag unload %s takes it off again.\n", l.asked, l.asked, l.Interface)
+		fmt.Fprintf(&b, "The next process that opens %s adopts the program. Next: stag show, stag ping -s -i %s; stag unload %s detaches the program.\n", l.asked, l.asked, l.Interface)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

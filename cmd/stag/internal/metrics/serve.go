@@ -31,11 +31,11 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	case err == nil:
 		return l, nil
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("%s is in use by another process: choose another --listen, or see who it is (ss -ltnp)", address)
+		return nil, fmt.Errorf("%s is in use by another process: choose another --listen, or find that process with ss -ltnp", address)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return nil, fmt.Errorf("%s is no address of this host: choose one of ip address show for --listen", address)
 	case errors.Is(err, os.ErrPermission):
-		return nil, fmt.Errorf("%s is not for this user (%w): choose a port above 1023 for --listen, or run as root", address, err)
+		return nil, fmt.Errorf("this user may not listen at %s (%w): choose a port above 1023 for --listen, or run as root", address, err)
 	}
 	return nil, fmt.Errorf("listen at %s: %w", address, err)
 }
@@ -59,7 +59,7 @@ func (x *Exporter) Serve(ctx context.Context, l net.Listener) error {
 	finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*engines.Patience)
 	defer cancel()
 	if err := server.Shutdown(finish); err != nil {
-		return errors.Join(fmt.Errorf("end scrapes that are under way: %w", err), server.Close())
+		return errors.Join(fmt.Errorf("end the scrapes in progress: %w", err), server.Close())
 	}
 	return nil
 }
@@ -72,7 +72,7 @@ func (x *Exporter) handler() http.Handler {
 		case slots <- struct{}{}:
 			defer func() { <-slots }()
 		default:
-			http.Error(w, fmt.Sprintf("%d scrapes are under way already", atOnce), http.StatusServiceUnavailable)
+			http.Error(w, fmt.Sprintf("%d scrapes are in progress already", atOnce), http.StatusServiceUnavailable)
 			return
 		}
 		from := x.registry(r.Context(), patience(r))

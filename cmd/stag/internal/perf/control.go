@@ -80,7 +80,7 @@ func (c *control) overhear(ctx context.Context) error {
 	return nil
 }
 
-var errLeft = errors.New("the peer has left in the middle of the test: what it says tells why; is it the same test, with the same options?")
+var errLeft = errors.New("the peer has left in the middle of the test: look at its output; was it given the same test and the same options?")
 
 // failed returns why the connection ended.
 func (c *control) failed(ctx context.Context) error {

@@ -98,7 +98,7 @@ func (o Options) checkTime() error {
 	case o.Margin > 0 && o.Endless:
 		return errors.New("-f and --run_infinitely: choose one")
 	case o.Margin > 0 && o.Duration <= 2*o.Margin:
-		return fmt.Errorf("-f %v: two margins are all of -D %v: choose a smaller one, or a longer -D", o.Margin.Seconds(), o.Duration.Seconds())
+		return fmt.Errorf("-f %v: two margins take all of -D %v: choose a smaller one, or a longer -D", o.Margin.Seconds(), o.Duration.Seconds())
 	case o.Endless && o.All:
 		return errors.New("-a and --run_infinitely: choose one")
 	case o.Unsorted && byClock:
@@ -167,7 +167,7 @@ func (o Options) checkPartner() error {
 	case o.Test == SendBW && o.RxDepth < leastRxDepth:
 		return fmt.Errorf("-r %d: with --perftest choose %d or more", o.RxDepth, leastRxDepth)
 	case o.Test == WriteLat && o.Events:
-		return errors.New("-e and --perftest: write_lat looks at memory, of which no event tells")
+		return errors.New("-e and --perftest: choose one: write_lat polls memory, which causes no event")
 	}
 	return nil
 }

@@ -194,7 +194,7 @@ func (x *strand) quiet(ctx context.Context) error {
 	case x.cutShort():
 		return ErrInterrupted
 	case time.Since(x.heard) > stalled:
-		return fmt.Errorf("nothing has come for %v, with %d messages sent and %d received: were both ends given the same -n, -s and -r?", stalled, x.l.posted, x.l.received)
+		return fmt.Errorf("nothing has arrived for %v, with %d messages sent and %d received: were both ends given the same -n, -s and -r?", stalled, x.l.posted, x.l.received)
 	}
 	return nil
 }

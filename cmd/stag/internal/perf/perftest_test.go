@@ -255,7 +255,7 @@ func spoilt(words [][]byte) map[string]lines {
 		all["leaves before its "+name] = lines{words[:i], "the peer has left in the middle of the test"}
 		all["short "+name] = lines{changed(i, words[i][:len(words[i])-1]), "came where the peer's " + name + " was due"}
 		all["long "+name] = lines{changed(i, append(append([]byte{}, words[i]...), 0)), "came where the peer's " + name + " was due"}
-		all["empty "+name] = lines{changed(i, nil), "a message of 0 octets came where the peer's " + name + " was due"}
+		all["empty "+name] = lines{changed(i, nil), "the peer sent a message of 0 octets instead of its " + name}
 	}
 	all["leaves before its version"] = lines{nil, ""} // the script may have ended before this end has connected
 	all["old"] = lines{changed(0, []byte("5.33\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00")), "the peer's perftest speaks version 5.33"}

@@ -102,7 +102,7 @@ func (n *notes) note() error {
 		return errors.New("the peer found octets that differ from what was sent")
 	}
 	if x.round != n.round {
-		return fmt.Errorf("the peer speaks of round %d in round %d", x.round, n.round)
+		return fmt.Errorf("the peer sent a note for round %d in round %d", x.round, n.round)
 	}
 	switch x.kind {
 	case credit:

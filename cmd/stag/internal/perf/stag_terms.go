@@ -120,7 +120,7 @@ func (n *notes) agree(h hello) error {
 		return err
 	}
 	if h.QP != n.l.index {
-		return fmt.Errorf("QP %d of the peer came where %d was due: are there two clients?", h.QP+1, n.l.index+1)
+		return fmt.Errorf("the peer connected QP %d instead of QP %d: are there two clients?", h.QP+1, n.l.index+1)
 	}
 	n.theirs, n.l.theirs = h.Ticket, h.Ticket.Number
 	n.l.remote.key = h.Ticket.Incoming

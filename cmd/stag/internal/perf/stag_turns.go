@@ -50,7 +50,7 @@ func (n *notes) failed(ctx context.Context, c *rdma.Completion) error {
 	if err := n.l.qp.Err(); err != nil {
 		return fmt.Errorf("%v: %v: %w", c.Op, c.Status, err)
 	}
-	return errors.New("the peer has ended the test: what it says tells why")
+	return errors.New("the peer has ended the test: look at its output")
 }
 
 // measured returns the number of this end's messages. The peer reports its own.

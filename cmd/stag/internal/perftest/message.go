@@ -86,7 +86,7 @@ func ParseNumber(b []byte, what string, most int) (int, error) {
 	}
 	n := binary.BigEndian.Uint32(b)
 	if n < 1 || uint64(n) > uint64(most) {
-		return 0, fmt.Errorf("the peer says that its %s is %d octets, and 1 to %d can be", what, n, most)
+		return 0, fmt.Errorf("the peer says that its %s is %d octets, which must be 1 to %d: is it perftest?", what, n, most)
 	}
 	return int(n), nil
 }
@@ -217,7 +217,7 @@ func (r Report) PeakGbps() float64 {
 }
 
 func wrong(b []byte, what string, want int) error {
-	return fmt.Errorf("a message of %d octets came where the peer's %s was due, which has %d: is it perftest, and the same test?", len(b), what, want)
+	return fmt.Errorf("the peer sent a message of %d octets instead of its %s of %d octets: is it perftest, and the same test?", len(b), what, want)
 }
 
 // Stride returns how far apart messages of a size begin in a QP's memory, in octets, and how many places there are.

@@ -100,7 +100,7 @@ func (e *end) await(ctx context.Context, op rdma.WCOp) (rdma.Completion, error) 
 		case c.Op == op:
 			return c, nil
 		case c.Op != rdma.WCSend:
-			return c, fmt.Errorf("%v completed while %v was due: the peer does not keep to rping's order", c.Op, op)
+			return c, fmt.Errorf("%v completed instead of %v: the peer does not follow the order of rping", c.Op, op)
 		}
 	}
 }
