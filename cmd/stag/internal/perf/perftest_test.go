@@ -253,8 +253,8 @@ func spoilt(words [][]byte) map[string]lines {
 	names := []string{"version", "page size", "cache line", "MTU", "memory"}
 	for i, name := range names {
 		all["leaves before its "+name] = lines{words[:i], "the peer has left in the middle of the test"}
-		all["short "+name] = lines{changed(i, words[i][:len(words[i])-1]), "came where the peer's " + name + " was due"}
-		all["long "+name] = lines{changed(i, append(append([]byte{}, words[i]...), 0)), "came where the peer's " + name + " was due"}
+		all["short "+name] = lines{changed(i, words[i][:len(words[i])-1]), "octets instead of its " + name}
+		all["long "+name] = lines{changed(i, append(append([]byte{}, words[i]...), 0)), "octets instead of its " + name}
 		all["empty "+name] = lines{changed(i, nil), "the peer sent a message of 0 octets instead of its " + name}
 	}
 	all["leaves before its version"] = lines{nil, ""} // the script may have ended before this end has connected
