@@ -26,7 +26,7 @@ func TestCheck(t *testing.T) {
 		"-I: a Read sends no data":           func(o *Options) { o.Test, o.Inline = ReadBW, 1 },
 		"-f -1: choose":                      func(o *Options) { o.Duration, o.Margin = time.Second, -time.Second },
 		"-f has no meaning":                  func(o *Options) { o.Margin = time.Second },
-		"-f 1: two margins take all of -D 2":  func(o *Options) { o.Duration, o.Margin = 2*time.Second, time.Second },
+		"-f 1: two margins take all of -D 2": func(o *Options) { o.Duration, o.Margin = 2*time.Second, time.Second },
 		"-f and --run_infinitely":            func(o *Options) { o.Duration, o.Margin, o.Endless = time.Hour, 1, true },
 		"-a and --run_infinitely":            func(o *Options) { o.Duration, o.All, o.Endless = time.Hour, true, true },
 		"-U keeps every latency: give":       func(o *Options) { o.Test, o.Duration, o.Unsorted = SendLat, time.Second, true },

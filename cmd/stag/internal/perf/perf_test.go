@@ -86,7 +86,7 @@ func TestVerifyEndOfWrites(t *testing.T) {
 func TestNotes(t *testing.T) {
 	for says, n := range map[string]note{
 		"octets that differ":         {kind: differs},
-		"sent a note for round 2":          {kind: done, round: 2},
+		"sent a note for round 2":    {kind: done, round: 2},
 		"kind 99":                    {kind: 99, round: 1},
 		"0 Sends arrived of 7":       {kind: last, round: 1, count: 7},
 		"is not what was sent":       {kind: done, round: 1, count: 7},
