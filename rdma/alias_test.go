@@ -94,7 +94,7 @@ func TestRegisterNobodysMemory(t *testing.T) {
 	r.Must(err)
 	r.Must(errors.Join(alias.Close(), two.Close()))
 	_, err = pd.RegMR(closed, 0)
-	r.Says(err, heap.ErrNotAllocated, "register what its Bytes are")
+	r.Says(err, heap.ErrNotAllocated, "register the Bytes of one region")
 	_, err = pd.RegMR(one.Bytes(), RemoteWrite) // without local write
 	r.Says(err, nil, "local write")
 	r.Must(one.Close())
