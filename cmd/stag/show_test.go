@@ -96,7 +96,7 @@ func TestShowOthersBeside(t *testing.T) {
 	for how, says := range map[string]string{
 		"hang":   "no answer from pid PID, adapter 1, within 2s",
 		"schema": `has schema "3", this stag "2"`,
-		"lie":    "says that it is adapter 7: it is left out",
+		"lie":    "answers as adapter 7: it is left out",
 		"refuse": "broken;  [2J in two lines",
 	} {
 		t.Run(how, func(t *testing.T) {

@@ -36,7 +36,7 @@ func TestProgramTakenAway(t *testing.T) {
 	}
 	told := func(who string, err error) {
 		t.Helper()
-		if !errors.Is(err, stream.ErrPort) || !strings.Contains(err.Error(), "taken off "+r.pair.Ends[ours].Name) {
+		if !errors.Is(err, stream.ErrPort) || !strings.Contains(err.Error(), "detached from "+r.pair.Ends[ours].Name) {
 			t.Errorf("%s: %v", who, err)
 		}
 	}
