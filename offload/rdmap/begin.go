@@ -31,8 +31,8 @@ func (q *QP) begin() bool {
 	return false
 }
 
-// start makes a message of this kind, with n octets of payload, the current one. The
-// payload comes from memory unless the caller changes that.
+// start makes a message of this kind the current message. It has n octets of payload.
+// The payload comes from memory unless the caller changes that.
 func (q *QP) start(what carries, opcode wire.Opcode, n uint32) *ddp.Message {
 	o, op := &q.out, wire.InfoOf(opcode)
 	o.what, o.nfixed = what, 0
@@ -45,8 +45,8 @@ func (q *QP) start(what carries, opcode wire.Opcode, n uint32) *ddp.Message {
 	return &o.msg
 }
 
-// beginRTR starts the ready-to-receive message, which shows the responder that it may
-// send (RFC 6581 §9.2).
+// beginRTR starts the ready-to-receive message. It shows the responder that the
+// responder may send (RFC 6581 §9.2).
 func (q *QP) beginRTR() {
 	q.opening.rtrDue = false
 	switch q.agree.RTR {
@@ -60,7 +60,7 @@ func (q *QP) beginRTR() {
 	}
 }
 
-// beginResponse starts to answer the oldest Read.
+// beginResponse starts the Response to the oldest Read.
 func (q *QP) beginResponse() {
 	r := q.irq.front()
 	m := q.start(aResponse, wire.OpReadResponse, r.size)
@@ -68,9 +68,9 @@ func (q *QP) beginResponse() {
 }
 
 // mayStart reports whether the next work request can start. A request that the peer
-// must answer cannot start while ORD Reads are outstanding, and holds back every
-// request behind it. So does a request with a fence while a Read is outstanding (RFC
-// 5040 §5.5).
+// must answer cannot start while ORD Reads are outstanding. A request with a fence
+// cannot start while a Read is outstanding (RFC 5040 §5.5). A request that cannot
+// start holds back every request behind it.
 func (q *QP) mayStart() bool {
 	if !q.sq.Posted() {
 		return false
@@ -80,7 +80,7 @@ func (q *QP) mayStart() bool {
 	case w.Flags&work.Fence != 0 && !q.orq.empty():
 		return false
 	case sqOpOf(w.Op).answered:
-		return q.orq.count < max(1, int(q.agree.ORD)) // with ORD 0, so that beginRequest fails it
+		return q.orq.count < max(1, int(q.agree.ORD)) // with ORD 0 the request may start, so that beginRequest fails it
 	}
 	return true
 }
@@ -113,8 +113,8 @@ func (q *QP) beginRequest() bool {
 }
 
 // checkList checks every SGE of w before any octet of it is sent (the local access
-// check of the memory-management design). If the list has one element, and its octets
-// are contiguous, they are kept, so that a short message is looked up once.
+// check of the memory-management design). If the list has one element with contiguous
+// octets, checkList keeps these octets, so that a short message needs only one look-up.
 func (q *QP) checkList(w *work.SendWQE, right tpt.Rights) tpt.Fault {
 	if w.Inline {
 		return tpt.OK
@@ -145,8 +145,8 @@ func (q *QP) beginSend(row *sqOp, w *work.SendWQE) {
 	}
 }
 
-// beginRead makes the Read Request of w the current message, and remembers which
-// Response must come back.
+// beginRead makes the Read Request of w the current message. It records the Response
+// that must come back.
 func (q *QP) beginRead(row *sqOp, w *work.SendWQE) {
 	r := wire.ReadRequestFields{Size: w.Length, SourceSTag: w.RKey, SourceTO: w.Remote}
 	if len(w.SGL) != 0 {
@@ -161,7 +161,7 @@ func (q *QP) beginRead(row *sqOp, w *work.SendWQE) {
 	q.readRequest(aRequest, r)
 }
 
-// readRequest makes a Read Request the current message, and r its payload.
+// readRequest makes a Read Request with payload r the current message.
 func (q *QP) readRequest(what carries, r wire.ReadRequestFields) {
 	n := len(r.Append(q.out.fixed[:0]))
 	q.start(what, wire.OpReadRequest, uint32(n))

@@ -10,17 +10,18 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Errors that can end a connection, beside a Terminate and the stream's own errors.
+// Errors that can end a connection. A Terminate and the errors of the stream can end it
+// as well.
 var (
 	// ErrTruncated: the peer closed the connection within a message.
 	ErrTruncated = errors.New("the peer closed the connection in the middle of a message")
-	// ErrPeerClosed: the peer closed its direction while Reads of ours were
-	// outstanding or posted, or before anything of ours could be sent.
+	// ErrPeerClosed: the peer closed its direction while Reads of this end were
+	// outstanding or posted, or before this end could send anything.
 	ErrPeerClosed = errors.New("the peer closed the connection while work was outstanding")
-	// ErrReplyRefused: an initiator that had to send first, or that was to send
+	// ErrReplyRefused: an initiator that had to send first, or that had to send
 	// Markers, closed the connection without sending anything.
 	ErrReplyRefused = errors.New("the peer closed the connection when it had our MPA Reply, and has not said why")
-	// errMarkersRefused is ErrReplyRefused for an initiator that was to send Markers.
+	// errMarkersRefused is ErrReplyRefused for an initiator that had to send Markers.
 	errMarkersRefused = fmt.Errorf("%w: %w", ErrReplyRefused, mpa.ErrMarkersRefused)
 	// ErrLocalAccess: a work request named memory that its QP may not use. The
 	// completion says which request.
@@ -37,22 +38,23 @@ var (
 	ErrCQOverrun = errors.New("completion queue overrun: poll it, or make it larger")
 )
 
-// Cause is the reason why a QP's connection ended in error. It is zero if it did not.
+// Cause is the reason why a QP's connection ended in error. The zero Cause means that
+// there was no error.
 type Cause struct {
-	Code    Code // of the Terminate; zero when none was sent, and none received unless Remote
-	Remote  bool // the peer sent it
-	Swapped bool // it came with the bit order of Linux's siw, not RFC 5040's
+	Code    Code // code of the Terminate; zero if this end sent none and Remote is false
+	Remote  bool // the peer sent the Terminate
+	Swapped bool // the Terminate had the bit order of Linux siw, not that of RFC 5040
 
-	// The segment that was refused, when the Terminate shows one.
+	// The segment that was refused, if the Terminate quotes one.
 	HasSegment bool
 	Opcode     wire.Opcode
-	STag       tpt.STag // tagged segments: of the target. Read Requests: of the source
-	TO         uint64   // tagged segments: of the target. Read Requests: of the source
+	STag       tpt.STag // tagged segment: STag of the target; Read Request: STag of the source
+	TO         uint64   // tagged segment: offset of the target; Read Request: offset of the source
 
-	Err error // what ended the stream, or what is wrong on this side
+	Err error // error of the stream, or error of this end
 }
 
-// blame notes the refused segment from the headers in a Terminate.
+// blame records the refused segment from the headers in a Terminate.
 func (c *Cause) blame(header, readRequest []byte) {
 	if h, _, ok := wire.ParseTagged(header); ok {
 		c.HasSegment, c.Opcode, c.STag, c.TO = true, h.Opcode(), h.STag(), h.TO()
@@ -67,14 +69,14 @@ func (c *Cause) blame(header, readRequest []byte) {
 
 // Error is the error that ended a QP's connection.
 type Error struct {
-	QP uint32 // its number
+	QP uint32 // number of the QP
 	Cause
 }
 
 func (e *Error) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "QP %d: ", e.QP)
-	if e.Code == (Code{}) && !e.Remote { // a peer may send 0/0/00
+	if e.Code == (Code{}) && !e.Remote { // a peer may send the code 0/0/00
 		fmt.Fprintf(&b, "%v", e.Err)
 		return b.String()
 	}
@@ -109,5 +111,5 @@ func (e *Error) segment() string {
 	return e.Opcode.String()
 }
 
-// Unwrap returns the stream's error, or the local one.
+// Unwrap returns the stream's error, or the local error.
 func (e *Error) Unwrap() error { return e.Err }

@@ -9,20 +9,20 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Code is the cause in a Terminate message (RFC 5040 §4.8): the layer that
-// found the error, the error type and the error code. The zero Code means no
-// error: local catastrophic errors are sent as 0/0/ff.
+// Code is the cause in a Terminate message (RFC 5040 §4.8): the layer that found the
+// error, the error type and the error code. The zero Code means no error. Local
+// catastrophic errors are sent as 0/0/ff.
 type Code struct{ Layer, Type, Code uint8 }
 
-// Layers.
+// Layers of a Code.
 const (
 	LayerRDMAP = 0
 	LayerDDP   = 1
 	LayerLLP   = 2 // MPA
 )
 
-// typeLocal is the error type Local Catastrophic of RDMAP and of DDP: the error is at
-// the end that sends the Terminate.
+// typeLocal is the error type Local Catastrophic of RDMAP and of DDP. The end that
+// sends the Terminate has the error.
 const typeLocal = 0
 
 // Codes of the layers (RFC 5040 §4.8 Figure 9, RFC 5044 §8, RFC 6581 §8).
@@ -79,9 +79,9 @@ func (c Code) String() string {
 func (c Code) words() string {
 	switch {
 	case c.Layer == LayerLLP && c.Type == 3:
-		c.Type = 0 // some adapters send another type
+		c.Type = 0 // some adapters send MPA errors with another type
 	case c.Layer == LayerRDMAP && c.Type == 0:
-		c = LocalCatastrophic // for any code of that type
+		c = LocalCatastrophic // the code does not matter for that type
 	}
 	if name, ok := codeNames[c]; ok {
 		return name
@@ -104,7 +104,7 @@ func ddpCode(f ddp.Fault) Code {
 	case ddp.OK:
 		return Code{}
 	case ddp.Short:
-		return MarkerError // the ULPDU_Length is wrong (siw reports it so)
+		return MarkerError // the ULPDU_Length is wrong; siw reports it with this code
 	}
 	t, c := f.Code()
 	return Code{LayerDDP, t, c}
@@ -113,8 +113,8 @@ func ddpCode(f ddp.Fault) Code {
 // mpaCode returns the code for an FPDU that MPA refuses.
 func mpaCode(f mpa.Fault) Code { return Code{LayerLLP, 0, f.Code()} }
 
-// writeCode returns the code for an RDMA Write that the table refuses. DDP has no code
-// for a missing access right in the RFCs, so that the code is RDMAP's.
+// writeCode returns the code for an RDMA Write that the table refuses. The RFCs define
+// no DDP code for a missing access right. writeCode returns the RDMAP code then.
 func writeCode(f tpt.Fault) Code {
 	if f == tpt.NoRight {
 		return ProtAccess

@@ -1,6 +1,6 @@
-// Package rdmap is RDMAP (RFC 5040) over DDP over MPA: one connection's QP as a
-// machine between work queues (package work) and a stream, without input or output
-// of its own.
+// Package rdmap implements RDMAP (RFC 5040) over DDP over MPA. A QP of this package is
+// the state machine of one connection, between work queues (package work) and a stream.
+// The package does no I/O.
 //
 // One received FPDU, one name per step:
 //
@@ -10,7 +10,7 @@
 //	    Read Request: queue of inbound Reads                     read.go
 //	    Terminate: cause, flush                                  end.go
 //
-// and one posted work request:
+// One posted work request:
 //
 //	QP.PostSend -> doorbell -> QP.begin -> sqOps[operation]      qp.go, begin.go, requests.go
 //	    -> gather (tpt.Check)                                    gather.go
@@ -18,10 +18,10 @@
 //	    -> retire -> CQ.Push                                     end.go
 //	nothing has come back: an empty Write                        nudge.go
 //
-// Three kinds of goroutine call a QP's methods: the one that steps the stream (all
-// methods of stream.ULP), those that post (PostSend, PostRecv; one at a time for each
-// queue), and those that poll a CQ (one at a time). They share rings and atomic words
-// only.
+// Three kinds of goroutines call a QP's methods. One goroutine steps the stream and
+// calls all methods of stream.ULP. Posters call PostSend and PostRecv, one poster at a
+// time for each queue. Pollers poll a CQ, one at a time. These goroutines share only
+// rings and atomic words.
 //
 // Part of the API of stag: Error, Cause, Code, State. Package rdma has aliases of them.
 package rdmap

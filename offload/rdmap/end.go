@@ -8,19 +8,20 @@ import (
 	"github.com/stag-rdma/stag/offload/work"
 )
 
-// ending is the Terminate that we send, and how long the QP waits afterwards.
+// ending is the Terminate that this end sends, and the limits of the wait for the
+// peer's close.
 type ending struct {
 	fields   wire.TerminateFields
 	header   [wire.UntaggedLen]byte
 	request  [wire.ReadRequestLen]byte
-	due      bool          // the Terminate has not been sent
-	taken    bool          // the peer has acknowledged all that was sent
-	deadline clock.Instant // when the peer must have closed
-	limit    clock.Instant // when the peer must have closed, whatever it has acknowledged
+	due      bool          // the Terminate has not been sent yet
+	taken    bool          // the peer has acknowledged everything that was sent
+	deadline clock.Instant // when the peer must have closed the connection
+	limit    clock.Instant // when the peer must have closed the connection, even without an acknowledgement
 }
 
-// terminate ends the connection because of what the peer sent. seg is the refused
-// segment, or nil. The first error wins.
+// terminate ends the connection because of a segment of the peer. seg is the refused
+// segment, or nil. Only the first error counts.
 func (q *QP) terminate(code Code, seg *ddp.Segment) {
 	t := &q.term
 	t.fields = wire.TerminateFields{Layer: code.Layer, Type: code.Type, Code: code.Code}
@@ -33,15 +34,15 @@ func (q *QP) terminate(code Code, seg *ddp.Segment) {
 			t.fields.ReadRequest = t.request[:copy(t.request[:], seg.Payload)]
 		}
 		c.blame(t.fields.Header, t.fields.ReadRequest)
-		if code.Type == typeLocal { // RFC 5040 §4.8: no DDP header
+		if code.Type == typeLocal { // RFC 5040 §4.8: such a Terminate has no DDP header
 			t.fields.HasSegment, t.fields.Header = false, nil
 		}
 	}
 	q.ends(c)
 }
 
-// terminateRead is terminate for the Read r, of which at octets have been answered
-// already: the Terminate describes the rest of it (RFC 5040 §4.8).
+// terminateRead is terminate for the Read r. The peer has at octets of the Response
+// already. The Terminate describes the rest of the Read (RFC 5040 §4.8).
 func (q *QP) terminateRead(code Code, r *inRead, at uint32) {
 	t := &q.term
 	t.header = r.header
@@ -61,8 +62,8 @@ func (q *QP) terminateRead(code Code, r *inRead, at uint32) {
 }
 
 // failSend ends the connection because the work request at pos names memory that it may
-// not use. The peer learns only that there is an error at this end (RFC 5040 §6.3.1:
-// there is no header to show).
+// not use. The Terminate only says that this end has an error, because there is no
+// header to quote (RFC 5040 §6.3.1).
 func (q *QP) failSend(pos uint32, status work.Status) { q.fail(pos, status, ErrLocalAccess) }
 
 // fail ends the connection because of err, which concerns the work request at pos.
@@ -72,8 +73,8 @@ func (q *QP) fail(pos uint32, status work.Status, err error) {
 	q.ends(Cause{Code: LocalCatastrophic, Err: err})
 }
 
-// tooNarrow ends the connection because a Read Request, which must be one segment (RFC
-// 5040 §4.4), does not fit into the connection's segments.
+// tooNarrow ends the connection because a Read Request does not fit into the
+// connection's segments. A Read Request must be one segment (RFC 5040 §4.4).
 func (q *QP) tooNarrow() {
 	if q.out.what == aRequest {
 		q.sq.At(q.out.pos).Status = work.LocalQPOpErr
@@ -96,7 +97,8 @@ func (q *QP) torn() {
 	q.ends(Cause{Code: LocalCatastrophic, Err: ErrBrokenRing})
 }
 
-// ends moves the QP to Terminate. The QP sends the Terminate message.
+// ends moves the QP to Terminate with the cause c. A later step sends the Terminate
+// message.
 func (q *QP) ends(c Cause) {
 	if !q.alive() {
 		return
@@ -109,16 +111,16 @@ func (q *QP) ends(c Cause) {
 	q.stop()
 }
 
-// unanswered ends the connection because the peer has closed its direction, and work of
-// ours needs an answer from it. No Terminate is sent: it has no code for this. Our FIN
-// follows the octets that have left. A reset could destroy octets of requests that have
-// completed.
+// unanswered ends the connection because the peer has closed its direction while work
+// of this end needs an answer. It sends no Terminate, which has no code for this case.
+// A FIN follows the octets that have left. A reset could destroy octets of requests
+// that have completed.
 func (q *QP) unanswered() {
 	q.cause = Cause{Err: ErrPeerClosed}
 	q.stop()
 }
 
-// terminated moves the QP to Terminate. The peer has sent the Terminate message.
+// terminated moves the QP to Terminate after a Terminate message of the peer.
 func (q *QP) terminated(t *wire.TerminateFields) {
 	q.cause = Cause{Code: Code{t.Layer, t.Type, t.Code}, Remote: true, Swapped: t.Swapped}
 	q.cause.blame(t.Header, t.ReadRequest)
@@ -126,7 +128,7 @@ func (q *QP) terminated(t *wire.TerminateFields) {
 	q.stop()
 }
 
-// stop is the common part of the ways to Terminate: it sets the deadlines and flushes.
+// stop is the common end of every move to Terminate. It sets the deadlines and flushes.
 func (q *QP) stop() {
 	q.term.deadline, q.term.limit = q.now.Add(lingerTime), q.now.Add(lingerMost)
 	q.held.active = false
@@ -135,7 +137,7 @@ func (q *QP) stop() {
 }
 
 // blameRead sets the status of the Read that the peer refuses. It does not read the
-// header of the quoted segment: some senders put a wrong MSN into it.
+// quoted DDP header, because some senders put a wrong MSN into it.
 func (q *QP) blameRead(t *wire.TerminateFields) {
 	r, ok := wire.ParseReadRequest(t.ReadRequest)
 	if !ok || t.Layer != LayerRDMAP {
@@ -153,8 +155,8 @@ func (q *QP) blameRead(t *wire.TerminateFields) {
 	}
 }
 
-// asked reports whether r is the request of o, or the rest of that request after the
-// peer has answered a part (RFC 5040 §4.8).
+// asked reports whether r is the request of o. If the peer has answered a part already,
+// r may be the rest of that request (RFC 5040 §4.8).
 func (q *QP) asked(o *outRead, r *wire.ReadRequestFields) bool {
 	begin := o.to - uint64(o.size-o.left)
 	answered := r.SinkTO - begin
@@ -162,8 +164,8 @@ func (q *QP) asked(o *outRead, r *wire.ReadRequestFields) bool {
 		o.source == r.SourceSTag && r.SourceTO == o.from+answered
 }
 
-// sendTerminate sends our Terminate as the last message and closes our direction behind
-// it. It resets the connection if the peer takes too long.
+// sendTerminate sends the Terminate as the last message, and a FIN behind it. It resets
+// the connection if the peer takes too long.
 func (q *QP) sendTerminate(s stream.Stream) {
 	t := &q.term
 	if !t.taken {
@@ -177,11 +179,11 @@ func (q *QP) sendTerminate(s stream.Stream) {
 	if t.due {
 		o := &q.out
 		n := len(t.fields.Append(o.fixed[:0]))
-		if n > q.tx.MaxULPDU(s.MaxEmit())-wire.UntaggedLen { // it must be one segment
+		if n > q.tx.MaxULPDU(s.MaxEmit())-wire.UntaggedLen { // a Terminate must be one segment
 			t.fields.Header, t.fields.ReadRequest = nil, nil
 			n = len(t.fields.Append(o.fixed[:0]))
 		}
-		q.msn[wire.QueueTerminate] = 1 // set again on each attempt, until the stream has room
+		q.msn[wire.QueueTerminate] = 1 // each attempt sets it again, until the stream has room
 		q.start(aTerminate, wire.OpTerminate, uint32(n))
 		o.nfixed = n
 		if !q.sendSegment(s) {
@@ -196,7 +198,7 @@ func (q *QP) sendTerminate(s stream.Stream) {
 	t.taken = s.Unacked() == 0
 }
 
-// lose resets the connection. The peer gets no Terminate.
+// lose resets the connection. It sends no Terminate.
 func (q *QP) lose(s stream.Stream, err error) {
 	if q.alive() {
 		q.cause = Cause{Err: err}
@@ -207,9 +209,9 @@ func (q *QP) lose(s stream.Stream, err error) {
 	s.Abort()
 }
 
-// retire completes work requests that are done, in order. Places of requests without a
-// completion are given back together: giving places back once costs as much as all the
-// rest.
+// retire completes finished work requests, in order. It gives the places of requests
+// without a completion back together, because each give-back costs as much as the rest
+// of retire.
 func (q *QP) retire() {
 	from, next := q.sq.Started()
 	for at := from; ; at++ {
@@ -228,9 +230,9 @@ func (q *QP) retire() {
 	}
 }
 
-// completeSend completes the send at head, the oldest. It pushes a completion unless
-// the send succeeded and is unsignaled. The head moves on before the push, so that a
-// poster that has polled the completion finds room.
+// completeSend completes the oldest send, at head. It pushes a completion unless the
+// send succeeded and is unsignaled. The head moves on before the push, so that a poster
+// that has polled the completion finds room.
 func (q *QP) completeSend(head uint32, status work.Status) {
 	w := q.sq.At(head)
 	if w.Silent(status) {
@@ -251,17 +253,17 @@ func (q *QP) completeReceive(c work.Completion, event bool) {
 	q.push(q.cfg.RecvCQ, q.rq.Places, c, event)
 }
 
-// push adds a completion to cq. A lost completion ends the connection, in a later part
-// of the step.
+// push adds a completion to cq. If the completion is lost, a later part of the step
+// ends the connection.
 func (q *QP) push(cq *work.CQ, from *work.Places, c work.Completion, event bool) {
 	if !cq.Push(from, c, event) {
-		from.Return() // no poller will ever give it back
+		from.Return() // no poller will give the place back
 		q.overrun = true
 	}
 }
 
-// flush completes everything that is posted: first the sends in order, then the
-// receives in order. Each has its own status if it has one.
+// flush completes all posted work requests, first the sends in order, then the receives
+// in order. A request that already has a status keeps that status.
 func (q *QP) flush() {
 	q.flushSends()
 	q.flushReceives()
@@ -278,9 +280,9 @@ func (q *QP) flushUnwanted() {
 	}
 }
 
-// flushSends completes every posted send. No request behind a failed one succeeds, even
-// if it has left: the peer may have refused it (RFC 5040 §6.2.1). Programs rely on
-// this, as on cxgb4's flush in rdma-core.
+// flushSends completes every posted send. No request behind a failed request succeeds,
+// even if its octets have left, because the peer may have refused them (RFC 5040
+// §6.2.1). Programs rely on this, as on cxgb4's flush in rdma-core.
 func (q *QP) flushSends() {
 	for q.sq.Posted() {
 		q.sq.Begin()
@@ -302,7 +304,7 @@ func (q *QP) flushReceives() {
 	for n := q.rq.Len(); n > 0; n-- {
 		w := q.rq.Front()
 		if w == nil {
-			return // the poster has taken back what it had posted
+			return // the poster has moved its position back
 		}
 		q.completeReceive(work.Completion{ID: w.ID, Op: work.WCRecv, Status: work.Flushed, QP: q.cfg.Number}, true)
 	}

@@ -5,12 +5,12 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// pieces is the memory that the payload of one segment comes from or goes to, in order.
-// The list grows when a connection first needs a longer one.
+// pieces is the memory of the payload of one segment, in order. The list grows when a
+// connection first needs a longer one.
 type pieces struct {
 	list     [][]byte
-	external bool // a piece is outside of the region heap, and access to it may fault
-	used     int  // the greatest length of list since forget
+	external bool // a piece is outside of the region heap, where an access may fault
+	used     int  // greatest length of list since forget
 }
 
 // drop empties the list for another segment.
@@ -25,7 +25,7 @@ func (p *pieces) forget() {
 	p.used = 0
 }
 
-// add adds octets of our own.
+// add adds octets of the machine's own memory.
 func (p *pieces) add(mem []byte) { p.list = append(p.list, mem) }
 
 // found adds the pieces of the access that m has checked. mem is the first piece.
@@ -60,7 +60,7 @@ func (q *QP) gather(n int) bool {
 			o.mem.add(q.sq.Small(o.pos, at, n))
 			return true
 		}
-		if len(o.whole) == n { // n is all of the payload then
+		if len(o.whole) == n { // n is then the whole payload
 			o.mem.found(&q.own, o.whole)
 			o.whole = nil
 			return true
@@ -94,8 +94,9 @@ func (q *QP) collect(p *pieces, sgl []work.SGE, off uint32, n int, right tpt.Rig
 	return tpt.OK
 }
 
-// gatherResponse finds the memory that the peer reads. Its region may have been revoked
-// since the Read was accepted: then the Terminate carries the Request as it stands now.
+// gatherResponse finds the memory that the peer reads. The program may have revoked the
+// region after the Read was accepted. The Terminate then quotes the part of the Request
+// that is still unanswered.
 func (q *QP) gatherResponse(at uint32, n int) bool {
 	r := q.irq.front()
 	mem, f := q.source(r.sourceSTag, r.sourceTO+uint64(at), uint32(n))

@@ -15,19 +15,19 @@ import (
 var ErrMemoryGone = errors.New("registered memory cannot be accessed any more: it was unmapped, protected, or its file truncated, and its region is invalid now")
 
 // access says how far an access to registered memory under a guard has come. A fault
-// does not change it.
+// leaves it as it is.
 type access uint8
 
 const (
-	reaching access = iota // the memory is read to see that it can be, and nothing else has begun
-	entering               // the stream is asked for room
+	reaching access = iota // the memory is read as a test; nothing else has begun
+	entering               // the stream is being asked for room
 	copying                // octets are being copied to their final place
-	refused                // there is no room: nothing has changed
+	refused                // the stream has no room, and nothing has changed
 	complete
 )
 
-// placeAll copies the payload to the pieces of the access that m has checked, and
-// reports whether all of them could be accessed. mem is the first piece.
+// placeAll copies the payload to the pieces of the access that m has checked. It
+// reports whether all pieces could be accessed. mem is the first piece.
 func placeAll(m *tpt.Memo, mem, payload []byte) bool {
 	external := m.External()
 	for ; len(mem) != 0; mem = m.Next() {
@@ -41,8 +41,8 @@ func placeAll(m *tpt.Memo, mem, payload []byte) bool {
 	return true
 }
 
-// place copies the payload to the pieces. If a piece faults, how is not complete, and
-// at is the index of that piece.
+// place copies the payload to the pieces. If a piece faults, how is not complete and at
+// is the index of the piece.
 func place(pieces [][]byte, payload []byte) (at int, how access) {
 	defer guard(debug.SetPanicOnFault(true), &how)
 	for at = range pieces {
@@ -51,9 +51,9 @@ func place(pieces [][]byte, payload []byte) (at int, how access) {
 	return at, complete
 }
 
-// guard is deferred, with the goroutine's previous setting of SetPanicOnFault. A fault
-// of registered memory would end the process, and the peer could choose when: guard
-// makes it end the access only. guard recovers from nothing else.
+// guard ends an access that has faulted. Callers defer it with the goroutine's previous
+// setting of SetPanicOnFault. A fault of registered memory would otherwise end the
+// process at a time that the peer can choose. guard recovers from no other panic.
 func guard(was bool, how *access) {
 	debug.SetPanicOnFault(was)
 	if *how >= refused {
@@ -65,7 +65,7 @@ func guard(was bool, how *access) {
 	}
 }
 
-// touchEvery is at most the size of a page in octets.
+// touchEvery is the size in octets of the smallest page.
 const touchEvery = 4096
 
 // touch reads an octet of each page of mem.
@@ -79,14 +79,14 @@ func touch(mem []byte) (sum byte) {
 	return sum
 }
 
-// vanished makes the region invalid whose memory has faulted, and notes that for
-// the cause of what follows.
+// vanished invalidates the region whose memory has faulted. It sets gone, so that the
+// cause of the connection's end is ErrMemoryGone.
 func (q *QP) vanished(s tpt.STag) {
 	q.cfg.Table.Fail(s)
 	q.gone = true
 }
 
-// element returns the STag of the element that has the octet at offset off of the list.
+// element returns the STag of the list element that contains the octet at offset off.
 func element(sgl []work.SGE, off uint32) tpt.STag {
 	for _, e := range sgl {
 		if off < e.Length {
@@ -97,9 +97,9 @@ func element(sgl []work.SGE, off uint32) tpt.STag {
 	return 0
 }
 
-// unreadable ends the connection because the memory of a piece of the segment at
-// offset at of the current message has faulted: with a Terminate, or by a reset if
-// the stream has a part of the segment already.
+// unreadable ends the connection because memory of the current message has faulted: the
+// piece of the segment at offset at. It sends a Terminate. If the stream already has a
+// part of the segment, it resets the connection instead.
 func (q *QP) unreadable(s stream.Stream, at uint32, piece int, how access) {
 	o := &q.out
 	switch o.what {

@@ -8,35 +8,35 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// nudge is an initiator's remedy for a responder that overlooks its first FPDUs. Linux
-// siw sends its Reply before it listens for FPDUs: TCP acknowledges what arrives in
-// between, and siw does not read it until another segment comes.
+// nudge is an initiator's remedy for a responder that overlooks the first FPDUs. Linux
+// siw sends its Reply before it listens for FPDUs. TCP acknowledges FPDUs that arrive
+// in between, but siw does not read them until another segment comes.
 //
-// So the peer is sent an empty RDMA Write when something has been sent and
-// acknowledged, nothing has ever come back, and the connection has been quiet for a
-// while. An empty Write has no effect (RFC 5041 §5.2: not even its STag is looked at).
-// A peer that has nothing to send gets a few FPDUs of 20 octets too many. A peer that
-// sends something in time gets none.
+// The initiator therefore sends an empty RDMA Write if three conditions hold: something
+// has been sent and acknowledged, nothing has ever come back, and the connection has
+// been quiet for a while. An empty Write has no effect (RFC 5041 §5.2: the peer does
+// not even look at its STag). A peer that has nothing to send gets a few extra FPDUs of
+// 20 octets. A peer that sends something in time gets none.
 //
-// Only a FIN waits for this: siw forgets the overlooked FPDUs if a FIN comes in that
-// moment, and siw 6.1 in peer-to-peer mode crashes its kernel. The first nudge goes
+// Only a FIN waits for a nudge. If a FIN comes while siw overlooks FPDUs, siw forgets
+// them, and siw 6.1 in peer-to-peer mode crashes its kernel. The first nudge is sent
 // before the FIN.
 type nudge struct {
-	left int           // how many may still leave
-	wait time.Duration // how long the connection must be quiet before the next
+	left int           // number of nudges that may still be sent
+	wait time.Duration // how long the connection must be quiet before the next nudge
 	at   clock.Instant // when the connection will have been quiet for that long
-	due  bool          // one is the next message
+	due  bool          // the next message is a nudge
 }
 
-// The nudges leave after 50, 150, 350 and 750 ms of quiet: siw listens some
+// The nudges are sent after 50, 150, 350 and 750 ms of quiet. siw listens some
 // milliseconds after its Reply, or some hundred milliseconds on an emulated machine.
 const (
 	nudges     = 4
 	nudgeAfter = 50 * time.Millisecond
 )
 
-// quiet decides whether it is time for a nudge. While octets are unacknowledged none is
-// needed: TCP sends them again, which has the same effect.
+// quiet decides whether it is time for a nudge. While octets are unacknowledged no
+// nudge is needed: TCP sends the octets again, which has the same effect.
 func (q *QP) quiet(s stream.Stream) {
 	n := &q.nudge
 	switch {
@@ -50,15 +50,15 @@ func (q *QP) quiet(s stream.Stream) {
 	}
 }
 
-// spoke restarts the quiet time. It is called when FPDUs have left.
+// spoke restarts the quiet time. The sender calls it when FPDUs have left.
 func (q *QP) spoke() {
 	if n := &q.nudge; n.left > 0 {
 		n.at = q.now.Add(n.wait)
 	}
 }
 
-// heard ends the nudges. It is called when something has come from the peer: the peer
-// listens.
+// heard ends the nudges. The receiver calls it when something has come from the peer,
+// which shows that the peer listens.
 func (q *QP) heard() { q.nudge = nudge{} }
 
 // holdsFIN reports whether something has left, nothing has come back, and no nudge has

@@ -5,13 +5,13 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// rows is the length of every table that is indexed by opcode. It grows with wire's
-// opcodes: the compiler refuses a row beyond it.
+// rows is the length of every table that is indexed by opcode. It grows with the
+// opcodes of package wire. The compiler refuses a row beyond it.
 const rows = wire.OpTerminate + 1
 
-// ops is indexed by opcode. Its functions process a segment that has passed the checks
-// of its header. The row of wire.Opcode.Info says what the header must be. An opcode
-// without a function here is unexpected.
+// ops is indexed by opcode. Each function processes a segment whose header is correct.
+// The row of wire.InfoOf says what a correct header is. An opcode without a function
+// here is unexpected.
 var ops = [rows]func(*QP, *ddp.Segment) Code{
 	wire.OpWrite:            (*QP).recvWrite,
 	wire.OpReadRequest:      (*QP).recvReadRequest,
@@ -32,5 +32,5 @@ func receiver(o wire.Opcode) func(*QP, *ddp.Segment) Code {
 	return nil
 }
 
-// queues is how many queues of untagged messages there are.
+// queues is the number of queues of untagged messages.
 const queues = wire.QueueTerminate + 1

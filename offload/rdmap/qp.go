@@ -13,97 +13,98 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Config is the configuration of a QP. Every field but MaxInline, SendRing and RecvRing
-// must be set.
+// Config is the configuration of a QP. Only MaxInline, SendRing and RecvRing may be
+// zero.
 type Config struct {
-	Number uint32 // of the QP, for completions and for bound windows
+	Number uint32 // number of the QP, for completions and for bound windows
 	PD     tpt.PD
 	Table  *tpt.Table
 	Board  *signal.Board
 
-	SendCQ, RecvCQ       *work.CQ // may be the same
-	SendDepth, RecvDepth int      // work requests at a time, at least 1
-	MaxSGE               int      // elements of a work request, 1 to 255
-	MaxInline            int      // octets
+	SendCQ, RecvCQ       *work.CQ // may be the same CQ
+	SendDepth, RecvDepth int      // work requests that a queue holds, at least 1
+	MaxSGE               int      // elements of a work request's list, 1 to 255
+	MaxInline            int      // largest length of inline data in octets
 
-	// SendRing and RecvRing are memory that the queues lie in, laid out for the
-	// depths and limits above. nil: memory of their own.
+	// SendRing and RecvRing are memory for the queues, laid out for the depths and
+	// limits above. A queue without a ring allocates its own memory.
 	SendRing, RecvRing *work.Ring
 }
 
-// QP is one end of a reliable connection: the machine between work queues and a stream.
-// It implements stream.ULP.
+// QP is one end of a reliable connection. It is the state machine between work queues
+// and a stream. It implements stream.ULP.
 type QP struct {
 	cfg   Config // fixed after New
 	agree mpa.Agreed
 
-	// News is raised whenever the state changes, and when the QP is dead. The owner
-	// sets its Fire before Start.
+	// News is raised when the state changes, and when the QP is dead. The owner must
+	// set Fire of News before Start.
 	News signal.Signal
 
-	// Any goroutine fills the queues, one at a time for each queue. Step empties them.
+	// Any goroutine may fill the queues, one at a time for each queue. Step empties
+	// them.
 	sq        work.SendQueue
 	rq        work.RecvQueue
 	wantClose atomic.Bool
-	wantAbort atomic.Pointer[error] // the cause, if set
+	wantAbort atomic.Pointer[error] // the cause of an abort; nil: none is wanted
 	spilt     atomic.Bool           // a CQ of the QP is known to be overrun
 
-	// Written by Step, read by any goroutine.
+	// Step writes these fields, and any goroutine may read them.
 	state    atomic.Uint32
-	dead     atomic.Bool // no step will look at this QP again
-	flushing atomic.Bool // held by the goroutine that flushes a dead QP
+	dead     atomic.Bool // no step will use this QP any more
+	flushing atomic.Bool // a goroutine flushes the dead QP
 	cause    Cause       // fixed when state becomes Terminate or Errored
 
-	// Step owns the fields that follow.
+	// Step owns these fields.
 	rx       *mpa.Deframer
 	tx       *mpa.Framer
-	seg      ddp.Segment // the segment under inspection
-	own      tpt.Memo    // the last region that a list of ours named
+	seg      ddp.Segment // the segment that is being processed
+	own      tpt.Memo    // the last region that a list of this end named
 	peers    tpt.Memo    // the last region that the peer named
 	out      outgoing
 	in       incoming
 	term     ending
-	orq      fifo[outRead] // our Reads that wait for their Response
+	orq      fifo[outRead] // Reads of this end that wait for their Response
 	irq      fifo[inRead]  // the peer's Reads that wait for their Response
-	sends    ddp.Queue     // arriving messages, by queue number
+	sends    ddp.Queue     // order of arriving messages, by queue number
 	requests ddp.Queue
 	arriving arrival        // the Send that is arriving
 	held     delivery       // a completion that waits for an invalidation
-	msn      [queues]uint32 // of the next message that leaves, by queue
+	msn      [queues]uint32 // numbers of the next messages to send, by queue
 	writing  bool           // a Write of the peer is arriving
 	opening  opening
 	overrun  bool // a completion has been lost
 	gone     bool // registered memory has faulted, which ends the connection
 	peerShut bool // the peer has closed its direction
 	weShut   bool // our direction is closed
-	turn     bool // a Response left last: a work request is next
+	turn     bool // a Response was sent last, so that a work request is next
 	nudge    nudge
 	now      clock.Instant
-	countIn  tally // see stats.go
+	countIn  tally // counts of received segments (stats.go)
 	countOut tally
 }
 
-// opening says how far the two ends have come with their first FPDUs.
+// opening says which of the first FPDUs of the two ends have been sent and received.
 type opening struct {
-	open   bool // our first FPDU may leave
+	open   bool // the first FPDU of this end may be sent
 	begun  bool // the peer's first FPDU has come
-	rtrDue bool // our first FPDU must be the ready-to-receive message
+	rtrDue bool // the first FPDU of this end must be the ready-to-receive message
 	rtrIn  bool // the peer's first FPDU must be the ready-to-receive message
 }
 
 const (
 	// lingerTime is how long the peer may take to close the connection after it has
-	// acknowledged a Terminate. Then the connection is reset.
+	// acknowledged a Terminate. After that, the QP resets the connection.
 	lingerTime = 5 * time.Second
 
 	// lingerMost is how long the peer may take in all. On a bad path the Terminate may
 	// need several retransmission timeouts to arrive. An earlier reset would overtake
-	// it, and the peer would never learn the cause. If the reset is lost too, the peer
-	// would not even learn that the connection has ended.
+	// the Terminate, and the peer would never learn the cause. If the reset is lost
+	// too, the peer does not even learn that the connection has ended.
 	lingerMost = 20 * time.Second
 )
 
-// New makes a QP that is not connected. Receives can be posted before Start.
+// New makes a QP that is not connected. Posters may call PostRecv before Start.
 func New(c Config) *QP {
 	q := &QP{
 		cfg:      c,
@@ -116,8 +117,8 @@ func New(c Config) *QP {
 	return q
 }
 
-// Start gives an unconnected QP what its two ends have agreed on. From then on the QP
-// can be given a stream, and sends can be posted.
+// Start gives an unconnected QP the result of the negotiation. After Start the QP can
+// get a stream, and posters may call PostSend.
 func (q *QP) Start(a mpa.Agreed) {
 	q.agree = a
 	q.rx = mpa.NewDeframer(a.CRC, a.ReceiveMarkers)
@@ -139,8 +140,8 @@ func (q *QP) Number() uint32 { return q.cfg.Number }
 // State returns the QP's state now.
 func (q *QP) State() State { return State(q.state.Load()) }
 
-// Cause returns the reason why the QP's connection ended in error. It is zero if it did
-// not.
+// Cause returns the reason why the QP's connection ended in error. It returns the zero
+// Cause if there was no error.
 func (q *QP) Cause() Cause {
 	if s := q.State(); s == Terminate || s == Errored {
 		return q.cause
@@ -148,11 +149,11 @@ func (q *QP) Cause() Cause {
 	return Cause{}
 }
 
-// Dead reports whether the QP is done with its stream for good. FlushDead must flush
-// work requests that are posted from now on.
+// Dead reports whether no step will use the QP any more. A poster of a dead QP must
+// call FlushDead.
 func (q *QP) Dead() bool { return q.dead.Load() }
 
-// move applies ev to the state, and reports whether ev could happen in it.
+// move applies ev to the state. It returns false if ev cannot happen in that state.
 func (q *QP) move(ev event) bool {
 	next, ok := q.State().next(ev)
 	if ok {
@@ -162,45 +163,46 @@ func (q *QP) move(ev event) bool {
 	return ok
 }
 
-// Depths returns how many Reads of ours and of the peer can be outstanding. It is valid
-// after Start.
+// Depths returns how many Reads of this end and of the peer can be outstanding. It is
+// valid after Start.
 func (q *QP) Depths() (ord, ird int) { return int(q.agree.ORD), int(q.agree.IRD) }
 
-// PostSend copies work requests into the send queue, as many as there is room
-// for, and reports how many. Step sees them all at once. The caller has checked
-// them, holds the queue's post lock, and rings the stream's doorbell afterwards.
+// PostSend copies as many work requests as there is room for into the send queue, and
+// returns their number. Step sees all of them at once. The caller must have checked the
+// requests and hold the queue's post lock. The caller must ring the stream's doorbell
+// afterwards.
 func (q *QP) PostSend(wrs ...work.SendWR) int { return q.sq.Post(wrs) }
 
-// CheckSend returns what is wrong with a work request by itself. Whether the QP may use
-// its memory is found when the request starts.
+// CheckSend returns an error if a work request is malformed. The request's access to
+// its memory is checked later, when the request starts.
 func (q *QP) CheckSend(wr *work.SendWR) error { return q.cfg.checkSend(wr) }
 
-// PostRecv copies work requests into the receive queue, as many as there is room
-// for, and reports how many. The caller has checked them and holds the queue's post
-// lock.
+// PostRecv copies as many work requests as there is room for into the receive queue,
+// and returns their number. The caller must have checked the requests and hold the
+// queue's post lock.
 func (q *QP) PostRecv(wrs ...work.RecvWR) int { return q.rq.Post(wrs) }
 
-// Drained reports whether every send that was posted has completed.
+// Drained reports whether every posted send has completed.
 func (q *QP) Drained() bool { return q.sq.Empty() }
 
 // Disconnect asks for a close in good order: a FIN follows when all posted sends have
-// completed. Ring the doorbell afterwards.
+// completed. The caller must ring the doorbell afterwards.
 func (q *QP) Disconnect() { q.wantClose.Store(true) }
 
-// Abort asks for a reset. Ring the doorbell afterwards.
+// Abort asks for a reset. The caller must ring the doorbell afterwards.
 func (q *QP) Abort() { q.AbortFor(stream.ErrAborted) }
 
-// Overrun notes that a CQ of the QP has lost a completion, of this QP or of another.
-// The peer gets a Terminate, as when the QP itself finds the overrun. Ring the doorbell
-// afterwards.
+// Overrun tells the QP that one of its CQs has lost a completion, of this QP or of
+// another. The QP sends a Terminate, as when it detects the overrun itself. The caller
+// must ring the doorbell afterwards.
 func (q *QP) Overrun() { q.spilt.Store(true) }
 
-// AbortFor asks for a reset because of err, which becomes the cause. The first
-// call decides. Ring the doorbell afterwards.
+// AbortFor asks for a reset because of err, which becomes the cause. Only the first
+// call counts. The caller must ring the doorbell afterwards.
 func (q *QP) AbortFor(err error) { q.wantAbort.CompareAndSwap(nil, &err) }
 
-// Kill ends a QP that has no stream: it was never connected, or connecting it failed.
-// Kill flushes everything that is posted.
+// Kill ends a QP that has no stream, because it was never connected or because
+// connecting it failed. Kill flushes all posted requests.
 func (q *QP) Kill(err error) {
 	if q.State() != Errored {
 		q.cause = Cause{Err: err}
@@ -225,7 +227,7 @@ func (q *QP) Fault(now clock.Instant, err error) {
 	q.now = now
 	switch {
 	case err == nil:
-		if q.State() == RTS { // cannot be: nothing else closes our stream
+		if q.State() == RTS { // unreachable: only this machine closes the stream
 			q.cause = Cause{Err: ErrPeerClosed}
 		}
 		q.move(evEnded)
@@ -239,7 +241,7 @@ func (q *QP) Fault(now clock.Instant, err error) {
 }
 
 // die flushes the QP and marks it dead. It raises News even if the state has not
-// changed: death is news by itself.
+// changed, because the owner also waits for the death.
 func (q *QP) die() {
 	q.flush()
 	q.sq.Close()
@@ -249,12 +251,13 @@ func (q *QP) die() {
 	q.cfg.Board.Raise(&q.News)
 }
 
-// FlushDead completes what was posted to a dead QP. A poster that has found the QP dead
-// calls it, and the QP's last step does. It may raise signals.
+// FlushDead completes requests that were posted to a dead QP. A poster that has found
+// the QP dead must call it. The last step of the QP also calls it. FlushDead may raise
+// signals.
 func (q *QP) FlushDead() {
 	for q.dead.Load() && !(q.sq.Empty() && q.rq.Empty()) {
 		if !q.flushing.CompareAndSwap(false, true) {
-			return // the goroutine that holds it looks once more
+			return // the goroutine that holds flushing looks at the queues once more
 		}
 		q.flush()
 		q.flushing.Store(false)

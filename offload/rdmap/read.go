@@ -7,15 +7,15 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// recvReadRequest puts a Read Request into the queue of Reads to be answered (RFC 5040
-// §5.2). The table checks the source now, and again for each segment of the Response:
-// the region may be revoked in between.
+// recvReadRequest puts a Read Request into the queue of Reads to answer (RFC 5040
+// §5.2). The table checks the source now. gatherResponse checks it again for each
+// segment of the Response, because the program may revoke the region in between.
 func (q *QP) recvReadRequest(s *ddp.Segment) Code {
 	if f := q.requests.Expect(s); f != ddp.OK {
 		return ddpCode(f)
 	}
 	if !s.Last || len(s.Payload) > wire.ReadRequestLen {
-		return ddpCode(ddp.TooLong) // always one segment of 28 octets
+		return ddpCode(ddp.TooLong) // a Read Request is one segment with 28 octets of payload
 	}
 	r, ok := wire.ParseReadRequest(s.Payload)
 	switch {
@@ -49,9 +49,9 @@ func (q *QP) source(stag tpt.STag, to uint64, n uint32) ([]byte, tpt.Fault) {
 	})
 }
 
-// recvReadResponse places a segment of the Response to our oldest Read. The segment
-// must continue that Response exactly: anything else would be a Write to a place that
-// the peer chooses.
+// recvReadResponse places a segment of the Response to the oldest Read of this end. The
+// segment must continue that Response exactly. Any other segment would be a Write to a
+// place that the peer chooses.
 func (q *QP) recvReadResponse(s *ddp.Segment) Code {
 	if q.orq.empty() {
 		return OpUnexpected
@@ -59,7 +59,7 @@ func (q *QP) recvReadResponse(s *ddp.Segment) Code {
 	r := q.orq.front()
 	n := uint32(len(s.Payload))
 	switch {
-	case r.size == 0 && n == 0 && s.Last: // STag and offset do not count
+	case r.size == 0 && n == 0 && s.Last: // in an empty Response the STag and the offset do not matter
 	case s.STag != r.stag:
 		return q.failRead(r, ddpCode(ddp.BadSTag))
 	case s.TO != r.to || n > r.left || s.Last != (n == r.left):
@@ -86,7 +86,7 @@ func (q *QP) recvReadResponse(s *ddp.Segment) Code {
 	return Code{}
 }
 
-// failRead notes that the Response to r is wrong.
+// failRead sets the status of r, whose Response is wrong. It returns code.
 func (q *QP) failRead(r *outRead, code Code) Code {
 	if !r.rtr {
 		q.sq.At(r.pos).Status = work.BadResponseErr

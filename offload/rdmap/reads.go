@@ -4,14 +4,14 @@ import "github.com/stag-rdma/stag/tpt"
 
 // outRead is a Read Request that waits for its Response.
 type outRead struct {
-	pos  uint32 // of its WQE in the send queue; meaningless for the RTR
+	pos  uint32 // position of the work request in the send queue; not used for the RTR
 	rtr  bool
-	stag tpt.STag // of the sink
-	to   uint64   // of the next octet of the Response
-	left uint32   // octets still to come
+	stag tpt.STag // STag of the sink
+	to   uint64   // offset in the sink of the next octet of the Response
+	left uint32   // octets of the Response that are still missing
 	size uint32
 
-	source tpt.STag // at the peer
+	source tpt.STag // STag of the source at the peer
 	from   uint64
 }
 
@@ -22,11 +22,11 @@ type inRead struct {
 	size       uint32
 	sourceSTag tpt.STag
 	sourceTO   uint64
-	header     [18]byte // its DDP header, for a Terminate
+	header     [18]byte // DDP header of the request, for a Terminate
 }
 
-// fifo is a ring of fixed size that only Step uses. Its memory is allocated with the
-// first push, because most connections never read.
+// fifo is a ring of fixed size that only Step uses. The first push allocates the
+// memory, because most connections never read.
 type fifo[T any] struct {
 	ring        []T
 	size        int

@@ -8,16 +8,17 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// sqOp is a row of the table of send work requests: what a request may have, and how
-// its message begins. The zero row is that of a request that a send queue cannot do.
+// sqOp is a row of the table of send work requests. It says what a request may contain,
+// and how its message begins. The zero row stands for an operation that a send queue
+// does not know.
 type sqOp struct {
-	opcode    wire.Opcode    // of its message
-	solicited wire.Opcode    // of its message if it has the flag Solicited
-	flags     work.SendFlags // that the request may have
+	opcode    wire.Opcode    // opcode of the message
+	solicited wire.Opcode    // opcode of the message if the request has the flag Solicited
+	flags     work.SendFlags // flags that the request may have
 	inline    bool           // the request may have inline data instead of elements
-	elements  int            // at most; 0: the QP's limit
-	right     tpt.Rights     // that its elements' regions must have
-	answered  bool           // the request completes only when the peer has answered it
+	elements  int            // largest number of elements; 0: the QP's limit
+	right     tpt.Rights     // rights that the elements' regions must have
+	answered  bool           // the request completes only when the peer has answered
 	begin     func(*QP, *sqOp, *work.SendWQE)
 }
 
@@ -49,7 +50,7 @@ func sqOpOf(o work.WROp) *sqOp {
 
 var noRequest sqOp
 
-// message returns the opcode of the message of a request with these flags.
+// message returns the opcode of the message of a request with the flags f.
 func (r *sqOp) message(f work.SendFlags) wire.Opcode {
 	if f&work.Solicited != 0 {
 		return r.solicited
@@ -60,8 +61,8 @@ func (r *sqOp) message(f work.SendFlags) wire.Opcode {
 // MaxMessage is the length of the longest message in octets.
 const MaxMessage = 1<<32 - 1
 
-// checkSend returns what is wrong with a work request by itself. Whether the QP may use
-// its memory is found when the request starts.
+// checkSend returns an error if a work request is malformed. The request's access to
+// its memory is checked later, when the request starts.
 func (c *Config) checkSend(wr *work.SendWR) error {
 	row, n := sqOpOf(wr.Op), len(wr.SGL)
 	switch {
@@ -87,7 +88,7 @@ func (c *Config) checkSend(wr *work.SendWR) error {
 	return nil
 }
 
-// sound reports whether a request in the queue passes the checks of checkSend: its
+// sound reports whether a request in the queue passes the checks of checkSend. The
 // poster may not have called CheckSend.
 func (c *Config) sound(row *sqOp, w *work.SendWQE) bool {
 	switch {

@@ -20,8 +20,8 @@ func (q *QP) Receive(now clock.Instant, s stream.Stream) {
 	q.receive(s)
 }
 
-// receive processes FPDUs while the QP may receive. The stream keeps the octets of an
-// FPDU whose delivery is held, so that the stream does not end before the delivery.
+// receive processes FPDUs while the QP may receive. If a delivery is held, the stream
+// keeps the octets of its FPDU, so that the stream does not end before the delivery.
 func (q *QP) receive(s stream.Stream) {
 	for q.listens() && !q.held.active {
 		ulpdu, fault := q.rx.Next(s)
@@ -49,12 +49,12 @@ func (q *QP) receive(s stream.Stream) {
 			q.overflowed()
 		}
 	}
-	q.seg = ddp.Segment{} // it borrowed an FPDU
+	q.seg = ddp.Segment{} // seg must not keep an FPDU's memory
 	q.in.mem.forget()
 	if !q.listens() {
 		q.discard(s)
 	}
-	if s.EOF() && !q.peerShut { // not while a delivery is held: the stream still has its octets
+	if s.EOF() && !q.peerShut { // false while a delivery is held, because the stream still has octets
 		q.peerShut = true
 		q.heard()
 		q.peerClosed(s)
@@ -76,8 +76,8 @@ func (q *QP) discard(s stream.Stream) {
 	clear(view)
 }
 
-// segment checks and places one DDP segment, and delivers the message that it
-// completes. It returns the zero Code if all is well.
+// segment checks and places one DDP segment. It delivers the message that the segment
+// completes. The zero Code means that there is no error.
 func (q *QP) segment(ulpdu []byte) Code {
 	s := &q.seg
 	if f := ddp.Parse(ulpdu, s); f != ddp.OK {
@@ -99,9 +99,9 @@ func (q *QP) segment(ulpdu []byte) Code {
 	return receive(q, s)
 }
 
-// isRTR reports whether s is the ready-to-receive message with which the initiator has
-// to begin: the Reply named its kind (RFC 6581 §9.2). It has no payload, and the upper
-// layers do not see it.
+// isRTR reports whether s is the ready-to-receive message with which the initiator must
+// begin. The Reply named its kind (RFC 6581 §9.2). The message has no payload, and the
+// upper layers do not get it.
 func (q *QP) isRTR(s *ddp.Segment) bool {
 	switch q.agree.RTR {
 	case mpa.RTRRead:
@@ -117,7 +117,7 @@ func (q *QP) isRTR(s *ddp.Segment) bool {
 func (q *QP) recvWrite(s *ddp.Segment) Code {
 	q.writing = !s.Last
 	if len(s.Payload) == 0 {
-		return Code{} // RFC 5041 §5.2: the STag is not looked at
+		return Code{} // RFC 5041 §5.2: the STag of an empty Write is not checked
 	}
 	mem, f := q.peers.Check(q.cfg.Table, tpt.Access{
 		STag: s.STag, PD: q.cfg.PD, QP: q.cfg.Number,
@@ -133,13 +133,13 @@ func (q *QP) recvWrite(s *ddp.Segment) Code {
 	return Code{}
 }
 
-// incoming is the memory that receiving needs within a step.
+// incoming is the memory that the receiver needs within a step.
 type incoming struct {
-	view [1][]byte // octets that are discarded
-	mem  pieces    // where a Send is placed
+	view [1][]byte // views of octets to discard
+	mem  pieces    // memory in which a Send is placed
 }
 
-// arrival is what the first segment of the arriving Send said.
+// arrival holds values from the first segment of the arriving Send.
 type arrival struct {
 	opcode     wire.Opcode
 	invalidate tpt.STag
@@ -163,7 +163,7 @@ func (q *QP) recvSend(s *ddp.Segment) Code {
 	if first {
 		q.arriving = arrival{s.Opcode, s.Invalidate}
 	} else if q.arriving != (arrival{s.Opcode, s.Invalidate}) {
-		return OpUnexpected // all segments of a message repeat it
+		return OpUnexpected // all segments of a message have the same opcode and STag
 	}
 	if w.Bad {
 		return q.failReceive(work.LocalQPOpErr, ddpCode(ddp.LocalFault))
@@ -181,8 +181,8 @@ func (q *QP) recvSend(s *ddp.Segment) Code {
 	return q.deliver(w, length)
 }
 
-// scatter places payload at offset off of the buffers in sgl, which have room for it.
-// It places nothing unless it may place all of it.
+// scatter places payload at offset off of the buffers in sgl. The buffers must have
+// room for it. If a part of payload may not be placed, scatter places nothing.
 func (q *QP) scatter(sgl []work.SGE, off uint32, payload []byte) tpt.Fault {
 	mem := &q.in.mem
 	mem.drop()
@@ -202,7 +202,7 @@ func (q *QP) scatter(sgl []work.SGE, off uint32, payload []byte) tpt.Fault {
 	return tpt.OK
 }
 
-// deliver completes the receive w. The message has length octets.
+// deliver completes the receive w. length is the length of the message in octets.
 func (q *QP) deliver(w *work.RecvWQE, length uint32) Code {
 	op := wire.InfoOf(q.arriving.opcode)
 	c := work.Completion{
@@ -243,8 +243,8 @@ func (q *QP) failReceive(status work.Status, code Code) Code {
 	return code
 }
 
-// delivery is a completion that waits until no engine can be using the STag that its
-// Send has invalidated. Nothing that arrived later overtakes it.
+// delivery is a completion that waits until no engine uses the STag that its Send has
+// invalidated. The receiver processes no later segment before the completion is pushed.
 type delivery struct {
 	active bool
 	ticket tpt.Ticket
@@ -252,11 +252,11 @@ type delivery struct {
 }
 
 // settleAgain is how soon the machine checks again whether the other engines have
-// finished their steps. It checks in the next step: a step of theirs is no longer than
-// one of ours.
+// finished their steps. The check runs in the next step. A step of another engine takes
+// no longer than a step of this engine.
 const settleAgain = time.Microsecond
 
-// settle delivers the held completion if its invalidation is done.
+// settle delivers the held completion if no engine uses the invalidated STag any more.
 func (q *QP) settle(s stream.Stream) {
 	if q.held.active && q.cfg.Table.Passed(q.held.ticket) {
 		q.held.active = false
@@ -265,7 +265,7 @@ func (q *QP) settle(s stream.Stream) {
 	}
 }
 
-// recvTerminate notes why the peer ends the stream.
+// recvTerminate records why the peer ends the stream.
 func (q *QP) recvTerminate(s *ddp.Segment) Code {
 	if s.MSN != 1 {
 		return ddpCode(ddp.BadMSN)
@@ -274,7 +274,7 @@ func (q *QP) recvTerminate(s *ddp.Segment) Code {
 		return ddpCode(ddp.BadMO)
 	}
 	if !s.Last {
-		return ddpCode(ddp.TooLong) // always one segment
+		return ddpCode(ddp.TooLong) // a Terminate is always one segment
 	}
 	t, ok := wire.ParseTerminate(s.Payload)
 	if !ok {
@@ -287,14 +287,14 @@ func (q *QP) recvTerminate(s *ddp.Segment) Code {
 	return Code{}
 }
 
-// wasReply reports whether an arriving Terminate can only concern our Reply: it is the
-// first message of the initiator. Codes 2/0/05 to 07 are errors of MPA's negotiation,
-// and 0/2/05 to 07 are errors in FPDUs. wasReply decides where a Terminate may mean
-// either: see wire.ParseTerminate.
+// wasReply reports whether an arriving Terminate can only concern the Reply of this
+// end, because it is the first message of the initiator. Codes 2/0/05 to 07 are errors
+// of MPA's negotiation. Codes 0/2/05 to 07 are errors in FPDUs. wasReply decides if a
+// Terminate may mean either (wire.ParseTerminate).
 func (q *QP) wasReply() bool { return !q.agree.Initiator && !q.opening.begun }
 
-// refused reports whether an FPDU with a bad CRC is an initiator's refusal of our
-// Reply. Linux siw sends a Terminate when it cannot agree to a Reply, and does not
+// refused reports whether an FPDU with a bad CRC is an initiator's refusal of the
+// Reply. Linux siw sends a Terminate when it cannot agree to a Reply. siw does not
 // compute the CRC that the Reply asks for.
 func (q *QP) refused() bool {
 	u := q.rx.Unsummed()
@@ -302,11 +302,11 @@ func (q *QP) refused() bool {
 		q.seg.Opcode == wire.OpTerminate && q.segment(u) == Code{}
 }
 
-// peerClosed handles the end of the peer's direction. It is a close in good order if
-// none of the peer's messages is incomplete. Our direction stays open (RFC 5041
-// §6.2.1): Responses that we owe, and posted requests that need no answer, still leave
-// before shut closes it. RDMAC's verbs and Linux siw end the connection in error when
-// work is posted, and lose that work.
+// peerClosed handles the end of the peer's direction. The close is in good order if
+// none of the peer's messages is incomplete. The direction of this end stays open (RFC
+// 5041 §6.2.1). Outstanding Responses, and posted requests that need no answer, are
+// sent before shut closes it. RDMAC's verbs and Linux siw end the connection in error
+// when work is posted, and lose that work.
 func (q *QP) peerClosed(s stream.Stream) {
 	switch {
 	case !q.alive():
@@ -337,7 +337,7 @@ func (q *QP) replyRefused() error {
 	return nil
 }
 
-// alive reports whether the QP is connected and in good order.
+// alive reports whether the QP is connected and has no error.
 func (q *QP) alive() bool {
 	s := q.State()
 	return s == RTS || s == Closing

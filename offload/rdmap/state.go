@@ -1,15 +1,15 @@
 package rdmap
 
-// State is the state of a QP, with the names of the RDMAC verbs. Linux's iWARP drivers
-// show Closing as IBV_QPS_SQD and Terminate as IBV_QPS_SQE.
+// State is the state of a QP. The names are those of the RDMAC verbs. Linux's iWARP
+// drivers show Closing as IBV_QPS_SQD and Terminate as IBV_QPS_SQE.
 type State uint8
 
 const (
 	Idle      State = iota // not connected, or closed in good order
 	RTS                    // connected
 	Closing                // one or both ends have closed their direction
-	Terminate              // an error has ended it, as a rule with a Terminate sent or received; it is being closed
-	Errored                // the connection is gone; everything has been or will be flushed
+	Terminate              // an error has ended the connection, usually with a Terminate; the connection is being closed
+	Errored                // the connection is gone; all requests are flushed or will be
 )
 
 func (s State) String() string {
@@ -21,15 +21,15 @@ type event uint8
 
 const (
 	evConnected event = iota // the QP has its stream
-	evClosing                // we or the peer close in good order
+	evClosing                // this end or the peer closes in good order
 	evTerminate              // a Terminate was sent or has arrived
 	evEnded                  // both directions are closed, in good order
-	evLost                   // the stream is gone in any other way, or the QP is destroyed
+	evLost                   // the stream has ended in any other way, or the QP is destroyed
 )
 
-// next returns the state after ev. It returns false when ev cannot happen in s, and the
-// state does not change. The first cause of Terminate and Errored stays: later errors
-// are consequences.
+// next returns the state after ev. It returns false if ev cannot happen in s. The state
+// does not change then. The first cause of Terminate and Errored stays, because later
+// errors are consequences of it.
 func (s State) next(ev event) (State, bool) {
 	switch {
 	case ev == evConnected && s == Idle:

@@ -2,10 +2,10 @@ package rdmap
 
 import "github.com/stag-rdma/stag/offload/wire"
 
-// Stats counts what a QP has done since it was connected. Every counter only grows. A
-// message counts when its last segment has left, or has been placed. A refused message
-// does not count. The messages by which MPA revision 2 begins count, and so do the
-// empty Writes to a peer that is silent at first.
+// Stats counts the messages of a QP since it was connected. Every counter only grows. A
+// message counts when its last segment has been sent or placed. A refused message does
+// not count. The first messages of MPA revision 2 count. The empty Writes to a peer
+// that is silent at first count as well.
 type Stats struct {
 	FPDUsIn, FPDUsOut                 uint64 // segments of all messages; each segment is one FPDU
 	WritesIn, WritesOut               uint64 // RDMA Writes
@@ -19,8 +19,8 @@ type Stats struct {
 	MostReadsIn, MostReadsOut         uint64 // largest number of RDMA Reads outstanding at a time: of the peer, and of this end
 }
 
-// Stats returns the counters. The goroutine that runs the QP's steps may call it. When
-// the QP is dead, any goroutine may.
+// Stats returns the counters. Only the goroutine that runs the QP's steps may call it.
+// When the QP is dead, any goroutine may call it.
 func (q *QP) Stats() Stats {
 	in, out := &q.countIn, &q.countOut
 	return Stats{
@@ -41,7 +41,7 @@ func (q *QP) Stats() Stats {
 type tally struct {
 	fpdus            uint64
 	messages, octets byOpcode
-	reads            int // the most that were outstanding
+	reads            int // largest number of Reads that were outstanding
 }
 
 // byOpcode is indexed by opcode. Every message that is sent or accepted has an opcode
@@ -57,7 +57,7 @@ func (t *tally) count(op wire.Opcode, n int, last bool) {
 	}
 }
 
-// sum adds up the counts of the opcodes whose row is of a kind.
+// sum returns the sum of the counts of all opcodes for which is returns true.
 func (n *byOpcode) sum(is func(*wire.OpInfo) bool) (all uint64) {
 	for i := range n {
 		if is(wire.InfoOf(wire.Opcode(i))) {

@@ -1,7 +1,7 @@
 package rdmap
 
-// Add adds the counters of another QP. For the most Reads at a time it takes the larger
-// number.
+// Add adds the counters of another QP. For the largest number of Reads at a time, Add
+// takes the larger of the two numbers.
 func (s *Stats) Add(o *Stats) {
 	for _, c := range []struct {
 		sum *uint64

@@ -11,7 +11,7 @@ import (
 	"github.com/stag-rdma/stag/offload/work"
 )
 
-// carries says what the message that is being sent is.
+// carries says what kind of message is being sent.
 type carries uint8
 
 const (
@@ -25,13 +25,13 @@ const (
 type outgoing struct {
 	msg    ddp.Message
 	what   carries
-	pos    uint32                         // aRequest: in the send queue
-	wr     *work.SendWQE                  // aRequest: as it was when it was begun
-	fixed  [wire.ReadRequestLen + 32]byte // Read Request, Terminate: all of the payload
+	pos    uint32                         // aRequest: position of the request in the send queue
+	wr     *work.SendWQE                  // aRequest: copy of the request from its start
+	fixed  [wire.ReadRequestLen + 32]byte // whole payload of a Read Request or Terminate
 	nfixed int                            // octets in fixed; 0: the payload comes from memory
-	mem    pieces                         // of the next segment's payload
-	sum    byte                           // of octets that were read only to see that they can be
-	whole  []byte                         // all of a request's payload, as just checked: valid until send returns
+	mem    pieces                         // memory of the next segment's payload
+	sum    byte                           // sum of octets that are read only to test whether they can be read
+	whole  []byte                         // whole payload of a request that was just checked; valid until send returns
 }
 
 // Transmit implements stream.ULP. It sends segments of messages while the stream has
@@ -73,7 +73,7 @@ func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
 	}
 }
 
-// send sends messages, one after the other.
+// send sends messages, one after the other, while the stream has room.
 func (q *QP) send(s stream.Stream) {
 	for q.out.msg.Open() || q.begin() {
 		if !q.sendSegment(s) {
@@ -120,9 +120,9 @@ func (q *QP) sendSegment(s stream.Stream) bool {
 	return true
 }
 
-// emit puts the next segment into the stream, with the pieces as its n octets of
-// payload. If the memory of a piece faults, how is not complete, and at is the index of
-// that piece.
+// emit writes the next segment to the stream. The pieces are its n octets of payload.
+// If the memory of a piece faults, how is not complete and at is the index of the
+// piece.
 func (q *QP) emit(s stream.Stream, n int) (at int, how access) {
 	o := &q.out
 	if o.mem.external {
@@ -173,7 +173,7 @@ func (q *QP) fill(s stream.Stream, room, n int) int {
 	return n
 }
 
-// sent is called when the last segment of the current message has left.
+// sent handles a message whose last segment has been sent.
 func (q *QP) sent() {
 	switch q.out.what {
 	case aRequest:
@@ -183,15 +183,15 @@ func (q *QP) sent() {
 		}
 		w.Done = true
 		if w.Flags&work.Signaled != 0 {
-			q.retire() // the requests behind it complete together, when all that can have left
+			q.retire() // the requests behind it complete together, when all possible segments have been sent
 		}
 	case aResponse:
 		q.irq.pop()
 	}
 }
 
-// shut closes our direction when nothing is left to send and one of the two ends wants
-// to close.
+// shut closes the direction of this end when nothing is left to send and one of the two
+// ends wants to close.
 func (q *QP) shut(s stream.Stream) {
 	if q.weShut || !(q.wantClose.Load() || q.peerShut) {
 		return
@@ -200,7 +200,7 @@ func (q *QP) shut(s stream.Stream) {
 		return
 	}
 	if !q.opening.open && q.agree.RTR != mpa.NoRTR && !q.peerShut {
-		return // the initiator's first message is on its way, and may need an answer
+		return // the initiator's first message has not come yet and may need an answer
 	}
 	if q.nudge.holdsFIN() {
 		return
