@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// callers are the connections of a server, so that the server can close without cutting
-// off answers that are almost complete. It is safe for concurrent use.
+// callers are the connections of a server. With them, the server can close without
+// cutting off answers that are almost complete. callers is safe for concurrent use.
 type callers struct {
-	mu      *sync.Mutex       // guards what follows
-	changed *sync.Cond        // of mu
-	all     map[net.Conn]bool // whether a request of it is being answered
+	mu      *sync.Mutex       // guards the fields below
+	changed *sync.Cond        // condition variable of mu
+	all     map[net.Conn]bool // each connection, with true while the server answers a request of it
 }
 
 func newCallers() callers {
@@ -20,7 +20,8 @@ func newCallers() callers {
 	return callers{mu, sync.NewCond(mu), map[net.Conn]bool{}}
 }
 
-// note is http.Server.ConnState.
+// note records a change of a connection's state. It is the callback
+// http.Server.ConnState.
 func (c callers) note(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -33,7 +34,7 @@ func (c callers) note(conn net.Conn, state http.ConnState) {
 	c.changed.Broadcast()
 }
 
-// rest waits until no request is being answered, for at most d.
+// rest waits until the server answers no request. It waits at most d.
 func (c callers) rest(d time.Duration) {
 	late := false
 	timer := time.AfterFunc(d, func() {
@@ -59,7 +60,7 @@ func (c callers) answering() bool {
 	return false
 }
 
-// leave waits until all connections are gone. The caller has closed them.
+// leave waits until all connections are gone. The caller must have closed them.
 func (c callers) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// schemaHeader is the header in which every answer names its schema. errTrailer is the
-// trailer in which a capture that has begun says why it ended.
+// Names in HTTP. Every answer names its schema in the header schemaHeader. A capture
+// that has begun says in the trailer errTrailer why it ended.
 const (
 	schemaHeader = "Stag-Schema"
 	errTrailer   = "Stag-Error"
@@ -103,9 +103,9 @@ type Capture struct {
 	in   frames
 }
 
-// Next waits for the next batch. It fails with io.EOF when the engine has closed in
-// good order, with io.ErrUnexpectedEOF and ErrGone when the engine died, and with the
-// cause of ctx's end if ctx ended first.
+// Next waits for the next batch. It returns io.EOF when the engine has closed in good
+// order. It returns an error with io.ErrUnexpectedEOF and ErrGone when the engine died.
+// It returns the cause of ctx's end if ctx ended first.
 func (c *Capture) Next() (report.Batch, error) {
 	b, err := c.in.next()
 	switch {
@@ -125,5 +125,5 @@ func (c *Capture) Next() (report.Batch, error) {
 	return report.Batch{}, err
 }
 
-// Close ends the capture. Next then fails.
+// Close ends the capture. Next fails after Close.
 func (c *Capture) Close() error { return c.resp.Body.Close() }

@@ -28,11 +28,12 @@ var (
 	ErrTooMuch    = errors.New("its report is larger than the limit")
 )
 
-// Question says which parts a report must have. The zero Question asks for everything.
+// Question says which parts a report must contain. The zero Question asks for all
+// parts.
 type Question struct {
 	Parts    report.Parts
-	Budget   *Budget // of the memory that the answer may take; nil: OwnBudget, or OtherBudget
-	Progress func()  // called from time to time while the answer arrives; nil: no call
+	Budget   *Budget // limit of the memory for the answer; nil: OwnBudget or OtherBudget
+	Progress func()  // Report calls it from time to time while the answer arrives; nil: no calls
 }
 
 // Report asks for a report with all parts.
@@ -40,8 +41,8 @@ func (e Endpoint) Report(ctx context.Context) (report.Engine, error) {
 	return e.Ask(ctx, Question{})
 }
 
-// Ask asks for a report. It fails with ErrGone if the engine is not there any more,
-// with ErrPermission, with ErrSchema, and with ErrTooMuch if the report needs more
+// Ask asks for a report. It fails with ErrGone if the engine is gone, with
+// ErrPermission, and with ErrSchema. It fails with ErrTooMuch if the report needs more
 // memory than the budget allows.
 func (e Endpoint) Ask(ctx context.Context, q Question) (r report.Engine, err error) {
 	if q.Parts == 0 {
@@ -64,7 +65,7 @@ func (e Endpoint) Ask(ctx context.Context, q Question) (r report.Engine, err err
 	return r, nil
 }
 
-// wrongSchema is a schema that is not report.Schema.
+// wrongSchema is the number of a schema other than report.Schema.
 type wrongSchema int
 
 func (s wrongSchema) Error() string { return fmt.Sprint("schema ", int(s)) }
@@ -88,8 +89,8 @@ func (e Endpoint) unread(ctx context.Context, err error) error {
 	return e.gone(ctx, err)
 }
 
-// Capture begins to receive the packets that the engine receives and sends. It ends
-// with ctx, or by Capture.Close.
+// Capture begins to receive the packets that the engine receives and sends. The capture
+// ends with ctx or with Capture.Close.
 func (e Endpoint) Capture(ctx context.Context, f report.Filter) (*Capture, error) {
 	resp, err := e.get(ctx, "/v1/capture?"+query(f).Encode())
 	if err != nil {
@@ -102,18 +103,19 @@ func (e Endpoint) Capture(ctx context.Context, f report.Filter) (*Capture, error
 	return &Capture{ctx: ctx, from: e, resp: resp, in: frames{from: bufio.NewReaderSize(resp.Body, 64<<10)}}, nil
 }
 
-// client makes an HTTP client that connects to this socket, whatever the host in the
-// URL.
+// client makes an HTTP client that connects to this socket. The host in the URL does
+// not matter.
 func (e Endpoint) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{
-		DisableKeepAlives:  true, // one question each
+		DisableKeepAlives:  true, // each connection carries one question
 		DisableCompression: true,
 		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return e.dial(ctx) },
 	}}
 }
 
-// again is how long dial waits before it tries once more, and tries how often it tries
-// if no process listens: a process that makes a socket may be between two system calls.
+// If no process listens, dial tries again, because a process that makes a socket may be
+// between two system calls. again is the wait between two attempts, and tries is the
+// number of attempts.
 const (
 	again = 5 * time.Millisecond
 	tries = 4
@@ -126,7 +128,7 @@ func (e Endpoint) dial(ctx context.Context) (net.Conn, error) {
 		switch {
 		case errors.Is(err, unix.ECONNREFUSED):
 			if refused++; refused == tries {
-				_ = sweep(e.Path) // even if the socket cannot be removed, no process listens
+				_ = sweep(e.Path) // if the socket cannot be removed, there is still no engine
 				return nil, err
 			}
 		case err == nil:
@@ -135,7 +137,7 @@ func (e Endpoint) dial(ctx context.Context) (net.Conn, error) {
 				return nil, err
 			}
 			return c, nil
-		case !errors.Is(err, unix.EAGAIN): // too many callers wait
+		case !errors.Is(err, unix.EAGAIN): // EAGAIN: the queue of waiting connections is full
 			return nil, err
 		}
 		select {
@@ -146,7 +148,7 @@ func (e Endpoint) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// get sends a request, and returns an error for every answer but a good one.
+// get sends a request. It returns an error for every answer except a good one.
 func (e Endpoint) get(ctx context.Context, what string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine"+what, nil)
 	if err != nil {
@@ -155,7 +157,7 @@ func (e Endpoint) get(ctx context.Context, what string) (*http.Response, error) 
 	resp, err := e.client().Do(req)
 	switch {
 	case errors.Is(err, ErrImpostor):
-		return nil, fmt.Errorf("pid %d, adapter %d: %w", e.PID, e.Adapter, errors.Unwrap(err)) // of the *url.Error
+		return nil, fmt.Errorf("pid %d, adapter %d: %w", e.PID, e.Adapter, errors.Unwrap(err)) // without the *url.Error around it
 	case errors.Is(err, os.ErrPermission):
 		return nil, fmt.Errorf("%w of pid %d: run as root, or as the user that it runs as", ErrPermission, e.PID)
 	case err != nil:
@@ -164,7 +166,7 @@ func (e Endpoint) get(ctx context.Context, what string) (*http.Response, error) 
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // as much of it as has come
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // the part of the text that has arrived is enough
 	said := printable(string(text))
 	switch resp.StatusCode {
 	case http.StatusForbidden:
@@ -175,8 +177,8 @@ func (e Endpoint) get(ctx context.Context, what string) (*http.Response, error) 
 	return nil, fmt.Errorf("pid %d: %s", e.PID, said)
 }
 
-// printable returns an engine's text on one line, without any character that a terminal
-// would obey.
+// printable returns an engine's text on one line. It removes every character that a
+// terminal would interpret.
 func printable(text string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

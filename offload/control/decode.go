@@ -13,24 +13,24 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// maxElement is the most octets that one element of a report may have. A queue, the
-// largest kind, stays below 8 KiB.
+// maxElement is the largest length in octets of one element of a report. A queue is the
+// largest kind of element and stays below 8 KiB.
 const maxElement = 64 << 10
 
-// Budget is how much memory reports may take. Reports that share a Budget may take that
-// much together. It is safe for concurrent use.
+// Budget is a limit of the memory that reports may take. Reports that share a Budget
+// may together take that much memory. It is safe for concurrent use.
 type Budget struct{ left atomic.Int64 }
 
-// NewBudget makes a Budget of so many octets.
+// NewBudget makes a Budget of the given number of octets.
 func NewBudget(octets int) *Budget {
 	b := &Budget{}
 	b.left.Store(int64(octets))
 	return b
 }
 
-// Budgets of reports. An engine that this user or root runs has a budget as large as
-// its adapter. The engines of all other users have one together, because they may want
-// to do harm.
+// Budgets of reports. An engine of this user or of root has a budget for the largest
+// adapter. The engines of all other users share one budget, because these users may
+// want to do harm.
 const (
 	OwnBudget   = 2 << 30
 	OtherBudget = 32 << 20
@@ -50,12 +50,12 @@ type notReport struct{ what string }
 
 func (e notReport) Error() string { return e.what }
 
-// bounded fails with errTooLong when left octets have been read: the next value of JSON
-// must need no more.
+// bounded is a reader that fails with errTooLong when left octets have been read. It
+// limits the length of the next JSON value.
 type bounded struct {
 	from io.Reader
 	left int
-	err  error // why no more octets come
+	err  error // the reason why no more octets come
 }
 
 func (b *bounded) Read(p []byte) (int, error) {
@@ -67,18 +67,19 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// decoder reads a report that it does not trust: one element after the other, each no
-// longer than maxElement, all of them within a budget.
+// decoder reads a report without trust. It reads one element at a time. Each element
+// may have at most maxElement octets, and all elements together must be within the
+// budget.
 type decoder struct {
 	*json.Decoder
 	ctx  context.Context
 	in   *bounded
 	q    Question
-	seen int64 // octets that have been paid for from the budget
-	n    int   // elements
+	seen int64 // octets that were charged to the budget
+	n    int   // number of elements read
 }
 
-// decode reads the parts that q asks for, and skips the rest.
+// decode reads the parts that q asks for. It skips all other parts.
 func decode(ctx context.Context, from io.Reader, q Question) (r report.Engine, err error) {
 	d := &decoder{ctx: ctx, in: &bounded{from: from}, q: q}
 	d.Decoder = json.NewDecoder(d.in)
@@ -100,7 +101,7 @@ func (d *decoder) report(r *report.Engine) error {
 		if err != nil {
 			return err
 		}
-		if err := d.member(name.(string), r); err != nil { // a key is a string
+		if err := d.member(name.(string), r); err != nil { // a key in JSON is always a string
 			return err
 		}
 	}
@@ -135,11 +136,11 @@ func (d *decoder) member(name string, r *report.Engine) error {
 	return d.list(name, r)
 }
 
-// list reads one of the lists, if it is asked for.
+// list reads one of the lists. It skips a list that q does not ask for.
 func (d *decoder) list(name string, r *report.Engine) error {
 	part, err := report.ParseParts(name)
 	if err != nil || !d.q.Parts.Any(part) {
-		return d.skip() // a newer engine may have lists that are not known here
+		return d.skip() // a newer engine may have lists that this code does not know
 	}
 	switch part {
 	case report.PartDevices:
@@ -169,7 +170,8 @@ func memory(list []report.Counter) int {
 	return len(list) * int(reflect.TypeFor[report.Counter]().Size())
 }
 
-// elements reads a list, and pays for each element before it reads the next.
+// elements reads a list. It charges each element to the budget before it reads the
+// next.
 func elements[T any](d *decoder, to *[]T, beside func(*T) int) error {
 	if err := d.open('['); err != nil {
 		return err
@@ -201,8 +203,8 @@ func (d *decoder) value(to any) error {
 	return d.pay()
 }
 
-// pay takes the text that was read since the last call from the budget, because strings
-// of it are kept. From time to time it calls progress and checks ctx.
+// pay charges the text that was read since the last call to the budget, because strings
+// in the report keep the text. From time to time it calls progress and checks ctx.
 func (d *decoder) pay() error {
 	read := d.InputOffset() - d.seen
 	d.seen += read
@@ -228,7 +230,8 @@ func (d *decoder) token() (json.Token, error) {
 	return t, d.failed(err)
 }
 
-// failed tells an error of the text from an error of the connection.
+// failed returns the error for a report that could not be read. It distinguishes an
+// error of the text from an error of the connection.
 func (d *decoder) failed(err error) error {
 	switch {
 	case err == nil, errors.Is(err, ErrTooMuch), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), d.in.err != nil && errors.Is(err, d.in.err):
@@ -237,7 +240,7 @@ func (d *decoder) failed(err error) error {
 	return notReport{err.Error()}
 }
 
-// open reads the beginning of an object or of a list.
+// open reads the first token of an object or of a list.
 func (d *decoder) open(kind json.Delim) error {
 	switch t, err := d.token(); {
 	case err != nil:
@@ -248,7 +251,7 @@ func (d *decoder) open(kind json.Delim) error {
 	return nil
 }
 
-// skip skips a value of any kind without keeping any of it.
+// skip skips a value of any kind. It keeps no part of the value.
 func (d *decoder) skip() error {
 	for depth := 0; ; {
 		t, err := d.token()

@@ -17,9 +17,9 @@ import (
 )
 
 // Dir returns the directory of the sockets of this user's engines. For root it is
-// loader.RuntimeDir. For other users it is $XDG_RUNTIME_DIR/stag. If that directory is
-// not the user's (su and sudo can leave another user's in the environment), it is a
-// directory of the user's own in the directory for temporary files.
+// loader.RuntimeDir. For other users it is $XDG_RUNTIME_DIR/stag. That variable can
+// name another user's directory after su and sudo. In this case Dir is a directory of
+// the user's own in the directory for temporary files.
 func Dir() string {
 	if os.Geteuid() == 0 {
 		return loader.RuntimeDir
@@ -31,7 +31,7 @@ func Dir() string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("stag-%d", os.Geteuid()))
 }
 
-// prefix and suffix of a socket's name, around pid and number.
+// prefix and suffix of a socket's name. The pid and the number stand between them.
 const (
 	prefix = "engine-"
 	suffix = ".sock"
@@ -40,8 +40,8 @@ const (
 // adapters counts the adapters of this process.
 var adapters atomic.Int32
 
-// Number returns a number for the next adapter of this process, which tells it from the
-// others.
+// Number returns a number for the next adapter of this process. No two adapters of the
+// process have the same number.
 func Number() int { return int(adapters.Add(1)) }
 
 // Name returns the path of the socket for an adapter of this process. When Name
@@ -59,15 +59,16 @@ func Name(adapter int) (path string, err error) {
 	return path, nil
 }
 
-// maxPath is the length of sockaddr_un.sun_path without the zero at its end.
+// maxPath is the longest path in sockaddr_un.sun_path, without the zero at the end.
 const maxPath = 107
 
-// ownDir makes dir, and returns it. If dir belongs to another user, who could put
-// anything into it, ownDir returns a substitute. But loader.RuntimeDir may be given to
-// a user with the rights for engines, and is good enough for claims.
+// ownDir makes dir and returns it. If dir belongs to another user, it returns a
+// substitute, because the other user could put anything into dir. loader.RuntimeDir is
+// an exception: a user with the rights for engines may own it, and it is good enough
+// for claims.
 func ownDir(dir string) (string, error) {
 	if dir == loader.RuntimeDir {
-		if err := os.MkdirAll(dir, 0o755); err != nil { // every user may read the claims in it
+		if err := os.MkdirAll(dir, 0o755); err != nil { // mode 0755: every user may read the claims in the directory
 			return "", fmt.Errorf("make the directory for control sockets: %w: mount a tmpfs there", err)
 		}
 		return dir, nil
@@ -91,9 +92,9 @@ func own(dir string) bool {
 	return unix.Lstat(dir, &st) == nil && int(st.Uid) == os.Geteuid() && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }
 
-// substitute returns a directory of this user's to use in place of dir, whose name
-// another user has taken. It is an existing one, or a new one with an unpredictable
-// name.
+// substitute returns a directory of this user to use in place of dir, because another
+// user has taken the name of dir. It returns an existing substitute, or makes one with
+// an unpredictable name.
 func substitute(dir string) (string, error) {
 	if there := substitutes(dir); len(there) > 0 {
 		return there[0], nil
@@ -101,17 +102,17 @@ func substitute(dir string) (string, error) {
 	return os.MkdirTemp(filepath.Dir(dir), filepath.Base(dir)+".*")
 }
 
-// substitutes returns the directories of this user's that substitute has made.
+// substitutes returns the directories of this user that substitute has made.
 func substitutes(dir string) []string {
-	all, _ := filepath.Glob(dir + ".*") // the pattern is good
+	all, _ := filepath.Glob(dir + ".*") // the pattern is always valid
 	return slices.DeleteFunc(all, func(d string) bool { return !own(d) })
 }
 
-// substituted reports whether the socket at path is in a substitute.
+// substituted reports whether the socket at path is in a substitute directory.
 func substituted(path string) bool { return strings.HasPrefix(path, Dir()+".") }
 
-// parse reads a socket's name. The pid in it is the engine's own claim: an engine in a
-// pid namespace has another pid here, and the claim can be false.
+// parse reads a socket's name. The pid in the name is only a claim of the engine. In a
+// pid namespace the engine has another pid, and the claim can be false.
 func parse(path string) (pid, adapter int, ok bool) {
 	name := filepath.Base(path)
 	if !strings.HasPrefix(name, prefix) || !strings.HasSuffix(name, suffix) {
@@ -123,8 +124,8 @@ func parse(path string) (pid, adapter int, ok bool) {
 	return pid, adapter, found && err1 == nil && err2 == nil && pid > 0
 }
 
-// sweep removes a socket at which no process listens any more. It leaves a file that is
-// no socket.
+// sweep removes a socket at which no process listens any more. It does not remove a
+// file that is no socket.
 func sweep(path string) error {
 	err := unlinkSocket(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -133,8 +134,9 @@ func sweep(path string) error {
 	return nil
 }
 
-// unlinkSocket removes path from the directory that it has opened: another user's
-// directory could be replaced meanwhile by a link to a more important one.
+// unlinkSocket removes the socket at path. It removes it from a directory that it has
+// opened first. Otherwise another user could replace the directory by a link to a more
+// important one.
 func unlinkSocket(path string) error {
 	dir, err := openDir(filepath.Dir(path), unix.O_PATH)
 	if err != nil {
@@ -149,8 +151,8 @@ func unlinkSocket(path string) error {
 	return unix.Unlinkat(dir, filepath.Base(path), 0)
 }
 
-// knock reports whether a process listens at path. ECONNREFUSED means that the file
-// exists and its maker is gone, whatever process has the maker's pid now.
+// knock reports whether a process listens at path. ECONNREFUSED means that the socket
+// exists and its maker is gone. Another process may have the maker's pid now.
 func knock(path string) error {
 	c, err := net.Dial("unix", path)
 	if err == nil {

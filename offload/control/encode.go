@@ -9,8 +9,8 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// encode writes a report as JSON, one element after the other, so that the text need
-// not be in memory as a whole. regions, unless nil, is the last list.
+// encode writes a report as JSON. It writes one element after the other, so that the
+// whole text need not be in memory. regions, unless nil, is the last list.
 func encode(to io.Writer, e report.Engine, regions iter.Seq[report.MR]) error {
 	w := bufio.NewWriterSize(to, 64<<10)
 	head := e
@@ -68,7 +68,7 @@ func encodeAll[T any](w *bufio.Writer, name string, all iter.Seq[T]) error {
 		}
 		begun = true
 		if _, err := w.Write(text); err != nil {
-			return err // the caller does not read any more
+			return err // the caller has stopped reading
 		}
 	}
 	return w.WriteByte(']')

@@ -15,22 +15,23 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// Endpoint is the socket of one adapter of one process. PID and UID are the kernel's
-// (SO_PEERCRED) for the process that listens there, as seen from this process.
+// Endpoint is the socket of one adapter of one process. PID and UID are those of the
+// process that listens there. The kernel reports them (SO_PEERCRED), as seen from this
+// process.
 type Endpoint struct {
 	Path    string
 	PID     int
-	Adapter int // tells the adapters of a process apart
-	UID     int // the user that it runs as
+	Adapter int // number that tells the adapters of a process apart
+	UID     int // user of the process
 }
 
 // Engines returns the sockets of this user's engines, in the order of pid and adapter.
-// It removes sockets at which no process listens. pid selects one process; 0 means all.
-// It fails with ErrNoEngine if pid is not 0 and has no engine.
+// It removes sockets at which no process listens. pid selects one process. 0 means all
+// processes. If pid is not 0 and has no engine, Engines returns ErrNoEngine.
 func Engines(pid int) ([]Endpoint, error) { return find(pid, ownPlaces()) }
 
-// AllEngines returns the sockets of all users' engines. Root may send requests to any
-// of them. Other users see that root has some, and may not send requests to them
+// AllEngines returns the sockets of all users' engines. Root may send requests to every
+// engine. Other users see that root has engines, but may not send requests to them
 // (ErrPermission).
 func AllEngines(pid int) ([]Endpoint, error) { return find(pid, append(ownPlaces(), otherPlaces()...)) }
 
@@ -57,18 +58,19 @@ func find(pid int, places []place) (list []Endpoint, err error) {
 	return list, nil
 }
 
-// place is a directory with sockets. Only engines of its owner count there: any user
-// can make files in a directory of their own, with any names.
+// place is a directory with sockets. Only engines of the directory's owner count. Any
+// user can make files with any name in a directory of their own.
 type place struct {
 	dir   string
 	owner int
-	most  int // names that are looked at; 0: all
+	most  int // largest number of names to look at; 0: all
 }
 
-// Bounds of the search among other users' files, so that no user can keep root busy.
+// Limits of the search among other users' files. Without them, a user could keep root's
+// search busy.
 const (
-	mostPlaces = 16   // directories of one user
-	mostNames  = 1024 // in each of them
+	mostPlaces = 16   // largest number of directories of one user
+	mostNames  = 1024 // largest number of names in each directory
 )
 
 // ownPlaces returns the directories of this user's engines.
@@ -87,7 +89,7 @@ func otherPlaces() (list []place) {
 	}
 	count := map[int]int{}
 	for _, pattern := range []string{"/run/user/*/stag", filepath.Join(os.TempDir(), "stag-*")} {
-		dirs, _ := filepath.Glob(pattern) // the pattern is good
+		dirs, _ := filepath.Glob(pattern) // the pattern is always valid
 		for _, dir := range dirs {
 			var st unix.Stat_t
 			if unix.Lstat(dir, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
@@ -102,7 +104,7 @@ func otherPlaces() (list []place) {
 	return list
 }
 
-// engines returns the engines that listen at the place.
+// engines returns the engines that listen in the directory.
 func (p place) engines() (list []Endpoint, err error) {
 	var refused []string
 	for _, name := range p.names() {
@@ -133,8 +135,8 @@ func (p place) engines() (list []Endpoint, err error) {
 	return list, nil
 }
 
-// names returns the names of the sockets at the place. A directory that does not exist,
-// or that this user may not read, has none.
+// names returns the names of the sockets in the directory. It returns none if the
+// directory does not exist or this user may not read it.
 func (p place) names() (list []string) {
 	fd, err := openDir(p.dir, unix.O_RDONLY)
 	if err != nil {
@@ -146,7 +148,7 @@ func (p place) names() (list []string) {
 	if most == 0 {
 		most = -1
 	}
-	all, _ := dir.Readdirnames(most) // as many as could be read
+	all, _ := dir.Readdirnames(most) // if reading stops with an error, the names up to there are used
 	for _, name := range all {
 		if _, _, ok := parse(name); ok {
 			list = append(list, name)
@@ -155,12 +157,13 @@ func (p place) names() (list []string) {
 	return list
 }
 
-// errNobody: what is there is no engine that counts.
+// errNobody is the error for a socket without an engine of the directory's owner.
 var errNobody = errors.New("no engine of the place's owner listens there")
 
-// look asks the kernel which process listens at a socket. It believes the name only if
-// the kernel cannot say: the process accepts no more callers, or none from here, or it
-// is outside of this process's pid namespace and trusted.
+// look asks the kernel which process listens at a socket. It believes the pid in the
+// name only if the kernel cannot tell. The kernel cannot tell if the process accepts no
+// more callers, or none from here. It also cannot tell if the process is outside of
+// this process's pid namespace. Such a process must be trusted.
 func (p place) look(name string) (Endpoint, error) {
 	pid, adapter, _ := parse(name)
 	e := Endpoint{filepath.Join(p.dir, name), pid, adapter, p.owner}
@@ -185,5 +188,5 @@ func (p place) look(name string) (Endpoint, error) {
 	return e, nil
 }
 
-// alive reports whether there is a process of that number.
+// alive reports whether a process has the number pid.
 func alive(pid int) bool { return syscall.Kill(pid, 0) != syscall.ESRCH }

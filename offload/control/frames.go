@@ -11,20 +11,20 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// A capture is a stream of frames. Each begins with its kind and the length of
-// what follows, in network order as all numbers are.
+// A capture is a stream of frames. Each frame begins with its kind and the length of
+// the rest. All numbers are in network order.
 //
 //	0      1        5
 //	| kind | length | ...
 //
-// A packet: the fields of report.Packet, then the name of the device and the
-// octets themselves.
+// A packet has the fields of report.Packet, then the name of the device, then the
+// octets of the packet.
 //
 //	0    8       10    11     15   19       23              24
 //	| at | queue | out | flow | qp | length | name's length | name | data
 //
-// A stream is a report.Stream as JSON. The end of a batch has the number of lost
-// packets, in 8 octets.
+// A stream is a report.Stream as JSON. The end of a batch contains the number of lost
+// packets in 8 octets.
 const (
 	framePacket = 'p'
 	frameStream = 's'
@@ -33,14 +33,14 @@ const (
 	frameHead  = 5
 	packetHead = 24
 
-	maxName   = 255 // of a device
+	maxName   = 255 // length of a device name
 	maxFrame  = packetHead + maxName + report.MaxLength
 	maxStream = 4096
 
-	// batchMemory is about how much memory a batch takes at most when it is read: a
-	// larger batch comes in pieces.
+	// batchMemory is about how much memory in octets a batch takes at most when it is
+	// read. A larger batch comes in pieces.
 	batchMemory = 16 << 20
-	perPacket   = 128 // of a report.Packet without its data, about
+	perPacket   = 128 // about the size of a report.Packet without its data
 )
 
 var errFrame = errors.New("what comes is no capture")
@@ -82,15 +82,15 @@ func flag(yes bool) byte {
 	return 0
 }
 
-// frames reads batches that it does not trust.
+// frames reads batches without trust.
 type frames struct {
 	from io.Reader
 	lost uint64
-	part bool // the last batch continues
+	part bool // the last batch was a piece, and the next batch continues it
 }
 
-// next returns the next batch, or a piece of it. It returns io.EOF only where a batch
-// would begin.
+// next returns the next batch, or a piece of it. It returns io.EOF only if the stream
+// ends where a batch would begin.
 func (f *frames) next() (b report.Batch, err error) {
 	memory := 0
 	for memory < batchMemory {
@@ -125,10 +125,10 @@ func (f *frames) next() (b report.Batch, err error) {
 	return b, nil
 }
 
-// lengths are the least and the most octets of each kind.
+// lengths are the smallest and the largest length in octets of each kind of frame.
 var lengths = map[byte][2]uint32{framePacket: {packetHead, maxFrame}, frameStream: {2, maxStream}, frameEnd: {8, 8}}
 
-// frame reads one frame, after it has checked the frame's length.
+// frame reads one frame. It checks the length before it reads the rest.
 func (f *frames) frame() (kind byte, body []byte, err error) {
 	var head [frameHead]byte
 	if _, err := io.ReadFull(f.from, head[:]); err != nil {
@@ -149,7 +149,8 @@ func (f *frames) frame() (kind byte, body []byte, err error) {
 	return head[0], body, nil
 }
 
-// parsePacket reads a packet, which keeps b. b has at least packetHead octets.
+// parsePacket reads a packet. The packet keeps b, which must have at least packetHead
+// octets.
 func parsePacket(b []byte) (p report.Packet, err error) {
 	name, length := int(b[23]), binary.BigEndian.Uint32(b[19:])
 	rest := b[packetHead:]

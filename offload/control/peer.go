@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrImpostor is returned if another process, or another user, answers at a socket than
-// the one that was found there.
+// ErrImpostor is returned if a process or user answers at a socket other than the one
+// that was found there.
 var ErrImpostor = errors.New("another process answers for the engine")
 
-// peerOf returns the credentials of the process at the other end of c, as the kernel
-// has them: of the process that connected or, seen from there, of the process that
-// began to listen.
+// peerOf returns the kernel's credentials of the process at the other end of c. For a
+// server that is the process that connected. For a client it is the process that began
+// to listen.
 func peerOf(c net.Conn) (cred *unix.Ucred, err error) {
 	raw, err := c.(*net.UnixConn).SyscallConn()
 	if err != nil {
@@ -27,9 +27,9 @@ func peerOf(c net.Conn) (cred *unix.Ucred, err error) {
 	return cred, errors.Join(failed, err)
 }
 
-// check checks that the process that answers is the one that e names: any user could
-// have made the file in a directory of their own, and report false data about another
-// user's engine. The kernel gives pid 0 for a process that this one cannot see.
+// check checks that the process that answers is the one that e names. Any user could
+// make a socket in a directory of their own, and report false data about another user's
+// engine. The kernel gives pid 0 for a process that this process cannot see.
 func (e Endpoint) check(c net.Conn) error {
 	cred, err := peerOf(c)
 	if err != nil {
@@ -42,13 +42,13 @@ func (e Endpoint) check(c net.Conn) error {
 	return nil
 }
 
-// trusted reports whether data of a user's processes is believed where the kernel has
-// none.
+// trusted reports whether this process believes data of a user's processes that the
+// kernel cannot confirm.
 func trusted(uid int) bool { return uid == 0 || uid == os.Geteuid() }
 
-// connect connects to the socket, and to nothing that another user has put in its
-// place: it opens the socket without following a link, and connects to what it has
-// opened.
+// connect connects to the socket, but not to a file that another user has put in its
+// place. It opens the socket without following a link, and then connects to the opened
+// file.
 func (e Endpoint) connect(ctx context.Context) (net.Conn, error) {
 	dir, err := openDir(filepath.Dir(e.Path), unix.O_PATH)
 	if err != nil {
@@ -73,8 +73,8 @@ func (e Endpoint) connect(ctx context.Context) (net.Conn, error) {
 	return c, err
 }
 
-// openDir opens a directory. Only a directory of this user's may be a link: another
-// user's could be replaced by a link to a more important one.
+// openDir opens a directory. Only a directory of this user may be a link. Another user
+// could replace a directory by a link to a more important one.
 func openDir(dir string, flags int) (fd int, err error) {
 	flags |= unix.O_DIRECTORY | unix.O_CLOEXEC
 	if dir != Dir() {

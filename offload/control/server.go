@@ -21,35 +21,37 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// Source is what a server reads its answers from. Several goroutines call it.
+// Source is where a server gets its answers from. Several goroutines may call it at
+// once.
 type Source interface {
-	// Report returns a snapshot of those parts, but without report.PartMRs. It ends
-	// with ctx. An error that wraps ErrGone says that the engine is being closed.
+	// Report returns a snapshot of the given parts, without report.PartMRs. It ends
+	// when ctx ends. An error that wraps ErrGone means that the engine is being closed.
 	Report(ctx context.Context, parts report.Parts) (report.Engine, error)
-	// Regions yields the entries of the table one by one, because there can be very
+	// Regions yields the entries of the table one by one, because a table can have very
 	// many. It ends early when the engine is being closed.
 	Regions(yield func(report.MR) bool)
-	// Capture calls f with what engines receive and send from now on, until ctx ends, f
-	// fails, or the engine closes, which is no error. While f runs, packets are kept if
-	// there is room. Otherwise they are counted.
+	// Capture calls f with the packets that engines receive and send from now on. It
+	// ends when ctx ends, when f fails, or when the engine closes, which is no error.
+	// While f runs, packets are kept if there is room. Other packets are lost and
+	// counted.
 	Capture(ctx context.Context, filter report.Filter, f func(report.Batch) error) error
 }
 
-// Server answers at one socket.
+// Server answers requests at one socket.
 type Server struct {
 	path    string
 	http    http.Server
 	log     *slog.Logger
-	stop    context.CancelFunc // ends the answers that are under way
+	stop    context.CancelFunc // ends all answers that are being sent
 	callers callers
-	done    chan struct{} // closed when no connection is accepted any more
+	done    chan struct{} // closed when the server accepts no more connections
 	once    sync.Once
 	err     error
 }
 
-// Serve answers for source at path until Close. It takes over a socket at path at which
-// no process listens. log gets a line for each caller that is refused and, at its debug
-// level, for each that is answered.
+// Serve answers for source at path until Close. If a socket without a listening process
+// exists at path, Serve replaces it. log gets a line for each caller that is refused.
+// At debug level it also gets a line for each caller that is answered.
 func Serve(path string, source Source, log *slog.Logger) (*Server, error) {
 	l, err := listen(path)
 	if err != nil {
@@ -82,7 +84,7 @@ func Serve(path string, source Source, log *slog.Logger) (*Server, error) {
 	return s, nil
 }
 
-// listen makes the socket. The socket has its mode from the beginning.
+// listen makes the socket. It has its mode from the beginning.
 func listen(path string) (net.Listener, error) {
 	if errors.Is(knock(path), unix.ECONNREFUSED) {
 		if err := sweep(path); err != nil {
@@ -100,33 +102,34 @@ func listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// private makes the file of a socket that is about to be bound 0600: Linux takes the
-// mode from the socket.
+// private sets the mode of a socket that is about to be bound. Linux gives the file the
+// mode of the socket, 0600.
 func private(_, _ string, c syscall.RawConn) error {
 	var failed error
 	err := c.Control(func(fd uintptr) { failed = unix.Fchmod(int(fd), 0o600) })
 	return errors.Join(err, failed)
 }
 
-// grace is how long Close lets answers that have begun come to their end.
+// grace is how long Close waits for answers that have begun.
 var grace = 250 * time.Millisecond
 
-// Close removes the socket, and ends every answer, in good order if the caller reads
-// it. When Close returns, nothing of the server runs any more. It may be called twice.
+// Close removes the socket and ends every answer. An answer ends in good order if the
+// caller reads it. When Close returns, no goroutine of the server runs any more. Close
+// may be called twice.
 func (s *Server) Close() error {
 	s.once.Do(func() {
-		os.Remove(s.path) // the listener removes it again; a tool that finds it meanwhile asks in vain
+		os.Remove(s.path) // the listener removes the file again; until then a tool that finds the file gets no answer
 		s.stop()
 		s.callers.rest(grace)
 		s.err = s.http.Close()
 		<-s.done
-		s.http.Close() // for a connection that was accepted too late for the first Close
+		s.http.Close() // for connections that were accepted too late for the first Close
 		s.callers.leave()
 	})
 	return s.err
 }
 
-// peerKey is the key of the caller's credentials in a context.
+// peerKey is the context key of the caller's credentials.
 type peerKey struct{}
 
 // withPeer stores the credentials of the process at the other end of a connection.
@@ -138,7 +141,8 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, cred)
 }
 
-// allowed answers only root and the engine's own user.
+// allowed passes on requests of root and of the engine's own user. It refuses all other
+// callers.
 func (s *Server) allowed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cred, _ := r.Context().Value(peerKey{}).(*unix.Ucred)
@@ -172,13 +176,14 @@ func sendReport(w http.ResponseWriter, r *http.Request, source Source) {
 		regions = source.Regions
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = encode(w, e, regions) // the caller may have gone
+	_ = encode(w, e, regions) // an error means that the caller has gone
 }
 
 // partsParameter is the parameter that names the parts of a report.
 const partsParameter = "parts"
 
-// statusOf tells an engine that is being closed from one that cannot answer.
+// statusOf returns the HTTP status for err. A closing engine has another status than
+// one that cannot answer.
 func statusOf(r *http.Request, err error) int {
 	if errors.Is(err, ErrGone) || r.Context().Err() != nil {
 		return http.StatusGone
@@ -186,10 +191,10 @@ func statusOf(r *http.Request, err error) int {
 	return http.StatusServiceUnavailable
 }
 
-// oneLine joins several complaints.
+// oneLine puts the lines of a text on one line.
 func oneLine(text string) string { return strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ") }
 
-// slogger passes on what package http has to say.
+// slogger returns a log.Logger that passes the messages of package http to to.
 func slogger(to *slog.Logger) *log.Logger {
 	return log.New(slogWriter{to}, "", 0)
 }
