@@ -13,38 +13,39 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Adapter is a software RNIC: ports, memory, the table of access rights to that
-// memory, and every object that is made of them. It is safe for concurrent use.
+// Adapter is a software RNIC. It has ports, memory, the table of access rights to that
+// memory, and all objects that the program makes with it. It is safe for concurrent
+// use.
 //
 // Lock order: the device's lock, which Use takes, comes first. A goroutine must not
-// take it twice: a Close that waits between the two would block both goroutines. PD.mu,
-// QP.mu, CQ.mu, Adapter.mu and the heap's lock come last: a goroutine that holds one of
-// them takes no other lock of this package.
+// take it twice, because a Close that waits between the two would block both
+// goroutines. PD.mu, QP.mu, CQ.mu, Adapter.mu and the heap's lock come last. A
+// goroutine that holds one of them takes no other lock of this package.
 type Adapter struct {
-	// Fixed after Open.
+	// Open sets these fields, and they never change.
 	device *adapter.Adapter
-	table  *tpt.Table    // of device
-	board  *signal.Board // of device
+	table  *tpt.Table    // table of the device
+	board  *signal.Board // board of the device
 	log    *slog.Logger
 	cfg    Config
 	events *events
 
-	lastCQ atomic.Uint32 // number of the CQ that was made last
-	fatal  logLimit      // limits the lines about QPs that ended badly: a peer can provoke them
+	lastCQ atomic.Uint32 // number of the newest CQ
+	fatal  logLimit      // limits the log lines about QPs that ended with an error, because a peer can cause them
 
-	mu      sync.Mutex // guards what follows; no engine takes it
+	mu      sync.Mutex // guards the fields below; no engine takes it
 	qps     map[*QP]struct{}
 	numbers qpNumbers
-	retired totals // counted by QPs that are closed
+	retired totals // counters of closed QPs
 	cqs     map[*CQ]struct{}
-	loose   map[io.Closer]struct{} // listeners, and requests that have not been answered
-	shut    bool                   // Close has begun: qps and loose accept no new entry
-	noPorts error                  // the reason why the adapter has lost its last port, or nil
+	loose   map[io.Closer]struct{} // listeners, and requests without an answer
+	shut    bool                   // Close has begun; qps and loose accept no new entry
+	noPorts error                  // the reason why the adapter has lost its last port; nil: it has a port
 }
 
 // Open makes an adapter. The adapter belongs to the network namespace of the calling
-// thread for its whole life: Dial and Listen use that namespace, whichever thread
-// calls them. The caller must close the adapter.
+// thread for its whole life. Dial and Listen use that namespace, whichever thread calls
+// them. The caller must close the adapter.
 func Open(cfg Config) (*Adapter, error) {
 	a := &Adapter{
 		cfg: cfg, events: newEvents(), fatal: logLimit{burst: 10},
@@ -60,32 +61,32 @@ func Open(cfg Config) (*Adapter, error) {
 	return a, nil
 }
 
-// Close closes everything of the adapter: listeners, connections (with a reset),
-// QPs and CQs, regions, ports. When Close returns, no goroutine of the adapter runs,
-// and the adapter accesses no registered memory any more. Memory from AllocMR stays
-// valid until its region is closed too. A region that is never closed keeps the heap
-// mapped until the process ends. Close may be called twice.
+// Close closes all objects of the adapter: listeners, connections (with a reset), QPs
+// and CQs, regions, ports. When Close returns, no goroutine of the adapter runs, and
+// the adapter accesses no registered memory any more. Memory from AllocMR stays valid
+// until its region is closed too. A region that is never closed keeps the heap mapped
+// until the process ends. Close may be called twice.
 func (a *Adapter) Close() error { return a.device.Close() }
 
-// Report returns the current state of the adapter and of its objects: the data that
-// `stag show` and `stag metrics` print. It asks each engine for the engine's part in a
-// few short calls between steps, and blocks no other goroutine. It returns ErrClosed
-// from the moment when Close begins.
+// Report returns the current state of the adapter and of its objects. `stag show` and
+// `stag metrics` print the same data. Report asks each engine for its part in a few
+// short calls between steps. It blocks no other goroutine. It returns ErrClosed from
+// the moment when Close begins.
 func (a *Adapter) Report(ctx context.Context) (report.Engine, error) {
 	return a.device.Report(ctx, report.AllParts)
 }
 
-// Capture calls f with the packets that the adapter's engines receive and send
-// from now on. The first call comes at once with an empty batch and says that the
-// capture has begun. Each later call brings packets. A capture ends when ctx ends, when f
-// fails, or when the adapter is closed. Once it has begun, Capture returns an error only
-// if f fails or every engine fails.
+// Capture calls f with the packets that the adapter's engines receive and send from now
+// on. The first call comes at once with an empty batch and says that the capture has
+// begun. Each later call brings packets. A capture ends when ctx ends, when f fails, or
+// when the adapter is closed. Once it has begun, Capture returns an error only if f
+// fails or every engine fails.
 //
 // While f runs, the adapter keeps further packets, up to 8 MiB for each queue (less
-// with more than eight queues). Packets that do not fit are lost and counted:
-// engines do not wait for f. The packets of several queues come in the order of
-// their times. The first packet of a connection comes with what the two ends agreed on
-// before the connection was taken over (Batch.Streams).
+// with more than eight queues). Packets that do not fit are lost and counted, because
+// engines do not wait for f. The packets of several queues come in the order of their
+// times. The first packet of a connection comes with the values that the two ends
+// agreed on before the connection was taken over (Batch.Streams).
 //
 // With filter.Flow or filter.QP, the packets of that flow are captured at every port
 // where they arrive, unless filter.Device names one. With KernelPort the kernel handles
@@ -104,7 +105,8 @@ func (a *Adapter) hold(c io.Closer) bool {
 	return !a.shut
 }
 
-// withoutPorts returns the reason why the adapter has lost its last port, or nil.
+// withoutPorts returns the reason why the adapter has lost its last port. It returns
+// nil if the adapter has a port.
 func (a *Adapter) withoutPorts() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -136,8 +138,9 @@ func (a *Adapter) allQPs() (all []*QP) {
 	return all
 }
 
-// layer is the device's view of the verbs. The device calls its methods already during
-// adapter.Open: the methods must not use fields that Open sets after that call.
+// layer is the device's view of the verbs. The device calls the methods of layer
+// already during adapter.Open. The methods must not use fields that Open sets after
+// that call.
 type layer struct{ *Adapter }
 
 // CloseConnections implements adapter.Closer.

@@ -2,6 +2,6 @@ package rdma
 
 import "unsafe"
 
-// octetsAt returns the n octets of a region from first on. They must have been a slice
-// of that length when they were registered.
+// octetsAt returns the n octets of a region from first on. The region must have been
+// registered as a slice of n octets.
 func octetsAt(first *byte, n int) []byte { return unsafe.Slice(first, n) }

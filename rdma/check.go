@@ -11,8 +11,9 @@ func bad(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrBadWR, fmt.Sprintf(format, args...))
 }
 
-// checkSend finds every error that shows in the work request alone. Access to its
-// memory is checked when the request runs, because the rights may change until then.
+// checkSend finds every error that shows in the work request alone. The access to the
+// request's memory is checked when the request runs, because the rights may change
+// until then.
 func (qp *QP) checkSend(wr *SendWR) error {
 	if err := qp.machine.CheckSend(wr); err != nil {
 		return fmt.Errorf("%w: %w", ErrBadWR, err)
@@ -35,8 +36,9 @@ func checkLength(sgl []SGE) error {
 	return nil
 }
 
-// checkRecv finds every error that shows in a receive alone. Elements that overlap are
-// refused: the contents of the memory would depend on how the message is segmented.
+// checkRecv finds every error that shows in a receive alone. It refuses elements that
+// overlap. With overlapping elements the contents of the memory would depend on the
+// segments of the message.
 func (qp *QP) checkRecv(wr *RecvWR) error {
 	if len(wr.SGL) > qp.cfg.MaxSGE {
 		return bad("a list of %d elements: this QP takes %d (MaxSGE)", len(wr.SGL), qp.cfg.MaxSGE)
@@ -55,8 +57,8 @@ func (qp *QP) checkRecv(wr *RecvWR) error {
 }
 
 // overlap reports whether x and y have octets in common, in one region or in two
-// regions over the same memory. An element that lies in no region overlaps nothing: it
-// fails by itself later.
+// regions over the same memory. An element that lies in no region overlaps nothing.
+// Such an element fails later.
 func overlap(t *tpt.Table, x, y SGE) bool {
 	if x.Length == 0 || y.Length == 0 {
 		return false
@@ -69,14 +71,15 @@ func overlap(t *tpt.Table, x, y SGE) bool {
 	return okX && okY && meet(atX, atY, x.Length, y.Length)
 }
 
-// placeOf returns the address of the first octet of e, to compare with others.
+// placeOf returns the address of the first octet of e, as a number to compare with
+// others. ok is false if e lies in no region.
 func placeOf(t *tpt.Table, e SGE) (at uint64, ok bool) {
 	mem, start, ok := t.Memory(e.LKey)
 	return uint64(heap.Address(mem)) + (e.Addr - start), ok
 }
 
 // meet reports whether the n octets from a on and the m octets from b on overlap. It
-// does not compute their ends: they may exceed the largest uint64.
+// does not compute the ends, because they may exceed the largest uint64.
 func meet(a, b uint64, n, m uint32) bool {
 	if a <= b {
 		return b-a < uint64(n)

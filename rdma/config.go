@@ -9,8 +9,8 @@ import (
 	"github.com/stag-rdma/stag/offload/nic"
 )
 
-// Config says how an adapter is made. Exactly one of Ports and KernelPort must be
-// set. Every other field may stay zero.
+// Config is the configuration of an adapter. Exactly one of Ports and KernelPort must
+// be set. Every other field may stay zero.
 type Config struct {
 	// Ports are the network interfaces whose connections are taken over.
 	// "eth0.100" is VLAN 100 of eth0. Ports need CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF,
@@ -24,10 +24,11 @@ type Config struct {
 	KernelPort bool
 
 	// RegionHeap is the size in octets of the heap from which AllocMR takes memory. The
-	// heap is mapped at once, but a page takes memory only when it is used. 0 means 256 MiB.
+	// heap is mapped at once, but a page takes memory only when it is used. 0 means 256
+	// MiB.
 	RegionHeap uint64
 	// MaxRegions is how many regions can be registered at a time. 0 means 65535. The
-	// number of table entries is a power of two, and one entry is not used: Attributes
+	// number of table entries is a power of two, and one entry is not used. Attributes
 	// returns the resulting number.
 	MaxRegions int
 	// MaxRegionsPerPD is how many regions one protection domain can have. With a limit,
@@ -37,18 +38,18 @@ type Config struct {
 	// Progress says which goroutines do the adapter's work. ProgressAuto means
 	// ProgressInline, unless Spin is set and there are more cores than engines.
 	Progress Progress
-	// Spin is how long an engine, or with ProgressInline a Wait, looks for more work
-	// before it sleeps. 0: an engine sleeps at once, and a Wait looks for about as long
-	// as it takes to fall asleep and wake up.
+	// Spin is how long an engine looks for more work before it sleeps. With
+	// ProgressInline a Wait looks for work as long. If Spin is 0, an engine sleeps at
+	// once. A Wait then looks about as long as it takes to fall asleep and wake up.
 	Spin time.Duration
 
-	// The following say how ports are used, and mean nothing to the kernel's.
+	// The fields below apply to Ports and not to KernelPort.
 
-	// Generic attaches the program in generic (SKB) mode: slower, for drivers without
-	// native XDP. Open never chooses this mode by itself.
+	// Generic attaches the program in generic (SKB) mode. This mode is slower and works
+	// with drivers without native XDP. Open never chooses it by itself.
 	Generic bool
-	// VLAN is the 802.1Q id, 1 to 4094, of the frames of the only port, for a VLAN that
-	// the kernel does not know of. 0: only frames of VLAN links are tagged.
+	// VLAN is the 802.1Q id, 1 to 4094, of the frames of the only port. It is for a
+	// VLAN that the kernel does not know. With 0, only frames of VLAN links are tagged.
 	VLAN uint16
 	// Queues is the number of receive queues to serve on each port. 0 means all. Any
 	// other number must be the number of queues that the port has.
@@ -67,22 +68,23 @@ type Config struct {
 	// left to a device, and the device did not compute it.
 	Partial Partial
 	// Congestion is the congestion control of the connections that are taken over:
-	// "cubic" or "reno". "" keeps the algorithm that the kernel has chosen for the
-	// connection if it is one of these two, and means CUBIC if not.
+	// "cubic" or "reno". With "", a connection keeps the algorithm that the kernel has
+	// chosen if it is one of these two. Otherwise the connection gets CUBIC.
 	Congestion string
 
-	// NoControl makes no control socket: `stag show`, `stag dump` and
-	// `stag metrics` do not see the adapter then. Without NoControl, Open makes a socket
-	// in /run/stag or, for ordinary users, in $XDG_RUNTIME_DIR/stag or in the user's own
+	// NoControl makes no control socket. `stag show`, `stag dump` and `stag metrics` do
+	// not see the adapter then. Without NoControl, Open makes a socket in /run/stag.
+	// For ordinary users, the socket is in $XDG_RUNTIME_DIR/stag or in the user's own
 	// directory for temporary files. Open fails if it cannot make the socket.
 	NoControl bool
 
 	// Log gets a line when an object is made or closed. At debug level it also gets the
-	// steps in between and the clients of the control socket. nil: no log.
+	// steps in between and the clients of the control socket. If Log is nil, the
+	// adapter logs nothing.
 	Log *slog.Logger
 }
 
-// device returns c as the device's configuration.
+// device returns the configuration of the device.
 func (c *Config) device() adapter.Config {
 	return adapter.Config{
 		Ports: c.Ports, KernelPort: c.KernelPort,
@@ -104,25 +106,25 @@ type Partial uint8
 
 const (
 	// PartialOnVeth accepts such segments on a veth and refuses them on every other
-	// interface. The other end of a veth is on this host, so the segments come from this
-	// host's memory without a wire; Linux takes them for verified too. The CRC of MPA
-	// protects the payload in any case.
+	// interface. The other end of a veth is on this host, so that the segments come
+	// from this host's memory without a wire. Linux also takes such segments for
+	// verified. The CRC of MPA protects the payload in any case.
 	PartialOnVeth Partial = iota
 	// PartialAccepted accepts such segments on every port. The CRC of MPA is then the
-	// only protection of the payload, and nothing protects the TCP header.
+	// only protection of the payload. The TCP header has no protection.
 	PartialAccepted
 	// PartialRefused refuses such segments on every port.
 	PartialRefused
 )
 
-// ZeroCopy says whether the driver's zero-copy mode is used: the card writes into and
-// reads from the frames of AF_XDP itself.
+// ZeroCopy says whether the driver's zero-copy mode is used. In that mode the card
+// writes into and reads from the frames of AF_XDP itself.
 type ZeroCopy uint8
 
 const (
 	ZeroCopyAuto    ZeroCopy = iota // zero copy if the driver can; Port.Path says which mode is used
-	ZeroCopyRequire                 // zero copy; if the driver cannot, Open fails
-	ZeroCopyOff                     // no zero copy: the kernel copies
+	ZeroCopyRequire                 // zero copy; Open fails if the driver cannot
+	ZeroCopyOff                     // no zero copy; the kernel copies
 )
 
 func (z ZeroCopy) String() string { return afxdp.ZeroCopy(z).String() }

@@ -9,9 +9,9 @@ import (
 	"github.com/stag-rdma/stag/offload/mpa"
 )
 
-// begin reserves the QP for one attempt to connect it, and returns a context
-// that ends when the attempt must be given up. The caller must call settle once for
-// each begin that succeeds.
+// begin reserves the QP for one attempt to connect it. It returns a context that ends
+// when the attempt must be given up. The caller must call settle once for each begin
+// that succeeds.
 func (qp *QP) begin(ctx context.Context) (context.Context, error) {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
@@ -27,17 +27,17 @@ func (qp *QP) begin(ctx context.Context) (context.Context, error) {
 }
 
 // settle ends the attempt. If the QP has not been started and doom has not been called
-// meanwhile, the QP is as it was before begin and may be connected by another attempt.
+// meanwhile, the QP may be connected by another attempt.
 func (qp *QP) settle() {
 	qp.mu.Lock()
 	qp.cancel(nil)
-	qp.cancel = nil // frees the attempt's contexts
+	qp.cancel = nil // the contexts of the attempt can be freed
 	failed := qp.stage == connecting
 	switch {
 	case failed && qp.doomed == nil:
 		qp.stage = fresh
 	case failed:
-		qp.stage = connected // it cannot be connected any more
+		qp.stage = connected // the QP cannot be connected any more
 	}
 	doomed := qp.doomed
 	close(qp.settled)
@@ -48,8 +48,8 @@ func (qp *QP) settle() {
 	}
 }
 
-// start tells the machine what the ends agreed on. After start the attempt cannot be
-// undone: it succeeds, or the QP is dead.
+// start gives the machine the result of the negotiation. After start the attempt cannot
+// be undone: it succeeds, or the QP is dead.
 func (qp *QP) start(s *adapter.Socket, agreed mpa.Agreed) error {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
@@ -68,9 +68,9 @@ func (qp *QP) start(s *adapter.Socket, agreed mpa.Agreed) error {
 	return nil
 }
 
-// run is the last part of Dial and Accept: it starts the machine and takes the
+// run is the last part of Dial and Accept. It starts the machine and takes the
 // connection over. If reply is not empty, run writes it during the take-over. On error
-// the connection is lost, and the QP is dead if the machine had been started.
+// the connection is lost. If the machine has been started, the QP is dead.
 func (qp *QP) run(ctx context.Context, s *adapter.Socket, agreed mpa.Agreed, reply []byte) error {
 	if err := qp.start(s, agreed); err != nil {
 		s.Close()
@@ -88,7 +88,7 @@ func (qp *QP) run(ctx context.Context, s *adapter.Socket, agreed mpa.Agreed, rep
 	}
 	qp.conn.Store(c)
 	qp.follow()
-	c.Wake() // for requests that were posted meanwhile
+	c.Wake() // some requests may have been posted meanwhile
 	qp.adapter.log.Info("QP connected", "qp", qp.Number(), "remote", qp.agreed.Remote, "path", qp.agreed.Path)
 	return nil
 }

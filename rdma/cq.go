@@ -21,16 +21,16 @@ import (
 type CQ struct {
 	adapter *Adapter
 	queue   *work.CQ
-	number  uint32 // shown by `stag show cqs`
+	number  uint32 // number in `stag show cqs`
 	notify  chan struct{}
 
 	polling sync.Mutex              // held during Poll
 	runners atomic.Pointer[runners] // runners of the CQ's QPs; nil unless progress is inline
 
-	mu      sync.Mutex // guards what follows; held briefly, by engines as well
+	mu      sync.Mutex // guards the fields below; held briefly, also by engines
 	wake    chan struct{}
-	users   map[*QP]int            // how often each QP uses it: once or twice
-	driven  map[adapter.Runner]int // how many queues of its QPs each runner runs
+	users   map[*QP]int            // QPs that use the CQ, with their number of queues that use it: 1 or 2
+	driven  map[adapter.Runner]int // runners of QPs that use the CQ, with the number of their queues
 	told    bool                   // the overrun has been reported
 	closed  bool
 	closing atomic.Bool
@@ -57,16 +57,16 @@ func (a *Adapter) CreateCQ(depth int) (*CQ, error) {
 	return c, nil
 }
 
-// Number returns the number that tells the CQ apart from the adapter's other CQs, as in
-// `stag show cqs`.
+// Number returns the CQ's number in `stag show cqs`. No two CQs of the adapter have the
+// same number.
 func (c *CQ) Number() uint32 { return c.number }
 
 // Depth returns how many completions the CQ holds.
 func (c *CQ) Depth() int { return c.queue.Cap() }
 
-// Poll moves completions into dst, oldest first, and returns their number. It costs
-// a few memory accesses. With inline progress, a Poll that finds nothing also does the
-// work that the connections of the CQ's QPs have at that moment.
+// Poll moves completions into dst, oldest first, and returns their number. Poll costs a
+// few memory accesses. With inline progress, a Poll that finds no completion also does
+// the present work of the connections of the CQ's QPs.
 func (c *CQ) Poll(dst []Completion) int {
 	n := c.take(dst)
 	if n == 0 && c.runners.Load().visit() {
@@ -82,16 +82,16 @@ func (c *CQ) take(dst []Completion) int {
 	return n
 }
 
-// Next removes the oldest completion from the CQ and returns it. If the CQ is
-// empty, Next waits as Wait does. A completion that is there already is returned
-// even when ctx has ended. If Next returns an error, it is one of Wait's and no
-// completion has been removed.
+// Next removes the oldest completion from the CQ and returns it. If the CQ is empty,
+// Next waits as Wait does. Next returns a completion that is already there even if ctx
+// has ended. If Next returns an error, the error is one of Wait's and no completion has
+// been removed.
 //
-// The caller owns the completion, and from now on the memory of its work request
-// and of all earlier requests of the same queue (see PostSend). If the work request
-// failed, Next returns no error: look at Completion.Status. Several goroutines may call
-// Next, and each completion goes to one of them. Poll with a longer slice costs
-// less per completion.
+// The caller owns the completion. The caller then also owns the memory of its work
+// request and of all earlier requests of the same queue (see PostSend). If the work
+// request failed, Next returns no error: look at Completion.Status. Several goroutines
+// may call Next, and each completion goes to one of them. Poll with a longer slice
+// costs less per completion.
 func (c *CQ) Next(ctx context.Context) (Completion, error) {
 	var got [1]Completion
 	for c.Poll(got[:]) == 0 {
@@ -104,9 +104,9 @@ func (c *CQ) Next(ctx context.Context) (Completion, error) {
 
 // Wait sleeps until there is a completion to poll. With inline progress it first does
 // the connections' work for a short time (Config.Spin). If several goroutines wait,
-// another one may poll the completion first: Poll can find nothing after Wait. Wait
-// returns the cause of ctx's end, or ErrClosed. It returns ErrCQOverrun when a completion
-// has been lost and nothing is left to poll.
+// another one may poll the completion first. Poll can therefore find nothing after
+// Wait. Wait returns the cause of ctx's end, or ErrClosed. It returns ErrCQOverrun when
+// a completion has been lost and no completion is left to poll.
 func (c *CQ) Wait(ctx context.Context) error {
 	if c.look(ctx) {
 		return nil
@@ -114,12 +114,12 @@ func (c *CQ) Wait(ctx context.Context) error {
 	return c.wait(ctx, false)
 }
 
-// WaitSolicited sleeps until a solicited completion comes, or one that failed.
-// It returns at once if there is any completion to poll already: poll everything
-// before the call.
+// WaitSolicited sleeps until a solicited completion comes, or one that failed. It
+// returns at once if there is already any completion to poll. The caller must therefore
+// poll all completions before the call.
 func (c *CQ) WaitSolicited(ctx context.Context) error { return c.wait(ctx, true) }
 
-// look does the connections' work for the time of waitSpin, and reports whether there is
+// look does the connections' work for the time of waitSpin. It reports whether there is
 // a completion to poll.
 func (c *CQ) look(ctx context.Context) bool {
 	if c.queue.Ready() {
@@ -181,26 +181,27 @@ func (c *CQ) sleeper() <-chan struct{} {
 	return c.wake
 }
 
-// Arm asks for one message on Notify when the next completion comes, or with
-// solicitedOnly the next that is solicited or has failed. A completion from before
-// the call causes no message: poll once more between Arm and sleep.
+// Arm asks for one message on Notify when the next completion comes. With solicitedOnly
+// it asks for a message when the next solicited or failed completion comes. A
+// completion from before the call causes no message. The caller must therefore poll
+// once more between Arm and sleep.
 func (c *CQ) Arm(solicitedOnly bool) {
 	c.queue.Arm(solicitedOnly)
 	c.runners.Load().watch()
 }
 
 // Notify returns the channel on which an armed CQ sends its message, for use in a
-// select. A message may be left over from an earlier Arm, or from Waits: poll the
-// CQ after every message, and expect to find nothing.
+// select. A message may be left over from an earlier Arm, or from Waits. The caller
+// must poll the CQ after every message, and may find no completion.
 func (c *CQ) Notify() <-chan struct{} { return c.notify }
 
-// Overrun reports whether a completion has been lost because the CQ was full.
-// Once true, it stays true. The completions in the CQ can still be polled, and the CQ's
-// QPs are in error.
+// Overrun reports whether a completion has been lost because the CQ was full. Once
+// true, it stays true. The completions in the CQ can still be polled. The CQ's QPs are
+// in error.
 func (c *CQ) Overrun() bool { return c.queue.Overrun() }
 
-// news runs after a step in which an armed CQ got the completion it was armed for, or in
-// which the CQ was overrun. It does not block.
+// news runs after a step in which an armed CQ got the completion that it was armed for.
+// It also runs after a step in which the CQ was overrun. It does not block.
 func (c *CQ) news() {
 	select {
 	case c.notify <- struct{}{}:
@@ -250,7 +251,7 @@ func (c *CQ) leave(qp *QP) {
 }
 
 // Close closes the CQ. Every Wait returns. Close returns ErrInUse while QPs use the CQ.
-// It may be called twice, and after the adapter's Close.
+// Close may be called twice, and after the adapter's Close.
 func (c *CQ) Close() error {
 	c.mu.Lock()
 	if n := len(c.users); n != 0 {

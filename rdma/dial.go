@@ -6,12 +6,14 @@ import (
 	"fmt"
 )
 
-// Dial connects the QP to address, "host:port", in the adapter's network
-// namespace: first TCP by the kernel, then MPA, then the take-over of the connection.
-// When Dial returns nil, sends can be posted, and Conn says what the ends agreed on.
+// Dial connects the QP to address, "host:port", in the adapter's network namespace. The
+// kernel connects TCP, then the two ends negotiate MPA, and then the adapter takes the
+// connection over. When Dial returns nil, sends can be posted. Conn returns what the
+// ends agreed on.
 //
-// If a host has several addresses, Dial tries all of them. It begins with the next one
-// when one fails or has taken 250 ms, and uses the first that answers (RFC 8305).
+// If a host has several addresses, Dial tries all of them. It begins with the next
+// address when one fails or has taken 250 ms. It uses the first address that answers
+// (RFC 8305).
 //
 // An error leaves the QP as it was, ready for another Dial, with one exception: if the
 // connection was lost during the take-over, the QP is dead and Err returns the same
@@ -21,7 +23,7 @@ import (
 // ErrConnected; ErrClosed.
 //
 // If the peer closes its direction directly after its Reply, the connection ends before
-// it can be taken over: with Config.Ports this is such a loss.
+// it can be taken over. With Config.Ports the connection is then lost in this way.
 func (qp *QP) Dial(ctx context.Context, address string, p ConnParams) error {
 	if err := qp.dial(ctx, address, p); err != nil {
 		return fmt.Errorf("dial %s: %w", address, err)
@@ -49,7 +51,7 @@ func (qp *QP) dial(ctx context.Context, address string, p ConnParams) error {
 	return reason(ctx, qp.connect(ctx, address, p))
 }
 
-// reason returns err. If the end of ctx led to err, it returns the cause of that end.
+// reason returns the cause of ctx's end if that led to err. Otherwise it returns err.
 func reason(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err

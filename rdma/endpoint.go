@@ -7,39 +7,42 @@ import (
 	"io"
 )
 
-// endpointMemory is the size in octets of an Endpoint's own region, unless
-// EndpointConfig says another.
+// endpointMemory is the default size in octets of an Endpoint's own region.
 const endpointMemory = 64 << 10
 
-// EndpointConfig says how an Endpoint is made. The zero value works: a PD, two CQs, a
-// QP and a region of 64 KiB, which only this end may write to. Objects that the caller
-// passes in (MR, PD, CQs) remain the caller's: the Endpoint's Close leaves them open.
+// EndpointConfig is the configuration of an Endpoint. The zero value works. It makes a
+// PD, two CQs, a QP and a region of 64 KiB that only this end may write to. Objects that
+// the caller passes in (MR, PD, CQs) remain the caller's. The Endpoint's Close leaves
+// them open.
 type EndpointConfig struct {
 	// PD is the protection domain. nil means the PD of MR or, without MR, a new one.
 	// Endpoints whose peers may use the same regions share a PD.
 	PD *PD
 
-	// MR is a region that the Endpoint uses instead of one of its own. It must be of
-	// PD. Memory, Size and Access must be zero then.
+	// MR is a region that the Endpoint uses instead of one of its own. It must be of PD.
+	// Memory, Size and Access must be zero if MR is set.
 	MR *MR
 
 	// Memory becomes the Endpoint's region (PD.RegMR). It may be any memory of the
-	// program. The program must not unmap it before Close. Size must be 0 then.
+	// program. The program must not unmap it before Close. Size must be 0 if Memory is
+	// set.
 	Memory []byte
 
 	// Size is the length of the Endpoint's region in octets. The octets come from the
 	// region heap and are zero (PD.AllocMR). 0 means 65536.
 	Size int
 
-	// Access is the set of rights to the Endpoint's region. 0 means LocalWrite:
-	// receives and Reads of this end may write to it, and the peer has no access.
+	// Access is the set of rights to the Endpoint's region. 0 means LocalWrite. With
+	// LocalWrite, receives and Reads of this end may write to the region, and the peer
+	// has no access.
 	Access Access
 
-	// OneCQ makes one CQ for both queues: SendCQ and RecvCQ of the Endpoint are the
-	// same then.
+	// OneCQ makes one CQ for both queues. SendCQ and RecvCQ of the Endpoint are the same
+	// then.
 	OneCQ bool
 
-	// QP is the configuration of the QP. A CQ that is nil is made, as deep as its queues.
+	// QP is the configuration of the QP. For a CQ that is nil, CreateEndpoint makes one
+	// as deep as its queues.
 	QP QPConfig
 }
 
@@ -61,20 +64,20 @@ type EndpointConfig struct {
 // An Endpoint is safe for concurrent use. Do not change its fields.
 type Endpoint struct {
 	PD     *PD
-	SendCQ *CQ // where requests of PostSend complete
-	RecvCQ *CQ // where requests of PostRecv complete
+	SendCQ *CQ // CQ for requests of PostSend
+	RecvCQ *CQ // CQ for requests of PostRecv
 	QP     *QP
 	MR     *MR
 
-	own []io.Closer // the parts that Close closes, in this order
+	own []io.Closer // parts that Close closes, in this order
 }
 
 // CreateEndpoint makes an Endpoint that is not connected yet. Post receives to it before
-// Dial or Accept: a message that finds no receive ends the connection.
+// Dial or Accept, because a message that finds no receive ends the connection.
 //
-// If a step fails, CreateEndpoint closes everything that earlier steps have made. Errors:
-// those of AllocPD, CreateCQ, AllocMR, RegMR and CreateQP, and one that says which fields
-// of cfg contradict each other.
+// If a step fails, CreateEndpoint closes everything that earlier steps have made.
+// Errors: those of AllocPD, CreateCQ, AllocMR, RegMR and CreateQP, and one that says
+// which fields of cfg contradict each other.
 func (a *Adapter) CreateEndpoint(cfg EndpointConfig) (*Endpoint, error) {
 	cfg, err := cfg.fill()
 	if err != nil {
@@ -168,7 +171,7 @@ func (e *Endpoint) makeCQs(a *Adapter, cfg EndpointConfig) (err error) {
 	return nil
 }
 
-// depthOr returns the depth of a queue for a depth of n in QPConfig.
+// depthOr returns the depth of a queue for the depth n in QPConfig. 0 means the default.
 func depthOr(n int) int {
 	if n == 0 {
 		return presetDepth
@@ -179,14 +182,14 @@ func depthOr(n int) int {
 // owns adds a part. Close closes it before every part that was added earlier.
 func (e *Endpoint) owns(part io.Closer) { e.own = append([]io.Closer{part}, e.own...) }
 
-// Dial connects the Endpoint to a Listener at address, "host:port". It is QP.Dial, with
-// its errors.
+// Dial connects the Endpoint to a Listener at address, "host:port". It calls QP.Dial and
+// returns its errors.
 func (e *Endpoint) Dial(ctx context.Context, address string, p ConnParams) error {
 	return e.QP.Dial(ctx, address, p)
 }
 
-// Accept connects the Endpoint to the peer that asks. It is ConnRequest.Accept, with its
-// errors.
+// Accept connects the Endpoint to the peer of the request. It calls ConnRequest.Accept
+// and returns its errors.
 func (e *Endpoint) Accept(ctx context.Context, r *ConnRequest, p ConnParams) error {
 	return r.Accept(ctx, e.QP, p)
 }
@@ -194,11 +197,11 @@ func (e *Endpoint) Accept(ctx context.Context, r *ConnRequest, p ConnParams) err
 // Sent waits for the next completion of a request that was posted with PostSend, and
 // removes it from SendCQ. If the error comes with a completion, the request failed:
 // Completion.Status is not Success, and the error wraps the *QPError that ended the
-// connection, if there is one. An error without a completion is one of CQ.Wait's, and
-// nothing has been removed.
+// connection, if there is one. An error without a completion is one of CQ.Wait's, and no
+// completion has been removed.
 //
 // Sent returns the next completion of SendCQ, whatever it completes. Use Sent only if no
-// other queue uses SendCQ, the receive queue included.
+// other queue uses SendCQ, not even the receive queue.
 func (e *Endpoint) Sent(ctx context.Context) (Completion, error) { return e.next(ctx, e.SendCQ) }
 
 // Received waits for the next completion of a request that was posted with PostRecv, as
@@ -213,7 +216,7 @@ func (e *Endpoint) next(ctx context.Context, cq *CQ) (Completion, error) {
 	if err != nil || c.Status == Success {
 		return c, err
 	}
-	select { // the QP knows why only when it is done
+	select { // the QP knows the reason only when it is done
 	case <-e.QP.Done():
 	case <-ctx.Done():
 		return c, fmt.Errorf("%v: %v: %w", c.Op, c.Status, context.Cause(ctx))
@@ -228,13 +231,13 @@ func (e *Endpoint) next(ctx context.Context, cq *CQ) (Completion, error) {
 }
 
 // Close closes the QP, then the CQs, the region and the PD, as far as CreateEndpoint has
-// made them. A connection that still exists is reset: call QP.Disconnect first to end
-// it in good order. When Close returns, neither the peer nor a request has access to
+// made them. Close resets a connection that still exists. To end it in good order, call
+// QP.Disconnect first. When Close returns, neither the peer nor a request has access to
 // memory that was registered for the Endpoint. Other QPs lose access to the region too.
 //
-// If the program uses a CQ or the PD for something else, Close returns ErrInUse and leaves
-// that part and the parts after it open: close the other users, then call Close again. Close
-// may be called several times, and after the adapter's Close.
+// If the program uses a CQ or the PD for something else, Close returns ErrInUse and
+// leaves that part and the parts after it open. Close the other users then, and call
+// Close again. Close may be called several times, and after the adapter's Close.
 func (e *Endpoint) Close() error {
 	for _, part := range e.own {
 		if err := part.Close(); err != nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Causes of errors. If an error of this package has one of these causes, errors.Is finds
-// the cause. An error because of a time limit (the caller's limit, a configured one, or
-// the limit for a peer that acknowledges nothing) is also a net.Error whose Timeout is
-// true: errors.As finds it.
+// Causes of errors. errors.Is finds the cause in an error of this package. An error
+// because of a time limit is also a net.Error whose Timeout is true, and errors.As finds
+// it. The limit may be the caller's, a configured one, or the limit for a peer that
+// acknowledges nothing.
 var (
-	// ErrClosed: the object, or the adapter that it belongs to, is closed.
-	// errors.Is also finds net.ErrClosed.
+	// ErrClosed: the object is closed, or the adapter that it belongs to. errors.Is also
+	// finds net.ErrClosed.
 	ErrClosed = adapter.ErrClosed
 	// ErrInUse: the object cannot be closed, because another object still uses it.
 	ErrInUse = errors.New("in use")
@@ -65,11 +65,12 @@ var (
 	ErrCQOverrun = rdmap.ErrCQOverrun
 )
 
-// RejectedError is what Dial returns when the peer, usually its application, has rejected
-// the connection. errors.Is finds ErrMarkersRefused in it if Markers may be the reason.
+// RejectedError is the error of Dial when the peer has rejected the connection. Usually
+// the peer's application has rejected it. errors.Is finds ErrMarkersRefused in it if
+// Markers may be the reason.
 type RejectedError struct {
-	PrivateData []byte // from the peer's application; may be empty
-	IRD, ORD    int    // read depths in the Reply, as sent; 0 if the Reply has none
+	PrivateData []byte // private data from the peer's application; may be empty
+	IRD, ORD    int    // read depths as the peer sent them in the Reply; 0 if the Reply has none
 
 	cause *mpa.Rejected
 }
@@ -77,14 +78,15 @@ type RejectedError struct {
 func (e *RejectedError) Error() string { return e.cause.Error() }
 func (e *RejectedError) Unwrap() error { return e.cause }
 
-// kindError is err with kind, one of this package's causes, added for errors.Is. The
-// text is that of err alone.
+// kindError is err with kind, a cause of this package that errors.Is finds. The text is
+// that of err alone.
 type kindError struct{ err, kind error }
 
 func (e *kindError) Error() string   { return e.err.Error() }
 func (e *kindError) Unwrap() []error { return []error{e.err, e.kind} }
 
-// explain adds to an error of the MPA exchange the cause that errors.Is and errors.As find.
+// explain adds a cause of this package to an error of the MPA exchange, so that errors.Is
+// and errors.As find it.
 func explain(err error) error {
 	var rejected *mpa.Rejected
 	var frame *mpa.FrameError

@@ -11,13 +11,13 @@ import (
 type EventType uint8
 
 const (
-	QPFatal   EventType = iota + 1 // a QP's connection ended with an error: Event.QP, Event.Err
-	CQOverrun                      // a CQ lost completions, and its QPs are in error: Event.CQ
-	PortDown                       // a port has lost its carrier: Event.Port
-	PortUp                         // a port has its carrier again: Event.Port
-	PortLost                       // a port can no longer be used: Event.Port, Event.Err
-	RouteAway                      // the kernel would now send a QP's packets another way than through its port: Event.QP, Event.Port, Event.Err
-	RouteBack                      // the kernel would send a QP's packets through its port again: Event.QP, Event.Port
+	QPFatal   EventType = iota + 1 // a QP's connection ended with an error; Event.QP and Event.Err are set
+	CQOverrun                      // a CQ lost completions, and its QPs are in error; Event.CQ is set
+	PortDown                       // a port has lost its carrier; Event.Port is set
+	PortUp                         // a port has its carrier again; Event.Port is set
+	PortLost                       // a port can no longer be used; Event.Port and Event.Err are set
+	RouteAway                      // the kernel would now send a QP's packets another way; Event.QP, Event.Port and Event.Err are set
+	RouteBack                      // the kernel would send a QP's packets through its port again; Event.QP and Event.Port are set
 )
 
 func (t EventType) String() string {
@@ -42,21 +42,22 @@ func (t EventType) String() string {
 
 // Event reports a change that no completion reports.
 //
-// RouteAway and RouteBack change nothing by themselves: the connection continues through
+// RouteAway and RouteBack change nothing by themselves. The connection continues through
 // its port, whether that port still leads to the peer or not. To use the new route, close
 // the QP and connect another one.
 type Event struct {
 	Type EventType
-	QP   *QP    // QPFatal, RouteAway, RouteBack
-	CQ   *CQ    // CQOverrun
-	Port string // PortDown, PortUp, PortLost, RouteAway, RouteBack
+	QP   *QP    // set for QPFatal, RouteAway and RouteBack
+	CQ   *CQ    // set for CQOverrun
+	Port string // set for PortDown, PortUp, PortLost, RouteAway and RouteBack
 	Err  error  // QPFatal: a *QPError. CQOverrun: ErrCQOverrun. PortLost, RouteAway: the reason
 }
 
 // eventsKept is how many unread events the queue holds.
 const eventsKept = 256
 
-// events is a queue. Adding to it never blocks: an event that finds it full is lost.
+// events is a queue. Adding to it never blocks. If the queue is full, the new event is
+// lost.
 type events struct {
 	c    chan Event
 	lost atomic.Uint64
@@ -72,7 +73,7 @@ func (e *events) add(ev Event) {
 	}
 }
 
-// portEvents maps the device's events to those of this package.
+// portEvents maps an event type of the device to that of this package.
 var portEvents = [...]EventType{
 	adapter.PortDown: PortDown, adapter.PortUp: PortUp, adapter.PortLost: PortLost,
 	adapter.RouteAway: RouteAway, adapter.RouteBack: RouteBack,
@@ -111,7 +112,7 @@ func (a *Adapter) carriedBy(carriers []adapter.Carrier) (list []*QP) {
 	return list
 }
 
-// failListeners ends all Listeners: Accept and Listen return err from now on.
+// failListeners ends all Listeners. Accept and Listen return err from then on.
 func (a *Adapter) failListeners(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -123,8 +124,8 @@ func (a *Adapter) failListeners(err error) {
 	}
 }
 
-// Events returns the channel of asynchronous events. Reading it is optional: if 256
-// events are unread, a further event is dropped and counted by EventsLost. The channel
+// Events returns the channel of asynchronous events. A program need not read it. If 256
+// events are unread, further events are dropped and EventsLost counts them. The channel
 // is never closed.
 func (a *Adapter) Events() <-chan Event { return a.events.c }
 

@@ -10,28 +10,28 @@ import (
 type greeting struct {
 	c      *net.TCPConn
 	number uint64     // position among the Listener's TCP connections, from 1
-	from   netip.Addr // its source, as sourceOf returns it
+	from   netip.Addr // source of the peer, as sourceOf returns it
 	at     *list.Element
 }
 
 // greetings are the peers of a Listener that have not sent their Request, by source. If
-// there are too many, the oldest peer of the source with the most peers is evicted
-// (RFC 5042 §6.4.2). A host that opens connections and sends nothing then evicts its own
-// connections. It does not evict peers that are farther away and take longer for their
-// Request.
+// there are too many, the oldest peer of the source with the most peers is evicted (RFC
+// 5042 §6.4.2). A host that opens connections and sends nothing then evicts only its
+// own connections. It does not evict peers that are farther away and take longer for
+// their Request.
 type greetings struct {
 	most    int
 	count   int
-	sources map[netip.Addr]*list.List // of *greeting, oldest first; none is empty
+	sources map[netip.Addr]*list.List // lists of *greeting, oldest first; no list is empty
 }
 
 func newGreetings(most int) greetings {
 	return greetings{most: most, sources: map[netip.Addr]*list.List{}}
 }
 
-// sourceOf returns the part of a that one host has to itself: an IPv4 address, or the
-// first 64 bits of an IPv6 address. Link-local addresses of all hosts have the same
-// first 64 bits, so the whole address is the source.
+// sourceOf returns the part of a that identifies one host: an IPv4 address, or the
+// first 64 bits of an IPv6 address. For a link-local address it returns the whole
+// address, because the first 64 bits are the same on all hosts.
 func sourceOf(a netip.Addr) netip.Addr {
 	a = a.Unmap()
 	if a.Is4() || a.IsLinkLocalUnicast() {
@@ -44,7 +44,7 @@ func sourceOf(a netip.Addr) netip.Addr {
 	return p.Addr()
 }
 
-// add adds a peer. If g was full, add removes another one and returns it as evicted.
+// add adds a peer. If g is full, add removes another peer and returns it as evicted.
 func (g *greetings) add(c *net.TCPConn, remote netip.Addr, number uint64) (mine, evicted *greeting) {
 	if g.count >= g.most {
 		evicted = g.greediest().Front().Value.(*greeting)

@@ -18,8 +18,9 @@ import (
 // errSilent is the error for a peer that sends too little in time.
 var errSilent = errors.New("the peer was silent")
 
-// readFrame reads one MPA Request or Reply, and no octet more: the next owner of the
-// connection needs the octets that follow. what is the name of the frame in errors.
+// readFrame reads one MPA Request or Reply. It reads no octet behind the frame, because
+// the next owner of the connection needs those octets. what is the name of the frame in
+// errors.
 func readFrame(c net.Conn, what string) ([]byte, error) {
 	frame := make([]byte, wire.MPAFrameLen)
 	if n, err := io.ReadFull(c, frame); err != nil {
@@ -88,9 +89,9 @@ func (e *emitted) Emit(n int) []byte {
 	return e.b[len(e.b)-n:]
 }
 
-// terminateFPDU returns the Terminate that an initiator must send if it cannot agree
-// to a Reply (RFC 6581 §8): layer 2, type 0, no headers. The CRC and Markers that
-// the Reply asks for apply to this FPDU already.
+// terminateFPDU returns the Terminate that an initiator must send if it cannot agree to
+// a Reply (RFC 6581 §8). The Terminate has layer 2, type 0 and no headers. The CRC and
+// Markers that the Reply asks for already apply to this FPDU.
 func terminateFPDU(o mpa.Offer, reply []byte, code uint8) []byte {
 	h, _, ok := wire.ParseMPA(reply)
 	f := mpa.NewFramer(!o.NoCRC || ok && h.Flags().Has(wire.MPACRC), ok && h.Flags().Has(wire.MPAMarkers))
@@ -104,7 +105,8 @@ func terminateFPDU(o mpa.Offer, reply []byte, code uint8) []byte {
 	return out.b
 }
 
-// propose does the initiator's part: it sends the Request and reads the Reply.
+// propose is the initiator's part of the MPA exchange. It sends the Request and reads
+// the Reply.
 func propose(c *net.TCPConn, o mpa.Offer) (mpa.Agreed, error) {
 	request, err := o.Request()
 	if err != nil {

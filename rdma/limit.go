@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// logLimit limits how often a line is logged that a peer can provoke. The zero
-// value allows one line a second.
+// logLimit limits how often a line is logged that a peer can cause. The zero value
+// allows one line a second.
 type logLimit struct {
-	burst int // lines a second, if more than 1
+	burst int // lines a second; 0 means 1
 
 	mu      sync.Mutex
 	ends    time.Time // end of the current second
-	lines   int       // in this second
-	skipped int       // since the last line that was logged
+	lines   int       // lines in the current second
+	skipped int       // lines that were skipped since the last logged line
 }
 
-// take reports whether a line may be logged now, and how many lines were skipped since
-// the last logged one.
+// take reports whether a line may be logged now. skipped is the number of lines that
+// were skipped since the last logged line.
 func (l *logLimit) take(now time.Time) (skipped int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -35,7 +35,7 @@ func (l *logLimit) take(now time.Time) (skipped int, ok bool) {
 	return skipped, true
 }
 
-// log logs a line if the limit allows it, with the number of lines that were skipped
+// log logs a line if the limit allows it. The line says how many lines were skipped
 // before it.
 func (l *logLimit) log(to *slog.Logger, level slog.Level, what string, args ...any) {
 	skipped, ok := l.take(time.Now())

@@ -19,22 +19,22 @@ const (
 
 // Attributes are the properties and limits of an adapter.
 type Attributes struct {
-	Ports  []Port // with KernelPort one entry, which has no interface
+	Ports  []Port // with KernelPort, one entry without an interface
 	Limits Limits
 
-	Progress Progress // ProgressEngine or ProgressInline: the choice of Open
+	Progress Progress // the choice of Open: ProgressEngine or ProgressInline
 
-	HeapSize uint64 // octets of the region heap
+	HeapSize uint64 // size in octets of the region heap
 	HeapFree uint64 // free octets of the region heap, in one or more parts
-	Regions  int    // registered now
-	QPs      int    // that exist now
+	Regions  int    // number of registered regions
+	QPs      int    // number of open QPs
 }
 
 // Port is one port of an adapter.
 type Port struct {
-	Name      string         // of the interface; "" for the kernel's port
-	Addresses []netip.Prefix // of the interface
-	MTU       int            // of IP packets, in octets; 0 for the kernel's port
+	Name      string         // name of the interface; "" for the kernel's port
+	Addresses []netip.Prefix // addresses of the interface
+	MTU       int            // MTU for IP packets in octets; 0 for the kernel's port
 	Path      string         // "kernel port", or how the interface is used
 
 	// NoZeroCopy says why zero copy was tried and is not used; nil otherwise.
@@ -43,14 +43,14 @@ type Port struct {
 
 // Limits are the largest values that an adapter accepts.
 type Limits struct {
-	MaxQPDepth     int    // work requests in a send or receive queue
-	MaxCQDepth     int    // completions in a CQ
+	MaxQPDepth     int    // work requests that a send or receive queue can hold
+	MaxCQDepth     int    // completions that a CQ can hold
 	MaxSGE         int    // elements of a scatter-gather list
 	MaxReadSGE     int    // elements of a Read's scatter-gather list
 	MaxInline      int    // octets of inline data
 	MaxReadDepth   int    // RDMA Reads at a time, in each direction (IRD and ORD)
-	MaxPrivateData int    // octets that Dial, Accept and Reject accept; with revision 1, 4 more
-	MaxMessageSize uint64 // octets
+	MaxPrivateData int    // octets of private data that Dial, Accept and Reject accept; with revision 1, 4 more
+	MaxMessageSize uint64 // length of a message in octets
 	MaxRegions     int    // entries of the table
 }
 

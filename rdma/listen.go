@@ -14,7 +14,7 @@ import (
 	"github.com/stag-rdma/stag/offload/mpa"
 )
 
-// ListenConfig says how a Listener behaves. The zero value works.
+// ListenConfig is the configuration of a Listener. The zero value works.
 type ListenConfig struct {
 	// Timeout is how long a peer may take to send its MPA Request. 0 means 5 s.
 	Timeout time.Duration
@@ -58,43 +58,43 @@ type Listener struct {
 	at      netip.AddrPort
 	cfg     ListenConfig
 
-	life    context.Context // ends when Close begins
+	life    context.Context // context that ends when Close begins
 	die     context.CancelCauseFunc
 	ready   chan *ConnRequest
 	running sync.WaitGroup // the goroutine that accepts, and one for each peer
 	count   listenCounters
 
-	refusals map[*atomic.Uint64]*logLimit // limits of the log lines about refused peers, by the counter of the reason; fixed
+	refusals map[*atomic.Uint64]*logLimit // limits of the log lines about refused peers, by the counter of the reason; the map never changes
 	trouble  logLimit                     // limits the log lines about failed accept calls
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	silent greetings  // peers that have not sent their Request yet
 }
 
-// ListenStats counts a Listener's peers by what has become of them.
+// ListenStats counts the peers of a Listener by outcome.
 type ListenStats struct {
-	Requests  uint64 // were sound, and given to Accept or waiting for it
-	Silent    uint64 // sent no Request in time, or had to make room for others
-	Malformed uint64 // sent something else, or more
-	Gone      uint64 // closed the connection before they were answered
-	NoPort    uint64 // came by a way that leads through no port
-	Overflow  uint64 // found too many waiting for Accept
+	Requests  uint64 // peers with a valid Request that went to Accept or waits for Accept
+	Silent    uint64 // peers that sent no Request in time, or were dropped in favor of others
+	Malformed uint64 // peers that sent an invalid Request, or more than a Request
+	Gone      uint64 // peers that closed the connection before an answer
+	NoPort    uint64 // peers whose way leads through no port
+	Overflow  uint64 // peers that found too many Requests waiting for Accept
 }
 
 type listenCounters struct{ requests, silent, malformed, gone, noPort, overflow atomic.Uint64 }
 
-// limits makes one limit of log lines for each reason to refuse a peer: many lines with
-// one reason then do not suppress those with another.
+// limits makes one limit of log lines for each reason to refuse a peer. Many lines with
+// one reason then do not suppress lines with another.
 func (c *listenCounters) limits() map[*atomic.Uint64]*logLimit {
 	return map[*atomic.Uint64]*logLimit{
 		&c.silent: {}, &c.malformed: {}, &c.gone: {}, &c.noPort: {}, &c.overflow: {},
 	}
 }
 
-// Listen waits for peers at address, "host:port", in the adapter's network
-// namespace. An empty host means every address, and port 0 means any free port. The
-// caller closes the Listener; the adapter's Close closes it too. If the adapter has lost
-// its last port, Listen returns the reason.
+// Listen waits for peers at address, "host:port", in the adapter's network namespace. An
+// empty host means every address. Port 0 means any free port. The caller must close the
+// Listener. The adapter's Close also closes it. If the adapter has lost its last port,
+// Listen returns the reason.
 func (a *Adapter) Listen(ctx context.Context, address string, cfg ListenConfig) (*Listener, error) {
 	l, err := a.listen(ctx, address, cfg)
 	if err != nil {
@@ -121,7 +121,7 @@ func (a *Adapter) listen(ctx context.Context, address string, cfg ListenConfig) 
 		l.socket.Close()
 		return nil, fmt.Errorf("the adapter is %w", ErrClosed)
 	}
-	// A port that is lost from now on ends l, which hold has registered.
+	// hold has registered l, so that the loss of the last port from now on ends l.
 	if err := a.withoutPorts(); err != nil {
 		l.Close()
 		return nil, err
@@ -142,9 +142,9 @@ func (l *Listener) Stats() ListenStats {
 	}
 }
 
-// Accept returns the next connection request. Its MPA Request has been read and is
-// valid: peers that never send one delay no other peer. The caller answers the request
-// by ConnRequest.Accept or Reject. Accept returns as error the cause of ctx's end,
+// Accept returns the next connection request. The peer's MPA Request has been read and
+// is valid. A peer that sends no Request delays no other peer. The caller answers the
+// request by ConnRequest.Accept or Reject. The error is the cause of ctx's end,
 // ErrClosed, or the reason why the adapter has lost its last port.
 func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) {
 	for {
@@ -179,8 +179,8 @@ func (l *Listener) over() error {
 	return fmt.Errorf("accept: the listener is %w", ErrClosed)
 }
 
-// Close stops listening. It closes the connections of all peers that have not been
-// answered, except those whose ConnRequest the application has. Close may be called twice.
+// Close stops listening. It closes the connections of all peers without an answer,
+// except those whose ConnRequest the application has. Close may be called twice.
 func (l *Listener) Close() error {
 	l.die(ErrClosed)
 	l.adapter.letGo(l)
@@ -206,7 +206,7 @@ func (l *Listener) Close() error {
 // example because descriptors or memory are short.
 const acceptAgain = 50 * time.Millisecond
 
-// admitAll accepts connections, and starts a goroutine for each.
+// admitAll accepts connections. It starts a goroutine for each connection.
 func (l *Listener) admitAll() {
 	for number := uint64(1); ; {
 		c, err := l.socket.AcceptTCP()
@@ -242,7 +242,7 @@ func (l *Listener) admit(c *net.TCPConn, number uint64) *greeting {
 	}
 	g, evicted := l.silent.add(c, c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr(), number)
 	if evicted != nil {
-		drop(evicted.c) // the peer's goroutine sees the error and ends
+		drop(evicted.c) // the peer's goroutine gets an error and ends
 	}
 	return g
 }
@@ -298,7 +298,7 @@ var errCrowded = errors.New("too many peers have sent no MPA Request, most of th
 // errOverflow is the error for a valid Request that finds the backlog full.
 var errOverflow = errors.New("too many requests wait for Accept: call it more often, or give Listen a larger Backlog")
 
-// refuse closes the connection of a peer that gets no answer, and counts the reason.
+// refuse closes the connection of a peer that gets no answer. It counts the reason.
 func (l *Listener) refuse(c *net.TCPConn, err error) {
 	_, remote := l.adapter.device.Ends(c)
 	count := l.count.of(err)

@@ -13,7 +13,7 @@ import (
 // use. The application itself must order its accesses to the octets.
 type MR struct {
 	pd    *PD
-	first *byte // of size octets
+	first *byte // first octet of the region
 	size  int
 	start uint64
 	part  *heap.Part // part of a region heap that contains the octets; nil: none
@@ -24,15 +24,15 @@ type MR struct {
 
 // MROptions are the less common properties of a region.
 type MROptions struct {
-	// Start is the tagged offset of the first octet, by which work requests and
-	// peers address it. The default 0 is what libibverbs calls zero-based: an offset
-	// means the same on both ends, as an index of a slice does, and tells the peer
-	// nothing about this program's addresses.
+	// Start is the tagged offset of the first octet. Work requests and peers address the
+	// octet by it. The default 0 is what libibverbs calls zero-based. An offset is then
+	// an index of Bytes on both ends, and tells the peer nothing about this program's
+	// addresses.
 	Start uint64
 
-	// QP, if not nil, is the only QP that may use the region: in its work requests, and
+	// QP, if not nil, is the only QP that may use the region, in its work requests and
 	// on behalf of its peer (RFC 5041 §8.2: the STag is associated with one stream). It
-	// must be of the region's PD. nil: all QPs of the PD may use the region.
+	// must be of the region's PD. If QP is nil, all QPs of the PD may use the region.
 	QP *QP
 }
 
@@ -94,7 +94,7 @@ func (pd *PD) RegMR(buf []byte, access Access, o ...MROptions) (*MR, error) {
 	return mr, nil
 }
 
-// registerPart registers mem, which lies in p unless p is nil. The region takes over the
+// registerPart registers mem. If p is not nil, mem lies in p. The region takes over the
 // caller's use of p. On error, registerPart releases p.
 func (pd *PD) registerPart(mem []byte, p *heap.Part, access Access, o []MROptions) (*MR, error) {
 	mr, err := pd.register(mem, access, o)
@@ -161,9 +161,10 @@ func (pd *PD) unbind(number uint32) {
 // LKey returns the STag that names the region in work requests.
 func (m *MR) LKey() STag { return m.stag }
 
-// RKey returns the STag that names the region to the peer. It is the LKey: an RDMA Read
-// carries the LKey of its sink on the wire, and the Read Response names the sink by it, so
-// iWARP needs one number for both. The access flags say what a peer may do with the region.
+// RKey returns the STag that names the region to the peer. It is the same as the LKey.
+// An RDMA Read carries the LKey of its sink on the wire, and the Read Response names the
+// sink by it, so that iWARP needs one number for both. The access flags say what a peer
+// may do with the region.
 func (m *MR) RKey() STag { return m.stag }
 
 // Addr returns the tagged offset of the first octet.
@@ -172,9 +173,9 @@ func (m *MR) Addr() uint64 { return m.start }
 // Len returns the region's length in octets.
 func (m *MR) Len() int { return m.size }
 
-// Bytes returns the memory. Memory of AllocMR is valid until the Close of the region
-// and of all regions that RegMR made of the same memory, even if the adapter was closed
-// before. The program must not access it afterwards.
+// Bytes returns the memory of the region. Memory of AllocMR is valid until the Close of
+// the region and of all regions that RegMR made of the same memory, even if the adapter
+// was closed before. The program must not access the memory after that.
 func (m *MR) Bytes() []byte { return octetsAt(m.first, m.size) }
 
 // SGE returns the element for n octets of the region, from octet off on. It panics as
@@ -188,9 +189,9 @@ func (m *MR) SGE(off, n int) SGE {
 	return SGE{Addr: m.start + uint64(off), Length: uint32(n), LKey: m.stag}
 }
 
-// Invalidate makes the STag invalid, as a peer's Send with Invalidate does.
-// When it returns, peers and work requests change no octet of the region any more. The
-// region must still be closed. A second Invalidate is no error.
+// Invalidate makes the STag invalid, as a peer's Send with Invalidate does. When
+// Invalidate returns, peers and work requests change no octet of the region any more.
+// The region must still be closed. A second Invalidate is no error.
 func (m *MR) Invalidate() error {
 	done, err := m.pd.adapter.device.Use()
 	if err != nil {
@@ -203,9 +204,9 @@ func (m *MR) Invalidate() error {
 	return m.pd.adapter.table.Invalidate(m.stag, m.pd.domain)
 }
 
-// Close deregisters the region. It waits for the engines: when Close returns, peers and
-// work requests change no octet of the memory any more, and work requests and messages
-// that still name the region fail. Close may be called twice. It may be called after the
+// Close deregisters the region. Close waits for the engines. When it returns, peers and
+// work requests change no octet of the memory any more. Work requests and messages that
+// still name the region fail. Close may be called twice. It may be called after the
 // adapter's Close, to free the memory of AllocMR.
 func (m *MR) Close() error {
 	if !m.closed.CompareAndSwap(false, true) {
@@ -225,8 +226,8 @@ func (m *MR) Close() error {
 	return m.release()
 }
 
-// release releases the memory if it is part of a region heap. The heap frees the part when
-// no other region uses it.
+// release releases the memory if it is part of a region heap. The heap frees the part
+// when no other region uses it.
 func (m *MR) release() error {
 	if m.part == nil {
 		return nil

@@ -10,11 +10,11 @@ const maxQPNumber = 1<<24 - 1
 
 // qpNumbers allocates the numbers of QPs. The zero value is ready.
 type qpNumbers struct {
-	last uint32         // allocated last
-	used map[uint32]int // how many open QPs and regions bound to them use each number
+	last uint32         // number that was allocated last
+	used map[uint32]int // numbers in use, with how many open QPs and regions bound to them use each number
 }
 
-// next reserves the next number that is free, from 2 to maxQPNumber: 0 and 1 are
+// next reserves the next number that is free, from 2 to maxQPNumber. 0 and 1 are
 // special in InfiniBand. A freed number is used again as late as possible.
 func (n *qpNumbers) next() (uint32, error) {
 	if n.used == nil {
@@ -53,9 +53,10 @@ func (a *Adapter) freeNumber(number uint32) {
 	a.numbers.free(number)
 }
 
-// holdNumber reserves the QP's number for a region that is bound to the QP: after the QP's
-// Close, no other QP may get the number and with it the region. freeNumber ends the
-// reservation. holdNumber returns ErrClosed if the QP is closed.
+// holdNumber reserves the QP's number for a region that is bound to the QP. Without the
+// reservation, another QP could get the number after the QP's Close, and with it the
+// region. freeNumber ends the reservation. holdNumber returns ErrClosed if the QP is
+// closed.
 func (a *Adapter) holdNumber(qp *QP) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

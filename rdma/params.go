@@ -9,14 +9,14 @@ import (
 	"github.com/stag-rdma/stag/offload/mpa"
 )
 
-// NoReads is a value of ConnParams.IRD and ORD: no RDMA Reads in this direction.
+// NoReads is a value of ConnParams.IRD and ORD. It means no RDMA Reads in this direction.
 const NoReads = -1
 
-// ConnParams says how a connection is made. The zero value works.
+// ConnParams are the parameters of a connection. The zero value works.
 type ConnParams struct {
-	// PrivateData goes to the peer's application with the Request or the
-	// Reply: up to 508 octets, 512 with revision 1. Some peers take less
-	// (Linux siw and Chelsio: 252).
+	// PrivateData goes to the peer's application with the Request or the Reply. It has up
+	// to 508 octets, or 512 with revision 1. Some peers take less (Linux siw and Chelsio:
+	// 252).
 	PrivateData []byte
 
 	// IRD is how many RDMA Reads of the peer this end serves at a time. ORD is how
@@ -25,40 +25,42 @@ type ConnParams struct {
 	IRD, ORD int
 
 	// Revision is the revision of MPA: 1 or 2. 0 means 2. Revision 1 does not exchange
-	// read depths: both ends must know them. (Linux siw as the responder then has no
-	// depth to send Reads with.) Only Dial uses Revision; Accept takes the peer's.
+	// read depths, so that both ends must know them. (Linux siw as the responder then has
+	// no depth to send Reads with.) Only Dial uses Revision. Accept uses the peer's
+	// revision.
 	Revision int
 
 	NoCRC bool // omit the CRC of FPDUs if the peer omits it as well
 
-	// Markers asks the peer to put Markers into its FPDUs. Linux siw and many other
-	// peers do not support Markers. Dial returns ErrMarkersRefused then, and the same QP
-	// can dial again without Markers. After Accept, Err returns it.
+	// Markers asks the peer to put Markers into its FPDUs. Linux siw and many other peers
+	// do not support Markers. Dial returns ErrMarkersRefused then, and the same QP can
+	// dial again without Markers. After Accept, Err returns ErrMarkersRefused.
 	Markers bool
 
 	// NoPeerToPeer omits the first message of Dial, which shows the peer that it may send
 	// (RFC 6581). Without that message, the peer's first Send waits for a message of this
-	// end. Only Dial uses NoPeerToPeer; Accept does as the peer says. The kernel of a Linux
-	// siw peer, up to at least 6.1, can fail if a connection with this message is aborted
-	// in its first moment. Set NoPeerToPeer in a program that must be able to reset
-	// connections at any time.
+	// end. Only Dial uses NoPeerToPeer. Accept does as the peer's Request says.
+	//
+	// The kernel of a Linux siw peer, up to at least 6.1, can fail if a connection with
+	// this message is aborted in its first moment. Set NoPeerToPeer in a program that
+	// must be able to reset connections at any time.
 	NoPeerToPeer bool
 
-	// Eager lets posted requests leave before the peer has sent its first message, against
-	// RFC 5044 §7.1.2. A peer that is not ready yet takes these octets for part of the
-	// Reply, and gives up. Use Eager only if the application learns by other means that
-	// the peer is connected before it posts anything, and the peer waits for it. If the
-	// peer promises a first message, as Dial does, this end waits for it in any case.
-	// Only Accept uses Eager.
+	// Eager sends posted requests before the peer has sent its first message, against RFC
+	// 5044 §7.1.2. A peer that is not ready yet takes these octets for part of the
+	// Reply, and gives up. Use Eager only if the peer waits for a message of this end,
+	// and the application learns by other means that the peer is connected before it
+	// posts anything. If the peer promises a first message, as Dial does, this end waits
+	// for that message in any case. Only Accept uses Eager.
 	Eager bool
 
 	// Timeout limits the whole call of Dial or Accept. 0 means 10 s.
 	Timeout time.Duration
 
 	// PeerTimeout is how long a connection waits for a peer that sends nothing, not even
-	// acknowledgements, whether data is in flight or not. It is 3 s or more. 0 means the
-	// kernel's settings: usually 2 to 3 minutes of silence, and 15 minutes for data
-	// without acknowledgement.
+	// acknowledgements. It applies whether data is in flight or not. It is 3 s or more. 0
+	// means the kernel's settings: usually 2 to 3 minutes of silence, and 15 minutes for
+	// data without acknowledgement.
 	PeerTimeout time.Duration
 }
 
@@ -101,7 +103,7 @@ func (p ConnParams) fill() (ConnParams, error) {
 	return p, errors.Join(errs...)
 }
 
-// offer returns p, already filled, as MPA's offer.
+// offer returns the Offer of MPA for p. fill must have been called.
 func (p ConnParams) offer() mpa.Offer {
 	return mpa.Offer{
 		Revision: uint8(p.Revision), NoCRC: p.NoCRC, Markers: p.Markers,

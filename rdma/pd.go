@@ -7,14 +7,14 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// PD is a protection domain. QPs can use regions of their own PD only, both for the
+// PD is a protection domain. A QP can use only regions of its own PD, both for the
 // application and for the peer. Put peers that do not trust each other into different
 // PDs.
 type PD struct {
 	adapter *Adapter
 	domain  tpt.PD
 
-	mu     sync.Mutex // guards what follows; no engine takes it
+	mu     sync.Mutex // guards the fields below; no engine takes it
 	mrs    int
 	qps    int
 	closed bool
@@ -52,7 +52,7 @@ func (pd *PD) leave(count *int) {
 }
 
 // Close frees the protection domain. It returns ErrInUse while the PD has regions or
-// QPs. It may be called twice, and after the adapter's Close.
+// QPs. Close may be called twice, and after the adapter's Close.
 func (pd *PD) Close() error {
 	done, err := pd.adapter.device.Use()
 	if err != nil {

@@ -2,21 +2,21 @@ package rdma
 
 import "fmt"
 
-// PostSend posts work requests to the send queue, in order, and returns how many it
-// took. It rings the doorbell once for all of them. With inline progress it also sends
+// PostSend posts work requests to the send queue, in order, and returns how many it took.
+// It rings the doorbell once for all of them. With inline progress it also sends
 // everything that may be sent now.
 //
-// PostSend checks all requests first: if one is malformed, none is posted. If the queue
-// has too little room, PostSend posts the requests that fit and returns ErrQueueFull. The
+// PostSend checks all requests first. If one is malformed, it posts none. If the queue has
+// too little room, PostSend posts the requests that fit and returns ErrQueueFull. The
 // place of a request is free again when the request has completed and its completion, if
 // there is one, has been polled. Other errors: ErrNotConnected, ErrNoReads, ErrBadWR.
 //
 // The adapter owns the memory that the lists name until the work request's completion, or
-// until the completion of a later request of the same QP: completions come in order.
-// The caller may use inline data, and the lists themselves, again at once. The completion
-// of a Write or a Send says that the transport answers for its delivery, not that the peer
-// has it. After the end of the connection, work requests are accepted and complete as
-// Flushed.
+// until the completion of a later request of the same QP, because completions come in
+// order. The caller may use inline data, and the lists themselves, again at once. The
+// completion of a Write or a Send says that the transport answers for its delivery, not
+// that the peer has it. After the end of the connection, PostSend still accepts work
+// requests. They complete as Flushed.
 func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	qp.sending.Lock()
 	if !qp.started.Load() && !qp.machine.Dead() {
@@ -38,10 +38,10 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	return n, nil
 }
 
-// PostRecv posts work requests to the receive queue, in order, and returns how
-// many it took. Post the first receives before the QP is connected: a Send that finds
-// no receive, or a receive that is too small, ends the connection. Which requests
-// PostRecv takes, and its errors, are as for PostSend; elements that overlap are ErrBadWR.
+// PostRecv posts work requests to the receive queue, in order, and returns how many it
+// took. Post the first receives before the QP is connected. A Send that finds no receive,
+// or a receive that is too small, ends the connection. PostRecv takes as many requests as
+// PostSend would, with the same errors. Elements that overlap cause ErrBadWR.
 //
 // The adapter owns the memory that the lists name until the work request's completion.
 func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
@@ -61,8 +61,8 @@ func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 	return n, nil
 }
 
-// posted rings the doorbell for requests that were posted. A receive needs no step, unless
-// the connection is ending and the receive must be flushed.
+// posted rings the doorbell for requests that were posted. A receive needs no doorbell,
+// unless the connection is ending and the receive must be flushed.
 func (qp *QP) posted(send bool) {
 	if qp.machine.Dead() {
 		qp.machine.FlushDead()

@@ -19,14 +19,14 @@ const (
 
 	// ProgressEngine uses goroutines of the adapter: one for each receive queue of a port,
 	// locked to a thread, or one for each connection over the kernel's TCP. Posts wake
-	// them, and they wake the goroutines that wait for completions.
+	// these goroutines. These goroutines wake the goroutines that wait for completions.
 	ProgressEngine
 
 	// ProgressInline uses the program's own goroutines. They do the work within posts to
-	// the send queue, Polls that find nothing, and Waits, so that posting and waiting
-	// need no other thread. The adapter's goroutines exist too. They take over when a Wait
-	// or an Arm says that the program sleeps, or some milliseconds after the last Poll.
-	// They serve every deadline in any case.
+	// the send queue, Polls that find nothing, and Waits, so that posting and waiting need
+	// no other thread. The adapter's goroutines exist too. They take over when a Wait or
+	// an Arm says that the program sleeps, or some milliseconds after the last Poll. They
+	// serve every deadline in any case.
 	ProgressInline
 )
 
@@ -61,15 +61,15 @@ func (a *Adapter) waitSpin() time.Duration {
 	return a.cfg.Spin
 }
 
-// runners are the runners of a CQ's QPs. A list is never changed, only replaced.
+// runners are the runners of a CQ's QPs. A list never changes. A change makes a new list.
 type runners []adapter.Runner
 
-// mostRunners is the largest number of runners that the users of a CQ run themselves.
-// More of them, usually connections over the kernel's TCP, would make a Poll too slow:
-// they run in their own goroutines then, as with ProgressEngine.
+// mostRunners is the largest number of runners that the users of a CQ run themselves. More
+// runners, usually connections over the kernel's TCP, would make a Poll too slow. Such
+// runners run in their own goroutines, as with ProgressEngine.
 const mostRunners = 8
 
-// visit runs all of them once, and reports whether there are any.
+// visit calls Visit of each runner. It reports whether there are any runners.
 func (m *runners) visit() bool {
 	if m == nil {
 		return false
@@ -81,8 +81,8 @@ func (m *runners) visit() bool {
 	return true
 }
 
-// awake reports whether the goroutines of all runners are at work. The caller would then
-// slow them down more than it helps.
+// awake reports whether the goroutines of all runners are at work. A caller that did the
+// work as well would slow them down more than it helps.
 func (m *runners) awake() bool {
 	for _, x := range *m {
 		if !x.Awake() {
@@ -101,7 +101,7 @@ func (m *runners) watch() {
 	}
 }
 
-// drive adds n to the number of queues of the CQ that m runs; n may be negative.
+// drive adds n to the number of queues of the CQ that m runs. n may be negative.
 func (c *CQ) drive(m adapter.Runner, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,18 +15,18 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// QPConfig says how a QP is made. SendCQ and RecvCQ must be set. A zero in another field
-// means its default.
+// QPConfig is the configuration of a QP. SendCQ and RecvCQ must be set. A zero in
+// another field means its default.
 type QPConfig struct {
-	SendCQ, RecvCQ *CQ // may be the same
+	SendCQ, RecvCQ *CQ // may be the same CQ
 
-	SendDepth int // work requests that the send queue holds; 0 means 128
-	RecvDepth int // work requests that the receive queue holds; 0 means 128
+	SendDepth int // work requests that the send queue can hold; 0 means 128
+	RecvDepth int // work requests that the receive queue can hold; 0 means 128
 	MaxSGE    int // elements of a work request's list; 0 means 4
-	MaxInline int // octets of inline data; 0 means 64, NoInline means none
+	MaxInline int // largest length of inline data in octets; 0 means 64, NoInline means none
 }
 
-// NoInline is a value of QPConfig.MaxInline: the QP takes no inline data.
+// NoInline is a value of QPConfig.MaxInline. It means that the QP takes no inline data.
 const NoInline = -1
 
 // presetDepth is the default depth of a queue.
@@ -63,36 +63,36 @@ func (c QPConfig) fill() (QPConfig, error) {
 }
 
 // QP is a queue pair: one end of a reliable connection. It is connected once and then
-// never again. It is safe for concurrent use. If several goroutines post, the requests of
-// one call follow those of the other in the order in which the calls take the queue's lock.
+// never again. It is safe for concurrent use. If several goroutines post, the calls take
+// the queue's lock one after the other. The requests of one call stay together.
 type QP struct {
-	// Fixed after CreateQP.
+	// CreateQP sets these fields, and they never change.
 	adapter *Adapter
 	pd      *PD
 	machine *rdmap.QP
 	cfg     QPConfig
 	done    chan struct{} // closed when the connection is gone
 
-	conn  atomic.Pointer[adapter.Conn] // set when the QP has taken over its connection
+	conn  atomic.Pointer[adapter.Conn] // the connection; nil until the QP has taken it over
 	over  sync.Once                    // closes done
 	gone  sync.Once                    // removes the QP from its CQs, PD and adapter
-	fatal atomic.Uint32                // untold, telling or told: the state of the QPFatal event
+	fatal atomic.Uint32                // state of the QPFatal event: untold, telling or told
 
 	started atomic.Bool // the QP has, or had, a connection
 
-	// Held while posting. No engine takes them.
+	// A post holds the lock of its queue. No engine takes these locks.
 	sending, receiving sync.Mutex
 
 	driving  sync.Mutex     // guards runner and detached; held briefly
-	runner   adapter.Runner // the CQs run it for this QP; nil: none
-	detached bool           // the CQs run none for this QP any more
+	runner   adapter.Runner // runner that the CQs run for this QP; nil: none
+	detached bool           // the CQs run no runner for this QP any more
 
-	mu      sync.Mutex // guards what follows; held briefly
+	mu      sync.Mutex // guards the fields below; held briefly
 	stage   stage
-	cancel  context.CancelCauseFunc // ends the current attempt to connect; nil: there is none
+	cancel  context.CancelCauseFunc // ends the current attempt to connect; nil: no attempt runs
 	settled chan struct{}           // closed when the current attempt is over
 	agreed  Conn
-	doomed  error // in stage connecting: the reason why the attempt must fail
+	doomed  error // in stage connecting, the reason why the attempt must fail
 	closed  bool
 }
 
@@ -105,25 +105,25 @@ const (
 	connected        // the QP has or had a connection, or can get none any more
 )
 
-// Conn is what the two ends of a connection have agreed on.
+// Conn contains the values that the two ends of a connection have agreed on.
 type Conn struct {
 	Local, Remote netip.AddrPort
 	Initiator     bool   // this end dialled
-	Revision      int    // of MPA
-	CRC           bool   // FPDUs are checked, in both directions
+	Revision      int    // revision of MPA
+	CRC           bool   // FPDUs have a CRC that is checked, in both directions
 	SendMarkers   bool   // the peer asked for Markers
 	RecvMarkers   bool   // this end asked for Markers
 	IRD           int    // RDMA Reads of the peer that this end serves at a time
 	ORD           int    // RDMA Reads of this end that are outstanding at a time
 	Depths        bool   // the peer has sent its read depths, PeerIRD and PeerORD
-	PeerIRD       int    // RDMA Reads of this end that the peer would serve at a time, as it sent it (RFC 6581 §9.1): 16383 leaves it to the applications
-	PeerORD       int    // RDMA Reads that the peer wants outstanding at a time, as it sent it
-	PrivateData   []byte // in the peer's Request or Reply
-	Path          string // "kernel port", or the port and how it is used
+	PeerIRD       int    // Reads of this end that the peer serves at a time, as sent (RFC 6581 §9.1); 16383 leaves it to the applications
+	PeerORD       int    // RDMA Reads that the peer wants outstanding at a time, as the peer sent it
+	PrivateData   []byte // private data in the peer's Request or Reply
+	Path          string // "kernel port", or the port and its mode
 }
 
 // CreateQP makes a QP that is not connected yet. Post the first receives before
-// connecting it: a Send that finds no receive ends the connection.
+// connecting it, because a Send that finds no receive ends the connection.
 func (pd *PD) CreateQP(cfg QPConfig) (*QP, error) {
 	done, err := pd.adapter.device.Use()
 	if err != nil {
@@ -168,7 +168,7 @@ func (qp *QP) enlist() error {
 		return fmt.Errorf("RecvCQ: %w", err)
 	}
 	qp.adapter.mu.Lock()
-	tooLate := qp.adapter.shut // Close has begun and would not see the QP
+	tooLate := qp.adapter.shut // Close has begun and would not find the QP
 	if !tooLate {
 		qp.adapter.qps[qp] = struct{}{}
 	}
@@ -198,20 +198,20 @@ func (qp *QP) State() State { return qp.machine.State() }
 // Config returns the QP's configuration with the defaults filled in.
 func (qp *QP) Config() QPConfig { return qp.cfg }
 
-// Conn returns what the two ends agreed on. It is the zero Conn before the QP has
-// been connected.
+// Conn returns the values that the two ends agreed on. It returns the zero Conn before
+// the QP has been connected.
 func (qp *QP) Conn() Conn {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
 	return qp.agreed
 }
 
-// Done returns a channel that is closed when the connection is gone, everything posted
-// has completed, and no memory is accessed for this QP any more.
+// Done returns a channel that is closed when the connection is gone. All posted requests
+// have completed then, and no memory is accessed for this QP any more.
 func (qp *QP) Done() <-chan struct{} { return qp.done }
 
-// Err returns why the connection ended, or is ending, with an error: a *QPError. It
-// returns nil before that, and after a close in good order.
+// Err returns the reason why the connection ended, or is ending, with an error: a
+// *QPError. It returns nil before that, and after a close in good order.
 func (qp *QP) Err() error {
 	if c := qp.machine.Cause(); c != (rdmap.Cause{}) {
 		return &QPError{QP: qp.Number(), Cause: c}
@@ -227,8 +227,8 @@ const (
 )
 
 // news runs after a step in which the state has changed. It does not block. Several
-// goroutines may run it at once. Only one of them reports the QPFatal event, and done is
-// not closed before that is reported: Adapter.Close waits for everything that has begun
+// goroutines may run it at once. Only one of them reports the QPFatal event. news closes
+// done only after that report, because Adapter.Close waits for everything that has begun
 // until then.
 func (qp *QP) news() {
 	err := qp.Err()
@@ -241,29 +241,30 @@ func (qp *QP) news() {
 		qp.adapter.events.add(Event{Type: QPFatal, QP: qp, Err: err})
 		qp.fatal.Store(told)
 	}
-	// If another goroutine is still reporting, it checks again afterwards.
+	// If another goroutine is still reporting the event, that goroutine checks again
+	// afterwards.
 	if qp.machine.Dead() && qp.fatal.Load() != telling {
 		qp.over.Do(func() { close(qp.done) })
 	}
 }
 
-// ring wakes the runner of the connection, if there is one.
+// ring wakes the runner of the connection, if the QP has a connection.
 func (qp *QP) ring() {
 	if c := qp.conn.Load(); c != nil {
 		c.Wake()
 	}
 }
 
-// Disconnect ends the connection in good order: it sends everything in the send queue
-// and a FIN after it, and waits for the peer's FIN. Receives that found no message are
+// Disconnect ends the connection in good order. It sends all requests of the send queue
+// and then a FIN, and waits for the peer's FIN. Receives that found no message are
 // flushed. Do not post to the send queue during Disconnect.
 //
 // If this end dialled and the peer has never sent anything, the FIN waits until the last
 // message is 50 ms old, because Linux siw may not listen before.
 //
-// Disconnect returns why the connection ended: nil, or a *QPError. If ctx ends first,
-// Disconnect returns the cause of that, and the connection continues to close: Abort
-// or Close ends it at once.
+// Disconnect returns the reason why the connection ended: nil, or a *QPError. If ctx
+// ends first, Disconnect returns the cause of ctx's end, and the connection continues to
+// close. Abort or Close ends it at once.
 func (qp *QP) Disconnect(ctx context.Context) error {
 	if !qp.started.Load() && !qp.machine.Dead() {
 		return fmt.Errorf("disconnect QP %d: %w", qp.Number(), ErrNotConnected)
@@ -278,7 +279,7 @@ func (qp *QP) Disconnect(ctx context.Context) error {
 	}
 }
 
-// Abort ends the connection with a reset. It does not wait: posted requests are flushed
+// Abort ends the connection with a reset. It does not wait. Posted requests are flushed
 // soon after.
 func (qp *QP) Abort() {
 	qp.machine.Abort()
@@ -290,7 +291,7 @@ func (qp *QP) doom(err error) {
 	qp.mu.Lock()
 	switch qp.stage {
 	case fresh:
-		qp.stage = connected // it cannot be connected any more
+		qp.stage = connected // the QP cannot be connected any more
 		qp.mu.Unlock()
 		qp.kill(err)
 		return
@@ -302,27 +303,27 @@ func (qp *QP) doom(err error) {
 	}
 	overrun := errors.Is(err, ErrCQOverrun)
 	if qp.cancel != nil && !overrun {
-		qp.cancel(err) // start has run: this ends the take-over
+		qp.cancel(err) // start has run; the cancellation ends the take-over
 	}
 	qp.mu.Unlock()
 	if overrun {
-		qp.machine.Overrun() // a reset could overtake the Terminate
+		qp.machine.Overrun() // no reset, because it could overtake the Terminate
 	} else {
 		qp.machine.AbortFor(err)
 	}
 	qp.ring()
 }
 
-// kill ends a QP that has no stream: everything posted is flushed.
+// kill ends a QP that has no stream. It flushes all posted requests.
 func (qp *QP) kill(err error) {
 	qp.machine.Kill(err)
 	qp.adapter.board.Deliver()
 }
 
-// Close destroys the QP. It resets a connection that still exists, gives up an attempt to
-// connect, and flushes posted requests. The completions stay in the CQs. When Close
-// returns, nothing happens for this QP any more. Close may be called twice, and after the
-// adapter's Close.
+// Close destroys the QP. It resets a connection that still exists, gives up an attempt
+// to connect, and flushes posted requests. The completions stay in the CQs. When Close
+// returns, no goroutine works for this QP any more. Close may be called twice, and after
+// the adapter's Close.
 func (qp *QP) Close() error {
 	qp.mu.Lock()
 	qp.closed = true
@@ -334,7 +335,7 @@ func (qp *QP) Close() error {
 		<-settled
 	}
 	<-qp.done
-	qp.gone.Do(func() { // every concurrent Close returns after this
+	qp.gone.Do(func() { // every concurrent Close returns after this point
 		qp.delist()
 		qp.adapter.log.Info("QP closed", "qp", qp.Number())
 	})

@@ -24,15 +24,15 @@ func (qp *QP) connection() adapter.Connection {
 // snapshot is the verbs' part of a report.
 type snapshot struct {
 	adapter *Adapter
-	qps     []*reportedQP // sorted by number
-	counted totals        // of closed QPs; Describe adds those of the others
+	qps     []*reportedQP // QPs of the report, sorted by number
+	counted totals        // counters of closed QPs; Describe adds those of the other QPs
 }
 
 // reportedQP is a QP and its counters. Look reads them between two steps of the QP, and
 // Describe reads those of a dead QP.
 type reportedQP struct {
 	qp    *QP
-	conn  *adapter.Conn // nil: not connected
+	conn  *adapter.Conn // nil: the QP is not connected
 	stats rdmap.Stats
 }
 
@@ -62,7 +62,7 @@ func (s *snapshot) Connections() []adapter.Connection {
 func (s *snapshot) Describe(r *report.Engine, parts report.Parts) {
 	r.CQs = append(r.CQs, s.adapter.reportCQs()...)
 	for _, q := range s.qps {
-		if q.qp.machine.Dead() { // no step uses it any more, so its counters are read here
+		if q.qp.machine.Dead() { // no step uses a dead QP any more, so that its counters can be read here
 			q.stats = q.qp.machine.Stats()
 		}
 		if parts.Any(report.PartQPs) {
@@ -80,7 +80,7 @@ func (s *snapshot) Describe(r *report.Engine, parts report.Parts) {
 	}
 }
 
-// count counts the QPs by state, and the CQs.
+// count counts the QPs by state. It also counts the CQs.
 func (s *snapshot) count(r *report.Engine) {
 	for _, q := range s.qps {
 		r.Counts.QPs[stateNames[q.qp.State()]]++
@@ -121,7 +121,7 @@ func (a *Adapter) reportCQs() []report.CQ {
 	return list
 }
 
-// report returns the report on the QP, whose counters have been read.
+// report returns the report on the QP. The QP's counters must have been read.
 func (q *reportedQP) report() report.QP {
 	qp, cfg, conn := q.qp, q.qp.cfg, q.qp.Conn()
 	r := report.QP{

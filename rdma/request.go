@@ -11,8 +11,8 @@ import (
 	"github.com/stag-rdma/stag/offload/mpa"
 )
 
-// ConnRequest is a peer's request for a connection. It is answered by one of Accept,
-// Reject and Close. It is safe for concurrent use.
+// ConnRequest is a peer's request for a connection. The program must answer it by exactly
+// one of Accept, Reject and Close. It is safe for concurrent use.
 type ConnRequest struct {
 	listener *Listener
 	socket   *adapter.Socket
@@ -32,12 +32,12 @@ type Peer struct {
 	// from 1. Requests of peers that connect at the same time may come to Accept in
 	// another order.
 	Number       uint64
-	Revision     int  // of MPA
+	Revision     int  // revision of MPA
 	CRC, Markers bool // the peer asks for the CRC, and for Markers in the FPDUs of this end
 	PeerToPeer   bool // the peer will send the first message, after which this end may send (RFC 6581)
-	// Depths says that the peer has sent read depths: IRD, how many Reads of this end it
-	// serves at a time, and ORD, how many of its own it wants outstanding at a time. Both
-	// are as sent: 16383 leaves it to the applications.
+	// Depths says that the peer has sent read depths. IRD is how many Reads of this end
+	// the peer serves at a time. ORD is how many Reads the peer wants outstanding at a
+	// time. Both are as the peer sent them. 16383 leaves the depth to the applications.
 	Depths   bool
 	IRD, ORD int
 }
@@ -57,7 +57,7 @@ func (r *ConnRequest) PrivateData() []byte { return r.request.Private }
 // errEarly is the error for a peer that sends before the Reply (RFC 5044 §7.1.2).
 var errEarly = errors.New("the peer sent something behind its MPA Request, before there was a Reply")
 
-// check returns an error if the peer does not wait for its answer any more.
+// check returns an error if the peer no longer waits for an answer.
 func (r *ConnRequest) check() error {
 	octets, closed, err := early(r.socket.TCPConn)
 	switch {
@@ -72,10 +72,10 @@ func (r *ConnRequest) check() error {
 }
 
 // Accept connects qp to the peer. When Accept returns nil, messages go into the receives
-// that were posted before, and sends can be posted. Sends leave when the peer has sent its
-// first message, or at once with p.Eager. Conn says what the ends agreed on.
+// that were posted before, and sends can be posted. Sends leave when the peer has sent
+// its first message, or at once with p.Eager. Conn returns what the ends agreed on.
 //
-// If an error is about qp or p, nothing has been answered, and the request can still be
+// If an error is about qp or p, no answer has been sent, and the request can still be
 // answered. Any other error ends the request. The QP is dead then, and Err returns the
 // same error, with one exception: if the peer had given up before, the QP can be
 // connected to another peer.
@@ -122,7 +122,8 @@ func (r *ConnRequest) accept(ctx context.Context, qp *QP, p ConnParams) error {
 	return reason(ctx, qp.run(ctx, r.socket, agreed, reply))
 }
 
-// answer marks the request as answered. It returns ErrAnswered if it was already.
+// answer marks the request as answered. It returns ErrAnswered if the request has been
+// answered before.
 func (r *ConnRequest) answer() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,13 +135,13 @@ func (r *ConnRequest) answer() error {
 	return nil
 }
 
-// Reject refuses the connection, and sends private data to the peer's application: at most
-// as much as ConnParams.PrivateData. An error says why the Reply could not be sent; the
+// Reject refuses the connection. It sends private data to the peer's application, at most
+// as much as ConnParams.PrivateData. An error says why the Reply could not be sent. The
 // connection is closed even then.
 func (r *ConnRequest) Reject(private []byte) error {
 	reply, err := r.request.Reject(private)
 	if err != nil {
-		return fmt.Errorf("reject %v: %w", r.remote, err) // not answered: the caller can try again with less
+		return fmt.Errorf("reject %v: %w", r.remote, err) // no answer was sent: the caller can try again with less
 	}
 	if err := r.answer(); err != nil {
 		return fmt.Errorf("reject %v: %w", r.remote, err)

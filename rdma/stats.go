@@ -18,9 +18,9 @@ type SocketStats = afxdp.Stats
 // (XDP_STATISTICS).
 type KernelSocketStats = afxdp.KernelStats
 
-// TCPStats returns what the QP's connection has counted since it was taken over. It
-// is zero before, and with KernelPort. When the connection is gone, TCPStats returns the
-// counters at its end.
+// TCPStats returns the TCP counters of the QP's connection since it was taken over.
+// Before that, and with KernelPort, all counters are 0. When the connection is gone,
+// TCPStats returns the counters at its end.
 func (qp *QP) TCPStats(ctx context.Context) (TCPStats, error) {
 	c := qp.conn.Load()
 	if c == nil {
@@ -33,8 +33,9 @@ func (qp *QP) TCPStats(ctx context.Context) (TCPStats, error) {
 	return s, nil
 }
 
-// SocketStats returns what the AF_XDP sockets of the named port, one for each queue, have
-// counted since Open. It returns ErrNoPort if the adapter has no port of that name.
+// SocketStats returns the counters of the AF_XDP sockets of the named port since Open,
+// one entry for each queue. It returns ErrNoPort if the adapter has no port of that
+// name.
 func (a *Adapter) SocketStats(ctx context.Context, port string) ([]SocketStats, error) {
 	return a.device.SocketStats(ctx, port)
 }

@@ -24,7 +24,8 @@ func (t totals) copy() totals {
 	return c
 }
 
-// counters returns the counters of a device: zeros if nothing has been counted for it.
+// counters returns the counters of a device. They are 0 if no QP has had a connection
+// of the device.
 func (t totals) counters(device string) []report.Counter {
 	s := t[device]
 	if s == nil {
@@ -38,7 +39,7 @@ func (t totals) counters(device string) []report.Counter {
 }
 
 // device returns the device of the QP's connection, also when the connection has ended.
-// It is "" before the QP has been connected.
+// It returns "" before the QP has been connected.
 func (qp *QP) device() string {
 	if c := qp.conn.Load(); c != nil {
 		return c.Device()
@@ -46,8 +47,8 @@ func (qp *QP) device() string {
 	return ""
 }
 
-// retire removes a closed QP from the adapter and adds its counters to the adapter's.
-// Both happen under one lock: no report counts the QP twice or not at all.
+// retire removes a closed QP from the adapter and adds its counters to those of the
+// adapter. Both happen under one lock, so that every report counts the QP exactly once.
 func (a *Adapter) retire(qp *QP) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,7 +63,7 @@ func (a *Adapter) retire(qp *QP) {
 	}
 }
 
-// census returns all open QPs, and the counters of those that are closed.
+// census returns all open QPs. closed contains the counters of the closed QPs.
 func (a *Adapter) census() (all []*QP, closed totals) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// STag names registered memory: it is both the LKey and the RKey of a region.
+// STag names registered memory. It is both the LKey and the RKey of a region.
 type STag = tpt.STag
 
 // SGE is a scatter-gather element: it names octets of a region. MR.SGE makes one.
@@ -46,7 +46,7 @@ type SendWR = work.SendWR
 //	}
 type RecvWR = work.RecvWR
 
-// WROp is the operation of a SendWR. The numbers are libibverbs'.
+// WROp is the operation of a SendWR. The numbers are those of libibverbs.
 type WROp = work.WROp
 
 // Operations of a SendWR.
@@ -62,9 +62,9 @@ type SendFlags = work.SendFlags
 
 // Flags of a SendWR.
 const (
-	Fence     = work.Fence     // start only when all earlier Reads have completed
-	Signaled  = work.Signaled  // report success too with a completion
-	Solicited = work.Solicited // Sends: the peer's completion wakes WaitSolicited
+	Fence     = work.Fence     // start the request only when all earlier Reads have completed
+	Signaled  = work.Signaled  // push a completion also when the request succeeds
+	Solicited = work.Solicited // for Sends: the peer's completion wakes WaitSolicited
 )
 
 // Completion says that a work request has ended. Look at Status first: if it is
@@ -81,7 +81,7 @@ const (
 //	}
 type Completion = work.Completion
 
-// Status is the result of a work request. The numbers are libibverbs'.
+// Status is the result of a work request. The numbers are those of libibverbs.
 type Status = work.Status
 
 // Statuses of a Completion.
@@ -98,7 +98,7 @@ const (
 	RemoteOperationErr = work.RemoteOperationErr
 )
 
-// WCOp is the operation that a Completion completes. The numbers are libibverbs'.
+// WCOp is the operation that a Completion reports. The numbers are those of libibverbs.
 type WCOp = work.WCOp
 
 // Operations of a Completion.
@@ -118,7 +118,7 @@ const (
 	RTS       = rdmap.RTS       // connected
 	Closing   = rdmap.Closing   // one or both ends will send no more
 	Terminate = rdmap.Terminate // an error was sent or received; the connection is being closed
-	Errored   = rdmap.Errored   // the connection is gone; everything is or will be flushed
+	Errored   = rdmap.Errored   // the connection is gone; all requests are flushed or will be
 )
 
 // QPError is the reason why a QP's connection ended with an error: a Terminate message,
@@ -140,7 +140,7 @@ type QPError = rdmap.Error
 // Cause is the part of a QPError that does not depend on the QP.
 type Cause = rdmap.Cause
 
-// Opcode is the opcode of an RDMAP message (RFC 5040 §4.3). String names it.
+// Opcode is the opcode of an RDMAP message (RFC 5040 §4.3). String returns its name.
 type Opcode = wire.Opcode
 
 // TerminateCode is the cause in a Terminate message (RFC 5040 §4.8). The zero value
@@ -154,8 +154,8 @@ type Opcode = wire.Opcode
 type TerminateCode = rdmap.Code
 
 // Access is the set of rights to a region. Work requests of QPs of the region's PD may
-// always read it. The numbers are libibverbs', except RemoteInvalidate, which libibverbs
-// does not have.
+// always read it. The numbers are those of libibverbs. Only RemoteInvalidate does not
+// exist in libibverbs.
 type Access uint32
 
 // Access flags.
@@ -163,14 +163,14 @@ const (
 	LocalWrite   Access = 0x01 // receives and Reads of this end may write to it
 	RemoteWrite  Access = 0x02 // peers may write to it; needs LocalWrite
 	RemoteRead   Access = 0x04 // peers may read it
-	RemoteAtomic Access = 0x08 // recorded in the table; there are no atomic operations yet
-	MWBind       Access = 0x10 // recorded in the table; there are no memory windows yet
-	ZeroBased    Access = 0x20 // tagged offsets begin at 0: the default
+	RemoteAtomic Access = 0x08 // recorded in the table; atomic operations do not exist yet
+	MWBind       Access = 0x10 // recorded in the table; memory windows do not exist yet
+	ZeroBased    Access = 0x20 // tagged offsets begin at 0, as they do by default
 
 	// RemoteInvalidate lets every peer of the PD invalidate the region's STag by a Send
 	// with Invalidate, for all streams that use it. A region that is bound to a QP
-	// (MROptions.QP) and has another remote right does not need RemoteInvalidate: that
-	// QP's peer may invalidate it (RFC 5040 §8.1.1 rule 7).
+	// (MROptions.QP) and has another remote right does not need RemoteInvalidate. The
+	// peer of that QP may invalidate it anyway (RFC 5040 §8.1.1 rule 7).
 	RemoteInvalidate Access = 1 << 30
 )
 
@@ -189,7 +189,7 @@ var accessFlags = []struct {
 	{RemoteInvalidate, "remote invalidate", tpt.RemoteInvalidate},
 }
 
-// String lists the flags: "local write, remote read".
+// String returns the names of the flags, such as "local write, remote read".
 func (a Access) String() string {
 	var names []string
 	rest := a
