@@ -15,7 +15,7 @@ func (c *Conn) accept(now clock.Instant, s *Segment) (ok bool, why Drop) {
 	switch {
 	case s.Flags&wire.RST != 0:
 		return false, c.acceptRST(now, s)
-	case s.Flags&wire.SYN != 0: // RFC 5961 §4.2: whatever its SEQ
+	case s.Flags&wire.SYN != 0: // RFC 5961 §4.2: a SYN is refused whatever its SEQ
 		c.challenge(now)
 		return false, DropSYN
 	case c.stamp.on && !s.HasTS:
@@ -32,7 +32,7 @@ func (c *Conn) accept(now clock.Instant, s *Segment) (ok bool, why Drop) {
 	if s.Flags&wire.ACK == 0 {
 		return false, DropNoACK
 	}
-	// RFC 5961 §5.2. Above SND.NXT the same check is that of RFC 9293.
+	// RFC 5961 §5.2. For an ACK above SND.NXT the check is that of RFC 9293.
 	if s.Ack.After(c.sndNxt) || s.Ack.Before(c.sndUna.Back(seq.Len(c.maxWnd))) {
 		c.challenge(now)
 		return false, DropBadACK
@@ -43,9 +43,9 @@ func (c *Conn) accept(now clock.Instant, s *Segment) (ok bool, why Drop) {
 	return true, DropNone
 }
 
-// learnFromDuplicate echoes the timestamp of the segment that was acknowledged last if that segment comes again
-// because our ACK was lost. With the older timestamp the peer would take its own retransmission timeout for a round
-// trip.
+// learnFromDuplicate handles a repetition of the segment that was acknowledged last. The segment comes again if the
+// ACK was lost. learnFromDuplicate echoes its timestamp. With the older timestamp the peer would take its own
+// retransmission timeout for a round trip.
 //
 // Departs from RFC 7323 §5.3 R2, as Linux (tcp_sequence).
 func (c *Conn) learnFromDuplicate(now clock.Instant, s *Segment) {
@@ -69,8 +69,8 @@ func (c *Conn) acceptRST(now clock.Instant, s *Segment) Drop {
 	return DropRSTWindow
 }
 
-// peerReset ends the connection. If both directions were closed already and all our octets are acknowledged, nothing
-// is lost and the end is no error (RFC 9293 §3.10.7.4, second).
+// peerReset ends the connection. If both directions were closed already and all octets of this end are acknowledged,
+// nothing is lost. The end is no error then (RFC 9293 §3.10.7.4, second).
 func (c *Conn) peerReset() {
 	closing := c.phase == Closing || c.phase == LastAck
 	if closing && c.sndUna.AtOrAfter(c.dataEnd) {
@@ -81,7 +81,7 @@ func (c *Conn) peerReset() {
 	c.fail(stream.ErrReset)
 }
 
-// inWindow does the acceptability test, with the departures that doc.go lists.
+// inWindow performs the acceptability test, with the departures that doc.go lists.
 func (c *Conn) inWindow(s *Segment) Drop {
 	n := seq.Len(len(s.Payload))
 	fin := s.Flags&wire.FIN != 0
@@ -96,7 +96,7 @@ func (c *Conn) inWindow(s *Segment) Drop {
 	case n == 0:
 		return DropWindow
 	case s.Seq == c.rcvNxt:
-		// Also with a closed window: the ACK field counts (RFC 9293 §3.10.7.4), the text does not.
+		// With a closed window, the ACK field is used and the text is not (RFC 9293 §3.10.7.4).
 		return DropNone
 	case end.AtOrBefore(c.rcvNxt):
 		return DropDuplicate
@@ -106,9 +106,9 @@ func (c *Conn) inWindow(s *Segment) Drop {
 	return DropWindow
 }
 
-// refuse answers an unacceptable segment. It always answers a segment that carries octets, and one that looks like a
-// probe (RFC 9293 §3.8.4, §3.8.6.1), because the peer needs the answer. It limits the other answers, because two
-// hosts that disagree about their sequence numbers would otherwise answer each other for ever.
+// refuse answers an unacceptable segment. It always answers a segment with octets and a segment that may be a probe
+// (RFC 9293 §3.8.4, §3.8.6.1), because the peer needs the answer. It limits other answers. Otherwise two hosts
+// that disagree about their sequence numbers would answer each other for ever.
 func (c *Conn) refuse(now clock.Instant, s *Segment) {
 	fin := s.Flags&wire.FIN != 0
 	if n := len(s.Payload); n > 0 {
@@ -124,8 +124,7 @@ func (c *Conn) refuse(now clock.Instant, s *Segment) {
 	}
 }
 
-// challenge requests a challenge ACK, with which a genuine peer resynchronises, if the limit allows one (RFC 5961
-// §7).
+// challenge requests a challenge ACK, if the limit allows one (RFC 5961 §7). A genuine peer resynchronises with it.
 func (c *Conn) challenge(now clock.Instant) {
 	if c.limit.challenge(now) {
 		c.stats.Challenges++
@@ -133,7 +132,7 @@ func (c *Conn) challenge(now clock.Instant) {
 	}
 }
 
-// limiter bounds the answers to unacceptable segments. The number of challenge ACKs in a period is not predictable,
+// limiter limits the answers to unacceptable segments. The number of challenge ACKs in a period is not predictable,
 // so that an attacker who counts them learns nothing about this connection.
 type limiter struct {
 	state   uint64
@@ -152,7 +151,7 @@ func newLimiter(now clock.Instant, seed uint64) limiter {
 	return l
 }
 
-// challenge reports whether one more challenge ACK may be sent: 5 to 10 in each period.
+// challenge reports whether one more challenge ACK may be sent. Each period allows 5 to 10.
 func (l *limiter) challenge(now clock.Instant) bool {
 	if l.renewAt <= now {
 		l.renewAt = now.Add(limitPeriod)

@@ -33,10 +33,10 @@ func (c *Conn) ack(now clock.Instant, s *Segment) {
 	}
 }
 
-// updateWindow takes over SEG.WND unless the segment is older than the one that last updated the window. A segment
-// that acknowledges new octets is not old, even if it is a retransmission with an old SEG.SEQ. Its window counts from
-// SEG.ACK. Our present window would move on with SND.UNA, beyond what the peer promised. The peer would not accept
-// segments sent there, and two ends in that state would never leave it.
+// updateWindow sets the peer's window to SEG.WND unless the segment is older than the one that last updated the
+// window. A segment that acknowledges new octets is not old, even if it is a retransmission with an old SEG.SEQ.
+// SEG.WND counts from SEG.ACK. Without the update, the old window would move on with SND.UNA beyond the edge that the
+// peer promised. The peer would not accept segments sent there, and two ends in that state would never leave it.
 func (c *Conn) updateWindow(s *wire.TCPFields) {
 	if s.Ack.After(c.sndUna) || c.wl1.Before(s.Seq) || (c.wl1 == s.Seq && c.wl2.AtOrBefore(s.Ack)) {
 		c.sndWnd = uint32(s.Window) << c.sndScale
@@ -45,9 +45,9 @@ func (c *Conn) updateWindow(s *wire.TCPFields) {
 	}
 }
 
-// reopened retransmits the oldest segment as soon as it fits into the window again, after the peer had shrunk the
-// window to old, below that segment. The retransmissions in between were window probes (RFC 9293 §3.8.6.1), and their
-// timeouts say nothing about the network.
+// reopened retransmits the oldest segment as soon as it fits into the window again. The peer had shrunk the window to
+// old, below that segment. The retransmissions in between were window probes (RFC 9293 §3.8.6.1). Their timeouts say
+// nothing about the network.
 func (c *Conn) reopened(now clock.Instant, old uint32) {
 	if c.mode != repair || c.q.sent == 0 {
 		return
@@ -63,8 +63,8 @@ func (c *Conn) reopened(now clock.Instant, old uint32) {
 	c.timers.rtoAt = now.Add(c.rtt.current())
 }
 
-// isDup reports whether a segment that acknowledges nothing new is a duplicate ACK. With SACK it must report
-// something new (RFC 6675 §2), without SACK it must meet the five conditions of RFC 5681 §2.
+// isDup reports whether a segment that acknowledges nothing new is a duplicate ACK. With SACK the segment must report
+// something new (RFC 6675 §2). Without SACK it must meet the five conditions of RFC 5681 §2.
 func (c *Conn) isDup(s *Segment, sameWindow bool, fresh uint32) bool {
 	if c.sackOK {
 		return fresh > 0
@@ -72,11 +72,11 @@ func (c *Conn) isDup(s *Segment, sameWindow bool, fresh uint32) bool {
 	return len(s.Payload) == 0 && s.Flags&wire.FIN == 0 && sameWindow
 }
 
-// advance moves SND.UNA to SEG.ACK, which must be later, frees what was acknowledged, and returns how many octets of
-// data that was.
+// advance moves SND.UNA to SEG.ACK, which must be later. It frees the acknowledged octets and returns how many octets
+// of data they were.
 func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 	c.trip = 0
-	clean := true // nothing acknowledged was sent twice or SACKed before (Karn)
+	clean := true // no acknowledged octet was sent twice or SACKed before (Karn)
 	sentAt, againAt, onceAt, onceEnd := clock.Never, clock.Never, clock.Never, seq.Num(0)
 	for c.q.sent > 0 {
 		e := c.q.at(0)
@@ -94,7 +94,7 @@ func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 		case e.mark&marked != 0 || !c.sackOK:
 		case e.tx > 1:
 			c.arrivedAt(now, s, e)
-		default: // of the segments sent once, the last one counts
+		default: // only the last of the segments that were sent once counts
 			onceAt, onceEnd = e.sentAt, e.end()
 			if c.board.any && onceEnd.Before(c.board.high) {
 				c.overtaken()
@@ -141,16 +141,17 @@ func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 	return octets
 }
 
-// Trip returns the round trip of the segment that was acknowledged last, and the recent minimum; 0 for a value that
-// is not known.
+// Trip returns the round trip of the segment that was acknowledged last, and the recent minimum. It returns 0 for a
+// value that is not known.
 func (c *Conn) Trip() (last, least time.Duration) { return c.trip, c.loss.rack.least.value() }
 
 // measure takes a round-trip sample from an ACK of new data, once per round trip and whenever the timeout is backed
-// off. The sample counts from the transmission of the segment, or else from the timestamp that the ACK echoes (RFC
-// 7323 §4; Karn, RFC 6298 §3).
+// off. The sample counts from the transmission of the segment. If that is not known, the sample counts from the
+// timestamp that the ACK echoes (RFC 7323 §4; Karn, RFC 6298 §3).
 //
-// An ACK that reports a duplicate (RFC 2883) was sent for the retransmission, which left at againAt, because the ACK
-// of the original was lost. The timestamp in it is that of the original and does not give the round trip.
+// An ACK that reports a duplicate (RFC 2883) was sent for the retransmission, which left at againAt. The ACK of the
+// original was lost. The ACK echoes the timestamp of the original, so that the timestamp does not give the round
+// trip.
 func (c *Conn) measure(now clock.Instant, s *wire.TCPFields, sentAt, againAt clock.Instant, clean bool) {
 	if c.loss.tail.out && sentAt != clock.Never {
 		c.loss.tail.trip = now.Sub(sentAt)
@@ -162,16 +163,16 @@ func (c *Conn) measure(now clock.Instant, s *wire.TCPFields, sentAt, againAt clo
 	switch {
 	case clean && sentAt != clock.Never:
 		trip = max(now.Sub(sentAt), 1)
-	case againAt != clock.Never: // the timestamp is that of the original
+	case againAt != clock.Never: // the ACK echoes the timestamp of the original
 		trip = max(now.Sub(againAt), 1)
 	case c.stamp.on:
 		trip = c.stamp.trip(now, s.TSEcr)
 	}
 	if trip == 0 {
-		c.rtt.next = s.Ack // stays comparable over 2^31 octets
+		c.rtt.next = s.Ack // keeps next comparable over 2^31 octets
 		return
 	}
-	if c.mode == open && !c.loss.tail.out { // otherwise it may be late because this end has waited
+	if c.mode == open && !c.loss.tail.out { // otherwise the ACK may be late because this end has waited
 		c.loss.slack.learn(now, trip, c.rtt.srtt)
 	}
 	c.rtt.sample(trip)

@@ -5,10 +5,11 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// This file handles the out-of-order part of the inbox.
+// This file handles the out-of-order octets of the inbox.
 
-// hold stores the octets d, which lie behind a hole, and reports whether f is kept. It does not store octets again
-// that are already held. why is DropDuplicate if all of d is already held.
+// hold stores the octets d, which lie behind a hole. It reports whether it keeps f. It
+// does not store octets again that are already held. why is DropDuplicate if all of d
+// is already held.
 func (b *inbox) hold(s seq.Num, d []byte, f port.Frame) (kept bool, why Drop) {
 	at := b.behind(s)
 	if at > 0 {
@@ -31,7 +32,8 @@ func (b *inbox) hold(s seq.Num, d []byte, f port.Frame) (kept bool, why Drop) {
 	return b.insert(at, s, d, f)
 }
 
-// behind returns the index for a run that begins at s: after every run that begins at or before s.
+// behind returns the index at which to insert a run that begins at s. Every run before
+// that index begins at or before s.
 func (b *inbox) behind(s seq.Num) int {
 	i := len(b.ooo)
 	for i > 0 && b.ooo[i-1].seq.After(s) {
@@ -40,8 +42,8 @@ func (b *inbox) behind(s seq.Num) int {
 	return i
 }
 
-// trimAgainst makes d, which begins at s, disjoint from the runs from index at on. It removes runs that d covers, and
-// cuts d where the next run begins.
+// trimAgainst makes d, which begins at s, disjoint from the runs from index at on. It
+// removes runs that d covers. It cuts d where the next run begins.
 func (b *inbox) trimAgainst(at int, s seq.Num, d []byte) []byte {
 	end := s.Add(seq.Len(len(d)))
 	gone := at
@@ -96,7 +98,7 @@ func (b *inbox) releaseAhead(h *held) {
 	b.aheadFrames--
 }
 
-// roomAhead makes sure that there is room for one more out-of-order run.
+// roomAhead makes room for one more out-of-order run.
 func (b *inbox) roomAhead() {
 	if len(b.ooo) < cap(b.ooo) {
 		return
@@ -122,8 +124,9 @@ func (b *inbox) cut(from, to int) {
 	}
 }
 
-// evict drops the out-of-order run with the highest sequence number, and reports whether it was in a slab. The peer
-// may have got a SACK for the run. It must keep the octets until they are acknowledged (RFC 2018 §8).
+// evict drops the out-of-order run with the highest sequence number. It reports whether
+// the run was in a slab. The peer may have got a SACK for the run. The peer must keep
+// the octets until they are acknowledged (RFC 2018 §8).
 func (b *inbox) evict() (slab bool) {
 	last := len(b.ooo) - 1
 	slab = b.ooo[last].slab != 0
@@ -142,7 +145,8 @@ func (b *inbox) evictFrames() {
 	}
 }
 
-// pull moves runs that are now in order. next is the next octet expected, and pull returns the new value.
+// pull moves runs that are now in order to the in-order ring. next is the sequence
+// number of the next octet expected. pull returns the new value of next.
 func (b *inbox) pull(next seq.Num) seq.Num {
 	done := 0
 	for done < len(b.ooo) && b.ooo[done].seq.AtOrBefore(next) {

@@ -9,7 +9,8 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// fill replaces zero fields of c by defaults, and reports every mistake at once.
+// fill replaces zero fields of c by defaults. It returns one error with every invalid
+// field.
 func (c Config) fill() (Config, error) {
 	orU32 := func(v *uint32, d uint32) {
 		if *v == 0 {
@@ -50,8 +51,8 @@ func (c Config) fill() (Config, error) {
 	return c, errors.Join(bad...)
 }
 
-// Check reports every impossible field of st. New fails with the same errors. A take-over calls Check while the
-// kernel still owns the connection.
+// Check returns one error with every impossible field of st. New fails with the same
+// errors. A take-over calls Check while the kernel still owns the connection.
 func (st *State) Check() error {
 	var bad []error
 	complain := func(wrong bool, format string, args ...any) {

@@ -8,26 +8,27 @@ import (
 )
 
 // Congestion decides how many octets may be in flight. The connection itself tracks which octets are in flight and
-// which were lost (recovery.go). All methods are called on the goroutine that runs the connection.
+// which were lost (recovery.go). Only the goroutine that runs the connection calls the methods.
 type Congestion interface {
-	// Name returns the kernel's name of this congestion control.
+	// Name returns the name that the kernel gives to this congestion control.
 	Name() string
-	// Window returns the congestion window in octets, at least one segment.
+	// Window returns the congestion window in octets. The window is at least one segment.
 	Window() uint32
 	// Threshold returns the slow-start threshold in octets.
 	Threshold() uint32
-	// Acked is called for acknowledgements of new data, except during fast recovery and for those that report
-	// congestion.
+	// Acked is called for acknowledgements of new data. It is not called during fast recovery, nor for
+	// acknowledgements that report congestion.
 	Acked(a Ack)
 	// Loss is called once when fast recovery begins, and when the peer reports that a router has marked a packet.
-	// flight is the outstanding data in octets, without what limited transmit added.
+	// flight is the outstanding data in octets, without the octets of limited transmit.
 	Loss(now clock.Instant, flight uint32)
 	// Recovered is called when fast recovery ends.
 	Recovered(now clock.Instant, flight uint32)
-	// Timeout is called on each retransmission timeout. repeated says that the losses of the previous one have not
-	// been repaired yet.
+	// Timeout is called on each retransmission timeout. repeated says that the losses of the previous timeout have
+	// not been repaired yet.
 	Timeout(now clock.Instant, flight uint32, repeated bool)
-	// Undo takes back the last Loss, or the last Timeout and its repetitions, because nothing had been lost.
+	// Undo takes back the last Loss, or the last Timeout and its repetitions. It is called when it turns out that
+	// nothing had been lost.
 	Undo(now clock.Instant)
 	// Idle is called before data is sent when nothing is outstanding, perhaps several times. periods is how many
 	// retransmission timeouts have passed since data was last sent or Idle was last called.
@@ -39,38 +40,38 @@ type Congestion interface {
 // Start is the initial state of a congestion control.
 type Start struct {
 	Now       clock.Instant
-	MSS       uint32 // effective send MSS, octets
-	Cwnd      uint32 // octets; never 0
-	Threshold uint32 // octets; NoThreshold before the first loss
+	MSS       uint32 // effective send MSS in octets
+	Cwnd      uint32 // congestion window in octets; never 0
+	Threshold uint32 // slow-start threshold in octets; NoThreshold before the first loss
 }
 
-// Ack is what a congestion control learns from an acknowledgement of new data.
+// Ack describes an acknowledgement of new data to a congestion control.
 type Ack struct {
 	Now    clock.Instant
-	Octets uint32        // newly acknowledged
-	SRTT   time.Duration // 0: no sample yet
-	// RTT is the time since the last segment that this acknowledges was sent; 0 if that segment was sent more than
-	// once.
+	Octets uint32        // octets that were newly acknowledged
+	SRTT   time.Duration // smoothed round-trip time; 0: no sample yet
+	// RTT is the time since the last acknowledged segment was sent. It is 0 if that segment was sent more than once.
 	RTT      time.Duration
-	Una, Nxt seq.Num // SND.UNA, after this acknowledgement, and SND.NXT
-	// Limited says that the congestion window limited the sender. If it did not, its size has not been proven and
-	// must not grow (RFC 7661).
+	Una, Nxt seq.Num // SND.UNA after this acknowledgement, and SND.NXT
+	// Limited says that the congestion window limited the sender. A window that did not limit the sender has not
+	// been tested and must not grow (RFC 7661).
 	Limited bool
 	// Repair says that the octets were acknowledged while the losses of a
 	// retransmission timeout were being repaired (RFC 3465 §2.3).
 	Repair bool
 }
 
-// maxCwnd bounds every congestion window and threshold, in octets.
+// maxCwnd is the upper limit of every congestion window and threshold, in octets.
 const maxCwnd = 1 << 30
 
-// slowStartLimit is L of RFC 3465 §2.2 in segments; see doc.go.
+// slowStartLimit is L of RFC 3465 §2.2 in segments. doc.go says why it differs from the RFC.
 const slowStartLimit = 8
 
 // InitialWindow is the initial congestion window of RFC 6928 §2 in octets.
 func InitialWindow(mss uint32) uint32 { return min(10*mss, max(2*mss, 14600)) }
 
-// Control returns the constructor of a congestion control by the kernel's name of it; nil if stag does not have it.
+// Control returns the constructor of the congestion control with the kernel's name name. It returns nil if stag does
+// not have that congestion control.
 func Control(name string) func(Start) Congestion {
 	switch name {
 	case "reno":
@@ -81,8 +82,9 @@ func Control(name string) func(Start) Congestion {
 	return nil
 }
 
-// follow returns the congestion control for a connection that the kernel has run under name. A name that stag does
-// not have gets CUBIC: those congestion controls are for paths with more in flight than NewReno can fill.
+// follow returns the congestion control for a connection that the kernel has run under name. For a name that stag
+// does not have, it returns CUBIC. Those congestion controls are for paths with more in flight than NewReno can
+// fill.
 func follow(name string) func(Start) Congestion {
 	if name == "" {
 		return NewReno
@@ -93,8 +95,8 @@ func follow(name string) func(Start) Congestion {
 	return NewCubic
 }
 
-// newCongestion makes the connection's congestion control. It continues with the windows that the kernel had, or
-// takes over the congestion control of another Conn.
+// newCongestion makes the connection's congestion control. It continues with the windows that the kernel had. For a
+// connection that another Conn has run, it returns the congestion control of that Conn.
 func (c *Conn) newCongestion(now clock.Instant, st *State) Congestion {
 	mss := c.path.emss()
 	if st.Moved != nil && st.Moved.Control != nil {
@@ -116,17 +118,17 @@ func (c *Conn) newCongestion(now clock.Instant, st *State) Congestion {
 	return control(s)
 }
 
-// flightSize returns the FlightSize of RFC 5681 §2 from which a reduction starts: the value after the last Transmit,
-// because the ACKs since then come in a batch and have not been answered with data yet. Octets that limited transmit
+// flightSize returns the FlightSize of RFC 5681 §2 from which a reduction starts. It is the value after the last
+// Transmit, because this end has not yet sent data in answer to the ACKs since then. Octets that limited transmit
 // sent beyond cwnd do not count (§3.2).
 func (c *Conn) flightSize() uint32 { return min(c.congestion.flown, c.congestion.cc.Window()) }
 
-// decayed returns cwnd after an idle period: half of it for each retransmission timeout, but at least the initial
-// window (RFC 2861 §3.1; see doc.go).
+// decayed returns cwnd after an idle period. Each retransmission timeout halves it, down to the initial window (RFC
+// 2861 §3.1; see doc.go).
 func decayed(cwnd, mss uint32, periods int) uint32 {
 	return max(cwnd>>min(periods, 31), min(cwnd, InitialWindow(mss)))
 }
 
-// remembered returns the threshold after an idle period, so that slow start reaches three quarters of the old window
-// again (RFC 2861 §3.1).
+// remembered returns the threshold after an idle period. With it, slow start reaches three quarters of the old
+// window again (RFC 2861 §3.1).
 func remembered(ssthresh, cwnd uint32) uint32 { return max(ssthresh, cwnd-cwnd/4) }

@@ -12,110 +12,109 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Conn is one established connection. It implements stream.Stream. All methods must be called on the goroutine that
-// runs the connection. After New only Rings allocates. Fields of one octet are grouped, because there are many idle
-// connections (TestConnIsSmall).
+// Conn is one established connection. It implements stream.Stream. Only the goroutine that runs the connection may
+// call the methods. After New only Rings allocates. Fields of one octet are grouped to save memory, because there
+// are many idle connections (TestConnIsSmall).
 type Conn struct {
 	mem   Memory
-	cfg   Config // with defaults filled in
+	cfg   Config // configuration with the defaults filled in
 	stats Stats
-	hdr   wire.TCPFields // handed to Output.Send
+	hdr   wire.TCPFields // the header that Output.Send gets
 
-	err error // why the connection ended; nil after a normal close
+	err error // reason for the end of the connection; nil after a normal close
 
 	flags
 
-	// Sending. Octets from sndUna to dataEnd are in q; a FIN follows them.
-	sndUna, sndNxt seq.Num // includes our FIN once it has been sent
+	// Sending. The octets from sndUna to dataEnd are in q. A FIN may follow them.
+	sndUna, sndNxt seq.Num // sndNxt includes the FIN of this end once it has been sent
 	dataEnd        seq.Num // the octet after the last one that was emitted
 	q              queue
-	backlog        []byte  // octets from State.Queue that have no frame yet
-	backlogSeq     seq.Num // of the first octet in backlog
+	backlog        []byte  // octets of State.Queue that have no frame yet
+	backlogSeq     seq.Num // sequence number of the first octet in backlog
 
 	// The peer's window.
 	sndWnd, maxWnd uint32
 	wl1, wl2       seq.Num
 	path           path
 
-	// Segments under way, and the path.
+	// Segments in flight, and the path.
 	board      scoreboard
 	loss       loss
 	congestion congestion
 	slabs      slabs
-	trip       time.Duration // of the last segment acknowledged; 0: not known
+	trip       time.Duration // round trip of the segment that was acknowledged last; 0: not known
 	rtt        estimator
 
 	// Receiving.
 	rcvNxt seq.Num
 	in     inbox
-	rcvAdv seq.Num // right edge that was advertised; only moves forward
-	rcvMSS uint32  // largest recent segment
+	rcvAdv seq.Num // right edge of the window that was advertised; it only moves forward
+	rcvMSS uint32  // length of the largest recent segment
 	tune   tuner
-	finAt  seq.Num // the peer's FIN, if finKnown
+	finAt  seq.Num // sequence number of the peer's FIN, valid if finKnown
 
 	// Acknowledging.
-	dupOwed uint32 // duplicate ACKs owed to a peer without SACK
+	dupOwed uint32 // duplicate ACKs that a peer without SACK must still get
 	lastAck seq.Num
-	edge    seq.Num       // right edge that hdr advertises ...
-	edgeAt  clock.Instant // when edge was made
+	edge    seq.Num       // right edge that hdr advertises
+	edgeAt  clock.Instant // when edge was computed
 	ecn     ecn
 	stamp   stamps
 	limit   limiter
 
 	timers   timers
 	patience patience
-	rstSeq   seq.Num // of the RST to be sent, if rst
+	rstSeq   seq.Num // sequence number of the RST to send, valid if rst
 }
 
-// loss is how lost segments are found and repaired (recovery.go, rack.go, tlp.go,
-// prr.go, spurious.go, sack.go).
+// loss is the state for finding and repairing lost segments (recovery.go, rack.go, tlp.go, prr.go, spurious.go,
+// sack.go).
 type loss struct {
-	recoverAt seq.Num // recovery ends when this has been acknowledged
+	recoverAt seq.Num // recovery ends when this number has been acknowledged
 	dupAcks   uint32
-	renoOut   uint32        // octets that duplicate ACKs say have left (no SACK)
-	lostFrom  seq.Num       // where the search for the first entry to be resent begins
-	cutAt     clock.Instant // when cwnd was reduced, or the last timeout
+	renoOut   uint32        // octets that have left the network according to duplicate ACKs (without SACK)
+	lostFrom  seq.Num       // where the search for the first entry to retransmit begins
+	cutAt     clock.Instant // when cwnd was reduced, or time of the last timeout
 	rack      rack
 	tail      tail
-	slack     slack // of the probe timer
+	slack     slack // slack of the probe timer
 	prr       prr
 	undo      undo
-	dsack     wire.SACKBlock // of the ACK that is being processed, if hasDSACK
+	dsack     wire.SACKBlock // D-SACK of the ACK that is being processed, valid if hasDSACK
 }
 
-// congestion is the congestion control and what it is told (congestion.go, rto.go).
+// congestion is the congestion control and the input for it (congestion.go, rto.go).
 type congestion struct {
 	cc       Congestion
-	ccWas    string        // the kernel's name of the congestion control that cc continues
+	ccWas    string        // the kernel's name of the congestion control before cc
 	lastData clock.Instant // when data was last sent
-	idled    int           // timeouts since then that were reported to cc
-	flown    uint32        // octets of data outstanding after the last Transmit
+	idled    int           // timeouts since lastData that cc knows of
+	flown    uint32        // outstanding octets of data after the last Transmit
 }
 
-// slabs says which sent octets have left their frames (unload.go).
+// slabs says which sent octets are in slabs instead of frames (unload.go).
 type slabs struct {
-	unloaded  seq.Num // octets sent before this lie in slabs
+	unloaded  seq.Num // sent octets before this number are in slabs
 	slabsSent int     // number of slabs with sent octets
 }
 
-// timers are the times at which a connection's timers expire; clock.Never when
-// they are not running (timers.go).
+// timers are the times at which a connection's timers expire. A timer that does not run is clock.Never (timers.go).
 type timers struct {
 	ackAt     clock.Instant
 	rtoAt     clock.Instant
 	persistAt clock.Instant
 	keepAt    clock.Instant
-	lossAt    clock.Instant // a segment is late (rack.go) or, if probing, a probe is due (tlp.go)
-	renegeAt  clock.Instant // the peer requests octets that it has SACKed (sack.go)
-	waitUntil clock.Instant // the end of TIME-WAIT, if InTimeWait
+	lossAt    clock.Instant // when a segment counts as lost (rack.go); if probing, when a probe is due (tlp.go)
+	renegeAt  clock.Instant // when SACKed octets that the peer still requests count as discarded (sack.go)
+	waitUntil clock.Instant // end of TIME-WAIT, valid in InTimeWait
 }
 
-// patience is how long the peer has not answered, and how long it may (timers.go,
-// persist.go, keepalive.go).
+// patience says how long the peer has not answered, and how long it may be silent (timers.go, persist.go,
+// keepalive.go).
 type patience struct {
-	retries    uint32        // retransmission timeouts without progress
-	probes     uint32        // unanswered probes of either kind
-	progressAt clock.Instant // when something was first outstanding, or acknowledged
+	retries    uint32        // consecutive retransmission timeouts without progress
+	probes     uint32        // consecutive probes of either kind without an answer
+	progressAt clock.Instant // when the oldest outstanding octet was sent, or the last progress was made
 	lastHeard  clock.Instant
 	stalledAt  clock.Instant // when the peer closed its window
 	keep       keepalive
@@ -127,7 +126,7 @@ type flags struct {
 	phase    Phase
 	sndScale uint8
 	rcvScale uint8
-	backoff  uint8 // of the persist timer
+	backoff  uint8 // backoff of the persist timer
 	mode     mode
 	frto     frto
 
@@ -139,34 +138,34 @@ type flags struct {
 	noDelay     bool
 	forced      bool // the next retransmission ignores cwnd
 	cut         bool // this fast recovery has reduced cwnd
-	lostTwice   bool // a retransmission sent since cutAt is lost
+	lostTwice   bool // a retransmission that was sent after cutAt is lost
 	hasDSACK    bool // the ACK that is being processed reports a duplicate
-	armTail     bool // the probe timer must be started again
+	armTail     bool // the probe timer must be restarted
 	probing     bool // lossAt is the time of a probe
 	blocked     bool // the last Transmit found no room or memory
-	paused      bool // Emit refused, because enough octets wait to be sent
+	paused      bool // Emit refused octets, because enough octets wait to be sent
 	cwndLimited bool
-	answer      bool // ended by our RST: later segments are answered
-	probe       bool // send one
-	pushSome    bool // override sender SWS avoidance once
-	rst         bool // send one
+	answer      bool // this end has reset the connection; later segments get an answer
+	probe       bool // a probe must be sent
+	pushSome    bool // sender SWS avoidance is off for one segment
+	rst         bool // an RST must be sent
 
 	// Receiving.
-	finKnown bool // the peer's FIN has been seen
-	peerFin  bool // ... and all octets before it have arrived
-	arrived  bool // octets or FIN that Arrived has not reported
+	finKnown bool // this end has seen the peer's FIN
+	peerFin  bool // the peer's FIN and all octets before it have arrived
+	arrived  bool // Arrived has not yet reported octets or the FIN
 	ackNow   bool
-	consumed bool // Consume was called since the window was last updated
+	consumed bool // Consume was called since the last update of the window
 }
 
 var _ stream.Stream = (*Conn)(nil)
 
-// maxQueue bounds State.Queue and State.Unread in octets: sequence arithmetic needs room, and no kernel queue is
-// larger.
+// maxQueue limits State.Queue and State.Unread in octets. Sequence arithmetic needs the rest of the sequence space.
+// No kernel queue is larger.
 const maxQueue = 1 << 28
 
-// New makes a connection from st at time now. It checks everything in st, and reports all mistakes at once. It copies
-// st.Queue and st.Unread.
+// New makes a connection from st at time now. It checks all fields of st and returns one error with every mistake.
+// It copies st.Queue and st.Unread.
 func New(now clock.Instant, st State, cfg Config, mem Memory) (*Conn, error) {
 	cfg, bad := cfg.fill()
 	if err := errors.Join(bad, st.Check()); err != nil {
@@ -174,7 +173,7 @@ func New(now clock.Instant, st State, cfg Config, mem Memory) (*Conn, error) {
 	}
 	c := &Conn{mem: mem, cfg: cfg}
 	c.path = newPath(&st)
-	if f, ok := mem.Take(); ok { // the room of a frame
+	if f, ok := mem.Take(); ok { // one frame, to learn its room for payload
 		c.path.room = f.Len
 		mem.Free(f)
 	}
@@ -220,9 +219,9 @@ func (c *Conn) initSender(now clock.Instant, st *State) {
 	c.congestion.flown = c.q.flight
 }
 
-// loadQueue makes entries for what the application had written. There is a boundary where the sent octets end, and
-// otherwise after every mss octets. The octets stay on the heap until they are sent from here, because most of the
-// sent ones are acknowledged before that.
+// loadQueue makes entries for the octets that the application had written. There is a boundary where the sent octets
+// end, and otherwise after every mss octets. The octets stay on the heap until this Conn sends them, because most of
+// the sent octets are acknowledged before that.
 func (c *Conn) loadQueue(st *State, mss uint32) {
 	want := max(c.cfg.SndSegs, uint32(len(st.Queue))/mss+2)
 	c.q = newQueue(1<<bits.Len32(2*want-1), &c.cfg.Rings.entries)
@@ -238,7 +237,7 @@ func (c *Conn) loadQueue(st *State, mss uint32) {
 		n := min(uint32(s.Until(end)), mss)
 		c.q.push(entry{seq: s, n: n})
 		if sent {
-			// The time and the number of transmissions are not known: no sample (Karn).
+			// The time and the number of transmissions are not known, so that the entry gives no sample (Karn).
 			e := c.q.last()
 			e.tx, e.sentAt = 2, st.At
 			c.q.sentFirst()
@@ -257,8 +256,8 @@ func (c *Conn) initReceiver(now clock.Instant, st *State) {
 	c.ecn.on = st.ECN
 	c.stamp = newStamps(st)
 	c.limit = newLimiter(now, c.cfg.Seed)
-	// RCV.WUP is RCV.NXT as of the last ACK. Octets that arrived later have not been acknowledged yet, and a sending
-	// peer has waited for the ACK during the take-over.
+	// RCV.WUP is RCV.NXT at the time of the last ACK. Octets that arrived later have not been acknowledged yet. A
+	// sending peer has waited for that ACK during the take-over.
 	c.lastAck = st.RcvWup
 	c.ackNow = c.lastAck != c.rcvNxt
 	if len(st.Unread) > 0 {
@@ -275,7 +274,7 @@ func (c *Conn) initReceiver(now clock.Instant, st *State) {
 	}
 }
 
-// dataNxt returns the sequence number after the last octet that was sent, without our FIN.
+// dataNxt returns the sequence number after the last octet that was sent. The FIN of this end does not count.
 func (c *Conn) dataNxt() seq.Num {
 	if c.finSent {
 		return c.dataEnd
@@ -283,13 +282,14 @@ func (c *Conn) dataNxt() seq.Num {
 	return c.sndNxt
 }
 
-// outstanding reports whether anything that was sent is unacknowledged.
+// outstanding reports whether octets or a FIN are sent and not acknowledged.
 func (c *Conn) outstanding() bool { return c.sndNxt != c.sndUna }
 
 // unsent reports whether octets or a FIN wait for their first transmission.
 func (c *Conn) unsent() bool { return c.q.sent < c.q.count || (c.finQueued && !c.finSent) }
 
-// enter changes the phase of the connection for ev, if ev has a meaning in the present phase.
+// enter changes the phase of the connection for ev. If ev has no meaning in the present phase, enter changes
+// nothing.
 func (c *Conn) enter(now clock.Instant, ev event) {
 	next, ok := c.phase.next(ev)
 	if !ok {
@@ -304,7 +304,7 @@ func (c *Conn) enter(now clock.Instant, ev event) {
 	}
 }
 
-// fail ends the connection with err and releases all its memory.
+// fail ends the connection with err. It releases all memory of the connection.
 func (c *Conn) fail(err error) {
 	if c.phase == Closed {
 		return
@@ -315,7 +315,7 @@ func (c *Conn) fail(err error) {
 	c.releaseAll()
 }
 
-// reset fails the connection with a RST to the peer (RFC 9293 §3.10.5).
+// reset fails the connection. It sends an RST to the peer (RFC 9293 §3.10.5).
 func (c *Conn) reset(err error) {
 	if c.phase != Closed && c.phase != InTimeWait {
 		c.rst, c.answer, c.rstSeq = true, true, c.sndNxt

@@ -7,17 +7,17 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 )
 
-// The constants of RFC 9438 §4.1 and §4.3, and the largest factor by which a window may grow in one round trip
-// (§4.2).
+// The constants of RFC 9438 §4.1 and §4.3. §4.2 gives the largest factor by which a window may grow in one round
+// trip.
 const (
-	cubicC      = 0.4 // segments per second cubed
+	cubicC      = 0.4 // C of RFC 9438, in segments per second cubed
 	cubicBeta   = 0.7
 	cubicAlpha  = 3 * (1 - cubicBeta) / (1 + cubicBeta)
 	cubicFaster = 1.5
 )
 
-// NewCubic is the congestion control of RFC 9438, with the slow start of
-// RFC 9406. Windows are octets here, where the RFC counts segments.
+// NewCubic makes the congestion control of RFC 9438, with the slow start of RFC 9406. Windows are in octets here. The
+// RFC counts segments.
 func NewCubic(s Start) Congestion {
 	c := &cubic{mss: s.MSS}
 	c.cwnd, c.ssthresh = float64(s.Cwnd), min(s.Threshold, maxCwnd)
@@ -28,24 +28,24 @@ func NewCubic(s Start) Congestion {
 type cubic struct {
 	mss uint32
 	cubicState
-	before cubicState // the last reduction (RFC 9438 §4.9)
+	before cubicState // state before the last reduction (RFC 9438 §4.9)
 	slow   hystart
 }
 
-// cubicState is what a reduction changes. A stage is a period of congestion
-// avoidance: between two reductions, without slow start.
+// cubicState is the state that a reduction changes. A stage is a period of congestion avoidance between two
+// reductions. Slow start does not belong to a stage.
 type cubicState struct {
-	cwnd     float64 // octets, with the fraction that ACKs have added so far
+	cwnd     float64 // congestion window in octets, with the fraction that ACKs have added so far
 	ssthresh uint32
 	prior    float64 // cwnd_prior: cwnd before the last reduction; 0: none yet
-	wMax     float64 // window at which the curve is flat; 0: that at the beginning of the stage
+	wMax     float64 // window at which the curve is flat; 0: the window at the start of the stage
 
-	staged bool          // the following fields are those of a stage
-	epoch  clock.Instant // when the stage began, or would have without idle periods
+	staged bool          // a stage has begun, and the fields below are valid
+	epoch  clock.Instant // start of the stage, moved by the idle periods
 	last   clock.Instant // when the time of the stage was last read
-	origin float64       // its W_max ...
-	k      float64       // ... and when the curve reaches it, in seconds after epoch
-	wEst   float64       // the window that NewReno would have now
+	origin float64       // W_max of the stage
+	k      float64       // time from epoch until the curve reaches origin, in seconds
+	wEst   float64       // window that NewReno would have now
 }
 
 func (c *cubic) Name() string      { return "cubic" }
@@ -71,7 +71,7 @@ func (c *cubic) Acked(a Ack) {
 	c.cwnd = min(c.cwnd, maxCwnd)
 }
 
-// start grows the window in slow start, and returns how many octets are left for congestion avoidance.
+// start grows the window in slow start. It returns how many octets are left for congestion avoidance.
 func (c *cubic) start(a *Ack) uint32 {
 	limit := uint32(slowStartLimit)
 	if a.Repair {
@@ -88,7 +88,7 @@ func (c *cubic) start(a *Ack) uint32 {
 	return grow - room
 }
 
-// avoid does congestion avoidance: RFC 9438 §4.3 to §4.5.
+// avoid performs congestion avoidance (RFC 9438 §4.3 to §4.5).
 func (c *cubic) avoid(a *Ack, n float64) {
 	if !c.staged {
 		c.begin(a.Now)
@@ -108,8 +108,8 @@ func (c *cubic) avoid(a *Ack, n float64) {
 	c.cwnd += (target - c.cwnd) / c.cwnd * n
 }
 
-// begin begins a stage (RFC 9438 §4.2). The curve starts at its flat part if no larger window is known: after slow
-// start without a loss (§4.10), and after a timeout (§4.8).
+// begin begins a stage (RFC 9438 §4.2). If no larger window is known, the curve starts at its flat part. This is the
+// case after slow start without a loss (§4.10) and after a timeout (§4.8).
 func (c *cubic) begin(now clock.Instant) {
 	c.staged, c.epoch = true, now
 	c.wEst, c.origin, c.k = c.cwnd, c.cwnd, 0
@@ -134,8 +134,8 @@ func (c *cubic) pause(now clock.Instant) {
 	}
 }
 
-// cut implements RFC 9438 §4.6, and the fast convergence of §4.7: a flow whose window has not reached the previous
-// W_max again leaves room for others.
+// cut implements RFC 9438 §4.6, and the fast convergence of §4.7. With fast convergence, a flow that has not
+// reached the previous W_max again leaves room for other flows.
 func (c *cubic) cut(flight uint32) {
 	c.before = c.cubicState
 	c.slow.over = true

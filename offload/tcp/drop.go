@@ -1,7 +1,7 @@
 package tcp
 
-// Drop says why a segment, or a part of it, was not used. It is a counter's
-// index, not an error: the connection goes on.
+// Drop says why a segment, or a part of it, was not used. It is the index of a counter
+// and not an error, because the connection continues.
 type Drop uint8
 
 const (
@@ -24,7 +24,7 @@ const (
 	DropTooBigSeq                 // RFC 5927 §4: the sequence number in the ICMP message is not in flight
 	DropTooBigMTU                 // ICMP "too big" with an MTU that is not smaller
 
-	NumDrops // how many reasons there are
+	NumDrops // number of reasons
 )
 
 var dropNames = [NumDrops]string{
@@ -48,7 +48,7 @@ var dropNames = [NumDrops]string{
 	DropTooBigMTU:     "too_big_mtu",
 }
 
-// String is the counter's name.
+// String returns the name of the counter.
 func (d Drop) String() string {
 	if d < NumDrops {
 		return dropNames[d]

@@ -7,17 +7,17 @@ import (
 )
 
 // ecn is the state of explicit congestion notification (RFC 3168) of a connection whose ends negotiated it in the
-// handshake. A router marks a packet (CE) instead of dropping it. The receiver says so in every ACK (ECE) until the
-// sender says that it has reduced its window (CWR).
+// handshake. A router marks a packet (CE) instead of dropping it. The receiver reports the mark in every ACK (ECE)
+// until the sender reports that it has reduced its window (CWR).
 type ecn struct {
-	on bool // negotiated; otherwise the fields below never change
+	on bool // ECN was negotiated; otherwise the fields below never change
 
-	echo bool // receiver: a mark was seen, and no CWR since
+	echo bool // receiver: a mark was seen, and no CWR since then
 
-	told  bool    // sender: the ACK being processed has ECE
-	cwr   bool    // the next new data has CWR ...
-	held  bool    // ... and until that is acknowledged, ECE reports the same
-	until seq.Num // congestion; SND.NXT at the reduction, valid if held
+	told  bool    // sender: the ACK that is being processed has ECE
+	cwr   bool    // sender: the next new data must carry CWR
+	held  bool    // sender: until the number until is acknowledged, ECE reports the same congestion
+	until seq.Num // SND.NXT at the reduction, valid if held
 }
 
 // markECN implements RFC 3168 §6.1.3 for the receiver of data.
@@ -49,8 +49,8 @@ func (c *Conn) readECE(s *wire.TCPFields) {
 	}
 }
 
-// react treats a report like a loss, once per window of data (RFC 3168 §6.1.2). A recovery in progress has already
-// reduced the window.
+// react handles a report like a loss, once per window of data (RFC 3168 §6.1.2). A recovery in progress has
+// already reduced the window.
 func (c *Conn) react(now clock.Instant) {
 	if c.ecn.told && !c.ecn.held && c.mode == open && c.congestion.flown > 0 {
 		c.stats.ECNCuts++
@@ -60,21 +60,21 @@ func (c *Conn) react(now clock.Instant) {
 	}
 }
 
-// reduced records that the congestion window was reduced, for any reason. The peer must be told, or it continues to
-// echo (RFC 3168 §6.1.2).
+// reduced records that the congestion window was reduced, for any reason. The sender must report the reduction,
+// because the peer continues to echo otherwise (RFC 3168 §6.1.2).
 func (c *Conn) reduced() {
 	if c.ecn.on {
 		c.ecn.cwr, c.ecn.held, c.ecn.until = true, true, c.sndNxt
 	}
 }
 
-// mayGrow reports whether an ACK of new data may widen the window. An ACK that reports congestion may not, except
-// after a timeout: the timeout was the answer to the congestion, and slow start continues.
+// mayGrow reports whether an ACK of new data may widen the window. An ACK that reports congestion may not. After a
+// timeout it may: the timeout has already reduced the window, and slow start continues.
 func (c *Conn) mayGrow(was mode) bool { return was != fast && (was == repair || !c.ecn.told) }
 
 // offerECT marks a segment of new data as ECN-capable, so that routers may mark it instead of dropping it.
-// Retransmissions, probes and segments without data are not ECN-capable (§6.1.4 to §6.1.6), because their marks would
-// not be reliable signals.
+// Retransmissions, probes and segments without data are not ECN-capable (§6.1.4 to §6.1.6), because their marks
+// would not be reliable signals.
 func (c *Conn) offerECT(h *wire.TCPFields) {
 	h.ECT = true
 	if c.ecn.cwr {

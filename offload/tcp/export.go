@@ -9,19 +9,19 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// ErrExported is the error of Done for a connection that Export has ended here.
+// ErrExported is the error of Done for a connection that Export has moved away.
 var ErrExported = errors.New("the connection was moved")
 
 // ErrEnded is returned by Export for a connection that has ended.
 var ErrEnded = errors.New("the connection has ended")
 
-// Export is the reverse of New. It reads the connection at time now, gives every frame and slab back, and ends the
-// connection here without sending anything to the peer. The octets of the State are copies, which the caller owns.
-// Export works in every phase but Closed.
+// Export is the reverse of New. It reads the state of the connection at time now, gives every frame and slab back,
+// and ends the connection here. It sends nothing to the peer. The octets of the State are copies, which the caller
+// owns. Export works in every phase except Closed.
 //
 // New makes a connection from the State that continues where this one ended. The State does not hold the SACK
-// scoreboard, the time at which each segment was sent, or out-of-order octets: the peer keeps such octets until they
-// are acknowledged (RFC 2018 §8). docs/tcp.md lists what a move keeps and what it drops.
+// scoreboard, the time at which each segment was sent, or out-of-order octets. The peer keeps out-of-order octets
+// until they are acknowledged (RFC 2018 §8). docs/tcp.md lists what a move keeps and what it drops.
 //
 // After an error the connection is unchanged.
 func (c *Conn) Export(now clock.Instant) (State, error) {
@@ -48,7 +48,7 @@ func (c *Conn) Export(now clock.Instant) (State, error) {
 
 func (c *Conn) exportSender(st *State) {
 	st.SndUna, st.SndNxt = c.sndUna, c.sndNxt
-	st.SndWnd, st.SndWL1, st.MaxWnd = c.sndWnd, c.wl1, c.maxWnd // wl2 is always SND.UNA
+	st.SndWnd, st.SndWL1, st.MaxWnd = c.sndWnd, c.wl1, c.maxWnd // wl2 is not needed: it is always SND.UNA
 	st.SndScale, st.SACK, st.ECN = c.sndScale, c.sackOK, c.ecn.on
 	st.SRTT, st.RTTVar, st.RTO = c.rtt.srtt, c.rtt.rttvar, c.rtt.rto
 	st.MinRTT = cmp.Or(c.loss.rack.least.value(), c.rtt.srtt)
@@ -56,7 +56,8 @@ func (c *Conn) exportSender(st *State) {
 	st.Keepalive.Idle, st.Keepalive.Interval, st.Keepalive.Count = c.patience.keep.idle, c.patience.keep.interval, int(c.patience.keep.count)
 }
 
-// exportReceiver reads the timestamp clock at its last tick, so that a move does not lose a part of a tick.
+// exportReceiver reads the state of the receiver. It reads the timestamp clock at its last tick, so that a move
+// does not lose a part of a tick.
 func (c *Conn) exportReceiver(now clock.Instant, st *State) {
 	st.At = now
 	st.RcvNxt, st.RcvWup, st.RcvWnd = c.rcvNxt, c.lastAck, uint32(c.lastAck.Until(c.rcvAdv))
@@ -101,9 +102,9 @@ func (c *Conn) exportMoved(now clock.Instant) *Moved {
 	}
 }
 
-// lostOctets counts octets from SND.UNA on. missing is the length up to the end of the last lost segment, as far as
-// all octets are lost or SACKed. again is how many of these octets need not be sent again, because they have been
-// sent again or are SACKed.
+// lostOctets counts lost octets from SND.UNA on. missing is the length up to the end of the last lost segment of an
+// unbroken sequence of lost or SACKed octets. again is how many of these octets need not be sent again, because
+// they have been sent again or are SACKed.
 func (c *Conn) lostOctets() (missing, again uint32) {
 	octets, gap := uint32(0), false
 	for i := range c.q.sent {

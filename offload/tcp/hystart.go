@@ -16,23 +16,23 @@ const (
 	cssRounds   = 5                     // CSS_ROUNDS
 )
 
-// hystart is HyStart++ (RFC 9406). It ends the first slow start when round trips grow longer, before the queue that
-// lengthens them overflows. Conservative slow start (CSS) comes in between, in case the round trips grew for another
-// reason.
+// hystart is HyStart++ (RFC 9406). It ends the first slow start when round trips grow
+// longer, before the queue on the path overflows. Conservative slow start (CSS) comes
+// in between, in case the round trips grew for another reason.
 type hystart struct {
 	over  bool // the first slow start has ended
 	begun bool
 	css   bool
-	left  int     // remaining rounds of CSS, this one included
-	end   seq.Num // windowEnd: the round ends when this is acknowledged
+	left  int     // remaining rounds of CSS, including this one
+	end   seq.Num // windowEnd: the round ends when this number is acknowledged
 
-	samples  int           // of this round
-	trip     time.Duration // the shortest of this round; 0: none
-	previous time.Duration // of the previous round
-	baseline time.Duration // of the round that began CSS
+	samples  int           // number of samples of this round
+	trip     time.Duration // shortest round trip of this round; 0: none
+	previous time.Duration // shortest round trip of the previous round
+	baseline time.Duration // shortest round trip of the round that began CSS
 }
 
-// divisor returns the number by which growth is divided.
+// divisor returns the number by which the growth of the window is divided.
 func (h *hystart) divisor() uint32 {
 	if h.css {
 		return cssDivisor
@@ -76,7 +76,7 @@ func (h *hystart) round(end seq.Num) {
 	h.previous, h.trip, h.samples = h.trip, 0, 0
 }
 
-// judge enters CSS, and leaves it when round trips are as short as before.
+// judge enters CSS. It leaves CSS when round trips are as short as before.
 func (h *hystart) judge() {
 	switch {
 	case h.css && h.trip < h.baseline:

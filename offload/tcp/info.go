@@ -7,7 +7,7 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// Stats counts what a connection has done. All only grow.
+// Stats counts the events of a connection. Every counter only grows.
 type Stats struct {
 	SegsIn, SegsOut     uint64 // segments received, and segments sent
 	OctetsIn, OctetsOut uint64 // octets of data: received in order, and sent with retransmissions
@@ -44,19 +44,19 @@ type Info struct {
 	SndWnd, RcvWnd           uint32
 	Cwnd, Ssthresh, Pipe     uint32 // Ssthresh is NoThreshold before the first loss
 	EMSS, MTU                uint32
-	SRTT, RTTVar, RTO        time.Duration // RTO without backoff
+	SRTT, RTTVar, RTO        time.Duration // the RTO is without backoff
 	Backoff                  uint8
-	Queued, Unread           uint32 // emitted and not acknowledged; received and not consumed
+	Queued, Unread           uint32 // octets emitted and not acknowledged; octets received and not consumed
 	SndSegs                  uint32 // entries of the retransmission queue
-	RcvFrames, ReorderFrames int    // receive frames held, in order and not
+	RcvFrames, ReorderFrames int    // receive frames held, in order and out of order
 	Slabs                    int    // slabs held by received and by sent octets
 	Recovering               bool
 	Congestion               string // name of the congestion control
-	KernelCongestion         string // of the kernel until the take-over; "" if not known
-	ECN                      bool   // was negotiated
+	KernelCongestion         string // name of the kernel's congestion control before the take-over; "" if not known
+	ECN                      bool   // ECN was negotiated
 }
 
-// NoThreshold is the slow-start threshold before the first loss: no limit.
+// NoThreshold is the slow-start threshold before the first loss. It means no limit.
 const NoThreshold = math.MaxUint32
 
 // threshold returns the slow-start threshold of c, or NoThreshold.
@@ -90,7 +90,7 @@ func (c *Conn) Info() Info {
 	}
 }
 
-// AddSince adds to s what was counted between before and now.
+// AddSince adds to s the counts between before and now.
 func (s *Stats) AddSince(now, before *Stats) {
 	for _, c := range []struct{ sum, now, before *uint64 }{
 		{&s.SegsIn, &now.SegsIn, &before.SegsIn}, {&s.SegsOut, &now.SegsOut, &before.SegsOut},

@@ -31,9 +31,10 @@ func (k *keepalive) first(now clock.Instant) clock.Instant {
 	return now.Add(k.idle)
 }
 
-// keepExpired runs when the keepalive timer expires. It first checks whether the connection has been idle, because
-// segments do not reset the timer. Then it probes the peer, or gives it up. A single probe without an answer proves
-// nothing.
+// keepExpired runs when the keepalive timer expires. It first checks whether the
+// connection has been idle, because segments do not reset the timer. Then it probes the
+// peer or ends the connection. A single probe without an answer does not end the
+// connection.
 func (c *Conn) keepExpired(now clock.Instant) {
 	quiet := now.Sub(c.patience.lastHeard)
 	dead := c.patience.probes >= c.patience.keep.count
@@ -41,7 +42,7 @@ func (c *Conn) keepExpired(now clock.Instant) {
 		dead = c.patience.probes > 0 && quiet >= c.patience.userLimit
 	}
 	switch {
-	case c.outstanding() || c.unsent(): // other timers detect a peer that does not answer
+	case c.outstanding() || c.unsent(): // other timers detect a silent peer
 		c.timers.keepAt = now.Add(c.patience.keep.idle)
 	case quiet < c.patience.keep.idle:
 		c.timers.keepAt = c.patience.lastHeard.Add(c.patience.keep.idle)

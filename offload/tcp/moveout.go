@@ -8,15 +8,16 @@ type Guests interface {
 	Guest(f port.Frame) bool
 }
 
-// MoveOut copies octets that the upper layer has not consumed out of frames that are guests, into slabs of the flow's
-// share, and releases these frames. Consecutive octets share a slab. A frame stays if the flow may have no more
-// slabs. Slices from Views are not valid after it.
+// MoveOut copies octets that the upper layer has not consumed out of guest frames into
+// slabs of the flow's share, and releases these frames. Consecutive octets share a
+// slab. If the flow may have no more slabs, a frame stays. MoveOut invalidates slices
+// from Views.
 func (c *Conn) MoveOut(g Guests) {
 	c.in.moveOut(g)
 	c.in.moveOutAhead(g)
 }
 
-// isGuest reports whether the run lies in a frame that is a guest.
+// isGuest reports whether the run lies in a guest frame.
 func (h *held) isGuest(g Guests) bool { return h.framed() && g.Guest(h.frame) }
 
 // moveOut does MoveOut for in-order octets.
@@ -65,8 +66,9 @@ func (b *inbox) moveOutAhead(g Guests) {
 	b.cut(done, len(b.ooo))
 }
 
-// takes copies the octets of next after those of h, and reports whether it could: the octets must be consecutive, all
-// of them must fit, and h itself must not be in a guest frame.
+// takes copies the octets of next behind those of h, if three conditions hold: the
+// octets are consecutive, all of them fit, and h itself is not in a guest frame. It
+// reports whether it has copied them.
 func (h *held) takes(next *held, g Guests) bool {
 	if h.end() != next.seq || h.room() < len(next.data) || h.isGuest(g) {
 		return false

@@ -2,8 +2,8 @@ package tcp
 
 import "github.com/stag-rdma/stag/offload/clock"
 
-// NewReno is the congestion control of RFC 5681 with appropriate byte counting
-// (RFC 3465).
+// NewReno makes the congestion control of RFC 5681 with appropriate byte counting (RFC
+// 3465).
 func NewReno(s Start) Congestion {
 	return &newReno{mss: s.MSS, renoState: renoState{cwnd: s.Cwnd, ssthresh: min(s.Threshold, maxCwnd)}}
 }
@@ -11,7 +11,7 @@ func NewReno(s Start) Congestion {
 type newReno struct {
 	mss uint32
 	renoState
-	before renoState // the last reduction
+	before renoState // state before the last reduction
 }
 
 type renoState struct {
@@ -39,7 +39,7 @@ func (r *newReno) Acked(a Ack) {
 		n -= grow
 	}
 	r.acked += n
-	if r.acked >= r.cwnd { // one segment per window
+	if r.acked >= r.cwnd { // the window grows by one segment for each window of acknowledged octets
 		r.acked -= r.cwnd
 		r.cwnd += r.mss
 	}

@@ -7,40 +7,40 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// path is what determines how many octets a segment can carry.
+// path holds the values that determine how many octets a segment can carry.
 type path struct {
 	mss     uint16 // the peer's MSS option
-	mtu     uint16 // octets, IP header included
-	headers uint16 // IP and TCP without options
-	options uint16 // in every segment
-	room    uint32 // in a transmit frame; 0: not known
-	peer    uint32 // octets in the peer's segments, if the peer's path is as wide as ours was at first
+	mtu     uint16 // path MTU in octets, IP header included
+	headers uint16 // length in octets of the IP and TCP headers without options
+	options uint16 // length in octets of the options in every segment
+	room    uint32 // room in octets for payload in a transmit frame; 0: not known
+	peer    uint32 // octets in the peer's segments if the peer's path is as wide as this end's was at first
 
 	// The search for a wider path after mtu was lowered (RFC 4821 §7).
-	first    uint16        // mtu at the beginning
-	widest   uint16        // the smaller of what the interface allows and first
-	tryAt    clock.Instant // when to try a larger size; Never: not needed
-	pause    time.Duration // after a trial that was lost
-	trial    uint16        // the size that Emit may use for one segment; 0: none
-	flying   bool          // that segment has been emitted
+	first    uint16        // mtu at the start of the connection
+	widest   uint16        // the smaller of first and the MTU of the interface
+	tryAt    clock.Instant // when to try a larger size; Never: no trial is needed
+	pause    time.Duration // pause before the next trial after a lost one
+	trial    uint16        // size that Emit may use for one segment; 0: none
+	flying   bool          // the segment of the trial has been emitted
 	failed   bool          // the trial is lost
-	trialEnd seq.Num       // the end of the trial, if flying
+	trialEnd seq.Num       // sequence number behind the trial, valid if flying
 }
 
 const (
-	// tryAfterReport is how long a router's report is believed (RFC 1191 §6.3), and the longest pause between two
-	// trials.
+	// tryAfterReport is how long a router's report is believed (RFC 1191 §6.3). It is also the longest pause
+	// between two trials.
 	tryAfterReport = 10 * time.Minute
-	// tryAfterHole is the first pause after a suspected black hole, which may have been an interruption. Each lost
-	// trial makes the pause four times as long.
+	// tryAfterHole is the first pause after a suspected black hole. It is short, because the cause may have been an
+	// interruption. Each lost trial makes the pause four times as long.
 	tryAfterHole = time.Second
-	// holeTimeouts is the number of consecutive timeouts after which smaller segments are tried: 3 s with the
-	// shortest RTO, as Linux (tcp_retries1).
+	// holeTimeouts is the number of consecutive timeouts after which smaller segments are tried. With the shortest
+	// RTO they take 3 s, as in Linux (tcp_retries1).
 	holeTimeouts = 4
 )
 
-// sizes are the path MTUs to try: jumbo frames, FDDI, Ethernet, the minimum of IPv6, and the least that is believed
-// for an IPv4 path.
+// sizes are the path MTUs to try: jumbo frames, FDDI, Ethernet, the minimum of IPv6, and the smallest size that is
+// believed for an IPv4 path.
 var sizes = [...]uint16{9000, 4352, 1500, 1280, 552}
 
 func newPath(st *State) path {
@@ -61,8 +61,8 @@ func newPath(st *State) path {
 	return p
 }
 
-// floor is the smallest MTU that is believed: 552 for IPv4, as Linux (RFC 1191's
-// 68 would let a forged report cripple the connection), 1280 for IPv6.
+// floor returns the smallest MTU that is believed. For IPv4 it is 552, as in Linux, because RFC 1191's 68 would let
+// a forged report cripple the connection. For IPv6 it is 1280.
 func (p *path) floor() uint16 {
 	if p.headers == 60 {
 		return 1280
@@ -70,8 +70,8 @@ func (p *path) floor() uint16 {
 	return 552
 }
 
-// narrower returns the next size below the present one into which a segment of n octets does not fit; 0 if there is
-// none.
+// narrower returns the next size below the present one into which a segment of n octets does not fit. It returns 0
+// if there is none.
 func (p *path) narrower(n uint32) uint16 {
 	have := min(int(p.mtu), int(p.mss)+int(p.headers))
 	for _, s := range sizes {
@@ -82,7 +82,7 @@ func (p *path) narrower(n uint32) uint16 {
 	return 0
 }
 
-// wider returns the next size above mtu, at most widest.
+// wider returns the next size above mtu. The result is at most widest.
 func (p *path) wider() uint16 {
 	next := p.widest
 	for _, s := range sizes {
@@ -105,8 +105,8 @@ func (p *path) pauseTrials(now clock.Instant, d time.Duration) {
 	p.tryAt, p.pause = now.Add(d), min(4*d, tryAfterReport)
 }
 
-// emss returns the effective send MSS: the most octets of data in a segment (RFC 6691 §2: the MSS option includes our
-// TCP options, the path MTU includes all headers).
+// emss returns the effective send MSS, the largest number of octets of data in a segment. The MSS option includes
+// the TCP options, and the path MTU includes all headers (RFC 6691 §2).
 func (p *path) emss() uint32 { return p.emssOf(p.mtu) }
 
 // emssOf returns the effective send MSS for another MTU.
@@ -118,9 +118,9 @@ func (p *path) emssOf(mtu uint16) uint32 {
 	return n
 }
 
-// TooBig handles an ICMP "fragmentation needed" or "packet too big" that quotes our segment with sequence number
-// quoted. It is believed only if that segment is in flight (RFC 5927 §4). mtu is that of the next hop, or 0 if the
-// router did not give it: then the floor is assumed.
+// TooBig handles an ICMP "fragmentation needed" or "packet too big" message. quoted is the sequence number of the
+// quoted segment. TooBig believes the message only if that segment is in flight (RFC 5927 §4). mtu is that of the
+// next hop. If the router did not give it, mtu is 0 and TooBig assumes the floor.
 func (c *Conn) TooBig(now clock.Instant, quoted seq.Num, mtu uint16) Drop {
 	if c.phase == Closed {
 		return DropClosed
@@ -143,9 +143,9 @@ func (c *Conn) TooBig(now clock.Instant, quoted seq.Num, mtu uint16) Drop {
 	return DropNone
 }
 
-// Limit makes mtu, that of the interface, the upper limit for segments. Longer segments in flight are sent again in
-// smaller ones, as after TooBig, because the interface drops them. If mtu allows more again, larger segments are
-// tried, up to the path MTU at the beginning.
+// Limit makes mtu, the MTU of the interface, the upper limit for segments. Longer segments in flight are sent again
+// in smaller ones, as after TooBig, because the interface drops them. If mtu grows again, larger segments are
+// tried, up to the path MTU at the start.
 func (c *Conn) Limit(now clock.Instant, mtu uint16) {
 	p := &c.path
 	widest := min(p.first, max(mtu, leastMTU(p.headers == 60)))
@@ -178,8 +178,8 @@ func leastMTU(v6 bool) uint16 {
 	return 68
 }
 
-// suspectHole tries smaller segments when full ones only time out: a router may drop segments that are too large
-// without a report, or its report may get lost (RFC 4821 §7.7, as Linux's tcp_mtu_probing).
+// suspectHole tries smaller segments when only full segments time out. A router may drop segments that are too
+// large without a report, or its report may get lost (RFC 4821 §7.7, as Linux's tcp_mtu_probing).
 func (c *Conn) suspectHole(now clock.Instant) {
 	if c.patience.retries < holeTimeouts-1 || c.q.sent == 0 {
 		return
@@ -187,15 +187,15 @@ func (c *Conn) suspectHole(now clock.Instant) {
 	n := c.q.at(0).n
 	mtu := c.path.narrower(n)
 	if mtu == 0 || n > c.sndWnd {
-		return // already small, or the probe of a shrunk window
+		return // the segment is already small, or is the probe of a shrunk window
 	}
 	c.stats.BlackHoles++
 	c.change(mtu)
 	c.path.pauseTrials(now, tryAfterHole)
 }
 
-// tryWider allows the next segment to be larger, when it is time for a trial. The trial uses only data that the upper
-// layer sends anyway, and only while nothing else needs repair.
+// tryWider allows the next segment to be larger, when it is time for a trial. The trial uses only data that the
+// upper layer sends anyway. It runs only while nothing else needs repair.
 func (c *Conn) tryWider() {
 	if c.mode != open || c.finQueued {
 		return
@@ -204,13 +204,13 @@ func (c *Conn) tryWider() {
 	c.path.trial = c.path.wider()
 }
 
-// endTrial keeps the size that is known to work.
+// endTrial returns to the size that is known to work.
 func (c *Conn) endTrial(now clock.Instant) {
 	c.path.trial, c.path.flying, c.path.failed = 0, false, false
 	c.path.pauseTrials(now, c.path.pause)
 }
 
-// trialSent checks whether the segment is as large as intended: the peer's window may have had room for only a part
+// trialSent checks whether the segment is as large as intended. The peer's window may have had room for only a part
 // of it.
 func (c *Conn) trialSent(now clock.Instant, e *entry) {
 	if c.isTrial(e) && e.n <= c.path.emss() {
@@ -218,7 +218,7 @@ func (c *Conn) trialSent(now clock.Instant, e *entry) {
 	}
 }
 
-// trialAcked takes over the larger size when its segment has arrived.
+// trialAcked makes the larger size the path MTU when its segment has arrived.
 func (c *Conn) trialAcked(now clock.Instant) {
 	if c.sndUna.Before(c.path.trialEnd) {
 		return
@@ -233,8 +233,8 @@ func (c *Conn) trialAcked(now clock.Instant) {
 // isTrial reports whether e is the segment that tries a larger size.
 func (c *Conn) isTrial(e *entry) bool { return c.path.flying && e.end() == c.path.trialEnd }
 
-// trialLost sends the octets of a lost trial again in smaller segments. If nothing else is lost, the loss says
-// nothing about congestion (RFC 4821 §7.6.2).
+// trialLost sends the octets of a lost trial again in smaller segments. alone reports that nothing else is lost.
+// The loss then says nothing about congestion (RFC 4821 §7.6.2).
 func (c *Conn) trialLost(now clock.Instant) (alone bool) {
 	alone = c.mode == open && c.q.missing <= c.path.emssOf(c.path.trial) && c.q.missing > c.path.emss()
 	c.endTrial(now)

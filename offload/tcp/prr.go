@@ -1,24 +1,27 @@
 package tcp
 
-// prr is Proportional Rate Reduction (RFC 9937). In fast recovery it limits what is sent by what has arrived, so that
-// the window shrinks evenly and ACKs clock the sender. All fields are in octets. It is used only with SACK; RFC 6582
-// does not use it.
+// prr is Proportional Rate Reduction (RFC 9937). In fast recovery it limits the sent
+// octets by the octets that have arrived, so that the window shrinks evenly and ACKs
+// clock the sender. All fields are in octets. prr is used only with SACK. RFC 6582 does
+// not use it.
 type prr struct {
-	flight    uint32 // in flight when recovery began (RecoverFS)
-	delivered uint32 // delivered since then (prr_delivered)
-	out       uint32 // sent since then (prr_out)
+	flight    uint32 // octets in flight when recovery began (RecoverFS)
+	delivered uint32 // octets delivered since then (prr_delivered)
+	out       uint32 // octets sent since then (prr_out)
 	cwnd      uint32
 }
 
-// startPRR begins a reduction. delivered is what the ACK that began it has delivered, in octets.
+// startPRR begins a reduction. delivered is how many octets the ACK that began it has
+// delivered.
 func (c *Conn) startPRR(delivered uint32) {
 	c.loss.prr = prr{flight: max(c.q.flight-c.q.sacked+delivered, 1)}
 	c.paceRecovery(delivered, false)
 }
 
-// paceRecovery implements RFC 9937 §6.2 for an ACK that has delivered octets. safe says that SND.UNA has moved and
-// the ACK shows no further loss. Then the path keeps up, and the window may grow back to the threshold by one segment
-// more than was delivered (SSRB). Otherwise the window grows only by what was delivered (CRB).
+// paceRecovery implements RFC 9937 §6.2 for an ACK that has delivered octets. safe
+// says that SND.UNA has moved and the ACK shows no further loss. The path keeps up
+// then, and the window may grow back to the threshold by one segment more than was
+// delivered (SSRB). Otherwise the window grows only by the delivered octets (CRB).
 func (c *Conn) paceRecovery(delivered uint32, safe bool) {
 	p, pipe, target := &c.loss.prr, int64(c.pipe()), int64(c.congestion.cc.Window())
 	p.delivered += delivered

@@ -6,61 +6,63 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// mark is the scoreboard's state (RFC 6675 §3) of an entry.
+// mark is the state of an entry on the scoreboard (RFC 6675 §3).
 type mark uint8
 
 const (
-	marked mark = 1 << iota // SACKed by the peer
-	lost                    // considered lost
-	resent                  // retransmitted since the recovery began
+	marked mark = 1 << iota // the peer has SACKed the entry
+	lost                    // the entry counts as lost
+	resent                  // the entry was retransmitted since the recovery began
 )
 
-// store tells where an entry's octets are.
+// store says which memory holds an entry's octets.
 type store uint8
 
 const (
-	inBacklog    store = iota // Conn.backlog; no frame yet
-	inFrame                   // frame, which this entry owns
-	inShared                  // frame, which a later entry with a part of it owns
-	inSlab                    // slab, which this entry owns
-	inSharedSlab              // slab, which a later entry owns
+	inBacklog    store = iota // the octets are in Conn.backlog and have no frame yet
+	inFrame                   // the octets are in frame, which this entry owns
+	inShared                  // the octets are in frame, which a later entry owns
+	inSlab                    // the octets are in a slab, which this entry owns
+	inSharedSlab              // the octets are in a slab, which a later entry owns
 )
 
-// entry is one segment: queued, or sent and not acknowledged. It is sent and retransmitted with the same boundaries,
-// unless it must be split.
+// entry is one segment, either unsent, or sent and not acknowledged. It keeps its
+// boundaries when it is retransmitted, unless it must be split.
 type entry struct {
 	seq    seq.Num
-	n      uint32 // octets, never 0
-	off    uint32 // of the first one in frame or slab
-	tx     uint8  // transmissions, saturating
+	n      uint32 // length in octets, never 0
+	off    uint32 // offset of the first octet in the frame or slab
+	tx     uint8  // number of transmissions, saturating
 	mark   mark
 	store  store
-	push   bool          // it was the last queued entry when it was sent
-	frame  port.Frame    // in a slab: Addr is the slab's id
-	sentAt clock.Instant // of the last transmission
+	push   bool          // the entry was the last one in the queue when it was sent
+	frame  port.Frame    // the frame; for octets in a slab, Addr is the slab's id
+	sentAt clock.Instant // time of the last transmission
 }
 
-// slab returns the id of the slab that holds the octets. The entry's octets must be in a slab.
+// slab returns the id of the slab that holds the octets. The entry's octets must be in
+// a slab.
 func (e *entry) slab() uint32 { return uint32(e.frame.Addr) }
 
 func (e *entry) end() seq.Num { return e.seq.Add(seq.Len(e.n)) }
 
-// queue is the retransmission queue, followed by the unsent segments, in a ring that grows up to a limit. The first
-// sent entries have been sent. Entries are never empty and follow each other without gaps.
+// queue is the retransmission queue and, behind it, the unsent segments. It is a ring
+// that grows up to a limit. The first entries, as many as the field sent says, have
+// been sent. Entries are never empty and follow each other without gaps.
 type queue struct {
-	ring  []entry // a power of two; nil while there is no entry
-	limit uint32  // the largest length of ring, a power of two
+	ring  []entry // length is a power of two; nil while there is no entry
+	limit uint32  // largest length of ring, a power of two
 	shelf *shelf[entry]
 	head  uint32
 	count uint32
 	sent  uint32
 
 	// Sums of octets over the sent entries.
-	flight  uint32 // all
-	sacked  uint32 // SACKed
-	missing uint32 // considered lost
-	again   uint32 // resent and not SACKed
-	pending uint32 // lost and not resent: what sendLost must send
+	flight  uint32 // octets of all sent entries
+	sacked  uint32 // octets that are SACKed
+	missing uint32 // octets that count as lost
+	again   uint32 // octets that were retransmitted and are not SACKed
+	pending uint32 // octets that are lost and not retransmitted: sendLost must send them
 	marks   uint32 // number of SACKed entries
 }
 
@@ -84,13 +86,13 @@ func (q *queue) room() {
 	q.ring, q.head = ring, 0
 }
 
-// vacant returns the ring of an empty queue.
+// vacant returns the ring of an empty queue to the shelf.
 func (q *queue) vacant() {
 	q.shelf.back(q.ring)
 	q.ring = nil
 }
 
-// last returns the newest entry; nil if the queue is empty.
+// last returns the newest entry, or nil if the queue is empty.
 func (q *queue) last() *entry {
 	if q.count == 0 {
 		return nil
@@ -127,7 +129,8 @@ func (q *queue) pop() {
 	}
 }
 
-// trim cuts k octets, fewer than it has, off the front of the oldest entry.
+// trim cuts k octets off the front of the oldest entry. The entry must have more than k
+// octets.
 func (q *queue) trim(k uint32) {
 	e := q.at(0)
 	m := e.mark
@@ -137,7 +140,7 @@ func (q *queue) trim(k uint32) {
 	q.remark(e, m)
 }
 
-// remark changes the scoreboard's state of a sent entry.
+// remark sets the mark of a sent entry.
 func (q *queue) remark(e *entry, m mark) {
 	add := func(sum *uint32, of mark) {
 		if e.mark&of != 0 {
@@ -162,8 +165,9 @@ func (q *queue) remark(e *entry, m mark) {
 	e.mark = m
 }
 
-// split divides entry i into its first k octets and the rest. Both keep the other fields, and the second one owns the
-// frame. It returns false if the ring is full. It keeps one slot for the oldest entry, on which all progress depends.
+// split divides entry i into its first k octets and the rest. Both keep the other
+// fields, and the second one owns the frame. split returns false if the ring is full.
+// It keeps one slot free for the oldest entry, on which all progress depends.
 func (q *queue) split(i, k uint32) bool {
 	if q.spare() == 0 || (i > 0 && q.spare() == 1) {
 		return false
@@ -190,7 +194,8 @@ func (q *queue) split(i, k uint32) bool {
 	return true
 }
 
-// find returns the index of the sent entry that holds octet s. There must be one.
+// find returns the index of the sent entry that holds octet s. There must be such an
+// entry.
 func (q *queue) find(s seq.Num) uint32 {
 	lo, hi := uint32(0), q.sent
 	for hi-lo > 1 {
@@ -204,8 +209,9 @@ func (q *queue) find(s seq.Num) uint32 {
 	return lo
 }
 
-// loseAll clears the scoreboard (RFC 2018 §8: the receiver may have reneged), and marks as lost the oldest entry and
-// all entries that were sent before the given instant.
+// loseAll clears the scoreboard, because the receiver may have reneged (RFC 2018 §8).
+// It marks the oldest entry and all entries that were sent before the given instant as
+// lost.
 func (q *queue) loseAll(before clock.Instant) {
 	for i := range q.sent {
 		e := q.at(i)

@@ -9,34 +9,35 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// RACK (RFC 8985 §6): a segment is lost if one that was sent sufficiently later has arrived. This needs SACK, because
-// the ACK field alone does not tell which segments have arrived.
+// RACK (RFC 8985 §6): a segment is lost if a segment that was sent sufficiently later has arrived. RACK needs SACK,
+// because the ACK field alone does not tell which segments have arrived.
 
-// rack is what RACK remembers of the segments that have arrived.
+// rack is the state of RACK about the segments that have arrived.
 type rack struct {
-	// RACK.xmit_ts and RACK.end_seq: the delivered segment that was sent last.
+	// RACK.xmit_ts and RACK.end_seq of the delivered segment that was sent last.
 	sentAt clock.Instant
 	end    seq.Num
-	rtt    time.Duration // of the segment that arrived last (RACK.rtt); 0: none yet
-	least  minimum       // round-trip time
+	rtt    time.Duration // round trip of the segment that arrived last (RACK.rtt); 0: none yet
+	least  minimum       // shortest recent round trip
 
 	// The reordering window (§6.2 step 4).
 	reordered bool    // the path reorders (RACK.reordering_seen)
-	quarters  uint8   // of the least round trip (RACK.reo_wnd_mult)
-	persist   uint8   // recoveries until quarters is 1 again
-	inRound   bool    // the window has been widened; once per round trip, until ...
-	round     seq.Num // ... this is acknowledged
+	quarters  uint8   // size of the window in quarters of the least round trip (RACK.reo_wnd_mult)
+	persist   uint8   // number of recoveries until quarters is 1 again
+	inRound   bool    // the window has been widened in this round trip
+	round     seq.Num // the round trip ends when this number is acknowledged
 
 	// Every retransmission in flight was sent at this instant or later.
 	again clock.Instant
 }
 
-// reorderPersist is the number of recoveries after which a wider reordering window ends (RACK.reo_wnd_persist).
+// reorderPersist is the number of recoveries after which a widened reordering window narrows again
+// (RACK.reo_wnd_persist).
 const reorderPersist = 16
 
-// minimum is the least of recent values: those of the last one to two periods.
+// minimum is the smallest of the recent values. It covers the last one to two periods.
 type minimum struct {
-	now, before time.Duration // 0: none
+	now, before time.Duration // minimum of the present period and of the one before; 0: none
 	since       clock.Instant
 }
 
@@ -64,8 +65,8 @@ func newRack(now clock.Instant, st *State) rack {
 	return r
 }
 
-// arrivedAt implements §6.2 steps 1 and 2 for an entry that s acknowledges or SACKs for the first time. An ACK that
-// comes too early for a retransmission is for the original, and is ignored.
+// arrivedAt implements §6.2 steps 1 and 2 for an entry that s acknowledges or SACKs for the first time. If the ACK
+// comes too early for a retransmission, it is for the original, and arrivedAt ignores it.
 func (c *Conn) arrivedAt(now clock.Instant, s *wire.TCPFields, e *entry) {
 	if e.tx == 1 {
 		c.tripped(now, now.Sub(e.sentAt))
@@ -89,19 +90,20 @@ func (r *rack) take(now, sentAt clock.Instant, end seq.Num) {
 	}
 }
 
-// sentAfter reports whether the last-sent arrived segment was sent after e.
+// sentAfter reports whether RACK's segment was sent after e.
 func (r *rack) sentAfter(e *entry) bool {
 	return r.sentAt > e.sentAt || (r.sentAt == e.sentAt && r.end.After(e.end()))
 }
 
-// overtaken implements §6.2 step 3: a segment that was sent once has arrived after one that was sent later.
+// overtaken implements §6.2 step 3. It records that a segment that was sent once has arrived after one that was sent
+// later.
 func (c *Conn) overtaken() {
 	c.stats.Reordered++
 	c.loss.rack.reordered = true
 }
 
-// duplicated implements the first part of §6.2 step 4: the peer has reported octets twice, so a segment was
-// considered lost too early. It widens the window once per round trip.
+// duplicated implements the first part of §6.2 step 4. The peer has reported octets twice, so that a segment was
+// considered lost too early. duplicated widens the window once per round trip.
 func (r *rack) duplicated(next seq.Num) {
 	if r.inRound {
 		return
@@ -111,7 +113,8 @@ func (r *rack) duplicated(next seq.Num) {
 	r.persist = reorderPersist
 }
 
-// recovered implements the second part of step 4: the window narrows again after many recoveries without a duplicate.
+// recovered implements the second part of step 4. After many recoveries without a duplicate, it narrows the window
+// again.
 func (r *rack) recovered() {
 	if r.persist > 0 {
 		r.persist--
@@ -122,8 +125,8 @@ func (r *rack) recovered() {
 }
 
 // reorderWindow implements the third part of step 4. It returns how much later than usual a segment may arrive. As
-// long as the path has not been seen to reorder, three SACKed segments are enough, and there is no delay while losses
-// are being repaired.
+// long as the path has not been seen to reorder, three SACKed segments are enough. There is no delay while losses are
+// being repaired.
 func (c *Conn) reorderWindow() time.Duration {
 	r := &c.loss.rack
 	if !r.reordered && (c.mode != open || c.q.marks >= dupThresh) {
@@ -132,11 +135,11 @@ func (c *Conn) reorderWindow() time.Duration {
 	return min(time.Duration(r.quarters)*r.least.value()/4, c.rtt.srtt)
 }
 
-// findLost implements §6.2 step 5. It returns when to run again, because a segment may be late and not yet lost;
-// Never if there is none.
+// findLost implements §6.2 step 5. It returns when to run again, because a segment may be late and not yet lost. It
+// returns Never if no segment is late.
 //
-// Departs from §6.2 step 5: it runs again when the first of these segments is due, not the last. Each segment is thus
-// repaired as early as possible.
+// Departs from §6.2 step 5: it runs again when the first of these segments is due, not the last. Each segment is
+// thus repaired as early as possible.
 func (c *Conn) findLost(now clock.Instant) (next clock.Instant) {
 	if !c.board.any && c.q.again == 0 {
 		return clock.Never // no outstanding segment was overtaken
@@ -149,8 +152,8 @@ func (c *Conn) findLost(now clock.Instant) (next clock.Instant) {
 	return next
 }
 
-// findLostOnce looks at entries that were sent once. They are in the order of transmission, so it continues where it
-// last stopped.
+// findLostOnce looks at entries that were sent once. They are in the order of transmission, so that it continues
+// where it last stopped.
 func (c *Conn) findLostOnce(now clock.Instant, wait time.Duration) (next clock.Instant) {
 	for i := c.q.find(c.board.lostTo); i < c.q.sent; i++ {
 		e := c.q.at(i)
@@ -168,7 +171,7 @@ func (c *Conn) findLostOnce(now clock.Instant, wait time.Duration) (next clock.I
 	return clock.Never
 }
 
-// findLostAgain looks at outstanding retransmissions, which are in no order.
+// findLostAgain looks at outstanding retransmissions, which are not in any order.
 func (c *Conn) findLostAgain(now clock.Instant, wait time.Duration) (next clock.Instant) {
 	left, oldest := c.q.again, clock.Never
 	for i := uint32(0); left > 0; i++ {

@@ -6,12 +6,12 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// held is a run of received octets, with the frame or slab that holds them.
+// held is a run of received octets, with the frame or slab that contains them.
 type held struct {
 	seq   seq.Num
-	data  []byte     // its capacity extends to the end of the chunk
-	frame port.Frame // released when data has been consumed
-	slab  uint32     // the slab that holds data; 0: none
+	data  []byte     // the octets; the capacity extends to the end of the chunk
+	frame port.Frame // the frame of data, to release when data has been consumed
+	slab  uint32     // the slab of data; 0: none
 	heap  bool       // data is neither in a frame nor in a slab (State.Unread, or spilt)
 	spilt bool       // data is in inbox.spill
 }
@@ -21,7 +21,7 @@ func (h *held) framed() bool { return !h.heap && h.slab == 0 }
 
 func (h *held) end() seq.Num { return h.seq.Add(seq.Len(len(h.data))) }
 
-// absorb copies as much of b after h's octets as there is room for in h's chunk, and returns how much that was.
+// absorb copies octets of b behind h's octets, as many as h's chunk has room for. It returns their number.
 func (h *held) absorb(b []byte) int {
 	n := len(h.data)
 	k := copy(h.data[n:cap(h.data)], b)
@@ -31,31 +31,31 @@ func (h *held) absorb(b []byte) int {
 
 func (h *held) room() int { return cap(h.data) - len(h.data) }
 
-// inbox holds what has been received and not been consumed: the in-order octets, and the out-of-order octets after a
+// inbox holds octets that were received and not consumed: the in-order octets, and the out-of-order octets behind a
 // hole. The octets lie in frames, as many as the flow may hold. Further octets are copied into slabs, so that a
-// window can be larger than a port has frames for.
+// window can be larger than the frames of a port allow.
 type inbox struct {
 	mem   Memory
-	max   int // limit of frames, and of out-of-order runs
+	max   int // limit of frames, and limit of out-of-order runs
 	shelf *shelf[held]
 
-	// In order: a ring, oldest first. No run is empty.
-	ring   []held // a power of two; nil while there is no run
+	// In-order runs, oldest first. No run is empty.
+	ring   []held // length is a power of two; nil while there is no run
 	head   uint32
 	count  uint32
 	unread uint32 // octets in ring
-	stuck  bool   // there were too many octets for spill, and nothing has been consumed since
+	stuck  bool   // there were too many octets for spill, and no octet has been consumed since
 	frames int    // frames in ring
 	slabs  int    // slabs in ring
-	spill  []byte // buffer of octets that were in frames; nil: none (unburden.go)
+	spill  []byte // buffer of octets that were moved out of frames; nil: none (unburden.go)
 	rings  *Rings // owner of spill
 
-	// Out of order: sorted by sequence number, disjoint, not empty.
+	// Out-of-order runs, sorted by sequence number, disjoint and not empty.
 	ooo         []held
 	aheadFrames int // frames in ooo
 	aheadSlabs  int // slabs in ooo
 
-	// For SACK: an octet of each recently changed block, newest first (RFC 2018 §4), and one duplicate (RFC 2883).
+	// SACK: one octet of each recently changed block, newest first (RFC 2018 §4), and one duplicate (RFC 2883).
 	recent  [wire.MaxSACK]seq.Num
 	nrecent int
 	dup     wire.SACKBlock
@@ -67,8 +67,8 @@ func newInbox(mem Memory, n uint32, from *shelf[held]) inbox {
 	return inbox{mem: mem, max: int(n), shelf: from}
 }
 
-// place makes sure that the ring has a place for one more run. The ring may have twice as many places as there are
-// frames: see spare.
+// place makes room for one more run in the ring. The ring may have twice as many places as there are frames (see
+// spare).
 func (b *inbox) place() {
 	if b.count < uint32(len(b.ring)) {
 		return
@@ -92,7 +92,8 @@ func (b *inbox) vacant() {
 
 func (b *inbox) at(i uint32) *held { return &b.ring[(b.head+i)&uint32(len(b.ring)-1)] }
 
-// share returns how many frames may be held now: none while octets wait in spill, or were too many for it.
+// share returns how many frames the connection may hold now. While octets wait in spill, or were too many for it,
+// share returns 0.
 func (b *inbox) share() int {
 	if b.spill != nil || b.stuck {
 		return 0
@@ -101,8 +102,8 @@ func (b *inbox) share() int {
 }
 
 // spare returns how many more slabs may be used. The out-of-order list has places for max runs. The ring has places
-// for max runs in frames and for as many in slabs and on the heap together. Two runs on the heap are possible, so two
-// slabs fewer are allowed.
+// for max runs in frames and for as many in slabs and on the heap together. Two runs on the heap are possible, so
+// that two slabs fewer are allowed.
 func (b *inbox) spare() int {
 	if b.spill != nil || b.stuck {
 		return 0
@@ -110,7 +111,7 @@ func (b *inbox) spare() int {
 	return max(0, min(b.mem.Spare(), b.max-len(b.ooo), b.max-2-b.slabs-b.aheadSlabs))
 }
 
-// full reports whether no further frame may be held.
+// full reports whether the connection may hold no further frame.
 func (b *inbox) full(share int) bool { return b.frames+b.aheadFrames >= share }
 
 // copied copies the octets d into a new slab, with room after them. ok is false if there is no slab.
@@ -126,13 +127,13 @@ func (b *inbox) copied(s seq.Num, d []byte) (h held, ok bool) {
 	return held{seq: s, data: mem[:copy(mem, d)], slab: id}, true
 }
 
-// small is the size up to which a segment is copied after the one before it even if there are frames: holding a whole
-// frame for it costs more.
+// small is the largest length in octets of a segment that is copied behind the one before it even if there are
+// frames. Holding a whole frame for such a segment costs more than the copy.
 const small = 256
 
-// put appends the octets d, which are next in order, and returns how many of them it had room for and whether f is
-// kept. In-order octets have priority: out-of-order octets are dropped for them, those with the highest sequence
-// numbers first (RFC 2018 §8).
+// put appends the octets d, which are next in order. It returns how many of them it had room for and whether it keeps
+// f. In-order octets have priority. put drops out-of-order octets for them, those with the highest sequence numbers
+// first (RFC 2018 §8).
 func (b *inbox) put(s seq.Num, d []byte, f port.Frame) (n int, kept bool) {
 	share := b.share()
 	if last := b.newest(); last != nil && last.room() >= len(d) && (len(d) <= small || 2*b.frames >= share) {
@@ -161,7 +162,7 @@ func (b *inbox) put(s seq.Num, d []byte, f port.Frame) (n int, kept bool) {
 	return len(d), true
 }
 
-// putCopy appends the octets d in a new slab, if there is one.
+// putCopy appends the octets d in a new slab. It returns false if there is no slab.
 func (b *inbox) putCopy(s seq.Num, d []byte) bool {
 	h, ok := b.copied(s, d)
 	if ok {
@@ -190,8 +191,8 @@ func (b *inbox) newest() *held {
 	return b.at(b.count - 1)
 }
 
-// squeeze moves the in-order octets together, so that partly used frames become free. It runs when the share is used
-// up.
+// squeeze moves the in-order octets together, so that partly used frames become free. It runs when the share of
+// frames is used up.
 func (b *inbox) squeeze() {
 	to := uint32(0)
 	for from := uint32(1); from < b.count; from++ {
@@ -201,7 +202,7 @@ func (b *inbox) squeeze() {
 			b.release(src)
 			continue
 		}
-		if k > 0 { // the rest moves to the front, so that the free room is after it
+		if k > 0 { // the rest moves to the front, so that the free room is behind it
 			src.seq, src.data = src.seq.Add(seq.Len(k)), src.data[:copy(src.data, src.data[k:])]
 		}
 		if to++; to != from {
@@ -230,7 +231,7 @@ func (b *inbox) release(h *held) {
 	*h = held{}
 }
 
-// consume drops the first n in-order octets. There must be that many.
+// consume drops the first n in-order octets. There must be at least n.
 func (b *inbox) consume(n int) {
 	b.unread -= uint32(n)
 	b.stuck = false
@@ -248,7 +249,7 @@ func (b *inbox) consume(n int) {
 	b.vacant()
 }
 
-// drain releases everything.
+// drain releases all memory of the inbox.
 func (b *inbox) drain() {
 	for b.count > 0 {
 		b.release(b.at(0))

@@ -6,9 +6,9 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Loss recovery. With SACK, rack.go and tlp.go find losses, and prr.go limits what may be sent during recovery.
-// Without SACK, RFC 6582 does both. spurious.go takes back reductions for losses that were none. The octets in flight
-// are counted from the marks of the queue's entries (the pipe of RFC 6675). tx.go sends.
+// Loss recovery. With SACK, rack.go and tlp.go find losses, and prr.go limits how much may be sent during recovery.
+// Without SACK, RFC 6582 does both. spurious.go takes back reductions for spurious losses. The octets in flight are
+// counted from the marks of the queue's entries (the pipe of RFC 6675). tx.go sends.
 
 // mode is the sender's state in repairing a loss.
 type mode uint8
@@ -19,28 +19,28 @@ const (
 	repair      // after a timeout, until recoverAt is acknowledged
 )
 
-// dupThresh is how many duplicate ACKs make a segment lost (RFC 5681 §3.2), or how many SACKed segments do, if the
-// path does not reorder (RFC 8985 §6.2).
+// dupThresh is how many duplicate ACKs make a segment lost (RFC 5681 §3.2). If the path does not reorder, as many
+// SACKed segments make a segment lost (RFC 8985 §6.2).
 const dupThresh = 3
 
-// pipe returns an estimate of how many octets are in the network (RFC 6675 §4). Without SACK each duplicate ACK says
-// that one segment has left the network.
+// pipe returns an estimate of how many octets are in the network (RFC 6675 §4). Without SACK, each duplicate ACK
+// means that one segment has left the network.
 func (c *Conn) pipe() uint32 {
 	out := int64(c.q.flight) - int64(c.q.sacked) - int64(c.q.missing) +
 		int64(c.q.again) - int64(c.loss.renoOut)
 	return uint32(max(out, 0))
 }
 
-// news is what an ACK has told.
+// news holds what an ACK reports.
 type news struct {
-	octets    uint32 // of data that SND.UNA has passed
+	octets    uint32 // octets of data that SND.UNA has passed
 	delivered uint32 // octets acknowledged or SACKed for the first time
 	advanced  bool   // SND.UNA has moved
-	dup       bool   // it was a duplicate ACK
-	plain     bool   // it had nothing but an ACK, without SACK
+	dup       bool   // the ACK was a duplicate ACK
+	plain     bool   // the segment was only an ACK, without SACK
 }
 
-// assess processes what an ACK has told.
+// assess processes the news of an ACK.
 func (c *Conn) assess(now clock.Instant, s *wire.TCPFields, n news) {
 	if c.frto != frtoOff {
 		c.judgeTimeout(now, s.Ack, n)
@@ -78,13 +78,13 @@ func (c *Conn) assess(now clock.Instant, s *wire.TCPFields, n news) {
 		c.timers.lossAt, c.probing = at, false
 	}
 	if n.advanced && c.probing {
-		c.timers.lossAt, c.probing = clock.Never, false // until Transmit arms it again
+		c.timers.lossAt, c.probing = clock.Never, false // the timer stays off until Transmit starts it again
 	}
 	c.armTail = c.armTail || n.advanced
 }
 
-// repairLosses begins a recovery if segments are lost, and reports whether it did. delivered is what the ACK has
-// delivered, in octets.
+// repairLosses begins a recovery if segments are lost. It reports whether it has. delivered is how many octets the
+// ACK has delivered.
 func (c *Conn) repairLosses(now clock.Instant, delivered uint32) bool {
 	if !c.sackOK && c.q.sent > 0 && c.isTrial(c.q.at(0)) && c.mode == open && c.lossSeen() {
 		c.lose(c.q.at(0))
@@ -111,7 +111,7 @@ func (c *Conn) progress(now clock.Instant, octets uint32) {
 	case was == open:
 		c.loss.dupAcks, c.loss.renoOut = 0, 0
 		if c.sndUna.After(c.loss.recoverAt) {
-			c.loss.recoverAt = c.sndUna.Back(1) // stays comparable over 2^31 octets
+			c.loss.recoverAt = c.sndUna.Back(1) // keeps recoverAt comparable over 2^31 octets
 		}
 	case c.sndUna.AtOrAfter(c.loss.recoverAt):
 		c.endRecovery(now)
@@ -124,8 +124,8 @@ func (c *Conn) progress(now clock.Instant, octets uint32) {
 	}
 }
 
-// lossSeen reports whether fast recovery must begin (RFC 6582 §3.2 step 2). Without SACK, duplicate ACKs that our own
-// retransmissions of the last recovery caused must not be taken for a loss.
+// lossSeen reports whether fast recovery must begin (RFC 6582 §3.2 step 2). Without SACK, retransmissions of the
+// last recovery cause duplicate ACKs. lossSeen does not take such ACKs for a loss.
 func (c *Conn) lossSeen() bool {
 	if c.sackOK {
 		return c.q.missing > 0
@@ -141,10 +141,10 @@ func (c *Conn) startRecovery(now clock.Instant, again bool) {
 	c.cut, c.loss.cutAt = true, now
 	c.loss.undo.begin(c, false, false)
 	c.loss.tail = tail{}
-	if !c.ecn.held || again { // RFC 3168 §6.1.2: one reduction for a loss and a mark of one window
+	if !c.ecn.held || again { // RFC 3168 §6.1.2: a loss and a mark in one window cause one reduction
 		c.congestion.cc.Loss(now, c.flightSize())
 		c.reduced()
-		c.loss.undo.on = !again // only one reduction is taken back
+		c.loss.undo.on = !again // only the first reduction is taken back
 	}
 	if e := c.q.at(0); e.mark == 0 && !c.sackOK {
 		c.lose(e)
@@ -161,7 +161,7 @@ func (c *Conn) endRecovery(now clock.Instant) {
 	c.loss.dupAcks, c.loss.renoOut = 0, 0
 }
 
-// partialAck implements RFC 6582 §3.2 step 3, for an ACK below recoverAt: the next segment is lost too, and one more
+// partialAck implements RFC 6582 §3.2 step 3, for an ACK below recoverAt. The next segment is lost too, and one more
 // may be in flight.
 func (c *Conn) partialAck(octets uint32) {
 	c.loss.renoOut -= min(c.loss.renoOut, octets)
@@ -184,7 +184,7 @@ func (c *Conn) lose(e *entry) {
 	c.q.remark(e, lost)
 }
 
-// passed tells the scoreboard that everything below una is acknowledged.
+// passed tells the scoreboard that all octets below una are acknowledged.
 func (b *scoreboard) passed(una seq.Num) {
 	b.lostTo = seq.Later(b.lostTo, una)
 	if b.any && b.high.AtOrBefore(una) {
@@ -192,7 +192,7 @@ func (b *scoreboard) passed(una seq.Num) {
 	}
 }
 
-// passed tells the tail-loss probe and undo that everything below una is acknowledged.
+// passed tells the tail-loss probe and undo that all octets below una are acknowledged.
 func (c *Conn) passed(una seq.Num) {
 	c.board.passed(una)
 	if c.loss.rack.inRound && una.AtOrAfter(c.loss.rack.round) {
@@ -201,8 +201,8 @@ func (c *Conn) passed(una seq.Num) {
 	c.loss.undo.passed(una)
 }
 
-// loseOversize marks every segment as lost that is too large for the path. These losses say nothing about congestion,
-// so the window is not reduced.
+// loseOversize marks every segment that is too large for the path as lost. Such losses say nothing about congestion,
+// so that the window is not reduced.
 func (c *Conn) loseOversize() {
 	found := false
 	for i := range c.q.sent {
@@ -229,11 +229,11 @@ func (c *Conn) repairOversize() {
 	}
 }
 
-// timeout implements RFC 6298 §5.4 to §5.6 and RFC 5681 §3.1: what is in flight is considered lost, and is sent again
-// while the window grows from one segment.
+// timeout implements RFC 6298 §5.4 to §5.6 and RFC 5681 §3.1. The octets in flight count as lost. They are sent
+// again while the window grows from one segment.
 func (c *Conn) timeout(now clock.Instant) {
 	if c.forced && c.q.pending > 0 {
-		// The last retransmission has not been sent yet, because there was no room for it.
+		// There was no room for the last retransmission, so that it has not been sent yet.
 		c.timers.rtoAt = now.Add(c.rtt.current())
 		if now.Sub(c.patience.progressAt) >= maxStall {
 			c.giveUp()
@@ -274,7 +274,7 @@ func (c *Conn) timeout(now clock.Instant) {
 }
 
 // tooLate returns the instant before which a segment must have been sent for a timeout to consider it lost (RFC 8985
-// §6.3): later ones can still be acknowledged.
+// §6.3). Segments that were sent later can still be acknowledged.
 func (c *Conn) tooLate(now clock.Instant) clock.Instant {
 	if !c.sackOK || c.loss.rack.rtt == 0 {
 		return now.Add(1)

@@ -5,9 +5,10 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// This file has the part of New that continues another Conn.
+// This file contains the part of New that continues another Conn.
 
-// forgetPath resets the estimates of a connection that takes another path to those of a new connection.
+// forgetPath resets the estimates of a connection that takes another path. They become
+// those of a new connection.
 func (st *State) forgetPath(mss uint32) {
 	st.SRTT, st.RTTVar, st.MinRTT, st.RTO = 0, 0, 0, 0
 	if st.Cwnd != 0 {
@@ -20,7 +21,7 @@ func (st *State) forgetPath(mss uint32) {
 	}
 }
 
-// finAcked reports whether the peer has acknowledged our FIN.
+// finAcked reports whether the peer has acknowledged the FIN of this end.
 func (s Phase) finAcked() bool { return s == FinWait2 || s == InTimeWait }
 
 // finQueued reports whether the application has closed its direction.
@@ -31,7 +32,7 @@ func (s Phase) peerFIN() bool {
 	return s == CloseWait || s == Closing || s == LastAck || s == InTimeWait
 }
 
-// resumePhase takes over the phase: which directions are closed.
+// resumePhase sets the phase, which says which directions are closed.
 func (c *Conn) resumePhase(now clock.Instant, st *State) {
 	c.phase = st.Phase
 	c.finQueued, c.finSent = st.Phase.finQueued(), st.FinSent
@@ -46,7 +47,8 @@ func (c *Conn) resumePhase(now clock.Instant, st *State) {
 	}
 }
 
-// resume takes over the state of the previous Conn. It runs last in New, before the timers are armed.
+// resume sets the state of the previous Conn. It is the last step of New before the
+// timers start.
 func (c *Conn) resume(now clock.Instant, st *State) {
 	m := st.Moved
 	if m != nil {
@@ -78,9 +80,9 @@ func (c *Conn) resumePath(m *Moved) {
 	p.first, p.widest, p.tryAt, p.pause = m.FirstMTU, m.LinkMTU, m.WidenAt, m.WidenPause
 }
 
-// resumeRecovery continues a recovery. It does not reduce the congestion window again, and it sends nothing again
-// because of the move alone: two ends that move often would otherwise send nothing but duplicates, and their ACK
-// fields are not processed.
+// resumeRecovery continues a recovery. It does not reduce the congestion window again.
+// It sends nothing again because of the move alone. Two ends that move often would
+// otherwise send only duplicates, whose ACK fields are not processed.
 func (c *Conn) resumeRecovery(now clock.Instant, m *Moved) {
 	switch {
 	case m.Repairing && c.outstanding():
@@ -99,7 +101,8 @@ func (c *Conn) resumeRecovery(now clock.Instant, m *Moved) {
 	c.markResent(m.Resent)
 }
 
-// loseFirst marks the lost octets. If it is only known that there is a hole, it marks the first segment.
+// loseFirst marks the lost octets. If only the existence of a hole is known, it marks
+// the first segment.
 func (c *Conn) loseFirst(m *Moved) {
 	missing := m.Missing
 	if missing == 0 && m.Hole {
@@ -125,8 +128,9 @@ func (c *Conn) markResent(octets uint32) {
 	}
 }
 
-// giveUpSent marks all sent octets as lost, as a timeout does. It does not reduce the congestion window: a loss of
-// the whole path says nothing about how much the network can carry.
+// giveUpSent marks all sent octets as lost, as a timeout does. It does not reduce the
+// congestion window, because the loss of a whole path says nothing about how much the
+// network can carry.
 func (c *Conn) giveUpSent(now clock.Instant) {
 	c.mode, c.loss.recoverAt, c.cut, c.loss.cutAt = repair, c.sndNxt, false, now
 	c.forced, c.armTail = c.q.sent > 0, false

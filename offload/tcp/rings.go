@@ -2,17 +2,17 @@ package tcp
 
 import "math/bits"
 
-// Rings lends rings to the queues of connections, and takes them back when the queues are empty, so that idle
-// connections hold none. If there are too few rings, it allocates more. Allocation ends when there are enough for all
-// that the connections have ever queued at the same time.
+// Rings lends rings to the queues of connections. A queue gives its ring back when it is empty, so that idle
+// connections hold no ring. If there are too few rings, Rings allocates more. Allocation ends when there are enough
+// for all that the connections have ever queued at the same time.
 type Rings struct {
 	entries shelf[entry]
 	runs    shelf[held]
-	spills  [len(spillLens)][][]byte // see unburden.go
+	spills  [len(spillLens)][][]byte // buffers for octets moved out of frames (unburden.go)
 }
 
-// NewRings makes a Rings with rings for a few busy connections and for some dozen others. Only connections that run
-// on one goroutine may share it.
+// NewRings makes a Rings with rings for a few busy connections and some dozen others. Only connections that run on
+// one goroutine may share it.
 func NewRings() *Rings {
 	r := new(Rings)
 	for at, n := range map[int]int{3: 64, 6: 16, 9: 8, 12: 2} {
@@ -30,11 +30,11 @@ const (
 	// growth is the factor from one ring size to the next.
 	growth = 8
 	// keptBits is the logarithm of the longest ring that is kept. A connection over the longest path has a ring of
-	// that length. Longer ones are for what the kernel had queued.
+	// that length. Longer rings are only for long queues that the kernel had.
 	keptBits = 15
 )
 
-// shelf has the unused rings, by the logarithm of their length.
+// shelf holds the unused rings, by the logarithm of their length.
 type shelf[T any] struct {
 	free [keptBits + 1][][]T
 }
@@ -47,8 +47,8 @@ func (s *shelf[T]) stock(at, n int) {
 	}
 }
 
-// longer lends the next longer ring after one of length n, of at most limit. The lengths are powers of two, and limit
-// must be one.
+// longer lends the next longer ring after one of length n. Its length is at most limit. All lengths are powers of
+// two, and limit must be one.
 func (s *shelf[T]) longer(n int, limit uint32) []T {
 	size := min(max(firstRing, growth*n), int(limit))
 	at := bits.Len(uint(size)) - 1

@@ -7,14 +7,14 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// estimator has the round-trip time and the retransmission timeout (RFC 6298). It takes one sample per round trip, as
-// the constants of that RFC expect.
+// estimator holds the round-trip time and the retransmission timeout (RFC 6298). It
+// takes one sample per round trip, as the constants of that RFC expect.
 type estimator struct {
-	srtt, rttvar time.Duration // srtt 0: no sample yet
-	rto          time.Duration // without backoff
+	srtt, rttvar time.Duration // if srtt is 0, there is no sample yet
+	rto          time.Duration // retransmission timeout without backoff
 	min, max     time.Duration
 	backoff      uint8
-	next         seq.Num // the next sample is taken when this is acknowledged
+	next         seq.Num // the next sample is taken when this number is acknowledged
 }
 
 // granularity is G of RFC 6298 §2.3.
@@ -39,7 +39,7 @@ func (r *estimator) derive() {
 	r.rto = r.clamp(r.srtt + max(granularity, 4*r.rttvar))
 }
 
-// sample adds a measured round trip (§2.2, §2.3) and ends the backoff (§5.7).
+// sample adds a measured round trip (§2.2, §2.3). It ends the backoff (§5.7).
 func (r *estimator) sample(d time.Duration) {
 	d = max(d, 1)
 	if r.srtt == 0 {
@@ -55,7 +55,7 @@ func (r *estimator) sample(d time.Duration) {
 // current returns the timeout with its backoff (§5.5).
 func (r *estimator) current() time.Duration { return doubled(r.rto, r.backoff, r.max) }
 
-// doubled returns d doubled n times, but at most limit.
+// doubled returns d doubled n times. The result is at most limit.
 func doubled(d time.Duration, n uint8, limit time.Duration) time.Duration {
 	for ; n > 0 && d < limit; n-- {
 		d *= 2
@@ -66,19 +66,20 @@ func doubled(d time.Duration, n uint8, limit time.Duration) time.Duration {
 // stamps are the timestamps of a connection (RFC 7323).
 type stamps struct {
 	on     bool
-	base   uint32 // our clock ...
+	base   uint32 // value of this end's timestamp clock at the instant at
 	at     clock.Instant
 	tick   time.Duration
 	recent uint32 // TS.Recent, valid if known
 	known  bool
-	heard  clock.Instant // when recent was updated
+	heard  clock.Instant // when recent was last updated
 }
 
 // staleAfter is the longest time that TS.Recent is believed (RFC 7323 §5.5).
 const staleAfter = 24 * 24 * time.Hour
 
-// stale returns how long TS.Recent is believed: at most 2^31 ticks of the timestamp clock, because later timestamps
-// of the peer cannot be compared with it. Both ends are assumed to have the same tick (TCP_PAWS_WRAP in Linux for
+// stale returns how long TS.Recent is believed. It is at most 2^31 ticks of the
+// timestamp clock, because later timestamps of the peer cannot be compared with it.
+// stale assumes that both ends have the same tick (TCP_PAWS_WRAP in Linux for
 // microseconds).
 func (t *stamps) stale() time.Duration { return min(staleAfter, t.tick<<31) }
 
@@ -93,7 +94,7 @@ func newStamps(st *State) stamps {
 	return t
 }
 
-// now returns our timestamp clock at the given instant.
+// now returns the timestamp clock of this end at the given instant.
 func (t *stamps) now(at clock.Instant) uint32 {
 	return t.base + uint32(at.Sub(t.at)/t.tick)
 }
@@ -108,7 +109,8 @@ func (t *stamps) learn(at clock.Instant, val uint32) {
 	t.recent, t.known, t.heard = val, true, at
 }
 
-// trip returns the round trip that an echoed timestamp shows, at least one tick; 0 if the echo cannot be ours.
+// trip returns the round trip that an echoed timestamp shows, at least one tick. It
+// returns 0 if this end cannot have sent that timestamp.
 func (t *stamps) trip(at clock.Instant, echo uint32) time.Duration {
 	ticks := int32(t.now(at) - echo)
 	if echo == 0 || ticks < 0 || time.Duration(ticks) > 10*time.Minute/t.tick {

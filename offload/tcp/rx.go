@@ -7,7 +7,7 @@ import (
 )
 
 // Receive processes one segment. If kept is true, the connection owns s.Frame and will Release it exactly once.
-// Otherwise the caller keeps it. why is for counting: it is not DropNone if a part of the segment was not used.
+// Otherwise the caller keeps the frame. why is for counters. It is DropNone if the whole segment was used.
 func (c *Conn) Receive(now clock.Instant, s *Segment) (kept bool, why Drop) {
 	c.stats.SegsIn++
 	switch c.phase {
@@ -30,7 +30,7 @@ func (c *Conn) Receive(now clock.Instant, s *Segment) (kept bool, why Drop) {
 	return c.text(now, s)
 }
 
-// receiveClosed answers segments for a connection that we have reset: the RST may have been lost, or the peer
+// receiveClosed answers segments for a connection that this end has reset. The RST may have been lost, or the peer
 // challenges it (RFC 9293 §3.10.7.1).
 func (c *Conn) receiveClosed(s *Segment) {
 	if c.answer && s.Flags&(wire.RST|wire.ACK) == wire.ACK {
@@ -38,19 +38,19 @@ func (c *Conn) receiveClosed(s *Segment) {
 	}
 }
 
-// text implements RFC 9293 §3.10.7.4, seventh and eighth: payload and FIN.
+// text processes payload and FIN (RFC 9293 §3.10.7.4, seventh and eighth).
 func (c *Conn) text(now clock.Instant, s *Segment) (kept bool, why Drop) {
 	at, d, fin := s.Seq, s.Payload, s.Flags&wire.FIN != 0
 	if len(d) == 0 && !fin {
 		return false, DropNone
 	}
-	if c.phase == Closed { // our FIN was acknowledged in LAST-ACK
+	if c.phase == Closed { // LAST-ACK, and this end's FIN was acknowledged
 		return false, DropClosed
 	}
 	at, d, fin, why = c.trim(at, d, fin)
 	if fin && !c.finKnown {
 		c.finKnown, c.finAt = true, at.Add(seq.Len(len(d)))
-		if c.finAt.Before(c.highestHeld()) { // contradicts octets that the peer sent before
+		if c.finAt.Before(c.highestHeld()) { // the FIN contradicts octets that the peer sent before
 			c.in.drainAhead()
 		}
 	}
@@ -66,8 +66,8 @@ func (c *Conn) text(now clock.Instant, s *Segment) (kept bool, why Drop) {
 	return kept, why
 }
 
-// trim cuts off octets that were received before, and octets beyond the right edge that we advertised or after the
-// peer's FIN.
+// trim cuts off octets that were received before. It also cuts off octets beyond the advertised right edge and
+// octets after the peer's FIN.
 func (c *Conn) trim(at seq.Num, d []byte, fin bool) (seq.Num, []byte, bool, Drop) {
 	why := DropNone
 	if end := at.Add(seq.Len(len(d))); len(d) > 0 && end.After(c.rcvAdv) {
@@ -93,7 +93,7 @@ func (c *Conn) trim(at seq.Num, d []byte, fin bool) (seq.Num, []byte, bool, Drop
 	return at, d, fin, why
 }
 
-// highestHeld returns the sequence number after the last octet that was received, in order or not.
+// highestHeld returns the sequence number after the last octet that was received, in order or out of order.
 func (c *Conn) highestHeld() seq.Num {
 	if n := len(c.in.ooo); n > 0 {
 		return c.in.ooo[n-1].end()
@@ -101,11 +101,11 @@ func (c *Conn) highestHeld() seq.Num {
 	return c.rcvNxt
 }
 
-// inOrder stores octets that are next in order, and moves the out-of-order octets that follow them.
+// inOrder stores octets that are next in order. It also moves the out-of-order octets that follow them.
 func (c *Conn) inOrder(now clock.Instant, d []byte, s *Segment, why Drop) (kept bool, _ Drop) {
 	n, kept := c.in.put(c.rcvNxt, d, s.Frame)
 	if n < len(d) {
-		why = DropNoFrames // what does not fit is not acknowledged
+		why = DropNoFrames // octets without room are not acknowledged
 	}
 	if n == 0 {
 		c.ackNow = true
@@ -124,7 +124,7 @@ func (c *Conn) inOrder(now clock.Instant, d []byte, s *Segment, why Drop) (kept 
 	c.rcvMSS = max(c.rcvMSS, min(uint32(len(s.Payload)), c.path.peer))
 	switch {
 	case c.lastAck.Until(c.rcvNxt) > seq.Len(c.rcvMSS):
-		c.ackNow = true // at least every second full segment
+		c.ackNow = true // RFC 5681 §4.2: at least every second full segment gets an ACK
 	case s.Flags&wire.PSH != 0 && !c.answers(now):
 		c.ackNow = true
 	case c.timers.ackAt == clock.Never:
@@ -133,14 +133,14 @@ func (c *Conn) inOrder(now clock.Instant, d []byte, s *Segment, why Drop) (kept 
 	return kept, why
 }
 
-// answers reports whether data of ours will probably carry an ACK soon. If it will not, pushed data is acknowledged
-// at once, as in Linux: the peer sends no more for now, and its memory and completions wait for the ACK.
+// answers reports whether data of this end will probably carry an ACK soon. If not, pushed data is acknowledged at
+// once, as in Linux. The peer sends no more for now, and its memory and completions wait for the ACK.
 //
 // Departs from RFC 9293 §3.8.6.3, which delays that ACK.
 func (c *Conn) answers(now clock.Instant) bool { return now.Sub(c.congestion.lastData) < delayedAck }
 
-// outOfOrder stores octets after a hole. It requests an ACK at once (RFC 5681 §4.2), and without SACK one for each
-// segment.
+// outOfOrder stores octets after a hole. It requests an ACK at once (RFC 5681 §4.2). Without SACK it requests one
+// ACK for each segment.
 func (c *Conn) outOfOrder(at seq.Num, d []byte, s *Segment) (kept bool, why Drop) {
 	c.ackNow = true
 	c.stats.OutOfOrder++

@@ -8,9 +8,9 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Receiving side: the blocks to report.
+// Receiving side: the SACK blocks to report.
 
-// note records that the block with octet s was the last to change.
+// note records that the block with octet s was the last block to change.
 func (b *inbox) note(s seq.Num) {
 	i := 0
 	for i < b.nrecent && b.recent[i] != s {
@@ -26,8 +26,8 @@ func (b *inbox) note(s seq.Num) {
 	b.recent[0] = s
 }
 
-// duplicate records octets that arrived twice, for one D-SACK block. If there are several between two ACKs, only the
-// last is reported (RFC 2883 §4: at most one).
+// duplicate records octets that arrived twice, for one D-SACK block. If several arrive twice between two ACKs, only
+// the last is reported (RFC 2883 §4: at most one).
 func (b *inbox) duplicate(from, to seq.Num) {
 	b.dup, b.hasDup = wire.SACKBlock{Left: from, Right: to}, true
 }
@@ -35,8 +35,8 @@ func (b *inbox) duplicate(from, to seq.Num) {
 // reports returns whether a SACK option has anything to report.
 func (b *inbox) reports() bool { return len(b.ooo) > 0 || b.hasDup }
 
-// blocks writes up to limit SACK blocks to h: first the duplicate, then the block that changed last, then the blocks
-// that changed before it (RFC 2018 §4, RFC 2883 §4).
+// blocks writes up to limit SACK blocks to h. The order is the duplicate, the block that changed last, and the
+// blocks that changed before it (RFC 2018 §4, RFC 2883 §4).
 func (b *inbox) blocks(h *wire.TCPFields, limit int) {
 	h.NSACK = 0
 	if b.hasDup {
@@ -46,7 +46,7 @@ func (b *inbox) blocks(h *wire.TCPFields, limit int) {
 	fresh := int(h.NSACK) // blocks from here on are distinct
 	for i := 0; i < b.nrecent && int(h.NSACK) < limit; {
 		blk, ok := b.blockAt(b.recent[i])
-		if !ok { // delivered or dropped meanwhile
+		if !ok { // the octets were delivered or dropped meanwhile
 			b.nrecent--
 			copy(b.recent[i:], b.recent[i+1:])
 			continue
@@ -84,15 +84,15 @@ func (b *inbox) blockAt(s seq.Num) (blk wire.SACKBlock, ok bool) {
 	return wire.SACKBlock{Left: b.ooo[lo].seq, Right: b.ooo[hi].end()}, true
 }
 
-// Sending side: the peer's reports.
+// Sending side: the SACK blocks of the peer.
 
-// scoreboard is the state of the peer's SACKs in addition to the marks of the queue's entries.
+// scoreboard is the state of the peer's SACKs that the marks of the queue's entries do not contain.
 type scoreboard struct {
 	high   seq.Num // the sequence number after the highest octet that was ever SACKed
 	any    bool    // high is valid
-	lostTo seq.Num // everything before it is SACKed, lost or resent
+	lostTo seq.Num // all octets before this number are SACKed, lost or resent
 
-	// The blocks of the last ACK, so that a block that has only grown is not processed again from its beginning.
+	// The blocks of the last ACK. A block that has only grown is not processed again from its beginning.
 	seen  [wire.MaxSACK]wire.SACKBlock
 	nseen int
 }
@@ -102,7 +102,7 @@ func (b *scoreboard) forget(una seq.Num) {
 	b.any, b.nseen, b.lostTo = false, 0, una
 }
 
-// sackIn processes the SACK option of s, and returns how many octets were SACKed for the first time. It ignores
+// sackIn processes the SACK option of s. It returns how many octets were SACKed for the first time. It ignores
 // impossible blocks.
 func (c *Conn) sackIn(now clock.Instant, s *wire.TCPFields) (fresh uint32) {
 	c.hasDSACK = false
@@ -116,7 +116,7 @@ func (c *Conn) sackIn(now clock.Instant, s *wire.TCPFields) (fresh uint32) {
 			continue
 		}
 		below := b.Left.Before(c.sndUna)
-		if below || (i == 0 && s.NSACK > 1 && within(b, s.SACK[1])) { // RFC 2883 §4
+		if below || (i == 0 && s.NSACK > 1 && within(b, s.SACK[1])) { // a D-SACK block (RFC 2883 §4)
 			c.stats.DupSACKs++
 			if i == 0 {
 				c.loss.dsack, c.hasDSACK = b, true
@@ -125,7 +125,7 @@ func (c *Conn) sackIn(now clock.Instant, s *wire.TCPFields) (fresh uint32) {
 				continue
 			}
 		}
-		b.Right = seq.Earlier(b.Right, c.dataNxt()) // without our FIN
+		b.Right = seq.Earlier(b.Right, c.dataNxt()) // without the FIN of this end
 		if b.Left.Before(b.Right) {
 			fresh += c.sackBlock(now, s, b, &was)
 			seen[n] = b
@@ -140,12 +140,12 @@ func within(a, b wire.SACKBlock) bool {
 	return a.Left.AtOrAfter(b.Left) && a.Right.AtOrBefore(b.Right)
 }
 
-// leastRenege is the shortest time for which a peer must request octets that it has SACKed before they count as
-// discarded, as in Linux.
+// leastRenege is the shortest time for which a peer must request octets that it has SACKed. After that time the
+// octets count as discarded, as in Linux.
 const leastRenege = 10 * time.Millisecond
 
 // suspectReneging checks an ACK of new data. If the peer requests octets that it has SACKed, it has either discarded
-// them (RFC 2018 §8) or not yet put them in order: the next ACK tells which, within half a round trip.
+// them (RFC 2018 §8) or not yet put them in order. The next ACK within half a round trip shows which.
 func (c *Conn) suspectReneging(now clock.Instant) {
 	switch {
 	case c.q.sent == 0 || c.q.at(0).mark&marked == 0:
@@ -155,7 +155,7 @@ func (c *Conn) suspectReneging(now clock.Instant) {
 	}
 }
 
-// renegeExpired marks as lost what the peer has SACKed and discarded.
+// renegeExpired marks octets as lost that the peer has SACKed and discarded.
 func (c *Conn) renegeExpired(now clock.Instant) {
 	c.timers.renegeAt = clock.Never
 	c.reneged()
@@ -163,7 +163,7 @@ func (c *Conn) renegeExpired(now clock.Instant) {
 	c.repairLosses(now, 0)
 }
 
-// reneged marks as lost everything that the peer has SACKed. The peer will report again what it has kept.
+// reneged marks all octets that the peer has SACKed as lost. The peer will report the octets that it has kept again.
 func (c *Conn) reneged() {
 	c.stats.Reneged++
 	for i := range c.q.sent {
@@ -174,8 +174,8 @@ func (c *Conn) reneged() {
 	c.board.forget(c.sndUna)
 }
 
-// sackBlock marks the entries within b, which must be in flight. was is the scoreboard before s: an entry below its
-// highest octet that was sent once and arrives only now was overtaken.
+// sackBlock marks the entries within b, which must be in flight. was is the scoreboard before s. If an entry below
+// the highest octet of was that was sent once arrives only now, later segments have overtaken it.
 func (c *Conn) sackBlock(now clock.Instant, s *wire.TCPFields, b wire.SACKBlock, was *scoreboard) (fresh uint32) {
 	from := b.Left
 	for _, old := range c.board.seen[:c.board.nseen] {
@@ -184,7 +184,7 @@ func (c *Conn) sackBlock(now clock.Instant, s *wire.TCPFields, b wire.SACKBlock,
 		}
 	}
 	if from == b.Right {
-		return 0 // nothing new
+		return 0 // the block reports nothing new
 	}
 	for i := c.q.find(from); i < c.q.sent; i++ {
 		e := c.q.at(i)

@@ -7,21 +7,21 @@ import (
 )
 
 // Spurious losses: a timeout or a recovery is taken back if the originals turn out to have arrived. With timestamps
-// the first ACK shows it (Eifel, RFC 3522). Without them, the peer reports duplicates for everything that was sent
-// again (RFC 3708). The window is then restored (RFC 4015 §3.2).
+// the first ACK shows it (Eifel, RFC 3522). Without timestamps, the peer reports duplicates for all octets that were
+// sent again (RFC 3708). The window is then restored (RFC 4015 §3.2).
 
-// undo is what must be known to take back the last reduction.
+// undo holds the values that are needed to take back the last reduction.
 type undo struct {
 	on       bool
 	timeout  bool    // the reduction was for a timeout
-	stamped  bool    // there has been a retransmission
-	from, to seq.Num // what was outstanding
-	stamp    uint32  // of the first retransmission
-	octets   int64   // sent again, minus those reported as duplicates
+	stamped  bool    // a retransmission has been sent
+	from, to seq.Num // range of octets that were outstanding
+	stamp    uint32  // timestamp of the first retransmission
+	octets   int64   // octets sent again, minus those reported as duplicates
 }
 
-// begin records the reduction that is being made. on says that it may be taken back. Octets that are in flight a
-// second time already, such as those of a tail-loss probe, can be reported twice as well.
+// begin records the reduction that is being made. on says that it may be taken back. Octets that are already in
+// flight a second time, such as those of a tail-loss probe, can be reported twice as well.
 func (u *undo) begin(c *Conn, on, timeout bool) {
 	*u = undo{on: on, timeout: timeout, from: c.sndUna, to: c.sndNxt, octets: int64(c.q.again)}
 	if c.loss.tail.out && c.loss.tail.again {
@@ -29,8 +29,8 @@ func (u *undo) begin(c *Conn, on, timeout bool) {
 	}
 }
 
-// passed forgets the reduction when the duplicates of all retransmissions must have been reported: when everything is
-// acknowledged that was sent within two windows after it.
+// passed forgets the reduction when the peer must have reported the duplicates of all retransmissions. This is the
+// case when all octets are acknowledged that were sent within two windows after the reduction.
 func (u *undo) passed(una seq.Num) {
 	if u.on && u.from.Until(una) > 2*u.from.Until(u.to)+1<<20 {
 		u.on = false
@@ -45,7 +45,7 @@ func (u *undo) resent(stamp, n uint32) {
 	u.octets += int64(n)
 }
 
-// wasSpurious implements RFC 3522 §3.2 for an ACK of new data. If it echoes a timestamp from before the first
+// wasSpurious implements RFC 3522 §3.2 for an ACK of new data. If the ACK echoes a timestamp from before the first
 // retransmission, the original caused it.
 func (c *Conn) wasSpurious(now clock.Instant, s *wire.TCPFields) {
 	u := &c.loss.undo
@@ -54,7 +54,7 @@ func (c *Conn) wasSpurious(now clock.Instant, s *wire.TCPFields) {
 	}
 }
 
-// reportedTwice processes a report of duplicate octets (D-SACK). If everything that was sent again arrived twice,
+// reportedTwice processes a report of duplicate octets (D-SACK). If all octets that were sent again arrived twice,
 // nothing had been lost. A duplicate of a tail-loss probe says nothing about reordering, because nothing had arrived
 // before it.
 func (c *Conn) reportedTwice(now clock.Instant) {
@@ -71,7 +71,7 @@ func (c *Conn) reportedTwice(now clock.Instant) {
 	}
 }
 
-// takeBack restores the congestion window and continues with new data.
+// takeBack restores the congestion window. The sender continues with new data.
 func (c *Conn) takeBack(now clock.Instant) {
 	c.loss.undo.on, c.frto = false, frtoOff
 	if c.loss.undo.timeout {

@@ -1,7 +1,7 @@
 package tcp
 
-// Phase is the state of a connection: those states of RFC 9293 §3.3.2 that an established connection can have, and
-// Closed.
+// Phase is the state of a connection. It is one of those states of RFC 9293 §3.3.2
+// that an established connection can have, or Closed.
 type Phase uint8
 
 const (
@@ -27,21 +27,22 @@ func (p Phase) String() string {
 	return "?"
 }
 
-// event is a cause for a connection to change its phase.
+// event is a cause for a change of phase.
 type event uint8
 
 const (
 	evClose    event = iota // the application closes its direction
-	evFinAcked              // the peer has acknowledged our FIN
+	evFinAcked              // the peer has acknowledged the FIN of this end
 	evPeerFin               // the peer's FIN is next in order
 	evExpire                // 2 MSL have passed in TIME-WAIT
-	evReset                 // RST received or sent, timeout, local destroy
+	evReset                 // an RST was received or sent, a timeout, or a local close
 
 	events
 )
 
-// next returns the phase after ev by the state diagram of RFC 9293 §3.3.2, from ESTABLISHED on. For an event that
-// cannot happen in s or has no effect there, it returns s, and allowed is false.
+// next returns the phase after ev by the state diagram of RFC 9293 §3.3.2, from
+// ESTABLISHED on. If ev cannot happen in s or has no effect there, next returns s, and
+// allowed is false.
 func (s Phase) next(ev event) (_ Phase, allowed bool) {
 	switch {
 	case s == Closed:

@@ -64,8 +64,8 @@ func (c *Conn) Unacked() int {
 	return int(c.sndUna.Until(c.dataEnd))
 }
 
-// Emit implements stream.Stream. It appends the octets to the last segment if that has not been sent and has room for
-// all of them. Otherwise it begins a new segment.
+// Emit implements stream.Stream. It appends the octets to the last segment if that segment has not been sent and has
+// room for all of them. Otherwise it begins a new segment.
 func (c *Conn) Emit(n int) []byte {
 	mss := c.path.emss()
 	open := c.phase == Established || c.phase == CloseWait
@@ -73,7 +73,7 @@ func (c *Conn) Emit(n int) []byte {
 		return nil
 	}
 	if c.backlog != nil {
-		return nil // the backlog goes first: its entries need the frames that n would take
+		return nil // the backlog is sent first, because its entries need the frames that n would take
 	}
 	if n <= c.Room() {
 		e := c.q.last()
@@ -84,8 +84,8 @@ func (c *Conn) Emit(n int) []byte {
 	if c.q.count >= c.q.limit/2 {
 		return nil
 	}
-	// Beyond the peer's window, one segment is enough for a probe: a thousand peers that do not read must not hold
-	// the frames that others need.
+	// Beyond the peer's window, one segment is enough for a probe. A thousand peers that do not read must not hold
+	// the frames that other connections need.
 	unsent := int32(c.dataEnd - c.sndNxt)
 	if ahead := c.q.count - c.q.sent; ahead >= aheadMost || ahead > 0 && unsent > c.usable() {
 		c.paused = true
@@ -96,7 +96,7 @@ func (c *Conn) Emit(n int) []byte {
 		return nil
 	}
 	if uint32(n) > f.Len {
-		c.path.room = f.Len // MaxEmit says so from now on
+		c.path.room = f.Len // MaxEmit returns the new value from now on
 		c.mem.Free(f)
 		return nil
 	}
@@ -107,12 +107,12 @@ func (c *Conn) Emit(n int) []byte {
 	return c.emitted(c.q.last(), 0, uint32(n))
 }
 
-// aheadMost is how many segments can be emitted and not sent. More would leave the processor's caches before they are
-// summed and sent, and nothing would be in flight while they are made.
+// aheadMost is the largest number of segments that are emitted and not sent. More segments would leave the
+// processor's caches before the engine sums and sends them. Nothing would be in flight while they are made.
 const aheadMost = 32
 
-// Paused reports, once, that Emit refused because enough was waiting to be sent, and that all of it has been sent
-// since. The upper layer can then continue at once.
+// Paused reports, once, that Emit refused octets because enough octets were waiting, and that all of those have been
+// sent since. The upper layer can then continue at once.
 func (c *Conn) Paused() bool {
 	p := c.paused && c.q.sent == c.q.count
 	if p {
@@ -140,30 +140,31 @@ func (c *Conn) Abort() {
 		c.reset(stream.ErrAborted)
 		return
 	}
-	c.in.drain() // a normal end with octets that the upper layer does not want
+	c.in.drain() // a normal end; the upper layer does not want the remaining octets
 }
 
-// AbortFor does Abort with a cause, which Done returns.
+// AbortFor is Abort with a cause. Done returns the cause.
 func (c *Conn) AbortFor(cause error) {
 	if c.phase != Closed {
 		c.reset(cause)
 	}
 }
 
-// Expects reports whether at is the next octet that the peer may send. An attacker who only guesses does not know it
-// (RFC 5961 §3).
+// Expects reports whether at is the next octet that the peer may send. An attacker who only guesses does not know
+// that number (RFC 5961 §3).
 func (c *Conn) Expects(at seq.Num) bool { return c.phase != Closed && at == c.rcvNxt }
 
-// Close ends the connection here: it releases every frame, and sends nothing to the peer.
+// Close ends the connection here. It releases every frame and sends nothing to the peer.
 func (c *Conn) Close() {
 	c.fail(stream.ErrAborted)
 	c.rst, c.answer = false, false
 	c.releaseAll()
 }
 
-// Done reports whether the connection has ended: both directions are closed and everything is consumed, or err gives
-// the reason. An upper layer that does not want the remaining octets consumes them unread, or calls Abort. The work
-// that remains in TIME-WAIT is in the record of TimeWait; the Conn can be closed then.
+// Done reports whether the connection has ended. finished is true without an error if both directions are closed and
+// all octets are consumed. Otherwise err gives the reason. An upper layer that does not want the remaining octets
+// consumes them unread, or calls Abort. The work that remains in TIME-WAIT is in the record of TimeWait. The caller
+// can close the Conn then.
 func (c *Conn) Done() (finished bool, err error) {
 	switch {
 	case c.rst: // the RST has not been sent yet

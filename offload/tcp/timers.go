@@ -12,15 +12,16 @@ const (
 	// delayedAck is how long an ACK may be delayed, as in Linux (RFC 9293 §3.8.6.3 allows less than 500 ms).
 	delayedAck = 40 * time.Millisecond
 
-	// maxRetries is R2 (RFC 9293 §3.8.3) in retransmissions: 924 s from the
-	// shortest RTO on, as Linux's tcp_retries2.
+	// maxRetries is R2 (RFC 9293 §3.8.3), as a number of retransmissions. From the
+	// shortest RTO on they take 924 s, as with Linux's tcp_retries2.
 	maxRetries = 15
 
-	// maxStall is R2 while retransmissions find no room on this host.
+	// maxStall is R2 while this host has no room for retransmissions.
 	maxStall = 15 * time.Minute
 )
 
-// Deadline returns when Transmit must be called even if nothing else happens; clock.Never if it need not be called.
+// Deadline returns when Transmit must be called even if nothing else happens. It
+// returns clock.Never if no call is needed.
 func (c *Conn) Deadline() clock.Instant {
 	at := clock.Sooner(c.timers.ackAt, c.timers.rtoAt)
 	at = clock.Sooner(at, c.timers.persistAt)
@@ -64,8 +65,9 @@ func (c *Conn) expire(now clock.Instant) {
 	}
 }
 
-// armTimers starts and stops the two timers of the sender: RTO while anything is outstanding (RFC 6298 §5.1, §5.2),
-// otherwise persist while the peer's window holds data back (RFC 9293 §3.8.6.1).
+// armTimers starts and stops the two timers of the sender. RTO runs while anything is
+// outstanding (RFC 6298 §5.1, §5.2). Otherwise persist runs while the peer's window
+// holds data back (RFC 9293 §3.8.6.1).
 func (c *Conn) armTimers(now clock.Instant) {
 	if c.outstanding() {
 		if c.timers.rtoAt == clock.Never {
@@ -118,11 +120,12 @@ func (c *Conn) outOfPatience() bool {
 	return c.patience.userLimit == 0 && c.patience.retries >= maxRetries
 }
 
-// giveUp ends the connection without a RST: the peer does not answer.
+// giveUp ends the connection without an RST, because the peer does not answer.
 func (c *Conn) giveUp() { c.fail(stream.ErrTimeout) }
 
-// persistExpired sends despite a closed or small window: a piece that fits, against silly-window avoidance on both
-// sides (RFC 9293 §3.8.6.2.1), or otherwise a probe.
+// persistExpired sends despite a closed or small window. It sends a piece that fits,
+// against silly-window avoidance on both sides (RFC 9293 §3.8.6.2.1). If nothing fits,
+// it sends a probe.
 func (c *Conn) persistExpired(now clock.Instant) {
 	quiet := now.Sub(max(c.patience.stalledAt, c.patience.lastHeard))
 	if (c.patience.userLimit > 0 && quiet >= c.patience.userLimit) || (c.patience.userLimit == 0 && c.patience.probes > maxRetries) {
@@ -142,8 +145,9 @@ func (c *Conn) persistExpired(now clock.Instant) {
 	}
 }
 
-// usable returns how many octets of sequence space the peer's window has left. It is not positive if the window is
-// closed, or was shrunk below what is in flight.
+// usable returns how many octets of sequence space the peer's window has left. The
+// result is not positive if the window is closed, or was shrunk below the octets in
+// flight.
 func (c *Conn) usable() int32 {
 	return int32(c.sndUna.Add(seq.Len(c.sndWnd)) - c.sndNxt)
 }

@@ -7,37 +7,37 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// Tail-loss probes (RFC 8985 §7): no ACK shows the loss of the last segments before a pause. One more segment makes
+// Tail-loss probes (RFC 8985 §7). No ACK shows the loss of the last segments before a pause. One more segment makes
 // the peer answer long before the retransmission timeout.
 
 // tail is the state of the tail-loss probe.
 type tail struct {
-	want   bool    // it is due, and has not been sent
-	out    bool    // it has been sent, and its result is not known
-	again  bool    // it was a retransmission (TLP.is_retrans)
-	end    seq.Num // SND.NXT when it was sent (TLP.end_seq)
-	flight uint32  // octets, when it was sent
+	want   bool    // a probe is due, and has not been sent
+	out    bool    // a probe has been sent, and its result is not known
+	again  bool    // the probe was a retransmission (TLP.is_retrans)
+	end    seq.Num // SND.NXT when the probe was sent (TLP.end_seq)
+	flight uint32  // octets in flight when the probe was sent
 	n      uint32  // octets of the probe
 
-	trip time.Duration // of what was acknowledged since, unless that was the probe
+	trip time.Duration // round trip of octets acknowledged since then, without those of the probe
 }
 
 // maxAckDelay is how long a peer may delay an ACK (TLP.max_ack_delay).
 const maxAckDelay = 200 * time.Millisecond
 
-// slack is the time that a probe waits in addition to two round trips. Two round trips may be only microseconds, and
-// the peer's engine or kernel, or ours, may not run for longer than that. slack follows what was recently needed: a
-// late round trip and an unnecessary probe widen it, and time narrows it.
+// slack is the time that a probe waits in addition to two round trips. Two round trips may be only microseconds. The
+// peer's engine or kernel, or this end's, may not run for longer than that. slack follows the time that was recently
+// needed. A late round trip and an unnecessary probe widen it, and time narrows it.
 //
 // Departs from RFC 8985 §7.2, which has no slack. Linux has two ticks of its timer.
 type slack struct {
 	d     time.Duration
-	since clock.Instant // when it was last changed
+	since clock.Instant // when slack was last changed
 }
 
 const (
-	// firstSlack is for an unknown path: at least the time for which Linux delays an ACK. 10 ms were too few on a
-	// machine with two processors, four times as many busy threads and no loss.
+	// firstSlack is for an unknown path. It is at least the time for which Linux delays an ACK. 10 ms were too few
+	// on a machine with two processors, four times as many busy threads and no loss.
 	firstSlack = 40 * time.Millisecond
 
 	leastSlack = 2 * time.Millisecond
@@ -46,8 +46,8 @@ const (
 	slackHalves = 500 * time.Millisecond
 )
 
-// needs returns the slack that keeps a probe from firing when a round trip takes trip instead of srtt. It allows for
-// twice that delay: srtt + 2 (trip - srtt) is at most 2 srtt and the slack.
+// needs returns the slack that keeps a probe from firing when a round trip takes trip instead of srtt. The result
+// allows for twice that delay: srtt + 2 (trip - srtt) is at most 2 srtt and the slack.
 func needs(trip, srtt time.Duration) time.Duration { return min(2*trip-3*srtt, maxAckDelay) }
 
 // learn adapts the slack to a round trip.
@@ -62,13 +62,13 @@ func (s *slack) learn(now clock.Instant, trip, srtt time.Duration) {
 	}
 }
 
-// tooLittle widens the slack after a probe that came too soon, because the ACK arrived after trip.
+// tooLittle widens the slack after a probe that was sent too early. The ACK arrived after trip.
 func (s *slack) tooLittle(now clock.Instant, trip, srtt time.Duration) {
 	s.d, s.since = min(max(2*s.d, needs(trip, srtt)), maxAckDelay), now
 }
 
 // probeTimeout implements TLP_calc_PTO of §7.2. A peer must acknowledge two full segments at once (RFC 9293
-// §3.8.6.3), and may delay the ACK of less.
+// §3.8.6.3). It may delay the ACK of less.
 func (c *Conn) probeTimeout() time.Duration {
 	if c.rtt.srtt == 0 {
 		return time.Second
@@ -80,8 +80,9 @@ func (c *Conn) probeTimeout() time.Duration {
 	return pto
 }
 
-// armProbe starts the probe timer again (§7.2) at the end of a Transmit in which new data was sent, or before which
-// data was acknowledged. There is one probe for each tail, and none while SACKs or retransmissions show what is lost.
+// armProbe restarts the probe timer (§7.2) at the end of a Transmit in which new data was sent, or before which
+// data was acknowledged. There is one probe for each tail. There is none while SACKs or retransmissions show what is
+// lost.
 func (c *Conn) armProbe(now clock.Instant) {
 	c.armTail = false
 	if !c.sackOK || c.mode != open || c.q.sent == 0 || c.q.sacked > 0 || c.q.again > 0 || c.loss.tail.out {
@@ -93,15 +94,15 @@ func (c *Conn) armProbe(now clock.Instant) {
 	}
 }
 
-// probeExpired requests a probe. The retransmission timeout finds what the probe does not (§7.3).
+// probeExpired requests a probe. The retransmission timeout finds losses that the probe does not find (§7.3).
 func (c *Conn) probeExpired(now clock.Instant) {
 	c.timers.lossAt, c.probing = clock.Never, false
 	c.loss.tail.want = true
 	c.timers.rtoAt = now.Add(c.rtt.current())
 }
 
-// sendTail implements §7.3: it sends new data if there is any, whatever the congestion window is, and otherwise the
-// last segment again.
+// sendTail implements §7.3. It sends new data if there is any, whatever the congestion window is. Otherwise it
+// sends the last segment again.
 func (c *Conn) sendTail(now clock.Instant, out Output) bool {
 	if c.mode != open || c.q.sent == 0 {
 		c.loss.tail.want = false
@@ -111,14 +112,14 @@ func (c *Conn) sendTail(now clock.Instant, out Output) bool {
 	fresh := i < c.q.count && c.fits(i) && c.windowAllows(i)
 	if !fresh {
 		i--
-		if c.isTrial(c.q.at(i)) { // its size may be why no ACK arrives
+		if c.isTrial(c.q.at(i)) { // the size of the trial may be why no ACK arrives
 			c.loss.tail.want = false
 			c.endTrial(now)
 			c.loseOversize()
 			return c.sendLost(now, out)
 		}
 		if !c.fits(i) || c.q.at(i).end().After(c.sndUna.Add(seq.Len(c.sndWnd))) {
-			c.loss.tail.want = false // the peer would not take it
+			c.loss.tail.want = false // the peer would not accept the probe
 			return true
 		}
 	}
@@ -130,10 +131,10 @@ func (c *Conn) sendTail(now clock.Instant, out Output) bool {
 	return true
 }
 
-// tailAcked implements TLP_process_ack of §7.4: n may show the result of the probe. If the probe was a retransmission
-// and the peer already had the original, the ACK reports a duplicate. If it reports none, the probe has repaired a
-// loss, and the window is reduced for it. If everything was acknowledged before the duplicate is reported, nothing
-// was lost, and the probe came too soon.
+// tailAcked implements TLP_process_ack of §7.4. n may show the result of the probe. If the probe was a
+// retransmission and the peer already had the original, the ACK reports a duplicate. If it reports none, the probe
+// has repaired a loss, and the window is reduced for that loss. If all octets are acknowledged before the duplicate
+// is reported, nothing was lost, and the probe was sent too early.
 func (c *Conn) tailAcked(now clock.Instant, ack seq.Num, n news) {
 	twice := c.loss.dsack.Right == c.loss.tail.end && c.hasDSACK || n.plain && !n.advanced && ack == c.loss.tail.end
 	switch {

@@ -7,33 +7,33 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// tuner sizes the receive window: twice what arrives in a round trip (dynamic right-sizing, Fisk and Feng 2001, as
-// Linux). It uses the shortest round trip of the last seconds, so the window follows the path and not the queue on
-// it. Otherwise the two ends of a veth pair, whose ring has 256 places, or of a switch would fill the queue between
-// them until it overflows.
+// tuner sizes the receive window to twice the octets that arrive in a round trip (dynamic right-sizing, Fisk and Feng
+// 2001, as Linux). It uses the shortest round trip of the last seconds, so that the window follows the path and not
+// the queue on it. Otherwise the two ends would fill the queue between them until it overflows, for example the ring
+// of 256 places of a veth pair or the queue of a switch.
 type tuner struct {
-	size, most uint32        // octets: the window, and its upper bound
-	trip       minimum       // round trip, or an upper bound of it
-	timing     bool          // measuring: once ...
-	edge       seq.Num       // ... this has arrived, a round trip has passed ...
-	edgeAt     clock.Instant // ... since then
-	stampAt    clock.Instant // when the next timestamp is used
-	begin      clock.Instant // of the round trip that is being counted
-	taken      uint64        // octets consumed in that round trip ...
-	before     uint64        // ... and in the one before
+	size, most uint32        // the window and its upper limit, in octets
+	trip       minimum       // shortest recent round trip, or an upper limit of it
+	timing     bool          // a measurement runs
+	edge       seq.Num       // the measurement ends after the arrival of this number
+	edgeAt     clock.Instant // start of the measurement
+	stampAt    clock.Instant // when the next echoed timestamp is used
+	begin      clock.Instant // start of the round trip that is being counted
+	taken      uint64        // octets consumed in that round trip
+	before     uint64        // octets consumed in the round trip before
 	calm       uint64        // octets consumed since most was last set
 }
 
 const (
-	// firstWindow is the window in segments on an unknown path, and the smallest window after losses on a short path.
-	// It fits into the ring of a veth pair: some of its 256 places are returned in batches, late.
+	// firstWindow is the window in segments on an unknown path. It is also the smallest window after losses on a
+	// short path. It fits into the ring of a veth pair, some of whose 256 places are returned late and in batches.
 	firstWindow = 224
 
-	// nearby is the round trip below which losses are those of a ring or a switch on this machine or next to it.
+	// nearby is the round trip below which a loss comes from a ring or a switch on this machine or next to it.
 	nearby = time.Millisecond
 
-	// tripAge is how long a round trip counts at least; it counts for up to twice that. It is short enough to notice
-	// soon that packets take a longer path.
+	// tripAge is how long a round trip counts at least. A round trip counts for up to twice that time. The time is
+	// short enough to notice soon that packets take a longer path.
 	tripAge = 5 * time.Second
 
 	// calmAfter is the number of segments without a loss on a short path after which the window may grow by one
@@ -48,8 +48,8 @@ func (c *Conn) newTuner(now clock.Instant) tuner {
 
 func (c *Conn) leastWindow() uint32 { return min(c.cfg.RcvBuf, firstWindow*c.path.peer) }
 
-// timeWindow measures the round trip when octets have arrived in order: the time in which a whole window arrives, or
-// a shorter one by the timestamp that the peer echoes. Neither is shorter than the round trip.
+// timeWindow measures the round trip when octets have arrived in order. It is the time in which a whole window
+// arrives, or a shorter time by the timestamp that the peer echoes. Neither is shorter than the round trip.
 func (c *Conn) timeWindow(now clock.Instant, s *Segment) {
 	t := &c.tune
 	if t.timing && c.rcvNxt.AtOrAfter(t.edge) {
@@ -64,19 +64,19 @@ func (c *Conn) timeWindow(now clock.Instant, s *Segment) {
 	}
 }
 
-// promised starts the measurement when the last header moves the right edge: the peer can send octets up to the new
-// edge only after it has received that header.
+// promised starts the measurement when the last header has moved the right edge. The peer can send octets up to the
+// new edge only after it has received that header.
 func (c *Conn) promised() {
 	if t := &c.tune; !t.timing && c.edge.After(c.rcvAdv) {
 		t.timing, t.edge, t.edgeAt = true, c.edge, c.edgeAt
 	}
 }
 
-// roundTrip returns the shortest known round trip; 0: none.
+// roundTrip returns the shortest known round trip, or 0 if none is known.
 func (c *Conn) roundTrip() time.Duration { return c.tune.trip.value() }
 
-// tuneWindow lets the window grow to twice what was consumed in a round trip, plus twice the increase since the round
-// trip before, so that a sender in slow start is not limited.
+// tuneWindow lets the window grow to twice the octets consumed in a round trip, plus twice the increase since the
+// round trip before. A sender in slow start is then not limited.
 func (c *Conn) tuneWindow(now clock.Instant) {
 	t, trip := &c.tune, c.roundTrip()
 	took := now.Sub(t.begin)
@@ -98,7 +98,7 @@ func (c *Conn) tuneWindow(now clock.Instant) {
 	t.size = max(t.size, uint32(min(want, uint64(t.most))))
 }
 
-// holeOpened bounds the window by its size at a loss, if the path is short.
+// holeOpened limits the window to its size at a loss, if the path is short.
 func (c *Conn) holeOpened() {
 	least := c.leastWindow()
 	if t := &c.tune; t.size > least && c.roundTrip() < nearby {

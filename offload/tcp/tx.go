@@ -7,8 +7,8 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Transmit runs the timers that are due at now and sends what may be sent, until out or the transmit pool has no
-// room. The caller must call it again when there is room.
+// Transmit runs the timers that are due at now. It sends everything that may be sent, until out or the transmit pool
+// has no room. The caller must call it again when there is room.
 func (c *Conn) Transmit(now clock.Instant, out Output) {
 	c.expire(now)
 	if c.path.tryAt.Due(now) {
@@ -28,7 +28,7 @@ func (c *Conn) Transmit(now clock.Instant, out Output) {
 	c.armTimers(now)
 }
 
-// send sends everything that may leave, most urgent first. It returns false if there was no room.
+// send sends everything that may be sent, most urgent first. It returns false if there was no room.
 func (c *Conn) send(now clock.Instant, out Output) bool {
 	if c.frto == frtoAsks && !c.sendInstead(now, out) {
 		return false
@@ -62,7 +62,7 @@ func (c *Conn) sendLost(now clock.Instant, out Output) bool {
 }
 
 // mayResend reports whether the windows allow sending entry i again. The oldest entry is sent even if the peer has
-// shrunk its window, as the window probe.
+// shrunk its window, because it serves as the window probe.
 func (c *Conn) mayResend(i uint32) bool {
 	e := c.q.at(i)
 	if i > 0 && e.end().After(c.sndUna.Add(seq.Len(c.sndWnd))) {
@@ -101,24 +101,24 @@ func (c *Conn) sendNew(now clock.Instant, out Output) bool {
 	return true
 }
 
-// pausedFor tells the congestion control how long nothing was outstanding. It may run several times before data
-// leaves, because the transmit ring can be full or the window closed. Each period of the pause is reported once.
+// pausedFor tells the congestion control how long nothing was outstanding. It may run several times before data is
+// sent, because the transmit ring can be full or the window closed. It reports each period of the pause once.
 func (c *Conn) pausedFor(now clock.Instant) {
 	periods := int(now.Sub(c.congestion.lastData) / c.rtt.rto)
 	c.congestion.cc.Idle(now, max(0, periods-c.congestion.idled))
 	c.congestion.idled = max(c.congestion.idled, periods)
 }
 
-// nagle reports whether Nagle's algorithm (RFC 9293 §3.7.4) delays entry i, the next to be sent: it is short, may
-// still grow, and something is in flight.
+// nagle reports whether Nagle's algorithm (RFC 9293 §3.7.4) delays entry i, the next entry to send. It does if the
+// entry is short and may still grow, and something is in flight.
 func (c *Conn) nagle(i uint32) bool {
 	return !c.noDelay && !c.finQueued && i == c.q.count-1 &&
 		c.outstanding() && c.q.at(i).n < c.path.emss()
 }
 
-// windowAllows reports whether the peer's window has room for entry i, the next to be sent. Less room than the entry
-// needs is used only if it is half of the largest window that the peer ever offered, or if waiting has not helped.
-// The entry is then split (sender silly-window avoidance, RFC 9293 §3.8.6.2.1).
+// windowAllows reports whether the peer's window has room for entry i, the next entry to send. If there is less room
+// than the entry needs, the room is used only in two cases: it is half of the largest window that the peer ever
+// offered, or waiting has not helped. The entry is then split (sender silly-window avoidance, RFC 9293 §3.8.6.2.1).
 func (c *Conn) windowAllows(i uint32) bool {
 	room := c.usable()
 	switch {
@@ -132,7 +132,7 @@ func (c *Conn) windowAllows(i uint32) bool {
 	return false
 }
 
-// fits splits entry i if it is larger than a segment may now be. It returns false if that is not possible.
+// fits splits entry i if it is larger than a segment may now be. It returns false if it cannot split the entry.
 func (c *Conn) fits(i uint32) bool {
 	mss := c.path.emss()
 	e := c.q.at(i)
@@ -168,7 +168,7 @@ func (c *Conn) transmit(now clock.Instant, out Output, i uint32) bool {
 	return true
 }
 
-// hand passes the octets of e to out, from the memory that holds them.
+// hand passes the octets of e to out, from the memory that contains them.
 func (c *Conn) hand(out Output, h *wire.TCPFields, e *entry) bool {
 	if e.store == inSlab || e.store == inSharedSlab {
 		return out.SendCopy(h, c.mem.Slab(e.slab())[e.off:e.off+e.n])
@@ -176,7 +176,7 @@ func (c *Conn) hand(out Output, h *wire.TCPFields, e *entry) bool {
 	return out.Send(h, e.frame, int(e.off), int(e.n))
 }
 
-// sentData records what transmit has sent.
+// sentData records the segment that transmit has sent.
 func (c *Conn) sentData(now clock.Instant, i uint32, first, push, fin bool) {
 	c.acknowledged(false)
 	e := c.q.at(i)
@@ -249,8 +249,8 @@ func (c *Conn) fetch(i uint32) bool {
 	return true
 }
 
-// sendFIN sends our FIN in a segment of its own if no data segment has carried it (RFC 9293 §3.10.4), or again if it
-// is lost.
+// sendFIN sends the FIN of this end in a segment of its own if no data segment has carried it (RFC 9293 §3.10.4).
+// It also sends the FIN again if it is lost.
 func (c *Conn) sendFIN(now clock.Instant, out Output) bool {
 	due := (c.finLost && c.q.pending == 0) || (!c.finSent && c.q.sent == c.q.count && c.usable() > 0)
 	if !due {
@@ -272,8 +272,8 @@ func (c *Conn) sendFIN(now clock.Instant, out Output) bool {
 	return true
 }
 
-// sendProbe sends a segment that the peer must answer because it is not acceptable: for keepalive (RFC 9293 §3.8.4)
-// and as a zero-window probe.
+// sendProbe sends a segment that the peer must answer because it is not acceptable. It is used for keepalive (RFC
+// 9293 §3.8.4) and as a zero-window probe.
 func (c *Conn) sendProbe(now clock.Instant, out Output) bool {
 	if c.outstanding() {
 		c.probe = false
@@ -285,14 +285,14 @@ func (c *Conn) sendProbe(now clock.Instant, out Output) bool {
 	c.probe = false
 	c.stats.ProbesOut++
 	c.stats.SegsOut++
-	// A probe does not count as an answer: the peer ignores the ACK and the window of an unacceptable segment.
-	// Otherwise two ends that probe each other at the same time would each take their probe for the answer to the
-	// other's, and would never learn of an open window.
+	// A probe does not count as an answer, because the peer ignores the ACK and the window of an unacceptable
+	// segment. Otherwise two ends that probe each other at the same time would each take their own probe for an
+	// answer to the other's. They would never learn of an open window.
 	c.rcvAdv = c.edge
 	return true
 }
 
-// sendAcks sends a pure ACK, and all duplicate ACKs that are owed.
+// sendAcks sends a pure ACK and all duplicate ACKs that are due.
 func (c *Conn) sendAcks(now clock.Instant, out Output) bool {
 	if c.dupOwed == 0 || c.rcvNxt != c.lastAck {
 		if !c.sendAck(now, out) {
@@ -353,9 +353,9 @@ func (c *Conn) header(now clock.Instant, at seq.Num, flags wire.TCPFlags) *wire.
 	return h
 }
 
-// acknowledged records that the segment with the header of the last call of header has been sent, with its ACK field
-// and its window. pure says that it was an ACK alone. Only a pure ACK reports SACK blocks and counts as a duplicate
-// ACK: a full segment has no room for blocks, and the peer does not count segments with data.
+// acknowledged records that the segment with the last header has been sent, with its ACK field and its window. pure
+// says that the segment was only an ACK. Only a pure ACK reports SACK blocks and counts as a duplicate ACK. A full
+// segment has no room for blocks, and the peer does not count segments with data.
 func (c *Conn) acknowledged(pure bool) {
 	c.promised()
 	c.lastAck, c.rcvAdv, c.timers.ackAt = c.rcvNxt, c.edge, clock.Never

@@ -1,16 +1,17 @@
 package tcp
 
-// Unburdening is for a shortage of receive frames: octets that the upper layer does not consume move into memory
-// outside of the port, a limited amount for each connection.
+// Unburdening is for a shortage of receive frames. Octets that the upper layer does not consume move into memory
+// outside of the port. The amount is limited for each connection.
 
-// spillLens are the sizes of a spill buffer in octets: the usual one, and one for a connection that received more
-// before it was known not to consume.
+// spillLens are the sizes of a spill buffer in octets. The first is the usual size. The second is for a connection
+// that received more before it was known not to consume.
 var spillLens = [...]int{4 << 10, 64 << 10}
 
 // Unburden makes the connection hold as few receive frames as possible. In-order octets that the upper layer has not
-// consumed move into a separate buffer, if they fit. Until it consumes, the connection keeps further octets only if
-// they fit after these. Out-of-order octets in frames are dropped: the peer has not been told of them, or must keep
-// them nevertheless (RFC 2018 §8). Slices from Views are not valid after it. No acknowledged octet is lost.
+// consumed move into a separate buffer, if they fit. Until the upper layer consumes, the connection keeps further
+// octets only if they fit behind these. Out-of-order octets in frames are dropped. The peer has got no SACK for
+// them, or must keep them nevertheless (RFC 2018 §8). Unburden invalidates slices from Views. No acknowledged octet
+// is lost.
 func (c *Conn) Unburden() {
 	if c.in.aheadFrames > 0 {
 		c.in.evictFrames()
@@ -48,8 +49,8 @@ func (b *inbox) unburden(r *Rings) {
 	b.count = first + 1
 }
 
-// inFrames returns the first run that lies in a frame or has been moved out of one, and how many octets that run and
-// those after it have.
+// inFrames returns the first run that lies in a frame or has been moved out of one. octets is the number of octets
+// in that run and those after it.
 func (b *inbox) inFrames() (first uint32, octets int) {
 	for first < b.count && !b.at(first).framed() && !b.at(first).spilt {
 		first++

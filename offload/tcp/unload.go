@@ -3,9 +3,9 @@ package tcp
 import "github.com/stag-rdma/stag/offload/port"
 
 // Unload is for a shortage of transmit frames. It copies the octets of sent segments into slabs, oldest first, until
-// n frames are free. The octets stay there until they are acknowledged, also for retransmission. Thus more octets can
-// be in flight than there are frames for. Unload returns how many frames it freed: 0 on a short path, where more
-// octets in flight would not make the transfer faster.
+// n frames are free. The octets stay there until they are acknowledged, also for retransmission. More octets can thus
+// be in flight than there are frames for. Unload returns how many frames it freed. It returns 0 on a short path,
+// where more octets in flight would not make the transfer faster.
 func (c *Conn) Unload(n int) (freed int) {
 	if c.backlog != nil || c.roundTrip() < nearby || c.q.sent == 0 || c.slabs.unloaded.AtOrAfter(c.q.at(c.q.sent-1).end()) {
 		return 0
@@ -23,8 +23,8 @@ func (c *Conn) Unload(n int) (freed int) {
 	return freed
 }
 
-// moveToSlab copies the octets of entry i after those of the entry before it, or into a new slab. The octets in slabs
-// are always the oldest part of the queue.
+// moveToSlab copies the octets of entry i behind those of the entry before it, or into a new slab. The octets in
+// slabs are always the oldest part of the queue.
 func (c *Conn) moveToSlab(i uint32) bool {
 	e := c.q.at(i)
 	id, at, ok := c.behindOther(i)
@@ -40,8 +40,8 @@ func (c *Conn) moveToSlab(i uint32) bool {
 	return true
 }
 
-// behindOther returns the place after the octets of the previous entry in its slab, if it has room for those of entry
-// i. The slab is then returned with entry i.
+// behindOther returns the place behind the octets of the previous entry in its slab. ok is false if the slab has no
+// room for those of entry i. The slab is then returned with entry i.
 func (c *Conn) behindOther(i uint32) (id, at uint32, ok bool) {
 	if i == 0 {
 		return 0, 0, false

@@ -2,11 +2,11 @@ package tcp
 
 import "github.com/stag-rdma/stag/offload/seq"
 
-// The window that we advertise. It is backed by memory, unless other connections take that memory first. It counts
-// octets (tuner), frames (Memory.Share), each as one full segment of the peer, and slabs (Memory.Spare).
-// reassembly.go packs smaller segments.
+// The receive window that this end advertises. It is backed by memory, unless other connections take that memory
+// first. It counts octets (tuner), frames (Memory.Share), each as one full segment of the peer, and slabs
+// (Memory.Spare). reassembly.go packs smaller segments.
 
-// room returns how many octets could be received now; negative if more was advertised than that.
+// room returns how many octets could be received now. The result is negative if more was advertised.
 func (c *Conn) room() int64 {
 	octets := int64(c.tune.size) - int64(c.in.unread)
 	frames := int64(c.in.share()-c.in.frames) * int64(c.path.peer)
@@ -19,22 +19,22 @@ func (c *Conn) fullWindow() int64 {
 	return min(int64(c.tune.size), frames+c.inSlabs(c.in.spare()+c.in.slabs+c.in.aheadSlabs))
 }
 
-// inSlabs returns how many octets fit into n slabs at least: a segment that does not fit after the others begins the
-// next slab.
+// inSlabs returns how many octets fit into n slabs at least. A segment that does not fit behind the others begins
+// the next slab.
 func (c *Conn) inSlabs(n int) int64 { return int64(n) * int64(SlabLen-c.path.peer) }
 
-// worthwhile returns the smallest step by which the right edge moves: receiver silly-window avoidance (RFC 9293
+// worthwhile returns the smallest step by which the right edge moves (receiver silly-window avoidance, RFC 9293
 // §3.8.6.2.2).
 func (c *Conn) worthwhile() int64 {
 	return max(1, min(c.fullWindow()/2, int64(c.path.peer)))
 }
 
-// offer returns the window field for the next segment, and the right edge that it advertises, which is never before
-// the last one.
+// offer returns the window field for the next segment, and the right edge that it advertises. The right edge is
+// never before the last one.
 //
-// The field counts units of 2^scale octets, so the edge that was advertised can rarely be repeated exactly. It is
-// rounded up while that exceeds the memory by at most one unit in all, and down otherwise. The field then says up to
-// a unit less than was advertised, which RFC 7323 §2.4 foresees, and the promise holds.
+// The field counts units of 2^scale octets, so that it can rarely repeat the advertised edge exactly. The field is
+// rounded up while the result exceeds the memory by at most one unit in all. Otherwise it is rounded down. The field
+// then says up to a unit less than was advertised, as RFC 7323 §2.4 foresees. The advertised edge stays valid.
 func (c *Conn) offer() (field uint16, edge seq.Num) {
 	unit := int64(1) << c.rcvScale
 	promised := int64(c.rcvNxt.Until(c.rcvAdv))
@@ -52,8 +52,8 @@ func (c *Conn) offer() (field uint16, edge seq.Num) {
 	return uint16(units), seq.Later(edge, c.rcvAdv)
 }
 
-// lookAtWindow decides, after the application has consumed octets, whether the peer must be told at once: if the
-// right edge can move by two segments or half the window.
+// lookAtWindow runs after the application has consumed octets. It decides whether the peer must get a window update
+// at once. It must if the right edge can move by two segments or half the window.
 func (c *Conn) lookAtWindow() {
 	_, edge := c.offer()
 	gain := int64(c.rcvAdv.Until(edge))
